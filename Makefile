@@ -1,4 +1,5 @@
-# fp8c's one build file. `make run` and every check or bench install missing Debian packages (.ci/packages) first.
+# fp8c's one build file. `make run` and every check or bench install missing Debian packages
+# (.ci/packages) first.
 #
 #   make                 builds the library and build/fp8c; installs nothing
 #   make run             trains a small GPT on the CPU, in FP8 and in BF16
@@ -8,11 +9,14 @@
 #   make check-gpu       runs the CUDA tests on the GPU of this machine
 #   make bench           measures, and writes build/bench.jsonl (bench/README.md)
 #   make bench-recipes DATA=FILE    trains under every recipe: half an hour; STEPS=1000 SEEDS=3
-#   make bench-memory    measures what budgets of memory cost: minutes; PARTS="cost measured bytes quick"
+#   make bench-memory    measures what budgets of memory cost: minutes;
+#                        PARTS="cost measured bytes quick"
 #   make bench-gpu       measures on the GPU of this machine, and PyTorch next to it
-#   make gpu             builds what check-gpu and bench-gpu run into build-gpu/, to carry to another machine
+#   make gpu             builds what check-gpu and bench-gpu run into build-gpu/, to carry to
+#                        another machine
 #   make lint            runs clang-tidy
-#   make install         DESTDIR=... PREFIX=/usr/local LIBDIR=$PREFIX/lib; also install-strip, uninstall
+#   make install         DESTDIR=... PREFIX=/usr/local LIBDIR=$PREFIX/lib; also install-strip,
+#                        uninstall
 #   make clean           removes everything that was built
 #   VARIANT=debug|asan|tsan|fuzz    with any of these: builds into build-VARIANT/ instead of build/
 
@@ -37,7 +41,8 @@ FLAGS_fuzz := -O1 -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-reco
 FLAGS_asan += -Wno-format-truncation -Wno-maybe-uninitialized
 FLAGS_tsan += -Wno-format-truncation -Wno-maybe-uninitialized
 
-# The IR decides what is rounded, so the compiler must not contract a multiplication and an addition.
+# The IR decides what is rounded, so the compiler must not contract a multiplication and an
+# addition.
 CFLAGS += -std=c17 -D_GNU_SOURCE -g -Wall -Wextra -Werror -ffp-contract=off -fvisibility=hidden -fPIC \
           $(FLAGS_$(VARIANT)) -I. -isystem $(LLVM_INCLUDE) -MMD -MP
 LDLIBS += -ldl -lm -lpthread
@@ -49,7 +54,8 @@ SONAME := libfp8c.so.$(firstword $(subst ., ,$(VERSION)))
 
 # ---- sources ----
 
-# $(call files,FOLDERS,PATTERNS): the files whose names match a pattern, in these folders and all below them.
+# $(call files,FOLDERS,PATTERNS): the files whose names match a pattern, in these folders and all
+# below them.
 files = $(sort $(foreach f,$(1),$(foreach p,$(2),$(wildcard $(f)/$(p))) \
         $(call files,$(patsubst %/,%,$(wildcard $(f)/*/)),$(2))))
 CLI := $(call files,frontend/cli,*.c)
@@ -59,15 +65,17 @@ TEST_SOURCES := $(sort $(shell find tests -name 'check_*.c'))
 TESTS := $(sort $(basename $(notdir $(TEST_SOURCES))))
 BENCHES := $(filter-out bench_gpu bench_memory bench_recipes,$(patsubst bench/%.c,%,$(wildcard bench/bench_*.c)))
 SHARED := $(call files,tests/shared,*.c)
-# Sources of the fuzz targets: the language and the readers of files. All of it is built with the sanitizers.
+# Sources of the fuzz targets: the language and the readers of files. All of it is built with the
+# sanitizers.
 LANGUAGE := $(call files,ir frontend/text,*.c) $(wildcard frontend/checkpoint/safetensors*.c)
 PACKAGE := $(addprefix frontend/f8x/,package.c read.c compile_report_file.c) runtime/plan_file.c runtime/plan_check.c \
            runtime/base/cpu.c
 PEERS := $(filter-out bench/bench_% bench/gpu_% bench/memory_%,$(wildcard bench/*.c))
 
 object = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
-# libcheck makes a system call at every assertion that holds, which took half of the time of some tests. The linker
-# puts an empty function of tests/shared/main.c in its place. Where an assertion fails is known without it.
+# libcheck makes a system call at every assertion that holds, which took half of the time of some
+# tests. The linker puts an empty function of tests/shared/main.c in its place. Where an assertion
+# fails is known without it.
 UNMARKED := -Wl,--wrap=_mark_point
 CHECK := $(UNMARKED) -lcheck -lsubunit
 test_object = $(call object,$(filter %/$(1).c,$(TEST_SOURCES)))
@@ -77,8 +85,8 @@ STATIC := $(BUILD)/static/libfp8c.a
 # jansson is linked into the library and hidden there.
 SO_FLAGS := -shared -Wl,-soname,$(SONAME) -Wl,--version-script=frontend/fp8c.map -Wl,-z,defs -Wl,-z,relro -Wl,-z,now \
             -Wl,--as-needed -Wl,--exclude-libs,ALL
-# json_loadf in Debian's libjansson.a refers to libc's `stdin` in a way that a shared library cannot. Nothing here
-# calls it, so any address will do for the symbol.
+# json_loadf in Debian's libjansson.a refers to libc's `stdin` in a way that a shared library
+# cannot. Nothing here calls it, so any address will do for the symbol.
 SO_FLAGS += -Wl,--defsym=stdin=f8_st_open
 
 # ---- the library and the command ----
@@ -102,8 +110,9 @@ $(BUILD)/obj/%.o: %.c
 	@mkdir -p $(@D)
 	@echo "  cc   $<"
 	@$(CC) $(CFLAGS) -c $< -o $@
-# The sources that turn a kernel's description into code. The keys of cached kernels hold their hash, so that no
-# kernel is used that older sources made. `make code-id` prints it, tests/code_id tests it.
+# The sources that turn a kernel's description into code. The keys of cached kernels hold their
+# hash, so that no kernel is used that older sources made. `make code-id` prints it, tests/code_id
+# tests it.
 CODE := $(call files,ir codegen,*.[ch] *.def *.cuh)
 CODE_ID = $(VERSION) $(shell cat $(CODE) | sha256sum | cut -c 1-32)
 $(BUILD)/obj/codegen/cache/code_id.o: CFLAGS += -DF8_CODE_ID='"$(CODE_ID)"'
@@ -161,8 +170,8 @@ $(BUILD)/bench/%: $(BUILD)/obj/bench/%.o $(call object,$(PEERS)) $(LIBRARY)
 	@echo "  link $@"
 	@$(CC) $(CFLAGS) -o $@ $^ $(LDLIBS) -ljansson
 
-# Stand-ins for the CUDA driver, NVRTC, cuBLASLt and cuDNN (tests/emulator/README.md). All variants share one build
-# without sanitizers, which cannot follow its fibers and the faults that it handles.
+# Stand-ins for the CUDA driver, NVRTC, cuBLASLt and cuDNN (tests/emulator/README.md). All variants
+# share one build without sanitizers, which cannot follow its fibers and the faults that it handles.
 EMULATOR := build/emulator
 EMULATOR_FLAGS := -std=c17 -D_GNU_SOURCE -g -O2 -ffp-contract=off -Wall -Wextra -Werror -fvisibility=hidden -fPIC -I. \
                   -MMD -MP
@@ -230,8 +239,8 @@ bench-memory: deps
 	@$(MAKE) --no-print-directory build $(BUILD)/bench/bench_memory
 	@$(BUILD)/bench/bench_memory --json $(PARTS) >$(BUILD)/bench_memory.jsonl
 
-# A folder to carry to a machine with a GPU that has none of our packages: stripped programs, with the libraries of
-# Debian's packages linked in. tests/gpu and bench/gpu run them there.
+# A folder to carry to a machine with a GPU that has none of our packages: stripped programs, with
+# the libraries of Debian's packages linked in. tests/gpu and bench/gpu run them there.
 GPU := build-gpu
 GPU_STATIC := $(UNMARKED) -l:libcheck_pic.a -l:libsubunit.a -l:libjansson.a -lrt
 GPU_TESTS := $(filter-out check_cuda_passes,$(filter check_cud%,$(TESTS)))

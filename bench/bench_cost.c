@@ -161,7 +161,8 @@ static class *class_of(bench *x, const char *name)
     return c;
 }
 
-/* The group's step, and copies to bring what it adds to: groups and steps come in one order. */
+/* The group's step, with the copies of what it adds to before it. Groups and steps have one order.
+ */
 static double seconds_of(const bench *x, int f, const f8_group *group, uint32_t *at)
 {
     const f8_plan_func *plan = &x->plan.func[plan_func(x, functions[f])];

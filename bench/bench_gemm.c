@@ -165,8 +165,8 @@ static void run_sgemm(bench *x)
                        x->lda, x->b, x->ldb, s->accumulate ? 1.0f : 0.0f, x->c, s->n);
 }
 
-/* Who runs on our tiles: its operands, and how much of the result's rows (columns) and of k one
- * scale covers (0: all), where there are scales. */
+/* The cases that our own GEMM runs: the operands' formats, and how many of the result's rows (for
+ * b: columns) and how much of k one scale covers (0: all), if there are scales. */
 static const struct contestant {
     const char *name;
     f8_dtype a, b;

@@ -87,7 +87,7 @@ static void compare_with(output *o, const compared *x, const char *name, const p
             bar(o, ours.met && extra(&ours) <= by_layers(x, theirs->after)));
 }
 
-/* Copies of weights are no activations, but an arena also shrinks when they are made again: so this
+/* Copies of weights are no activations, but an arena also shrinks when they are recomputed: so this
  * is not `half`. Bisects between the arena of the plan with the fewest bytes and the one without
  * recomputation. */
 static void halve_at_peak(compared *x, const plan_result *least)
@@ -142,7 +142,7 @@ static void one_case(output *o, const plan_case *c)
         "%.4g s, predicted.\n\n",
         case_name(c, name, sizeof name), mib(x.base.before), mib(x.base.activations_before),
         x.base.seconds);
-    say(o, "| budget | arena MiB | activations left | at the peak MiB | computed again | extra "
+    say(o, "| budget | arena MiB | activations left | at the peak MiB | recomputed | extra "
            "time | whole layers |\n"
            "| --- | --- | --- | --- | --- | --- | --- |\n");
     int better = 0, possible = 0;

@@ -15,7 +15,7 @@ static f8_diag *begin(fp8c_module *m)
     return &m->diag;
 }
 
-/* Refuse calls on a module with bounds. It is parsed again for each value, so what is not in its
+/* Refuse calls on a module with bounds. Its text is parsed for each value, so what is not in the
  * text would be lost. */
 static bool from_text(fp8c_module *m)
 {

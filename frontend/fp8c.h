@@ -30,7 +30,7 @@
  *         const float *loss = fp8c_program_buffer(program, step, FP8C_OUTPUT, 0);
  *         fp8c_status status = FP8C_OK;
  *         for (int i = 0; i < steps && status == FP8C_OK; i++) {
- *             for (int t = 0; t < 64; t++) { // every byte is followed by the next one but two
+ *             for (int t = 0; t < 64; t++) { // the target is always the token plus 3
  *                 tokens[t] = (7 * i + t) % 256;
  *                 targets[t] = (tokens[t] + 3) % 256;
  *             }

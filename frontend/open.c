@@ -28,8 +28,8 @@ static int count(const f8_cpu_features *set)
     return n;
 }
 
-/* Of the code for CPUs, the one that uses most of this CPU's features. If none can run, to look at:
- * the one that needs least. NULL: the file has no code for a CPU. */
+/* Of the code for CPUs, the one that uses most of this CPU's features. If none can run here, the
+ * one that needs the fewest, which can still be inspected. NULL: the file has no code for a CPU. */
 static const f8_package_program *find_cpu(const f8_package *package)
 {
     const f8_cpu_features has = f8_cpu_detect();

@@ -1,7 +1,7 @@
 /* A plan as bytes, and the checks of a plan that was read.
  *
  * The large parts (constants, blob, images) are stored apart, so that they can be used where they
- * lie. The fields here have only their sizes; who reads a plan sets the pointers. */
+ * lie. The fields here have only their sizes; whoever reads a plan sets the pointers. */
 #ifndef F8_PLAN_FILE_H
 #define F8_PLAN_FILE_H
 

@@ -14,7 +14,7 @@ enum {
     STAGED_RESIDENT = 1024,  /* threads of a multiprocessor */
     STAGED_KEPT = 48,        /* values of a row that fit in 64 registers */
     STAGED_COLUMNS = 24,     /* columns under way at once */
-    STAGED_INSTRS = 24,      /* and instructions beside column reductions */
+    STAGED_INSTRS = 24,      /* and instructions, column reductions not counted */
     BLOCK_REGISTERS = 65536, /* of a multiprocessor */
     WHOLE_COLUMNS = 32, /* a thread has all its columns of a row in registers up to this many */
     NEAR_REGISTERS = 64,
@@ -369,8 +369,8 @@ static f8_status by_rows(const f8_target *target, const f8_kernel *k, f8_cuda_la
         rows_of_block(k, l, threads /= 2);
     if (l->shared > shared_most(target))
         return f8_fail(d, F8_ERR_UNSUPPORTED, F8_NOWHERE,
-                       "rows of %lld columns with rolled values: %lld bytes of shared memory a "
-                       "block, %s has %lld",
+                       "rolled values of rows of %lld columns take %lld bytes of shared memory a "
+                       "block; %s has %lld",
                        (long long)k->cols, (long long)l->shared, target->name,
                        (long long)shared_most(target));
     l->min_blocks = staged_blocks(target, k, l);
@@ -384,8 +384,8 @@ f8_status f8_cuda_rows_layout(const f8_target *target, const f8_kernel *k, f8_cu
     *l = (f8_cuda_layout){.cols = k->cols, .min_blocks = 1, .columns = has_columns(k)};
     if (k->n_near > F8_CUDA_NEAR_MAX || k->cols > INT32_MAX / 4)
         return f8_fail(d, F8_ERR_UNSUPPORTED, F8_NOWHERE,
-                       "a kernel of %u values kept near, %lld columns", k->n_near,
-                       (long long)k->cols);
+                       "a kernel keeps %u values near over %lld columns: that is too many for CUDA",
+                       k->n_near, (long long)k->cols);
     l->staged = k->n_partials > 0 || transposes(k);
     if (!reduces(k) && !l->staged && !count(k, F8_K_ROLL) && !count(k, F8_K_BLOCKAMAX)) {
         points(k, l);

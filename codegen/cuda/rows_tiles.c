@@ -240,8 +240,8 @@ static void print_column_loop(f8_cuda_printer *p, uint32_t n, int bytes)
     f8_cuda_close(p);
 }
 
-/* Stores bytes in squares of 4 x 4. Squares of the same columns belong to neighbouring threads,
- * which so write a column together. */
+/* Stores bytes in squares of 4 x 4. Squares of the same columns belong to neighbouring threads, so
+ * a column is written in neighbouring addresses. */
 static void print_square_loop(f8_cuda_printer *p, uint32_t n)
 {
     const int32_t b = p->k->instr[n].buffer, stride = p->k->buffer[b].stride;

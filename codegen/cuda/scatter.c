@@ -176,8 +176,8 @@ f8_status f8_cuda_scatter_emit(f8_text *t, f8_dtype dy, const char *symbol, f8_c
                                f8_diag *d)
 {
     if (dy != F8_F32 && dy != F8_BF16)
-        return f8_fail(d, F8_ERR_UNSUPPORTED, F8_NOWHERE, "embedding_grad of %s gradients",
-                       f8_dtype_name(dy));
+        return f8_fail(d, F8_ERR_UNSUPPORTED, F8_NOWHERE,
+                       "embedding_grad takes gradients of f32 or bf16, not %s", f8_dtype_name(dy));
     add_template(t, dy == F8_BF16 ? bf16 : f32, symbol);
     add_template(t, text, symbol);
     *out = (f8_cuda_launch){.threads = THREADS, .n_args = 3, .n_ints = F8_SCATTER_INTS};

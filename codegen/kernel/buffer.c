@@ -20,8 +20,8 @@ void f8_kb_begin(f8_kb *b)
     new_int(b, b->k->flat ? b->cols : b->rows);
 }
 
-/* log2 of div, if every div rows of the domain read the same row of the value, and no row of it is
- * read again later; else -1. */
+/* log2 of div, if every div rows of the domain read the same row of the value, and no later row of
+ * the domain reads that row; else -1. */
 static int32_t run_of(const f8_kb *b, int64_t div, int64_t mod)
 {
     int32_t shift = 0;

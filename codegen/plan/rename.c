@@ -41,7 +41,7 @@ typedef struct finder {
 
 /* Writes with gaps, of one pitch, that do not overlap: q, k and v of one row, for example. */
 typedef struct rows {
-    int64_t pitch, width; /* the width of all together */
+    int64_t pitch, width; /* the sum of the widths */
     const value *of[MOST_ROWS];
     int n;
 } rows;

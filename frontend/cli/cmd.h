@@ -116,7 +116,7 @@ enum {
     OPTION(outputs, "--output", "NAME=FILE", TEXTS, ON_RUN,                                        \
            "write an output to such a file, the last one of that name; repeatable")                \
     OPTION(repeat, "--repeat", "N", COUNT, ON_RUN,                                                 \
-           "run all functions N times, and print how long one time takes")                         \
+           "run all functions N times, and print the median and the least time")                   \
     OPTION(steps, "--steps", "N", COUNT, ON_TRAIN,                                                 \
            "the number of optimizer steps (default 100); the schedule gets this length")           \
     OPTION(compare, "--compare", "RECIPE", RECIPES, ON_TRAIN | ON_EVAL,                            \
@@ -146,7 +146,7 @@ enum {
            "-o NAME.f8x: the values that dims with a bound may take, 'B=1,2,4 T=64' (default: "    \
            "every value, at most 64 sets)")                                                        \
     OPTION(inference, "--inference", NULL, FLAG, ON_COMPILE,                                       \
-           "compile only eval; forward need then not return a loss, f32[], first")                 \
+           "compile only eval; the first result of forward then need not be a loss")               \
     OPTION(dtype, "--dtype", "TYPE", TEXT, ON_EXPORT,                                              \
            "f32 or bf16: the dtype of parameters that stay out of FP8 (default: the checkpoint's)")\
     OPTION(save, "--save", "FILE", TEXT, ON_TRAIN | ON_RUN,                                        \

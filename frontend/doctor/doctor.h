@@ -47,8 +47,8 @@ typedef struct f8_probe {
 fp8c_status f8_probe_run(fp8c_context *ctx, const char *target, int device, bool compile_only,
                          f8_probe *out);
 /* The first element of `got` that differs from integer arithmetic (hidden) or from `expected`, as
- * text in the arena; NULL: none. With `counted`, also when other than the module's FP8 GEMMs ran;
- * the interpreter counts none. */
+ * text in the arena; NULL: none. With `counted` the number of FP8 GEMMs that ran must be the
+ * module's, too (not for the interpreter, which counts none). */
 const char *f8_probe_compare(const f8_probe *got, const f8_probe *expected, bool counted,
                              f8_arena *arena);
 

@@ -52,11 +52,11 @@ static f8_status check_kinds(const f8_target *t, f8_scale_kind a, f8_scale_kind 
 {
     const unsigned lacks = f8_target_lacks(t, a, b);
     if (lacks & F8_LACKS_TWO_TILED)
-        REFUSE("cuBLASLt has no FP8 GEMM of two operands with scales of 128 x 128 blocks: one has "
-               "1 x 128");
+        REFUSE("cuBLASLt has no FP8 GEMM of two operands with scales of 128 x 128 blocks: one must "
+               "have 1 x 128");
     if (lacks & F8_LACKS_PAIR)
-        REFUSE("cuBLASLt has no FP8 GEMM whose operands are scaled in two ways, but 1 x 128 beside "
-               "128 x 128");
+        REFUSE("cuBLASLt has no FP8 GEMM whose operands are scaled in two ways, except 1 x 128 "
+               "with 128 x 128");
     if (lacks & F8_LACKS_ROWS)
         REFUSE("FP8 GEMMs on %s take no scale for each row and column of the result", t->name);
     if (lacks)

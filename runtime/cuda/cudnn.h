@@ -17,7 +17,7 @@ typedef struct f8_cudnn {
     cudnnBackendDescriptor_t device; /* instead of a handle: a device that is only described */
 } f8_cudnn;
 
-/* Finds the library in device.h's order, for the open device. NVRTC is loaded before it, because
+/* Finds the library in README.md's order, for the open device. NVRTC is loaded before it, because
  * cuDNN looks for NVRTC by soname. F8_ERR_LIBRARY names every place that was searched. */
 f8_status f8_cudnn_find(f8_cuda *cuda, f8_cudnn *out, f8_diag *diag);
 /* Fills `out` from a loaded library, which outlives it. F8_ERR_LIBRARY if a function is missing or

@@ -1,16 +1,7 @@
 /* The GPU's libraries, found at run time, and one of its devices.
  *
- * Each library is searched by soname, in this order:
- *
- *   1. the folder in FP8C_CUDA_PATH (the folder itself, its lib64, its lib); if it is set, the
- *      search ends here
- *   2. CUDA_HOME and CUDA_PATH: lib64, lib
- *   3. the loader's own path
- *   4. /usr/local/cuda, then /usr/local/cuda-*: lib64, lib
- *   5. Python wheels: nvidia/<name>/lib and nvidia/cu13/lib in the site-packages of VIRTUAL_ENV, of
- *      the user and of the system
- *
- * The environment is read when the object is created, never later. */
+ * README.md, "Where libraries are searched", has the order in which folders are searched. The
+ * environment is read when the object is created, never later. */
 #ifndef F8_CUDA_H
 #define F8_CUDA_H
 

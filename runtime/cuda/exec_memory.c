@@ -200,8 +200,8 @@ f8_status f8_cuda_exec_load_images(f8_cuda_exec *x, f8_diag *diag)
     return F8_OK;
 }
 
-/* Other executors may go on using a module after the plan whose bytes it has: it then takes the
- * bytes of a plan that stays. */
+/* A module points to the bytes of one executor's plan. If that executor ends while others use the
+ * module, the module is made to point to the equal bytes of one of their plans. */
 static void hand_over(const f8_cuda_exec *x, f8_cuda_module *m)
 {
     for (const f8_tenant *t = x->home->home.first; t; t = t->next) {

@@ -59,7 +59,8 @@ struct f8_cuda {
     f8_cuda_facts facts; /* memory_free aside */
 };
 
-/* The folders of device.h's search order, in the arena; NULL-terminated. NULL: out of memory. */
+/* The folders that are searched, in README.md's order, in the arena; NULL-terminated. NULL: out of
+ * memory. */
 const char *const *f8_cuda_folders(const f8_cuda_paths *paths, f8_arena *arena);
 
 /* Load a library and fill its table, once. */

@@ -1,4 +1,4 @@
-/* Where NVIDIA's libraries are looked for: device.h has the order. */
+/* Where NVIDIA's libraries are searched: README.md has the order. */
 #include "runtime/cuda/internal.h"
 
 #include <stdlib.h>

@@ -145,7 +145,7 @@ static void check_together(f8_components *all, f8_cuda *cuda, f8_component *cons
     if (nvrtc->version && lt->version && nvrtc->major != lt->major)
         mismatched(lt, true,
                    f8_arena_printf(all->arena,
-                                   "cuBLASLt %s (%s) beside NVRTC %s (%s): parts of two toolkits; "
+                                   "cuBLASLt %s (%s) and NVRTC %s (%s) are parts of two toolkits: "
                                    "point FP8C_CUDA_PATH or CUDA_HOME at one",
                                    lt->version, lt->path, nvrtc->version, nvrtc->path));
     check_cudnn(all, cuda, row[F8_CUDA_CUDNN], nvrtc);

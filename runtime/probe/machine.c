@@ -170,8 +170,7 @@ static void memory(const machine *m)
     }
 }
 
-/* The kernel's side of NVIDIA's driver, which may be there without the library's: in a container.
- */
+/* NVIDIA's kernel module. In a container it may be there while the driver's library is missing. */
 static void driver(const machine *m)
 {
     char line[256];

@@ -86,7 +86,7 @@ START_TEST(depth_adds_no_code)
         bool found = false;
         for (uint32_t k = 0; k < a.stats.n_kernels && !found; k++)
             found = !strcmp(a.stats.kernel[k].text, b.stats.kernel[i].text);
-        /* what works on one number for each parameter or linear is as long as there are of them */
+        /* a kernel over one number for each parameter or linear has another length */
         ck_assert_msg(found || b.stats.kernel[i].launches == 1, "new at depth 7: %s, %u launches",
                       b.stats.kernel[i].name, b.stats.kernel[i].launches);
     }

@@ -242,7 +242,7 @@ static fp8c_module *build(fp8c_context *ctx)
 
 /* ---- training ---- */
 
-/* What the next token is follows from the one two before, which takes attention to see. */
+/* The next token follows from the one two before it: only attention can see that one. */
 static void batch(int32_t *tokens, int32_t *targets, int step)
 {
     for (int b = 0; b < B; b++) {

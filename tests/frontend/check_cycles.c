@@ -19,11 +19,12 @@ enum { INSTRUMENTED = 0 };
  * it reuses. */
 enum { WARM = 100 };
 
-/* What may be there at one look and not at the other. In use nothing is: the smallest block that
- * malloc gives takes 32 bytes, so half of that for each cycle finds one block lost in two cycles.
- * The heap's own end moves by 132 KiB: two such steps of address space, and a page mapped and lost
- * in each of 100 cycles is found. Resident are, apart from that, pages of libraries that are first
- * read late and reserves that were never touched before. */
+/* By how much two readings may differ without a leak. Bytes in use may not differ: the smallest
+ * block of malloc takes 32 bytes, so a slack of half of that for each cycle finds one block lost in
+ * two cycles. The heap's end moves by 132 KiB at a time: the slack for mapped bytes is two such
+ * steps, and still finds a page that is mapped and lost in each of 100 cycles. Resident bytes also
+ * grow by pages of libraries that are read for the first time, and by reserves that are used for
+ * the first time. */
 static const int64_t slack_block = 16, slack_mapped = 264 << 10, slack_resident = 1 << 20;
 
 static int cycles(void)

@@ -290,7 +290,7 @@ static void check_copies(const f8_func *f)
     }
 }
 
-/* Every row program has a description; wide rows keep nothing near and nothing computed is rolled.
+/* Every row kernel has a description; wide rows keep nothing near and nothing computed is rolled.
  */
 static void check_kernels(const f8_func *f, const f8_target *target, f8_arena *arena)
 {
@@ -378,7 +378,7 @@ START_TEST(scales_as_the_target_takes_them)
 }
 END_TEST
 
-/* Kernels and launches (phases) of row programs that one layer more adds to the training step: at
+/* Kernels and launches (phases) of row kernels that one layer more adds to the training step: at
  * most four more than on the CPU, where weights' codes are kernels of their own too. */
 START_TEST(launches_of_a_layer)
 {
@@ -396,7 +396,7 @@ START_TEST(launches_of_a_layer)
         }
         test_unit_end(&t);
     }
-    printf("%s, %s: a layer is %d kernels, %d launches of row programs\n", file, recipe,
+    printf("%s, %s: a layer is %d kernels, %d launches of row kernels\n", file, recipe,
            kernels[1] - kernels[0], launches[1] - launches[0]);
     ck_assert_int_le(kernels[1] - kernels[0], 24);
     ck_assert_int_le(launches[1] - launches[0], 50);

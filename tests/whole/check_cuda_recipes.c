@@ -11,14 +11,15 @@
 
 enum { TIMEOUT = 600 };
 
-/* Hopper has scales of rows and of blocks. Blackwell has MX: that of 10.0 for operands of any
- * layout, that of 12.0 with k contiguous alone, so that scales are turned too. */
+/* Hopper has scales of rows and of blocks. Blackwell has MX scales: compute capability 10.0 for
+ * operands of any layout, 12.0 only for operands with k contiguous, so scales are transposed too.
+ */
 static const char *const emulated_sm[] = {"90", "100", "120"};
 static int devices = 1;
 static bool emulated;
 
-/* No multiples of 128, nor of 32; and small, where it is the products' results that are looked at.
- */
+/* Sizes that are multiples of neither 128 nor 32; and small ones, for tests that compare the
+ * results of products. */
 static const recipe_sizes ragged = {2, 72, 144, 176}, small = {1, 48, 144, 16};
 
 /* Those of `from` that the device has. */

@@ -326,7 +326,8 @@ START_TEST(somebody_elses)
 }
 END_TEST
 
-/* As a user whom modes bind: root, for whom they don't, becomes another in a process of its own. */
+/* Runs in a child process as a user who is bound by file modes: root, who is not, becomes another
+ * user there. */
 static void as_user(void (*run)(void))
 {
     fflush(NULL);

@@ -184,8 +184,8 @@ static const f8_build_kernel *kernel_of(const cuda_plan *p, const char *symbol)
     return NULL;
 }
 
-/* Arguments that what is no row program writes: copies their last, a scatter its first, attention
- * its results and its room, after three or six operands. */
+/* Whether a kernel that is no row kernel writes this argument: a copy writes its last, a scatter
+ * its first, attention its results and its workspace, after three or six operands. */
 static bool writes(const f8_launch *l, uint32_t arg)
 {
     if (!strncmp(l->symbol, "copy", 4))

@@ -309,8 +309,8 @@ static bool is_sum(double x, int signs)
     return signs == 3 ? isnan(x) : x == (signs == 1 ? INFINITY : -INFINITY);
 }
 
-/* Inf in v and do goes where a sum of products takes it, also on the diagonal, and meets its
- * opposite as NaN. */
+/* An Inf in v or do reaches exactly the results whose sums contain it, also on the diagonal. Where
+ * +Inf and -Inf are in one sum, the result is NaN. */
 static void infinite_values(att_case *c, kernels k[2])
 {
     enum { PLUS = 53, MINUS = 57 };

@@ -61,7 +61,7 @@ static bool known(const texts *all, const char *cuda, const char *arch)
     return false;
 }
 
-/* Copies and scatter choose when they run; row programs by description: one with whole rows of bf16
+/* Copies and scatter choose when they run. Row kernels choose by description: one with rows of bf16
  * or f32 whose columns are a multiple of eight. */
 static bool must_be_wide(const f8_build_kernel *k)
 {

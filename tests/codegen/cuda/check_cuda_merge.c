@@ -429,8 +429,8 @@ static bool share(const f8_build_access *a, const f8_build_access *b)
     return a->space == b->space && a->begin < b->end && b->begin < a->end;
 }
 
-/* So many reads and writes as the unit has, writes apart from each other. Kernels of rows add to
- * nothing. */
+/* A step with as many reads and writes as its kernel has. Its writes do not overlap. Row kernels
+ * add to nothing. */
 static void random_step(f8_arena *arena, uint32_t *seed, int64_t slot, f8_step *s,
                         f8_step_builder *d)
 {

@@ -502,7 +502,7 @@ START_TEST(vector_along_both)
             kc_place_in(&c, along, v, 0, 1);
         kc_out(&c, y);
         kc_phase(&c, n, n);
-        /* the phase makes the vector again, as grouping has cheap values made again */
+        /* the phase recomputes the vector, as grouping does with cheap values */
         f8_phase *p = &c.group[1].phase[0];
         f8_ref node[] = {f8_at(g, v)->in[0], v, y};
         p->node = node;

@@ -285,7 +285,8 @@ START_TEST(kept_scales)
 }
 END_TEST
 
-/* Rules on the command line decide what is stored; how the file is served is for other rules. */
+/* The rules of the export decide what is stored. The rules of a later eval decide how it is used.
+ */
 START_TEST(rules)
 {
     train("bf16", "weights");

@@ -270,8 +270,8 @@ static void decided(const char *table, const char *linear, const char *role, con
     F8_CLI("explain", GPT, "--target", "reference", "-D", "B=2", "-D", "T=32", "-D", "C=32", "-D", \
            "H=2", "-D", "L=3", __VA_ARGS__)
 
-/* Rules by role, by operand and by layer, and of those that match the last: on the command line
- * behind all of the text's, in the order given. */
+/* Rules by role, by operand and by layer. The last rule that matches wins; those of the command
+ * line come after those of the text, in the order given. */
 START_TEST(explain_rules)
 {
     f8_cli_result r = EXPLAIN("--recipe", "current", "--rule", "\"h.*\" wgrad = bf16", "--rule",
@@ -525,9 +525,9 @@ START_TEST(too_large_to_plan)
 }
 END_TEST
 
-/* Under a limit that leaves room for the libraries (which abort when they get none), but not for
- * the plan; and texts under limits that leave room for little beyond the program itself, whose
- * loader dies as it likes below that. */
+/* First a limit of memory with room for the libraries (which abort if they get none), but not for
+ * the plan. Then texts under limits with little room beyond the program itself; below that its
+ * loader may fail in any way. */
 START_TEST(little_memory)
 {
     if (f8_cli_sanitized()) {

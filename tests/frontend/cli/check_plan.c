@@ -114,7 +114,7 @@ static void check_budgets(const records *all)
         ck_assert_double_lt(left, number(first, "arena_bytes"));
         ck_assert_double_lt(number(r, "planned_bytes"), number(first, "planned_bytes"));
         ck_assert_double_gt(number(r, "recomputed"), 0);
-        /* seldom less than nothing: what is computed again may share a kernel's reads */
+        /* seldom less than nothing: what is recomputed may share a kernel's reads */
         ck_assert_double_eq_tol(number(r, "extra"),
                                 number(r, "extra_seconds") / number(first, "seconds"), 1e-9);
         ck_assert_double_gt(number(r, "extra"), -0.05);

@@ -327,8 +327,8 @@ START_TEST(other_axes)
         ck_assert_int_eq(status, axis < F8_MAX_RANK ? FP8C_OK : FP8C_ERR_INPUT);
         if (status != FP8C_OK)
             continue;
-        /* axis 1 is of size 32, which is no value; what is behind the shape is 1, which would be
-         * one */
+        /* The size of axis 1 is 32, which is no value of the dim. The number stored after the shape
+         * is 1, which would be one. */
         ck_assert_int_eq(fp8c_program_fit(p, 0, &given, 1), axis == 1 ? FP8C_ERR_INPUT : FP8C_OK);
         fp8c_program_destroy(p);
     }

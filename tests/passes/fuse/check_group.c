@@ -131,7 +131,7 @@ START_TEST(second_visit_is_a_phase)
     const f8_group *g = only_rows(t.unit.module->func[0].lowered);
     ck_assert_uint_eq(g->n_phases, 3);
     ck_assert_int_eq(g->phase[1].cols, 30);
-    /* tanh is computed again: only the row maxima, the scale and the codes are written */
+    /* tanh is recomputed: only the row maxima, the scale and the codes are written */
     ck_assert_uint_eq(g->n_out, 3);
     test_unit_end(&t);
 }
@@ -185,9 +185,9 @@ START_TEST(row_blocks_are_one_visit)
 }
 END_TEST
 
-/* An operand wanted along rows and along columns, as blocks have it, is visited twice: once for all
- * magnitudes and the codes along rows, once for those along columns; with statistics of the row and
- * sums of columns in the same kernel. */
+/* An operand of `block` is quantized along rows and along columns. Its kernel visits it twice: once
+ * for all magnitudes and for the codes along rows, once for the codes along columns. Statistics of
+ * rows and sums of columns are in the same kernel. */
 START_TEST(both_ways_are_two_visits)
 {
     static const char *const sizes[] = {"128", "32"};
@@ -222,7 +222,7 @@ START_TEST(both_ways_are_two_visits)
 END_TEST
 
 /* Scales of several rows lie by the rows of what they scale: that is no statistic of a wider
- * domain, and not made again in one. */
+ * domain, and not recomputed in one. */
 START_TEST(scales_of_rows_keep_their_domain)
 {
     static const char *const body[] = {
@@ -261,7 +261,7 @@ START_TEST(nothing_fuses_around_a_gemm)
 }
 END_TEST
 
-/* What crosses a GEMM is the narrow value; its f32 copy is made again by each reader. */
+/* What crosses a GEMM is the narrow value; its f32 copy is recomputed by each reader. */
 START_TEST(narrow_values_cross)
 {
     test_unit t;

@@ -17,8 +17,8 @@
 
 /* ---- setting up ---- */
 
-/* A function of primitives as it stands, placed; `name#65536` in the text is computed again for one
- * place, #131072 for the next. */
+/* A function of primitives as it stands, placed; `name#65536` in the text is a node recomputed at
+ * one place, #131072 one at the next. */
 static f8_func *placed(test_unit *t, const char *text, const char *target, bool no_fuse)
 {
     char whole[4096];
@@ -94,13 +94,14 @@ static int count_again(const f8_func *f)
     "40]) {\n"                                                                                     \
     "  %d = sub(%x, reduce_sum(%x))\n  %n = mul(%d, rsqrt(reduce_sum(mul(%d, %d))))\n"             \
     "  %a = exp(matmul(%n, %w))\n  %b = matmul(%a, %v)\n  %c = matmul(tanh(%b), %w)\n"
-/* the same norm, once more */
+/* the same norm, recomputed */
 #define AGAIN                                                                                     \
     "  %d2 = sub#65536(%x, reduce_sum#65536(%x))\n"                                               \
     "  %m = mul#65536(%d2, rsqrt#65536(reduce_sum#65536(mul#65536(%d2, %d2))))\n"
 
-/* A norm read by a late GEMM, and its original by an early one: computed right before the late one,
- * in one kernel, by a group that says so. Likewise with a kernel for each node. */
+/* A recomputed norm is read by the last GEMM, its original by an early one. It is computed right
+ * before the last GEMM, in one kernel, by a group that is marked as recomputing. The same with a
+ * kernel for each node. */
 START_TEST(late_for_a_gemm)
 {
     test_unit t;
@@ -119,8 +120,8 @@ START_TEST(late_for_a_gemm)
 }
 END_TEST
 
-/* Read by a late row program over the same rows and columns, and by nothing else: computed there,
- * never stored. Over others: stored right before. */
+/* If a later row kernel over the same rows and columns is the only reader, the clone is computed in
+ * it and never stored. If the reader has other rows or columns, it is stored right before. */
 START_TEST(inside_its_reader)
 {
     static const char *const end[] = {
@@ -161,7 +162,7 @@ START_TEST(between_its_readers)
 }
 END_TEST
 
-/* A GEMM, a kernel and a GEMM computed again, each right before the next one. Between the original
+/* A GEMM, a kernel and a GEMM are recomputed, each right before the next one. Between the original
  * and the clone others run that could wait, and before the clone what comes of it has to wait for
  * nothing else. */
 START_TEST(chain_of_clones)
@@ -183,8 +184,8 @@ START_TEST(chain_of_clones)
 }
 END_TEST
 
-/* What is computed again for one place is one kernel where it reads one value, and for another
- * place another kernel. */
+/* Clones that are recomputed at one place share a kernel if they read the same value. Those of
+ * another place have another kernel. */
 START_TEST(a_kernel_for_each_place)
 {
     test_unit t;
@@ -203,7 +204,7 @@ END_TEST
 
 /* ---- what is made of rows ---- */
 
-/* A statistic computed again of one that was kept needs none of its rows. */
+/* A statistic that is recomputed from a kept statistic reads none of the rows. */
 START_TEST(statistic_of_a_kept_one)
 {
     test_unit t;
@@ -220,8 +221,8 @@ START_TEST(statistic_of_a_kept_one)
 }
 END_TEST
 
-/* Current scaling computed again: magnitudes, scale and codes in one kernel, as those it is made
- * after. */
+/* Recomputed current scaling: magnitudes, scale and codes are in one kernel, as the originals are.
+ */
 START_TEST(visits_of_a_clone)
 {
     test_unit t;
@@ -248,8 +249,8 @@ START_TEST(visits_of_a_clone)
 }
 END_TEST
 
-/* Codes and their transpose for two late GEMMs, where kernels store transposes: by one visit if
- * wanted at once. */
+/* Recomputed codes and their transpose for two GEMMs, where kernels store transposes: one visit
+ * computes both if they are read at the same place. */
 START_TEST(transposed_store_of_a_clone)
 {
     test_unit t;
@@ -391,8 +392,8 @@ static void model(test_unit *t, const char *recipe, const char *target, int64_t 
     free(text);
 }
 
-/* Equal layers come out equal: one more is so many more groups, and so many of them that compute
- * again. */
+/* Equal layers are grouped equally: each further layer adds the same number of groups, and the same
+ * number of recomputing ones. */
 START_TEST(layers_are_equal)
 {
     static const char *const recipes[] = {"bf16", "delayed", "current"}, *const targets[] = {
@@ -407,7 +408,7 @@ START_TEST(layers_are_equal)
         again[i] = count_again(f);
         test_unit_end(&t);
     }
-    printf("%s, %s: a layer is %d groups, %d of them compute again\n", recipes[_i % 3],
+    printf("%s, %s: a layer is %d groups, %d of them recompute\n", recipes[_i % 3],
            targets[_i / 3], groups[1] - groups[0], again[1] - again[0]);
     ck_assert_int_gt(again[1] - again[0], 5);
     ck_assert_int_eq(groups[1] - groups[0], groups[2] - groups[1]);
@@ -425,7 +426,7 @@ static const char *kernel_text(const f8_func *f, uint32_t i, test_unit *t)
     return k->text;
 }
 
-/* A kernel that computes the same again is the same kernel. */
+/* A kernel that recomputes has the same text as the kernel of the originals. */
 START_TEST(kernels_are_the_same)
 {
     test_unit t;
@@ -449,8 +450,8 @@ START_TEST(kernels_are_the_same)
 }
 END_TEST
 
-/* Results that are zeros each have a clone number of their own, and are not for that computed
- * again: a big model's `update` has thousands. */
+/* Results that are zeros have a clone number each. They do not count as recomputed for that: a big
+ * model's `update` has thousands. */
 START_TEST(zeros_are_originals)
 {
     enum { RESULTS = 3000 };

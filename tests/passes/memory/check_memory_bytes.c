@@ -219,8 +219,8 @@ END_TEST
 
 /* ---- budgets ---- */
 
-/* Whatever the budget, it holds for all the program takes; and half way to what can't be it still
- * changes the arena. */
+/* A budget in bytes holds for all that the program takes. If it leaves less than all of the
+ * activation bytes, values are recomputed. */
 START_TEST(budgets_in_bytes)
 {
     static const struct {
@@ -269,7 +269,7 @@ static int64_t arena_of_step(f8_compiled *c, bool unmerged, int64_t most)
     ck_abort_msg("no micro_step");
 }
 
-/* Launches are merged for less than they would like where a budget leaves less, down to none. */
+/* Merged launches take less memory if a budget leaves less, down to none. */
 START_TEST(merging_within_a_budget)
 {
     f8_compiled c;

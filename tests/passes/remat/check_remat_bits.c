@@ -152,7 +152,7 @@ START_TEST(te_1190)
 }
 END_TEST
 
-/* Three linears: the last one's copies are made again from what is itself made again, twice. */
+/* Three linears: the last one's copies are recomputed from what is itself recomputed, twice. */
 START_TEST(te_1190_nested)
 {
     const remat_model model = te_model(scaled[_i], "N=96 L=3");
@@ -339,15 +339,16 @@ static bool is_some(const char *recipe)
     return false;
 }
 
-/* At the least, where there is little to choose from: from what is itself made again, and more than
- * once. A planner that needs less of it wants a harder model here. */
+/* At the least budget there is little to choose from: values are recomputed from recomputed values,
+ * and more than once. If the planner gets by with less, this test needs a harder model. */
 static void check_nested(const f8_compiled *p)
 {
     ck_assert_int_ge(remat_depth(p), 2);
     ck_assert_int_ge(remat_most_again(p, F8_OP_QUANTIZE), 2);
 }
 
-/* One at each layer pays where there are layers: no two of them are computed again at once. */
+/* In a model with layers a checkpoint at each layer saves memory, since only one layer's values are
+ * recomputed at a time. */
 static void check_checkpoints(const remat_case *c, const char *each_layer)
 {
     for (int i = 0; i < c->n; i++) {

@@ -96,7 +96,7 @@ static int64_t bytes_at(const f8_remat_problem *p, const f8_remat_plan *x, uint3
     return sum;
 }
 
-/* Values computed again anywhere they may be. */
+/* Values recomputed anywhere they may be. */
 START_TEST(measure_is_the_definition)
 {
     for (uint64_t seed = 1; seed <= 100; seed++) {
@@ -165,7 +165,7 @@ START_TEST(broken_plans)
     BROKEN(insert(&x, 0, remake_a)); /* not made yet */
     BROKEN(insert(&x, 3, remake_c));
     BROKEN(insert(&x, 4, remake_b));                       /* written by two steps */
-    BROKEN(insert(&x, 5, remake_d));                       /* can't be computed again */
+    BROKEN(insert(&x, 5, remake_d));                       /* can't be recomputed */
     BROKEN(insert(&x, 5, ((f8_remat_action){true, 4})));  /* no such value */
     BROKEN(insert(&x, 5, ((f8_remat_action){false, 5}))); /* no such step */
     BROKEN(insert(&x, 2, ((f8_remat_action){false, 1}))); /* twice */
@@ -228,8 +228,8 @@ END_TEST
 
 enum { N_GRAPHS = 200, FIRST_SEED = 1 };
 
-/* Between the least that any plan takes and what none takes more than, with a third of the draws at
- * the least itself. */
+/* A random budget between the least that any plan needs and the most that any plan uses. A third of
+ * the draws are the least. */
 static int64_t draw_budget(remat_graph *g, f8_remat_plan *best)
 {
     const int64_t most = no_plan(&g->p).peak;
@@ -291,9 +291,9 @@ END_TEST
 
 /* ---- layers ---- */
 
-/* No plan is faster: at the moment with the most in memory, whatever is read later is kept or
- * computed again, and at any price a byte the cheapest choice, less the price of what the budget
- * leaves room for, is a lower bound (Lagrange's). */
+/* A lower bound on the time of every plan (Lagrange's). At the moment with the most in memory,
+ * whatever is read later is kept or recomputed. For any price a byte, the bound is the cost of the
+ * cheapest choice, less the price of the bytes that the budget allows. */
 static double bound(const f8_remat_problem *p, int64_t budget)
 {
     f8_remat_timeline t;
@@ -370,7 +370,7 @@ static double revolve(uint32_t n, int64_t bytes)
     return t[n][bytes - 3] - (n - 1);
 }
 
-/* Fewer bytes than checkpoints of one level take: what is computed again is dropped and computed
+/* Fewer bytes than checkpoints of one level take: what is recomputed is dropped and computed
  * again once more. */
 START_TEST(nested)
 {

@@ -138,10 +138,10 @@ typedef struct control {
     unsigned must;
 } control;
 
-/* One scale for a tensor that is late, or another tensor's of the same size, moves the exponents of
- * all codes together, and the format has exponents to spare: the codes are as good as before. Only
- * what the scale has to be tells. The codes of a tensor with one scale are the same along both
- * axes, and reused by right. */
+/* If a tensor's one scale is a step old, or is another tensor's of the same size, all codes have
+ * other exponents by the same amount. The format has exponents to spare, so the codes are as good
+ * as before, and only a comparison with the right scale shows the fault. The codes of a tensor with
+ * one scale are the same along both axes, so they may be reused. */
 static const control per_tensor[] = {
     {"whole", BROKEN_NOT, 0},
     {"stale scales", BROKEN_STALE, GATE_SCALE},

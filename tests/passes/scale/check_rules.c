@@ -123,8 +123,8 @@ START_TEST(who_wins)
 }
 END_TEST
 
-/* Linears without a name: their number is no layer's, so the first layer here is 3, and `linear` is
- * all of them. */
+/* The number in the name of a linear whose weight is computed is no layer's, so the first layer
+ * here is 3. A rule for `linear` is for all such linears. */
 START_TEST(no_name_no_layer)
 {
     static const char text[] =

@@ -246,8 +246,8 @@ START_TEST(nodes_agree_with_groups)
 }
 END_TEST
 
-/* A product among the nodes is a kernel of its own, and what it reads of them is made by one before
- * it. */
+/* A product among the nodes is a kernel of its own. Those of the nodes that it reads are computed
+ * by a kernel before it. */
 START_TEST(nodes_around_a_gemm)
 {
     const f8_target *target = f8_target_by_name(names[_i]);

@@ -300,8 +300,8 @@ START_TEST(later_schema)
 }
 END_TEST
 
-/* Cut, or with bytes of another value: an error or rows, which then are texts that compiles check;
- * never a crash. */
+/* A database that was cut or has wrong bytes gives an error, or rows, whose texts a compile checks.
+ * It never crashes. */
 START_TEST(damaged)
 {
     size_t n;

@@ -23,13 +23,13 @@ f8_ref kc_exp_off(kcase *c, f8_ref x, f8_ref top); /* exp(x - top) */
 /* y = (x - mean) rstd w + b in bf16 from x of `dtype`, and its statistics; with `codes` also y's
  * amax of each row and y in e4m3. */
 void kc_layernorm(kcase *c, f8_dtype dtype, int rows, int cols, bool codes);
-/* Gradient of a norm: dx in bf16 from sums over the rows (`reduce`) or without, its amax; with
- * `sums` sums over columns of values of both stages; with `codes` dx in e5m2 along rows and down
- * columns. */
+/* Gradient of a norm: dx in bf16, with sums over the rows (`reduce`) or without, and its amax.
+ * `sums`: also sums over columns of values of both stages. `codes`: also dx in e5m2 along rows and
+ * along columns. */
 void kc_norm_backward(kcase *c, int rows, int cols, bool sums, bool codes, bool reduce);
-/* Magnitudes of columns in blocks of rows: of a value read (block[0]) and of one computed, behind a
- * reduction of the row or not (the others, 0: none), with what else may be made of them in one
- * visit. */
+/* Amaxes of columns in blocks of rows: block[0] of a value that is read; the others of computed
+ * values, before and after a reduction of the row (0: none). The flags add what else one visit may
+ * make of them. */
 typedef struct kc_blocks {
     int64_t block[3];
     bool reduce, sums, codes;
@@ -70,8 +70,8 @@ void kc_targets(kcase *c, int cols);
 /* Results over their own operands: values along rows, of rows and, in a flat phase, of one operand
  * twice. */
 void kc_in_place(kcase *c, int rows, int cols);
-/* Columns of wider values, in and out, where the phase was taken for flat. Returns the f32[6, cols]
- * operand that lies by itself. */
+/* Reads and writes columns of wider values in a phase that is made as if it were flat. Returns the
+ * f32[6, cols] operand that is a value of its own. */
 f8_ref kc_views(kcase *c, int cols);
 /* Scalars, [77, 1] columns, values of one element, a constant. `in_place`: the scalar is
  * overwritten where it lies, and what follows has the vector of one element for it. */

@@ -65,7 +65,7 @@ void kc_fill(kcase *c); /* inputs to memory, the rest to a guard pattern */
 void kc_run(kcase *c, int64_t tasks_a_call, bool backwards);
 void kc_compare(kcase *c, const char *what);
 void kc_check(kcase *c);
-/* Lower every row program for `target` and interpret the descriptions (kernel_desc.h): nothing is
+/* Lower every row kernel for `target` and interpret the descriptions (kernel_desc.h): nothing is
  * compiled. A TRANSPOSE made in a phase and given to kc_out is its transposed store. */
 void kc_check_described(kcase *c, const f8_target *target);
 

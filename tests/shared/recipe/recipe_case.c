@@ -40,8 +40,9 @@ static float normal(uint32_t *seed)
     return sum * 1.7320508f;
 }
 
-/* At the borders of scales and codes: a tile of 32 x 32 has a power of two of its own; of it some
- * elements are a format's maximum, or an ulp from it, the rest lie halfway between two codes. */
+/* Values at the borders of scales and codes. Each tile of 32 x 32 has its own power of two. Some
+ * elements of a tile are a format's maximum, or an ulp from it; the others lie halfway between two
+ * codes. */
 static float border(uint32_t *seed, int64_t r, int64_t c)
 {
     const int power = (int)((r / 32 * 7 + c / 32 * 3) % 40) - 20;

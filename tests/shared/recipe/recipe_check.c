@@ -214,8 +214,9 @@ static bool all_finite(const float *v, int64_t n)
     return true;
 }
 
-/* fprop has x and w, dgrad dy and w, wgrad x and dy: the loss, the gain's gradient and the weight's
- * each show what theirs have, and the update is skipped whichever it was. */
+/* fprop reads x and w, dgrad dy and w, wgrad x and dy. So an operand that is not finite shows in
+ * the loss (x, w), in the gain's gradient (dy, w) or in the weight's (x, dy). The update is skipped
+ * in each case. */
 static void check_shown(recipe_case *c, int operand, const char *what)
 {
     float *gain = recipe_variable(c, "grad.gain"), *weight = recipe_variable(c, "grad.l0.weight");

@@ -12,7 +12,7 @@ typedef struct rewrite {
     f8_graph *to;
     int one_in;
     f8_ref *map;     /* by old ref */
-    f8_ref *clone;   /* by old ref: computed again, ... */
+    f8_ref *clone;   /* by old ref: recomputed, ... */
     uint32_t *stamp; /* ... with this number */
 } rewrite;
 
@@ -32,7 +32,7 @@ static f8_ref make(rewrite *w, f8_ref r, const f8_ref *in, uint32_t number)
     return made;
 }
 
-/* r computed again, or where it is. */
+/* r recomputed, or where it is. */
 static f8_ref instance(rewrite *w, f8_ref r, bool root)
 {
     const f8_node *n = f8_at(w->from, r);

@@ -337,7 +337,7 @@ void remat_check(remat_case *c)
         const f8_lowered *laid = f8_module_find_func(p->unit.module, "micro_step")->lowered;
         check_program(c, i);
         ck_assert_msg(r->ran && (r->recomputed > 0 || c->way[i].share >= ENOUGH),
-                      "%s, %s, %s: nothing was computed again", c->model.file, c->model.recipe,
+                      "%s, %s, %s: nothing was recomputed", c->model.file, c->model.recipe,
                       c->way[i].name);
         ck_assert_msg(laid->arena_bytes <= r->budget && laid->arena_bytes == r->after,
                       "%s, %s, %s: an arena of %lld, planned %lld, allowed %lld", c->model.file,

@@ -50,7 +50,7 @@ int remat_add(remat_case *c, const remat_way *way);
  * from step to step, and scales with them. */
 bool remat_micro_steps(remat_case *c, int n);
 bool remat_update(remat_case *c);
-/* What can't differ: something was computed again, the arena is within the budget, the most ever
+/* What can't differ: something was recomputed, the arena is within the budget, the most ever
  * allocated is what was planned, and FP8 GEMMs ran as often as planned, clones included. */
 void remat_check(remat_case *c);
 void remat_close(remat_case *c);
@@ -59,8 +59,8 @@ void remat_close(remat_case *c);
  * is none. */
 void *remat_variable(remat_case *c, int which, const char *name, f8_type *type);
 
-/* Nodes of micro_step that are computed again, of `op`; the most of them with one name; and how
- * many GEMMs, one from another's result, are computed again in a row. */
+/* Nodes of micro_step that are recomputed, of `op`; the most of them with one name; and how
+ * many GEMMs, one from another's result, are recomputed in a row. */
 int remat_count_again(const f8_compiled *p, f8_op op);
 int remat_most_again(const f8_compiled *p, f8_op op);
 int remat_depth(const f8_compiled *p);

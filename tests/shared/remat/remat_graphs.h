@@ -26,7 +26,7 @@ void remat_step(remat_graph *g, const uint32_t *read, uint32_t n_read, const uin
 void remat_from(remat_graph *g, uint32_t value, const uint32_t *from, uint32_t n_from);
 
 /* At most 20 values: forward and backward (odd seeds), or any graph without cycles (even ones):
- * values that can't be computed again, written in parts, results, several readers, workspace. */
+ * values that can't be recomputed, written in parts, results, several readers, workspace. */
 void remat_random(remat_graph *g, f8_arena *arena, uint64_t seed);
 /* A forward and a backward of equal steps: 1 byte and 1 second each. */
 void remat_chain(remat_graph *g, f8_arena *arena, uint32_t n);
