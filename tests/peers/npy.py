@@ -80,7 +80,7 @@ def refusals(fp8c, folder):
     with open(folder / "x.npy", "wb") as f:
         np.savez(f, x=x)
     code, err = run(fp8c, folder, "f32", (2, 3))
-    assert code == 1 and "does not begin as a .npy file does" in err, err
+    assert code == 1 and "does not begin like a .npy file" in err, err
     return len(wrong) + 1
 
 
