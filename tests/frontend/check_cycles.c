@@ -93,30 +93,44 @@ static void cycle(const life *l, float *loss)
         fp8c_context_destroy(ctx);
 }
 
+/* The growth over one round of cycles, printed. */
+static memory growth(const life *l, const float *first)
+{
+    float loss;
+    const memory before = look();
+    for (int i = 0; i < l->cycles; i++) {
+        cycle(l, &loss);
+        ck_assert_mem_eq(&loss, first, sizeof loss);
+    }
+    const memory after = look();
+    const memory more = {after.in_use - before.in_use, after.mapped - before.mapped,
+                         after.resident - before.resident};
+    printf("%d cycles, %s: %+lld bytes in use, %+lld mapped, %+lld resident, of %.1f MiB\n",
+           l->cycles, l->name, (long long)more.in_use, (long long)more.mapped,
+           (long long)more.resident, (double)after.resident / 1048576);
+    fflush(stdout);
+    return more;
+}
+
+/* Threads that compile at the same time reach a higher peak of the heap in some runs than in
+ * others, once. A leak grows in every round, so the last of three rounds decides. */
 static void grow_nothing(const life *l)
 {
     float first, loss;
     cycle(l, &first);
     for (int i = 1; i < l->warm; i++)
         cycle(l, &loss);
-    const memory before = look();
-    for (int i = 0; i < l->cycles; i++) {
-        cycle(l, &loss);
-        ck_assert_mem_eq(&loss, &first, sizeof loss);
-    }
-    const memory after = look();
-    const int64_t in_use = after.in_use - before.in_use, mapped = after.mapped - before.mapped,
-                  resident = after.resident - before.resident;
-    printf("%d cycles, %s: %+lld bytes in use, %+lld mapped, %+lld resident, of %.1f MiB\n",
-           l->cycles, l->name, (long long)in_use, (long long)mapped, (long long)resident,
-           (double)after.resident / 1048576);
-    fflush(stdout);
+    memory more = growth(l, &first);
     if (INSTRUMENTED)
         return;
-    ck_assert_msg(in_use <= slack_block * l->cycles, "%lld bytes more are in use",
-                  (long long)in_use);
-    ck_assert_msg(mapped <= slack_mapped, "%lld bytes more are mapped", (long long)mapped);
-    ck_assert_msg(resident <= slack_resident, "%lld bytes more are resident", (long long)resident);
+    for (int i = 0; i < 2 && (more.mapped > slack_mapped || more.resident > slack_resident); i++)
+        more = growth(l, &first);
+    ck_assert_msg(more.in_use <= slack_block * l->cycles, "%lld bytes more are in use",
+                  (long long)more.in_use);
+    ck_assert_msg(more.mapped <= slack_mapped, "%lld bytes more are mapped",
+                  (long long)more.mapped);
+    ck_assert_msg(more.resident <= slack_resident, "%lld bytes more are resident",
+                  (long long)more.resident);
 }
 
 /* A folder for a cache: made, and removed with what is in it. */
