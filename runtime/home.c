@@ -15,11 +15,12 @@ void f8_home_add(f8_home *home, int64_t bytes)
 f8_status f8_block_alloc(f8_tenant *t, int64_t bytes, const char *what, f8_block *out,
                          f8_diag *diag)
 {
+    uint64_t at = 0;
     *out = (f8_block){0};
     if (bytes == 0)
         return F8_OK;
-    F8_TRY(t->home->kind->alloc(t, bytes, what, &out->at, diag));
-    out->bytes = bytes;
+    F8_TRY(t->home->kind->alloc(t, bytes, what, &at, diag));
+    *out = (f8_block){at, bytes}; /* only now: a failed block is nobody's to free */
     f8_home_add(t->home, bytes);
     return F8_OK;
 }
