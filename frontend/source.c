@@ -20,8 +20,7 @@ static f8_status keep_bounds(fp8c_program *p, const f8_module *m, f8_diag *diag)
     }
     for (size_t i = 0; i < m->n_axes; i++) {
         const f8_axis *a = &m->axis[i];
-        if (strcmp(a->func, "forward")) /* the inputs of every function are among those of
-                                           forward */
+        if (strcmp(a->func, "forward")) /* its inputs include those of every other function */
             continue;
         b->axis[b->n_axes++] =
             (f8_bound_axis){.port = f8_arena_strdup(&p->arena, a->port),
@@ -45,7 +44,7 @@ static void keep_rules(f8_source *to, const f8_module *m, f8_arena *arena)
     }
 }
 
-/* The strings of the options to copy. f8_source_keep drops print_after and values. */
+/* The strings of the options to copy. keep_options drops print_after and values. */
 static const size_t option_string[] = {
     offsetof(fp8c_compile_options, target),    offsetof(fp8c_compile_options, recipe),
     offsetof(fp8c_compile_options, keep),      offsetof(fp8c_compile_options, attention),

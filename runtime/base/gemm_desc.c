@@ -76,7 +76,8 @@ void f8_gemm_candidate_text(const f8_gemm_desc *d, uint32_t model, char text[F8_
     memmove(text, text + 1, strlen(text)); /* the space before the first word */
 }
 
-/* The next word of *at, or its end; false when there is none or it is too long. */
+/* Copies the next word of *at and moves *at behind it. False if there is no word or it does not
+ * fit. */
 static bool next_word(const char **at, char word[24])
 {
     size_t n = strcspn(*at, " ");
