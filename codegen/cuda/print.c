@@ -384,7 +384,7 @@ void f8_cuda_print_element(f8_cuda_printer *p, uint32_t n)
 static bool has_slot(const f8_cuda_printer *p, uint32_t n)
 {
     const f8_kinstr *i = &p->k->instr[n];
-    return i->near >= 0 && (i->ext & F8_EXT_COL) && p->l.near[i->near] != F8_CUDA_AGAIN;
+    return i->near >= 0 && (i->ext & F8_EXT_COL) && p->l.near[i->near] != F8_CUDA_RECOMPUTED;
 }
 
 bool f8_cuda_is_kept(const f8_cuda_printer *p, uint32_t n)

@@ -23,9 +23,9 @@ enum {
     F8_CUDA_SPLIT = 256    /* columns of a task where rows are split */
 };
 
-/* How a value that the description keeps near is kept. AGAIN: it is not kept but recomputed, which
+/* How a value that the description keeps near is kept. RECOMPUTED: it is not kept; recomputing it
  * gives the same bits. */
-typedef enum f8_cuda_near { F8_CUDA_AGAIN, F8_CUDA_REGISTERS, F8_CUDA_SHARED } f8_cuda_near;
+typedef enum f8_cuda_near { F8_CUDA_RECOMPUTED, F8_CUDA_REGISTERS, F8_CUDA_SHARED } f8_cuda_near;
 
 typedef struct f8_cuda_layout {
     bool points;    /* elementwise: every thread takes any vector of any row; if false, groups of
@@ -81,7 +81,7 @@ typedef struct f8_cuda_printer {
     int32_t stage;
     bool *needed;  /* by instruction: what this stage's column loop evaluates */
     uint8_t *raw;  /* by instruction: F8_CUDA_RAW_* of a LOAD */
-    bool *touched; /* by instruction: a LOAD that an earlier stage has done */
+    bool *loaded;  /* by instruction: a LOAD that an earlier stage has done */
     uint32_t
         *source; /* by instruction: what a STORE takes its elements from (f8_cuda_store_plan) */
     const char **put; /* by instruction: the function a STORE writes with */

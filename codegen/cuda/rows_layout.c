@@ -194,7 +194,7 @@ static void choose_near(const f8_kernel *k, f8_cuda_layout *l)
     int64_t registers = 0;
     l->near_words = 0;
     for (int32_t s = 0; s < (int32_t)k->n_near && s < F8_CUDA_NEAR_MAX; s++) {
-        l->near[s] = F8_CUDA_AGAIN;
+        l->near[s] = F8_CUDA_RECOMPUTED;
         if (is_rolled(k, s)) {
             l->near[s] = F8_CUDA_SHARED;
             l->near_at[s] = l->near_words;

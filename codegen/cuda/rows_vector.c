@@ -109,7 +109,7 @@ void f8_cuda_rows_declare_words(f8_cuda_printer *p, uint32_t n)
 static bool is_first_touch(const f8_cuda_printer *p, uint32_t n)
 {
     const f8_kinstr *i = &p->k->instr[n];
-    return i->ext == F8_EXT_FULL && !i->group && (!p->touched[n] || !(p->l.whole || p->l.staged));
+    return i->ext == F8_EXT_FULL && !i->group && (!p->loaded[n] || !(p->l.whole || p->l.staged));
 }
 
 /* Whether LOAD n is done for all vectors before anything else: what stays for the row, what reads
@@ -172,7 +172,7 @@ void f8_cuda_rows_late_loads(f8_cuda_printer *p)
     print_loads(p, false);
     for (uint32_t n = 0; n < p->k->n_instrs; n++)
         if (is_due(p, n)) {
-            p->touched[n] = true;
+            p->loaded[n] = true;
             if (p->raw[n])
                 p->raw[n] = F8_CUDA_RAW_LOADED;
         }

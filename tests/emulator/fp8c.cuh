@@ -1,6 +1,7 @@
-/* codegen/fp8c.cuh for the host: the same names, made of plain C++ and of what the driver stand-in does
- * for a thread (image.h). The NVRTC stand-in compiles the generated texts with this header in place of
- * the real one. Nothing here is shared with the library: conversions are written a second time. */
+/* codegen/cuda/fp8c.cuh for the host: the same names, made of plain C++ and of what the driver
+ * stand-in does for a thread (image.h). The NVRTC stand-in compiles the generated texts with this
+ * header in place of the real one. Nothing here is shared with the library: conversions are written
+ * a second time. */
 #ifndef FP8C_CUH
 #define FP8C_CUH
 

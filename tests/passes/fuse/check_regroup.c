@@ -73,17 +73,17 @@ static bool computes(const f8_func *f, const f8_group *group, const char *name)
     return false;
 }
 
-static bool is_again(const f8_group *group)
+static bool is_recomputed(const f8_group *group)
 {
     const char *mark = strstr(group->name, " (recomputed)");
     return mark && !mark[strlen(" (recomputed)")];
 }
 
-static int count_again(const f8_func *f)
+static int count_recomputed(const f8_func *f)
 {
     int n = 0;
     for (uint32_t i = 0; i < f->lowered->n_groups; i++)
-        n += is_again(&f->lowered->group[i]);
+        n += is_recomputed(&f->lowered->group[i]);
     return n;
 }
 
@@ -112,8 +112,8 @@ START_TEST(late_for_a_gemm)
     ck_assert_int_eq(position(f, "m") + 1, position(f, "g"));
     ck_assert_int_gt(position(f, "m"), position(f, "c"));
     ck_assert_str_eq(writer(f, "m")->name, "m (recomputed)");
-    ck_assert(!is_again(writer(f, "n")) && !is_again(writer(f, "g")));
-    ck_assert_int_eq(count_again(f), _i ? 6 : 1);
+    ck_assert(!is_recomputed(writer(f, "n")) && !is_recomputed(writer(f, "g")));
+    ck_assert_int_eq(count_recomputed(f), _i ? 6 : 1);
     ck_assert_uint_eq(writer(f, "m")->n_out, 1);
     ck_assert(!computes(f, writer(f, "n"), "m") && !computes(f, writer(f, "m"), "n"));
     test_unit_end(&t);
@@ -136,7 +136,7 @@ START_TEST(inside_its_reader)
     const f8_func *f = placed(&t, text, "cpu", false);
     ck_assert_int_eq(position(f, "m"), -1);
     ck_assert_int_eq(computes(f, writer(f, "g"), "m"), _i == 0);
-    ck_assert_int_eq(count_again(f), _i);
+    ck_assert_int_eq(count_recomputed(f), _i);
     if (_i == 1) { /* the maxima, in one kernel with all of the norm */
         const int at = position(f, "g") - 1;
         ck_assert_int_ge(at, 0);
@@ -157,7 +157,7 @@ START_TEST(between_its_readers)
                "cpu", false);
     ck_assert_int_eq(position(f, "m"), position(f, "g"));
     ck_assert_int_lt(position(f, "m"), position(f, "h"));
-    ck_assert_int_eq(count_again(f), 0);
+    ck_assert_int_eq(count_recomputed(f), 0);
     test_unit_end(&t);
 }
 END_TEST
@@ -179,7 +179,7 @@ START_TEST(chain_of_clones)
     ck_assert_int_eq(position(f, "q"), at - 1);
     ck_assert_int_eq(position(f, "p"), at - 2);
     ck_assert_int_gt(position(f, "p"), position(f, "k"));
-    ck_assert_int_eq(count_again(f), 3);
+    ck_assert_int_eq(count_recomputed(f), 3);
     test_unit_end(&t);
 }
 END_TEST
@@ -196,7 +196,7 @@ START_TEST(a_kernel_for_each_place)
              "%%c) {transpose_a = true})), %%c\n}\n",
              CHAIN, F8_CLONE_RECOMPUTED * (_i + 1));
     const f8_func *f = placed(&t, text, "cpu", false);
-    ck_assert_int_eq(count_again(f), _i + 1);
+    ck_assert_int_eq(count_recomputed(f), _i + 1);
     ck_assert_int_eq(writer(f, "p") == writer(f, "q"), _i == 0);
     test_unit_end(&t);
 }
@@ -215,7 +215,7 @@ START_TEST(statistic_of_a_kept_one)
                "  %t = exp#65536(%s)\n  return matmul(%t, %g) {transpose_a = true}, %s\n}\n",
                "cpu", false);
     const f8_group *group = writer(f, "t");
-    ck_assert(is_again(group));
+    ck_assert(is_recomputed(group));
     ck_assert_int_eq(group->phase[0].rows * group->phase[0].cols, 30);
     test_unit_end(&t);
 }
@@ -240,10 +240,10 @@ START_TEST(visits_of_a_clone)
                "  %i2 = div#65536(1, %s2)\n  %h = quantize(tanh(%g), 448)\n"
                "  return scaled_matmul(%q2, %i2, %h, 1) {transpose_b = true}\n}\n",
                "cpu", false);
-    const f8_group *first = writer(f, "q"), *again = writer(f, "q2");
-    ck_assert(is_again(again) && !is_again(first));
-    ck_assert_uint_eq(again->n_phases, first->n_phases);
-    ck_assert_uint_eq(again->n_phases, 3);
+    const f8_group *first = writer(f, "q"), *recomputed = writer(f, "q2");
+    ck_assert(is_recomputed(recomputed) && !is_recomputed(first));
+    ck_assert_uint_eq(recomputed->n_phases, first->n_phases);
+    ck_assert_uint_eq(recomputed->n_phases, 3);
     ck_assert_int_eq(position(f, "h"), position(f, "q2") - 1);
     test_unit_end(&t);
 }
@@ -265,7 +265,7 @@ START_TEST(transposed_store_of_a_clone)
         "  return %y, scaled_matmul(quantize(%y, %s), %s, %c, %s) {transpose_b = true}\n}\n",
         "sm_90a", false);
     const f8_group *group = writer(f, "k");
-    ck_assert(is_again(group));
+    ck_assert(is_recomputed(group));
     ck_assert_int_gt(position(f, "k"), position(f, "h"));
     ck_assert_int_eq(f8_at(f->graph, named(f, "k"))->op, F8_OP_TRANSPOSE);
     ck_assert_int_eq(group->kind, F8_GROUP_ROWS);
@@ -366,7 +366,7 @@ START_TEST(results_of_a_clone)
             projects++;
         }
     ck_assert_int_eq(projects, 1);
-    ck_assert_int_eq(count_again(f), 1);
+    ck_assert_int_eq(count_recomputed(f), 1);
     test_unit_end(&t);
 }
 END_TEST
@@ -398,21 +398,21 @@ START_TEST(layers_are_equal)
 {
     static const char *const recipes[] = {"bf16", "delayed", "current"}, *const targets[] = {
                                                                              "cpu", "sm_90a"};
-    int groups[3], again[3];
+    int groups[3], recomputed[3];
     for (int i = 0; i < 3; i++) {
         test_unit t;
         model(&t, recipes[_i % 3], targets[_i / 3], 3 + i);
         const f8_func *f = test_func(&t, "micro_step");
         ck_assert_msg(f8_program_check(f, &t.diag) == F8_OK, "%s", t.diag.text);
         groups[i] = (int)f->lowered->n_groups;
-        again[i] = count_again(f);
+        recomputed[i] = count_recomputed(f);
         test_unit_end(&t);
     }
     printf("%s, %s: a layer is %d groups, %d of them recompute\n", recipes[_i % 3],
-           targets[_i / 3], groups[1] - groups[0], again[1] - again[0]);
-    ck_assert_int_gt(again[1] - again[0], 5);
+           targets[_i / 3], groups[1] - groups[0], recomputed[1] - recomputed[0]);
+    ck_assert_int_gt(recomputed[1] - recomputed[0], 5);
     ck_assert_int_eq(groups[1] - groups[0], groups[2] - groups[1]);
-    ck_assert_int_eq(again[1] - again[0], again[2] - again[1]);
+    ck_assert_int_eq(recomputed[1] - recomputed[0], recomputed[2] - recomputed[1]);
 }
 END_TEST
 

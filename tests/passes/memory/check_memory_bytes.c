@@ -114,7 +114,7 @@ static const uint8_t *find_arena(const poison *a, int64_t bytes)
 }
 
 /* Bytes of the arena up to the last one that a run of all functions writes over `byte`. */
-static int64_t touched(const opened *o, const uint8_t *arena, int64_t bytes, uint8_t byte)
+static int64_t overwritten(const opened *o, const uint8_t *arena, int64_t bytes, uint8_t byte)
 {
     int64_t n = bytes;
     memset((void *)arena, byte, (size_t)bytes);
@@ -177,8 +177,8 @@ START_TEST(planned_is_measured)
     same_categories(&plan, &real, measured.planned_bytes);
     const uint8_t *arena = find_arena(&a, measured.arena_bytes);
     ck_assert_int_eq(fp8c_program_initialize(real.program, 1), FP8C_OK);
-    const int64_t once = touched(&real, arena, measured.arena_bytes, 0xa5);
-    const int64_t again = touched(&real, arena, measured.arena_bytes, 0x5a);
+    const int64_t once = overwritten(&real, arena, measured.arena_bytes, 0xa5);
+    const int64_t again = overwritten(&real, arena, measured.arena_bytes, 0x5a);
     ck_assert_int_eq(once > again ? once : again, measured.arena_bytes);
     end(&plan);
     end(&real);

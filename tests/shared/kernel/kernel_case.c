@@ -223,15 +223,15 @@ void kc_run(kcase *c, int64_t tasks_a_call, bool backwards)
 
 void kc_compare(kcase *c, const char *what)
 {
-    uint8_t *touched = calloc((size_t)c->bytes, 1);
+    uint8_t *accessed = calloc((size_t)c->bytes, 1);
     for (uint32_t i = 0; i < c->n_out; i++)
-        ke_compare(c, c->out[i], what, touched);
+        ke_compare(c, c->out[i], what, accessed);
     for (uint32_t i = 0; i < c->n_input; i++)
-        ke_mark(c, c->input[i], touched);
+        ke_mark(c, c->input[i], accessed);
     for (int64_t i = 0; i < c->bytes; i++)
-        if (!touched[i] && c->memory[i] != PATTERN)
+        if (!accessed[i] && c->memory[i] != PATTERN)
             ck_abort_msg("%s: byte %lld was written outside all results", what, (long long)i);
-    free(touched);
+    free(accessed);
 }
 
 void kc_check(kcase *c)

@@ -112,14 +112,14 @@ static bool is_nan(f8_dtype t, uint32_t held)
     return f8_dtype_is_float(t) && isnan(decoded(t, held));
 }
 
-void ke_mark(kcase *c, f8_ref r, uint8_t *touched)
+void ke_mark(kcase *c, f8_ref r, uint8_t *accessed)
 {
     const f8_type *t = f8_type_of(c->g, r);
     for (int64_t i = 0; i < f8_type_elements(t); i++)
-        memset(touched + ((uint8_t *)element_at(c, r, i) - c->memory), 1, f8_dtype_size(t->dtype));
+        memset(accessed + ((uint8_t *)element_at(c, r, i) - c->memory), 1, f8_dtype_size(t->dtype));
 }
 
-void ke_compare(kcase *c, f8_ref r, const char *what, uint8_t *touched)
+void ke_compare(kcase *c, f8_ref r, const char *what, uint8_t *accessed)
 {
     const f8_type *t = f8_type_of(c->g, r);
     for (int64_t i = 0; i < f8_type_elements(t); i++) {
@@ -134,7 +134,7 @@ void ke_compare(kcase *c, f8_ref r, const char *what, uint8_t *touched)
                      f8_op_facts(c->g->node[r].op)->name, (long long)i, got, f_of(got), want,
                      f_of(want));
     }
-    ke_mark(c, r, touched);
+    ke_mark(c, r, accessed);
 }
 
 /* ---- ops ---- */

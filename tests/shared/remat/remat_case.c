@@ -366,7 +366,7 @@ static const f8_graph *graph_of(const f8_compiled *p)
     return f8_module_find_func(p->unit.module, "micro_step")->graph;
 }
 
-int remat_count_again(const f8_compiled *p, f8_op op)
+int remat_count_recomputed(const f8_compiled *p, f8_op op)
 {
     const f8_graph *g = graph_of(p);
     int n = 0;

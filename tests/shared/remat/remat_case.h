@@ -61,7 +61,7 @@ void *remat_variable(remat_case *c, int which, const char *name, f8_type *type);
 
 /* Nodes of micro_step that are recomputed, of `op`; the most of them with one name; and how
  * many GEMMs, one from another's result, are recomputed in a row. */
-int remat_count_again(const f8_compiled *p, f8_op op);
+int remat_count_recomputed(const f8_compiled *p, f8_op op);
 int remat_most_again(const f8_compiled *p, f8_op op);
 int remat_depth(const f8_compiled *p);
 
