@@ -41,10 +41,10 @@ enum { FOLDER_ROOM = 512, PATH_ROOM = 1024, MOST_CACHED = 4096 };
 /* What matters: no contraction, no vectors of the host's that change a result (there are none:
  * every operation is IEEE's), a trap at a misaligned access, no header but ours. */
 static const char *const fixed_options[] = {
-    "-x", "c++", "-std=c++17", "-w", "-fPIC", "-shared", "-nostdinc", "-nostdinc++",
+    "-x", "c++", "-std=c++17", "-w", "-fPIC", "-c", "-nostdinc", "-nostdinc++",
     "-fvisibility=hidden", "-ffp-contract=off", "-fno-strict-aliasing", "-fno-math-errno",
     "-fno-exceptions", "-fno-rtti", "-fno-stack-protector", "-fno-asynchronous-unwind-tables",
-    "-fsanitize=alignment", "-fstack-clash-protection", "-nostartfiles", "-nostdlib"};
+    "-fsanitize=alignment", "-fstack-clash-protection"};
 enum { N_FIXED = sizeof fixed_options / sizeof *fixed_options };
 
 /* ---- files ---- */
@@ -122,6 +122,8 @@ static size_t options(const compiler *c, const char **out)
     const int64_t asked = f8_emu_setting("FP8C_EMULATOR_OPTIMIZE", 0);
     out[n++] = level[asked >= 0 && asked <= 2 ? asked : 0];
     out[n++] = c->clang ? "-fsanitize-trap=alignment" : "-fsanitize-undefined-trap-on-error";
+    if (c->clang)
+        out[n++] = "-fintegrated-cc1";
     if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
         out[n++] = "-mavx2";
         out[n++] = "-mfma";
@@ -129,32 +131,42 @@ static size_t options(const compiler *c, const char **out)
     return n;
 }
 
-static bool run_compiler(const compiler *c, const char *folder, const char *object, const char *log)
+/* Runs a program whose output goes to `log`, and waits for it. */
+static bool run_program(const char *path, const char **argv, const char *log)
 {
-    const char *argv[N_FIXED + 16];
-    char include[PATH_ROOM], source[PATH_ROOM];
-    snprintf(include, sizeof include, "-I%s", folder);
-    snprintf(source, sizeof source, "%s/text.cpp", folder);
-    argv[0] = c->path;
-    size_t n = 1 + options(c, argv + 1);
-    argv[n++] = include;
-    argv[n++] = "-o";
-    argv[n++] = object;
-    argv[n++] = source;
-    argv[n++] = "-lm"; /* fmaf, where the CPU has none */
-    argv[n] = NULL;
     posix_spawn_file_actions_t files;
     pid_t pid;
     int status = 1;
     posix_spawn_file_actions_init(&files);
     posix_spawn_file_actions_addopen(&files, 0, "/dev/null", O_RDONLY, 0);
-    posix_spawn_file_actions_addopen(&files, 1, log, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    posix_spawn_file_actions_addopen(&files, 1, log, O_WRONLY | O_CREAT | O_APPEND, 0600);
     posix_spawn_file_actions_adddup2(&files, 1, 2);
-    if (posix_spawn(&pid, c->path, &files, NULL, (char **)(uintptr_t)argv, environ) == 0)
+    if (posix_spawnp(&pid, path, &files, NULL, (char **)(uintptr_t)argv, environ) == 0)
         while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
         }
     posix_spawn_file_actions_destroy(&files);
     return status == 0;
+}
+
+/* Compiles and links. The linker is called directly: to compile and link in one call, clang starts
+ * itself a second time, which takes longer than compiling a kernel. */
+static bool run_compiler(const compiler *c, const char *folder, const char *object, const char *log)
+{
+    const char *argv[N_FIXED + 16];
+    char include[PATH_ROOM], source[PATH_ROOM], compiled[PATH_ROOM];
+    snprintf(include, sizeof include, "-I%s", folder);
+    snprintf(source, sizeof source, "%s/text.cpp", folder);
+    snprintf(compiled, sizeof compiled, "%s/text.o", folder);
+    argv[0] = c->path;
+    size_t n = 1 + options(c, argv + 1);
+    argv[n++] = include;
+    argv[n++] = "-o";
+    argv[n++] = compiled;
+    argv[n++] = source;
+    argv[n] = NULL;
+    /* -lm: fmaf, where the CPU has none */
+    const char *link[] = {"ld", "-shared", "-o", object, compiled, "-lm", NULL};
+    return run_program(c->path, argv, log) && run_program(link[0], link, log);
 }
 
 /* ---- the cache ---- */
@@ -241,7 +253,8 @@ static nvrtcResult compile_in(const compiler *c, const char *folder, const char 
 
 static void remove_folder(const char *folder)
 {
-    static const char *const name[] = {"fp8c.cuh", "image.h", "text.cpp", "object", "messages"};
+    static const char *const name[] = {"fp8c.cuh", "image.h",  "text.cpp",
+                                       "text.o",   "object", "messages"};
     char path[PATH_ROOM];
     for (size_t i = 0; i < sizeof name / sizeof *name; i++) {
         snprintf(path, sizeof path, "%s/%s", folder, name[i]);

@@ -139,7 +139,8 @@ static bool compile(const f8_judge *j, compiled *t, const graphgen_options *o, b
     t->unit.options =
         (f8_options){.target = j->target, .recipe = f8_recipe_by_name("bf16"), .no_fuse = no_fuse};
     t->unit.module = make_module(o, &t->arena, &t->diag);
-    const f8_build_options build = {.target = j->target, .cuda = j->cuda, .threads = 1};
+    const f8_build_options build = {
+        .target = j->target, .cuda = j->cuda, .cache = j->cache, .threads = 1};
     const char *at = "generator";
     if (t->unit.module && run_passes(&t->unit, &at) == F8_OK) {
         at = "build";
