@@ -6,6 +6,7 @@
 #include "codegen/build.h"
 #include "codegen/reference/reference.h"
 #include "frontend/instance.h"
+#include "tests/shared/kernel_cache.h"
 #include "tests/shared/passes/passes.h"
 #include "tests/shared/graphs/differential_parts.h"
 
@@ -140,7 +141,7 @@ static bool compile(const f8_judge *j, compiled *t, const graphgen_options *o, b
         (f8_options){.target = j->target, .recipe = f8_recipe_by_name("bf16"), .no_fuse = no_fuse};
     t->unit.module = make_module(o, &t->arena, &t->diag);
     const f8_build_options build = {
-        .target = j->target, .cuda = j->cuda, .cache = j->cache, .threads = 1};
+        .target = j->target, .cuda = j->cuda, .cache = f8_test_kernel_cache(), .threads = 1};
     const char *at = "generator";
     if (t->unit.module && run_passes(&t->unit, &at) == F8_OK) {
         at = "build";

@@ -14,16 +14,10 @@ enum { MOST_WORKERS = 8, REPORTED = 3, MESSAGE = F8_MESSAGE };
 
 static bool judge_begin(f8_judge *j, const f8_differential *d, char *message)
 {
-    const char *folder = getenv("FP8C_CACHE_DIR");
-    f8_diag diag = {0};
     *j = (f8_judge){.d = d, .target = f8_target_by_name(d->target)};
-    if (folder && *folder &&
-        f8_cache_open(&(f8_cache_options){.folder = folder}, &j->cache, &diag) != F8_OK) {
-        snprintf(message, MESSAGE, "the kernel cache: %s", diag.text);
-        return false;
-    }
     if (j->target && j->target->kind != F8_TARGET_CUDA)
         return true;
+    f8_diag diag = {0};
     f8_cuda_facts facts;
     const f8_cuda_paths paths = f8_cuda_paths_from_environment();
     if (f8_cuda_create(&paths, NULL, &j->cuda, &diag) == F8_OK &&
@@ -40,7 +34,6 @@ static bool judge_begin(f8_judge *j, const f8_differential *d, char *message)
 
 static void judge_end(f8_judge *j)
 {
-    f8_cache_close(j->cache);
     f8_cuda_destroy(j->cuda);
 }
 

@@ -2,7 +2,6 @@
 #ifndef F8_TESTS_DIFFERENTIAL_PARTS_H
 #define F8_TESTS_DIFFERENTIAL_PARTS_H
 
-#include "codegen/cache/cache.h"
 #include "runtime/cuda/device.h"
 #include "tests/shared/graphs/differential.h"
 #include "tests/shared/graphs/graphgen.h"
@@ -12,7 +11,6 @@ typedef struct f8_judge {
     const f8_differential *d;
     const f8_target *target;
     f8_cuda *cuda; /* CUDA targets: with its device */
-    f8_cache *cache; /* graphs share kernels; NULL where FP8C_CACHE_DIR is not set */
 } f8_judge;
 
 /* Whether the target computes this graph as it must; else the message says what is off. */

@@ -8,6 +8,7 @@
 
 #include "codegen/build.h"
 #include "frontend/text/parse.h"
+#include "tests/shared/kernel_cache.h"
 
 char *f8_test_read(const char *path, size_t *size)
 {
@@ -145,7 +146,8 @@ static f8_status create_instance(f8_compiled *c, const f8_compile_setup *setup)
 
 bool f8_compile_model(f8_compiled *c, const f8_compile_setup *setup)
 {
-    const f8_build_options build = {.target = setup->target, .cuda = setup->cuda};
+    const f8_build_options build = {
+        .target = setup->target, .cuda = setup->cuda, .cache = f8_test_kernel_cache()};
     if (!f8_compile_passes(c, setup) ||
         f8_build_plan(c->unit.module, &build, &c->arena, &c->plan, &c->diag) != F8_OK ||
         create_instance(c, setup) != F8_OK ||
