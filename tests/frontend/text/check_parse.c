@@ -225,8 +225,9 @@ START_TEST(line_of_100_megabytes)
     char *text = malloc(total + 1);
     ck_assert(text);
     memcpy(text, before, n);
-    for (size_t i = 0; i < n_line; i += unit)
-        memcpy(text + n + i, lines[_i].repeated, unit < n_line - i ? unit : n_line - i);
+    memcpy(text + n, lines[_i].repeated, unit);
+    for (size_t i = unit; i < n_line; i *= 2)
+        memcpy(text + n + i, text + n, i < n_line - i ? i : n_line - i);
     strcpy(text + n + n_line, after);
     budget b = {.left = 1000, .most = 1 << 20};
     f8_diag diag;
