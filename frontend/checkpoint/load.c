@@ -155,7 +155,6 @@ static f8_status get_observed(const f8_load *l, int i, f8_arena *memory, float *
     float *all = F8_NEW_ARRAY(memory, float, (size_t)its.type.dim[0] + 1);
     *out = F8_NEW_ARRAY(memory, float, (size_t)v.type.dim[0] + 1);
     F8_TRY(f8_arena_status(memory, l->diag));
-    F8_TRY(check_observed(l, from, memory));
     F8_TRY(instance->kind->run(instance, (uint32_t)prepare, l->diag));
     F8_TRY(instance->kind->read(instance, (uint32_t)variable, all, l->diag));
     for (int64_t k = 0; (element = fp8c_program_element(l->program, i, k)); k++)
@@ -217,6 +216,8 @@ static f8_status load_each(const f8_load *l, bool params)
 static f8_status load_in_turn(f8_load *l)
 {
     fp8c_program *p = l->program;
+    if (l->calibrated)
+        F8_TRY(check_observed(l, l->o->scales, &l->memory));
     if (!p->initialized)
         F8_TRY(instance_of(l)->kind->init(instance_of(l), 0, l->diag));
     p->initialized = false;
