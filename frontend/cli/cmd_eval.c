@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "frontend/cli/cmd_calibrate.h"
+#include "frontend/cli/cmd_observe.h"
 
 typedef struct result {
     double loss;

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "frontend/cli/cmd_calibrate.h"
+#include "frontend/cli/cmd_observe.h"
 
 typedef struct export {
     const cli *c;

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "frontend/cli/cmd_calibrate.h"
+#include "frontend/cli/cmd_observe.h"
 #include "frontend/cli/cmd_tensor_file.h"
 #include "ir/base/clock.h"
 
