@@ -189,6 +189,8 @@ static bool load(cli_weights *w, fp8c_context *ctx, f8_load *l, const char *reci
     if (fp8c_program_initialize(l->program, w->c->seed) != FP8C_OK)
         return cli_fail(ctx) == CLI_DONE;
     const bool ok = match_and_load(w, l, recipe);
+    fp8c_program_destroy(w->observer); /* it is as large as the program */
+    w->observer = NULL;
     l->diag = NULL;
     return ok;
 }

@@ -26,7 +26,8 @@ typedef struct cli_weights {
     const cli *c;
     fp8c_load_options options;
     f8_weights files;       /* files.shown: what messages call them */
-    fp8c_program *observer; /* gives scales that the files lack; NULL: none. Closing destroys it */
+    fp8c_program *observer; /* gives scales that the files lack to the next load, which destroys it;
+                               NULL: none */
     int64_t batches;        /* that the observer has seen */
     json_t *lists;          /* of the last load: {"taken": [...], "ignored": [...], ...} */
     FILE *problems;         /* a line for each tensor that is missing, unexpected or different */

@@ -490,6 +490,47 @@ START_TEST(observes_wrong)
 }
 END_TEST
 
+/* ---- memory ---- */
+
+/* Each allocation refused in turn: it fails and nothing leaks, and in the end it loads. */
+START_TEST(out_of_memory)
+{
+    counting count = {0};
+    const fp8c_context_options co = {.struct_size = sizeof co,
+                                     .alloc = count_alloc,
+                                     .free = count_free,
+                                     .allocator_user = &count};
+    const fp8c_compile_options o = inference("current");
+    const asked asked = {.file = {"m.index.json"}, .ignore = {"*.pooler.*"}, .map = {"bert.*=*"}};
+    static const char index[] =
+        MAP("\"bert.wte\": \"w\", \"bert.fc.bias\": \"w\", \"bert.fc.weight\": \"w\"");
+    copy *c = others("w");
+    life l = {0};
+    seen s;
+    int failed = 0;
+    ck_assert_int_eq(fp8c_context_create(&co, &l.ctx), FP8C_OK);
+    l.m = parse(l.ctx, model);
+    l.p = compile(l.ctx, l.m, &o);
+    f8_cli_write("m.index.json", index, sizeof index - 1);
+    for (long at = 1;; at++, failed++) {
+        const long live = count.live;
+        count.n = 0;
+        count.fail_at = at;
+        const fp8c_status status = load(l.p, &asked, NULL, &s);
+        count.fail_at = 0;
+        ck_assert_int_eq(count.live, live);
+        if (status == FP8C_OK)
+            break;
+        ck_assert_int_eq(status, FP8C_ERR_MEMORY);
+    }
+    ck_assert_int_gt(failed, 3);
+    has_value(&l, "wte", c, "bert.wte");
+    free_copy(c);
+    end(&l);
+    ck_assert_int_eq(count.live, 0);
+}
+END_TEST
+
 Suite *f8_suite(void)
 {
     Suite *s = suite_create("weights");
@@ -504,6 +545,7 @@ Suite *f8_suite(void)
     tcase_add_test(t, index_of_files);
     tcase_add_loop_test(t, observes, 0, 2);
     tcase_add_test(t, observes_wrong);
+    tcase_add_test(t, out_of_memory);
     suite_add_tcase(s, t);
     return s;
 }
