@@ -145,6 +145,9 @@ static f8_status read_options(f8_compilation *c, f8_diag *diag)
     F8_TRY(read_attention(c, o->attention, diag));
     out->no_fuse = o->no_fuse;
     out->inference = o->inference;
+    out->observe = o->observe;
+    if (o->observe && !o->inference)
+        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "observe is for programs with `inference`");
     out->pair = o->pair;
     out->lr = o->lr;
     out->optimizer_steps = o->optimizer_steps;

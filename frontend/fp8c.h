@@ -418,6 +418,8 @@ typedef struct fp8c_compile_options {
                            file, "B=1,2,4,8", with spaces between dims. A dim that is not named has
                            every value from 1 to its bound. At most 64 sets of values. NULL: every
                            one */
+    int32_t observe; /* with `inference`: make a program that calibrates scales of `delayed`, which
+                        fp8c_program_load_weights takes */
 } fp8c_compile_options;
 
 /* ---- choosing recipes by measured error and cost: recipe "auto" ---- */
@@ -761,6 +763,84 @@ FP8C_API fp8c_status fp8c_program_save(fp8c_program *program, const char *path);
  * it. */
 FP8C_API fp8c_status fp8c_program_load(fp8c_program *program, const char *path,
                                        int32_t params_only);
+
+/* ---- weights of others ----
+ *
+ * fp8c_program_load reads fp8c's own checkpoints. fp8c_program_load_weights also reads weights that
+ * others wrote: from several files, under other names, with tensors that the program does not need.
+ * frontend/checkpoint/README.md describes what it takes, and from which formats. */
+
+/* What became of a tensor of the files, or of a variable of the program. */
+typedef enum fp8c_load_fate {
+    FP8C_LOAD_TAKEN,      /* the variable gets the tensor's value */
+    FP8C_LOAD_IGNORED,    /* the tensor is passed over */
+    FP8C_LOAD_CALIBRATED, /* the variable gets scales that follow from `scales` */
+    FP8C_LOAD_MISSING,    /* no file has the variable */
+    FP8C_LOAD_UNEXPECTED, /* no variable has the tensor's name */
+    FP8C_LOAD_DIFFERENT   /* the tensor's shape or dtype is not the variable's */
+} fp8c_load_fate;
+
+typedef struct fp8c_load_item { /* the strings are valid during the call */
+    fp8c_load_fate fate;
+    int32_t error;        /* the load fails for it: UNEXPECTED, DIFFERENT, and MISSING ones that
+                             allow_missing does not name */
+    const char *variable; /* NULL: IGNORED, UNEXPECTED */
+    const char *tensor;   /* its name in its file; NULL: MISSING */
+    const char *file;     /* NULL: MISSING */
+    const char *detail;   /* the dtype and shape that the tensor has or the variable wants; of a
+                             difference both; why it is ignored */
+} fp8c_load_item;
+
+typedef struct fp8c_load_options {
+    size_t struct_size;       /* sizeof(fp8c_load_options) */
+    const char *const *files; /* safetensors files, or Hugging Face's NAME.safetensors.index.json,
+                                 which stands for the files that it lists */
+    size_t n_files;           /* at least 1 */
+    /* Patterns, where * stands for any run of characters. `ignore` are of tensors' names in the
+     * files: these tensors are passed over. `map` are texts FROM=TO: a tensor whose name in the
+     * file matches FROM has the name TO instead, whose stars stand for what the stars of FROM stood
+     * for, in their order. The first FROM that matches decides. `allow_missing` are of the
+     * program's parameters: these may be missing, and keep their values. FP8C_ERR_INPUT: a pattern
+     * of `ignore` or `map` has no effect, or one of `allow_missing` names no parameter. */
+    const char *const *ignore;
+    size_t n_ignore;
+    const char *const *map;
+    size_t n_map;
+    const char *const *allow_missing;
+    size_t n_allow_missing;
+    /* A program with `observe` of the same module and recipe. If no file has the scales of
+     * activations that `delayed` needs, they follow from the largest magnitudes that this program's
+     * eval has seen. NULL: such a file is FP8C_ERR_INPUT. */
+    fp8c_program *scales;
+    /* Called for each tensor and each variable that is missing, before anything changes, also if
+     * the load then fails. May be NULL. */
+    void (*report)(void *user, const fp8c_load_item *item);
+    void *user;
+} fp8c_load_options;
+/* Give a program the values of files. Its parameters must be there, with their shapes. F32, BF16
+ * and F16 become f32 exactly; a weight that the program stores as FP8 is quantized. A program for
+ * inference takes the states that its eval reads as well. One that trains takes all states if the
+ * files have states of fp8c, else none: initialize it first. Then `prepare` runs. If anything does
+ * not fit, FP8C_ERR_INPUT: nothing has changed, and the message names all of it. If a file can't be
+ * read half way, the program has no values any more, and must be loaded again.
+ *
+ * Scales for inference under `delayed` with weights that were trained elsewhere:
+ *
+ *     options.recipe = "delayed", options.inference = 1, options.observe = 1;
+ *     fp8c_compile(module, &options, &observer);
+ *     fp8c_program_load_weights(observer, &load);
+ *     for (each of a few batches of inputs)     // fill the inputs of eval
+ *         fp8c_program_run(observer, fp8c_program_function(observer, "eval"));
+ *     options.observe = 0;
+ *     fp8c_compile(module, &options, &program);
+ *     load.scales = observer;
+ *     fp8c_program_load_weights(program, &load); // fp8c_program_save then keeps the scales
+ *
+ * The eval of a program with `observe` computes in high precision and has the same results. It
+ * keeps the largest magnitudes over all its runs. */
+FP8C_API fp8c_status fp8c_program_load_weights(fp8c_program *program,
+                                               const fp8c_load_options *options);
+
 /* What element `index` along a state's first axis stands for. For FP8 scales and amaxes it is an
  * operand of a linear's GEMMs, "h.0.attn.c_attn.x" (operands x, w and dy). A program that trains
  * and one for inference have the same names, but not the same indices. NULL past the last, and for

@@ -304,20 +304,26 @@ static f8_status quantize(fp8c_program *p, const f8_stored *s, const float *from
     return status;
 }
 
+f8_status f8_program_quantize(fp8c_program *p, int variable, const float *from, const float *scale,
+                              f8_diag *diag)
+{
+    const f8_stored *s = stored_variable(p, variable);
+    if (!s)
+        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "variable %d is not stored in FP8",
+                       variable);
+    if (scale && s->recipe.scaling != F8_SCALING_DELAYED)
+        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
+                       "variable %d takes no scale: only recipe `delayed` keeps one", variable);
+    return quantize(p, s, from, scale, diag);
+}
+
 fp8c_status fp8c_program_quantize(fp8c_program *p, int variable, const float *from,
                                   const float *scale)
 {
     f8_diag diag = {0};
-    const f8_stored *s = stored_variable(p, variable);
     f8_status status = f8_program_has_memory(p, &diag);
-    if (status == F8_OK && !s)
-        status =
-            f8_fail(&diag, F8_ERR_INPUT, F8_NOWHERE, "variable %d is not stored in FP8", variable);
-    if (status == F8_OK && scale && s->recipe.scaling != F8_SCALING_DELAYED)
-        status = f8_fail(&diag, F8_ERR_INPUT, F8_NOWHERE,
-                         "variable %d takes no scale: only recipe `delayed` keeps one", variable);
     if (status == F8_OK)
-        status = quantize(p, s, from, scale, &diag);
+        status = f8_program_quantize(p, variable, from, scale, &diag);
     return f8_api_result(p->ctx, &diag, status);
 }
 

@@ -93,6 +93,10 @@ f8_status f8_program_set_run(fp8c_program *p, f8_run_options run, int32_t thread
 f8_status f8_program_has_memory(const fp8c_program *p, f8_diag *diag);
 f8_status f8_program_can_run(const fp8c_program *p, int function, f8_diag *diag);
 
+/* fp8c_program_quantize of a program that has memory. */
+f8_status f8_program_quantize(fp8c_program *p, int variable, const float *from, const float *scale,
+                              f8_diag *diag);
+
 /* fp8c_compile in high precision, with samples of operands (f8_pass_calibrate). */
 fp8c_status f8_compile_calibrating(const fp8c_module *module, const fp8c_compile_options *options,
                                    fp8c_program **out);

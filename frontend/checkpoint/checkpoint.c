@@ -1,6 +1,7 @@
 /* Checkpoints: what all their readers and writers share. See checkpoint.h. */
 #include "frontend/checkpoint/checkpoint.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -59,7 +60,9 @@ bool f8_checkpoint_is_computed(fp8c_program *program, int variable)
 
 bool f8_checkpoint_is_needed(fp8c_program *program, int variable)
 {
-    return f8_checkpoint_has_port(program, "eval", FP8C_INPUT, variable) &&
+    const bool observed = fp8c_program_element(program, variable, 0) &&
+                          f8_checkpoint_has_port(program, "eval", FP8C_OUTPUT, variable);
+    return f8_checkpoint_has_port(program, "eval", FP8C_INPUT, variable) && !observed &&
            !f8_checkpoint_is_computed(program, variable);
 }
 
@@ -118,6 +121,28 @@ void f8_checkpoint_gather(fp8c_program *program, int variable, const json_t *lis
     for (int64_t k = 0; (element = fp8c_program_element(program, variable, k)); k++)
         memcpy((char *)to + (size_t)k * row,
                (const char *)bytes + (size_t)f8_checkpoint_element(list, element) * row, row);
+}
+
+/* ---- values ---- */
+
+static float f16_to_f32(uint16_t h)
+{
+    const int exponent = h >> 10 & 31, mantissa = h & 1023;
+    const float size = exponent == 31 ? (mantissa ? NAN : INFINITY)
+                       : exponent     ? ldexpf((float)(mantissa | 1024), exponent - 25)
+                                      : ldexpf((float)mantissa, -24);
+    return h >> 15 ? -size : size;
+}
+
+void f8_checkpoint_widen(f8_st_dtype dtype, const uint16_t *from, float *to, uint64_t n)
+{
+    for (uint64_t i = 0; i < n; i++) {
+        const uint32_t high = (uint32_t)from[i] << 16;
+        if (dtype == F8_ST_BF16)
+            memcpy(&to[i], &high, sizeof high);
+        else
+            to[i] = f16_to_f32(from[i]);
+    }
 }
 
 /* ---- metadata ---- */

@@ -26,8 +26,8 @@ bool f8_checkpoint_same_shape(const f8_st_tensor *a, const f8_st_tensor *b, int3
 /* Whether `prepare` computes the state from the parameters alone. A state that it also reads, it
  * changes only in part. */
 bool f8_checkpoint_is_computed(fp8c_program *program, int variable);
-/* Whether evaluating needs the state's value in the file: eval reads the state, and it is not
- * computed. */
+/* Whether evaluating needs the state's value in the file: eval reads the state, and it is neither
+ * computed nor amaxes that eval itself observes. */
 bool f8_checkpoint_is_needed(fp8c_program *program, int variable);
 /* fp8c.elements of all states that have elements, or only of those that evaluating needs. Free it
  * with free(). NULL: out of memory. */
@@ -50,6 +50,8 @@ int64_t f8_checkpoint_element(const json_t *list, const char *name);
  * file's list of them instead. */
 bool f8_checkpoint_fits(fp8c_program *program, int variable, const f8_st_tensor *t,
                         const json_t *list);
+/* Convert n values of F16 or BF16 at `from` to f32 at `to`. */
+void f8_checkpoint_widen(f8_st_dtype dtype, const uint16_t *from, float *to, uint64_t n);
 /* Write the value of a state to `to`, from the bytes of its tensor, which has all of its
  * elements. */
 void f8_checkpoint_gather(fp8c_program *program, int variable, const json_t *list,

@@ -1,194 +1,306 @@
-/* fp8c_program_save and fp8c_program_load: see checkpoint.h. */
+/* Reading files of weights into a program, and fp8c_program_save, fp8c_program_load and
+ * fp8c_program_load_weights: see load.h. */
+#include <inttypes.h>
+#include <math.h>
 #include <string.h>
 
-#include "frontend/checkpoint/checkpoint.h"
+#include "frontend/checkpoint/load.h"
 #include "frontend/program.h"
-#include "ir/base/format.h"
 
-enum { LIST = 640 }; /* bytes of the list of what is wrong; the rest is only counted */
+enum { SHOWN = 200 };
 
-/* A load in progress: where each variable's value is in the file, and all values in memory. So a
- * file that can't be read changes nothing. */
-typedef struct loader {
-    fp8c_program *program;
-    bool params_only;
-    f8_st_file file;
-    json_t *elements;
-    f8_arena memory;
-    const f8_st_tensor **from; /* by variable; NULL: it keeps its value, or is computed */
-    bool *used;                /* by tensor of the file */
-    void **value;              /* by variable */
-    int n;
-    bool compute;    /* the file lacks a state that prepare computes */
-    char text[LIST]; /* what is wrong, as "'w' is missing; ..." */
-    size_t length;
-    int n_wrong, n_shown;
-    f8_diag *diag;
-} loader;
+/* ---- the value of a variable ---- */
 
-/* ---- matching ---- */
-
-static void wrong(loader *l, const char *name, const char *what, const char *format, ...)
-    __attribute__((format(printf, 4, 5)));
-static void wrong(loader *l, const char *name, const char *what, const char *format, ...)
+static f8_instance *instance_of(const f8_load *l)
 {
-    char shown[200], more[200], one[440];
-    va_list args;
-    va_start(args, format);
-    f8_vformat(more, sizeof more, format, args);
-    va_end(args);
-    l->n_wrong++;
-    const int n = snprintf(one, sizeof one, "%s'%s' %s%s", l->n_shown ? "; " : "",
-                           f8_st_shown(name, shown, sizeof shown), what, more);
-    if (l->n_shown + 1 != l->n_wrong || l->length + (size_t)n >= sizeof l->text)
-        return;
-    memcpy(l->text + l->length, one, (size_t)n + 1);
-    l->length += (size_t)n;
-    l->n_shown++;
+    return &l->program->now->instance;
 }
 
-static const f8_st_tensor *find(loader *l, const fp8c_variable *v)
-{
-    char name[1024]; /* names of a module have at most 511 bytes */
-    snprintf(name, sizeof name, "%s%s", v->is_param ? "" : f8_checkpoint_prefix, v->name);
-    return f8_st_find(&l->file, name);
-}
-
-static void match_variable(loader *l, int i, const fp8c_variable *v)
-{
-    char here[128], there[128];
-    const char *element;
-    const f8_st_tensor want = f8_checkpoint_tensor(v), *t = find(l, v);
-    const json_t *list = json_object_get(l->elements, v->name);
-    f8_st_type_text(&want, here, sizeof here);
-    if (!t && !v->is_param && f8_checkpoint_is_computed(l->program, i)) {
-        l->compute = true;
-        return;
-    }
-    if (!t) {
-        wrong(l, v->name, "is missing: ", "%s", here);
-        return;
-    }
-    l->used[t - l->file.tensor] = true;
-    if (!f8_checkpoint_fits(l->program, i, t, list)) {
-        wrong(l, t->name, "is ", "%s, not %s", f8_st_type_text(t, there, sizeof there), here);
-        return;
-    }
-    l->from[i] = t;
-    for (int64_t k = 0; (element = fp8c_program_element(l->program, i, k)); k++)
-        if (f8_checkpoint_element(list, element) < 0)
-            wrong(l, element, "is missing in ", "%s", t->name);
-}
-
-static f8_status match(loader *l)
-{
-    const size_t prefix = strlen(f8_checkpoint_prefix);
-    char type[128];
-    fp8c_variable v;
-    for (int i = 0; i < l->n && fp8c_program_variable(l->program, i, &v) == FP8C_OK; i++)
-        if (v.is_param || !l->params_only)
-            match_variable(l, i, &v);
-    for (size_t i = 0; i < l->file.n; i++) {
-        const f8_st_tensor *t = &l->file.tensor[i];
-        if (!l->used[i] && strncmp(t->name, f8_checkpoint_prefix, prefix))
-            wrong(l, t->name, "is not a variable of the program: ", "%s",
-                  f8_st_type_text(t, type, sizeof type));
-    }
-    if (!l->n_wrong)
-        return F8_OK;
-    char more[40] = "";
-    if (l->n_wrong > l->n_shown)
-        snprintf(more, sizeof more, "; and %d more", l->n_wrong - l->n_shown);
-    return f8_file_fail(l->diag, F8_ERR_INPUT, l->file.in.path, "it does not fit the program: %s%s",
-                        l->text, more);
-}
-
-/* ---- values ---- */
-
-static f8_status read_values(loader *l)
+/* Read the value of variable i into `memory`, as f32 if it is to be quantized. */
+static f8_status get_value(const f8_load *l, int i, f8_arena *memory, void **out)
 {
     fp8c_variable v;
-    for (int i = 0; i < l->n; i++) {
-        if (!l->from[i])
-            continue;
-        fp8c_program_variable(l->program, i, &v);
-        l->value[i] = f8_arena_array(&l->memory, 1, (size_t)fp8c_type_bytes(&v.type));
-        const bool gather = fp8c_program_element(l->program, i, 0) != NULL;
-        void *bytes =
-            gather ? f8_arena_array(&l->memory, 1, (size_t)l->from[i]->bytes) : l->value[i];
-        F8_TRY(f8_arena_status(&l->memory, l->diag));
-        F8_TRY(f8_st_read(&l->file, l->from[i], bytes, l->diag));
-        if (gather)
-            f8_checkpoint_gather(l->program, i, json_object_get(l->elements, v.name), bytes,
-                                 l->value[i]);
+    fp8c_stored stored;
+    const f8_weight *t = l->from[i];
+    fp8c_program_variable(l->program, i, &v);
+    f8_st_tensor want = f8_checkpoint_tensor(&v);
+    if (f8_load_quantizes(l, i, &stored)) {
+        want.dtype = F8_ST_F32;
+        want.bytes *= sizeof(float);
     }
+    const bool gathers = fp8c_program_element(l->program, i, 0) != NULL;
+    const bool same = !gathers && t->tensor->dtype == want.dtype;
+    void *raw = f8_arena_array(memory, 1, (size_t)t->tensor->bytes + 1);
+    void *value = same ? raw : f8_arena_array(memory, 1, (size_t)want.bytes + 1);
+    F8_TRY(f8_arena_status(memory, l->diag));
+    F8_TRY(f8_st_read(t->file, t->tensor, raw, l->diag));
+    if (gathers)
+        f8_checkpoint_gather(l->program, i, json_object_get(l->elements, v.name), raw, value);
+    else if (!same)
+        f8_checkpoint_widen(t->tensor->dtype, raw, value, want.bytes / sizeof(float));
+    *out = value;
     return F8_OK;
 }
 
-static f8_status write_values(loader *l, bool params)
+/* Refuse NaN in a weight, and Inf in a weight that is stored as FP8: its codes would not show which
+ * values were not finite. */
+static f8_status check_finite(const f8_load *l, int i, const float *value, bool is_stored)
 {
-    f8_instance *instance = &l->program->now->instance;
+    fp8c_variable v;
+    char shown[SHOWN];
+    fp8c_program_variable(l->program, i, &v);
+    if (!v.is_param || (v.type.dtype != FP8C_F32 && !is_stored))
+        return F8_OK;
+    const f8_st_tensor *t = l->from[i]->tensor;
+    const uint64_t n = t->bytes / f8_st_dtype_bytes(t->dtype);
+    for (uint64_t k = 0; k < n; k++)
+        if (isnan(value[k]) || (is_stored && isinf(value[k])))
+            return f8_file_fail(
+                l->diag, F8_ERR_INPUT, l->from[i]->file->in.path,
+                "tensor '%s': element %" PRIu64 " is %s: fp8c does not export such weights",
+                f8_st_shown(t->name, shown, sizeof shown), k, isnan(value[k]) ? "NaN" : "infinite");
+    return F8_OK;
+}
+
+/* The scale that training kept for a weight. *scale stays as it is where no file has one. */
+static f8_status get_kept(const f8_load *l, const char *element, f8_arena *memory, float *scale,
+                          bool *found)
+{
+    int64_t index;
+    const f8_weight *t = f8_load_kept(l, element, &index);
+    *found = t != NULL;
+    if (!t)
+        return F8_OK;
+    float *all = f8_arena_array(memory, 1, (size_t)t->tensor->bytes + 1);
+    F8_TRY(f8_arena_status(memory, l->diag));
+    F8_TRY(f8_st_read(t->file, t->tensor, all, l->diag));
+    *scale = all[index];
+    return F8_OK;
+}
+
+static f8_status put_value(const f8_load *l, int i, f8_arena *memory, void *value)
+{
+    fp8c_stored stored;
+    float scale;
+    bool kept = false;
+    const bool quantizes = f8_load_quantizes(l, i, &stored);
+    if (l->quantize)
+        F8_TRY(check_finite(l, i, value, quantizes));
+    if (!quantizes)
+        return instance_of(l)->kind->write(instance_of(l), (uint32_t)i, value, l->diag);
+    if (stored.kept)
+        F8_TRY(get_kept(l, stored.kept, memory, &scale, &kept));
+    return f8_program_quantize(l->program, i, value, kept ? &scale : NULL, l->diag);
+}
+
+/* ---- scales ---- */
+
+/* `prepare` sets the scale of a weight that is not finite to NaN. Keep these NaN: with the finite
+ * scale of the file, the codes would saturate and hide that the weight is not finite. */
+static f8_status keep_nan(const f8_load *l, int i, f8_arena *memory, float *value)
+{
+    fp8c_variable v;
+    fp8c_program_variable(l->program, i, &v);
+    const size_t n = (size_t)fp8c_type_bytes(&v.type) / sizeof *value;
+    if (!fp8c_program_element(l->program, i, 0) ||
+        !f8_checkpoint_has_port(l->program, "prepare", FP8C_OUTPUT, i))
+        return F8_OK;
+    float *now = F8_NEW_ARRAY(memory, float, n + 1);
+    F8_TRY(f8_arena_status(memory, l->diag));
+    F8_TRY(instance_of(l)->kind->read(instance_of(l), (uint32_t)i, now, l->diag));
+    for (size_t k = 0; k < n; k++)
+        if (isnan(now[k]))
+            value[k] = now[k];
+    return F8_OK;
+}
+
+/* What the program that observes has seen must be finite, and something. */
+static f8_status check_observed(const f8_load *l, fp8c_program *from, f8_arena *memory)
+{
+    const int amax = fp8c_program_find_variable(from, "fp8.amax");
+    fp8c_variable v;
+    if (amax < 0 || !f8_checkpoint_has_port(from, "eval", FP8C_OUTPUT, amax))
+        return f8_fail(l->diag, F8_ERR_INPUT, F8_NOWHERE,
+                       "the program that is to give scales was not compiled with `observe`");
+    fp8c_program_variable(from, amax, &v);
+    float *seen = F8_NEW_ARRAY(memory, float, (size_t)v.type.dim[0] + 1);
+    F8_TRY(f8_arena_status(memory, l->diag));
+    F8_TRY(f8_program_has_memory(from, l->diag));
+    f8_instance *instance = &from->now->instance;
+    F8_TRY(instance->kind->read(instance, (uint32_t)amax, seen, l->diag));
+    bool any = false;
+    for (int64_t k = 0; k < v.type.dim[0]; k++) {
+        any |= seen[k] > 0;
+        if (!isfinite(seen[k]))
+            return f8_fail(l->diag, F8_ERR_INPUT, F8_NOWHERE,
+                           "'%s' is not finite: no scale follows from it",
+                           fp8c_program_element(from, amax, k));
+    }
+    return any ? F8_OK
+               : f8_fail(l->diag, F8_ERR_INPUT, F8_NOWHERE,
+                         "the program that is to give scales has observed nothing: run its eval");
+}
+
+/* The scales that follow from what the other program has seen, in the order of variable i. */
+static f8_status get_observed(const f8_load *l, int i, f8_arena *memory, float **out)
+{
+    fp8c_program *from = l->o->scales;
+    f8_instance *instance = &from->now->instance;
+    fp8c_variable v, its;
+    const char *element, *other;
+    fp8c_program_variable(l->program, i, &v);
+    const int variable = fp8c_program_find_variable(from, v.name),
+              prepare = fp8c_program_function(from, "prepare");
+    fp8c_program_variable(from, variable, &its);
+    float *all = F8_NEW_ARRAY(memory, float, (size_t)its.type.dim[0] + 1);
+    *out = F8_NEW_ARRAY(memory, float, (size_t)v.type.dim[0] + 1);
+    F8_TRY(f8_arena_status(memory, l->diag));
+    F8_TRY(instance->kind->run(instance, (uint32_t)prepare, l->diag));
+    F8_TRY(instance->kind->read(instance, (uint32_t)variable, all, l->diag));
+    for (int64_t k = 0; (element = fp8c_program_element(l->program, i, k)); k++)
+        for (int64_t j = 0; (other = fp8c_program_element(from, variable, j)); j++)
+            if (!strcmp(element, other))
+                (*out)[k] = all[j];
+    return F8_OK;
+}
+
+/* ---- all variables ---- */
+
+static f8_status run_prepare(const f8_load *l)
+{
+    const int prepare = fp8c_program_function(l->program, "prepare");
+    return prepare < 0 ? F8_OK
+                       : instance_of(l)->kind->run(instance_of(l), (uint32_t)prepare, l->diag);
+}
+
+static f8_status load_one(const f8_load *l, int i, bool is_param, f8_arena *memory)
+{
+    void *value;
+    F8_TRY(get_value(l, i, memory, &value));
+    if (!is_param)
+        F8_TRY(keep_nan(l, i, memory, value));
+    return put_value(l, i, memory, value);
+}
+
+static f8_status load_observed(const f8_load *l, int i, f8_arena *memory)
+{
+    float *value;
+    F8_TRY(get_observed(l, i, memory, &value));
+    F8_TRY(keep_nan(l, i, memory, value));
+    return instance_of(l)->kind->write(instance_of(l), (uint32_t)i, value, l->diag);
+}
+
+/* Load the parameters or the states, one after the other. */
+static f8_status load_each(const f8_load *l, bool params)
+{
+    fp8c_variable v;
+    f8_status status = F8_OK;
+    for (int i = 0; i < l->n && status == F8_OK; i++) {
+        f8_arena scratch;
+        fp8c_program_variable(l->program, i, &v);
+        if ((v.is_param != 0) != params)
+            continue;
+        f8_arena_init(&scratch, &l->memory.allocator);
+        if (l->from[i])
+            status = load_one(l, i, params, &scratch);
+        else if (!params && l->calibrated && f8_checkpoint_is_needed(l->program, i) &&
+                 fp8c_program_element(l->program, i, 0))
+            status = load_observed(l, i, &scratch);
+        f8_arena_end(&scratch);
+    }
+    return status;
+}
+
+/* Load the parameters, run prepare, and then load the states, of which prepare may change only a
+ * part. */
+static f8_status load_in_turn(f8_load *l)
+{
+    fp8c_program *p = l->program;
+    if (l->calibrated)
+        F8_TRY(check_observed(l, l->o->scales, &l->memory));
+    if (!p->initialized)
+        F8_TRY(instance_of(l)->kind->init(instance_of(l), 0, l->diag));
+    p->initialized = false;
+    F8_TRY(load_each(l, true));
+    F8_TRY(run_prepare(l));
+    F8_TRY(load_each(l, false));
+    p->initialized = true;
+    return F8_OK;
+}
+
+static f8_status write_values(const f8_load *l, void *const *value, bool params)
+{
     const f8_plan *plan = &l->program->now->plan;
     for (int i = 0; i < l->n; i++)
-        if (l->value[i] && plan->var[i].is_param == params)
-            F8_TRY(instance->kind->write(instance, (uint32_t)i, l->value[i], l->diag));
+        if (value[i] && plan->var[i].is_param == params)
+            F8_TRY(instance_of(l)->kind->write(instance_of(l), (uint32_t)i, value[i], l->diag));
     return F8_OK;
 }
 
-static f8_status run_prepare(loader *l)
+/* The same with all values in memory before the first is written, so that a file that can't be read
+ * changes nothing. */
+static f8_status load_at_once(f8_load *l)
 {
-    f8_instance *instance = &l->program->now->instance;
-    const int prepare = fp8c_program_function(l->program, "prepare");
-    return prepare < 0 ? F8_OK : instance->kind->run(instance, (uint32_t)prepare, l->diag);
+    void **value = F8_NEW_ARRAY(&l->memory, void *, (size_t)l->n + 1);
+    F8_TRY(f8_arena_status(&l->memory, l->diag));
+    for (int i = 0; i < l->n; i++)
+        if (l->from[i])
+            F8_TRY(get_value(l, i, &l->memory, &value[i]));
+    F8_TRY(write_values(l, value, true));
+    l->program->initialized = true;
+    if (l->states == F8_LOAD_NO_STATES || l->compute)
+        F8_TRY(run_prepare(l));
+    return write_values(l, value, false);
 }
 
-/* Write the parameters, then run what follows from them, then write the states: prepare may change
- * only a part of one. */
-static f8_status put_values(loader *l)
+f8_status f8_load_values(f8_load *l)
 {
-    F8_TRY(write_values(l, true));
-    l->program->initialized = true;
-    if (l->params_only || l->compute)
-        F8_TRY(run_prepare(l));
-    return write_values(l, false);
+    return l->exact ? load_at_once(l) : load_in_turn(l);
 }
 
 /* ---- the calls ---- */
 
-static f8_status load(loader *l, const char *path)
+/* Load the files of l->o. Only what the caller sets of `l` is set. */
+static fp8c_status load(f8_load *l, bool usual_states)
 {
-    const f8_plan *plan = &l->program->now->plan;
-    l->n = (int)plan->n_vars;
-    for (uint32_t i = 0; l->params_only && !l->program->initialized && i < plan->n_vars; i++)
-        if (!plan->var[i].is_param && !f8_checkpoint_is_computed(l->program, (int)i))
-            return f8_fail(
-                l->diag, F8_ERR_INPUT, F8_NOWHERE,
-                "the state '%s' has no value, and only parameters are to be loaded: call "
-                "fp8c_program_initialize first",
-                plan->var[i].name);
-    F8_TRY(f8_st_open(&l->file, path, &l->program->ctx->allocator, l->diag));
-    F8_TRY(f8_checkpoint_read_metadata(&l->file, &l->elements, l->diag));
-    l->from = F8_NEW_ARRAY(&l->memory, const f8_st_tensor *, (size_t)l->n + 1);
-    l->value = F8_NEW_ARRAY(&l->memory, void *, (size_t)l->n + 1);
-    l->used = F8_NEW_ARRAY(&l->memory, bool, l->file.n + 1);
-    F8_TRY(f8_arena_status(&l->memory, l->diag));
-    F8_TRY(match(l));
-    F8_TRY(read_values(l));
-    return put_values(l);
+    fp8c_program *p = l->program;
+    f8_diag diag = {0};
+    f8_weights weights = {0};
+    l->weights = &weights;
+    l->diag = &diag;
+    f8_status status = f8_program_has_memory(p, &diag);
+    if (status == F8_OK)
+        status = f8_weights_open(&weights, l->o, &p->ctx->allocator, &diag);
+    if (status == F8_OK && usual_states)
+        l->states = f8_load_usual_states(p, &weights);
+    if (status == F8_OK)
+        status = f8_load_match(l);
+    if (status == F8_OK)
+        status = f8_load_values(l);
+    const fp8c_status result = f8_api_result(p->ctx, &diag, status); /* it may name a file */
+    f8_load_end(l);
+    f8_weights_close(&weights);
+    return result;
 }
 
 fp8c_status fp8c_program_load(fp8c_program *p, const char *path, int32_t params_only)
 {
+    const fp8c_load_options o = {.struct_size = sizeof o, .files = &path, .n_files = 1};
+    f8_load l = {.program = p,
+                 .o = &o,
+                 .states = params_only ? F8_LOAD_NO_STATES : F8_LOAD_ALL_STATES,
+                 .exact = true};
+    return load(&l, false);
+}
+
+fp8c_status fp8c_program_load_weights(fp8c_program *p, const fp8c_load_options *options)
+{
     f8_diag diag = {0};
-    loader l = {.program = p, .params_only = params_only != 0, .diag = &diag};
-    f8_arena_init(&l.memory, &p->ctx->allocator);
-    f8_status status = f8_program_has_memory(p, &diag);
-    if (status == F8_OK)
-        status = load(&l, path);
-    json_decref(l.elements);
-    f8_st_close(&l.file);
-    f8_arena_end(&l.memory);
-    return f8_api_result(p->ctx, &diag, status);
+    fp8c_load_options own = {.struct_size = sizeof own};
+    f8_load l = {.program = p, .o = &own};
+    if (f8_api_options(&own, options, "fp8c_load_options", &diag) != F8_OK)
+        return f8_api_result(p->ctx, &diag, diag.status);
+    return load(&l, true);
 }
 
 fp8c_status fp8c_program_save(fp8c_program *p, const char *path)

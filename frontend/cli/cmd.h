@@ -38,7 +38,8 @@ enum {
     ON_ALL = 255 | ON_RUN, /* the commands that read a module */
     ON_TARGET = ON_ALL & ~ON_EXPORT,
     ON_STEP = ON_PRINT | ON_TRAIN | ON_EXPLAIN | ON_COMPILE | ON_PLAN,
-    ON_TUNE = 8192
+    ON_TUNE = 8192,
+    ON_WEIGHTS = ON_EVAL | ON_EXPORT | ON_RUN
 };
 
 /* COMMAND(name, bit, operand, "help"), in the order in which help lists them. The function
@@ -103,11 +104,19 @@ enum {
            "'x.*' keeps one a layer")                                                              \
     OPTION(recompute, "--recompute", "PATTERN", TEXT, ON_STEP | ON_TUNE,                           \
            "recompute values with these names in the backward")                                    \
-    OPTION(data, "--data", "FILE", TEXT, ON_TRAIN | ON_EXPLAIN | ON_EVAL,                          \
-           "the text to train on; its last tenth is held out. explain: recipe auto measures on it")\
-    OPTION(weights, "--weights", "FILE", TEXT, ON_EVAL | ON_EXPORT | ON_RUN,                       \
-           "a checkpoint (safetensors) of train --save or of others; eval and run also take what " \
-           "export writes")                                                                        \
+    OPTION(data, "--data", "FILE", TEXT, ON_TRAIN | ON_EXPLAIN | ON_EVAL | ON_EXPORT,              \
+           "the text to train on; its last tenth is held out. explain: recipe auto measures on "   \
+           "it; export: the scales of delayed are calibrated on it")                               \
+    OPTION(weights, "--weights", "FILE", TEXTS, ON_WEIGHTS,                                        \
+           "a checkpoint (safetensors) of train --save or of others, or the .index.json of one in "\
+           "several files; eval and run also take what export writes; repeatable")                 \
+    OPTION(ignore, "--ignore", "PATTERN", TEXTS, ON_WEIGHTS,                                       \
+           "pass over the tensors of --weights with these names: 'pooler.*'; repeatable")          \
+    OPTION(map, "--map", "FROM=TO", TEXTS, ON_WEIGHTS,                                             \
+           "rename tensors of --weights for the model, each by the first map that matches: "       \
+           "'bert.*=*' strips a prefix; repeatable")                                               \
+    OPTION(allow_missing, "--allow-missing", "PATTERN", TEXTS, ON_WEIGHTS,                         \
+           "let these parameters have their initial values if --weights lacks them; repeatable")   \
     OPTION(functions, "--function", "NAME", TEXTS, ON_RUN,                                         \
            "run this function (default eval); repeatable, in order: an output is the input of the "\
            "same name of a later function")                                                        \
@@ -121,8 +130,9 @@ enum {
            "the number of optimizer steps (default 100); the schedule gets this length")           \
     OPTION(compare, "--compare", "RECIPE", RECIPES, ON_TRAIN | ON_EVAL,                            \
            "do the same under this recipe too, and compare; repeatable")                           \
-    OPTION(calibrate, "--calibrate", "N", COUNT, ON_TRAIN | ON_EXPLAIN,                            \
-           "recipe auto: the number of batches to measure on (default 2)")                         \
+    OPTION(calibrate, "--calibrate", "N", COUNT, ON_TRAIN | ON_EXPLAIN | ON_EVAL | ON_EXPORT,      \
+           "recipe auto: the number of batches to measure on (default 2); delayed with weights "   \
+           "of others: the number that scales are calibrated on (default 8)")                      \
     OPTION(budget, "--error-budget", "E", NUMBER, ON_TRAIN | ON_EXPLAIN,                           \
            "recipe auto: the largest relative error of a GEMM's result (default 0.1)")             \
     OPTION(write_rules, "--write-rules", "FILE", TEXT, ON_TRAIN | ON_EXPLAIN,                      \

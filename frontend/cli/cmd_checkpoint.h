@@ -10,33 +10,48 @@
  *     fp8c.rules      JSON, [RULE, ...]: what --rule and --bf16-layers gave
  *     fp8c.library    the version of fp8c that wrote the file
  *
- * Checkpoints of others are read too, in F32, BF16 or F16. For Hugging Face's GPT-2, all names may
- * begin with "transformer.". Tensors that are not weights are passed over: causal masks
- * ("*.attn.bias" [1, 1, N, N] and "*.attn.masked_bias"), and an "lm_head.weight" that is equal to
- * "wte.weight". */
+ * Weights of others are read too: frontend/checkpoint/README.md, "Weights of others". */
 #ifndef F8_CMD_CHECKPOINT_H
 #define F8_CMD_CHECKPOINT_H
 
-#include "frontend/checkpoint/checkpoint.h"
+#include "frontend/checkpoint/load.h"
 #include "frontend/cli/cmd.h"
 
 /* Writes all variables of a program that was trained under `recipe` to `path`, whole or not at all.
  * false after a message on stderr. */
 bool cli_checkpoint_save(const cli *c, const char *path, fp8c_program *program, const char *recipe);
 
-/* Loads the weights of a file into a program that was compiled for inference under `recipe`, with
- * the states that its `eval` reads. States that `prepare` computes from the parameters alone are
- * computed; others must be in the file. If a tensor is missing, unexpected or different, nothing is
- * written: a message on stderr names each one, and the result is false. */
-bool cli_checkpoint_load(const cli *c, f8_st_file *f, fp8c_context *ctx, fp8c_program *program,
-                         const char *recipe);
+/* The files of --weights, as --ignore and --map name their tensors. */
+typedef struct cli_weights {
+    const cli *c;
+    fp8c_load_options options;
+    f8_weights files;       /* files.shown: what messages call them */
+    fp8c_program *observer; /* gives scales that the files lack to the next load, which destroys it;
+                               NULL: none */
+    int64_t batches;        /* that the observer has seen */
+    json_t *lists;          /* of the last load: {"taken": [...], "ignored": [...], ...} */
+    FILE *problems;         /* a line for each tensor that is missing, unexpected or different */
+} cli_weights;
 
+/* false after a message on stderr. Close *w in any case. */
+bool cli_weights_open(cli_weights *w, const cli *c);
+void cli_weights_close(cli_weights *w); /* one that is all zeros is fine */
+
+/* Gives a program, compiled under `recipe`, the values of the files, and all other variables their
+ * initial values. A program for inference also takes the states that its `eval` reads: those that
+ * `prepare` computes from the parameters alone are computed, those that the observer has seen
+ * follow from it, others must be in the files. If anything does not fit, a message on stderr names
+ * each tensor, and the result is false. */
+bool cli_weights_load(cli_weights *w, fp8c_context *ctx, fp8c_program *program, const char *recipe);
 /* The same for a program that stores weights as FP8, from values (F32, BF16, F16): it quantizes
- * them. Under `delayed` it uses the scales that training kept, which the file must hold. NaN in any
- * parameter, and Inf in a quantized one, are errors. *from gets, for each variable, the tensor it
- * came from, or NULL; the caller frees the array, also after a failure. */
-bool cli_checkpoint_quantize(const cli *c, f8_st_file *f, fp8c_context *ctx, fp8c_program *program,
-                             const char *recipe, const f8_st_tensor ***from);
+ * them. Under `delayed` it uses the scales that training kept, if the files hold them. NaN in any
+ * parameter, and Inf in a quantized one, are errors. l->from gets, for each variable, the tensor it
+ * came from, or NULL. The caller ends `l`, also after a failure. */
+bool cli_weights_quantize(cli_weights *w, fp8c_context *ctx, fp8c_program *program,
+                          const char *recipe, f8_load *l);
+/* Says what became of each tensor in the last load: with -v on stderr, and as a record with event
+ * "weights". */
+void cli_weights_report(const cli_weights *w, const char *recipe, cli_json *json);
 
 /* The recipe under which each weight of an exported file is stored; empty for a checkpoint. */
 typedef struct cli_stored {
@@ -45,11 +60,9 @@ typedef struct cli_stored {
     json_t *owner;
 } cli_stored;
 /* false after a message on stderr: the metadata is not valid. Free *s in any case. */
-bool cli_stored_read(cli_stored *s, f8_st_file *f, fp8c_context *ctx);
+bool cli_stored_read(cli_stored *s, const f8_weights *files, fp8c_context *ctx);
 void cli_stored_free(cli_stored *s);
 
-/* Converts n values of F16 or BF16 at `from` to f32 at `to`. */
-void cli_widen(f8_st_dtype dtype, const uint16_t *from, float *to, uint64_t n);
 /* Prints the failure of a file on stderr, and returns false. */
 bool cli_file_fail(const f8_diag *diag);
 

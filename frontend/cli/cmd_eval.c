@@ -4,11 +4,12 @@
 #include <string.h>
 
 #include "frontend/cli/cmd_calibrate.h"
-#include "frontend/cli/cmd_checkpoint.h"
+#include "frontend/cli/cmd_observe.h"
 
 typedef struct result {
     double loss;
     int64_t batches, fp8_gemms; /* fp8_gemms: executed by each batch */
+    int64_t calibration;        /* batches that scales were calibrated on; 0: they were not */
     int64_t weights_bytes;      /* the parameters in memory, with the scales of those in FP8 */
     fp8c_info info;
     char target[24];
@@ -19,24 +20,24 @@ typedef struct eval {
     fp8c_context *ctx;
     const fp8c_module *module;
     cli_corpus corpus;
-    f8_st_file weights;
-    cli_stored stored; /* the recipes under which the file stores them */
+    cli_weights weights;
+    cli_stored stored; /* the recipes under which the files store them */
     cli_json json;
     result results[1 + CLI_MAX_RECIPES];
 } eval;
 
 static void record(eval *e, const char *recipe, const result *r)
 {
-    const char *trained = f8_st_metadata(&e->weights, "fp8c.recipe");
-    const char *stored = e->stored.n ? f8_st_metadata(&e->weights, "fp8c.export") : NULL;
+    const char *trained = f8_weights_metadata(&e->weights.files, "fp8c.recipe");
+    const char *stored = e->stored.n ? f8_weights_metadata(&e->weights.files, "fp8c.export") : NULL;
     cli_json_record(
         &e->json,
         json_pack("{ss ss ss ss ss? ss? sI so sI sI sI sI sf sI}", "event", "eval", "recipe",
-                  recipe, "target", r->target, "weights", e->c->weights, "trained", trained,
-                  "stored", stored, "weights_bytes", (json_int_t)r->weights_bytes, "heldout_loss",
-                  cli_json_number(r->loss), "batches", (json_int_t)r->batches, "tokens",
-                  (json_int_t)(r->batches * e->corpus.B * e->corpus.T), "fp8_gemms_planned",
-                  (json_int_t)r->info.fp8_gemms_planned, "fp8_gemms_executed",
+                  recipe, "target", r->target, "weights", e->weights.files.shown, "trained",
+                  trained, "stored", stored, "weights_bytes", (json_int_t)r->weights_bytes,
+                  "heldout_loss", cli_json_number(r->loss), "batches", (json_int_t)r->batches,
+                  "tokens", (json_int_t)(r->batches * e->corpus.B * e->corpus.T),
+                  "fp8_gemms_planned", (json_int_t)r->info.fp8_gemms_planned, "fp8_gemms_executed",
                   (json_int_t)r->fp8_gemms, "compile_seconds", r->info.compile_seconds,
                   "peak_bytes", (json_int_t)r->info.peak_bytes));
 }
@@ -51,14 +52,18 @@ static int64_t weights_bytes(fp8c_program *program)
 }
 
 /* false after a message on stderr. */
-static bool eval_program(eval *e, fp8c_program *program, const char *recipe, result *r)
+static bool eval_program(eval *e, const fp8c_compile_options *options, fp8c_program *program,
+                         result *r)
 {
+    const char *recipe = options->recipe;
     const int function = fp8c_program_function(program, "eval");
     fp8c_info before = {.struct_size = sizeof before};
     snprintf(r->target, sizeof r->target, "%s", fp8c_program_target(program));
     if (!cli_corpus_cut(&e->corpus, e->c, e->module, program, function) ||
-        !cli_checkpoint_load(e->c, &e->weights, e->ctx, program, recipe))
+        !cli_observe_corpus(&e->weights, e->ctx, e->module, options, program, &e->corpus) ||
+        !cli_weights_load(&e->weights, e->ctx, program, recipe))
         return false;
+    r->calibration = e->weights.batches;
     r->weights_bytes = weights_bytes(program);
     fp8c_program_info(program, &before);
     if (cli_held_out(&e->corpus, program, function, &r->loss, &r->batches) != FP8C_OK)
@@ -66,6 +71,7 @@ static bool eval_program(eval *e, fp8c_program *program, const char *recipe, res
     r->info.struct_size = sizeof r->info;
     fp8c_program_info(program, &r->info);
     r->fp8_gemms = (r->info.fp8_gemms_executed - before.fp8_gemms_executed) / r->batches;
+    cli_weights_report(&e->weights, recipe, &e->json);
     record(e, recipe, r);
     return true;
 }
@@ -79,7 +85,7 @@ static bool eval_recipe(eval *e, size_t index)
     options.stored_weights = e->stored.weight;
     options.n_stored_weights = e->stored.n;
     const bool ok = fp8c_compile(e->module, &options, &program) == FP8C_OK
-                        ? eval_program(e, program, recipe, &e->results[index])
+                        ? eval_program(e, &options, program, &e->results[index])
                         : cli_fail(e->ctx) == CLI_DONE;
     fp8c_program_destroy(program);
     return ok;
@@ -89,9 +95,9 @@ static void print_table(const eval *e)
 {
     const size_t base = cli_baseline(e->c);
     const result *first = &e->results[0];
-    const char *trained = f8_st_metadata(&e->weights, "fp8c.recipe"),
-               *steps = f8_st_metadata(&e->weights, "fp8c.steps"),
-               *stored = f8_st_metadata(&e->weights, "fp8c.export");
+    const char *trained = f8_weights_metadata(&e->weights.files, "fp8c.recipe"),
+               *steps = f8_weights_metadata(&e->weights.files, "fp8c.steps"),
+               *stored = f8_weights_metadata(&e->weights.files, "fp8c.export");
     const int width = cli_recipe_width(e->c, 24);
     printf("%-*s %11s %10s %12s %12s %9s  %s\n", width, "recipe", "held out", "gap", "weights",
            "peak memory", "compile", "FP8 GEMMs a batch (planned)");
@@ -107,12 +113,14 @@ static void print_table(const eval *e)
     }
     char shown[2][200];
     if (trained)
-        printf("%s: trained under %s, %s steps\n", e->c->weights,
+        printf("%s: trained under %s, %s steps\n", e->weights.files.shown,
                f8_st_shown(trained, shown[0], sizeof shown[0]),
                steps ? f8_st_shown(steps, shown[1], sizeof shown[1]) : "?");
     if (e->stored.n)
-        printf("%s: %zu weights stored in FP8 under %s\n", e->c->weights, e->stored.n,
+        printf("%s: %zu weights stored in FP8 under %s\n", e->weights.files.shown, e->stored.n,
                stored ? f8_st_shown(stored, shown[0], sizeof shown[0]) : "?");
+    for (size_t i = 0; i <= e->c->compare.n; i++)
+        cli_print_calibrated(cli_recipe(e->c, i), e->results[i].calibration, e->c->data);
     printf("losses in nats per byte, of %" PRId64
            " held-out bytes of %s; the text's unigram entropy is %.4f\n",
            first->batches * e->corpus.B * e->corpus.T, e->c->data, e->corpus.unigram);
@@ -120,12 +128,9 @@ static void print_table(const eval *e)
 
 static int run(eval *e)
 {
-    f8_diag diag = {0};
-    bool ok = cli_corpus_read(&e->corpus, e->c->data);
-    if (ok && f8_st_open(&e->weights, e->c->weights, NULL, &diag) != F8_OK)
-        ok = cli_file_fail(&diag);
-    ok = ok && cli_stored_read(&e->stored, &e->weights, e->ctx) &&
-         cli_json_open(&e->json, e->c->json);
+    bool ok = cli_corpus_read(&e->corpus, e->c->data) && cli_weights_open(&e->weights, e->c) &&
+              cli_stored_read(&e->stored, &e->weights.files, e->ctx) &&
+              cli_json_open(&e->json, e->c->json);
     for (size_t i = 0; ok && i <= e->c->compare.n; i++)
         ok = eval_recipe(e, i);
     ok &= cli_json_close(&e->json);
@@ -136,9 +141,9 @@ static int run(eval *e)
 
 int cmd_eval(const cli *c)
 {
-    if (!c->weights || !c->data) {
+    if (!c->weights.n || !c->data) {
         fprintf(stderr, "fp8c eval: %s FILE is needed; see fp8c eval --help\n",
-                c->weights ? "--data" : "--weights");
+                c->weights.n ? "--data" : "--weights");
         return CLI_USAGE;
     }
     for (size_t i = 0; i <= c->compare.n; i++)
@@ -151,7 +156,7 @@ int cmd_eval(const cli *c)
     e.module = module;
     const int code = run(&e);
     cli_stored_free(&e.stored);
-    f8_st_close(&e.weights);
+    cli_weights_close(&e.weights);
     cli_corpus_free(&e.corpus);
     fp8c_module_destroy(module);
     fp8c_context_destroy(e.ctx);

@@ -6,15 +6,16 @@
 #include <string.h>
 
 #include "frontend/cli/cmd_calibrate.h"
-#include "frontend/cli/cmd_checkpoint.h"
+#include "frontend/cli/cmd_observe.h"
 
 typedef struct export {
     const cli *c;
     fp8c_context *ctx;
     fp8c_module *module;
     fp8c_program *program;
-    f8_st_file weights;
-    const f8_st_tensor **from; /* of each variable; NULL: the program made the value */
+    cli_weights weights;
+    f8_load load;      /* load.from: of each variable; NULL: the program made the value */
+    cli_corpus corpus; /* to calibrate on */
     f8_st_dtype dtype; /* of parameters that stay out of FP8; F8_ST_N_DTYPES: the checkpoint's */
     f8_st_tensor *tensor;      /* of the file that is written */
     int *variable;             /* of each tensor */
@@ -29,9 +30,11 @@ typedef struct export {
  * codes and scales). */
 static f8_st_dtype dtype_of(const export *e, int i, bool is_made, f8_st_dtype own)
 {
-    if (is_made || !e->from[i] || own != F8_ST_F32)
+    if (is_made || own != F8_ST_F32)
         return own;
-    return e->dtype == F8_ST_N_DTYPES ? e->from[i]->dtype : e->dtype;
+    if (e->dtype != F8_ST_N_DTYPES)
+        return e->dtype;
+    return e->load.from[i] ? e->load.from[i]->tensor->dtype : own;
 }
 
 static bool is_made(const export *e, int variable)
@@ -91,19 +94,20 @@ static f8_status fill(void *user, size_t index, void *to, f8_diag *diag)
     const f8_st_tensor *t = &e->tensor[index];
     const int i = e->variable[index];
     fp8c_program_variable(e->program, i, &v);
-    const f8_st_tensor own = f8_checkpoint_tensor(&v),
-                       *from = v.is_param && t->dtype != own.dtype ? e->from[i] : NULL;
-    if (from && from->dtype == t->dtype)
-        return f8_st_read(&e->weights, from, to, diag);
+    const f8_st_tensor own = f8_checkpoint_tensor(&v);
+    const bool narrows = t->dtype != own.dtype;
+    const f8_weight *from = narrows ? e->load.from[i] : NULL;
+    if (from && from->tensor->dtype == t->dtype)
+        return f8_st_read(from->file, from->tensor, to, diag);
     const uint64_t n = own.bytes / f8_st_dtype_bytes(own.dtype);
-    float *wide = from ? malloc((size_t)own.bytes + 1) : NULL;
+    float *wide = narrows ? malloc((size_t)own.bytes + 1) : NULL;
     f8_status status = F8_OK;
-    if (from && !wide)
+    if (narrows && !wide)
         status = f8_file_fail(diag, F8_ERR_MEMORY, e->c->output, "out of memory");
-    else if (fp8c_program_read(e->program, i, from ? (void *)wide : to) != FP8C_OK)
+    else if (fp8c_program_read(e->program, i, narrows ? (void *)wide : to) != FP8C_OK)
         status = f8_file_fail(diag, F8_ERR_IO, e->c->output, "'%s' can't be read: %s", v.name,
                               fp8c_context_message(e->ctx));
-    for (uint64_t k = 0; from && status == F8_OK && k < n; k++)
+    for (uint64_t k = 0; narrows && status == F8_OK && k < n; k++)
         ((uint16_t *)to)[k] = to_bf16(wide[k]);
     free(wide);
     return status;
@@ -158,8 +162,9 @@ static bool write_file(export *e)
     };
     size_t n = 8;
     for (int i = 0; i < 3; i++)
-        if (f8_st_metadata(&e->weights, carried[i]))
-            metadata[n++] = (f8_st_pair){carried[i], f8_st_metadata(&e->weights, carried[i])};
+        if (f8_weights_metadata(&e->weights.files, carried[i]))
+            metadata[n++] =
+                (f8_st_pair){carried[i], f8_weights_metadata(&e->weights.files, carried[i])};
     const f8_st_contents contents = {.tensor = e->tensor,
                                      .n = e->n,
                                      .metadata = metadata,
@@ -192,21 +197,43 @@ static void report(export *e)
         if (!strncmp(t->name, f8_checkpoint_prefix, strlen(f8_checkpoint_prefix)))
             continue;
         bytes += (int64_t)size;
-        parameters += e->from[e->variable[i]] != NULL;
-        before += e->from[e->variable[i]] ? (int64_t)e->from[e->variable[i]]->bytes : 0;
+        const f8_weight *from = e->load.from[e->variable[i]];
+        parameters += from != NULL;
+        before += from ? (int64_t)from->tensor->bytes : 0;
     }
     while (fp8c_program_stored(e->program, stored, &s) == FP8C_OK)
         stored++;
+    cli_weights_report(&e->weights, e->c->recipe, &e->json);
     cli_json_record(&e->json,
                     json_pack("{ss ss ss ss sI sI sI sI}", "event", "export", "recipe",
-                              e->c->recipe, "weights", e->c->weights, "file", e->c->output,
+                              e->c->recipe, "weights", e->weights.files.shown, "file", e->c->output,
                               "parameters", (json_int_t)parameters, "stored", (json_int_t)stored,
                               "checkpoint_bytes", (json_int_t)before, "bytes", (json_int_t)bytes));
     if (!cli_json_to_stdout(e->c))
         printf("%s: %d of %" PRId64
                " parameters as FP8 under %s: %.2f MiB with their scales, %.2f MiB in %s\n",
                e->c->output, stored, parameters, e->c->recipe, (double)bytes / (1 << 20),
-               (double)before / (1 << 20), e->c->weights);
+               (double)before / (1 << 20), e->weights.files.shown);
+    if (!cli_json_to_stdout(e->c))
+        cli_print_calibrated(e->c->recipe, e->weights.batches, e->c->data);
+}
+
+/* Calibrates scales on --data, on the CPU. Data that nothing uses are refused. */
+static bool calibrate(export *e)
+{
+    fp8c_compile_options options = cli_compile_options(e->c, e->c->recipe);
+    options.inference = 1;
+    if (!e->c->data)
+        return true;
+    if (!f8_load_needs_scales(e->program, &e->weights.files)) {
+        fprintf(stderr,
+                "%s: error: there are no scales to calibrate on --data: the weights have all that "
+                "%s needs\n",
+                e->weights.files.shown, e->c->recipe);
+        return false;
+    }
+    return cli_corpus_read(&e->corpus, e->c->data) &&
+           cli_observe_corpus(&e->weights, e->ctx, e->module, &options, e->program, &e->corpus);
 }
 
 /* Uses the target reference, which has every recipe and compiles nothing. */
@@ -219,19 +246,20 @@ static bool quantize(export *e)
                                           .stored = e->c->recipe};
     return (fp8c_compile(e->module, &options, &e->program) == FP8C_OK ||
             cli_fail(e->ctx) == CLI_DONE) &&
-           cli_checkpoint_quantize(e->c, &e->weights, e->ctx, e->program, e->c->recipe, &e->from);
+           calibrate(e) &&
+           cli_weights_quantize(&e->weights, e->ctx, e->program, e->c->recipe, &e->load);
 }
 
 /* Opens both files before anything is computed. */
 static bool open_files(export *e)
 {
     f8_diag diag = {0};
-    if (f8_st_open(&e->weights, e->c->weights, NULL, &diag) != F8_OK)
-        cli_file_fail(&diag);
-    else if (f8_st_metadata(&e->weights, "fp8c.stored"))
+    if (!cli_weights_open(&e->weights, e->c))
+        return false;
+    if (f8_weights_metadata(&e->weights.files, "fp8c.stored"))
         fprintf(stderr,
                 "%s: error: the weights are already FP8: export the checkpoint they came from\n",
-                e->c->weights);
+                e->weights.files.shown);
     else if (f8_file_writable(e->c->output, &diag) != F8_OK)
         cli_file_fail(&diag);
     else
@@ -257,12 +285,14 @@ static int usage(const char *what)
 int cmd_export(const cli *c)
 {
     export e = {.c = c, .dtype = F8_ST_N_DTYPES};
-    if (!c->weights || !c->output)
-        return usage(c->weights ? "-o FILE is needed" : "--weights FILE is needed");
+    if (!c->weights.n || !c->output)
+        return usage(c->weights.n ? "-o FILE is needed" : "--weights FILE is needed");
     if (c->recipe == cli_default_recipe)
         return usage("--recipe RECIPE is needed: the recipe under which the weights are stored");
     if (cli_refuses_auto(c, c->recipe))
         return CLI_USAGE;
+    if (c->calibrate && !c->data)
+        return usage("--calibrate needs --data FILE");
     if (c->dtype && strcmp(c->dtype, "f32") && strcmp(c->dtype, "bf16"))
         return usage("--dtype takes f32 or bf16");
     if (c->dtype)
@@ -270,8 +300,9 @@ int cmd_export(const cli *c)
     if (!cli_load(c, &e.ctx, &e.module))
         return CLI_FAILED;
     const int code = run(&e);
-    f8_st_close(&e.weights);
-    free(e.from);
+    f8_load_end(&e.load);
+    cli_weights_close(&e.weights);
+    cli_corpus_free(&e.corpus);
     free(e.tensor);
     free(e.variable);
     free(e.names);

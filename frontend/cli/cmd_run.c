@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "frontend/cli/cmd_calibrate.h"
-#include "frontend/cli/cmd_checkpoint.h"
+#include "frontend/cli/cmd_observe.h"
 #include "frontend/cli/cmd_tensor_file.h"
 #include "ir/base/clock.h"
 
@@ -13,8 +13,10 @@ typedef struct run {
     const cli *c;
     fp8c_context *ctx;
     fp8c_program *program;
-    f8_st_file weights;
-    cli_stored stored; /* the recipes under which the file stores them */
+    fp8c_module *module; /* NULL: the program was opened */
+    fp8c_compile_options options;
+    cli_weights weights;
+    cli_stored stored; /* the recipes under which the files store them */
     cli_json json;
     const char *name[CLI_MAX_TEXTS]; /* the functions, in the order in which they run */
     int function[CLI_MAX_TEXTS];
@@ -66,6 +68,8 @@ static int read_options(run *r)
         if (!cli_tensor_file_parse(c->outputs.text[i], &r->output[i].file))
             return usage("--output '%s' is not NAME=FILE.npy or NAME=FILE.safetensors[:TENSOR]",
                          c->outputs.text[i]);
+    if (!c->weights.n && (c->ignore.n || c->map.n || c->allow_missing.n))
+        return usage("--ignore, --map and --allow-missing need --weights FILE%s", "");
     r->n = c->functions.n ? c->functions.n : 1;
     for (size_t i = 0; i < r->n; i++)
         r->name[i] = c->functions.n ? c->functions.text[i] : "eval";
@@ -84,19 +88,17 @@ static bool asks_for(const run *r, const char *a, const char *b)
 
 static bool compile(run *r)
 {
-    fp8c_module *module;
-    if (!cli_load(r->c, &r->ctx, &module))
+    if (!cli_load(r->c, &r->ctx, &r->module))
         return false;
-    fp8c_compile_options options = cli_compile_options(r->c, r->c->recipe);
-    options.pair = asks_for(r, "forward", "backward");
-    options.inference = !options.pair && !asks_for(r, "micro_step", "update");
-    bool ok = !r->c->weights || cli_stored_read(&r->stored, &r->weights, r->ctx);
-    options.stored_weights = r->stored.weight;
-    options.n_stored_weights = r->stored.n;
-    ok = ok &&
-         (fp8c_compile(module, &options, &r->program) == FP8C_OK || cli_fail(r->ctx) == CLI_DONE);
-    fp8c_module_destroy(module);
-    return ok;
+    r->options = cli_compile_options(r->c, r->c->recipe);
+    r->options.pair = asks_for(r, "forward", "backward");
+    r->options.inference = !r->options.pair && !asks_for(r, "micro_step", "update");
+    if (r->c->weights.n && !cli_stored_read(&r->stored, &r->weights.files, r->ctx))
+        return false;
+    r->options.stored_weights = r->stored.weight;
+    r->options.n_stored_weights = r->stored.n;
+    return fp8c_compile(r->module, &r->options, &r->program) == FP8C_OK ||
+           cli_fail(r->ctx) == CLI_DONE;
 }
 
 static bool open_package(run *r)
@@ -271,29 +273,34 @@ static bool read_inputs(const run *r)
 
 /* ---- weights ---- */
 
-static bool has_states(const f8_st_file *f)
+/* Fills the inputs of the program that observes: the batch is what --input gives. */
+static bool fill_given(void *user, fp8c_program *observer, int eval, int64_t index)
 {
-    for (size_t i = 0; i < f->n; i++)
-        if (!strncmp(f->tensor[i].name, f8_checkpoint_prefix, strlen(f8_checkpoint_prefix)))
-            return true;
-    return false;
+    const run *r = user;
+    f8_diag diag = {0};
+    fp8c_port port;
+    (void)index;
+    for (int i = 0; fp8c_program_port(observer, eval, FP8C_INPUT, i, &port) == FP8C_OK; i++) {
+        const cli_tensor_file *file = port.variable < 0 ? given(r, port.name) : NULL;
+        if (file && cli_tensor_file_read(file, &port.type,
+                                         fp8c_program_buffer(observer, eval, FP8C_INPUT, i),
+                                         &diag) != F8_OK)
+            return cli_file_fail(&diag);
+    }
+    return true;
 }
 
 /* Loads the weights. A program for inference takes them as `fp8c eval` does. A program that trains
  * takes everything from a checkpoint that holds states, else the parameters alone. */
 static bool load(run *r)
 {
-    const bool trains = fp8c_program_function(r->program, "eval") < 0 ||
-                        fp8c_program_function(r->program, "micro_step") >= 0 ||
-                        fp8c_program_function(r->program, "forward") >= 0;
-    if (fp8c_program_initialize(r->program, r->c->seed) != FP8C_OK)
-        return cli_fail(r->ctx) == CLI_DONE;
-    if (!r->c->weights)
-        return true;
-    if (!trains)
-        return cli_checkpoint_load(r->c, &r->weights, r->ctx, r->program, r->c->recipe);
-    return fp8c_program_load(r->program, r->c->weights, !has_states(&r->weights)) == FP8C_OK ||
-           cli_fail(r->ctx) == CLI_DONE;
+    if (!r->c->weights.n)
+        return fp8c_program_initialize(r->program, r->c->seed) == FP8C_OK ||
+               cli_fail(r->ctx) == CLI_DONE;
+    if (r->module && r->options.inference &&
+        !cli_observe(&r->weights, r->ctx, r->module, &r->options, r->program, 1, fill_given, r))
+        return false;
+    return cli_weights_load(&r->weights, r->ctx, r->program, r->c->recipe);
 }
 
 /* ---- running ---- */
@@ -335,8 +342,12 @@ static double element(fp8c_dtype dtype, const void *bytes, int64_t i)
     switch (dtype) {
     case FP8C_F32: return (double)((const float *)bytes)[i];
     case FP8C_I32: return ((const int32_t *)bytes)[i];
-    case FP8C_BF16: cli_widen(F8_ST_BF16, (const uint16_t *)bytes + i, &x, 1); return (double)x;
-    case FP8C_F16: cli_widen(F8_ST_F16, (const uint16_t *)bytes + i, &x, 1); return (double)x;
+    case FP8C_BF16:
+        f8_checkpoint_widen(F8_ST_BF16, (const uint16_t *)bytes + i, &x, 1);
+        return (double)x;
+    case FP8C_F16:
+        f8_checkpoint_widen(F8_ST_F16, (const uint16_t *)bytes + i, &x, 1);
+        return (double)x;
     default: return ((const uint8_t *)bytes)[i];
     }
 }
@@ -392,6 +403,8 @@ static int by_size(const void *x, const void *y)
 static void report(run *r)
 {
     fp8c_port port;
+    if (r->c->weights.n)
+        cli_weights_report(&r->weights, r->c->recipe, &r->json);
     for (size_t f = 0; f < r->n; f++)
         for (int i = 0;
              fp8c_program_port(r->program, r->function[f], FP8C_OUTPUT, i, &port) == FP8C_OK; i++)
@@ -404,7 +417,10 @@ static void report(run *r)
                     json_pack("{ss ss sI sf sf}", "event", "run", "target",
                               fp8c_program_target(r->program), "times", (json_int_t)n,
                               "seconds_median", r->seconds[n / 2], "seconds_min", r->seconds[0]));
-    if (n > 1 && !cli_json_to_stdout(r->c))
+    if (cli_json_to_stdout(r->c))
+        return;
+    cli_print_calibrated(r->c->recipe, r->weights.batches, "the inputs given");
+    if (n > 1)
         printf("%" PRId64 " times on %s: median %.6g ms, least %.6g ms\n", n,
                fp8c_program_target(r->program), 1e3 * r->seconds[n / 2], 1e3 * r->seconds[0]);
 }
@@ -425,12 +441,11 @@ static bool finish(run *r)
 /* Everything that can be checked is checked before anything is computed. */
 static bool run_program(run *r)
 {
-    f8_diag diag = {0};
     r->seconds = calloc((size_t)r->c->repeat, sizeof *r->seconds);
     if (!r->seconds)
         return fail(r, "out of memory");
-    if (r->c->weights && f8_st_open(&r->weights, r->c->weights, NULL, &diag) != F8_OK)
-        return cli_file_fail(&diag);
+    if (r->c->weights.n && !cli_weights_open(&r->weights, r->c))
+        return false;
     return (cli_is_package(r->c->file) ? open_package(r) : compile(r)) && find_functions(r) &&
            fit(r) && check_inputs(r) && find_outputs(r) && read_inputs(r) &&
            cli_json_open(&r->json, r->c->json) && load(r) && run_all(r) && finish(r);
@@ -455,7 +470,8 @@ int cmd_run(const cli *given_options)
     }
     free(r.seconds);
     cli_stored_free(&r.stored);
-    f8_st_close(&r.weights);
+    cli_weights_close(&r.weights);
+    fp8c_module_destroy(r.module);
     fp8c_program_destroy(r.program);
     fp8c_context_destroy(r.ctx);
     return code;

@@ -83,11 +83,11 @@ static f8_slot *get_slot(f8_scaler *s, f8_slots *t, const f8_quantized *q)
 }
 
 /* Element `index` of a vector variable, f32 []. While scanning, the variable does not exist yet,
- * and any value will do. */
+ * and any value will do. So it will in a program that observes, which quantizes nothing. */
 static f8_ref element_of(f8_scaler *s, f8_graph *g, int32_t var, int64_t index)
 {
     const f8_type scalar = {.dtype = F8_F32};
-    if (s->scan)
+    if (s->scan || s->u->options.observe)
         return f8_const(g, 1);
     return f8_reshape(g, f8_slice(g, f8_scale_port(s, var), 0, index, index + 1), &scalar);
 }

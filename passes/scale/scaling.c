@@ -58,6 +58,20 @@ static void note_input(f8_scaler *s, const char *linear, f8_ref source)
 
 /* ---- one matmul ---- */
 
+/* For a program that observes: make the amaxes of the operands that the recipe delays. The GEMM
+ * stays as it is. */
+static void observe(f8_scaler *s, f8_graph *to, const f8_ref *in, const f8_product *p)
+{
+    for (int i = 0; i < 2; i++) /* an fprop's operands are x and w, in this order */
+        if (p->assignment[i].recipe.scaling == F8_SCALING_DELAYED)
+            f8_scale_operand(s, to,
+                             (f8_quantized){.linear = p->linear,
+                                            .recipe = p->assignment[i].recipe,
+                                            .kind = p->of[i],
+                                            .grain = f8_per_tensor,
+                                            .source = f8_scale_source(to, in[i])});
+}
+
 /* Node `old` as a GEMM of FP8 operands. */
 static f8_ref scaled(f8_scaler *s, f8_graph *to, const f8_graph *from, f8_ref old, const f8_ref *in,
                      const f8_product *p, const f8_operand_kind kind[2])
@@ -113,6 +127,10 @@ static f8_ref scale_matmul(void *user, f8_graph *to, const f8_graph *from, f8_re
     if (!f8_scale_agree(s, &p) ||
         (f8_is_high(&p.assignment[0].recipe) && f8_is_high(&p.assignment[1].recipe)))
         return 0;
+    if (s->u->options.observe) {
+        observe(s, to, in, &p);
+        return 0;
+    }
     /* wgrad may have x on either side: the operand that fprop read is x */
     const bool swapped = p.role == F8_WGRAD && !is_input(s, p.linear, f8_scale_source(to, in[0]));
     const f8_operand_kind kind[] = {p.of[swapped], p.of[!swapped]};
@@ -163,7 +181,8 @@ static f8_status find_slots(f8_scaler *s, f8_func *step)
         return f8_arena_status(&s->scratch, s->u->diag);
     memcpy(copy.in, step->in, step->n_in * sizeof *copy.in);
     memcpy(copy.out, step->out, step->n_out * sizeof *copy.out);
-    s->scan = s->record = true;
+    s->scan = true;
+    s->record = !s->u->options.observe; /* such a program's GEMMs are not the recipe's */
     F8_TRY(rewrite(s, &copy));
     s->scan = s->record = false;
     return F8_OK;
@@ -171,13 +190,14 @@ static f8_status find_slots(f8_scaler *s, f8_func *step)
 
 static f8_status apply(f8_scaler *s, f8_func *f)
 {
-    if ((s->delayed.n && !f8_func_var(f, s->var_scale)) ||
+    const bool observes = s->u->options.observe;
+    if ((s->delayed.n && !f8_func_var(f, observes ? s->var_amax : s->var_scale)) ||
         (s->weights.n && !f8_func_var(f, s->var_weights)))
         return s->u->diag->status;
     F8_TRY(rewrite(s, f));
     if (!strcmp(f->name, "micro_step"))
         F8_TRY(keep(s, f));
-    return strcmp(f->name, "eval") ? f8_scale_observe(s, f) : F8_OK;
+    return strcmp(f->name, "eval") || observes ? f8_scale_observe(s, f) : F8_OK;
 }
 
 static f8_status scale_module(f8_scaler *s)

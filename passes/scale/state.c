@@ -264,7 +264,8 @@ static f8_status renew(f8_scaler *s, const char *name, bool make)
     return f8_func_result(f, "fp8.weight_amax", param_amax(s, f, &s->weights), s->var_weights);
 }
 
-/* The scales of weights that no update has seen yet: initial ones, or just loaded. */
+/* The scales of weights that no update has seen yet: initial ones, or just loaded. In a program
+ * that observes, also those of the values that eval has seen. */
 static f8_status make_prepare(f8_scaler *s)
 {
     f8_func *f = f8_module_func(s->u->module, "prepare");
@@ -273,7 +274,10 @@ static f8_status make_prepare(f8_scaler *s)
     if (s->delayed.n) {
         const f8_ref scale = f8_func_var(f, s->var_scale);
         const f8_type column = {.dtype = F8_F32, .rank = 2, .dim = {(int64_t)s->delayed.n, 1}};
-        const f8_ref seen = f8_reshape(f->graph, param_amax(s, f, &s->delayed), &column);
+        f8_ref amax = param_amax(s, f, &s->delayed);
+        if (s->u->options.observe)
+            amax = f8_binary(f->graph, F8_OP_MAX, amax, f8_func_var(f, s->var_amax));
+        const f8_ref seen = f8_reshape(f->graph, amax, &column);
         const f8_ref next = scales(s, f->graph, seen, scale);
         F8_TRY(f8_func_result(f, "fp8.scale", next, s->var_scale));
     }

@@ -124,6 +124,9 @@ typedef struct f8_options {
     bool inference;          /* eval only: no backward, no optimizer */
     /* give out samples of the linears' operands as results of micro_step: scale/calibrate.c */
     bool calibrate;
+    /* inference: eval computes in high precision and keeps the amaxes that `delayed` takes its
+     * scales from, and prepare computes these scales: scale/scaling.c */
+    bool observe;
     bool pair;      /* also forward and backward, for frameworks that own their optimizer */
     double lr;               /* > 0 overrides the text's */
     int64_t optimizer_steps; /* > 0 overrides the schedule's `steps` */

@@ -41,7 +41,7 @@ def run(fp8c, command, *args, dims=SMALL):
 def heldout(fp8c, weights, recipe, dims=SMALL):
     code, out, err = run(fp8c, "eval", "--weights", weights, "--recipe", recipe, dims=dims)
     assert code == 0, err
-    return json.loads(out)["heldout_loss"]
+    return next(r["heldout_loss"] for r in map(json.loads, out.splitlines()) if r["event"] == "eval")
 
 
 def split(data):

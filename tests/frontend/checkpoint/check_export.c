@@ -513,7 +513,8 @@ START_TEST(wrong_weights)
     refuses("block", "bad", " under block:\n  missing     down.weight  F32 [144, 272]\n");
     refuses("delayed", "weights", "under delayed:\n  missing     up.w  in fp8.scale\n");
     refuses("delayed", "weights",
-            "and the file was trained under bf16: give a recipe that needs none, such as current\n");
+            "and the file was trained under bf16: give --data FILE to calibrate them, or give a "
+            "recipe that needs none, such as current\n");
     refuses("bf16", "weights",
             "error: no weight is stored in FP8: the recipe and its rules keep all linears in high");
     refuses("f32", "weights", "error: no weight is stored in FP8");

@@ -317,6 +317,35 @@ START_TEST(trains)
 }
 END_TEST
 
+/* Weights without scales under `delayed`: a text calibrates on the inputs given, and says so. What
+ * it saves needs no more of that, also in a compiled file, which can't calibrate. */
+START_TEST(calibrates)
+{
+    char tokens[4500], targets[4500], plain[4500], saved[4500], package[4500], loss[2][96];
+    int32_t value[2][TOKENS];
+    write_batch(tokens, targets, value);
+    snprintf(plain, sizeof plain, "%s", f8_cli_temp("plain.safetensors"));
+    snprintf(saved, sizeof saved, "%s", f8_cli_temp("saved.safetensors"));
+    snprintf(package, sizeof package, "%s", f8_cli_temp("gpt.f8x"));
+    f8_cli_ok(F8_CLI("run", GPT, SMALL, "--seed", "3", "--input", tokens, "--input", targets,
+                     "--save", plain));
+    f8_cli_ok(F8_CLI("compile", GPT, SMALL, "--recipe", "delayed", "--inference", "-o", package));
+    f8_cli_result r = F8_CLI("run", GPT, SMALL, "--recipe", "delayed", "--weights", plain,
+                             "--input", tokens, "--input", targets, "--save", saved);
+    f8_cli_ok(r);
+    ck_assert_ptr_nonnull(
+        strstr(r.out, "\ndelayed: the scales were calibrated on 1 batch of the inputs given\n"));
+    snprintf(loss[0], sizeof loss[0], "%.*s", (int)strcspn(r.out, "\n"), r.out);
+    f8_cli_fails(F8_CLI("run", package, "--weights", plain, "--input", tokens, "--input", targets),
+                 1, "the file has none: `fp8c run` of the text calibrates them, and its --save");
+    r = F8_CLI("run", package, "--weights", saved, "--input", tokens, "--input", targets);
+    f8_cli_ok(r);
+    ck_assert_ptr_null(strstr(r.out, "calibrated"));
+    snprintf(loss[1], sizeof loss[1], "%.*s", (int)strcspn(r.out, "\n"), r.out);
+    ck_assert_str_eq(loss[0], loss[1]);
+}
+END_TEST
+
 /* What forward gives out, backward takes by name. */
 START_TEST(one_after_the_other)
 {
@@ -412,6 +441,7 @@ Suite *f8_suite(void)
     tcase_add_test(t, without_a_loss);
     tcase_add_test(t, inference_alone);
     tcase_add_test(t, trains);
+    tcase_add_test(t, calibrates);
     tcase_add_test(t, one_after_the_other);
     tcase_add_test(t, refused_runs);
     suite_add_tcase(s, t);
