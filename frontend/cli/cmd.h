@@ -129,6 +129,8 @@ enum {
            "recipe auto: write what was chosen as rules for the text; - is stdout")                \
     OPTION(seed, "--seed", "S", SEED, ON_TRAIN | ON_EXPLAIN | ON_RUN,                              \
            "the seed of initial values and batches (default 1)")                                   \
+    OPTION(seeds, "--seeds", "N", COUNT, ON_TRAIN,                                                 \
+           "train each recipe with N seeds, from --seed on, and show means and their spread")      \
     OPTION(lr, "--lr", "RATE", NUMBER, ON_TRAIN, "replace the optimizer's learning rate")          \
     OPTION(threads, "--threads", "N", THREADS,                                                     \
            ON_TRAIN | ON_EXPLAIN | ON_COMPILE | ON_EVAL | ON_PLAN | ON_RUN | ON_TUNE,              \
@@ -150,9 +152,10 @@ enum {
     OPTION(dtype, "--dtype", "TYPE", TEXT, ON_EXPORT,                                              \
            "f32 or bf16: the dtype of parameters that stay out of FP8 (default: the checkpoint's)")\
     OPTION(save, "--save", "FILE", TEXT, ON_TRAIN | ON_RUN,                                        \
-           "write a checkpoint (safetensors) at the end, of the run under --recipe")               \
+           "write a checkpoint (safetensors) at the end, of the run under --recipe with the first "\
+           "seed")                                                                                 \
     OPTION(save_state, "--save-state", "FILE", TEXT, ON_TRAIN,                                     \
-           "write the bytes of all variables at the end")                                          \
+           "write the bytes of all variables at the end of the run with the first seed")           \
     OPTION(kernels, "--kernels", NULL, FLAG, ON_EXPLAIN | ON_INSPECT,                              \
            "list each kernel with the bytes it reads and writes")                                  \
     OPTION(profile, "--profile", NULL, FLAG, ON_TRAIN,                                             \
