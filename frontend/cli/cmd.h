@@ -38,7 +38,8 @@ enum {
     ON_ALL = 255 | ON_RUN, /* the commands that read a module */
     ON_TARGET = ON_ALL & ~ON_EXPORT,
     ON_STEP = ON_PRINT | ON_TRAIN | ON_EXPLAIN | ON_COMPILE | ON_PLAN,
-    ON_TUNE = 8192
+    ON_TUNE = 8192,
+    ON_OPS = 16384
 };
 
 /* COMMAND(name, bit, operand, "help"), in the order in which help lists them. The function
@@ -64,6 +65,7 @@ enum {
     COMMAND(run, ON_RUN, "FILE.f8x|FILE.f8", "run functions on tensors from files")                \
     COMMAND(tune, ON_TUNE, "[FILE.f8]",                                                            \
             "time the ways to compute each GEMM and kernel; later compiles take the fastest")      \
+    COMMAND(ops, ON_OPS, "[OP]", "list the ops of the language, or show all about one of them")    \
     COMMAND(doctor, ON_DOCTOR, NULL,                                                               \
             "show what this machine has and lacks for each target, and test each target")          \
     COMMAND(completion, ON_COMPLETION, "SHELL",                                                    \
@@ -137,7 +139,7 @@ enum {
            "the number of CPU threads, 1 to 256 (default: all CPUs)")                              \
     OPTION(json, "--json", "FILE", TEXT,                                                           \
            ON_TRAIN | ON_EXPLAIN | ON_COMPILE | ON_EVAL | ON_EXPORT | ON_PLAN | ON_DOCTOR |        \
-               ON_INSPECT | ON_RUN,                                                                \
+               ON_INSPECT | ON_RUN | ON_OPS,                                                       \
            "write JSON Lines; - is stdout")                                                        \
     OPTION(emit, "--emit", "WHAT", TEXT, ON_COMPILE,                                               \
            "what to write: cuda, ptx, cubin or report (default)")                                  \
@@ -166,6 +168,7 @@ enum {
            "compile, and print the module as it is after this pass")                               \
     OPTION(verbose, "-v", NULL, LEVEL, ON_ALL | ON_TUNE,                                           \
            "log what is done on stderr; twice: also each pass and kernel (FP8C_VERBOSE=1, 2)")     \
+    OPTION(markdown, "--markdown", NULL, FLAG, ON_OPS, "print the page of the manual")             \
     OPTION(man, "--man", NULL, FLAG, ON_HELP, "print the man page, as roff")                       \
     OPTION(database, "--database", "FILE", TEXT, ON_TUNE,                                          \
            "the tuning database (default: FP8C_TUNING, else tuning.db in the cache's folder)")     \
