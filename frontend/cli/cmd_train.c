@@ -80,7 +80,7 @@ static void watch_loss(run *r, int64_t step, double loss)
         return;
     char what[80] = "is not finite";
     if (isfinite(loss))
-        snprintf(what, sizeof what, "explodes: %.4f after a running median of %.4f", loss,
+        snprintf(what, sizeof what, "explodes: %.6g after a running median of %.6g", loss,
                  r->watch.least);
     fprintf(stderr, "%sfp8c: warning: %s, seed %" PRIu64 ", step %" PRId64 ": the loss %s\n",
             r->terminal ? "\r\033[K" : "", r->out->recipe, r->out->seed, step, what);
