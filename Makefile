@@ -272,12 +272,17 @@ INCLUDEDIR ?= $(PREFIX)/include
 BINDIR ?= $(PREFIX)/bin
 DATADIR ?= $(PREFIX)/share
 MANDIR ?= $(DATADIR)/man
+DOCDIR ?= $(DATADIR)/doc/fp8c
+MODELS := $(wildcard frontend/models/*.f8)
+EXAMPLES := $(filter-out %/run,$(wildcard tests/examples/*))
 MAN := $(BUILD)/share/fp8c.1
 COMPLETIONS := $(BUILD)/share/fp8c.bash $(BUILD)/share/_fp8c $(BUILD)/share/fp8c.fish
 INSTALLED = $(BINDIR)/fp8c $(LIBDIR)/$(notdir $(SO)) $(LIBDIR)/$(SONAME) $(LIBDIR)/libfp8c.so $(LIBDIR)/libfp8c.a \
             $(LIBDIR)/pkgconfig/fp8c.pc $(INCLUDEDIR)/fp8c.h $(MANDIR)/man1/fp8c.1 \
             $(DATADIR)/bash-completion/completions/fp8c $(DATADIR)/zsh/site-functions/_fp8c \
-            $(DATADIR)/fish/vendor_completions.d/fp8c.fish
+            $(DATADIR)/fish/vendor_completions.d/fp8c.fish $(addprefix $(DOCDIR)/,LICENSE language.md ops.md) \
+            $(addprefix $(DOCDIR)/examples/,$(notdir $(EXAMPLES))) \
+            $(addprefix $(DATADIR)/fp8c/models/,$(notdir $(MODELS)))
 # The program prints its man page and completions from its own tables of commands and options.
 $(MAN): $(BUILD)/fp8c
 	@mkdir -p $(@D)
@@ -306,14 +311,20 @@ install: installable
 	install -m 644 $(BUILD)/share/fp8c.bash $(DESTDIR)$(DATADIR)/bash-completion/completions/fp8c
 	install -m 644 $(BUILD)/share/_fp8c $(DESTDIR)$(DATADIR)/zsh/site-functions/_fp8c
 	install -m 644 $(BUILD)/share/fp8c.fish $(DESTDIR)$(DATADIR)/fish/vendor_completions.d/fp8c.fish
+	install -m 644 LICENSE $(DESTDIR)$(DOCDIR)
+	install -m 644 frontend/text/README.md $(DESTDIR)$(DOCDIR)/language.md
+	install -m 644 frontend/text/OPS.md $(DESTDIR)$(DOCDIR)/ops.md
+	install -m 644 $(EXAMPLES) $(DESTDIR)$(DOCDIR)/examples
+	install -m 644 $(MODELS) $(DESTDIR)$(DATADIR)/fp8c/models
 # Without debug information the size is a seventh.
 install-strip: install
 	strip $(DESTDIR)$(BINDIR)/fp8c
 	strip --strip-unneeded $(DESTDIR)$(LIBDIR)/$(notdir $(SO))
 	strip --strip-debug $(DESTDIR)$(LIBDIR)/libfp8c.a
-# Folders stay: others may have files there.
+# Folders stay, since others may have files there, but for our own that are empty.
 uninstall:
 	rm -f $(addprefix $(DESTDIR),$(INSTALLED))
+	@rmdir $(addprefix $(DESTDIR),$(DOCDIR)/examples $(DOCDIR) $(DATADIR)/fp8c/models $(DATADIR)/fp8c) 2>/dev/null || true
 
 clean:
 	rm -rf build build-*

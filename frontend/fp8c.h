@@ -343,6 +343,31 @@ FP8C_API fp8c_status fp8c_func_result(fp8c_module *module, const char *name, fp8
 /* Fails with the first failure since begin. The module then drops the function. */
 FP8C_API fp8c_status fp8c_func_end(fp8c_module *module);
 
+/* ---- the ops that functions may call: what `fp8c ops` shows ---- */
+
+typedef struct fp8c_op_info {
+    size_t struct_size;       /* sizeof(fp8c_op_info), set by the caller */
+    const char *name, *group; /* group: "pointwise", "reduction", "gemm", ... */
+    const char *operands; /* their names with a space between two: "x w bias". "x ...": any number
+                             of them */
+    int32_t min_operands, max_operands, results, attributes;
+    const char *gradient; /* "yes"; "zero": it is zero everywhere; "none": differentiating fails */
+    const char *text;     /* what it computes */
+    char types[320]; /* of operands and results: "f32[.., K], f32[K, N], f32[N] -> f32[.., N]".
+                        frontend/text/OPS.md of the sources says how to read it */
+} fp8c_op_info;
+typedef struct fp8c_op_attr {
+    size_t struct_size; /* sizeof(fp8c_op_attr), set by the caller */
+    fp8c_attr attr;     /* with the value that it has if it is not given */
+    const char *text;   /* what it says */
+} fp8c_op_attr;
+/* The ops in the order of the manual; NULL past the last. */
+FP8C_API const char *fp8c_op_name(int index);
+/* FP8C_ERR_INPUT: there is no such op, or struct_size is 0. */
+FP8C_API fp8c_status fp8c_op(const char *name, fp8c_op_info *out);
+/* Attribute `index` of an op. Ends a loop. */
+FP8C_API fp8c_status fp8c_op_attribute(const char *name, int index, fp8c_op_attr *out);
+
 /* ---- compiling ---- */
 
 typedef struct fp8c_program fp8c_program;

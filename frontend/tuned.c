@@ -26,6 +26,20 @@ static const char *level(void)
     return highest;
 }
 
+static void point_into(f8_tuning_keys *keys)
+{
+    keys->gemm.device = keys->kernel.device = keys->device;
+    keys->gemm.versions = keys->gemm_versions;
+    keys->kernel.versions = keys->kernel_versions;
+}
+
+void f8_tuning_gpu(const f8_target *target, const f8_cuda_facts *facts, f8_tuning_keys *out)
+{
+    *out = (f8_tuning_keys){0};
+    snprintf(out->device, sizeof out->device, "%s %s", target->name, facts->name);
+    point_into(out);
+}
+
 bool f8_tuning_device(const fp8c_program *p, f8_tuning_keys *out)
 {
     char cpu[F8_CPU_NAME];
@@ -37,13 +51,11 @@ bool f8_tuning_device(const fp8c_program *p, f8_tuning_keys *out)
                  f8_cpu_name(cpu), level(), threads);
     } else if (p->target->kind == F8_TARGET_CUDA && p->cuda &&
                f8_cuda_device_facts(p->cuda, &facts, NULL) == F8_OK) {
-        snprintf(out->device, sizeof out->device, "%s %s", p->target->name, facts.name);
+        f8_tuning_gpu(p->target, &facts, out);
     } else {
         return false;
     }
-    out->gemm.device = out->kernel.device = out->device;
-    out->gemm.versions = out->gemm_versions;
-    out->kernel.versions = out->kernel_versions;
+    point_into(out);
     return true;
 }
 

@@ -15,6 +15,8 @@ typedef struct f8_tuning_keys {
 /* Set only `device`, for a program with a target and threads on this machine; a CUDA target needs
  * its device. False: there is none. */
 bool f8_tuning_device(const fp8c_program *p, f8_tuning_keys *out);
+/* The same for code of `target` on a GPU with these facts. */
+void f8_tuning_gpu(const f8_target *target, const f8_cuda_facts *facts, f8_tuning_keys *out);
 /* Set the versions. This loads the libraries to ask them. *gemms is made if it is NULL and the
  * target is the CPU. */
 f8_status f8_tuning_versions(const fp8c_program *p, f8_gemm_lib **gemms, f8_tuning_keys *out,

@@ -215,7 +215,7 @@ f8_status f8_infer_same1(f8_graph *g, const f8_node *n, f8_type *out)
 
 f8_status f8_infer_select(f8_graph *g, const f8_node *n, f8_type *out)
 {
-    F8_TRY(f8_need_dtype(g, n, "condition a b", 0, F8_M_BOOL));
+    F8_TRY(f8_need_dtype(g, n, f8_op_facts(n->op)->operands, 0, F8_M_BOOL));
     F8_TRY(need_same_dtype(g, n, 1, 2));
     out->dtype = f8_in_type(g, n, 1)->dtype;
     return broadcast_shapes(g, n, out);

@@ -56,7 +56,7 @@ static f8_status rounded(f8_graph *g, const f8_node *n, const char *roles, uint3
 
 f8_status f8_infer_matmul(f8_graph *g, const f8_node *n, f8_type *out)
 {
-    const char *roles = "a b acc";
+    const char *roles = f8_op_facts(n->op)->operands;
     f8_dtype a = f8_in_type(g, n, 0)->dtype, b = f8_in_type(g, n, 1)->dtype;
     F8_TRY(f8_need_dtype(g, n, roles, 0, M_ANY_GEMM));
     F8_TRY(f8_need_dtype(g, n, roles, 1, M_ANY_GEMM));
@@ -135,7 +135,7 @@ static f8_status scales_ok(f8_graph *g, const f8_node *n, const char *roles, uin
 
 f8_status f8_infer_scaled_matmul(f8_graph *g, const f8_node *n, f8_type *out)
 {
-    const char *roles = "qa a_inv qb b_inv acc";
+    const char *roles = f8_op_facts(n->op)->operands;
     const bool ta = f8_node_attr(n, F8_A_TRANSPOSE_A)->i, tb = f8_node_attr(n, F8_A_TRANSPOSE_B)->i;
     F8_TRY(f8_need_dtype(g, n, roles, 0, F8_M_FP8));
     F8_TRY(f8_need_dtype(g, n, roles, 2, F8_M_FP8));
@@ -161,7 +161,7 @@ static f8_status need_vector(f8_graph *g, const f8_node *n, const char *roles, u
 
 f8_status f8_infer_linear(f8_graph *g, const f8_node *n, f8_type *out)
 {
-    const char *roles = "x w bias";
+    const char *roles = f8_op_facts(n->op)->operands;
     F8_TRY(f8_need_dtype(g, n, roles, 0, F8_M_F32));
     F8_TRY(f8_need_dtype(g, n, roles, 1, F8_M_F32));
     if (f8_in_type(g, n, 1)->rank != 2)
@@ -209,14 +209,14 @@ static f8_type lse_type(const f8_graph *g, const f8_node *n)
 
 f8_status f8_infer_attention(f8_graph *g, const f8_node *n, f8_type *out)
 {
-    F8_TRY(heads_ok(g, n, "q k v"));
+    F8_TRY(heads_ok(g, n, f8_op_facts(n->op)->operands));
     *out = *f8_in_type(g, n, 0);
     return F8_OK;
 }
 
 f8_status f8_infer_attention_grad(f8_graph *g, const f8_node *n, f8_type *out)
 {
-    const char *roles = "q k v o lse do";
+    const char *roles = f8_op_facts(n->op)->operands;
     F8_TRY(heads_ok(g, n, roles));
     *out = *f8_in_type(g, n, 0);
     f8_type lse = lse_type(g, n);
@@ -254,12 +254,12 @@ static f8_status rows_by_id(f8_graph *g, const f8_node *n, const char *roles, f8
 
 f8_status f8_infer_embedding(f8_graph *g, const f8_node *n, f8_type *out)
 {
-    return rows_by_id(g, n, "table ids", out);
+    return rows_by_id(g, n, f8_op_facts(n->op)->operands, out);
 }
 
 f8_status f8_infer_embedding_grad(f8_graph *g, const f8_node *n, f8_type *out)
 {
-    const char *roles = "acc ids dy";
+    const char *roles = f8_op_facts(n->op)->operands;
     f8_type dy;
     char text[160];
     F8_TRY(rows_by_id(g, n, roles, &dy));
@@ -293,7 +293,7 @@ f8_status f8_infer_amax(f8_graph *g, const f8_node *n, f8_type *out)
 
 f8_status f8_infer_fp8_scale(f8_graph *g, const f8_node *n, f8_type *out)
 {
-    const char *roles = "amax previous";
+    const char *roles = f8_op_facts(n->op)->operands;
     f8_dtype format;
     F8_TRY(need_format(g, n, false, &format));
     for (uint32_t i = 0; i < n->n_in; i++)
@@ -326,7 +326,7 @@ static f8_status scale_fits(f8_graph *g, const f8_node *n, const char *roles)
 
 f8_status f8_infer_quantize(f8_graph *g, const f8_node *n, f8_type *out)
 {
-    const char *roles = "x scale";
+    const char *roles = f8_op_facts(n->op)->operands;
     f8_dtype format;
     F8_TRY(need_format(g, n, true, &format));
     F8_TRY(f8_need_dtype(g, n, roles, 0, F8_M_F32 | F8_M_BF16));
@@ -338,7 +338,7 @@ f8_status f8_infer_quantize(f8_graph *g, const f8_node *n, f8_type *out)
 
 f8_status f8_infer_dequantize(f8_graph *g, const f8_node *n, f8_type *out)
 {
-    const char *roles = "q scale_inv";
+    const char *roles = f8_op_facts(n->op)->operands;
     F8_TRY(f8_need_dtype(g, n, roles, 0, F8_M_FP8));
     F8_TRY(f8_need_dtype(g, n, roles, 1, F8_M_F32 | 1 << F8_E8M0));
     *out = *f8_in_type(g, n, 0);
@@ -348,7 +348,7 @@ f8_status f8_infer_dequantize(f8_graph *g, const f8_node *n, f8_type *out)
 
 f8_status f8_infer_history_push(f8_graph *g, const f8_node *n, f8_type *out)
 {
-    const char *roles = "history amax";
+    const char *roles = f8_op_facts(n->op)->operands;
     const f8_type *h = f8_in_type(g, n, 0);
     F8_TRY(f8_need_dtype(g, n, roles, 0, F8_M_F32));
     F8_TRY(f8_need_dtype(g, n, roles, 1, F8_M_F32));
@@ -365,7 +365,7 @@ f8_status f8_infer_history_push(f8_graph *g, const f8_node *n, f8_type *out)
 
 f8_status f8_infer_norm(f8_graph *g, const f8_node *n, f8_type *out)
 {
-    const char *roles = "x weight bias";
+    const char *roles = f8_op_facts(n->op)->operands;
     double eps = f8_node_attr(n, F8_A_EPS)->f;
     F8_TRY(f8_need_dtype(g, n, roles, 0, F8_M_F32));
     *out = *f8_in_type(g, n, 0);
@@ -408,14 +408,14 @@ static f8_status targets_ok(f8_graph *g, const f8_node *n, const char *roles)
 
 f8_status f8_infer_cross_entropy(f8_graph *g, const f8_node *n, f8_type *out)
 {
-    F8_TRY(targets_ok(g, n, "logits targets"));
+    F8_TRY(targets_ok(g, n, f8_op_facts(n->op)->operands));
     *out = (f8_type){.dtype = F8_F32};
     return F8_OK;
 }
 
 f8_status f8_infer_cross_entropy_grad(f8_graph *g, const f8_node *n, f8_type *out)
 {
-    const char *roles = "logits targets dy";
+    const char *roles = f8_op_facts(n->op)->operands;
     F8_TRY(targets_ok(g, n, roles));
     F8_TRY(need_scalar(g, n, roles, 2));
     *out = *f8_in_type(g, n, 0);

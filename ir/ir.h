@@ -74,11 +74,23 @@ typedef struct f8_op_info {
     f8_class cls;
     uint8_t form[4]; /* the f8_sform for each f8_skind of operands (ir/num/scalar.h); 0: none */
     f8_attr attrs[F8_MAX_ATTRS]; /* keys and defaults, in the order of the table */
+    const char *vjp;                    /* the name of its derivative's rule */
+    const char *operands, *types, *text; /* DOC of ops.def */
 } f8_op_info;
+
+/* The derivative of an op: a rule gives it, it is zero everywhere, or differentiating fails. */
+typedef enum f8_op_gradient {
+    F8_GRADIENT_RULE, F8_GRADIENT_ZERO, F8_GRADIENT_ERROR,
+} f8_op_gradient;
 
 const f8_op_info *f8_op_facts(f8_op op);
 f8_op f8_op_by_name(const char *name, size_t length); /* F8_OP_NONE if there is none */
+f8_op_gradient f8_op_gradient_of(f8_op op);
+/* The types of operands and results as DOC of ops.def writes them. Those that follow from the forms
+ * are written into `buf`. */
+const char *f8_op_types(f8_op op, char *buf, size_t size);
 const char *f8_attr_name(f8_attr_key key);
+const char *f8_attr_text(f8_attr_key key); /* what it says */
 f8_attr_kind f8_attr_kind_of(f8_attr_key key);
 f8_attr_key f8_attr_by_name(const char *name, size_t length); /* F8_A_COUNT if there is none */
 

@@ -2,22 +2,23 @@
 #include "ir/internal.h"
 #include "ir/num/scalar.h"
 
+#include <stdio.h>
 #include <string.h>
 
 /* ---- attributes ---- */
 
 static const struct {
-    const char *name;
+    const char *name, *text;
     f8_attr_kind kind;
 } attr_facts[] = {
-#define ATTR(ID, name, KIND) [ID] = {name, F8_ATTR_##KIND},
+#define ATTR(ID, name, KIND, text) [ID] = {name, text, F8_ATTR_##KIND},
 #include "ir/attrs.def"
 #undef ATTR
 };
 
 /* KIND_F8_A_AXIS and so on: the kinds as constants, by which the table of defaults chooses. */
 enum {
-#define ATTR(ID, name, KIND) KIND_##ID = F8_ATTR_##KIND,
+#define ATTR(ID, name, KIND, text) KIND_##ID = F8_ATTR_##KIND,
 #include "ir/attrs.def"
 #undef ATTR
 };
@@ -25,6 +26,11 @@ enum {
 const char *f8_attr_name(f8_attr_key key)
 {
     return attr_facts[key].name;
+}
+
+const char *f8_attr_text(f8_attr_key key)
+{
+    return attr_facts[key].text;
 }
 
 f8_attr_kind f8_attr_kind_of(f8_attr_key key)
@@ -46,7 +52,7 @@ f8_attr_key f8_attr_by_name(const char *name, size_t length)
 #define NOATTRS
 #define A(key, value) +1
 enum {
-#define OP(ID, name, lo, hi, results, CLS, infer, vjp, FORMS, ATTRS) N_ATTRS_##ID = 0 ATTRS,
+#define OP(ID, name, lo, hi, results, CLS, infer, vjp, FORMS, ATTRS, DOC) N_ATTRS_##ID = 0 ATTRS,
 #include "ir/ops.def"
 #undef OP
 };
@@ -72,9 +78,11 @@ enum {
 
 static const f8_op_info ops[F8_OP_COUNT] = {
     [F8_OP_NONE] = {.name = "none"},
-#define OP(ID, n, lo, hi, r, CLS, infer, vjp, FORMS, ATTRS)                                   \
-    [F8_OP_##ID] = {.name = n, .min_in = lo, .max_in = hi, .results = r,                      \
-                    .n_attrs = N_ATTRS_##ID, .cls = F8_##CLS, .form = {FORMS}, .attrs = {ATTRS}},
+#define DOC(names, kinds, says) .operands = names, .types = kinds, .text = says
+#define OP(ID, n, lo, hi, r, CLS, infer, rule, FORMS, ATTRS, DOC)                                  \
+    [F8_OP_##ID] = {.name = n, .min_in = lo, .max_in = hi, .results = r,                           \
+                    .n_attrs = N_ATTRS_##ID, .cls = F8_##CLS, .form = {FORMS}, .attrs = {ATTRS},   \
+                    .vjp = #rule, DOC},
 #include "ir/ops.def"
 #undef OP
 };
@@ -101,6 +109,50 @@ f8_op f8_op_by_name(const char *name, size_t length)
         if (strlen(ops[op].name) == length && !memcmp(ops[op].name, name, length))
             return (f8_op)op;
     return F8_OP_NONE;
+}
+
+/* The dtypes that a pointwise op has forms for, as "t" or the name of the only one; and the list
+ * that says what t is, or "". */
+static const char *dtypes_of(const f8_op_info *o, char *list, size_t size)
+{
+    static const uint8_t kind[] = {F8_KIND_F, F8_KIND_I, F8_KIND_B};
+    static const f8_dtype dtype[] = {F8_F32, F8_I32, F8_BOOL};
+    const char *only = "t";
+    size_t n = 0, at = 0;
+    list[0] = 0;
+    for (int i = 0; i < 3; i++)
+        if (o->form[kind[i]]) {
+            only = n++ ? "t" : f8_dtype_name(dtype[i]);
+            at += (size_t)snprintf(list + at, size - at, "%s%s", n > 1 ? ", " : "; t: ",
+                                   f8_dtype_name(dtype[i]));
+        }
+    if (n == 1)
+        list[0] = 0;
+    return only;
+}
+
+const char *f8_op_types(f8_op op, char *buf, size_t size)
+{
+    const f8_op_info *o = &ops[op];
+    if (*o->types || o->cls != F8_POINTWISE)
+        return o->types;
+    char list[64];
+    const char *dtype = dtypes_of(o, list, sizeof list);
+    const f8_sform any = o->form[F8_KIND_F] ? o->form[F8_KIND_F] : o->form[F8_KIND_B];
+    const bool truth = f8_scalar_form(any)->result_kind == F8_KIND_B;
+    size_t n = 0;
+    for (int i = 0; i < o->min_in && n < size; i++)
+        n += (size_t)snprintf(buf + n, size - n, "%s%s[..]", i ? ", " : "", dtype);
+    if (n < size)
+        snprintf(buf + n, size - n, " -> %s[..]%s", truth ? "bool" : dtype, list);
+    return buf;
+}
+
+f8_op_gradient f8_op_gradient_of(f8_op op)
+{
+    return !strcmp(ops[op].vjp, "none")         ? F8_GRADIENT_ZERO
+           : !strncmp(ops[op].vjp, "error", 5) ? F8_GRADIENT_ERROR
+                                                : F8_GRADIENT_RULE;
 }
 
 int f8_op_attr(f8_op op, f8_attr_key key)

@@ -39,6 +39,7 @@ enum {
     ON_TARGET = ON_ALL & ~ON_EXPORT,
     ON_STEP = ON_PRINT | ON_TRAIN | ON_EXPLAIN | ON_COMPILE | ON_PLAN,
     ON_TUNE = 8192,
+    ON_OPS = 16384,
     ON_WEIGHTS = ON_EVAL | ON_EXPORT | ON_RUN
 };
 
@@ -65,6 +66,7 @@ enum {
     COMMAND(run, ON_RUN, "FILE.f8x|FILE.f8", "run functions on tensors from files")                \
     COMMAND(tune, ON_TUNE, "[FILE.f8]",                                                            \
             "time the ways to compute each GEMM and kernel; later compiles take the fastest")      \
+    COMMAND(ops, ON_OPS, "[OP]", "list the ops of the language, or show all about one of them")    \
     COMMAND(doctor, ON_DOCTOR, NULL,                                                               \
             "show what this machine has and lacks for each target, and test each target")          \
     COMMAND(completion, ON_COMPLETION, "SHELL",                                                    \
@@ -139,13 +141,15 @@ enum {
            "recipe auto: write what was chosen as rules for the text; - is stdout")                \
     OPTION(seed, "--seed", "S", SEED, ON_TRAIN | ON_EXPLAIN | ON_RUN,                              \
            "the seed of initial values and batches (default 1)")                                   \
+    OPTION(seeds, "--seeds", "N", COUNT, ON_TRAIN,                                                 \
+           "train each recipe with N seeds, from --seed on, and show means and their spread")      \
     OPTION(lr, "--lr", "RATE", NUMBER, ON_TRAIN, "replace the optimizer's learning rate")          \
     OPTION(threads, "--threads", "N", THREADS,                                                     \
            ON_TRAIN | ON_EXPLAIN | ON_COMPILE | ON_EVAL | ON_PLAN | ON_RUN | ON_TUNE,              \
            "the number of CPU threads, 1 to 256 (default: all CPUs)")                              \
     OPTION(json, "--json", "FILE", TEXT,                                                           \
            ON_TRAIN | ON_EXPLAIN | ON_COMPILE | ON_EVAL | ON_EXPORT | ON_PLAN | ON_DOCTOR |        \
-               ON_INSPECT | ON_RUN,                                                                \
+               ON_INSPECT | ON_RUN | ON_OPS,                                                       \
            "write JSON Lines; - is stdout")                                                        \
     OPTION(emit, "--emit", "WHAT", TEXT, ON_COMPILE,                                               \
            "what to write: cuda, ptx, cubin or report (default)")                                  \
@@ -160,9 +164,10 @@ enum {
     OPTION(dtype, "--dtype", "TYPE", TEXT, ON_EXPORT,                                              \
            "f32 or bf16: the dtype of parameters that stay out of FP8 (default: the checkpoint's)")\
     OPTION(save, "--save", "FILE", TEXT, ON_TRAIN | ON_RUN,                                        \
-           "write a checkpoint (safetensors) at the end, of the run under --recipe")               \
+           "write a checkpoint (safetensors) at the end, of the run under --recipe with the first "\
+           "seed")                                                                                 \
     OPTION(save_state, "--save-state", "FILE", TEXT, ON_TRAIN,                                     \
-           "write the bytes of all variables at the end")                                          \
+           "write the bytes of all variables at the end of the run with the first seed")           \
     OPTION(kernels, "--kernels", NULL, FLAG, ON_EXPLAIN | ON_INSPECT,                              \
            "list each kernel with the bytes it reads and writes")                                  \
     OPTION(profile, "--profile", NULL, FLAG, ON_TRAIN,                                             \
@@ -173,6 +178,7 @@ enum {
            "compile, and print the module as it is after this pass")                               \
     OPTION(verbose, "-v", NULL, LEVEL, ON_ALL | ON_TUNE,                                           \
            "log what is done on stderr; twice: also each pass and kernel (FP8C_VERBOSE=1, 2)")     \
+    OPTION(markdown, "--markdown", NULL, FLAG, ON_OPS, "print the page of the manual")             \
     OPTION(man, "--man", NULL, FLAG, ON_HELP, "print the man page, as roff")                       \
     OPTION(database, "--database", "FILE", TEXT, ON_TUNE,                                          \
            "the tuning database (default: FP8C_TUNING, else tuning.db in the cache's folder)")     \

@@ -38,6 +38,8 @@ static values values_of(const char *argument, char *words, size_t size)
         return words_of(fp8c_pass_name, words, size);
     if (!strcmp(argument, "[COMMAND]"))
         return words_of(command_name, words, size);
+    if (!strcmp(argument, "[OP]"))
+        return words_of(fp8c_op_name, words, size);
     if (!strcmp(argument, "SHELL"))
         return snprintf(words, size, "bash zsh fish"), WORDS;
     return NO_VALUES;

@@ -9,22 +9,18 @@
 
 #include "frontend/cli/cmd_calibrate.h"
 #include "frontend/cli/cmd_checkpoint.h"
+#include "frontend/cli/cmd_train.h"
 #include "ir/base/clock.h"
 
-enum { TAIL = 20, BAR = 24 };
+enum { TAIL = 20, BAR = 24, LINES = 10, MOST_SEEDS = 1000 };
 
 /* ---- one run ---- */
 
-typedef struct result {
-    const char *recipe;
-    double final_loss, heldout_loss, tokens_per_second;
-    fp8c_info info;
-    fp8c_peak peak;                 /* of micro_step */
-    fp8c_remat remat;
-    char target[24];
-    fp8c_device device;             /* its name is "" if there is none */
-    int64_t micro_steps, fp8_gemms; /* fp8_gemms: executed by the last micro-step */
-} result;
+/* What an optimizer step says of itself. NaN: the module's own `update` does not say it. */
+typedef struct step_facts {
+    double loss, grad_norm, lr;
+    bool skipped;
+} step_facts;
 
 typedef struct run {
     const cli *c;
@@ -34,7 +30,9 @@ typedef struct run {
     cli_json *json;
     int step, update, eval;
     int64_t accumulate;
-    result *out;
+    bool terminal; /* stderr is one */
+    cli_train_result *out;
+    cli_loss_watch watch;
 } run;
 
 static bool find_functions(run *r)
@@ -66,17 +64,50 @@ static void progress(const run *r, int64_t step, double loss, double seconds)
             step == r->c->steps ? "\n" : "");
 }
 
+/* A line that stays, of which a run prints about LINES. */
+static void report_step(const run *r, int64_t step, const step_facts *f)
+{
+    fprintf(stderr,
+            "\r\033[K%s  step %" PRId64 "  loss %.4f  gradient norm %.4g  lr %.4g  skipped %" PRId64
+            "\n",
+            r->out->recipe, step, f->loss, f->grad_norm, f->lr, r->out->skipped);
+}
+
+/* Says once a run that its loss explodes. The run goes on: it may recover. */
+static void watch_loss(run *r, int64_t step, double loss)
+{
+    if (!cli_loss_explodes(&r->watch, loss))
+        return;
+    char what[80] = "is not finite";
+    if (isfinite(loss))
+        snprintf(what, sizeof what, "explodes: %.6g after a running median of %.6g", loss,
+                 r->watch.least);
+    fprintf(stderr, "%sfp8c: warning: %s, seed %" PRIu64 ", step %" PRId64 ": the loss %s\n",
+            r->terminal ? "\r\033[K" : "", r->out->recipe, r->out->seed, step, what);
+    cli_json_record(r->json, json_pack("{ss ss sI sI so ss}", "event", "warning", "recipe",
+                                       r->out->recipe, "seed", (json_int_t)r->out->seed, "step",
+                                       (json_int_t)step, "loss", cli_json_number(loss), "message",
+                                       what));
+}
+
+/* The scalar of that name that `update` gave last. */
+static double of_update(const run *r, const char *name)
+{
+    const float *value = cli_buffer(r->program, r->update, FP8C_OUTPUT, name);
+    return value ? (double)*value : NAN;
+}
+
 /* One optimizer step: `accumulate` micro-steps on random windows, then update. */
-static fp8c_status train_step(run *r, int64_t step, double *loss)
+static fp8c_status train_step(run *r, int64_t step, step_facts *f)
 {
     int32_t *tokens = cli_buffer(r->program, r->step, FP8C_INPUT, "tokens");
     int32_t *targets = cli_buffer(r->program, r->step, FP8C_INPUT, "targets");
     const float *value = cli_buffer(r->program, r->step, FP8C_OUTPUT, "loss");
-    *loss = 0;
+    f->loss = 0;
     for (int64_t a = 0; a < r->accumulate; a++) {
         for (int64_t b = 0; b < r->corpus->B; b++) {
             const uint64_t draw = (uint64_t)((step * r->accumulate + a) * r->corpus->B + b);
-            cli_corpus_draw(r->corpus, r->c->seed, draw, b, tokens, targets);
+            cli_corpus_draw(r->corpus, r->out->seed, draw, b, tokens, targets);
         }
         fp8c_info before = {.struct_size = sizeof before}, after = before;
         fp8c_program_info(r->program, &before);
@@ -85,18 +116,22 @@ static fp8c_status train_step(run *r, int64_t step, double *loss)
             return status;
         fp8c_program_info(r->program, &after);
         r->out->fp8_gemms = after.fp8_gemms_executed - before.fp8_gemms_executed;
-        *loss += (double)*value / (double)r->accumulate;
+        f->loss += (double)*value / (double)r->accumulate;
     }
-    return fp8c_program_run(r->program, r->update);
+    const fp8c_status status = fp8c_program_run(r->program, r->update);
+    f->grad_norm = of_update(r, "grad_norm");
+    f->lr = of_update(r, "lr");
+    f->skipped = of_update(r, "skipped") == 1;
+    return status;
 }
 
 static void summary(run *r)
 {
-    const result *o = r->out;
+    const cli_train_result *o = r->out;
     cli_json_record(
         r->json,
-        json_pack("{ss ss ss ss? sI so so sf sf sI sI sI sI sI sf sI sI sf sI}", "event", "summary",
-                  "recipe", o->recipe, "target", o->target, "device",
+        json_pack("{ss ss ss ss? sI so so sf sf sI sI sI sI sI sf sI sI sf sI sI}", "event",
+                  "summary", "recipe", o->recipe, "target", o->target, "device",
                   *o->device.name ? o->device.name : NULL, "steps", (json_int_t)r->c->steps,
                   "final_loss", cli_json_number(o->final_loss), "heldout_loss",
                   cli_json_number(o->heldout_loss), "unigram_entropy", r->corpus->unigram,
@@ -107,33 +142,49 @@ static void summary(run *r)
                   (json_int_t)o->remat.recomputed, "extra_seconds", o->remat.extra_seconds,
                   "fp8_gemms_planned", (json_int_t)o->info.fp8_gemms_planned, "fp8_gemms_executed",
                   (json_int_t)o->fp8_gemms, "tokens_per_second", o->tokens_per_second, "seed",
-                  (json_int_t)r->c->seed));
+                  (json_int_t)o->seed, "skipped", (json_int_t)o->skipped));
+}
+
+static void report(run *r, int64_t step, const step_facts *f, double seconds, double tokens)
+{
+    cli_json_record(r->json,
+                    json_pack("{ss ss sI sI so so so sb sf}", "event", "step", "recipe",
+                              r->out->recipe, "seed", (json_int_t)r->out->seed, "step",
+                              (json_int_t)step, "loss", cli_json_number(f->loss), "grad_norm",
+                              cli_json_number(f->grad_norm), "lr", cli_json_number(f->lr),
+                              "skipped", (int)f->skipped, "tokens_per_second", tokens / seconds));
+    watch_loss(r, step, f->loss);
+    const int64_t lines = r->c->steps < LINES ? r->c->steps : LINES;
+    if (r->terminal && step * lines / r->c->steps != (step - 1) * lines / r->c->steps)
+        report_step(r, step, f);
+}
+
+static int64_t tail_steps(const cli *c)
+{
+    return c->steps < 2 ? 1 : c->steps / 2 < TAIL ? c->steps / 2 : TAIL;
 }
 
 static fp8c_status train(run *r)
 {
-    const bool terminal = isatty(STDERR_FILENO);
     const int64_t tokens = r->accumulate * r->corpus->B * r->corpus->T;
-    const int64_t tail = r->c->steps < TAIL ? r->c->steps : TAIL;
+    const int64_t tail = tail_steps(r->c);
     double last = 0, tail_sum = 0;
     const double start = f8_seconds_now();
     for (int64_t step = 0; step < r->c->steps; step++) {
-        double loss;
+        step_facts f;
         const double begin = f8_seconds_now();
-        const fp8c_status status = train_step(r, step, &loss);
+        const fp8c_status status = train_step(r, step, &f);
         if (status != FP8C_OK)
             return status;
         const double end = f8_seconds_now();
         if (step >= r->c->steps - tail)
-            tail_sum += loss;
-        cli_json_record(r->json,
-                        json_pack("{ss ss sI so sf}", "event", "step", "recipe", r->out->recipe,
-                                  "step", (json_int_t)(step + 1), "loss", cli_json_number(loss),
-                                  "tokens_per_second", (double)tokens / (end - begin)));
+            tail_sum += f.loss;
+        r->out->skipped += f.skipped;
+        report(r, step + 1, &f, end - begin, (double)tokens);
         if (r->json->failed) /* nobody would read how this ends */
             return FP8C_ERR_IO;
-        if (terminal && (end - last > 0.1 || step + 1 == r->c->steps)) {
-            progress(r, step + 1, loss, end - start);
+        if (r->terminal && (end - last > 0.1 || step + 1 == r->c->steps)) {
+            progress(r, step + 1, f.loss, end - start);
             last = end;
         }
     }
@@ -167,12 +218,12 @@ static bool put_variable(const run *r, f8_file_out *out, int index, const fp8c_v
 }
 
 /* Writes all variables, whole or not at all. */
-static bool save_state(const run *r)
+static bool save_state(const run *r, const char *path)
 {
     f8_file_out out;
     f8_diag diag = {0};
     fp8c_variable v;
-    bool ok = f8_file_begin(&out, r->c->save_state, false, &diag) == F8_OK;
+    bool ok = f8_file_begin(&out, path, false, &diag) == F8_OK;
     for (int i = 0; ok && fp8c_program_variable(r->program, i, &v) == FP8C_OK; i++)
         ok = put_variable(r, &out, i, &v);
     ok = ok && f8_file_commit(&out) == F8_OK;
@@ -185,10 +236,10 @@ static bool save_state(const run *r)
 static void print_step(FILE *to, const run *r, int function, int index, const fp8c_step *s)
 {
     const char *algorithm = fp8c_program_algorithm(r->program, function, index);
+    const double runs = (double)(r->c->steps * r->c->seeds);
     fprintf(to, "profile %s %s %s %.6f s %.3f GB/s%s%s\n",
-            fp8c_program_function_name(r->program, function), s->kind, s->name,
-            s->seconds / (double)r->c->steps,
-            (double)(s->bytes_read + s->bytes_written) * (double)r->c->steps / s->seconds / 1e9,
+            fp8c_program_function_name(r->program, function), s->kind, s->name, s->seconds / runs,
+            (double)(s->bytes_read + s->bytes_written) * runs / s->seconds / 1e9,
             algorithm ? " " : "", algorithm ? algorithm : "");
 }
 
@@ -202,83 +253,63 @@ static void print_profile(const run *r)
                 print_step(to, r, f, i, &s);
 }
 
-/* Losses that are not finite are shown as they are: a diverged run must look like one. */
-static void print_table(const cli *c, const result *results, const cli_corpus *corpus)
-{
-    const size_t base = cli_baseline(c);
-    const int width = cli_recipe_width(c, 10);
-    printf("%-*s %11s %11s %10s %10s %12s %9s  %s\n", width, "recipe", "final loss", "held out",
-           "gap", "tokens/s", "peak memory", "compile", "FP8 GEMMs a step (planned)");
-    for (size_t i = 0; i <= c->compare.n; i++) {
-        const result *o = &results[i];
-        char gap[24] = "-";
-        if (i != base)
-            snprintf(gap, sizeof gap, "%+.3f%%",
-                     100 * (o->final_loss / results[base].final_loss - 1));
-        printf("%-*s %11.4f %11.4f %10s %10.0f %8.1f MiB %7.2f s  %" PRId64 " (%" PRId64 ")\n",
-               width, o->recipe, o->final_loss, o->heldout_loss, gap, o->tokens_per_second,
-               (double)o->info.peak_bytes / (1 << 20), o->info.compile_seconds, o->fp8_gemms,
-               o->info.fp8_gemms_planned);
-    }
-    for (size_t i = 0; i <= c->compare.n; i++) {
-        const fp8c_remat *m = &results[i].remat;
-        if (m->arena_before)
-            printf("%s: micro_step recomputes %" PRId64
-                   " values: this reduces the arena from %.1f to %.1f MiB and takes an estimated "
-                   "%.2f%% more time\n",
-                   results[i].recipe, m->recomputed, (double)m->arena_before / (1 << 20),
-                   (double)m->arena_after / (1 << 20), 100 * m->extra_seconds / m->seconds);
-    }
-    const fp8c_device *d = &results[0].device;
-    if (*d->name)
-        printf("on %s (%s), %" PRId32 " multiprocessors, %.1f GiB\n", d->name, results[0].target,
-               d->multiprocessors, (double)d->memory / (1 << 30));
-    printf("losses in nats per byte; final loss is the mean of the last %d steps; the text's "
-           "unigram entropy is %.4f\n",
-           TAIL, corpus->unigram);
-}
-
 /* ---- the command ---- */
 
-/* Trains under out->recipe. save: where to write the checkpoint, or NULL. */
-static int train_recipe(const cli *c, fp8c_context *ctx, const fp8c_module *module,
-                        cli_corpus *corpus, cli_json *json, const char *save, result *out)
+/* Initializes, trains, and saves what is asked for. save: where to write the checkpoint, or NULL.
+ * false after a message on stderr. */
+static bool train_seed(run *r, const char *save, const char *save_state_to)
 {
-    fp8c_compile_options options = cli_compile_options(c, out->recipe);
+    if (fp8c_program_initialize(r->program, r->out->seed) != FP8C_OK || train(r) != FP8C_OK) {
+        if (!r->json->failed) /* cli_json_close reports that */
+            cli_fail(r->ctx);
+        return false;
+    }
+    return (!save_state_to || save_state(r, save_state_to)) &&
+           (!save || cli_checkpoint_save(r->c, save, r->program, r->out->recipe));
+}
+
+/* What all seeds of a recipe share. */
+static void describe(fp8c_program *program, cli_train_result *out)
+{
+    snprintf(out->target, sizeof out->target, "%s", fp8c_program_target(program));
+    out->device.struct_size = sizeof out->device;
+    fp8c_program_device(program, &out->device); /* fails if there is no device */
+    out->remat.struct_size = sizeof out->remat;
+    fp8c_program_remat(program, &out->remat);
+    fp8c_program_peak(program, fp8c_program_function(program, "micro_step"), &out->peak);
+}
+
+/* Trains under one recipe with every seed. out: a result for each seed. save: where to write the
+ * checkpoint of the first seed, or NULL. */
+static int train_recipe(const cli *c, fp8c_context *ctx, const fp8c_module *module,
+                        cli_corpus *corpus, cli_json *json, const char *save, const char *recipe,
+                        cli_train_result *out)
+{
+    fp8c_compile_options options = cli_compile_options(c, recipe);
     options.optimizer_steps = c->steps;
-    run r = {.c = c, .ctx = ctx, .corpus = corpus, .json = json, .out = out,
-             .accumulate = fp8c_module_accumulate(module)};
+    run r = {.c = c, .ctx = ctx, .corpus = corpus, .json = json,
+             .accumulate = fp8c_module_accumulate(module), .terminal = isatty(STDERR_FILENO)};
     fp8c_calibration *calibration = NULL;
-    if (cli_is_auto(out->recipe) &&
-        !(calibration = cli_calibrate(c, ctx, module, &options, corpus)))
+    if (cli_is_auto(recipe) && !(calibration = cli_calibrate(c, ctx, module, &options, corpus)))
         return CLI_FAILED;
     options.calibration = calibration;
     const fp8c_status compiled = fp8c_compile(module, &options, &r.program);
     fp8c_calibration_destroy(calibration);
     if (compiled != FP8C_OK)
         return cli_fail(ctx);
-    snprintf(out->target, sizeof out->target, "%s", fp8c_program_target(r.program));
-    out->device.struct_size = sizeof out->device;
-    fp8c_program_device(r.program, &out->device); /* fails if there is no device */
-    out->remat.struct_size = sizeof out->remat;
-    fp8c_program_remat(r.program, &out->remat);
-    fp8c_program_peak(r.program, fp8c_program_function(r.program, "micro_step"), &out->peak);
-    int code = CLI_FAILED;
-    if (!find_functions(&r) || !cli_corpus_cut(corpus, c, module, r.program, r.step))
-        goto end;
-    if (fp8c_program_initialize(r.program, c->seed) != FP8C_OK || train(&r) != FP8C_OK) {
-        if (!json->failed) /* cli_json_close reports that */
-            cli_fail(ctx);
-        goto end;
+    bool ok = find_functions(&r) && cli_corpus_cut(corpus, c, module, r.program, r.step);
+    for (int64_t i = 0; i < c->seeds && ok; i++) {
+        out[i].recipe = recipe;
+        out[i].seed = c->seed + (uint64_t)i;
+        describe(r.program, &out[i]);
+        r.out = &out[i];
+        r.watch = (cli_loss_watch){0};
+        ok = train_seed(&r, i ? NULL : save, i ? NULL : c->save_state);
     }
-    if (c->profile)
+    if (ok && c->profile)
         print_profile(&r);
-    if ((!c->save_state || save_state(&r)) &&
-        (!save || cli_checkpoint_save(c, save, r.program, out->recipe)))
-        code = CLI_DONE;
-end:
     fp8c_program_destroy(r.program);
-    return code;
+    return ok ? CLI_DONE : CLI_FAILED;
 }
 
 static bool can_save(const cli *c)
@@ -291,32 +322,56 @@ static bool can_save(const cli *c)
     return true;
 }
 
-int cmd_train(const cli *c)
+static bool usable(const cli *c)
 {
-    fp8c_context *ctx;
-    fp8c_module *module;
-    if (!c->data) {
+    if (!c->data)
         fprintf(stderr, "fp8c train: --data FILE is needed; see fp8c train --help\n");
-        return CLI_USAGE;
-    }
-    if (!cli_load(c, &ctx, &module))
-        return CLI_FAILED;
+    else if (c->seeds > MOST_SEEDS || c->seed > (uint64_t)(INT64_MAX - c->seeds + 1))
+        fprintf(stderr, "fp8c train: --seeds %" PRId64 ": at most %d, and none above 2^63 - 1\n",
+                c->seeds, MOST_SEEDS);
+    else
+        return true;
+    return false;
+}
+
+/* Trains under every recipe. results: one for each recipe and seed, recipe by recipe. */
+static int train_all(const cli *c, fp8c_context *ctx, const fp8c_module *module,
+                     cli_train_result *results)
+{
     cli_json json = {0};
     cli_corpus corpus = {0};
-    result results[1 + CLI_MAX_RECIPES] = {{0}};
     /* Everything that can be checked is checked before the first run. */
     const bool ready =
         can_save(c) && cli_corpus_read(&corpus, c->data) && cli_json_open(&json, c->json);
     int code = ready ? CLI_DONE : CLI_FAILED;
-    for (size_t i = 0; i <= c->compare.n && code == CLI_DONE; i++) {
-        results[i].recipe = cli_recipe(c, i);
-        code = train_recipe(c, ctx, module, &corpus, &json, i ? NULL : c->save, &results[i]);
-    }
+    for (size_t i = 0; i <= c->compare.n && code == CLI_DONE; i++)
+        code = train_recipe(c, ctx, module, &corpus, &json, i ? NULL : c->save, cli_recipe(c, i),
+                            results + i * (size_t)c->seeds);
+    if (code == CLI_DONE)
+        cli_train_record_spread(c, results, &json);
     if (!cli_json_close(&json))
         code = CLI_FAILED;
     if (code == CLI_DONE && !cli_json_to_stdout(c))
-        print_table(c, results, &corpus);
+        cli_train_print(c, results, tail_steps(c), corpus.unigram);
     cli_corpus_free(&corpus);
+    return code;
+}
+
+int cmd_train(const cli *c)
+{
+    fp8c_context *ctx;
+    fp8c_module *module;
+    if (!usable(c))
+        return CLI_USAGE;
+    if (!cli_load(c, &ctx, &module))
+        return CLI_FAILED;
+    int code = CLI_FAILED;
+    cli_train_result *results = calloc((1 + c->compare.n) * (size_t)c->seeds, sizeof *results);
+    if (results)
+        code = train_all(c, ctx, module, results);
+    else
+        fprintf(stderr, "error: out of memory\n");
+    free(results);
     fp8c_module_destroy(module);
     fp8c_context_destroy(ctx);
     return code;

@@ -8,9 +8,9 @@
 
 #include "codegen/cpu/llvm.h"
 #include "frontend/doctor/doctor.h"
+#include "frontend/tuned.h"
 #include "ir/base/format.h"
 #include "runtime/base/cpu.h"
-#include "runtime/tune/tuning.h"
 
 enum { PATIENCE = 200 }; /* milliseconds to wait for a process that writes the tuning database */
 
@@ -99,6 +99,51 @@ static void cache(fp8c_doctor *d)
                 NULL);
 }
 
+/* What the database has for one device. Choices made with other libraries are not used. */
+static void tuned_on(fp8c_doctor *d, const char *path, const fp8c_program *here,
+                     f8_tuning_keys *keys)
+{
+    f8_tuned *tuned;
+    f8_gemm_lib *gemms = NULL;
+    f8_diag diag = {0};
+    if (f8_tuned_read(path, keys->device, PATIENCE, &d->arena, &tuned, &diag) != F8_OK)
+        return;
+    const size_t all = f8_tuned_count(tuned);
+    size_t n = all;
+    if (all && f8_tuning_versions(here, &gemms, keys, &diag) == F8_OK)
+        n = f8_tuned_count_with(tuned, keys->gemm_versions) +
+            f8_tuned_count_with(tuned, keys->kernel_versions);
+    f8_gemm_lib_destroy(gemms);
+    const char *with = n ? "" : all ? "nothing with these libraries, with others " : "nothing";
+    const size_t shown = n ? n : all;
+    const char *value = f8_arena_printf(&d->arena, shown ? "%s: %s%zu problem%s" : "%s: %s",
+                                        keys->device, with, shown, shown == 1 ? "" : "s");
+    f8_fact_add(&d->facts, "cache", "tuned", value,
+                n ? NULL
+                  : "`fp8c tune FILE.f8` times the ways to compute its GEMMs and kernels on "
+                    "this device; later compiles take the fastest");
+}
+
+static void tuned_devices(fp8c_doctor *d, const char *path)
+{
+    fp8c_program here = {
+        .ctx = d->ctx, .target = f8_target_by_name("cpu"), .threads = d->ctx->threads};
+    f8_tuning_keys keys;
+    f8_cuda_facts facts;
+    int count = 0;
+    if (f8_tuning_device(&here, &keys))
+        tuned_on(d, path, &here, &keys);
+    if (f8_cuda_count(d->cuda, &count, NULL) != F8_OK)
+        return;
+    here.cuda = d->cuda;
+    for (int i = 0; i < count; i++)
+        if (f8_cuda_inspect(d->cuda, i, &facts, NULL, NULL) == F8_OK &&
+            (here.target = f8_target_for_sm(facts.sm))) {
+            f8_tuning_gpu(here.target, &facts, &keys);
+            tuned_on(d, path, &here, &keys);
+        }
+}
+
 /* A compile that can't use the database goes on without it, and only the log says so. */
 static void tuning(fp8c_doctor *d)
 {
@@ -117,6 +162,8 @@ static void tuning(fp8c_doctor *d)
     f8_fact_add(&d->facts, "cache", "tuning", value,
                 status == F8_OK ? NULL
                                 : f8_arena_printf(&d->arena, "it is not used: %s", diag.text));
+    if (path && status == F8_OK)
+        tuned_devices(d, path);
 }
 
 void f8_doctor_facts(fp8c_doctor *d)

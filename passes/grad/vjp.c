@@ -358,7 +358,7 @@ RULE(roll)
 }
 
 /* Reached only when the loss uses attention's log-sum-exp (or another second result). */
-RULE(project)
+RULE(error_result)
 {
     (void)dy, (void)dx;
     f8_fail(g->diag, F8_ERR_UNSUPPORTED, g->loc[y], "can't differentiate through result %lld of %s",

@@ -206,6 +206,28 @@ char *f8_cpu_name(char name[F8_CPU_NAME])
     return name;
 }
 
+f8_cpu_identity f8_cpu_identity_from(const uint32_t vendor[3], uint32_t signature)
+{
+    const uint32_t family = signature >> 8 & 15, model = signature >> 4 & 15;
+    f8_cpu_identity id = {.family = family, .model = model};
+    memcpy(id.vendor, vendor, 12);
+    if (family == 15)
+        id.family += signature >> 20 & 255;
+    if (family == 15 || family == 6)
+        id.model += (signature >> 16 & 15) << 4;
+    return id;
+}
+
+f8_cpu_identity f8_cpu_identify(void)
+{
+    uint32_t r[4] = {0}, vendor[3] = {0}, signature = 0;
+    if (__get_cpuid(0, &r[EAX], &r[EBX], &r[ECX], &r[EDX]))
+        memcpy(vendor, (uint32_t[]){r[EBX], r[EDX], r[ECX]}, sizeof vendor);
+    if (__get_cpuid(1, &r[EAX], &r[EBX], &r[ECX], &r[EDX]))
+        signature = r[EAX];
+    return f8_cpu_identity_from(vendor, signature);
+}
+
 /* ---- levels ---- */
 
 /* What each has beyond the one before: x86-64 psABI, "Micro-Architecture Levels". */

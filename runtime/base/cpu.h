@@ -1,4 +1,4 @@
-/* The features of an x86-64 CPU, and the levels that code is compiled for ahead of time.
+/* Who made an x86-64 CPU, its features, and the levels that code is compiled for ahead of time.
  *
  * Features have LLVM's names. A feature counts if the CPU has it and the system saves the registers
  * it needs. The CPU is asked at each call; nothing is cached. */
@@ -19,6 +19,16 @@ f8_cpu_features f8_cpu_detect(void);
 /* "Intel(R) Xeon(R) ...", as the CPU calls itself, or "an x86-64 CPU". Returns name. */
 enum { F8_CPU_NAME = 49 };
 char *f8_cpu_name(char name[F8_CPU_NAME]);
+
+/* CPUID's vendor ("AuthenticAMD", "GenuineIntel"; "" if it does not say), family and model, with
+ * the extended ones added. Zen 3 and Zen 4 have family 25, Zen 5 has 26. */
+typedef struct f8_cpu_identity {
+    char vendor[13];
+    uint32_t family, model;
+} f8_cpu_identity;
+f8_cpu_identity f8_cpu_identify(void);
+/* The same from the registers of leaf 0 (EBX, EDX, ECX) and EAX of leaf 1. */
+f8_cpu_identity f8_cpu_identity_from(const uint32_t vendor[3], uint32_t signature);
 
 /* The name of each feature in turn; NULL past the last. f8_cpu_add is false for an unknown name. */
 const char *f8_cpu_feature_name(size_t index);

@@ -20,7 +20,7 @@
 #define F8_GEMM_ALGORITHMS(X)                                                           \
     X(F8_GEMM_AUTO, 0, "auto", "the first row of the table this CPU and problem allow") \
     X(F8_GEMM_ONEDNN_F32, 1, "onednn-f32", "operands decoded to f32, f32 multiply-add") \
-    X(F8_GEMM_ONEDNN_BF16, 2, "onednn-bf16", "operands held as bf16, AMX, f32 accumulators") \
+    X(F8_GEMM_ONEDNN_BF16, 2, "onednn-bf16", "operands held as bf16, f32 accumulators") \
     X(F8_GEMM_CUBLASLT, 16, "cublaslt", "cuBLASLt's first heuristic answer that is deterministic")
 
 typedef enum f8_gemm_algorithm {

@@ -16,6 +16,7 @@
 #ifndef F8_GEMM_INTERNAL_H
 #define F8_GEMM_INTERNAL_H
 
+#include "runtime/base/cpu.h"
 #include "runtime/cpu/gemm.h"
 #include "runtime/cpu/gemm_onednn.h"
 #include "runtime/cpu/gemm_scales.h"
@@ -48,13 +49,24 @@ static inline int f8_axis_tail(const f8_gemm_axis *x, int64_t i)
     return f8_axis_length(x, i) != x->block;
 }
 
+/* All that the choice of an algorithm asks of a CPU. */
+typedef struct f8_gemm_cpu {
+    f8_cpu_identity is;
+    bool bf16, amx; /* oneDNN uses AVX512_BF16 or better; AMX */
+} f8_gemm_cpu;
+
 struct f8_gemm_lib {
     f8_allocator allocator;
     f8_onednn *dnn;
+    f8_gemm_cpu cpu;
     const f8_gemm_simd *simd;
     struct f8_gemm *gemms; /* the cache, a list */
-    char description[64];
+    char description[80];
 };
+
+/* What f8_gemm_lib_describe says, for oneDNN `version`. */
+void f8_gemm_describe(const f8_gemm_cpu *cpu, int version, const char *simd, char *out,
+                      size_t size);
 
 struct f8_gemm {
     f8_gemm_lib *lib;

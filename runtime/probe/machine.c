@@ -57,6 +57,9 @@ static void cpu(const machine *m)
     const char *best = NULL, *text = NULL, *feature;
     f8_arena *a = m->facts->arena;
     f8_fact_add(m->facts, "CPU", "model", f8_arena_strdup(a, f8_cpu_name(name)), NULL);
+    const f8_cpu_identity is = f8_cpu_identify();
+    f8_fact_add(m->facts, "CPU", "family",
+                f8_arena_printf(a, "%s %u, model %u", is.vendor, is.family, is.model), NULL);
     for (size_t i = 0; (level = f8_cpu_level_at(i)); i++) {
         const f8_cpu_features needs = f8_cpu_level_features(level);
         if (f8_cpu_suffices(&has, &needs, lacks, sizeof lacks))

@@ -280,3 +280,11 @@ size_t f8_tuned_count(const f8_tuned *t)
 {
     return t ? t->n : 0;
 }
+
+size_t f8_tuned_count_with(const f8_tuned *t, const char *versions)
+{
+    size_t n = 0;
+    for (size_t i = 0; t && i < t->n; i++)
+        n += !strcmp(t->row[i].versions, versions);
+    return n;
+}

@@ -99,7 +99,8 @@ f8_status f8_tuned_read(const char *path, const char *device, int patience, f8_a
                         f8_tuned **out, f8_diag *diag);
 /* The candidate that was chosen; NULL if there is none. tuned may be NULL. */
 const char *f8_tuned_find(const f8_tuned *tuned, const char *versions, const char *problem);
-/* How many there are. */
+/* How many there are, in all; with these versions. */
 size_t f8_tuned_count(const f8_tuned *tuned);
+size_t f8_tuned_count_with(const f8_tuned *tuned, const char *versions);
 
 #endif

@@ -249,6 +249,44 @@ START_TEST(two_contexts_at_once)
 }
 END_TEST
 
+/* ---- ops ---- */
+
+START_TEST(ops)
+{
+    fp8c_op_info o = {.struct_size = sizeof o};
+    fp8c_op_attr a = {.struct_size = sizeof a};
+    int n = 0;
+    for (const char *name; (name = fp8c_op_name(n)); n++) {
+        ck_assert_int_eq(fp8c_op(name, &o), FP8C_OK);
+        ck_assert_str_eq(o.name, name);
+        ck_assert(*o.text && *o.group && o.results >= 1 && o.min_operands <= o.max_operands);
+        int attributes = 0;
+        for (; fp8c_op_attribute(name, attributes, &a) == FP8C_OK; attributes++)
+            ck_assert(*a.attr.name && *a.text);
+        ck_assert_int_eq(attributes, o.attributes);
+    }
+    ck_assert_int_gt(n, 50);
+    ck_assert_ptr_null(fp8c_op_name(-1));
+    ck_assert_int_eq(fp8c_op("rmsnorm", &o), FP8C_OK);
+    ck_assert_str_eq(o.operands, "x weight");
+    ck_assert_str_eq(o.types, "f32[.., C], f32[C] -> f32[.., C]");
+    ck_assert_str_eq(o.gradient, "yes");
+    ck_assert_int_eq(fp8c_op_attribute("rmsnorm", 0, &a), FP8C_OK);
+    ck_assert(!strcmp(a.attr.name, "eps") && a.attr.kind == FP8C_ATTR_FLOAT && a.attr.f == 1e-5);
+    ck_assert_int_eq(fp8c_op_attribute("rmsnorm", 1, &a), FP8C_ERR_INPUT);
+    ck_assert_int_eq(fp8c_op_attribute("rmsnorm", -1, &a), FP8C_ERR_INPUT);
+    ck_assert_int_eq(fp8c_op("rmsnrom", &o), FP8C_ERR_INPUT);
+    ck_assert_int_eq(fp8c_op_attribute("", 0, &a), FP8C_ERR_INPUT);
+    /* a caller with an older header gets what its struct has room for */
+    fp8c_op_info old = {.struct_size = offsetof(fp8c_op_info, types)};
+    old.types[0] = '!';
+    ck_assert_int_eq(fp8c_op("eq", &old), FP8C_OK);
+    ck_assert(!strcmp(old.gradient, "zero") && old.types[0] == '!');
+    old.struct_size = 0;
+    ck_assert_int_eq(fp8c_op("eq", &old), FP8C_ERR_INPUT);
+}
+END_TEST
+
 Suite *f8_suite(void)
 {
     Suite *s = suite_create("api");
@@ -256,6 +294,7 @@ Suite *f8_suite(void)
     tcase_set_timeout(t, TIMEOUT);
     tcase_add_test(t, versions);
     tcase_add_test(t, walking);
+    tcase_add_test(t, ops);
     tcase_add_test(t, figures);
     tcase_add_test(t, binding);
     tcase_add_test(t, memory_cpu);

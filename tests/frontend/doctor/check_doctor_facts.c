@@ -6,6 +6,7 @@
 
 #include "frontend/fp8c.h"
 #include "runtime/probe/component.h"
+#include "runtime/tune/tuning.h"
 #include "tests/shared/stub_library.h"
 #include "tests/shared/suite.h"
 
@@ -97,13 +98,25 @@ END_TEST
 
 /* ---- facts of the API's own ---- */
 
+static bool find_fact(const char *group, const char *name, fp8c_fact *f)
+{
+    for (int i = 0; fp8c_doctor_fact(doctor, i, f) == FP8C_OK; i++)
+        if (!strcmp(f->group, group) && !strcmp(f->name, name))
+            return true;
+    return false;
+}
+
+static bool has_fact(const char *group, const char *name)
+{
+    fp8c_fact f;
+    return find_fact(group, name, &f);
+}
+
 static fp8c_fact api_fact(const char *group, const char *name)
 {
     fp8c_fact f;
-    for (int i = 0; fp8c_doctor_fact(doctor, i, &f) == FP8C_OK; i++)
-        if (!strcmp(f.group, group) && !strcmp(f.name, name))
-            return f;
-    ck_abort_msg("there is no fact %s, %s", group, name);
+    ck_assert_msg(find_fact(group, name, &f), "there is no fact %s, %s", group, name);
+    return f;
 }
 
 START_TEST(cache_and_tuning)
@@ -128,14 +141,86 @@ START_TEST(cache_and_tuning)
             contains(api_fact("cache", "kernels").value, "none: ");
             contains(api_fact("cache", "kernels").advice, "FP8C_CACHE_DIR");
             contains(api_fact("cache", "tuning").advice, "it is not used: ");
+            ck_assert(!has_fact("cache", "tuned"));
         } else {
             ck_assert_str_eq(api_fact("cache", "kernels").value, folder);
             ck_assert_str_eq(api_fact("cache", "in it").value, "0 kernels, 0.0 MiB");
             contains(api_fact("cache", "tuning").value, "nothing was tuned yet");
+            contains(api_fact("cache", "tuned").value, " threads: nothing");
+            contains(api_fact("cache", "tuned").advice, "`fp8c tune FILE.f8` times the ways");
         }
         fp8c_doctor_destroy(doctor);
         fp8c_context_destroy(ctx);
     }
+}
+END_TEST
+
+static char device[256]; /* that the doctor named last */
+
+/* What the doctor says is tuned in the options' database. */
+static void tuned_is(const fp8c_context_options *options, const char *end, bool advised)
+{
+    ck_assert_int_eq(fp8c_context_create(options, &ctx), FP8C_OK);
+    ck_assert_int_eq(fp8c_doctor_create(ctx, NULL, &doctor), FP8C_OK);
+    const fp8c_fact f = api_fact("cache", "tuned");
+    const size_t n = strlen(f.value), m = strlen(end);
+    ck_assert_msg(n > m && !strcmp(f.value + n - m, end), "'%s' does not end with '%s'", f.value,
+                  end);
+    ck_assert_msg(!strncmp(f.value, "cpu ", 4), "%s", f.value);
+    ck_assert_int_eq(f.advice != NULL, advised);
+    snprintf(device, sizeof device, "%.*s", (int)strcspn(f.value, ":"), f.value);
+    fp8c_doctor_destroy(doctor);
+    fp8c_context_destroy(ctx);
+}
+
+/* A choice made on that device with these versions. */
+static void add_row(const char *path, const char *on, const char *versions)
+{
+    f8_tuning *t;
+    f8_diag diag = {0};
+    const f8_allocator allocator = f8_default_allocator();
+    ck_assert_msg(f8_tuning_open(path, &allocator, &t, &diag) == F8_OK, "%s", diag.text);
+    const f8_tuning_key key = {on, versions};
+    const f8_tuning_choice choice = {"model", 1, 1};
+    ck_assert_int_eq(f8_tuning_put(t, &key, "gemm", "gemm", NULL, 0, &choice, &diag), F8_OK);
+    f8_tuning_close(t);
+}
+
+/* Nothing; one GEMM; a row of other libraries; nothing for another number of threads. */
+START_TEST(tuned_on_this_device)
+{
+    char database[256];
+    snprintf(database, sizeof database, "%s", f8_stub_path("tuned.db"));
+    fp8c_context_options options = {.struct_size = sizeof options,
+                                    .threads = 1,
+                                    .cache_dir = "",
+                                    .gpu_library_path = f8_stub_path("no"),
+                                    .tuning = database};
+    tuned_is(&options, ", 1 threads: nothing", true);
+    const fp8c_tune_options tune = {.struct_size = sizeof tune, .runs = 1};
+    fp8c_tuning *t;
+    ck_assert_int_eq(fp8c_context_create(&options, &ctx), FP8C_OK);
+    if (fp8c_tune_gemm(ctx, "16x16x16:f32", &tune, &t) == FP8C_ERR_LIBRARY) {
+        test_skip("what is tuned here", "%s", fp8c_context_message(ctx));
+        fp8c_context_destroy(ctx);
+        return;
+    }
+    fp8c_tuning_destroy(t);
+    fp8c_context_destroy(ctx);
+    tuned_is(&options, ", 1 threads: 1 problem", false);
+    char other[256];
+    snprintf(other, sizeof other, "%s", f8_stub_path("other.db"));
+    options.tuning = other;
+    add_row(other, device, "oneDNN 1.0");
+    tuned_is(&options, ", 1 threads: nothing with these libraries, with others 1 problem", true);
+    options.threads = 2;
+    tuned_is(&options, ", 2 threads: nothing", true);
+    options.tuning = ""; /* turned off */
+    ck_assert_int_eq(fp8c_context_create(&options, &ctx), FP8C_OK);
+    ck_assert_int_eq(fp8c_doctor_create(ctx, NULL, &doctor), FP8C_OK);
+    ck_assert(!has_fact("cache", "tuned"));
+    fp8c_doctor_destroy(doctor);
+    fp8c_context_destroy(ctx);
 }
 END_TEST
 
@@ -168,6 +253,7 @@ Suite *f8_suite(void)
     tcase_add_checked_fixture(t, f8_stub_setup, f8_stub_teardown);
     tcase_add_test(t, limits_of_a_cgroup);
     tcase_add_test(t, cache_and_tuning);
+    tcase_add_test(t, tuned_on_this_device);
     tcase_add_test(t, after_its_context);
     suite_add_tcase(s, t);
     return s;

@@ -1,7 +1,7 @@
 /* GEMMs of the CPU: decoding, values against a reference in double, the same bits for any threads
  * and operand forms, bounds of the workspace, bad input. */
 #include "ir/num/fp8.h"
-#include "runtime/cpu/gemm.h"
+#include "runtime/cpu/gemm_internal.h"
 #include "runtime/cpu/gemm_simd.h"
 
 #include "tests/shared/kernel/gemm_problem.h"
@@ -386,6 +386,87 @@ START_TEST(out_of_memory)
 }
 END_TEST
 
+/* ---- the choice of an algorithm on CPUs that are made up ---- */
+
+/* EAX of CPUID's leaf 1, of real CPUs. */
+enum { MILAN = 0xa00f11, GENOA = 0xa10f11, TURIN = 0xb00f21, SAPPHIRE_RAPIDS = 0x806f8 };
+
+static f8_cpu_identity identity(const char *vendor, uint32_t signature)
+{
+    uint32_t words[3];
+    memcpy(words, vendor, sizeof words);
+    return f8_cpu_identity_from(words, signature);
+}
+
+START_TEST(identities)
+{
+    static const struct {
+        const char *vendor;
+        uint32_t signature, family, model;
+    } known[] = {{"AuthenticAMD", MILAN, 25, 0x01},
+                 {"AuthenticAMD", GENOA, 25, 0x11},
+                 {"AuthenticAMD", TURIN, 26, 0x02},
+                 {"GenuineIntel", SAPPHIRE_RAPIDS, 6, 0x8f}};
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        const f8_cpu_identity is = identity(known[i].vendor, known[i].signature);
+        ck_assert_str_eq(is.vendor, known[i].vendor);
+        ck_assert_uint_eq(is.family, known[i].family);
+        ck_assert_uint_eq(is.model, known[i].model);
+    }
+    const f8_cpu_identity here = f8_cpu_identify();
+    ck_assert_uint_eq(strlen(here.vendor), 12);
+    ck_assert_uint_gt(here.family, 0);
+}
+END_TEST
+
+START_TEST(choice_by_cpu)
+{
+    enum { F32 = F8_GEMM_ONEDNN_F32, BF16 = F8_GEMM_ONEDNN_BF16 };
+    static const struct {
+        const char *vendor;
+        uint32_t signature;
+        bool bf16, amx;
+        uint32_t want;
+        const char *says;
+    } cpus[] = {
+        {"AuthenticAMD", GENOA, true, false, BF16, "(avx512, avx512_bf16 by default)"},
+        {"AuthenticAMD", TURIN, true, false, BF16, "(avx512, avx512_bf16 by default)"},
+        {"AuthenticAMD", GENOA, false, false, F32, "(avx512)"}, /* ONEDNN_MAX_CPU_ISA */
+        {"AuthenticAMD", MILAN, false, false, F32, "(avx512)"},
+        {"GenuineIntel", SAPPHIRE_RAPIDS, true, true, BF16, "(avx512, amx_bf16)"},
+        {"GenuineIntel", SAPPHIRE_RAPIDS, true, false, F32, "(avx512, avx512_bf16)"},
+        {"GenuineIntel", GENOA, true, false, F32, "(avx512, avx512_bf16)"},
+        {"AuthenticAMD", 0x800f12, true, false, F32, "(avx512, avx512_bf16)"}, /* family 23 */
+        {"", 0, true, false, F32, "(avx512, avx512_bf16)"},
+    };
+    for (size_t i = 0; i < sizeof cpus / sizeof *cpus; i++) {
+        char vendor[13] = "", said[80];
+        memcpy(vendor, cpus[i].vendor, strlen(cpus[i].vendor));
+        f8_gemm_lib lib = {.cpu = {.is = identity(vendor, cpus[i].signature),
+                                   .bf16 = cpus[i].bf16,
+                                   .amx = cpus[i].amx}};
+        f8_gemm_describe(&lib.cpu, 20603, "avx512", said, sizeof said);
+        ck_assert_msg(!strncmp(said, "oneDNN 2.6.3 ", 13) && !strcmp(said + 13, cpus[i].says), "%s",
+                      said);
+        static const f8_dtype narrow[] = {F8_BF16, F8_E4M3, F8_E5M2};
+        for (size_t k = 0; k < 3; k++) {
+            f8_gemm_desc d = {.m = 64, .n = 64, .k = 64, .a = narrow[k], .b = narrow[k]};
+            gemm_set_strides(&d, 0);
+            ck_assert_msg(f8_gemm_choose(&lib, &d) == cpus[i].want, "CPU %zu", i);
+            d.tuning.algorithm = F32; /* what the tuner chose counts */
+            ck_assert_uint_eq(f8_gemm_choose(&lib, &d), F32);
+            d.tuning.algorithm = BF16;
+            ck_assert_uint_eq(f8_gemm_choose(&lib, &d), cpus[i].bf16 ? BF16 : F32);
+            d.tuning.algorithm = F8_GEMM_AUTO;
+            d.b = F8_F32; /* not exact in bf16, unless it is to be rounded */
+            ck_assert_uint_eq(f8_gemm_choose(&lib, &d), F32);
+            d.round_b = true;
+            ck_assert_uint_eq(f8_gemm_choose(&lib, &d), cpus[i].want);
+        }
+    }
+}
+END_TEST
+
 Suite *f8_suite(void)
 {
     Suite *suite = suite_create("gemm");
@@ -401,6 +482,8 @@ Suite *f8_suite(void)
     tcase_add_test(tc, equal_descs_share);
     tcase_add_test(tc, bad_input);
     tcase_add_test(tc, out_of_memory);
+    tcase_add_test(tc, identities);
+    tcase_add_test(tc, choice_by_cpu);
     suite_add_tcase(suite, tc);
     return suite;
 }
