@@ -22,18 +22,18 @@ typedef struct cell {
         /* by ref: == reading where valid, and the last node that reads this stored value in full */
         *read_slot;
     uint32_t reading;
-    f8_ref *node;   /* computed here; then sorted */
+    f8_ref *node; /* computed here; then sorted */
     uint32_t n_nodes;
-    uint32_t *leader; /* by slot: union-find */
-    uint32_t *recompute; /* by slot, of leaders: as f8_part has it */
+    uint32_t *leader;       /* by slot: union-find */
+    uint32_t *recompute;    /* by slot, of leaders: as f8_part has it */
     uint32_t *first, *next; /* by slot of leaders: the first slot led; by slot: the next, or NONE */
     uint32_t *list;         /* the slots of the part under construction, ascending */
     uint32_t n_list;
     uint32_t *stack;
-    uint32_t *mark;         /* by slot: == marking when listed, or when in the piece at hand */
+    uint32_t *mark; /* by slot: == marking when listed, or when in the piece at hand */
     uint32_t marking;
-    uint32_t *piece;        /* by slot, where listed: the piece that computes it first */
-    uint32_t *last;         /* by slot, where listed: the last slot that reads it */
+    uint32_t *piece; /* by slot, where listed: the piece that computes it first */
+    uint32_t *last;  /* by slot, where listed: the last slot that reads it */
 } cell;
 
 enum { NONE = UINT32_MAX };
@@ -369,14 +369,15 @@ static bool in_piece(cell *c, f8_ref r, uint32_t i, uint32_t piece)
     return false;
 }
 
-/* The outputs of a piece, in c->stack: how many. */
-static uint32_t list_outputs(cell *c, uint32_t piece)
+/* The outputs of a piece, in c->stack: how many. What is made of constants may be an output of
+ * another part. */
+static uint32_t list_outputs(cell *c, uint32_t leader, uint32_t piece)
 {
     uint32_t n = 0;
     c->marking++;
     for (uint32_t at = 0; at < c->n_list; at++) {
         const uint32_t i = c->list[at];
-        if (c->piece[i] != piece || !is_output(c, i))
+        if (c->piece[i] != piece || !is_output(c, i) || leader_of(c, i) != leader)
             continue;
         c->stack[n++] = i;
         c->mark[i] = c->marking;
@@ -405,10 +406,10 @@ static uint32_t mark_piece(cell *c, uint32_t depth, uint32_t piece)
 }
 
 /* The outputs of a piece and everything that it computes for them. */
-static f8_status make_piece(cell *c, uint32_t piece, f8_phase_size size)
+static f8_status make_piece(cell *c, uint32_t leader, uint32_t piece, f8_phase_size size)
 {
     f8_grouping *s = c->s;
-    const uint32_t n_out = list_outputs(c, piece);
+    const uint32_t n_out = list_outputs(c, leader, piece);
     if (n_out == 0)
         return F8_OK; /* later pieces compute all of it once more */
     f8_part *p = new_part(c);
@@ -419,7 +420,7 @@ static f8_status make_piece(cell *c, uint32_t piece, f8_phase_size size)
     p->n_out = n_out;
     p->piece = piece;
     p->size = size;
-    p->recompute = c->recompute[leader_of(c, c->stack[0])];
+    p->recompute = c->recompute[leader];
     for (uint32_t i = 0; i < n_out; i++) {
         out[i] = c->node[c->stack[i]];
         s->node[out[i]].part = (uint32_t)s->n_parts;
@@ -445,7 +446,7 @@ static f8_status make_part(cell *c, uint32_t leader)
     if (!f8_phase_fits(size, (f8_phase_size){0}))
         piece = number_pieces(c, false, &last);
     for (uint32_t i = piece + 1; i-- > 0;)
-        F8_TRY(make_piece(c, i, size));
+        F8_TRY(make_piece(c, leader, i, size));
     return F8_OK;
 }
 

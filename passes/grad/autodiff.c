@@ -164,7 +164,8 @@ static size_t list_tiles(const tape *t, tile *list, size_t n, int64_t axis)
     for (size_t i = 0; i < n; i++) {
         const f8_ref s = t->part[i].user;
         if (f8_at(t->g, s)->op == F8_OP_SLICE && slice_axis(t->g, s) == axis)
-            list[found++] = (tile){f8_attr_i(t->g, s, F8_A_START), f8_attr_i(t->g, s, F8_A_STOP), i};
+            list[found++] =
+                (tile){f8_attr_i(t->g, s, F8_A_START), f8_attr_i(t->g, s, F8_A_STOP), i};
     }
     qsort(list, found, sizeof *list, by_start);
     for (size_t i = 0; i < found; i++)
@@ -173,7 +174,8 @@ static size_t list_tiles(const tape *t, tile *list, size_t n, int64_t axis)
     return kept;
 }
 
-/* Keep those that tile [0, size), one after another: how many they are, or 0 if nothing tiles it. */
+/* Keep those that tile [0, size), one after another: how many they are, or 0 if nothing tiles it.
+ */
 static size_t tiling(tile *list, size_t n, int64_t size)
 {
     size_t count = 0;
