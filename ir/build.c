@@ -1,6 +1,8 @@
 /* Short builders over f8_make: see ir.h. Ref 0 in gives ref 0 out. */
 #include "ir/ir.h"
 
+#include <string.h>
+
 f8_ref f8_const(f8_graph *g, double value)
 {
     return f8_make(g, F8_OP_CONST, NULL, 0, &F8_FLOAT(F8_A_VALUE, value), 1);
@@ -69,11 +71,35 @@ f8_ref f8_slice(f8_graph *g, f8_ref a, int64_t axis, int64_t start, int64_t stop
     return f8_make(g, F8_OP_SLICE, &a, 1, attr, 3);
 }
 
-f8_ref f8_concat(f8_graph *g, const f8_ref *in, int n, int64_t axis)
+/* Concatenations of `most` values each, in order, in place of values they join: the new n. */
+static size_t concat_level(f8_graph *g, f8_ref *part, size_t n, size_t most, int64_t axis)
 {
+    size_t made = 0;
+    for (size_t i = 0; i < n; i += most) {
+        const size_t count = n - i < most ? n - i : most;
+        part[made++] = count == 1 ? part[i]
+                                  : f8_make(g, F8_OP_CONCAT, part + i, (int)count,
+                                            &F8_INT(F8_A_AXIS, axis), 1);
+    }
+    return made;
+}
+
+f8_ref f8_concat(f8_graph *g, const f8_ref *in, size_t n, int64_t axis)
+{
+    const size_t most = f8_op_facts(F8_OP_CONCAT)->max_in;
     if (n == 1)
         return in[0];
-    return f8_make(g, F8_OP_CONCAT, in, n, &F8_INT(F8_A_AXIS, axis), 1);
+    if (n <= most)
+        return f8_make(g, F8_OP_CONCAT, in, (int)n, &F8_INT(F8_A_AXIS, axis), 1);
+    f8_ref *part = F8_NEW_ARRAY(g->arena, f8_ref, n);
+    if (!part) {
+        f8_arena_status(g->arena, g->diag);
+        return 0;
+    }
+    memcpy(part, in, n * sizeof *part);
+    while (n > 1)
+        n = concat_level(g, part, n, most, axis);
+    return part[0];
 }
 
 f8_ref f8_project(f8_graph *g, f8_ref a, int64_t index)

@@ -191,7 +191,8 @@ f8_ref f8_sum_to(f8_graph *g, f8_ref a, const f8_type *to);
 f8_ints f8_shape_of(const f8_type *t);                      /* for F8_A_SHAPE */
 f8_ref f8_reshape(f8_graph *g, f8_ref a, const f8_type *shape_of);
 f8_ref f8_slice(f8_graph *g, f8_ref a, int64_t axis, int64_t start, int64_t stop);
-f8_ref f8_concat(f8_graph *g, const f8_ref *in, int n, int64_t axis);
+/* Any number of values: more than one CONCAT takes become concatenations of concatenations. */
+f8_ref f8_concat(f8_graph *g, const f8_ref *in, size_t n, int64_t axis);
 f8_ref f8_project(f8_graph *g, f8_ref a, int64_t index);
 f8_ref f8_broadcast(f8_graph *g, f8_ref a, const f8_type *shape_of);
 

@@ -155,7 +155,7 @@ static f8_ref as_matrix(f8_graph *g, f8_ref x)
 typedef struct pieces {
     f8_ref *loss, *dx;
     f8_ref dw;
-    int n;
+    size_t n;
 } pieces;
 
 static void make_chunk(const chunker *c, const head *h, pieces *p, f8_ref x, f8_ref targets,

@@ -45,12 +45,32 @@ typedef struct f8_group_node {
     uint32_t part; /* FUSED, stored: the part that writes it, + 1 */
 } f8_group_node;
 
+/* The largest phase. Fusion changes no bit, so it may end anywhere, and compilers need more than
+ * linear time for long functions: LLVM orders loads and stores in time that grows with the square
+ * of their number. A phase of this size takes it one to two seconds. `work` is f8_op_work, summed
+ * over nodes; a tanh has 27. `buffers` are the distinct values read and the values stored. The
+ * largest phases of frontend/models/ have 2497 and 290 (mpt_1b under current: the scales of 96
+ * weights). */
+enum { F8_PHASE_WORK = 2560, F8_PHASE_BUFFERS = 320 };
+
+typedef struct f8_phase_size {
+    double work;
+    uint32_t buffers;
+} f8_phase_size;
+
+static inline bool f8_phase_fits(f8_phase_size a, f8_phase_size b)
+{
+    return a.work + b.work <= F8_PHASE_WORK && a.buffers + b.buffers <= F8_PHASE_BUFFERS;
+}
+
 /* A phase under construction: connected nodes of one domain and one moment. */
 typedef struct f8_part {
     f8_when when;
     int64_t rows, cols;
     f8_ref *node, *out;
     uint32_t n_nodes, n_out;
+    uint32_t piece; /* its number among the pieces of a part that was too large; 0 for others */
+    f8_phase_size size;
     uint32_t kernel; /* index into the kernels */
     /* The number (f8_group_recomputed) of what it recomputes; 0: it also computes originals. */
     uint32_t recompute;
@@ -62,6 +82,7 @@ typedef struct f8_kernel_plan {
     size_t part_room;
     uint32_t n_nodes;
     uint32_t recompute; /* as in its parts */
+    f8_phase_size size; /* the sum over its parts */
 } f8_kernel_plan;
 
 typedef struct f8_grouping {
@@ -88,7 +109,7 @@ f8_status f8_group_sink(f8_grouping *s);
 /* sibling.c: by ref, the moment at which a clone would share a kernel with an original that reads
  * the same values; 0: none. Moves GEMMs that only results read to the moments of their operands. */
 f8_status f8_group_siblings(f8_grouping *s, f8_when *sibling);
-/* parts.c: what each moment's domain computes, split into connected parts. */
+/* parts.c: what each moment's domain computes, split into connected parts of bounded size. */
 f8_status f8_group_parts(f8_grouping *s);
 /* kernels.c: parts into kernels, and everything into func->lowered. */
 f8_status f8_group_kernels(f8_grouping *s);

@@ -63,6 +63,8 @@ static f8_status add_part(f8_grouping *s, uint32_t kernel, uint32_t part)
     k->part = grown;
     k->part[k->n_parts++] = part;
     k->n_nodes += s->part[part].n_nodes;
+    k->size.work += s->part[part].size.work;
+    k->size.buffers += s->part[part].size.buffers;
     k->recompute =
         k->n_parts == 1 || k->recompute == s->part[part].recompute ? s->part[part].recompute : 0;
     s->part[part].kernel = kernel;
@@ -157,6 +159,8 @@ static f8_status merge_fills(f8_grouping *s)
             continue;
         to->node = united(&s->scratch, to->node, to->n_nodes, p->node, p->n_nodes, &to->n_nodes);
         to->out = united(&s->scratch, to->out, to->n_out, p->out, 1, &to->n_out);
+        to->size.work += p->size.work;
+        to->size.buffers += p->size.buffers;
         F8_TRY(f8_arena_status(&s->scratch, s->unit->diag));
         p->n_nodes = 0; /* merged */
     }
@@ -186,16 +190,18 @@ f8_status f8_group_kernels(f8_grouping *s)
     for (uint32_t i = 0; i < s->n_parts; i++)
         for (uint32_t k = 0; k < s->part[i].n_out; k++)
             s->node[s->part[i].out[k]].part = i + 1;
-    /* Scalars computed before anything else (inverse scales, the schedule's) are one kernel. */
+    /* Scalars computed before anything else (inverse scales, the schedule's) are one kernel, or
+     * several where they are many. */
     uint32_t scalars = NO_KERNEL;
     for (uint32_t i = 0; i < s->n_parts; i++) {
         f8_part *p = &s->part[i];
         const bool scalar = p->rows * p->cols == 1 && p->when == 0 && p->recompute == 0;
         uint32_t kernel = s->unit->options.no_fuse ? NO_KERNEL : kernel_before(s, p);
-        if (kernel >= MANY_KERNELS || !may_join(s, kernel, p))
-            kernel = NO_KERNEL;
-        if (kernel == NO_KERNEL && scalar)
+        if (kernel == NO_KERNEL && scalar && scalars != NO_KERNEL &&
+            f8_phase_fits(s->kernel[scalars].size, p->size))
             kernel = scalars;
+        else if (kernel >= MANY_KERNELS || !may_join(s, kernel, p))
+            kernel = NO_KERNEL;
         if (kernel == NO_KERNEL)
             F8_TRY(new_kernel(s, &kernel));
         if (scalar)
@@ -238,12 +244,16 @@ static bool is_flat(const f8_grouping *s, const uint8_t *in_columns, const f8_ph
 }
 
 /* `before` is the part that the group's last phase was made of, or NULL. */
-static f8_status add_phase(f8_grouping *s, f8_group *group, const f8_part *before, const f8_part *p)
+static f8_status add_phase(f8_grouping *s, f8_group *group, const f8_part *before, const f8_part *p,
+                           f8_phase_size *size)
 {
     f8_arena *arena = s->unit->arena;
     /* Parts of one cell that are in one kernel are one phase. */
-    const bool same =
-        before && before->when == p->when && before->rows == p->rows && before->cols == p->cols;
+    const bool same = before && before->when == p->when && before->rows == p->rows &&
+                      before->cols == p->cols && before->piece == p->piece &&
+                      f8_phase_fits(*size, p->size);
+    *size = (f8_phase_size){(same ? size->work : 0) + p->size.work,
+                            (same ? size->buffers : 0) + p->size.buffers};
     f8_phase *to = &group->phase[same ? group->n_phases - 1 : group->n_phases++];
     to->rows = p->rows;
     to->cols = p->cols;
@@ -325,8 +335,10 @@ static f8_status emit_kernel(emitter *e, const f8_kernel_plan *k, f8_group *grou
     uint32_t n_in = 0, n_out = 0;
     *group = (f8_group){.kind = F8_GROUP_ROWS, .phase = F8_NEW_ARRAY(arena, f8_phase, k->n_parts)};
     F8_TRY(f8_arena_status(arena, s->unit->diag));
+    f8_phase_size size = {0};
     for (uint32_t i = 0; i < k->n_parts; i++)
-        F8_TRY(add_phase(s, group, i > 0 ? &s->part[k->part[i - 1]] : NULL, &s->part[k->part[i]]));
+        F8_TRY(add_phase(s, group, i > 0 ? &s->part[k->part[i - 1]] : NULL, &s->part[k->part[i]],
+                         &size));
     for (uint32_t i = 0; i < group->n_phases; i++) {
         f8_phase *p = &group->phase[i];
         for (uint32_t j = 0; j < p->n_out; j++) {

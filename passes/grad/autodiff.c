@@ -18,6 +18,7 @@
 #include "passes/unit/formulas.h"
 #include "passes/grad/vjp.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 /* ---- the tape ---- */
@@ -142,45 +143,78 @@ static f8_status list_to_array(tape *t, const contribution *list, size_t *n)
     return F8_OK;
 }
 
-/* The part among n whose slice of `axis` starts at `start`; n if there is none. */
-static size_t slice_from(const tape *t, size_t n, int64_t axis, int64_t start)
+/* A part that is a slice: where it starts and stops, and its index. */
+typedef struct tile {
+    int64_t start, stop;
+    size_t part;
+} tile;
+
+static int by_start(const void *a, const void *b)
 {
-    for (size_t i = 0; i < n; i++) {
-        f8_ref s = t->part[i].user;
-        if (f8_at(t->g, s)->op == F8_OP_SLICE && slice_axis(t->g, s) == axis &&
-            f8_attr_i(t->g, s, F8_A_START) == start)
-            return i;
-    }
-    return n;
+    const tile *x = a, *y = b;
+    if (x->start != y->start)
+        return x->start < y->start ? -1 : 1;
+    return x->part < y->part ? -1 : x->part > y->part;
 }
 
-enum { MAX_TILES = 64 };
+/* The slices of `axis` among the n parts, by their starts; of equal starts only the first. */
+static size_t list_tiles(const tape *t, tile *list, size_t n, int64_t axis)
+{
+    size_t found = 0, kept = 0;
+    for (size_t i = 0; i < n; i++) {
+        const f8_ref s = t->part[i].user;
+        if (f8_at(t->g, s)->op == F8_OP_SLICE && slice_axis(t->g, s) == axis)
+            list[found++] =
+                (tile){f8_attr_i(t->g, s, F8_A_START), f8_attr_i(t->g, s, F8_A_STOP), i};
+    }
+    qsort(list, found, sizeof *list, by_start);
+    for (size_t i = 0; i < found; i++)
+        if (kept == 0 || list[kept - 1].start != list[i].start)
+            list[kept++] = list[i];
+    return kept;
+}
+
+/* Keep those that tile [0, size), one after another: how many they are, or 0 if nothing tiles it.
+ */
+static size_t tiling(tile *list, size_t n, int64_t size)
+{
+    size_t count = 0;
+    int64_t at = 0;
+    for (size_t i = 0; i < n && at < size; i++) {
+        if (list[i].start < at)
+            continue;
+        if (list[i].start > at)
+            return 0;
+        at = list[i].stop;
+        list[count++] = list[i];
+    }
+    return at == size ? count : 0;
+}
 
 /* If slices of `axis` among the n parts tile [0, size) exactly, put one concat in place of the
  * first and drop the others: the new n. */
 static size_t join_slices(tape *t, size_t n, int64_t axis, int64_t size)
 {
-    f8_ref piece[MAX_TILES];
-    size_t tile[MAX_TILES], first = n, kept = 0;
-    int count = 0;
-    for (int64_t at = 0; at < size; count++) {
-        size_t i = slice_from(t, n, axis, at);
-        if (i == n || count == MAX_TILES)
-            return n;
-        piece[count] = t->part[i].d;
-        tile[count] = i;
-        first = i < first ? i : first;
-        at = f8_attr_i(t->g, t->part[i].user, F8_A_STOP);
+    tile *list = F8_NEW_ARRAY(t->u->arena, tile, n);
+    f8_ref *piece = F8_NEW_ARRAY(t->u->arena, f8_ref, n);
+    if (!list || !piece) {
+        no_memory(t);
+        return n;
     }
-    for (size_t i = 0; i < n; i++) {
-        bool joined = false;
-        for (int k = 0; k < count; k++)
-            joined |= tile[k] == i;
+    const size_t count = tiling(list, list_tiles(t, list, n, axis), size);
+    size_t first = n, kept = 0;
+    for (size_t i = 0; i < count; i++) {
+        piece[i] = t->part[list[i].part].d;
+        first = list[i].part < first ? list[i].part : first;
+        t->part[list[i].part].d = 0; /* joined */
+    }
+    if (count == 0)
+        return n;
+    for (size_t i = 0; i < n; i++)
         if (i == first)
             t->part[kept++] = (contribution){f8_concat(t->g, piece, count, axis), 0, NULL};
-        else if (!joined)
+        else if (t->part[i].d)
             t->part[kept++] = t->part[i];
-    }
     return kept;
 }
 

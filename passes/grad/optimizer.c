@@ -105,19 +105,6 @@ static f8_ref bias_correction(f8_graph *g, double beta, f8_ref t)
 
 /* ---- the gradients' norm ---- */
 
-/* Concatenation of n vectors, in as many levels as concat's operand limit asks for. */
-static f8_ref concat_all(f8_graph *g, f8_ref *part, size_t n)
-{
-    const size_t most = f8_op_facts(F8_OP_CONCAT)->max_in;
-    while (n > 1) {
-        size_t made = 0;
-        for (size_t i = 0; i < n; i += most)
-            part[made++] = f8_concat(g, part + i, (int)(n - i < most ? n - i : most), 0);
-        n = made;
-    }
-    return part[0];
-}
-
 static f8_ref sum_of_squares(const update *s)
 {
     f8_graph *g = s->g;
@@ -133,7 +120,7 @@ static f8_ref sum_of_squares(const update *s)
         f8_ref grad = f8_func_var(s->f, s->t->grad[i]);
         part[i] = f8_reshape(g, f8_sum_all(g, mul(g, grad, grad)), &one);
     }
-    return f8_sum_all(g, concat_all(g, part, s->t->n));
+    return f8_sum_all(g, f8_concat(g, part, s->t->n, 0));
 }
 
 /* ---- one parameter ---- */

@@ -174,8 +174,8 @@ static void put_inside(f8_storage *s, f8_ref c, f8_ref part, int64_t offset, boo
 }
 
 /* Users have higher refs, so the outermost concatenation is seen first, and a part that is itself a
- * concatenation is still without parts when it is placed. */
-static void share_concat(f8_storage *s, f8_ref c)
+ * concatenation is still without parts when it is placed. `uses` is zero, by ref. */
+static void share_concat(f8_storage *s, f8_ref c, uint32_t *uses)
 {
     const f8_node *n = f8_at(s->g, c);
     const int rank = n->type.rank;
@@ -187,19 +187,20 @@ static void share_concat(f8_storage *s, f8_ref c)
     const bool columns = axis == rank - 1 && outer > 1;
     if (!columns && outer > 1)
         return;
+    for (uint32_t i = 0; i < n->n_in; i++)
+        uses[s->view[n->in[i]].base]++;
     for (uint32_t i = 0; i < n->n_in; i++) {
         const f8_type *t = f8_type_of(s->g, n->in[i]);
         /* whole rows are whole->stride apart, columns next to each other */
         const int64_t step = columns            ? f8_type_columns(t)
                              : axis == rank - 1 ? f8_type_elements(t)
                                                 : f8_type_rows(t) * s->base[c].stride;
-        bool once = true;
-        for (uint32_t k = 0; k < n->n_in; k++)
-            once &= k == i || s->view[n->in[k]].base != s->view[n->in[i]].base;
-        if (once)
+        if (uses[s->view[n->in[i]].base] == 1)
             put_inside(s, c, n->in[i], at, columns);
         at += step;
     }
+    for (uint32_t i = 0; i < n->n_in; i++)
+        uses[s->view[n->in[i]].base] = 0;
 }
 
 /* ---- writing over a state ---- */
@@ -227,8 +228,7 @@ static bool writes_nothing(const f8_storage *s, f8_ref c)
 
 /* Whether all writes of `member`, which lies in the storage of variable input `old`, come after
  * every read of what they overwrite. */
-static bool write_is_safe(const f8_storage *s, const uint32_t *position, f8_ref old,
-                              f8_ref member)
+static bool write_is_safe(const f8_storage *s, const uint32_t *position, f8_ref old, f8_ref member)
 {
     const f8_base *b = &s->base[member], *from = &s->base[old];
     int64_t low, high, read_low, read_high;
@@ -481,6 +481,7 @@ static void live_ranges(f8_storage *s, const uint32_t *position)
 f8_status f8_storage_share(f8_storage *s, const uint32_t *position)
 {
     f8_ref *input = F8_NEW_ARRAY(s->scratch, f8_ref, s->g->module->n_vars);
+    uint32_t *uses = F8_NEW_ARRAY(s->scratch, uint32_t, s->g->n_nodes);
     F8_TRY(f8_arena_status(s->scratch, s->diag));
     for (size_t i = 0; i < s->g->module->n_vars; i++)
         input[i] = input_of_var(s, (int32_t)i);
@@ -488,7 +489,7 @@ f8_status f8_storage_share(f8_storage *s, const uint32_t *position)
         own_allocation(s, r);
     for (f8_ref r = s->g->n_nodes - 1; r > 0; r--)
         if (s->g->node[r].op == F8_OP_CONCAT && s->base[r].def != F8_NO_GROUP)
-            share_concat(s, r);
+            share_concat(s, r, uses);
     for (size_t i = 0; i < s->func->n_out; i++)
         share_result(s, position, i, input);
     for (uint32_t i = s->lowered->n_groups; i-- > 0;) {

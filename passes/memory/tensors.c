@@ -10,6 +10,7 @@ typedef struct listing {
     const f8_func *f;
     f8_arena *arena;
     const f8_memory_category *category; /* of what lies in the arena */
+    f8_ref *first, *next; /* by root, by ref: the values of an allocation, ascending; 0 ends them */
     f8_memory_report *out;
 } listing;
 
@@ -77,11 +78,10 @@ const char *f8_memory_name(const f8_func *f, f8_ref r, f8_arena *arena)
 /* The name of an allocation: its root's, else that of another value that fills it. */
 static const char *allocation_name(const listing *l, f8_ref root)
 {
-    const f8_lowered *p = l->f->lowered;
     const char *name = own_name(l->f, root, l->arena);
     const int64_t bytes = f8_type_bytes(f8_type_of(l->f->graph, root));
-    for (f8_ref r = 1; !name && r < l->f->graph->n_nodes; r++)
-        if (p->root[r] == root && f8_type_bytes(f8_type_of(l->f->graph, r)) == bytes)
+    for (f8_ref r = l->first[root]; !name && r; r = l->next[r])
+        if (f8_type_bytes(f8_type_of(l->f->graph, r)) == bytes)
             name = own_name(l->f, r, l->arena);
     return name ? name : f8_memory_name(l->f, root, l->arena);
 }
@@ -196,6 +196,20 @@ static int most_bytes(const void *a, const void *b)
 
 /* ---- the report ---- */
 
+static f8_status list_values(listing *l, f8_arena *scratch)
+{
+    const uint32_t n = l->f->graph->n_nodes;
+    l->first = F8_NEW_ARRAY(scratch, f8_ref, n);
+    l->next = F8_NEW_ARRAY(scratch, f8_ref, n);
+    F8_TRY(f8_arena_status(scratch, l->u->diag));
+    for (f8_ref r = n; r-- > 1;) {
+        f8_ref *first = &l->first[l->f->lowered->root[r]]; /* [0]: values outside of the arena */
+        l->next[r] = *first;
+        *first = r;
+    }
+    return F8_OK;
+}
+
 f8_status f8_memory_report_make(const f8_unit *u, const f8_func *f, f8_arena *arena,
                                 f8_memory_report *out)
 {
@@ -207,6 +221,8 @@ f8_status f8_memory_report_make(const f8_unit *u, const f8_func *f, f8_arena *ar
     f8_status status = f8_memory_categories(f, &scratch, u->diag, &category);
     if (status == F8_OK)
         status = f8_memory_find_peak(f, &scratch, u->diag, &out->peak);
+    if (status == F8_OK)
+        status = list_values(&l, &scratch);
     if (status == F8_OK) {
         size_t room = u->module->n_vars + f->lowered->n_allocations;
         for (size_t i = 0; i < u->module->n_funcs; i++)

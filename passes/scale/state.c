@@ -111,7 +111,7 @@ static f8_ref slot_vector(f8_scaler *s, f8_graph *g, const f8_ref *by_index, siz
     f8_ref *piece = F8_NEW_ARRAY(&s->scratch, f8_ref, n);
     if (!piece)
         return 0;
-    int pieces = 0;
+    size_t pieces = 0;
     for (size_t i = 0, end; i < n; i = end) {
         f8_type run = one;
         for (end = i + 1; end < n && !by_index[i] && !by_index[end];)
@@ -120,7 +120,7 @@ static f8_ref slot_vector(f8_scaler *s, f8_graph *g, const f8_ref *by_index, siz
         piece[pieces++] = by_index[i] ? f8_reshape(g, by_index[i], &one)
                                       : f8_broadcast(g, f8_const(g, 0), &run);
     }
-    return pieces == 1 ? piece[0] : f8_concat(g, piece, pieces, 0);
+    return f8_concat(g, piece, pieces, 0);
 }
 
 f8_status f8_scale_observe(f8_scaler *s, f8_func *f)
@@ -200,7 +200,7 @@ static f8_ref scales(f8_scaler *s, f8_graph *g, f8_ref seen, f8_ref previous)
 {
     const int64_t n = (int64_t)s->delayed.n;
     f8_ref *part = F8_NEW_ARRAY(&s->scratch, f8_ref, s->delayed.n);
-    int parts = 0;
+    size_t parts = 0;
     if (!part)
         return 0;
     for (int64_t lo = 0, hi; lo < n; lo = hi) {
@@ -212,7 +212,7 @@ static f8_ref scales(f8_scaler *s, f8_graph *g, f8_ref seen, f8_ref previous)
         }
         part[parts++] = scales_of_run(g, rule, seen, previous, lo, hi);
     }
-    return parts == 1 ? part[0] : f8_concat(g, part, parts, 0);
+    return f8_concat(g, part, parts, 0);
 }
 
 /* ---- update, update_scales, prepare ---- */

@@ -65,17 +65,60 @@ static int by_start(const void *a, const void *b)
 
 /* ---- placing ---- */
 
+/* A placed block, as the sweep for gaps needs it. */
+typedef struct placed {
+    int64_t offset, end_offset;
+    uint32_t start, end;
+} placed;
+
 /* Blocks placed so far by ascending offset: where gaps are found in one sweep. */
 typedef struct shelf {
-    const f8_lifetime **at;
+    placed *at;
     uint32_t n;
+    size_t room;
 } shelf;
 
-static void put(shelf *s, f8_lifetime *b, bool tight)
+/* Shelves of spans of positions: level 0 has one shelf of all blocks, each next level four times as
+ * many, of those blocks that are alive in a quarter of the span. A block is swept for on the
+ * narrowest shelf that spans its life: most blocks live for a few positions, and a sweep over all
+ * placed blocks would meet few that are alive then. */
+enum { LEVELS = 5, SHELVES = 1 + 4 + 16 + 64 + 256 };
+
+typedef struct shelves {
+    shelf shelf[SHELVES];
+    uint32_t span[LEVELS]; /* positions of one shelf */
+    f8_arena *arena;
+    int64_t steps; /* blocks met by all sweeps */
+} shelves;
+
+static void setup_shelves(shelves *s, uint32_t positions, f8_arena *arena)
 {
+    *s = (shelves){.arena = arena};
+    for (uint32_t level = 0, parts = 1; level < LEVELS; level++, parts *= 4)
+        s->span[level] = positions / parts + 1;
+}
+
+/* The index of the first shelf of a level: 0, 1, 5, 21, 85. */
+static uint32_t first_of_level(uint32_t level)
+{
+    return ((1u << 2 * level) - 1) / 3;
+}
+
+static const shelf *narrowest(const shelves *s, const f8_lifetime *b)
+{
+    uint32_t level = LEVELS - 1;
+    while (level > 0 && b->start / s->span[level] != b->end / s->span[level])
+        level--;
+    return &s->shelf[first_of_level(level) + b->start / s->span[level]];
+}
+
+static int64_t lowest_offset(shelves *s, const f8_lifetime *b, bool tight)
+{
+    const shelf *on = narrowest(s, b);
     int64_t low = 0, best = -1, best_gap = INT64_MAX; /* [low, ..) is free so far */
-    for (uint32_t i = 0; i < s->n; i++) {
-        const f8_lifetime *other = s->at[i];
+    for (uint32_t i = 0; i < on->n; i++) {
+        const placed *other = &on->at[i];
+        s->steps++;
         if (other->end < b->start || b->end < other->start)
             continue;
         const int64_t gap = other->offset - low;
@@ -85,27 +128,54 @@ static void put(shelf *s, f8_lifetime *b, bool tight)
             if (!tight)
                 break;
         }
-        if (other->offset + other->bytes > low)
-            low = other->offset + other->bytes;
+        if (other->end_offset > low)
+            low = other->end_offset;
     }
-    b->offset = best >= 0 ? best : low;
-    uint32_t i = s->n++;
-    for (; i > 0 && s->at[i - 1]->offset > b->offset; i--)
-        s->at[i] = s->at[i - 1];
-    s->at[i] = b;
+    return best >= 0 ? best : low;
 }
 
-static int64_t place_all(f8_lifetime *block, uint32_t n, bool tight, shelf *s)
+static bool put_on(shelves *s, shelf *on, const placed *b)
+{
+    placed *grown = f8_arena_grow(s->arena, on->at, on->n, &on->room, on->n + 1, sizeof *grown);
+    if (!grown)
+        return false;
+    on->at = grown;
+    uint32_t i = on->n++;
+    for (; i > 0 && on->at[i - 1].offset > b->offset; i--)
+        on->at[i] = on->at[i - 1];
+    on->at[i] = *b;
+    return true;
+}
+
+static bool put(shelves *s, f8_lifetime *b, bool tight)
+{
+    b->offset = lowest_offset(s, b, tight);
+    const placed p = {b->offset, b->offset + b->bytes, b->start, b->end};
+    for (uint32_t level = 0; level < LEVELS; level++)
+        for (uint32_t k = b->start / s->span[level]; k <= b->end / s->span[level]; k++)
+            if (!put_on(s, &s->shelf[first_of_level(level) + k], &p))
+                return false;
+    return true;
+}
+
+/* The bytes that all blocks take, placed in their order; -1 when out of memory. */
+static int64_t place_all(f8_lifetime *block, uint32_t n, bool tight, shelves *s)
 {
     int64_t top = 0;
-    s->n = 0;
+    for (uint32_t i = 0; i < SHELVES; i++)
+        s->shelf[i].n = 0;
     for (uint32_t i = 0; i < n; i++) {
-        put(s, &block[i], tight);
+        if (!put(s, &block[i], tight))
+            return -1;
         const int64_t end = block[i].offset + block[i].bytes;
         top = end > top ? end : top;
     }
     return top;
 }
+
+/* Once sweeps have met so many blocks, the best order so far is taken. An order takes time that
+ * grows with the square of the blocks alive at once, and the first one is the best or nearly so. */
+enum { MOST_STEPS = 1 << 24 };
 
 int64_t f8_pack(f8_lifetime *block, uint32_t n, uint32_t positions, f8_arena *scratch,
                 int64_t *lower_bound)
@@ -114,14 +184,17 @@ int64_t f8_pack(f8_lifetime *block, uint32_t n, uint32_t positions, f8_arena *sc
                                                                by_start};
     int64_t *change = F8_NEW_ARRAY(scratch, int64_t, (size_t)positions + 2);
     f8_lifetime *best = F8_NEW_ARRAY(scratch, f8_lifetime, n);
-    shelf s = {.at = f8_arena_array(scratch, n, sizeof *s.at)};
-    if (!change || !best || !s.at)
+    shelves *s = F8_NEW(scratch, shelves);
+    if (!change || !best || !s)
         return -1;
+    setup_shelves(s, positions, scratch);
     *lower_bound = most_alive(block, n, positions, change);
     int64_t least = -1;
-    for (int i = 0; i < 8 && least != *lower_bound; i++) {
+    for (int i = 0; i < 8 && least != *lower_bound && s->steps < MOST_STEPS; i++) {
         qsort(block, n, sizeof *block, order[i / 2]);
-        const int64_t top = place_all(block, n, i % 2 == 1, &s);
+        const int64_t top = place_all(block, n, i % 2 == 1, s);
+        if (top < 0)
+            return -1;
         if (least < 0 || top < least) {
             least = top;
             memcpy(best, block, n * sizeof *block);

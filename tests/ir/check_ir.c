@@ -336,6 +336,27 @@ START_TEST(deep_and_wide)
 }
 END_TEST
 
+/* As many operands as a CONCAT takes are one node; more are concatenations of concatenations. */
+START_TEST(wide_concat)
+{
+    enum { MOST = 1024, WIDTH = 2 * MOST + 1 };
+    static f8_ref part[WIDTH];
+    const f8_ref x = input("x", WIDTH + 1, 2);
+    for (int i = 0; i < WIDTH; i++)
+        part[i] = f8_slice(g, x, 0, WIDTH - i, WIDTH - i + 1);
+    const f8_ref one = f8_concat(g, part, MOST, 0), all = f8_concat(g, part, WIDTH, 0);
+    ck_assert_uint_eq(f8_at(g, one)->n_in, MOST);
+    const f8_node *n = f8_at(g, all);
+    ck_assert_uint_eq(n->n_in, 3);
+    ck_assert_uint_eq(n->in[0], one);
+    ck_assert_uint_eq(n->in[2], part[WIDTH - 1]);
+    ck_assert_uint_eq(f8_at(g, n->in[1])->in[0], part[MOST]);
+    ck_assert_int_eq(n->type.dim[0], WIDTH);
+    f8_func_result(f, "y", all, -1);
+    ck_assert_int_eq(f8_verify(m, &diag), F8_OK);
+}
+END_TEST
+
 START_TEST(uses)
 {
     f8_ref x = input("x", 4, 8), d = f8_binary(g, F8_OP_ADD, x, x), n = f8_unary(g, F8_OP_NEG, x);
@@ -565,6 +586,7 @@ Suite *f8_suite(void)
     tcase_add_test(t, rewrite_replaces);
     tcase_add_test(t, rewrite_fails_cleanly);
     tcase_add_test(t, deep_and_wide);
+    tcase_add_test(t, wide_concat);
     tcase_add_test(t, uses);
     tcase_add_test(t, verify_catches);
     tcase_add_test(t, verify_catches_projections);
