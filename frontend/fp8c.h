@@ -237,6 +237,14 @@ typedef struct fp8c_context_options {
 FP8C_API fp8c_status fp8c_context_create(const fp8c_context_options *options, fp8c_context **out);
 FP8C_API void fp8c_context_destroy(fp8c_context *ctx);
 
+/* For a signal handler that ends the process. fp8c writes a file (.f8x, a checkpoint, an entry of
+ * the cache) under a temporary name and renames it when it is whole. This removes the temporary
+ * files of all calls that are running on this context. What has its final name stays. The context
+ * writes no file afterwards: such calls fail with FP8C_ERR_CANCELLED, and what is compiled is not
+ * cached. It is async-signal-safe; any thread may call it while the context lives. fp8c installs no
+ * handler, and its own threads take no signals. */
+FP8C_API void fp8c_context_abandon_files(fp8c_context *ctx);
+
 /* The last failure of the calling thread on this context. If it has a place in a text, the message
  * is "file:line:column: error: message" with the line and a caret, else "error: message". "" if no
  * call failed yet. Valid until the thread's next failing call on the context, or its end. */

@@ -7,12 +7,13 @@
 #include <stdio.h>
 
 #include "frontend/fp8c.h"
+#include "ir/base/temporary.h"
 
 enum {
     CLI_DONE = 0,
     CLI_FAILED = 1,
     CLI_USAGE = 2,
-    CLI_INTERRUPTED = 130, /* the code of shells for SIGINT */
+    CLI_SIGNALLED = 128, /* plus the number of the signal, as shells do: 130 or 143 */
     CLI_MAX_DIMS = 32,
     CLI_MAX_RECIPES = 16,
     CLI_MAX_RULES = 64,
@@ -288,13 +289,17 @@ const char *cli_rule(const cli *c, size_t index, char *buf, size_t size);
 /* Creates a context and parses c->file. The rules of c->rules follow those of the text. false after
  * a message on stderr; then there is nothing to destroy. */
 bool cli_load(const cli *c, fp8c_context **ctx, fp8c_module **module);
-/* Prints the context's message on stderr, or "interrupted". Returns CLI_FAILED. */
+/* Prints the context's message on stderr, unless a signal stopped the call: then cli_settle prints.
+ * Returns CLI_FAILED. */
 int cli_fail(const fp8c_context *ctx);
 /* The options for a program that runs: a CUDA target opens its device. */
 fp8c_compile_options cli_compile_options(const cli *c, const char *recipe);
 /* The options for a listing: a CUDA target that is named by its architecture needs no device. */
 fp8c_compile_options cli_listing_options(const cli *c, const char *recipe);
 int cli_write_stdout(void *user, const char *text, size_t size);
+/* Writes what is left in the buffer of stdout. Returns `code`; CLI_FAILED after a message on stderr
+ * if something could not be written and nothing else failed. */
+int cli_flush_stdout(int code);
 /* Creates a context from the environment and cli_context_options. NULL after a message on stderr.
  */
 fp8c_context *cli_context(void);
@@ -310,14 +315,32 @@ const char *cli_recipe(const cli *c, size_t index);
 /* The width of the longest recipe's text, and at least `least`. */
 int cli_recipe_width(const cli *c, int least);
 
-/* ---- progress, log and Ctrl-C (cmd_progress.c) ---- */
+/* ---- progress and log (cmd_progress.c) ---- */
 
-/* Called before the command runs. Sets what cli_context_options returns, and watches for Ctrl-C.
- * bar: show the progress of a long call, if stderr is a terminal. */
+/* Called before the command runs. Sets what cli_context_options returns. bar: show the progress of a
+ * long call, if stderr is a terminal. */
 void cli_watch(int32_t verbose, bool bar);
 const fp8c_context_options *cli_context_options(void);
-/* Whether Ctrl-C stopped a call. main then returns CLI_INTERRUPTED. */
-bool cli_interrupted(void);
+
+/* ---- signals (cmd_signal.c has what they do) ---- */
+
+/* Watches for signals from here on: the first thing that main does. */
+void cli_signals(void);
+/* The number of the signal that was noted: the command should end soon. 0: none. */
+int cli_interrupted(void);
+/* Whether a call of the library runs that will ask whether to continue. */
+void cli_ask(bool asking);
+/* From now on signals are only noted. `notice` is said at once; it must live on. NULL: nothing. */
+void cli_hold(const char *notice);
+/* What is said when a signal ends the process, instead of "interrupted". It must live on. */
+void cli_interrupt_text(const char *text);
+/* What f8_file_begin gets: the files that a signal removes. */
+f8_temporaries *cli_temporaries(void);
+/* Keeps the context alive up to cli_settle, or up to the next context, for a signal. */
+bool cli_keep(fp8c_context *ctx);
+/* Ends the command: signals are no longer held. Returns `code`, or after a signal its exit code,
+ * having said the text. */
+int cli_settle(int code);
 
 /* Writes JSON Lines. With path NULL nothing is written and every call succeeds. A failed write is
  * remembered: cli_json_close reports it on stderr and returns false. */

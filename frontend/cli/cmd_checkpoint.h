@@ -22,7 +22,8 @@
 
 /* Writes all variables of a program that was trained under `recipe` to `path`, whole or not at all.
  * false after a message on stderr. */
-bool cli_checkpoint_save(const cli *c, const char *path, fp8c_program *program, const char *recipe);
+bool cli_checkpoint_save(const cli *c, const char *path, fp8c_program *program, const char *recipe,
+                         int64_t n_steps);
 
 /* Loads the weights of a file into a program that was compiled for inference under `recipe`, with
  * the states that its `eval` reads. States that `prepare` computes from the parameters alone are

@@ -102,16 +102,19 @@ fail:
 
 int cli_fail(const fp8c_context *ctx)
 {
-    fprintf(stderr, "%s\n", cli_interrupted() ? "interrupted" : fp8c_context_message(ctx));
+    if (!cli_interrupted())
+        fprintf(stderr, "%s\n", fp8c_context_message(ctx));
     return CLI_FAILED;
 }
 
 fp8c_context *cli_context(void)
 {
     fp8c_context *ctx;
-    if (fp8c_context_create(cli_context_options(), &ctx) != FP8C_OK)
-        fprintf(stderr, "error: out of memory\n");
-    return ctx;
+    if (fp8c_context_create(cli_context_options(), &ctx) == FP8C_OK && cli_keep(ctx))
+        return ctx;
+    fprintf(stderr, "error: out of memory\n");
+    fp8c_context_destroy(ctx);
+    return NULL;
 }
 
 int cli_read_recipes(cli *c)
@@ -231,6 +234,18 @@ int cli_write_stdout(void *user, const char *text, size_t size)
 {
     (void)user;
     return fwrite(text, 1, size, stdout) != size;
+}
+
+int cli_flush_stdout(int code)
+{
+    errno = 0;
+    const bool failed = fflush(stdout) || ferror(stdout);
+    if (failed && !errno && fputc('\n', stdout) != EOF)
+        fflush(stdout); /* an earlier write failed: another one tells why */
+    if (!failed || code != CLI_DONE)
+        return code;
+    fprintf(stderr, "error: stdout: %s\n", errno ? strerror(errno) : "not everything was written");
+    return CLI_FAILED;
 }
 
 /* ---- JSON Lines ---- */

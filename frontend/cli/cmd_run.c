@@ -248,9 +248,9 @@ static bool find_outputs(run *r)
             return fail(r, "--output %s: none of the functions has an output of this name",
                         o->file.name);
     }
-    if (cli_tensor_files_writable(r->output, r->c->outputs.n, &diag) != F8_OK)
+    if (cli_tensor_files_writable(cli_temporaries(), r->output, r->c->outputs.n, &diag) != F8_OK)
         return cli_file_fail(&diag);
-    return !r->c->save || f8_file_writable(r->c->save, &diag) == F8_OK || cli_file_fail(&diag);
+    return !r->c->save || f8_file_writable(cli_temporaries(), r->c->save, &diag) == F8_OK || cli_file_fail(&diag);
 }
 
 static bool read_inputs(const run *r)
@@ -414,7 +414,7 @@ static void report(run *r)
 static bool finish(run *r)
 {
     f8_diag diag = {0};
-    if (cli_tensor_files_write(r->output, r->c->outputs.n, &diag) != F8_OK)
+    if (cli_tensor_files_write(cli_temporaries(), r->output, r->c->outputs.n, &diag) != F8_OK)
         return cli_file_fail(&diag);
     if (r->c->save && fp8c_program_save(r->program, r->c->save) != FP8C_OK)
         return cli_fail(r->ctx) == CLI_DONE;

@@ -24,6 +24,8 @@ typedef struct result {
     char target[24];
     fp8c_device device;             /* its name is "" if there is none */
     int64_t micro_steps, fp8_gemms; /* fp8_gemms: executed by the last micro-step */
+    int64_t done;                   /* steps */
+    bool saved;                     /* the checkpoint is written */
 } result;
 
 typedef struct run {
@@ -116,14 +118,18 @@ static fp8c_status train(run *r)
     const int64_t tokens = r->accumulate * r->corpus->B * r->corpus->T;
     const int64_t tail = r->c->steps < TAIL ? r->c->steps : TAIL;
     double last = 0, tail_sum = 0;
+    cli_hold(r->c->save ? "interrupted: this step is finished and saved; once more ends at once"
+                        : "interrupted: this step is finished; once more ends at once");
     const double start = f8_seconds_now();
     for (int64_t step = 0; step < r->c->steps; step++) {
         double loss;
         const double begin = f8_seconds_now();
-        const fp8c_status status = train_step(r, step, &loss);
+        const fp8c_status status =
+            cli_interrupted() ? FP8C_ERR_CANCELLED : train_step(r, step, &loss);
         if (status != FP8C_OK)
             return status;
         const double end = f8_seconds_now();
+        r->out->done = step + 1;
         if (step >= r->c->steps - tail)
             tail_sum += loss;
         cli_json_record(r->json,
@@ -172,7 +178,7 @@ static bool save_state(const run *r)
     f8_file_out out;
     f8_diag diag = {0};
     fp8c_variable v;
-    bool ok = f8_file_begin(&out, r->c->save_state, false, &diag) == F8_OK;
+    bool ok = f8_file_begin(&out, cli_temporaries(), r->c->save_state, false, &diag) == F8_OK;
     for (int i = 0; ok && fp8c_program_variable(r->program, i, &v) == FP8C_OK; i++)
         ok = put_variable(r, &out, i, &v);
     ok = ok && f8_file_commit(&out) == F8_OK;
@@ -240,9 +246,41 @@ static void print_table(const cli *c, const result *results, const cli_corpus *c
 
 /* ---- the command ---- */
 
-/* Trains under out->recipe. save: where to write the checkpoint, or NULL. */
+enum { STOPPED = 2 * CLI_RECIPE + 8192 };
+
+/* Sets what a signal that ends the command makes it say. at: the last run, or NULL. */
+static void say_stopped(const cli *c, const result *results, const result *at, char text[STOPPED])
+{
+    char where[CLI_RECIPE + 100] = "interrupted before the first step", what[CLI_RECIPE + 100] = "";
+    if (at && at->done)
+        snprintf(where, sizeof where, "interrupted after step %" PRId64 " of %" PRId64 " under %s",
+                 at->done, c->steps, at->recipe);
+    if (results->saved)
+        snprintf(what, sizeof what, "has the checkpoint of step %" PRId64 " under %s",
+                 results->done, results->recipe);
+    if (c->save)
+        snprintf(text, STOPPED, "%s: %.4096s %s", where, c->save,
+                 results->saved ? what : "is not written");
+    else
+        snprintf(text, STOPPED, "%s", where);
+    cli_interrupt_text(text);
+}
+
+/* What --save and --save-state ask for. checkpoint: where to write it, or NULL. After a signal it is
+ * that of the last step. */
+static int save(run *r, const char *checkpoint)
+{
+    const result *o = r->out;
+    if ((r->c->save_state && !save_state(r)) ||
+        (checkpoint && !cli_checkpoint_save(r->c, checkpoint, r->program, o->recipe, o->done)))
+        return CLI_FAILED;
+    r->out->saved = checkpoint != NULL;
+    return CLI_DONE;
+}
+
+/* Trains under out->recipe. */
 static int train_recipe(const cli *c, fp8c_context *ctx, const fp8c_module *module,
-                        cli_corpus *corpus, cli_json *json, const char *save, result *out)
+                        cli_corpus *corpus, cli_json *json, const char *checkpoint, result *out)
 {
     fp8c_compile_options options = cli_compile_options(c, out->recipe);
     options.optimizer_steps = c->steps;
@@ -266,16 +304,17 @@ static int train_recipe(const cli *c, fp8c_context *ctx, const fp8c_module *modu
     int code = CLI_FAILED;
     if (!find_functions(&r) || !cli_corpus_cut(corpus, c, module, r.program, r.step))
         goto end;
-    if (fp8c_program_initialize(r.program, c->seed) != FP8C_OK || train(&r) != FP8C_OK) {
+    fp8c_status status = fp8c_program_initialize(r.program, c->seed);
+    if (status == FP8C_OK)
+        status = train(&r);
+    if (status != FP8C_OK && status != FP8C_ERR_CANCELLED) {
         if (!json->failed) /* cli_json_close reports that */
-            cli_fail(ctx);
+            fprintf(stderr, "%s\n", fp8c_context_message(ctx));
         goto end;
     }
-    if (c->profile)
+    if (c->profile && status == FP8C_OK)
         print_profile(&r);
-    if ((!c->save_state || save_state(&r)) &&
-        (!save || cli_checkpoint_save(c, save, r.program, out->recipe)))
-        code = CLI_DONE;
+    code = out->done ? save(&r, checkpoint) : CLI_DONE;
 end:
     fp8c_program_destroy(r.program);
     return code;
@@ -286,7 +325,7 @@ static bool can_save(const cli *c)
     const char *const paths[] = {c->save, c->save_state};
     f8_diag diag = {0};
     for (int i = 0; i < 2; i++)
-        if (paths[i] && f8_file_writable(paths[i], &diag) != F8_OK)
+        if (paths[i] && f8_file_writable(cli_temporaries(), paths[i], &diag) != F8_OK)
             return cli_file_fail(&diag);
     return true;
 }
@@ -304,17 +343,22 @@ int cmd_train(const cli *c)
     cli_json json = {0};
     cli_corpus corpus = {0};
     result results[1 + CLI_MAX_RECIPES] = {{0}};
+    static char stopped[STOPPED]; /* it outlives the command */
+    say_stopped(c, results, NULL, stopped);
     /* Everything that can be checked is checked before the first run. */
     const bool ready =
         can_save(c) && cli_corpus_read(&corpus, c->data) && cli_json_open(&json, c->json);
     int code = ready ? CLI_DONE : CLI_FAILED;
-    for (size_t i = 0; i <= c->compare.n && code == CLI_DONE; i++) {
+    if (ready)
+        cli_hold(NULL);
+    for (size_t i = 0; i <= c->compare.n && code == CLI_DONE && !cli_interrupted(); i++) {
         results[i].recipe = cli_recipe(c, i);
         code = train_recipe(c, ctx, module, &corpus, &json, i ? NULL : c->save, &results[i]);
+        say_stopped(c, results, &results[i], stopped);
     }
     if (!cli_json_close(&json))
         code = CLI_FAILED;
-    if (code == CLI_DONE && !cli_json_to_stdout(c))
+    if (code == CLI_DONE && !cli_json_to_stdout(c) && !cli_interrupted())
         print_table(c, results, &corpus);
     cli_corpus_free(&corpus);
     fp8c_module_destroy(module);

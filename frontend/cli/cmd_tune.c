@@ -78,16 +78,14 @@ static int tune(const cli *c, fp8c_context *ctx, const fp8c_module *module)
     cli_json json;
     if (!cli_json_open(&json, c->json))
         return CLI_FAILED;
+    cli_interrupt_text("interrupted\nthe timings so far are saved; run this again to continue");
     const fp8c_status status = module ? fp8c_tune(module, &options, &tuning)
                                       : fp8c_tune_gemm(ctx, c->gemm, &options, &tuning);
     int code = CLI_DONE;
-    if (status == FP8C_OK) {
+    if (status == FP8C_OK)
         print_tuning(tuning, to, &json);
-    } else {
+    else
         code = cli_fail(ctx);
-        if (cli_interrupted())
-            fprintf(stderr, "the timings so far are saved; run this again to continue\n");
-    }
     fp8c_tuning_destroy(tuning);
     return cli_json_close(&json) || code != CLI_DONE ? code : CLI_FAILED;
 }

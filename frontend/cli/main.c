@@ -226,18 +226,6 @@ static int parse_command(cli *c, const cli_command *command, char **argv, int ar
     return cli_read_recipes(c);
 }
 
-/* Writes what is left in the buffer of stdout. Returns `status`, or CLI_FAILED if that fails. */
-static int flush_stdout(int status)
-{
-    errno = 0;
-    if ((fflush(stdout) || ferror(stdout)) && status == CLI_DONE) {
-        fprintf(stderr, "error: stdout: %s\n",
-                errno ? strerror(errno) : "not everything was written");
-        return CLI_FAILED;
-    }
-    return status;
-}
-
 static int run(const cli *c, int bit)
 {
     switch (bit) {
@@ -251,17 +239,18 @@ static int run(const cli *c, int bit)
 
 int main(int argc, char **argv)
 {
+    cli_signals();
     if (argc < 2) {
         cli_help(stderr);
         return CLI_USAGE;
     }
     if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h")) {
         cli_help(stdout);
-        return flush_stdout(CLI_DONE);
+        return cli_flush_stdout(CLI_DONE);
     }
     if (!strcmp(argv[1], "--version")) {
         printf("fp8c %s\n", fp8c_version());
-        return flush_stdout(CLI_DONE);
+        return cli_flush_stdout(CLI_DONE);
     }
     const cli_command *command = cli_find_command(argv[1]);
     if (!command)
@@ -272,7 +261,5 @@ int main(int argc, char **argv)
         cli_watch(c.verbose, !cli_json_to_stdout(&c));
         status = run(&c, command->bit);
     }
-    if (cli_interrupted())
-        status = CLI_INTERRUPTED;
-    return flush_stdout(status < 0 ? CLI_DONE : status);
+    return cli_flush_stdout(cli_settle(status < 0 ? CLI_DONE : status));
 }

@@ -548,8 +548,12 @@ START_TEST(little_memory)
         done |= r.code == 0;
     }
     ck_assert(done);
+    static const char *const explain[] = {"explain", GPT, SMALL, NULL};
+    setenv("FP8C_CACHE_DIR", "", 1); /* LLVM is needed */
+    f8_cli_result r = f8_cli_run_within(least + ((size_t)48 << 20), explain);
+    f8_cli_fails(r, 1, "error: out of memory: LLVM 19 could not be loaded (");
     long long bytes = 0;
-    const f8_cli_result r = f8_cli_run_within((size_t)1 << 30, compile);
+    r = f8_cli_run_within((size_t)1 << 30, compile);
     const char *said = strstr(r.err, "out of memory: ");
     ck_assert_msg(r.code == 1 && said &&
                       sscanf(said, "out of memory: %lld bytes were wanted for ", &bytes) == 1,
