@@ -294,6 +294,9 @@ FP8C_API int64_t fp8c_module_dim(const fp8c_module *module, const char *name);
 FP8C_API int64_t fp8c_module_accumulate(const fp8c_module *module);
 /* The length of the optimizer's schedule; 0: the module declares none. */
 FP8C_API int64_t fp8c_module_optimizer_steps(const fp8c_module *module);
+/* Whether the schedule has an end and the module does not say where: then a compile of `update`
+ * needs fp8c_compile_options.optimizer_steps. */
+FP8C_API int fp8c_module_needs_steps(const fp8c_module *module);
 
 /* ---- building a module without text: the same graph, node for node ---- */
 
@@ -374,7 +377,7 @@ typedef struct fp8c_compile_options {
                           calls `update_scales` once a step if the recipe has it */
     int32_t profile;         /* measure the time of every step */
     double lr;               /* > 0: replaces the optimizer's learning rate */
-    int64_t optimizer_steps; /* > 0: replaces the length of the schedule */
+    int64_t optimizer_steps; /* > 0: the length of the schedule, instead of the module's */
     const char *keep;        /* name pattern: FP8 operands that micro_step also gives out */
     const char *print_after; /* a pass's name: print the module after it through `write` */
     fp8c_write_fn write;

@@ -18,7 +18,8 @@ enum {
     CLI_MAX_RECIPES = 16,
     CLI_MAX_RULES = 64,
     CLI_MAX_TEXTS = 64,
-    CLI_RECIPE = 256 /* bytes of a recipe in canonical text */
+    CLI_RECIPE = 256, /* bytes of a recipe in canonical text */
+    CLI_STEPS = 100   /* the default of --steps */
 };
 
 /* The commands as bits: an option lists those that take it. */
@@ -118,8 +119,9 @@ enum {
            "write an output to such a file, the last one of that name; repeatable")                \
     OPTION(repeat, "--repeat", "N", COUNT, ON_RUN,                                                 \
            "run all functions N times, and print the median and the least time")                   \
-    OPTION(steps, "--steps", "N", COUNT, ON_TRAIN,                                                 \
-           "the number of optimizer steps (default 100); the schedule gets this length")           \
+    OPTION(steps, "--steps", "N", COUNT, ON_TRAIN | ON_COMPILE | ON_RUN | ON_PRINT,                \
+           "train: the number of optimizer steps (default 100). The schedule gets this length "    \
+           "(elsewhere the default is the text's, else 100)")                                      \
     OPTION(compare, "--compare", "RECIPE", RECIPES, ON_TRAIN | ON_EVAL,                            \
            "do the same under this recipe too, and compare; repeatable")                           \
     OPTION(calibrate, "--calibrate", "N", COUNT, ON_TRAIN | ON_EXPLAIN,                            \
@@ -292,7 +294,10 @@ bool cli_load(const cli *c, fp8c_context **ctx, fp8c_module **module);
 /* Prints the context's message on stderr, unless a signal stopped the call: then cli_settle prints.
  * Returns CLI_FAILED. */
 int cli_fail(const fp8c_context *ctx);
-/* The options for a program that runs: a CUDA target opens its device. */
+/* Warns of a schedule that got the default length, as neither the text nor --steps give one. Call it
+ * where the schedule is to be used. */
+void cli_note_steps(const cli *c);
+/* The options for a program that runs: a CUDA target opens its device. The module was loaded. */
 fp8c_compile_options cli_compile_options(const cli *c, const char *recipe);
 /* The options for a listing: a CUDA target that is named by its architecture needs no device. */
 fp8c_compile_options cli_listing_options(const cli *c, const char *recipe);

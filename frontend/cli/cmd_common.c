@@ -157,6 +157,8 @@ static fp8c_status add_rules(const cli *c, fp8c_module *module)
     return fp8c_module_check(module);
 }
 
+static bool needs_steps; /* the module that was loaded does */
+
 bool cli_load(const cli *c, fp8c_context **ctx, fp8c_module **module)
 {
     *ctx = NULL;
@@ -177,8 +179,18 @@ bool cli_load(const cli *c, fp8c_context **ctx, fp8c_module **module)
         *ctx = NULL;
         ok = false;
     }
+    needs_steps = ok && fp8c_module_needs_steps(*module);
     free(text);
     return ok;
+}
+
+void cli_note_steps(const cli *c)
+{
+    if (needs_steps && !c->steps)
+        fprintf(stderr,
+                "fp8c: warning: the optimizer's schedule has no `steps`: it gets %d; --steps N gives "
+                "it others\n",
+                CLI_STEPS);
 }
 
 fp8c_compile_options cli_compile_options(const cli *c, const char *recipe)
@@ -189,6 +201,7 @@ fp8c_compile_options cli_compile_options(const cli *c, const char *recipe)
         .device = c->device, .attention = c->attention, .memory_bytes = c->memory.bytes,
         .memory_share = c->memory.share, .checkpoint = c->checkpoint, .recompute = c->recompute,
         .inference = c->inference,
+        .optimizer_steps = c->steps ? c->steps : needs_steps ? CLI_STEPS : 0,
     };
 }
 

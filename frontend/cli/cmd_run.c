@@ -90,6 +90,8 @@ static bool compile(run *r)
     fp8c_compile_options options = cli_compile_options(r->c, r->c->recipe);
     options.pair = asks_for(r, "forward", "backward");
     options.inference = !options.pair && !asks_for(r, "micro_step", "update");
+    if (!options.inference && !options.pair)
+        cli_note_steps(r->c);
     bool ok = !r->c->weights || cli_stored_read(&r->stored, &r->weights, r->ctx);
     options.stored_weights = r->stored.weight;
     options.n_stored_weights = r->stored.n;

@@ -283,7 +283,6 @@ static int train_recipe(const cli *c, fp8c_context *ctx, const fp8c_module *modu
                         cli_corpus *corpus, cli_json *json, const char *checkpoint, result *out)
 {
     fp8c_compile_options options = cli_compile_options(c, out->recipe);
-    options.optimizer_steps = c->steps;
     run r = {.c = c, .ctx = ctx, .corpus = corpus, .json = json, .out = out,
              .accumulate = fp8c_module_accumulate(module)};
     fp8c_calibration *calibration = NULL;
@@ -330,14 +329,17 @@ static bool can_save(const cli *c)
     return true;
 }
 
-int cmd_train(const cli *c)
+int cmd_train(const cli *given)
 {
+    cli own = *given;
+    const cli *c = &own;
     fp8c_context *ctx;
     fp8c_module *module;
     if (!c->data) {
         fprintf(stderr, "fp8c train: --data FILE is needed; see fp8c train --help\n");
         return CLI_USAGE;
     }
+    own.steps = own.steps ? own.steps : CLI_STEPS;
     if (!cli_load(c, &ctx, &module))
         return CLI_FAILED;
     cli_json json = {0};

@@ -255,7 +255,7 @@ int main(int argc, char **argv)
     const cli_command *command = cli_find_command(argv[1]);
     if (!command)
         return usage(NULL, "no such command", argv[1]);
-    cli c = {.recipe = cli_default_recipe, .seed = 1, .steps = 100};
+    cli c = {.recipe = cli_default_recipe, .seed = 1};
     int status = parse_command(&c, command, argv, argc);
     if (status == CLI_DONE) {
         cli_watch(c.verbose, !cli_json_to_stdout(&c));

@@ -419,6 +419,67 @@ START_TEST(explain_json)
 }
 END_TEST
 
+/* ---- schedules ---- */
+
+static const char *module_with(const char *name, const char *schedule)
+{
+    char text[1000];
+    snprintf(text, sizeof text,
+             "module m\nparam wte: f32[128, 16] normal(0.02)\nparam up: f32[16, 16] normal(0.02)\n"
+             "func forward(%%tokens: i32[2, 16], %%targets: i32[2, 16]) -> (%%loss: f32[]) {\n"
+             "  %%y = linear(embedding(wte, %%tokens), up)\n"
+             "  return cross_entropy(linear(%%y, wte) {transpose_b = true, name = \"head\"}, "
+             "%%targets)\n}\noptimizer adamw {lr = 1e-3, clip = 1%s}\n",
+             schedule);
+    return f8_cli_write(name, text, strlen(text));
+}
+
+/* A schedule without its length: whatever `check` passes, every command takes. What is to be used
+ * gets the length of --steps; without that, a warning says which. */
+START_TEST(schedule_without_steps)
+{
+    static const char *const warning =
+        "fp8c: warning: the optimizer's schedule has no `steps`: it gets 100; --steps N gives it "
+        "others\n";
+    char *words = strdup(f8_cli_write_words("words", 6000)),
+         *save = strdup(f8_cli_temp("m.safetensors")),
+         *open = strdup(module_with("open.f8", ", schedule = \"cosine\", warmup = 3")),
+         *closed =
+             strdup(module_with("closed.f8", ", schedule = \"cosine\", warmup = 3, steps = 7"));
+    f8_cli_ok(F8_CLI("check", open));
+    f8_cli_ok(F8_CLI("check", open, "--target", "cpu", "--recipe", "delayed"));
+    f8_cli_ok(F8_CLI("print", open));
+    f8_cli_ok(F8_CLI("explain", open));
+    f8_cli_ok(F8_CLI("plan", open));
+    f8_cli_ok(F8_CLI("train", open, "--data", words, "--steps", "2", "--save", save));
+    f8_cli_ok(F8_CLI("eval", open, "--data", words, "--weights", save));
+    f8_cli_ok(F8_CLI("export", open, "--weights", save, "--recipe", "block", "-o",
+                     f8_cli_temp("e.safetensors")));
+    char *got = strdup(F8_CLI("print", open, "--print-after", "autodiff", "--steps", "7").out);
+    const char *want = F8_CLI("print", closed, "--print-after", "autodiff").out;
+    ck_assert_str_eq(strstr(got, "func"), strstr(want, "func"));
+    free(got);
+    got = strdup(F8_CLI("print", open, "--print-after", "autodiff").out);
+    ck_assert_str_ne(strstr(got, "func"),
+                     strstr(F8_CLI("print", closed, "--print-after", "autodiff").out, "func"));
+    free(got);
+    f8_cli_result r = F8_CLI("compile", open, "-o", f8_cli_temp("m.f8x"));
+    ck_assert_int_eq(r.code, 0);
+    ck_assert_str_eq(r.err, warning);
+    f8_cli_ok(F8_CLI("compile", open, "-o", f8_cli_temp("m.f8x"), "--steps", "7"));
+    f8_cli_ok(F8_CLI("compile", open, "-o", f8_cli_temp("m.f8x"), "--inference"));
+    f8_cli_ok(F8_CLI("compile", closed, "-o", f8_cli_temp("m.f8x")));
+    f8_cli_ok(F8_CLI("compile", module_with("constant.f8", ""), "-o", f8_cli_temp("m.f8x")));
+    r = F8_CLI("run", open, "--function", "update");
+    ck_assert_int_eq(r.code, 0);
+    ck_assert_str_eq(r.err, warning);
+    free(words);
+    free(save);
+    free(open);
+    free(closed);
+}
+END_TEST
+
 /* ---- bad input ---- */
 
 /* tests/bad/NAME.f8 begins with the error it must give: `# error: LINE:COLUMN: MESSAGE`, or
@@ -579,6 +640,7 @@ Suite *f8_suite(void)
     tcase_add_test(t, explain_rules);
     tcase_add_test(t, rules_on_the_command_line);
     tcase_add_test(t, explain_json);
+    tcase_add_test(t, schedule_without_steps);
     tcase_add_test(t, bad_texts);
     tcase_add_test(t, huge_texts);
     tcase_add_test(t, bad_files);
