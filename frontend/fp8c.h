@@ -563,7 +563,9 @@ typedef struct fp8c_tune_options {
       target needs its device. Target reference, no_device, text_only and plan_only can't be had */
     const char *database; /* NULL: the context's */
     const char *only;     /* name pattern: the steps to tune. NULL: all */
-    double seconds;       /* > 0: start no new timing after so many seconds */
+    double seconds;       /* > 0: start no new timing after so many seconds, but for a few runs that
+                             choose among what was timed. What takes longer is left for the next
+                             call */
     int32_t runs;         /* of each candidate, and of the model's choice in turn with it; 0: 7 */
     int32_t same_bits;    /* leave out candidates that change bits: other algorithms */
     int32_t again;        /* time what was timed before a second time */

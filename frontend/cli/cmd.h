@@ -230,12 +230,20 @@ typedef struct cli_RULE {
 } cli_RULE;
 typedef cli_RULE cli_LAYERS;
 
+enum {
+#define OPTION(field, name, argument, kind, on, help) CLI_AT_##field,
+    CLI_OPTIONS(OPTION)
+#undef OPTION
+    CLI_N_OPTIONS
+};
+
 typedef struct cli {
     const char *command, *file;
     char canonical[1 + CLI_MAX_RECIPES][CLI_RECIPE]; /* recipe and compare point into this */
 #define OPTION(field, name, argument, kind, on, help) cli_##kind field;
     CLI_OPTIONS(OPTION)
 #undef OPTION
+    const char *given[CLI_N_OPTIONS]; /* the name under which an option was given, or NULL */
 } cli;
 
 /* ---- the tables as data (cmd_common.c) ---- */
@@ -278,6 +286,9 @@ CLI_COMMANDS(COMMAND)
 /* ---- shared (cmd_common.c) ---- */
 
 extern const char cli_default_recipe[]; /* c->recipe points here when --recipe is not given */
+/* true after a message on stderr: an option was given that the command would not use (cmd_unused.c).
+ */
+bool cli_refuses_unused(const cli *c, int bit);
 /* Whether a path ends in .f8x, and fp8c compile -o NAME.f8x (cmd_compile_file.c). */
 bool cli_is_package(const char *path);
 int cli_compile_package(const cli *c);

@@ -49,11 +49,6 @@ static bool fail(const run *r, const char *format, ...)
 static int read_options(run *r)
 {
     const cli *c = r->c;
-    if (cli_is_package(c->file) &&
-        (c->recipe != cli_default_recipe || c->rules.n || c->no_fuse || c->attention))
-        return usage("%s is already compiled: --recipe, --rule, --bf16-layers, --no-fuse and "
-                     "--attention apply to texts only",
-                     c->file);
     for (size_t i = 0; i < c->inputs.n; i++) {
         if (!cli_tensor_file_parse(c->inputs.text[i], &r->input[i]))
             return usage("--input '%s' is not NAME=FILE.npy or NAME=FILE.safetensors[:TENSOR]",

@@ -183,6 +183,7 @@ static int parse_option(cli *c, int bit, char **argv, int argc, int *i)
             value = rest + (*rest == '=');                                                         \
         else if (arg && !*rest)                                                                    \
             return usage(c->command, "an argument is missing for", word);                          \
+        c->given[CLI_AT_##field] = name;                                                           \
         if (value)                                                                                 \
             return set_##kind(&c->field, value)                                                    \
                        ? CLI_DONE                                                                  \
@@ -216,6 +217,8 @@ static int parse_command(cli *c, const cli_command *command, char **argv, int ar
     }
     if (!c->file && command->operand && *command->operand != '[')
         return usage(c->command, "an argument is missing:", command->operand);
+    if (cli_refuses_unused(c, command->bit))
+        return CLI_USAGE;
     if (!(command->bit & (ON_ALL | ON_TUNE)))
         return CLI_DONE;
     const bool compiles = !(command->bit & (ON_CHECK | ON_PRINT)) || c->print_after;

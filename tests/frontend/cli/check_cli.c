@@ -95,7 +95,7 @@ START_TEST(wrong_usage)
                  "fp8c eval: only train and explain take recipe auto");
     f8_cli_fails(F8_CLI("check", GPT, "--recipe", "auto"), 2,
                  "fp8c check: only train and explain take recipe auto");
-    f8_cli_fails(F8_CLI("print", GPT, "--recipe", "auto"), 2,
+    f8_cli_fails(F8_CLI("print", GPT, "--print-after", "scaling", "--recipe", "auto"), 2,
                  "fp8c print: only train and explain take recipe auto");
     f8_cli_fails(F8_CLI("compile", GPT, "--recipe", "auto", "--target", "sm_90a"), 2,
                  "fp8c compile: only train and explain take recipe auto");
@@ -110,6 +110,55 @@ START_TEST(wrong_usage)
                  "give --recipe with '--bf16-layers'");
     f8_cli_fails(F8_CLI("print", GPT, "--print-after", "scaling", "--bf16-layers", "1,1"), 2,
                  "give --recipe with");
+}
+END_TEST
+
+/* An option that the command takes, but does not use in this way, is refused by name. */
+START_TEST(unused_options)
+{
+    static const struct {
+        const char *args[8], *who, *option;
+    } bad[] = {
+        {{"print", GPT, "--recipe", "f32"}, "without --print-after, print", "--recipe"},
+        {{"print", GPT, "--memory=0.5"}, "without --print-after, print", "--memory"},
+        {{"print", GPT, "--steps=3"}, "without --print-after, print", "--steps"},
+        {{"check", GPT, "--device", "1"}, "a --target that is no GPU", "--device"},
+        {{"train", GPT, "--data", "x", "--device=0"}, "a --target that is no GPU", "--device"},
+        {{"train", GPT, "--data", "x", "--calibrate", "3"}, "without --recipe auto, it",
+         "--calibrate"},
+        {{"train", GPT, "--data", "x", "--write-rules", "f"}, "without --recipe auto, it",
+         "--write-rules"},
+        {{"explain", GPT, "--error-budget=1"}, "without --recipe auto, it", "--error-budget"},
+        {{"explain", GPT, "--data", "x"}, "without --recipe auto, explain", "--data"},
+        {{"explain", GPT, "--seed", "3"}, "without --recipe auto, explain", "--seed"},
+        {{"compile", GPT, "--target=sm_90a", "--values", "B=1"}, "without -o NAME.f8x, compile",
+         "--values"},
+        {{"compile", GPT, "--emit", "cuda", "-o", "x.f8x", "--values=B=1"},
+         "without -o NAME.f8x, compile", "--values"},
+        {{"compile", GPT, "-o", "x.f8x", "--inference", "--steps", "3"},
+         "with --inference, compile", "--steps"},
+        {{"run", "x.f8x", "--recipe", "block"}, "with a compiled file, run", "--recipe"},
+        {{"run", "x.f8x", "--bf16-layers", "1,1"}, "with a compiled file, run", "--bf16-layers"},
+        {{"run", "x.f8x", "--steps", "3"}, "with a compiled file, run", "--steps"},
+        {{"run", GPT, "--steps", "3"}, "without the function update, run", "--steps"},
+        {{"tune", "--gemm", "8x8x8:f32", "--recipe", "block"}, "with --gemm, tune", "--recipe"},
+        {{"tune", "--gemm", "8x8x8:f32", "--rule", "\"nope\" = bf16"}, "with --gemm, tune",
+         "--rule"},
+        {{"tune", "--gemm", "8x8x8:f32", "-DB=1"}, "with --gemm, tune", "-D"},
+        {{"tune", "--export", "x", "--time", "3"}, "with --export, --import and --merge, tune",
+         "--time"},
+        {{"tune", "--import", "x", "--json=-"}, "with --export, --import and --merge, tune",
+         "--json"},
+        {{"help", "train", "--man"}, "with a COMMAND, help", "--man"},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        char want[200];
+        snprintf(want, sizeof want, "fp8c %s: %s does not use '%s'; see fp8c %s --help\n",
+                 bad[i].args[0], bad[i].who, bad[i].option, bad[i].args[0]);
+        const f8_cli_result r = f8_cli_run(bad[i].args);
+        f8_cli_fails(r, 2, want);
+        ck_assert_str_eq(r.err, want);
+    }
 }
 END_TEST
 
@@ -337,7 +386,9 @@ START_TEST(rules_on_the_command_line)
     static const char *const commands[] = {"check", "print", "explain", "compile", "train"};
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
         const char *c = commands[i],
-                   *data = i == 4 ? "--data=" GPT : NULL; /* all others would refuse that */
+                   *data = i == 4   ? "--data=" GPT /* all others would refuse that */
+                           : i == 1 ? "--print-after=scaling"
+                                    : NULL;
         f8_cli_fails(
             F8_CLI(c, GPT, "--target=sm_90a", "--recipe=block", "--rule", "\"nope\" = bf16", data),
             1,
@@ -633,6 +684,7 @@ Suite *f8_suite(void)
     tcase_add_test(t, help_and_version);
     tcase_add_test(t, wrong_usage);
     tcase_add_test(t, wrong_values);
+    tcase_add_test(t, unused_options);
     tcase_add_test(t, models);
     tcase_add_test(t, dims_in_every_spelling);
     tcase_add_test(t, print_after);
