@@ -50,6 +50,7 @@ struct fp8c_context {
     f8_settings settings; /* the options, or the environment as it was where none was given */
     f8_log log;
     f8_progress progress;
+    f8_temporaries temporaries; /* of all files that calls are writing */
     f8_parallel parallel; /* run is NULL: programs have threads of their own */
     int32_t threads;      /* for programs whose options say 0 */
     fp8c_log_fn log_fn;

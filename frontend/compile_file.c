@@ -117,7 +117,7 @@ static f8_status write_file(fp8c_context *ctx, fp8c_program **program, size_t n,
     for (size_t i = 0; i < n && status == F8_OK; i++)
         status = describe(program[i], &arena, &package.program[i], diag);
     if (status == F8_OK) {
-        status = f8_file_begin(&file, path, false, diag);
+        status = f8_file_begin(&file, &ctx->temporaries, path, false, diag);
         if (status == F8_OK)
             status = f8_package_write(&package, &ctx->allocator, put, &file, diag);
         if (status == F8_OK)
@@ -165,7 +165,8 @@ fp8c_status fp8c_compile_file(const fp8c_module *module, const fp8c_compile_opti
     if (status == F8_OK)
         status = check_options(own, n_options, &diag);
     if (status == F8_OK)
-        status = f8_file_writable(path, &diag); /* before the part that takes long */
+        status = f8_file_writable(&ctx->temporaries, path,
+                                  &diag); /* before the part that takes long */
     fp8c_status result =
         status == F8_OK ? compile_all(module, own, n_options, program) : (fp8c_status)status;
     if (result == FP8C_OK)

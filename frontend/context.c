@@ -212,6 +212,11 @@ void fp8c_context_destroy(fp8c_context *ctx)
         release(ctx);
 }
 
+void fp8c_context_abandon_files(fp8c_context *ctx)
+{
+    f8_temporaries_remove(&ctx->temporaries);
+}
+
 void *f8_api_new(fp8c_context *ctx, size_t size, size_t align, f8_diag *diag)
 {
     if (atomic_load(&ctx->destroyed)) {
@@ -296,7 +301,8 @@ static f8_status open_cache(fp8c_context *ctx, f8_diag *diag)
     const f8_cache_options options = {.folder = ctx->settings.cache,
                                       .most_bytes = ctx->settings.cache_bytes,
                                       .allocator = &ctx->allocator,
-                                      .log = &ctx->log};
+                                      .log = &ctx->log,
+                                      .temporaries = &ctx->temporaries};
     const f8_status status =
         ctx->settings.cache ? f8_cache_open(&options, &ctx->cache, &why) : F8_OK;
     if (status == F8_ERR_MEMORY)

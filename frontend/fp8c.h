@@ -237,6 +237,14 @@ typedef struct fp8c_context_options {
 FP8C_API fp8c_status fp8c_context_create(const fp8c_context_options *options, fp8c_context **out);
 FP8C_API void fp8c_context_destroy(fp8c_context *ctx);
 
+/* For a signal handler that ends the process. fp8c writes a file (.f8x, a checkpoint, an entry of
+ * the cache) under a temporary name and renames it when it is whole. This removes the temporary
+ * files of all calls that are running on this context. What has its final name stays. The context
+ * writes no file afterwards: such calls fail with FP8C_ERR_CANCELLED, and what is compiled is not
+ * cached. It is async-signal-safe; any thread may call it while the context lives. fp8c installs no
+ * handler, and its own threads take no signals. */
+FP8C_API void fp8c_context_abandon_files(fp8c_context *ctx);
+
 /* The last failure of the calling thread on this context. If it has a place in a text, the message
  * is "file:line:column: error: message" with the line and a caret, else "error: message". "" if no
  * call failed yet. Valid until the thread's next failing call on the context, or its end. */
@@ -286,6 +294,9 @@ FP8C_API int64_t fp8c_module_dim(const fp8c_module *module, const char *name);
 FP8C_API int64_t fp8c_module_accumulate(const fp8c_module *module);
 /* The length of the optimizer's schedule; 0: the module declares none. */
 FP8C_API int64_t fp8c_module_optimizer_steps(const fp8c_module *module);
+/* Whether the schedule has an end and the module does not say where: then a compile of `update`
+ * needs fp8c_compile_options.optimizer_steps. */
+FP8C_API int fp8c_module_needs_steps(const fp8c_module *module);
 
 /* ---- building a module without text: the same graph, node for node ---- */
 
@@ -391,7 +402,7 @@ typedef struct fp8c_compile_options {
                           calls `update_scales` once a step if the recipe has it */
     int32_t profile;         /* measure the time of every step */
     double lr;               /* > 0: replaces the optimizer's learning rate */
-    int64_t optimizer_steps; /* > 0: replaces the length of the schedule */
+    int64_t optimizer_steps; /* > 0: the length of the schedule, instead of the module's */
     const char *keep;        /* name pattern: FP8 operands that micro_step also gives out */
     const char *print_after; /* a pass's name: print the module after it through `write` */
     fp8c_write_fn write;
@@ -579,7 +590,9 @@ typedef struct fp8c_tune_options {
       target needs its device. Target reference, no_device, text_only and plan_only can't be had */
     const char *database; /* NULL: the context's */
     const char *only;     /* name pattern: the steps to tune. NULL: all */
-    double seconds;       /* > 0: start no new timing after so many seconds */
+    double seconds;       /* > 0: start no new timing after so many seconds, but for a few runs that
+                             choose among what was timed. What takes longer is left for the next
+                             call */
     int32_t runs;         /* of each candidate, and of the model's choice in turn with it; 0: 7 */
     int32_t same_bits;    /* leave out candidates that change bits: other algorithms */
     int32_t again;        /* time what was timed before a second time */

@@ -108,6 +108,12 @@ int64_t fp8c_module_optimizer_steps(const fp8c_module *m)
     return m->ir->optimizer.declared ? m->ir->optimizer.steps : 0;
 }
 
+int fp8c_module_needs_steps(const fp8c_module *m)
+{
+    const f8_optimizer *o = &m->ir->optimizer;
+    return o->declared && o->steps < 1 && o->schedule && strcmp(o->schedule, "constant") != 0;
+}
+
 int64_t fp8c_module_dim(const fp8c_module *m, const char *name)
 {
     for (size_t i = 0; i < m->ir->n_dims; i++)

@@ -25,6 +25,7 @@
 #include "ir/base/hash.h"
 #include "ir/base/log.h"
 #include "ir/base/status.h"
+#include "ir/base/temporary.h"
 
 #define F8_CACHE_MOST_BYTES ((int64_t)1 << 30)
 
@@ -35,6 +36,7 @@ typedef struct f8_cache_options {
     int64_t most_bytes; /* of all entries; 0: F8_CACHE_MOST_BYTES */
     const f8_allocator *allocator; /* NULL: the default; copied */
     const f8_log *log;             /* may be NULL; borrowed */
+    f8_temporaries *temporaries;   /* may be NULL; borrowed */
 } f8_cache_options;
 
 /* F8_ERR_IO: the folder cannot be made or read, belongs to another user, or can be written by

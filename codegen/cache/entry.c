@@ -137,25 +137,27 @@ bool f8_cache_look_again(f8_cache *c, const f8_cache_key *key, f8_arena *arena, 
 
 /* ---- writing ---- */
 
-static int create(const f8_cache *c, const char *name)
+static int create(const f8_cache *c, const char *name, f8_temporary **mark)
 {
-    return openat(c->folder, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    return f8_temporary_create(c->temporaries, c->folder, name, O_WRONLY | O_NOFOLLOW | O_CLOEXEC,
+                               0600, mark);
 }
 
 /* Creates a temporary file with a name that nobody else uses: processes of several hosts may share
  * the folder, and a killed process with the same number may have left a file. */
-static int create_temporary(const f8_cache *c, const char *entry, char name[F8_CACHE_NAME_ROOM])
+static int create_temporary(const f8_cache *c, const char *entry, char name[F8_CACHE_NAME_ROOM],
+                            f8_temporary **mark)
 {
     enum { TRIES = 1000 };
     int fd = -1;
     for (int i = 0; fd < 0 && i < TRIES; i++) {
         snprintf(name, F8_CACHE_NAME_ROOM, "%s.%s-%ld-%d.tmp", entry, c->host, (long)getpid(), i);
-        fd = create(c, name);
+        fd = create(c, name, mark);
         if (fd < 0 && errno == ENOENT && i == 0) { /* the shard may not exist yet */
             const char shard[2] = {entry[0], 0};
             if (mkdirat(c->folder, shard, 0700) && errno != EEXIST)
                 return -1;
-            fd = create(c, name);
+            fd = create(c, name, mark);
         }
         if (fd < 0 && errno != EEXIST)
             return -1;
@@ -179,7 +181,8 @@ static bool publish(const f8_cache *c, const char *name, const f8_cache_header *
                     const f8_cache_key *key, const void *value)
 {
     char temporary[F8_CACHE_NAME_ROOM];
-    const int fd = create_temporary(c, name, temporary);
+    f8_temporary *mark;
+    const int fd = create_temporary(c, name, temporary, &mark);
     if (fd < 0)
         return false;
     bool done = write_all(fd, h, sizeof *h) && write_all(fd, key->text, key->size) &&
@@ -189,13 +192,15 @@ static bool publish(const f8_cache *c, const char *name, const f8_cache_header *
         done = false;
         error = errno;
     }
-    if (done && !renameat(c->folder, temporary, c->folder, name))
-        return true;
-    if (done)
+    if (done && renameat(c->folder, temporary, c->folder, name)) {
+        done = false;
         error = errno;
-    unlinkat(c->folder, temporary, 0);
+    }
+    if (!done)
+        unlinkat(c->folder, temporary, 0);
+    f8_temporary_end(mark);
     errno = error;
-    return false;
+    return done;
 }
 
 void f8_cache_put(f8_cache *c, const f8_cache_key *key, const void *value, size_t size)
@@ -213,7 +218,7 @@ void f8_cache_put(f8_cache *c, const f8_cache_key *key, const void *value, size_
     h.sum[1] = sum.hi;
     if (publish(c, name, &h, key, value))
         atomic_fetch_add(&c->stored, 1);
-    else if (!atomic_exchange(&c->said, true))
+    else if (errno != ECANCELED && !atomic_exchange(&c->said, true))
         f8_log_say(&c->log, F8_LOG_WARNING,
                    "the kernel cache '%s' can't be written; compiled kernels are not kept: %s",
                    c->path, f8_errno_text(errno));

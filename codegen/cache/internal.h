@@ -45,6 +45,7 @@ typedef struct f8_cache_shard {
 struct f8_cache {
     f8_allocator allocator;
     f8_log log;
+    f8_temporaries *temporaries; /* may be NULL */
     int folder;   /* descriptor of `kernels` */
     int64_t most; /* the bound of a shard, bytes */
     bool read_only, locks;

@@ -191,7 +191,10 @@ static f8_status write_all(fp8c_program *program, const char *path, const f8_st_
                            size_t n_more, const char *elements, f8_arena *memory, f8_diag *diag)
 {
     enum { OURS = 4 };
-    f8_st_contents c = {.fill = read_variable, .user = program, .n_metadata = n_more + OURS};
+    f8_st_contents c = {.fill = read_variable,
+                        .user = program,
+                        .n_metadata = n_more + OURS,
+                        .list = &program->ctx->temporaries};
     f8_st_pair *pair = F8_NEW_ARRAY(memory, f8_st_pair, c.n_metadata);
     c.tensor = list_variables(program, memory, &c.n);
     F8_TRY(f8_arena_status(memory, diag));

@@ -115,6 +115,7 @@ typedef struct f8_st_contents {
     size_t n_metadata;
     f8_st_fill fill;
     void *user;
+    f8_temporaries *list; /* ir/base/temporary.h; may be NULL */
 } f8_st_contents;
 
 /* Write a file whole or not at all (ir/base/file.h). Tensors are sorted by dtype, then by name, as

@@ -163,7 +163,7 @@ f8_status f8_st_write(const char *path, const f8_st_contents *contents,
 {
     writer w = {.diag = diag};
     f8_arena_init(&w.memory, allocator);
-    f8_status status = f8_file_begin(&w.out, path, false, diag);
+    f8_status status = f8_file_begin(&w.out, contents->list, path, false, diag);
     if (status == F8_OK)
         status = write_all(&w, contents);
     f8_file_end(&w.out);

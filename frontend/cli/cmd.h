@@ -7,17 +7,19 @@
 #include <stdio.h>
 
 #include "frontend/fp8c.h"
+#include "ir/base/temporary.h"
 
 enum {
     CLI_DONE = 0,
     CLI_FAILED = 1,
     CLI_USAGE = 2,
-    CLI_INTERRUPTED = 130, /* the code of shells for SIGINT */
+    CLI_SIGNALLED = 128, /* plus the number of the signal, as shells do: 130 or 143 */
     CLI_MAX_DIMS = 32,
     CLI_MAX_RECIPES = 16,
     CLI_MAX_RULES = 64,
     CLI_MAX_TEXTS = 64,
-    CLI_RECIPE = 256 /* bytes of a recipe in canonical text */
+    CLI_RECIPE = 256, /* bytes of a recipe in canonical text */
+    CLI_STEPS = 100   /* the default of --steps */
 };
 
 /* The commands as bits: an option lists those that take it. */
@@ -128,8 +130,9 @@ enum {
            "write an output to such a file, the last one of that name; repeatable")                \
     OPTION(repeat, "--repeat", "N", COUNT, ON_RUN,                                                 \
            "run all functions N times, and print the median and the least time")                   \
-    OPTION(steps, "--steps", "N", COUNT, ON_TRAIN,                                                 \
-           "the number of optimizer steps (default 100); the schedule gets this length")           \
+    OPTION(steps, "--steps", "N", COUNT, ON_TRAIN | ON_COMPILE | ON_RUN | ON_PRINT,                \
+           "train: the number of optimizer steps (default 100). The schedule gets this length "    \
+           "(elsewhere the default is the text's, else 100)")                                      \
     OPTION(compare, "--compare", "RECIPE", RECIPES, ON_TRAIN | ON_EVAL,                            \
            "do the same under this recipe too, and compare; repeatable")                           \
     OPTION(calibrate, "--calibrate", "N", COUNT, ON_TRAIN | ON_EXPLAIN | ON_EVAL | ON_EXPORT,      \
@@ -243,12 +246,20 @@ typedef struct cli_RULE {
 } cli_RULE;
 typedef cli_RULE cli_LAYERS;
 
+enum {
+#define OPTION(field, name, argument, kind, on, help) CLI_AT_##field,
+    CLI_OPTIONS(OPTION)
+#undef OPTION
+    CLI_N_OPTIONS
+};
+
 typedef struct cli {
     const char *command, *file;
     char canonical[1 + CLI_MAX_RECIPES][CLI_RECIPE]; /* recipe and compare point into this */
 #define OPTION(field, name, argument, kind, on, help) cli_##kind field;
     CLI_OPTIONS(OPTION)
 #undef OPTION
+    const char *given[CLI_N_OPTIONS]; /* the name under which an option was given, or NULL */
 } cli;
 
 /* ---- the tables as data (cmd_common.c) ---- */
@@ -291,6 +302,9 @@ CLI_COMMANDS(COMMAND)
 /* ---- shared (cmd_common.c) ---- */
 
 extern const char cli_default_recipe[]; /* c->recipe points here when --recipe is not given */
+/* true after a message on stderr: an option was given that the command would not use (cmd_unused.c).
+ */
+bool cli_refuses_unused(const cli *c, int bit);
 /* Whether a path ends in .f8x, and fp8c compile -o NAME.f8x (cmd_compile_file.c). */
 bool cli_is_package(const char *path);
 int cli_compile_package(const cli *c);
@@ -304,13 +318,20 @@ const char *cli_rule(const cli *c, size_t index, char *buf, size_t size);
 /* Creates a context and parses c->file. The rules of c->rules follow those of the text. false after
  * a message on stderr; then there is nothing to destroy. */
 bool cli_load(const cli *c, fp8c_context **ctx, fp8c_module **module);
-/* Prints the context's message on stderr, or "interrupted". Returns CLI_FAILED. */
+/* Prints the context's message on stderr, unless a signal stopped the call: then cli_settle prints.
+ * Returns CLI_FAILED. */
 int cli_fail(const fp8c_context *ctx);
-/* The options for a program that runs: a CUDA target opens its device. */
+/* Warns of a schedule that got the default length, as neither the text nor --steps give one. Call it
+ * where the schedule is to be used. */
+void cli_note_steps(const cli *c);
+/* The options for a program that runs: a CUDA target opens its device. The module was loaded. */
 fp8c_compile_options cli_compile_options(const cli *c, const char *recipe);
 /* The options for a listing: a CUDA target that is named by its architecture needs no device. */
 fp8c_compile_options cli_listing_options(const cli *c, const char *recipe);
 int cli_write_stdout(void *user, const char *text, size_t size);
+/* Writes what is left in the buffer of stdout. Returns `code`; CLI_FAILED after a message on stderr
+ * if something could not be written and nothing else failed. */
+int cli_flush_stdout(int code);
 /* Creates a context from the environment and cli_context_options. NULL after a message on stderr.
  */
 fp8c_context *cli_context(void);
@@ -326,14 +347,32 @@ const char *cli_recipe(const cli *c, size_t index);
 /* The width of the longest recipe's text, and at least `least`. */
 int cli_recipe_width(const cli *c, int least);
 
-/* ---- progress, log and Ctrl-C (cmd_progress.c) ---- */
+/* ---- progress and log (cmd_progress.c) ---- */
 
-/* Called before the command runs. Sets what cli_context_options returns, and watches for Ctrl-C.
- * bar: show the progress of a long call, if stderr is a terminal. */
+/* Called before the command runs. Sets what cli_context_options returns. bar: show the progress of a
+ * long call, if stderr is a terminal. */
 void cli_watch(int32_t verbose, bool bar);
 const fp8c_context_options *cli_context_options(void);
-/* Whether Ctrl-C stopped a call. main then returns CLI_INTERRUPTED. */
-bool cli_interrupted(void);
+
+/* ---- signals (cmd_signal.c has what they do) ---- */
+
+/* Watches for signals from here on: the first thing that main does. */
+void cli_signals(void);
+/* The number of the signal that was noted: the command should end soon. 0: none. */
+int cli_interrupted(void);
+/* Whether a call of the library runs that will ask whether to continue. */
+void cli_ask(bool asking);
+/* From now on signals are only noted. `notice` is said at once; it must live on. NULL: nothing. */
+void cli_hold(const char *notice);
+/* What is said when a signal ends the process, instead of "interrupted". It must live on. */
+void cli_interrupt_text(const char *text);
+/* What f8_file_begin gets: the files that a signal removes. */
+f8_temporaries *cli_temporaries(void);
+/* Keeps the context alive up to cli_settle, or up to the next context, for a signal. */
+bool cli_keep(fp8c_context *ctx);
+/* Ends the command: signals are no longer held. Returns `code`, or after a signal its exit code,
+ * having said the text. */
+int cli_settle(int code);
 
 /* Writes JSON Lines. With path NULL nothing is written and every call succeeds. A failed write is
  * remembered: cli_json_close reports it on stderr and returns false. */

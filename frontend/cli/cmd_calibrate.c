@@ -34,7 +34,7 @@ static fp8c_status observe(const cli *c, fp8c_calibration *calibration, const cl
     for (int64_t i = 0; i < batches && status == FP8C_OK; i++) {
         for (int64_t row = 0; row < corpus->B; row++)
             cli_corpus_draw(corpus, c->seed, (uint64_t)(i * corpus->B + row), row, tokens, targets);
-        status = fp8c_program_run(p, step);
+        status = cli_interrupted() ? FP8C_ERR_CANCELLED : fp8c_program_run(p, step);
         if (status == FP8C_OK)
             status = fp8c_calibration_observe(calibration);
     }

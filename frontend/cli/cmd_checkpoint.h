@@ -19,7 +19,8 @@
 
 /* Writes all variables of a program that was trained under `recipe` to `path`, whole or not at all.
  * false after a message on stderr. */
-bool cli_checkpoint_save(const cli *c, const char *path, fp8c_program *program, const char *recipe);
+bool cli_checkpoint_save(const cli *c, const char *path, fp8c_program *program, const char *recipe,
+                         int64_t n_steps);
 
 /* The files of --weights, as --ignore and --map name their tensors. */
 typedef struct cli_weights {

@@ -102,16 +102,19 @@ fail:
 
 int cli_fail(const fp8c_context *ctx)
 {
-    fprintf(stderr, "%s\n", cli_interrupted() ? "interrupted" : fp8c_context_message(ctx));
+    if (!cli_interrupted())
+        fprintf(stderr, "%s\n", fp8c_context_message(ctx));
     return CLI_FAILED;
 }
 
 fp8c_context *cli_context(void)
 {
     fp8c_context *ctx;
-    if (fp8c_context_create(cli_context_options(), &ctx) != FP8C_OK)
-        fprintf(stderr, "error: out of memory\n");
-    return ctx;
+    if (fp8c_context_create(cli_context_options(), &ctx) == FP8C_OK && cli_keep(ctx))
+        return ctx;
+    fprintf(stderr, "error: out of memory\n");
+    fp8c_context_destroy(ctx);
+    return NULL;
 }
 
 int cli_read_recipes(cli *c)
@@ -154,6 +157,8 @@ static fp8c_status add_rules(const cli *c, fp8c_module *module)
     return fp8c_module_check(module);
 }
 
+static bool needs_steps; /* the module that was loaded does */
+
 bool cli_load(const cli *c, fp8c_context **ctx, fp8c_module **module)
 {
     *ctx = NULL;
@@ -174,8 +179,18 @@ bool cli_load(const cli *c, fp8c_context **ctx, fp8c_module **module)
         *ctx = NULL;
         ok = false;
     }
+    needs_steps = ok && fp8c_module_needs_steps(*module);
     free(text);
     return ok;
+}
+
+void cli_note_steps(const cli *c)
+{
+    if (needs_steps && !c->steps)
+        fprintf(stderr,
+                "fp8c: warning: the optimizer's schedule has no `steps`: it gets %d; --steps N gives "
+                "it others\n",
+                CLI_STEPS);
 }
 
 fp8c_compile_options cli_compile_options(const cli *c, const char *recipe)
@@ -186,6 +201,7 @@ fp8c_compile_options cli_compile_options(const cli *c, const char *recipe)
         .device = c->device, .attention = c->attention, .memory_bytes = c->memory.bytes,
         .memory_share = c->memory.share, .checkpoint = c->checkpoint, .recompute = c->recompute,
         .inference = c->inference,
+        .optimizer_steps = c->steps ? c->steps : needs_steps ? CLI_STEPS : 0,
     };
 }
 
@@ -231,6 +247,18 @@ int cli_write_stdout(void *user, const char *text, size_t size)
 {
     (void)user;
     return fwrite(text, 1, size, stdout) != size;
+}
+
+int cli_flush_stdout(int code)
+{
+    errno = 0;
+    const bool failed = fflush(stdout) || ferror(stdout);
+    if (failed && !errno && fputc('\n', stdout) != EOF)
+        fflush(stdout); /* an earlier write failed: another one tells why */
+    if (!failed || code != CLI_DONE)
+        return code;
+    fprintf(stderr, "error: stdout: %s\n", errno ? strerror(errno) : "not everything was written");
+    return CLI_FAILED;
 }
 
 /* ---- JSON Lines ---- */

@@ -168,6 +168,8 @@ int cmd_compile(const cli *c)
     if (!cli_load(c, &ctx, &module))
         return CLI_FAILED;
     if (cli_json_open(&json, c->json)) {
+        if (emit_of(c) != EMIT_REPORT && !c->inference)
+            cli_note_steps(c);
         fp8c_compile_options options = cli_listing_options(c, c->recipe);
         options.text_only = emit_of(c) == EMIT_CUDA;
         options.listings = emit_of(c) != EMIT_REPORT;

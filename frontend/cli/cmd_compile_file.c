@@ -69,6 +69,8 @@ static int compile(const cli *c, fp8c_context *ctx, const fp8c_module *module,
     cli_json json;
     if (!cli_json_open(&json, c->json))
         return CLI_FAILED;
+    if (!c->inference)
+        cli_note_steps(c);
     for (int i = 0; i < n; i++) {
         options[i] = cli_listing_options(c, c->recipe);
         options[i].target = name[i];

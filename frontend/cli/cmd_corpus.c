@@ -135,7 +135,8 @@ fp8c_status cli_held_out(const cli_corpus *c, fp8c_program *program, int eval, d
     for (size_t at = 0; n < EVAL_BATCHES && (n == 0 || at + (size_t)c->B <= windows); n++) {
         for (int64_t b = 0; b < c->B; b++, at++)
             window(c, c->train + at % windows * (size_t)c->T, b, tokens, targets);
-        const fp8c_status status = fp8c_program_run(program, eval);
+        const fp8c_status status =
+            cli_interrupted() ? FP8C_ERR_CANCELLED : fp8c_program_run(program, eval);
         if (status != FP8C_OK)
             return status;
         sum += *value;

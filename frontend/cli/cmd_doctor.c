@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -268,6 +269,7 @@ static int examine(doctor *x)
         fprintf(stderr, "error: out of memory\n");
         return CLI_FAILED;
     }
+    cli_keep(ctx);
     if (!cli_json_open(&x->json, x->c->json)) {
         fp8c_context_destroy(ctx);
         return CLI_FAILED;
@@ -323,14 +325,12 @@ int cmd_doctor(const cli *c)
     }
     x.shared = memory;
     if (child == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGTERM);
+        cli_interrupt_text(NULL); /* the parent says it */
         const int code = examine(&x);
-        errno = 0;
-        const bool written = !fflush(stdout) && !ferror(stdout);
-        if (!written)
-            fprintf(stderr, "error: stdout: %s\n",
-                    errno ? strerror(errno) : "not everything was written");
+        const int written = cli_flush_stdout(CLI_DONE);
         x.shared->done = true;
-        exit(written ? code : CLI_FAILED);
+        exit(written == CLI_DONE ? code : written);
     }
     int status = 0;
     while (waitpid(child, &status, 0) < 0 && errno == EINTR)

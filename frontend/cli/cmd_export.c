@@ -170,7 +170,8 @@ static bool write_file(export *e)
                                      .metadata = metadata,
                                      .n_metadata = n,
                                      .fill = fill,
-                                     .user = e};
+                                     .user = e,
+                                     .list = cli_temporaries()};
     const f8_status status =
         elements && stored && asked
             ? f8_st_write(e->c->output, &contents, NULL, &diag)
@@ -260,7 +261,7 @@ static bool open_files(export *e)
         fprintf(stderr,
                 "%s: error: the weights are already FP8: export the checkpoint they came from\n",
                 e->weights.files.shown);
-    else if (f8_file_writable(e->c->output, &diag) != F8_OK)
+    else if (f8_file_writable(cli_temporaries(), e->c->output, &diag) != F8_OK)
         cli_file_fail(&diag);
     else
         return cli_json_open(&e->json, e->c->json);

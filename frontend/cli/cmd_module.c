@@ -55,6 +55,8 @@ static int print(const cli *c, fp8c_context *ctx, fp8c_module *module)
     } else {
         status = fp8c_module_print(module, cli_write_stdout, NULL);
     }
+    if (ferror(stdout)) /* main says so */
+        return CLI_DONE;
     return status == FP8C_OK ? CLI_DONE : cli_fail(ctx);
 }
 

@@ -303,12 +303,12 @@ static size_t make_header(const fp8c_type *type, char to[256])
     return whole;
 }
 
-f8_status cli_npy_write(const char *path, const fp8c_type *type, const void *bytes, size_t n,
-                        f8_diag *diag)
+f8_status cli_npy_write(f8_temporaries *list, const char *path, const fp8c_type *type,
+                        const void *bytes, size_t n, f8_diag *diag)
 {
     char header[256]; /* 5 sizes of at most 19 digits fit */
     f8_file_out out;
-    f8_status status = f8_file_begin(&out, path, false, diag);
+    f8_status status = f8_file_begin(&out, list, path, false, diag);
     if (status == F8_OK)
         status = f8_file_put(&out, header, make_header(type, header));
     if (status == F8_OK)

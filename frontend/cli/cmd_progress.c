@@ -1,10 +1,5 @@
-/* The progress line of a long call, the log on stderr, and Ctrl-C.
- *
- * Some calls of the library ask whether to continue. During such a call an interrupt makes the
- * library stop by itself, so that nothing is left half done. A second interrupt, and one at any
- * other time, ends the process as usual. */
+/* The progress line of a long call, and the log on stderr. */
 #include <inttypes.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -15,25 +10,6 @@
 
 enum { WIDTH = 79, WIDEST = 200, BAR = 20 };
 static const double patience = 0.5, pace = 0.1; /* seconds before a line, between two lines */
-
-/* ---- interrupts ---- */
-
-static volatile sig_atomic_t interrupted, asking; /* asking: in a call that can stop by itself */
-
-static void on_interrupt(int signal_number)
-{
-    if (asking && !interrupted) {
-        interrupted = 1;
-        return;
-    }
-    signal(signal_number, SIG_DFL);
-    raise(signal_number);
-}
-
-bool cli_interrupted(void)
-{
-    return interrupted;
-}
 
 /* ---- the line ---- */
 
@@ -79,23 +55,24 @@ static int progress(void *user, const fp8c_progress *p)
     const double time = f8_seconds_now();
     const bool tunes = !strcmp(p->phase, "tune");
     if (line.tuning && !tunes) /* the tuner compiles: keep the tuner's line */
-        return interrupted;
+        return cli_interrupted();
     line.tuning = tunes && p->done < p->total;
     const bool passes = !strcmp(p->phase, "passes"); /* a compile begins with this */
-    asking = p->done < p->total;
+    const bool more = p->done < p->total;
+    cli_ask(more);
     if (!line.start || (passes && p->done == 0))
         line.start = time;
     flockfile(stderr);
-    if (!asking || interrupted)
+    if (!more || cli_interrupted())
         erase();
     else if (line.wanted && time - line.start > patience && time - line.last > pace) {
         show(p);
         line.last = time;
     }
     funlockfile(stderr);
-    if (!asking && !passes)
+    if (!more && !passes)
         line.start = 0;
-    return interrupted;
+    return cli_interrupted();
 }
 
 /* ---- the log ---- */
@@ -115,14 +92,10 @@ static fp8c_context_options options = {.struct_size = sizeof options};
 
 void cli_watch(int32_t verbose, bool bar)
 {
-    struct sigaction before;
     options.log = say; /* always warnings; more with -v or FP8C_VERBOSE */
     options.verbose = verbose;
     options.progress = progress;
     line.wanted = bar && isatty(STDERR_FILENO);
-    if (!sigaction(SIGINT, NULL, &before) && before.sa_handler == SIG_DFL)
-        sigaction(SIGINT, &(struct sigaction){.sa_handler = on_interrupt, .sa_flags = SA_RESTART},
-                  NULL);
 }
 
 const fp8c_context_options *cli_context_options(void)

@@ -51,11 +51,6 @@ static bool fail(const run *r, const char *format, ...)
 static int read_options(run *r)
 {
     const cli *c = r->c;
-    if (cli_is_package(c->file) &&
-        (c->recipe != cli_default_recipe || c->rules.n || c->no_fuse || c->attention))
-        return usage("%s is already compiled: --recipe, --rule, --bf16-layers, --no-fuse and "
-                     "--attention apply to texts only",
-                     c->file);
     for (size_t i = 0; i < c->inputs.n; i++) {
         if (!cli_tensor_file_parse(c->inputs.text[i], &r->input[i]))
             return usage("--input '%s' is not NAME=FILE.npy or NAME=FILE.safetensors[:TENSOR]",
@@ -93,6 +88,8 @@ static bool compile(run *r)
     r->options = cli_compile_options(r->c, r->c->recipe);
     r->options.pair = asks_for(r, "forward", "backward");
     r->options.inference = !r->options.pair && !asks_for(r, "micro_step", "update");
+    if (!r->options.inference && !r->options.pair)
+        cli_note_steps(r->c);
     if (r->c->weights.n && !cli_stored_read(&r->stored, &r->weights.files, r->ctx))
         return false;
     r->options.stored_weights = r->stored.weight;
@@ -250,9 +247,9 @@ static bool find_outputs(run *r)
             return fail(r, "--output %s: none of the functions has an output of this name",
                         o->file.name);
     }
-    if (cli_tensor_files_writable(r->output, r->c->outputs.n, &diag) != F8_OK)
+    if (cli_tensor_files_writable(cli_temporaries(), r->output, r->c->outputs.n, &diag) != F8_OK)
         return cli_file_fail(&diag);
-    return !r->c->save || f8_file_writable(r->c->save, &diag) == F8_OK || cli_file_fail(&diag);
+    return !r->c->save || f8_file_writable(cli_temporaries(), r->c->save, &diag) == F8_OK || cli_file_fail(&diag);
 }
 
 static bool read_inputs(const run *r)
@@ -430,7 +427,7 @@ static void report(run *r)
 static bool finish(run *r)
 {
     f8_diag diag = {0};
-    if (cli_tensor_files_write(r->output, r->c->outputs.n, &diag) != F8_OK)
+    if (cli_tensor_files_write(cli_temporaries(), r->output, r->c->outputs.n, &diag) != F8_OK)
         return cli_file_fail(&diag);
     if (r->c->save && fp8c_program_save(r->program, r->c->save) != FP8C_OK)
         return cli_fail(r->ctx) == CLI_DONE;

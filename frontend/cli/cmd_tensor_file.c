@@ -177,10 +177,11 @@ f8_status cli_tensor_file_read(const cli_tensor_file *f, const fp8c_type *type, 
 
 /* ---- writing ---- */
 
-f8_status cli_tensor_files_writable(const cli_tensor_output *output, size_t n, f8_diag *diag)
+f8_status cli_tensor_files_writable(f8_temporaries *list, const cli_tensor_output *output, size_t n,
+                                    f8_diag *diag)
 {
     for (size_t i = 0; i < n; i++) {
-        F8_TRY(f8_file_writable(output[i].file.path, diag));
+        F8_TRY(f8_file_writable(list, output[i].file.path, diag));
         for (size_t k = 0; k < i; k++)
             if (!strcmp(output[i].file.path, output[k].file.path) &&
                 (!output[i].file.tensor || !output[k].file.tensor ||
@@ -201,12 +202,13 @@ static f8_status fill(void *user, size_t index, void *to, f8_diag *diag)
 }
 
 /* Writes those of the n outputs that have the same path as the first. */
-static f8_status write_safetensors(const cli_tensor_output *output, size_t n, f8_diag *diag)
+static f8_status write_safetensors(f8_temporaries *list, const cli_tensor_output *output, size_t n,
+                                   f8_diag *diag)
 {
     const char *path = output->file.path;
     const cli_tensor_output **one = calloc(n, sizeof *one);
     f8_st_tensor *tensor = calloc(n, sizeof *tensor);
-    f8_st_contents c = {.tensor = tensor, .fill = fill, .user = one};
+    f8_st_contents c = {.tensor = tensor, .fill = fill, .user = one, .list = list};
     for (size_t i = 0; i < n && one && tensor; i++)
         if (!strcmp(output[i].file.path, path)) {
             tensor[c.n] = tensor_of(&output[i].type);
@@ -221,7 +223,8 @@ static f8_status write_safetensors(const cli_tensor_output *output, size_t n, f8
     return status;
 }
 
-f8_status cli_tensor_files_write(const cli_tensor_output *output, size_t n, f8_diag *diag)
+f8_status cli_tensor_files_write(f8_temporaries *list, const cli_tensor_output *output, size_t n,
+                                 f8_diag *diag)
 {
     for (size_t i = 0; i < n; i++) {
         bool written = false;
@@ -230,8 +233,8 @@ f8_status cli_tensor_files_write(const cli_tensor_output *output, size_t n, f8_d
         if (written)
             continue;
         F8_TRY(output[i].file.tensor
-                   ? write_safetensors(output + i, n - i, diag)
-                   : cli_npy_write(output[i].file.path, &output[i].type, output[i].bytes,
+                   ? write_safetensors(list, output + i, n - i, diag)
+                   : cli_npy_write(list, output[i].file.path, &output[i].type, output[i].bytes,
                                    (size_t)fp8c_type_bytes(&output[i].type), diag));
     }
     return F8_OK;

@@ -36,8 +36,10 @@ typedef struct cli_tensor_output {
 } cli_tensor_output;
 /* Whether all can be written, as far as this can be known beforehand. Two outputs for one place are
  * an error. */
-f8_status cli_tensor_files_writable(const cli_tensor_output *output, size_t n, f8_diag *diag);
-/* Writes each file whole or not at all. Outputs for one safetensors file go into it together. */
-f8_status cli_tensor_files_write(const cli_tensor_output *output, size_t n, f8_diag *diag);
+f8_status cli_tensor_files_writable(f8_temporaries *list, const cli_tensor_output *output, size_t n,
+                                    f8_diag *diag);
+/* Writes each file whole or not at all (ir/base/file.h has `list`). Outputs for one safetensors file go into it together. */
+f8_status cli_tensor_files_write(f8_temporaries *list, const cli_tensor_output *output, size_t n,
+                                 f8_diag *diag);
 
 #endif

@@ -169,14 +169,18 @@ static fp8c_status train(run *r)
     const int64_t tokens = r->accumulate * r->corpus->B * r->corpus->T;
     const int64_t tail = tail_steps(r->c);
     double last = 0, tail_sum = 0;
+    cli_hold(r->c->save ? "interrupted: this step is finished and saved; once more ends at once"
+                        : "interrupted: this step is finished; once more ends at once");
     const double start = f8_seconds_now();
     for (int64_t step = 0; step < r->c->steps; step++) {
         step_facts f;
         const double begin = f8_seconds_now();
-        const fp8c_status status = train_step(r, step, &f);
+        const fp8c_status status =
+            cli_interrupted() ? FP8C_ERR_CANCELLED : train_step(r, step, &f);
         if (status != FP8C_OK)
             return status;
         const double end = f8_seconds_now();
+        r->out->done = step + 1;
         if (step >= r->c->steps - tail)
             tail_sum += f.loss;
         r->out->skipped += f.skipped;
@@ -223,7 +227,7 @@ static bool save_state(const run *r, const char *path)
     f8_file_out out;
     f8_diag diag = {0};
     fp8c_variable v;
-    bool ok = f8_file_begin(&out, path, false, &diag) == F8_OK;
+    bool ok = f8_file_begin(&out, cli_temporaries(), path, false, &diag) == F8_OK;
     for (int i = 0; ok && fp8c_program_variable(r->program, i, &v) == FP8C_OK; i++)
         ok = put_variable(r, &out, i, &v);
     ok = ok && f8_file_commit(&out) == F8_OK;
@@ -255,17 +259,48 @@ static void print_profile(const run *r)
 
 /* ---- the command ---- */
 
-/* Initializes, trains, and saves what is asked for. save: where to write the checkpoint, or NULL.
- * false after a message on stderr. */
-static bool train_seed(run *r, const char *save, const char *save_state_to)
+enum { STOPPED = 2 * CLI_RECIPE + 8192 };
+
+/* Sets what a signal that ends the command makes it say. at: the last run, or NULL. */
+static void say_stopped(const cli *c, const cli_train_result *results, const cli_train_result *at,
+                        char text[STOPPED])
 {
-    if (fp8c_program_initialize(r->program, r->out->seed) != FP8C_OK || train(r) != FP8C_OK) {
+    char where[CLI_RECIPE + 100] = "interrupted before the first step", what[CLI_RECIPE + 100] = "";
+    if (at && at->done)
+        snprintf(where, sizeof where, "interrupted after step %" PRId64 " of %" PRId64 " under %s",
+                 at->done, c->steps, at->recipe);
+    if (results->saved)
+        snprintf(what, sizeof what, "has the checkpoint of step %" PRId64 " under %s",
+                 results->done, results->recipe);
+    if (c->save)
+        snprintf(text, STOPPED, "%s: %.4096s %s", where, c->save,
+                 results->saved ? what : "is not written");
+    else
+        snprintf(text, STOPPED, "%s", where);
+    cli_interrupt_text(text);
+}
+
+/* Initializes, trains, and saves what is asked for: the checkpoint at `save` and the state at
+ * `state`, where they are not NULL. After a signal these are of the last step. false after a
+ * message on stderr. */
+static bool train_seed(run *r, const char *save, const char *state)
+{
+    cli_train_result *o = r->out;
+    fp8c_status status = fp8c_program_initialize(r->program, o->seed);
+    if (status == FP8C_OK)
+        status = train(r);
+    if (status != FP8C_OK && status != FP8C_ERR_CANCELLED) {
         if (!r->json->failed) /* cli_json_close reports that */
             cli_fail(r->ctx);
         return false;
     }
-    return (!save_state_to || save_state(r, save_state_to)) &&
-           (!save || cli_checkpoint_save(r->c, save, r->program, r->out->recipe));
+    if (!o->done)
+        return true;
+    if ((state && !save_state(r, state)) ||
+        (save && !cli_checkpoint_save(r->c, save, r->program, o->recipe, o->done)))
+        return false;
+    o->saved = save != NULL;
+    return true;
 }
 
 /* What all seeds of a recipe share. */
@@ -279,14 +314,13 @@ static void describe(fp8c_program *program, cli_train_result *out)
     fp8c_program_peak(program, fp8c_program_function(program, "micro_step"), &out->peak);
 }
 
-/* Trains under one recipe with every seed. out: a result for each seed. save: where to write the
- * checkpoint of the first seed, or NULL. */
+/* Trains under one recipe with every seed. out: a result for each seed. *at becomes the last of
+ * them that ran. save: where to write the checkpoint of the first seed, or NULL. */
 static int train_recipe(const cli *c, fp8c_context *ctx, const fp8c_module *module,
                         cli_corpus *corpus, cli_json *json, const char *save, const char *recipe,
-                        cli_train_result *out)
+                        cli_train_result *out, const cli_train_result **at)
 {
     fp8c_compile_options options = cli_compile_options(c, recipe);
-    options.optimizer_steps = c->steps;
     run r = {.c = c, .ctx = ctx, .corpus = corpus, .json = json,
              .accumulate = fp8c_module_accumulate(module), .terminal = isatty(STDERR_FILENO)};
     fp8c_calibration *calibration = NULL;
@@ -298,15 +332,15 @@ static int train_recipe(const cli *c, fp8c_context *ctx, const fp8c_module *modu
     if (compiled != FP8C_OK)
         return cli_fail(ctx);
     bool ok = find_functions(&r) && cli_corpus_cut(corpus, c, module, r.program, r.step);
-    for (int64_t i = 0; i < c->seeds && ok; i++) {
+    for (int64_t i = 0; i < c->seeds && ok && !cli_interrupted(); i++) {
         out[i].recipe = recipe;
         out[i].seed = c->seed + (uint64_t)i;
         describe(r.program, &out[i]);
-        r.out = &out[i];
+        *at = r.out = &out[i];
         r.watch = (cli_loss_watch){0};
         ok = train_seed(&r, i ? NULL : save, i ? NULL : c->save_state);
     }
-    if (ok && c->profile)
+    if (ok && c->profile && !cli_interrupted())
         print_profile(&r);
     fp8c_program_destroy(r.program);
     return ok ? CLI_DONE : CLI_FAILED;
@@ -317,7 +351,7 @@ static bool can_save(const cli *c)
     const char *const paths[] = {c->save, c->save_state};
     f8_diag diag = {0};
     for (int i = 0; i < 2; i++)
-        if (paths[i] && f8_file_writable(paths[i], &diag) != F8_OK)
+        if (paths[i] && f8_file_writable(cli_temporaries(), paths[i], &diag) != F8_OK)
             return cli_file_fail(&diag);
     return true;
 }
@@ -340,29 +374,39 @@ static int train_all(const cli *c, fp8c_context *ctx, const fp8c_module *module,
 {
     cli_json json = {0};
     cli_corpus corpus = {0};
+    const cli_train_result *at = NULL;
+    static char stopped[STOPPED]; /* it outlives the command */
+    say_stopped(c, results, NULL, stopped);
     /* Everything that can be checked is checked before the first run. */
     const bool ready =
         can_save(c) && cli_corpus_read(&corpus, c->data) && cli_json_open(&json, c->json);
     int code = ready ? CLI_DONE : CLI_FAILED;
-    for (size_t i = 0; i <= c->compare.n && code == CLI_DONE; i++)
+    if (ready)
+        cli_hold(NULL);
+    for (size_t i = 0; i <= c->compare.n && code == CLI_DONE && !cli_interrupted(); i++) {
         code = train_recipe(c, ctx, module, &corpus, &json, i ? NULL : c->save, cli_recipe(c, i),
-                            results + i * (size_t)c->seeds);
-    if (code == CLI_DONE)
+                            results + i * (size_t)c->seeds, &at);
+        say_stopped(c, results, at, stopped);
+    }
+    if (code == CLI_DONE && !cli_interrupted())
         cli_train_record_spread(c, results, &json);
     if (!cli_json_close(&json))
         code = CLI_FAILED;
-    if (code == CLI_DONE && !cli_json_to_stdout(c))
+    if (code == CLI_DONE && !cli_json_to_stdout(c) && !cli_interrupted())
         cli_train_print(c, results, tail_steps(c), corpus.unigram);
     cli_corpus_free(&corpus);
     return code;
 }
 
-int cmd_train(const cli *c)
+int cmd_train(const cli *given)
 {
+    cli own = *given;
+    const cli *c = &own;
     fp8c_context *ctx;
     fp8c_module *module;
     if (!usable(c))
         return CLI_USAGE;
+    own.steps = own.steps ? own.steps : CLI_STEPS;
     if (!cli_load(c, &ctx, &module))
         return CLI_FAILED;
     int code = CLI_FAILED;

@@ -16,6 +16,8 @@ typedef struct cli_train_result {
     fp8c_device device;             /* its name is "" if there is none */
     int64_t fp8_gemms;              /* fp8_gemms: executed by the last micro-step */
     int64_t skipped;                /* steps whose gradient norm was not finite */
+    int64_t done;                   /* steps */
+    bool saved;                     /* the checkpoint is written */
 } cli_train_result;
 
 /* The last losses of a run. All fields are 0 before its first step. */

@@ -52,11 +52,14 @@ static void print_tuning(const fp8c_tuning *t, FILE *to, cli_json *json)
     if (!to)
         return;
     fprintf(to,
-            "\n%s\n%d problems: for %d a candidate is faster than the model's choice; %" PRId64
+            "\n%s\n%d problem%s: for %d a candidate is faster than the model's choice; %" PRId64
             " candidates timed, %" PRId64 " timed earlier, %" PRId64
             " dropped because they changed bits%s\n",
-            info.device, info.problems, info.chosen, info.timed, info.kept, info.changed_bits,
-            info.finished ? "" : "; the time ran out: run this again to continue");
+            info.device, info.problems, info.problems == 1 ? "" : "s", info.chosen, info.timed, info.kept, info.changed_bits,
+            info.finished ? ""
+            : info.timed  ? "; the time ran out: run this again to continue"
+                          : "; the time ran out before a candidate was timed: a longer --time is "
+                            "needed");
     if (info.tuned_seconds > 0)
         fprintf(to, "a step, timed in turns: %.3f ms untuned, %.3f ms tuned (%.1f%% less)\n",
                 1e3 * info.untuned_seconds, 1e3 * info.tuned_seconds,
@@ -78,16 +81,14 @@ static int tune(const cli *c, fp8c_context *ctx, const fp8c_module *module)
     cli_json json;
     if (!cli_json_open(&json, c->json))
         return CLI_FAILED;
+    cli_interrupt_text("interrupted\nthe timings so far are saved; run this again to continue");
     const fp8c_status status = module ? fp8c_tune(module, &options, &tuning)
                                       : fp8c_tune_gemm(ctx, c->gemm, &options, &tuning);
     int code = CLI_DONE;
-    if (status == FP8C_OK) {
+    if (status == FP8C_OK)
         print_tuning(tuning, to, &json);
-    } else {
+    else
         code = cli_fail(ctx);
-        if (cli_interrupted())
-            fprintf(stderr, "the timings so far are saved; run this again to continue\n");
-    }
     fp8c_tuning_destroy(tuning);
     return cli_json_close(&json) || code != CLI_DONE ? code : CLI_FAILED;
 }

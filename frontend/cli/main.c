@@ -183,6 +183,7 @@ static int parse_option(cli *c, int bit, char **argv, int argc, int *i)
             value = rest + (*rest == '=');                                                         \
         else if (arg && !*rest)                                                                    \
             return usage(c->command, "an argument is missing for", word);                          \
+        c->given[CLI_AT_##field] = name;                                                           \
         if (value)                                                                                 \
             return set_##kind(&c->field, value)                                                    \
                        ? CLI_DONE                                                                  \
@@ -216,6 +217,8 @@ static int parse_command(cli *c, const cli_command *command, char **argv, int ar
     }
     if (!c->file && command->operand && *command->operand != '[')
         return usage(c->command, "an argument is missing:", command->operand);
+    if (cli_refuses_unused(c, command->bit))
+        return CLI_USAGE;
     if (!(command->bit & (ON_ALL | ON_TUNE)))
         return CLI_DONE;
     const bool compiles = !(command->bit & (ON_CHECK | ON_PRINT)) || c->print_after;
@@ -224,18 +227,6 @@ static int parse_command(cli *c, const cli_command *command, char **argv, int ar
                      "the default recipe, bf16, overrides all rules: give --recipe with",
                      c->rules.rule[0].origin);
     return cli_read_recipes(c);
-}
-
-/* Writes what is left in the buffer of stdout. Returns `status`, or CLI_FAILED if that fails. */
-static int flush_stdout(int status)
-{
-    errno = 0;
-    if ((fflush(stdout) || ferror(stdout)) && status == CLI_DONE) {
-        fprintf(stderr, "error: stdout: %s\n",
-                errno ? strerror(errno) : "not everything was written");
-        return CLI_FAILED;
-    }
-    return status;
 }
 
 static int run(const cli *c, int bit)
@@ -251,28 +242,27 @@ static int run(const cli *c, int bit)
 
 int main(int argc, char **argv)
 {
+    cli_signals();
     if (argc < 2) {
         cli_help(stderr);
         return CLI_USAGE;
     }
     if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h")) {
         cli_help(stdout);
-        return flush_stdout(CLI_DONE);
+        return cli_flush_stdout(CLI_DONE);
     }
     if (!strcmp(argv[1], "--version")) {
         printf("fp8c %s\n", fp8c_version());
-        return flush_stdout(CLI_DONE);
+        return cli_flush_stdout(CLI_DONE);
     }
     const cli_command *command = cli_find_command(argv[1]);
     if (!command)
         return usage(NULL, "no such command", argv[1]);
-    cli c = {.recipe = cli_default_recipe, .seed = 1, .seeds = 1, .steps = 100};
+    cli c = {.recipe = cli_default_recipe, .seed = 1, .seeds = 1};
     int status = parse_command(&c, command, argv, argc);
     if (status == CLI_DONE) {
         cli_watch(c.verbose, !cli_json_to_stdout(&c));
         status = run(&c, command->bit);
     }
-    if (cli_interrupted())
-        status = CLI_INTERRUPTED;
-    return flush_stdout(status < 0 ? CLI_DONE : status);
+    return cli_flush_stdout(cli_settle(status < 0 ? CLI_DONE : status));
 }

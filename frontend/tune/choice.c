@@ -1,6 +1,7 @@
 /* Choosing candidates: see tune.h. The candidates that were faster in their rounds are tried
  * together in one program, in turns with the model's program. A candidate that is not faster there
- * by more than noise is dropped. If the step is not faster, all are dropped. */
+ * by more than noise is dropped. If the step is not faster, all are dropped. Once the time is up,
+ * few runs must do; where even those take long, nothing is chosen yet. */
 #include "frontend/tune/tune.h"
 
 enum { TRIES = 4, MORE_RUNS = 3 /* times the runs of a single round: this decides */ };
@@ -92,6 +93,13 @@ static f8_status settle(fp8c_tuning *t, f8_diag *diag)
     return F8_OK;
 }
 
+/* Whether trying the candidates would take longer than all the time that was given, which is up. */
+static bool takes_too_long(const fp8c_tuning *t)
+{
+    const int least = 2 * (TUNE_WORTH_RUNS + 1); /* a first run of each does not count */
+    return count_next(t) && f8_tune_late(t) && least * t->wall[0][0] > t->o.seconds;
+}
+
 f8_status f8_tune_choose(fp8c_tuning *t, f8_diag *diag)
 {
     bool fresh = false;
@@ -103,6 +111,10 @@ f8_status f8_tune_choose(fp8c_tuning *t, f8_diag *diag)
     }
     if (!fresh)
         return F8_OK;
+    if (takes_too_long(t)) { /* the next call, which knows the times, begins with this */
+        t->finished = false;
+        return F8_OK;
+    }
     F8_TRY(settle(t, diag));
     for (size_t i = 0; i < t->n; i++) {
         tune_problem *p = &t->problem[i];

@@ -34,6 +34,8 @@ static fp8c_status move(fp8c_context *ctx, const char *database, const char *pat
     if (status == F8_OK)
         status = f8_tuning_open(database, &ctx->allocator, &t, &diag);
     if (status == F8_OK)
+        f8_tuning_list(t, &ctx->temporaries);
+    if (status == F8_OK)
         status = fn(t, path, keys.device, &counts, &diag);
     const fp8c_status done = f8_api_result(ctx, &diag, status);
     f8_tuning_close(t);

@@ -6,8 +6,6 @@
 #include "frontend/tune/tune.h"
 #include "ir/base/clock.h"
 
-enum { WORTH_RUNS = 3 /* runs before a round may be given up as slower */ };
-
 /* ---- programs ---- */
 
 static const char *next_of(void *user, const f8_build_problem *from)
@@ -145,6 +143,11 @@ static bool all_slower(const fp8c_tuning *t, int runs)
     return true;
 }
 
+bool f8_tune_late(const fp8c_tuning *t)
+{
+    return t->o.seconds > 0 && f8_seconds_now() - t->start > t->o.seconds;
+}
+
 f8_status f8_tune_compare(fp8c_tuning *t, fp8c_program *other, int *runs, bool may_stop,
                           const char *item, f8_diag *diag)
 {
@@ -152,12 +155,18 @@ f8_status f8_tune_compare(fp8c_tuning *t, fp8c_program *other, int *runs, bool m
     for (int s = 0; s < 2; s++) { /* a first run that does not count warms pages, caches and
                                      clocks */
         F8_TRY(f8_progress_at(&t->progress, t->timed, item, diag));
+        if (may_stop && f8_tune_late(t)) {
+            *runs = 0;
+            return F8_OK;
+        }
         fill_inputs(t, side[s]);
         F8_TRY(run_step(t, side[s], diag));
     }
     for (int run = 0; run < *runs; run++) {
-        if (may_stop && run == WORTH_RUNS && all_slower(t, run))
+        if (may_stop && run == TUNE_WORTH_RUNS && all_slower(t, run))
             *runs = run;
+        if ((may_stop || run >= TUNE_WORTH_RUNS) && f8_tune_late(t))
+            *runs = run >= TUNE_WORTH_RUNS ? run : 0;
         for (int k = 0; k < 2 && run < *runs; k++) { /* the two take turns in going first */
             const int s = k ^ (run & 1);
             F8_TRY(f8_progress_at(&t->progress, t->timed, item, diag));
@@ -233,6 +242,10 @@ static f8_status round_of(fp8c_tuning *t, bool *any, f8_diag *diag)
         tune_problem *p = &t->problem[i];
         p->next = untimed(p);
         F8_TRY(f8_progress_at(&t->progress, t->timed, p->name, diag));
+        if (f8_tune_late(t)) {
+            *any = true;
+            return F8_OK;
+        }
         F8_TRY(drop_other_bits(t, p, diag));
         if (p->next && !*any)
             snprintf(item, sizeof item, "%s and others: %s ...", p->name,
@@ -244,7 +257,7 @@ static f8_status round_of(fp8c_tuning *t, bool *any, f8_diag *diag)
     F8_TRY(f8_tune_compile(t, &other, diag));
     f8_status status = f8_tune_compare(t, other, &runs, true, item, diag);
     fp8c_program_destroy(other);
-    for (size_t i = 0; i < t->n && status == F8_OK; i++)
+    for (size_t i = 0; i < t->n && status == F8_OK && runs; i++)
         if (t->problem[i].next)
             status = keep(t, &t->problem[i], runs, diag);
     return status;
@@ -259,11 +272,12 @@ f8_status f8_tune_time(fp8c_tuning *t, f8_diag *diag)
     /* and the one to choose */
     t->progress = f8_progress_begin(&t->ctx->progress, "tune", left + 1);
     for (bool any = left > 0; any;) {
-        if (t->o.seconds > 0 && f8_seconds_now() - t->start > t->o.seconds) {
+        if (!f8_tune_late(t))
+            F8_TRY(round_of(t, &any, diag));
+        if (any && f8_tune_late(t)) {
             t->finished = false;
             return F8_OK;
         }
-        F8_TRY(round_of(t, &any, diag));
     }
     return F8_OK;
 }

@@ -16,7 +16,8 @@
 #include "ir/base/progress.h"
 #include "runtime/cpu/gemm.h"
 
-enum { TUNE_CANDIDATES = 32, TUNE_RUNS = 64, TUNE_FUNCTIONS = 2 };
+enum { TUNE_CANDIDATES = 32, TUNE_RUNS = 64, TUNE_FUNCTIONS = 2,
+       TUNE_WORTH_RUNS = 3 /* the fewest runs that say something */ };
 
 /* The least gain that counts. Less is noise, or not worth another choice. */
 #define TUNE_GAIN 0.02
@@ -75,9 +76,12 @@ tune_problem *f8_tune_find(const fp8c_tuning *t, const char *text);
 /* Compile a program that computes each problem by its `next`. */
 f8_status f8_tune_compile(fp8c_tuning *t, fp8c_program **out, f8_diag *diag);
 /* Run the model's program and `other` in turns, `runs` times each, and fill sample and wall.
- * may_stop: end early and lower *runs if every candidate that differs is clearly slower. */
+ * may_stop: end early and lower *runs if every candidate that differs is clearly slower. Once the
+ * time is up, TUNE_WORTH_RUNS runs are enough; with may_stop fewer are none, and *runs becomes 0. */
 f8_status f8_tune_compare(fp8c_tuning *t, fp8c_program *other, int *runs, bool may_stop,
                           const char *item, f8_diag *diag);
+/* Whether the time is up. */
+bool f8_tune_late(const fp8c_tuning *t);
 /* Time all candidates that were not timed yet, and keep the times. */
 f8_status f8_tune_time(fp8c_tuning *t, f8_diag *diag);
 double f8_tune_least(const double *sample, int n);

@@ -29,6 +29,9 @@ f8_status f8_file_fail(f8_diag *diag, f8_status status, const char *path, const 
 /* `error` is an errno. */
 static f8_status fail(f8_diag *diag, const char *path, int error)
 {
+    if (error == ECANCELED)
+        return f8_file_fail(diag, F8_ERR_CANCELLED, path,
+                            "not written: the context's files were given up");
     return f8_file_fail(diag, F8_ERR_IO, path, "%s", f8_errno_text(error));
 }
 
@@ -43,9 +46,12 @@ static f8_status check_regular(const struct stat *s, const char *path, f8_diag *
 /* ---- writing ---- */
 
 /* Only a regular file is replaced: a rename would put a file in the place of a device or a pipe. */
-f8_status f8_file_begin(f8_file_out *out, const char *path, bool no_replace, f8_diag *diag)
+f8_status f8_file_begin(f8_file_out *out, f8_temporaries *list, const char *path, bool no_replace,
+                        f8_diag *diag)
 {
     struct stat s;
+    out->list = list;
+    out->mark = NULL;
     out->path = path;
     out->diag = diag;
     out->fd = -1;
@@ -68,8 +74,8 @@ f8_status f8_file_begin(f8_file_out *out, const char *path, bool no_replace, f8_
     for (int i = 0; i < TRIES; i++) {
         snprintf(out->temporary, sizeof out->temporary, "%s.%ld-%d.tmp", out->target,
                  (long)getpid(), i);
-        out->fd =
-            open(out->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, replaces ? 0600 : 0666);
+        out->fd = f8_temporary_create(list, AT_FDCWD, out->temporary, O_WRONLY | O_CLOEXEC,
+                                      replaces ? 0600 : 0666, &out->mark);
         if (out->fd >= 0) /* the new file gets the old one's mode, if we may set it */
             return replaces && fchmod(out->fd, s.st_mode & 07777) && errno != EPERM
                        ? fail(diag, path, errno)
@@ -94,18 +100,26 @@ f8_status f8_file_put(f8_file_out *out, const void *from, uint64_t n)
     return F8_OK;
 }
 
+/* Whether a signal handler removed the new file. */
+static bool ended(const f8_file_out *out)
+{
+    return out->list && atomic_load(&out->list->closed);
+}
+
 /* Give the new file its name. A link, unlike a rename, fails if there is a file of that name. */
 static f8_status take_name(f8_file_out *out)
 {
     if (!out->no_replace) {
         if (rename(out->temporary, out->target))
-            return fail(out->diag, out->path, errno);
+            return fail(out->diag, out->path, ended(out) ? ECANCELED : errno);
     } else if (link(out->temporary, out->target)) {
         out->existed = errno == EEXIST;
-        return fail(out->diag, out->path, errno);
+        return fail(out->diag, out->path, ended(out) ? ECANCELED : errno);
     } else {
         unlink(out->temporary); /* if this fails, the file keeps a second name */
     }
+    f8_temporary_end(out->mark);
+    out->mark = NULL;
     out->temporary[0] = 0;
     return F8_OK;
 }
@@ -143,15 +157,17 @@ void f8_file_end(f8_file_out *out)
         close(out->fd);
     if (out->temporary[0])
         unlink(out->temporary);
+    f8_temporary_end(out->mark);
+    out->mark = NULL;
     out->fd = -1;
     out->temporary[0] = 0;
 }
 
-f8_status f8_file_write(const char *path, const void *bytes, size_t n, bool no_replace,
-                        f8_diag *diag)
+f8_status f8_file_write(f8_temporaries *list, const char *path, const void *bytes, size_t n,
+                        bool no_replace, f8_diag *diag)
 {
     f8_file_out out;
-    f8_status status = f8_file_begin(&out, path, no_replace, diag);
+    f8_status status = f8_file_begin(&out, list, path, no_replace, diag);
     if (status == F8_OK)
         status = f8_file_put(&out, bytes, n);
     if (status == F8_OK)
@@ -160,10 +176,10 @@ f8_status f8_file_write(const char *path, const void *bytes, size_t n, bool no_r
     return status;
 }
 
-f8_status f8_file_writable(const char *path, f8_diag *diag)
+f8_status f8_file_writable(f8_temporaries *list, const char *path, f8_diag *diag)
 {
     f8_file_out out;
-    const f8_status status = f8_file_begin(&out, path, false, diag);
+    const f8_status status = f8_file_begin(&out, list, path, false, diag);
     f8_file_end(&out);
     return status;
 }

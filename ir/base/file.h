@@ -10,6 +10,7 @@
 #include <limits.h>
 
 #include "ir/base/status.h"
+#include "ir/base/temporary.h"
 
 /* Record a failure of the file `path`, as f8_fail does for a place in a text. */
 f8_status f8_file_fail(f8_diag *diag, f8_status status, const char *path, const char *format, ...)
@@ -19,11 +20,12 @@ f8_status f8_file_fail(f8_diag *diag, f8_status status, const char *path, const 
 
 /* A file being written. The bytes go to a new file in the same folder, with a name of its own that
  * ends in ".tmp". Once all of it is on the disk, it is renamed over the old file. Until then, and
- * after a failure, the old file is as it was; only a process that is killed leaves the new one
- * behind. Links are followed, unless they lead nowhere. Only a regular file is replaced, and the
- * new one gets its mode. The caller owns the object (8 KB) and uses it so:
+ * after a failure, the old file is as it was. The new one is in the list that the caller gives, so
+ * a signal handler can remove it (temporary.h); only a process that is killed leaves it behind.
+ * Links are followed, unless they lead nowhere. Only a regular file is replaced, and the new one
+ * gets its mode. The caller owns the object (8 KB), which does not move, and uses it so:
  *
- *     f8_status status = f8_file_begin(&out, path, false, diag);
+ *     f8_status status = f8_file_begin(&out, list, path, false, diag);
  *     if (status == F8_OK)
  *         status = f8_file_put(&out, bytes, n);    (as often as there are bytes)
  *     if (status == F8_OK)
@@ -35,12 +37,16 @@ typedef struct f8_file_out {
     int fd;          /* -1: none is open */
     bool no_replace; /* commit fails if there is a file of that name by then */
     bool existed;    /* commit failed for that reason */
+    f8_temporaries *list;
+    f8_temporary *mark;
     char target[PATH_MAX];         /* the path with links followed */
     char temporary[PATH_MAX + 40]; /* the new file; "" if there is none */
 } f8_file_out;
 
-/* path and diag are borrowed until f8_file_end, which may be called after a failure too. */
-f8_status f8_file_begin(f8_file_out *out, const char *path, bool no_replace, f8_diag *diag);
+/* list (NULL: none), path and diag are borrowed until f8_file_end, which may be called after a
+ * failure too. F8_ERR_CANCELLED, here and from f8_file_commit: the list was closed. */
+f8_status f8_file_begin(f8_file_out *out, f8_temporaries *list, const char *path, bool no_replace,
+                        f8_diag *diag);
 f8_status f8_file_put(f8_file_out *out, const void *from, uint64_t n);
 /* Flush the bytes to the disk, then give the file its name, then flush the folder. An error of the
  * last step is reported although the file is there by then. */
@@ -49,11 +55,11 @@ f8_status f8_file_commit(f8_file_out *out);
 void f8_file_end(f8_file_out *out);
 
 /* Write a whole file in one call. */
-f8_status f8_file_write(const char *path, const void *bytes, size_t n, bool no_replace,
-                        f8_diag *diag);
+f8_status f8_file_write(f8_temporaries *list, const char *path, const void *bytes, size_t n,
+                        bool no_replace, f8_diag *diag);
 /* Whether a file could be written, as far as that can be known before: its folder takes a new file,
  * and what has its name now may be replaced. */
-f8_status f8_file_writable(const char *path, f8_diag *diag);
+f8_status f8_file_writable(f8_temporaries *list, const char *path, f8_diag *diag);
 
 /* ---- reading ---- */
 

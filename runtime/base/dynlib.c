@@ -6,6 +6,7 @@
 #include <link.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "ir/base/format.h"
@@ -22,9 +23,34 @@ static const char *last_error(void)
     return reason;
 }
 
+/* Whether the loader failed for lack of memory. It says the same of a segment where memory is short
+ * and where the file system forbids to execute, so memory is asked for; no library is this large.
+ * Static TLS is another thing: a small area that libraries share. */
+static bool lacks_memory(const char *reason)
+{
+    const size_t much = (size_t)512 << 20;
+    if (!reason || strstr(reason, "static TLS"))
+        return false;
+    if (strstr(reason, "annot allocate memory"))
+        return true;
+    if (!strstr(reason, "failed to map segment"))
+        return false;
+    void *got = mmap(NULL, much, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (got != MAP_FAILED)
+        munmap(got, much);
+    return got == MAP_FAILED;
+}
+
+static f8_status fail_memory(const char *what, const char *reason, f8_diag *diag)
+{
+    return f8_fail(diag, F8_ERR_MEMORY, F8_NOWHERE, "out of memory: %s could not be loaded (%s)",
+                   what, reason);
+}
+
 f8_status f8_dynlib_open(const char *what, const char *const *names, f8_dynlib *out, f8_diag *diag)
 {
     char tried[256] = "";
+    const char *reason = NULL;
     size_t used = 0;
     *out = (f8_dynlib){0};
     for (int i = 0; names[i]; i++) {
@@ -33,11 +59,13 @@ f8_status f8_dynlib_open(const char *what, const char *const *names, f8_dynlib *
             *out = (f8_dynlib){.handle = handle, .name = names[i]};
             return F8_OK;
         }
+        reason = last_error();
+        if (lacks_memory(reason))
+            return fail_memory(what, reason, diag);
         int n = snprintf(tried + used, sizeof tried - used, "%s%s", i ? ", " : "", names[i]);
         if (n > 0)
             used = used + (size_t)n < sizeof tried ? used + (size_t)n : sizeof tried - 1;
     }
-    const char *reason = last_error();
     return f8_fail(diag, F8_ERR_LIBRARY, F8_NOWHERE, "can't load %s: tried %s (%s)", what, tried,
                    reason ? reason : "no names were given");
 }
@@ -49,6 +77,7 @@ typedef struct search {
     f8_arena *arena;
     f8_dynlib *out;
     const char *refused; /* what the loader said of files that are there */
+    const char *memory;  /* what it said when memory was short */
 } search;
 
 static bool try_load(search *s, const char *file)
@@ -61,6 +90,8 @@ static bool try_load(search *s, const char *file)
          * then the reason begins with the dependency's name. */
         const bool absent = !strchr(file, '/') && reason && !strncmp(reason, file, n) &&
                             strstr(reason, "cannot open shared object file");
+        if (!s->memory && lacks_memory(reason))
+            s->memory = f8_arena_strdup(s->arena, reason);
         if (!absent)
             s->refused =
                 f8_arena_printf(s->arena, "%s; %s does not load (%s)", s->refused ? s->refused : "",
@@ -128,6 +159,8 @@ f8_status f8_dynlib_search(const char *what, const char *const *names, const cha
     *why = f8_arena_printf(arena, "can't load %s (%s): looked in %s%s", what, join(arena, names),
                            join(arena, folders), s.refused ? s.refused : "");
     F8_TRY(f8_arena_status(arena, diag));
+    if (s.memory)
+        return fail_memory(what, s.memory, diag);
     return f8_fail(diag, F8_ERR_LIBRARY, F8_NOWHERE, "%s", *why);
 }
 

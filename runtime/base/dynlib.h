@@ -28,7 +28,7 @@ typedef struct f8_dynlib {
 
 /* Loads the first of `names` that loads (NULL-terminated; sonames or paths; the strings outlive the
  * library). `what` is for people: "oneDNN 2". F8_ERR_LIBRARY has every name that was tried and the
- * loader's last reason. */
+ * loader's last reason. F8_ERR_MEMORY: there was no memory to map one of them. */
 f8_status f8_dynlib_open(const char *what, const char *const *names, f8_dynlib *out, f8_diag *diag);
 
 /* The same over a list of folders (NULL-terminated), with every name in each folder in turn. A

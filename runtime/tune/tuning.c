@@ -34,6 +34,11 @@ f8_status f8_tuning_open(const char *path, const f8_allocator *allocator, f8_tun
     return F8_OK;
 }
 
+void f8_tuning_list(f8_tuning *t, f8_temporaries *temporaries)
+{
+    t->temporaries = temporaries;
+}
+
 void f8_tuning_close(f8_tuning *t)
 {
     if (!t)

@@ -17,6 +17,7 @@
 #define F8_TUNING_H
 
 #include "ir/base/status.h"
+#include "ir/base/temporary.h"
 
 typedef struct f8_tuning f8_tuning;
 
@@ -29,6 +30,8 @@ enum { F8_TUNING_SCHEMA = 1 };
 f8_status f8_tuning_open(const char *path, const f8_allocator *allocator, f8_tuning **out,
                          f8_diag *diag);
 void f8_tuning_close(f8_tuning *t); /* NULL is fine */
+/* Exports list their temporary files there. Borrowed. */
+void f8_tuning_list(f8_tuning *t, f8_temporaries *temporaries);
 /* "SQLite 3.40.1" */
 const char *f8_tuning_describe(const f8_tuning *t);
 

@@ -66,6 +66,7 @@ struct f8_tuning {
     f8_db db;
     f8_allocator allocator;
     char description[32];
+    f8_temporaries *temporaries; /* of exports; may be NULL */
     size_t size; /* of this object, with the path behind it */
 };
 

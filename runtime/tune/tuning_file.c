@@ -88,7 +88,7 @@ f8_status f8_tuning_export(f8_tuning *t, const char *path, const char *device,
     exporting e = {.device = device, .counts = counts};
     *counts = (f8_tuning_counts){0};
     F8_TRY(check_no_database(t, path, diag));
-    f8_status status = f8_file_begin(&e.out, path, false, diag);
+    f8_status status = f8_file_begin(&e.out, t->temporaries, path, false, diag);
     if (status == F8_OK)
         status =
             put_line(&e, json_pack("{ss si}", "fp8c", "tuning", "schema", F8_TUNING_SCHEMA), diag);

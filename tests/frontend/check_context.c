@@ -459,6 +459,32 @@ START_TEST(cached_kernels_are_counted)
 }
 END_TEST
 
+/* What a signal handler calls: afterwards the context computes on, and writes nothing. */
+START_TEST(abandoned_files)
+{
+    const fp8c_context_options o = {.struct_size = sizeof o, .cache_dir = below("kernels")};
+    fp8c_cache_info cache = {.struct_size = sizeof cache};
+    struct stat s;
+    fp8c_context *ctx = create(&o);
+    fp8c_module *m = parse(ctx, model);
+    fp8c_context_abandon_files(ctx);
+    const fp8c_compile_options options = recipe("bf16");
+    fp8c_program *p = compile(ctx, m, &options);
+    ck_assert_int_eq(fp8c_program_initialize(p, 1), FP8C_OK);
+    ck_assert_int_eq(fp8c_program_save(p, below("it")), FP8C_ERR_CANCELLED);
+    ck_assert_ptr_nonnull(strstr(fp8c_context_message(ctx),
+                                 "/it: error: not written: the context's files were given up"));
+    ck_assert_int_eq(fp8c_compile_file(m, &options, 1, below("it.f8x")), FP8C_ERR_CANCELLED);
+    ck_assert(stat(below("it"), &s) && stat(below("it.f8x"), &s));
+    ck_assert_int_eq(fp8c_context_cache(ctx, &cache), FP8C_OK);
+    ck_assert_int_eq(cache.entries, 0);
+    ck_assert_int_eq(cache.stored, 0);
+    fp8c_program_destroy(p);
+    fp8c_module_destroy(m);
+    fp8c_context_destroy(ctx);
+}
+END_TEST
+
 /* ---- dumps ---- */
 
 static int files_in(const char *path, const char *ending)
@@ -550,6 +576,7 @@ Suite *f8_suite(void)
     tcase_add_test(t, levels);
     tcase_add_test(t, cache_of_no_use);
     tcase_add_test(t, cached_kernels_are_counted);
+    tcase_add_test(t, abandoned_files);
     tcase_add_test(t, dumps);
     tcase_add_test(t, dumps_that_fail);
     suite_add_tcase(s, t);

@@ -373,7 +373,7 @@ static void is_two(const char *path)
 static bool write_tensors(const char *path, const f8_st_tensor *tensor, size_t n,
                           const f8_st_pair *metadata, size_t n_metadata, bytes_of *b)
 {
-    const f8_st_contents contents = {tensor, n, metadata, n_metadata, give, b};
+    const f8_st_contents contents = {tensor, n, metadata, n_metadata, give, b, NULL};
     diag = (f8_diag){0};
     return f8_st_write(path, &contents, NULL, &diag) == F8_OK;
 }

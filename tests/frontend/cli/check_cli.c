@@ -95,7 +95,7 @@ START_TEST(wrong_usage)
                  "fp8c eval: only train and explain take recipe auto");
     f8_cli_fails(F8_CLI("check", GPT, "--recipe", "auto"), 2,
                  "fp8c check: only train and explain take recipe auto");
-    f8_cli_fails(F8_CLI("print", GPT, "--recipe", "auto"), 2,
+    f8_cli_fails(F8_CLI("print", GPT, "--print-after", "scaling", "--recipe", "auto"), 2,
                  "fp8c print: only train and explain take recipe auto");
     f8_cli_fails(F8_CLI("compile", GPT, "--recipe", "auto", "--target", "sm_90a"), 2,
                  "fp8c compile: only train and explain take recipe auto");
@@ -110,6 +110,55 @@ START_TEST(wrong_usage)
                  "give --recipe with '--bf16-layers'");
     f8_cli_fails(F8_CLI("print", GPT, "--print-after", "scaling", "--bf16-layers", "1,1"), 2,
                  "give --recipe with");
+}
+END_TEST
+
+/* An option that the command takes, but does not use in this way, is refused by name. */
+START_TEST(unused_options)
+{
+    static const struct {
+        const char *args[8], *who, *option;
+    } bad[] = {
+        {{"print", GPT, "--recipe", "f32"}, "without --print-after, print", "--recipe"},
+        {{"print", GPT, "--memory=0.5"}, "without --print-after, print", "--memory"},
+        {{"print", GPT, "--steps=3"}, "without --print-after, print", "--steps"},
+        {{"check", GPT, "--device", "1"}, "a --target that is no GPU", "--device"},
+        {{"train", GPT, "--data", "x", "--device=0"}, "a --target that is no GPU", "--device"},
+        {{"train", GPT, "--data", "x", "--calibrate", "3"}, "without --recipe auto, it",
+         "--calibrate"},
+        {{"train", GPT, "--data", "x", "--write-rules", "f"}, "without --recipe auto, it",
+         "--write-rules"},
+        {{"explain", GPT, "--error-budget=1"}, "without --recipe auto, it", "--error-budget"},
+        {{"explain", GPT, "--data", "x"}, "without --recipe auto, explain", "--data"},
+        {{"explain", GPT, "--seed", "3"}, "without --recipe auto, explain", "--seed"},
+        {{"compile", GPT, "--target=sm_90a", "--values", "B=1"}, "without -o NAME.f8x, compile",
+         "--values"},
+        {{"compile", GPT, "--emit", "cuda", "-o", "x.f8x", "--values=B=1"},
+         "without -o NAME.f8x, compile", "--values"},
+        {{"compile", GPT, "-o", "x.f8x", "--inference", "--steps", "3"},
+         "with --inference, compile", "--steps"},
+        {{"run", "x.f8x", "--recipe", "block"}, "with a compiled file, run", "--recipe"},
+        {{"run", "x.f8x", "--bf16-layers", "1,1"}, "with a compiled file, run", "--bf16-layers"},
+        {{"run", "x.f8x", "--steps", "3"}, "with a compiled file, run", "--steps"},
+        {{"run", GPT, "--steps", "3"}, "without the function update, run", "--steps"},
+        {{"tune", "--gemm", "8x8x8:f32", "--recipe", "block"}, "with --gemm, tune", "--recipe"},
+        {{"tune", "--gemm", "8x8x8:f32", "--rule", "\"nope\" = bf16"}, "with --gemm, tune",
+         "--rule"},
+        {{"tune", "--gemm", "8x8x8:f32", "-DB=1"}, "with --gemm, tune", "-D"},
+        {{"tune", "--export", "x", "--time", "3"}, "with --export, --import and --merge, tune",
+         "--time"},
+        {{"tune", "--import", "x", "--json=-"}, "with --export, --import and --merge, tune",
+         "--json"},
+        {{"help", "train", "--man"}, "with a COMMAND, help", "--man"},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        char want[200];
+        snprintf(want, sizeof want, "fp8c %s: %s does not use '%s'; see fp8c %s --help\n",
+                 bad[i].args[0], bad[i].who, bad[i].option, bad[i].args[0]);
+        const f8_cli_result r = f8_cli_run(bad[i].args);
+        f8_cli_fails(r, 2, want);
+        ck_assert_str_eq(r.err, want);
+    }
 }
 END_TEST
 
@@ -337,7 +386,9 @@ START_TEST(rules_on_the_command_line)
     static const char *const commands[] = {"check", "print", "explain", "compile", "train"};
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
         const char *c = commands[i],
-                   *data = i == 4 ? "--data=" GPT : NULL; /* all others would refuse that */
+                   *data = i == 4   ? "--data=" GPT /* all others would refuse that */
+                           : i == 1 ? "--print-after=scaling"
+                                    : NULL;
         f8_cli_fails(
             F8_CLI(c, GPT, "--target=sm_90a", "--recipe=block", "--rule", "\"nope\" = bf16", data),
             1,
@@ -416,6 +467,67 @@ START_TEST(explain_json)
     ck_assert_int_gt(counts[1], 20);
     ck_assert_int_gt(counts[2], 20);
     ck_assert_int_eq(lines, counts[0] + counts[1] + counts[2] + 1);
+}
+END_TEST
+
+/* ---- schedules ---- */
+
+static const char *module_with(const char *name, const char *schedule)
+{
+    char text[1000];
+    snprintf(text, sizeof text,
+             "module m\nparam wte: f32[128, 16] normal(0.02)\nparam up: f32[16, 16] normal(0.02)\n"
+             "func forward(%%tokens: i32[2, 16], %%targets: i32[2, 16]) -> (%%loss: f32[]) {\n"
+             "  %%y = linear(embedding(wte, %%tokens), up)\n"
+             "  return cross_entropy(linear(%%y, wte) {transpose_b = true, name = \"head\"}, "
+             "%%targets)\n}\noptimizer adamw {lr = 1e-3, clip = 1%s}\n",
+             schedule);
+    return f8_cli_write(name, text, strlen(text));
+}
+
+/* A schedule without its length: whatever `check` passes, every command takes. What is to be used
+ * gets the length of --steps; without that, a warning says which. */
+START_TEST(schedule_without_steps)
+{
+    static const char *const warning =
+        "fp8c: warning: the optimizer's schedule has no `steps`: it gets 100; --steps N gives it "
+        "others\n";
+    char *words = strdup(f8_cli_write_words("words", 6000)),
+         *save = strdup(f8_cli_temp("m.safetensors")),
+         *open = strdup(module_with("open.f8", ", schedule = \"cosine\", warmup = 3")),
+         *closed =
+             strdup(module_with("closed.f8", ", schedule = \"cosine\", warmup = 3, steps = 7"));
+    f8_cli_ok(F8_CLI("check", open));
+    f8_cli_ok(F8_CLI("check", open, "--target", "cpu", "--recipe", "delayed"));
+    f8_cli_ok(F8_CLI("print", open));
+    f8_cli_ok(F8_CLI("explain", open));
+    f8_cli_ok(F8_CLI("plan", open));
+    f8_cli_ok(F8_CLI("train", open, "--data", words, "--steps", "2", "--save", save));
+    f8_cli_ok(F8_CLI("eval", open, "--data", words, "--weights", save));
+    f8_cli_ok(F8_CLI("export", open, "--weights", save, "--recipe", "block", "-o",
+                     f8_cli_temp("e.safetensors")));
+    char *got = strdup(F8_CLI("print", open, "--print-after", "autodiff", "--steps", "7").out);
+    const char *want = F8_CLI("print", closed, "--print-after", "autodiff").out;
+    ck_assert_str_eq(strstr(got, "func"), strstr(want, "func"));
+    free(got);
+    got = strdup(F8_CLI("print", open, "--print-after", "autodiff").out);
+    ck_assert_str_ne(strstr(got, "func"),
+                     strstr(F8_CLI("print", closed, "--print-after", "autodiff").out, "func"));
+    free(got);
+    f8_cli_result r = F8_CLI("compile", open, "-o", f8_cli_temp("m.f8x"));
+    ck_assert_int_eq(r.code, 0);
+    ck_assert_str_eq(r.err, warning);
+    f8_cli_ok(F8_CLI("compile", open, "-o", f8_cli_temp("m.f8x"), "--steps", "7"));
+    f8_cli_ok(F8_CLI("compile", open, "-o", f8_cli_temp("m.f8x"), "--inference"));
+    f8_cli_ok(F8_CLI("compile", closed, "-o", f8_cli_temp("m.f8x")));
+    f8_cli_ok(F8_CLI("compile", module_with("constant.f8", ""), "-o", f8_cli_temp("m.f8x")));
+    r = F8_CLI("run", open, "--function", "update");
+    ck_assert_int_eq(r.code, 0);
+    ck_assert_str_eq(r.err, warning);
+    free(words);
+    free(save);
+    free(open);
+    free(closed);
 }
 END_TEST
 
@@ -548,8 +660,12 @@ START_TEST(little_memory)
         done |= r.code == 0;
     }
     ck_assert(done);
+    static const char *const explain[] = {"explain", GPT, SMALL, NULL};
+    setenv("FP8C_CACHE_DIR", "", 1); /* LLVM is needed */
+    f8_cli_result r = f8_cli_run_within(least + ((size_t)48 << 20), explain);
+    f8_cli_fails(r, 1, "error: out of memory: LLVM 19 could not be loaded (");
     long long bytes = 0;
-    const f8_cli_result r = f8_cli_run_within((size_t)1 << 30, compile);
+    r = f8_cli_run_within((size_t)1 << 30, compile);
     const char *said = strstr(r.err, "out of memory: ");
     ck_assert_msg(r.code == 1 && said &&
                       sscanf(said, "out of memory: %lld bytes were wanted for ", &bytes) == 1,
@@ -568,6 +684,7 @@ Suite *f8_suite(void)
     tcase_add_test(t, help_and_version);
     tcase_add_test(t, wrong_usage);
     tcase_add_test(t, wrong_values);
+    tcase_add_test(t, unused_options);
     tcase_add_test(t, models);
     tcase_add_test(t, dims_in_every_spelling);
     tcase_add_test(t, print_after);
@@ -575,6 +692,7 @@ Suite *f8_suite(void)
     tcase_add_test(t, explain_rules);
     tcase_add_test(t, rules_on_the_command_line);
     tcase_add_test(t, explain_json);
+    tcase_add_test(t, schedule_without_steps);
     tcase_add_test(t, bad_texts);
     tcase_add_test(t, huge_texts);
     tcase_add_test(t, bad_files);

@@ -1,6 +1,7 @@
 /* What the command prints while it works, and Ctrl-C: a compile stops in good order and leaves no
  * partial file. */
 #include <dirent.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -114,7 +115,10 @@ START_TEST(interrupted_outputs)
     interrupted("fp8c: kernel ", args);
     ck_assert_int_eq(files_in(folder, "out.f8x"), 0);
     ck_assert_str_eq(f8_cli_write("out.f8x", "before", 6), output);
-    interrupted("fp8c: kernel ", args);
+    const f8_cli_result r = f8_cli_run_signals(
+        (f8_cli_signal[]){{.number = SIGTERM, .words = "fp8c: kernel "}, {0}}, args);
+    ck_assert_msg(r.code == 128 + SIGTERM, "%d: %s", r.code, r.err);
+    says(r.err, "\ninterrupted\n", true);
     ck_assert_int_eq(files_in(folder, "out.f8x"), 1);
     char *text = f8_cli_read(output, &n);
     ck_assert_str_eq(text, "before");

@@ -245,7 +245,7 @@ START_TEST(written)
     const fp8c_type type = {FP8C_F32, 2, {2, 3}};
     const char *path = f8_cli_temp("x.npy");
     size_t n;
-    ck_assert_int_eq(cli_npy_write(path, &type, x, sizeof x, &diag), F8_OK);
+    ck_assert_int_eq(cli_npy_write(NULL, path, &type, x, sizeof x, &diag), F8_OK);
     char *file = f8_cli_read(path, &n);
     ck_assert_uint_eq(n, 128 + sizeof x);
     ck_assert(!memcmp(file, header, sizeof header - 1) && file[127] == '\n' &&
@@ -254,7 +254,7 @@ START_TEST(written)
         ck_assert_int_eq(file[i], ' ');
     free(file);
     diag = (f8_diag){0};
-    ck_assert_int_eq(cli_npy_write("no/such/x.npy", &type, x, sizeof x, &diag), F8_ERR_IO);
+    ck_assert_int_eq(cli_npy_write(NULL, "no/such/x.npy", &type, x, sizeof x, &diag), F8_ERR_IO);
     ck_assert_str_eq(diag.text, "No such file or directory");
 }
 END_TEST
@@ -276,7 +276,7 @@ START_TEST(round_trip)
     snprintf(text, sizeof text, "x=%s", path);
     diag = (f8_diag){0};
     ck_assert(cli_tensor_file_parse(text, &f) && !f.tensor);
-    ck_assert_int_eq(cli_npy_write(path, &type, bytes, n, &diag), F8_OK);
+    ck_assert_int_eq(cli_npy_write(NULL, path, &type, bytes, n, &diag), F8_OK);
     ck_assert_msg(cli_tensor_file_read(&f, &type, back, &diag) == F8_OK, "seed %d: %s", 2000 + _i,
                   diag.text);
     ck_assert(!memcmp(bytes, back, n));

@@ -161,7 +161,7 @@ START_TEST(a_package)
     ck_assert_ptr_nonnull(strstr(r.out, "{\"event\":\"run\",\"target\":\"cpu\",\"times\":1,"));
     r = F8_CLI("run", package, INPUTS(f), "--recipe", "delayed");
     ck_assert_int_eq(r.code, 2);
-    ck_assert_ptr_nonnull(strstr(r.err, "is already compiled: --recipe, --rule"));
+    ck_assert_ptr_nonnull(strstr(r.err, "with a compiled file, run does not use '--recipe'"));
 }
 END_TEST
 

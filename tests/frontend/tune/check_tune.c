@@ -13,7 +13,7 @@
 #include <jansson.h>
 
 static char database[128];
-static int asked, most_asked;
+static int asked, most_asked, nap; /* nap: microseconds of sleep when first asked */
 static char warned[1024];
 
 static void setup(void)
@@ -22,7 +22,7 @@ static void setup(void)
     snprintf(database, sizeof database, "%s", f8_cli_temp("tuning.db"));
     setenv("FP8C_TUNING", database, 1);
     setenv("FP8C_CACHE_DIR", f8_cli_temp("cache"), 1);
-    asked = most_asked = 0;
+    asked = most_asked = nap = 0;
     warned[0] = 0;
 }
 
@@ -30,6 +30,10 @@ static int progress(void *user, const fp8c_progress *p)
 {
     (void)user;
     asked += !strcmp(p->phase, "tune");
+    if (asked == 1 && nap) {
+        usleep((useconds_t)nap);
+        nap = 0;
+    }
     return most_asked && asked >= most_asked;
 }
 
@@ -376,6 +380,31 @@ START_TEST(killed)
 }
 END_TEST
 
+/* The time is up in the middle of the first round, as the callback sleeps: nothing more is run. The
+ * next call starts over. */
+START_TEST(out_of_time)
+{
+    fp8c_context *ctx = context();
+    for (int again = 0; again < 2; again++) {
+        const fp8c_tune_options o = {
+            .struct_size = sizeof o, .runs = 3, .seconds = again ? 0 : 0.5};
+        fp8c_tuning_info info = {.struct_size = sizeof info};
+        fp8c_tuning *t;
+        asked = 0;
+        nap = again ? 0 : 600000;
+        ck_assert_msg(fp8c_tune_gemm(ctx, "64x64x64:f32", &o, &t) == FP8C_OK, "%s",
+                      fp8c_context_message(ctx));
+        fp8c_tuning_report(t, &info);
+        ck_assert_int_eq(info.finished, again);
+        ck_assert_int_eq(info.timed > 0, again);
+        ck_assert_int_eq(info.problems, 1);
+        ck_assert_int_eq(asked > 4, again);
+        fp8c_tuning_destroy(t);
+    }
+    fp8c_context_destroy(ctx);
+}
+END_TEST
+
 /* ---- options, one GEMM, the command line ---- */
 
 START_TEST(bad_options)
@@ -527,6 +556,7 @@ Suite *f8_suite(void)
     tcase_add_test(t, database_of_no_use);
     tcase_add_test(t, cancelled);
     tcase_add_test(t, killed);
+    tcase_add_test(t, out_of_time);
     tcase_add_test(t, bad_options);
     tcase_add_test(t, no_memory);
     tcase_add_test(t, one_gemm);

@@ -42,19 +42,19 @@ START_TEST(replaces)
     const char *path = f8_cli_write("it", "old", 3);
     ck_assert(!chmod(path, 0644));
     const mode_t mask = umask(027);
-    ck_assert_int_eq(f8_file_writable(path, &diag), F8_OK);
+    ck_assert_int_eq(f8_file_writable(NULL, path, &diag), F8_OK);
     has(path, "old");
-    ck_assert_int_eq(f8_file_write(path, "longer", 6, false, &diag), F8_OK);
+    ck_assert_int_eq(f8_file_write(NULL, path, "longer", 6, false, &diag), F8_OK);
     has(path, "longer");
     ck_assert(!stat(path, &s));
     ck_assert_int_eq(s.st_mode & 0777, 0644); /* the old one's */
     ck_assert(!chmod(path, 0600));
-    ck_assert_int_eq(f8_file_write(path, NULL, 0, false, NULL), F8_OK);
+    ck_assert_int_eq(f8_file_write(NULL, path, NULL, 0, false, NULL), F8_OK);
     has(path, "");
     ck_assert(!stat(path, &s));
     ck_assert_int_eq(s.st_mode & 0777, 0600);
     ck_assert(!unlink(path));
-    ck_assert_int_eq(f8_file_write(path, "new", 3, false, NULL), F8_OK);
+    ck_assert_int_eq(f8_file_write(NULL, path, "new", 3, false, NULL), F8_OK);
     ck_assert(!stat(path, &s));
     ck_assert_int_eq(s.st_mode & 0777, 0640);
     umask(mask);
@@ -71,10 +71,10 @@ START_TEST(follows_links)
     const char *path = f8_cli_write("old", "old", 3), *link = f8_cli_temp("link"),
                *dead = f8_cli_temp("dead");
     ck_assert(!symlink("old", link) && !symlink("none", dead));
-    ck_assert_int_eq(f8_file_write(link, "new", 3, false, NULL), F8_OK);
+    ck_assert_int_eq(f8_file_write(NULL, link, "new", 3, false, NULL), F8_OK);
     ck_assert(!lstat(link, &s) && S_ISLNK(s.st_mode));
     has(path, "new");
-    failed(&diag, f8_file_write(dead, "new", 3, false, &diag), dead, "No such file or directory");
+    failed(&diag, f8_file_write(NULL, dead, "new", 3, false, &diag), dead, "No such file or directory");
     ck_assert(!lstat(dead, &s) && S_ISLNK(s.st_mode));
     ck_assert_int_eq(f8_cli_files(), 3);
 }
@@ -85,8 +85,8 @@ START_TEST(does_not_replace)
     f8_diag diag = {0};
     f8_file_out out;
     const char *path = f8_cli_temp("it");
-    ck_assert_int_eq(f8_file_write(path, "first", 5, true, &diag), F8_OK);
-    ck_assert_int_eq(f8_file_begin(&out, path, true, &diag), F8_OK);
+    ck_assert_int_eq(f8_file_write(NULL, path, "first", 5, true, &diag), F8_OK);
+    ck_assert_int_eq(f8_file_begin(&out, NULL, path, true, &diag), F8_OK);
     ck_assert_int_eq(f8_file_put(&out, "second", 6), F8_OK);
     failed(&diag, f8_file_commit(&out), path, "File exists");
     ck_assert(out.existed);
@@ -102,7 +102,7 @@ START_TEST(in_parts)
 {
     f8_file_out out;
     const char *path = f8_cli_write("it", "old", 3);
-    ck_assert_int_eq(f8_file_begin(&out, path, false, NULL), F8_OK);
+    ck_assert_int_eq(f8_file_begin(&out, NULL, path, false, NULL), F8_OK);
     ck_assert_int_eq(f8_file_put(&out, "ne", 2), F8_OK);
     has(path, "old");
     ck_assert_int_eq(f8_cli_files(), 2);
@@ -110,7 +110,7 @@ START_TEST(in_parts)
     ck_assert_int_eq(f8_file_commit(&out), F8_OK);
     f8_file_end(&out);
     has(path, "new");
-    ck_assert_int_eq(f8_file_begin(&out, path, false, NULL), F8_OK);
+    ck_assert_int_eq(f8_file_begin(&out, NULL, path, false, NULL), F8_OK);
     ck_assert_int_eq(f8_file_put(&out, "never", 5), F8_OK);
     f8_file_end(&out);
     has(path, "new");
@@ -121,7 +121,7 @@ END_TEST
 START_TEST(a_name_alone)
 {
     ck_assert(!chdir(f8_cli_temp("")));
-    ck_assert_int_eq(f8_file_write("alone", "x", 1, false, NULL), F8_OK);
+    ck_assert_int_eq(f8_file_write(NULL, "alone", "x", 1, false, NULL), F8_OK);
     has("alone", "x");
     ck_assert(!unlink("alone"));
 }
@@ -137,13 +137,13 @@ START_TEST(unwritable)
     struct stat s;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         f8_diag diag = {0}, again = {0};
-        failed(&diag, f8_file_writable(bad[i][0], &diag), bad[i][0], bad[i][1]);
-        failed(&again, f8_file_write(bad[i][0], "x", 1, false, &again), bad[i][0], bad[i][1]);
+        failed(&diag, f8_file_writable(NULL, bad[i][0], &diag), bad[i][0], bad[i][1]);
+        failed(&again, f8_file_write(NULL, bad[i][0], "x", 1, false, &again), bad[i][0], bad[i][1]);
     }
     ck_assert(!stat("/dev/null", &s) && S_ISCHR(s.st_mode));
     f8_diag diag = {0};
     char *name = memset(calloc(1, 5001), 'x', 5000);
-    failed(&diag, f8_file_writable(name, &diag), name, "File name too long");
+    failed(&diag, f8_file_writable(NULL, name, &diag), name, "File name too long");
     free(name);
 }
 END_TEST
@@ -156,7 +156,7 @@ START_TEST(too_large)
     char *much = calloc(1, 100);
     signal(SIGXFSZ, SIG_IGN);
     ck_assert(!setrlimit(RLIMIT_FSIZE, &(struct rlimit){20, 20}));
-    failed(&diag, f8_file_write(path, much, 100, false, &diag), path, "File too large");
+    failed(&diag, f8_file_write(NULL, path, much, 100, false, &diag), path, "File too large");
     has(path, "old");
     ck_assert_int_eq(f8_cli_files(), 1);
     free(much);
@@ -170,7 +170,7 @@ static void *write_often(void *path)
     char bytes[SIZE];
     for (int i = 0; i < TIMES; i++) {
         memset(bytes, 'a' + i, SIZE);
-        if (f8_file_write(path, bytes, SIZE, false, NULL) != F8_OK)
+        if (f8_file_write(NULL, path, bytes, SIZE, false, NULL) != F8_OK)
             return path;
     }
     return NULL;
@@ -222,8 +222,86 @@ START_TEST(killed)
             ck_assert(file.bytes[k] == file.bytes[0]);
         f8_file_release(&file);
     }
-    ck_assert_int_eq(f8_file_write(path, "new", 3, false, NULL), F8_OK);
+    ck_assert_int_eq(f8_file_write(NULL, path, "new", 3, false, NULL), F8_OK);
     has(path, "new");
+}
+END_TEST
+
+/* ---- signals ---- */
+
+static f8_temporaries list;
+
+static void give_up(int number)
+{
+    f8_temporaries_remove(&list);
+    _exit(number);
+}
+
+static void *write_listed(void *path)
+{
+    char bytes[SIZE];
+    for (int i = 0;; i++) {
+        memset(bytes, 'a' + i % 26, SIZE);
+        if (f8_file_write(&list, path, bytes, SIZE, i % 3 == 0, NULL) == F8_ERR_CANCELLED)
+            return NULL;
+    }
+}
+
+/* A process that writes on several threads, and ends in a handler: on any of them. */
+static _Noreturn void write_until_signalled(char *path, char *other)
+{
+    pthread_t thread;
+    for (int i = 0; i < 3; i++)
+        pthread_create(&thread, NULL, write_listed, i ? path : other);
+    write_listed(path);
+    for (;;)
+        pause();
+}
+
+/* A handler removes what is not whole yet, whichever thread it runs on. */
+START_TEST(signalled)
+{
+    char *path = strdup(f8_cli_write("it", "old", 3)), *other = strdup(f8_cli_temp("other"));
+    signal(SIGTERM, give_up); /* the child's, from its first moment */
+    for (int i = 0; i < 100; i++) {
+        const pid_t child = fork();
+        int status;
+        ck_assert(child >= 0);
+        if (child == 0)
+            write_until_signalled(path, other);
+        usleep((useconds_t)(1000 + 100 * i));
+        kill(child, SIGTERM);
+        ck_assert_int_eq(waitpid(child, &status, 0), child);
+        ck_assert(WIFEXITED(status) && WEXITSTATUS(status) == SIGTERM);
+        ck_assert_int_eq(f8_cli_files(), access(other, F_OK) ? 1 : 2);
+        f8_file_bytes file;
+        ck_assert_int_eq(f8_file_read(path, SIZE, NULL, &file, NULL), F8_OK);
+        ck_assert(file.size == SIZE || (file.size == 3 && !memcmp(file.bytes, "old", 3)));
+        f8_file_release(&file);
+    }
+    free(path);
+    free(other);
+}
+END_TEST
+
+/* What was begun is not committed afterwards, and nothing new is begun. */
+START_TEST(given_up)
+{
+    static f8_temporaries own;
+    f8_file_out out;
+    f8_diag diag = {0}, again = {0};
+    const char *path = f8_cli_write("it", "old", 3);
+    ck_assert_int_eq(f8_file_begin(&out, &own, path, false, &diag), F8_OK);
+    ck_assert_int_eq(f8_file_put(&out, "new", 3), F8_OK);
+    ck_assert_int_eq(f8_cli_files(), 2);
+    f8_temporaries_remove(&own);
+    ck_assert_int_eq(f8_cli_files(), 1);
+    ck_assert_int_eq(f8_file_commit(&out), F8_ERR_CANCELLED);
+    f8_file_end(&out);
+    ck_assert_str_eq(diag.text, "not written: the context's files were given up");
+    ck_assert_int_eq(f8_file_write(&own, path, "new", 3, false, &again), F8_ERR_CANCELLED);
+    ck_assert_int_eq(f8_cli_files(), 1);
+    has(path, "old");
 }
 END_TEST
 
@@ -321,6 +399,8 @@ Suite *f8_suite(void)
     tcase_add_test(write, too_large);
     tcase_add_test(write, many_at_once);
     tcase_add_test(write, killed);
+    tcase_add_test(write, signalled);
+    tcase_add_test(write, given_up);
     tcase_add_test(read, reads);
     tcase_add_test(read, unreadable);
     tcase_add_test(read, shorter_while_open);

@@ -200,7 +200,7 @@ static inline void free_copy(copy *c)
 static inline void write_copy(copy *c, const char *name, bool end)
 {
     f8_diag diag = {0};
-    const f8_st_contents contents = {c->tensor, c->n, c->metadata, c->n_metadata, give, c};
+    const f8_st_contents contents = {c->tensor, c->n, c->metadata, c->n_metadata, give, c, NULL};
     ck_assert_msg(f8_st_write(f8_cli_temp(name), &contents, NULL, &diag) == F8_OK, "%s", diag.text);
     if (end)
         free_copy(c);

@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 enum { PATH_ROOM = 4096, MAX_ARGS = 64, ROTATING = 8 };
@@ -141,6 +141,7 @@ static void child(size_t limit, char *const *argv, const char *out, const char *
     const struct rlimit as = {limit, limit}, no_core = {0, 0};
     setrlimit(RLIMIT_CORE, &no_core);
     signal(SIGINT, SIG_DFL);
+    signal(SIGTERM, SIG_DFL);
     signal(SIGPIPE, SIG_DFL);
     if (null < 0 || o < 0 || e < 0 || dup2(null, 0) < 0 || dup2(o, 1) < 0 || dup2(e, 2) < 0 ||
         (limit && setrlimit(RLIMIT_AS, &as)))
@@ -155,24 +156,54 @@ static bool tool_failed(const char *err)
     return strstr(err, "LeakSanitizer has encountered a fatal error") != NULL;
 }
 
-/* Send SIGINT once the process has said `words` on stderr, which is the file `err`. */
-static void interrupt(pid_t pid, const char *err, const char *words)
+static bool has_words(const char *path, const char *words)
 {
-    bool there = false;
-    siginfo_t info = {0};
-    while (!there && !waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT) &&
-           !info.si_pid) {
-        size_t n;
-        char *text = access(err, R_OK) ? NULL : f8_cli_read(err, &n);
-        there = text && strstr(text, words);
-        free(text);
-        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
-    }
-    if (there)
-        kill(pid, SIGINT);
+    size_t n;
+    char *text = access(path, R_OK) ? NULL : f8_cli_read(path, &n);
+    const bool has = text && strstr(text, words);
+    free(text);
+    return has;
 }
 
-f8_cli_result f8_cli_run_unread(const char *const *args)
+static bool has_temporary(const char *begin)
+{
+    DIR *d = opendir(folder);
+    bool has = false;
+    for (struct dirent *e; d && !has && (e = readdir(d));) {
+        struct stat s;
+        const size_t n = strlen(e->d_name);
+        has = !strncmp(e->d_name, begin, strlen(begin)) && n > 4 &&
+              !strcmp(e->d_name + n - 4, ".tmp") && !stat(f8_cli_temp(e->d_name), &s) && s.st_size;
+    }
+    if (d)
+        closedir(d);
+    return has;
+}
+
+static bool has_ended(pid_t pid)
+{
+    siginfo_t info = {0};
+    return waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT) || info.si_pid;
+}
+
+/* err: the file that is the process' stderr. */
+static void send_signals(pid_t pid, const char *err, const f8_cli_signal *s)
+{
+    for (; s->number; s++) {
+        const char *path = s->path ? s->path : err;
+        while (!has_ended(pid) && (s->temporary ? !has_temporary(s->temporary)
+                                                : s->words && !has_words(path, s->words)))
+            if (!s->temporary) /* that one is there for a moment */
+                usleep(1000);
+        usleep((useconds_t)s->pause);
+        if (has_ended(pid))
+            return;
+        kill(pid, s->number);
+    }
+}
+
+/* out NULL: nobody reads it. */
+static f8_cli_result run_to(const char *out, const char *const *args)
 {
     char *argv[MAX_ARGS] = {(char *)binary()}, err[PATH_ROOM + 300];
     for (int n = 0; args[n]; n++)
@@ -182,7 +213,7 @@ f8_cli_result f8_cli_run_unread(const char *const *args)
     const pid_t pid = fork();
     ck_assert_int_ge(pid, 0);
     if (pid == 0)
-        child(0, argv, NULL, err);
+        child(0, argv, out, err);
     int status;
     ck_assert_int_eq(waitpid(pid, &status, 0), pid);
     free(last.out);
@@ -194,8 +225,18 @@ f8_cli_result f8_cli_run_unread(const char *const *args)
     return last;
 }
 
-/* interrupt_at: NULL, or what it says when it is interrupted. */
-static void run_once(size_t limit, char *const *argv, const char *interrupt_at)
+f8_cli_result f8_cli_run_unread(const char *const *args)
+{
+    return run_to(NULL, args);
+}
+
+f8_cli_result f8_cli_run_full(const char *const *args)
+{
+    return run_to("/dev/full", args);
+}
+
+/* signals: may be NULL. */
+static void run_once(size_t limit, char *const *argv, const f8_cli_signal *signals)
 {
     char out[PATH_ROOM + 300], err[PATH_ROOM + 300];
     snprintf(out, sizeof out, "%s", f8_cli_temp(".stdout"));
@@ -206,8 +247,8 @@ static void run_once(size_t limit, char *const *argv, const char *interrupt_at)
     ck_assert_int_ge(pid, 0);
     if (pid == 0)
         child(limit, argv, out, err);
-    if (interrupt_at)
-        interrupt(pid, err, interrupt_at);
+    if (signals)
+        send_signals(pid, err, signals);
     int status;
     ck_assert_int_eq(waitpid(pid, &status, 0), pid);
     free(last.out);
@@ -217,16 +258,16 @@ static void run_once(size_t limit, char *const *argv, const char *interrupt_at)
     last.err = f8_cli_read(err, &last.n_err);
 }
 
-static f8_cli_result run_file(size_t bytes, const char *const *args, const char *interrupt_at)
+static f8_cli_result run_file(size_t bytes, const char *const *args, const f8_cli_signal *signals)
 {
     char *argv[MAX_ARGS] = {(char *)binary()};
     for (int n = 0; args[n]; n++) {
         ck_assert_int_lt(n, MAX_ARGS - 2);
         argv[n + 1] = (char *)args[n];
     }
-    run_once(bytes, argv, interrupt_at);
+    run_once(bytes, argv, signals);
     if (tool_failed(last.err))
-        run_once(bytes, argv, interrupt_at);
+        run_once(bytes, argv, signals);
     ck_assert_msg(last.code < 125 || last.code > 126, "%s can't be run", argv[0]);
     ck_assert_msg(!strstr(last.err, "ERROR: ") && !strstr(last.err, "runtime error:"), "%s",
                   last.err); /* "==PID==ERROR: AddressSanitizer: ..." */
@@ -240,7 +281,12 @@ f8_cli_result f8_cli_run_within(size_t bytes, const char *const *args)
 
 f8_cli_result f8_cli_run_interrupted(const char *at, const char *const *args)
 {
-    return run_file(0, args, at);
+    return f8_cli_run_signals((const f8_cli_signal[]){{.number = SIGINT, .words = at}, {0}}, args);
+}
+
+f8_cli_result f8_cli_run_signals(const f8_cli_signal *signals, const char *const *args)
+{
+    return run_file(0, args, signals);
 }
 
 /* What the process writes is small against a terminal's buffer only if somebody reads on: the

@@ -29,8 +29,20 @@ f8_cli_result f8_cli_run_within(size_t bytes, const char *const *args);
 /* The same with Ctrl-C once it has said `at` on stderr. */
 f8_cli_result f8_cli_run_interrupted(const char *at, const char *const *args);
 
-/* The same with a pipe as stdout that nobody reads. */
+/* The same with signals, each sent once what it waits for is there. An array ends with number 0.
+ * Nothing more is sent to a process that ended. */
+typedef struct f8_cli_signal {
+    int number;
+    const char *path, *words; /* the file has the words; path NULL: stderr; words NULL: no waiting */
+    const char *temporary;    /* instead: the folder has a file that begins so, ends in .tmp, and
+                                 has bytes */
+    long pause;               /* microseconds, then */
+} f8_cli_signal;
+f8_cli_result f8_cli_run_signals(const f8_cli_signal *signals, const char *const *args);
+
+/* The same with a pipe as stdout that nobody reads, and with a full device as stdout. */
 f8_cli_result f8_cli_run_unread(const char *const *args);
+f8_cli_result f8_cli_run_full(const char *const *args);
 
 /* The same with a terminal as stderr (whose line ends are \r\n). */
 f8_cli_result f8_cli_run_on_terminal(const char *const *args);
