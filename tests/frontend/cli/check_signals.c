@@ -244,7 +244,7 @@ START_TEST(what_was_there)
     const char *const both[] = {"train", file, "--data", data, "--steps", "3000", "--json", json,
                                 "--compare", "f32", "--save", out, NULL};
     r = f8_cli_run_signals(
-        (f8_cli_signal[]){{SIGINT, json, "\"f32\",\"step\":1,", NULL, 0}, {0}}, both);
+        (f8_cli_signal[]){{SIGINT, json, "\"f32\",\"seed\":1,\"step\":1,", NULL, 0}, {0}}, both);
     was_interrupted(r, SIGINT);
     says(r, " of 3000 under f32: ");
     says(r, "out.safetensors has the checkpoint of step 3000 under bf16\n");
