@@ -266,8 +266,8 @@ static void say_stopped(const cli *c, const result *results, const result *at, c
     cli_interrupt_text(text);
 }
 
-/* What --save and --save-state ask for. checkpoint: where to write it, or NULL. After a signal it is
- * that of the last step. */
+/* What --save and --save-state ask for. checkpoint: where to write it, or NULL. After a signal it
+ * is that of the last step. */
 static int save(run *r, const char *checkpoint)
 {
     const result *o = r->out;
