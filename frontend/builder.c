@@ -238,11 +238,15 @@ fp8c_value fp8c_func_op(fp8c_module *m, const char *op, const fp8c_value *inputs
     if (!f || m->diag.status != F8_OK)
         return 0;
     const f8_op id = f8_op_by_name(op, strlen(op));
-    if (id == F8_OP_NONE || n_attrs > F8_MAX_ATTRS || n_inputs > INT32_MAX) {
+    if (id == F8_OP_NONE)
+        f8_fail(&m->diag, F8_ERR_INPUT, F8_NOWHERE, "there is no op '%s'", op);
+    else if (n_attrs > F8_MAX_ATTRS)
         f8_fail(&m->diag, F8_ERR_INPUT, F8_NOWHERE,
-                "'%s': no such op, or too many operands or attributes", op);
+                "%s has %zu attributes: no op takes more than %d", op, n_attrs, F8_MAX_ATTRS);
+    else if (n_inputs > INT32_MAX)
+        f8_fail(&m->diag, F8_ERR_INPUT, F8_NOWHERE, "%s has too many operands: %zu", op, n_inputs);
+    if (m->diag.status != F8_OK)
         return 0;
-    }
     f8_attr attr[F8_MAX_ATTRS];
     for (size_t i = 0; i < n_attrs; i++)
         if (!attr_in(m, id, &attrs[i], &attr[i]))

@@ -165,8 +165,8 @@ fp8c_status fp8c_compile_file(const fp8c_module *module, const fp8c_compile_opti
     if (status == F8_OK)
         status = check_options(own, n_options, &diag);
     if (status == F8_OK)
-        status = f8_file_writable(&ctx->temporaries, path,
-                                  &diag); /* before the part that takes long */
+        status =
+            f8_file_writable(&ctx->temporaries, path, &diag); /* before the part that takes long */
     fp8c_status result =
         status == F8_OK ? compile_all(module, own, n_options, program) : (fp8c_status)status;
     if (result == FP8C_OK)

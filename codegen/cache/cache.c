@@ -148,8 +148,7 @@ f8_status f8_cache_open(const f8_cache_options *o, f8_cache **out, f8_diag *why)
     if (!c)
         return f8_fail(why, F8_ERR_MEMORY, F8_NOWHERE, "out of memory: %zu bytes were wanted",
                        size);
-    *c = (f8_cache){
-        .allocator = a, .temporaries = o->temporaries, .folder = -1, .size = size};
+    *c = (f8_cache){.allocator = a, .temporaries = o->temporaries, .folder = -1, .size = size};
     if (o->log)
         c->log = *o->log;
     c->most = (o->most_bytes > 0 ? o->most_bytes : F8_CACHE_MOST_BYTES) / F8_CACHE_SHARDS;

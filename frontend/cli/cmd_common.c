@@ -187,10 +187,11 @@ bool cli_load(const cli *c, fp8c_context **ctx, fp8c_module **module)
 void cli_note_steps(const cli *c)
 {
     if (needs_steps && !c->steps)
-        fprintf(stderr,
-                "fp8c: warning: the optimizer's schedule has no `steps`: it gets %d; --steps N gives "
-                "it others\n",
-                CLI_STEPS);
+        fprintf(
+            stderr,
+            "fp8c: warning: the optimizer's schedule has no `steps`: it gets %d; --steps N gives "
+            "it others\n",
+            CLI_STEPS);
 }
 
 fp8c_compile_options cli_compile_options(const cli *c, const char *recipe)

@@ -134,7 +134,8 @@ int cli_man(void)
         line(environment[i].help);
     }
     puts(".SH EXIT STATUS\n0: done. 1: failed; a message on stderr says why. 2: wrong usage. "
-         "130, 143: ended by\nSIGINT (Ctrl-C) or SIGTERM; no file is left half written. train finishes its "
+         "130, 143: ended by\nSIGINT (Ctrl-C) or SIGTERM; no file is left half written. train "
+         "finishes its "
          "step and saves it;\na second signal ends it at once.");
     puts(".SH EXAMPLES\n.nf");
     line("fp8c check gpt.f8");

@@ -32,8 +32,8 @@ void cli_npy_close(cli_npy *f);
 /* Reads all elements, tensor.bytes bytes, to `to`. */
 f8_status cli_npy_read(const cli_npy *f, void *to, f8_diag *diag);
 
-/* Writes a tensor of n bytes, whole or not at all (ir/base/file.h has `list`). bf16 is written as 'V2' and FP8
- * as 'V1', as NumPy writes the types of ml_dtypes. */
+/* Writes a tensor of n bytes, whole or not at all (ir/base/file.h has `list`). bf16 is written as
+ * 'V2' and FP8 as 'V1', as NumPy writes the types of ml_dtypes. */
 f8_status cli_npy_write(f8_temporaries *list, const char *path, const fp8c_type *type,
                         const void *bytes, size_t n, f8_diag *diag);
 

@@ -166,6 +166,8 @@ static void print_time(const plan *p, const fp8c_program *program)
  */
 static void print_failed_budget(plan *p, double share)
 {
+    if (cli_interrupted()) /* the budget is not to blame */
+        return;
     static const char error[] = "error: memory: ";
     const char *message = fp8c_context_message(p->ctx), *text = strstr(message, error);
     message = text ? text + strlen(error) : message;

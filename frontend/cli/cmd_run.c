@@ -184,8 +184,10 @@ static bool fit_function(const run *r, size_t at)
         const cli_tensor_file *file = given(r, port.name);
         views[n] = file ? &view[n] : NULL;
         view[n].shape = dim[n];
-        if (file && cli_tensor_file_shape(file, dim[n], &view[n].ndim, &diag) != F8_OK)
+        if (file && cli_tensor_file_shape(file, dim[n], &view[n].ndim, &diag) != F8_OK) {
+            fprintf(stderr, "fp8c run: --input %s: ", port.name);
             return cli_file_fail(&diag);
+        }
         n++;
     }
     return fp8c_program_fit(r->program, r->function[at], views, n) == FP8C_OK ||
@@ -215,16 +217,22 @@ static bool check_inputs(const run *r)
                 snprintf(missing + n, sizeof missing - n, "%s%s of %s, %s", n ? "; " : "",
                          port.name, r->name[f], cli_type(&port.type, type));
         }
-    if (*missing)
-        return fail(r, "inputs are missing: %s (give --input NAME=FILE)", missing);
-    for (size_t k = 0; k < r->c->inputs.n; k++) {
+    const char *strange = NULL; /* an --input that no function has: likely a name mistyped */
+    for (size_t k = 0; k < r->c->inputs.n && !strange; k++) {
         bool used = false;
         for (size_t f = 0; f < r->n; f++)
             used |= find_port(r, f, FP8C_INPUT, r->input[k].name, &port) >= 0;
-        if (!used)
-            return fail(r, "--input %s: none of the functions has an input of this name",
-                        r->input[k].name);
+        strange = used ? NULL : r->input[k].name;
     }
+    if (*missing && strange)
+        return fail(r,
+                    "inputs are missing: %s (give --input NAME=FILE); and none of the functions "
+                    "has an input '%s', which --input gives",
+                    missing, strange);
+    if (*missing)
+        return fail(r, "inputs are missing: %s (give --input NAME=FILE)", missing);
+    if (strange)
+        return fail(r, "--input %s: none of the functions has an input of this name", strange);
     return true;
 }
 
@@ -249,7 +257,8 @@ static bool find_outputs(run *r)
     }
     if (cli_tensor_files_writable(cli_temporaries(), r->output, r->c->outputs.n, &diag) != F8_OK)
         return cli_file_fail(&diag);
-    return !r->c->save || f8_file_writable(cli_temporaries(), r->c->save, &diag) == F8_OK || cli_file_fail(&diag);
+    return !r->c->save || f8_file_writable(cli_temporaries(), r->c->save, &diag) == F8_OK ||
+           cli_file_fail(&diag);
 }
 
 static bool read_inputs(const run *r)
@@ -262,8 +271,10 @@ static bool read_inputs(const run *r)
             if (i >= 0 &&
                 cli_tensor_file_read(&r->input[k], &port.type,
                                      fp8c_program_buffer(r->program, r->function[f], FP8C_INPUT, i),
-                                     &diag) != F8_OK)
+                                     &diag) != F8_OK) {
+                fprintf(stderr, "fp8c run: --input %s: ", r->input[k].name);
                 return cli_file_fail(&diag);
+            }
         }
     return true;
 }

@@ -38,7 +38,8 @@ typedef struct cli_tensor_output {
  * an error. */
 f8_status cli_tensor_files_writable(f8_temporaries *list, const cli_tensor_output *output, size_t n,
                                     f8_diag *diag);
-/* Writes each file whole or not at all (ir/base/file.h has `list`). Outputs for one safetensors file go into it together. */
+/* Writes each file whole or not at all (ir/base/file.h has `list`). Outputs for one safetensors
+ * file go into it together. */
 f8_status cli_tensor_files_write(f8_temporaries *list, const cli_tensor_output *output, size_t n,
                                  f8_diag *diag);
 

@@ -53,9 +53,10 @@ static void print_tuning(const fp8c_tuning *t, FILE *to, cli_json *json)
         return;
     fprintf(to,
             "\n%s\n%d problem%s: for %d a candidate is faster than the model's choice; %" PRId64
-            " candidates timed, %" PRId64 " timed earlier, %" PRId64
+            " candidate%s timed, %" PRId64 " timed earlier, %" PRId64
             " dropped because they changed bits%s\n",
-            info.device, info.problems, info.problems == 1 ? "" : "s", info.chosen, info.timed, info.kept, info.changed_bits,
+            info.device, info.problems, info.problems == 1 ? "" : "s", info.chosen, info.timed,
+            info.timed == 1 ? "" : "s", info.kept, info.changed_bits,
             info.finished ? ""
             : info.timed  ? "; the time ran out: run this again to continue"
                           : "; the time ran out before a candidate was timed: a longer --time is "

@@ -62,7 +62,7 @@ static bool tunes_gemm(const cli *c)
 
 static bool moves_rows(const cli *c)
 {
-    return !c->file && !c->gemm;
+    return c->rows_in || c->rows_out || c->merge.n;
 }
 
 static bool prints_man(const cli *c)

@@ -111,14 +111,15 @@ static void put_source(out *o, f8_loc loc, const char *line, size_t length)
 size_t f8_diag_render(const f8_diag *d, const char *text, size_t n, char *buf, size_t size)
 {
     out o = {buf, size, 0};
-    if (d->file)
+    const bool file = d->file && *d->file; /* a module that was built by calls has none */
+    if (file)
         put_text(&o, d->file);
     if (d->loc.line) {
         char place[32];
-        snprintf(place, sizeof place, "%s%u:%u", d->file ? ":" : "", d->loc.line, d->loc.column);
+        snprintf(place, sizeof place, "%s%u:%u", file ? ":" : "", d->loc.line, d->loc.column);
         put_text(&o, place);
     }
-    put_text(&o, d->file || d->loc.line ? ": error: " : "error: ");
+    put_text(&o, file || d->loc.line ? ": error: " : "error: ");
     size_t columns = 0;
     for (size_t i = 0, length = strlen(d->text); i < length;) {
         if (d->text[i] == '\n') { /* some messages have a line for each operand */

@@ -16,8 +16,12 @@
 #include "ir/base/progress.h"
 #include "runtime/cpu/gemm.h"
 
-enum { TUNE_CANDIDATES = 32, TUNE_RUNS = 64, TUNE_FUNCTIONS = 2,
-       TUNE_WORTH_RUNS = 3 /* the fewest runs that say something */ };
+enum {
+    TUNE_CANDIDATES = 32,
+    TUNE_RUNS = 64,
+    TUNE_FUNCTIONS = 2,
+    TUNE_WORTH_RUNS = 3 /* the fewest runs that say something */
+};
 
 /* The least gain that counts. Less is noise, or not worth another choice. */
 #define TUNE_GAIN 0.02
@@ -77,7 +81,8 @@ tune_problem *f8_tune_find(const fp8c_tuning *t, const char *text);
 f8_status f8_tune_compile(fp8c_tuning *t, fp8c_program **out, f8_diag *diag);
 /* Run the model's program and `other` in turns, `runs` times each, and fill sample and wall.
  * may_stop: end early and lower *runs if every candidate that differs is clearly slower. Once the
- * time is up, TUNE_WORTH_RUNS runs are enough; with may_stop fewer are none, and *runs becomes 0. */
+ * time is up, TUNE_WORTH_RUNS runs are enough; with may_stop fewer are none, and *runs becomes 0.
+ */
 f8_status f8_tune_compare(fp8c_tuning *t, fp8c_program *other, int *runs, bool may_stop,
                           const char *item, f8_diag *diag);
 /* Whether the time is up. */

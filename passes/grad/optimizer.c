@@ -59,7 +59,8 @@ static f8_status check(const f8_unit *u, const f8_optimizer *o)
                        "there is no schedule '%s'; there are constant, linear and cosine",
                        o->schedule);
     if (strcmp(o->schedule, "constant") && o->steps < 1)
-        return f8_fail(u->diag, F8_ERR_INPUT, o->loc, "schedule '%s' needs the number of steps: `steps` of the optimizer, or the "
+        return f8_fail(u->diag, F8_ERR_INPUT, o->loc,
+                       "schedule '%s' needs the number of steps: `steps` of the optimizer, or the "
                        "compile's option",
                        o->schedule);
     if (o->beta1 < 0 || o->beta1 >= 1 || o->beta2 < 0 || o->beta2 >= 1)

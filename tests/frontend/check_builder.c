@@ -127,6 +127,37 @@ START_TEST(builder_failures)
 }
 END_TEST
 
+/* A module that was built has no file: no message begins with ":". Too much of something is not an
+ * op that does not exist. */
+START_TEST(builder_messages)
+{
+    fp8c_context *ctx = new_context();
+    const fp8c_type t = {FP8C_F32, 2, {4, 4}};
+    fp8c_attr many[100];
+    for (int i = 0; i < 100; i++)
+        many[i] = (fp8c_attr){.name = "axis", .kind = FP8C_ATTR_INT};
+    for (int i = 0; i < 3; i++) {
+        static const char *const want[] = {"error: there is no op 'ad'",
+                                           "error: softmax has 100 attributes: no op takes more",
+                                           "error: function 'forward' has no result"};
+        fp8c_module *m;
+        ck_assert_int_eq(fp8c_module_create(ctx, "m", &m), FP8C_OK);
+        ck_assert_int_eq(fp8c_func_begin(m, "forward"), FP8C_OK);
+        const fp8c_value x = fp8c_func_input(m, "x", &t);
+        if (i < 2)
+            ck_assert_uint_eq(fp8c_func_op(m, i ? "softmax" : "ad", &x, 1, many, i ? 100 : 0), 0);
+        ck_assert_int_eq(fp8c_func_end(m), FP8C_ERR_INPUT);
+        ck_assert_msg(!strncmp(fp8c_context_message(ctx), want[i], strlen(want[i])), "%s",
+                      fp8c_context_message(ctx));
+        fp8c_program *p;
+        ck_assert_int_eq(fp8c_compile(m, NULL, &p), FP8C_ERR_INPUT);
+        ck_assert_msg(fp8c_context_message(ctx)[0] != ':', "%s", fp8c_context_message(ctx));
+        fp8c_module_destroy(m);
+    }
+    fp8c_context_destroy(ctx);
+}
+END_TEST
+
 START_TEST(builder_operands)
 {
     fp8c_context *ctx = new_context();
@@ -389,6 +420,7 @@ Suite *f8_suite(void)
     tcase_set_timeout(t, TIMEOUT);
     tcase_add_test(t, builder);
     tcase_add_test(t, builder_failures);
+    tcase_add_test(t, builder_messages);
     tcase_add_test(t, builder_operands);
     tcase_add_test(t, rules);
     tcase_add_test(t, rules_that_fail);

@@ -124,30 +124,38 @@ START_TEST(unused_options)
         {{"print", GPT, "--steps=3"}, "without --print-after, print", "--steps"},
         {{"check", GPT, "--device", "1"}, "a --target that is no GPU", "--device"},
         {{"train", GPT, "--data", "x", "--device=0"}, "a --target that is no GPU", "--device"},
-        {{"train", GPT, "--data", "x", "--calibrate", "3"}, "without --recipe auto, it",
+        {{"train", GPT, "--data", "x", "--calibrate", "3"},
+         "without --recipe auto, it",
          "--calibrate"},
-        {{"train", GPT, "--data", "x", "--write-rules", "f"}, "without --recipe auto, it",
+        {{"train", GPT, "--data", "x", "--write-rules", "f"},
+         "without --recipe auto, it",
          "--write-rules"},
         {{"explain", GPT, "--error-budget=1"}, "without --recipe auto, it", "--error-budget"},
         {{"explain", GPT, "--data", "x"}, "without --recipe auto, explain", "--data"},
         {{"explain", GPT, "--seed", "3"}, "without --recipe auto, explain", "--seed"},
-        {{"compile", GPT, "--target=sm_90a", "--values", "B=1"}, "without -o NAME.f8x, compile",
+        {{"compile", GPT, "--target=sm_90a", "--values", "B=1"},
+         "without -o NAME.f8x, compile",
          "--values"},
         {{"compile", GPT, "--emit", "cuda", "-o", "x.f8x", "--values=B=1"},
-         "without -o NAME.f8x, compile", "--values"},
+         "without -o NAME.f8x, compile",
+         "--values"},
         {{"compile", GPT, "-o", "x.f8x", "--inference", "--steps", "3"},
-         "with --inference, compile", "--steps"},
+         "with --inference, compile",
+         "--steps"},
         {{"run", "x.f8x", "--recipe", "block"}, "with a compiled file, run", "--recipe"},
         {{"run", "x.f8x", "--bf16-layers", "1,1"}, "with a compiled file, run", "--bf16-layers"},
         {{"run", "x.f8x", "--steps", "3"}, "with a compiled file, run", "--steps"},
         {{"run", GPT, "--steps", "3"}, "without the function update, run", "--steps"},
         {{"tune", "--gemm", "8x8x8:f32", "--recipe", "block"}, "with --gemm, tune", "--recipe"},
-        {{"tune", "--gemm", "8x8x8:f32", "--rule", "\"nope\" = bf16"}, "with --gemm, tune",
+        {{"tune", "--gemm", "8x8x8:f32", "--rule", "\"nope\" = bf16"},
+         "with --gemm, tune",
          "--rule"},
         {{"tune", "--gemm", "8x8x8:f32", "-DB=1"}, "with --gemm, tune", "-D"},
-        {{"tune", "--export", "x", "--time", "3"}, "with --export, --import and --merge, tune",
+        {{"tune", "--export", "x", "--time", "3"},
+         "with --export, --import and --merge, tune",
          "--time"},
-        {{"tune", "--import", "x", "--json=-"}, "with --export, --import and --merge, tune",
+        {{"tune", "--import", "x", "--json=-"},
+         "with --export, --import and --merge, tune",
          "--json"},
         {{"help", "train", "--man"}, "with a COMMAND, help", "--man"},
     };
@@ -385,10 +393,10 @@ START_TEST(rules_on_the_command_line)
     f8_cli_ok(F8_CLI("check", GPT, "--rule", "\"h.*\" = mxfp8"));
     static const char *const commands[] = {"check", "print", "explain", "compile", "train"};
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
-        const char *c = commands[i],
-                   *data = i == 4   ? "--data=" GPT /* all others would refuse that */
-                           : i == 1 ? "--print-after=scaling"
-                                    : NULL;
+        const char *c = commands[i], *data = i == 4
+                                                 ? "--data=" GPT /* all others would refuse that */
+                                             : i == 1 ? "--print-after=scaling"
+                                                      : NULL;
         f8_cli_fails(
             F8_CLI(c, GPT, "--target=sm_90a", "--recipe=block", "--rule", "\"nope\" = bf16", data),
             1,

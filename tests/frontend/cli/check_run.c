@@ -405,6 +405,12 @@ START_TEST(refused_runs)
           "--input", f->on);
     FAILS(1, "--input nobody: none of the functions has an input of this name", INPUTS(f),
           "--input", other);
+    FAILS(1,
+          "inputs are missing: ids of eval, i32[2] (give --input NAME=FILE); and none of the "
+          "functions has an input 'nobody', which --input gives\n",
+          "--input", f->x, "--input", f->on, "--input", other);
+    FAILS(1, "fp8c run: --input ids: no/such/z.npy: error: No such file or directory\n", "--input",
+          f->x, "--input", "ids=no/such/z.npy", "--input", f->on);
     FAILS(1, "--output y2: none of the functions has an output of this name", INPUTS(f), "--output",
           "y2=a.npy");
     FAILS(1, "there is no function 'backwards'; there are: eval", INPUTS(f), "--function", "eval",

@@ -149,8 +149,8 @@ START_TEST(at_any_moment)
     one = F8_CLI("train", file, "--data", data, "--steps", "1"); /* its kernels are cached */
     const double whole = seconds() - start;
     f8_cli_ok(one);
-    const char *const args[] = {"train", file, "--data", data, "--steps", "1000000",
-                                "--save", out, NULL};
+    const char *const args[] = {"train",   file,     "--data", data, "--steps",
+                                "1000000", "--save", out,      NULL};
     int none = 0, some = 0;
     for (int i = 0; i < times; i++) {
         const int number = i % 2 ? SIGTERM : SIGINT;
@@ -171,8 +171,8 @@ END_TEST
 /* While the checkpoint is being written, at the end of a training. */
 START_TEST(while_it_saves)
 {
-    const char *const args[] = {"train", file, "--data", data, "--steps", "2", "-D", "C=256",
-                                "--save", out, NULL};
+    const char *const args[] = {"train", file,    "--data", data, "--steps", "2",
+                                "-D",    "C=256", "--save", out,  NULL};
     static const int number[] = {SIGINT, SIGTERM};
     for (int i = 0; i < 4; i++) {
         unlink(out);
@@ -192,8 +192,8 @@ END_TEST
  * one ends at once, and nothing is saved. Two at the same time are one: `timeout` sends them so. */
 START_TEST(a_second_signal)
 {
-    const char *const args[] = {"train", file, "--data", data, "--steps", "100", "--json", json,
-                                "-D", "A=1000", "--save", out, NULL};
+    const char *const args[] = {"train", file, "--data", data,     "--steps", "100", "--json",
+                                json,    "-D", "A=1000", "--save", out,       NULL};
     struct stat s;
     const f8_cli_signal in_step_2 = {.number = SIGINT, .path = json, .words = "\"step\":1,"};
     f8_cli_result r = f8_cli_run_signals((f8_cli_signal[]){in_step_2, {0}}, args);
@@ -204,10 +204,9 @@ START_TEST(a_second_signal)
     unlink(out);
     unlink(json);
     r = f8_cli_run_signals(
-        (f8_cli_signal[]){
-            in_step_2,
-            {.number = SIGTERM, .words = "once more ends at once\n", .pause = 60000},
-            {0}},
+        (f8_cli_signal[]){in_step_2,
+                          {.number = SIGTERM, .words = "once more ends at once\n", .pause = 60000},
+                          {0}},
         args);
     was_interrupted(r, SIGTERM);
     says(r, "interrupted again: ended at once\n");
@@ -229,8 +228,8 @@ END_TEST
 /* The file of that name stays as it was; and of several recipes, the checkpoint is the first's. */
 START_TEST(what_was_there)
 {
-    const char *const args[] = {"train", file, "--data", data, "--steps", "1000000", "--save", out,
-                                "-D", "A=2000", "-v", NULL};
+    const char *const args[] = {"train",  file, "--data", data,     "--steps", "1000000",
+                                "--save", out,  "-D",     "A=2000", "-v",      NULL};
     size_t n;
     f8_cli_write("out.safetensors", "before", 6);
     f8_cli_result r =
@@ -254,13 +253,28 @@ END_TEST
 
 START_TEST(without_save)
 {
-    const char *const args[] = {"train", file, "--data", data, "--steps", "1000000", "--json", json,
-                                NULL};
-    const f8_cli_result r = f8_cli_run_signals(
-        (f8_cli_signal[]){{SIGTERM, json, "\"step\":3,", NULL, 0}, {0}}, args);
+    const char *const args[] = {"train",   file,     "--data", data, "--steps",
+                                "1000000", "--json", json,     NULL};
+    const f8_cli_result r =
+        f8_cli_run_signals((f8_cli_signal[]){{SIGTERM, json, "\"step\":3,", NULL, 0}, {0}}, args);
     was_interrupted(r, SIGTERM);
     says(r, "interrupted after step ");
     says(r, " of 1000000 under bf16\n");
+}
+END_TEST
+
+/* The table of budgets ends with a whole line: an interrupt is no budget that can't be met. */
+START_TEST(in_a_table)
+{
+    const char *const args[] = {"plan", GPT, "-v", NULL};
+    const f8_cli_result r = f8_cli_run_signals(
+        (f8_cli_signal[]){{.number = SIGINT, .words = "fp8c: module gpt for cpu", .pause = 20000},
+                          {0}},
+        args);
+    ck_assert_msg(r.code == 128 + SIGINT, "%d: %s", r.code, r.err);
+    says(r, "interrupted\n");
+    ck_assert_msg(!strstr(r.out, "callback") && !strstr(r.err, "callback"), "%s%s", r.out, r.err);
+    ck_assert(!r.n_out || r.out[r.n_out - 1] == '\n');
 }
 END_TEST
 
@@ -307,6 +321,7 @@ Suite *f8_suite(void)
     tcase_add_test(t, a_second_signal);
     tcase_add_test(t, what_was_there);
     tcase_add_test(t, without_save);
+    tcase_add_test(t, in_a_table);
     tcase_add_test(t, full_stdout);
     suite_add_tcase(s, t);
     return s;

@@ -531,6 +531,9 @@ START_TEST(command_line)
     f8_cli_ok(F8_CLI("tune", "--import", rows, "--database", f8_cli_temp("second.db")));
     f8_cli_ok(
         F8_CLI("tune", "--merge", f8_cli_temp("second.db"), "--merge", f8_cli_temp("second.db")));
+    r = F8_CLI("tune", "--gemm", "16x16x16:f32", "--runs", "1");
+    f8_cli_ok(r);
+    ck_assert_msg(strstr(r.out, "\n1 problem: for ") != NULL, "%s", r.out);
     f8_cli_fails(F8_CLI("tune"), 2,
                  "give either FILE.f8, or --gemm, or some of --export, --import and --merge");
     f8_cli_fails(F8_CLI("tune", file, "--gemm", "1x1x1:f32"), 2, "give either FILE.f8");

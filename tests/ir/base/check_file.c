@@ -74,7 +74,8 @@ START_TEST(follows_links)
     ck_assert_int_eq(f8_file_write(NULL, link, "new", 3, false, NULL), F8_OK);
     ck_assert(!lstat(link, &s) && S_ISLNK(s.st_mode));
     has(path, "new");
-    failed(&diag, f8_file_write(NULL, dead, "new", 3, false, &diag), dead, "No such file or directory");
+    failed(&diag, f8_file_write(NULL, dead, "new", 3, false, &diag), dead,
+           "No such file or directory");
     ck_assert(!lstat(dead, &s) && S_ISLNK(s.st_mode));
     ck_assert_int_eq(f8_cli_files(), 3);
 }

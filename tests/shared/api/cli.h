@@ -33,10 +33,11 @@ f8_cli_result f8_cli_run_interrupted(const char *at, const char *const *args);
  * Nothing more is sent to a process that ended. */
 typedef struct f8_cli_signal {
     int number;
-    const char *path, *words; /* the file has the words; path NULL: stderr; words NULL: no waiting */
-    const char *temporary;    /* instead: the folder has a file that begins so, ends in .tmp, and
-                                 has bytes */
-    long pause;               /* microseconds, then */
+    const char *path,
+        *words;            /* the file has the words; path NULL: stderr; words NULL: no waiting */
+    const char *temporary; /* instead: the folder has a file that begins so, ends in .tmp, and
+                              has bytes */
+    long pause;            /* microseconds, then */
 } f8_cli_signal;
 f8_cli_result f8_cli_run_signals(const f8_cli_signal *signals, const char *const *args);
 
