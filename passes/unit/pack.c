@@ -65,9 +65,15 @@ static int by_start(const void *a, const void *b)
 
 /* ---- placing ---- */
 
-/* Blocks placed so far by ascending offset: where gaps are found in one sweep. */
+/* Blocks placed so far by ascending offset: where gaps are found in one sweep. What the sweep reads
+ * is copied, since blocks are many. */
+typedef struct placed {
+    int64_t offset, top;
+    uint32_t start, end;
+} placed;
+
 typedef struct shelf {
-    const f8_lifetime **at;
+    placed *at;
     uint32_t n;
 } shelf;
 
@@ -75,7 +81,7 @@ static void put(shelf *s, f8_lifetime *b, bool tight)
 {
     int64_t low = 0, best = -1, best_gap = INT64_MAX; /* [low, ..) is free so far */
     for (uint32_t i = 0; i < s->n; i++) {
-        const f8_lifetime *other = s->at[i];
+        const placed *other = &s->at[i];
         if (other->end < b->start || b->end < other->start)
             continue;
         const int64_t gap = other->offset - low;
@@ -85,21 +91,29 @@ static void put(shelf *s, f8_lifetime *b, bool tight)
             if (!tight)
                 break;
         }
-        if (other->offset + other->bytes > low)
-            low = other->offset + other->bytes;
+        if (other->top > low)
+            low = other->top;
     }
     b->offset = best >= 0 ? best : low;
-    uint32_t i = s->n++;
-    for (; i > 0 && s->at[i - 1]->offset > b->offset; i--)
-        s->at[i] = s->at[i - 1];
-    s->at[i] = b;
+    uint32_t low_i = 0, high_i = s->n; /* after those with the same offset */
+    while (low_i < high_i) {
+        const uint32_t middle = low_i + (high_i - low_i) / 2;
+        if (s->at[middle].offset > b->offset)
+            high_i = middle;
+        else
+            low_i = middle + 1;
+    }
+    memmove(s->at + low_i + 1, s->at + low_i, (s->n - low_i) * sizeof *s->at);
+    s->at[low_i] = (placed){b->offset, b->offset + b->bytes, b->start, b->end};
+    s->n++;
 }
 
-static int64_t place_all(f8_lifetime *block, uint32_t n, bool tight, shelf *s)
+/* Stops where the blocks so far take `most` bytes or more (-1: there is no limit). */
+static int64_t place_all(f8_lifetime *block, uint32_t n, bool tight, int64_t most, shelf *s)
 {
     int64_t top = 0;
     s->n = 0;
-    for (uint32_t i = 0; i < n; i++) {
+    for (uint32_t i = 0; i < n && (most < 0 || top < most); i++) {
         put(s, &block[i], tight);
         const int64_t end = block[i].offset + block[i].bytes;
         top = end > top ? end : top;
@@ -114,14 +128,14 @@ int64_t f8_pack(f8_lifetime *block, uint32_t n, uint32_t positions, f8_arena *sc
                                                                by_start};
     int64_t *change = F8_NEW_ARRAY(scratch, int64_t, (size_t)positions + 2);
     f8_lifetime *best = F8_NEW_ARRAY(scratch, f8_lifetime, n);
-    shelf s = {.at = f8_arena_array(scratch, n, sizeof *s.at)};
+    shelf s = {.at = F8_NEW_ARRAY(scratch, placed, n)};
     if (!change || !best || !s.at)
         return -1;
     *lower_bound = most_alive(block, n, positions, change);
     int64_t least = -1;
     for (int i = 0; i < 8 && least != *lower_bound; i++) {
         qsort(block, n, sizeof *block, order[i / 2]);
-        const int64_t top = place_all(block, n, i % 2 == 1, &s);
+        const int64_t top = place_all(block, n, i % 2 == 1, least, &s);
         if (least < 0 || top < least) {
             least = top;
             memcpy(best, block, n * sizeof *block);
