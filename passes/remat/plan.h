@@ -54,9 +54,9 @@ typedef struct f8_remat_plan {
 } f8_remat_plan;
 
 /* The fastest plan found whose peak is within `budget` bytes or, where none was found, one that
- * exceeds it by little; the caller compares. With budget 0 the plan with the lowest peak. `from`, a plan of the same problem for another budget, may
- * be where the search starts; NULL: there is none. Deterministic. Lives in `arena`. F8_ERR_MEMORY.
- */
+ * exceeds it by little; the caller compares. With budget 0 the plan with the lowest peak. `from`, a
+ * plan of the same problem for another budget, may be where the search starts; NULL: there is none.
+ * Deterministic. Lives in `arena`. F8_ERR_MEMORY. */
 f8_status f8_remat_plan_make(const f8_remat_problem *p, int64_t budget, const f8_remat_plan *from,
                              f8_arena *arena, f8_diag *diag, f8_remat_plan *out);
 

@@ -380,7 +380,8 @@ f8_status f8_remat_timeline_make(const f8_remat_problem *p, int64_t budget, f8_a
     t->access = f8_arena_array(arena, p->n_values, sizeof *t->access);
     t->steps = F8_NEW_ARRAY(arena, f8_remat_action, p->n_steps);
     t->over = F8_NEW_ARRAY(arena, int64_t, (size_t)p->n_steps + 1);
-    if (!t->over || !t->steps || !t->order || !t->live || !t->position || !t->what || !t->free_id || !t->access)
+    if (!t->over || !t->steps || !t->order || !t->live || !t->position || !t->what ||
+        !t->free_id || !t->access)
         return f8_arena_status(arena, diag);
     t->order_room = t->live_room = t->position_room = t->what_room = t->free_room = room;
     t->n_ids = t->n = p->n_steps + 1;
