@@ -276,19 +276,49 @@ static f8_status keep_unit(const f8_compilation *c, f8_diag *diag)
     return F8_OK;
 }
 
+/* Whether budgets can be asked for later. */
+static bool takes_budgets(const f8_compilation *c)
+{
+    const fp8c_compile_options *o = c->o;
+    return o->plan_only && !o->memory_bytes && !o->memory_share && !o->checkpoint &&
+           !o->recompute && !o->pair && c->program->target->kind != F8_TARGET_REFERENCE &&
+           f8_module_find_func(c->unit.module, "micro_step");
+}
+
+/* The unit goes on after the compile, whose diag ends. */
+static void keep_planning(f8_planning *k)
+{
+    f8_unit *u = &k->c.unit;
+    u->diag = u->module->diag = &k->diag;
+    for (size_t i = 0; i < u->module->n_funcs; i++)
+        u->module->func[i].graph->diag = &k->diag;
+    k->c.variant->planning = k;
+    k->c.variant->gemms = k->c.gemms;
+}
+
 f8_status f8_compile_variant(fp8c_program *p, const f8_module *source,
                              const f8_compile_request *request, f8_diag *diag)
 {
     f8_variant *v = f8_program_add(p, diag);
     if (!v)
         return diag->status;
-    f8_compilation c = {.program = p, .variant = v, .request = request, .o = &request->o};
-    c.unit = (f8_unit){.arena = &v->graph, .diag = diag, .options.calibrate = request->calibrate};
-    f8_status status = make_variant(&c, source, diag);
-    f8_gemm_lib_destroy(c.gemms);
     p->now = v;
+    f8_planning *planning = F8_NEW(&v->graph, f8_planning);
+    if (!planning)
+        return f8_arena_status(&v->graph, diag);
+    f8_compilation *c = &planning->c;
+    planning->request = *request;
+    *c = (f8_compilation){
+        .program = p, .variant = v, .request = &planning->request, .o = &planning->request.o};
+    c->unit = (f8_unit){.arena = &v->graph, .diag = diag, .options.calibrate = request->calibrate};
+    const f8_status status = make_variant(c, source, diag);
+    if (status == F8_OK && takes_budgets(c)) {
+        keep_planning(planning);
+        return F8_OK;
+    }
+    f8_gemm_lib_destroy(c->gemms);
     if (status == F8_OK && request->calibrate)
-        return keep_unit(&c, diag);
+        return keep_unit(c, diag);
     if (p->target->kind != F8_TARGET_REFERENCE)
         f8_arena_end(&v->graph);
     return status;

@@ -21,6 +21,15 @@ typedef struct f8_compilation {
     f8_tuned_choices tuned; /* what the tuning database chose */
 } f8_compilation;
 
+/* A compile that plan_only keeps, so that budgets can be asked for (fp8c_program_budget). In the
+ * variant's arena `graph`. */
+typedef struct f8_planning {
+    f8_compile_request request;
+    f8_compilation c;
+    f8_diag diag; /* the module's and the unit's, once the compile is done */
+    struct f8_remat_budgets *budgets; /* NULL: none was asked for */
+} f8_planning;
+
 /* Compile a variant of p, whose target is set, for the values that the dims of `source` have. It
  * becomes the last of p, and p->now, after a failure too. A calibration keeps the unit in p. */
 f8_status f8_compile_variant(fp8c_program *p, const f8_module *source,

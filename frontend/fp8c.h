@@ -449,7 +449,8 @@ typedef struct fp8c_compile_options {
     int32_t plan_only; /* stop before code is made: there are decisions, steps, memory and
                           estimates, but nothing to run. It needs no LLVM, NVRTC or GPU, but
                           "cuda" asks a GPU what it is. For a CPU it needs oneDNN, which knows how
-                          much scratch GEMMs take */
+                          much scratch GEMMs take. fp8c_program_budget then says what less memory
+                          costs */
     const char *values; /* fp8c_compile_file of a module with bounds: the values to put into the
                            file, "B=1,2,4,8", with spaces between dims. A dim that is not named has
                            every value from 1 to its bound. At most 64 sets of values. NULL: every
@@ -1038,6 +1039,16 @@ typedef struct fp8c_remat {
     int32_t rounds;       /* plans that were laid out to find the best */
 } fp8c_remat;
 FP8C_API void fp8c_program_remat(const fp8c_program *program, fp8c_remat *out);
+/* What a budget would change: memory_bytes or memory_share, as in fp8c_compile_options, and the
+ * other 0. `planned_bytes` is that of fp8c_info then. The program must be compiled with plan_only,
+ * for training, without a budget, patterns and `pair`; else FP8C_ERR_INPUT. It stays as it is. One
+ * budget after another takes far less time than a compile for each: what they have in common is
+ * found once, and the search for a plan starts at the plan of the call before. So a plan can differ
+ * a little from that of a compile. A budget that can't be met is FP8C_ERR_UNSUPPORTED, and the
+ * message names the least that can. */
+FP8C_API fp8c_status fp8c_program_budget(fp8c_program *program, int64_t memory_bytes,
+                                         double memory_share, fp8c_remat *out,
+                                         int64_t *planned_bytes);
 
 typedef struct fp8c_pass {
     const char *name;

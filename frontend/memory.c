@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "frontend/compile.h"
+#include "passes/remat/remat.h"
 
 /* ---- all bytes ---- */
 
@@ -153,9 +154,8 @@ fp8c_status fp8c_program_tensor(const fp8c_program *p, int function, int index, 
     return FP8C_OK;
 }
 
-void fp8c_program_remat(const fp8c_program *p, fp8c_remat *out)
+static void give_remat(const f8_remat_summary *r, fp8c_remat *out)
 {
-    const f8_remat_summary *r = &p->now->report.remat;
     fp8c_remat own = {.struct_size = sizeof own,
                       .arena_before = r->before,
                       .arena_budget = r->budget,
@@ -168,4 +168,50 @@ void fp8c_program_remat(const fp8c_program *p, fp8c_remat *out)
                       .extra_seconds = r->extra_seconds,
                       .rounds = r->rounds};
     f8_api_give(out, &own);
+}
+
+void fp8c_program_remat(const fp8c_program *p, fp8c_remat *out)
+{
+    give_remat(&p->now->report.remat, out);
+}
+
+/* ---- budgets ---- */
+
+static f8_status find_budget(f8_planning *k, const f8_budget *budget, f8_remat_summary *out,
+                             int64_t *planned)
+{
+    f8_unit *u = &k->c.unit;
+    f8_diag *diag = &k->diag;
+    if (budget->bytes < 0 || !(budget->share >= 0 && budget->share < 1) ||
+        (budget->bytes > 0) == (budget->share > 0))
+        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
+                       "memory: a budget is bytes, or a share between 0 and 1");
+    u->phase = f8_progress_begin(u->options.progress, "budget", 1);
+    u->pass = "remat";
+    u->n_times = 0;
+    if (!k->budgets)
+        F8_TRY(f8_remat_budgets_make(u, &k->c.variant->graph, &k->budgets));
+    const f8_status status = f8_remat_budget(k->budgets, budget, out, planned);
+    k->c.variant->gemms = k->c.gemms;
+    return status;
+}
+
+fp8c_status fp8c_program_budget(fp8c_program *p, int64_t memory_bytes, double memory_share,
+                                fp8c_remat *out, int64_t *planned_bytes)
+{
+    f8_planning *k = p->now->planning;
+    f8_remat_summary found;
+    f8_diag refused = {0};
+    if (!k)
+        return f8_api_result(
+            p->ctx, &refused,
+            f8_fail(&refused, F8_ERR_INPUT, F8_NOWHERE,
+                    "budgets are planned for a program that was compiled with plan_only for "
+                    "training, without a budget, checkpoint, recompute and pair"));
+    k->diag = (f8_diag){.file = k->c.unit.module->file};
+    const f8_status status =
+        find_budget(k, &(f8_budget){memory_bytes, memory_share}, &found, planned_bytes);
+    if (status == F8_OK)
+        give_remat(&found, out);
+    return f8_api_result(p->ctx, &k->diag, status);
 }

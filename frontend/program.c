@@ -4,6 +4,7 @@
 #include "frontend/program.h"
 #include "ir/num/fp8.h"
 #include "passes/pipeline.h"
+#include "runtime/cpu/gemm.h"
 
 /* ---- life ---- */
 
@@ -39,6 +40,7 @@ void fp8c_program_destroy(fp8c_program *p)
     for (f8_variant *v = p->first; v; v = v->next) {
         f8_instance_destroy(&v->instance);
         f8_arena_end(&v->arena);
+        f8_gemm_lib_destroy(v->gemms);
         f8_arena_end(&v->graph);
     }
     f8_api_give_gpu(p->ctx, p->cuda);

@@ -22,6 +22,9 @@ typedef struct f8_variant {
     f8_arena graph; /* holds the module after the passes and what they made, if that is still
                        needed: the reference target interprets it, and a calibration reads its
                        samples */
+    struct f8_planning *planning; /* in `graph`: what budgets are planned with (compile.h); NULL:
+                                     they can't be */
+    struct f8_gemm_lib *gemms;    /* the planning's */
 } f8_variant;
 
 /* How a program runs, apart from its target and its threads. From the options for compiling, or for

@@ -1,5 +1,6 @@
 /* Values of dims that are bounds: see variants.h. */
 #include "frontend/variants.h"
+#include "runtime/cpu/gemm.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -38,6 +39,7 @@ static void drop(fp8c_program *p, f8_variant *v)
     *link = v->next;
     f8_instance_destroy(&v->instance);
     f8_arena_end(&v->arena);
+    f8_gemm_lib_destroy(v->gemms);
     f8_arena_end(&v->graph);
 }
 

@@ -18,6 +18,7 @@ enum {
     CLI_MAX_RECIPES = 16,
     CLI_MAX_RULES = 64,
     CLI_MAX_TEXTS = 64,
+    CLI_MAX_SHARES = 64,
     CLI_RECIPE = 256, /* bytes of a recipe in canonical text */
     CLI_STEPS = 100   /* the default of --steps */
 };
@@ -85,7 +86,8 @@ enum {
  *     FLAG, LEVEL      bool; int32_t that counts how often the option is given
  *     DIM              NAME=N
  *     RULE, LAYERS     a recipe rule; FIRST,LAST
- *     MEMORY           bytes (6G, 512MiB) or a share (0.5) */
+ *     MEMORY           bytes (6G, 512MiB) or a share (0.5)
+ *     SHARES           numbers between 0 and 1, with commas between them */
 #define CLI_OPTIONS(OPTION)                                                                        \
     OPTION(recipe, "--recipe", "RECIPE", TEXT, ON_ALL | ON_TUNE,                                   \
            "%s; options go in braces: 'block {pow2 = true}'")                                      \
@@ -103,6 +105,9 @@ enum {
     OPTION(memory, "--memory", "SIZE", MEMORY, ON_STEP | ON_TUNE,                                  \
            "recompute activations until the memory in all fits SIZE (6G, 512M, 4096K or bytes) or "\
            "the activations fit a share of their bytes at the peak (0.5)")                         \
+    OPTION(budgets, "--budgets", "LIST", SHARES, ON_PLAN,                                          \
+           "the rows of the table of budgets: shares of the activation bytes at the peak, with "   \
+           "commas (0.5,0.1)")                                                                     \
     OPTION(checkpoint, "--checkpoint", "PATTERN", TEXT, ON_STEP | ON_TUNE,                         \
            "keep only activations with these names for the backward, and recompute the others: "   \
            "'x.*' keeps one a layer")                                                              \
@@ -225,6 +230,10 @@ typedef struct cli_MEMORY {
     int64_t bytes;
     double share; /* one of the two; the other is 0 */
 } cli_MEMORY;
+typedef struct cli_SHARES {
+    double share[CLI_MAX_SHARES]; /* the largest first */
+    size_t n;
+} cli_SHARES;
 typedef struct cli_RECIPES {
     const char *text[CLI_MAX_RECIPES];
     size_t n;

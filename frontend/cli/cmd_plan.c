@@ -2,6 +2,7 @@
  * what a budget of memory costs. It compiles no kernels, so no target needs a GPU, LLVM or NVRTC.
  */
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "frontend/cli/cmd_calibrate.h"
@@ -21,12 +22,10 @@ static double mib(int64_t bytes)
     return (double)bytes / (1 << 20);
 }
 
-static fp8c_status compile(const plan *p, cli_MEMORY memory, fp8c_program **out)
+static fp8c_status compile(const plan *p, fp8c_program **out)
 {
     fp8c_compile_options options = cli_compile_options(p->c, p->c->recipe);
     options.plan_only = 1;
-    options.memory_bytes = memory.bytes;
-    options.memory_share = memory.share;
     return fp8c_compile(p->module, &options, out);
 }
 
@@ -48,12 +47,15 @@ static void record_function(plan *p, const fp8c_program *program, int function)
 {
     fp8c_info info = {.struct_size = sizeof info};
     fp8c_peak peak;
+    int64_t parameters;
+    fp8c_module_parameters(p->module, &parameters);
     if (fp8c_program_peak(program, function, &peak) != FP8C_OK)
         return;
     fp8c_program_info(program, &info);
     cli_json_record(&p->json,
-                    json_pack("{ss ss ss ss ss si si sI sI sI sI sf so}", "event", "memory",
-                              "target", fp8c_program_target(program), "recipe", p->c->recipe,
+                    json_pack("{ss ss ss sI ss ss si si sI sI sI sI sf so}", "event",
+                              "memory", "target", fp8c_program_target(program), "recipe",
+                              p->c->recipe, "parameters", (json_int_t)parameters,
                               "function", fp8c_program_function_name(program, function), "step",
                               peak.step, "position", (int)peak.position, "positions",
                               (int)peak.positions, "planned_bytes", (json_int_t)info.planned_bytes,
@@ -68,8 +70,12 @@ static void print_memory(const plan *p, const fp8c_program *program, int functio
     fp8c_info info = {.struct_size = sizeof info};
     fp8c_peak peak;
     fp8c_memory m;
+    int64_t parameters;
+    const int64_t tensors = fp8c_module_parameters(p->module, &parameters);
     fp8c_program_info(program, &info);
     fp8c_program_peak(program, function, &peak);
+    fprintf(p->to, "%s: %" PRId64 " parameters (%.2f M) in %" PRId64 " tensors\n",
+            fp8c_module_name(p->module), parameters, 1e-6 * (double)parameters, tensors);
     fprintf(p->to, "target %s, recipe %s: memory at the peak of %s, at '%s' (step %d of %d)\n",
             fp8c_program_target(program), p->c->recipe,
             fp8c_program_function_name(program, function), peak.step, peak.position,
@@ -162,7 +168,25 @@ static void print_time(const plan *p, const fp8c_program *program)
 
 /* ---- budgets ---- */
 
-/* A budget that cannot be met is not an error of `plan`: the curve ends there. Prints the reason.
+/* A row of the table: a share, and what that budget costs. */
+typedef struct row {
+    double share; /* 1: no budget */
+    int64_t planned_bytes, arena_bytes, arena_budget, activation_bytes;
+    fp8c_remat remat;
+} row;
+
+/* Two decimals, or more where the share has more. */
+static void print_share(const plan *p, double share)
+{
+    char text[32];
+    snprintf(text, sizeof text, "%.2f", share);
+    if (strtod(text, NULL) != share)
+        snprintf(text, sizeof text, "%g", share);
+    if (p->to)
+        fprintf(p->to, "%7s", share == 1 ? "none" : text);
+}
+
+/* A budget that cannot be met is not an error of `plan`: the table ends there. Prints the reason.
  */
 static void print_failed_budget(plan *p, double share)
 {
@@ -171,67 +195,81 @@ static void print_failed_budget(plan *p, double share)
     static const char error[] = "error: memory: ";
     const char *message = fp8c_context_message(p->ctx), *text = strstr(message, error);
     message = text ? text + strlen(error) : message;
+    print_share(p, share);
     if (p->to)
-        fprintf(p->to, "%7.2f  %s\n", share, message);
+        fprintf(p->to, "  %s\n", message);
     cli_json_record(&p->json,
                     json_pack("{ss sf ss}", "event", "budget", "share", share, "error", message));
 }
 
-/* Prints a line of the curve. share 1 is the line without a budget; it sets *base to the seconds of
- * its step. */
-static void print_budget(plan *p, const fp8c_program *program, double share, double *base)
+/* `seconds` is that of a step without a budget. */
+static void print_budget(plan *p, const row *r, double seconds)
+{
+    const double more =
+        (double)fp8c_module_accumulate(p->module) * r->remat.extra_seconds;
+    const double extra = more / seconds;
+    print_share(p, r->share);
+    if (p->to)
+        fprintf(p->to, "  %11.1f  %11.1f  %15.1f  %10" PRId64 "  %+8.2f%%\n",
+                mib(r->planned_bytes), mib(r->arena_bytes), mib(r->activation_bytes),
+                r->remat.recomputed, 100 * extra);
+    cli_json_record(&p->json,
+                    json_pack("{ss sf sI sI sI sI sI sI sf sf sf}", "event", "budget", "share",
+                              r->share, "planned_bytes", (json_int_t)r->planned_bytes,
+                              "arena_bytes", (json_int_t)r->arena_bytes, "arena_budget",
+                              (json_int_t)r->arena_budget, "activation_bytes",
+                              (json_int_t)r->activation_bytes, "recomputed",
+                              (json_int_t)r->remat.recomputed, "fp8_gemms_recomputed",
+                              (json_int_t)r->remat.fp8_gemms, "seconds", seconds + more,
+                              "extra_seconds", r->remat.extra_seconds, "extra", extra));
+}
+
+/* The row without a budget. Gives the seconds of a step. */
+static double print_no_budget(plan *p, const fp8c_program *program)
 {
     fp8c_info info = {.struct_size = sizeof info};
     fp8c_peak micro, update;
-    fp8c_remat remat = {.struct_size = sizeof remat};
     const double seconds = step_seconds(p, program, &micro, &update);
     fp8c_program_info(program, &info);
-    fp8c_program_remat(program, &remat);
-    if (share == 1)
-        *base = seconds;
-    const double extra = (double)fp8c_module_accumulate(p->module) * remat.extra_seconds / *base;
-    if (p->to && share == 1)
-        fprintf(p->to, "%7s", "none");
-    else if (p->to)
-        fprintf(p->to, "%7.2f", share);
-    if (p->to)
-        fprintf(p->to, "  %11.1f  %11.1f  %15.1f  %10" PRId64 "  %+8.2f%%\n",
-                mib(info.planned_bytes), mib(micro.arena_bytes), mib(micro.activation_bytes),
-                remat.recomputed, 100 * extra);
-    cli_json_record(&p->json,
-                    json_pack("{ss sf sI sI sI sI sI sI sf sf sf}", "event", "budget", "share",
-                              share, "planned_bytes", (json_int_t)info.planned_bytes, "arena_bytes",
-                              (json_int_t)micro.arena_bytes, "arena_budget",
-                              (json_int_t)(share == 1 ? 0 : remat.arena_budget), "activation_bytes",
-                              (json_int_t)micro.activation_bytes, "recomputed",
-                              (json_int_t)remat.recomputed, "fp8_gemms_recomputed",
-                              (json_int_t)remat.fp8_gemms, "seconds", seconds, "extra_seconds",
-                              remat.extra_seconds, "extra", extra));
-}
-
-/* Prints what each budget costs, down to the first that cannot be met. */
-static void print_budgets(plan *p)
-{
-    static const double shares[] = {1,   0.9, 0.8, 0.7,  0.6,  0.5, 0.4,
-                                    0.3, 0.2, 0.1, 0.05, 0.02, 0.01};
-    double base = 0;
     if (p->to)
         fprintf(p->to,
                 "\nwhat a budget costs, given as a share of the activation bytes at the peak\n"
                 "%7s  %11s  %11s  %15s  %10s  %9s\n",
                 "budget", "in all MiB", "arena MiB", "activations MiB", "recomputed", "more time");
-    for (size_t i = 0; i < sizeof shares / sizeof *shares; i++) {
-        const double share = shares[i];
-        fp8c_program *program;
-        const fp8c_status status = compile(p, (cli_MEMORY){.share = i ? share : 0}, &program);
-        if (status == FP8C_OK)
-            print_budget(p, program, share, &base);
-        else
-            print_failed_budget(p, share);
-        fp8c_program_destroy(program);
+    print_budget(p,
+                 &(row){.share = 1,
+                        .planned_bytes = info.planned_bytes,
+                        .arena_bytes = micro.arena_bytes,
+                        .activation_bytes = micro.activation_bytes},
+                 seconds);
+    return seconds;
+}
+
+/* Prints what each budget costs as it is known, down to the first that can't be met. */
+static int print_budgets(plan *p, fp8c_program *program)
+{
+    static const cli_SHARES usual = {
+        .share = {0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.05, 0.02, 0.01}, .n = 12};
+    const cli_SHARES *list = p->c->budgets.n ? &p->c->budgets : &usual;
+    const double seconds = print_no_budget(p, program);
+    for (size_t i = 0; i < list->n; i++) {
+        row r = {.share = list->share[i], .remat.struct_size = sizeof r.remat};
+        if (p->to)
+            fflush(p->to);
+        const fp8c_status status =
+            fp8c_program_budget(program, 0, r.share, &r.remat, &r.planned_bytes);
+        if (status == FP8C_ERR_UNSUPPORTED) {
+            print_failed_budget(p, r.share);
+            return CLI_DONE;
+        }
         if (status != FP8C_OK)
-            return;
+            return cli_fail(p->ctx);
+        r.arena_bytes = r.remat.arena_after;
+        r.arena_budget = r.remat.arena_budget;
+        r.activation_bytes = r.remat.activations_after;
+        print_budget(p, &r, seconds);
     }
+    return CLI_DONE;
 }
 
 /* ---- the command ---- */
@@ -260,6 +298,8 @@ static int show(plan *p, const fp8c_program *program)
                 remat.recomputed, 1e3 * remat.extra_seconds, mib(remat.arena_before),
                 mib(remat.arena_after), mib(remat.activations_before),
                 mib(remat.activations_after));
+    if (p->to)
+        fflush(p->to);
     return CLI_DONE;
 }
 
@@ -274,15 +314,21 @@ int cmd_plan(const cli *c)
     }
     if (cli_refuses_auto(c, c->recipe))
         return CLI_USAGE;
+    const bool asked = c->memory.bytes || c->memory.share || c->checkpoint || c->recompute;
+    if (asked && c->budgets.n) {
+        fprintf(stderr, "fp8c plan: --budgets asks for a table, and --memory, --checkpoint and "
+                        "--recompute for one plan\n");
+        return CLI_USAGE;
+    }
     if (!cli_load(c, &p.ctx, &module))
         return CLI_FAILED;
     p.module = module;
     int code = CLI_FAILED;
     if (cli_json_open(&p.json, c->json)) {
-        code = compile(&p, c->memory, &program) == FP8C_OK ? show(&p, program) : cli_fail(p.ctx);
+        code = compile(&p, &program) == FP8C_OK ? show(&p, program) : cli_fail(p.ctx);
+        if (code == CLI_DONE && !asked)
+            code = print_budgets(&p, program);
         fp8c_program_destroy(program);
-        if (code == CLI_DONE && !c->checkpoint && !c->recompute)
-            print_budgets(&p);
         if (!cli_json_close(&p.json))
             code = CLI_FAILED;
     }

@@ -104,6 +104,34 @@ static bool set_MEMORY(cli_MEMORY *to, const char *text)
     return number && x > 0 && (share || whole);
 }
 
+/* Keeps the list in descending order, each share once. */
+static void add_share(cli_SHARES *to, double share)
+{
+    size_t at = 0;
+    while (at < to->n && to->share[at] > share)
+        at++;
+    if (at < to->n && to->share[at] == share)
+        return;
+    memmove(to->share + at + 1, to->share + at, (to->n++ - at) * sizeof share);
+    to->share[at] = share;
+}
+
+static bool set_SHARES(cli_SHARES *to, const char *text)
+{
+    for (char *end;; text = end + 1) {
+        errno = 0;
+        const double x = strtod(text, &end);
+        if (errno || end == text || strspn(text, "0123456789.") != (size_t)(end - text) ||
+            !(x > 0 && x < 1) || to->n == CLI_MAX_SHARES)
+            return false;
+        add_share(to, x);
+        if (!*end)
+            return true;
+        if (*end != ',')
+            return false;
+    }
+}
+
 static bool set_FLAG(cli_FLAG *to, const char *text)
 {
     (void)text;

@@ -2,13 +2,13 @@
  *
  * Plans within the budget are looked for in three ways, and the best of them is improved:
  *
+ * - prices (cut.c, start.c): at a price per byte in memory at the fullest moment, what to keep and
+ *   what to recompute after it is a minimum cut. Prices around the one that meets the budget are
+ *   tried. Each cut is also a bound on the time of every plan, and a plan near it ends the search.
  * - gaps (search.c): while some step is over the budget, drop a value between two of its readers
  *   and recompute it before the second one, with what that needs in turn where it helps. The drop
  *   that removes the most bytes of excess a second comes first. Then drops that turn out not to be
- *   needed are taken back.
- * - prices (cut.c, start.c): at a price per byte in memory at the fullest moment, what to keep and
- *   what to recompute after it is a minimum cut. Prices around the one that meets the budget are
- *   tried; then the search goes on as above.
+ *   needed are taken back. It starts at the plan for another budget, if the caller has one.
  * - segments (segments.c): checkpoints, in several levels, for budgets too small for even one value
  *   a layer.
  * - iterated local search from the best plan: change a little at random (with a fixed seed),
@@ -164,26 +164,46 @@ bool f8_remat_plan_measure(const f8_remat_problem *p, f8_arena *scratch, f8_rema
 
 /* ---- planning ---- */
 
-/* Limits of work, in elementary operations (about a nanosecond each) per step or value: for each
- * start, for all starts, and for improving the best plan. Small problems get some more, so that
- * they are searched well for their size. */
-enum { WORK_START = 10000, WORK_ALL = 100000, WORK_IMPROVE = 10000, WORK_SMALL = 2000000 };
+/* Limits of work, in elementary operations (about a nanosecond each), per step or value: for each
+ * start, for all starts, and for improving the best plan. Small problems get some more for the
+ * last, so that they are searched well for their size. Large ones get less once a plan fits. */
+enum {
+    WORK_START = 10000,
+    WORK_ALL = 50000,
+    WORK_IMPROVE = 1000,
+    WORK_FIT = 10000, /* while none fits */
+    WORK_SMALL = 2000000,
+    WORK_ENOUGH = 80000000
+};
 
-static void search(f8_remat_timeline *t, f8_remat_best *best)
+/* `from`: the plan for another budget, where it may be quicker to start than at the steps alone. */
+static void search(f8_remat_timeline *t, const f8_remat_plan *from, f8_remat_best *best)
 {
-    const uint64_t size = (uint64_t)t->p->n_steps + t->p->n_values + 20, begin = t->work;
+    const uint64_t size = (uint64_t)t->p->n_steps + t->p->n_values + 20,
+                   all = t->work + WORK_ALL * size, enough = t->work + WORK_ENOUGH,
+                   work = WORK_START * size < WORK_ENOUGH / 4 ? WORK_START * size : WORK_ENOUGH / 4;
     f8_remat_load(t, t->steps, t->p->n_steps);
     f8_remat_keep(t, best);
-    if (best->excess == 0)
+    if (best->excess == 0 || f8_remat_from_prices(t, work, enough, best))
         return;
-    f8_remat_finish(t, WORK_START * size, best);
-    f8_remat_from_prices(t, WORK_START * size, best);
-    f8_remat_from_segments(t, WORK_START * size, best);
-    if (best->excess > 0 && t->work < begin + WORK_ALL * size) {
-        f8_remat_load(t, best->action, best->n);
-        f8_remat_finish(t, begin + WORK_ALL * size - t->work, best);
+    if (from) {
+        f8_remat_load(t, from->action, from->n_actions);
+        f8_remat_finish(t, work, best);
     }
-    f8_remat_improve(t, best, WORK_SMALL + WORK_IMPROVE * size);
+    if (!from || best->excess > 0 || t->work < 2 * enough) {
+        f8_remat_load(t, t->steps, t->p->n_steps);
+        f8_remat_finish(t, work, best);
+    }
+    if (best->excess > 0 || !from)
+        f8_remat_from_segments(t, work, best);
+    if (best->excess > 0 && t->work < all) {
+        f8_remat_load(t, best->action, best->n);
+        f8_remat_finish(t, all - t->work, best);
+    }
+    uint64_t improve = t->work < enough ? WORK_IMPROVE * size : 0;
+    if (best->excess > 0)
+        improve = WORK_FIT * size < WORK_ENOUGH ? WORK_FIT * size : WORK_ENOUGH;
+    f8_remat_improve(t, best, WORK_SMALL + improve);
 }
 
 /* A bound below every plan's peak: one step with what it reads and makes; the results. */
@@ -210,26 +230,25 @@ static int64_t peak_of(f8_remat_timeline *t, const f8_remat_best *best)
     return peak;
 }
 
-/* A search for a budget that can't be met lowers the sum of all excess, not the peak. So where
- * nothing fits, ask for more bytes. */
-static void search_lower(f8_remat_timeline *t, f8_remat_best *best)
+/* The lowest peak. A search for a budget that can't be met lowers the sum of all excess, not the
+ * peak. So where nothing fits, ask for more bytes. */
+static void search_lower(f8_remat_timeline *t, const f8_remat_plan *from, f8_remat_best *best)
 {
     enum { TRIES = 2 };
-    const int64_t least = least_peak(t);
-    t->budget = t->budget > least ? t->budget : least;
-    search(t, best);
+    t->budget = least_peak(t);
+    search(t, from, best);
     for (int i = 0; i < TRIES && best->excess > 0 && !t->failed; i++) {
         f8_remat_best other = {0};
         const int64_t peak = peak_of(t, best);
         t->budget += (peak - t->budget) / 2;
-        search(t, &other);
+        search(t, from, &other);
         if (!t->failed && peak_of(t, &other) < peak)
             *best = other;
     }
 }
 
-f8_status f8_remat_plan_make(const f8_remat_problem *p, int64_t budget, f8_arena *arena,
-                             f8_diag *diag, f8_remat_plan *out)
+f8_status f8_remat_plan_make(const f8_remat_problem *p, int64_t budget, const f8_remat_plan *from,
+                             f8_arena *arena, f8_diag *diag, f8_remat_plan *out)
 {
     f8_remat_timeline t;
     f8_arena scratch;
@@ -238,7 +257,10 @@ f8_status f8_remat_plan_make(const f8_remat_problem *p, int64_t budget, f8_arena
     f8_status status = f8_remat_timeline_make(p, budget > 0 ? budget : 0, &scratch, diag, &t);
     if (status == F8_OK) {
         f8_remat_best best = {0};
-        search_lower(&t, &best);
+        if (budget > 0)
+            search(&t, from, &best);
+        else
+            search_lower(&t, from, &best);
         out->action = F8_NEW_ARRAY(arena, f8_remat_action, best.n);
         if (t.failed)
             status = f8_arena_status(&scratch, diag);
@@ -247,6 +269,8 @@ f8_status f8_remat_plan_make(const f8_remat_problem *p, int64_t budget, f8_arena
         else {
             memcpy(out->action, best.action, best.n * sizeof *out->action);
             out->n_actions = best.n;
+            out->bound = least_peak(&t);
+            out->work = t.work;
             if (!f8_remat_plan_measure(p, &scratch, out))
                 status = scratch.failed
                              ? f8_arena_status(&scratch, diag)

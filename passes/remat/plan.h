@@ -49,12 +49,16 @@ typedef struct f8_remat_plan {
     double seconds;   /* of all recomputed values */
     int64_t peak;     /* bytes */
     uint32_t peak_at; /* the action at which the peak is */
+    int64_t bound;    /* no plan's peak is lower: that of one step with what it reads and makes */
+    uint64_t work;    /* elementary operations that planning took */
 } f8_remat_plan;
 
-/* The fastest plan found whose peak is within `budget` bytes or, where none was found, the one with
- * the lowest peak; the caller compares. Deterministic. Lives in `arena`. F8_ERR_MEMORY. */
-f8_status f8_remat_plan_make(const f8_remat_problem *p, int64_t budget, f8_arena *arena,
-                             f8_diag *diag, f8_remat_plan *out);
+/* The fastest plan found whose peak is within `budget` bytes or, where none was found, one that
+ * exceeds it by little; the caller compares. With budget 0 the plan with the lowest peak. `from`, a
+ * plan of the same problem for another budget, may be where the search starts; NULL: there is none.
+ * Deterministic. Lives in `arena`. F8_ERR_MEMORY. */
+f8_status f8_remat_plan_make(const f8_remat_problem *p, int64_t budget, const f8_remat_plan *from,
+                             f8_arena *arena, f8_diag *diag, f8_remat_plan *out);
 
 /* Fill seconds, peak and peak_at from the actions. False where a value is read before it is made, a
  * step is missing or out of order, or a value is recomputed that can't be; also when out of memory.

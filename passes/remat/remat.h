@@ -63,4 +63,13 @@ void f8_remat_restore(f8_remat *s);
 
 f8_status f8_pass_remat(f8_unit *u); /* fits micro_step into options.memory by recomputing values */
 
+/* What budgets cost that are asked for one after another. The unit went through all passes without
+ * a budget, has a micro_step, and outlives the budgets; so does `scratch`, where they live. */
+typedef struct f8_remat_budgets f8_remat_budgets;
+f8_status f8_remat_budgets_make(f8_unit *u, f8_arena *scratch, f8_remat_budgets **out);
+/* The plan for a budget, which the unit has then; the bytes of the program in all. A budget near
+ * the one before takes the least time. F8_ERR_UNSUPPORTED where it can't be met, as the pass. */
+f8_status f8_remat_budget(f8_remat_budgets *b, const f8_budget *budget, f8_remat_summary *out,
+                          int64_t *planned);
+
 #endif

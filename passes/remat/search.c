@@ -213,26 +213,35 @@ static bool can_early(const f8_remat_timeline *t, const gap *g)
            may_insert(t, g->value, at);
 }
 
-/* Score a gap by trying it. The widest reach costs the most time, so it is tried only where nothing
- * else helps. */
+/* Score a gap by one way to drop it, if that is better than its score so far. */
+static void look_at(f8_remat_timeline *t, double excess, int reach, gap *g, trial *x)
+{
+    const double before = t->seconds;
+    if ((reach & EARLY) && !can_early(t, g))
+        return;
+    try_drop(t, g->value, g->id, reach, x);
+    const double score = (excess - x->excess) / (t->seconds - before + 1e-30);
+    if (x->excess < excess && score > g->score) {
+        g->score = score;
+        g->reach = reach;
+    }
+    undo(t, x, 0);
+}
+
+/* Score a gap by trying it. The way that was the best last time is tried alone while it helps. The
+ * widest reach costs the most time, so it is tried only where nothing else helps. */
 static void look(f8_remat_timeline *t, double excess, gap *g, trial *x)
 {
     static const int reaches[] = {KEEP, KEEP | EARLY, WHERE_IT_HELPS, WHERE_IT_HELPS | EARLY,
                                   ALL,  ALL | EARLY};
     g->score = 0;
+    if (g->version != UINT32_MAX)
+        look_at(t, excess, g->reach, g, x);
+    if (g->score > 0)
+        return;
     for (size_t i = 0; i < sizeof reaches / sizeof *reaches && (reaches[i] < ALL || g->score <= 0);
-         i++) {
-        if ((reaches[i] & EARLY) && !can_early(t, g))
-            continue;
-        const double before = t->seconds;
-        try_drop(t, g->value, g->id, reaches[i], x);
-        const double score = (excess - x->excess) / (t->seconds - before + 1e-30);
-        if (x->excess < excess && score > g->score) {
-            g->score = score;
-            g->reach = reaches[i];
-        }
-        undo(t, x, 0);
-    }
+         i++)
+        look_at(t, excess, reaches[i], g, x);
 }
 
 static bool is_gap(const f8_remat_timeline *t, const gap *g)
@@ -240,6 +249,10 @@ static bool is_gap(const f8_remat_timeline *t, const gap *g)
     const uint32_t at = t->position[g->id];
     return access_before(t, g->value, g->id) + 1 < at;
 }
+
+/* A gap this near the next one's bound is taken without a look at the others, of which a model with
+ * many layers has many alike. */
+#define NEARLY 0.95
 
 /* Empty the heap: apply the best gap while it helps. Gives the excess that is left. */
 static double apply_best(f8_remat_timeline *t, heap *h, double excess, trial *x)
@@ -251,7 +264,7 @@ static double apply_best(f8_remat_timeline *t, heap *h, double excess, trial *x)
         if (g.version != h->version) {
             look(t, excess, &g, x);
             g.version = h->version;
-            if (g.score > 0 && h->n && g.score < h->gap[0].score) {
+            if (g.score > 0 && h->n && g.score < NEARLY * h->gap[0].score) {
                 push(t, h, g);
                 continue;
             }

@@ -27,11 +27,21 @@ void f8_remat_finish(f8_remat_timeline *t, uint64_t work, f8_remat_best *best)
 
 typedef struct price_search {
     f8_remat_cut cut;
-    double all;       /* bytes at price 0 */
+    double room;      /* bytes that the budget allows to keep across the moment */
     double low, high; /* prices: at `low` more than the wanted bytes are kept, at `high` no more */
+    double bound;     /* seconds that every plan takes at least */
 } price_search;
 
 enum { STEPS_OUT = 40, STEPS_IN = 8 };
+
+/* Whatever the price, the cost of the cheapest choice less the price of the bytes that may be kept
+ * is a lower bound (Lagrange's). */
+static void solve(price_search *s, double price)
+{
+    f8_remat_cut_solve(&s->cut, price);
+    const double bound = s->cut.seconds + price * (s->cut.bytes - s->room);
+    s->bound = bound > s->bound ? bound : s->bound;
+}
 
 /* Prices around the one at which `bytes` are kept. */
 static void find_price(price_search *s, double bytes)
@@ -43,52 +53,63 @@ static void find_price(price_search *s, double bytes)
         sum += (double)p->value[v].bytes;
     }
     s->low = s->high = sum > 0 ? seconds / sum : 0;
-    f8_remat_cut_solve(&s->cut, s->low);
+    solve(s, s->low);
     const bool more = s->cut.bytes > bytes;
     for (int i = 0; i < STEPS_OUT && (s->cut.bytes > bytes) == more; i++) {
         *(more ? &s->high : &s->low) *= more ? 4 : 0.25;
-        f8_remat_cut_solve(&s->cut, more ? s->high : s->low);
+        solve(s, more ? s->high : s->low);
         if ((s->cut.bytes > bytes) == more)
             s->low = s->high = more ? s->high : s->low;
     }
     for (int i = 0; i < STEPS_IN; i++) {
         const double middle = sqrt(s->low * s->high);
-        f8_remat_cut_solve(&s->cut, middle);
+        solve(s, middle);
         *(s->cut.bytes > bytes ? &s->low : &s->high) = middle;
     }
 }
 
-static void from_price(price_search *s, double price, uint64_t work, f8_remat_best *best,
-                       double *over)
+/* Gives the bytes by which the cut's own plan exceeds the budget. */
+static double from_price(price_search *s, double price, uint64_t work, f8_remat_best *best)
 {
     f8_remat_timeline *t = s->cut.t;
-    f8_remat_cut_solve(&s->cut, price);
-    f8_remat_load(t, s->cut.t->steps, t->p->n_steps);
+    solve(s, price);
+    f8_remat_load(t, t->steps, t->p->n_steps);
     f8_remat_cut_apply(&s->cut);
     int64_t peak = 0;
     for (uint32_t at = 0; at < t->n; at++)
         peak = t->live[at] > peak ? t->live[at] : peak;
-    *over = (double)peak - (double)t->budget;
     f8_remat_finish(t, work, best);
+    return (double)peak - (double)t->budget;
 }
 
-void f8_remat_from_prices(f8_remat_timeline *t, uint64_t work, f8_remat_best *best)
+static bool is_near(const price_search *s, const f8_remat_best *best)
+{
+    return best->excess == 0 && best->seconds <= 1.01 * s->bound;
+}
+
+bool f8_remat_from_prices(f8_remat_timeline *t, uint64_t work, uint64_t enough, f8_remat_best *best)
 {
     const uint32_t n_steps = t->p->n_steps, top = f8_remat_moment(t);
-    price_search s;
+    price_search s = {.bound = 0};
     if (!f8_remat_cut_make(t, top, &s.cut)) {
         t->failed = true;
-        return;
+        return false;
     }
     f8_remat_cut_solve(&s.cut, 0);
-    double wanted = s.cut.bytes - ((double)t->live[top] - (double)t->budget), over;
+    s.room = s.cut.bytes - ((double)t->live[top] - (double)t->budget);
+    double wanted = s.room;
     for (int i = 0; i < 3 && !t->failed; i++) {
         f8_remat_load(t, t->steps, n_steps);
         find_price(&s, wanted);
-        from_price(&s, s.low, work, best, &over);
-        from_price(&s, s.high, work, best, &over);
-        if (over <= 0)
+        const double over = from_price(&s, s.high, work, best);
+        if (is_near(&s, best))
+            return true;
+        if (best->excess == 0 && t->work >= enough)
+            break;
+        from_price(&s, s.low, work, best);
+        if (over <= 0 || is_near(&s, best) || (best->excess == 0 && t->work >= enough))
             break;
         wanted -= over;
     }
+    return is_near(&s, best);
 }

@@ -1,6 +1,6 @@
-/* The timeline of a plan: see timeline.h. An insertion or removal costs the length of the lifetimes
- * that it changes, in plain sweeps over arrays. With some thousand actions that is faster than any
- * tree. */
+/* The timeline of a plan: see timeline.h. An insertion or removal costs the actions after it, which
+ * move, and the stretches in which a lifetime changes, in plain sweeps over arrays. With some
+ * thousand actions that is faster than any tree. */
 #include "passes/remat/timeline.h"
 
 #include <string.h>
@@ -135,12 +135,6 @@ uint32_t f8_remat_access_from(const f8_remat_timeline *t, uint32_t v, uint32_t p
     return low;
 }
 
-static bool live_after(const f8_remat_timeline *t, uint32_t v, uint32_t position)
-{
-    const uint32_t next = f8_remat_access_from(t, v, position + 1);
-    return next < t->access[v].n && !f8_remat_makes(t, t->access[v].id[next], v);
-}
-
 static void add_access(f8_remat_timeline *t, uint32_t v, uint32_t id)
 {
     struct f8_remat_accesses *x = &t->access[v];
@@ -162,25 +156,41 @@ static void drop_access(f8_remat_timeline *t, uint32_t v, uint32_t id)
     memmove(x->id + at, x->id + at + 1, (--x->n - at) * sizeof *x->id);
 }
 
-/* Bytes that are in memory across `position`, both while the action before it runs and after that.
- */
+/* Bytes that are in memory across `position`, both while the action before it runs and after that:
+ * those of the action there, less what it makes and its own. */
 static int64_t crossing(const f8_remat_timeline *t, uint32_t position)
 {
-    const uint32_t before = t->order[position - 1];
-    int64_t bytes = t->live[position - 1];
-    uint32_t n;
-    const uint32_t *need = f8_remat_needs(t, before, &n);
-    for (uint32_t i = 0; i < n; i++)
-        if (!live_after(t, need[i], position - 1))
-            bytes -= t->p->value[need[i]].bytes;
-    if (f8_remat_is_recompute(t, before))
-        return live_after(t, t->what[before], position - 1)
-                   ? bytes
-                   : bytes - t->p->value[t->what[before]].bytes;
-    for (uint32_t i = t->make_at[before]; i < t->make_at[before + 1]; i++)
-        if (!live_after(t, t->make[i], position - 1))
-            bytes -= t->p->value[t->make[i]].bytes;
-    return bytes - t->p->step[before].bytes;
+    const uint32_t id = t->order[position];
+    int64_t bytes = t->live[position];
+    if (f8_remat_is_recompute(t, id))
+        return bytes - t->p->value[t->what[id]].bytes;
+    if (id == t->p->n_steps)
+        return bytes;
+    for (uint32_t i = t->make_at[id]; i < t->make_at[id + 1]; i++)
+        bytes -= t->p->value[t->make[i]].bytes;
+    return bytes - t->p->step[id].bytes;
+}
+
+/* ---- the excess ---- */
+
+/* Bring the excess up to date after the bytes at positions [from, to] have changed. */
+static void sum_excess(f8_remat_timeline *t, uint32_t from, uint32_t to)
+{
+    int64_t most = t->budget;
+    while (from > 0 && f8_remat_is_recompute(t, t->order[from - 1]))
+        from--;
+    while (f8_remat_is_recompute(t, t->order[to]))
+        to++; /* the end is no recomputation */
+    for (uint32_t at = from; at <= to; at++) {
+        const uint32_t id = t->order[at];
+        most = t->live[at] > most ? t->live[at] : most;
+        if (f8_remat_is_recompute(t, id))
+            continue;
+        t->excess += most - t->budget - t->over[id];
+        t->over[id] = most - t->budget;
+        most = t->budget;
+    }
+    t->work += to - from;
 }
 
 /* ---- insertion and removal ---- */
@@ -207,16 +217,35 @@ static uint32_t new_id(f8_remat_timeline *t)
     return t->n_ids++;
 }
 
-/* Subtract (sign -1) or add (1) the lifetimes of a value and of what recomputing it reads. */
-static void cover_family(f8_remat_timeline *t, uint32_t value, int64_t sign)
+/* Add `bytes` from the action after access number `access` of v up to, not including, `end`. Gives
+ * the first position that changed. */
+static uint32_t stretch(f8_remat_timeline *t, uint32_t v, uint32_t access, uint32_t end,
+                        int64_t bytes)
 {
-    uint32_t n;
-    const uint32_t row = t->p->n_steps + 1 + value;
-    const uint32_t *from = t->need + t->need_at[row];
-    n = t->need_at[row + 1] - t->need_at[row];
-    cover(t, value, sign * t->p->value[value].bytes);
-    for (uint32_t i = 0; i < n; i++)
-        cover(t, from[i], sign * t->p->value[from[i]].bytes);
+    const uint32_t from = t->position[t->access[v].id[access]] + 1;
+    for (uint32_t at = from; at < end; at++)
+        t->live[at] += bytes;
+    t->work += from < end ? 4 + (end - from) / 2 : 4;
+    return from;
+}
+
+/* Whether access number `i` of v reads the instance that the access before it left. */
+static bool reads_on(const f8_remat_timeline *t, uint32_t v, uint32_t i)
+{
+    return i < t->access[v].n && !f8_remat_makes(t, t->access[v].id[i], v);
+}
+
+static void move(f8_remat_timeline *t, uint32_t to, uint32_t from)
+{
+    memmove(t->order + to, t->order + from, (t->n - from) * sizeof *t->order);
+    memmove(t->live + to, t->live + from, (t->n - from) * sizeof *t->live);
+    t->work += 16 + t->n - from;
+}
+
+static void number(f8_remat_timeline *t, uint32_t from)
+{
+    for (uint32_t at = from; at < t->n; at++)
+        t->position[t->order[at]] = at;
 }
 
 uint32_t f8_remat_insert(f8_remat_timeline *t, uint32_t value, uint32_t position)
@@ -224,32 +253,35 @@ uint32_t f8_remat_insert(f8_remat_timeline *t, uint32_t value, uint32_t position
     const uint32_t id = new_id(t);
     if (t->failed)
         return id;
-    /* The bytes at the new action: what is in memory across its position, without the values whose
-     * lifetimes change here; cover_family adds those. */
-    int64_t others = crossing(t, position);
-    uint32_t n;
+    /* The instance that readers from here on read ends with its last access before; what the
+     * recomputation reads is kept up to here. */
+    const f8_remat_value *x = t->p->value;
+    const uint32_t next = f8_remat_access_from(t, value, position);
+    const bool replaces = reads_on(t, value, next);
+    int64_t live = crossing(t, position) + (replaces ? 0 : x[value].bytes);
+    uint32_t n, first = position;
     t->what[id] = value;
+    if (replaces)
+        first = stretch(t, value, next - 1, position, -x[value].bytes);
     const uint32_t *from = f8_remat_needs(t, id, &n);
-    if (live_after(t, value, position - 1))
-        others -= t->p->value[value].bytes;
-    for (uint32_t i = 0; i < n; i++)
-        if (live_after(t, from[i], position - 1))
-            others -= t->p->value[from[i]].bytes;
-    cover_family(t, value, -1);
-    memmove(t->order + position + 1, t->order + position, (t->n - position) * sizeof *t->order);
-    memmove(t->live + position + 1, t->live + position, (t->n - position) * sizeof *t->live);
+    for (uint32_t i = 0; i < n; i++) {
+        const uint32_t after = f8_remat_access_from(t, from[i], position);
+        if (reads_on(t, from[i], after))
+            continue;
+        const uint32_t begin = stretch(t, from[i], after - 1, position, x[from[i]].bytes);
+        first = begin < first ? begin : first;
+        live += x[from[i]].bytes;
+    }
+    move(t, position + 1, position);
     t->order[position] = id;
-    t->live[position] = others;
+    t->live[position] = live;
     t->n++;
-    for (uint32_t at = position; at < t->n; at++)
-        t->position[t->order[at]] = at;
-    t->work += 16 + (t->n - position) / 2;
+    number(t, position);
     add_access(t, value, id);
     for (uint32_t i = 0; i < n; i++)
         add_access(t, from[i], id);
-    if (!t->failed)
-        cover_family(t, value, 1);
-    t->seconds += t->p->value[value].seconds;
+    sum_excess(t, first, position);
+    t->seconds += x[value].seconds;
     return id;
 }
 
@@ -257,22 +289,29 @@ void f8_remat_remove(f8_remat_timeline *t, uint32_t id)
 {
     if (t->failed)
         return;
+    const f8_remat_value *x = t->p->value;
     const uint32_t value = t->what[id], position = t->position[id];
-    uint32_t n;
+    const uint32_t own = f8_remat_access_from(t, value, position);
+    uint32_t n, first = position;
+    if (reads_on(t, value, own + 1))
+        first = stretch(t, value, own - 1, position, x[value].bytes);
     const uint32_t *from = f8_remat_needs(t, id, &n);
-    cover_family(t, value, -1);
+    for (uint32_t i = 0; i < n; i++) {
+        const uint32_t at = f8_remat_access_from(t, from[i], position);
+        if (reads_on(t, from[i], at + 1))
+            continue;
+        const uint32_t begin = stretch(t, from[i], at - 1, position, -x[from[i]].bytes);
+        first = begin < first ? begin : first;
+    }
     drop_access(t, value, id);
     for (uint32_t i = 0; i < n; i++)
         drop_access(t, from[i], id);
+    move(t, position, position + 1);
     t->n--;
-    memmove(t->order + position, t->order + position + 1, (t->n - position) * sizeof *t->order);
-    memmove(t->live + position, t->live + position + 1, (t->n - position) * sizeof *t->live);
-    for (uint32_t at = position; at < t->n; at++)
-        t->position[t->order[at]] = at;
-    t->work += 16 + (t->n - position) / 2;
+    number(t, position);
     t->free_id[t->n_free++] = id;
-    cover_family(t, value, 1);
-    t->seconds -= t->p->value[value].seconds;
+    sum_excess(t, first, position);
+    t->seconds -= x[value].seconds;
 }
 
 /* ---- whole timelines ---- */
@@ -298,6 +337,10 @@ static void lay_out(f8_remat_timeline *t)
     }
     for (uint32_t v = 0; v < p->n_values && !t->failed; v++)
         cover(t, v, p->value[v].bytes);
+    memset(t->over, 0, ((size_t)p->n_steps + 1) * sizeof *t->over);
+    t->excess = 0;
+    if (!t->failed)
+        sum_excess(t, 0, t->n - 1);
 }
 
 void f8_remat_load(f8_remat_timeline *t, const f8_remat_action *action, uint32_t n_actions)
@@ -336,7 +379,9 @@ f8_status f8_remat_timeline_make(const f8_remat_problem *p, int64_t budget, f8_a
     t->free_id = F8_NEW_ARRAY(arena, uint32_t, room);
     t->access = f8_arena_array(arena, p->n_values, sizeof *t->access);
     t->steps = F8_NEW_ARRAY(arena, f8_remat_action, p->n_steps);
-    if (!t->steps || !t->order || !t->live || !t->position || !t->what || !t->free_id || !t->access)
+    t->over = F8_NEW_ARRAY(arena, int64_t, (size_t)p->n_steps + 1);
+    if (!t->over || !t->steps || !t->order || !t->live || !t->position || !t->what ||
+        !t->free_id || !t->access)
         return f8_arena_status(arena, diag);
     t->order_room = t->live_room = t->position_room = t->what_room = t->free_room = room;
     t->n_ids = t->n = p->n_steps + 1;
@@ -346,20 +391,4 @@ f8_status f8_remat_timeline_make(const f8_remat_problem *p, int64_t budget, f8_a
         t->steps[s].index = s;
     lay_out(t);
     return t->failed ? f8_arena_status(arena, diag) : F8_OK;
-}
-
-double f8_remat_excess(f8_remat_timeline *t)
-{
-    double sum = 0;
-    int64_t most = t->budget;
-    for (uint32_t at = 0; at < t->n; at++) {
-        if (t->live[at] > most)
-            most = t->live[at];
-        if (!f8_remat_is_recompute(t, t->order[at])) {
-            sum += (double)most - (double)t->budget;
-            most = t->budget;
-        }
-    }
-    t->work += t->n / 2;
-    return sum;
 }

@@ -42,6 +42,9 @@ typedef struct f8_remat_timeline {
         size_t room;
     } * access; /* by value */
 
+    int64_t *over;  /* by step, with the end: its bytes over the budget */
+    int64_t excess; /* their sum: f8_remat_excess */
+
     double seconds;
     /* elementary operations so far, and the limit; no clock is used, so that plans repeat */
     uint64_t work, limit;
@@ -88,6 +91,9 @@ static inline bool f8_remat_makes(const f8_remat_timeline *t, uint32_t id, uint3
 /* Bytes over the budget: for each step the most among it and the values recomputed before it,
  * summed over steps. A search brings this to 0. A sum over all actions would grow with every
  * recomputed value while memory is still over the budget. */
-double f8_remat_excess(f8_remat_timeline *t);
+static inline double f8_remat_excess(const f8_remat_timeline *t)
+{
+    return (double)t->excess;
+}
 
 #endif

@@ -158,13 +158,14 @@ static bool put(shelves *s, f8_lifetime *b, bool tight)
     return true;
 }
 
-/* The bytes that all blocks take, placed in their order; -1 when out of memory. */
-static int64_t place_all(f8_lifetime *block, uint32_t n, bool tight, shelves *s)
+/* The bytes that all blocks take, placed in their order; -1 when out of memory. Stops where the
+ * blocks so far take `most` bytes or more (-1: there is no limit). */
+static int64_t place_all(f8_lifetime *block, uint32_t n, bool tight, int64_t most, shelves *s)
 {
     int64_t top = 0;
     for (uint32_t i = 0; i < SHELVES; i++)
         s->shelf[i].n = 0;
-    for (uint32_t i = 0; i < n; i++) {
+    for (uint32_t i = 0; i < n && (most < 0 || top < most); i++) {
         if (!put(s, &block[i], tight))
             return -1;
         const int64_t end = block[i].offset + block[i].bytes;
@@ -192,7 +193,7 @@ int64_t f8_pack(f8_lifetime *block, uint32_t n, uint32_t positions, f8_arena *sc
     int64_t least = -1;
     for (int i = 0; i < 8 && least != *lower_bound && s->steps < MOST_STEPS; i++) {
         qsort(block, n, sizeof *block, order[i / 2]);
-        const int64_t top = place_all(block, n, i % 2 == 1, s);
+        const int64_t top = place_all(block, n, i % 2 == 1, least, s);
         if (top < 0)
             return -1;
         if (least < 0 || top < least) {

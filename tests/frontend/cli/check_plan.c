@@ -162,8 +162,8 @@ START_TEST(plan_records)
 }
 END_TEST
 
-/* The table says the same, and names the recipe it is for. */
-START_TEST(plan_table)
+/* The text says the same, and names the recipe it is for. For one budget there is no table. */
+START_TEST(plan_within_a_budget)
 {
     const f8_cli_result r =
         F8_CLI("plan", GPT, "--recipe", "block {pow2 = true}", "--memory", "0.6", SMALL);
@@ -176,13 +176,104 @@ START_TEST(plan_table)
         "the largest tensors in the arena at the peak: made by -> last read by\n",
         "the largest variables and buffers, which always take memory\n",
         "estimated: ",
-        "this reduces its arena from ",
-        "what a budget costs, given as a share of the activation bytes at the peak\n",
-        "\n   none  ",
-        "\n   0.60  "};
+        "this reduces its arena from "};
     f8_cli_ok(r);
     for (size_t i = 0; i < sizeof says / sizeof *says; i++)
         ck_assert_msg(strstr(r.out, says[i]), "no '%s' in\n%s", says[i], r.out);
+    ck_assert_ptr_null(strstr(r.out, "budget costs"));
+    ck_assert_ptr_null(strstr(r.out, "more time"));
+}
+END_TEST
+
+/* The number of parameters comes first: embeddings of tokens and positions, the last layernorm, and
+ * in each layer two layernorms and four linears with biases. The head is the embedding. */
+START_TEST(plan_counts_parameters)
+{
+    enum { C = 32, L = 2, T = 32, V = 256, LAYER = 12 * C * C + 13 * C };
+    char want[64];
+    snprintf(want, sizeof want, ": %d parameters (", V * C + T * C + L * LAYER + 2 * C);
+    f8_cli_result r = F8_CLI("plan", GPT, "--budgets", "0.9", SMALL);
+    f8_cli_ok(r);
+    ck_assert_msg(strstr(r.out, want) && strstr(r.out, want) < strchr(r.out, '\n'),
+                  "no '%s' in the first line of\n%s", want, r.out);
+    records all;
+    r = F8_CLI("plan", GPT, "--budgets", "0.9", "--json", "-", SMALL);
+    f8_cli_ok(r);
+    parse(&all, r.out);
+    ck_assert_int_eq((int)number(find(&all, "memory", 0), "parameters"),
+                     V * C + T * C + L * LAYER + 2 * C);
+    drop(&all);
+}
+END_TEST
+
+/* The rows asked for, the largest first, and no others. Each is written as soon as it is known, the
+ * model's own figures before the first plan. */
+START_TEST(plan_of_some_budgets)
+{
+    static const char *const budgets[] = {"none", "0.60", "0.425", "0.30"};
+    const char *const args[] = {"plan", GPT, "--budgets", "0.3,0.6,0.425,0.3", SMALL, NULL};
+    const f8_cli_result r = f8_cli_run_writes(args);
+    f8_cli_ok(r);
+    char *at = strstr(r.out, "what a budget costs");
+    const char *estimated = strstr(r.out, "estimated: ");
+    ck_assert(at && estimated && memchr(estimated, F8_CLI_WRITE, (size_t)(at - estimated)));
+    at = strchr(strchr(at, '\n') + 1, '\n') + 1; /* the table's head */
+    for (int i = 0; i < 4; i++) {
+        char name[16];
+        int used = 0;
+        ck_assert_msg(sscanf(at, "%15s%n", name, &used) == 1 && !strcmp(name, budgets[i]),
+                      "not '%s' in '%s'", budgets[i], at);
+        ck_assert_int_eq(used, 7); /* the column's width */
+        at = strchr(at, '\n') + 1;
+        ck_assert_msg(*at == F8_CLI_WRITE, "'%s' waits for '%s'", budgets[i], at);
+        at++;
+    }
+    ck_assert_str_eq(at, "");
+}
+END_TEST
+
+/* A row is what a compile within that budget plans, or nearly: its search starts elsewhere. */
+START_TEST(plan_rows_are_plans)
+{
+    records table, one;
+    f8_cli_result r = F8_CLI("plan", GPT, "--recipe", "delayed", "--json", "-", "--budgets",
+                             "0.8,0.5", SMALL);
+    f8_cli_ok(r);
+    parse(&table, r.out);
+    static const char *const shares[] = {"0.8", "0.5"};
+    for (int i = 0; i < 2; i++) {
+        const json_t *row = find(&table, "budget", i + 1);
+        r = F8_CLI("plan", GPT, "--recipe", "delayed", "--json", "-", "--memory", shares[i],
+                   SMALL);
+        f8_cli_ok(r);
+        parse(&one, r.out);
+        const json_t *m = NULL;
+        for (int k = 0; (m = find(&one, "memory", k)) && !is(m, "function", "micro_step"); k++)
+            ;
+        ck_assert_ptr_nonnull(m);
+        ck_assert_ptr_null(find(&one, "budget", 0));
+        ck_assert_double_le(number(m, "arena_bytes"), number(row, "arena_budget"));
+        ck_assert_double_le(number(row, "arena_bytes"), number(row, "arena_budget"));
+        ck_assert_double_eq_tol(number(m, "planned_bytes") - number(m, "arena_bytes"),
+                                number(row, "planned_bytes") - number(row, "arena_bytes"), 4096);
+        drop(&one);
+    }
+    drop(&table);
+}
+END_TEST
+
+START_TEST(bad_budgets)
+{
+    static const char *const bad[] = {"",    "0",      "1",       "1.5", "-0.5",   "0.5,",
+                                      ",",   "0.5,,1", "0.5;0.1", "50%", "0.5 ,1", "nan",
+                                      "6G",  "0.5G",   "0x0.8",   ".",   "+0.5"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        f8_cli_fails(F8_CLI("plan", GPT, "--budgets", bad[i]), 2, "bad value for --budgets: ");
+    f8_cli_fails(F8_CLI("plan", GPT, "--budgets", "0.5", "--memory", "0.5"), 2,
+                 "fp8c plan: --budgets asks for a table");
+    f8_cli_fails(F8_CLI("plan", GPT, "--budgets", "0.5", "--checkpoint", "x.*"), 2,
+                 "fp8c plan: --budgets asks for a table");
+    f8_cli_fails(F8_CLI("train", GPT, "--budgets", "0.5"), 2, "no such option '--budgets'");
 }
 END_TEST
 
@@ -343,7 +434,11 @@ Suite *f8_suite(void)
     tcase_set_timeout(t, TIMEOUT);
     tcase_add_unchecked_fixture(t, f8_cli_setup, f8_cli_teardown);
     tcase_add_loop_test(t, plan_records, 0, 3);
-    tcase_add_test(t, plan_table);
+    tcase_add_test(t, plan_within_a_budget);
+    tcase_add_test(t, plan_counts_parameters);
+    tcase_add_test(t, plan_of_some_budgets);
+    tcase_add_test(t, plan_rows_are_plans);
+    tcase_add_test(t, bad_budgets);
     tcase_add_test(t, plan_to_a_file);
     tcase_add_test(t, plan_wrong_usage);
     tcase_add_test(t, bad_sizes);

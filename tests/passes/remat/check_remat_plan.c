@@ -26,7 +26,7 @@ static f8_remat_plan plan(const f8_remat_problem *p, int64_t budget)
 {
     f8_remat_plan made;
     f8_diag diag = {0};
-    ck_assert_msg(f8_remat_plan_make(p, budget, &arena, &diag, &made) == F8_OK, "%s", diag.text);
+    ck_assert_msg(f8_remat_plan_make(p, budget, NULL, &arena, &diag, &made) == F8_OK, "%s", diag.text);
     f8_remat_plan again = made;
     ck_assert(f8_remat_plan_measure(p, &arena, &again));
     ck_assert_int_eq(again.peak, made.peak);
@@ -180,13 +180,13 @@ START_TEST(broken_plans)
     g.step[0].n_read = 1;
     ck_assert(!f8_remat_plan_measure(&g.p, &arena, &x));
     f8_diag diag = {0};
-    ck_assert_int_eq(f8_remat_plan_make(&g.p, 1000, &arena, &diag, &x), F8_ERR_INTERNAL);
+    ck_assert_int_eq(f8_remat_plan_make(&g.p, 1000, NULL, &arena, &diag, &x), F8_ERR_INTERNAL);
     ck_assert_msg(strstr(diag.text, "value 3, which was not made"), "%s", diag.text);
     g.step[0].n_read = 0;
     remat_value(&g, 1, 1); /* a result that no step makes */
     g.value[4].result = true;
     diag = (f8_diag){0};
-    ck_assert_int_eq(f8_remat_plan_make(&g.p, 1000, &arena, &diag, &x), F8_ERR_INTERNAL);
+    ck_assert_int_eq(f8_remat_plan_make(&g.p, 1000, NULL, &arena, &diag, &x), F8_ERR_INTERNAL);
 }
 END_TEST
 
@@ -351,6 +351,45 @@ START_TEST(transformers)
 }
 END_TEST
 
+/* Operations, not time. With twice the layers a plan takes about four times the work: twice the
+ * values to look at, each change moving twice the actions. A plan near the bound ends the search, as
+ * does enough work for a plan that fits. One for the neighbouring budget is no worse a start. */
+START_TEST(work_of_deep_models)
+{
+    enum { DEEP = 96, MOST = 120 * 1000 * 1000 };
+    static const double share[] = {0.75, 0.5, 0.25, 0.15};
+    uint64_t before = 0;
+    for (uint32_t layers = DEEP / 4; layers <= DEEP; layers *= 2) {
+        uint64_t work = 0;
+        f8_remat_plan last = {0};
+        remat_graph g;
+        tear_down();
+        set_up();
+        remat_transformer(&g, &arena, layers);
+        for (int i = 0; i < 4; i++) {
+            f8_diag diag = {0};
+            f8_remat_plan x;
+            const int64_t budget = (int64_t)((double)no_plan(&g.p).peak * share[i]);
+            const f8_status status = f8_remat_plan_make(&g.p, budget, last.action ? &last : NULL,
+                                                        &arena, &diag, &x);
+            ck_assert_msg(status == F8_OK, "%s", diag.text);
+            ck_assert_int_le(x.peak, budget);
+            ck_assert_int_le(x.bound, x.peak);
+            ck_assert_msg(x.seconds <= 1.05 * bound(&g.p, budget), "%u layers, share %g: %g s",
+                          layers, share[i], x.seconds);
+            ck_assert_uint_gt(x.work, 0);
+            ck_assert_msg(x.work <= MOST, "%u layers, share %g: %llu operations", layers, share[i],
+                          (unsigned long long)x.work);
+            work += x.work;
+            last = x;
+        }
+        printf("%u layers: %llu operations for 4 plans\n", layers, (unsigned long long)work);
+        ck_assert(!before || work <= 6 * before);
+        before = work;
+    }
+}
+END_TEST
+
 /* Seconds that a chain of n equal steps takes more in `bytes` (Griewank and Walther 2000): three of
  * them are for the gradient read, the gradient made and the value at hand, the others for c
  * checkpoints; n steps after one take
@@ -446,7 +485,7 @@ START_TEST(no_memory)
         f8_diag diag = {0};
         f8_remat_plan x;
         f8_arena_init(&small, &allocator);
-        status = f8_remat_plan_make(&g.p, 30 << 20, &small, &diag, &x);
+        status = f8_remat_plan_make(&g.p, 30 << 20, NULL, &small, &diag, &x);
         ck_assert(status == F8_OK ||
                   (status == F8_ERR_MEMORY && strstr(diag.text, "out of memory")));
         f8_arena_end(&small);
@@ -466,6 +505,7 @@ Suite *f8_suite(void)
     tcase_add_test(tc, edges);
     tcase_add_test(tc, small_graphs_near_the_optimum);
     tcase_add_test(tc, transformers);
+    tcase_add_test(tc, work_of_deep_models);
     tcase_add_test(tc, nested);
     tcase_add_test(tc, plans_repeat);
     tcase_add_test(tc, no_memory);

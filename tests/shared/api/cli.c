@@ -132,11 +132,10 @@ static int pipe_without_reader(void)
     return fd[1];
 }
 
-/* out NULL: nobody reads it. */
-static void child(size_t limit, char *const *argv, const char *out, const char *err)
+/* `o` is stdout. */
+static void child_to(size_t limit, char *const *argv, int o, const char *err)
 {
     const int null = open("/dev/null", O_RDONLY);
-    const int o = out ? open(out, O_WRONLY | O_CREAT | O_TRUNC, 0600) : pipe_without_reader();
     const int e = open(err, O_WRONLY | O_CREAT | O_TRUNC, 0600);
     const struct rlimit as = {limit, limit}, no_core = {0, 0};
     setrlimit(RLIMIT_CORE, &no_core);
@@ -148,6 +147,13 @@ static void child(size_t limit, char *const *argv, const char *out, const char *
         _exit(125);
     execv(argv[0], argv);
     _exit(126);
+}
+
+/* out NULL: nobody reads it. */
+static void child(size_t limit, char *const *argv, const char *out, const char *err)
+{
+    child_to(limit, argv,
+             out ? open(out, O_WRONLY | O_CREAT | O_TRUNC, 0600) : pipe_without_reader(), err);
 }
 
 /* LeakSanitizer's own tracer crashes now and then, whatever it looks at: that says nothing. */
@@ -233,6 +239,42 @@ f8_cli_result f8_cli_run_unread(const char *const *args)
 f8_cli_result f8_cli_run_full(const char *const *args)
 {
     return run_to("/dev/full", args);
+}
+
+/* A pipe of packets keeps the writes apart, whoever is faster. */
+f8_cli_result f8_cli_run_writes(const char *const *args)
+{
+    enum { ROOM = 1 << 20 };
+    char *argv[MAX_ARGS] = {(char *)binary()}, err[PATH_ROOM + 300], *text = malloc(ROOM);
+    int fd[2], status;
+    size_t n = 0;
+    for (int i = 0; args[i]; i++)
+        argv[i + 1] = (char *)args[i];
+    snprintf(err, sizeof err, "%s", f8_cli_temp(".stderr"));
+    ck_assert(text && !pipe2(fd, O_DIRECT));
+    fflush(NULL);
+    const pid_t pid = fork();
+    ck_assert_int_ge(pid, 0);
+    if (pid == 0) {
+        close(fd[0]);
+        child_to(0, argv, fd[1], err);
+    }
+    close(fd[1]);
+    for (ssize_t got; n + 8192 < ROOM && (got = read(fd[0], text + n, 8192)) > 0;) {
+        n += (size_t)got;
+        text[n++] = F8_CLI_WRITE;
+    }
+    text[n] = 0;
+    close(fd[0]);
+    ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+    free(last.out);
+    free(last.err);
+    last = (f8_cli_result){.code =
+                               WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status),
+                           .out = text,
+                           .n_out = n};
+    last.err = f8_cli_read(err, &last.n_err);
+    return last;
 }
 
 /* signals: may be NULL. */

@@ -45,6 +45,10 @@ f8_cli_result f8_cli_run_signals(const f8_cli_signal *signals, const char *const
 f8_cli_result f8_cli_run_unread(const char *const *args);
 f8_cli_result f8_cli_run_full(const char *const *args);
 
+/* The same with a pipe as stdout; `out` has F8_CLI_WRITE after what each write wrote. */
+enum { F8_CLI_WRITE = '\x1e' };
+f8_cli_result f8_cli_run_writes(const char *const *args);
+
 /* The same with a terminal as stderr (whose line ends are \r\n). */
 f8_cli_result f8_cli_run_on_terminal(const char *const *args);
 f8_cli_result f8_cli_run_to_terminal(const char *const *args); /* as stdout instead */

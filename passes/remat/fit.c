@@ -1,0 +1,279 @@
+/* Looks for the fastest plan whose real arena fits: see fit.h.
+ *
+ * The arena that follows from a plan is not the planner's sum: clones fuse with their readers,
+ * which can make a value cost nothing, and other values share allocations. So grouping, order and
+ * places are made anew, and the planner is asked again, corrected by what it missed, until the real
+ * arena fits. That is done twice: once with clones in kernels of their own or of their readers, and
+ * once with clones priced and grouped as parts of kernels that read the same values (sibling.c,
+ * fuse/sibling.c). What the planner missed in one plan, it misses in the next: so the next budget's
+ * first question is corrected already. */
+#include "passes/remat/fit.h"
+
+#include <stdlib.h>
+
+#include "passes/unit/cost.h"
+#include "passes/fuse/group.h"
+#include "passes/memory/memory.h"
+#include "passes/memory/report.h"
+
+enum { MOST_ROUNDS = 6, SHORT = 200 };
+
+/* ---- one plan, carried out ---- */
+
+enum { NOTHING_FITS = -1 }; /* the other functions alone exceed the budget */
+
+f8_status f8_fit_allowed(const f8_fit *x, int64_t *out)
+{
+    f8_unit *u = x->s.unit;
+    const f8_budget *b = &x->budget;
+    f8_memory_outside outside;
+    *out = INT64_MAX;
+    if (b->share > 0)
+        *out = u->remat.before - (int64_t)((1 - b->share) * (double)u->remat.activations_before);
+    if (b->bytes <= 0)
+        return F8_OK;
+    F8_TRY(f8_memory_fixed(u, &outside));
+    *out = outside.others <= b->bytes - outside.rest ? b->bytes - outside.rest - outside.extra
+                                                     : NOTHING_FITS;
+    return F8_OK;
+}
+
+f8_status f8_fit_carry_out(f8_fit *x, const f8_remat_plan *plan, bool share_kernels,
+                           f8_fit_outcome *out)
+{
+    f8_remat *s = &x->s;
+    f8_unit *u = s->unit;
+    F8_TRY(f8_unit_go_on(u));
+    x->made = NULL;
+    F8_TRY(f8_remat_rewrite(s, plan));
+    F8_TRY(f8_group_function(u, s->func, share_kernels));
+    F8_TRY(f8_schedule_function(u, s->func));
+    F8_TRY(f8_place_function(u, s->func));
+    *out = (f8_fit_outcome){.plan = *plan,
+                            .share_kernels = share_kernels,
+                            .arena = s->func->lowered->arena_bytes,
+                            .seconds = f8_cost_function(s->func, f8_unit_target(u))};
+    x->made = plan->action;
+    x->made_share_kernels = share_kernels;
+    x->rounds++;
+    return f8_fit_allowed(x, &out->allowed);
+}
+
+bool f8_fit_fits(const f8_fit_outcome *o)
+{
+    return o->arena <= o->allowed;
+}
+
+static bool found(const f8_fit_outcome *o)
+{
+    return o->arena != INT64_MAX;
+}
+
+static void note(f8_fit *x, const f8_fit_outcome *o)
+{
+    if (f8_fit_fits(o) && (!found(&x->best) || o->seconds < x->best.seconds))
+        x->best = *o;
+    if (o->arena < x->lowest.arena)
+        x->lowest = *o;
+}
+
+static f8_status attempt(f8_fit *x, int64_t goal, bool share_kernels, f8_fit_outcome *o)
+{
+    f8_remat *s = &x->s;
+    f8_remat_plan plan, *from = &x->from[share_kernels];
+    F8_TRY(f8_remat_plan_make(share_kernels ? &x->shared : &s->problem, goal,
+                              from->action ? from : NULL, s->scratch, s->unit->diag, &plan));
+    F8_TRY(f8_fit_carry_out(x, &plan, share_kernels, o));
+    *from = plan;
+    if (plan.peak > goal && goal >= x->floor)
+        x->floor = goal > 0 ? goal + 1 : plan.peak;
+    else if (plan.peak <= goal)
+        x->missed[share_kernels] = o->arena - plan.peak;
+    note(x, o);
+    return F8_OK;
+}
+
+/* ---- a budget ---- */
+
+/* Rounds take little time then, and what the planner misses differs much from plan to plan. */
+static bool is_short_function(const f8_fit *x)
+{
+    return x->s.problem.n_steps <= SHORT;
+}
+
+/* Ask the planner until the arena has at most `most` bytes (0: what is allowed), then use up the
+ * bytes that are left. */
+static f8_status approach(f8_fit *x, int64_t most, int rounds, bool share_kernels)
+{
+    const int64_t budget = most ? most : x->allowed;
+    const int64_t missed = is_short_function(x) ? 0 : x->missed[share_kernels];
+    int64_t goal = missed > 0 ? budget - missed : budget;
+    goal = goal < x->floor ? budget < x->floor ? budget : x->floor : goal;
+    int64_t tight = -1;        /* the largest goal whose arena fitted */
+    int64_t loose = INT64_MAX; /* the smallest goal whose arena did not fit */
+    for (int i = 0; i < rounds && goal > 0 && goal >= x->floor; i++) {
+        f8_fit_outcome o;
+        F8_TRY(attempt(x, goal, share_kernels, &o));
+        const int64_t room = (most ? most : o.allowed) - o.arena;
+        if (room >= 0) {
+            tight = goal;
+            goal += room;
+            goal = goal >= loose ? tight + (loose - tight) / 2 : goal;
+        } else {
+            if (o.plan.peak > goal)
+                return F8_OK; /* the planner has no better plan */
+            loose = goal < o.plan.peak ? goal : o.plan.peak;
+            goal = loose + room;
+            goal = tight >= goal ? tight + (loose - tight) / 2 : goal;
+        }
+        if (tight >= 0 && goal - tight <= budget / 128)
+            return F8_OK;
+    }
+    return F8_OK;
+}
+
+/* A tighter goal can end up faster, because other values fuse. A few are tried, in a long function
+ * only one, and only where fusing changed much. */
+static f8_status descend(f8_fit *x)
+{
+    static const double below[] = {0.95, 0.88, 0.8};
+    const int64_t missed = x->best.arena - x->best.plan.peak;
+    const bool is_short = is_short_function(x), odd = llabs(missed) > x->allowed / 32;
+    const size_t n = is_short ? sizeof below / sizeof *below : odd;
+    for (size_t i = 0; i < n; i++)
+        for (int shared = 0; shared < 2; shared++) {
+            const int64_t goal = (int64_t)(below[i] * (double)x->allowed);
+            const int64_t before = x->missed[shared];
+            f8_fit_outcome o;
+            if (goal >= x->floor)
+                F8_TRY(attempt(x, goal, shared, &o));
+            x->missed[shared] = before;
+        }
+    return F8_OK;
+}
+
+/* Carries out the plan unless that was done for another budget. */
+static f8_status try_waist(f8_fit *x, f8_fit_waist *w, bool share_kernels)
+{
+    f8_fit_outcome *o = &w->outcome[share_kernels];
+    if (!o->plan.action)
+        F8_TRY(f8_fit_carry_out(x, &w->plan, share_kernels, o));
+    else
+        F8_TRY(f8_fit_allowed(x, &o->allowed));
+    note(x, o);
+    return F8_OK;
+}
+
+/* Plans that keep whole layers. The planner, which knows nothing of fusion, may take them for
+ * larger than they are. Those that are far slower than the best plan are left out. */
+static f8_status try_waists(f8_fit *x)
+{
+    enum { FAR = 2 };
+    uint32_t waists = 2;
+    for (uint32_t i = 0, every = 1; i < F8_FIT_WAISTS && every < waists; i++, every *= 2) {
+        f8_fit_waist *w = &x->waist[i];
+        if (!w->plan.action) {
+            F8_TRY(f8_remat_plan_by_waists(&x->s, every, &w->plan, &w->n));
+            if (!f8_remat_plan_measure(&x->shared, x->s.scratch, &w->plan))
+                w->plan.seconds = 0;
+        }
+        waists = w->n;
+        if (found(&x->best) && w->plan.seconds > FAR * (x->best.seconds - x->s.unit->remat.seconds))
+            continue;
+        F8_TRY(try_waist(x, w, false));
+        if (f8_fit_fits(&w->outcome[0]))
+            F8_TRY(try_waist(x, w, true));
+    }
+    return F8_OK;
+}
+
+/* ---- the least ---- */
+
+static void forget(f8_fit *x)
+{
+    x->floor = 0;
+    x->missed[0] = x->missed[1] = 0;
+    x->from[0] = x->from[1] = (f8_remat_plan){0};
+}
+
+/* The lowest arena there is: tries the planner's lowest peak and some goals above it, which may
+ * share storage better, then a few steps down from the best of them. The search does not depend on
+ * what was asked for, so the budget that is named as the least can be met. */
+static f8_status find_least(f8_fit *x)
+{
+    static const double above[] = {1, 1.03, 1.1, 1.25};
+    enum { SHARED = 2, STEPS_DOWN = 2, ROUNDS_DOWN = 2 };
+    f8_fit_outcome o;
+    x->lowest.arena = INT64_MAX;
+    F8_TRY(try_waists(x));
+    if (found(&x->best))
+        return F8_OK; /* one of them fits */
+    forget(x);
+    F8_TRY(attempt(x, 0, false, &o));
+    const int64_t peak = o.plan.peak;
+    for (size_t i = 0; i < sizeof above / sizeof *above; i++) {
+        const int64_t goal = (int64_t)(above[i] * (double)peak);
+        if (i > 0)
+            F8_TRY(attempt(x, goal, false, &o));
+        if (i < SHARED)
+            F8_TRY(attempt(x, goal, true, &o));
+    }
+    for (int i = 0; i < STEPS_DOWN; i++) {
+        const int64_t before = x->lowest.arena, most = before - before / 64;
+        F8_TRY(approach(x, most, ROUNDS_DOWN, false));
+        F8_TRY(approach(x, most, ROUNDS_DOWN, true));
+        if (x->lowest.arena == before)
+            break;
+    }
+    forget(x);
+    return F8_OK;
+}
+
+/* ---- the interface ---- */
+
+f8_status f8_fit_begin(f8_fit *x, f8_unit *u, f8_func *f, f8_arena *scratch)
+{
+    *x = (f8_fit){0};
+    F8_TRY(f8_schedule_function(u, f));
+    F8_TRY(f8_place_function(u, f));
+    u->remat = (f8_remat_summary){.ran = true,
+                                  .before = f->lowered->arena_bytes,
+                                  .seconds = f8_cost_function(f, f8_unit_target(u))};
+    F8_TRY(f8_memory_activations(f, scratch, u->diag, &u->remat.activations_before));
+    F8_TRY(f8_remat_problem_make(&x->s, u, f, scratch));
+    return f8_remat_siblings(&x->s, &x->shared);
+}
+
+/* What the planner misses of the function as it is. */
+static f8_status miss(f8_fit *x)
+{
+    f8_remat_plan plan;
+    f8_remat *s = &x->s;
+    F8_TRY(f8_remat_plan_make(&s->problem, INT64_MAX, NULL, s->scratch, s->unit->diag, &plan));
+    x->missed[0] = x->missed[1] = s->unit->remat.before - plan.peak;
+    x->floor = plan.bound;
+    return F8_OK;
+}
+
+f8_status f8_fit_find(f8_fit *x, const f8_budget *budget)
+{
+    x->budget = *budget;
+    x->best.arena = x->lowest.arena = INT64_MAX;
+    F8_TRY(f8_fit_allowed(x, &x->allowed));
+    if (x->floor == 0)
+        F8_TRY(miss(x));
+    F8_TRY(approach(x, 0, MOST_ROUNDS, false));
+    F8_TRY(approach(x, 0, MOST_ROUNDS, true));
+    if (!found(&x->best))
+        return find_least(x);
+    F8_TRY(descend(x));
+    return try_waists(x);
+}
+
+/* Make func what the outcome says, unless it is. */
+f8_status f8_fit_keep(f8_fit *x, f8_fit_outcome *o)
+{
+    if (x->made == o->plan.action && x->made_share_kernels == o->share_kernels)
+        return F8_OK;
+    return f8_fit_carry_out(x, &o->plan, o->share_kernels, o);
+}
