@@ -232,18 +232,25 @@ static value target_is_class(f8_interp *x, value logits, value targets)
     return select_(x, test(x, F8_OP_AND, above, below), constant(x, 1), constant(x, 0));
 }
 
-static value row_lse(f8_interp *x, value logits)
+/* Of each row: x - top, and log(sum(exp(x - top))), where top is its largest element. */
+static value below_top(f8_interp *x, value logits)
 {
-    value top = reduce_row(x, F8_OP_REDUCE_MAX, logits);
-    value sum = reduce_row(x, F8_OP_REDUCE_SUM, one(x, F8_OP_EXP, two(x, F8_OP_SUB, logits, top)));
-    return two(x, F8_OP_ADD, top, one(x, F8_OP_LOG, sum));
+    return two(x, F8_OP_SUB, logits, reduce_row(x, F8_OP_REDUCE_MAX, logits));
+}
+
+static value log_sum(f8_interp *x, value logits)
+{
+    return one(x, F8_OP_LOG,
+               reduce_row(x, F8_OP_REDUCE_SUM, one(x, F8_OP_EXP, below_top(x, logits))));
 }
 
 static value cross_entropy(f8_interp *x, value logits, value targets)
 {
     const int64_t rows = f8_type_rows(&logits->type);
     value picked = select_(x, target_hit(x, logits, targets), logits, constant(x, 0));
-    value losses = two(x, F8_OP_SUB, row_lse(x, logits), reduce_row(x, F8_OP_REDUCE_SUM, picked));
+    value below = two(x, F8_OP_SUB, reduce_row(x, F8_OP_REDUCE_MAX, logits),
+                      reduce_row(x, F8_OP_REDUCE_SUM, picked));
+    value losses = two(x, F8_OP_ADD, below, log_sum(x, logits));
     losses = two(x, F8_OP_DIV, losses, target_is_class(x, logits, targets));
     value sum = reduce_row(x, F8_OP_REDUCE_SUM, reshape(x, losses, 1, &rows));
     return two(x, F8_OP_DIV, sum, constant(x, (double)rows));
@@ -252,7 +259,7 @@ static value cross_entropy(f8_interp *x, value logits, value targets)
 static value cross_entropy_grad(f8_interp *x, value logits, value targets, value dy)
 {
     const double rows = (double)f8_type_rows(&logits->type);
-    value p = one(x, F8_OP_EXP, two(x, F8_OP_SUB, logits, row_lse(x, logits)));
+    value p = one(x, F8_OP_EXP, two(x, F8_OP_SUB, below_top(x, logits), log_sum(x, logits)));
     value hit = select_(x, target_hit(x, logits, targets), constant(x, 1), constant(x, 0));
     value scale = two(x, F8_OP_DIV, dy, constant(x, rows));
     scale = two(x, F8_OP_DIV, scale, target_is_class(x, logits, targets));

@@ -221,18 +221,27 @@ static f8_ref target_is_class(f8_graph *g, f8_ref logits, f8_ref targets)
     return f8_select(g, both, f8_const(g, 1), f8_const(g, 0));
 }
 
-static f8_ref row_lse(f8_graph *g, f8_ref x)
+/* A row's largest logit, and log(sum(exp(x - top))). Their sum is the log-sum-exp, but it is never
+ * made: where logits are large, rounding it to f32 would lose the digits of the logarithm. */
+typedef struct softmax_row {
+    f8_ref top, log_sum;
+} softmax_row;
+
+static softmax_row softmax_of_row(f8_graph *g, f8_ref x)
 {
-    f8_ref top = f8_reduce(g, F8_OP_REDUCE_MAX, x, -1);
-    f8_ref sum = f8_row_sum(g, f8_unary(g, F8_OP_EXP, f8_binary(g, F8_OP_SUB, x, top)));
-    return f8_binary(g, F8_OP_ADD, top, f8_unary(g, F8_OP_LOG, sum));
+    softmax_row s = {.top = f8_reduce(g, F8_OP_REDUCE_MAX, x, -1)};
+    f8_ref e = f8_unary(g, F8_OP_EXP, f8_binary(g, F8_OP_SUB, x, s.top));
+    s.log_sum = f8_unary(g, F8_OP_LOG, f8_row_sum(g, e));
+    return s;
 }
 
 f8_ref f8_ce_losses(f8_graph *g, f8_ref logits, f8_ref targets)
 {
-    f8_ref hit = target_hit(g, logits, targets), lse = row_lse(g, logits);
+    const softmax_row s = softmax_of_row(g, logits);
+    f8_ref hit = target_hit(g, logits, targets);
     f8_ref picked = f8_row_sum(g, f8_select(g, hit, logits, f8_const(g, 0)));
-    return f8_binary(g, F8_OP_DIV, f8_binary(g, F8_OP_SUB, lse, picked),
+    f8_ref below = f8_binary(g, F8_OP_SUB, s.top, picked);
+    return f8_binary(g, F8_OP_DIV, f8_binary(g, F8_OP_ADD, below, s.log_sum),
                      target_is_class(g, logits, targets));
 }
 
@@ -247,7 +256,9 @@ f8_ref f8_ce_mean(f8_graph *g, f8_ref losses)
 
 f8_ref f8_ce_grad(f8_graph *g, f8_ref logits, f8_ref targets, f8_ref scale)
 {
-    f8_ref p = f8_unary(g, F8_OP_EXP, f8_binary(g, F8_OP_SUB, logits, row_lse(g, logits)));
+    const softmax_row s = softmax_of_row(g, logits);
+    f8_ref below = f8_binary(g, F8_OP_SUB, logits, s.top);
+    f8_ref p = f8_unary(g, F8_OP_EXP, f8_binary(g, F8_OP_SUB, below, s.log_sum));
     f8_ref one = f8_const(g, 1), zero = f8_const(g, 0);
     f8_ref onehot = f8_select(g, target_hit(g, logits, targets), one, zero);
     scale = f8_binary(g, F8_OP_DIV, scale, target_is_class(g, logits, targets));
