@@ -214,6 +214,25 @@ static bool fill_attrs(f8_graph *g, f8_op op, const f8_attr *given, int n_given,
     return true;
 }
 
+/* With `axes`, a given `axis` must be what it becomes. */
+static bool axis_ok(f8_graph *g, f8_op op, const f8_ref *in, const f8_attr *given, int n_given,
+                    const f8_attr *full)
+{
+    const int axes = f8_op_attr(op, F8_A_AXES), axis = f8_op_attr(op, F8_A_AXIS);
+    bool several = false;
+    for (int i = 0; i < n_given; i++)
+        several |= axes >= 0 && given[i].key == F8_A_AXES && given[i].ints.n > 0;
+    for (int i = 0; several && i < n_given; i++) {
+        const int64_t a = given[i].i;
+        if (given[i].key != F8_A_AXIS || (a < 0 ? a + g->node[in[0]].type.rank : a) == full[axis].i)
+            continue;
+        f8_fail(g->diag, F8_ERR_INPUT, g->at, "%s: axis and axes are both given: give one",
+                f8_op_facts(op)->name);
+        return false;
+    }
+    return true;
+}
+
 static bool operands_ok(f8_graph *g, f8_op op, const f8_ref *in, int n_in)
 {
     const f8_op_info *info = f8_op_facts(op);
@@ -247,6 +266,8 @@ f8_ref f8_make_clone(f8_graph *g, f8_op op, const f8_ref *in, int n_in, const f8
     if (!operands_ok(g, op, in, n_in) || !fill_attrs(g, op, attr, n_attr, full))
         return 0;
     f8_canonical_attrs(g, op, in, (uint32_t)n_in, full);
+    if (!axis_ok(g, op, in, attr, n_attr, full))
+        return 0;
     if (op == F8_OP_PROJECT) /* each result of an op is one node */
         clone = g->node[in[0]].clone;
     f8_node n = {.op = op, .n_in = (uint32_t)n_in, .clone = clone, .in = in, .attr = full};

@@ -22,6 +22,25 @@ static double round_const(double v, f8_dtype to)
     return to == F8_F32 ? (double)(float)v : v;
 }
 
+/* Several axes ascend; `axis` is then the first of them. A list of one axis is `axis` alone. */
+static void canonical_axes(f8_op op, const f8_type *t, f8_attr *attr)
+{
+    f8_attr *axis = find_attr(op, attr, F8_A_AXIS), *axes = find_attr(op, attr, F8_A_AXES);
+    if (!axis || !axes || !t || axes->ints.n == 0)
+        return;
+    int64_t *v = axes->ints.v;
+    for (int i = 0; i < axes->ints.n; i++) {
+        const int64_t a = v[i] < 0 && v[i] >= -(int64_t)t->rank ? v[i] + t->rank : v[i];
+        int at = i;
+        for (; at > 0 && v[at - 1] > a; at--)
+            v[at] = v[at - 1];
+        v[at] = a;
+    }
+    axis->i = v[0];
+    if (axes->ints.n == 1)
+        axes->ints = (f8_ints){0};
+}
+
 void f8_canonical_attrs(const f8_graph *g, f8_op op, const f8_ref *in, uint32_t n_in, f8_attr *attr)
 {
     int n = f8_op_facts(op)->n_attrs;
@@ -37,6 +56,7 @@ void f8_canonical_attrs(const f8_graph *g, f8_op op, const f8_ref *in, uint32_t 
                 if (a->ints.v[k] < 0 && a->ints.v[k] >= -(int64_t)t->rank)
                     a->ints.v[k] += t->rank;
     }
+    canonical_axes(op, t, attr);
     f8_attr *kv = find_attr(op, attr, F8_A_KV_HEADS), *heads = find_attr(op, attr, F8_A_HEADS);
     if (kv && heads && kv->i == 0)
         kv->i = heads->i;
@@ -135,10 +155,7 @@ f8_status f8_infer_iota_f32(f8_graph *g, const f8_node *n, f8_type *out)
     F8_TRY(shape_of(g, n, F8_F32, out));
     if (out->rank != 2 || out->dim[1] % 2)
         return f8_infer_fail(g, n, NULL, "the shape must be [T, D] with D even");
-    double base = f8_node_attr(n, F8_A_BASE)->f;
-    if (!(base > 0) || !isfinite(base))
-        return f8_infer_fail(g, n, NULL, "base %g is not positive", base);
-    return F8_OK;
+    return f8_infer_rope_table(g, n);
 }
 
 /* ---- pointwise ---- */
@@ -250,19 +267,35 @@ static f8_status axis_of(f8_graph *g, const f8_node *n, f8_type *out, int64_t *a
     return F8_OK;
 }
 
+/* The axes that a reduction reduces, which then have size 1 in *out. */
+static f8_status reduced_axes(f8_graph *g, const f8_node *n, f8_type *out)
+{
+    const f8_attr *axes = f8_node_attr(n, F8_A_AXES);
+    int64_t axis;
+    F8_TRY(axis_of(g, n, out, &axis));
+    for (int i = 0; i < axes->ints.n; i++) {
+        const int64_t a = axes->ints.v[i];
+        if (a < 0 || a >= out->rank)
+            return f8_infer_fail(g, n, NULL, "there is no axis %lld", (long long)a);
+        if (i > 0 && a == axes->ints.v[i - 1])
+            return f8_infer_fail(g, n, NULL, "axis %lld is listed twice", (long long)a);
+        out->dim[a] = 1;
+    }
+    out->dim[axis] = 1;
+    return F8_OK;
+}
+
 f8_status f8_infer_reduce(f8_graph *g, const f8_node *n, f8_type *out)
 {
     F8_TRY(f8_need_dtype(g, n, NULL, 0, F8_M_F32));
-    int64_t axis;
     const f8_attr *block = f8_node_attr(n, F8_A_BLOCK);
-    F8_TRY(axis_of(g, n, out, &axis));
-    if (axis != 0 && axis != out->rank - 1)
-        return f8_infer_fail(g, n, NULL, "axis %lld is neither the first nor the last: transpose",
-                             (long long)axis);
-    if (!block || block->i == 0) {
-        out->dim[axis] = 1;
+    const int64_t axis = f8_node_attr(n, F8_A_AXIS)->i;
+    F8_TRY(reduced_axes(g, n, out));
+    if (!block || block->i == 0)
         return F8_OK;
-    }
+    if (f8_node_attr(n, F8_A_AXES)->ints.n > 0 || (axis != 0 && axis != out->rank - 1))
+        return f8_infer_fail(g, n, NULL, "block = %lld: only the first or the last axis has blocks",
+                             (long long)block->i);
     if (axis == out->rank - 1 ? n->op != F8_OP_REDUCE_AMAX || !f8_column_block(block->i)
                               : block->i < 0)
         return f8_infer_fail(
@@ -270,7 +303,8 @@ f8_status f8_infer_reduce(f8_graph *g, const f8_node *n, f8_type *out)
             "block = %lld: along the first of several axes it must be positive; along the last "
             "only reduce_amax has blocks, of a power of two from 16 to 256",
             (long long)block->i);
-    out->dim[axis] = out->dim[axis] / block->i + (out->dim[axis] % block->i != 0);
+    const int64_t size = f8_in_type(g, n, 0)->dim[axis];
+    out->dim[axis] = size / block->i + (size % block->i != 0);
     return F8_OK;
 }
 

@@ -383,15 +383,12 @@ f8_status f8_infer_rope(f8_graph *g, const f8_node *n, f8_type *out)
     F8_TRY(f8_need_dtype(g, n, NULL, 0, F8_M_F32));
     *out = *f8_in_type(g, n, 0);
     int64_t heads = f8_node_attr(n, F8_A_HEADS)->i, columns = f8_type_columns(out);
-    double base = f8_node_attr(n, F8_A_BASE)->f;
     if (out->rank < 2)
         return f8_infer_fail(g, n, NULL, "must be [.., positions, heads * size]");
     if (heads < 1 || columns % heads || columns / heads % 2)
         return f8_infer_fail(g, n, NULL, "%lld columns are not %lld heads of even size",
                              (long long)columns, (long long)heads);
-    if (!(base > 0) || !isfinite(base))
-        return f8_infer_fail(g, n, NULL, "base = %g is not positive", base);
-    return F8_OK;
+    return f8_infer_rope_table(g, n);
 }
 
 static f8_status targets_ok(f8_graph *g, const f8_node *n, const char *roles)

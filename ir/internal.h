@@ -60,6 +60,11 @@ enum {
     F8_M_FP8 = 1 << F8_E4M3 | 1 << F8_E5M2,
 };
 
+/* ---- rope.c ---- */
+
+/* Check the attributes that say the frequencies of a rotation. */
+f8_status f8_infer_rope_table(f8_graph *g, const f8_node *n);
+
 /* ---- infer.c and infer_nn.c: one function for each infer rule in ops.def ---- */
 
 #define OP(ID, name, lo, hi, results, CLS, rule, ...)                                              \

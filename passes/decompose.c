@@ -4,8 +4,9 @@
  * becomes one node here. Everything is f32; autodiff and precision have already placed the
  * roundings.
  *
- * Gives: no COMPOSITE op, no amax, fp8_scale or history_push is left, and no quantize or dequantize
- * by blocks that kernels don't know (unit/blocks.h). */
+ * Gives: no COMPOSITE op, no reduction but of the first or the last axis, no amax, fp8_scale or
+ * history_push is left, and no quantize or dequantize by blocks that kernels don't know
+ * (unit/blocks.h). */
 #include "passes/unit/blocks.h"
 #include "passes/unit/formulas.h"
 #include "passes/pipeline.h"
@@ -47,6 +48,26 @@ static f8_ref dequantize(f8_graph *to, const f8_graph *from, f8_ref old, const f
     return f8_binary(to, F8_OP_MUL, f8_cast(to, in[0], F8_F32), f8_cast(to, in[1], F8_F32));
 }
 
+/* A reduction, or the sum of a mean. 0 along the first or the last axis alone: that is a
+ * primitive. */
+static f8_ref reduce(f8_graph *to, const f8_graph *from, f8_ref old, f8_op op, f8_ref x)
+{
+    const f8_ints axes = f8_attr_ints(from, old, F8_A_AXES);
+    const int64_t axis = f8_attr_i(from, old, F8_A_AXIS);
+    unsigned reduced = 1u << axis;
+    if (axes.n == 0 && (axis == 0 || axis == f8_type_of(to, x)->rank - 1))
+        return 0;
+    for (int i = 0; i < axes.n; i++)
+        reduced |= 1u << axes.v[i];
+    return f8_reduce_axes(to, op, x, reduced);
+}
+
+static f8_ref mean(f8_graph *to, const f8_graph *from, f8_ref old, f8_ref x)
+{
+    f8_ref sum = reduce(to, from, old, F8_OP_REDUCE_SUM, x);
+    return sum ? f8_mean_of(to, x, sum) : f8_mean(to, x, f8_attr_i(from, old, F8_A_AXIS));
+}
+
 static f8_ref expand(void *user, f8_graph *to, const f8_graph *from, f8_ref old, const f8_ref *in)
 {
     (void)user;
@@ -62,11 +83,14 @@ static f8_ref expand(void *user, f8_graph *to, const f8_graph *from, f8_ref old,
     case F8_OP_GELU: return f8_gelu(to, in[0], f8_attr_s(from, old, F8_A_APPROXIMATE)[0] == 't');
     case F8_OP_SILU: return f8_silu(to, in[0]);
     case F8_OP_ROPE:
-        return f8_rope(to, in[0], f8_attr_i(from, old, F8_A_HEADS), f8_attr_f(from, old, F8_A_BASE),
-                       f8_attr_i(from, old, F8_A_INVERSE));
+        return f8_rotated(to, in[0], f8_attr_i(from, old, F8_A_HEADS), f8_rope_of(n),
+                          f8_attr_i(from, old, F8_A_INVERSE));
     case F8_OP_CROSS_ENTROPY: return f8_ce_mean(to, f8_ce_losses(to, in[0], in[1]));
     case F8_OP_CROSS_ENTROPY_GRAD: return cross_entropy_grad(to, in[0], in[1], in[2]);
-    case F8_OP_MEAN: return f8_mean(to, in[0], f8_attr_i(from, old, F8_A_AXIS));
+    case F8_OP_MEAN: return mean(to, from, old, in[0]);
+    case F8_OP_REDUCE_SUM:
+    case F8_OP_REDUCE_MAX:
+    case F8_OP_REDUCE_AMAX: return reduce(to, from, old, n->op, in[0]);
     case F8_OP_AMAX: return amax(to, from, old, in[0]);
     case F8_OP_FP8_SCALE:
         return f8_scale_of_amax(to, in[0], n->n_in > 1 ? in[1] : 0,

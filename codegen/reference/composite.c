@@ -90,17 +90,22 @@ static value reduce_row(f8_interp *x, f8_op op, value a)
     return a ? reduce(x, op, a, a->type.rank - 1) : NULL;
 }
 
-static value mean(f8_interp *x, value a, int64_t axis)
-{
-    if (!a)
-        return NULL;
-    return two(x, F8_OP_DIV, reduce(x, F8_OP_REDUCE_SUM, a, axis),
-               constant(x, (double)a->type.dim[axis]));
-}
-
 static value row_mean(f8_interp *x, value a)
 {
-    return a ? mean(x, a, a->type.rank - 1) : NULL;
+    return a ? two(x, F8_OP_DIV, reduce_row(x, F8_OP_REDUCE_SUM, a),
+                   constant(x, (double)f8_type_columns(&a->type)))
+             : NULL;
+}
+
+/* The mean over some axes, of type `type`. */
+static value mean(f8_interp *x, value a, unsigned axes, const f8_type *type)
+{
+    f8_rvalue *sum = f8_interp_temp(x, type);
+    if (!sum)
+        return NULL;
+    f8_interp_reduce_axes(x, F8_OP_REDUCE_SUM, axes, 0, a, sum);
+    const int64_t n = f8_type_elements(&a->type) / f8_type_elements(type);
+    return two(x, F8_OP_DIV, sum, constant(x, (double)n));
 }
 
 static value reshape(f8_interp *x, value a, int rank, const int64_t *dim)
@@ -172,12 +177,12 @@ static value gelu(f8_interp *x, value a, bool tanh_form)
 /* ---- rope ---- */
 
 /* The table of cosines or sines, [T, 1, D]. The operands are taken as [batch, T, heads, D]. */
-static value rope_table(f8_interp *x, f8_op op, int64_t time, int64_t size, double base)
+static value rope_table(f8_interp *x, f8_op op, int64_t time, int64_t size, const f8_rope *r)
 {
     f8_rvalue *out =
         f8_interp_temp(x, &(f8_type){.dtype = F8_F32, .rank = 3, .dim = {time, 1, size}});
     for (int64_t i = 0; out && i < time * size; i++) {
-        const double v = f8_rope_entry(op, i / size, i % size, size, base);
+        const double v = f8_rope_entry(op, i / size, i % size, size, r);
         f8_interp_store(x, out, i, 1, &v);
     }
     return out;
@@ -196,15 +201,15 @@ static value rolled_halves(f8_interp *x, value a, int64_t size)
     return out;
 }
 
-static value rope(f8_interp *x, value a, int64_t heads, double base, bool inverse)
+static value rope(f8_interp *x, value a, int64_t heads, f8_rope r, bool inverse)
 {
     const f8_type *t = &a->type;
     const int64_t size = f8_type_columns(t) / heads, time = t->dim[t->rank - 2];
     const int64_t split[] = {f8_type_rows(t) / time, time, heads, size};
     value straight = reshape(x, a, 4, split);
     value across = straight ? rolled_halves(x, straight, size) : NULL;
-    straight = two(x, F8_OP_MUL, straight, rope_table(x, F8_OP_ROPE_COS, time, size, base));
-    across = two(x, F8_OP_MUL, across, rope_table(x, F8_OP_ROPE_SIN, time, size, base));
+    straight = two(x, F8_OP_MUL, straight, rope_table(x, F8_OP_ROPE_COS, time, size, &r));
+    across = two(x, F8_OP_MUL, across, rope_table(x, F8_OP_ROPE_SIN, time, size, &r));
     return two(x, inverse ? F8_OP_SUB : F8_OP_ADD, straight, across);
 }
 
@@ -232,18 +237,25 @@ static value target_is_class(f8_interp *x, value logits, value targets)
     return select_(x, test(x, F8_OP_AND, above, below), constant(x, 1), constant(x, 0));
 }
 
-static value row_lse(f8_interp *x, value logits)
+/* Of each row: x - top, and log(sum(exp(x - top))), where top is its largest element. */
+static value below_top(f8_interp *x, value logits)
 {
-    value top = reduce_row(x, F8_OP_REDUCE_MAX, logits);
-    value sum = reduce_row(x, F8_OP_REDUCE_SUM, one(x, F8_OP_EXP, two(x, F8_OP_SUB, logits, top)));
-    return two(x, F8_OP_ADD, top, one(x, F8_OP_LOG, sum));
+    return two(x, F8_OP_SUB, logits, reduce_row(x, F8_OP_REDUCE_MAX, logits));
+}
+
+static value log_sum(f8_interp *x, value logits)
+{
+    return one(x, F8_OP_LOG,
+               reduce_row(x, F8_OP_REDUCE_SUM, one(x, F8_OP_EXP, below_top(x, logits))));
 }
 
 static value cross_entropy(f8_interp *x, value logits, value targets)
 {
     const int64_t rows = f8_type_rows(&logits->type);
     value picked = select_(x, target_hit(x, logits, targets), logits, constant(x, 0));
-    value losses = two(x, F8_OP_SUB, row_lse(x, logits), reduce_row(x, F8_OP_REDUCE_SUM, picked));
+    value below = two(x, F8_OP_SUB, reduce_row(x, F8_OP_REDUCE_MAX, logits),
+                      reduce_row(x, F8_OP_REDUCE_SUM, picked));
+    value losses = two(x, F8_OP_ADD, below, log_sum(x, logits));
     losses = two(x, F8_OP_DIV, losses, target_is_class(x, logits, targets));
     value sum = reduce_row(x, F8_OP_REDUCE_SUM, reshape(x, losses, 1, &rows));
     return two(x, F8_OP_DIV, sum, constant(x, (double)rows));
@@ -252,7 +264,7 @@ static value cross_entropy(f8_interp *x, value logits, value targets)
 static value cross_entropy_grad(f8_interp *x, value logits, value targets, value dy)
 {
     const double rows = (double)f8_type_rows(&logits->type);
-    value p = one(x, F8_OP_EXP, two(x, F8_OP_SUB, logits, row_lse(x, logits)));
+    value p = one(x, F8_OP_EXP, two(x, F8_OP_SUB, below_top(x, logits), log_sum(x, logits)));
     value hit = select_(x, target_hit(x, logits, targets), constant(x, 1), constant(x, 0));
     value scale = two(x, F8_OP_DIV, dy, constant(x, rows));
     scale = two(x, F8_OP_DIV, scale, target_is_class(x, logits, targets));
@@ -347,12 +359,12 @@ void f8_interp_composite(f8_interp *x, const f8_graph *g, f8_ref r, const f8_rva
     case F8_OP_GELU: y = gelu(x, in[0], !strcmp(f8_attr_s(g, r, F8_A_APPROXIMATE), "tanh")); break;
     case F8_OP_SILU: y = two(x, F8_OP_MUL, in[0], one(x, F8_OP_SIGMOID, in[0])); break;
     case F8_OP_ROPE:
-        y = rope(x, in[0], f8_attr_i(g, r, F8_A_HEADS), f8_attr_f(g, r, F8_A_BASE),
+        y = rope(x, in[0], f8_attr_i(g, r, F8_A_HEADS), f8_rope_of(n),
                  f8_attr_i(g, r, F8_A_INVERSE));
         break;
     case F8_OP_CROSS_ENTROPY: y = cross_entropy(x, in[0], in[1]); break;
     case F8_OP_CROSS_ENTROPY_GRAD: y = cross_entropy_grad(x, in[0], in[1], in[2]); break;
-    case F8_OP_MEAN: y = mean(x, in[0], f8_attr_i(g, r, F8_A_AXIS)); break;
+    case F8_OP_MEAN: y = mean(x, in[0], f8_interp_axes(g, r), &out->type); break;
     case F8_OP_AMAX: y = amax(x, g, r, in[0]); break;
     case F8_OP_FP8_SCALE: y = fp8_scale(x, g, r, in[0], n->n_in > 1 ? in[1] : NULL); break;
     case F8_OP_HISTORY_PUSH: history_push(x, in[0], in[1], out); return;

@@ -61,6 +61,11 @@ const f8_rvalue *f8_interp_spread(f8_interp *x, const f8_rvalue *scale, f8_granu
                                   const f8_type *like);
 
 /* ---- reduce.c: canonical orders (ir/README.md) ---- */
+/* The axes that node r reduces, as bits. */
+unsigned f8_interp_axes(const f8_graph *g, f8_ref r);
+void f8_interp_reduce_axes(f8_interp *x, f8_op op, unsigned axes, int64_t block,
+                           const f8_rvalue *in, f8_rvalue *out);
+/* One axis: the first or the last. */
 void f8_interp_reduce(f8_interp *x, f8_op op, int64_t axis, int64_t block, const f8_rvalue *in,
                       f8_rvalue *out);
 

@@ -222,6 +222,7 @@ static double eval_double(f8_op op, double a, double b, double c)
     case F8_OP_SIN: return sin(a);
     case F8_OP_COS: return cos(a);
     case F8_OP_SIGMOID: return 1 / (1 + exp(-a));
+    case F8_OP_RELU: return isnan(a) || a > 0 ? a : 0;
     case F8_OP_FLOOR: return floor(a);
     case F8_OP_POW2_FLOOR: return a == 0 || !isfinite(a) ? a : copysign(ldexp(1, ilogb(a)), a);
     case F8_OP_LT: return a < b;

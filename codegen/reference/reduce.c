@@ -161,3 +161,76 @@ void f8_interp_reduce(f8_interp *x, f8_op op, int64_t axis, int64_t block, const
     else
         sum_columns(x, in->data, rows, n, out->data);
 }
+
+/* ---- several axes ---- */
+
+unsigned f8_interp_axes(const f8_graph *g, f8_ref r)
+{
+    const f8_ints axes = f8_attr_ints(g, r, F8_A_AXES);
+    unsigned bits = 1u << f8_attr_i(g, r, F8_A_AXIS);
+    for (int i = 0; i < axes.n; i++)
+        bits |= 1u << axes.v[i];
+    return bits;
+}
+
+/* The elements of `in` as [rest, count]: those of one result are a row, in their order in `in`. */
+static f8_rvalue *gathered(f8_interp *x, unsigned axes, const f8_rvalue *in, int64_t rest,
+                           int64_t count)
+{
+    f8_rvalue *m = f8_interp_temp(x, &(f8_type){.dtype = F8_F32, .rank = 2, .dim = {rest, count}});
+    const size_t size = f8_interp_element(x, F8_F32);
+    for (int64_t i = 0; m && i < rest * count; i++) {
+        int64_t left = i, stride[2] = {1, 1}, at[2] = {0, 0};
+        for (int d = in->type.rank - 1; d >= 0; d--) {
+            const int reduced = axes >> d & 1;
+            at[reduced] += left % in->type.dim[d] * stride[reduced];
+            stride[reduced] *= in->type.dim[d];
+            left /= in->type.dim[d];
+        }
+        memcpy((uint8_t *)m->data + (size_t)(at[0] * count + at[1]) * size,
+               (const uint8_t *)in->data + (size_t)i * size, size);
+    }
+    return m;
+}
+
+/* Whether every reduced axis comes before every other one, axes of one element aside. */
+static bool are_first(unsigned axes, const f8_type *t)
+{
+    bool other = false;
+    for (int d = 0; d < t->rank; d++) {
+        const bool here = axes >> d & 1;
+        if (t->dim[d] > 1 && here && other)
+            return false;
+        other |= t->dim[d] > 1 && !here;
+    }
+    return true;
+}
+
+void f8_interp_reduce_axes(f8_interp *x, f8_op op, unsigned axes, int64_t block,
+                           const f8_rvalue *in, f8_rvalue *out)
+{
+    const f8_type *t = &in->type;
+    if (x->status != F8_OK)
+        return;
+    if (axes == 1u || axes == 1u << (t->rank - 1)) {
+        f8_interp_reduce(x, op, axes == 1u && t->rank > 1 ? 0 : t->rank - 1, block, in, out);
+        return;
+    }
+    const int64_t rest = f8_type_elements(&out->type), count = f8_type_elements(t) / rest;
+    f8_rvalue view = *in;
+    if (rest == 1) { /* the last axis, then its results */
+        f8_rvalue *rows =
+            f8_interp_temp(x, &(f8_type){.dtype = F8_F32, .rank = 2, .dim = {1, f8_type_rows(t)}});
+        if (rows) {
+            f8_interp_reduce(x, op, t->rank - 1, 0, in, rows);
+            f8_interp_reduce(x, op, 1, 0, rows, out);
+        }
+    } else if (are_first(axes, t) && count > 1) {
+        view.type = (f8_type){.dtype = F8_F32, .rank = 2, .dim = {count, rest}};
+        f8_interp_reduce(x, op, 0, 0, &view, out);
+    } else {
+        f8_rvalue *m = gathered(x, axes, in, rest, count);
+        if (m)
+            f8_interp_reduce(x, op, 1, 0, m, out);
+    }
+}

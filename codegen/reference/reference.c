@@ -101,8 +101,8 @@ static void eval_node(f8_interp *x, const f8_graph *g, f8_ref r, const f8_rvalue
     case F8_LEAF: f8_interp_leaf(x, g, r, out); break;
     case F8_POINTWISE: f8_interp_pointwise(x, n->op, in, (int)n->n_in, out); break;
     case F8_REDUCE:
-        f8_interp_reduce(x, n->op, f8_attr_i(g, r, F8_A_AXIS), f8_attr_i(g, r, F8_A_BLOCK), in[0],
-                         out);
+        f8_interp_reduce_axes(x, n->op, f8_interp_axes(g, r), f8_attr_i(g, r, F8_A_BLOCK), in[0],
+                              out);
         break;
     case F8_SHAPE: f8_interp_shape(x, g, r, in, out); break;
     case F8_GEMM: eval_matmul(x, g, r, in, out); break;

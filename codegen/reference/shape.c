@@ -24,13 +24,13 @@ void f8_interp_leaf(f8_interp *x, const f8_graph *g, f8_ref r, f8_rvalue *out)
         store_const(x, f8_attr_f(g, r, F8_A_VALUE), out);
         return;
     }
-    const double base = f8_attr_f(g, r, F8_A_BASE);
+    const f8_rope frequencies = op == F8_OP_IOTA ? (f8_rope){0} : f8_rope_of(f8_at(g, r));
     for (int64_t i = 0; i < all; i++) {
         if (op == F8_OP_IOTA) {
             ((int32_t *)out->data)[i] = (int32_t)(i % cols);
             continue;
         }
-        const double v = f8_rope_entry(op, i / cols, i % cols, cols, base);
+        const double v = f8_rope_entry(op, i / cols, i % cols, cols, &frequencies);
         f8_interp_store(x, out, i, 1, &v);
     }
 }

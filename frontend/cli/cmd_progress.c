@@ -7,6 +7,7 @@
 
 #include "frontend/cli/cmd.h"
 #include "ir/base/clock.h"
+#include "ir/base/hash.h"
 
 enum { WIDTH = 79, WIDEST = 200, BAR = 20 };
 static const double patience = 0.5, pace = 0.1; /* seconds before a line, between two lines */
@@ -77,10 +78,31 @@ static int progress(void *user, const fp8c_progress *p)
 
 /* ---- the log ---- */
 
+enum { MOST_SAID = 64 };
+
+/* Whether this warning was shown before: `plan`, `train` and `tune` compile one module many times.
+ * The caller holds stderr's lock. */
+static bool was_said(const char *text)
+{
+    static uint64_t said[MOST_SAID];
+    static int n;
+    const uint64_t hash = f8_fnv(F8_FNV, text);
+    for (int i = 0; i < n; i++)
+        if (said[i] == hash)
+            return true;
+    if (n < MOST_SAID)
+        said[n++] = hash;
+    return false;
+}
+
 static void say(void *user, fp8c_log_level level, const char *text)
 {
     (void)user;
     flockfile(stderr);
+    if (level == FP8C_LOG_WARNING && was_said(text)) {
+        funlockfile(stderr);
+        return;
+    }
     erase();
     fprintf(stderr, "fp8c: %s%s\n", level == FP8C_LOG_WARNING ? "warning: " : "", text);
     funlockfile(stderr);

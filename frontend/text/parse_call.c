@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "frontend/text/op_names.h"
 #include "frontend/text/parser.h"
 
 /* ---- names ---- */
@@ -63,13 +64,36 @@ static f8_status check_graph(f8_parser *p, f8_ref ref, f8_loc loc)
     return F8_OK;
 }
 
-static f8_status operand_ref(f8_parser *p, f8_operand *o, f8_ref *ref)
+/* The dtype that a literal takes among these operands of a pointwise op: that of the first that is
+ * no literal, if there is one and constants can have it, else f32. */
+static f8_dtype literal_dtype(const f8_parser *p, f8_op op, const f8_operand *o, size_t n)
+{
+    if (f8_op_facts(op)->cls != F8_POINTWISE || op == F8_OP_CAST)
+        return F8_F32;
+    size_t i = op == F8_OP_SELECT; /* its condition aside */
+    while (i < n && o[i].kind == F8_OPERAND_CONST)
+        i++;
+    if (i >= n)
+        return F8_F32;
+    const f8_dtype d = o[i].kind == F8_OPERAND_VAR ? p->m->var[o[i].var].type.dtype
+                                                   : f8_type_of(p->f->graph, o[i].ref)->dtype;
+    return d == F8_I32 || d == F8_BOOL || d == F8_BF16 || d == F8_F16 ? d : F8_F32;
+}
+
+static f8_ref literal(f8_graph *g, double value, f8_dtype dtype)
+{
+    const f8_attr attr[] = {F8_FLOAT(F8_A_VALUE, value), F8_INT(F8_A_TO, dtype)};
+    return f8_make(g, F8_OP_CONST, NULL, 0, attr, 2);
+}
+
+/* `literal_is`: the dtype of a literal. */
+static f8_status operand_ref(f8_parser *p, f8_operand *o, f8_dtype literal_is, f8_ref *ref)
 {
     p->f->graph->at = o->loc;
     switch (o->kind) {
     case F8_OPERAND_REF: *ref = o->ref; return F8_OK;
     case F8_OPERAND_VAR: *ref = f8_func_var(p->f, o->var); break;
-    case F8_OPERAND_CONST: *ref = f8_const(p->f->graph, o->value); break;
+    case F8_OPERAND_CONST: *ref = literal(p->f->graph, o->value, literal_is); break;
     }
     return check_graph(p, *ref, o->loc);
 }
@@ -78,7 +102,7 @@ f8_status f8_p_value(f8_parser *p, f8_ref *ref)
 {
     f8_operand o;
     F8_TRY(f8_p_operand(p, &o));
-    return operand_ref(p, &o, ref);
+    return operand_ref(p, &o, F8_F32, ref);
 }
 
 /* ---- attributes ---- */
@@ -157,11 +181,24 @@ static f8_status parse_attr(f8_parser *p, const f8_op_info *info, f8_attr *attr,
     return parse_attr_value(p, &attr[(*n)++]);
 }
 
-/* attributes = "{" [attribute {"," attribute}] "}" */
+/* Whether the "{" here begins attributes: `NAME =` follows, or the "}" of none. */
+static bool is_attributes(const f8_parser *p)
+{
+    f8_lexer ahead = p->lex;
+    f8_token first, second;
+    f8_diag ignored = {0};
+    if (f8_lex_next(&ahead, &first, &ignored) || f8_lex_next(&ahead, &second, &ignored))
+        return false;
+    return (first.kind == F8_T_NAME && second.kind == F8_T_PUNCT && second.text[0] == '=') ||
+           (first.kind == F8_T_PUNCT && first.text[0] == '}');
+}
+
+/* attributes = "{" [attribute {"," attribute}] "}". Behind the first value of a carry, "{" may also
+ * begin the repeat's body. */
 static f8_status parse_attrs(f8_parser *p, const f8_op_info *info, f8_attr *attr, int *n)
 {
     *n = 0;
-    if (!f8_p_at(p, '{'))
+    if (!f8_p_at(p, '{') || (p->in_carry && !is_attributes(p)))
         return F8_OK;
     F8_TRY(f8_p_advance(p));
     for (bool first = true; !f8_p_at(p, '}'); first = false) {
@@ -174,21 +211,15 @@ static f8_status parse_attrs(f8_parser *p, const f8_op_info *info, f8_attr *attr
 
 /* ---- calls ---- */
 
-static const char *op_name(const void *user, size_t i)
-{
-    (void)user;
-    return i + 1 == F8_OP_INPUT ? NULL : f8_op_facts((f8_op)(i + 1))->name;
-}
-
 static f8_status parse_op(f8_parser *p, f8_op *op)
 {
     *op = f8_op_by_name(p->tok.text, p->tok.length);
     if (*op != F8_OP_NONE && *op != F8_OP_INPUT)
         return f8_p_advance(p);
-    char hint[80], found[160];
-    f8_p_suggest(p->tok.text, p->tok.length, op_name, NULL, F8_OP_COUNT - 1, "", hint, sizeof hint);
+    char hint[120], found[160];
     return f8_p_fail(p, p->tok.loc, "there is no op %s%s",
-                     f8_lex_quote(&p->tok, found, sizeof found), hint);
+                     f8_lex_quote(&p->tok, found, sizeof found),
+                     f8_op_name_hint(p->tok.text, p->tok.length, hint, sizeof hint));
 }
 
 static f8_status parse_clone(f8_parser *p, uint32_t *clone)
@@ -237,8 +268,9 @@ static __attribute__((noinline)) f8_status make_call(f8_parser *p, f8_op op, siz
 {
     f8_ref in[MAX_OPERANDS];
     size_t n = p->n_operands - base;
+    const f8_dtype dtype = literal_dtype(p, op, p->operand + base, n);
     for (size_t i = 0; i < n; i++)
-        F8_TRY(operand_ref(p, &p->operand[base + i], &in[i]));
+        F8_TRY(operand_ref(p, &p->operand[base + i], dtype, &in[i]));
     p->f->graph->at = loc;
     *ref = f8_make_clone(p->f->graph, op, in, (int)n, attr, n_attrs, clone);
     p->n_operands = base;

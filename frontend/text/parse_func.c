@@ -90,6 +90,7 @@ static f8_status parse_carry(f8_parser *p, size_t *first)
     *first = p->n_bindings;
     if (!f8_p_at_word(p, "carry"))
         return F8_OK;
+    p->in_carry = true;
     do {
         F8_TRY(f8_p_advance(p));
         if (n == MOST)
@@ -99,6 +100,7 @@ static f8_status parse_carry(f8_parser *p, size_t *first)
         F8_TRY(f8_p_expect(p, '=', "'=' and its first value"));
         F8_TRY(f8_p_operand(p, &value[n++]));
     } while (f8_p_at(p, ','));
+    p->in_carry = false;
     for (int i = 0; i < n; i++)
         F8_TRY(bind(p, name[i], &value[i], loc[i]));
     return F8_OK;

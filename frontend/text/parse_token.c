@@ -147,7 +147,15 @@ const char *f8_p_suggest(const char *name, size_t length,
                          const char *(*candidate)(const void *, size_t), const void *user, size_t n,
                          const char *prefix, char *buf, size_t size)
 {
-    size_t best = length < 8 ? (length + 1) / 3 + 1 : 4; /* only candidates with fewer edits */
+    const size_t most = length < 8 ? (length + 1) / 3 : 3;
+    return f8_p_suggest_within(name, length, most, candidate, user, n, prefix, buf, size);
+}
+
+const char *f8_p_suggest_within(const char *name, size_t length, size_t most,
+                                const char *(*candidate)(const void *, size_t), const void *user,
+                                size_t n, const char *prefix, char *buf, size_t size)
+{
+    size_t best = most + 1; /* only candidates with fewer edits */
     const char *found = NULL;
     if (n > 1000)
         n = 1000;

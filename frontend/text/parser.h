@@ -1,6 +1,7 @@
 /* The parser's state, and what its files need from each other. Nothing else includes this.
  *
- * The parser is a recursive descent with one token of look-ahead; each function parses one rule of
+ * The parser is a recursive descent with one token of look-ahead, and up to three where a name may
+ * begin a call or a "{" a body; each function parses one rule of
  * the grammar. There is no syntax tree: values go straight into the graph. A `repeat` is unrolled
  * by reading the text of its body once for each iteration. */
 #ifndef F8_PARSER_H
@@ -78,6 +79,7 @@ typedef struct f8_parser {
     f8_form axis_form[F8_MAX_RANK]; /* of the type that was read last */
     uint64_t nodes_before; /* the nodes of earlier functions */
     uint64_t unrolled;
+    bool in_carry; /* reading the first values of a carry */
     bool accumulate_seen;
     f8_loc accumulate_loc;
 } f8_parser;
@@ -104,6 +106,10 @@ f8_status f8_p_map_set(f8_parser *p, f8_name_map *map, const char *name, uint32_
 const char *f8_p_suggest(const char *name, size_t length,
                          const char *(*candidate)(const void *, size_t), const void *user, size_t n,
                          const char *prefix, char *buf, size_t size);
+/* The same with a candidate of at most so many edits. */
+const char *f8_p_suggest_within(const char *name, size_t length, size_t most,
+                                const char *(*candidate)(const void *, size_t), const void *user,
+                                size_t n, const char *prefix, char *buf, size_t size);
 
 /* ---- parse_expr.c: numbers and types ---- */
 

@@ -103,6 +103,26 @@ static f8_status replace_states(f8_unit *u, f8_func *f, const f8_func *original,
     return F8_OK;
 }
 
+/* Training that changes nothing is an error. A calibration only observes: it needs no gradient. */
+static f8_status check_trains(f8_unit *u, f8_loc loss, const f8_training *t, const f8_gradient *d,
+                              size_t n)
+{
+    size_t reached = 0;
+    for (size_t i = 0; i < n; i++)
+        reached += d[i].sum != 0;
+    if (reached > 0 || u->options.calibrate)
+        return F8_OK;
+    if (t->n == 0)
+        return f8_fail(u->diag, F8_ERR_INPUT, loss,
+                       "to train, the loss must depend on a parameter, but module '%s' declares "
+                       "none; only inference needs none",
+                       u->module->name);
+    return f8_fail(u->diag, F8_ERR_INPUT, loss,
+                   "to train, the loss must depend on a parameter, but no gradient reaches any of "
+                   "the module's %zu",
+                   t->n);
+}
+
 static f8_status build_micro_step(f8_unit *u, const f8_func *original, const f8_training *t)
 {
     f8_ref *map;
@@ -120,6 +140,7 @@ static f8_status build_micro_step(f8_unit *u, const f8_func *original, const f8_
         state_of[t->param[i]] = t->grad[i];
     F8_TRY(f8_func_result(f, "loss", loss, -1));
     F8_TRY(f8_differentiate(u, f, loss, f8_const(g, 1), state_of, &d, &n));
+    F8_TRY(check_trains(u, original->graph->loc[original->out[0].ref], t, d, n));
     for (size_t i = 0; i < n; i++)
         if (d[i].sum)
             F8_TRY(f8_func_result(f, NULL, d[i].sum, state_of[d[i].param]));

@@ -280,6 +280,14 @@ RULE(sigmoid) /* y (1 - y) */
     give(g, y, dx, 0, mul(g, dy, mul(g, y, sub(g, f8_const(g, 1), y))));
 }
 
+/* 0 at 0; a NaN lets the cotangent pass (as PyTorch does). It is the result that is compared: the
+ * next linear keeps that anyway. */
+RULE(relu)
+{
+    f8_ref zero = f8_const(g, 0), off = f8_binary(g, F8_OP_LE, y, zero);
+    give(g, y, dx, 0, f8_select(g, off, zero, dy));
+}
+
 /* ---- shape: move the cotangent back ---- */
 
 static f8_type type_of_input(const f8_graph *g, f8_ref y)
@@ -387,7 +395,9 @@ RULE(reduce_max)
     f8_ref x = f8_at(g, y)->in[0];
     f8_ref one = f8_const(g, 1), zero = f8_const(g, 0);
     f8_ref hit = f8_select(g, f8_binary(g, F8_OP_EQ, x, y), one, zero);
-    f8_ref count = f8_reduce(g, F8_OP_REDUCE_SUM, hit, f8_attr_i(g, y, F8_A_AXIS));
+    f8_attr attr[] = {F8_INT(F8_A_AXIS, f8_attr_i(g, y, F8_A_AXIS)),
+                      F8_INTS(F8_A_AXES, f8_attr_ints(g, y, F8_A_AXES))};
+    f8_ref count = f8_make(g, F8_OP_REDUCE_SUM, &hit, 1, attr, 2);
     dx[0] = mul(g, hit, f8_binary(g, F8_OP_DIV, dy, count));
 }
 
@@ -447,10 +457,12 @@ RULE(silu)
 /* A rotation's transpose is its inverse. */
 RULE(rope)
 {
-    f8_attr attr[] = {F8_INT(F8_A_HEADS, f8_attr_i(g, y, F8_A_HEADS)),
-                      F8_FLOAT(F8_A_BASE, f8_attr_f(g, y, F8_A_BASE)),
-                      F8_INT(F8_A_INVERSE, !f8_attr_i(g, y, F8_A_INVERSE))};
-    dx[0] = f8_make(g, F8_OP_ROPE, &dy, 1, attr, 3);
+    enum { ATTRS = F8_ROPE_ATTRS + 2 };
+    f8_attr attr[ATTRS] = {F8_INT(F8_A_HEADS, f8_attr_i(g, y, F8_A_HEADS)),
+                           F8_INT(F8_A_INVERSE, !f8_attr_i(g, y, F8_A_INVERSE))};
+    const f8_rope frequencies = f8_rope_of(f8_at(g, y));
+    f8_rope_attrs(&frequencies, attr + 2);
+    dx[0] = f8_make(g, F8_OP_ROPE, &dy, 1, attr, ATTRS);
 }
 
 RULE(cross_entropy)

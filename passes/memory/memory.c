@@ -50,7 +50,8 @@ static void write_constant(const f8_graph *g, f8_ref r, uint8_t *to)
             memcpy(to + 4 * i, &column, sizeof column);
         }
     } else {
-        f8_rope_table(n->op, rows, cols, f8_attr_f(g, r, F8_A_BASE), (float *)(void *)to);
+        const f8_rope frequencies = f8_rope_of(n);
+        f8_rope_table(n->op, rows, cols, &frequencies, (float *)(void *)to);
     }
 }
 

@@ -51,9 +51,67 @@ f8_ref f8_row_mean(f8_graph *g, f8_ref x)
     return f8_mean(g, x, -1);
 }
 
+/* Reduce all of x: the last axis, then the vector of its results. */
+static f8_ref reduce_all(f8_graph *g, f8_op op, f8_ref x)
+{
+    int64_t rows = f8_type_rows(f8_type_of(g, x));
+    f8_ref r = f8_reduce(g, op, x, -1);
+    return rows == 1 ? r : f8_reduce(g, op, f8_reshape_to(g, r, 1, &rows), -1);
+}
+
+/* Transpose the axes of x in `reduced` behind the others. If x is the cast of a stored value, that
+ * value is transposed. */
+static f8_ref move_last(f8_graph *g, f8_ref x, const f8_type *t, unsigned reduced)
+{
+    f8_ints perm = {.n = 0};
+    for (int last = 0; last < 2; last++)
+        for (int i = 0; i < t->rank; i++)
+            if ((reduced >> i & 1) == (unsigned)last)
+                perm.v[perm.n++] = i;
+    const f8_node *n = f8_at(g, x);
+    f8_ref stored = n->op == F8_OP_CAST ? n->in[0] : x;
+    f8_ref moved = f8_make(g, F8_OP_TRANSPOSE, &stored, 1, &F8_INTS(F8_A_PERM, perm), 1);
+    return f8_cast(g, moved, t->dtype);
+}
+
+f8_ref f8_reduce_axes(f8_graph *g, f8_op op, f8_ref x, unsigned reduced)
+{
+    if (!x)
+        return 0;
+    const f8_type t = *f8_type_of(g, x);
+    f8_type kept = t;
+    int64_t count = 1, rest = 1;
+    bool leading = true, trailing = true; /* axes of one element may be anywhere */
+    for (int i = 0; i < t.rank; i++) {
+        const bool here = reduced >> i & 1;
+        if (t.dim[i] > 1) {
+            leading &= !here || rest == 1;
+            trailing &= here || count == 1;
+        }
+        *(here ? &count : &rest) *= t.dim[i];
+        if (here)
+            kept.dim[i] = 1;
+    }
+    f8_ref r;
+    if (rest == 1)
+        r = reduce_all(g, op, x);
+    else if (leading && !trailing)
+        r = f8_reduce(g, op, f8_reshape_to(g, x, 2, (int64_t[]){count, rest}), 0);
+    else
+        r = f8_reduce(g, op,
+                      f8_reshape_to(g, trailing ? x : move_last(g, x, &t, reduced), 2,
+                                    (int64_t[]){rest, count}),
+                      -1);
+    return r ? f8_reshape(g, r, &kept) : 0;
+}
+
 f8_ref f8_mean(f8_graph *g, f8_ref x, int64_t axis)
 {
-    f8_ref sum = f8_reduce(g, F8_OP_REDUCE_SUM, x, axis);
+    return f8_mean_of(g, x, f8_reduce(g, F8_OP_REDUCE_SUM, x, axis));
+}
+
+f8_ref f8_mean_of(f8_graph *g, f8_ref x, f8_ref sum)
+{
     if (!sum)
         return 0;
     int64_t n = f8_type_elements(f8_type_of(g, x)) / f8_type_elements(f8_type_of(g, sum));
@@ -164,7 +222,7 @@ f8_ref f8_gelu_slope(f8_graph *g, f8_ref x, bool tanh_form)
 
 /* ---- rope ---- */
 
-f8_ref f8_rope(f8_graph *g, f8_ref x, int64_t heads, double base, bool inverse)
+f8_ref f8_rotated(f8_graph *g, f8_ref x, int64_t heads, f8_rope frequencies, bool inverse)
 {
     if (!x)
         return 0;
@@ -181,9 +239,11 @@ f8_ref f8_rope(f8_graph *g, f8_ref x, int64_t heads, double base, bool inverse)
     /* Heads get an axis of their own, over which the tables [T, 1, D] broadcast. */
     f8_type split = {.dtype = F8_F32, .rank = 4, .dim = {batch, time, heads, size}};
     int64_t table[] = {time, 1, size};
-    f8_attr attr[] = {F8_INTS(F8_A_SHAPE, ((f8_ints){2, {time, size}})), F8_FLOAT(F8_A_BASE, base)};
-    f8_ref cosine = f8_reshape_to(g, f8_make(g, F8_OP_ROPE_COS, NULL, 0, attr, 2), 3, table);
-    f8_ref sine = f8_reshape_to(g, f8_make(g, F8_OP_ROPE_SIN, NULL, 0, attr, 2), 3, table);
+    enum { ATTRS = F8_ROPE_ATTRS + 1 };
+    f8_attr attr[ATTRS] = {F8_INTS(F8_A_SHAPE, ((f8_ints){2, {time, size}}))};
+    f8_rope_attrs(&frequencies, attr + 1);
+    f8_ref cosine = f8_reshape_to(g, f8_make(g, F8_OP_ROPE_COS, NULL, 0, attr, ATTRS), 3, table);
+    f8_ref sine = f8_reshape_to(g, f8_make(g, F8_OP_ROPE_SIN, NULL, 0, attr, ATTRS), 3, table);
 
     f8_ref straight = f8_binary(g, F8_OP_MUL, f8_reshape(g, x, &split), cosine);
     f8_ref across = f8_binary(g, F8_OP_MUL, f8_reshape(g, rolled, &split), sine);
@@ -221,18 +281,27 @@ static f8_ref target_is_class(f8_graph *g, f8_ref logits, f8_ref targets)
     return f8_select(g, both, f8_const(g, 1), f8_const(g, 0));
 }
 
-static f8_ref row_lse(f8_graph *g, f8_ref x)
+/* A row's largest logit, and log(sum(exp(x - top))). Their sum is the log-sum-exp, but it is never
+ * made: where logits are large, rounding it to f32 would lose the digits of the logarithm. */
+typedef struct softmax_row {
+    f8_ref top, log_sum;
+} softmax_row;
+
+static softmax_row softmax_of_row(f8_graph *g, f8_ref x)
 {
-    f8_ref top = f8_reduce(g, F8_OP_REDUCE_MAX, x, -1);
-    f8_ref sum = f8_row_sum(g, f8_unary(g, F8_OP_EXP, f8_binary(g, F8_OP_SUB, x, top)));
-    return f8_binary(g, F8_OP_ADD, top, f8_unary(g, F8_OP_LOG, sum));
+    softmax_row s = {.top = f8_reduce(g, F8_OP_REDUCE_MAX, x, -1)};
+    f8_ref e = f8_unary(g, F8_OP_EXP, f8_binary(g, F8_OP_SUB, x, s.top));
+    s.log_sum = f8_unary(g, F8_OP_LOG, f8_row_sum(g, e));
+    return s;
 }
 
 f8_ref f8_ce_losses(f8_graph *g, f8_ref logits, f8_ref targets)
 {
-    f8_ref hit = target_hit(g, logits, targets), lse = row_lse(g, logits);
+    const softmax_row s = softmax_of_row(g, logits);
+    f8_ref hit = target_hit(g, logits, targets);
     f8_ref picked = f8_row_sum(g, f8_select(g, hit, logits, f8_const(g, 0)));
-    return f8_binary(g, F8_OP_DIV, f8_binary(g, F8_OP_SUB, lse, picked),
+    f8_ref below = f8_binary(g, F8_OP_SUB, s.top, picked);
+    return f8_binary(g, F8_OP_DIV, f8_binary(g, F8_OP_ADD, below, s.log_sum),
                      target_is_class(g, logits, targets));
 }
 
@@ -247,7 +316,9 @@ f8_ref f8_ce_mean(f8_graph *g, f8_ref losses)
 
 f8_ref f8_ce_grad(f8_graph *g, f8_ref logits, f8_ref targets, f8_ref scale)
 {
-    f8_ref p = f8_unary(g, F8_OP_EXP, f8_binary(g, F8_OP_SUB, logits, row_lse(g, logits)));
+    const softmax_row s = softmax_of_row(g, logits);
+    f8_ref below = f8_binary(g, F8_OP_SUB, logits, s.top);
+    f8_ref p = f8_unary(g, F8_OP_EXP, f8_binary(g, F8_OP_SUB, below, s.log_sum));
     f8_ref one = f8_const(g, 1), zero = f8_const(g, 0);
     f8_ref onehot = f8_select(g, target_hit(g, logits, targets), one, zero);
     scale = f8_binary(g, F8_OP_DIV, scale, target_is_class(g, logits, targets));

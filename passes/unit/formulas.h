@@ -8,6 +8,7 @@
 #define F8_FORMULAS_H
 
 #include "ir/ir.h"
+#include "ir/rope.h"
 
 /* A cast, except that cast(cast(x -> f32) -> dtype of x) is x, since widening is exact. */
 f8_ref f8_fold_cast(f8_graph *g, f8_ref x, f8_dtype to);
@@ -18,6 +19,11 @@ f8_ref f8_reshape_to(f8_graph *g, f8_ref x, int rank, const int64_t *dim);
 f8_ref f8_row_sum(f8_graph *g, f8_ref x);
 f8_ref f8_row_mean(f8_graph *g, f8_ref x); /* sum / n */
 f8_ref f8_mean(f8_graph *g, f8_ref x, int64_t axis);
+f8_ref f8_mean_of(f8_graph *g, f8_ref x, f8_ref sum); /* sum / the elements of x in each */
+
+/* Reduce the axes in `reduced` (bit i: axis i), by reductions of first and last axes:
+ * "Several axes" in ir/README.md. */
+f8_ref f8_reduce_axes(f8_graph *g, f8_op op, f8_ref x, unsigned reduced);
 
 /* Statistics of a norm: xhat = (x - mean) * rstd for layernorm, x * rstd for rmsnorm (mean is 0
  * there). */
@@ -37,7 +43,7 @@ f8_ref f8_gelu_slope(f8_graph *g, f8_ref x, bool tanh_form);
 
 /* x [.., T, heads * D], rotated by halves. x may be the cast of a stored value; then the stored
  * value is rolled. */
-f8_ref f8_rope(f8_graph *g, f8_ref x, int64_t heads, double base, bool inverse);
+f8_ref f8_rotated(f8_graph *g, f8_ref x, int64_t heads, f8_rope frequencies, bool inverse);
 
 /* Cross-entropy of logits [.., V] and targets i32 [..]. A target outside [0, V) equals no class:
  * the loss and the gradient of its row are not finite, so it shows and the update is skipped.

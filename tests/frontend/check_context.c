@@ -405,6 +405,45 @@ START_TEST(levels)
 }
 END_TEST
 
+/* A weight that is an input gets no gradient. This is said in each compile that trains, once for
+ * each such input; a module made by calls has no places. */
+START_TEST(weight_as_input)
+{
+    const fp8c_type matrix = {FP8C_F32, 2, {4, 4}};
+    lines l = new_lines();
+    const fp8c_context_options o = {.struct_size = sizeof o, .log = note, .log_user = &l};
+    fp8c_context *ctx = create(&o);
+    fp8c_module *m;
+    ck_assert_int_eq(fp8c_module_create(ctx, "fed", &m), FP8C_OK);
+    ck_assert_int_eq(fp8c_module_param(m, "w", &matrix, FP8C_INIT_ONES, 0), FP8C_OK);
+    ck_assert_int_eq(fp8c_func_begin(m, "forward"), FP8C_OK);
+    const fp8c_value v = fp8c_func_input(m, "v", &matrix), w = fp8c_func_param(m, "w");
+    const fp8c_value once = fp8c_func_op(m, "linear", (fp8c_value[]){w, v}, 2, NULL, 0);
+    const fp8c_value twice = fp8c_func_op(m, "linear", (fp8c_value[]){once, v}, 2, NULL, 0);
+    const fp8c_attr flat = {
+        .name = "shape", .kind = FP8C_ATTR_INTS, .ints = (const int64_t[]){16}, .n_ints = 1};
+    const fp8c_attr scalar = {.name = "shape", .kind = FP8C_ATTR_INTS};
+    fp8c_value sum = fp8c_func_op(m, "reshape", &twice, 1, &flat, 1);
+    sum = fp8c_func_op(m, "reduce_sum", &sum, 1, NULL, 0);
+    sum = fp8c_func_op(m, "reshape", &sum, 1, &scalar, 1);
+    ck_assert_int_eq(fp8c_func_result(m, "loss", sum), FP8C_OK);
+    ck_assert_msg(fp8c_func_end(m) == FP8C_OK, "%s", fp8c_context_message(ctx));
+    fp8c_compile_options c = recipe("bf16");
+    c.plan_only = 1;
+    fp8c_program_destroy(compile(ctx, m, &c));
+    ck_assert_str_eq(l.text,
+                     "input '%v' is the weight of a linear: inputs get no gradient; declare "
+                     "it as a param to train it\n");
+    fp8c_program_destroy(compile(ctx, m, &c));
+    ck_assert_int_eq(l.count[FP8C_LOG_WARNING], 2);
+    c.inference = 1;
+    fp8c_program_destroy(compile(ctx, m, &c));
+    ck_assert_int_eq(l.count[FP8C_LOG_WARNING], 2);
+    fp8c_module_destroy(m);
+    fp8c_context_destroy(ctx);
+}
+END_TEST
+
 /* A cache that can't be used is said once, and why; compiling goes on. */
 START_TEST(cache_of_no_use)
 {
@@ -574,6 +613,7 @@ Suite *f8_suite(void)
     tcase_add_test(t, places);
     tcase_add_test(t, read_once);
     tcase_add_test(t, levels);
+    tcase_add_test(t, weight_as_input);
     tcase_add_test(t, cache_of_no_use);
     tcase_add_test(t, cached_kernels_are_counted);
     tcase_add_test(t, abandoned_files);

@@ -26,7 +26,7 @@ START_TEST(op_table)
     ck_assert_int_eq(f8_op_by_name("none", 4), F8_OP_NONE);
     ck_assert_int_eq(f8_attr_by_name("axi", 3), F8_A_COUNT);
     const f8_op_info *rope = f8_op_facts(F8_OP_ROPE), *gelu = f8_op_facts(F8_OP_GELU);
-    ck_assert_int_eq(rope->n_attrs, 3);
+    ck_assert_int_eq(rope->n_attrs, 7);
     ck_assert_int_eq(rope->attrs[0].i, 1);
     ck_assert_double_eq(rope->attrs[1].f, 10000); /* an int in the table, a double by its kind */
     ck_assert_double_eq(f8_op_facts(F8_OP_LAYERNORM)->attrs[0].f, 1e-5);
@@ -414,7 +414,8 @@ START_TEST(verify_catches)
     expect("and: f32[4, 8] (from %x)");
     *node(s) = sane;
 
-    f8_attr attr[] = {F8_INT(F8_A_AXIS, -1), F8_INT(F8_A_BLOCK, 0)};
+    f8_attr attr[] = {F8_INT(F8_A_AXIS, -1), F8_INTS(F8_A_AXES, (f8_ints){0}),
+                      F8_INT(F8_A_BLOCK, 0)};
     node(r)->attr = attr;
     corrupt("an attribute is not in canonical form");
     attr[0] = F8_INT(F8_A_START, 1);

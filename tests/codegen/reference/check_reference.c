@@ -88,10 +88,10 @@ START_TEST(special_values)
     start(&x, "func f(%a: f32[16, 1], %b: f32[16]) -> (%r1: f32[16, 16], %r2: f32[16, 16], %r3: "
               "f32[16, 16], %r4: f32[16, "
               "16], %r5: bool[16, 16], %r6: bool[16, 1], %r7: f32[16, 1], %r8: i32[16, 1], %r9: "
-              "f32[16, 1]) {\n"
+              "f32[16, 1], %r10: f32[16, 1]) {\n"
               "  return add(%a, %b), div(%a, %b), max(%a, %b), min(%a, %b), le(%a, %b), "
               "isfinite(%a), rsqrt(%a), "
-              "cast(%a) {to = i32}, exp(%a)\n}");
+              "cast(%a) {to = i32}, exp(%a), relu(%a)\n}");
     memcpy(x.in[0], specials, sizeof specials);
     memcpy(x.in[1], specials, sizeof specials);
     go(&x);
@@ -109,6 +109,8 @@ START_TEST(special_values)
         ASSERT_SAME(((float *)x.out[6])[i], 1.0f / sqrtf(a));
         ck_assert_int_eq(((int32_t *)x.out[7])[i], f8_f32_to_i32(a));
         ASSERT_SAME(((float *)x.out[8])[i], f8_scalar_f32(F8_FN_EXP, a));
+        /* +0 for -0, NaN for NaN */
+        ASSERT_SAME(((float *)x.out[9])[i], isnan(a) ? a : a > 0 ? a : 0.0f);
     }
     finish(&x);
 }

@@ -204,6 +204,94 @@ START_TEST(without_a_loss)
 }
 END_TEST
 
+/* ---- what has no gradient ---- */
+
+static const char *module_of(const char *declared, const char *loss)
+{
+    char text[512];
+    const int n =
+        snprintf(text, sizeof text,
+                 "module untrained\n%s\nfunc forward(%%x: f32[2, 3]) -> (%%loss: f32[]) {\n"
+                 "  return %s\n}\n",
+                 declared, loss);
+    return f8_cli_write("untrained.f8", text, (size_t)n);
+}
+
+/* Whatever trains refuses it, with the place of the loss; what only computes does not. */
+static void check_untrained(const char *declared, const char *loss, const char *why)
+{
+    const files *f = write_files();
+    char module[4500], package[4500], message[600];
+    snprintf(module, sizeof module, "%s", module_of(declared, loss));
+    snprintf(package, sizeof package, "%s", f8_cli_temp("untrained.f8x"));
+    snprintf(message, sizeof message,
+             "untrained.f8:4:10: error: to train, the loss must depend on a parameter, but %s",
+             why);
+    f8_cli_fails(F8_CLI("compile", module, "-o", package), 1, message);
+    f8_cli_fails(F8_CLI("plan", module), 1, message);
+    f8_cli_fails(F8_CLI("explain", module), 1, message);
+    f8_cli_fails(F8_CLI("run", module, "--input", f->x, "--function", "micro_step"), 1, message);
+    f8_cli_fails(
+        F8_CLI("run", module, "--input", f->x, "--function", "forward", "--function", "backward"),
+        1, message);
+    ck_assert(access(package, F_OK));
+    f8_cli_ok(F8_CLI("check", module));
+    f8_cli_ok(F8_CLI("run", module, "--input", f->x));
+    f8_cli_ok(F8_CLI("compile", module, "-o", package, "--inference"));
+    ck_assert(!unlink(package));
+}
+
+START_TEST(nothing_to_train)
+{
+    const char sum[] = "reshape(reduce_sum(reshape(%x) {shape = [6]})) {shape = []}";
+    const char floored[] = "reshape(reduce_sum(floor(reshape(w) {shape = [12]}))) {shape = []}";
+    check_untrained("", sum, "module 'untrained' declares none; only inference needs none");
+    check_untrained("param w: f32[3, 4] ones", sum, "no gradient reaches any of the module's 1");
+    check_untrained("param w: f32[3, 4] ones", floored,
+                    "no gradient reaches any of the module's 1");
+}
+END_TEST
+
+static int count(const char *text, const char *word)
+{
+    int n = 0;
+    while ((text = strstr(text, word))) {
+        text++;
+        n++;
+    }
+    return n;
+}
+
+/* A linear whose weight is an input: a warning, once for each input, where something is trained. */
+START_TEST(weights_as_inputs)
+{
+    static const char text[] =
+        "module fed\nparam w: f32[3, 4] ones\n"
+        "func forward(%x: f32[2, 3], %up: f32[4, 4],\n             %down: f32[4, 4]) "
+        "-> (%loss: f32[]) {\n"
+        "  %y = linear(linear(%x, w), %up) {name = \"up\"}\n"
+        "  %z = linear(linear(%y, transpose(%down) {perm = [1, 0]}), %up)\n"
+        "  return reshape(reduce_sum(reshape(%z) {shape = [8]})) {shape = []}\n}\n";
+    static const char up[] =
+        "fed.f8:3:29: input '%up' is the weight of linear 'up': inputs get no gradient; declare it "
+        "as a param to train it\n";
+    static const char down[] = "fed.f8:4:14: input '%down' is the weight of a linear: inputs get "
+                               "no gradient; declare it as a param to train it\n";
+    char module[4500], package[4500];
+    snprintf(module, sizeof module, "%s", f8_cli_write("fed.f8", text, sizeof text - 1));
+    snprintf(package, sizeof package, "%s", f8_cli_temp("fed.f8x"));
+    for (int i = 0; i < 2; i++) {
+        const f8_cli_result r =
+            i ? F8_CLI("plan", module) : F8_CLI("compile", module, "-o", package);
+        ck_assert_int_eq(r.code, 0);
+        ck_assert_msg(count(r.err, "warning: ") == 2 && count(r.err, up) == 1 &&
+                          count(r.err, down) == 1,
+                      "%s", r.err);
+    }
+    f8_cli_ok(F8_CLI("compile", module, "-o", package, "--inference"));
+}
+END_TEST
+
 /* One that trains has eval alone then, with the bits of the one that trains. */
 START_TEST(inference_alone)
 {
@@ -445,6 +533,8 @@ Suite *f8_suite(void)
     tcase_add_test(t, safetensors);
     tcase_add_test(t, a_package);
     tcase_add_test(t, without_a_loss);
+    tcase_add_test(t, nothing_to_train);
+    tcase_add_test(t, weights_as_inputs);
     tcase_add_test(t, inference_alone);
     tcase_add_test(t, trains);
     tcase_add_test(t, calibrates);

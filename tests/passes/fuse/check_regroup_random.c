@@ -122,7 +122,7 @@ START_TEST(random_graphs_keep_bits)
     ck_assert_uint_gt(c.reads, 5 * graphs());
     ck_assert_uint_gt(c.fused, 5 * graphs());
     ck_assert_uint_gt(c.stored, 5 * graphs());
-    ck_assert(c.whole > graphs() / 4 || graphs() < 20);
+    ck_assert(c.whole > graphs() / 8 || graphs() < 20);
 }
 END_TEST
 

@@ -9,7 +9,7 @@ static void unary(f8_gen *t)
 {
     static const f8_op ops[] = {F8_OP_NEG,     F8_OP_ABS,   F8_OP_SQRT, F8_OP_RSQRT, F8_OP_EXP,
                                 F8_OP_LOG,     F8_OP_TANH,  F8_OP_ERF,  F8_OP_SIN,   F8_OP_COS,
-                                F8_OP_SIGMOID, F8_OP_FLOOR, F8_OP_TANH, F8_OP_NEG};
+                                F8_OP_SIGMOID, F8_OP_FLOOR, F8_OP_RELU, F8_OP_NEG};
     f8_gen_add(t, f8_unary(t->g, PICK(t, ops), f8_gen_some(t, F8_F32)));
 }
 
@@ -131,6 +131,17 @@ static void scales(f8_gen *t)
 
 /* ---- reductions ---- */
 
+/* Along any axes, at least one. */
+static f8_ref reduce_axes(f8_gen *t, f8_op op, f8_ref a)
+{
+    const int rank = f8_type_of(t->g, a)->rank, first = f8_gen_below(t, rank);
+    f8_ints axes = {1, {first}};
+    for (int i = 0; i < rank; i++)
+        if (i != first && f8_gen_chance(t, 2))
+            axes.v[axes.n++] = i;
+    return f8_make(t->g, op, &a, 1, &F8_INTS(F8_A_AXES, axes), 1);
+}
+
 static void reduce(f8_gen *t)
 {
     static const f8_op ops[] = {F8_OP_REDUCE_SUM, F8_OP_REDUCE_SUM, F8_OP_REDUCE_MAX,
@@ -141,6 +152,7 @@ static void reduce(f8_gen *t)
     case 1: f8_gen_add(t, f8_unary(t->g, F8_OP_AMAX, a)); break;
     case 2:
     case 3: f8_gen_add(t, f8_reduce(t->g, PICK(t, ops), a, 0)); break;
+    case 4: f8_gen_add(t, reduce_axes(t, PICK(t, ops), a)); break;
     default: f8_gen_add(t, f8_reduce(t->g, PICK(t, ops), a, -1)); break;
     }
 }
@@ -408,8 +420,9 @@ static void composite(f8_gen *t)
                                              heads * 2 * (1 + f8_gen_below(t, 20))),
                                 F8_F32, "x");
         const f8_attr attr[] = {F8_INT(F8_A_HEADS, heads),
-                                F8_INT(F8_A_INVERSE, f8_gen_chance(t, 3))};
-        f8_gen_add(t, f8_make(g, F8_OP_ROPE, &x, 1, attr, 2));
+                                F8_INT(F8_A_INVERSE, f8_gen_chance(t, 3)),
+                                F8_FLOAT(F8_A_FACTOR, f8_gen_chance(t, 3) ? 8 : 1)};
+        f8_gen_add(t, f8_make(g, F8_OP_ROPE, &x, 1, attr, 3));
     }
     }
 }

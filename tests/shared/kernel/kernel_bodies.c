@@ -225,9 +225,9 @@ void kc_softmax(kcase *c, int rows, int cols)
 
 void kc_pointwise(kcase *c, int rows, int cols)
 {
-    static const f8_op unary[] = {F8_OP_NEG,     F8_OP_ABS,   F8_OP_SQRT,    F8_OP_RSQRT, F8_OP_EXP,
-                                  F8_OP_LOG,     F8_OP_TANH,  F8_OP_ERF,     F8_OP_SIN,   F8_OP_COS,
-                                  F8_OP_SIGMOID, F8_OP_FLOOR, F8_OP_ISFINITE};
+    static const f8_op unary[] = {
+        F8_OP_NEG, F8_OP_ABS, F8_OP_SQRT, F8_OP_RSQRT,   F8_OP_EXP,   F8_OP_LOG,      F8_OP_TANH,
+        F8_OP_ERF, F8_OP_SIN, F8_OP_COS,  F8_OP_SIGMOID, F8_OP_FLOOR, F8_OP_ISFINITE, F8_OP_RELU};
     static const f8_op binary[] = {F8_OP_ADD, F8_OP_SUB, F8_OP_MUL, F8_OP_DIV, F8_OP_MAX,
                                    F8_OP_MIN, F8_OP_LT,  F8_OP_LE,  F8_OP_EQ};
     const f8_ref x = kc_input(c, F8_F32, 2, rows, cols), y = kc_input(c, F8_F32, 2, rows, cols);

@@ -202,6 +202,7 @@ static float float_op(f8_op op, const float *f)
     case F8_OP_ABS: return fabsf(f[0]);
     case F8_OP_SQRT: return sqrtf(f[0]);
     case F8_OP_RSQRT: return 1.0f / sqrtf(f[0]);
+    case F8_OP_RELU: return f8_maximum(f[0], 0);
     case F8_OP_FLOOR: return floorf(f[0]);
     case F8_OP_POW2_FLOOR: return f8_from_bits(f8_pow2_floor_bits(f8_bits(f[0])));
     case F8_OP_EXP: return f8_scalar_f32(F8_FN_EXP, f[0]);

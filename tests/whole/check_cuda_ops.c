@@ -1,0 +1,428 @@
+/* Single ops through the public API, on every target, against the same in double precision. The
+ * CUDA target runs on the emulator, or with FP8C_TEST_GPU on this machine's GPU. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/shared/api/api.h"
+#include "tests/shared/cuda/gpu.h"
+#include "tests/shared/suite.h"
+
+static const char *targets[] = {"reference", "cpu", "cuda"};
+enum { N_TARGETS = sizeof targets / sizeof *targets };
+
+/* ---- a program of a few values ---- */
+
+typedef struct running {
+    fp8c_context *ctx;
+    fp8c_module *m;
+    fp8c_program *p;
+    int step;
+} running;
+
+static running begin(const char *text, const char *target)
+{
+    running r = {.ctx = new_context()};
+    fp8c_compile_options o = recipe("f32");
+    o.target = target;
+    r.m = parse(r.ctx, text);
+    r.p = compile(r.ctx, r.m, &o);
+    ck_assert_msg(fp8c_program_initialize(r.p, 1) == FP8C_OK, "%s", fp8c_context_message(r.ctx));
+    r.step = fp8c_program_function(r.p, "micro_step");
+    return r;
+}
+
+static void end(running *r)
+{
+    fp8c_program_destroy(r->p);
+    fp8c_module_destroy(r->m);
+    fp8c_context_destroy(r->ctx);
+}
+
+static void write_variable(running *r, const char *name, const float *from)
+{
+    const int at = fp8c_program_find_variable(r->p, name);
+    ck_assert_msg(fp8c_program_write(r->p, at, from) == FP8C_OK, "%s: %s", name,
+                  fp8c_context_message(r->ctx));
+}
+
+static void read_variable(running *r, const char *name, float *to)
+{
+    const int at = fp8c_program_find_variable(r->p, name);
+    ck_assert_msg(fp8c_program_read(r->p, at, to) == FP8C_OK, "%s: %s", name,
+                  fp8c_context_message(r->ctx));
+}
+
+static void *port(running *r, fp8c_side side, const char *name)
+{
+    const int at = fp8c_program_find_port(r->p, r->step, side, name);
+    void *data = fp8c_program_buffer(r->p, r->step, side, at);
+    ck_assert_msg(data != NULL, "no port %s", name);
+    return data;
+}
+
+static float step(running *r)
+{
+    ck_assert_msg(fp8c_program_run(r->p, r->step) == FP8C_OK && fp8c_program_wait(r->p) == FP8C_OK,
+                  "%s", fp8c_context_message(r->ctx));
+    return *(float *)port(r, FP8C_OUTPUT, "loss");
+}
+
+/* Within `most` of what double code gives. */
+static void near(const char *what, const char *target, double is, double want, double most)
+{
+    ck_assert_msg(fabs(is - want) <= most, "%s on %s: %.9g, not %.9g", what, target, is, want);
+}
+
+/* ---- cross-entropy of large logits ---- */
+
+enum { ROWS_CE = 3, MOST_CLASSES = 300 };
+
+/* The mean loss, and the gradients of the logits. */
+static double cross_entropy(const float *x, const int32_t *t, int classes, double *dx)
+{
+    double loss = 0;
+    for (int r = 0; r < ROWS_CE; r++, x += classes, dx += classes) {
+        double top = -INFINITY, sum = 0;
+        for (int i = 0; i < classes; i++)
+            top = fmax(top, (double)x[i]);
+        for (int i = 0; i < classes; i++)
+            sum += exp((double)x[i] - top);
+        loss += (top - (double)x[t[r]] + log(sum)) / ROWS_CE;
+        for (int i = 0; i < classes; i++)
+            dx[i] = (exp((double)x[i] - top) / sum - (i == t[r])) / ROWS_CE;
+    }
+    return loss;
+}
+
+static void check_cross_entropy(const char *target, int classes, float shift)
+{
+    static float x[ROWS_CE * MOST_CLASSES], dx[ROWS_CE * MOST_CLASSES];
+    static double want[ROWS_CE * MOST_CLASSES];
+    char text[512], what[64];
+    snprintf(what, sizeof what, "cross_entropy of %d logits near %g", classes, (double)shift);
+    snprintf(text, sizeof text,
+             "module m\nparam x: f32[%d, %d] zeros\n"
+             "func forward(%%t: i32[%d]) -> (%%loss: f32[]) {\n  return cross_entropy(x, %%t)\n}\n",
+             ROWS_CE, classes, ROWS_CE);
+    running r = begin(text, target);
+    int32_t *t = port(&r, FP8C_INPUT, "t");
+    for (int i = 0; i < ROWS_CE * classes; i++)
+        x[i] = shift + 0.37f * (float)(i * 29 % 31 - 15);
+    for (int i = 0; i < ROWS_CE; i++)
+        t[i] = (5 * i + 1) % classes;
+    const double loss = cross_entropy(x, t, classes, want);
+    write_variable(&r, "x", x);
+    near(what, target, (double)step(&r), loss, 1e-6);
+    read_variable(&r, "grad.x", dx);
+    for (int i = 0; i < ROWS_CE * classes; i++)
+        near(what, target, (double)dx[i] * ROWS_CE, want[i] * ROWS_CE, 1e-6);
+    end(&r);
+}
+
+START_TEST(large_logits)
+{
+    static const float shifts[] = {0, 1e3f, -1e3f, 1e4f, -1e30f};
+    for (size_t i = 0; i < sizeof shifts / sizeof *shifts; i++) {
+        check_cross_entropy(targets[_i], 3, shifts[i]);
+        check_cross_entropy(targets[_i], MOST_CLASSES, shifts[i]);
+    }
+}
+END_TEST
+
+/* ---- ops of a parameter x: y, and the gradient of sum(y k) ---- */
+
+enum { MOST = 4200, MOST_RESULTS = 8 };
+
+typedef struct case_ {
+    const char *shape;        /* of x */
+    const char *y, *y_shape;  /* expressions of x; both separated by ";" */
+    int n, n_y[MOST_RESULTS]; /* elements */
+    /* y, and in dx the gradient of the sum of all y[i] k[i] */
+    void (*want)(const double *x, double *const *k, double *const *y, double *dx);
+    double most; /* error */
+} case_;
+
+/* Part `index` of a list; true if there is one. */
+static bool part_of(const char *list, int index, char *part, size_t size)
+{
+    for (int i = 0; i < index; i++) {
+        list = strchr(list, ';');
+        if (!list)
+            return false;
+        list++;
+    }
+    snprintf(part, size, "%.*s", (int)strcspn(list, ";"), list);
+    return true;
+}
+
+static void text_of(const case_ *c, char *text, size_t size)
+{
+    char y[256], shape[64], inputs[512] = "", body[2048] = "", sum[512] = "", results[512] = "";
+    for (int i = 0; part_of(c->y, i, y, sizeof y); i++) {
+        ck_assert(part_of(c->y_shape, i, shape, sizeof shape));
+        sprintf(inputs + strlen(inputs), "%s%%k%d: f32[%s]", i ? ", " : "", i, shape);
+        sprintf(results + strlen(results), ", %%y%d: f32[%s]", i, shape);
+        sprintf(body + strlen(body),
+                "  %%y%d = %s\n  %%s%d = reshape(reduce_sum(reshape(mul(%%y%d, %%k%d)) {shape = "
+                "[%d]})) {shape = []}\n",
+                i, y, i, i, i, c->n_y[i]);
+        if (i)
+            sprintf(body + strlen(body), "  %%t%d = add(%%%s%d, %%s%d)\n", i, i > 1 ? "t" : "s",
+                    i - 1, i);
+        sprintf(sum, "%%%s%d", i ? "t" : "s", i);
+    }
+    int at = snprintf(text, size,
+                      "module m\nparam x: f32[%s] zeros\nfunc forward(%s) -> (%%loss: f32[]%s) "
+                      "{\n%s  return %s",
+                      c->shape, inputs, results, body, sum);
+    for (int i = 0; part_of(c->y, i, y, sizeof y); i++)
+        at += snprintf(text + at, size - (size_t)at, ", %%y%d", i);
+    snprintf(text + at, size - (size_t)at, "\n}\n");
+}
+
+static void check_case(const case_ *c, const char *target, const float *x)
+{
+    static double wide[MOST], dx[MOST], k[MOST_RESULTS][MOST], y[MOST_RESULTS][MOST];
+    static float grad[MOST];
+    double *ks[MOST_RESULTS], *ys[MOST_RESULTS];
+    char text[8192], name[16];
+    text_of(c, text, sizeof text);
+    running r = begin(text, target);
+    const int eval = fp8c_program_function(r.p, "eval"), micro_step = r.step;
+    write_variable(&r, "x", x);
+    memset(dx, 0, sizeof dx);
+    for (int i = 0; i < c->n; i++)
+        wide[i] = (double)x[i];
+    for (int i = 0; i < MOST_RESULTS; i++) {
+        ks[i] = k[i];
+        ys[i] = y[i];
+        for (int e = 0; e < c->n_y[i]; e++)
+            k[i][e] = 0.25 * ((e * 7 + i) % 13 - 6);
+    }
+    c->want(wide, ks, ys, dx);
+    for (int f = 0; f < 2; f++) {
+        r.step = f ? micro_step : eval;
+        for (int i = 0; i < MOST_RESULTS && c->n_y[i]; i++) {
+            snprintf(name, sizeof name, "k%d", i);
+            float *to = port(&r, FP8C_INPUT, name);
+            for (int e = 0; e < c->n_y[i]; e++)
+                to[e] = (float)k[i][e];
+        }
+        step(&r);
+    }
+    r.step = eval;
+    for (int i = 0; i < MOST_RESULTS && c->n_y[i]; i++) {
+        snprintf(name, sizeof name, "y%d", i);
+        const float *is = port(&r, FP8C_OUTPUT, name);
+        for (int e = 0; e < c->n_y[i]; e++)
+            near(c->y, target, (double)is[e], y[i][e], c->most);
+    }
+    read_variable(&r, "grad.x", grad);
+    for (int e = 0; e < c->n; e++)
+        near(c->y, target, (double)grad[e], dx[e], c->most);
+    end(&r);
+}
+
+/* ---- relu ---- */
+
+static void want_relu(const double *x, double *const *k, double *const *y, double *dx)
+{
+    for (int i = 0; i < 8; i++) {
+        y[0][i] = x[i] > 0 ? x[i] : 0;
+        dx[i] = x[i] > 0 ? k[0][i] : 0;
+    }
+}
+
+START_TEST(relu)
+{
+    static const float x[] = {-0.0f, 0, 1.5f, -1.5f, 1e-40f, -1e-40f, INFINITY, -INFINITY};
+    static const case_ c = {"8", "relu(x)", "8", 8, {8}, want_relu, 0};
+    float finite[8], special[] = {NAN, -0.0f, 0, 1, -1, 2, -2, -NAN};
+    memcpy(finite, x, sizeof x);
+    finite[6] = 3e38f;
+    finite[7] = -3e38f;
+    check_case(&c, targets[_i], finite);
+    /* NaN stays NaN, and -0 becomes +0; the gradient at a NaN is not asked here */
+    running r = begin("module m\nparam x: f32[8] zeros\nfunc forward() -> (%loss: f32[], %y: "
+                      "f32[8]) {\n  %y = relu(x)\n  return reshape(reduce_sum(%y)) {shape = []}, "
+                      "%y\n}\n",
+                      targets[_i]);
+    write_variable(&r, "x", special);
+    r.step = fp8c_program_function(r.p, "eval");
+    step(&r);
+    const float *y = port(&r, FP8C_OUTPUT, "y");
+    for (int i = 0; i < 8; i++)
+        ck_assert_msg(isnan(special[i]) ? isnan(y[i])
+                                        : y[i] == fmaxf(special[i], 0) && !signbit(y[i]),
+                      "relu(%g) is %g on %s", (double)special[i], (double)y[i], targets[_i]);
+    end(&r);
+}
+END_TEST
+
+/* ---- literals that take another operand's dtype ---- */
+
+START_TEST(literals)
+{
+    running r = begin("module m\nparam x: f32[4] ones\nstate seen: i32[] zeros\n"
+                      "func forward(%c: i32[6]) -> (%loss: f32[], %y: i32[6], %z: bool[6]) {\n"
+                      "  %y = select(lt(%c, 1), 2147483647, add(%c, -7))\n"
+                      "  return reshape(reduce_sum(x)) {shape = []}, %y, and(le(-2, %c), 1), "
+                      "seen <- add(seen, 16777217)\n}\n",
+                      targets[_i]);
+    static const int32_t c[] = {INT32_MIN, -2, 0, 1, 16777217, INT32_MAX};
+    int32_t seen;
+    memcpy(port(&r, FP8C_INPUT, "c"), c, sizeof c);
+    step(&r);
+    ck_assert_int_eq(fp8c_program_read(r.p, fp8c_program_find_variable(r.p, "seen"), &seen),
+                     FP8C_OK);
+    ck_assert_int_eq(seen, 16777217); /* no f32 */
+    r.step = fp8c_program_function(r.p, "eval");
+    memcpy(port(&r, FP8C_INPUT, "c"), c, sizeof c);
+    step(&r);
+    const int32_t *y = port(&r, FP8C_OUTPUT, "y");
+    const uint8_t *z = port(&r, FP8C_OUTPUT, "z");
+    for (int i = 0; i < 6; i++) {
+        ck_assert_int_eq(y[i], c[i] < 1 ? INT32_MAX : c[i] - 7);
+        ck_assert_int_eq(z[i], c[i] >= -2);
+    }
+    end(&r);
+}
+END_TEST
+
+/* ---- reductions along any axes ---- */
+
+static const int dims[] = {3, 4, 5, 70};
+enum { ALL = 3 * 4 * 5 * 70 };
+_Static_assert((int)ALL <= (int)MOST, "room");
+
+/* Result `to` of element `i` where the axes in `axes` are reduced. */
+static int result_of(int i, unsigned axes)
+{
+    int to = 0, stride = 1;
+    for (int d = 3; d >= 0; d--) {
+        const int at = i % dims[d];
+        i /= dims[d];
+        if (axes >> d & 1)
+            continue;
+        to += at * stride;
+        stride *= dims[d];
+    }
+    return to;
+}
+
+static void reduce(char op, unsigned axes, const double *x, const double *k, double *y, double *dx)
+{
+    int count = 1;
+    for (int d = 0; d < 4; d++)
+        count *= axes >> d & 1 ? dims[d] : 1;
+    for (int i = 0; i < ALL / count; i++)
+        y[i] = op == 'x' ? -INFINITY : 0;
+    for (int i = 0; i < ALL; i++) {
+        double *to = &y[result_of(i, axes)];
+        *to = op == 'x' ? fmax(*to, x[i]) : *to + (op == 'm' ? x[i] / count : x[i]);
+    }
+    for (int i = 0; i < ALL; i++) {
+        const int to = result_of(i, axes);
+        dx[i] += op == 'x' ? (x[i] == y[to] ? k[to] : 0) : op == 'm' ? k[to] / count : k[to];
+    }
+}
+
+static void want_reductions(const double *x, double *const *k, double *const *y, double *dx)
+{
+    static const struct {
+        char op;
+        unsigned axes;
+    } of[] = {{'s', 2}, {'s', 5}, {'m', 6}, {'m', 3}, {'x', 10}, {'x', 12}, {'m', 15}};
+    for (int i = 0; i < 7; i++)
+        reduce(of[i].op, of[i].axes, x, k[i], y[i], dx);
+}
+
+START_TEST(reductions)
+{
+    static const case_ c = {
+        "3, 4, 5, 70",
+        "reduce_sum(x) {axis = 1};reduce_sum(x) {axes = [0, 2]};mean(x) {axes = [2, -3]};"
+        "mean(x) {axes = [0, 1]};reduce_max(x) {axes = [1, 3]};reduce_max(x) {axes = [2, 3]};"
+        "mean(x) {axes = [0, 1, 2, 3]}",
+        "3, 1, 5, 70;1, 4, 1, 70;3, 1, 1, 70;1, 1, 5, 70;3, 1, 5, 1;3, 4, 1, 1;1, 1, 1, 1",
+        ALL,
+        {1050, 280, 210, 350, 15, 12, 1},
+        want_reductions,
+        1e-5};
+    static float x[ALL];
+    for (int i = 0; i < ALL; i++)
+        x[i] = (float)(i * 2087 % 4201) / 2100 - 1; /* each once */
+    check_case(&c, targets[_i], x);
+}
+END_TEST
+
+/* ---- rope with Llama 3's scaling ---- */
+
+enum { T_ROPE = 48, D_ROPE = 32 };
+
+/* As _compute_llama3_parameters of Hugging Face's transformers, with factor 8, low 1, high 4, and
+ * 256 positions before. */
+static double llama3_frequency(int i)
+{
+    const double factor = 8, low = 1, high = 4, old = 256, two_pi = 2 * acos(-1.0);
+    const double frequency = 1 / pow(10000, 2.0 * i / D_ROPE), wavelength = two_pi / frequency;
+    if (wavelength > old / low)
+        return frequency / factor;
+    if (wavelength < old / high)
+        return frequency;
+    const double smooth = (old / wavelength - low) / (high - low);
+    return (1 - smooth) * frequency / factor + smooth * frequency;
+}
+
+static void want_rope(const double *x, double *const *k, double *const *y, double *dx)
+{
+    int kinds[3] = {0};
+    for (int t = 0; t < T_ROPE; t++)
+        for (int i = 0; i < D_ROPE / 2; i++) {
+            const double f = llama3_frequency(i), c = cos(t * f), s = sin(t * f);
+            const double own = 1 / pow(10000, 2.0 * i / D_ROPE);
+            const int a = t * D_ROPE + i, b = a + D_ROPE / 2;
+            kinds[f == own ? 0 : f == own / 8 ? 1 : 2]++;
+            y[0][a] = x[a] * c - x[b] * s;
+            y[0][b] = x[b] * c + x[a] * s;
+            dx[a] = k[0][a] * c + k[0][b] * s;
+            dx[b] = k[0][b] * c - k[0][a] * s;
+        }
+    ck_assert(kinds[0] && kinds[1] && kinds[2]);
+}
+
+START_TEST(rope_scaling)
+{
+    static const case_ c = {"48, 32",
+                            "rope(x) {factor = 8, low_freq_factor = 1, high_freq_factor = 4, "
+                            "original_max_position = 256}",
+                            "48, 32",
+                            T_ROPE * D_ROPE,
+                            {T_ROPE * D_ROPE},
+                            want_rope,
+                            1e-6};
+    float x[T_ROPE * D_ROPE];
+    for (int i = 0; i < T_ROPE * D_ROPE; i++)
+        x[i] = (float)(i * 37 % 101) / 50 - 1;
+    check_case(&c, targets[_i], x);
+}
+END_TEST
+
+Suite *f8_suite(void)
+{
+    f8_test_gpu_emulated();
+    if (getenv("FP8C_TEST_PEER")) /* where there is no LLVM */
+        targets[1] = getenv("FP8C_TEST_PEER");
+    Suite *s = suite_create("ops");
+    TCase *t = tcase_create("ops");
+    tcase_set_timeout(t, TIMEOUT);
+    tcase_add_loop_test(t, large_logits, 0, N_TARGETS);
+    tcase_add_loop_test(t, relu, 0, N_TARGETS);
+    tcase_add_loop_test(t, literals, 0, N_TARGETS);
+    tcase_add_loop_test(t, reductions, 0, N_TARGETS);
+    tcase_add_loop_test(t, rope_scaling, 0, N_TARGETS);
+    suite_add_tcase(s, t);
+    return s;
+}
