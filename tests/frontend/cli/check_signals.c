@@ -193,7 +193,7 @@ END_TEST
 START_TEST(a_second_signal)
 {
     const char *const args[] = {"train", file, "--data", data,     "--steps", "100", "--json",
-                                json,    "-D", "A=1000", "--save", out,       NULL};
+                                json,    "-D", "A=5000", "--save", out,       NULL};
     struct stat s;
     const f8_cli_signal in_step_2 = {.number = SIGINT, .path = json, .words = "\"step\":1,"};
     f8_cli_result r = f8_cli_run_signals((f8_cli_signal[]){in_step_2, {0}}, args);
