@@ -242,7 +242,9 @@ FP8C_API void fp8c_context_destroy(fp8c_context *ctx);
  * files of all calls that are running on this context. What has its final name stays. The context
  * writes no file afterwards: such calls fail with FP8C_ERR_CANCELLED, and what is compiled is not
  * cached. It is async-signal-safe; any thread may call it while the context lives. fp8c installs no
- * handler, and its own threads take no signals. */
+ * handler, and its own threads take no signals. Handlers of a thread that runs programs on a CPU
+ * need a stack of their own (sigaltstack, SA_ONSTACK): in a GEMM of oneDNN for AVX2 the stack
+ * pointer may point into the heap. */
 FP8C_API void fp8c_context_abandon_files(fp8c_context *ctx);
 
 /* The last failure of the calling thread on this context. If it has a place in a text, the message

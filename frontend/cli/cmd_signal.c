@@ -29,6 +29,9 @@ static f8_temporaries temporaries; /* of files that commands write */
 static _Atomic(fp8c_context *) context;
 static fp8c_module *keeper; /* keeps `context` alive */
 static pthread_t main_thread;
+/* Where the handler runs. oneDNN's f32 GEMM for AVX2 points the stack pointer at its working memory
+ * in the heap: what a handler puts on that stack would damage the heap. */
+static _Alignas(16) char handler_stack[1 << 16];
 
 static int64_t now(void)
 {
@@ -83,7 +86,9 @@ static void on_signal(int number)
 void cli_signals(void)
 {
     static const int number[] = {SIGINT, SIGTERM};
-    struct sigaction before, ours = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
+    struct sigaction before, ours = {.sa_handler = on_signal};
+    const stack_t own = {.ss_sp = handler_stack, .ss_size = sizeof handler_stack};
+    ours.sa_flags = SA_RESTART | (sigaltstack(&own, NULL) ? 0 : SA_ONSTACK);
     sigfillset(&ours.sa_mask);
     main_thread = pthread_self();
     terminal = isatty(STDERR_FILENO);

@@ -168,6 +168,26 @@ START_TEST(at_any_moment)
 }
 END_TEST
 
+/* Within large GEMMs: oneDNN may have the stack pointer in the heap, where a handler would do
+ * damage. */
+START_TEST(while_it_multiplies)
+{
+    const char *const args[] = {"train",  file,    "--data",   data,    "--steps", "1000000",
+                                "-D",     "C=512", "-D",       "T=128", "-D",      "B=8",
+                                "--json", json,    "--recipe", "f32",   NULL};
+    uint32_t seed = 7;
+    printf("while_it_multiplies: seed %u\n", seed);
+    for (int i = 0; i < (f8_cli_sanitized() ? 2 : 12); i++) {
+        unlink(json);
+        const f8_cli_signal in_step_2 = {.number = SIGINT,
+                                         .path = json,
+                                         .words = "\"step\":1,",
+                                         .pause = (long)(test_random(&seed) % 30000)};
+        was_interrupted(f8_cli_run_signals((f8_cli_signal[]){in_step_2, {0}}, args), SIGINT);
+    }
+}
+END_TEST
+
 /* While the checkpoint is being written, at the end of a training. */
 START_TEST(while_it_saves)
 {
@@ -317,6 +337,7 @@ Suite *f8_suite(void)
     tcase_set_timeout(t, TIMEOUT);
     tcase_add_checked_fixture(t, setup, teardown);
     tcase_add_test(t, at_any_moment);
+    tcase_add_test(t, while_it_multiplies);
     tcase_add_test(t, while_it_saves);
     tcase_add_test(t, a_second_signal);
     tcase_add_test(t, what_was_there);
