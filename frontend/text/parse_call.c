@@ -268,7 +268,8 @@ static __attribute__((noinline)) f8_status make_call(f8_parser *p, f8_op op, siz
 {
     f8_ref in[MAX_OPERANDS];
     size_t n = p->n_operands - base;
-    const f8_dtype dtype = literal_dtype(p, op, p->operand + base, n);
+    /* there is no stack before a module's first operand */
+    const f8_dtype dtype = literal_dtype(p, op, n ? p->operand + base : NULL, n);
     for (size_t i = 0; i < n; i++)
         F8_TRY(operand_ref(p, &p->operand[base + i], dtype, &in[i]));
     p->f->graph->at = loc;
