@@ -334,7 +334,7 @@ static f8_status build_program(fp8c_program *p, const fp8c_module *module,
     F8_TRY(f8_program_set_run(p, run, o->threads, diag));
     F8_TRY(f8_target_choose(p, o->target ? o->target : "cpu", diag));
     p->plan_only = o->plan_only;
-    /* A calibration and the tuner compile for another compile, which says it. */
+    /* A calibration and the tuner compile on behalf of another compile, which warns. */
     if (!o->inference && !request->calibrate && !p->tuner)
         F8_TRY(f8_warn_of_weights(module->ir, &p->ctx->log, diag));
     F8_TRY(f8_compile_variant(p, module->ir, request, diag));

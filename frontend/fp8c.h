@@ -838,21 +838,25 @@ typedef struct fp8c_load_options {
     const char *const *files; /* safetensors files, or Hugging Face's NAME.safetensors.index.json,
                                  which stands for the files that it lists */
     size_t n_files;           /* at least 1 */
-    /* Patterns, where * stands for any run of characters. `ignore` are of tensors' names in the
-     * files: these tensors are passed over. `map` are texts FROM=TO: a tensor whose name in the
-     * file matches FROM has the name TO instead, whose stars stand for what the stars of FROM stood
-     * for, in their order. The first FROM that matches decides. `allow_missing` are of the
-     * program's parameters: these may be missing, and keep their values. FP8C_ERR_INPUT: a pattern
-     * of `ignore` or `map` has no effect, or one of `allow_missing` names no parameter. */
+    /* Patterns, in which * stands for any run of characters.
+     *     ignore         tensors of the files whose names match are passed over
+     *     map            texts FROM=TO: a tensor whose name in the file matches FROM gets the name
+     *                    TO, whose stars stand for what the stars of FROM stood for, in their
+     *                    order; the first FROM that matches decides
+     *     allow_missing  parameters of the program whose names match may be missing: they keep
+     *                    their values
+     * FP8C_ERR_INPUT: a pattern of `ignore` or `map` changes nothing, or one of `allow_missing`
+     * matches no parameter. */
     const char *const *ignore;
     size_t n_ignore;
     const char *const *map;
     size_t n_map;
     const char *const *allow_missing;
     size_t n_allow_missing;
-    /* A program with `observe` of the same module and recipe. If no file has the scales of
-     * activations that `delayed` needs, they follow from the largest magnitudes that this program's
-     * eval has seen. NULL: such a file is FP8C_ERR_INPUT. */
+    /* Calibrates the scales of activations that `delayed` needs, if no file has them. This program
+     * was compiled with `observe` from the same module and recipe; the scales follow from the
+     * largest magnitudes that its eval has observed. NULL: files without scales are
+     * FP8C_ERR_INPUT. */
     fp8c_program *scales;
     /* Called for each tensor and each variable that is missing, before anything changes, also if
      * the load then fails. May be NULL. */

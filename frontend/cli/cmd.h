@@ -311,8 +311,7 @@ CLI_COMMANDS(COMMAND)
 /* ---- shared (cmd_common.c) ---- */
 
 extern const char cli_default_recipe[]; /* c->recipe points here when --recipe is not given */
-/* true after a message on stderr: an option was given that the command would not use (cmd_unused.c).
- */
+/* Refuses options that the command would not use: true after a message on stderr (cmd_unused.c). */
 bool cli_refuses_unused(const cli *c, int bit);
 /* Whether a path ends in .f8x, and fp8c compile -o NAME.f8x (cmd_compile_file.c). */
 bool cli_is_package(const char *path);

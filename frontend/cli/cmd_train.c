@@ -291,7 +291,7 @@ static bool train_seed(run *r, const char *save, const char *state)
         status = train(r);
     if (status != FP8C_OK && status != FP8C_ERR_CANCELLED) {
         if (!r->json->failed) /* cli_json_close reports that */
-            cli_fail(r->ctx);
+            fprintf(stderr, "%s\n", fp8c_context_message(r->ctx)); /* after a signal, too */
         return false;
     }
     if (!o->done)

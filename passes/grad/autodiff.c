@@ -174,8 +174,8 @@ static size_t list_tiles(const tape *t, tile *list, size_t n, int64_t axis)
     return kept;
 }
 
-/* Keep those that tile [0, size), one after another: how many they are, or 0 if nothing tiles it.
- */
+/* Keeps the tiles that cover [0, size) without gaps, in order. Gives their number; 0 where no such
+ * tiles exist. */
 static size_t tiling(tile *list, size_t n, int64_t size)
 {
     size_t count = 0;

@@ -20,8 +20,9 @@ f8_cpu_features f8_cpu_detect(void);
 enum { F8_CPU_NAME = 49 };
 char *f8_cpu_name(char name[F8_CPU_NAME]);
 
-/* CPUID's vendor ("AuthenticAMD", "GenuineIntel"; "" if it does not say), family and model, with
- * the extended ones added. Zen 3 and Zen 4 have family 25, Zen 5 has 26. */
+/* What CPUID says of the CPU. The vendor is "AuthenticAMD" or "GenuineIntel", for example, or "" if
+ * CPUID has none. Family and model include the extended fields: Zen 3 and Zen 4 have family 25, Zen
+ * 5 has 26. */
 typedef struct f8_cpu_identity {
     char vendor[13];
     uint32_t family, model;

@@ -267,8 +267,7 @@ static void *fail_without_memory(void *user)
 START_TEST(messages_without_memory)
 {
     counting c = {0};
-    const fp8c_context_options o = {
-        .struct_size = sizeof o, .alloc = count_alloc, .free = count_free, .allocator_user = &c};
+    const fp8c_context_options o = counted_options(&c);
     fp8c_context *ctx = create(&o);
     for (int i = 0; i < 2; i++) {
         pthread_t id;

@@ -449,10 +449,7 @@ END_TEST
 START_TEST(no_memory_for_strides)
 {
     counting c = {0};
-    const fp8c_context_options options = {.struct_size = sizeof options,
-                                          .alloc = count_alloc,
-                                          .free = count_free,
-                                          .allocator_user = &c};
+    const fp8c_context_options options = counted_options(&c);
     const fp8c_compile_options o = recipe("f32");
     life l = {0};
     fp8c_tensor_view v = {.ndim = 77};

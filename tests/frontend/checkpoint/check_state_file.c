@@ -378,10 +378,7 @@ END_TEST
 START_TEST(out_of_memory)
 {
     counting count = {0};
-    const fp8c_context_options co = {.struct_size = sizeof co,
-                                     .alloc = count_alloc,
-                                     .free = count_free,
-                                     .allocator_user = &count};
+    const fp8c_context_options co = counted_options(&count);
     const fp8c_compile_options o = recipe("delayed");
     life l = {0};
     size_t n[2];

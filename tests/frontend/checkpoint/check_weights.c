@@ -496,10 +496,7 @@ END_TEST
 START_TEST(out_of_memory)
 {
     counting count = {0};
-    const fp8c_context_options co = {.struct_size = sizeof co,
-                                     .alloc = count_alloc,
-                                     .free = count_free,
-                                     .allocator_user = &count};
+    const fp8c_context_options co = counted_options(&count);
     const fp8c_compile_options o = inference("current");
     const asked asked = {.file = {"m.index.json"}, .ignore = {"*.pooler.*"}, .map = {"bert.*=*"}};
     static const char index[] =

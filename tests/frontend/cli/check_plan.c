@@ -206,8 +206,8 @@ START_TEST(plan_counts_parameters)
 }
 END_TEST
 
-/* The rows asked for, the largest first, and no others. Each is written as soon as it is known, the
- * model's own figures before the first plan. */
+/* The table has the budgets that --budgets lists and no others, the largest first. Each row is
+ * written as soon as its plan is known, and the model's own figures before the first plan. */
 START_TEST(plan_of_some_budgets)
 {
     static const char *const budgets[] = {"none", "0.60", "0.425", "0.30"};

@@ -393,10 +393,7 @@ START_TEST(memory_fails)
     long fail_at = 1;
     for (;; fail_at++) {
         counting c = {.fail_at = fail_at};
-        const fp8c_context_options o = {.struct_size = sizeof o,
-                                        .alloc = count_alloc,
-                                        .free = count_free,
-                                        .allocator_user = &c};
+        const fp8c_context_options o = counted_options(&c);
         fp8c_context *own;
         if (fp8c_context_create(&o, &own) != FP8C_OK) {
             ck_assert_int_eq(c.live, 0);

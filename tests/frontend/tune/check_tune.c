@@ -263,7 +263,8 @@ END_TEST
 static bool spoil(json_t *row, void *user)
 {
     static const char *const bad[] = {"m 17", "lanes 99", "from the future",
-                                      "cublaslt 1 tile 1 stages 1 split 1 scheme 0"};
+                                      "cublaslt 1 tile 1 stages 1 split 1 scheme 0 swizzle 0 "
+                                      "custom 0 inner 0 cluster 1"};
     int *n = user;
     if (!strcmp(json_string_value(json_object_get(row, "row")), "choice"))
         json_object_set_new(row, "candidate", json_string(bad[(*n)++ % 4]));
@@ -461,10 +462,7 @@ START_TEST(no_memory)
     int failed = 0;
     for (long at = 0; at <= all; at += 1 + at / 8) {
         counting c = {.fail_at = at ? at : LONG_MAX};
-        const fp8c_context_options o = {.struct_size = sizeof o,
-                                        .alloc = count_alloc,
-                                        .free = count_free,
-                                        .allocator_user = &c};
+        const fp8c_context_options o = counted_options(&c);
         const fp8c_tune_options tune_options = {
             .struct_size = sizeof tune_options, .runs = 1, .again = 1};
         fp8c_context *ctx;

@@ -386,7 +386,7 @@ START_TEST(out_of_memory)
 }
 END_TEST
 
-/* ---- the choice of an algorithm on CPUs that are made up ---- */
+/* ---- the algorithm that is chosen on made-up CPUs ---- */
 
 /* EAX of CPUID's leaf 1, of real CPUs. */
 enum { MILAN = 0xa00f11, GENOA = 0xa10f11, TURIN = 0xb00f21, SAPPHIRE_RAPIDS = 0x806f8 };

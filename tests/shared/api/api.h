@@ -145,13 +145,21 @@ static inline void count_free(void *user, void *ptr, size_t size)
     free(ptr);
 }
 
+/* The options of a context that allocates by it. */
+static inline fp8c_context_options counted_options(counting *c)
+{
+    return (fp8c_context_options){.struct_size = sizeof(fp8c_context_options),
+                                  .alloc = count_alloc,
+                                  .free = count_free,
+                                  .allocator_user = c};
+}
+
 /* Parse, compile, initialize, one step, destroy; the first failure, and the context's message in
  * `room` bytes. */
 static inline fp8c_status whole_life(counting *c, const fp8c_compile_options *options,
                                      char *message, size_t room)
 {
-    const fp8c_context_options o = {
-        .struct_size = sizeof o, .alloc = count_alloc, .free = count_free, .allocator_user = c};
+    const fp8c_context_options o = counted_options(c);
     fp8c_context *ctx;
     fp8c_module *m = NULL;
     fp8c_program *p = NULL;
