@@ -7,6 +7,8 @@
  * PARTS, each by itself so that a time limit can be kept:
  *     gpt2 mpt       tokens a second; MFU (of the bf16 peak of this run); the step over its GEMMs
  *     kernels        of GPT-2 124M's step: bytes a second by kernel, of the device's copy bandwidth
+ *     gemms-gpt2 gemms-mpt
+ *                    each distinct GEMM of the model's step under each recipe: gpu_survey
  *     losses         of GPT-2 124M over N steps (200), B = 1; --peer compares with FILE
  *     losses-cpu     those of the CPU target, to write such a file (B = 1; takes hours)
  * --tiny takes models that the emulator can run, to test this program; the figures mean
@@ -303,6 +305,16 @@ static void bench_losses(bench *x, const char *target)
     free(peer);
 }
 
+static void bench_gemms(bench *x, const model *m)
+{
+    static const char *const all[] = {"bf16", "delayed", "rowwise", "block"};
+    for (int i = 0; i < 4; i++) {
+        run r = open_run(x, m, "cuda", all[i], false);
+        gpu_survey(&x->gpu, &r.program->now->plan, m->name, all[i]);
+        close_run(&r);
+    }
+}
+
 /* ---- the command ---- */
 
 static bool run_part(bench *x, const char *part)
@@ -317,6 +329,10 @@ static bool run_part(bench *x, const char *part)
         bench_steps(x, &gpt2);
     else if (!strcmp(part, "mpt"))
         bench_steps(x, &mpt);
+    else if (!strcmp(part, "gemms-gpt2"))
+        bench_gemms(x, &gpt2);
+    else if (!strcmp(part, "gemms-mpt"))
+        bench_gemms(x, &mpt);
     else if (!strcmp(part, "kernels"))
         bench_kernels(x);
     else if (!strcmp(part, "losses"))
@@ -347,10 +363,11 @@ int main(int argc, char **argv)
     }
     must(parts > 0 && x.rounds >= 1 && x.rounds <= GPU_MOST_RUNS && x.steps >= 1,
          "usage: [--json] [--tiny] [--rounds N] [--steps N] [--peer FILE] "
-         "gpt2|mpt|kernels|losses|losses-cpu...");
+         "gpt2|mpt|kernels|gemms-gpt2|gemms-mpt|losses|losses-cpu...");
     for (int i = 1; i <= parts; i++)
         must(run_part(&x, argv[i]),
-             "no such part; there are gpt2, mpt, kernels, losses and losses-cpu");
+             "no such part; there are gpt2, mpt, kernels, gemms-gpt2, gemms-mpt, losses and "
+             "losses-cpu");
     if (x.gpu.cuda)
         gpu_close(&x.gpu);
     return 0;

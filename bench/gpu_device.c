@@ -8,7 +8,7 @@
 #include "bench/figures.h"
 #include "runtime/cuda/cublaslt.h"
 
-static void check(f8_status status, const f8_diag *diag, const char *what)
+void gpu_check(f8_status status, const f8_diag *diag, const char *what)
 {
     if (status == F8_OK)
         return;
@@ -16,12 +16,7 @@ static void check(f8_status status, const f8_diag *diag, const char *what)
     exit(1);
 }
 
-#define CU(g, call, ...)                                                                           \
-    do {                                                                                           \
-        f8_diag cu_diag_ = {0};                                                                    \
-        check(f8_cuda_check((g)->cuda, (g)->cuda->cu.call(__VA_ARGS__), &cu_diag_, #call),         \
-              &cu_diag_, "device");                                                                \
-    } while (0)
+#define CU GPU_CU
 
 /* ---- the device ---- */
 
@@ -30,15 +25,15 @@ gpu_device gpu_open(void)
     gpu_device g = {0};
     f8_diag diag = {0};
     const f8_cuda_paths paths = f8_cuda_paths_from_environment();
-    check(f8_cuda_create(&paths, NULL, &g.cuda, &diag), &diag, "device");
-    check(f8_cuda_device(g.cuda, 0, &diag), &diag, "device");
-    check(f8_cuda_device_facts(g.cuda, &g.facts, &diag), &diag, "device");
+    gpu_check(f8_cuda_create(&paths, NULL, &g.cuda, &diag), &diag, "device");
+    gpu_check(f8_cuda_device(g.cuda, 0, &diag), &diag, "device");
+    gpu_check(f8_cuda_device_facts(g.cuda, &g.facts, &diag), &diag, "device");
     g.target = f8_target_for_sm(g.facts.sm);
     if (!g.target) {
         fprintf(stderr, "device: there is no target for %s\n", g.facts.name);
         exit(1);
     }
-    check(f8_cuda_enter(g.cuda, &diag), &diag, "device");
+    gpu_check(f8_cuda_enter(g.cuda, &diag), &diag, "device");
     CU(&g, cuStreamCreate, &g.stream, CU_STREAM_NON_BLOCKING);
     CU(&g, cuEventCreate, &g.start, CU_EVENT_DEFAULT);
     CU(&g, cuEventCreate, &g.end, CU_EVENT_DEFAULT);
@@ -54,7 +49,7 @@ void gpu_close(gpu_device *g)
     f8_cuda_destroy(g->cuda);
 }
 
-static CUdeviceptr allocate(gpu_device *g, size_t bytes)
+CUdeviceptr gpu_allocate(gpu_device *g, size_t bytes)
 {
     CUdeviceptr p;
     CU(g, cuMemAlloc_v2, &p, bytes);
@@ -94,7 +89,7 @@ CUdeviceptr gpu_numbers(gpu_device *g, size_t bytes, f8_dtype dtype)
         exit(1);
     }
     fill_numbers(host, block, dtype);
-    const CUdeviceptr p = allocate(g, bytes);
+    const CUdeviceptr p = gpu_allocate(g, bytes);
     for (size_t at = 0; at < bytes; at += block) {
         const size_t n = bytes - at < block ? bytes - at : block;
         CU(g, cuMemcpyHtoDAsync_v2, p + at, host, n, g->stream);
@@ -104,7 +99,7 @@ CUdeviceptr gpu_numbers(gpu_device *g, size_t bytes, f8_dtype dtype)
     return p;
 }
 
-static double seconds_between(gpu_device *g)
+double gpu_seconds_between(gpu_device *g)
 {
     float ms;
     CU(g, cuStreamSynchronize, g->stream);
@@ -116,13 +111,13 @@ static double seconds_between(gpu_device *g)
 
 double gpu_copy_bandwidth(gpu_device *g, size_t bytes, int runs)
 {
-    const CUdeviceptr from = gpu_numbers(g, bytes, F8_F32), to = allocate(g, bytes);
+    const CUdeviceptr from = gpu_numbers(g, bytes, F8_F32), to = gpu_allocate(g, bytes);
     double best = 0;
     for (int i = 0; i <= runs; i++) {
         CU(g, cuEventRecord, g->start, g->stream);
         CU(g, cuMemcpyDtoDAsync_v2, to, from, bytes, g->stream);
         CU(g, cuEventRecord, g->end, g->stream);
-        const double seconds = seconds_between(g);
+        const double seconds = gpu_seconds_between(g);
         if (i > 0 && seconds > 0 &&
             2 * (double)bytes / seconds > best) /* the first touches the pages */
             best = 2 * (double)bytes / seconds;
@@ -155,23 +150,23 @@ double gpu_gemm_peak(gpu_device *g, int64_t n, f8_dtype dtype, int runs)
     const f8_allocator allocator = f8_default_allocator();
     f8_cublaslt_gemm *list = NULL, *gemm;
     f8_diag diag = {0};
-    check(f8_cublaslt_prepare(g->cuda, &list, &allocator, &desc, 16, WORKSPACE, "the peak", &gemm,
+    gpu_check(f8_cublaslt_prepare(g->cuda, &list, &allocator, &desc, 16, WORKSPACE, "the peak", &gemm,
                               &diag),
           &diag, "GEMM");
     const CUdeviceptr a = gpu_numbers(g, bytes, dtype), b = gpu_numbers(g, bytes, dtype),
-                      c = allocate(g, (size_t)(n * n) * 2), workspace = allocate(g, WORKSPACE),
-                      scale = allocate(g, 256);
+                      c = gpu_allocate(g, (size_t)(n * n) * 2), workspace = gpu_allocate(g, WORKSPACE),
+                      scale = gpu_allocate(g, 256);
     CU(g, cuMemcpyHtoDAsync_v2, scale, &one, sizeof one, g->stream);
     double seconds[GPU_MOST_RUNS];
     for (int i = 0; i < 2 * runs; i++) {
         CU(g, cuEventRecord, g->start, g->stream);
-        check(f8_cublaslt_run(g->cuda, gemm, (void *)(uintptr_t)a, (void *)(uintptr_t)b,
+        gpu_check(f8_cublaslt_run(g->cuda, gemm, (void *)(uintptr_t)a, (void *)(uintptr_t)b,
                               (void *)(uintptr_t)c, fp8 ? (void *)(uintptr_t)scale : NULL,
                               fp8 ? (void *)(uintptr_t)scale : NULL, (void *)(uintptr_t)workspace,
                               g->stream, "the peak", &diag),
               &diag, "GEMM");
         CU(g, cuEventRecord, g->end, g->stream);
-        seconds[i % runs] = seconds_between(g);
+        seconds[i % runs] = gpu_seconds_between(g);
     }
     fprintf(stderr, "%s peak: %s\n", f8_dtype_name(dtype), f8_cublaslt_describe(gemm));
     f8_cublaslt_release_all(g->cuda, &list, &allocator);
@@ -214,9 +209,9 @@ static void allocate_operands(gpu_gemms *m)
             if (most[side][t])
                 m->operand[side][t] = gpu_numbers(m->g, most[side][t], (f8_dtype)t);
     const float one = 1.0f;
-    m->c = allocate(m->g, result);
-    m->workspace = allocate(m->g, (size_t)m->workspace_bytes + 256);
-    m->scale = allocate(m->g, 256);
+    m->c = gpu_allocate(m->g, result);
+    m->workspace = gpu_allocate(m->g, (size_t)m->workspace_bytes + 256);
+    m->scale = gpu_allocate(m->g, 256);
     CU(m->g, cuMemsetD8Async, m->c, 0, result, m->g->stream);
     CU(m->g, cuMemcpyHtoDAsync_v2, m->scale, &one, sizeof one, m->g->stream);
     CU(m->g, cuStreamSynchronize, m->g->stream);
@@ -241,7 +236,7 @@ gpu_gemms *gpu_gemms_make(gpu_device *g, const f8_plan *plan, uint32_t func)
     for (uint32_t i = 0; i < f->n_steps; i++) {
         if (f->step[i].kind != F8_STEP_GEMM)
             continue;
-        check(f8_cublaslt_prepare(g->cuda, &m->list, &m->allocator, &f->step[i].gemm, 16,
+        gpu_check(f8_cublaslt_prepare(g->cuda, &m->list, &m->allocator, &f->step[i].gemm, 16,
                                   m->workspace_bytes, f->step[i].name, &m->gemm[m->n], &diag),
               &diag, "GEMMs alone");
         m->step[m->n++] = &f->step[i];
@@ -257,14 +252,14 @@ double gpu_gemms_run(gpu_gemms *m)
     for (int i = 0; i < m->n; i++) {
         const f8_gemm_desc *d = &m->step[i]->gemm;
         void *scale = d->has_alpha ? (void *)(uintptr_t)m->scale : NULL;
-        check(f8_cublaslt_run(m->g->cuda, m->gemm[i], (void *)(uintptr_t)m->operand[0][d->a],
+        gpu_check(f8_cublaslt_run(m->g->cuda, m->gemm[i], (void *)(uintptr_t)m->operand[0][d->a],
                               (void *)(uintptr_t)m->operand[1][d->b], (void *)(uintptr_t)m->c,
                               scale, scale, (void *)(uintptr_t)m->workspace, m->g->stream,
                               m->step[i]->name, &diag),
               &diag, "GEMMs alone");
     }
     CU(m->g, cuEventRecord, m->g->end, m->g->stream);
-    return seconds_between(m->g);
+    return gpu_seconds_between(m->g);
 }
 
 int gpu_gemms_count(const gpu_gemms *m)

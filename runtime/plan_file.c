@@ -49,11 +49,10 @@ static void wire_tuning(f8_wire *w, f8_gemm_tuning *t)
     f8_wire_u8(w, &t->algorithm);
     f8_wire_u8(w, &t->share);
     f8_wire_bool(w, &t->packed);
-    f8_wire_i32(w, &t->lt.id);
-    f8_wire_i32(w, &t->lt.split_k);
-    f8_wire_u32(w, &t->lt.tile);
-    f8_wire_u32(w, &t->lt.stages);
-    f8_wire_u32(w, &t->lt.scheme);
+    f8_wire_u32(w, &t->lt.id);
+#define X(field, word, attribute, type) f8_wire_u32(w, &t->lt.field);
+    F8_CUBLASLT_CONFIG(X)
+#undef X
 }
 
 static void wire_gemm(f8_wire *w, f8_gemm_desc *d)

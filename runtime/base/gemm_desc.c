@@ -3,6 +3,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -22,9 +23,7 @@ bool f8_gemm_tuning_equal(const f8_gemm_tuning *x, const f8_gemm_tuning *y)
 {
     return x->algorithm == y->algorithm && x->m_block == y->m_block &&
            x->n_block == y->n_block && x->share == y->share &&
-           x->packed == y->packed && x->lt.id == y->lt.id && x->lt.split_k == y->lt.split_k &&
-           x->lt.tile == y->lt.tile && x->lt.stages == y->lt.stages &&
-           x->lt.scheme == y->lt.scheme;
+           x->packed == y->packed && !memcmp(&x->lt, &y->lt, sizeof x->lt); /* it has no padding */
 }
 
 /* ---- texts ---- */
@@ -48,23 +47,40 @@ void f8_gemm_problem_text(const f8_gemm_desc *d, char text[F8_GEMM_PROBLEM_TEXT]
         snprintf(text + n, (size_t)(F8_GEMM_PROBLEM_TEXT - n), " fast");
 }
 
+static const struct {
+    const char *word;
+    size_t at; /* in an f8_cublaslt_config */
+} lt_fields[] = {
+#define X(field, word, attribute, type) {word, offsetof(f8_cublaslt_config, field)},
+    F8_CUBLASLT_CONFIG(X)
+#undef X
+};
+enum { N_LT_FIELDS = sizeof lt_fields / sizeof *lt_fields };
+
+static uint32_t *lt_field(f8_cublaslt_config *c, int i)
+{
+    return (uint32_t *)(void *)((char *)c + lt_fields[i].at);
+}
+
 static const char *const shares[] = {"", " share a", " share b"};
 
 void f8_gemm_candidate_text(const f8_gemm_desc *d, uint32_t model, char text[F8_CANDIDATE_TEXT])
 {
     const f8_gemm_tuning *t = &d->tuning;
     const f8_gemm_tuning none = {0};
+    f8_cublaslt_config lt = t->lt;
     int n = 0;
     text[0] = 0;
-    if (d->algorithm != model || t->lt.id || t->lt.tile || t->lt.stages)
+    if (d->algorithm != model || lt.id)
         n = snprintf(text, F8_CANDIDATE_TEXT, " %s", f8_gemm_algorithm_name(d->algorithm));
     if (f8_gemm_tuning_equal(t, &none)) {
         if (!n)
             snprintf(text, F8_CANDIDATE_TEXT, " model");
-    } else if (t->lt.id || t->lt.tile || t->lt.stages) {
-        snprintf(text + n, (size_t)(F8_CANDIDATE_TEXT - n),
-                 " %d tile %u stages %u split %d scheme %u", t->lt.id, t->lt.tile, t->lt.stages,
-                 t->lt.split_k, t->lt.scheme);
+    } else if (lt.id) {
+        n += snprintf(text + n, (size_t)(F8_CANDIDATE_TEXT - n), " %u", lt.id);
+        for (int i = 0; i < N_LT_FIELDS; i++)
+            n += snprintf(text + n, (size_t)(F8_CANDIDATE_TEXT - n), " %s %u", lt_fields[i].word,
+                          *lt_field(&lt, i));
     } else {
         if (t->m_block)
             n += snprintf(text + n, (size_t)(F8_CANDIDATE_TEXT - n), " m %u", t->m_block);
@@ -100,23 +116,18 @@ static bool next_number(const char **at, uint32_t most, uint32_t *out)
     return !*end && x <= most;
 }
 
-/* "66 tile 15 stages 35 split 1 scheme 0" */
+/* "66 tile 15 stages 35 ..." */
 static bool parse_lt(const char **at, f8_gemm_tuning *t)
 {
-    static const char *const names[] = {"tile", "stages", "split", "scheme"};
-    uint32_t id, value[4];
+    f8_cublaslt_config lt = {0};
     char word[24];
-    if (!next_number(at, INT32_MAX, &id))
+    if (!next_number(at, INT32_MAX, &lt.id) || !lt.id)
         return false;
-    for (int i = 0; i < 4; i++)
-        if (!next_word(at, word) || strcmp(word, names[i]) ||
-            !next_number(at, INT32_MAX, &value[i]))
+    for (int i = 0; i < N_LT_FIELDS; i++)
+        if (!next_word(at, word) || strcmp(word, lt_fields[i].word) ||
+            !next_number(at, INT32_MAX, lt_field(&lt, i)))
             return false;
-    t->lt.id = (int32_t)id;
-    t->lt.tile = value[0];
-    t->lt.stages = value[1];
-    t->lt.split_k = (int32_t)value[2];
-    t->lt.scheme = value[3];
+    t->lt = lt;
     return true;
 }
 

@@ -9,7 +9,7 @@
  *     "gemm 2048x768x3072 f8e4m3.t x f8e5m2 -> f32 add ..."     a problem
  *     "model"                                                   as without a database
  *     "share b", "onednn-f32", "onednn-bf16 m 64 n 384 packed"  candidates
- *     "cublaslt 66 tile 15 stages 35 split 1 scheme 0" */
+ *     "cublaslt 66 tile 15 stages 35 split 1 scheme 0 swizzle 0 custom 0 inner 0 cluster 2" */
 #ifndef F8_GEMM_DESC_H
 #define F8_GEMM_DESC_H
 
@@ -29,6 +29,26 @@ typedef enum f8_gemm_algorithm {
 #undef X
 } f8_gemm_algorithm;
 
+/* The configuration of a cuBLASLt algorithm beside its id: all attributes that the library has
+ * (cublasLtMatmulAlgoConfigAttributes_t). On Hopper candidates differ in the last four alone.
+ * X(field, word in a candidate's text, CUBLASLT_ALGO_CONFIG_, the library's type of the attribute) */
+#define F8_CUBLASLT_CONFIG(X)                              \
+    X(tile, "tile", TILE_ID, uint32_t)                     \
+    X(stages, "stages", STAGES_ID, uint32_t)               \
+    X(split_k, "split", SPLITK_NUM, uint32_t)              \
+    X(scheme, "scheme", REDUCTION_SCHEME, uint32_t)        \
+    X(swizzle, "swizzle", CTA_SWIZZLING, uint32_t)         \
+    X(custom, "custom", CUSTOM_OPTION, uint32_t)           \
+    X(inner_shape, "inner", INNER_SHAPE_ID, uint16_t)      \
+    X(cluster_shape, "cluster", CLUSTER_SHAPE_ID, uint16_t)
+
+typedef struct f8_cublaslt_config {
+    uint32_t id; /* 0: none */
+#define X(field, word, attribute, type) uint32_t field;
+    F8_CUBLASLT_CONFIG(X)
+#undef X
+} f8_cublaslt_config;
+
 /* How a GEMM is computed within its algorithm. All zeros: as the model says (on the CPU gemm.c's
  * split into blocks; on CUDA the first answer of cuBLASLt's heuristic). On the CPU no field changes
  * a bit of the result, unless oneDNN itself sums a tile of another shape in another order: the
@@ -39,12 +59,9 @@ typedef struct f8_gemm_tuning {
                           possible */
     uint8_t share;             /* CPU: f8_gemm_share */
     bool packed;               /* CPU: A is packed, even where it could be used in place */
-    /* CUDA: the configuration of the cuBLASLt algorithm that is taken if the heuristic offers it.
-     * id 0 with all others 0: the first one offered. */
-    struct {
-        int32_t id, split_k;
-        uint32_t tile, stages, scheme;
-    } lt;
+    /* CUDA: the cuBLASLt algorithm that is taken if the heuristic offers it. All zeros: the first
+     * one offered. */
+    f8_cublaslt_config lt;
 } f8_gemm_tuning;
 
 /* Which operand is packed once for all tasks. Each task packs the other's blocks itself. */
@@ -77,7 +94,7 @@ const char *f8_gemm_algorithm_name(uint32_t algorithm); /* "?" when there is non
 
 enum {
     F8_GEMM_PROBLEM_TEXT = 320, /* bytes of a problem's text at most, its end included */
-    F8_CANDIDATE_TEXT = 96,     /* of a candidate's */
+    F8_CANDIDATE_TEXT = 192,    /* of a candidate's */
     F8_GEMM_CANDIDATES = 24,    /* of a problem */
 };
 

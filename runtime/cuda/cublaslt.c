@@ -21,7 +21,7 @@ struct f8_cublaslt_gemm {
     size_t used; /* workspace bytes the algorithm needs */
     f8_gemm_tuning offered[CANDIDATES]; /* the deterministic algorithms, as tunings */
     int n_offered;
-    char text[160];
+    char text[240];
 };
 
 static bool same_problem(const f8_gemm_desc *x, const f8_gemm_desc *y)
@@ -171,32 +171,27 @@ static f8_status ask(f8_cuda *cuda, f8_cublaslt_gemm *g, const cublasLtMatrixLay
     return f8_cublaslt_check(cuda, s, diag, "cublasLtMatmulAlgoGetHeuristic of %s", what);
 }
 
-typedef struct algo_config {
-    int32_t id, split_k;
-    uint32_t tile, stages, scheme;
-} algo_config;
-
-static f8_status read_config(f8_cuda *cuda, const cublasLtMatmulAlgo_t *algo, algo_config *c,
-                             const char *what, f8_diag *diag)
+static f8_status read_config(f8_cuda *cuda, const cublasLtMatmulAlgo_t *algo,
+                             f8_cublaslt_config *c, const char *what, f8_diag *diag)
 {
-    const struct {
-        int which;
-        void *to;
-    } field[] = {{CUBLASLT_ALGO_CONFIG_ID, &c->id},
-                 {CUBLASLT_ALGO_CONFIG_TILE_ID, &c->tile},
-                 {CUBLASLT_ALGO_CONFIG_STAGES_ID, &c->stages},
-                 {CUBLASLT_ALGO_CONFIG_SPLITK_NUM, &c->split_k},
-                 {CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME, &c->scheme}};
     size_t written = 0;
-    for (size_t i = 0; i < sizeof field / sizeof *field; i++)
-        LT(cublasLtMatmulAlgoConfigGetAttribute, algo, field[i].which, field[i].to, sizeof(int32_t),
-           &written);
+    LT(cublasLtMatmulAlgoConfigGetAttribute, algo, CUBLASLT_ALGO_CONFIG_ID, &c->id, sizeof c->id,
+       &written);
+#define X(field, word, attribute, type)                                                          \
+    {                                                                                              \
+        type value = 0;                                                                            \
+        LT(cublasLtMatmulAlgoConfigGetAttribute, algo, CUBLASLT_ALGO_CONFIG_##attribute, &value,   \
+           sizeof value, &written);                                                                \
+        c->field = value;                                                                          \
+    }
+    F8_CUBLASLT_CONFIG(X)
+#undef X
     return F8_OK;
 }
 
 /* The scheme "in place" adds parts to C in the order they arrive; "output type" rounds each part to
  * C's type. */
-static bool deterministic(const algo_config *c)
+static bool deterministic(const f8_cublaslt_config *c)
 {
     return c->scheme == CUBLASLT_REDUCTION_SCHEME_NONE ||
            c->scheme == CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
@@ -229,14 +224,20 @@ static f8_status fits(f8_cuda *cuda, const f8_cublaslt_gemm *g, cublasLtMatmulHe
 /* Whether the desc's tuning asks for this algorithm and no other. */
 static bool wanted(const f8_cublaslt_gemm *g, const f8_gemm_tuning *offered)
 {
-    const f8_gemm_tuning *t = &g->desc.tuning;
-    return t->lt.id == offered->lt.id && t->lt.tile == offered->lt.tile &&
-           t->lt.stages == offered->lt.stages && t->lt.split_k == offered->lt.split_k &&
-           t->lt.scheme == offered->lt.scheme;
+    return !memcmp(&g->desc.tuning.lt, &offered->lt, sizeof offered->lt);
 }
 
-/* The first deterministic algorithm for those layouts, or the one that the tuning asks for if it is
- * among them; `n` counts those proposed. */
+static void describe_choice(f8_cublaslt_gemm *g, const f8_cublaslt_config *c)
+{
+    snprintf(g->text, sizeof g->text,
+             "algorithm %u, tile %u, stages %u, split-k %u, reduction %s, swizzle %u, custom %u, "
+             "inner shape %u, cluster %u, workspace %zu bytes",
+             c->id, c->tile, c->stages, c->split_k, scheme_name(c->scheme), c->swizzle, c->custom,
+             c->inner_shape, c->cluster_shape, g->used);
+}
+
+/* The first deterministic algorithm for those layouts, or the first that is what the tuning asks
+ * for; `n` counts those proposed. */
 static f8_status choose_for(f8_cuda *cuda, f8_cublaslt_gemm *g,
                             const cublasLtMatrixLayout_t *layout, bool *found, int *n,
                             const char *what, f8_diag *diag)
@@ -248,9 +249,10 @@ static f8_status choose_for(f8_cuda *cuda, f8_cublaslt_gemm *g,
     const f8_status status = ask(cuda, g, layout, p, what, result, n, diag);
     cuda->lt.cublasLtMatmulPreferenceDestroy(p);
     F8_TRY(status);
+    bool as_wanted = false;
     g->n_offered = 0;
     for (int i = 0; i < *n && i < CANDIDATES; i++) {
-        algo_config c = {0};
+        f8_cublaslt_config c = {0};
         bool good = result[i].state == CUBLAS_STATUS_SUCCESS;
         if (good && layout == g->usual)
             F8_TRY(fits(cuda, g, &result[i], &good, what, diag));
@@ -260,16 +262,14 @@ static f8_status choose_for(f8_cuda *cuda, f8_cublaslt_gemm *g,
         if (!deterministic(&c))
             continue;
         f8_gemm_tuning *offered = &g->offered[g->n_offered++];
-        *offered = (f8_gemm_tuning){
-            .lt = {c.id, c.split_k, c.tile, c.stages, c.scheme}};
-        if (*found && !wanted(g, offered))
+        *offered = (f8_gemm_tuning){.lt = c};
+        if (*found && (as_wanted || !wanted(g, offered)))
             continue;
+        as_wanted = wanted(g, offered);
         *found = true;
         g->algo = result[i].algo;
         g->used = result[i].workspaceSize;
-        snprintf(g->text, sizeof g->text,
-                 "algorithm %d, tile %u, stages %u, split-k %d, reduction %s, workspace %zu bytes",
-                 c.id, c.tile, c.stages, c.split_k, scheme_name(c.scheme), g->used);
+        describe_choice(g, &c);
     }
     return F8_OK;
 }

@@ -53,7 +53,8 @@ f8_status f8_cublaslt_candidates(f8_cuda *cuda, const f8_allocator *allocator,
                                  const f8_gemm_desc *desc, int alignment, int64_t workspace,
                                  const char *what, f8_gemm_tuning *out, int *n, f8_diag *diag);
 
-/* "algorithm 66, tile 15, stages 35, split-k 1, reduction none, workspace 0 bytes" */
+/* "algorithm 66, tile 15, stages 35, split-k 1, reduction none, swizzle 0, custom 0, inner shape 0,
+ * cluster 2, workspace 0 bytes" */
 const char *f8_cublaslt_describe(const f8_cublaslt_gemm *gemm);
 
 /* Enqueues the product. All pointers are the device's. a_scale and b_scale are FP8's scales,

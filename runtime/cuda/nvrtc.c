@@ -14,6 +14,11 @@ static const char *const fixed_options[] = {
 };
 enum { N_FIXED = sizeof fixed_options / sizeof *fixed_options };
 
+/* Where there is a driver, NVRTC keeps what it compiled, and a text found there has no log: no
+ * report of its registers. */
+static const char no_cache[] = "--no-cache";
+enum { CACHES_SINCE = 12090 };
+
 f8_status f8_cuda_compiler(f8_cuda *c, f8_arena *arena, const char **out, f8_diag *diag)
 {
     *out = NULL;
@@ -116,9 +121,12 @@ static f8_status compile(const f8_cuda *c, nvrtcProgram p, const char *name, con
 {
     char architecture[64];
     snprintf(architecture, sizeof architecture, "--gpu-architecture=%s", arch);
-    const char *options[N_FIXED + 1] = {architecture};
+    const char *options[N_FIXED + 2] = {architecture};
     memcpy(options + 1, fixed_options, sizeof fixed_options);
-    const nvrtcResult r = c->nvrtc.nvrtcCompileProgram(p, N_FIXED + 1, options);
+    int n = N_FIXED + 1;
+    if (c->nvrtc_version >= CACHES_SINCE)
+        options[n++] = no_cache;
+    const nvrtcResult r = c->nvrtc.nvrtcCompileProgram(p, n, options);
     F8_TRY(take_log(c, p, name, arena, &out->log, diag));
     if (r == NVRTC_ERROR_COMPILATION)
         return report(name, arch, out->log, diag);

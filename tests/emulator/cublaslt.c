@@ -242,7 +242,16 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p
 /* Three are proposed when the preference lets them: one that splits k and adds in place (the first,
  * as it may be on a device), one that splits k in the workspace, one that does not split. With
  * other stages where columns have gaps between them, as it may be on a device too. data[]: */
-enum { ALGO_MAGIC, ALGO_ID, ALGO_SCHEME, ALGO_SPLIT, ALGO_WORKSPACE, ALGO_ALIGNMENT, ALGO_STAGES };
+enum {
+    ALGO_MAGIC,
+    ALGO_ID,
+    ALGO_SCHEME,
+    ALGO_SPLIT,
+    ALGO_WORKSPACE,
+    ALGO_ALIGNMENT,
+    ALGO_STAGES, /* with the cluster's shape above it */
+    ALGO_CLUSTER = 32 /* bits to shift ALGO_STAGES */
+};
 
 static cublasLtMatmulHeuristicResult_t propose(int id, int scheme, int split, size_t workspace,
                                                uint32_t alignment, bool gaps)
@@ -298,8 +307,11 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
         p.k >= 4 * p.m && p.k >= 4 * p.n && partial <= preference->workspace)
         results[n++] =
             propose(67, CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE, 2, partial, alignment, gaps);
-    if (n < wanted)
-        results[n++] = propose(67, CUBLASLT_REDUCTION_SCHEME_NONE, 1, 0, alignment, gaps);
+    /* as Hopper's: the same but for the shape of the cluster, and one proposed twice */
+    for (uint64_t cluster = 1; n < wanted && cluster <= 3; cluster++) {
+        results[n] = propose(67, CUBLASLT_REDUCTION_SCHEME_NONE, 1, 0, alignment, gaps);
+        results[n++].algo.data[ALGO_STAGES] |= (cluster < 3 ? cluster : 1) << ALGO_CLUSTER;
+    }
     *found = n;
     return CUBLAS_STATUS_SUCCESS;
 }
@@ -331,20 +343,32 @@ cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t *
                                                     void *value, size_t bytes, size_t *written)
 {
     F8_EMU_MAY_FAIL();
-    int32_t x;
-    if (!algo || algo->data[ALGO_MAGIC] != MAGIC || bytes != sizeof x)
+    uint32_t x;
+    const bool is_short = which == CUBLASLT_ALGO_CONFIG_INNER_SHAPE_ID ||
+                          which == CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID;
+    const size_t size = is_short ? sizeof(uint16_t) : sizeof(uint32_t);
+    if (!algo || algo->data[ALGO_MAGIC] != MAGIC || bytes != size)
         return CUBLAS_STATUS_INVALID_VALUE;
     switch (which) {
-    case CUBLASLT_ALGO_CONFIG_ID: x = (int32_t)algo->data[ALGO_ID]; break;
-    case CUBLASLT_ALGO_CONFIG_SPLITK_NUM: x = (int32_t)algo->data[ALGO_SPLIT]; break;
-    case CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME: x = (int32_t)algo->data[ALGO_SCHEME]; break;
+    case CUBLASLT_ALGO_CONFIG_ID: x = (uint32_t)algo->data[ALGO_ID]; break;
+    case CUBLASLT_ALGO_CONFIG_SPLITK_NUM: x = (uint32_t)algo->data[ALGO_SPLIT]; break;
+    case CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME: x = (uint32_t)algo->data[ALGO_SCHEME]; break;
     case CUBLASLT_ALGO_CONFIG_TILE_ID: x = 20; break;
-    case CUBLASLT_ALGO_CONFIG_STAGES_ID: x = (int32_t)algo->data[ALGO_STAGES]; break;
+    case CUBLASLT_ALGO_CONFIG_STAGES_ID: x = (uint32_t)algo->data[ALGO_STAGES]; break;
+    case CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID:
+        x = (uint32_t)(algo->data[ALGO_STAGES] >> ALGO_CLUSTER);
+        break;
+    case CUBLASLT_ALGO_CONFIG_CTA_SWIZZLING:
+    case CUBLASLT_ALGO_CONFIG_CUSTOM_OPTION:
+    case CUBLASLT_ALGO_CONFIG_INNER_SHAPE_ID: x = 0; break;
     default: return CUBLAS_STATUS_INVALID_VALUE;
     }
-    memcpy(value, &x, sizeof x);
+    if (is_short)
+        memcpy(value, &(uint16_t){(uint16_t)x}, size);
+    else
+        memcpy(value, &x, size);
     if (written)
-        *written = sizeof x;
+        *written = size;
     return CUBLAS_STATUS_SUCCESS;
 }
 

@@ -83,7 +83,7 @@ START_TEST(algorithms)
     fp8c_context *ctx = new_context();
     fp8c_tuning *t;
     fp8c_tuned x;
-    char model_is[256], is[256], other[96] = "", recorded[160];
+    char model_is[256], is[256], other[192] = "", recorded[256], rest[96];
     const char *candidate;
     double seconds;
     int tuned;
@@ -98,19 +98,27 @@ START_TEST(algorithms)
         ck_assert_msg(seconds > 0, "%s was not timed", candidate);
         snprintf(other, sizeof other, "%s", candidate);
     }
-    int id, tile, stages, split;
-    ck_assert_int_eq(
-        sscanf(other, "cublaslt %d tile %d stages %d split %d", &id, &tile, &stages, &split), 4);
+    int id, tile, stages, split, scheme, swizzle, custom, inner, cluster;
+    ck_assert_int_eq(sscanf(other,
+                            "cublaslt %d tile %d stages %d split %d scheme %d swizzle %d custom %d "
+                            "inner %d cluster %d",
+                            &id, &tile, &stages, &split, &scheme, &swizzle, &custom, &inner,
+                            &cluster),
+                     9);
     snprintf(recorded, sizeof recorded, "algorithm %d, tile %d, stages %d, split-k %d,", id, tile,
              stages, split);
+    snprintf(rest, sizeof rest, "swizzle %d, custom %d, inner shape %d, cluster %d,", swizzle,
+             custom, inner, cluster);
     fp8c_tuning_destroy(t);
     edit_choices(ctx, replace, other);
     algorithm(ctx, text, is, &tuned);
     ck_assert_int_eq(tuned, 1);
     ck_assert_msg(!strncmp(is, recorded, strlen(recorded)), "%s is not %s", is, recorded);
+    ck_assert_msg(strstr(is, rest), "%s is not %s", is, rest);
     ck_assert_str_ne(is, model_is);
     /* one that the library does not offer: the model's */
-    edit_choices(ctx, replace, (void *)(uintptr_t)"cublaslt 1234 tile 1 stages 1 split 1 scheme 0");
+    edit_choices(ctx, replace, (void *)(uintptr_t)"cublaslt 1234 tile 1 stages 1 split 1 scheme 0 swizzle 0 "
+                                                   "custom 0 inner 0 cluster 1");
     algorithm(ctx, text, is, &tuned);
     ck_assert_str_eq(is, model_is);
     fp8c_context_destroy(ctx);

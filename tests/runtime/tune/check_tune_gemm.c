@@ -113,12 +113,15 @@ START_TEST(texts_and_back)
     }
     ck_assert_int_gt(n_all, 12);
     f8_gemm_desc lt = describe(3, 1);
-    ck_assert(f8_gemm_candidate_parse("cublaslt 66 tile 15 stages 35 split 2 scheme 2", &lt));
-    ck_assert_int_eq(lt.tuning.lt.id, 66);
-    ck_assert_int_eq(lt.tuning.lt.split_k, 2);
+    static const char all_set[] = "cublaslt 66 tile 15 stages 35 split 2 scheme 2 swizzle 1 "
+                                  "custom 3 inner 4 cluster 5";
+    ck_assert(f8_gemm_candidate_parse(all_set, &lt));
+    ck_assert_uint_eq(lt.tuning.lt.id, 66);
+    ck_assert_uint_eq(lt.tuning.lt.split_k, 2);
+    ck_assert_uint_eq(lt.tuning.lt.cluster_shape, 5);
     char text[F8_CANDIDATE_TEXT];
     f8_gemm_candidate_text(&lt, F8_GEMM_CUBLASLT, text);
-    ck_assert_str_eq(text, "cublaslt 66 tile 15 stages 35 split 2 scheme 2");
+    ck_assert_str_eq(text, all_set);
 }
 END_TEST
 
@@ -128,7 +131,9 @@ START_TEST(texts_that_are_none)
     static const char *const bad[] = {
         "", " ", "modell", "m", "m 0", "m 17", "m 4096", "m -16", "m 99999999999999999999", "n 400",
         "share", "share c", "onednn-f64", "cublaslt", "cublaslt 66", "cublaslt 66 tile 1 stages 2",
-        "cublaslt 66 stages 1 tile 2 split 1 scheme 0", "model  m 64", "m 64 x",
+        "cublaslt 66 stages 1 tile 2 split 1 scheme 0", "cublaslt 66 tile 1 stages 2 split 1 scheme 0",
+        "cublaslt 0 tile 1 stages 2 split 1 scheme 0 swizzle 0 custom 0 inner 0 cluster 1",
+        "model  m 64", "m 64 x",
         "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         f8_gemm_desc d = describe(1, 0), was = d;
