@@ -138,6 +138,8 @@ typedef struct f8_plan {
     uint32_t n_images;
     uint32_t n_kernels;                  /* distinct kernels */
     int64_t gemm_workspace;              /* CUDA: bytes every GEMM may use */
+    int64_t attention_workspace; /* CUDA: bytes that cuDNN's attention is expected to want. They and
+                                    the GEMMs' are one allocation */
     f8_plan_choice *choice;
     uint32_t n_choices;
 } f8_plan;

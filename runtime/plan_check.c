@@ -337,7 +337,8 @@ static f8_status check_sizes(const checker *c)
     const int64_t most = (int64_t)1 << MOST_BITS;
     const f8_plan *p = c->plan;
     int64_t ports = 0;
-    bool fits = p->state_bytes <= most && p->gemm_workspace <= most;
+    bool fits = p->state_bytes <= most && p->gemm_workspace <= most &&
+                p->attention_workspace <= most;
     for (uint32_t i = 0; i < p->n_funcs; i++) {
         const f8_plan_func *f = &p->func[i];
         fits = fits && f->arena_bytes <= most;

@@ -197,5 +197,6 @@ void f8_plan_wire(f8_wire *w, f8_plan *plan)
     F8_WIRE_ARRAY(w, plan->image, plan->n_images, wire_image);
     f8_wire_u32(w, &plan->n_kernels);
     f8_wire_size(w, &plan->gemm_workspace);
+    f8_wire_size(w, &plan->attention_workspace);
     F8_WIRE_ARRAY(w, plan->choice, plan->n_choices, wire_choice);
 }

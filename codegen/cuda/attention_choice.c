@@ -4,31 +4,33 @@
 #include "ir/num/fp8.h"
 #include "runtime/cuda/cudnn_attention.h"
 
-/* A row holds for the architectures, head sizes, numbers of tokens and directions that it names.
- * The first row that fits decides; if none fits, our own kernels are used. A row is added only for
- * what was measured on that architecture (bench/results). cuDNN is chosen only where its bits
- * repeat and its workspace is worth it: outside compute capability 10 the backward takes T * T
- * values for every head. Nothing has been measured yet, so the one row says what no row would say.
- */
+/* Where cuDNN computes attention: the architectures, head sizes, numbers of tokens and directions
+ * of a row. Elsewhere our own kernels do. A row is added only for what was measured on that
+ * architecture (bench/results). cuDNN is chosen only where its bits repeat and its workspace is
+ * worth it: outside compute capability 10 the backward takes T * T values for every head. T is a
+ * multiple of 128, because the backward of cuDNN 9.15 and before wants that. */
 static const struct {
     int sm_from, sm_to;
     int64_t D_from, D_to, T_from, T_to;
     bool forward, backward;
-    f8_attention_algorithm algorithm;
-} table[] = {
-    {0, 999, 1, INT64_MAX, 1, INT64_MAX, true, true, F8_ATTENTION_OWN},
+} by_cudnn[] = {
+    /* H200, cuDNN 9.14: 2026-11-22-gpu.md */
+    {90, 90, 64, 64, 1024, 2048, true, true},
+    {90, 90, 128, 128, 1024, 2048, true, true},
 };
 
-enum { NEWEST_SEEN = 91900 };
+enum { NEWEST_SEEN = 91900, TOKENS = 128 };
 
 f8_attention_algorithm f8_cuda_attention_choose(const f8_target *target, const f8_attention_desc *d,
                                                 bool backward)
 {
-    for (size_t i = 0; i < sizeof table / sizeof *table; i++)
-        if (target->sm >= table[i].sm_from && target->sm <= table[i].sm_to &&
-            d->D >= table[i].D_from && d->D <= table[i].D_to && d->T >= table[i].T_from &&
-            d->T <= table[i].T_to && (backward ? table[i].backward : table[i].forward))
-            return table[i].algorithm;
+    if (d->dtype != F8_BF16 || d->T % TOKENS)
+        return F8_ATTENTION_OWN;
+    for (size_t i = 0; i < sizeof by_cudnn / sizeof *by_cudnn; i++)
+        if (target->sm >= by_cudnn[i].sm_from && target->sm <= by_cudnn[i].sm_to &&
+            d->D >= by_cudnn[i].D_from && d->D <= by_cudnn[i].D_to && d->T >= by_cudnn[i].T_from &&
+            d->T <= by_cudnn[i].T_to && (backward ? by_cudnn[i].backward : by_cudnn[i].forward))
+            return F8_ATTENTION_CUDNN;
     return F8_ATTENTION_OWN;
 }
 

@@ -8,6 +8,7 @@
 #include "codegen/cuda/report.h"
 #include "codegen/cuda/scatter.h"
 #include "runtime/cuda/cublaslt.h"
+#include "runtime/cuda/cudnn_attention.h"
 
 enum { ALIGN = 16 };
 
@@ -47,19 +48,24 @@ static f8_status check_attention(f8_build *b, f8_ref r, const f8_attention_desc 
 
 static bool attention_by_library(const f8_build *b, const f8_attention_desc *d, bool backward)
 {
-    f8_attention_algorithm a = b->options->attention;
-    if (a == F8_ATTENTION_TABLE)
-        a = f8_cuda_attention_choose(b->facts, d, backward);
-    return a == F8_ATTENTION_CUDNN;
+    f8_cudnn_attention_desc problem;
+    f8_diag why = {0};
+    if (b->options->attention != F8_ATTENTION_TABLE)
+        return b->options->attention == F8_ATTENTION_CUDNN;
+    return f8_cuda_attention_choose(b->facts, d, backward) == F8_ATTENTION_CUDNN &&
+           f8_cuda_attention_by_cudnn(b->facts, d, backward, &problem, &why) == F8_OK;
 }
 
 static f8_status library_attention(f8_build *b, f8_ref r, const f8_attention_desc *d, bool backward,
                                    f8_cudnn_attention_desc *out)
 {
     f8_diag why = {0};
-    return f8_cuda_attention_by_cudnn(b->facts, d, backward, out, &why) == F8_OK
-               ? F8_OK
-               : refuse(b, r, "attention", &why);
+    if (f8_cuda_attention_by_cudnn(b->facts, d, backward, out, &why) != F8_OK)
+        return refuse(b, r, "attention", &why);
+    const int64_t bytes = f8_cudnn_attention_expected_workspace(b->facts->sm, out);
+    if (bytes > b->plan->attention_workspace)
+        b->plan->attention_workspace = bytes;
+    return F8_OK;
 }
 
 static f8_status choose_gemm(f8_build *b, f8_ref r, f8_gemm_desc *d)

@@ -118,6 +118,9 @@ static f8_status check_types(const f8_gemm_desc *d, bool fp8, f8_diag *diag)
     if (d->c != F8_F32 && (d->c != F8_BF16 || d->a == F8_F32))
         REFUSE("a GEMM of %s x %s can't write %s: %s", f8_dtype_name(d->a), f8_dtype_name(d->b),
                f8_dtype_name(d->c), d->a == F8_F32 ? "only f32" : "only f32 and bf16");
+    /* seen on Hopper: bf16(bf16(a b) + C) */
+    if (d->accumulate && d->c == F8_BF16)
+        REFUSE("cuBLASLt rounds a product to bf16 before it adds it to a bf16 C: add to f32");
     if ((d->round_a || d->round_b))
         REFUSE("cuBLASLt does not round f32 operands to bf16 on the way in: cast them before");
     if (d->has_alpha && !fp8)

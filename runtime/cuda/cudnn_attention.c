@@ -401,6 +401,16 @@ void f8_cudnn_attention_destroy(f8_cudnn_attention *a)
     al.free(al.user, a, sizeof *a);
 }
 
+/* The backward keeps ds in bf16, in whole tiles of 128 tokens, and delta in f32. On compute
+ * capability 10.x it does not keep ds. */
+int64_t f8_cudnn_attention_expected_workspace(int sm, const f8_cudnn_attention_desc *x)
+{
+    const int64_t T = f8_aligned(x->T, 128), heads = x->B * x->H;
+    if (!x->backward)
+        return 0;
+    return (sm / 10 == 10 ? 0 : heads * T * T * 2) + 2 * f8_aligned(heads * T * 4, ALIGN);
+}
+
 int64_t f8_cudnn_attention_workspace(const f8_cudnn_attention *a)
 {
     const f8_cudnn_attention_desc *x = &a->desc;

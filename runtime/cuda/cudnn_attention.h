@@ -47,6 +47,9 @@ typedef struct f8_cudnn_attention f8_cudnn_attention;
  * F8_ERR_UNSUPPORTED with the reason. Every engine may still refuse what passes this check. */
 f8_status f8_cudnn_attention_supports(int version, int sm, const f8_cudnn_attention_desc *desc,
                                       f8_diag *diag);
+/* About as many bytes of device memory as a run will use, before any library is at hand (see
+ * f8_cudnn_attention_workspace). */
+int64_t f8_cudnn_attention_expected_workspace(int sm, const f8_cudnn_attention_desc *desc);
 
 /* F8_ERR_UNSUPPORTED when no reproducible engine takes the problem, with the reason the first had;
  * F8_ERR_LIBRARY when a call fails; F8_ERR_MEMORY. `c` outlives what was prepared. */

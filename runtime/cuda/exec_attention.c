@@ -12,6 +12,16 @@ static f8_status failed(const f8_plan_func *func, const f8_step *s, f8_status st
                    why->text);
 }
 
+/* cuDNN is not here, or refuses the problem: what else the user can do. */
+static f8_status impossible(const f8_plan_func *func, const f8_step *s, f8_status status,
+                            const f8_diag *why, f8_diag *diag)
+{
+    f8_diag d = {0};
+    f8_fail(&d, status, F8_NOWHERE, "%s; compiled with attention 'own', it needs no cuDNN",
+            why->text);
+    return failed(func, s, status, &d, diag);
+}
+
 static bool same_problem(const f8_cudnn_attention_desc *a, const f8_cudnn_attention_desc *b)
 {
     return a->B == b->B && a->T == b->T && a->H == b->H && a->Hkv == b->Hkv && a->D == b->D &&
@@ -52,7 +62,7 @@ f8_status f8_cuda_exec_prepare_attentions(f8_cuda_exec *x, f8_diag *diag)
                 continue;
             const f8_status s = prepare(x, &l->step->attention, &l->attention, &d);
             if (s != F8_OK)
-                return failed(&x->plan->func[k], l->step, s, &d, diag);
+                return impossible(&x->plan->func[k], l->step, s, &d, diag);
             const int64_t bytes = f8_cudnn_attention_workspace(l->attention->problem);
             if (bytes > x->workspace_bytes)
                 x->workspace_bytes = bytes;

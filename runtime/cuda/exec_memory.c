@@ -139,7 +139,9 @@ static const f8_home_kind device_memory = {
 int64_t f8_cuda_exec_plan_bytes(const f8_plan *plan)
 {
     const f8_sizes s = f8_plan_sizes(plan, F8_CUDA_ALIGN);
-    return f8_sizes_sum(&s, plan, 0, plan->gemm_workspace);
+    return f8_sizes_sum(&s, plan, 0,
+                        plan->attention_workspace > plan->gemm_workspace ? plan->attention_workspace
+                                                                         : plan->gemm_workspace);
 }
 
 f8_status f8_cuda_exec_upload(f8_cuda_exec *x, CUdeviceptr to, const void *from, size_t bytes,

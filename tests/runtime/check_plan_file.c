@@ -63,7 +63,8 @@ START_TEST(round_trip)
     ck_assert(!strcmp(got.module, plan->module) && !strcmp(got.target, plan->target) &&
               got.state_bytes == plan->state_bytes && got.n_kernels == plan->n_kernels &&
               got.blob_code_bytes == plan->blob_code_bytes &&
-              got.gemm_workspace == plan->gemm_workspace);
+              got.gemm_workspace == plan->gemm_workspace &&
+              got.attention_workspace == plan->attention_workspace);
     ck_assert_uint_eq(got.n_vars, plan->n_vars);
     for (uint32_t i = 0; i < got.n_vars; i++) {
         const f8_plan_var *a = &plan->var[i], *b = &got.var[i];

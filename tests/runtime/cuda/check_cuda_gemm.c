@@ -41,7 +41,8 @@ static const gemm_case cases[] = {
     {16, 24, 32, 0, F8_BF16, F8_BF16, F8_F32, F, F, F, F, F, 0},
     {16, 24, 32, 8, F8_BF16, F8_BF16, F8_BF16, F, T, F, F, F, 0},
     {24, 16, 40, 8, F8_BF16, F8_BF16, F8_F32, T, F, T, F, F, 0},
-    {24, 16, 40, 0, F8_BF16, F8_BF16, F8_BF16, T, T, T, F, F, 0},
+    {24, 16, 40, 0, F8_BF16, F8_BF16, F8_BF16, T, T, F, F, F, 0},
+    {24, 16, 40, 0, F8_BF16, F8_BF16, F8_BF16, T, T, T, F, F, 0}, /* refused: two roundings */
     {13, 11, 21, 1, F8_BF16, F8_BF16, F8_BF16, F, F, F, F, F, 2},
     {32, 48, 64, 0, F8_E4M3, F8_E4M3, F8_F32, F, T, F, T, F, 0},
     {32, 48, 64, 16, F8_E4M3, F8_E4M3, F8_BF16, F, T, F, T, T, 0},
@@ -214,6 +215,13 @@ START_TEST(multiplies)
         ck_assert_msg(strstr(why.text, "'first' in multiply: FP8 GEMMs on ") &&
                           strstr(why.text, "contiguous"),
                       "%s", why.text);
+        close_device();
+        return;
+    }
+    if (c->c == F8_BF16 && c->accumulate) {
+        ck_assert_int_eq(f8_cuda_exec_create(&g.plan, g.device.cuda, &o, &x, &why),
+                         F8_ERR_UNSUPPORTED);
+        ck_assert_msg(strstr(why.text, "rounds a product to bf16 before it adds"), "%s", why.text);
         close_device();
         return;
     }
@@ -419,7 +427,7 @@ static const struct {
      NO},
     /* scales: rows and f32 blocks are sm_90a's, E8M0 the later ones' */
     {"sm_90a", {GRID(ROW, ROW)}, CAN},
-    {"sm_90a", {SCALED(RUNS, RUNS), .accumulate = true}, CAN},
+    {"sm_90a", {SCALED(RUNS, RUNS), .accumulate = true}, "before it adds it to a bf16 C", NO},
     {"sm_90a", {SCALED(RUNS, TILES)}, CAN},
     {"sm_90a", {SCALED(TILES, RUNS)}, CAN},
     {"sm_90a", {SCALED(ROW, ROW), .fast_accumulate = true}, CAN},
@@ -441,6 +449,10 @@ static const struct {
     {"sm_90a", {SMALL, TYPES(F32, F32, F32)}, CAN},
     {"sm_90a", {SMALL, TYPES(BF16, BF16, BF16)}, CAN},
     {"sm_90a", {SMALL, TYPES(BF16, BF16, F32), .accumulate = true}, CAN},
+    {"sm_90a",
+     {SMALL, TYPES(BF16, BF16, BF16), .accumulate = true},
+     "before it adds it to a bf16 C",
+     NO},
     {"sm_90a", {SMALL, TYPES(F32, F32, BF16)}, "can't write bf16: only f32", NO},
     {"sm_90a", {SMALL, TYPES(F32, BF16, F32)}, "f32 x bf16", NO},
     {"sm_90a", {SMALL, TYPES(F16, F16, F32)}, "f16 x f16", NO},

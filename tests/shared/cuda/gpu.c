@@ -1,5 +1,6 @@
 /* See gpu.h. */
 #include "tests/shared/cuda/gpu.h"
+#include "tests/shared/suite.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,4 +26,12 @@ bool f8_test_gpu_emulated(void)
     strcat(path, "/build/emulator");
     setenv("FP8C_CUDA_PATH", path, 0);
     return true;
+}
+
+bool f8_test_has_cpu(const char *what)
+{
+    if (!getenv("FP8C_TEST_PEER"))
+        return true;
+    test_skip(what, "FP8C_TEST_PEER is set: there is no LLVM");
+    return false;
 }

@@ -10,4 +10,8 @@
  * else: contexts read the environment when they are made. */
 bool f8_test_gpu_emulated(void);
 
+/* Whether there is the LLVM that CPU targets need: not where FP8C_TEST_PEER names another target to
+ * compare with. If not, says that `what` is skipped. */
+bool f8_test_has_cpu(const char *what);
+
 #endif
