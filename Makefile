@@ -255,10 +255,10 @@ $(GPU_PROGRAMS): $(GPU)/%:
 gpu: $(GPU_PROGRAMS)
 check-gpu: deps
 	@$(MAKE) --no-print-directory gpu
-	@tests/gpu $(GPU)
+	@tests/gpu $(GPU) $(PART)
 bench-gpu: deps
 	@$(MAKE) --no-print-directory gpu
-	@bench/gpu $(GPU)
+	@bench/gpu $(GPU) $(PART)
 
 lint: deps
 	@command -v clang-tidy-19 >/dev/null || { echo "make lint needs the package clang-tidy-19"; exit 1; }

@@ -5,7 +5,9 @@
  *     bench_gpu [--json] [--tiny] [--rounds N] [--steps N] [--peer FILE] PART...
  *
  * PARTS, each by itself so that a time limit can be kept:
- *     gpt2 mpt       tokens a second; MFU (of the bf16 peak of this run); the step over its GEMMs
+ *     gpt2 gpt2-even mpt
+ *                    (gpt2-even: GPT-2 124M with a vocabulary of 50304 instead of 50257)
+ *                    tokens a second; MFU (of the bf16 peak of this run); the step over its GEMMs
  *     kernels        of GPT-2 124M's step: bytes a second by kernel, of the device's copy bandwidth
  *     gemms-gpt2 gemms-mpt
  *                    each distinct GEMM of the model's step under each recipe: gpu_survey
@@ -32,7 +34,8 @@ typedef struct bench {
     double copy, peak; /* bytes a second; operations a second in bf16; 0: not measured yet */
 } bench;
 
-static const char *const recipes[] = {"bf16", "delayed"};
+static const char *const recipes[] = {"bf16", "delayed", "current"};
+enum { N_RECIPES = sizeof recipes / sizeof *recipes };
 
 /* ---- models ---- */
 
@@ -47,6 +50,9 @@ typedef struct model {
 static const model gpt2 = {
     "gpt2_124m", "frontend/models/gpt2_124m.f8", {{"B", 16}}, 1,
     {{"B", 2}, {"T", 32}, {"C", 64}, {"H", 2}, {"L", 2}, {"V", 256}}, 6};
+static const model gpt2_even = {
+    "gpt2_124m_v50304", "frontend/models/gpt2_124m.f8", {{"B", 16}, {"V", 50304}}, 2,
+    {{"B", 2}, {"T", 32}, {"C", 64}, {"H", 2}, {"L", 2}, {"V", 264}}, 6};
 static const model gpt2_single = {
     "gpt2_124m", "frontend/models/gpt2_124m.f8", {{"B", 1}}, 1,
     {{"B", 1}, {"T", 32}, {"C", 64}, {"H", 2}, {"L", 2}, {"V", 256}}, 6};
@@ -170,7 +176,7 @@ static void measure_peaks(bench *x)
 static void bench_steps(bench *x, const model *m)
 {
     measure_peaks(x);
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < N_RECIPES; i++) {
         run r = open_run(x, m, "cuda", recipes[i], false);
         fp8c_info info = {.struct_size = sizeof info};
         fp8c_program_info(r.program, &info);
@@ -327,6 +333,8 @@ static bool run_part(bench *x, const char *part)
         x->gpu = gpu_open();
     if (!strcmp(part, "gpt2"))
         bench_steps(x, &gpt2);
+    else if (!strcmp(part, "gpt2-even"))
+        bench_steps(x, &gpt2_even);
     else if (!strcmp(part, "mpt"))
         bench_steps(x, &mpt);
     else if (!strcmp(part, "gemms-gpt2"))
@@ -363,10 +371,10 @@ int main(int argc, char **argv)
     }
     must(parts > 0 && x.rounds >= 1 && x.rounds <= GPU_MOST_RUNS && x.steps >= 1,
          "usage: [--json] [--tiny] [--rounds N] [--steps N] [--peer FILE] "
-         "gpt2|mpt|kernels|gemms-gpt2|gemms-mpt|losses|losses-cpu...");
+         "gpt2|gpt2-even|mpt|kernels|gemms-gpt2|gemms-mpt|losses|losses-cpu...");
     for (int i = 1; i <= parts; i++)
         must(run_part(&x, argv[i]),
-             "no such part; there are gpt2, mpt, kernels, gemms-gpt2, gemms-mpt, losses and "
+             "no such part; there are gpt2, gpt2-even, mpt, kernels, gemms-gpt2, gemms-mpt, losses and "
              "losses-cpu");
     if (x.gpu.cuda)
         gpu_close(&x.gpu);

@@ -1,11 +1,14 @@
 #!/usr/bin/env python3
-"""The models of bench_gpu in plain PyTorch: torch.compile, autocast to bf16, f32 parameters, fused AdamW.
+"""The models of bench_gpu in PyTorch: torch.compile, autocast to bf16, f32 parameters, fused AdamW.
 
 The same sizes, batch, data and optimizer as frontend/models/gpt2_124m.f8 and mpt_1b.f8 with bench_gpu's
 batches; the median of the rounds, after a few steps that are not counted. Writes the records that
 bench/README.md describes, one JSON object a line.
 
-usage: gpu_torch.py [--rounds N] gpt2|mpt ...
+Recipes: bf16, and where torchao is installed its float8 training with one scale for a tensor
+(tensorwise) or for each row (rowwise); the head stays bf16, as in ours.
+
+usage: gpu_torch.py [--rounds N] [--recipe RECIPE] gpt2|gpt2-even|mpt ...
 """
 import argparse
 import json
@@ -18,9 +21,10 @@ from torch import nn
 
 SIZES = {
     "gpt2": dict(name="gpt2_124m", B=16, T=1024, C=768, H=12, L=12, V=50257, gelu="tanh", lr=6e-4),
+    "gpt2-even": dict(name="gpt2_124m_v50304", B=16, T=1024, C=768, H=12, L=12, V=50304, gelu="tanh", lr=6e-4),
     "mpt": dict(name="mpt_1b", B=8, T=2048, C=2048, H=16, L=24, V=50368, gelu="none", lr=2e-4),
 }
-PARAMETERS = {"gpt2": 124439808, "mpt": 1315950592}
+PARAMETERS = {"gpt2": 124439808, "gpt2-even": 124475904, "mpt": 1315950592}
 
 
 class Block(nn.Module):
@@ -80,7 +84,12 @@ def report(name, value, unit):
     print(json.dumps({"event": "bench", "name": name, "value": value, "unit": unit}), flush=True)
 
 
-def bench(which, rounds):
+def in_float8(model, recipe):
+    from torchao.float8 import Float8LinearConfig, convert_to_float8_training
+    return convert_to_float8_training(model, config=Float8LinearConfig.from_recipe_name(recipe))
+
+
+def bench(which, rounds, recipe):
     s = SIZES[which]
     torch.manual_seed(1)
     torch.cuda.reset_peak_memory_stats()
@@ -88,6 +97,8 @@ def bench(which, rounds):
         model = Model(**s)
     parameters = sum(p.numel() for p in model.parameters())
     assert parameters == PARAMETERS[which], f"{parameters} parameters, not {PARAMETERS[which]}"
+    if recipe != "bf16":
+        model = in_float8(model, recipe)
     decay = [p for p in model.parameters() if p.dim() > 1]
     rest = [p for p in model.parameters() if p.dim() <= 1]
     optimizer = torch.optim.AdamW(
@@ -118,20 +129,21 @@ def bench(which, rounds):
         seconds.append(time.perf_counter() - start)
     assert torch.isfinite(loss), "the loss is not finite"
     middle = statistics.median(seconds)
-    report(f"{s['name']}_torch_tokens_per_second_bf16", s["B"] * s["T"] / middle, "tokens/s")
-    report(f"{s['name']}_torch_step_bf16", middle * 1e3, "ms")
-    report(f"{s['name']}_torch_peak_memory_bf16", torch.cuda.max_memory_allocated() / 2**30, "GiB")
-    report(f"{s['name']}_torch_warm_up_seconds", warm, "s")
+    report(f"{s['name']}_torch_tokens_per_second_{recipe}", s["B"] * s["T"] / middle, "tokens/s")
+    report(f"{s['name']}_torch_step_{recipe}", middle * 1e3, "ms")
+    report(f"{s['name']}_torch_peak_memory_{recipe}", torch.cuda.max_memory_allocated() / 2**30, "GiB")
+    report(f"{s['name']}_torch_warm_up_seconds_{recipe}", warm, "s")
 
 
 def main():
     p = argparse.ArgumentParser()
     p.add_argument("--rounds", type=int, default=10)
+    p.add_argument("--recipe", choices=["bf16", "tensorwise", "rowwise"], default="bf16")
     p.add_argument("models", nargs="+", choices=sorted(SIZES))
     args = p.parse_args()
     torch.set_float32_matmul_precision("high")
     for which in args.models:
-        bench(which, args.rounds)
+        bench(which, args.rounds, args.recipe)
         torch.cuda.empty_cache()
 
 
