@@ -15,6 +15,7 @@ struct f8_cublaslt_gemm {
     int64_t workspace; /* bytes allowed */
     cublasLtMatmulDesc_t matmul;
     cublasLtMatrixLayout_t a, b, c; /* in cuBLASLt's order: its A is our B */
+    bool tried;                     /* f8_cublaslt_first_run */
     bool unusual;                   /* the strides of an operand are greater than its rows need */
     cublasLtMatrixLayout_t usual[3]; /* if so: the layouts with usual strides */
     cublasLtMatmulAlgo_t algo;
@@ -394,6 +395,13 @@ const char *f8_cublaslt_describe(const f8_cublaslt_gemm *g)
 }
 
 /* ---- running ---- */
+
+bool f8_cublaslt_first_run(f8_cublaslt_gemm *g)
+{
+    const bool first = !g->tried;
+    g->tried = true;
+    return first;
+}
 
 f8_status f8_cublaslt_run(f8_cuda *cuda, f8_cublaslt_gemm *g, const void *a, const void *b, void *c,
                           const void *a_scale, const void *b_scale, void *workspace, void *stream,

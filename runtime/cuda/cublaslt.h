@@ -57,6 +57,10 @@ f8_status f8_cublaslt_candidates(f8_cuda *cuda, const f8_allocator *allocator,
  * cluster 2, workspace 0 bytes" */
 const char *f8_cublaslt_describe(const f8_cublaslt_gemm *gemm);
 
+/* Whether this is the first call for it: a program runs each problem once before it is used, because
+ * the library refuses some only when it runs them. */
+bool f8_cublaslt_first_run(f8_cublaslt_gemm *gemm);
+
 /* Enqueues the product. All pointers are the device's. a_scale and b_scale are FP8's scales,
  * 16-byte aligned unless they are one for the tensor; NULL means 1. workspace is 256-byte aligned,
  * of the size given to prepare. The device's context is current. F8_ERR_INPUT if arrays of scales

@@ -52,7 +52,8 @@ static f8_status exec_build(f8_cuda_exec *x, const f8_cuda_exec_options *options
     F8_TRY(make_funcs(x, diag));
     F8_TRY(f8_cuda_exec_prepare_gemms(x, diag));
     F8_TRY(f8_cuda_exec_prepare_attentions(x, diag));
-    return f8_cuda_exec_allocate(x, diag);
+    F8_TRY(f8_cuda_exec_allocate(x, diag));
+    return f8_cuda_exec_try_gemms(x, diag);
 }
 
 f8_status f8_cuda_exec_create(const f8_plan *plan, f8_cuda *cuda,

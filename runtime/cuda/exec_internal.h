@@ -93,6 +93,9 @@ void f8_cuda_exec_leave_home(f8_cuda_exec *x);
 /* exec_steps.c: make one function's steps ready; whenever an address changes, resolve the places
  * and forget the captured graph. */
 f8_status f8_cuda_exec_make_func(f8_cuda_exec *x, uint32_t func, f8_diag *diag);
+/* Runs each GEMM once, outside of any graph: what the library refuses only then, it refuses while a
+ * program is made, with the linear's name. Kernels that it loads late are loaded. */
+f8_status f8_cuda_exec_try_gemms(f8_cuda_exec *x, f8_diag *diag);
 f8_status f8_cuda_exec_prepare_gemms(f8_cuda_exec *x, f8_diag *diag);
 void f8_cuda_exec_resolve(f8_cuda_exec *x, uint32_t func);
 void f8_cuda_exec_forget_graph(f8_cuda_exec *x, f8_live_func *f);

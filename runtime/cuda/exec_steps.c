@@ -159,6 +159,77 @@ f8_status f8_cuda_exec_prepare_gemms(f8_cuda_exec *x, f8_diag *diag)
     return F8_OK;
 }
 
+/* Room for a trial: zeros in place of scales, as many as blocks of 32 along k may have, and the result
+ * after them. */
+static int64_t scales_room(const f8_gemm_desc *d)
+{
+    const int64_t across = (d->m > d->n ? d->m : d->n) + 128, along = d->k / 32 + 4;
+    return d->has_alpha ? f8_aligned(across * along * 4, F8_CUDA_ALIGN) : 0;
+}
+
+static int64_t result_room(const f8_gemm_desc *d)
+{
+    return d->m * d->ldc * (int64_t)f8_dtype_size(d->c);
+}
+
+/* Zeros aligned as the scales are, which decides whether the library takes them. */
+static uint64_t like_scales(uint64_t zeros, uint64_t scales)
+{
+    return scales ? zeros + scales % 16 : 0;
+}
+
+/* Operands are where they will be, whatever they hold. */
+static f8_status try_gemms(f8_cuda_exec *x, uint64_t zeros, uint64_t result, f8_diag *diag)
+{
+    for (uint32_t k = 0; k < x->plan->n_funcs; k++)
+        for (uint32_t i = 0; i < x->plan->func[k].n_steps; i++) {
+            const f8_live_step *l = &x->func[k].step[i];
+            if (l->step->kind != F8_STEP_GEMM || !f8_cublaslt_first_run(l->gemm))
+                continue;
+            const uint64_t at[] = {l->arg[0],
+                                   l->arg[1],
+                                   result,
+                                   like_scales(zeros, l->arg[3]),
+                                   like_scales(zeros, l->arg[4]),
+                                   x->home->home.workspace.at};
+#define AT(n) (void *)(uintptr_t)at[n]
+            F8_TRY(f8_cublaslt_run(x->cuda, l->gemm, AT(0), AT(1), AT(2), AT(3), AT(4), AT(5),
+                                   x->stream, l->what, diag));
+#undef AT
+        }
+    return f8_cuda_check(x->cuda, x->cuda->cu.cuStreamSynchronize(x->stream), diag,
+                         "cuStreamSynchronize after each GEMM was tried");
+}
+
+/* In the arena, which holds nothing between runs, if it is large enough. */
+f8_status f8_cuda_exec_try_gemms(f8_cuda_exec *x, f8_diag *diag)
+{
+    f8_block own = {0};
+    int64_t zeros = 0, result = 0;
+    for (uint32_t k = 0; k < x->plan->n_funcs; k++)
+        for (uint32_t i = 0; i < x->plan->func[k].n_steps; i++) {
+            const f8_step *s = &x->plan->func[k].step[i];
+            if (s->kind != F8_STEP_GEMM)
+                continue;
+            zeros = scales_room(&s->gemm) > zeros ? scales_room(&s->gemm) : zeros;
+            result = result_room(&s->gemm) > result ? result_room(&s->gemm) : result;
+        }
+    if (result == 0)
+        return F8_OK;
+    uint64_t at = x->home->home.arena.at;
+    if (x->home->home.arena.bytes < zeros + result) {
+        F8_TRY(f8_block_alloc(&x->tenant, zeros + result, "trying the GEMMs", &own, diag));
+        at = own.at;
+    }
+    f8_status status = f8_cuda_check(
+        x->cuda, x->cuda->cu.cuMemsetD8Async(at, 0, (size_t)zeros, x->stream), diag,
+        "cuMemsetD8Async of room to try the GEMMs");
+    if (status == F8_OK)
+        status = try_gemms(x, at, at + (uint64_t)zeros, diag);
+    f8_block_free(&x->home->home, &own);
+    return status;
+}
+
 /* ---- resolving ---- */
 
 static void resolve_phase(const f8_cuda_exec *x, uint32_t func, const f8_step *s,

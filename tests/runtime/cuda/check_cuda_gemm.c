@@ -341,6 +341,42 @@ START_TEST(every_call_can_fail)
 }
 END_TEST
 
+/* What cuBLASLt refuses only when it runs a GEMM, it refuses while the program is made. Nothing is
+ * spoiled by it, and trying changes no variable of a program that shares them. */
+START_TEST(refused_when_run)
+{
+    static uint8_t after[ROOM];
+    const f8_cuda_exec_options o = {0};
+    f8_cuda_exec *x = NULL, *y = NULL;
+    f8_diag d = {0};
+    open_device();
+    make_plan(&cases[11]);
+    make_data(&cases[11]);
+    if (!g.device.count) {
+        test_skip("failing calls of cuBLASLt", "a GPU does not fail on request");
+        close_device();
+        return;
+    }
+    cuda_device_fail("cublasLtMatmul", 1);
+    ck_assert_int_eq(f8_cuda_exec_create(&g.plan, g.device.cuda, &o, &x, &d), F8_ERR_LIBRARY);
+    ck_assert_msg(strstr(d.text, "cublasLtMatmul of 'first' in multiply: CUBLAS_STATUS_"), "%s",
+                  d.text);
+    ck_assert_ptr_null(x);
+    cuda_device_fail(NULL, 0);
+    OK(f8_cuda_exec_create(&g.plan, g.device.cuda, &o, &x, diag));
+    write_all(x);
+    OK(f8_cuda_exec_create(&g.plan, g.device.cuda, &(f8_cuda_exec_options){.like = x}, &y, diag));
+    for (uint32_t v = 0; v < N_VARS; v++) {
+        OK(f8_cuda_exec_read(x, v, after, diag));
+        ck_assert(!memcmp(g.data[v], after, ROOM));
+    }
+    OK(f8_cuda_exec_run(y, 0, diag));
+    f8_cuda_exec_destroy(y);
+    f8_cuda_exec_destroy(x);
+    close_device();
+}
+END_TEST
+
 /* The handle is made once; that it could not be is said every time. */
 START_TEST(no_handle)
 {
@@ -488,6 +524,7 @@ Suite *f8_suite(void)
     tcase_add_loop_test(t, multiplies, 0, sizeof cases / sizeof *cases);
     tcase_add_loop_test(t, strides_choose_nothing, 0, sizeof cases / sizeof *cases);
     tcase_add_loop_test(t, every_call_can_fail, 0, sizeof failing / sizeof *failing);
+    tcase_add_test(t, refused_when_run);
     tcase_add_test(t, no_handle);
     tcase_add_loop_test(t, cublaslt_supports, 0, sizeof can / sizeof *can);
     suite_add_tcase(s, t);
