@@ -418,7 +418,8 @@ typedef struct fp8c_compile_options {
     int32_t listings;  /* keep what fp8c_program_image gives; all kernels are then in one image */
     int32_t text_only; /* stop at CUDA C, which needs no NVRTC; implies no_device and listings */
     void *stream;      /* the embedder's CUstream: a run is enqueued there, and fp8c_program_wait
-                          waits. NULL: the program has its own, and a run returns when it is done */
+                          waits. NULL: the program has its own, and a run returns when it is done;
+                          it begins after what the default stream was given before */
     /* The embedder's device memory: give both functions or neither. device_alloc returns memory
      * aligned to 256 bytes, or NULL. device_free is given the size as well. */
     void *(*device_alloc)(void *user, size_t size);

@@ -48,6 +48,7 @@
     X(CU_MEMORYTYPE_HOST, 1)                                  \
     X(CU_MEMORYTYPE_DEVICE, 2)                                \
     X(CU_MEMORYTYPE_UNIFIED, 4)                               \
+    X(CU_STREAM_DEFAULT, 0)                                   \
     X(CU_STREAM_NON_BLOCKING, 1)                              \
     X(CU_STREAM_CAPTURE_MODE_THREAD_LOCAL, 1)                 \
     X(CU_STREAM_CAPTURE_MODE_RELAXED, 2)                      \

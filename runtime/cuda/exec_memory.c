@@ -254,8 +254,10 @@ f8_status f8_cuda_exec_enter_home(f8_cuda_exec *x, const f8_cuda_exec_options *o
         return status;
     if (!o->like)
         CU("the executor", cuStreamCreate, &home->own, CU_STREAM_NON_BLOCKING);
+    if (!o->like && !home->options.stream)
+        CU("the executor", cuStreamCreate, &home->ordered, CU_STREAM_DEFAULT);
     x->own = home->own;
-    x->stream = home->options.stream ? home->options.stream : x->own;
+    x->stream = home->options.stream ? home->options.stream : home->ordered;
     return F8_OK;
 }
 
@@ -274,6 +276,8 @@ void f8_cuda_exec_leave_home(f8_cuda_exec *x)
     free_pinned(home->cuda, &home->home.ports);
     if (home->own)
         home->cuda->cu.cuStreamDestroy_v2(home->own);
+    if (home->ordered)
+        home->cuda->cu.cuStreamDestroy_v2(home->ordered);
     f8_arena_end(&home->memory);
     f8_home_end(&home->home);
 }

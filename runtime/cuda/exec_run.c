@@ -169,7 +169,7 @@ static f8_status run_inside(f8_cuda_exec *x, uint32_t func, f8_diag *diag)
     F8_TRY(copy_ports(x, func, 0, diag));
     F8_TRY(graph ? launch_graph(x, f, diag) : run_steps(x, f, diag));
     F8_TRY(copy_ports(x, func, 1, diag));
-    if (graph && x->stream != x->own)
+    if (graph && !x->home->ordered)
         return F8_OK;
     F8_TRY(f8_cuda_check(x->cuda, x->cuda->cu.cuStreamSynchronize(x->stream), diag,
                          "cuStreamSynchronize after %s", f->func->name));

@@ -60,6 +60,40 @@ START_TEST(written_variables)
 }
 END_TEST
 
+/* A run begins after what the default stream was given before, as a framework's copy of its input.
+ * Filling the room behind it takes a GPU longer than a run takes to begin; the emulator never
+ * overlaps anything. */
+START_TEST(after_the_default_stream)
+{
+    bench_open(&b);
+    const size_t room = b.device.count ? BYTES : (size_t)1 << 30;
+    f8_cuda_exec *x = bench_create(&b, (f8_cuda_exec_options){0});
+    f8_cuda *c = b.device.cuda;
+    CUdeviceptr there = 0;
+    OK(f8_cuda_exec_init(x, 1, diag));
+    model_init(&m, &b, 1);
+    model_run(&m, x, 0);
+    OK(f8_cuda_enter(c, diag));
+    ck_assert_int_eq(c->cu.cuMemAlloc_v2(&there, BYTES + room), CUDA_SUCCESS);
+    ck_assert_int_eq(c->cu.cuMemsetD8Async(there, 0, BYTES, NULL), CUDA_SUCCESS);
+    OK(f8_cuda_exec_bind(x, STEP, false, 0, (void *)(uintptr_t)there, diag));
+    OK(f8_cuda_exec_run(x, STEP, diag)); /* captures */
+    memset(m.x, 0, sizeof m.x);
+    model_step(&m);
+    model_input(&m, 5);
+    for (int i = 0; i < 8; i++)
+        ck_assert_int_eq(c->cu.cuMemsetD8Async(there + BYTES, 1, room, NULL), CUDA_SUCCESS);
+    ck_assert_int_eq(c->cu.cuMemcpyHtoDAsync_v2(there, m.x, sizeof m.x, NULL), CUDA_SUCCESS);
+    OK(f8_cuda_exec_run(x, STEP, diag));
+    model_step(&m);
+    ck_assert(!memcmp(f8_cuda_exec_port(x, STEP, true, 0), m.y, sizeof m.y));
+    ck_assert_int_eq(c->cu.cuMemFree_v2(there), CUDA_SUCCESS);
+    f8_cuda_leave(c);
+    f8_cuda_exec_destroy(x);
+    bench_close(&b);
+}
+END_TEST
+
 /* Host buffers change nothing on the device; device memory is used in place. */
 START_TEST(rebinding)
 {
@@ -353,6 +387,7 @@ Suite *f8_suite(void)
     tcase_set_timeout(t, 300);
     tcase_add_test(t, runs);
     tcase_add_test(t, written_variables);
+    tcase_add_test(t, after_the_default_stream);
     tcase_add_test(t, rebinding);
     tcase_add_test(t, every_size_of_grid);
     tcase_add_test(t, room_for_parameters);
