@@ -48,12 +48,10 @@ static f8_status check_attention(f8_build *b, f8_ref r, const f8_attention_desc 
 
 static bool attention_by_library(const f8_build *b, const f8_attention_desc *d, bool backward)
 {
-    f8_cudnn_attention_desc problem;
-    f8_diag why = {0};
-    if (b->options->attention != F8_ATTENTION_TABLE)
-        return b->options->attention == F8_ATTENTION_CUDNN;
-    return f8_cuda_attention_choose(b->facts, d, backward) == F8_ATTENTION_CUDNN &&
-           f8_cuda_attention_by_cudnn(b->facts, d, backward, &problem, &why) == F8_OK;
+    f8_attention_algorithm a = b->options->attention;
+    if (a == F8_ATTENTION_TABLE)
+        a = f8_cuda_attention_choose(b->facts, d, backward);
+    return a == F8_ATTENTION_CUDNN;
 }
 
 static f8_status library_attention(f8_build *b, f8_ref r, const f8_attention_desc *d, bool backward,

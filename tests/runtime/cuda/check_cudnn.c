@@ -519,6 +519,12 @@ START_TEST(the_library_knows_the_graphs)
     const int sm = sms[_i];
     if (!open_real(sm))
         return;
+    if (sm / 10 == 10 && cudnn.version < 91800) {
+        test_skip("cuDNN's backward on compute capability 10",
+                  "it is reproducible from cuDNN 9.18 on, and this one is older");
+        f8_cudnn_close(&cudnn);
+        return;
+    }
     for (int k = 0; k < 2 * N_SHAPES; k++) {
         const int64_t *s = shapes[k / 2];
         if (k % 5 && sm != 90)

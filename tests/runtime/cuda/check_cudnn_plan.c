@@ -212,10 +212,11 @@ typedef struct model {
     f8_status status;
 } model;
 
-/* gpt.f8, one block of it. */
-static void build(model *m, const char *target, const char *recipe, f8_build_options o)
+/* gpt.f8, one block of it, with heads of C / 2. */
+static void build_sizes(model *m, const char *target, const char *recipe, int64_t T, int64_t C,
+                        f8_build_options o)
 {
-    f8_dim_override dims[] = {{"B", 2}, {"T", tokens()}, {"L", 1}, {"C", 64}, {"H", 2}};
+    f8_dim_override dims[] = {{"B", 2}, {"T", T}, {"L", 1}, {"C", C}, {"H", 2}};
     size_t size;
     *m = (model){0};
     f8_arena_init(&m->arena, NULL);
@@ -231,6 +232,11 @@ static void build(model *m, const char *target, const char *recipe, f8_build_opt
     if (m->status == F8_OK)
         m->status = f8_build_plan(m->unit.module, &o, &m->arena, &m->plan, &m->diag);
     free(text);
+}
+
+static void build(model *m, const char *target, const char *recipe, f8_build_options o)
+{
+    build_sizes(m, target, recipe, tokens(), 64, o);
 }
 
 static int count_steps(const f8_plan *plan, const char *func, bool backward)
@@ -276,6 +282,21 @@ START_TEST(the_table)
                                                    backward) == row[i].want,
                           "row %zu", i);
         }
+}
+END_TEST
+
+/* A plan of 1024 tokens has cuDNN's steps, and counts the workspace of the backward. */
+START_TEST(the_table_in_a_plan)
+{
+    model m;
+    build_sizes(&m, "sm_90a", "bf16", 1024, 128,
+                (f8_build_options){.text_only = true, .attention = F8_ATTENTION_TABLE});
+    ck_assert_msg(m.status == F8_OK, "%s", m.diag.text);
+    ck_assert_int_eq(count_steps(&m.plan, "micro_step", false), 1);
+    ck_assert_int_eq(count_steps(&m.plan, "micro_step", true), 1);
+    ck_assert_int_ge(m.plan.attention_workspace, 2 * 2 * 1024 * 1024 * 2); /* ds */
+    ck_assert_int_gt(f8_cuda_exec_plan_bytes(&m.plan), m.plan.attention_workspace);
+    f8_arena_end(&m.arena);
 }
 END_TEST
 
@@ -362,6 +383,7 @@ Suite *f8_suite(void)
     tcase_add_loop_test(t, steps_by_hand, 0, 3);
     tcase_add_test(t, what_cannot_run_says_so);
     tcase_add_test(t, the_table);
+    tcase_add_test(t, the_table_in_a_plan);
     tcase_add_test(t, own_kernels_unless_asked);
     tcase_add_test(t, a_model_by_either);
     suite_add_tcase(s, t);
