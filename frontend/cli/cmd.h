@@ -394,6 +394,19 @@ bool cli_json_open(cli_json *j, const char *path);
 /* Takes over the reference. A record that is NULL counts as a failed write. */
 void cli_json_record(cli_json *j, json_t *record);
 bool cli_json_close(cli_json *j);
+
+/* A text that goes to the file `path`, or to stdout if that is NULL or "-". A regular file gets it
+ * whole at the end, or keeps what it had. cli_text_end says on stderr why nothing, or not
+ * everything, was written, and then returns false; `whole`: false where the text is not wanted. */
+typedef struct cli_text {
+    const char *path;
+    FILE *to; /* to write to; NULL: it can't be opened, which cli_text_end tells */
+    char *bytes;
+    size_t size;
+    bool gathered; /* in `bytes` until the end */
+} cli_text;
+void cli_text_open(cli_text *t, const char *path);
+bool cli_text_end(cli_text *t, bool whole);
 bool cli_json_to_stdout(const cli *c); /* if so, stdout carries nothing but records */
 json_t *cli_json_number(double x);     /* NaN and infinities become null: JSON has neither */
 

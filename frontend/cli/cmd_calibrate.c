@@ -47,18 +47,17 @@ static int to_file(void *user, const char *text, size_t size)
 }
 
 /* Writes the rules to the FILE of --write-rules; `-` is stdout. */
-static bool write_rules(const cli *c, const fp8c_calibration *calibration)
+static bool write_rules(const cli *c, fp8c_context *ctx, const fp8c_calibration *calibration)
 {
     if (!c->write_rules)
         return true;
-    const bool to_stdout = !strcmp(c->write_rules, "-");
-    FILE *f = to_stdout ? stdout : fopen(c->write_rules, "w");
-    bool ok = f && fp8c_calibration_rules(calibration, to_file, f) == FP8C_OK;
-    if (f && !to_stdout && fclose(f))
-        ok = false;
-    if (!ok)
-        perror(c->write_rules);
-    return ok;
+    cli_text text;
+    cli_text_open(&text, c->write_rules);
+    const bool whole =
+        text.to && fp8c_calibration_rules(calibration, to_file, text.to) == FP8C_OK;
+    if (text.to && !whole && !ferror(text.to))
+        cli_fail(ctx);
+    return cli_text_end(&text, whole) && whole;
 }
 
 fp8c_calibration *cli_calibrate(const cli *c, fp8c_context *ctx, const fp8c_module *module,
@@ -76,7 +75,7 @@ fp8c_calibration *cli_calibrate(const cli *c, fp8c_context *ctx, const fp8c_modu
         cli_fail(ctx);
         ok = false;
     }
-    if (ok && write_rules(c, calibration))
+    if (ok && write_rules(c, ctx, calibration))
         return calibration;
     fp8c_calibration_destroy(calibration);
     return NULL;

@@ -4,8 +4,10 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
-#include "frontend/cli/cmd.h"
+#include "frontend/cli/cmd_checkpoint.h"
+#include "ir/base/file.h"
 
 const char cli_default_recipe[] = "bf16";
 
@@ -309,4 +311,46 @@ bool cli_json_to_stdout(const cli *c)
 json_t *cli_json_number(double x)
 {
     return isfinite(x) ? json_real(x) : json_null();
+}
+
+/* ---- texts ---- */
+
+void cli_text_open(cli_text *t, const char *path)
+{
+    struct stat s;
+    *t = (cli_text){.path = path && strcmp(path, "-") ? path : NULL};
+    errno = 0; /* the first failed write sets it */
+    if (!t->path) {
+        t->to = stdout;
+        return;
+    }
+    t->gathered = stat(path, &s) || S_ISREG(s.st_mode);
+    t->to = t->gathered ? open_memstream(&t->bytes, &t->size) : fopen(path, "wb");
+}
+
+/* Finds a failed write, also an early one that fclose does not report. errno is that of the first
+ * failure. */
+static bool close_stream(FILE *to, bool close)
+{
+    const bool whole = to && !fflush(to) && !ferror(to);
+    const int error = errno;
+    const bool closed = !to || !close || !fclose(to);
+    if (!whole)
+        errno = error;
+    return whole && closed;
+}
+
+bool cli_text_end(cli_text *t, bool whole)
+{
+    f8_diag diag = {0};
+    bool ok = close_stream(t->to, t->path != NULL);
+    if (!ok)
+        fprintf(stderr, "%s: error: %s\n", t->path ? t->path : "stdout",
+                errno ? strerror(errno) : "not everything was written");
+    else if (whole && t->gathered)
+        ok = f8_file_write(cli_temporaries(), t->path, t->bytes, t->size, false, &diag) == F8_OK ||
+             cli_file_fail(&diag);
+    free(t->bytes);
+    *t = (cli_text){0};
+    return ok;
 }

@@ -1,9 +1,7 @@
 /* fp8c compile: writes the kernels of a CUDA target as CUDA C, PTX or machine code, or a report on
  * them. It needs no GPU. cmd_compile_file.c compiles ahead of time into a file. */
-#include <errno.h>
 #include <inttypes.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "frontend/cli/cmd_calibrate.h"
@@ -117,39 +115,19 @@ static void write_image(const fp8c_program *p, emit_kind kind, FILE *to)
     }
 }
 
-/* Finds a failed write, also an early one that fclose does not report. errno is that of the first
- * failure. */
-static bool finish_file(FILE *to, bool close)
-{
-    const bool whole = !fflush(to) && !ferror(to);
-    const int error = errno;
-    const bool closed = !close || !fclose(to);
-    if (!whole)
-        errno = error;
-    return whole && closed;
-}
-
 static int put(const cli *c, const fp8c_program *p, cli_json *json)
 {
-    FILE *to = c->output ? fopen(c->output, "wb") : stdout;
+    cli_text text;
+    cli_text_open(&text, c->output);
     const emit_kind kind = emit_of(c);
-    if (to)
-        errno = 0; /* the first failed write sets it */
-    if (to && kind == EMIT_REPORT) {
-        FILE *table = cli_json_to_stdout(c) ? NULL : to;
+    if (text.to && kind == EMIT_REPORT) {
+        FILE *table = cli_json_to_stdout(c) ? NULL : text.to;
         print_kernels(p, table, json);
         print_summary(p, table, json);
-    } else if (to) {
-        write_image(p, kind, to);
+    } else if (text.to) {
+        write_image(p, kind, text.to);
     }
-    if (to && finish_file(to, c->output != NULL))
-        return CLI_DONE;
-    fprintf(stderr, "%s: error: %s\n", c->output ? c->output : "stdout",
-            errno ? strerror(errno) : "not everything was written");
-    struct stat s;
-    if (to && c->output && !stat(c->output, &s) && S_ISREG(s.st_mode))
-        unlink(c->output); /* a part of a text may compile to something else */
-    return CLI_FAILED;
+    return cli_text_end(&text, true) ? CLI_DONE : CLI_FAILED;
 }
 
 int cmd_compile(const cli *c)

@@ -395,6 +395,31 @@ START_TEST(full_disk)
 }
 END_TEST
 
+/* A text goes to its file whole, or the file keeps what it had. What is no regular file is written to
+ * as it is. */
+START_TEST(texts_in_files)
+{
+    struct stat s;
+    size_t n;
+    const char *path = f8_cli_write("kernels.cu", "before", 6);
+    f8_cli_fails(F8_CLI("compile", GPT, SMALL, "--emit", "cuda", "--target", "sm_90a", "-o",
+                        "no/such/kernels.cu"),
+                 1, "no/such/kernels.cu: error: No such file or directory");
+    f8_cli_ok(F8_CLI("compile", GPT, SMALL, "--emit", "cuda", "--target", "sm_90a", "-o", path));
+    char *text = f8_cli_read(path, &n);
+    ck_assert_msg(n > 1000 && strstr(text, "F8_KERNEL("), "%zu bytes", n);
+    free(text);
+    if (stat("/dev/full", &s)) {
+        test_skip("a full disk", "there is no /dev/full");
+        return;
+    }
+    const f8_cli_result r = F8_CLI("compile", GPT, SMALL, "--emit", "cuda", "--target", "sm_90a",
+                                   "-o", "/dev/full");
+    ck_assert_int_eq(r.code, 1);
+    ck_assert_str_eq(r.err, "/dev/full: error: No space left on device\n");
+}
+END_TEST
+
 /* ---- memory ---- */
 
 /* More than any machine has: explained, since that takes none of it; refused with the bytes wanted,
@@ -473,6 +498,7 @@ Suite *f8_suite(void)
     tcase_add_test(t, huge_texts);
     tcase_add_test(t, bad_files);
     tcase_add_test(t, full_disk);
+    tcase_add_test(t, texts_in_files);
     tcase_add_test(t, too_large_to_plan);
     tcase_add_test(t, little_memory);
     suite_add_tcase(s, t);
