@@ -43,7 +43,7 @@ static f8_gemm_desc describe(const f8_build *b, f8_ref r, const operands *o)
         d.scale = f8_build_type(b, o->a_scale)->dtype;
         f8_scale_layout_parse(f8_attr_s(graph, r, F8_A_SCALE_LAYOUT), &d.scale_layout);
     }
-    const f8_gemm_sizes size = f8_type_gemm(x, d.trans_a, y, d.trans_b);
+    const f8_gemm_sizes size = f8_lowered_gemm(graph, b->func->lowered, r);
     d.m = size.m;
     d.n = size.n;
     d.k = size.k;
@@ -58,7 +58,12 @@ static f8_status operand(f8_build *b, f8_step *s, uint32_t index, f8_ref r, bool
     if (p->space == F8_SPACE_NONE)
         return f8_build_broken(b, r, "this operand or result of a GEMM has no place in memory");
     s->arg[index] = f8_build_arg(b, p);
-    return f8_build_add_access(b, p, r, write);
+    const f8_pad *pad = b->func->lowered->pad ? &b->func->lowered->pad[r] : NULL;
+    if (!pad || !(pad->rows || pad->cols))
+        return f8_build_add_access(b, p, r, write);
+    f8_type t = *f8_build_type(b, r);
+    t = (f8_type){t.dtype, 2, {f8_type_rows(&t) + pad->rows, f8_type_columns(&t) + pad->cols}};
+    return f8_build_add_access_part(b, p, r, &t, write);
 }
 
 f8_status f8_build_gemm(f8_build *b, const f8_group *g)

@@ -17,10 +17,11 @@ f8_ref f8_accumulator(const f8_graph *g, f8_ref r)
 int64_t f8_storage_bytes(const f8_storage *s, f8_ref root)
 {
     const f8_type *t = f8_type_of(s->g, root);
-    const int64_t stride = s->base[root].stride;
-    const int64_t bytes = stride > f8_type_columns(t)
-                              ? f8_type_rows(t) * stride * (int64_t)f8_dtype_size(t->dtype)
-                              : f8_type_bytes(t);
+    const f8_base *b = &s->base[root];
+    const int64_t bytes =
+        b->stride > f8_type_columns(t) || b->pad.rows
+            ? (f8_type_rows(t) + b->pad.rows) * b->stride * (int64_t)f8_dtype_size(t->dtype)
+            : f8_type_bytes(t);
     return f8_aligned(bytes, F8_ARENA_ALIGN);
 }
 
