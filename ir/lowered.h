@@ -10,6 +10,7 @@
 
 #include "ir/ir.h"
 #include "ir/place.h"
+#include "ir/target.h"
 
 typedef enum f8_group_kind {
     F8_GROUP_ROWS,           /* a row kernel, of one or more phases */
@@ -131,5 +132,10 @@ int64_t f8_module_layout(const f8_module *m, int64_t *offsets);
  * padding that they have in common. More of m and n only makes elements in the padding of r. More of
  * k only adds products of zeros. */
 f8_gemm_sizes f8_lowered_gemm(const f8_graph *g, const f8_lowered *p, f8_ref r);
+
+/* The rows of the result that a first GEMM of `r`, of these sizes, makes, and a second GEMM makes
+ * the others: m, or the largest multiple of target->gemm_multiple below it. */
+int64_t f8_lowered_split(const f8_graph *g, const f8_target *target, f8_ref r,
+                         const f8_gemm_sizes *size);
 
 #endif

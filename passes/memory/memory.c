@@ -229,23 +229,36 @@ f8_status f8_place_function(f8_unit *u, f8_func *f)
     return status;
 }
 
-/* Adds the padded sizes of GEMM r to the decision on it. */
+/* What is done about sizes of a GEMM that its library is slow for; "" for nothing. */
+static const char *padding_text(const f8_unit *u, const f8_func *f, f8_ref r,
+                                const f8_gemm_sizes *size)
+{
+    const f8_gemm_sizes padded = f8_lowered_gemm(f->graph, f->lowered, r);
+    const int64_t first = f8_lowered_split(f->graph, f8_unit_target(u), r, &padded);
+    const bool wide = size->m != padded.m || size->n != padded.n || size->k != padded.k;
+    const char *text = wide ? f8_arena_printf(u->arena, "; padded to %lldx%lldx%lld",
+                                              (long long)padded.m, (long long)padded.n,
+                                              (long long)padded.k)
+                            : "";
+    return first == padded.m || !text
+               ? text
+               : f8_arena_printf(u->arena, "%s; in parts of %lld and %lld rows", text, (long long)first,
+                                 (long long)(padded.m - first));
+}
+
+/* Adds this to the decision on GEMM r. */
 static void note_padding(f8_unit *u, const f8_func *f, f8_ref r)
 {
     const f8_graph *g = f->graph;
     const f8_node *n = f8_at(g, r);
-    const f8_gemm_sizes padded = f8_lowered_gemm(g, f->lowered, r);
     if (n->op != F8_OP_MATMUL)
         return;
     const f8_gemm_sizes size = f8_type_gemm(
         f8_type_of(g, n->in[0]), f8_attr_i(g, r, F8_A_TRANSPOSE_A) != 0,
         f8_type_of(g, n->in[1]), f8_attr_i(g, r, F8_A_TRANSPOSE_B) != 0);
-    if (size.m == padded.m && size.n == padded.n && size.k == padded.k)
-        return;
     const char *linear = f8_attr_s(g, r, F8_A_NAME), *role = f8_attr_s(g, r, F8_A_ROLE);
-    const char *note = f8_arena_printf(u->arena, "; padded to %lldx%lldx%lld", (long long)padded.m,
-                                       (long long)padded.n, (long long)padded.k);
-    for (size_t i = 0; note && i < u->n_decisions; i++) {
+    const char *note = padding_text(u, f, r, &size);
+    for (size_t i = 0; note && *note && i < u->n_decisions; i++) {
         f8_decision *d = &u->decision[i];
         if (strcmp(d->linear, linear) || strcmp(d->role, role) || d->m != size.m ||
             d->n != size.n || d->k != size.k || strstr(d->reason, note))
