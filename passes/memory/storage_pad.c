@@ -66,14 +66,36 @@ static bool has_own_memory(const f8_storage *s, f8_ref r)
     return b->def != F8_NO_GROUP && b->root == r && !b->next && b->place.space == F8_SPACE_NONE;
 }
 
+/* Whether a flat phase writes base r and could go by the rows of r: all of its values have them. */
+static bool is_flat_by_rows(const f8_storage *s, f8_ref r)
+{
+    const f8_type *t = f8_type_of(s->g, r);
+    const f8_group *group = &s->lowered->group[s->base[r].def];
+    for (uint32_t i = 0; group->kind == F8_GROUP_ROWS && i < group->n_phases; i++) {
+        const f8_phase *p = &group->phase[i];
+        bool same = p->rows == 1 && p->cols == f8_type_elements(t), writes = false;
+        for (uint32_t k = 0; k < p->n_nodes; k++) {
+            const f8_type *x = f8_type_of(s->g, p->node[k]);
+            same = same && (f8_type_elements(x) == 1 || f8_type_same_matrix(x, t));
+        }
+        for (uint32_t k = 0; k < p->n_out; k++)
+            writes |= p->out[k] == r;
+        if (writes)
+            return same;
+    }
+    return false;
+}
+
 /* Whether all that write or read base r can take gaps between its rows. A GEMM that adds to its
- * result works in the place of what it adds to. *gemm: whether a GEMM is among them. */
-static bool takes_gaps(const f8_storage *s, f8_ref r, bool *gemm)
+ * result works in the place of what it adds to. flat: a flat phase that writes r may go by rows
+ * instead. *gemm: whether a GEMM is among them. */
+static bool takes_gaps(const f8_storage *s, f8_ref r, bool flat, bool *gemm)
 {
     const f8_base *b = &s->base[r];
     const f8_type *t = f8_type_of(s->g, r);
     if (f8_type_rows(t) == 1 || !has_own_memory(s, r) || b->stride != f8_type_columns(t) ||
-        !f8_storage_writes_gaps(s, r) || f8_accumulator(s->g, r))
+        !(f8_storage_writes_gaps(s, r) || (flat && is_flat_by_rows(s, r))) ||
+        f8_accumulator(s->g, r))
         return false;
     const f8_group *def = &s->lowered->group[b->def];
     *gemm = def->kind == F8_GROUP_GEMM;
@@ -110,7 +132,7 @@ static side operand_side(const f8_storage *s, f8_ref ref, bool rows)
         v->offset != 0 ||
         !f8_type_same_matrix(f8_type_of(s->g, ref), f8_type_of(s->g, v->base)) ||
         !(rows ? has_own_memory(s, v->base)
-               : s->g->node[v->base].op != F8_OP_TRANSPOSE && takes_gaps(s, v->base, &gemm)))
+               : s->g->node[v->base].op != F8_OP_TRANSPOSE && takes_gaps(s, v->base, true, &gemm)))
         return (side){0};
     return (side){v->base, rows};
 }
@@ -119,7 +141,7 @@ static side result_side(const f8_storage *s, f8_ref r, bool rows)
 {
     bool gemm;
     if (s->view[r].base != r || f8_accumulator(s->g, r) ||
-        !(rows ? has_own_memory(s, r) : takes_gaps(s, r, &gemm)))
+        !(rows ? has_own_memory(s, r) : takes_gaps(s, r, false, &gemm)))
         return (side){0};
     return (side){r, rows};
 }
@@ -233,7 +255,7 @@ static int64_t padded_stride(const f8_storage *s, f8_ref r)
     bool gemm;
     if (b->pad.cols)
         return f8_aligned(f8_type_columns(t) + b->pad.cols, by / size);
-    return wide != bytes && wide % size == 0 && takes_gaps(s, r, &gemm) && gemm ? wide / size
+    return wide != bytes && wide % size == 0 && takes_gaps(s, r, false, &gemm) && gemm ? wide / size
                                                                                 : b->stride;
 }
 
