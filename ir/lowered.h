@@ -78,12 +78,12 @@ typedef struct f8_group {
     uint32_t n_in, n_out;
 } f8_group;
 
-/* Memory behind a value, as a matrix, that GEMMs compute with (passes/memory/storage_pad.c): columns
- * behind each row, within the row's stride, and rows behind the last. */
+/* Memory behind a value, as a matrix, that GEMMs compute with (passes/memory/storage_pad.c):
+ * columns behind each row, within the row's stride, and rows behind the last. */
 typedef struct f8_pad {
     int32_t rows, cols;
-    /* The group that writes the value also writes zeros there, to all of it. If not set, the padding
-     * has nothing that may be read. */
+    /* The padding is zeros as soon as the group that writes the value is done. If not set, it has
+     * nothing that may be read. */
     bool zeros;
 } f8_pad;
 
@@ -112,7 +112,7 @@ typedef struct f8_lowered {
     uint32_t *order;       /* execution order: group indices */
     f8_place *place;       /* by ref; the space is NONE for values that never lie in memory */
     f8_pad *pad;           /* by ref */
-    int64_t zero;          /* offset of an element of zeros, if a value has rows of them behind it */
+    int64_t zero;          /* offset of a constant 0, if a value has rows of zeros behind it */
     f8_final_copy *copy;
     uint32_t n_copies;
     f8_allocation *allocation; /* of the arena, by ascending root */
@@ -129,8 +129,8 @@ typedef struct f8_lowered {
 int64_t f8_module_layout(const f8_module *m, int64_t *offsets);
 
 /* The sizes of the GEMM that computes MATMUL or SCALED_MATMUL `r`: those of its operands, and the
- * padding that they have in common. More of m and n only makes elements in the padding of r. More of
- * k only adds products of zeros. */
+ * padding that they have in common. More of m and n only makes elements in the padding of r. More
+ * of k only adds products of zeros. */
 f8_gemm_sizes f8_lowered_gemm(const f8_graph *g, const f8_lowered *p, f8_ref r);
 
 /* The rows of the result that a first GEMM of `r`, of these sizes, makes, and a second GEMM makes

@@ -63,8 +63,8 @@ static matrix matrix_of(const f8_build *b, f8_ref r)
     const f8_pad none = {0}, *pad = b->func->lowered->pad ? &b->func->lowered->pad[r] : &none;
     matrix m = {*f8_build_place(b, r), *t};
     if (pad->rows || pad->cols)
-        m.type = (f8_type){
-            t->dtype, 2, {f8_type_rows(t) + pad->rows, f8_type_columns(t) + pad->cols}};
+        m.type =
+            (f8_type){t->dtype, 2, {f8_type_rows(t) + pad->rows, f8_type_columns(t) + pad->cols}};
     return m;
 }
 

@@ -236,14 +236,14 @@ static const char *padding_text(const f8_unit *u, const f8_func *f, f8_ref r,
     const f8_gemm_sizes padded = f8_lowered_gemm(f->graph, f->lowered, r);
     const int64_t first = f8_lowered_split(f->graph, f8_unit_target(u), r, &padded);
     const bool wide = size->m != padded.m || size->n != padded.n || size->k != padded.k;
-    const char *text = wide ? f8_arena_printf(u->arena, "; padded to %lldx%lldx%lld",
-                                              (long long)padded.m, (long long)padded.n,
-                                              (long long)padded.k)
-                            : "";
+    const char *text =
+        wide ? f8_arena_printf(u->arena, "; padded to %lldx%lldx%lld", (long long)padded.m,
+                               (long long)padded.n, (long long)padded.k)
+             : "";
     return first == padded.m || !text
                ? text
-               : f8_arena_printf(u->arena, "%s; in parts of %lld and %lld rows", text, (long long)first,
-                                 (long long)(padded.m - first));
+               : f8_arena_printf(u->arena, "%s; in parts of %lld and %lld rows", text,
+                                 (long long)first, (long long)(padded.m - first));
 }
 
 /* Adds this to the decision on GEMM r. */

@@ -1,9 +1,9 @@
 /* Rows aligned for GEMMs, and sizes of GEMMs padded: see storage.h.
  *
- * Some sizes are slow (target->gemm_multiple): a vocabulary of 50257 makes three GEMMs of a training
- * step several times slower than 50264 would. Padding costs no pass over the data, for it is there
- * already or nearly so: rows that GEMMs read or write are a multiple of some bytes apart, and
- * elements behind a row or behind the last row can be elements of the GEMM.
+ * Some sizes are slow (target->gemm_multiple): a vocabulary of 50257 makes three GEMMs of a
+ * training step several times slower than 50264 would. Padding costs no pass over the data, for it
+ * is there already or nearly so: rows that GEMMs read or write are a multiple of some bytes apart,
+ * and elements behind a row or behind the last row can be elements of the GEMM.
  *
  *     n   the operand's padding makes columns in the padding of the result, which nobody reads
  *     m   the same with rows of the result
@@ -23,17 +23,32 @@
 
 /* ---- which values can have gaps between their rows ---- */
 
-/* Whether a row kernel reads base r row by row, as it is, wherever it reads it. */
-static bool rows_read_gaps(const f8_storage *s, const f8_group *group, f8_ref r)
+/* Whether a phase is flat, but could go by the rows of t: all of its values have them. A flat phase
+ * is made so where one of its values has gaps (codegen/kernel/lower.c). */
+static bool could_go_by_rows(const f8_storage *s, const f8_phase *p, const f8_type *t)
+{
+    bool all = p->rows == 1 && p->cols == f8_type_elements(t);
+    for (uint32_t k = 0; all && k < p->n_nodes; k++) {
+        const f8_type *x = f8_type_of(s->g, p->node[k]);
+        all = f8_type_elements(x) == 1 || f8_type_same_matrix(x, t);
+    }
+    return all;
+}
+
+/* Whether a row kernel reads base r row by row, as it is, wherever it reads it; flat: or where it
+ * could. */
+static bool rows_read_gaps(const f8_storage *s, const f8_group *group, f8_ref r, bool flat)
 {
     const f8_type *t = f8_type_of(s->g, r);
     for (uint32_t i = 0; i < group->n_phases; i++) {
         const f8_phase *p = &group->phase[i];
+        if ((p->rows == f8_type_rows(t) && p->cols == f8_type_columns(t)) ||
+            (flat && could_go_by_rows(s, p, t)))
+            continue;
         for (uint32_t k = 0; k < p->n_nodes; k++) {
             const f8_node *n = f8_at(s->g, p->node[k]);
             for (uint32_t o = 0; o < n->n_in; o++)
-                if (s->view[n->in[o]].base == r &&
-                    (p->rows != f8_type_rows(t) || p->cols != f8_type_columns(t)))
+                if (s->view[n->in[o]].base == r)
                     return false;
         }
     }
@@ -41,14 +56,14 @@ static bool rows_read_gaps(const f8_storage *s, const f8_group *group, f8_ref r)
 }
 
 /* Whether a group can read base r, under the view `seen`, with any gaps between its rows. */
-static bool reads_gaps(const f8_storage *s, uint32_t index, f8_ref r, f8_ref seen)
+static bool reads_gaps(const f8_storage *s, uint32_t index, f8_ref r, f8_ref seen, bool flat)
 {
     if (index == F8_NO_GROUP || !f8_type_same_matrix(f8_type_of(s->g, seen), f8_type_of(s->g, r)) ||
         s->view[seen].offset != 0)
         return false;
     const f8_group *group = &s->lowered->group[index];
     if (group->kind == F8_GROUP_ROWS)
-        return rows_read_gaps(s, group, r);
+        return rows_read_gaps(s, group, r, flat);
     if (group->kind != F8_GROUP_GEMM)
         return false;
     const f8_node *n = f8_at(s->g, group->out[0]);
@@ -66,43 +81,34 @@ static bool has_own_memory(const f8_storage *s, f8_ref r)
     return b->def != F8_NO_GROUP && b->root == r && !b->next && b->place.space == F8_SPACE_NONE;
 }
 
-/* Whether a flat phase writes base r and could go by the rows of r: all of its values have them. */
-static bool is_flat_by_rows(const f8_storage *s, f8_ref r)
+/* Whether a flat phase writes base r, and could go by rows instead. */
+static bool flat_writes_gaps(const f8_storage *s, f8_ref r)
 {
-    const f8_type *t = f8_type_of(s->g, r);
     const f8_group *group = &s->lowered->group[s->base[r].def];
-    for (uint32_t i = 0; group->kind == F8_GROUP_ROWS && i < group->n_phases; i++) {
-        const f8_phase *p = &group->phase[i];
-        bool same = p->rows == 1 && p->cols == f8_type_elements(t), writes = false;
-        for (uint32_t k = 0; k < p->n_nodes; k++) {
-            const f8_type *x = f8_type_of(s->g, p->node[k]);
-            same = same && (f8_type_elements(x) == 1 || f8_type_same_matrix(x, t));
-        }
-        for (uint32_t k = 0; k < p->n_out; k++)
-            writes |= p->out[k] == r;
-        if (writes)
-            return same;
-    }
+    for (uint32_t i = 0; group->kind == F8_GROUP_ROWS && i < group->n_phases; i++)
+        for (uint32_t k = 0; k < group->phase[i].n_out; k++)
+            if (group->phase[i].out[k] == r)
+                return could_go_by_rows(s, &group->phase[i], f8_type_of(s->g, r));
     return false;
 }
 
 /* Whether all that write or read base r can take gaps between its rows. A GEMM that adds to its
- * result works in the place of what it adds to. flat: a flat phase that writes r may go by rows
- * instead. *gemm: whether a GEMM is among them. */
+ * result works in the place of what it adds to. flat: or could take them. *gemm: whether a GEMM is
+ * among them. */
 static bool takes_gaps(const f8_storage *s, f8_ref r, bool flat, bool *gemm)
 {
     const f8_base *b = &s->base[r];
     const f8_type *t = f8_type_of(s->g, r);
     if (f8_type_rows(t) == 1 || !has_own_memory(s, r) || b->stride != f8_type_columns(t) ||
-        !(f8_storage_writes_gaps(s, r) || (flat && is_flat_by_rows(s, r))) ||
+        !(f8_storage_writes_gaps(s, r) || (flat && flat_writes_gaps(s, r))) ||
         f8_accumulator(s->g, r))
         return false;
     const f8_group *def = &s->lowered->group[b->def];
     *gemm = def->kind == F8_GROUP_GEMM;
-    if (def->kind == F8_GROUP_ROWS && !rows_read_gaps(s, def, r)) /* a later phase */
+    if (def->kind == F8_GROUP_ROWS && !rows_read_gaps(s, def, r, flat)) /* a later phase */
         return false;
     for (uint32_t i = 0; i < b->n_readers; i++) {
-        if (!reads_gaps(s, b->reader[i].group, r, b->reader[i].ref))
+        if (!reads_gaps(s, b->reader[i].group, r, b->reader[i].ref, flat))
             return false;
         *gemm |= s->lowered->group[b->reader[i].group].kind == F8_GROUP_GEMM;
     }
@@ -129,8 +135,7 @@ static side operand_side(const f8_storage *s, f8_ref ref, bool rows)
     const f8_base *b = &s->base[v->base];
     bool gemm;
     if (b->def == F8_NO_GROUP || s->lowered->group[b->def].kind != F8_GROUP_ROWS ||
-        v->offset != 0 ||
-        !f8_type_same_matrix(f8_type_of(s->g, ref), f8_type_of(s->g, v->base)) ||
+        v->offset != 0 || !f8_type_same_matrix(f8_type_of(s->g, ref), f8_type_of(s->g, v->base)) ||
         !(rows ? has_own_memory(s, v->base)
                : s->g->node[v->base].op != F8_OP_TRANSPOSE && takes_gaps(s, v->base, true, &gemm)))
         return (side){0};
@@ -141,7 +146,7 @@ static side result_side(const f8_storage *s, f8_ref r, bool rows)
 {
     bool gemm;
     if (s->view[r].base != r || f8_accumulator(s->g, r) ||
-        !(rows ? has_own_memory(s, r) : takes_gaps(s, r, false, &gemm)))
+        !(rows ? has_own_memory(s, r) : takes_gaps(s, r, true, &gemm)))
         return (side){0};
     return (side){r, rows};
 }
@@ -256,7 +261,7 @@ static int64_t padded_stride(const f8_storage *s, f8_ref r)
     if (b->pad.cols)
         return f8_aligned(f8_type_columns(t) + b->pad.cols, by / size);
     return wide != bytes && wide % size == 0 && takes_gaps(s, r, false, &gemm) && gemm ? wide / size
-                                                                                : b->stride;
+                                                                                       : b->stride;
 }
 
 f8_status f8_storage_pad(f8_storage *s)
@@ -276,8 +281,8 @@ f8_status f8_storage_pad(f8_storage *s)
         f8_base *b = &s->base[r];
         padded[r] = stride[r] != b->stride || b->pad.rows;
         any |= padded[r];
-        b->pad.zeros = (b->pad.rows || b->pad.cols) &&
-                       s->lowered->group[b->def].kind == F8_GROUP_ROWS;
+        b->pad.zeros =
+            (b->pad.rows || b->pad.cols) && s->lowered->group[b->def].kind == F8_GROUP_ROWS;
         b->stride = stride[r];
     }
     if (any)

@@ -130,23 +130,6 @@ static void move_allocation(f8_storage *s, f8_ref r, f8_ref to, int64_t offset)
 
 /* ---- concatenations ---- */
 
-bool f8_storage_writes_gaps(const f8_storage *s, f8_ref r)
-{
-    const f8_group *group = &s->lowered->group[s->base[r].def];
-    if (group->kind == F8_GROUP_GEMM || group->kind == F8_GROUP_ATTENTION ||
-        group->kind == F8_GROUP_ATTENTION_GRAD)
-        return true;
-    if (group->kind != F8_GROUP_ROWS || f8_is_column_reduce(s->g, r))
-        return false;
-    for (uint32_t i = 0; i < group->n_phases; i++)
-        for (uint32_t k = 0; k < group->phase[i].n_out; k++)
-            if (group->phase[i].out[k] == r)
-                return s->g->node[r].op == F8_OP_TRANSPOSE ||
-                       (group->phase[i].rows == f8_type_rows(f8_type_of(s->g, r)) &&
-                        group->phase[i].cols == f8_type_columns(f8_type_of(s->g, r)));
-    return false;
-}
-
 /* Place operand `part` of concatenation c at `offset` elements of it, if it can be computed there.
  */
 static void put_inside(f8_storage *s, f8_ref c, f8_ref part, int64_t offset, bool columns)
@@ -161,8 +144,8 @@ static void put_inside(f8_storage *s, f8_ref c, f8_ref part, int64_t offset, boo
     if (b->def == F8_NO_GROUP || b->root != r || b->next ||
         f8_type_elements(t) != f8_type_elements(seen))
         return;
-    if (gaps &&
-        (b->n_readers != 1 || !f8_storage_writes_gaps(s, r) || f8_type_columns(t) != f8_type_columns(seen)))
+    if (gaps && (b->n_readers != 1 || !f8_storage_writes_gaps(s, r) ||
+                 f8_type_columns(t) != f8_type_columns(seen)))
         return;
     for (uint32_t i = 0; i < b->n_readers; i++)
         if (b->reader[i].group == F8_NO_GROUP)

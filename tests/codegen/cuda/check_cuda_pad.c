@@ -60,10 +60,11 @@ typedef struct program {
     f8_build_stats stats;
 } program;
 
-static void build(program *p, const variant *v, const f8_target *target, f8_build_options o)
+static void build_as(program *p, const variant *v, const f8_target *target, f8_build_options o,
+                     bool no_fuse)
 {
-    const f8_dim_override dims[] = {{"B", 4}, {"T", ROWS / 4}, {"C", C}, {"H", 2}, {"L", 1},
-                                    {"V", v->vocabulary}};
+    const f8_dim_override dims[] = {{"B", 4}, {"T", ROWS / 4}, {"C", C},
+                                    {"H", 2}, {"L", 1},        {"V", v->vocabulary}};
     *p = (program){0};
     f8_arena_init(&p->arena, NULL);
     size_t size = sizeof untied - 1;
@@ -72,6 +73,7 @@ static void build(program *p, const variant *v, const f8_target *target, f8_buil
     p->unit = (f8_unit){.arena = &p->arena, .diag = &p->diag};
     p->unit.options.recipe = f8_recipe_by_name(v->recipe);
     p->unit.options.target = target;
+    p->unit.options.no_fuse = no_fuse;
     f8_status s = f8_parse(text, size, "model.f8", dims, sizeof dims / sizeof *dims, &p->arena,
                            &p->diag, &p->unit.module);
     free(text);
@@ -86,6 +88,11 @@ static void build(program *p, const variant *v, const f8_target *target, f8_buil
         if (p->unit.module->func[i].lowered)
             ck_assert_msg(f8_program_check(&p->unit.module->func[i], &p->diag) == F8_OK, "%s",
                           p->diag.text);
+}
+
+static void build(program *p, const variant *v, const f8_target *target, f8_build_options o)
+{
+    build_as(p, v, target, o, false);
 }
 
 /* The target as it is, but for how long a launch takes: with 0, GEMMs that cannot be padded are
@@ -177,6 +184,7 @@ START_TEST(plans_are_padded)
 }
 END_TEST
 
+/* Whether kernels are fused decides no size, since sizes may decide bits. */
 START_TEST(explained)
 {
     const f8_target *t = f8_target_by_name("sm_90a");
@@ -186,7 +194,7 @@ START_TEST(explained)
                                        "; in parts of 4096 and 5 rows"};
     program p;
     int found = 0;
-    build(&p, &variants[2], &target, (f8_build_options){.text_only = true});
+    build_as(&p, &variants[2], &target, (f8_build_options){.text_only = true}, _i);
     for (size_t i = 0; i < p.unit.n_decisions; i++) {
         const f8_decision *d = &p.unit.decision[i];
         const bool head = !strcmp(d->linear, "lm_head");
@@ -293,8 +301,8 @@ START_TEST(recomputed_alike)
             snprintf(clone, sizeof clone, "#%d", F8_CLONE_RECOMPUTED);
         snprintf(text, sizeof text, body, clone, again ? "%a" : "%c");
         lower(&t, text, &p, &q);
-        ck_assert_msg(p.n == (again ? 37 : 40) && q.n == 37, "%d: %lld and %lld", again, (long long)p.n,
-                      (long long)q.n);
+        ck_assert_msg(p.n == (again ? 37 : 40) && q.n == 37, "%d: %lld and %lld", again,
+                      (long long)p.n, (long long)q.n);
         test_unit_end(&t);
     }
 }
@@ -446,7 +454,7 @@ START_TEST(same_results)
                                 as_it_is(device.target, device.target->speeds.launch),
                                 as_it_is(device.target, 0)};
     const f8_build_options o = {.cuda = device.cuda};
-    program p[3];
+    program p[4];
     for (int i = 0; i < 3; i++)
         build(&p[i], v, &target[i], o);
     left plain = train(&p[0], false);
@@ -456,6 +464,14 @@ START_TEST(same_results)
         same(&p[i], &padded, &poisoned, 0);
         forget(&padded, p[i].plan.n_vars);
         forget(&poisoned, p[i].plan.n_vars);
+    }
+    if (_i == 0) {
+        build_as(&p[3], v, &target[1], o, true);
+        left padded = train(&p[1], false), apart = train(&p[3], true);
+        same(&p[1], &padded, &apart, 0);
+        forget(&padded, p[1].plan.n_vars);
+        forget(&apart, p[3].plan.n_vars);
+        f8_arena_end(&p[3].arena);
     }
     forget(&plain, p[0].plan.n_vars);
     for (int i = 0; i < 3; i++)
@@ -471,7 +487,7 @@ Suite *f8_suite(void)
     TCase *t = tcase_create("plans");
     tcase_set_timeout(t, TIMEOUT);
     tcase_add_loop_test(t, plans_are_padded, 0, 3 * N_VARIANTS);
-    tcase_add_test(t, explained);
+    tcase_add_loop_test(t, explained, 0, 2);
     tcase_add_loop_test(t, others_are_not, 0, 2);
     tcase_add_test(t, only_zeros_are_summed);
     tcase_add_test(t, recomputed_alike);
