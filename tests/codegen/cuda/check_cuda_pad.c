@@ -2,7 +2,7 @@
  * an odd vocabulary and tied embeddings is built with padding and without, and both are run on the
  * emulator, or with FP8C_TEST_GPU on a GPU: forward, backward and update, with logits whole and in
  * chunks. Padding adds one small kernel and no pass over the data. What lies in the arena before a
- * run, NaNs too, changes no bit. */
+ * run, NaNs too, changes no bit. Products of random sizes have the same results with padding. */
 #include "codegen/build.h"
 #include "frontend/text/parse.h"
 #include "runtime/cuda/exec.h"
@@ -123,10 +123,11 @@ static const f8_plan_func *func_of(const program *p, const char *name)
 /* ---- plans ---- */
 
 typedef struct totals {
-    int64_t steps, fills, kernel_bytes, gemms, odd, parts;
+    int64_t steps, fills, kernel_bytes, gemms, odd, sizes, parts;
 } totals;
 
-/* `odd`: bf16 GEMMs with a size, or rows in memory, that is no multiple of 8. */
+/* `odd`: bf16 GEMMs with a size, or rows in memory, that is no multiple of 8. `sizes`: all such
+ * sizes. */
 static totals count(const f8_plan_func *f)
 {
     totals t = {0};
@@ -141,6 +142,7 @@ static totals count(const f8_plan_func *f)
             continue;
         t.gemms++;
         t.parts += d->m < 8;
+        t.sizes += (d->m % 8 != 0) + (d->n % 8 != 0) + (d->k % 8 != 0);
         t.odd += d->a == F8_BF16 && d->m >= 8 &&
                  (d->m % 8 || d->n % 8 || d->k % 8 || d->lda % 8 || d->ldb % 8 || d->ldc % 8);
     }
@@ -480,6 +482,99 @@ START_TEST(same_results)
 }
 END_TEST
 
+/* ---- random sizes ---- */
+
+/* A product of two rounded inputs, its softmax-like rows rounded, and two products of these, as a
+ * head has them: any operand may lie transposed. */
+static void random_text(uint32_t seed, char *text, size_t size)
+{
+    int dim[3];
+    bool turned[3];
+    for (int i = 0; i < 3; i++) {
+        dim[i] = 2 + (int)(test_random(&seed) % 70);
+        turned[i] = test_random(&seed) % 2;
+    }
+    const int m = dim[0], n = dim[1], k = dim[2];
+    snprintf(text, size,
+             "module m\n"
+             "func f(%%x: f32[%d, %d], %%w: f32[%d, %d]) -> (%%y: f32[%d, 1], %%z: f32[%d, %d]) {\n"
+             "  %%a = cast(%%x) {to = bf16}\n  %%b = cast(%%w) {to = bf16}\n"
+             "  %%p = matmul(%%a, %%b) {transpose_a = %s, transpose_b = %s}\n"
+             "  %%s = cast(sub(%%p, reduce_max(%%p))) {to = bf16}\n"
+             "  %%q = matmul(%%s, %%b) {transpose_b = %s}\n"
+             "  %%r = matmul(%%s, %%a) {transpose_a = true, transpose_b = %s}\n"
+             "  return reduce_sum(tanh(%%q)), %s\n}\n",
+             turned[0] ? k : m, turned[0] ? m : k, turned[1] ? n : k, turned[1] ? k : n, m, n, k,
+             turned[0] ? "true" : "false", turned[1] ? "true" : "false",
+             turned[1] ? "false" : "true", turned[0] ? "true" : "false",
+             turned[2] ? "%r" : "mul(%r, reduce_max(%r))");
+}
+
+/* The results of the function, one behind the other. */
+static size_t run_text(const char *text, const f8_target *target, float *result, totals *of)
+{
+    test_unit t;
+    f8_build_options o = {.cuda = device.cuda, .target = target};
+    program p = {.unit = {0}};
+    size_t n = 0;
+    test_unit_parse(&t, text, "f32");
+    t.unit.options.target = target;
+    test_pass(&t, f8_pass_canonicalize);
+    test_place(&t);
+    OK(f8_build_plan(t.unit.module, &o, &t.arena, &p.plan, diag));
+    *of = count(&p.plan.func[0]);
+    memory m = {.n = 0};
+    const f8_cuda_exec_options with = {
+        .device_alloc = allocate, .device_free = release, .device_user = &m};
+    f8_cuda_exec *x;
+    OK(f8_cuda_exec_create(&p.plan, device.cuda, &with, &x, diag));
+    uint32_t seed = 3;
+    for (uint32_t i = 0; i < p.plan.func[0].n_in; i++) {
+        float *in = f8_cuda_exec_port(x, 0, false, i);
+        for (int64_t e = 0; e < f8_type_elements(&p.plan.func[0].in[i].type); e++)
+            in[e] = (float)(test_random(&seed) % 2001) * 1e-3f - 1;
+    }
+    poison_arena(&p, &m);
+    OK(f8_cuda_exec_run(x, 0, diag));
+    for (uint32_t i = 0; i < p.plan.func[0].n_out; i++) {
+        const int64_t bytes = f8_type_bytes(&p.plan.func[0].out[i].type);
+        memcpy(result + n, f8_cuda_exec_port(x, 0, true, i), (size_t)bytes);
+        n += (size_t)bytes / sizeof *result;
+    }
+    f8_cuda_exec_destroy(x);
+    test_unit_end(&t);
+    return n;
+}
+
+START_TEST(random_sizes)
+{
+    enum { TEXTS = 10, ROOM = 80 * 80 };
+    static float result[2][ROOM];
+    int64_t fewer = 0;
+    cuda_device_open(&device);
+    const f8_target target[] = {without_padding(device.target), as_it_is(device.target, 0)};
+    for (uint32_t seed = 1; seed <= TEXTS && device.target->gemm_multiple > 1; seed++) {
+        char text[1024];
+        totals of[2];
+        random_text(seed, text, sizeof text);
+        const size_t n = run_text(text, &target[0], result[0], &of[0]);
+        ck_assert_uint_le(n, ROOM);
+        ck_assert_uint_eq(run_text(text, &target[1], result[1], &of[1]), n);
+        fewer += of[0].sizes - of[1].sizes;
+        for (size_t i = 0; i < n; i++) {
+            ck_assert_msg(isfinite(result[0][i]), "%s", text);
+            const double apart = fabs((double)result[0][i] - (double)result[1][i]);
+            ck_assert_msg(apart <= (emulated ? 0 : 1e-2 + 1e-2 * fabs((double)result[0][i])),
+                          "%zu: %.9g and %.9g, seed %u:\n%s", i, (double)result[0][i],
+                          (double)result[1][i], seed, text);
+        }
+    }
+    printf("random sizes: %d texts, %d sizes fewer are slow\n", TEXTS, (int)fewer);
+    ck_assert(fewer > TEXTS || device.target->gemm_multiple == 1);
+    cuda_device_close(&device);
+}
+END_TEST
+
 Suite *f8_suite(void)
 {
     emulated = f8_test_gpu_emulated();
@@ -495,6 +590,7 @@ Suite *f8_suite(void)
     t = tcase_create("runs");
     tcase_set_timeout(t, TIMEOUT);
     tcase_add_loop_test(t, same_results, 0, N_VARIANTS);
+    tcase_add_test(t, random_sizes);
     suite_add_tcase(s, t);
     return s;
 }
