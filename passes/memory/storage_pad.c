@@ -15,9 +15,9 @@
  * are at most 7 rows, and a small copy kernel of their own (codegen/plan/copy.c). So only values
  * that row kernels write are padded as operands: roundings of weights, gradients of logits.
  *
- * Where a value could not have gaps only because a flat phase reads or writes it, that phase goes by
- * rows instead. Otherwise sizes, and so the library's algorithms and the bits, would depend on what
- * is fused.
+ * Where a value could not have gaps only because a flat phase reads or writes it, that phase goes
+ * by rows instead. Otherwise sizes, and so the library's algorithms and the bits, would depend on
+ * what is fused.
  *
  * A size is padded only if it is the number of columns of an operand or of the result, for these
  * are the sizes that were measured; a number of rows in all three matrices decides no alignment.
