@@ -90,6 +90,7 @@ static f8_status build_func(f8_build *b, const f8_func *f)
     for (uint32_t i = 0; i < p->n_groups; i++) {
         b->scratch = 0;
         F8_TRY(f8_build_group(b, &p->group[p->order[i]]));
+        F8_TRY(f8_build_zeros(b, &p->group[p->order[i]]));
     }
     for (uint32_t i = 0; i < p->n_copies; i++)
         F8_TRY(f8_build_final_copy(b, &p->copy[i]));

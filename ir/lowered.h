@@ -10,6 +10,7 @@
 
 #include "ir/ir.h"
 #include "ir/place.h"
+#include "ir/target.h"
 
 typedef enum f8_group_kind {
     F8_GROUP_ROWS,           /* a row kernel, of one or more phases */
@@ -77,6 +78,15 @@ typedef struct f8_group {
     uint32_t n_in, n_out;
 } f8_group;
 
+/* Memory behind a value, as a matrix, that GEMMs compute with (passes/memory/storage_pad.c):
+ * columns behind each row, within the row's stride, and rows behind the last. */
+typedef struct f8_pad {
+    int32_t rows, cols;
+    /* The padding is zeros as soon as the group that writes the value is done. If not set, it has
+     * nothing that may be read. */
+    bool zeros;
+} f8_pad;
+
 /* A copy at the end of the function, for a result that could not be computed at its place: value
  * `from` to place `to`, which is contiguous. */
 typedef struct f8_final_copy {
@@ -101,6 +111,8 @@ typedef struct f8_lowered {
     uint32_t n_groups;
     uint32_t *order;       /* execution order: group indices */
     f8_place *place;       /* by ref; the space is NONE for values that never lie in memory */
+    f8_pad *pad;           /* by ref */
+    int64_t zero;          /* offset of a constant 0, if a value has rows of zeros behind it */
     f8_final_copy *copy;
     uint32_t n_copies;
     f8_allocation *allocation; /* of the arena, by ascending root */
@@ -115,5 +127,15 @@ typedef struct f8_lowered {
 /* Lay out the module's variables: offsets[i] is that of variable i, 64-byte aligned, in order of
  * declaration. offsets may be NULL. Returns the bytes of all variables. */
 int64_t f8_module_layout(const f8_module *m, int64_t *offsets);
+
+/* The sizes of the GEMM that computes MATMUL or SCALED_MATMUL `r`: those of its operands, and the
+ * padding that they have in common. More of m and n only makes elements in the padding of r. More
+ * of k only adds products of zeros. */
+f8_gemm_sizes f8_lowered_gemm(const f8_graph *g, const f8_lowered *p, f8_ref r);
+
+/* The rows of the result that a first GEMM of `r`, of these sizes, makes, and a second GEMM makes
+ * the others: m, or the largest multiple of target->gemm_multiple below it. */
+int64_t f8_lowered_split(const f8_graph *g, const f8_target *target, f8_ref r,
+                         const f8_gemm_sizes *size);
 
 #endif

@@ -252,6 +252,18 @@ int32_t f8_kb_partials(f8_kb *b, f8_ref ref, const f8_kbuffer *buffer)
     return add_buffer(b, &out, ref, &b->lowered->place[ref]);
 }
 
+int32_t f8_kb_behind(f8_kb *b, f8_ref ref, f8_dtype element, int64_t at)
+{
+    const int64_t size = (int64_t)f8_dtype_size(f8_type_of(b->graph, ref)->dtype);
+    f8_place place = b->lowered->place[ref];
+    f8_kbuffer buffer = {
+        .dtype = element, .ext = F8_EXT_ROW, .write = true, .map = -1, .ids = -1, .limit = -1};
+    place.offset += at;
+    place.stride = place.stride * size / (int64_t)f8_dtype_size(element);
+    buffer.stride = new_int(b, place.stride);
+    return add_buffer(b, &buffer, ref, &place);
+}
+
 int32_t f8_kb_gather(f8_kb *b, f8_ref table, f8_ref ids)
 {
     const f8_type *t = f8_type_of(b->graph, table), *ids_type = f8_type_of(b->graph, ids);

@@ -58,6 +58,8 @@ int32_t f8_kb_scales(f8_kb *b, f8_ref ref, f8_granularity grain);
 int32_t f8_kb_transposed(f8_kb *b, f8_ref ref);
 /* The buffer that a column reduction writes, [ceil(rows / block), cols]. */
 int32_t f8_kb_partials(f8_kb *b, f8_ref ref, const f8_kbuffer *buffer);
+/* The buffer of one element behind each row of `ref`, `at` bytes from the row's first. */
+int32_t f8_kb_behind(f8_kb *b, f8_ref ref, f8_dtype element, int64_t at);
 /* The buffer of rows of `table` that `ids` selects. */
 int32_t f8_kb_gather(f8_kb *b, f8_ref table, f8_ref ids);
 

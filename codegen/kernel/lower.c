@@ -349,6 +349,30 @@ static bool writes(const f8_kb *b, f8_ref ref)
     return true;
 }
 
+/* Stores the zeros behind each row of `ref`: values of the row, in as few elements as their
+ * alignment allows. */
+static void store_zeros(f8_kb *b, f8_ref ref)
+{
+    const f8_pad *pad = b->lowered->pad ? &b->lowered->pad[ref] : NULL;
+    const f8_type *t = f8_type_of(b->graph, ref);
+    if (!pad || !pad->cols || !pad->zeros)
+        return;
+    if (b->k->flat || f8_type_rows(t) != b->rows || f8_type_columns(t) != b->cols) {
+        f8_kb_fail(b, ref, "no zeros can be stored behind these rows:");
+        return;
+    }
+    const int64_t size = (int64_t)f8_dtype_size(t->dtype);
+    const int64_t end = (b->cols + pad->cols) * size;
+    for (int64_t at = b->cols * size; at < end;) {
+        const f8_dtype element = at % 4 || end - at < 4 ? t->dtype : F8_F32;
+        const int32_t buffer = f8_kb_behind(b, ref, element, at);
+        const uint32_t zero =
+            f8_kb_f32(b, 0); /* bf16 and f32; no GEMM of other operands is padded */
+        f8_kb_emit(b, (f8_kinstr){.op = F8_K_STORE, .a = zero, .buffer = buffer});
+        at += (int64_t)f8_dtype_size(element);
+    }
+}
+
 static void store(f8_kb *b, f8_ref ref)
 {
     uint32_t v = computed(b, ref);
@@ -377,6 +401,7 @@ static void store(f8_kb *b, f8_ref ref)
             f8_kb_fail(b, ref, "the place to store is smaller than the value:");
     }
     f8_kb_emit(b, (f8_kinstr){.op = (uint8_t)op, .a = v, .buffer = buffer, .imm = block});
+    store_zeros(b, ref);
 }
 
 /* Whether a flat kernel, one loop over all elements, can hold this value: it is whole and

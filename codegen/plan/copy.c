@@ -233,6 +233,26 @@ f8_status f8_build_final_copy(f8_build *b, const f8_final_copy *c)
     return copy_value(b, "result", c->from, &c->to, f8_type_columns(f8_build_type(b, c->from)));
 }
 
+/* Copies zeros behind the last row of each result of a group that has padding there. */
+f8_status f8_build_zeros(f8_build *b, const f8_group *g)
+{
+    const f8_lowered *low = b->func->lowered;
+    for (uint32_t i = 0; low->pad && i < g->n_out; i++) {
+        const f8_ref r = g->out[i];
+        const f8_pad *pad = &low->pad[r];
+        const f8_type *t = f8_build_type(b, r);
+        if (!pad->rows || !pad->zeros)
+            continue;
+        f8_place to = *f8_build_place(b, r);
+        const f8_place zero = {F8_SPACE_CONST, -1, low->zero, 0};
+        to.offset += f8_type_rows(t) * to.stride * (int64_t)f8_dtype_size(t->dtype);
+        const f8_copy_axes axes = {
+            .rank = 1, .size = {pad->rows * to.stride}, .from = {0}, .to = {1}};
+        F8_TRY(copy_step(b, "padding", r, &zero, &to, axes));
+    }
+    return F8_OK;
+}
+
 f8_status f8_build_copy_operand(f8_build *b, const f8_group *g, f8_ref acc, f8_ref to)
 {
     const f8_place *x = f8_build_place(b, acc), *y = f8_build_place(b, to);

@@ -1,4 +1,5 @@
-/* A GEMM group is one step. If its accumulator lies elsewhere, a copy step precedes it. */
+/* A GEMM group is one step, or two (f8_lowered_split). If its accumulator lies elsewhere, a copy
+ * step precedes it. */
 #include "codegen/plan/parts.h"
 
 static int64_t row_stride(const f8_build *b, f8_ref r)
@@ -43,50 +44,97 @@ static f8_gemm_desc describe(const f8_build *b, f8_ref r, const operands *o)
         d.scale = f8_build_type(b, o->a_scale)->dtype;
         f8_scale_layout_parse(f8_attr_s(graph, r, F8_A_SCALE_LAYOUT), &d.scale_layout);
     }
-    const f8_gemm_sizes size = f8_type_gemm(x, d.trans_a, y, d.trans_b);
+    const f8_gemm_sizes size = f8_lowered_gemm(graph, b->func->lowered, r);
     d.m = size.m;
     d.n = size.n;
     d.k = size.k;
     return d;
 }
 
-static f8_status operand(f8_build *b, f8_step *s, uint32_t index, f8_ref r, bool write)
+/* A matrix of a GEMM, or rows of it: where it lies, with its padding. */
+typedef struct matrix {
+    f8_place place;
+    f8_type type;
+} matrix;
+
+static matrix matrix_of(const f8_build *b, f8_ref r)
+{
+    const f8_type *t = f8_build_type(b, r);
+    const f8_pad none = {0}, *pad = b->func->lowered->pad ? &b->func->lowered->pad[r] : &none;
+    matrix m = {*f8_build_place(b, r), *t};
+    if (pad->rows || pad->cols)
+        m.type =
+            (f8_type){t->dtype, 2, {f8_type_rows(t) + pad->rows, f8_type_columns(t) + pad->cols}};
+    return m;
+}
+
+/* Elements [begin, begin + size) along an axis, 0 or 1. */
+static void cut(matrix *m, int axis, int64_t begin, int64_t size)
+{
+    const int64_t rows = f8_type_rows(&m->type), columns = f8_type_columns(&m->type);
+    m->place.offset += begin * (axis ? 1 : m->place.stride) * (int64_t)f8_dtype_size(m->type.dtype);
+    m->type = (f8_type){m->type.dtype, 2, {axis ? rows : size, axis ? size : columns}};
+}
+
+static f8_status add_operand(f8_build *b, f8_step *s, uint32_t index, f8_ref r, const matrix *m,
+                             bool write)
+{
+    if (m->place.space == F8_SPACE_NONE)
+        return f8_build_broken(b, r, "this operand or result of a GEMM has no place in memory");
+    s->arg[index] = f8_build_arg(b, &m->place);
+    return f8_type_equal(&m->type, f8_build_type(b, r))
+               ? f8_build_add_access(b, &m->place, r, write)
+               : f8_build_add_access_part(b, &m->place, r, &m->type, write);
+}
+
+static f8_status add_scale(f8_build *b, f8_step *s, uint32_t index, f8_ref r)
 {
     if (!r)
         return F8_OK;
-    const f8_place *p = f8_build_place(b, r);
-    if (p->space == F8_SPACE_NONE)
-        return f8_build_broken(b, r, "this operand or result of a GEMM has no place in memory");
-    s->arg[index] = f8_build_arg(b, p);
-    return f8_build_add_access(b, p, r, write);
+    const matrix m = {*f8_build_place(b, r), *f8_build_type(b, r)};
+    s->bytes_read += f8_type_bytes(&m.type);
+    return add_operand(b, s, index, r, &m, false);
 }
 
-f8_status f8_build_gemm(f8_build *b, const f8_group *g)
+/* The step that makes rows [begin, begin + d->m) of the result. */
+static f8_status gemm_step(f8_build *b, const f8_group *g, f8_ref r, const operands *o,
+                           f8_gemm_desc d, int64_t begin, bool part)
 {
-    const f8_ref r = f8_build_only_node(g);
-    const f8_node *n = f8_at(b->func->graph, r);
-    const operands o = operands_of(n);
-    f8_gemm_desc d = describe(b, r, &o);
+    matrix x = matrix_of(b, o->a), y = matrix_of(b, o->b), z = matrix_of(b, r);
+    if (part) {
+        cut(&x, d.trans_a ? 1 : 0, begin, d.m);
+        cut(&z, 0, begin, d.m);
+    }
     F8_TRY(b->target->gemm(b, r, &d));
-    if (o.acc)
-        F8_TRY(f8_build_copy_operand(b, g, o.acc, r));
     f8_step *s = f8_build_step(b, F8_STEP_GEMM, g->name, 5, 0);
     if (!s)
         return f8_build_memory(b);
     s->gemm = d;
     F8_TRY(f8_build_choose_gemm(b, s->name, &s->gemm, &s->choice));
     s->fp8 = f8_dtype_is_fp8(d.a) && f8_dtype_is_fp8(d.b);
-    F8_TRY(operand(b, s, 0, o.a, false));
-    F8_TRY(operand(b, s, 1, o.b, false));
-    F8_TRY(operand(b, s, 2, r, true));
-    f8_build_last(b)->access[2].adds = o.acc != 0;
-    F8_TRY(operand(b, s, 3, o.a_scale, false));
-    F8_TRY(operand(b, s, 4, o.b_scale, false));
-    s->bytes_written = f8_type_bytes(&n->type);
-    s->bytes_read = f8_type_bytes(f8_build_type(b, o.a)) + f8_type_bytes(f8_build_type(b, o.b)) +
-                    (o.a_scale ? f8_type_bytes(f8_build_type(b, o.a_scale)) +
-                                     f8_type_bytes(f8_build_type(b, o.b_scale))
-                               : 0) +
-                    (o.acc ? s->bytes_written : 0);
+    F8_TRY(add_operand(b, s, 0, o->a, &x, false));
+    F8_TRY(add_operand(b, s, 1, o->b, &y, false));
+    F8_TRY(add_operand(b, s, 2, r, &z, true));
+    f8_build_last(b)->access[2].adds = o->acc != 0;
+    F8_TRY(add_scale(b, s, 3, o->a_scale));
+    F8_TRY(add_scale(b, s, 4, o->b_scale));
+    s->bytes_written = f8_type_bytes(&z.type);
+    s->bytes_read +=
+        f8_type_bytes(&x.type) + f8_type_bytes(&y.type) + (o->acc ? s->bytes_written : 0);
     return F8_OK;
+}
+
+f8_status f8_build_gemm(f8_build *b, const f8_group *g)
+{
+    const f8_ref r = f8_build_only_node(g);
+    const operands o = operands_of(f8_at(b->func->graph, r));
+    f8_gemm_desc d = describe(b, r, &o);
+    const f8_gemm_sizes size = {d.m, d.n, d.k};
+    const int64_t m = d.m, first = f8_lowered_split(b->func->graph, b->facts, r, &size);
+    if (o.acc)
+        F8_TRY(f8_build_copy_operand(b, g, o.acc, r));
+    d.m = first;
+    F8_TRY(gemm_step(b, g, r, &o, d, 0, first < m));
+    d.m = m - first;
+    return d.m ? gemm_step(b, g, r, &o, d, first, true) : F8_OK;
 }

@@ -163,6 +163,7 @@ f8_status f8_build_group(f8_build *b, const f8_group *g);
 f8_status f8_build_gemm(f8_build *b, const f8_group *g);   /* gemm.c */
 f8_status f8_build_copies(f8_build *b, const f8_group *g); /* copy.c */
 f8_status f8_build_final_copy(f8_build *b, const f8_final_copy *c); /* copy.c */
+f8_status f8_build_zeros(f8_build *b, const f8_group *g);           /* copy.c */
 /* Copies the accumulator `acc` to the place of `to`, unless it lies there already; a step that adds
  * to `to` follows. */
 f8_status f8_build_copy_operand(f8_build *b, const f8_group *g, f8_ref acc, f8_ref to);

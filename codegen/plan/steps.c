@@ -23,6 +23,19 @@ static f8_loc phase_loc(const f8_build *b, const f8_phase *p)
     return F8_NOWHERE;
 }
 
+/* Zeros behind rows are one element of each row of another matrix than that of their value. */
+static f8_status add_buffer_access(f8_build *b, const f8_kernel *k, const f8_binding *bound,
+                                   uint32_t buffer)
+{
+    const f8_kbuffer *at = &k->buffer[buffer];
+    const f8_ref r = bound->value[buffer];
+    const f8_place *p = &bound->place[buffer];
+    if (p->offset == f8_build_place(b, r)->offset)
+        return f8_build_add_access(b, p, r, at->write);
+    const f8_type column = {at->dtype, 2, {f8_type_rows(f8_build_type(b, r)), 1}};
+    return f8_build_add_access_part(b, p, r, &column, at->write);
+}
+
 /* Adds the phase as a launch of the last step. */
 static f8_status rows_launch(f8_build *b, const f8_group *g, uint32_t phase, f8_kernel *k,
                              const f8_binding *bound, uint32_t first_arg, uint32_t first_int)
@@ -42,7 +55,7 @@ static f8_status rows_launch(f8_build *b, const f8_group *g, uint32_t phase, f8_
     for (uint32_t j = 0; j < k->n_buffers; j++) {
         const f8_place *p = &bound->place[j];
         s->arg[first_arg + j] = f8_build_arg(b, p);
-        F8_TRY(f8_build_add_access(b, p, bound->value[j], k->buffer[j].write));
+        F8_TRY(add_buffer_access(b, k, bound, j));
     }
     memcpy(s->ints + first_int, bound->ints, k->n_ints * sizeof *s->ints);
     s->bytes_read += bound->bytes_read;

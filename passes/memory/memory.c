@@ -17,6 +17,15 @@
 
 /* ---- constants ---- */
 
+/* Whether zeros must be copied behind the last row of a value. */
+static bool needs_zeros(const f8_storage *s)
+{
+    bool any = false;
+    for (f8_ref r = 1; r < s->g->n_nodes; r++)
+        any |= s->base[r].pad.rows && s->base[r].pad.zeros;
+    return any;
+}
+
 static bool is_constant(f8_op op)
 {
     return op == F8_OP_CONST || op == F8_OP_IOTA || op == F8_OP_ROPE_COS || op == F8_OP_ROPE_SIN;
@@ -64,6 +73,9 @@ static f8_status place_constants(f8_storage *s, f8_arena *arena)
             s->base[r].place = (f8_place){.space = F8_SPACE_CONST, .offset = p->constants_bytes};
             p->constants_bytes += f8_aligned(f8_type_bytes(f8_type_of(s->g, r)), F8_ARENA_ALIGN);
         }
+    p->zero = p->constants_bytes;
+    if (needs_zeros(s))
+        p->constants_bytes += F8_ARENA_ALIGN;
     p->constants = F8_NEW_ARRAY(arena, uint8_t, (size_t)p->constants_bytes);
     if (!p->constants)
         return f8_arena_status(arena, s->diag);
@@ -147,6 +159,16 @@ static f8_place place_of(const f8_storage *s, f8_ref r)
     return place;
 }
 
+/* A view that shows the whole base, row for row, has its padding. */
+static f8_pad pad_of(const f8_storage *s, f8_ref r)
+{
+    const f8_view *v = &s->view[r];
+    return v->offset == 0 &&
+                   f8_type_same_matrix(f8_type_of(s->g, r), f8_type_of(s->g, v->base))
+               ? s->base[v->base].pad
+               : (f8_pad){0};
+}
+
 static bool same_place(const f8_place *a, const f8_place *b)
 {
     return a->space == b->space && a->port == b->port && a->offset == b->offset;
@@ -180,6 +202,7 @@ static f8_status place_function(f8_storage *s, f8_unit *u, f8_func *f)
     F8_TRY(f8_storage_build(s, f, f8_unit_target(u), s->scratch, u->diag));
     uint32_t *position = F8_NEW_ARRAY(s->scratch, uint32_t, p->n_groups);
     p->place = F8_NEW_ARRAY(u->arena, f8_place, f->graph->n_nodes);
+    p->pad = F8_NEW_ARRAY(u->arena, f8_pad, f->graph->n_nodes);
     F8_TRY(f8_arena_status(u->arena, u->diag));
     F8_TRY(f8_arena_status(s->scratch, u->diag));
     for (uint32_t i = 0; i < p->n_groups; i++)
@@ -188,8 +211,10 @@ static f8_status place_function(f8_storage *s, f8_unit *u, f8_func *f)
     place_inputs(s);
     F8_TRY(place_constants(s, u->arena));
     F8_TRY(pack_arena(s));
-    for (f8_ref r = 1; r < f->graph->n_nodes; r++)
+    for (f8_ref r = 1; r < f->graph->n_nodes; r++) {
         p->place[r] = place_of(s, r);
+        p->pad[r] = pad_of(s, r);
+    }
     F8_TRY(note_held(s, u->arena));
     return final_copies(s, u->arena);
 }
@@ -204,9 +229,54 @@ f8_status f8_place_function(f8_unit *u, f8_func *f)
     return status;
 }
 
+/* What is done about sizes of a GEMM that its library is slow for; "" for nothing. */
+static const char *padding_text(const f8_unit *u, const f8_func *f, f8_ref r,
+                                const f8_gemm_sizes *size)
+{
+    const f8_gemm_sizes padded = f8_lowered_gemm(f->graph, f->lowered, r);
+    const int64_t first = f8_lowered_split(f->graph, f8_unit_target(u), r, &padded);
+    const bool wide = size->m != padded.m || size->n != padded.n || size->k != padded.k;
+    const char *text =
+        wide ? f8_arena_printf(u->arena, "; padded to %lldx%lldx%lld", (long long)padded.m,
+                               (long long)padded.n, (long long)padded.k)
+             : "";
+    return first == padded.m || !text
+               ? text
+               : f8_arena_printf(u->arena, "%s; in parts of %lld and %lld rows", text,
+                                 (long long)first, (long long)(padded.m - first));
+}
+
+/* Adds this to the decision on GEMM r. */
+static void note_padding(f8_unit *u, const f8_func *f, f8_ref r)
+{
+    const f8_graph *g = f->graph;
+    const f8_node *n = f8_at(g, r);
+    if (n->op != F8_OP_MATMUL)
+        return;
+    const f8_gemm_sizes size = f8_type_gemm(
+        f8_type_of(g, n->in[0]), f8_attr_i(g, r, F8_A_TRANSPOSE_A) != 0,
+        f8_type_of(g, n->in[1]), f8_attr_i(g, r, F8_A_TRANSPOSE_B) != 0);
+    const char *linear = f8_attr_s(g, r, F8_A_NAME), *role = f8_attr_s(g, r, F8_A_ROLE);
+    const char *note = padding_text(u, f, r, &size);
+    for (size_t i = 0; note && *note && i < u->n_decisions; i++) {
+        f8_decision *d = &u->decision[i];
+        if (strcmp(d->linear, linear) || strcmp(d->role, role) || d->m != size.m ||
+            d->n != size.n || d->k != size.k || strstr(d->reason, note))
+            continue; /* another GEMM; or noted: eval and micro_step share decisions */
+        const char *reason = f8_arena_printf(u->arena, "%s%s", d->reason, note);
+        d->reason = reason ? reason : d->reason;
+    }
+}
+
 f8_status f8_pass_memory(f8_unit *u)
 {
     for (size_t i = 0; i < u->module->n_funcs; i++)
         F8_TRY(f8_place_function(u, &u->module->func[i]));
-    return F8_OK;
+    for (size_t i = 0; i < u->module->n_funcs; i++) {
+        const f8_func *f = &u->module->func[i];
+        for (uint32_t k = 0; k < f->lowered->n_groups; k++)
+            if (f->lowered->group[k].kind == F8_GROUP_GEMM)
+                note_padding(u, f, f->lowered->group[k].out[0]);
+    }
+    return f8_arena_status(u->arena, u->diag);
 }

@@ -17,11 +17,29 @@ f8_ref f8_accumulator(const f8_graph *g, f8_ref r)
 int64_t f8_storage_bytes(const f8_storage *s, f8_ref root)
 {
     const f8_type *t = f8_type_of(s->g, root);
-    const int64_t stride = s->base[root].stride;
-    const int64_t bytes = stride > f8_type_columns(t)
-                              ? f8_type_rows(t) * stride * (int64_t)f8_dtype_size(t->dtype)
-                              : f8_type_bytes(t);
+    const f8_base *b = &s->base[root];
+    const int64_t bytes =
+        b->stride > f8_type_columns(t) || b->pad.rows
+            ? (f8_type_rows(t) + b->pad.rows) * b->stride * (int64_t)f8_dtype_size(t->dtype)
+            : f8_type_bytes(t);
     return f8_aligned(bytes, F8_ARENA_ALIGN);
+}
+
+bool f8_storage_writes_gaps(const f8_storage *s, f8_ref r)
+{
+    const f8_group *group = &s->lowered->group[s->base[r].def];
+    if (group->kind == F8_GROUP_GEMM || group->kind == F8_GROUP_ATTENTION ||
+        group->kind == F8_GROUP_ATTENTION_GRAD)
+        return true;
+    if (group->kind != F8_GROUP_ROWS || f8_is_column_reduce(s->g, r))
+        return false;
+    for (uint32_t i = 0; i < group->n_phases; i++)
+        for (uint32_t k = 0; k < group->phase[i].n_out; k++)
+            if (group->phase[i].out[k] == r)
+                return s->g->node[r].op == F8_OP_TRANSPOSE ||
+                       (group->phase[i].rows == f8_type_rows(f8_type_of(s->g, r)) &&
+                        group->phase[i].cols == f8_type_columns(f8_type_of(s->g, r)));
+    return false;
 }
 
 /* ---- definitions and readers ---- */

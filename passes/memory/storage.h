@@ -31,6 +31,7 @@ typedef struct f8_base {
     /* Of roots: a fixed place, or the arena (space NONE until packed). */
     f8_place place;
     uint32_t start, end; /* positions in the order, inclusive */
+    f8_pad pad;
 } f8_base;
 
 typedef struct f8_storage {
@@ -49,10 +50,17 @@ typedef struct f8_storage {
 f8_status f8_storage_build(f8_storage *s, const f8_func *f, const f8_target *target,
                            f8_arena *scratch, f8_diag *diag);
 
-/* Decide sharing under an order, position[group]. Fills root, offset, stride, place, start and end.
- * Where a GEMM reads or writes a value and nothing else fixes its shape in memory, its rows begin
- * at multiples of target->row_bytes. A recomputed product lies as its original does. */
+/* Decide sharing under an order, position[group]. Fills all other fields of bases. */
 f8_status f8_storage_share(f8_storage *s, const uint32_t *position);
+
+/* The last part of sharing (storage_pad.c). Where a GEMM reads or writes a value and nothing else
+ * fixes its shape in memory, its rows begin at multiples of target->row_bytes, and sizes of bf16
+ * GEMMs are padded to multiples of target->gemm_multiple. A recomputed product lies as its original
+ * does. */
+f8_status f8_storage_pad(f8_storage *s);
+
+/* Whether the group that writes base r can write rows with gaps between them. */
+bool f8_storage_writes_gaps(const f8_storage *s, f8_ref r);
 
 /* The accumulator operand of a MATMUL, SCALED_MATMUL or EMBEDDING_GRAD node, or 0. */
 f8_ref f8_accumulator(const f8_graph *g, f8_ref r);

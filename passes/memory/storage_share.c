@@ -109,6 +109,7 @@ static void own_allocation(f8_storage *s, f8_ref r)
     b->offset = b->next = b->inside = 0;
     b->stride = f8_type_columns(f8_type_of(s->g, r));
     b->place = (f8_place){.space = F8_SPACE_NONE};
+    b->pad = (f8_pad){0};
     b->start = UINT32_MAX;
     b->end = 0;
 }
@@ -129,24 +130,6 @@ static void move_allocation(f8_storage *s, f8_ref r, f8_ref to, int64_t offset)
 
 /* ---- concatenations ---- */
 
-/* Whether the group that writes r can write rows with gaps between them. */
-static bool writes_gaps(const f8_storage *s, f8_ref r)
-{
-    const f8_group *group = &s->lowered->group[s->base[r].def];
-    if (group->kind == F8_GROUP_GEMM || group->kind == F8_GROUP_ATTENTION ||
-        group->kind == F8_GROUP_ATTENTION_GRAD)
-        return true;
-    if (group->kind != F8_GROUP_ROWS || f8_is_column_reduce(s->g, r))
-        return false;
-    for (uint32_t i = 0; i < group->n_phases; i++)
-        for (uint32_t k = 0; k < group->phase[i].n_out; k++)
-            if (group->phase[i].out[k] == r)
-                return s->g->node[r].op == F8_OP_TRANSPOSE ||
-                       (group->phase[i].rows == f8_type_rows(f8_type_of(s->g, r)) &&
-                        group->phase[i].cols == f8_type_columns(f8_type_of(s->g, r)));
-    return false;
-}
-
 /* Place operand `part` of concatenation c at `offset` elements of it, if it can be computed there.
  */
 static void put_inside(f8_storage *s, f8_ref c, f8_ref part, int64_t offset, bool columns)
@@ -161,8 +144,8 @@ static void put_inside(f8_storage *s, f8_ref c, f8_ref part, int64_t offset, boo
     if (b->def == F8_NO_GROUP || b->root != r || b->next ||
         f8_type_elements(t) != f8_type_elements(seen))
         return;
-    if (gaps &&
-        (b->n_readers != 1 || !writes_gaps(s, r) || f8_type_columns(t) != f8_type_columns(seen)))
+    if (gaps && (b->n_readers != 1 || !f8_storage_writes_gaps(s, r) ||
+                 f8_type_columns(t) != f8_type_columns(seen)))
         return;
     for (uint32_t i = 0; i < b->n_readers; i++)
         if (b->reader[i].group == F8_NO_GROUP)
@@ -324,139 +307,6 @@ static void share_accumulator(f8_storage *s, const uint32_t *position, f8_ref r,
     move_allocation(s, acc, r, to->offset);
 }
 
-/* ---- rows aligned for GEMMs ---- */
-
-/* Whether a row kernel reads base r row by row, as it is, wherever it reads it. */
-static bool rows_read_gaps(const f8_storage *s, const f8_group *group, f8_ref r)
-{
-    const f8_type *t = f8_type_of(s->g, r);
-    for (uint32_t i = 0; i < group->n_phases; i++) {
-        const f8_phase *p = &group->phase[i];
-        for (uint32_t k = 0; k < p->n_nodes; k++) {
-            const f8_node *n = f8_at(s->g, p->node[k]);
-            for (uint32_t o = 0; o < n->n_in; o++)
-                if (s->view[n->in[o]].base == r &&
-                    (p->rows != f8_type_rows(t) || p->cols != f8_type_columns(t)))
-                    return false;
-        }
-    }
-    return true;
-}
-
-/* Whether a group can read base r, under the view `seen`, with any gaps between its rows. */
-static bool reads_gaps(const f8_storage *s, uint32_t index, f8_ref r, f8_ref seen)
-{
-    if (index == F8_NO_GROUP || !f8_type_same_matrix(f8_type_of(s->g, seen), f8_type_of(s->g, r)) ||
-        s->view[seen].offset != 0)
-        return false;
-    const f8_group *group = &s->lowered->group[index];
-    if (group->kind == F8_GROUP_ROWS)
-        return rows_read_gaps(s, group, r);
-    if (group->kind != F8_GROUP_GEMM)
-        return false;
-    const f8_node *n = f8_at(s->g, group->out[0]);
-    const f8_ref acc = f8_accumulator(s->g, group->out[0]);
-    /* arrays of scales have no gaps */
-    const bool scales = n->op == F8_OP_SCALED_MATMUL &&
-                        (s->view[n->in[1]].base == r || s->view[n->in[3]].base == r);
-    return !scales && (!acc || s->view[acc].base != r);
-}
-
-/* The row stride of base r: padded if a GEMM reads or writes r and every other reader can take the
- * gaps. A GEMM that adds to its result works in the place of what it adds to. */
-static int64_t padded_stride(const f8_storage *s, f8_ref r)
-{
-    const f8_base *b = &s->base[r];
-    const f8_type *t = f8_type_of(s->g, r);
-    const int64_t by = s->target->row_bytes, size = (int64_t)f8_dtype_size(t->dtype);
-    const int64_t bytes = f8_type_columns(t) * size, wide = f8_aligned(bytes, by);
-    if (wide == bytes || wide % size || f8_type_rows(t) == 1 || b->def == F8_NO_GROUP ||
-        b->root != r || b->next || b->place.space != F8_SPACE_NONE ||
-        b->stride != f8_type_columns(t) || !writes_gaps(s, r) || f8_accumulator(s->g, r))
-        return b->stride;
-    const f8_group *def = &s->lowered->group[b->def];
-    bool gemm = def->kind == F8_GROUP_GEMM;
-    if (def->kind == F8_GROUP_ROWS && !rows_read_gaps(s, def, r)) /* a later phase */
-        return b->stride;
-    for (uint32_t i = 0; i < b->n_readers; i++) {
-        if (!reads_gaps(s, b->reader[i].group, r, b->reader[i].ref))
-            return b->stride;
-        gemm |= s->lowered->group[b->reader[i].group].kind == F8_GROUP_GEMM;
-    }
-    return gemm ? wide / size : b->stride;
-}
-
-/* Whether two GEMMs are the same product, but perhaps of other values. */
-static bool same_product(const f8_graph *g, f8_ref x, f8_ref y)
-{
-    const f8_node *a = f8_at(g, x), *b = f8_at(g, y);
-    if (a->op != b->op || a->n_in != b->n_in || !f8_type_equal(&a->type, &b->type))
-        return false;
-    for (uint32_t i = 0; i < a->n_in; i++)
-        if (!f8_type_equal(f8_type_of(g, a->in[i]), f8_type_of(g, b->in[i])))
-            return false;
-    for (int i = 0; i < f8_op_facts(a->op)->n_attrs; i++)
-        if (!f8_attr_equal(&a->attr[i], &b->attr[i]))
-            return false;
-    return true;
-}
-
-/* Remove the padding of x or of y if the other has none. Whether any was removed. */
-static bool level(f8_storage *s, const bool *padded, f8_ref x, f8_ref y)
-{
-    x = s->view[x].base;
-    y = s->view[y].base;
-    const int64_t cols[] = {f8_type_columns(f8_type_of(s->g, x)),
-                            f8_type_columns(f8_type_of(s->g, y))};
-    const bool wide[] = {padded[x] && s->base[x].stride > cols[0],
-                         padded[y] && s->base[y].stride > cols[1]};
-    if (wide[0] == wide[1])
-        return false;
-    s->base[wide[0] ? x : y].stride = cols[wide[0] ? 0 : 1];
-    return true;
-}
-
-/* A GPU's library may choose another algorithm, with other bits, for rows that begin elsewhere. A
- * recomputed product must have its original's bits, so where one of the two has no padding, neither
- * has. */
-static void level_products(f8_storage *s, const bool *padded)
-{
-    const f8_lowered *p = s->lowered;
-    bool any = true;
-    while (any) {
-        any = false;
-        for (uint32_t i = 0; i < p->n_groups; i++) {
-            const f8_ref x = p->group[i].out[0];
-            if (p->group[i].kind != F8_GROUP_GEMM || !f8_is_recomputed(s->g, x))
-                continue;
-            for (uint32_t k = 0; k < p->n_groups; k++) {
-                const f8_ref y = p->group[k].out[0];
-                if (k == i || p->group[k].kind != F8_GROUP_GEMM || !same_product(s->g, x, y))
-                    continue;
-                any |= level(s, padded, x, y);
-                for (uint32_t o = 0; o < s->g->node[x].n_in; o++)
-                    any |= level(s, padded, s->g->node[x].in[o], s->g->node[y].in[o]);
-            }
-        }
-    }
-}
-
-static f8_status pad_rows(f8_storage *s)
-{
-    bool *padded = F8_NEW_ARRAY(s->scratch, bool, s->g->n_nodes);
-    bool any = false;
-    F8_TRY(f8_arena_status(s->scratch, s->diag));
-    for (f8_ref r = 1; r < s->g->n_nodes; r++) {
-        const int64_t stride = padded_stride(s, r);
-        padded[r] = stride != s->base[r].stride;
-        any |= padded[r];
-        s->base[r].stride = stride;
-    }
-    if (any)
-        level_products(s, padded);
-    return F8_OK;
-}
-
 /* ---- lifetimes ---- */
 
 static void live_ranges(f8_storage *s, const uint32_t *position)
@@ -497,8 +347,7 @@ f8_status f8_storage_share(f8_storage *s, const uint32_t *position)
         if (group->kind == F8_GROUP_GEMM || group->kind == F8_GROUP_SCATTER)
             share_accumulator(s, position, group->out[0], input);
     }
-    if (s->target->row_bytes > 1)
-        F8_TRY(pad_rows(s));
+    F8_TRY(f8_storage_pad(s));
     live_ranges(s, position);
     return F8_OK;
 }

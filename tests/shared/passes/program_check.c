@@ -39,12 +39,18 @@ static f8_status fault(judge *j, f8_ref r, const char *what, f8_ref other)
 
 /* ---- regions ---- */
 
+/* At its own place a value has its padding, which is written and read with it. */
 static region region_of(const judge *j, f8_ref r, const f8_place *at)
 {
     const f8_type *t = f8_type_of(j->g, r);
+    const f8_pad none = {0}, *pad = at == &j->p->place[r] ? &j->p->pad[r] : &none;
     const int64_t size = (int64_t)f8_dtype_size(t->dtype);
-    region a = {at->space,      at->port, at->offset, at->stride * size, f8_type_columns(t) * size,
-                f8_type_rows(t)};
+    region a = {at->space,
+                at->port,
+                at->offset,
+                at->stride * size,
+                (f8_type_columns(t) + pad->cols) * size,
+                f8_type_rows(t) + pad->rows};
     if (at->space == F8_SPACE_ARENA || at->space == F8_SPACE_STATE || at->space == F8_SPACE_CONST)
         a.port = -1;
     if (a.rows == 1 || a.step == a.bytes) {
