@@ -51,7 +51,9 @@ typedef struct f8_cuda_layout {
         block_at; /* in rows that are not whole: word offset of the maxima of blocks, for one row */
     int64_t near_words; /* of shared memory a row needs, those maxima included */
     int64_t
-        tile_at; /* staged: byte offset of the tile in dynamic shared memory; hand_words: there */
+        tile_at; /* staged: byte offset of the tiles in dynamic shared memory; hand_words: there */
+    int64_t tile_size; /* bytes of the tiles that are filled at once */
+    int turns; /* how many of those there are: of 2, one is filled while the other is read */
     int64_t
         hand_words;  /* what the sums of a stage take of `sets` vectors handed on; 0: nothing is */
     int64_t shared;  /* bytes of dynamic shared memory */

@@ -51,6 +51,7 @@ void f8_cuda_rows_end(f8_cuda_printer *p);      /* of a row */
 /* ---- rows_tiles.c ---- */
 
 void f8_cuda_rows_tiles_begin(f8_cuda_printer *p); /* of a task: no rows yet */
+void f8_cuda_rows_tiles_load(f8_cuda_printer *p);  /* before a vector's arithmetic */
 void f8_cuda_rows_tiles(f8_cuda_printer *p);       /* after a vector's stores */
 void f8_cuda_rows_batch_end(f8_cuda_printer *p);   /* of a row: what is complete to memory */
 void f8_cuda_rows_task_end(f8_cuda_printer *p);    /* column sums to memory */

@@ -31,6 +31,8 @@ void f8_cuda_rows_shared(f8_cuda_printer *p)
     if (l->shared)
         f8_cuda_line(p, "F8_SHARED_DYNAMIC(memory);");
     f8_cuda_line(p, "const int lane = f8_thread() %% %d;", l->group);
+    if (l->turns > 1)
+        f8_cuda_line(p, "int turn = 0;");
     for (uint32_t s = 0; s < p->k->n_near; s++)
         if (l->near[s] == F8_CUDA_SHARED)
             f8_cuda_line(p,
@@ -140,6 +142,7 @@ static void print_vectors(f8_cuda_printer *p)
     f8_cuda_rows_u(p);
     f8_cuda_rows_column(p);
     f8_cuda_rows_late_loads(p);
+    f8_cuda_rows_tiles_load(p);
     f8_cuda_rows_declare_taken(p);
     f8_cuda_rows_declare_handed(p);
     f8_cuda_rows_blocks(p);
