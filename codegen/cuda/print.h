@@ -84,6 +84,8 @@ typedef struct f8_cuda_printer {
     bool *needed;  /* by instruction: what this stage's column loop evaluates */
     uint8_t *raw;  /* by instruction: F8_CUDA_RAW_* of a LOAD */
     bool *loaded;  /* by instruction: a LOAD that an earlier stage has done */
+    bool *ahead;   /* by instruction: a LOAD of this stage that is done before anything else */
+    bool *late;    /* by instruction: one that is done with its vector's arithmetic */
     uint32_t
         *source; /* by instruction: what a STORE takes its elements from (f8_cuda_store_plan) */
     const char **put; /* by instruction: the function a STORE writes with */

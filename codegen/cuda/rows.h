@@ -18,6 +18,13 @@ bool f8_cuda_rows_ragged(const f8_cuda_printer *p);
 void f8_cuda_rows_column(f8_cuda_printer *p);
 void f8_cuda_rows_declare_words(f8_cuda_printer *p, uint32_t n); /* of LOAD n */
 void f8_cuda_rows_loads(f8_cuda_printer *p);      /* for all vectors, before anything else */
+/* Whether the vectors of a row take the same registers one round after the other, with loads always
+ * one round ahead: where a staged row is not whole. */
+bool f8_cuda_rows_in_turns(const f8_cuda_printer *p);
+/* The same in that loop: those of the first round, before the loop, and those of
+ * the next round of one vector, in the loop. */
+void f8_cuda_rows_loads_first(f8_cuda_printer *p);
+void f8_cuda_rows_loads_next(f8_cuda_printer *p);
 void f8_cuda_rows_late_loads(f8_cuda_printer *p); /* for one vector, before its arithmetic */
 void f8_cuda_rows_declare_taken(f8_cuda_printer *p);
 void f8_cuda_rows_elements(f8_cuda_printer *p);
@@ -51,7 +58,6 @@ void f8_cuda_rows_end(f8_cuda_printer *p);      /* of a row */
 /* ---- rows_tiles.c ---- */
 
 void f8_cuda_rows_tiles_begin(f8_cuda_printer *p); /* of a task: no rows yet */
-void f8_cuda_rows_tiles_load(f8_cuda_printer *p);  /* before a vector's arithmetic */
 void f8_cuda_rows_tiles(f8_cuda_printer *p);       /* after a vector's stores */
 void f8_cuda_rows_batch_end(f8_cuda_printer *p);   /* of a row: what is complete to memory */
 void f8_cuda_rows_task_end(f8_cuda_printer *p);    /* column sums to memory */

@@ -138,11 +138,11 @@ static void print_vectors(f8_cuda_printer *p)
     const char *const live = is_alone(p) ? NULL : "live";
     if (!p->l.whole)
         f8_cuda_rows_block_begin(p);
-    f8_cuda_rows_loads(p);
+    if (!f8_cuda_rows_in_turns(p))
+        f8_cuda_rows_loads(p);
     f8_cuda_rows_u(p);
     f8_cuda_rows_column(p);
     f8_cuda_rows_late_loads(p);
-    f8_cuda_rows_tiles_load(p);
     f8_cuda_rows_declare_taken(p);
     f8_cuda_rows_declare_handed(p);
     f8_cuda_rows_blocks(p);
@@ -171,9 +171,12 @@ static void print_wide_row(f8_cuda_printer *p)
 {
     const int sets = p->l.sets, each = f8_cuda_rows_step(p) * sets;
     const long long cols = p->l.cols, most = cols / each * each;
-    if (p->l.staged) { /* all rows of the block are in the same columns */
+    if (f8_cuda_rows_in_turns(p)) { /* all rows of the block are in the same columns */
+        f8_cuda_scope(p);
+        f8_cuda_rows_loads_first(p);
         f8_cuda_open(p, "for (int at = 0; at < %lld; at += %d)", cols, each);
         print_vectors(p);
+        f8_cuda_close(p);
         f8_cuda_close(p);
         return;
     }

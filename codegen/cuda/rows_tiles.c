@@ -151,8 +151,8 @@ static bool sums_return(const f8_cuda_printer *p)
     return !p->l.whole && p->l.task_rows > p->l.rows && column_sums(p, p->stage) > 0;
 }
 
-/* Loads what the batches before have summed, early enough to have it when it is added to. */
-void f8_cuda_rows_tiles_load(f8_cuda_printer *p)
+/* Loads what the batches before have summed, early enough to have it after the barrier. */
+static void load_sums(f8_cuda_printer *p)
 {
     if (!sums_return(p))
         return;
@@ -325,10 +325,15 @@ void f8_cuda_rows_tiles(f8_cuda_printer *p)
     bool any = false;
     for (uint32_t n = 0; n < p->k->n_instrs; n++)
         any |= is_tiled(p, n);
+    if (any) {
+        load_sums(p);
+        print_tiles(p);
+        fill_tiles(p);
+    }
+    if (f8_cuda_rows_in_turns(p)) /* on their way while this round's tiles are read */
+        f8_cuda_rows_loads_next(p);
     if (!any)
         return;
-    print_tiles(p);
-    fill_tiles(p);
     f8_cuda_line(p, "f8_sync();");
     add_columns(p);
     for (uint32_t n = 0; n < p->k->n_instrs; n++)
