@@ -414,7 +414,7 @@ uint32_t f8_cuda_needed(f8_cuda_printer *p, int32_t stage)
             continue;
         uint32_t operand[3];
         const int operands = f8_kinstr_operands(i, operand);
-        if (i->op == F8_K_STORE)
+        if (i->op == F8_K_STORE || f8_kinstr_is_partial(i))
             operand[0] = p->source[n];
         for (int o = 0; o < operands; o++)
             if (k->instr[operand[o]].ext & F8_EXT_COL)
@@ -424,16 +424,22 @@ uint32_t f8_cuda_needed(f8_cuda_printer *p, int32_t stage)
 }
 
 /* The store of a conversion takes what is converted, and converts two at a time; a bf16 is rounded
- * by its packing. A value kept near is there already, converted. */
+ * by its packing. The same goes for what is summed over columns from a tile of bf16. A value kept near is there already, converted. */
 void f8_cuda_store_plan(f8_cuda_printer *p)
 {
     for (uint32_t n = 0; n < p->k->n_instrs; n++) {
         const f8_kinstr *i = &p->k->instr[n], *from = &p->k->instr[i->a];
         p->source[n] = i->a;
+        const bool call = from->op == F8_K_CALL && !has_slot(p, i->a);
+        if (f8_kinstr_is_partial(i)) {
+            const bool small = f8_cuda_tile_element(p->k, i) == 2;
+            p->put[n] = !small ? "f32" : call ? "bf16" : "upper";
+            if (small && call)
+                p->source[n] = from->a;
+        }
         if (i->op != F8_K_STORE)
             continue;
         const f8_dtype t = p->k->buffer[i->buffer].dtype;
-        const bool call = from->op == F8_K_CALL && !has_slot(p, i->a);
         switch (t) {
         case F8_F32: p->put[n] = "f32"; break;
         case F8_I32: p->put[n] = "word"; break;

@@ -69,6 +69,10 @@ f8_status f8_cuda_rows_layout(const f8_target *target, const f8_kernel *k, f8_cu
  * of a block. */
 bool f8_cuda_layout_holds(const f8_cuda_layout *l, const f8_kinstr *i);
 
+/* Staged kernels: the bytes of an element of instruction i, a column reduction or a transposed
+ * store, in its tile. Values that are bf16 are added from 2 bytes. */
+int f8_cuda_tile_element(const f8_kernel *k, const f8_kinstr *i);
+
 /* Staged kernels: the bytes from a row to the next in a tile of elements of `bytes` bytes. In tiles
  * of bytes that are read in squares, rows begin a few banks apart. */
 int64_t f8_cuda_tile_pitch(const f8_cuda_layout *l, int bytes);

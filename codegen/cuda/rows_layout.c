@@ -213,6 +213,17 @@ static void choose_near(const f8_kernel *k, f8_cuda_layout *l)
     l->near_words = (l->near_words + 3) / 4 * 4; /* what follows is aligned to 16 bytes */
 }
 
+int f8_cuda_tile_element(const f8_kernel *k, const f8_kinstr *i)
+{
+    const f8_kinstr *from = &k->instr[i->a];
+    if (i->op == F8_K_COLSUM &&
+        ((from->op == F8_K_CALL && from->sub == F8_FN_ROUND_BF16) ||
+         (from->op == F8_K_LOAD && k->buffer[from->buffer].dtype == F8_BF16 &&
+          k->buffer[from->buffer].ids < 0)))
+        return 2;
+    return f8_cuda_bytes(k->buffer[i->buffer].dtype);
+}
+
 int64_t f8_cuda_tile_pitch(const f8_cuda_layout *l, int bytes)
 {
     const int64_t row = (int64_t)bytes * l->group * l->vector;
@@ -235,8 +246,7 @@ static int64_t tile_bytes(const f8_kernel *k, const f8_cuda_layout *l)
             if (i->stage != stage || (!f8_kinstr_is_partial(i) &&
                                       !(i->op == F8_K_STORE && k->buffer[i->buffer].transposed)))
                 continue;
-            const int64_t bytes =
-                l->rows * f8_cuda_tile_pitch(l, f8_cuda_bytes(k->buffer[i->buffer].dtype));
+            const int64_t bytes = l->rows * f8_cuda_tile_pitch(l, f8_cuda_tile_element(k, i));
             if (!f8_cuda_layout_holds(l, i))
                 all += bytes;
             else if (bytes > most) /* one after the other, at the end of a block */

@@ -43,8 +43,8 @@ static int sums_a_thread(const f8_cuda_printer *p, int count)
 
 static int64_t tile_bytes(const f8_cuda_printer *p, uint32_t n)
 {
-    const f8_dtype t = p->k->buffer[p->k->instr[n].buffer].dtype;
-    return p->l.rows * f8_cuda_tile_pitch(&p->l, f8_cuda_bytes(t));
+    const int bytes = f8_cuda_tile_element(p->k, &p->k->instr[n]);
+    return p->l.rows * f8_cuda_tile_pitch(&p->l, bytes);
 }
 
 /* Where instruction n's tile lies in `tiles`, in bytes: sums of the stage first. */
@@ -82,27 +82,17 @@ static void end_tiles(f8_cuda_printer *p)
 static void fill_tiles(f8_cuda_printer *p)
 {
     for (uint32_t n = 0; n < p->k->n_instrs; n++) {
-        const f8_kinstr *i = &p->k->instr[n];
         if (!is_tiled(p, n))
             continue;
-        const int bytes = f8_cuda_bytes(p->k->buffer[i->buffer].dtype);
+        const int bytes = f8_cuda_tile_element(p->k, &p->k->instr[n]);
         f8_cuda_scope(p);
         f8_cuda_line(p, "f8_u32 x[%d];", (bytes * p->l.vector + 3) / 4);
-        f8_cuda_line(p, "f8_pack_%s<%d>(x, y%u);", is_transposed(p, n) ? p->put[n] : "f32",
-                     p->l.vector, n);
+        f8_cuda_line(p, "f8_pack_%s<%d>(x, y%u);", p->put[n], p->l.vector, n);
         f8_cuda_line(p, "f8_put<%d, %d>(tiles + %lld + f8_thread() / %d * %lld + lane * %d, x);",
                      bytes, p->l.vector, (long long)tile_of(p, n), p->l.group,
                      (long long)f8_cuda_tile_pitch(&p->l, bytes), bytes * p->l.vector);
         f8_cuda_close(p);
     }
-}
-
-static int64_t sums_tile(const f8_cuda_printer *p)
-{
-    for (uint32_t n = 0; n < p->k->n_instrs; n++)
-        if (is_tiled(p, n) && p->k->instr[n].op == F8_K_COLSUM)
-            return tile_of(p, n);
-    return 0;
 }
 
 /* The row of sums that pair x of this stage belongs to, as `to`. */
@@ -166,23 +156,57 @@ static void load_sums(f8_cuda_printer *p)
     close_pairs(p);
 }
 
-static void add_columns(f8_cuda_printer *p)
+/* `sum`: what pair x's column comes to, from `before`. Tiles of elements of one size lie side by
+ * side; others have loops of their own. */
+static void print_sum(f8_cuda_printer *p, const char *before)
 {
     const int count = column_sums(p, p->stage), w = f8_cuda_rows_step(p), rows = p->l.rows;
+    int slot = 0, bytes = 0;
+    bool mixed = false;
+    for (uint32_t n = 0; n < p->k->n_instrs; n++)
+        if (is_tiled(p, n) && p->k->instr[n].op == F8_K_COLSUM) {
+            const int own = f8_cuda_tile_element(p->k, &p->k->instr[n]);
+            mixed |= bytes && own != bytes;
+            bytes = own;
+        }
+    if (!mixed) {
+        const long long pitch = (long long)f8_cuda_tile_pitch(&p->l, bytes);
+        f8_cuda_line(p, "const float sum = f8_column_sum<%d, %d, %lld>(tiles + x / %d * %lld,", bytes,
+                     rows, pitch, w, rows * pitch);
+        f8_cuda_line(p, "    rows, x %% %d, %s);", w, before);
+        return;
+    }
+    f8_cuda_line(p, "float sum;");
+    for (uint32_t n = 0; n < p->k->n_instrs; n++)
+        if (is_tiled(p, n) && p->k->instr[n].op == F8_K_COLSUM) {
+            const int own = f8_cuda_tile_element(p->k, &p->k->instr[n]);
+            if (slot + 1 < count)
+                f8_cuda_line(p, "%sif (x / %d == %d)", slot ? "else " : "", w, slot);
+            else
+                f8_cuda_line(p, "else");
+            f8_cuda_line(p, "    sum = f8_column_sum<%d, %d, %lld>(tiles + %lld, rows, x %% %d, %s);",
+                         own, rows, (long long)f8_cuda_tile_pitch(&p->l, own),
+                         (long long)tile_of(p, n), w, before);
+            slot++;
+        }
+}
+
+static void add_columns(f8_cuda_printer *p)
+{
+    const int count = column_sums(p, p->stage);
+    char kept[32];
     if (!count)
         return;
+    snprintf(kept, sizeof kept, "t%d[u][j]", p->stage);
     open_pairs(p, count);
-    f8_cuda_line(p, "const float *const tile = (const float *)(tiles + %lld) + x / %d * %d;",
-                 (long long)sums_tile(p), w, w * rows);
+    print_sum(p, p->l.whole ? kept : sums_return(p) ? "before[j]" : "-0.0f");
     if (p->l.whole) {
-        f8_cuda_line(p, "t%d[u][j] = f8_column_sum<%d, %d>(tile, rows, x %% %d, t%d[u][j]);",
-                     p->stage, rows, w, w, p->stage);
+        f8_cuda_line(p, "%s = sum;", kept);
     } else {
         column_of_pair(p);
         print_sum_pointer(p, p->stage);
         f8_cuda_line(p, "if (column < %lld)", (long long)p->k->cols);
-        f8_cuda_line(p, "    to[column] = f8_column_sum<%d, %d>(tile, rows, x %% %d, %s);", rows, w,
-                     w, sums_return(p) ? "before[j]" : "-0.0f");
+        f8_cuda_line(p, "    to[column] = sum;");
     }
     close_pairs(p);
 }
