@@ -24,8 +24,14 @@ enum {
 };
 
 /* How a value that the description keeps near is kept. RECOMPUTED: it is not kept; recomputing it
- * gives the same bits. */
-typedef enum f8_cuda_near { F8_CUDA_RECOMPUTED, F8_CUDA_REGISTERS, F8_CUDA_SHARED } f8_cuda_near;
+ * gives the same bits. SHARED: in shared memory, where other threads may read it. OWN: there too,
+ * as bf16, by vectors of the thread that computed it. */
+typedef enum f8_cuda_near {
+    F8_CUDA_RECOMPUTED,
+    F8_CUDA_REGISTERS,
+    F8_CUDA_SHARED,
+    F8_CUDA_OWN
+} f8_cuda_near;
 
 typedef struct f8_cuda_layout {
     bool points;    /* elementwise: every thread takes any vector of any row; if false, groups of
@@ -46,7 +52,8 @@ typedef struct f8_cuda_layout {
     int64_t vectors; /* of a thread in a row; points: of a row (0: flat) */
     int64_t cols;    /* of a task */
     f8_cuda_near near[F8_CUDA_NEAR_MAX];
-    int64_t near_at[F8_CUDA_NEAR_MAX]; /* SHARED: word offset of the slot, for one row */
+    int64_t near_at[F8_CUDA_NEAR_MAX]; /* SHARED: word offset of the slot, for one row; OWN: byte
+                                          offset, for all rows */
     int64_t
         block_at; /* in rows that are not whole: word offset of the maxima of blocks, for one row */
     int64_t near_words; /* of shared memory a row needs, those maxima included */
@@ -68,6 +75,9 @@ f8_status f8_cuda_rows_layout(const f8_target *target, const f8_kernel *k, f8_cu
 /* Whether instruction i is a COLAMAX whose maxima threads keep for their own columns, over the rows
  * of a block. */
 bool f8_cuda_layout_holds(const f8_cuda_layout *l, const f8_kinstr *i);
+
+/* Whether every value of instruction i is a bf16. */
+bool f8_cuda_is_bf16(const f8_kernel *k, const f8_kinstr *i);
 
 /* Staged kernels: the bytes of an element of instruction i, a column reduction or a transposed
  * store, in its tile. Values that are bf16 are added from 2 bytes. */

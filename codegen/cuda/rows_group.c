@@ -38,6 +38,10 @@ void f8_cuda_rows_shared(f8_cuda_printer *p)
             f8_cuda_line(p,
                          "f8_u32 *const k%u = (f8_u32 *)memory + f8_thread() / %d * %lld + %lld;",
                          s, l->group, (long long)l->near_words, (long long)l->near_at[s]);
+        else if (l->near[s] == F8_CUDA_OWN)
+            f8_cuda_line(p, "f8_u8 *const k%u = memory + %lld + f8_thread() / %d * %lld;", s,
+                         (long long)l->near_at[s], l->group,
+                         (long long)(2 * l->vectors * l->vector * l->group));
     f8_cuda_rows_block_pointers(p);
 }
 
@@ -131,6 +135,37 @@ static bool stage_follows_blocks(const f8_cuda_printer *p)
     return false;
 }
 
+/* z<slot>: a vector of what the thread keeps for itself, as words where it is there already, else
+ * as the values that will be put there. */
+static void take_own(f8_cuda_printer *p)
+{
+    for (uint32_t n = 0; n < p->k->n_instrs; n++) {
+        const int32_t slot = p->k->instr[n].near;
+        if (!p->needed[n] || slot < 0 || p->l.near[slot] != F8_CUDA_OWN)
+            continue;
+        if (f8_cuda_is_kept(p, n)) {
+            f8_cuda_line(p, "f8_u32 z%d[%d];", slot, (p->l.vector + 1) / 2);
+            f8_cuda_line(p, "f8_get<2, %d>(z%d, k%d + c * 2);", p->l.vector, slot, slot);
+        } else {
+            f8_cuda_line(p, "float z%d[%d];", slot, p->l.vector);
+        }
+    }
+}
+
+static void put_own(f8_cuda_printer *p)
+{
+    for (uint32_t n = 0; n < p->k->n_instrs; n++) {
+        const int32_t slot = p->k->instr[n].near;
+        if (!p->needed[n] || slot < 0 || p->l.near[slot] != F8_CUDA_OWN || f8_cuda_is_kept(p, n))
+            continue;
+        f8_cuda_scope(p);
+        f8_cuda_line(p, "f8_u32 x[%d];", (p->l.vector + 1) / 2);
+        f8_cuda_line(p, "f8_pack_upper<%d>(x, z%d);", p->l.vector, slot);
+        f8_cuda_line(p, "f8_put<2, %d>(k%d + c * 2, x);", p->l.vector, slot);
+        f8_cuda_close(p);
+    }
+}
+
 static void print_vectors(f8_cuda_printer *p)
 {
     const bool ragged = f8_cuda_rows_ragged(p) && f8_cuda_rows_stage_reduces(p->k, p->stage);
@@ -143,6 +178,7 @@ static void print_vectors(f8_cuda_printer *p)
     f8_cuda_rows_u(p);
     f8_cuda_rows_column(p);
     f8_cuda_rows_late_loads(p);
+    take_own(p);
     f8_cuda_rows_declare_taken(p);
     f8_cuda_rows_declare_handed(p);
     f8_cuda_rows_blocks(p);
@@ -155,6 +191,7 @@ static void print_vectors(f8_cuda_printer *p)
     f8_cuda_rows_reduce(p, ragged);
     f8_cuda_rows_block_elements(p);
     f8_cuda_close(p);
+    put_own(p);
     f8_cuda_rows_hand(p);
     f8_cuda_rows_stores(p, live);
     f8_cuda_rows_block_stores(p, live);

@@ -24,8 +24,7 @@ enum {
     FLIGHT_BYTES = 64,      /* bytes of loads that a thread should have in flight */
     ROW_FLIGHT_BYTES = 128, /* the same where rows are short of threads */
     ROW_FLIGHT_COLUMNS = 16,
-    SHARED_SMALL =
-        96 << 10, /* of the 99 KiB that a block may have; the rest is static */
+    SHARED_SMALL = 96 << 10, /* of the 99 KiB that a block may have; the rest is static */
     SHARED_LARGE = 220 << 10 /* of 227 KiB */
 };
 
@@ -213,13 +212,16 @@ static void choose_near(const f8_kernel *k, f8_cuda_layout *l)
     l->near_words = (l->near_words + 3) / 4 * 4; /* what follows is aligned to 16 bytes */
 }
 
+bool f8_cuda_is_bf16(const f8_kernel *k, const f8_kinstr *i)
+{
+    if (i->op == F8_K_LOAD) /* a gather may read NaNs of its own */
+        return k->buffer[i->buffer].dtype == F8_BF16 && k->buffer[i->buffer].ids < 0;
+    return i->op == F8_K_CALL && i->sub == F8_FN_ROUND_BF16;
+}
+
 int f8_cuda_tile_element(const f8_kernel *k, const f8_kinstr *i)
 {
-    const f8_kinstr *from = &k->instr[i->a];
-    if (i->op == F8_K_COLSUM &&
-        ((from->op == F8_K_CALL && from->sub == F8_FN_ROUND_BF16) ||
-         (from->op == F8_K_LOAD && k->buffer[from->buffer].dtype == F8_BF16 &&
-          k->buffer[from->buffer].ids < 0)))
+    if (i->op == F8_K_COLSUM && f8_cuda_is_bf16(k, &k->instr[i->a]))
         return 2;
     return f8_cuda_bytes(k->buffer[i->buffer].dtype);
 }
@@ -312,7 +314,8 @@ static bool is_lean(const f8_kernel *k, const f8_cuda_layout *l)
         int64_t words = gathered_values(k, l);
         for (uint32_t n = 0; n < k->n_instrs; n++)
             if (k->instr[n].op == F8_K_LOAD && k->instr[n].ext == F8_EXT_FULL)
-                words += l->sets * l->vector * f8_cuda_bytes(k->buffer[k->instr[n].buffer].dtype) / 4;
+                words +=
+                    l->sets * l->vector * f8_cuda_bytes(k->buffer[k->instr[n].buffer].dtype) / 4;
         return words <= STAGED_VALUES;
     }
     const int64_t kept = kept_values(k, l);
@@ -369,9 +372,9 @@ static int64_t blocks_in_cache(const f8_target *target, const f8_kernel *k, cons
     return !row ? 0 : blocks > least ? blocks : least;
 }
 
-/* The blocks of a staged kernel that should be resident, STAGED_RESIDENT threads in all if they have
- * registers enough, so that some work while others wait at a barrier or for memory. Tiles are filled
- * and read in turns if that leaves room for the blocks. */
+/* The blocks of a staged kernel that should be resident, STAGED_RESIDENT threads in all if they
+ * have registers enough, so that some work while others wait at a barrier or for memory. Tiles are
+ * filled and read in turns if that leaves room for the blocks. */
 static void staged_blocks(const f8_target *target, const f8_kernel *k, f8_cuda_layout *l)
 {
     const int64_t room = shared_most(target);
@@ -384,6 +387,23 @@ static void staged_blocks(const f8_target *target, const f8_kernel *k, f8_cuda_l
     if ((l->shared + l->tile_size) * l->min_blocks <= room) {
         l->turns = 2;
         l->shared += l->tile_size;
+    }
+}
+
+/* Rows that are not whole would be read again, from memory, to recompute what is kept near. Values
+ * that are bf16 are kept instead, where shared memory has room. */
+static void keep_own(const f8_target *target, const f8_kernel *k, f8_cuda_layout *l)
+{
+    const int64_t bytes = l->rows * l->vectors * l->vector * l->group * 2;
+    for (uint32_t n = 0; n < k->n_instrs && l->staged && !l->whole; n++) {
+        const f8_kinstr *i = &k->instr[n];
+        if (i->near < 0 || i->ext != F8_EXT_FULL || l->near[i->near] != F8_CUDA_RECOMPUTED ||
+            i->op == F8_K_LOAD || !f8_cuda_is_bf16(k, i) ||
+            (l->shared + bytes) * l->min_blocks > shared_most(target))
+            continue;
+        l->near[i->near] = F8_CUDA_OWN;
+        l->near_at[i->near] = l->shared;
+        l->shared += bytes;
     }
 }
 
@@ -425,6 +445,7 @@ static f8_status by_rows(const f8_target *target, const f8_kernel *k, f8_cuda_la
                        (long long)k->cols, (long long)l->shared, target->name,
                        (long long)shared_most(target));
     staged_blocks(target, k, l);
+    keep_own(target, k, l);
     l->max_blocks = blocks_in_cache(target, k, l);
     return F8_OK;
 }

@@ -171,8 +171,8 @@ static void print_sum(f8_cuda_printer *p, const char *before)
         }
     if (!mixed) {
         const long long pitch = (long long)f8_cuda_tile_pitch(&p->l, bytes);
-        f8_cuda_line(p, "const float sum = f8_column_sum<%d, %d, %lld>(tiles + x / %d * %lld,", bytes,
-                     rows, pitch, w, rows * pitch);
+        f8_cuda_line(p, "const float sum = f8_column_sum<%d, %d, %lld>(tiles + x / %d * %lld,",
+                     bytes, rows, pitch, w, rows * pitch);
         f8_cuda_line(p, "    rows, x %% %d, %s);", w, before);
         return;
     }
@@ -184,7 +184,8 @@ static void print_sum(f8_cuda_printer *p, const char *before)
                 f8_cuda_line(p, "%sif (x / %d == %d)", slot ? "else " : "", w, slot);
             else
                 f8_cuda_line(p, "else");
-            f8_cuda_line(p, "    sum = f8_column_sum<%d, %d, %lld>(tiles + %lld, rows, x %% %d, %s);",
+            f8_cuda_line(p,
+                         "    sum = f8_column_sum<%d, %d, %lld>(tiles + %lld, rows, x %% %d, %s);",
                          own, rows, (long long)f8_cuda_tile_pitch(&p->l, own),
                          (long long)tile_of(p, n), w, before);
             slot++;
