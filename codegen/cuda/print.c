@@ -383,6 +383,20 @@ void f8_cuda_print_element(f8_cuda_printer *p, uint32_t n)
 
 /* ---- what a stage evaluates ---- */
 
+bool f8_cuda_is_bf16(const f8_kernel *k, const f8_kinstr *i)
+{
+    if (i->op == F8_K_LOAD) /* a gather may read NaNs of its own */
+        return k->buffer[i->buffer].dtype == F8_BF16 && k->buffer[i->buffer].ids < 0;
+    return i->op == F8_K_CALL && i->sub == F8_FN_ROUND_BF16;
+}
+
+int f8_cuda_tile_element(const f8_kernel *k, const f8_kinstr *i)
+{
+    if (i->op == F8_K_COLSUM && f8_cuda_is_bf16(k, &k->instr[i->a]))
+        return 2;
+    return f8_cuda_bytes(k->buffer[i->buffer].dtype);
+}
+
 static bool has_slot(const f8_cuda_printer *p, uint32_t n)
 {
     const f8_kinstr *i = &p->k->instr[n];

@@ -76,13 +76,6 @@ f8_status f8_cuda_rows_layout(const f8_target *target, const f8_kernel *k, f8_cu
  * of a block. */
 bool f8_cuda_layout_holds(const f8_cuda_layout *l, const f8_kinstr *i);
 
-/* Whether every value of instruction i is a bf16. */
-bool f8_cuda_is_bf16(const f8_kernel *k, const f8_kinstr *i);
-
-/* Staged kernels: the bytes of an element of instruction i, a column reduction or a transposed
- * store, in its tile. Values that are bf16 are added from 2 bytes. */
-int f8_cuda_tile_element(const f8_kernel *k, const f8_kinstr *i);
-
 /* Staged kernels: the bytes from a row to the next in a tile of elements of `bytes` bytes. In tiles
  * of bytes that are read in squares, rows begin a few banks apart. */
 int64_t f8_cuda_tile_pitch(const f8_cuda_layout *l, int bytes);
@@ -139,6 +132,12 @@ void f8_cuda_print_block(f8_cuda_printer *p, uint32_t n);
 /* The same inside the loops over vectors u and elements e at column c. */
 void f8_cuda_print_element(f8_cuda_printer *p, uint32_t n);
 
+/* Whether every value of instruction i is a bf16. */
+bool f8_cuda_is_bf16(const f8_kernel *k, const f8_kinstr *i);
+
+/* Staged kernels: the bytes of an element of instruction i, a column reduction or a transposed
+ * store, in its tile. Values that are bf16 are added from 2 bytes. */
+int f8_cuda_tile_element(const f8_kernel *k, const f8_kinstr *i);
 /* Finds which instruction each STORE reads and with which function it writes: conversions become
  * part of the store. */
 void f8_cuda_store_plan(f8_cuda_printer *p);

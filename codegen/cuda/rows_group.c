@@ -208,9 +208,10 @@ static void print_wide_row(f8_cuda_printer *p)
 {
     const int sets = p->l.sets, each = f8_cuda_rows_step(p) * sets;
     const long long cols = p->l.cols, most = cols / each * each;
-    if (f8_cuda_rows_in_turns(p)) { /* all rows of the block are in the same columns */
+    if (p->l.staged) { /* all rows of the block are in the same columns */
         f8_cuda_scope(p);
-        f8_cuda_rows_loads_first(p);
+        if (f8_cuda_rows_in_turns(p))
+            f8_cuda_rows_loads_first(p);
         f8_cuda_open(p, "for (int at = 0; at < %lld; at += %d)", cols, each);
         print_vectors(p);
         f8_cuda_close(p);

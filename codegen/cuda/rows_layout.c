@@ -11,13 +11,14 @@ enum {
     ROW_THREADS = 256,
     STAGED_THREADS = 512,
     STAGED_REGISTERS = 88,
-    STAGED_RESIDENT = 1024,  /* threads of a multiprocessor */
-    STAGED_SHARE = 64,       /* registers of each of those */
-    STAGED_VALUES = 45,      /* values gathered and words in flight, of which that many fit */
-    STAGED_KEPT = 48,        /* values of a row that fit in 64 registers */
-    STAGED_COLUMNS = 24,     /* columns under way at once */
-    STAGED_INSTRS = 24,      /* and instructions, column reductions not counted */
-    BLOCK_REGISTERS = 65536, /* of a multiprocessor */
+    STAGED_RESIDENT = 1024,   /* threads of a multiprocessor */
+    STAGED_SHARE = 64,        /* registers of each of those */
+    STAGED_VALUES = 45,       /* values gathered and words in flight, of which that many fit */
+    STAGED_VALUES_SMALL = 36, /* the same where shared memory is small: addresses take more there */
+    STAGED_KEPT = 48,         /* values of a row that fit in 64 registers */
+    STAGED_COLUMNS = 24,      /* columns under way at once */
+    STAGED_INSTRS = 24,       /* and instructions, column reductions not counted */
+    BLOCK_REGISTERS = 65536,  /* of a multiprocessor */
     WHOLE_COLUMNS = 32, /* a thread has all its columns of a row in registers up to this many */
     NEAR_REGISTERS = 64,
     HELD_COLUMNS = 24,      /* maxima of columns that a thread keeps over rows */
@@ -212,20 +213,6 @@ static void choose_near(const f8_kernel *k, f8_cuda_layout *l)
     l->near_words = (l->near_words + 3) / 4 * 4; /* what follows is aligned to 16 bytes */
 }
 
-bool f8_cuda_is_bf16(const f8_kernel *k, const f8_kinstr *i)
-{
-    if (i->op == F8_K_LOAD) /* a gather may read NaNs of its own */
-        return k->buffer[i->buffer].dtype == F8_BF16 && k->buffer[i->buffer].ids < 0;
-    return i->op == F8_K_CALL && i->sub == F8_FN_ROUND_BF16;
-}
-
-int f8_cuda_tile_element(const f8_kernel *k, const f8_kinstr *i)
-{
-    if (i->op == F8_K_COLSUM && f8_cuda_is_bf16(k, &k->instr[i->a]))
-        return 2;
-    return f8_cuda_bytes(k->buffer[i->buffer].dtype);
-}
-
 int64_t f8_cuda_tile_pitch(const f8_cuda_layout *l, int bytes)
 {
     const int64_t row = (int64_t)bytes * l->group * l->vector;
@@ -306,17 +293,33 @@ static int registers_of(const f8_kernel *k, const f8_cuda_layout *l)
     return (int)(STAGED_REGISTERS + kept_values(k, l) + gathered_values(k, l));
 }
 
+/* A function with more steps than a conversion. */
+static bool has_long_function(const f8_kernel *k)
+{
+    for (uint32_t n = 0; n < k->n_instrs; n++)
+        if (k->instr[n].op == F8_K_CALL &&
+            (k->instr[n].sub == F8_FN_EXP || k->instr[n].sub == F8_FN_LOG ||
+             k->instr[n].sub == F8_FN_TANH || k->instr[n].sub == F8_FN_ERF ||
+             k->instr[n].sub == F8_FN_SIGMOID))
+            return true;
+    return false;
+}
+
 /* Whether a thread of a staged kernel can do with STAGED_SHARE registers. It cannot where column
  * sums stay in registers or come with long arithmetic, or where too much is in flight. */
-static bool is_lean(const f8_kernel *k, const f8_cuda_layout *l)
+static bool is_lean(const f8_target *target, const f8_kernel *k, const f8_cuda_layout *l)
 {
     if (!l->whole) {
         int64_t words = gathered_values(k, l);
+        if (has_long_function(k))
+            words += l->vector / 2;
+        if (count(k, F8_K_BLOCKAMAX)) /* and what follows from them, for each vector */
+            words += 2 * l->vector;
         for (uint32_t n = 0; n < k->n_instrs; n++)
             if (k->instr[n].op == F8_K_LOAD && k->instr[n].ext == F8_EXT_FULL)
                 words +=
                     l->sets * l->vector * f8_cuda_bytes(k->buffer[k->instr[n].buffer].dtype) / 4;
-        return words <= STAGED_VALUES;
+        return words <= (target->shared_large ? STAGED_VALUES : STAGED_VALUES_SMALL);
     }
     const int64_t kept = kept_values(k, l);
     if (kept > STAGED_KEPT || l->sets * l->vector > STAGED_COLUMNS || count(k, F8_K_COLSUM))
@@ -326,7 +329,7 @@ static bool is_lean(const f8_kernel *k, const f8_cuda_layout *l)
 }
 
 /* The vectors of a row, for l->group and l->vector. */
-static void vectors_of(const f8_kernel *k, f8_cuda_layout *l)
+static void vectors_of(const f8_target *target, const f8_kernel *k, f8_cuda_layout *l)
 {
     const int64_t step = l->group * l->vector;
     l->vectors = (l->cols + step - 1) / step;
@@ -335,25 +338,25 @@ static void vectors_of(const f8_kernel *k, f8_cuda_layout *l)
         l->sets = (int)l->vectors;
     l->whole = l->sets == l->vectors;
     const int sets = l->sets;
-    while (l->staged && !l->whole && !k->config.unroll && l->sets > 1 && !is_lean(k, l))
+    while (l->staged && !l->whole && !k->config.unroll && l->sets > 1 && !is_lean(target, k, l))
         l->sets /= 2;
-    if (l->staged && !l->whole && !is_lean(k, l))
+    if (l->staged && !l->whole && !is_lean(target, k, l))
         l->sets = sets;
 }
 
 /* Columns of the widest rows in vectors, where a thread has but one lane of sums. */
-static void widen(const f8_kernel *k, f8_cuda_layout *l)
+static void widen(const f8_target *target, const f8_kernel *k, f8_cuda_layout *l)
 {
     if (l->group < LANES || l->staged || one_row(k))
         return;
     l->vector = HAND_VECTOR;
-    vectors_of(k, l);
+    vectors_of(target, k, l);
     l->hand_words = f8_kernel_most_sums(k) * l->group * l->vector * l->sets;
     if (hand_bytes(l) <= HAND_BYTES)
         return;
     l->hand_words = 0;
     l->vector = 1;
-    vectors_of(k, l);
+    vectors_of(target, k, l);
 }
 
 /* The number of blocks for which rows that are visited several times still fit the second level of
@@ -381,7 +384,9 @@ static void staged_blocks(const f8_target *target, const f8_kernel *k, f8_cuda_l
     l->min_blocks = 1;
     if (!l->staged)
         return;
-    if (is_lean(k, l) && l->threads < STAGED_RESIDENT &&
+    const int sums = count(k, F8_K_COLSUM);
+    if (is_lean(target, k, l) && l->threads < STAGED_RESIDENT &&
+        (l->whole || sums == 0 || (sums == 1 && k->n_instrs <= STAGED_INSTRS)) &&
         l->shared * (STAGED_RESIDENT / l->threads) <= room)
         l->min_blocks = STAGED_RESIDENT / l->threads;
     if ((l->shared + l->tile_size) * l->min_blocks <= room) {
@@ -415,11 +420,11 @@ static f8_status by_rows(const f8_target *target, const f8_kernel *k, f8_cuda_la
     l->cols = l->split ? F8_CUDA_SPLIT : k->cols;
     l->group = group_of(k, l->staged || blocks);
     l->vector = l->group <= F8_CUDA_WARP ? LANE_VECTOR : LANES / l->group;
-    vectors_of(k, l);
-    widen(k, l);
+    vectors_of(target, k, l);
+    widen(target, k, l);
     choose_near(k, l);
     l->holds = l->whole && count(k, F8_K_COLAMAX) * l->vectors * l->vector <= HELD_COLUMNS;
-    const bool lean = l->staged && is_lean(k, l);
+    const bool lean = l->staged && is_lean(target, k, l);
     const int registers = lean ? STAGED_SHARE : registers_of(k, l);
     const int staged = lean && !l->whole ? STAGED_RESIDENT : STAGED_THREADS;
     int threads = threads_of(k, l->staged ? staged : ROW_THREADS);
@@ -436,6 +441,9 @@ static f8_status by_rows(const f8_target *target, const f8_kernel *k, f8_cuda_la
         threads = F8_CUDA_WARP;
     const int least = l->group > F8_CUDA_WARP ? l->group : F8_CUDA_WARP;
     rows_of_block(k, l, threads);
+    if (staged > STAGED_THREADS && threads > STAGED_THREADS && !k->config.threads &&
+        l->shared + l->tile_size > shared_most(target)) /* all would wait at each barrier */
+        rows_of_block(k, l, threads = STAGED_THREADS);
     while (l->shared > shared_most(target) && threads > least)
         rows_of_block(k, l, threads /= 2);
     if (l->shared > shared_most(target))

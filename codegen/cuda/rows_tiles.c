@@ -79,6 +79,21 @@ static void end_tiles(f8_cuda_printer *p)
 
 /* ---- sums ---- */
 
+/* Where this thread's vector lies in a tile of elements of `bytes` bytes. Rows lie one after the
+ * other, a few bytes apart in some tiles. */
+static f8_cuda_name own_vector(const f8_cuda_printer *p, int bytes)
+{
+    const int own = bytes * p->l.vector;
+    const long long apart = (long long)f8_cuda_tile_pitch(&p->l, bytes) - own * p->l.group;
+    f8_cuda_name name;
+    if (apart)
+        snprintf(name.s, sizeof name.s, "f8_thread() * %d + f8_thread() / %d * %lld", own,
+                 p->l.group, apart);
+    else
+        snprintf(name.s, sizeof name.s, "f8_thread() * %d", own);
+    return name;
+}
+
 static void fill_tiles(f8_cuda_printer *p)
 {
     for (uint32_t n = 0; n < p->k->n_instrs; n++) {
@@ -88,9 +103,8 @@ static void fill_tiles(f8_cuda_printer *p)
         f8_cuda_scope(p);
         f8_cuda_line(p, "f8_u32 x[%d];", (bytes * p->l.vector + 3) / 4);
         f8_cuda_line(p, "f8_pack_%s<%d>(x, y%u);", p->put[n], p->l.vector, n);
-        f8_cuda_line(p, "f8_put<%d, %d>(tiles + %lld + f8_thread() / %d * %lld + lane * %d, x);",
-                     bytes, p->l.vector, (long long)tile_of(p, n), p->l.group,
-                     (long long)f8_cuda_tile_pitch(&p->l, bytes), bytes * p->l.vector);
+        f8_cuda_line(p, "f8_put<%d, %d>(tiles + %lld + %s, x);", bytes, p->l.vector,
+                     (long long)tile_of(p, n), own_vector(p, bytes).s);
         f8_cuda_close(p);
     }
 }
@@ -258,8 +272,7 @@ static void store_held(f8_cuda_printer *p, uint32_t n)
     const int v = p->l.vector;
     f8_cuda_rows_u(p);
     print_tiles(p);
-    f8_cuda_line(p, "f8_put<4, %d>(tiles + f8_thread() / %d * %lld + lane * %d, m%u[u]);", v,
-                 p->l.group, (long long)f8_cuda_tile_pitch(&p->l, 4), 4 * v, n);
+    f8_cuda_line(p, "f8_put<4, %d>(tiles + %s, m%u[u]);", v, own_vector(p, 4).s, n);
     f8_cuda_line(p, "F8_UNROLL for (int e = 0; e < %d; e++)", v);
     f8_cuda_line(p, "    m%u[u][e] = 0;", n);
     f8_cuda_line(p, "f8_sync();");

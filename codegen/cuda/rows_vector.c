@@ -109,7 +109,8 @@ void f8_cuda_rows_declare_words(f8_cuda_printer *p, uint32_t n)
 static bool is_first_touch(const f8_cuda_printer *p, uint32_t n)
 {
     const f8_kinstr *i = &p->k->instr[n];
-    return i->ext == F8_EXT_FULL && !i->group && (!p->loaded[n] || !p->l.whole);
+    return i->ext == F8_EXT_FULL && !i->group &&
+           (!p->loaded[n] || f8_cuda_rows_in_turns(p) || !(p->l.whole || p->l.staged));
 }
 
 /* Whether LOAD n is done for all vectors before anything else: what stays for the row, what reads
@@ -175,7 +176,7 @@ void f8_cuda_rows_loads(f8_cuda_printer *p)
 
 bool f8_cuda_rows_in_turns(const f8_cuda_printer *p)
 {
-    return p->l.staged && !p->l.whole;
+    return p->l.staged && !p->l.whole && !p->multi;
 }
 
 void f8_cuda_rows_loads_first(f8_cuda_printer *p)
