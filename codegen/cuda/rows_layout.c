@@ -309,7 +309,8 @@ static bool has_long_function(const f8_kernel *k)
  * sums stay in registers or come with long arithmetic, or where too much is in flight. */
 static bool is_lean(const f8_target *target, const f8_kernel *k, const f8_cuda_layout *l)
 {
-    if (!l->whole) {
+    const bool one_vector = l->vectors == 1 && count(k, F8_K_COLSUM) && !count(k, F8_K_COLAMAX);
+    if (!l->whole || one_vector) {
         int64_t words = gathered_values(k, l);
         if (has_long_function(k))
             words += l->vector / 2;
