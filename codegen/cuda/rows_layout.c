@@ -305,8 +305,9 @@ static bool has_long_function(const f8_kernel *k)
     return false;
 }
 
-/* Whether a thread of a staged kernel can do with STAGED_SHARE registers. It cannot where column
- * sums stay in registers or come with long arithmetic, or where too much is in flight. */
+/* Whether a thread of a staged kernel can do with STAGED_SHARE registers. Where it has one vector at
+ * a time, what it gathers and has in flight decides. Where it has several, it cannot if column sums
+ * stay in registers with them. */
 static bool is_lean(const f8_target *target, const f8_kernel *k, const f8_cuda_layout *l)
 {
     const bool one_vector = l->vectors == 1 && count(k, F8_K_COLSUM) && !count(k, F8_K_COLAMAX);
