@@ -313,8 +313,8 @@ static bool is_lean(const f8_target *target, const f8_kernel *k, const f8_cuda_l
     const bool one_vector = l->vectors == 1 && count(k, F8_K_COLSUM) && !count(k, F8_K_COLAMAX);
     if (!l->whole || one_vector) {
         int64_t words = gathered_values(k, l);
-        if (has_long_function(k))
-            words += l->vector / 2;
+        if (has_long_function(k)) /* NVRTC 13.0 interleaves more of it for sm_100a */
+            words += l->vector * (target->sm < 100 ? 1 : 2);
         if (count(k, F8_K_BLOCKAMAX)) /* and what follows from them, for each vector */
             words += 2 * l->vector;
         for (uint32_t n = 0; n < k->n_instrs; n++)
