@@ -261,9 +261,7 @@ void f8_cuda_print_value(f8_cuda_printer *p, uint32_t n)
         f8_cuda_line(p, "const float v%u = %sf8_from_bf16(*q%d);", n, missing, i->buffer);
         break;
     case F8_BOOL: f8_cuda_line(p, "const bool v%u = *q%d != 0;", n, i->buffer); break;
-    default:
-        f8_cuda_line(p, "const %s v%u = %s*q%d;", held(i->kind), n, missing, i->buffer);
-        break;
+    default: f8_cuda_line(p, "const %s v%u = %s*q%d;", held(i->kind), n, missing, i->buffer); break;
     }
 }
 
@@ -338,6 +336,8 @@ static void element_near(f8_cuda_printer *p, uint32_t n, int32_t slot, const cha
     const char *kind = held(p->k->instr[n].kind);
     if (p->l.near[slot] == F8_CUDA_REGISTERS)
         f8_cuda_line(p, "const %s v%u = k%d[u][e];", kind, n, slot);
+    else if (p->l.near[slot] == F8_CUDA_OWN)
+        f8_cuda_line(p, "const float v%u = f8_bf16_of(z%d, e);", n, slot);
     else if (p->k->instr[n].kind == F8_KIND_F)
         f8_cuda_line(p, "const float v%u = f8_from_bits(k%d[%s]);", n, slot, column);
     else
@@ -374,12 +374,28 @@ void f8_cuda_print_element(f8_cuda_printer *p, uint32_t n)
         return;
     if (p->l.near[i->near] == F8_CUDA_REGISTERS)
         f8_cuda_line(p, "k%d[u][e] = v%u;", i->near, n);
+    else if (p->l.near[i->near] == F8_CUDA_OWN)
+        f8_cuda_line(p, "z%d[e] = v%u;", i->near, n);
     else
         f8_cuda_line(p, "k%d[c + e] = %s(v%u);", i->near,
                      i->kind == F8_KIND_F ? "f8_bits" : "f8_u32", n);
 }
 
 /* ---- what a stage evaluates ---- */
+
+bool f8_cuda_is_bf16(const f8_kernel *k, const f8_kinstr *i)
+{
+    if (i->op == F8_K_LOAD) /* a gather may read NaNs of its own */
+        return k->buffer[i->buffer].dtype == F8_BF16 && k->buffer[i->buffer].ids < 0;
+    return i->op == F8_K_CALL && i->sub == F8_FN_ROUND_BF16;
+}
+
+int f8_cuda_tile_element(const f8_kernel *k, const f8_kinstr *i)
+{
+    if (i->op == F8_K_COLSUM && f8_cuda_is_bf16(k, &k->instr[i->a]))
+        return 2;
+    return f8_cuda_bytes(k->buffer[i->buffer].dtype);
+}
 
 static bool has_slot(const f8_cuda_printer *p, uint32_t n)
 {
@@ -414,7 +430,7 @@ uint32_t f8_cuda_needed(f8_cuda_printer *p, int32_t stage)
             continue;
         uint32_t operand[3];
         const int operands = f8_kinstr_operands(i, operand);
-        if (i->op == F8_K_STORE)
+        if (i->op == F8_K_STORE || f8_kinstr_is_partial(i))
             operand[0] = p->source[n];
         for (int o = 0; o < operands; o++)
             if (k->instr[operand[o]].ext & F8_EXT_COL)
@@ -424,20 +440,30 @@ uint32_t f8_cuda_needed(f8_cuda_printer *p, int32_t stage)
 }
 
 /* The store of a conversion takes what is converted, and converts two at a time; a bf16 is rounded
- * by its packing. A value kept near is there already, converted. */
+ * by its packing. The same goes for what is summed over columns from a tile of bf16. A value kept
+ * near is there already, converted. */
 void f8_cuda_store_plan(f8_cuda_printer *p)
 {
     for (uint32_t n = 0; n < p->k->n_instrs; n++) {
         const f8_kinstr *i = &p->k->instr[n], *from = &p->k->instr[i->a];
         p->source[n] = i->a;
+        const bool call = from->op == F8_K_CALL && !has_slot(p, i->a);
+        if (f8_kinstr_is_partial(i)) {
+            const bool small = f8_cuda_tile_element(p->k, i) == 2;
+            p->put[n] = !small ? "f32" : call ? "bf16" : "upper";
+            if (small && call)
+                p->source[n] = from->a;
+        }
         if (i->op != F8_K_STORE)
             continue;
         const f8_dtype t = p->k->buffer[i->buffer].dtype;
-        const bool call = from->op == F8_K_CALL && !has_slot(p, i->a);
         switch (t) {
         case F8_F32: p->put[n] = "f32"; break;
         case F8_I32: p->put[n] = "word"; break;
-        case F8_BF16: p->put[n] = "bf16"; break;
+        case F8_BF16:
+            p->put[n] =
+                from->op == F8_K_CALL && !call && f8_cuda_is_bf16(p->k, from) ? "upper" : "bf16";
+            break;
         case F8_F16: p->put[n] = call && from->sub == F8_FN_ENCODE_F16 ? "f16" : "half"; break;
         default:
             p->put[n] = call && from->sub == F8_FN_ENCODE_E4M3_SAT   ? "e4m3"

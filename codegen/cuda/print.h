@@ -24,8 +24,14 @@ enum {
 };
 
 /* How a value that the description keeps near is kept. RECOMPUTED: it is not kept; recomputing it
- * gives the same bits. */
-typedef enum f8_cuda_near { F8_CUDA_RECOMPUTED, F8_CUDA_REGISTERS, F8_CUDA_SHARED } f8_cuda_near;
+ * gives the same bits. SHARED: in shared memory, where other threads may read it. OWN: there too,
+ * as bf16, by vectors of the thread that computed it. */
+typedef enum f8_cuda_near {
+    F8_CUDA_RECOMPUTED,
+    F8_CUDA_REGISTERS,
+    F8_CUDA_SHARED,
+    F8_CUDA_OWN
+} f8_cuda_near;
 
 typedef struct f8_cuda_layout {
     bool points;    /* elementwise: every thread takes any vector of any row; if false, groups of
@@ -46,12 +52,15 @@ typedef struct f8_cuda_layout {
     int64_t vectors; /* of a thread in a row; points: of a row (0: flat) */
     int64_t cols;    /* of a task */
     f8_cuda_near near[F8_CUDA_NEAR_MAX];
-    int64_t near_at[F8_CUDA_NEAR_MAX]; /* SHARED: word offset of the slot, for one row */
+    int64_t near_at[F8_CUDA_NEAR_MAX]; /* SHARED: word offset of the slot, for one row; OWN: byte
+                                          offset, for all rows */
     int64_t
         block_at; /* in rows that are not whole: word offset of the maxima of blocks, for one row */
     int64_t near_words; /* of shared memory a row needs, those maxima included */
     int64_t
-        tile_at; /* staged: byte offset of the tile in dynamic shared memory; hand_words: there */
+        tile_at; /* staged: byte offset of the tiles in dynamic shared memory; hand_words: there */
+    int64_t tile_size; /* bytes of the tiles that are filled at once */
+    int turns; /* how many of those there are: of 2, one is filled while the other is read */
     int64_t
         hand_words;  /* what the sums of a stage take of `sets` vectors handed on; 0: nothing is */
     int64_t shared;  /* bytes of dynamic shared memory */
@@ -82,6 +91,8 @@ typedef struct f8_cuda_printer {
     bool *needed;  /* by instruction: what this stage's column loop evaluates */
     uint8_t *raw;  /* by instruction: F8_CUDA_RAW_* of a LOAD */
     bool *loaded;  /* by instruction: a LOAD that an earlier stage has done */
+    bool *ahead;   /* by instruction: a LOAD of this stage that is done before anything else */
+    bool *late;    /* by instruction: one that is done with its vector's arithmetic */
     uint32_t
         *source; /* by instruction: what a STORE takes its elements from (f8_cuda_store_plan) */
     const char **put; /* by instruction: the function a STORE writes with */
@@ -121,6 +132,12 @@ void f8_cuda_print_block(f8_cuda_printer *p, uint32_t n);
 /* The same inside the loops over vectors u and elements e at column c. */
 void f8_cuda_print_element(f8_cuda_printer *p, uint32_t n);
 
+/* Whether every value of instruction i is a bf16. */
+bool f8_cuda_is_bf16(const f8_kernel *k, const f8_kinstr *i);
+
+/* Staged kernels: the bytes of an element of instruction i, a column reduction or a transposed
+ * store, in its tile. Values that are bf16 are added from 2 bytes. */
+int f8_cuda_tile_element(const f8_kernel *k, const f8_kinstr *i);
 /* Finds which instruction each STORE reads and with which function it writes: conversions become
  * part of the store. */
 void f8_cuda_store_plan(f8_cuda_printer *p);

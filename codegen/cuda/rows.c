@@ -364,6 +364,8 @@ f8_status f8_cuda_rows_emit(f8_text *t, const f8_target *target, const f8_kernel
     p.needed = F8_NEW_ARRAY(t->arena, bool, k->n_instrs + 1);
     p.raw = F8_NEW_ARRAY(t->arena, uint8_t, k->n_instrs + 1);
     p.loaded = F8_NEW_ARRAY(t->arena, bool, k->n_instrs + 1);
+    p.ahead = F8_NEW_ARRAY(t->arena, bool, k->n_instrs + 1);
+    p.late = F8_NEW_ARRAY(t->arena, bool, k->n_instrs + 1);
     p.source = F8_NEW_ARRAY(t->arena, uint32_t, k->n_instrs + 1);
     p.put = F8_NEW_ARRAY(t->arena, const char *, k->n_instrs + 1);
     if (t->arena->failed)

@@ -186,6 +186,12 @@ template <int V> F8_DEV void f8_pack_bf16(f8_u32 *w, const float *y)
     F8_UNROLL for (int e = 0; e < V; e += 2)
         w[e / 2] = f8_bf16x2(y[e], e + 1 < V ? y[e + 1] : 0.0f);
 }
+/* Of values that are bf16 already, every bit as it is. */
+template <int V> F8_DEV void f8_pack_upper(f8_u32 *w, const float *y)
+{
+    F8_UNROLL for (int e = 0; e < V; e += 2)
+        w[e / 2] = f8_bytes(f8_bits(y[e]), e + 1 < V ? f8_bits(y[e + 1]) : 0, 0x7632u);
+}
 template <int V> F8_DEV void f8_pack_f16(f8_u32 *w, const float *y)
 {
     F8_UNROLL for (int e = 0; e < V; e += 2)
@@ -298,12 +304,23 @@ template <int T> F8_DEV f8_u32 f8_block_amax(const float *lanes)
 
 /* ---- tiles of `rows` x W values in shared memory, written by rows and read by columns ---- */
 
-/* A column's values, first row to last of `rows`, added to a sum. */
-template <int R, int W> F8_DEV float f8_column_sum(const float *tile, int rows, int column, float sum)
+/* An f32 or a bf16. */
+template <int S> F8_DEV float f8_tile_value(const f8_u8 *p)
 {
-    F8_UNROLL for (int r = 0; r < R; r++) {
-        const float next = sum + tile[r * W + column];
-        sum = r < rows ? next : sum;
+    return f8_from_bits(S == 2 ? f8_element<2>(p) << 16 : f8_element<4>(p));
+}
+
+/* A column's values, S bytes each and P bytes from row to row, first row to last of `rows`, added to a
+ * sum. R is the number of rows unless they are the last. */
+template <int S, int R, int P>
+F8_DEV float f8_column_sum(const f8_u8 *tile, int rows, int column, float sum)
+{
+    if (rows == R) {
+        F8_UNROLL for (int r = 0; r < R; r++)
+            sum = sum + f8_tile_value<S>(tile + r * P + column * S);
+    } else {
+        F8_ROLLED for (int r = 0; r < rows; r++)
+            sum = sum + f8_tile_value<S>(tile + r * P + column * S);
     }
     return sum;
 }

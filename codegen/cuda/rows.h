@@ -18,6 +18,14 @@ bool f8_cuda_rows_ragged(const f8_cuda_printer *p);
 void f8_cuda_rows_column(f8_cuda_printer *p);
 void f8_cuda_rows_declare_words(f8_cuda_printer *p, uint32_t n); /* of LOAD n */
 void f8_cuda_rows_loads(f8_cuda_printer *p);      /* for all vectors, before anything else */
+/* Whether the vectors of a row take the same registers one round after the other, with loads always
+ * one round ahead: where a staged row is not whole. The form for many tensors has no registers for
+ * that. */
+bool f8_cuda_rows_in_turns(const f8_cuda_printer *p);
+/* The same in that loop: those of the first round, before the loop, and those of
+ * the next round of one vector, in the loop. */
+void f8_cuda_rows_loads_first(f8_cuda_printer *p);
+void f8_cuda_rows_loads_next(f8_cuda_printer *p);
 void f8_cuda_rows_late_loads(f8_cuda_printer *p); /* for one vector, before its arithmetic */
 void f8_cuda_rows_declare_taken(f8_cuda_printer *p);
 void f8_cuda_rows_elements(f8_cuda_printer *p);

@@ -31,11 +31,17 @@ void f8_cuda_rows_shared(f8_cuda_printer *p)
     if (l->shared)
         f8_cuda_line(p, "F8_SHARED_DYNAMIC(memory);");
     f8_cuda_line(p, "const int lane = f8_thread() %% %d;", l->group);
+    if (l->turns > 1)
+        f8_cuda_line(p, "int turn = 0;");
     for (uint32_t s = 0; s < p->k->n_near; s++)
         if (l->near[s] == F8_CUDA_SHARED)
             f8_cuda_line(p,
                          "f8_u32 *const k%u = (f8_u32 *)memory + f8_thread() / %d * %lld + %lld;",
                          s, l->group, (long long)l->near_words, (long long)l->near_at[s]);
+        else if (l->near[s] == F8_CUDA_OWN)
+            f8_cuda_line(p, "f8_u8 *const k%u = memory + %lld + f8_thread() / %d * %lld;", s,
+                         (long long)l->near_at[s], l->group,
+                         (long long)(2 * l->vectors * l->vector * l->group));
     f8_cuda_rows_block_pointers(p);
 }
 
@@ -129,6 +135,37 @@ static bool stage_follows_blocks(const f8_cuda_printer *p)
     return false;
 }
 
+/* z<slot>: a vector of what the thread keeps for itself, as words where it is there already, else
+ * as the values that will be put there. */
+static void take_own(f8_cuda_printer *p)
+{
+    for (uint32_t n = 0; n < p->k->n_instrs; n++) {
+        const int32_t slot = p->k->instr[n].near;
+        if (!p->needed[n] || slot < 0 || p->l.near[slot] != F8_CUDA_OWN)
+            continue;
+        if (f8_cuda_is_kept(p, n)) {
+            f8_cuda_line(p, "f8_u32 z%d[%d];", slot, (p->l.vector + 1) / 2);
+            f8_cuda_line(p, "f8_get<2, %d>(z%d, k%d + c * 2);", p->l.vector, slot, slot);
+        } else {
+            f8_cuda_line(p, "float z%d[%d];", slot, p->l.vector);
+        }
+    }
+}
+
+static void put_own(f8_cuda_printer *p)
+{
+    for (uint32_t n = 0; n < p->k->n_instrs; n++) {
+        const int32_t slot = p->k->instr[n].near;
+        if (!p->needed[n] || slot < 0 || p->l.near[slot] != F8_CUDA_OWN || f8_cuda_is_kept(p, n))
+            continue;
+        f8_cuda_scope(p);
+        f8_cuda_line(p, "f8_u32 x[%d];", (p->l.vector + 1) / 2);
+        f8_cuda_line(p, "f8_pack_upper<%d>(x, z%d);", p->l.vector, slot);
+        f8_cuda_line(p, "f8_put<2, %d>(k%d + c * 2, x);", p->l.vector, slot);
+        f8_cuda_close(p);
+    }
+}
+
 static void print_vectors(f8_cuda_printer *p)
 {
     const bool ragged = f8_cuda_rows_ragged(p) && f8_cuda_rows_stage_reduces(p->k, p->stage);
@@ -136,10 +173,12 @@ static void print_vectors(f8_cuda_printer *p)
     const char *const live = is_alone(p) ? NULL : "live";
     if (!p->l.whole)
         f8_cuda_rows_block_begin(p);
-    f8_cuda_rows_loads(p);
+    if (!f8_cuda_rows_in_turns(p))
+        f8_cuda_rows_loads(p);
     f8_cuda_rows_u(p);
     f8_cuda_rows_column(p);
     f8_cuda_rows_late_loads(p);
+    take_own(p);
     f8_cuda_rows_declare_taken(p);
     f8_cuda_rows_declare_handed(p);
     f8_cuda_rows_blocks(p);
@@ -152,6 +191,7 @@ static void print_vectors(f8_cuda_printer *p)
     f8_cuda_rows_reduce(p, ragged);
     f8_cuda_rows_block_elements(p);
     f8_cuda_close(p);
+    put_own(p);
     f8_cuda_rows_hand(p);
     f8_cuda_rows_stores(p, live);
     f8_cuda_rows_block_stores(p, live);
@@ -169,8 +209,12 @@ static void print_wide_row(f8_cuda_printer *p)
     const int sets = p->l.sets, each = f8_cuda_rows_step(p) * sets;
     const long long cols = p->l.cols, most = cols / each * each;
     if (p->l.staged) { /* all rows of the block are in the same columns */
+        f8_cuda_scope(p);
+        if (f8_cuda_rows_in_turns(p))
+            f8_cuda_rows_loads_first(p);
         f8_cuda_open(p, "for (int at = 0; at < %lld; at += %d)", cols, each);
         print_vectors(p);
+        f8_cuda_close(p);
         f8_cuda_close(p);
         return;
     }

@@ -11,19 +11,21 @@ enum {
     ROW_THREADS = 256,
     STAGED_THREADS = 512,
     STAGED_REGISTERS = 88,
-    STAGED_RESIDENT = 1024,  /* threads of a multiprocessor */
-    STAGED_KEPT = 48,        /* values of a row that fit in 64 registers */
-    STAGED_COLUMNS = 24,     /* columns under way at once */
-    STAGED_INSTRS = 24,      /* and instructions, column reductions not counted */
-    BLOCK_REGISTERS = 65536, /* of a multiprocessor */
+    STAGED_RESIDENT = 1024,   /* threads of a multiprocessor */
+    STAGED_SHARE = 64,        /* registers of each of those */
+    STAGED_VALUES = 45,       /* values gathered and words in flight, of which that many fit */
+    STAGED_VALUES_SMALL = 36, /* the same where shared memory is small: addresses take more there */
+    STAGED_KEPT = 48,         /* values of a row that fit in 64 registers */
+    STAGED_COLUMNS = 24,      /* columns under way at once */
+    STAGED_INSTRS = 24,       /* and instructions, column reductions not counted */
+    BLOCK_REGISTERS = 65536,  /* of a multiprocessor */
     WHOLE_COLUMNS = 32, /* a thread has all its columns of a row in registers up to this many */
     NEAR_REGISTERS = 64,
     HELD_COLUMNS = 24,      /* maxima of columns that a thread keeps over rows */
     FLIGHT_BYTES = 64,      /* bytes of loads that a thread should have in flight */
     ROW_FLIGHT_BYTES = 128, /* the same where rows are short of threads */
     ROW_FLIGHT_COLUMNS = 16,
-    SHARED_SMALL =
-        96 << 10, /* of the 99 KiB that a block may have; the rest is static */
+    SHARED_SMALL = 96 << 10, /* of the 99 KiB that a block may have; the rest is static */
     SHARED_LARGE = 220 << 10 /* of 227 KiB */
 };
 
@@ -222,22 +224,26 @@ bool f8_cuda_layout_holds(const f8_cuda_layout *l, const f8_kinstr *i)
     return i->op == F8_K_COLAMAX && l->holds && (int)i->imm >= l->rows;
 }
 
+/* The tiles of the stage that has most of them. */
 static int64_t tile_bytes(const f8_kernel *k, const f8_cuda_layout *l)
 {
-    int64_t all = 0, held = 0;
-    for (uint32_t n = 0; n < k->n_instrs; n++) {
-        const f8_kinstr *i = &k->instr[n];
-        if (!f8_kinstr_is_partial(i) &&
-            !(i->op == F8_K_STORE && k->buffer[i->buffer].transposed))
-            continue;
-        const int64_t bytes =
-            l->rows * f8_cuda_tile_pitch(l, f8_cuda_bytes(k->buffer[i->buffer].dtype));
-        if (f8_cuda_layout_holds(l, i))
-            held = bytes; /* one after the other */
-        else
-            all += bytes;
+    int64_t most = 0;
+    for (int32_t stage = 0; stage < (int32_t)k->n_stages; stage++) {
+        int64_t all = 0;
+        for (uint32_t n = 0; n < k->n_instrs; n++) {
+            const f8_kinstr *i = &k->instr[n];
+            if (i->stage != stage || (!f8_kinstr_is_partial(i) &&
+                                      !(i->op == F8_K_STORE && k->buffer[i->buffer].transposed)))
+                continue;
+            const int64_t bytes = l->rows * f8_cuda_tile_pitch(l, f8_cuda_tile_element(k, i));
+            if (!f8_cuda_layout_holds(l, i))
+                all += bytes;
+            else if (bytes > most) /* one after the other, at the end of a block */
+                most = bytes;
+        }
+        most = all > most ? all : most;
     }
-    return all > held ? all : held;
+    return (most + 15) / 16 * 16;
 }
 
 static int64_t hand_bytes(const f8_cuda_layout *l)
@@ -251,7 +257,9 @@ static void rows_of_block(const f8_kernel *k, f8_cuda_layout *l, int threads)
     l->rows = threads / l->group;
     l->task_rows = k->n_partials ? (int)f8_kernel_task_rows(k) : l->rows;
     l->tile_at = l->rows * l->near_words * 4;
-    l->shared = l->tile_at + (l->staged ? tile_bytes(k, l) : hand_bytes(l));
+    l->tile_size = l->staged ? tile_bytes(k, l) : hand_bytes(l);
+    l->turns = 1;
+    l->shared = l->tile_at + l->tile_size;
 }
 
 /* Values that a thread keeps over stages or rows. */
@@ -263,9 +271,8 @@ static int64_t kept_values(const f8_kernel *k, const f8_cuda_layout *l)
     return kept * l->vectors * l->vector;
 }
 
-/* About how many registers a thread of a staged kernel takes: addresses and loads in flight, values
- * kept, lanes of sums, and what a stage's stores and column sums gather. */
-static int registers_of(const f8_kernel *k, const f8_cuda_layout *l)
+/* The most that a stage's stores, sums and column sums gather at once in a thread. */
+static int64_t gathered_values(const f8_kernel *k, const f8_cuda_layout *l)
 {
     int64_t most = 0;
     for (int32_t stage = 0; stage < (int32_t)k->n_stages; stage++) {
@@ -276,11 +283,55 @@ static int registers_of(const f8_kernel *k, const f8_cuda_layout *l)
                     k->instr[n].op == F8_K_MAX || k->instr[n].op == F8_K_AMAX ? 1 : l->vector;
         most = gathered > most ? gathered : most;
     }
-    return (int)(STAGED_REGISTERS + kept_values(k, l) + most);
+    return most;
+}
+
+/* About how many registers a thread of a staged kernel takes: addresses and loads in flight, values
+ * kept, and what is gathered. */
+static int registers_of(const f8_kernel *k, const f8_cuda_layout *l)
+{
+    return (int)(STAGED_REGISTERS + kept_values(k, l) + gathered_values(k, l));
+}
+
+/* A function with more steps than a conversion. */
+static bool has_long_function(const f8_kernel *k)
+{
+    for (uint32_t n = 0; n < k->n_instrs; n++)
+        if (k->instr[n].op == F8_K_CALL &&
+            (k->instr[n].sub == F8_FN_EXP || k->instr[n].sub == F8_FN_LOG ||
+             k->instr[n].sub == F8_FN_TANH || k->instr[n].sub == F8_FN_ERF ||
+             k->instr[n].sub == F8_FN_SIGMOID))
+            return true;
+    return false;
+}
+
+/* Whether a thread of a staged kernel can do with STAGED_SHARE registers. Where it has one vector at
+ * a time, what it gathers and has in flight decides. Where it has several, it cannot if column sums
+ * stay in registers with them. */
+static bool is_lean(const f8_target *target, const f8_kernel *k, const f8_cuda_layout *l)
+{
+    const bool one_vector = l->vectors == 1 && count(k, F8_K_COLSUM) && !count(k, F8_K_COLAMAX);
+    if (!l->whole || one_vector) {
+        int64_t words = gathered_values(k, l);
+        if (has_long_function(k)) /* NVRTC 13.0 interleaves more of it for sm_100a */
+            words += l->vector * (target->sm < 100 ? 1 : 2);
+        if (count(k, F8_K_BLOCKAMAX)) /* and what follows from them, for each vector */
+            words += 2 * l->vector;
+        for (uint32_t n = 0; n < k->n_instrs; n++)
+            if (k->instr[n].op == F8_K_LOAD && k->instr[n].ext == F8_EXT_FULL)
+                words +=
+                    l->sets * l->vector * f8_cuda_bytes(k->buffer[k->instr[n].buffer].dtype) / 4;
+        return words <= (target->shared_large ? STAGED_VALUES : STAGED_VALUES_SMALL);
+    }
+    const int64_t kept = kept_values(k, l);
+    if (kept > STAGED_KEPT || l->sets * l->vector > STAGED_COLUMNS || count(k, F8_K_COLSUM))
+        return false;
+    return !l->holds || !count(k, F8_K_COLAMAX) ||
+           (kept <= HELD_COLUMNS && k->n_instrs <= STAGED_INSTRS);
 }
 
 /* The vectors of a row, for l->group and l->vector. */
-static void vectors_of(const f8_kernel *k, f8_cuda_layout *l)
+static void vectors_of(const f8_target *target, const f8_kernel *k, f8_cuda_layout *l)
 {
     const int64_t step = l->group * l->vector;
     l->vectors = (l->cols + step - 1) / step;
@@ -288,21 +339,26 @@ static void vectors_of(const f8_kernel *k, f8_cuda_layout *l)
     if (l->vectors * l->vector <= WHOLE_COLUMNS && (l->staged || column_stages(k) > 1))
         l->sets = (int)l->vectors;
     l->whole = l->sets == l->vectors;
+    const int sets = l->sets;
+    while (l->staged && !l->whole && !k->config.unroll && l->sets > 1 && !is_lean(target, k, l))
+        l->sets /= 2;
+    if (l->staged && !l->whole && !is_lean(target, k, l))
+        l->sets = sets;
 }
 
 /* Columns of the widest rows in vectors, where a thread has but one lane of sums. */
-static void widen(const f8_kernel *k, f8_cuda_layout *l)
+static void widen(const f8_target *target, const f8_kernel *k, f8_cuda_layout *l)
 {
     if (l->group < LANES || l->staged || one_row(k))
         return;
     l->vector = HAND_VECTOR;
-    vectors_of(k, l);
+    vectors_of(target, k, l);
     l->hand_words = f8_kernel_most_sums(k) * l->group * l->vector * l->sets;
     if (hand_bytes(l) <= HAND_BYTES)
         return;
     l->hand_words = 0;
     l->vector = 1;
-    vectors_of(k, l);
+    vectors_of(target, k, l);
 }
 
 /* The number of blocks for which rows that are visited several times still fit the second level of
@@ -321,22 +377,41 @@ static int64_t blocks_in_cache(const f8_target *target, const f8_kernel *k, cons
     return !row ? 0 : blocks > least ? blocks : least;
 }
 
-/* The blocks of a staged kernel that should be resident, 1024 threads in all with 64 registers
- * each, so that some work while others wait at a barrier. That is too few registers where column
- * sums stay in registers or come with long arithmetic. */
-static int staged_blocks(const f8_target *target, const f8_kernel *k, const f8_cuda_layout *l)
+/* The blocks of a staged kernel that should be resident, STAGED_RESIDENT threads in all if they
+ * have registers enough, so that some work while others wait at a barrier or for memory. Tiles are
+ * filled and read in turns if that leaves room for the blocks. */
+static void staged_blocks(const f8_target *target, const f8_kernel *k, f8_cuda_layout *l)
 {
-    const int blocks = STAGED_RESIDENT / l->threads;
-    const int64_t kept = kept_values(k, l);
+    const int64_t room = shared_most(target);
+    l->min_blocks = 1;
+    if (!l->staged)
+        return;
     const int sums = count(k, F8_K_COLSUM);
-    if (!l->staged || kept > STAGED_KEPT || l->sets * l->vector > STAGED_COLUMNS ||
-        l->shared * blocks > shared_most(target))
-        return 1;
-    if (sums && (l->whole || sums > 1 || k->n_instrs > STAGED_INSTRS))
-        return 1;
-    if (l->holds && count(k, F8_K_COLAMAX) && (kept > HELD_COLUMNS || k->n_instrs > STAGED_INSTRS))
-        return 1;
-    return blocks;
+    if (is_lean(target, k, l) && l->threads < STAGED_RESIDENT &&
+        (l->whole || sums == 0 || (sums == 1 && k->n_instrs <= STAGED_INSTRS)) &&
+        l->shared * (STAGED_RESIDENT / l->threads) <= room)
+        l->min_blocks = STAGED_RESIDENT / l->threads;
+    if ((l->shared + l->tile_size) * l->min_blocks <= room) {
+        l->turns = 2;
+        l->shared += l->tile_size;
+    }
+}
+
+/* Rows that are not whole would be read again, from memory, to recompute what is kept near. Values
+ * that are bf16 are kept instead, where shared memory has room. */
+static void keep_own(const f8_target *target, const f8_kernel *k, f8_cuda_layout *l)
+{
+    const int64_t bytes = l->rows * l->vectors * l->vector * l->group * 2;
+    for (uint32_t n = 0; n < k->n_instrs && l->staged && !l->whole; n++) {
+        const f8_kinstr *i = &k->instr[n];
+        if (i->near < 0 || i->ext != F8_EXT_FULL || l->near[i->near] != F8_CUDA_RECOMPUTED ||
+            i->op == F8_K_LOAD || !f8_cuda_is_bf16(k, i) ||
+            (l->shared + bytes) * l->min_blocks > shared_most(target))
+            continue;
+        l->near[i->near] = F8_CUDA_OWN;
+        l->near_at[i->near] = l->shared;
+        l->shared += bytes;
+    }
 }
 
 static f8_status by_rows(const f8_target *target, const f8_kernel *k, f8_cuda_layout *l, f8_diag *d)
@@ -347,12 +422,15 @@ static f8_status by_rows(const f8_target *target, const f8_kernel *k, f8_cuda_la
     l->cols = l->split ? F8_CUDA_SPLIT : k->cols;
     l->group = group_of(k, l->staged || blocks);
     l->vector = l->group <= F8_CUDA_WARP ? LANE_VECTOR : LANES / l->group;
-    vectors_of(k, l);
-    widen(k, l);
+    vectors_of(target, k, l);
+    widen(target, k, l);
     choose_near(k, l);
     l->holds = l->whole && count(k, F8_K_COLAMAX) * l->vectors * l->vector <= HELD_COLUMNS;
-    int threads = threads_of(k, l->staged ? STAGED_THREADS : ROW_THREADS);
-    while (l->staged && threads > ROW_THREADS && registers_of(k, l) * threads > BLOCK_REGISTERS)
+    const bool lean = l->staged && is_lean(target, k, l);
+    const int registers = lean ? STAGED_SHARE : registers_of(k, l);
+    const int staged = lean && !l->whole ? STAGED_RESIDENT : STAGED_THREADS;
+    int threads = threads_of(k, l->staged ? staged : ROW_THREADS);
+    while (l->staged && threads > ROW_THREADS && registers * threads > BLOCK_REGISTERS)
         threads /= 2;
     if (l->group > F8_CUDA_WARP)
         threads = l->group;
@@ -365,6 +443,9 @@ static f8_status by_rows(const f8_target *target, const f8_kernel *k, f8_cuda_la
         threads = F8_CUDA_WARP;
     const int least = l->group > F8_CUDA_WARP ? l->group : F8_CUDA_WARP;
     rows_of_block(k, l, threads);
+    if (staged > STAGED_THREADS && threads > STAGED_THREADS && !k->config.threads &&
+        l->shared + l->tile_size > shared_most(target)) /* all would wait at each barrier */
+        rows_of_block(k, l, threads = STAGED_THREADS);
     while (l->shared > shared_most(target) && threads > least)
         rows_of_block(k, l, threads /= 2);
     if (l->shared > shared_most(target))
@@ -373,7 +454,8 @@ static f8_status by_rows(const f8_target *target, const f8_kernel *k, f8_cuda_la
                        "block; %s has %lld",
                        (long long)k->cols, (long long)l->shared, target->name,
                        (long long)shared_most(target));
-    l->min_blocks = staged_blocks(target, k, l);
+    staged_blocks(target, k, l);
+    keep_own(target, k, l);
     l->max_blocks = blocks_in_cache(target, k, l);
     return F8_OK;
 }

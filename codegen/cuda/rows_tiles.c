@@ -43,14 +43,14 @@ static int sums_a_thread(const f8_cuda_printer *p, int count)
 
 static int64_t tile_bytes(const f8_cuda_printer *p, uint32_t n)
 {
-    const f8_dtype t = p->k->buffer[p->k->instr[n].buffer].dtype;
-    return p->l.rows * f8_cuda_tile_pitch(&p->l, f8_cuda_bytes(t));
+    const int bytes = f8_cuda_tile_element(p->k, &p->k->instr[n]);
+    return p->l.rows * f8_cuda_tile_pitch(&p->l, bytes);
 }
 
-/* Where instruction n's tile lies, in bytes: sums of the stage first. */
+/* Where instruction n's tile lies in `tiles`, in bytes: sums of the stage first. */
 static int64_t tile_of(const f8_cuda_printer *p, uint32_t n)
 {
-    int64_t at = p->l.tile_at;
+    int64_t at = 0;
     const bool sum = p->k->instr[n].op == F8_K_COLSUM;
     for (uint32_t i = 0; i < p->k->n_instrs; i++) {
         const bool other = p->k->instr[i].op == F8_K_COLSUM;
@@ -60,32 +60,53 @@ static int64_t tile_of(const f8_cuda_printer *p, uint32_t n)
     return at;
 }
 
+/* `tiles`, which threads may fill. */
+static void print_tiles(f8_cuda_printer *p)
+{
+    f8_cuda_line(p, "f8_u8 *const tiles = memory + %lld%s;", (long long)p->l.tile_at,
+                 p->l.turns > 1 ? " + turn" : "");
+}
+
+/* The tiles have been read by this thread. Of two in turn, the other's readers are past the barrier
+ * that lies between this one's writers and readers. */
+static void end_tiles(f8_cuda_printer *p)
+{
+    if (p->l.turns > 1)
+        f8_cuda_line(p, "turn ^= %lld;", (long long)p->l.tile_size);
+    else
+        f8_cuda_line(p, "f8_sync();");
+}
+
 /* ---- sums ---- */
+
+/* Where this thread's vector lies in a tile of elements of `bytes` bytes. Rows lie one after the
+ * other, a few bytes apart in some tiles. */
+static f8_cuda_name own_vector(const f8_cuda_printer *p, int bytes)
+{
+    const int own = bytes * p->l.vector;
+    const long long apart = (long long)f8_cuda_tile_pitch(&p->l, bytes) - own * p->l.group;
+    f8_cuda_name name;
+    if (apart)
+        snprintf(name.s, sizeof name.s, "f8_thread() * %d + f8_thread() / %d * %lld", own,
+                 p->l.group, apart);
+    else
+        snprintf(name.s, sizeof name.s, "f8_thread() * %d", own);
+    return name;
+}
 
 static void fill_tiles(f8_cuda_printer *p)
 {
     for (uint32_t n = 0; n < p->k->n_instrs; n++) {
-        const f8_kinstr *i = &p->k->instr[n];
         if (!is_tiled(p, n))
             continue;
-        const int bytes = f8_cuda_bytes(p->k->buffer[i->buffer].dtype);
+        const int bytes = f8_cuda_tile_element(p->k, &p->k->instr[n]);
         f8_cuda_scope(p);
         f8_cuda_line(p, "f8_u32 x[%d];", (bytes * p->l.vector + 3) / 4);
-        f8_cuda_line(p, "f8_pack_%s<%d>(x, y%u);", is_transposed(p, n) ? p->put[n] : "f32",
-                     p->l.vector, n);
-        f8_cuda_line(p, "f8_put<%d, %d>(memory + %lld + f8_thread() / %d * %lld + lane * %d, x);",
-                     bytes, p->l.vector, (long long)tile_of(p, n), p->l.group,
-                     (long long)f8_cuda_tile_pitch(&p->l, bytes), bytes * p->l.vector);
+        f8_cuda_line(p, "f8_pack_%s<%d>(x, y%u);", p->put[n], p->l.vector, n);
+        f8_cuda_line(p, "f8_put<%d, %d>(tiles + %lld + %s, x);", bytes, p->l.vector,
+                     (long long)tile_of(p, n), own_vector(p, bytes).s);
         f8_cuda_close(p);
     }
-}
-
-static int64_t sums_tile(const f8_cuda_printer *p)
-{
-    for (uint32_t n = 0; n < p->k->n_instrs; n++)
-        if (is_tiled(p, n) && p->k->instr[n].op == F8_K_COLSUM)
-            return tile_of(p, n);
-    return 0;
 }
 
 /* The row of sums that pair x of this stage belongs to, as `to`. */
@@ -128,23 +149,79 @@ static void column_of_pair(f8_cuda_printer *p)
                  p->l.whole ? "" : "at + ", f8_cuda_rows_step(p), f8_cuda_rows_step(p));
 }
 
-static void add_columns(f8_cuda_printer *p)
+/* Whether sums stay in the result over the batches of a task. */
+static bool sums_return(const f8_cuda_printer *p)
+{
+    return !p->l.whole && p->l.task_rows > p->l.rows && column_sums(p, p->stage) > 0;
+}
+
+/* Loads what the batches before have summed, early enough to have it after the barrier. */
+static void load_sums(f8_cuda_printer *p)
+{
+    if (!sums_return(p))
+        return;
+    const int count = column_sums(p, p->stage);
+    f8_cuda_line(p, "float before[%d];", sums_a_thread(p, count));
+    open_pairs(p, count);
+    column_of_pair(p);
+    print_sum_pointer(p, p->stage);
+    f8_cuda_line(p, "before[j] = batch && column < %lld ? to[column] : -0.0f;",
+                 (long long)p->k->cols);
+    close_pairs(p);
+}
+
+/* `sum`: what pair x's column comes to, from `before`. Tiles of elements of one size lie side by
+ * side; others have loops of their own. */
+static void print_sum(f8_cuda_printer *p, const char *before)
 {
     const int count = column_sums(p, p->stage), w = f8_cuda_rows_step(p), rows = p->l.rows;
+    int slot = 0, bytes = 0;
+    bool mixed = false;
+    for (uint32_t n = 0; n < p->k->n_instrs; n++)
+        if (is_tiled(p, n) && p->k->instr[n].op == F8_K_COLSUM) {
+            const int own = f8_cuda_tile_element(p->k, &p->k->instr[n]);
+            mixed |= bytes && own != bytes;
+            bytes = own;
+        }
+    if (!mixed) {
+        const long long pitch = (long long)f8_cuda_tile_pitch(&p->l, bytes);
+        f8_cuda_line(p, "const float sum = f8_column_sum<%d, %d, %lld>(tiles + x / %d * %lld,",
+                     bytes, rows, pitch, w, rows * pitch);
+        f8_cuda_line(p, "    rows, x %% %d, %s);", w, before);
+        return;
+    }
+    f8_cuda_line(p, "float sum;");
+    for (uint32_t n = 0; n < p->k->n_instrs; n++)
+        if (is_tiled(p, n) && p->k->instr[n].op == F8_K_COLSUM) {
+            const int own = f8_cuda_tile_element(p->k, &p->k->instr[n]);
+            if (slot + 1 < count)
+                f8_cuda_line(p, "%sif (x / %d == %d)", slot ? "else " : "", w, slot);
+            else
+                f8_cuda_line(p, "else");
+            f8_cuda_line(p,
+                         "    sum = f8_column_sum<%d, %d, %lld>(tiles + %lld, rows, x %% %d, %s);",
+                         own, rows, (long long)f8_cuda_tile_pitch(&p->l, own),
+                         (long long)tile_of(p, n), w, before);
+            slot++;
+        }
+}
+
+static void add_columns(f8_cuda_printer *p)
+{
+    const int count = column_sums(p, p->stage);
+    char kept[32];
     if (!count)
         return;
+    snprintf(kept, sizeof kept, "t%d[u][j]", p->stage);
     open_pairs(p, count);
-    f8_cuda_line(p, "const float *const tile = (const float *)(memory + %lld) + x / %d * %d;",
-                 (long long)sums_tile(p), w, w * rows);
+    print_sum(p, p->l.whole ? kept : sums_return(p) ? "before[j]" : "-0.0f");
     if (p->l.whole) {
-        f8_cuda_line(p, "t%d[u][j] = f8_column_sum<%d, %d>(tile, rows, x %% %d, t%d[u][j]);",
-                     p->stage, rows, w, w, p->stage);
+        f8_cuda_line(p, "%s = sum;", kept);
     } else {
         column_of_pair(p);
         print_sum_pointer(p, p->stage);
         f8_cuda_line(p, "if (column < %lld)", (long long)p->k->cols);
-        f8_cuda_line(p, "    to[column] = f8_column_sum<%d, %d>(tile, rows, x %% %d, %s);", rows, w,
-                     w, p->l.task_rows > rows ? "batch ? to[column] : -0.0f" : "-0.0f");
+        f8_cuda_line(p, "    to[column] = sum;");
     }
     close_pairs(p);
 }
@@ -163,7 +240,7 @@ static void open_maxima(f8_cuda_printer *p, uint32_t n, int64_t tile, const char
     f8_cuda_line(p, "const int from = x / %d * %d;", w, high);
     f8_cuda_line(p, "float *const to = a.b%d + (first + from) / %u * a.i%d + column;", i->buffer,
                  i->imm, p->k->buffer[i->buffer].stride);
-    f8_cuda_line(p, "const f8_u32 *const tile = (const f8_u32 *)(memory + %lld) + from * %d;",
+    f8_cuda_line(p, "const f8_u32 *const tile = (const f8_u32 *)(tiles + %lld) + from * %d;",
                  (long long)tile, w);
     f8_cuda_line(p, "const f8_u32 most = f8_column_amax<%d, %d>(tile, %s - from, x %% %d);", high,
                  w, rows, w);
@@ -194,18 +271,17 @@ static void store_held(f8_cuda_printer *p, uint32_t n)
 {
     const int v = p->l.vector;
     f8_cuda_rows_u(p);
-    f8_cuda_line(p, "f8_put<4, %d>(memory + %lld + f8_thread() / %d * %lld + lane * %d, m%u[u]);",
-                 v, (long long)p->l.tile_at, p->l.group, (long long)f8_cuda_tile_pitch(&p->l, 4),
-                 4 * v, n);
+    print_tiles(p);
+    f8_cuda_line(p, "f8_put<4, %d>(tiles + %s, m%u[u]);", v, own_vector(p, 4).s, n);
     f8_cuda_line(p, "F8_UNROLL for (int e = 0; e < %d; e++)", v);
     f8_cuda_line(p, "    m%u[u][e] = 0;", n);
     f8_cuda_line(p, "f8_sync();");
     char rows[16]; /* all threads of the block have maxima of these rows */
     snprintf(rows, sizeof rows, "%d", p->l.rows);
-    open_maxima(p, n, p->l.tile_at, rows);
+    open_maxima(p, n, 0, rows);
     f8_cuda_line(p, "*to = f8_from_bits(most);");
     close_maxima(p);
-    f8_cuda_line(p, "f8_sync();");
+    end_tiles(p);
     f8_cuda_close(p);
 }
 
@@ -235,7 +311,7 @@ static void print_column_loop(f8_cuda_printer *p, uint32_t n, int bytes)
     f8_cuda_line(p, "const bool tall = (((f8_u64)to | (f8_u64)(a.i%d * %d)) & 15) == 0;", stride,
                  bytes);
     f8_cuda_line(p, "if (column < %lld)", (long long)p->k->cols);
-    f8_cuda_line(p, "    f8_column_store<%d, %d, %lld>(to, memory + %lld, rows, x, tall);", bytes,
+    f8_cuda_line(p, "    f8_column_store<%d, %d, %lld>(to, tiles + %lld, rows, x, tall);", bytes,
                  p->l.rows, (long long)f8_cuda_tile_pitch(&p->l, bytes), (long long)tile_of(p, n));
     f8_cuda_close(p);
 }
@@ -246,12 +322,17 @@ static void print_square_loop(f8_cuda_printer *p, uint32_t n)
 {
     const int32_t b = p->k->instr[n].buffer, stride = p->k->buffer[b].stride;
     const int down = p->l.rows / 4, squares = f8_cuda_rows_step(p) / 4 * down;
-    f8_cuda_open(p, "F8_ROLLED for (int y = f8_thread(); y < %d; y += %d)", squares, p->l.threads);
+    const int threads = p->l.threads;
+    if (column_sums(p, p->stage) > 0) /* these are added by the first threads */
+        f8_cuda_open(p, "F8_ROLLED for (int y = (f8_thread() + %d) %% %d; y < %d; y += %d)",
+                     threads / 2, threads, squares, threads);
+    else
+        f8_cuda_open(p, "F8_ROLLED for (int y = f8_thread(); y < %d; y += %d)", squares, threads);
     f8_cuda_line(p, "const int x = y / %d * 4;", down);
     column_of_pair(p);
     f8_cuda_line(p, "f8_square_store<%lld>(a.b%d + column * a.i%d + first + y %% %d * 4, a.i%d,",
                  (long long)f8_cuda_tile_pitch(&p->l, 1), b, stride, down, stride);
-    f8_cuda_line(p, "    memory + %lld, y %% %d * 4, x, %lld - column);", (long long)tile_of(p, n),
+    f8_cuda_line(p, "    tiles + %lld, y %% %d * 4, x, %lld - column);", (long long)tile_of(p, n),
                  down, (long long)p->k->cols);
     f8_cuda_close(p);
 }
@@ -282,16 +363,22 @@ void f8_cuda_rows_tiles(f8_cuda_printer *p)
     bool any = false;
     for (uint32_t n = 0; n < p->k->n_instrs; n++)
         any |= is_tiled(p, n);
+    if (any) {
+        load_sums(p);
+        print_tiles(p);
+        fill_tiles(p);
+    }
+    if (f8_cuda_rows_in_turns(p)) /* on their way while this round's tiles are read */
+        f8_cuda_rows_loads_next(p);
     if (!any)
         return;
-    fill_tiles(p);
     f8_cuda_line(p, "f8_sync();");
     add_columns(p);
     for (uint32_t n = 0; n < p->k->n_instrs; n++)
         if (is_tiled(p, n) && p->k->instr[n].op == F8_K_COLAMAX)
             join_columns(p, n);
     store_columns(p);
-    f8_cuda_line(p, "f8_sync();");
+    end_tiles(p);
 }
 
 /* ---- tasks ---- */

@@ -109,7 +109,8 @@ void f8_cuda_rows_declare_words(f8_cuda_printer *p, uint32_t n)
 static bool is_first_touch(const f8_cuda_printer *p, uint32_t n)
 {
     const f8_kinstr *i = &p->k->instr[n];
-    return i->ext == F8_EXT_FULL && !i->group && (!p->loaded[n] || !(p->l.whole || p->l.staged));
+    return i->ext == F8_EXT_FULL && !i->group &&
+           (!p->loaded[n] || f8_cuda_rows_in_turns(p) || !(p->l.whole || p->l.staged));
 }
 
 /* Whether LOAD n is done for all vectors before anything else: what stays for the row, what reads
@@ -125,16 +126,13 @@ static bool is_early(const f8_cuda_printer *p, uint32_t n)
     return is_first_touch(p, n) && words <= (p->l.staged ? EARLY_WORDS_STAGED : EARLY_WORDS);
 }
 
-static void print_loads(f8_cuda_printer *p, bool early)
+/* The loads of one vector that `chosen` says. */
+static void print_chosen(f8_cuda_printer *p, const bool *chosen)
 {
     bool any = false, due[2] = {false, false};
-    for (uint32_t n = 0; n < p->k->n_instrs; n++) {
-        if (!is_due(p, n) || is_early(p, n) != early)
-            continue;
-        due[is_scattered(p, &p->k->instr[n])] = any = true;
-        if (!early)
-            f8_cuda_rows_declare_words(p, n);
-    }
+    for (uint32_t n = 0; n < p->k->n_instrs; n++)
+        if (chosen[n])
+            due[is_scattered(p, &p->k->instr[n])] = any = true;
     for (int scattered = 0; scattered < 2 && any; scattered++)
         for (int parts = 0; parts < (scattered || p->inside ? 1 : 2) && due[scattered]; parts++) {
             if (scattered || p->inside)
@@ -142,34 +140,79 @@ static void print_loads(f8_cuda_printer *p, bool early)
             else
                 f8_cuda_open(p, parts ? "else" : "if (wide && n >= %d)", p->l.vector);
             for (uint32_t n = 0; n < p->k->n_instrs; n++)
-                if (is_due(p, n) && is_early(p, n) == early &&
-                    is_scattered(p, &p->k->instr[n]) == (scattered == 1))
+                if (chosen[n] && is_scattered(p, &p->k->instr[n]) == (scattered == 1))
                     print_load(p, n, parts);
             f8_cuda_close(p);
         }
 }
 
-/* Loads of this stage's vectors, before anything is stored. */
-void f8_cuda_rows_loads(f8_cuda_printer *p)
+/* Declares the early loads of this stage, and notes them. False: there are none. */
+static bool declare_early(f8_cuda_printer *p)
 {
     bool any = false;
     for (uint32_t n = 0; n < p->k->n_instrs; n++) {
-        const bool due = is_due(p, n) && is_early(p, n);
-        any |= due;
-        if (due && !p->raw[n])
+        p->ahead[n] = is_due(p, n) && is_early(p, n);
+        any |= p->ahead[n];
+        if (p->ahead[n] && !p->raw[n])
             f8_cuda_rows_declare_words(p, n);
     }
-    if (!any)
-        return;
+    return any;
+}
+
+static void print_early(f8_cuda_printer *p)
+{
     f8_cuda_rows_u(p);
     f8_cuda_rows_column(p);
-    print_loads(p, true);
+    print_chosen(p, p->ahead);
+    f8_cuda_close(p);
+}
+
+/* Loads of this stage's vectors, before anything is stored. */
+void f8_cuda_rows_loads(f8_cuda_printer *p)
+{
+    if (declare_early(p))
+        print_early(p);
+}
+
+bool f8_cuda_rows_in_turns(const f8_cuda_printer *p)
+{
+    return p->l.staged && !p->l.whole && !p->multi;
+}
+
+void f8_cuda_rows_loads_first(f8_cuda_printer *p)
+{
+    if (!declare_early(p))
+        return;
+    f8_cuda_scope(p);
+    f8_cuda_line(p, "const int at = 0;");
+    print_early(p);
+    f8_cuda_close(p);
+}
+
+/* The words of vector u have been used, so those of its next round take their place. */
+void f8_cuda_rows_loads_next(f8_cuda_printer *p)
+{
+    bool any = false;
+    for (uint32_t n = 0; n < p->k->n_instrs; n++)
+        any |= p->ahead[n];
+    if (!any)
+        return;
+    f8_cuda_line(p, "const int after = at + %d;", f8_cuda_rows_step(p) * p->l.sets);
+    f8_cuda_open(p, "if (after < %lld)", (long long)p->l.cols);
+    f8_cuda_line(p, "const int at = after;");
+    f8_cuda_rows_column(p);
+    print_chosen(p, p->ahead);
     f8_cuda_close(p);
 }
 
 void f8_cuda_rows_late_loads(f8_cuda_printer *p)
 {
-    print_loads(p, false);
+    for (uint32_t n = 0; n < p->k->n_instrs; n++) {
+        p->late[n] = is_due(p, n) && !p->ahead[n];
+        if (p->late[n])
+            f8_cuda_rows_declare_words(p, n);
+    }
+    print_chosen(p, p->late);
     for (uint32_t n = 0; n < p->k->n_instrs; n++)
         if (is_due(p, n)) {
             p->loaded[n] = true;

@@ -135,6 +135,21 @@ START_TEST(wide_columns)
 }
 END_TEST
 
+/* Rows that a block of threads does not have in registers, whose sums are kept for later stages; a
+ * batch of rows that is full, and one that is not. */
+START_TEST(wide_residuals)
+{
+    static const int wide[] = {1032, 2048, 2304, 4099};
+    kcase c;
+    kc_begin(&c);
+    c.specials = _i & 1;
+    kc_residual_norm(&c, 64, wide[_i]);
+    kc_residual_norm(&c, 37, wide[_i] + 5);
+    check(&c);
+    kc_end(&c);
+}
+END_TEST
+
 /* Magnitudes of columns: held by threads or through tiles, blocks lower and taller than what a
  * block of threads has of rows at once, with everything else that goes over rows. */
 START_TEST(maxima)
@@ -400,6 +415,7 @@ Suite *f8_suite(void)
     tcase_add_loop_test(device, dtypes, 0, 4);
     tcase_add_loop_test(device, columns, 0, 8);
     tcase_add_loop_test(device, wide_columns, 0, 4);
+    tcase_add_loop_test(device, wide_residuals, 0, 4);
     tcase_add_loop_test(device, maxima, 0, 6);
     tcase_add_loop_test(device, wide_maxima, 0, 4);
     tcase_add_test(device, row_blocks);

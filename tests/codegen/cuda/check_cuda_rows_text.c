@@ -116,6 +116,21 @@ START_TEST(compiled_columns)
 }
 END_TEST
 
+/* Wide rows, batch by batch, at 1024 threads and 64 registers where the target's shared memory has
+ * room for their tiles. */
+START_TEST(compiled_wide_columns)
+{
+    static const int wide[] = {2048, 4096};
+    kcase c;
+    kc_begin(&c);
+    kc_residual_norm(&c, 100, wide[_i]);
+    kc_norm_backward(&c, 100, wide[_i], true, true, true);
+    kc_norm_backward(&c, 100, wide[_i], true, true, false);
+    check_compiled(&c, 0);
+    kc_end(&c);
+}
+END_TEST
+
 /* Magnitudes of columns, with codes, sums and reductions. */
 START_TEST(compiled_maxima)
 {
@@ -199,6 +214,7 @@ Suite *f8_suite(void)
     tcase_add_unchecked_fixture(compiler, NULL, unload_toolkit);
     tcase_add_loop_test(compiler, compiled_norms, 0, 6);
     tcase_add_loop_test(compiler, compiled_columns, 0, 3);
+    tcase_add_loop_test(compiler, compiled_wide_columns, 0, 2);
     tcase_add_loop_test(compiler, compiled_maxima, 0, 5);
     tcase_add_test(compiler, compiled_row_blocks);
     tcase_add_loop_test(compiler, compiled_column_runs, 0, 4);

@@ -72,6 +72,25 @@ void kc_layernorm(kcase *c, f8_dtype dtype, int rows, int cols, bool codes)
     kc_phase(c, rows, cols);
 }
 
+void kc_residual_norm(kcase *c, int rows, int cols)
+{
+    f8_graph *g = c->g;
+    const f8_ref x = kc_input(c, F8_BF16, 2, rows, cols), y = kc_input(c, F8_F32, 2, rows, cols),
+                 w = kc_input(c, F8_F32, 1, cols), scale = kc_input(c, F8_F32, 0);
+    const f8_ref rounded = f8_cast(g, f8_cast(g, y, F8_BF16), F8_F32),
+                 sum = f8_cast(g, f8_binary(g, F8_OP_ADD, f8_cast(g, x, F8_F32), rounded), F8_BF16),
+                 z = f8_cast(g, sum, F8_F32), off = f8_binary(g, F8_OP_SUB, z, kc_mean(c, z)),
+                 var = kc_mean(c, f8_binary(g, F8_OP_MUL, off, off)),
+                 by = f8_binary(g, F8_OP_MUL, off, f8_unary(g, F8_OP_RSQRT, var));
+    const f8_ref out = f8_binary(g, F8_OP_MUL, by, w),
+                 q = kc_quantize(c, out, scale, F8_E4M3, true);
+    kc_out(c, sum);
+    kc_out(c, f8_reduce(g, F8_OP_REDUCE_AMAX, out, -1));
+    kc_out(c, q);
+    kc_out(c, kc_transposed(c, q));
+    kc_phase(c, rows, cols);
+}
+
 void kc_norm_backward(kcase *c, int rows, int cols, bool sums, bool codes, bool reduce)
 {
     f8_graph *g = c->g;

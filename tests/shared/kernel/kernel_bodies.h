@@ -23,6 +23,9 @@ f8_ref kc_exp_off(kcase *c, f8_ref x, f8_ref top); /* exp(x - top) */
 /* y = (x - mean) rstd w + b in bf16 from x of `dtype`, and its statistics; with `codes` also y's
  * amax of each row and y in e4m3. */
 void kc_layernorm(kcase *c, f8_dtype dtype, int rows, int cols, bool codes);
+/* A bf16 sum of a bf16 and a rounded f32 value, and its norm in e4m3 along rows and along columns,
+ * with the amax of each row. */
+void kc_residual_norm(kcase *c, int rows, int cols);
 /* Gradient of a norm: dx in bf16, with sums over the rows (`reduce`) or without, and its amax.
  * `sums`: also sums over columns of values of both stages. `codes`: also dx in e5m2 along rows and
  * along columns. */

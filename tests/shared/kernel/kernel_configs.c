@@ -21,6 +21,8 @@ bool kv_body(kcase *c, int index)
     case 14: kc_small_shapes(c, true); return true;
     case 15: kc_pointwise(c, 150, 257); return true; /* more than one task */
     case 16: kc_softmax(c, 300, 16); return true;
+    case 17: kc_norm_backward(c, 70, 1100, true, true, true); return true; /* wide and staged */
+    case 18: kc_residual_norm(c, 40, 1100); return true;
     default: return false;
     }
 }
