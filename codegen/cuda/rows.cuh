@@ -260,13 +260,19 @@ template <int G> F8_DEV f8_u32 f8_amax(f8_u32 m)
     return m;
 }
 
-/* ---- rows shared by a block of T threads, 256 / T lanes each: through shared memory, which takes the
- * lanes of a sum and the maxima of its warps. Another f8_sync lies before each second use of it. ---- */
+/* ---- rows shared by a block of T threads, 256 / T lanes each, of more than 256 threads one lane each of
+ * the first 256: through shared memory, which takes the lanes of a sum and the maxima of its warps.
+ * Another f8_sync lies before each second use of it. ---- */
 
 template <int T> F8_DEV void f8_block_give(float *lanes, const float *s)
 {
-    F8_UNROLL for (int e = 0; e < 256 / T; e++)
-        lanes[f8_thread() * (256 / T) + e] = s[e];
+    if constexpr (T > 256) {
+        if (f8_thread() < 256)
+            lanes[f8_thread()] = s[0];
+    } else {
+        F8_UNROLL for (int e = 0; e < 256 / T; e++)
+            lanes[f8_thread() * (256 / T) + e] = s[e];
+    }
 }
 F8_DEV float f8_block_sum(const float *lanes)
 {
@@ -294,6 +300,26 @@ template <int T> F8_DEV f8_u32 f8_block_amax(const float *lanes)
     F8_UNROLL for (int w = 1; w < T / 32; w++)
         m = f8_larger(m, f8_bits(lanes[w]));
     return m;
+}
+
+/* ---- functions whose argument is known ---- */
+
+/* exp (ir/num/scalar.def) of x <= 0 or NaN, the same bits: without the test for overflow, and since
+ * 2^(n + 63) is normal for every n, with one factor made of bits and one constant instead of two
+ * halves. The first product is exact, the second rounds. */
+F8_DEV float f8_exp_below(float x)
+{
+    const float least = f8_maximum(x, -0x1.ap+6f);
+    const float biased = f8_fma(least, 0x1.715476p+0f, 0x1.80017cp+23f);
+    const float n = biased - 0x1.80017cp+23f;
+    const float r = f8_fma(n, 0x1.05c61p-29f, f8_fma(n, -0x1.62e43p-1f, least));
+    float y = f8_fma(0x1.6a4d6p-10f, r, 0x1.12398ep-7f);
+    y = f8_fma(y, r, 0x1.5558bp-5f);
+    y = f8_fma(y, r, 0x1.555492p-3f);
+    y = f8_fma(y, r, 0x1.fffffcp-2f);
+    y = f8_fma(y, r, 0x1p+0f);
+    y = f8_fma(y, r, 0x1p+0f);
+    return y * f8_from_bits(f8_bits(biased) << 23) * 0x1p-63f;
 }
 
 /* ---- tiles of `rows` x W values in shared memory, written by rows and read by columns ---- */

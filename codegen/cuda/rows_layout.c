@@ -9,6 +9,7 @@ enum {
     HAND_BYTES = 64 << 10,
     POINT_THREADS = 256, /* of a block */
     ROW_THREADS = 256,
+    FEW_RESIDENT = 1024, /* threads of a multiprocessor, where cache allows few rows at once */
     STAGED_THREADS = 512,
     STAGED_REGISTERS = 88,
     STAGED_RESIDENT = 1024,  /* threads of a multiprocessor */
@@ -305,10 +306,8 @@ static void widen(const f8_kernel *k, f8_cuda_layout *l)
     vectors_of(k, l);
 }
 
-/* The number of blocks for which rows that are visited several times still fit the second level of
- * cache; 0: no limit. It is never so small that too few threads would wait for memory, however wide
- * the rows are. */
-static int64_t blocks_in_cache(const f8_target *target, const f8_kernel *k, const f8_cuda_layout *l)
+/* The number of rows visited several times that fit the second level of cache; 0: no limit. */
+static int64_t rows_in_cache(const f8_target *target, const f8_kernel *k, const f8_cuda_layout *l)
 {
     int64_t row = 0;
     if (l->whole || l->staged || column_stages(k) < 2)
@@ -316,9 +315,37 @@ static int64_t blocks_in_cache(const f8_target *target, const f8_kernel *k, cons
     for (uint32_t i = 0; i < k->n_buffers; i++)
         if (k->buffer[i].ext == F8_EXT_FULL && !k->buffer[i].write)
             row += k->cols * f8_cuda_bytes(k->buffer[i].dtype);
-    const int64_t least = (int64_t)target->multiprocessors * ROW_THREADS / l->threads;
-    const int64_t blocks = row ? target->cache_bytes / (row * l->rows) : 0;
-    return !row ? 0 : blocks > least ? blocks : least;
+    const int64_t rows = row ? target->cache_bytes / row : 0;
+    return !row ? 0 : rows > 0 ? rows : 1;
+}
+
+/* The number of blocks for which such rows still fit; 0: no limit. It is never so small that
+ * multiprocessors have no work or too few threads wait for memory, however wide the rows are. */
+static int64_t blocks_in_cache(const f8_target *target, const f8_kernel *k, const f8_cuda_layout *l)
+{
+    const int64_t rows = rows_in_cache(target, k, l), blocks = rows / l->rows;
+    const int64_t each = l->threads < ROW_THREADS ? ROW_THREADS / l->threads : 1;
+    const int64_t least = target->multiprocessors * each;
+    return !rows ? 0 : blocks > least ? blocks : least;
+}
+
+/* More threads for the widest rows, where the cache allows so few rows that 256 threads for each
+ * would leave multiprocessors waiting. What is summed is handed on in any case. The rows stay too
+ * wide for registers, of which a thread then has but 64. */
+static void spread(const f8_target *target, const f8_kernel *k, f8_cuda_layout *l)
+{
+    const int64_t each = rows_in_cache(target, k, l) / target->multiprocessors;
+    if (!l->hand_words || l->whole || !rows_in_cache(target, k, l))
+        return;
+    while (2 * l->group * (each ? each : 1) <= FEW_RESIDENT &&
+           k->cols > (int64_t)2 * l->group * WHOLE_COLUMNS)
+        l->group *= 2;
+    vectors_of(k, l);
+    l->hand_words = f8_kernel_most_sums(k) * l->group * l->vector * l->sets;
+    while (hand_bytes(l) > HAND_BYTES && l->sets > 1) {
+        l->sets /= 2;
+        l->hand_words /= 2;
+    }
 }
 
 /* The blocks of a staged kernel that should be resident, 1024 threads in all with 64 registers
@@ -349,6 +376,7 @@ static f8_status by_rows(const f8_target *target, const f8_kernel *k, f8_cuda_la
     l->vector = l->group <= F8_CUDA_WARP ? LANE_VECTOR : LANES / l->group;
     vectors_of(k, l);
     widen(k, l);
+    spread(target, k, l);
     choose_near(k, l);
     l->holds = l->whole && count(k, F8_K_COLAMAX) * l->vectors * l->vector <= HELD_COLUMNS;
     int threads = threads_of(k, l->staged ? STAGED_THREADS : ROW_THREADS);

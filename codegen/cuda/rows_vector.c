@@ -54,6 +54,17 @@ void f8_cuda_rows_column(f8_cuda_printer *p)
         f8_cuda_line(p, "const int n = %d;", v);
 }
 
+/* Where the vector at column c lies after its row's first element. Inside a wide row it is spelled
+ * out: with c alone, the 64-bit address of each vector was computed anew. */
+static f8_cuda_name offset_of(const f8_cuda_printer *p)
+{
+    f8_cuda_name name = {"c"};
+    if (p->inside)
+        snprintf(name.s, sizeof name.s, "at + lane * %d + u * %d", p->l.vector,
+                 f8_cuda_rows_step(p));
+    return name;
+}
+
 static bool is_column_load(const f8_kinstr *i)
 {
     return i->op == F8_K_LOAD && (i->ext & F8_EXT_COL);
@@ -76,7 +87,8 @@ static void print_load(f8_cuda_printer *p, uint32_t n, bool parts)
     const f8_kinstr *i = &p->k->instr[n];
     const int bytes = f8_cuda_bytes(p->k->buffer[i->buffer].dtype), v = p->l.vector;
     const long long shift = (long long)i->shift, group = (long long)i->group;
-    char at[96] = "c";
+    char at[96];
+    snprintf(at, sizeof at, "%s", offset_of(p).s);
     if (is_scattered(p, i)) {
         f8_cuda_line(p, "f8_get_rolled<%d, %d>(w%u[u], q%d, (int)c, n, %lld, %lld);", bytes, v, n,
                      i->buffer, shift, group);
@@ -150,15 +162,18 @@ static void print_loads(f8_cuda_printer *p, bool early)
 }
 
 /* Loads of this stage's vectors, before anything is stored. */
+void f8_cuda_rows_declare_loads(f8_cuda_printer *p)
+{
+    for (uint32_t n = 0; n < p->k->n_instrs; n++)
+        if (is_due(p, n) && is_early(p, n) && !p->raw[n])
+            f8_cuda_rows_declare_words(p, n);
+}
+
 void f8_cuda_rows_loads(f8_cuda_printer *p)
 {
     bool any = false;
-    for (uint32_t n = 0; n < p->k->n_instrs; n++) {
-        const bool due = is_due(p, n) && is_early(p, n);
-        any |= due;
-        if (due && !p->raw[n])
-            f8_cuda_rows_declare_words(p, n);
-    }
+    for (uint32_t n = 0; n < p->k->n_instrs; n++)
+        any |= is_due(p, n) && is_early(p, n);
     if (!any)
         return;
     f8_cuda_rows_u(p);
@@ -226,7 +241,8 @@ static void print_puts(f8_cuda_printer *p, bool same, const char *parts)
             f8_cuda_line(p, "f8_put_%s<%d, %d>(q%d + c, x%u, n);", parts, bytes, p->l.vector,
                          i->buffer, n);
         else
-            f8_cuda_line(p, "f8_put<%d, %d>(q%d + c, x%u);", bytes, p->l.vector, i->buffer, n);
+            f8_cuda_line(p, "f8_put<%d, %d>(q%d + %s, x%u);", bytes, p->l.vector, i->buffer,
+                         offset_of(p).s, n);
     }
 }
 
