@@ -76,9 +76,9 @@ static const char *const forms[F8_SOP_COUNT] = {
     [F8_S_FADD] = "A + B",
     [F8_S_FSUB] = "A - B",
     [F8_S_FMUL] = "A * B",
-    [F8_S_FDIV] = "f8_div(A, B)",
+    [F8_S_FDIV] = "f8_divide(A, B)",
     [F8_S_FMA] = "f8_fma(A, B, C)",
-    [F8_S_FSQRT] = "f8_sqrt(A)",
+    [F8_S_FSQRT] = "f8_root(A)",
     [F8_S_FNEG] = "-(A)",
     [F8_S_FABS] = "f8_abs(A)",
     [F8_S_FMAX] = "f8_maximum(A, B)",
@@ -177,7 +177,7 @@ static void print_program(f8_text *t, f8_sfn fn)
         }
         snprintf(out->s, sizeof out->s, "v%d", n + 1);
         f8_text_add(t, "    const %s %s = ", held(f8_scalar_op(i->op)->result), out->s);
-        put_form(t, forms[i->op],
+        put_form(t, fn == F8_FN_TANH && i->op == F8_S_FDIV ? "f8_divide_near(A, B)" : forms[i->op],
                  (f8_cuda_name[]){value[i->arg[0]], value[i->arg[1]], value[i->arg[2]]});
         f8_text_add(t, ";\n");
     }
@@ -188,7 +188,7 @@ void f8_cuda_print_functions(f8_cuda_printer *p)
 {
     f8_text *t = p->t;
     if (!t->s || !strstr(t->s, f8_cuda_rows_text))
-        f8_text_add(t, "%s\n", f8_cuda_rows_text);
+        f8_text_add(t, "%s\n%s\n", f8_cuda_divide_text, f8_cuda_rows_text);
     for (uint32_t n = 0; n < p->k->n_instrs && t->s; n++) {
         const f8_kinstr *i = &p->k->instr[n];
         char head[64];

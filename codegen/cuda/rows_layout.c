@@ -8,6 +8,8 @@ enum {
     HAND_VECTOR = 4, /* columns a thread of 256 has at once, what is summed being handed on */
     HAND_BYTES = 64 << 10,
     POINT_THREADS = 256, /* of a block */
+    POINT_RESIDENT = 768, /* threads of a multiprocessor, with 80 registers each */
+    ROW_RESIDENT = 512,    /* the same of kernels by rows, with 128 */
     ROW_THREADS = 256,
     FEW_RESIDENT = 1024, /* threads of a multiprocessor, where cache allows few rows at once */
     STAGED_THREADS = 512,
@@ -106,6 +108,13 @@ static int threads_of(const f8_kernel *k, int model)
     return k->config.threads ? k->config.threads : model;
 }
 
+/* Blocks that should be resident. Without a bound, the compiler would interleave the divisions of
+ * so many elements that registers leave too few threads to wait for memory. */
+static int resident(int most, int threads)
+{
+    return most > threads ? most / threads : 1;
+}
+
 /* ---- elementwise ---- */
 
 static void points(const f8_kernel *k, f8_cuda_layout *l)
@@ -116,6 +125,7 @@ static void points(const f8_kernel *k, f8_cuda_layout *l)
     l->threads = l->columns || !one_row(k) ? threads_of(k, POINT_THREADS) : F8_CUDA_WARP;
     l->vector = narrowest == 4 ? 4 : 8;
     l->sets = l->vectors = l->group = l->rows = l->task_rows = 1;
+    l->min_blocks = resident(POINT_RESIDENT, l->threads);
     if (k->flat) {
         l->vectors = 0;
         while (l->sets < 4 && 2 * l->sets * l->vector * bytes <= FLIGHT_BYTES)
@@ -348,15 +358,17 @@ static void spread(const f8_target *target, const f8_kernel *k, f8_cuda_layout *
     }
 }
 
-/* The blocks of a staged kernel that should be resident, 1024 threads in all with 64 registers
- * each, so that some work while others wait at a barrier. That is too few registers where column
- * sums stay in registers or come with long arithmetic. */
-static int staged_blocks(const f8_target *target, const f8_kernel *k, const f8_cuda_layout *l)
+/* The blocks of a kernel by rows that should be resident; of a staged one 1024 threads in all with
+ * 64 registers each, so that some work while others wait at a barrier. That is too few registers
+ * where column sums stay in registers or come with long arithmetic. */
+static int row_blocks(const f8_target *target, const f8_kernel *k, const f8_cuda_layout *l)
 {
     const int blocks = STAGED_RESIDENT / l->threads;
     const int64_t kept = kept_values(k, l);
     const int sums = count(k, F8_K_COLSUM);
-    if (!l->staged || kept > STAGED_KEPT || l->sets * l->vector > STAGED_COLUMNS ||
+    if (!l->staged)
+        return resident(ROW_RESIDENT, l->threads);
+    if (kept > STAGED_KEPT || l->sets * l->vector > STAGED_COLUMNS ||
         l->shared * blocks > shared_most(target))
         return 1;
     if (sums && (l->whole || sums > 1 || k->n_instrs > STAGED_INSTRS))
@@ -401,7 +413,7 @@ static f8_status by_rows(const f8_target *target, const f8_kernel *k, f8_cuda_la
                        "block; %s has %lld",
                        (long long)k->cols, (long long)l->shared, target->name,
                        (long long)shared_most(target));
-    l->min_blocks = staged_blocks(target, k, l);
+    l->min_blocks = row_blocks(target, k, l);
     l->max_blocks = blocks_in_cache(target, k, l);
     return F8_OK;
 }
