@@ -1,6 +1,7 @@
 /* Division and square root of generated kernels, rounded to nearest for every operand and without a
  * branch. The compiler's own forms (__fdiv_rn, __fsqrt_rn) call a function for operands out of a
- * middle range; a call keeps the compiler from interleaving neighbouring elements.
+ * middle range; a call keeps the compiler from interleaving neighbouring elements. And exp of
+ * arguments known to be zero or less.
  *
  * Plain C over fp8c.cuh, so that a test includes it as it is. `ulps` moves the seed, which is the
  * hardware's approximation: results are the same from -1 to 1 and, of the root, from -2 to 2. */
@@ -72,3 +73,21 @@ F8_DEV float f8_root_from(float a, int ulps)
     return a == 0.0f || a == f8_from_bits(0x7f800000u) ? a : root * scale;
 }
 F8_DEV float f8_root(float a) { return f8_root_from(a, 0); }
+
+/* exp (ir/num/scalar.def) of x <= 0 or NaN, the same bits: without the test for overflow, and since
+ * 2^(n + 63) is normal for every n, with one factor made of bits and one constant instead of two
+ * halves. The first product is exact, the second rounds. */
+F8_DEV float f8_exp_below(float x)
+{
+    const float least = f8_maximum(x, -0x1.ap+6f);
+    const float biased = f8_fma(least, 0x1.715476p+0f, 0x1.80017cp+23f);
+    const float n = biased - 0x1.80017cp+23f;
+    const float r = f8_fma(n, 0x1.05c61p-29f, f8_fma(n, -0x1.62e43p-1f, least));
+    float y = f8_fma(0x1.6a4d6p-10f, r, 0x1.12398ep-7f);
+    y = f8_fma(y, r, 0x1.5558bp-5f);
+    y = f8_fma(y, r, 0x1.555492p-3f);
+    y = f8_fma(y, r, 0x1.fffffcp-2f);
+    y = f8_fma(y, r, 0x1p+0f);
+    y = f8_fma(y, r, 0x1p+0f);
+    return y * f8_from_bits(f8_bits(biased) << 23) * 0x1p-63f;
+}

@@ -302,26 +302,6 @@ template <int T> F8_DEV f8_u32 f8_block_amax(const float *lanes)
     return m;
 }
 
-/* ---- functions whose argument is known ---- */
-
-/* exp (ir/num/scalar.def) of x <= 0 or NaN, the same bits: without the test for overflow, and since
- * 2^(n + 63) is normal for every n, with one factor made of bits and one constant instead of two
- * halves. The first product is exact, the second rounds. */
-F8_DEV float f8_exp_below(float x)
-{
-    const float least = f8_maximum(x, -0x1.ap+6f);
-    const float biased = f8_fma(least, 0x1.715476p+0f, 0x1.80017cp+23f);
-    const float n = biased - 0x1.80017cp+23f;
-    const float r = f8_fma(n, 0x1.05c61p-29f, f8_fma(n, -0x1.62e43p-1f, least));
-    float y = f8_fma(0x1.6a4d6p-10f, r, 0x1.12398ep-7f);
-    y = f8_fma(y, r, 0x1.5558bp-5f);
-    y = f8_fma(y, r, 0x1.555492p-3f);
-    y = f8_fma(y, r, 0x1.fffffcp-2f);
-    y = f8_fma(y, r, 0x1p+0f);
-    y = f8_fma(y, r, 0x1p+0f);
-    return y * f8_from_bits(f8_bits(biased) << 23) * 0x1p-63f;
-}
-
 /* ---- tiles of `rows` x W values in shared memory, written by rows and read by columns ---- */
 
 /* A column's values, first row to last of `rows`, added to a sum. */

@@ -1,8 +1,11 @@
-/* Division and square root of generated kernels (codegen/cuda/divide.cuh) against the host's own,
- * bit for bit; NaNs by class. The text is plain C and included as it is, over primitives that stand
- * for the machine's. The seeds are moved by one float either way. FP8C_DIVIDE=all takes every
- * mantissa of the divisor and every operand of the root and of tanh; without it a part, chosen by
- * the same rules. On a device the kernels of check_cuda_rows.c use the same text. */
+/* Division, square root and exp of generated kernels (codegen/cuda/divide.cuh) against the host's
+ * own and the scalar function, bit for bit; NaNs by class. The text is plain C and included as it
+ * is, over primitives that stand for the machine's. The seeds are moved by one float either way.
+ * FP8C_DIVIDE=all takes every mantissa of the divisor and every operand of the root and of tanh;
+ * without it a part, chosen by the same rules. On a device the kernels of check_cuda_rows.c use the
+ * same text. */
+#include "ir/num/fp8.h"
+#include "ir/num/scalar.h"
 #include "tests/shared/suite.h"
 
 #include <math.h>
@@ -13,20 +16,6 @@
 
 #define F8_DEV static inline __attribute__((unused))
 typedef uint32_t f8_u32;
-
-F8_DEV float f8_from_bits(f8_u32 u)
-{
-    float x;
-    memcpy(&x, &u, 4);
-    return x;
-}
-
-F8_DEV f8_u32 f8_bits(float x)
-{
-    f8_u32 u;
-    memcpy(&u, &x, 4);
-    return u;
-}
 
 F8_DEV float f8_fma(float a, float b, float c)
 {
@@ -209,6 +198,21 @@ START_TEST(near)
 }
 END_TEST
 
+/* exp of zero or less against the scalar function; and the logarithm of a softmax's sum, which is
+ * at least 1, is not negative (is_below in print.c). */
+START_TEST(below)
+{
+    const uint32_t step = stride(1021);
+    for (uint64_t x = 0x80000000; x <= UINT32_MAX; x += step) {
+        const float a = f8_from_bits((uint32_t)x), want = f8_scalar_f32(F8_FN_EXP, a);
+        ck_assert_msg(same(want, f8_exp_below(a)), "exp of %a", a);
+    }
+    ck_assert(f8_exp_below(0) == 1);
+    for (uint32_t x = f8_bits(1.0f); x <= f8_bits(INFINITY); x += step)
+        ck_assert(f8_scalar_f32(F8_FN_LOG, f8_from_bits(x)) >= 0);
+}
+END_TEST
+
 Suite *f8_suite(void)
 {
     Suite *s = suite_create("cuda divide");
@@ -220,6 +224,7 @@ Suite *f8_suite(void)
     tcase_add_test(t, subnormals);
     tcase_add_test(t, roots);
     tcase_add_test(t, near);
+    tcase_add_test(t, below);
     suite_add_tcase(s, t);
     return s;
 }
