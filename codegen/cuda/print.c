@@ -76,9 +76,9 @@ static const char *const forms[F8_SOP_COUNT] = {
     [F8_S_FADD] = "A + B",
     [F8_S_FSUB] = "A - B",
     [F8_S_FMUL] = "A * B",
-    [F8_S_FDIV] = "f8_div(A, B)",
+    [F8_S_FDIV] = "f8_divide(A, B)",
     [F8_S_FMA] = "f8_fma(A, B, C)",
-    [F8_S_FSQRT] = "f8_sqrt(A)",
+    [F8_S_FSQRT] = "f8_root(A)",
     [F8_S_FNEG] = "-(A)",
     [F8_S_FABS] = "f8_abs(A)",
     [F8_S_FMAX] = "f8_maximum(A, B)",
@@ -177,7 +177,7 @@ static void print_program(f8_text *t, f8_sfn fn)
         }
         snprintf(out->s, sizeof out->s, "v%d", n + 1);
         f8_text_add(t, "    const %s %s = ", held(f8_scalar_op(i->op)->result), out->s);
-        put_form(t, forms[i->op],
+        put_form(t, fn == F8_FN_TANH && i->op == F8_S_FDIV ? "f8_divide_near(A, B)" : forms[i->op],
                  (f8_cuda_name[]){value[i->arg[0]], value[i->arg[1]], value[i->arg[2]]});
         f8_text_add(t, ";\n");
     }
@@ -188,7 +188,7 @@ void f8_cuda_print_functions(f8_cuda_printer *p)
 {
     f8_text *t = p->t;
     if (!t->s || !strstr(t->s, f8_cuda_rows_text))
-        f8_text_add(t, "%s\n", f8_cuda_rows_text);
+        f8_text_add(t, "%s\n%s\n", f8_cuda_divide_text, f8_cuda_rows_text);
     for (uint32_t n = 0; n < p->k->n_instrs && t->s; n++) {
         const f8_kinstr *i = &p->k->instr[n];
         char head[64];
@@ -215,6 +215,36 @@ f8_cuda_name f8_cuda_value(const f8_cuda_printer *p, uint32_t n)
     return name;
 }
 
+static bool is_call(const f8_kinstr *i, f8_sfn fn)
+{
+    return i->op == F8_K_CALL && i->sub == fn;
+}
+
+/* Whether value n is zero or less, or NaN: x - max x, or, in a softmax's logarithm, that less
+ * log(sum exp(x - max x)). If no x is NaN and the maximum is finite, one of the terms is exp(0) = 1
+ * and none is negative, so in any order the sum is at least 1 and its logarithm at least 0. If the
+ * maximum is infinite, Inf - Inf is a term and the sum NaN. */
+static bool is_below(const f8_kernel *k, uint32_t n)
+{
+    const f8_kinstr *all = k->instr, *i = &all[n];
+    if (i->op != F8_K_SCALAR || i->sub != F8_S_FSUB)
+        return false;
+    const f8_kinstr *less = &all[i->b];
+    if (less->op == F8_K_MAX)
+        return less->a == i->a;
+    if (!is_call(less, F8_FN_LOG) || all[less->a].op != F8_K_SUM)
+        return false;
+    const f8_kinstr *term = &all[all[less->a].a], *x = &all[i->a];
+    return is_call(term, F8_FN_EXP) && term->a == i->a && x->op == F8_K_SCALAR &&
+           x->sub == F8_S_FSUB && all[x->b].op == F8_K_MAX && all[x->b].a == x->a;
+}
+
+/* Whether value n is the number of the column, which the code has as c + e. */
+static bool is_column(const f8_kernel *k, uint32_t n)
+{
+    return k->instr[n].op == F8_K_INDEX && k->instr[n].ext == F8_EXT_COL;
+}
+
 /* A SCALAR or CALL of values that stand. */
 static void print_operation(f8_cuda_printer *p, uint32_t n)
 {
@@ -225,10 +255,15 @@ static void print_operation(f8_cuda_printer *p, uint32_t n)
     for (int o = 0; o < count; o++)
         x[o] = f8_cuda_value(p, operand[o]);
     f8_text_add(p->t, "%*sconst %s v%u = ", 4 * p->indent, "", held(i->kind), n);
-    if (i->op == F8_K_SCALAR)
+    if (i->op == F8_K_SCALAR && i->sub == F8_S_IEQ && is_column(p->k, i->a) &&
+        p->k->instr[i->b].ext == F8_EXT_ROW) /* one subtraction a vector, not one an element */
+        f8_text_add(p->t, "%s - (f8_u32)c == (f8_u32)e", x[1].s);
+    else if (i->op == F8_K_SCALAR)
         put_form(p->t, forms[i->sub], x);
     else if (machine[i->sub])
         put_form(p->t, machine[i->sub], x);
+    else if (is_call(i, F8_FN_EXP) && is_below(p->k, i->a))
+        f8_text_add(p->t, "f8_exp_below(%s)", x[0].s);
     else
         f8_text_add(p->t, "f8_fn_%s(%s)", f8_scalar_function(i->sub)->name, x[0].s);
     f8_text_add(p->t, ";\n");

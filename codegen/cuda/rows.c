@@ -226,6 +226,7 @@ static void print_once_stores(f8_cuda_printer *p, const char *first)
 static void print_points_body(f8_cuda_printer *p)
 {
     f8_cuda_needed(p, 0);
+    f8_cuda_rows_declare_loads(p);
     f8_cuda_rows_loads(p);
     f8_cuda_rows_u(p);
     f8_cuda_rows_column(p);

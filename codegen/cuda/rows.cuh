@@ -266,13 +266,19 @@ template <int G> F8_DEV f8_u32 f8_amax(f8_u32 m)
     return m;
 }
 
-/* ---- rows shared by a block of T threads, 256 / T lanes each: through shared memory, which takes the
- * lanes of a sum and the maxima of its warps. Another f8_sync lies before each second use of it. ---- */
+/* ---- rows shared by a block of T threads, 256 / T lanes each, of more than 256 threads one lane each of
+ * the first 256: through shared memory, which takes the lanes of a sum and the maxima of its warps.
+ * Another f8_sync lies before each second use of it. ---- */
 
 template <int T> F8_DEV void f8_block_give(float *lanes, const float *s)
 {
-    F8_UNROLL for (int e = 0; e < 256 / T; e++)
-        lanes[f8_thread() * (256 / T) + e] = s[e];
+    if constexpr (T > 256) {
+        if (f8_thread() < 256)
+            lanes[f8_thread()] = s[0];
+    } else {
+        F8_UNROLL for (int e = 0; e < 256 / T; e++)
+            lanes[f8_thread() * (256 / T) + e] = s[e];
+    }
 }
 F8_DEV float f8_block_sum(const float *lanes)
 {

@@ -17,6 +17,7 @@ bool f8_cuda_rows_ragged(const f8_cuda_printer *p);
 /* Prints c, the vector's first column, and n, the number of columns from it to the row's end. */
 void f8_cuda_rows_column(f8_cuda_printer *p);
 void f8_cuda_rows_declare_words(f8_cuda_printer *p, uint32_t n); /* of LOAD n */
+void f8_cuda_rows_declare_loads(f8_cuda_printer *p);
 void f8_cuda_rows_loads(f8_cuda_printer *p);      /* for all vectors, before anything else */
 /* Whether the vectors of a row take the same registers one round after the other, with loads always
  * one round ahead: where a staged row is not whole. The form for many tensors has no registers for
@@ -69,7 +70,10 @@ bool f8_cuda_rows_stage_reduces(const f8_kernel *k, int32_t stage);
 /* The number of reductions before this stage: in shared memory each has a part of its own. */
 int f8_cuda_rows_reduced_before(const f8_kernel *k, int32_t stage);
 void f8_cuda_rows_reduce_begin(f8_cuda_printer *p);
-void f8_cuda_rows_declare_handed(f8_cuda_printer *p); /* g<n>, inside the loop over u */
+/* Whether sums of this stage are passed on in shared memory, between two barriers. */
+bool f8_cuda_rows_hands(const f8_cuda_printer *p);
+/* g<n>, inside the loop over u; if `nothing`, as for columns past the row's end. */
+void f8_cuda_rows_declare_handed(f8_cuda_printer *p, bool nothing);
 /* Adds one element. `in`: false if it lies past the row's end. */
 void f8_cuda_rows_reduce(f8_cuda_printer *p, bool in);
 void f8_cuda_rows_hand(f8_cuda_printer *p);       /* after a vector's elements */

@@ -166,24 +166,34 @@ static void put_own(f8_cuda_printer *p)
     }
 }
 
-static void print_vectors(f8_cuda_printer *p)
+/* `ahead`: code of a loop over columns that loads the vectors of its next turn, to print where this
+ * turn's have been used and nothing has been waited for; NULL: the vectors are loaded first. */
+static void print_vectors(f8_cuda_printer *p, const char *ahead)
 {
     const bool ragged = f8_cuda_rows_ragged(p) && f8_cuda_rows_stage_reduces(p->k, p->stage);
     const bool parts = p->k->cols % p->l.vector != 0;
     const char *const live = is_alone(p) ? NULL : "live";
+    /* where many threads share a row, most have nothing of its last columns */
+    const bool skips = !p->inside && p->l.group > F8_SUM_LANES, hands = f8_cuda_rows_hands(p);
     if (!p->l.whole)
         f8_cuda_rows_block_begin(p);
-    if (!f8_cuda_rows_in_turns(p))
+    if (!ahead && !f8_cuda_rows_in_turns(p)) {
+        f8_cuda_rows_declare_loads(p);
         f8_cuda_rows_loads(p);
+    }
     f8_cuda_rows_u(p);
     f8_cuda_rows_column(p);
+    if (skips && !hands)
+        f8_cuda_open(p, "if (n > 0)");
     f8_cuda_rows_late_loads(p);
     take_own(p);
     f8_cuda_rows_declare_taken(p);
-    f8_cuda_rows_declare_handed(p);
+    f8_cuda_rows_declare_handed(p, skips);
     f8_cuda_rows_blocks(p);
     if (ragged && !parts)
         f8_cuda_line(p, "const bool in = n > 0;");
+    if (skips && hands)
+        f8_cuda_line(p, "if (n > 0)");
     f8_cuda_open(p, "F8_UNROLL for (int e = 0; e < %d; e++)", p->l.vector);
     if (ragged && parts)
         f8_cuda_line(p, "const bool in = e < n;");
@@ -196,9 +206,34 @@ static void print_vectors(f8_cuda_printer *p)
     f8_cuda_rows_stores(p, live);
     f8_cuda_rows_block_stores(p, live);
     f8_cuda_rows_tiles(p);
+    if (skips && !hands)
+        f8_cuda_close(p);
     f8_cuda_close(p);
+    if (ahead) {
+        f8_cuda_open(p, "%s", ahead);
+        f8_cuda_rows_loads(p);
+        f8_cuda_close(p);
+    }
     f8_cuda_rows_add_handed(p);
     f8_cuda_rows_block_join(p);
+}
+
+/* Prints a loop over columns with a barrier in each turn, `each` columns a turn. It loads the next
+ * turn's vectors before that barrier, so that they come while threads wait and add. */
+static void print_turns_ahead(f8_cuda_printer *p, int each)
+{
+    char ahead[48];
+    snprintf(ahead, sizeof ahead, "if ((at += %d) < most%d)", each, p->stage);
+    f8_cuda_scope(p);
+    f8_cuda_line(p, "int at = 0;");
+    f8_cuda_rows_declare_loads(p);
+    f8_cuda_open(p, "if (at < most%d)", p->stage);
+    f8_cuda_rows_loads(p);
+    f8_cuda_close(p);
+    f8_cuda_open(p, "F8_ROLLED while (at < most%d)", p->stage);
+    print_vectors(p, ahead);
+    f8_cuda_close(p);
+    f8_cuda_close(p);
 }
 
 /* Prints the vectors of a row that are not all in registers at once. Most need no test of bounds
@@ -213,21 +248,25 @@ static void print_wide_row(f8_cuda_printer *p)
         if (f8_cuda_rows_in_turns(p))
             f8_cuda_rows_loads_first(p);
         f8_cuda_open(p, "for (int at = 0; at < %lld; at += %d)", cols, each);
-        print_vectors(p);
+        print_vectors(p, NULL);
         f8_cuda_close(p);
         f8_cuda_close(p);
         return;
     }
     f8_cuda_line(p, "const int most%d = wide ? %lld : 0;", p->stage, most);
-    f8_cuda_open(p, "F8_ROLLED for (int at = 0; at < most%d; at += %d)", p->stage, each);
     p->inside = true;
-    print_vectors(p);
+    if (f8_cuda_rows_hands(p)) {
+        print_turns_ahead(p, each);
+    } else {
+        f8_cuda_open(p, "F8_ROLLED for (int at = 0; at < most%d; at += %d)", p->stage, each);
+        print_vectors(p, NULL);
+        f8_cuda_close(p);
+    }
     p->inside = false;
-    f8_cuda_close(p);
     p->l.sets = 1;
     f8_cuda_open(p, "F8_ROLLED for (int at = most%d; at < %lld; at += %d)", p->stage, cols,
                  f8_cuda_rows_step(p));
-    print_vectors(p);
+    print_vectors(p, NULL);
     f8_cuda_close(p);
     p->l.sets = sets;
 }
@@ -243,7 +282,7 @@ void f8_cuda_rows_stage(f8_cuda_printer *p, int32_t stage)
     if (p->l.whole) {
         f8_cuda_rows_block_begin(p);
         f8_cuda_scope(p);
-        print_vectors(p);
+        print_vectors(p, NULL);
         f8_cuda_close(p);
     } else {
         print_wide_row(p);

@@ -8,7 +8,10 @@ enum {
     HAND_VECTOR = 4, /* columns a thread of 256 has at once, what is summed being handed on */
     HAND_BYTES = 64 << 10,
     POINT_THREADS = 256, /* of a block */
+    POINT_RESIDENT = 768, /* threads of a multiprocessor, with 80 registers each */
+    ROW_RESIDENT = 512,    /* the same of kernels by rows, with 128 */
     ROW_THREADS = 256,
+    FEW_RESIDENT = 1024, /* threads of a multiprocessor, where cache allows few rows at once */
     STAGED_THREADS = 512,
     STAGED_REGISTERS = 88,
     STAGED_RESIDENT = 1024,   /* threads of a multiprocessor */
@@ -107,6 +110,13 @@ static int threads_of(const f8_kernel *k, int model)
     return k->config.threads ? k->config.threads : model;
 }
 
+/* Blocks that should be resident. Without a bound, the compiler would interleave the divisions of
+ * so many elements that registers leave too few threads to wait for memory. */
+static int resident(int most, int threads)
+{
+    return most > threads ? most / threads : 1;
+}
+
 /* ---- elementwise ---- */
 
 static void points(const f8_kernel *k, f8_cuda_layout *l)
@@ -117,6 +127,7 @@ static void points(const f8_kernel *k, f8_cuda_layout *l)
     l->threads = l->columns || !one_row(k) ? threads_of(k, POINT_THREADS) : F8_CUDA_WARP;
     l->vector = narrowest == 4 ? 4 : 8;
     l->sets = l->vectors = l->group = l->rows = l->task_rows = 1;
+    l->min_blocks = resident(POINT_RESIDENT, l->threads);
     if (k->flat) {
         l->vectors = 0;
         while (l->sets < 4 && 2 * l->sets * l->vector * bytes <= FLIGHT_BYTES)
@@ -361,10 +372,8 @@ static void widen(const f8_target *target, const f8_kernel *k, f8_cuda_layout *l
     vectors_of(target, k, l);
 }
 
-/* The number of blocks for which rows that are visited several times still fit the second level of
- * cache; 0: no limit. It is never so small that too few threads would wait for memory, however wide
- * the rows are. */
-static int64_t blocks_in_cache(const f8_target *target, const f8_kernel *k, const f8_cuda_layout *l)
+/* The number of rows visited several times that fit the second level of cache; 0: no limit. */
+static int64_t rows_in_cache(const f8_target *target, const f8_kernel *k, const f8_cuda_layout *l)
 {
     int64_t row = 0;
     if (l->whole || l->staged || column_stages(k) < 2)
@@ -372,18 +381,46 @@ static int64_t blocks_in_cache(const f8_target *target, const f8_kernel *k, cons
     for (uint32_t i = 0; i < k->n_buffers; i++)
         if (k->buffer[i].ext == F8_EXT_FULL && !k->buffer[i].write)
             row += k->cols * f8_cuda_bytes(k->buffer[i].dtype);
-    const int64_t least = (int64_t)target->multiprocessors * ROW_THREADS / l->threads;
-    const int64_t blocks = row ? target->cache_bytes / (row * l->rows) : 0;
-    return !row ? 0 : blocks > least ? blocks : least;
+    const int64_t rows = row ? target->cache_bytes / row : 0;
+    return !row ? 0 : rows > 0 ? rows : 1;
 }
 
-/* The blocks of a staged kernel that should be resident, STAGED_RESIDENT threads in all if they
- * have registers enough, so that some work while others wait at a barrier or for memory. Tiles are
- * filled and read in turns if that leaves room for the blocks. */
-static void staged_blocks(const f8_target *target, const f8_kernel *k, f8_cuda_layout *l)
+/* The number of blocks for which such rows still fit; 0: no limit. It is never so small that
+ * multiprocessors have no work or too few threads wait for memory, however wide the rows are. */
+static int64_t blocks_in_cache(const f8_target *target, const f8_kernel *k, const f8_cuda_layout *l)
+{
+    const int64_t rows = rows_in_cache(target, k, l), blocks = rows / l->rows;
+    const int64_t each = l->threads < ROW_THREADS ? ROW_THREADS / l->threads : 1;
+    const int64_t least = target->multiprocessors * each;
+    return !rows ? 0 : blocks > least ? blocks : least;
+}
+
+/* More threads for the widest rows, where the cache allows so few rows that 256 threads for each
+ * would leave multiprocessors waiting. What is summed is handed on in any case. The rows stay too
+ * wide for registers, of which a thread then has but 64. */
+static void spread(const f8_target *target, const f8_kernel *k, f8_cuda_layout *l)
+{
+    const int64_t each = rows_in_cache(target, k, l) / target->multiprocessors;
+    if (!l->hand_words || l->whole || !rows_in_cache(target, k, l))
+        return;
+    while (2 * l->group * (each ? each : 1) <= FEW_RESIDENT &&
+           k->cols > (int64_t)2 * l->group * WHOLE_COLUMNS)
+        l->group *= 2;
+    vectors_of(target, k, l);
+    l->hand_words = f8_kernel_most_sums(k) * l->group * l->vector * l->sets;
+    while (hand_bytes(l) > HAND_BYTES && l->sets > 1) {
+        l->sets /= 2;
+        l->hand_words /= 2;
+    }
+}
+
+/* The blocks of a kernel by rows that should be resident. Of a staged one STAGED_RESIDENT threads in
+ * all if they have registers enough, so that some work while others wait at a barrier or for
+ * memory. Tiles are filled and read in turns if that leaves room for the blocks. */
+static void row_blocks(const f8_target *target, const f8_kernel *k, f8_cuda_layout *l)
 {
     const int64_t room = shared_most(target);
-    l->min_blocks = 1;
+    l->min_blocks = l->staged ? 1 : resident(ROW_RESIDENT, l->threads);
     if (!l->staged)
         return;
     const int sums = count(k, F8_K_COLSUM);
@@ -424,6 +461,7 @@ static f8_status by_rows(const f8_target *target, const f8_kernel *k, f8_cuda_la
     l->vector = l->group <= F8_CUDA_WARP ? LANE_VECTOR : LANES / l->group;
     vectors_of(target, k, l);
     widen(target, k, l);
+    spread(target, k, l);
     choose_near(k, l);
     l->holds = l->whole && count(k, F8_K_COLAMAX) * l->vectors * l->vector <= HELD_COLUMNS;
     const bool lean = l->staged && is_lean(target, k, l);
@@ -454,7 +492,7 @@ static f8_status by_rows(const f8_target *target, const f8_kernel *k, f8_cuda_la
                        "block; %s has %lld",
                        (long long)k->cols, (long long)l->shared, target->name,
                        (long long)shared_most(target));
-    staged_blocks(target, k, l);
+    row_blocks(target, k, l);
     keep_own(target, k, l);
     l->max_blocks = blocks_in_cache(target, k, l);
     return F8_OK;

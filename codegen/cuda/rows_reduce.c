@@ -3,8 +3,8 @@
  * A warp, or a part of one, reduces its row by shuffles. A whole block reduces a wide row through
  * shared memory. Either way a thread's columns modulo 256 are fixed lanes of the sum, to which it
  * adds in the order of columns, and the lanes are joined by the one tree of ir/README.md. In the
- * widest rows a thread computes four columns but adds up one lane: the values to be summed are
- * passed on in shared memory. */
+ * widest rows a thread computes four columns but adds up one lane, and of more than 256 threads only
+ * the first 256 do: the values to be summed are passed on in shared memory. */
 #include "codegen/cuda/rows.h"
 
 #include <stdio.h>
@@ -25,10 +25,65 @@ int f8_cuda_rows_reduced_before(const f8_kernel *k, int32_t stage)
     return n;
 }
 
+/* Whether something is stored to columns up to this stage: perhaps to where the row is. */
+static bool has_stored(const f8_cuda_printer *p, int32_t stage)
+{
+    for (uint32_t n = 0; n < p->k->n_instrs; n++)
+        if (p->k->instr[n].op == F8_K_STORE && p->k->instr[n].stage <= stage)
+            return true;
+    return false;
+}
+
+static bool is_scalar(const f8_kinstr *i, f8_sop op)
+{
+    return i->op == F8_K_SCALAR && i->sub == op;
+}
+
+/* If n is a sum over c of (c == id ? x[c] : 0), with an id of the row and x as it lies in memory:
+ * the LOAD of x, and in *id the id; else -1. No sum is needed: it is x[id] + 0, or 0 where no
+ * column is id. All else that is added is +0, which changes nothing but the sign of a zero. */
+static int64_t picked(const f8_cuda_printer *p, uint32_t n, uint32_t *id)
+{
+    const f8_kinstr *all = p->k->instr;
+    if (all[n].op != F8_K_SUM || p->k->cols < 2 || has_stored(p, all[n].stage))
+        return -1;
+    const f8_kinstr *sel = &all[all[n].a];
+    if (!is_scalar(sel, F8_S_SEL_F))
+        return -1;
+    const f8_kinstr *same = &all[sel->a], *x = &all[sel->b], *zero = &all[sel->c];
+    if (!is_scalar(same, F8_S_IEQ) || !is_scalar(zero, F8_S_CONST_F) || zero->imm)
+        return -1;
+    const bool left = all[same->a].op == F8_K_INDEX;
+    *id = left ? same->b : same->a;
+    if (all[left ? same->a : same->b].op != F8_K_INDEX || all[*id].op != F8_K_LOAD ||
+        all[*id].ext != F8_EXT_ROW)
+        return -1;
+    if (x->op != F8_K_LOAD || x->ext != F8_EXT_FULL || x->group)
+        return -1;
+    const f8_kbuffer *b = &p->k->buffer[x->buffer];
+    return b->ids < 0 && (b->dtype == F8_F32 || b->dtype == F8_BF16) ? (int64_t)sel->b : -1;
+}
+
 static bool is_reduced(const f8_cuda_printer *p, uint32_t n)
 {
     const f8_kinstr *i = &p->k->instr[n];
-    return p->needed[n] && f8_kinstr_reduces(i) && i->stage == p->stage;
+    uint32_t id;
+    return p->needed[n] && f8_kinstr_reduces(i) && i->stage == p->stage && picked(p, n, &id) < 0;
+}
+
+/* Before any column of the stage: a later stage may store where x is. */
+static void print_picked(f8_cuda_printer *p)
+{
+    for (uint32_t n = 0; n < p->k->n_instrs; n++) {
+        uint32_t id;
+        if (p->k->instr[n].stage != p->stage || picked(p, n, &id) < 0)
+            continue;
+        const int32_t buffer = p->k->instr[p->k->instr[p->k->instr[n].a].b].buffer;
+        const bool whole = p->k->buffer[buffer].dtype == F8_F32;
+        f8_cuda_line(p, "const float v%u = v%u < %lldu ? %sq%d[v%u]%s + 0.0f : 0.0f;", n, id,
+                     (long long)p->k->cols, whole ? "" : "f8_from_bf16(", buffer, id,
+                     whole ? "" : ")");
+    }
 }
 
 /* Whether the values of sum n are passed on in shared memory. */
@@ -46,8 +101,14 @@ static int handed_before(const f8_cuda_printer *p, uint32_t n)
     return count;
 }
 
+bool f8_cuda_rows_hands(const f8_cuda_printer *p)
+{
+    return handed_before(p, p->k->n_instrs) > 0;
+}
+
 void f8_cuda_rows_reduce_begin(f8_cuda_printer *p)
 {
+    print_picked(p);
     for (uint32_t n = 0; n < p->k->n_instrs; n++) {
         const f8_kinstr *i = &p->k->instr[n];
         if (!is_reduced(p, n))
@@ -69,11 +130,16 @@ void f8_cuda_rows_reduce_begin(f8_cuda_printer *p)
 
 /* ---- handing on ---- */
 
-void f8_cuda_rows_declare_handed(f8_cuda_printer *p)
+void f8_cuda_rows_declare_handed(f8_cuda_printer *p, bool nothing)
 {
     for (uint32_t n = 0; n < p->k->n_instrs; n++)
-        if (is_handed(p, n))
+        if (is_handed(p, n)) {
             f8_cuda_line(p, "float g%u[%d];", n, p->l.vector);
+            if (!nothing)
+                continue;
+            f8_cuda_line(p, "F8_UNROLL for (int e = 0; e < %d; e++)", p->l.vector);
+            f8_cuda_line(p, "    g%u[e] = -0.0f;", n);
+        }
 }
 
 /* Prints the values of this stage's n-th such sum, as f32 by column of `sets` vectors, to shared
@@ -114,8 +180,13 @@ void f8_cuda_rows_add_handed(f8_cuda_printer *p)
             continue;
         f8_cuda_scope(p);
         print_hand(p, n);
-        f8_cuda_line(p, "F8_UNROLL for (int j = 0; j < %d; j++)", p->l.sets * p->l.vector);
+        if (p->l.group > F8_SUM_LANES)
+            f8_cuda_open(p, "if (lane < %d)", F8_SUM_LANES);
+        f8_cuda_line(p, "F8_UNROLL for (int j = 0; j < %d; j++)",
+                     p->l.sets * p->l.vector * (p->l.group / F8_SUM_LANES));
         f8_cuda_line(p, "    s%u[0] = s%u[0] + hand[j * %d + lane];", n, n, F8_SUM_LANES);
+        if (p->l.group > F8_SUM_LANES)
+            f8_cuda_close(p);
         f8_cuda_close(p);
     }
     if (!p->l.whole)

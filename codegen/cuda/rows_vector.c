@@ -54,6 +54,17 @@ void f8_cuda_rows_column(f8_cuda_printer *p)
         f8_cuda_line(p, "const int n = %d;", v);
 }
 
+/* Where the vector at column c lies after its row's first element. Inside a wide row it is spelled
+ * out: with c alone, the 64-bit address of each vector was computed anew. */
+static f8_cuda_name offset_of(const f8_cuda_printer *p)
+{
+    f8_cuda_name name = {"c"};
+    if (p->inside)
+        snprintf(name.s, sizeof name.s, "at + lane * %d + u * %d", p->l.vector,
+                 f8_cuda_rows_step(p));
+    return name;
+}
+
 static bool is_column_load(const f8_kinstr *i)
 {
     return i->op == F8_K_LOAD && (i->ext & F8_EXT_COL);
@@ -76,7 +87,8 @@ static void print_load(f8_cuda_printer *p, uint32_t n, bool parts)
     const f8_kinstr *i = &p->k->instr[n];
     const int bytes = f8_cuda_bytes(p->k->buffer[i->buffer].dtype), v = p->l.vector;
     const long long shift = (long long)i->shift, group = (long long)i->group;
-    char at[96] = "c";
+    char at[96];
+    snprintf(at, sizeof at, "%s", offset_of(p).s);
     if (is_scattered(p, i)) {
         f8_cuda_line(p, "f8_get_rolled<%d, %d>(w%u[u], q%d, (int)c, n, %lld, %lld);", bytes, v, n,
                      i->buffer, shift, group);
@@ -146,32 +158,33 @@ static void print_chosen(f8_cuda_printer *p, const bool *chosen)
         }
 }
 
-/* Declares the early loads of this stage, and notes them. False: there are none. */
-static bool declare_early(f8_cuda_printer *p)
+/* Declares the early loads of this stage, and notes them. */
+void f8_cuda_rows_declare_loads(f8_cuda_printer *p)
 {
-    bool any = false;
     for (uint32_t n = 0; n < p->k->n_instrs; n++) {
         p->ahead[n] = is_due(p, n) && is_early(p, n);
-        any |= p->ahead[n];
         if (p->ahead[n] && !p->raw[n])
             f8_cuda_rows_declare_words(p, n);
     }
-    return any;
 }
 
-static void print_early(f8_cuda_printer *p)
+static bool any_ahead(const f8_cuda_printer *p)
 {
-    f8_cuda_rows_u(p);
-    f8_cuda_rows_column(p);
-    print_chosen(p, p->ahead);
-    f8_cuda_close(p);
+    bool any = false;
+    for (uint32_t n = 0; n < p->k->n_instrs; n++)
+        any |= p->ahead[n];
+    return any;
 }
 
 /* Loads of this stage's vectors, before anything is stored. */
 void f8_cuda_rows_loads(f8_cuda_printer *p)
 {
-    if (declare_early(p))
-        print_early(p);
+    if (!any_ahead(p))
+        return;
+    f8_cuda_rows_u(p);
+    f8_cuda_rows_column(p);
+    print_chosen(p, p->ahead);
+    f8_cuda_close(p);
 }
 
 bool f8_cuda_rows_in_turns(const f8_cuda_printer *p)
@@ -181,21 +194,19 @@ bool f8_cuda_rows_in_turns(const f8_cuda_printer *p)
 
 void f8_cuda_rows_loads_first(f8_cuda_printer *p)
 {
-    if (!declare_early(p))
+    f8_cuda_rows_declare_loads(p);
+    if (!any_ahead(p))
         return;
     f8_cuda_scope(p);
     f8_cuda_line(p, "const int at = 0;");
-    print_early(p);
+    f8_cuda_rows_loads(p);
     f8_cuda_close(p);
 }
 
 /* The words of vector u have been used, so those of its next round take their place. */
 void f8_cuda_rows_loads_next(f8_cuda_printer *p)
 {
-    bool any = false;
-    for (uint32_t n = 0; n < p->k->n_instrs; n++)
-        any |= p->ahead[n];
-    if (!any)
+    if (!any_ahead(p))
         return;
     f8_cuda_line(p, "const int after = at + %d;", f8_cuda_rows_step(p) * p->l.sets);
     f8_cuda_open(p, "if (after < %lld)", (long long)p->l.cols);
@@ -269,7 +280,8 @@ static void print_puts(f8_cuda_printer *p, bool same, const char *parts)
             f8_cuda_line(p, "f8_put_%s<%d, %d>(q%d + c, x%u, n);", parts, bytes, p->l.vector,
                          i->buffer, n);
         else
-            f8_cuda_line(p, "f8_put<%d, %d>(q%d + c, x%u);", bytes, p->l.vector, i->buffer, n);
+            f8_cuda_line(p, "f8_put<%d, %d>(q%d + %s, x%u);", bytes, p->l.vector, i->buffer,
+                         offset_of(p).s, n);
     }
 }
 

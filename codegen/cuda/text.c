@@ -14,6 +14,7 @@
             ".previous\n");
 
 EMBED(f8_cuda_header, "fp8c.cuh")
+EMBED(f8_cuda_divide_text, "divide.cuh")
 EMBED(f8_cuda_rows_text, "rows.cuh")
 EMBED(f8_cuda_attention_common, "attention.cuh")
 EMBED(f8_cuda_attention_forward, "attention_forward.cuh")

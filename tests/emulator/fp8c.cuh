@@ -100,6 +100,15 @@ F8_DEV f8_u32 f8_bits(float x)
 F8_DEV float f8_fma(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 F8_DEV float f8_div(float a, float b) { return a / b; }
 F8_DEV float f8_sqrt(float a) { return __builtin_sqrtf(a); }
+/* A float and its double differ from the exact sum by what two doubles hold. */
+F8_DEV float f8_fma_up(float a, float b, float c)
+{
+    const float near = __builtin_fmaf(a, b, c);
+    const double p = (double)a * b, s = p + c, t = s - p, rest = (p - (s - t)) + (c - t);
+    return (s - near) + rest > 0 ? __builtin_nextafterf(near, __builtin_inff()) : near;
+}
+F8_DEV float f8_reciprocal_seed(float a) { return 1.0f / a; }
+F8_DEV float f8_reciprocal_root_seed(float a) { return 1.0f / __builtin_sqrtf(a); }
 F8_DEV float f8_rint(float a) { return __builtin_rintf(a); }
 F8_DEV float f8_floor(float a) { return __builtin_floorf(a); }
 F8_DEV float f8_abs(float a) { return f8_from_bits(f8_bits(a) & 0x7fffffffu); }

@@ -317,6 +317,23 @@ START_TEST(targets)
 }
 END_TEST
 
+/* By 8 lanes and by warps, by 64 to 256 threads, and by 512 and 1024, where the cache takes few
+ * rows at once. */
+START_TEST(losses)
+{
+    static const int wide[] = {1500, 3000, 9000, 20000, 35000, 50257, 50368, 70001};
+    kcase c;
+    kc_begin(&c);
+    c.specials = _i & 1;
+    for (int i = 0; i < N_WIDTHS; i += 2)
+        kc_loss(&c, _i & 2 ? F8_F32 : F8_BF16, 6, widths[i]);
+    for (int i = _i & 1; i < 8; i += 2)
+        kc_loss(&c, _i & 2 ? F8_BF16 : F8_F32, 3, wide[i]);
+    check(&c);
+    kc_end(&c);
+}
+END_TEST
+
 START_TEST(in_place)
 {
     kcase c;
@@ -427,6 +444,7 @@ Suite *f8_suite(void)
     tcase_add_loop_test(device, rolls, 0, 2);
     tcase_add_test(device, gathers);
     tcase_add_test(device, targets);
+    tcase_add_loop_test(device, losses, 0, 4);
     tcase_add_test(device, in_place);
     for (int i = 2; i < N_WIDTHS; i += 4)
         tcase_add_loop_test(device, views, i, i + 1);

@@ -131,6 +131,19 @@ START_TEST(compiled_wide_columns)
 }
 END_TEST
 
+/* Up to 1024 threads a row, which leave 64 registers each. */
+START_TEST(compiled_losses)
+{
+    static const int wide[] = {9000, 50257, 128256};
+    kcase c;
+    kc_begin(&c);
+    kc_loss(&c, F8_F32, 100, wide[_i]);
+    kc_loss(&c, F8_BF16, 100, wide[_i]);
+    check_compiled(&c, 0);
+    kc_end(&c);
+}
+END_TEST
+
 /* Magnitudes of columns, with codes, sums and reductions. */
 START_TEST(compiled_maxima)
 {
@@ -215,6 +228,7 @@ Suite *f8_suite(void)
     tcase_add_loop_test(compiler, compiled_norms, 0, 6);
     tcase_add_loop_test(compiler, compiled_columns, 0, 3);
     tcase_add_loop_test(compiler, compiled_wide_columns, 0, 2);
+    tcase_add_loop_test(compiler, compiled_losses, 0, 3);
     tcase_add_loop_test(compiler, compiled_maxima, 0, 5);
     tcase_add_test(compiler, compiled_row_blocks);
     tcase_add_loop_test(compiler, compiled_column_runs, 0, 4);

@@ -361,6 +361,26 @@ void kc_targets(kcase *c, int cols)
     kc_phase(c, 4, cols);
 }
 
+void kc_loss(kcase *c, f8_dtype dtype, int rows, int cols)
+{
+    f8_graph *g = c->g;
+    const f8_ref from = kc_input(c, dtype, 2, rows, cols), x = f8_cast(g, from, F8_F32),
+                 ids = kc_ids(c, cols, 2, rows, 1), scale = kc_input(c, F8_F32, 2, rows, 1);
+    const f8_attr shape = F8_INTS(F8_A_SHAPE, ((f8_ints){1, {cols}}));
+    const f8_ref hit = f8_binary(g, F8_OP_EQ, f8_make(g, F8_OP_IOTA, NULL, 0, &shape, 1), ids),
+                 own = f8_reduce(g, F8_OP_REDUCE_SUM, f8_select(g, hit, x, f8_const(g, 0)), -1);
+    const f8_ref top = f8_reduce(g, F8_OP_REDUCE_MAX, x, -1), off = f8_binary(g, F8_OP_SUB, x, top),
+                 sum = f8_reduce(g, F8_OP_REDUCE_SUM, f8_unary(g, F8_OP_EXP, off), -1),
+                 lse = f8_unary(g, F8_OP_LOG, sum),
+                 p = f8_unary(g, F8_OP_EXP, f8_binary(g, F8_OP_SUB, off, lse));
+    kc_out(c, f8_binary(g, F8_OP_ADD, f8_binary(g, F8_OP_SUB, top, own), lse));
+    kc_out(c, f8_cast(g,
+                      f8_binary(g, F8_OP_MUL, f8_binary(g, F8_OP_SUB, p, f8_cast(g, hit, F8_F32)),
+                                scale),
+                      F8_BF16));
+    kc_phase(c, rows, cols);
+}
+
 /* ---- places ---- */
 
 void kc_in_place(kcase *c, int rows, int cols)

@@ -70,6 +70,9 @@ void kc_periodic(kcase *c, int d, bool fused);
 f8_ref kc_embedding(kcase *c, int cols);
 /* Cross-entropy of 4 rows: the column's number against the row's target. */
 void kc_targets(kcase *c, int cols);
+/* A head's cross-entropy of rows of logits in `dtype`: the loss of each row, and the gradient of
+ * the logits in bf16. */
+void kc_loss(kcase *c, f8_dtype dtype, int rows, int cols);
 /* Results over their own operands: values along rows, of rows and, in a flat phase, of one operand
  * twice. */
 void kc_in_place(kcase *c, int rows, int cols);
