@@ -15,8 +15,8 @@ static const struct {
     bool forward, backward;
 } by_cudnn[] = {
     /* H200, cuDNN 9.14: 2026-11-22-gpu.md */
-    {90, 90, 64, 64, 1024, 2048, true, true},
-    {90, 90, 128, 128, 1024, 2048, true, true},
+    {90, 90, 64, 64, 1024, 1024, true, true},
+    {90, 90, 128, 128, 1024, 4096, true, true},
 };
 
 enum { NEWEST_SEEN = 91900, TOKENS = 128 };

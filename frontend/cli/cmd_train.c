@@ -30,6 +30,7 @@ typedef struct run {
     cli_json *json;
     int step, update, eval;
     int64_t accumulate;
+    int64_t steps_run, micro_steps_run, evals_run; /* of all seeds */
     bool terminal; /* stderr is one */
     cli_train_result *out;
     cli_loss_watch watch;
@@ -114,11 +115,13 @@ static fp8c_status train_step(run *r, int64_t step, step_facts *f)
         const fp8c_status status = fp8c_program_run(r->program, r->step);
         if (status != FP8C_OK)
             return status;
+        r->micro_steps_run++;
         fp8c_program_info(r->program, &after);
         r->out->fp8_gemms = after.fp8_gemms_executed - before.fp8_gemms_executed;
         f->loss += (double)*value / (double)r->accumulate;
     }
     const fp8c_status status = fp8c_program_run(r->program, r->update);
+    r->steps_run += status == FP8C_OK;
     f->grad_norm = of_update(r, "grad_norm");
     f->lr = of_update(r, "lr");
     f->skipped = of_update(r, "skipped") == 1;
@@ -194,9 +197,10 @@ static fp8c_status train(run *r)
     }
     r->out->final_loss = tail_sum / (double)tail;
     r->out->tokens_per_second = (double)(tokens * r->c->steps) / (f8_seconds_now() - start);
-    int64_t batches;
+    int64_t batches = 0;
     const fp8c_status status =
         cli_held_out(r->corpus, r->program, r->eval, &r->out->heldout_loss, &batches);
+    r->evals_run += batches;
     r->out->info.struct_size = sizeof r->out->info;
     fp8c_program_info(r->program, &r->out->info);
     if (status == FP8C_OK)
@@ -237,10 +241,20 @@ static bool save_state(const run *r, const char *path)
     return diag.status != F8_OK ? cli_file_fail(&diag) : cli_fail(r->ctx) == CLI_DONE;
 }
 
+/* How often a function ran; others than these ran once. */
+static double runs_of(const run *r, int function)
+{
+    const int64_t runs = function == r->step     ? r->micro_steps_run
+                         : function == r->update ? r->steps_run
+                         : function == r->eval   ? r->evals_run
+                                                 : 1;
+    return runs > 0 ? (double)runs : 1;
+}
+
 static void print_step(FILE *to, const run *r, int function, int index, const fp8c_step *s)
 {
     const char *algorithm = fp8c_program_algorithm(r->program, function, index);
-    const double runs = (double)(r->c->steps * r->c->seeds);
+    const double runs = runs_of(r, function);
     fprintf(to, "profile %s %s %s %.6f s %.3f GB/s%s%s\n",
             fp8c_program_function_name(r->program, function), s->kind, s->name, s->seconds / runs,
             (double)(s->bytes_read + s->bytes_written) * runs / s->seconds / 1e9,
