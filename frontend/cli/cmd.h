@@ -7,7 +7,7 @@
 #include <stdio.h>
 
 #include "frontend/fp8c.h"
-#include "ir/base/temporary.h"
+#include "ir/base/file.h"
 
 enum {
     CLI_DONE = 0,
@@ -394,6 +394,9 @@ bool cli_json_open(cli_json *j, const char *path);
 /* Takes over the reference. A record that is NULL counts as a failed write. */
 void cli_json_record(cli_json *j, json_t *record);
 bool cli_json_close(cli_json *j);
+
+/* Prints the failure of a file on stderr, and returns false. */
+bool cli_file_fail(const f8_diag *diag);
 
 /* A text that goes to the file `path`, or to stdout if that is NULL or "-". A regular file gets it
  * whole at the end, or keeps what it had. cli_text_end says on stderr why nothing, or not

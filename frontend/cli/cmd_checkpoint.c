@@ -5,13 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-bool cli_file_fail(const f8_diag *diag)
-{
-    fprintf(stderr, "%s%serror: %s\n", diag->file ? diag->file : "", diag->file ? ": " : "",
-            diag->text);
-    return false;
-}
-
 bool cli_checkpoint_save(const cli *c, const char *path, fp8c_program *program, const char *recipe,
                          int64_t n_steps)
 {

@@ -64,7 +64,4 @@ typedef struct cli_stored {
 bool cli_stored_read(cli_stored *s, const f8_weights *files, fp8c_context *ctx);
 void cli_stored_free(cli_stored *s);
 
-/* Prints the failure of a file on stderr, and returns false. */
-bool cli_file_fail(const f8_diag *diag);
-
 #endif

@@ -6,8 +6,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "frontend/cli/cmd_checkpoint.h"
-#include "ir/base/file.h"
+#include "frontend/cli/cmd.h"
 
 const char cli_default_recipe[] = "bf16";
 
@@ -313,7 +312,14 @@ json_t *cli_json_number(double x)
     return isfinite(x) ? json_real(x) : json_null();
 }
 
-/* ---- texts ---- */
+/* ---- files ---- */
+
+bool cli_file_fail(const f8_diag *diag)
+{
+    fprintf(stderr, "%s%serror: %s\n", diag->file ? diag->file : "", diag->file ? ": " : "",
+            diag->text);
+    return false;
+}
 
 void cli_text_open(cli_text *t, const char *path)
 {
