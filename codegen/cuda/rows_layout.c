@@ -111,10 +111,11 @@ static int threads_of(const f8_kernel *k, int model)
 }
 
 /* Blocks that should be resident. Without a bound, the compiler would interleave the divisions of
- * so many elements that registers leave too few threads to wait for memory. */
-static int resident(int most, int threads)
+ * so many elements that registers leave too few threads to wait for memory. A kernel of one row is
+ * one block, which may take what it wants. */
+static int resident(const f8_kernel *k, int most, int threads)
 {
-    return most > threads ? most / threads : 1;
+    return most > threads && !one_row(k) ? most / threads : 1;
 }
 
 /* ---- elementwise ---- */
@@ -127,7 +128,7 @@ static void points(const f8_kernel *k, f8_cuda_layout *l)
     l->threads = l->columns || !one_row(k) ? threads_of(k, POINT_THREADS) : F8_CUDA_WARP;
     l->vector = narrowest == 4 ? 4 : 8;
     l->sets = l->vectors = l->group = l->rows = l->task_rows = 1;
-    l->min_blocks = resident(POINT_RESIDENT, l->threads);
+    l->min_blocks = resident(k, POINT_RESIDENT, l->threads);
     if (k->flat) {
         l->vectors = 0;
         while (l->sets < 4 && 2 * l->sets * l->vector * bytes <= FLIGHT_BYTES)
@@ -420,7 +421,7 @@ static void spread(const f8_target *target, const f8_kernel *k, f8_cuda_layout *
 static void row_blocks(const f8_target *target, const f8_kernel *k, f8_cuda_layout *l)
 {
     const int64_t room = shared_most(target);
-    l->min_blocks = l->staged ? 1 : resident(ROW_RESIDENT, l->threads);
+    l->min_blocks = l->staged ? 1 : resident(k, ROW_RESIDENT, l->threads);
     if (!l->staged)
         return;
     const int sums = count(k, F8_K_COLSUM);
