@@ -133,8 +133,8 @@ int64_t f8_module_layout(const f8_module *m, int64_t *offsets);
  * of k only adds products of zeros. */
 f8_gemm_sizes f8_lowered_gemm(const f8_graph *g, const f8_lowered *p, f8_ref r);
 
-/* The rows of the result that a first GEMM of `r`, of these sizes, makes, and a second GEMM makes
- * the others: m, or the largest multiple of target->gemm_multiple below it. */
+/* How many rows of the result the first GEMM of `r` makes, whose sizes these are. It is m, or the
+ * largest multiple of target->gemm_multiple below m; then a second GEMM makes the rest. */
 int64_t f8_lowered_split(const f8_graph *g, const f8_target *target, f8_ref r,
                          const f8_gemm_sizes *size);
 

@@ -8,8 +8,8 @@
  * "cublasLtMatmul", FP8 rules) lifts that for compute capability 10.0. By the same documentation
  * only Hopper has scales of rows and of 128-element blocks, and only Blackwell has E8M0 scales.
  *
- * gemm_multiple is what TMA needs of 16-bit elements, 16 bytes: cuBLASLt 13.0 on an H200 takes six
- * to eight times as long for 2048 x 50257 x 768 and 2048 x 768 x 50257 as with 50264, whatever the
+ * gemm_multiple is what TMA needs of 16-bit elements, 16 bytes: cuBLASLt 13.1 on an H200 takes six
+ * to seven times as long for 2048 x 50257 x 768 and 2048 x 768 x 50257 as with 50264, whatever the
  * strides, and 50272 or 50304 are no faster. Before sm_90 there is no TMA. */
 #define CUDA(text, number, device, tn, hopper, blackwell, rate, speed)                             \
     {.name = text,                                                                                 \

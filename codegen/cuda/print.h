@@ -5,7 +5,8 @@
  * summed over columns), `group` threads share a row. Thread t of them has the columns whose number
  * modulo group * vector is vector * t and up, in `vectors` vectors. group * vector is 256 for all
  * but narrow rows, so a thread's columns are always the same lanes of a sum. Where it is 1024 or
- * more, what is summed is passed to the lane's thread. Elsewhere every thread takes any vector of the domain.
+ * more, what is summed is passed to the lane's thread. Elsewhere every thread takes any vector of
+ * the domain.
  *
  *     v7    the value of instruction 7          w2[u]  what was loaded of buffer 2, as 32-bit words
  *     b2    buffer 2; q2 its current row        s7[e]  lanes of sum 7      m7  a running maximum

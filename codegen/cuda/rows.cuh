@@ -186,7 +186,7 @@ template <int V> F8_DEV void f8_pack_bf16(f8_u32 *w, const float *y)
     F8_UNROLL for (int e = 0; e < V; e += 2)
         w[e / 2] = f8_bf16x2(y[e], e + 1 < V ? y[e + 1] : 0.0f);
 }
-/* Of values that are bf16 already, every bit as it is. */
+/* For values that are bf16 already: it keeps every bit. */
 template <int V> F8_DEV void f8_pack_upper(f8_u32 *w, const float *y)
 {
     F8_UNROLL for (int e = 0; e < V; e += 2)
@@ -266,9 +266,9 @@ template <int G> F8_DEV f8_u32 f8_amax(f8_u32 m)
     return m;
 }
 
-/* ---- rows shared by a block of T threads, 256 / T lanes each, of more than 256 threads one lane each of
- * the first 256: through shared memory, which takes the lanes of a sum and the maxima of its warps.
- * Another f8_sync lies before each second use of it. ---- */
+/* ---- rows shared by a block of T threads. Each has 256 / T lanes; if T > 256, each of the first 256
+ * has one. Sums and maxima meet in shared memory, which takes the lanes of a sum and the maxima of
+ * the warps. Another f8_sync lies before each second use of it. ---- */
 
 template <int T> F8_DEV void f8_block_give(float *lanes, const float *s)
 {

@@ -23,8 +23,8 @@ void f8_cuda_rows_loads(f8_cuda_printer *p);      /* for all vectors, before any
  * one round ahead: where a staged row is not whole. The form for many tensors has no registers for
  * that. */
 bool f8_cuda_rows_in_turns(const f8_cuda_printer *p);
-/* The same in that loop: those of the first round, before the loop, and those of
- * the next round of one vector, in the loop. */
+/* Loads of that loop: `first` prints those of the first round, before it; `next` prints those of
+ * one vector's next round, inside it. */
 void f8_cuda_rows_loads_first(f8_cuda_printer *p);
 void f8_cuda_rows_loads_next(f8_cuda_printer *p);
 void f8_cuda_rows_late_loads(f8_cuda_printer *p); /* for one vector, before its arithmetic */

@@ -16,7 +16,7 @@ enum {
     STAGED_REGISTERS = 88,
     STAGED_RESIDENT = 1024,   /* threads of a multiprocessor */
     STAGED_SHARE = 64,        /* registers of each of those */
-    STAGED_VALUES = 45,       /* values gathered and words in flight, of which that many fit */
+    STAGED_VALUES = 45,       /* gathered values and words in flight that fit in STAGED_SHARE */
     STAGED_VALUES_SMALL = 36, /* the same where shared memory is small: addresses take more there */
     STAGED_KEPT = 48,         /* values of a row that fit in 64 registers */
     STAGED_COLUMNS = 24,      /* columns under way at once */
@@ -112,7 +112,7 @@ static int threads_of(const f8_kernel *k, int model)
 
 /* Blocks that should be resident. Without a bound, the compiler would interleave the divisions of
  * so many elements that registers leave too few threads to wait for memory. A kernel of one row is
- * one block, which may take what it wants. */
+ * one block, so it may use any number of registers. */
 static int resident(const f8_kernel *k, int most, int threads)
 {
     return most > threads && !one_row(k) ? most / threads : 1;
@@ -305,7 +305,7 @@ static int registers_of(const f8_kernel *k, const f8_cuda_layout *l)
     return (int)(STAGED_REGISTERS + kept_values(k, l) + gathered_values(k, l));
 }
 
-/* A function with more steps than a conversion. */
+/* Whether a kernel has a scalar function longer than a conversion. */
 static bool has_long_function(const f8_kernel *k)
 {
     for (uint32_t n = 0; n < k->n_instrs; n++)
@@ -415,9 +415,9 @@ static void spread(const f8_target *target, const f8_kernel *k, f8_cuda_layout *
     }
 }
 
-/* The blocks of a kernel by rows that should be resident. Of a staged one STAGED_RESIDENT threads in
- * all if they have registers enough, so that some work while others wait at a barrier or for
- * memory. Tiles are filled and read in turns if that leaves room for the blocks. */
+/* The blocks of a kernel by rows that should be resident. A staged kernel should have
+ * STAGED_RESIDENT threads resident, if they have registers enough, so that some work while others
+ * wait at a barrier or for memory. Tiles are filled and read in turns if that leaves room. */
 static void row_blocks(const f8_target *target, const f8_kernel *k, f8_cuda_layout *l)
 {
     const int64_t room = shared_most(target);

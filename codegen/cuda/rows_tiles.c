@@ -67,8 +67,8 @@ static void print_tiles(f8_cuda_printer *p)
                  p->l.turns > 1 ? " + turn" : "");
 }
 
-/* The tiles have been read by this thread. Of two in turn, the other's readers are past the barrier
- * that lies between this one's writers and readers. */
+/* The tiles have been read by this thread. If there are two sets, the readers of the other one
+ * are past the barrier that lies between this one's writers and readers. */
 static void end_tiles(f8_cuda_printer *p)
 {
     if (p->l.turns > 1)

@@ -23,7 +23,7 @@ static f8_loc phase_loc(const f8_build *b, const f8_phase *p)
     return F8_NOWHERE;
 }
 
-/* Zeros behind rows are one element of each row of another matrix than that of their value. */
+/* The zeros behind rows are a buffer of their own: one element for each row of the value. */
 static f8_status add_buffer_access(f8_build *b, const f8_kernel *k, const f8_binding *bound,
                                    uint32_t buffer)
 {

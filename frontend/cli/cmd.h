@@ -400,7 +400,7 @@ bool cli_file_fail(const f8_diag *diag);
 
 /* A text that goes to the file `path`, or to stdout if that is NULL or "-". A regular file gets it
  * whole at the end, or keeps what it had. cli_text_end says on stderr why nothing, or not
- * everything, was written, and then returns false; `whole`: false where the text is not wanted. */
+ * everything, was written, and then returns false. `wanted`: false after a failure, which leaves the file as it was. */
 typedef struct cli_text {
     const char *path;
     FILE *to; /* to write to; NULL: it can't be opened, which cli_text_end tells */
@@ -409,7 +409,7 @@ typedef struct cli_text {
     bool gathered; /* in `bytes` until the end */
 } cli_text;
 void cli_text_open(cli_text *t, const char *path);
-bool cli_text_end(cli_text *t, bool whole);
+bool cli_text_end(cli_text *t, bool wanted);
 bool cli_json_to_stdout(const cli *c); /* if so, stdout carries nothing but records */
 json_t *cli_json_number(double x);     /* NaN and infinities become null: JSON has neither */
 

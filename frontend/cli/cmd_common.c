@@ -346,14 +346,14 @@ static bool close_stream(FILE *to, bool close)
     return whole && closed;
 }
 
-bool cli_text_end(cli_text *t, bool whole)
+bool cli_text_end(cli_text *t, bool wanted)
 {
     f8_diag diag = {0};
     bool ok = close_stream(t->to, t->path != NULL);
     if (!ok)
         fprintf(stderr, "%s: error: %s\n", t->path ? t->path : "stdout",
                 errno ? strerror(errno) : "not everything was written");
-    else if (whole && t->gathered)
+    else if (wanted && t->gathered)
         ok = f8_file_write(cli_temporaries(), t->path, t->bytes, t->size, false, &diag) == F8_OK ||
              cli_file_fail(&diag);
     free(t->bytes);

@@ -241,7 +241,7 @@ static bool save_state(const run *r, const char *path)
     return diag.status != F8_OK ? cli_file_fail(&diag) : cli_fail(r->ctx) == CLI_DONE;
 }
 
-/* How often a function ran; others than these ran once. */
+/* How often a function ran; all other functions ran once. */
 static double runs_of(const run *r, int function)
 {
     const int64_t runs = function == r->step     ? r->micro_steps_run

@@ -65,8 +65,8 @@ typedef struct f8_cuda_home {
     f8_cudnn cudnn; /* open when there are any */
     CUstream own;     /* to capture in: not ordered with the default stream, which others may use
                          meanwhile */
-    CUstream ordered; /* to run in, unless the embedder gave one: what the default stream was given
-                         before a run is done before it */
+    CUstream ordered; /* to run in, unless the embedder gave one: a run begins after the work that
+                         the default stream was given before it */
     f8_diag failure; /* status F8_OK until a run fails on the device */
 } f8_cuda_home;
 

@@ -201,7 +201,7 @@ static f8_status try_gemms(f8_cuda_exec *x, uint64_t zeros, uint64_t result, f8_
                          "cuStreamSynchronize after each GEMM was tried");
 }
 
-/* In the arena, which holds nothing between runs, if it is large enough. */
+/* The trial uses the arena if it is large enough, because the arena holds nothing between runs. */
 f8_status f8_cuda_exec_try_gemms(f8_cuda_exec *x, f8_diag *diag)
 {
     f8_block own = {0};

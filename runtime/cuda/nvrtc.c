@@ -14,7 +14,7 @@ static const char *const fixed_options[] = {
 };
 enum { N_FIXED = sizeof fixed_options / sizeof *fixed_options };
 
-/* Where there is a driver, NVRTC keeps what it compiled, and a text found there has no log: no
+/* Where there is a driver, NVRTC caches what it compiled. A text from that cache has no log, so no
  * report of its registers. */
 static const char no_cache[] = "--no-cache";
 enum { CACHES_SINCE = 12090 };
