@@ -1,4 +1,5 @@
 /* Compiling a module: options, passes, plan, and what the program runs on. See fp8c.h. */
+#include <stdio.h>
 #include <string.h>
 
 #include "frontend/calibration.h"
@@ -236,6 +237,20 @@ static void say_summary(const f8_compilation *c)
                c->dump.folder[0] ? "; dumped into " : "", c->dump.folder);
 }
 
+/* A budget that can't be met: adds how much of it cuDNN's attention takes, if a table chose that.
+ * It is not given up for the budget, because that would change bits. */
+static f8_status with_hint(const f8_compilation *c, f8_status status, f8_diag *diag)
+{
+    const size_t n = strlen(diag->text);
+    if (status == F8_ERR_UNSUPPORTED && c->o->memory_bytes > 0 && c->attention_workspace > 0 &&
+        c->attention == F8_ATTENTION_TABLE)
+        snprintf(diag->text + n, sizeof diag->text - n,
+                 "; cuDNN's attention takes a workspace of %lld bytes outside the arena, attention "
+                 "'own' takes none",
+                 (long long)c->attention_workspace);
+    return status;
+}
+
 /* Compile the source to a plan that runs, with its compile report. */
 static f8_status make_variant(f8_compilation *c, const f8_module *source, f8_diag *diag)
 {
@@ -245,7 +260,9 @@ static f8_status make_variant(f8_compilation *c, const f8_module *source, f8_dia
     begin_dump(c, source);
     F8_TRY(clone_module(source, c->unit.arena, diag, &c->unit.module));
     F8_TRY(f8_tuned_begin(&c->tuned, c->program, &c->gemms, c->unit.arena, diag));
-    F8_TRY(f8_run_passes(&c->unit));
+    const f8_status passed = f8_run_passes(&c->unit);
+    if (passed != F8_OK)
+        return with_hint(c, passed, diag);
     F8_TRY(build_plan(c, diag));
     F8_TRY(f8_variant_start(c->program, v, c->unit.module, diag));
     F8_TRY(f8_compile_report_make(&c->unit, c->program->cuda ? &c->stats : NULL,

@@ -17,6 +17,7 @@ typedef struct f8_compilation {
     f8_attention_algorithm attention;
     f8_gemm_lib *gemms; /* knows how much scratch GEMMs take; made when first needed */
     f8_build_stats stats;
+    int64_t attention_workspace; /* of the last plan whose bytes were asked for */
     f8_dump dump;           /* folder "": no dump */
     f8_tuned_choices tuned; /* what the tuning database chose */
 } f8_compilation;

@@ -46,6 +46,8 @@ f8_status f8_compilation_code_bytes(void *compilation, const f8_unit *u, f8_code
     f8_status status = f8_build_plan(u->module, &build, &scratch, &plan, u->diag);
     if (status == F8_OK)
         status = plan_bytes(c, &plan, &out->total, u->diag);
+    if (status == F8_OK)
+        c->attention_workspace = plan.attention_workspace;
     for (uint32_t i = 0; status == F8_OK && i < plan.n_funcs; i++) {
         const int64_t bytes = plan.func[i].arena_bytes;
         const f8_func *f = f8_module_find_func(u->module, plan.func[i].name);

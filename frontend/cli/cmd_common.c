@@ -324,13 +324,16 @@ bool cli_file_fail(const f8_diag *diag)
 void cli_text_open(cli_text *t, const char *path)
 {
     struct stat s;
-    *t = (cli_text){.path = path && strcmp(path, "-") ? path : NULL};
+    /* a descriptor of this process, by whatever name, is written to, never replaced */
+    const bool is_open = path && (!strncmp(path, "/dev/", 5) || !strncmp(path, "/proc/", 6));
+    const bool to_stdout = !path || !strcmp(path, "-") || !strcmp(path, "/dev/stdout");
+    *t = (cli_text){.path = to_stdout ? NULL : path};
     errno = 0; /* the first failed write sets it */
     if (!t->path) {
         t->to = stdout;
         return;
     }
-    t->gathered = stat(path, &s) || S_ISREG(s.st_mode);
+    t->gathered = !is_open && (stat(path, &s) || S_ISREG(s.st_mode));
     t->to = t->gathered ? open_memstream(&t->bytes, &t->size) : fopen(path, "wb");
 }
 

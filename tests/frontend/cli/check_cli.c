@@ -413,14 +413,29 @@ START_TEST(texts_in_files)
         test_skip("a full disk", "there is no /dev/full");
         return;
     }
-    const f8_cli_result r = F8_CLI("compile", GPT, SMALL, "--emit", "cuda", "--target", "sm_90a",
-                                   "-o", "/dev/full");
+    f8_cli_result r = F8_CLI("compile", GPT, SMALL, "--emit", "cuda", "--target", "sm_90a", "-o",
+                             "/dev/stdout"); /* which is a file here: not replaced */
+    ck_assert_msg(r.code == 0 && strstr(r.out, "F8_KERNEL("), "%s", r.err);
+    r = F8_CLI("compile", GPT, SMALL, "--emit", "cuda", "--target", "sm_90a", "-o", "/dev/full");
     ck_assert_int_eq(r.code, 1);
     ck_assert_str_eq(r.err, "/dev/full: error: No space left on device\n");
 }
 END_TEST
 
 /* ---- memory ---- */
+
+/* A budget that is too small because of cuDNN's workspace: the message says what to do without. */
+START_TEST(budget_of_cudnn)
+{
+    const f8_cli_result r = F8_CLI("plan", GPT, "--target", "sm_90a", "-D", "L=1", "-D", "T=2048",
+                                   "-D", "H=1", "--memory", "150M");
+    ck_assert_int_eq(r.code, 1);
+    ck_assert_msg(strstr(r.err, "least possible budget") &&
+                      strstr(r.err, "cuDNN's attention takes a workspace of 134479872 bytes") &&
+                      strstr(r.err, "attention 'own' takes none"),
+                  "%s", r.err);
+}
+END_TEST
 
 /* More than any machine has: explained, since that takes none of it; refused with the bytes wanted,
  * by the plan, not by the kernel's killer. */
@@ -499,6 +514,7 @@ Suite *f8_suite(void)
     tcase_add_test(t, bad_files);
     tcase_add_test(t, full_disk);
     tcase_add_test(t, texts_in_files);
+    tcase_add_test(t, budget_of_cudnn);
     tcase_add_test(t, too_large_to_plan);
     tcase_add_test(t, little_memory);
     suite_add_tcase(s, t);
