@@ -1,13 +1,15 @@
 /* Sizes of GEMMs that the target's library is slow for (gemm_multiple of ir/target.h). A model with
  * an odd vocabulary and tied embeddings is built with padding and without, and both are run on the
- * emulator, or with FP8C_TEST_GPU on a GPU: forward, backward and update, with logits whole and in
- * chunks. Padding adds one small kernel and no pass over the data. What lies in the arena before a
- * run, NaNs too, changes no bit. Products of random sizes have the same results with padding. */
+ * emulator, or with FP8C_TEST_GPU on a GPU: forward, backward and update. Logits are whole in some
+ * and in chunks in others. Padding adds one small kernel and no pass over the data. What lies in
+ * the arena before a run, NaNs too, changes no bit. Products of random sizes have the same results
+ * with padding. */
 #include "codegen/build.h"
 #include "frontend/text/parse.h"
 #include "runtime/cuda/exec.h"
 #include "runtime/cuda/internal.h"
 #include "tests/shared/cuda/cuda_device.h"
+#include "tests/shared/cuda/cuda_plan.h"
 #include "tests/shared/cuda/gpu.h"
 #include "tests/shared/passes/compile.h"
 #include "tests/shared/passes/passes.h"
@@ -52,38 +54,22 @@ static bool emulated;
 
 /* ---- building ---- */
 
-typedef struct program {
-    f8_arena arena;
-    f8_diag diag;
-    f8_unit unit;
-    f8_plan plan;
-    f8_build_stats stats;
-} program;
+typedef cuda_plan program;
 
 static void build_as(program *p, const variant *v, const f8_target *target, f8_build_options o,
                      bool no_fuse)
 {
     const f8_dim_override dims[] = {{"B", 4}, {"T", ROWS / 4}, {"C", C},
                                     {"H", 2}, {"L", 1},        {"V", v->vocabulary}};
-    *p = (program){0};
-    f8_arena_init(&p->arena, NULL);
-    size_t size = sizeof untied - 1;
-    char *text = v->tied ? f8_test_read("frontend/models/gpt2_124m.f8", &size) : strdup(untied);
-    ck_assert_ptr_nonnull(text);
-    p->unit = (f8_unit){.arena = &p->arena, .diag = &p->diag};
-    p->unit.options.recipe = f8_recipe_by_name(v->recipe);
-    p->unit.options.target = target;
-    p->unit.options.no_fuse = no_fuse;
-    f8_status s = f8_parse(text, size, "model.f8", dims, sizeof dims / sizeof *dims, &p->arena,
-                           &p->diag, &p->unit.module);
-    free(text);
-    if (s == F8_OK)
-        s = f8_run_passes(&p->unit);
-    ck_assert_msg(s == F8_OK, "%s", p->diag.text);
-    o.target = target;
-    o.stats = &p->stats;
-    s = f8_build_plan(p->unit.module, &o, &p->arena, &p->plan, &p->diag);
-    ck_assert_msg(s == F8_OK, "%s", p->diag.text);
+    cuda_plan_lower(p, &(cuda_model){.text = v->tied ? NULL : untied,
+                                     .file = "frontend/models/gpt2_124m.f8",
+                                     .dims = dims,
+                                     .n_dims = sizeof dims / sizeof *dims,
+                                     .recipe = v->recipe,
+                                     .target = target,
+                                     .no_fuse = no_fuse});
+    cuda_plan_finish(p, o);
+    ck_assert_msg(p->status == F8_OK, "%s", p->diag.text);
     for (size_t i = 0; i < p->unit.module->n_funcs; i++)
         if (p->unit.module->func[i].lowered)
             ck_assert_msg(f8_program_check(&p->unit.module->func[i], &p->diag) == F8_OK, "%s",

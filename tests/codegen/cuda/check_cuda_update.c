@@ -3,11 +3,11 @@
  * `micro_step`, whose small steps have moved, has the bits of a plan with one launch for every
  * step. A kernel that does not compile is named in the message. */
 #include "codegen/build.h"
-#include "frontend/text/parse.h"
 #include "tests/shared/passes/passes.h"
 #include "runtime/cuda/exec.h"
 #include "tests/shared/passes/compile.h"
 #include "tests/shared/cuda/cuda_device.h"
+#include "tests/shared/cuda/cuda_plan.h"
 #include "tests/shared/cuda/gpu.h"
 #include "tests/shared/random.h"
 #include "tests/shared/suite.h"
@@ -33,41 +33,26 @@ static void close_device(void)
     cuda_device_close(&device);
 }
 
-typedef struct program {
-    f8_arena arena;
-    f8_diag diag;
-    f8_unit unit;
-    f8_plan plan;
-    f8_build_stats stats;
-} program;
+typedef cuda_plan program;
 
 static f8_status try_build(program *p, const char *func, const char *recipe,
                            const f8_target *target, f8_build_options o)
 {
     static const f8_dim_override dims[] = {{"B", 2}, {"T", 32}, {"C", 64},
                                            {"H", 2}, {"L", 3},  {"V", 256}};
-    *p = (program){0};
-    f8_arena_init(&p->arena, NULL);
-    size_t size;
-    char *text = f8_test_read("frontend/models/gpt.f8", &size);
-    ck_assert_ptr_nonnull(text);
-    p->unit = (f8_unit){.arena = &p->arena, .diag = &p->diag};
-    p->unit.options.recipe = f8_recipe_by_name(recipe);
-    p->unit.options.target = target;
-    f8_status s = f8_parse(text, size, "gpt.f8", dims, sizeof dims / sizeof *dims, &p->arena,
-                           &p->diag, &p->unit.module);
-    free(text);
-    if (s == F8_OK)
-        s = f8_run_passes(&p->unit);
+    cuda_plan_lower(p, &(cuda_model){.file = "frontend/models/gpt.f8",
+                                     .dims = dims,
+                                     .n_dims = sizeof dims / sizeof *dims,
+                                     .recipe = recipe,
+                                     .target = target});
+    ck_assert_msg(p->status == F8_OK, "%s", p->diag.text);
     /* it alone: what else there is would only be compiled */
-    for (size_t i = 0; s == F8_OK && i < p->unit.module->n_funcs; i++)
+    for (size_t i = 0; i < p->unit.module->n_funcs; i++)
         if (strcmp(p->unit.module->func[i].name, func))
             p->unit.module->func[i].lowered = NULL;
-    ck_assert_msg(s == F8_OK, "%s", p->diag.text);
-    o.target = target;
     o.cuda = device.cuda;
-    o.stats = &p->stats;
-    return f8_build_plan(p->unit.module, &o, &p->arena, &p->plan, &p->diag);
+    cuda_plan_finish(p, o);
+    return p->status;
 }
 
 static void build(program *p, const char *func, const char *recipe, const f8_target *target,

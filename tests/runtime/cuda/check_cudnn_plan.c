@@ -4,10 +4,10 @@
  * (tests/shared/cuda/gpu.h). */
 #include "codegen/build.h"
 #include "codegen/cuda/attention_choice.h"
-#include "frontend/text/parse.h"
 #include "tests/shared/passes/passes.h"
 #include "runtime/cuda/exec.h"
 #include "tests/shared/passes/compile.h"
+#include "tests/shared/cuda/cuda_plan.h"
 #include "tests/shared/cuda/cudnn_case.h"
 #include "tests/shared/cuda/gpu.h"
 #include "tests/shared/suite.h"
@@ -204,34 +204,19 @@ END_TEST
 
 /* ---- a model ---- */
 
-typedef struct model {
-    f8_arena arena;
-    f8_diag diag;
-    f8_unit unit;
-    f8_plan plan;
-    f8_status status;
-} model;
+typedef cuda_plan model;
 
 /* gpt.f8, one block of it, with heads of C / 2. */
 static void build_sizes(model *m, const char *target, const char *recipe, int64_t T, int64_t C,
                         f8_build_options o)
 {
-    f8_dim_override dims[] = {{"B", 2}, {"T", T}, {"L", 1}, {"C", C}, {"H", 2}};
-    size_t size;
-    *m = (model){0};
-    f8_arena_init(&m->arena, NULL);
-    char *text = f8_test_read("frontend/models/gpt.f8", &size);
-    ck_assert_ptr_nonnull(text);
-    m->unit = (f8_unit){.arena = &m->arena, .diag = &m->diag};
-    m->unit.options.recipe = f8_recipe_by_name(recipe);
-    m->unit.options.target = o.target = f8_target_by_name(target);
-    m->status = f8_parse(text, size, "gpt.f8", dims, sizeof dims / sizeof *dims, &m->arena,
-                         &m->diag, &m->unit.module);
-    if (m->status == F8_OK)
-        m->status = f8_run_passes(&m->unit);
-    if (m->status == F8_OK)
-        m->status = f8_build_plan(m->unit.module, &o, &m->arena, &m->plan, &m->diag);
-    free(text);
+    const f8_dim_override dims[] = {{"B", 2}, {"T", T}, {"L", 1}, {"C", C}, {"H", 2}};
+    cuda_plan_lower(m, &(cuda_model){.file = "frontend/models/gpt.f8",
+                                     .dims = dims,
+                                     .n_dims = sizeof dims / sizeof *dims,
+                                     .recipe = recipe,
+                                     .target = f8_target_by_name(target)});
+    cuda_plan_finish(m, o);
 }
 
 static void build(model *m, const char *target, const char *recipe, f8_build_options o)

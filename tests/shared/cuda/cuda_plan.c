@@ -8,8 +8,33 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "frontend/text/parse.h"
 #include "tests/shared/passes/compile.h"
+
+void cuda_plan_lower(cuda_plan *b, const cuda_model *m)
+{
+    *b = (cuda_plan){0};
+    f8_arena_init(&b->arena, NULL);
+    size_t size = m->text ? strlen(m->text) : 0;
+    char *text = m->text ? strdup(m->text) : f8_test_read(m->file, &size);
+    ck_assert_ptr_nonnull(text);
+    b->unit = (f8_unit){.arena = &b->arena, .diag = &b->diag};
+    b->unit.options.recipe = f8_recipe_by_name(m->recipe);
+    b->unit.options.target = m->target;
+    b->unit.options.no_fuse = m->no_fuse;
+    b->status = f8_parse(text, size, m->file, m->dims, m->n_dims, &b->arena, &b->diag,
+                         &b->unit.module);
+    if (b->status == F8_OK)
+        b->status = f8_run_passes(&b->unit);
+    free(text);
+}
+
+void cuda_plan_finish(cuda_plan *b, f8_build_options o)
+{
+    o.target = b->unit.options.target;
+    o.stats = &b->stats;
+    if (b->status == F8_OK)
+        b->status = f8_build_plan(b->unit.module, &o, &b->arena, &b->plan, &b->diag);
+}
 
 void cuda_plan_build(cuda_plan *b, const char *model, const char *dim, const char *recipe,
                      const char *arch, f8_build_options o)
@@ -19,23 +44,12 @@ void cuda_plan_build(cuda_plan *b, const char *model, const char *dim, const cha
     snprintf(file, sizeof file, "frontend/models/%s.f8", model);
     if (dim)
         ck_assert_int_eq(sscanf(dim, "%15[A-Z]=%" SCNd64, name, &over.value), 2);
-    *b = (cuda_plan){0};
-    f8_arena_init(&b->arena, NULL);
-    size_t size;
-    char *text = f8_test_read(file, &size);
-    ck_assert_ptr_nonnull(text);
-    b->unit = (f8_unit){.arena = &b->arena, .diag = &b->diag};
-    b->unit.options.recipe = f8_recipe_by_name(recipe);
-    b->unit.options.target = f8_target_by_name(arch);
-    o.target = b->unit.options.target;
-    o.stats = &b->stats;
-    b->status =
-        f8_parse(text, size, file, &over, dim != NULL, &b->arena, &b->diag, &b->unit.module);
-    if (b->status == F8_OK)
-        b->status = f8_run_passes(&b->unit);
-    if (b->status == F8_OK)
-        b->status = f8_build_plan(b->unit.module, &o, &b->arena, &b->plan, &b->diag);
-    free(text);
+    cuda_plan_lower(b, &(cuda_model){.file = file,
+                                     .dims = &over,
+                                     .n_dims = dim != NULL,
+                                     .recipe = recipe,
+                                     .target = f8_target_by_name(arch)});
+    cuda_plan_finish(b, o);
 }
 
 void cuda_plan_end(cuda_plan *b)

@@ -7,8 +7,8 @@
 
 #include "runtime/cuda/device.h"
 
-/* Whether a text is compiled for an architecture: for sm_90a, and for one other that its hash picks.
- * So every kind of kernel meets every architecture, in some of its shapes. With
+/* Whether a text is compiled for an architecture: for sm_90a, and for one other that its hash
+ * picks. So every kind of kernel meets every architecture, in some of its shapes. With
  * FP8C_ALL_ARCHITECTURES=1 it is compiled for all. */
 bool nvrtc_cache_wants(const char *text, const char *arch);
 
