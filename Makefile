@@ -247,7 +247,7 @@ GPU_TESTS := $(filter-out check_cuda_passes,$(filter check_cud%,$(TESTS)))
 GPU_PROGRAMS := $(GPU)/fp8c $(GPU)/bench/bench_gpu $(GPU_TESTS:%=$(GPU)/tests/%)
 $(GPU)/fp8c: $(call object,$(CLI)) $(LIBRARY)
 $(GPU_TESTS:%=$(GPU)/tests/%): $(GPU)/tests/%: $$(call test_object,$$*) $(call object,$(SHARED)) $(LIBRARY)
-$(GPU)/bench/bench_gpu: $(call object,bench/bench_gpu.c bench/gpu_device.c bench/gpu_survey.c bench/figures.c) $(LIBRARY)
+$(GPU)/bench/bench_gpu: $(call object,bench/bench_gpu.c bench/figures.c $(wildcard bench/gpu_*.c)) $(LIBRARY)
 $(GPU_PROGRAMS): $(GPU)/%:
 	@mkdir -p $(@D)
 	@echo "  link $@"

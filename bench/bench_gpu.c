@@ -373,9 +373,9 @@ int main(int argc, char **argv)
          "usage: [--json] [--tiny] [--rounds N] [--steps N] [--peer FILE] "
          "gpt2|gpt2-even|mpt|kernels|gemms-gpt2|gemms-mpt|losses|losses-cpu...");
     for (int i = 1; i <= parts; i++)
-        must(run_part(&x, argv[i]),
-             "no such part; there are gpt2, gpt2-even, mpt, kernels, gemms-gpt2, gemms-mpt, losses and "
-             "losses-cpu");
+        must(run_part(&x, argv[i]), "no such part; there are gpt2, gpt2-even, mpt, kernels, "
+                                    "gemms-gpt2, gemms-mpt, losses and "
+                                    "losses-cpu");
     if (x.gpu.cuda)
         gpu_close(&x.gpu);
     return 0;

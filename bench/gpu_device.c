@@ -150,12 +150,12 @@ double gpu_gemm_peak(gpu_device *g, int64_t n, f8_dtype dtype, int runs)
     const f8_allocator allocator = f8_default_allocator();
     f8_cublaslt_gemm *list = NULL, *gemm;
     f8_diag diag = {0};
-    gpu_check(f8_cublaslt_prepare(g->cuda, &list, &allocator, &desc, 16, WORKSPACE, "the peak", &gemm,
-                              &diag),
-          &diag, "GEMM");
+    gpu_check(f8_cublaslt_prepare(g->cuda, &list, &allocator, &desc, 16, WORKSPACE, "the peak",
+                                  &gemm, &diag),
+              &diag, "GEMM");
     const CUdeviceptr a = gpu_numbers(g, bytes, dtype), b = gpu_numbers(g, bytes, dtype),
-                      c = gpu_allocate(g, (size_t)(n * n) * 2), workspace = gpu_allocate(g, WORKSPACE),
-                      scale = gpu_allocate(g, 256);
+                      c = gpu_allocate(g, (size_t)(n * n) * 2),
+                      workspace = gpu_allocate(g, WORKSPACE), scale = gpu_allocate(g, 256);
     CU(g, cuMemcpyHtoDAsync_v2, scale, &one, sizeof one, g->stream);
     double seconds[GPU_MOST_RUNS];
     for (int i = 0; i < 2 * runs; i++) {
@@ -176,8 +176,8 @@ double gpu_gemm_peak(gpu_device *g, int64_t n, f8_dtype dtype, int runs)
     return 2.0 * (double)n * (double)n * (double)n / median(seconds, runs);
 }
 
-/* By operand: buffers shared by all GEMMs of one dtype there. Each GEMM begins elsewhere in them, so
- * that the L2 cache holds nothing that it reads. */
+/* By operand: buffers shared by all GEMMs of one dtype there. Each GEMM begins elsewhere in them,
+ * so that the L2 cache holds nothing that it reads. */
 enum { APART = 80 << 20, PLACES = 4 };
 struct gpu_gemms {
     gpu_device *g;

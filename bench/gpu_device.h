@@ -52,8 +52,8 @@ int gpu_gemms_count(const gpu_gemms *m);
 void gpu_gemms_free(gpu_gemms *m);
 
 /* Each distinct GEMM of a plan by itself: the algorithm that a program takes, its time, whether 50
- * runs give the same bits, and the time of each other algorithm on offer. The L2 cache holds none of
- * the operands when a run begins. Prints a record for each GEMM on stdout. */
+ * runs give the same bits, and the time of each other algorithm on offer. The L2 cache holds none
+ * of the operands when a run begins. Prints a record for each GEMM on stdout. */
 void gpu_survey(gpu_device *g, const f8_plan *plan, const char *model, const char *recipe);
 
 #endif

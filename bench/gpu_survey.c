@@ -48,8 +48,8 @@ static survey open_survey(gpu_device *g, int64_t workspace)
     f8_nvrtc_result code;
     char arch[16];
     snprintf(arch, sizeof arch, "sm_%d", g->facts.sm);
-    gpu_check(f8_cuda_compile(g->cuda, text, "compare.cu", f8_cuda_header, "fp8c.cuh", arch, false, &arena, &code,
-                              &diag),
+    gpu_check(f8_cuda_compile(g->cuda, text, "compare.cu", f8_cuda_header, "fp8c.cuh", arch, false,
+                              &arena, &code, &diag),
               &diag, "compare");
     GPU_CU(g, cuModuleLoadData, &s.module, code.cubin);
     GPU_CU(g, cuModuleGetFunction, &s.compare, s.module, "compare");
@@ -88,7 +88,8 @@ static bool same_bits(survey *s, const problem *p, f8_cublaslt_gemm *gemm, int r
     for (int i = 0; i < runs; i++) {
         GPU_CU(s->g, cuMemsetD8Async, p->c[1], 0, p->bytes, s->g->stream);
         run(s, p, gemm, 1);
-        GPU_CU(s->g, cuLaunchKernel, s->compare, 1024, 1, 1, 256, 1, 1, 0, s->g->stream, args, NULL);
+        GPU_CU(s->g, cuLaunchKernel, s->compare, 1024, 1, 1, 256, 1, 1, 0, s->g->stream, args,
+               NULL);
     }
     GPU_CU(s->g, cuMemcpyDtoHAsync_v2, &differ, s->differ, 4, s->g->stream);
     GPU_CU(s->g, cuStreamSynchronize, s->g->stream);
@@ -167,13 +168,14 @@ static void survey_one(survey *s, const f8_step *step, int count, const char *mo
         }
     }
     f8_gemm_problem_text(d, words);
-    printf("{\"event\":\"gemm\",\"model\":\"%s\",\"recipe\":\"%s\",\"name\":\"%s\",\"problem\":\"%s\","
-           "\"count\":%d,\"seconds\":%.4g,\"tflops\":%.4g,\"repeats\":%s,\"algorithm\":\"%s\","
-           "\"offered\":%d,\"aliases\":%d,\"other_bits\":%d,\"best\":%d,\"best_seconds\":%.4g,"
-           "\"best_algorithm\":\"%s\"}\n",
-           model, recipe, step->name, words, count, seconds, operations / seconds / 1e12,
-           repeats ? "true" : "false", f8_cublaslt_describe(first), n, aliases, other_bits, best,
-           least, f8_cublaslt_describe(best ? prepare(s, &p, &offered[best]) : first));
+    printf(
+        "{\"event\":\"gemm\",\"model\":\"%s\",\"recipe\":\"%s\",\"name\":\"%s\",\"problem\":\"%s\","
+        "\"count\":%d,\"seconds\":%.4g,\"tflops\":%.4g,\"repeats\":%s,\"algorithm\":\"%s\","
+        "\"offered\":%d,\"aliases\":%d,\"other_bits\":%d,\"best\":%d,\"best_seconds\":%.4g,"
+        "\"best_algorithm\":\"%s\"}\n",
+        model, recipe, step->name, words, count, seconds, operations / seconds / 1e12,
+        repeats ? "true" : "false", f8_cublaslt_describe(first), n, aliases, other_bits, best,
+        least, f8_cublaslt_describe(best ? prepare(s, &p, &offered[best]) : first));
     fflush(stdout);
     f8_cublaslt_release_all(s->g->cuda, &p.list, &s->allocator);
     const CUdeviceptr all[] = {p.a, p.b, p.c[0], p.c[1]};

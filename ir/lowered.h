@@ -129,8 +129,8 @@ typedef struct f8_lowered {
 int64_t f8_module_layout(const f8_module *m, int64_t *offsets);
 
 /* The sizes of the GEMM that computes MATMUL or SCALED_MATMUL `r`: those of its operands, and the
- * padding that they have in common. More of m and n only makes elements in the padding of r. More
- * of k only adds products of zeros. */
+ * padding that they have in common. A larger m or n adds elements in the padding of r. A
+ * larger k adds products of zeros. */
 f8_gemm_sizes f8_lowered_gemm(const f8_graph *g, const f8_lowered *p, f8_ref r);
 
 /* How many rows of the result the first GEMM of `r` makes, whose sizes these are. It is m, or the

@@ -55,9 +55,9 @@ F8_DEV float f8_divide_from(float a, float b, int ulps)
 }
 F8_DEV float f8_divide(float a, float b) { return f8_divide_from(a, b, 0); }
 
-/* The same for b in [2, 2^100] and a that is +0, NaN or positive; below 2^-80 only if the quotient is
- * exact. The division of tanh is of this kind: a is exp(2 |x|) - 1 and b is a + 2, which is 2 for
- * small a. With it tanh has the same bits for all arguments. */
+/* The same for b in [2, 2^100] and a that is +0, NaN or positive; below 2^-80 only if the quotient
+ * is exact. The division of tanh is of this kind: a is exp(2 |x|) - 1 and b is a + 2, which is 2
+ * for small a. With it tanh has the same bits for all arguments. */
 F8_DEV float f8_divide_near(float a, float b) { return f8_quotient_of(a, b, 0).nearest; }
 
 /* The square root of a: Goldschmidt's iteration, and Markstein's last step. */

@@ -266,9 +266,9 @@ template <int G> F8_DEV f8_u32 f8_amax(f8_u32 m)
     return m;
 }
 
-/* ---- rows shared by a block of T threads. Each has 256 / T lanes; if T > 256, each of the first 256
- * has one. Sums and maxima meet in shared memory, which takes the lanes of a sum and the maxima of
- * the warps. Another f8_sync lies before each second use of it. ---- */
+/* ---- rows shared by a block of T threads. Each has 256 / T lanes; if T > 256, each of the first
+ * 256 has one. Sums and maxima meet in shared memory, which takes the lanes of a sum and the maxima
+ * of the warps. Another f8_sync lies before each second use of it. ---- */
 
 template <int T> F8_DEV void f8_block_give(float *lanes, const float *s)
 {
@@ -316,8 +316,8 @@ template <int S> F8_DEV float f8_tile_value(const f8_u8 *p)
     return f8_from_bits(S == 2 ? f8_element<2>(p) << 16 : f8_element<4>(p));
 }
 
-/* A column's values, S bytes each and P bytes from row to row, first row to last of `rows`, added to a
- * sum. R is the number of rows unless they are the last. */
+/* A column's values, S bytes each and P bytes from row to row, first row to last of `rows`, added
+ * to a sum. R is the number of rows unless they are the last. */
 template <int S, int R, int P>
 F8_DEV float f8_column_sum(const f8_u8 *tile, int rows, int column, float sum)
 {

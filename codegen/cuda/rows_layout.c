@@ -236,7 +236,7 @@ bool f8_cuda_layout_holds(const f8_cuda_layout *l, const f8_kinstr *i)
     return i->op == F8_K_COLAMAX && l->holds && (int)i->imm >= l->rows;
 }
 
-/* The tiles of the stage that has most of them. */
+/* The bytes of one stage's tiles: of the stage that needs most. */
 static int64_t tile_bytes(const f8_kernel *k, const f8_cuda_layout *l)
 {
     int64_t most = 0;
@@ -317,9 +317,9 @@ static bool has_long_function(const f8_kernel *k)
     return false;
 }
 
-/* Whether a thread of a staged kernel can do with STAGED_SHARE registers. Where it has one vector at
- * a time, what it gathers and has in flight decides. Where it has several, it cannot if column sums
- * stay in registers with them. */
+/* Whether a thread of a staged kernel can do with STAGED_SHARE registers. Where it has one vector
+ * at a time, what it gathers and has in flight decides. Where it has several, it cannot if column
+ * sums stay in registers with them. */
 static bool is_lean(const f8_target *target, const f8_kernel *k, const f8_cuda_layout *l)
 {
     const bool one_vector = l->vectors == 1 && count(k, F8_K_COLSUM) && !count(k, F8_K_COLAMAX);
@@ -401,8 +401,8 @@ static int64_t blocks_in_cache(const f8_target *target, const f8_kernel *k, cons
  * wide for registers, of which a thread then has but 64. */
 static void spread(const f8_target *target, const f8_kernel *k, f8_cuda_layout *l)
 {
-    const int64_t each = rows_in_cache(target, k, l) / target->multiprocessors;
-    if (!l->hand_words || l->whole || !rows_in_cache(target, k, l))
+    const int64_t rows = rows_in_cache(target, k, l), each = rows / target->multiprocessors;
+    if (!l->hand_words || l->whole || !rows)
         return;
     while (2 * l->group * (each ? each : 1) <= FEW_RESIDENT &&
            k->cols > (int64_t)2 * l->group * WHOLE_COLUMNS)

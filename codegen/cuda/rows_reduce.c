@@ -3,8 +3,8 @@
  * A warp, or a part of one, reduces its row by shuffles. A whole block reduces a wide row through
  * shared memory. Either way a thread's columns modulo 256 are fixed lanes of the sum, to which it
  * adds in the order of columns, and the lanes are joined by the one tree of ir/README.md. In the
- * widest rows a thread computes four columns but adds up one lane, and of more than 256 threads only
- * the first 256 do: the values to be summed are passed on in shared memory. */
+ * widest rows a thread computes four columns but adds up one lane, and of more than 256 threads
+ * only the first 256 do: the values to be summed are passed on in shared memory. */
 #include "codegen/cuda/rows.h"
 
 #include <stdio.h>

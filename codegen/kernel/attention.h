@@ -4,8 +4,8 @@
  *     s[i][j] = scale * sum_d q[i][d] k[j][d],  j <= i when causal
  *     o[i]    = sum_j exp(s[i][j] - lse[i]) v[j],  lse[i] = log sum_j exp(s[i][j])
  * Backward gives dq, dk and dv from do, o and lse. dk and dv are sums over the query heads of their
- * group. Its probabilities are exp(s - lse), and lse is rounded to f32: what large scores lose is in
- * ir/README.md, "Cross-entropy, and attention, of large logits".
+ * group. Its probabilities are exp(s - lse), and lse is rounded to f32: what large scores lose is
+ * in ir/README.md, "Cross-entropy, and attention, of large logits".
  *
  * Arguments (args of the kernel ABI; no ints):
  *     forward:  q, k, v, o, lse

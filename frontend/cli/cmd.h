@@ -400,7 +400,8 @@ bool cli_file_fail(const f8_diag *diag);
 
 /* A text that goes to the file `path`, or to stdout if that is NULL or "-". A regular file gets it
  * whole at the end, or keeps what it had. cli_text_end says on stderr why nothing, or not
- * everything, was written, and then returns false. `wanted`: false after a failure, which leaves the file as it was. */
+ * everything, was written, and then returns false. `wanted`: false after a failure, which leaves
+ * the file as it was. */
 typedef struct cli_text {
     const char *path;
     FILE *to; /* to write to; NULL: it can't be opened, which cli_text_end tells */

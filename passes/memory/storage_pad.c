@@ -1,9 +1,10 @@
 /* Rows aligned for GEMMs, and sizes of GEMMs padded: see storage.h.
  *
  * Some sizes are slow (target->gemm_multiple): a vocabulary of 50257 makes two GEMMs of a
- * training step six times slower than 50264 would, and a third 1.7 times. Padding costs no pass over the data, for it
- * is there already or nearly so: rows that GEMMs read or write are a multiple of some bytes apart,
- * and elements behind a row or behind the last row can be elements of the GEMM.
+ * training step six times slower than 50264 would, and a third 1.7 times. Padding costs no pass
+ * over the data, for it is there already or nearly so: rows that GEMMs read or write are a multiple
+ * of some bytes apart, and elements behind a row or behind the last row can be elements of the
+ * GEMM.
  *
  *     n   the operand's padding makes columns in the padding of the result, which nobody reads
  *     m   the same with rows of the result
@@ -78,7 +79,7 @@ static bool reads_gaps(const f8_storage *s, uint32_t index, f8_ref r, f8_ref see
     return !scales && (!acc || s->view[acc].base != r);
 }
 
-/* Whether the allocation of base r is its own and in the arena, so that it can grow. */
+/* Whether base r has an allocation of its own in the arena, which can grow. */
 static bool has_own_memory(const f8_storage *s, f8_ref r)
 {
     const f8_base *b = &s->base[r];
@@ -97,8 +98,8 @@ static bool flat_writes_gaps(const f8_storage *s, f8_ref r)
 }
 
 /* Whether all that write or read base r can take gaps between its rows. A GEMM that adds to its
- * result works in the place of what it adds to. `flat`: also if they only could. *gemm: whether a GEMM is
- * among them. */
+ * result works in the place of what it adds to. `flat`: also if they only could. *gemm: whether a
+ * GEMM is among them. */
 static bool takes_gaps(const f8_storage *s, f8_ref r, bool flat, bool *gemm)
 {
     const f8_base *b = &s->base[r];
@@ -228,7 +229,8 @@ static bool level(f8_storage *s, const bool *padded, f8_ref x, f8_ref y)
 }
 
 /* A GPU's library may choose another algorithm, with other bits, for rows that begin elsewhere. A
- * recomputed product must have its original's bits. So if their paddings differ, neither gets any. */
+ * recomputed product must have its original's bits. So if their paddings differ, neither gets any.
+ */
 static void level_products(f8_storage *s, const bool *padded)
 {
     const f8_lowered *p = s->lowered;

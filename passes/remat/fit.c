@@ -95,8 +95,8 @@ static f8_status attempt(f8_fit *x, int64_t goal, bool share_kernels, f8_fit_out
 
 /* ---- a budget ---- */
 
-/* In a short function another round takes little time, and the planner's error in bytes differs much
- * between plans. So those of the last plan do not correct the next question. */
+/* In a short function another round takes little time, and the planner's error in bytes differs
+ * much between plans. So those of the last plan do not correct the next question. */
 static bool is_short_function(const f8_fit *x)
 {
     return x->s.problem.n_steps <= SHORT;

@@ -31,7 +31,8 @@ typedef enum f8_gemm_algorithm {
 
 /* The configuration of a cuBLASLt algorithm beside its id: all attributes that the library has
  * (cublasLtMatmulAlgoConfigAttributes_t). On Hopper candidates differ in the last four alone.
- * X(field, word in a candidate's text, CUBLASLT_ALGO_CONFIG_, the library's type of the attribute) */
+ * X(field, word in a candidate's text, CUBLASLT_ALGO_CONFIG_, the library's type of the attribute)
+ */
 #define F8_CUBLASLT_CONFIG(X)                              \
     X(tile, "tile", TILE_ID, uint32_t)                     \
     X(stages, "stages", STAGES_ID, uint32_t)               \

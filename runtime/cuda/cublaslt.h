@@ -57,8 +57,8 @@ f8_status f8_cublaslt_candidates(f8_cuda *cuda, const f8_allocator *allocator,
  * cluster 2, workspace 0 bytes" */
 const char *f8_cublaslt_describe(const f8_cublaslt_gemm *gemm);
 
-/* True at the first call for a GEMM. A program runs each once before it is used, because the library
- * refuses some only when it runs them. */
+/* True at the first call for a GEMM. A program runs each once before it is used, because the
+ * library refuses some only when it runs them. */
 bool f8_cublaslt_first_run(f8_cublaslt_gemm *gemm);
 
 /* Enqueues the product. All pointers are the device's. a_scale and b_scale are FP8's scales,

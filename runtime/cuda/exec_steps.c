@@ -159,8 +159,8 @@ f8_status f8_cuda_exec_prepare_gemms(f8_cuda_exec *x, f8_diag *diag)
     return F8_OK;
 }
 
-/* Room for a trial: zeros in place of scales, as many as blocks of 32 along k may have, and the result
- * after them. */
+/* Room for a trial: zeros in place of scales, as many as blocks of 32 along k may have, and the
+ * result after them. */
 static int64_t scales_room(const f8_gemm_desc *d)
 {
     const int64_t across = (d->m > d->n ? d->m : d->n) + 128, along = d->k / 32 + 4;

@@ -100,7 +100,7 @@ F8_DEV f8_u32 f8_bits(float x)
 F8_DEV float f8_fma(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 F8_DEV float f8_div(float a, float b) { return a / b; }
 F8_DEV float f8_sqrt(float a) { return __builtin_sqrtf(a); }
-/* A float and its double differ from the exact sum by what two doubles hold. */
+/* The exact sum minus the nearest float is the sum of two doubles; its sign says whether to go up. */
 F8_DEV float f8_fma_up(float a, float b, float c)
 {
     const float near = __builtin_fmaf(a, b, c);

@@ -1,6 +1,6 @@
-/* Every kernel of the models compiles with the real NVRTC, for every recipe, without spills, and with
- * 16-byte accesses where rows allow it: for sm_90a and one other architecture (nvrtc_cache_wants).
- * Other tests run the kernels.
+/* Every kernel of the models compiles with the real NVRTC, for every recipe, without spills, and
+ * with 16-byte accesses where rows allow it: for sm_90a and one other architecture
+ * (nvrtc_cache_wants). Other tests run the kernels.
  *
  * runtime/cuda/device.h says where NVRTC is looked for. Where it is missing, only the texts are
  * made. Compiling all takes minutes, so build/nvrtc remembers each text that passed, by a hash of

@@ -1,6 +1,7 @@
 /* The text of row kernels compiles with the real NVRTC, without spills or local memory and with
- * 16-byte accesses: for sm_90a and one other architecture (nvrtc_cache_wants). check_cuda_rows.c tests what the kernels compute. A text
- * that passed is remembered in build/nvrtc (tests/shared/cuda/nvrtc_cache.h). */
+ * 16-byte accesses: for sm_90a and one other architecture (nvrtc_cache_wants). check_cuda_rows.c
+ * tests what the kernels compute. A text that passed is remembered in build/nvrtc
+ * (tests/shared/cuda/nvrtc_cache.h). */
 #include "codegen/cuda/emit.h"
 #include "tests/shared/cuda/cuda_plan.h"
 #include "tests/shared/cuda/nvrtc_cache.h"

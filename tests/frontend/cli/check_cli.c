@@ -395,8 +395,8 @@ START_TEST(full_disk)
 }
 END_TEST
 
-/* A text goes to its file whole, or the file keeps what it had. What is no regular file is written to
- * as it is. */
+/* A text goes to its file whole, or the file keeps what it had. What is no regular file is written
+ * to as it is. */
 START_TEST(texts_in_files)
 {
     struct stat s;

@@ -1,5 +1,5 @@
-/* What `fp8c explain` says of a model: the table of GEMMs under each recipe and under rules, and the
- * same as records. */
+/* What `fp8c explain` says of a model: the table of GEMMs under each recipe and under rules, and
+ * the same as records. */
 #include <jansson.h>
 #include <stdio.h>
 #include <string.h>
@@ -163,11 +163,12 @@ START_TEST(rules_on_the_command_line)
                      "--recipe 'block {\n tile = 3}': error: recipe 'block' has no option 'tile': "
                      "it has format, margin, pow2, "
                      "fake\n");
-        f8_cli_fails(F8_CLI(c, GPT, "--target=sm_90a", "--recipe=block", "--rule",
-                            "\"h.*\" wgrad w = bf16", data),
-                     1,
-                     "--rule:1:1: error: wgrad has no operand w: its operands are x and dy\n    1 | "
-                     "\"h.*\" wgrad w = bf16\n      | ^\n");
+        f8_cli_fails(
+            F8_CLI(c, GPT, "--target=sm_90a", "--recipe=block", "--rule", "\"h.*\" wgrad w = bf16",
+                   data),
+            1,
+            "--rule:1:1: error: wgrad has no operand w: its operands are x and dy\n    1 | "
+            "\"h.*\" wgrad w = bf16\n      | ^\n");
     }
 }
 END_TEST

@@ -74,8 +74,8 @@ START_TEST(same_results)
     fp8c_module *m = parse_model(ctx);
     const char *sm = architecture(ctx, m);
     const bool cpu = f8_test_has_cpu("a file that has the CPU's code as well");
-    const char *path =
-        file_for(ctx, m, cpu ? (const char *const[]){"cpu:x86-64-v3", sm} : &sm, cpu ? 2 : 1, recipes[_i]);
+    const char *path = file_for(ctx, m, cpu ? (const char *const[]){"cpu:x86-64-v3", sm} : &sm,
+                                cpu ? 2 : 1, recipes[_i]);
     fp8c_compile_options o = recipe(recipes[_i]);
     o.target = sm;
     fp8c_program *direct = compile(ctx, m, &o), *opened;

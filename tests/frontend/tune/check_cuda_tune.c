@@ -117,8 +117,9 @@ START_TEST(algorithms)
     ck_assert_msg(strstr(is, rest), "%s is not %s", is, rest);
     ck_assert_str_ne(is, model_is);
     /* one that the library does not offer: the model's */
-    edit_choices(ctx, replace, (void *)(uintptr_t)"cublaslt 1234 tile 1 stages 1 split 1 scheme 0 swizzle 0 "
-                                                   "custom 0 inner 0 cluster 1");
+    edit_choices(ctx, replace,
+                 (void *)(uintptr_t)"cublaslt 1234 tile 1 stages 1 split 1 scheme 0 swizzle 0 "
+                                    "custom 0 inner 0 cluster 1");
     algorithm(ctx, text, is, &tuned);
     ck_assert_str_eq(is, model_is);
     fp8c_context_destroy(ctx);

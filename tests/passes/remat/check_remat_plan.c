@@ -26,7 +26,8 @@ static f8_remat_plan plan(const f8_remat_problem *p, int64_t budget)
 {
     f8_remat_plan made;
     f8_diag diag = {0};
-    ck_assert_msg(f8_remat_plan_make(p, budget, NULL, &arena, &diag, &made) == F8_OK, "%s", diag.text);
+    ck_assert_msg(f8_remat_plan_make(p, budget, NULL, &arena, &diag, &made) == F8_OK, "%s",
+                  diag.text);
     f8_remat_plan again = made;
     ck_assert(f8_remat_plan_measure(p, &arena, &again));
     ck_assert_int_eq(again.peak, made.peak);
@@ -352,8 +353,8 @@ START_TEST(transformers)
 END_TEST
 
 /* Operations, not time. With twice the layers a plan takes about four times the work: twice the
- * values to look at, each change moving twice the actions. A plan near the bound ends the search, as
- * does enough work for a plan that fits. One for the neighbouring budget is no worse a start. */
+ * values to look at, each change moving twice the actions. A plan near the bound ends the search,
+ * as does enough work for a plan that fits. One for the neighbouring budget is no worse a start. */
 START_TEST(work_of_deep_models)
 {
     enum { DEEP = 96, MOST = 120 * 1000 * 1000 };

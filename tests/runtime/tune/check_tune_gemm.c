@@ -131,7 +131,8 @@ START_TEST(texts_that_are_none)
     static const char *const bad[] = {
         "", " ", "modell", "m", "m 0", "m 17", "m 4096", "m -16", "m 99999999999999999999", "n 400",
         "share", "share c", "onednn-f64", "cublaslt", "cublaslt 66", "cublaslt 66 tile 1 stages 2",
-        "cublaslt 66 stages 1 tile 2 split 1 scheme 0", "cublaslt 66 tile 1 stages 2 split 1 scheme 0",
+        "cublaslt 66 stages 1 tile 2 split 1 scheme 0",
+        "cublaslt 66 tile 1 stages 2 split 1 scheme 0",
         "cublaslt 0 tile 1 stages 2 split 1 scheme 0 swizzle 0 custom 0 inner 0 cluster 1",
         "model  m 64", "m 64 x",
         "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"};
