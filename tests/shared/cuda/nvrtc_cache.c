@@ -8,7 +8,6 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -19,14 +18,6 @@ static uint64_t hash_of(uint64_t h, const char *s)
     for (; *s; s++)
         h = (h ^ (uint8_t)*s) * 1099511628211u;
     return (h ^ 0xff) * 1099511628211u;
-}
-
-bool nvrtc_cache_wants(const char *text, const char *arch)
-{
-    static const char *const others[] = {"sm_89", "sm_100a", "sm_120a"};
-    const uint64_t h = hash_of(14695981039346656037u, text);
-    return !strcmp(arch, "sm_90a") || getenv("FP8C_ALL_ARCHITECTURES") ||
-           !strcmp(arch, others[(h >> 32) % 3]);
 }
 
 /* The options are in the source file that calls NVRTC, so that file is hashed. */

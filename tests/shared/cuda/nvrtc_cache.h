@@ -7,11 +7,6 @@
 
 #include "runtime/cuda/device.h"
 
-/* Whether a text is compiled for an architecture: for sm_90a, and for one other that its hash
- * picks. So every kind of kernel meets every architecture, in some of its shapes. With
- * FP8C_ALL_ARCHITECTURES=1 it is compiled for all. */
-bool nvrtc_cache_wants(const char *text, const char *arch);
-
 typedef struct nvrtc_cache {
     uint64_t compiler; /* hash of NVRTC's version, its options and our header */
 } nvrtc_cache;
