@@ -67,8 +67,8 @@ static void check_text(const char *text, int n_kernels, const char *arch, int ve
     f8_arena_end(&arena);
 }
 
-/* Every kernel of the case for every CUDA target: nothing in local memory. `vectors`: the least number of
- * 16-byte loads and stores in a kernel's PTX. */
+/* Every kernel of the case for every CUDA target: nothing in local memory. `vectors`: the least
+ * number of 16-byte loads and stores in a kernel's PTX. */
 static void check_compiled(kcase *c, int vectors)
 {
     nvrtc_cache cache;
