@@ -126,6 +126,16 @@ static f8_ref move(const precision *p, f8_graph *g, const f8_graph *from, f8_ref
     return 0;
 }
 
+/* A cast in the text. Readers that want the dtype from which it casts up see through it: a bf16 input
+ * that the text casts to f32 is bf16 to a linear, whose gradient is not rounded on the way. */
+static f8_ref explicit_cast(const precision *p, f8_graph *g, const f8_graph *from, f8_ref old,
+                            const f8_ref *in)
+{
+    const f8_dtype asked = f8_at(from, old)->type.dtype;
+    return asked == F8_F32 || asked == p->dtype ? f8_fold_cast(g, in[0], asked)
+                                                : remake(g, from, old, in, F8_F32);
+}
+
 static f8_ref rewrite(void *user, f8_graph *to, const f8_graph *from, f8_ref old, const f8_ref *in)
 {
     precision *p = user;
@@ -143,7 +153,7 @@ static f8_ref rewrite(void *user, f8_graph *to, const f8_graph *from, f8_ref old
     default: break;
     }
     if (n->op == F8_OP_CAST)
-        return remake(to, from, old, in, F8_F32);
+        return explicit_cast(p, to, from, old, in);
     f8_dtype operands = n->op == F8_OP_MATMUL && n->n_in == 2 ? p->dtype : F8_F32;
     return narrow(p, to, remake(to, from, old, in, operands), p->wide[old]);
 }

@@ -84,6 +84,17 @@ void pair_set(pair_values *v, const char *name, const fp8c_type *type, const voi
     memcpy(x->data, data, (size_t)fp8c_type_bytes(type));
 }
 
+void pair_forget(pair_values *v, const char *prefix)
+{
+    int n = 0;
+    for (int i = 0; i < v->n; i++)
+        if (strncmp(v->value[i].name, prefix, strlen(prefix)))
+            v->value[n++] = v->value[i];
+        else
+            free(v->value[i].data);
+    v->n = n;
+}
+
 bool pair_equal(const pair_values *a, const pair_values *b, const char *name)
 {
     const pair_value *x = pair_find(a, name), *y = pair_find(b, name);

@@ -26,6 +26,8 @@ pair_value *pair_find(const pair_values *v, const char *name);
  * 15. */
 void *pair_get(pair_values *v, const char *name, const fp8c_type *type);
 void pair_set(pair_values *v, const char *name, const fp8c_type *type, const void *data);
+/* Drop the values whose names begin with `prefix`. */
+void pair_forget(pair_values *v, const char *prefix);
 /* Both have it, with the same bytes. */
 bool pair_equal(const pair_values *a, const pair_values *b, const char *name);
 
