@@ -893,6 +893,37 @@ FP8C_API fp8c_status fp8c_program_load_weights(fp8c_program *program,
  * and one for inference have the same names, but not the same indices. NULL past the last, and for
  * other variables. */
 FP8C_API const char *fp8c_program_element(const fp8c_program *program, int variable, int64_t index);
+/* Linears that read one value under one recipe share its operand, as q, k and v of attention do.
+ * The element has the name of the first of them. The others' names for it, "attn.k.x" and
+ * "attn.v.x", are its aliases 0, 1, ... NULL past the last. */
+FP8C_API const char *fp8c_program_element_alias(const fp8c_program *program, int variable,
+                                                int64_t index, int alias);
+
+/* Take over what another program has observed of its operands under `delayed`: the amax histories
+ * (fp8.amax_history) and the amaxes since the last update (fp8.amax). It is for another shape or
+ * recipe, and from training to inference and back. Operands are found by name and alias; those of
+ * a chunked head are numbered ("head.x.1"), and one whose number `from` lacks takes nothing.
+ *
+ * Where the histories are longer than those of `from`, the rest is zeros; where they are shorter,
+ * the newest fit. Then `prepare` of `to` runs, and makes its scales anew by its own recipes: from
+ * the histories, and from its weights as they are. So with the recipe and the weights of `from`
+ * its scales have the same bits. Where a history shows nothing, an operand of the same recipe takes
+ * the scale of `from`, and another one keeps its own. If `from` was compiled with `observe` and
+ * `to` was not, what `from` has seen becomes the newest entry of each history.
+ *
+ * The variables of both programs have values. Both belong to the calling thread, and may be of
+ * different contexts and targets. FP8C_ERR_INPUT: one has no memory or no values; nothing was
+ * carried although one of the two has such operands; an amax that was observed is not finite.
+ * Nothing has changed then. If neither has such operands, only `prepare` runs, where there is one. */
+typedef struct fp8c_carried {
+    size_t struct_size; /* sizeof(fp8c_carried), set by the caller */
+    int64_t carried;    /* operands of `to` that got a history */
+    int64_t missing;    /* operands of `to` that `from` does not have: they keep what they had */
+    int64_t left;       /* operands of `from` that no operand of `to` took */
+} fp8c_carried;
+/* `out` may be NULL. */
+FP8C_API fp8c_status fp8c_program_carry(fp8c_program *to, const fp8c_program *from,
+                                        fp8c_carried *out);
 
 /* A weight that `stored` or `stored_weights` made FP8. */
 typedef struct fp8c_stored {

@@ -16,17 +16,9 @@ static void wire_decision(f8_wire *w, void *element)
     f8_wire_bool(w, &d->fp8);
 }
 
-static void wire_elements(f8_wire *w, void *element)
+static void wire_recipe(f8_wire *w, void *element)
 {
-    f8_elements *e = element;
-    const char **name = (const char **)e->name; /* when reading, it is made here */
-    f8_wire_i32(w, &e->var);
-    F8_WIRE_ARRAY(w, name, e->n, f8_wire_names);
-    e->name = name;
-}
-
-static void wire_recipe(f8_wire *w, f8_recipe *r)
-{
+    f8_recipe *r = element;
     char text[F8_RECIPE_TEXT] = "";
     const char *s = text;
     if (w->mode == F8_WIRE_WRITE)
@@ -34,6 +26,35 @@ static void wire_recipe(f8_wire *w, f8_recipe *r)
     f8_wire_name(w, &s);
     if (f8_wire_reads(w) && !w->wrong && f8_recipe_parse(s, F8_NOWHERE, r, NULL) != F8_OK)
         f8_wire_refuse(w, "it names a recipe that does not exist");
+}
+
+static void wire_alias(f8_wire *w, void *element)
+{
+    f8_element_alias *a = element;
+    f8_wire_size(w, &a->element);
+    f8_wire_name(w, &a->name);
+}
+
+static void wire_elements(f8_wire *w, void *element)
+{
+    f8_elements *e = element;
+    /* when reading, they are made here */
+    const char **name = (const char **)e->name;
+    f8_recipe *recipe = (f8_recipe *)e->recipe;
+    f8_element_alias *alias = (f8_element_alias *)e->alias;
+    int64_t recipes = e->n;
+    f8_wire_i32(w, &e->var);
+    F8_WIRE_ARRAY(w, name, e->n, f8_wire_names);
+    F8_WIRE_ARRAY(w, recipe, recipes, wire_recipe);
+    F8_WIRE_ARRAY(w, alias, e->n_aliases, wire_alias);
+    e->name = name;
+    e->recipe = recipe;
+    e->alias = alias;
+    if (f8_wire_reads(w) && recipes != e->n)
+        f8_wire_refuse(w, "it has elements of a state without a recipe");
+    for (int64_t i = 0; f8_wire_reads(w) && i < e->n_aliases; i++)
+        if (alias[i].element >= e->n)
+            f8_wire_refuse(w, "it has another name of an element that does not exist");
 }
 
 static void wire_stored(f8_wire *w, void *element)

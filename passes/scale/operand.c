@@ -52,6 +52,35 @@ static f8_slot *find_slot(const f8_slots *t, const f8_quantized *q)
     return NULL;
 }
 
+/* While scanning: note that linear want->linear shares the operand q, if that has a slot. Programs
+ * in which it has an operand of its own find the slot under its name. */
+static void add_alias(f8_scaler *s, const f8_quantized *q, const f8_quantized *want)
+{
+    f8_slots *t = q->recipe.scaling == F8_SCALING_DELAYED ? &s->delayed : &s->weights;
+    const f8_slot *slot = find_slot(t, q);
+    f8_slot_alias alias = {.linear = want->linear};
+    if (!slot)
+        return;
+    alias.slot = (size_t)(slot - t->slot);
+    for (size_t i = 0; i < t->n_aliases; i++) {
+        const f8_slot_alias *other = &t->alias[i];
+        if (other->linear == alias.linear && other->slot == alias.slot)
+            return; /* another GEMM of this linear was here */
+        alias.ordinal += other->linear == alias.linear && t->slot[other->slot].kind == q->kind;
+    }
+    for (size_t i = 0; i < s->n_operands; i++)
+        alias.ordinal += s->operand[i].linear == alias.linear && s->operand[i].kind == q->kind &&
+                         f8_granularity_equal(s->operand[i].grain, q->grain);
+    f8_slot_alias *grown = f8_arena_grow(&s->scratch, t->alias, t->n_aliases, &t->alias_room,
+                                         t->n_aliases + 1, sizeof *grown);
+    if (!grown) {
+        s->status = f8_arena_status(&s->scratch, s->u->diag);
+        return;
+    }
+    t->alias = grown;
+    t->alias[t->n_aliases++] = alias;
+}
+
 /* The parameter a value is, or -1. */
 static int32_t param_of(const f8_func *f, f8_ref r)
 {
@@ -225,8 +254,10 @@ static void quantize_operand(f8_scaler *s, f8_graph *g, f8_quantized *q)
 const f8_quantized *f8_scale_operand(f8_scaler *s, f8_graph *g, f8_quantized want)
 {
     f8_quantized *q = find_operand(s, &want);
+    if (q && s->scan && q->linear != want.linear)
+        add_alias(s, q, &want);
     if (q)
-        return q;
+        return s->status == F8_OK ? q : NULL;
     f8_quantized *grown = f8_arena_grow(&s->scratch, s->operand, s->n_operands, &s->operand_room,
                                         s->n_operands + 1, sizeof *s->operand);
     if (!grown) {

@@ -17,9 +17,19 @@ typedef struct f8_slot {
     int32_t param; /* the variable it is, or -1 for a value computed in the step */
 } f8_slot;
 
+/* A linear that shares the operand of a slot, and the ordinal that the operand would have if it
+ * were this linear's alone. */
+typedef struct f8_slot_alias {
+    size_t slot; /* index into the slots */
+    const char *linear;
+    int ordinal;
+} f8_slot_alias;
+
 typedef struct f8_slots {
     f8_slot *slot;
     size_t n, room;
+    f8_slot_alias *alias;
+    size_t n_aliases, alias_room;
 } f8_slots;
 
 /* A quantized operand of the function being rewritten; `linear` is the first that has it. */
