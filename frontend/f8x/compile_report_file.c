@@ -165,6 +165,13 @@ static bool is_var(const f8_plan *plan, int32_t var)
     return var >= 0 && (uint32_t)var < plan->n_vars;
 }
 
+/* Check that each element is a row of its variable. */
+static bool has_rows(const f8_elements *e, const f8_plan *plan)
+{
+    const f8_type *t = &plan->var[e->var].type;
+    return t->rank >= 1 && t->dim[0] == e->n;
+}
+
 /* Check that quantizing writes the variables whole and nothing else. */
 static bool fits(const f8_stored *s, const f8_plan *plan)
 {
@@ -196,10 +203,14 @@ static bool adds_up(const f8_compile_report_func *f)
 
 f8_status f8_compile_report_check(const f8_compile_report *t, const f8_plan *plan, f8_diag *diag)
 {
-    for (size_t i = 0; i < t->n_elements; i++)
+    for (size_t i = 0; i < t->n_elements; i++) {
         if (!is_var(plan, t->elements[i].var))
             return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
                            "the compile report names elements of a variable that does not exist");
+        if (!has_rows(&t->elements[i], plan))
+            return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
+                           "the compile report names elements that a variable does not have");
+    }
     for (size_t i = 0; i < t->n_stored; i++)
         if (!fits(&t->stored[i], plan))
             return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
