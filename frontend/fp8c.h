@@ -703,8 +703,9 @@ FP8C_API fp8c_status fp8c_program_fit(fp8c_program *program, int function,
 /* ---- running ---- */
 
 /* Give every variable its initial value, which depends on the seed and its name alone. Then run
- * `prepare` if the recipe has it. The first run needs this or fp8c_program_load. A caller that then
- * writes parameters of its own runs `prepare` again. */
+ * `prepare` if the recipe has it: it makes scales from the weights and from amax histories. The
+ * first run needs this or fp8c_program_load. A caller that then writes parameters of its own runs
+ * `prepare` again. */
 FP8C_API fp8c_status fp8c_program_initialize(fp8c_program *program, uint64_t seed);
 
 /* The index of a function (eval, micro_step, update, forward, backward, prepare), or -1. */

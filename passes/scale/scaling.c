@@ -20,9 +20,9 @@
  * backward) pushes amax on the history, exactly once, and computes the next scales from its
  * maximum. A weight that is a bare parameter changes only in update, so its amax is taken there, of
  * the new value: its scale is never out of date. (A weight computed from a parameter counts as a
- * value of the step, like x.) `prepare` does the same for initial weights, or for weights just
- * loaded. Current scaling keeps its weights' amax in the same way, in fp8.weight_amax, instead of
- * reading every weight twice a step.
+ * value of the step, like x.) `prepare` makes all scales anew from what the histories have and from
+ * the weights as they are: initial ones, or just loaded. Current scaling keeps its weights' amax in
+ * the same way, in fp8.weight_amax, instead of reading every weight twice a step.
  *
  * passes/scale/README.md, "Scales", says what scales are at the edges (zeros, denormals, Inf, NaN,
  * saturation).
