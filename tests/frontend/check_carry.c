@@ -5,12 +5,13 @@
 
 #include "tests/shared/api/bounds.h"
 #include "tests/shared/api/cli.h"
+#include "tests/shared/cuda/gpu.h"
 #include "tests/shared/suite.h"
 
 /* q, k and v share x, and the head's weight is the embedding. */
 static const char net[] =
     "module net\n"
-    "dim T = 8\n"
+    "dim T = 16\n"
     "param wte: f32[16, 32] normal(0.5)\n"
     "param q: f32[32, 32] normal(0.2)\n"
     "param k: f32[32, 32] normal(0.3)\n"
@@ -24,7 +25,7 @@ static const char net[] =
     "}\n"
     "optimizer adamw {lr = 0.05, clip = 1}\n";
 /* Of its 13 operands x is shared by three linears. */
-enum { OPERANDS = 13, MOST_OPERANDS = 32, MOST_HISTORY = 1024 };
+enum { ROWS_OF_NET = 16, OPERANDS = 13, MOST_OPERANDS = 32, MOST_HISTORY = 1024 };
 
 static fp8c_context *ctx;
 
@@ -54,7 +55,7 @@ static fp8c_program *start(const char *text, int64_t rows, const char *rule,
 static fp8c_program *begin(const char *recipe_text, const char *rule)
 {
     const fp8c_compile_options o = recipe(recipe_text);
-    return start(net, 8, rule, &o);
+    return start(net, ROWS_OF_NET, rule, &o);
 }
 
 static void run(fp8c_program *p, const char *name)
@@ -370,14 +371,16 @@ START_TEST(other_weights)
 }
 END_TEST
 
-/* From training to inference and back, also for another shape. */
+/* From training to inference and back, also for another shape and target. */
+static const char *const targets[] = {"cpu", "reference", "cuda"};
+
 START_TEST(another_program)
 {
     fp8c_compile_options o = recipe("delayed");
-    fp8c_program *p = begin("delayed", NULL), *longer = start(net, 24, NULL, &o);
+    fp8c_program *p = begin("delayed", NULL), *longer = start(net, 3 * ROWS_OF_NET, NULL, &o);
     o.inference = 1;
-    o.target = _i ? "reference" : "cpu";
-    fp8c_program *serving = start(net, 8, NULL, &o);
+    o.target = targets[_i];
+    fp8c_program *serving = start(net, ROWS_OF_NET, NULL, &o);
     train(p, 5);
     copy_training(serving, p);
     copy_training(longer, p);
@@ -530,9 +533,9 @@ START_TEST(observed)
 {
     fp8c_compile_options o = recipe("delayed");
     o.inference = o.observe = 1;
-    fp8c_program *observer = start(net, 8, NULL, &o), *another = start(net, 8, NULL, &o);
+    fp8c_program *observer = start(net, ROWS_OF_NET, NULL, &o), *another = start(net, ROWS_OF_NET, NULL, &o);
     o.observe = 0;
-    fp8c_program *serving = start(net, 8, NULL, &o), *p = begin("delayed", NULL);
+    fp8c_program *serving = start(net, ROWS_OF_NET, NULL, &o), *p = begin("delayed", NULL);
     for (int i = 0; i < 3; i++)
         micro_step(observer, "eval", i);
     values *seen = read_values(observer, "fp8.amax");
@@ -680,6 +683,7 @@ END_TEST
 
 Suite *f8_suite(void)
 {
+    f8_test_gpu_emulated();
     Suite *s = suite_create("carry");
     TCase *t = tcase_create("carry");
     tcase_add_checked_fixture(t, setup, teardown);
@@ -689,7 +693,7 @@ Suite *f8_suite(void)
     tcase_add_test(t, nothing_observed);
     tcase_add_test(t, another_recipe);
     tcase_add_loop_test(t, other_weights, 0, 2);
-    tcase_add_loop_test(t, another_program, 0, 2);
+    tcase_add_loop_test(t, another_program, 0, 3);
     tcase_add_test(t, chunks);
     tcase_add_test(t, shared_operands);
     tcase_add_test(t, from_a_file);
