@@ -166,7 +166,7 @@ static f8_status keep(f8_scaler *s, f8_func *f)
 static f8_status rewrite(f8_scaler *s, f8_func *f)
 {
     s->func = f;
-    s->n_operands = s->n_inputs = 0;
+    s->n_operands = s->n_sharers = s->n_inputs = 0;
     F8_TRY(f8_func_rewrite(f, scale_matmul, s));
     return s->status;
 }

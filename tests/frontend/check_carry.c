@@ -146,8 +146,9 @@ static int64_t history_of(fp8c_program *p, const char *name, float *row)
 static void write_history(fp8c_program *p, const char *name, const float *row, int64_t n)
 {
     values *all = read_values(p, "fp8.amax_history");
-    const int64_t columns = all->type.dim[1];
-    memcpy(all->at + element(p, "fp8.amax_history", name) * columns, row, (size_t)n * sizeof *row);
+    const int64_t i = element(p, "fp8.amax_history", name);
+    ck_assert_msg(i >= 0, "no %s", name);
+    memcpy(all->at + i * all->type.dim[1], row, (size_t)n * sizeof *row);
     write_values(p, "fp8.amax_history", all);
     free(all);
 }
@@ -324,8 +325,7 @@ START_TEST(another_recipe)
         frexpf(exact, &exponent);
         ck_assert_msg(scale_of(q, names[i]) == ldexpf(1, exponent - 1), "%s", names[i]);
     }
-    micro_step(r, "micro_step", 0);
-    run(r, "update"); /* it had a history of its own */
+    train(r, 9); /* it had a history of its own */
     copy_training(r, q);
     carry(r, q, OPERANDS, 0, 0);
     for (int i = 0; i < 6; i++) {
@@ -493,6 +493,29 @@ START_TEST(shared_operands)
     fp8c_program_destroy(q);
     fp8c_program_destroy(k_alone);
     fp8c_program_destroy(no_q);
+}
+END_TEST
+
+/* Operands of one kind in one linear are numbered, whether they are shared or not. */
+START_TEST(numbered_aliases)
+{
+    static const char rule[] = "\"*\" wgrad = delayed {margin = 1}";
+    fp8c_compile_options o = recipe("delayed");
+    o.pair = 1;
+    fp8c_program *all = begin("delayed", rule), *pair = start(net, ROWS_OF_NET, rule, &o),
+                 *one = begin("delayed", "\"k\" fprop = delayed {margin = 1}");
+    aliases_are(all, "q.x", "k.x", "v.x");
+    aliases_are(all, "v.x.1", "k.x.1", "q.x.1"); /* the backward begins with v */
+    aliases_are(all, "q.dy.1", NULL, NULL);
+    aliases_are(one, "q.x", "v.x", "k.x.1");
+    aliases_are(one, "k.x", NULL, NULL);
+    train(all, 2);
+    copy_training(pair, all);
+    carry(pair, all, OPERANDS + 8, 0, 0); /* wgrad's own: x of three values, dy of five linears */
+    same_variables(all, pair, true);
+    fp8c_program_destroy(pair);
+    fp8c_program_destroy(all);
+    fp8c_program_destroy(one);
 }
 END_TEST
 
@@ -696,6 +719,7 @@ Suite *f8_suite(void)
     tcase_add_loop_test(t, another_program, 0, 3);
     tcase_add_test(t, chunks);
     tcase_add_test(t, shared_operands);
+    tcase_add_test(t, numbered_aliases);
     tcase_add_test(t, from_a_file);
     tcase_add_test(t, observed);
     tcase_add_test(t, no_histories);
