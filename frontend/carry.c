@@ -1,5 +1,5 @@
-/* What the elements of scale states stand for, and fp8c_program_carry: what one program has observed
- * of its operands goes to another one. See fp8c.h.
+/* What the elements of scale states stand for, and fp8c_program_carry: what one program has
+ * observed of its operands goes to another one. See fp8c.h.
  *
  * Histories and pending amaxes are copied. Scales are not: `prepare` of the program that takes them
  * makes its scales anew from the histories, by its own recipes. */
@@ -77,7 +77,7 @@ int64_t f8_program_match_element(const fp8c_program *p, int variable, int64_t in
 /* The operands of a program that have amax histories, and what it has observed of them. */
 typedef struct side {
     const fp8c_program *program;
-    const f8_elements *of; /* NULL: there are none */
+    const f8_elements *of;    /* NULL: there are none */
     int scale, amax, history; /* variables */
     int64_t n, columns;
     float *scales, *amaxes, *histories; /* [n], [n], [n, columns] */
@@ -90,12 +90,11 @@ static f8_status check_usable(const fp8c_program *p, const char *which, f8_diag 
         return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
                        "the program to carry %s was compiled with %s: it has no memory", which,
                        p->plan_only ? "plan_only" : "no_device");
-    return p->initialized
-               ? F8_OK
-               : f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
-                         "the variables of the program to carry %s have no values: call "
-                         "fp8c_program_initialize",
-                         which);
+    return p->initialized ? F8_OK
+                          : f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
+                                    "the variables of the program to carry %s have no values: call "
+                                    "fp8c_program_initialize",
+                                    which);
 }
 
 static bool has_type(const fp8c_program *p, int variable, int rank, int64_t n)

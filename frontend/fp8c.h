@@ -915,7 +915,8 @@ FP8C_API const char *fp8c_program_element_alias(const fp8c_program *program, int
  * The variables of both programs have values. Both belong to the calling thread, and may be of
  * different contexts and targets. FP8C_ERR_INPUT: one has no memory or no values; nothing was
  * carried although one of the two has such operands; an amax that was observed is not finite.
- * Nothing has changed then. If neither has such operands, only `prepare` runs, where there is one. */
+ * Nothing has changed then. If neither has such operands, only `prepare` runs, where there is one.
+ */
 typedef struct fp8c_carried {
     size_t struct_size; /* sizeof(fp8c_carried), set by the caller */
     int64_t carried;    /* operands of `to` that got a history */

@@ -129,8 +129,7 @@ static int64_t index_in(const json_t *list, const char *name)
     return -1;
 }
 
-int64_t f8_checkpoint_element(const f8_checkpoint_names *names, const char *state,
-                              const char *name)
+int64_t f8_checkpoint_element(const f8_checkpoint_names *names, const char *state, const char *name)
 {
     const json_t *list = json_object_get(names->elements, state);
     const int64_t index = index_in(list, name);
@@ -176,8 +175,7 @@ void f8_checkpoint_gather(fp8c_program *program, int variable, const f8_checkpoi
     const size_t row = whole / (size_t)v.type.dim[0];
     for (int64_t k = 0; fp8c_program_element(program, variable, k); k++)
         memcpy((char *)to + (size_t)k * row,
-               (const char *)bytes +
-                   (size_t)f8_checkpoint_find(names, program, variable, k) * row,
+               (const char *)bytes + (size_t)f8_checkpoint_find(names, program, variable, k) * row,
                row);
 }
 

@@ -33,8 +33,8 @@ bool f8_checkpoint_is_computed(fp8c_program *program, int variable);
  * computed nor amaxes that eval itself observes. */
 bool f8_checkpoint_is_needed(fp8c_program *program, int variable);
 /* fp8c.elements, and fp8c.aliases, of all states that have elements, or only of those that
- * evaluating needs. Free both with free(). NULL: out of memory. The aliases are "{}" where there are
- * none. */
+ * evaluating needs. Free both with free(). NULL: out of memory. Where there are no aliases, the
+ * text of them is "{}". */
 char *f8_checkpoint_elements(fp8c_program *program, bool all);
 char *f8_checkpoint_aliases(fp8c_program *program, bool all);
 bool f8_checkpoint_has_aliases(const char *aliases);

@@ -72,8 +72,8 @@ static f8_slot *find_slot(const f8_slots *t, const f8_quantized *q)
     return NULL;
 }
 
-/* While scanning: note the name that a shared operand has for another linear. Programs in which that
- * linear has an operand of its own find the slot under this name. */
+/* While scanning: note the name that a shared operand has for another linear. Programs in which
+ * that linear has an operand of its own find the slot under this name. */
 static void add_alias(f8_scaler *s, const f8_quantized *q, const char *linear, int ordinal)
 {
     f8_slots *t = q->recipe.scaling == F8_SCALING_DELAYED ? &s->delayed : &s->weights;

@@ -78,8 +78,8 @@ static f8_status name_elements(f8_scaler *s, const f8_slots *t, const int32_t *v
             slot->index, element_name(u->arena, from->linear, slot->kind, from->ordinal)};
     }
     for (size_t i = 0; i < n; i++)
-        u->elements[u->n_elements++] = (f8_elements){
-            var[i], (int64_t)t->n, name, recipe, alias, (int64_t)t->n_aliases};
+        u->elements[u->n_elements++] =
+            (f8_elements){var[i], (int64_t)t->n, name, recipe, alias, (int64_t)t->n_aliases};
     return f8_arena_status(u->arena, u->diag);
 }
 

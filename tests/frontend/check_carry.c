@@ -3,213 +3,9 @@
  * same bits. And `prepare`, which makes the scales anew, changes no bit between two steps. */
 #include <math.h>
 
-#include "tests/shared/api/bounds.h"
-#include "tests/shared/api/cli.h"
+#include "tests/shared/api/carry.h"
 #include "tests/shared/cuda/gpu.h"
 #include "tests/shared/suite.h"
-
-/* q, k and v share x, and the head's weight is the embedding. */
-static const char net[] =
-    "module net\n"
-    "dim T = 16\n"
-    "param wte: f32[16, 32] normal(0.5)\n"
-    "param q: f32[32, 32] normal(0.2)\n"
-    "param k: f32[32, 32] normal(0.3)\n"
-    "param v: f32[32, 32] normal(0.1)\n"
-    "param fc: f32[32, 32] normal(0.2)\n"
-    "func forward(%tokens: i32[T], %targets: i32[T]) -> (%loss: f32[]) {\n"
-    "  %x = embedding(wte, %tokens)\n"
-    "  %h = add(mul(linear(%x, q), tanh(linear(%x, k))), linear(%x, v))\n"
-    "  %y = linear(gelu(%h) {approximate = \"tanh\"}, fc)\n"
-    "  return cross_entropy(linear(%y, wte) {transpose_b = true, name = \"head\"}, %targets)\n"
-    "}\n"
-    "optimizer adamw {lr = 0.05, clip = 1}\n";
-/* Of its 13 operands x is shared by three linears. */
-enum { ROWS_OF_NET = 16, OPERANDS = 13, MOST_OPERANDS = 32, MOST_HISTORY = 1024 };
-
-static fp8c_context *ctx;
-
-static void setup(void)
-{
-    f8_cli_setup();
-    ctx = new_context();
-}
-
-static void teardown(void)
-{
-    fp8c_context_destroy(ctx);
-    f8_cli_teardown();
-}
-
-/* ---- programs ---- */
-
-static fp8c_program *start(const char *text, int64_t rows, const char *rule,
-                           const fp8c_compile_options *o)
-{
-    const fp8c_dim dim = {"T", rows};
-    fp8c_program *p = compile_text(ctx, text, &dim, rows > 0, rule, o);
-    ck_assert_int_eq(fp8c_program_initialize(p, 1), FP8C_OK);
-    return p;
-}
-
-static fp8c_program *begin(const char *recipe_text, const char *rule)
-{
-    const fp8c_compile_options o = recipe(recipe_text);
-    return start(net, ROWS_OF_NET, rule, &o);
-}
-
-static void run(fp8c_program *p, const char *name)
-{
-    ck_assert_msg(fp8c_program_run(p, fp8c_program_function(p, name)) == FP8C_OK, "%s: %s", name,
-                  fp8c_context_message(ctx));
-}
-
-static float micro_step(fp8c_program *p, const char *name, int shift)
-{
-    const int step = fp8c_program_function(p, name);
-    fp8c_port port;
-    for (int k = 0; k < 2; k++) {
-        ck_assert_int_eq(fp8c_program_port(p, step, FP8C_INPUT, k, &port), FP8C_OK);
-        int32_t *ids = fp8c_program_buffer(p, step, FP8C_INPUT, k);
-        for (int i = 0; i < port.type.dim[0]; i++)
-            ids[i] = (3 * i + 5 * k + shift * (i + 1)) % V;
-    }
-    run(p, name);
-    return *(float *)fp8c_program_buffer(p, step, FP8C_OUTPUT,
-                                         fp8c_program_find_port(p, step, FP8C_OUTPUT, "loss"));
-}
-
-static void train(fp8c_program *p, int steps)
-{
-    for (int i = 0; i < steps; i++) {
-        micro_step(p, "micro_step", i);
-        micro_step(p, "micro_step", i + 7);
-        run(p, "update");
-    }
-}
-
-/* ---- variables ---- */
-
-typedef struct values {
-    fp8c_type type;
-    float at[MOST_OPERANDS * MOST_HISTORY];
-} values;
-
-static values *read_values(fp8c_program *p, const char *name)
-{
-    fp8c_variable v;
-    values *out = malloc(sizeof *out);
-    const int i = fp8c_program_find_variable(p, name);
-    ck_assert_msg(fp8c_program_variable(p, i, &v) == FP8C_OK, "no %s", name);
-    ck_assert(fp8c_type_bytes(&v.type) <= (int64_t)sizeof out->at);
-    out->type = v.type;
-    ck_assert_int_eq(fp8c_program_read(p, i, out->at), FP8C_OK);
-    return out;
-}
-
-static void write_values(fp8c_program *p, const char *name, const values *from)
-{
-    ck_assert_int_eq(fp8c_program_write(p, fp8c_program_find_variable(p, name), from->at), FP8C_OK);
-}
-
-static int64_t element(fp8c_program *p, const char *state, const char *name)
-{
-    const int variable = fp8c_program_find_variable(p, state);
-    const char *its;
-    for (int64_t i = 0; (its = fp8c_program_element(p, variable, i)); i++)
-        if (!strcmp(its, name))
-            return i;
-    return -1;
-}
-
-static float scale_of(fp8c_program *p, const char *name)
-{
-    values *all = read_values(p, "fp8.scale");
-    const int64_t i = element(p, "fp8.scale", name);
-    ck_assert_msg(i >= 0, "no %s", name);
-    const float scale = all->at[i];
-    free(all);
-    return scale;
-}
-
-/* The whole history of an operand; its length. */
-static int64_t history_of(fp8c_program *p, const char *name, float *row)
-{
-    values *all = read_values(p, "fp8.amax_history");
-    const int64_t i = element(p, "fp8.amax_history", name), columns = all->type.dim[1];
-    ck_assert_msg(i >= 0, "no %s", name);
-    memcpy(row, all->at + i * columns, (size_t)columns * sizeof *row);
-    free(all);
-    return columns;
-}
-
-static void write_history(fp8c_program *p, const char *name, const float *row, int64_t n)
-{
-    values *all = read_values(p, "fp8.amax_history");
-    const int64_t i = element(p, "fp8.amax_history", name);
-    ck_assert_msg(i >= 0, "no %s", name);
-    memcpy(all->at + i * all->type.dim[1], row, (size_t)n * sizeof *row);
-    write_values(p, "fp8.amax_history", all);
-    free(all);
-}
-
-static bool is_state_of_scales(const char *name)
-{
-    return !strncmp(name, "fp8.", 4);
-}
-
-/* Everything but the states of scales. */
-static void copy_training(fp8c_program *to, fp8c_program *from)
-{
-    fp8c_variable v;
-    for (int i = 0; fp8c_program_variable(from, i, &v) == FP8C_OK; i++) {
-        const int own = fp8c_program_find_variable(to, v.name);
-        if (is_state_of_scales(v.name) || own < 0)
-            continue;
-        void *bytes = malloc((size_t)fp8c_type_bytes(&v.type));
-        ck_assert_int_eq(fp8c_program_read(from, i, bytes), FP8C_OK);
-        ck_assert_int_eq(fp8c_program_write(to, own, bytes), FP8C_OK);
-        free(bytes);
-    }
-}
-
-static void same_variables(fp8c_program *p, fp8c_program *q, bool of_scales)
-{
-    fp8c_variable v, w;
-    int n = 0;
-    for (int i = 0; fp8c_program_variable(p, i, &v) == FP8C_OK; i++) {
-        if (of_scales && !is_state_of_scales(v.name))
-            continue;
-        const int k = fp8c_program_find_variable(q, v.name);
-        ck_assert_int_eq(fp8c_program_variable(q, k, &w), FP8C_OK);
-        const size_t bytes = (size_t)fp8c_type_bytes(&v.type);
-        void *a = malloc(bytes), *b = malloc(bytes);
-        ck_assert_int_eq(fp8c_program_read(p, i, a), FP8C_OK);
-        ck_assert_int_eq(fp8c_program_read(q, k, b), FP8C_OK);
-        ck_assert_msg(!memcmp(a, b, bytes), "%s differs", v.name);
-        free(a);
-        free(b);
-        n++;
-    }
-    ck_assert_int_ge(n, 3);
-}
-
-static void carry(fp8c_program *to, const fp8c_program *from, int64_t carried, int64_t missing,
-                  int64_t left)
-{
-    fp8c_carried c = {.struct_size = sizeof c};
-    ck_assert_msg(fp8c_program_carry(to, from, &c) == FP8C_OK, "%s", fp8c_context_message(ctx));
-    ck_assert_msg(c.carried == carried && c.missing == missing && c.left == left,
-                  "carried %d, missing %d, left %d", (int)c.carried, (int)c.missing, (int)c.left);
-}
-
-static void refused(fp8c_program *to, const fp8c_program *from, const char *words)
-{
-    fp8c_carried c = {.struct_size = sizeof c, .carried = 77};
-    ck_assert_int_eq(fp8c_program_carry(to, from, &c), FP8C_ERR_INPUT);
-    said(ctx, words);
-    ck_assert_int_eq(c.carried, 77);
-}
 
 /* ---- the same recipe ---- */
 
@@ -257,7 +53,8 @@ START_TEST(same_bits)
         carry(q, p, OPERANDS, 0, 0);
         same_variables(p, q, false);
         for (int more = 0; more < 3; more++) {
-            const float a = micro_step(p, "micro_step", more), b = micro_step(q, "micro_step", more);
+            const float a = micro_step(p, "micro_step", more),
+                        b = micro_step(q, "micro_step", more);
             ck_assert_msg(!memcmp(&a, &b, sizeof a), "%.9g, %.9g", (double)a, (double)b);
             run(p, "update");
             run(q, "update");
@@ -404,151 +201,6 @@ START_TEST(another_program)
 }
 END_TEST
 
-/* A chunked head has operands for each chunk. A number that the other lacks takes nothing. */
-START_TEST(chunks)
-{
-    static const char text[] =
-        "module head\ndim T = 64\nparam wte: f32[16, 2] normal(0.5)\n"
-        "param head: f32[2, 1048576] normal(0.5)\n"
-        "func forward(%tokens: i32[T], %targets: i32[T]) -> (%loss: f32[]) {\n"
-        "  return cross_entropy(linear(embedding(wte, %tokens), head), %targets)\n}\n"
-        "optimizer adamw {lr = 0.1}\n";
-    const fp8c_compile_options o = recipe("delayed");
-    fp8c_program *two = start(text, 64, NULL, &o), *three = start(text, 96, NULL, &o);
-    float row[16] = {0};
-    static const char *const names[] = {"head.x", "head.x.1", "head.dy", "head.dy.1", "head.w"};
-    for (int i = 0; i < 5; i++) {
-        row[0] = (float)(i + 2);
-        write_history(two, names[i], row, 16);
-    }
-    carry(three, two, 5, 2, 0);
-    for (int i = 0; i < 5; i++) {
-        history_of(three, names[i], row);
-        ck_assert_float_eq(row[0], (float)(i + 2));
-    }
-    ck_assert_float_eq(scale_of(three, "head.x.1"), 448 / 3.0f);
-    ck_assert_float_eq(scale_of(three, "head.x.2"), 1);
-    ck_assert_float_eq(scale_of(three, "head.dy.2"), 1);
-    carry(two, three, 5, 0, 2);
-    fp8c_program_destroy(two);
-    fp8c_program_destroy(three);
-}
-END_TEST
-
-/* ---- names of shared operands ---- */
-
-static void aliases_are(fp8c_program *p, const char *name, const char *first, const char *second)
-{
-    static const char *const states[] = {"fp8.scale", "fp8.amax", "fp8.amax_history"};
-    for (int i = 0; i < 3; i++) {
-        const int variable = fp8c_program_find_variable(p, states[i]);
-        const int64_t k = element(p, states[i], name);
-        const char *const want[] = {first, second, NULL};
-        ck_assert_int_ge(k, 0);
-        for (int a = 0; a < 3; a++) {
-            const char *alias = fp8c_program_element_alias(p, variable, k, a);
-            ck_assert_msg(!want[a] == !alias && (!alias || !strcmp(alias, want[a])), "%s: %s", name,
-                          alias);
-        }
-        ck_assert_ptr_null(fp8c_program_element_alias(p, variable, k, -1));
-        ck_assert_ptr_null(fp8c_program_element_alias(p, variable, -1, 0));
-        ck_assert_ptr_null(fp8c_program_element_alias(p, variable, 1000, 0));
-    }
-}
-
-/* What several linears share answers to each one's name, whichever of the programs has it shared,
- * and whichever linear is the first. */
-START_TEST(shared_operands)
-{
-    float shared[16], own[16];
-    fp8c_program *p = begin("delayed", NULL), *k_alone = begin("delayed", "\"k\" = delayed {margin = 1}"),
-                 *no_q = begin("delayed", "\"q\" = bf16"), *q = begin("delayed", NULL);
-    ck_assert_ptr_null(fp8c_program_element_alias(p, fp8c_program_find_variable(p, "fc"), 0, 0));
-    aliases_are(p, "q.x", "k.x", "v.x");
-    aliases_are(p, "fc.x", NULL, NULL);
-    aliases_are(p, "q.dy", NULL, NULL);
-    aliases_are(k_alone, "q.x", "v.x", NULL);
-    aliases_are(k_alone, "k.x", NULL, NULL);
-    aliases_are(no_q, "k.x", "v.x", NULL);
-    train(p, 3);
-    history_of(p, "q.x", shared);
-    ck_assert(shared[2] > 0);
-    carry(k_alone, p, OPERANDS + 1, 0, 0);
-    history_of(k_alone, "k.x", own);
-    ck_assert_mem_eq(own, shared, sizeof own);
-    ck_assert_float_eq(scale_of(k_alone, "k.x"), scale_of(p, "q.x") / 2);
-    ck_assert_float_eq(scale_of(k_alone, "q.x"), scale_of(p, "q.x"));
-    carry(no_q, p, OPERANDS - 2, 0, 2); /* q.w and q.dy are left */
-    history_of(no_q, "k.x", own);
-    ck_assert_mem_eq(own, shared, sizeof own);
-    carry(q, no_q, OPERANDS - 2, 2, 0);
-    history_of(q, "q.x", own);
-    ck_assert_mem_eq(own, shared, sizeof own);
-    own[0] = 1234; /* of two that fit, the one of the first linear's name */
-    write_history(k_alone, "k.x", own, 16);
-    carry(q, k_alone, OPERANDS, 0, 1);
-    history_of(q, "q.x", own);
-    ck_assert_mem_eq(own, shared, sizeof own);
-    fp8c_program_destroy(p);
-    fp8c_program_destroy(q);
-    fp8c_program_destroy(k_alone);
-    fp8c_program_destroy(no_q);
-}
-END_TEST
-
-/* Operands of one kind in one linear are numbered, whether they are shared or not. */
-START_TEST(numbered_aliases)
-{
-    static const char rule[] = "\"*\" wgrad = delayed {margin = 1}";
-    fp8c_compile_options o = recipe("delayed");
-    o.pair = 1;
-    fp8c_program *all = begin("delayed", rule), *pair = start(net, ROWS_OF_NET, rule, &o),
-                 *one = begin("delayed", "\"k\" fprop = delayed {margin = 1}");
-    aliases_are(all, "q.x", "k.x", "v.x");
-    aliases_are(all, "v.x.1", "k.x.1", "q.x.1"); /* the backward begins with v */
-    aliases_are(all, "q.dy.1", NULL, NULL);
-    aliases_are(one, "q.x", "v.x", "k.x.1");
-    aliases_are(one, "k.x", NULL, NULL);
-    train(all, 2);
-    copy_training(pair, all);
-    carry(pair, all, OPERANDS + 8, 0, 0); /* wgrad's own: x of three values, dy of five linears */
-    same_variables(all, pair, true);
-    fp8c_program_destroy(pair);
-    fp8c_program_destroy(all);
-    fp8c_program_destroy(one);
-}
-END_TEST
-
-/* A program from a file has the names and the recipes of the one that was compiled. */
-START_TEST(from_a_file)
-{
-    fp8c_program *p = begin("delayed", NULL), *opened;
-    fp8c_compile_options o = recipe("delayed");
-    fp8c_module *m = parse(ctx, net);
-    const char *path = f8_cli_temp("net.f8x");
-    const float zero[16] = {0};
-    ck_assert_msg(fp8c_module_rule(m, "\"k\" = delayed {margin = 1}", "rule") == FP8C_OK, "%s",
-                  fp8c_context_message(ctx));
-    o.threads = 0;
-    ck_assert_msg(fp8c_compile_file(m, &o, 1, path) == FP8C_OK, "%s", fp8c_context_message(ctx));
-    fp8c_module_destroy(m);
-    ck_assert_int_eq(fp8c_program_open(ctx, path, NULL, &opened), FP8C_OK);
-    refused(opened, p, "the variables of the program to carry to have no values");
-    ck_assert_int_eq(fp8c_program_initialize(opened, 1), FP8C_OK);
-    aliases_are(opened, "q.x", "v.x", NULL);
-    aliases_are(opened, "k.x", NULL, NULL);
-    train(p, 3);
-    write_history(p, "fc.dy", zero, 16);
-    copy_training(opened, p);
-    carry(opened, p, OPERANDS + 1, 0, 0);
-    ck_assert_float_eq(scale_of(opened, "k.x"), scale_of(p, "q.x") / 2);
-    ck_assert_float_eq(scale_of(opened, "q.x"), scale_of(p, "q.x"));
-    ck_assert_float_eq(scale_of(opened, "fc.dy"), scale_of(p, "fc.dy"));
-    fp8c_program_destroy(p);
-    fp8c_program_destroy(opened);
-}
-END_TEST
-
 /* ---- programs that observe ---- */
 
 /* What such a program has seen begins the history of one that trains. */
@@ -556,7 +208,8 @@ START_TEST(observed)
 {
     fp8c_compile_options o = recipe("delayed");
     o.inference = o.observe = 1;
-    fp8c_program *observer = start(net, ROWS_OF_NET, NULL, &o), *another = start(net, ROWS_OF_NET, NULL, &o);
+    fp8c_program *observer = start(net, ROWS_OF_NET, NULL, &o),
+                 *another = start(net, ROWS_OF_NET, NULL, &o);
     o.observe = 0;
     fp8c_program *serving = start(net, ROWS_OF_NET, NULL, &o), *p = begin("delayed", NULL);
     for (int i = 0; i < 3; i++)
@@ -606,7 +259,8 @@ END_TEST
  * they are. */
 START_TEST(no_histories)
 {
-    fp8c_program *p = begin("current", NULL), *q = begin("current", NULL), *high = begin("bf16", NULL);
+    fp8c_program *p = begin("current", NULL), *q = begin("current", NULL),
+                 *high = begin("bf16", NULL);
     train(p, 2);
     copy_training(q, p);
     carry(q, p, 0, 0, 0);
@@ -634,11 +288,13 @@ START_TEST(refusals)
     fp8c_program *before = begin("delayed", NULL);
     copy_training(before, p);
     carry(before, p, OPERANDS, 0, 0);
-    refused(p, unlike,
-            "nothing was carried: operands with amax histories are 'q.x' and 12 more in the program "
-            "to carry to, and 'up.x' and 1 more in the one to carry from");
-    refused(p, high, "are 'q.x' and 12 more in the program to carry to, and none in the one to "
-                     "carry from");
+    refused(
+        p, unlike,
+        "nothing was carried: operands with amax histories are 'q.x' and 12 more in the program "
+        "to carry to, and 'up.x' and 1 more in the one to carry from");
+    refused(p, high,
+            "are 'q.x' and 12 more in the program to carry to, and none in the one to "
+            "carry from");
     refused(high, p, "are none in the program to carry to, and 'q.x' and 12 more in the one");
     refused(p, p, "a program can't carry to itself");
     same_variables(before, p, true);
@@ -655,10 +311,12 @@ START_TEST(refusals)
     fp8c_program_destroy(q);
     o.plan_only = 0;
     q = compile_text(ctx, net, NULL, 0, NULL, &o);
-    refused(p, q, "the variables of the program to carry from have no values: call "
-                  "fp8c_program_initialize");
-    refused(q, p, "the variables of the program to carry to have no values: call "
-                  "fp8c_program_initialize");
+    refused(p, q,
+            "the variables of the program to carry from have no values: call "
+            "fp8c_program_initialize");
+    refused(q, p,
+            "the variables of the program to carry to have no values: call "
+            "fp8c_program_initialize");
     ck_assert_int_eq(fp8c_program_initialize(q, 1), FP8C_OK);
     ck_assert_int_eq(fp8c_program_carry(q, p, NULL), FP8C_OK);
     fp8c_program_destroy(q);
@@ -717,10 +375,6 @@ Suite *f8_suite(void)
     tcase_add_test(t, another_recipe);
     tcase_add_loop_test(t, other_weights, 0, 2);
     tcase_add_loop_test(t, another_program, 0, 3);
-    tcase_add_test(t, chunks);
-    tcase_add_test(t, shared_operands);
-    tcase_add_test(t, numbered_aliases);
-    tcase_add_test(t, from_a_file);
     tcase_add_test(t, observed);
     tcase_add_test(t, no_histories);
     tcase_add_test(t, refusals);

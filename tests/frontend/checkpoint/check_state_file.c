@@ -217,7 +217,8 @@ START_TEST(shared_operands)
         write_copy(c, "bad", false);
         ck_assert_int_eq(fp8c_program_load(b.p, f8_cli_temp("bad"), 0), FP8C_ERR_INPUT);
         said(b.ctx, "its metadata 'fp8c.aliases' is not JSON");
-        set_metadata(c, "fp8c.aliases", "{\"k.x\":[\"q.x\"]}"); /* no names: as if there were none */
+        set_metadata(c, "fp8c.aliases",
+                     "{\"k.x\":[\"q.x\"]}"); /* no names: as if there were none */
         write_copy(c, "bad", false);
         if (i == 0) {
             ck_assert_int_eq(fp8c_program_load(b.p, f8_cli_temp("bad"), 0), FP8C_ERR_INPUT);

@@ -368,8 +368,11 @@ START_TEST(other_elements)
         int64_t value = 2;
         f8_package_variant v = {
             .value = &value, .n_values = 1, .plan = &from->now->plan, .report = &other};
-        f8_package_program program = {
-            .target = "cpu", .dim = from->bounds.bound, .n_dims = 1, .variant = &v, .n_variants = 1};
+        f8_package_program program = {.target = "cpu",
+                                      .dim = from->bounds.bound,
+                                      .n_dims = 1,
+                                      .variant = &v,
+                                      .n_variants = 1};
         const f8_package package = {
             .program = &program, .n_programs = 1, .version = fp8c_version()};
         out.n = 0;
