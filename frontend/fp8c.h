@@ -902,21 +902,21 @@ FP8C_API const char *fp8c_program_element_alias(const fp8c_program *program, int
 
 /* Take over what another program has observed of its operands under `delayed`: the amax histories
  * (fp8.amax_history) and the amaxes since the last update (fp8.amax). It is for another shape or
- * recipe, and from training to inference and back. Operands are found by name and alias; those of
- * a chunked head are numbered ("head.x.1"), and one whose number `from` lacks takes nothing.
+ * recipe, and from training to inference and back. Operands are found by name and alias. Those of a
+ * chunked head are numbered ("head.x.1"), and one whose number `from` lacks takes nothing.
  *
- * Where the histories are longer than those of `from`, the rest is zeros; where they are shorter,
- * the newest fit. Then `prepare` of `to` runs, and makes its scales anew by its own recipes: from
- * the histories, and from its weights as they are. So with the recipe and the weights of `from`
- * its scales have the same bits. Where a history shows nothing, an operand of the same recipe takes
- * the scale of `from`, and another one keeps its own. If `from` was compiled with `observe` and
- * `to` was not, what `from` has seen becomes the newest entry of each history.
+ * Of a longer history the newest amaxes are taken, and a shorter one is filled up with zeros. Then
+ * `prepare` of `to` runs, and makes all of its scales anew by its own recipes: from the histories,
+ * and from its weights as they are. So with the recipe and the weights of `from` its scales have
+ * the same bits. Where a history has nothing to make a scale from, an operand of the same recipe
+ * takes the scale of `from`, and another one keeps its own. If `from` was compiled with `observe`
+ * and `to` was not, what `from` has seen becomes the newest entry of each history.
  *
- * The variables of both programs have values. Both belong to the calling thread, and may be of
- * different contexts and targets. FP8C_ERR_INPUT: one has no memory or no values; nothing was
- * carried although one of the two has such operands; an amax that was observed is not finite.
- * Nothing has changed then. If neither has such operands, only `prepare` runs, where there is one.
- */
+ * The variables of both programs have values. Both programs belong to the calling thread, and may
+ * be of different contexts and targets. FP8C_ERR_INPUT, and nothing has changed: one has no memory
+ * or no values; one of the two has operands with histories, and none was carried; what a program
+ * with `observe` has seen is not finite. If neither has such operands, only `prepare` runs, if
+ * there is one. */
 typedef struct fp8c_carried {
     size_t struct_size; /* sizeof(fp8c_carried), set by the caller */
     int64_t carried;    /* operands of `to` that got a history */
