@@ -401,8 +401,9 @@ typedef struct fp8c_compile_options {
     int32_t inference; /* only `eval`. forward's results may then be anything; otherwise the first
                           must be the loss, and depend on a parameter. Inputs get no gradient: the
                           log warns of each input that is a linear's weight */
-    int32_t pair;      /* also `forward` and `backward`. The caller then owns the optimizer, and
-                          calls `update_scales` once a step if the recipe has it */
+    int32_t pair;      /* `forward` and `backward` for a caller that owns the loop and the
+                          optimizer: "A layer in the caller's loop" below. forward's results may then
+                          be anything */
     int32_t profile;         /* measure the time of every step */
     double lr;               /* > 0: replaces the optimizer's learning rate */
     int64_t optimizer_steps; /* > 0: the length of the schedule, instead of the module's */
@@ -440,7 +441,9 @@ typedef struct fp8c_compile_options {
     /* A memory budget: give memory_bytes or memory_share, and leave the other 0. fp8c recomputes
      * activations in the backward until the program fits. The results are the same bit for bit. If
      * the budget can't be met, FP8C_ERR_UNSUPPORTED names the least that can. The budget and the
-     * two patterns are FP8C_ERR_UNSUPPORTED with `inference`, `pair` or target reference. */
+     * two patterns are FP8C_ERR_UNSUPPORTED with `inference` or target reference. With `pair`,
+     * memory_share and the patterns are for what `forward` saves, and memory_bytes is
+     * FP8C_ERR_UNSUPPORTED. */
     int64_t memory_bytes; /* of everything: variables, buffers and arena, as planned_bytes of
                              fp8c_info */
     double memory_share; /* in (0, 1): the share to keep of the activation bytes that micro_step has
@@ -461,6 +464,14 @@ typedef struct fp8c_compile_options {
                            one */
     int32_t observe; /* with `inference`: make a program that calibrates scales of `delayed`, which
                         fp8c_program_load_weights takes */
+    /* The next four need `pair`. In a pattern * stands for any run of characters; commas separate
+     * several patterns. */
+    const char *cotangents;   /* the results of forward that have a cotangent. The others count as
+                                 constants. NULL: every result that is f32, bf16 or f16 */
+    const char *gradients_of; /* the inputs whose gradients backward also gives. NULL: none */
+    int32_t add_gradients; /* backward adds the gradients of parameters to variables grad.NAME
+                              instead of giving them out */
+    int32_t train_step;    /* also `micro_step` and `update`, as without `pair` */
 } fp8c_compile_options;
 
 /* ---- choosing recipes by measured error and cost: recipe "auto" ---- */
@@ -780,6 +791,75 @@ FP8C_API fp8c_status fp8c_program_port_view(fp8c_program *program, int function,
                                             int index, fp8c_tensor_view *out);
 FP8C_API fp8c_status fp8c_program_variable_view(fp8c_program *program, int variable,
                                                 fp8c_tensor_view *out);
+
+/* ---- a layer in the caller's loop ----
+ *
+ * A program compiled with `pair` is a function with its vector-Jacobian product, for a caller that
+ * owns the loop, the optimizer and the memory. Its functions:
+ *
+ *     eval            the results; it keeps nothing
+ *     forward         in:  the inputs. out: the results, saved.0, saved.1, ...
+ *     backward        in:  a cotangent dRESULT for each result that has one; those inputs of
+ *                          forward that it reads; saved.0, saved.1, ...
+ *                     out: the gradient of each parameter, by the parameter's name; the gradient
+ *                          dINPUT of each input that `gradients_of` names
+ *     forward.first   as forward and backward. Only with recipe `delayed`: operands whose history
+ *     backward.first  has no observation yet are scaled by their own amax
+ *     update_scales   pushes the amaxes that backward has seen on the histories and makes the next
+ *                     scales, and makes the amaxes of the weights. Only with recipes that need it
+ *     prepare         scales of weights that no update_scales has seen; fp8c_program_initialize
+ *                     runs it. Only with recipes that need it
+ *
+ * Each side's ports are in the order given here; results and inputs are in the order of their
+ * declaration, and so are parameters. A first result that is f32[] is named `loss`. A result or an
+ * input has the dtype that it is declared with, and is rounded to it once, and so is its cotangent
+ * or gradient. `backward` gives gradients; compiled with `add_gradients` it adds them to the
+ * variables grad.NAME instead, inside the GEMMs where GEMMs make them. The caller sets these to
+ * zero when a step begins.
+ *
+ * Who calls what when. A step is any number of forwards and backwards, then the caller's optimizer,
+ * then update_scales once. `forward` changes no scale, so the same inputs give the same bits
+ * again. `backward` needs what its own forward has saved: in the caller's tensors (saved.N), or in a
+ * handle. Several forwards may wait for their backwards, and in any order. While one waits, no
+ * parameter and no scale may change. With handles fp8c sees to it: update_scales,
+ * fp8c_program_initialize, write, load and the like fail then. A caller who keeps saved.N in tensors
+ * sees to it. A state that the module's own `forward` replaces is replaced by each forward; so with
+ * handles only one forward of such a module may wait.
+ *
+ * What is saved: codes of FP8 operands with their inverse scales, results of GEMMs and attention,
+ * values rounded to bf16, and single elements. The backward computes the rest again, logits of a
+ * head too, which are never saved. memory_share, checkpoint and recompute of the compile options
+ * save less: the share is of the bytes that forward saves without them. */
+
+/* What a forward saves, in memory of the program's target. It serves one forward and its backward
+ * after another. It may be destroyed before or after its program. */
+typedef struct fp8c_saved fp8c_saved;
+/* FP8C_ERR_INPUT: the program has no `forward`, or no memory. FP8C_ERR_MEMORY. */
+FP8C_API fp8c_status fp8c_saved_create(fp8c_program *program, fp8c_saved **out);
+FP8C_API void fp8c_saved_destroy(fp8c_saved *saved);
+/* The bytes that it takes. They grow if a dim that is a bound gets a value whose forward saves
+ * more. */
+FP8C_API int64_t fp8c_saved_bytes(const fp8c_saved *saved);
+/* Give up the forward that it holds, if any: there will be no backward. */
+FP8C_API void fp8c_saved_drop(fp8c_saved *saved);
+
+/* fp8c_program_call of forward, or with `first` of forward.first if the program has it. What is
+ * saved goes to the handle: `outputs` are for the results alone. FP8C_ERR_INPUT also: the handle is
+ * another program's, or it holds a forward already. */
+FP8C_API fp8c_status fp8c_program_forward(fp8c_program *program, int32_t first, fp8c_saved *saved,
+                                          const fp8c_tensor_view *const *inputs, size_t n_inputs,
+                                          const fp8c_tensor_view *const *outputs,
+                                          size_t n_outputs);
+/* fp8c_program_call of the backward that belongs to the handle's forward, with its values of dims
+ * that are bounds. `inputs` are the cotangents, then the inputs that backward reads, with the
+ * values they had. The handle is free for the next forward then. FP8C_ERR_INPUT also: the handle is
+ * another program's, or it holds no forward. */
+FP8C_API fp8c_status fp8c_program_backward(fp8c_program *program, fp8c_saved *saved,
+                                           const fp8c_tensor_view *const *inputs, size_t n_inputs,
+                                           const fp8c_tensor_view *const *outputs,
+                                           size_t n_outputs);
+
+/* ---- variables ---- */
 
 /* A variable: a parameter or a state. Valid for the program's life. */
 typedef struct fp8c_variable {

@@ -37,6 +37,7 @@ void fp8c_program_destroy(fp8c_program *p)
 {
     if (!p)
         return;
+    f8_saved_leave(p);
     for (f8_variant *v = p->first; v; v = v->next) {
         f8_instance_destroy(&v->instance);
         f8_arena_end(&v->arena);
@@ -98,9 +99,15 @@ f8_status f8_program_can_run(const fp8c_program *p, int function, f8_diag *diag)
     F8_TRY(f8_program_has_memory(p, diag));
     if (!get_func(p, function))
         return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "the program has no function %d", function);
-    return p->initialized ? F8_OK
-                          : f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
-                                    "the variables have no values: call fp8c_program_initialize");
+    if (!p->initialized)
+        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
+                       "the variables have no values: call fp8c_program_initialize");
+    static const char *const changing[] = {"update", "update_scales", "prepare"};
+    const char *name = get_func(p, function)->name;
+    for (size_t i = 0; i < sizeof changing / sizeof *changing; i++)
+        if (!strcmp(name, changing[i]))
+            return f8_program_may_change(p, name, diag);
+    return F8_OK;
 }
 
 fp8c_status fp8c_program_run(fp8c_program *p, int function)
@@ -126,6 +133,8 @@ fp8c_status fp8c_program_initialize(fp8c_program *p, uint64_t seed)
 {
     f8_diag diag = {0};
     f8_status status = f8_program_has_memory(p, &diag);
+    if (status == F8_OK)
+        status = f8_program_may_change(p, "fp8c_program_initialize", &diag);
     if (status == F8_OK)
         status = p->now->instance.kind->init(&p->now->instance, seed, &diag);
     if (status != F8_OK)
@@ -224,6 +233,8 @@ static fp8c_status copy_variable(fp8c_program *p, int index, void *to, const voi
     f8_status status = f8_program_has_memory(p, &diag);
     if (status == F8_OK && (index < 0 || (uint32_t)index >= p->now->plan.n_vars))
         status = f8_fail(&diag, F8_ERR_INPUT, F8_NOWHERE, "the program has no variable %d", index);
+    if (status == F8_OK && from)
+        status = f8_program_may_change(p, "fp8c_program_write", &diag);
     if (status == F8_OK)
         status = to ? p->now->instance.kind->read(&p->now->instance, (uint32_t)index, to, &diag)
                     : p->now->instance.kind->write(&p->now->instance, (uint32_t)index, from, &diag);
@@ -314,6 +325,8 @@ fp8c_status fp8c_program_quantize(fp8c_program *p, int variable, const float *fr
 {
     f8_diag diag = {0};
     f8_status status = f8_program_has_memory(p, &diag);
+    if (status == F8_OK)
+        status = f8_program_may_change(p, "fp8c_program_quantize", &diag);
     if (status == F8_OK)
         status = f8_program_quantize(p, variable, from, scale, &diag);
     return f8_api_result(p->ctx, &diag, status);

@@ -79,6 +79,7 @@ typedef struct f8_scaler {
     size_t n_operands, operand_room, n_sharers, sharer_room, n_inputs, input_room;
     f8_func *func;
     bool scan, record; /* scan: only find slots; record: append to the unit's decisions */
+    bool first; /* the function scales what was never observed by its own amax */
     int32_t var_scale, var_amax, var_history, var_weights;
     f8_status status;
 } f8_scaler;

@@ -51,6 +51,21 @@ typedef struct f8_remat_summary {
     int rounds; /* times that micro_step was grouped and placed to find the best plan */
 } f8_remat_summary;
 
+/* ---- the pair of forward and backward ---- */
+
+/* The clone number of nodes of the forward that a joint function computes a second time in its
+ * backward, and never saves. */
+enum { F8_CLONE_BACKWARD = 1 };
+
+#define F8_SAVED "saved." /* and a number: a value that forward saves for backward */
+
+/* Of the joint functions, from autodiff to split: the first results are the forward's; inputs of
+ * these names are cotangents. */
+typedef struct f8_pair {
+    size_t n_results, n_cotangents;
+    const char **cotangent;
+} f8_pair;
+
 /* The bytes that a program takes once it has code; codegen fills this in. Functions share one
  * arena, and code may need more of it than passes laid out. */
 typedef struct f8_code_bytes {
@@ -127,7 +142,13 @@ typedef struct f8_options {
     /* inference: eval computes in high precision and keeps the amaxes that `delayed` takes its
      * scales from, and prepare computes these scales: scale/scaling.c */
     bool observe;
-    bool pair;      /* also forward and backward, for frameworks that own their optimizer */
+    bool pair;       /* forward and backward, for frameworks that own the loop: grad/pair.c */
+    bool train_step; /* with pair: micro_step and update too */
+    bool add_gradients; /* with pair: backward adds to the states grad.P */
+    const char *cotangents;   /* with pair: patterns, which commas separate, of the results that
+                                 have a cotangent; NULL: every float result */
+    const char *gradients_of; /* with pair: of the inputs whose gradients backward gives; NULL:
+                                 none */
     double lr;               /* > 0 overrides the text's */
     int64_t optimizer_steps; /* > 0 overrides the schedule's `steps` */
     const char *keep; /* a name pattern: matching values become extra outputs of micro_step */
@@ -219,6 +240,7 @@ struct f8_unit {
     size_t n_sampled, sampled_room;
     f8_stored *stored; /* by serve */
     size_t n_stored, stored_room;
+    f8_pair pair;
     /* linears found; FP8 GEMMs planned for a micro_step, recomputed ones included */
     int64_t linears, fp8_gemms;
     f8_remat_summary remat;
