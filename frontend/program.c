@@ -264,16 +264,6 @@ fp8c_status fp8c_program_write(fp8c_program *p, int variable, const void *from)
     return copy_variable(p, variable, NULL, from);
 }
 
-const char *fp8c_program_element(const fp8c_program *p, int variable, int64_t index)
-{
-    for (size_t i = 0; i < p->now->report.n_elements; i++) {
-        const f8_elements *e = &p->now->report.elements[i];
-        if (e->var == variable)
-            return index >= 0 && index < e->n ? e->name[index] : NULL;
-    }
-    return NULL;
-}
-
 /* ---- weights stored in FP8 ---- */
 
 static const f8_stored *stored_variable(const fp8c_program *p, int variable)

@@ -131,6 +131,11 @@ f8_status f8_program_may_change(const fp8c_program *p, const char *what, f8_diag
 f8_status f8_program_has_memory(const fp8c_program *p, f8_diag *diag);
 f8_status f8_program_can_run(const fp8c_program *p, int function, f8_diag *diag);
 
+/* The element of the other program's variable `its` that is the same operand as an element of p's
+ * variable: they have a name or an alias in common. -1: there is none. carry.c. */
+int64_t f8_program_match_element(const fp8c_program *p, int variable, int64_t index,
+                                 const fp8c_program *other, int its);
+
 /* fp8c_program_quantize of a program that has memory. */
 f8_status f8_program_quantize(fp8c_program *p, int variable, const float *from, const float *scale,
                               f8_diag *diag);
