@@ -714,8 +714,9 @@ FP8C_API fp8c_status fp8c_program_fit(fp8c_program *program, int function,
 /* ---- running ---- */
 
 /* Give every variable its initial value, which depends on the seed and its name alone. Then run
- * `prepare` if the recipe has it. The first run needs this or fp8c_program_load. A caller that then
- * writes parameters of its own runs `prepare` again. */
+ * `prepare` if the recipe has it: it makes scales from the weights and from amax histories. The
+ * first run needs this or fp8c_program_load. A caller that then writes parameters of its own runs
+ * `prepare` again. */
 FP8C_API fp8c_status fp8c_program_initialize(fp8c_program *program, uint64_t seed);
 
 /* The index of a function (eval, micro_step, update, forward, backward, prepare), or -1. */
@@ -973,6 +974,38 @@ FP8C_API fp8c_status fp8c_program_load_weights(fp8c_program *program,
  * and one for inference have the same names, but not the same indices. NULL past the last, and for
  * other variables. */
 FP8C_API const char *fp8c_program_element(const fp8c_program *program, int variable, int64_t index);
+/* Linears that read one value under one recipe share its operand, as q, k and v of attention do.
+ * The element has the name of the first of them. The others' names for it, "attn.k.x" and
+ * "attn.v.x", are its aliases 0, 1, ... NULL past the last. */
+FP8C_API const char *fp8c_program_element_alias(const fp8c_program *program, int variable,
+                                                int64_t index, int alias);
+
+/* Take over what another program has observed of its operands under `delayed`: the amax histories
+ * (fp8.amax_history) and the amaxes since the last update (fp8.amax). It is for another shape or
+ * recipe, and from training to inference and back. Operands are found by name and alias. Those of a
+ * chunked head are numbered ("head.x.1"), and one whose number `from` lacks takes nothing.
+ *
+ * Of a longer history the newest amaxes are taken, and a shorter one is filled up with zeros. Then
+ * `prepare` of `to` runs, and makes all of its scales anew by its own recipes: from the histories,
+ * and from its weights as they are. So with the recipe and the weights of `from` its scales have
+ * the same bits. Where a history has nothing to make a scale from, an operand of the same recipe
+ * takes the scale of `from`, and another one keeps its own. If `from` was compiled with `observe`
+ * and `to` was not, what `from` has seen becomes the newest entry of each history.
+ *
+ * The variables of both programs have values. Both programs belong to the calling thread, and may
+ * be of different contexts and targets. FP8C_ERR_INPUT, and nothing has changed: one has no memory
+ * or no values; one of the two has operands with histories, and none was carried; what a program
+ * with `observe` has seen is not finite. If neither has such operands, only `prepare` runs, if
+ * there is one. */
+typedef struct fp8c_carried {
+    size_t struct_size; /* sizeof(fp8c_carried), set by the caller */
+    int64_t carried;    /* operands of `to` that got a history */
+    int64_t missing;    /* operands of `to` that `from` does not have: they keep what they had */
+    int64_t left;       /* operands of `from` that no operand of `to` took */
+} fp8c_carried;
+/* `out` may be NULL. */
+FP8C_API fp8c_status fp8c_program_carry(fp8c_program *to, const fp8c_program *from,
+                                        fp8c_carried *out);
 
 /* A weight that `stored` or `stored_weights` made FP8. */
 typedef struct fp8c_stored {

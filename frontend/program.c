@@ -37,7 +37,10 @@ void fp8c_program_destroy(fp8c_program *p)
 {
     if (!p)
         return;
-    f8_saved_leave(p);
+    for (f8_dependent *d = p->dependents, *next; d; d = next) {
+        next = d->next;
+        d->leave(d);
+    }
     for (f8_variant *v = p->first; v; v = v->next) {
         f8_instance_destroy(&v->instance);
         f8_arena_end(&v->arena);
@@ -92,6 +95,16 @@ f8_status f8_program_has_memory(const fp8c_program *p, f8_diag *diag)
                : f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
                          "the program was compiled with %s: it has no memory and can't run",
                          p->plan_only ? "plan_only" : "no_device");
+}
+
+f8_status f8_program_may_change(const fp8c_program *p, const char *what, f8_diag *diag)
+{
+    if (!p->in_flight)
+        return F8_OK;
+    return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
+                   "%s may not change parameters or scales now: %d forward%s for %s backward", what,
+                   p->in_flight, p->in_flight == 1 ? " waits" : "s wait",
+                   p->in_flight == 1 ? "its" : "their");
 }
 
 f8_status f8_program_can_run(const fp8c_program *p, int function, f8_diag *diag)
@@ -249,16 +262,6 @@ fp8c_status fp8c_program_read(fp8c_program *p, int variable, void *to)
 fp8c_status fp8c_program_write(fp8c_program *p, int variable, const void *from)
 {
     return copy_variable(p, variable, NULL, from);
-}
-
-const char *fp8c_program_element(const fp8c_program *p, int variable, int64_t index)
-{
-    for (size_t i = 0; i < p->now->report.n_elements; i++) {
-        const f8_elements *e = &p->now->report.elements[i];
-        if (e->var == variable)
-            return index >= 0 && index < e->n ? e->name[index] : NULL;
-    }
-    return NULL;
 }
 
 /* ---- weights stored in FP8 ---- */

@@ -1,14 +1,15 @@
 /* Handles of saved values: what `forward` leaves for `backward` in memory of ours. See fp8c.h. */
+#include <stddef.h>
 #include <string.h>
 
 #include "frontend/program.h"
 #include "passes/unit/pass.h"
 
 struct fp8c_saved {
-    f8_call_bind call; /* first, so that a call's callback finds the handle */
+    f8_dependent dependent; /* first */
+    f8_call_bind call;
     fp8c_context *ctx;
     fp8c_program *program; /* NULL: it was destroyed */
-    struct fp8c_saved *next;
     f8_block memory;
     f8_variant *variant; /* of the forward in flight */
     int forward;         /* its function; -1: none is in flight */
@@ -17,19 +18,9 @@ struct fp8c_saved {
 static const char *const names[2][2] = {{"forward", "backward"},
                                         {"forward.first", "backward.first"}};
 
-bool f8_is_saved_port(const f8_plan_port *port)
+static bool is_saved_port(const f8_plan_port *port)
 {
     return port->var < 0 && !strncmp(port->name, F8_SAVED, strlen(F8_SAVED));
-}
-
-f8_status f8_program_may_change(const fp8c_program *p, const char *what, f8_diag *diag)
-{
-    if (!p->in_flight)
-        return F8_OK;
-    return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
-                   "%s may not change parameters or scales now: %d forward%s for %s backward", what,
-                   p->in_flight, p->in_flight == 1 ? " waits" : "s wait",
-                   p->in_flight == 1 ? "its" : "their");
 }
 
 /* ---- memory ---- */
@@ -41,7 +32,7 @@ static int64_t saved_bytes(const f8_plan_func *f)
 {
     int64_t bytes = 0;
     for (uint32_t i = 0; i < f->n_out; i++)
-        if (f8_is_saved_port(&f->out[i]))
+        if (is_saved_port(&f->out[i]))
             bytes += f8_aligned(f8_type_bytes(&f->out[i].type), SAVED_ALIGN);
     return bytes;
 }
@@ -83,7 +74,7 @@ static f8_status bind_saved(fp8c_program *p, int function, uint64_t memory, f8_d
         const f8_plan_port *port = side ? f->out : f->in;
         uint64_t at = memory;
         for (uint32_t i = 0; i < (side ? f->n_out : f->n_in); i++) {
-            if (!f8_is_saved_port(&port[i]))
+            if (!is_saved_port(&port[i]))
                 continue;
             void *to = (void *)(uintptr_t)at;
             if (instance->kind->port(instance, (uint32_t)function, side, i) != to)
@@ -97,7 +88,7 @@ static f8_status bind_saved(fp8c_program *p, int function, uint64_t memory, f8_d
 
 static f8_status bind_call(f8_call_bind *call, fp8c_program *p, int function, f8_diag *diag)
 {
-    fp8c_saved *s = (fp8c_saved *)call;
+    fp8c_saved *s = (fp8c_saved *)((char *)call - offsetof(fp8c_saved, call));
     if (s->forward < 0) /* a forward: its variant is known only now */
         F8_TRY(hold(s, variant_bytes(p->now), diag));
     return bind_saved(p, function, s->memory.at, diag);
@@ -116,7 +107,7 @@ static void unbind(fp8c_saved *s)
                 const f8_plan_func *func = &v->plan.func[f];
                 const f8_plan_port *port = side ? func->out : func->in;
                 for (uint32_t i = 0; i < (side ? func->n_out : func->n_in); i++) {
-                    if (!f8_is_saved_port(&port[i]))
+                    if (!is_saved_port(&port[i]))
                         continue;
                     const uint64_t at =
                         (uintptr_t)v->instance.kind->port(&v->instance, f, side, i);
@@ -130,6 +121,25 @@ static void unbind(fp8c_saved *s)
 
 /* ---- life ---- */
 
+void fp8c_saved_drop(fp8c_saved *s)
+{
+    if (!s->program || s->forward < 0)
+        return;
+    s->forward = -1;
+    s->program->in_flight--;
+}
+
+/* The program takes the memory back. */
+static void leave(f8_dependent *dependent)
+{
+    fp8c_saved *s = (fp8c_saved *)dependent;
+    f8_instance *instance = instance_of(s->program);
+    fp8c_saved_drop(s);
+    unbind(s);
+    instance->kind->free(instance, &s->memory);
+    s->program = NULL;
+}
+
 fp8c_status fp8c_saved_create(fp8c_program *p, fp8c_saved **out)
 {
     f8_diag diag = {0};
@@ -141,40 +151,19 @@ fp8c_status fp8c_saved_create(fp8c_program *p, fp8c_saved **out)
     fp8c_saved *s = status == F8_OK ? f8_api_new(p->ctx, sizeof *s, 16, &diag) : NULL;
     if (!s)
         return f8_api_result(p->ctx, &diag, diag.status);
-    *s = (fp8c_saved){.call.bind = bind_call, .ctx = p->ctx, .program = p, .forward = -1};
+    *s = (fp8c_saved){.dependent = {p->dependents, leave},
+                      .call = {.is_own = is_saved_port, .bind = bind_call},
+                      .ctx = p->ctx,
+                      .program = p,
+                      .forward = -1};
     status = hold(s, variant_bytes(p->now), &diag);
     if (status != F8_OK) {
         f8_api_delete(p->ctx, s, sizeof *s);
         return f8_api_result(p->ctx, &diag, status);
     }
-    s->next = p->saved;
-    p->saved = s;
+    p->dependents = &s->dependent;
     *out = s;
     return FP8C_OK;
-}
-
-void fp8c_saved_drop(fp8c_saved *s)
-{
-    if (!s->program || s->forward < 0)
-        return;
-    s->forward = -1;
-    s->program->in_flight--;
-}
-
-static void leave(fp8c_saved *s)
-{
-    f8_instance *instance = instance_of(s->program);
-    fp8c_saved_drop(s);
-    unbind(s);
-    instance->kind->free(instance, &s->memory);
-    s->program = NULL;
-}
-
-void f8_saved_leave(fp8c_program *p)
-{
-    for (fp8c_saved *s = p->saved; s; s = s->next)
-        leave(s);
-    p->saved = NULL;
 }
 
 void fp8c_saved_destroy(fp8c_saved *s)
@@ -182,11 +171,11 @@ void fp8c_saved_destroy(fp8c_saved *s)
     if (!s)
         return;
     if (s->program) {
-        fp8c_saved **link = &s->program->saved;
-        while (*link != s)
+        f8_dependent **link = &s->program->dependents;
+        while (*link != &s->dependent)
             link = &(*link)->next;
-        *link = s->next;
-        leave(s);
+        *link = s->dependent.next;
+        leave(&s->dependent);
     }
     f8_api_delete(s->ctx, s, sizeof *s);
 }

@@ -235,7 +235,7 @@ static const f8_plan_port *side_ports(const f8_plan_func *f, fp8c_side side, uin
 /* Whether the caller gives a tensor for this port. */
 static bool is_callers(const call *c, const f8_plan_port *port)
 {
-    return port->var < 0 && !(c->bind && f8_is_saved_port(port));
+    return port->var < 0 && !(c->bind && c->bind->is_own(port));
 }
 
 static f8_status wrong_number(const call *c, fp8c_side side, const fp8c_tensor_view *const *view,

@@ -47,11 +47,14 @@ typedef struct f8_vjp_request {
 f8_status f8_differentiate(f8_unit *u, f8_func *f, const f8_vjp_request *request,
                            f8_gradient **out, size_t *n_out);
 
-/* entry.c: a new function `name` with the inputs and the body of `original`; *map has the new ref
- * of each of its nodes. NULL on failure. Then the name that result i has in every entry point, and
- * results that replace the states which `original` replaces. */
+/* forward.c: a new function `name` with the inputs and the body of `original`; *map has the new ref
+ * of each of its nodes. NULL on failure. */
 f8_func *f8_entry_func(f8_unit *u, const f8_func *original, const char *name, f8_ref **map);
+bool f8_is_scalar_loss(const f8_type *t);
+/* The name that result i has in every entry point. */
 const char *f8_result_name(const f8_func *original, size_t i);
+/* Each run of the forward with gradients replaces the states that `original` replaces: adds these
+ * results. F8_ERR_INPUT: it replaces a parameter. */
 f8_status f8_replace_states(f8_unit *u, f8_func *f, const f8_func *original, const f8_ref *map);
 
 /* pair.c: make the function `joint`, and unit->pair. state_of as in f8_vjp_request; NULL: gradients

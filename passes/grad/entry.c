@@ -62,28 +62,6 @@ static f8_status make_states(f8_unit *u, f8_training *t)
 
 /* ---- eval and micro_step ---- */
 
-f8_func *f8_entry_func(f8_unit *u, const f8_func *original, const char *name, f8_ref **map)
-{
-    f8_func *f = f8_module_func(u->module, name);
-    *map = F8_NEW_ARRAY(u->arena, f8_ref, original->graph->n_nodes);
-    if (!*map) {
-        f8_arena_status(u->arena, u->diag);
-        return NULL;
-    }
-    return f && f8_copy_body(original, f, *map, u->arena) == F8_OK ? f : NULL;
-}
-
-static bool is_scalar_loss(const f8_type *t)
-{
-    return t->dtype == F8_F32 && t->rank == 0;
-}
-
-const char *f8_result_name(const f8_func *original, size_t i)
-{
-    const f8_port *p = &original->out[i];
-    return i == 0 && is_scalar_loss(&p->type) ? "loss" : p->name;
-}
-
 static f8_status build_eval(f8_unit *u, const f8_func *original)
 {
     f8_ref *map;
@@ -92,24 +70,6 @@ static f8_status build_eval(f8_unit *u, const f8_func *original)
         return u->diag->status;
     for (size_t i = 0; i < original->n_out; i++)
         F8_TRY(f8_func_result(f, f8_result_name(original, i), map[original->out[i].ref], -1));
-    return F8_OK;
-}
-
-/* Each run of the forward with gradients replaces the states that `forward` replaces. */
-f8_status f8_replace_states(f8_unit *u, f8_func *f, const f8_func *original, const f8_ref *map)
-{
-    for (size_t i = 0; i < original->n_out; i++) {
-        const f8_port *p = &original->out[i];
-        if (p->var < 0)
-            continue;
-        const f8_var *v = &u->module->var[p->var];
-        if (v->kind == F8_VAR_PARAM)
-            return f8_fail(
-                u->diag, F8_ERR_INPUT, p->loc,
-                "'forward' replaces parameter '%s', but only 'update' may change parameters",
-                v->name);
-        F8_TRY(f8_func_result(f, p->name, map[p->ref], p->var));
-    }
     return F8_OK;
 }
 
@@ -221,7 +181,7 @@ f8_status f8_pass_autodiff(f8_unit *u)
     if (u->options.inference)
         return F8_OK;
     char type[160];
-    if (makes_step(u) && (original.n_out < 1 || !is_scalar_loss(&original.out[0].type)))
+    if (makes_step(u) && (original.n_out < 1 || !f8_is_scalar_loss(&original.out[0].type)))
         return f8_fail(u->diag, F8_ERR_INPUT, original.n_out ? original.out[0].loc : F8_NOWHERE,
                        "to train, 'forward' must return the loss, f32[], as its first result%s%s",
                        original.n_out ? ", not " : "",

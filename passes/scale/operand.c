@@ -40,6 +40,26 @@ static f8_quantized *find_operand(f8_scaler *s, const f8_quantized *want)
     return NULL;
 }
 
+static bool is_shared_with(const f8_scaler *s, const f8_quantized *q, const char *linear)
+{
+    for (size_t i = 0; i < s->n_sharers; i++)
+        if (&s->operand[s->sharer[i].operand] == q && s->sharer[i].linear == linear)
+            return true;
+    return false;
+}
+
+/* How many operands of that kind and granularity the linear has so far, its own and shared ones. */
+static int count_operands(const f8_scaler *s, const f8_quantized *like, const char *linear)
+{
+    int n = 0;
+    for (size_t i = 0; i < s->n_operands; i++) {
+        const f8_quantized *q = &s->operand[i];
+        n += q->kind == like->kind && f8_granularity_equal(q->grain, like->grain) &&
+             (q->linear == linear || is_shared_with(s, q, linear));
+    }
+    return n;
+}
+
 /* ---- slots of scales kept as state ---- */
 
 static f8_slot *find_slot(const f8_slots *t, const f8_quantized *q)
@@ -50,6 +70,24 @@ static f8_slot *find_slot(const f8_slots *t, const f8_quantized *q)
             return slot;
     }
     return NULL;
+}
+
+/* While scanning: note the name that a shared operand has for another linear. Programs in which
+ * that linear has an operand of its own find the slot under this name. */
+static void add_alias(f8_scaler *s, const f8_quantized *q, const char *linear, int ordinal)
+{
+    f8_slots *t = q->recipe.scaling == F8_SCALING_DELAYED ? &s->delayed : &s->weights;
+    const f8_slot *slot = find_slot(t, q);
+    if (!slot)
+        return;
+    f8_slot_alias *grown = f8_arena_grow(&s->scratch, t->alias, t->n_aliases, &t->alias_room,
+                                         t->n_aliases + 1, sizeof *grown);
+    if (!grown) {
+        s->status = f8_arena_status(&s->scratch, s->u->diag);
+        return;
+    }
+    t->alias = grown;
+    t->alias[t->n_aliases++] = (f8_slot_alias){(size_t)(slot - t->slot), linear, ordinal};
 }
 
 /* The parameter a value is, or -1. (A state that forward replaces changes in every step.) */
@@ -244,11 +282,31 @@ static void quantize_operand(f8_scaler *s, f8_graph *g, f8_quantized *q)
                     F8_BF16);
 }
 
+/* Note that a linear shares an operand. Returns the operand; NULL on failure. */
+static const f8_quantized *share(f8_scaler *s, const f8_quantized *q, const char *linear,
+                                 int ordinal)
+{
+    f8_sharer *grown = f8_arena_grow(&s->scratch, s->sharer, s->n_sharers, &s->sharer_room,
+                                     s->n_sharers + 1, sizeof *grown);
+    if (!grown) {
+        s->status = f8_arena_status(&s->scratch, s->u->diag);
+        return NULL;
+    }
+    s->sharer = grown;
+    s->sharer[s->n_sharers++] = (f8_sharer){linear, (size_t)(q - s->operand)};
+    if (s->scan)
+        add_alias(s, q, linear, ordinal);
+    return s->status == F8_OK ? q : NULL;
+}
+
 const f8_quantized *f8_scale_operand(f8_scaler *s, f8_graph *g, f8_quantized want)
 {
     f8_quantized *q = find_operand(s, &want);
-    if (q)
+    if (q && (q->linear == want.linear || is_shared_with(s, q, want.linear)))
         return q;
+    want.ordinal = count_operands(s, &want, want.linear);
+    if (q)
+        return share(s, q, want.linear, want.ordinal);
     f8_quantized *grown = f8_arena_grow(&s->scratch, s->operand, s->n_operands, &s->operand_room,
                                         s->n_operands + 1, sizeof *s->operand);
     if (!grown) {
@@ -256,9 +314,6 @@ const f8_quantized *f8_scale_operand(f8_scaler *s, f8_graph *g, f8_quantized wan
         return NULL;
     }
     s->operand = grown;
-    for (size_t i = 0; i < s->n_operands; i++)
-        want.ordinal += s->operand[i].linear == want.linear && s->operand[i].kind == want.kind &&
-                        f8_granularity_equal(s->operand[i].grain, want.grain);
     q = &s->operand[s->n_operands++];
     *q = want;
     quantize_operand(s, g, q);

@@ -20,9 +20,9 @@
  * backward) pushes amax on the history, exactly once, and computes the next scales from its
  * maximum. A weight that is a bare parameter changes only in update, so its amax is taken there, of
  * the new value: its scale is never out of date. (A weight computed from a parameter counts as a
- * value of the step, like x.) `prepare` does the same for initial weights, or for weights just
- * loaded. Current scaling keeps its weights' amax in the same way, in fp8.weight_amax, instead of
- * reading every weight twice a step.
+ * value of the step, like x.) `prepare` makes all scales anew from what the histories have and from
+ * the weights as they are: initial ones, or just loaded. Current scaling keeps its weights' amax in
+ * the same way, in fp8.weight_amax, instead of reading every weight twice a step.
  *
  * A pair of forward and backward gets a second one, `.first`, where delayed operands whose history
  * has no observation are scaled by their own amax. The embedder calls it for its first steps.
@@ -171,7 +171,7 @@ static f8_status keep(f8_scaler *s, f8_func *f)
 static f8_status rewrite(f8_scaler *s, f8_func *f)
 {
     s->func = f;
-    s->n_operands = s->n_inputs = 0;
+    s->n_operands = s->n_sharers = s->n_inputs = 0;
     F8_TRY(f8_func_rewrite(f, scale_matmul, s));
     return s->status;
 }

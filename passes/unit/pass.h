@@ -184,12 +184,22 @@ typedef struct f8_linear_name_pair {
     const char *name, *shared;
 } f8_linear_name_pair;
 
+/* Another name of an element. Linears that read one value share its operand: the element has the
+ * name of the first of them, and an alias for each of the others. */
+typedef struct f8_element_alias {
+    int64_t element;
+    const char *name;
+} f8_element_alias;
+
 /* What the elements along a state's first axis stand for: operands of linears, "LINEAR.x". A
  * program for inference has fewer of them than one that trains, in another order. */
 typedef struct f8_elements {
     int32_t var;
     int64_t n;
     const char *const *name;
+    const f8_recipe *recipe;       /* of each operand: the rule of its scale */
+    const f8_element_alias *alias; /* an element's in the order of the linears */
+    int64_t n_aliases;
 } f8_elements;
 
 /* What calibrate sampled of a linear, y [m, n] = x [m, k] w. */

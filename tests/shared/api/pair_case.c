@@ -135,8 +135,12 @@ static void take(fp8c_program *p, int function, fp8c_side at, bool handle, pair_
         if (port.variable >= 0 || (handle && !strncmp(port.name, "saved.", 6)))
             continue;
         ck_assert_int_lt(s->n, PORTS);
-        void *data = pair_get(v, port.name, &port.type);
-        s->view[s->n] = view_of(&pair_find(v, port.name)->type, data);
+        pair_value *x = pair_find(v, port.name);
+        if (!x || !handle) { /* a handle's forward may have had another batch than the ports now */
+            pair_get(v, port.name, &port.type);
+            x = pair_find(v, port.name);
+        }
+        s->view[s->n] = view_of(&x->type, x->data);
         s->list[s->n] = &s->view[s->n];
         s->n++;
     }
