@@ -63,6 +63,20 @@ static const struct {
      "  return mul(attention(%x, %x, %x), cast(%i) {to = f32})\n}\n",
      "%1 = cast(%x) {to = bf16}; %2 = attention(%1, %1, %1); %3 = cast(%i); %4 = cast(%2); "
      "%5 = mul(%4, %3); return %5"},
+    /* a bf16 input cast up is bf16 to a linear, and rounds nothing that a boundary would not */
+    {"bf16",
+     "param w: f32[4, 4] zeros\nfunc forward(%x: bf16[3, 4]) -> (%y: bf16[3, 4]) {\n"
+     "  %h = cast(%x) {to = f32}\n  return cast(mul(linear(%h, w), %h)) {to = bf16}\n}\n",
+     "%h = cast(%x); %1 = cast(w) {to = bf16}; "
+     "%w.fprop = matmul(%x, %1) {name = \"w\", role = \"fprop\"}; "
+     "%2 = cast(%w.fprop) {to = bf16}; %3 = cast(%2); %4 = mul(%3, %h); "
+     "%5 = cast(%4) {to = bf16}; return %5"},
+    /* a boundary rounds a row statistic, which else stays f32 */
+    {"bf16",
+     "func forward(%x: f32[3, 4]) -> (%y: f32[3, 4]) {\n"
+     "  return mul(boundary(reduce_max(%x)), %x)\n}\n",
+     "%1 = reduce_max(%x); %2 = cast(%1) {to = bf16}; %3 = boundary(%2); %4 = cast(%3); "
+     "%5 = mul(%4, %x); return %5"},
 };
 
 START_TEST(precision_of_values)

@@ -74,6 +74,7 @@ static const gradient_case cases[] = {
     {F8_OP_REDUCE_MAX, "a: 3, 4", "", "sub(a, reduce_max(a))"},
     {F8_OP_REDUCE_MAX, "a: 3, 4", "", "mul(reduce_max(a) {axis = 0}, a)"},
     {F8_OP_RESHAPE, "a: 3, 4", "", "reshape(mul(a, a)) {shape = [2, 6]}"},
+    {F8_OP_BOUNDARY, "a: 3, 4", "", "mul(boundary(mul(a, a)), a)"},
     {F8_OP_TRANSPOSE, "a: 2, 3, 4", "", "transpose(mul(a, a)) {perm = [1, 2, 0]}"},
     {F8_OP_TRANSPOSE, "a: 3, 4; b: 4, 3", "", "mul(transpose(a) {perm = [1, 0]}, b)"},
     {F8_OP_SLICE, "a: 3, 4", "", "slice(mul(a, a)) {axis = 0, start = 1, stop = 2}"},
