@@ -67,7 +67,8 @@ static void put_block(writer *w, int l)
     put(w, "  %%u%d = gelu(linear(%%m%d, h.%d.up.weight, h.%d.up.bias))\n", l, l, l, l);
     put(w, "  %%d%d = add(%%r%d, linear(%%u%d, h.%d.down.weight, h.%d.down.bias))\n", l, l, l, l,
         l);
-    put(w, "  %%y%d = add(%%d%d, linear(%%x%d, h.%d.side.weight))\n", l, l, l, l);
+    put(w, "  %%s%d = linear(%%x%d, h.%d.side.weight)\n", l, l, l);
+    put(w, "  %%y%d = add(%%d%d, %%s%d)\n", l, l, l);
 }
 
 static void put_cut(writer *w, const char *dtype, int l, blocks_cut cut)
@@ -95,7 +96,40 @@ static void put_rules(writer *w, int first, int end)
         put(w, "%s", rules[l]);
 }
 
-void blocks_text(char *text, size_t room, const char *recipe, int first, int end, blocks_cut cut)
+static void put_head(writer *w, const char *dtype, int first, int end, blocks_cut cut,
+                     const char *watch)
+{
+    put(w, first ? "func forward(%%cut%d: %s[B, T, C]" : "func forward(%%tokens: i32[B, T]", first,
+        dtype);
+    if (end == BLOCKS)
+        put(w, ", %%targets: i32[B, T]");
+    for (int l = first + 1; cut == CUT_PROBED && l < end; l++)
+        put(w, ", %%cut%d: %s[B, T, C]", l, dtype);
+    put(w, end == BLOCKS ? ") -> (%%loss: f32[]" : ") -> (%%cut%d: %s[B, T, C]", end, dtype);
+    for (int l = first; l < end; l++)
+        for (const char *c = watch; *c; c++)
+            put(w, ", %%out.%c%d: %s[B, T, C]", *c, l, dtype);
+    put(w, ") {\n");
+}
+
+static void put_return(writer *w, bool narrow, int first, int end, const char *watch)
+{
+    const char *value = narrow ? "cast(%%%c%d) {to = bf16}" : "%%%c%d";
+    put(w, "  return ");
+    if (end == BLOCKS)
+        put(w, "cross_entropy(linear(rmsnorm(%%y%d, ln_f), head), %%targets)", end - 1);
+    else
+        put(w, value, 'y', end - 1);
+    for (int l = first; l < end; l++)
+        for (const char *c = watch; *c; c++) {
+            put(w, ", ");
+            put(w, value, *c, l);
+        }
+    put(w, "\n}\n");
+}
+
+void blocks_text(char *text, size_t room, const char *recipe, int first, int end, blocks_cut cut,
+                 const char *watch)
 {
     writer w = {text, 0, room};
     const char *dtype = strcmp(recipe, "f32") ? "bf16" : "f32";
@@ -107,19 +141,7 @@ void blocks_text(char *text, size_t room, const char *recipe, int first, int end
         put_params(&w, l);
     if (last)
         put(&w, "param ln_f: f32[C] ones\nparam head: f32[C, V] normal(0.05)\n");
-    put(&w, "func forward(");
-    if (first)
-        put(&w, "%%cut%d: %s[B, T, C]", first, dtype);
-    else
-        put(&w, "%%tokens: i32[B, T]");
-    if (last)
-        put(&w, ", %%targets: i32[B, T]");
-    for (int l = first + 1; cut == CUT_PROBED && l < end; l++)
-        put(&w, ", %%cut%d: %s[B, T, C]", l, dtype);
-    if (last)
-        put(&w, ") -> (%%loss: f32[]) {\n");
-    else
-        put(&w, ") -> (%%cut%d: %s[B, T, C]) {\n", end, dtype);
+    put_head(&w, dtype, first, end, cut, watch);
     if (!first)
         put(&w, "  %%x0 = add(embedding(wte, %%tokens), wpe)\n");
     else
@@ -130,11 +152,7 @@ void blocks_text(char *text, size_t room, const char *recipe, int first, int end
             put_cut(&w, dtype, l, cut);
         put_block(&w, l);
     }
-    if (last)
-        put(&w, "  return cross_entropy(linear(rmsnorm(%%y%d, ln_f), head), %%targets)\n}\n",
-            end - 1);
-    else
-        put(&w, narrow ? "  return cast(%%y%d) {to = bf16}\n}\n" : "  return %%y%d\n}\n", end - 1);
+    put_return(&w, narrow, first, end, watch);
     if (!strcmp(recipe, "auto"))
         put_rules(&w, first, end);
 }
@@ -145,9 +163,10 @@ static fp8c_program *make(fp8c_context *ctx, const char *recipe_name, int first,
                           blocks_cut cut)
 {
     static char text[ROOM];
-    blocks_text(text, sizeof text, recipe_name, first, end, cut);
-    fp8c_compile_options o = recipe(strcmp(recipe_name, "auto") ? recipe_name : "bf16");
+    blocks_text(text, sizeof text, recipe_name, first, end, cut, "");
+    fp8c_compile_options o = recipe(recipe_name);
     o.pair = o.add_gradients = 1;
+    o.train_step = end - first == BLOCKS;
     if (first || (cut == CUT_PROBED && end > 1))
         o.gradients_of = "cut*";
     fp8c_module *m = parse(ctx, text);
@@ -257,7 +276,7 @@ static void backwards(blocks *b, int m)
 /* The first steps of `delayed` have nothing observed. */
 static bool is_first(const blocks *b, int k)
 {
-    return !b->step && fp8c_program_function(b->p[k], "forward.first") >= 0;
+    return !b->step && !b->plain && fp8c_program_function(b->p[k], "forward.first") >= 0;
 }
 
 static void by_named_ports(blocks *b, int m)
@@ -310,11 +329,15 @@ void blocks_step(blocks *b)
         memset(b->param[i].grad, 0, (size_t)b->param[i].n * 4);
     for (int m = 0; m < MICRO; m++) {
         fill(b, m);
+        if (b->train) {
+            pair_run(b->p[0], "micro_step", &b->micro[m], &b->micro[m]);
+            continue;
+        }
         if (b->n == 1 && m == 0) {
             by_named_ports(b, m);
             continue;
         }
-        forwards(b, m, !b->step);
+        forwards(b, m, !b->step && !b->plain);
         if (b->n == 1)
             backwards(b, m);
     }

@@ -33,15 +33,19 @@ typedef struct blocks {
     blocks_param param[BLOCKS_PARAMS];
     int n_params;
     int step;
+    bool plain;   /* a first step is like any other */
+    bool train;   /* the one program's micro_step runs in place of its pair */
     int forgets;  /* the program whose update_scales is left out in the second step; -1: none */
     bool twice;   /* each forward runs twice; the first has no backward */
 } blocks;
 
 /* The text of blocks [first, end) for the recipe: the embedding is in the first, the loss in the
- * last. With recipe "auto" every block has rules of its own. */
-void blocks_text(char *text, size_t room, const char *recipe, int first, int end, blocks_cut cut);
+ * last. With recipe "auto" every block has rules of its own. With `watch` the values that these
+ * letters name in each block (put_block) are results too, "out.n0", rounded as they are anyway. */
+void blocks_text(char *text, size_t room, const char *recipe, int first, int end, blocks_cut cut,
+                 const char *watch);
 
-/* Compile and initialize: four programs, or one. */
+/* Compile and initialize: four programs, or one, which also has micro_step. */
 void blocks_begin(blocks *b, fp8c_context *ctx, const char *recipe, bool four, blocks_cut cut);
 void blocks_end(blocks *b);
 
