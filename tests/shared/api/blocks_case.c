@@ -88,8 +88,8 @@ static void put_rules(writer *w, int first, int end)
 {
     static const char *const rules[BLOCKS] = {
         "recipe \"h.0.*\" = delayed\n",
-        "recipe \"h.1.*\" = block\nrecipe \"h.1.up\" = mxfp8\n"
-        "recipe \"h.1.down\" wgrad = bf16\n",
+        ("recipe \"h.1.*\" = block\nrecipe \"h.1.up\" = mxfp8\n"
+         "recipe \"h.1.down\" wgrad = bf16\n"),
         "recipe \"h.2.*\" = current\nrecipe \"h.2.q*\" = delayed {history = 4, margin = 1}\n",
         "recipe \"h.3.*\" = rowwise\nrecipe \"h.3.side\" = bf16\nrecipe \"head\" = delayed\n"};
     for (int l = first; l < end; l++)
@@ -99,13 +99,20 @@ static void put_rules(writer *w, int first, int end)
 static void put_head(writer *w, const char *dtype, int first, int end, blocks_cut cut,
                      const char *watch)
 {
-    put(w, first ? "func forward(%%cut%d: %s[B, T, C]" : "func forward(%%tokens: i32[B, T]", first,
-        dtype);
+    put(w, "func forward(");
+    if (first)
+        put(w, "%%cut%d: %s[B, T, C]", first, dtype);
+    else
+        put(w, "%%tokens: i32[B, T]");
     if (end == BLOCKS)
         put(w, ", %%targets: i32[B, T]");
     for (int l = first + 1; cut == CUT_PROBED && l < end; l++)
         put(w, ", %%cut%d: %s[B, T, C]", l, dtype);
-    put(w, end == BLOCKS ? ") -> (%%loss: f32[]" : ") -> (%%cut%d: %s[B, T, C]", end, dtype);
+    put(w, ") -> (");
+    if (end == BLOCKS)
+        put(w, "%%loss: f32[]");
+    else
+        put(w, "%%cut%d: %s[B, T, C]", end, dtype);
     for (int l = first; l < end; l++)
         for (const char *c = watch; *c; c++)
             put(w, ", %%out.%c%d: %s[B, T, C]", *c, l, dtype);
@@ -189,9 +196,9 @@ static void find_params(blocks *b)
             char name[80];
             snprintf(q->name, sizeof q->name, "%s", v.name);
             snprintf(name, sizeof name, "grad.%s", v.name);
-            ck_assert_int_eq(fp8c_program_variable(
-                                 b->p[k], fp8c_program_find_variable(b->p[k], name), &grad),
-                             FP8C_OK);
+            ck_assert_int_eq(
+                fp8c_program_variable(b->p[k], fp8c_program_find_variable(b->p[k], name), &grad),
+                FP8C_OK);
             const size_t bytes = (size_t)fp8c_type_bytes(&v.type);
             q->n = (int64_t)bytes / 4;
             q->value = v.data;

@@ -25,18 +25,18 @@ typedef struct blocks_param {
 
 /* The model as a caller holds it. */
 typedef struct blocks {
-    bool bf16;   /* what passes between programs is bf16, else f32 */
-    int n;       /* programs: BLOCKS, or 1 */
+    bool bf16; /* what passes between programs is bf16, else f32 */
+    int n;     /* programs: BLOCKS, or 1 */
     fp8c_program *p[BLOCKS];
     fp8c_saved *saved[BLOCKS][MICRO];
     pair_values micro[MICRO]; /* inputs, results and what passes between programs */
     blocks_param param[BLOCKS_PARAMS];
     int n_params;
     int step;
-    bool plain;   /* a first step is like any other */
-    bool train;   /* the one program's micro_step runs in place of its pair */
-    int forgets;  /* the program whose update_scales is left out in the second step; -1: none */
-    bool twice;   /* each forward runs twice; the first has no backward */
+    bool plain;  /* a first step is like any other */
+    bool train;  /* the one program's micro_step runs in place of its pair */
+    int forgets; /* the program whose update_scales is left out in the second step; -1: none */
+    bool twice;  /* each forward runs twice; the first has no backward */
 } blocks;
 
 /* The text of blocks [first, end) for the recipe: the embedding is in the first, the loss in the
