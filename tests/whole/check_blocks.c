@@ -9,11 +9,11 @@ enum { STEPS = 20, FEW = 3 };
 static blocks a, b;
 static fp8c_context *ctx;
 
-static void begin(const char *recipe_name, bool four, blocks_cut cut)
+static void begin(const char *target, const char *recipe_name, bool four, blocks_cut cut)
 {
     ctx = new_context();
-    blocks_begin(&a, ctx, recipe_name, false, cut);
-    blocks_begin(&b, ctx, recipe_name, four, cut);
+    blocks_begin(&a, ctx, target, recipe_name, false, cut);
+    blocks_begin(&b, ctx, target, recipe_name, four, cut);
 }
 
 static void end(void)
@@ -56,7 +56,7 @@ static bool is_fp8(const char *recipe_name)
 START_TEST(four_programs_equal_one)
 {
     const char *name = fp8c_recipe_name(_i);
-    begin(name, true, CUT_PROBED);
+    begin("cpu", name, true, CUT_PROBED);
     equal_for(1);
     const float before = loss(&a);
     equal_for(STEPS - 1);
@@ -73,7 +73,7 @@ END_TEST
 /* The same without the inputs that make the gradients at the cuts visible. */
 START_TEST(without_probes)
 {
-    begin(fp8c_recipe_name(_i), true, CUT_MARKED);
+    begin("cpu", fp8c_recipe_name(_i), true, CUT_MARKED);
     equal_for(FEW);
     end();
 }
@@ -86,7 +86,7 @@ END_TEST
 START_TEST(without_boundaries)
 {
     const char *name = fp8c_recipe_name(_i);
-    begin(name, true, CUT_NONE);
+    begin("cpu", name, true, CUT_NONE);
     const char *what = step();
     if (is_fp8(name))
         ck_assert_msg(what != NULL, "%s looks through no cut", name);
@@ -134,7 +134,7 @@ END_TEST
 /* The head is not cut into chunks here. */
 START_TEST(pair_equals_micro_step)
 {
-    begin(fp8c_recipe_name(_i), false, CUT_MARKED);
+    begin("cpu", fp8c_recipe_name(_i), false, CUT_MARKED);
     a.plain = b.plain = b.train = true;
     equal_for(FEW);
     end();
@@ -148,7 +148,7 @@ START_TEST(forgotten_update_scales)
 {
     static const char *const recipes[] = {"delayed", "current"};
     static const char *const states[] = {"fp8.scale of h.2.", "fp8.weight_amax of h.2."};
-    begin(recipes[_i], true, CUT_MARKED);
+    begin("cpu", recipes[_i], true, CUT_MARKED);
     b.forgets = 2;
     equal_for(1);
     const char *what = step();
@@ -162,7 +162,7 @@ END_TEST
 START_TEST(forward_twice)
 {
     static const char *const recipes[] = {"delayed", "current"};
-    begin(recipes[_i], true, CUT_MARKED);
+    begin("cpu", recipes[_i], true, CUT_MARKED);
     b.twice = true;
     equal_for(FEW);
     end();

@@ -166,12 +166,13 @@ void blocks_text(char *text, size_t room, const char *recipe, int first, int end
 
 /* ---- life ---- */
 
-static fp8c_program *make(fp8c_context *ctx, const char *recipe_name, int first, int end,
-                          blocks_cut cut)
+static fp8c_program *make(fp8c_context *ctx, const char *target, const char *recipe_name, int first,
+                          int end, blocks_cut cut)
 {
     static char text[ROOM];
     blocks_text(text, sizeof text, recipe_name, first, end, cut, "");
     fp8c_compile_options o = recipe(recipe_name);
+    o.target = target;
     o.pair = o.add_gradients = 1;
     o.train_step = end - first == BLOCKS;
     if (first || (cut == CUT_PROBED && end > 1))
@@ -186,37 +187,38 @@ static fp8c_program *make(fp8c_context *ctx, const char *recipe_name, int first,
 /* The parameters of all programs, in their order: the same for one and for four. */
 static void find_params(blocks *b)
 {
-    fp8c_variable v, grad;
+    fp8c_variable v;
+    char name[80];
     for (int k = 0; k < b->n; k++)
         for (int i = 0; fp8c_program_variable(b->p[k], i, &v) == FP8C_OK; i++) {
             if (!v.is_param)
                 continue;
             ck_assert_int_lt(b->n_params, BLOCKS_PARAMS);
             blocks_param *q = &b->param[b->n_params++];
-            char name[80];
             snprintf(q->name, sizeof q->name, "%s", v.name);
             snprintf(name, sizeof name, "grad.%s", v.name);
-            ck_assert_int_eq(
-                fp8c_program_variable(b->p[k], fp8c_program_find_variable(b->p[k], name), &grad),
-                FP8C_OK);
-            const size_t bytes = (size_t)fp8c_type_bytes(&v.type);
-            q->n = (int64_t)bytes / 4;
-            q->value = v.data;
-            q->grad = grad.data;
-            q->m = calloc(2, bytes);
-            ck_assert_ptr_nonnull(q->m);
+            q->program = b->p[k];
+            q->variable = i;
+            q->grad_variable = fp8c_program_find_variable(b->p[k], name);
+            q->n = fp8c_type_bytes(&v.type) / 4;
+            q->value = calloc((size_t)q->n, 4 * sizeof(float));
+            ck_assert_ptr_nonnull(q->value);
+            q->grad = q->value + q->n;
+            q->m = q->grad + q->n;
             q->v = q->m + q->n;
+            ck_assert_int_eq(fp8c_program_read(q->program, i, q->value), FP8C_OK);
         }
 }
 
-void blocks_begin(blocks *b, fp8c_context *ctx, const char *recipe_name, bool four, blocks_cut cut)
+void blocks_begin(blocks *b, fp8c_context *ctx, const char *target, const char *recipe_name,
+                  bool four, blocks_cut cut)
 {
     memset(b, 0, sizeof *b);
     b->bf16 = strcmp(recipe_name, "f32") != 0;
     b->n = four ? BLOCKS : 1;
     b->forgets = -1;
     for (int k = 0; k < b->n; k++) {
-        b->p[k] = make(ctx, recipe_name, k, four ? k + 1 : BLOCKS, cut);
+        b->p[k] = make(ctx, target, recipe_name, k, four ? k + 1 : BLOCKS, cut);
         for (int m = 0; m < (four ? MICRO : 1); m++)
             ck_assert_int_eq(fp8c_saved_create(b->p[k], &b->saved[k][m]), FP8C_OK);
     }
@@ -226,7 +228,7 @@ void blocks_begin(blocks *b, fp8c_context *ctx, const char *recipe_name, bool fo
 void blocks_end(blocks *b)
 {
     for (int i = 0; i < b->n_params; i++)
-        free(b->param[i].m);
+        free(b->param[i].value);
     for (int m = 0; m < MICRO; m++)
         pair_end(&b->micro[m]);
     for (int k = 0; k < b->n; k++) {
@@ -321,6 +323,24 @@ static void optimize(blocks *b)
     }
 }
 
+static void read_gradients(const blocks *b)
+{
+    for (int i = 0; i < b->n_params; i++) {
+        const blocks_param *q = &b->param[i];
+        ck_assert_int_eq(fp8c_program_read(q->program, q->grad_variable, q->grad), FP8C_OK);
+    }
+}
+
+static void write_params(const blocks *b, bool gradients)
+{
+    for (int i = 0; i < b->n_params; i++) {
+        const blocks_param *q = &b->param[i];
+        ck_assert_int_eq(fp8c_program_write(q->program, gradients ? q->grad_variable : q->variable,
+                                            gradients ? q->grad : q->value),
+                         FP8C_OK);
+    }
+}
+
 static void update_scales(const blocks *b)
 {
     for (int k = 0; k < b->n; k++) {
@@ -334,6 +354,7 @@ void blocks_step(blocks *b)
 {
     for (int i = 0; i < b->n_params; i++)
         memset(b->param[i].grad, 0, (size_t)b->param[i].n * 4);
+    write_params(b, true);
     for (int m = 0; m < MICRO; m++) {
         fill(b, m);
         if (b->train) {
@@ -350,7 +371,9 @@ void blocks_step(blocks *b)
     }
     for (int m = 0; b->n > 1 && m < MICRO; m++)
         backwards(b, m);
+    read_gradients(b);
     optimize(b);
+    write_params(b, false);
     update_scales(b);
     b->step++;
 }
@@ -387,51 +410,45 @@ const char *blocks_differ(const blocks *x, const blocks *y)
     return differ_states(x, y);
 }
 
-/* An element of a state of FP8 in one of the programs: its bytes. */
-static const char *element(const blocks *b, const char *state, const char *name, int64_t *bytes)
+/* The states of FP8 of all programs: element by element under "STATE of ELEMENT". */
+static void list_states(const blocks *b, pair_values *out)
 {
     for (int k = 0; k < b->n; k++) {
-        fp8c_variable v;
-        const int i = fp8c_program_find_variable(b->p[k], state);
-        const char *found;
-        if (i < 0 || fp8c_program_variable(b->p[k], i, &v) != FP8C_OK)
-            continue;
-        *bytes = fp8c_type_bytes(&v.type) / v.type.dim[0];
-        for (int64_t e = 0; (found = fp8c_program_element(b->p[k], i, e)); e++)
-            if (!strcmp(found, name))
-                return (const char *)v.data + e * *bytes;
+        static pair_values states;
+        pair_variables(b->p[k], "fp8.", &states);
+        for (int i = 0; i < states.n; i++) {
+            const pair_value *s = &states.value[i];
+            const int v = fp8c_program_find_variable(b->p[k], s->name);
+            const int64_t columns = s->type.rank > 1 ? s->type.dim[1] : 1;
+            const fp8c_type row = {FP8C_F32, 1, {columns}};
+            const char *element;
+            for (int64_t e = 0; (element = fp8c_program_element(b->p[k], v, e)); e++) {
+                char name[96];
+                snprintf(name, sizeof name, "%s of %s", s->name, element);
+                pair_set(out, name, &row, (const float *)s->data + e * columns);
+            }
+        }
+        pair_end(&states);
     }
-    return NULL;
-}
-
-static int64_t count_elements(const blocks *b)
-{
-    int64_t n = 0;
-    fp8c_variable v;
-    for (int k = 0; k < b->n; k++)
-        for (int i = 0; fp8c_program_variable(b->p[k], i, &v) == FP8C_OK; i++)
-            if (!strncmp(v.name, "fp8.", 4))
-                n += v.type.dim[0];
-    return n;
 }
 
 static const char *differ_states(const blocks *x, const blocks *y)
 {
-    fp8c_variable v;
-    ck_assert_int_eq(count_elements(x), count_elements(y));
-    for (int k = 0; k < x->n; k++)
-        for (int i = 0; fp8c_program_variable(x->p[k], i, &v) == FP8C_OK; i++) {
-            const char *name;
-            if (strncmp(v.name, "fp8.", 4))
-                continue;
-            for (int64_t e = 0; (name = fp8c_program_element(x->p[k], i, e)); e++) {
-                int64_t a_bytes, b_bytes;
-                const char *a = element(x, v.name, name, &a_bytes);
-                const char *b = element(y, v.name, name, &b_bytes);
-                snprintf(difference, sizeof difference, "%s of %s", v.name, name);
-                if (!b || memcmp(a, b, (size_t)(a_bytes < b_bytes ? a_bytes : b_bytes)))
-                    return difference;
-            }
-        }
-    return NULL;
+    static pair_values a, b;
+    const char *found = NULL;
+    list_states(x, &a);
+    list_states(y, &b);
+    ck_assert_int_eq(a.n, b.n);
+    for (int i = 0; i < a.n && !found; i++) {
+        const pair_value *p = &a.value[i], *q = pair_find(&b, p->name);
+        /* a program's histories are as long as its longest rule's; the newest come first */
+        const size_t n =
+            q && q->type.dim[0] < p->type.dim[0] ? (size_t)q->type.dim[0] : (size_t)p->type.dim[0];
+        snprintf(difference, sizeof difference, "%s", p->name);
+        if (!q || memcmp(p->data, q->data, n * sizeof(float)))
+            found = difference;
+    }
+    pair_end(&a);
+    pair_end(&b);
+    return found;
 }

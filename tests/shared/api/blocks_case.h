@@ -15,12 +15,13 @@ typedef enum blocks_cut {
     CUT_NONE
 } blocks_cut;
 
-/* A parameter, its gradient and the moments of AdamW. */
+/* A parameter as the caller's optimizer has it: the program's memory may be a GPU's. */
 typedef struct blocks_param {
     char name[64];
+    fp8c_program *program;
+    int variable, grad_variable;
     int64_t n;
-    float *value, *grad; /* the program's */
-    float *m, *v;
+    float *value, *grad, *m, *v;
 } blocks_param;
 
 /* The model as a caller holds it. */
@@ -46,7 +47,8 @@ void blocks_text(char *text, size_t room, const char *recipe, int first, int end
                  const char *watch);
 
 /* Compile and initialize: four programs, or one, which also has micro_step. */
-void blocks_begin(blocks *b, fp8c_context *ctx, const char *recipe, bool four, blocks_cut cut);
+void blocks_begin(blocks *b, fp8c_context *ctx, const char *target, const char *recipe, bool four,
+                  blocks_cut cut);
 void blocks_end(blocks *b);
 
 /* One step: MICRO forwards and backwards, clipping and AdamW on the mean of the gradients,
