@@ -372,8 +372,8 @@ END_TEST
 START_TEST(two_heads)
 {
     static const char text[] =
-        "module two\nparam wte: f32[64, 32] normal(0.1)\nparam a: f32[32, 65536] normal(0.1)\n"
-        "param b: f32[32, 65536] normal(0.1)\n"
+        "module two\nparam wte: f32[64, 32] normal(0.1)\nparam a: f32[32, 1048576] normal(0.1)\n"
+        "param b: f32[32, 1048576] normal(0.1)\n"
         "func forward(%t: i32[64], %u: i32[64], %v: i32[64]) -> (%loss: f32[]) {\n"
         "  %x = embedding(wte, %t)\n"
         "  return add(cross_entropy(linear(%x, a) {name = \"one\"}, %u),\n"
