@@ -402,8 +402,8 @@ typedef struct fp8c_compile_options {
                           must be the loss, and depend on a parameter. Inputs get no gradient: the
                           log warns of each input that is a linear's weight */
     int32_t pair;      /* `forward` and `backward` for a caller that owns the loop and the
-                          optimizer: "A layer in the caller's loop" below. forward's results may then
-                          be anything */
+                          optimizer: "a layer in the caller's loop" below. forward's results may
+                          then be anything */
     int32_t profile;         /* measure the time of every step */
     double lr;               /* > 0: replaces the optimizer's learning rate */
     int64_t optimizer_steps; /* > 0: the length of the schedule, instead of the module's */
@@ -818,18 +818,163 @@ FP8C_API fp8c_status fp8c_program_variable_view(fp8c_program *program, int varia
  * zero when a step begins.
  *
  * Who calls what when. A step is any number of forwards and backwards, then the caller's optimizer,
- * then update_scales once. `forward` changes no scale, so the same inputs give the same bits
- * again. `backward` needs what its own forward has saved: in the caller's tensors (saved.N), or in a
- * handle. Several forwards may wait for their backwards, and in any order. While one waits, no
- * parameter and no scale may change. With handles fp8c sees to it: update_scales,
- * fp8c_program_initialize, write, load and the like fail then. A caller who keeps saved.N in tensors
- * sees to it. A state that the module's own `forward` replaces is replaced by each forward; so with
- * handles only one forward of such a module may wait.
+ * then update_scales once. `forward` changes no scale, so the same inputs give the same bits again.
+ * `backward` needs what its own forward has saved: in the caller's tensors (saved.N), or in a
+ * handle. Several forwards may wait for their backwards, which may come in any order. While one
+ * waits, no parameter and no scale may change. With handles fp8c sees to it: update_scales,
+ * fp8c_program_initialize, write, load, carry and the like fail then. A caller who keeps saved.N in
+ * tensors sees to it. A state that the module's own `forward` replaces is replaced by each forward;
+ * so with handles only one forward of such a module may wait.
  *
  * What is saved: codes of FP8 operands with their inverse scales, results of GEMMs and attention,
  * values rounded to bf16, and single elements. The backward computes the rest again, logits of a
  * head too, which are never saved. memory_share, checkpoint and recompute of the compile options
- * save less: the share is of the bytes that forward saves without them. */
+ * save less: the share is of the bytes that forward saves without them.
+ *
+ * A whole program: two transformer blocks as two programs, three micro-batches a step, the caller's
+ * own AdamW, delayed scaling:
+ *
+ *     #include <fp8c.h>
+ *     #include <math.h>
+ *     #include <stdio.h>
+ *     #include <stdlib.h>
+ *     #include <string.h>
+ *
+ *     enum { LAYERS = 2, MICRO = 3, N = 2 * 32 * 64 }; // N: elements of [2, 32, 64]
+ *
+ *     static const char text[] = // %d: the layer's number
+ *         "module block\n"
+ *         "param h.%d.ln_1: f32[64] ones\nparam h.%d.qkv: f32[64, 192] normal(0.05)\n"
+ *         "param h.%d.proj: f32[64, 64] normal(0.05)\nparam h.%d.ln_2: f32[64] ones\n"
+ *         "param h.%d.up: f32[64, 256] normal(0.05)\nparam h.%d.down: f32[256, 64] normal(0.05)\n"
+ *         "func forward(%%x: f32[2, 32, 64]) -> (%%y: f32[2, 32, 64]) {\n"
+ *         "  %%qkv = linear(rmsnorm(%%x, h.%d.ln_1), h.%d.qkv)\n"
+ *         "  %%q = slice(%%qkv) {start = 0, stop = 64}\n"
+ *         "  %%k = slice(%%qkv) {start = 64, stop = 128}\n"
+ *         "  %%v = slice(%%qkv) {start = 128, stop = 192}\n"
+ *         "  %%a = attention(%%q, %%k, %%v) {heads = 4, causal = true}\n"
+ *         "  %%r = add(%%x, linear(%%a, h.%d.proj))\n"
+ *         "  %%h = gelu(linear(rmsnorm(%%r, h.%d.ln_2), h.%d.up))\n"
+ *         "  return add(%%r, linear(%%h, h.%d.down))\n"
+ *         "}\n";
+ *
+ *     static fp8c_context *ctx;
+ *     static fp8c_program *layer[LAYERS];
+ *     static fp8c_saved *saved[LAYERS][MICRO]; // what forwards save for their backwards
+ *     static float x[MICRO][LAYERS + 1][N], dy[N], dx[N], goal[N];
+ *
+ *     static void check(fp8c_status status)
+ *     {
+ *         if (status != FP8C_OK) {
+ *             fprintf(stderr, "%s\n", fp8c_context_message(ctx));
+ *             exit(1);
+ *         }
+ *     }
+ *
+ *     static fp8c_program *compile(int l)
+ *     {
+ *         char own[2000];
+ *         fp8c_module *module;
+ *         fp8c_program *program;
+ *         const fp8c_compile_options options = {.struct_size = sizeof options,
+ *                                               .recipe = "delayed",
+ *                                               .pair = 1,
+ *                                               .gradients_of = "x",
+ *                                               .add_gradients = 1};
+ *         snprintf(own, sizeof own, text, l, l, l, l, l, l, l, l, l, l, l, l);
+ *         check(fp8c_module_parse(ctx, own, strlen(own), "block.f8", NULL, 0, &module));
+ *         check(fp8c_compile(module, &options, &program));
+ *         check(fp8c_program_initialize(program, 1));
+ *         fp8c_module_destroy(module);
+ *         for (int i = 0; i < MICRO; i++)
+ *             check(fp8c_saved_create(program, &saved[l][i]));
+ *         return program;
+ *     }
+ *
+ *     static fp8c_tensor_view tensor(float *data)
+ *     {
+ *         static int64_t shape[] = {2, 32, 64};
+ *         return (fp8c_tensor_view){.data = data, .device = {1, 0}, .ndim = 3, .dtype = {2, 32, 1},
+ *                                   .shape = shape};
+ *     }
+ *
+ *     // Forward and backward of micro-batch i. Its loss: the mean of (y - goal)^2.
+ *     static double micro_batch(int i, int first)
+ *     {
+ *         double loss = 0;
+ *         for (int l = 0; l < LAYERS; l++) {
+ *             const fp8c_tensor_view in = tensor(x[i][l]), out = tensor(x[i][l + 1]);
+ *             const fp8c_tensor_view *inputs[] = {&in}, *outputs[] = {&out};
+ *             check(fp8c_program_forward(layer[l], first, saved[l][i], inputs, 1, outputs, 1));
+ *         }
+ *         for (int k = 0; k < N; k++) {
+ *             const float d = x[i][LAYERS][k] - goal[k];
+ *             loss += (double)d * d / N;
+ *             dy[k] = 2 * d / N;
+ *         }
+ *         for (int l = LAYERS; l-- > 0; memcpy(dy, dx, sizeof dy)) { // dx is dy of the layer below
+ *             const fp8c_tensor_view d = tensor(dy), in = tensor(x[i][l]), out = tensor(dx);
+ *             const fp8c_tensor_view *inputs[] = {&d, &in}, *outputs[] = {&out};
+ *             check(fp8c_program_backward(layer[l], saved[l][i], inputs, 2, outputs, 1));
+ *         }
+ *         return loss;
+ *     }
+ *
+ *     // AdamW on the program's parameters, which lie in memory on a CPU; gradients back to zero.
+ *     static void adamw(fp8c_program *program, float *moments, int step)
+ *     {
+ *         fp8c_variable w, g;
+ *         char name[64];
+ *         for (int i = 0; fp8c_program_variable(program, i, &w) == FP8C_OK; i++) {
+ *             const int64_t n = fp8c_type_bytes(&w.type) / 4;
+ *             if (!w.is_param)
+ *                 continue;
+ *             snprintf(name, sizeof name, "grad.%s", w.name);
+ *             check(fp8c_program_variable(program, fp8c_program_find_variable(program, name), &g));
+ *             for (int64_t k = 0; k < n; k++, moments += 2) {
+ *                 float *p = (float *)w.data + k, d = ((float *)g.data)[k] / MICRO;
+ *                 moments[0] = 0.9f * moments[0] + 0.1f * d;
+ *                 moments[1] = 0.95f * moments[1] + 0.05f * d * d;
+ *                 const float mean = moments[0] / (1 - powf(0.9f, (float)step));
+ *                 const float square = moments[1] / (1 - powf(0.95f, (float)step));
+ *                 *p -= 3e-3f * (mean / (sqrtf(square) + 1e-8f) + 0.1f * *p);
+ *             }
+ *             memset(g.data, 0, (size_t)n * 4);
+ *         }
+ *         // Once a step, after the optimizer: histories, the next scales, the weights' amaxes.
+ *         check(fp8c_program_run(program, fp8c_program_function(program, "update_scales")));
+ *     }
+ *
+ *     int main(void)
+ *     {
+ *         static float moments[LAYERS][2 * 64 * 1000];
+ *         check(fp8c_context_create(NULL, &ctx));
+ *         for (int l = 0; l < LAYERS; l++)
+ *             layer[l] = compile(l);
+ *         for (int k = 0; k < N; k++)
+ *             goal[k] = sinf((float)k / 7);
+ *         for (int step = 1; step <= 20; step++) {
+ *             double loss = 0;
+ *             for (int i = 0; i < MICRO; i++) {
+ *                 for (int k = 0; k < N; k++)
+ *                     x[i][0][k] = cosf((float)(k + i) / 5);
+ *                 // In the first step nothing was observed: operands have their own amax's scale.
+ *                 loss += micro_batch(i, step == 1) / MICRO;
+ *             }
+ *             for (int l = 0; l < LAYERS; l++)
+ *                 adamw(layer[l], moments[l], step);
+ *             if (step == 1 || step % 10 == 0)
+ *                 printf("step %d loss %.4f\n", step, loss);
+ *         }
+ *         for (int l = 0; l < LAYERS; l++) {
+ *             for (int i = 0; i < MICRO; i++)
+ *                 fp8c_saved_destroy(saved[l][i]);
+ *             fp8c_program_destroy(layer[l]);
+ *         }
+ *         fp8c_context_destroy(ctx);
+ *         return 0;
+ *     }
+ */
 
 /* What a forward saves, in memory of the program's target. It serves one forward and its backward
  * after another. It may be destroyed before or after its program. */

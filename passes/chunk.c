@@ -35,8 +35,15 @@ typedef struct head {
     f8_ref wgrad;         /* matmul */
 } head;
 
+/* Linears whose heads were cut into several chunks. */
+typedef struct cut_heads {
+    const char **name;
+    size_t n, room;
+} cut_heads;
+
 typedef struct chunker {
     f8_unit *u;
+    const cut_heads *only; /* no other head is cut into several chunks; NULL: all may be */
     bool joint; /* the function is one of forward and backward, which are cut apart later */
     f8_func *f;
     const f8_graph *from;
@@ -45,11 +52,22 @@ typedef struct chunker {
     f8_ref *map;
 } chunker;
 
-/* The rows of a chunk of [rows, columns] f32 logits: all rows when these are few bytes, else a
- * power of two. */
-static int64_t chunk_rows(const chunker *c, int64_t rows, int64_t columns)
+static bool may_cut(const chunker *c, f8_ref logits)
 {
-    if (rows <= WHOLE_BYTES / 4 / columns)
+    const char *name = f8_attr_s(c->from, logits, F8_A_NAME);
+    for (size_t i = 0; c->only && *name && i < c->only->n; i++)
+        if (!strcmp(c->only->name[i], name))
+            return true;
+    return !c->only || !*name;
+}
+
+/* The rows of a chunk of these logits, f32 [rows, columns]: all rows when these are few bytes, else
+ * a power of two. */
+static int64_t chunk_rows(const chunker *c, f8_ref logits)
+{
+    const f8_type *t = f8_type_of(c->from, logits);
+    const int64_t rows = f8_type_rows(t), columns = f8_type_columns(t);
+    if (rows <= WHOLE_BYTES / 4 / columns || !may_cut(c, logits))
         return rows;
     int64_t size = CHUNK_MIN;
     while (size * 2 <= rows && size * 2 * columns * 4 <= f8_unit_target(c->u)->head_bytes)
@@ -104,8 +122,7 @@ static bool match(const chunker *c, f8_ref logits, head *h)
     if (f8_at(g, logits)->op != F8_OP_MATMUL || f8_at(g, logits)->n_in != 2 ||
         f8_attr_i(g, logits, F8_A_TRANSPOSE_A))
         return false;
-    const f8_type *t = f8_type_of(g, logits);
-    const bool whole = chunk_rows(c, f8_type_rows(t), f8_type_columns(t)) == f8_type_rows(t);
+    const bool whole = chunk_rows(c, logits) == f8_type_rows(f8_type_of(g, logits));
     for (uint32_t i = 0; i < n_uses(c, logits); i++) {
         f8_ref r = use(c, logits, i);
         f8_op op = f8_at(g, r)->op;
@@ -196,8 +213,7 @@ static f8_status make_chunks(chunker *c, const head *h, bool losses, bool gradie
     f8_graph *g = c->to;
     f8_ref x = as_matrix(g, mapped(c, h->logits, 0)), targets = mapped(c, h->loss, 1);
     int64_t rows = f8_type_rows(f8_type_of(g, x));
-    int64_t columns = f8_type_columns(f8_type_of(c->from, h->logits));
-    int64_t size = chunk_rows(c, rows, columns), count = (rows + size - 1) / size;
+    int64_t size = chunk_rows(c, h->logits), count = (rows + size - 1) / size;
     pieces p = {.loss = F8_NEW_ARRAY(c->u->arena, f8_ref, (size_t)count),
                 .dx = F8_NEW_ARRAY(c->u->arena, f8_ref, (size_t)count)};
     if (!p.loss || !p.dx)
@@ -286,11 +302,23 @@ static f8_status rebuild(chunker *c, const head *h)
     return c->u->diag->status;
 }
 
+static f8_status note_cut(f8_unit *u, cut_heads *cut, const char *name)
+{
+    const char **grown =
+        f8_arena_grow(u->arena, cut->name, cut->n, &cut->room, cut->n + 1, sizeof *grown);
+    if (!grown)
+        return f8_arena_status(u->arena, u->diag);
+    cut->name = grown;
+    cut->name[cut->n++] = name;
+    return F8_OK;
+}
+
 /* Rewrite the first head of f that is large enough; *found says whether there was one. */
-static f8_status chunk_one(f8_unit *u, f8_func *f, bool *found)
+static f8_status chunk_one(f8_unit *u, f8_func *f, const cut_heads *only, cut_heads *cut,
+                           bool *found)
 {
     chunker c = {
-        .u = u, .joint = !strcmp(f->name, "joint"), .f = f, .from = f->graph};
+        .u = u, .only = only, .joint = !strcmp(f->name, "joint"), .f = f, .from = f->graph};
     head h;
     F8_TRY(f8_compute_uses(f, u->arena, &c.uses, u->diag));
     for (f8_ref r = 1; r < f->graph->n_nodes; r++) {
@@ -301,22 +329,29 @@ static f8_status chunk_one(f8_unit *u, f8_func *f, bool *found)
         if (!sum_is_ready(&c, &h, c.joint && h.grad ? h.grad : place))
             continue;
         *found = true;
+        if (chunk_rows(&c, h.logits) < f8_type_rows(f8_type_of(f->graph, h.logits)))
+            F8_TRY(note_cut(u, cut, f8_attr_s(f->graph, h.logits, F8_A_NAME)));
         return rebuild(&c, &h);
     }
     return F8_OK;
 }
 
+/* What the first function cuts, the others may cut: a scale belongs to an operand of a chunk, so
+ * all functions that share scales have the same chunks. */
 f8_status f8_pass_chunk(f8_unit *u)
 {
-    static const char *const names[] = {"eval", "micro_step", "joint"};
+    static const char *const names[] = {"micro_step", "joint", "eval"};
+    cut_heads first = {0}, rest = {0};
+    bool is_first = true;
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         f8_func *f = f8_module_find_func(u->module, names[i]);
         bool found = f != NULL;
         while (found) {
             F8_TRY(f8_func_rewrite(f, NULL, NULL)); /* dead users would hide the pattern */
             found = false;
-            F8_TRY(chunk_one(u, f, &found));
+            F8_TRY(chunk_one(u, f, is_first ? NULL : &first, is_first ? &first : &rest, &found));
         }
+        is_first &= f == NULL;
     }
     return F8_OK;
 }

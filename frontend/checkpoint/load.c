@@ -270,8 +270,8 @@ static fp8c_status load(f8_load *l, bool usual_states)
     l->diag = &diag;
     f8_status status = f8_program_has_memory(p, &diag);
     if (status == F8_OK)
-        status = f8_program_may_change(p, usual_states ? "fp8c_program_load_weights" : "fp8c_program_load",
-                                       &diag);
+        status = f8_program_may_change(
+            p, usual_states ? "fp8c_program_load_weights" : "fp8c_program_load", &diag);
     if (status == F8_OK)
         status = f8_weights_open(&weights, l->o, &p->ctx->allocator, &diag);
     if (status == F8_OK && usual_states)

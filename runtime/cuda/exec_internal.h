@@ -38,10 +38,23 @@ typedef struct f8_live_step {
     double seconds;
 } f8_live_step;
 
+/* The steps as one graph, with the addresses that it was captured with. */
+enum { F8_GRAPHS = 8 };
+typedef struct f8_live_graph {
+    CUgraphExec exec; /* NULL: none yet */
+    uint64_t *addresses;
+    int64_t launched; /* when it was last: f8_live_func.launches */
+} f8_live_graph;
+
 typedef struct f8_live_func {
     const f8_plan_func *func;
     f8_live_step *step;
-    CUgraphExec graph;     /* NULL: not captured yet, or addresses have changed since */
+    f8_live_graph graph[F8_GRAPHS], *now; /* now: of the present addresses; NULL: one of them may
+                                             have changed */
+    bool stale;            /* a buffer was bound since places were resolved: the next run does it */
+    uint64_t *addresses;   /* room for the present ones; NULL until the first launch */
+    size_t n_addresses;
+    int64_t launches;
     CUevent *event;        /* profile: n_steps + 1 */
     f8_exec_counts count;  /* of one run */
 } f8_live_func;
@@ -93,15 +106,20 @@ f8_status f8_cuda_exec_load_images(f8_cuda_exec *x, f8_diag *diag);
 f8_status f8_cuda_exec_allocate(f8_cuda_exec *x, f8_diag *diag);
 void f8_cuda_exec_leave_home(f8_cuda_exec *x);
 
-/* exec_steps.c: make one function's steps ready; whenever an address changes, resolve the places
- * and forget the captured graph. */
+/* exec_steps.c: make one function's steps ready; whenever addresses have changed, resolve the
+ * places. */
 f8_status f8_cuda_exec_make_func(f8_cuda_exec *x, uint32_t func, f8_diag *diag);
 /* Runs each GEMM once, outside of any graph: what the library refuses only then, it refuses while a
  * program is made, with the linear's name. Kernels that it loads late are loaded. */
 f8_status f8_cuda_exec_try_gemms(f8_cuda_exec *x, f8_diag *diag);
 f8_status f8_cuda_exec_prepare_gemms(f8_cuda_exec *x, f8_diag *diag);
 void f8_cuda_exec_resolve(f8_cuda_exec *x, uint32_t func);
-void f8_cuda_exec_forget_graph(f8_cuda_exec *x, f8_live_func *f);
+
+/* exec_enqueue.c: all steps as one graph, or one by one with times and waits as the options say. */
+f8_status f8_cuda_exec_launch(f8_cuda_exec *x, f8_live_func *f, f8_diag *diag);
+f8_status f8_cuda_exec_run_steps(f8_cuda_exec *x, f8_live_func *f, f8_diag *diag);
+f8_status f8_cuda_exec_add_times(f8_cuda_exec *x, f8_live_func *f, f8_diag *diag);
+void f8_cuda_exec_release_graphs(f8_cuda_exec *x, f8_live_func *f);
 
 /* exec_attention.c */
 f8_status f8_cuda_exec_prepare_attentions(f8_cuda_exec *x, f8_diag *diag);

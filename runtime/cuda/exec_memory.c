@@ -120,10 +120,8 @@ static f8_status settle(f8_tenant *t, f8_diag *diag)
 static void resolve_all(f8_tenant *t)
 {
     f8_cuda_exec *x = (f8_cuda_exec *)t;
-    for (uint32_t i = 0; i < x->plan->n_funcs; i++) {
-        f8_cuda_exec_forget_graph(x, &x->func[i]);
+    for (uint32_t i = 0; i < x->plan->n_funcs; i++)
         f8_cuda_exec_resolve(x, i);
-    }
 }
 
 static const f8_home_kind device_memory = {

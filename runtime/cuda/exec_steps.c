@@ -251,7 +251,9 @@ static void resolve_phase(const f8_cuda_exec *x, uint32_t func, const f8_step *s
 
 void f8_cuda_exec_resolve(f8_cuda_exec *x, uint32_t func)
 {
-    const f8_live_func *f = &x->func[func];
+    f8_live_func *f = &x->func[func];
+    f->stale = false;
+    f->now = NULL;
     for (uint32_t i = 0; i < f->func->n_steps; i++) {
         f8_live_step *l = &f->step[i];
         for (uint32_t k = 0; k < l->step->n_args; k++)
@@ -260,11 +262,4 @@ void f8_cuda_exec_resolve(f8_cuda_exec *x, uint32_t func)
         for (uint32_t p = 0; p < l->step->n_phases && l->step->kind == F8_STEP_KERNEL; p++)
             resolve_phase(x, func, l->step, &l->phase[p]);
     }
-}
-
-void f8_cuda_exec_forget_graph(f8_cuda_exec *x, f8_live_func *f)
-{
-    if (f->graph)
-        x->cuda->cu.cuGraphExecDestroy(f->graph); /* one in flight ends first */
-    f->graph = NULL;
 }

@@ -367,6 +367,33 @@ START_TEST(logits_are_not_saved)
 }
 END_TEST
 
+/* Two heads that read one value: micro_step's chunks of the first would come before its gradient,
+ * so it stays whole there, and then everywhere. Scales belong to operands of chunks. */
+START_TEST(two_heads)
+{
+    static const char text[] =
+        "module two\nparam wte: f32[64, 32] normal(0.1)\nparam a: f32[32, 1048576] normal(0.1)\n"
+        "param b: f32[32, 1048576] normal(0.1)\n"
+        "func forward(%t: i32[64], %u: i32[64], %v: i32[64]) -> (%loss: f32[]) {\n"
+        "  %x = embedding(wte, %t)\n"
+        "  return add(cross_entropy(linear(%x, a) {name = \"one\"}, %u),\n"
+        "             cross_entropy(linear(%x, b) {name = \"two\"}, %v))\n}\n";
+    fp8c_context *ctx = new_context();
+    for (int i = 0; i < 3; i++) {
+        fp8c_compile_options o = recipe("delayed");
+        o.pair = i > 0;
+        o.train_step = i == 2;
+        o.plan_only = 1;
+        fp8c_module *m = parse(ctx, text);
+        fp8c_program *p;
+        ck_assert_msg(fp8c_compile(m, &o, &p) == FP8C_OK, "%s", fp8c_context_message(ctx));
+        fp8c_module_destroy(m);
+        fp8c_program_destroy(p);
+    }
+    fp8c_context_destroy(ctx);
+}
+END_TEST
+
 /* ---- scales ---- */
 
 static void update_scales(fp8c_program *p)
@@ -506,6 +533,7 @@ Suite *f8_suite(void)
     tcase_add_loop_test(t, budgets_keep_bits, 0, N_RECIPES);
     tcase_add_test(t, patterns_of_saved);
     tcase_add_loop_test(t, logits_are_not_saved, 0, 2);
+    tcase_add_test(t, two_heads);
     tcase_add_test(t, amaxes_by_backward_alone);
     tcase_add_test(t, first_steps);
     tcase_add_test(t, refused_options);
