@@ -131,9 +131,9 @@ static f8_ref move(const precision *p, f8_graph *g, const f8_graph *from, f8_ref
 static f8_ref explicit_cast(const precision *p, f8_graph *g, const f8_graph *from, f8_ref old,
                             const f8_ref *in)
 {
-    const f8_dtype asked = f8_at(from, old)->type.dtype;
-    return asked == F8_F32 || asked == p->dtype ? f8_fold_cast(g, in[0], asked)
-                                                : remake(g, from, old, in, F8_F32);
+    const f8_node *n = f8_at(from, old);
+    const bool plain = !n->clone && (n->type.dtype == F8_F32 || n->type.dtype == p->dtype);
+    return plain ? f8_fold_cast(g, in[0], n->type.dtype) : remake(g, from, old, in, F8_F32);
 }
 
 static f8_ref rewrite(void *user, f8_graph *to, const f8_graph *from, f8_ref old, const f8_ref *in)

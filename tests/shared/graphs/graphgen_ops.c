@@ -194,7 +194,10 @@ static void reshape(f8_gen *t)
         to.dim[i] = d;
         n /= d;
     }
-    f8_gen_add(t, f8_reshape(t->g, a, &to));
+    const f8_ref r = f8_gen_add(t, f8_reshape(t->g, a, &to));
+    const f8_dtype dtype = f8_type_of(t->g, a)->dtype;
+    if (to.rank == 1 && (dtype == F8_F32 || dtype == F8_BF16 || dtype == F8_F16))
+        f8_gen_add(t, f8_unary(t->g, F8_OP_BOUNDARY, r));
 }
 
 static f8_ref random_slice(f8_gen *t, f8_ref a)
