@@ -9,11 +9,15 @@ enum { STEPS = 20, FEW = 3 };
 static blocks a, b;
 static fp8c_context *ctx;
 
-static void begin(const char *target, const char *recipe_name, bool four, blocks_cut cut)
+/* One program, and four or another one. */
+static void begin(const char *recipe_name, bool four, blocks_cut cut)
 {
+    const blocks_how alone = {.target = "cpu", .recipe = recipe_name, .cut = cut};
+    blocks_how other = alone;
+    other.four = four;
     ctx = new_context();
-    blocks_begin(&a, ctx, target, recipe_name, false, cut);
-    blocks_begin(&b, ctx, target, recipe_name, four, cut);
+    blocks_begin(&a, ctx, &alone);
+    blocks_begin(&b, ctx, &other);
 }
 
 static void end(void)
@@ -56,7 +60,7 @@ static bool is_fp8(const char *recipe_name)
 START_TEST(four_programs_equal_one)
 {
     const char *name = fp8c_recipe_name(_i);
-    begin("cpu", name, true, CUT_PROBED);
+    begin(name, true, CUT_PROBED);
     equal_for(1);
     const float before = loss(&a);
     equal_for(STEPS - 1);
@@ -73,7 +77,26 @@ END_TEST
 /* The same without the inputs that make the gradients at the cuts visible. */
 START_TEST(without_probes)
 {
-    begin("cpu", fp8c_recipe_name(_i), true, CUT_MARKED);
+    begin(fp8c_recipe_name(_i), true, CUT_MARKED);
+    equal_for(FEW);
+    end();
+}
+END_TEST
+
+/* Each of the four programs has another budget, which changes no bit. */
+START_TEST(with_budgets)
+{
+    const blocks_how alone = {.target = "cpu", .recipe = fp8c_recipe_name(_i), .cut = CUT_PROBED};
+    blocks_how other = alone;
+    other.four = other.budgets = true;
+    ctx = new_context();
+    blocks_begin(&a, ctx, &alone);
+    blocks_begin(&b, ctx, &other);
+    for (int k = 0; k < BLOCKS; k++) {
+        fp8c_remat made = {.struct_size = sizeof made};
+        fp8c_program_remat(b.p[k], &made);
+        ck_assert_int_gt(made.recomputed, 0);
+    }
     equal_for(FEW);
     end();
 }
@@ -86,7 +109,7 @@ END_TEST
 START_TEST(without_boundaries)
 {
     const char *name = fp8c_recipe_name(_i);
-    begin("cpu", name, true, CUT_NONE);
+    begin(name, true, CUT_NONE);
     const char *what = step();
     if (is_fp8(name))
         ck_assert_msg(what != NULL, "%s looks through no cut", name);
@@ -134,7 +157,7 @@ END_TEST
 /* The head is not cut into chunks here. */
 START_TEST(pair_equals_micro_step)
 {
-    begin("cpu", fp8c_recipe_name(_i), false, CUT_MARKED);
+    begin(fp8c_recipe_name(_i), false, CUT_MARKED);
     a.plain = b.plain = b.train = true;
     equal_for(FEW);
     end();
@@ -148,7 +171,7 @@ START_TEST(forgotten_update_scales)
 {
     static const char *const recipes[] = {"delayed", "current"};
     static const char *const states[] = {"fp8.scale of h.2.", "fp8.weight_amax of h.2."};
-    begin("cpu", recipes[_i], true, CUT_MARKED);
+    begin(recipes[_i], true, CUT_MARKED);
     b.forgets = 2;
     equal_for(1);
     const char *what = step();
@@ -162,7 +185,7 @@ END_TEST
 START_TEST(forward_twice)
 {
     static const char *const recipes[] = {"delayed", "current"};
-    begin("cpu", recipes[_i], true, CUT_MARKED);
+    begin(recipes[_i], true, CUT_MARKED);
     b.twice = true;
     equal_for(FEW);
     end();
@@ -179,6 +202,7 @@ Suite *f8_suite(void)
     tcase_set_timeout(t, TIMEOUT);
     tcase_add_loop_test(t, four_programs_equal_one, 0, n);
     tcase_add_loop_test(t, without_probes, 0, n);
+    tcase_add_loop_test(t, with_budgets, 0, n);
     tcase_add_loop_test(t, without_boundaries, 0, n);
     tcase_add_loop_test(t, first_difference, 0, n);
     tcase_add_loop_test(t, pair_equals_micro_step, 0, n);

@@ -35,8 +35,10 @@ START_TEST(four_programs_equal_one)
         fp8c_context_destroy(ctx);
         return;
     }
-    blocks_begin(&one, ctx, "cuda", name, false, CUT_PROBED);
-    blocks_begin(&four, ctx, "cuda", name, true, CUT_PROBED);
+    blocks_how how = {.target = "cuda", .recipe = name, .cut = CUT_PROBED};
+    blocks_begin(&one, ctx, &how);
+    how.four = true;
+    blocks_begin(&four, ctx, &how);
     for (int i = 0; i < (emulated ? 2 : 20); i++) {
         blocks_step(&one);
         blocks_step(&four);

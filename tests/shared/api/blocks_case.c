@@ -166,16 +166,18 @@ void blocks_text(char *text, size_t room, const char *recipe, int first, int end
 
 /* ---- life ---- */
 
-static fp8c_program *make(fp8c_context *ctx, const char *target, const char *recipe_name, int first,
-                          int end, blocks_cut cut)
+/* The program of blocks [first, end). */
+static fp8c_program *make(fp8c_context *ctx, const blocks_how *how, int first, int end)
 {
+    static const double shares[BLOCKS] = {0.6, 0.05, 0.3, 0.8};
     static char text[ROOM];
-    blocks_text(text, sizeof text, recipe_name, first, end, cut, "");
-    fp8c_compile_options o = recipe(recipe_name);
-    o.target = target;
+    blocks_text(text, sizeof text, how->recipe, first, end, how->cut, "");
+    fp8c_compile_options o = recipe(how->recipe);
+    o.target = how->target;
     o.pair = o.add_gradients = 1;
-    o.train_step = end - first == BLOCKS;
-    if (first || (cut == CUT_PROBED && end > 1))
+    o.train_step = !how->four;
+    o.memory_share = how->budgets && how->four ? shares[first] : 0;
+    if (first || (how->cut == CUT_PROBED && !how->four))
         o.gradients_of = "cut*";
     fp8c_module *m = parse(ctx, text);
     fp8c_program *p = compile(ctx, m, &o);
@@ -210,16 +212,15 @@ static void find_params(blocks *b)
         }
 }
 
-void blocks_begin(blocks *b, fp8c_context *ctx, const char *target, const char *recipe_name,
-                  bool four, blocks_cut cut)
+void blocks_begin(blocks *b, fp8c_context *ctx, const blocks_how *how)
 {
     memset(b, 0, sizeof *b);
-    b->bf16 = strcmp(recipe_name, "f32") != 0;
-    b->n = four ? BLOCKS : 1;
+    b->bf16 = strcmp(how->recipe, "f32") != 0;
+    b->n = how->four ? BLOCKS : 1;
     b->forgets = -1;
     for (int k = 0; k < b->n; k++) {
-        b->p[k] = make(ctx, target, recipe_name, k, four ? k + 1 : BLOCKS, cut);
-        for (int m = 0; m < (four ? MICRO : 1); m++)
+        b->p[k] = make(ctx, how, k, how->four ? k + 1 : BLOCKS);
+        for (int m = 0; m < (how->four ? MICRO : 1); m++)
             ck_assert_int_eq(fp8c_saved_create(b->p[k], &b->saved[k][m]), FP8C_OK);
     }
     find_params(b);

@@ -15,6 +15,13 @@ typedef enum blocks_cut {
     CUT_NONE
 } blocks_cut;
 
+typedef struct blocks_how {
+    const char *target, *recipe;
+    bool four; /* programs; else one, which also has micro_step */
+    blocks_cut cut;
+    bool budgets; /* each of the four programs saves another share of what it saves without */
+} blocks_how;
+
 /* A parameter as the caller's optimizer has it: the program's memory may be a GPU's. */
 typedef struct blocks_param {
     char name[64];
@@ -46,9 +53,8 @@ typedef struct blocks {
 void blocks_text(char *text, size_t room, const char *recipe, int first, int end, blocks_cut cut,
                  const char *watch);
 
-/* Compile and initialize: four programs, or one, which also has micro_step. */
-void blocks_begin(blocks *b, fp8c_context *ctx, const char *target, const char *recipe, bool four,
-                  blocks_cut cut);
+/* Compile and initialize. */
+void blocks_begin(blocks *b, fp8c_context *ctx, const blocks_how *how);
 void blocks_end(blocks *b);
 
 /* One step: MICRO forwards and backwards, clipping and AdamW on the mean of the gradients,
