@@ -400,7 +400,8 @@ typedef struct fp8c_compile_options {
     int32_t no_fuse;         /* one kernel per node: slower, the same bits; for tests */
     int32_t inference; /* only `eval`. forward's results may then be anything; otherwise the first
                           must be the loss, and depend on a parameter. Inputs get no gradient: the
-                          log warns of each input that is a linear's weight */
+                          log warns of each input that is a linear's weight, and of each parameter
+                          that no gradient reaches */
     int32_t pair;      /* also `forward` and `backward`. The caller then owns the optimizer, and
                           calls `update_scales` once a step if the recipe has it */
     int32_t profile;         /* measure the time of every step */

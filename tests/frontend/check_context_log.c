@@ -93,6 +93,42 @@ START_TEST(weight_as_input)
 }
 END_TEST
 
+/* A parameter that no gradient reaches is named with its place, once in each compile that trains.
+ * `unused` is read by nothing, `told` by another result than the loss, `asked` by a comparison. */
+START_TEST(parameters_without_gradient)
+{
+    static const char text[] =
+        "module lone\n"
+        "param w: f32[4] ones\n"
+        "param unused: f32[4] ones\n"
+        "param told: f32[4] ones\n"
+        "param asked: f32[4] ones\n"
+        "func forward(%x: f32[4]) -> (%loss: f32[], %other: f32[4]) {\n"
+        "  %y = select(lt(%x, asked), mul(%x, w), w)\n"
+        "  return reshape(reduce_sum(%y)) {shape = []}, mul(%x, told)\n"
+        "}\n";
+    static const char said[] =
+        "tiny.f8:3:7: no gradient of the loss reaches parameter 'unused': its gradient stays 0\n"
+        "tiny.f8:4:7: no gradient of the loss reaches parameter 'told': its gradient stays 0\n"
+        "tiny.f8:5:7: no gradient of the loss reaches parameter 'asked': its gradient stays 0\n";
+    lines l = new_lines();
+    const fp8c_context_options o = {.struct_size = sizeof o, .log = note, .log_user = &l};
+    fp8c_context *ctx = create(&o);
+    fp8c_module *m = parse(ctx, text);
+    fp8c_compile_options c = recipe("bf16");
+    c.plan_only = 1;
+    fp8c_program_destroy(compile(ctx, m, &c));
+    ck_assert_str_eq(l.text, said);
+    fp8c_program_destroy(compile(ctx, m, &c));
+    ck_assert_int_eq(l.count[FP8C_LOG_WARNING], 6);
+    c.inference = 1;
+    fp8c_program_destroy(compile(ctx, m, &c));
+    ck_assert_int_eq(l.count[FP8C_LOG_WARNING], 6);
+    fp8c_module_destroy(m);
+    fp8c_context_destroy(ctx);
+}
+END_TEST
+
 /* A cache that can't be used is said once, and why; compiling goes on. */
 START_TEST(cache_of_no_use)
 {
@@ -257,6 +293,7 @@ Suite *f8_suite(void)
     tcase_add_checked_fixture(t, setup, teardown);
     tcase_add_test(t, levels);
     tcase_add_test(t, weight_as_input);
+    tcase_add_test(t, parameters_without_gradient);
     tcase_add_test(t, cache_of_no_use);
     tcase_add_test(t, cached_kernels_are_counted);
     tcase_add_test(t, abandoned_files);
