@@ -173,7 +173,7 @@ enum {
     WORK_IMPROVE = 1000,
     WORK_FIT = 10000, /* while none fits */
     WORK_SMALL = 2000000,
-    WORK_LITTLE = 10000000,
+    WORK_LITTLE = 10000000, /* up to here every start is tried: start.h */
     WORK_ENOUGH = 80000000
 };
 
