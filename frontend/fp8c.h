@@ -400,7 +400,8 @@ typedef struct fp8c_compile_options {
     int32_t no_fuse;         /* one kernel per node: slower, the same bits; for tests */
     int32_t inference; /* only `eval`. forward's results may then be anything; otherwise the first
                           must be the loss, and depend on a parameter. Inputs get no gradient: the
-                          log warns of each input that is a linear's weight */
+                          log warns of each input that is a linear's weight, and of each parameter
+                          that no gradient reaches */
     int32_t pair;      /* `forward` and `backward` for a caller that owns the loop and the
                           optimizer: "a layer in the caller's loop" below. forward's results may
                           then be anything */

@@ -292,7 +292,11 @@ START_TEST(strides_choose_nothing)
     OK(f8_cublaslt_prepare(g.device.cuda, &list, &g.allocator, &wide, 16, 1 << 20, "wide", &made[1],
                            diag));
     ck_assert(made[0] != made[1]);
-    ck_assert_str_eq(f8_cublaslt_describe(made[0]), f8_cublaslt_describe(made[1]));
+    /* the same algorithm; its workspace is asked of the heuristic for one and of the check for the
+     * other, which may name different bytes */
+    const char *text[] = {f8_cublaslt_describe(made[0]), f8_cublaslt_describe(made[1])};
+    const size_t n = (size_t)(strstr(text[0], ", workspace ") - text[0]);
+    ck_assert_msg(!strncmp(text[0], text[1], n + 1), "%s and %s", text[0], text[1]);
     f8_cublaslt_release_all(g.device.cuda, &list, &g.allocator);
     close_device();
 }
