@@ -65,8 +65,11 @@ typedef struct f8_cuda_home {
     f8_cudnn cudnn; /* open when there are any */
     CUstream own;     /* to capture in: not ordered with the default stream, which others may use
                          meanwhile */
-    CUstream ordered; /* to run in, unless the embedder gave one: a run begins after the work that
-                         the default stream was given before it */
+    CUstream ordered; /* to run in while the embedder gives none: a run begins after the work that
+                         the default stream was given before it; NULL until it is needed */
+    CUstream stream;  /* where everything runs: `ordered`, or the embedder's */
+    CUevent moved;    /* what the stream before must have done when another takes over; NULL until
+                         it is needed */
     f8_diag failure; /* status F8_OK until a run fails on the device */
 } f8_cuda_home;
 
@@ -83,7 +86,7 @@ struct f8_cuda_exec {
     f8_cuda_module **module; /* by image of the plan */
     int64_t workspace_bytes; /* bytes that GEMMs and attentions need of the one workspace, which
                                 they use in turn */
-    CUstream own, stream;    /* own: for capture; stream: where everything runs */
+    CUstream own, stream;    /* the home's */
 };
 
 /* exec_memory.c. In this order: enter a home, a new one or that of options.like; load the images;
