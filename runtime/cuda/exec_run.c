@@ -124,7 +124,8 @@ static f8_status capture(f8_cuda_exec *x, f8_live_func *f, f8_diag *diag)
         status = f8_cuda_check(x->cuda, end, diag, "cuStreamEndCapture of %s", f->func->name);
     if (status == F8_OK)
         status =
-            f8_cuda_check(x->cuda, x->cuda->cu.cuGraphInstantiateWithFlags(&f->graph, graph, 0),
+            f8_cuda_check(x->cuda,
+                          x->cuda->cu.cuGraphInstantiateWithFlags(&f->graph->graph, graph, 0),
                           diag, "cuGraphInstantiate of %s", f->func->name);
     if (graph)
         x->cuda->cu.cuGraphDestroy(graph);
@@ -135,9 +136,9 @@ static f8_status launch_graph(f8_cuda_exec *x, f8_live_func *f, f8_diag *diag)
 {
     if (f->func->n_steps == 0)
         return F8_OK;
-    if (!f->graph)
+    if (!f->graph->graph)
         F8_TRY(capture(x, f, diag));
-    CU_IN(f->func->name, cuGraphLaunch, f->graph, x->stream);
+    CU_IN(f->func->name, cuGraphLaunch, f->graph->graph, x->stream);
     return F8_OK;
 }
 

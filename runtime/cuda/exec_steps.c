@@ -278,10 +278,3 @@ void f8_cuda_exec_resolve(f8_cuda_exec *x, uint32_t func)
             resolve_phase(x, func, l->step, &l->phase[p]);
     }
 }
-
-void f8_cuda_exec_forget_graph(f8_cuda_exec *x, f8_live_func *f)
-{
-    if (f->graph)
-        x->cuda->cu.cuGraphExecDestroy(f->graph); /* one in flight ends first */
-    f->graph = NULL;
-}
