@@ -280,8 +280,8 @@ START_TEST(shared_scales)
     fp8c_context *ctx = new_context(), *elsewhere = new_context();
     fp8c_module *m = parse(ctx, model), *n = parse(ctx, other_names), *e = parse(elsewhere, model);
     const fp8c_compile_options o = recipe("delayed");
-    fp8c_program *p = compile(ctx, m, &o), *same = compile(ctx, m, &o), *other = compile(ctx, n, &o),
-                 *far = compile(elsewhere, e, &o);
+    fp8c_program *p = compile(ctx, m, &o), *same = compile(ctx, m, &o),
+                 *other = compile(ctx, n, &o), *far = compile(elsewhere, e, &o);
     static _Alignas(64) char memory[4][4096];
     const char *name = "fp8.scale";
     ck_assert_ptr_nonnull(fp8c_program_element(p, find(p, name), 0));
@@ -405,7 +405,8 @@ START_TEST(external)
     ck_assert_int_eq(fp8c_program_initialize(p, 1), FP8C_OK);
     ck_assert_int_eq(fp8c_program_initialize(own, 1), FP8C_OK);
     ck_assert_int_eq(fp8c_program_run(p, step), FP8C_ERR_INPUT);
-    said(ctx, "input 'tokens' of 'micro_step' is external: it has no memory until a buffer is bound");
+    said(ctx,
+         "input 'tokens' of 'micro_step' is external: it has no memory until a buffer is bound");
     ck_assert_int_eq(
         fp8c_program_port_view(p, step, FP8C_INPUT,
                                fp8c_program_find_port(p, step, FP8C_INPUT, "tokens"), &view),
