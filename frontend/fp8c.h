@@ -735,8 +735,8 @@ FP8C_API int fp8c_program_find_port(const fp8c_program *program, int function, f
 /* The buffer of a port is the program's own until the caller binds another; binding NULL goes back
  * to the program's own. A bound buffer is row-major and aligned to its element, and the caller
  * keeps it alive. On a GPU the program's own is pinned host memory: a run copies inputs in and
- * outputs out. It copies bound host memory likewise, and uses bound device memory in place.
- * fp8c_program_buffer gives NULL if there is no such port, if the port is external and nothing is
+ * outputs out. It copies bound host memory likewise, and uses bound device memory in place. A
+ * buffer for an output must not overlap a variable: FP8C_ERR_INPUT. fp8c_program_buffer gives NULL if there is no such port, if the port is external and nothing is
  * bound to it, or if the program was compiled with no_device or plan_only. */
 FP8C_API void *fp8c_program_buffer(fp8c_program *program, int function, fp8c_side side, int index);
 FP8C_API fp8c_status fp8c_program_bind(fp8c_program *program, int function, fp8c_side side,

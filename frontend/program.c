@@ -192,6 +192,13 @@ fp8c_status fp8c_program_bind(fp8c_program *p, int function, fp8c_side side, int
             &diag, F8_ERR_INPUT, F8_NOWHERE,
             "the buffer for '%s' has an address that is no multiple of %zu, its element's size",
             port->name, f8_dtype_size(port->type.dtype));
+    if (status == F8_OK && buffer && side == FP8C_OUTPUT) {
+        const int v = f8_variable_overlaps(p, buffer, f8_type_bytes(&port->type));
+        if (v >= 0)
+            status = f8_fail(&diag, F8_ERR_INPUT, F8_NOWHERE,
+                             "the buffer for '%s' overlaps the memory of variable '%s'",
+                             port->name, p->now->plan.var[v].name);
+    }
     if (status == F8_OK)
         status = p->now->instance.kind->bind(&p->now->instance, (uint32_t)function, side,
                                              (uint32_t)index, buffer, &diag);

@@ -242,10 +242,10 @@ static f8_status check_output(const call *c, const given *g, const given *before
         if (overlap(g, address(before[i].view), &before[i].port->type))
             return wrong(c, g, "its memory overlaps that of %s '%s'", sides[before[i].side],
                          before[i].port->name);
-    for (uint32_t i = 0; i < plan->n_vars; i++)
-        if (overlap(g, f8_variable_memory(c->p, i), &plan->var[i].type))
-            return wrong(c, g, "its memory overlaps that of variable '%s'", plan->var[i].name);
-    return F8_OK;
+    const int v = f8_variable_overlaps(c->p, address(g->view), f8_type_bytes(&g->port->type));
+    return v < 0
+               ? F8_OK
+               : wrong(c, g, "its memory overlaps that of variable '%s'", plan->var[v].name);
 }
 
 static const f8_plan_port *side_ports(const f8_plan_func *f, fp8c_side side, uint32_t *n)

@@ -213,6 +213,15 @@ static f8_status check_elements(const placed *a, const placed *b, f8_diag *diag)
     return !x || x->n == y->n ? F8_OK : refuse(a, b, "and it has another number of elements", diag);
 }
 
+int f8_variable_overlaps(const fp8c_program *p, const void *at, int64_t bytes)
+{
+    const uintptr_t begin = (uintptr_t)at, end = begin + (uintptr_t)bytes;
+    for (uint32_t v = 0; v < p->first->plan.n_vars; v++)
+        if (p->var[v].at < end && begin < p->var[v].at + (uintptr_t)bytes_of(p, v))
+            return (int)v;
+    return -1;
+}
+
 /* Two programs may have one variable in common: the same bytes, of one type, used alike. */
 static f8_status check_sharing(const placed *a, const placed *b, f8_diag *diag)
 {

@@ -25,6 +25,9 @@ bool f8_is_external(const fp8c_program *p, const char *name);
 /* A variable's memory, on a GPU its address there; NULL: none is bound. The program has memory. */
 void *f8_variable_memory(const fp8c_program *p, uint32_t variable);
 
+/* A variable whose memory overlaps these bytes; -1: none. */
+int f8_variable_overlaps(const fp8c_program *p, const void *at, int64_t bytes);
+
 /* All variables have memory (F8_ERR_INPUT: one has not); all have values; all variables of a
  * function have values (F8_ERR_INPUT: one has not). */
 f8_status f8_variables_bound(const fp8c_program *p, f8_diag *diag);

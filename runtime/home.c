@@ -126,10 +126,7 @@ static f8_status make_vars(f8_home *home, const f8_plan *plan, f8_diag *diag)
     for (uint32_t i = 0; i < plan->n_vars; i++) {
         const f8_plan_var *v = &plan->var[i];
         const bool external = is_external(home->external, v->name);
-        home->var[i] = (f8_live_var){.offset = v->offset,
-                                     .bytes = f8_type_bytes(&v->type),
-                                     .own = external ? 0 : at,
-                                     .at = external ? 0 : at};
+        home->var[i] = (f8_live_var){v->offset, external ? 0 : at, external ? 0 : at};
         at += external ? 0 : (uint64_t)var_room(plan, i);
     }
     return F8_OK;
@@ -140,6 +137,8 @@ static f8_status make_vars(f8_home *home, const f8_plan *plan, f8_diag *diag)
 static uint64_t var_address(const f8_home *home, int64_t offset)
 {
     uint32_t low = 0, high = home->n_vars; /* the last variable that begins at or before offset */
+    if (!high)
+        return 0;
     while (high - low > 1) {
         const uint32_t mid = (low + high) / 2;
         if (home->var[mid].offset <= offset)
@@ -148,7 +147,7 @@ static uint64_t var_address(const f8_home *home, int64_t offset)
             high = mid;
     }
     const f8_live_var *v = &home->var[low];
-    return home->n_vars && v->at ? v->at + (uint64_t)(offset - v->offset) : 0;
+    return v->at ? v->at + (uint64_t)(offset - v->offset) : 0;
 }
 
 static void mark_stale(f8_tenant *t, uint32_t var, uint64_t at)

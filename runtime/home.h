@@ -36,7 +36,7 @@ typedef struct f8_live_port {
 
 /* One variable's memory: in the home's block, or the caller's that is bound now. */
 typedef struct f8_live_var {
-    int64_t offset, bytes; /* offset: of the plan's state, where steps name it */
+    int64_t offset; /* in the plan's state, where steps name it */
     uint64_t own, at; /* own is 0 where the home has no memory for it; at is 0 while nothing is
                          bound to such a variable */
 } f8_live_var;

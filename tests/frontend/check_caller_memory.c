@@ -444,6 +444,48 @@ START_TEST(external)
 }
 END_TEST
 
+/* A budget is for memory of ours. */
+START_TEST(external_budget)
+{
+    f8_api_run own;
+    open_gpt(&own, "cpu", "bf16", NULL);
+    fp8c_compile_options o = {.struct_size = sizeof o, .recipe = "bf16", .threads = 2};
+    fp8c_program *p;
+    o.external = "*";
+    ck_assert_int_eq(fp8c_compile(own.module, &o, &p), FP8C_OK);
+    const int64_t most = planned(p) * 95 / 100;
+    ck_assert_int_lt(planned(p), planned(own.program));
+    fp8c_program_destroy(p);
+    o.memory_bytes = most;
+    ck_assert_msg(fp8c_compile(own.module, &o, &p) == FP8C_OK, "%s",
+                  fp8c_context_message(own.ctx));
+    ck_assert_int_le(planned(p), most);
+    fp8c_program_destroy(p);
+    o.external = "grad.*"; /* the budget now holds parameters and moments, which are too many */
+    ck_assert_int_eq(fp8c_compile(own.module, &o, &p), FP8C_ERR_UNSUPPORTED);
+    f8_api_close(&own);
+}
+END_TEST
+
+/* A calibration's program is for running at once, whatever the program to come asks for. */
+START_TEST(external_calibration)
+{
+    fp8c_context *ctx = new_context();
+    fp8c_module *m = parse(ctx, model);
+    fp8c_compile_options o = recipe("auto");
+    fp8c_calibration *c;
+    fp8c_variable v;
+    o.external = "saved.*";
+    ck_assert_msg(fp8c_calibration_create(m, &o, 0, &c) == FP8C_OK, "%s",
+                  fp8c_context_message(ctx));
+    ck_assert_int_eq(fp8c_program_variable(fp8c_calibration_program(c), 0, &v), FP8C_OK);
+    ck_assert_ptr_nonnull(v.data);
+    fp8c_calibration_destroy(c);
+    fp8c_module_destroy(m);
+    fp8c_context_destroy(ctx);
+}
+END_TEST
+
 /* From a file, with and without a device; and for every value of a bound. */
 START_TEST(external_file)
 {
@@ -574,6 +616,8 @@ START_TEST(refusals)
     ck_assert_int_eq(fp8c_program_initialize(p, 1), FP8C_OK);
     ck_assert_int_eq(fp8c_program_call(p, eval, ins, 2, outs, 1), FP8C_ERR_INPUT);
     said(ctx, "output 'loss' of 'eval': its memory overlaps that of variable 'fc.weight'");
+    ck_assert_int_eq(fp8c_program_bind(p, eval, FP8C_OUTPUT, 0, memory + 64), FP8C_ERR_INPUT);
+    said(ctx, "the buffer for 'loss' overlaps the memory of variable 'fc.weight'");
     ck_assert_int_eq(fp8c_program_bind_variable(p, weight, NULL), FP8C_OK);
     ck_assert_int_eq(fp8c_program_initialize(p, 1), FP8C_OK);
     ck_assert_msg(fp8c_program_call(p, eval, ins, 2, outs, 1) == FP8C_OK, "%s",
@@ -685,6 +729,8 @@ Suite *f8_suite(void)
     tcase_add_loop_test(t, shared, 0, 3);
     tcase_add_test(t, shared_scales);
     tcase_add_loop_test(t, external, 0, 2);
+    tcase_add_test(t, external_budget);
+    tcase_add_test(t, external_calibration);
     tcase_add_test(t, external_file);
     tcase_add_test(t, refusals);
     tcase_add_test(t, flat);
