@@ -954,8 +954,9 @@ FP8C_API fp8c_status fp8c_program_bind_variable(fp8c_program *program, int varia
                                                 const fp8c_tensor_view *tensor);
 /* Enqueue later runs on `stream`, a CUstream of the program's GPU, as with the option `stream`.
  * NULL: on the program's own, and a run returns when it is done. The new stream waits for the runs
- * that were enqueued on the stream before it, which must still exist. FP8C_ERR_INPUT: the program
- * does not run on a GPU. */
+ * that were enqueued on the stream before it, which must still exist. The default stream is
+ * CU_STREAM_LEGACY or CU_STREAM_PER_THREAD here. FP8C_ERR_INPUT: the program does not run on a GPU.
+ * FP8C_ERR_LIBRARY: the driver refuses the stream, and the program keeps the one it has. */
 FP8C_API fp8c_status fp8c_program_set_stream(fp8c_program *program, void *stream);
 
 /* ---- what was decided, and figures ---- */

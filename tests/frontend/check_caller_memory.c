@@ -200,8 +200,7 @@ END_TEST
 
 /* ---- programs that share ---- */
 
-/* A program that trains and one for inference have the parameters in common; so have two that
- * train, each with its own states. */
+/* A program that trains and one for inference have the parameters in common. */
 START_TEST(shared)
 {
     static const char *const recipes[] = {"bf16", "delayed", "mxfp8"};
@@ -250,6 +249,33 @@ START_TEST(shared)
     fp8c_program_destroy(train); /* the tensors stay */
     ck_assert_int_eq(fp8c_program_run(serve, served), FP8C_OK);
     fp8c_program_destroy(serve);
+    caller_free(&t);
+    fp8c_module_destroy(m);
+    fp8c_context_destroy(ctx);
+}
+END_TEST
+
+/* Two programs that have all variables in common take the steps of one in turn. */
+START_TEST(taken_in_turn)
+{
+    fp8c_context *ctx = new_context();
+    fp8c_module *m = parse(ctx, model);
+    const fp8c_compile_options o = recipe("delayed");
+    fp8c_program *one = compile(ctx, m, &o), *two[2] = {compile(ctx, m, &o), compile(ctx, m, &o)};
+    caller_tensors t;
+    caller_make(&t, one);
+    for (int i = 0; i < 2; i++)
+        caller_bind_all(ctx, two[i], &t, CPU);
+    ck_assert_int_eq(fp8c_program_initialize(one, 3), FP8C_OK);
+    ck_assert_int_eq(fp8c_program_initialize(two[0], 3), FP8C_OK);
+    for (int step = 0; step < 6; step++) {
+        const float want = train_step(one), got = train_step(two[step % 2]);
+        ck_assert_msg(want > 0 && !memcmp(&want, &got, sizeof want), "step %d: %g, %g", step,
+                      (double)want, (double)got);
+    }
+    for (int i = 0; i < 2; i++)
+        fp8c_program_destroy(two[i]);
+    fp8c_program_destroy(one);
     caller_free(&t);
     fp8c_module_destroy(m);
     fp8c_context_destroy(ctx);
@@ -727,6 +753,7 @@ Suite *f8_suite(void)
     tcase_add_test(t, bounds);
     tcase_add_test(t, values);
     tcase_add_loop_test(t, shared, 0, 3);
+    tcase_add_test(t, taken_in_turn);
     tcase_add_test(t, shared_scales);
     tcase_add_loop_test(t, external, 0, 2);
     tcase_add_test(t, external_budget);
