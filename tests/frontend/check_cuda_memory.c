@@ -180,13 +180,6 @@ END_TEST
 
 /* ---- external ---- */
 
-static int64_t planned(const fp8c_program *p)
-{
-    fp8c_info info = {.struct_size = sizeof info};
-    fp8c_program_info(p, &info);
-    return info.planned_bytes;
-}
-
 /* Nothing of the program's data is in memory of ours, the operands of GEMMs among it (f32). */
 START_TEST(external)
 {

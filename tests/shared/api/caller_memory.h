@@ -23,6 +23,13 @@ static inline fp8c_tensor_view view_of(const fp8c_type *t, int64_t *shape, void 
     return v;
 }
 
+static inline int64_t planned(const fp8c_program *p)
+{
+    fp8c_info info = {.struct_size = sizeof info};
+    fp8c_program_info(p, &info);
+    return info.planned_bytes;
+}
+
 enum { CALLER_MOST = 200 }; /* variables of a program */
 
 /* One tensor for each variable of a program. */

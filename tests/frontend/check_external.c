@@ -1,0 +1,241 @@
+/* Variables and ports that have no memory of ours: option `external`. check_cuda_memory has the same
+ * on a GPU. */
+#include "tests/shared/api/api_run.h"
+#include "tests/shared/api/bounds_case.h"
+#include "tests/shared/api/caller_memory.h"
+#include "tests/shared/api/cli.h"
+#include "tests/shared/suite.h"
+
+enum { CPU = 1 }; /* DLPack's device */
+
+/* The sum of what fp8c_program_memory lists. */
+static int64_t listed(const fp8c_program *p, int function)
+{
+    fp8c_memory m;
+    int64_t bytes = 0;
+    for (int i = 0; fp8c_program_memory(p, function, i, &m) == FP8C_OK; i++)
+        bytes += m.bytes;
+    return bytes;
+}
+
+static int64_t external_bytes(const fp8c_program *p, int function)
+{
+    fp8c_tensor t;
+    int64_t bytes = 0;
+    for (int i = 0; fp8c_program_tensor(p, function, i, &t) == FP8C_OK; i++)
+        bytes += strcmp(t.category, "external") ? 0 : t.bytes;
+    return bytes;
+}
+
+static void bind_ports(fp8c_program *p, int function, char (*memory)[256])
+{
+    fp8c_port port;
+    int n = 0;
+    for (int side = 0; side < 2; side++)
+        for (int i = 0; fp8c_program_port(p, function, side, i, &port) == FP8C_OK; i++) {
+            if (port.variable >= 0)
+                continue;
+            ck_assert_ptr_null(fp8c_program_buffer(p, function, side, i));
+            ck_assert_int_le(fp8c_type_bytes(&port.type), sizeof *memory);
+            ck_assert_int_eq(fp8c_program_bind(p, function, side, i, memory[n++]), FP8C_OK);
+        }
+}
+
+/* Nothing of the program's data is in memory of ours. */
+START_TEST(external)
+{
+    static const char *const targets[] = {"cpu", "reference"};
+    static _Alignas(64) char ports[2][8][256];
+    fp8c_context *ctx = new_context();
+    fp8c_module *m = parse(ctx, model);
+    fp8c_compile_options o = recipe("delayed");
+    o.target = targets[_i];
+    fp8c_program *own = compile(ctx, m, &o);
+    o.external = "*";
+    fp8c_program *p = compile(ctx, m, &o);
+    fp8c_variable v;
+    fp8c_tensor_view view;
+    const int step = fp8c_program_function(p, "micro_step"),
+              update = fp8c_program_function(p, "update");
+    if (_i == 0) {
+        ck_assert_int_gt(external_bytes(p, step), 0);
+        ck_assert_int_eq(planned(own) - planned(p), external_bytes(p, step));
+        ck_assert_int_eq(listed(p, step), planned(p));
+        ck_assert_int_eq(listed(own, step), planned(own));
+    }
+    fp8c_info info = {.struct_size = sizeof info};
+    fp8c_program_info(p, &info);
+    ck_assert_int_eq(info.peak_bytes, info.planned_bytes);
+    ck_assert_int_eq(fp8c_program_variable(p, 0, &v), FP8C_OK);
+    ck_assert_ptr_null(v.data);
+    const char *want = "variable 'wte' is external: it has no memory until a tensor is bound to it";
+    ck_assert_int_eq(fp8c_program_variable_view(p, 0, &view), FP8C_ERR_INPUT);
+    said(ctx, want);
+    ck_assert_int_eq(fp8c_program_read(p, 0, ports), FP8C_ERR_INPUT);
+    said(ctx, want);
+    ck_assert_int_eq(fp8c_program_write(p, 0, ports), FP8C_ERR_INPUT);
+    said(ctx, want);
+    ck_assert_int_eq(fp8c_program_save(p, f8_cli_temp("external")), FP8C_ERR_INPUT);
+    said(ctx, want);
+    ck_assert_int_eq(fp8c_program_load(p, f8_cli_temp("external"), 0), FP8C_ERR_INPUT);
+    said(ctx, want);
+    ck_assert_int_eq(fp8c_program_initialize(p, 1), FP8C_OK); /* of nothing */
+    ck_assert_int_eq(fp8c_program_run(p, step), FP8C_ERR_INPUT);
+    said(ctx, " is external: it has no memory until a tensor is bound to it");
+
+    caller_tensors t;
+    caller_make(&t, p);
+    caller_bind_all(ctx, p, &t, CPU);
+    ck_assert_int_eq(fp8c_program_initialize(p, 1), FP8C_OK);
+    ck_assert_int_eq(fp8c_program_initialize(own, 1), FP8C_OK);
+    ck_assert_int_eq(fp8c_program_run(p, step), FP8C_ERR_INPUT);
+    said(ctx,
+         "input 'tokens' of 'micro_step' is external: it has no memory until a buffer is bound");
+    ck_assert_int_eq(
+        fp8c_program_port_view(p, step, FP8C_INPUT,
+                               fp8c_program_find_port(p, step, FP8C_INPUT, "tokens"), &view),
+        FP8C_ERR_INPUT);
+    said(ctx, "input 'tokens' of 'micro_step' is external");
+    bind_ports(p, step, ports[0]);
+    bind_ports(p, update, ports[1]);
+    for (int i = 0; i < 3; i++) {
+        const float loss = train_step(p), other = train_step(own);
+        ck_assert(loss > 0 && !memcmp(&loss, &other, sizeof loss));
+    }
+    ck_assert_int_eq(fp8c_program_bind_variable(p, 0, NULL), FP8C_ERR_INPUT);
+    said(ctx, "variable 'wte' is external: the program has no memory of its own for it");
+    const int tokens = fp8c_program_find_port(p, step, FP8C_INPUT, "tokens");
+    ck_assert_int_eq(fp8c_program_bind(p, step, FP8C_INPUT, tokens, NULL), FP8C_OK);
+    ck_assert_int_eq(fp8c_program_run(p, step), FP8C_ERR_INPUT);
+    fp8c_program_destroy(p);
+    caller_free(&t);
+
+    o.external = "wte";
+    p = compile(ctx, m, &o);
+    ck_assert_int_eq(fp8c_program_initialize(p, 1), FP8C_OK);
+    ck_assert_int_eq(fp8c_program_run(p, step), FP8C_ERR_INPUT);
+    said(ctx, want);
+    ck_assert_int_eq(fp8c_program_variable(p, 1, &v), FP8C_OK);
+    ck_assert_ptr_nonnull(v.data);
+    fp8c_program_destroy(p);
+    fp8c_program_destroy(own);
+
+    o.external = "none.*";
+    ck_assert_int_eq(fp8c_compile(m, &o, &p), FP8C_ERR_INPUT);
+    said(ctx, "external 'none.*' matches no variable and no port of the program");
+    fp8c_module_destroy(m);
+    fp8c_context_destroy(ctx);
+}
+END_TEST
+
+/* A budget is for memory of ours. */
+START_TEST(external_budget)
+{
+    f8_api_run own;
+    const fp8c_dim dims[] = {{"B", 2}, {"T", 16}, {"L", 1}, {"C", 32}, {"H", 2}};
+    const f8_api_setup setup = {
+        .file = "frontend/models/gpt.f8", .dims = dims, .n_dims = 5, .options = {.threads = 2}};
+    ck_assert_msg(f8_api_open(&own, &setup), "%s", own.failed);
+    fp8c_compile_options o = {.struct_size = sizeof o, .recipe = "bf16", .threads = 2};
+    fp8c_program *p;
+    o.external = "*";
+    ck_assert_int_eq(fp8c_compile(own.module, &o, &p), FP8C_OK);
+    const int64_t most = planned(p) * 95 / 100;
+    ck_assert_int_lt(planned(p), planned(own.program));
+    fp8c_program_destroy(p);
+    o.memory_bytes = most;
+    ck_assert_msg(fp8c_compile(own.module, &o, &p) == FP8C_OK, "%s",
+                  fp8c_context_message(own.ctx));
+    ck_assert_int_le(planned(p), most);
+    fp8c_program_destroy(p);
+    o.external = "grad.*"; /* the budget now holds parameters and moments, which are too many */
+    ck_assert_int_eq(fp8c_compile(own.module, &o, &p), FP8C_ERR_UNSUPPORTED);
+    f8_api_close(&own);
+}
+END_TEST
+
+/* A calibration's program is for running at once, whatever the program to come asks for. */
+START_TEST(external_calibration)
+{
+    fp8c_context *ctx = new_context();
+    fp8c_module *m = parse(ctx, model);
+    fp8c_compile_options o = recipe("auto");
+    fp8c_calibration *c;
+    fp8c_variable v;
+    o.external = "saved.*";
+    ck_assert_msg(fp8c_calibration_create(m, &o, 0, &c) == FP8C_OK, "%s",
+                  fp8c_context_message(ctx));
+    ck_assert_int_eq(fp8c_program_variable(fp8c_calibration_program(c), 0, &v), FP8C_OK);
+    ck_assert_ptr_nonnull(v.data);
+    fp8c_calibration_destroy(c);
+    fp8c_module_destroy(m);
+    fp8c_context_destroy(ctx);
+}
+END_TEST
+
+/* From a file, with and without a device; and for every value of a bound. */
+START_TEST(external_file)
+{
+    f8_api_run r;
+    const fp8c_compile_options o = {
+        .struct_size = sizeof o, .recipe = "current", .threads = 1, .values = "B=3,2"};
+    fp8c_compile_options refused = o;
+    fp8c_program *p, *listed_only;
+    fp8c_open_options open = {.struct_size = sizeof open, .threads = 1, .external = "*"};
+    const char *path = f8_cli_temp("external.f8x");
+    f8_bounds_open(&r, 0, false, (fp8c_compile_options){.recipe = "current", .threads = 1});
+    refused.external = "*";
+    ck_assert_int_eq(fp8c_compile_file(r.module, &refused, 1, path), FP8C_ERR_INPUT);
+    said(r.ctx, "or external");
+    ck_assert_int_eq(fp8c_compile_file(r.module, &o, 1, path), FP8C_OK);
+    ck_assert_msg(fp8c_program_open(r.ctx, path, &open, &p) == FP8C_OK, "%s",
+                  fp8c_context_message(r.ctx));
+    open.no_device = 1;
+    ck_assert_int_eq(fp8c_program_open(r.ctx, path, &open, &listed_only), FP8C_OK);
+    const int step = fp8c_program_function(p, "micro_step");
+    ck_assert_int_eq(listed(p, step), planned(p));
+    ck_assert_int_eq(listed(listed_only, step), planned(listed_only));
+    ck_assert_int_lt(planned(listed_only), planned(r.program));
+    fp8c_program_destroy(listed_only);
+    open.external = "nobody";
+    ck_assert_int_eq(fp8c_program_open(r.ctx, path, &open, &listed_only), FP8C_ERR_INPUT);
+    said(r.ctx, "external 'nobody' matches no variable");
+
+    caller_tensors t;
+    caller_make(&t, p);
+    caller_bind_all(r.ctx, p, &t, CPU);
+    ck_assert_int_eq(fp8c_program_initialize(p, 1), FP8C_OK);
+    fp8c_program *own = r.program;
+    for (int b = 2; b <= 3; b++) {
+        static _Alignas(64) char memory[16][256], more[16][256];
+        f8_bounds_set(&r, b);
+        const float want = f8_api_step(&r, 64, 1);
+        f8_api_run x = r;
+        x.program = p;
+        f8_bounds_set(&x, b);
+        bind_ports(p, step, memory);
+        bind_ports(p, x.update, more);
+        const float got = f8_api_step(&x, 64, 1);
+        ck_assert_msg(want > 0 && !memcmp(&want, &got, sizeof want), "%s",
+                      fp8c_context_message(r.ctx));
+    }
+    r.program = own;
+    fp8c_program_destroy(p);
+    caller_free(&t);
+    f8_api_close(&r);
+}
+END_TEST
+
+Suite *f8_suite(void)
+{
+    Suite *s = suite_create("external");
+    TCase *t = tcase_create("external");
+    tcase_set_timeout(t, TIMEOUT);
+    tcase_add_unchecked_fixture(t, f8_cli_setup, f8_cli_teardown);
+    tcase_add_loop_test(t, external, 0, 2);
+    tcase_add_test(t, external_budget);
+    tcase_add_test(t, external_calibration);
+    tcase_add_test(t, external_file);
+    suite_add_tcase(s, t);
+    return s;
+}
