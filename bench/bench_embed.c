@@ -155,6 +155,47 @@ static void calls(bool json)
     fp8c_context_destroy(ctx);
 }
 
+/* The same of a pair with a handle, each function one kernel: half of a forward and its backward. */
+static void pair_calls(bool json)
+{
+    static const char text[] = "module one\n"
+                               "func forward(%x: f32[1]) -> (%y: f32[1]) {\n"
+                               "  return mul(%x, %x)\n"
+                               "}\n";
+    static _Alignas(64) float x[16] = {3}, y[16], dx[16];
+    int64_t shape[1] = {1};
+    const fp8c_compile_options options = {.struct_size = sizeof options,
+                                          .recipe = "f32",
+                                          .pair = 1,
+                                          .gradients_of = "x",
+                                          .threads = 1};
+    fp8c_context *ctx;
+    fp8c_saved *saved;
+    double seconds[ROUNDS];
+    must(fp8c_context_create(NULL, &ctx) == FP8C_OK, "context");
+    fp8c_program *p = compiled(ctx, text, &options);
+    must(fp8c_saved_create(p, &saved) == FP8C_OK, fp8c_context_message(ctx));
+    fp8c_tensor_view v[3] = {
+        {.data = x, .device = {1, 0}, .ndim = 1, .dtype = {2, 32, 1}, .shape = shape}};
+    v[1] = v[2] = v[0];
+    v[1].data = y;
+    v[2].data = dx;
+    const fp8c_tensor_view *in[] = {&v[1], &v[0]}, *out = &v[1], *gradient = &v[2];
+    for (int r = 0; r < ROUNDS; r++) {
+        const double start = f8_seconds_now();
+        for (int i = 0; i < RUNS; i++) /* y is its own cotangent */
+            must(fp8c_program_forward(p, 0, saved, &in[1], 1, &out, 1) == FP8C_OK &&
+                     fp8c_program_backward(p, saved, in, 2, &gradient, 1) == FP8C_OK,
+                 fp8c_context_message(ctx));
+        seconds[r] = (f8_seconds_now() - start) / (2 * RUNS);
+    }
+    must(dx[0] == 2 * 3 * 9, "the gradient of 3 * 3, times 9");
+    held(json, 1e6 * median(seconds, ROUNDS), 2, "us", "call_of_a_pair_of_one_kernel_one_thread");
+    fp8c_saved_destroy(saved);
+    fp8c_program_destroy(p);
+    fp8c_context_destroy(ctx);
+}
+
 /* ---- lives ---- */
 
 static const char tiny[] =
@@ -241,6 +282,7 @@ int main(int argc, char **argv)
             snprintf(path, sizeof path, "%s", argv[i]);
     library(json, self, path);
     calls(json);
+    pair_calls(json);
     all_lives(json);
     return 0;
 }

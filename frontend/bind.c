@@ -38,6 +38,8 @@ fp8c_status fp8c_program_bind_variable(fp8c_program *p, int variable,
     if (status == F8_OK && (variable < 0 || (uint32_t)variable >= p->now->plan.n_vars))
         status =
             f8_fail(&diag, F8_ERR_INPUT, F8_NOWHERE, "the program has no variable %d", variable);
+    if (status == F8_OK)
+        status = f8_program_may_change(p, "fp8c_program_bind_variable", &diag);
     if (status == F8_OK && tensor)
         status = f8_tensor_check_variable(p, (uint32_t)variable, tensor, &at, &diag);
     if (status == F8_OK && tensor)

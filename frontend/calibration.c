@@ -65,7 +65,8 @@ fp8c_status fp8c_calibration_create(const fp8c_module *module, const fp8c_compil
         own.target = NULL; /* the code is for a CPU that may be another than this one */
     own.no_device = 0;
     own.recipe = "bf16";
-    own.inference = own.observe = own.pair = 0;
+    own.inference = own.observe = own.pair = own.add_gradients = own.train_step = 0;
+    own.cotangents = own.gradients_of = NULL;
     own.keep = own.print_after = own.checkpoint = own.recompute = NULL;
     own.memory_bytes = own.plan_only = 0; /* the memory budget is for the program to come */
     own.memory_share = 0;

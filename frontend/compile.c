@@ -131,6 +131,30 @@ static f8_status read_budget(f8_compilation *c, f8_diag *diag)
     return F8_OK;
 }
 
+static f8_status read_pair(const fp8c_compile_options *o, f8_options *out, f8_diag *diag)
+{
+    const char *needs = o->cotangents      ? "cotangents"
+                        : o->gradients_of  ? "gradients_of"
+                        : o->add_gradients ? "add_gradients"
+                        : o->train_step    ? "train_step"
+                                           : NULL;
+    if (!o->pair && needs)
+        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "%s needs `pair`", needs);
+    if (o->pair && o->inference)
+        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
+                       "`pair` and `inference` are both given: a program for inference has no "
+                       "backward");
+    if (o->pair && o->keep && !o->train_step)
+        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
+                       "keep names operands of micro_step, which a pair has only with train_step");
+    out->pair = o->pair;
+    out->cotangents = o->cotangents;
+    out->gradients_of = o->gradients_of;
+    out->add_gradients = o->add_gradients;
+    out->train_step = o->train_step;
+    return F8_OK;
+}
+
 static f8_status read_options(f8_compilation *c, f8_diag *diag)
 {
     const fp8c_compile_options *o = c->o;
@@ -150,7 +174,7 @@ static f8_status read_options(f8_compilation *c, f8_diag *diag)
     out->observe = o->observe;
     if (o->observe && !o->inference)
         return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "observe is for programs with `inference`");
-    out->pair = o->pair;
+    F8_TRY(read_pair(o, out, diag));
     out->lr = o->lr;
     out->optimizer_steps = o->optimizer_steps;
     out->keep = o->keep;
@@ -352,7 +376,7 @@ static f8_status build_program(fp8c_program *p, const fp8c_module *module,
     F8_TRY(f8_target_choose(p, o->target ? o->target : "cpu", diag));
     p->plan_only = o->plan_only;
     /* A calibration and the tuner compile on behalf of another compile, which warns. */
-    if (!o->inference && !request->calibrate && !p->tuner)
+    if (!o->inference && !o->gradients_of && !request->calibrate && !p->tuner)
         F8_TRY(f8_warn_of_weights(module->ir, &p->ctx->log, diag));
     F8_TRY(f8_compile_variant(p, module->ir, request, diag));
     if (!request->calibrate)

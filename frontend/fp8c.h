@@ -401,8 +401,9 @@ typedef struct fp8c_compile_options {
     int32_t inference; /* only `eval`. forward's results may then be anything; otherwise the first
                           must be the loss, and depend on a parameter. Inputs get no gradient: the
                           log warns of each input that is a linear's weight */
-    int32_t pair;      /* also `forward` and `backward`. The caller then owns the optimizer, and
-                          calls `update_scales` once a step if the recipe has it */
+    int32_t pair;      /* `forward` and `backward` for a caller that owns the loop and the
+                          optimizer: "A layer in the caller's loop" below. forward's results may then
+                          be anything */
     int32_t profile;         /* measure the time of every step */
     double lr;               /* > 0: replaces the optimizer's learning rate */
     int64_t optimizer_steps; /* > 0: the length of the schedule, instead of the module's */
@@ -440,7 +441,9 @@ typedef struct fp8c_compile_options {
     /* A memory budget: give memory_bytes or memory_share, and leave the other 0. fp8c recomputes
      * activations in the backward until the program fits. The results are the same bit for bit. If
      * the budget can't be met, FP8C_ERR_UNSUPPORTED names the least that can. The budget and the
-     * two patterns are FP8C_ERR_UNSUPPORTED with `inference`, `pair` or target reference. */
+     * two patterns are FP8C_ERR_UNSUPPORTED with `inference` or target reference. With `pair`,
+     * memory_share and the patterns are for what `forward` saves, and memory_bytes is
+     * FP8C_ERR_UNSUPPORTED. */
     int64_t memory_bytes; /* of everything: variables, buffers and arena, as planned_bytes of
                              fp8c_info */
     double memory_share; /* in (0, 1): the share to keep of the activation bytes that micro_step has
@@ -461,10 +464,19 @@ typedef struct fp8c_compile_options {
                            one */
     int32_t observe; /* with `inference`: make a program that calibrates scales of `delayed`, which
                         fp8c_program_load_weights takes */
-    const char *external; /* name pattern: variables and ports that get no memory from fp8c. See
-                             "memory of the caller" below. A pattern that matches nothing is
-                             FP8C_ERR_INPUT. A calibration and a tuner ignore it, and
-                             fp8c_compile_file refuses it: it is for those who open the file */
+    /* The next four need `pair`. In a pattern * stands for any run of characters; commas separate
+     * several patterns. */
+    const char *cotangents;   /* the results of forward that have a cotangent. The others count as
+                                 constants. NULL: every result that is f32, bf16 or f16 */
+    const char *gradients_of; /* the inputs whose gradients backward also gives. NULL: none */
+    int32_t add_gradients; /* backward adds the gradients of parameters to variables grad.NAME
+                              instead of giving them out */
+    int32_t train_step;    /* also `micro_step` and `update`, as without `pair` */
+    const char *external; /* name patterns, with commas between them: variables and ports that get
+                             no memory from fp8c. See "memory of the caller" below. A pattern that
+                             matches nothing is FP8C_ERR_INPUT. A calibration and a tuner ignore
+                             it, and fp8c_compile_file refuses it: it is for those who open the
+                             file */
 } fp8c_compile_options;
 
 /* ---- choosing recipes by measured error and cost: recipe "auto" ---- */
@@ -708,10 +720,10 @@ FP8C_API fp8c_status fp8c_program_fit(fp8c_program *program, int function,
 /* ---- running ---- */
 
 /* Give every variable that has memory its initial value, which depends on the seed and its name
- * alone. Then run `prepare` if the recipe has it and all its variables have values. The first run
- * of a function needs values for all its variables, from this call, fp8c_program_load or
- * fp8c_program_write, or from a tensor that is bound. A caller that then writes parameters of its
- * own runs `prepare` again. */
+ * alone. Then run `prepare` if the recipe has it and all its variables have values: it makes scales
+ * from the weights and from amax histories. The first run of a function needs values for all its
+ * variables, from this call, fp8c_program_load or fp8c_program_write, or from a tensor that is
+ * bound. A caller that then writes parameters of its own runs `prepare` again. */
 FP8C_API fp8c_status fp8c_program_initialize(fp8c_program *program, uint64_t seed);
 
 /* The index of a function (eval, micro_step, update, forward, backward, prepare), or -1. */
@@ -736,8 +748,9 @@ FP8C_API int fp8c_program_find_port(const fp8c_program *program, int function, f
  * to the program's own. A bound buffer is row-major and aligned to its element, and the caller
  * keeps it alive. On a GPU the program's own is pinned host memory: a run copies inputs in and
  * outputs out. It copies bound host memory likewise, and uses bound device memory in place. A
- * buffer for an output must not overlap a variable: FP8C_ERR_INPUT. fp8c_program_buffer gives NULL if there is no such port, if the port is external and nothing is
- * bound to it, or if the program was compiled with no_device or plan_only. */
+ * buffer for an output must not overlap a variable: FP8C_ERR_INPUT. fp8c_program_buffer gives NULL
+ * if there is no such port, if the port is external and nothing is bound to it, or if the program
+ * was compiled with no_device or plan_only. */
 FP8C_API void *fp8c_program_buffer(fp8c_program *program, int function, fp8c_side side, int index);
 FP8C_API fp8c_status fp8c_program_bind(fp8c_program *program, int function, fp8c_side side,
                                        int index, void *buffer);
@@ -786,6 +799,220 @@ FP8C_API fp8c_status fp8c_program_port_view(fp8c_program *program, int function,
                                             int index, fp8c_tensor_view *out);
 FP8C_API fp8c_status fp8c_program_variable_view(fp8c_program *program, int variable,
                                                 fp8c_tensor_view *out);
+
+/* ---- a layer in the caller's loop ----
+ *
+ * A program compiled with `pair` is a function with its vector-Jacobian product, for a caller that
+ * owns the loop, the optimizer and the memory. Its functions:
+ *
+ *     eval            the results; it keeps nothing
+ *     forward         in:  the inputs. out: the results, saved.0, saved.1, ...
+ *     backward        in:  a cotangent dRESULT for each result that has one; those inputs of
+ *                          forward that it reads; saved.0, saved.1, ...
+ *                     out: the gradient of each parameter, by the parameter's name; the gradient
+ *                          dINPUT of each input that `gradients_of` names
+ *     forward.first   as forward and backward. Only with recipe `delayed`: operands whose history
+ *     backward.first  has no observation yet are scaled by their own amax
+ *     update_scales   pushes the amaxes that backward has seen on the histories and makes the next
+ *                     scales, and makes the amaxes of the weights. Only with recipes that need it
+ *     prepare         scales of weights that no update_scales has seen; fp8c_program_initialize
+ *                     runs it. Only with recipes that need it
+ *
+ * Each side's ports are in the order given here; results and inputs are in the order of their
+ * declaration, and so are parameters. A first result that is f32[] is named `loss`. A result or an
+ * input has the dtype that it is declared with, and is rounded to it once, and so is its cotangent
+ * or gradient. `backward` gives gradients; compiled with `add_gradients` it adds them to the
+ * variables grad.NAME instead, inside the GEMMs where GEMMs make them. The caller sets these to
+ * zero when a step begins.
+ *
+ * Who calls what when. A step is any number of forwards and backwards, then the caller's optimizer,
+ * then update_scales once. `forward` changes no scale, so the same inputs give the same bits
+ * again. `backward` needs what its own forward has saved: in the caller's tensors (saved.N), or in a
+ * handle. Several forwards may wait for their backwards, and in any order. While one waits, no
+ * parameter and no scale may change. With handles fp8c sees to it: update_scales,
+ * fp8c_program_initialize, write, load and the like fail then. A caller who keeps saved.N in tensors
+ * sees to it. A state that the module's own `forward` replaces is replaced by each forward; so with
+ * handles only one forward of such a module may wait.
+ *
+ * What is saved: codes of FP8 operands with their inverse scales, results of GEMMs and attention,
+ * values rounded to bf16, and single elements. The backward computes the rest again, logits of a
+ * head too, which are never saved. memory_share, checkpoint and recompute of the compile options
+ * save less: the share is of the bytes that forward saves without them.
+ *
+ * A whole program: two transformer blocks as two programs, three micro-batches a step, the caller's
+ * own AdamW, delayed scaling:
+ *
+ *     #include <fp8c.h>
+ *     #include <math.h>
+ *     #include <stdio.h>
+ *     #include <stdlib.h>
+ *     #include <string.h>
+ *
+ *     enum { LAYERS = 2, MICRO = 3, N = 2 * 32 * 64 }; // N: elements of [2, 32, 64]
+ *
+ *     static const char text[] = // %d: the layer's number
+ *         "module block\n"
+ *         "param h.%d.ln_1: f32[64] ones\nparam h.%d.qkv: f32[64, 192] normal(0.05)\n"
+ *         "param h.%d.proj: f32[64, 64] normal(0.05)\nparam h.%d.ln_2: f32[64] ones\n"
+ *         "param h.%d.up: f32[64, 256] normal(0.05)\nparam h.%d.down: f32[256, 64] normal(0.05)\n"
+ *         "func forward(%%x: f32[2, 32, 64]) -> (%%y: f32[2, 32, 64]) {\n"
+ *         "  %%qkv = linear(rmsnorm(%%x, h.%d.ln_1), h.%d.qkv)\n"
+ *         "  %%q = slice(%%qkv) {start = 0, stop = 64}\n"
+ *         "  %%k = slice(%%qkv) {start = 64, stop = 128}\n"
+ *         "  %%v = slice(%%qkv) {start = 128, stop = 192}\n"
+ *         "  %%a = attention(%%q, %%k, %%v) {heads = 4, causal = true}\n"
+ *         "  %%r = add(%%x, linear(%%a, h.%d.proj))\n"
+ *         "  %%h = gelu(linear(rmsnorm(%%r, h.%d.ln_2), h.%d.up))\n"
+ *         "  return add(%%r, linear(%%h, h.%d.down))\n"
+ *         "}\n";
+ *
+ *     static fp8c_context *ctx;
+ *     static fp8c_program *layer[LAYERS];
+ *     static fp8c_saved *saved[LAYERS][MICRO]; // what forwards save for their backwards
+ *     static float x[MICRO][LAYERS + 1][N], dy[N], dx[N], goal[N];
+ *
+ *     static void check(fp8c_status status)
+ *     {
+ *         if (status != FP8C_OK) {
+ *             fprintf(stderr, "%s\n", fp8c_context_message(ctx));
+ *             exit(1);
+ *         }
+ *     }
+ *
+ *     static fp8c_program *compile(int l)
+ *     {
+ *         char own[2000];
+ *         fp8c_module *module;
+ *         fp8c_program *program;
+ *         const fp8c_compile_options options = {.struct_size = sizeof options,
+ *                                               .recipe = "delayed",
+ *                                               .pair = 1,
+ *                                               .gradients_of = "x",
+ *                                               .add_gradients = 1};
+ *         snprintf(own, sizeof own, text, l, l, l, l, l, l, l, l, l, l, l, l);
+ *         check(fp8c_module_parse(ctx, own, strlen(own), "block.f8", NULL, 0, &module));
+ *         check(fp8c_compile(module, &options, &program));
+ *         check(fp8c_program_initialize(program, 1));
+ *         fp8c_module_destroy(module);
+ *         for (int i = 0; i < MICRO; i++)
+ *             check(fp8c_saved_create(program, &saved[l][i]));
+ *         return program;
+ *     }
+ *
+ *     static fp8c_tensor_view tensor(float *data)
+ *     {
+ *         static int64_t shape[] = {2, 32, 64};
+ *         return (fp8c_tensor_view){.data = data, .device = {1, 0}, .ndim = 3, .dtype = {2, 32, 1},
+ *                                   .shape = shape};
+ *     }
+ *
+ *     // Forward and backward of micro-batch i. Its loss: the mean of (y - goal)^2.
+ *     static double micro_batch(int i, int first)
+ *     {
+ *         double loss = 0;
+ *         for (int l = 0; l < LAYERS; l++) {
+ *             const fp8c_tensor_view in = tensor(x[i][l]), out = tensor(x[i][l + 1]);
+ *             const fp8c_tensor_view *inputs[] = {&in}, *outputs[] = {&out};
+ *             check(fp8c_program_forward(layer[l], first, saved[l][i], inputs, 1, outputs, 1));
+ *         }
+ *         for (int k = 0; k < N; k++) {
+ *             const float d = x[i][LAYERS][k] - goal[k];
+ *             loss += (double)d * d / N;
+ *             dy[k] = 2 * d / N;
+ *         }
+ *         for (int l = LAYERS; l-- > 0; memcpy(dy, dx, sizeof dy)) { // dx is dy of the layer below
+ *             const fp8c_tensor_view d = tensor(dy), in = tensor(x[i][l]), out = tensor(dx);
+ *             const fp8c_tensor_view *inputs[] = {&d, &in}, *outputs[] = {&out};
+ *             check(fp8c_program_backward(layer[l], saved[l][i], inputs, 2, outputs, 1));
+ *         }
+ *         return loss;
+ *     }
+ *
+ *     // AdamW on the program's parameters, which lie in memory on a CPU; gradients back to zero.
+ *     static void adamw(fp8c_program *program, float *moments, int step)
+ *     {
+ *         fp8c_variable w, g;
+ *         char name[64];
+ *         for (int i = 0; fp8c_program_variable(program, i, &w) == FP8C_OK; i++) {
+ *             const int64_t n = fp8c_type_bytes(&w.type) / 4;
+ *             if (!w.is_param)
+ *                 continue;
+ *             snprintf(name, sizeof name, "grad.%s", w.name);
+ *             check(fp8c_program_variable(program, fp8c_program_find_variable(program, name), &g));
+ *             for (int64_t k = 0; k < n; k++, moments += 2) {
+ *                 float *p = (float *)w.data + k, d = ((float *)g.data)[k] / MICRO;
+ *                 moments[0] = 0.9f * moments[0] + 0.1f * d;
+ *                 moments[1] = 0.95f * moments[1] + 0.05f * d * d;
+ *                 const float mean = moments[0] / (1 - powf(0.9f, (float)step));
+ *                 const float square = moments[1] / (1 - powf(0.95f, (float)step));
+ *                 *p -= 3e-3f * (mean / (sqrtf(square) + 1e-8f) + 0.1f * *p);
+ *             }
+ *             memset(g.data, 0, (size_t)n * 4);
+ *         }
+ *         // Once a step, after the optimizer: histories, the next scales, the weights' amaxes.
+ *         check(fp8c_program_run(program, fp8c_program_function(program, "update_scales")));
+ *     }
+ *
+ *     int main(void)
+ *     {
+ *         static float moments[LAYERS][2 * 64 * 1000];
+ *         check(fp8c_context_create(NULL, &ctx));
+ *         for (int l = 0; l < LAYERS; l++)
+ *             layer[l] = compile(l);
+ *         for (int k = 0; k < N; k++)
+ *             goal[k] = sinf((float)k / 7);
+ *         for (int step = 1; step <= 20; step++) {
+ *             double loss = 0;
+ *             for (int i = 0; i < MICRO; i++) {
+ *                 for (int k = 0; k < N; k++)
+ *                     x[i][0][k] = cosf((float)(k + i) / 5);
+ *                 // In the first step nothing was observed: operands have their own amax's scale.
+ *                 loss += micro_batch(i, step == 1) / MICRO;
+ *             }
+ *             for (int l = 0; l < LAYERS; l++)
+ *                 adamw(layer[l], moments[l], step);
+ *             if (step == 1 || step % 10 == 0)
+ *                 printf("step %d loss %.4f\n", step, loss);
+ *         }
+ *         for (int l = 0; l < LAYERS; l++) {
+ *             for (int i = 0; i < MICRO; i++)
+ *                 fp8c_saved_destroy(saved[l][i]);
+ *             fp8c_program_destroy(layer[l]);
+ *         }
+ *         fp8c_context_destroy(ctx);
+ *         return 0;
+ *     }
+ */
+
+/* What a forward saves, in memory of the program's target. It serves one forward and its backward
+ * after another. It may be destroyed before or after its program. */
+typedef struct fp8c_saved fp8c_saved;
+/* FP8C_ERR_INPUT: the program has no `forward`, or no memory. FP8C_ERR_MEMORY. */
+FP8C_API fp8c_status fp8c_saved_create(fp8c_program *program, fp8c_saved **out);
+FP8C_API void fp8c_saved_destroy(fp8c_saved *saved);
+/* The bytes that it takes. They grow if a dim that is a bound gets a value whose forward saves
+ * more. */
+FP8C_API int64_t fp8c_saved_bytes(const fp8c_saved *saved);
+/* Give up the forward that it holds, if any: there will be no backward. */
+FP8C_API void fp8c_saved_drop(fp8c_saved *saved);
+
+/* fp8c_program_call of forward, or with `first` of forward.first if the program has it. What is
+ * saved goes to the handle: `outputs` are for the results alone. FP8C_ERR_INPUT also: the handle is
+ * another program's, or it holds a forward already. */
+FP8C_API fp8c_status fp8c_program_forward(fp8c_program *program, int32_t first, fp8c_saved *saved,
+                                          const fp8c_tensor_view *const *inputs, size_t n_inputs,
+                                          const fp8c_tensor_view *const *outputs,
+                                          size_t n_outputs);
+/* fp8c_program_call of the backward that belongs to the handle's forward, with its values of dims
+ * that are bounds. `inputs` are the cotangents, then the inputs that backward reads, with the
+ * values they had. The handle is free for the next forward then. FP8C_ERR_INPUT also: the handle is
+ * another program's, or it holds no forward. */
+FP8C_API fp8c_status fp8c_program_backward(fp8c_program *program, fp8c_saved *saved,
+                                           const fp8c_tensor_view *const *inputs, size_t n_inputs,
+                                           const fp8c_tensor_view *const *outputs,
+                                           size_t n_outputs);
+
+/* ---- variables ---- */
 
 /* A variable: a parameter or a state. Valid for the program's life. */
 typedef struct fp8c_variable {
@@ -900,6 +1127,38 @@ FP8C_API fp8c_status fp8c_program_load_weights(fp8c_program *program,
  * and one for inference have the same names, but not the same indices. NULL past the last, and for
  * other variables. */
 FP8C_API const char *fp8c_program_element(const fp8c_program *program, int variable, int64_t index);
+/* Linears that read one value under one recipe share its operand, as q, k and v of attention do.
+ * The element has the name of the first of them. The others' names for it, "attn.k.x" and
+ * "attn.v.x", are its aliases 0, 1, ... NULL past the last. */
+FP8C_API const char *fp8c_program_element_alias(const fp8c_program *program, int variable,
+                                                int64_t index, int alias);
+
+/* Take over what another program has observed of its operands under `delayed`: the amax histories
+ * (fp8.amax_history) and the amaxes since the last update (fp8.amax). It is for another shape or
+ * recipe, and from training to inference and back. Operands are found by name and alias. Those of a
+ * chunked head are numbered ("head.x.1"), and one whose number `from` lacks takes nothing.
+ *
+ * Of a longer history the newest amaxes are taken, and a shorter one is filled up with zeros. Then
+ * `prepare` of `to` runs, and makes all of its scales anew by its own recipes: from the histories,
+ * and from its weights as they are. So with the recipe and the weights of `from` its scales have
+ * the same bits. Where a history has nothing to make a scale from, an operand of the same recipe
+ * takes the scale of `from`, and another one keeps its own. If `from` was compiled with `observe`
+ * and `to` was not, what `from` has seen becomes the newest entry of each history.
+ *
+ * The variables of both programs have values. Both programs belong to the calling thread, and may
+ * be of different contexts and targets. FP8C_ERR_INPUT, and nothing has changed: one has no memory
+ * or no values; one of the two has operands with histories, and none was carried; what a program
+ * with `observe` has seen is not finite. If neither has such operands, only `prepare` runs, if
+ * there is one. */
+typedef struct fp8c_carried {
+    size_t struct_size; /* sizeof(fp8c_carried), set by the caller */
+    int64_t carried;    /* operands of `to` that got a history */
+    int64_t missing;    /* operands of `to` that `from` does not have: they keep what they had */
+    int64_t left;       /* operands of `from` that no operand of `to` took */
+} fp8c_carried;
+/* `out` may be NULL. */
+FP8C_API fp8c_status fp8c_program_carry(fp8c_program *to, const fp8c_program *from,
+                                        fp8c_carried *out);
 
 /* A weight that `stored` or `stored_weights` made FP8. */
 typedef struct fp8c_stored {
@@ -949,7 +1208,8 @@ FP8C_API fp8c_status fp8c_program_quantize(fp8c_program *program, int variable, 
  * nothing changes: the tensor does not fit, which the message explains; its memory overlaps another
  * variable's or the buffer of a port (of fp8c's, or bound to it: bind NULL to a port whose buffer
  * is gone); another program of the context uses the memory otherwise; NULL for an external
- * variable. Runs that were enqueued before use the memory that was bound then. */
+ * variable; a forward waits for its backward (fp8c_saved). Runs that were enqueued before use the
+ * memory that was bound then. */
 FP8C_API fp8c_status fp8c_program_bind_variable(fp8c_program *program, int variable,
                                                 const fp8c_tensor_view *tensor);
 /* Enqueue later runs on `stream`, a CUstream of the program's GPU, as with the option `stream`.

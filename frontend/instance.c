@@ -89,6 +89,16 @@ static f8_status cpu_bind(f8_instance *i, uint32_t func, int side, uint32_t port
     return F8_OK;
 }
 
+static f8_status cpu_alloc(f8_instance *i, int64_t bytes, f8_block *out, f8_diag *diag)
+{
+    return f8_exec_alloc(i->cpu, bytes, out, diag);
+}
+
+static void cpu_free(f8_instance *i, f8_block *block)
+{
+    f8_exec_free(i->cpu, block);
+}
+
 static f8_status cpu_run(f8_instance *i, uint32_t func, f8_diag *diag)
 {
     return f8_exec_run(i->cpu, func, diag);
@@ -122,6 +132,8 @@ f8_status f8_instance_create_cpu(f8_instance *i, const f8_plan *plan,
         .init = cpu_init,
         .port = cpu_port,
         .bind = cpu_bind,
+        .alloc = cpu_alloc,
+        .free = cpu_free,
         .run = cpu_run,
         .wait = host_wait,
         .info = cpu_info,
@@ -176,6 +188,16 @@ static f8_status cuda_bind(f8_instance *i, uint32_t func, int side, uint32_t por
     return f8_cuda_exec_bind(i->cuda, func, side, port, buffer, diag);
 }
 
+static f8_status cuda_alloc(f8_instance *i, int64_t bytes, f8_block *out, f8_diag *diag)
+{
+    return f8_cuda_exec_alloc(i->cuda, bytes, out, diag);
+}
+
+static void cuda_free(f8_instance *i, f8_block *block)
+{
+    f8_cuda_exec_free(i->cuda, block);
+}
+
 static f8_status cuda_run(f8_instance *i, uint32_t func, f8_diag *diag)
 {
     return f8_cuda_exec_run(i->cuda, func, diag);
@@ -214,6 +236,8 @@ f8_status f8_instance_create_cuda(f8_instance *i, const f8_plan *plan, f8_cuda *
         .init = cuda_init,
         .port = cuda_port,
         .bind = cuda_bind,
+        .alloc = cuda_alloc,
+        .free = cuda_free,
         .run = cuda_run,
         .wait = cuda_wait,
         .info = cuda_info,
@@ -230,7 +254,7 @@ f8_status f8_instance_create_cuda(f8_instance *i, const f8_plan *plan, f8_cuda *
 static void *reference_memory(f8_instance *i, const char *external, const char *name,
                               const f8_type *type)
 {
-    return external && f8_pattern_match(external, name)
+    return f8_patterns_match(external, name)
                ? NULL
                : f8_arena_array(&i->memory, 1, (size_t)f8_type_bytes(type));
 }
@@ -319,6 +343,23 @@ static f8_status reference_bind(f8_instance *i, uint32_t func, int side, uint32_
     return F8_OK;
 }
 
+static f8_status reference_alloc(f8_instance *i, int64_t bytes, f8_block *out, f8_diag *diag)
+{
+    void *at = bytes ? i->allocator.alloc(i->allocator.user, (size_t)bytes, F8_ARENA_ALIGN) : NULL;
+    if (bytes && !at)
+        return f8_fail(diag, F8_ERR_MEMORY, F8_NOWHERE, "out of memory: %lld bytes were wanted",
+                       (long long)bytes);
+    *out = (f8_block){(uintptr_t)at, bytes};
+    return F8_OK;
+}
+
+static void reference_free(f8_instance *i, f8_block *block)
+{
+    if (block->at)
+        i->allocator.free(i->allocator.user, (void *)(uintptr_t)block->at, (size_t)block->bytes);
+    *block = (f8_block){0};
+}
+
 static f8_status reference_run(f8_instance *i, uint32_t func, f8_diag *diag)
 {
     for (int side = 0; side < 2; side++)
@@ -361,6 +402,8 @@ f8_status f8_instance_create_reference(f8_instance *i, const f8_module *module, 
         .init = reference_init,
         .port = reference_port,
         .bind = reference_bind,
+        .alloc = reference_alloc,
+        .free = reference_free,
         .run = reference_run,
         .wait = host_wait,
         .info = reference_info,

@@ -28,6 +28,9 @@ typedef struct f8_instance_kind {
     void *(*port)(f8_instance *i, uint32_t func, int side, uint32_t port);
     f8_status (*bind)(f8_instance *i, uint32_t func, int side, uint32_t port, void *buffer,
                       f8_diag *diag);
+    /* memory for saved values; as f8_exec_alloc */
+    f8_status (*alloc)(f8_instance *i, int64_t bytes, f8_block *out, f8_diag *diag);
+    void (*free)(f8_instance *i, f8_block *block);
     f8_status (*run)(f8_instance *i, uint32_t func, f8_diag *diag);
     f8_status (*wait)(f8_instance *i, f8_diag *diag);
     void (*info)(const f8_instance *i, f8_instance_info *out);

@@ -37,6 +37,10 @@ void fp8c_program_destroy(fp8c_program *p)
 {
     if (!p)
         return;
+    for (f8_dependent *d = p->dependents, *next; d; d = next) {
+        next = d->next;
+        d->leave(d);
+    }
     f8_variables_end(p);
     for (f8_variant *v = p->first; v; v = v->next) {
         f8_instance_destroy(&v->instance);
@@ -95,12 +99,28 @@ f8_status f8_program_has_memory(const fp8c_program *p, f8_diag *diag)
                          p->plan_only ? "plan_only" : "no_device");
 }
 
+f8_status f8_program_may_change(const fp8c_program *p, const char *what, f8_diag *diag)
+{
+    if (!p->in_flight)
+        return F8_OK;
+    return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
+                   "%s may not change parameters or scales now: %d forward%s for %s backward", what,
+                   p->in_flight, p->in_flight == 1 ? " waits" : "s wait",
+                   p->in_flight == 1 ? "its" : "their");
+}
+
 f8_status f8_program_can_run(const fp8c_program *p, int function, f8_diag *diag)
 {
     F8_TRY(f8_program_has_memory(p, diag));
     if (!get_func(p, function))
         return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "the program has no function %d", function);
-    return f8_variables_ready(p, get_func(p, function), diag);
+    F8_TRY(f8_variables_ready(p, get_func(p, function), diag));
+    static const char *const changing[] = {"update", "update_scales", "prepare"};
+    const char *name = get_func(p, function)->name;
+    for (size_t i = 0; i < sizeof changing / sizeof *changing; i++)
+        if (!strcmp(name, changing[i]))
+            return f8_program_may_change(p, name, diag);
+    return F8_OK;
 }
 
 fp8c_status fp8c_program_run(fp8c_program *p, int function)
@@ -126,6 +146,8 @@ fp8c_status fp8c_program_initialize(fp8c_program *p, uint64_t seed)
 {
     f8_diag diag = {0};
     f8_status status = f8_program_has_memory(p, &diag);
+    if (status == F8_OK)
+        status = f8_program_may_change(p, "fp8c_program_initialize", &diag);
     if (status == F8_OK)
         status = p->now->instance.kind->init(&p->now->instance, seed, NULL, &diag);
     if (status != F8_OK)
@@ -233,6 +255,8 @@ static fp8c_status copy_variable(fp8c_program *p, int index, void *to, const voi
     f8_status status = f8_program_has_memory(p, &diag);
     if (status == F8_OK && (index < 0 || (uint32_t)index >= p->now->plan.n_vars))
         status = f8_fail(&diag, F8_ERR_INPUT, F8_NOWHERE, "the program has no variable %d", index);
+    if (status == F8_OK && from)
+        status = f8_program_may_change(p, "fp8c_program_write", &diag);
     if (status == F8_OK)
         status = to ? p->now->instance.kind->read(&p->now->instance, (uint32_t)index, to, &diag)
                     : p->now->instance.kind->write(&p->now->instance, (uint32_t)index, from, &diag);
@@ -249,16 +273,6 @@ fp8c_status fp8c_program_read(fp8c_program *p, int variable, void *to)
 fp8c_status fp8c_program_write(fp8c_program *p, int variable, const void *from)
 {
     return copy_variable(p, variable, NULL, from);
-}
-
-const char *fp8c_program_element(const fp8c_program *p, int variable, int64_t index)
-{
-    for (size_t i = 0; i < p->now->report.n_elements; i++) {
-        const f8_elements *e = &p->now->report.elements[i];
-        if (e->var == variable)
-            return index >= 0 && index < e->n ? e->name[index] : NULL;
-    }
-    return NULL;
 }
 
 /* ---- weights stored in FP8 ---- */
@@ -339,6 +353,8 @@ fp8c_status fp8c_program_quantize(fp8c_program *p, int variable, const float *fr
 {
     f8_diag diag = {0};
     f8_status status = f8_program_has_memory(p, &diag);
+    if (status == F8_OK)
+        status = f8_program_may_change(p, "fp8c_program_quantize", &diag);
     if (status == F8_OK)
         status = f8_program_quantize(p, variable, from, scale, &diag);
     return f8_api_result(p->ctx, &diag, status);

@@ -54,6 +54,21 @@ typedef struct f8_strides {
     int64_t axis[F8_MAX_RANK]; /* in elements; 0 from the rank on */
 } f8_strides;
 
+/* A port that carries no variable, with the tensor given for it in a call. */
+typedef struct f8_given {
+    const f8_plan_port *port;
+    uint32_t index; /* index among all ports of its side */
+    fp8c_side side;
+    const fp8c_tensor_view *view;
+} f8_given;
+
+/* An object of the caller's that has memory of a program. `leave` is called when the program is
+ * destroyed first. */
+typedef struct f8_dependent {
+    struct f8_dependent *next;
+    void (*leave)(struct f8_dependent *d);
+} f8_dependent;
+
 struct fp8c_program {
     fp8c_context *ctx;
     const f8_tuner_compile *tuner; /* NULL, except while a tuner compiles */
@@ -71,6 +86,10 @@ struct fp8c_program {
     f8_unit *unit;  /* a calibration's, in the arena now->graph; else NULL */
     int32_t threads; /* of runs; 0: the CPUs this process may run on */
     f8_strides *strides; /* in the arena, so they live as long as the program */
+    f8_given *given;     /* room for a call's tensors, in the arena */
+    size_t given_room;
+    f8_dependent *dependents;
+    int32_t in_flight;   /* handles with a forward whose backward is still to run */
     bool plan_only;
     f8_program_variable *var; /* NULL: the program has no memory, or is not whole yet */
     uint32_t n_without_value; /* of these */
@@ -96,6 +115,22 @@ f8_variant *f8_program_add(fp8c_program *p, f8_diag *diag);
 /* Set p->run and p->threads from the options. F8_ERR_INPUT: `threads` is out of range. */
 f8_status f8_program_set_run(fp8c_program *p, f8_run_options run, int32_t threads, f8_diag *diag);
 
+/* Ports that a call binds itself, after the caller's tensors are found good: those of saved values.
+ * `fits`: the shapes of the caller's tensors may change dims that are bounds. */
+typedef struct f8_call_bind {
+    bool (*is_own)(const f8_plan_port *port); /* of ports that carry no variable */
+    f8_status (*bind)(struct f8_call_bind *b, fp8c_program *p, int function, f8_diag *diag);
+    bool fits;
+} f8_call_bind;
+/* fp8c_program_call of a function that can run. `bind` may be NULL. */
+f8_status f8_program_call(fp8c_program *p, int function, const fp8c_tensor_view *const *inputs,
+                          size_t n_inputs, const fp8c_tensor_view *const *outputs, size_t n_outputs,
+                          f8_call_bind *bind, f8_diag *diag);
+
+/* F8_ERR_INPUT: a forward waits for its backward, so parameters and scales may not change. `what`
+ * would change them. */
+f8_status f8_program_may_change(const fp8c_program *p, const char *what, f8_diag *diag);
+
 /* F8_ERR_INPUT: the program was compiled only to be looked at. The second also fails if there is no
  * such function, or if one of its variables has no value. */
 f8_status f8_program_has_memory(const fp8c_program *p, f8_diag *diag);
@@ -105,6 +140,10 @@ f8_status f8_program_can_run(const fp8c_program *p, int function, f8_diag *diag)
  * are. */
 f8_status f8_tensor_check_variable(fp8c_program *p, uint32_t variable, const fp8c_tensor_view *view,
                                    void **at, f8_diag *diag);
+/* The element of the other program's variable `its` that is the same operand as an element of p's
+ * variable: they have a name or an alias in common. -1: there is none. carry.c. */
+int64_t f8_program_match_element(const fp8c_program *p, int variable, int64_t index,
+                                 const fp8c_program *other, int its);
 
 /* fp8c_program_quantize of a program that has memory. */
 f8_status f8_program_quantize(fp8c_program *p, int variable, const float *from, const float *scale,

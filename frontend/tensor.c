@@ -32,15 +32,11 @@ typedef struct call {
     fp8c_program *p;
     const f8_plan_func *func; /* NULL: the tensor is for a variable */
     f8_diag *diag;
+    f8_call_bind *bind; /* NULL: every port is the caller's */
 } call;
 
 /* A port that carries no variable, with the tensor given for it. */
-typedef struct given {
-    const f8_plan_port *port;
-    uint32_t index; /* index among all ports of its side */
-    fp8c_side side;
-    const fp8c_tensor_view *view;
-} given;
+typedef f8_given given;
 
 static const char *const sides[] = {[FP8C_INPUT] = "input", [FP8C_OUTPUT] = "output"};
 
@@ -220,7 +216,7 @@ f8_status f8_tensor_check_variable(fp8c_program *p, uint32_t variable, const fp8
 {
     const f8_plan_var *v = &p->now->plan.var[variable];
     const f8_plan_port as_port = {.name = v->name, .type = v->type, .var = -1};
-    const call c = {p, NULL, diag};
+    const call c = {p, NULL, diag, NULL};
     const given g = {.port = &as_port, .index = variable, .view = view};
     F8_TRY(check_tensor(&c, &g));
     *at = address(view);
@@ -254,6 +250,12 @@ static const f8_plan_port *side_ports(const f8_plan_func *f, fp8c_side side, uin
     return side == FP8C_OUTPUT ? f->out : f->in;
 }
 
+/* Whether the caller gives a tensor for this port. */
+static bool is_callers(const call *c, const f8_plan_port *port)
+{
+    return port->var < 0 && !(c->bind && c->bind->is_own(port));
+}
+
 static f8_status wrong_number(const call *c, fp8c_side side, const fp8c_tensor_view *const *view,
                               size_t n)
 {
@@ -265,17 +267,20 @@ static f8_status wrong_number(const call *c, fp8c_side side, const fp8c_tensor_v
         return f8_fail(c->diag, F8_ERR_INPUT, F8_NOWHERE, "'%s': the %ss are missing (NULL)",
                        c->func->name, sides[side]);
     for (uint32_t i = 0; i < n_ports; i++) {
-        if (port[i].var < 0 && used < sizeof names)
+        if (!is_callers(c, &port[i]))
+            continue;
+        if (used < sizeof names)
             used += (size_t)snprintf(names + used, sizeof names - used, "%s'%s'",
                                      wanted ? ", " : "", port[i].name);
-        wanted += port[i].var < 0;
+        wanted++;
     }
     return f8_fail(c->diag, F8_ERR_INPUT, F8_NOWHERE,
                    "'%s' has %zu %ss of the caller's (%s): %zu were given", c->func->name, wanted,
                    sides[side], names, n);
 }
 
-/* Pair the ports of a side with the given tensors; *n_given grows by their number. */
+/* Pair the ports of a side with the given tensors; *n_given grows by their number. Ports of saved
+ * values are left out if the call has a handle for them. */
 static f8_status pair(const call *c, fp8c_side side, const fp8c_tensor_view *const *view, size_t n,
                       given *to, size_t *n_given)
 {
@@ -283,7 +288,7 @@ static f8_status pair(const call *c, fp8c_side side, const fp8c_tensor_view *con
     size_t wanted = 0;
     const f8_plan_port *port = side_ports(c->func, side, &n_ports);
     for (uint32_t i = 0; i < n_ports; i++) {
-        if (port[i].var >= 0)
+        if (!is_callers(c, &port[i]))
             continue;
         if (wanted < n && view)
             to[(*n_given)++] = (given){&port[i], i, side, view[wanted]};
@@ -314,37 +319,50 @@ static f8_status bind_all(const call *c, int function, const given *all, size_t 
     return F8_OK;
 }
 
-static f8_status call_function(fp8c_program *p, int function, const fp8c_tensor_view *const *inputs,
-                               size_t n_inputs, const fp8c_tensor_view *const *outputs,
-                               size_t n_outputs, f8_diag *diag)
+/* Room for n tensors, kept from call to call so that a step allocates nothing. */
+static f8_status make_room(fp8c_program *p, size_t n, f8_diag *diag)
 {
-    enum { FEW = 32 };
-    f8_variant *before = p->now;
-    F8_TRY(f8_bounds_of_shapes(p, (uint32_t)function, inputs, n_inputs, diag));
+    if (n <= p->given_room)
+        return F8_OK;
+    given *list = F8_NEW_ARRAY(&p->arena, given, n);
+    if (!list) {
+        const f8_status status = f8_arena_status(&p->arena, diag);
+        p->arena.failed = 0; /* only this call needed it, so the program goes on */
+        return status;
+    }
+    p->given = list;
+    p->given_room = n;
+    return F8_OK;
+}
+
+static f8_status call_now(fp8c_program *p, int function, const fp8c_tensor_view *const *inputs,
+                          size_t n_inputs, const fp8c_tensor_view *const *outputs,
+                          size_t n_outputs, f8_call_bind *bind, f8_diag *diag)
+{
     f8_instance *instance = &p->now->instance;
-    const call c = {p, &p->now->plan.func[function], diag};
-    given few[FEW], *all = few;
+    const call c = {p, &p->now->plan.func[function], diag, bind};
     size_t n = 0;
-    const size_t room = (size_t)c.func->n_in + c.func->n_out, bytes = room * sizeof *all;
-    const f8_allocator *a = &p->ctx->allocator;
-    f8_status status = F8_OK;
-    if (room > FEW && !(all = a->alloc(a->user, bytes, 16)))
-        status =
-            f8_fail(diag, F8_ERR_MEMORY, F8_NOWHERE, "out of memory: %zu bytes were wanted", bytes);
-    if (status == F8_OK)
-        status = pair(&c, FP8C_INPUT, inputs, n_inputs, all, &n);
-    if (status == F8_OK)
-        status = pair(&c, FP8C_OUTPUT, outputs, n_outputs, all, &n);
-    if (status == F8_OK)
-        status = check_all(&c, all, n);
-    if (status == F8_OK)
-        status = bind_all(&c, function, all, n);
-    if (status == F8_OK)
-        status = instance->kind->run(instance, (uint32_t)function, diag);
-    else
+    F8_TRY(make_room(p, (size_t)c.func->n_in + c.func->n_out, diag));
+    F8_TRY(pair(&c, FP8C_INPUT, inputs, n_inputs, p->given, &n));
+    F8_TRY(pair(&c, FP8C_OUTPUT, outputs, n_outputs, p->given, &n));
+    F8_TRY(check_all(&c, p->given, n));
+    if (bind)
+        F8_TRY(bind->bind(bind, p, function, diag));
+    F8_TRY(bind_all(&c, function, p->given, n));
+    return instance->kind->run(instance, (uint32_t)function, diag);
+}
+
+f8_status f8_program_call(fp8c_program *p, int function, const fp8c_tensor_view *const *inputs,
+                          size_t n_inputs, const fp8c_tensor_view *const *outputs, size_t n_outputs,
+                          f8_call_bind *bind, f8_diag *diag)
+{
+    f8_variant *before = p->now;
+    if (!bind || bind->fits)
+        F8_TRY(f8_bounds_of_shapes(p, (uint32_t)function, inputs, n_inputs, diag));
+    const f8_status status =
+        call_now(p, function, inputs, n_inputs, outputs, n_outputs, bind, diag);
+    if (status != F8_OK)
         p->now = before;
-    if (all && all != few)
-        a->free(a->user, all, bytes);
     return status;
 }
 
@@ -355,7 +373,7 @@ fp8c_status fp8c_program_call(fp8c_program *p, int function, const fp8c_tensor_v
     f8_diag diag = {0};
     f8_status status = f8_program_can_run(p, function, &diag);
     if (status == F8_OK)
-        status = call_function(p, function, inputs, n_inputs, outputs, n_outputs, &diag);
+        status = f8_program_call(p, function, inputs, n_inputs, outputs, n_outputs, NULL, &diag);
     return f8_api_result(p->ctx, &diag, status);
 }
 

@@ -17,30 +17,43 @@ static int64_t bytes_of(const fp8c_program *p, uint32_t v)
 
 bool f8_is_external(const fp8c_program *p, const char *name)
 {
-    return p->run.external && f8_pattern_match(p->run.external, name);
+    return f8_patterns_match(p->run.external, name);
 }
 
-static bool external_port(const fp8c_program *p, const f8_plan_port *port, uint32_t n)
+static bool matches_port(const char *pattern, const f8_plan_port *port, uint32_t n)
 {
     bool any = false;
     for (uint32_t i = 0; i < n && !any; i++)
-        any = port[i].var < 0 && f8_is_external(p, port[i].name);
+        any = port[i].var < 0 && f8_pattern_match(pattern, port[i].name);
     return any;
 }
 
-static f8_status check_external(const fp8c_program *p, f8_diag *diag)
+static bool matches_any(const char *pattern, const f8_plan *plan)
 {
-    const f8_plan *plan = &p->first->plan;
-    bool any = !p->run.external;
+    bool any = false;
     for (uint32_t i = 0; i < plan->n_vars && !any; i++)
-        any = f8_is_external(p, plan->var[i].name);
+        any = f8_pattern_match(pattern, plan->var[i].name);
     for (uint32_t i = 0; i < plan->n_funcs && !any; i++)
-        any = external_port(p, plan->func[i].in, plan->func[i].n_in) ||
-              external_port(p, plan->func[i].out, plan->func[i].n_out);
-    return any ? F8_OK
-               : f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
-                         "external '%s' matches no variable and no port of the program",
-                         p->run.external);
+        any = matches_port(pattern, plan->func[i].in, plan->func[i].n_in) ||
+              matches_port(pattern, plan->func[i].out, plan->func[i].n_out);
+    return any;
+}
+
+/* Each of the patterns, which commas separate, must match something. */
+static f8_status check_external(fp8c_program *p, f8_diag *diag)
+{
+    const char *at = p->run.external;
+    while (at) {
+        const size_t n = strcspn(at, ",");
+        const char *pattern = f8_arena_strndup(&p->arena, at, n);
+        if (!pattern)
+            return f8_arena_status(&p->arena, diag);
+        if (!matches_any(pattern, &p->first->plan))
+            return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
+                           "external '%s' matches no variable and no port of the program", pattern);
+        at = at[n] ? at + n + 1 : NULL;
+    }
+    return F8_OK;
 }
 
 void *f8_variable_memory(const fp8c_program *p, uint32_t variable)

@@ -321,6 +321,14 @@ f8_status f8_infer_reshape(f8_graph *g, const f8_node *n, f8_type *out)
     return F8_OK;
 }
 
+f8_status f8_infer_boundary(f8_graph *g, const f8_node *n, f8_type *out)
+{
+    *out = *f8_in_type(g, n, 0);
+    if (!f8_dtype_is_float(out->dtype) || f8_dtype_size(out->dtype) == 1)
+        return f8_infer_fail(g, n, NULL, "only f32, bf16 and f16 values have a boundary");
+    return F8_OK;
+}
+
 f8_status f8_infer_transpose(f8_graph *g, const f8_node *n, f8_type *out)
 {
     const f8_type *t = f8_in_type(g, n, 0);

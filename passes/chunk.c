@@ -11,9 +11,12 @@
  * on the chunks. (dw does: its sum over rows is cut at their bounds.) The rows of a chunk depend on
  * shapes alone.
  *
+ * In the joint function of a pair the caller's cotangent comes between loss and gradient. There the
+ * gradient's chunks compute their logits anew, as the backward's own copies (F8_CLONE_BACKWARD), so
+ * that logits are never saved, however few they are.
+ *
  * Only this exact pattern is rewritten. Logits that another node reads, or that are changed on the
- * way (by a bias or soft-capping), stay whole. The pair of forward and backward is not rewritten: a
- * framework passes the loss's gradient in between, so logits would have to be saved or recomputed.
+ * way (by a bias or soft-capping), stay whole.
  *
  * Requires: entry points. Breaks: nothing. */
 #include "passes/unit/copy.h"
@@ -32,8 +35,16 @@ typedef struct head {
     f8_ref wgrad;         /* matmul */
 } head;
 
+/* Linears whose heads were cut into several chunks. */
+typedef struct cut_heads {
+    const char **name;
+    size_t n, room;
+} cut_heads;
+
 typedef struct chunker {
     f8_unit *u;
+    const cut_heads *only; /* no other head is cut into several chunks; NULL: all may be */
+    bool joint; /* the function is one of forward and backward, which are cut apart later */
     f8_func *f;
     const f8_graph *from;
     f8_graph *to;
@@ -41,11 +52,22 @@ typedef struct chunker {
     f8_ref *map;
 } chunker;
 
-/* The rows of a chunk of [rows, columns] f32 logits: all rows when these are few bytes, else a
- * power of two. */
-static int64_t chunk_rows(const chunker *c, int64_t rows, int64_t columns)
+static bool may_cut(const chunker *c, f8_ref logits)
 {
-    if (rows <= WHOLE_BYTES / 4 / columns)
+    const char *name = f8_attr_s(c->from, logits, F8_A_NAME);
+    for (size_t i = 0; c->only && *name && i < c->only->n; i++)
+        if (!strcmp(c->only->name[i], name))
+            return true;
+    return !c->only || !*name;
+}
+
+/* The rows of a chunk of these logits, f32 [rows, columns]: all rows when these are few bytes, else
+ * a power of two. */
+static int64_t chunk_rows(const chunker *c, f8_ref logits)
+{
+    const f8_type *t = f8_type_of(c->from, logits);
+    const int64_t rows = f8_type_rows(t), columns = f8_type_columns(t);
+    if (rows <= WHOLE_BYTES / 4 / columns || !may_cut(c, logits))
         return rows;
     int64_t size = CHUNK_MIN;
     while (size * 2 <= rows && size * 2 * columns * 4 <= f8_unit_target(c->u)->head_bytes)
@@ -100,9 +122,7 @@ static bool match(const chunker *c, f8_ref logits, head *h)
     if (f8_at(g, logits)->op != F8_OP_MATMUL || f8_at(g, logits)->n_in != 2 ||
         f8_attr_i(g, logits, F8_A_TRANSPOSE_A))
         return false;
-    const f8_type *t = f8_type_of(g, logits);
-    if (chunk_rows(c, f8_type_rows(t), f8_type_columns(t)) == f8_type_rows(t))
-        return false;
+    const bool whole = chunk_rows(c, logits) == f8_type_rows(f8_type_of(g, logits));
     for (uint32_t i = 0; i < n_uses(c, logits); i++) {
         f8_ref r = use(c, logits, i);
         f8_op op = f8_at(g, r)->op;
@@ -113,11 +133,11 @@ static bool match(const chunker *c, f8_ref logits, head *h)
         else
             return false;
     }
-    if (!h->loss || (h->grad && !match_backward(c, h)))
+    if (!h->loss || (h->grad && !match_backward(c, h)) || (whole && !(c->joint && h->grad)))
         return false;
     /* Everything is made at the position of loss or grad, whichever is later. So no node may need
-     * the loss before. */
-    for (uint32_t i = 0; h->grad && i < n_uses(c, h->loss); i++)
+     * the loss before. (A joint function has the losses at the loss's position.) */
+    for (uint32_t i = 0; h->grad && !c->joint && i < n_uses(c, h->loss); i++)
         if (use(c, h->loss, i) && use(c, h->loss, i) < h->grad)
             return false;
     return !h->grad || f8_at(g, h->grad)->in[1] == f8_at(g, h->loss)->in[1];
@@ -132,11 +152,11 @@ static f8_ref mapped(const chunker *c, f8_ref r, uint32_t i)
 
 /* A MATMUL with the attributes of old node `as` and, for the n-th chunk, its name with n appended.
  */
-static f8_ref product(const chunker *c, f8_ref as, int chunk, f8_ref a, f8_ref b, f8_ref acc)
+static f8_ref product(const chunker *c, f8_ref as, int chunk, const f8_ref in[3], uint32_t clone)
 {
     const f8_node *n = f8_at(c->from, as);
-    f8_ref r = f8_make(c->to, F8_OP_MATMUL, (f8_ref[]){a, b, acc}, acc ? 3 : 2, n->attr,
-                       f8_op_facts(n->op)->n_attrs);
+    f8_ref r = f8_make_clone(c->to, F8_OP_MATMUL, in, in[2] ? 3 : 2, n->attr,
+                             f8_op_facts(n->op)->n_attrs, clone);
     if (c->from->name[as]) {
         const char *name = f8_arena_printf(c->u->arena, "%s.%d", c->from->name[as], chunk);
         f8_set_name(c->to, r, name ? name : "");
@@ -153,29 +173,32 @@ static f8_ref as_matrix(f8_graph *g, f8_ref x)
 }
 
 typedef struct pieces {
+    f8_ref x, targets; /* the rows of this chunk */
+    f8_ref scale;      /* of the logits' gradient */
     f8_ref *loss, *dx;
     f8_ref dw;
-    size_t n;
+    int n;
 } pieces;
 
-static void make_chunk(const chunker *c, const head *h, pieces *p, f8_ref x, f8_ref targets,
-                       f8_ref scale)
+static f8_ref chunk_logits(const chunker *c, const head *h, const pieces *p, uint32_t clone)
+{
+    return product(c, h->logits, p->n, (f8_ref[]){p->x, mapped(c, h->logits, 1), 0}, clone);
+}
+
+static void add_gradients(const chunker *c, const head *h, pieces *p, f8_ref logits)
 {
     f8_graph *g = c->to;
-    f8_ref logits = product(c, h->logits, p->n, x, mapped(c, h->logits, 1), 0);
-    p->loss[p->n] = f8_ce_losses(g, logits, targets);
-    if (h->grad) {
-        f8_ref d = f8_ce_grad(g, logits, targets, scale);
-        d = f8_cast(g, d, f8_type_of(c->from, h->rounded)->dtype);
-        if (h->dgrad)
-            p->dx[p->n] = f8_cast(g, product(c, h->dgrad, p->n, d, mapped(c, h->dgrad, 1), 0),
-                                  f8_type_of(c->from, h->dx)->dtype);
-        if (h->wgrad) {
-            bool x_first = f8_at(c->from, h->wgrad)->in[0] != h->rounded;
-            p->dw = product(c, h->wgrad, p->n, x_first ? x : d, x_first ? d : x, p->dw);
-        }
+    f8_ref d = f8_ce_grad(g, logits, p->targets, p->scale);
+    d = f8_cast(g, d, f8_type_of(c->from, h->rounded)->dtype);
+    if (h->dgrad)
+        p->dx[p->n] =
+            f8_cast(g, product(c, h->dgrad, p->n, (f8_ref[]){d, mapped(c, h->dgrad, 1), 0}, 0),
+                    f8_type_of(c->from, h->dx)->dtype);
+    if (h->wgrad) {
+        const bool x_first = f8_at(c->from, h->wgrad)->in[0] != h->rounded;
+        p->dw = product(c, h->wgrad, p->n,
+                        (f8_ref[]){x_first ? p->x : d, x_first ? d : p->x, p->dw}, 0);
     }
-    p->n++;
 }
 
 /* dw's running sum starts the chain. sum_is_ready checks that it exists by then. */
@@ -184,30 +207,37 @@ static f8_ref starting_sum(const chunker *c, const head *h)
     return h->wgrad && f8_at(c->from, h->wgrad)->n_in > 2 ? mapped(c, h->wgrad, 2) : 0;
 }
 
-static f8_status make_chunks(chunker *c, const head *h)
+/* The chunks' losses, their gradients, or both from the same logits. */
+static f8_status make_chunks(chunker *c, const head *h, bool losses, bool gradients)
 {
     f8_graph *g = c->to;
     f8_ref x = as_matrix(g, mapped(c, h->logits, 0)), targets = mapped(c, h->loss, 1);
     int64_t rows = f8_type_rows(f8_type_of(g, x));
-    int64_t columns = f8_type_columns(f8_type_of(c->from, h->logits));
-    int64_t size = chunk_rows(c, rows, columns), count = (rows + size - 1) / size;
+    int64_t size = chunk_rows(c, h->logits), count = (rows + size - 1) / size;
     pieces p = {.loss = F8_NEW_ARRAY(c->u->arena, f8_ref, (size_t)count),
-                .dx = F8_NEW_ARRAY(c->u->arena, f8_ref, (size_t)count),
-                .dw = starting_sum(c, h)};
+                .dx = F8_NEW_ARRAY(c->u->arena, f8_ref, (size_t)count)};
     if (!p.loss || !p.dx)
         return f8_arena_status(c->u->arena, c->u->diag);
-    f8_ref scale =
-        h->grad ? f8_binary(g, F8_OP_DIV, mapped(c, h->grad, 2), f8_const(g, (double)rows)) : 0;
-    targets = f8_reshape_to(g, targets, 1, &rows);
-    for (int64_t at = 0; at < rows; at += size) {
-        int64_t end = at + size < rows ? at + size : rows;
-        f8_ref rows_x = f8_slice(g, x, 0, at, end), rows_targets = f8_slice(g, targets, 0, at, end);
-        make_chunk(c, h, &p, rows_x, rows_targets, scale);
+    if (gradients) {
+        p.dw = starting_sum(c, h);
+        p.scale = f8_binary(g, F8_OP_DIV, mapped(c, h->grad, 2), f8_const(g, (double)rows));
     }
-    c->map[h->loss] = f8_ce_mean(g, f8_concat(g, p.loss, p.n, 0));
-    if (h->dx)
-        c->map[h->dx] = f8_reshape(g, f8_concat(g, p.dx, p.n, 0), f8_type_of(c->from, h->dx));
-    if (h->wgrad)
+    targets = f8_reshape_to(g, targets, 1, &rows);
+    for (int64_t at = 0; at < rows; at += size, p.n++) {
+        const int64_t end = at + size < rows ? at + size : rows;
+        p.x = f8_slice(g, x, 0, at, end);
+        p.targets = f8_slice(g, targets, 0, at, end);
+        const f8_ref logits = chunk_logits(c, h, &p, losses ? 0 : F8_CLONE_BACKWARD);
+        p.loss[p.n] = losses ? f8_ce_losses(g, logits, p.targets) : 0;
+        if (gradients)
+            add_gradients(c, h, &p, logits);
+    }
+    if (losses)
+        c->map[h->loss] = f8_ce_mean(g, f8_concat(g, p.loss, (size_t)p.n, 0));
+    if (gradients && h->dx)
+        c->map[h->dx] =
+            f8_reshape(g, f8_concat(g, p.dx, (size_t)p.n, 0), f8_type_of(c->from, h->dx));
+    if (gradients && h->wgrad)
         c->map[h->wgrad] = p.dw;
     return c->u->diag->status;
 }
@@ -255,8 +285,10 @@ static f8_status rebuild(chunker *c, const head *h)
         for (size_t i = 0; i < sizeof gone / sizeof gone[0]; i++)
             skip |= gone[i] == r;
         c->to->at = g->loc[r];
-        if (r == place)
-            F8_TRY(make_chunks(c, h));
+        if (c->joint && (r == h->loss || r == h->grad))
+            F8_TRY(make_chunks(c, h, r == h->loss, r == h->grad));
+        else if (!c->joint && r == place)
+            F8_TRY(make_chunks(c, h, true, h->grad != 0));
         if (!skip &&
             !(c->map[r] = f8_copy_node(c->to, g, r, f8_map_operands(g, r, c->map, buffer))))
             return c->u->diag->status;
@@ -270,35 +302,56 @@ static f8_status rebuild(chunker *c, const head *h)
     return c->u->diag->status;
 }
 
-/* Rewrite the first head of f that is large enough; *found says whether there was one. */
-static f8_status chunk_one(f8_unit *u, f8_func *f, bool *found)
+static f8_status note_cut(f8_unit *u, cut_heads *cut, const char *name)
 {
-    chunker c = {.u = u, .f = f, .from = f->graph};
+    const char **grown =
+        f8_arena_grow(u->arena, cut->name, cut->n, &cut->room, cut->n + 1, sizeof *grown);
+    if (!grown)
+        return f8_arena_status(u->arena, u->diag);
+    cut->name = grown;
+    cut->name[cut->n++] = name;
+    return F8_OK;
+}
+
+/* Rewrite the first head of f that is large enough; *found says whether there was one. */
+static f8_status chunk_one(f8_unit *u, f8_func *f, const cut_heads *only, cut_heads *cut,
+                           bool *found)
+{
+    chunker c = {
+        .u = u, .only = only, .joint = !strcmp(f->name, "joint"), .f = f, .from = f->graph};
     head h;
     F8_TRY(f8_compute_uses(f, u->arena, &c.uses, u->diag));
     for (f8_ref r = 1; r < f->graph->n_nodes; r++) {
         if (f8_at(f->graph, r)->op != F8_OP_CROSS_ENTROPY ||
             !match(&c, f8_at(f->graph, r)->in[0], &h))
             continue;
-        if (!sum_is_ready(&c, &h, h.loss > h.grad ? h.loss : h.grad))
+        const f8_ref place = h.loss > h.grad || !h.grad ? h.loss : h.grad;
+        if (!sum_is_ready(&c, &h, c.joint && h.grad ? h.grad : place))
             continue;
         *found = true;
+        if (chunk_rows(&c, h.logits) < f8_type_rows(f8_type_of(f->graph, h.logits)))
+            F8_TRY(note_cut(u, cut, f8_attr_s(f->graph, h.logits, F8_A_NAME)));
         return rebuild(&c, &h);
     }
     return F8_OK;
 }
 
+/* What the first function cuts, the others may cut: a scale belongs to an operand of a chunk, so
+ * all functions that share scales have the same chunks. */
 f8_status f8_pass_chunk(f8_unit *u)
 {
-    static const char *const names[] = {"eval", "micro_step"};
+    static const char *const names[] = {"micro_step", "joint", "eval"};
+    cut_heads first = {0}, rest = {0};
+    bool is_first = true;
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         f8_func *f = f8_module_find_func(u->module, names[i]);
         bool found = f != NULL;
         while (found) {
             F8_TRY(f8_func_rewrite(f, NULL, NULL)); /* dead users would hide the pattern */
             found = false;
-            F8_TRY(chunk_one(u, f, &found));
+            F8_TRY(chunk_one(u, f, is_first ? NULL : &first, is_first ? &first : &rest, &found));
         }
+        is_first &= f == NULL;
     }
     return F8_OK;
 }

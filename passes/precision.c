@@ -7,10 +7,10 @@
  *   results;
  * - what an explicit `cast` in the text asks for.
  *
- * Ops that only move elements stay in their operand's dtype (moving is exact), and attention takes
- * and gives bf16. `linear` becomes matmul {role = "fprop", name} (+ bias), with its operands
- * rounded to the dtype of its recipe. From here on a linear is known by that name (recipe patterns,
- * FP8 state, explain).
+ * A `boundary` rounds even these. Ops that only move elements stay in their operand's dtype (moving
+ * is exact), and attention takes and gives bf16. `linear` becomes matmul {role = "fprop", name}
+ * (+ bias), with its operands rounded to the dtype of its recipe. From here on a linear is known by
+ * that name (recipe patterns, FP8 state, explain).
  *
  * This runs before autodiff, so that the rounding of gradients follows from the derivative of
  * `cast`. The other order would need a second set of rules for where gradients are rounded.
@@ -134,6 +134,8 @@ static f8_ref rewrite(void *user, f8_graph *to, const f8_graph *from, f8_ref old
         return lower_linear(p, to, from, old, in);
     if (p->dtype == F8_F32)
         return 0;
+    if (n->op == F8_OP_BOUNDARY)
+        return f8_unary(to, F8_OP_BOUNDARY, f8_fold_cast(to, in[0], p->dtype));
     switch (f8_op_facts(n->op)->cls) {
     case F8_LEAF: return 0;
     case F8_SHAPE: return move(p, to, from, old, in);

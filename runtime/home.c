@@ -47,14 +47,9 @@ static const f8_plan_port *port_of(const f8_plan_func *f, int side)
     return side ? f->out : f->in;
 }
 
-static bool is_external(const char *external, const char *name)
-{
-    return external && f8_pattern_match(external, name);
-}
-
 static int64_t port_room(const f8_plan_port *p, const char *external, int64_t align)
 {
-    return p->var >= 0 || is_external(external, p->name)
+    return p->var >= 0 || f8_patterns_match(external, p->name)
                ? 0
                : f8_aligned(f8_type_bytes(&p->type), align);
 }
@@ -70,7 +65,7 @@ f8_sizes f8_plan_sizes(const f8_plan *plan, const char *external, int64_t align)
 {
     f8_sizes s = {.state = plan->state_bytes};
     for (uint32_t i = 0; i < plan->n_vars; i++)
-        if (is_external(external, plan->var[i].name))
+        if (f8_patterns_match(external, plan->var[i].name))
             s.state -= var_room(plan, i);
     for (uint32_t f = 0; f < plan->n_funcs; f++) {
         const f8_plan_func *func = &plan->func[f];
@@ -125,7 +120,7 @@ static f8_status make_vars(f8_home *home, const f8_plan *plan, f8_diag *diag)
     home->n_vars = plan->n_vars;
     for (uint32_t i = 0; i < plan->n_vars; i++) {
         const f8_plan_var *v = &plan->var[i];
-        const bool external = is_external(home->external, v->name);
+        const bool external = f8_patterns_match(home->external, v->name);
         home->var[i] = (f8_live_var){v->offset, external ? 0 : at, external ? 0 : at};
         at += external ? 0 : (uint64_t)var_room(plan, i);
     }
@@ -214,7 +209,7 @@ static void place_ports(f8_tenant *t)
             for (uint32_t k = 0; k < n_ports(&t->plan->func[i], side); k++) {
                 const f8_plan_port *p = &port_of(&t->plan->func[i], side)[k];
                 f8_live_port *l = &t->port[i][side][k];
-                const bool none = p->var >= 0 || is_external(external, p->name);
+                const bool none = p->var >= 0 || f8_patterns_match(external, p->name);
                 l->bytes = (size_t)f8_type_bytes(&p->type);
                 l->own = l->at = p->var >= 0 ? t->home->var[p->var].at
                                  : none      ? 0

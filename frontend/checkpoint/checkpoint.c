@@ -66,28 +66,62 @@ bool f8_checkpoint_is_needed(fp8c_program *program, int variable)
            !f8_checkpoint_is_computed(program, variable);
 }
 
+/* Whether a file tells the names of a state's elements. */
+static bool is_listed(fp8c_program *program, int variable, bool all)
+{
+    return fp8c_program_element(program, variable, 0) &&
+           (all || f8_checkpoint_is_needed(program, variable));
+}
+
+/* The value as text. Takes over the reference. */
+static char *dump(json_t *value)
+{
+    char *text = json_dumps(value, JSON_COMPACT | JSON_PRESERVE_ORDER);
+    json_decref(value);
+    return text;
+}
+
 char *f8_checkpoint_elements(fp8c_program *program, bool all)
 {
     json_t *lists = json_object();
     fp8c_variable v;
     const char *name;
     for (int i = 0; fp8c_program_variable(program, i, &v) == FP8C_OK; i++) {
-        const bool has_list =
-            fp8c_program_element(program, i, 0) && (all || f8_checkpoint_is_needed(program, i));
-        json_t *list = has_list ? json_array() : NULL;
+        json_t *list = is_listed(program, i, all) ? json_array() : NULL;
         for (int64_t k = 0; list && (name = fp8c_program_element(program, i, k)); k++)
             json_array_append_new(list, json_string(name));
         if (list)
             json_object_set_new(lists, v.name, list);
     }
-    char *text = json_dumps(lists, JSON_COMPACT | JSON_PRESERVE_ORDER);
-    json_decref(lists);
-    return text;
+    return dump(lists);
 }
 
-int64_t f8_checkpoint_element(const json_t *list, const char *name)
+char *f8_checkpoint_aliases(fp8c_program *program, bool all)
 {
-    for (size_t i = 0; i < json_array_size(list); i++) {
+    json_t *aliases = json_object();
+    fp8c_variable v;
+    const char *name, *alias;
+    for (int i = 0; fp8c_program_variable(program, i, &v) == FP8C_OK; i++)
+        for (int64_t k = 0;
+             is_listed(program, i, all) && (name = fp8c_program_element(program, i, k)); k++)
+            for (int a = 0; (alias = fp8c_program_element_alias(program, i, k, a)); a++)
+                json_object_set_new(aliases, alias, json_string(name));
+    return dump(aliases);
+}
+
+bool f8_checkpoint_has_aliases(const char *aliases)
+{
+    return strcmp(aliases, "{}") != 0;
+}
+
+size_t f8_checkpoint_count(const f8_checkpoint_names *names, const char *state)
+{
+    return json_array_size(json_object_get(names->elements, state));
+}
+
+static int64_t index_in(const json_t *list, const char *name)
+{
+    for (size_t i = 0; name && i < json_array_size(list); i++) {
         const char *at = json_string_value(json_array_get(list, i));
         if (at && !strcmp(at, name))
             return (int64_t)i;
@@ -95,22 +129,43 @@ int64_t f8_checkpoint_element(const json_t *list, const char *name)
     return -1;
 }
 
+int64_t f8_checkpoint_element(const f8_checkpoint_names *names, const char *state, const char *name)
+{
+    const json_t *list = json_object_get(names->elements, state);
+    const int64_t index = index_in(list, name);
+    return index >= 0 ? index
+                      : index_in(list, json_string_value(json_object_get(names->aliases, name)));
+}
+
+int64_t f8_checkpoint_find(const f8_checkpoint_names *names, fp8c_program *program, int variable,
+                           int64_t index)
+{
+    fp8c_variable v;
+    fp8c_program_variable(program, variable, &v);
+    const char *name = fp8c_program_element(program, variable, index);
+    for (int a = 0; name; name = fp8c_program_element_alias(program, variable, index, a++)) {
+        const int64_t found = f8_checkpoint_element(names, v.name, name);
+        if (found >= 0)
+            return found;
+    }
+    return -1;
+}
+
 bool f8_checkpoint_fits(fp8c_program *program, int variable, const f8_st_tensor *t,
-                        const json_t *list)
+                        const f8_checkpoint_names *names)
 {
     fp8c_variable v;
     fp8c_program_variable(program, variable, &v);
     const f8_st_tensor want = f8_checkpoint_tensor(&v);
     const bool named = fp8c_program_element(program, variable, 0) != NULL;
     return f8_checkpoint_same_shape(t, &want, named) && t->dtype == want.dtype &&
-           (!named || (t->rank >= 1 && (size_t)t->dim[0] == json_array_size(list)));
+           (!named || (t->rank >= 1 && (size_t)t->dim[0] == f8_checkpoint_count(names, v.name)));
 }
 
-void f8_checkpoint_gather(fp8c_program *program, int variable, const json_t *list,
+void f8_checkpoint_gather(fp8c_program *program, int variable, const f8_checkpoint_names *names,
                           const void *bytes, void *to)
 {
     fp8c_variable v;
-    const char *element;
     fp8c_program_variable(program, variable, &v);
     const size_t whole = (size_t)fp8c_type_bytes(&v.type);
     if (!fp8c_program_element(program, variable, 0)) {
@@ -118,9 +173,10 @@ void f8_checkpoint_gather(fp8c_program *program, int variable, const json_t *lis
         return;
     }
     const size_t row = whole / (size_t)v.type.dim[0];
-    for (int64_t k = 0; (element = fp8c_program_element(program, variable, k)); k++)
+    for (int64_t k = 0; fp8c_program_element(program, variable, k); k++)
         memcpy((char *)to + (size_t)k * row,
-               (const char *)bytes + (size_t)f8_checkpoint_element(list, element) * row, row);
+               (const char *)bytes + (size_t)f8_checkpoint_find(names, program, variable, k) * row,
+               row);
 }
 
 /* ---- values ---- */
@@ -147,20 +203,38 @@ void f8_checkpoint_widen(f8_st_dtype dtype, const uint16_t *from, float *to, uin
 
 /* ---- metadata ---- */
 
-f8_status f8_checkpoint_read_metadata(const f8_st_file *f, json_t **elements, f8_diag *diag)
+/* Parse the JSON under a key into *out, unless that has one. */
+static f8_status read_json(const f8_st_file *f, const char *key, json_t **out, f8_diag *diag)
 {
-    const char *text = f8_st_metadata(f, "fp8c.elements"),
-               *version = f8_st_metadata(f, "fp8c.version");
+    const char *text = f8_st_metadata(f, key);
+    json_t *value = text ? json_loads(text, JSON_REJECT_DUPLICATES, NULL) : NULL;
+    if (text && !value)
+        return f8_file_fail(diag, F8_ERR_INPUT, f->in.path, "its metadata '%s' is not JSON", key);
+    if (*out)
+        json_decref(value);
+    else
+        *out = value;
+    return F8_OK;
+}
+
+f8_status f8_checkpoint_read_metadata(const f8_st_file *f, f8_checkpoint_names *names,
+                                      f8_diag *diag)
+{
+    const char *version = f8_st_metadata(f, "fp8c.version");
     char shown[40];
-    *elements = NULL;
     if (version && strcmp(version, f8_checkpoint_version))
         return f8_file_fail(diag, F8_ERR_INPUT, f->in.path,
                             "its 'fp8c.version' is '%s', and this fp8c reads only %s",
                             f8_st_shown(version, shown, sizeof shown), f8_checkpoint_version);
-    if (text && !(*elements = json_loads(text, JSON_REJECT_DUPLICATES, NULL)))
-        return f8_file_fail(diag, F8_ERR_INPUT, f->in.path,
-                            "its metadata 'fp8c.elements' is not JSON");
-    return F8_OK;
+    F8_TRY(read_json(f, "fp8c.elements", &names->elements, diag));
+    return read_json(f, "fp8c.aliases", &names->aliases, diag);
+}
+
+void f8_checkpoint_release_names(f8_checkpoint_names *names)
+{
+    json_decref(names->elements);
+    json_decref(names->aliases);
+    *names = (f8_checkpoint_names){0};
 }
 
 /* ---- writing ---- */
@@ -188,12 +262,14 @@ static f8_st_tensor *list_variables(fp8c_program *program, f8_arena *memory, siz
 }
 
 static f8_status write_all(fp8c_program *program, const char *path, const f8_st_pair *more,
-                           size_t n_more, const char *elements, f8_arena *memory, f8_diag *diag)
+                           size_t n_more, const char *elements, const char *aliases,
+                           f8_arena *memory, f8_diag *diag)
 {
+    const bool has_aliases = f8_checkpoint_has_aliases(aliases);
     enum { OURS = 4 };
     f8_st_contents c = {.fill = read_variable,
                         .user = program,
-                        .n_metadata = n_more + OURS,
+                        .n_metadata = n_more + OURS + has_aliases,
                         .list = &program->ctx->temporaries};
     f8_st_pair *pair = F8_NEW_ARRAY(memory, f8_st_pair, c.n_metadata);
     c.tensor = list_variables(program, memory, &c.n);
@@ -205,6 +281,8 @@ static f8_status write_all(fp8c_program *program, const char *path, const f8_st_
     for (size_t i = 0; i < n_more; i++)
         *pair++ = more[i];
     *pair++ = (f8_st_pair){"fp8c.elements", elements};
+    if (has_aliases)
+        *pair++ = (f8_st_pair){"fp8c.aliases", aliases};
     return f8_st_write(path, &c, &memory->allocator, diag);
 }
 
@@ -213,11 +291,14 @@ f8_status f8_checkpoint_write(fp8c_program *program, const char *path, const f8_
 {
     f8_arena memory;
     f8_arena_init(&memory, &program->ctx->allocator);
-    char *elements = f8_checkpoint_elements(program, true);
+    char *elements = f8_checkpoint_elements(program, true),
+         *aliases = f8_checkpoint_aliases(program, true);
     const f8_status status =
-        elements ? write_all(program, path, more, n_more, elements, &memory, diag)
-                 : f8_file_fail(diag, F8_ERR_MEMORY, path, "out of memory for the metadata");
+        elements && aliases
+            ? write_all(program, path, more, n_more, elements, aliases, &memory, diag)
+            : f8_file_fail(diag, F8_ERR_MEMORY, path, "out of memory for the metadata");
     free(elements);
+    free(aliases);
     f8_arena_end(&memory);
     return status;
 }

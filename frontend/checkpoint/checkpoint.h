@@ -10,6 +10,9 @@
  *     fp8c.elements  JSON, {"STATE": ["h.0.attn.c_attn.x", ...], ...}: what the elements of a state
  *                    along its first axis stand for (fp8c_program_element). A program finds its own
  *                    by these names, in whatever order they are.
+ *     fp8c.aliases   JSON, {"h.0.attn.k.x": "h.0.attn.q.x", ...}: other names of elements
+ *                    (fp8c_program_element_alias), each with the name that the lists have. Absent
+ *                    where there are none.
  * A writer may add more (frontend/cli/cmd_checkpoint.h). */
 #ifndef F8_CHECKPOINT_H
 #define F8_CHECKPOINT_H
@@ -29,32 +32,48 @@ bool f8_checkpoint_is_computed(fp8c_program *program, int variable);
 /* Whether evaluating needs the state's value in the file: eval reads the state, and it is neither
  * computed nor amaxes that eval itself observes. */
 bool f8_checkpoint_is_needed(fp8c_program *program, int variable);
-/* fp8c.elements of all states that have elements, or only of those that evaluating needs. Free it
- * with free(). NULL: out of memory. */
+/* fp8c.elements, and fp8c.aliases, of all states that have elements, or only of those that
+ * evaluating needs. Free both with free(). NULL: out of memory. Where there are no aliases, the
+ * text of them is "{}". */
 char *f8_checkpoint_elements(fp8c_program *program, bool all);
+char *f8_checkpoint_aliases(fp8c_program *program, bool all);
+bool f8_checkpoint_has_aliases(const char *aliases);
 
 /* Write all variables, whole or not at all, with `more` in the metadata. */
 f8_status f8_checkpoint_write(fp8c_program *program, const char *path, const f8_st_pair *more,
                               size_t n_more, f8_diag *diag);
 
-/* Read the metadata: check the version, which must be this one if there is one, and give
- * fp8c.elements, to be released by json_decref. NULL: the file has none. */
-f8_status f8_checkpoint_read_metadata(const f8_st_file *f, json_t **elements, f8_diag *diag);
+/* What elements are called in files; NULL where these have no fp8c.elements or fp8c.aliases. */
+typedef struct f8_checkpoint_names {
+    json_t *elements, *aliases;
+} f8_checkpoint_names;
+/* Read the metadata of a file: check the version, which must be this one if there is one, and take
+ * the names for which no file before had any. To be released by the second function, also after a
+ * failure. */
+f8_status f8_checkpoint_read_metadata(const f8_st_file *f, f8_checkpoint_names *names,
+                                      f8_diag *diag);
+void f8_checkpoint_release_names(f8_checkpoint_names *names);
 /* Whether a port of that side of a function carries a variable. */
 bool f8_checkpoint_has_port(fp8c_program *program, const char *function, fp8c_side side,
                             int variable);
-/* The index of the element that the program calls `name` in a list of fp8c.elements, or -1. */
-int64_t f8_checkpoint_element(const json_t *list, const char *name);
+/* How many elements a state has in the files. */
+size_t f8_checkpoint_count(const f8_checkpoint_names *names, const char *state);
+/* The index of a state's element of that name, or of that alias, in the files; -1: there is none.
+ * The second function looks for an element of the program's, by its name and its aliases. */
+int64_t f8_checkpoint_element(const f8_checkpoint_names *names, const char *state,
+                              const char *name);
+int64_t f8_checkpoint_find(const f8_checkpoint_names *names, fp8c_program *program, int variable,
+                           int64_t index);
 /* Whether a tensor of a file can be a value of a state, apart from which elements it has. Its dtype
  * and shape must be the variable's. If the state has elements, the first axis is as long as the
  * file's list of them instead. */
 bool f8_checkpoint_fits(fp8c_program *program, int variable, const f8_st_tensor *t,
-                        const json_t *list);
+                        const f8_checkpoint_names *names);
 /* Convert n values of F16 or BF16 at `from` to f32 at `to`. */
 void f8_checkpoint_widen(f8_st_dtype dtype, const uint16_t *from, float *to, uint64_t n);
 /* Write the value of a state to `to`, from the bytes of its tensor, which has all of its
  * elements. */
-void f8_checkpoint_gather(fp8c_program *program, int variable, const json_t *list,
+void f8_checkpoint_gather(fp8c_program *program, int variable, const f8_checkpoint_names *names,
                           const void *bytes, void *to);
 
 #endif

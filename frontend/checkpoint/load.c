@@ -35,7 +35,7 @@ static f8_status get_value(const f8_load *l, int i, f8_arena *memory, void **out
     F8_TRY(f8_arena_status(memory, l->diag));
     F8_TRY(f8_st_read(t->file, t->tensor, raw, l->diag));
     if (gathers)
-        f8_checkpoint_gather(l->program, i, json_object_get(l->elements, v.name), raw, value);
+        f8_checkpoint_gather(l->program, i, &l->names, raw, value);
     else if (!same)
         f8_checkpoint_widen(t->tensor->dtype, raw, value, want.bytes / sizeof(float));
     *out = value;
@@ -147,7 +147,6 @@ static f8_status get_observed(const f8_load *l, int i, f8_arena *memory, float *
     fp8c_program *from = l->o->scales;
     f8_instance *instance = &from->now->instance;
     fp8c_variable v, its;
-    const char *element, *other;
     fp8c_program_variable(l->program, i, &v);
     const int variable = fp8c_program_find_variable(from, v.name),
               prepare = fp8c_program_function(from, "prepare");
@@ -157,10 +156,11 @@ static f8_status get_observed(const f8_load *l, int i, f8_arena *memory, float *
     F8_TRY(f8_arena_status(memory, l->diag));
     F8_TRY(instance->kind->run(instance, (uint32_t)prepare, l->diag));
     F8_TRY(instance->kind->read(instance, (uint32_t)variable, all, l->diag));
-    for (int64_t k = 0; (element = fp8c_program_element(l->program, i, k)); k++)
-        for (int64_t j = 0; (other = fp8c_program_element(from, variable, j)); j++)
-            if (!strcmp(element, other))
-                (*out)[k] = all[j];
+    for (int64_t k = 0; fp8c_program_element(l->program, i, k); k++) {
+        const int64_t at = f8_program_match_element(l->program, i, k, from, variable);
+        if (at >= 0) /* always: f8_load_match has found each */
+            (*out)[k] = all[at];
+    }
     return F8_OK;
 }
 
@@ -271,6 +271,9 @@ static fp8c_status load(f8_load *l, bool usual_states)
     l->weights = &weights;
     l->diag = &diag;
     f8_status status = f8_program_has_memory(p, &diag);
+    if (status == F8_OK)
+        status = f8_program_may_change(
+            p, usual_states ? "fp8c_program_load_weights" : "fp8c_program_load", &diag);
     if (status == F8_OK)
         status = f8_variables_bound(p, &diag);
     if (status == F8_OK)

@@ -34,7 +34,7 @@ typedef struct f8_load {
     f8_diag *diag;
     /* What matching finds. All zeros before. */
     const f8_weight **from;  /* by variable; NULL: it is not from a file */
-    json_t *elements;        /* fp8c.elements of the files */
+    f8_checkpoint_names names; /* of elements, in the files */
     const char *prefix;      /* what names of weights begin with in the files */
     bool compute;            /* a state that prepare computes is not in the files */
     bool calibrated;         /* the scales are those of o->scales */

@@ -108,11 +108,10 @@ bool f8_load_quantizes(const f8_load *l, int i, fp8c_stored *to)
 
 const f8_weight *f8_load_kept(const f8_load *l, const char *element, int64_t *index)
 {
-    const json_t *list = json_object_get(l->elements, "fp8.scale");
     const f8_weight *t = find(l, f8_checkpoint_prefix, "fp8.scale");
-    *index = f8_checkpoint_element(list, element);
+    *index = f8_checkpoint_element(&l->names, "fp8.scale", element);
     return t && t->tensor->dtype == F8_ST_F32 && t->tensor->rank == 1 && *index >= 0 &&
-                   (size_t)t->tensor->dim[0] == json_array_size(list)
+                   (size_t)t->tensor->dim[0] == f8_checkpoint_count(&l->names, "fp8.scale")
                ? t
                : NULL;
 }
@@ -185,18 +184,14 @@ static void match_parameter(f8_load *l, int i, const fp8c_variable *v)
 /* Whether a variable's scales come from the program that observes, which must have all of them. */
 static bool match_observed(f8_load *l, int i, const fp8c_variable *v)
 {
-    const char *element, *its;
+    const char *element;
     const fp8c_program *from = l->o->scales;
     const int variable = from ? fp8c_program_find_variable(from, v->name) : -1;
     if (variable < 0 || l->exact || !fp8c_program_element(l->program, i, 0))
         return false;
-    for (int64_t k = 0; (element = fp8c_program_element(l->program, i, k)); k++) {
-        bool found = false;
-        for (int64_t j = 0; !found && (its = fp8c_program_element(from, variable, j)); j++)
-            found = !strcmp(its, element);
-        if (!found)
+    for (int64_t k = 0; (element = fp8c_program_element(l->program, i, k)); k++)
+        if (f8_program_match_element(l->program, i, k, from, variable) < 0)
             missing(l, element, "is missing ", "in the program that observes");
-    }
     item_of(l, FP8C_LOAD_CALIBRATED, v->name, NULL, "from the program that observes");
     return true;
 }
@@ -207,7 +202,6 @@ static void match_state(f8_load *l, int i, const fp8c_variable *v)
     const char *element;
     const f8_st_tensor want = f8_checkpoint_tensor(v);
     f8_weight *t = f8_load_find_state(l, v->name);
-    const json_t *list = json_object_get(l->elements, v->name);
     f8_st_type_text(&want, type, sizeof type);
     if (!t && l->states == F8_LOAD_ALL_STATES && f8_checkpoint_is_computed(l->program, i)) {
         l->compute = true;
@@ -221,7 +215,7 @@ static void match_state(f8_load *l, int i, const fp8c_variable *v)
         return;
     }
     t->used = true;
-    if (!f8_checkpoint_fits(l->program, i, t->tensor, list)) {
+    if (!f8_checkpoint_fits(l->program, i, t->tensor, &l->names)) {
         different(l, v->name, t, &want, "");
         return;
     }
@@ -229,7 +223,7 @@ static void match_state(f8_load *l, int i, const fp8c_variable *v)
     item_of(l, FP8C_LOAD_TAKEN, v->name, t, type);
     snprintf(where, sizeof where, "in %s", l->exact ? t->tensor->name : v->name);
     for (int64_t k = 0; (element = fp8c_program_element(l->program, i, k)); k++)
-        if (f8_checkpoint_element(list, element) < 0) {
+        if (f8_checkpoint_find(&l->names, l->program, i, k) < 0) {
             missing(l, element, "is missing ", where);
             l->scales_missing = true;
         }
@@ -348,14 +342,8 @@ static f8_status check_allowed(f8_load *l)
 
 static f8_status read_metadata(f8_load *l)
 {
-    for (size_t i = 0; i < l->weights->n_files; i++) {
-        json_t *elements;
-        F8_TRY(f8_checkpoint_read_metadata(&l->weights->file[i], &elements, l->diag));
-        if (l->elements)
-            json_decref(elements);
-        else
-            l->elements = elements;
-    }
+    for (size_t i = 0; i < l->weights->n_files; i++)
+        F8_TRY(f8_checkpoint_read_metadata(&l->weights->file[i], &l->names, l->diag));
     return F8_OK;
 }
 
@@ -418,9 +406,8 @@ f8_status f8_load_match(f8_load *l)
 
 void f8_load_end(f8_load *l)
 {
-    json_decref(l->elements);
+    f8_checkpoint_release_names(&l->names);
     if (l->memory.allocator.alloc)
         f8_arena_end(&l->memory);
-    l->elements = NULL;
     l->memory = (f8_arena){0};
 }

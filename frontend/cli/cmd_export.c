@@ -149,8 +149,8 @@ static bool write_file(export *e)
     static const char *const carried[] = {"fp8c.recipe", "fp8c.steps", "fp8c.seed"};
     f8_diag diag = {0};
     char *elements = f8_checkpoint_elements(e->program, false), *stored = dumped(stored_weights(e));
-    char *asked = dumped(rules(e->c));
-    f8_st_pair metadata[11] = {
+    char *asked = dumped(rules(e->c)), *aliases = f8_checkpoint_aliases(e->program, false);
+    f8_st_pair metadata[12] = {
         {"format", "pt"},
         {"fp8c.version", f8_checkpoint_version},
         {"fp8c.model", fp8c_module_name(e->module)},
@@ -161,6 +161,8 @@ static bool write_file(export *e)
         {"fp8c.library", fp8c_version()},
     };
     size_t n = 8;
+    if (aliases && f8_checkpoint_has_aliases(aliases))
+        metadata[n++] = (f8_st_pair){"fp8c.aliases", aliases};
     for (int i = 0; i < 3; i++)
         if (f8_weights_metadata(&e->weights.files, carried[i]))
             metadata[n++] =
@@ -173,12 +175,13 @@ static bool write_file(export *e)
                                      .user = e,
                                      .list = cli_temporaries()};
     const f8_status status =
-        elements && stored && asked
+        elements && stored && asked && aliases
             ? f8_st_write(e->c->output, &contents, NULL, &diag)
             : f8_file_fail(&diag, F8_ERR_MEMORY, e->c->output, "out of memory");
     free(elements);
     free(stored);
     free(asked);
+    free(aliases);
     return status == F8_OK || cli_file_fail(&diag);
 }
 

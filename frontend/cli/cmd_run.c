@@ -87,6 +87,7 @@ static bool compile(run *r)
         return false;
     r->options = cli_compile_options(r->c, r->c->recipe);
     r->options.pair = asks_for(r, "forward", "backward");
+    r->options.train_step = r->options.pair && asks_for(r, "micro_step", "update");
     r->options.inference = !r->options.pair && !asks_for(r, "micro_step", "update");
     if (!r->options.inference && !r->options.pair)
         cli_note_steps(r->c);

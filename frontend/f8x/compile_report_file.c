@@ -16,17 +16,9 @@ static void wire_decision(f8_wire *w, void *element)
     f8_wire_bool(w, &d->fp8);
 }
 
-static void wire_elements(f8_wire *w, void *element)
+static void wire_recipe(f8_wire *w, void *element)
 {
-    f8_elements *e = element;
-    const char **name = (const char **)e->name; /* when reading, it is made here */
-    f8_wire_i32(w, &e->var);
-    F8_WIRE_ARRAY(w, name, e->n, f8_wire_names);
-    e->name = name;
-}
-
-static void wire_recipe(f8_wire *w, f8_recipe *r)
-{
+    f8_recipe *r = element;
     char text[F8_RECIPE_TEXT] = "";
     const char *s = text;
     if (w->mode == F8_WIRE_WRITE)
@@ -34,6 +26,35 @@ static void wire_recipe(f8_wire *w, f8_recipe *r)
     f8_wire_name(w, &s);
     if (f8_wire_reads(w) && !w->wrong && f8_recipe_parse(s, F8_NOWHERE, r, NULL) != F8_OK)
         f8_wire_refuse(w, "it names a recipe that does not exist");
+}
+
+static void wire_alias(f8_wire *w, void *element)
+{
+    f8_element_alias *a = element;
+    f8_wire_size(w, &a->element);
+    f8_wire_name(w, &a->name);
+}
+
+static void wire_elements(f8_wire *w, void *element)
+{
+    f8_elements *e = element;
+    /* when reading, they are made here */
+    const char **name = (const char **)e->name;
+    f8_recipe *recipe = (f8_recipe *)e->recipe;
+    f8_element_alias *alias = (f8_element_alias *)e->alias;
+    int64_t recipes = e->n;
+    f8_wire_i32(w, &e->var);
+    F8_WIRE_ARRAY(w, name, e->n, f8_wire_names);
+    F8_WIRE_ARRAY(w, recipe, recipes, wire_recipe);
+    F8_WIRE_ARRAY(w, alias, e->n_aliases, wire_alias);
+    e->name = name;
+    e->recipe = recipe;
+    e->alias = alias;
+    if (f8_wire_reads(w) && recipes != e->n)
+        f8_wire_refuse(w, "it has elements of a state without a recipe");
+    for (int64_t i = 0; f8_wire_reads(w) && i < e->n_aliases; i++)
+        if (alias[i].element >= e->n)
+            f8_wire_refuse(w, "it has another name of an element that does not exist");
 }
 
 static void wire_stored(f8_wire *w, void *element)
@@ -144,6 +165,13 @@ static bool is_var(const f8_plan *plan, int32_t var)
     return var >= 0 && (uint32_t)var < plan->n_vars;
 }
 
+/* Check that each element is a row of its variable. */
+static bool has_rows(const f8_elements *e, const f8_plan *plan)
+{
+    const f8_type *t = &plan->var[e->var].type;
+    return t->rank >= 1 && t->dim[0] == e->n;
+}
+
 /* Check that quantizing writes the variables whole and nothing else. */
 static bool fits(const f8_stored *s, const f8_plan *plan)
 {
@@ -175,10 +203,14 @@ static bool adds_up(const f8_compile_report_func *f)
 
 f8_status f8_compile_report_check(const f8_compile_report *t, const f8_plan *plan, f8_diag *diag)
 {
-    for (size_t i = 0; i < t->n_elements; i++)
+    for (size_t i = 0; i < t->n_elements; i++) {
         if (!is_var(plan, t->elements[i].var))
             return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
                            "the compile report names elements of a variable that does not exist");
+        if (!has_rows(&t->elements[i], plan))
+            return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
+                           "the compile report names elements that a variable does not have");
+    }
     for (size_t i = 0; i < t->n_stored; i++)
         if (!fits(&t->stored[i], plan))
             return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,

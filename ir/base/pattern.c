@@ -1,16 +1,16 @@
 /* Name patterns: see pattern.h. */
 #include "ir/base/pattern.h"
 
-#include <stddef.h>
+#include <string.h>
 
-bool f8_pattern_match(const char *pattern, const char *name)
+static bool match(const char *pattern, const char *end, const char *name)
 {
     const char *star = NULL, *retry = NULL;
     while (*name) {
-        if (*pattern == '*') {
+        if (pattern < end && *pattern == '*') {
             star = pattern++;
             retry = name;
-        } else if (*pattern == '?' || *pattern == *name) {
+        } else if (pattern < end && (*pattern == '?' || *pattern == *name)) {
             pattern++;
             name++;
         } else if (star) {
@@ -20,7 +20,23 @@ bool f8_pattern_match(const char *pattern, const char *name)
             return false;
         }
     }
-    while (*pattern == '*')
+    while (pattern < end && *pattern == '*')
         pattern++;
-    return !*pattern;
+    return pattern == end;
+}
+
+bool f8_pattern_match(const char *pattern, const char *name)
+{
+    return match(pattern, pattern + strlen(pattern), name);
+}
+
+bool f8_patterns_match(const char *patterns, const char *name)
+{
+    for (const char *at = patterns; at && *at;) {
+        const char *end = at + strcspn(at, ",");
+        if (match(at, end, name))
+            return true;
+        at = end + (*end == ',');
+    }
+    return false;
 }

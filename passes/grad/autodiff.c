@@ -33,12 +33,13 @@ typedef struct tape {
     f8_unit *u;
     f8_func *f;
     f8_graph *g;
-    const int32_t *state_of;
+    const f8_vjp_request *request;
     f8_ref n;           /* nodes of the forward part: [1, n) */
-    bool *needs;        /* by ref: depends on a parameter */
+    bool *needs;        /* by ref: depends on a parameter, or on an input asked for */
     f8_ref *param;      /* by ref: the parameter that it is, or is a cast of; 0 for others */
+    f8_ref *input;      /* by ref: the f32 input asked for that it is a cast of; 0 for others */
     int32_t *var;       /* by ref of a parameter */
-    f8_ref *sum;        /* by ref of a parameter */
+    f8_ref *sum;        /* by ref of a parameter, or of an input asked for */
     contribution **to;  /* by ref: list, ascending users */
     contribution *part; /* scratch: one list as an array */
     size_t part_room;
@@ -72,9 +73,13 @@ static f8_ref accumulate(f8_graph *g, f8_ref acc, f8_ref part)
 static f8_status contribute(tape *t, f8_ref r, f8_ref d, f8_ref user)
 {
     f8_ref p = t->param[r];
+    if (t->input[r]) { /* the cast's rounding is no part of the gradient */
+        r = t->input[r];
+        d = f8_fold_cast(t->g, d, F8_F32);
+    }
     if (p && f8_at(t->g, user)->op != F8_OP_SLICE) {
-        if (!t->sum[p] && t->state_of)
-            t->sum[p] = f8_func_var(t->f, t->state_of[t->var[p]]);
+        if (!t->sum[p] && t->request->state_of)
+            t->sum[p] = f8_func_var(t->f, t->request->state_of[t->var[p]]);
         t->sum[p] = accumulate(t->g, t->sum[p], f8_fold_cast(t->g, d, F8_F32));
         return t->u->diag->status;
     }
@@ -91,6 +96,11 @@ static bool is_param(const f8_module *m, const f8_port *p)
     return p->var >= 0 && m->var[p->var].kind == F8_VAR_PARAM && f8_dtype_is_float(p->type.dtype);
 }
 
+static bool is_asked(const tape *t, size_t port)
+{
+    return t->request->of_input && t->request->of_input[port];
+}
+
 static f8_status setup(tape *t)
 {
     const f8_graph *g = t->g;
@@ -98,13 +108,16 @@ static f8_status setup(tape *t)
     t->n = g->n_nodes;
     t->needs = F8_NEW_ARRAY(arena, bool, t->n);
     t->param = F8_NEW_ARRAY(arena, f8_ref, t->n);
+    t->input = F8_NEW_ARRAY(arena, f8_ref, t->n);
     t->var = F8_NEW_ARRAY(arena, int32_t, t->n);
     t->sum = F8_NEW_ARRAY(arena, f8_ref, t->n);
     t->to = F8_NEW_ARRAY(arena, contribution *, t->n);
-    if (!t->needs || !t->param || !t->var || !t->sum || !t->to)
+    if (!t->needs || !t->param || !t->input || !t->var || !t->sum || !t->to)
         return no_memory(t);
     for (size_t i = 0; i < t->f->n_in; i++) {
         const f8_port *p = &t->f->in[i];
+        if (is_asked(t, i))
+            t->needs[p->ref] = true;
         if (!is_param(t->u->module, p))
             continue;
         t->needs[p->ref] = true;
@@ -115,8 +128,14 @@ static f8_status setup(tape *t)
         const f8_node *n = f8_at(g, r);
         for (uint32_t i = 0; i < n->n_in; i++)
             t->needs[r] |= t->needs[n->in[i]];
-        if (n->op == F8_OP_CAST && f8_dtype_is_float(n->type.dtype))
-            t->param[r] = t->param[n->in[0]];
+        if (n->op != F8_OP_CAST || !f8_dtype_is_float(n->type.dtype))
+            continue;
+        const f8_ref x = n->in[0];
+        t->param[r] = t->param[x];
+        t->input[r] = t->input[x];
+        if (f8_at(g, x)->op == F8_OP_INPUT && t->needs[x] && !t->param[x] &&
+            f8_type_of(g, x)->dtype == F8_F32)
+            t->input[r] = x;
     }
     return F8_OK;
 }
@@ -286,6 +305,8 @@ static f8_status visit(tape *t, f8_ref r, f8_ref *dx)
         return join_sum(t, r);
     f8_ref dy = 0;
     F8_TRY(finish(t, r, &dy));
+    if (n.op == F8_OP_INPUT)
+        t->sum[r] = dy;
     if (n.op == F8_OP_SLICE)
         return contribute(t, n.in[0], dy, r);
     memset(dx, 0, n.n_in * sizeof *dx);
@@ -296,26 +317,29 @@ static f8_status visit(tape *t, f8_ref r, f8_ref *dx)
     return t->u->diag->status;
 }
 
-f8_status f8_differentiate(f8_unit *u, f8_func *f, f8_ref loss, f8_ref seed,
-                           const int32_t *state_of, f8_gradient **out, size_t *n_out)
+f8_status f8_differentiate(f8_unit *u, f8_func *f, const f8_vjp_request *request,
+                           f8_gradient **out, size_t *n_out)
 {
-    tape t = {.u = u, .f = f, .g = f->graph, .state_of = state_of};
+    tape t = {.u = u, .f = f, .g = f->graph, .request = request};
     size_t n = 0, n_ports = f->n_in;
     F8_TRY(setup(&t));
     f8_ref *dx = F8_NEW_ARRAY(u->arena, f8_ref, f8_widest(t.g));
     f8_gradient *d = F8_NEW_ARRAY(u->arena, f8_gradient, n_ports);
     if (!dx || !d)
         return no_memory(&t);
-    F8_TRY(contribute(&t, loss, seed, 0));
+    for (size_t i = 0; i < request->n_seeds; i++)
+        F8_TRY(contribute(&t, request->seed[i].value, request->seed[i].cotangent, 0));
     for (f8_ref r = t.n; r-- > 1;) {
         t.g->at = t.g->loc[r];
         if (t.needs[r] && t.to[r])
             F8_TRY(visit(&t, r, dx));
     }
     t.g->at = F8_NOWHERE;
-    for (size_t i = 0; i < n_ports; i++)
-        if (is_param(u->module, &f->in[i]))
-            d[n++] = (f8_gradient){f->in[i].var, t.sum[f->in[i].ref]};
+    for (size_t i = 0; i < n_ports; i++) {
+        const bool param = is_param(u->module, &f->in[i]);
+        if (param || is_asked(&t, i))
+            d[n++] = (f8_gradient){i, param ? f->in[i].var : -1, t.sum[f->in[i].ref]};
+    }
     *out = d;
     *n_out = n;
     return u->diag->status;

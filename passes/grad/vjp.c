@@ -301,6 +301,13 @@ RULE(reshape)
     dx[0] = f8_reshape(g, dy, &t);
 }
 
+/* A gradient has its boundary at the same place. */
+RULE(boundary)
+{
+    (void)y;
+    dx[0] = f8_unary(g, F8_OP_BOUNDARY, dy);
+}
+
 RULE(transpose)
 {
     f8_ints perm = f8_attr_ints(g, y, F8_A_PERM), back = {.n = perm.n};

@@ -197,13 +197,8 @@ f8_status f8_pass_remat(f8_unit *u)
     const f8_options *o = &u->options;
     f8_func *f = f8_module_find_func(u->module, "micro_step");
     f8_arena scratch;
-    if (!is_asked(o))
+    if (!is_asked(o) || o->pair) /* what a pair saves, grad/saved.c has chosen */
         return F8_OK;
-    if (o->pair)
-        return f8_fail(
-            u->diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
-            "memory: a budget can't be met with 'forward' and 'backward' as a pair: their "
-            "activations lie in the caller's buffers");
     if (!f)
         return f8_fail(u->diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
                        "memory: a program for inference has no activations to recompute");

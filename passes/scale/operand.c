@@ -40,6 +40,26 @@ static f8_quantized *find_operand(f8_scaler *s, const f8_quantized *want)
     return NULL;
 }
 
+static bool is_shared_with(const f8_scaler *s, const f8_quantized *q, const char *linear)
+{
+    for (size_t i = 0; i < s->n_sharers; i++)
+        if (&s->operand[s->sharer[i].operand] == q && s->sharer[i].linear == linear)
+            return true;
+    return false;
+}
+
+/* How many operands of that kind and granularity the linear has so far, its own and shared ones. */
+static int count_operands(const f8_scaler *s, const f8_quantized *like, const char *linear)
+{
+    int n = 0;
+    for (size_t i = 0; i < s->n_operands; i++) {
+        const f8_quantized *q = &s->operand[i];
+        n += q->kind == like->kind && f8_granularity_equal(q->grain, like->grain) &&
+             (q->linear == linear || is_shared_with(s, q, linear));
+    }
+    return n;
+}
+
 /* ---- slots of scales kept as state ---- */
 
 static f8_slot *find_slot(const f8_slots *t, const f8_quantized *q)
@@ -52,11 +72,31 @@ static f8_slot *find_slot(const f8_slots *t, const f8_quantized *q)
     return NULL;
 }
 
-/* The parameter a value is, or -1. */
-static int32_t param_of(const f8_func *f, f8_ref r)
+/* While scanning: note the name that a shared operand has for another linear. Programs in which
+ * that linear has an operand of its own find the slot under this name. */
+static void add_alias(f8_scaler *s, const f8_quantized *q, const char *linear, int ordinal)
 {
+    f8_slots *t = q->recipe.scaling == F8_SCALING_DELAYED ? &s->delayed : &s->weights;
+    const f8_slot *slot = find_slot(t, q);
+    if (!slot)
+        return;
+    f8_slot_alias *grown = f8_arena_grow(&s->scratch, t->alias, t->n_aliases, &t->alias_room,
+                                         t->n_aliases + 1, sizeof *grown);
+    if (!grown) {
+        s->status = f8_arena_status(&s->scratch, s->u->diag);
+        return;
+    }
+    t->alias = grown;
+    t->alias[t->n_aliases++] = (f8_slot_alias){(size_t)(slot - t->slot), linear, ordinal};
+}
+
+/* The parameter a value is, or -1. (A state that forward replaces changes in every step.) */
+static int32_t param_of(const f8_scaler *s, f8_ref r)
+{
+    const f8_func *f = s->func;
     for (size_t i = 0; i < f->n_in; i++)
-        if (f->in[i].ref == r)
+        if (f->in[i].ref == r && f->in[i].var >= 0 &&
+            s->u->module->var[f->in[i].var].kind == F8_VAR_PARAM)
             return f->in[i].var;
     return -1;
 }
@@ -78,7 +118,7 @@ static f8_slot *get_slot(f8_scaler *s, f8_slots *t, const f8_quantized *q)
     }
     t->slot = grown;
     slot = &t->slot[t->n++];
-    *slot = (f8_slot){q->linear, q->kind, q->ordinal, q->recipe, 0, param_of(s->func, q->source)};
+    *slot = (f8_slot){q->linear, q->kind, q->ordinal, q->recipe, 0, param_of(s, q->source)};
     return slot;
 }
 
@@ -121,12 +161,33 @@ static f8_ref amax_of(f8_graph *g, f8_ref x, f8_granularity grain)
     return f8_make(g, F8_OP_AMAX, &x, 1, attr, 1);
 }
 
+/* The scale that follows from q->amax. */
+static f8_ref own_scale(f8_graph *g, const f8_quantized *q)
+{
+    const f8_attr attr[] = {F8_INT(F8_A_FORMAT, f8_recipe_format(&q->recipe, q->kind)),
+                            F8_INT(F8_A_MARGIN, q->recipe.margin),
+                            F8_INT(F8_A_POW2, q->recipe.pow2)};
+    return f8_make(g, F8_OP_FP8_SCALE, &q->amax, 1, attr, 3);
+}
+
+/* The scale that is kept, or the operand's own while its history has no observation. */
+static f8_ref first_scale(f8_scaler *s, f8_graph *g, const f8_quantized *q, const f8_slot *slot,
+                          f8_ref kept)
+{
+    const f8_type scalar = {.dtype = F8_F32};
+    const f8_ref history = f8_slice(g, f8_scale_port(s, s->var_history), 0, slot->index,
+                                    slot->index + 1);
+    const f8_ref most = f8_reshape(g, f8_reduce(g, F8_OP_REDUCE_MAX, history, -1), &scalar);
+    const f8_ref observed = f8_binary(g, F8_OP_LT, f8_const(g, 0), most);
+    return f8_select(g, observed, kept, own_scale(g, q));
+}
+
 /* The scale of an operand, one for each block; sets q->amax where it is known in the step. 0 on
  * failure. */
 static f8_ref scale_of(f8_scaler *s, f8_graph *g, f8_quantized *q, f8_ref x)
 {
     const f8_recipe *recipe = &q->recipe;
-    const bool is_param = param_of(s->func, q->source) >= 0;
+    const bool is_param = param_of(s, q->source) >= 0;
     if (recipe->scaling == F8_SCALING_UNIT)
         return f8_const(g, 1);
     if (recipe->scaling == F8_SCALING_DELAYED) {
@@ -136,7 +197,8 @@ static f8_ref scale_of(f8_scaler *s, f8_graph *g, f8_quantized *q, f8_ref x)
         q->slot = slot - s->delayed.slot;
         if (!is_param)
             q->amax = amax_of(g, x, q->grain);
-        return element_of(s, g, s->var_scale, slot->index);
+        const f8_ref kept = element_of(s, g, s->var_scale, slot->index);
+        return s->first && !is_param ? first_scale(s, g, q, slot, kept) : kept;
     }
     if (is_param && recipe->scaling == F8_SCALING_CURRENT) {
         const f8_slot *slot = get_slot(s, &s->weights, q);
@@ -146,9 +208,7 @@ static f8_ref scale_of(f8_scaler *s, f8_graph *g, f8_quantized *q, f8_ref x)
     } else {
         q->amax = amax_of(g, x, q->grain);
     }
-    const f8_attr attr[] = {F8_INT(F8_A_FORMAT, f8_recipe_format(recipe, q->kind)),
-                            F8_INT(F8_A_MARGIN, recipe->margin), F8_INT(F8_A_POW2, recipe->pow2)};
-    return f8_make(g, F8_OP_FP8_SCALE, &q->amax, 1, attr, 3);
+    return own_scale(g, q);
 }
 
 /* The inverse scale as E8M0: amax / max of the format, rounded up to a power of two. (OCP MX 1.0
@@ -222,11 +282,31 @@ static void quantize_operand(f8_scaler *s, f8_graph *g, f8_quantized *q)
                     F8_BF16);
 }
 
+/* Note that a linear shares an operand. Returns the operand; NULL on failure. */
+static const f8_quantized *share(f8_scaler *s, const f8_quantized *q, const char *linear,
+                                 int ordinal)
+{
+    f8_sharer *grown = f8_arena_grow(&s->scratch, s->sharer, s->n_sharers, &s->sharer_room,
+                                     s->n_sharers + 1, sizeof *grown);
+    if (!grown) {
+        s->status = f8_arena_status(&s->scratch, s->u->diag);
+        return NULL;
+    }
+    s->sharer = grown;
+    s->sharer[s->n_sharers++] = (f8_sharer){linear, (size_t)(q - s->operand)};
+    if (s->scan)
+        add_alias(s, q, linear, ordinal);
+    return s->status == F8_OK ? q : NULL;
+}
+
 const f8_quantized *f8_scale_operand(f8_scaler *s, f8_graph *g, f8_quantized want)
 {
     f8_quantized *q = find_operand(s, &want);
-    if (q)
+    if (q && (q->linear == want.linear || is_shared_with(s, q, want.linear)))
         return q;
+    want.ordinal = count_operands(s, &want, want.linear);
+    if (q)
+        return share(s, q, want.linear, want.ordinal);
     f8_quantized *grown = f8_arena_grow(&s->scratch, s->operand, s->n_operands, &s->operand_room,
                                         s->n_operands + 1, sizeof *s->operand);
     if (!grown) {
@@ -234,9 +314,6 @@ const f8_quantized *f8_scale_operand(f8_scaler *s, f8_graph *g, f8_quantized wan
         return NULL;
     }
     s->operand = grown;
-    for (size_t i = 0; i < s->n_operands; i++)
-        want.ordinal += s->operand[i].linear == want.linear && s->operand[i].kind == want.kind &&
-                        f8_granularity_equal(s->operand[i].grain, want.grain);
     q = &s->operand[s->n_operands++];
     *q = want;
     quantize_operand(s, g, q);

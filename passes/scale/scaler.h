@@ -7,7 +7,8 @@
 #include "passes/unit/pass.h"
 
 /* An operand whose scale comes from a variable. The ordinal says which of the linear's operands of
- * this kind it is (a chunked head has one x and one dy per chunk). */
+ * this kind it is (a chunked head has one x and one dy per chunk). Operands that the linear shares
+ * count too. */
 typedef struct f8_slot {
     const char *linear;
     f8_operand_kind kind;
@@ -17,9 +18,19 @@ typedef struct f8_slot {
     int32_t param; /* the variable it is, or -1 for a value computed in the step */
 } f8_slot;
 
+/* A linear that shares the operand of a slot, and the operand's ordinal among those of this linear.
+ */
+typedef struct f8_slot_alias {
+    size_t slot; /* index into the slots */
+    const char *linear;
+    int ordinal;
+} f8_slot_alias;
+
 typedef struct f8_slots {
     f8_slot *slot;
     size_t n, room;
+    f8_slot_alias *alias;
+    size_t n_aliases, alias_room;
 } f8_slots;
 
 /* A quantized operand of the function being rewritten; `linear` is the first that has it. */
@@ -33,6 +44,12 @@ typedef struct f8_quantized {
     f8_ref dequantized; /* bf16, of `fake`; else 0 */
     int64_t slot; /* index into `delayed`, or -1 */
 } f8_quantized;
+
+/* Another linear that reads an operand. */
+typedef struct f8_sharer {
+    const char *linear;
+    size_t operand; /* index into the operands */
+} f8_sharer;
 
 /* What a linear's fprop reads: tells its x from its dy in wgrad. */
 typedef struct f8_linear_input {
@@ -57,10 +74,12 @@ typedef struct f8_scaler {
     f8_slots delayed; /* in fp8.scale, fp8.amax, fp8.amax_history */
     f8_slots weights; /* of current scaling, in fp8.weight_amax */
     f8_quantized *operand; /* of the current function */
+    f8_sharer *sharer; /* of the current function */
     f8_linear_input *input; /* of the current function */
-    size_t n_operands, operand_room, n_inputs, input_room;
+    size_t n_operands, operand_room, n_sharers, sharer_room, n_inputs, input_room;
     f8_func *func;
     bool scan, record; /* scan: only find slots; record: append to the unit's decisions */
+    bool first; /* the function scales what was never observed by its own amax */
     int32_t var_scale, var_amax, var_history, var_weights;
     f8_status status;
 } f8_scaler;

@@ -20,9 +20,12 @@
  * backward) pushes amax on the history, exactly once, and computes the next scales from its
  * maximum. A weight that is a bare parameter changes only in update, so its amax is taken there, of
  * the new value: its scale is never out of date. (A weight computed from a parameter counts as a
- * value of the step, like x.) `prepare` does the same for initial weights, or for weights just
- * loaded. Current scaling keeps its weights' amax in the same way, in fp8.weight_amax, instead of
- * reading every weight twice a step.
+ * value of the step, like x.) `prepare` makes all scales anew from what the histories have and from
+ * the weights as they are: initial ones, or just loaded. Current scaling keeps its weights' amax in
+ * the same way, in fp8.weight_amax, instead of reading every weight twice a step.
+ *
+ * A pair of forward and backward gets a second one, `.first`, where delayed operands whose history
+ * has no observation are scaled by their own amax. The embedder calls it for its first steps.
  *
  * passes/scale/README.md, "Scales", says what scales are at the edges (zeros, denormals, Inf, NaN,
  * saturation).
@@ -31,6 +34,7 @@
  * and accumulation would then update them twice or not at all (Transformer Engine #1190). */
 #include "passes/scale/scaling.h"
 #include "passes/scale/scaler.h"
+#include "passes/unit/copy.h"
 
 #include <string.h>
 
@@ -105,10 +109,11 @@ static f8_ref scaled(f8_scaler *s, f8_graph *to, const f8_graph *from, f8_ref ol
         F8_STR(F8_A_SCALE_A, f8_granularity_print(q[0].grain, grain[0], sizeof grain[0])),
         F8_STR(F8_A_SCALE_B, f8_granularity_print(q[1].grain, grain[1], sizeof grain[1])),
     };
+    const uint32_t clone = f8_at(from, old)->clone;
     if (fake)
-        return f8_make(to, F8_OP_MATMUL, bf16, (int)n_in, attr, 5);
+        return f8_make_clone(to, F8_OP_MATMUL, bf16, (int)n_in, attr, 5, clone);
     const f8_ref operands[] = {q[0].q, q[0].scale_inv, q[1].q, q[1].scale_inv, bf16[2]};
-    return f8_make(to, F8_OP_SCALED_MATMUL, operands, (int)n_in + 2, attr, 7);
+    return f8_make_clone(to, F8_OP_SCALED_MATMUL, operands, (int)n_in + 2, attr, 7, clone);
 }
 
 static f8_ref scale_matmul(void *user, f8_graph *to, const f8_graph *from, f8_ref old,
@@ -166,7 +171,7 @@ static f8_status keep(f8_scaler *s, f8_func *f)
 static f8_status rewrite(f8_scaler *s, f8_func *f)
 {
     s->func = f;
-    s->n_operands = s->n_inputs = 0;
+    s->n_operands = s->n_sharers = s->n_inputs = 0;
     F8_TRY(f8_func_rewrite(f, scale_matmul, s));
     return s->status;
 }
@@ -192,6 +197,7 @@ static f8_status apply(f8_scaler *s, f8_func *f)
 {
     const bool observes = s->u->options.observe;
     if ((s->delayed.n && !f8_func_var(f, observes ? s->var_amax : s->var_scale)) ||
+        (s->first && !f8_func_var(f, s->var_history)) ||
         (s->weights.n && !f8_func_var(f, s->var_weights)))
         return s->u->diag->status;
     F8_TRY(rewrite(s, f));
@@ -200,17 +206,40 @@ static f8_status apply(f8_scaler *s, f8_func *f)
     return strcmp(f->name, "eval") || observes ? f8_scale_observe(s, f) : F8_OK;
 }
 
+/* Add joint.first, which scales what was never observed by its own amax: entry points of their own,
+ * so that plain steps keep their bits and the number of times that they read a tensor. */
+static f8_status add_first(f8_scaler *s)
+{
+    f8_unit *u = s->u;
+    const f8_func *joint = f8_module_find_func(u->module, "joint");
+    if (!joint || !s->delayed.n)
+        return F8_OK;
+    const f8_func from = *joint;
+    f8_func *f = f8_module_func(u->module, "joint.first");
+    f8_ref *map = F8_NEW_ARRAY(&s->scratch, f8_ref, from.graph->n_nodes);
+    if (!f || !map)
+        return f ? f8_arena_status(&s->scratch, u->diag) : u->diag->status;
+    F8_TRY(f8_copy_body(&from, f, map, &s->scratch));
+    for (size_t i = 0; i < from.n_out; i++)
+        F8_TRY(f8_func_result(f, from.out[i].name, map[from.out[i].ref], from.out[i].var));
+    return F8_OK;
+}
+
 static f8_status scale_module(f8_scaler *s)
 {
     f8_module *m = s->u->module;
     f8_func *step = f8_module_find_func(m, "micro_step");
+    if (!step)
+        step = f8_module_find_func(m, "joint");
     if (!step) /* for inference, eval has every operand */
         step = f8_module_find_func(m, "eval");
     F8_TRY(find_slots(s, step));
     F8_TRY(f8_scale_declare(s));
-    static const char *const with_linears[] = {"eval", "micro_step", "joint"};
-    for (size_t i = 0; i < 3; i++) {
+    F8_TRY(add_first(s));
+    static const char *const with_linears[] = {"eval", "micro_step", "joint", "joint.first"};
+    for (size_t i = 0; i < sizeof with_linears / sizeof *with_linears; i++) {
         f8_func *f = f8_module_find_func(m, with_linears[i]);
+        s->first = i == 3;
         if (f)
             F8_TRY(apply(s, f));
     }

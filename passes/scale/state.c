@@ -47,27 +47,39 @@ static int64_t number(f8_slots *t)
     return next;
 }
 
-/* Note what the elements of the variables stand for. Callers use it to carry scales from one
- * program to another. */
+/* "fc.x", "head.x.1" for the second of its kind. */
+static const char *element_name(f8_arena *a, const char *linear, f8_operand_kind kind, int ordinal)
+{
+    return ordinal ? f8_arena_printf(a, "%s.%s.%d", linear, f8_operand_name[kind], ordinal)
+                   : f8_arena_printf(a, "%s.%s", linear, f8_operand_name[kind]);
+}
+
+/* Note what the elements of the variables stand for. Scales are carried from one program to another
+ * by these names. */
 static f8_status name_elements(f8_scaler *s, const f8_slots *t, const int32_t *var, size_t n)
 {
     f8_unit *u = s->u;
     const char **name = F8_NEW_ARRAY(u->arena, const char *, t->n);
+    f8_recipe *recipe = F8_NEW_ARRAY(u->arena, f8_recipe, t->n);
+    f8_element_alias *alias = F8_NEW_ARRAY(u->arena, f8_element_alias, t->n_aliases);
     f8_elements *grown = f8_arena_grow(u->arena, u->elements, u->n_elements, &u->elements_room,
                                        u->n_elements + n, sizeof *grown);
-    if (!name || !grown)
-        return f8_arena_status(u->arena, u->diag);
+    F8_TRY(f8_arena_status(u->arena, u->diag));
     u->elements = grown;
     for (size_t i = 0; i < t->n; i++) {
         const f8_slot *slot = &t->slot[i];
-        char ordinal[16] = "";
-        if (slot->ordinal)
-            snprintf(ordinal, sizeof ordinal, ".%d", slot->ordinal);
-        name[slot->index] = f8_arena_printf(u->arena, "%s.%s%s", slot->linear,
-                                            f8_operand_name[slot->kind], ordinal);
+        name[slot->index] = element_name(u->arena, slot->linear, slot->kind, slot->ordinal);
+        recipe[slot->index] = slot->recipe;
+    }
+    for (size_t i = 0; i < t->n_aliases; i++) {
+        const f8_slot_alias *from = &t->alias[i];
+        const f8_slot *slot = &t->slot[from->slot];
+        alias[i] = (f8_element_alias){
+            slot->index, element_name(u->arena, from->linear, slot->kind, from->ordinal)};
     }
     for (size_t i = 0; i < n; i++)
-        u->elements[u->n_elements++] = (f8_elements){var[i], (int64_t)t->n, name};
+        u->elements[u->n_elements++] =
+            (f8_elements){var[i], (int64_t)t->n, name, recipe, alias, (int64_t)t->n_aliases};
     return f8_arena_status(u->arena, u->diag);
 }
 
@@ -170,9 +182,10 @@ static const f8_slot *slot_at(const f8_slots *t, int64_t index)
 }
 
 /* The scales of slots [lo, hi), all of one rule and either all parameters or none, from seen [N,
- * columns], newest first. */
-static f8_ref scales_of_run(f8_graph *g, const f8_slot *rule, f8_ref seen, f8_ref previous,
-                            int64_t lo, int64_t hi)
+ * columns], newest first, and from `present` [N], amaxes that are not in `seen`; 0: there are none.
+ * A parameter always has a present amax, and that is its most recent one. */
+static f8_ref scales_of_run(f8_graph *g, const f8_slot *rule, f8_ref seen, f8_ref present,
+                            f8_ref previous, int64_t lo, int64_t hi)
 {
     const f8_type vector = {.dtype = F8_F32, .rank = 1, .dim = {hi - lo}};
     if (!seen)
@@ -180,10 +193,15 @@ static f8_ref scales_of_run(f8_graph *g, const f8_slot *rule, f8_ref seen, f8_re
     const int64_t kept = f8_type_of(g, seen)->dim[1];
     const int64_t count = rule->recipe.most_recent ? 1 : rule->recipe.history;
     const f8_ref run = f8_slice(g, seen, 0, lo, hi);
-    const f8_ref newest = f8_reshape(g, f8_slice(g, run, 1, 0, 1), &vector);
     const f8_ref window = f8_slice(g, run, 1, 0, count < kept ? count : kept);
-    const f8_ref in[] = {f8_reshape(g, f8_reduce(g, F8_OP_REDUCE_MAX, window, -1), &vector),
-                         f8_slice(g, previous, 0, lo, hi)};
+    const f8_ref newest = present ? f8_slice(g, present, 0, lo, hi)
+                                  : f8_reshape(g, f8_slice(g, run, 1, 0, 1), &vector);
+    f8_ref amax = f8_reshape(g, f8_reduce(g, F8_OP_REDUCE_MAX, window, -1), &vector);
+    if (present && rule->param >= 0 && rule->recipe.most_recent)
+        amax = newest;
+    else if (present)
+        amax = f8_binary(g, F8_OP_MAX, amax, newest);
+    const f8_ref in[] = {amax, f8_slice(g, previous, 0, lo, hi)};
     const f8_attr attr[] = {F8_INT(F8_A_FORMAT, f8_recipe_format(&rule->recipe, rule->kind)),
                             F8_INT(F8_A_MARGIN, rule->recipe.margin),
                             F8_INT(F8_A_POW2, rule->recipe.pow2)};
@@ -195,8 +213,9 @@ static f8_ref scales_of_run(f8_graph *g, const f8_slot *rule, f8_ref seen, f8_re
     return f8_binary(g, F8_OP_ADD, scale, f8_binary(g, F8_OP_SUB, newest, newest));
 }
 
-/* The scales from the amaxes of each slot's history. A slot without any keeps `previous`. */
-static f8_ref scales(f8_scaler *s, f8_graph *g, f8_ref seen, f8_ref previous)
+/* The scales from the amaxes of each slot's history, and from present ones (as above). A slot
+ * without any keeps `previous`. */
+static f8_ref scales(f8_scaler *s, f8_graph *g, f8_ref seen, f8_ref present, f8_ref previous)
 {
     const int64_t n = (int64_t)s->delayed.n;
     f8_ref *part = F8_NEW_ARRAY(&s->scratch, f8_ref, s->delayed.n);
@@ -210,7 +229,7 @@ static f8_ref scales(f8_scaler *s, f8_graph *g, f8_ref seen, f8_ref previous)
             if (!one_rule(rule, next) || (rule->param < 0) != (next->param < 0))
                 break;
         }
-        part[parts++] = scales_of_run(g, rule, seen, previous, lo, hi);
+        part[parts++] = scales_of_run(g, rule, seen, present, previous, lo, hi);
     }
     return f8_concat(g, part, parts, 0);
 }
@@ -240,7 +259,7 @@ static f8_status push_histories(f8_scaler *s, f8_func *f)
     const f8_ref history = f8_func_var(f, s->var_history);
     const f8_ref amax = f8_binary(g, F8_OP_MAX, seen, param_amax(s, f, &s->delayed));
     const f8_ref pushed = f8_make(g, F8_OP_HISTORY_PUSH, (f8_ref[]){history, amax}, 2, NULL, 0);
-    const f8_ref next = scales(s, g, pushed, scale);
+    const f8_ref next = scales(s, g, pushed, 0, scale);
     const f8_ref applied = was_applied(f, amax);
     const f8_ref new_history = f8_select(g, applied, pushed, history);
     const f8_ref new_scale = f8_select(g, applied, next, scale);
@@ -264,8 +283,9 @@ static f8_status renew(f8_scaler *s, const char *name, bool make)
     return f8_func_result(f, "fp8.weight_amax", param_amax(s, f, &s->weights), s->var_weights);
 }
 
-/* The scales of weights that no update has seen yet: initial ones, or just loaded. In a program
- * that observes, also those of the values that eval has seen. */
+/* All scales anew, from the histories and from the weights as they are: initial ones, or just
+ * loaded. In a program that observes, also from the values that eval has seen. Between steps this
+ * changes no bit: update took the present amax of each weight into its history. */
 static f8_status make_prepare(f8_scaler *s)
 {
     f8_func *f = f8_module_func(s->u->module, "prepare");
@@ -273,12 +293,11 @@ static f8_status make_prepare(f8_scaler *s)
         return s->u->diag->status;
     if (s->delayed.n) {
         const f8_ref scale = f8_func_var(f, s->var_scale);
-        const f8_type column = {.dtype = F8_F32, .rank = 2, .dim = {(int64_t)s->delayed.n, 1}};
-        f8_ref amax = param_amax(s, f, &s->delayed);
+        const f8_ref history = f8_func_var(f, s->var_history);
+        f8_ref present = param_amax(s, f, &s->delayed);
         if (s->u->options.observe)
-            amax = f8_binary(f->graph, F8_OP_MAX, amax, f8_func_var(f, s->var_amax));
-        const f8_ref seen = f8_reshape(f->graph, amax, &column);
-        const f8_ref next = scales(s, f->graph, seen, scale);
+            present = f8_binary(f->graph, F8_OP_MAX, present, f8_func_var(f, s->var_amax));
+        const f8_ref next = scales(s, f->graph, history, present, scale);
         F8_TRY(f8_func_result(f, "fp8.scale", next, s->var_scale));
     }
     if (!s->weights.n)

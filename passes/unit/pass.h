@@ -51,6 +51,21 @@ typedef struct f8_remat_summary {
     int rounds; /* times that micro_step was grouped and placed to find the best plan */
 } f8_remat_summary;
 
+/* ---- the pair of forward and backward ---- */
+
+/* The clone number of nodes of the forward that a joint function computes a second time in its
+ * backward, and never saves. */
+enum { F8_CLONE_BACKWARD = 1 };
+
+#define F8_SAVED "saved." /* and a number: a value that forward saves for backward */
+
+/* Of the joint functions, from autodiff to split: the first results are the forward's; inputs of
+ * these names are cotangents. */
+typedef struct f8_pair {
+    size_t n_results, n_cotangents;
+    const char **cotangent;
+} f8_pair;
+
 /* The bytes that a program takes once it has code; codegen fills this in. Functions share one
  * arena, and code may need more of it than passes laid out. */
 typedef struct f8_code_bytes {
@@ -127,7 +142,13 @@ typedef struct f8_options {
     /* inference: eval computes in high precision and keeps the amaxes that `delayed` takes its
      * scales from, and prepare computes these scales: scale/scaling.c */
     bool observe;
-    bool pair;      /* also forward and backward, for frameworks that own their optimizer */
+    bool pair;       /* forward and backward, for frameworks that own the loop: grad/pair.c */
+    bool train_step; /* with pair: micro_step and update too */
+    bool add_gradients; /* with pair: backward adds to the states grad.P */
+    const char *cotangents;   /* with pair: patterns, which commas separate, of the results that
+                                 have a cotangent; NULL: every float result */
+    const char *gradients_of; /* with pair: of the inputs whose gradients backward gives; NULL:
+                                 none */
     double lr;               /* > 0 overrides the text's */
     int64_t optimizer_steps; /* > 0 overrides the schedule's `steps` */
     const char *keep; /* a name pattern: matching values become extra outputs of micro_step */
@@ -163,12 +184,22 @@ typedef struct f8_linear_name_pair {
     const char *name, *shared;
 } f8_linear_name_pair;
 
+/* Another name of an element. Linears that read one value share its operand: the element has the
+ * name of the first of them, and an alias for each of the others. */
+typedef struct f8_element_alias {
+    int64_t element;
+    const char *name;
+} f8_element_alias;
+
 /* What the elements along a state's first axis stand for: operands of linears, "LINEAR.x". A
  * program for inference has fewer of them than one that trains, in another order. */
 typedef struct f8_elements {
     int32_t var;
     int64_t n;
     const char *const *name;
+    const f8_recipe *recipe;       /* of each operand: the rule of its scale */
+    const f8_element_alias *alias; /* an element's in the order of the linears */
+    int64_t n_aliases;
 } f8_elements;
 
 /* What calibrate sampled of a linear, y [m, n] = x [m, k] w. */
@@ -209,6 +240,7 @@ struct f8_unit {
     size_t n_sampled, sampled_room;
     f8_stored *stored; /* by serve */
     size_t n_stored, stored_room;
+    f8_pair pair;
     /* linears found; FP8 GEMMs planned for a micro_step, recomputed ones included */
     int64_t linears, fp8_gemms;
     f8_remat_summary remat;

@@ -203,6 +203,16 @@ int64_t f8_exec_planned_bytes(const f8_exec *x)
     return x->tenant.planned;
 }
 
+f8_status f8_exec_alloc(f8_exec *x, int64_t bytes, f8_block *out, f8_diag *diag)
+{
+    return f8_block_alloc(&x->tenant, bytes, "saved values", out, diag);
+}
+
+void f8_exec_free(f8_exec *x, f8_block *block)
+{
+    f8_block_free(&x->home->home, block);
+}
+
 int64_t f8_exec_peak_bytes(const f8_exec *x)
 {
     return x->home->home.peak;

@@ -52,6 +52,11 @@ f8_status f8_exec_init(f8_exec *x, uint64_t seed, const bool *keep, f8_diag *dia
 void *f8_exec_port(f8_exec *x, uint32_t func, bool output, uint32_t port);
 void f8_exec_bind(f8_exec *x, uint32_t func, bool output, uint32_t port, void *buffer);
 
+/* Memory for values that a caller keeps between runs, aligned as a port's buffer. It counts among
+ * the executor's peak bytes, not among the planned ones. Zeros in *out: nothing is allocated. */
+f8_status f8_exec_alloc(f8_exec *x, int64_t bytes, f8_block *out, f8_diag *diag);
+void f8_exec_free(f8_exec *x, f8_block *block);
+
 /* F8_ERR_INPUT: as f8_home_ready and f8_pool_check. F8_ERR_LIBRARY: oneDNN failed. */
 f8_status f8_exec_run(f8_exec *x, uint32_t func, f8_diag *diag);
 

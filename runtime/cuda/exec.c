@@ -130,6 +130,24 @@ int64_t f8_cuda_exec_planned_bytes(const f8_cuda_exec *x)
     return x->tenant.planned;
 }
 
+f8_status f8_cuda_exec_alloc(f8_cuda_exec *x, int64_t bytes, f8_block *out, f8_diag *diag)
+{
+    F8_TRY(f8_cuda_enter(x->cuda, diag));
+    const f8_status status = f8_block_alloc(&x->tenant, bytes, "saved values", out, diag);
+    f8_cuda_leave(x->cuda);
+    return status;
+}
+
+void f8_cuda_exec_free(f8_cuda_exec *x, f8_block *block)
+{
+    const bool entered = f8_cuda_enter(x->cuda, NULL) == F8_OK;
+    if (block->at)
+        x->cuda->cu.cuStreamSynchronize(x->stream);
+    f8_block_free(&x->home->home, block);
+    if (entered)
+        f8_cuda_leave(x->cuda);
+}
+
 int64_t f8_cuda_exec_peak_bytes(const f8_cuda_exec *x)
 {
     return x->home->home.peak;

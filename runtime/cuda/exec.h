@@ -69,6 +69,10 @@ f8_status f8_cuda_exec_bind(f8_cuda_exec *x, uint32_t func, bool output, uint32_
 f8_status f8_cuda_exec_is_device(f8_cuda_exec *x, const void *buffer, bool *device, f8_diag *diag);
 int f8_cuda_exec_ordinal(const f8_cuda_exec *x);
 
+/* Device memory as f8_exec_alloc's. Freeing it waits for the runs that may use it. */
+f8_status f8_cuda_exec_alloc(f8_cuda_exec *x, int64_t bytes, f8_block *out, f8_diag *diag);
+void f8_cuda_exec_free(f8_cuda_exec *x, f8_block *block);
+
 /* Runs a function; on the executor's own stream it waits for the end. After a failure on the device
  * every later run fails with the same message. */
 f8_status f8_cuda_exec_run(f8_cuda_exec *x, uint32_t func, f8_diag *diag);

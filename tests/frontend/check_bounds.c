@@ -67,6 +67,7 @@ START_TEST(kept)
                               .target = target,
                               .threads = 1,
                               .pair = 1,
+                              .train_step = 1,
                               .lr = 0.5};
     fp8c_program *p = compile_text(ctx, read_model(), dims, 2, "\"h.0.mlp\" wgrad = current", &o);
     memset(recipe, '?', sizeof recipe - 1);

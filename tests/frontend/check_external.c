@@ -1,5 +1,5 @@
-/* Variables and ports that have no memory of ours: option `external`. check_cuda_memory has the same
- * on a GPU. */
+/* Variables and ports that have no memory of ours: option `external`. check_cuda_memory has the
+ * same on a GPU. */
 #include "tests/shared/api/api_run.h"
 #include "tests/shared/api/bounds_case.h"
 #include "tests/shared/api/caller_memory.h"
@@ -129,7 +129,7 @@ START_TEST(external)
     fp8c_program_destroy(p);
     fp8c_program_destroy(own);
 
-    o.external = "none.*";
+    o.external = "wte,none.*";
     ck_assert_int_eq(fp8c_compile(m, &o, &p), FP8C_ERR_INPUT);
     said(ctx, "external 'none.*' matches no variable and no port of the program");
     fp8c_module_destroy(m);

@@ -147,6 +147,92 @@ START_TEST(serves_a_training)
 }
 END_TEST
 
+/* ---- shared operands ---- */
+
+static const char qkv[] =
+    "module qkv\n"
+    "param wte: f32[16, 32] normal(0.5)\n"
+    "param q: f32[32, 16] normal(0.2)\n"
+    "param k: f32[32, 16] normal(0.3)\n"
+    "param v: f32[32, 16] normal(0.1)\n"
+    "func forward(%tokens: i32[8], %targets: i32[8]) -> (%loss: f32[]) {\n"
+    "  %x = embedding(wte, %tokens)\n"
+    "  return cross_entropy(add(mul(linear(%x, q), linear(%x, k)), linear(%x, v)), %targets)\n"
+    "}\n"
+    "optimizer adamw {lr = 0.05, clip = 1}\n";
+
+static life begin_qkv(const char *rule)
+{
+    const fp8c_compile_options o = recipe("delayed");
+    life l = {.ctx = new_context()};
+    l.m = parse(l.ctx, qkv);
+    if (rule)
+        OK(l, fp8c_module_rule(l.m, rule, "a rule"));
+    l.p = compile(l.ctx, l.m, &o);
+    OK(l, fp8c_program_initialize(l.p, 1));
+    return l;
+}
+
+static float scale_of(const life *l, const char *name)
+{
+    float scale[16];
+    const char *element;
+    const int variable = fp8c_program_find_variable(l->p, "fp8.scale");
+    OK(*l, fp8c_program_read(l->p, variable, scale));
+    for (int64_t k = 0; (element = fp8c_program_element(l->p, variable, k)); k++)
+        if (!strcmp(element, name))
+            return scale[k];
+    ck_abort_msg("no %s", name);
+}
+
+/* Linears that share an operand have one element, under the name of the first. A program in which
+ * another one of them is the first, or has an element of its own, finds it. */
+START_TEST(shared_operands)
+{
+    static const struct {
+        const char *rule, *element; /* the x that k and v read, in the file */
+        const char *to_rule, *to_element;
+        const char *aliases; /* in the file */
+    } cases[] = {
+        {NULL, "q.x", "\"k\" = delayed {margin = 1}", "k.x", "{\"k.x\":\"q.x\",\"v.x\":\"q.x\"}"},
+        {"\"q\" x = current", "k.x", NULL, "q.x", "{\"v.x\":\"k.x\"}"},
+    };
+    for (int i = 0; i < 2; i++) {
+        life a = begin_qkv(cases[i].rule), b = begin_qkv(cases[i].to_rule);
+        const char *path = f8_cli_temp("shared");
+        train_step(a.p);
+        const float scale = scale_of(&a, cases[i].element);
+        ck_assert(scale != 1);
+        OK(a, fp8c_program_save(a.p, path));
+        OK(b, fp8c_program_load(b.p, path, 0));
+        ck_assert_float_eq(scale_of(&b, cases[i].to_element), scale);
+        ck_assert_float_eq(scale_of(&b, "v.w"), scale_of(&a, "v.w"));
+        copy *c = read_copy("shared");
+        const char *aliases = NULL;
+        for (size_t k = 0; k < c->n_metadata; k++)
+            if (!strcmp(c->metadata[k].key, "fp8c.aliases"))
+                aliases = c->value[k];
+        ck_assert_str_eq(aliases, cases[i].aliases);
+        set_metadata(c, "fp8c.aliases", "[1");
+        write_copy(c, "bad", false);
+        ck_assert_int_eq(fp8c_program_load(b.p, f8_cli_temp("bad"), 0), FP8C_ERR_INPUT);
+        said(b.ctx, "its metadata 'fp8c.aliases' is not JSON");
+        set_metadata(c, "fp8c.aliases",
+                     "{\"k.x\":[\"q.x\"]}"); /* no names: as if there were none */
+        write_copy(c, "bad", false);
+        if (i == 0) {
+            ck_assert_int_eq(fp8c_program_load(b.p, f8_cli_temp("bad"), 0), FP8C_ERR_INPUT);
+            said(b.ctx, "'k.x' is missing in fp8c.state.fp8.scale");
+        } else {
+            OK(b, fp8c_program_load(b.p, f8_cli_temp("bad"), 0));
+        }
+        free_copy(c);
+        end(&a);
+        end(&b);
+    }
+}
+END_TEST
+
 /* ---- the command line's files ---- */
 
 START_TEST(command_line)
@@ -425,6 +511,7 @@ Suite *f8_suite(void)
     tcase_add_loop_test(t, goes_on, 0, sizeof kinds / sizeof *kinds);
     tcase_add_test(t, the_file);
     tcase_add_loop_test(t, serves_a_training, 0, 3);
+    tcase_add_test(t, shared_operands);
     tcase_add_test(t, command_line);
     tcase_add_test(t, parameters_alone);
     tcase_add_test(t, does_not_fit);

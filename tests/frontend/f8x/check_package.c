@@ -263,8 +263,12 @@ START_TEST(same_reports)
     same_decisions(a, b);
     for (int v = 0, named = 0; v < (int)a->now->plan.n_vars; v++) {
         int64_t i = 0;
-        for (; fp8c_program_element(a, v, i); i++, named++)
+        for (; fp8c_program_element(a, v, i); i++, named++) {
             same_text(fp8c_program_element(a, v, i), fp8c_program_element(b, v, i));
+            for (int k = 0; k < 3; k++)
+                same_text(fp8c_program_element_alias(a, v, i, k),
+                          fp8c_program_element_alias(b, v, i, k));
+        }
         ck_assert_ptr_null(fp8c_program_element(b, v, i));
         ck_assert(v + 1 < (int)a->now->plan.n_vars || named > 0);
     }

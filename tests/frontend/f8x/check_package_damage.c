@@ -33,8 +33,11 @@ static int read_reports(fp8c_program *p)
     fp8c_program_info(p, &info);
     fp8c_program_remat(p, &remat);
     for (int i = 0; fp8c_program_variable(p, i, &v) == FP8C_OK; i++)
-        for (int64_t k = 0; fp8c_program_element(p, i, k); k++)
-            n += (int)strlen(fp8c_program_element(p, i, k));
+        for (int64_t k = 0; fp8c_program_element(p, i, k); k++) {
+            const char *name = fp8c_program_element(p, i, k);
+            for (int alias = 0; name; name = fp8c_program_element_alias(p, i, k, alias++))
+                n += (int)strlen(name);
+        }
     for (int i = 0; fp8c_program_decision(p, i, &d) == FP8C_OK; i++)
         n += (int)strlen(d.linear) + (int)strlen(d.reason);
     for (int i = 0; fp8c_program_stored(p, i, &stored) == FP8C_OK; i++)
@@ -338,6 +341,58 @@ START_TEST(other_axes)
 }
 END_TEST
 
+/* A file made to do harm: elements that their variable does not have, and other names of such. */
+START_TEST(other_elements)
+{
+    fp8c_module *m = parse(ctx, two);
+    f8_diag d = {0};
+    memory out = {0};
+    const f8_allocator allocator = f8_default_allocator();
+    const fp8c_compile_options o = recipe("delayed");
+    fp8c_program *from = compile(ctx, m, &o), *p;
+    f8_compile_report report = from->now->report;
+    f8_elements *e = F8_NEW_ARRAY(&from->arena, f8_elements, report.n_elements);
+    ck_assert_int_eq(report.n_elements, 3);
+    for (int i = 0; i < 5; i++) {
+        f8_element_alias alias = {i == 3 ? e->n : 1, "fc.y"};
+        memcpy(e, report.elements, report.n_elements * sizeof *e);
+        ck_assert_int_ge(e->n, 3);
+        if (i > 2) {
+            e[1].alias = &alias;
+            e[1].n_aliases = 1;
+        }
+        e[2].n -= i == 1;
+        e[0].var = i == 2 ? fp8c_program_find_variable(from, "opt.step") : e[0].var;
+        f8_compile_report other = report;
+        other.elements = e;
+        int64_t value = 2;
+        f8_package_variant v = {
+            .value = &value, .n_values = 1, .plan = &from->now->plan, .report = &other};
+        f8_package_program program = {.target = "cpu",
+                                      .dim = from->bounds.bound,
+                                      .n_dims = 1,
+                                      .variant = &v,
+                                      .n_variants = 1};
+        const f8_package package = {
+            .program = &program, .n_programs = 1, .version = fp8c_version()};
+        out.n = 0;
+        ck_assert_int_eq(f8_package_write(&package, &allocator, put, &out, &d), F8_OK);
+        const bool wrong = i > 0 && i < 4;
+        ck_assert_msg(fp8c_program_open_bytes(ctx, out.bytes, out.n, NULL, &p) ==
+                          (wrong ? FP8C_ERR_INPUT : FP8C_OK),
+                      "%d: %s", i, fp8c_context_message(ctx));
+        if (wrong)
+            said(ctx, i == 3 ? "it has another name of an element that does not exist"
+                             : "the compile report names elements that a variable does not have");
+        else
+            fp8c_program_destroy(p);
+    }
+    free(out.bytes);
+    fp8c_program_destroy(from);
+    fp8c_module_destroy(m);
+}
+END_TEST
+
 /* A file made to do harm: a plan for another value that has other variables than the first's, whose
  * memory it would share. */
 START_TEST(other_variables)
@@ -429,6 +484,7 @@ Suite *f8_suite(void)
     tcase_add_test(t, another_cpu);
     tcase_add_test(t, control_characters);
     tcase_add_test(t, other_axes);
+    tcase_add_test(t, other_elements);
     tcase_add_test(t, other_variables);
     tcase_add_test(t, memory_fails);
     suite_add_tcase(s, t);

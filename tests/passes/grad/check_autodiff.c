@@ -192,7 +192,7 @@ START_TEST(rule_as_a_pair)
 {
     test_unit t;
     parse_case(&t, &cases[_i]);
-    t.unit.options.pair = true;
+    t.unit.options.pair = t.unit.options.train_step = true;
     test_pass(&t, f8_pass_precision);
     test_pass(&t, f8_pass_autodiff);
     test_pass(&t, f8_pass_split);

@@ -56,7 +56,7 @@ static fp8c_program *start(fp8c_context **ctx, const char *name, int pair)
     *ctx = new_context();
     fp8c_module *m = parse(*ctx, model);
     fp8c_compile_options o = recipe(name);
-    o.pair = pair;
+    o.pair = o.train_step = pair;
     fp8c_program *p = compile(*ctx, m, &o);
     fp8c_module_destroy(m);
     ck_assert_int_eq(fp8c_program_initialize(p, 1), FP8C_OK);
@@ -319,6 +319,8 @@ static void run_pair(fp8c_program *p)
         void *to = fp8c_program_buffer(p, backward, FP8C_INPUT, i);
         if (!strcmp(in.name, "dloss"))
             *(float *)to = 1;
+        else if (!strcmp(in.name, "dsums"))
+            memset(to, 0, (size_t)fp8c_type_bytes(&in.type));
         else if (fp8c_program_find_port(p, forward, FP8C_OUTPUT, in.name) >= 0)
             memcpy(to, port(p, forward, FP8C_OUTPUT, in.name), (size_t)fp8c_type_bytes(&in.type));
         else
@@ -408,7 +410,7 @@ START_TEST(states_of_the_model)
     fp8c_context *ctx = new_context();
     fp8c_module *m = parse(ctx, text);
     fp8c_compile_options o = recipe("bf16");
-    o.pair = 1;
+    o.pair = o.train_step = 1;
     fp8c_program *p = compile(ctx, m, &o);
     ck_assert_int_eq(fp8c_program_initialize(p, 1), FP8C_OK);
     for (int i = 0; i < 3; i++) {

@@ -111,7 +111,7 @@ START_TEST(any_address)
     char *text = f8_cli_read("frontend/models/gpt.f8", &size);
     const fp8c_dim dims[] = {{"B", 2}, {"T", 32}, {"C", 64}, {"H", 2}, {"L", 1}, {"V", 96}};
     fp8c_compile_options o = recipe(recipes[_i]);
-    o.pair = 1;
+    o.pair = o.train_step = 1;
     o.threads = 2;
     life l = {.ctx = new_context()};
     ck_assert_int_eq(fp8c_module_parse(l.ctx, text, size, "gpt.f8", dims, 6, &l.m), FP8C_OK);

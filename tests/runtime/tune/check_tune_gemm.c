@@ -213,7 +213,9 @@ Suite *f8_suite(void)
     seed = given ? (uint32_t)strtoul(given, NULL, 10) : 1;
     printf("seed %u\n", seed);
     tcase_set_timeout(t, 300);
-    tcase_add_unchecked_fixture(t, setup, teardown);
+    /* In each test's own process: a child has none of its parent's threads, and inherits a pool's
+     * lock as it was at the fork. */
+    tcase_add_checked_fixture(t, setup, teardown);
     tcase_add_loop_test(t, candidates_keep_bits, 0, N_SIZES);
     tcase_add_test(t, texts_and_back);
     tcase_add_test(t, texts_that_are_none);

@@ -98,7 +98,7 @@ static void set_options(f8_options *o, const f8_compile_setup *setup)
     o->memory = setup->memory;
     o->checkpoint = setup->checkpoint;
     o->recompute = setup->recompute;
-    o->pair = setup->pair;
+    o->pair = o->train_step = setup->pair;
     o->after = after_pass;
     o->after_user = (void *)setup;
 }

@@ -1,0 +1,181 @@
+/* The joint function of forward and backward, for embedders that own the loop.
+ *
+ * It is a function with its vector-Jacobian product: any results, a cotangent for each float result
+ * that options.cotangents names, and gradients of the parameters and of the inputs that
+ * options.gradients_of names. split.c cuts it in two once the scaling pass has made its operands
+ * FP8, so that the pair computes the very bits of micro_step. */
+#include "passes/grad/autodiff.h"
+#include "passes/unit/copy.h"
+#include "passes/unit/formulas.h"
+
+#include <string.h>
+
+/* Whether `name` matches one of the patterns, which commas separate. *exact: one without wildcards,
+ * so that it means this name alone. */
+static bool is_listed(const char *patterns, const char *name, bool *exact)
+{
+    char one[300];
+    bool found = false;
+    *exact = false;
+    while (patterns && *patterns) {
+        const size_t n = strcspn(patterns, ",");
+        if (n < sizeof one) {
+            memcpy(one, patterns, n);
+            one[n] = 0;
+            if (f8_pattern_match(one, name)) {
+                found = true;
+                *exact |= !strpbrk(one, "*?");
+            }
+        }
+        patterns += n + (patterns[n] == ',');
+    }
+    return found;
+}
+
+/* A failure that lists the names of the caller's ports. */
+static f8_status no_match(f8_unit *u, const char *what, const char *pattern, const f8_port *port,
+                          size_t n)
+{
+    char names[600] = "";
+    for (size_t i = 0; i < n; i++)
+        if (port[i].var < 0 && strlen(names) + strlen(port[i].name) + 3 < sizeof names)
+            strcat(strcat(names, *names ? ", " : ""), port[i].name);
+    return f8_fail(u->diag, F8_ERR_INPUT, F8_NOWHERE,
+                   "%s: '%s' matches none of 'forward'; there are: %s", what, pattern, names);
+}
+
+static f8_status not_float(f8_unit *u, const char *option, const char *what, const f8_port *p)
+{
+    char type[160];
+    return f8_fail(u->diag, F8_ERR_INPUT, p->loc,
+                   "%s: %s '%s' is %s; only f32, bf16 and f16 have a gradient", option, what,
+                   p->name, f8_type_print(&p->type, type, sizeof type));
+}
+
+/* ---- cotangents ---- */
+
+/* Add the results of the forward, then an input for the cotangent of each result that has one. */
+static f8_status add_results(f8_unit *u, f8_func *f, const f8_func *original, const f8_ref *map,
+                             f8_seed *seed, size_t *n_seeds)
+{
+    const char *patterns = u->options.cotangents ? u->options.cotangents : "*";
+    u->pair.cotangent = F8_NEW_ARRAY(u->arena, const char *, original->n_out);
+    if (!u->pair.cotangent)
+        return f8_arena_status(u->arena, u->diag);
+    for (size_t i = 0; i < original->n_out; i++)
+        if (original->out[i].var < 0)
+            F8_TRY(f8_func_result(f, f8_result_name(original, i), map[original->out[i].ref], -1));
+    F8_TRY(f8_replace_states(u, f, original, map));
+    u->pair.n_results = f->n_out;
+    for (size_t i = 0; i < f->n_out; i++) {
+        const f8_port *p = &f->out[i];
+        bool exact;
+        if (p->var >= 0 || !is_listed(patterns, p->name, &exact))
+            continue;
+        if (!f8_dtype_is_float(p->type.dtype)) {
+            if (exact)
+                return not_float(u, "cotangents", "result", p);
+            continue;
+        }
+        const char *name = f8_arena_printf(u->arena, "d%s", p->name);
+        const f8_type type = p->type;
+        const f8_ref value = p->ref;
+        const f8_ref d = name ? f8_func_input(f, name, &type, -1) : 0;
+        if (!d)
+            return name ? u->diag->status : f8_arena_status(u->arena, u->diag);
+        u->pair.cotangent[u->pair.n_cotangents++] = name;
+        seed[(*n_seeds)++] = (f8_seed){value, d};
+    }
+    return *n_seeds ? F8_OK : no_match(u, "cotangents", patterns, f->out, f->n_out);
+}
+
+/* ---- gradients ---- */
+
+/* by port: whether the gradient of this input is asked for */
+static f8_status find_inputs(f8_unit *u, const f8_func *original, bool *of_input)
+{
+    const char *patterns = u->options.gradients_of;
+    bool any = false, exact;
+    for (size_t i = 0; patterns && i < original->n_in; i++) {
+        const f8_port *p = &original->in[i];
+        if (p->var >= 0 || !is_listed(patterns, p->name, &exact))
+            continue;
+        of_input[i] = f8_dtype_is_float(p->type.dtype);
+        if (exact && !of_input[i])
+            return not_float(u, "gradients_of", "input", p);
+        any |= of_input[i];
+    }
+    return any || !patterns ? F8_OK
+                            : no_match(u, "gradients_of", patterns, original->in, original->n_in);
+}
+
+/* Zeros of a port's type, where nothing contributes to its gradient. */
+static f8_ref zeros(f8_graph *g, const f8_type *type)
+{
+    return f8_cast(g, f8_zeros(g, type), type->dtype);
+}
+
+static f8_status add_gradient(f8_unit *u, f8_func *f, const f8_gradient *d, const int32_t *state_of)
+{
+    const f8_port *p = &f->in[d->port];
+    const f8_ref sum = d->sum ? d->sum : zeros(f->graph, &p->type);
+    if (d->param < 0) {
+        const char *name = f8_arena_printf(u->arena, "d%s", p->name);
+        for (size_t i = 0; name && i < u->module->n_vars; i++)
+            if (u->module->var[i].kind == F8_VAR_PARAM && !strcmp(u->module->var[i].name, name))
+                return f8_fail(u->diag, F8_ERR_INPUT, p->loc,
+                               "backward would have two results '%s': the gradients of input '%s' "
+                               "and of parameter '%s'; rename one",
+                               name, p->name, name);
+        return name ? f8_func_result(f, name, f8_cast(f->graph, sum, p->type.dtype), -1)
+                    : f8_arena_status(u->arena, u->diag);
+    }
+    if (!state_of)
+        return f8_func_result(f, u->module->var[d->param].name, sum, -1);
+    return d->sum ? f8_func_result(f, NULL, sum, state_of[d->param]) : F8_OK;
+}
+
+static f8_status check_reached(f8_unit *u, f8_loc result, const f8_gradient *d, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (d[i].sum)
+            return F8_OK;
+    return f8_fail(u->diag, F8_ERR_INPUT, result,
+                   "'backward' would give no gradient: no result with a cotangent depends on a "
+                   "parameter%s",
+                   u->options.gradients_of ? " or on an input of gradients_of" : "");
+}
+
+/* The names of saved values are the pair's own. */
+static f8_status check_names(f8_unit *u, const f8_port *port, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (port[i].var < 0 && !strncmp(port[i].name, F8_SAVED, strlen(F8_SAVED)))
+            return f8_fail(u->diag, F8_ERR_INPUT, port[i].loc,
+                           "'%s': in a pair, names that begin with '" F8_SAVED
+                           "' are those of saved values; rename it",
+                           port[i].name);
+    return F8_OK;
+}
+
+f8_status f8_build_joint(f8_unit *u, const f8_func *original, const int32_t *state_of)
+{
+    f8_ref *map;
+    f8_func *f = f8_entry_func(u, original, "joint", &map);
+    f8_seed *seed = F8_NEW_ARRAY(u->arena, f8_seed, original->n_out);
+    bool *of_input = F8_NEW_ARRAY(u->arena, bool, original->n_in + original->n_out);
+    if (!f || !seed || !of_input)
+        return f ? f8_arena_status(u->arena, u->diag) : u->diag->status;
+    f8_vjp_request request = {.seed = seed, .state_of = state_of, .of_input = of_input};
+    F8_TRY(check_names(u, original->in, original->n_in));
+    F8_TRY(check_names(u, original->out, original->n_out));
+    F8_TRY(find_inputs(u, original, of_input));
+    F8_TRY(add_results(u, f, original, map, seed, &request.n_seeds));
+    f8_gradient *d;
+    size_t n;
+    F8_TRY(f8_differentiate(u, f, &request, &d, &n));
+    F8_TRY(check_reached(u, original->graph->loc[original->out[0].ref], d, n));
+    for (size_t i = 0; i < n; i++)
+        F8_TRY(add_gradient(u, f, &d[i], state_of));
+    return F8_OK;
+}
