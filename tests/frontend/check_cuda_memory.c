@@ -241,10 +241,8 @@ START_TEST(external)
     /* a call says it of the tensor, and binds nothing */
     const int eval = fp8c_program_function(p, "eval");
     const fp8c_type row = {FP8C_I32, 1, {2 * ROWS}}, scalar = {.dtype = FP8C_F32};
-    int64_t shape[2][FP8C_MAX_RANK];
-    fp8c_tensor_view in = view_of(&row, shape[0], room, GPU),
-                     host = view_of(&row, shape[0], ids, HOST),
-                     out = view_of(&scalar, shape[1], loss, GPU);
+    fp8c_tensor_view in = view_of(&row, room, GPU), host = view_of(&row, ids, HOST),
+                     out = view_of(&scalar, loss, GPU);
     const fp8c_tensor_view *ins[] = {&in, &host}, *outs[] = {&out};
     ck_assert_int_eq(fp8c_program_call(p, eval, ins, 2, outs, 1), FP8C_ERR_INPUT);
     said(l.ctx, "input 'targets' of 'eval': it is in host memory, and the port is external");

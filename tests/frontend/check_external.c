@@ -4,6 +4,7 @@
 #include "tests/shared/api/bounds_case.h"
 #include "tests/shared/api/caller_memory.h"
 #include "tests/shared/api/cli.h"
+#include "tests/shared/api/pair_case.h"
 #include "tests/shared/suite.h"
 
 enum { CPU = 1 }; /* DLPack's device */
@@ -182,6 +183,63 @@ START_TEST(external_calibration)
 }
 END_TEST
 
+/* A layer in the caller's loop whose parameters, gradients, states and saved values are all the
+ * caller's; with a handle, saved values are in memory of ours after all. */
+START_TEST(external_pair)
+{
+    static const char *const targets[] = {"cpu", "reference"};
+    static const char layer[] =
+        "module layer\nparam up: f32[32, 64] normal(0.1)\nparam down: f32[64, 32] normal(0.1)\n"
+        "func forward(%x: f32[16, 32]) -> (%y: f32[16, 32]) {\n"
+        "  return linear(gelu(linear(%x, up) {name = \"up\"}), down) {name = \"down\"}\n}\n";
+    static pair_values in[2], out[2];
+    fp8c_context *ctx = new_context();
+    fp8c_module *m = parse(ctx, layer);
+    fp8c_compile_options o = recipe("delayed");
+    o.target = targets[_i];
+    o.pair = 1;
+    o.gradients_of = "x";
+    o.add_gradients = 1;
+    fp8c_program *p[2] = {compile(ctx, m, &o)};
+    o.external = "up,down,grad.*,fp8.*,saved.*,x,y,dx,dy";
+    p[1] = compile(ctx, m, &o);
+    caller_tensors t;
+    fp8c_saved *s;
+    caller_make(&t, p[1]);
+    caller_bind_all(ctx, p[1], &t, CPU);
+    for (int i = 0; i < 2; i++) {
+        ck_assert_int_eq(fp8c_program_initialize(p[i], 4), FP8C_OK);
+        for (int step = 0; step < 3; step++) {
+            pair_step(p[i], step == 0, &in[i], &out[i]);
+            ck_assert_int_eq(fp8c_program_run(p[i], fp8c_program_function(p[i], "update_scales")),
+                             FP8C_OK);
+        }
+        pair_variables(p[i], "", &out[i]);
+    }
+    for (int i = 0; i < out[0].n; i++)
+        ck_assert_msg(pair_equal(&out[0], &out[1], out[0].value[i].name), "%s",
+                      out[0].value[i].name);
+    ck_assert(pair_find(&out[0], "dx") && pair_find(&out[0], "grad.up"));
+
+    ck_assert_int_eq(fp8c_saved_create(p[1], &s), FP8C_OK);
+    pair_forward(p[1], false, s, &in[1], &out[1]);
+    ck_assert_int_eq(fp8c_program_bind_variable(p[1], 0, NULL), FP8C_ERR_INPUT);
+    said(ctx, "fp8c_program_bind_variable may not change parameters or scales now: 1 forward waits");
+    pair_backward(p[1], s, &in[1], &out[1]);
+    pair_step(p[0], false, &in[0], &out[0]);
+    ck_assert(pair_equal(&out[0], &out[1], "dx"));
+    fp8c_saved_destroy(s);
+    for (int i = 0; i < 2; i++) {
+        fp8c_program_destroy(p[i]);
+        pair_end(&in[i]);
+        pair_end(&out[i]);
+    }
+    caller_free(&t);
+    fp8c_module_destroy(m);
+    fp8c_context_destroy(ctx);
+}
+END_TEST
+
 /* From a file, with and without a device; and for every value of a bound. */
 START_TEST(external_file)
 {
@@ -249,6 +307,7 @@ Suite *f8_suite(void)
     tcase_add_loop_test(t, external, 0, 2);
     tcase_add_test(t, external_budget);
     tcase_add_test(t, external_calibration);
+    tcase_add_loop_test(t, external_pair, 0, 2);
     tcase_add_test(t, external_file);
     suite_add_tcase(s, t);
     return s;

@@ -4,24 +4,7 @@
 #define TEST_CALLER_MEMORY_H
 
 #include "tests/shared/api/api.h"
-
-/* A contiguous tensor, as DLPack has it. `shape` has the room of FP8C_MAX_RANK. */
-static inline fp8c_tensor_view view_of(const fp8c_type *t, int64_t *shape, void *data,
-                                       int32_t device)
-{
-    static const struct {
-        uint8_t code, bits;
-    } codes[] = {[FP8C_F32] = {2, 32},    [FP8C_BF16] = {4, 16},   [FP8C_F16] = {2, 16},
-                 [FP8C_I32] = {0, 32},    [FP8C_BOOL] = {6, 8},    [FP8C_F8E4M3] = {10, 8},
-                 [FP8C_F8E5M2] = {12, 8}, [FP8C_F8E8M0] = {14, 8}};
-    fp8c_tensor_view v = {.data = data, .ndim = t->rank, .shape = shape};
-    memcpy(shape, t->dim, sizeof t->dim);
-    v.device.type = device;
-    v.dtype.code = codes[t->dtype].code;
-    v.dtype.bits = codes[t->dtype].bits;
-    v.dtype.lanes = 1;
-    return v;
-}
+#include "tests/shared/api/view.h"
 
 static inline int64_t planned(const fp8c_program *p)
 {
@@ -63,9 +46,8 @@ static inline void caller_free(caller_tensors *t)
 static inline fp8c_status caller_bind(fp8c_program *p, int variable, void *at, int32_t device)
 {
     fp8c_variable v;
-    int64_t shape[FP8C_MAX_RANK];
     ck_assert_int_eq(fp8c_program_variable(p, variable, &v), FP8C_OK);
-    const fp8c_tensor_view view = view_of(&v.type, shape, at, device);
+    const fp8c_tensor_view view = view_of(&v.type, at, device);
     return fp8c_program_bind_variable(p, variable, &view);
 }
 
