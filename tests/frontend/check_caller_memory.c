@@ -1,6 +1,6 @@
 /* Memory of the caller on targets with variables in host memory: variables bound to its tensors,
- * and variables that programs share. check_external has what has no memory of ours, check_cuda_memory
- * the same on a GPU. */
+ * and variables that programs share. check_external has what has no memory of ours,
+ * check_cuda_memory the same on a GPU. */
 #include "tests/shared/api/api_run.h"
 #include "tests/shared/api/bounds_case.h"
 #include "tests/shared/api/caller_memory.h"

@@ -224,7 +224,8 @@ START_TEST(external_pair)
     ck_assert_int_eq(fp8c_saved_create(p[1], &s), FP8C_OK);
     pair_forward(p[1], false, s, &in[1], &out[1]);
     ck_assert_int_eq(fp8c_program_bind_variable(p[1], 0, NULL), FP8C_ERR_INPUT);
-    said(ctx, "fp8c_program_bind_variable may not change parameters or scales now: 1 forward waits");
+    said(ctx,
+         "fp8c_program_bind_variable may not change parameters or scales now: 1 forward waits");
     pair_backward(p[1], s, &in[1], &out[1]);
     pair_step(p[0], false, &in[0], &out[0]);
     ck_assert(pair_equal(&out[0], &out[1], "dx"));
