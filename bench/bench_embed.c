@@ -92,7 +92,7 @@ static fp8c_program *compiled(fp8c_context *ctx, const char *text,
                               const fp8c_compile_options *options)
 {
     fp8c_module *module;
-    fp8c_program *program;
+    fp8c_program *program = NULL;
     must(fp8c_module_parse(ctx, text, strlen(text), "bench_embed.f8", NULL, 0, &module) ==
                  FP8C_OK &&
              fp8c_compile(module, options, &program) == FP8C_OK &&
@@ -155,7 +155,7 @@ static void calls(bool json)
     fp8c_context_destroy(ctx);
 }
 
-/* The same of a pair with a handle, each function one kernel: half of a forward and its backward. */
+/* The same of a pair with a handle, each function one kernel: half of forward and backward. */
 static void pair_calls(bool json)
 {
     static const char text[] = "module one\n"

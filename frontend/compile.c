@@ -376,8 +376,8 @@ static f8_status build_program(fp8c_program *p, const fp8c_module *module,
     F8_TRY(f8_target_choose(p, o->target ? o->target : "cpu", diag));
     p->plan_only = o->plan_only;
     /* A calibration and the tuner compile on behalf of another compile, which warns. */
-    if (!o->inference && !o->gradients_of && !request->calibrate && !p->tuner)
-        F8_TRY(f8_warn_of_weights(module->ir, &p->ctx->log, diag));
+    if (!o->inference && !o->pair && !request->calibrate && !p->tuner)
+        F8_TRY(f8_warn_of_untrained(module->ir, &p->ctx->log, diag));
     F8_TRY(f8_compile_variant(p, module->ir, request, diag));
     if (!request->calibrate)
         F8_TRY(f8_source_keep(p, module, request, diag));

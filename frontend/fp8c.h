@@ -400,10 +400,11 @@ typedef struct fp8c_compile_options {
     int32_t no_fuse;         /* one kernel per node: slower, the same bits; for tests */
     int32_t inference; /* only `eval`. forward's results may then be anything; otherwise the first
                           must be the loss, and depend on a parameter. Inputs get no gradient: the
-                          log warns of each input that is a linear's weight */
+                          log warns of each input that is a linear's weight, and of each parameter
+                          that no gradient reaches */
     int32_t pair;      /* `forward` and `backward` for a caller that owns the loop and the
-                          optimizer: "A layer in the caller's loop" below. forward's results may then
-                          be anything */
+                          optimizer: "a layer in the caller's loop" below. forward's results may
+                          then be anything */
     int32_t profile;         /* measure the time of every step */
     double lr;               /* > 0: replaces the optimizer's learning rate */
     int64_t optimizer_steps; /* > 0: the length of the schedule, instead of the module's */
@@ -826,13 +827,13 @@ FP8C_API fp8c_status fp8c_program_variable_view(fp8c_program *program, int varia
  * zero when a step begins.
  *
  * Who calls what when. A step is any number of forwards and backwards, then the caller's optimizer,
- * then update_scales once. `forward` changes no scale, so the same inputs give the same bits
- * again. `backward` needs what its own forward has saved: in the caller's tensors (saved.N), or in a
- * handle. Several forwards may wait for their backwards, and in any order. While one waits, no
- * parameter and no scale may change. With handles fp8c sees to it: update_scales,
- * fp8c_program_initialize, write, load and the like fail then. A caller who keeps saved.N in tensors
- * sees to it. A state that the module's own `forward` replaces is replaced by each forward; so with
- * handles only one forward of such a module may wait.
+ * then update_scales once. `forward` changes no scale, so the same inputs give the same bits again.
+ * `backward` needs what its own forward has saved: in the caller's tensors (saved.N), or in a
+ * handle. Several forwards may wait for their backwards, which may come in any order. While one
+ * waits, no parameter and no scale may change. With handles fp8c sees to it: update_scales,
+ * fp8c_program_initialize, write, load, carry and the like fail then. A caller who keeps saved.N in
+ * tensors sees to it. A state that the module's own `forward` replaces is replaced by each forward;
+ * so with handles only one forward of such a module may wait.
  *
  * What is saved: codes of FP8 operands with their inverse scales, results of GEMMs and attention,
  * values rounded to bf16, and single elements. The backward computes the rest again, logits of a

@@ -157,6 +157,23 @@ static void print_choices(const fp8c_context *ctx, const fp8c_program *p, FILE *
             say(to, "  %-24s %s (x%d)\n", c.candidate, c.problem, c.count);
 }
 
+/* What a micro_step (of a program for inference an eval) launches. A kernel of several phases is
+ * launched once for each. */
+static json_t *count_launches(const fp8c_program *p)
+{
+    static const char *const kinds[] = {"kernel", "gemm", "copy", "attention"};
+    json_int_t n[4] = {0};
+    fp8c_step s;
+    int function = fp8c_program_function(p, "micro_step");
+    function = function < 0 ? fp8c_program_function(p, "eval") : function;
+    for (int i = 0; fp8c_program_step(p, function, i, &s) == FP8C_OK; i++)
+        for (int k = 0; k < 4; k++)
+            if (!strcmp(s.kind, kinds[k]))
+                n[k] += k ? 1 : s.phases;
+    return json_pack("{sI sI sI sI}", "kernels", n[0], "gemms", n[1], "copies", n[2], "attention",
+                     n[3]);
+}
+
 static void print_counts(const fp8c_program *p, FILE *to, cli_json *json)
 {
     fp8c_info info = {.struct_size = sizeof info};
@@ -178,7 +195,7 @@ static void print_counts(const fp8c_program *p, FILE *to, cli_json *json)
         (double)info.arena_lower_bound / (1 << 20));
     print_remat(&peak, &remat, to);
     cli_json_record(json,
-                    json_pack("{ss ss sI sI sI sI sI sf sI sI sI sI sI sf}", "event", "plan",
+                    json_pack("{ss ss sI sI sI sI sI sf sI sI sI sI sI sf so}", "event", "plan",
                               "target", fp8c_program_target(p), "linears", (json_int_t)info.linears,
                               "fp8_gemms_planned", (json_int_t)info.fp8_gemms_planned,
                               "gemms_excluded", (json_int_t)count_excluded(p), "distinct_kernels",
@@ -188,7 +205,8 @@ static void print_counts(const fp8c_program *p, FILE *to, cli_json *json)
                               (json_int_t)info.arena_bytes, "arena_lower_bound",
                               (json_int_t)info.arena_lower_bound, "activation_bytes",
                               (json_int_t)peak.activation_bytes, "recomputed",
-                              (json_int_t)remat.recomputed, "extra_seconds", remat.extra_seconds));
+                              (json_int_t)remat.recomputed, "extra_seconds", remat.extra_seconds,
+                              "launches", count_launches(p)));
 }
 
 static fp8c_calibration *calibrate(const cli *c, fp8c_context *ctx, const fp8c_module *module,

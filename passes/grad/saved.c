@@ -36,6 +36,9 @@ typedef struct chooser {
     bool *stable; /* by ref: depends on variables and constants alone */
     bool *must;   /* by ref: can't be computed a second time */
     bool *codes_scale; /* by ref: an inverse scale of codes that are saved without a budget */
+    /* by ref of an op with several results: its PROJECTs. They are saved or dropped together, since
+     * computing one of them computes all */
+    f8_ref (*projects)[F8_MAX_RESULTS - 1];
     bool *seen;   /* scratch, by ref */
     f8_ref *stack, *list; /* scratch, by ref */
     price *price; /* by ref */
@@ -127,6 +130,7 @@ static f8_status analyze(chooser *c)
     c->stable = F8_NEW_ARRAY(a, bool, n);
     c->must = F8_NEW_ARRAY(a, bool, n);
     c->codes_scale = F8_NEW_ARRAY(a, bool, n);
+    c->projects = f8_arena_array(a, n, sizeof *c->projects);
     c->seen = F8_NEW_ARRAY(a, bool, n);
     c->stack = F8_NEW_ARRAY(a, f8_ref, n);
     c->list = F8_NEW_ARRAY(a, f8_ref, n);
@@ -137,6 +141,11 @@ static f8_status analyze(chooser *c)
         const f8_node *node = f8_at(c->g, r);
         if (node->op == F8_OP_INPUT)
             continue;
+        for (int k = 0; node->op == F8_OP_PROJECT && k < F8_MAX_RESULTS - 1; k++)
+            if (!c->projects[node->in[0]][k]) {
+                c->projects[node->in[0]][k] = r;
+                break;
+            }
         c->s->backward[r] = node->clone == F8_CLONE_BACKWARD;
         c->stable[r] = true;
         for (uint32_t i = 0; i < node->n_in; i++) {
@@ -146,6 +155,34 @@ static f8_status analyze(chooser *c)
     }
     mark_scales(c);
     return F8_OK;
+}
+
+/* ---- several results of one op ---- */
+
+/* The op that r is a result of. */
+static f8_ref op_of(const chooser *c, f8_ref r)
+{
+    return f8_at(c->g, r)->op == F8_OP_PROJECT ? f8_at(c->g, r)->in[0] : r;
+}
+
+/* Bytes of r and of its op's further results that the backward needs. */
+static int64_t bytes_of(const chooser *c, f8_ref r)
+{
+    int64_t bytes = f8_type_bytes(f8_type_of(c->g, r));
+    for (int k = 0; k < F8_MAX_RESULTS - 1; k++)
+        if (c->s->needed[c->projects[r][k]])
+            bytes += f8_type_bytes(f8_type_of(c->g, c->projects[r][k]));
+    return bytes;
+}
+
+/* Save r and these further results, or drop them. */
+static void set_saved(chooser *c, f8_ref r, bool saved)
+{
+    c->s->bytes += saved ? bytes_of(c, r) : -bytes_of(c, r);
+    c->s->saved[r] = saved;
+    for (int k = 0; k < F8_MAX_RESULTS - 1; k++)
+        if (c->s->needed[c->projects[r][k]])
+            c->s->saved[c->projects[r][k]] = saved;
 }
 
 /* ---- what is needed and saved, by a rule ---- */
@@ -193,8 +230,8 @@ static bool by_name(const chooser *c, f8_ref r)
     if (c->s->backward[r] || c->stable[r] || (f8_at(c->g, r)->op == F8_OP_INPUT && !c->must[r]))
         return false;
     if (o->checkpoint)
-        return matches(c, o->checkpoint, r) || (is_small(c, r) && is_worth(c, r));
-    return is_worth(c, r) && (is_small(c, r) || !matches(c, o->recompute, r));
+        return matches(c, o->checkpoint, op_of(c, r)) || (is_small(c, r) && is_worth(c, r));
+    return is_worth(c, r) && (is_small(c, r) || !matches(c, o->recompute, op_of(c, r)));
 }
 
 /* ---- prices ---- */
@@ -277,12 +314,11 @@ static f8_status find_best(chooser *c, f8_ref *best)
     double most = 0;
     *best = 0;
     for (f8_ref r = 1; r < c->g->n_nodes; r++) {
-        if (!c->s->saved[r] || is_small(c, r))
+        if (!c->s->saved[r] || is_small(c, r) || (op_of(c, r) != r && c->s->saved[op_of(c, r)]))
             continue;
         if (!c->price[r].known)
             F8_TRY(find_price(c, r));
-        const double value =
-            (double)f8_type_bytes(f8_type_of(c->g, r)) / (c->price[r].seconds + 1e-12);
+        const double value = (double)bytes_of(c, r) / (c->price[r].seconds + 1e-12);
         if (value > most) {
             most = value;
             *best = r;
@@ -304,11 +340,8 @@ static f8_status too_small(const chooser *c, int64_t before, double share)
 static void use_room(chooser *c, const f8_ref *dropped, uint32_t n, int64_t allowed)
 {
     while (n-- > 0) {
-        const int64_t bytes = f8_type_bytes(f8_type_of(c->g, dropped[n]));
-        if (c->s->bytes + bytes > allowed)
-            continue;
-        c->s->saved[dropped[n]] = true;
-        c->s->bytes += bytes;
+        if (c->s->bytes + bytes_of(c, dropped[n]) <= allowed)
+            set_saved(c, dropped[n], true);
     }
 }
 
@@ -326,8 +359,7 @@ static f8_status meet(chooser *c, double share)
         if (!r)
             return too_small(c, before, share);
         dropped[n++] = r;
-        c->s->saved[r] = false;
-        c->s->bytes -= f8_type_bytes(f8_type_of(c->g, r));
+        set_saved(c, r, false);
         for (uint32_t i = 0; i < c->price[r].n_way; i++)
             c->s->needed[c->price[r].way[i]] = true;
         forget_prices(c, r);

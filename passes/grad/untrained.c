@@ -1,10 +1,22 @@
-/* Weights that get no gradient: see untrained.h. */
+/* What gets no gradient: see untrained.h. */
 #include "passes/grad/untrained.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #include "ir/recipe.h"
 #include "passes/unit/copy.h"
+
+/* "FILE:LINE:COLUMN: ", or nothing for a module that was made by calls. */
+static const char *place_of(const f8_module *m, f8_loc loc, char *text, size_t size)
+{
+    *text = 0;
+    if (loc.line)
+        snprintf(text, size, "%.200s:%u:%u: ", m->file, loc.line, loc.column);
+    return text;
+}
+
+/* ---- inputs that are weights ---- */
 
 /* The caller's input that a weight comes from, through casts and views; NULL: it is computed, or a
  * variable. */
@@ -22,29 +34,23 @@ static const f8_port *input_of(const f8_func *f, f8_ref w)
 static void warn(const f8_module *m, const f8_log *log, const f8_func *f, f8_ref linear,
                  const f8_port *p)
 {
-    char place[300] = "", name[600];
-    if (p->loc.line)
-        snprintf(place, sizeof place, "%.200s:%u:%u: ", m->file, p->loc.line, p->loc.column);
+    char place[300], name[600];
     const char *named = f8_linear_name(f, linear, name, sizeof name);
     f8_log_say(log, F8_LOG_WARNING,
                "%sinput '%%%s' is the weight of %s%s%s: inputs get no gradient; declare it as a "
                "param to train it",
-               place, p->name, named ? "linear '" : "a linear", named ? named : "",
-               named ? "'" : "");
+               place_of(m, p->loc, place, sizeof place), p->name, named ? "linear '" : "a linear",
+               named ? named : "", named ? "'" : "");
 }
 
-f8_status f8_warn_of_weights(const f8_module *m, const f8_log *log, f8_diag *diag)
+static f8_status warn_of_weights(const f8_module *m, const f8_func *f, const f8_log *log,
+                                 f8_arena *scratch, f8_diag *diag)
 {
-    const f8_func *f = f8_module_find_func(m, "forward");
-    if (!f || !f->n_out || !f8_log_wants(log, F8_LOG_WARNING))
-        return F8_OK;
-    f8_arena scratch;
-    f8_arena_init(&scratch, &m->arena->allocator);
-    f8_ref *root = F8_NEW_ARRAY(&scratch, f8_ref, f->n_out);
-    bool *said = F8_NEW_ARRAY(&scratch, bool, f->n_in + 1);
+    f8_ref *root = F8_NEW_ARRAY(scratch, f8_ref, f->n_out);
+    bool *said = F8_NEW_ARRAY(scratch, bool, f->n_in + 1);
     for (size_t i = 0; root && i < f->n_out; i++)
         root[i] = f->out[i].ref;
-    const bool *live = root && said ? f8_live_nodes(f->graph, root, f->n_out, &scratch) : NULL;
+    const bool *live = root && said ? f8_live_nodes(f->graph, root, f->n_out, scratch) : NULL;
     for (f8_ref r = 1; live && r < f->graph->n_nodes; r++) {
         const f8_node *n = f8_at(f->graph, r);
         const f8_port *p = live[r] && n->op == F8_OP_LINEAR ? input_of(f, n->in[1]) : NULL;
@@ -53,7 +59,78 @@ f8_status f8_warn_of_weights(const f8_module *m, const f8_log *log, f8_diag *dia
             warn(m, log, f, r, p);
         }
     }
-    const f8_status status = live ? F8_OK : f8_arena_status(&scratch, diag);
+    return live ? F8_OK : f8_arena_status(scratch, diag);
+}
+
+/* ---- parameters that the loss does not reach ---- */
+
+/* Whether the derivative of the op is not zero everywhere. */
+static bool has_derivative(f8_op op)
+{
+    static const char *const rule[F8_OP_COUNT] = {
+#define OP(id, name, least, most, results, kind, infer, vjp, forms, attrs, doc) [F8_OP_##id] = #vjp,
+#include "ir/ops.def"
+#undef OP
+    };
+    return rule[op] && strcmp(rule[op], "none");
+}
+
+/* reached[r] for every value that the loss, the first result, sends a gradient to. Operands come
+ * before their readers, so one walk back does. */
+static bool *reach(const f8_func *f, f8_arena *scratch)
+{
+    const f8_graph *g = f->graph;
+    bool *reached = F8_NEW_ARRAY(scratch, bool, g->n_nodes);
+    if (!reached)
+        return NULL;
+    reached[f->out[0].ref] = true;
+    for (f8_ref r = g->n_nodes; r-- > 1;) {
+        const f8_node *n = f8_at(g, r);
+        for (uint32_t i = 0; reached[r] && has_derivative(n->op) && i < n->n_in; i++)
+            reached[n->in[i]] |= f8_dtype_is_float(f8_type_of(g, n->in[i])->dtype);
+    }
+    return reached;
+}
+
+static bool is_reached(const f8_func *f, const bool *reached, int32_t var)
+{
+    for (size_t i = 0; i < f->n_in; i++)
+        if (f->in[i].var == var)
+            return reached[f->in[i].ref];
+    return false;
+}
+
+/* Where none is reached, autodiff refuses the module. */
+static f8_status warn_of_parameters(const f8_module *m, const f8_func *f, const f8_log *log,
+                                    f8_arena *scratch, f8_diag *diag)
+{
+    const bool *reached = reach(f, scratch);
+    bool any = false;
+    if (!reached)
+        return f8_arena_status(scratch, diag);
+    for (size_t i = 0; i < m->n_vars; i++)
+        any |= m->var[i].kind == F8_VAR_PARAM && is_reached(f, reached, (int32_t)i);
+    for (size_t i = 0; any && i < m->n_vars; i++) {
+        const f8_var *v = &m->var[i];
+        char place[300];
+        if (v->kind == F8_VAR_PARAM && !is_reached(f, reached, (int32_t)i))
+            f8_log_say(log, F8_LOG_WARNING,
+                       "%sno gradient of the loss reaches parameter '%s': its gradient stays 0",
+                       place_of(m, v->loc, place, sizeof place), v->name);
+    }
+    return F8_OK;
+}
+
+f8_status f8_warn_of_untrained(const f8_module *m, const f8_log *log, f8_diag *diag)
+{
+    const f8_func *f = f8_module_find_func(m, "forward");
+    if (!f || !f->n_out || !f8_log_wants(log, F8_LOG_WARNING))
+        return F8_OK;
+    f8_arena scratch;
+    f8_arena_init(&scratch, &m->arena->allocator);
+    f8_status status = warn_of_weights(m, f, log, &scratch, diag);
+    if (status == F8_OK)
+        status = warn_of_parameters(m, f, log, &scratch, diag);
     f8_arena_end(&scratch);
     return status;
 }

@@ -10,13 +10,16 @@
 #include "passes/remat/fit.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "passes/unit/cost.h"
 #include "passes/fuse/group.h"
 #include "passes/memory/memory.h"
 #include "passes/memory/report.h"
 
-enum { MOST_ROUNDS = 6, SHORT = 200 };
+/* A plan within a 128th of the budget is close enough. A question after an arena that did not fit
+ * spares a 512th: the next plan misses a few bytes more or less. */
+enum { MOST_ROUNDS = 6, SHORT = 200, CLOSE = 128, SPARE = 512 };
 
 /* ---- one plan, carried out ---- */
 
@@ -38,13 +41,25 @@ f8_status f8_fit_allowed(const f8_fit *x, int64_t *out)
     return F8_OK;
 }
 
+/* Graphs stay in the module's arena, so that a note of the ports is all it takes to go back. */
+static f8_status note_func(const f8_fit *x, f8_func *out)
+{
+    const f8_func *f = x->s.func;
+    *out = *f;
+    out->in = F8_NEW_ARRAY(x->s.scratch, f8_port, f->n_in);
+    out->out = F8_NEW_ARRAY(x->s.scratch, f8_port, f->n_out);
+    F8_TRY(f8_arena_status(x->s.scratch, x->s.unit->diag));
+    memcpy(out->in, f->in, f->n_in * sizeof *f->in);
+    memcpy(out->out, f->out, f->n_out * sizeof *f->out);
+    return F8_OK;
+}
+
 f8_status f8_fit_carry_out(f8_fit *x, const f8_remat_plan *plan, bool share_kernels,
                            f8_fit_outcome *out)
 {
     f8_remat *s = &x->s;
     f8_unit *u = s->unit;
     F8_TRY(f8_unit_go_on(u));
-    x->made = NULL;
     F8_TRY(f8_remat_rewrite(s, plan));
     F8_TRY(f8_group_function(u, s->func, share_kernels));
     F8_TRY(f8_schedule_function(u, s->func));
@@ -53,9 +68,8 @@ f8_status f8_fit_carry_out(f8_fit *x, const f8_remat_plan *plan, bool share_kern
                             .share_kernels = share_kernels,
                             .arena = s->func->lowered->arena_bytes,
                             .seconds = f8_cost_function(s->func, f8_unit_target(u))};
-    x->made = plan->action;
-    x->made_share_kernels = share_kernels;
     x->rounds++;
+    F8_TRY(note_func(x, &out->func));
     return f8_fit_allowed(x, &out->allowed);
 }
 
@@ -124,10 +138,10 @@ static f8_status approach(f8_fit *x, int64_t most, int rounds, bool share_kernel
             if (o.plan.peak > goal)
                 return F8_OK; /* the planner has no better plan */
             loose = goal < o.plan.peak ? goal : o.plan.peak;
-            goal = loose + room;
+            goal = loose + room - budget / SPARE;
             goal = tight >= goal ? tight + (loose - tight) / 2 : goal;
         }
-        if (tight >= 0 && goal - tight <= budget / 128)
+        if (tight >= 0 && goal - tight <= budget / CLOSE)
             return F8_OK;
     }
     return F8_OK;
@@ -202,8 +216,8 @@ static void forget(f8_fit *x)
  * what was asked for, so the budget that is named as the least can be met. */
 static f8_status find_least(f8_fit *x)
 {
-    static const double above[] = {1, 1.03, 1.1, 1.25};
-    enum { SHARED = 2, STEPS_DOWN = 2, ROUNDS_DOWN = 2 };
+    static const double above[] = {1, 1.02, 1.05, 1.1, 1.25};
+    enum { SHARED = 2, STEPS_DOWN = 6, ROUNDS_DOWN = 2 };
     f8_fit_outcome o;
     x->lowest.arena = INT64_MAX;
     F8_TRY(try_waists(x));
@@ -271,10 +285,11 @@ f8_status f8_fit_find(f8_fit *x, const f8_budget *budget)
     return try_waists(x);
 }
 
-/* Make func what the outcome says, unless it is. */
-f8_status f8_fit_keep(f8_fit *x, f8_fit_outcome *o)
+void f8_fit_keep(f8_fit *x, const f8_fit_outcome *o)
 {
-    if (x->made == o->plan.action && x->made_share_kernels == o->share_kernels)
-        return F8_OK;
-    return f8_fit_carry_out(x, &o->plan, o->share_kernels, o);
+    f8_func *f = x->s.func;
+    f->graph = o->func.graph;
+    f->lowered = o->func.lowered;
+    memcpy(f->in, o->func.in, f->n_in * sizeof *f->in);
+    memcpy(f->out, o->func.out, f->n_out * sizeof *f->out);
 }

@@ -15,6 +15,7 @@ typedef struct f8_fit_outcome {
      * is INT64_MAX while there is no outcome */
     int64_t arena, allowed;
     double seconds; /* of all groups */
+    f8_func func;   /* what became of it, to go back to */
 } f8_fit_outcome;
 
 /* The plan that keeps some waists; its outcome by share_kernels. */
@@ -40,9 +41,6 @@ typedef struct f8_fit {
     f8_budget budget;
     int64_t allowed;
     f8_fit_outcome best, lowest; /* the fastest that fits; the one with the lowest arena */
-
-    const f8_remat_action *made; /* the plan that func has now; NULL: not known */
-    bool made_share_kernels;
 } f8_fit;
 
 /* Order and place `f`, and fill what all budgets have in common. `scratch` outlives *x. */
@@ -55,6 +53,7 @@ bool f8_fit_fits(const f8_fit_outcome *o);
 /* Give func the groups, order and places of a plan. */
 f8_status f8_fit_carry_out(f8_fit *x, const f8_remat_plan *plan, bool share_kernels,
                            f8_fit_outcome *out);
-f8_status f8_fit_keep(f8_fit *x, f8_fit_outcome *o);
+/* Give func what a plan made of it before. */
+void f8_fit_keep(f8_fit *x, const f8_fit_outcome *o);
 
 #endif

@@ -173,6 +173,7 @@ enum {
     WORK_IMPROVE = 1000,
     WORK_FIT = 10000, /* while none fits */
     WORK_SMALL = 2000000,
+    WORK_LITTLE = 10000000, /* up to here every start is tried: start.h */
     WORK_ENOUGH = 80000000
 };
 
@@ -180,17 +181,19 @@ enum {
 static void search(f8_remat_timeline *t, const f8_remat_plan *from, f8_remat_best *best)
 {
     const uint64_t size = (uint64_t)t->p->n_steps + t->p->n_values + 20,
-                   all = t->work + WORK_ALL * size, enough = t->work + WORK_ENOUGH,
+                   all = t->work + WORK_ALL * size,
                    work = WORK_START * size < WORK_ENOUGH / 4 ? WORK_START * size : WORK_ENOUGH / 4;
+    const f8_remat_limits limits = {
+        .start = work, .little = t->work + WORK_LITTLE, .enough = t->work + WORK_ENOUGH};
     f8_remat_load(t, t->steps, t->p->n_steps);
     f8_remat_keep(t, best);
-    if (best->excess == 0 || f8_remat_from_prices(t, work, enough, best))
+    if (best->excess == 0 || f8_remat_from_prices(t, &limits, best))
         return;
     if (from) {
         f8_remat_load(t, from->action, from->n_actions);
         f8_remat_finish(t, work, best);
     }
-    if (!from || best->excess > 0 || t->work < 2 * enough) {
+    if (!from || best->excess > 0 || t->work < limits.little) {
         f8_remat_load(t, t->steps, t->p->n_steps);
         f8_remat_finish(t, work, best);
     }
@@ -200,7 +203,7 @@ static void search(f8_remat_timeline *t, const f8_remat_plan *from, f8_remat_bes
         f8_remat_load(t, best->action, best->n);
         f8_remat_finish(t, all - t->work, best);
     }
-    uint64_t improve = t->work < enough ? WORK_IMPROVE * size : 0;
+    uint64_t improve = t->work < limits.enough ? WORK_IMPROVE * size : 0;
     if (best->excess > 0)
         improve = WORK_FIT * size < WORK_ENOUGH ? WORK_FIT * size : WORK_ENOUGH;
     f8_remat_improve(t, best, WORK_SMALL + improve);

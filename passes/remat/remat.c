@@ -110,12 +110,12 @@ static int64_t count_recomputed(const f8_func *f)
 }
 
 /* Give func that plan, and note what it costs. */
-static f8_status keep(f8_fit *x, f8_fit_outcome *o)
+static f8_status keep(f8_fit *x, const f8_fit_outcome *o)
 {
     f8_remat *s = &x->s;
     f8_unit *u = s->unit;
     const f8_func before = {.graph = s->g};
-    F8_TRY(f8_fit_keep(x, o));
+    f8_fit_keep(x, o);
     u->remat.after = o->arena;
     u->remat.budget = o->allowed;
     u->remat.extra_seconds = o->seconds - u->remat.seconds;
@@ -129,7 +129,6 @@ static void keep_all(f8_fit *x)
 {
     f8_unit *u = x->s.unit;
     f8_remat_restore(&x->s);
-    x->made = NULL;
     u->remat.after = u->remat.before;
     u->remat.budget = x->allowed;
     u->remat.activations_after = u->remat.activations_before;

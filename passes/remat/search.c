@@ -58,6 +58,7 @@ static bool read_after(const f8_remat_timeline *t, uint32_t v, uint32_t id)
 typedef struct trial {
     uint32_t id[DEEP], n;
     double excess;
+    bool more; /* the value that was dropped reads one that could be recomputed as well */
 } trial;
 
 static void undo(f8_remat_timeline *t, trial *x, uint32_t to)
@@ -86,6 +87,24 @@ static uint32_t drop_position(const f8_remat_timeline *t, uint32_t v, uint32_t i
     return at;
 }
 
+/* Whether u, which the recomputation `reader` reads, can be recomputed there, so that it need not
+ * be kept for it. */
+static bool may_extend(const f8_remat_timeline *t, uint32_t u, uint32_t reader)
+{
+    const uint32_t at = t->position[reader];
+    return may_insert(t, u, at) && !read_after(t, u, reader) &&
+           access_before(t, u, reader) + 1 < at;
+}
+
+static bool may_extend_any(const f8_remat_timeline *t, uint32_t reader)
+{
+    uint32_t n;
+    const uint32_t *need = f8_remat_needs(t, reader, &n);
+    while (n > 0 && !may_extend(t, need[n - 1], reader))
+        n--;
+    return n > 0;
+}
+
 /* Recompute v before action `id`; depending on `reach`, also what that reads, and so on. */
 static void try_drop(f8_remat_timeline *t, uint32_t v, uint32_t id, int reach, trial *x)
 {
@@ -94,16 +113,16 @@ static void try_drop(f8_remat_timeline *t, uint32_t v, uint32_t id, int reach, t
     x->n = 0;
     x->id[x->n++] = f8_remat_insert(t, v, position);
     x->excess = f8_remat_excess(t);
+    x->more = !t->failed && may_extend_any(t, x->id[0]);
     for (uint32_t next = 0; next < x->n && reach != KEEP && !t->failed; next++) {
         const uint32_t reader = x->id[next];
         uint32_t n;
         const uint32_t *need = f8_remat_needs(t, reader, &n);
         for (uint32_t i = 0; i < n && x->n < DEEP && !t->failed; i++) {
-            const uint32_t u = need[i], at = t->position[reader];
-            if (!may_insert(t, u, at) || read_after(t, u, reader) ||
-                access_before(t, u, reader) + 1 >= at)
+            const uint32_t u = need[i];
+            if (!may_extend(t, u, reader))
                 continue;
-            x->id[x->n++] = f8_remat_insert(t, u, at);
+            x->id[x->n++] = f8_remat_insert(t, u, t->position[reader]);
             const double excess = f8_remat_excess(t);
             if (reach == ALL || excess < x->excess)
                 x->excess = excess;
@@ -213,10 +232,11 @@ static bool can_early(const f8_remat_timeline *t, const gap *g)
            may_insert(t, g->value, at);
 }
 
-/* Score a gap by one way to drop it, if that is better than its score so far. */
+/* Score a gap by one way to drop it, if that is better than its score so far. Sets x->more. */
 static void look_at(f8_remat_timeline *t, double excess, int reach, gap *g, trial *x)
 {
     const double before = t->seconds;
+    x->more = false;
     if ((reach & EARLY) && !can_early(t, g))
         return;
     try_drop(t, g->value, g->id, reach, x);
@@ -229,11 +249,13 @@ static void look_at(f8_remat_timeline *t, double excess, int reach, gap *g, tria
 }
 
 /* Score a gap by trying it. The way that was the best last time is tried alone while it helps. The
- * widest reach costs the most time, so it is tried only where nothing else helps. */
+ * widest reach costs the most time, so it is tried only where nothing else helps. Where nothing
+ * more could be recomputed, all reaches are one. */
 static void look(f8_remat_timeline *t, double excess, gap *g, trial *x)
 {
     static const int reaches[] = {KEEP, KEEP | EARLY, WHERE_IT_HELPS, WHERE_IT_HELPS | EARLY,
                                   ALL,  ALL | EARLY};
+    bool more[] = {true, true}; /* by EARLY */
     g->score = 0;
     if (g->version != UINT32_MAX)
         look_at(t, excess, g->reach, g, x);
@@ -241,7 +263,10 @@ static void look(f8_remat_timeline *t, double excess, gap *g, trial *x)
         return;
     for (size_t i = 0; i < sizeof reaches / sizeof *reaches && (reaches[i] < ALL || g->score <= 0);
          i++)
-        look_at(t, excess, reaches[i], g, x);
+        if (more[reaches[i] & EARLY]) {
+            look_at(t, excess, reaches[i], g, x);
+            more[reaches[i] & EARLY] = x->more;
+        }
 }
 
 static bool is_gap(const f8_remat_timeline *t, const gap *g)

@@ -68,11 +68,11 @@ static void find_price(price_search *s, double bytes)
     }
 }
 
-/* Gives the bytes by which the cut's own plan exceeds the budget. */
-static double from_price(price_search *s, double price, uint64_t work, f8_remat_best *best)
+/* Starts at the cut that was solved last. Gives the bytes by which its own plan exceeds the budget.
+ */
+static double from_cut(price_search *s, uint64_t work, f8_remat_best *best)
 {
     f8_remat_timeline *t = s->cut.t;
-    solve(s, price);
     f8_remat_load(t, t->steps, t->p->n_steps);
     f8_remat_cut_apply(&s->cut);
     int64_t peak = 0;
@@ -87,10 +87,40 @@ static bool is_near(const price_search *s, const f8_remat_best *best)
     return best->excess == 0 && best->seconds <= 1.01 * s->bound;
 }
 
-bool f8_remat_from_prices(f8_remat_timeline *t, uint64_t work, uint64_t enough, f8_remat_best *best)
+/* Bytes kept, by the two cuts around the wanted bytes; what their plans exceed the budget by. */
+typedef struct price_pair {
+    double kept, over, over_above;
+} price_pair;
+
+/* Starts at the cuts on both sides of `wanted`. False: there is no more to look for, because no
+ * price keeps so few bytes, or a plan fits. */
+static bool from_pair(price_search *s, double wanted, const f8_remat_limits *limits,
+                      price_pair *pair, f8_remat_best *best)
 {
-    const uint32_t n_steps = t->p->n_steps, top = f8_remat_moment(t);
+    const f8_remat_timeline *t = s->cut.t;
+    const double before = pair->kept;
+    find_price(s, wanted);
+    solve(s, s->high);
+    if (s->cut.bytes > wanted && t->work >= limits->little)
+        return false;
+    pair->kept = s->cut.bytes;
+    pair->over = from_cut(s, limits->start, best);
+    if (is_near(s, best) || (best->excess == 0 && t->work >= limits->enough) ||
+        (pair->over <= 0 && t->work >= limits->little))
+        return false;
+    solve(s, s->low);
+    if (s->cut.bytes != before) /* else it was the last pair's */
+        pair->over_above = from_cut(s, limits->start, best);
+    return pair->over > 0 && !is_near(s, best) &&
+           (best->excess > 0 || t->work < limits->enough);
+}
+
+bool f8_remat_from_prices(f8_remat_timeline *t, const f8_remat_limits *limits, f8_remat_best *best)
+{
+    enum { PAIRS = 3 };
+    const uint32_t top = f8_remat_moment(t);
     price_search s = {.bound = 0};
+    price_pair pair = {.kept = INFINITY};
     if (!f8_remat_cut_make(t, top, &s.cut)) {
         t->failed = true;
         return false;
@@ -98,18 +128,13 @@ bool f8_remat_from_prices(f8_remat_timeline *t, uint64_t work, uint64_t enough, 
     f8_remat_cut_solve(&s.cut, 0);
     s.room = s.cut.bytes - ((double)t->live[top] - (double)t->budget);
     double wanted = s.room;
-    for (int i = 0; i < 3 && !t->failed; i++) {
-        f8_remat_load(t, t->steps, n_steps);
-        find_price(&s, wanted);
-        const double over = from_price(&s, s.high, work, best);
-        if (is_near(&s, best))
-            return true;
-        if (best->excess == 0 && t->work >= enough)
+    for (int i = 0; i < PAIRS && !t->failed; i++) {
+        if (!from_pair(&s, wanted, limits, &pair, best))
             break;
-        from_price(&s, s.low, work, best);
-        if (over <= 0 || is_near(&s, best) || (best->excess == 0 && t->work >= enough))
+        /* Where the cut that keeps less needs more memory, what is recomputed takes it. */
+        if (pair.over > pair.over_above && t->work >= limits->little)
             break;
-        wanted -= over;
+        wanted = pair.kept - pair.over;
     }
     return is_near(&s, best);
 }

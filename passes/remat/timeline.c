@@ -105,7 +105,7 @@ static f8_status make_rows(f8_remat_timeline *t, f8_diag *diag)
 
 /* ---- lifetimes ---- */
 
-/* Add `bytes` to every position where an instance of v lies in memory. */
+/* Add the bytes of v's instances to `live`, which has changes from one position to the next. */
 static void cover(f8_remat_timeline *t, uint32_t v, int64_t bytes)
 {
     const struct f8_remat_accesses *x = &t->access[v];
@@ -114,8 +114,9 @@ static void cover(f8_remat_timeline *t, uint32_t v, int64_t bytes)
         while (last < x->n && !f8_remat_makes(t, x->id[last], v))
             last++;
         const uint32_t from = t->position[x->id[i]], to = t->position[x->id[last - 1]];
-        for (uint32_t at = from; at <= to; at++)
-            t->live[at] += bytes;
+        t->live[from] += bytes;
+        if (to + 1 < t->n)
+            t->live[to + 1] -= bytes;
         t->work += 8 + (to - from) / 4;
         i = last;
     }
@@ -173,23 +174,28 @@ static int64_t crossing(const f8_remat_timeline *t, uint32_t position)
 
 /* ---- the excess ---- */
 
-/* Bring the excess up to date after the bytes at positions [from, to] have changed. */
+/* Bring the excess up to date after the bytes at positions [from, to] have changed. A search spends
+ * most of its time here. */
 static void sum_excess(f8_remat_timeline *t, uint32_t from, uint32_t to)
 {
-    int64_t most = t->budget;
-    while (from > 0 && f8_remat_is_recompute(t, t->order[from - 1]))
+    const uint32_t *order = t->order, n_steps = t->p->n_steps;
+    const int64_t *live = t->live, budget = t->budget;
+    int64_t *over = t->over, change = 0;
+    while (from > 0 && order[from - 1] > n_steps)
         from--;
-    while (f8_remat_is_recompute(t, t->order[to]))
+    while (order[to] > n_steps)
         to++; /* the end is no recomputation */
     for (uint32_t at = from; at <= to; at++) {
-        const uint32_t id = t->order[at];
-        most = t->live[at] > most ? t->live[at] : most;
-        if (f8_remat_is_recompute(t, id))
-            continue;
-        t->excess += most - t->budget - t->over[id];
-        t->over[id] = most - t->budget;
-        most = t->budget;
+        int64_t most = live[at];
+        while (order[at] > n_steps) {
+            at++;
+            most = live[at] > most ? live[at] : most;
+        }
+        const int64_t now = most > budget ? most - budget : 0;
+        change += now - over[at];
+        over[at] = now;
     }
+    t->excess += change;
     t->work += to - from;
 }
 
@@ -205,12 +211,14 @@ static uint32_t new_id(f8_remat_timeline *t)
     uint32_t *free_id = f8_arena_grow(t->arena, t->free_id, t->n_free, &t->free_room, n, 4);
     uint32_t *order = f8_arena_grow(t->arena, t->order, t->n, &t->order_room, (size_t)t->n + 1, 4);
     int64_t *live = f8_arena_grow(t->arena, t->live, t->n, &t->live_room, (size_t)t->n + 1, 8);
+    int64_t *over = f8_arena_grow(t->arena, t->over, t->n, &t->over_room, (size_t)t->n + 1, 8);
     t->position = position ? position : t->position;
     t->what = what ? what : t->what;
     t->free_id = free_id ? free_id : t->free_id;
     t->order = order ? order : t->order;
     t->live = live ? live : t->live;
-    if (!position || !what || !free_id || !order || !live) {
+    t->over = over ? over : t->over;
+    if (!position || !what || !free_id || !order || !live || !over) {
         t->failed = true;
         return UINT32_MAX;
     }
@@ -239,6 +247,7 @@ static void move(f8_remat_timeline *t, uint32_t to, uint32_t from)
 {
     memmove(t->order + to, t->order + from, (t->n - from) * sizeof *t->order);
     memmove(t->live + to, t->live + from, (t->n - from) * sizeof *t->live);
+    memmove(t->over + to, t->over + from, (t->n - from) * sizeof *t->over);
     t->work += 16 + t->n - from;
 }
 
@@ -275,6 +284,7 @@ uint32_t f8_remat_insert(f8_remat_timeline *t, uint32_t value, uint32_t position
     move(t, position + 1, position);
     t->order[position] = id;
     t->live[position] = live;
+    t->over[position] = 0;
     t->n++;
     number(t, position);
     add_access(t, value, id);
@@ -326,7 +336,7 @@ static void lay_out(f8_remat_timeline *t)
         uint32_t n;
         const uint32_t *need = f8_remat_needs(t, id, &n);
         t->position[id] = at;
-        t->live[at] = id < p->n_steps ? p->step[id].bytes : 0;
+        t->live[at] = t->over[at] = 0;
         for (uint32_t i = 0; i < n; i++)
             add_access(t, need[i], id);
         if (f8_remat_is_recompute(t, id))
@@ -337,7 +347,11 @@ static void lay_out(f8_remat_timeline *t)
     }
     for (uint32_t v = 0; v < p->n_values && !t->failed; v++)
         cover(t, v, p->value[v].bytes);
-    memset(t->over, 0, ((size_t)p->n_steps + 1) * sizeof *t->over);
+    int64_t live = 0;
+    for (uint32_t at = 0; at < t->n; at++) {
+        live += t->live[at];
+        t->live[at] = live + (t->order[at] < p->n_steps ? p->step[t->order[at]].bytes : 0);
+    }
     t->excess = 0;
     if (!t->failed)
         sum_excess(t, 0, t->n - 1);
@@ -379,11 +393,12 @@ f8_status f8_remat_timeline_make(const f8_remat_problem *p, int64_t budget, f8_a
     t->free_id = F8_NEW_ARRAY(arena, uint32_t, room);
     t->access = f8_arena_array(arena, p->n_values, sizeof *t->access);
     t->steps = F8_NEW_ARRAY(arena, f8_remat_action, p->n_steps);
-    t->over = F8_NEW_ARRAY(arena, int64_t, (size_t)p->n_steps + 1);
+    t->over = F8_NEW_ARRAY(arena, int64_t, room);
     if (!t->over || !t->steps || !t->order || !t->live || !t->position || !t->what ||
         !t->free_id || !t->access)
         return f8_arena_status(arena, diag);
-    t->order_room = t->live_room = t->position_room = t->what_room = t->free_room = room;
+    t->order_room = t->live_room = t->over_room = room;
+    t->position_room = t->what_room = t->free_room = room;
     t->n_ids = t->n = p->n_steps + 1;
     for (uint32_t s = 0; s <= p->n_steps; s++)
         t->order[s] = s;

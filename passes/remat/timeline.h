@@ -29,7 +29,9 @@ typedef struct f8_remat_timeline {
     uint32_t n;      /* actions, with the end */
     uint32_t *order; /* ids */
     int64_t *live;   /* bytes, by position */
-    size_t order_room, live_room;
+    /* by position: a step's bytes over the budget, with those recomputed before it; else 0 */
+    int64_t *over;
+    size_t order_room, live_room, over_room;
     uint32_t *position; /* by id */
     uint32_t *what;     /* by id: the value that it recomputes */
     size_t position_room, what_room;
@@ -42,8 +44,7 @@ typedef struct f8_remat_timeline {
         size_t room;
     } * access; /* by value */
 
-    int64_t *over;  /* by step, with the end: its bytes over the budget */
-    int64_t excess; /* their sum: f8_remat_excess */
+    int64_t excess; /* the sum of `over`: f8_remat_excess */
 
     double seconds;
     /* elementary operations so far, and the limit; no clock is used, so that plans repeat */

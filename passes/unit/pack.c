@@ -82,7 +82,7 @@ typedef struct shelf {
  * many, of those blocks that are alive in a quarter of the span. A block is swept for on the
  * narrowest shelf that spans its life: most blocks live for a few positions, and a sweep over all
  * placed blocks would meet few that are alive then. */
-enum { LEVELS = 5, SHELVES = 1 + 4 + 16 + 64 + 256 };
+enum { LEVELS = 4, SHELVES = 1 + 4 + 16 + 64 };
 
 typedef struct shelves {
     shelf shelf[SHELVES];
@@ -98,7 +98,7 @@ static void setup_shelves(shelves *s, uint32_t positions, f8_arena *arena)
         s->span[level] = positions / parts + 1;
 }
 
-/* The index of the first shelf of a level: 0, 1, 5, 21, 85. */
+/* The index of the first shelf of a level: 0, 1, 5, 21. */
 static uint32_t first_of_level(uint32_t level)
 {
     return ((1u << 2 * level) - 1) / 3;
@@ -140,10 +140,16 @@ static bool put_on(shelves *s, shelf *on, const placed *b)
     if (!grown)
         return false;
     on->at = grown;
-    uint32_t i = on->n++;
-    for (; i > 0 && on->at[i - 1].offset > b->offset; i--)
-        on->at[i] = on->at[i - 1];
-    on->at[i] = *b;
+    uint32_t low = 0, high = on->n;
+    while (low < high) {
+        const uint32_t middle = (low + high) / 2;
+        if (grown[middle].offset > b->offset)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    memmove(grown + low + 1, grown + low, (on->n++ - low) * sizeof *grown);
+    grown[low] = *b;
     return true;
 }
 

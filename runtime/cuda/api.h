@@ -132,6 +132,10 @@ typedef struct CUstream_st *CUstream;
 typedef struct CUevent_st *CUevent;
 typedef struct CUgraph_st *CUgraph;
 typedef struct CUgraphExec_st *CUgraphExec;
+typedef struct CUgraphExecUpdateResultInfo {
+    int result;
+    void *error_node, *error_from_node;
+} CUgraphExecUpdateResultInfo;
 
 typedef int nvrtcResult;
 typedef struct _nvrtcProgram *nvrtcProgram;
@@ -197,6 +201,8 @@ typedef int f8_nvml_return;
     X(CUresult, cuStreamEndCapture, (CUstream s, CUgraph * graph))                                 \
     X(CUresult, cuGraphInstantiateWithFlags,                                                       \
       (CUgraphExec * exec, CUgraph graph, unsigned long long flags))                               \
+    X(CUresult, cuGraphExecUpdate_v2,                                                              \
+      (CUgraphExec exec, CUgraph graph, CUgraphExecUpdateResultInfo * info))                       \
     X(CUresult, cuGraphLaunch, (CUgraphExec exec, CUstream s))                                     \
     X(CUresult, cuGraphExecDestroy, (CUgraphExec exec))                                            \
     X(CUresult, cuGraphDestroy, (CUgraph graph))                                                   \

@@ -29,7 +29,6 @@ static f8_status make_funcs(f8_cuda_exec *x, f8_diag *diag)
     }
     for (uint32_t i = 0; i < x->plan->n_funcs; i++) {
         F8_TRY(make_events(x, &x->func[i], diag));
-        F8_TRY(f8_cuda_exec_make_graphs(x, &x->func[i], diag));
         F8_TRY(f8_cuda_exec_make_func(x, i, diag));
     }
     return F8_OK;
@@ -97,7 +96,7 @@ f8_status f8_cuda_exec_create(const f8_plan *plan, f8_cuda *cuda,
 
 static void destroy_func(f8_cuda_exec *x, f8_live_func *f)
 {
-    f8_cuda_exec_forget_graphs(x, f);
+    f8_cuda_exec_release_graphs(x, f);
     for (uint32_t i = 0; f->event && i <= f->func->n_steps; i++)
         if (f->event[i])
             x->cuda->cu.cuEventDestroy_v2(f->event[i]);

@@ -38,22 +38,22 @@ typedef struct f8_live_step {
     double seconds;
 } f8_live_step;
 
-/* A function's steps with certain addresses. */
-typedef struct f8_known_graph {
-    CUgraphExec graph; /* NULL: not captured yet */
-    uint64_t *address; /* of the arena and what else is shared, and of each port */
-    uint64_t chosen;   /* when it was chosen last; 0: never */
-} f8_known_graph;
-
-/* Callers alternate between a few sets of addresses: parameters of several models, batches in
- * flight. */
-enum { F8_CUDA_GRAPHS = 8 };
+/* The steps as one graph, with the addresses that it was captured with. */
+enum { F8_GRAPHS = 8 };
+typedef struct f8_live_graph {
+    CUgraphExec exec; /* NULL: none yet */
+    uint64_t *addresses;
+    int64_t launched; /* when it was last: f8_live_func.launches */
+} f8_live_graph;
 
 typedef struct f8_live_func {
     const f8_plan_func *func;
     f8_live_step *step;
-    f8_known_graph known[F8_CUDA_GRAPHS], *graph; /* graph: the one for the addresses of now */
-    uint64_t *wanted, chosen; /* wanted: the addresses of now; chosen: how often one was chosen */
+    f8_live_graph graph[F8_GRAPHS], *now; /* now: of the present addresses; NULL: one of them may
+                                             have changed */
+    uint64_t *addresses;   /* room for the present ones; NULL until the first launch */
+    size_t n_addresses;
+    int64_t launches;
     CUevent *event;        /* profile: n_steps + 1 */
     f8_exec_counts count;  /* of one run */
 } f8_live_func;
@@ -108,19 +108,20 @@ f8_status f8_cuda_exec_load_images(f8_cuda_exec *x, f8_diag *diag);
 f8_status f8_cuda_exec_allocate(f8_cuda_exec *x, f8_diag *diag);
 void f8_cuda_exec_leave_home(f8_cuda_exec *x);
 
-/* exec_graph.c: room for a function's graphs. Once an address has changed: choose the graph for the
- * addresses of now, which forgets the one that was not chosen for longest if they are new. */
-f8_status f8_cuda_exec_make_graphs(f8_cuda_exec *x, f8_live_func *f, f8_diag *diag);
-void f8_cuda_exec_choose_graph(f8_cuda_exec *x, uint32_t func);
-void f8_cuda_exec_forget_graphs(f8_cuda_exec *x, f8_live_func *f);
-
-/* exec_steps.c: make one function's steps ready; resolve the places whenever an address changes. */
+/* exec_steps.c: make one function's steps ready; whenever addresses have changed, resolve the
+ * places. */
 f8_status f8_cuda_exec_make_func(f8_cuda_exec *x, uint32_t func, f8_diag *diag);
 /* Runs each GEMM once, outside of any graph: what the library refuses only then, it refuses while a
  * program is made, with the linear's name. Kernels that it loads late are loaded. */
 f8_status f8_cuda_exec_try_gemms(f8_cuda_exec *x, f8_diag *diag);
 f8_status f8_cuda_exec_prepare_gemms(f8_cuda_exec *x, f8_diag *diag);
 void f8_cuda_exec_resolve(f8_cuda_exec *x, uint32_t func);
+
+/* exec_enqueue.c: all steps as one graph, or one by one with times and waits as the options say. */
+f8_status f8_cuda_exec_launch(f8_cuda_exec *x, f8_live_func *f, f8_diag *diag);
+f8_status f8_cuda_exec_run_steps(f8_cuda_exec *x, f8_live_func *f, f8_diag *diag);
+f8_status f8_cuda_exec_add_times(f8_cuda_exec *x, f8_live_func *f, f8_diag *diag);
+void f8_cuda_exec_release_graphs(f8_cuda_exec *x, f8_live_func *f);
 
 /* exec_attention.c */
 f8_status f8_cuda_exec_prepare_attentions(f8_cuda_exec *x, f8_diag *diag);

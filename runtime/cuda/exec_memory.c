@@ -119,9 +119,7 @@ static f8_status settle(f8_tenant *t, f8_diag *diag)
 
 static void resolve(f8_tenant *t, uint32_t func)
 {
-    f8_cuda_exec *x = (f8_cuda_exec *)t;
-    f8_cuda_exec_choose_graph(x, func);
-    f8_cuda_exec_resolve(x, func);
+    f8_cuda_exec_resolve((f8_cuda_exec *)t, func);
 }
 
 static const f8_home_kind device_memory = {

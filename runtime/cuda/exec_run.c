@@ -1,4 +1,4 @@
-/* Running on a GPU: transfers, graphs, variables and ports. See exec.h. */
+/* Running on a GPU: transfers, variables and ports. See exec.h. */
 #include "runtime/cuda/exec_internal.h"
 
 #include "runtime/copy.h"
@@ -28,120 +28,6 @@ static f8_status usable(const f8_cuda_exec *x, f8_diag *diag)
         x->home->failure.text);
 }
 
-/* ---- steps ---- */
-
-static f8_status launch_phases(f8_cuda_exec *x, const f8_live_func *f, const f8_live_step *l,
-                               CUstream stream, f8_diag *diag)
-{
-    for (uint32_t p = 0; p < l->step->n_phases; p++) {
-        const f8_live_phase *phase = &l->phase[p];
-        if (phase->grid == 0)
-            continue;
-        const f8_launch *launch = &phase->phase->launch;
-        F8_TRY(f8_cuda_check(x->cuda,
-                             x->cuda->cu.cuLaunchKernel(phase->function, phase->grid, 1, 1,
-                                                        launch->threads, 1, 1, launch->shared,
-                                                        stream, (void **)phase->params, NULL),
-                             diag, "cuLaunchKernel of '%s' (kernel %s) in %s", l->step->name,
-                             launch->symbol, f->func->name));
-    }
-    return F8_OK;
-}
-
-static f8_status enqueue_step(f8_cuda_exec *x, const f8_live_func *f, f8_live_step *l,
-                              CUstream stream, f8_diag *diag)
-{
-    const CUdeviceptr *arg = l->arg;
-    const f8_step *s = l->step;
-#define AT(i) (void *)(uintptr_t)arg[i]
-    switch (s->kind) {
-    case F8_STEP_KERNEL: return launch_phases(x, f, l, stream, diag);
-    case F8_STEP_GEMM:
-        return f8_cublaslt_run(x->cuda, l->gemm, AT(0), AT(1), AT(2), AT(3), AT(4),
-                               (void *)(uintptr_t)x->home->home.workspace.at, stream, l->what,
-                               diag);
-    case F8_STEP_ATTENTION: return f8_cuda_exec_run_attention(x, f, l, stream, diag);
-    case F8_STEP_COPY:
-        if (l->bytes == 0)
-            return F8_OK;
-        return f8_cuda_check(x->cuda,
-                             x->cuda->cu.cuMemcpyDtoDAsync_v2(arg[1], arg[0], l->bytes, stream),
-                             diag, "cuMemcpyDtoDAsync of '%s' in %s", s->name, f->func->name);
-    }
-#undef AT
-    return F8_ERR_INTERNAL;
-}
-
-static f8_status enqueue_steps(f8_cuda_exec *x, const f8_live_func *f, CUstream stream,
-                               f8_diag *diag)
-{
-    for (uint32_t i = 0; i < f->func->n_steps; i++)
-        F8_TRY(enqueue_step(x, f, &f->step[i], stream, diag));
-    return F8_OK;
-}
-
-/* Enqueues steps one by one: between events if times are wanted, waiting after each if faults are
- * hunted. */
-static f8_status run_steps(f8_cuda_exec *x, f8_live_func *f, f8_diag *diag)
-{
-    const char *name = f->func->name;
-    if (f->event)
-        CU_IN(name, cuEventRecord, f->event[0], x->stream);
-    for (uint32_t i = 0; i < f->func->n_steps; i++) {
-        F8_TRY(enqueue_step(x, f, &f->step[i], x->stream, diag));
-        if (f->event)
-            CU_IN(name, cuEventRecord, f->event[i + 1], x->stream);
-        if (x->options.blocking)
-            F8_TRY(f8_cuda_check(x->cuda, x->cuda->cu.cuStreamSynchronize(x->stream), diag,
-                                 "cuStreamSynchronize after '%s' in %s", f->step[i].step->name,
-                                 name));
-    }
-    return F8_OK;
-}
-
-static f8_status add_times(f8_cuda_exec *x, f8_live_func *f, f8_diag *diag)
-{
-    for (uint32_t i = 0; f->event && i < f->func->n_steps; i++) {
-        float milliseconds = 0;
-        CU_IN(f->func->name, cuEventElapsedTime, &milliseconds, f->event[i], f->event[i + 1]);
-        f->step[i].seconds += 1e-3 * (double)milliseconds;
-    }
-    return F8_OK;
-}
-
-/* ---- graphs ---- */
-
-/* Captures in a stream of our own, since the embedder's may not allow it. The mode is relaxed: what
- * other threads of this process do meanwhile does not matter, and our steps only launch. */
-static f8_status capture(f8_cuda_exec *x, f8_live_func *f, f8_diag *diag)
-{
-    CUgraph graph = NULL;
-    CU_IN(f->func->name, cuStreamBeginCapture_v2, x->own, CU_STREAM_CAPTURE_MODE_RELAXED);
-    f8_status status = enqueue_steps(x, f, x->own, diag);
-    const CUresult end =
-        x->cuda->cu.cuStreamEndCapture(x->own, &graph); /* in any case: it ends the mode */
-    if (status == F8_OK)
-        status = f8_cuda_check(x->cuda, end, diag, "cuStreamEndCapture of %s", f->func->name);
-    if (status == F8_OK)
-        status =
-            f8_cuda_check(x->cuda,
-                          x->cuda->cu.cuGraphInstantiateWithFlags(&f->graph->graph, graph, 0),
-                          diag, "cuGraphInstantiate of %s", f->func->name);
-    if (graph)
-        x->cuda->cu.cuGraphDestroy(graph);
-    return status;
-}
-
-static f8_status launch_graph(f8_cuda_exec *x, f8_live_func *f, f8_diag *diag)
-{
-    if (f->func->n_steps == 0)
-        return F8_OK;
-    if (!f->graph->graph)
-        F8_TRY(capture(x, f, diag));
-    CU_IN(f->func->name, cuGraphLaunch, f->graph->graph, x->stream);
-    return F8_OK;
-}
-
 /* ---- a run ---- */
 
 static f8_status copy_ports(f8_cuda_exec *x, uint32_t func, int side, f8_diag *diag)
@@ -168,13 +54,13 @@ static f8_status run_inside(f8_cuda_exec *x, uint32_t func, f8_diag *diag)
     f8_live_func *f = &x->func[func];
     const bool graph = !x->options.profile && !x->options.blocking;
     F8_TRY(copy_ports(x, func, 0, diag));
-    F8_TRY(graph ? launch_graph(x, f, diag) : run_steps(x, f, diag));
+    F8_TRY(graph ? f8_cuda_exec_launch(x, f, diag) : f8_cuda_exec_run_steps(x, f, diag));
     F8_TRY(copy_ports(x, func, 1, diag));
     if (graph && x->stream != x->home->ordered)
         return F8_OK;
     F8_TRY(f8_cuda_check(x->cuda, x->cuda->cu.cuStreamSynchronize(x->stream), diag,
                          "cuStreamSynchronize after %s", f->func->name));
-    return add_times(x, f, diag);
+    return f8_cuda_exec_add_times(x, f, diag);
 }
 
 f8_status f8_cuda_exec_run(f8_cuda_exec *x, uint32_t func, f8_diag *diag)

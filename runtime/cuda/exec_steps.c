@@ -268,7 +268,8 @@ static void resolve_phase(const f8_cuda_exec *x, uint32_t func, const f8_step *s
 
 void f8_cuda_exec_resolve(f8_cuda_exec *x, uint32_t func)
 {
-    const f8_live_func *f = &x->func[func];
+    f8_live_func *f = &x->func[func];
+    f->now = NULL;
     for (uint32_t i = 0; i < f->func->n_steps; i++) {
         f8_live_step *l = &f->step[i];
         for (uint32_t k = 0; k < l->step->n_args; k++)

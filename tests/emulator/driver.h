@@ -17,7 +17,6 @@
     X(CUresult, cuMemsetD32Async, (CUdeviceptr to, unsigned value, size_t count, CUstream s))      \
     X(CUresult, cuStreamQuery, (CUstream s))                                                       \
     X(CUresult, cuStreamIsCapturing, (CUstream s, CUstreamCaptureStatus *status))                  \
-    X(CUresult, cuGraphExecUpdate_v2, (CUgraphExec exec, CUgraph graph, void *result_info))        \
     X(CUresult, cuEventSynchronize, (CUevent event))                                               \
     X(CUresult, cuEventQuery, (CUevent event))                                                     \
     X(CUresult, cuModuleLoadDataEx,                                                                \

@@ -458,7 +458,8 @@ CUresult cuGraphInstantiateWithFlags(CUgraphExec *exec, CUgraph graph, unsigned 
 }
 
 /* Only parameters may differ: the same kinds of work in the same order, the same kernels. */
-CUresult cuGraphExecUpdate_v2(CUgraphExec exec, CUgraph graph, void *result_info)
+CUresult cuGraphExecUpdate_v2(CUgraphExec exec, CUgraph graph,
+                              CUgraphExecUpdateResultInfo *result_info)
 {
     F8_EMU_ENTER(F8_EMU_UNSAFE);
     (void)result_info;

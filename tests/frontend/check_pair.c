@@ -306,6 +306,42 @@ START_TEST(budgets_keep_bits)
 }
 END_TEST
 
+/* Attention has two results, which are saved or computed again together. */
+START_TEST(attention_under_budgets)
+{
+    static const char text[] =
+        "module attend\nparam qkv: f32[64, 192] normal(0.2)\nparam proj: f32[64, 64] normal(0.2)\n"
+        "func forward(%x: f32[2, 32, 64]) -> (%y: f32[2, 32, 64]) {\n"
+        "  %h = linear(%x, qkv) {name = \"qkv\"}\n"
+        "  %q = slice(%h) {start = 0, stop = 64}\n  %k = slice(%h) {start = 64, stop = 128}\n"
+        "  %v = slice(%h) {start = 128, stop = 192}\n"
+        "  %a = attention(%q, %k, %v) {heads = 4, causal = true}\n"
+        "  return add(%x, linear(%a, proj) {name = \"proj\"})\n}\n";
+    static const double shares[] = {0, 0.8, 0.6, 0.4, 0.2, 0.05, 0, 0};
+    static const char *const names[] = {"y", "qkv", "proj", "dx"};
+    int64_t bytes[8];
+    int n;
+    for (int i = 0; i < 8; i++) {
+        fp8c_compile_options o = pair_options(_i ? "delayed" : "bf16");
+        o.gradients_of = "x";
+        o.memory_share = shares[i];
+        o.recompute = i == 6 ? "a" : NULL;
+        o.checkpoint = i == 7 ? "a" : NULL;
+        setup *s = i ? &b : &a;
+        begin(s, text, &o);
+        pair_step(s->p, false, &s->in, &s->out);
+        bytes[i] = pair_saved_bytes(s->p, "forward", &n);
+        if (i == 0)
+            continue;
+        ck_assert_int_lt(bytes[i], bytes[0]);
+        for (int k = 0; k < 4; k++)
+            ck_assert_msg(pair_equal(&a.out, &b.out, names[k]), "%s at %g", names[k], shares[i]);
+        end(s);
+    }
+    end(&a);
+}
+END_TEST
+
 /* Patterns name what is kept or recomputed. */
 START_TEST(patterns_of_saved)
 {
@@ -531,6 +567,7 @@ Suite *f8_suite(void)
     tcase_add_test(t, rounding_of_gradients);
     tcase_add_loop_test(t, added_gradients, 0, 4);
     tcase_add_loop_test(t, budgets_keep_bits, 0, N_RECIPES);
+    tcase_add_loop_test(t, attention_under_budgets, 0, 2);
     tcase_add_test(t, patterns_of_saved);
     tcase_add_loop_test(t, logits_are_not_saved, 0, 2);
     tcase_add_test(t, two_heads);

@@ -181,6 +181,9 @@ static void has(const json_t *record, const char *field, json_type type)
         "no '%s' of the right type in %s", field, json_dumps(record, JSON_COMPACT));
 }
 
+/* Launches of micro_step, as its kernels' records say and as the plan's record says. */
+static int launched[2];
+
 static void explained_record(const json_t *r, int counts[3])
 {
     const char *event = json_string_value(json_object_get(r, "event"));
@@ -198,6 +201,10 @@ static void explained_record(const json_t *r, int counts[3])
         has(r, "hash", JSON_STRING);
         has(r, "seconds", JSON_REAL);
         has(r, "bytes_read", JSON_INTEGER);
+        if (!strcmp(json_string_value(json_object_get(r, "function")), "micro_step"))
+            launched[0] += strcmp(json_string_value(json_object_get(r, "kind")), "kernel")
+                               ? 1
+                               : (int)json_integer_value(json_object_get(r, "phases"));
         counts[1]++;
     } else if (!strcmp(event, "choice")) {
         has(r, "problem", JSON_STRING);
@@ -211,6 +218,12 @@ static void explained_record(const json_t *r, int counts[3])
         ck_assert_int_eq(json_integer_value(json_object_get(r, "linears")), 5);
         ck_assert_int_eq(json_integer_value(json_object_get(r, "fp8_gemms_planned")), 12);
         has(r, "planned_peak_bytes", JSON_INTEGER);
+        static const char *const kinds[] = {"kernels", "gemms", "copies", "attention"};
+        const json_t *launches = json_object_get(r, "launches");
+        for (int i = 0; i < 4; i++) {
+            has(launches, kinds[i], JSON_INTEGER);
+            launched[1] += (int)json_integer_value(json_object_get(launches, kinds[i]));
+        }
     }
 }
 
@@ -234,6 +247,8 @@ START_TEST(explain_json)
     ck_assert_int_gt(counts[1], 20);
     ck_assert_int_gt(counts[2], 20);
     ck_assert_int_eq(lines, counts[0] + counts[1] + counts[2] + 1);
+    ck_assert_int_gt(launched[0], 20);
+    ck_assert_int_eq(launched[0], launched[1]);
 }
 END_TEST
 

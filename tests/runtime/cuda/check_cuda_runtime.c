@@ -156,6 +156,106 @@ START_TEST(rebinding)
 }
 END_TEST
 
+/* ---- graphs of several sets of addresses ---- */
+
+static struct {
+    f8_cuda_api next;
+    int captures, instantiations, updates;
+    bool refuse; /* updates */
+} graphs;
+
+static CUresult count_capture(CUstream s, CUstreamCaptureMode mode)
+{
+    graphs.captures++;
+    return graphs.next.cuStreamBeginCapture_v2(s, mode);
+}
+
+static CUresult count_instantiation(CUgraphExec *exec, CUgraph graph, unsigned long long flags)
+{
+    graphs.instantiations++;
+    return graphs.next.cuGraphInstantiateWithFlags(exec, graph, flags);
+}
+
+static CUresult count_update(CUgraphExec exec, CUgraph graph, CUgraphExecUpdateResultInfo *info)
+{
+    graphs.updates++;
+    return graphs.refuse ? CUDA_ERROR_INVALID_VALUE
+                         : graphs.next.cuGraphExecUpdate_v2(exec, graph, info);
+}
+
+/* One run with the input in device memory at `in` and the result at `out`. */
+static void run_at(f8_cuda_exec *x, CUdeviceptr in, CUdeviceptr out, int round)
+{
+    f8_cuda *c = b.device.cuda;
+    static float got[N];
+    model_input(&m, round);
+    OK(f8_cuda_enter(c, diag));
+    ck_assert_int_eq(c->cu.cuMemcpyHtoDAsync_v2(in, m.x, BYTES, NULL), CUDA_SUCCESS);
+    ck_assert_int_eq(c->cu.cuStreamSynchronize(NULL), CUDA_SUCCESS);
+    f8_cuda_leave(c);
+    OK(f8_cuda_exec_bind(x, STEP, false, 0, (void *)(uintptr_t)in, diag));
+    OK(f8_cuda_exec_bind(x, STEP, true, 0, (void *)(uintptr_t)out, diag));
+    OK(f8_cuda_exec_run(x, STEP, diag));
+    model_step(&m);
+    OK(f8_cuda_enter(c, diag));
+    ck_assert_int_eq(c->cu.cuMemcpyDtoHAsync_v2(got, out, BYTES, NULL), CUDA_SUCCESS);
+    ck_assert_int_eq(c->cu.cuStreamSynchronize(NULL), CUDA_SUCCESS);
+    f8_cuda_leave(c);
+    ck_assert_msg(!memcmp(got, m.y, sizeof got), "round %d", round);
+}
+
+/* The last eight sets of addresses are known: no capture, no instantiation. A ninth updates the
+ * graph that was not launched for the longest time, or replaces it where the driver can't. */
+START_TEST(known_addresses)
+{
+    enum { SETS = 12, KNOWN = 8, ROOM = (BYTES + 255) / 256 * 256 };
+    bench_open(&b);
+    f8_cuda *c = b.device.cuda;
+    f8_cuda_exec *x = bench_create(&b, (f8_cuda_exec_options){0});
+    graphs.next = c->cu;
+    c->cu.cuStreamBeginCapture_v2 = count_capture;
+    c->cu.cuGraphInstantiateWithFlags = count_instantiation;
+    c->cu.cuGraphExecUpdate_v2 = count_update;
+    OK(f8_cuda_exec_init(x, 1, NULL, diag));
+    model_init(&m, &b, 1);
+    CUdeviceptr there = 0;
+    OK(f8_cuda_enter(c, diag));
+    ck_assert_int_eq(c->cu.cuMemAlloc_v2(&there, (SETS + 1) * ROOM), CUDA_SUCCESS);
+    f8_cuda_leave(c);
+#define RUN(set)                                                                                   \
+    run_at(x, there + (CUdeviceptr)(set)*ROOM, there + ((CUdeviceptr)(set) + 1) * ROOM, round++)
+    int round = 0;
+    for (int turn = 0; turn < 3; turn++)
+        for (int set = 0; set < KNOWN; set++)
+            RUN(set);
+    ck_assert_int_eq(graphs.captures, KNOWN);
+    ck_assert_int_eq(graphs.instantiations, KNOWN);
+    ck_assert_int_eq(graphs.updates, 0);
+    RUN(0);
+    for (int set = KNOWN; set < SETS; set++) /* in place of sets 1 to 4 */
+        RUN(set);
+    ck_assert_int_eq(graphs.captures, SETS);
+    ck_assert_int_eq(graphs.instantiations, KNOWN);
+    ck_assert_int_eq(graphs.updates, SETS - KNOWN);
+    RUN(0);
+    RUN(7);
+    RUN(SETS - 1);
+    ck_assert_int_eq(graphs.captures, SETS);
+    graphs.refuse = true;
+    RUN(1);
+    ck_assert_int_eq(graphs.captures, SETS + 1);
+    ck_assert_int_eq(graphs.instantiations, KNOWN + 1);
+    model_check_state(&m, x);
+#undef RUN
+    f8_cuda_exec_destroy(x);
+    c->cu = graphs.next;
+    OK(f8_cuda_enter(c, diag));
+    c->cu.cuMemFree_v2(there);
+    f8_cuda_leave(c);
+    bench_close(&b);
+}
+END_TEST
+
 /* ---- launches, as the driver is asked for them ---- */
 
 static struct {
@@ -391,6 +491,7 @@ Suite *f8_suite(void)
     tcase_add_test(t, written_variables);
     tcase_add_test(t, after_the_default_stream);
     tcase_add_test(t, rebinding);
+    tcase_add_test(t, known_addresses);
     tcase_add_test(t, every_size_of_grid);
     tcase_add_test(t, room_for_parameters);
     tcase_add_test(t, embedders_memory);

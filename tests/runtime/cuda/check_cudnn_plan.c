@@ -29,11 +29,6 @@ static void close_device(void)
     cuda_device_close(&device);
 }
 
-static void contains(const char *text, const char *part)
-{
-    ck_assert_msg(strstr(text, part), "'%s' is not in: %s", part, text);
-}
-
 /* ---- steps by hand ---- */
 
 enum { N_STEPS = 3 }; /* forward, forward once more, backward */
@@ -134,8 +129,8 @@ START_TEST(steps_by_hand)
     const f8_cuda_exec_options o = {
         .allocator = &allocator, .profile = _i == 1, .blocking = _i == 2};
     OK(f8_cuda_exec_create(&h.plan, device.cuda, &o, &e, diag));
-    contains(f8_cuda_exec_step_algorithm(e, 0, 0), "cudnn 9.");
-    contains(f8_cuda_exec_step_algorithm(e, 0, 2), "engine");
+    cudnn_case_contains(f8_cuda_exec_step_algorithm(e, 0, 0), "cudnn 9.");
+    cudnn_case_contains(f8_cuda_exec_step_algorithm(e, 0, 2), "engine");
     ck_assert_int_ge(f8_cuda_exec_planned_bytes(e), 2 * 4 * T * 4); /* the workspace is in it */
     for (int round = 0; round < 4;
          round++) { /* twice on the first buffers, once on others, and back */
@@ -169,14 +164,14 @@ START_TEST(what_cannot_run_says_so)
     make_plan(&h, &c);
     h.step[2].attention.D = 60;
     ck_assert_int_eq(f8_cuda_exec_create(&h.plan, device.cuda, &o, &e, &d), F8_ERR_UNSUPPORTED);
-    contains(d.text,
+    cudnn_case_contains(d.text,
              "attention 'grad' in attend: cuDNN attention: a head's size must be a multiple of 8");
 
     make_plan(&h, &c);
     h.step[2].n_args = 5;
     d = (f8_diag){0};
     ck_assert_int_eq(f8_cuda_exec_create(&h.plan, device.cuda, &o, &e, &d), F8_ERR_INTERNAL);
-    contains(d.text, "nine");
+    cudnn_case_contains(d.text, "nine");
 
     if (device.count) { /* the stand-in fails on request */
         static const char *const functions[] = {"cudnnCreate", "cudnnBackendFinalize"};
@@ -185,8 +180,8 @@ START_TEST(what_cannot_run_says_so)
             d = (f8_diag){0};
             cuda_device_fail(functions[i], 1);
             ck_assert_int_eq(f8_cuda_exec_create(&h.plan, device.cuda, &o, &e, &d), F8_ERR_LIBRARY);
-            contains(d.text, "attention 'attn' in attend: cuDNN: ");
-            contains(d.text, "asked to fail");
+            cudnn_case_contains(d.text, "attention 'attn' in attend: cuDNN: ");
+            cudnn_case_contains(d.text, "asked to fail");
         }
         make_plan(&h, &c);
         d = (f8_diag){0};
@@ -194,7 +189,7 @@ START_TEST(what_cannot_run_says_so)
         OK(f8_cuda_exec_create(&h.plan, device.cuda, &o, &e, diag));
         cuda_device_fail("cudnnBackendExecute", 2);
         ck_assert_int_eq(f8_cuda_exec_run(e, 0, &d), F8_ERR_LIBRARY);
-        contains(d.text, "attention 'attn' in attend: cuDNN: cudnnBackendExecute");
+        cudnn_case_contains(d.text, "attention 'attn' in attend: cuDNN: cudnnBackendExecute");
         cuda_device_fail(NULL, 0);
         f8_cuda_exec_destroy(e);
     }
@@ -304,7 +299,7 @@ START_TEST(own_kernels_unless_asked)
     build(&m, "sm_90a", "f32",
           (f8_build_options){.text_only = true, .attention = F8_ATTENTION_CUDNN});
     ck_assert_int_eq(m.status, F8_ERR_UNSUPPORTED);
-    contains(m.diag.text, "on sm_90a: cuDNN attention: f32 is not bf16");
+    cudnn_case_contains(m.diag.text, "on sm_90a: cuDNN attention: f32 is not bf16");
     f8_arena_end(&m.arena);
 }
 END_TEST

@@ -354,3 +354,42 @@ void cudnn_case_compare(const cudnn_case *c, int t)
                         c->t[t].value[at], off, c->t[t].bound[at]);
                 }
 }
+
+/* ---- problems ---- */
+
+const int64_t cudnn_case_shapes[CASE_SHAPES][5] = {
+    {1, 2, 1, 1, 64},    {2, 64, 2, 2, 64}, {1, 65, 4, 2, 64},
+    {1, 128, 2, 1, 128}, {2, 40, 6, 2, 80}, {1, 100, 3, 1, 32},
+};
+
+f8_cudnn_attention_desc cudnn_case_shape(const f8_cudnn *cudnn, int64_t B, int64_t T, int64_t H,
+                                         int64_t Hkv, int64_t D, bool causal)
+{
+    T = cudnn->version <= 91500 ? f8_aligned(T, 128) : T;
+    const int64_t q = H * D, kv = Hkv * D;
+    return (f8_cudnn_attention_desc){.B = B,
+                                     .T = T,
+                                     .H = H,
+                                     .Hkv = Hkv,
+                                     .D = D,
+                                     .causal = causal,
+                                     .scale = 1 / sqrtf((float)D),
+                                     .stride = {q, kv, kv, q, q, q, kv, kv}};
+}
+
+f8_cudnn_attention *cudnn_case_prepare(f8_cudnn *cudnn, const f8_cudnn_attention_desc *x,
+                                       bool backward, const f8_cudnn_choice *choice)
+{
+    f8_diag d = {0};
+    f8_cudnn_attention *a;
+    f8_cudnn_attention_desc y = *x;
+    y.backward = backward;
+    ck_assert_msg(f8_cudnn_attention_prepare(cudnn, &y, choice, NULL, &a, &d) == F8_OK, "%s: %s",
+                  cudnn_case_describe(x), d.text);
+    return a;
+}
+
+void cudnn_case_contains(const char *text, const char *part)
+{
+    ck_assert_msg(strstr(text, part), "'%s' is not in: %s", part, text);
+}

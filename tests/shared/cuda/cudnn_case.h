@@ -45,4 +45,20 @@ void cudnn_case_compare(const cudnn_case *c, int tensor);
 
 const char *cudnn_case_describe(const f8_cudnn_attention_desc *desc);
 
+/* ---- problems ---- */
+
+enum { CASE_SHAPES = 6 };
+extern const int64_t cudnn_case_shapes[CASE_SHAPES][5]; /* B, T, H, Hkv, D */
+
+/* A problem without gaps between tokens. T is rounded up to a multiple of 128 where the library at
+ * hand wants that. */
+f8_cudnn_attention_desc cudnn_case_shape(const f8_cudnn *cudnn, int64_t B, int64_t T, int64_t H,
+                                         int64_t Hkv, int64_t D, bool causal);
+/* Prepares that problem in one direction. The caller destroys the result. */
+f8_cudnn_attention *cudnn_case_prepare(f8_cudnn *cudnn, const f8_cudnn_attention_desc *x,
+                                       bool backward, const f8_cudnn_choice *choice);
+
+/* The text has that part. */
+void cudnn_case_contains(const char *text, const char *part);
+
 #endif

@@ -4,6 +4,8 @@
 #include "codegen/kernel/kernel.h"
 #include "ir/num/granularity.h"
 
+const int kc_ragged[KC_RAGGED] = {1, 2, 7, 15, 16, 17, 31, 33, 64, 255, 256, 257, 300, 1000};
+
 /* ---- values ---- */
 
 f8_ref kc_mean(kcase *c, f8_ref x)

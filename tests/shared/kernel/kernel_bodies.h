@@ -6,6 +6,10 @@
 
 #include "tests/shared/kernel/kernel_case.h"
 
+/* Columns or rows around the sizes of vectors and blocks. */
+enum { KC_RAGGED = 14 };
+extern const int kc_ragged[KC_RAGGED];
+
 /* ---- values ---- */
 
 f8_ref kc_mean(kcase *c, f8_ref x); /* f32 of each row */

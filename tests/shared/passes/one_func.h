@@ -4,6 +4,9 @@
 
 #include "ir/ir.h"
 
+#include <check.h>
+#include <string.h>
+
 static f8_diag diag;
 static f8_arena arena;
 static f8_module *m;
@@ -42,6 +45,13 @@ static int32_t variable(const char *name, int64_t rows, int64_t columns)
                 .init = F8_INIT_NORMAL,
                 .init_arg = 0.02};
     return f8_module_var(m, &v);
+}
+
+/* The last call failed, with this in its message; the diag is clean again. */
+static inline void expect(const char *text)
+{
+    ck_assert_msg(diag.status != F8_OK && strstr(diag.text, text), "'%s' in '%s'", text, diag.text);
+    diag = (f8_diag){0};
 }
 
 #endif

@@ -1,0 +1,212 @@
+/* The steps of a function, into a stream: one by one, or captured once and launched as one graph.
+ *
+ * A graph holds the addresses that it was captured with. A framework's tensors come from a caching
+ * allocator, so addresses change, and come back. The executor keeps a graph for each of the last
+ * F8_GRAPHS sets of addresses. A set that it knows costs a comparison, when something was bound. A
+ * new one is captured; once there is no room left, the graph that was not launched for the longest
+ * time is updated to it, which takes less time than instantiating another. */
+#include "runtime/cuda/exec_internal.h"
+
+#include <string.h>
+
+#define CU_IN(what, call, ...)                                                                     \
+    F8_TRY(f8_cuda_check(x->cuda, x->cuda->cu.call(__VA_ARGS__), diag, #call " of %s", what))
+
+/* ---- steps ---- */
+
+static f8_status launch_phases(f8_cuda_exec *x, const f8_live_func *f, const f8_live_step *l,
+                               CUstream stream, f8_diag *diag)
+{
+    for (uint32_t p = 0; p < l->step->n_phases; p++) {
+        const f8_live_phase *phase = &l->phase[p];
+        if (phase->grid == 0)
+            continue;
+        const f8_launch *launch = &phase->phase->launch;
+        F8_TRY(f8_cuda_check(x->cuda,
+                             x->cuda->cu.cuLaunchKernel(phase->function, phase->grid, 1, 1,
+                                                        launch->threads, 1, 1, launch->shared,
+                                                        stream, (void **)phase->params, NULL),
+                             diag, "cuLaunchKernel of '%s' (kernel %s) in %s", l->step->name,
+                             launch->symbol, f->func->name));
+    }
+    return F8_OK;
+}
+
+static f8_status enqueue_step(f8_cuda_exec *x, const f8_live_func *f, f8_live_step *l,
+                              CUstream stream, f8_diag *diag)
+{
+    const CUdeviceptr *arg = l->arg;
+    const f8_step *s = l->step;
+#define AT(i) (void *)(uintptr_t)arg[i]
+    switch (s->kind) {
+    case F8_STEP_KERNEL: return launch_phases(x, f, l, stream, diag);
+    case F8_STEP_GEMM:
+        return f8_cublaslt_run(x->cuda, l->gemm, AT(0), AT(1), AT(2), AT(3), AT(4),
+                               (void *)(uintptr_t)x->home->home.workspace.at, stream, l->what,
+                               diag);
+    case F8_STEP_ATTENTION: return f8_cuda_exec_run_attention(x, f, l, stream, diag);
+    case F8_STEP_COPY:
+        if (l->bytes == 0)
+            return F8_OK;
+        return f8_cuda_check(x->cuda,
+                             x->cuda->cu.cuMemcpyDtoDAsync_v2(arg[1], arg[0], l->bytes, stream),
+                             diag, "cuMemcpyDtoDAsync of '%s' in %s", s->name, f->func->name);
+    }
+#undef AT
+    return F8_ERR_INTERNAL;
+}
+
+static f8_status enqueue_steps(f8_cuda_exec *x, const f8_live_func *f, CUstream stream,
+                               f8_diag *diag)
+{
+    for (uint32_t i = 0; i < f->func->n_steps; i++)
+        F8_TRY(enqueue_step(x, f, &f->step[i], stream, diag));
+    return F8_OK;
+}
+
+/* Enqueues steps one by one: between events if times are wanted, waiting after each if faults are
+ * hunted. */
+f8_status f8_cuda_exec_run_steps(f8_cuda_exec *x, f8_live_func *f, f8_diag *diag)
+{
+    const char *name = f->func->name;
+    if (f->event)
+        CU_IN(name, cuEventRecord, f->event[0], x->stream);
+    for (uint32_t i = 0; i < f->func->n_steps; i++) {
+        F8_TRY(enqueue_step(x, f, &f->step[i], x->stream, diag));
+        if (f->event)
+            CU_IN(name, cuEventRecord, f->event[i + 1], x->stream);
+        if (x->options.blocking)
+            F8_TRY(f8_cuda_check(x->cuda, x->cuda->cu.cuStreamSynchronize(x->stream), diag,
+                                 "cuStreamSynchronize after '%s' in %s", f->step[i].step->name,
+                                 name));
+    }
+    return F8_OK;
+}
+
+f8_status f8_cuda_exec_add_times(f8_cuda_exec *x, f8_live_func *f, f8_diag *diag)
+{
+    for (uint32_t i = 0; f->event && i < f->func->n_steps; i++) {
+        float milliseconds = 0;
+        CU_IN(f->func->name, cuEventElapsedTime, &milliseconds, f->event[i], f->event[i + 1]);
+        f->step[i].seconds += 1e-3 * (double)milliseconds;
+    }
+    return F8_OK;
+}
+
+/* ---- graphs ---- */
+
+/* Captures in a stream of our own, since the embedder's may not allow it. The mode is relaxed: what
+ * other threads of this process do meanwhile does not matter, and our steps only launch. */
+static f8_status capture(f8_cuda_exec *x, f8_live_func *f, CUgraph *graph, f8_diag *diag)
+{
+    *graph = NULL;
+    CU_IN(f->func->name, cuStreamBeginCapture_v2, x->own, CU_STREAM_CAPTURE_MODE_RELAXED);
+    const f8_status status = enqueue_steps(x, f, x->own, diag);
+    const CUresult end =
+        x->cuda->cu.cuStreamEndCapture(x->own, graph); /* in any case: it ends the mode */
+    return status == F8_OK ? f8_cuda_check(x->cuda, end, diag, "cuStreamEndCapture of %s",
+                                           f->func->name)
+                           : status;
+}
+
+/* All addresses that a captured graph depends on, into `to` unless it is NULL. Returns how many. */
+static size_t addresses(const f8_cuda_exec *x, const f8_live_func *f, uint64_t *to)
+{
+    size_t n = 0;
+    for (uint32_t i = 0; i < f->func->n_steps; i++) {
+        const f8_live_step *l = &f->step[i];
+        for (uint32_t k = 0; k < l->step->n_args; k++, n++)
+            if (to)
+                to[n] = l->arg[k];
+    }
+    if (to)
+        to[n] = x->home->home.workspace.at;
+    return n + 1;
+}
+
+/* The graph of the present addresses, or the one to give up for it: an unused one, or else the one
+ * that was not launched for the longest time. */
+static f8_live_graph *find_graph(f8_cuda_exec *x, f8_live_func *f, bool *known)
+{
+    f8_live_graph *oldest = &f->graph[0];
+    addresses(x, f, f->addresses);
+    *known = false;
+    for (int i = 0; i < F8_GRAPHS; i++) {
+        f8_live_graph *g = &f->graph[i];
+        *known = g->exec && !memcmp(g->addresses, f->addresses, f->n_addresses * sizeof(uint64_t));
+        if (*known)
+            return g;
+        if (!g->exec ? oldest->exec != NULL : oldest->exec && g->launched < oldest->launched)
+            oldest = g;
+    }
+    return oldest;
+}
+
+static f8_status make_room(f8_cuda_exec *x, f8_live_func *f, f8_diag *diag)
+{
+    if (f->addresses)
+        return F8_OK;
+    f->n_addresses = addresses(x, f, NULL);
+    uint64_t *all = F8_NEW_ARRAY(&x->memory, uint64_t, (F8_GRAPHS + 1) * f->n_addresses);
+    if (!all)
+        return f8_arena_status(&x->memory, diag);
+    f->addresses = all;
+    for (int i = 0; i < F8_GRAPHS; i++)
+        f->graph[i].addresses = all + (size_t)(i + 1) * f->n_addresses;
+    return F8_OK;
+}
+
+/* Make g->exec launch `graph`. What the driver can't update it destroys and makes anew. */
+static f8_status instantiate(f8_cuda_exec *x, const f8_live_func *f, f8_live_graph *g,
+                             CUgraph graph, f8_diag *diag)
+{
+    const f8_cuda_api *cu = &x->cuda->cu;
+    CUgraphExecUpdateResultInfo info;
+    if (g->exec && cu->cuGraphExecUpdate_v2(g->exec, graph, &info) == CUDA_SUCCESS)
+        return F8_OK;
+    if (g->exec)
+        cu->cuGraphExecDestroy(g->exec); /* one in flight ends first */
+    g->exec = NULL;
+    return f8_cuda_check(x->cuda, cu->cuGraphInstantiateWithFlags(&g->exec, graph, 0), diag,
+                         "cuGraphInstantiate of %s", f->func->name);
+}
+
+static f8_status choose_graph(f8_cuda_exec *x, f8_live_func *f, f8_diag *diag)
+{
+    bool known;
+    CUgraph graph;
+    F8_TRY(make_room(x, f, diag));
+    f8_live_graph *g = find_graph(x, f, &known);
+    if (!known) {
+        f8_status status = capture(x, f, &graph, diag);
+        if (status == F8_OK)
+            status = instantiate(x, f, g, graph, diag);
+        if (graph)
+            x->cuda->cu.cuGraphDestroy(graph);
+        F8_TRY(status);
+        memcpy(g->addresses, f->addresses, f->n_addresses * sizeof(uint64_t));
+    }
+    f->now = g;
+    return F8_OK;
+}
+
+f8_status f8_cuda_exec_launch(f8_cuda_exec *x, f8_live_func *f, f8_diag *diag)
+{
+    if (f->func->n_steps == 0)
+        return F8_OK;
+    if (!f->now)
+        F8_TRY(choose_graph(x, f, diag));
+    f->now->launched = ++f->launches;
+    CU_IN(f->func->name, cuGraphLaunch, f->now->exec, x->stream);
+    return F8_OK;
+}
+
+void f8_cuda_exec_release_graphs(f8_cuda_exec *x, f8_live_func *f)
+{
+    for (int i = 0; i < F8_GRAPHS; i++) {
+        if (f->graph[i].exec)
+            x->cuda->cu.cuGraphExecDestroy(f->graph[i].exec); /* one in flight ends first */
+        f->graph[i].exec = NULL;
+    }
+    f->now = NULL;
+}
