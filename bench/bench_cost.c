@@ -66,7 +66,7 @@ static void make(bench *x, const char *recipe)
                  F8_OK &&
              f8_exec_create(&x->plan, &options, &x->exec, &x->diag) == F8_OK,
          x->diag.text);
-    must(f8_exec_init(x->exec, 1, NULL) == F8_OK, "init");
+    must(f8_exec_init(x->exec, 1, NULL, NULL) == F8_OK, "init");
     free(text);
 }
 

@@ -57,8 +57,9 @@ struct fp8c_context {
     fp8c_progress_fn progress_fn;
     void *log_user, *progress_user;
 
-    pthread_mutex_t lock; /* guards the next five; never held while a callback is called */
+    pthread_mutex_t lock; /* guards the next six; never held while a callback is called */
     f8_context_gpu *gpu;
+    struct fp8c_program *programs; /* those with memory, linked by `next` */
     f8_message *messages; /* all messages but the first */
     int n_messages;
     f8_message first; /* of one thread; it exists when memory is short */

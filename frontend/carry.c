@@ -90,11 +90,13 @@ static f8_status check_usable(const fp8c_program *p, const char *which, f8_diag 
         return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
                        "the program to carry %s was compiled with %s: it has no memory", which,
                        p->plan_only ? "plan_only" : "no_device");
-    return p->initialized ? F8_OK
-                          : f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
-                                    "the variables of the program to carry %s have no values: call "
-                                    "fp8c_program_initialize",
-                                    which);
+    F8_TRY(f8_variables_bound(p, diag));
+    return f8_variables_valued(p)
+               ? F8_OK
+               : f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
+                         "the variables of the program to carry %s have no values: call "
+                         "fp8c_program_initialize",
+                         which);
 }
 
 static bool has_type(const fp8c_program *p, int variable, int rank, int64_t n)

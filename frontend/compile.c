@@ -379,7 +379,9 @@ static f8_status build_program(fp8c_program *p, const fp8c_module *module,
     if (!o->inference && !o->pair && !request->calibrate && !p->tuner)
         F8_TRY(f8_warn_of_untrained(module->ir, &p->ctx->log, diag));
     F8_TRY(f8_compile_variant(p, module->ir, request, diag));
-    return request->calibrate ? F8_OK : f8_source_keep(p, module, request, diag);
+    if (!request->calibrate)
+        F8_TRY(f8_source_keep(p, module, request, diag));
+    return f8_variables_begin(p, diag);
 }
 
 static fp8c_status compile(const fp8c_module *module, const fp8c_compile_options *options,
@@ -392,6 +394,8 @@ static fp8c_status compile(const fp8c_module *module, const fp8c_compile_options
     f8_compile_request request = {.o.struct_size = sizeof request.o, .calibrate = calibrate};
     if (f8_api_options(&request.o, options, "fp8c_compile_options", &diag) != F8_OK)
         return f8_api_result(ctx, &diag, diag.status);
+    if (calibrate || tuner) /* such a program is ours to run */
+        request.o.external = NULL;
     const fp8c_calibration *calibration = request.o.calibration;
     if (calibration && calibration->batches) { /* before the first batch there is no choice */
         request.chosen = calibration->trial;

@@ -23,9 +23,11 @@ static f8_status check_options(const fp8c_compile_options *o, size_t n, f8_diag 
             return f8_fail(
                 diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
                 "target reference interprets the module: it has no code to write into a file");
-        if (o[i].keep || o[i].print_after || o[i].plan_only || o[i].listings || o[i].text_only)
+        if (o[i].keep || o[i].print_after || o[i].plan_only || o[i].listings || o[i].text_only ||
+            o[i].external)
             return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
-                           "a file can't have keep, print_after, plan_only, listings or text_only");
+                           "a file can't have keep, print_after, plan_only, listings, text_only or "
+                           "external");
         for (size_t k = 0; k < i; k++)
             if (!strcmp(plain_name(o[k].target), name))
                 return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "target %s is given twice", name);
@@ -59,7 +61,7 @@ static f8_status settle(fp8c_program *p, f8_diag *diag)
 {
     for (f8_variant *v = p->first; v && p->target->kind == F8_TARGET_CPU; v = v->next) {
         F8_TRY(settle_gemms(p, v, diag));
-        v->report.planned = f8_exec_plan_least_bytes(&v->plan);
+        v->report.planned = f8_exec_plan_least_bytes(&v->plan, NULL);
     }
     return F8_OK;
 }

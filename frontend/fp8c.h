@@ -473,6 +473,11 @@ typedef struct fp8c_compile_options {
     int32_t add_gradients; /* backward adds the gradients of parameters to variables grad.NAME
                               instead of giving them out */
     int32_t train_step;    /* also `micro_step` and `update`, as without `pair` */
+    const char *external; /* name patterns, with commas between them: variables and ports that get
+                             no memory from fp8c. See "memory of the caller" below. A pattern that
+                             matches nothing is FP8C_ERR_INPUT. A calibration and a tuner ignore
+                             it, and fp8c_compile_file refuses it: it is for those who open the
+                             file */
 } fp8c_compile_options;
 
 /* ---- choosing recipes by measured error and cost: recipe "auto" ---- */
@@ -546,7 +551,7 @@ FP8C_API void fp8c_program_destroy(fp8c_program *program);
  * no_device is implied. Targets of a CPU are "cpu:x86-64-v3", "cpu:x86-64-v4", and "cpu:native" (or
  * "cpu"), whose code runs only on a CPU that has all features of this one. FP8C_ERR_INPUT: two
  * options have the same target, or one asks for target reference, `keep`, `print_after`,
- * `plan_only`, `listings` or `text_only`. */
+ * `plan_only`, `listings`, `text_only` or `external`. */
 FP8C_API fp8c_status fp8c_compile_file(const fp8c_module *module,
                                        const fp8c_compile_options *options, size_t n_options,
                                        const char *path);
@@ -561,6 +566,7 @@ typedef struct fp8c_open_options {
     void *(*device_alloc)(void *user, size_t size);
     void (*device_free)(void *user, void *ptr, size_t size);
     void *device_user;
+    const char *external;
 } fp8c_open_options;
 /* Make a program from a file, or from a file's bytes. The file is read whole and the bytes are
  * copied, so later changes to either do not reach the program. options may be NULL. FP8C_ERR_INPUT:
@@ -714,10 +720,11 @@ FP8C_API fp8c_status fp8c_program_fit(fp8c_program *program, int function,
 
 /* ---- running ---- */
 
-/* Give every variable its initial value, which depends on the seed and its name alone. Then run
- * `prepare` if the recipe has it: it makes scales from the weights and from amax histories. The
- * first run needs this or fp8c_program_load. A caller that then writes parameters of its own runs
- * `prepare` again. */
+/* Give every variable that has memory its initial value, which depends on the seed and its name
+ * alone. Then run `prepare` if the recipe has it and all its variables have values: it makes scales
+ * from the weights and from amax histories. The first run of a function needs values for all its
+ * variables, from this call, fp8c_program_load or fp8c_program_write, or from a tensor that is
+ * bound. A caller that then writes parameters of its own runs `prepare` again. */
 FP8C_API fp8c_status fp8c_program_initialize(fp8c_program *program, uint64_t seed);
 
 /* The index of a function (eval, micro_step, update, forward, backward, prepare), or -1. */
@@ -741,9 +748,10 @@ FP8C_API int fp8c_program_find_port(const fp8c_program *program, int function, f
 /* The buffer of a port is the program's own until the caller binds another; binding NULL goes back
  * to the program's own. A bound buffer is row-major and aligned to its element, and the caller
  * keeps it alive. On a GPU the program's own is pinned host memory: a run copies inputs in and
- * outputs out. It copies bound host memory likewise, and uses bound device memory in place.
- * fp8c_program_buffer gives NULL if there is no such port, or if the program was compiled with
- * no_device or plan_only. */
+ * outputs out. It copies bound host memory likewise, and uses bound device memory in place. A
+ * buffer for an output must not overlap a variable: FP8C_ERR_INPUT. fp8c_program_buffer gives NULL
+ * if there is no such port, if the port is external and nothing is bound to it, or if the program
+ * was compiled with no_device or plan_only. */
 FP8C_API void *fp8c_program_buffer(fp8c_program *program, int function, fp8c_side side, int index);
 FP8C_API fp8c_status fp8c_program_bind(fp8c_program *program, int function, fp8c_side side,
                                        int index, void *buffer);
@@ -784,7 +792,7 @@ FP8C_API fp8c_status fp8c_program_call(fp8c_program *program, int function,
                                        const fp8c_tensor_view *const *inputs, size_t n_inputs,
                                        const fp8c_tensor_view *const *outputs, size_t n_outputs);
 /* A port's buffer, or a variable's memory (on a GPU: device memory), as a tensor. The view, its
- * shape and its strides are valid until another buffer is bound, a dim changes its value, or the
+ * shape and its strides are valid until other memory is bound, a dim changes its value, or the
  * program is destroyed. The strides are never NULL, as DLPack 1.2 demands: they are row-major. A
  * scalar has an address there with nothing to read. FP8C_ERR_INPUT: there is no such port or
  * variable, or no memory. FP8C_ERR_MEMORY: for the strides. */
@@ -1012,7 +1020,7 @@ typedef struct fp8c_variable {
     const char *name;
     fp8c_type type;
     int32_t is_param;
-    void *data; /* NULL on a GPU: use read and write */
+    void *data; /* NULL on a GPU: use read and write. Until other memory is bound */
 } fp8c_variable;
 /* Ends a loop. */
 FP8C_API fp8c_status fp8c_program_variable(fp8c_program *program, int index, fp8c_variable *out);
@@ -1169,6 +1177,49 @@ FP8C_API fp8c_status fp8c_program_stored(const fp8c_program *program, int index,
 FP8C_API fp8c_status fp8c_program_quantize(fp8c_program *program, int variable, const float *from,
                                            const float *scale);
 
+/* ---- memory of the caller ----
+ *
+ * Ports are bound by fp8c_program_call and fp8c_program_bind, variables by
+ * fp8c_program_bind_variable. A bound variable lives in the caller's tensor: every function of the
+ * program reads and writes it there, for every value of dims that are bounds, and so do
+ * fp8c_program_read, write, save, load and initialize. Addresses change no bit.
+ *
+ * What matches the option `external` has no memory of fp8c's at all. planned_bytes and peak_bytes
+ * leave it out. Until a tensor is bound to it, a run of a function that uses it is FP8C_ERR_INPUT,
+ * and the message has its name; fp8c_program_buffer and `data` of fp8c_program_variable are NULL.
+ * On a GPU an external port takes device memory alone: there is nothing to copy host memory to.
+ *
+ * Values: binding copies nothing. What the tensor holds is the variable's value from then on, and
+ * what memory of fp8c's holds stays there until NULL is bound. A function can run once each of its
+ * variables has a value: initialized, loaded, written or bound. fp8c_program_initialize gives
+ * values to all variables that have memory, the caller's included. So a caller who has values of
+ * its own initializes first, then binds, and then runs `prepare` if there is one: initialize runs
+ * it only if all its variables have values.
+ *
+ * Sharing: two programs of one context may have one variable in the same memory if their types are
+ * equal, and both or neither are parameters. A variable with elements (fp8c_program_element), such
+ * as FP8 scales, can be shared only if both programs have the same elements in the same order.
+ * Memory of two variables that overlaps in any other way is refused. While a program that writes a
+ * shared variable runs, no other one that has it may run. */
+
+/* Bind a tensor to a variable, until another one is bound, or NULL: then the variable is in memory
+ * of fp8c's again. The tensor has the variable's dtype and shape. It is contiguous, aligned and on
+ * the program's device as fp8c_program_call demands; on a GPU it is in device memory. The caller
+ * keeps it alive until the program is destroyed or another tensor is bound. FP8C_ERR_INPUT, and
+ * nothing changes: the tensor does not fit, which the message explains; its memory overlaps another
+ * variable's or the buffer of a port (of fp8c's, or bound to it: bind NULL to a port whose buffer
+ * is gone); another program of the context uses the memory otherwise; NULL for an external
+ * variable; a forward waits for its backward (fp8c_saved). Runs that were enqueued before use the
+ * memory that was bound then. */
+FP8C_API fp8c_status fp8c_program_bind_variable(fp8c_program *program, int variable,
+                                                const fp8c_tensor_view *tensor);
+/* Enqueue later runs on `stream`, a CUstream of the program's GPU, as with the option `stream`.
+ * NULL: on the program's own, and a run returns when it is done. The new stream waits for the runs
+ * that were enqueued on the stream before it, which must still exist. The default stream is
+ * CU_STREAM_LEGACY or CU_STREAM_PER_THREAD here. FP8C_ERR_INPUT: the program does not run on a GPU.
+ * FP8C_ERR_LIBRARY: the driver refuses the stream, and the program keeps the one it has. */
+FP8C_API fp8c_status fp8c_program_set_stream(fp8c_program *program, void *stream);
+
 /* ---- what was decided, and figures ---- */
 
 typedef struct fp8c_info {
@@ -1266,7 +1317,8 @@ FP8C_API fp8c_status fp8c_program_peak(const fp8c_program *program, int function
 /* Bytes by category at that peak. Outside the arena: parameters, gradients, optimizer, states,
  * inputs and results, constants. In the arena: activations, FP8 copies, weight copies, recomputed,
  * workspace. Then scratch (room that kernels and GEMMs work in), and unused (bytes of the arena
- * that other functions or other moments need). They add up to planned_bytes of fp8c_info. */
+ * that other functions or other moments need). They add up to planned_bytes of fp8c_info: what is
+ * external is left out. */
 typedef struct fp8c_memory {
     const char *category;
     int64_t bytes;
@@ -1277,7 +1329,8 @@ FP8C_API fp8c_status fp8c_program_memory(const fp8c_program *program, int functi
                                          fp8c_memory *out);
 
 /* What is in memory at that peak, the biggest first: variables, ports, and allocations of the
- * arena. An allocation may hold several values one after the other. */
+ * arena. The category of what is external is "external". An allocation may hold several values one
+ * after the other. */
 typedef struct fp8c_tensor {
     const char *name, *category;
     fp8c_type type;

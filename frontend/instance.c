@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "codegen/reference/reference.h"
+#include "ir/base/pattern.h"
 #include "runtime/copy.h"
 
 static f8_status created(f8_instance *i, const f8_instance_kind *kind, f8_status status)
@@ -25,15 +26,19 @@ void f8_instance_destroy(f8_instance *i)
 
 static f8_status host_read(f8_instance *i, uint32_t var, void *to, f8_diag *diag)
 {
-    (void)diag;
-    memcpy(to, i->kind->var(i, var), (size_t)f8_type_bytes(&i->plan->var[var].type));
+    const void *at = i->kind->var(i, var);
+    if (!at)
+        return f8_unbound_variable(i->plan->var[var].name, diag);
+    memcpy(to, at, (size_t)f8_type_bytes(&i->plan->var[var].type));
     return F8_OK;
 }
 
 static f8_status host_write(f8_instance *i, uint32_t var, const void *from, f8_diag *diag)
 {
-    (void)diag;
-    memcpy(i->kind->var(i, var), from, (size_t)f8_type_bytes(&i->plan->var[var].type));
+    void *at = i->kind->var(i, var);
+    if (!at)
+        return f8_unbound_variable(i->plan->var[var].name, diag);
+    memcpy(at, from, (size_t)f8_type_bytes(&i->plan->var[var].type));
     return F8_OK;
 }
 
@@ -61,9 +66,14 @@ static void *cpu_var(f8_instance *i, uint32_t var)
     return f8_exec_var(i->cpu, var);
 }
 
-static f8_status cpu_init(f8_instance *i, uint64_t seed, f8_diag *diag)
+static void cpu_bind_var(f8_instance *i, uint32_t var, void *at)
 {
-    return f8_exec_init(i->cpu, seed, diag);
+    f8_exec_bind_var(i->cpu, var, at);
+}
+
+static f8_status cpu_init(f8_instance *i, uint64_t seed, const bool *keep, f8_diag *diag)
+{
+    return f8_exec_init(i->cpu, seed, keep, diag);
 }
 
 static void *cpu_port(f8_instance *i, uint32_t func, int side, uint32_t port)
@@ -116,6 +126,7 @@ f8_status f8_instance_create_cpu(f8_instance *i, const f8_plan *plan,
     static const f8_instance_kind kind = {
         .destroy = cpu_destroy,
         .var = cpu_var,
+        .bind_var = cpu_bind_var,
         .read = host_read,
         .write = host_write,
         .init = cpu_init,
@@ -156,9 +167,14 @@ static f8_status cuda_write(f8_instance *i, uint32_t var, const void *from, f8_d
     return f8_cuda_exec_write(i->cuda, var, from, diag);
 }
 
-static f8_status cuda_init(f8_instance *i, uint64_t seed, f8_diag *diag)
+static void cuda_bind_var(f8_instance *i, uint32_t var, void *at)
 {
-    return f8_cuda_exec_init(i->cuda, seed, diag);
+    f8_cuda_exec_bind_var(i->cuda, var, at);
+}
+
+static f8_status cuda_init(f8_instance *i, uint64_t seed, const bool *keep, f8_diag *diag)
+{
+    return f8_cuda_exec_init(i->cuda, seed, keep, diag);
 }
 
 static void *cuda_port(f8_instance *i, uint32_t func, int side, uint32_t port)
@@ -214,6 +230,7 @@ f8_status f8_instance_create_cuda(f8_instance *i, const f8_plan *plan, f8_cuda *
     static const f8_instance_kind kind = {
         .destroy = cuda_destroy,
         .var = cuda_var,
+        .bind_var = cuda_bind_var,
         .read = cuda_read,
         .write = cuda_write,
         .init = cuda_init,
@@ -233,7 +250,16 @@ f8_status f8_instance_create_cuda(f8_instance *i, const f8_plan *plan, f8_cuda *
 
 /* ---- the reference interpreter ---- */
 
-static f8_status reference_ports(f8_instance *i, uint32_t func)
+/* NULL: it is external, or there is no memory. */
+static void *reference_memory(f8_instance *i, const char *external, const char *name,
+                              const f8_type *type)
+{
+    return f8_patterns_match(external, name)
+               ? NULL
+               : f8_arena_array(&i->memory, 1, (size_t)f8_type_bytes(type));
+}
+
+static f8_status reference_ports(f8_instance *i, uint32_t func, const char *external)
 {
     const f8_plan_func *f = &i->plan->func[func];
     for (int side = 0; side < 2; side++) {
@@ -246,28 +272,30 @@ static f8_status reference_ports(f8_instance *i, uint32_t func)
         i->own[side][func] = own;
         i->bound[side][func] = bound;
         for (size_t k = 0; k < n; k++) {
-            own[k] = port[k].var >= 0
-                         ? i->var[port[k].var]
-                         : f8_arena_array(&i->memory, 1, (size_t)f8_type_bytes(&port[k].type));
+            if (port[k].var < 0)
+                own[k] = reference_memory(i, external, port[k].name, &port[k].type);
             bound[k] = own[k];
         }
     }
     return F8_OK;
 }
 
-static f8_status reference_allocate(f8_instance *i, const f8_instance *like, f8_diag *diag)
+static f8_status reference_allocate(f8_instance *i, const f8_instance *like, const char *external,
+                                    f8_diag *diag)
 {
     const f8_plan *p = i->plan;
     i->var = like ? like->var : F8_NEW_ARRAY(&i->memory, void *, p->n_vars);
+    i->own_var = like ? like->own_var : F8_NEW_ARRAY(&i->memory, void *, p->n_vars);
     for (int side = 0; side < 2; side++) {
         i->own[side] = F8_NEW_ARRAY(&i->memory, void **, p->n_funcs);
         i->bound[side] = F8_NEW_ARRAY(&i->memory, void **, p->n_funcs);
     }
     F8_TRY(f8_arena_status(&i->memory, diag));
     for (size_t v = 0; v < p->n_vars && !like; v++)
-        i->var[v] = f8_arena_array(&i->memory, 1, (size_t)f8_type_bytes(&p->var[v].type));
+        i->var[v] = i->own_var[v] =
+            reference_memory(i, external, p->var[v].name, &p->var[v].type);
     for (uint32_t f = 0; f < p->n_funcs && !i->memory.failed; f++)
-        reference_ports(i, f);
+        reference_ports(i, f, external);
     return f8_arena_status(&i->memory, diag);
 }
 
@@ -281,17 +309,30 @@ static void *reference_var(f8_instance *i, uint32_t var)
     return i->var[var];
 }
 
-static f8_status reference_init(f8_instance *i, uint64_t seed, f8_diag *diag)
+static void reference_bind_var(f8_instance *i, uint32_t var, void *at)
+{
+    i->var[var] = at ? at : i->own_var[var];
+}
+
+static f8_status reference_init(f8_instance *i, uint64_t seed, const bool *keep, f8_diag *diag)
 {
     (void)diag;
     for (uint32_t v = 0; v < i->plan->n_vars; v++)
-        f8_init_var(&i->plan->var[v], seed, NULL, i->var[v]);
+        if (i->var[v] && !(keep && keep[v]))
+            f8_init_var(&i->plan->var[v], seed, NULL, i->var[v]);
     return F8_OK;
+}
+
+static const f8_plan_port *port_at(const f8_instance *i, uint32_t func, int side, uint32_t port)
+{
+    const f8_plan_func *f = &i->plan->func[func];
+    return side ? &f->out[port] : &f->in[port];
 }
 
 static void *reference_port(f8_instance *i, uint32_t func, int side, uint32_t port)
 {
-    return i->bound[side][func][port];
+    const int32_t var = port_at(i, func, side, port)->var;
+    return var >= 0 ? i->var[var] : i->bound[side][func][port];
 }
 
 static f8_status reference_bind(f8_instance *i, uint32_t func, int side, uint32_t port,
@@ -321,6 +362,17 @@ static void reference_free(f8_instance *i, f8_block *block)
 
 static f8_status reference_run(f8_instance *i, uint32_t func, f8_diag *diag)
 {
+    for (int side = 0; side < 2; side++)
+        for (uint32_t k = 0; k < (side ? i->plan->func[func].n_out : i->plan->func[func].n_in);
+             k++) {
+            const f8_plan_port *p = port_at(i, func, side, k);
+            void **at = &i->bound[side][func][k];
+            if (p->var >= 0)
+                *at = i->var[p->var];
+            if (!*at)
+                return p->var >= 0 ? f8_unbound_variable(i->plan->var[p->var].name, diag)
+                                   : f8_unbound_port(side, p->name, i->plan->func[func].name, diag);
+        }
     return f8_reference_run(&i->module->func[func], (const void *const *)i->bound[0][func],
                             (void *const *)i->bound[1][func], &i->allocator, diag);
 }
@@ -338,12 +390,13 @@ static double reference_seconds(const f8_instance *i, uint32_t func, uint32_t st
 }
 
 f8_status f8_instance_create_reference(f8_instance *i, const f8_module *module, const f8_plan *plan,
-                                       const f8_instance *like, const f8_allocator *allocator,
-                                       f8_diag *diag)
+                                       const f8_instance *like, const char *external,
+                                       const f8_allocator *allocator, f8_diag *diag)
 {
     static const f8_instance_kind kind = {
         .destroy = reference_destroy,
         .var = reference_var,
+        .bind_var = reference_bind_var,
         .read = host_read,
         .write = host_write,
         .init = reference_init,
@@ -359,5 +412,5 @@ f8_status f8_instance_create_reference(f8_instance *i, const f8_module *module, 
     };
     *i = (f8_instance){.plan = plan, .module = module, .allocator = *allocator};
     f8_arena_init(&i->memory, allocator);
-    return created(i, &kind, reference_allocate(i, like, diag));
+    return created(i, &kind, reference_allocate(i, like, external, diag));
 }

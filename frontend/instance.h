@@ -20,10 +20,11 @@ typedef struct f8_instance_info {
 /* diag is filled where a function returns a status. */
 typedef struct f8_instance_kind {
     void (*destroy)(f8_instance *i);
-    void *(*var)(f8_instance *i, uint32_t var); /* NULL: it is not in host memory */
+    void *(*var)(f8_instance *i, uint32_t var); /* NULL: it is not in host memory, or nowhere */
+    void (*bind_var)(f8_instance *i, uint32_t var, void *at); /* NULL: memory of the instance */
     f8_status (*read)(f8_instance *i, uint32_t var, void *to, f8_diag *diag);
     f8_status (*write)(f8_instance *i, uint32_t var, const void *from, f8_diag *diag);
-    f8_status (*init)(f8_instance *i, uint64_t seed, f8_diag *diag);
+    f8_status (*init)(f8_instance *i, uint64_t seed, const bool *keep, f8_diag *diag);
     void *(*port)(f8_instance *i, uint32_t func, int side, uint32_t port);
     f8_status (*bind)(f8_instance *i, uint32_t func, int side, uint32_t port, void *buffer,
                       f8_diag *diag);
@@ -46,21 +47,21 @@ struct f8_instance {
     f8_exec *cpu;
     f8_cuda_exec *cuda;
     f8_arena memory; /* reference target: holds everything below */
-    void **var;
-    void ***own[2], ***bound[2]; /* [side][function][port] */
+    void **var, **own_var;       /* shared by instances with `like` */
+    void ***own[2], ***bound[2]; /* [side][function][port]; of ports that carry no variable */
 };
 
 /* All borrow their arguments. After a failure there is nothing to destroy. `like` is NULL or an
- * instance that lives longer; the new one uses its variables. The other kinds have `like` in their
- * options. */
+ * instance that lives longer; the new one uses its variables. `external` is NULL, or the name
+ * pattern of variables and ports that get no memory. The other kinds have both in their options. */
 f8_status f8_instance_create_cpu(f8_instance *i, const f8_plan *plan,
                                  const f8_exec_options *options, f8_diag *diag);
 f8_status f8_instance_create_cuda(f8_instance *i, const f8_plan *plan, f8_cuda *cuda,
                                   const f8_cuda_exec_options *options, f8_diag *diag);
 /* The plan has only the module's interface (f8_build_interface). */
 f8_status f8_instance_create_reference(f8_instance *i, const f8_module *module, const f8_plan *plan,
-                                       const f8_instance *like, const f8_allocator *allocator,
-                                       f8_diag *diag);
+                                       const f8_instance *like, const char *external,
+                                       const f8_allocator *allocator, f8_diag *diag);
 void f8_instance_destroy(f8_instance *i); /* one that was never created is fine */
 
 #endif

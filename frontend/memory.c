@@ -1,4 +1,5 @@
 /* What a program takes in memory, from its plan alone: see fp8c.h and passes/memory/report.h. */
+#include <stdio.h>
 #include <string.h>
 
 #include "frontend/compile.h"
@@ -10,8 +11,9 @@ static f8_status plan_bytes(f8_compilation *c, const f8_plan *plan, int64_t *byt
 {
     const fp8c_program *p = c->program;
     if (p->target->kind == F8_TARGET_CPU)
-        return f8_exec_plan_bytes(plan, p->threads, &p->ctx->allocator, &c->gemms, bytes, diag);
-    *bytes = f8_cuda_exec_plan_bytes(plan);
+        return f8_exec_plan_bytes(plan, p->run.external, p->threads, &p->ctx->allocator, &c->gemms,
+                                  bytes, diag);
+    *bytes = f8_cuda_exec_plan_bytes(plan, p->run.external);
     return F8_OK;
 }
 
@@ -118,6 +120,32 @@ static int64_t largest_arena(const f8_compile_report *t)
     return most;
 }
 
+/* A tensor that is in memory of the caller's. A port's is called "NAME of FUNCTION". */
+static bool is_callers(const fp8c_program *p, const f8_memory_tensor *t)
+{
+    static const char of[] = " of ";
+    char name[1200];
+    const char *end = NULL;
+    if (!p->run.external || t->category > F8_MEMORY_PORTS)
+        return false;
+    if (t->category < F8_MEMORY_PORTS)
+        return f8_is_external(p, t->name);
+    for (const char *at = strstr(t->name, of); at; at = strstr(at + 1, of))
+        end = at;
+    snprintf(name, sizeof name, "%.*s", end ? (int)(end - t->name) : 0, t->name);
+    return f8_is_external(p, name);
+}
+
+/* Bytes of a category in memory of ours. */
+static int64_t category_bytes(const fp8c_program *p, const f8_memory_report *r, int category)
+{
+    int64_t bytes = r->bytes[category];
+    for (uint32_t i = 0; p->run.external && i < r->n_tensors; i++)
+        if ((int)r->tensor[i].category == category && is_callers(p, &r->tensor[i]))
+            bytes -= r->tensor[i].bytes;
+    return bytes;
+}
+
 fp8c_status fp8c_program_memory(const fp8c_program *p, int function, int index, fp8c_memory *out)
 {
     enum { SCRATCH = F8_MEMORY_CATEGORIES, UNUSED };
@@ -128,13 +156,14 @@ fp8c_status fp8c_program_memory(const fp8c_program *p, int function, int index, 
     const int64_t arena = largest_arena(&p->now->report);
     int64_t known = arena; /* of the planned bytes: all but scratch */
     for (int i = 0; i < F8_MEMORY_ACTIVATIONS; i++)
-        known += r->bytes[i];
+        known += category_bytes(p, r, i);
     if (index == SCRATCH)
         *out = (fp8c_memory){"scratch", p->now->report.planned - known, 0};
     else if (index == UNUSED)
         *out = (fp8c_memory){"unused", arena - r->peak.bytes, 1};
     else
-        *out = (fp8c_memory){f8_memory_category_name((f8_memory_category)index), r->bytes[index],
+        *out = (fp8c_memory){f8_memory_category_name((f8_memory_category)index),
+                             category_bytes(p, r, index),
                              index >= F8_MEMORY_ACTIVATIONS};
     return FP8C_OK;
 }
@@ -146,7 +175,8 @@ fp8c_status fp8c_program_tensor(const fp8c_program *p, int function, int index, 
         return FP8C_ERR_INPUT;
     const f8_memory_tensor *t = &f->memory.tensor[index];
     *out = (fp8c_tensor){.name = t->name,
-                         .category = f8_memory_category_name(t->category),
+                         .category =
+                             is_callers(p, t) ? "external" : f8_memory_category_name(t->category),
                          .type = f8_api_type_out(&t->type),
                          .bytes = t->bytes,
                          .made = t->made,

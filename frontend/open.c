@@ -122,12 +122,22 @@ static f8_status choose(fp8c_program *p, const char *target, const f8_package_pr
 
 /* ---- opening ---- */
 
+static int64_t external_bytes(const fp8c_program *p, const f8_plan *plan)
+{
+    const char *external = p->run.external;
+    return p->target->kind == F8_TARGET_CPU
+               ? f8_exec_plan_least_bytes(plan, NULL) - f8_exec_plan_least_bytes(plan, external)
+               : f8_cuda_exec_plan_bytes(plan, NULL) - f8_cuda_exec_plan_bytes(plan, external);
+}
+
 /* Set the report's figures that depend on this machine; the file has those that do not. */
-static void take_planned(f8_variant *v)
+static void take_planned(const fp8c_program *p, f8_variant *v)
 {
     f8_instance_info info;
-    if (!v->instance.kind)
+    if (!v->instance.kind) {
+        v->report.planned -= external_bytes(p, &v->plan);
         return;
+    }
     v->instance.kind->info(&v->instance, &info);
     v->report.planned = info.planned_bytes;
 }
@@ -144,7 +154,7 @@ f8_status f8_open_variant(fp8c_program *p, uint32_t index, f8_diag *diag)
             "the file is damaged: its plans for target %s do not have the same variables",
             p->opened->target);
     F8_TRY(f8_variant_start(p, v, NULL, diag));
-    take_planned(v);
+    take_planned(p, v);
     v->value = p->opened->variant[index].value;
     p->now = v;
     return F8_OK;
@@ -162,7 +172,8 @@ static f8_status open_program(fp8c_program *p, const fp8c_open_options *o, f8_di
                             .n = (int32_t)program->n_dims,
                             .axis = program->axis,
                             .n_axes = (int32_t)program->n_axes};
-    return f8_open_variant(p, 0, diag);
+    F8_TRY(f8_open_variant(p, 0, diag));
+    return f8_variables_begin(p, diag);
 }
 
 /* Open the package in the file's bytes, which belong to p from here on. */

@@ -41,6 +41,7 @@ void fp8c_program_destroy(fp8c_program *p)
         next = d->next;
         d->leave(d);
     }
+    f8_variables_end(p);
     for (f8_variant *v = p->first; v; v = v->next) {
         f8_instance_destroy(&v->instance);
         f8_arena_end(&v->arena);
@@ -84,8 +85,9 @@ f8_status f8_program_set_run(fp8c_program *p, f8_run_options run, int32_t thread
         return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "threads: %d is not from 0 to %d", threads,
                        F8_POOL_MAX_THREADS);
     p->run = run;
+    p->run.external = f8_arena_strdup(&p->arena, run.external);
     p->threads = f8_api_threads(p->ctx, threads);
-    return F8_OK;
+    return f8_arena_status(&p->arena, diag);
 }
 
 f8_status f8_program_has_memory(const fp8c_program *p, f8_diag *diag)
@@ -112,9 +114,7 @@ f8_status f8_program_can_run(const fp8c_program *p, int function, f8_diag *diag)
     F8_TRY(f8_program_has_memory(p, diag));
     if (!get_func(p, function))
         return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "the program has no function %d", function);
-    if (!p->initialized)
-        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
-                       "the variables have no values: call fp8c_program_initialize");
+    F8_TRY(f8_variables_ready(p, get_func(p, function), diag));
     static const char *const changing[] = {"update", "update_scales", "prepare"};
     const char *name = get_func(p, function)->name;
     for (size_t i = 0; i < sizeof changing / sizeof *changing; i++)
@@ -149,12 +149,14 @@ fp8c_status fp8c_program_initialize(fp8c_program *p, uint64_t seed)
     if (status == F8_OK)
         status = f8_program_may_change(p, "fp8c_program_initialize", &diag);
     if (status == F8_OK)
-        status = p->now->instance.kind->init(&p->now->instance, seed, &diag);
+        status = p->now->instance.kind->init(&p->now->instance, seed, NULL, &diag);
     if (status != F8_OK)
         return f8_api_result(p->ctx, &diag, status);
-    p->initialized = true;
-    const int prepare = fp8c_program_function(p, "prepare");
-    return prepare < 0 ? FP8C_OK : fp8c_program_run(p, prepare);
+    f8_variables_set(p);
+    const f8_plan_func *prepare = get_func(p, fp8c_program_function(p, "prepare"));
+    /* what is bound later gives a variable of `prepare` its value */
+    const bool runs = prepare && f8_variables_ready(p, prepare, &(f8_diag){0}) == F8_OK;
+    return runs ? fp8c_program_run(p, (int)(prepare - p->now->plan.func)) : FP8C_OK;
 }
 
 static const f8_plan_port *get_port(const fp8c_program *p, int function, fp8c_side side, int index)
@@ -212,6 +214,13 @@ fp8c_status fp8c_program_bind(fp8c_program *p, int function, fp8c_side side, int
             &diag, F8_ERR_INPUT, F8_NOWHERE,
             "the buffer for '%s' has an address that is no multiple of %zu, its element's size",
             port->name, f8_dtype_size(port->type.dtype));
+    if (status == F8_OK && buffer && side == FP8C_OUTPUT) {
+        const int v = f8_variable_overlaps(p, buffer, f8_type_bytes(&port->type));
+        if (v >= 0)
+            status = f8_fail(&diag, F8_ERR_INPUT, F8_NOWHERE,
+                             "the buffer for '%s' overlaps the memory of variable '%s'",
+                             port->name, p->now->plan.var[v].name);
+    }
     if (status == F8_OK)
         status = p->now->instance.kind->bind(&p->now->instance, (uint32_t)function, side,
                                              (uint32_t)index, buffer, &diag);
@@ -251,6 +260,8 @@ static fp8c_status copy_variable(fp8c_program *p, int index, void *to, const voi
     if (status == F8_OK)
         status = to ? p->now->instance.kind->read(&p->now->instance, (uint32_t)index, to, &diag)
                     : p->now->instance.kind->write(&p->now->instance, (uint32_t)index, from, &diag);
+    if (status == F8_OK && !to)
+        f8_variable_set(p, (uint32_t)index);
     return f8_api_result(p->ctx, &diag, status);
 }
 
@@ -316,6 +327,10 @@ static f8_status quantize(fp8c_program *p, const f8_stored *s, const float *from
     if (status == F8_OK)
         status = p->now->instance.kind->write(&p->now->instance, (uint32_t)s->scale_var,
                                          s->quantizer.mx ? (const void *)e8m0 : inv, diag);
+    if (status == F8_OK) {
+        f8_variable_set(p, (uint32_t)s->var);
+        f8_variable_set(p, (uint32_t)s->scale_var);
+    }
     f8_arena_end(&scratch);
     return status;
 }

@@ -7,6 +7,7 @@
 #include "frontend/f8x/package.h"
 #include "frontend/f8x/compile_report.h"
 #include "ir/base/file.h"
+#include "frontend/variables.h"
 #include "frontend/variants.h"
 
 /* A variant: the program for one set of values of the dims that are bounds. Most programs have no
@@ -37,6 +38,7 @@ typedef struct f8_run_options {
     void *(*device_alloc)(void *user, size_t size);
     void (*device_free)(void *user, void *ptr, size_t size);
     void *device_user;
+    const char *external; /* name pattern, or NULL */
 } f8_run_options;
 
 /* A compile for a tuner. Its choices replace the database's. `like` is the program whose executors
@@ -89,7 +91,9 @@ struct fp8c_program {
     f8_dependent *dependents;
     int32_t in_flight;   /* handles with a forward whose backward is still to run */
     bool plan_only;
-    bool initialized; /* the variables have values */
+    f8_program_variable *var; /* NULL: the program has no memory, or is not whole yet */
+    uint32_t n_without_value; /* of these */
+    fp8c_program *next;       /* of the context's */
 };
 
 /* From options for compiling or for opening a file: both structs have these fields. */
@@ -100,7 +104,8 @@ struct fp8c_program {
                       .stream = (o)->stream,                                                       \
                       .device_alloc = (o)->device_alloc,                                           \
                       .device_free = (o)->device_free,                                             \
-                      .device_user = (o)->device_user})
+                      .device_user = (o)->device_user,                                             \
+                      .external = (o)->external})
 
 /* Make a program of `ctx` without variants. NULL: out of memory, as diag says. */
 fp8c_program *f8_program_create(fp8c_context *ctx, f8_diag *diag);
@@ -127,10 +132,14 @@ f8_status f8_program_call(fp8c_program *p, int function, const fp8c_tensor_view 
 f8_status f8_program_may_change(const fp8c_program *p, const char *what, f8_diag *diag);
 
 /* F8_ERR_INPUT: the program was compiled only to be looked at. The second also fails if there is no
- * such function, or if the variables have no values. */
+ * such function, or if one of its variables has no value. */
 f8_status f8_program_has_memory(const fp8c_program *p, f8_diag *diag);
 f8_status f8_program_can_run(const fp8c_program *p, int function, f8_diag *diag);
 
+/* Check a tensor for a variable: dtype, shape, strides, device, address. *at: where its elements
+ * are. */
+f8_status f8_tensor_check_variable(fp8c_program *p, uint32_t variable, const fp8c_tensor_view *view,
+                                   void **at, f8_diag *diag);
 /* The element of the other program's variable `its` that is the same operand as an element of p's
  * variable: they have a name or an alias in common. -1: there is none. carry.c. */
 int64_t f8_program_match_element(const fp8c_program *p, int variable, int64_t index,

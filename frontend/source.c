@@ -50,7 +50,7 @@ static const size_t option_string[] = {
     offsetof(fp8c_compile_options, keep),      offsetof(fp8c_compile_options, attention),
     offsetof(fp8c_compile_options, stored),    offsetof(fp8c_compile_options, checkpoint),
     offsetof(fp8c_compile_options, recompute), offsetof(fp8c_compile_options, cotangents),
-    offsetof(fp8c_compile_options, gradients_of),
+    offsetof(fp8c_compile_options, gradients_of), offsetof(fp8c_compile_options, external),
 };
 
 /* Copy the options without pointers that the caller may free later, and without what only a first

@@ -107,13 +107,15 @@ f8_status f8_variant_start(fp8c_program *p, f8_variant *v, const f8_module *modu
     if (o->no_device)
         return F8_OK;
     if (p->target->kind == F8_TARGET_REFERENCE)
-        return f8_instance_create_reference(&v->instance, module, &v->plan, like, allocator, diag);
+        return f8_instance_create_reference(&v->instance, module, &v->plan, like, o->external,
+                                            allocator, diag);
     if (p->target->kind == F8_TARGET_CPU) {
         const f8_exec_options run = {.n_threads = p->threads,
                                      .parallel = parallel,
                                      .allocator = allocator,
                                      .profile = o->profile,
-                                     .like = like ? like->cpu : NULL};
+                                     .like = like ? like->cpu : NULL,
+                                     .external = o->external};
         return f8_instance_create_cpu(&v->instance, &v->plan, &run, diag);
     }
     const f8_cuda_exec_options run = {.allocator = allocator,
@@ -124,6 +126,7 @@ f8_status f8_variant_start(fp8c_program *p, f8_variant *v, const f8_module *modu
                                       .threads = p->threads,
                                       .stream = o->stream,
                                       .profile = o->profile,
-                                      .like = like ? like->cuda : NULL};
+                                      .like = like ? like->cuda : NULL,
+                                      .external = o->external};
     return f8_instance_create_cuda(&v->instance, &v->plan, p->cuda, &run, diag);
 }

@@ -30,7 +30,7 @@ enum { DEVICE_ALIGN = 16 }; /* bytes, for a GPU's memory that is used in place
 
 typedef struct call {
     fp8c_program *p;
-    const f8_plan_func *func;
+    const f8_plan_func *func; /* NULL: the tensor is for a variable */
     f8_diag *diag;
     f8_call_bind *bind; /* NULL: every port is the caller's */
 } call;
@@ -49,8 +49,16 @@ static f8_status wrong(const call *c, const given *g, const char *format, ...)
     va_start(args, format);
     f8_vformat(text, sizeof text, format, args);
     va_end(args);
-    return f8_fail(c->diag, F8_ERR_INPUT, F8_NOWHERE, "%s '%s' of '%s': %s", sides[g->side],
-                   g->port->name, c->func->name, text);
+    return c->func ? f8_fail(c->diag, F8_ERR_INPUT, F8_NOWHERE, "%s '%s' of '%s': %s",
+                             sides[g->side], g->port->name, c->func->name, text)
+                   : f8_fail(c->diag, F8_ERR_INPUT, F8_NOWHERE, "variable '%s': %s", g->port->name,
+                             text);
+}
+
+/* What the tensor is for. */
+static const char *taker(const call *c)
+{
+    return c->func ? "port" : "variable";
 }
 
 /* "[2, 3]" */
@@ -81,14 +89,13 @@ static f8_status check_dtype(const call *c, const given *g)
         return F8_OK;
     for (int d = 0; d < F8_DTYPE_COUNT; d++)
         if (is_dtype(v, (f8_dtype)d))
-            return wrong(c, g, "it is of %s, and the port takes %s", f8_dtype_name((f8_dtype)d),
-                         f8_dtype_name(want));
-    return wrong(
-        c, g,
-        "its dtype is code %d of %d bits and %d lanes, and the port takes %s: code %d of %d "
-        "bits, one lane",
-        v->dtype.code, v->dtype.bits, v->dtype.lanes, f8_dtype_name(want), codes[want].code,
-        codes[want].bits);
+            return wrong(c, g, "it is of %s, and the %s takes %s", f8_dtype_name((f8_dtype)d),
+                         taker(c), f8_dtype_name(want));
+    return wrong(c, g,
+                 "its dtype is code %d of %d bits and %d lanes, and the %s takes %s: code %d of %d "
+                 "bits, one lane",
+                 v->dtype.code, v->dtype.bits, v->dtype.lanes, taker(c), f8_dtype_name(want),
+                 codes[want].code, codes[want].bits);
 }
 
 static f8_status check_shape(const call *c, const given *g)
@@ -104,10 +111,10 @@ static f8_status check_shape(const call *c, const given *g)
     if (same)
         return F8_OK;
     if (v->ndim < 0 || v->ndim > 8)
-        return wrong(c, g, "it has %" PRId32 " axes, and the port's shape is %s", v->ndim,
+        return wrong(c, g, "it has %" PRId32 " axes, and the %s's shape is %s", v->ndim, taker(c),
                      list_text(want->dim, want->rank, here, sizeof here));
-    return wrong(c, g, "its shape is %s, and the port takes %s",
-                 list_text(v->shape, v->ndim, there, sizeof there),
+    return wrong(c, g, "its shape is %s, and the %s takes %s",
+                 list_text(v->shape, v->ndim, there, sizeof there), taker(c),
                  list_text(want->dim, want->rank, here, sizeof here));
 }
 
@@ -180,6 +187,12 @@ static f8_status check_memory(const call *c, const given *g)
         return wrong(c, g, "its byte_offset, %" PRIu64 ", leads beyond all memory",
                      g->view->byte_offset);
     F8_TRY(c->p->now->instance.cuda ? check_cuda(c, g, &on_device) : check_host(c, g));
+    if (c->p->now->instance.cuda && !on_device && !c->func)
+        return wrong(c, g, "it is in host memory, and the program's variables are in a GPU's");
+    if (c->p->now->instance.cuda && !on_device && f8_is_external(c->p, g->port->name))
+        return wrong(c, g,
+                     "it is in host memory, and the port is external: it has no device memory "
+                     "of its own to copy to");
     if (on_device && (uintptr_t)address(g->view) % DEVICE_ALIGN)
         return wrong(c, g, "its address is no multiple of %d, which a GPU's memory needs",
                      DEVICE_ALIGN);
@@ -198,19 +211,24 @@ static f8_status check_tensor(const call *c, const given *g)
     return check_memory(c, g);
 }
 
+f8_status f8_tensor_check_variable(fp8c_program *p, uint32_t variable, const fp8c_tensor_view *view,
+                                   void **at, f8_diag *diag)
+{
+    const f8_plan_var *v = &p->now->plan.var[variable];
+    const f8_plan_port as_port = {.name = v->name, .type = v->type, .var = -1};
+    const call c = {p, NULL, diag, NULL};
+    const given g = {.port = &as_port, .index = variable, .view = view};
+    F8_TRY(check_tensor(&c, &g));
+    *at = address(view);
+    return F8_OK;
+}
+
 /* ---- all of them ---- */
 
 static bool overlap(const given *a, const void *b, const f8_type *type)
 {
     const uintptr_t at = (uintptr_t)address(a->view), bt = (uintptr_t)b;
     return at < bt + (size_t)f8_type_bytes(type) && bt < at + (size_t)f8_type_bytes(&a->port->type);
-}
-
-static void *variable_memory(const fp8c_program *p, uint32_t variable)
-{
-    f8_instance *instance = &p->now->instance;
-    return instance->cuda ? f8_cuda_exec_var(instance->cuda, variable)
-                          : instance->kind->var(instance, variable);
 }
 
 static f8_status check_output(const call *c, const given *g, const given *before, size_t n)
@@ -220,10 +238,10 @@ static f8_status check_output(const call *c, const given *g, const given *before
         if (overlap(g, address(before[i].view), &before[i].port->type))
             return wrong(c, g, "its memory overlaps that of %s '%s'", sides[before[i].side],
                          before[i].port->name);
-    for (uint32_t i = 0; i < plan->n_vars; i++)
-        if (overlap(g, variable_memory(c->p, i), &plan->var[i].type))
-            return wrong(c, g, "its memory overlaps that of variable '%s'", plan->var[i].name);
-    return F8_OK;
+    const int v = f8_variable_overlaps(c->p, address(g->view), f8_type_bytes(&g->port->type));
+    return v < 0
+               ? F8_OK
+               : wrong(c, g, "its memory overlaps that of variable '%s'", plan->var[v].name);
 }
 
 static const f8_plan_port *side_ports(const f8_plan_func *f, fp8c_side side, uint32_t *n)
@@ -425,6 +443,11 @@ fp8c_status fp8c_program_port_view(fp8c_program *p, int function, fp8c_side side
     void *at = status == F8_OK
                    ? instance->kind->port(instance, (uint32_t)function, side, (uint32_t)index)
                    : NULL;
+    if (status == F8_OK && !at && f8_type_bytes(&port[index].type))
+        status = port[index].var >= 0
+                     ? f8_unbound_variable(plan->var[port[index].var].name, &diag)
+                     : f8_unbound_port(side == FP8C_OUTPUT, port[index].name,
+                                       plan->func[function].name, &diag);
     if (status == F8_OK && instance->cuda)
         status = f8_cuda_exec_is_device(instance->cuda, at, &on_device, &diag);
     int64_t *strides = status == F8_OK ? strides_of(p, &port[index].type, &diag) : NULL;
@@ -442,11 +465,13 @@ fp8c_status fp8c_program_variable_view(fp8c_program *p, int variable, fp8c_tenso
     if (status == F8_OK && (variable < 0 || (uint32_t)variable >= p->now->plan.n_vars))
         status =
             f8_fail(&diag, F8_ERR_INPUT, F8_NOWHERE, "the program has no variable %d", variable);
+    void *at = status == F8_OK ? f8_variable_memory(p, (uint32_t)variable) : NULL;
+    if (status == F8_OK && !at && f8_type_bytes(&p->now->plan.var[variable].type))
+        status = f8_unbound_variable(p->now->plan.var[variable].name, &diag);
     const f8_type *type = status == F8_OK ? &p->now->plan.var[variable].type : NULL;
     int64_t *strides = type ? strides_of(p, type, &diag) : NULL;
     if (!strides)
         return f8_api_result(p->ctx, &diag, diag.status);
-    *out = view_of(p, type, strides, variable_memory(p, (uint32_t)variable),
-                   instance->cuda != NULL);
+    *out = view_of(p, type, strides, at, instance->cuda != NULL);
     return FP8C_OK;
 }

@@ -23,6 +23,7 @@
 #ifndef F8_RECIPE_H
 #define F8_RECIPE_H
 
+#include "ir/base/pattern.h"
 #include "ir/num/granularity.h"
 #include "ir/ir.h"
 #include "ir/target.h"
@@ -120,8 +121,5 @@ const char *f8_linear_name(const f8_func *f, f8_ref r, char *buf, size_t size);
 /* The number of the layer that a linear is in, from its name: the first part between dots that is a
  * number; -1 if there is none. */
 int64_t f8_layer_of(const char *linear);
-
-/* Whether `name` matches `pattern`, where * stands for any run of characters and ? for one. */
-bool f8_pattern_match(const char *pattern, const char *name);
 
 #endif

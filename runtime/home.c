@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "ir/base/pattern.h"
+
 /* ---- blocks ---- */
 
 void f8_home_add(f8_home *home, int64_t bytes)
@@ -45,21 +47,33 @@ static const f8_plan_port *port_of(const f8_plan_func *f, int side)
     return side ? f->out : f->in;
 }
 
-static int64_t port_room(const f8_plan_port *p, int64_t align)
+static int64_t port_room(const f8_plan_port *p, const char *external, int64_t align)
 {
-    return p->var >= 0 ? 0 : f8_aligned(f8_type_bytes(&p->type), align);
+    return p->var >= 0 || f8_patterns_match(external, p->name)
+               ? 0
+               : f8_aligned(f8_type_bytes(&p->type), align);
 }
 
-f8_sizes f8_plan_sizes(const f8_plan *plan, int64_t align)
+/* With the padding behind it. */
+static int64_t var_room(const f8_plan *plan, uint32_t i)
 {
-    f8_sizes s = {0};
+    const int64_t end = i + 1 < plan->n_vars ? plan->var[i + 1].offset : plan->state_bytes;
+    return end - plan->var[i].offset;
+}
+
+f8_sizes f8_plan_sizes(const f8_plan *plan, const char *external, int64_t align)
+{
+    f8_sizes s = {.state = plan->state_bytes};
+    for (uint32_t i = 0; i < plan->n_vars; i++)
+        if (f8_patterns_match(external, plan->var[i].name))
+            s.state -= var_room(plan, i);
     for (uint32_t f = 0; f < plan->n_funcs; f++) {
         const f8_plan_func *func = &plan->func[f];
         if (func->arena_bytes > s.arena)
             s.arena = func->arena_bytes;
         for (int side = 0; side < 2; side++)
             for (uint32_t k = 0; k < n_ports(func, side); k++)
-                s.ports += port_room(&port_of(func, side)[k], align);
+                s.ports += port_room(&port_of(func, side)[k], external, align);
         for (uint32_t i = 0; i < func->n_steps; i++)
             for (uint32_t p = 0; p < func->step[i].n_phases; p++)
                 if (func->step[i].phase[p].scratch > s.scratch)
@@ -71,12 +85,123 @@ f8_sizes f8_plan_sizes(const f8_plan *plan, int64_t align)
 
 int64_t f8_sizes_sum(const f8_sizes *s, const f8_plan *plan, int n_threads, int64_t workspace)
 {
-    return plan->state_bytes + plan->constants_bytes + s->arena + s->ports +
+    return s->state + plan->constants_bytes + s->arena + s->ports +
            s->scratch * n_threads + workspace;
 }
 
+/* ---- variables ---- */
+
+f8_status f8_unbound_variable(const char *name, f8_diag *diag)
+{
+    return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
+                   "variable '%s' is external: it has no memory until a tensor is bound to it",
+                   name);
+}
+
+f8_status f8_unbound_port(bool output, const char *name, const char *func, f8_diag *diag)
+{
+    return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
+                   "%s '%s' of '%s' is external: it has no memory until a buffer is bound to it",
+                   output ? "output" : "input", name, func);
+}
+
+/* Lay out the home's own memory of variables, without gaps where external ones would lie. */
+static f8_status make_vars(f8_home *home, const f8_plan *plan, f8_diag *diag)
+{
+    const f8_allocator *a = &home->allocator;
+    const size_t bytes = plan->n_vars * sizeof *home->var;
+    uint64_t at = home->state.at;
+    if (!bytes)
+        return F8_OK;
+    home->var = a->alloc(a->user, bytes, 16);
+    if (!home->var)
+        return f8_fail(diag, F8_ERR_MEMORY, F8_NOWHERE, "out of memory: %zu bytes were wanted",
+                       bytes);
+    home->n_vars = plan->n_vars;
+    for (uint32_t i = 0; i < plan->n_vars; i++) {
+        const f8_plan_var *v = &plan->var[i];
+        const bool external = f8_patterns_match(home->external, v->name);
+        home->var[i] = (f8_live_var){v->offset, external ? 0 : at, external ? 0 : at};
+        at += external ? 0 : (uint64_t)var_room(plan, i);
+    }
+    return F8_OK;
+}
+
+/* The address of a byte of the plan's state. Variables lie there in their order, and no place
+ * reaches beyond one variable. */
+static uint64_t var_address(const f8_home *home, int64_t offset)
+{
+    uint32_t low = 0, high = home->n_vars; /* the last variable that begins at or before offset */
+    if (!high)
+        return 0;
+    while (high - low > 1) {
+        const uint32_t mid = (low + high) / 2;
+        if (home->var[mid].offset <= offset)
+            low = mid;
+        else
+            high = mid;
+    }
+    const f8_live_var *v = &home->var[low];
+    return v->at ? v->at + (uint64_t)(offset - v->offset) : 0;
+}
+
+static void mark_stale(f8_tenant *t, uint32_t var, uint64_t at)
+{
+    for (uint32_t f = 0; f < t->plan->n_funcs; f++)
+        for (int side = 0; side < 2; side++)
+            for (uint32_t k = 0; k < n_ports(&t->plan->func[f], side); k++) {
+                f8_live_port *l = &t->port[f][side][k];
+                if (port_of(&t->plan->func[f], side)[k].var != (int32_t)var)
+                    continue;
+                l->own = l->at = at;
+                t->stale[f] = true;
+            }
+}
+
+void f8_home_bind_var(f8_home *home, uint32_t var, uint64_t at)
+{
+    f8_live_var *v = &home->var[var];
+    const uint64_t before = v->at;
+    v->at = at ? at : v->own;
+    for (f8_tenant *t = home->first; t && v->at != before; t = t->next)
+        mark_stale(t, var, v->at);
+}
+
+static f8_status check_bound(const f8_tenant *t, uint32_t func, f8_diag *diag)
+{
+    const f8_plan_func *f = &t->plan->func[func];
+    for (int side = 0; side < 2; side++)
+        for (uint32_t k = 0; k < n_ports(f, side); k++) {
+            const f8_plan_port *p = &port_of(f, side)[k];
+            if (t->port[func][side][k].at || t->port[func][side][k].bytes == 0)
+                continue;
+            return p->var >= 0 ? f8_unbound_variable(t->plan->var[p->var].name, diag)
+                               : f8_unbound_port(side, p->name, f->name, diag);
+        }
+    return F8_OK;
+}
+
+f8_status f8_home_ready(f8_tenant *t, uint32_t func, f8_diag *diag)
+{
+    if (!t->stale[func])
+        return F8_OK;
+    F8_TRY(check_bound(t, func, diag));
+    t->home->kind->resolve(t, func);
+    t->stale[func] = false;
+    return F8_OK;
+}
+
+static void resolve_all(f8_tenant *t)
+{
+    for (uint32_t f = 0; f < t->plan->n_funcs; f++)
+        t->home->kind->resolve(t, f);
+}
+
+/* ---- ports ---- */
+
 static void place_ports(f8_tenant *t)
 {
+    const char *external = t->home->external;
     const f8_port_block *ports = t->ports.block.at ? &t->ports : &t->home->ports;
     int64_t at = 0;
     for (uint32_t i = 0; i < t->plan->n_funcs; i++)
@@ -84,12 +209,13 @@ static void place_ports(f8_tenant *t)
             for (uint32_t k = 0; k < n_ports(&t->plan->func[i], side); k++) {
                 const f8_plan_port *p = &port_of(&t->plan->func[i], side)[k];
                 f8_live_port *l = &t->port[i][side][k];
-                const bool var = p->var >= 0;
+                const bool none = p->var >= 0 || f8_patterns_match(external, p->name);
                 l->bytes = (size_t)f8_type_bytes(&p->type);
-                l->own = l->at = var ? t->home->state.at + (uint64_t)t->plan->var[p->var].offset
-                                     : ports->block.at + (uint64_t)at;
-                l->own_host = l->host = var || !ports->host ? NULL : ports->host + at;
-                at += port_room(p, t->home->kind->align);
+                l->own = l->at = p->var >= 0 ? t->home->var[p->var].at
+                                 : none      ? 0
+                                             : ports->block.at + (uint64_t)at;
+                l->own_host = l->host = none || !ports->host ? NULL : ports->host + at;
+                at += port_room(p, external, t->home->kind->align);
             }
 }
 
@@ -99,9 +225,12 @@ uint64_t f8_home_address(const f8_tenant *t, uint32_t func, const f8_arg *a)
     switch (a->space) {
     case F8_SPACE_NONE: return 0;
     case F8_SPACE_ARENA: return t->home->arena.at + offset;
-    case F8_SPACE_STATE: return t->home->state.at + offset;
-    case F8_SPACE_INPUT: return t->port[func][0][a->port].at + offset;
-    case F8_SPACE_OUTPUT: return t->port[func][1][a->port].at + offset;
+    case F8_SPACE_STATE: return var_address(t->home, a->offset);
+    case F8_SPACE_INPUT:
+    case F8_SPACE_OUTPUT: {
+        const uint64_t at = t->port[func][a->space == F8_SPACE_OUTPUT][a->port].at;
+        return at ? at + offset : 0;
+    }
     case F8_SPACE_CONST: return t->constants.at + offset;
     }
     return 0;
@@ -135,7 +264,7 @@ static f8_status grow(f8_tenant *t, const int64_t need[3], f8_diag *diag)
     }
     for (f8_tenant *other = home->first; other && moved; other = other->next)
         if (other != t)
-            home->kind->resolve(other);
+            resolve_all(other);
     return status;
 }
 
@@ -151,11 +280,13 @@ f8_status f8_home_allocate(f8_tenant *t, int n_threads, int64_t workspace, f8_di
     const int64_t need[] = {t->sizes.arena, t->sizes.scratch * n_threads, workspace};
     t->planned = f8_sizes_sum(&t->sizes, plan, n_threads, workspace);
     if (alone(t))
-        F8_TRY(f8_block_alloc(t, plan->state_bytes, "variables", state, diag));
-    else if (plan->state_bytes != state->bytes)
+        F8_TRY(f8_block_alloc(t, t->sizes.state, "variables", state, diag));
+    else if (t->sizes.state != state->bytes || plan->n_vars != t->home->n_vars)
         return f8_fail(diag, F8_ERR_INTERNAL, F8_NOWHERE,
                        "executors that share variables need the same bytes of them: %lld and %lld",
-                       (long long)plan->state_bytes, (long long)state->bytes);
+                       (long long)t->sizes.state, (long long)state->bytes);
+    if (alone(t))
+        F8_TRY(make_vars(t->home, plan, diag));
     return grow(t, need, diag);
 }
 
@@ -170,7 +301,9 @@ f8_status f8_home_allocate_ports(f8_tenant *t, f8_diag *diag)
             F8_TRY(t->home->kind->clear(t, ports, diag));
     }
     place_ports(t);
-    t->home->kind->resolve(t);
+    resolve_all(t);
+    for (uint32_t f = 0; f < t->plan->n_funcs; f++)
+        t->stale[f] = t->home->external != NULL; /* the first run looks for what is not bound */
     return F8_OK;
 }
 
@@ -180,6 +313,7 @@ static f8_status make_ports(f8_tenant *t, f8_arena *memory, f8_diag *diag)
 {
     const f8_plan *plan = t->plan;
     t->port = f8_arena_array(memory, plan->n_funcs, sizeof *t->port);
+    t->stale = F8_NEW_ARRAY(memory, bool, plan->n_funcs);
     for (uint32_t f = 0; t->port && f < plan->n_funcs; f++)
         for (int side = 0; side < 2; side++)
             t->port[f][side] = F8_NEW_ARRAY(memory, f8_live_port, n_ports(&plan->func[f], side));
@@ -187,7 +321,8 @@ static f8_status make_ports(f8_tenant *t, f8_arena *memory, f8_diag *diag)
 }
 
 f8_status f8_home_enter(f8_tenant *t, f8_home *like, const f8_home_kind *kind,
-                        const f8_allocator *allocator, f8_arena *memory, f8_diag *diag)
+                        const f8_allocator *allocator, const char *external, f8_arena *memory,
+                        f8_diag *diag)
 {
     f8_home *home = like;
     if (!home) {
@@ -198,11 +333,12 @@ f8_status f8_home_enter(f8_tenant *t, f8_home *like, const f8_home_kind *kind,
         memset(home, 0, kind->size);
         home->kind = kind;
         home->allocator = *allocator;
+        home->external = external;
     }
     t->home = home;
     t->next = home->first;
     home->first = t;
-    t->sizes = f8_plan_sizes(t->plan, kind->align);
+    t->sizes = f8_plan_sizes(t->plan, home->external, kind->align);
     return make_ports(t, memory, diag);
 }
 
@@ -224,5 +360,7 @@ void f8_home_end(f8_home *home)
     for (size_t i = 0; i < sizeof block / sizeof *block; i++)
         f8_block_free(home, block[i]);
     const f8_allocator allocator = home->allocator;
+    if (home->var)
+        allocator.free(allocator.user, home->var, home->n_vars * sizeof *home->var);
     allocator.free(allocator.user, home, home->kind->size);
 }

@@ -41,14 +41,42 @@ static f8_status __attribute__((format(printf, 2, 3))) wrong(const checker *c, c
 
 /* ---- places ---- */
 
-/* The bytes of the space that a place is in; -1 if there is no such space. */
-static int64_t space_bytes(const checker *c, const f8_arg *a)
+/* The variable that a place of the state is in, the last one that begins at or before it: any
+ * variable may be the caller's memory, so the place must not reach beyond it. NULL: there is none.
+ */
+static const f8_plan_var *var_of(const f8_plan *p, const f8_arg *a)
+{
+    uint32_t low = 0, high = p->n_vars;
+    while (high - low > 1) {
+        const uint32_t mid = (low + high) / 2;
+        if (p->var[mid].offset <= a->offset)
+            low = mid;
+        else
+            high = mid;
+    }
+    return p->n_vars && p->var[low].offset <= a->offset ? &p->var[low] : NULL;
+}
+
+static int64_t var_end(const f8_plan_var *v)
+{
+    return v ? v->offset + f8_type_bytes(&v->type) : 0;
+}
+
+/* Where the bytes begin that a place may reach. */
+static int64_t space_begin(const checker *c, const f8_arg *a)
+{
+    const f8_plan_var *v = a->space == F8_SPACE_STATE ? var_of(c->plan, a) : NULL;
+    return v ? v->offset : 0;
+}
+
+/* Where they end; -1 if there is no such space. */
+static int64_t space_end(const checker *c, const f8_arg *a)
 {
     const f8_plan_func *f = c->func;
     switch (a->space) {
     case F8_SPACE_NONE: return 0;
     case F8_SPACE_ARENA: return f->arena_bytes;
-    case F8_SPACE_STATE: return c->plan->state_bytes;
+    case F8_SPACE_STATE: return var_end(var_of(c->plan, a));
     case F8_SPACE_CONST: return c->plan->constants_bytes;
     case F8_SPACE_INPUT:
         return a->port >= 0 && (uint32_t)a->port < f->n_in ? f8_type_bytes(&f->in[a->port].type)
@@ -66,12 +94,13 @@ static f8_status check_arg(const checker *c, uint32_t i, int64_t before, int64_t
                            bool may_be_none)
 {
     const f8_arg *a = &c->step->arg[i];
-    const int64_t room = space_bytes(c, a);
+    const int64_t room = space_end(c, a);
     if (a->space == F8_SPACE_NONE)
         return may_be_none ? F8_OK : wrong(c, "argument %u has no place", i);
     if (room < 0)
         return wrong(c, "argument %u names port %d, which the function does not have", i, a->port);
-    if (a->offset < before || bytes < 0 || a->offset > room - bytes)
+    const int64_t begin = space_begin(c, a);
+    if (a->offset < begin || a->offset - begin < before || bytes < 0 || a->offset > room - bytes)
         return wrong(c, "argument %u lies at byte %lld of %lld, and %lld bytes from there are used",
                      i, (long long)a->offset, (long long)room, (long long)bytes);
     return F8_OK;

@@ -218,13 +218,15 @@ static f8_status load_in_turn(f8_load *l)
     fp8c_program *p = l->program;
     if (l->calibrated)
         F8_TRY(check_observed(l, l->o->scales, &l->memory));
-    if (!p->initialized)
-        F8_TRY(instance_of(l)->kind->init(instance_of(l), 0, l->diag));
-    p->initialized = false;
+    bool *keep = f8_variables_keep(p, &l->memory);
+    F8_TRY(f8_arena_status(&l->memory, l->diag));
+    if (!f8_variables_valued(p))
+        F8_TRY(instance_of(l)->kind->init(instance_of(l), 0, keep, l->diag));
+    f8_variables_clear(p);
     F8_TRY(load_each(l, true));
     F8_TRY(run_prepare(l));
     F8_TRY(load_each(l, false));
-    p->initialized = true;
+    f8_variables_set(p);
     return F8_OK;
 }
 
@@ -247,7 +249,7 @@ static f8_status load_at_once(f8_load *l)
         if (l->from[i])
             F8_TRY(get_value(l, i, &l->memory, &value[i]));
     F8_TRY(write_values(l, value, true));
-    l->program->initialized = true;
+    f8_variables_set(l->program);
     if (l->states == F8_LOAD_NO_STATES || l->compute)
         F8_TRY(run_prepare(l));
     return write_values(l, value, false);
@@ -272,6 +274,8 @@ static fp8c_status load(f8_load *l, bool usual_states)
     if (status == F8_OK)
         status = f8_program_may_change(
             p, usual_states ? "fp8c_program_load_weights" : "fp8c_program_load", &diag);
+    if (status == F8_OK)
+        status = f8_variables_bound(p, &diag);
     if (status == F8_OK)
         status = f8_weights_open(&weights, l->o, &p->ctx->allocator, &diag);
     if (status == F8_OK && usual_states)
@@ -310,7 +314,9 @@ fp8c_status fp8c_program_save(fp8c_program *p, const char *path)
 {
     f8_diag diag = {0};
     f8_status status = f8_program_has_memory(p, &diag);
-    if (status == F8_OK && !p->initialized)
+    if (status == F8_OK)
+        status = f8_variables_bound(p, &diag);
+    if (status == F8_OK && !f8_variables_valued(p))
         status = f8_fail(&diag, F8_ERR_INPUT, F8_NOWHERE,
                          "the variables have no values: there is nothing to save");
     if (status == F8_OK)

@@ -351,7 +351,7 @@ static f8_status read_metadata(f8_load *l)
 static f8_status check_initialized(const f8_load *l)
 {
     fp8c_variable v;
-    if (l->program->initialized)
+    if (f8_variables_valued(l->program))
         return F8_OK;
     for (int i = 0;
          l->states == F8_LOAD_NO_STATES && fp8c_program_variable(l->program, i, &v) == FP8C_OK; i++)

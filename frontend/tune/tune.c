@@ -66,7 +66,7 @@ static f8_status tune(fp8c_tuning *t, f8_diag *diag)
                                   .allocator = &t->ctx->allocator};
     F8_TRY(f8_pool_create(&pool, &t->pool, diag));
     F8_TRY(f8_tune_collect(t, diag));
-    F8_TRY(t->base->now->instance.kind->init(&t->base->now->instance, 1, diag));
+    F8_TRY(t->base->now->instance.kind->init(&t->base->now->instance, 1, NULL, diag));
     F8_TRY(f8_tune_time(t, diag));
     F8_TRY(f8_tune_choose(t, diag));
     qsort(t->problem, t->n, sizeof *t->problem, by_seconds);

@@ -105,13 +105,19 @@ int f8_exec_threads(const f8_exec *x)
 
 void *f8_exec_var(f8_exec *x, uint32_t var)
 {
-    return (uint8_t *)x->home->home.state.at + x->plan->var[var].offset;
+    return (void *)x->home->home.var[var].at;
 }
 
-f8_status f8_exec_init(f8_exec *x, uint64_t seed, f8_diag *diag)
+void f8_exec_bind_var(f8_exec *x, uint32_t var, void *at)
+{
+    f8_home_bind_var(&x->home->home, var, (uintptr_t)at);
+}
+
+f8_status f8_exec_init(f8_exec *x, uint64_t seed, const bool *keep, f8_diag *diag)
 {
     for (uint32_t v = 0; v < x->plan->n_vars; v++)
-        f8_init_var(&x->plan->var[v], seed, x->home->pool, f8_exec_var(x, v));
+        if (f8_exec_var(x, v) && !(keep && keep[v]))
+            f8_init_var(&x->plan->var[v], seed, x->home->pool, f8_exec_var(x, v));
     return f8_pool_check(x->home->pool, diag);
 }
 
@@ -124,7 +130,7 @@ void f8_exec_bind(f8_exec *x, uint32_t func, bool output, uint32_t port, void *b
 {
     f8_live_port *p = &x->tenant.port[func][output][port];
     p->at = buffer ? (uintptr_t)buffer : p->own;
-    x->func[func].stale = true;
+    x->tenant.stale[func] = true;
 }
 
 /* ---- running ---- */
@@ -177,8 +183,7 @@ f8_status f8_exec_run(f8_exec *x, uint32_t func, f8_diag *diag)
 {
     f8_exec_func *f = &x->func[func];
     const uint32_t n = x->plan->func[func].n_steps;
-    if (f->stale)
-        f8_exec_resolve(x, func);
+    F8_TRY(f8_home_ready(&x->tenant, func, diag));
     for (uint32_t i = 0; i < n; i++) {
         const double start = x->profile ? f8_seconds_now() : 0;
         const f8_status status = run_step(x, &f->step[i]);

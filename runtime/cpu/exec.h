@@ -24,6 +24,8 @@ typedef struct f8_exec_options {
      * executor runs at a time. Threads and allocator are those of `like`. Buffers of ports share
      * memory too: their contents are lost once another executor has run. */
     f8_exec *like;
+    const char *external; /* NULL, or as f8_plan_sizes takes it; it outlives the executor. An
+                             executor with `like` has that of `like` */
 } f8_exec_options;
 
 /* The plan is borrowed and must outlive the executor. F8_ERR_MEMORY says how many bytes were
@@ -34,16 +36,19 @@ void f8_exec_destroy(f8_exec *x); /* may be NULL */
 
 int f8_exec_threads(const f8_exec *x);
 
-/* Variables: contiguous, of the plan's type; the pointer stays valid for the executor's life. */
+/* Variables: contiguous, of the plan's type. Each is in memory of the home until the caller binds
+ * other memory, aligned to its element (NULL goes back). f8_exec_var is NULL while nothing is bound
+ * to an external one. */
 void *f8_exec_var(f8_exec *x, uint32_t var);
+void f8_exec_bind_var(f8_exec *x, uint32_t var, void *at);
 
-/* Gives every variable its initial value, which depends on the seed and its name. Fails as
- * f8_pool_check does. */
-f8_status f8_exec_init(f8_exec *x, uint64_t seed, f8_diag *diag);
+/* Gives every variable that has memory its initial value, which depends on the seed and its name.
+ * keep[v]: variable v keeps its value; NULL: none does. Fails as f8_pool_check does. */
+f8_status f8_exec_init(f8_exec *x, uint64_t seed, const bool *keep, f8_diag *diag);
 
-/* Buffers of a function's ports that carry no variable. Each has one of the executor's own until
- * the caller binds another (at least f8_type_bytes, aligned to its element, kept alive by the
- * caller; NULL goes back to the executor's). */
+/* Buffers of a function's ports that carry no variable. Each has one of the executor's own, unless
+ * it is external, until the caller binds another (at least f8_type_bytes, aligned to its element,
+ * kept alive by the caller; NULL goes back). */
 void *f8_exec_port(f8_exec *x, uint32_t func, bool output, uint32_t port);
 void f8_exec_bind(f8_exec *x, uint32_t func, bool output, uint32_t port, void *buffer);
 
@@ -52,7 +57,7 @@ void f8_exec_bind(f8_exec *x, uint32_t func, bool output, uint32_t port, void *b
 f8_status f8_exec_alloc(f8_exec *x, int64_t bytes, f8_block *out, f8_diag *diag);
 void f8_exec_free(f8_exec *x, f8_block *block);
 
-/* F8_ERR_INPUT: as f8_pool_check. F8_ERR_LIBRARY: oneDNN failed. */
+/* F8_ERR_INPUT: as f8_home_ready and f8_pool_check. F8_ERR_LIBRARY: oneDNN failed. */
 f8_status f8_exec_run(f8_exec *x, uint32_t func, f8_diag *diag);
 
 /* Bytes of variables, ports, constants, arena, scratch and GEMM workspace: what the plan asks for,
@@ -65,11 +70,12 @@ int64_t f8_exec_peak_bytes(const f8_exec *x);
  * on). The plan may have been made without code (codegen/build.h). Loads oneDNN if there are GEMMs,
  * to ask for their workspace. `lib`: NULL, or a library that is kept from call to call: made when
  * first needed, destroyed by the caller. */
-f8_status f8_exec_plan_bytes(const f8_plan *plan, int n_threads, const f8_allocator *allocator,
-                             f8_gemm_lib **lib, int64_t *bytes, f8_diag *diag);
+f8_status f8_exec_plan_bytes(const f8_plan *plan, const char *external, int n_threads,
+                             const f8_allocator *allocator, f8_gemm_lib **lib, int64_t *bytes,
+                             f8_diag *diag);
 /* The part of these that the plan alone decides, on any machine: one thread, without the GEMMs'
  * workspace. */
-int64_t f8_exec_plan_least_bytes(const f8_plan *plan);
+int64_t f8_exec_plan_least_bytes(const f8_plan *plan, const char *external);
 
 f8_exec_counts f8_exec_count(const f8_exec *x);
 

@@ -17,7 +17,6 @@ typedef struct f8_exec_step {
 
 typedef struct f8_exec_func {
     f8_exec_step *step;
-    bool stale; /* one was bound since places were resolved: the next run resolves them */
 } f8_exec_func;
 
 /* Mapped code, one for all executors whose plans have the same. */
@@ -53,8 +52,6 @@ f8_status f8_exec_enter_home(f8_exec *x, const f8_exec_options *o, f8_diag *diag
  * resolved. */
 f8_status f8_exec_allocate(f8_exec *x, f8_diag *diag);
 void f8_exec_leave_home(f8_exec *x);
-/* The places of a function's steps as pointers, again whenever a port's or the memory's changes. */
-void f8_exec_resolve(f8_exec *x, uint32_t func);
 bool f8_exec_needs_gemm(const f8_plan *plan);
 
 #endif

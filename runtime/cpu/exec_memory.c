@@ -40,20 +40,15 @@ static f8_status memory_clear(f8_tenant *t, f8_port_block *ports, f8_diag *diag)
     return F8_OK;
 }
 
-void f8_exec_resolve(f8_exec *x, uint32_t func)
+/* The places of a function's steps as pointers. */
+static void resolve(f8_tenant *t, uint32_t func)
 {
+    f8_exec *x = (f8_exec *)t;
     f8_exec_func *f = &x->func[func];
     for (uint32_t i = 0; i < x->plan->func[func].n_steps; i++)
         for (uint32_t k = 0; k < f->step[i].step->n_args; k++)
             f->step[i].arg[k] =
-                (void *)f8_home_address(&x->tenant, func, &f->step[i].step->arg[k]);
-    f->stale = false;
-}
-
-static void resolve_all(f8_tenant *t)
-{
-    for (uint32_t f = 0; f < t->plan->n_funcs; f++)
-        f8_exec_resolve((f8_exec *)t, f);
+                (void *)f8_home_address(t, func, &f->step[i].step->arg[k]);
 }
 
 static const f8_home_kind cpu_memory = {
@@ -62,7 +57,7 @@ static const f8_home_kind cpu_memory = {
     .alloc = memory_alloc,
     .free = memory_free,
     .clear = memory_clear,
-    .resolve = resolve_all,
+    .resolve = resolve,
 };
 
 /* ---- sizes ---- */
@@ -126,7 +121,7 @@ f8_status f8_exec_enter_home(f8_exec *x, const f8_exec_options *o, f8_diag *diag
     x->tenant.plan = x->plan;
     const f8_status status =
         f8_home_enter(&x->tenant, o->like ? o->like->tenant.home : NULL, &cpu_memory, &x->allocator,
-                      &x->memory, diag);
+                      o->external, &x->memory, diag);
     x->home = (f8_exec_home *)x->tenant.home;
     if (status != F8_OK)
         return status;
@@ -185,10 +180,11 @@ static f8_status gemm_workspace(const f8_plan *plan, int n_threads, f8_gemm_lib 
     return F8_OK;
 }
 
-f8_status f8_exec_plan_bytes(const f8_plan *plan, int n_threads, const f8_allocator *allocator,
-                             f8_gemm_lib **lib, int64_t *bytes, f8_diag *diag)
+f8_status f8_exec_plan_bytes(const f8_plan *plan, const char *external, int n_threads,
+                             const f8_allocator *allocator, f8_gemm_lib **lib, int64_t *bytes,
+                             f8_diag *diag)
 {
-    const f8_sizes s = f8_plan_sizes(plan, F8_ARENA_ALIGN);
+    const f8_sizes s = f8_plan_sizes(plan, external, F8_ARENA_ALIGN);
     const int threads = n_threads ? n_threads : f8_pool_usable_cpus();
     int64_t workspace = 0;
     f8_gemm_lib *own = NULL, **held = lib ? lib : &own;
@@ -215,8 +211,8 @@ f8_status f8_exec_plan_bytes(const f8_plan *plan, int n_threads, const f8_alloca
     return status;
 }
 
-int64_t f8_exec_plan_least_bytes(const f8_plan *plan)
+int64_t f8_exec_plan_least_bytes(const f8_plan *plan, const char *external)
 {
-    const f8_sizes s = f8_plan_sizes(plan, F8_ARENA_ALIGN);
+    const f8_sizes s = f8_plan_sizes(plan, external, F8_ARENA_ALIGN);
     return f8_sizes_sum(&s, plan, 1, 0);
 }

@@ -52,7 +52,8 @@
     X(CU_STREAM_NON_BLOCKING, 1)                              \
     X(CU_STREAM_CAPTURE_MODE_THREAD_LOCAL, 1)                 \
     X(CU_STREAM_CAPTURE_MODE_RELAXED, 2)                      \
-    X(CU_EVENT_DEFAULT, 0)
+    X(CU_EVENT_DEFAULT, 0)                                    \
+    X(CU_EVENT_DISABLE_TIMING, 2)
 
 #define F8_NVRTC_VALUES(X)          \
     X(NVRTC_SUCCESS, 0)             \
@@ -195,6 +196,7 @@ typedef int f8_nvml_return;
     X(CUresult, cuStreamCreate, (CUstream * s, unsigned flags))                                    \
     X(CUresult, cuStreamDestroy_v2, (CUstream s))                                                  \
     X(CUresult, cuStreamSynchronize, (CUstream s))                                                 \
+    X(CUresult, cuStreamWaitEvent, (CUstream s, CUevent event, unsigned flags))                    \
     X(CUresult, cuStreamBeginCapture_v2, (CUstream s, CUstreamCaptureMode mode))                   \
     X(CUresult, cuStreamEndCapture, (CUstream s, CUgraph * graph))                                 \
     X(CUresult, cuGraphInstantiateWithFlags,                                                       \

@@ -31,6 +31,7 @@ typedef struct f8_cuda_exec_options {
      * they share as in f8_exec_options. This executor then uses the stream, device memory and host
      * memory of `like`; a failure on the device concerns all. */
     f8_cuda_exec *like;
+    const char *external; /* as in f8_exec_options */
 } f8_cuda_exec_options;
 
 /* plan and cuda are borrowed and outlive the executor. F8_ERR_UNSUPPORTED if the plan is for
@@ -42,18 +43,22 @@ f8_status f8_cuda_exec_create(const f8_plan *plan, f8_cuda *cuda,
                               f8_diag *diag);
 void f8_cuda_exec_destroy(f8_cuda_exec *x); /* may be NULL; waits for the device */
 
-/* Where a variable is in the device's memory. */
+/* Where a variable is in the device's memory, as f8_exec_var. Memory to bind is the device's,
+ * 16-byte aligned. Runs that were enqueued before keep the addresses that they had. */
 void *f8_cuda_exec_var(f8_cuda_exec *x, uint32_t var);
-/* Variables are device memory: copied, whole and contiguous, in the plan's type. Both wait. */
+void f8_cuda_exec_bind_var(f8_cuda_exec *x, uint32_t var, void *at);
+/* Variables are device memory: copied, whole and contiguous, in the plan's type. Both wait.
+ * F8_ERR_INPUT: nothing is bound to an external one. */
 f8_status f8_cuda_exec_read(f8_cuda_exec *x, uint32_t var, void *to, f8_diag *diag);
 f8_status f8_cuda_exec_write(f8_cuda_exec *x, uint32_t var, const void *from, f8_diag *diag);
-/* Every variable's initial value (runtime/copy.h), made on the host. */
-f8_status f8_cuda_exec_init(f8_cuda_exec *x, uint64_t seed, f8_diag *diag);
+/* As f8_exec_init; initial values are made on the host. */
+f8_status f8_cuda_exec_init(f8_cuda_exec *x, uint64_t seed, const bool *keep, f8_diag *diag);
 
 /* A port that carries no variable has pinned host memory of the executor's own. A run copies inputs
  * to the device before its steps and outputs back after them. Another host buffer, or device
- * memory, may be bound instead; device memory is used in place and must be 16-byte aligned. NULL
- * goes back to the executor's own. On the embedder's stream host buffers are in use until
+ * memory, may be bound instead; device memory is used in place and must be 16-byte aligned. An
+ * external port has no memory of the executor's own and takes device memory alone. NULL goes back
+ * to the executor's own. On the embedder's stream host buffers are in use until
  * f8_cuda_exec_wait. f8_cuda_exec_port returns the buffer that is bound now, or the device memory
  * of the port's variable. */
 void *f8_cuda_exec_port(f8_cuda_exec *x, uint32_t func, bool output, uint32_t port);
@@ -73,7 +78,13 @@ void f8_cuda_exec_free(f8_cuda_exec *x, f8_block *block);
 f8_status f8_cuda_exec_run(f8_cuda_exec *x, uint32_t func, f8_diag *diag);
 f8_status f8_cuda_exec_wait(f8_cuda_exec *x, f8_diag *diag);
 
-int64_t f8_cuda_exec_plan_bytes(const f8_plan *plan); /* what an executor of it would plan */
+/* Later runs are enqueued on the embedder's `stream`, and only enqueued; NULL: on the executor's
+ * own, and runs wait. The new stream waits for what was enqueued on the stream before it. All
+ * executors of the home change. After a failure the stream is the one before. */
+f8_status f8_cuda_exec_set_stream(f8_cuda_exec *x, void *stream, f8_diag *diag);
+
+/* What an executor of a plan would plan. `external`: as f8_plan_sizes takes it. */
+int64_t f8_cuda_exec_plan_bytes(const f8_plan *plan, const char *external);
 int64_t f8_cuda_exec_planned_bytes(const f8_cuda_exec *x); /* of device memory */
 int64_t f8_cuda_exec_peak_bytes(const f8_cuda_exec *x);
 f8_exec_counts f8_cuda_exec_count(const f8_cuda_exec *x);

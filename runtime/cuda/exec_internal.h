@@ -51,7 +51,6 @@ typedef struct f8_live_func {
     f8_live_step *step;
     f8_live_graph graph[F8_GRAPHS], *now; /* now: of the present addresses; NULL: one of them may
                                              have changed */
-    bool stale;            /* a buffer was bound since places were resolved: the next run does it */
     uint64_t *addresses;   /* room for the present ones; NULL until the first launch */
     size_t n_addresses;
     int64_t launches;
@@ -78,8 +77,11 @@ typedef struct f8_cuda_home {
     f8_cudnn cudnn; /* open when there are any */
     CUstream own;     /* to capture in: not ordered with the default stream, which others may use
                          meanwhile */
-    CUstream ordered; /* to run in, unless the embedder gave one: a run begins after the work that
-                         the default stream was given before it */
+    CUstream ordered; /* to run in while the embedder gives none: a run begins after the work that
+                         the default stream was given before it; NULL until it is needed */
+    CUstream stream;  /* where everything runs: `ordered`, or the embedder's */
+    CUevent moved;    /* what the stream before must have done when another takes over; NULL until
+                         it is needed */
     f8_diag failure; /* status F8_OK until a run fails on the device */
 } f8_cuda_home;
 
@@ -96,7 +98,7 @@ struct f8_cuda_exec {
     f8_cuda_module **module; /* by image of the plan */
     int64_t workspace_bytes; /* bytes that GEMMs and attentions need of the one workspace, which
                                 they use in turn */
-    CUstream own, stream;    /* own: for capture; stream: where everything runs */
+    CUstream own, stream;    /* the home's */
 };
 
 /* exec_memory.c. In this order: enter a home, a new one or that of options.like; load the images;

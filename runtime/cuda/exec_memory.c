@@ -117,11 +117,9 @@ static f8_status settle(f8_tenant *t, f8_diag *diag)
                          "cuStreamSynchronize before the arena grows");
 }
 
-static void resolve_all(f8_tenant *t)
+static void resolve(f8_tenant *t, uint32_t func)
 {
-    f8_cuda_exec *x = (f8_cuda_exec *)t;
-    for (uint32_t i = 0; i < x->plan->n_funcs; i++)
-        f8_cuda_exec_resolve(x, i);
+    f8_cuda_exec_resolve((f8_cuda_exec *)t, func);
 }
 
 static const f8_home_kind device_memory = {
@@ -131,12 +129,12 @@ static const f8_home_kind device_memory = {
     .free = device_free,
     .clear = clear_ports,
     .settle = settle,
-    .resolve = resolve_all,
+    .resolve = resolve,
 };
 
-int64_t f8_cuda_exec_plan_bytes(const f8_plan *plan)
+int64_t f8_cuda_exec_plan_bytes(const f8_plan *plan, const char *external)
 {
-    const f8_sizes s = f8_plan_sizes(plan, F8_CUDA_ALIGN);
+    const f8_sizes s = f8_plan_sizes(plan, external, F8_CUDA_ALIGN);
     return f8_sizes_sum(&s, plan, 0,
                         plan->attention_workspace > plan->gemm_workspace ? plan->attention_workspace
                                                                          : plan->gemm_workspace);
@@ -241,7 +239,8 @@ f8_status f8_cuda_exec_enter_home(f8_cuda_exec *x, const f8_cuda_exec_options *o
 {
     x->tenant.plan = x->plan;
     const f8_status status = f8_home_enter(&x->tenant, o->like ? o->like->tenant.home : NULL,
-                                           &device_memory, &x->allocator, &x->memory, diag);
+                                           &device_memory, &x->allocator, o->external, &x->memory,
+                                           diag);
     f8_cuda_home *home = x->home = (f8_cuda_home *)x->tenant.home;
     if (home && !o->like) {
         home->cuda = x->cuda;
@@ -254,8 +253,10 @@ f8_status f8_cuda_exec_enter_home(f8_cuda_exec *x, const f8_cuda_exec_options *o
         CU("the executor", cuStreamCreate, &home->own, CU_STREAM_NON_BLOCKING);
     if (!o->like && !home->options.stream)
         CU("the executor", cuStreamCreate, &home->ordered, CU_STREAM_DEFAULT);
+    if (!o->like)
+        home->stream = home->options.stream ? home->options.stream : home->ordered;
     x->own = home->own;
-    x->stream = home->options.stream ? home->options.stream : home->ordered;
+    x->stream = home->stream;
     return F8_OK;
 }
 
@@ -276,6 +277,8 @@ void f8_cuda_exec_leave_home(f8_cuda_exec *x)
         home->cuda->cu.cuStreamDestroy_v2(home->own);
     if (home->ordered)
         home->cuda->cu.cuStreamDestroy_v2(home->ordered);
+    if (home->moved)
+        home->cuda->cu.cuEventDestroy_v2(home->moved);
     f8_arena_end(&home->memory);
     f8_home_end(&home->home);
 }

@@ -53,12 +53,10 @@ static f8_status run_inside(f8_cuda_exec *x, uint32_t func, f8_diag *diag)
 {
     f8_live_func *f = &x->func[func];
     const bool graph = !x->options.profile && !x->options.blocking;
-    if (f->stale)
-        f8_cuda_exec_resolve(x, func);
     F8_TRY(copy_ports(x, func, 0, diag));
     F8_TRY(graph ? f8_cuda_exec_launch(x, f, diag) : f8_cuda_exec_run_steps(x, f, diag));
     F8_TRY(copy_ports(x, func, 1, diag));
-    if (graph && !x->home->ordered)
+    if (graph && x->stream != x->home->ordered)
         return F8_OK;
     F8_TRY(f8_cuda_check(x->cuda, x->cuda->cu.cuStreamSynchronize(x->stream), diag,
                          "cuStreamSynchronize after %s", f->func->name));
@@ -72,8 +70,11 @@ f8_status f8_cuda_exec_run(f8_cuda_exec *x, uint32_t func, f8_diag *diag)
     F8_TRY(usable(x, diag));
     f8_status status = f8_cuda_enter(x->cuda, &d);
     if (status == F8_OK) {
-        status = run_inside(x, func, &d);
+        const f8_status ready = f8_home_ready(&x->tenant, func, diag);
+        if (ready == F8_OK)
+            status = run_inside(x, func, &d);
         f8_cuda_leave(x->cuda);
+        F8_TRY(ready); /* nothing was enqueued */
     }
     if (status == F8_OK) {
         f8_exec_counts *count = &x->home->home.count;
@@ -109,19 +110,26 @@ static f8_status download(f8_cuda_exec *x, void *to, CUdeviceptr from, size_t by
 
 void *f8_cuda_exec_var(f8_cuda_exec *x, uint32_t var)
 {
-    return (void *)(uintptr_t)(x->home->home.state.at + (CUdeviceptr)x->plan->var[var].offset);
+    return (void *)(uintptr_t)x->home->home.var[var].at;
+}
+
+void f8_cuda_exec_bind_var(f8_cuda_exec *x, uint32_t var, void *at)
+{
+    f8_home_bind_var(&x->home->home, var, (uintptr_t)at);
 }
 
 /* Exactly one of `to` and `from`. */
 static f8_status move_var(f8_cuda_exec *x, uint32_t var, void *to, const void *from, f8_diag *diag)
 {
     const f8_plan_var *v = &x->plan->var[var];
-    const CUdeviceptr at = x->home->home.state.at + (CUdeviceptr)v->offset;
+    const CUdeviceptr at = x->home->home.var[var].at;
     const size_t bytes = (size_t)f8_type_bytes(&v->type);
     f8_diag d = {0};
     F8_TRY(usable(x, diag));
     if (bytes == 0)
         return F8_OK;
+    if (!at)
+        return f8_unbound_variable(v->name, diag);
     f8_status status = f8_cuda_enter(x->cuda, &d);
     if (status == F8_OK) {
         status = to ? download(x, to, at, bytes, v->name, &d)
@@ -141,7 +149,7 @@ f8_status f8_cuda_exec_write(f8_cuda_exec *x, uint32_t var, const void *from, f8
     return move_var(x, var, NULL, from, diag);
 }
 
-f8_status f8_cuda_exec_init(f8_cuda_exec *x, uint64_t seed, f8_diag *diag)
+f8_status f8_cuda_exec_init(f8_cuda_exec *x, uint64_t seed, const bool *keep, f8_diag *diag)
 {
     size_t most = 0;
     for (uint32_t v = 0; v < x->plan->n_vars; v++) {
@@ -160,6 +168,8 @@ f8_status f8_cuda_exec_init(f8_cuda_exec *x, uint64_t seed, f8_diag *diag)
                                      .allocator = &x->allocator};
     f8_status status = f8_pool_create(&threads, &pool, diag);
     for (uint32_t v = 0; v < x->plan->n_vars && status == F8_OK; v++) {
+        if (!f8_cuda_exec_var(x, v) || (keep && keep[v]))
+            continue;
         f8_init_var(&x->plan->var[v], seed, pool, host);
         status = f8_pool_check(pool, diag);
         if (status == F8_OK)
@@ -215,10 +225,44 @@ f8_status f8_cuda_exec_bind(f8_cuda_exec *x, uint32_t func, bool output, uint32_
                        "device memory bound to port '%s' of %s must be 16-byte aligned", plan->name,
                        f->func->name);
     const uint64_t before = p->at;
+    if (buffer && !device && !p->own && p->bytes)
+        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
+                       "port '%s' of %s is external: only device memory can be bound to it",
+                       plan->name, f->func->name);
     p->at = device ? (uintptr_t)buffer : p->own;
     p->host = device ? NULL : buffer ? buffer : p->own_host;
-    f->stale |= p->at != before;
+    x->tenant.stale[func] |= p->at != before;
     return F8_OK;
+}
+
+/* ---- the stream ---- */
+
+static f8_status change_stream(f8_cuda_exec *x, CUstream to, f8_diag *diag)
+{
+    f8_cuda_home *home = x->home;
+    if (!to && !home->ordered)
+        CU_IN("the executor", cuStreamCreate, &home->ordered, CU_STREAM_DEFAULT);
+    if (!to)
+        to = home->ordered;
+    if (to == home->stream)
+        return F8_OK;
+    if (!home->moved)
+        CU_IN("the executor", cuEventCreate, &home->moved, CU_EVENT_DISABLE_TIMING);
+    CU_IN("the stream before", cuEventRecord, home->moved, home->stream);
+    CU_IN("the new stream", cuStreamWaitEvent, to, home->moved, 0);
+    home->stream = to;
+    for (f8_tenant *t = home->home.first; t; t = t->next)
+        ((f8_cuda_exec *)t)->stream = to;
+    return F8_OK;
+}
+
+f8_status f8_cuda_exec_set_stream(f8_cuda_exec *x, void *stream, f8_diag *diag)
+{
+    F8_TRY(usable(x, diag));
+    F8_TRY(f8_cuda_enter(x->cuda, diag));
+    const f8_status status = change_stream(x, stream, diag);
+    f8_cuda_leave(x->cuda);
+    return status;
 }
 
 /* ---- figures ---- */

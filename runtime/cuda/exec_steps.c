@@ -159,8 +159,8 @@ f8_status f8_cuda_exec_prepare_gemms(f8_cuda_exec *x, f8_diag *diag)
     return F8_OK;
 }
 
-/* Room for a trial: zeros in place of scales, as many as blocks of 32 along k may have, and the
- * result after them. */
+/* Room for a trial: zeros in place of scales, as many as blocks of 32 along k may have; then the
+ * result; then operands that have no memory yet because they are external. */
 static int64_t scales_room(const f8_gemm_desc *d)
 {
     const int64_t across = (d->m > d->n ? d->m : d->n) + 128, along = d->k / 32 + 4;
@@ -172,25 +172,37 @@ static int64_t result_room(const f8_gemm_desc *d)
     return d->m * d->ldc * (int64_t)f8_dtype_size(d->c);
 }
 
-/* Zeros aligned as the scales are, which decides whether the library takes them. */
-static uint64_t like_scales(uint64_t zeros, uint64_t scales)
+static int64_t operand_room(const f8_live_step *l, int i)
 {
-    return scales ? zeros + scales % 16 : 0;
+    const f8_gemm_desc *d = &l->step->gemm;
+    const int64_t rows = i ? (d->trans_b ? d->n : d->k) : d->trans_a ? d->k : d->m;
+    const int64_t bytes = rows * (i ? d->ldb : d->lda) * (int64_t)f8_dtype_size(i ? d->b : d->a);
+    return l->arg[i] ? 0 : f8_aligned(bytes, F8_CUDA_ALIGN);
+}
+
+/* Zeros aligned as the scales are, which decides whether the library takes them. Those that are
+ * external have no address yet. */
+static uint64_t like_scales(uint64_t zeros, const f8_live_step *l, int i)
+{
+    const f8_arg *a = &l->step->arg[i];
+    const uint64_t at = l->arg[i] ? l->arg[i] : (uint64_t)a->offset;
+    return a->space == F8_SPACE_NONE ? 0 : zeros + at % 16;
 }
 
 /* Operands are where they will be, whatever they hold. */
-static f8_status try_gemms(f8_cuda_exec *x, uint64_t zeros, uint64_t result, f8_diag *diag)
+static f8_status try_gemms(f8_cuda_exec *x, uint64_t zeros, uint64_t result, uint64_t operands,
+                           f8_diag *diag)
 {
     for (uint32_t k = 0; k < x->plan->n_funcs; k++)
         for (uint32_t i = 0; i < x->plan->func[k].n_steps; i++) {
             const f8_live_step *l = &x->func[k].step[i];
             if (l->step->kind != F8_STEP_GEMM || !f8_cublaslt_first_run(l->gemm))
                 continue;
-            const uint64_t at[] = {l->arg[0],
-                                   l->arg[1],
+            const uint64_t at[] = {l->arg[0] ? l->arg[0] : operands,
+                                   l->arg[1] ? l->arg[1] : operands + (uint64_t)operand_room(l, 0),
                                    result,
-                                   like_scales(zeros, l->arg[3]),
-                                   like_scales(zeros, l->arg[4]),
+                                   like_scales(zeros, l, 3),
+                                   like_scales(zeros, l, 4),
                                    x->home->home.workspace.at};
 #define AT(n) (void *)(uintptr_t)at[n]
             F8_TRY(f8_cublaslt_run(x->cuda, l->gemm, AT(0), AT(1), AT(2), AT(3), AT(4), AT(5),
@@ -205,35 +217,40 @@ static f8_status try_gemms(f8_cuda_exec *x, uint64_t zeros, uint64_t result, f8_
 f8_status f8_cuda_exec_try_gemms(f8_cuda_exec *x, f8_diag *diag)
 {
     f8_block own = {0};
-    int64_t zeros = 0, result = 0;
+    int64_t zeros = 0, result = 0, operands = 0;
     for (uint32_t k = 0; k < x->plan->n_funcs; k++)
         for (uint32_t i = 0; i < x->plan->func[k].n_steps; i++) {
-            const f8_step *s = &x->plan->func[k].step[i];
+            const f8_live_step *l = &x->func[k].step[i];
+            const f8_step *s = l->step;
             if (s->kind != F8_STEP_GEMM)
                 continue;
+            const int64_t missing = operand_room(l, 0) + operand_room(l, 1);
+            operands = missing > operands ? missing : operands;
             zeros = scales_room(&s->gemm) > zeros ? scales_room(&s->gemm) : zeros;
             result = result_room(&s->gemm) > result ? result_room(&s->gemm) : result;
         }
     if (result == 0)
         return F8_OK;
     uint64_t at = x->home->home.arena.at;
-    if (x->home->home.arena.bytes < zeros + result) {
-        F8_TRY(f8_block_alloc(&x->tenant, zeros + result, "trying the GEMMs", &own, diag));
+    if (operands)
+        result = f8_aligned(result, F8_CUDA_ALIGN);
+    const int64_t room = zeros + result + operands;
+    if (x->home->home.arena.bytes < room) {
+        F8_TRY(f8_block_alloc(&x->tenant, room, "trying the GEMMs", &own, diag));
         at = own.at;
     }
-    f8_status status = f8_cuda_check(
-        x->cuda, x->cuda->cu.cuMemsetD8Async(at, 0, (size_t)zeros, x->stream), diag,
-        "cuMemsetD8Async of room to try the GEMMs");
+    f8_status status =
+        f8_cuda_check(x->cuda, x->cuda->cu.cuMemsetD8Async(at, 0, (size_t)zeros, x->stream), diag,
+                      "cuMemsetD8Async of room to try the GEMMs");
     if (status == F8_OK)
-        status = try_gemms(x, at, at + (uint64_t)zeros, diag);
+        status = try_gemms(x, at, at + (uint64_t)zeros, at + (uint64_t)(zeros + result), diag);
     f8_block_free(&x->home->home, &own);
     return status;
 }
 
 /* ---- resolving ---- */
 
-static void resolve_phase(const f8_cuda_exec *x, uint32_t func, const f8_step *s,
-                          f8_live_phase *l)
+static void resolve_phase(const f8_cuda_exec *x, uint32_t func, const f8_step *s, f8_live_phase *l)
 {
     const f8_launch *launch = &l->phase->launch;
     const f8_arg *arg = s->arg + l->phase->first_arg;
@@ -252,7 +269,6 @@ static void resolve_phase(const f8_cuda_exec *x, uint32_t func, const f8_step *s
 void f8_cuda_exec_resolve(f8_cuda_exec *x, uint32_t func)
 {
     f8_live_func *f = &x->func[func];
-    f->stale = false;
     f->now = NULL;
     for (uint32_t i = 0; i < f->func->n_steps; i++) {
         f8_live_step *l = &f->step[i];

@@ -283,6 +283,7 @@ CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute which, CUdevice dev
 
 static void destroy_primary(void)
 {
+    f8_emu_drain_all();
     f8_emu_objects_free();
     f8_emu_memory_free_all();
     primary.error = 0;
@@ -360,7 +361,8 @@ CUresult cuCtxSetCurrent(CUcontext context)
 CUresult cuCtxSynchronize(void)
 {
     F8_EMU_ENTER(F8_EMU_UNSAFE);
-    return CUDA_SUCCESS;
+    f8_emu_drain_all();
+    return f8_emu_stuck();
 }
 
 /* ---- errors ---- */

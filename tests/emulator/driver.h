@@ -105,6 +105,7 @@ f8_emu_object *f8_emu_object_find(f8_emu_kind kind, f8_emu_object *(*test)(f8_em
 void f8_emu_objects_free(void); /* all, when the context goes */
 void f8_emu_module_close(void *module);
 void f8_emu_graph_clear(void *graph); /* a graph's or a graph_exec's nodes; a stream's capture */
+void f8_emu_drain_all(void);          /* all streams do what they have yet to do */
 bool f8_emu_captures(void);           /* whether any stream captures; if so it is broken now */
 
 /* ---- memory (memory.c) ---- */

@@ -123,6 +123,7 @@ CUresult cuMemFree_v2(CUdeviceptr ptr)
     F8_EMU_ENTER(F8_EMU_UNSAFE);
     if (!ptr)
         return CUDA_SUCCESS;
+    f8_emu_drain_all(); /* as the driver does: no work may use it any more */
     area *a = (area *)find(device, (const void *)(uintptr_t)ptr, 0);
     if (!a || a->p != (uint8_t *)(uintptr_t)ptr)
         return CUDA_ERROR_INVALID_VALUE;
@@ -163,6 +164,7 @@ CUresult cuMemHostAlloc(void **ptr, size_t bytes, unsigned flags)
 CUresult cuMemFreeHost(void *ptr)
 {
     F8_EMU_ENTER(F8_EMU_UNSAFE);
+    f8_emu_drain_all();
     area *a = (area *)find(pinned, ptr, 0);
     if (!a || a->p != ptr)
         return CUDA_ERROR_INVALID_VALUE;

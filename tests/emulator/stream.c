@@ -1,6 +1,10 @@
 /* Streams, events and graphs. A stream that does not capture does all work within the call, on the
  * calling thread. As on a device, a kernel's error is returned by the calls after the launch. A
- * stream that captures records its work, and launching the graph does it in order. */
+ * stream that captures records its work, and launching the graph does it in order.
+ *
+ * With FP8C_EMULATOR_LAZY=1 a stream does its work as late as it may: when somebody waits for it.
+ * Another stream then does its own work before, unless it was told to wait for an event. The
+ * default stream waits for all others. */
 #include "tests/emulator/driver.h"
 
 #include <pthread.h>
@@ -8,7 +12,14 @@
 #include <string.h>
 #include <time.h>
 
-typedef enum work_kind { WORK_KERNEL, WORK_COPY, WORK_SET, WORK_CALL, WORK_EVENT } work_kind;
+typedef enum work_kind {
+    WORK_KERNEL,
+    WORK_COPY,
+    WORK_SET,
+    WORK_CALL,
+    WORK_EVENT,
+    WORK_WAIT
+} work_kind;
 
 typedef struct work {
     work_kind kind;
@@ -23,6 +34,8 @@ typedef struct work {
     int (*call)(const void *data);
     void *data; /* owned: CALL */
     CUevent event;
+    CUstream awaited; /* WAIT: this stream's work before `until` */
+    uint64_t until;
 } work;
 
 struct CUgraph_st {
@@ -40,12 +53,19 @@ struct CUstream_st {
     struct CUgraph_st captured;
     int status, mode; /* CUstreamCaptureStatus, CUstreamCaptureMode */
     pthread_t owner;  /* who began the capture */
+    struct CUgraph_st queue; /* lazy: work from number `first` on, of which `next` is the first that
+                                is not done */
+    uint64_t first;
+    size_t next;
 };
 
 struct CUevent_st {
     f8_emu_object object;
     struct timespec at;
     bool recorded;
+    CUstream
+        stream; /* lazy: where it was recorded last, behind work number `until`; NULL: nowhere */
+    uint64_t until;
 };
 
 /* ---- work ---- */
@@ -110,6 +130,8 @@ static void set_memory(const work *w)
         memcpy(to + i, &w->move.value, 4);
 }
 
+static void drain(CUstream s, uint64_t until);
+
 static void perform(const work *w)
 {
     int error = 0;
@@ -124,9 +146,43 @@ static void perform(const work *w)
         clock_gettime(CLOCK_MONOTONIC, &w->event->at);
         w->event->recorded = true;
         break;
+    case WORK_WAIT: drain(w->awaited, w->until); break;
     }
     if (error)
         f8_emu_stick(error);
+}
+
+static bool lazy(void)
+{
+    return f8_emu_setting("FP8C_EMULATOR_LAZY", 0) != 0;
+}
+
+/* Do what a stream has yet to do, up to work number `until`. */
+static void drain(CUstream s, uint64_t until)
+{
+    if (!s || !f8_emu_object_lives(s, F8_EMU_STREAM))
+        return;
+    while (s->next < s->queue.n && s->first + s->next < until) {
+        const work w = s->queue.work[s->next++];
+        perform(&w);
+    }
+    if (s->next < s->queue.n)
+        return;
+    s->first += s->queue.n;
+    s->next = 0;
+    f8_emu_graph_clear(&s->queue);
+}
+
+static f8_emu_object *drain_one(f8_emu_object *o, void *user)
+{
+    (void)user;
+    drain((CUstream)o, UINT64_MAX);
+    return NULL;
+}
+
+void f8_emu_drain_all(void)
+{
+    f8_emu_object_find(F8_EMU_STREAM, drain_one, NULL);
 }
 
 static bool capturing(CUstream s)
@@ -153,7 +209,13 @@ static CUresult enqueue(CUstream s, work *w)
         if (append(&s->captured, w))
             return CUDA_SUCCESS;
         r = CUDA_ERROR_OUT_OF_MEMORY;
+    } else if (s && lazy()) {
+        if (append(&s->queue, w))
+            return CUDA_SUCCESS;
+        r = CUDA_ERROR_OUT_OF_MEMORY;
     } else {
+        if (!s)
+            f8_emu_drain_all();
         perform(w);
     }
     work_free(w);
@@ -268,6 +330,7 @@ CUresult cuStreamCreate(CUstream *s, unsigned flags)
 CUresult cuStreamDestroy_v2(CUstream s)
 {
     F8_EMU_ENTER(F8_EMU_CONTEXT);
+    drain(s, UINT64_MAX);
     return f8_emu_object_destroy(s, F8_EMU_STREAM);
 }
 
@@ -277,8 +340,13 @@ static CUresult wait_for(CUstream s)
         return CUDA_ERROR_INVALID_HANDLE;
     if (!s && f8_emu_captures())
         return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
-    if (!capturing(s))
-        return CUDA_SUCCESS;
+    if (!capturing(s)) {
+        if (s)
+            drain(s, UINT64_MAX);
+        else
+            f8_emu_drain_all();
+        return f8_emu_stuck();
+    }
     s->status = CU_STREAM_CAPTURE_STATUS_INVALIDATED;
     return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
 }
@@ -414,6 +482,10 @@ CUresult cuGraphLaunch(CUgraphExec exec, CUstream s)
         return CUDA_ERROR_INVALID_HANDLE;
     if (capturing(s))
         return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED; /* it would become a child graph */
+    if (s && lazy())
+        return copy_graph(&s->queue, &exec->graph) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+    if (!s)
+        f8_emu_drain_all();
     for (size_t i = 0; i < exec->graph.n; i++)
         perform(&exec->graph.work[i]);
     return CUDA_SUCCESS;
@@ -445,6 +517,8 @@ CUresult cuEventCreate(CUevent *event, unsigned flags)
 CUresult cuEventDestroy_v2(CUevent event)
 {
     F8_EMU_ENTER(F8_EMU_CONTEXT);
+    if (f8_emu_object_lives(event, F8_EMU_EVENT))
+        drain(event->stream, event->until); /* which writes to the event */
     return f8_emu_object_destroy(event, F8_EMU_EVENT);
 }
 
@@ -454,19 +528,47 @@ CUresult cuEventRecord(CUevent event, CUstream s)
     if (!f8_emu_object_lives(event, F8_EMU_EVENT))
         return CUDA_ERROR_INVALID_HANDLE;
     work w = {.kind = WORK_EVENT, .event = event};
+    const CUresult r = enqueue(s, &w);
+    if (r == CUDA_SUCCESS && s && !capturing(s)) {
+        event->stream = s;
+        event->until = s->first + s->queue.n;
+    }
+    return r;
+}
+
+CUresult cuStreamWaitEvent(CUstream s, CUevent event, unsigned flags)
+{
+    F8_EMU_ENTER(F8_EMU_CONTEXT);
+    if (!f8_emu_object_lives(event, F8_EMU_EVENT) || !is_stream(s))
+        return CUDA_ERROR_INVALID_HANDLE;
+    if (flags)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (capturing(s))
+        return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED; /* the event's stream would join */
+    if (!event->stream)
+        return CUDA_SUCCESS;
+    work w = {.kind = WORK_WAIT, .awaited = event->stream, .until = event->until};
     return enqueue(s, &w);
+}
+
+static CUresult wait_for_event(CUevent event)
+{
+    if (!f8_emu_object_lives(event, F8_EMU_EVENT))
+        return CUDA_ERROR_INVALID_HANDLE;
+    drain(event->stream, event->until);
+    return f8_emu_stuck();
 }
 
 CUresult cuEventSynchronize(CUevent event)
 {
     F8_EMU_ENTER(F8_EMU_UNSAFE);
-    return f8_emu_object_lives(event, F8_EMU_EVENT) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+    return wait_for_event(event);
 }
 
 CUresult cuEventQuery(CUevent event)
 {
     F8_EMU_ENTER(F8_EMU_UNSAFE);
-    return f8_emu_object_lives(event, F8_EMU_EVENT) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+    return wait_for_event(event);
 }
 
 CUresult cuEventElapsedTime(float *milliseconds, CUevent start, CUevent end)

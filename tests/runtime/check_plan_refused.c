@@ -125,6 +125,10 @@ static void copy_far(void)
 {
     a_copy()->copy.from[0] = plan->state_bytes;
 }
+static void copy_across(void) /* from the first variable into the second */
+{
+    a_copy()->copy.from[0] = f8_type_bytes(&plan->var[0].type) / 4;
+}
 static void copy_back(void)
 {
     a_copy()->copy.to[0] = -2;
@@ -301,6 +305,7 @@ static const struct {
     BAD(gemm_scale, "argument 3 has scales that the GEMM does not allow"),
     BAD(gemm_grain, "argument 3 has scales that the GEMM does not allow"),
     BAD(copy_far, "bytes from there are used"),
+    BAD(copy_across, "bytes from there are used"),
     BAD(copy_back, "argument 1 lies at byte 0"),
     BAD(copy_size, "a copy has sizes or strides out of range"),
     BAD(copy_overflow, "a copy has sizes or strides out of range"),

@@ -378,7 +378,7 @@ static left train(const program *p, bool poisoned)
     f8_cuda_exec *x;
     ck_assert_ptr_nonnull(l.var);
     OK(f8_cuda_exec_create(&p->plan, device.cuda, &o, &x, diag));
-    OK(f8_cuda_exec_init(x, 1, diag));
+    OK(f8_cuda_exec_init(x, 1, NULL, diag));
     for (int i = 0; i < RUNS; i++) {
         if (poisoned)
             poison_arena(p, &m);

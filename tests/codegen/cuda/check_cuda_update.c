@@ -82,7 +82,7 @@ static void run_both(program *cpu, program *gpu)
     const f8_cuda_exec_options on_gpu = {0};
     OK(f8_exec_create(&cpu->plan, &on_cpu, &x, diag));
     OK(f8_cuda_exec_create(&gpu->plan, device.cuda, &on_gpu, &y, diag));
-    ck_assert_int_eq(f8_exec_init(x, 1, NULL), F8_OK);
+    ck_assert_int_eq(f8_exec_init(x, 1, NULL, NULL), F8_OK);
     ck_assert_uint_eq(cpu->plan.n_vars, gpu->plan.n_vars);
     for (uint32_t v = 0; v < cpu->plan.n_vars; v++) {
         ck_assert_str_eq(cpu->plan.var[v].name, gpu->plan.var[v].name);
@@ -171,7 +171,7 @@ static f8_cuda_exec *run_twice(const program *p)
     f8_cuda_exec *x;
     const f8_cuda_exec_options o = {0};
     OK(f8_cuda_exec_create(&p->plan, device.cuda, &o, &x, diag));
-    OK(f8_cuda_exec_init(x, 1, diag));
+    OK(f8_cuda_exec_init(x, 1, NULL, diag));
     fill_inputs(&p->plan.func[0], x);
     for (int i = 0; i < 2; i++)
         OK(f8_cuda_exec_run(x, 0, diag));

@@ -78,7 +78,7 @@ static void fault(bool blocking, const char *where)
 {
     bench_open(&b);
     f8_cuda_exec *x = bench_create(&b, (f8_cuda_exec_options){.blocking = blocking});
-    OK(f8_cuda_exec_init(x, 5, diag));
+    OK(f8_cuda_exec_init(x, 5, NULL, diag));
     f8_diag d = {0};
     ck_assert_int_eq(f8_cuda_exec_run(x, FAULT, &d), F8_ERR_LIBRARY);
     contains(d.text, where);
@@ -119,7 +119,7 @@ static f8_status life(f8_cuda *cuda, const f8_cuda_exec_options *o, f8_diag *d)
     f8_cuda_exec *x = NULL;
     f8_status s = f8_cuda_exec_create(&b.plan, cuda, o, &x, d);
     if (s == F8_OK)
-        s = f8_cuda_exec_init(x, 1, d);
+        s = f8_cuda_exec_init(x, 1, NULL, d);
     for (int k = 0; k < 2 && s == F8_OK; k++)
         s = f8_cuda_exec_run(x, STEP, d);
     if (s == F8_OK)

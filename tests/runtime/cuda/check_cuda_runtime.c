@@ -17,7 +17,7 @@ START_TEST(runs)
     const f8_cuda_exec_options mode[] = {{0}, {.profile = true}, {.blocking = true}};
     for (int k = 0; k < 3; k++) {
         f8_cuda_exec *x = bench_create(&b, mode[k]);
-        OK(f8_cuda_exec_init(x, 7, diag));
+        OK(f8_cuda_exec_init(x, 7, NULL, diag));
         model_init(&m, &b, 7);
         model_check_state(&m, x);
         for (int round = 0; round < 4; round++)
@@ -70,7 +70,7 @@ START_TEST(after_the_default_stream)
     f8_cuda_exec *x = bench_create(&b, (f8_cuda_exec_options){0});
     f8_cuda *c = b.device.cuda;
     CUdeviceptr there = 0;
-    OK(f8_cuda_exec_init(x, 1, diag));
+    OK(f8_cuda_exec_init(x, 1, NULL, diag));
     model_init(&m, &b, 1);
     model_run(&m, x, 0);
     OK(f8_cuda_enter(c, diag));
@@ -100,7 +100,7 @@ START_TEST(rebinding)
     bench_open(&b);
     f8_cuda_exec *x = bench_create(&b, (f8_cuda_exec_options){0});
     f8_cuda *c = b.device.cuda;
-    OK(f8_cuda_exec_init(x, 1, diag));
+    OK(f8_cuda_exec_init(x, 1, NULL, diag));
     model_init(&m, &b, 1);
     model_run(&m, x, 0);
     static float host_x[N], host_y[N];
@@ -140,6 +140,8 @@ START_TEST(rebinding)
     OK(f8_cuda_exec_bind(x, STEP, false, 0, NULL, diag));
     OK(f8_cuda_exec_bind(x, STEP, true, 0, NULL, diag));
     model_run(&m, x, 2);
+    if (b.device.count) /* the first again */
+        ck_assert_int_eq(b.device.count("graph_exec"), 4);
     f8_diag d = {0}, e = {0};
     ck_assert_int_eq(f8_cuda_exec_bind(x, STEP, false, 0, (char *)in + 4, &d), F8_ERR_INPUT);
     contains(d.text, "port 'x' of step must be 16-byte aligned");
@@ -214,7 +216,7 @@ START_TEST(known_addresses)
     c->cu.cuStreamBeginCapture_v2 = count_capture;
     c->cu.cuGraphInstantiateWithFlags = count_instantiation;
     c->cu.cuGraphExecUpdate_v2 = count_update;
-    OK(f8_cuda_exec_init(x, 1, diag));
+    OK(f8_cuda_exec_init(x, 1, NULL, diag));
     model_init(&m, &b, 1);
     CUdeviceptr there = 0;
     OK(f8_cuda_enter(c, diag));
@@ -318,7 +320,7 @@ START_TEST(every_size_of_grid)
         for (int p = 0; p < 5; p++)
             b.phase[p].launch.max_blocks = sizes[k];
         f8_cuda_exec *x = bench_create(&b, (f8_cuda_exec_options){.blocking = true});
-        OK(f8_cuda_exec_init(x, 11, diag));
+        OK(f8_cuda_exec_init(x, 11, NULL, diag));
         model_init(&m, &b, 11);
         see_launches(true);
         model_run(&m, x, 0);
@@ -365,7 +367,7 @@ START_TEST(room_for_parameters)
     const f8_allocator dirty = {dirty_alloc, dirty_free, &b.allocator};
     const f8_cuda_exec_options o = {.blocking = true, .allocator = &dirty};
     OK(f8_cuda_exec_create(&b.plan, b.device.cuda, &o, &x, diag));
-    OK(f8_cuda_exec_init(x, 4, diag));
+    OK(f8_cuda_exec_init(x, 4, NULL, diag));
     model_init(&m, &b, 4);
     see_launches(true);
     model_run(&m, x, 0);
@@ -419,7 +421,7 @@ START_TEST(embedders_memory)
         .device_alloc = embedder_alloc, .device_free = embedder_free, .device_user = &e};
     f8_cuda_exec *x = bench_create(&b, o);
     ck_assert_int_eq((int64_t)e.bytes, f8_cuda_exec_planned_bytes(x));
-    OK(f8_cuda_exec_init(x, 9, diag));
+    OK(f8_cuda_exec_init(x, 9, NULL, diag));
     model_init(&m, &b, 9);
     model_run(&m, x, 0);
     model_run(&m, x, 1);
@@ -456,7 +458,7 @@ START_TEST(embedders_stream_and_context)
     ck_assert_int_eq(c->cu.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
     f8_cuda_leave(c);
     f8_cuda_exec *x = bench_create(&b, (f8_cuda_exec_options){.stream = stream});
-    OK(f8_cuda_exec_init(x, 2, diag));
+    OK(f8_cuda_exec_init(x, 2, NULL, diag));
     model_init(&m, &b, 2);
     model_input(&m, 0);
     memcpy(f8_cuda_exec_port(x, STEP, false, 0), m.x, BYTES);

@@ -275,7 +275,7 @@ START_TEST(the_table_in_a_plan)
     ck_assert_int_eq(count_steps(&m.plan, "micro_step", false), 1);
     ck_assert_int_eq(count_steps(&m.plan, "micro_step", true), 1);
     ck_assert_int_ge(m.plan.attention_workspace, 2 * 2 * 1024 * 1024 * 2); /* ds */
-    ck_assert_int_gt(f8_cuda_exec_plan_bytes(&m.plan), m.plan.attention_workspace);
+    ck_assert_int_gt(f8_cuda_exec_plan_bytes(&m.plan, NULL), m.plan.attention_workspace);
     f8_arena_end(&m.arena);
 }
 END_TEST
@@ -312,7 +312,7 @@ static float loss_of(f8_attention_algorithm algorithm, char *text, size_t size)
     ck_assert_msg(m.status == F8_OK, "%s", m.diag.text);
     f8_cuda_exec *e;
     OK(f8_cuda_exec_create(&m.plan, device.cuda, &(f8_cuda_exec_options){0}, &e, diag));
-    OK(f8_cuda_exec_init(e, 1, diag));
+    OK(f8_cuda_exec_init(e, 1, NULL, diag));
     float loss = NAN;
     for (int step = 0; step < 3; step++) /* two updates by gradients that went through attention */
         for (uint32_t f = 0; f < m.plan.n_funcs; f++) {

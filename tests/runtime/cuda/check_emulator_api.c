@@ -274,6 +274,42 @@ START_TEST(graphs)
 }
 END_TEST
 
+/* Lazy streams work when somebody waits for them, in the order of their events. */
+START_TEST(lazy_streams)
+{
+    setenv("FP8C_EMULATOR_LAZY", "1", 1);
+    CUdeviceptr p;
+    CUstream other;
+    CUevent event;
+    uint32_t from = 1, to = 0, value;
+    ck_assert_int_eq(e.cu.cuMemAlloc_v2(&p, 8), 0);
+    ck_assert_int_eq(e.cu.cuStreamCreate(&other, CU_STREAM_NON_BLOCKING), 0);
+    ck_assert_int_eq(e.cu.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING), 0);
+    ck_assert_int_eq(e.cu.cuMemcpyHtoDAsync_v2(p, &from, 4, e.stream), 0);
+    from = 2; /* too early: the copy was not done yet */
+    ck_assert_int_eq(e.cu.cuMemcpyDtoHAsync_v2(&to, p, 4, other), 0);
+    ck_assert_int_eq(e.cu.cuStreamSynchronize(other), 0);
+    ck_assert_uint_eq(to, 0xffffffff); /* nobody waited: fresh memory */
+    ck_assert_int_eq(e.cu.cuEventRecord(event, e.stream), 0);
+    from = 3;
+    ck_assert_int_eq(e.cu.cuMemcpyHtoDAsync_v2(p + 4, &from, 4, e.stream), 0);
+    ck_assert_int_eq(e.cu.cuStreamWaitEvent(other, event, 0), 0);
+    ck_assert_int_eq(e.cu.cuMemcpyDtoHAsync_v2(&to, p, 4, other), 0);
+    ck_assert_int_eq(e.cu.cuMemcpyDtoHAsync_v2(&value, p + 4, 4, other), 0);
+    ck_assert_int_eq(e.cu.cuStreamSynchronize(other), 0);
+    ck_assert_uint_eq(to, 3);
+    ck_assert_uint_eq(value, 0xffffffff); /* what came after the event is still to be done */
+    ck_assert_int_eq(e.cu.cuMemcpyDtoHAsync_v2(&value, p + 4, 4, NULL), 0);
+    ck_assert_uint_eq(value, 3); /* the default stream waits for all */
+    ck_assert_int_eq(e.cu.cuStreamWaitEvent(other, (CUevent)&value, 0),
+                     CUDA_ERROR_INVALID_HANDLE);
+    ck_assert_int_eq(e.cu.cuEventDestroy_v2(event), 0);
+    ck_assert_int_eq(e.cu.cuStreamDestroy_v2(other), 0);
+    ck_assert_int_eq(e.cu.cuMemFree_v2(p), 0);
+    unsetenv("FP8C_EMULATOR_LAZY");
+}
+END_TEST
+
 START_TEST(capture_forbids)
 {
     CUgraph graph;
@@ -379,6 +415,7 @@ Suite *f8_suite(void)
     tcase_add_test(tc, compile_options);
     tcase_add_test(tc, compile_errors);
     tcase_add_test(tc, graphs);
+    tcase_add_test(tc, lazy_streams);
     tcase_add_test(tc, capture_forbids);
     tcase_add_test(tc, memory);
     tcase_add_test(tc, failures_on_request);

@@ -1,6 +1,8 @@
 /* See pair_case.h. */
 #include "tests/shared/api/pair_case.h"
 
+#include "tests/shared/api/view.h"
+
 enum { PORTS = 256 };
 
 void pair_end(pair_values *v)
@@ -111,20 +113,6 @@ typedef struct side {
     const fp8c_tensor_view *list[PORTS];
 } side;
 
-static fp8c_tensor_view view_of(const fp8c_type *t, void *data)
-{
-    static const struct {
-        uint8_t code, bits;
-    } codes[] = {[FP8C_F32] = {2, 32}, [FP8C_BF16] = {4, 16}, [FP8C_F16] = {2, 16},
-                 [FP8C_I32] = {0, 32}, [FP8C_BOOL] = {6, 8}, [FP8C_F8E4M3] = {10, 8},
-                 [FP8C_F8E5M2] = {12, 8}, [FP8C_F8E8M0] = {14, 8}};
-    return (fp8c_tensor_view){.data = data,
-                              .device = {1, 0},
-                              .ndim = t->rank,
-                              .dtype = {codes[t->dtype].code, codes[t->dtype].bits, 1},
-                              .shape = (int64_t *)t->dim};
-}
-
 /* The tensors of a side's ports, from `v` or made there; without those of saved values where
  * `results` is set. */
 static void take(fp8c_program *p, int function, fp8c_side at, bool handle, pair_values *v, side *s)
@@ -140,7 +128,7 @@ static void take(fp8c_program *p, int function, fp8c_side at, bool handle, pair_
             pair_get(v, port.name, &port.type);
             x = pair_find(v, port.name);
         }
-        s->view[s->n] = view_of(&x->type, x->data);
+        s->view[s->n] = view_of(&x->type, x->data, 1);
         s->list[s->n] = &s->view[s->n];
         s->n++;
     }

@@ -151,7 +151,8 @@ bool f8_compile_model(f8_compiled *c, const f8_compile_setup *setup)
     if (!f8_compile_passes(c, setup) ||
         f8_build_plan(c->unit.module, &build, &c->arena, &c->plan, &c->diag) != F8_OK ||
         create_instance(c, setup) != F8_OK ||
-        c->instance.kind->init(&c->instance, setup->seed ? setup->seed : 1, &c->diag) != F8_OK)
+        c->instance.kind->init(&c->instance, setup->seed ? setup->seed : 1, NULL, &c->diag) !=
+            F8_OK)
         return false;
     const int prepare = f8_compiled_func(c, "prepare");
     return prepare < 0 || f8_compiled_run(c, prepare) == F8_OK;

@@ -1,0 +1,286 @@
+/* Where a program's variables are, and which have values: see variables.h. */
+#include "frontend/variables.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "frontend/program.h"
+#include "ir/base/pattern.h"
+
+static int64_t bytes_of(const fp8c_program *p, uint32_t v)
+{
+    return f8_type_bytes(&p->first->plan.var[v].type);
+}
+
+/* ---- life ---- */
+
+bool f8_is_external(const fp8c_program *p, const char *name)
+{
+    return f8_patterns_match(p->run.external, name);
+}
+
+static bool matches_port(const char *pattern, const f8_plan_port *port, uint32_t n)
+{
+    bool any = false;
+    for (uint32_t i = 0; i < n && !any; i++)
+        any = port[i].var < 0 && f8_pattern_match(pattern, port[i].name);
+    return any;
+}
+
+static bool matches_any(const char *pattern, const f8_plan *plan)
+{
+    bool any = false;
+    for (uint32_t i = 0; i < plan->n_vars && !any; i++)
+        any = f8_pattern_match(pattern, plan->var[i].name);
+    for (uint32_t i = 0; i < plan->n_funcs && !any; i++)
+        any = matches_port(pattern, plan->func[i].in, plan->func[i].n_in) ||
+              matches_port(pattern, plan->func[i].out, plan->func[i].n_out);
+    return any;
+}
+
+/* Each of the patterns, which commas separate, must match something. */
+static f8_status check_external(fp8c_program *p, f8_diag *diag)
+{
+    const char *at = p->run.external;
+    while (at) {
+        const size_t n = strcspn(at, ",");
+        const char *pattern = f8_arena_strndup(&p->arena, at, n);
+        if (!pattern)
+            return f8_arena_status(&p->arena, diag);
+        if (!matches_any(pattern, &p->first->plan))
+            return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
+                           "external '%s' matches no variable and no port of the program", pattern);
+        at = at[n] ? at + n + 1 : NULL;
+    }
+    return F8_OK;
+}
+
+void *f8_variable_memory(const fp8c_program *p, uint32_t variable)
+{
+    f8_instance *instance = &p->now->instance;
+    return instance->cuda ? f8_cuda_exec_var(instance->cuda, variable)
+                          : instance->kind->var(instance, variable);
+}
+
+f8_status f8_variables_begin(fp8c_program *p, f8_diag *diag)
+{
+    fp8c_context *ctx = p->ctx;
+    const uint32_t n = p->first->plan.n_vars;
+    F8_TRY(check_external(p, diag));
+    if (!p->now->instance.kind)
+        return F8_OK;
+    p->var = F8_NEW_ARRAY(&p->arena, f8_program_variable, n + 1);
+    if (!p->var)
+        return f8_arena_status(&p->arena, diag);
+    for (uint32_t v = 0; v < n; v++)
+        p->var[v].at = p->var[v].own = (uintptr_t)f8_variable_memory(p, v);
+    p->n_without_value = n;
+    pthread_mutex_lock(&ctx->lock);
+    p->next = ctx->programs;
+    ctx->programs = p;
+    pthread_mutex_unlock(&ctx->lock);
+    return F8_OK;
+}
+
+void f8_variables_end(fp8c_program *p)
+{
+    fp8c_context *ctx = p->ctx;
+    pthread_mutex_lock(&ctx->lock);
+    fp8c_program **link = &ctx->programs;
+    while (*link && *link != p)
+        link = &(*link)->next;
+    if (*link)
+        *link = p->next;
+    pthread_mutex_unlock(&ctx->lock);
+}
+
+/* ---- values ---- */
+
+f8_status f8_variables_bound(const fp8c_program *p, f8_diag *diag)
+{
+    for (uint32_t v = 0; v < p->first->plan.n_vars; v++)
+        if (!p->var[v].at && bytes_of(p, v))
+            return f8_unbound_variable(p->first->plan.var[v].name, diag);
+    return F8_OK;
+}
+
+bool f8_variables_valued(const fp8c_program *p)
+{
+    return p->n_without_value == 0;
+}
+
+static f8_status no_value(const fp8c_program *p, uint32_t v, f8_diag *diag)
+{
+    const f8_plan *plan = &p->first->plan;
+    if (!p->var[v].at && bytes_of(p, v))
+        return f8_unbound_variable(plan->var[v].name, diag);
+    if (p->n_without_value == plan->n_vars)
+        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
+                       "the variables have no values: call fp8c_program_initialize");
+    return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
+                   "variable '%s' has no value: initialize or write it, or bind a tensor that has "
+                   "one",
+                   plan->var[v].name);
+}
+
+f8_status f8_variables_ready(const fp8c_program *p, const f8_plan_func *func, f8_diag *diag)
+{
+    for (int side = 0; side < 2 && p->n_without_value; side++)
+        for (uint32_t k = 0; k < (side ? func->n_out : func->n_in); k++) {
+            const int32_t v = (side ? func->out : func->in)[k].var;
+            if (v >= 0 && !p->var[v].valued)
+                return no_value(p, (uint32_t)v, diag);
+        }
+    return F8_OK;
+}
+
+static void set_valued(fp8c_program *p, uint32_t v, bool valued)
+{
+    p->n_without_value += (uint32_t)p->var[v].valued;
+    p->n_without_value -= (uint32_t)valued;
+    p->var[v].valued = valued;
+    if (p->var[v].at == p->var[v].own)
+        p->var[v].own_valued = valued;
+}
+
+void f8_variable_set(fp8c_program *p, uint32_t variable)
+{
+    set_valued(p, variable, true);
+}
+
+void f8_variables_set(fp8c_program *p)
+{
+    for (uint32_t v = 0; v < p->first->plan.n_vars; v++)
+        if (p->var[v].at || !bytes_of(p, v))
+            set_valued(p, v, true);
+}
+
+void f8_variables_clear(fp8c_program *p)
+{
+    for (uint32_t v = 0; v < p->first->plan.n_vars; v++) {
+        set_valued(p, v, false);
+        p->var[v].own_valued = false;
+    }
+}
+
+bool *f8_variables_keep(fp8c_program *p, f8_arena *arena)
+{
+    const uint32_t n = p->first->plan.n_vars;
+    bool *keep = F8_NEW_ARRAY(arena, bool, n + 1);
+    for (uint32_t v = 0; keep && v < n; v++)
+        keep[v] = p->var[v].valued;
+    return keep;
+}
+
+/* ---- memory that others use ---- */
+
+/* A variable at an address. */
+typedef struct placed {
+    const fp8c_program *p;
+    uint32_t v;
+    uintptr_t at;
+} placed;
+
+static const f8_plan_var *plan_var(const placed *x)
+{
+    return &x->p->first->plan.var[x->v];
+}
+
+static bool overlap(const placed *a, const placed *b)
+{
+    return a->at < b->at + (uintptr_t)bytes_of(b->p, b->v) &&
+           b->at < a->at + (uintptr_t)bytes_of(a->p, a->v);
+}
+
+static f8_status refuse(const placed *a, const placed *b, const char *why, f8_diag *diag)
+{
+    return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
+                   "variable '%s': its memory is also that of '%s' of another program (module %s), "
+                   "%s",
+                   plan_var(a)->name, plan_var(b)->name, b->p->first->plan.module, why);
+}
+
+static const f8_elements *elements_of(const placed *x)
+{
+    const f8_compile_report *r = &x->p->first->report;
+    for (size_t i = 0; i < r->n_elements; i++)
+        if (r->elements[i].var == (int32_t)x->v)
+            return &r->elements[i];
+    return NULL;
+}
+
+static f8_status check_elements(const placed *a, const placed *b, f8_diag *diag)
+{
+    const f8_elements *x = elements_of(a), *y = elements_of(b);
+    char why[600];
+    if (!x != !y)
+        return refuse(a, b, "and only one of them has elements (fp8c_program_element)", diag);
+    for (int64_t k = 0; x && k < (int64_t)x->n && k < (int64_t)y->n; k++) {
+        if (!strcmp(x->name[k], y->name[k]))
+            continue;
+        snprintf(why, sizeof why, "and element %" PRId64 " is '%.200s' here and '%.200s' there", k,
+                 x->name[k], y->name[k]);
+        return refuse(a, b, why, diag);
+    }
+    return !x || x->n == y->n ? F8_OK : refuse(a, b, "and it has another number of elements", diag);
+}
+
+int f8_variable_overlaps(const fp8c_program *p, const void *at, int64_t bytes)
+{
+    const uintptr_t begin = (uintptr_t)at, end = begin + (uintptr_t)bytes;
+    for (uint32_t v = 0; v < p->first->plan.n_vars; v++)
+        if (p->var[v].at < end && begin < p->var[v].at + (uintptr_t)bytes_of(p, v))
+            return (int)v;
+    return -1;
+}
+
+/* Two programs may have one variable in common: the same bytes, of one type, used alike. */
+static f8_status check_sharing(const placed *a, const placed *b, f8_diag *diag)
+{
+    const f8_plan_var *x = plan_var(a), *y = plan_var(b);
+    if (a->at != b->at || bytes_of(a->p, a->v) != bytes_of(b->p, b->v))
+        return refuse(a, b, "and the two are not the same bytes", diag);
+    if (!f8_type_equal(&x->type, &y->type))
+        return refuse(a, b, "and their types differ", diag);
+    if (x->is_param != y->is_param)
+        return refuse(a, b, "and only one of them is a parameter", diag);
+    return check_elements(a, b, diag);
+}
+
+/* The context's lock is held. */
+static f8_status check_others(const placed *a, f8_diag *diag)
+{
+    for (const fp8c_program *q = a->p->ctx->programs; q; q = q->next)
+        for (uint32_t v = 0; v < q->first->plan.n_vars; v++) {
+            const placed b = {q, v, q->var[v].at};
+            if ((q == a->p && v == a->v) || !b.at || !overlap(a, &b))
+                continue;
+            if (q != a->p)
+                F8_TRY(check_sharing(a, &b, diag));
+            else
+                return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
+                               "variable '%s': its memory overlaps that of variable '%s'",
+                               plan_var(a)->name, plan_var(&b)->name);
+        }
+    return F8_OK;
+}
+
+f8_status f8_variable_move(fp8c_program *p, uint32_t variable, void *at, f8_diag *diag)
+{
+    f8_program_variable *v = &p->var[variable];
+    const placed a = {p, variable, at ? (uintptr_t)at : v->own};
+    if (!a.at && bytes_of(p, variable))
+        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
+                       "variable '%s' is external: the program has no memory of its own for it",
+                       plan_var(&a)->name);
+    pthread_mutex_lock(&p->ctx->lock);
+    const f8_status status = check_others(&a, diag);
+    if (status == F8_OK)
+        v->at = a.at;
+    pthread_mutex_unlock(&p->ctx->lock);
+    F8_TRY(status);
+    p->now->instance.kind->bind_var(&p->now->instance, variable, (void *)a.at);
+    set_valued(p, variable, at != NULL || v->own_valued);
+    return F8_OK;
+}

@@ -1,0 +1,48 @@
+/* What a program knows of its variables beside their types: where each is, whose memory that is,
+ * and whether it has a value. The programs of a context know of each other's, so that memory that
+ * two of them share is used alike. */
+#ifndef F8_VARIABLES_H
+#define F8_VARIABLES_H
+
+#include "frontend/fp8c.h"
+#include "runtime/plan.h"
+
+typedef struct f8_program_variable {
+    uintptr_t at, own; /* its memory now, and memory of ours; 0: none. `at` changes under the
+                          context's lock, because binds of other programs read it */
+    bool valued, own_valued; /* it has a value: where it is now; in memory of ours */
+} f8_program_variable;
+
+/* Once a program is compiled or opened: from here on it has p->var, and other programs of the
+ * context know of it. F8_ERR_INPUT: its option `external` matches nothing. The second may be called
+ * without the first. */
+f8_status f8_variables_begin(fp8c_program *p, f8_diag *diag);
+void f8_variables_end(fp8c_program *p);
+
+/* Whether a name matches the program's option `external`. */
+bool f8_is_external(const fp8c_program *p, const char *name);
+
+/* A variable's memory, on a GPU its address there; NULL: none is bound. The program has memory. */
+void *f8_variable_memory(const fp8c_program *p, uint32_t variable);
+
+/* A variable whose memory overlaps these bytes; -1: none. */
+int f8_variable_overlaps(const fp8c_program *p, const void *at, int64_t bytes);
+
+/* All variables have memory (F8_ERR_INPUT: one has not); all have values; all variables of a
+ * function have values (F8_ERR_INPUT: one has not). */
+f8_status f8_variables_bound(const fp8c_program *p, f8_diag *diag);
+bool f8_variables_valued(const fp8c_program *p);
+f8_status f8_variables_ready(const fp8c_program *p, const f8_plan_func *func, f8_diag *diag);
+
+/* Those that have memory got values; none has a value any more; one got a value. */
+void f8_variables_set(fp8c_program *p);
+void f8_variables_clear(fp8c_program *p);
+void f8_variable_set(fp8c_program *p, uint32_t variable);
+/* keep[v]: variable v has a value. In the program's arena. NULL: out of memory. */
+bool *f8_variables_keep(fp8c_program *p, f8_arena *arena);
+
+/* The variable is at `at` from now on; NULL: in memory of ours. F8_ERR_INPUT: that memory overlaps
+ * another variable's of this program, or is used otherwise by another program of the context. */
+f8_status f8_variable_move(fp8c_program *p, uint32_t variable, void *at, f8_diag *diag);
+
+#endif
