@@ -20,9 +20,10 @@
 
 /* What it takes to recompute a value that is saved now. */
 typedef struct price {
-    f8_ref *way;     /* what dropping it would compute, and the saved values that this reads;
-                        ascending */
+    f8_ref *way;     /* what dropping it would compute, then what is saved, or would have to be, and
+                        that this reads */
     uint32_t n_way;
+    int64_t bytes; /* that dropping it frees */
     double seconds;
     bool known;
 } price;
@@ -199,9 +200,16 @@ static bool by_name(const chooser *c, f8_ref r)
 
 /* ---- prices ---- */
 
+/* A value that the caller's memory has for the backward, or that is none: a variable with its old
+ * value, an input, a constant. */
+static bool is_at_hand(const chooser *c, f8_ref r)
+{
+    return f8_op_facts(f8_at(c->g, r)->op)->cls == F8_LEAF && !c->must[r];
+}
+
 /* What dropping r would compute: the nodes on the way to what is in memory or is recomputed anyway,
- * in c->list, ascending, r the last. Returns their number. *n_way counts the saved values at the
- * way's other end too, which are in c->stack. */
+ * in c->list, ascending, r the last. Returns their number. The *n_ends values at the way's other
+ * end are in c->stack: saved ones, and states that forward replaces, which must be saved then. */
 static uint32_t find_way(chooser *c, f8_ref r, uint32_t *n_ends)
 {
     uint32_t n_stack = 0, n = 0, ends = 0;
@@ -215,12 +223,12 @@ static uint32_t find_way(chooser *c, f8_ref r, uint32_t *n_ends)
         low = at < low ? at : low;
         for (uint32_t i = 0; i < node->n_in; i++) {
             const f8_ref in = node->in[i];
-            if (c->seen[in] || f8_op_facts(f8_at(c->g, in)->op)->cls == F8_LEAF)
+            if (c->seen[in] || is_at_hand(c, in))
                 continue;
             if (s->needed[in] && !s->saved[in])
                 continue; /* the backward computes it anyway */
             c->seen[in] = true;
-            if (!s->saved[in])
+            if (!s->saved[in] && !c->must[in])
                 c->stack[n_stack++] = in;
             low = in < low ? in : low;
         }
@@ -229,7 +237,7 @@ static uint32_t find_way(chooser *c, f8_ref r, uint32_t *n_ends)
         if (!c->seen[x])
             continue;
         c->seen[x] = false;
-        if (x == r || !s->saved[x])
+        if (x == r || !(s->saved[x] || c->must[x]))
             c->list[n++] = x;
         else
             c->stack[ends++] = x;
@@ -249,6 +257,10 @@ static f8_status find_price(chooser *c, f8_ref r)
     memcpy(p->way, c->list, n * sizeof *p->way);
     memcpy(p->way + n, c->stack, n_ends * sizeof *p->way);
     p->n_way = n + n_ends;
+    p->bytes = f8_type_bytes(f8_type_of(c->g, r));
+    for (uint32_t i = 0; i < n_ends; i++)
+        if (!c->s->saved[c->stack[i]])
+            p->bytes -= f8_type_bytes(f8_type_of(c->g, c->stack[i]));
     p->seconds = f8_cost_nodes(c->g, f8_unit_target(c->u), c->list, n);
     p->known = true;
     return F8_OK;
@@ -281,8 +293,7 @@ static f8_status find_best(chooser *c, f8_ref *best)
             continue;
         if (!c->price[r].known)
             F8_TRY(find_price(c, r));
-        const double value =
-            (double)f8_type_bytes(f8_type_of(c->g, r)) / (c->price[r].seconds + 1e-12);
+        const double value = (double)c->price[r].bytes / (c->price[r].seconds + 1e-12);
         if (value > most) {
             most = value;
             *best = r;
@@ -327,10 +338,12 @@ static f8_status meet(chooser *c, double share)
             return too_small(c, before, share);
         dropped[n++] = r;
         c->s->saved[r] = false;
-        c->s->bytes -= f8_type_bytes(f8_type_of(c->g, r));
+        c->s->bytes -= c->price[r].bytes;
         for (uint32_t i = 0; i < c->price[r].n_way; i++)
             c->s->needed[c->price[r].way[i]] = true;
         forget_prices(c, r);
+        for (uint32_t i = 0; i < c->price[r].n_way; i++)
+            c->s->saved[c->price[r].way[i]] |= c->must[c->price[r].way[i]];
     }
     use_room(c, dropped, n, allowed);
     settle(c, was_saved);

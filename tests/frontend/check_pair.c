@@ -306,6 +306,35 @@ START_TEST(budgets_keep_bits)
 }
 END_TEST
 
+/* A state that forward replaces: however little is saved, backward reads the old value. */
+START_TEST(states_under_budgets)
+{
+    static const char text[] =
+        "module counting\nparam w: f32[64, 64] normal(0.1)\nstate seen: f32[64, 64] ones\n"
+        "func forward(%x: f32[256, 64]) -> (%y: f32[256, 64]) {\n"
+        "  %h = gelu(linear(%x, seen) {name = \"a\"})\n"
+        "  return linear(%h, w) {name = \"b\"}, seen <- add(seen, 1)\n}\n";
+    static const double shares[] = {0, 0.3, 0.25};
+    fp8c_context *ctx = new_context();
+    for (int i = 0; i < 3; i++) {
+        fp8c_compile_options o = pair_options("f32");
+        o.memory_share = shares[i];
+        setup *s = i ? &b : &a;
+        begin(s, text, &o);
+        pair_step(s->p, false, &s->in, &s->out);
+        if (i == 0)
+            continue;
+        ck_assert_msg(pair_equal(&a.out, &b.out, "w"), "at %g", shares[i]);
+        end(s);
+    }
+    fp8c_compile_options o = pair_options("f32");
+    o.memory_share = 0.2; /* seen is a quarter of what is saved without a budget */
+    refused(ctx, text, &o, FP8C_ERR_UNSUPPORTED, "the least possible share");
+    fp8c_context_destroy(ctx);
+    end(&a);
+}
+END_TEST
+
 /* Patterns name what is kept or recomputed. */
 START_TEST(patterns_of_saved)
 {
@@ -531,6 +560,7 @@ Suite *f8_suite(void)
     tcase_add_test(t, rounding_of_gradients);
     tcase_add_loop_test(t, added_gradients, 0, 4);
     tcase_add_loop_test(t, budgets_keep_bits, 0, N_RECIPES);
+    tcase_add_test(t, states_under_budgets);
     tcase_add_test(t, patterns_of_saved);
     tcase_add_loop_test(t, logits_are_not_saved, 0, 2);
     tcase_add_test(t, two_heads);
