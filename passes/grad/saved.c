@@ -36,6 +36,7 @@ typedef struct chooser {
     f8_saved *s;
     bool *stable; /* by ref: depends on variables and constants alone */
     bool *must;   /* by ref: can't be computed a second time */
+    bool *computed; /* by ref: a call with several results, one of which the backward computes */
     bool *codes_scale; /* by ref: an inverse scale of codes that are saved without a budget */
     bool *seen;   /* scratch, by ref */
     f8_ref *stack, *list; /* scratch, by ref */
@@ -127,6 +128,7 @@ static f8_status analyze(chooser *c)
                        .saved = F8_NEW_ARRAY(a, bool, n)};
     c->stable = F8_NEW_ARRAY(a, bool, n);
     c->must = F8_NEW_ARRAY(a, bool, n);
+    c->computed = F8_NEW_ARRAY(a, bool, n);
     c->codes_scale = F8_NEW_ARRAY(a, bool, n);
     c->seen = F8_NEW_ARRAY(a, bool, n);
     c->stack = F8_NEW_ARRAY(a, f8_ref, n);
@@ -153,28 +155,39 @@ static f8_status analyze(chooser *c)
 
 typedef bool rule(const chooser *c, f8_ref r);
 
-/* Mark what the backward needs if it finds in memory what `in_memory` says. */
+/* Mark what the backward needs if it finds in memory what `in_memory` says. A call's ref stands for
+ * its first result too, so that is not saved where the backward computes another one. */
 static void settle(chooser *c, rule *in_memory)
 {
     f8_saved *s = c->s;
     memset(s->needed, 0, c->g->n_nodes * sizeof *s->needed);
+    memset(c->computed, 0, c->g->n_nodes * sizeof *c->computed);
     s->bytes = 0;
     for (size_t i = c->n_results; i < c->joint->n_out; i++)
         s->needed[c->joint->out[i].ref] = true;
     for (f8_ref r = c->g->n_nodes; r-- > 1;) {
         const f8_node *n = f8_at(c->g, r);
-        s->saved[r] = s->needed[r] && in_memory(c, r);
+        s->saved[r] = s->needed[r] && !c->computed[r] && in_memory(c, r);
         if (s->saved[r])
             s->bytes += f8_type_bytes(&n->type);
-        for (uint32_t i = 0; s->needed[r] && !s->saved[r] && i < n->n_in; i++)
+        for (uint32_t i = 0; s->needed[r] && !s->saved[r] && i < n->n_in; i++) {
             s->needed[n->in[i]] = true;
+            c->computed[n->in[i]] |= n->op == F8_OP_PROJECT;
+        }
     }
 }
 
 /* The rule is what was chosen before. */
 static bool was_saved(const chooser *c, f8_ref r)
 {
-    return c->s->saved[r];
+    return c->s->saved[r] || c->must[r];
+}
+
+/* The call that a value is a further result of; 0: it is none. */
+static f8_ref call_of(const chooser *c, f8_ref r)
+{
+    const f8_node *n = f8_at(c->g, r);
+    return n->op == F8_OP_PROJECT ? n->in[0] : 0;
 }
 
 /* A value that takes next to no memory. */
@@ -191,6 +204,8 @@ static bool matches(const chooser *c, const char *pattern, f8_ref r)
 static bool by_name(const chooser *c, f8_ref r)
 {
     const f8_options *o = &c->u->options;
+    if (call_of(c, r)) /* all results of a call have its name */
+        return by_name(c, call_of(c, r));
     if (c->s->backward[r] || c->stable[r] || (f8_at(c->g, r)->op == F8_OP_INPUT && !c->must[r]))
         return false;
     if (o->checkpoint)
@@ -289,7 +304,7 @@ static f8_status find_best(chooser *c, f8_ref *best)
     double most = 0;
     *best = 0;
     for (f8_ref r = 1; r < c->g->n_nodes; r++) {
-        if (!c->s->saved[r] || is_small(c, r))
+        if (!c->s->saved[r] || is_small(c, r) || c->s->saved[call_of(c, r)])
             continue;
         if (!c->price[r].known)
             F8_TRY(find_price(c, r));
@@ -347,7 +362,7 @@ static f8_status meet(chooser *c, double share)
     }
     use_room(c, dropped, n, allowed);
     settle(c, was_saved);
-    return F8_OK;
+    return c->s->bytes > allowed ? too_small(c, before, share) : F8_OK;
 }
 
 /* ---- the choice ---- */

@@ -360,6 +360,33 @@ START_TEST(patterns_of_saved)
 }
 END_TEST
 
+/* Attention has two results that backward reads. Both are saved, or both are computed. */
+START_TEST(both_results_of_attention)
+{
+    static const char text[] =
+        "module attention\nparam a: f32[64, 64] normal(0.1)\nparam b: f32[64, 64] normal(0.1)\n"
+        "func forward(%x: f32[2, 32, 64]) -> (%y: f32[2, 32, 64]) {\n"
+        "  %h = linear(%x, a) {name = \"a\"}\n"
+        "  %o = attention(%h, %h, %h) {heads = 64}\n" /* so that both take equal bytes in f32 */
+        "  return linear(%o, b) {name = \"b\"}\n}\n";
+    fp8c_compile_options o = pair_options("f32");
+    begin(&a, text, &o);
+    pair_step(a.p, false, &a.in, &a.out);
+    for (int i = 0; i < 12; i++) {
+        o = pair_options("f32");
+        if (i < 2)
+            *(i ? &o.recompute : &o.checkpoint) = "o";
+        else
+            o.memory_share = 0.09 * (i - 1);
+        begin(&b, text, &o);
+        pair_step(b.p, false, &b.in, &b.out);
+        ck_assert_msg(pair_equal(&a.out, &b.out, "a") && pair_equal(&a.out, &b.out, "b"), "%d", i);
+        end(&b);
+    }
+    end(&a);
+}
+END_TEST
+
 /* A head's logits are never saved, in chunks or whole. */
 START_TEST(logits_are_not_saved)
 {
@@ -562,6 +589,7 @@ Suite *f8_suite(void)
     tcase_add_loop_test(t, budgets_keep_bits, 0, N_RECIPES);
     tcase_add_test(t, states_under_budgets);
     tcase_add_test(t, patterns_of_saved);
+    tcase_add_test(t, both_results_of_attention);
     tcase_add_loop_test(t, logits_are_not_saved, 0, 2);
     tcase_add_test(t, two_heads);
     tcase_add_test(t, amaxes_by_backward_alone);
