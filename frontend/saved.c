@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "frontend/program.h"
-#include "passes/unit/pass.h"
 
 struct fp8c_saved {
     f8_dependent dependent; /* first */
@@ -18,11 +17,6 @@ struct fp8c_saved {
 static const char *const names[2][2] = {{"forward", "backward"},
                                         {"forward.first", "backward.first"}};
 
-static bool is_saved_port(const f8_plan_port *port)
-{
-    return port->var < 0 && !strncmp(port->name, F8_SAVED, strlen(F8_SAVED));
-}
-
 /* ---- memory ---- */
 
 enum { SAVED_ALIGN = 256 };
@@ -32,7 +26,7 @@ static int64_t saved_bytes(const f8_plan_func *f)
 {
     int64_t bytes = 0;
     for (uint32_t i = 0; i < f->n_out; i++)
-        if (is_saved_port(&f->out[i]))
+        if (f8_is_saved_port(&f->out[i]))
             bytes += f8_aligned(f8_type_bytes(&f->out[i].type), SAVED_ALIGN);
     return bytes;
 }
@@ -74,7 +68,7 @@ static f8_status bind_saved(fp8c_program *p, int function, uint64_t memory, f8_d
         const f8_plan_port *port = side ? f->out : f->in;
         uint64_t at = memory;
         for (uint32_t i = 0; i < (side ? f->n_out : f->n_in); i++) {
-            if (!is_saved_port(&port[i]))
+            if (!f8_is_saved_port(&port[i]))
                 continue;
             void *to = (void *)(uintptr_t)at;
             if (instance->kind->port(instance, (uint32_t)function, side, i) != to)
@@ -107,7 +101,7 @@ static void unbind(fp8c_saved *s)
                 const f8_plan_func *func = &v->plan.func[f];
                 const f8_plan_port *port = side ? func->out : func->in;
                 for (uint32_t i = 0; i < (side ? func->n_out : func->n_in); i++) {
-                    if (!is_saved_port(&port[i]))
+                    if (!f8_is_saved_port(&port[i]))
                         continue;
                     const uint64_t at =
                         (uintptr_t)v->instance.kind->port(&v->instance, f, side, i);
@@ -152,7 +146,7 @@ fp8c_status fp8c_saved_create(fp8c_program *p, fp8c_saved **out)
     if (!s)
         return f8_api_result(p->ctx, &diag, diag.status);
     *s = (fp8c_saved){.dependent = {p->dependents, leave},
-                      .call = {.is_own = is_saved_port, .bind = bind_call},
+                      .call = {.is_own = f8_is_saved_port, .bind = bind_call},
                       .ctx = p->ctx,
                       .program = p,
                       .forward = -1};
