@@ -608,6 +608,35 @@ START_TEST(refused_options)
 }
 END_TEST
 
+/* Names that two ports of backward, or a result and a gradient, would have. */
+START_TEST(refused_names)
+{
+    static const struct {
+        const char *text, *says;
+    } cases[] = {
+        {"module n\nparam saved.0: f32[4, 4] ones\n"
+         "func forward(%x: f32[4, 4]) -> (%y: f32[4, 4]) {\n  return matmul(%x, saved.0)\n}\n",
+         "tiny.f8:4:21: error: 'saved.0': in a pair, names that begin with 'saved.'"},
+        {"module n\nparam y: f32[4, 4] ones\n"
+         "func forward(%x: f32[4, 4]) -> (%y: f32[4, 4]) {\n  return matmul(%x, y)\n}\n",
+         "'y' would be a result of forward and a gradient that backward gives"},
+        {"module n\nparam p: f32[4, 4] ones\n"
+         "func forward(%x: f32[4, 4]) -> (%dx: f32[4, 4]) {\n  return matmul(%x, p)\n}\n",
+         "'dx' would be a result of forward and a gradient that backward gives"},
+        {"module n\nparam p: f32[4, 4] ones\n"
+         "func forward(%x: f32[4, 4], %dy: f32[4, 4]) -> (%y: f32[4, 4]) {\n"
+         "  return matmul(add(%x, %dy), p)\n}\n",
+         "tiny.f8:3:29: error: backward would have two inputs 'dy': the cotangent of result 'y'"},
+    };
+    fp8c_context *ctx = new_context();
+    fp8c_compile_options o = pair_options("bf16");
+    o.gradients_of = "x";
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        refused(ctx, cases[i].text, &o, FP8C_ERR_INPUT, cases[i].says);
+    fp8c_context_destroy(ctx);
+}
+END_TEST
+
 Suite *f8_suite(void)
 {
     Suite *s = suite_create("pair");
@@ -629,6 +658,7 @@ Suite *f8_suite(void)
     tcase_add_test(t, amaxes_by_backward_alone);
     tcase_add_test(t, first_steps);
     tcase_add_test(t, refused_options);
+    tcase_add_test(t, refused_names);
     suite_add_tcase(s, t);
     return s;
 }
