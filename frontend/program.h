@@ -61,10 +61,11 @@ typedef struct f8_given {
 } f8_given;
 
 /* An object of the caller's that has memory of a program. `leave` is called when the program is
- * destroyed first. */
+ * destroyed first. `unbind` binds the program's own buffers to ports that have the object's. */
 typedef struct f8_dependent {
     struct f8_dependent *next;
     void (*leave)(struct f8_dependent *d);
+    void (*unbind)(struct f8_dependent *d);
 } f8_dependent;
 
 struct fp8c_program {
@@ -87,6 +88,7 @@ struct fp8c_program {
     f8_given *given;     /* room for a call's tensors, in the arena */
     size_t given_room;
     f8_dependent *dependents;
+    uint64_t lent;       /* bit i: ports of function i may have memory of a dependent */
     int32_t in_flight;   /* handles with a forward whose backward is still to run */
     bool plan_only;
     bool initialized; /* the variables have values */
@@ -130,6 +132,10 @@ f8_status f8_program_may_change(const fp8c_program *p, const char *what, f8_diag
  * such function, or if the variables have no values. */
 f8_status f8_program_has_memory(const fp8c_program *p, f8_diag *diag);
 f8_status f8_program_can_run(const fp8c_program *p, int function, f8_diag *diag);
+
+/* Before a use of a function's ports that is no dependent's: bind the program's own buffers to
+ * those that have a dependent's memory. */
+void f8_program_own_ports(fp8c_program *p, int function);
 
 /* The element of the other program's variable `its` that is the same operand as an element of p's
  * variable: they have a name or an alias in common. -1: there is none. carry.c. */
