@@ -14,6 +14,7 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "passes/unit/cost.h"
@@ -41,6 +42,8 @@ typedef struct chooser {
     bool *seen;   /* scratch, by ref */
     f8_ref *stack, *list; /* scratch, by ref */
     price *price; /* by ref */
+    f8_ref *held; /* what is saved and may be dropped, and what of it was; a small part of all */
+    uint32_t n_held;
 } chooser;
 
 const f8_port *f8_joint_port(const f8_func *joint, f8_ref r)
@@ -222,20 +225,24 @@ static bool is_at_hand(const chooser *c, f8_ref r)
     return f8_op_facts(f8_at(c->g, r)->op)->cls == F8_LEAF && !c->must[r];
 }
 
+static int ascending(const void *a, const void *b)
+{
+    const f8_ref x = *(const f8_ref *)a, y = *(const f8_ref *)b;
+    return (x > y) - (x < y);
+}
+
 /* What dropping r would compute: the nodes on the way to what is in memory or is recomputed anyway,
  * in c->list, ascending, r the last. Returns their number. The *n_ends values at the way's other
  * end are in c->stack: saved ones, and states that forward replaces, which must be saved then. */
 static uint32_t find_way(chooser *c, f8_ref r, uint32_t *n_ends)
 {
-    uint32_t n_stack = 0, n = 0, ends = 0;
-    f8_ref low = r;
+    uint32_t n_stack = 0, n_found = 0, n = 0, ends = 0;
     const f8_saved *s = c->s;
     c->seen[r] = true;
+    c->list[n_found++] = r;
     c->stack[n_stack++] = r;
     while (n_stack) {
-        const f8_ref at = c->stack[--n_stack];
-        const f8_node *node = f8_at(c->g, at);
-        low = at < low ? at : low;
+        const f8_node *node = f8_at(c->g, c->stack[--n_stack]);
         for (uint32_t i = 0; i < node->n_in; i++) {
             const f8_ref in = node->in[i];
             if (c->seen[in] || is_at_hand(c, in))
@@ -243,14 +250,14 @@ static uint32_t find_way(chooser *c, f8_ref r, uint32_t *n_ends)
             if (s->needed[in] && !s->saved[in])
                 continue; /* the backward computes it anyway */
             c->seen[in] = true;
+            c->list[n_found++] = in;
             if (!s->saved[in] && !c->must[in])
                 c->stack[n_stack++] = in;
-            low = in < low ? in : low;
         }
     }
-    for (f8_ref x = low; x <= r; x++) {
-        if (!c->seen[x])
-            continue;
+    qsort(c->list, n_found, sizeof *c->list, ascending); /* a way may span the whole graph */
+    for (uint32_t i = 0; i < n_found; i++) {
+        const f8_ref x = c->list[i];
         c->seen[x] = false;
         if (x == r || !(s->saved[x] || c->must[x]))
             c->list[n++] = x;
@@ -288,10 +295,12 @@ static void forget_prices(chooser *c, f8_ref dropped)
     const price *d = &c->price[dropped];
     for (uint32_t i = 0; i < d->n_way; i++)
         c->seen[d->way[i]] = !c->s->saved[d->way[i]];
-    for (f8_ref r = 1; r < c->g->n_nodes; r++)
-        for (uint32_t i = 0; c->s->saved[r] && c->price[r].known && i < c->price[r].n_way; i++)
-            if (c->seen[c->price[r].way[i]])
-                c->price[r].known = false;
+    for (uint32_t k = 0; k < c->n_held; k++) {
+        price *p = &c->price[c->held[k]];
+        for (uint32_t i = 0; p->known && i < p->n_way; i++)
+            if (c->seen[p->way[i]])
+                p->known = false;
+    }
     for (uint32_t i = 0; i < d->n_way; i++)
         c->seen[d->way[i]] = false;
 }
@@ -303,8 +312,9 @@ static f8_status find_best(chooser *c, f8_ref *best)
 {
     double most = 0;
     *best = 0;
-    for (f8_ref r = 1; r < c->g->n_nodes; r++) {
-        if (!c->s->saved[r] || is_small(c, r) || c->s->saved[call_of(c, r)])
+    for (uint32_t k = 0; k < c->n_held; k++) {
+        const f8_ref r = c->held[k];
+        if (!c->s->saved[r] || c->s->saved[call_of(c, r)])
             continue;
         if (!c->price[r].known)
             F8_TRY(find_price(c, r));
@@ -343,8 +353,12 @@ static f8_status meet(chooser *c, double share)
     const int64_t before = c->s->bytes, allowed = (int64_t)floor(share * (double)before);
     f8_ref *dropped = F8_NEW_ARRAY(c->u->arena, f8_ref, c->g->n_nodes);
     uint32_t n = 0;
-    if (!dropped)
+    c->held = F8_NEW_ARRAY(c->u->arena, f8_ref, c->g->n_nodes);
+    if (!dropped || !c->held)
         return f8_arena_status(c->u->arena, c->u->diag);
+    for (f8_ref r = 1; r < c->g->n_nodes; r++)
+        if (c->s->saved[r] && !is_small(c, r))
+            c->held[c->n_held++] = r;
     while (c->s->bytes > allowed) {
         f8_ref r;
         F8_TRY(f8_unit_go_on(c->u));
@@ -378,15 +392,26 @@ static f8_status check_pattern(const chooser *c, const char *pattern, const char
                            pattern);
 }
 
-/* Seconds of the forward's nodes that the backward computes, and with `all` of every node. */
+/* Seconds of the forward's nodes that the backward computes, and with `all` of every node: of the
+ * pieces that products and attention end, since kernels are about these, and a price takes time
+ * quadratic in the nodes. */
 static double seconds(chooser *c, bool all)
 {
+    const f8_target *target = f8_unit_target(c->u);
+    double sum = 0;
     uint32_t n = 0;
-    for (f8_ref r = 1; r < c->g->n_nodes; r++)
-        if (f8_op_facts(f8_at(c->g, r)->op)->cls != F8_LEAF &&
-            (all || (c->s->needed[r] && !c->s->saved[r] && !c->s->backward[r])))
-            c->list[n++] = r;
-    return n ? f8_cost_nodes(c->g, f8_unit_target(c->u), c->list, n) : 0;
+    for (f8_ref r = 1; r < c->g->n_nodes; r++) {
+        const f8_class cls = f8_op_facts(f8_at(c->g, r)->op)->cls;
+        if (cls == F8_LEAF ||
+            !(all || (c->s->needed[r] && !c->s->saved[r] && !c->s->backward[r])))
+            continue;
+        c->list[n++] = r;
+        if (cls != F8_GEMM && cls != F8_ATTENTION)
+            continue;
+        sum += f8_cost_nodes(c->g, target, c->list, n);
+        n = 0;
+    }
+    return n ? sum + f8_cost_nodes(c->g, target, c->list, n) : sum;
 }
 
 static uint32_t count_saved(const chooser *c)
