@@ -83,7 +83,7 @@ static f8_status hold(fp8c_saved *s, int64_t bytes, f8_diag *diag)
 }
 
 /* Bind the ports of saved values to the handle's memory. They keep it until another handle's call,
- * or a call without one (f8_program_own_ports), so that a CUDA graph stays good from call to call. */
+ * or a call without one (f8_program_own_ports), so that a CUDA graph stays good. */
 static f8_status bind_saved(fp8c_program *p, int function, uint64_t memory, f8_diag *diag)
 {
     f8_instance *instance = &p->now->instance;

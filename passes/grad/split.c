@@ -57,7 +57,7 @@ static f8_status build_forward(cut *c, const char *name)
     f8_func *f = f8_module_func(c->u->module, name);
     if (!f)
         return c->u->diag->status;
-    for (size_t i = 0; i < c->joint.n_in; i++) { /* the caller's inputs, in its order, used or not */
+    for (size_t i = 0; i < c->joint.n_in; i++) { /* the caller's, used or not, in order */
         const f8_port *p = &c->joint.in[i];
         if (p->var < 0 && !f8_is_cotangent(c->u, p) && !(c->map[p->ref] = add_input(c, f, p)))
             return c->u->diag->status;

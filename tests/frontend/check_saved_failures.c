@@ -289,9 +289,8 @@ static void parallel(void *user, fp8c_task_fn task, void *job, int64_t n_tasks)
 /* A forward that failed leaves the handle free; a backward that failed may be run again. */
 START_TEST(failed_runs)
 {
-    const fp8c_context_options co = {.struct_size = sizeof co,
-                                     .parallel = parallel,
-                                     .parallel_threads = 2};
+    const fp8c_context_options co = {
+        .struct_size = sizeof co, .parallel = parallel, .parallel_threads = 2};
     fp8c_context *ctx;
     ck_assert_int_eq(fp8c_context_create(&co, &ctx), FP8C_OK);
     fp8c_program *p = make(ctx, "delayed");
@@ -310,8 +309,8 @@ START_TEST(failed_runs)
             ck_assert_int_eq(status, FP8C_ERR_INPUT);
             ck_assert_int_eq(backward(p, s, &a), FP8C_ERR_INPUT);
             said(ctx, "the handle holds no forward");
-            ck_assert_int_eq(
-                fp8c_program_run(p, fp8c_program_function(p, "update_scales")), FP8C_OK);
+            ck_assert_int_eq(fp8c_program_run(p, fp8c_program_function(p, "update_scales")),
+                             FP8C_OK);
             ck_assert_int_eq(fp8c_program_initialize(p, 7), FP8C_OK);
             status = forward(p, false, s, &a);
         }
@@ -322,8 +321,8 @@ START_TEST(failed_runs)
         if (status != FP8C_OK) {
             failed++;
             ck_assert_int_eq(status, FP8C_ERR_INPUT);
-            ck_assert_int_eq(
-                fp8c_program_run(p, fp8c_program_function(p, "update_scales")), FP8C_ERR_INPUT);
+            ck_assert_int_eq(fp8c_program_run(p, fp8c_program_function(p, "update_scales")),
+                             FP8C_ERR_INPUT);
             status = backward(p, s, &a);
         }
         ck_assert_int_eq(status, FP8C_OK);
