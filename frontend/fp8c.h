@@ -838,7 +838,8 @@ FP8C_API fp8c_status fp8c_program_variable_view(fp8c_program *program, int varia
  * What is saved: codes of FP8 operands with their inverse scales, results of GEMMs and attention,
  * values rounded to bf16, and single elements. The backward computes the rest again, logits of a
  * head too, which are never saved. memory_share, checkpoint and recompute of the compile options
- * save less: the share is of the bytes that forward saves without them.
+ * save less: the share is of the bytes that forward saves without them. Of a dim that is a bound
+ * each value has saved.N of its own: their number may differ.
  *
  * A whole program: two transformer blocks as two programs, three micro-batches a step, the caller's
  * own AdamW, delayed scaling:

@@ -123,13 +123,24 @@ f8_status f8_program_can_run(const fp8c_program *p, int function, f8_diag *diag)
     return F8_OK;
 }
 
+void f8_program_own_ports(fp8c_program *p, int function)
+{
+    if (!(p->lent >> function & 1))
+        return;
+    for (f8_dependent *d = p->dependents; d; d = d->next)
+        d->unbind(d);
+    p->lent = 0;
+}
+
 fp8c_status fp8c_program_run(fp8c_program *p, int function)
 {
     f8_diag diag = {0};
     f8_instance *instance = &p->now->instance;
     f8_status status = f8_program_can_run(p, function, &diag);
-    if (status == F8_OK)
-        status = instance->kind->run(instance, (uint32_t)function, &diag);
+    if (status != F8_OK)
+        return f8_api_result(p->ctx, &diag, status);
+    f8_program_own_ports(p, function);
+    status = instance->kind->run(instance, (uint32_t)function, &diag);
     return f8_api_result(p->ctx, &diag, status);
 }
 
@@ -191,6 +202,7 @@ void *fp8c_program_buffer(fp8c_program *p, int function, fp8c_side side, int ind
 {
     if (!get_port(p, function, side, index) || !p->now->instance.kind)
         return NULL;
+    f8_program_own_ports(p, function);
     return p->now->instance.kind->port(&p->now->instance, (uint32_t)function, side,
                                        (uint32_t)index);
 }

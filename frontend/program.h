@@ -63,10 +63,11 @@ typedef struct f8_given {
 } f8_given;
 
 /* An object of the caller's that has memory of a program. `leave` is called when the program is
- * destroyed first. */
+ * destroyed first. `unbind` binds the program's own buffers to ports that have the object's. */
 typedef struct f8_dependent {
     struct f8_dependent *next;
     void (*leave)(struct f8_dependent *d);
+    void (*unbind)(struct f8_dependent *d);
 } f8_dependent;
 
 struct fp8c_program {
@@ -89,6 +90,7 @@ struct fp8c_program {
     f8_given *given;     /* room for a call's tensors, in the arena */
     size_t given_room;
     f8_dependent *dependents;
+    uint64_t lent;       /* bit i: ports of function i may have memory of a dependent */
     int32_t in_flight;   /* handles with a forward whose backward is still to run */
     bool plan_only;
     f8_program_variable *var; /* NULL: the program has no memory, or is not whole yet */
@@ -140,6 +142,11 @@ f8_status f8_program_can_run(const fp8c_program *p, int function, f8_diag *diag)
  * are. */
 f8_status f8_tensor_check_variable(fp8c_program *p, uint32_t variable, const fp8c_tensor_view *view,
                                    void **at, f8_diag *diag);
+
+/* Before a use of a function's ports that is no dependent's: bind the program's own buffers to
+ * those that have a dependent's memory. */
+void f8_program_own_ports(fp8c_program *p, int function);
+
 /* The element of the other program's variable `its` that is the same operand as an element of p's
  * variable: they have a name or an alias in common. -1: there is none. carry.c. */
 int64_t f8_program_match_element(const fp8c_program *p, int variable, int64_t index,

@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "frontend/program.h"
-#include "passes/unit/pass.h"
 
 struct fp8c_saved {
     f8_dependent dependent; /* first */
@@ -18,11 +17,6 @@ struct fp8c_saved {
 static const char *const names[2][2] = {{"forward", "backward"},
                                         {"forward.first", "backward.first"}};
 
-static bool is_saved_port(const f8_plan_port *port)
-{
-    return port->var < 0 && !strncmp(port->name, F8_SAVED, strlen(F8_SAVED));
-}
-
 /* ---- memory ---- */
 
 enum { SAVED_ALIGN = 256 };
@@ -32,7 +26,7 @@ static int64_t saved_bytes(const f8_plan_func *f)
 {
     int64_t bytes = 0;
     for (uint32_t i = 0; i < f->n_out; i++)
-        if (is_saved_port(&f->out[i]))
+        if (f8_is_saved_port(&f->out[i]))
             bytes += f8_aligned(f8_type_bytes(&f->out[i].type), SAVED_ALIGN);
     return bytes;
 }
@@ -53,6 +47,28 @@ static f8_instance *instance_of(const fp8c_program *p)
     return &p->first->instance; /* variants share what memory comes from */
 }
 
+/* No port of the program keeps the handle's memory. */
+static void unbind(f8_dependent *dependent)
+{
+    const fp8c_saved *s = (fp8c_saved *)dependent;
+    fp8c_program *p = s->program;
+    f8_diag diag = {0};
+    for (f8_variant *v = p->first; v; v = v->next)
+        for (uint32_t f = 0; f < v->plan.n_funcs; f++)
+            for (int side = 0; side < 2; side++) {
+                const f8_plan_func *func = &v->plan.func[f];
+                const f8_plan_port *port = side ? func->out : func->in;
+                for (uint32_t i = 0; i < (side ? func->n_out : func->n_in); i++) {
+                    if (!f8_is_saved_port(&port[i]))
+                        continue;
+                    const uint64_t at =
+                        (uintptr_t)v->instance.kind->port(&v->instance, f, side, i);
+                    if (at >= s->memory.at && at < s->memory.at + (uint64_t)s->memory.bytes)
+                        v->instance.kind->bind(&v->instance, f, side, i, NULL, &diag);
+                }
+            }
+}
+
 static f8_status hold(fp8c_saved *s, int64_t bytes, f8_diag *diag)
 {
     f8_instance *instance = instance_of(s->program);
@@ -60,12 +76,14 @@ static f8_status hold(fp8c_saved *s, int64_t bytes, f8_diag *diag)
     if (bytes <= s->memory.bytes)
         return F8_OK;
     F8_TRY(instance->kind->alloc(instance, bytes, &fresh, diag));
+    unbind(&s->dependent);
     instance->kind->free(instance, &s->memory);
     s->memory = fresh;
     return F8_OK;
 }
 
-/* Bind the ports of saved values to the handle's memory; with memory NULL, to the program's own. */
+/* Bind the ports of saved values to the handle's memory. They keep it until another handle's call,
+ * or a call without one (f8_program_own_ports), so that a CUDA graph stays good. */
 static f8_status bind_saved(fp8c_program *p, int function, uint64_t memory, f8_diag *diag)
 {
     f8_instance *instance = &p->now->instance;
@@ -74,13 +92,12 @@ static f8_status bind_saved(fp8c_program *p, int function, uint64_t memory, f8_d
         const f8_plan_port *port = side ? f->out : f->in;
         uint64_t at = memory;
         for (uint32_t i = 0; i < (side ? f->n_out : f->n_in); i++) {
-            if (!is_saved_port(&port[i]))
+            if (!f8_is_saved_port(&port[i]))
                 continue;
             void *to = (void *)(uintptr_t)at;
             if (instance->kind->port(instance, (uint32_t)function, side, i) != to)
                 F8_TRY(instance->kind->bind(instance, (uint32_t)function, side, i, to, diag));
-            if (memory)
-                at += (uint64_t)f8_aligned(f8_type_bytes(&port[i].type), SAVED_ALIGN);
+            at += (uint64_t)f8_aligned(f8_type_bytes(&port[i].type), SAVED_ALIGN);
         }
     }
     return F8_OK;
@@ -91,32 +108,8 @@ static f8_status bind_call(f8_call_bind *call, fp8c_program *p, int function, f8
     fp8c_saved *s = (fp8c_saved *)((char *)call - offsetof(fp8c_saved, call));
     if (s->forward < 0) /* a forward: its variant is known only now */
         F8_TRY(hold(s, variant_bytes(p->now), diag));
+    p->lent |= 1ull << function;
     return bind_saved(p, function, s->memory.at, diag);
-}
-
-/* No port of the program keeps the handle's memory. */
-static void unbind(fp8c_saved *s)
-{
-    fp8c_program *p = s->program;
-    f8_variant *now = p->now;
-    f8_diag diag = {0};
-    for (f8_variant *v = p->first; v; v = v->next) {
-        p->now = v;
-        for (uint32_t f = 0; f < v->plan.n_funcs; f++)
-            for (int side = 0; side < 2; side++) {
-                const f8_plan_func *func = &v->plan.func[f];
-                const f8_plan_port *port = side ? func->out : func->in;
-                for (uint32_t i = 0; i < (side ? func->n_out : func->n_in); i++) {
-                    if (!is_saved_port(&port[i]))
-                        continue;
-                    const uint64_t at =
-                        (uintptr_t)v->instance.kind->port(&v->instance, f, side, i);
-                    if (at >= s->memory.at && at < s->memory.at + (uint64_t)s->memory.bytes)
-                        v->instance.kind->bind(&v->instance, f, side, i, NULL, &diag);
-                }
-            }
-    }
-    p->now = now;
 }
 
 /* ---- life ---- */
@@ -135,7 +128,7 @@ static void leave(f8_dependent *dependent)
     fp8c_saved *s = (fp8c_saved *)dependent;
     f8_instance *instance = instance_of(s->program);
     fp8c_saved_drop(s);
-    unbind(s);
+    unbind(dependent);
     instance->kind->free(instance, &s->memory);
     s->program = NULL;
 }
@@ -151,8 +144,8 @@ fp8c_status fp8c_saved_create(fp8c_program *p, fp8c_saved **out)
     fp8c_saved *s = status == F8_OK ? f8_api_new(p->ctx, sizeof *s, 16, &diag) : NULL;
     if (!s)
         return f8_api_result(p->ctx, &diag, diag.status);
-    *s = (fp8c_saved){.dependent = {p->dependents, leave},
-                      .call = {.is_own = is_saved_port, .bind = bind_call},
+    *s = (fp8c_saved){.dependent = {p->dependents, leave, unbind},
+                      .call = {.is_own = f8_is_saved_port, .bind = bind_call},
                       .ctx = p->ctx,
                       .program = p,
                       .forward = -1};

@@ -373,6 +373,8 @@ fp8c_status fp8c_program_call(fp8c_program *p, int function, const fp8c_tensor_v
     f8_diag diag = {0};
     f8_status status = f8_program_can_run(p, function, &diag);
     if (status == F8_OK)
+        f8_program_own_ports(p, function);
+    if (status == F8_OK)
         status = f8_program_call(p, function, inputs, n_inputs, outputs, n_outputs, NULL, &diag);
     return f8_api_result(p->ctx, &diag, status);
 }
@@ -440,6 +442,8 @@ fp8c_status fp8c_program_port_view(fp8c_program *p, int function, fp8c_side side
     bool on_device = false;
     if (status == F8_OK && (index < 0 || (uint32_t)index >= n))
         status = f8_fail(&diag, F8_ERR_INPUT, F8_NOWHERE, "there is no such port");
+    if (status == F8_OK)
+        f8_program_own_ports(p, function);
     void *at = status == F8_OK
                    ? instance->kind->port(instance, (uint32_t)function, side, (uint32_t)index)
                    : NULL;

@@ -9,6 +9,7 @@
 #include "frontend/compile.h"
 #include "frontend/target.h"
 #include "frontend/text/parse.h"
+#include "passes/unit/pass.h"
 
 static const char *print_values(const f8_bounds *b, const int64_t *value, char *text, size_t size)
 {
@@ -43,12 +44,29 @@ static void drop(fp8c_program *p, f8_variant *v)
     f8_arena_end(&v->graph);
 }
 
-static bool same_ports(const f8_plan_port *a, uint32_t n_a, const f8_plan_port *b, uint32_t n_b)
+bool f8_is_saved_port(const f8_plan_port *port)
 {
-    bool same = n_a == n_b;
-    for (uint32_t i = 0; same && i < n_a; i++)
-        same = !strcmp(a[i].name, b[i].name) && a[i].var == b[i].var;
-    return same;
+    return port->var < 0 && !strncmp(port->name, F8_SAVED, strlen(F8_SAVED));
+}
+
+/* The next port that variants have in common. What is saved decides which variables backward reads,
+ * so these may differ too. */
+static uint32_t skip(const f8_plan_port *port, uint32_t i, uint32_t n, bool inputs)
+{
+    while (i < n && (f8_is_saved_port(&port[i]) || (inputs && port[i].var >= 0)))
+        i++;
+    return i;
+}
+
+static bool same_ports(const f8_plan_port *a, uint32_t n_a, const f8_plan_port *b, uint32_t n_b,
+                       bool inputs)
+{
+    uint32_t i = skip(a, 0, n_a, inputs), k = skip(b, 0, n_b, inputs);
+    while (i < n_a && k < n_b && !strcmp(a[i].name, b[k].name) && a[i].var == b[k].var) {
+        i = skip(a, i + 1, n_a, inputs);
+        k = skip(b, k + 1, n_b, inputs);
+    }
+    return i == n_a && k == n_b;
 }
 
 /* NULL: both have the same functions with the same ports; else the name of one that differs. */
@@ -56,8 +74,8 @@ static const char *other_function(const f8_plan *a, const f8_plan *b)
 {
     for (uint32_t i = 0; i < a->n_funcs && i < b->n_funcs; i++) {
         const f8_plan_func *f = &a->func[i], *g = &b->func[i];
-        if (strcmp(f->name, g->name) || !same_ports(f->in, f->n_in, g->in, g->n_in) ||
-            !same_ports(f->out, f->n_out, g->out, g->n_out))
+        if (strcmp(f->name, g->name) || !same_ports(f->in, f->n_in, g->in, g->n_in, true) ||
+            !same_ports(f->out, f->n_out, g->out, g->n_out, false))
             return g->name;
     }
     return a->n_funcs == b->n_funcs ? NULL : "the last";

@@ -24,6 +24,10 @@ typedef struct f8_bounds {
 
 enum { F8_MAX_VALUES = 64 }; /* sets of values that one file holds */
 
+/* Whether the port is one of a saved value, which forward gives to backward. Variants may save
+ * other values; their further ports are the same. */
+bool f8_is_saved_port(const f8_plan_port *port);
+
 /* Switch to the values that the shapes of a call's inputs determine. `given` has a tensor for each
  * input that carries no variable, in order. Bounds that no shape determines keep their value.
  * F8_ERR_INPUT: two shapes determine different values, or a value that a dim can't have. The caller

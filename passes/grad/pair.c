@@ -80,6 +80,12 @@ static f8_status add_results(f8_unit *u, f8_func *f, const f8_func *original, co
         const char *name = f8_arena_printf(u->arena, "d%s", p->name);
         const f8_type type = p->type;
         const f8_ref value = p->ref;
+        for (size_t k = 0; name && k < original->n_in; k++)
+            if (!strcmp(original->in[k].name, name))
+                return f8_fail(u->diag, F8_ERR_INPUT, original->in[k].loc,
+                               "backward would have two inputs '%s': the cotangent of result '%s', "
+                               "and this input of forward; rename one",
+                               name, p->name);
         const f8_ref d = name ? f8_func_input(f, name, &type, -1) : 0;
         if (!d)
             return name ? u->diag->status : f8_arena_status(u->arena, u->diag);
@@ -115,6 +121,18 @@ static f8_ref zeros(f8_graph *g, const f8_type *type)
     return f8_cast(g, f8_zeros(g, type), type->dtype);
 }
 
+/* Add a gradient to the results of forward, which are in the same function until it is cut. */
+static f8_status add_named(f8_unit *u, f8_func *f, const char *name, f8_ref gradient)
+{
+    for (size_t i = 0; i < u->pair.n_results; i++)
+        if (f->out[i].var < 0 && !strcmp(f->out[i].name, name))
+            return f8_fail(u->diag, F8_ERR_INPUT, f->out[i].loc,
+                           "'%s' would be a result of forward and a gradient that backward gives; "
+                           "rename the result",
+                           name);
+    return f8_func_result(f, name, gradient, -1);
+}
+
 static f8_status add_gradient(f8_unit *u, f8_func *f, const f8_gradient *d, const int32_t *state_of)
 {
     const f8_port *p = &f->in[d->port];
@@ -127,11 +145,11 @@ static f8_status add_gradient(f8_unit *u, f8_func *f, const f8_gradient *d, cons
                                "backward would have two results '%s': the gradients of input '%s' "
                                "and of parameter '%s'; rename one",
                                name, p->name, name);
-        return name ? f8_func_result(f, name, f8_cast(f->graph, sum, p->type.dtype), -1)
+        return name ? add_named(u, f, name, f8_cast(f->graph, sum, p->type.dtype))
                     : f8_arena_status(u->arena, u->diag);
     }
     if (!state_of)
-        return f8_func_result(f, u->module->var[d->param].name, sum, -1);
+        return add_named(u, f, u->module->var[d->param].name, sum);
     return d->sum ? f8_func_result(f, NULL, sum, state_of[d->param]) : F8_OK;
 }
 
@@ -147,14 +165,29 @@ static f8_status check_reached(f8_unit *u, f8_loc result, const f8_gradient *d, 
 }
 
 /* The names of saved values are the pair's own. */
-static f8_status check_names(f8_unit *u, const f8_port *port, size_t n)
+static f8_status check_name(f8_unit *u, const char *name, f8_loc loc)
 {
-    for (size_t i = 0; i < n; i++)
-        if (port[i].var < 0 && !strncmp(port[i].name, F8_SAVED, strlen(F8_SAVED)))
-            return f8_fail(u->diag, F8_ERR_INPUT, port[i].loc,
-                           "'%s': in a pair, names that begin with '" F8_SAVED
-                           "' are those of saved values; rename it",
-                           port[i].name);
+    if (strncmp(name, F8_SAVED, strlen(F8_SAVED)))
+        return F8_OK;
+    return f8_fail(u->diag, F8_ERR_INPUT, loc,
+                   "'%s': in a pair, names that begin with '" F8_SAVED
+                   "' are those of saved values; rename it",
+                   name);
+}
+
+static bool is_param(const f8_module *m, const f8_port *p)
+{
+    return p->var >= 0 && m->var[p->var].kind == F8_VAR_PARAM;
+}
+
+static f8_status check_names(f8_unit *u, const f8_func *original)
+{
+    for (size_t i = 0; i < original->n_in; i++)
+        if (original->in[i].var < 0 || is_param(u->module, &original->in[i]))
+            F8_TRY(check_name(u, original->in[i].name, original->in[i].loc));
+    for (size_t i = 0; i < original->n_out; i++)
+        if (original->out[i].var < 0)
+            F8_TRY(check_name(u, original->out[i].name, original->out[i].loc));
     return F8_OK;
 }
 
@@ -167,8 +200,7 @@ f8_status f8_build_joint(f8_unit *u, const f8_func *original, const int32_t *sta
     if (!f || !seed || !of_input)
         return f ? f8_arena_status(u->arena, u->diag) : u->diag->status;
     f8_vjp_request request = {.seed = seed, .state_of = state_of, .of_input = of_input};
-    F8_TRY(check_names(u, original->in, original->n_in));
-    F8_TRY(check_names(u, original->out, original->n_out));
+    F8_TRY(check_names(u, original));
     F8_TRY(find_inputs(u, original, of_input));
     F8_TRY(add_results(u, f, original, map, seed, &request.n_seeds));
     f8_gradient *d;

@@ -14,15 +14,17 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "passes/unit/cost.h"
 
 /* What it takes to recompute a value that is saved now. */
 typedef struct price {
-    f8_ref *way;     /* what dropping it would compute, and the saved values that this reads;
-                        ascending */
+    f8_ref *way;     /* what dropping it would compute, then what is saved, or would have to be, and
+                        that this reads */
     uint32_t n_way;
+    int64_t bytes; /* that dropping it frees */
     double seconds;
     bool known;
 } price;
@@ -35,13 +37,13 @@ typedef struct chooser {
     f8_saved *s;
     bool *stable; /* by ref: depends on variables and constants alone */
     bool *must;   /* by ref: can't be computed a second time */
+    bool *computed; /* by ref: a call with several results, one of which the backward computes */
     bool *codes_scale; /* by ref: an inverse scale of codes that are saved without a budget */
-    /* by ref of an op with several results: its PROJECTs. They are saved or dropped together, since
-     * computing one of them computes all */
-    f8_ref (*projects)[F8_MAX_RESULTS - 1];
     bool *seen;   /* scratch, by ref */
     f8_ref *stack, *list; /* scratch, by ref */
     price *price; /* by ref */
+    f8_ref *held; /* what is saved and may be dropped, and what of it was; a small part of all */
+    uint32_t n_held;
 } chooser;
 
 const f8_port *f8_joint_port(const f8_func *joint, f8_ref r)
@@ -129,8 +131,8 @@ static f8_status analyze(chooser *c)
                        .saved = F8_NEW_ARRAY(a, bool, n)};
     c->stable = F8_NEW_ARRAY(a, bool, n);
     c->must = F8_NEW_ARRAY(a, bool, n);
+    c->computed = F8_NEW_ARRAY(a, bool, n);
     c->codes_scale = F8_NEW_ARRAY(a, bool, n);
-    c->projects = f8_arena_array(a, n, sizeof *c->projects);
     c->seen = F8_NEW_ARRAY(a, bool, n);
     c->stack = F8_NEW_ARRAY(a, f8_ref, n);
     c->list = F8_NEW_ARRAY(a, f8_ref, n);
@@ -141,11 +143,6 @@ static f8_status analyze(chooser *c)
         const f8_node *node = f8_at(c->g, r);
         if (node->op == F8_OP_INPUT)
             continue;
-        for (int k = 0; node->op == F8_OP_PROJECT && k < F8_MAX_RESULTS - 1; k++)
-            if (!c->projects[node->in[0]][k]) {
-                c->projects[node->in[0]][k] = r;
-                break;
-            }
         c->s->backward[r] = node->clone == F8_CLONE_BACKWARD;
         c->stable[r] = true;
         for (uint32_t i = 0; i < node->n_in; i++) {
@@ -157,60 +154,43 @@ static f8_status analyze(chooser *c)
     return F8_OK;
 }
 
-/* ---- several results of one op ---- */
-
-/* The op that r is a result of. */
-static f8_ref op_of(const chooser *c, f8_ref r)
-{
-    return f8_at(c->g, r)->op == F8_OP_PROJECT ? f8_at(c->g, r)->in[0] : r;
-}
-
-/* Bytes of r and of its op's further results that the backward needs. */
-static int64_t bytes_of(const chooser *c, f8_ref r)
-{
-    int64_t bytes = f8_type_bytes(f8_type_of(c->g, r));
-    for (int k = 0; k < F8_MAX_RESULTS - 1; k++)
-        if (c->s->needed[c->projects[r][k]])
-            bytes += f8_type_bytes(f8_type_of(c->g, c->projects[r][k]));
-    return bytes;
-}
-
-/* Save r and these further results, or drop them. */
-static void set_saved(chooser *c, f8_ref r, bool saved)
-{
-    c->s->bytes += saved ? bytes_of(c, r) : -bytes_of(c, r);
-    c->s->saved[r] = saved;
-    for (int k = 0; k < F8_MAX_RESULTS - 1; k++)
-        if (c->s->needed[c->projects[r][k]])
-            c->s->saved[c->projects[r][k]] = saved;
-}
-
 /* ---- what is needed and saved, by a rule ---- */
 
 typedef bool rule(const chooser *c, f8_ref r);
 
-/* Mark what the backward needs if it finds in memory what `in_memory` says. */
+/* Mark what the backward needs if it finds in memory what `in_memory` says. A call's ref stands for
+ * its first result too, so that is not saved where the backward computes another one. */
 static void settle(chooser *c, rule *in_memory)
 {
     f8_saved *s = c->s;
     memset(s->needed, 0, c->g->n_nodes * sizeof *s->needed);
+    memset(c->computed, 0, c->g->n_nodes * sizeof *c->computed);
     s->bytes = 0;
     for (size_t i = c->n_results; i < c->joint->n_out; i++)
         s->needed[c->joint->out[i].ref] = true;
     for (f8_ref r = c->g->n_nodes; r-- > 1;) {
         const f8_node *n = f8_at(c->g, r);
-        s->saved[r] = s->needed[r] && in_memory(c, r);
+        s->saved[r] = s->needed[r] && !c->computed[r] && in_memory(c, r);
         if (s->saved[r])
             s->bytes += f8_type_bytes(&n->type);
-        for (uint32_t i = 0; s->needed[r] && !s->saved[r] && i < n->n_in; i++)
+        for (uint32_t i = 0; s->needed[r] && !s->saved[r] && i < n->n_in; i++) {
             s->needed[n->in[i]] = true;
+            c->computed[n->in[i]] |= n->op == F8_OP_PROJECT;
+        }
     }
 }
 
 /* The rule is what was chosen before. */
 static bool was_saved(const chooser *c, f8_ref r)
 {
-    return c->s->saved[r];
+    return c->s->saved[r] || c->must[r];
+}
+
+/* The call that a value is a further result of; 0: it is none. */
+static f8_ref call_of(const chooser *c, f8_ref r)
+{
+    const f8_node *n = f8_at(c->g, r);
+    return n->op == F8_OP_PROJECT ? n->in[0] : 0;
 }
 
 /* A value that takes next to no memory. */
@@ -227,46 +207,59 @@ static bool matches(const chooser *c, const char *pattern, f8_ref r)
 static bool by_name(const chooser *c, f8_ref r)
 {
     const f8_options *o = &c->u->options;
+    if (call_of(c, r)) /* all results of a call have its name */
+        return by_name(c, call_of(c, r));
     if (c->s->backward[r] || c->stable[r] || (f8_at(c->g, r)->op == F8_OP_INPUT && !c->must[r]))
         return false;
     if (o->checkpoint)
-        return matches(c, o->checkpoint, op_of(c, r)) || (is_small(c, r) && is_worth(c, r));
-    return is_worth(c, r) && (is_small(c, r) || !matches(c, o->recompute, op_of(c, r)));
+        return matches(c, o->checkpoint, r) || (is_small(c, r) && is_worth(c, r));
+    return is_worth(c, r) && (is_small(c, r) || !matches(c, o->recompute, r));
 }
 
 /* ---- prices ---- */
 
+/* A value that the caller's memory has for the backward, or that is none: a variable with its old
+ * value, an input, a constant. */
+static bool is_at_hand(const chooser *c, f8_ref r)
+{
+    return f8_op_facts(f8_at(c->g, r)->op)->cls == F8_LEAF && !c->must[r];
+}
+
+static int ascending(const void *a, const void *b)
+{
+    const f8_ref x = *(const f8_ref *)a, y = *(const f8_ref *)b;
+    return (x > y) - (x < y);
+}
+
 /* What dropping r would compute: the nodes on the way to what is in memory or is recomputed anyway,
- * in c->list, ascending, r the last. Returns their number. *n_way counts the saved values at the
- * way's other end too, which are in c->stack. */
+ * in c->list, ascending, r the last. Returns their number. The *n_ends values at the way's other
+ * end are in c->stack: saved ones, and states that forward replaces, which must be saved then. */
 static uint32_t find_way(chooser *c, f8_ref r, uint32_t *n_ends)
 {
-    uint32_t n_stack = 0, n = 0, ends = 0;
-    f8_ref low = r;
+    uint32_t n_stack = 0, n_found = 0, n = 0, ends = 0;
     const f8_saved *s = c->s;
     c->seen[r] = true;
+    c->list[n_found++] = r;
     c->stack[n_stack++] = r;
     while (n_stack) {
-        const f8_ref at = c->stack[--n_stack];
-        const f8_node *node = f8_at(c->g, at);
-        low = at < low ? at : low;
+        const f8_node *node = f8_at(c->g, c->stack[--n_stack]);
         for (uint32_t i = 0; i < node->n_in; i++) {
             const f8_ref in = node->in[i];
-            if (c->seen[in] || f8_op_facts(f8_at(c->g, in)->op)->cls == F8_LEAF)
+            if (c->seen[in] || is_at_hand(c, in))
                 continue;
             if (s->needed[in] && !s->saved[in])
                 continue; /* the backward computes it anyway */
             c->seen[in] = true;
-            if (!s->saved[in])
+            c->list[n_found++] = in;
+            if (!s->saved[in] && !c->must[in])
                 c->stack[n_stack++] = in;
-            low = in < low ? in : low;
         }
     }
-    for (f8_ref x = low; x <= r; x++) {
-        if (!c->seen[x])
-            continue;
+    qsort(c->list, n_found, sizeof *c->list, ascending); /* a way may span the whole graph */
+    for (uint32_t i = 0; i < n_found; i++) {
+        const f8_ref x = c->list[i];
         c->seen[x] = false;
-        if (x == r || !s->saved[x])
+        if (x == r || !(s->saved[x] || c->must[x]))
             c->list[n++] = x;
         else
             c->stack[ends++] = x;
@@ -286,6 +279,10 @@ static f8_status find_price(chooser *c, f8_ref r)
     memcpy(p->way, c->list, n * sizeof *p->way);
     memcpy(p->way + n, c->stack, n_ends * sizeof *p->way);
     p->n_way = n + n_ends;
+    p->bytes = f8_type_bytes(f8_type_of(c->g, r));
+    for (uint32_t i = 0; i < n_ends; i++)
+        if (!c->s->saved[c->stack[i]])
+            p->bytes -= f8_type_bytes(f8_type_of(c->g, c->stack[i]));
     p->seconds = f8_cost_nodes(c->g, f8_unit_target(c->u), c->list, n);
     p->known = true;
     return F8_OK;
@@ -298,10 +295,12 @@ static void forget_prices(chooser *c, f8_ref dropped)
     const price *d = &c->price[dropped];
     for (uint32_t i = 0; i < d->n_way; i++)
         c->seen[d->way[i]] = !c->s->saved[d->way[i]];
-    for (f8_ref r = 1; r < c->g->n_nodes; r++)
-        for (uint32_t i = 0; c->s->saved[r] && c->price[r].known && i < c->price[r].n_way; i++)
-            if (c->seen[c->price[r].way[i]])
-                c->price[r].known = false;
+    for (uint32_t k = 0; k < c->n_held; k++) {
+        price *p = &c->price[c->held[k]];
+        for (uint32_t i = 0; p->known && i < p->n_way; i++)
+            if (c->seen[p->way[i]])
+                p->known = false;
+    }
     for (uint32_t i = 0; i < d->n_way; i++)
         c->seen[d->way[i]] = false;
 }
@@ -313,12 +312,13 @@ static f8_status find_best(chooser *c, f8_ref *best)
 {
     double most = 0;
     *best = 0;
-    for (f8_ref r = 1; r < c->g->n_nodes; r++) {
-        if (!c->s->saved[r] || is_small(c, r) || (op_of(c, r) != r && c->s->saved[op_of(c, r)]))
+    for (uint32_t k = 0; k < c->n_held; k++) {
+        const f8_ref r = c->held[k];
+        if (!c->s->saved[r] || c->s->saved[call_of(c, r)])
             continue;
         if (!c->price[r].known)
             F8_TRY(find_price(c, r));
-        const double value = (double)bytes_of(c, r) / (c->price[r].seconds + 1e-12);
+        const double value = (double)c->price[r].bytes / (c->price[r].seconds + 1e-12);
         if (value > most) {
             most = value;
             *best = r;
@@ -340,8 +340,11 @@ static f8_status too_small(const chooser *c, int64_t before, double share)
 static void use_room(chooser *c, const f8_ref *dropped, uint32_t n, int64_t allowed)
 {
     while (n-- > 0) {
-        if (c->s->bytes + bytes_of(c, dropped[n]) <= allowed)
-            set_saved(c, dropped[n], true);
+        const int64_t bytes = f8_type_bytes(f8_type_of(c->g, dropped[n]));
+        if (c->s->bytes + bytes > allowed)
+            continue;
+        c->s->saved[dropped[n]] = true;
+        c->s->bytes += bytes;
     }
 }
 
@@ -350,8 +353,12 @@ static f8_status meet(chooser *c, double share)
     const int64_t before = c->s->bytes, allowed = (int64_t)floor(share * (double)before);
     f8_ref *dropped = F8_NEW_ARRAY(c->u->arena, f8_ref, c->g->n_nodes);
     uint32_t n = 0;
-    if (!dropped)
+    c->held = F8_NEW_ARRAY(c->u->arena, f8_ref, c->g->n_nodes);
+    if (!dropped || !c->held)
         return f8_arena_status(c->u->arena, c->u->diag);
+    for (f8_ref r = 1; r < c->g->n_nodes; r++)
+        if (c->s->saved[r] && !is_small(c, r))
+            c->held[c->n_held++] = r;
     while (c->s->bytes > allowed) {
         f8_ref r;
         F8_TRY(f8_unit_go_on(c->u));
@@ -359,14 +366,17 @@ static f8_status meet(chooser *c, double share)
         if (!r)
             return too_small(c, before, share);
         dropped[n++] = r;
-        set_saved(c, r, false);
+        c->s->saved[r] = false;
+        c->s->bytes -= c->price[r].bytes;
         for (uint32_t i = 0; i < c->price[r].n_way; i++)
             c->s->needed[c->price[r].way[i]] = true;
         forget_prices(c, r);
+        for (uint32_t i = 0; i < c->price[r].n_way; i++)
+            c->s->saved[c->price[r].way[i]] |= c->must[c->price[r].way[i]];
     }
     use_room(c, dropped, n, allowed);
     settle(c, was_saved);
-    return F8_OK;
+    return c->s->bytes > allowed ? too_small(c, before, share) : F8_OK;
 }
 
 /* ---- the choice ---- */
@@ -382,15 +392,26 @@ static f8_status check_pattern(const chooser *c, const char *pattern, const char
                            pattern);
 }
 
-/* Seconds of the forward's nodes that the backward computes, and with `all` of every node. */
+/* Seconds of the forward's nodes that the backward computes, and with `all` of every node: of the
+ * pieces that products and attention end, since kernels are about these, and a price takes time
+ * quadratic in the nodes. */
 static double seconds(chooser *c, bool all)
 {
+    const f8_target *target = f8_unit_target(c->u);
+    double sum = 0;
     uint32_t n = 0;
-    for (f8_ref r = 1; r < c->g->n_nodes; r++)
-        if (f8_op_facts(f8_at(c->g, r)->op)->cls != F8_LEAF &&
-            (all || (c->s->needed[r] && !c->s->saved[r] && !c->s->backward[r])))
-            c->list[n++] = r;
-    return n ? f8_cost_nodes(c->g, f8_unit_target(c->u), c->list, n) : 0;
+    for (f8_ref r = 1; r < c->g->n_nodes; r++) {
+        const f8_class cls = f8_op_facts(f8_at(c->g, r)->op)->cls;
+        if (cls == F8_LEAF ||
+            !(all || (c->s->needed[r] && !c->s->saved[r] && !c->s->backward[r])))
+            continue;
+        c->list[n++] = r;
+        if (cls != F8_GEMM && cls != F8_ATTENTION)
+            continue;
+        sum += f8_cost_nodes(c->g, target, c->list, n);
+        n = 0;
+    }
+    return n ? sum + f8_cost_nodes(c->g, target, c->list, n) : sum;
 }
 
 static uint32_t count_saved(const chooser *c)

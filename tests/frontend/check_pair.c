@@ -342,6 +342,68 @@ START_TEST(attention_under_budgets)
 }
 END_TEST
 
+/* What a budget saves may depend on the value of a dim that is a bound. */
+START_TEST(budgets_of_bounds)
+{
+    static const char text[] =
+        "module layer\ndim B <= 64\nparam ln: f32[64] ones\nparam up: f32[64, 128] normal(0.1)\n"
+        "param down: f32[128, 64] normal(0.1)\n"
+        "func forward(%x: f32[B, 64]) -> (%y: f32[B, 64]) {\n"
+        "  %h = gelu(linear(rmsnorm(%x, ln), up) {name = \"up\"})\n"
+        "  return add(%x, linear(%h, down) {name = \"down\"})\n}\n";
+    static const int64_t rows[] = {64, 2, 1};
+    int n[2][3];
+    for (int i = 0; i < 3; i++) {
+        fp8c_compile_options o = pair_options("rowwise");
+        begin(&a, text, &o);
+        o.memory_share = 0.5;
+        begin(&b, text, &o);
+        for (int k = 0; k < 2; k++) {
+            setup *s = k ? &b : &a;
+            ck_assert_msg(fp8c_program_set_dim(s->p, "B", rows[i]) == FP8C_OK, "%s",
+                          fp8c_context_message(s->ctx));
+            pair_step(s->p, false, &s->in, &s->out);
+            pair_saved_bytes(s->p, "forward", &n[k][i]);
+        }
+        ck_assert(pair_equal(&a.out, &b.out, "up") && pair_equal(&a.out, &b.out, "ln") &&
+                  pair_equal(&a.out, &b.out, "down"));
+        end(&a);
+        end(&b);
+    }
+    ck_assert_int_ne(n[0][0], n[0][2]); /* else this tests nothing */
+    ck_assert_int_ne(n[1][0], n[1][1]);
+}
+END_TEST
+
+/* A state that forward replaces: however little is saved, backward reads the old value. */
+START_TEST(states_under_budgets)
+{
+    static const char text[] =
+        "module counting\nparam w: f32[64, 64] normal(0.1)\nstate seen: f32[64, 64] ones\n"
+        "func forward(%x: f32[256, 64]) -> (%y: f32[256, 64]) {\n"
+        "  %h = gelu(linear(%x, seen) {name = \"a\"})\n"
+        "  return linear(%h, w) {name = \"b\"}, seen <- add(seen, 1)\n}\n";
+    static const double shares[] = {0, 0.3, 0.25};
+    fp8c_context *ctx = new_context();
+    for (int i = 0; i < 3; i++) {
+        fp8c_compile_options o = pair_options("f32");
+        o.memory_share = shares[i];
+        setup *s = i ? &b : &a;
+        begin(s, text, &o);
+        pair_step(s->p, false, &s->in, &s->out);
+        if (i == 0)
+            continue;
+        ck_assert_msg(pair_equal(&a.out, &b.out, "w"), "at %g", shares[i]);
+        end(s);
+    }
+    fp8c_compile_options o = pair_options("f32");
+    o.memory_share = 0.2; /* seen is a quarter of what is saved without a budget */
+    refused(ctx, text, &o, FP8C_ERR_UNSUPPORTED, "the least possible share");
+    fp8c_context_destroy(ctx);
+    end(&a);
+}
+END_TEST
+
 /* Patterns name what is kept or recomputed. */
 START_TEST(patterns_of_saved)
 {
@@ -363,6 +425,33 @@ START_TEST(patterns_of_saved)
     o.checkpoint = "nothing.*";
     refused(a.ctx, layer, &o, FP8C_ERR_INPUT,
             "checkpoint: no value of 'forward' has a name that matches 'nothing.*'");
+    end(&a);
+}
+END_TEST
+
+/* Attention has two results that backward reads. Both are saved, or both are computed. */
+START_TEST(both_results_of_attention)
+{
+    static const char text[] =
+        "module attention\nparam a: f32[64, 64] normal(0.1)\nparam b: f32[64, 64] normal(0.1)\n"
+        "func forward(%x: f32[2, 32, 64]) -> (%y: f32[2, 32, 64]) {\n"
+        "  %h = linear(%x, a) {name = \"a\"}\n"
+        "  %o = attention(%h, %h, %h) {heads = 64}\n" /* so that both take equal bytes in f32 */
+        "  return linear(%o, b) {name = \"b\"}\n}\n";
+    fp8c_compile_options o = pair_options("f32");
+    begin(&a, text, &o);
+    pair_step(a.p, false, &a.in, &a.out);
+    for (int i = 0; i < 12; i++) {
+        o = pair_options("f32");
+        if (i < 2)
+            *(i ? &o.recompute : &o.checkpoint) = "o";
+        else
+            o.memory_share = 0.09 * (i - 1);
+        begin(&b, text, &o);
+        pair_step(b.p, false, &b.in, &b.out);
+        ck_assert_msg(pair_equal(&a.out, &b.out, "a") && pair_equal(&a.out, &b.out, "b"), "%d", i);
+        end(&b);
+    }
     end(&a);
 }
 END_TEST
@@ -555,6 +644,35 @@ START_TEST(refused_options)
 }
 END_TEST
 
+/* Names that two ports of backward, or a result and a gradient, would have. */
+START_TEST(refused_names)
+{
+    static const struct {
+        const char *text, *says;
+    } cases[] = {
+        {"module n\nparam saved.0: f32[4, 4] ones\n"
+         "func forward(%x: f32[4, 4]) -> (%y: f32[4, 4]) {\n  return matmul(%x, saved.0)\n}\n",
+         "tiny.f8:4:21: error: 'saved.0': in a pair, names that begin with 'saved.'"},
+        {"module n\nparam y: f32[4, 4] ones\n"
+         "func forward(%x: f32[4, 4]) -> (%y: f32[4, 4]) {\n  return matmul(%x, y)\n}\n",
+         "'y' would be a result of forward and a gradient that backward gives"},
+        {"module n\nparam p: f32[4, 4] ones\n"
+         "func forward(%x: f32[4, 4]) -> (%dx: f32[4, 4]) {\n  return matmul(%x, p)\n}\n",
+         "'dx' would be a result of forward and a gradient that backward gives"},
+        {"module n\nparam p: f32[4, 4] ones\n"
+         "func forward(%x: f32[4, 4], %dy: f32[4, 4]) -> (%y: f32[4, 4]) {\n"
+         "  return matmul(add(%x, %dy), p)\n}\n",
+         "tiny.f8:3:29: error: backward would have two inputs 'dy': the cotangent of result 'y'"},
+    };
+    fp8c_context *ctx = new_context();
+    fp8c_compile_options o = pair_options("bf16");
+    o.gradients_of = "x";
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        refused(ctx, cases[i].text, &o, FP8C_ERR_INPUT, cases[i].says);
+    fp8c_context_destroy(ctx);
+}
+END_TEST
+
 Suite *f8_suite(void)
 {
     Suite *s = suite_create("pair");
@@ -568,12 +686,16 @@ Suite *f8_suite(void)
     tcase_add_loop_test(t, added_gradients, 0, 4);
     tcase_add_loop_test(t, budgets_keep_bits, 0, N_RECIPES);
     tcase_add_loop_test(t, attention_under_budgets, 0, 2);
+    tcase_add_test(t, budgets_of_bounds);
+    tcase_add_test(t, states_under_budgets);
     tcase_add_test(t, patterns_of_saved);
+    tcase_add_test(t, both_results_of_attention);
     tcase_add_loop_test(t, logits_are_not_saved, 0, 2);
     tcase_add_test(t, two_heads);
     tcase_add_test(t, amaxes_by_backward_alone);
     tcase_add_test(t, first_steps);
     tcase_add_test(t, refused_options);
+    tcase_add_test(t, refused_names);
     suite_add_tcase(s, t);
     return s;
 }

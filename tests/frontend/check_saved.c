@@ -114,10 +114,12 @@ START_TEST(equal_batches)
 }
 END_TEST
 
-/* Each backward runs with its own forward's batch. */
+/* Each backward runs with its own forward's batch. A batch of one row has more values of a single
+ * element, which are saved. */
 START_TEST(batches_of_sizes)
 {
-    three_in_flight(targets[_i], "delayed", (const int64_t[]){64, 16, 32});
+    static const int64_t rows[][3] = {{64, 16, 32}, {64, 1, 3}};
+    three_in_flight(targets[_i / 2], _i % 2 ? "bf16" : "delayed", rows[_i % 2]);
 }
 END_TEST
 
@@ -385,7 +387,7 @@ Suite *f8_suite(void)
     TCase *t = tcase_create("saved");
     tcase_set_timeout(t, TIMEOUT);
     tcase_add_loop_test(t, equal_batches, 0, 9);
-    tcase_add_loop_test(t, batches_of_sizes, 0, 3);
+    tcase_add_loop_test(t, batches_of_sizes, 0, 6);
     tcase_add_loop_test(t, handle_or_ports, 0, 3);
     tcase_add_loop_test(t, nothing_changes_in_flight, 0, 3);
     tcase_add_loop_test(t, replaced_states, 0, 3);
