@@ -221,7 +221,7 @@ START_TEST(replaced_states)
     for (int step = 1; step <= 3; step++) {
         pair_forward(p, false, s, &in[0], &out[0]);
         ck_assert_int_eq(fp8c_program_forward(p, 0, t, inputs, 1, outputs, 1), FP8C_ERR_INPUT);
-        said(ctx, "'forward' replaces 'seen', so only one forward may wait for its backward");
+        said(ctx, "'forward' replaces state 'seen', so only one forward may wait for its backward");
         pair_backward(p, s, &in[0], &out[0]);
         if (step == 1)
             pair_set(&one[0], "w", &square, pair_find(&out[0], "w")->data);
