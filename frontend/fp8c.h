@@ -445,8 +445,8 @@ typedef struct fp8c_compile_options {
      * the budget can't be met, FP8C_ERR_UNSUPPORTED names the least that can. The budget and the
      * two patterns are FP8C_ERR_UNSUPPORTED with `inference` or target reference.
      * With `pair`, memory_share and the patterns say which values `forward` saves. memory_bytes is
-     * FP8C_ERR_UNSUPPORTED with it, since a pair's saved values are not the program's memory. With
-     * `train_step` all four are. */
+     * FP8C_ERR_UNSUPPORTED with it, since saved values lie in memory of the caller or of handles.
+     * With `train_step` all four are. */
     int64_t memory_bytes; /* of everything: variables, buffers and arena, as planned_bytes of
                              fp8c_info */
     double memory_share; /* in (0, 1): the share to keep of the activation bytes that micro_step has
@@ -1007,8 +1007,8 @@ typedef struct fp8c_saved fp8c_saved;
 /* FP8C_ERR_INPUT: the program has no `forward`, or no memory. FP8C_ERR_MEMORY. */
 FP8C_API fp8c_status fp8c_saved_create(fp8c_program *program, fp8c_saved **out);
 FP8C_API void fp8c_saved_destroy(fp8c_saved *saved);
-/* The bytes that it takes. They grow if a dim that is a bound gets a value for which forward saves
- * more. */
+/* The bytes that it takes. In fp8c_info they are among peak_bytes, not planned_bytes. They grow if
+ * a dim that is a bound gets a value for which forward saves more. */
 FP8C_API int64_t fp8c_saved_bytes(const fp8c_saved *saved);
 /* Give up the forward that it holds, if any: its backward will not run. */
 FP8C_API void fp8c_saved_drop(fp8c_saved *saved);
@@ -1321,7 +1321,10 @@ FP8C_API fp8c_status fp8c_program_tensor(const fp8c_program *program, int functi
                                          fp8c_tensor *out);
 
 /* What memory_bytes, memory_share, checkpoint or recompute changed: bytes of micro_step's arena,
- * and estimated seconds of a micro_step. All zeros if none of them was given. */
+ * and estimated seconds of a micro_step. All zeros if none of them was given. Of a pair, the
+ * activations are the bytes that `forward` saves, `recomputed` counts the values that it no longer
+ * saves, and the seconds are of forward and backward. There arena_before, arena_after and fp8_gemms
+ * are 0, and arena_budget is INT64_MAX. */
 typedef struct fp8c_remat {
     size_t struct_size;   /* sizeof(fp8c_remat), set by the caller */
     int64_t arena_before; /* without them */

@@ -136,8 +136,9 @@ static f8_status check_budget(const f8_unit *u)
         return F8_OK;
     if (o->memory.bytes > 0)
         return f8_fail(u->diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
-                       "memory: a pair takes no budget in bytes, since its saved values are not "
-                       "the program's memory; give a share of the bytes that 'forward' saves");
+                       "memory: a pair takes no budget in bytes, since its saved values lie in "
+                       "memory of the caller or of handles; give a share of the bytes that "
+                       "'forward' saves");
     if (o->train_step && (o->memory.share > 0 || o->checkpoint || o->recompute))
         return f8_fail(u->diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
                        "memory: a budget is for a pair or for micro_step, but the program has "

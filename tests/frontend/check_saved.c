@@ -1,5 +1,5 @@
 /* Handles of what `forward` saves for `backward` (fp8c_saved): several in flight, batches of
- * several sizes, states, what may not change meanwhile, and lives in any order. On the CPU, the
+ * several sizes, states, what may not change meanwhile, and ends in any order. On the CPU, the
  * reference target, and CUDA (the emulator, or a GPU with FP8C_TEST_GPU). */
 #include "tests/shared/api/pair_case.h"
 #include "tests/shared/cuda/gpu.h"
