@@ -823,8 +823,8 @@ FP8C_API fp8c_status fp8c_program_variable_view(fp8c_program *program, int varia
  * declaration, parameters in the order in which forward first reads them. fp8c_program_find_port
  * finds a port by its name. A first result that is f32[] is named `loss`, and its cotangent
  * `dloss`. Inputs and results may not have names that begin with "saved.". A result or an input has
- * the dtype that it is declared with. It is rounded to that dtype once, and so is its cotangent or
- * its gradient.
+ * the dtype that it is declared with under every recipe, and so has its cotangent or its gradient.
+ * An f32 one is not rounded, and a bf16 or f16 one is rounded once.
  *
  * Gradients. Without `add_gradients`, `backward` returns the gradients of parameters. With it,
  * `backward` adds them to the variables grad.NAME, inside the GEMMs where GEMMs make them. These
