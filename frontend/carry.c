@@ -1,5 +1,5 @@
-/* What the elements of scale states stand for, and fp8c_program_carry: what one program has
- * observed of its operands goes to another one. See fp8c.h.
+/* Names of the elements of scale states, and fp8c_program_carry, which copies what one program has
+ * observed of its operands to another one. See fp8c.h.
  *
  * Histories and pending amaxes are copied. Scales are not: `prepare` of the program that takes them
  * makes its scales anew from the histories, by its own recipes. */
@@ -149,7 +149,8 @@ static f8_status read_side(const fp8c_program *p, f8_arena *memory, side *s, f8_
 /* ---- a carry ---- */
 
 /* What `from` has observed of its element `its` becomes what `to` has observed of element `own`.
- * For a program with update, what one that observes has seen is the newest entry of the history. */
+ * Where `from` observes and `to` does not, the amax that was seen becomes the newest entry of the
+ * history. */
 static f8_status carry_element(const side *to, int64_t own, const side *from, int64_t its,
                                f8_diag *diag)
 {
@@ -202,8 +203,9 @@ static f8_status carry_all(const side *to, const side *from, f8_arena *memory, f
     return out->carried || (!to->n && !from->n)
                ? F8_OK
                : f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
-                         "nothing was carried: operands with amax histories are %s in the program "
-                         "to carry to, and %s in the one to carry from",
+                         "nothing was carried: of operands with amax histories, the program to "
+                         "carry to has %s, and the one to carry from has %s; their names must "
+                         "agree",
                          some_of(to, memory), some_of(from, memory));
 }
 

@@ -402,9 +402,10 @@ typedef struct fp8c_compile_options {
                           must be the loss, and depend on a parameter. Inputs get no gradient: the
                           log warns of each input that is a linear's weight, and of each parameter
                           that no gradient reaches */
-    int32_t pair;      /* `forward` and `backward` for a caller that owns the loop and the
-                          optimizer: "a layer in the caller's loop" below. forward's results may
-                          then be anything */
+    int32_t pair;      /* a pair: `forward` and `backward` for a caller that owns the loop and the
+                          optimizer. "a layer in the caller's loop" below describes it. Forward's
+                          results may then be anything, and the log warns of nothing.
+                          FP8C_ERR_INPUT with `inference`: that has no backward */
     int32_t profile;         /* measure the time of every step */
     double lr;               /* > 0: replaces the optimizer's learning rate */
     int64_t optimizer_steps; /* > 0: the length of the schedule, instead of the module's */
@@ -442,13 +443,15 @@ typedef struct fp8c_compile_options {
     /* A memory budget: give memory_bytes or memory_share, and leave the other 0. fp8c recomputes
      * activations in the backward until the program fits. The results are the same bit for bit. If
      * the budget can't be met, FP8C_ERR_UNSUPPORTED names the least that can. The budget and the
-     * two patterns are FP8C_ERR_UNSUPPORTED with `inference` or target reference. With `pair`,
-     * memory_share and the patterns are for what `forward` saves, and memory_bytes is
-     * FP8C_ERR_UNSUPPORTED. */
+     * two patterns are FP8C_ERR_UNSUPPORTED with `inference` or target reference.
+     * With `pair`, memory_share and the patterns say which values `forward` saves. memory_bytes is
+     * FP8C_ERR_UNSUPPORTED with it, since saved values lie in memory of the caller or of handles.
+     * With `train_step` all four are. */
     int64_t memory_bytes; /* of everything: variables, buffers and arena, as planned_bytes of
                              fp8c_info */
     double memory_share; /* in (0, 1): the share to keep of the activation bytes that micro_step has
-                            at its peak without a budget. The arena shrinks by the rest of them */
+                            at its peak without a budget. The arena shrinks by the rest of them.
+                            With `pair`: of the bytes that `forward` saves without a budget */
     const char *checkpoint; /* name pattern: of the activations, keep only the matching ones for the
                                backward, whatever the budget. In the models here "x.*" keeps one at
                                every layer. NULL: no such wish */
@@ -465,13 +468,14 @@ typedef struct fp8c_compile_options {
                            one */
     int32_t observe; /* with `inference`: make a program that calibrates scales of `delayed`, which
                         fp8c_program_load_weights takes */
-    /* The next four need `pair`. In a pattern * stands for any run of characters; commas separate
-     * several patterns. */
-    const char *cotangents;   /* the results of forward that have a cotangent. The others count as
-                                 constants. NULL: every result that is f32, bf16 or f16 */
-    const char *gradients_of; /* the inputs whose gradients backward also gives. NULL: none */
+    /* The next four need `pair`. The first two are name patterns: * stands for any run of
+     * characters, ? for one, and commas separate several patterns. FP8C_ERR_INPUT: they match no
+     * float (f32, bf16 or f16), or name an integer without * or ?. */
+    const char *cotangents;   /* the results of forward that have a cotangent. The others have the
+                                 cotangent 0, and nothing is computed for them. NULL: every float */
+    const char *gradients_of; /* the inputs whose gradients backward gives. NULL: none */
     int32_t add_gradients; /* backward adds the gradients of parameters to variables grad.NAME
-                              instead of giving them out */
+                              instead of returning them */
     int32_t train_step;    /* also `micro_step` and `update`, as without `pair` */
     const char *external; /* name patterns, with commas between them: variables and ports that get
                              no memory from fp8c. See "memory of the caller" below. A pattern that
@@ -721,13 +725,15 @@ FP8C_API fp8c_status fp8c_program_fit(fp8c_program *program, int function,
 /* ---- running ---- */
 
 /* Give every variable that has memory its initial value, which depends on the seed and its name
- * alone. Then run `prepare` if the recipe has it and all its variables have values: it makes scales
- * from the weights and from amax histories. The first run of a function needs values for all its
- * variables, from this call, fp8c_program_load or fp8c_program_write, or from a tensor that is
- * bound. A caller that then writes parameters of its own runs `prepare` again. */
+ * alone. Then run `prepare` if the program has it and all its variables have values: it makes the
+ * scales anew, from amax histories and from the weights as they are. The first run of a function
+ * needs values for all its variables, from this call, fp8c_program_load or fp8c_program_write, or
+ * from a tensor that is bound. A caller that then writes parameters of its own runs `prepare` again.
+ * (After an optimizer of the caller's `update_scales` does it.) */
 FP8C_API fp8c_status fp8c_program_initialize(fp8c_program *program, uint64_t seed);
 
-/* The index of a function (eval, micro_step, update, forward, backward, prepare), or -1. */
+/* The index of a function (eval, micro_step, update, prepare; in a pair forward, backward and
+ * others, as below), or -1. */
 FP8C_API int fp8c_program_function(const fp8c_program *program, const char *name);
 FP8C_API const char *fp8c_program_function_name(const fp8c_program *program,
                                                 int function); /* NULL past the last */
@@ -803,43 +809,59 @@ FP8C_API fp8c_status fp8c_program_variable_view(fp8c_program *program, int varia
 
 /* ---- a layer in the caller's loop ----
  *
- * A program compiled with `pair` is a function with its vector-Jacobian product, for a caller that
- * owns the loop, the optimizer and the memory. Its functions:
+ * A program compiled with `pair` is a function with its vector-Jacobian product. It is for a caller
+ * that owns the loop, the optimizer and the memory. Its functions:
  *
- *     eval            the results; it keeps nothing
- *     forward         in:  the inputs. out: the results, saved.0, saved.1, ...
+ *     eval            in:  the inputs. out: the results. It keeps nothing
+ *     forward         in:  the inputs
+ *                     out: the results, then the saved values saved.0, saved.1, ...
  *     backward        in:  a cotangent dRESULT for each result that has one; those inputs of
- *                          forward that it reads; saved.0, saved.1, ...
- *                     out: the gradient of each parameter, by the parameter's name; the gradient
- *                          dINPUT of each input that `gradients_of` names
- *     forward.first   as forward and backward. Only with recipe `delayed`: operands whose history
- *     backward.first  has no observation yet are scaled by their own amax
- *     update_scales   pushes the amaxes that backward has seen on the histories and makes the next
- *                     scales, and makes the amaxes of the weights. Only with recipes that need it
- *     prepare         scales of weights that no update_scales has seen; fp8c_program_initialize
- *                     runs it. Only with recipes that need it
+ *                          forward that backward reads; saved.0, saved.1, ...
+ *                     out: the gradient dINPUT of each input that `gradients_of` names; the
+ *                          gradient of each parameter that forward reads, by the parameter's name
+ *     forward.first   the same ports as forward and backward. Only with recipe `delayed`: an
+ *     backward.first  operand whose amax history is empty is scaled by its own amax
+ *     update_scales   only if a linear is `delayed` or `current`: ends a step. It pushes the amaxes
+ *                     that the backwards have seen on the histories, makes the next scales, and
+ *                     takes the amaxes of the weights
+ *     prepare         likewise: makes scales from the histories and from the weights as they are,
+ *                     without ending a step. fp8c_program_initialize runs it
  *
- * Each side's ports are in the order given here; results and inputs are in the order of their
- * declaration, and so are parameters. A first result that is f32[] is named `loss`. A result or an
- * input has the dtype that it is declared with, and is rounded to it once, and so is its cotangent
- * or gradient. `backward` gives gradients; compiled with `add_gradients` it adds them to the
- * variables grad.NAME instead, inside the GEMMs where GEMMs make them. The caller sets these to
- * zero when a step begins.
+ * Ports. Each side has them in the order given here. Results and inputs are in the order of their
+ * declaration, parameters in the order in which forward first reads them. fp8c_program_find_port
+ * finds a port by its name. A first result that is f32[] is named `loss`, and its cotangent
+ * `dloss`. Inputs and results may not have names that begin with "saved.". A result or an input has
+ * the dtype that it is declared with under every recipe, and so has its cotangent or its gradient.
+ * An f32 one is not rounded, and a bf16 or f16 one is rounded once.
  *
- * Who calls what when. A step is any number of forwards and backwards, then the caller's optimizer,
- * then update_scales once. `forward` changes no scale, so the same inputs give the same bits again.
- * `backward` needs what its own forward has saved: in the caller's tensors (saved.N), or in a
- * handle. Several forwards may wait for their backwards, which may come in any order. While one
- * waits, no parameter and no scale may change. With handles fp8c sees to it: update_scales,
- * fp8c_program_initialize, write, load, carry and the like fail then. A caller who keeps saved.N in
- * tensors sees to it. A state that the module's own `forward` replaces is replaced by each forward;
- * so with handles only one forward of such a module may wait.
+ * Gradients. Without `add_gradients`, `backward` returns the gradients of parameters. With it,
+ * `backward` adds them to the variables grad.NAME, inside the GEMMs where GEMMs make them. These
+ * variables begin as zeros, and the caller sets them to zero after each step. An optimizer works on
+ * parameters and grad.NAME where they lie: fp8c_variable.data on a CPU, device memory by
+ * fp8c_program_variable_view on a GPU.
+ *
+ * A step is any number of forwards, each with its backward, then the caller's optimizer, then
+ * update_scales once if the program has it. Where it is forgotten, the scales of `delayed` and the
+ * weights' amaxes of `current` stay those of an earlier step. If an amax under `delayed` is not
+ * finite, update_scales changes no history and no scale, and forgets the amaxes of the step. A
+ * weight that is an input, or is computed, is scaled as an activation is.
+ *
+ * Saved values. `forward` changes no scale, so the same inputs give the same bits again. `backward`
+ * needs what its own forward has saved, either in a handle (fp8c_saved below) or in tensors of the
+ * caller: the same tensor is bound to saved.N of forward and of backward. Several forwards may wait
+ * for their backwards, which may come in any order. While a forward waits, no parameter and no
+ * scale may change. With handles these fail then: the functions update, update_scales and prepare,
+ * and fp8c_program_initialize, _write, _quantize, _load, _load_weights and _carry (to the program).
+ * fp8c can't see a write through fp8c_variable.data or a device address, nor a forward whose saved
+ * values are in tensors of the caller: there the caller sees to it. A state that the module's
+ * `forward` replaces is replaced by every forward of the pair. So with handles only one forward of
+ * such a module may wait.
  *
  * What is saved: codes of FP8 operands with their inverse scales, results of GEMMs and attention,
- * values rounded to bf16, and single elements. The backward computes the rest again, logits of a
- * head too, which are never saved. memory_share, checkpoint and recompute of the compile options
- * save less: the share is of the bytes that forward saves without them. Of a dim that is a bound
- * each value has saved.N of its own: their number may differ.
+ * values rounded to bf16, and tensors of one element. `backward` computes the rest again, the logits
+ * that cross_entropy reads from a linear too, which are never saved. memory_share, checkpoint and
+ * recompute of the compile options save less. Of a dim that is a bound each value has saved.N of
+ * its own: their number may differ.
  *
  * A whole program: two transformer blocks as two programs, three micro-batches a step, the caller's
  * own AdamW, delayed scaling:
@@ -870,7 +892,7 @@ FP8C_API fp8c_status fp8c_program_variable_view(fp8c_program *program, int varia
  *
  *     static fp8c_context *ctx;
  *     static fp8c_program *layer[LAYERS];
- *     static fp8c_saved *saved[LAYERS][MICRO]; // what forwards save for their backwards
+ *     static fp8c_saved *saved[LAYERS][MICRO]; // handles of what forwards save for backwards
  *     static float x[MICRO][LAYERS + 1][N], dy[N], dx[N], goal[N];
  *
  *     static void check(fp8c_status status)
@@ -968,7 +990,7 @@ FP8C_API fp8c_status fp8c_program_variable_view(fp8c_program *program, int varia
  *             for (int i = 0; i < MICRO; i++) {
  *                 for (int k = 0; k < N; k++)
  *                     x[i][0][k] = cosf((float)(k + i) / 5);
- *                 // In the first step nothing was observed: operands have their own amax's scale.
+ *                 // In the first step every history is empty: operands are scaled by own amaxes.
  *                 loss += micro_batch(i, step == 1) / MICRO;
  *             }
  *             for (int l = 0; l < LAYERS; l++)
@@ -986,29 +1008,32 @@ FP8C_API fp8c_status fp8c_program_variable_view(fp8c_program *program, int varia
  *     }
  */
 
-/* What a forward saves, in memory of the program's target. It serves one forward and its backward
- * after another. It may be destroyed before or after its program. */
+/* A handle: memory for what one forward saves, on the program's device. It holds a forward until
+ * the backward of that forward has run, and then serves the next one. It belongs to the thread that
+ * its program belongs to, and may be destroyed before or after the program. */
 typedef struct fp8c_saved fp8c_saved;
 /* FP8C_ERR_INPUT: the program has no `forward`, or no memory. FP8C_ERR_MEMORY. */
 FP8C_API fp8c_status fp8c_saved_create(fp8c_program *program, fp8c_saved **out);
 FP8C_API void fp8c_saved_destroy(fp8c_saved *saved);
-/* The bytes that it takes. They grow if a dim that is a bound gets a value whose forward saves
- * more. */
+/* The bytes that it takes. In fp8c_info they are among peak_bytes, not planned_bytes. They grow if
+ * a dim that is a bound gets a value for which forward saves more. */
 FP8C_API int64_t fp8c_saved_bytes(const fp8c_saved *saved);
-/* Give up the forward that it holds, if any: there will be no backward. */
+/* Give up the forward that it holds, if any: its backward will not run. */
 FP8C_API void fp8c_saved_drop(fp8c_saved *saved);
 
-/* fp8c_program_call of forward, or with `first` of forward.first if the program has it. What is
- * saved goes to the handle: `outputs` are for the results alone. FP8C_ERR_INPUT also: the handle is
- * another program's, or it holds a forward already. */
+/* fp8c_program_call of forward, or with `first` of forward.first if the program has that. The
+ * handle takes what is saved: `outputs` are for the results alone. A call that fails leaves the
+ * handle as it was. FP8C_ERR_INPUT also: the handle is another program's; it holds a forward; this
+ * forward would replace a state, and another one waits. */
 FP8C_API fp8c_status fp8c_program_forward(fp8c_program *program, int32_t first, fp8c_saved *saved,
                                           const fp8c_tensor_view *const *inputs, size_t n_inputs,
                                           const fp8c_tensor_view *const *outputs,
                                           size_t n_outputs);
-/* fp8c_program_call of the backward that belongs to the handle's forward, with its values of dims
- * that are bounds. `inputs` are the cotangents, then the inputs that backward reads, with the
- * values they had. The handle is free for the next forward then. FP8C_ERR_INPUT also: the handle is
- * another program's, or it holds no forward. */
+/* fp8c_program_call of the backward that belongs to the handle's forward: backward or
+ * backward.first, with the values that dims that are bounds had there. `inputs` are the cotangents,
+ * then the inputs of forward that backward reads, with the values that they had. The handle is free
+ * then. A call that fails leaves the handle as it was. FP8C_ERR_INPUT also: the handle is another
+ * program's, or it holds no forward. */
 FP8C_API fp8c_status fp8c_program_backward(fp8c_program *program, fp8c_saved *saved,
                                            const fp8c_tensor_view *const *inputs, size_t n_inputs,
                                            const fp8c_tensor_view *const *outputs,
@@ -1129,34 +1154,38 @@ FP8C_API fp8c_status fp8c_program_load_weights(fp8c_program *program,
  * and one for inference have the same names, but not the same indices. NULL past the last, and for
  * other variables. */
 FP8C_API const char *fp8c_program_element(const fp8c_program *program, int variable, int64_t index);
-/* Linears that read one value under one recipe share its operand, as q, k and v of attention do.
- * The element has the name of the first of them. The others' names for it, "attn.k.x" and
- * "attn.v.x", are its aliases 0, 1, ... NULL past the last. */
+/* Linears that read one value under one recipe share one operand, as those that make q, k and v of
+ * attention do. Its element has the name that it has in the first of them, "attn.q.x". Its names in
+ * the others, "attn.k.x" and "attn.v.x", are the element's aliases 0, 1, ... NULL past the last. */
 FP8C_API const char *fp8c_program_element_alias(const fp8c_program *program, int variable,
                                                 int64_t index, int alias);
 
-/* Take over what another program has observed of its operands under `delayed`: the amax histories
- * (fp8.amax_history) and the amaxes since the last update (fp8.amax). It is for another shape or
- * recipe, and from training to inference and back. Operands are found by name and alias. Those of a
- * chunked head are numbered ("head.x.1"), and one whose number `from` lacks takes nothing.
+/* Copy to program `to` what program `from` has observed of its operands under `delayed`: the amax
+ * histories (fp8.amax_history) and the amaxes since the last update (fp8.amax). Then `to` can have
+ * other shapes or recipes, or be for inference where `from` trains, and the reverse. Operands are
+ * found by name and alias. Those of a head in chunks are numbered ("head.x.1"); one whose number
+ * `from` lacks is missing.
  *
  * Of a longer history the newest amaxes are taken, and a shorter one is filled up with zeros. Then
- * `prepare` of `to` runs, and makes all of its scales anew by its own recipes: from the histories,
- * and from its weights as they are. So with the recipe and the weights of `from` its scales have
- * the same bits. Where a history has nothing to make a scale from, an operand of the same recipe
- * takes the scale of `from`, and another one keeps its own. If `from` was compiled with `observe`
- * and `to` was not, what `from` has seen becomes the newest entry of each history.
+ * `prepare` of `to` runs. It makes all scales of `to` anew by its own recipes, from the histories
+ * and from its weights as they are. So where recipe and weights are those of `from`, the scales
+ * have the same bits. Where a history is empty, an operand takes the scale of `from` if both have
+ * the same recipe, and else keeps its own. If `from` was compiled with `observe` and `to` was not,
+ * what `from` has seen becomes the newest entry of each history.
  *
  * The variables of both programs have values. Both programs belong to the calling thread, and may
- * be of different contexts and targets. FP8C_ERR_INPUT, and nothing has changed: one has no memory
- * or no values; one of the two has operands with histories, and none was carried; what a program
- * with `observe` has seen is not finite. If neither has such operands, only `prepare` runs, if
- * there is one. */
+ * be of different contexts and targets. If neither has operands with histories, only `prepare`
+ * runs, if `to` has it. A failure's message is in the context of `to`. FP8C_ERR_INPUT, and nothing
+ * has changed:
+ *   - one of the programs has no memory, or its variables have no values; both are the same
+ *   - a forward of `to` waits for its backward
+ *   - there are operands with histories, and none was carried
+ *   - an amax that a program with `observe` has seen is not finite */
 typedef struct fp8c_carried {
     size_t struct_size; /* sizeof(fp8c_carried), set by the caller */
-    int64_t carried;    /* operands of `to` that got a history */
-    int64_t missing;    /* operands of `to` that `from` does not have: they keep what they had */
-    int64_t left;       /* operands of `from` that no operand of `to` took */
+    int64_t carried;    /* operands of `to` that took the history of an operand of `from` */
+    int64_t missing;    /* operands of `to` that `from` lacks: they keep theirs */
+    int64_t left;       /* operands of `from` whose history no operand of `to` took */
 } fp8c_carried;
 /* `out` may be NULL. */
 FP8C_API fp8c_status fp8c_program_carry(fp8c_program *to, const fp8c_program *from,
@@ -1345,7 +1374,10 @@ FP8C_API fp8c_status fp8c_program_tensor(const fp8c_program *program, int functi
                                          fp8c_tensor *out);
 
 /* What memory_bytes, memory_share, checkpoint or recompute changed: bytes of micro_step's arena,
- * and estimated seconds of a micro_step. All zeros if none of them was given. */
+ * and estimated seconds of a micro_step. All zeros if none of them was given. Of a pair, the
+ * activations are the bytes that `forward` saves, `recomputed` counts the values that it no longer
+ * saves, and the seconds are of forward and backward. There arena_before, arena_after and fp8_gemms
+ * are 0, and arena_budget is INT64_MAX. */
 typedef struct fp8c_remat {
     size_t struct_size;   /* sizeof(fp8c_remat), set by the caller */
     int64_t arena_before; /* without them */

@@ -104,9 +104,10 @@ f8_status f8_program_may_change(const fp8c_program *p, const char *what, f8_diag
     if (!p->in_flight)
         return F8_OK;
     return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
-                   "%s may not change parameters or scales now: %d forward%s for %s backward", what,
-                   p->in_flight, p->in_flight == 1 ? " waits" : "s wait",
-                   p->in_flight == 1 ? "its" : "their");
+                   "%s may not change parameters or scales now: %d forward%s for %s "
+                   "(fp8c_saved_drop gives one up)",
+                   what, p->in_flight, p->in_flight == 1 ? " waits" : "s wait",
+                   p->in_flight == 1 ? "its backward" : "their backwards");
 }
 
 f8_status f8_program_can_run(const fp8c_program *p, int function, f8_diag *diag)

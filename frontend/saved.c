@@ -1,4 +1,4 @@
-/* Handles of saved values: what `forward` leaves for `backward` in memory of ours. See fp8c.h. */
+/* Handles: memory for what one forward saves for its backward. See fp8c.h. */
 #include <stddef.h>
 #include <string.h>
 
@@ -10,8 +10,8 @@ struct fp8c_saved {
     fp8c_context *ctx;
     fp8c_program *program; /* NULL: it was destroyed */
     f8_block memory;
-    f8_variant *variant; /* of the forward in flight */
-    int forward;         /* its function; -1: none is in flight */
+    f8_variant *variant; /* of the forward that waits for its backward */
+    int forward;         /* its function; -1: none waits */
 };
 
 static const char *const names[2][2] = {{"forward", "backward"},
@@ -200,7 +200,7 @@ static f8_status check_handle(const fp8c_program *p, const fp8c_saved *s, bool i
     return F8_OK;
 }
 
-/* A state that forward replaces has one value, so no second forward may come before the backward of
+/* A state that forward replaces has one value. So no second forward may run before the backward of
  * the first. */
 static f8_status check_states(const fp8c_program *p, int function, f8_diag *diag)
 {
@@ -208,7 +208,8 @@ static f8_status check_states(const fp8c_program *p, int function, f8_diag *diag
     for (uint32_t i = 0; p->in_flight && i < f->n_out; i++)
         if (f->out[i].var >= 0)
             return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
-                           "'%s' replaces '%s', so only one forward may wait for its backward",
+                           "'%s' replaces state '%s', so only one forward may wait for its "
+                           "backward",
                            f->name, p->now->plan.var[f->out[i].var].name);
     return F8_OK;
 }

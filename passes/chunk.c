@@ -12,11 +12,11 @@
  * shapes alone.
  *
  * In the joint function of a pair the caller's cotangent comes between loss and gradient. There the
- * gradient's chunks compute their logits anew, as the backward's own copies (F8_CLONE_BACKWARD), so
- * that logits are never saved, however few they are.
+ * gradient's chunks compute their logits anew, as the backward's own copies (F8_CLONE_BACKWARD). So
+ * these logits are never saved, and a head that is too small to be cut becomes one chunk.
  *
  * Only this exact pattern is rewritten. Logits that another node reads, or that are changed on the
- * way (by a bias or soft-capping), stay whole.
+ * way (by a bias or soft-capping), stay whole, and a pair saves them.
  *
  * Requires: entry points. Breaks: nothing. */
 #include "passes/unit/copy.h"
@@ -336,8 +336,8 @@ static f8_status chunk_one(f8_unit *u, f8_func *f, const cut_heads *only, cut_he
     return F8_OK;
 }
 
-/* What the first function cuts, the others may cut: a scale belongs to an operand of a chunk, so
- * all functions that share scales have the same chunks. */
+/* Only heads that the first function cuts may be cut in the others. A scale belongs to an operand
+ * of one chunk, so all functions that share scales have the same chunks. */
 f8_status f8_pass_chunk(f8_unit *u)
 {
     static const char *const names[] = {"micro_step", "joint", "eval"};

@@ -1,4 +1,4 @@
-/* The joint function of forward and backward, for embedders that own the loop.
+/* The joint function of a pair, for embedders that own the loop.
  *
  * It is a function with its vector-Jacobian product: any results, a cotangent for each float result
  * that options.cotangents names, and gradients of the parameters and of the inputs that
@@ -10,8 +10,8 @@
 
 #include <string.h>
 
-/* Whether `name` matches one of the patterns, which commas separate. *exact: one without wildcards,
- * so that it means this name alone. */
+/* Whether `name` matches one of the patterns, which commas separate. *exact: a pattern without
+ * wildcards does, which means this name alone. */
 static bool is_listed(const char *patterns, const char *name, bool *exact)
 {
     char one[300];
@@ -33,15 +33,16 @@ static bool is_listed(const char *patterns, const char *name, bool *exact)
 }
 
 /* A failure that lists the names of the caller's ports. */
-static f8_status no_match(f8_unit *u, const char *what, const char *pattern, const f8_port *port,
-                          size_t n)
+static f8_status no_match(f8_unit *u, const char *option, const char *what, const char *pattern,
+                          const f8_port *port, size_t n)
 {
     char names[600] = "";
     for (size_t i = 0; i < n; i++)
         if (port[i].var < 0 && strlen(names) + strlen(port[i].name) + 3 < sizeof names)
             strcat(strcat(names, *names ? ", " : ""), port[i].name);
     return f8_fail(u->diag, F8_ERR_INPUT, F8_NOWHERE,
-                   "%s: '%s' matches none of 'forward'; there are: %s", what, pattern, names);
+                   "%s: no float %s of 'forward' matches '%s'; its %ss are: %s", option, what,
+                   pattern, what, *names ? names : "none");
 }
 
 static f8_status not_float(f8_unit *u, const char *option, const char *what, const f8_port *p)
@@ -92,12 +93,12 @@ static f8_status add_results(f8_unit *u, f8_func *f, const f8_func *original, co
         u->pair.cotangent[u->pair.n_cotangents++] = name;
         seed[(*n_seeds)++] = (f8_seed){value, d};
     }
-    return *n_seeds ? F8_OK : no_match(u, "cotangents", patterns, f->out, f->n_out);
+    return *n_seeds ? F8_OK : no_match(u, "cotangents", "result", patterns, f->out, f->n_out);
 }
 
 /* ---- gradients ---- */
 
-/* by port: whether the gradient of this input is asked for */
+/* of_input, by port: whether the gradient of this input is asked for. */
 static f8_status find_inputs(f8_unit *u, const f8_func *original, bool *of_input)
 {
     const char *patterns = u->options.gradients_of;
@@ -112,7 +113,8 @@ static f8_status find_inputs(f8_unit *u, const f8_func *original, bool *of_input
         any |= of_input[i];
     }
     return any || !patterns ? F8_OK
-                            : no_match(u, "gradients_of", patterns, original->in, original->n_in);
+                            : no_match(u, "gradients_of", "input", patterns, original->in,
+                                       original->n_in);
 }
 
 /* Zeros of a port's type, where nothing contributes to its gradient. */

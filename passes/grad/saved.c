@@ -1,15 +1,15 @@
 /* The choice of what `forward` saves: see saved.h.
  *
- * Without a budget these are values that are expensive to compute or narrow: results of GEMMs,
- * attention and gathers, values just rounded to fewer bits, and the inverse scales of saved codes.
- * Everything else (norms, activations, casts up, views, what depends on parameters alone) the
- * backward recomputes from those, which costs less than the f32 tensors that would have to be kept.
+ * Without a budget these are values that cost much time to compute or take few bits: results of
+ * GEMMs, attention and gathers, values just rounded to fewer bits, and the inverse scales of saved
+ * codes. The backward recomputes everything else from them: norms, activations, casts up, views,
+ * what depends on parameters alone. That costs less than to keep these f32 tensors.
  *
- * With a budget some of these are dropped too, one after another: at each turn the value whose
- * bytes are the most for a second of recomputing. The seconds are remat's (passes/unit/cost.h). A
- * value that was dropped makes others dearer, since they must now be computed from further up, or
- * cheaper, since part of their way is computed anyway; their prices are found anew. In the end what
- * still fits is saved after all. */
+ * With a budget some of them are dropped too, one after another. Each turn drops the value that
+ * frees the most bytes for each second of recomputing. The seconds are estimates, as remat's
+ * (passes/unit/cost.h). A dropped value changes the prices of others, so these are found anew. Some
+ * rise, since more nodes must now be computed for them. Others fall, since some of their nodes are
+ * now computed anyway. In the end, dropped values that still fit the budget are saved again. */
 #include "passes/grad/saved.h"
 
 #include <inttypes.h>
@@ -106,8 +106,8 @@ static bool is_worth(const chooser *c, f8_ref r)
     }
 }
 
-/* Codes and the inverse scales that they are read with belong together: the caller may change
- * parameters and scales once the step's last backward has run, and keeps what forward saved. */
+/* Saved codes need the inverse scale that they were made with, so it is saved too. Made again in
+ * the backward, it would follow from the scales of that moment. */
 static void mark_scales(chooser *c)
 {
     for (f8_ref r = 1; r < c->g->n_nodes; r++) {
@@ -180,7 +180,7 @@ static void settle(chooser *c, rule *in_memory)
     }
 }
 
-/* The rule is what was chosen before. */
+/* The rule that keeps an earlier choice. */
 static bool was_saved(const chooser *c, f8_ref r)
 {
     return c->s->saved[r] || c->must[r];
@@ -288,8 +288,7 @@ static f8_status find_price(chooser *c, f8_ref r)
     return F8_OK;
 }
 
-/* Prices that depend on what was just dropped, or on what is computed for it now, are not known any
- * more. */
+/* Forget the prices that depend on the dropped value, or on what is now computed for it. */
 static void forget_prices(chooser *c, f8_ref dropped)
 {
     const price *d = &c->price[dropped];
@@ -307,7 +306,7 @@ static void forget_prices(chooser *c, f8_ref dropped)
 
 /* ---- a budget ---- */
 
-/* The saved value with the most bytes for a second; 0: none can be dropped. */
+/* The saved value that frees the most bytes for each second; 0: none can be dropped. */
 static f8_status find_best(chooser *c, f8_ref *best)
 {
     double most = 0;
@@ -336,7 +335,7 @@ static f8_status too_small(const chooser *c, int64_t before, double share)
                    least, c->s->bytes, before, share);
 }
 
-/* Save again what the room that is left allows: what was dropped first comes last. */
+/* Save dropped values again while the budget allows it, the last dropped first. */
 static void use_room(chooser *c, const f8_ref *dropped, uint32_t n, int64_t allowed)
 {
     while (n-- > 0) {

@@ -12,10 +12,10 @@ typedef struct f8_saved {
     int64_t bytes;  /* of what is saved */
 } f8_saved;
 
-/* Choose for `joint`, whose first n_results results are the forward's. What is saved without a
- * budget: what costs much to compute, or is narrow. With one, or with name patterns, less is saved,
- * and unit->remat gets the figures if `report`. F8_ERR_UNSUPPORTED: the budget can't be met.
- * F8_ERR_INPUT: a pattern matches nothing. */
+/* Choose for `joint`, whose first n_results results are the forward's. Without a budget, what is
+ * saved are values that cost much time to compute or take few bits. With one, or with name
+ * patterns, less is saved, and unit->remat gets the figures if `report`. F8_ERR_UNSUPPORTED: the
+ * budget can't be met. F8_ERR_INPUT: a pattern matches nothing. */
 f8_status f8_choose_saved(f8_unit *u, const f8_func *joint, size_t n_results, bool report,
                           f8_saved *out);
 

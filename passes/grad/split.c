@@ -1,14 +1,14 @@
-/* Split: cuts a joint function of forward and backward into the pair.
+/* Split: cuts the joint function of a pair into forward and backward.
  *
  * Requires primitives and applied recipes, so that what is saved is what a backward GEMM reads (an
  * FP8 operand, not the tensor it came from), and the pair gives the bits of micro_step. A cut right
  * after differentiation, the obvious place, would save high-precision operands and quantize them a
  * second time in the backward.
  *
- * What does not depend on a cotangent is the forward's. Of that, what the backward reads becomes
- * results `saved.K` of forward and inputs of backward, as saved.c chooses; the backward computes
- * the rest from these, from variables and from the caller's inputs. The order of the ports is in
- * f8_pass_split. */
+ * What does not depend on a cotangent is the forward's. Among the values that the backward reads of
+ * that, saved.c chooses those that become results `saved.K` of forward and inputs of backward. The
+ * backward computes the others again, from these, from variables and from the caller's inputs. The
+ * comment of f8_pass_split has the order of the ports. */
 #include "passes/grad/autodiff.h"
 #include "passes/grad/saved.h"
 #include "passes/unit/copy.h"
@@ -136,11 +136,12 @@ static f8_status check_budget(const f8_unit *u)
         return F8_OK;
     if (o->memory.bytes > 0)
         return f8_fail(u->diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
-                       "memory: a budget in bytes can't be met with 'forward' and 'backward' as a "
-                       "pair: what they save lies in the caller's buffers; give a share of it");
+                       "memory: a pair takes no budget in bytes, since its saved values lie in "
+                       "memory of the caller or of handles; give a share of the bytes that "
+                       "'forward' saves");
     if (o->train_step && (o->memory.share > 0 || o->checkpoint || o->recompute))
         return f8_fail(u->diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
-                       "memory: a budget is for the pair or for micro_step, but the program has "
+                       "memory: a budget is for a pair or for micro_step, but the program has "
                        "both; compile two programs");
     return F8_OK;
 }
@@ -151,11 +152,12 @@ static f8_status check_budget(const f8_unit *u)
  *             out: the results, saved.0, saved.1, ...
  *   backward  in:  a cotangent dRESULT for each result that has one; those inputs of forward that
  *                  it reads; saved.0, saved.1, ...
- *             out: a gradient for each parameter, by its name, and dINPUT for each input asked for,
- *                  both in the order of forward's declarations
+ *             out: the gradient dINPUT of each input asked for, then that of each parameter by its
+ *                  name: the order of forward's ports, where parameters stand as they are first
+ *                  read
  *
- * forward.first and backward.first are the same for operands whose scale was never observed
- * (scale/scaling.c). */
+ * forward.first and backward.first have the same ports. They scale operands with an empty history
+ * by their own amax (scale/scaling.c). */
 f8_status f8_pass_split(f8_unit *u)
 {
     F8_TRY(check_budget(u));

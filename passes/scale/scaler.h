@@ -7,8 +7,8 @@
 #include "passes/unit/pass.h"
 
 /* An operand whose scale comes from a variable. The ordinal says which of the linear's operands of
- * this kind it is (a chunked head has one x and one dy per chunk). Operands that the linear shares
- * count too. */
+ * this kind it is (a head in chunks has one x and one dy for each chunk). Operands that the linear
+ * shares count too. */
 typedef struct f8_slot {
     const char *linear;
     f8_operand_kind kind;

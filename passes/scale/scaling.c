@@ -12,8 +12,8 @@
  * Scales kept between steps are plain values, as any state (ir/README.md). Each delayed operand
  * owns a slot in three state vectors, ordered by format so that one fp8_scale serves a run of
  * slots:
- *   fp8.scale [N]            what micro_step and eval quantize with
- *   fp8.amax [N]             the largest |x| that micro_steps saw since the last update
+ *   fp8.scale [N]            what operands are quantized with
+ *   fp8.amax [N]             the largest |x| that micro_step or backward saw since the last update
  *   fp8.amax_history [N, H]  of past updates, newest first
  *
  * `update` (or `update_scales`, where a framework owns the optimizer and calls forward and
@@ -24,8 +24,8 @@
  * the weights as they are: initial ones, or just loaded. Current scaling keeps its weights' amax in
  * the same way, in fp8.weight_amax, instead of reading every weight twice a step.
  *
- * A pair of forward and backward gets a second one, `.first`, where delayed operands whose history
- * has no observation are scaled by their own amax. The embedder calls it for its first steps.
+ * A pair gets a second one, forward.first and backward.first, where delayed operands with an empty
+ * history are scaled by their own amax. The embedder calls it for its first steps.
  *
  * passes/scale/README.md, "Scales", says what scales are at the edges (zeros, denormals, Inf, NaN,
  * saturation).
@@ -206,8 +206,9 @@ static f8_status apply(f8_scaler *s, f8_func *f)
     return strcmp(f->name, "eval") || observes ? f8_scale_observe(s, f) : F8_OK;
 }
 
-/* Add joint.first, which scales what was never observed by its own amax: entry points of their own,
- * so that plain steps keep their bits and the number of times that they read a tensor. */
+/* Add joint.first, which scales operands with an empty history by their own amax. It makes entry
+ * points of their own, so that plain steps keep their bits and read each tensor as often as before.
+ */
 static f8_status add_first(f8_scaler *s)
 {
     f8_unit *u = s->u;

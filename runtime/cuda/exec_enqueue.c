@@ -1,10 +1,11 @@
 /* The steps of a function, into a stream: one by one, or captured once and launched as one graph.
  *
  * A graph holds the addresses that it was captured with. A framework's tensors come from a caching
- * allocator, so addresses change, and come back. The executor keeps a graph for each of the last
- * F8_GRAPHS sets of addresses. A set that it knows costs a comparison, when something was bound. A
- * new one is captured; once there is no room left, the graph that was not launched for the longest
- * time is updated to it, which takes less time than instantiating another. */
+ * allocator, so addresses change, and come back. The executor keeps up to F8_GRAPHS graphs of a
+ * function, one for each set of addresses. When something was bound, it compares the addresses with
+ * these sets. A known set costs nothing else. A new set is captured. When there is no room left,
+ * the graph whose last launch is longest ago is updated to it, which takes less time than to
+ * instantiate another. */
 #include "runtime/cuda/exec_internal.h"
 
 #include <string.h>
@@ -64,8 +65,8 @@ static f8_status enqueue_steps(f8_cuda_exec *x, const f8_live_func *f, CUstream 
     return F8_OK;
 }
 
-/* Enqueues steps one by one: between events if times are wanted, waiting after each if faults are
- * hunted. */
+/* Enqueues steps one by one: between events if times are wanted, and with a wait after each under
+ * `blocking`. */
 f8_status f8_cuda_exec_run_steps(f8_cuda_exec *x, f8_live_func *f, f8_diag *diag)
 {
     const char *name = f->func->name;
@@ -125,7 +126,7 @@ static size_t addresses(const f8_cuda_exec *x, const f8_live_func *f, uint64_t *
 }
 
 /* The graph of the present addresses, or the one to give up for it: an unused one, or else the one
- * that was not launched for the longest time. */
+ * whose last launch is longest ago. */
 static f8_live_graph *find_graph(f8_cuda_exec *x, f8_live_func *f, bool *known)
 {
     f8_live_graph *oldest = &f->graph[0];

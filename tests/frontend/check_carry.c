@@ -290,12 +290,11 @@ START_TEST(refusals)
     carry(before, p, OPERANDS, 0, 0);
     refused(
         p, unlike,
-        "nothing was carried: operands with amax histories are 'q.x' and 12 more in the program "
-        "to carry to, and 'up.x' and 1 more in the one to carry from");
+        "nothing was carried: of operands with amax histories, the program to carry to has 'q.x' "
+        "and 12 more, and the one to carry from has 'up.x' and 1 more; their names must agree");
     refused(p, high,
-            "are 'q.x' and 12 more in the program to carry to, and none in the one to "
-            "carry from");
-    refused(high, p, "are none in the program to carry to, and 'q.x' and 12 more in the one");
+            "the program to carry to has 'q.x' and 12 more, and the one to carry from has none");
+    refused(high, p, "to carry to has none, and the one to carry from has 'q.x' and 12 more");
     refused(p, p, "a program can't carry to itself");
     same_variables(before, p, true);
     o = recipe("delayed");

@@ -605,18 +605,19 @@ START_TEST(refused_options)
             "gradients_of: input 'ids' is i32[32]; only f32, bf16 and f16 have a gradient");
     o.gradients_of = "q,r*";
     refused(ctx, layer, &o, FP8C_ERR_INPUT,
-            "gradients_of: 'q,r*' matches none of 'forward'; there are: x, w, ids");
+            "gradients_of: no float input of 'forward' matches 'q,r*'; its inputs are: x, w, ids");
     o.gradients_of = NULL;
     o.cotangents = "ids2";
     refused(ctx, layer, &o, FP8C_ERR_INPUT, "cotangents: result 'ids2' is i32[32]");
     o.cotangents = "loss";
     refused(ctx, layer, &o, FP8C_ERR_INPUT,
-            "cotangents: 'loss' matches none of 'forward'; there are: y, z, unused, ids2");
+            "cotangents: no float result of 'forward' matches 'loss'; its results are: y, z, "
+            "unused, ids2");
     o.cotangents = "unused";
     refused(ctx, layer, &o, FP8C_ERR_INPUT, "'backward' would give no gradient");
     o = pair_options("bf16");
     o.memory_bytes = 1 << 20;
-    refused(ctx, layer, &o, FP8C_ERR_UNSUPPORTED, "a budget in bytes can't be met");
+    refused(ctx, layer, &o, FP8C_ERR_UNSUPPORTED, "a pair takes no budget in bytes");
     o.memory_bytes = 0;
     o.inference = 1;
     refused(ctx, layer, &o, FP8C_ERR_INPUT, "`pair` and `inference` are both given");

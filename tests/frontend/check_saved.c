@@ -1,5 +1,5 @@
 /* Handles of what `forward` saves for `backward` (fp8c_saved): several in flight, batches of
- * several sizes, states, what may not change meanwhile, and lives in any order. On the CPU, the
+ * several sizes, states, what may not change meanwhile, and ends in any order. On the CPU, the
  * reference target, and CUDA (the emulator, or a GPU with FP8C_TEST_GPU). */
 #include "tests/shared/api/pair_case.h"
 #include "tests/shared/cuda/gpu.h"
@@ -223,7 +223,7 @@ START_TEST(replaced_states)
     for (int step = 1; step <= 3; step++) {
         pair_forward(p, false, s, &in[0], &out[0]);
         ck_assert_int_eq(fp8c_program_forward(p, 0, t, inputs, 1, outputs, 1), FP8C_ERR_INPUT);
-        said(ctx, "'forward' replaces 'seen', so only one forward may wait for its backward");
+        said(ctx, "'forward' replaces state 'seen', so only one forward may wait for its backward");
         pair_backward(p, s, &in[0], &out[0]);
         if (step == 1)
             pair_set(&one[0], "w", &square, pair_find(&out[0], "w")->data);
