@@ -40,3 +40,15 @@ bool f8_patterns_match(const char *patterns, const char *name)
     }
     return false;
 }
+
+bool f8_patterns_name(const char *patterns, const char *name)
+{
+    const size_t n = strlen(name);
+    for (const char *at = patterns; at && *at;) {
+        const char *end = at + strcspn(at, ",");
+        if ((size_t)(end - at) == n && !memcmp(at, name, n))
+            return true;
+        at = end + (*end == ',');
+    }
+    return false;
+}

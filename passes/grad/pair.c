@@ -5,32 +5,11 @@
  * options.gradients_of names. split.c cuts it in two once the scaling pass has made its operands
  * FP8, so that the pair computes the very bits of micro_step. */
 #include "passes/grad/autodiff.h"
+#include "ir/base/pattern.h"
 #include "passes/unit/copy.h"
 #include "passes/unit/formulas.h"
 
 #include <string.h>
-
-/* Whether `name` matches one of the patterns, which commas separate. *exact: a pattern without
- * wildcards does, which means this name alone. */
-static bool is_listed(const char *patterns, const char *name, bool *exact)
-{
-    char one[300];
-    bool found = false;
-    *exact = false;
-    while (patterns && *patterns) {
-        const size_t n = strcspn(patterns, ",");
-        if (n < sizeof one) {
-            memcpy(one, patterns, n);
-            one[n] = 0;
-            if (f8_pattern_match(one, name)) {
-                found = true;
-                *exact |= !strpbrk(one, "*?");
-            }
-        }
-        patterns += n + (patterns[n] == ',');
-    }
-    return found;
-}
 
 /* A failure that lists the names of the caller's ports. */
 static f8_status no_match(f8_unit *u, const char *option, const char *what, const char *pattern,
@@ -70,11 +49,10 @@ static f8_status add_results(f8_unit *u, f8_func *f, const f8_func *original, co
     u->pair.n_results = f->n_out;
     for (size_t i = 0; i < f->n_out; i++) {
         const f8_port *p = &f->out[i];
-        bool exact;
-        if (p->var >= 0 || !is_listed(patterns, p->name, &exact))
+        if (p->var >= 0 || !f8_patterns_match(patterns, p->name))
             continue;
         if (!f8_dtype_is_float(p->type.dtype)) {
-            if (exact)
+            if (f8_patterns_name(patterns, p->name))
                 return not_float(u, "cotangents", "result", p);
             continue;
         }
@@ -96,19 +74,57 @@ static f8_status add_results(f8_unit *u, f8_func *f, const f8_func *original, co
     return *n_seeds ? F8_OK : no_match(u, "cotangents", "result", patterns, f->out, f->n_out);
 }
 
+/* ---- logits ---- */
+
+/* The linear that a value comes from by pointwise ops and ops that move elements: the product in its
+ * fprop. 0: none, or several. */
+static f8_ref linear_of(const f8_graph *g, f8_ref r)
+{
+    for (;;) {
+        const f8_node *n = f8_at(g, r);
+        const f8_class cls = f8_op_facts(n->op)->cls;
+        f8_ref next = 0;
+        if (n->op == F8_OP_MATMUL)
+            return *f8_attr_s(g, r, F8_A_ROLE) ? r : 0;
+        for (uint32_t i = 0; (cls == F8_POINTWISE || cls == F8_SHAPE) && i < n->n_in; i++)
+            if (f8_type_elements(f8_type_of(g, n->in[i])) == f8_type_elements(&n->type))
+                next = next ? 0 : n->in[i];
+        if (!next)
+            return 0;
+        r = next;
+    }
+}
+
+/* Note the linears whose results are logits: saved.c never saves these. (The pass `chunk` has
+ * copies of its own for the backward where nothing lies between the linear and its loss.) */
+static f8_status note_logits(f8_unit *u, const f8_func *f)
+{
+    const f8_graph *g = f->graph;
+    u->pair.logits = F8_NEW_ARRAY(u->arena, const char *, g->n_nodes);
+    if (!u->pair.logits)
+        return f8_arena_status(u->arena, u->diag);
+    for (f8_ref r = 1; r < g->n_nodes; r++) {
+        const f8_ref linear =
+            f8_at(g, r)->op == F8_OP_CROSS_ENTROPY ? linear_of(g, f8_at(g, r)->in[0]) : 0;
+        if (linear)
+            u->pair.logits[u->pair.n_logits++] = f8_attr_s(g, linear, F8_A_NAME);
+    }
+    return F8_OK;
+}
+
 /* ---- gradients ---- */
 
 /* of_input, by port: whether the gradient of this input is asked for. */
 static f8_status find_inputs(f8_unit *u, const f8_func *original, bool *of_input)
 {
     const char *patterns = u->options.gradients_of;
-    bool any = false, exact;
+    bool any = false;
     for (size_t i = 0; patterns && i < original->n_in; i++) {
         const f8_port *p = &original->in[i];
-        if (p->var >= 0 || !is_listed(patterns, p->name, &exact))
+        if (p->var >= 0 || !f8_patterns_match(patterns, p->name))
             continue;
         of_input[i] = f8_dtype_is_float(p->type.dtype);
-        if (exact && !of_input[i])
+        if (!of_input[i] && f8_patterns_name(patterns, p->name))
             return not_float(u, "gradients_of", "input", p);
         any |= of_input[i];
     }
@@ -205,6 +221,7 @@ f8_status f8_build_joint(f8_unit *u, const f8_func *original, const int32_t *sta
     F8_TRY(check_names(u, original));
     F8_TRY(find_inputs(u, original, of_input));
     F8_TRY(add_results(u, f, original, map, seed, &request.n_seeds));
+    F8_TRY(note_logits(u, f));
     f8_gradient *d;
     size_t n;
     F8_TRY(f8_differentiate(u, f, &request, &d, &n));

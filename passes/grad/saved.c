@@ -36,6 +36,7 @@ typedef struct chooser {
     size_t n_results;
     f8_saved *s;
     bool *stable; /* by ref: depends on variables and constants alone */
+    bool *logits; /* by ref: a loss reads it, or what follows from it alone */
     bool *must;   /* by ref: can't be computed a second time */
     bool *computed; /* by ref: a call with several results, one of which the backward computes */
     bool *codes_scale; /* by ref: an inverse scale of codes that are saved without a budget */
@@ -89,7 +90,7 @@ static bool is_worth(const chooser *c, f8_ref r)
     const f8_node *n = f8_at(c->g, r);
     if (c->must[r] || c->codes_scale[r])
         return true;
-    if (c->s->backward[r] || c->stable[r])
+    if (c->s->backward[r] || c->stable[r] || c->logits[r])
         return false;
     switch (f8_op_facts(n->op)->cls) {
     case F8_GEMM:
@@ -122,6 +123,29 @@ static void mark_scales(chooser *c)
     }
 }
 
+/* Whether a GEMM gives logits: a linear's result that a cross-entropy reads. There is one for each
+ * row and each word of the vocabulary, and their product reads little. */
+static bool gives_logits(const chooser *c, f8_ref r)
+{
+    const char *role = f8_attr_s(c->g, r, F8_A_ROLE), *name = f8_attr_s(c->g, r, F8_A_NAME);
+    for (size_t i = 0; !strcmp(role, "fprop") && i < c->u->pair.n_logits; i++)
+        if (!strcmp(c->u->pair.logits[i], name))
+            return true;
+    return false;
+}
+
+/* Whether r is logits, or has one element for each of them. */
+static bool is_logits(const chooser *c, f8_ref r)
+{
+    const f8_node *n = f8_at(c->g, r);
+    const f8_class cls = f8_op_facts(n->op)->cls;
+    for (uint32_t i = 0; (cls == F8_POINTWISE || cls == F8_SHAPE) && i < n->n_in; i++)
+        if (c->logits[n->in[i]] &&
+            f8_type_elements(f8_type_of(c->g, n->in[i])) == f8_type_elements(&n->type))
+            return true;
+    return cls == F8_GEMM && gives_logits(c, r);
+}
+
 static f8_status analyze(chooser *c)
 {
     const uint32_t n = c->g->n_nodes;
@@ -131,6 +155,7 @@ static f8_status analyze(chooser *c)
                        .saved = F8_NEW_ARRAY(a, bool, n)};
     c->stable = F8_NEW_ARRAY(a, bool, n);
     c->must = F8_NEW_ARRAY(a, bool, n);
+    c->logits = F8_NEW_ARRAY(a, bool, n);
     c->computed = F8_NEW_ARRAY(a, bool, n);
     c->codes_scale = F8_NEW_ARRAY(a, bool, n);
     c->seen = F8_NEW_ARRAY(a, bool, n);
@@ -145,6 +170,7 @@ static f8_status analyze(chooser *c)
             continue;
         c->s->backward[r] = node->clone == F8_CLONE_BACKWARD;
         c->stable[r] = true;
+        c->logits[r] = is_logits(c, r);
         for (uint32_t i = 0; i < node->n_in; i++) {
             c->s->backward[r] |= c->s->backward[node->in[i]];
             c->stable[r] &= c->stable[node->in[i]];

@@ -62,8 +62,9 @@ enum { F8_CLONE_BACKWARD = 1 };
 /* Of the joint functions, from autodiff to split: the first results are the forward's; inputs of
  * these names are cotangents. */
 typedef struct f8_pair {
-    size_t n_results, n_cotangents;
+    size_t n_results, n_cotangents, n_logits;
     const char **cotangent;
+    const char **logits; /* names of linears whose results are logits */
 } f8_pair;
 
 /* The bytes that a program takes once it has code; codegen fills this in. Functions share one
