@@ -185,7 +185,8 @@ static void print_remat(const cli_train_result *r)
                (double)m->arena_after / (1 << 20), 100 * m->extra_seconds / m->seconds);
 }
 
-void cli_train_print(const cli *c, const cli_train_result *results, int64_t tail, double unigram)
+void cli_train_print(const cli *c, const cli_train_result *results, int64_t tail,
+                     const cli_data *data)
 {
     const int width = cli_recipe_width(c, 10);
     bool inside = false;
@@ -204,7 +205,8 @@ void cli_train_print(const cli *c, const cli_train_result *results, int64_t tail
     if (*d->name)
         printf("on %s (%s), %" PRId32 " multiprocessors, %.1f GiB\n", d->name, results[0].target,
                d->multiprocessors, (double)d->memory / (1 << 30));
-    printf("losses in nats per byte; final loss is the mean of the last %" PRId64
-           " steps; the text's unigram entropy is %.4f\n",
-           tail, unigram);
+    printf("losses in nats per %s; final loss is the mean of the last %" PRId64
+           " steps; the %s unigram entropy is %.4f\n",
+           cli_data_unit(data), tail, data->corpus.tokens.text ? "text's" : "tokens'",
+           data->corpus.unigram);
 }

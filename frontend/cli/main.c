@@ -13,6 +13,12 @@ static bool set_TEXT(cli_TEXT *to, const char *text)
     return *text != 0;
 }
 
+static bool set_TOKENS(cli_TOKENS *to, const char *text)
+{
+    *to = text;
+    return !strcmp(text, "u16") || !strcmp(text, "u32") || !strcmp(text, "bytes");
+}
+
 static bool set_RECIPES(cli_RECIPES *to, const char *text)
 {
     if (!*text || to->n == CLI_MAX_RECIPES)
