@@ -121,8 +121,12 @@ enum {
            "auto measures on them; export: the scales of delayed are calibrated on them")          \
     OPTION(tokens, "--tokens", "TYPE", TOKENS, ON_DATA,                                            \
            "the type of the tokens in all files: u16, u32 or bytes (default: by name and header)") \
+    OPTION(batches, "--batch", "NAME=FILE", TEXTS, ON_DATA,                                        \
+           "instead of --data: batches of the input NAME are rows of the tensor in FILE.npy or "   \
+           "FILE.safetensors[:TENSOR]; one for each input of forward")                             \
     OPTION(validation, "--validation", "FILE", TEXTS, ON_TRAIN | ON_EVAL,                          \
-           "hold these tokens out instead of the last tenth of --data; repeatable, or a pattern")  \
+           "hold these tokens out instead of the last tenth of --data; repeatable, or a pattern. " \
+           "With --batch: NAME=FILE, these rows")                                                  \
     OPTION(weights, "--weights", "FILE", TEXTS, ON_WEIGHTS,                                        \
            "a checkpoint (safetensors) of train --save or of others, or the .index.json of one in "\
            "several files; eval and run also take what export writes; repeatable")                 \

@@ -5,6 +5,8 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "frontend/cli/cmd_mix.h"
+
 bool cli_corpus_open(cli_corpus *c, const cli *options)
 {
     *c = (cli_corpus){0};
@@ -122,22 +124,14 @@ static bool window(const cli_corpus *c, const cli_tokens *from, uint64_t at, int
            cli_tokens_get(from, at + 1, targets + row * c->T, T);
 }
 
-static uint64_t mix(uint64_t x) /* splitmix64 */
-{
-    x += 0x9e3779b97f4a7c15u;
-    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-    return x ^ (x >> 31);
-}
-
 bool cli_corpus_draw(const cli_corpus *c, uint64_t seed, uint64_t batch, int32_t *tokens,
                      int32_t *targets)
 {
     bool ok = true;
     for (int64_t row = 0; row < c->B && ok; row++) {
         const uint64_t draw = batch * (uint64_t)c->B + (uint64_t)row;
-        ok = window(c, &c->tokens, mix(mix(seed) + draw) % (c->train - (uint64_t)c->T), row, tokens,
-                    targets);
+        const uint64_t at = cli_mix(cli_mix(seed) + draw) % (c->train - (uint64_t)c->T);
+        ok = window(c, &c->tokens, at, row, tokens, targets);
     }
     return ok;
 }

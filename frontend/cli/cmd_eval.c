@@ -36,7 +36,8 @@ static void record(eval *e, const char *recipe, const result *r)
                   recipe, "target", r->target, "weights", e->weights.files.shown, "trained",
                   trained, "stored", stored, "weights_bytes", (json_int_t)r->weights_bytes,
                   "heldout_loss", cli_json_number(r->loss), "batches", (json_int_t)r->batches,
-                  "tokens", (json_int_t)(r->batches * cli_data_items(&e->data)),
+                  cli_data_items_name(&e->data),
+                  (json_int_t)(r->batches * cli_data_items(&e->data)),
                   "fp8_gemms_planned", (json_int_t)r->info.fp8_gemms_planned, "fp8_gemms_executed",
                   (json_int_t)r->fp8_gemms, "compile_seconds", r->info.compile_seconds,
                   "peak_bytes", (json_int_t)r->info.peak_bytes));
@@ -122,13 +123,10 @@ static void print_table(const eval *e)
     for (size_t i = 0; i <= e->c->compare.n; i++)
         cli_print_calibrated(cli_recipe(e->c, i), e->results[i].calibration,
                              cli_data_shown(&e->data));
-    const char *unit = cli_data_unit(&e->data);
-    printf("losses in nats per %s, of %" PRId64
-           " held-out %ss of %s; the %s unigram entropy is %.4f\n",
-           unit, first->batches * cli_data_items(&e->data), unit,
-           e->data.corpus.validation.n_shards ? e->data.corpus.validation.shown
-                                              : cli_data_shown(&e->data),
-           e->data.corpus.tokens.text ? "text's" : "tokens'", e->data.corpus.unigram);
+    char compared[80];
+    printf("%s, of %" PRId64 " held-out %s of %s%s\n", cli_data_losses(&e->data),
+           first->batches * cli_data_items(&e->data), cli_data_unit(&e->data),
+           cli_data_held_out_shown(&e->data), cli_data_compared(&e->data, compared));
 }
 
 static int run(eval *e)
@@ -146,9 +144,9 @@ static int run(eval *e)
 
 int cmd_eval(const cli *c)
 {
-    if (!c->weights.n || !c->data.n) {
-        fprintf(stderr, "fp8c eval: %s FILE is needed; see fp8c eval --help\n",
-                c->weights.n ? "--data" : "--weights");
+    if (!c->weights.n || !cli_data_given(c)) {
+        fprintf(stderr, "fp8c eval: %sFILE is needed; see fp8c eval --help\n",
+                c->weights.n ? "--data FILE or --batch NAME=" : "--weights ");
         return CLI_USAGE;
     }
     for (size_t i = 0; i <= c->compare.n; i++)

@@ -214,7 +214,7 @@ static fp8c_calibration *calibrate(const cli *c, fp8c_context *ctx, const fp8c_m
 {
     cli_data data = {0};
     fp8c_calibration *calibration = NULL;
-    if (!c->data.n)
+    if (!cli_data_given(c))
         fprintf(stderr, "fp8c explain: recipe auto measures on data: --data FILE is needed\n");
     else if (cli_data_open(&data, c))
         calibration = cli_calibrate(c, ctx, module, options, &data);

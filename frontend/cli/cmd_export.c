@@ -227,7 +227,7 @@ static bool calibrate(export *e)
 {
     fp8c_compile_options options = cli_compile_options(e->c, e->c->recipe);
     options.inference = 1;
-    if (!e->c->data.n)
+    if (!cli_data_given(e->c))
         return true;
     if (!f8_load_needs_scales(e->program, &e->weights.files)) {
         fprintf(stderr,
@@ -295,7 +295,7 @@ int cmd_export(const cli *c)
         return usage("--recipe RECIPE is needed: the recipe under which the weights are stored");
     if (cli_refuses_auto(c, c->recipe))
         return CLI_USAGE;
-    if ((c->calibrate || c->tokens) && !c->data.n)
+    if ((c->calibrate || c->tokens) && !cli_data_given(c))
         return usage(c->tokens ? "--tokens needs --data FILE" : "--calibrate needs --data FILE");
     if (c->dtype && strcmp(c->dtype, "f32") && strcmp(c->dtype, "bf16"))
         return usage("--dtype takes f32 or bf16");

@@ -35,8 +35,8 @@ typedef struct cli_tokens {
 
 /* Opens the files in the order given. A path with * is a pattern unless a file has that name: it
  * stands for all files that match, in the order of their names. `as` is what --tokens says about
- * all files: NULL leaves it to each. u16 and u32: the tokens have this type, whatever the name is; a
- * header must agree. bytes: a text, whatever it is. false after a message on stderr: a
+ * all files: NULL leaves it to each. u16 and u32: the tokens have this type, whatever the name is;
+ * a header must agree. bytes: a text, whatever it is. false after a message on stderr: a
  * file can't be read or is no such file, a pattern matches nothing, or one of several files is
  * empty. Close it in any case. */
 bool cli_tokens_open(cli_tokens *t, const cli_TEXTS *files, const char *as);

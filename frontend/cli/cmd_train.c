@@ -60,8 +60,9 @@ static void progress(const run *r, int64_t step, double loss, double seconds)
         bar[i] = i < BAR * step / r->c->steps ? '#' : '.';
     bar[BAR] = 0;
     fprintf(stderr,
-            "\r%-8s [%s] %" PRId64 "/%" PRId64 "  loss %.4f  %.0f tokens/s  %.0f s left \033[K%s",
-            r->out->recipe, bar, step, r->c->steps, loss, rate, left,
+            "\r%-8s [%s] %" PRId64 "/%" PRId64 "  loss %.4f  %.0f %s/s  %.0f s left \033[K%s",
+            r->out->recipe, bar, step, r->c->steps, loss, rate,
+            cli_data_items_name(r->data), left,
             step == r->c->steps ? "\n" : "");
 }
 
@@ -125,34 +126,41 @@ static fp8c_status train_step(run *r, int64_t step, step_facts *f)
     return status;
 }
 
+/* The rate's name in records. */
+static const char *rate_name(const run *r)
+{
+    return r->data->by_rows ? "rows_per_second" : "tokens_per_second";
+}
+
 static void summary(run *r)
 {
     const cli_train_result *o = r->out;
     cli_json_record(
         r->json,
-        json_pack("{ss ss ss ss? sI so so sf sf sI sI sI sI sI sf sI sI sf sI sI}", "event",
+        json_pack("{ss ss ss ss? sI so so so sf sI sI sI sI sI sf sI sI sf sI sI}", "event",
                   "summary", "recipe", o->recipe, "target", o->target, "device",
                   *o->device.name ? o->device.name : NULL, "steps", (json_int_t)r->c->steps,
                   "final_loss", cli_json_number(o->final_loss), "heldout_loss",
-                  cli_json_number(o->heldout_loss), "unigram_entropy", r->data->corpus.unigram,
+                  cli_json_number(o->heldout_loss), "unigram_entropy",
+                  cli_json_number(cli_data_unigram(r->data)),
                   "compile_seconds", o->info.compile_seconds, "peak_bytes",
                   (json_int_t)o->info.peak_bytes, "planned_peak_bytes",
                   (json_int_t)o->info.planned_bytes, "arena_bytes", (json_int_t)o->info.arena_bytes,
                   "activation_bytes", (json_int_t)o->peak.activation_bytes, "recomputed",
                   (json_int_t)o->remat.recomputed, "extra_seconds", o->remat.extra_seconds,
                   "fp8_gemms_planned", (json_int_t)o->info.fp8_gemms_planned, "fp8_gemms_executed",
-                  (json_int_t)o->fp8_gemms, "tokens_per_second", o->tokens_per_second, "seed",
+                  (json_int_t)o->fp8_gemms, rate_name(r), o->items_per_second, "seed",
                   (json_int_t)o->seed, "skipped", (json_int_t)o->skipped));
 }
 
-static void report(run *r, int64_t step, const step_facts *f, double seconds, double tokens)
+static void report(run *r, int64_t step, const step_facts *f, double seconds, double items)
 {
     cli_json_record(r->json,
                     json_pack("{ss ss sI sI so so so sb sf}", "event", "step", "recipe",
                               r->out->recipe, "seed", (json_int_t)r->out->seed, "step",
                               (json_int_t)step, "loss", cli_json_number(f->loss), "grad_norm",
                               cli_json_number(f->grad_norm), "lr", cli_json_number(f->lr),
-                              "skipped", (int)f->skipped, "tokens_per_second", tokens / seconds));
+                              "skipped", (int)f->skipped, rate_name(r), items / seconds));
     watch_loss(r, step, f->loss);
     const int64_t lines = r->c->steps < LINES ? r->c->steps : LINES;
     if (r->terminal && step * lines / r->c->steps != (step - 1) * lines / r->c->steps)
@@ -186,7 +194,7 @@ static int64_t tail_steps(const cli *c)
 
 static fp8c_status train(run *r)
 {
-    const int64_t tokens = r->accumulate * cli_data_items(r->data);
+    const int64_t items = r->accumulate * cli_data_items(r->data);
     const int64_t tail = tail_steps(r->c);
     double last = 0, tail_sum = 0;
     cli_hold(r->c->save ? "interrupted: this step is finished and saved; once more ends at once"
@@ -204,7 +212,7 @@ static fp8c_status train(run *r)
         if (step >= r->c->steps - tail)
             tail_sum += f.loss;
         r->out->skipped += f.skipped;
-        report(r, step + 1, &f, end - begin, (double)tokens);
+        report(r, step + 1, &f, end - begin, (double)items);
         if (r->json->failed) /* nobody would read how this ends */
             return FP8C_ERR_IO;
         if (r->terminal && (end - last > 0.1 || step + 1 == r->c->steps)) {
@@ -219,7 +227,7 @@ static fp8c_status train(run *r)
         }
     }
     r->out->final_loss = tail_sum / (double)tail;
-    r->out->tokens_per_second = (double)(tokens * r->c->steps) / (f8_seconds_now() - start);
+    r->out->items_per_second = (double)(items * r->c->steps) / (f8_seconds_now() - start);
     const fp8c_status status = evaluate(r, r->c->steps);
     r->out->info.struct_size = sizeof r->out->info;
     fp8c_program_info(r->program, &r->out->info);
@@ -392,8 +400,9 @@ static bool can_save(const cli *c)
 
 static bool usable(const cli *c)
 {
-    if (!c->data.n)
-        fprintf(stderr, "fp8c train: --data FILE is needed; see fp8c train --help\n");
+    if (!cli_data_given(c))
+        fprintf(stderr, "fp8c train: --data FILE or --batch NAME=FILE is needed; see fp8c train "
+                        "--help\n");
     else if (c->seeds > MOST_SEEDS || c->seed > (uint64_t)(INT64_MAX - c->seeds + 1))
         fprintf(stderr, "fp8c train: --seeds %" PRId64 ": at most %d, and none above 2^63 - 1\n",
                 c->seeds, MOST_SEEDS);

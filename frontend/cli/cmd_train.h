@@ -8,7 +8,7 @@
 typedef struct cli_train_result {
     const char *recipe;
     uint64_t seed;
-    double final_loss, heldout_loss, tokens_per_second;
+    double final_loss, heldout_loss, items_per_second; /* tokens or rows */
     fp8c_info info;
     fp8c_peak peak;                 /* of micro_step */
     fp8c_remat remat;

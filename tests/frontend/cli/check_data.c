@@ -1,19 +1,12 @@
-/* The data of `fp8c train`: the same tokens in every kind of file train to the same bits; a stream
- * of several files; held-out files and losses; what is wrong with a file is said before the first
- * step. */
-#include <jansson.h>
+/* Tokens as the data of `fp8c train`: the same tokens in every kind of file train to the same bits;
+ * several files are one stream; held-out files and losses; a batch depends on its number alone;
+ * what is wrong with a file is said before the first step. */
 #include <math.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
-#include "tests/shared/api/cli.h"
+#include "tests/shared/api/data_case.h"
 #include "tests/shared/suite.h"
 
-enum { TIMEOUT = 300, IDS = 3000, HEADER = 256 };
+enum { TIMEOUT = 300, IDS = 3000 };
 
 static const char net[] =
     "module net\n"
@@ -26,18 +19,8 @@ static const char net[] =
     "}\n"
     "optimizer adamw {lr = 0.05, clip = 1}\n";
 
-static const char *model, *state, *text; /* paths; text: the ids as bytes */
+static const char *text; /* the ids as bytes */
 static int64_t ids[IDS];
-
-/* A copy of a path that lasts as long as a test needs it. */
-static const char *keep(const char *path)
-{
-    static char kept[64][128];
-    static unsigned n;
-    char *to = kept[n++ % 64];
-    snprintf(to, sizeof *kept, "%s", path);
-    return to;
-}
 
 static void setup(void)
 {
@@ -52,88 +35,6 @@ static void setup(void)
         ids[i] = (unsigned char)bytes[i];
     free(bytes);
 }
-
-/* ---- files ---- */
-
-/* Writes a head, then n ids of `width` bytes each, then `more` bytes. */
-static const char *write_ids(const char *name, const void *head, size_t n_head, const int64_t *from,
-                             size_t n, size_t width, size_t more)
-{
-    char *bytes = calloc(1, n_head + n * width + more + 1);
-    if (n_head)
-        memcpy(bytes, head, n_head);
-    for (size_t i = 0; i < n; i++)
-        memcpy(bytes + n_head + i * width, &from[i], width); /* little-endian */
-    const char *path = keep(f8_cli_write(name, bytes, n_head + n * width + more));
-    free(bytes);
-    return path;
-}
-
-static const char *write_llmc(const char *name, int32_t magic, int32_t version, int32_t count,
-                              const int64_t *from, size_t n, size_t width)
-{
-    const int32_t head[HEADER] = {magic, version, count};
-    return write_ids(name, head, sizeof head, from, n, width, 0);
-}
-
-static const char *write_npy(const char *name, const char *descr, const char *shape,
-                             const int64_t *from, size_t n, size_t width)
-{
-    char head[128];
-    memset(head, ' ', sizeof head);
-    memcpy(head, "\x93NUMPY\x01\x00\x76\x00", 10);
-    const int used = snprintf(
-        head + 10, 100, "{'descr': '%s', 'fortran_order': False, 'shape': (%s), }", descr, shape);
-    head[10 + used] = ' ';
-    head[127] = '\n';
-    return write_ids(name, head, sizeof head, from, n, width, 0);
-}
-
-/* ---- runs ---- */
-
-typedef struct bytes {
-    char *at;
-    size_t n;
-} bytes;
-
-/* Trains for a few steps with these words, up to the first NULL; the state. */
-static bytes train(const char *const *words)
-{
-    const char *args[32] = {"train", model, "--steps", "3", "--save-state", state,
-                            "--threads", "1"};
-    for (int n = 8; *words; words++)
-        args[n++] = *words;
-    remove(state);
-    const f8_cli_result r = f8_cli_run(args);
-    ck_assert_msg(r.code == 0, "exit %d: %s", r.code, r.err);
-    ck_assert_str_eq(r.err, "");
-    bytes b;
-    b.at = f8_cli_read(state, &b.n);
-    return b;
-}
-#define TRAIN(...) train((const char *const[]){__VA_ARGS__, NULL})
-
-static bool same(const bytes *a, bytes b)
-{
-    const bool equal = a->n == b.n && !memcmp(a->at, b.at, b.n);
-    free(b.at);
-    return equal;
-}
-
-/* Exit code and message, and nothing is written. */
-static void refused(int code, const char *message, const char *const *words)
-{
-    const char *args[32] = {"train", model, "--steps", "1000000", "--save-state", state};
-    for (int n = 6; *words; words++)
-        args[n++] = *words;
-    remove(state);
-    const f8_cli_result r = f8_cli_run(args);
-    ck_assert_msg(r.code == code && strstr(r.err, message), "exit %d: %s", r.code, r.err);
-    ck_assert_str_eq(r.out, "");
-    ck_assert(access(state, F_OK) != 0);
-}
-#define REFUSED(code, message, ...)                                                                \
-    refused(code, message, (const char *const[]){__VA_ARGS__, NULL})
 
 /* ---- kinds of files ---- */
 
@@ -258,8 +159,9 @@ START_TEST(bad_files)
     const char *good = write_ids("good.bin", NULL, 0, ids, IDS, 2, 0);
     REFUSED(1, "none.bin: error: No such file or directory", "--data", f8_cli_temp("none.bin"));
     REFUSED(1, "frontend: error: Is a directory", "--data", "frontend");
-    REFUSED(1, "half.bin: error: the last token is not whole: 201 bytes of tokens, of which each "
-               "takes 2",
+    REFUSED(1,
+            "half.bin: error: the last token is not whole: 201 bytes of tokens, of which each "
+            "takes 2",
             "--data", write_ids("half.bin", NULL, 0, ids, 100, 2, 1));
     REFUSED(1, "empty.bin: error: it has no tokens", "--data", good, "--data",
             write_ids("empty.bin", NULL, 0, ids, 0, 2, 0));
@@ -362,12 +264,29 @@ END_TEST
 
 START_TEST(shown_on_a_terminal)
 {
-    const char *const args[] = {"train", model, "--data", text, "--steps", "4",
-                                "--eval-every", "2", NULL};
+    const char *const args[] = {"train", model,          "--data", text, "--steps",
+                                "4",     "--eval-every", "2",      NULL};
     const f8_cli_result r = f8_cli_run_on_terminal(args);
     ck_assert_msg(r.code == 0 && strstr(r.err, "bf16  step 2  held out ") &&
                       strstr(r.err, "bf16  step 4  held out "),
                   "%s", r.err);
+}
+END_TEST
+
+/* ---- the order of data ---- */
+
+static void write_accumulating(const char *name, int n)
+{
+    char text_of[sizeof net + 40];
+    snprintf(text_of, sizeof text_of, "%saccumulate %d\n", net, n);
+    f8_cli_write(name, text_of, strlen(text_of));
+}
+
+START_TEST(batches_by_number)
+{
+    write_accumulating("two.f8", 2);
+    const char *two = keep(f8_cli_temp("two.f8"));
+    numbered(model, two, (const char *const[]){"--data", text, NULL});
 }
 END_TEST
 
@@ -387,6 +306,7 @@ Suite *f8_suite(void)
     tcase_add_test(t, eval_every);
     tcase_add_test(t, validation);
     tcase_add_test(t, shown_on_a_terminal);
+    tcase_add_test(t, batches_by_number);
     suite_add_tcase(s, t);
     return s;
 }
