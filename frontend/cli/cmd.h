@@ -82,6 +82,7 @@ enum {
  *     TEXT             const char *, not empty
  *     TOKENS           const char *: u16, u32 or bytes
  *     TEXTS, RECIPES   as TEXT; the option may be given any number of times
+ *     TENSORS          the same: NAME=FILE.npy or NAME=FILE.safetensors[:TENSOR]
  *     COUNT, ORDINAL   int64_t of at least 1, int32_t of at least 0
  *     THREADS          int32_t, 1 to 256
  *     NUMBER, SEED     double above 0, uint64_t
@@ -121,7 +122,7 @@ enum {
            "auto measures on them; export: the scales of delayed are calibrated on them")          \
     OPTION(tokens, "--tokens", "TYPE", TOKENS, ON_DATA,                                            \
            "the type of the tokens in all files: u16, u32 or bytes (default: by name and header)") \
-    OPTION(batches, "--batch", "NAME=FILE", TEXTS, ON_DATA,                                        \
+    OPTION(batches, "--batch", "NAME=FILE", TENSORS, ON_DATA,                                      \
            "instead of --data: batches of the input NAME are rows of the tensor in FILE.npy or "   \
            "FILE.safetensors[:TENSOR]; one for each input of forward")                             \
     OPTION(validation, "--validation", "FILE", TEXTS, ON_TRAIN | ON_EVAL,                          \
@@ -254,7 +255,7 @@ typedef struct cli_RECIPES {
 typedef struct cli_TEXTS {
     const char *text[CLI_MAX_TEXTS];
     size_t n;
-} cli_TEXTS;
+} cli_TEXTS, cli_TENSORS;
 typedef struct cli_DIM {
     fp8c_dim dim[CLI_MAX_DIMS];
     size_t n;

@@ -118,19 +118,24 @@ static bool set_npy(cli_shard *s)
 /* The width of the tokens after an llm.c header; 0: there is no such header. */
 static int llmc_width(const cli_shard *s)
 {
-    int32_t head[3];
+    int32_t magic;
     if (s->size < HEADER)
         return 0;
-    memcpy(head, s->bytes, sizeof head);
-    return head[0] == 20240520 && head[1] == 1   ? 2
-           : head[0] == 20240801 && head[1] == 7 ? 4
-                                                 : 0;
+    memcpy(&magic, s->bytes, sizeof magic);
+    return magic == 20240520 ? 2 : magic == 20240801 ? 4 : 0;
 }
 
 static bool set_llmc(cli_shard *s, int width)
 {
     int32_t head[3];
     memcpy(head, s->bytes, sizeof head);
+    const int known = width == 2 ? 1 : 7;
+    if (head[1] != known) {
+        fprintf(stderr,
+                "%s: error: its llm.c header has version %" PRId32 "; version %d can be read\n",
+                s->path, head[1], known);
+        return false;
+    }
     if (!set_type(s, HEADER, width, false))
         return false;
     if ((uint64_t)head[2] == s->n)

@@ -168,8 +168,10 @@ START_TEST(bad_rows)
     REFUSED(1, "x0.npy: error: it has no rows", "--batch", pair("x", write_x("x0.npy", 0)),
             "--batch", pair("label", write_labels("l0.npy", "<i4", 4, 0)));
     REFUSED(1, "error: 'x' is given twice", "--batch", x, "--batch", x);
-    REFUSED(1, "--batch 'x': error: not NAME=FILE.npy or NAME=FILE.safetensors[:TENSOR]", "--batch",
-            "x");
+    REFUSED(2, "bad value for --batch: 'x'", "--batch", "x");
+    REFUSED(2, "bad value for --batch: 'x=y.bin'", "--batch", "x=y.bin");
+    REFUSED(1, "--validation 'x.npy': error: not NAME=FILE.npy or NAME=FILE.safetensors[:TENSOR]",
+            "--batch", x, "--validation", "x.npy");
     REFUSED(1, "classifier.f8: error: no file for the inputs: label; --validation NAME=FILE",
             "--batch", x, "--batch", label, "--validation", x);
     REFUSED(2, "with --batch, it does not use '--data'", "--batch", x, "--data", "x");

@@ -121,10 +121,15 @@ START_TEST(eval_of_tokens)
     const char *bin = write_ids("t.bin", NULL, 0, ids, IDS, 2, 0);
     const char *weights = keep(f8_cli_temp("weights.safetensors"));
     f8_cli_ok(F8_CLI("train", model, "--data", bin, "--steps", "2", "--save", weights));
-    const f8_cli_result r = F8_CLI("eval", model, "--data", bin, "--weights", weights);
+    f8_cli_result r = F8_CLI("eval", model, "--data", bin, "--weights", weights);
     ck_assert_msg(r.code == 0 && strstr(r.out, "losses in nats per token, of 288 held-out tokens"),
                   "%s%s", r.out, r.err);
     ck_assert_ptr_nonnull(strstr(r.out, "t.bin; the tokens' unigram entropy"));
+    const char *v = write_ids("v.bin", NULL, 0, ids, 100, 2, 0);
+    r = F8_CLI("eval", model, "--data", bin, "--weights", weights, "--validation", v);
+    ck_assert_msg(r.code == 0 && strstr(r.out, ", of 96 held-out tokens of ") &&
+                      strstr(r.out, "v.bin; the tokens' unigram entropy"),
+                  "%s%s", r.out, r.err);
 }
 END_TEST
 
@@ -175,6 +180,8 @@ START_TEST(bad_files)
             write_ids("short.bin", NULL, 0, ids, 169, 2, 0));
     REFUSED(1, "cut.bin: error: its header counts 3000 tokens, but 2999 follow it", "--data",
             write_llmc("cut.bin", 20240520, 1, IDS, ids, IDS - 1, 2));
+    REFUSED(1, "new.bin: error: its llm.c header has version 2; version 1 can be read", "--data",
+            write_llmc("new.bin", 20240520, 2, IDS, ids, IDS, 2));
     REFUSED(1, "f.npy: error: its elements are no tokens: u1, u2, u4, i4 or i8 are needed",
             "--data", write_npy("f.npy", "<f4", "3000,", ids, IDS, 4));
     REFUSED(1, "v.npy: error: its elements are no tokens", "--data",
