@@ -863,6 +863,9 @@ FP8C_API fp8c_status fp8c_program_variable_view(fp8c_program *program, int varia
  * recompute of the compile options save less. Of a dim that is a bound each value has saved.N of
  * its own: their number may differ.
  *
+ * Parameters, gradients, scales and saved values may lie in tensors of the caller's, and programs may
+ * share parameters: "memory of the caller" below.
+ *
  * A whole program: two transformer blocks as two programs, three micro-batches a step, the caller's
  * own AdamW, delayed scaling:
  *

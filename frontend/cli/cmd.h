@@ -43,6 +43,7 @@ enum {
     ON_STEP = ON_PRINT | ON_TRAIN | ON_EXPLAIN | ON_COMPILE | ON_PLAN,
     ON_TUNE = 8192,
     ON_OPS = 16384,
+    ON_DATA = ON_TRAIN | ON_EXPLAIN | ON_EVAL | ON_EXPORT,
     ON_WEIGHTS = ON_EVAL | ON_EXPORT | ON_RUN
 };
 
@@ -54,7 +55,7 @@ enum {
     COMMAND(check, ON_CHECK, "FILE.f8", "parse and verify a module")                               \
     COMMAND(print, ON_PRINT, "FILE.f8",                                                            \
             "print a module in canonical form, or as it is after a pass")                          \
-    COMMAND(train, ON_TRAIN, "FILE.f8", "train a language model on the bytes of a text")           \
+    COMMAND(train, ON_TRAIN, "FILE.f8", "train a model on the tokens of files, or on tensors")     \
     COMMAND(eval, ON_EVAL, "FILE.f8",                                                              \
             "compute the held-out loss of a checkpoint under one or more recipes")                 \
     COMMAND(export, ON_EXPORT, "FILE.f8",                                                          \
@@ -79,7 +80,9 @@ enum {
 /* OPTION(field, "--name", "ARGUMENT" or NULL, kind, commands, "help")
  * The kinds of values:
  *     TEXT             const char *, not empty
- *     TEXTS, RECIPES   the same; the option may be given any number of times
+ *     TOKENS           const char *: u16, u32 or bytes
+ *     TEXTS, RECIPES   as TEXT; the option may be given any number of times
+ *     TENSORS          the same: NAME=FILE.npy or NAME=FILE.safetensors[:TENSOR]
  *     COUNT, ORDINAL   int64_t of at least 1, int32_t of at least 0
  *     THREADS          int32_t, 1 to 256
  *     NUMBER, SEED     double above 0, uint64_t
@@ -113,9 +116,18 @@ enum {
            "'x.*' keeps one a layer")                                                              \
     OPTION(recompute, "--recompute", "PATTERN", TEXT, ON_STEP | ON_TUNE,                           \
            "recompute values with these names in the backward")                                    \
-    OPTION(data, "--data", "FILE", TEXT, ON_TRAIN | ON_EXPLAIN | ON_EVAL | ON_EXPORT,              \
-           "the text to train on; its last tenth is held out. explain: recipe auto measures on "   \
-           "it; export: the scales of delayed are calibrated on it")                               \
+    OPTION(data, "--data", "FILE", TEXTS, ON_DATA,                                                 \
+           "the tokens to train on: the bytes of a text, a .bin of nanoGPT or llm.c, or a .npy; "  \
+           "repeatable, or a pattern: 'train_*.bin'. The last tenth is held out. explain: recipe " \
+           "auto measures on them; export: the scales of delayed are calibrated on them")          \
+    OPTION(tokens, "--tokens", "TYPE", TOKENS, ON_DATA,                                            \
+           "the type of the tokens in all files: u16, u32 or bytes (default: by name and header)") \
+    OPTION(batches, "--batch", "NAME=FILE", TENSORS, ON_DATA,                                      \
+           "instead of --data: batches of the input NAME are rows of the tensor in FILE.npy or "   \
+           "FILE.safetensors[:TENSOR]; one for each input of forward")                             \
+    OPTION(validation, "--validation", "FILE", TEXTS, ON_TRAIN | ON_EVAL,                          \
+           "hold these tokens out instead of the last tenth of --data; repeatable, or a pattern. " \
+           "With --batch: NAME=FILE, these rows")                                                  \
     OPTION(weights, "--weights", "FILE", TEXTS, ON_WEIGHTS,                                        \
            "a checkpoint (safetensors) of train --save or of others, or the .index.json of one in "\
            "several files; eval and run also take what export writes; repeatable")                 \
@@ -135,6 +147,8 @@ enum {
            "write an output to such a file, the last one of that name; repeatable")                \
     OPTION(repeat, "--repeat", "N", COUNT, ON_RUN,                                                 \
            "run all functions N times, and print the median and the least time")                   \
+    OPTION(eval_every, "--eval-every", "N", COUNT, ON_TRAIN,                                       \
+           "compute the held-out loss after every N steps too: a record `eval` of --json")         \
     OPTION(steps, "--steps", "N", COUNT, ON_TRAIN | ON_COMPILE | ON_RUN | ON_PRINT,                \
            "train: the number of optimizer steps (default 100). The schedule gets this length "    \
            "(elsewhere the default is the text's, else 100)")                                      \
@@ -218,7 +232,7 @@ enum {
            "show and test only these, and exit with 1 unless all of them work (default: all, and " \
            "cpu must work)")
 
-typedef const char *cli_TEXT;
+typedef const char *cli_TEXT, *cli_TOKENS;
 typedef int64_t cli_COUNT;
 typedef int32_t cli_THREADS;
 typedef int32_t cli_ORDINAL;
@@ -241,7 +255,7 @@ typedef struct cli_RECIPES {
 typedef struct cli_TEXTS {
     const char *text[CLI_MAX_TEXTS];
     size_t n;
-} cli_TEXTS;
+} cli_TEXTS, cli_TENSORS;
 typedef struct cli_DIM {
     fp8c_dim dim[CLI_MAX_DIMS];
     size_t n;
@@ -343,6 +357,8 @@ int cli_flush_stdout(int code);
 /* Creates a context from the environment and cli_context_options. NULL after a message on stderr.
  */
 fp8c_context *cli_context(void);
+/* The program's own buffer for the port of that name; NULL if there is no such port. */
+void *cli_buffer(fp8c_program *program, int function, fp8c_side side, const char *name);
 /* Writes a type into `text` as "f32[8, 256]", and returns it. */
 enum { CLI_TYPE_TEXT = 160 };
 const char *cli_type(const fp8c_type *type, char text[CLI_TYPE_TEXT]);

@@ -23,17 +23,14 @@ bool cli_refuses_auto(const cli *c, const char *recipe)
     return true;
 }
 
-static fp8c_status observe(const cli *c, fp8c_calibration *calibration, const cli_corpus *corpus,
-                           int step)
+static fp8c_status observe(const cli *c, fp8c_calibration *calibration, cli_data *data, int step)
 {
     fp8c_program *p = fp8c_calibration_program(calibration);
-    int32_t *tokens = cli_buffer(p, step, FP8C_INPUT, "tokens");
-    int32_t *targets = cli_buffer(p, step, FP8C_INPUT, "targets");
     const int64_t batches = c->calibrate ? c->calibrate : DEFAULT_BATCHES;
     fp8c_status status = fp8c_program_initialize(p, c->seed);
     for (int64_t i = 0; i < batches && status == FP8C_OK; i++) {
-        for (int64_t row = 0; row < corpus->B; row++)
-            cli_corpus_draw(corpus, c->seed, (uint64_t)(i * corpus->B + row), row, tokens, targets);
+        if (!cli_data_fill(data, p, step, c->seed, (uint64_t)i))
+            return FP8C_ERR_IO;
         status = cli_interrupted() ? FP8C_ERR_CANCELLED : fp8c_program_run(p, step);
         if (status == FP8C_OK)
             status = fp8c_calibration_observe(calibration);
@@ -61,7 +58,7 @@ static bool write_rules(const cli *c, fp8c_context *ctx, const fp8c_calibration 
 }
 
 fp8c_calibration *cli_calibrate(const cli *c, fp8c_context *ctx, const fp8c_module *module,
-                                const fp8c_compile_options *options, cli_corpus *corpus)
+                                const fp8c_compile_options *options, cli_data *data)
 {
     fp8c_calibration *calibration;
     if (fp8c_calibration_create(module, options, c->budget, &calibration) != FP8C_OK) {
@@ -70,9 +67,10 @@ fp8c_calibration *cli_calibrate(const cli *c, fp8c_context *ctx, const fp8c_modu
     }
     fp8c_program *p = fp8c_calibration_program(calibration);
     const int step = fp8c_program_function(p, "micro_step");
-    bool ok = cli_corpus_cut(corpus, c, module, p, step);
-    if (ok && observe(c, calibration, corpus, step) != FP8C_OK) {
-        cli_fail(ctx);
+    bool ok = cli_data_fit(data, c, module, p, step);
+    if (ok && observe(c, calibration, data, step) != FP8C_OK) {
+        if (!data->failed)
+            cli_fail(ctx);
         ok = false;
     }
     if (ok && write_rules(c, ctx, calibration))

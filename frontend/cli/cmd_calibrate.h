@@ -1,19 +1,19 @@
-/* Recipe auto on the command line: it measures on the bytes of --data. */
+/* Recipe auto on the command line: it measures on --data. */
 #ifndef F8_CMD_CALIBRATE_H
 #define F8_CMD_CALIBRATE_H
 
-#include "frontend/cli/cmd_corpus.h"
+#include "frontend/cli/cmd_data.h"
 
 bool cli_is_auto(const char *recipe);
 /* For commands that have no data to measure on. If `recipe` is auto, prints a message on stderr and
  * returns true. */
 bool cli_refuses_auto(const cli *c, const char *recipe);
 
-/* Creates a calibration and lets it observe --calibrate batches of the corpus, with the initial
+/* Creates a calibration and lets it observe --calibrate batches of the data, with the initial
  * values of --seed. Writes the file of --write-rules. `options` are those of the program that will
  * be compiled. The caller destroys the result. NULL after a message on stderr. */
 fp8c_calibration *cli_calibrate(const cli *c, fp8c_context *ctx, const fp8c_module *module,
-                                const fp8c_compile_options *options, cli_corpus *corpus);
+                                const fp8c_compile_options *options, cli_data *data);
 
 /* Prints the candidates of every GEMM, their errors and costs, and which one won: a table to `to`
  * (unless NULL), and records with event "candidate". */

@@ -120,7 +120,7 @@ void cli_weights_report(const cli_weights *w, const char *recipe, cli_json *json
 /* How to get the scales that the files lack. */
 static const char *advice(const cli *c)
 {
-    if (!strcmp(c->command, "export") && !c->data)
+    if (!strcmp(c->command, "export") && !c->data.n && !c->batches.n)
         return "give --data FILE to calibrate them, or ";
     if (cli_is_package(c->file))
         return "`fp8c run` of the text calibrates them, and its --save keeps them for this; or ";

@@ -1,58 +1,77 @@
-/* The bytes of a text as tokens: see cmd_corpus.h. */
+/* Tokens cut into windows: see cmd_corpus.h. */
 #include "frontend/cli/cmd_corpus.h"
 
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 
-enum { EVAL_BATCHES = 16 };
+#include "frontend/cli/cmd_mix.h"
 
-static double unigram_entropy(const cli_corpus *c)
+bool cli_corpus_open(cli_corpus *c, const cli *options)
 {
-    double count[256] = {0}, h = 0;
-    for (size_t i = 0; i < c->size; i++)
-        count[c->bytes[i]]++;
-    for (int i = 0; i < 256; i++)
+    *c = (cli_corpus){0};
+    return cli_tokens_open(&c->tokens, &options->data, options->tokens) &&
+           (!options->validation.n ||
+            cli_tokens_open(&c->validation, &options->validation, options->tokens));
+}
+
+void cli_corpus_close(cli_corpus *c)
+{
+    cli_tokens_close(&c->tokens);
+    cli_tokens_close(&c->validation);
+}
+
+/* ---- cutting ---- */
+
+static double entropy(const uint64_t *count, int64_t vocabulary, uint64_t n)
+{
+    double h = 0;
+    for (int64_t i = 0; i < vocabulary; i++)
         if (count[i] > 0)
-            h -= count[i] / (double)c->size * log(count[i] / (double)c->size);
+            h -= (double)count[i] / (double)n * log((double)count[i] / (double)n);
     return h;
 }
 
-bool cli_corpus_read(cli_corpus *c, const char *path)
+static bool too_few(const cli_tokens *t, uint64_t window, uint64_t needed, const char *why)
 {
-    *c = (cli_corpus){0};
-    c->bytes = (unsigned char *)cli_read_file(path, &c->size);
-    return c->bytes != NULL;
+    fprintf(stderr,
+            "%s: error: the %s only %" PRIu64 " %s: a sequence takes %" PRIu64
+            "%s, so at least %" PRIu64 " are needed\n",
+            t->shown, t->text ? "text has" : "files have", t->n, t->text ? "bytes" : "tokens",
+            window, why, needed);
+    return false;
 }
 
-void cli_corpus_free(cli_corpus *c)
+/* Whether all tokens are in the vocabulary; the entropy of those of --data. */
+static bool check_tokens(cli_corpus *c, int64_t vocabulary)
 {
-    free(c->bytes);
-    c->bytes = NULL;
+    uint64_t *count = calloc((size_t)vocabulary, sizeof *count);
+    if (!count)
+        fprintf(stderr, "error: out of memory: a vocabulary of %" PRId64 "\n", vocabulary);
+    bool ok = count && cli_tokens_count(&c->tokens, vocabulary, count);
+    if (ok)
+        c->unigram = entropy(count, vocabulary, c->tokens.n);
+    ok = ok && cli_tokens_count(&c->validation, vocabulary, count);
+    free(count);
+    return ok;
 }
 
-static bool cut(cli_corpus *c, const char *path, int64_t vocabulary)
+static bool cut(cli_corpus *c, int64_t vocabulary)
 {
-    const size_t window = (size_t)c->T + 1;
-    c->train = c->size - c->size / 10;
-    if (c->train < window || c->size - c->train < window) {
-        fprintf(
-            stderr,
-            "%s: error: the text has only %zu bytes: a sequence takes %zu, and a tenth of the text "
-            "is held out, so at least %zu are needed\n",
-            path, c->size, window, 10 * window);
-        return false;
+    const uint64_t window = (uint64_t)c->T + 1, n = c->tokens.n;
+    if (c->validation.n_shards) {
+        c->train = n;
+        if (n < window)
+            return too_few(&c->tokens, window, window, "");
+        if (c->validation.n < window)
+            return too_few(&c->validation, window, window, "");
+    } else {
+        c->train = n - n / 10;
+        if (c->train < window || n - c->train < window)
+            return too_few(&c->tokens, window, 10 * window,
+                           ", and a tenth of the text is held out");
     }
-    for (size_t i = 0; i < c->size; i++)
-        if (c->bytes[i] >= vocabulary) {
-            fprintf(stderr,
-                    "%s: error: byte %d at offset %zu is outside the model's vocabulary of %" PRId64
-                    "\n",
-                    path, c->bytes[i], i, vocabulary);
-            return false;
-        }
-    c->unigram = unigram_entropy(c);
-    return true;
+    return check_tokens(c, vocabulary);
 }
 
 /* Whether there is a port `name` of that type. A size of 0 in `type` stands for any size, and is
@@ -91,57 +110,56 @@ bool cli_corpus_cut(cli_corpus *c, const cli *options, const fp8c_module *module
         return true;
     c->B = tokens.dim[0];
     c->T = tokens.dim[1];
-    return cut(c, options->data, vocabulary > 0 ? vocabulary : 256);
+    return cut(c, vocabulary > 0 ? vocabulary : 256);
 }
 
-/* The window at byte `at` as row `row` of tokens and targets, both [B, T]. */
-static void window(const cli_corpus *c, size_t at, int64_t row, int32_t *tokens, int32_t *targets)
+/* ---- batches ---- */
+
+/* The window at token `at` as row `row` of tokens and targets, both [B, T]. */
+static bool window(const cli_corpus *c, const cli_tokens *from, uint64_t at, int64_t row,
+                   int32_t *tokens, int32_t *targets)
 {
-    for (int64_t t = 0; t < c->T; t++) {
-        tokens[row * c->T + t] = c->bytes[at + (size_t)t];
-        targets[row * c->T + t] = c->bytes[at + (size_t)t + 1];
+    const uint64_t T = (uint64_t)c->T;
+    return cli_tokens_get(from, at, tokens + row * c->T, T) &&
+           cli_tokens_get(from, at + 1, targets + row * c->T, T);
+}
+
+bool cli_corpus_draw(const cli_corpus *c, uint64_t seed, uint64_t batch, int32_t *tokens,
+                     int32_t *targets)
+{
+    bool ok = true;
+    for (int64_t row = 0; row < c->B && ok; row++) {
+        const uint64_t draw = batch * (uint64_t)c->B + (uint64_t)row;
+        const uint64_t at = cli_mix(cli_mix(seed) + draw) % (c->train - (uint64_t)c->T);
+        ok = window(c, &c->tokens, at, row, tokens, targets);
     }
+    return ok;
 }
 
-void *cli_buffer(fp8c_program *program, int function, fp8c_side side, const char *name)
+/* The held-out tokens: where they begin in `from`, and how many windows follow each other there. */
+static const cli_tokens *held_out(const cli_corpus *c, uint64_t *begin, uint64_t *windows)
 {
-    return fp8c_program_buffer(program, function, side,
-                               fp8c_program_find_port(program, function, side, name));
+    const cli_tokens *from = c->validation.n_shards ? &c->validation : &c->tokens;
+    *begin = c->validation.n_shards ? 0 : c->train;
+    *windows = (from->n - *begin - 1) / (uint64_t)c->T;
+    return from;
 }
 
-static uint64_t mix(uint64_t x) /* splitmix64 */
+bool cli_corpus_held_out(const cli_corpus *c, uint64_t batch, int32_t *tokens, int32_t *targets)
 {
-    x += 0x9e3779b97f4a7c15u;
-    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-    return x ^ (x >> 31);
-}
-
-void cli_corpus_draw(const cli_corpus *c, uint64_t seed, uint64_t draw, int64_t row,
-                     int32_t *tokens, int32_t *targets)
-{
-    window(c, mix(mix(seed) + draw) % (c->train - (size_t)c->T), row, tokens, targets);
-}
-
-fp8c_status cli_held_out(const cli_corpus *c, fp8c_program *program, int eval, double *loss,
-                         int64_t *batches)
-{
-    int32_t *tokens = cli_buffer(program, eval, FP8C_INPUT, "tokens");
-    int32_t *targets = cli_buffer(program, eval, FP8C_INPUT, "targets");
-    const float *value = cli_buffer(program, eval, FP8C_OUTPUT, "loss");
-    const size_t windows = (c->size - c->train - 1) / (size_t)c->T;
-    double sum = 0;
-    int64_t n = 0;
-    for (size_t at = 0; n < EVAL_BATCHES && (n == 0 || at + (size_t)c->B <= windows); n++) {
-        for (int64_t b = 0; b < c->B; b++, at++)
-            window(c, c->train + at % windows * (size_t)c->T, b, tokens, targets);
-        const fp8c_status status =
-            cli_interrupted() ? FP8C_ERR_CANCELLED : fp8c_program_run(program, eval);
-        if (status != FP8C_OK)
-            return status;
-        sum += *value;
+    uint64_t begin, windows;
+    const cli_tokens *from = held_out(c, &begin, &windows);
+    bool ok = true;
+    for (int64_t row = 0; row < c->B && ok; row++) {
+        const uint64_t at = (batch * (uint64_t)c->B + (uint64_t)row) % windows;
+        ok = window(c, from, begin + at * (uint64_t)c->T, row, tokens, targets);
     }
-    *loss = sum / (double)n;
-    *batches = n;
-    return FP8C_OK;
+    return ok;
+}
+
+uint64_t cli_corpus_held_out_batches(const cli_corpus *c)
+{
+    uint64_t begin, windows;
+    held_out(c, &begin, &windows);
+    return windows < 2 * (uint64_t)c->B ? 1 : windows / (uint64_t)c->B;
 }

@@ -19,7 +19,7 @@ typedef struct eval {
     const cli *c;
     fp8c_context *ctx;
     const fp8c_module *module;
-    cli_corpus corpus;
+    cli_data data;
     cli_weights weights;
     cli_stored stored; /* the recipes under which the files store them */
     cli_json json;
@@ -36,7 +36,8 @@ static void record(eval *e, const char *recipe, const result *r)
                   recipe, "target", r->target, "weights", e->weights.files.shown, "trained",
                   trained, "stored", stored, "weights_bytes", (json_int_t)r->weights_bytes,
                   "heldout_loss", cli_json_number(r->loss), "batches", (json_int_t)r->batches,
-                  "tokens", (json_int_t)(r->batches * e->corpus.B * e->corpus.T),
+                  cli_data_items_name(&e->data),
+                  (json_int_t)(r->batches * cli_data_items(&e->data)),
                   "fp8_gemms_planned", (json_int_t)r->info.fp8_gemms_planned, "fp8_gemms_executed",
                   (json_int_t)r->fp8_gemms, "compile_seconds", r->info.compile_seconds,
                   "peak_bytes", (json_int_t)r->info.peak_bytes));
@@ -59,15 +60,15 @@ static bool eval_program(eval *e, const fp8c_compile_options *options, fp8c_prog
     const int function = fp8c_program_function(program, "eval");
     fp8c_info before = {.struct_size = sizeof before};
     snprintf(r->target, sizeof r->target, "%s", fp8c_program_target(program));
-    if (!cli_corpus_cut(&e->corpus, e->c, e->module, program, function) ||
-        !cli_observe_corpus(&e->weights, e->ctx, e->module, options, program, &e->corpus) ||
+    if (!cli_data_fit(&e->data, e->c, e->module, program, function) ||
+        !cli_observe_data(&e->weights, e->ctx, e->module, options, program, &e->data) ||
         !cli_weights_load(&e->weights, e->ctx, program, recipe))
         return false;
     r->calibration = e->weights.batches;
     r->weights_bytes = weights_bytes(program);
     fp8c_program_info(program, &before);
-    if (cli_held_out(&e->corpus, program, function, &r->loss, &r->batches) != FP8C_OK)
-        return cli_fail(e->ctx) == CLI_DONE;
+    if (cli_held_out(&e->data, program, function, &r->loss, &r->batches) != FP8C_OK)
+        return !e->data.failed && cli_fail(e->ctx) == CLI_DONE;
     r->info.struct_size = sizeof r->info;
     fp8c_program_info(program, &r->info);
     r->fp8_gemms = (r->info.fp8_gemms_executed - before.fp8_gemms_executed) / r->batches;
@@ -120,15 +121,17 @@ static void print_table(const eval *e)
         printf("%s: %zu weights stored in FP8 under %s\n", e->weights.files.shown, e->stored.n,
                stored ? f8_st_shown(stored, shown[0], sizeof shown[0]) : "?");
     for (size_t i = 0; i <= e->c->compare.n; i++)
-        cli_print_calibrated(cli_recipe(e->c, i), e->results[i].calibration, e->c->data);
-    printf("losses in nats per byte, of %" PRId64
-           " held-out bytes of %s; the text's unigram entropy is %.4f\n",
-           first->batches * e->corpus.B * e->corpus.T, e->c->data, e->corpus.unigram);
+        cli_print_calibrated(cli_recipe(e->c, i), e->results[i].calibration,
+                             cli_data_shown(&e->data));
+    char compared[80];
+    printf("%s, of %" PRId64 " held-out %s of %s%s\n", cli_data_losses(&e->data),
+           first->batches * cli_data_items(&e->data), cli_data_unit(&e->data),
+           cli_data_held_out_shown(&e->data), cli_data_compared(&e->data, compared));
 }
 
 static int run(eval *e)
 {
-    bool ok = cli_corpus_read(&e->corpus, e->c->data) && cli_weights_open(&e->weights, e->c) &&
+    bool ok = cli_data_open(&e->data, e->c) && cli_weights_open(&e->weights, e->c) &&
               cli_stored_read(&e->stored, &e->weights.files, e->ctx) &&
               cli_json_open(&e->json, e->c->json);
     for (size_t i = 0; ok && i <= e->c->compare.n; i++)
@@ -141,9 +144,9 @@ static int run(eval *e)
 
 int cmd_eval(const cli *c)
 {
-    if (!c->weights.n || !c->data) {
-        fprintf(stderr, "fp8c eval: %s FILE is needed; see fp8c eval --help\n",
-                c->weights.n ? "--data" : "--weights");
+    if (!c->weights.n || !cli_data_given(c)) {
+        fprintf(stderr, "fp8c eval: %sFILE is needed; see fp8c eval --help\n",
+                c->weights.n ? "--data FILE or --batch NAME=" : "--weights ");
         return CLI_USAGE;
     }
     for (size_t i = 0; i <= c->compare.n; i++)
@@ -157,7 +160,7 @@ int cmd_eval(const cli *c)
     const int code = run(&e);
     cli_stored_free(&e.stored);
     cli_weights_close(&e.weights);
-    cli_corpus_free(&e.corpus);
+    cli_data_close(&e.data);
     fp8c_module_destroy(module);
     fp8c_context_destroy(e.ctx);
     return code;

@@ -15,7 +15,7 @@ typedef struct export {
     fp8c_program *program;
     cli_weights weights;
     f8_load load;      /* load.from: of each variable; NULL: the program made the value */
-    cli_corpus corpus; /* to calibrate on */
+    cli_data data; /* to calibrate on */
     f8_st_dtype dtype; /* of parameters that stay out of FP8; F8_ST_N_DTYPES: the checkpoint's */
     f8_st_tensor *tensor;      /* of the file that is written */
     int *variable;             /* of each tensor */
@@ -219,7 +219,7 @@ static void report(export *e)
                e->c->output, stored, parameters, e->c->recipe, (double)bytes / (1 << 20),
                (double)before / (1 << 20), e->weights.files.shown);
     if (!cli_json_to_stdout(e->c))
-        cli_print_calibrated(e->c->recipe, e->weights.batches, e->c->data);
+        cli_print_calibrated(e->c->recipe, e->weights.batches, cli_data_shown(&e->data));
 }
 
 /* Calibrates scales on --data, on the CPU. Data that nothing uses are refused. */
@@ -227,7 +227,7 @@ static bool calibrate(export *e)
 {
     fp8c_compile_options options = cli_compile_options(e->c, e->c->recipe);
     options.inference = 1;
-    if (!e->c->data)
+    if (!cli_data_given(e->c))
         return true;
     if (!f8_load_needs_scales(e->program, &e->weights.files)) {
         fprintf(stderr,
@@ -236,8 +236,8 @@ static bool calibrate(export *e)
                 e->weights.files.shown, e->c->recipe);
         return false;
     }
-    return cli_corpus_read(&e->corpus, e->c->data) &&
-           cli_observe_corpus(&e->weights, e->ctx, e->module, &options, e->program, &e->corpus);
+    return cli_data_open(&e->data, e->c) &&
+           cli_observe_data(&e->weights, e->ctx, e->module, &options, e->program, &e->data);
 }
 
 /* Uses the target reference, which has every recipe and compiles nothing. */
@@ -295,8 +295,8 @@ int cmd_export(const cli *c)
         return usage("--recipe RECIPE is needed: the recipe under which the weights are stored");
     if (cli_refuses_auto(c, c->recipe))
         return CLI_USAGE;
-    if (c->calibrate && !c->data)
-        return usage("--calibrate needs --data FILE");
+    if ((c->calibrate || c->tokens) && !cli_data_given(c))
+        return usage(c->tokens ? "--tokens needs --data FILE" : "--calibrate needs --data FILE");
     if (c->dtype && strcmp(c->dtype, "f32") && strcmp(c->dtype, "bf16"))
         return usage("--dtype takes f32 or bf16");
     if (c->dtype)
@@ -306,7 +306,7 @@ int cmd_export(const cli *c)
     const int code = run(&e);
     f8_load_end(&e.load);
     cli_weights_close(&e.weights);
-    cli_corpus_free(&e.corpus);
+    cli_data_close(&e.data);
     free(e.tensor);
     free(e.variable);
     free(e.names);

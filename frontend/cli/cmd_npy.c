@@ -112,7 +112,7 @@ static f8_status take_descr(parser *p)
         f8_st_dtype dtype;
     } known[] = {{"f4", F8_ST_F32},  {"f2", F8_ST_F16}, {"i4", F8_ST_I32}, {"i8", F8_ST_I64},
                  {"b1", F8_ST_BOOL}, {"u1", F8_ST_U8},  {"V1", F8_ST_U8},  {"V2", F8_ST_U16},
-                 {"u2", F8_ST_U16},  {"f8", F8_ST_F64}};
+                 {"u2", F8_ST_U16},  {"u4", F8_ST_U32}, {"f8", F8_ST_F64}};
     char *descr = p->f->descr;
     if (take(p, '['))
         return fail(p, "'descr' describes a structure; only single elements can be read");
@@ -127,8 +127,8 @@ static f8_status take_descr(parser *p)
                    : F8_OK;
     }
     return f8_file_fail(p->diag, F8_ERR_INPUT, p->f->in.path,
-                        "its elements are '%s'; only f4, f2, i4, i8, b1, u1, bf16 (V2) and FP8 "
-                        "(V1) can be read",
+                        "its elements are '%s'; only f4, f2, i4, i8, b1, u1, u2, u4, bf16 (V2) and "
+                        "FP8 (V1) can be read",
                         descr);
 }
 

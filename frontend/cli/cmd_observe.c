@@ -47,29 +47,22 @@ bool cli_observe(cli_weights *w, fp8c_context *ctx, const fp8c_module *module,
 typedef struct source {
     const cli *c;
     const fp8c_module *module;
-    cli_corpus *corpus;
+    cli_data *data;
 } source;
 
-static bool fill_from_corpus(void *user, fp8c_program *observer, int eval, int64_t index)
+static bool fill_from_data(void *user, fp8c_program *observer, int eval, int64_t index)
 {
     const source *s = user;
-    if (!cli_corpus_cut(s->corpus, s->c, s->module, observer, eval))
-        return false;
-    int32_t *tokens = cli_buffer(observer, eval, FP8C_INPUT, "tokens");
-    int32_t *targets = cli_buffer(observer, eval, FP8C_INPUT, "targets");
-    for (int64_t row = 0; row < s->corpus->B; row++)
-        cli_corpus_draw(s->corpus, s->c->seed, (uint64_t)(index * s->corpus->B + row), row, tokens,
-                        targets);
-    return true;
+    return cli_data_fit(s->data, s->c, s->module, observer, eval) &&
+           cli_data_fill(s->data, observer, eval, s->c->seed, (uint64_t)index);
 }
 
-bool cli_observe_corpus(cli_weights *w, fp8c_context *ctx, const fp8c_module *module,
-                        const fp8c_compile_options *options, fp8c_program *program,
-                        cli_corpus *corpus)
+bool cli_observe_data(cli_weights *w, fp8c_context *ctx, const fp8c_module *module,
+                      const fp8c_compile_options *options, fp8c_program *program, cli_data *data)
 {
-    source s = {w->c, module, corpus};
+    source s = {w->c, module, data};
     const int64_t batches = w->c->calibrate ? w->c->calibrate : DEFAULT_BATCHES;
-    return cli_observe(w, ctx, module, options, program, batches, fill_from_corpus, &s);
+    return cli_observe(w, ctx, module, options, program, batches, fill_from_data, &s);
 }
 
 void cli_print_calibrated(const char *recipe, int64_t batches, const char *what)

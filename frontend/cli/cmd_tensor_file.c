@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "frontend/checkpoint/checkpoint.h"
-#include "frontend/cli/cmd_npy.h"
 
 static const char suffix[] = ".safetensors";
 
@@ -72,30 +71,68 @@ static uint64_t to_i32(f8_st_dtype from, const void *raw, int32_t *to, uint64_t 
     return n;
 }
 
-/* Converts the elements at `raw` of tensor `t`, which fits `type`, to values at `to`. */
-static f8_status take(const cli_tensor_file *f, const f8_st_tensor *t, const void *raw,
-                      const fp8c_type *type, void *to, f8_diag *diag)
+/* Converts the n elements at `raw`, of dtype `from`, to values of a port at `to`. The first is
+ * element `first` of the tensor, for the message. */
+static f8_status take(const cli_tensor_in *in, const void *raw, uint64_t first, uint64_t n,
+                      fp8c_dtype dtype, void *to, f8_diag *diag)
 {
-    const uint64_t n = t->bytes / f8_st_dtype_bytes(t->dtype);
+    const f8_st_dtype from = in->tensor.dtype;
     uint64_t good = 0;
-    if (type->dtype == FP8C_I32 && t->dtype != F8_ST_I32) {
-        good = to_i32(t->dtype, raw, to, n);
+    if (dtype == FP8C_I32 && from != F8_ST_I32) {
+        good = to_i32(from, raw, to, n);
     } else {
-        memcpy(to, raw, (size_t)t->bytes);
-        while (good < n && (type->dtype != FP8C_BOOL || ((const uint8_t *)raw)[good] <= 1))
+        memcpy(to, raw, (size_t)(n * f8_st_dtype_bytes(from)));
+        while (good < n && (dtype != FP8C_BOOL || ((const uint8_t *)raw)[good] <= 1))
             good++;
     }
     return good == n ? F8_OK
-                     : f8_file_fail(diag, F8_ERR_INPUT, f->path,
-                                    "for '%s': element %" PRIu64 " does not fit into %s", f->name,
-                                    good, fp8c_dtype_name(type->dtype));
+                     : f8_file_fail(diag, F8_ERR_INPUT, in->file->path,
+                                    "for '%s': element %" PRIu64 " does not fit into %s",
+                                    in->file->name, first + good, fp8c_dtype_name(dtype));
 }
 
-static f8_status fits(const cli_tensor_file *f, const f8_st_tensor *t, const fp8c_type *type,
-                      f8_diag *diag)
+static f8_status find_tensor(cli_tensor_in *in, f8_diag *diag)
+{
+    const f8_st_tensor *t = f8_st_find(&in->safetensors, in->file->tensor);
+    if (!t)
+        return f8_file_fail(diag, F8_ERR_INPUT, in->file->path,
+                            "it has no tensor '%s'; FILE:TENSOR gives another name",
+                            in->file->tensor);
+    in->tensor = *t;
+    in->begin = in->safetensors.data + t->begin;
+    return F8_OK;
+}
+
+f8_status cli_tensor_open(cli_tensor_in *in, const cli_tensor_file *f, f8_diag *diag)
+{
+    *in = (cli_tensor_in){.file = f};
+    if (!f->tensor) {
+        F8_TRY(cli_npy_open(&in->npy, f->path, diag));
+        in->tensor = in->npy.tensor;
+        in->begin = in->npy.data;
+        return F8_OK;
+    }
+    F8_TRY(f8_st_open(&in->safetensors, f->path, NULL, diag));
+    const f8_status status = find_tensor(in, diag);
+    if (status != F8_OK)
+        cli_tensor_close(in);
+    return status;
+}
+
+void cli_tensor_close(cli_tensor_in *in)
+{
+    if (in->file && in->file->tensor)
+        f8_st_close(&in->safetensors);
+    else if (in->file)
+        cli_npy_close(&in->npy);
+    *in = (cli_tensor_in){0};
+}
+
+f8_status cli_tensor_fits(const cli_tensor_in *in, const fp8c_type *type, f8_diag *diag)
 {
     char here[128], there[128];
-    const f8_st_tensor want = tensor_of(type);
+    const cli_tensor_file *f = in->file;
+    const f8_st_tensor want = tensor_of(type), *t = &in->tensor;
     const bool right = t->dtype == want.dtype || becomes(t->dtype, type->dtype, !f->tensor);
     if (right && f8_checkpoint_same_shape(t, &want, 0))
         return F8_OK;
@@ -105,74 +142,43 @@ static f8_status fits(const cli_tensor_file *f, const f8_st_tensor *t, const fp8
                         f8_st_type_text(&want, there, sizeof there));
 }
 
-static f8_status read_npy(const cli_tensor_file *f, const fp8c_type *type, void *to, f8_diag *diag)
+f8_status cli_tensor_read(const cli_tensor_in *in, uint64_t first, uint64_t n, fp8c_dtype dtype,
+                          void *to, f8_diag *diag)
 {
-    cli_npy npy;
-    F8_TRY(cli_npy_open(&npy, f->path, diag));
-    f8_status status = fits(f, &npy.tensor, type, diag);
-    void *raw = status == F8_OK ? malloc((size_t)npy.tensor.bytes + 1) : NULL;
+    const f8_file_in *file = in->file->tensor ? &in->safetensors.in : &in->npy.in;
+    const uint64_t width = f8_st_dtype_bytes(in->tensor.dtype);
+    void *raw = malloc((size_t)(n * width) + 1);
+    if (!raw)
+        return f8_file_fail(diag, F8_ERR_MEMORY, in->file->path, "out of memory");
+    f8_status status = f8_file_get(file, raw, n * width, in->begin + first * width, diag);
     if (status == F8_OK)
-        status = raw ? cli_npy_read(&npy, raw, diag)
-                     : f8_file_fail(diag, F8_ERR_MEMORY, f->path, "out of memory");
-    if (status == F8_OK)
-        status = take(f, &npy.tensor, raw, type, to, diag);
+        status = take(in, raw, first, n, dtype, to, diag);
     free(raw);
-    cli_npy_close(&npy);
-    return status;
-}
-
-static f8_status find_tensor(const cli_tensor_file *f, const f8_st_file *file,
-                             const f8_st_tensor **out, f8_diag *diag)
-{
-    *out = f8_st_find(file, f->tensor);
-    return *out ? F8_OK
-                : f8_file_fail(diag, F8_ERR_INPUT, f->path,
-                               "it has no tensor '%s'; FILE:TENSOR gives another name", f->tensor);
-}
-
-static f8_status read_safetensors(const cli_tensor_file *f, const fp8c_type *type, void *to,
-                                  f8_diag *diag)
-{
-    f8_st_file file;
-    F8_TRY(f8_st_open(&file, f->path, NULL, diag));
-    const f8_st_tensor *t;
-    f8_status status = find_tensor(f, &file, &t, diag);
-    if (status == F8_OK)
-        status = fits(f, t, type, diag);
-    void *raw = status == F8_OK ? malloc((size_t)t->bytes + 1) : NULL;
-    if (status == F8_OK)
-        status = raw ? f8_st_read(&file, t, raw, diag)
-                     : f8_file_fail(diag, F8_ERR_MEMORY, f->path, "out of memory");
-    if (status == F8_OK)
-        status = take(f, t, raw, type, to, diag);
-    free(raw);
-    f8_st_close(&file);
     return status;
 }
 
 f8_status cli_tensor_file_shape(const cli_tensor_file *f, int64_t dim[F8_ST_MAX_RANK],
                                 int32_t *rank, f8_diag *diag)
 {
-    cli_npy npy;
-    f8_st_file file;
-    const f8_st_tensor *t = &npy.tensor;
-    F8_TRY(f->tensor ? f8_st_open(&file, f->path, NULL, diag) : cli_npy_open(&npy, f->path, diag));
-    const f8_status status = f->tensor ? find_tensor(f, &file, &t, diag) : F8_OK;
-    if (status == F8_OK && t) {
-        memcpy(dim, t->dim, sizeof t->dim);
-        *rank = t->rank;
-    }
-    if (f->tensor)
-        f8_st_close(&file);
-    else
-        cli_npy_close(&npy);
-    return status;
+    cli_tensor_in in;
+    F8_TRY(cli_tensor_open(&in, f, diag));
+    memcpy(dim, in.tensor.dim, sizeof in.tensor.dim);
+    *rank = in.tensor.rank;
+    cli_tensor_close(&in);
+    return F8_OK;
 }
 
 f8_status cli_tensor_file_read(const cli_tensor_file *f, const fp8c_type *type, void *to,
                                f8_diag *diag)
 {
-    return f->tensor ? read_safetensors(f, type, to, diag) : read_npy(f, type, to, diag);
+    cli_tensor_in in;
+    F8_TRY(cli_tensor_open(&in, f, diag));
+    f8_status status = cli_tensor_fits(&in, type, diag);
+    if (status == F8_OK)
+        status = cli_tensor_read(&in, 0, in.tensor.bytes / f8_st_dtype_bytes(in.tensor.dtype),
+                                 type->dtype, to, diag);
+    cli_tensor_close(&in);
+    return status;
 }
 
 /* ---- writing ---- */

@@ -7,6 +7,7 @@
 
 #include "frontend/fp8c.h"
 #include "frontend/checkpoint/safetensors.h"
+#include "frontend/cli/cmd_npy.h"
 #include "ir/base/status.h"
 
 typedef struct cli_tensor_file {
@@ -17,6 +18,24 @@ typedef struct cli_tensor_file {
 /* false if the text is not of this form, or memory ran out. Free *out in any case. */
 bool cli_tensor_file_parse(const char *text, cli_tensor_file *out);
 void cli_tensor_file_free(cli_tensor_file *f);
+
+/* A tensor that is open. */
+typedef struct cli_tensor_in {
+    const cli_tensor_file *file; /* borrowed; NULL: nothing is open */
+    f8_st_tensor tensor;
+    uint64_t begin; /* where its elements begin in the file */
+    cli_npy npy;    /* one of the two */
+    f8_st_file safetensors;
+} cli_tensor_in;
+
+/* After a failure nothing is open. Closing what is all zeros is fine. */
+f8_status cli_tensor_open(cli_tensor_in *in, const cli_tensor_file *f, f8_diag *diag);
+void cli_tensor_close(cli_tensor_in *in);
+/* Whether it can be read as a value of `type`: cli_tensor_file_read says what fits. */
+f8_status cli_tensor_fits(const cli_tensor_in *in, const fp8c_type *type, f8_diag *diag);
+/* Reads elements [first, first + n) as values of `dtype`, which fits. */
+f8_status cli_tensor_read(const cli_tensor_in *in, uint64_t first, uint64_t n, fp8c_dtype dtype,
+                          void *to, f8_diag *diag);
 
 /* Reads only the shape. */
 f8_status cli_tensor_file_shape(const cli_tensor_file *f, int64_t dim[F8_ST_MAX_RANK],

@@ -1,4 +1,4 @@
-/* fp8c train: trains a language model on the bytes of a text, under one or more recipes. */
+/* fp8c train: trains a model on the data of files, under one or more recipes. */
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
@@ -26,7 +26,7 @@ typedef struct run {
     const cli *c;
     fp8c_context *ctx;
     fp8c_program *program;
-    const cli_corpus *corpus;
+    cli_data *data;
     cli_json *json;
     int step, update, eval;
     int64_t accumulate;
@@ -53,15 +53,16 @@ static bool find_functions(run *r)
 
 static void progress(const run *r, int64_t step, double loss, double seconds)
 {
-    const double rate = (double)(step * r->accumulate * r->corpus->B * r->corpus->T) / seconds;
+    const double rate = (double)(step * r->accumulate * cli_data_items(r->data)) / seconds;
     const double left = seconds / (double)step * (double)(r->c->steps - step);
     char bar[BAR + 1];
     for (int i = 0; i < BAR; i++)
         bar[i] = i < BAR * step / r->c->steps ? '#' : '.';
     bar[BAR] = 0;
     fprintf(stderr,
-            "\r%-8s [%s] %" PRId64 "/%" PRId64 "  loss %.4f  %.0f tokens/s  %.0f s left \033[K%s",
-            r->out->recipe, bar, step, r->c->steps, loss, rate, left,
+            "\r%-8s [%s] %" PRId64 "/%" PRId64 "  loss %.4f  %.0f %s/s  %.0f s left \033[K%s",
+            r->out->recipe, bar, step, r->c->steps, loss, rate,
+            cli_data_items_name(r->data), left,
             step == r->c->steps ? "\n" : "");
 }
 
@@ -98,18 +99,15 @@ static double of_update(const run *r, const char *name)
     return value ? (double)*value : NAN;
 }
 
-/* One optimizer step: `accumulate` micro-steps on random windows, then update. */
+/* One optimizer step: `accumulate` micro-steps each on a batch, then update. */
 static fp8c_status train_step(run *r, int64_t step, step_facts *f)
 {
-    int32_t *tokens = cli_buffer(r->program, r->step, FP8C_INPUT, "tokens");
-    int32_t *targets = cli_buffer(r->program, r->step, FP8C_INPUT, "targets");
     const float *value = cli_buffer(r->program, r->step, FP8C_OUTPUT, "loss");
     f->loss = 0;
     for (int64_t a = 0; a < r->accumulate; a++) {
-        for (int64_t b = 0; b < r->corpus->B; b++) {
-            const uint64_t draw = (uint64_t)((step * r->accumulate + a) * r->corpus->B + b);
-            cli_corpus_draw(r->corpus, r->out->seed, draw, b, tokens, targets);
-        }
+        if (!cli_data_fill(r->data, r->program, r->step, r->out->seed,
+                           (uint64_t)(step * r->accumulate + a)))
+            return FP8C_ERR_IO;
         fp8c_info before = {.struct_size = sizeof before}, after = before;
         fp8c_program_info(r->program, &before);
         const fp8c_status status = fp8c_program_run(r->program, r->step);
@@ -128,38 +126,65 @@ static fp8c_status train_step(run *r, int64_t step, step_facts *f)
     return status;
 }
 
+/* The rate's name in records. */
+static const char *rate_name(const run *r)
+{
+    return r->data->by_rows ? "rows_per_second" : "tokens_per_second";
+}
+
 static void summary(run *r)
 {
     const cli_train_result *o = r->out;
     cli_json_record(
         r->json,
-        json_pack("{ss ss ss ss? sI so so sf sf sI sI sI sI sI sf sI sI sf sI sI}", "event",
+        json_pack("{ss ss ss ss? sI so so so sf sI sI sI sI sI sf sI sI sf sI sI}", "event",
                   "summary", "recipe", o->recipe, "target", o->target, "device",
                   *o->device.name ? o->device.name : NULL, "steps", (json_int_t)r->c->steps,
                   "final_loss", cli_json_number(o->final_loss), "heldout_loss",
-                  cli_json_number(o->heldout_loss), "unigram_entropy", r->corpus->unigram,
+                  cli_json_number(o->heldout_loss), "unigram_entropy",
+                  cli_json_number(cli_data_unigram(r->data)),
                   "compile_seconds", o->info.compile_seconds, "peak_bytes",
                   (json_int_t)o->info.peak_bytes, "planned_peak_bytes",
                   (json_int_t)o->info.planned_bytes, "arena_bytes", (json_int_t)o->info.arena_bytes,
                   "activation_bytes", (json_int_t)o->peak.activation_bytes, "recomputed",
                   (json_int_t)o->remat.recomputed, "extra_seconds", o->remat.extra_seconds,
                   "fp8_gemms_planned", (json_int_t)o->info.fp8_gemms_planned, "fp8_gemms_executed",
-                  (json_int_t)o->fp8_gemms, "tokens_per_second", o->tokens_per_second, "seed",
+                  (json_int_t)o->fp8_gemms, rate_name(r), o->items_per_second, "seed",
                   (json_int_t)o->seed, "skipped", (json_int_t)o->skipped));
 }
 
-static void report(run *r, int64_t step, const step_facts *f, double seconds, double tokens)
+static void report(run *r, int64_t step, const step_facts *f, double seconds, double items)
 {
     cli_json_record(r->json,
                     json_pack("{ss ss sI sI so so so sb sf}", "event", "step", "recipe",
                               r->out->recipe, "seed", (json_int_t)r->out->seed, "step",
                               (json_int_t)step, "loss", cli_json_number(f->loss), "grad_norm",
                               cli_json_number(f->grad_norm), "lr", cli_json_number(f->lr),
-                              "skipped", (int)f->skipped, "tokens_per_second", tokens / seconds));
+                              "skipped", (int)f->skipped, rate_name(r), items / seconds));
     watch_loss(r, step, f->loss);
     const int64_t lines = r->c->steps < LINES ? r->c->steps : LINES;
     if (r->terminal && step * lines / r->c->steps != (step - 1) * lines / r->c->steps)
         report_step(r, step, f);
+}
+
+/* The held-out loss after `step` steps, as a record and a line if --eval-every asks for it. */
+static fp8c_status evaluate(run *r, int64_t step)
+{
+    cli_train_result *o = r->out;
+    int64_t batches = 0;
+    const fp8c_status status =
+        cli_held_out(r->data, r->program, r->eval, &o->heldout_loss, &batches);
+    r->evals_run += batches;
+    if (status != FP8C_OK || !r->c->eval_every || step % r->c->eval_every)
+        return status;
+    cli_json_record(r->json, json_pack("{ss ss sI sI so sI}", "event", "eval", "recipe", o->recipe,
+                                       "seed", (json_int_t)o->seed, "step", (json_int_t)step,
+                                       "loss", cli_json_number(o->heldout_loss), "batches",
+                                       (json_int_t)batches));
+    if (r->terminal)
+        fprintf(stderr, "\r\033[K%s  step %" PRId64 "  held out %.4f\n", o->recipe, step,
+                o->heldout_loss);
+    return FP8C_OK;
 }
 
 static int64_t tail_steps(const cli *c)
@@ -169,12 +194,12 @@ static int64_t tail_steps(const cli *c)
 
 static fp8c_status train(run *r)
 {
-    const int64_t tokens = r->accumulate * r->corpus->B * r->corpus->T;
+    const int64_t items = r->accumulate * cli_data_items(r->data);
     const int64_t tail = tail_steps(r->c);
     double last = 0, tail_sum = 0;
     cli_hold(r->c->save ? "interrupted: this step is finished and saved; once more ends at once"
                         : "interrupted: this step is finished; once more ends at once");
-    const double start = f8_seconds_now();
+    double start = f8_seconds_now(); /* evaluations move it on: a rate is that of training */
     for (int64_t step = 0; step < r->c->steps; step++) {
         step_facts f;
         const double begin = f8_seconds_now();
@@ -187,20 +212,23 @@ static fp8c_status train(run *r)
         if (step >= r->c->steps - tail)
             tail_sum += f.loss;
         r->out->skipped += f.skipped;
-        report(r, step + 1, &f, end - begin, (double)tokens);
+        report(r, step + 1, &f, end - begin, (double)items);
         if (r->json->failed) /* nobody would read how this ends */
             return FP8C_ERR_IO;
         if (r->terminal && (end - last > 0.1 || step + 1 == r->c->steps)) {
             progress(r, step + 1, f.loss, end - start);
             last = end;
         }
+        if (r->c->eval_every && (step + 1) % r->c->eval_every == 0 && step + 1 < r->c->steps) {
+            const fp8c_status evaluated = evaluate(r, step + 1);
+            if (evaluated != FP8C_OK)
+                return evaluated;
+            start += f8_seconds_now() - end;
+        }
     }
     r->out->final_loss = tail_sum / (double)tail;
-    r->out->tokens_per_second = (double)(tokens * r->c->steps) / (f8_seconds_now() - start);
-    int64_t batches = 0;
-    const fp8c_status status =
-        cli_held_out(r->corpus, r->program, r->eval, &r->out->heldout_loss, &batches);
-    r->evals_run += batches;
+    r->out->items_per_second = (double)(items * r->c->steps) / (f8_seconds_now() - start);
+    const fp8c_status status = evaluate(r, r->c->steps);
     r->out->info.struct_size = sizeof r->out->info;
     fp8c_program_info(r->program, &r->out->info);
     if (status == FP8C_OK)
@@ -304,7 +332,7 @@ static bool train_seed(run *r, const char *save, const char *state)
     if (status == FP8C_OK)
         status = train(r);
     if (status != FP8C_OK && status != FP8C_ERR_CANCELLED) {
-        if (!r->json->failed) /* cli_json_close reports that */
+        if (!r->json->failed && !r->data->failed) /* said already, or by cli_json_close */
             fprintf(stderr, "%s\n", fp8c_context_message(r->ctx)); /* after a signal, too */
         return false;
     }
@@ -331,21 +359,21 @@ static void describe(fp8c_program *program, cli_train_result *out)
 /* Trains under one recipe with every seed. out: a result for each seed. *at becomes the last of
  * them that ran. save: where to write the checkpoint of the first seed, or NULL. */
 static int train_recipe(const cli *c, fp8c_context *ctx, const fp8c_module *module,
-                        cli_corpus *corpus, cli_json *json, const char *save, const char *recipe,
+                        cli_data *data, cli_json *json, const char *save, const char *recipe,
                         cli_train_result *out, const cli_train_result **at)
 {
     fp8c_compile_options options = cli_compile_options(c, recipe);
-    run r = {.c = c, .ctx = ctx, .corpus = corpus, .json = json,
+    run r = {.c = c, .ctx = ctx, .data = data, .json = json,
              .accumulate = fp8c_module_accumulate(module), .terminal = isatty(STDERR_FILENO)};
     fp8c_calibration *calibration = NULL;
-    if (cli_is_auto(recipe) && !(calibration = cli_calibrate(c, ctx, module, &options, corpus)))
+    if (cli_is_auto(recipe) && !(calibration = cli_calibrate(c, ctx, module, &options, data)))
         return CLI_FAILED;
     options.calibration = calibration;
     const fp8c_status compiled = fp8c_compile(module, &options, &r.program);
     fp8c_calibration_destroy(calibration);
     if (compiled != FP8C_OK)
         return cli_fail(ctx);
-    bool ok = find_functions(&r) && cli_corpus_cut(corpus, c, module, r.program, r.step);
+    bool ok = find_functions(&r) && cli_data_fit(data, c, module, r.program, r.step);
     for (int64_t i = 0; i < c->seeds && ok && !cli_interrupted(); i++) {
         out[i].recipe = recipe;
         out[i].seed = c->seed + (uint64_t)i;
@@ -372,8 +400,9 @@ static bool can_save(const cli *c)
 
 static bool usable(const cli *c)
 {
-    if (!c->data)
-        fprintf(stderr, "fp8c train: --data FILE is needed; see fp8c train --help\n");
+    if (!cli_data_given(c))
+        fprintf(stderr, "fp8c train: --data FILE or --batch NAME=FILE is needed; see fp8c train "
+                        "--help\n");
     else if (c->seeds > MOST_SEEDS || c->seed > (uint64_t)(INT64_MAX - c->seeds + 1))
         fprintf(stderr, "fp8c train: --seeds %" PRId64 ": at most %d, and none above 2^63 - 1\n",
                 c->seeds, MOST_SEEDS);
@@ -387,18 +416,18 @@ static int train_all(const cli *c, fp8c_context *ctx, const fp8c_module *module,
                      cli_train_result *results)
 {
     cli_json json = {0};
-    cli_corpus corpus = {0};
+    cli_data data = {0};
     const cli_train_result *at = NULL;
     static char stopped[STOPPED]; /* it outlives the command */
     say_stopped(c, results, NULL, stopped);
     /* Everything that can be checked is checked before the first run. */
     const bool ready =
-        can_save(c) && cli_corpus_read(&corpus, c->data) && cli_json_open(&json, c->json);
+        can_save(c) && cli_data_open(&data, c) && cli_json_open(&json, c->json);
     int code = ready ? CLI_DONE : CLI_FAILED;
     if (ready)
         cli_hold(NULL);
     for (size_t i = 0; i <= c->compare.n && code == CLI_DONE && !cli_interrupted(); i++) {
-        code = train_recipe(c, ctx, module, &corpus, &json, i ? NULL : c->save, cli_recipe(c, i),
+        code = train_recipe(c, ctx, module, &data, &json, i ? NULL : c->save, cli_recipe(c, i),
                             results + i * (size_t)c->seeds, &at);
         say_stopped(c, results, at, stopped);
     }
@@ -407,8 +436,8 @@ static int train_all(const cli *c, fp8c_context *ctx, const fp8c_module *module,
     if (!cli_json_close(&json))
         code = CLI_FAILED;
     if (code == CLI_DONE && !cli_json_to_stdout(c) && !cli_interrupted())
-        cli_train_print(c, results, tail_steps(c), corpus.unigram);
-    cli_corpus_free(&corpus);
+        cli_train_print(c, results, tail_steps(c), &data);
+    cli_data_close(&data);
     return code;
 }
 

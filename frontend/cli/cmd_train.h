@@ -2,13 +2,13 @@
 #ifndef F8_CMD_TRAIN_H
 #define F8_CMD_TRAIN_H
 
-#include "frontend/cli/cmd.h"
+#include "frontend/cli/cmd_data.h"
 
 /* A run: one recipe with one seed. */
 typedef struct cli_train_result {
     const char *recipe;
     uint64_t seed;
-    double final_loss, heldout_loss, tokens_per_second;
+    double final_loss, heldout_loss, items_per_second; /* tokens or rows */
     fp8c_info info;
     fp8c_peak peak;                 /* of micro_step */
     fp8c_remat remat;
@@ -40,6 +40,7 @@ bool cli_loss_explodes(cli_loss_watch *w, double loss);
 /* Writes a record `spread` for each recipe, if there are several seeds. */
 void cli_train_record_spread(const cli *c, const cli_train_result *results, cli_json *json);
 /* Prints the table and what stands below it. tail: the steps whose mean is the final loss. */
-void cli_train_print(const cli *c, const cli_train_result *results, int64_t tail, double unigram);
+void cli_train_print(const cli *c, const cli_train_result *results, int64_t tail,
+                     const cli_data *data);
 
 #endif

@@ -75,7 +75,7 @@ static double quantity(const cli_train_result *r, const cli_train_result *base, 
 {
     return which == FINAL      ? r->final_loss
            : which == HELD_OUT ? r->heldout_loss
-           : which == RATE     ? r->tokens_per_second
+           : which == RATE     ? r->items_per_second
                                : r->final_loss / base->final_loss - 1;
 }
 
@@ -119,12 +119,14 @@ void cli_train_record_spread(const cli *c, const cli_train_result *results, cli_
 
 /* ---- the table ---- */
 
-static void print_head(const cli *c, int width)
+static void print_head(const cli *c, const cli_data *data, int width)
 {
+    char rate[16];
     const bool several = c->seeds > 1;
     const char *spread = several ? "   spread" : "";
+    snprintf(rate, sizeof rate, "%s/s", cli_data_items_name(data));
     printf("%-*s %11s%s %11s%s %10s%s%s %10s %12s %9s  %s\n", width, "recipe", "final loss", spread,
-           "held out", spread, "gap", spread, several ? "  " : "", "tokens/s", "peak memory",
+           "held out", spread, "gap", spread, several ? "  " : "", rate, "peak memory",
            "compile", "FP8 GEMMs a step (planned)");
 }
 
@@ -185,11 +187,12 @@ static void print_remat(const cli_train_result *r)
                (double)m->arena_after / (1 << 20), 100 * m->extra_seconds / m->seconds);
 }
 
-void cli_train_print(const cli *c, const cli_train_result *results, int64_t tail, double unigram)
+void cli_train_print(const cli *c, const cli_train_result *results, int64_t tail,
+                     const cli_data *data)
 {
     const int width = cli_recipe_width(c, 10);
     bool inside = false;
-    print_head(c, width);
+    print_head(c, data, width);
     for (size_t i = 0; i <= c->compare.n; i++) {
         const summary s = summarize(c, results, i);
         print_row(c, &results[i * (size_t)c->seeds], &s, width);
@@ -204,7 +207,7 @@ void cli_train_print(const cli *c, const cli_train_result *results, int64_t tail
     if (*d->name)
         printf("on %s (%s), %" PRId32 " multiprocessors, %.1f GiB\n", d->name, results[0].target,
                d->multiprocessors, (double)d->memory / (1 << 30));
-    printf("losses in nats per byte; final loss is the mean of the last %" PRId64
-           " steps; the text's unigram entropy is %.4f\n",
-           tail, unigram);
+    char compared[80];
+    printf("%s; final loss is the mean of the last %" PRId64 " steps%s\n", cli_data_losses(data),
+           tail, cli_data_compared(data, compared));
 }

@@ -22,6 +22,11 @@ static bool without_auto(const cli *c)
     return true;
 }
 
+static bool takes_rows(const cli *c)
+{
+    return c->batches.n > 0;
+}
+
 /* A .f8x file without --target is opened for the GPU if it is for one. */
 static bool without_gpu(const cli *c)
 {
@@ -83,7 +88,9 @@ static const struct {
          BIT(recompute) | BIT(no_fuse) | BIT(steps)},
     {ON_TRAIN | ON_EXPLAIN, without_auto, "without --recipe auto, it",
      BIT(calibrate) | BIT(budget) | BIT(write_rules)},
-    {ON_EXPLAIN, without_auto, "without --recipe auto, explain", BIT(data) | BIT(seed)},
+    {ON_EXPLAIN, without_auto, "without --recipe auto, explain",
+     BIT(data) | BIT(tokens) | BIT(batches) | BIT(seed)},
+    {ON_DATA, takes_rows, "with --batch, it", BIT(data) | BIT(tokens)},
     {ON_COMPILE, compiles_kernels, "without -o NAME.f8x, compile", BIT(values)},
     {ON_COMPILE, infers, "with --inference, compile", BIT(steps)},
     {ON_RUN, runs_file, "with a compiled file, run",

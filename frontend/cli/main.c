@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "frontend/cli/cmd.h"
+#include "frontend/cli/cmd_tensor_file.h"
 
 /* ---- values of options: false if the text is not such a value ---- */
 
@@ -11,6 +12,12 @@ static bool set_TEXT(cli_TEXT *to, const char *text)
 {
     *to = text;
     return *text != 0;
+}
+
+static bool set_TOKENS(cli_TOKENS *to, const char *text)
+{
+    *to = text;
+    return !strcmp(text, "u16") || !strcmp(text, "u32") || !strcmp(text, "bytes");
 }
 
 static bool set_RECIPES(cli_RECIPES *to, const char *text)
@@ -27,6 +34,14 @@ static bool set_TEXTS(cli_TEXTS *to, const char *text)
         return false;
     to->text[to->n++] = text;
     return true;
+}
+
+static bool set_TENSORS(cli_TENSORS *to, const char *text)
+{
+    cli_tensor_file f;
+    const bool ok = cli_tensor_file_parse(text, &f);
+    cli_tensor_file_free(&f);
+    return ok && set_TEXTS(to, text);
 }
 
 static bool set_COUNT(cli_COUNT *to, const char *text)

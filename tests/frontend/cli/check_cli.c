@@ -86,9 +86,11 @@ START_TEST(wrong_usage)
     f8_cli_fails(F8_CLI("check", GPT, "-D", "B=x"), 2, "bad value for -D");
     f8_cli_fails(F8_CLI("check", GPT, "-D", "=3"), 2, "bad value for -D");
     f8_cli_fails(F8_CLI("check", GPT, "-D", "B=99999999999999999999"), 2, "bad value for -D");
-    f8_cli_fails(F8_CLI("train", GPT), 2, "--data FILE is needed");
+    f8_cli_fails(F8_CLI("train", GPT), 2,
+                 "--data FILE or --batch NAME=FILE is needed");
     f8_cli_fails(F8_CLI("eval", GPT), 2, "fp8c eval: --weights FILE is needed");
-    f8_cli_fails(F8_CLI("eval", GPT, "--weights", "x"), 2, "fp8c eval: --data FILE is needed");
+    f8_cli_fails(F8_CLI("eval", GPT, "--weights", "x"), 2,
+                 "fp8c eval: --data FILE or --batch NAME=FILE is needed");
     f8_cli_fails(F8_CLI("eval", GPT, "--steps", "1"), 2, "no such option '--steps'");
     f8_cli_fails(F8_CLI("eval", GPT, "--weights", "x", "--data", GPT, "--recipe", "auto"), 2,
                  "fp8c eval: only train and explain take recipe auto");

@@ -139,13 +139,13 @@ static const struct {
     {"{'descr': '>f4', 'fortran_order': False, 'shape': (2, 3), }\n",
      HEADER "its elements are big-endian: save them as little-endian"},
     {"{'descr': '<c8', 'fortran_order': False, 'shape': (3,), }\n",
-     "its elements are '<c8'; only f4, f2, i4, i8, b1, u1, bf16 (V2) and FP8 (V1) can be "
+     "its elements are '<c8'; only f4, f2, i4, i8, b1, u1, u2, u4, bf16 (V2) and FP8 (V1) can be "
      "read"},
     {"{'descr': '|O', 'fortran_order': False, 'shape': (3,), }\n",
-     "its elements are '|O'; only f4, f2, i4, i8, b1, u1, bf16 (V2) and FP8 (V1) can be "
+     "its elements are '|O'; only f4, f2, i4, i8, b1, u1, u2, u4, bf16 (V2) and FP8 (V1) can be "
      "read"},
     {"{'descr': '', 'fortran_order': False, 'shape': (3,), }\n",
-     "its elements are ''; only f4, f2, i4, i8, b1, u1, bf16 (V2) and FP8 (V1) can be "
+     "its elements are ''; only f4, f2, i4, i8, b1, u1, u2, u4, bf16 (V2) and FP8 (V1) can be "
      "read"},
     {"{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (2, 3), }\n",
      HEADER "'descr' describes a structure; only single elements can be read"},
