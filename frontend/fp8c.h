@@ -728,8 +728,8 @@ FP8C_API fp8c_status fp8c_program_fit(fp8c_program *program, int function,
  * alone. Then run `prepare` if the program has it and all its variables have values: it makes the
  * scales anew, from amax histories and from the weights as they are. The first run of a function
  * needs values for all its variables, from this call, fp8c_program_load or fp8c_program_write, or
- * from a tensor that is bound. A caller that then writes parameters of its own runs `prepare` again.
- * (After an optimizer of the caller's `update_scales` does it.) */
+ * from a tensor that is bound. A caller that then writes parameters of its own runs `prepare`
+ * again. (After an optimizer of the caller's `update_scales` does it.) */
 FP8C_API fp8c_status fp8c_program_initialize(fp8c_program *program, uint64_t seed);
 
 /* The index of a function (eval, micro_step, update, prepare; in a pair forward, backward and
@@ -858,13 +858,13 @@ FP8C_API fp8c_status fp8c_program_variable_view(fp8c_program *program, int varia
  * such a module may wait.
  *
  * What is saved: codes of FP8 operands with their inverse scales, results of GEMMs and attention,
- * values rounded to bf16, and tensors of one element. `backward` computes the rest again, the logits
- * that cross_entropy reads from a linear too, which are never saved. memory_share, checkpoint and
- * recompute of the compile options save less. Of a dim that is a bound each value has saved.N of
- * its own: their number may differ.
+ * values rounded to bf16, and tensors of one element. `backward` computes the rest again, the
+ * logits that cross_entropy reads from a linear too, which are never saved. memory_share,
+ * checkpoint and recompute of the compile options save less. Of a dim that is a bound each value
+ * has saved.N of its own: their number may differ.
  *
- * Parameters, gradients, scales and saved values may lie in tensors of the caller's, and programs may
- * share parameters: "memory of the caller" below.
+ * Parameters, gradients, scales and saved values may lie in tensors of the caller's, and programs
+ * may share parameters: "memory of the caller" below.
  *
  * A whole program: two transformer blocks as two programs, three micro-batches a step, the caller's
  * own AdamW, delayed scaling:

@@ -126,8 +126,9 @@ static f8_ref move(const precision *p, f8_graph *g, const f8_graph *from, f8_ref
     return 0;
 }
 
-/* A cast in the text. Readers that want the dtype from which it casts up see through it: a bf16 input
- * that the text casts to f32 is bf16 to a linear, whose gradient is not rounded on the way. */
+/* A cast in the text. Readers that want the dtype from which it casts up see through it: a bf16
+ * input that the text casts to f32 is bf16 to a linear, whose gradient is not rounded on the way.
+ */
 static f8_ref explicit_cast(const precision *p, f8_graph *g, const f8_graph *from, f8_ref old,
                             const f8_ref *in)
 {

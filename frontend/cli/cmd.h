@@ -343,8 +343,8 @@ bool cli_load(const cli *c, fp8c_context **ctx, fp8c_module **module);
 /* Prints the context's message on stderr, unless a signal stopped the call: then cli_settle prints.
  * Returns CLI_FAILED. */
 int cli_fail(const fp8c_context *ctx);
-/* Warns of a schedule that got the default length, as neither the text nor --steps give one. Call it
- * where the schedule is to be used. */
+/* Warns of a schedule that got the default length, as neither the text nor --steps give one. Call
+ * it where the schedule is to be used. */
 void cli_note_steps(const cli *c);
 /* The options for a program that runs: a CUDA target opens its device. The module was loaded. */
 fp8c_compile_options cli_compile_options(const cli *c, const char *recipe);
@@ -373,8 +373,8 @@ int cli_recipe_width(const cli *c, int least);
 
 /* ---- progress and log (cmd_progress.c) ---- */
 
-/* Called before the command runs. Sets what cli_context_options returns. bar: show the progress of a
- * long call, if stderr is a terminal. */
+/* Called before the command runs. Sets what cli_context_options returns. bar: show the progress of
+ * a long call, if stderr is a terminal. */
 void cli_watch(int32_t verbose, bool bar);
 const fp8c_context_options *cli_context_options(void);
 

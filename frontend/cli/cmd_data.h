@@ -48,7 +48,8 @@ double cli_data_unigram(const cli_data *d);
 const char *cli_data_shown(const cli_data *d);
 const char *cli_data_held_out_shown(const cli_data *d);
 /* What the losses are and what to compare them with, as parts of a line: "losses in nats per byte"
- * and "; the text's unigram entropy is 3.3128". For rows: "losses are means over batches" and "". */
+ * and "; the text's unigram entropy is 3.3128". For rows: "losses are means over batches" and "".
+ */
 const char *cli_data_losses(const cli_data *d);
 const char *cli_data_compared(const cli_data *d, char text[80]);
 

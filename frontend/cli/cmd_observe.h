@@ -1,4 +1,4 @@
-/* Scales of `delayed` for weights that have none: a program with `observe` runs on a few batches. */
+/* Scales of `delayed` for weights that have none: a program with `observe` runs on some batches. */
 #ifndef F8_CMD_OBSERVE_H
 #define F8_CMD_OBSERVE_H
 

@@ -76,8 +76,8 @@ static f8_status add_results(f8_unit *u, f8_func *f, const f8_func *original, co
 
 /* ---- logits ---- */
 
-/* The linear that a value comes from by pointwise ops and ops that move elements: the product in its
- * fprop. 0: none, or several. */
+/* The linear that a value comes from by pointwise ops and ops that move elements: the product in
+ * its fprop. 0: none, or several. */
 static f8_ref linear_of(const f8_graph *g, f8_ref r)
 {
     for (;;) {

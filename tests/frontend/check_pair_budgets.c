@@ -201,8 +201,9 @@ START_TEST(logits_are_not_saved)
     snprintf(text, sizeof text,
              "module head\nparam w: f32[%s, 64] normal(0.1)\nparam u: f32[64, 64] normal(0.1)\n"
              "param b: f32[%s] normal(0.1)\n"
-             "func forward(%%x: f32[4096, 64], %%t: i32[4096]) -> (%%loss: f32[], %%most: f32[1, %s])"
-             " {\n  %%h = linear(%%x, u) {name = \"body\"}\n"
+             "func forward(%%x: f32[4096, 64], %%t: i32[4096])\n"
+             "  -> (%%loss: f32[], %%most: f32[1, %s]) {\n"
+             "  %%h = linear(%%x, u) {name = \"body\"}\n"
              "  %%l = linear(%%h, w) {transpose_b = true, name = \"head\"}\n"
              "  return cross_entropy(%s, %%t), %s\n}\n",
              heads[_i], heads[_i], heads[_i], loss[_i],
