@@ -858,10 +858,10 @@ FP8C_API fp8c_status fp8c_program_variable_view(fp8c_program *program, int varia
  * such a module may wait.
  *
  * What is saved: codes of FP8 operands with their inverse scales, results of GEMMs and attention,
- * values rounded to bf16, and tensors of one element. `backward` computes the rest again, the
- * logits that cross_entropy reads from a linear too, which are never saved. memory_share,
- * checkpoint and recompute of the compile options save less. Of a dim that is a bound each value
- * has saved.N of its own: their number may differ.
+ * values rounded to bf16, and tensors of one element. `backward` computes the rest again, also the
+ * logits that cross_entropy reads, which are never saved. memory_share, checkpoint and recompute of
+ * the compile options save less. Of a dim that is a bound each value has saved.N of its own: their
+ * number may differ.
  *
  * Parameters, gradients, scales and saved values may lie in tensors of the caller's, and programs
  * may share parameters: "memory of the caller" below.

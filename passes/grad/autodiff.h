@@ -59,7 +59,7 @@ f8_status f8_replace_states(f8_unit *u, f8_func *f, const f8_func *original, con
 
 /* pair.c: make the function `joint`, and unit->pair. state_of as in f8_vjp_request; NULL: gradients
  * of parameters are results by their names. */
-f8_status f8_build_joint(f8_unit *u, const f8_func *original, const int32_t *state_of);
+f8_status f8_build_joint(f8_unit *u, f8_func *original, const int32_t *state_of);
 
 /* optimizer.c: fill `f` (empty) with the update of every parameter. */
 f8_status f8_build_update(f8_unit *u, f8_func *f, const f8_training *t);

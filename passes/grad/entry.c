@@ -142,7 +142,7 @@ static f8_status take_forward(f8_module *m, f8_func *out)
     return F8_OK;
 }
 
-static f8_status build_pair(f8_unit *u, const f8_func *original, const f8_training *t)
+static f8_status build_pair(f8_unit *u, f8_func *original, const f8_training *t)
 {
     int32_t *state_of = u->options.add_gradients ? gradient_states(u, t) : NULL;
     if (u->options.add_gradients && !state_of)

@@ -76,40 +76,42 @@ static f8_status add_results(f8_unit *u, f8_func *f, const f8_func *original, co
 
 /* ---- logits ---- */
 
-/* The linear that a value comes from by pointwise ops and ops that move elements: the product in
- * its fprop. 0: none, or several. */
-static f8_ref linear_of(const f8_graph *g, f8_ref r)
+/* By ref: whether a cross-entropy reads it, or what follows from it element by element. */
+static bool *find_logits(const f8_graph *g, f8_arena *arena)
 {
-    for (;;) {
+    bool *logits = F8_NEW_ARRAY(arena, bool, g->n_nodes);
+    for (f8_ref r = g->n_nodes; logits && r-- > 1;) {
         const f8_node *n = f8_at(g, r);
         const f8_class cls = f8_op_facts(n->op)->cls;
-        f8_ref next = 0;
-        if (n->op == F8_OP_MATMUL)
-            return *f8_attr_s(g, r, F8_A_ROLE) ? r : 0;
-        for (uint32_t i = 0; (cls == F8_POINTWISE || cls == F8_SHAPE) && i < n->n_in; i++)
-            if (f8_type_elements(f8_type_of(g, n->in[i])) == f8_type_elements(&n->type))
-                next = next ? 0 : n->in[i];
-        if (!next)
-            return 0;
-        r = next;
+        if (n->op == F8_OP_CROSS_ENTROPY)
+            logits[n->in[0]] = true;
+        if (!logits[r] || (cls != F8_POINTWISE && cls != F8_SHAPE))
+            continue;
+        for (uint32_t i = 0; i < n->n_in; i++)
+            logits[n->in[i]] |=
+                f8_type_elements(f8_type_of(g, n->in[i])) == f8_type_elements(&n->type);
     }
+    return logits;
 }
 
-/* Note the linears whose results are logits: saved.c never saves these. (The pass `chunk` has
- * copies of its own for the backward where nothing lies between the linear and its loss.) */
-static f8_status note_logits(f8_unit *u, const f8_func *f)
+static f8_ref mark_product(void *user, f8_graph *to, const f8_graph *from, f8_ref old,
+                           const f8_ref *in)
 {
-    const f8_graph *g = f->graph;
-    u->pair.logits = F8_NEW_ARRAY(u->arena, const char *, g->n_nodes);
-    if (!u->pair.logits)
-        return f8_arena_status(u->arena, u->diag);
-    for (f8_ref r = 1; r < g->n_nodes; r++) {
-        const f8_ref linear =
-            f8_at(g, r)->op == F8_OP_CROSS_ENTROPY ? linear_of(g, f8_at(g, r)->in[0]) : 0;
-        if (linear)
-            u->pair.logits[u->pair.n_logits++] = f8_attr_s(g, linear, F8_A_NAME);
-    }
-    return F8_OK;
+    const bool *logits = user;
+    const f8_node *n = f8_at(from, old);
+    return logits[old] && n->op == F8_OP_MATMUL
+               ? f8_make_clone(to, n->op, in, (int)n->n_in, n->attr, f8_op_facts(n->op)->n_attrs,
+                               F8_CLONE_LOGITS)
+               : 0;
+}
+
+/* Mark the products that give logits: saved.c never saves these. (The pass `chunk` has copies of
+ * its own for the backward where nothing lies between a product and its loss.) */
+static f8_status mark_logits(f8_unit *u, f8_func *original)
+{
+    bool *logits = find_logits(original->graph, u->arena);
+    return logits ? f8_func_rewrite(original, mark_product, logits)
+                  : f8_arena_status(u->arena, u->diag);
 }
 
 /* ---- gradients ---- */
@@ -209,9 +211,10 @@ static f8_status check_names(f8_unit *u, const f8_func *original)
     return F8_OK;
 }
 
-f8_status f8_build_joint(f8_unit *u, const f8_func *original, const int32_t *state_of)
+f8_status f8_build_joint(f8_unit *u, f8_func *original, const int32_t *state_of)
 {
     f8_ref *map;
+    F8_TRY(mark_logits(u, original));
     f8_func *f = f8_entry_func(u, original, "joint", &map);
     f8_seed *seed = F8_NEW_ARRAY(u->arena, f8_seed, original->n_out);
     bool *of_input = F8_NEW_ARRAY(u->arena, bool, original->n_in + original->n_out);
@@ -221,7 +224,6 @@ f8_status f8_build_joint(f8_unit *u, const f8_func *original, const int32_t *sta
     F8_TRY(check_names(u, original));
     F8_TRY(find_inputs(u, original, of_input));
     F8_TRY(add_results(u, f, original, map, seed, &request.n_seeds));
-    F8_TRY(note_logits(u, f));
     f8_gradient *d;
     size_t n;
     F8_TRY(f8_differentiate(u, f, &request, &d, &n));

@@ -123,18 +123,8 @@ static void mark_scales(chooser *c)
     }
 }
 
-/* Whether a GEMM gives logits: a linear's result that a cross-entropy reads. There is one for each
- * row and each word of the vocabulary, and their product reads little. */
-static bool gives_logits(const chooser *c, f8_ref r)
-{
-    const char *role = f8_attr_s(c->g, r, F8_A_ROLE), *name = f8_attr_s(c->g, r, F8_A_NAME);
-    for (size_t i = 0; !strcmp(role, "fprop") && i < c->u->pair.n_logits; i++)
-        if (!strcmp(c->u->pair.logits[i], name))
-            return true;
-    return false;
-}
-
-/* Whether r is logits, or has one element for each of them. */
+/* Whether r is logits, or has one element for each of them. There is one for each row and each word
+ * of the vocabulary, and their product reads little. */
 static bool is_logits(const chooser *c, f8_ref r)
 {
     const f8_node *n = f8_at(c->g, r);
@@ -143,7 +133,7 @@ static bool is_logits(const chooser *c, f8_ref r)
         if (c->logits[n->in[i]] &&
             f8_type_elements(f8_type_of(c->g, n->in[i])) == f8_type_elements(&n->type))
             return true;
-    return cls == F8_GEMM && gives_logits(c, r);
+    return cls == F8_GEMM && n->clone == F8_CLONE_LOGITS;
 }
 
 static f8_status analyze(chooser *c)

@@ -56,15 +56,16 @@ typedef struct f8_remat_summary {
 /* The clone number of nodes of the forward that a joint function computes a second time in its
  * backward, and never saves. */
 enum { F8_CLONE_BACKWARD = 1 };
+/* The clone number of products in a joint function that give logits. */
+enum { F8_CLONE_LOGITS = 2 };
 
 #define F8_SAVED "saved." /* and a number: a value that forward saves for backward */
 
 /* Of the joint functions, from autodiff to split: the first results are the forward's; inputs of
  * these names are cotangents. */
 typedef struct f8_pair {
-    size_t n_results, n_cotangents, n_logits;
+    size_t n_results, n_cotangents;
     const char **cotangent;
-    const char **logits; /* names of linears whose results are logits */
 } f8_pair;
 
 /* The bytes that a program takes once it has code; codegen fills this in. Functions share one

@@ -192,10 +192,12 @@ END_TEST
 /* A head's logits are never saved, in chunks or whole. */
 START_TEST(logits_are_not_saved)
 {
-    static const char *const heads[] = {"1024", "64", "1024", "1024"};
-    /* with a bias and soft-capped, and read by another result, they are no chunks */
+    static const char *const heads[] = {"1024", "64", "1024", "1024", "1024"};
+    /* with a bias and soft-capped, read by another result, and the sum of a linear and a product
+     * that is none, they are no chunks */
     static const char *const loss[] = {
-        "%l", "%l", "mul(tanh(mul(add(%l, b), 0.1)), 10)", "%l"};
+        "%l", "%l", "mul(tanh(mul(add(%l, b), 0.1)), 10)", "%l",
+        "add(%l, matmul(%h, w) {transpose_b = true})"};
     char text[900];
     const int64_t v = atoll(heads[_i]);
     snprintf(text, sizeof text,
@@ -271,7 +273,7 @@ Suite *f8_suite(void)
     tcase_add_test(t, states_under_budgets);
     tcase_add_test(t, patterns_of_saved);
     tcase_add_test(t, both_results_of_attention);
-    tcase_add_loop_test(t, logits_are_not_saved, 0, 4);
+    tcase_add_loop_test(t, logits_are_not_saved, 0, 5);
     tcase_add_test(t, two_heads);
     suite_add_tcase(s, t);
     return s;
