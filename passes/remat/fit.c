@@ -41,7 +41,7 @@ f8_status f8_fit_allowed(const f8_fit *x, int64_t *out)
     return F8_OK;
 }
 
-/* Graphs stay in the module's arena, so that a note of the ports is all it takes to go back. */
+/* The graph stays in its space, so that a note of the ports is all it takes to go back. */
 static f8_status note_func(const f8_fit *x, f8_func *out)
 {
     const f8_func *f = x->s.func;
@@ -54,18 +54,58 @@ static f8_status note_func(const f8_fit *x, f8_func *out)
     return F8_OK;
 }
 
+static bool is_used(const f8_fit *x, const f8_arena *space)
+{
+    bool used = x->best.space == space || x->lowest.space == space;
+    for (uint32_t i = 0; i < F8_FIT_WAISTS; i++)
+        used |= x->waist[i].outcome[0].space == space || x->waist[i].outcome[1].space == space;
+    return used;
+}
+
+/* An empty space. Gives up those of outcomes that nothing goes back to. */
+static f8_arena *new_space(f8_fit *x)
+{
+    uint32_t i = 0;
+    while (i < F8_FIT_SPACES && x->space[i] && is_used(x, x->space[i]))
+        i++;
+    if (i == F8_FIT_SPACES)
+        return NULL;
+    if (x->space[i])
+        f8_arena_end(x->space[i]);
+    else
+        x->space[i] = f8_remat_space(x->spaces);
+    return x->space[i];
+}
+
+/* The graph of a plan with its groups, order and places, all in the unit's arena. */
+static f8_status make_func(f8_remat *s, const f8_remat_plan *plan, bool share_kernels)
+{
+    f8_unit *u = s->unit;
+    F8_TRY(f8_remat_rewrite(s, plan));
+    F8_TRY(f8_group_function(u, s->func, share_kernels));
+    F8_TRY(f8_schedule_function(u, s->func));
+    return f8_place_function(u, s->func);
+}
+
 f8_status f8_fit_carry_out(f8_fit *x, const f8_remat_plan *plan, bool share_kernels,
                            f8_fit_outcome *out)
 {
     f8_remat *s = &x->s;
     f8_unit *u = s->unit;
     F8_TRY(f8_unit_go_on(u));
-    F8_TRY(f8_remat_rewrite(s, plan));
-    F8_TRY(f8_group_function(u, s->func, share_kernels));
-    F8_TRY(f8_schedule_function(u, s->func));
-    F8_TRY(f8_place_function(u, s->func));
+    f8_arena *const arena = u->arena;
+    f8_remat_restore(s); /* the function may lie in the space that is given up */
+    f8_arena *space = new_space(x);
+    F8_TRY(f8_arena_status(arena, u->diag));
+    if (!space)
+        return f8_fail(u->diag, F8_ERR_INTERNAL, F8_NOWHERE, "remat: too many plans are kept");
+    u->arena = space;
+    const f8_status status = make_func(s, plan, share_kernels);
+    u->arena = arena;
+    F8_TRY(status);
     *out = (f8_fit_outcome){.plan = *plan,
                             .share_kernels = share_kernels,
+                            .space = space,
                             .arena = s->func->lowered->arena_bytes,
                             .seconds = f8_cost_function(s->func, f8_unit_target(u))};
     x->rounds++;
@@ -248,7 +288,8 @@ static f8_status find_least(f8_fit *x)
 
 f8_status f8_fit_begin(f8_fit *x, f8_unit *u, f8_func *f, f8_arena *scratch)
 {
-    *x = (f8_fit){0};
+    *x = (f8_fit){.spaces = f8_remat_spaces_make(u->arena)};
+    F8_TRY(f8_arena_status(u->arena, u->diag));
     F8_TRY(f8_schedule_function(u, f));
     F8_TRY(f8_place_function(u, f));
     u->remat = (f8_remat_summary){.ran = true,
@@ -273,7 +314,7 @@ static f8_status miss(f8_fit *x)
 f8_status f8_fit_find(f8_fit *x, const f8_budget *budget)
 {
     x->budget = *budget;
-    x->best.arena = x->lowest.arena = INT64_MAX;
+    x->best = x->lowest = (f8_fit_outcome){.arena = INT64_MAX};
     F8_TRY(f8_fit_allowed(x, &x->allowed));
     if (x->floor == 0)
         F8_TRY(miss(x));

@@ -5,6 +5,7 @@
 #define F8_REMAT_FIT_H
 
 #include "passes/remat/remat.h"
+#include "passes/remat/space.h"
 
 /* A plan, carried out. */
 typedef struct f8_fit_outcome {
@@ -15,7 +16,8 @@ typedef struct f8_fit_outcome {
      * is INT64_MAX while there is no outcome */
     int64_t arena, allowed;
     double seconds; /* of all groups */
-    f8_func func;   /* what became of it, to go back to */
+    f8_func func;    /* what became of it, to go back to */
+    f8_arena *space; /* where that lies */
 } f8_fit_outcome;
 
 /* The plan that keeps some waists; its outcome by share_kernels. */
@@ -25,7 +27,8 @@ typedef struct f8_fit_waist {
     f8_fit_outcome outcome[2];
 } f8_fit_waist;
 
-enum { F8_FIT_WAISTS = 3 };
+/* The waists' outcomes, the best, the lowest and one that is being made. */
+enum { F8_FIT_WAISTS = 3, F8_FIT_SPACES = 2 * F8_FIT_WAISTS + 3 };
 
 typedef struct f8_fit {
     f8_remat s;
@@ -40,6 +43,8 @@ typedef struct f8_fit {
 
     f8_budget budget;
     int64_t allowed;
+    f8_remat_spaces *spaces;
+    f8_arena *space[F8_FIT_SPACES];
     f8_fit_outcome best, lowest; /* the fastest that fits; the one with the lowest arena */
 } f8_fit;
 

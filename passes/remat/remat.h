@@ -56,7 +56,7 @@ f8_status f8_remat_plan_by_name(f8_remat *s, f8_remat_plan *out);
 f8_status f8_remat_plan_by_waists(f8_remat *s, uint32_t every, f8_remat_plan *out,
                                   uint32_t *waists);
 
-/* rewrite.c: give func the graph of the plan, without groups. */
+/* rewrite.c: give func the graph of the plan, without groups. It lies in the unit's arena. */
 f8_status f8_remat_rewrite(f8_remat *s, const f8_remat_plan *plan);
 /* Put the original graph and its lowered function back. */
 void f8_remat_restore(f8_remat *s);

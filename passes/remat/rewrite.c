@@ -162,9 +162,9 @@ static f8_status setup(writer *w, f8_remat *s)
     w->stamp = F8_NEW_ARRAY(s->scratch, uint32_t, n);
     w->in = F8_NEW_ARRAY(s->scratch, f8_ref, f8_widest(s->g));
     F8_TRY(f8_arena_status(s->scratch, s->unit->diag));
-    w->to = f8_graph_create(s->g->module, s->unit->diag);
+    w->to = f8_graph_create_in(s->g->module, s->unit->arena, s->unit->diag);
     if (!w->to)
-        return f8_arena_status(s->unit->module->arena, s->unit->diag);
+        return f8_arena_status(s->unit->arena, s->unit->diag);
     for (size_t i = 0; i < s->func->n_in; i++) {
         const f8_ref old = s->in[i].ref;
         w->to->at = s->g->loc[old];

@@ -45,16 +45,6 @@ static uint32_t access_before(const f8_remat_timeline *t, uint32_t v, uint32_t i
     return t->position[x->id[i - 1]];
 }
 
-/* Whether the newest instance before `id` is also read after `id`. */
-static bool read_after(const f8_remat_timeline *t, uint32_t v, uint32_t id)
-{
-    const struct f8_remat_accesses *x = &t->access[v];
-    uint32_t i = x->n - 1;
-    while (x->id[i] != id)
-        i--;
-    return i + 1 < x->n && !f8_remat_makes(t, x->id[i + 1], v);
-}
-
 typedef struct trial {
     uint32_t id[DEEP], n;
     double excess;
@@ -87,22 +77,37 @@ static uint32_t drop_position(const f8_remat_timeline *t, uint32_t v, uint32_t i
     return at;
 }
 
-/* Whether u, which the recomputation `reader` reads, can be recomputed there, so that it need not
- * be kept for it. */
-static bool may_extend(const f8_remat_timeline *t, uint32_t u, uint32_t reader)
+/* Whether u, which a recomputation at `position` reads, can be recomputed there, so that it need
+ * not be kept for it. `there`: the timeline has that recomputation. */
+static bool may_extend(const f8_remat_timeline *t, uint32_t u, uint32_t position, bool there)
 {
-    const uint32_t at = t->position[reader];
-    return may_insert(t, u, at) && !read_after(t, u, reader) &&
-           access_before(t, u, reader) + 1 < at;
+    const uint32_t own = f8_remat_access_from(t, u, position);
+    return may_insert(t, u, position) && !f8_remat_reads_on(t, u, own + there) &&
+           t->position[t->access[u].id[own - 1]] + 1 < position;
 }
 
-static bool may_extend_any(const f8_remat_timeline *t, uint32_t reader)
+static bool may_extend_any(const f8_remat_timeline *t, uint32_t v, uint32_t position, bool there)
 {
     uint32_t n;
-    const uint32_t *need = f8_remat_needs(t, reader, &n);
-    while (n > 0 && !may_extend(t, need[n - 1], reader))
+    const uint32_t *from = f8_remat_sources(t, v, &n);
+    while (n > 0 && !may_extend(t, from[n - 1], position, there))
         n--;
     return n > 0;
+}
+
+/* Recompute u for the recomputation `reader`; unless `all`, only where it helps. */
+static void extend(f8_remat_timeline *t, uint32_t u, uint32_t reader, bool all, trial *x)
+{
+    const uint32_t position = t->position[reader];
+    if (!may_extend(t, u, position, true))
+        return;
+    const f8_remat_effect effect = f8_remat_effect_of_insert(t, u, position);
+    if (!all && effect.excess >= x->excess) {
+        t->work += effect.work;
+        return;
+    }
+    x->id[x->n++] = f8_remat_insert(t, u, position);
+    x->excess = effect.excess;
 }
 
 /* Recompute v before action `id`; depending on `reach`, also what that reads, and so on. */
@@ -113,34 +118,33 @@ static void try_drop(f8_remat_timeline *t, uint32_t v, uint32_t id, int reach, t
     x->n = 0;
     x->id[x->n++] = f8_remat_insert(t, v, position);
     x->excess = f8_remat_excess(t);
-    x->more = !t->failed && may_extend_any(t, x->id[0]);
+    x->more = !t->failed && may_extend_any(t, v, position, true);
     for (uint32_t next = 0; next < x->n && reach != KEEP && !t->failed; next++) {
-        const uint32_t reader = x->id[next];
         uint32_t n;
-        const uint32_t *need = f8_remat_needs(t, reader, &n);
-        for (uint32_t i = 0; i < n && x->n < DEEP && !t->failed; i++) {
-            const uint32_t u = need[i];
-            if (!may_extend(t, u, reader))
-                continue;
-            x->id[x->n++] = f8_remat_insert(t, u, t->position[reader]);
-            const double excess = f8_remat_excess(t);
-            if (reach == ALL || excess < x->excess)
-                x->excess = excess;
-            else
-                undo(t, x, x->n - 1);
-        }
+        const uint32_t *need = f8_remat_needs(t, x->id[next], &n);
+        for (uint32_t i = 0; i < n && x->n < DEEP && !t->failed; i++)
+            extend(t, need[i], x->id[next], reach == ALL, x);
     }
     for (uint32_t i = x->n; reach == ALL && i-- > 1 && !t->failed;) {
-        const uint32_t id_i = x->id[i], u = t->what[id_i], at = t->position[id_i];
-        f8_remat_remove(t, id_i);
-        const double excess = f8_remat_excess(t);
-        if (excess <= x->excess) {
-            x->excess = excess;
+        const f8_remat_effect effect = f8_remat_effect_of_remove(t, x->id[i]);
+        if (effect.excess <= x->excess) {
+            x->excess = effect.excess;
+            f8_remat_remove(t, x->id[i]);
             memmove(x->id + i, x->id + i + 1, (--x->n - i) * sizeof *x->id);
         } else {
-            x->id[i] = f8_remat_insert(t, u, at);
+            t->work += effect.work;
         }
     }
+}
+
+/* What try_drop would make of the excess with reach KEEP. Changes nothing. */
+static void look_at_drop(f8_remat_timeline *t, uint32_t v, uint32_t id, int reach, trial *x)
+{
+    const uint32_t position = drop_position(t, v, id, reach);
+    const f8_remat_effect effect = f8_remat_effect_of_insert(t, v, position);
+    t->work += effect.work;
+    x->excess = effect.excess;
+    x->more = may_extend_any(t, v, position, false);
 }
 
 /* ---- repair ---- */
@@ -239,13 +243,19 @@ static void look_at(f8_remat_timeline *t, double excess, int reach, gap *g, tria
     x->more = false;
     if ((reach & EARLY) && !can_early(t, g))
         return;
-    try_drop(t, g->value, g->id, reach, x);
-    const double score = (excess - x->excess) / (t->seconds - before + 1e-30);
+    double seconds = t->p->value[g->value].seconds;
+    if ((reach & ~EARLY) == KEEP) {
+        look_at_drop(t, g->value, g->id, reach, x);
+    } else {
+        try_drop(t, g->value, g->id, reach, x);
+        seconds = t->seconds - before;
+        undo(t, x, 0);
+    }
+    const double score = (excess - x->excess) / (seconds + 1e-30);
     if (x->excess < excess && score > g->score) {
         g->score = score;
         g->reach = reach;
     }
-    undo(t, x, 0);
 }
 
 /* Score a gap by trying it. The way that was the best last time is tried alone while it helps. The
@@ -361,14 +371,14 @@ void f8_remat_trim(f8_remat_timeline *t)
                 const uint32_t id = t->order[at], v = t->what[id];
                 if (!f8_remat_is_recompute(t, id) || t->p->value[v].seconds != dearest)
                     continue;
-                f8_remat_remove(t, id);
-                const double now = f8_remat_excess(t);
-                if (now <= excess) {
-                    excess = now;
-                    changed = true;
-                } else {
-                    f8_remat_insert(t, v, at);
+                const f8_remat_effect effect = f8_remat_effect_of_remove(t, id);
+                if (effect.excess > excess) {
+                    t->work += effect.work;
+                    continue;
                 }
+                f8_remat_remove(t, id);
+                excess = effect.excess;
+                changed = true;
             }
             limit = dearest;
         }

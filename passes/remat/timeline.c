@@ -185,15 +185,14 @@ static void sum_excess(f8_remat_timeline *t, uint32_t from, uint32_t to)
         from--;
     while (order[to] > n_steps)
         to++; /* the end is no recomputation */
+    int64_t most = budget; /* of a step and the values recomputed before it, so far */
     for (uint32_t at = from; at <= to; at++) {
-        int64_t most = live[at];
-        while (order[at] > n_steps) {
-            at++;
-            most = live[at] > most ? live[at] : most;
-        }
-        const int64_t now = most > budget ? most - budget : 0;
-        change += now - over[at];
-        over[at] = now;
+        most = live[at] > most ? live[at] : most;
+        if (order[at] > n_steps)
+            continue;
+        change += most - budget - over[at];
+        over[at] = most - budget;
+        most = budget;
     }
     t->excess += change;
     t->work += to - from;
@@ -237,12 +236,6 @@ static uint32_t stretch(f8_remat_timeline *t, uint32_t v, uint32_t access, uint3
     return from;
 }
 
-/* Whether access number `i` of v reads the instance that the access before it left. */
-static bool reads_on(const f8_remat_timeline *t, uint32_t v, uint32_t i)
-{
-    return i < t->access[v].n && !f8_remat_makes(t, t->access[v].id[i], v);
-}
-
 static void move(f8_remat_timeline *t, uint32_t to, uint32_t from)
 {
     memmove(t->order + to, t->order + from, (t->n - from) * sizeof *t->order);
@@ -266,7 +259,7 @@ uint32_t f8_remat_insert(f8_remat_timeline *t, uint32_t value, uint32_t position
      * recomputation reads is kept up to here. */
     const f8_remat_value *x = t->p->value;
     const uint32_t next = f8_remat_access_from(t, value, position);
-    const bool replaces = reads_on(t, value, next);
+    const bool replaces = f8_remat_reads_on(t, value, next);
     int64_t live = crossing(t, position) + (replaces ? 0 : x[value].bytes);
     uint32_t n, first = position;
     t->what[id] = value;
@@ -275,7 +268,7 @@ uint32_t f8_remat_insert(f8_remat_timeline *t, uint32_t value, uint32_t position
     const uint32_t *from = f8_remat_needs(t, id, &n);
     for (uint32_t i = 0; i < n; i++) {
         const uint32_t after = f8_remat_access_from(t, from[i], position);
-        if (reads_on(t, from[i], after))
+        if (f8_remat_reads_on(t, from[i], after))
             continue;
         const uint32_t begin = stretch(t, from[i], after - 1, position, x[from[i]].bytes);
         first = begin < first ? begin : first;
@@ -303,12 +296,12 @@ void f8_remat_remove(f8_remat_timeline *t, uint32_t id)
     const uint32_t value = t->what[id], position = t->position[id];
     const uint32_t own = f8_remat_access_from(t, value, position);
     uint32_t n, first = position;
-    if (reads_on(t, value, own + 1))
+    if (f8_remat_reads_on(t, value, own + 1))
         first = stretch(t, value, own - 1, position, x[value].bytes);
     const uint32_t *from = f8_remat_needs(t, id, &n);
     for (uint32_t i = 0; i < n; i++) {
         const uint32_t at = f8_remat_access_from(t, from[i], position);
-        if (reads_on(t, from[i], at + 1))
+        if (f8_remat_reads_on(t, from[i], at + 1))
             continue;
         const uint32_t begin = stretch(t, from[i], at - 1, position, -x[from[i]].bytes);
         first = begin < first ? begin : first;
@@ -322,6 +315,117 @@ void f8_remat_remove(f8_remat_timeline *t, uint32_t id)
     t->free_id[t->n_free++] = id;
     sum_excess(t, first, position);
     t->seconds -= x[value].seconds;
+}
+
+/* ---- effects ---- */
+
+/* From position `at` up to the action in question, memory changes by `bytes`. */
+typedef struct f8_remat_bend {
+    uint32_t at;
+    int64_t bytes;
+} bend;
+
+typedef struct look {
+    const f8_remat_timeline *t;
+    bend *bend; /* ascending */
+    uint32_t n, position;
+    uint64_t work; /* as stretch() counts it */
+    /* bytes among a step and the values recomputed before it, so far; at least the budget */
+    int64_t most;
+    int64_t change;
+} look;
+
+/* Memory changes by `bytes` from the action after access number `access` of v on. */
+static void bend_from(look *l, uint32_t v, uint32_t access, int64_t bytes)
+{
+    const uint32_t at = l->t->position[l->t->access[v].id[access]] + 1;
+    uint32_t i = l->n++;
+    l->work += 4 + (l->position - at) / 2;
+    for (; i && l->bend[i - 1].at > at; i--)
+        l->bend[i] = l->bend[i - 1];
+    l->bend[i] = (bend){at, bytes};
+}
+
+/* Positions [from, to), each with `bytes` more in memory. */
+static void look_along(look *l, uint32_t from, uint32_t to, int64_t bytes)
+{
+    const uint32_t *order = l->t->order, n_steps = l->t->p->n_steps;
+    const int64_t *live = l->t->live, *over = l->t->over, spare = l->t->budget - bytes;
+    int64_t most = l->most - bytes, change = 0;
+    for (uint32_t at = from; at < to; at++) {
+        most = live[at] > most ? live[at] : most;
+        if (order[at] > n_steps)
+            continue;
+        change += most - spare - over[at];
+        most = spare;
+    }
+    l->most = most + bytes;
+    l->change += change;
+}
+
+/* `own`: bytes in memory at the action that is inserted; negative: the action there is removed. */
+static f8_remat_effect look_at_all(look *l, int64_t own)
+{
+    const f8_remat_timeline *t = l->t;
+    const uint32_t n_steps = t->p->n_steps, here = l->position, gone = own < 0;
+    uint32_t from = l->n && l->bend[0].at < here ? l->bend[0].at : here, end = here;
+    while (from > 0 && t->order[from - 1] > n_steps)
+        from--;
+    while (t->order[end] > n_steps)
+        end++;
+    int64_t bytes = 0;
+    uint32_t at = from;
+    for (uint32_t i = 0; i < l->n; i++) {
+        look_along(l, at, l->bend[i].at, bytes);
+        at = l->bend[i].at;
+        bytes += l->bend[i].bytes;
+    }
+    look_along(l, at, here, bytes);
+    l->most = own > l->most ? own : l->most;
+    look_along(l, here + gone, end + 1, 0);
+    return (f8_remat_effect){
+        (double)(t->excess + l->change),
+        2 * (l->work + 16 + t->n - gone - here + end - gone - from) + 1};
+}
+
+f8_remat_effect f8_remat_effect_of_insert(const f8_remat_timeline *t, uint32_t value,
+                                          uint32_t position)
+{
+    look l = {.t = t, .bend = t->bend, .position = position, .most = t->budget};
+    const f8_remat_value *x = t->p->value;
+    const uint32_t next = f8_remat_access_from(t, value, position);
+    uint32_t n;
+    const uint32_t *from = f8_remat_sources(t, value, &n);
+    int64_t live = crossing(t, position);
+    if (f8_remat_reads_on(t, value, next))
+        bend_from(&l, value, next - 1, -x[value].bytes);
+    else
+        live += x[value].bytes;
+    for (uint32_t i = 0; i < n; i++) {
+        const uint32_t after = f8_remat_access_from(t, from[i], position);
+        if (f8_remat_reads_on(t, from[i], after))
+            continue;
+        bend_from(&l, from[i], after - 1, x[from[i]].bytes);
+        live += x[from[i]].bytes;
+    }
+    return look_at_all(&l, live);
+}
+
+f8_remat_effect f8_remat_effect_of_remove(const f8_remat_timeline *t, uint32_t id)
+{
+    const uint32_t value = t->what[id];
+    look l = {.t = t, .bend = t->bend, .position = t->position[id], .most = t->budget};
+    const uint32_t own = f8_remat_access_from(t, value, l.position);
+    uint32_t n;
+    const uint32_t *from = f8_remat_sources(t, value, &n);
+    if (f8_remat_reads_on(t, value, own + 1))
+        bend_from(&l, value, own - 1, t->p->value[value].bytes);
+    for (uint32_t i = 0; i < n; i++) {
+        const uint32_t at = f8_remat_access_from(t, from[i], l.position);
+        if (!f8_remat_reads_on(t, from[i], at + 1))
+            bend_from(&l, from[i], at - 1, -t->p->value[from[i]].bytes);
+    }
+    return look_at_all(&l, -1);
 }
 
 /* ---- whole timelines ---- */
@@ -386,6 +490,10 @@ f8_status f8_remat_timeline_make(const f8_remat_problem *p, int64_t budget, f8_a
         .p = p, .arena = arena, .budget = budget, .limit = UINT64_MAX, .random = 1};
     F8_TRY(make_rows(t, diag));
     const size_t room = (size_t)p->n_steps * 2 + 64;
+    uint32_t most_from = 0;
+    for (uint32_t v = 0; v < p->n_values; v++)
+        most_from = p->value[v].n_from > most_from ? p->value[v].n_from : most_from;
+    t->bend = F8_NEW_ARRAY(arena, bend, (size_t)most_from + 1);
     t->order = F8_NEW_ARRAY(arena, uint32_t, room);
     t->live = F8_NEW_ARRAY(arena, int64_t, room);
     t->position = F8_NEW_ARRAY(arena, uint32_t, room);
@@ -394,7 +502,7 @@ f8_status f8_remat_timeline_make(const f8_remat_problem *p, int64_t budget, f8_a
     t->access = f8_arena_array(arena, p->n_values, sizeof *t->access);
     t->steps = F8_NEW_ARRAY(arena, f8_remat_action, p->n_steps);
     t->over = F8_NEW_ARRAY(arena, int64_t, room);
-    if (!t->over || !t->steps || !t->order || !t->live || !t->position || !t->what ||
+    if (!t->bend || !t->over || !t->steps || !t->order || !t->live || !t->position || !t->what ||
         !t->free_id || !t->access)
         return f8_arena_status(arena, diag);
     t->order_room = t->live_room = t->over_room = room;

@@ -45,6 +45,7 @@ typedef struct f8_remat_timeline {
     } * access; /* by value */
 
     int64_t excess; /* the sum of `over`: f8_remat_excess */
+    struct f8_remat_bend *bend; /* scratch of the effects */
 
     double seconds;
     /* elementary operations so far, and the limit; no clock is used, so that plans repeat */
@@ -63,6 +64,17 @@ uint32_t f8_remat_access_from(const f8_remat_timeline *t, uint32_t v, uint32_t p
 /* Recompute `value` at `position`; the actions from there on move up. Gives the id. */
 uint32_t f8_remat_insert(f8_remat_timeline *t, uint32_t value, uint32_t position);
 void f8_remat_remove(f8_remat_timeline *t, uint32_t id);
+
+/* What an insertion or a removal would do. Looking is several times quicker than doing it and
+ * taking it back, which is what `work` counts: plans do not depend on how an effect is found. */
+typedef struct f8_remat_effect {
+    double excess; /* the excess then */
+    uint64_t work; /* of doing it and taking it back */
+} f8_remat_effect;
+f8_remat_effect f8_remat_effect_of_insert(const f8_remat_timeline *t, uint32_t value,
+                                          uint32_t position);
+f8_remat_effect f8_remat_effect_of_remove(const f8_remat_timeline *t, uint32_t id);
+
 /* Go back to the steps alone, then load these actions. */
 void f8_remat_load(f8_remat_timeline *t, const f8_remat_action *action, uint32_t n_actions);
 
@@ -76,17 +88,33 @@ static inline bool f8_remat_stop(const f8_remat_timeline *t)
     return t->failed || t->work >= t->limit;
 }
 
+/* What recomputing a value reads. */
+static inline const uint32_t *f8_remat_sources(const f8_remat_timeline *t, uint32_t value,
+                                               uint32_t *n)
+{
+    const uint32_t row = t->p->n_steps + 1 + value;
+    *n = t->need_at[row + 1] - t->need_at[row];
+    return t->need + t->need_at[row];
+}
+
 /* What action `id` reads. */
 static inline const uint32_t *f8_remat_needs(const f8_remat_timeline *t, uint32_t id, uint32_t *n)
 {
-    const uint32_t row = f8_remat_is_recompute(t, id) ? t->p->n_steps + 1 + t->what[id] : id;
-    *n = t->need_at[row + 1] - t->need_at[row];
-    return t->need + t->need_at[row];
+    if (f8_remat_is_recompute(t, id))
+        return f8_remat_sources(t, t->what[id], n);
+    *n = t->need_at[id + 1] - t->need_at[id];
+    return t->need + t->need_at[id];
 }
 
 static inline bool f8_remat_makes(const f8_remat_timeline *t, uint32_t id, uint32_t value)
 {
     return f8_remat_is_recompute(t, id) ? t->what[id] == value : t->first[value] == id;
+}
+
+/* Whether access number `i` of v reads the instance that the access before it left. */
+static inline bool f8_remat_reads_on(const f8_remat_timeline *t, uint32_t v, uint32_t i)
+{
+    return i < t->access[v].n && !f8_remat_makes(t, t->access[v].id[i], v);
 }
 
 /* Bytes over the budget: for each step the most among it and the values recomputed before it,
