@@ -239,15 +239,14 @@ static f8_ref legal(void *user, f8_graph *to, const f8_graph *from, f8_ref old, 
         return f8_reshape(to, in[0], &n->type);
     if (n->op == F8_OP_RESHAPE && f8_at(to, in[0])->op == F8_OP_RESHAPE)
         return f8_reshape(to, f8_at(to, in[0])->in[0], &n->type);
-    if (n->op == F8_OP_RESHAPE || n->op == F8_OP_SLICE || n->op == F8_OP_CAST ||
-        n->op == F8_OP_QUANTIZE) {
+    f8_granularity grain; /* of blocks: their scales belong to this shape */
+    const bool quantizes = n->op == F8_OP_QUANTIZE && !f8_has_block_scales(from, old, &grain);
+    if (n->op == F8_OP_RESHAPE || n->op == F8_OP_SLICE || n->op == F8_OP_CAST || quantizes) {
         const f8_ref r = narrow_first(to, n, in);
         if (r || to->diag->status != F8_OK)
             return r;
     }
-    f8_granularity grain;
-    if (f8_op_facts(n->op)->cls == F8_POINTWISE ||
-        (n->op == F8_OP_QUANTIZE && !f8_has_block_scales(from, old, &grain)))
+    if (f8_op_facts(n->op)->cls == F8_POINTWISE || quantizes)
         return broadcast_operands(to, n, in);
     return 0;
 }
