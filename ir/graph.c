@@ -12,7 +12,11 @@ enum { TABLE_FIRST = 64 };
 
 f8_graph *f8_graph_create(f8_module *module, f8_diag *diag)
 {
-    f8_arena *arena = module->arena;
+    return f8_graph_create_in(module, module->arena, diag);
+}
+
+f8_graph *f8_graph_create_in(f8_module *module, f8_arena *arena, f8_diag *diag)
+{
     f8_graph *g = F8_NEW(arena, f8_graph);
     if (!g) {
         f8_arena_status(arena, diag);

@@ -31,27 +31,40 @@ static f8_status product(f8_graph *g, const f8_node *n, const char *roles, uint3
     return F8_OK;
 }
 
-static f8_status need_acc(f8_graph *g, const f8_node *n, const char *roles, uint32_t i,
-                          const f8_type *out)
-{
-    char text[160];
-    if (i >= n->n_in || f8_type_equal(f8_in_type(g, n, i), out))
-        return F8_OK;
-    return f8_infer_fail(g, n, roles, "acc must be the result's %s",
-                         f8_type_print(out, text, sizeof text));
-}
-
-/* Set the result's dtype. Operand `acc` is the accumulator, if the node has so many. */
+/* Set the result's dtype, and check operand `acc`, if the node has so many: added to f32 it is as
+ * the result is, added before a rounding it is a bias. */
 static f8_status rounded(f8_graph *g, const f8_node *n, const char *roles, uint32_t acc,
                          f8_type *out)
 {
+    char text[160];
     const f8_dtype to = (f8_dtype)f8_node_attr(n, F8_A_TO)->i;
     if (to != F8_F32 && to != F8_BF16)
         return f8_infer_fail(g, n, roles, "the result is f32 or bf16, not %s", f8_dtype_name(to));
-    if (to != F8_F32 && n->n_in > acc)
-        return f8_infer_fail(g, n, roles, "a result that is added to acc is f32: leave out 'to'");
     out->dtype = to;
-    return F8_OK;
+    if (n->n_in <= acc)
+        return F8_OK;
+    const f8_type bias = {.dtype = F8_BF16, .rank = 1, .dim = {f8_type_columns(out)}},
+                  *want = to == F8_F32 ? out : &bias;
+    if (f8_type_equal(f8_in_type(g, n, acc), want))
+        return F8_OK;
+    return f8_infer_fail(g, n, roles,
+                         to == F8_F32 ? "acc must be the result's %s"
+                                      : "with to = bf16 acc is a bias, which must be %s",
+                         f8_type_print(want, text, sizeof text));
+}
+
+f8_gemm_operands f8_gemm_operands_of(const f8_node *n)
+{
+    const bool scaled = n->op == F8_OP_SCALED_MATMUL;
+    const uint32_t at = scaled ? 4 : 2;
+    f8_gemm_operands o = {.a = n->in[0], .b = n->in[scaled ? 2 : 1]};
+    if (scaled) {
+        o.a_scale = n->in[1];
+        o.b_scale = n->in[3];
+    }
+    if (n->n_in > at)
+        *(n->type.dtype == F8_F32 ? &o.acc : &o.bias) = n->in[at];
+    return o;
 }
 
 f8_status f8_infer_matmul(f8_graph *g, const f8_node *n, f8_type *out)
@@ -71,7 +84,6 @@ f8_status f8_infer_matmul(f8_graph *g, const f8_node *n, f8_type *out)
         return f8_infer_fail(g, n, roles, "only an f32 operand can be rounded on the way in");
     F8_TRY(product(g, n, roles, 0, 1, f8_node_attr(n, F8_A_TRANSPOSE_A)->i,
                    f8_node_attr(n, F8_A_TRANSPOSE_B)->i, out));
-    F8_TRY(need_acc(g, n, roles, 2, out));
     return rounded(g, n, roles, 2, out);
 }
 
@@ -144,7 +156,6 @@ f8_status f8_infer_scaled_matmul(f8_graph *g, const f8_node *n, f8_type *out)
     F8_TRY(scales_ok(g, n, roles, 2, F8_A_SCALE_B, !tb));
     if (f8_in_type(g, n, 1)->dtype != f8_in_type(g, n, 3)->dtype)
         return f8_infer_fail(g, n, roles, "a_inv and b_inv must have the same dtype");
-    F8_TRY(need_acc(g, n, roles, 4, out));
     return rounded(g, n, roles, 4, out);
 }
 

@@ -126,6 +126,8 @@ typedef struct f8_graph {
 } f8_graph;
 
 f8_graph *f8_graph_create(f8_module *module, f8_diag *diag); /* diag is never NULL */
+/* The same in another arena than the module's. Rewriting keeps a graph in its arena. */
+f8_graph *f8_graph_create_in(f8_module *module, f8_arena *arena, f8_diag *diag);
 
 /* A node that remat recomputes has the clone number n * F8_CLONE_RECOMPUTED + the original's
  * number, where n >= 1 counts the places between groups. Other clones (passes/legalize makes at
@@ -199,6 +201,14 @@ f8_ref f8_broadcast(f8_graph *g, f8_ref a, const f8_type *shape_of);
 /* Only for ir/: infer the type of a node that is about to be made. A failure leaves its message in
  * g->diag. */
 f8_status f8_infer(f8_graph *g, const f8_node *n, f8_type *out);
+
+/* The operands of a MATMUL or SCALED_MATMUL by their purpose; 0 where it has none. acc is f32 of the
+ * result's shape, and the result is f32. bias is bf16, an element for each column of a bf16
+ * result. */
+typedef struct f8_gemm_operands {
+    f8_ref a, b, a_scale, b_scale, acc, bias;
+} f8_gemm_operands;
+f8_gemm_operands f8_gemm_operands_of(const f8_node *n);
 
 /* The type of result `index` of node r, whose op must have such a result. Attention's result 1 is
  * lse; those of its gradient are dk and dv, of the types of k and v. */

@@ -10,7 +10,7 @@ static int32_t common(int32_t x, int32_t y)
 f8_gemm_sizes f8_lowered_gemm(const f8_graph *g, const f8_lowered *p, f8_ref r)
 {
     const f8_node *n = f8_at(g, r);
-    const f8_ref a = n->in[0], b = n->in[n->op == F8_OP_SCALED_MATMUL ? 2 : 1];
+    const f8_ref a = n->in[0], b = f8_gemm_operands_of(n).b;
     const bool trans_a = f8_attr_i(g, r, F8_A_TRANSPOSE_A) != 0;
     const bool trans_b = f8_attr_i(g, r, F8_A_TRANSPOSE_B) != 0;
     f8_gemm_sizes size = f8_type_gemm(f8_type_of(g, a), trans_a, f8_type_of(g, b), trans_b);

@@ -44,7 +44,7 @@ static f8_status setup(rewriter *w, const f8_func *f)
     w->port = F8_NEW_ARRAY(from->arena, f8_ref, f->n_in);
     if (!w->map || !w->live || !w->in || !w->port)
         return f8_arena_status(from->arena, from->diag);
-    w->to = f8_graph_create(from->module, from->diag);
+    w->to = f8_graph_create_in(from->module, from->arena, from->diag);
     if (!w->to)
         return F8_ERR_MEMORY;
     mark_live(f, w->live);

@@ -157,3 +157,17 @@ unsigned f8_target_lacks(const f8_target *t, f8_scale_kind a, f8_scale_kind b)
         return t->fp8_rows ? 0 : F8_LACKS_ROWS;
     return a == F8_SCALED_MX && !t->fp8_mx ? F8_LACKS_MX : 0;
 }
+
+/* cuBLASLt's epilogue BIAS, by the scales of the operands. Its documentation ("cublasLtMatmul",
+ * table of FP8 types) has a bf16 bias where D is bf16, for one scale of the tensor and for scales
+ * of rows. Of blocks it says nothing, so those rows stay false until a GPU has shown the bits: the
+ * sum is then f32 in memory, and a row kernel adds the bias. All versions that are accepted (12.9
+ * and later) agree. */
+bool f8_target_adds_bias(const f8_target *t, f8_scale_kind b)
+{
+    static const bool adds[] = {
+        [F8_SCALED_TENSOR] = true, [F8_SCALED_ROWS] = true, [F8_SCALED_RUNS] = false,
+        [F8_SCALED_TILES] = false, [F8_SCALED_MX] = false,  [F8_SCALED_OTHER] = false,
+    };
+    return t->gemm_bf16 && adds[b];
+}

@@ -11,12 +11,12 @@
  * on the chunks. (dw does: its sum over rows is cut at their bounds.) The rows of a chunk depend on
  * shapes alone.
  *
- * In the joint function of a pair the caller's cotangent comes between loss and gradient. There the
- * gradient's chunks compute their logits anew, as the backward's own copies (F8_CLONE_BACKWARD). So
- * these logits are never saved, and a head that is too small to be cut becomes one chunk.
+ * In the joint function of a pair the caller's cotangent comes between loss and gradient. There a
+ * chunk's loss is made where the loss is, and its gradient where the gradient is. Both read the
+ * same logits, which keep the number that says what they are (F8_CLONE_LOGITS): no pair saves them.
  *
  * Only this exact pattern is rewritten. Logits that another node reads, or that are changed on the
- * way (by a bias or soft-capping), stay whole, and a pair saves them.
+ * way (by a bias or soft-capping), stay whole.
  *
  * Requires: entry points. Breaks: nothing. */
 #include "passes/unit/copy.h"
@@ -35,7 +35,7 @@ typedef struct head {
     f8_ref wgrad;         /* matmul */
 } head;
 
-/* Linears whose heads were cut into several chunks. */
+/* Linears whose heads were cut. */
 typedef struct cut_heads {
     const char **name;
     size_t n, room;
@@ -43,7 +43,7 @@ typedef struct cut_heads {
 
 typedef struct chunker {
     f8_unit *u;
-    const cut_heads *only; /* no other head is cut into several chunks; NULL: all may be */
+    const cut_heads *only; /* no other head is cut; NULL: all may be */
     bool joint; /* the function is one of forward and backward, which are cut apart later */
     f8_func *f;
     const f8_graph *from;
@@ -122,7 +122,8 @@ static bool match(const chunker *c, f8_ref logits, head *h)
     if (f8_at(g, logits)->op != F8_OP_MATMUL || f8_at(g, logits)->n_in != 2 ||
         f8_attr_i(g, logits, F8_A_TRANSPOSE_A))
         return false;
-    const bool whole = chunk_rows(c, logits) == f8_type_rows(f8_type_of(g, logits));
+    if (chunk_rows(c, logits) == f8_type_rows(f8_type_of(g, logits)))
+        return false;
     for (uint32_t i = 0; i < n_uses(c, logits); i++) {
         f8_ref r = use(c, logits, i);
         f8_op op = f8_at(g, r)->op;
@@ -133,7 +134,7 @@ static bool match(const chunker *c, f8_ref logits, head *h)
         else
             return false;
     }
-    if (!h->loss || (h->grad && !match_backward(c, h)) || (whole && !(c->joint && h->grad)))
+    if (!h->loss || (h->grad && !match_backward(c, h)))
         return false;
     /* Everything is made at the position of loss or grad, whichever is later. So no node may need
      * the loss before. (A joint function has the losses at the loss's position.) */
@@ -150,13 +151,13 @@ static f8_ref mapped(const chunker *c, f8_ref r, uint32_t i)
     return c->map[f8_at(c->from, r)->in[i]];
 }
 
-/* A MATMUL with the attributes of old node `as` and, for the n-th chunk, its name with n appended.
- */
-static f8_ref product(const chunker *c, f8_ref as, int chunk, const f8_ref in[3], uint32_t clone)
+/* A MATMUL with the attributes and the clone number of old node `as` and, for the n-th chunk, its
+ * name with n appended. */
+static f8_ref product(const chunker *c, f8_ref as, int chunk, const f8_ref in[3])
 {
     const f8_node *n = f8_at(c->from, as);
     f8_ref r = f8_make_clone(c->to, F8_OP_MATMUL, in, in[2] ? 3 : 2, n->attr,
-                             f8_op_facts(n->op)->n_attrs, clone);
+                             f8_op_facts(n->op)->n_attrs, n->clone);
     if (c->from->name[as]) {
         const char *name = f8_arena_printf(c->u->arena, "%s.%d", c->from->name[as], chunk);
         f8_set_name(c->to, r, name ? name : "");
@@ -180,11 +181,6 @@ typedef struct pieces {
     int n;
 } pieces;
 
-static f8_ref chunk_logits(const chunker *c, const head *h, const pieces *p, uint32_t clone)
-{
-    return product(c, h->logits, p->n, (f8_ref[]){p->x, mapped(c, h->logits, 1), 0}, clone);
-}
-
 static void add_gradients(const chunker *c, const head *h, pieces *p, f8_ref logits)
 {
     f8_graph *g = c->to;
@@ -192,12 +188,12 @@ static void add_gradients(const chunker *c, const head *h, pieces *p, f8_ref log
     d = f8_cast(g, d, f8_type_of(c->from, h->rounded)->dtype);
     if (h->dgrad)
         p->dx[p->n] =
-            f8_cast(g, product(c, h->dgrad, p->n, (f8_ref[]){d, mapped(c, h->dgrad, 1), 0}, 0),
+            f8_cast(g, product(c, h->dgrad, p->n, (f8_ref[]){d, mapped(c, h->dgrad, 1), 0}),
                     f8_type_of(c->from, h->dx)->dtype);
     if (h->wgrad) {
         const bool x_first = f8_at(c->from, h->wgrad)->in[0] != h->rounded;
         p->dw = product(c, h->wgrad, p->n,
-                        (f8_ref[]){x_first ? p->x : d, x_first ? d : p->x, p->dw}, 0);
+                        (f8_ref[]){x_first ? p->x : d, x_first ? d : p->x, p->dw});
     }
 }
 
@@ -227,7 +223,8 @@ static f8_status make_chunks(chunker *c, const head *h, bool losses, bool gradie
         const int64_t end = at + size < rows ? at + size : rows;
         p.x = f8_slice(g, x, 0, at, end);
         p.targets = f8_slice(g, targets, 0, at, end);
-        const f8_ref logits = chunk_logits(c, h, &p, losses ? 0 : F8_CLONE_BACKWARD);
+        const f8_ref logits =
+            product(c, h->logits, p.n, (f8_ref[]){p.x, mapped(c, h->logits, 1), 0});
         p.loss[p.n] = losses ? f8_ce_losses(g, logits, p.targets) : 0;
         if (gradients)
             add_gradients(c, h, &p, logits);
@@ -329,8 +326,7 @@ static f8_status chunk_one(f8_unit *u, f8_func *f, const cut_heads *only, cut_he
         if (!sum_is_ready(&c, &h, c.joint && h.grad ? h.grad : place))
             continue;
         *found = true;
-        if (chunk_rows(&c, h.logits) < f8_type_rows(f8_type_of(f->graph, h.logits)))
-            F8_TRY(note_cut(u, cut, f8_attr_s(f->graph, h.logits, F8_A_NAME)));
+        F8_TRY(note_cut(u, cut, f8_attr_s(f->graph, h.logits, F8_A_NAME)));
         return rebuild(&c, &h);
     }
     return F8_OK;

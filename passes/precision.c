@@ -9,7 +9,8 @@
  *
  * A `boundary` rounds even these. Ops that only move elements stay in their operand's dtype (moving
  * is exact), and attention takes and gives bf16. `linear` becomes matmul {role = "fprop", name}
- * (+ bias), with its operands rounded to the dtype of its recipe. From here on a linear is known by
+ * (+ bias), with its operands rounded to the dtype of its recipe. Where these and the result are
+ * bf16, so is the bias: y = bf16(acc + bf16(bias)), as the epilogue of a GEMM computes it. From here on a linear is known by
  * that name (recipe patterns, FP8 state, explain).
  *
  * This runs before autodiff, so that the rounding of gradients follows from the derivative of
@@ -70,13 +71,16 @@ static const char *linear_name(precision *p, f8_ref linear)
 
 /* ---- one node ---- */
 
+/* Whether an f32 value of this type is rounded to the dtype of activations. */
+static bool is_narrow(const precision *p, const f8_type *t, bool wide)
+{
+    const bool statistic = t->rank == 0 || t->dim[t->rank - 1] == 1;
+    return !wide && !statistic && t->dtype == F8_F32 && p->dtype != F8_F32;
+}
+
 static f8_ref narrow(const precision *p, f8_graph *g, f8_ref y, bool wide)
 {
-    if (!y || wide)
-        return y;
-    const f8_type *t = f8_type_of(g, y);
-    bool statistic = t->rank == 0 || t->dim[t->rank - 1] == 1;
-    return t->dtype == F8_F32 && !statistic ? f8_cast(g, y, p->dtype) : y;
+    return y && is_narrow(p, f8_type_of(g, y), wide) ? f8_cast(g, y, p->dtype) : y;
 }
 
 static f8_ref lower_linear(precision *p, f8_graph *g, const f8_graph *from, f8_ref old,
@@ -92,9 +96,11 @@ static f8_ref lower_linear(precision *p, f8_graph *g, const f8_graph *from, f8_r
     f8_ref y = f8_linear(g, x, w, 0, f8_attr_i(from, old, F8_A_TRANSPOSE_B), name);
     const char *full = f8_arena_printf(p->u->arena, "%s.fprop", name);
     f8_set_name(g, y, full ? full : "");
-    if (f8_at(from, old)->n_in > 2)
-        y = f8_binary(g, F8_OP_ADD, y, f8_cast(g, in[2], F8_F32));
-    return narrow(p, g, y, p->wide[old]);
+    if (f8_at(from, old)->n_in == 2 || !y)
+        return narrow(p, g, y, p->wide[old]);
+    const bool rounds = dtype == F8_BF16 && is_narrow(p, f8_type_of(g, y), p->wide[old]);
+    const f8_ref bias = rounds ? f8_fold_cast(g, in[2], F8_BF16) : in[2];
+    return narrow(p, g, f8_binary(g, F8_OP_ADD, y, f8_cast(g, bias, F8_F32)), p->wide[old]);
 }
 
 /* The op, with its float operands cast to dtype `operands`. */
@@ -155,7 +161,8 @@ static f8_ref rewrite(void *user, f8_graph *to, const f8_graph *from, f8_ref old
     }
     if (n->op == F8_OP_CAST)
         return explicit_cast(p, to, from, old, in);
-    f8_dtype operands = n->op == F8_OP_MATMUL && n->n_in == 2 ? p->dtype : F8_F32;
+    const bool product = n->op == F8_OP_MATMUL && !f8_gemm_operands_of(n).acc;
+    const f8_dtype operands = product ? p->dtype : F8_F32;
     return narrow(p, to, remake(to, from, old, in, operands), p->wide[old]);
 }
 

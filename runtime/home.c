@@ -37,16 +37,6 @@ void f8_block_free(f8_home *home, f8_block *b)
 
 /* ---- sizes and ports ---- */
 
-static uint32_t n_ports(const f8_plan_func *f, int side)
-{
-    return side ? f->n_out : f->n_in;
-}
-
-static const f8_plan_port *port_of(const f8_plan_func *f, int side)
-{
-    return side ? f->out : f->in;
-}
-
 static int64_t port_room(const f8_plan_port *p, const char *external, int64_t align)
 {
     return p->var >= 0 || f8_patterns_match(external, p->name)
@@ -71,9 +61,12 @@ f8_sizes f8_plan_sizes(const f8_plan *plan, const char *external, int64_t align)
         const f8_plan_func *func = &plan->func[f];
         if (func->arena_bytes > s.arena)
             s.arena = func->arena_bytes;
-        for (int side = 0; side < 2; side++)
-            for (uint32_t k = 0; k < n_ports(func, side); k++)
-                s.ports += port_room(&port_of(func, side)[k], external, align);
+        for (int side = 0; side < 2; side++) {
+            uint32_t n;
+            const f8_plan_port *port = f8_plan_ports(func, side, &n);
+            for (uint32_t k = 0; k < n; k++)
+                s.ports += port_room(&port[k], external, align);
+        }
         for (uint32_t i = 0; i < func->n_steps; i++)
             for (uint32_t p = 0; p < func->step[i].n_phases; p++)
                 if (func->step[i].phase[p].scratch > s.scratch)
@@ -148,14 +141,17 @@ static uint64_t var_address(const f8_home *home, int64_t offset)
 static void mark_stale(f8_tenant *t, uint32_t var, uint64_t at)
 {
     for (uint32_t f = 0; f < t->plan->n_funcs; f++)
-        for (int side = 0; side < 2; side++)
-            for (uint32_t k = 0; k < n_ports(&t->plan->func[f], side); k++) {
+        for (int side = 0; side < 2; side++) {
+            uint32_t n;
+            const f8_plan_port *port = f8_plan_ports(&t->plan->func[f], side, &n);
+            for (uint32_t k = 0; k < n; k++) {
                 f8_live_port *l = &t->port[f][side][k];
-                if (port_of(&t->plan->func[f], side)[k].var != (int32_t)var)
+                if (port[k].var != (int32_t)var)
                     continue;
                 l->own = l->at = at;
                 t->stale[f] = true;
             }
+        }
 }
 
 void f8_home_bind_var(f8_home *home, uint32_t var, uint64_t at)
@@ -170,14 +166,16 @@ void f8_home_bind_var(f8_home *home, uint32_t var, uint64_t at)
 static f8_status check_bound(const f8_tenant *t, uint32_t func, f8_diag *diag)
 {
     const f8_plan_func *f = &t->plan->func[func];
-    for (int side = 0; side < 2; side++)
-        for (uint32_t k = 0; k < n_ports(f, side); k++) {
-            const f8_plan_port *p = &port_of(f, side)[k];
+    for (int side = 0; side < 2; side++) {
+        uint32_t n;
+        const f8_plan_port *p = f8_plan_ports(f, side, &n);
+        for (uint32_t k = 0; k < n; k++, p++) {
             if (t->port[func][side][k].at || t->port[func][side][k].bytes == 0)
                 continue;
             return p->var >= 0 ? f8_unbound_variable(t->plan->var[p->var].name, diag)
                                : f8_unbound_port(side, p->name, f->name, diag);
         }
+    }
     return F8_OK;
 }
 
@@ -205,9 +203,10 @@ static void place_ports(f8_tenant *t)
     const f8_port_block *ports = t->ports.block.at ? &t->ports : &t->home->ports;
     int64_t at = 0;
     for (uint32_t i = 0; i < t->plan->n_funcs; i++)
-        for (int side = 0; side < 2; side++)
-            for (uint32_t k = 0; k < n_ports(&t->plan->func[i], side); k++) {
-                const f8_plan_port *p = &port_of(&t->plan->func[i], side)[k];
+        for (int side = 0; side < 2; side++) {
+            uint32_t n;
+            const f8_plan_port *p = f8_plan_ports(&t->plan->func[i], side, &n);
+            for (uint32_t k = 0; k < n; k++, p++) {
                 f8_live_port *l = &t->port[i][side][k];
                 const bool none = p->var >= 0 || f8_patterns_match(external, p->name);
                 l->bytes = (size_t)f8_type_bytes(&p->type);
@@ -217,6 +216,7 @@ static void place_ports(f8_tenant *t)
                 l->own_host = l->host = none || !ports->host ? NULL : ports->host + at;
                 at += port_room(p, external, t->home->kind->align);
             }
+        }
 }
 
 uint64_t f8_home_address(const f8_tenant *t, uint32_t func, const f8_arg *a)
@@ -315,8 +315,11 @@ static f8_status make_ports(f8_tenant *t, f8_arena *memory, f8_diag *diag)
     t->port = f8_arena_array(memory, plan->n_funcs, sizeof *t->port);
     t->stale = F8_NEW_ARRAY(memory, bool, plan->n_funcs);
     for (uint32_t f = 0; t->port && f < plan->n_funcs; f++)
-        for (int side = 0; side < 2; side++)
-            t->port[f][side] = F8_NEW_ARRAY(memory, f8_live_port, n_ports(&plan->func[f], side));
+        for (int side = 0; side < 2; side++) {
+            uint32_t n;
+            f8_plan_ports(&plan->func[f], side, &n);
+            t->port[f][side] = F8_NEW_ARRAY(memory, f8_live_port, n);
+        }
     return f8_arena_status(memory, diag);
 }
 

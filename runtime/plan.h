@@ -66,7 +66,7 @@ enum { F8_COPY_RANK = F8_MAX_RANK };
 typedef struct f8_step {
     f8_step_kind kind;
     const char *name;
-    f8_arg *arg; /* KERNEL: as the kernel wants; GEMM: a, b, c, a_scale, b_scale; COPY: from, to;
+    f8_arg *arg; /* KERNEL: as the kernel wants; GEMM: F8_GEMM_ARGS; COPY: from, to;
                   * ATTENTION: q, k, v, o, lse, and backward do, dq, dk, dv */
     uint32_t n_args, n_ints, n_phases;
     int64_t *ints;    /* KERNEL: run-time extents, phase by phase as arg */
@@ -98,6 +98,13 @@ typedef struct f8_plan_func {
     uint32_t n_in, n_out;
     int64_t arena_bytes, lower_bound;
 } f8_plan_func;
+
+/* The ports of a function's side, 0 its inputs and 1 its outputs. *n: how many. */
+static inline f8_plan_port *f8_plan_ports(const f8_plan_func *f, int side, uint32_t *n)
+{
+    *n = side ? f->n_out : f->n_in;
+    return side ? f->out : f->in;
+}
 
 typedef struct f8_plan_var {
     const char *name;

@@ -206,18 +206,26 @@ static f8_status check_gemm(const checker *c)
                      f8_dtype_name(d->b), f8_dtype_name(d->c));
     if (c->step->fp8 < 0 || c->step->fp8 > 1)
         return wrong(c, "it counts as %lld FP8 GEMMs; a step is 0 or 1", (long long)c->step->fp8);
-    F8_TRY(want_args(c, 5));
-    F8_TRY(check_matrix(c, 0, d->trans_a ? d->k : d->m, d->trans_a ? d->m : d->k, d->lda, d->a));
-    F8_TRY(check_matrix(c, 1, d->trans_b ? d->n : d->k, d->trans_b ? d->k : d->n, d->ldb, d->b));
-    F8_TRY(check_matrix(c, 2, d->m, d->n, d->ldc, d->c));
-    for (uint32_t i = 3; i < 5; i++) {
-        const int64_t bytes = c->step->arg[i].space == F8_SPACE_NONE ? 0 : scale_bytes(d, i == 3);
+    if (d->bias && (d->c != F8_BF16 || d->accumulate))
+        return wrong(c, "a bias is added where C is bf16 and overwritten");
+    F8_TRY(want_args(c, F8_GEMM_ARGS));
+    F8_TRY(check_matrix(c, F8_GEMM_A, d->trans_a ? d->k : d->m, d->trans_a ? d->m : d->k, d->lda, d->a));
+    F8_TRY(check_matrix(c, F8_GEMM_B, d->trans_b ? d->n : d->k, d->trans_b ? d->k : d->n, d->ldb, d->b));
+    F8_TRY(check_matrix(c, F8_GEMM_C, d->m, d->n, d->ldc, d->c));
+    for (uint32_t i = F8_GEMM_SCALE_A; i <= F8_GEMM_SCALE_B; i++) {
+        const int64_t bytes = c->step->arg[i].space == F8_SPACE_NONE
+                                  ? 0
+                                  : scale_bytes(d, i == F8_GEMM_SCALE_A);
         if (bytes < 0 || (bytes && !d->has_alpha) ||
             (bytes && d->scale != F8_F32 && d->scale != F8_E8M0))
             return wrong(c, "argument %u has scales that the GEMM does not allow", i);
         F8_TRY(check_arg(c, i, 0, bytes, true));
     }
-    return F8_OK;
+    const bool given = c->step->arg[F8_GEMM_BIAS].space != F8_SPACE_NONE;
+    if (given != d->bias)
+        return wrong(c, "argument %d is a bias %s", F8_GEMM_BIAS,
+                     given ? "that the GEMM does not add" : "that is missing");
+    return check_arg(c, F8_GEMM_BIAS, 0, d->n * (int64_t)f8_dtype_size(F8_BF16), true);
 }
 
 /* ---- copies and attention ---- */

@@ -59,7 +59,7 @@ static void wire_gemm(f8_wire *w, f8_gemm_desc *d)
 {
     int64_t *const sizes[] = {&d->m, &d->n, &d->k, &d->lda, &d->ldb, &d->ldc};
     bool *const flags[] = {&d->trans_a,    &d->trans_b,   &d->round_a,        &d->round_b,
-                           &d->accumulate, &d->has_alpha, &d->fast_accumulate};
+                           &d->accumulate, &d->has_alpha, &d->fast_accumulate, &d->bias};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         f8_wire_size(w, sizes[i]);
     for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)

@@ -2,8 +2,8 @@
  *
  * A claim is a write lock on one byte of one empty file. The hash of the key gives the position of
  * the byte. So there is nothing to clean up, keys do not wait for one another, and the system ends
- * the claim of a process that is killed. The lock belongs to the open file (F_OFD_SETLK, fcntl(2))
- * and not to the process, so threads exclude one another, too. */
+ * the claim of a process that is killed. The lock belongs to the open file and not to the process
+ * (ir/base/lock.h), so threads exclude one another, too. */
 #include "codegen/cache/internal.h"
 
 #include <fcntl.h>
@@ -11,11 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static bool set_lock(int fd, short type, int64_t at)
-{
-    struct flock range = {.l_type = type, .l_whence = SEEK_SET, .l_start = (off_t)at, .l_len = 1};
-    return fcntl(fd, F_OFD_SETLK, &range) == 0;
-}
+#include "ir/base/lock.h"
 
 static int open_locks(const f8_cache *c)
 {
@@ -34,7 +30,7 @@ bool f8_cache_claim_key(f8_cache *c, const f8_cache_key *key, f8_cache_claim *ou
     const int fd = c && c->locks ? open_locks(c) : -1;
     if (fd < 0)
         return true;
-    if (set_lock(fd, F_WRLCK, out->at)) {
+    if (f8_lock_byte(fd, out->at)) {
         out->fd = fd;
         return true;
     }
@@ -47,8 +43,7 @@ void f8_cache_release(f8_cache_claim *claim)
 {
     if (claim->fd < 0)
         return;
-    /* unlocked explicitly: a child process may hold the file open, too */
-    (void)set_lock(claim->fd, F_UNLCK, claim->at);
+    f8_unlock_byte(claim->fd, claim->at);
     close(claim->fd);
     claim->fd = -1;
 }

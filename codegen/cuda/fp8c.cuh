@@ -52,7 +52,6 @@ F8_DEV float f8_from_bits(f8_u32 u) { return __uint_as_float(u); }
 F8_DEV f8_u32 f8_bits(float x) { return __float_as_uint(x); }
 F8_DEV float f8_fma(float a, float b, float c) { return __fmaf_rn(a, b, c); }
 F8_DEV float f8_div(float a, float b) { return __fdiv_rn(a, b); }
-F8_DEV float f8_sqrt(float a) { return __fsqrt_rn(a); }
 /* Rounded up; and approximations to 1 / a (1 ulp) and 1 / sqrt(a) (2^-22.9), Inf of 0 and 0 of Inf.
  */
 F8_DEV float f8_fma_up(float a, float b, float c) { return __fmaf_ru(a, b, c); }

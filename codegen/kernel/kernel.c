@@ -122,73 +122,102 @@ static const char *ext_name(int ext)
     return names[ext % 6];
 }
 
+/* Words and an integer behind them. */
+static void put_count(f8_text *t, const char *words, int64_t value)
+{
+    f8_text_put(t, words);
+    f8_text_int(t, value);
+}
+
 static void put_buffers(f8_text *t, const f8_kernel *k)
 {
     for (uint32_t n = 0; n < k->n_buffers; n++) {
         const f8_kbuffer *b = &k->buffer[n];
-        f8_text_add(t, "  buffer %u: %s %s %s", n, b->write ? "write" : "read",
-                    f8_dtype_name(b->dtype), ext_name(b->ext));
+        put_count(t, "  buffer ", n);
+        f8_text_put(t, b->write ? ": write " : ": read ");
+        f8_text_put(t, f8_dtype_name(b->dtype));
+        f8_text_put(t, " ");
+        f8_text_put(t, ext_name(b->ext));
         if (b->block)
-            f8_text_add(t, " of %d", b->block);
+            put_count(t, " of ", b->block);
         if (b->stride >= 0)
-            f8_text_add(t, " stride i%d", b->stride);
+            put_count(t, " stride i", b->stride);
         if (b->transposed)
-            f8_text_add(t, " transposed");
-        if (b->map >= 0 && k->map[b->map].shift >= 0)
-            f8_text_add(t, " row >> %d", k->map[b->map].shift);
-        else if (b->map >= 0)
-            f8_text_add(t, " row / i%d %% i%d", k->map[b->map].div, k->map[b->map].mod);
-        if (b->ids >= 0)
-            f8_text_add(t, " rows by buffer %d below i%d", b->ids, b->limit);
-        f8_text_add(t, "\n");
+            f8_text_put(t, " transposed");
+        if (b->map >= 0 && k->map[b->map].shift >= 0) {
+            put_count(t, " row >> ", k->map[b->map].shift);
+        } else if (b->map >= 0) {
+            put_count(t, " row / i", k->map[b->map].div);
+            put_count(t, " % i", k->map[b->map].mod);
+        }
+        if (b->ids >= 0) {
+            put_count(t, " rows by buffer ", b->ids);
+            put_count(t, " below i", b->limit);
+        }
+        f8_text_put(t, "\n");
     }
 }
 
-static void put_instr(f8_text *t, const f8_kernel *k, uint32_t n)
+/* "%NUMBER.STAGE KIND EXTENT = OP" */
+static void put_result(f8_text *t, const f8_kinstr *i, uint32_t n)
 {
-    static const char kinds[] = "-FIB";
+    static const char *const kinds[] = {" - ", " F ", " I ", " B "};
     static const char *const names[] = {
 #define X(op, name) name,
         F8_KOPS(X)
 #undef X
     };
+    put_count(t, "  %", n);
+    put_count(t, ".", i->stage);
+    f8_text_put(t, kinds[i->kind & 3]);
+    f8_text_put(t, ext_name(i->ext));
+    f8_text_put(t, " = ");
+    f8_text_put(t, names[i->op]);
+}
+
+static void put_instr(f8_text *t, const f8_kernel *k, uint32_t n)
+{
     const f8_kinstr *i = &k->instr[n];
-    f8_text_add(t, "  %%%u.%d %c %s = %s", n, i->stage, kinds[i->kind & 3], ext_name(i->ext),
-                names[i->op]);
+    put_result(t, i, n);
     if (i->op == F8_K_SCALAR)
-        f8_text_add(t, "%s", f8_scalar_op(i->sub)->name);
-    if (i->op == F8_K_CALL)
-        f8_text_add(t, " %s", f8_scalar_function(i->sub)->name);
+        f8_text_put(t, f8_scalar_op(i->sub)->name);
+    if (i->op == F8_K_CALL) {
+        f8_text_put(t, " ");
+        f8_text_put(t, f8_scalar_function(i->sub)->name);
+    }
     if (i->op == F8_K_SCALAR && (i->sub == F8_S_CONST_F || i->sub == F8_S_CONST_I))
         f8_text_add(t, " 0x%08" PRIx32, i->imm);
     uint32_t operand[3];
     const int count = f8_kinstr_operands(i, operand);
     for (int o = 0; o < count; o++)
-        f8_text_add(t, " %%%u", operand[o]);
+        put_count(t, " %", operand[o]);
     if (i->buffer >= 0)
-        f8_text_add(t, " buffer %d", i->buffer);
+        put_count(t, " buffer ", i->buffer);
     if (i->op == F8_K_BLOCKAMAX)
-        f8_text_add(t, " by %d", i->block);
+        put_count(t, " by ", i->block);
     if (f8_kinstr_is_partial(i))
-        f8_text_add(t, " by %" PRIu32, i->imm);
-    if (i->group)
-        f8_text_add(t, " roll %" PRId64 " of %" PRId64, i->shift, i->group);
+        put_count(t, " by ", i->imm);
+    if (i->group) {
+        put_count(t, " roll ", i->shift);
+        put_count(t, " of ", i->group);
+    }
     if (i->near >= 0)
-        f8_text_add(t, " near %d", i->near);
-    f8_text_add(t, "\n");
+        put_count(t, " near ", i->near);
+    f8_text_put(t, "\n");
 }
 
 f8_status f8_kernel_print(f8_kernel *k, f8_arena *arena, f8_diag *d)
 {
     f8_text t = {.arena = arena};
     if (k->flat)
-        f8_text_add(&t, "kernel flat {\n");
+        f8_text_put(&t, "kernel flat");
     else
-        f8_text_add(&t, "kernel rows x %" PRId64 " {\n", k->cols);
+        put_count(&t, "kernel rows x ", k->cols);
+    f8_text_put(&t, " {\n");
     put_buffers(&t, k);
     for (uint32_t n = 0; n < k->n_instrs; n++)
         put_instr(&t, k, n);
-    f8_text_add(&t, "}\n");
+    f8_text_put(&t, "}\n");
     if (arena->failed)
         return f8_arena_status(arena, d);
     k->text = t.s;

@@ -12,4 +12,9 @@ typedef struct f8_text {
 } f8_text;
 void f8_text_add(f8_text *t, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
+/* Words, and integers in decimal, without the cost of a format. Every launch of a kernel is
+ * described in text, and a model has thousands. */
+void f8_text_put(f8_text *t, const char *words);
+void f8_text_int(f8_text *t, int64_t value);
+
 #endif

@@ -9,18 +9,7 @@ static int64_t row_stride(const f8_build *b, f8_ref r)
     return f8_type_rows(t) == 1 && stride < columns ? columns : stride;
 }
 
-typedef struct operands {
-    f8_ref a, b, a_scale, b_scale, acc; /* scales and accumulator: 0 if there is none */
-} operands;
-
-static operands operands_of(const f8_node *n)
-{
-    if (n->op == F8_OP_SCALED_MATMUL)
-        return (operands){n->in[0], n->in[2], n->in[1], n->in[3], n->n_in > 4 ? n->in[4] : 0};
-    return (operands){n->in[0], n->in[1], 0, 0, n->n_in > 2 ? n->in[2] : 0};
-}
-
-static f8_gemm_desc describe(const f8_build *b, f8_ref r, const operands *o)
+static f8_gemm_desc describe(const f8_build *b, f8_ref r, const f8_gemm_operands *o)
 {
     const f8_graph *graph = b->func->graph;
     const f8_type *x = f8_build_type(b, o->a), *y = f8_build_type(b, o->b);
@@ -33,6 +22,7 @@ static f8_gemm_desc describe(const f8_build *b, f8_ref r, const operands *o)
         .b = y->dtype,
         .c = f8_build_type(b, r)->dtype,
         .accumulate = o->acc != 0,
+        .bias = o->bias != 0,
         .has_alpha = o->a_scale != 0,
         .lda = row_stride(b, o->a),
         .ldb = row_stride(b, o->b),
@@ -87,17 +77,21 @@ static f8_status add_operand(f8_build *b, f8_step *s, uint32_t index, f8_ref r, 
                : f8_build_add_access_part(b, &m->place, r, &m->type, write);
 }
 
-static f8_status add_scale(f8_build *b, f8_step *s, uint32_t index, f8_ref r)
+/* An operand that is read as it is: scales, a bias. */
+static f8_status add_whole(f8_build *b, f8_step *s, uint32_t index, f8_ref r)
 {
     if (!r)
         return F8_OK;
     const matrix m = {*f8_build_place(b, r), *f8_build_type(b, r)};
     s->bytes_read += f8_type_bytes(&m.type);
-    return add_operand(b, s, index, r, &m, false);
+    F8_TRY(add_operand(b, s, index, r, &m, false));
+    f8_step_builder *d = f8_build_last(b);
+    d->access[d->n_accesses - 1].arg = index + 1;
+    return F8_OK;
 }
 
 /* The step that makes rows [begin, begin + d->m) of the result. */
-static f8_status gemm_step(f8_build *b, const f8_group *g, f8_ref r, const operands *o,
+static f8_status gemm_step(f8_build *b, const f8_group *g, f8_ref r, const f8_gemm_operands *o,
                            f8_gemm_desc d, int64_t begin, bool part)
 {
     matrix x = matrix_of(b, o->a), y = matrix_of(b, o->b), z = matrix_of(b, r);
@@ -106,18 +100,19 @@ static f8_status gemm_step(f8_build *b, const f8_group *g, f8_ref r, const opera
         cut(&z, 0, begin, d.m);
     }
     F8_TRY(b->target->gemm(b, r, &d));
-    f8_step *s = f8_build_step(b, F8_STEP_GEMM, g->name, 5, 0);
+    f8_step *s = f8_build_step(b, F8_STEP_GEMM, g->name, F8_GEMM_ARGS, 0);
     if (!s)
         return f8_build_memory(b);
     s->gemm = d;
     F8_TRY(f8_build_choose_gemm(b, s->name, &s->gemm, &s->choice));
     s->fp8 = f8_dtype_is_fp8(d.a) && f8_dtype_is_fp8(d.b);
-    F8_TRY(add_operand(b, s, 0, o->a, &x, false));
-    F8_TRY(add_operand(b, s, 1, o->b, &y, false));
-    F8_TRY(add_operand(b, s, 2, r, &z, true));
+    F8_TRY(add_operand(b, s, F8_GEMM_A, o->a, &x, false));
+    F8_TRY(add_operand(b, s, F8_GEMM_B, o->b, &y, false));
+    F8_TRY(add_operand(b, s, F8_GEMM_C, r, &z, true));
     f8_build_last(b)->access[2].adds = o->acc != 0;
-    F8_TRY(add_scale(b, s, 3, o->a_scale));
-    F8_TRY(add_scale(b, s, 4, o->b_scale));
+    F8_TRY(add_whole(b, s, F8_GEMM_SCALE_A, o->a_scale));
+    F8_TRY(add_whole(b, s, F8_GEMM_SCALE_B, o->b_scale));
+    F8_TRY(add_whole(b, s, F8_GEMM_BIAS, o->bias));
     s->bytes_written = f8_type_bytes(&z.type);
     s->bytes_read +=
         f8_type_bytes(&x.type) + f8_type_bytes(&y.type) + (o->acc ? s->bytes_written : 0);
@@ -127,7 +122,7 @@ static f8_status gemm_step(f8_build *b, const f8_group *g, f8_ref r, const opera
 f8_status f8_build_gemm(f8_build *b, const f8_group *g)
 {
     const f8_ref r = f8_build_only_node(g);
-    const operands o = operands_of(f8_at(b->func->graph, r));
+    const f8_gemm_operands o = f8_gemm_operands_of(f8_at(b->func->graph, r));
     f8_gemm_desc d = describe(b, r, &o);
     const f8_gemm_sizes size = {d.m, d.n, d.k};
     const int64_t m = d.m, first = f8_lowered_split(b->func->graph, b->facts, r, &size);

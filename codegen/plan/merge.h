@@ -39,7 +39,7 @@ bool f8_bytes_add_other(f8_bytes *m, size_t piece, uint32_t mark);
 /* ---- temporaries ---- */
 
 /* A small value of the function that one step writes whole, and that only row and copy kernels
- * read. Other values use its memory before and after. */
+ * read, or GEMMs as scales or bias. Other values use its memory before and after. */
 typedef struct f8_build_temp {
     int64_t begin, end;   /* in the arena */
     int64_t to;           /* its new offset; -1: it stays */

@@ -55,6 +55,9 @@ typedef struct f8_build_access {
     bool write;
     bool whole;    /* every byte of [begin, end) is read or written */
     bool adds;     /* adds to what is there, so it also reads */
+    /* index + 1 of the argument of the step that says where the bytes are; 0 if they must lie where
+     * the memory pass put them, as matrices of GEMMs do (rename.c) */
+    uint32_t arg;
     uint32_t temp; /* index + 1 of the temporary that it accesses (rename.c); 0: none */
     f8_ref value;  /* for messages; 0: unknown */
     /* Which of these bytes it accesses: runs of `width` bytes, `pitch` bytes from one to the next.

@@ -4,7 +4,8 @@
  * gradient lie where those of the next will lie. In sequence that costs nothing, but two steps that
  * share bytes cannot be one launch, and they cannot change their order. A value can lie anywhere if
  * one step writes it whole and only row and copy kernels read it before other values overwrite its
- * bytes. merge.c decides which of these values move. */
+ * bytes. A GEMM may read it as scales or as a bias, for where those lie does not decide its
+ * algorithm. merge.c decides which of these values move. */
 #include "codegen/plan/merge.h"
 
 #include <stdlib.h>
@@ -82,12 +83,12 @@ static void stay(finder *f, const f8_bytes_piece *p)
 }
 
 /* A read of the bytes of one value and of no others moves with that value. */
-static bool read_arena(finder *f, f8_build_access *a, bool simple)
+static bool read_arena(finder *f, f8_build_access *a, bool moves)
 {
     size_t first, end;
     if (!f8_bytes_cut(&f->bytes, a, &first, &end))
         return false;
-    bool one = simple && first < end;
+    bool one = moves && first < end;
     for (size_t i = first; i < end; i++)
         one = one && !f->bytes.piece[i].others &&
               f->bytes.piece[i].writer == f->bytes.piece[first].writer;
@@ -100,7 +101,7 @@ static bool read_arena(finder *f, f8_build_access *a, bool simple)
     return true;
 }
 
-static bool write_arena(finder *f, f8_build_access *a, bool simple)
+static bool write_arena(finder *f, f8_build_access *a, bool moves)
 {
     size_t first, end;
     value *grown = f8_arena_grow(f->bytes.arena, f->value, f->n, &f->room, f->n + 1, sizeof *grown);
@@ -111,7 +112,7 @@ static bool write_arena(finder *f, f8_build_access *a, bool simple)
                             .end = a->end,
                             .width = a->width,
                             .pitch = a->adds ? 0 : a->pitch,
-                            .is_temp = simple && a->whole && a->end - a->begin <= MOST_BYTES};
+                            .is_temp = moves && a->whole && a->end - a->begin <= MOST_BYTES};
     a->temp = (uint32_t)f->n;
     if (a->whole) {
         f8_bytes_replace(&f->bytes, first, end, a->temp);
@@ -132,11 +133,13 @@ static bool visit(finder *f, f8_step_builder *d)
     for (int write = 0; write < 2; write++) /* a step reads before it writes */
         for (uint32_t i = 0; i < d->n_accesses; i++) {
             f8_build_access *a = &d->access[i];
+            if (simple)
+                a->arg = i + 1;
             if (a->space != F8_SPACE_ARENA || a->write != write)
                 continue;
             if (a->adds && !read_arena(f, a, false))
                 return false;
-            if (!(write ? write_arena : read_arena)(f, a, simple))
+            if (!(write ? write_arena : read_arena)(f, a, a->arg != 0))
                 return false;
         }
     return true;
@@ -231,7 +234,7 @@ void f8_build_move_temps(f8_build *b, const f8_build_temp *temp)
             const int64_t move = t->to < 0 ? 0 : t->to - t->begin;
             a->begin += move;
             a->end += move;
-            b->out->step[s].arg[i].offset += move;
+            b->out->step[s].arg[a->arg - 1].offset += move;
             a->temp = 0;
         }
 }

@@ -125,9 +125,15 @@ static void finish(const product *p, int64_t row, int64_t col, int64_t rows, int
         const int64_t at = (row + i) * p->cols + col;
         if (p->m->acc)
             f8_interp_load(p->x, p->m->acc, at, cols, acc);
-        for (int64_t c = 0; c < cols; c++)
-            sum[c] = p->m->acc ? acc[c] + p->alpha * tile[i * TILE_N + c]
-                               : p->alpha * tile[i * TILE_N + c];
+        if (p->m->bias)
+            f8_interp_load(p->x, p->m->bias, col, cols, acc);
+        for (int64_t c = 0; c < cols; c++) {
+            sum[c] = p->alpha * tile[i * TILE_N + c];
+            if (p->m->bias && !p->x->wide) /* an f32 is added to an f32 */
+                sum[c] = (double)(float)sum[c];
+            if (p->m->acc || p->m->bias)
+                sum[c] = acc[c] + sum[c];
+        }
         f8_interp_store(p->x, p->out, at, cols, sum);
     }
 }

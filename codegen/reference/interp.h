@@ -77,7 +77,7 @@ void f8_interp_gather(f8_interp *x, f8_op op, const f8_rvalue *const *in, f8_rva
 
 /* ---- gemm.c: sums in double, rounded once ---- */
 typedef struct f8_interp_gemm {
-    const f8_rvalue *a, *b, *acc;       /* acc may be NULL */
+    const f8_rvalue *a, *b, *acc, *bias; /* acc and bias may be NULL */
     const f8_rvalue *a_scale, *b_scale; /* one element each, or NULL */
     /* else the scales as f32 in the shapes of the operands, or NULL */
     const f8_rvalue *a_spread, *b_spread;

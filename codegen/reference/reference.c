@@ -61,12 +61,14 @@ static void spread_scales(f8_interp *x, const f8_graph *g, f8_ref r, const f8_rv
 static void eval_matmul(f8_interp *x, const f8_graph *g, f8_ref r, const f8_rvalue *const *in,
                         f8_rvalue *out)
 {
-    const bool scaled = f8_at(g, r)->op == F8_OP_SCALED_MATMUL;
-    const uint32_t n_in = f8_at(g, r)->n_in, at = scaled ? 4 : 2;
+    const f8_node *n = f8_at(g, r);
+    const bool scaled = n->op == F8_OP_SCALED_MATMUL;
+    const f8_gemm_operands o = f8_gemm_operands_of(n);
     f8_interp_gemm m = {
         .a = in[0],
         .b = in[scaled ? 2 : 1],
-        .acc = n_in > at ? in[at] : NULL,
+        .acc = o.acc ? in[n->n_in - 1] : NULL,
+        .bias = o.bias ? in[n->n_in - 1] : NULL,
         .transpose_a = f8_attr_i(g, r, F8_A_TRANSPOSE_A),
         .transpose_b = f8_attr_i(g, r, F8_A_TRANSPOSE_B),
         .round_a = f8_attr_i(g, r, F8_A_ROUND_A),

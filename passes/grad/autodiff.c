@@ -5,7 +5,8 @@
  * the backward of a row statistic is the forward's own node, hash-consing finds it.
  *
  * Contributions to one value are added in f32, in ascending order of the users that made them, and
- * rounded once if the value is narrower. Two kinds of contribution are not just added:
+ * rounded once if the value is narrower. What a product contributes to a bf16 value is rounded to
+ * bf16 first, so that no dgrad lies in memory as f32. Two kinds of contribution are not just added:
  *
  * - Slices that tile a value (q, k and v of one projection) give one concat, not padded zeros.
  * - A parameter's contributions join a running sum at once, in the order in which the backward
@@ -83,6 +84,8 @@ static f8_status contribute(tape *t, f8_ref r, f8_ref d, f8_ref user)
         t->sum[p] = accumulate(t->g, t->sum[p], f8_fold_cast(t->g, d, F8_F32));
         return t->u->diag->status;
     }
+    if (f8_at(t->g, user)->op == F8_OP_MATMUL && f8_type_of(t->g, r)->dtype == F8_BF16)
+        d = f8_fold_cast(t->g, d, F8_BF16); /* as its GEMM writes it */
     contribution *c = F8_NEW(t->u->arena, contribution);
     if (!c)
         return no_memory(t);

@@ -34,7 +34,7 @@ static f8_status not_float(f8_unit *u, const char *option, const char *what, con
 
 /* ---- cotangents ---- */
 
-/* Add the results of the forward, then an input for the cotangent of each result that has one. */
+/* Add the forward's results. Then, for each result that has a cotangent, add an input for it. */
 static f8_status add_results(f8_unit *u, f8_func *f, const f8_func *original, const f8_ref *map,
                              f8_seed *seed, size_t *n_seeds)
 {
@@ -105,8 +105,8 @@ static f8_ref mark_product(void *user, f8_graph *to, const f8_graph *from, f8_re
                : 0;
 }
 
-/* Mark the products that give logits: saved.c never saves these. (The pass `chunk` has copies of
- * its own for the backward where nothing lies between a product and its loss.) */
+/* Mark the products that give logits, since saved.c never saves these. The pass `chunk` keeps the
+ * mark, and so do the passes that make a GEMM of the product. */
 static f8_status mark_logits(f8_unit *u, f8_func *original)
 {
     bool *logits = find_logits(original->graph, u->arena);

@@ -158,7 +158,6 @@ static f8_status analyze(chooser *c)
         const f8_node *node = f8_at(c->g, r);
         if (node->op == F8_OP_INPUT)
             continue;
-        c->s->backward[r] = node->clone == F8_CLONE_BACKWARD;
         c->stable[r] = true;
         c->logits[r] = is_logits(c, r);
         for (uint32_t i = 0; i < node->n_in; i++) {
@@ -225,7 +224,8 @@ static bool by_name(const chooser *c, f8_ref r)
     const f8_options *o = &c->u->options;
     if (call_of(c, r)) /* all results of a call have its name */
         return by_name(c, call_of(c, r));
-    if (c->s->backward[r] || c->stable[r] || (f8_at(c->g, r)->op == F8_OP_INPUT && !c->must[r]))
+    if (c->s->backward[r] || c->stable[r] || c->logits[r] ||
+        (f8_at(c->g, r)->op == F8_OP_INPUT && !c->must[r]))
         return false;
     if (o->checkpoint)
         return matches(c, o->checkpoint, r) || (is_small(c, r) && is_worth(c, r));

@@ -37,9 +37,8 @@ static const char *saved_name(const cut *c, int64_t k)
     return name ? name : "";
 }
 
-static f8_ref add_input(const cut *c, f8_func *f, const f8_port *p)
+static f8_ref add_input(f8_func *f, const f8_port *p)
 {
-    (void)c;
     return p->var >= 0 ? f8_func_var(f, p->var) : f8_func_input(f, p->name, &p->type, -1);
 }
 
@@ -47,7 +46,7 @@ static f8_ref copy_into(const cut *c, f8_func *f, f8_ref r)
 {
     const f8_graph *g = c->joint.graph;
     if (f8_at(g, r)->op == F8_OP_INPUT)
-        return add_input(c, f, f8_joint_port(&c->joint, r));
+        return add_input(f, f8_joint_port(&c->joint, r));
     return f8_copy_node(f->graph, g, r, f8_map_operands(g, r, c->map, c->buffer));
 }
 
@@ -59,7 +58,7 @@ static f8_status build_forward(cut *c, const char *name)
         return c->u->diag->status;
     for (size_t i = 0; i < c->joint.n_in; i++) { /* the caller's inputs, in order, used or not */
         const f8_port *p = &c->joint.in[i];
-        if (p->var < 0 && !f8_is_cotangent(c->u, p) && !(c->map[p->ref] = add_input(c, f, p)))
+        if (p->var < 0 && !f8_is_cotangent(c->u, p) && !(c->map[p->ref] = add_input(f, p)))
             return c->u->diag->status;
     }
     for (f8_ref r = 1; r < g->n_nodes; r++)
@@ -84,7 +83,7 @@ static f8_status add_ports(cut *c, f8_func *f)
             const f8_port *p = &c->joint.in[i];
             const bool cotangent = f8_is_cotangent(c->u, p);
             if (p->var < 0 && (inputs ? !cotangent && c->s.needed[p->ref] : cotangent) &&
-                !(c->map[p->ref] = add_input(c, f, p)))
+                !(c->map[p->ref] = add_input(f, p)))
                 return c->u->diag->status;
         }
     int64_t k = 0;

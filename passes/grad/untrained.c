@@ -2,7 +2,6 @@
 #include "passes/grad/untrained.h"
 
 #include <stdio.h>
-#include <string.h>
 
 #include "ir/recipe.h"
 #include "passes/unit/copy.h"
@@ -64,17 +63,6 @@ static f8_status warn_of_weights(const f8_module *m, const f8_func *f, const f8_
 
 /* ---- parameters that the loss does not reach ---- */
 
-/* Whether the derivative of the op is not zero everywhere. */
-static bool has_derivative(f8_op op)
-{
-    static const char *const rule[F8_OP_COUNT] = {
-#define OP(id, name, least, most, results, kind, infer, vjp, forms, attrs, doc) [F8_OP_##id] = #vjp,
-#include "ir/ops.def"
-#undef OP
-    };
-    return rule[op] && strcmp(rule[op], "none");
-}
-
 /* reached[r] for every value that the loss, the first result, sends a gradient to. Operands come
  * before their readers, so one walk back does. */
 static bool *reach(const f8_func *f, f8_arena *scratch)
@@ -86,7 +74,8 @@ static bool *reach(const f8_func *f, f8_arena *scratch)
     reached[f->out[0].ref] = true;
     for (f8_ref r = g->n_nodes; r-- > 1;) {
         const f8_node *n = f8_at(g, r);
-        for (uint32_t i = 0; reached[r] && has_derivative(n->op) && i < n->n_in; i++)
+        const bool sends = reached[r] && f8_op_gradient_of(n->op) != F8_GRADIENT_ZERO;
+        for (uint32_t i = 0; sends && i < n->n_in; i++)
             reached[n->in[i]] |= f8_dtype_is_float(f8_type_of(g, n->in[i])->dtype);
     }
     return reached;

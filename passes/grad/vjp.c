@@ -85,7 +85,8 @@ static f8_ref product(f8_graph *g, f8_ref a, bool ta, f8_ref b, bool tb, const c
  *     b: A' @ dy   or (b transposed)  dy' @ A
  *
  * dy is rounded to the operands' dtype, as the operands were. The results are f32; autodiff rounds
- * that of an activation and keeps a weight's. An acc operand's derivative is dy. */
+ * that of an activation and keeps a weight's. The derivative of acc is dy, and that
+ * of a bias dy's sum over the rows. */
 RULE(matmul)
 {
     f8_node n = *f8_at(g, y);
@@ -108,8 +109,10 @@ RULE(matmul)
         return;
     dx[0] = f8_reshape(g, da, &at);
     dx[1] = f8_reshape(g, db, &bt);
-    if (n.n_in > 2)
-        dx[2] = dy;
+    if (n.n_in > 2) {
+        const f8_type acc = *f8_type_of(g, n.in[2]);
+        dx[2] = f8_sum_to(g, f8_fold_cast(g, dy, F8_F32), &acc);
+    }
 }
 
 /* ---- attention and gather ---- */

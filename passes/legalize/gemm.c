@@ -4,13 +4,18 @@
  *   that no rounded copy of a weight exists. Elsewhere roundings are casts.
  * - target->gemm_bf16: cast(matmul(a, b), bf16), the product's only use, is matmul {to = bf16}, and
  *   the f32 result never lies in memory. Elsewhere, and with f32 operands, `to` is a cast.
+ * - f8_target_adds_bias: so is cast(matmul(a, b) + bias, bf16) with a bf16 bias, which the GEMM adds
+ *   in its epilogue. Elsewhere a row kernel adds it to the f32 result.
  * - target->fp8_tn: in a product of FP8 codes, k is the contiguous axis of both operands. Codes are
  *   transposed for that, and their scales with them: these are the operand's own numbers, and
  *   nothing is quantized twice. Hash-consing makes one transpose where two are wanted.
  * - target->fp8_multiple: a part of a tensor of codes is copied where its first byte or its rows
  *   are not so aligned. */
 #include "passes/legalize/legalizer.h"
+#include "passes/unit/formulas.h"
 #include "passes/unit/rows.h"
+
+#include <string.h>
 
 /* ---- roundings of operands ---- */
 
@@ -121,6 +126,18 @@ static bool writes_bf16(const f8_legalizer *l, f8_dtype operand)
     return l->target->gemm_bf16 && operand != F8_F32;
 }
 
+/* Whether the target's GEMM adds a bias to this product and rounds the sum to bf16. Columns that
+ * padding adds would need a padded bias, so sizes that are padded are left out. */
+static bool adds_bias(const f8_legalizer *l, const f8_graph *g, f8_ref product)
+{
+    const f8_node *n = f8_at(g, product);
+    const f8_scale_kind kind =
+        n->op == F8_OP_SCALED_MATMUL ? f8_legal_scale_kind(g, product) : F8_SCALED_TENSOR;
+    return writes_bf16(l, f8_type_of(g, n->in[0])->dtype) &&
+           f8_target_adds_bias(l->target, kind) &&
+           f8_type_columns(&n->type) % l->target->gemm_multiple == 0;
+}
+
 /* ---- one product ---- */
 
 f8_ref f8_legal_gemm(const f8_legalizer *l, f8_graph *to, const f8_graph *from, f8_ref old,
@@ -135,6 +152,8 @@ f8_ref f8_legal_gemm(const f8_legalizer *l, f8_graph *to, const f8_graph *from, 
     const bool fp8 = f8_dtype_is_fp8(f8_type_of(from, n->in[0])->dtype);
     if (fp8 && !has_fp8_gemm(l, to, from, old))
         return 0;
+    const f8_ref bias = f8_gemm_operands_of(n).bias ? in[n->n_in - 1] : 0;
+    const bool apart = bias && !adds_bias(l, from, old); /* a row kernel adds it */
     for (uint32_t i = 0; i < n->n_in; i++)
         operand[i] = in[i];
     for (int i = 0; i < n_attrs; i++) {
@@ -155,7 +174,8 @@ f8_ref f8_legal_gemm(const f8_legalizer *l, f8_graph *to, const f8_graph *from, 
         }
         case F8_A_TO:
             narrow = attr[i].i != F8_F32 &&
-                     !writes_bf16(l, operand[0] ? f8_type_of(to, operand[0])->dtype : F8_F32);
+                     (apart ||
+                      !writes_bf16(l, operand[0] ? f8_type_of(to, operand[0])->dtype : F8_F32));
             if (narrow)
                 attr[i].i = F8_F32;
             changed |= narrow;
@@ -170,9 +190,15 @@ f8_ref f8_legal_gemm(const f8_legalizer *l, f8_graph *to, const f8_graph *from, 
             operand[i * b] = f8_legal_copy(to, operand[i * b]);
             changed = true;
         }
+    if (bias && !apart && is_misaligned(l, to, bias)) {
+        operand[n->n_in - 1] = f8_legal_copy(to, bias);
+        changed = true;
+    }
     if (!changed)
         return 0;
-    const f8_ref r = f8_make_clone(to, n->op, operand, (int)n->n_in, attr, n_attrs, n->clone);
+    f8_ref r = f8_make_clone(to, n->op, operand, (int)n->n_in - apart, attr, n_attrs, n->clone);
+    if (apart)
+        r = f8_binary(to, F8_OP_ADD, r, f8_cast(to, bias, F8_F32));
     return narrow ? f8_cast(to, r, n->type.dtype) : r;
 }
 
@@ -183,36 +209,48 @@ static bool used_once(const f8_legalizer *l, f8_ref r)
     return l->uses.start[r + 1] - l->uses.start[r] == 1;
 }
 
-static bool is_product(const f8_node *n)
+/* The sum of a cast as the legal graph has it, if the target's GEMM can write it rounded. */
+static f8_linear_parts rounded_parts(const f8_legalizer *l, const f8_graph *to,
+                                     const f8_graph *from, f8_ref sum, f8_ref made)
 {
-    return (n->op == F8_OP_MATMUL && n->n_in == 2) ||
-           (n->op == F8_OP_SCALED_MATMUL && n->n_in == 4);
+    const f8_linear_parts none = {0};
+    while (from->node[sum].op == F8_OP_RESHAPE && used_once(l, sum))
+        sum = from->node[sum].in[0];
+    while (to->node[made].op == F8_OP_RESHAPE)
+        made = to->node[made].in[0];
+    const f8_linear_parts was = f8_linear_parts_of(from, sum), is = f8_linear_parts_of(to, made);
+    if (!was.product || !used_once(l, sum) || !used_once(l, was.product) || !is.product ||
+        !is.bias != !was.bias)
+        return none;
+    const bool takes = is.bias ? adds_bias(l, to, is.product)
+                               : writes_bf16(l, f8_type_of(to, to->node[is.product].in[0])->dtype);
+    return takes ? is : none;
 }
 
 f8_ref f8_legal_gemm_rounded(const f8_legalizer *l, f8_graph *to, const f8_graph *from, f8_ref old,
                              const f8_ref *in)
 {
     const f8_node *n = f8_at(from, old);
-    f8_ref r = n->in[0], made = in[0];
     if (l->unit->options.no_fuse || n->type.dtype != F8_BF16)
         return 0;
-    while (from->node[r].op == F8_OP_RESHAPE && used_once(l, r))
-        r = from->node[r].in[0];
-    while (to->node[made].op == F8_OP_RESHAPE)
-        made = to->node[made].in[0];
-    const f8_node product = *f8_at(to, made); /* the graph grows below */
-    if (!is_product(f8_at(from, r)) || !used_once(l, r) || !is_product(&product) ||
-        product.type.dtype != F8_F32 || !writes_bf16(l, f8_type_of(to, product.in[0])->dtype))
+    const f8_linear_parts p = rounded_parts(l, to, from, n->in[0], in[0]);
+    if (!p.product)
         return 0;
+    const f8_node product = *f8_at(to, p.product); /* the graph grows below */
+    f8_ref operand[5];
     f8_attr attr[F8_MAX_ATTRS];
     const int n_attrs = f8_op_facts(product.op)->n_attrs;
+    int n_in = (int)product.n_in;
+    memcpy(operand, product.in, product.n_in * sizeof *operand);
+    if (p.bias)
+        operand[n_in++] = is_misaligned(l, to, p.bias) ? f8_legal_copy(to, p.bias) : p.bias;
     for (int i = 0; i < n_attrs; i++) {
         attr[i] = product.attr[i];
         if (attr[i].key == F8_A_TO)
             attr[i].i = F8_BF16;
     }
     const f8_ref rounded =
-        f8_make_clone(to, product.op, product.in, (int)product.n_in, attr, n_attrs, product.clone);
-    f8_set_name(to, rounded, to->name[made]);
+        f8_make_clone(to, product.op, operand, n_in, attr, n_attrs, product.clone);
+    f8_set_name(to, rounded, to->name[p.product]);
     return f8_reshape(to, rounded, &n->type);
 }

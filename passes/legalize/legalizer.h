@@ -12,7 +12,7 @@ typedef struct f8_legalizer {
     f8_uses uses; /* of the graph being rewritten */
 } f8_legalizer;
 
-/* gemm.c: node `old` (a MATMUL or SCALED_MATMUL; a CAST to bf16) as the target's GEMMs can take it;
+/* gemm.c: node `old` (a MATMUL or SCALED_MATMUL; a CAST to bf16 of a product) as the target's GEMMs can take it;
  * 0 to leave it as it is. */
 f8_ref f8_legal_gemm(const f8_legalizer *l, f8_graph *to, const f8_graph *from, f8_ref old,
                      const f8_ref *in);
@@ -26,6 +26,9 @@ f8_ref f8_legal_gemm_rounded(const f8_legalizer *l, f8_graph *to, const f8_graph
 bool f8_has_scaling(const f8_legalizer *l, f8_graph *to, const f8_graph *from, f8_ref old);
 bool f8_legal_scales(const f8_legalizer *l, f8_graph *to, const f8_graph *from, f8_ref old,
                      const bool turned[2], f8_ref *operand, f8_attr *attr);
+
+/* scales.c: the kind of scales of the second operand of a SCALED_MATMUL. */
+f8_scale_kind f8_legal_scale_kind(const f8_graph *g, f8_ref r);
 
 enum { F8_COPY_CLONE = 0x6c67 };
 

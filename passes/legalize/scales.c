@@ -24,6 +24,12 @@ static f8_scales scales_of(const f8_graph *g, f8_ref r, int which)
     return s; /* shape inference has checked the texts */
 }
 
+f8_scale_kind f8_legal_scale_kind(const f8_graph *g, f8_ref r)
+{
+    const f8_scales s = scales_of(g, r, 1);
+    return f8_scales_kind(&s);
+}
+
 static f8_scale_layout layout_of(const f8_graph *g, f8_ref r)
 {
     f8_scale_layout layout = F8_SCALES_GRID;

@@ -7,8 +7,8 @@ f8_ref f8_accumulator(const f8_graph *g, f8_ref r)
 {
     const f8_node *n = f8_at(g, r);
     switch (n->op) {
-    case F8_OP_MATMUL: return n->n_in > 2 ? n->in[2] : 0;
-    case F8_OP_SCALED_MATMUL: return n->n_in > 4 ? n->in[4] : 0;
+    case F8_OP_MATMUL:
+    case F8_OP_SCALED_MATMUL: return f8_gemm_operands_of(n).acc;
     case F8_OP_EMBEDDING_GRAD: return n->in[0];
     default: return 0;
     }

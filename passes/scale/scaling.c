@@ -211,19 +211,10 @@ static f8_status apply(f8_scaler *s, f8_func *f)
  */
 static f8_status add_first(f8_scaler *s)
 {
-    f8_unit *u = s->u;
-    const f8_func *joint = f8_module_find_func(u->module, "joint");
-    if (!joint || !s->delayed.n)
-        return F8_OK;
-    const f8_func from = *joint;
-    f8_func *f = f8_module_func(u->module, "joint.first");
-    f8_ref *map = F8_NEW_ARRAY(&s->scratch, f8_ref, from.graph->n_nodes);
-    if (!f || !map)
-        return f ? f8_arena_status(&s->scratch, u->diag) : u->diag->status;
-    F8_TRY(f8_copy_body(&from, f, map, &s->scratch));
-    for (size_t i = 0; i < from.n_out; i++)
-        F8_TRY(f8_func_result(f, from.out[i].name, map[from.out[i].ref], from.out[i].var));
-    return F8_OK;
+    const f8_func *joint = f8_module_find_func(s->u->module, "joint");
+    return joint && s->delayed.n
+               ? f8_copy_func(s->u->module, joint, "joint.first", &s->scratch)
+               : F8_OK;
 }
 
 static f8_status scale_module(f8_scaler *s)
@@ -240,7 +231,7 @@ static f8_status scale_module(f8_scaler *s)
     static const char *const with_linears[] = {"eval", "micro_step", "joint", "joint.first"};
     for (size_t i = 0; i < sizeof with_linears / sizeof *with_linears; i++) {
         f8_func *f = f8_module_find_func(m, with_linears[i]);
-        s->first = i == 3;
+        s->first = !strcmp(with_linears[i], "joint.first");
         if (f)
             F8_TRY(apply(s, f));
     }

@@ -213,8 +213,8 @@ static f8_ref scales_of_run(f8_graph *g, const f8_slot *rule, f8_ref seen, f8_re
     return f8_binary(g, F8_OP_ADD, scale, f8_binary(g, F8_OP_SUB, newest, newest));
 }
 
-/* The scales from the amaxes of each slot's history, and from present ones (as above). A slot
- * without any keeps `previous`. */
+/* The scales of all slots. `seen` and `present` have their amaxes, as for scales_of_run. A slot
+ * without any amax keeps its scale in `previous`. */
 static f8_ref scales(f8_scaler *s, f8_graph *g, f8_ref seen, f8_ref present, f8_ref previous)
 {
     const int64_t n = (int64_t)s->delayed.n;

@@ -73,3 +73,16 @@ f8_status f8_copy_body(const f8_func *from, f8_func *to, f8_ref *map, f8_arena *
             map[r] = f8_copy_node(to->graph, g, r, f8_map_operands(g, r, map, buffer));
     return to->graph->diag->status;
 }
+
+f8_status f8_copy_func(f8_module *m, const f8_func *from, const char *name, f8_arena *arena)
+{
+    const f8_func body = *from; /* the new function may move those of m */
+    f8_func *to = f8_module_func(m, name);
+    f8_ref *map = F8_NEW_ARRAY(arena, f8_ref, body.graph->n_nodes);
+    if (!to || !map)
+        return to ? f8_arena_status(arena, m->diag) : m->diag->status;
+    F8_TRY(f8_copy_body(&body, to, map, arena));
+    for (size_t i = 0; i < body.n_out; i++)
+        F8_TRY(f8_func_result(to, body.out[i].name, map[body.out[i].ref], body.out[i].var));
+    return F8_OK;
+}

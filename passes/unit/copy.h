@@ -17,6 +17,9 @@ uint32_t f8_widest(const f8_graph *g); /* the most operands of any node, at leas
  * caller's. */
 f8_status f8_copy_body(const f8_func *from, f8_func *to, f8_ref *map, f8_arena *arena);
 
+/* Add a function `name` to `m` with the body and the results of `from`, which may be m's own. */
+f8_status f8_copy_func(f8_module *m, const f8_func *from, const char *name, f8_arena *arena);
+
 /* live[r] for every node that the roots need (themselves included); NULL when out of memory. */
 bool *f8_live_nodes(const f8_graph *g, const f8_ref *root, size_t n_roots, f8_arena *arena);
 

@@ -327,6 +327,28 @@ f8_ref f8_ce_grad(f8_graph *g, f8_ref logits, f8_ref targets, f8_ref scale)
 
 /* ---- linear ---- */
 
+static bool is_plain_product(const f8_node *n)
+{
+    return n->type.dtype == F8_F32 && ((n->op == F8_OP_MATMUL && n->n_in == 2) ||
+                                       (n->op == F8_OP_SCALED_MATMUL && n->n_in == 4));
+}
+
+f8_linear_parts f8_linear_parts_of(const f8_graph *g, f8_ref sum)
+{
+    const f8_linear_parts none = {0};
+    f8_linear_parts p = {.product = sum};
+    const f8_node *n = f8_at(g, sum);
+    if (n->op == F8_OP_ADD) {
+        const f8_node *wide = f8_at(g, n->in[1]);
+        if (wide->op != F8_OP_CAST || f8_type_of(g, wide->in[0])->dtype != F8_BF16 ||
+            wide->type.rank != 1 || f8_type_elements(&wide->type) != f8_type_columns(&n->type) ||
+            !f8_type_equal(f8_type_of(g, n->in[0]), &n->type))
+            return none;
+        p = (f8_linear_parts){.product = n->in[0], .bias = wide->in[0]};
+    }
+    return is_plain_product(f8_at(g, p.product)) ? p : none;
+}
+
 f8_ref f8_linear(f8_graph *g, f8_ref x, f8_ref w, f8_ref bias, bool transpose_b, const char *name)
 {
     f8_ref in[] = {x, w};

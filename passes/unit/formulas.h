@@ -53,6 +53,14 @@ f8_ref f8_ce_mean(f8_graph *g, f8_ref losses);                   /* all rows' me
 f8_ref f8_ce_grad(f8_graph *g, f8_ref logits, f8_ref targets,
                   f8_ref scale); /* (softmax - onehot) * scale */
 
+/* What a rounding to bf16 rounds, if that is a product of two operands, with or without a bias that
+ * is rounded to bf16 itself: a GEMM can write it so. product: 0 if it is something else. */
+typedef struct f8_linear_parts {
+    f8_ref product; /* MATMUL or SCALED_MATMUL, f32 */
+    f8_ref bias;    /* bf16, one element for each column */
+} f8_linear_parts;
+f8_linear_parts f8_linear_parts_of(const f8_graph *g, f8_ref sum);
+
 /* matmul [+ bias]: `linear` without precision decisions. */
 f8_ref f8_linear(f8_graph *g, f8_ref x, f8_ref w, f8_ref bias, bool transpose_b, const char *name);
 

@@ -53,11 +53,8 @@ typedef struct f8_remat_summary {
 
 /* ---- the pair of forward and backward ---- */
 
-/* The clone number of nodes of the forward that a joint function computes a second time in its
- * backward, and never saves. */
-enum { F8_CLONE_BACKWARD = 1 };
-/* The clone number of products in a joint function that give logits. */
-enum { F8_CLONE_LOGITS = 2 };
+/* The clone number of products in a joint function that give logits: `forward` saves none. */
+enum { F8_CLONE_LOGITS = 1 };
 
 #define F8_SAVED "saved." /* and a number: a value that forward saves for backward */
 

@@ -36,7 +36,10 @@ void f8_gemm_problem_text(const f8_gemm_desc *d, char text[F8_GEMM_PROBLEM_TEXT]
                      " %s%s%s x %s%s%s -> %s%s strides %" PRId64 " %" PRId64 " %" PRId64,
                      d->m, d->n, d->k, f8_dtype_name(d->a), d->trans_a ? ".t" : "",
                      d->round_a ? ".round" : "", f8_dtype_name(d->b), d->trans_b ? ".t" : "",
-                     d->round_b ? ".round" : "", f8_dtype_name(d->c), d->accumulate ? " add" : "",
+                     d->round_b ? ".round" : "", f8_dtype_name(d->c),
+                     d->accumulate ? " add"
+                     : d->bias     ? " bias"
+                                   : "",
                      d->lda, d->ldb, d->ldc);
     if (d->has_alpha)
         n += snprintf(text + n, (size_t)(F8_GEMM_PROBLEM_TEXT - n), " scales %s %s %s %s",

@@ -78,6 +78,7 @@ typedef struct f8_gemm_desc {
     bool trans_a, trans_b;
     bool round_a, round_b; /* f32 operands only */
     bool accumulate;       /* add to C instead of overwriting it */
+    bool bias;             /* CUDA, C bf16: a bf16 for each column is added to the f32 sum */
     bool has_alpha;        /* the run is given scales of at least one operand */
     /* With has_alpha: what each scale covers of the array as stored, and the dtype of the scales,
      * F8_F32 or F8_E8M0. There is one scale for the tensor, one for each row or block of rows of
@@ -90,6 +91,17 @@ typedef struct f8_gemm_desc {
     uint32_t algorithm;    /* f8_gemm_algorithm; a plan records f8_gemm_choose's answer */
     f8_gemm_tuning tuning;
 } f8_gemm_desc;
+
+/* The arguments of a GEMM, in this order. Scales and a bias may be missing. */
+enum {
+    F8_GEMM_A,
+    F8_GEMM_B,
+    F8_GEMM_C,
+    F8_GEMM_SCALE_A,
+    F8_GEMM_SCALE_B,
+    F8_GEMM_BIAS,
+    F8_GEMM_ARGS
+};
 
 const char *f8_gemm_algorithm_name(uint32_t algorithm); /* "?" when there is none */
 

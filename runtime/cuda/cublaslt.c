@@ -31,7 +31,7 @@ static bool same_problem(const f8_gemm_desc *x, const f8_gemm_desc *y)
            x->k == y->k && x->lda == y->lda && x->ldb == y->ldb &&
            x->ldc == y->ldc && x->a == y->a && x->b == y->b && x->c == y->c &&
            x->trans_a == y->trans_a && x->trans_b == y->trans_b && x->accumulate == y->accumulate &&
-           x->has_alpha == y->has_alpha && x->fast_accumulate == y->fast_accumulate &&
+           x->bias == y->bias && x->has_alpha == y->has_alpha && x->fast_accumulate == y->fast_accumulate &&
            f8_granularity_equal(x->scale_a, y->scale_a) &&
            f8_granularity_equal(x->scale_b, y->scale_b) && x->scale == y->scale;
 }
@@ -102,8 +102,8 @@ static f8_status make_layouts(f8_cuda *cuda, f8_cublaslt_gemm *g, const char *wh
     return F8_OK;
 }
 
-static f8_status set_scales(f8_cuda *cuda, f8_cublaslt_gemm *g, const void *a_scale,
-                            const void *b_scale, const char *what, f8_diag *diag)
+static f8_status set_scales(f8_cuda *cuda, f8_cublaslt_gemm *g, CUdeviceptr a_scale,
+                            CUdeviceptr b_scale, const char *what, f8_diag *diag)
 {
     F8_TRY(set_attribute(cuda, g, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, &b_scale, sizeof b_scale,
                          what, diag));
@@ -118,6 +118,24 @@ static f8_status set_scale_modes(f8_cuda *cuda, f8_cublaslt_gemm *g, const char 
                   b = f8_cublaslt_scale_mode(&g->desc, false);
     F8_TRY(set_attribute(cuda, g, CUBLASLT_MATMUL_DESC_A_SCALE_MODE, &a, sizeof a, what, diag));
     return set_attribute(cuda, g, CUBLASLT_MATMUL_DESC_B_SCALE_MODE, &b, sizeof b, what, diag);
+}
+
+static f8_status set_bias(f8_cuda *cuda, f8_cublaslt_gemm *g, CUdeviceptr bias, const char *what,
+                          f8_diag *diag)
+{
+    return set_attribute(cuda, g, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias, what,
+                         diag);
+}
+
+/* The heuristic may ask for the address of a bias, too. */
+static f8_status set_epilogue(f8_cuda *cuda, f8_cublaslt_gemm *g, const char *what, f8_diag *diag)
+{
+    const int32_t epilogue = CUBLASLT_EPILOGUE_BIAS, type = CUDA_R_16BF;
+    F8_TRY(set_attribute(cuda, g, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue, what,
+                         diag));
+    F8_TRY(set_attribute(cuda, g, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &type, sizeof type, what,
+                         diag));
+    return set_bias(cuda, g, 256, what, diag);
 }
 
 static f8_status describe_problem(f8_cuda *cuda, f8_cublaslt_gemm *g, const char *what,
@@ -137,10 +155,12 @@ static f8_status describe_problem(f8_cuda *cuda, f8_cublaslt_gemm *g, const char
     /* The heuristic may ask whether there are scales; it does not read them. One for the tensor is
      * what the library expects if it is told nothing. */
     if (d->has_alpha) {
-        F8_TRY(set_scales(cuda, g, (void *)256, (void *)256, what, diag));
+        F8_TRY(set_scales(cuda, g, 256, 256, what, diag));
         if (!has_scalars(d))
             F8_TRY(set_scale_modes(cuda, g, what, diag));
     }
+    if (d->bias)
+        F8_TRY(set_epilogue(cuda, g, what, diag));
     return make_layouts(cuda, g, what, diag);
 }
 
@@ -291,11 +311,11 @@ static f8_status choose(f8_cuda *cuda, f8_cublaslt_gemm *g, const char *what, f8
     const f8_gemm_desc *d = &g->desc;
     return f8_fail(
         diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
-        "cuBLASLt %s has no deterministic algorithm for %s (%lld x %lld x %lld, %s x %s -> %s, "
+        "cuBLASLt %s has no deterministic algorithm for %s (%lld x %lld x %lld, %s x %s -> %s%s, "
         "%lld bytes of workspace; it proposed %d)",
         cuda->library[F8_CUDA_CUBLASLT].version, what, (long long)d->m, (long long)d->n,
         (long long)d->k, f8_dtype_name(d->a), f8_dtype_name(d->b), f8_dtype_name(d->c),
-        (long long)g->workspace, n);
+        d->bias ? " with a bias" : "", (long long)g->workspace, n);
 }
 
 /* ---- life ---- */
@@ -403,20 +423,30 @@ bool f8_cublaslt_first_run(f8_cublaslt_gemm *g)
     return first;
 }
 
-f8_status f8_cublaslt_run(f8_cuda *cuda, f8_cublaslt_gemm *g, const void *a, const void *b, void *c,
-                          const void *a_scale, const void *b_scale, void *workspace, void *stream,
-                          const char *what, f8_diag *diag)
+f8_status f8_cublaslt_run(f8_cuda *cuda, f8_cublaslt_gemm *g, const CUdeviceptr arg[F8_GEMM_ARGS],
+                          CUdeviceptr workspace, void *stream, const char *what, f8_diag *diag)
 {
     const float alpha = 1.0f, beta = g->desc.accumulate ? 1.0f : 0.0f;
-    const uintptr_t scales = (uintptr_t)a_scale | (uintptr_t)b_scale;
-    if (g->desc.has_alpha && !has_scalars(&g->desc) && (!a_scale || !b_scale || scales % 16))
+    const CUdeviceptr a_scale = arg[F8_GEMM_SCALE_A], b_scale = arg[F8_GEMM_SCALE_B],
+                      bias = arg[F8_GEMM_BIAS];
+    if (g->desc.has_alpha && !has_scalars(&g->desc) &&
+        (!a_scale || !b_scale || (a_scale | b_scale) % 16))
         return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "%s: %s", what,
                        a_scale && b_scale
                            ? "an array of scales does not begin at a multiple of 16 bytes"
                            : "an array of scales is missing");
+    if (g->desc.bias && (!bias || bias % 16))
+        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "%s: the bias %s", what,
+                       bias ? "does not begin at a multiple of 16 bytes" : "is missing");
     if (g->desc.has_alpha)
         F8_TRY(set_scales(cuda, g, a_scale, b_scale, what, diag));
-    LT(cublasLtMatmul, cuda->handle, g->matmul, &alpha, b, g->a, a, g->b, &beta, c, g->c, c, g->c,
-       &g->algo, workspace, (size_t)g->workspace, stream);
+    if (g->desc.bias)
+        F8_TRY(set_bias(cuda, g, bias, what, diag));
+#define AT(address) (void *)(uintptr_t)(address)
+    void *const c = AT(arg[F8_GEMM_C]);
+    LT(cublasLtMatmul, cuda->handle, g->matmul, &alpha, AT(arg[F8_GEMM_B]), g->a,
+       AT(arg[F8_GEMM_A]), g->b, &beta, c, g->c, c, g->c, &g->algo, AT(workspace),
+       (size_t)g->workspace, stream);
+#undef AT
     return F8_OK;
 }

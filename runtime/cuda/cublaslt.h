@@ -3,7 +3,8 @@
  * Our matrices are row-major, cuBLASLt's column-major. So C = A B is passed as C^T = B^T A^T, with
  * the operands swapped and nothing moved. Sums are f32 (never TF32). The library multiplies FP8
  * operands by their scales; bf16 and f32 operands take none. C is rounded once, from the f32 sum
- * that includes the old C.
+ * that includes the old C, or a bias: a bf16 for each column of C, which the library adds in its
+ * epilogue.
  *
  * Scales are one for the tensor, one for each row or column of C, or blocks along k of 128 (f32) or
  * 32 (E8M0): f8_cublaslt_scale_mode. ir/target.h says which target has which; arrays lie as
@@ -19,6 +20,7 @@
 #define F8_GEMM_CUBLASLT_H
 
 #include "ir/target.h"
+#include "runtime/cuda/api.h"
 #include "runtime/cuda/device.h"
 #include "runtime/base/gemm_desc.h"
 
@@ -61,12 +63,13 @@ const char *f8_cublaslt_describe(const f8_cublaslt_gemm *gemm);
  * library refuses some only when it runs them. */
 bool f8_cublaslt_first_run(f8_cublaslt_gemm *gemm);
 
-/* Enqueues the product. All pointers are the device's. a_scale and b_scale are FP8's scales,
- * 16-byte aligned unless they are one for the tensor; NULL means 1. workspace is 256-byte aligned,
- * of the size given to prepare. The device's context is current. F8_ERR_INPUT if arrays of scales
- * are missing or not aligned. */
-f8_status f8_cublaslt_run(f8_cuda *cuda, f8_cublaslt_gemm *gemm, const void *a, const void *b,
-                          void *c, const void *a_scale, const void *b_scale, void *workspace,
-                          void *stream, const char *what, f8_diag *diag);
+/* Enqueues the product. The arguments and workspace are addresses of the device; 0 where there are
+ * no scales, which then are 1, or no bias. Scales are 16-byte aligned unless they are one for the
+ * tensor, and so is a bias. workspace is 256-byte aligned, of the size given to prepare. The
+ * device's context is current. F8_ERR_INPUT if arrays of scales or the bias are missing or not
+ * aligned. */
+f8_status f8_cublaslt_run(f8_cuda *cuda, f8_cublaslt_gemm *gemm,
+                          const CUdeviceptr arg[F8_GEMM_ARGS], CUdeviceptr workspace, void *stream,
+                          const char *what, f8_diag *diag);
 
 #endif

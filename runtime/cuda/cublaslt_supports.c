@@ -107,7 +107,11 @@ static f8_status check_fp8(const f8_target *t, const f8_gemm_desc *d, f8_diag *d
         REFUSE("FP8 GEMMs on %s need k as the contiguous axis of both operands (trans_a = false, "
                "trans_b = true); this one has trans_a = %s, trans_b = %s",
                t->name, d->trans_a ? "true" : "false", d->trans_b ? "true" : "false");
-    return d->has_alpha ? check_scales(t, d, diag) : F8_OK;
+    if (d->has_alpha)
+        F8_TRY(check_scales(t, d, diag));
+    if (d->bias && !f8_target_adds_bias(t, d->has_alpha ? scale_kind(d, true) : F8_SCALED_TENSOR))
+        REFUSE("FP8 GEMMs on %s add no bias where scales cover blocks", t->name);
+    return F8_OK;
 }
 
 static f8_status check_types(const f8_gemm_desc *d, bool fp8, f8_diag *diag)
@@ -121,6 +125,8 @@ static f8_status check_types(const f8_gemm_desc *d, bool fp8, f8_diag *diag)
     /* seen on Hopper: bf16(bf16(a b) + C) */
     if (d->accumulate && d->c == F8_BF16)
         REFUSE("cuBLASLt rounds a product to bf16 before it adds it to a bf16 C: add to f32");
+    if (d->bias && (d->c != F8_BF16 || d->accumulate))
+        REFUSE("a bias is added where C is bf16 and overwritten");
     if ((d->round_a || d->round_b))
         REFUSE("cuBLASLt does not round f32 operands to bf16 on the way in: cast them before");
     if (d->has_alpha && !fp8)

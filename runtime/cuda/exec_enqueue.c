@@ -38,12 +38,10 @@ static f8_status enqueue_step(f8_cuda_exec *x, const f8_live_func *f, f8_live_st
 {
     const CUdeviceptr *arg = l->arg;
     const f8_step *s = l->step;
-#define AT(i) (void *)(uintptr_t)arg[i]
     switch (s->kind) {
     case F8_STEP_KERNEL: return launch_phases(x, f, l, stream, diag);
     case F8_STEP_GEMM:
-        return f8_cublaslt_run(x->cuda, l->gemm, AT(0), AT(1), AT(2), AT(3), AT(4),
-                               (void *)(uintptr_t)x->home->home.workspace.at, stream, l->what,
+        return f8_cublaslt_run(x->cuda, l->gemm, arg, x->home->home.workspace.at, stream, l->what,
                                diag);
     case F8_STEP_ATTENTION: return f8_cuda_exec_run_attention(x, f, l, stream, diag);
     case F8_STEP_COPY:
@@ -53,7 +51,6 @@ static f8_status enqueue_step(f8_cuda_exec *x, const f8_live_func *f, f8_live_st
                              x->cuda->cu.cuMemcpyDtoDAsync_v2(arg[1], arg[0], l->bytes, stream),
                              diag, "cuMemcpyDtoDAsync of '%s' in %s", s->name, f->func->name);
     }
-#undef AT
     return F8_ERR_INTERNAL;
 }
 

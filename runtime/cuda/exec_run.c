@@ -33,17 +33,17 @@ static f8_status usable(const f8_cuda_exec *x, f8_diag *diag)
 static f8_status copy_ports(f8_cuda_exec *x, uint32_t func, int side, f8_diag *diag)
 {
     const f8_live_func *f = &x->func[func];
-    const uint32_t n = side ? f->func->n_out : f->func->n_in;
+    uint32_t n;
+    const f8_plan_port *port = f8_plan_ports(f->func, side, &n);
     for (uint32_t k = 0; k < n; k++) {
         const f8_live_port *p = &x->tenant.port[func][side][k];
         if (!p->host || p->bytes == 0)
             continue;
-        const char *name = side ? f->func->out[k].name : f->func->in[k].name;
         const CUresult r =
             side ? x->cuda->cu.cuMemcpyDtoHAsync_v2(p->host, p->at, p->bytes, x->stream)
                  : x->cuda->cu.cuMemcpyHtoDAsync_v2(p->at, p->host, p->bytes, x->stream);
         F8_TRY(f8_cuda_check(x->cuda, r, diag, "%s of '%s' in %s",
-                             side ? "cuMemcpyDtoHAsync" : "cuMemcpyHtoDAsync", name,
+                             side ? "cuMemcpyDtoHAsync" : "cuMemcpyHtoDAsync", port[k].name,
                              f->func->name));
     }
     return F8_OK;

@@ -117,7 +117,8 @@ static f8_status make_step(f8_cuda_exec *x, f8_live_func *f, f8_live_step *l, co
                    ? F8_OK
                    : broken(f->func, s, "attention has five arguments, backward nine", diag);
     if (s->kind == F8_STEP_GEMM)
-        return s->n_args >= 5 ? F8_OK : broken(f->func, s, "a GEMM has five arguments", diag);
+        return s->n_args == F8_GEMM_ARGS ? F8_OK
+                                         : broken(f->func, s, "a GEMM has six arguments", diag);
     for (uint32_t p = 0; p < s->n_phases; p++)
         F8_TRY(make_phase(x, f->func, s, &l->phase[p], &s->phase[p], diag));
     return F8_OK;
@@ -159,12 +160,16 @@ f8_status f8_cuda_exec_prepare_gemms(f8_cuda_exec *x, f8_diag *diag)
     return F8_OK;
 }
 
-/* Room for a trial: zeros in place of scales, as many as blocks of 32 along k may have; then the
- * result; then operands that have no memory yet because they are external. */
-static int64_t scales_room(const f8_gemm_desc *d)
+/* Room for a trial: zeros in place of scales, as many as blocks of 32 along k may have, or of a
+ * bias; then the result; then operands that have no memory yet because they are external. */
+static int64_t zeros_room(const f8_gemm_desc *d)
 {
     const int64_t across = (d->m > d->n ? d->m : d->n) + 128, along = d->k / 32 + 4;
-    return d->has_alpha ? f8_aligned(across * along * 4, F8_CUDA_ALIGN) : 0;
+    const int64_t bias = d->bias ? d->n * (int64_t)f8_dtype_size(F8_BF16) : 0;
+    const bool scalars = f8_granularity_equal(d->scale_a, f8_per_tensor) &&
+                         f8_granularity_equal(d->scale_b, f8_per_tensor);
+    const int64_t scales = !d->has_alpha ? 0 : scalars ? 4 : across * along * 4;
+    return f8_aligned(scales > bias ? scales : bias, F8_CUDA_ALIGN);
 }
 
 static int64_t result_room(const f8_gemm_desc *d)
@@ -180,9 +185,9 @@ static int64_t operand_room(const f8_live_step *l, int i)
     return l->arg[i] ? 0 : f8_aligned(bytes, F8_CUDA_ALIGN);
 }
 
-/* Zeros aligned as the scales are, which decides whether the library takes them. Those that are
- * external have no address yet. */
-static uint64_t like_scales(uint64_t zeros, const f8_live_step *l, int i)
+/* Zeros aligned as scales or a bias are, which decides whether the library takes them. Those that
+ * are external have no address yet. */
+static uint64_t like_argument(uint64_t zeros, const f8_live_step *l, int i)
 {
     const f8_arg *a = &l->step->arg[i];
     const uint64_t at = l->arg[i] ? l->arg[i] : (uint64_t)a->offset;
@@ -198,16 +203,15 @@ static f8_status try_gemms(f8_cuda_exec *x, uint64_t zeros, uint64_t result, uin
             const f8_live_step *l = &x->func[k].step[i];
             if (l->step->kind != F8_STEP_GEMM || !f8_cublaslt_first_run(l->gemm))
                 continue;
-            const uint64_t at[] = {l->arg[0] ? l->arg[0] : operands,
-                                   l->arg[1] ? l->arg[1] : operands + (uint64_t)operand_room(l, 0),
-                                   result,
-                                   like_scales(zeros, l, 3),
-                                   like_scales(zeros, l, 4),
-                                   x->home->home.workspace.at};
-#define AT(n) (void *)(uintptr_t)at[n]
-            F8_TRY(f8_cublaslt_run(x->cuda, l->gemm, AT(0), AT(1), AT(2), AT(3), AT(4), AT(5),
-                                   x->stream, l->what, diag));
-#undef AT
+            const CUdeviceptr arg[] = {
+                [F8_GEMM_A] = l->arg[0] ? l->arg[0] : operands,
+                [F8_GEMM_B] = l->arg[1] ? l->arg[1] : operands + (uint64_t)operand_room(l, 0),
+                [F8_GEMM_C] = result,
+                [F8_GEMM_SCALE_A] = like_argument(zeros, l, F8_GEMM_SCALE_A),
+                [F8_GEMM_SCALE_B] = like_argument(zeros, l, F8_GEMM_SCALE_B),
+                [F8_GEMM_BIAS] = like_argument(zeros, l, F8_GEMM_BIAS)};
+            F8_TRY(f8_cublaslt_run(x->cuda, l->gemm, arg, x->home->home.workspace.at, x->stream,
+                                   l->what, diag));
         }
     return f8_cuda_check(x->cuda, x->cuda->cu.cuStreamSynchronize(x->stream), diag,
                          "cuStreamSynchronize after each GEMM was tried");
@@ -226,7 +230,7 @@ f8_status f8_cuda_exec_try_gemms(f8_cuda_exec *x, f8_diag *diag)
                 continue;
             const int64_t missing = operand_room(l, 0) + operand_room(l, 1);
             operands = missing > operands ? missing : operands;
-            zeros = scales_room(&s->gemm) > zeros ? scales_room(&s->gemm) : zeros;
+            zeros = zeros_room(&s->gemm) > zeros ? zeros_room(&s->gemm) : zeros;
             result = result_room(&s->gemm) > result ? result_room(&s->gemm) : result;
         }
     if (result == 0)

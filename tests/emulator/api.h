@@ -36,10 +36,7 @@
 #define F8_EMU_CUBLASLT_VALUES(X)                    \
     X(CUBLASLT_MATRIX_LAYOUT_ORDER, 1)               \
     X(CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, 5)         \
-    X(CUBLASLT_MATMUL_DESC_BIAS_POINTER, 8)          \
-    X(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, 26)       \
-    X(CUBLASLT_EPILOGUE_DEFAULT, 1)                  \
-    X(CUBLASLT_EPILOGUE_BIAS, 4)
+    X(CUBLASLT_EPILOGUE_DEFAULT, 1)
 
 /* ---- types ---- */
 

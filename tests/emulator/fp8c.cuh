@@ -99,7 +99,6 @@ F8_DEV f8_u32 f8_bits(float x)
 }
 F8_DEV float f8_fma(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 F8_DEV float f8_div(float a, float b) { return a / b; }
-F8_DEV float f8_sqrt(float a) { return __builtin_sqrtf(a); }
 /* The exact sum minus the nearest float is the sum of two doubles; its sign says whether to go up. */
 F8_DEV float f8_fma_up(float a, float b, float c)
 {

@@ -30,14 +30,23 @@ static const char *body(test_unit *t, const char *func)
 static const struct {
     const char *recipe, *text, *body;
 } precisions[] = {
-    /* each op computes in f32 and rounds; an explicit name wins over the weight's */
+    /* each op computes in f32 and rounds; a bias is rounded before it is added, as a GEMM reads it;
+     * an explicit name wins over the weight's */
     {"bf16",
      "param w: f32[4, 5] zeros\nparam b: f32[5] zeros\n"
      "func forward(%x: f32[3, 4]) -> (%y: f32[3, 5]) {\n  return tanh(linear(%x, w, b) {name = "
      "\"head\"})\n}\n",
      "%1 = cast(%x) {to = bf16}; %2 = cast(w) {to = bf16}; "
-     "%head.fprop = matmul(%1, %2) {name = \"head\", role = \"fprop\"}; %3 = add(%head.fprop, b); "
-     "%4 = cast(%3) {to = bf16}; %5 = cast(%4); %6 = tanh(%5); return %6"},
+     "%head.fprop = matmul(%1, %2) {name = \"head\", role = \"fprop\"}; %3 = cast(b) {to = bf16}; "
+     "%4 = cast(%3); %5 = add(%head.fprop, %4); %6 = cast(%5) {to = bf16}; %7 = cast(%6); "
+     "%8 = tanh(%7); return %8"},
+    /* but not where the sum stays f32 */
+    {"bf16",
+     "param w: f32[4, 5] zeros\nparam b: f32[5] zeros\n"
+     "func forward(%x: f32[3, 4]) -> (%y: f32[3, 5]) {\n  return linear(%x, w, b)\n}\n",
+     "%1 = cast(%x) {to = bf16}; %2 = cast(w) {to = bf16}; "
+     "%w.fprop = matmul(%1, %2) {name = \"w\", role = \"fprop\"}; %3 = add(%w.fprop, b); "
+     "return %3"},
     {"f32",
      "param fc.weight: f32[4, 5] zeros\n"
      "func forward(%x: f32[3, 4]) -> (%y: f32[3, 5]) {\n  return exp(linear(%x, fc.weight))\n}\n",

@@ -62,8 +62,8 @@ class Program:
         self.context, module, self.handle = c.c_void_p(), c.c_void_p(), c.c_void_p()
         library.fp8c_context_message.restype = c.c_char_p
         self.must(library.fp8c_context_create(None, c.byref(self.context)))
-        self.must(library.fp8c_module_parse(self.context, text, c.c_size_t(len(text)), b"gradients.f8", None, c.c_size_t(0),
-                                            c.byref(module)))
+        self.must(library.fp8c_module_parse(self.context, text, c.c_size_t(len(text)), b"gradients.f8", None,
+                                            c.c_size_t(0), c.byref(module)))
         options = Options(struct_size=c.sizeof(Options), recipe=b"f32", threads=1, pair=1, cotangents=cotangents,
                           gradients_of=inputs)
         self.must(library.fp8c_compile(module, c.byref(options), c.byref(self.handle)))
@@ -96,7 +96,8 @@ class Program:
     @staticmethod
     def views(tensors, handle):
         used = [t for name, t in tensors.items() if not (handle and name.startswith("saved."))]
-        views = [View(a.ctypes.data, (c.c_int32 * 2)(1, 0), a.ndim, code, bits, 1, (c.c_int64 * a.ndim)(*a.shape), None, 0)
+        views = [View(a.ctypes.data, (c.c_int32 * 2)(1, 0), a.ndim, code, bits, 1,
+                      (c.c_int64 * a.ndim)(*a.shape), None, 0)
                  for a, code, bits in used]
         return (c.POINTER(View) * len(views))(*(c.pointer(v) for v in views)), c.c_size_t(len(views))
 
@@ -166,7 +167,8 @@ class Case:
 
 
 CASES = [
-    Case("matrices", "func forward(%a: f32[24, 40], %b: f32[40, 16]) -> (%y: f32[24, 16]) {\n  return matmul(%a, %b)\n}\n",
+    Case("matrices",
+         "func forward(%a: f32[24, 40], %b: f32[40, 16]) -> (%y: f32[24, 16]) {\n  return matmul(%a, %b)\n}\n",
          lambda v: {"y": v.a @ v.b}, {"a": (24, 40), "b": (40, 16)}),
     Case("transposed matrices",
          "func forward(%a: f32[40, 24], %b: f32[16, 40]) -> (%y: f32[24, 16]) {\n"
@@ -205,20 +207,24 @@ CASES = [
          "param head: f32[32, 16] ones\nfunc forward(%table: f32[16, 32], %i: i32[4, 9], %t: i32[4, 9])\n"
          "  -> (%loss: f32[]) {\n"
          "  return cross_entropy(linear(embedding(%table, %i), head), %t)\n}\n",
-         lambda v: {"loss": F.cross_entropy((F.embedding(v.i.long(), v.table) @ v.head).view(36, 16), v.t.long().view(36))},
+         lambda v: {"loss": F.cross_entropy((F.embedding(v.i.long(), v.table) @ v.head).view(36, 16),
+                                            v.t.long().view(36))},
          {"table": (16, 32)}, {"head": (32, 16)}, {"i": (4, 9), "t": (4, 9)}),
     Case("bf16 and f16 inputs and results",
-         "param p: f32[32, 32] ones\nfunc forward(%x: bf16[8, 32], %h: f16[8, 32]) -> (%y: bf16[8, 32], %z: f16[8, 32]) {\n"
+         "param p: f32[32, 32] ones\n"
+         "func forward(%x: bf16[8, 32], %h: f16[8, 32]) -> (%y: bf16[8, 32], %z: f16[8, 32]) {\n"
          "  %a = cast(%x) {to = f32}\n  %b = cast(%h) {to = f32}\n  %c = mul(linear(%a, p), %b)\n"
          "  return cast(add(%c, %a)) {to = bf16}, cast(mul(%c, %a)) {to = f16}\n}\n",
          mixed, {"x": (8, 32), "h": (8, 32)}, {"p": (32, 32)},
          narrow={"x": torch.bfloat16, "y": torch.bfloat16, "h": torch.float16, "z": torch.float16}),
     Case("a block of a transformer",
-         "param ln_1: f32[32] ones\nparam qkv: f32[32, 64] ones\nparam qkv.bias: f32[64] ones\nparam ln_2: f32[32] ones\n"
+         "param ln_1: f32[32] ones\nparam ln_2: f32[32] ones\n"
+         "param qkv: f32[32, 64] ones\nparam qkv.bias: f32[64] ones\n"
          "param up: f32[32, 96] ones\nparam down: f32[96, 32] ones\n"
          "func forward(%x: f32[2, 12, 32]) -> (%y: f32[2, 12, 32]) {\n"
          "  %n = linear(rmsnorm(%x, ln_1), qkv, qkv.bias)\n"
-         "  %a = attention(slice(%n) {stop = 32}, slice(%n) {start = 32, stop = 48}, slice(%n) {start = 48, stop = 64})\n"
+         "  %a = attention(slice(%n) {stop = 32}, slice(%n) {start = 32, stop = 48},\n"
+         "    slice(%n) {start = 48, stop = 64})\n"
          "    {heads = 4, kv_heads = 2}\n"
          "  %r = add(%x, %a)\n"
          "  return add(%r, linear(gelu(linear(rmsnorm(%r, ln_2), up)) {approximate = \"tanh\"}, down))\n}\n",
@@ -243,7 +249,8 @@ def array_of(tensor):
 def near(case, what, got, want):
     """How far `got` is off, as a share of the largest element."""
     want, bound = want.detach(), NARROW.get(want.dtype, NEAR)
-    assert got.shape == tuple(want.shape) and got.dtype == array_of(want).dtype, (case.name, what, got.shape, want.shape)
+    assert got.shape == tuple(want.shape), (case.name, what, got.shape, want.shape)
+    assert got.dtype == array_of(want).dtype, (case.name, what, got.dtype, want.dtype)
     if want.dtype == torch.bfloat16:
         got = (got.astype(np.uint32) << 16).view(np.float32)
     want = want.float().numpy()
@@ -275,7 +282,8 @@ def check(library, case):
     inputs = {name: array_of(values[name]) for name in [*case.inputs, *case.ints]}
     most = 0
     for with_handle in (True, False):
-        results, gradients = program.pair(inputs, {f"d{name}": array_of(d) for name, d in cotangents.items()}, with_handle)
+        cotangents_here = {f"d{name}": array_of(d) for name, d in cotangents.items()}
+        results, gradients = program.pair(inputs, cotangents_here, with_handle)
         assert set(gradients) == set(expected), (case.name, sorted(gradients), sorted(expected))
         most = max(most, *(near(case, f"result {name}", results[name], value) for name, value in want.items()),
                    *(near(case, f"gradient {name}", gradients[name], d) for name, d in expected.items()))

@@ -100,6 +100,15 @@ static void gemm_args(void)
 {
     first(F8_STEP_GEMM)->n_args = 4;
 }
+static void gemm_bias_f32(void)
+{
+    first(F8_STEP_GEMM)->gemm.bias = true;
+}
+static void gemm_bias_unasked(void)
+{
+    f8_step *s = first(F8_STEP_GEMM);
+    s->arg[F8_GEMM_BIAS] = s->arg[F8_GEMM_A];
+}
 static void gemm_nowhere(void)
 {
     first(F8_STEP_GEMM)->arg[2].space = F8_SPACE_NONE;
@@ -159,6 +168,7 @@ static void attention_outside(void)
 {
     f8_step *s = first(F8_STEP_GEMM);
     s->kind = F8_STEP_ATTENTION;
+    s->n_args = 5;
     s->attention = (f8_cudnn_attention_desc){.B = 1 << 10,
                                              .T = 1 << 10,
                                              .H = 1,
@@ -299,7 +309,9 @@ static const struct {
     BAD(gemm_stride, "1 apart"),
     BAD(gemm_dtype, "a GEMM can't multiply i32 by"),
     BAD(gemm_result, "to f8e4m3"),
-    BAD(gemm_args, "it has 4 arguments instead of 5"),
+    BAD(gemm_args, "it has 4 arguments instead of 6"),
+    BAD(gemm_bias_f32, "a bias is added where C is bf16 and overwritten"),
+    BAD(gemm_bias_unasked, "argument 5 is a bias that the GEMM does not add"),
     BAD(gemm_nowhere, "argument 2 has no place"),
     BAD(gemm_choice, "names a choice that the plan does not list"),
     BAD(gemm_scale, "argument 3 has scales that the GEMM does not allow"),

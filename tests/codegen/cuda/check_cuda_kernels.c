@@ -2,9 +2,10 @@
  * without spills, and with 16-byte accesses where rows allow it. Other tests run the kernels.
  *
  * runtime/cuda/device.h says where NVRTC is looked for. Where it is missing, only the texts are
- * made. Compiling all takes minutes, so build/nvrtc remembers each text that passed, by a hash of
- * all that this depends on (tests/shared/cuda/nvrtc_cache.h). Remove it to compile everything
- * again. */
+ * made. NVRTC takes longer to begin a text than to compile a small kernel, so several are compiled
+ * as one. That still takes minutes, so build/nvrtc remembers each kernel's text that passed, by a
+ * hash of all that this depends on (tests/shared/cuda/nvrtc_cache.h). Remove it to compile
+ * everything again. */
 #include "codegen/cuda/report.h"
 #include "codegen/cuda/emit.h"
 #include "tests/shared/cuda/cuda_plan.h"
@@ -22,8 +23,9 @@ static const char *const models[] = {"gpt", "gpt2_124m", "llama_block"};
 static const char *const recipes[] = {"f32", "bf16", "delayed", "current"};
 static const char *const architectures[] = {"sm_89", "sm_90a", "sm_100a", "sm_120a"};
 enum { N_MODELS = 3, N_RECIPES = 4, N_ARCHITECTURES = 4, MOST_TEXTS = 4096, MOST_THREADS = 16 };
+enum { MOST_TOGETHER = 8 }; /* texts compiled as one */
 
-/* Each kernel an image of its own, so that equal kernels have equal texts. */
+/* Each kernel is printed as a text of its own, so that equal kernels have equal texts. */
 static void build_text(cuda_plan *b, const char *model, const char *recipe, const char *arch)
 {
     cuda_plan_build(b, model, NULL, recipe, arch,
@@ -41,6 +43,8 @@ typedef struct text {
     char from[128]; /* for messages */
     int n_symbols;
     bool wide; /* its vectors must show in PTX */
+    bool reduces; /* a kernel of it has the amax of a row */
+    nvrtc_entry entry;
 } text;
 
 typedef struct texts {
@@ -48,9 +52,12 @@ typedef struct texts {
     uint32_t n;
     f8_cuda *cuda;
     nvrtc_cache cache;
-    atomic_uint next, before;
+    text **left; /* those that did not pass before: the batches of row kernels and copies, then
+                    attention, each text a batch */
+    uint32_t n_left, n_short;
+    atomic_uint next;
     pthread_mutex_t lock;
-    char failure[8192];
+    char failure[2048]; /* libcheck takes messages of up to 8192 bytes */
 } texts;
 
 static bool known(const texts *all, const char *cuda, const char *arch)
@@ -89,12 +96,38 @@ static void collect(texts *all, const char *model, const char *recipe, const cha
             ck_assert_int_lt(t->n_symbols, 4);
             snprintf(t->symbol[t->n_symbols++], sizeof t->symbol[0], "%s", kernel->symbol);
             t->wide = t->wide || must_be_wide(kernel);
+            t->reduces = t->reduces || strstr(kernel->text, " row = amax ");
             snprintf(t->from, sizeof t->from, "%s of %s, %s, for %s", kernel->name, model, recipe,
                      arch);
         }
         ck_assert_int_gt(t->n_symbols, 0);
     }
     cuda_plan_end(&b);
+}
+
+/* ---- several texts compiled as one ---- */
+
+/* What row kernels share is written once. The rest of each text, with the scalar functions that it
+ * defines, is in a namespace of its own; the kernels themselves are extern "C". The caller frees.
+ */
+static char *join(text *const *t, uint32_t n)
+{
+    char *shared, *out = NULL;
+    size_t size;
+    const int length = asprintf(&shared, "%s\n%s\n", f8_cuda_divide_text, f8_cuda_rows_text);
+    FILE *f = open_memstream(&out, &size);
+    if (length < 0 || !f)
+        abort();
+    fprintf(f, "#include \"fp8c.cuh\"\n%s", shared);
+    for (uint32_t i = 0; i < n; i++) {
+        const char *cuda = t[i]->cuda, *at = strstr(cuda, shared);
+        fprintf(f, "namespace text_%u {\n%.*s%s}\n", i, at ? (int)(at - cuda) : 0, cuda,
+                at ? at + length : cuda);
+    }
+    free(shared);
+    if (fclose(f))
+        abort();
+    return out;
 }
 
 /* All that fail are named; the first with what the compiler says. */
@@ -108,58 +141,132 @@ static bool note(texts *all, const text *t, const char *what, const char *more)
     return false;
 }
 
-static bool passes(texts *all, const text *t, f8_arena *arena)
+/* Whether the PTX of the kernel loads 16 bytes at once; or 8, where a row is reduced: its order of
+ * lanes may give a thread four columns, which are 8 bytes of bf16. */
+static bool loads_wide(const char *ptx, const char *symbol, bool reduces)
 {
-    f8_nvrtc_result r;
-    f8_diag d = {0};
-    if (f8_cuda_compile(all->cuda, t->cuda, "kernel.cu", f8_cuda_header, "fp8c.cuh", t->arch,
-                        t->wide, arena, &r, &d) != F8_OK)
-        return note(all, t, d.text, "");
+    char entry[64];
+    snprintf(entry, sizeof entry, ".entry %s(", symbol);
+    const char *at = strstr(ptx, entry), *next = at ? strstr(at + 1, ".entry ") : NULL;
+    const size_t n = !at ? 0 : next ? (size_t)(next - at) : strlen(at);
+    return n && (memmem(at, n, "ld.global.v4", 12) || memmem(at, n, "ld.global.nc.v4", 15) ||
+                 (reduces && memmem(at, n, "ld.global.v2.u32", 16)));
+}
+
+static bool passes(texts *all, const text *t, const f8_nvrtc_result *r)
+{
+    bool wide = false;
     for (int i = 0; i < t->n_symbols; i++) {
         f8_cuda_report report;
-        if (!f8_cuda_report_read(r.log, t->symbol[i], &report))
-            return note(all, t, "ptxas reports nothing", r.log);
+        if (!f8_cuda_report_read(r->log, t->symbol[i], &report))
+            return note(all, t, "ptxas reports nothing", r->log);
         if (report.spill_stores || report.spill_loads || report.stack)
-            return note(all, t, "spills or a stack", r.log);
+            return note(all, t, "spills or a stack", r->log);
+        wide = wide || (t->wide && loads_wide(r->ptx, t->symbol[i], t->reduces));
     }
-    if (t->wide && !strstr(r.ptx, "ld.global.v4") && !strstr(r.ptx, "ld.global.nc.v4"))
+    if (t->wide && !wide)
         return note(all, t, "no 16-byte loads", t->cuda);
     return true;
 }
 
-static void compile_text(texts *all, const text *t)
+static bool shares_symbol(const text *x, const text *y)
 {
-    f8_arena arena;
-    const nvrtc_entry entry =
-        nvrtc_cache_entry(&all->cache, t->arch, t->wide ? "wide" : "", t->cuda);
-    if (nvrtc_cache_has(&entry)) {
-        atomic_fetch_add(&all->before, 1);
-        return;
+    for (int i = 0; i < x->n_symbols; i++)
+        for (int k = 0; k < y->n_symbols; k++)
+            if (!strcmp(x->symbol[i], y->symbol[k]))
+                return true;
+    return false;
+}
+
+/* How many of n texts, from the first, have no kernel in common. */
+static uint32_t apart(text *const *t, uint32_t n)
+{
+    for (uint32_t i = 1; i < n; i++)
+        for (uint32_t k = 0; k < i; k++)
+            if (shares_symbol(t[k], t[i]))
+                return i;
+    return n;
+}
+
+/* Where they do not compile as one, each is compiled alone, so that a message names the kernel. */
+static bool compile_batch(texts *all, text *const *t, uint32_t n)
+{
+    const uint32_t clear = apart(t, n);
+    if (clear < n) {
+        const bool first = compile_batch(all, t, clear);
+        return compile_batch(all, t + clear, n - clear) && first;
     }
+    f8_arena arena;
+    f8_nvrtc_result r;
+    f8_diag d = {0};
+    bool wide = false, good = true;
+    for (uint32_t i = 0; i < n; i++)
+        wide = wide || t[i]->wide;
+    char *joined = n > 1 ? join(t, n) : NULL;
     f8_arena_init(&arena, NULL);
-    if (passes(all, t, &arena))
-        nvrtc_cache_keep(&entry, t->from);
+    const f8_status s =
+        f8_cuda_compile(all->cuda, joined ? joined : t[0]->cuda, "kernel.cu", f8_cuda_header,
+                        "fp8c.cuh", t[0]->arch, wide, &arena, &r, &d);
+    free(joined);
+    for (uint32_t i = 0; i < n; i++)
+        if (s != F8_OK && n > 1)
+            good = compile_batch(all, t + i, 1) && good;
+        else if (s != F8_OK || !passes(all, t[i], &r))
+            good = s == F8_OK ? false : note(all, t[i], d.text, "");
+        else
+            nvrtc_cache_keep(&t[i]->entry, t[i]->from);
+    if (s != F8_OK && good)
+        good = note(all, t[0], "with others it does not compile, alone it does", d.text);
     f8_arena_end(&arena);
+    return good;
 }
 
 static void *compile_some(void *user)
 {
     texts *all = user;
-    for (uint32_t i; (i = atomic_fetch_add(&all->next, 1)) < all->n;)
-        compile_text(all, &all->t[i]);
+    const uint32_t batches = (all->n_short + MOST_TOGETHER - 1) / MOST_TOGETHER;
+    const uint32_t n_long = all->n_left - all->n_short;
+    for (uint32_t i; (i = atomic_fetch_add(&all->next, 1)) < n_long + batches;) {
+        const uint32_t first = (i - n_long) * MOST_TOGETHER;
+        if (i < n_long)
+            compile_batch(all, all->left + all->n_short + i, 1);
+        else
+            compile_batch(all, all->left + first,
+                          all->n_short - first < MOST_TOGETHER ? all->n_short - first
+                                                               : MOST_TOGETHER);
+    }
     return NULL;
+}
+
+/* Lists the texts that did not pass before; attention, which takes longest, last. */
+static void list_left(texts *all)
+{
+    nvrtc_cache_open(&all->cache, all->cuda);
+    ck_assert_ptr_nonnull(all->left = calloc(all->n, sizeof *all->left));
+    for (int turn = 0; turn < 2; turn++) {
+        for (uint32_t i = 0; i < all->n; i++) {
+            text *t = &all->t[i];
+            t->entry = nvrtc_cache_entry(&all->cache, t->arch, t->wide ? "wide" : "", t->cuda);
+            if (!nvrtc_cache_has(&t->entry) &&
+                !strncmp(t->symbol[0], "attention", 9) == (turn == 1))
+                all->left[all->n_left++] = t;
+        }
+        if (turn == 0)
+            all->n_short = all->n_left;
+    }
 }
 
 static void compile_texts(texts *all)
 {
     pthread_t thread[MOST_THREADS];
-    nvrtc_cache_open(&all->cache, all->cuda);
+    list_left(all);
     const long cpus = sysconf(_SC_NPROCESSORS_ONLN);
     const int n = cpus < 1 ? 1 : cpus > MOST_THREADS ? MOST_THREADS : (int)cpus;
     for (int i = 0; i < n; i++)
         ck_assert_int_eq(pthread_create(&thread[i], NULL, compile_some, all), 0);
     for (int i = 0; i < n; i++)
         pthread_join(thread[i], NULL);
+    free(all->left);
 }
 
 /* Kernels that recipes or models share are compiled once for each architecture. */
@@ -175,7 +282,7 @@ START_TEST(every_kernel_compiles)
         compile_texts(&all);
     ck_assert_msg(!all.failure[0], "%s", all.failure);
     printf("%s: %u distinct kernel texts, %u of them compiled before\n", architectures[_i], all.n,
-           all.before);
+           there ? all.n - all.n_left : 0);
     for (uint32_t i = 0; i < all.n; i++)
         free(all.t[i].cuda);
     free(all.t);

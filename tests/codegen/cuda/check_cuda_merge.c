@@ -184,10 +184,13 @@ static void add_step(list *l, const f8_plan *plan, const f8_plan_func *f, uint32
         to->access = F8_NEW_ARRAY(arena, f8_build_access, from->n_accesses + 1);
         ck_assert_ptr_nonnull(to->access);
         memcpy(to->access, from->access, from->n_accesses * sizeof *to->access);
-        /* the arguments of GEMMs and attention, which aren't moved, are not all accesses */
-        if (s->n_phases == 1 && s->n_args == d->n_origins * from->n_accesses)
-            for (uint32_t k = 0; k < from->n_accesses; k++)
-                point_at(plan, f, &s->arg[i * from->n_accesses + k], &to->access[k]);
+        /* the arguments of GEMMs and attention are not all accesses, and few of them move */
+        const bool all = s->n_phases == 1 && s->n_args == d->n_origins * from->n_accesses;
+        for (uint32_t k = 0; k < from->n_accesses; k++)
+            if (all || from->access[k].arg)
+                point_at(plan, f,
+                         &s->arg[all ? i * from->n_accesses + k : from->access[k].arg - 1],
+                         &to->access[k]);
         l->launch[l->n++] = step;
     }
 }

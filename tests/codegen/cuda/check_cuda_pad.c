@@ -112,7 +112,7 @@ typedef struct totals {
     int64_t steps, fills, kernel_bytes, gemms, odd, sizes, parts;
 } totals;
 
-/* `odd`: bf16 GEMMs with a size, or rows in memory, that is no multiple of 8. `sizes`: all such
+/* `steps`: before merging, which where values lie may decide. `odd`: bf16 GEMMs with a size, or rows in memory, that is no multiple of 8. `sizes`: all such
  * sizes. */
 static totals count(const f8_plan_func *f)
 {
@@ -121,7 +121,9 @@ static totals count(const f8_plan_func *f)
         const f8_step *s = &f->step[i];
         const f8_gemm_desc *d = &s->gemm;
         const bool fill = !strcmp(s->name, "padding");
-        t.steps += s->kind != F8_STEP_GEMM && !fill;
+        t.steps += s->kind == F8_STEP_KERNEL && s->n_phases == 1
+                       ? s->phase[0].launch.n_instances - fill
+                       : s->kind != F8_STEP_GEMM;
         t.fills += fill;
         t.kernel_bytes += s->kind != F8_STEP_GEMM ? s->bytes_read + s->bytes_written : 0;
         if (s->kind != F8_STEP_GEMM)

@@ -1,5 +1,6 @@
-/* Descriptions of kernels: their text, when two launches share one, what lowering refuses, and what
- * only other targets than the CPU have: transposed stores, and rows too wide to keep near. */
+/* Descriptions of kernels: their text, when two launches share one, and what lowering refuses. Also
+ * two things that the CPU's kernels do not have: transposed stores, and rows that are too wide to
+ * keep near. */
 #include "codegen/kernel/kernel.h"
 #include "tests/shared/kernel/kernel_bodies.h"
 #include "tests/shared/suite.h"

@@ -44,6 +44,51 @@ static const struct {
      "func forward(%x: bf16[30, 20], %w: bf16[20, 8], %a: f32[8]) -> (%y: bf16[30, 8]) {\n"
      "  return cast(add(matmul(%x, %w), %a)) {to = bf16}\n}\n",
      "  %1 = matmul(%x, %w)\n  %2 = add(%1, %a)\n  %3 = cast(%2) {to = bf16}\n  return %3\n"},
+    /* a bf16 bias is added in the epilogue, before the rounding */
+    {"sm_90a",
+     "param b: f32[8] zeros\nfunc forward(%x: bf16[3, 10, 24], %w: bf16[24, 8]) -> (%y: bf16[30, 8]) "
+     "{\n  %p = reshape(add(matmul(%x, %w), cast(cast(b) {to = bf16}))) {shape = [30, 8]}\n"
+     "  return cast(%p) {to = bf16}\n}\n",
+     "  %1 = cast(b) {to = bf16}\n  %2 = matmul(%x, %w, %1) {to = bf16}\n"
+     "  %3 = reshape(%2) {shape = [30, 8]}\n  return %3\n"},
+    {"sm_89",
+     "func forward(%a: f8e4m3[16, 16], %s: f32[], %b: bf16[16]) -> (%x: bf16[16, 16]) {\n"
+     "  return cast(add(scaled_matmul(%a, %s, %a, %s) {transpose_b = true}, cast(%b))) {to = "
+     "bf16}\n}\n",
+     "  %1 = scaled_matmul(%a, %s, %a, %s, %b) {transpose_b = true, to = bf16}\n  return %1\n"},
+    /* not where the sum is wanted as f32 too, or where n is padded */
+    {"sm_90a",
+     "func forward(%x: bf16[30, 24], %w: bf16[24, 8], %b: bf16[8]) -> (%y: bf16[30, 8], %z: f32[30, "
+     "8]) {\n  %p = add(matmul(%x, %w), cast(%b))\n  return cast(%p) {to = bf16}, %p\n}\n",
+     "  %1 = matmul(%x, %w)\n  %2 = cast(%b)\n  %p = add(%1, %2)\n  %3 = cast(%p) {to = bf16}\n"
+     "  return %3, %p\n"},
+    {"sm_90a",
+     "func forward(%x: bf16[30, 24], %w: bf16[24, 9], %b: bf16[9]) -> (%y: bf16[30, 9]) {\n"
+     "  return matmul(%x, %w, %b) {to = bf16}\n}\n",
+     "  %1 = matmul(%x, %w)\n  %2 = cast(%b)\n  %3 = add(%1, %2)\n  %4 = cast(%3) {to = bf16}\n"
+     "  return %4\n"},
+    /* nor with scales of blocks, whose epilogue no GPU has shown, nor on the CPU */
+    {"sm_100a",
+     "func forward(%a: f8e4m3[128, 128], %s: f8e8m0[128, 4], %b: bf16[128]) -> (%x: bf16[128, 128]) "
+     "{\n  return scaled_matmul(%a, %s, %a, %s, %b) {transpose_b = true, "
+     "scale_a = \"block(1,32)\", scale_b = \"block(1,32)\", to = bf16}\n}\n",
+     "  %1 = reshape(%s) {shape = [1, 4, 32, 1, 4]}\n  %2 = transpose(%1) {perm = [0, 3, 2, 1, "
+     "4]}\n"
+     "  %3 = scaled_matmul(%a, %2, %a, %2) {transpose_b = true, scale_a = \"block(1,32)\", scale_b "
+     "= "
+     "\"block(1,32)\", scale_layout = \"cublaslt\"}\n"
+     "  %4 = cast(%b)\n  %5 = add(%3, %4)\n  %6 = cast(%5) {to = bf16}\n  return %6\n"},
+    {"cpu",
+     "func forward(%x: bf16[30, 20], %w: bf16[20, 8], %b: bf16[8]) -> (%y: bf16[30, 8]) {\n"
+     "  return matmul(%x, %w, %b) {to = bf16}\n}\n",
+     "  %1 = matmul(%x, %w)\n  %2 = cast(%b)\n  %3 = add(%1, %2)\n  %4 = cast(%3) {to = bf16}\n"
+     "  return %4\n"},
+    /* a part that begins at no multiple of 16 bytes is copied */
+    {"sm_90a",
+     "func forward(%x: bf16[30, 24], %w: bf16[24, 8], %b: bf16[20]) -> (%y: bf16[30, 8]) {\n"
+     "  return matmul(%x, %w, slice(%b) {start = 4, stop = 12}) {to = bf16}\n}\n",
+     "  %1 = slice(%b) {start = 4, stop = 12}\n  %2 = broadcast#27751(%1) {shape = [8]}\n"
+     "  %3 = matmul(%x, %w, %2) {to = bf16}\n  return %3\n"},
     /* nor of f32 operands: such a GEMM gives f32 only */
     {"sm_90a",
      "func forward(%x: f32[30, 20], %w: f32[20, 8]) -> (%y: bf16[30, 8], %z: bf16[30, 8]) {\n"

@@ -2,10 +2,10 @@
  * (FP8C_TEST_GPU) or on the emulator; only the emulator's calls fail on request.
  *
  * Bounds. Against a sum in double precision, with S the sum of the absolute products (scales
- * multiplied in) and the absolute old C: any order of k products and k + 3 additions and scalings,
- * each rounded to 24 bits or, on tensor cores, cut off there, is within S (2k + 4) 2^-23. Tensor
- * cores of Hopper add FP8 products with 13 bits below the largest of 32: there within S (k / 32 +
- * 2) 2^-12. A bf16 result adds one rounding, |C| 2^-8 at most. */
+ * multiplied in) and the absolute old C or bias: any order of k products and k + 3 additions and
+ * scalings, each rounded to 24 bits or, on tensor cores, cut off there, is within S (2k + 4) 2^-23.
+ * Tensor cores of Hopper add FP8 products with 13 bits below the largest of 32: there within S (k /
+ * 32 + 2) 2^-12. A bf16 result adds one rounding, |C| 2^-8 at most. */
 #include "codegen/cuda/emit.h"
 #include "ir/num/fp8.h"
 #include "ir/num/scalar.h"
@@ -19,7 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { A, B, C, C2, SA, SB, SC, N_VARS };
+enum { A, B, C, C2, SA, SB, SC, BIAS, N_VARS };
 enum { ROOM = 64 * 1024 }; /* bytes of each variable */
 
 typedef struct gemm_case {
@@ -27,29 +27,34 @@ typedef struct gemm_case {
     f8_dtype a, b, c;
     bool trans_a, trans_b, accumulate, alpha, fast;
     int shift; /* bytes that c begins past a multiple of 256 */
+    bool bias;
 } gemm_case;
 
 #define T true
 #define F false
 static const gemm_case cases[] = {
-    {5, 7, 3, 0, F8_F32, F8_F32, F8_F32, F, F, F, F, F, 0},
-    {5, 7, 3, 1, F8_F32, F8_F32, F8_F32, T, F, F, F, F, 4},
-    {17, 9, 33, 3, F8_F32, F8_F32, F8_F32, F, T, T, F, F, 0},
-    {16, 32, 24, 4, F8_F32, F8_F32, F8_F32, T, T, F, F, F, 0},
-    {1, 64, 40, 0, F8_F32, F8_F32, F8_F32, F, F, T, F, F, 0},
-    {64, 1, 40, 0, F8_F32, F8_F32, F8_F32, F, T, F, F, F, 0},
-    {16, 24, 32, 0, F8_BF16, F8_BF16, F8_F32, F, F, F, F, F, 0},
-    {16, 24, 32, 8, F8_BF16, F8_BF16, F8_BF16, F, T, F, F, F, 0},
-    {24, 16, 40, 8, F8_BF16, F8_BF16, F8_F32, T, F, T, F, F, 0},
-    {24, 16, 40, 0, F8_BF16, F8_BF16, F8_BF16, T, T, F, F, F, 0},
-    {24, 16, 40, 0, F8_BF16, F8_BF16, F8_BF16, T, T, T, F, F, 0}, /* refused: two roundings */
-    {13, 11, 21, 1, F8_BF16, F8_BF16, F8_BF16, F, F, F, F, F, 2},
-    {32, 48, 64, 0, F8_E4M3, F8_E4M3, F8_F32, F, T, F, T, F, 0},
-    {32, 48, 64, 16, F8_E4M3, F8_E4M3, F8_BF16, F, T, F, T, T, 0},
-    {48, 32, 80, 0, F8_E5M2, F8_E4M3, F8_F32, F, T, T, T, F, 0},
-    {16, 16, 16, 0, F8_E4M3, F8_E5M2, F8_BF16, F, T, F, F, F, 0},
-    {32, 48, 64, 0, F8_E4M3, F8_E4M3, F8_F32, F, F, F, T, F, 0}, /* not on targets with fp8_tn */
-    {32, 48, 64, 0, F8_E5M2, F8_E4M3, F8_F32, T, T, F, T, F, 0},
+    {5, 7, 3, 0, F8_F32, F8_F32, F8_F32, F, F, F, F, F, 0, F},
+    {5, 7, 3, 1, F8_F32, F8_F32, F8_F32, T, F, F, F, F, 4, F},
+    {17, 9, 33, 3, F8_F32, F8_F32, F8_F32, F, T, T, F, F, 0, F},
+    {16, 32, 24, 4, F8_F32, F8_F32, F8_F32, T, T, F, F, F, 0, F},
+    {1, 64, 40, 0, F8_F32, F8_F32, F8_F32, F, F, T, F, F, 0, F},
+    {64, 1, 40, 0, F8_F32, F8_F32, F8_F32, F, T, F, F, F, 0, F},
+    {16, 24, 32, 0, F8_BF16, F8_BF16, F8_F32, F, F, F, F, F, 0, F},
+    {16, 24, 32, 8, F8_BF16, F8_BF16, F8_BF16, F, T, F, F, F, 0, F},
+    {24, 16, 40, 8, F8_BF16, F8_BF16, F8_F32, T, F, T, F, F, 0, F},
+    {24, 16, 40, 0, F8_BF16, F8_BF16, F8_BF16, T, T, F, F, F, 0, F},
+    {24, 16, 40, 0, F8_BF16, F8_BF16, F8_BF16, T, T, T, F, F, 0, F}, /* refused: two roundings */
+    {13, 11, 21, 1, F8_BF16, F8_BF16, F8_BF16, F, F, F, F, F, 2, F},
+    {13, 16, 24, 8, F8_BF16, F8_BF16, F8_BF16, F, T, F, F, F, 0, T},
+    {24, 40, 16, 0, F8_BF16, F8_BF16, F8_BF16, T, F, F, F, F, 0, T},
+    {16, 32, 48, 0, F8_E4M3, F8_E4M3, F8_BF16, F, T, F, T, T, 0, T},
+    {24, 16, 40, 0, F8_BF16, F8_BF16, F8_F32, F, T, F, F, F, 0, T}, /* refused: C is f32 */
+    {32, 48, 64, 0, F8_E4M3, F8_E4M3, F8_F32, F, T, F, T, F, 0, F},
+    {32, 48, 64, 16, F8_E4M3, F8_E4M3, F8_BF16, F, T, F, T, T, 0, F},
+    {48, 32, 80, 0, F8_E5M2, F8_E4M3, F8_F32, F, T, T, T, F, 0, F},
+    {16, 16, 16, 0, F8_E4M3, F8_E5M2, F8_BF16, F, T, F, F, F, 0, F},
+    {32, 48, 64, 0, F8_E4M3, F8_E4M3, F8_F32, F, F, F, T, F, 0, F}, /* not on targets with fp8_tn */
+    {32, 48, 64, 0, F8_E5M2, F8_E4M3, F8_F32, T, T, F, T, F, 0, F},
 };
 
 static struct {
@@ -60,7 +65,7 @@ static struct {
     f8_plan_var var[N_VARS];
     f8_plan_func func;
     f8_step step[2];
-    f8_arg arg[2][5];
+    f8_arg arg[2][F8_GEMM_ARGS];
     uint8_t data[N_VARS][ROOM];
 } g;
 
@@ -84,25 +89,27 @@ static f8_gemm_desc describe(const gemm_case *c)
                           .accumulate = c->accumulate,
                           .has_alpha = c->alpha,
                           .fast_accumulate = c->fast,
+                          .bias = c->bias,
                           .algorithm = F8_GEMM_CUBLASLT};
 }
 
 static void make_plan(const gemm_case *c)
 {
-    static const char *const names[] = {"a", "b", "c", "c2", "sa", "sb", "sc"};
+    static const char *const names[] = {"a", "b", "c", "c2", "sa", "sb", "sc", "bias"};
     for (int v = 0; v < N_VARS; v++) /* bytes, whatever they hold */
         g.var[v] = (f8_plan_var){
             .name = names[v], .type = {F8_BOOL, 1, {ROOM}}, .offset = (int64_t)v * ROOM};
     for (int i = 0; i < 2; i++) {
-        const int at[] = {A, B, i ? C2 : C, SA, i ? SC : SB};
+        const int at[] = {A, B, i ? C2 : C, SA, i ? SC : SB, BIAS};
+        const bool given[] = {true, true, true, c->alpha, c->alpha, c->bias};
         g.step[i] = (f8_step){.kind = F8_STEP_GEMM,
                               .name = i ? "second" : "first",
                               .arg = g.arg[i],
-                              .n_args = 5,
+                              .n_args = F8_GEMM_ARGS,
                               .gemm = describe(c),
                               .fp8 = f8_dtype_is_fp8(c->a)};
-        for (int k = 0; k < 5; k++)
-            g.arg[i][k] = (f8_arg){.space = k < 3 || c->alpha ? F8_SPACE_STATE : F8_SPACE_NONE,
+        for (int k = 0; k < F8_GEMM_ARGS; k++)
+            g.arg[i][k] = (f8_arg){.space = given[k] ? F8_SPACE_STATE : F8_SPACE_NONE,
                                    .offset = (int64_t)at[k] * ROOM + (k == 2 ? c->shift : 0)};
     }
     g.func = (f8_plan_func){.name = "multiply", .step = g.step, .n_steps = 2};
@@ -143,6 +150,7 @@ static void make_data(const gemm_case *c)
     fill(c->a, g.data[A], d.lda * (c->trans_a ? c->k : c->m), &seed);
     fill(c->b, g.data[B], d.ldb * (c->trans_b ? c->n : c->k), &seed);
     fill(c->c, g.data[C] + c->shift, d.ldc * c->m, &seed);
+    fill(F8_BF16, g.data[BIAS], c->n, &seed);
     memcpy(g.data[C2], g.data[C], ROOM);
     memcpy(g.data[SA], &scale_a, 4);
     memcpy(g.data[SB], &scale_b, 4);
@@ -165,7 +173,9 @@ static void check_result(const gemm_case *c, const uint8_t *before, const uint8_
                 ck_assert(!memcmp(before + (size_t)at * size, after + (size_t)at * size, size));
                 continue;
             }
-            const double old = c->accumulate ? (double)decode(c->c, before, at) : 0;
+            const double old = c->accumulate ? (double)decode(c->c, before, at)
+                               : c->bias     ? (double)decode(F8_BF16, g.data[BIAS], j)
+                                             : 0;
             double sum = 0, absolute = fabs(old);
             for (int k = 0; k < c->k; k++) {
                 const float x = decode(c->a, g.data[A], c->trans_a ? k * d.lda + i : i * d.lda + k);
@@ -218,10 +228,12 @@ START_TEST(multiplies)
         close_device();
         return;
     }
-    if (c->c == F8_BF16 && c->accumulate) {
+    if ((c->c == F8_BF16 && c->accumulate) || (c->c == F8_F32 && c->bias)) {
         ck_assert_int_eq(f8_cuda_exec_create(&g.plan, g.device.cuda, &o, &x, &why),
                          F8_ERR_UNSUPPORTED);
-        ck_assert_msg(strstr(why.text, "rounds a product to bf16 before it adds"), "%s", why.text);
+        ck_assert_msg(strstr(why.text, c->bias ? "a bias is added where C is bf16"
+                                               : "rounds a product to bf16 before it adds"),
+                      "%s", why.text);
         close_device();
         return;
     }
@@ -252,6 +264,64 @@ START_TEST(multiplies)
     ck_assert_int_eq(n.gemms, 4);
     ck_assert_int_eq(n.fp8_gemms, f8_dtype_is_fp8(c->a) ? 4 : 0);
     ck_assert_int_eq(n.kernels, 0);
+    f8_cuda_exec_destroy(x);
+    close_device();
+}
+END_TEST
+
+/* A bias is added to the f32 sum, and the result is rounded once. Operands are small integers and
+ * scales are powers of two, so every sum is exact in any order of adding. Sums need more bits than
+ * a bf16 has, so a sum that is rounded before the bias is added gives other results. */
+START_TEST(bias_is_rounded_once)
+{
+    gemm_case c = cases[_i];
+    static uint8_t after[ROOM];
+    if (!c.bias || c.c != F8_BF16)
+        return;
+    open_device();
+    make_plan(&cases[_i]);
+    make_data(&cases[_i]);
+    const f8_gemm_desc d = describe(&c);
+    static const float small[] = {9, 11, -5, 15};
+    uint32_t seed = 99;
+    for (int v = A; v <= B; v++)
+        for (int64_t i = 0; i < ROOM / (int64_t)f8_dtype_size(c.a); i++) {
+            seed = seed * 1664525u + 1013904223u;
+            const uint32_t bits = f8_encode(v == A ? c.a : c.b, small[seed >> 30], true);
+            memcpy(g.data[v] + (size_t)i * f8_dtype_size(c.a), &bits, f8_dtype_size(c.a));
+        }
+    for (int j = 0; j < c.n; j++) {
+        const float bias = (1 + (float)(j % 8) / 128) * (j % 3 ? 1.0f : -1.0f);
+        const uint32_t bits = f8_encode(F8_BF16, bias, true);
+        memcpy(g.data[BIAS] + 2 * j, &bits, 2);
+    }
+    const float two = 2;
+    memcpy(g.data[SA], &two, 4);
+    memcpy(g.data[SB], &two, 4);
+    const f8_cuda_exec_options o = {.allocator = &g.allocator};
+    f8_cuda_exec *x = NULL;
+    OK(f8_cuda_exec_create(&g.plan, g.device.cuda, &o, &x, diag));
+    write_all(x);
+    OK(f8_cuda_exec_run(x, 0, diag));
+    OK(f8_cuda_exec_read(x, C, after, diag));
+    int twice = 0; /* results that two roundings would change */
+    for (int i = 0; i < c.m; i++)
+        for (int j = 0; j < c.n; j++) {
+            float sum = 0;
+            for (int k = 0; k < c.k; k++)
+                sum += decode(c.a, g.data[A], c.trans_a ? k * d.lda + i : i * d.lda + k) *
+                       decode(c.b, g.data[B], c.trans_b ? j * d.ldb + k : k * d.ldb + j);
+            sum *= c.alpha ? two * two : 1;
+            const float bias = decode(F8_BF16, g.data[BIAS], j);
+            const float rounded = f8_decode(F8_BF16, f8_encode(F8_BF16, sum, false));
+            const uint32_t want = f8_encode(F8_BF16, sum + bias, false);
+            uint16_t got;
+            memcpy(&got, after + (size_t)(i * d.ldc + j) * 2, 2);
+            ck_assert_msg(got == want, "case %d [%d, %d]: %04x, not %04x: %g + %g", _i, i, j, got,
+                          want, (double)sum, (double)bias);
+            twice += want != f8_encode(F8_BF16, rounded + bias, false);
+        }
+    ck_assert_int_gt(twice, 0);
     f8_cuda_exec_destroy(x);
     close_device();
 }
@@ -401,136 +471,17 @@ START_TEST(no_handle)
 }
 END_TEST
 
-/* ---- what cuBLASLt can do ---- */
-
-#define SIZES(M, N, K, LDA, LDB, LDC) .m = M, .n = N, .k = K, .lda = LDA, .ldb = LDB, .ldc = LDC
-#define TYPES(A, B, C) .a = F8_##A, .b = F8_##B, .c = F8_##C
-#define FP8_SIZES SIZES(32, 48, 64, 64, 64, 48), .has_alpha = true
-#define SMALL SIZES(3, 5, 7, 7, 5, 5)
-#define TENSOR {0, 0}
-#define ROW {1, 0}
-#define RUNS {1, 128}
-#define RUNS_T {128, 1}
-#define TILES {128, 128}
-#define MX {1, 32}
-#define TWO_WAYS FP8_SIZES, TYPES(E4M3, E5M2, BF16), .trans_b = true
-#define GRID(A, B) TWO_WAYS, .scale_a = A, .scale_b = B
-#define SCALED(A, B) TWO_WAYS, .scale_layout = F8_SCALES_CUBLASLT, .scale_a = A, .scale_b = B
-#define NO F8_ERR_UNSUPPORTED
-#define CAN NULL, F8_OK
-
-static const struct {
-    const char *target;
-    f8_gemm_desc desc;
-    const char *why; /* NULL: it can */
-    f8_status status;
-} can[] = {
-    {"sm_90a", {FP8_SIZES, TYPES(E4M3, E4M3, BF16), .trans_b = true}, CAN},
-    {"sm_89", {FP8_SIZES, TYPES(E4M3, E4M3, F32), .trans_b = true, .accumulate = true}, CAN},
-    {"sm_120a", {FP8_SIZES, TYPES(E5M2, E4M3, F32), .trans_b = true, .fast_accumulate = true}, CAN},
-    {"sm_90a", {FP8_SIZES, TYPES(E5M2, E5M2, F32), .trans_b = true}, "two f8e5m2 operands", NO},
-    {"sm_90a", {FP8_SIZES, TYPES(E4M3, E4M3, F32)}, "k as the contiguous axis of both", NO},
-    {"sm_90a",
-     {FP8_SIZES, TYPES(E4M3, E4M3, F32), .trans_a = true, .trans_b = true},
-     "this one has trans_a = true, trans_b = true",
-     NO},
-    {"sm_100a", {FP8_SIZES, TYPES(E4M3, E4M3, F32)}, CAN},
-    {"sm_100a", {FP8_SIZES, TYPES(E4M3, E4M3, F32), .trans_a = true, .trans_b = true}, CAN},
-    {"sm_90a",
-     {SIZES(33, 48, 64, 64, 64, 48), TYPES(E4M3, E4M3, F32), .trans_b = true},
-     "m must be a multiple of 16 on sm_90a; it is 33",
-     NO},
-    {"sm_90a",
-     {SIZES(32, 40, 64, 64, 64, 40), TYPES(E4M3, E4M3, F32), .trans_b = true},
-     "n must be a multiple of 16 on sm_90a; it is 40",
-     NO},
-    {"sm_90a",
-     {SIZES(32, 48, 56, 64, 64, 48), TYPES(E4M3, E4M3, F32), .trans_b = true},
-     "k must be a multiple of 16 on sm_90a; it is 56",
-     NO},
-    {"sm_90a",
-     {SIZES(32, 48, 64, 72, 64, 48), TYPES(E4M3, E4M3, F32), .trans_b = true},
-     "lda must be a multiple of 16 on sm_90a; it is 72",
-     NO},
-    {"sm_90a",
-     {SIZES(32, 48, 64, 64, 72, 48), TYPES(E4M3, E4M3, F32), .trans_b = true},
-     "ldb must be a multiple of 16 on sm_90a; it is 72",
-     NO},
-    {"sm_90a",
-     {SIZES(32, 48, 64, 64, 64, 50), TYPES(E4M3, E4M3, BF16), .trans_b = true},
-     "ldc is 50 of bf16",
-     NO},
-    {"sm_90a", {FP8_SIZES, TYPES(E4M3, BF16, F32), .trans_b = true}, "f8e4m3 x bf16", NO},
-    {"sm_90a",
-     {FP8_SIZES, TYPES(E4M3, E4M3, E4M3), .trans_b = true},
-     "can't write f8e4m3: only f32 and bf16",
-     NO},
-    /* scales: rows and f32 blocks are sm_90a's, E8M0 the later ones' */
-    {"sm_90a", {GRID(ROW, ROW)}, CAN},
-    {"sm_90a", {SCALED(RUNS, RUNS), .accumulate = true}, "before it adds it to a bf16 C", NO},
-    {"sm_90a", {SCALED(RUNS, TILES)}, CAN},
-    {"sm_90a", {SCALED(TILES, RUNS)}, CAN},
-    {"sm_90a", {SCALED(ROW, ROW), .fast_accumulate = true}, CAN},
-    {"sm_100a", {SCALED(MX, MX), .scale = F8_E8M0}, CAN},
-    {"sm_120a", {SCALED(MX, MX), .scale = F8_E8M0}, CAN},
-    {"sm_89", {SCALED(ROW, ROW)}, "on sm_89 take no scale for each row and column", NO},
-    {"sm_100a", {SCALED(ROW, ROW)}, "on sm_100a take no scale for each row", NO},
-    {"sm_120a", {SCALED(RUNS, TILES)}, "on sm_120a take no scales of blocks of 128", NO},
-    {"sm_90a", {SCALED(MX, MX), .scale = F8_E8M0}, "on sm_90a take no f8e8m0 scales", NO},
-    {"sm_90a", {SCALED(TILES, TILES)}, "two operands with scales of 128 x 128", NO},
-    {"sm_90a", {SCALED(TENSOR, ROW)}, "scaled in two ways", NO},
-    {"sm_90a", {SCALED(ROW, RUNS)}, "scaled in two ways", NO},
-    {"sm_90a", {SCALED(MX, MX)}, "with f32 scales of block(1,32) and block(1,32)", NO},
-    {"sm_100a", {SCALED(ROW, ROW), .scale = F8_E8M0}, "with f8e8m0 scales of row and row", NO},
-    {"sm_90a", {SCALED(RUNS_T, RUNS)}, "scales of block(128,1) and block(1,128)", NO},
-    {"sm_90a", {GRID(RUNS, RUNS)}, "these are a grid", NO},
-    {"sm_90a", {SCALED(RUNS, RUNS), .fast_accumulate = true}, "no fast accumulation", NO},
-    {"sm_100a", {GRID(MX, MX), .scale = F8_E8M0}, "these are a grid", NO},
-    {"sm_90a", {SMALL, TYPES(F32, F32, F32)}, CAN},
-    {"sm_90a", {SMALL, TYPES(BF16, BF16, BF16)}, CAN},
-    {"sm_90a", {SMALL, TYPES(BF16, BF16, F32), .accumulate = true}, CAN},
-    {"sm_90a",
-     {SMALL, TYPES(BF16, BF16, BF16), .accumulate = true},
-     "before it adds it to a bf16 C",
-     NO},
-    {"sm_90a", {SMALL, TYPES(F32, F32, BF16)}, "can't write bf16: only f32", NO},
-    {"sm_90a", {SMALL, TYPES(F32, BF16, F32)}, "f32 x bf16", NO},
-    {"sm_90a", {SMALL, TYPES(F16, F16, F32)}, "f16 x f16", NO},
-    {"sm_90a", {SMALL, TYPES(F32, F32, F32), .has_alpha = true}, "by FP8 GEMMs only", NO},
-    {"sm_90a", {SMALL, TYPES(BF16, BF16, F32), .has_alpha = true}, "by FP8 GEMMs only", NO},
-    {"sm_90a", {SMALL, TYPES(F32, F32, F32), .round_a = true}, "does not round", NO},
-    {"sm_90a", {SMALL, TYPES(F32, F32, F32), .algorithm = F8_GEMM_ONEDNN_F32}, "onednn-f32", NO},
-    {"sm_90a",
-     {SIZES(3, 5, 7, 6, 5, 5), TYPES(F32, F32, F32)},
-     "row strides 6, 5, 5 are less than its columns 7, 5, 5",
-     F8_ERR_INPUT},
-    {"sm_90a", {SIZES(0, 5, 7, 7, 5, 5), TYPES(F32, F32, F32)}, "m = 0", F8_ERR_INPUT},
-    {"sm_90a", {SIZES(1, 1, 1l << 31, 1l << 31, 1, 1), TYPES(F32, F32, F32)}, "2^31 - 1", NO},
-    {"cpu", {SMALL, TYPES(F32, F32, F32)}, "this is for cpu", NO},
-};
-
-START_TEST(cublaslt_supports)
-{
-    f8_diag d = {0};
-    const f8_status status =
-        f8_cublaslt_supports(f8_target_by_name(can[_i].target), &can[_i].desc, &d);
-    ck_assert_msg(status == can[_i].status, "case %d: %s", _i, d.text);
-    if (can[_i].why)
-        ck_assert_msg(strstr(d.text, can[_i].why) != NULL, "case %d: %s", _i, d.text);
-}
-END_TEST
-
 Suite *f8_suite(void)
 {
     Suite *s = suite_create("cuda_gemm");
     TCase *t = tcase_create("gemm");
     tcase_set_timeout(t, 120);
     tcase_add_loop_test(t, multiplies, 0, sizeof cases / sizeof *cases);
+    tcase_add_loop_test(t, bias_is_rounded_once, 0, sizeof cases / sizeof *cases);
     tcase_add_loop_test(t, strides_choose_nothing, 0, sizeof cases / sizeof *cases);
     tcase_add_loop_test(t, every_call_can_fail, 0, sizeof failing / sizeof *failing);
     tcase_add_test(t, refused_when_run);
     tcase_add_test(t, no_handle);
-    tcase_add_loop_test(t, cublaslt_supports, 0, sizeof can / sizeof *can);
     suite_add_tcase(s, t);
     return s;
 }

@@ -196,7 +196,7 @@ typedef struct bench {
     f8_plan_var var[N_VARS];
     f8_plan_func func;
     f8_step step;
-    f8_arg arg[5];
+    f8_arg arg[F8_GEMM_ARGS];
     f8_cuda_exec *exec;
 } bench;
 
@@ -242,7 +242,8 @@ static void make_plan(bench *t)
         t->arg[v] = (f8_arg){.space = F8_SPACE_STATE, .offset = at};
         at += up(bytes[v], 256);
     }
-    t->step = (f8_step){.kind = F8_STEP_GEMM, .name = "gemm", .arg = t->arg, .n_args = 5,
+    t->arg[F8_GEMM_BIAS].space = F8_SPACE_NONE;
+    t->step = (f8_step){.kind = F8_STEP_GEMM, .name = "gemm", .arg = t->arg, .n_args = F8_GEMM_ARGS,
                         .gemm = describe(t), .fp8 = true};
     t->func = (f8_plan_func){.name = "multiply", .step = &t->step, .n_steps = 1};
     t->plan = (f8_plan){.module = "check",

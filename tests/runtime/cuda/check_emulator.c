@@ -286,8 +286,7 @@ static const char convert_text[] =
     "        o[8] = (f8_u32)f8_to_i32(x);\n"
     "        o[9] = f8_bits(f8_fma(x, y, x));\n"
     "        o[10] = f8_bits(x * y + x);\n"
-    "        o[11] = f8_bits(f8_rint(x)) ^ f8_bits(f8_floor(y)) ^ f8_bits(f8_div(x, y)) ^ "
-    "f8_bits(f8_sqrt(x));\n"
+    "        o[11] = f8_bits(f8_rint(x)) ^ f8_bits(f8_floor(y)) ^ f8_bits(f8_div(x, y));\n"
     "    }\n"
     "}\n";
 
@@ -386,11 +385,10 @@ START_TEST(conversions)
         const float product = a * b;
         if (nan_class(o[10]) != nan_class(f8_bits(product + a)))
             ck_abort_msg("%a * %a + %a: %x", a, b, a, o[10]);
-        const float parts[4] = {rintf(a), floorf(b), a / b, sqrtf(a)};
-        if (!isnan(parts[0]) && !isnan(parts[1]) && !isnan(parts[2]) && !isnan(parts[3]) &&
-            o[11] !=
-                (f8_bits(parts[0]) ^ f8_bits(parts[1]) ^ f8_bits(parts[2]) ^ f8_bits(parts[3])))
-            ck_abort_msg("rint %a, floor %a, division or root", a, b);
+        const float parts[3] = {rintf(a), floorf(b), a / b};
+        if (!isnan(parts[0]) && !isnan(parts[1]) && !isnan(parts[2]) &&
+            o[11] != (f8_bits(parts[0]) ^ f8_bits(parts[1]) ^ f8_bits(parts[2])))
+            ck_abort_msg("rint %a, floor %a or division", a, b);
     }
     free(x);
     free(out);

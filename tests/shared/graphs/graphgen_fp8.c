@@ -79,13 +79,15 @@ static f8_ref product(f8_gen *t, operand a, bool ta, operand b, bool tb, f8_ref 
 {
     f8_graph *g = t->g;
     char text[2][48];
-    const f8_ref in[] = {a.codes, a.inverse, b.codes, b.inverse, acc};
+    f8_ref in[] = {a.codes, a.inverse, b.codes, b.inverse, acc};
     const int rounds = acc ? 0 : f8_gen_below(t, 4);
     const f8_attr attr[] = {
         F8_INT(F8_A_TRANSPOSE_A, ta), F8_INT(F8_A_TRANSPOSE_B, tb),
         F8_STR(F8_A_SCALE_A, f8_granularity_print(a.grain, text[0], sizeof text[0])),
         F8_STR(F8_A_SCALE_B, f8_granularity_print(b.grain, text[1], sizeof text[1])),
         F8_INT(F8_A_TO, rounds == 1 ? F8_BF16 : F8_F32)};
+    if (rounds != 1 && !acc && f8_gen_chance(t, 3))
+        return f8_gen_biased(t, F8_OP_SCALED_MATMUL, in, 4, attr, 4);
     const f8_ref y = f8_make(g, F8_OP_SCALED_MATMUL, in, acc ? 5 : 4, attr, 5);
     if (rounds != 2)
         f8_gen_add(t, y);

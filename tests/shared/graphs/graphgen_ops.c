@@ -306,6 +306,27 @@ static f8_ref some_matrix(f8_gen *t, f8_dtype d)
                             d, "x");
 }
 
+f8_ref f8_gen_biased(f8_gen *t, f8_op op, f8_ref *in, int n_in, const f8_attr *attr, int n_attr)
+{
+    f8_graph *g = t->g;
+    f8_attr rounded[F8_MAX_ATTRS];
+    const f8_ref y = f8_make(g, op, in, n_in, attr, n_attr);
+    const f8_type columns = f8_gen_shape(1, f8_type_columns(f8_type_of(g, y)), 0, 0);
+    const f8_ref bias = f8_gen_chance(t, 3)
+                            ? f8_gen_input(t, columns, F8_BF16, "bias")
+                            : f8_cast(g, f8_gen_state(t, columns, F8_F32), F8_BF16);
+    if (f8_gen_chance(t, 3)) {
+        memcpy(rounded, attr, (size_t)n_attr * sizeof *attr);
+        rounded[n_attr] = F8_INT(F8_A_TO, F8_BF16);
+        in[n_in] = bias;
+        return f8_gen_add(t, f8_make(g, op, in, n_in + 1, rounded, n_attr + 1));
+    }
+    if (f8_gen_chance(t, 6))
+        f8_gen_add(t, y);
+    return f8_gen_add(
+        t, f8_cast(g, f8_binary(g, F8_OP_ADD, y, f8_cast(g, bias, F8_F32)), F8_BF16));
+}
+
 static void product(f8_gen *t)
 {
     static const f8_dtype dtypes[] = {F8_F32, F8_BF16, F8_BF16, F8_BF16, F8_E4M3, F8_E4M3, F8_E5M2};
@@ -337,6 +358,10 @@ static void product(f8_gen *t)
     const f8_op op = scaled ? F8_OP_SCALED_MATMUL : F8_OP_MATMUL;
     const f8_attr attr[] = {F8_INT(F8_A_TRANSPOSE_A, ta), F8_INT(F8_A_TRANSPOSE_B, tb)};
     int n_in = scaled ? 4 : 2;
+    if (f8_gen_chance(t, 4)) {
+        f8_gen_biased(t, op, in, n_in, attr, 2);
+        return;
+    }
     if (f8_gen_chance(t, 3)) {
         f8_type out = s;
         if (ta)

@@ -1,0 +1,174 @@
+#!/usr/bin/env python3
+"""Kernels as the GPU's instructions, without a GPU: what a compile for sm_90a made.
+
+usage: python3 bench/cubins.py BUILD [--all] MODEL:RECIPE ...      such as gpt2_124m:delayed
+
+For each kernel: registers, bytes of spills and of shared memory, occupancy, calls, instructions,
+and its share of the bytes that the row kernels of micro_step read and write. `i/e` is the number of
+instructions an element: those of the loop that has most, inner loops not counted, over the elements
+that one turn of it computes. LDG.C counts loads by the read-only path. Without --all only kernels
+with at least 1% of the bytes, or with something amiss (!), are listed: a call in a row kernel, a
+spill, or an occupancy below 50% with 1% of the bytes. Exits with 1 if anything is amiss. The batch
+is 8. FP8C_NVDISASM names nvdisasm, which the Python package nvidia-cuda-nvdisasm has; otherwise it
+is looked for in PATH.
+"""
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+
+# A multiprocessor of compute capability 9.0.
+THREADS, REGISTERS, BLOCKS, SHARED, RESERVED = 2048, 65536, 32, 233472, 1024
+
+
+def occupancy(registers, threads, shared):
+    """Threads resident at once, of those that a multiprocessor can have."""
+    warps = (threads + 31) // 32
+    of_warp = (registers * 32 + 255) // 256 * 256
+    by_registers = REGISTERS // of_warp // 4 * 4 // warps
+    by_shared = SHARED // ((shared + RESERVED + 127) // 128 * 128)
+    return min(by_registers, by_shared, BLOCKS, THREADS // (32 * warps)) * 32 * warps / THREADS
+
+
+def disassemble(cubin):
+    """By symbol: the instructions, as (label or None, text)."""
+    tool = os.environ.get("FP8C_NVDISASM", "nvdisasm")
+    try:
+        text = subprocess.run([tool, "-c", cubin], check=True, stdout=subprocess.PIPE,
+                              text=True).stdout
+    except FileNotFoundError:
+        sys.exit(f"bench/cubins.py: there is no '{tool}'; pip install nvidia-cuda-nvdisasm, and "
+                 "set FP8C_NVDISASM to its path")
+    functions, code = {}, None
+    for line in text.splitlines():
+        start = re.match(r"\.text\.(\w+):", line)
+        label = re.match(r"(\.L_\w+):", line)
+        instruction = re.match(r"\s+/\*[0-9a-f]{4,}\*/\s+(.*?)\s*;", line)
+        if start:
+            code = functions.setdefault(start.group(1), [])
+        elif label and code is not None:
+            code.append((label.group(1), None))
+        elif instruction and code is not None:
+            code.append((None, instruction.group(1)))
+    return functions
+
+
+def operation(text):
+    words = text.split()
+    return words[1] if words[0].startswith("@") else words[0]
+
+
+def own_instructions(code):
+    """Of the loop that has most instructions outside of the loops in it."""
+    at, number, jumps = {}, 0, []
+    for label, text in code:
+        if label:
+            at[label] = number
+        else:
+            target = re.search(r"`\((\.L_\w+)\)", text)
+            if target and operation(text).startswith("BRA"):
+                jumps.append((number, target.group(1)))
+            number += 1
+    loops = {(at[to], of) for of, to in jumps if to in at and at[to] < of}
+    most = 0
+    for begin, end in loops:
+        inside = [(b, e) for b, e in loops if begin <= b and e <= end and (b, e) != (begin, end)]
+        covered = set()
+        for b, e in inside:
+            covered.update(range(b, e + 1))
+        most = max(most, end + 1 - begin - len(covered))
+    return most or number
+
+
+def elements(text):
+    """Elements that a thread computes in one turn, by the loops of the printed kernel."""
+    vectors = [int(n) for n in re.findall(r"F8_UNROLL for \(int e = 0; e < (\d+);", text)]
+    sets = [int(n) for n in re.findall(r"F8_UNROLL for \(int u = 0; u < (\d+);", text)]
+    return max(vectors, default=1) * max(sets, default=1)
+
+
+def command(build, model, recipe, *arguments):
+    subprocess.run([build + "/fp8c", *arguments[:1], f"frontend/models/{model}.f8", "-D", "B=8",
+                    "--target", "sm_90a", "--recipe", recipe, *arguments[1:]], check=True,
+                   stdout=subprocess.DEVNULL)
+
+
+def records(file, event):
+    with open(file, encoding="utf-8") as lines:
+        return [r for r in map(json.loads, lines) if r["event"] == event]
+
+
+def bodies(file):
+    """By symbol: the text of each kernel's body."""
+    with open(file, encoding="utf-8") as f:
+        parts = re.split(r"^F8_KERNEL\((\w+),.*$", f.read(), flags=re.M)
+    return dict(zip(parts[1::2], (body.split("\n}\n")[0] for body in parts[2::2])))
+
+
+def look(build, model, recipe, folder):
+    """A row for each kernel of a plan, those with most bytes first."""
+    files = {n: f"{folder}/{n}" for n in ("cubin", "cuda", "report", "steps")}
+    for what in ("cubin", "cuda"):
+        command(build, model, recipe, "compile", "--emit", what, "-o", files[what])
+    command(build, model, recipe, "compile", "--emit", "report", "--json", files["report"])
+    command(build, model, recipe, "explain", "--kernels", "--json", files["steps"])
+    moved = {}
+    for s in records(files["steps"], "kernel"):
+        if s["function"] == "micro_step" and s["kind"] == "kernel":
+            moved[s["hash"]] = moved.get(s["hash"], 0) + s["bytes_read"] + s["bytes_written"]
+    code, text, rows = disassemble(files["cubin"]), bodies(files["cuda"]), []
+    for k in records(files["report"], "kernel"):
+        lines = [t for _, t in code[k["symbol"]] if t]
+        rows.append({
+            "kernel": k["symbol"], "name": k["name"], "registers": k["registers"],
+            "spills": k["spill_stores"] + k["spill_loads"],
+            "shared": k["shared"] + k["shared_dynamic"],
+            "occupancy": occupancy(k["registers"], k["threads"], k["shared"] + k["shared_dynamic"]),
+            "calls": sum(operation(t).startswith("CALL") for t in lines),
+            "instructions": sum(operation(t) != "NOP" for t in lines),
+            "constant_loads": sum("CONSTANT" in operation(t) for t in lines),
+            "each": own_instructions(code[k["symbol"]]) / elements(text[k["symbol"]]),
+            "gelu": "f8_fn_tanh" in text[k["symbol"]] or "f8_fn_erf" in text[k["symbol"]],
+            "share": moved.get(k["hash"], 0) / max(1, sum(moved.values()))})
+    return sorted(rows, key=lambda r: -r["share"])
+
+
+def amiss(r):
+    is_row = r["kernel"].startswith("rows_")
+    return (is_row and r["calls"]) or r["spills"] or (r["share"] >= .01 and r["occupancy"] < .5)
+
+
+def show(title, rows, everything):
+    print(f"\n{title}\n{'kernel':27} regs spills shared  occ. calls instr. LDG.C   i/e bytes  name")
+    for r in rows:
+        if everything or r["share"] >= .01 or amiss(r):
+            print(f"{r['kernel']:27} {r['registers']:4} {r['spills']:6} {r['shared']:6} "
+                  f"{r['occupancy']:4.0%} {r['calls']:5} {r['instructions']:6} "
+                  f"{r['constant_loads']:5} {r['each']:5.1f} {r['share']:5.1%}  {r['name']}"
+                  f"{' (GELU)' if r['gelu'] else ''}{' !' if amiss(r) else ''}")
+    own = [r for r in rows if r["kernel"].startswith("rows_")]
+    print(f"{len(rows)} kernels, {len(own)} of rows: calls {sum(r['calls'] for r in own)}, "
+          f"bytes of spills {sum(r['spills'] for r in rows)}, "
+          f"instructions {sum(r['instructions'] for r in own)}, of 1% of the bytes and more: least "
+          f"occupancy {min((r['occupancy'] for r in own if r['share'] >= .01), default=1):.0%}")
+
+
+def main(arguments):
+    everything = "--all" in arguments
+    names = [a for a in arguments if a != "--all"]
+    if len(names) < 2 or any(n.count(":") != 1 for n in names[1:]):
+        print(__doc__, file=sys.stderr)
+        return 2
+    bad = False
+    for name in names[1:]:
+        with tempfile.TemporaryDirectory() as folder:
+            rows = look(names[0], *name.split(":"), folder)
+        show(name, rows, everything)
+        bad |= any(map(amiss, rows))
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
