@@ -15,8 +15,9 @@ static f8_status check_ports(fp8c_program *p, uint32_t variable, const void *at,
     for (uint32_t f = 0; f < plan->n_funcs; f++)
         for (int side = 0; side < 2; side++) {
             const f8_plan_func *func = &plan->func[f];
-            const f8_plan_port *port = side ? func->out : func->in;
-            for (uint32_t k = 0; k < (side ? func->n_out : func->n_in); k++) {
+            uint32_t n;
+            const f8_plan_port *port = f8_plan_ports(func, side, &n);
+            for (uint32_t k = 0; k < n; k++) {
                 if (port[k].var >= 0)
                     continue;
                 const uintptr_t other = (uintptr_t)instance->kind->port(instance, f, side, k);

@@ -12,10 +12,7 @@
 
 static const f8_elements *elements_of(const fp8c_program *p, int variable)
 {
-    for (size_t i = 0; i < p->now->report.n_elements; i++)
-        if (p->now->report.elements[i].var == variable)
-            return &p->now->report.elements[i];
-    return NULL;
+    return f8_elements_of(&p->now->report, variable);
 }
 
 static const char *name_of(const f8_elements *e, int64_t index)

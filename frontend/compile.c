@@ -41,16 +41,8 @@ static f8_status clone_module(const f8_module *m, f8_arena *arena, f8_diag *diag
     c->optimizer = m->optimizer;
     c->optimizer.schedule =
         f8_intern(c, m->optimizer.schedule ? m->optimizer.schedule : "constant");
-    for (size_t i = 0; i < m->n_funcs; i++) {
-        const f8_func *from = &m->func[i];
-        f8_func *to = f8_module_func(c, from->name);
-        f8_ref *map = F8_NEW_ARRAY(arena, f8_ref, from->graph->n_nodes);
-        if (!to || !map)
-            return diag->status != F8_OK ? diag->status : f8_arena_status(arena, diag);
-        F8_TRY(f8_copy_body(from, to, map, arena));
-        for (size_t k = 0; k < from->n_out; k++)
-            F8_TRY(f8_func_result(to, from->out[k].name, map[from->out[k].ref], from->out[k].var));
-    }
+    for (size_t i = 0; i < m->n_funcs; i++)
+        F8_TRY(f8_copy_func(c, &m->func[i], m->func[i].name, arena));
     return f8_arena_status(arena, diag);
 }
 

@@ -1436,6 +1436,8 @@ typedef struct fp8c_doctor_options {
      * process as it is loaded, the caller knows its name. NULL: no call. */
     void (*before)(void *user, const char *what);
     void *user;
+    int32_t cpu_only; /* look only at the components that target "cpu" uses: nothing of CUDA is
+                         loaded. There are then no facts and no targets */
 } fp8c_doctor_options;
 
 /* `options` may be NULL. A missing component is no failure: it is reported. FP8C_ERR_MEMORY. */

@@ -261,17 +261,16 @@ static void *reference_memory(f8_instance *i, const char *external, const char *
 
 static f8_status reference_ports(f8_instance *i, uint32_t func, const char *external)
 {
-    const f8_plan_func *f = &i->plan->func[func];
     for (int side = 0; side < 2; side++) {
-        const size_t n = side ? f->n_out : f->n_in;
-        const f8_plan_port *port = side ? f->out : f->in;
+        uint32_t n;
+        const f8_plan_port *port = f8_plan_ports(&i->plan->func[func], side, &n);
         void **own = F8_NEW_ARRAY(&i->memory, void *, n),
              **bound = F8_NEW_ARRAY(&i->memory, void *, n);
         if (!own || !bound)
             return F8_ERR_MEMORY;
         i->own[side][func] = own;
         i->bound[side][func] = bound;
-        for (size_t k = 0; k < n; k++) {
+        for (uint32_t k = 0; k < n; k++) {
             if (port[k].var < 0)
                 own[k] = reference_memory(i, external, port[k].name, &port[k].type);
             bound[k] = own[k];
@@ -323,15 +322,10 @@ static f8_status reference_init(f8_instance *i, uint64_t seed, const bool *keep,
     return F8_OK;
 }
 
-static const f8_plan_port *port_at(const f8_instance *i, uint32_t func, int side, uint32_t port)
-{
-    const f8_plan_func *f = &i->plan->func[func];
-    return side ? &f->out[port] : &f->in[port];
-}
-
 static void *reference_port(f8_instance *i, uint32_t func, int side, uint32_t port)
 {
-    const int32_t var = port_at(i, func, side, port)->var;
+    uint32_t n;
+    const int32_t var = f8_plan_ports(&i->plan->func[func], side, &n)[port].var;
     return var >= 0 ? i->var[var] : i->bound[side][func][port];
 }
 
@@ -362,17 +356,19 @@ static void reference_free(f8_instance *i, f8_block *block)
 
 static f8_status reference_run(f8_instance *i, uint32_t func, f8_diag *diag)
 {
-    for (int side = 0; side < 2; side++)
-        for (uint32_t k = 0; k < (side ? i->plan->func[func].n_out : i->plan->func[func].n_in);
-             k++) {
-            const f8_plan_port *p = port_at(i, func, side, k);
+    const f8_plan_func *f = &i->plan->func[func];
+    for (int side = 0; side < 2; side++) {
+        uint32_t n;
+        const f8_plan_port *p = f8_plan_ports(f, side, &n);
+        for (uint32_t k = 0; k < n; k++, p++) {
             void **at = &i->bound[side][func][k];
             if (p->var >= 0)
                 *at = i->var[p->var];
             if (!*at)
                 return p->var >= 0 ? f8_unbound_variable(i->plan->var[p->var].name, diag)
-                                   : f8_unbound_port(side, p->name, i->plan->func[func].name, diag);
+                                   : f8_unbound_port(side, p->name, f->name, diag);
         }
+    }
     return f8_reference_run(&i->module->func[func], (const void *const *)i->bound[0][func],
                             (void *const *)i->bound[1][func], &i->allocator, diag);
 }

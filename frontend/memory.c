@@ -123,15 +123,12 @@ static int64_t largest_arena(const f8_compile_report *t)
 /* A tensor that is in memory of the caller's. A port's is called "NAME of FUNCTION". */
 static bool is_callers(const fp8c_program *p, const f8_memory_tensor *t)
 {
-    static const char of[] = " of ";
     char name[1200];
-    const char *end = NULL;
     if (!p->run.external || t->category > F8_MEMORY_PORTS)
         return false;
     if (t->category < F8_MEMORY_PORTS)
         return f8_is_external(p, t->name);
-    for (const char *at = strstr(t->name, of); at; at = strstr(at + 1, of))
-        end = at;
+    const char *end = strstr(t->name, " of "); /* names have no spaces */
     snprintf(name, sizeof name, "%.*s", end ? (int)(end - t->name) : 0, t->name);
     return f8_is_external(p, name);
 }

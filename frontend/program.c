@@ -116,6 +116,8 @@ f8_status f8_program_can_run(const fp8c_program *p, int function, f8_diag *diag)
     if (!get_func(p, function))
         return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "the program has no function %d", function);
     F8_TRY(f8_variables_ready(p, get_func(p, function), diag));
+    if (!p->in_flight)
+        return F8_OK;
     static const char *const changing[] = {"update", "update_scales", "prepare"};
     const char *name = get_func(p, function)->name;
     for (size_t i = 0; i < sizeof changing / sizeof *changing; i++)
@@ -174,10 +176,9 @@ fp8c_status fp8c_program_initialize(fp8c_program *p, uint64_t seed)
 static const f8_plan_port *get_port(const fp8c_program *p, int function, fp8c_side side, int index)
 {
     const f8_plan_func *f = get_func(p, function);
-    const size_t n = !f ? 0 : side == FP8C_OUTPUT ? f->n_out : f->n_in;
-    if (index < 0 || (size_t)index >= n)
-        return NULL;
-    return side == FP8C_OUTPUT ? &f->out[index] : &f->in[index];
+    uint32_t n = 0;
+    const f8_plan_port *port = f ? f8_plan_ports(f, side == FP8C_OUTPUT, &n) : NULL;
+    return index >= 0 && (uint32_t)index < n ? &port[index] : NULL;
 }
 
 fp8c_status fp8c_program_port(const fp8c_program *p, int function, fp8c_side side, int index,

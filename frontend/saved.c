@@ -1,6 +1,5 @@
 /* Handles: memory for what one forward saves for its backward. See fp8c.h. */
 #include <stddef.h>
-#include <string.h>
 
 #include "frontend/program.h"
 
@@ -10,12 +9,11 @@ struct fp8c_saved {
     fp8c_context *ctx;
     fp8c_program *program; /* NULL: it was destroyed */
     f8_block memory;
-    f8_variant *variant; /* of the forward that waits for its backward */
-    int forward;         /* its function; -1: none waits */
+    int function[2][2];  /* [first][backward]; without a first pair both rows are the same */
+    bool waits;          /* a forward for its backward */
+    bool first;          /* that forward is the first pair's */
+    f8_variant *variant; /* of that forward */
 };
-
-static const char *const names[2][2] = {{"forward", "backward"},
-                                        {"forward.first", "backward.first"}};
 
 /* ---- memory ---- */
 
@@ -56,9 +54,9 @@ static void unbind(f8_dependent *dependent)
     for (f8_variant *v = p->first; v; v = v->next)
         for (uint32_t f = 0; f < v->plan.n_funcs; f++)
             for (int side = 0; side < 2; side++) {
-                const f8_plan_func *func = &v->plan.func[f];
-                const f8_plan_port *port = side ? func->out : func->in;
-                for (uint32_t i = 0; i < (side ? func->n_out : func->n_in); i++) {
+                uint32_t n;
+                const f8_plan_port *port = f8_plan_ports(&v->plan.func[f], side, &n);
+                for (uint32_t i = 0; i < n; i++) {
                     if (!f8_is_saved_port(&port[i]))
                         continue;
                     const uint64_t at =
@@ -87,11 +85,11 @@ static f8_status hold(fp8c_saved *s, int64_t bytes, f8_diag *diag)
 static f8_status bind_saved(fp8c_program *p, int function, uint64_t memory, f8_diag *diag)
 {
     f8_instance *instance = &p->now->instance;
-    const f8_plan_func *f = &p->now->plan.func[function];
     for (int side = 0; side < 2; side++) {
-        const f8_plan_port *port = side ? f->out : f->in;
+        uint32_t n;
+        const f8_plan_port *port = f8_plan_ports(&p->now->plan.func[function], side, &n);
         uint64_t at = memory;
-        for (uint32_t i = 0; i < (side ? f->n_out : f->n_in); i++) {
+        for (uint32_t i = 0; i < n; i++) {
             if (!f8_is_saved_port(&port[i]))
                 continue;
             void *to = (void *)(uintptr_t)at;
@@ -106,7 +104,7 @@ static f8_status bind_saved(fp8c_program *p, int function, uint64_t memory, f8_d
 static f8_status bind_call(f8_call_bind *call, fp8c_program *p, int function, f8_diag *diag)
 {
     fp8c_saved *s = (fp8c_saved *)((char *)call - offsetof(fp8c_saved, call));
-    if (s->forward < 0) /* a forward: its variant is known only now */
+    if (!s->waits) /* a forward: its variant is known only now */
         F8_TRY(hold(s, variant_bytes(p->now), diag));
     p->lent |= 1ull << function;
     return bind_saved(p, function, s->memory.at, diag);
@@ -116,9 +114,9 @@ static f8_status bind_call(f8_call_bind *call, fp8c_program *p, int function, f8
 
 void fp8c_saved_drop(fp8c_saved *s)
 {
-    if (!s->program || s->forward < 0)
+    if (!s->program || !s->waits)
         return;
-    s->forward = -1;
+    s->waits = false;
     s->program->in_flight--;
 }
 
@@ -131,6 +129,18 @@ static void leave(f8_dependent *dependent)
     unbind(dependent);
     instance->kind->free(instance, &s->memory);
     s->program = NULL;
+}
+
+/* The functions of the pair. They have the same numbers in every variant. */
+static void find_functions(fp8c_saved *s)
+{
+    static const char *const names[2][2] = {{"forward", "backward"},
+                                            {"forward.first", "backward.first"}};
+    for (int first = 0; first < 2; first++)
+        for (int backward = 0; backward < 2; backward++) {
+            const int function = fp8c_program_function(s->program, names[first][backward]);
+            s->function[first][backward] = function < 0 ? s->function[0][backward] : function;
+        }
 }
 
 fp8c_status fp8c_saved_create(fp8c_program *p, fp8c_saved **out)
@@ -147,8 +157,8 @@ fp8c_status fp8c_saved_create(fp8c_program *p, fp8c_saved **out)
     *s = (fp8c_saved){.dependent = {p->dependents, leave, unbind},
                       .call = {.is_own = f8_is_saved_port, .bind = bind_call},
                       .ctx = p->ctx,
-                      .program = p,
-                      .forward = -1};
+                      .program = p};
+    find_functions(s);
     status = hold(s, variant_bytes(p->now), &diag);
     if (status != F8_OK) {
         f8_api_delete(p->ctx, s, sizeof *s);
@@ -189,11 +199,11 @@ static f8_status check_handle(const fp8c_program *p, const fp8c_saved *s, bool i
         return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
                        "the handle is of another program%s: make one with fp8c_saved_create",
                        s->program ? "" : ", which was destroyed");
-    if (in_flight && s->forward < 0)
+    if (in_flight && !s->waits)
         return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
                        "the handle holds no forward: each backward needs its own forward before "
                        "it");
-    if (!in_flight && s->forward >= 0)
+    if (!in_flight && s->waits)
         return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
                        "the handle holds a forward whose backward has not run: use another handle, "
                        "or give that forward up with fp8c_saved_drop");
@@ -214,23 +224,18 @@ static f8_status check_states(const fp8c_program *p, int function, f8_diag *diag
     return F8_OK;
 }
 
-static int function_of(const fp8c_program *p, bool first, bool backward)
-{
-    const int function = fp8c_program_function(p, names[first][backward]);
-    return function < 0 ? fp8c_program_function(p, names[0][backward]) : function;
-}
-
 static f8_status forward(fp8c_program *p, bool first, fp8c_saved *s,
                          const fp8c_tensor_view *const *inputs, size_t n_inputs,
                          const fp8c_tensor_view *const *outputs, size_t n_outputs, f8_diag *diag)
 {
     F8_TRY(check_handle(p, s, false, diag));
-    const int function = function_of(p, first, false);
+    const int function = s->function[first][0];
     F8_TRY(f8_program_can_run(p, function, diag));
     F8_TRY(check_states(p, function, diag));
     s->call.fits = true;
     F8_TRY(f8_program_call(p, function, inputs, n_inputs, outputs, n_outputs, &s->call, diag));
-    s->forward = function;
+    s->waits = true;
+    s->first = first;
     s->variant = p->now;
     p->in_flight++;
     return F8_OK;
@@ -243,8 +248,7 @@ static f8_status backward(fp8c_program *p, fp8c_saved *s, const fp8c_tensor_view
     F8_TRY(check_handle(p, s, true, diag));
     f8_variant *before = p->now;
     p->now = s->variant;
-    const bool first = !strcmp(p->now->plan.func[s->forward].name, names[1][0]);
-    const int function = function_of(p, first, true);
+    const int function = s->function[s->first][1];
     s->call.fits = false;
     f8_status status = f8_program_can_run(p, function, diag);
     if (status == F8_OK)

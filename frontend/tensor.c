@@ -244,12 +244,6 @@ static f8_status check_output(const call *c, const given *g, const given *before
                : wrong(c, g, "its memory overlaps that of variable '%s'", plan->var[v].name);
 }
 
-static const f8_plan_port *side_ports(const f8_plan_func *f, fp8c_side side, uint32_t *n)
-{
-    *n = side == FP8C_OUTPUT ? f->n_out : f->n_in;
-    return side == FP8C_OUTPUT ? f->out : f->in;
-}
-
 /* Whether the caller gives a tensor for this port. */
 static bool is_callers(const call *c, const f8_plan_port *port)
 {
@@ -262,7 +256,7 @@ static f8_status wrong_number(const call *c, fp8c_side side, const fp8c_tensor_v
     uint32_t n_ports;
     size_t wanted = 0, used = 0;
     char names[400] = "";
-    const f8_plan_port *port = side_ports(c->func, side, &n_ports);
+    const f8_plan_port *port = f8_plan_ports(c->func, side, &n_ports);
     if (n && !view)
         return f8_fail(c->diag, F8_ERR_INPUT, F8_NOWHERE, "'%s': the %ss are missing (NULL)",
                        c->func->name, sides[side]);
@@ -286,7 +280,7 @@ static f8_status pair(const call *c, fp8c_side side, const fp8c_tensor_view *con
 {
     uint32_t n_ports;
     size_t wanted = 0;
-    const f8_plan_port *port = side_ports(c->func, side, &n_ports);
+    const f8_plan_port *port = f8_plan_ports(c->func, side, &n_ports);
     for (uint32_t i = 0; i < n_ports; i++) {
         if (!is_callers(c, &port[i]))
             continue;
@@ -436,7 +430,7 @@ fp8c_status fp8c_program_port_view(fp8c_program *p, int function, fp8c_side side
     uint32_t n = 0;
     const bool is_side = side == FP8C_INPUT || side == FP8C_OUTPUT;
     const f8_plan_port *port = function >= 0 && (uint32_t)function < plan->n_funcs && is_side
-                                   ? side_ports(&plan->func[function], side, &n)
+                                   ? f8_plan_ports(&plan->func[function], side, &n)
                                    : NULL;
     f8_status status = f8_program_has_memory(p, &diag);
     bool on_device = false;

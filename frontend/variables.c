@@ -39,7 +39,8 @@ static bool matches_any(const char *pattern, const f8_plan *plan)
     return any;
 }
 
-/* Each of the patterns, which commas separate, must match something. */
+/* The option `external` lists patterns with commas between them. F8_ERR_INPUT: one of them matches
+ * no variable and no port. */
 static f8_status check_external(fp8c_program *p, f8_diag *diag)
 {
     const char *at = p->run.external;
@@ -126,12 +127,13 @@ static f8_status no_value(const fp8c_program *p, uint32_t v, f8_diag *diag)
 
 f8_status f8_variables_ready(const fp8c_program *p, const f8_plan_func *func, f8_diag *diag)
 {
-    for (int side = 0; side < 2 && p->n_without_value; side++)
-        for (uint32_t k = 0; k < (side ? func->n_out : func->n_in); k++) {
-            const int32_t v = (side ? func->out : func->in)[k].var;
-            if (v >= 0 && !p->var[v].valued)
-                return no_value(p, (uint32_t)v, diag);
-        }
+    for (int side = 0; side < 2 && p->n_without_value; side++) {
+        uint32_t n;
+        const f8_plan_port *port = f8_plan_ports(func, side, &n);
+        for (uint32_t k = 0; k < n; k++)
+            if (port[k].var >= 0 && !p->var[port[k].var].valued)
+                return no_value(p, (uint32_t)port[k].var, diag);
+    }
     return F8_OK;
 }
 
@@ -203,11 +205,7 @@ static f8_status refuse(const placed *a, const placed *b, const char *why, f8_di
 
 static const f8_elements *elements_of(const placed *x)
 {
-    const f8_compile_report *r = &x->p->first->report;
-    for (size_t i = 0; i < r->n_elements; i++)
-        if (r->elements[i].var == (int32_t)x->v)
-            return &r->elements[i];
-    return NULL;
+    return f8_elements_of(&x->p->first->report, (int)x->v);
 }
 
 static f8_status check_elements(const placed *a, const placed *b, f8_diag *diag)

@@ -212,9 +212,10 @@ static f8_status switch_to(fp8c_program *p, f8_variant *v, f8_diag *diag)
     f8_instance *i = &v->instance;
     for (uint32_t f = 0; i->kind && f < v->plan.n_funcs; f++)
         for (int side = 0; side < 2; side++) {
-            const f8_plan_func *func = &v->plan.func[f];
-            for (uint32_t k = 0; k < (side ? func->n_out : func->n_in); k++)
-                if ((side ? func->out : func->in)[k].var < 0)
+            uint32_t n;
+            const f8_plan_port *port = f8_plan_ports(&v->plan.func[f], side, &n);
+            for (uint32_t k = 0; k < n; k++)
+                if (port[k].var < 0)
                     F8_TRY(i->kind->bind(i, f, side, k, NULL, diag));
         }
     p->now = v;

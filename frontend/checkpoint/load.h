@@ -17,7 +17,10 @@
 typedef enum f8_load_states {
     F8_LOAD_NO_STATES,   /* parameters alone; the states keep their values */
     F8_LOAD_EVAL_STATES, /* and the states that eval needs */
-    F8_LOAD_ALL_STATES
+    F8_LOAD_ALL_STATES,
+    F8_LOAD_FITTING_STATES /* those states that fit with all their elements. The others keep their
+                              values: FP8C_LOAD_MISSING. States of the files that the program lacks
+                              are FP8C_LOAD_IGNORED */
 } f8_load_states;
 
 enum { F8_LOAD_LIST = 640 }; /* bytes of the list of what is wrong; the rest is only counted */

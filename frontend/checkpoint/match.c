@@ -196,6 +196,17 @@ static bool match_observed(f8_load *l, int i, const fp8c_variable *v)
     return true;
 }
 
+/* Whether a tensor can be the value of a state, and has all of its elements. */
+static bool has_all(const f8_load *l, int i, const f8_weight *t)
+{
+    if (!t || !f8_checkpoint_fits(l->program, i, t->tensor, &l->names))
+        return false;
+    for (int64_t k = 0; fp8c_program_element(l->program, i, k); k++)
+        if (f8_checkpoint_find(&l->names, l->program, i, k) < 0)
+            return false;
+    return true;
+}
+
 static void match_state(f8_load *l, int i, const fp8c_variable *v)
 {
     char type[128], where[NAME_ROOM + 16];
@@ -203,6 +214,11 @@ static void match_state(f8_load *l, int i, const fp8c_variable *v)
     const f8_st_tensor want = f8_checkpoint_tensor(v);
     f8_weight *t = f8_load_find_state(l, v->name);
     f8_st_type_text(&want, type, sizeof type);
+    if (l->states == F8_LOAD_FITTING_STATES && !has_all(l, i, t)) {
+        l->compute = true; /* prepare may make it from what is loaded */
+        item_of(l, FP8C_LOAD_MISSING, v->name, NULL, type);
+        return;
+    }
     if (!t && l->states == F8_LOAD_ALL_STATES && f8_checkpoint_is_computed(l->program, i)) {
         l->compute = true;
         return;
@@ -272,8 +288,14 @@ static void match_rest(f8_load *l)
     for (size_t i = 0; i < l->weights->n; i++) {
         const f8_weight *t = &l->weights->weight[i];
         const char *why = NULL;
-        if (t->used || !strncmp(t->name, f8_checkpoint_prefix, strlen(f8_checkpoint_prefix)))
+        if (t->used)
             continue;
+        if (!strncmp(t->name, f8_checkpoint_prefix, strlen(f8_checkpoint_prefix))) {
+            if (l->states == F8_LOAD_FITTING_STATES)
+                item_of(l, FP8C_LOAD_IGNORED, NULL, t,
+                        f8_st_type_text(t->tensor, type, sizeof type));
+            continue;
+        }
         if (t->ignored)
             why = f8_arena_printf(&l->memory, "ignore '%s'", t->ignored);
         else if (!l->exact)
@@ -396,7 +418,7 @@ f8_status f8_load_match(f8_load *l)
     for (int i = 0; fp8c_program_variable(l->program, i, &v) == FP8C_OK; i++)
         if (v.is_param)
             match_parameter(l, i, &v);
-        else if (l->states == F8_LOAD_ALL_STATES ||
+        else if (l->states == F8_LOAD_ALL_STATES || l->states == F8_LOAD_FITTING_STATES ||
                  (l->states == F8_LOAD_EVAL_STATES && f8_checkpoint_is_needed(l->program, i)))
             match_state(l, i, &v);
     match_rest(l);

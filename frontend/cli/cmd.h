@@ -55,7 +55,7 @@ enum {
     COMMAND(check, ON_CHECK, "FILE.f8", "parse and verify a module")                               \
     COMMAND(print, ON_PRINT, "FILE.f8",                                                            \
             "print a module in canonical form, or as it is after a pass")                          \
-    COMMAND(train, ON_TRAIN, "FILE.f8", "train a model on the tokens of files, or on tensors")     \
+    COMMAND(train, ON_TRAIN, "[FILE.f8]", "train a model on the tokens of files, or on tensors")     \
     COMMAND(eval, ON_EVAL, "FILE.f8",                                                              \
             "compute the held-out loss of a checkpoint under one or more recipes")                 \
     COMMAND(export, ON_EXPORT, "FILE.f8",                                                          \
@@ -190,6 +190,21 @@ enum {
            "seed")                                                                                 \
     OPTION(save_state, "--save-state", "FILE", TEXT, ON_TRAIN,                                     \
            "write the bytes of all variables at the end of the run with the first seed")           \
+    OPTION(run, "--run", "DIR", TEXT, ON_TRAIN,                                                    \
+           "keep the run in this new folder: options, model, decisions, a record of each step, "   \
+           "checkpoints")                                                                          \
+    OPTION(resume, "--resume", "DIR", TEXT, ON_TRAIN,                                              \
+           "go on with the run in this folder from its newest checkpoint, bit for bit; with the "  \
+           "options that it has, so FILE.f8 and they need not be given")                           \
+    OPTION(stop_at, "--stop-at", "N", COUNT, ON_TRAIN,                                             \
+           "end after step N with a checkpoint in the run's folder; --steps stays the schedule's") \
+    OPTION(save_every, "--save-every", "N", COUNT, ON_TRAIN,                                       \
+           "write a checkpoint into the run's folder after every N steps, not only at the end")    \
+    OPTION(keep, "--keep", "K", COUNT, ON_TRAIN,                                                   \
+           "keep the newest K checkpoints in the run's folder (default 2)")                        \
+    OPTION(checksum_every, "--checksum-every", "N", COUNT, ON_TRAIN,                               \
+           "add a checksum of all state to the record of every Nth step (default: of each step "   \
+           "with a checkpoint)")                                                                   \
     OPTION(kernels, "--kernels", NULL, FLAG, ON_EXPLAIN | ON_INSPECT,                              \
            "list each kernel with the bytes it reads and writes")                                  \
     OPTION(profile, "--profile", NULL, FLAG, ON_TRAIN,                                             \

@@ -28,7 +28,8 @@ static values values_of(const char *argument, char *words, size_t size)
 {
     if (!argument)
         return NO_VALUES;
-    if (!strncmp(argument, "FILE", 4) || !strcmp(argument, "NAME=FILE"))
+    if (!strncmp(argument + (*argument == '['), "FILE", 4) || !strcmp(argument, "NAME=FILE") ||
+        !strcmp(argument, "DIR"))
         return FILES;
     if (!strcmp(argument, "RECIPE"))
         return words_of(fp8c_recipe_name, words, size);

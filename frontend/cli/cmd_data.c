@@ -90,6 +90,17 @@ const char *cli_data_unit(const cli_data *d)
     return d->by_rows ? "rows" : d->corpus.tokens.text ? "bytes" : "tokens";
 }
 
+json_t *cli_data_facts(const cli_data *d)
+{
+    char unigram[40];
+    if (d->by_rows)
+        return json_pack("{sI sI}", "rows", (json_int_t)d->rows.data.rows, "validation",
+                         (json_int_t)d->rows.validation.rows);
+    snprintf(unigram, sizeof unigram, "%a", d->corpus.unigram);
+    return json_pack("{sI sI ss}", "tokens", (json_int_t)d->corpus.tokens.n, "validation",
+                     (json_int_t)d->corpus.validation.n, "unigram_entropy_hex", unigram);
+}
+
 double cli_data_unigram(const cli_data *d)
 {
     return d->by_rows ? NAN : d->corpus.unigram;

@@ -42,6 +42,9 @@ int64_t cli_data_items(const cli_data *d);
 const char *cli_data_items_name(const cli_data *d);
 /* The same as said of the files: "bytes", "tokens" or "rows". */
 const char *cli_data_unit(const cli_data *d);
+/* What tells these data from others, for a run that goes on later: how many there are, and for
+ * tokens their entropy. NULL: out of memory. After cli_data_fit. */
+json_t *cli_data_facts(const cli_data *d);
 /* The entropy of single tokens (cmd_corpus.h). NaN for rows. */
 double cli_data_unigram(const cli_data *d);
 /* The files of the training data, and those of the held-out data, for messages. */

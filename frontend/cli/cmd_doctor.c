@@ -262,7 +262,8 @@ static bool targets(doctor *x)
 
 static int examine(doctor *x)
 {
-    const fp8c_doctor_options options = {sizeof options, look_at, x};
+    const fp8c_doctor_options options = {
+        .struct_size = sizeof options, .before = look_at, .user = x};
     fp8c_context *ctx;
     int code = CLI_FAILED;
     if (fp8c_context_create(NULL, &ctx) != FP8C_OK) {

@@ -9,6 +9,7 @@
 
 #include "frontend/cli/cmd_calibrate.h"
 #include "frontend/cli/cmd_checkpoint.h"
+#include "frontend/cli/cmd_folder.h"
 #include "frontend/cli/cmd_train.h"
 #include "ir/base/clock.h"
 
@@ -28,10 +29,13 @@ typedef struct run {
     fp8c_program *program;
     cli_data *data;
     cli_json *json;
+    cli_folder *folder;
+    int64_t begin, end; /* the steps [begin, end) are trained; others were, or are left */
+    double tail_sum;    /* of the losses of the last steps */
     int step, update, eval;
     int64_t accumulate;
     int64_t steps_run, micro_steps_run, evals_run; /* of all seeds */
-    bool terminal; /* stderr is one */
+    bool terminal;                                 /* stderr is one */
     cli_train_result *out;
     cli_loss_watch watch;
 } run;
@@ -53,17 +57,17 @@ static bool find_functions(run *r)
 
 static void progress(const run *r, int64_t step, double loss, double seconds)
 {
-    const double rate = (double)(step * r->accumulate * cli_data_items(r->data)) / seconds;
-    const double left = seconds / (double)step * (double)(r->c->steps - step);
+    const int64_t n = step - r->begin;
+    const double rate = (double)(n * r->accumulate * cli_data_items(r->data)) / seconds;
+    const double left = seconds / (double)n * (double)(r->end - step);
     char bar[BAR + 1];
     for (int i = 0; i < BAR; i++)
         bar[i] = i < BAR * step / r->c->steps ? '#' : '.';
     bar[BAR] = 0;
     fprintf(stderr,
             "\r%-8s [%s] %" PRId64 "/%" PRId64 "  loss %.4f  %.0f %s/s  %.0f s left \033[K%s",
-            r->out->recipe, bar, step, r->c->steps, loss, rate,
-            cli_data_items_name(r->data), left,
-            step == r->c->steps ? "\n" : "");
+            r->out->recipe, bar, step, r->c->steps, loss, rate, cli_data_items_name(r->data), left,
+            step == r->end ? "\n" : "");
 }
 
 /* A line that stays, of which a run prints about LINES. */
@@ -86,10 +90,11 @@ static void watch_loss(run *r, int64_t step, double loss)
                  r->watch.least);
     fprintf(stderr, "%sfp8c: warning: %s, seed %" PRIu64 ", step %" PRId64 ": the loss %s\n",
             r->terminal ? "\r\033[K" : "", r->out->recipe, r->out->seed, step, what);
-    cli_json_record(r->json, json_pack("{ss ss sI sI so ss}", "event", "warning", "recipe",
-                                       r->out->recipe, "seed", (json_int_t)r->out->seed, "step",
-                                       (json_int_t)step, "loss", cli_json_number(loss), "message",
-                                       what));
+    json_t *record = json_pack("{ss ss sI sI so ss}", "event", "warning", "recipe", r->out->recipe,
+                               "seed", (json_int_t)r->out->seed, "step", (json_int_t)step, "loss",
+                               cli_json_number(loss), "message", what);
+    cli_json_record(r->json, json_incref(record));
+    cli_folder_record(r->folder, record);
 }
 
 /* The scalar of that name that `update` gave last. */
@@ -135,32 +140,52 @@ static const char *rate_name(const run *r)
 static void summary(run *r)
 {
     const cli_train_result *o = r->out;
-    cli_json_record(
-        r->json,
-        json_pack("{ss ss ss ss? sI so so so sf sI sI sI sI sI sf sI sI sf sI sI}", "event",
-                  "summary", "recipe", o->recipe, "target", o->target, "device",
-                  *o->device.name ? o->device.name : NULL, "steps", (json_int_t)r->c->steps,
-                  "final_loss", cli_json_number(o->final_loss), "heldout_loss",
-                  cli_json_number(o->heldout_loss), "unigram_entropy",
-                  cli_json_number(cli_data_unigram(r->data)),
-                  "compile_seconds", o->info.compile_seconds, "peak_bytes",
-                  (json_int_t)o->info.peak_bytes, "planned_peak_bytes",
-                  (json_int_t)o->info.planned_bytes, "arena_bytes", (json_int_t)o->info.arena_bytes,
-                  "activation_bytes", (json_int_t)o->peak.activation_bytes, "recomputed",
-                  (json_int_t)o->remat.recomputed, "extra_seconds", o->remat.extra_seconds,
-                  "fp8_gemms_planned", (json_int_t)o->info.fp8_gemms_planned, "fp8_gemms_executed",
-                  (json_int_t)o->fp8_gemms, rate_name(r), o->items_per_second, "seed",
-                  (json_int_t)o->seed, "skipped", (json_int_t)o->skipped));
+    cli_json_record(r->json,
+                    json_pack("{ss ss ss ss? sI so so so sf sI sI sI sI sI sf sI sI sf sI sI}",
+                              "event", "summary", "recipe", o->recipe, "target", o->target,
+                              "device", *o->device.name ? o->device.name : NULL, "steps",
+                              (json_int_t)r->c->steps, "final_loss", cli_json_number(o->final_loss),
+                              "heldout_loss", cli_json_number(o->heldout_loss), "unigram_entropy",
+                              cli_json_number(cli_data_unigram(r->data)), "compile_seconds",
+                              o->info.compile_seconds, "peak_bytes", (json_int_t)o->info.peak_bytes,
+                              "planned_peak_bytes", (json_int_t)o->info.planned_bytes,
+                              "arena_bytes", (json_int_t)o->info.arena_bytes, "activation_bytes",
+                              (json_int_t)o->peak.activation_bytes, "recomputed",
+                              (json_int_t)o->remat.recomputed, "extra_seconds",
+                              o->remat.extra_seconds, "fp8_gemms_planned",
+                              (json_int_t)o->info.fp8_gemms_planned, "fp8_gemms_executed",
+                              (json_int_t)o->fp8_gemms, rate_name(r), o->items_per_second, "seed",
+                              (json_int_t)o->seed, "skipped", (json_int_t)o->skipped));
+}
+
+static json_t *step_record(const run *r, int64_t step, const step_facts *f, double rate)
+{
+    return json_pack("{ss ss sI sI so so so sb sf}", "event", "step", "recipe", r->out->recipe,
+                     "seed", (json_int_t)r->out->seed, "step", (json_int_t)step, "loss",
+                     cli_json_number(f->loss), "grad_norm", cli_json_number(f->grad_norm), "lr",
+                     cli_json_number(f->lr), "skipped", (int)f->skipped, rate_name(r), rate);
+}
+
+/* The record of the run's folder has all bits, and after some steps a checksum. */
+static void record_in_folder(run *r, int64_t step, const step_facts *f, double rate)
+{
+    char loss[40], norm[40];
+    const bool last = step == r->end || cli_interrupted();
+    if (!r->folder->path)
+        return;
+    json_t *record = step_record(r, step, f, rate);
+    if (record)
+        json_object_update_new(record, json_pack("{ss ss}", "loss_hex", cli_hex(f->loss, loss),
+                                                 "grad_norm_hex", cli_hex(f->grad_norm, norm)));
+    if (record && cli_folder_sums(r->folder, r->c, step, last))
+        json_object_set_new(record, "checksum", cli_folder_checksum(r->folder, r->program));
+    cli_folder_record(r->folder, record);
 }
 
 static void report(run *r, int64_t step, const step_facts *f, double seconds, double items)
 {
-    cli_json_record(r->json,
-                    json_pack("{ss ss sI sI so so so sb sf}", "event", "step", "recipe",
-                              r->out->recipe, "seed", (json_int_t)r->out->seed, "step",
-                              (json_int_t)step, "loss", cli_json_number(f->loss), "grad_norm",
-                              cli_json_number(f->grad_norm), "lr", cli_json_number(f->lr),
-                              "skipped", (int)f->skipped, rate_name(r), items / seconds));
+    cli_json_record(r->json, step_record(r, step, f, items / seconds));
+    record_in_folder(r, step, f, items / seconds);
     watch_loss(r, step, f->loss);
     const int64_t lines = r->c->steps < LINES ? r->c->steps : LINES;
     if (r->terminal && step * lines / r->c->steps != (step - 1) * lines / r->c->steps)
@@ -177,10 +202,13 @@ static fp8c_status evaluate(run *r, int64_t step)
     r->evals_run += batches;
     if (status != FP8C_OK || !r->c->eval_every || step % r->c->eval_every)
         return status;
-    cli_json_record(r->json, json_pack("{ss ss sI sI so sI}", "event", "eval", "recipe", o->recipe,
-                                       "seed", (json_int_t)o->seed, "step", (json_int_t)step,
-                                       "loss", cli_json_number(o->heldout_loss), "batches",
-                                       (json_int_t)batches));
+    json_t *record = json_pack("{ss ss sI sI so sI}", "event", "eval", "recipe", o->recipe, "seed",
+                               (json_int_t)o->seed, "step", (json_int_t)step, "loss",
+                               cli_json_number(o->heldout_loss), "batches", (json_int_t)batches);
+    cli_json_record(r->json, json_incref(record));
+    if (step > r->begin) /* else the folder has it */
+        cli_folder_record(r->folder, json_incref(record));
+    json_decref(record);
     if (r->terminal)
         fprintf(stderr, "\r\033[K%s  step %" PRId64 "  held out %.4f\n", o->recipe, step,
                 o->heldout_loss);
@@ -192,42 +220,74 @@ static int64_t tail_steps(const cli *c)
     return c->steps < 2 ? 1 : c->steps / 2 < TAIL ? c->steps / 2 : TAIL;
 }
 
+/* Takes the record of a step that was trained before the run went on. */
+static void replay(void *user, const json_t *record)
+{
+    run *r = user;
+    const char *event = json_string_value(json_object_get(record, "event")),
+               *hex = json_string_value(json_object_get(record, "loss_hex"));
+    const double loss = hex ? strtod(hex, NULL) : NAN;
+    if (strcmp(event, "step"))
+        return;
+    if (json_integer_value(json_object_get(record, "step")) > r->c->steps - tail_steps(r->c))
+        r->tail_sum += loss;
+    r->out->skipped += json_is_true(json_object_get(record, "skipped"));
+    cli_loss_explodes(&r->watch, loss); /* said already, if it did */
+}
+
+/* What is done after a step is finished: the held-out loss, a checkpoint. `seconds` becomes the
+ * time that evaluating took. */
+static fp8c_status after_step(run *r, int64_t step, double *seconds)
+{
+    const double begin = f8_seconds_now();
+    const cli *c = r->c;
+    fp8c_status status = FP8C_OK;
+    if (c->eval_every && step % c->eval_every == 0 && step < c->steps)
+        status = evaluate(r, step);
+    if (status == FP8C_OK && step < r->end && cli_folder_saves(r->folder, c, step, false) &&
+        !cli_folder_save(r->folder, c, r->program, step, (uint64_t)(step * r->accumulate)))
+        status = FP8C_ERR_IO;
+    *seconds = f8_seconds_now() - begin;
+    return status;
+}
+
 static fp8c_status train(run *r)
 {
     const int64_t items = r->accumulate * cli_data_items(r->data);
     const int64_t tail = tail_steps(r->c);
-    double last = 0, tail_sum = 0;
-    cli_hold(r->c->save ? "interrupted: this step is finished and saved; once more ends at once"
-                        : "interrupted: this step is finished; once more ends at once");
+    double last = 0, beside;
+    cli_hold(r->c->save || r->folder->path
+                 ? "interrupted: this step is finished and saved; once more ends at once"
+                 : "interrupted: this step is finished; once more ends at once");
     double start = f8_seconds_now(); /* evaluations move it on: a rate is that of training */
-    for (int64_t step = 0; step < r->c->steps; step++) {
+    for (int64_t step = r->begin; step < r->end; step++) {
         step_facts f;
         const double begin = f8_seconds_now();
-        const fp8c_status status =
-            cli_interrupted() ? FP8C_ERR_CANCELLED : train_step(r, step, &f);
+        fp8c_status status = cli_interrupted() ? FP8C_ERR_CANCELLED : train_step(r, step, &f);
         if (status != FP8C_OK)
             return status;
         const double end = f8_seconds_now();
         r->out->done = step + 1;
         if (step >= r->c->steps - tail)
-            tail_sum += f.loss;
+            r->tail_sum += f.loss;
         r->out->skipped += f.skipped;
         report(r, step + 1, &f, end - begin, (double)items);
-        if (r->json->failed) /* nobody would read how this ends */
+        if (r->json->failed || r->folder->failed) /* nobody would read how this ends */
             return FP8C_ERR_IO;
-        if (r->terminal && (end - last > 0.1 || step + 1 == r->c->steps)) {
+        if (r->terminal && (end - last > 0.1 || step + 1 == r->end)) {
             progress(r, step + 1, f.loss, end - start);
             last = end;
         }
-        if (r->c->eval_every && (step + 1) % r->c->eval_every == 0 && step + 1 < r->c->steps) {
-            const fp8c_status evaluated = evaluate(r, step + 1);
-            if (evaluated != FP8C_OK)
-                return evaluated;
-            start += f8_seconds_now() - end;
-        }
+        status = after_step(r, step + 1, &beside);
+        if (status != FP8C_OK)
+            return status;
+        start += beside;
     }
-    r->out->final_loss = tail_sum / (double)tail;
-    r->out->items_per_second = (double)(items * r->c->steps) / (f8_seconds_now() - start);
+    if (r->end < r->c->steps)
+        return FP8C_OK;
+    r->out->final_loss = r->tail_sum / (double)tail;
+    r->out->items_per_second =
+        r->end > r->begin ? (double)(items * (r->end - r->begin)) / (f8_seconds_now() - start) : 0;
     const fp8c_status status = evaluate(r, r->c->steps);
     r->out->info.struct_size = sizeof r->out->info;
     fp8c_program_info(r->program, &r->out->info);
@@ -314,8 +374,9 @@ static void say_stopped(const cli *c, const cli_train_result *results, const cli
     if (results->saved)
         snprintf(what, sizeof what, "has the checkpoint of step %" PRId64 " under %s",
                  results->done, results->recipe);
-    if (c->save)
-        snprintf(text, STOPPED, "%s: %.4096s %s", where, c->save,
+    const char *to = c->save ? c->save : c->run ? c->run : c->resume;
+    if (to)
+        snprintf(text, STOPPED, "%s: %.4096s %s", where, to,
                  results->saved ? what : "is not written");
     else
         snprintf(text, STOPPED, "%s", where);
@@ -328,20 +389,29 @@ static void say_stopped(const cli *c, const cli_train_result *results, const cli
 static bool train_seed(run *r, const char *save, const char *state)
 {
     cli_train_result *o = r->out;
+    cli_folder *f = r->folder;
     fp8c_status status = fp8c_program_initialize(r->program, o->seed);
+    if (status == FP8C_OK && !cli_folder_start(f, r->c, r->ctx, r->program, r->data, replay, r))
+        return false;
+    o->saved = f->path != NULL;
+    o->done = r->begin = f->path ? f->at.step : 0;
+    r->end = r->c->stop_at && r->c->stop_at < r->c->steps ? r->c->stop_at : r->c->steps;
     if (status == FP8C_OK)
         status = train(r);
     if (status != FP8C_OK && status != FP8C_ERR_CANCELLED) {
-        if (!r->json->failed && !r->data->failed) /* said already, or by cli_json_close */
+        if (!r->json->failed && !r->data->failed &&
+            !f->failed) /* said already, or by cli_json_close */
             fprintf(stderr, "%s\n", fp8c_context_message(r->ctx)); /* after a signal, too */
         return false;
     }
+    if (!cli_folder_save(f, r->c, r->program, o->done, (uint64_t)(o->done * r->accumulate)))
+        return false;
     if (!o->done)
         return true;
     if ((state && !save_state(r, state)) ||
         (save && !cli_checkpoint_save(r->c, save, r->program, o->recipe, o->done)))
         return false;
-    o->saved = save != NULL;
+    o->saved |= save != NULL;
     return true;
 }
 
@@ -358,13 +428,18 @@ static void describe(fp8c_program *program, cli_train_result *out)
 
 /* Trains under one recipe with every seed. out: a result for each seed. *at becomes the last of
  * them that ran. save: where to write the checkpoint of the first seed, or NULL. */
-static int train_recipe(const cli *c, fp8c_context *ctx, const fp8c_module *module,
-                        cli_data *data, cli_json *json, const char *save, const char *recipe,
+static int train_recipe(const cli *c, fp8c_context *ctx, const fp8c_module *module, cli_data *data,
+                        cli_json *json, cli_folder *folder, const char *save, const char *recipe,
                         cli_train_result *out, const cli_train_result **at)
 {
     fp8c_compile_options options = cli_compile_options(c, recipe);
-    run r = {.c = c, .ctx = ctx, .data = data, .json = json,
-             .accumulate = fp8c_module_accumulate(module), .terminal = isatty(STDERR_FILENO)};
+    run r = {.c = c,
+             .ctx = ctx,
+             .data = data,
+             .json = json,
+             .folder = folder,
+             .accumulate = fp8c_module_accumulate(module),
+             .terminal = isatty(STDERR_FILENO)};
     fp8c_calibration *calibration = NULL;
     if (cli_is_auto(recipe) && !(calibration = cli_calibrate(c, ctx, module, &options, data)))
         return CLI_FAILED;
@@ -380,6 +455,7 @@ static int train_recipe(const cli *c, fp8c_context *ctx, const fp8c_module *modu
         describe(r.program, &out[i]);
         *at = r.out = &out[i];
         r.watch = (cli_loss_watch){0};
+        r.tail_sum = 0;
         ok = train_seed(&r, i ? NULL : save, i ? NULL : c->save_state);
     }
     if (ok && c->profile && !cli_interrupted())
@@ -412,7 +488,7 @@ static bool usable(const cli *c)
 }
 
 /* Trains under every recipe. results: one for each recipe and seed, recipe by recipe. */
-static int train_all(const cli *c, fp8c_context *ctx, const fp8c_module *module,
+static int train_all(const cli *c, fp8c_context *ctx, const fp8c_module *module, cli_folder *folder,
                      cli_train_result *results)
 {
     cli_json json = {0};
@@ -421,45 +497,64 @@ static int train_all(const cli *c, fp8c_context *ctx, const fp8c_module *module,
     static char stopped[STOPPED]; /* it outlives the command */
     say_stopped(c, results, NULL, stopped);
     /* Everything that can be checked is checked before the first run. */
-    const bool ready =
-        can_save(c) && cli_data_open(&data, c) && cli_json_open(&json, c->json);
+    const bool ready = can_save(c) && cli_data_open(&data, c) && cli_json_open(&json, c->json);
     int code = ready ? CLI_DONE : CLI_FAILED;
     if (ready)
         cli_hold(NULL);
     for (size_t i = 0; i <= c->compare.n && code == CLI_DONE && !cli_interrupted(); i++) {
-        code = train_recipe(c, ctx, module, &data, &json, i ? NULL : c->save, cli_recipe(c, i),
-                            results + i * (size_t)c->seeds, &at);
+        code = train_recipe(c, ctx, module, &data, &json, folder, i ? NULL : c->save,
+                            cli_recipe(c, i), results + i * (size_t)c->seeds, &at);
         say_stopped(c, results, at, stopped);
     }
     if (code == CLI_DONE && !cli_interrupted())
         cli_train_record_spread(c, results, &json);
     if (!cli_json_close(&json))
         code = CLI_FAILED;
-    if (code == CLI_DONE && !cli_json_to_stdout(c) && !cli_interrupted())
+    const bool quiet = code != CLI_DONE || cli_json_to_stdout(c) || cli_interrupted();
+    if (!quiet && results->done < c->steps)
+        printf("stopped after step %" PRId64 " of %" PRId64 " under %s; to go on: fp8c train "
+               "--resume %s\n",
+               results->done, c->steps, results->recipe, folder->path);
+    else if (!quiet)
         cli_train_print(c, results, tail_steps(c), &data);
     cli_data_close(&data);
+    return code;
+}
+
+static int train_module(const cli *c, cli_folder *folder)
+{
+    fp8c_context *ctx;
+    fp8c_module *module;
+    if (!cli_load(c, &ctx, &module))
+        return CLI_FAILED;
+    int code = CLI_FAILED;
+    cli_train_result *results = calloc((1 + c->compare.n) * (size_t)c->seeds, sizeof *results);
+    if (!results)
+        fprintf(stderr, "error: out of memory\n");
+    else if (cli_folder_module(folder, module))
+        code = train_all(c, ctx, module, folder, results);
+    free(results);
+    fp8c_module_destroy(module);
+    fp8c_context_destroy(ctx);
     return code;
 }
 
 int cmd_train(const cli *given)
 {
     cli own = *given;
-    const cli *c = &own;
-    fp8c_context *ctx;
-    fp8c_module *module;
-    if (!usable(c))
+    cli_folder folder;
+    if (cli_folder_refused(&own))
         return CLI_USAGE;
-    own.steps = own.steps ? own.steps : CLI_STEPS;
-    if (!cli_load(c, &ctx, &module))
-        return CLI_FAILED;
+    if (!own.file && !own.resume) {
+        fprintf(stderr, "fp8c train: an argument is missing: 'FILE.f8'; see fp8c train --help\n");
+        return CLI_USAGE;
+    }
     int code = CLI_FAILED;
-    cli_train_result *results = calloc((1 + c->compare.n) * (size_t)c->seeds, sizeof *results);
-    if (results)
-        code = train_all(c, ctx, module, results);
-    else
-        fprintf(stderr, "error: out of memory\n");
-    free(results);
-    fp8c_module_destroy(module);
-    fp8c_context_destroy(ctx);
+    if (cli_folder_open(&folder, &own))
+        code = usable(&own) ? CLI_DONE : CLI_USAGE;
+    own.steps = own.steps ? own.steps : CLI_STEPS;
+    if (code == CLI_DONE)
+        code = train_module(&own, &folder);
+    cli_folder_close(&folder);
     return code;
 }

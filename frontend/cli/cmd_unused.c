@@ -22,6 +22,11 @@ static bool without_auto(const cli *c)
     return true;
 }
 
+static bool without_folder(const cli *c)
+{
+    return !c->run && !c->resume;
+}
+
 static bool takes_rows(const cli *c)
 {
     return c->batches.n > 0;
@@ -88,6 +93,8 @@ static const struct {
          BIT(recompute) | BIT(no_fuse) | BIT(steps)},
     {ON_TRAIN | ON_EXPLAIN, without_auto, "without --recipe auto, it",
      BIT(calibrate) | BIT(budget) | BIT(write_rules)},
+    {ON_TRAIN, without_folder, "without --run and --resume, train",
+     BIT(stop_at) | BIT(save_every) | BIT(keep) | BIT(checksum_every)},
     {ON_EXPLAIN, without_auto, "without --recipe auto, explain",
      BIT(data) | BIT(tokens) | BIT(batches) | BIT(seed)},
     {ON_DATA, takes_rows, "with --batch, it", BIT(data) | BIT(tokens)},

@@ -265,7 +265,7 @@ static int parse_command(cli *c, const cli_command *command, char **argv, int ar
     if (!(command->bit & (ON_ALL | ON_TUNE)))
         return CLI_DONE;
     const bool compiles = !(command->bit & (ON_CHECK | ON_PRINT)) || c->print_after;
-    if (compiles && c->rules.n && c->recipe == cli_default_recipe && !c->compare.n)
+    if (compiles && c->rules.n && c->recipe == cli_default_recipe && !c->compare.n && !c->resume)
         return usage(c->command,
                      "the default recipe, bf16, overrides all rules: give --recipe with",
                      c->rules.rule[0].origin);

@@ -39,8 +39,18 @@ static const f8_cuda_trial trial = {
     "F8_KERNEL(trial, 128, 1)\n{\n    p.y[f8_thread()] = 1.0f;\n}\n",
     f8_cuda_header, "fp8c.cuh"};
 
+/* Only the libraries that code for a CPU needs, and no judgement. */
+static f8_status look_at_cpu(fp8c_doctor *d, f8_diag *diag)
+{
+    f8_doctor_llvm(d);
+    f8_components_onednn(&d->components, &d->ctx->allocator);
+    return f8_arena_status(&d->arena, diag);
+}
+
 static f8_status look(fp8c_doctor *d, f8_diag *diag)
 {
+    if (d->options.cpu_only)
+        return look_at_cpu(d, diag);
     F8_TRY(f8_cuda_create(&d->ctx->settings.gpu, &d->ctx->allocator, &d->cuda, diag));
     f8_doctor_llvm(d);
     f8_components_onednn(&d->components, &d->ctx->allocator);

@@ -133,3 +133,11 @@ f8_status f8_compile_report_make(const f8_unit *u, const f8_build_stats *stats, 
         keep_images(stats, arena, out);
     return f8_arena_status(arena, u->diag);
 }
+
+const f8_elements *f8_elements_of(const f8_compile_report *t, int variable)
+{
+    for (size_t i = 0; i < t->n_elements; i++)
+        if (t->elements[i].var == variable)
+            return &t->elements[i];
+    return NULL;
+}

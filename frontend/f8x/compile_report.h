@@ -47,6 +47,9 @@ typedef struct f8_compile_report {
 f8_status f8_compile_report_make(const f8_unit *u, const f8_build_stats *stats, bool images,
                                  f8_arena *arena, f8_compile_report *out);
 
+/* What the elements of a variable stand for; NULL: it has none. */
+const f8_elements *f8_elements_of(const f8_compile_report *t, int variable);
+
 /* ---- in a file: compile_report_file.c ---- */
 
 /* Write or read all of a report but images and what a clock measured. */

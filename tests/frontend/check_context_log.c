@@ -54,6 +54,21 @@ START_TEST(levels)
 }
 END_TEST
 
+/* The warnings of this text, n of them, are said in each compile that trains, and in no other. */
+static void said_when_training(fp8c_context *ctx, const fp8c_module *m, const lines *l,
+                               const char *text, int n)
+{
+    fp8c_compile_options o = recipe("bf16");
+    o.plan_only = 1;
+    fp8c_program_destroy(compile(ctx, m, &o));
+    ck_assert_str_eq(l->text, text);
+    fp8c_program_destroy(compile(ctx, m, &o));
+    ck_assert_int_eq(l->count[FP8C_LOG_WARNING], 2 * n);
+    o.inference = 1;
+    fp8c_program_destroy(compile(ctx, m, &o));
+    ck_assert_int_eq(l->count[FP8C_LOG_WARNING], 2 * n);
+}
+
 /* A weight that is an input gets no gradient. This is said in each compile that trains, once for
  * each such input; a module made by calls has no places. */
 START_TEST(weight_as_input)
@@ -77,17 +92,10 @@ START_TEST(weight_as_input)
     sum = fp8c_func_op(m, "reshape", &sum, 1, &scalar, 1);
     ck_assert_int_eq(fp8c_func_result(m, "loss", sum), FP8C_OK);
     ck_assert_msg(fp8c_func_end(m) == FP8C_OK, "%s", fp8c_context_message(ctx));
-    fp8c_compile_options c = recipe("bf16");
-    c.plan_only = 1;
-    fp8c_program_destroy(compile(ctx, m, &c));
-    ck_assert_str_eq(l.text,
-                     "input '%v' is the weight of a linear: inputs get no gradient; declare "
-                     "it as a param to train it\n");
-    fp8c_program_destroy(compile(ctx, m, &c));
-    ck_assert_int_eq(l.count[FP8C_LOG_WARNING], 2);
-    c.inference = 1;
-    fp8c_program_destroy(compile(ctx, m, &c));
-    ck_assert_int_eq(l.count[FP8C_LOG_WARNING], 2);
+    said_when_training(ctx, m, &l,
+                       "input '%v' is the weight of a linear: inputs get no gradient; declare it "
+                       "as a param to train it\n",
+                       1);
     fp8c_module_destroy(m);
     fp8c_context_destroy(ctx);
 }
@@ -115,15 +123,7 @@ START_TEST(parameters_without_gradient)
     const fp8c_context_options o = {.struct_size = sizeof o, .log = note, .log_user = &l};
     fp8c_context *ctx = create(&o);
     fp8c_module *m = parse(ctx, text);
-    fp8c_compile_options c = recipe("bf16");
-    c.plan_only = 1;
-    fp8c_program_destroy(compile(ctx, m, &c));
-    ck_assert_str_eq(l.text, said);
-    fp8c_program_destroy(compile(ctx, m, &c));
-    ck_assert_int_eq(l.count[FP8C_LOG_WARNING], 6);
-    c.inference = 1;
-    fp8c_program_destroy(compile(ctx, m, &c));
-    ck_assert_int_eq(l.count[FP8C_LOG_WARNING], 6);
+    said_when_training(ctx, m, &l, said, 3);
     fp8c_module_destroy(m);
     fp8c_context_destroy(ctx);
 }

@@ -114,8 +114,8 @@ START_TEST(equal_batches)
 }
 END_TEST
 
-/* Each backward runs with its own forward's batch. A batch of one row has more values of a single
- * element, which are saved. */
+/* Each backward runs with the batch size of its own forward. In a batch of one row more tensors
+ * have only one element. These are saved, so forward saves other values than for a larger batch. */
 START_TEST(batches_of_sizes)
 {
     static const int64_t rows[][3] = {{64, 16, 32}, {64, 1, 3}};

@@ -182,6 +182,30 @@ START_TEST(bad_rows)
 }
 END_TEST
 
+/* A run that stopped within an epoch goes on with the rows that come next. */
+START_TEST(goes_on)
+{
+    size_t n[2];
+    char *bytes[2];
+    const char *x = pair("x", write_x("x.npy", ROWS)), *folder = keep(f8_cli_temp("run"));
+    const char *label = pair("label", write_labels("l.npy", "<i4", 4, ROWS));
+    f8_cli_ok(F8_CLI("train", model, "--batch", x, "--batch", label, "--steps", "30", "--recipe",
+                     "f32", "--save-state", state));
+    bytes[0] = f8_cli_read(state, &n[0]);
+    f8_cli_ok(F8_CLI("train", model, "--batch", x, "--batch", label, "--steps", "30", "--recipe",
+                     "f32", "--run", folder, "--stop-at", "17"));
+    f8_cli_ok(F8_CLI("train", "--resume", folder, "--save-state", state));
+    bytes[1] = f8_cli_read(state, &n[1]);
+    ck_assert(n[0] == n[1] && !memcmp(bytes[0], bytes[1], n[0]));
+    free(bytes[0]);
+    free(bytes[1]);
+    write_labels("l.npy", "<i4", 4, ROWS - 1);
+    write_x("x.npy", ROWS - 1);
+    f8_cli_fails(F8_CLI("train", "--resume", folder), 1, "the data is {\"rows\":49,");
+    f8_cli_forget(folder);
+}
+END_TEST
+
 Suite *f8_suite(void)
 {
     Suite *s = suite_create("batches");
@@ -189,6 +213,7 @@ Suite *f8_suite(void)
     tcase_set_timeout(t, TIMEOUT);
     tcase_add_checked_fixture(t, setup, f8_cli_teardown);
     tcase_add_test(t, trains_a_classifier);
+    tcase_add_test(t, goes_on);
     tcase_add_test(t, kinds_of_rows);
     tcase_add_test(t, rows_held_out);
     tcase_add_test(t, epochs);

@@ -1,6 +1,5 @@
 /* SIGINT and SIGTERM at any moment of a training, and a full device as stdout: what was to be
  * written is whole or not there, no temporary file is left, and the user is told. */
-#include <ftw.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -46,35 +45,17 @@ static void setup(void)
     snprintf(json, sizeof json, "%s", f8_cli_temp("records"));
 }
 
-static int drop(const char *path, const struct stat *s, int type, struct FTW *f)
-{
-    (void)s;
-    (void)type;
-    (void)f;
-    return remove(path);
-}
-
 static void teardown(void)
 {
-    nftw(f8_cli_temp("cache"), drop, 8, FTW_DEPTH | FTW_PHYS);
+    f8_cli_forget(f8_cli_temp("cache"));
     f8_cli_teardown();
 }
 
 /* ---- what is left ---- */
 
-static int is_whole(const char *path, const struct stat *s, int type, struct FTW *f)
-{
-    const size_t n = strlen(path);
-    (void)s;
-    (void)type;
-    (void)f;
-    ck_assert_msg(n < 4 || strcmp(path + n - 4, ".tmp"), "%s was left", path);
-    return 0;
-}
-
 static void nothing_left_over(void)
 {
-    nftw(f8_cli_temp(""), is_whole, 8, FTW_PHYS);
+    f8_cli_whole(f8_cli_temp(""));
 }
 
 /* The checkpoint is the one that a training of n steps writes, byte for byte. */

@@ -330,7 +330,8 @@ START_TEST(before_each)
 {
     const fp8c_context_options options = {
         .struct_size = sizeof options, .gpu_library_path = f8_stub_path("no"), .cache_dir = ""};
-    const fp8c_doctor_options want = {sizeof want, tell, told};
+    const fp8c_doctor_options want = {
+        .struct_size = sizeof want, .before = tell, .user = told};
     ck_assert_int_eq(fp8c_context_create(&options, &ctx), FP8C_OK);
     ck_assert_int_eq(fp8c_doctor_create(ctx, &want, &doctor), FP8C_OK);
     fp8c_component c;

@@ -22,7 +22,7 @@ static const char net[] __attribute__((unused)) =
     "  return cross_entropy(linear(%y, wte) {transpose_b = true, name = \"head\"}, %targets)\n"
     "}\n"
     "optimizer adamw {lr = 0.05, clip = 1}\n";
-/* Of its 13 operands x is shared by three linears. */
+/* Operands with an amax history. The five linears have 15, but q, k and v share one operand x. */
 enum { ROWS_OF_NET = 16, OPERANDS = 13, MOST_OPERANDS = 32, MOST_HISTORY = 1024 };
 
 static fp8c_context *ctx;

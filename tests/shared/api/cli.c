@@ -4,6 +4,7 @@
 #include <check.h>
 #include <dirent.h>
 #include <fcntl.h>
+#include <ftw.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -57,6 +58,34 @@ const char *f8_cli_temp(const char *name)
     char *to = path[next++ % ROTATING];
     snprintf(to, sizeof path[0], "%s/%s", folder, name);
     return to;
+}
+
+static int drop(const char *path, const struct stat *s, int type, struct FTW *f)
+{
+    (void)s;
+    (void)type;
+    (void)f;
+    return remove(path);
+}
+
+void f8_cli_forget(const char *folder)
+{
+    nftw(folder, drop, 8, FTW_DEPTH | FTW_PHYS);
+}
+
+static int is_whole(const char *path, const struct stat *s, int type, struct FTW *f)
+{
+    const size_t n = strlen(path);
+    (void)s;
+    (void)type;
+    (void)f;
+    ck_assert_msg(n < 4 || strcmp(path + n - 4, ".tmp"), "%s was left", path);
+    return 0;
+}
+
+void f8_cli_whole(const char *folder)
+{
+    nftw(folder, is_whole, 8, FTW_PHYS);
 }
 
 int f8_cli_files(void)

@@ -58,6 +58,10 @@ void f8_cli_setup(void);
 void f8_cli_teardown(void);
 const char *f8_cli_temp(const char *name);
 int f8_cli_files(void); /* how many the folder has */
+/* Removes a folder with all that it holds, if it is there. */
+void f8_cli_forget(const char *folder);
+/* Fails the test if a temporary file was left there or below. */
+void f8_cli_whole(const char *folder);
 const char *f8_cli_write(const char *name, const void *bytes, size_t n); /* gives its path */
 /* The same of n bytes of words in an order fixed by a multiplication: more to learn than noise,
  * less than a language. */

@@ -113,8 +113,8 @@ typedef struct side {
     const fp8c_tensor_view *list[PORTS];
 } side;
 
-/* The tensors of a side's ports, from `v` or made there; without those of saved values where
- * `results` is set. */
+/* Find a tensor in `v` for each port of a side, or make it there. With `handle` the ports of saved
+ * values are left out, since the handle has these. */
 static void take(fp8c_program *p, int function, fp8c_side at, bool handle, pair_values *v, side *s)
 {
     fp8c_port port;

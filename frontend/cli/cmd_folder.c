@@ -1,0 +1,451 @@
+/* The folder of a run: see cmd_folder.h. */
+#include "frontend/cli/cmd_folder.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "frontend/cli/cmd_calibrate.h"
+#include "frontend/cli/cmd_options.h"
+
+/* ---- options ---- */
+
+bool cli_folder_refused(const cli *c)
+{
+    const char *with = c->run ? "--run" : "--resume";
+    if (!c->run && !c->resume)
+        return false;
+    if (c->run && c->resume)
+        fprintf(stderr, "fp8c train: --run begins a run, and --resume goes on with one: give one "
+                        "of the two\n");
+    else if (c->compare.n || c->given[CLI_AT_seeds])
+        fprintf(stderr,
+                "fp8c train: %s keeps one run: --%s makes several; give each its own folder\n",
+                with, c->compare.n ? "compare" : "seeds");
+    else if (cli_is_auto(c->recipe))
+        fprintf(stderr,
+                "fp8c train: %s does not take recipe auto, which would measure anew when the run "
+                "goes on: add the lines of --write-rules to the text, and give another recipe\n",
+                with);
+    else
+        return false;
+    return true;
+}
+
+/* What an option does when a run goes on. OWN: it is of one command. FREE: it changes no bit, or
+ * like --steps is asked to. All others are kept. */
+typedef enum fate { KEPT, FREE, OWN } fate;
+
+static fate fate_of(int at)
+{
+    switch (at) {
+    case CLI_AT_run:
+    case CLI_AT_resume:
+    case CLI_AT_stop_at:
+    case CLI_AT_json:
+    case CLI_AT_save:
+    case CLI_AT_save_state:
+    case CLI_AT_profile:
+    case CLI_AT_verbose:
+    case CLI_AT_write_rules:
+    case CLI_AT_compare: /* a folder has one run */
+    case CLI_AT_seeds: return OWN;
+    case CLI_AT_steps:
+    case CLI_AT_save_every:
+    case CLI_AT_keep:
+    case CLI_AT_checksum_every:
+    case CLI_AT_eval_every:
+    case CLI_AT_threads:
+    case CLI_AT_memory:
+    case CLI_AT_checkpoint:
+    case CLI_AT_recompute:
+    case CLI_AT_no_fuse:
+    case CLI_AT_device:
+    case CLI_AT_recipe: return FREE;
+    default: return KEPT;
+    }
+}
+
+/* Says that an option differs from what the run has. */
+static bool refuse(const cli_folder *f, const char *name, const json_t *now, const json_t *before)
+{
+    char *here = json_dumps(now, JSON_ENCODE_ANY | JSON_COMPACT),
+         *there = json_dumps(before, JSON_ENCODE_ANY | JSON_COMPACT);
+    fprintf(stderr, "%s: error: %s is %s, and the run has %s: it can't go on with another\n",
+            f->path, name, here ? here : "?", there ? there : "?");
+    free(here);
+    free(there);
+    return false;
+}
+
+/* Gives `c` one option of the run, or checks the one that was given. */
+static bool merge(const cli_folder *f, cli *c, int at, const json_t *all)
+{
+    const char *name = cli_option_name(at);
+    const json_t *before = json_object_get(all, name);
+    if (!before) {
+        fprintf(stderr, "%s: error: its options lack %s\n", f->run.path, name);
+        return false;
+    }
+    if (!c->given[at]) {
+        if (json_is_null(before) || cli_option_set(c, at, before))
+            return true;
+        fprintf(stderr, "%s: error: its option %s has no such value\n", f->run.path, name);
+        return false;
+    }
+    json_t *now = cli_option_json(c, at);
+    const bool ok = fate_of(at) == FREE || json_equal(now, before) || refuse(f, name, now, before);
+    json_decref(now);
+    return ok;
+}
+
+/* The module is that of the folder unless FILE.f8 is given. It has the dims and the rules. */
+static void take_text(cli_folder *f, cli *c)
+{
+    if (c->file)
+        return;
+    snprintf(f->file, sizeof f->file, "%s", f8_run_path(&f->run, "module.f8"));
+    c->file = f->file;
+    c->dims.n = c->rules.n = 0;
+}
+
+static bool take_options(cli_folder *f, cli *c)
+{
+    /* a copy: run.json's own values change as the run goes on */
+    const json_t *all = f->options = json_deep_copy(json_object_get(f->run.info, "resolved"));
+    for (int at = 0; at < CLI_N_OPTIONS; at++)
+        if (cli_options[at].on & ON_TRAIN && fate_of(at) != OWN && !merge(f, c, at, all))
+            return false;
+    f->steps = json_integer_value(json_object_get(all, "--steps"));
+    take_text(f, c);
+    return true;
+}
+
+bool cli_folder_open(cli_folder *f, cli *c)
+{
+    f8_diag diag = {0};
+    *f = (cli_folder){
+        .path = c->run ? c->run : c->resume, .resumed = c->resume, .run = F8_RUN_CLOSED};
+    if (!f->path)
+        return true;
+    if (c->run)
+        return f8_run_free(&f->run, f->path, &diag) == F8_OK || cli_file_fail(&diag);
+    if (f8_run_open(&f->run, f->path, cli_temporaries(), &diag) != F8_OK)
+        return cli_file_fail(&diag);
+    return take_options(f, c);
+}
+
+void cli_folder_close(cli_folder *f)
+{
+    if (f->path)
+        f8_run_close(&f->run);
+    json_decref(f->options);
+    free(f->text);
+    *f = (cli_folder){.run = F8_RUN_CLOSED};
+}
+
+/* ---- the module ---- */
+
+static int to_stream(void *user, const char *text, size_t size)
+{
+    return fwrite(text, 1, size, user) != size;
+}
+
+bool cli_folder_module(cli_folder *f, const fp8c_module *module)
+{
+    if (!f->path)
+        return true;
+    FILE *to = open_memstream(&f->text, &f->n_text);
+    const bool printed = to && fp8c_module_print(module, to_stream, to) == FP8C_OK;
+    if ((to && fclose(to)) || !printed) {
+        fprintf(stderr, "error: out of memory\n");
+        return false;
+    }
+    f8_hash_text(f8_hash_bytes(f->text, f->n_text), f->at.module);
+    const char *before = json_string_value(json_object_get(f->run.info, "module"));
+    if (!f->resumed || (before && !strcmp(before, f->at.module)))
+        return true;
+    fprintf(stderr,
+            "%s: error: the model is not that of the run: its text has the hash %s, and the run's "
+            "had %s\n",
+            f->path, f->at.module, before ? before : "none");
+    return false;
+}
+
+/* ---- what run.json says ---- */
+
+/* {"fp8c": "0.1.0", "LLVM": "19.1.7", ...}: of the components that the target uses. */
+static json_t *versions(fp8c_context *ctx, const fp8c_program *program)
+{
+    const bool gpu = !strncmp(fp8c_program_target(program), "sm_", 3);
+    const fp8c_doctor_options options = {.struct_size = sizeof options, .cpu_only = !gpu};
+    fp8c_doctor *doctor;
+    fp8c_component component;
+    json_t *all = json_pack("{ss}", "fp8c", fp8c_version());
+    if (fp8c_doctor_create(ctx, &options, &doctor) != FP8C_OK) {
+        cli_fail(ctx);
+        json_decref(all);
+        return NULL;
+    }
+    for (int i = 0; fp8c_doctor_component(doctor, i, &component) == FP8C_OK; i++)
+        if (component.version && !strcmp(component.kind, gpu ? "cuda" : "cpu"))
+            json_object_set_new(all, component.name, json_string(component.version));
+    fp8c_doctor_destroy(doctor);
+    return all;
+}
+
+/* The decisions as explain --json has them. NULL after a message on stderr. */
+static char *decisions(const fp8c_program *program)
+{
+    char *text = NULL;
+    size_t n;
+    cli_json json = {.file = open_memstream(&text, &n), .path = "decisions.jsonl"};
+    if (json.file)
+        cli_print_decisions(program, NULL, &json);
+    else
+        fprintf(stderr, "error: out of memory\n");
+    if (json.file && cli_json_close(&json))
+        return text;
+    free(text);
+    return NULL;
+}
+
+static json_t *describe(const cli *c, const cli_folder *f, fp8c_program *program,
+                        const cli_data *data, json_t *components)
+{
+    char begun[40] = "";
+    const time_t now = time(NULL);
+    struct tm utc;
+    fp8c_device device = {.struct_size = sizeof device};
+    fp8c_program_device(program, &device); /* fails if there is none */
+    if (gmtime_r(&now, &utc))
+        strftime(begun, sizeof begun, "%Y-%m-%dT%H:%M:%SZ", &utc);
+    return json_pack("{ss so ss? ss ss ss ss? so so so s[]}", "begun", begun, "versions",
+                     components, "file", c->file, "module", f->at.module, "recipe", c->recipe,
+                     "target", fp8c_program_target(program), "device",
+                     *device.name ? device.name : NULL, "options",
+                     cli_options_json(c, ON_TRAIN, true), "resolved",
+                     cli_options_json(c, ON_TRAIN, false), "data", cli_data_facts(data), "resumed");
+}
+
+static bool begin(cli_folder *f, const cli *c, fp8c_context *ctx, fp8c_program *program,
+                  const cli_data *data)
+{
+    f8_diag diag = {0};
+    json_t *components = versions(ctx, program);
+    char *decided = components ? decisions(program) : NULL;
+    if (!decided) {
+        json_decref(components);
+        return false;
+    }
+    f->at.seed = c->seed;
+    f->at.recipe = c->recipe;
+    f->at.keep = c->keep ? c->keep : CLI_KEEP;
+    f8_status status = f8_run_create(&f->run, f->path, cli_temporaries(), &diag);
+    if (status == F8_OK)
+        status = f8_run_begin(&f->run, program, f->text, decided,
+                              describe(c, f, program, data, components), &f->at, &diag);
+    else
+        json_decref(components);
+    free(decided);
+    return status == F8_OK || cli_file_fail(&diag);
+}
+
+/* ---- going on ---- */
+
+/* Whether this machine can go on with the same bits, as far as can be told. */
+static bool fits(const cli_folder *f, fp8c_context *ctx, const fp8c_program *program,
+                 const cli_data *data)
+{
+    const json_t *info = f->run.info, *before = json_object_get(info, "versions");
+    const char *target = json_string_value(json_object_get(info, "target")), *name;
+    if (!target || strcmp(target, fp8c_program_target(program))) {
+        fprintf(stderr,
+                "%s: error: the run was compiled for %s, and this machine would compile "
+                "for %s\n",
+                f->path, target ? target : "?", fp8c_program_target(program));
+        return false;
+    }
+    json_t *facts = cli_data_facts(data), *now = versions(ctx, program), *version;
+    bool ok = facts && now;
+    if (ok && !json_equal(facts, json_object_get(info, "data")))
+        ok = refuse(f, "the data", facts, json_object_get(info, "data"));
+    json_object_foreach (now, name, version) {
+        const char *other = json_string_value(json_object_get(before, name));
+        if (ok && (!other || strcmp(other, json_string_value(version))))
+            fprintf(stderr,
+                    "fp8c: warning: %s is %s, and was %s when the run began: its bits may differ\n",
+                    name, json_string_value(version), other ? other : "not there");
+    }
+    json_decref(facts);
+    json_decref(now);
+    return ok;
+}
+
+static void say_skipped(void *user, const f8_diag *why)
+{
+    (void)user;
+    fprintf(stderr, "%s: warning: passed over: %s\n", why->file ? why->file : "", why->text);
+}
+
+/* A state that the checkpoint has and the program has not, or the other way round. */
+static void note_state(void *user, const fp8c_load_item *item)
+{
+    cli_folder *f = user;
+    char shown[512];
+    const char *name = item->variable ? item->variable : item->tensor;
+    const size_t prefix = strlen(f8_checkpoint_prefix);
+    if (item->fate == FP8C_LOAD_TAKEN)
+        return;
+    if (!strncmp(name, f8_checkpoint_prefix, prefix))
+        name += prefix;
+    fprintf(f->dropped, "  %s  %s  %s\n",
+            item->fate == FP8C_LOAD_IGNORED ? "dropped    " : "begun anew ",
+            f8_st_shown(name, shown, sizeof shown), item->detail);
+}
+
+/* Loads the newest checkpoint. *told: what a change of recipe dropped; the caller frees it. */
+static bool load(cli_folder *f, const cli *c, fp8c_program *program, bool *same, char **told)
+{
+    f8_diag diag = {0};
+    size_t n;
+    f->dropped = open_memstream(told, &n);
+    f8_status status =
+        f->dropped ? f8_run_load(&f->run, program, &f->at, same, note_state, say_skipped, f, &diag)
+                   : f8_file_fail(&diag, F8_ERR_MEMORY, f->path, "out of memory");
+    if (f->dropped && fclose(f->dropped) && status == F8_OK)
+        status = f8_file_fail(&diag, F8_ERR_MEMORY, f->path, "out of memory");
+    if (status == F8_OK && f->at.seed != c->seed)
+        status = f8_file_fail(&diag, F8_ERR_INPUT, f->run.path,
+                              "it is of seed %" PRIu64 ", and the run's is %" PRIu64, f->at.seed,
+                              c->seed);
+    return status == F8_OK || cli_file_fail(&diag);
+}
+
+static bool check_steps(const cli_folder *f, const cli *c)
+{
+    const int64_t end = c->stop_at && c->stop_at < c->steps ? c->stop_at : c->steps;
+    if (f->at.step > end) {
+        fprintf(stderr, "%s: error: the run is at step %" PRId64 " already, after %s %" PRId64 "\n",
+                f->path, f->at.step, end == c->steps ? "--steps" : "--stop-at", end);
+        return false;
+    }
+    if (c->steps != f->steps)
+        fprintf(stderr,
+                "%s: --steps is %" PRId64 ", and was %" PRId64
+                ": the schedule has the new length from step %" PRId64 " on\n",
+                f->path, c->steps, f->steps, f->at.step + 1);
+    return true;
+}
+
+/* Keeps the options that the run goes on with, and where it did. */
+static bool update(cli_folder *f, const cli *c, const fp8c_program *program, bool same)
+{
+    f8_diag diag = {0};
+    json_t *info = f->run.info, *all = json_object_get(info, "resolved");
+    json_t *mark = json_pack("{sI ss}", "step", (json_int_t)f->at.step, "recipe", c->recipe);
+    bool ok = !json_array_append_new(json_object_get(info, "resumed"), mark);
+    for (int at = 0; at < CLI_N_OPTIONS; at++)
+        if (cli_options[at].on & ON_TRAIN && fate_of(at) == FREE)
+            ok = ok && !json_object_set_new(all, cli_option_name(at), cli_option_json(c, at));
+    ok = ok && !json_object_set_new(info, "recipe", json_string(c->recipe));
+    if (!ok)
+        fprintf(stderr, "%s: error: run.json can't be updated\n", f->path);
+    char *decided = ok && !same ? decisions(program) : NULL;
+    ok = ok && (same || decided);
+    if (ok && decided)
+        ok =
+            f8_run_put(&f->run, "decisions.jsonl", decided, &diag) == F8_OK || cli_file_fail(&diag);
+    free(decided);
+    return ok && (f8_run_put_info(&f->run, &diag) == F8_OK || cli_file_fail(&diag));
+}
+
+static bool go_on(cli_folder *f, const cli *c, fp8c_context *ctx, fp8c_program *program,
+                  const cli_data *data, cli_folder_each each, void *user)
+{
+    f8_diag diag = {0};
+    char *told = NULL;
+    bool same = true;
+    f->at.recipe = c->recipe;
+    f->at.keep = c->keep ? c->keep : CLI_KEEP;
+    bool ok = fits(f, ctx, program, data) && load(f, c, program, &same, &told) && check_steps(f, c);
+    if (ok && !same)
+        fprintf(stderr,
+                "%s: from step %" PRId64 " on under %s; the checkpoint is of another recipe:\n%s",
+                f->path, f->at.step + 1, c->recipe, told);
+    free(told);
+    ok = ok &&
+         (f8_run_continue(&f->run, f->at.step, each, user, &diag) == F8_OK || cli_file_fail(&diag));
+    return ok && update(f, c, program, same);
+}
+
+bool cli_folder_start(cli_folder *f, const cli *c, fp8c_context *ctx, fp8c_program *program,
+                      const cli_data *data, cli_folder_each each, void *user)
+{
+    const bool ok = !f->path     ? true
+                    : f->resumed ? go_on(f, c, ctx, program, data, each, user)
+                                 : begin(f, c, ctx, program, data);
+    f->failed |= !ok;
+    return ok;
+}
+
+/* ---- while it trains ---- */
+
+bool cli_folder_record(cli_folder *f, json_t *record)
+{
+    f8_diag diag = {0};
+    if (f->path && !f->failed)
+        f->failed = f8_run_record(&f->run, record, &diag) != F8_OK && !cli_file_fail(&diag);
+    else
+        json_decref(record);
+    return !f->failed;
+}
+
+bool cli_folder_save(cli_folder *f, const cli *c, fp8c_program *program, int64_t step,
+                     uint64_t batch)
+{
+    f8_diag diag = {0};
+    f8_run_position at = f->at;
+    if (!f->path || f->failed || f->at.step == step)
+        return !f->failed;
+    at.step = step;
+    at.batch = batch;
+    at.recipe = c->recipe;
+    if (f8_run_save(&f->run, program, &at, &diag) == F8_OK)
+        f->at = at;
+    else
+        f->failed = !cli_file_fail(&diag);
+    return !f->failed;
+}
+
+json_t *cli_folder_checksum(cli_folder *f, fp8c_program *program)
+{
+    f8_diag diag = {0};
+    char text[F8_RUN_HASH];
+    if (f8_run_checksum(program, text, &diag) == F8_OK)
+        return json_string(text);
+    f->failed = !cli_file_fail(&diag);
+    return NULL;
+}
+
+bool cli_folder_saves(const cli_folder *f, const cli *c, int64_t step, bool last)
+{
+    return f->path && (last || (c->save_every && step % c->save_every == 0));
+}
+
+bool cli_folder_sums(const cli_folder *f, const cli *c, int64_t step, bool last)
+{
+    return c->checksum_every ? f->path && step % c->checksum_every == 0
+                             : cli_folder_saves(f, c, step, last);
+}
+
+const char *cli_hex(double x, char text[40])
+{
+    if (isnan(x)) /* whatever its sign is */
+        snprintf(text, 40, "nan");
+    else
+        snprintf(text, 40, "%a", x);
+    return text;
+}

@@ -1,0 +1,96 @@
+/* The folder of a training run: what it was given, what it decided, a record of each step, and
+ * checkpoints to go on from. README.md says what the files hold. Nothing here prints. Internal to
+ * frontend/.
+ *
+ *     f8_run_create(&run, folder, list, &diag);       f8_run_open(&run, folder, list, &diag);
+ *     f8_run_begin(&run, program, &start, &diag);     f8_run_load(&run, program, ..., &diag);
+ *                                                     f8_run_continue(&run, step, ..., &diag);
+ *     f8_run_record(&run, record, &diag);    after each step
+ *     f8_run_save(&run, program, &at, &diag);
+ *     f8_run_close(&run);
+ *
+ * One process uses a folder at a time. A failure leaves what was there, and no half file. */
+#ifndef F8_RUN_H
+#define F8_RUN_H
+
+#include <limits.h>
+
+#include "frontend/checkpoint/load.h"
+#include "ir/base/hash.h"
+
+enum { F8_RUN_VERSION = 1, F8_RUN_HASH = 33 }; /* of the folder; bytes of a hash as text */
+
+/* All zeros but for the descriptors, which are -1: closed. */
+typedef struct f8_run {
+    const char *folder;    /* as given; borrowed */
+    f8_temporaries *list;  /* borrowed */
+    int lock, steps;       /* descriptors of the files `lock` and `steps.jsonl` */
+    int64_t steps_size;    /* the bytes of whole records */
+    json_t *info;          /* run.json */
+    bool made, unfinished; /* the folder is new; it is not yet a run */
+    char path[PATH_MAX];   /* of the last file that a call used: messages point to it */
+} f8_run;
+
+#define F8_RUN_CLOSED ((f8_run){.lock = -1, .steps = -1})
+
+/* What a checkpoint says of where it was made. */
+typedef struct f8_run_position {
+    int64_t step; /* steps that are finished */
+    uint64_t seed;
+    uint64_t batch;     /* the number of the next batch */
+    const char *recipe; /* canonical */
+    int64_t keep;       /* f8_run_save: how many checkpoints are kept */
+    char module[F8_RUN_HASH];
+} f8_run_position;
+
+/* Whether a folder could be taken: it is empty, or is not there. */
+f8_status f8_run_free(f8_run *r, const char *folder, f8_diag *diag);
+/* Make a folder, or take an empty one, and lock it. Close `r` also after a failure. A run that was
+ * not begun leaves nothing behind. */
+f8_status f8_run_create(f8_run *r, const char *folder, f8_temporaries *list, f8_diag *diag);
+/* Write all files of a run that has not made a step yet: `text` is that of the module, `decisions`
+ * are JSON Lines, `info` is what run.json has beside its version. Takes over `info`, which may be
+ * NULL if memory ran out. run.json is written last: with it the folder is a run. (begin.c) */
+f8_status f8_run_begin(f8_run *r, fp8c_program *program, const char *text, const char *decisions,
+                       json_t *info, const f8_run_position *at, f8_diag *diag);
+/* Open the folder of a run and lock it. F8_ERR_INPUT: it is none, or none of this version. Files
+ * that a killed process was writing are removed. */
+f8_status f8_run_open(f8_run *r, const char *folder, f8_temporaries *list, f8_diag *diag);
+/* Write a file, whole or not at all; run.json from r->info. */
+f8_status f8_run_put(f8_run *r, const char *name, const char *text, f8_diag *diag);
+f8_status f8_run_put_info(f8_run *r, f8_diag *diag);
+/* Unlock and close everything. */
+void f8_run_close(f8_run *r);
+/* The path of a file in the folder, in r->path. */
+const char *f8_run_path(f8_run *r, const char *name);
+/* Record errno as the failure of a path. */
+f8_status f8_run_fail(const char *path, f8_diag *diag);
+extern const char f8_run_format[]; /* what run.json says that it is */
+
+/* ---- steps ---- (steps.c) */
+
+/* Append a record, whole or not at all. Takes over the reference; NULL: memory ran out. */
+f8_status f8_run_record(f8_run *r, json_t *record, f8_diag *diag);
+/* Open the records to go on after `step`: those of later steps are dropped, and so is a half one at
+ * the end. `each` gets the others in their order. F8_ERR_INPUT: a line is no record, or the record
+ * of a step is missing. */
+f8_status f8_run_continue(f8_run *r, int64_t step, void (*each)(void *user, const json_t *record),
+                          void *user, f8_diag *diag);
+
+/* ---- checkpoints ---- (save.c) */
+
+/* The hash of all variables, in the program's order, as text. */
+f8_status f8_run_checksum(fp8c_program *program, char text[F8_RUN_HASH], f8_diag *diag);
+/* Write the checkpoint of a step, then remove the oldest until at->keep are left. What was recorded
+ * before is on the disk before. */
+f8_status f8_run_save(f8_run *r, fp8c_program *program, const f8_run_position *at, f8_diag *diag);
+/* Give an initialized program the values of the newest checkpoint that is whole. at->module and
+ * at->recipe are the program's; the rest of *at becomes the checkpoint's. If the checkpoint was
+ * made under another recipe, the states that both have are taken, and `report` gets each of the
+ * others (F8_LOAD_FITTING_STATES). Checkpoints that are damaged are passed over; `skipped` gets the
+ * message of each. *same: the recipe is the same, so that all values are. */
+f8_status f8_run_load(f8_run *r, fp8c_program *program, f8_run_position *at, bool *same,
+                      void (*report)(void *user, const fp8c_load_item *item),
+                      void (*skipped)(void *user, const f8_diag *why), void *user, f8_diag *diag);
+
+#endif

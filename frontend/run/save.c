@@ -1,0 +1,202 @@
+/* The checkpoints of a run: checkpoint-STEP.safetensors, each whole or not there. */
+#include <dirent.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "frontend/run/run.h"
+#include "frontend/program.h"
+
+/* ---- the checksum ---- */
+
+static f8_status add_variable(fp8c_program *program, int index, const fp8c_variable *v,
+                              f8_hasher *h, f8_diag *diag)
+{
+    f8_instance *instance = &program->now->instance;
+    const size_t n = (size_t)fp8c_type_bytes(&v->type);
+    void *copy = malloc(n + 1);
+    if (!copy)
+        return f8_file_fail(diag, F8_ERR_MEMORY, NULL, "out of memory: %zu bytes were wanted", n);
+    const f8_status status = instance->kind->read(instance, (uint32_t)index, copy, diag);
+    if (status == F8_OK)
+        f8_hasher_add(h, copy, n);
+    free(copy);
+    return status;
+}
+
+f8_status f8_run_checksum(fp8c_program *program, char text[F8_RUN_HASH], f8_diag *diag)
+{
+    f8_hasher h;
+    fp8c_variable v;
+    f8_hasher_begin(&h);
+    for (int i = 0; fp8c_program_variable(program, i, &v) == FP8C_OK; i++)
+        F8_TRY(add_variable(program, i, &v, &h, diag));
+    f8_hash_text(f8_hasher_end(&h), text);
+    return F8_OK;
+}
+
+/* ---- which there are ---- */
+
+static const char *path_of(f8_run *r, int64_t step)
+{
+    char name[64];
+    snprintf(name, sizeof name, "checkpoint-%" PRId64 ".safetensors", step);
+    return f8_run_path(r, name);
+}
+
+/* The step of a file's name; -1: it is no checkpoint's. */
+static int64_t step_of(const char *name)
+{
+    char again[64], *end;
+    if (strncmp(name, "checkpoint-", 11))
+        return -1;
+    const int64_t step = strtoll(name + 11, &end, 10);
+    snprintf(again, sizeof again, "checkpoint-%" PRId64 ".safetensors", step);
+    return step >= 0 && !strcmp(name, again) ? step : -1;
+}
+
+/* The newest checkpoint of a step below `below`. *step: -1 if there is none. */
+static f8_status newest(f8_run *r, int64_t below, int64_t *step, f8_diag *diag)
+{
+    DIR *d = opendir(r->folder);
+    const struct dirent *e;
+    *step = -1;
+    if (!d)
+        return f8_run_fail(r->folder, diag);
+    while ((e = readdir(d))) {
+        const int64_t at = step_of(e->d_name);
+        if (at > *step && at < below)
+            *step = at;
+    }
+    closedir(d);
+    return F8_OK;
+}
+
+/* ---- writing ---- */
+
+/* Remove checkpoints older than that of `step`, but for the newest keep - 1. */
+static f8_status remove_old(f8_run *r, int64_t step, int64_t keep, f8_diag *diag)
+{
+    int64_t at = step;
+    for (int64_t i = 0; at >= 0; i++) {
+        if (i >= keep && unlink(path_of(r, at)) && errno != ENOENT)
+            return f8_run_fail(r->path, diag);
+        F8_TRY(newest(r, at, &at, diag));
+    }
+    return F8_OK;
+}
+
+f8_status f8_run_save(f8_run *r, fp8c_program *program, const f8_run_position *at, f8_diag *diag)
+{
+    char steps[24], seed[24], batch[24], sum[F8_RUN_HASH];
+    snprintf(steps, sizeof steps, "%" PRId64, at->step);
+    snprintf(seed, sizeof seed, "%" PRIu64, at->seed);
+    snprintf(batch, sizeof batch, "%" PRIu64, at->batch);
+    F8_TRY(f8_run_checksum(program, sum, diag));
+    if (fsync(r->steps) && errno != EINVAL)
+        return f8_run_fail(f8_run_path(r, "steps.jsonl"), diag);
+    const f8_st_pair more[] = {{"fp8c.recipe", at->recipe}, {"fp8c.steps", steps},
+                               {"fp8c.seed", seed},         {"fp8c.batch", batch},
+                               {"fp8c.module", at->module}, {"fp8c.checksum", sum}};
+    F8_TRY(
+        f8_checkpoint_write(program, path_of(r, at->step), more, sizeof more / sizeof *more, diag));
+    return remove_old(r, at->step, at->keep, diag);
+}
+
+/* ---- reading ---- */
+
+static bool read_number(const f8_weights *files, const char *key, uint64_t *to)
+{
+    const char *text = f8_weights_metadata(files, key);
+    char again[24];
+    *to = text ? strtoull(text, NULL, 10) : 0;
+    snprintf(again, sizeof again, "%" PRIu64, *to);
+    return text && !strcmp(text, again);
+}
+
+/* Read what the metadata say. The checkpoint of another model is no damage: *wrong. */
+static f8_status read_position(f8_run *r, const f8_weights *files, int64_t step,
+                               f8_run_position *at, bool *wrong, f8_diag *diag)
+{
+    uint64_t steps;
+    const char *module = f8_weights_metadata(files, "fp8c.module");
+    if (!module || !read_number(files, "fp8c.steps", &steps) || steps != (uint64_t)step ||
+        !read_number(files, "fp8c.seed", &at->seed) ||
+        !read_number(files, "fp8c.batch", &at->batch) || !f8_weights_metadata(files, "fp8c.recipe"))
+        return f8_file_fail(diag, F8_ERR_INPUT, r->path,
+                            "it is no checkpoint that a run wrote at step %" PRId64, step);
+    at->step = step;
+    if (!strcmp(module, at->module))
+        return F8_OK;
+    *wrong = true;
+    return f8_file_fail(diag, F8_ERR_INPUT, r->path, "it is of another model than the run's");
+}
+
+static f8_status check_sum(f8_run *r, fp8c_program *program, const f8_weights *files, f8_diag *diag)
+{
+    char sum[F8_RUN_HASH];
+    const char *said = f8_weights_metadata(files, "fp8c.checksum");
+    F8_TRY(f8_run_checksum(program, sum, diag));
+    if (said && !strcmp(said, sum))
+        return F8_OK;
+    return f8_file_fail(diag, F8_ERR_INPUT, r->path, "its values do not have its checksum");
+}
+
+/* Load one checkpoint. *wrong: its failure is no damage. */
+static f8_status load_one(f8_run *r, fp8c_program *program, int64_t step, f8_run_position *at,
+                          bool *same, fp8c_load_options *o, bool *wrong, f8_diag *diag)
+{
+    const char *path = path_of(r, step);
+    f8_weights files = {0};
+    f8_load l = {.program = program, .weights = &files, .o = o, .exact = true, .diag = diag};
+    o->files = &path;
+    o->n_files = 1;
+    f8_status status = f8_weights_open(&files, o, &program->ctx->allocator, diag);
+    if (status == F8_OK)
+        status = read_position(r, &files, step, at, wrong, diag);
+    if (status == F8_OK) {
+        *same = !strcmp(f8_weights_metadata(&files, "fp8c.recipe"), at->recipe);
+        l.states = *same ? F8_LOAD_ALL_STATES : F8_LOAD_FITTING_STATES;
+        if (*same)
+            o->report = NULL;
+        status = f8_load_match(&l);
+        *wrong |= status != F8_OK;
+        if (status == F8_OK)
+            status = f8_load_values(&l);
+        if (status == F8_OK && *same)
+            status = check_sum(r, program, &files, diag);
+    }
+    if (diag->file && status != F8_OK)
+        diag->file = r->path; /* it may be the files' own */
+    f8_load_end(&l);
+    f8_weights_close(&files);
+    return status;
+}
+
+f8_status f8_run_load(f8_run *r, fp8c_program *program, f8_run_position *at, bool *same,
+                      void (*report)(void *user, const fp8c_load_item *item),
+                      void (*skipped)(void *user, const f8_diag *why), void *user, f8_diag *diag)
+{
+    int64_t step = INT64_MAX;
+    for (;;) {
+        f8_diag why = {0};
+        bool wrong = false;
+        fp8c_load_options o = {.struct_size = sizeof o, .report = report, .user = user};
+        F8_TRY(newest(r, step, &step, diag));
+        if (step < 0)
+            return f8_file_fail(diag, F8_ERR_INPUT, r->folder,
+                                "it has no checkpoint that is whole: there is nothing to go on "
+                                "from");
+        const f8_status status = load_one(r, program, step, at, same, &o, &wrong, &why);
+        if (status == F8_OK)
+            return F8_OK;
+        if (status == F8_ERR_MEMORY || wrong) {
+            *diag = why;
+            return status;
+        }
+        skipped(user, &why);
+    }
+}
