@@ -157,13 +157,11 @@ double gpu_gemm_peak(gpu_device *g, int64_t n, f8_dtype dtype, int runs)
                       c = gpu_allocate(g, (size_t)(n * n) * 2),
                       workspace = gpu_allocate(g, WORKSPACE), scale = gpu_allocate(g, 256);
     CU(g, cuMemcpyHtoDAsync_v2, scale, &one, sizeof one, g->stream);
+    const CUdeviceptr arg[F8_GEMM_ARGS] = {a, b, c, fp8 ? scale : 0, fp8 ? scale : 0};
     double seconds[GPU_MOST_RUNS];
     for (int i = 0; i < 2 * runs; i++) {
         CU(g, cuEventRecord, g->start, g->stream);
-        gpu_check(f8_cublaslt_run(g->cuda, gemm, (void *)(uintptr_t)a, (void *)(uintptr_t)b,
-                              (void *)(uintptr_t)c, fp8 ? (void *)(uintptr_t)scale : NULL,
-                              fp8 ? (void *)(uintptr_t)scale : NULL, (void *)(uintptr_t)workspace,
-                              g->stream, "the peak", &diag),
+        gpu_check(f8_cublaslt_run(g->cuda, gemm, arg, workspace, g->stream, "the peak", &diag),
               &diag, "GEMM");
         CU(g, cuEventRecord, g->end, g->stream);
         seconds[i % runs] = gpu_seconds_between(g);
@@ -184,7 +182,7 @@ struct gpu_gemms {
     f8_allocator allocator;
     f8_cublaslt_gemm *list, **gemm;
     const f8_step **step;
-    CUdeviceptr operand[2][F8_DTYPE_COUNT], c, workspace, scale;
+    CUdeviceptr operand[2][F8_DTYPE_COUNT], c, workspace, scale, bias;
     int64_t workspace_bytes;
     int n;
 };
@@ -216,6 +214,7 @@ static void allocate_operands(gpu_gemms *m)
     m->c = gpu_allocate(m->g, result);
     m->workspace = gpu_allocate(m->g, (size_t)m->workspace_bytes + 256);
     m->scale = gpu_allocate(m->g, 256);
+    m->bias = gpu_numbers(m->g, (size_t)columns * 2, F8_BF16);
     CU(m->g, cuMemsetD8Async, m->c, 0, result, m->g->stream);
     CU(m->g, cuMemcpyHtoDAsync_v2, m->scale, &one, sizeof one, m->g->stream);
     CU(m->g, cuStreamSynchronize, m->g->stream);
@@ -255,14 +254,13 @@ double gpu_gemms_run(gpu_gemms *m)
     CU(m->g, cuEventRecord, m->g->start, m->g->stream);
     for (int i = 0; i < m->n; i++) {
         const f8_gemm_desc *d = &m->step[i]->gemm;
-        void *scale = d->has_alpha ? (void *)(uintptr_t)m->scale : NULL;
-        const CUdeviceptr place = (CUdeviceptr)(i % PLACES) * APART;
-        gpu_check(f8_cublaslt_run(m->g->cuda, m->gemm[i],
-                                  (void *)(uintptr_t)(m->operand[0][d->a] + place),
-                                  (void *)(uintptr_t)(m->operand[1][d->b] + place),
-                                  (void *)(uintptr_t)(m->c + place),
-                              scale, scale, (void *)(uintptr_t)m->workspace, m->g->stream,
-                              m->step[i]->name, &diag),
+        const CUdeviceptr place = (CUdeviceptr)(i % PLACES) * APART,
+                          scale = d->has_alpha ? m->scale : 0;
+        const CUdeviceptr arg[F8_GEMM_ARGS] = {
+            m->operand[0][d->a] + place, m->operand[1][d->b] + place, m->c + place, scale, scale,
+            d->bias ? m->bias : 0};
+        gpu_check(f8_cublaslt_run(m->g->cuda, m->gemm[i], arg, m->workspace, m->g->stream,
+                                  m->step[i]->name, &diag),
               &diag, "GEMMs alone");
     }
     CU(m->g, cuEventRecord, m->g->end, m->g->stream);
@@ -283,6 +281,7 @@ void gpu_gemms_free(gpu_gemms *m)
     gpu_free(m->g, m->c);
     gpu_free(m->g, m->workspace);
     gpu_free(m->g, m->scale);
+    gpu_free(m->g, m->bias);
     f8_cublaslt_release_all(m->g->cuda, &m->list, &m->allocator);
     free(m->gemm);
     free(m->step);

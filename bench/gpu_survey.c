@@ -27,7 +27,7 @@ typedef struct survey {
     f8_allocator allocator;
     CUmodule module;
     CUfunction compare;
-    CUdeviceptr flush, scales, workspace, differ;
+    CUdeviceptr flush, scales, bias, workspace, differ;
     int64_t workspace_bytes;
 } survey;
 
@@ -56,6 +56,7 @@ static survey open_survey(gpu_device *g, int64_t workspace)
     f8_arena_end(&arena);
     s.flush = gpu_allocate(g, FLUSHED);
     s.scales = gpu_numbers(g, SCALES, F8_F32);
+    s.bias = gpu_numbers(g, SCALES, F8_BF16);
     s.workspace = gpu_allocate(g, (size_t)workspace + 256);
     s.differ = gpu_allocate(g, 256);
     return s;
@@ -63,8 +64,8 @@ static survey open_survey(gpu_device *g, int64_t workspace)
 
 static void close_survey(survey *s)
 {
-    const CUdeviceptr all[] = {s->flush, s->scales, s->workspace, s->differ};
-    for (int i = 0; i < 4; i++)
+    const CUdeviceptr all[] = {s->flush, s->scales, s->bias, s->workspace, s->differ};
+    for (int i = 0; i < 5; i++)
         gpu_free(s->g, all[i]);
     GPU_CU(s->g, cuModuleUnload, s->module);
 }
@@ -72,10 +73,11 @@ static void close_survey(survey *s)
 static void run(survey *s, const problem *p, f8_cublaslt_gemm *gemm, int result)
 {
     f8_diag diag = {0};
-    void *scale = p->step->gemm.has_alpha ? (void *)(uintptr_t)s->scales : NULL;
-    gpu_check(f8_cublaslt_run(s->g->cuda, gemm, (void *)(uintptr_t)p->a, (void *)(uintptr_t)p->b,
-                              (void *)(uintptr_t)p->c[result], scale, scale,
-                              (void *)(uintptr_t)s->workspace, s->g->stream, p->step->name, &diag),
+    const CUdeviceptr scale = p->step->gemm.has_alpha ? s->scales : 0;
+    const CUdeviceptr arg[F8_GEMM_ARGS] = {p->a,  p->b,  p->c[result],
+                                           scale, scale, p->step->gemm.bias ? s->bias : 0};
+    gpu_check(f8_cublaslt_run(s->g->cuda, gemm, arg, s->workspace, s->g->stream, p->step->name,
+                              &diag),
               &diag, "survey");
 }
 
