@@ -29,7 +29,7 @@ static void select_values(f8_gemm_values *l, const char *patterns)
         const f8_gemm_value *v = &l->value[i];
         bool known = !f8_patterns_match(patterns, v->name);
         for (size_t k = 0; k < kept && !known; k++)
-            known = l->value[k].x == v->x && l->value[k].q == v->q;
+            known = f8_same_gemm_value(&l->value[k], v);
         if (!known)
             l->value[kept++] = *v;
     }

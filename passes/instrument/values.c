@@ -27,6 +27,12 @@ typedef struct finder {
 
 /* ---- the list ---- */
 
+bool f8_same_gemm_value(const f8_gemm_value *a, const f8_gemm_value *b)
+{
+    return a->x == b->x && a->q == b->q && f8_granularity_equal(a->grain, b->grain) &&
+           (!a->q || f8_recipe_equal(&a->recipe, &b->recipe));
+}
+
 /* How many values of that kind and granularity the linear has so far. *known: it has this one. */
 static int count_alike(const finder *d, const f8_gemm_value *v, bool *known)
 {
@@ -36,7 +42,7 @@ static int count_alike(const finder *d, const f8_gemm_value *v, bool *known)
         const f8_gemm_value *o = &d->out->value[i];
         if (o->linear != v->linear || o->kind != v->kind || o->what_if != v->what_if)
             continue;
-        *known |= o->x == v->x && o->q == v->q;
+        *known |= f8_same_gemm_value(o, v);
         n += f8_granularity_equal(o->grain, v->grain);
     }
     return n;
