@@ -4,8 +4,8 @@
  *   that no rounded copy of a weight exists. Elsewhere roundings are casts.
  * - target->gemm_bf16: cast(matmul(a, b), bf16), the product's only use, is matmul {to = bf16}, and
  *   the f32 result never lies in memory. Elsewhere, and with f32 operands, `to` is a cast.
- * - f8_target_adds_bias: so is cast(matmul(a, b) + bias, bf16) with a bf16 bias, which the GEMM adds
- *   in its epilogue. Elsewhere a row kernel adds it to the f32 result.
+ * - f8_target_adds_bias: so is cast(matmul(a, b) + bias, bf16) with a bf16 bias, which the GEMM
+ *   adds in its epilogue. Elsewhere a row kernel adds it to the f32 result.
  * - target->fp8_tn: in a product of FP8 codes, k is the contiguous axis of both operands. Codes are
  *   transposed for that, and their scales with them: these are the operand's own numbers, and
  *   nothing is quantized twice. Hash-consing makes one transpose where two are wanted.
