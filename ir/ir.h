@@ -209,6 +209,11 @@ typedef struct f8_gemm_operands {
     f8_ref a, b, a_scale, b_scale, acc, bias;
 } f8_gemm_operands;
 f8_gemm_operands f8_gemm_operands_of(const f8_node *n);
+/* The index of b among the operands. */
+static inline uint32_t f8_gemm_b(f8_op op)
+{
+    return op == F8_OP_SCALED_MATMUL ? 2 : 1; /* a scale follows each matrix */
+}
 
 /* The type of result `index` of node r, whose op must have such a result. Attention's result 1 is
  * lse; those of its gradient are dk and dv, of the types of k and v. */
