@@ -55,7 +55,7 @@ enum {
     COMMAND(check, ON_CHECK, "FILE.f8", "parse and verify a module")                               \
     COMMAND(print, ON_PRINT, "FILE.f8",                                                            \
             "print a module in canonical form, or as it is after a pass")                          \
-    COMMAND(train, ON_TRAIN, "[FILE.f8]", "train a model on the tokens of files, or on tensors")     \
+    COMMAND(train, ON_TRAIN, "[FILE.f8]", "train a model on the tokens of files, or on tensors")   \
     COMMAND(eval, ON_EVAL, "FILE.f8",                                                              \
             "compute the held-out loss of a checkpoint under one or more recipes")                 \
     COMMAND(export, ON_EXPORT, "FILE.f8",                                                          \

@@ -241,8 +241,6 @@ static bool begin(cli_folder *f, const cli *c, fp8c_context *ctx, fp8c_program *
         return false;
     }
     f->at.seed = c->seed;
-    f->at.recipe = c->recipe;
-    f->at.keep = c->keep ? c->keep : CLI_KEEP;
     f8_status status = f8_run_create(&f->run, f->path, cli_temporaries(), &diag);
     if (status == F8_OK)
         status = f8_run_begin(&f->run, program, f->text, decided,
@@ -368,8 +366,6 @@ static bool go_on(cli_folder *f, const cli *c, fp8c_context *ctx, fp8c_program *
     f8_diag diag = {0};
     char *told = NULL;
     bool same = true;
-    f->at.recipe = c->recipe;
-    f->at.keep = c->keep ? c->keep : CLI_KEEP;
     bool ok = fits(f, ctx, program, data) && load(f, c, program, &same, &told) && check_steps(f, c);
     if (ok && !same)
         fprintf(stderr,
@@ -384,6 +380,8 @@ static bool go_on(cli_folder *f, const cli *c, fp8c_context *ctx, fp8c_program *
 bool cli_folder_start(cli_folder *f, const cli *c, fp8c_context *ctx, fp8c_program *program,
                       const cli_data *data, cli_folder_each each, void *user)
 {
+    f->at.recipe = c->recipe;
+    f->at.keep = c->keep ? c->keep : CLI_KEEP;
     const bool ok = !f->path     ? true
                     : f->resumed ? go_on(f, c, ctx, program, data, each, user)
                                  : begin(f, c, ctx, program, data);

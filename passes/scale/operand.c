@@ -7,21 +7,15 @@
 
 #include "ir/num/fp8.h"
 #include "passes/unit/formulas.h"
+#include "passes/unit/rows.h"
 
 /* ---- which values ---- */
-
-static f8_ref below_reshapes(const f8_graph *g, f8_ref r)
-{
-    while (f8_at(g, r)->op == F8_OP_RESHAPE)
-        r = f8_at(g, r)->in[0];
-    return r;
-}
 
 f8_ref f8_scale_source(f8_graph *g, f8_ref r)
 {
     const f8_node n = *f8_at(g, r); /* the graph may grow below */
     if (n.op == F8_OP_CAST && n.type.dtype == F8_BF16 && f8_type_of(g, n.in[0])->dtype == F8_F32)
-        return f8_linear_parts_of(g, below_reshapes(g, n.in[0])).product ? r : n.in[0];
+        return f8_linear_parts_of(g, f8_below_reshapes(g, n.in[0])).product ? r : n.in[0];
     if (n.op == F8_OP_SLICE || n.op == F8_OP_RESHAPE) {
         const f8_ref inner = f8_scale_source(g, n.in[0]);
         if (inner != n.in[0] && n.op == F8_OP_RESHAPE)
