@@ -7,6 +7,7 @@
 
 #include "passes/scale/scaler.h"
 #include "passes/unit/formulas.h"
+#include "passes/unit/rows.h"
 
 /* What is known of a linear when its GEMMs are read, in the order of the graph. */
 typedef struct linear {
@@ -147,10 +148,7 @@ static f8_status find_roundings(finder *d)
         const f8_node *n = f8_at(g, r);
         if (n->op != F8_OP_CAST || n->type.dtype != F8_BF16)
             continue;
-        f8_ref sum = n->in[0];
-        while (f8_at(g, sum)->op == F8_OP_RESHAPE)
-            sum = f8_at(g, sum)->in[0];
-        const f8_ref product = f8_linear_parts_of(g, sum).product;
+        const f8_ref product = f8_linear_parts_of(g, f8_below_reshapes(g, n->in[0])).product;
         if (product)
             d->rounded[product] = r;
     }
