@@ -1,19 +1,12 @@
 /* Statistics and dumps: steps that watch give the same bits as plain ones, figures have the same
  * bits on every target, and they are what plain loops over the dumped values give. */
-#include <math.h>
-
-#include "tests/shared/api/api.h"
 #include "tests/shared/api/api_run.h"
+#include "tests/shared/api/statistics_case.h"
 #include "tests/shared/suite.h"
 
 enum { BYTES = 256, STEPS = 3 };
 
 static const fp8c_dim dims[] = {{"B", 2}, {"T", 32}, {"C", 32}, {"H", 2}, {"L", 2}};
-/* Scales of rows and blocks are powers of two, so that a GEMM may take them in any order. */
-static const char *const recipes[] = {
-    "bf16", "delayed", "current", "rowwise {pow2 = true}", "block {pow2 = true}", "mxfp8", "fake"};
-enum { RECIPES = sizeof recipes / sizeof *recipes };
-
 static void begin(f8_api_run *r, const char *target, const char *recipe, bool watch)
 {
     f8_api_setup setup = {.file = "frontend/models/gpt.f8",
@@ -67,108 +60,7 @@ START_TEST(watched_steps_are_plain_steps)
 }
 END_TEST
 
-/* ---- one linear whose sums are exact, so that every target has its bits ---- */
-
-enum { M = 80, K = 160, N = 144 };
-
-static const char linear[] =
-    "module exact\nparam w: f32[160, 144] zeros\nparam gain: f32[160] ones\n"
-    "func forward(%x: f32[2, 40, 160], %g: f32[2, 40, 144]) -> (%loss: "
-    "f32[]) {\n"
-    "  return reshape(reduce_sum(mul(cast(linear(mul(%x, gain), w) {name = \"fc\"}), %g)) "
-    "{axes = [0, 1, 2]}) {shape = []}\n"
-    "}\noptimizer adamw {lr = 0.001}\n";
-
-typedef struct exact {
-    fp8c_context *ctx;
-    fp8c_program *p;
-    int f; /* the function that was run */
-} exact;
-
-/* Values of three binades and both signs, so that sums of their products are exact. Of x and g the
- * first columns are so small that FP8 loses them; where w meets them it is zero. */
-static void fill(float *v, int64_t rows, int64_t columns, uint32_t seed, bool is_w)
-{
-    for (int64_t i = 0; i < rows * columns; i++) {
-        seed = seed * 1664525u + 1013904223u;
-        const float x = (float)((int)(seed >> 24) % 16 - 8) / 4;
-        const bool small = i % columns < 4 || (is_w && i / columns < 4);
-        v[i] = !small ? x : is_w ? 0 : ldexpf(x, -30);
-    }
-}
-
-static void run_exact(exact *e, const char *target, const char *name, const char *what_if,
-                      int no_fuse, bool stats)
-{
-    fp8c_compile_options o = recipe(name);
-    o.target = target;
-    o.no_fuse = no_fuse;
-    o.stats = stats ? "*" : NULL;
-    o.stats_recipe = what_if;
-    o.dump = "*";
-    e->ctx = new_context();
-    fp8c_module *m = parse(e->ctx, linear);
-    e->p = compile(e->ctx, m, &o);
-    fp8c_module_destroy(m);
-    ck_assert_int_eq(fp8c_program_initialize(e->p, 1), FP8C_OK);
-    static float w[K * N], ones[K];
-    for (int i = 0; i < K; i++)
-        ones[i] = 1;
-    fill(w, K, N, 1, true);
-    const int prepare = fp8c_program_function(e->p, "prepare"),
-              update = fp8c_program_function(e->p, "update");
-    for (int i = 0; i < 2; i++) { /* the second step has a history of amaxes */
-        ck_assert(!i || fp8c_program_run(e->p, update) == FP8C_OK);
-        ck_assert_int_eq(fp8c_program_write(e->p, fp8c_program_find_variable(e->p, "w"), w),
-                         FP8C_OK);
-        ck_assert_int_eq(fp8c_program_write(e->p, fp8c_program_find_variable(e->p, "gain"), ones),
-                         FP8C_OK);
-        ck_assert(prepare < 0 || fp8c_program_run(e->p, prepare) == FP8C_OK);
-        e->f = fp8c_program_function(e->p, "micro_step.dump");
-        static const char *const in[] = {"x", "g"};
-        for (int k = 0; k < 2; k++)
-            fill(fp8c_program_buffer(e->p, e->f, FP8C_INPUT,
-                                     fp8c_program_find_port(e->p, e->f, FP8C_INPUT, in[k])),
-                 M, k ? N : K, 7 + (uint32_t)k, false);
-        ck_assert_int_eq(fp8c_program_run(e->p, e->f), FP8C_OK);
-    }
-}
-
-static void end_exact(exact *e)
-{
-    fp8c_program_destroy(e->p);
-    fp8c_context_destroy(e->ctx);
-}
-
-static const void *result(const exact *e, const char *name, fp8c_type *type)
-{
-    fp8c_port port;
-    const int at = fp8c_program_find_port(e->p, e->f, FP8C_OUTPUT, name);
-    if (at < 0)
-        return NULL;
-    ck_assert_int_eq(fp8c_program_port(e->p, e->f, FP8C_OUTPUT, at, &port), FP8C_OK);
-    if (type)
-        *type = port.type;
-    return fp8c_program_buffer(e->p, e->f, FP8C_OUTPUT, at);
-}
-
-/* All results of the step that no variable takes. Returns how many there are. */
-static int same_results(const exact *a, const exact *b, const char *what)
-{
-    fp8c_port port;
-    int n = 0;
-    for (int i = 0; fp8c_program_port(a->p, a->f, FP8C_OUTPUT, i, &port) == FP8C_OK; i++) {
-        fp8c_type type;
-        const void *x = fp8c_program_buffer(a->p, a->f, FP8C_OUTPUT, i),
-                   *y = result(b, port.name, &type);
-        if (!x)
-            continue;
-        ck_assert_msg(y && !memcmp(x, y, (size_t)fp8c_type_bytes(&type)), "%s: %s differs", what,
-                      port.name);
-        n++;
-    }
-    return n;
-}
+/* ---- one linear ---- */
 
 START_TEST(figures_have_the_interpreters_bits)
 {
@@ -219,7 +111,7 @@ static bool near(double a, double b)
 
 static void judge(const exact *e, const fp8c_statistic *s)
 {
-    fp8c_type t, st;
+    fp8c_type t, st = {0};
     char name[64];
     const float *x = result(e, s->name, &t);
     ck_assert_ptr_nonnull(x);
