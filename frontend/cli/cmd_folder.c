@@ -57,6 +57,11 @@ static fate fate_of(int at)
     case CLI_AT_keep:
     case CLI_AT_checksum_every:
     case CLI_AT_eval_every:
+    case CLI_AT_stats:
+    case CLI_AT_every:
+    case CLI_AT_stats_recipe:
+    case CLI_AT_dump:
+    case CLI_AT_dump_steps:
     case CLI_AT_threads:
     case CLI_AT_memory:
     case CLI_AT_checkpoint:
