@@ -40,7 +40,8 @@ f8_status f8_compilation_code_bytes(void *compilation, const f8_unit *u, f8_code
                                     .attention = c->attention,
                                     .allocator = allocator,
                                     .choices = c->tuned.use,
-                                    .no_code = true};
+                                    .no_code = true,
+                                    .only_bytes = true};
     f8_arena scratch;
     f8_plan plan;
     f8_arena_init(&scratch, allocator);
@@ -160,8 +161,7 @@ fp8c_status fp8c_program_memory(const fp8c_program *p, int function, int index, 
         *out = (fp8c_memory){"unused", arena - r->peak.bytes, 1};
     else
         *out = (fp8c_memory){f8_memory_category_name((f8_memory_category)index),
-                             category_bytes(p, r, index),
-                             index >= F8_MEMORY_ACTIVATIONS};
+                             category_bytes(p, r, index), index >= F8_MEMORY_ACTIVATIONS};
     return FP8C_OK;
 }
 
