@@ -161,19 +161,6 @@ static void print_row_values(f8_cuda_printer *p, int32_t stage)
 
 /* ---- stores without columns ---- */
 
-void f8_cuda_rows_scalar_store(f8_cuda_printer *p, uint32_t n)
-{
-    const f8_kinstr *i = &p->k->instr[n];
-    const f8_cuda_name v = f8_cuda_value(p, i->a);
-    const f8_dtype t = p->k->buffer[i->buffer].dtype;
-    if (t == F8_F32)
-        f8_cuda_line(p, "*q%d = %s;", i->buffer, v.s);
-    else if (t == F8_BF16)
-        f8_cuda_line(p, "*q%d = (f8_u16)f8_bf16x2(%s, 0.0f);", i->buffer, v.s);
-    else
-        f8_cuda_line(p, "*q%d = (%s)%s;", i->buffer, f8_cuda_element(t), v.s);
-}
-
 /* A store of one element whose value varies over `ext`. */
 static bool is_single_store(const f8_kernel *k, uint32_t n, f8_extent ext)
 {
@@ -194,12 +181,12 @@ static void print_row_stores(f8_cuda_printer *p, const char *chosen)
     f8_cuda_open(p, "if (%s)", chosen);
     for (uint32_t n = 0; n < p->k->n_instrs; n++)
         if (p->k->instr[n].op == F8_K_STORE && p->k->instr[n].ext == F8_EXT_ROW)
-            f8_cuda_rows_scalar_store(p, n);
+            f8_cuda_print_store(p, n);
     if (one) { /* one element, held by every row */
         f8_cuda_open(p, "if (row == 0)");
         for (uint32_t n = 0; n < p->k->n_instrs; n++)
             if (is_single_store(p->k, n, F8_EXT_ROW))
-                f8_cuda_rows_scalar_store(p, n);
+                f8_cuda_print_store(p, n);
         f8_cuda_close(p);
     }
     f8_cuda_close(p);
@@ -218,7 +205,7 @@ static void print_once_stores(f8_cuda_printer *p, const char *first)
     f8_cuda_open(p, "if (f8_thread() == 0)");
     for (uint32_t n = 0; n < p->k->n_instrs; n++)
         if (is_single_store(p->k, n, F8_EXT_ONE))
-            f8_cuda_rows_scalar_store(p, n);
+            f8_cuda_print_store(p, n);
     f8_cuda_close(p);
     f8_cuda_close(p);
 }

@@ -8,11 +8,6 @@
 
 #include "codegen/cuda/print.h"
 
-/* ---- rows.c ---- */
-
-/* STORE n of a value without columns, by one thread. */
-void f8_cuda_rows_scalar_store(f8_cuda_printer *p, uint32_t n);
-
 /* ---- rows_vector.c ---- */
 
 void f8_cuda_rows_u(f8_cuda_printer *p); /* opens the loop over a thread's vectors */

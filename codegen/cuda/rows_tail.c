@@ -121,7 +121,7 @@ void f8_cuda_rows_tail(f8_cuda_printer *p)
     f8_cuda_open(&tail, "if (f8_thread() == 0)");
     for (uint32_t n = 0; n < k->n_instrs; n++)
         if (k->instr[n].op == F8_K_STORE)
-            f8_cuda_rows_scalar_store(&tail, n);
+            f8_cuda_print_store(&tail, n);
     f8_cuda_close(&tail);
     f8_cuda_close(p);
     f8_cuda_close(p);

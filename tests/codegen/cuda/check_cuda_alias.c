@@ -209,7 +209,8 @@ static bool writes(const f8_launch *l, uint32_t arg)
     return arg >= (l->n_args == 6 ? 3 : 6);
 }
 
-/* The arguments behind those of the kernel itself: its tail's, which has one row, and the counter. */
+/* The arguments behind those of the kernel itself: its tail's, which has one row, and the counter.
+ */
 static void extend_tail(region *r, const description *tail, uint32_t index)
 {
     int64_t ints[MOST_BUFFERS];

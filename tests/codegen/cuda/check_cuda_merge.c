@@ -139,7 +139,7 @@ static memory read_bytes(const memory *m, const f8_build_access *a)
 typedef struct instance {
     uint32_t origin;
     uint32_t n_accesses;
-    bool is_tail; /* of the instance before it */
+    bool is_tail;            /* of the instance before it */
     f8_build_access *access; /* by the plan's arguments where a step has launches of one kernel */
 } instance;
 
@@ -188,16 +188,15 @@ static void add_step(list *l, const f8_plan *plan, const f8_plan_func *f, uint32
     for (uint32_t i = 0; i < d->n_origins; i++) {
         instance *to = &l->instance[l->n];
         const f8_step_builder *from = &unmerged[d->origin[i]];
-        *to = (instance){.origin = d->origin[i],
-                         .n_accesses = from->n_accesses,
-                         .is_tail = has_tail && i > 0};
+        *to = (instance){
+            .origin = d->origin[i], .n_accesses = from->n_accesses, .is_tail = has_tail && i > 0};
         to->access = F8_NEW_ARRAY(arena, f8_build_access, from->n_accesses + 1);
         ck_assert_ptr_nonnull(to->access);
         memcpy(to->access, from->access, from->n_accesses * sizeof *to->access);
         for (uint32_t k = 0; k < from->n_accesses; k++)
             if (all || from->access[k].arg)
-                point_at(plan, f,
-                         &s->arg[all ? first + k : from->access[k].arg - 1], &to->access[k]);
+                point_at(plan, f, &s->arg[all ? first + k : from->access[k].arg - 1],
+                         &to->access[k]);
         first += from->n_accesses;
         l->launch[l->n++] = step;
     }
@@ -494,10 +493,8 @@ static void random_step(f8_arena *arena, uint32_t *seed, int64_t slot, f8_step *
     s->name = "a step";
     s->n_args = d->n_accesses;
     s->bytes_written = test_random(seed) % 6 ? 1 : BIG;
-    *d->launch =
-        (f8_build_launch){
-            .source = source, .n_args = s->n_args, .n_ints = 1, .n_instances = 1,
-            .n_tasks = tasks};
+    *d->launch = (f8_build_launch){
+        .source = source, .n_args = s->n_args, .n_ints = 1, .n_instances = 1, .n_tasks = tasks};
     d->n_launches = 1;
 }
 
