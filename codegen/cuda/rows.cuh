@@ -138,14 +138,6 @@ F8_DEV void f8_get_rolled(f8_u32 *w, const void *row, int c, int n, int shift, i
                             << (e * S % 4 * 8);
 }
 
-/* The row of a buffer whose rows repeat. */
-F8_DEV f8_i64 f8_period(f8_i64 row, f8_i64 div, f8_i64 mod)
-{
-    if (((row | div | mod) >> 32) == 0)
-        return (f8_i64)((f8_u32)row / (f8_u32)div % (f8_u32)mod);
-    return row / div % mod;
-}
-
 /* Element e of such words. */
 F8_DEV float f8_f32_of(const f8_u32 *w, int e) { return f8_from_bits(w[e]); }
 F8_DEV float f8_bf16_of(const f8_u32 *w, int e)
