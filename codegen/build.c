@@ -70,6 +70,24 @@ static f8_status build_constants(f8_build *b)
     return F8_OK;
 }
 
+/* Makes room behind the constants for the counters, which begin as zeros. */
+static f8_status add_counters(f8_build *b)
+{
+    f8_plan *plan = b->plan;
+    const int64_t bytes = plan->constants_bytes +
+                          f8_aligned(b->n_counters * (int64_t)sizeof(uint32_t), F8_ARENA_ALIGN);
+    uint8_t *grown = b->n_counters ? f8_arena_array(b->arena, (size_t)bytes, 1) : NULL;
+    if (!b->n_counters)
+        return F8_OK;
+    if (!grown)
+        return f8_build_memory(b);
+    if (plan->constants_bytes)
+        memcpy(grown, plan->constants, (size_t)plan->constants_bytes);
+    plan->constants = grown;
+    plan->constants_bytes = bytes;
+    return F8_OK;
+}
+
 /* ---- functions ---- */
 
 static f8_status build_func(f8_build *b, const f8_func *f)
@@ -96,6 +114,8 @@ static f8_status build_func(f8_build *b, const f8_func *f)
         F8_TRY(f8_build_final_copy(b, &p->copy[i]));
     if (b->target->most_instances && !b->options->unmerged)
         F8_TRY(f8_build_merge(b));
+    if (b->target->takes_tail && !b->options->unmerged)
+        F8_TRY(f8_build_tails(b));
     if (b->target->check_steps)
         F8_TRY(b->target->check_steps(b));
     b->builders[b->out_index] = b->builder;
@@ -123,7 +143,7 @@ static f8_status build_funcs(f8_build *b)
         F8_TRY(build_func(b, &m->func[i]));
         b->plan->n_funcs++;
     }
-    return F8_OK;
+    return add_counters(b);
 }
 
 static const f8_build_target *target_of(const f8_target *t)

@@ -45,6 +45,9 @@ typedef struct f8_launch {
     uint32_t n_instances; /* at least 1 */
     uint32_t n_args, n_ints; /* of one instance */
     bool multi; /* a multi-tensor kernel: many tensors of one shape of work in one launch */
+    /* The last argument of its one instance is a word of the constants in which blocks count
+     * themselves, so that the last one knows it. It is zero before and after each launch. */
+    bool counts;
     /* The number of blocks, never more than tasks. 0: as many as are resident at once; each takes
      * several tasks in turn. Below 0: one block for each task, started in order as others end, for
      * tasks that differ in weight. Above 0: resident blocks, but no more than this, for kernels

@@ -133,6 +133,25 @@ static f8_status check_launch(const checker *c, const f8_step_phase *p)
     return F8_OK;
 }
 
+/* Checks the counter of a launch's blocks: any number but zero would end it too early or never. */
+static f8_status check_counter(const checker *c, const f8_step_phase *p)
+{
+    const f8_launch *l = &p->launch;
+    const uint32_t i = p->first_arg + l->n_args - 1;
+    const uint8_t zero[4] = {0};
+    if (!l->counts)
+        return F8_OK;
+    if (l->n_instances != 1 || l->n_args < 1)
+        return wrong(c, "a launch that counts its blocks has %u instances and %u arguments",
+                     l->n_instances, l->n_args);
+    const f8_arg *a = &c->step->arg[i];
+    F8_TRY(check_arg(c, i, 0, sizeof zero, false));
+    if (a->space != F8_SPACE_CONST || a->offset % (int64_t)sizeof zero ||
+        memcmp(c->plan->constants + a->offset, zero, sizeof zero))
+        return wrong(c, "argument %u is no word of zero to count blocks in", i);
+    return F8_OK;
+}
+
 static f8_status check_kernel(const checker *c)
 {
     const f8_step *s = c->step;
@@ -147,10 +166,12 @@ static f8_status check_kernel(const checker *c)
         if (p->n_tasks > MOST * (int64_t)MOST || p->scratch > (int64_t)1 << 40)
             return wrong(c, "phase %u can't have %lld tasks and %lld bytes of scratch", i,
                          (long long)p->n_tasks, (long long)p->scratch);
-        if (!c->on_cpu)
+        if (!c->on_cpu) {
             F8_TRY(check_launch(c, p));
-        else if (p->entry >= (uint64_t)c->plan->blob_code_bytes)
+            F8_TRY(check_counter(c, p));
+        } else if (p->entry >= (uint64_t)c->plan->blob_code_bytes) {
             return wrong(c, "phase %u begins outside the code", i);
+        }
     }
     return F8_OK;
 }

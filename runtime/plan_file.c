@@ -21,6 +21,7 @@ static void wire_launch(f8_wire *w, f8_launch *l)
     f8_wire_u32(w, &l->n_args);
     f8_wire_u32(w, &l->n_ints);
     f8_wire_bool(w, &l->multi);
+    f8_wire_bool(w, &l->counts);
     f8_wire_i64(w, &l->max_blocks);
 }
 

@@ -10,6 +10,8 @@
  * - A value of the rows is allowed in the same way, if one block (or one thread) does all of a row.
  * - Anything else is allowed only if the launch has a single task, whose threads wait for each
  *   other.
+ * - The tail of a launch reads what its tasks have written, and it may write what it reads itself:
+ *   one block does it when all tasks are done. It writes nothing that the tasks access.
  *
  * The memory pass shares storage by the same rules, but it does not know tasks; only this file
  * knows both. A step that is no row kernel may not share bytes at all. */
@@ -93,6 +95,19 @@ static f8_status shared(f8_build *b, const f8_step *s, const f8_build_access *x,
                    other, y->begin, y->end, why);
 }
 
+/* Checks accesses x, which writes, and y of a launch with a tail; one of them or both are the
+ * tail's. The last argument is the counter, whose word nothing else may access. */
+static f8_status check_tail(f8_build *b, uint32_t step, uint32_t n_args, uint32_t i, uint32_t j)
+{
+    const f8_step *s = &b->out->step[step];
+    const f8_build_access *x = &b->builder[step].access[i], *y = &b->builder[step].access[j];
+    const uint32_t tail = n_args - b->builder[step].launch->tail_args, counter = n_args - 1;
+    const bool in_tail = i >= tail && j >= tail, after = i < tail && !y->write;
+    return i != counter && j != counter && (in_tail || after)
+               ? F8_OK
+               : shared(b, s, x, y, "tasks of one launch, and its tail");
+}
+
 /* Checks the accesses i, which writes, and j of a step. */
 static f8_status check_pair(f8_build *b, uint32_t step, const rows_launch *l, uint32_t n_args,
                             uint32_t i, uint32_t j)
@@ -105,6 +120,9 @@ static f8_status check_pair(f8_build *b, uint32_t step, const rows_launch *l, ui
         return shared(b, s, x, y, "nothing there is written in place");
     if (i / n_args != j / n_args)
         return shared(b, s, x, y, "instances of one launch");
+    if (i >= n_args - b->builder[step].launch->tail_args ||
+        j >= n_args - b->builder[step].launch->tail_args)
+        return check_tail(b, step, n_args, i, j);
     const rows_launch *mine = &l[i / n_args];
     const uint32_t p = i % n_args, q = j % n_args;
     if (x->begin == y->begin && in_place(mine, p, q))

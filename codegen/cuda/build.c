@@ -144,6 +144,7 @@ static f8_status fill_phase(f8_build *b, const f8_build_launch *l, const f8_cuda
                             .n_args = l->n_args,
                             .n_ints = l->n_ints + 1,
                             .multi = code->multi,
+                            .counts = l->tail_args > 0,
                             .max_blocks = kernel->max_blocks};
     p->choice = l->choice;
     return F8_OK;
@@ -228,6 +229,7 @@ const f8_build_target f8_build_cuda = {
     .copy = copy,
     .check_steps = f8_cuda_check_steps,
     .most_instances = most_instances,
+    .takes_tail = f8_cuda_rows_takes_tail,
     .compile = f8_cuda_images,
     .finish = finish,
     .fill_stats = fill_stats,

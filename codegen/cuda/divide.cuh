@@ -91,3 +91,29 @@ F8_DEV float f8_exp_below(float x)
     y = f8_fma(y, r, 0x1p+0f);
     return y * f8_from_bits(f8_bits(biased) << 23) * 0x1p-63f;
 }
+
+/* ---- whole numbers ---- */
+
+/* a / b for a and b below 2^63, b not 0, bit by bit: what the compiler has for 64 bits is a function
+ * that it calls, and a kernel that calls keeps registers for it. */
+F8_DEV f8_u64 f8_whole_quotient(f8_u64 a, f8_u64 b)
+{
+    f8_u64 quotient = 0, bit = 1;
+    for (; b < a && b >> 62 == 0; b <<= 1)
+        bit <<= 1;
+    for (; bit; bit >>= 1, b >>= 1)
+        if (a >= b) {
+            a -= b;
+            quotient |= bit;
+        }
+    return quotient;
+}
+
+/* The row of a buffer whose rows repeat: row / div % mod. Most numbers of rows have 32 bits. */
+F8_DEV f8_i64 f8_period(f8_i64 row, f8_i64 div, f8_i64 mod)
+{
+    if (((row | div | mod) >> 32) == 0)
+        return (f8_i64)((f8_u32)row / (f8_u32)div % (f8_u32)mod);
+    const f8_u64 run = f8_whole_quotient((f8_u64)row, (f8_u64)div);
+    return (f8_i64)(run - f8_whole_quotient(run, (f8_u64)mod) * (f8_u64)mod);
+}

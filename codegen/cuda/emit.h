@@ -28,6 +28,9 @@ f8_status f8_cuda_rows_emit(f8_text *t, const f8_target *target, const f8_kernel
 int64_t f8_cuda_rows_tasks(const f8_target *target, const f8_kernel *k, int64_t extent);
 /* The most instances that one launch of the multi-tensor form takes. */
 uint32_t f8_cuda_rows_most_instances(const f8_kernel *k);
+/* Whether `tail`, launched over one row, can be the tail of k (rows_tail.c): it has at most one
+ * reduction, the largest magnitude of a row of f32, and else only single values. */
+bool f8_cuda_rows_takes_tail(const f8_kernel *k, const f8_kernel *tail);
 
 /* Attention (attention.c): up to F8_CUDA_ATTENTION_PHASES kernels, SYMBOL_0, SYMBOL_1, ..., which
  * are launched one after the other; out has a launch and a number of tasks for each. Every kernel

@@ -46,6 +46,16 @@ F8_DEV float f8_shfl_xor(float x, int mask) { return __shfl_xor_sync(0xffffffffu
 F8_DEV f8_u32 f8_shfl(f8_u32 x, int lane) { return __shfl_sync(0xffffffffu, x, lane); }
 F8_DEV float f8_shfl(float x, int lane) { return __shfl_sync(0xffffffffu, x, lane); }
 
+/* ---- blocks of a grid ---- */
+
+/* Orders memory between blocks: what this thread stored before, and what its block's threads stored
+ * before an f8_sync before it, comes before what it does next; what it loads next comes after what
+ * it loaded before. */
+F8_DEV void f8_fence() { __threadfence(); }
+/* Adds one to *counter, or makes it 0 if it is `most`. Returns what it was. Counts of all blocks
+ * have one order. */
+F8_DEV f8_u32 f8_count(f8_u32 *counter, f8_u32 most) { return atomicInc(counter, most); }
+
 /* ---- scalar operations: those of ir/scalar.def that C++ has no operator for ---- */
 
 F8_DEV float f8_from_bits(f8_u32 u) { return __uint_as_float(u); }

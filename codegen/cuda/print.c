@@ -300,6 +300,19 @@ void f8_cuda_print_value(f8_cuda_printer *p, uint32_t n)
     }
 }
 
+void f8_cuda_print_store(f8_cuda_printer *p, uint32_t n)
+{
+    const f8_kinstr *i = &p->k->instr[n];
+    const f8_cuda_name v = f8_cuda_value(p, i->a);
+    const f8_dtype t = p->k->buffer[i->buffer].dtype;
+    if (t == F8_F32)
+        f8_cuda_line(p, "*q%d = %s;", i->buffer, v.s);
+    else if (t == F8_BF16)
+        f8_cuda_line(p, "*q%d = (f8_u16)f8_bf16x2(%s, 0.0f);", i->buffer, v.s);
+    else
+        f8_cuda_line(p, "*q%d = (%s)%s;", i->buffer, f8_cuda_element(t), v.s);
+}
+
 /* ---- values of blocks of columns: inside the loop over u ---- */
 
 /* The number of the block, as an expression; past the row's end, where nobody uses it, the first.

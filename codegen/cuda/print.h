@@ -128,7 +128,9 @@ int f8_cuda_bytes(f8_dtype t);
 f8_cuda_name f8_cuda_value(const f8_cuda_printer *p, uint32_t n); /* v7, or a literal */
 /* "const float v7 = ...;" of a SCALAR, CALL or (without columns) LOAD. */
 void f8_cuda_print_value(f8_cuda_printer *p, uint32_t n);
-/* The same of blocks of columns, inside the loop over vectors u at column c. */
+/* "*q2 = v7;" of a STORE without columns. */
+void f8_cuda_print_store(f8_cuda_printer *p, uint32_t n);
+/* Values of blocks of columns, inside the loop over vectors u at column c. */
 void f8_cuda_print_block(f8_cuda_printer *p, uint32_t n);
 /* The same inside the loops over vectors u and elements e at column c. */
 void f8_cuda_print_element(f8_cuda_printer *p, uint32_t n);

@@ -7,6 +7,7 @@
  *             the row's pointers and loads
  *             for each stage: values of the row; the vectors of its columns; the reductions
  *             stores of the row
+ *     the tail, in the block that ends last
  *
  * What varies over rows alone is loaded before all stages and stored after them; what varies over
  * nothing is loaded and stored likewise around all tasks. So in place, all threads have read a
@@ -22,12 +23,12 @@
 
 static uint32_t instance_words(const f8_kernel *k)
 {
-    return k->n_buffers + k->n_ints + 1;
+    return f8_kernel_args(k) + k->n_ints + 1;
 }
 
 uint32_t f8_cuda_rows_most_instances(const f8_kernel *k)
 {
-    return (F8_MULTI_WORDS - 1) / instance_words(k);
+    return k->tail ? 1 : (F8_MULTI_WORDS - 1) / instance_words(k);
 }
 
 static void print_params(f8_cuda_printer *p, const char *symbol)
@@ -37,6 +38,7 @@ static void print_params(f8_cuda_printer *p, const char *symbol)
     for (uint32_t i = 0; i < k->n_buffers; i++)
         f8_cuda_line(p, "%s%s *b%u;", k->buffer[i].write ? "" : "const ",
                      f8_cuda_element(k->buffer[i].dtype), i);
+    f8_cuda_rows_tail_params(p);
     for (uint32_t i = 0; i < k->n_ints; i++)
         f8_cuda_line(p, "f8_i64 i%u;", i);
     f8_cuda_line(p, "f8_i64 tasks;");
@@ -159,19 +161,6 @@ static void print_row_values(f8_cuda_printer *p, int32_t stage)
 
 /* ---- stores without columns ---- */
 
-static void print_scalar_store(f8_cuda_printer *p, uint32_t n)
-{
-    const f8_kinstr *i = &p->k->instr[n];
-    const f8_cuda_name v = f8_cuda_value(p, i->a);
-    const f8_dtype t = p->k->buffer[i->buffer].dtype;
-    if (t == F8_F32)
-        f8_cuda_line(p, "*q%d = %s;", i->buffer, v.s);
-    else if (t == F8_BF16)
-        f8_cuda_line(p, "*q%d = (f8_u16)f8_bf16x2(%s, 0.0f);", i->buffer, v.s);
-    else
-        f8_cuda_line(p, "*q%d = (%s)%s;", i->buffer, f8_cuda_element(t), v.s);
-}
-
 /* A store of one element whose value varies over `ext`. */
 static bool is_single_store(const f8_kernel *k, uint32_t n, f8_extent ext)
 {
@@ -192,12 +181,12 @@ static void print_row_stores(f8_cuda_printer *p, const char *chosen)
     f8_cuda_open(p, "if (%s)", chosen);
     for (uint32_t n = 0; n < p->k->n_instrs; n++)
         if (p->k->instr[n].op == F8_K_STORE && p->k->instr[n].ext == F8_EXT_ROW)
-            print_scalar_store(p, n);
+            f8_cuda_print_store(p, n);
     if (one) { /* one element, held by every row */
         f8_cuda_open(p, "if (row == 0)");
         for (uint32_t n = 0; n < p->k->n_instrs; n++)
             if (is_single_store(p->k, n, F8_EXT_ROW))
-                print_scalar_store(p, n);
+                f8_cuda_print_store(p, n);
         f8_cuda_close(p);
     }
     f8_cuda_close(p);
@@ -216,7 +205,7 @@ static void print_once_stores(f8_cuda_printer *p, const char *first)
     f8_cuda_open(p, "if (f8_thread() == 0)");
     for (uint32_t n = 0; n < p->k->n_instrs; n++)
         if (is_single_store(p->k, n, F8_EXT_ONE))
-            print_scalar_store(p, n);
+            f8_cuda_print_store(p, n);
     f8_cuda_close(p);
     f8_cuda_close(p);
 }
@@ -312,6 +301,7 @@ static void print_kernel(f8_cuda_printer *p, const char *symbol)
     f8_cuda_line(p, "{");
     p->indent++;
     f8_cuda_rows_shared(p);
+    f8_cuda_rows_tail_shared(p);
     if (p->multi) {
         f8_cuda_line(p, "int which = 0;");
         f8_cuda_open(p, "for (f8_i64 i = f8_block(); i < p.at[p.n - 1].tasks; i += f8_blocks())");
@@ -335,6 +325,7 @@ static void print_kernel(f8_cuda_printer *p, const char *symbol)
     f8_cuda_close(p);
     if (!p->multi)
         print_once_stores(p, "f8_block() == 0");
+    f8_cuda_rows_tail(p);
     f8_cuda_close(p);
 }
 
@@ -360,7 +351,9 @@ f8_status f8_cuda_rows_emit(f8_text *t, const f8_target *target, const f8_kernel
     if (instance_words(k) + multi > F8_MULTI_WORDS)
         return f8_fail(d, F8_ERR_UNSUPPORTED, F8_NOWHERE,
                        "a kernel of %u buffers and %u integers: a launch takes %d in all",
-                       k->n_buffers, k->n_ints, F8_MULTI_WORDS - 1);
+                       f8_kernel_args(k), k->n_ints, F8_MULTI_WORDS - 1);
+    if (multi && k->tail)
+        return f8_fail(d, F8_ERR_INTERNAL, F8_NOWHERE, "a launch of many tensors has no tail");
     F8_TRY(f8_cuda_rows_layout(target, k, &p.l, d));
     p.needed = F8_NEW_ARRAY(t->arena, bool, k->n_instrs + 1);
     p.raw = F8_NEW_ARRAY(t->arena, uint8_t, k->n_instrs + 1);
@@ -373,6 +366,7 @@ f8_status f8_cuda_rows_emit(f8_text *t, const f8_target *target, const f8_kernel
         return f8_arena_status(t->arena, d);
     f8_cuda_store_plan(&p);
     f8_cuda_print_functions(&p);
+    f8_cuda_rows_tail_functions(&p);
     f8_text_add(t, "/* %s */\n", k->text);
     print_params(&p, symbol);
     f8_text_add(t, "\n");
@@ -380,7 +374,7 @@ f8_status f8_cuda_rows_emit(f8_text *t, const f8_target *target, const f8_kernel
     f8_text_add(t, "\n");
     *out = (f8_cuda_launch){.threads = (uint32_t)p.l.threads,
                             .shared = (uint32_t)p.l.shared,
-                            .n_args = k->n_buffers,
+                            .n_args = f8_kernel_args(k),
                             .n_ints = k->n_ints,
                             .max_blocks = p.l.max_blocks};
     snprintf(out->symbol, sizeof out->symbol, "%s", symbol);

@@ -138,14 +138,6 @@ F8_DEV void f8_get_rolled(f8_u32 *w, const void *row, int c, int n, int shift, i
                             << (e * S % 4 * 8);
 }
 
-/* The row of a buffer whose rows repeat. */
-F8_DEV f8_i64 f8_period(f8_i64 row, f8_i64 div, f8_i64 mod)
-{
-    if (((row | div | mod) >> 32) == 0)
-        return (f8_i64)((f8_u32)row / (f8_u32)div % (f8_u32)mod);
-    return row / div % mod;
-}
-
 /* Element e of such words. */
 F8_DEV float f8_f32_of(const f8_u32 *w, int e) { return f8_from_bits(w[e]); }
 F8_DEV float f8_bf16_of(const f8_u32 *w, int e)
@@ -306,6 +298,35 @@ template <int T> F8_DEV f8_u32 f8_block_amax(const float *lanes)
     F8_UNROLL for (int w = 1; w < T / 32; w++)
         m = f8_larger(m, f8_bits(lanes[w]));
     return m;
+}
+
+/* ---- the end of a launch ---- */
+
+/* Whether this block is the last of the grid to come here; it may then read what the others stored
+ * before. All its threads call this. `last` is in shared memory; it is written after all threads
+ * have come. The counter is 0 before and after a launch. */
+F8_DEV bool f8_is_last(f8_u32 *counter, f8_u32 *last)
+{
+    const f8_u32 most = (f8_u32)f8_blocks() - 1;
+    f8_fence(); /* what this block stored comes before its count */
+    f8_sync();
+    if (f8_thread() == 0) {
+        *last = f8_count(counter, most) == most;
+        f8_fence(); /* what it loads comes after the other blocks' counts */
+    }
+    f8_sync();
+    return *last;
+}
+
+/* The largest magnitude of n elements on bits, by a block of T threads. `words` are as above. */
+template <int T> F8_DEV f8_u32 f8_amax_of(const float *x, int n, float *words)
+{
+    f8_u32 m = 0;
+    _Pragma("unroll 16") for (int i = f8_thread(); i < n; i += T)
+        m = f8_larger(m, f8_bits(f8_abs(x[i])));
+    f8_block_give(words, f8_from_bits(f8_amax<32>(m)));
+    f8_sync();
+    return f8_block_amax<T>(words);
 }
 
 /* ---- tiles of `rows` x W values in shared memory, written by rows and read by columns ---- */

@@ -1,8 +1,8 @@
 /* Row kernels as CUDA C, the parts of the printer: rows.c (tasks, elementwise kernels, pointers),
  * rows_vector.c (loads, arithmetic and stores of a vector of columns), rows_blocks.c (values of
  * blocks of columns), rows_group.c (rows shared by groups of threads: stages), rows_reduce.c (their
- * reductions) and rows_tiles.c (column reductions and transposed stores). Internal to these files.
- */
+ * reductions), rows_tiles.c (column reductions and transposed stores) and rows_tail.c (the end of a
+ * launch). Internal to these files. */
 #ifndef F8_CODEGEN_CUDA_ROWS_H
 #define F8_CODEGEN_CUDA_ROWS_H
 
@@ -79,5 +79,12 @@ void f8_cuda_rows_reduce(f8_cuda_printer *p, bool in);
 void f8_cuda_rows_hand(f8_cuda_printer *p);       /* after a vector's elements */
 void f8_cuda_rows_add_handed(f8_cuda_printer *p); /* after the loop over u */
 void f8_cuda_rows_reduce_end(f8_cuda_printer *p); /* results in v<n> */
+
+/* ---- rows_tail.c: nothing is printed of a kernel without a tail ---- */
+
+void f8_cuda_rows_tail_functions(const f8_cuda_printer *p); /* before the kernel */
+void f8_cuda_rows_tail_params(f8_cuda_printer *p);          /* after its buffers: t<n>, counter */
+void f8_cuda_rows_tail_shared(f8_cuda_printer *p);          /* before its tasks */
+void f8_cuda_rows_tail(f8_cuda_printer *p);                 /* after them */
 
 #endif

@@ -224,3 +224,24 @@ f8_status f8_kernel_print(f8_kernel *k, f8_arena *arena, f8_diag *d)
     k->hash = f8_fnv(F8_FNV, k->text);
     return F8_OK;
 }
+
+/* ---- tails ---- */
+
+uint32_t f8_kernel_args(const f8_kernel *k)
+{
+    return k->n_buffers + (k->tail ? k->tail->n_buffers + 1 : 0);
+}
+
+f8_status f8_kernel_add_tail(const f8_kernel *k, const f8_kernel *tail, f8_arena *arena,
+                             f8_kernel **out, f8_diag *d)
+{
+    *out = F8_NEW(arena, f8_kernel);
+    const char *text = f8_arena_printf(arena, "%stail %s", k->text, tail->text);
+    if (!*out || !text)
+        return f8_arena_status(arena, d);
+    **out = *k;
+    (*out)->tail = tail;
+    (*out)->text = text;
+    (*out)->hash = f8_fnv(F8_FNV, text);
+    return F8_OK;
+}

@@ -146,6 +146,10 @@ typedef struct f8_kernel {
     uint32_t n_buffers, n_maps, n_instrs;
     uint32_t n_ints, n_stages, n_near;
     uint32_t n_partials; /* number of COLSUMs and COLAMAXes */
+    /* What is computed when all rows are done: another kernel, of one row, which may read what this
+     * one writes. NULL: nothing. Its buffers follow this one's in a launch's arguments, and after
+     * them comes the counter of the launch's blocks. It needs none of its run-time integers. */
+    const struct f8_kernel *tail;
     f8_kernel_config config;
     /* The printed description, followed by the line of the configuration if there is one. Kernels
      * with equal texts are equal. */
@@ -206,5 +210,10 @@ int64_t f8_kernel_most_sums(const f8_kernel *k);
 
 /* Fills text and hash. f8_kernel_lower calls it. */
 f8_status f8_kernel_print(f8_kernel *k, f8_arena *arena, f8_diag *d);
+/* The arguments of a launch: buffers, and with a tail the tail's buffers and the counter. */
+uint32_t f8_kernel_args(const f8_kernel *k);
+/* Makes *out, a copy of k that has this tail. */
+f8_status f8_kernel_add_tail(const f8_kernel *k, const f8_kernel *tail, f8_arena *arena,
+                             f8_kernel **out, f8_diag *d);
 
 #endif

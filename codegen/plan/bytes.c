@@ -107,3 +107,24 @@ bool f8_bytes_add_other(f8_bytes *m, size_t piece, uint32_t mark)
     m->n_others = at + 1;
     return true;
 }
+
+bool f8_bytes_follow(f8_bytes *m, const f8_build_access *a, uint32_t mark,
+                     bool (*see)(void *user, uint32_t mark), void *user)
+{
+    size_t first, end;
+    if (!f8_bytes_cut(m, a, &first, &end))
+        return false;
+    for (size_t i = first; i < end; i++) {
+        const f8_bytes_piece p = m->piece[i];
+        if (p.writer && !see(user, p.writer))
+            return false;
+        if (!a->write && !f8_bytes_add_other(m, i, mark))
+            return false;
+        for (uint32_t k = a->write ? p.others : 0; k; k = m->other[k].next)
+            if (!see(user, m->other[k].mark))
+                return false;
+    }
+    if (a->write)
+        f8_bytes_replace(m, first, end, mark);
+    return true;
+}

@@ -67,25 +67,17 @@ static bool add_need(merger *m, uint32_t step, uint32_t mark)
     return true;
 }
 
-/* A piece has the mark step + 1 of the step that wrote it, and the marks of the steps that read it
- * since. */
-static bool need_bytes(merger *m, f8_bytes *bytes, uint32_t step, const f8_build_access *a)
+/* The step whose accesses are followed. Its mark, and that of what it must follow, is a step's
+ * number + 1. */
+typedef struct follower {
+    merger *m;
+    uint32_t step;
+} follower;
+
+static bool must_follow(void *user, uint32_t mark)
 {
-    size_t first, end;
-    if (!f8_bytes_cut(bytes, a, &first, &end))
-        return false;
-    for (size_t i = first; i < end; i++) {
-        if (!add_need(m, step, bytes->piece[i].writer))
-            return false;
-        if (!a->write && !f8_bytes_add_other(bytes, i, step + 1))
-            return false;
-        for (uint32_t k = a->write ? bytes->piece[i].others : 0; k; k = bytes->other[k].next)
-            if (!add_need(m, step, bytes->other[k].mark))
-                return false;
-    }
-    if (a->write)
-        f8_bytes_replace(bytes, first, end, step + 1);
-    return true;
+    const follower *f = user;
+    return add_need(f->m, f->step, mark);
 }
 
 static f8_status find_needs(merger *m)
@@ -104,7 +96,7 @@ static f8_status find_needs(merger *m)
                 if (a->write != write)
                     continue;
                 if (!own_bytes(m, a))
-                    there = need_bytes(m, &bytes, s, a);
+                    there = f8_bytes_follow(&bytes, a, s + 1, must_follow, &(follower){m, s});
                 else if (write)
                     writer[a->temp - 1] = s + 1;
                 else

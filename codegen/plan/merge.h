@@ -1,5 +1,5 @@
-/* What merge.c, bytes.c and rename.c share. bytes.c knows which step wrote each byte and which
- * steps read it since; rename.c moves temporaries. Internal to codegen/plan. */
+/* What merge.c, tails.c, bytes.c and rename.c share. bytes.c knows which step wrote each byte and
+ * which steps read it since; rename.c moves temporaries. Internal to codegen/plan. */
 #ifndef F8_CODEGEN_BUILD_MERGE_H
 #define F8_CODEGEN_BUILD_MERGE_H
 
@@ -35,6 +35,11 @@ bool f8_bytes_cut(f8_bytes *m, const f8_build_access *a, size_t *first, size_t *
 /* Joins the pieces [first, end), which must be adjacent, into one piece without other marks. */
 void f8_bytes_replace(f8_bytes *m, size_t first, size_t end, uint32_t writer);
 bool f8_bytes_add_other(f8_bytes *m, size_t piece, uint32_t mark);
+/* For pieces whose other marks are the reads since the last write. Calls `see` with the mark of
+ * each access that this one must follow: a read the write before it, a write the write and the
+ * reads before it. Then notes this one under `mark`. False: out of memory, or `see` was false. */
+bool f8_bytes_follow(f8_bytes *m, const f8_build_access *a, uint32_t mark,
+                     bool (*see)(void *user, uint32_t mark), void *user);
 
 /* ---- temporaries ---- */
 

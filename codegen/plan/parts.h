@@ -1,5 +1,5 @@
 /* A build in progress. registry.c has the distinct kernels, the steps and their accesses; steps.c,
- * gemm.c and copy.c turn groups into steps; merge.c joins steps; codegen/cpu/build.c and
+ * gemm.c and copy.c turn groups into steps; merge.c and tails.c join steps; codegen/cpu/build.c and
  * codegen/cuda/build.c are the two targets; codegen/build.c has the order of all this. Internal to
  * codegen. */
 #ifndef F8_CODEGEN_BUILD_PARTS_H
@@ -43,6 +43,8 @@ typedef struct f8_build_launch {
     uint32_t n_args, n_ints;       /* of each instance */
     /* instances follow one another in the arguments and integers of the step */
     uint32_t n_instances;
+    /* of the arguments of the one instance: how many at the end are its tail's (tails.c) */
+    uint32_t tail_args;
     int64_t *n_tasks;              /* by instance; 0: the number that the kernel itself has */
     uint32_t choice;               /* index + 1 of the choice that its phase records; 0: none */
 } f8_build_launch;
@@ -69,7 +71,8 @@ typedef struct f8_build_access {
 typedef struct f8_step_builder {
     f8_build_launch *launch; /* in the order in which they run, a barrier between two */
     f8_build_access *access;
-    uint32_t *origin; /* by instance: the index that its step had before merging */
+    /* by instance, then of the tail if there is one: the index that its step had before merging */
+    uint32_t *origin;
     uint32_t n_launches, n_accesses, n_origins;
     size_t launch_room, access_room;
 } f8_step_builder;
@@ -118,6 +121,9 @@ typedef struct f8_build_target {
     f8_status (*check_steps)(f8_build *b);
     /* The most instances that one launch of this kernel can have. NULL: 1. */
     uint32_t (*most_instances)(const f8_kernel_source *u);
+    /* Whether a launch of kernel k can end with the work of `tail`, whose domain is one row. NULL:
+     * none can. */
+    bool (*takes_tail)(const f8_kernel *k, const f8_kernel *tail);
     f8_status (*compile)(f8_build *b); /* compiles all kernels */
     /* Called instead with options.no_code: the sizes of all phases. NULL: there are no phases
      * then. */
@@ -152,6 +158,7 @@ struct f8_build {
     f8_step_builder *builder; /* by step */
     uint32_t out_index;
     int64_t constants_base; /* where the constants of this function begin in those of the plan */
+    uint32_t n_counters;    /* of all functions so far: words of zero after all constants */
     /* bytes of scratch that the step being built uses, after the arena of the lowered function */
     int64_t scratch;
     int64_t most_scratch; /* the largest of any step */
@@ -176,6 +183,8 @@ f8_status f8_build_copy_operand(f8_build *b, const f8_group *g, f8_ref acc, f8_r
 /* merge.c: joins steps of the function just built that run the same kernel, where no value can
  * differ. */
 f8_status f8_build_merge(f8_build *b);
+/* tails.c: small steps that finish what a launch computed become its tail. */
+f8_status f8_build_tails(f8_build *b);
 
 /* ---- registry.c ---- */
 

@@ -25,6 +25,8 @@ typedef struct thread {
     void *stack; /* the end of its stack, while begun */
     copy *copy;
     uint32_t n_copies, room, group;
+    bool fenced;  /* at f8_fence since the block began */
+    bool counted; /* at f8_count, and at no f8_fence since */
 } thread;
 
 typedef struct warp {
@@ -39,6 +41,8 @@ static struct block {
     warp warp[MAX_WARPS];
     uint32_t n_warps, warps_runnable; /* a mask */
     uint32_t n_ended, n_at_sync;
+    uint32_t n_fenced; /* threads that are `fenced` */
+    bool published;    /* all were when they last met at f8_sync */
     thread *running;
     void *host;     /* where the launch waits for the block */
     int failure;    /* CUDA_ERROR_* */
@@ -168,13 +172,42 @@ static void thread_main(void)
 
 /* ---- what threads do together ---- */
 
+/* Blocks run one after the other here, so nothing shows that a fence is missing but this. */
+static void misuse(const char *what)
+{
+    f8_emu_note("%s, block %lld, thread %d %s", B.launch->kernel->name, B.context.block,
+                B.context.thread, what);
+    give_up(CUDA_ERROR_LAUNCH_FAILED);
+}
+
+static void fence(void)
+{
+    B.n_fenced += !B.running->fenced;
+    B.running->fenced = true;
+    B.running->counted = false;
+}
+
+/* Counts for the block, whose threads have stored: all have fenced, and met since. */
+static unsigned count(unsigned *counter, unsigned most)
+{
+    const unsigned was = *counter;
+    if (!B.published)
+        misuse("counts before all threads of the block have fenced and met");
+    *counter = was >= most ? 0 : was + 1;
+    B.running->counted = true;
+    return was;
+}
+
 static void block_sync(void)
 {
     const int i = (int)(B.running - B.thread), w = i / F8_EMU_WARP;
+    if (B.running->counted)
+        misuse("does not fence between f8_count and f8_sync");
     B.warp[w].at_sync |= 1u << i % F8_EMU_WARP;
     set_runnable(w, B.warp[w].runnable & ~(1u << i % F8_EMU_WARP));
     if (++B.n_at_sync == (uint32_t)B.context.threads) {
         B.n_at_sync = 0;
+        B.published = B.n_fenced == (uint32_t)B.context.threads;
         for (uint32_t v = 0; v < B.n_warps; v++) {
             set_runnable((int)v, B.warp[v].at_sync);
             B.warp[v].at_sync = 0;
@@ -346,6 +379,8 @@ static bool reserve(void)
                                       .sync_warp = sync_warp,
                                       .shfl = shfl,
                                       .shfl_xor = shfl_xor,
+                                      .fence = fence,
+                                      .count = count,
                                       .mma_bf16 = mma_bf16,
                                       .ldmatrix = ldmatrix,
                                       .copy16 = copy16,
@@ -417,10 +452,12 @@ static void run_block(int64_t block)
     B.context.block = block;
     B.context.threads = (int)threads;
     B.n_warps = (threads + F8_EMU_WARP - 1) / F8_EMU_WARP;
-    B.n_ended = B.n_at_sync = 0;
+    B.n_ended = B.n_at_sync = B.n_fenced = 0;
+    B.published = false;
     for (uint32_t i = 0; i < threads; i++) {
         B.thread[i].sp = NULL;
         B.thread[i].n_copies = 0;
+        B.thread[i].fenced = B.thread[i].counted = false;
     }
     for (uint32_t w = 0; w < B.n_warps; w++) {
         const uint32_t lanes = threads - w * F8_EMU_WARP;

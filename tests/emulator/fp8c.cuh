@@ -216,6 +216,11 @@ F8_DEV float f8_shfl_xor(float x, int mask)
 F8_DEV f8_u32 f8_shfl(f8_u32 x, int lane) { return f8_emu_self->shfl(x, lane); }
 F8_DEV float f8_shfl(float x, int lane) { return f8_from_bits(f8_emu_self->shfl(f8_bits(x), lane)); }
 
+/* ---- blocks of a grid ---- */
+
+F8_DEV void f8_fence() { f8_emu_self->fence(); }
+F8_DEV f8_u32 f8_count(f8_u32 *counter, f8_u32 most) { return f8_emu_self->count(counter, most); }
+
 /* ---- tiles ---- */
 
 F8_DEV void f8_mma_bf16(float d[4], const f8_u32 a[4], const f8_u32 b[2])

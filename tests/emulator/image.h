@@ -8,7 +8,7 @@
 #ifndef F8_EMU_IMAGE_H
 #define F8_EMU_IMAGE_H
 
-enum { F8_EMU_IMAGE_VERSION = 1 };
+enum { F8_EMU_IMAGE_VERSION = 2 };
 
 /* The running thread, kept up to date by the driver at every switch. */
 typedef struct f8_emu_context {
@@ -20,6 +20,8 @@ typedef struct f8_emu_context {
     void (*sync_warp)(void);
     unsigned (*shfl)(unsigned x, int lane);
     unsigned (*shfl_xor)(unsigned x, int mask);
+    void (*fence)(void);
+    unsigned (*count)(unsigned *counter, unsigned most);
     void (*mma_bf16)(float *d, const unsigned *a, const unsigned *b);
     void (*ldmatrix)(unsigned *r, const void *row, int transpose);
     void (*copy16)(void *shared, const void *global, int valid);

@@ -25,6 +25,7 @@ typedef struct buffer {
     bool row, column;
     int64_t size;
     int stride, mod, limit; /* run-time integers, or -1 */
+    int shift;              /* row >> shift; or -1 */
     bool transposed, partial;
 } buffer;
 
@@ -61,19 +62,30 @@ static void read_buffer(description *d, const char *line, const char *end)
                   .stride = number_after(line, end, " stride i"),
                   .mod = number_after(line, end, " % i"),
                   .limit = number_after(line, end, " below i"),
+                  .shift = number_after(line, end, " row >> "),
                   .transposed = has_word(line, end, " transposed")};
     b->size = !strcmp(type, "f32") || !strcmp(type, "i32")    ? 4
               : !strcmp(type, "bf16") || !strcmp(type, "f16") ? 2
                                                               : 1;
-    b->ordered = b->mod < 0 && !has_word(line, end, " row >> ") && b->limit < 0 && !b->transposed;
+    b->ordered = b->mod < 0 && b->shift < 0 && b->limit < 0 && !b->transposed;
 }
 
+/* The description of a kernel's tail, within the kernel's; NULL: it has none. */
+static const char *tail_of(const char *text)
+{
+    const char *at = strstr(text, "\ntail ");
+    return at ? at + strlen("\ntail ") : NULL;
+}
+
+/* Reads a description, which ends where that of its tail begins. */
 static void describe(const char *text, description *d)
 {
     *d = (description){.flat = !strncmp(text, "kernel flat", 11)};
     if (!d->flat)
         ck_assert_int_eq(sscanf(text, "kernel rows x %" SCNd64, &d->cols), 1);
     for (const char *line = text, *end; (end = strchr(line, '\n')); line = end + 1) {
+        if (!strncmp(line, "tail ", 5))
+            return;
         const int at = number_after(line, end, " buffer ");
         if (!strncmp(line, "  buffer ", 9)) {
             read_buffer(d, line, end);
@@ -126,6 +138,7 @@ static void extend(region *r, const description *d, const buffer *b, const int64
                : b->mod >= 0   ? ints[b->mod]
                : b->limit >= 0 ? ints[b->limit]
                : b->transposed ? cols
+               : b->shift > 0  ? ((rows - 1) >> b->shift) + 1
                                : rows;
     r->width = (b->transposed ? rows : b->column ? cols : 1) * b->size;
     r->pitch = stride * b->size;
@@ -172,7 +185,7 @@ static bool in_place(const description *d, const int64_t *ints, const region *x,
 typedef struct walk {
     const cuda_plan *p;
     char fault[256]; /* the first, or empty */
-    int64_t pairs, in_place;
+    int64_t pairs, in_place, finished; /* finished: pairs of a write and the tail's read of it */
 } walk;
 
 static const f8_build_kernel *kernel_of(const cuda_plan *p, const char *symbol)
@@ -196,24 +209,48 @@ static bool writes(const f8_launch *l, uint32_t arg)
     return arg >= (l->n_args == 6 ? 3 : 6);
 }
 
+/* The arguments behind those of the kernel itself: its tail's, which has one row, and the counter.
+ */
+static void extend_tail(region *r, const description *tail, uint32_t index)
+{
+    int64_t ints[MOST_BUFFERS];
+    for (int i = 0; i < MOST_BUFFERS; i++)
+        ints[i] = 1;
+    if (index < tail->n) {
+        extend(r, tail, &tail->buffer[index], ints);
+        return;
+    }
+    ck_assert(r->space == F8_SPACE_CONST && r->begin % 4 == 0);
+    r->width = 4;
+    r->write = true;
+}
+
 static void walk_launch(walk *w, const f8_plan_func *f, const f8_step *s,
                         const f8_step_phase *phase)
 {
-    static description d; /* large */
+    static description d, tail; /* large */
     static region r[MOST_ARGS];
     const f8_launch *l = &phase->launch;
     const bool is_rows = !strncmp(l->symbol, "rows", 4);
     const uint32_t n = l->n_instances * l->n_args;
     ck_assert_uint_le(n, MOST_ARGS);
     if (is_rows) {
-        describe(kernel_of(w->p, l->symbol)->text, &d);
-        ck_assert_uint_eq(d.n, l->n_args);
+        const char *text = kernel_of(w->p, l->symbol)->text;
+        describe(text, &d);
+        ck_assert(l->counts == (tail_of(text) != NULL));
+        if (l->counts)
+            describe(tail_of(text), &tail);
+        ck_assert_uint_eq(d.n + (l->counts ? tail.n + 1 : 0), l->n_args);
+        ck_assert(!l->counts || l->n_instances == 1);
     }
+    const uint32_t own = is_rows ? d.n : l->n_args;
     for (uint32_t i = 0; i < n; i++) {
         r[i] = place(&w->p->plan, f, &s->arg[phase->first_arg + i]);
         r[i].instance = i / l->n_args;
         r[i].buffer = i % l->n_args;
-        if (is_rows)
+        if (r[i].buffer >= own)
+            extend_tail(&r[i], &tail, r[i].buffer - own);
+        else if (is_rows)
             extend(&r[i], &d, &d.buffer[r[i].buffer],
                    s->ints + phase->first_int + r[i].instance * l->n_ints);
         else
@@ -229,6 +266,16 @@ static void walk_launch(walk *w, const f8_plan_func *f, const f8_step *s,
             const int64_t *ints = s->ints + phase->first_int + r[i].instance * l->n_ints;
             const bool together = r[i].instance == r[j].instance;
             const int64_t before = r[i].instance ? ints[-1] : 0;
+            if (r[i].buffer >= own || r[j].buffer >= own) {
+                /* the tail's own accesses are those of one block, when all tasks are done */
+                const bool counter = i == n - 1 || j == n - 1, within = i >= own && j >= own;
+                w->finished += i < own && !r[j].write && !counter;
+                if ((counter || (!within && (i >= own || r[j].write))) && !w->fault[0])
+                    snprintf(w->fault, sizeof w->fault,
+                             "%s of %s (%s): arguments %u and %u of a launch and its tail", s->name,
+                             f->name, l->symbol, i, j);
+                continue;
+            }
             if (is_rows && together && in_place(&d, ints, &r[i], &r[j]))
                 w->in_place++;
             else if (!(is_rows && together && ints[l->n_ints - 1] - before == 1) && !w->fault[0])
@@ -265,6 +312,8 @@ START_TEST(plans_share_nothing)
         ck_assert_msg(!w.fault[0], "%s, %s, %s: %s", model, recipe, targets[t], w.fault);
         ck_assert_int_gt(w.pairs, 1000);
         ck_assert_int_gt(w.in_place, 10);
+        if (!strcmp(recipe, "delayed") || !strcmp(recipe, "current"))
+            ck_assert_int_gt(w.finished, 5);
         cuda_plan_end(&p);
     }
 }
@@ -286,7 +335,7 @@ START_TEST(the_walk_sees)
         if (!l || strncmp(l->symbol, "rows", 4) || s->phase[0].n_tasks < 2)
             continue;
         describe(kernel_of(&p, l->symbol)->text, &d);
-        for (uint32_t k = 1; k < l->n_args; k++) {
+        for (uint32_t k = 1; k < d.n; k++) {
             const f8_arg was = s->arg[k];
             if (!d.buffer[k].write)
                 continue;
@@ -303,6 +352,37 @@ START_TEST(the_walk_sees)
     ck_assert_int_ge(moved, 10);
     walk_plan(&w, &p);
     ck_assert(!w.fault[0]);
+    cuda_plan_end(&p);
+}
+END_TEST
+
+/* The walk sees a tail that writes what the tasks of its launch access, and a counter that is
+ * elsewhere too. */
+START_TEST(the_walk_sees_tails)
+{
+    cuda_plan p;
+    walk w;
+    static description d, tail;
+    int moved = 0;
+    cuda_plan_build(&p, "gpt", NULL, "delayed", "sm_90a", (f8_build_options){.text_only = true});
+    ck_assert_msg(p.status == F8_OK, "%s", p.diag.text);
+    for (uint32_t i = 0; i < p.plan.func[0].n_steps; i++) {
+        f8_step *s = &p.plan.func[0].step[i];
+        if (!s->n_phases || !s->phase[0].launch.counts)
+            continue;
+        const char *text = kernel_of(&p, s->phase[0].launch.symbol)->text;
+        describe(text, &d);
+        describe(tail_of(text), &tail);
+        for (uint32_t k = d.n; k < s->n_args - 1; k++) {
+            const f8_arg was = s->arg[k], other = s->arg[tail.buffer[k - d.n].write ? 0 : k];
+            s->arg[k] = other.offset == was.offset ? s->arg[s->n_args - 1] : other;
+            walk_plan(&w, &p);
+            ck_assert_msg(w.fault[0], "argument %u of %s", k, s->name);
+            s->arg[k] = was;
+            moved++;
+        }
+    }
+    ck_assert_int_ge(moved, 10);
     cuda_plan_end(&p);
 }
 END_TEST
@@ -442,6 +522,7 @@ Suite *f8_suite(void)
     tcase_set_timeout(t, 600);
     tcase_add_loop_test(t, plans_share_nothing, 0, N_MODELS * N_RECIPES);
     tcase_add_test(t, the_walk_sees);
+    tcase_add_test(t, the_walk_sees_tails);
     tcase_add_loop_test(t, bad_groups_are_refused, 0, sizeof groups / sizeof *groups);
     suite_add_tcase(s, t);
     return s;

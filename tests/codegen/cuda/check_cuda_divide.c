@@ -1,9 +1,9 @@
-/* Division, square root and exp of generated kernels (codegen/cuda/divide.cuh) against the host's
- * own and the scalar function, bit for bit; NaNs by class. The text is plain C and included as it
- * is, over primitives that stand for the machine's. The seeds are moved by one float either way.
- * FP8C_DIVIDE=all takes every mantissa of the divisor and every operand of the root and of tanh;
- * without it a part, chosen by the same rules. On a device the kernels of check_cuda_rows.c use the
- * same text. */
+/* Division, square root, exp and rows that repeat of generated kernels (codegen/cuda/divide.cuh)
+ * against the host's own and the scalar function, bit for bit; NaNs by class. The text is plain C
+ * and included as it is, over primitives that stand for the machine's. The seeds are moved by one
+ * float either way. FP8C_DIVIDE=all takes every mantissa of the divisor and every operand of the
+ * root and of tanh; without it a part, chosen by the same rules. On a device the kernels of
+ * check_cuda_rows.c use the same text. */
 #include "ir/num/fp8.h"
 #include "ir/num/scalar.h"
 #include "tests/shared/suite.h"
@@ -16,6 +16,8 @@
 
 #define F8_DEV static inline __attribute__((unused))
 typedef uint32_t f8_u32;
+typedef uint64_t f8_u64;
+typedef int64_t f8_i64;
 
 F8_DEV float f8_fma(float a, float b, float c)
 {
@@ -213,6 +215,35 @@ START_TEST(below)
 }
 END_TEST
 
+/* Whole numbers of every length, and their neighbours. */
+static int64_t whole(int bits)
+{
+    const uint64_t most = bits < 63 ? ((uint64_t)1 << bits) - 1 : INT64_MAX;
+    const uint64_t n = next() % 4 == 0 ? most - next() % 3 : next() & most;
+    return (int64_t)(n > most ? most : n);
+}
+
+static void repeats(int64_t row, int64_t div, int64_t mod)
+{
+    const int64_t want = row / div % mod, got = f8_period(row, div, mod);
+    ck_assert_msg(want == got, "%lld / %lld %% %lld is %lld, not %lld", (long long)row,
+                  (long long)div, (long long)mod, (long long)want, (long long)got);
+}
+
+START_TEST(rows_that_repeat)
+{
+    for (int i = 0; i < 1000000; i++) {
+        const int64_t row = whole((int)(next() % 64)), div = whole((int)(next() % 64));
+        repeats(row, div ? div : 1, whole((int)(1 + next() % 63)) | 1);
+        repeats(row, 1 + div / 2, 1 + whole((int)(next() % 40)));
+    }
+    repeats(INT64_MAX, 1, INT64_MAX);
+    repeats(INT64_MAX, INT64_MAX, 1);
+    repeats(INT64_MAX - 1, INT64_MAX, 2);
+    repeats((int64_t)1 << 62, (int64_t)1 << 31, 3);
+}
+END_TEST
+
 Suite *f8_suite(void)
 {
     Suite *s = suite_create("cuda divide");
@@ -225,6 +256,7 @@ Suite *f8_suite(void)
     tcase_add_test(t, roots);
     tcase_add_test(t, near);
     tcase_add_test(t, below);
+    tcase_add_test(t, rows_that_repeat);
     suite_add_tcase(s, t);
     return s;
 }

@@ -110,6 +110,74 @@ START_TEST(missing_barrier)
 }
 END_TEST
 
+/* The block that ends last adds what each block has stored. */
+static const char last_text[] =
+    "#include \"fp8c.cuh\"\n"
+    "struct last_params { f8_u32 *part, *sum, *counter; };\n"
+    "F8_KERNEL(last, 64, 1)\n"
+    "{\n"
+    "    F8_SHARED(f8_u32, is, 1);\n"
+    "    if (f8_thread() == 0)\n"
+    "        p.part[f8_block()] = (f8_u32)f8_block() + 1;\n"
+    "    BEFORE;\n"
+    "    MEET;\n"
+    "    const f8_u32 most = (f8_u32)f8_blocks() - 1;\n"
+    "    if (f8_thread() == 0) {\n"
+    "        is[0] = f8_count(p.counter, most) == most;\n"
+    "        AFTER;\n"
+    "    }\n"
+    "    f8_sync();\n"
+    "    for (int i = 0; is[0] && f8_thread() == 0 && i < f8_blocks(); i++)\n"
+    "        p.sum[0] += p.part[i];\n"
+    "}\n";
+
+enum { BLOCKS = 9 };
+
+/* Three launches, each of which adds 45 to the sum; the error of the first that fails. */
+static int last_block(const char *before, const char *meet, const char *after, uint32_t sum[3])
+{
+    char text[2048];
+    uint32_t zero[BLOCKS] = {0}, counter;
+    snprintf(text, sizeof text, "#define BEFORE %s\n#define MEET %s\n#define AFTER %s\n%s", before,
+             meet, after, last_text);
+    struct {
+        CUdeviceptr part, sum, counter;
+    } p = {emu_upload(&e, zero, sizeof zero), emu_upload(&e, zero, 4), emu_upload(&e, zero, 4)};
+    for (int run = 0; run < 3; run++) {
+        const int error = emu_run(&e, text, "last", BLOCKS, 64, 0, &p);
+        if (error)
+            return error;
+        emu_download(&e, &sum[run], p.sum, 4);
+        emu_download(&e, &counter, p.counter, 4);
+        ck_assert_uint_eq(counter, 0);
+    }
+    return 0;
+}
+
+START_TEST(the_last_block)
+{
+    uint32_t sum[3];
+    if (_i)
+        setenv("FP8C_EMULATOR_SEED", "11", 1);
+    ck_assert_int_eq(last_block("f8_fence()", "f8_sync()", "f8_fence()", sum), 0);
+    for (uint32_t run = 0; run < 3; run++)
+        ck_assert_uint_eq(sum[run], 45 * (run + 1));
+}
+END_TEST
+
+/* Blocks do not run at the same time here, so only the rule shows that a fence is missing. */
+START_TEST(missing_fence)
+{
+    static const char *const bad[][3] = {{"(void)0", "f8_sync()", "f8_fence()"},
+                                         {"f8_fence()", "(void)0", "f8_fence()"},
+                                         {"(void)0", "f8_sync(); f8_fence()", "f8_fence()"},
+                                         {"if (f8_thread()) f8_fence()", "f8_sync()", "f8_fence()"},
+                                         {"f8_fence()", "f8_sync()", "(void)0"}};
+    uint32_t sum[3];
+    ck_assert_int_eq(last_block(bad[_i][0], bad[_i][1], bad[_i][2], sum), CUDA_ERROR_LAUNCH_FAILED);
+}
+END_TEST
+
 static const char shuffle_text[] =
     "#include \"fp8c.cuh\"\n"
     "struct shuffle_params { f8_u32 *out; float *sum; };\n"
@@ -540,6 +608,8 @@ Suite *f8_suite(void)
     tcase_add_test(tc, vector_add);
     tcase_add_test(tc, block_reduction);
     tcase_add_test(tc, missing_barrier);
+    tcase_add_loop_test(tc, the_last_block, 0, 2);
+    tcase_add_loop_test(tc, missing_fence, 0, 5);
     tcase_add_loop_test(tc, shuffles, 0, 2);
     tcase_add_loop_test(tc, matrix_product, 0, 2);
     tcase_add_test(tc, async_copies);

@@ -5,7 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { VOCABULARY = 64 };
+/* COUNTERS: bytes of the words in which blocks of launches count themselves, on CUDA: each value's
+ * plan has its own. */
+enum { VOCABULARY = 64, COUNTERS = 4096 };
 
 void f8_bounds_open(f8_api_run *r, int64_t b, bool reversed, fp8c_compile_options options)
 {
@@ -87,9 +89,8 @@ void f8_bounds_case(const fp8c_compile_options *options, bool reversed, const in
         ck_assert_int_eq(info.planned_bytes, theirs.planned_bytes);
         most = info.planned_bytes > most ? info.planned_bytes : most;
         ck_assert_int_ge(info.peak_bytes, most);
-        ck_assert(reversed ||
-                  info.peak_bytes ==
-                      most); /* the largest is the bound's, and is there from the start */
+        /* the largest is the bound's, and is there from the start */
+        ck_assert(reversed || info.peak_bytes <= most + COUNTERS);
         ck_assert_int_eq(info.distinct_kernels, theirs.distinct_kernels);
     }
     for (int b = 1; b <= F8_BOUNDS_MOST; b++)
