@@ -56,6 +56,9 @@ f8_status f8_run_begin(f8_run *r, fp8c_program *program, const char *text, const
 /* Open the folder of a run and lock it. F8_ERR_INPUT: it is none, or none of this version. Files
  * that a killed process was writing are removed. */
 f8_status f8_run_open(f8_run *r, const char *folder, f8_temporaries *list, f8_diag *diag);
+/* Read run.json of a folder that another process may use: nothing is locked, nothing changes. The
+ * checks are those of f8_run_open. Close `r` also after a failure. */
+f8_status f8_run_look(f8_run *r, const char *folder, f8_diag *diag);
 /* Write a file, whole or not at all; run.json from r->info. */
 f8_status f8_run_put(f8_run *r, const char *name, const char *text, f8_diag *diag);
 f8_status f8_run_put_info(f8_run *r, f8_diag *diag);

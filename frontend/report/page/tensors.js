@@ -1,0 +1,192 @@
+// What FP8 does to each tensor: the heat map, the worst tensors, one tensor over the steps.
+
+const WATCHED = RUNS.map((run, i) => ({run, i})).filter(r => r.run.stats);
+
+// '' is the recipe in use, others are those of --stats-recipe.
+function isUnder(series, recipe) {
+  return recipe === '' ? !series.what_if : series.what_if && series.quantized === recipe;
+}
+
+function seriesOf(run, recipe, operand) {
+  return run.stats.tensors.filter(s => isUnder(s, recipe) && (!operand || s.operand === operand));
+}
+
+function recipesOf() {
+  const all = WATCHED.flatMap(r => r.run.stats.tensors.filter(s => s.what_if).map(s => s.quantized));
+  return [['', 'in use']].concat([...new Set(all)].map(r => [r, `what if: ${r}`]));
+}
+
+function has(run, series, name) {
+  return figure(run, series, name).some(isNumber);
+}
+
+function howKept(run, name) {
+  const {watched, each} = run.stats;
+  return `${name}: ${watched} watched steps` + (each > 1
+    ? `, ${each} of them a point: it has the worst figure of these (of amax the most, of amin the ` +
+      `least, of the scales those farthest apart)` : '');
+}
+
+// ---- the heat map ----
+
+function heatSection() {
+  const state = {figure: 'underflow', operand: 'x', recipe: ''};
+  const maps = el('div', {class: 'columns'}), legend = el('div', {class: 'legend'});
+  const operands = Object.keys(OPERANDS).filter(o => WATCHED.some(r => seriesOf(r.run, '', o).length));
+  const recipes = recipesOf();
+  if (!operands.includes(state.operand)) state.operand = operands[0];
+
+  // All runs share one range, so that their maps can be compared.
+  function show() {
+    const f = FIGURES[state.figure];
+    const shown = WATCHED.map(r => ({...r, rows: rowsOf(r.run, state)}));
+    const value = x => (!isNumber(x) ? null : !f.log ? x : x > 0 ? Math.log10(x) : null);
+    const all = shown.flatMap(r => r.rows.flatMap(row => row.values.map(value)));
+    const a = least(all), b = most(all);
+    const share = x => {
+      const y = value(x);
+      return y === null ? null : b === a ? 0.5 : f.worse < 0 ? (b - y) / (b - a) : (y - a) / (b - a);
+    };
+    const back = y => f.show(f.log ? 10 ** y : y);
+    const [from, to] = f.worse < 0 ? [b, a] : [a, b];
+    legend.replaceChildren(...(isNumber(a) ? [
+      el('span', {}, back(from), el('i', {class: 'ramp'}), back(to) + (f.worse ? ' (worse)' : '')),
+      el('span', {}, el('i', {class: 'swatch block', style: 'background:var(--cell)'}), 'no figure')]
+      : ['no tensor has this figure']));
+    maps.replaceChildren(...shown.map(r => el('div', {}, el('h3', {}, runName(r.i)),
+      !r.rows.length ? note('no such tensor is watched') :
+      heatMap(r.rows, share, x => (isNumber(x) ? f.show(x) : 'no figure'),
+              i => span(r.run, i), name => TENSOR.pick(name)),
+      numbers('Numbers', () => [{head: 'tensor', text: true}].concat(
+        r.run.stats.last.map((_, i) => ({head: span(r.run, i)}))),
+        () => r.rows.map(row => [row.label, ...row.values.map(x => (isNumber(x) ? num(x) : '–'))])))));
+  }
+
+  function rowsOf(run, {figure: name, operand, recipe}) {
+    return seriesOf(run, recipe, operand).map(s => ({label: s.tensor, values: figure(run, s, name)}));
+  }
+
+  const set = name => value => { state[name] = value; show(); };
+  const choices = el('div', {class: 'choices'},
+    choice('figure', Object.entries(FIGURES).map(([k, f]) => [k, f.label]), state.figure, set('figure')).label,
+    choice('operand', operands.map(o => [o, OPERANDS[o]]), state.operand, set('operand')).label,
+    recipes.length > 1 ? choice('recipe', recipes, '', set('recipe')).label : null);
+  section('Tensors by steps', note('A row is a tensor, in the order of the model; a column is a ' +
+    'watched step. A click on a row shows its history below. ',
+    WATCHED.map(r => howKept(r.run, r.run.name)).join('; '), '.'), choices, legend, maps);
+  show();
+}
+
+// ---- the worst tensors ----
+
+const WORST = 12;
+
+function worstRows(name, recipe) {
+  const all = WATCHED.flatMap(({run, i}) => seriesOf(run, recipe).map(s => {
+    const list = figure(run, s, name);
+    return {run, i, s, list, worst: worstOf(name, list)};
+  })).filter(r => r.worst !== null);
+  all.sort((a, b) => (FIGURES[name].worse < 0 ? a.worst - b.worst : b.worst - a.worst));
+  return all.slice(0, WORST);
+}
+
+function worstSection() {
+  const state = {figure: 'sqnr', recipe: ''};
+  const holder = el('div', {});
+  const judged = Object.entries(FIGURES).filter(([, f]) => f.worse);
+
+  function show() {
+    const f = FIGURES[state.figure], rows = worstRows(state.figure, state.recipe);
+    const columns = [{head: 'tensor', text: true}, {head: 'run', text: true},
+                     {head: 'as', text: true}, {head: 'worst'}, {head: 'at'}, {head: 'last'},
+                     {head: 'history', text: true}];
+    const table = tableOf(columns, rows.map(r => [
+      r.s.tensor, runName(r.i), [r.s.format, r.s.granularity].filter(Boolean).join(', ') || 'not quantized',
+      f.show(r.worst), span(r.run, r.list.indexOf(r.worst)).replace(/^steps? /, ''),
+      f.show(r.list.findLast(isNumber)), spark(r.list, f.log, color(r.i))]), true);
+    [...table.tBodies[0].rows].forEach((tr, i) => {
+      tr.className = 'pick';
+      tr.addEventListener('click', () => TENSOR.pick(rows[i].s.tensor));
+    });
+    const lines = rows.map(r => ({name: `${r.s.tensor} (${r.run.name})`, x: r.run.stats.last, y: r.list}));
+    holder.replaceChildren(rows.length ? el('div', {class: 'scroll open'}, table)
+                                       : note('no tensor has this figure'),
+      numbers('Numbers of the histories', () => [{head: 'step'}].concat(lines.map(l => ({head: l.name}))),
+              () => stepRows(lines)));
+  }
+
+  const set = name => value => { state[name] = value; show(); };
+  const recipes = recipesOf();
+  section('Worst tensors', el('div', {class: 'choices'},
+    choice('by', judged.map(([k, f]) => [k, f.label]), state.figure, set('figure')).label,
+    recipes.length > 1 ? choice('recipe', recipes, '', set('recipe')).label : null), holder);
+  show();
+}
+
+// ---- one tensor ----
+
+const TENSOR = {pick() {}};
+
+function tensorLines(name, recipe, figures) {
+  return WATCHED.flatMap(({run, i}) => seriesOf(run, recipe).filter(s => s.tensor === name)
+    .flatMap(s => figures.filter(f => has(run, s, f.name)).map(f => ({
+      name: [run.name, f.label].filter(Boolean).join(', '), color: color(i), dashed: f.dashed,
+      x: run.stats.last, y: figure(run, s, f.name)}))));
+}
+
+function tensorSection() {
+  const names = [...new Set(WATCHED.flatMap(r => r.run.stats.tensors.map(s => s.tensor)))];
+  const state = {tensor: names[0], recipe: ''};
+  const holder = el('div', {class: 'columns'}), about = el('p', {class: 'note'});
+
+  function show() {
+    const of = WATCHED.flatMap(({run}) => seriesOf(run, state.recipe)
+      .filter(s => s.tensor === state.tensor)
+      .map(s => `${run.name}: ${num(s.elements)} elements, ` +
+        (s.quantized ? `${s.quantized}: ${s.format}, a scale for ${s.granularity}` : 'not quantized')));
+    about.replaceChildren(of.join('; '));
+    const pictures = [
+      ['The scale in use, and the one the tensor asks for', [{name: 'scale', label: 'in use'},
+        {name: 'scale_wanted', label: 'asked for', dashed: true}], {log: true}],
+      ['amax and amin', [{name: 'amax', label: 'amax'}, {name: 'amin', label: 'amin', dashed: true}], {log: true}],
+      ['Underflow', [{name: 'underflow', label: ''}], {show: percent, zero: true}],
+      ['Overflow', [{name: 'overflow', label: ''}], {show: percent, zero: true}],
+      ['MSE', [{name: 'mse', label: ''}], {log: true}],
+      ['SQNR (dB)', [{name: 'sqnr', label: ''}], {}],
+      ['Dynamic range (binades)', [{name: 'range', label: ''}], {}],
+      ['Values that are not finite', [{name: 'nonfinite', label: ''}], {zero: true}],
+    ];
+    holder.replaceChildren(...pictures.map(([title, figures, options]) => {
+      const lines = tensorLines(state.tensor, state.recipe, figures);
+      return lines.length ? chart(lines, {title, ...options, height: 180}) : null;
+    }).filter(Boolean));
+  }
+
+  const chosen = choice('tensor', names.map(n => [n, n]), state.tensor,
+                        value => { state.tensor = value; show(); });
+  const recipes = recipesOf();
+  const place = section('One tensor', el('div', {class: 'choices'}, chosen.label,
+    recipes.length > 1 ? choice('recipe', recipes, '', value => { state.recipe = value; show(); }).label
+                       : null), about, holder);
+  TENSOR.pick = name => {
+    state.tensor = chosen.select.value = name;
+    show();
+    place.scrollIntoView({behavior: 'smooth', block: 'start'});
+  };
+  const first = DATA.parts.flat().find(r => r.event === 'parted');
+  if (first && names.includes(first.tensor)) state.tensor = chosen.select.value = first.tensor;
+  show();
+}
+
+function statisticsSections() {
+  if (!WATCHED.length) {
+    section('Tensors', note('No statistics were kept of ', RUNS.length > 1 ? 'these runs' : 'this run',
+      '. ', el('code', {}, "fp8c train --run DIR --stats 'PATTERN' --every N"),
+      ' keeps for each tensor whose name matches: amax, underflow, MSE, the scale in use and the ' +
+      'one it asks for.'));
+    return;
+  }
+  heatSection();
+  worstSection();
+  tensorSection();
+}
