@@ -399,6 +399,8 @@ int cli_recipe_width(const cli *c, int least);
  * a long call, if stderr is a terminal. */
 void cli_watch(int32_t verbose, bool bar);
 const fp8c_context_options *cli_context_options(void);
+/* How many columns a line on the terminal may have. */
+int cli_columns(void);
 
 /* ---- signals (cmd_signal.c has what they do) ---- */
 

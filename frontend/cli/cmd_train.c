@@ -10,10 +10,11 @@
 #include "frontend/cli/cmd_calibrate.h"
 #include "frontend/cli/cmd_checkpoint.h"
 #include "frontend/cli/cmd_folder.h"
+#include "frontend/cli/cmd_profile.h"
 #include "frontend/cli/cmd_train.h"
 #include "ir/base/clock.h"
 
-enum { TAIL = 20, BAR = 24, LINES = 10, MOST_SEEDS = 1000 };
+enum { TAIL = 20, BAR = 24, LEAST_BAR = 4, LINES = 10, MOST_SEEDS = 1000 };
 
 /* ---- one run ---- */
 
@@ -55,19 +56,46 @@ static bool find_functions(run *r)
     return true;
 }
 
-static void progress(const run *r, int64_t step, double loss, double seconds)
+/* "12 s", "3 min 20 s", "2 h 5 min" */
+static const char *duration(double seconds, char text[40])
+{
+    const int64_t s = seconds < 1e9 ? (int64_t)(seconds + 0.5) : 1000000000;
+    if (s < 60)
+        snprintf(text, 40, "%" PRId64 " s", s);
+    else if (s < 3600)
+        snprintf(text, 40, "%" PRId64 " min %" PRId64 " s", s / 60, s % 60);
+    else
+        snprintf(text, 40, "%" PRId64 " h %" PRId64 " min", s / 3600, s % 3600 / 60);
+    return text;
+}
+
+/* The bar takes what the terminal has left beside the figures. A line that is too long even so is
+ * cut: one that goes on in the next row could not be drawn over. */
+static void progress(const run *r, int64_t step, const step_facts *f, double seconds)
 {
     const int64_t n = step - r->begin;
     const double rate = (double)(n * r->accumulate * cli_data_items(r->data)) / seconds;
-    const double left = seconds / (double)n * (double)(r->end - step);
-    char bar[BAR + 1];
-    for (int i = 0; i < BAR; i++)
-        bar[i] = i < BAR * step / r->c->steps ? '#' : '.';
-    bar[BAR] = 0;
-    fprintf(stderr,
-            "\r%-8s [%s] %" PRId64 "/%" PRId64 "  loss %.4f  %.0f %s/s  %.0f s left \033[K%s",
-            r->out->recipe, bar, step, r->c->steps, loss, rate, cli_data_items_name(r->data), left,
-            step == r->end ? "\n" : "");
+    fp8c_info info = {.struct_size = sizeof info};
+    char left[40], lr[40] = "", bar[BAR + 4] = "", text[400];
+    fp8c_program_info(r->program, &info);
+    if (!isnan(f->lr))
+        snprintf(lr, sizeof lr, "  lr %.3g", f->lr);
+    const int used = snprintf(text, sizeof text,
+                              "%" PRId64 "/%" PRId64 "  loss %.4f%s  %.0f %s/s  %s left  %.1f MiB",
+                              step, r->c->steps, f->loss, lr, rate, cli_data_items_name(r->data),
+                              duration(seconds / (double)n * (double)(r->end - step), left),
+                              (double)info.peak_bytes / (1 << 20));
+    const int room = cli_columns() - (int)strlen(r->out->recipe) - used - 4,
+              size = room < BAR ? room : BAR;
+    if (size >= LEAST_BAR) {
+        bar[0] = '[';
+        for (int i = 0; i < size; i++)
+            bar[1 + i] = i < size * step / r->c->steps ? '#' : '.';
+        strcpy(bar + 1 + size, "] ");
+    }
+    char line[800];
+    snprintf(line, sizeof line, "%s %s%s", r->out->recipe, bar, text);
+    fprintf(stderr, "\r%.*s\033[K%s", cli_columns(), line, step == r->end ? "\n" : "");
 }
 
 /* A line that stays, of which a run prints about LINES. */
@@ -275,7 +303,7 @@ static fp8c_status train(run *r)
         if (r->json->failed || r->folder->failed) /* nobody would read how this ends */
             return FP8C_ERR_IO;
         if (r->terminal && (end - last > 0.1 || step + 1 == r->end)) {
-            progress(r, step + 1, f.loss, end - start);
+            progress(r, step + 1, &f, end - start);
             last = end;
         }
         status = after_step(r, step + 1, &beside);
@@ -330,8 +358,9 @@ static bool save_state(const run *r, const char *path)
 }
 
 /* How often a function ran; all other functions ran once. */
-static double runs_of(const run *r, int function)
+static double runs_of(const void *user, int function)
 {
+    const run *r = user;
     const int64_t runs = function == r->step     ? r->micro_steps_run
                          : function == r->update ? r->steps_run
                          : function == r->eval   ? r->evals_run
@@ -339,24 +368,18 @@ static double runs_of(const run *r, int function)
     return runs > 0 ? (double)runs : 1;
 }
 
-static void print_step(FILE *to, const run *r, int function, int index, const fp8c_step *s)
+/* The time of each step of the plan: printed, and kept in the run's folder. false after a message
+ * on stderr. */
+static bool put_profile(const run *r)
 {
-    const char *algorithm = fp8c_program_algorithm(r->program, function, index);
-    const double runs = runs_of(r, function);
-    fprintf(to, "profile %s %s %s %.6f s %.3f GB/s%s%s\n",
-            fp8c_program_function_name(r->program, function), s->kind, s->name, s->seconds / runs,
-            (double)(s->bytes_read + s->bytes_written) * runs / s->seconds / 1e9,
-            algorithm ? " " : "", algorithm ? algorithm : "");
-}
-
-static void print_profile(const run *r)
-{
-    FILE *to = cli_json_to_stdout(r->c) ? stderr : stdout;
-    fp8c_step s;
-    for (int f = 0; fp8c_program_function_name(r->program, f); f++)
-        for (int i = 0; fp8c_program_step(r->program, f, i, &s) == FP8C_OK; i++)
-            if (s.seconds > 0)
-                print_step(to, r, f, i, &s);
+    if (r->c->profile && !cli_interrupted())
+        cli_profile_print(cli_json_to_stdout(r->c) ? stderr : stdout, r->program, runs_of, r);
+    if (!r->folder->path || !r->steps_run)
+        return true;
+    char *text = cli_profile_text(r->program, runs_of, r);
+    const bool ok = text && (!*text || cli_folder_put(r->folder, "profile.jsonl", text));
+    free(text);
+    return ok;
 }
 
 /* ---- the command ---- */
@@ -426,6 +449,13 @@ static void describe(fp8c_program *program, cli_train_result *out)
     fp8c_program_peak(program, fp8c_program_function(program, "micro_step"), &out->peak);
 }
 
+/* Whether timing each step of the plan costs next to nothing: on a CPU it is two looks at a clock.
+ * A GPU would lose its graphs. */
+static bool times_for_nothing(const cli *c)
+{
+    return !c->target || !strncmp(c->target, "cpu", 3);
+}
+
 /* Trains under one recipe with every seed. out: a result for each seed. *at becomes the last of
  * them that ran. save: where to write the checkpoint of the first seed, or NULL. */
 static int train_recipe(const cli *c, fp8c_context *ctx, const fp8c_module *module, cli_data *data,
@@ -433,6 +463,7 @@ static int train_recipe(const cli *c, fp8c_context *ctx, const fp8c_module *modu
                         cli_train_result *out, const cli_train_result **at)
 {
     fp8c_compile_options options = cli_compile_options(c, recipe);
+    options.profile |= folder->path && times_for_nothing(c);
     run r = {.c = c,
              .ctx = ctx,
              .data = data,
@@ -458,8 +489,7 @@ static int train_recipe(const cli *c, fp8c_context *ctx, const fp8c_module *modu
         r.tail_sum = 0;
         ok = train_seed(&r, i ? NULL : save, i ? NULL : c->save_state);
     }
-    if (ok && c->profile && !cli_interrupted())
-        print_profile(&r);
+    ok = ok && put_profile(&r);
     fp8c_program_destroy(r.program);
     return ok ? CLI_DONE : CLI_FAILED;
 }

@@ -80,7 +80,8 @@ f8_status f8_report_trace(const f8_report *r, json_t **trace, f8_diag *diag)
     for (size_t i = 0; i < r->n; i++)
         if (!r->run[i].profile || !runs_of(r->run[i].profile, "micro_step"))
             return f8_file_fail(diag, F8_ERR_INPUT, r->run[i].run.folder,
-                                "the run has no profile.jsonl: train it with --profile");
+                                "the run has no profile.jsonl: a training writes it at its end, "
+                                "on a GPU with --profile");
     json_t *events = json_array();
     bool ok = events != NULL;
     for (size_t i = 0; i < r->n && ok; i++)

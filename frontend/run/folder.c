@@ -109,9 +109,9 @@ f8_status f8_run_put_info(f8_run *r, f8_diag *diag)
 /* Remove what f8_run_create and f8_run_begin made. */
 static void abandon(f8_run *r)
 {
-    static const char *const names[] = {
-        info_name, "module.f8", "decisions.jsonl", "steps.jsonl", "checkpoint-0.safetensors",
-        lock_name};
+    static const char *const names[] = {info_name,   "module.f8",   "decisions.jsonl",
+                                        "plan.json", "steps.jsonl", "checkpoint-0.safetensors",
+                                        lock_name};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         unlink(f8_run_path(r, names[i]));
     if (r->made)
@@ -182,7 +182,8 @@ static bool ends_with(const char *text, const char *end)
 /* Remove the files that a killed process was writing: NAME.PID-N.tmp (ir/base/file.h). */
 static f8_status remove_temporaries(f8_run *r, f8_diag *diag)
 {
-    static const char *const ours[] = {info_name, "decisions.jsonl", "steps.jsonl", "checkpoint-"};
+    static const char *const ours[] = {info_name,     "decisions.jsonl", "plan.json",
+                                       "steps.jsonl", "profile.jsonl",   "checkpoint-"};
     DIR *d = opendir(r->folder);
     const struct dirent *e;
     if (!d)

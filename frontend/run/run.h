@@ -49,10 +49,10 @@ f8_status f8_run_free(f8_run *r, const char *folder, f8_diag *diag);
  * not begun leaves nothing behind. */
 f8_status f8_run_create(f8_run *r, const char *folder, f8_temporaries *list, f8_diag *diag);
 /* Write all files of a run that has not made a step yet: `text` is that of the module, `decisions`
- * are JSON Lines, `info` is what run.json has beside its version. Takes over `info`, which may be
+ * are JSON Lines, `plan` is JSON or "" if there is none, `info` is what run.json has beside its version. Takes over `info`, which may be
  * NULL if memory ran out. run.json is written last: with it the folder is a run. (begin.c) */
 f8_status f8_run_begin(f8_run *r, fp8c_program *program, const char *text, const char *decisions,
-                       json_t *info, const f8_run_position *at, f8_diag *diag);
+                       const char *plan, json_t *info, const f8_run_position *at, f8_diag *diag);
 /* Open the folder of a run and lock it. F8_ERR_INPUT: it is none, or none of this version. Files
  * that a killed process was writing are removed. */
 f8_status f8_run_open(f8_run *r, const char *folder, f8_temporaries *list, f8_diag *diag);

@@ -38,12 +38,13 @@ function num(x, digits = 4) {
   if (!isNumber(x)) return '–';
   const size = Math.abs(x);
   if (Number.isInteger(x) && size < 1e7) return String(x);
-  if (size >= 1e6 || size < 1e-3) return x.toExponential(Math.max(0, digits - 2)).replace('e+', 'e');
+  if (size >= 1e6 || size < 1e-3)
+    return x.toExponential(Math.max(0, digits - 2)).replace(/\.?0*e\+?/, 'e');
   return String(Number(x.toPrecision(digits)));
 }
 
 function percent(x) {
-  return isNumber(x) ? num(100 * x, 3) + ' %' : '–';
+  return isNumber(x) ? num(100 * x, 3) + '\u00a0%' : '–';
 }
 
 function bytes(x) {

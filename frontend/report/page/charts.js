@@ -68,8 +68,11 @@ function chart(lines, options) {
     }
     svg.append(el('line', {class: 'axis', x1: left, x2: width - right, y1: height - bottom,
                            y2: height - bottom}));
-    for (const x of ticks(first, last, width / 90).filter(Number.isInteger))
-      svg.append(el('text', {x: px(x), y: height - 8, 'text-anchor': 'middle'}, String(x)));
+    for (const x of ticks(first, last, width / 90).filter(Number.isInteger)) {
+      const anchor = px(x) > width - right - 14 ? 'end' : 'middle';
+      svg.append(el('text', {x: anchor === 'end' ? width - 1 : px(x), y: height - 8,
+                             'text-anchor': anchor}, String(x)));
+    }
     for (const m of options.marks || [])
       if (m.x >= first && m.x <= last)
         svg.append(el('line', {class: 'cross', x1: px(m.x), x2: px(m.x), y1: top,

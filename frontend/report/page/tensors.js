@@ -20,11 +20,13 @@ function has(run, series, name) {
   return figure(run, series, name).some(isNumber);
 }
 
-function howKept(run, name) {
-  const {watched, each} = run.stats;
-  return `${name}: ${watched} watched steps` + (each > 1
-    ? `, ${each} of them a point: it has the worst figure of these (of amax the most, of amin the ` +
-      `least, of the scales those farthest apart)` : '');
+// How many watched steps are a point.
+function howKept() {
+  const all = WATCHED.map(({run}) => `${run.name}: ${run.stats.watched} watched steps` +
+    (run.stats.each > 1 ? `, ${run.stats.each} of them a point` : '')).join('; ');
+  return all + (WATCHED.some(r => r.run.stats.each > 1)
+    ? '. A point has the worst figure of its steps: of amax the most, of amin the least, of the scales ' +
+      'those farthest apart.' : '.');
 }
 
 // ---- the heat map ----
@@ -73,7 +75,7 @@ function heatSection() {
     recipes.length > 1 ? choice('recipe', recipes, '', set('recipe')).label : null);
   section('Tensors by steps', note('A row is a tensor, in the order of the model; a column is a ' +
     'watched step. A click on a row shows its history below. ',
-    WATCHED.map(r => howKept(r.run, r.run.name)).join('; '), '.'), choices, legend, maps);
+    howKept()), choices, legend, maps);
   show();
 }
 
