@@ -29,7 +29,7 @@ function chart(lines, options) {
   const holder = el('div', {});
   const legend = el('div', {class: 'legend'}, ...lines.map(l => el('span', {},
     el('i', {class: 'swatch' + (l.dashed ? ' dashed' : l.dots ? ' block' : ''),
-             style: `background:${l.color};border-color:${l.color}`}), l.name)));
+             style: `${l.dashed ? 'color' : 'background'}:${l.color}`}), l.name)));
   const show = options.show || num, height = options.height || 210;
   const value = y => (!isNumber(y) ? null : !options.log ? y : y > 0 ? Math.log10(y) : null);
 

@@ -110,7 +110,7 @@ function curveSections() {
 
 // ---- memory ----
 
-const CATEGORY_COLORS = 8;
+const CATEGORY_COLORS = 7; // the smallest categories share one
 
 function memorySection() {
   const s = section('Where memory goes');
@@ -124,9 +124,9 @@ function memorySection() {
     const m = run.plan.memory;
     const parts = Object.entries(m.bytes).filter(([, b]) => b > 0).sort((a, b) => b[1] - a[1]);
     s.append(el('p', {}, `${bytes(m.planned_bytes)} in all at the peak of ${m.function}, which is at `,
-      el('code', {}, m.step), ` (step ${m.position} of ${m.positions}); ${bytes(m.activation_bytes)} of ` +
-      `these are activations kept for the backward.`));
-    const shade = k => color(k % CATEGORY_COLORS);
+      el('code', {}, m.step), ` (step ${m.position} of ${m.positions}); ${bytes(m.activation_bytes)} ` +
+      `are activations kept for the backward.`));
+    const shade = k => (k < CATEGORY_COLORS ? color(k) : 'var(--faint)');
     s.append(el('div', {class: 'bar', role: 'img', 'aria-label': 'memory by category'},
       ...parts.map(([name, b], k) => el('i', {style: `flex:${b} 0 0;background:${shade(k)}`,
         pointermove: e => tip(e, [`${name}: ${bytes(b)}`]), pointerleave: noTip}))));
@@ -168,7 +168,6 @@ function timeSection() {
     for (const p of all) kinds[p.kind] = (kinds[p.kind] || 0) + p.total;
     const rest = all.slice(SHOWN).reduce((a, p) => a + p.total, 0);
     const shown = all.slice(0, SHOWN).map(p => [p.name, p.total]);
-    if (rest) shown.push([`${all.length - SHOWN} others`, rest]);
     s.append(el('p', {}, `${time(sum)} an optimizer step: ` + Object.entries(kinds)
       .sort((a, b) => b[1] - a[1]).map(([k, t]) => `${k} ${percent(t / sum)}`).join(', ') + '.'));
     const top = most(shown.map(x => x[1]));
@@ -176,6 +175,8 @@ function timeSection() {
       el('span', {class: 'name', title: name}, name),
       el('span', {class: 'track'}, el('i', {style: `width:${100 * t / top}%;background:${color(i)}`})),
       el('span', {class: 'value'}, `${time(t)}  ${percent(t / sum)}`)])));
+    if (rest)
+      s.append(note(`The ${all.length - SHOWN} others take ${time(rest)}, ${percent(rest / sum)}.`));
     s.append(numbers('Numbers', () => [{head: 'step of the plan', text: true}, {head: 'function', text: true},
       {head: 'kind', text: true}, {head: 'runs'}, {head: 'seconds of a run'}, {head: 'bytes read'},
       {head: 'bytes written'}, {head: 'GB/s'}],

@@ -99,13 +99,13 @@ function worstSection() {
 
   function show() {
     const f = FIGURES[state.figure], rows = worstRows(state.figure, state.recipe);
-    const columns = [{head: 'tensor', text: true}, {head: 'run', text: true},
-                     {head: 'as', text: true}, {head: 'worst'}, {head: 'at'}, {head: 'last'},
-                     {head: 'history', text: true}];
+    const columns = [{head: 'tensor', text: true}, {head: 'history', text: true},
+                     {head: 'worst'}, {head: 'at step'}, {head: 'last'}, {head: 'run', text: true},
+                     {head: 'as', text: true}];
     const table = tableOf(columns, rows.map(r => [
-      r.s.tensor, runName(r.i), [r.s.format, r.s.granularity].filter(Boolean).join(', ') || 'not quantized',
-      f.show(r.worst), span(r.run, r.list.indexOf(r.worst)).replace(/^steps? /, ''),
-      f.show(r.list.findLast(isNumber)), spark(r.list, f.log, color(r.i))]), true);
+      r.s.tensor, spark(r.list, f.log, color(r.i)), f.show(r.worst),
+      span(r.run, r.list.indexOf(r.worst)).replace(/^steps? /, ''), f.show(r.list.findLast(isNumber)),
+      runName(r.i), r.s.quantized ? `${r.s.format}, a scale per ${r.s.granularity}` : 'not quantized']), true);
     [...table.tBodies[0].rows].forEach((tr, i) => {
       tr.className = 'pick';
       tr.addEventListener('click', () => TENSOR.pick(rows[i].s.tensor));
@@ -145,7 +145,7 @@ function tensorSection() {
     const of = WATCHED.flatMap(({run}) => seriesOf(run, state.recipe)
       .filter(s => s.tensor === state.tensor)
       .map(s => `${run.name}: ${num(s.elements)} elements, ` +
-        (s.quantized ? `${s.quantized}: ${s.format}, a scale for ${s.granularity}` : 'not quantized')));
+        (s.quantized ? `${s.quantized}: ${s.format}, a scale per ${s.granularity}` : 'not quantized')));
     about.replaceChildren(of.join('; '));
     const pictures = [
       ['The scale in use, and the one the tensor asks for', [{name: 'scale', label: 'in use'},
