@@ -12,13 +12,14 @@ function ticks(a, b, n) {
   return all;
 }
 
-// The powers of ten from 10^a to 10^b, or every k-th where they are many; none lie between: ticks.
+// The exponents of the powers of ten from 10^a to 10^b, or of every k-th where they are many; of round
+// numbers between them where there is but one power.
 function powers(a, b, n) {
   const every = Math.max(1, Math.ceil((b - a) / Math.max(1, n)));
   const all = [];
   for (let x = Math.ceil(a - 1e-9); x <= b + 1e-9; x++)
     if (x % every === 0) all.push(x);
-  return all.length > 1 ? all : ticks(a, b, n);
+  return all.length > 1 ? all : ticks(10 ** a, 10 ** b, n).filter(x => x > 0).map(Math.log10);
 }
 
 // ---- curves ----
@@ -64,7 +65,7 @@ function chart(lines, options) {
       const at = py(y);
       svg.append(el('line', {class: 'grid', x1: left, x2: width - right, y1: at, y2: at}),
                  el('text', {x: left - 6, y: at + 4, 'text-anchor': 'end'},
-                    show(options.log ? 10 ** y : y)));
+                    show(options.log ? 10 ** y : y, 3)));
     }
     svg.append(el('line', {class: 'axis', x1: left, x2: width - right, y1: height - bottom,
                            y2: height - bottom}));

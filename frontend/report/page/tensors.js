@@ -2,18 +2,30 @@
 
 const WATCHED = RUNS.map((run, i) => ({run, i})).filter(r => r.run.stats);
 
-// '' is the recipe in use, others are those of --stats-recipe.
-function isUnder(series, recipe) {
-  return recipe === '' ? !series.what_if : series.what_if && series.quantized === recipe;
-}
+const IN_USE = new Set(WATCHED.flatMap(r => r.run.stats.tensors.filter(s => !s.what_if)
+  .map(s => s.quantized)));
 
+// A series a tensor. With recipe '' that of the recipe in use; of a tensor that this does not quantize
+// the what-if one, of a recipe that another run uses if there is one.
 function seriesOf(run, recipe, operand) {
-  return run.stats.tensors.filter(s => isUnder(s, recipe) && (!operand || s.operand === operand));
+  const all = run.stats.tensors.filter(s => !operand || s.operand === operand);
+  if (recipe !== '') return all.filter(s => s.what_if && s.quantized === recipe);
+  const rank = s => (!s.what_if && s.quantized ? 3 : !s.what_if ? 0 : IN_USE.has(s.quantized) ? 2 : 1);
+  const chosen = new Map();
+  for (const s of all)
+    if (!chosen.has(s.tensor) || rank(s) > rank(chosen.get(s.tensor))) chosen.set(s.tensor, s);
+  return [...chosen.values()];
 }
 
 function recipesOf() {
   const all = WATCHED.flatMap(r => r.run.stats.tensors.filter(s => s.what_if).map(s => s.quantized));
-  return [['', 'in use']].concat([...new Set(all)].map(r => [r, `what if: ${r}`]));
+  return [['', 'in use, else what if']].concat([...new Set(all)].map(r => [r, `what if: ${r}`]));
+}
+
+// How a series is quantized, in words.
+function kindOf(series) {
+  return !series.quantized ? 'not quantized' : (series.what_if ? 'what if ' : '') +
+    `${series.quantized}: ${series.format}, a scale per ${series.granularity}`;
 }
 
 function has(run, series, name) {
@@ -105,7 +117,7 @@ function worstSection() {
     const table = tableOf(columns, rows.map(r => [
       r.s.tensor, spark(r.list, f.log, color(r.i)), f.show(r.worst),
       span(r.run, r.list.indexOf(r.worst)).replace(/^steps? /, ''), f.show(r.list.findLast(isNumber)),
-      runName(r.i), r.s.quantized ? `${r.s.format}, a scale per ${r.s.granularity}` : 'not quantized']), true);
+      runName(r.i), kindOf(r.s)]), true);
     [...table.tBodies[0].rows].forEach((tr, i) => {
       tr.className = 'pick';
       tr.addEventListener('click', () => TENSOR.pick(rows[i].s.tensor));
@@ -144,8 +156,7 @@ function tensorSection() {
   function show() {
     const of = WATCHED.flatMap(({run}) => seriesOf(run, state.recipe)
       .filter(s => s.tensor === state.tensor)
-      .map(s => `${run.name}: ${num(s.elements)} elements, ` +
-        (s.quantized ? `${s.quantized}: ${s.format}, a scale per ${s.granularity}` : 'not quantized')));
+      .map(s => `${run.name}: ${num(s.elements)} elements, ${kindOf(s)}`));
     about.replaceChildren(of.join('; '));
     const pictures = [
       ['The scale in use, and the one the tensor asks for', [{name: 'scale', label: 'in use'},
