@@ -8,7 +8,9 @@
 /* ---- tensors ---- */
 
 /* The series of the good run to compare with: of the recipe in use if it quantizes this tensor,
- * else what would have been under the run's recipe. NULL: there is none. */
+ * else what would have been under the run's recipe, or under one that would scale it alike (the
+ * name has the granularity): `delayed` has no what-if figures, `current` has. NULL: there is none.
+ */
 static const f8_report_series *partner(const f8_report_run *good, const f8_report_series *s)
 {
     const f8_report_series *what_if = NULL;
@@ -18,7 +20,7 @@ static const f8_report_series *partner(const f8_report_run *good, const f8_repor
             continue;
         if (!g->what_if)
             return g;
-        if (!strcmp(g->quantized, s->quantized))
+        if (!what_if || !strcmp(g->quantized, s->quantized))
             what_if = g;
     }
     return what_if;

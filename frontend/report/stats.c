@@ -1,4 +1,4 @@
-/* The records of stats.jsonl, gathered by tensor. */
+/* The records of statistics, gathered by tensor. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -18,12 +18,12 @@ bool f8_report_quantized(const f8_report_series *s)
     return *s->quantized != 0;
 }
 
-/* Replaces a text that may be NULL. */
-static bool set_text(char **to, const char *text)
+/* Replaces a text that may be NULL by n bytes of another one. */
+static bool set_bytes(char **to, const char *text, size_t n)
 {
-    if (*to && !strcmp(*to, text))
+    if (*to && strlen(*to) == n && !memcmp(*to, text, n))
         return true;
-    char *copy = strdup(text);
+    char *copy = strndup(text, n);
     if (copy) {
         free(*to);
         *to = copy;
@@ -31,18 +31,25 @@ static bool set_text(char **to, const char *text)
     return copy != NULL;
 }
 
+static bool set_text(char **to, const char *text)
+{
+    return set_bytes(to, text, strlen(text));
+}
+
 /* ---- finding a series ---- */
 
 /* What a record says that it is of. Texts are of the record. */
 typedef struct label {
     const char *tensor, *linear, *operand, *quantized, *format, *granularity;
+    size_t n_tensor; /* bytes of the name without "@RECIPE" */
     bool what_if;
 } label;
 
 /* The recipe in use may change where a run goes on: its figures stay one series. */
 static bool is_of(const f8_report_series *s, const label *l)
 {
-    return s->what_if == l->what_if && !strcmp(s->tensor, l->tensor) &&
+    return s->what_if == l->what_if && strlen(s->tensor) == l->n_tensor &&
+           !memcmp(s->tensor, l->tensor, l->n_tensor) &&
            (!l->what_if || !strcmp(s->quantized, l->quantized));
 }
 
@@ -63,13 +70,24 @@ static f8_status add_series(f8_report_run *run, const label *l, f8_report_series
     F8_TRY(f8_report_grow(&run->series, &run->series_room, run->n_series, sizeof **out, diag));
     f8_report_series *s = *out = &run->series[run->n_series++];
     *s = (f8_report_series){.what_if = l->what_if};
-    return set_text(&s->tensor, l->tensor) && set_text(&s->linear, l->linear) &&
+    return set_bytes(&s->tensor, l->tensor, l->n_tensor) && set_text(&s->linear, l->linear) &&
                    set_text(&s->operand, l->operand)
                ? F8_OK
                : f8_report_no_memory(diag);
 }
 
 /* ---- a record ---- */
+
+/* The bytes of a tensor's name. That of a what-if figure ends in "@RECIPE"; without it, it is the
+ * name that the tensor has where that recipe is in use. */
+static size_t length_of(const label *l)
+{
+    const size_t all = strlen(l->tensor), recipe = strlen(l->quantized);
+    const char *end = l->tensor + all - recipe;
+    return l->what_if && all > recipe + 1 && end[-1] == '@' && !strcmp(end, l->quantized)
+               ? all - recipe - 1
+               : all;
+}
 
 static bool read_label(const json_t *record, label *l)
 {
@@ -80,8 +98,11 @@ static bool read_label(const json_t *record, label *l)
                  .format = f8_report_text(record, "format"),
                  .granularity = f8_report_text(record, "granularity"),
                  .what_if = json_is_true(json_object_get(record, "what_if"))};
-    return l->tensor && *l->tensor && l->linear && l->operand && *l->operand && l->quantized &&
-           l->format && l->granularity;
+    if (!l->tensor || !*l->tensor || !l->linear || !l->operand || !*l->operand || !l->quantized ||
+        !l->format || !l->granularity)
+        return false;
+    l->n_tensor = length_of(l);
+    return true;
 }
 
 static f8_status add_watched(f8_report_run *run, int64_t step, f8_diag *diag)

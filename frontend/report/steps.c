@@ -1,4 +1,4 @@
-/* The records of steps.jsonl: steps in their order, held-out losses, warnings. */
+/* The records of steps.jsonl: steps in their order, held-out losses, warnings, statistics. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -34,6 +34,8 @@ f8_status f8_report_take_step(void *user, const json_t *record, const char *path
     const char *event = json_string_value(json_object_get(record, "event"));
     if (!event || !json_is_integer(json_object_get(record, "step")))
         return f8_report_bad_line(path, line, "is no record of a step", diag);
+    if (!strcmp(event, "stats"))
+        return f8_report_take_stats(user, record, path, line, diag);
     if (!strcmp(event, "step"))
         return take_step(run, record, path, line, diag);
     json_t *to = !strcmp(event, "eval")      ? run->evals

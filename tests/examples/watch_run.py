@@ -1,8 +1,8 @@
 """Feeds TensorBoard or Weights & Biases from the folder of a run (fp8c train --run DIR), or prints the scalars.
 
 Reads steps.jsonl and stats.jsonl with nothing but json: curves are train/NAME and held_out/loss; figures of watched
-tensors are FIGURE/TENSOR, with "/what_if RECIPE" behind those of a recipe that is not in use. A folder may be in use:
-a last line without an end is left for the next time.
+tensors are FIGURE/TENSOR (TENSOR@RECIPE under a recipe that is not in use). A folder may be in use: a last line
+without an end is left for the next time.
 
 usage: watch_run.py DIR --print | --tensorboard LOGDIR | --wandb PROJECT"""
 import json
@@ -26,18 +26,18 @@ def records(folder, name):
 
 def scalars(folder):
     """(step, name, value) of all that has a value."""
-    for r in records(folder, "steps.jsonl"):
-        if r["event"] == "eval" and r["loss"] is not None:
-            yield r["step"], "held_out/loss", r["loss"]
-        if r["event"] == "step":
-            for name in CURVES:
-                if r.get(name) is not None:
-                    yield r["step"], "train/" + name, r[name]
-    for r in records(folder, "stats.jsonl"):
-        behind = "/what_if " + r["quantized"] if r.get("what_if") else ""
-        for name in FIGURES:
-            if r.get(name) is not None:
-                yield r["step"], name + "/" + r["tensor"] + behind, r[name]
+    for file in ("steps.jsonl", "stats.jsonl"):
+        for r in records(folder, file):
+            if r["event"] == "eval" and r["loss"] is not None:
+                yield r["step"], "held_out/loss", r["loss"]
+            elif r["event"] == "step":
+                for name in CURVES:
+                    if r.get(name) is not None:
+                        yield r["step"], "train/" + name, r[name]
+            elif r["event"] == "stats":
+                for name in FIGURES:
+                    if r.get(name) is not None:
+                        yield r["step"], name + "/" + r["tensor"], r[name]
 
 
 def to_tensorboard(folder, log):

@@ -47,7 +47,7 @@ function partOf(s, i, records) {
   s.append(el('h3', {}, runName(i), ' beside ', runName(0)), el('p', {class: 'fact'}, loss));
   if (!part.compared) {
     s.append(note('No tensor has figures of a quantization in both runs: watch both with --stats; a run ' +
-                  'that does not quantize also with --stats-recipe and the recipe of the other.'));
+                  'that does not quantize also with --stats-recipe and a recipe that scales as the other does.'));
     return;
   }
   if (!parted.length) {

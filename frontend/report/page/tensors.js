@@ -68,7 +68,7 @@ function heatSection() {
       el('span', {}, el('i', {class: 'swatch block', style: 'background:var(--cell)'}), 'no figure')]
       : ['no tensor has this figure']));
     maps.replaceChildren(...shown.map(r => el('div', {}, el('h3', {}, runName(r.i)),
-      !r.rows.length ? note('no such tensor is watched') :
+      !r.rows.length ? note('no watched tensor has this figure') :
       heatMap(r.rows, share, x => (isNumber(x) ? f.show(x) : 'no figure'),
               i => span(r.run, i), name => TENSOR.pick(name)),
       numbers('Numbers', () => [{head: 'tensor', text: true}].concat(
@@ -77,7 +77,8 @@ function heatSection() {
   }
 
   function rowsOf(run, {figure: name, operand, recipe}) {
-    return seriesOf(run, recipe, operand).map(s => ({label: s.tensor, values: figure(run, s, name)}));
+    return seriesOf(run, recipe, operand).filter(s => has(run, s, name))
+      .map(s => ({label: s.tensor, values: figure(run, s, name)}));
   }
 
   const set = name => value => { state[name] = value; show(); };

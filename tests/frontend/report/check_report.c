@@ -175,6 +175,36 @@ START_TEST(without_statistics)
 }
 END_TEST
 
+/* Statistics may stand among the steps. What a recipe that is not in use would do is a series of
+ * its own, under the name that the tensor has where it is in use. */
+START_TEST(statistics_beside_steps)
+{
+    const char *folder =
+        f8_report_case_write("good", &(f8_report_case){.steps = 2, .seed = 1, .recipe = "bf16"});
+    size_t size;
+    f8_report_case_put(folder, "steps.jsonl",
+                       "{\"event\":\"stats\",\"step\":3,\"tensor\":\"t.x\",\"linear\":\"t\","
+                       "\"operand\":\"x\",\"quantized\":null,\"what_if\":false,\"amax\":3}\n"
+                       "{\"event\":\"stats\",\"step\":3,\"tensor\":\"t.x@block\",\"linear\":\"t\","
+                       "\"operand\":\"x\",\"quantized\":\"block\",\"what_if\":true,\"mse\":0.5}\n"
+                       "{\"event\":\"step\",\"step\":3,\"loss\":1}\n",
+                       true);
+    f8_report r = read_runs(&folder, 1);
+    json_t *data = page_data(&r, &size);
+    const json_t *all = at(at(run_at(data, 0), "stats"), "tensors"), *in_use, *what_if;
+    ck_assert_uint_eq(json_array_size(all), 2);
+    in_use = json_array_get(all, 0);
+    what_if = json_array_get(all, 1);
+    ck_assert(json_is_false(at(in_use, "what_if")) && json_is_true(at(what_if, "what_if")));
+    ck_assert_str_eq(json_string_value(at(in_use, "tensor")), "t.x");
+    ck_assert_str_eq(json_string_value(at(what_if, "tensor")), "t.x");
+    ck_assert_int_eq(json_integer_value(at(in_use, "amax")), 3);
+    ck_assert(json_number_value(at(what_if, "mse")) == 0.5);
+    json_decref(data);
+    f8_report_free(&r);
+}
+END_TEST
+
 /* ---- size ---- */
 
 enum { LAYERS = 24, LINEARS = 4, OPERANDS = 6, WATCHED = 1000, SPIKE = 617 };
@@ -366,6 +396,7 @@ Suite *f8_suite(void)
     tcase_add_test(t, holds_what_the_folder_has);
     tcase_add_test(t, escapes_names);
     tcase_add_test(t, without_statistics);
+    tcase_add_test(t, statistics_beside_steps);
     tcase_add_test(t, stays_small);
     tcase_add_test(t, names_the_tensor);
     tcase_add_test(t, names_nothing);

@@ -58,7 +58,7 @@ static void write_tensor(FILE *to, const f8_report_case *c, uint32_t *r, int ste
 {
     char name[200];
     const bool result = !strcmp(operand, "y"), what_if = !strcmp(c->recipe, "bf16");
-    snprintf(name, sizeof name, "%s.%s", linear, operand);
+    snprintf(name, sizeof name, "%s.%s%s", linear, operand, what_if && !result ? "@current" : "");
     const bool bad = c->bad_from && !strcmp(name, F8_REPORT_BAD) && step >= c->bad_from &&
                      (!c->bad_for || step < c->bad_from + c->bad_for);
     const double amax = (bad ? 300 : 5) * scatter(r);
@@ -66,7 +66,10 @@ static void write_tensor(FILE *to, const f8_report_case *c, uint32_t *r, int ste
             "{\"event\":\"stats\",\"recipe\":\"%s\",\"seed\":1,\"step\":%d,\"tensor\":\"%s\","
             "\"linear\":\"%s\",\"operand\":\"%s\",\"quantized\":\"%s\",\"what_if\":%s,"
             "\"elements\":4096,\"amin\":%.6g,\"amax\":%.6g,\"nonfinite\":0,\"range\":%.6g,",
-            c->recipe, step, name, linear, operand, result ? "" : "delayed",
+            c->recipe, step, name, linear, operand,
+            result    ? ""
+            : what_if ? "current"
+                      : "delayed",
             what_if && !result ? "true" : "false", 1e-6 * scatter(r), amax, 22 * scatter(r));
     if (result)
         fprintf(to, "\"format\":null,\"underflow\":null,\"mse\":null,\"scale\":null}\n");

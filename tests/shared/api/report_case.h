@@ -10,7 +10,7 @@ typedef struct f8_report_case {
     int layers, steps;  /* the layers have two linears with x, w, dy, y */
     int every;          /* watched steps; 0: no statistics */
     uint32_t seed;      /* of what scatters */
-    const char *recipe; /* "bf16": figures of a quantization are what-if ones, of `delayed` */
+    const char *recipe; /* "bf16": figures of a quantization are what-if ones, of `current` */
     const char *prefix; /* of the names of linears; NULL: "h" */
     int bad_from;       /* from this step on the x of F8_REPORT_BAD suffers; 0: never */
     int bad_for;        /* so many steps; 0: up to the end */
