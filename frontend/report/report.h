@@ -96,7 +96,7 @@ void f8_report_free(f8_report *r);
 enum {
     F8_PART_POINTS = 3, /* so many watched steps in a row */
     F8_PART_AROUND = 2, /* watched steps of the good run on each side */
-    F8_PART_STEPS = 5,  /* steps of the loss in a row */
+    F8_PART_STEPS = 10, /* steps of the loss in a row */
     F8_PART_BEFORE = 32 /* steps by which the noise of the loss is known */
 };
 
