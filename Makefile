@@ -104,8 +104,8 @@ JOBS = $(if $(findstring -j,$(MAKEFLAGS)),,-j$(shell nproc))
 deps:
 	@.ci/install
 
-# Optimizing a test program's own code takes longer than running it with less: its loops over numbers
-# are in tests/shared.
+# Optimizing a test program's own code takes longer than running it with less: its loops over
+# numbers are in tests/shared.
 FLAGS_test_release := -O1
 FLAGS_test_asan := -O0
 FLAGS_test_tsan := -O0

@@ -10,11 +10,6 @@
 
 /* ---- elements ---- */
 
-static const f8_elements *elements_of(const fp8c_program *p, int variable)
-{
-    return f8_elements_of(&p->now->report, variable);
-}
-
 static const char *name_of(const f8_elements *e, int64_t index)
 {
     return e && index >= 0 && index < e->n ? e->name[index] : NULL;
@@ -30,13 +25,13 @@ static const char *alias_of(const f8_elements *e, int64_t index, int alias)
 
 const char *fp8c_program_element(const fp8c_program *p, int variable, int64_t index)
 {
-    return name_of(elements_of(p, variable), index);
+    return name_of(f8_elements_of(&p->now->report, variable), index);
 }
 
 const char *fp8c_program_element_alias(const fp8c_program *p, int variable, int64_t index,
                                        int alias)
 {
-    return alias_of(elements_of(p, variable), index, alias);
+    return alias_of(f8_elements_of(&p->now->report, variable), index, alias);
 }
 
 /* The element of that name or, if none has it, of that alias; -1: there is none. */
@@ -65,7 +60,8 @@ static int64_t match(const f8_elements *e, int64_t index, const f8_elements *its
 int64_t f8_program_match_element(const fp8c_program *p, int variable, int64_t index,
                                  const fp8c_program *other, int its)
 {
-    const f8_elements *e = elements_of(p, variable), *o = elements_of(other, its);
+    const f8_elements *e = f8_elements_of(&p->now->report, variable),
+                      *o = f8_elements_of(&other->now->report, its);
     return e && o ? match(e, index, o) : -1;
 }
 
@@ -130,7 +126,7 @@ static f8_status read_side(const fp8c_program *p, f8_arena *memory, side *s, f8_
                 .scale = fp8c_program_find_variable(p, "fp8.scale"),
                 .amax = fp8c_program_find_variable(p, "fp8.amax"),
                 .history = fp8c_program_find_variable(p, "fp8.amax_history")};
-    const f8_elements *of = elements_of(p, s->history);
+    const f8_elements *of = f8_elements_of(&p->now->report, s->history);
     if (!of || !has_type(p, s->scale, 1, of->n) || !has_type(p, s->amax, 1, of->n) ||
         !has_type(p, s->history, 2, of->n))
         return F8_OK;

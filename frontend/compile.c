@@ -147,6 +147,29 @@ static f8_status read_pair(const fp8c_compile_options *o, f8_options *out, f8_di
     return F8_OK;
 }
 
+/* Read what to watch. */
+static f8_status read_statistics(f8_compilation *c, f8_diag *diag)
+{
+    const fp8c_compile_options *o = c->o;
+    f8_options *out = &c->unit.options;
+    out->stats = o->stats;
+    out->dump = o->dump;
+    if (!o->stats_recipe)
+        return F8_OK;
+    if (!o->stats)
+        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "stats_recipe needs `stats`");
+    F8_TRY(f8_recipe_parse(o->stats_recipe, F8_NOWHERE, &c->stats_recipe, diag));
+    out->stats_recipe = &c->stats_recipe;
+    const f8_scaling s = c->stats_recipe.scaling;
+    if (s != F8_SCALING_CURRENT && s != F8_SCALING_ROWWISE && s != F8_SCALING_BLOCK &&
+        s != F8_SCALING_MX)
+        return f8_fail(diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
+                       "stats_recipe '%s' does not scale a value by its own amax; current, "
+                       "rowwise, block and mxfp8 do",
+                       o->stats_recipe);
+    return F8_OK;
+}
+
 static f8_status read_options(f8_compilation *c, f8_diag *diag)
 {
     const fp8c_compile_options *o = c->o;
@@ -161,6 +184,7 @@ static f8_status read_options(f8_compilation *c, f8_diag *diag)
     F8_TRY(read_stored(c, diag));
     F8_TRY(read_budget(c, diag));
     F8_TRY(read_attention(c, o->attention, diag));
+    F8_TRY(read_statistics(c, diag));
     out->no_fuse = o->no_fuse;
     out->inference = o->inference;
     out->observe = o->observe;

@@ -13,7 +13,7 @@ typedef struct f8_compilation {
     const f8_compile_request *request;
     const fp8c_compile_options *o; /* the request's */
     f8_unit unit;             /* in the variant's arena `graph` */
-    f8_recipe recipe, stored; /* from the options */
+    f8_recipe recipe, stored, stats_recipe; /* from the options */
     f8_attention_algorithm attention;
     f8_gemm_lib *gemms; /* knows how much scratch GEMMs take; made when first needed */
     f8_build_stats stats;

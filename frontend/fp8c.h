@@ -409,7 +409,8 @@ typedef struct fp8c_compile_options {
     int32_t profile;         /* measure the time of every step */
     double lr;               /* > 0: replaces the optimizer's learning rate */
     int64_t optimizer_steps; /* > 0: the length of the schedule, instead of the module's */
-    const char *keep;        /* name pattern: FP8 operands that micro_step also gives out */
+    const char *keep;        /* name pattern: FP8 operands that micro_step also gives out; for
+                                tests. See `stats` and `dump` below */
     const char *print_after; /* a pass's name: print the module after it through `write` */
     fp8c_write_fn write;
     void *write_user;
@@ -482,6 +483,18 @@ typedef struct fp8c_compile_options {
                              matches nothing is FP8C_ERR_INPUT. A calibration and a tuner ignore
                              it, and fp8c_compile_file refuses it: it is for those who open the
                              file */
+    /* Watch what the linears' GEMMs read and write: "statistics" below. Name patterns, with commas
+     * between them, of LINEAR.x, .w and .dy (operands) and LINEAR.y, .dx and .dw (results).
+     * FP8C_ERR_INPUT: they match none. fp8c_compile_file refuses all three. */
+    const char *stats;        /* add the function micro_step.stats, which also computes figures of
+                                 the matching values */
+    const char *stats_recipe; /* with `stats`: also the figures of the matching operands as they
+                                 would be if this recipe scaled them. One without a history:
+                                 current, rowwise, block or mxfp8, with its options */
+    const char *dump; /* add the function micro_step.dump: micro_step, or micro_step.stats with
+                         `stats`, with the matching values as further results. NAME is the value as
+                         f32; if it is quantized, NAME.q has its codes and NAME.scale_inv their
+                         inverse scales */
 } fp8c_compile_options;
 
 /* ---- choosing recipes by measured error and cost: recipe "auto" ---- */
@@ -1281,6 +1294,62 @@ typedef struct fp8c_device {
 } fp8c_device;
 /* FP8C_ERR_INPUT: it does not run on a GPU. */
 FP8C_API fp8c_status fp8c_program_device(fp8c_program *program, fp8c_device *out);
+
+/* ---- statistics ----
+ *
+ * A program compiled with `stats` has the function micro_step.stats. It does what micro_step does,
+ * with the same bits, and also computes figures of the values that `stats` names. A caller who
+ * wants to see them runs it in place of micro_step now and then. Other steps cost what they cost
+ * without `stats`. The figures are those of the last micro_step.stats, of one micro-batch.
+ *
+ *     for (step = 0; step < steps; step++) {
+ *         fp8c_program_run(program, step % 100 ? micro_step : micro_step_stats);
+ *         fp8c_program_run(program, update);
+ *         for (int i = 0; step % 100 == 0 && 
+ *                          !fp8c_program_statistic(program, micro_step_stats, i, &s); i++)
+ *             printf("%s: %g of the values underflow\n", s.name, s.underflow);
+ *     }
+ *
+ * The same holds for `dump` and micro_step.dump, whose results are ports as any function's. With
+ * both options micro_step.dump has figures, too.
+ *
+ * Names are as in fp8c_decision: LINEAR.x, .w, .dy are operands, before they are quantized; .y is
+ * what fprop gives, .dx is dgrad's result, both as the model reads them. .dw is wgrad's: the sum of
+ * the gradient over the micro-steps since the last update. A second one of its kind is LINEAR.x.1,
+ * as in a head that is computed in chunks, and LINEAR.x.1x128 or LINEAR.x.row has scales that do
+ * not cover the whole tensor. A value that several linears read is watched once, under the name of
+ * the first of them that matches. */
+typedef struct fp8c_statistic {
+    size_t struct_size;           /* sizeof(fp8c_statistic), set by the caller */
+    const char *name, *linear;    /* the program's, as all texts here */
+    const char *operand;          /* "x", "w", "dy", "y", "dx" or "dw" */
+    const char *recipe;           /* what the figures of codes are of; NULL: not quantized */
+    const char *format;           /* of the codes: "f8e4m3", "f8e5m2"; NULL: not quantized */
+    char granularity[48];         /* what a scale covers: "tensor", "row", "block(1,128)"; else "" */
+    int32_t what_if;              /* quantized by stats_recipe, for its figures alone */
+    int64_t elements;
+    double amin, amax;            /* of |x|: the smallest that is not 0, and the largest. amin: NaN
+                                     if all are 0 */
+    double range;                 /* log2(amax / amin): binades */
+    int64_t nonfinite;            /* how many are NaN or Inf */
+    /* Of a value that is quantized; else NaN. d is the value quantized and dequantized. Where an
+     * x is not finite, so are its d. */
+    double underflow, overflow;   /* shares of elements: not 0 but quantized to 0; too large to
+                                     round to the format's maximum, so that they saturate */
+    double mse;                   /* the mean of (d - x)^2 */
+    double cosine;                /* sum of x d / sqrt(sum of x^2 * sum of d^2) */
+    double sqnr;                  /* 10 log10(sum of x^2 / sum of (d - x)^2): decibels */
+    double scale, scale_wanted;   /* what x is multiplied by, and what its own amax asks for; NaN
+                                     where there is a scale for each row or block */
+} fp8c_statistic;
+/* Statistic `index`, as the last fp8c_program_run of `function` left it: micro_step.stats, or
+ * micro_step.dump. (fp8c_program_call gives the figures to the caller instead, as the result
+ * "stats".) On a CUDA target with a stream of the caller's, wait first. FP8C_ERR_INPUT past the
+ * last, or if the function has no figures: that ends a loop, and sets no message. */
+FP8C_API fp8c_status fp8c_program_statistic(fp8c_program *program, int function, int index,
+                                            fp8c_statistic *out);
+/* The index of the statistic with that name, or -1. */
+FP8C_API int fp8c_program_find_statistic(const fp8c_program *program, const char *name);
 
 /* One line per GEMM of a linear. */
 typedef struct fp8c_decision {

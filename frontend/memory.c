@@ -56,7 +56,7 @@ f8_status f8_compilation_code_bytes(void *compilation, const f8_unit *u, f8_code
         out->arena = bytes > out->arena ? bytes : out->arena;
         if (!strcmp(plan.func[i].name, "micro_step"))
             out->extra = bytes - f->lowered->arena_bytes;
-        else if (bytes > out->others)
+        else if (!f8_is_micro_step(plan.func[i].name) && bytes > out->others)
             out->others = bytes;
     }
     if (status == F8_OK)
@@ -160,8 +160,7 @@ fp8c_status fp8c_program_memory(const fp8c_program *p, int function, int index, 
         *out = (fp8c_memory){"unused", arena - r->peak.bytes, 1};
     else
         *out = (fp8c_memory){f8_memory_category_name((f8_memory_category)index),
-                             category_bytes(p, r, index),
-                             index >= F8_MEMORY_ACTIVATIONS};
+                             category_bytes(p, r, index), index >= F8_MEMORY_ACTIVATIONS};
     return FP8C_OK;
 }
 

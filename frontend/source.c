@@ -51,6 +51,8 @@ static const size_t option_string[] = {
     offsetof(fp8c_compile_options, stored),    offsetof(fp8c_compile_options, checkpoint),
     offsetof(fp8c_compile_options, recompute), offsetof(fp8c_compile_options, cotangents),
     offsetof(fp8c_compile_options, gradients_of), offsetof(fp8c_compile_options, external),
+    offsetof(fp8c_compile_options, stats),     offsetof(fp8c_compile_options, stats_recipe),
+    offsetof(fp8c_compile_options, dump),
 };
 
 /* Copy the options without pointers that the caller may free later, and without what only a first

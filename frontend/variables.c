@@ -203,14 +203,10 @@ static f8_status refuse(const placed *a, const placed *b, const char *why, f8_di
                    plan_var(a)->name, plan_var(b)->name, b->p->first->plan.module, why);
 }
 
-static const f8_elements *elements_of(const placed *x)
-{
-    return f8_elements_of(&x->p->first->report, (int)x->v);
-}
-
 static f8_status check_elements(const placed *a, const placed *b, f8_diag *diag)
 {
-    const f8_elements *x = elements_of(a), *y = elements_of(b);
+    const f8_elements *x = f8_elements_of(&a->p->first->report, (int)a->v),
+                      *y = f8_elements_of(&b->p->first->report, (int)b->v);
     char why[600];
     if (!x != !y)
         return refuse(a, b, "and only one of them has elements (fp8c_program_element)", diag);

@@ -57,7 +57,7 @@ f8_gemm_operands f8_gemm_operands_of(const f8_node *n)
 {
     const bool scaled = n->op == F8_OP_SCALED_MATMUL;
     const uint32_t at = scaled ? 4 : 2;
-    f8_gemm_operands o = {.a = n->in[0], .b = n->in[scaled ? 2 : 1]};
+    f8_gemm_operands o = {.a = n->in[0], .b = n->in[f8_gemm_b(n->op)]};
     if (scaled) {
         o.a_scale = n->in[1];
         o.b_scale = n->in[3];

@@ -202,13 +202,18 @@ f8_ref f8_broadcast(f8_graph *g, f8_ref a, const f8_type *shape_of);
  * g->diag. */
 f8_status f8_infer(f8_graph *g, const f8_node *n, f8_type *out);
 
-/* The operands of a MATMUL or SCALED_MATMUL by their purpose; 0 where it has none. acc is f32 of the
- * result's shape, and the result is f32. bias is bf16, an element for each column of a bf16
- * result. */
+/* The operands of a MATMUL or SCALED_MATMUL by their purpose; 0 where it has none. acc is f32 of
+ * the result's shape, and the result is f32. bias is bf16, an element for each column of a bf16
+ * result. Of acc and bias a product has at most one, which is its last operand. */
 typedef struct f8_gemm_operands {
     f8_ref a, b, a_scale, b_scale, acc, bias;
 } f8_gemm_operands;
 f8_gemm_operands f8_gemm_operands_of(const f8_node *n);
+/* The index of b among the operands. */
+static inline uint32_t f8_gemm_b(f8_op op)
+{
+    return op == F8_OP_SCALED_MATMUL ? 2 : 1; /* a scale follows each matrix */
+}
 
 /* The type of result `index` of node r, whose op must have such a result. Attention's result 1 is
  * lse; those of its gradient are dk and dv, of the types of k and v. */

@@ -77,8 +77,8 @@ enum {
 };
 unsigned f8_target_lacks(const f8_target *t, f8_scale_kind a, f8_scale_kind b);
 
-/* Whether the target's GEMMs add a bf16 bias to the f32 sum before they round it to bf16. `b` is the
- * kind of the second operand's scales, F8_SCALED_TENSOR for operands without scales. */
+/* Whether the target's GEMMs add a bf16 bias to the f32 sum before they round it to bf16. `b` is
+ * the kind of the second operand's scales, F8_SCALED_TENSOR for operands without scales. */
 bool f8_target_adds_bias(const f8_target *t, f8_scale_kind b);
 
 /* The row of that name; NULL if there is none. */

@@ -11,6 +11,7 @@
 #include "ir/base/clock.h"
 #include "passes/grad/autodiff.h"
 #include "passes/fuse/group.h"
+#include "passes/instrument/instrument.h"
 #include "passes/legalize/legalize.h"
 #include "passes/memory/memory.h"
 #include "passes/remat/remat.h"
@@ -40,6 +41,7 @@ static const struct {
     {"chunk",        f8_pass_chunk,        ENTRY_POINTS,                 0,              0},
     {"calibrate",    f8_pass_calibrate,    ENTRY_POINTS | LINEARS_NAMED, 0,              0},
     {"scaling",      f8_pass_scaling,      ENTRY_POINTS | LINEARS_NAMED, RECIPE_APPLIED, 0},
+    {"instrument",   f8_pass_instrument,   RECIPE_APPLIED,               0,              0},
     {"decompose",    f8_pass_decompose,    RECIPE_APPLIED,               PRIMITIVE,      0},
     {"canonicalize", f8_pass_canonicalize, PRIMITIVE,                    0,              LEGAL},
     {"split",        f8_pass_split,        PRIMITIVE,                    0,              0},

@@ -10,8 +10,8 @@
  * A `boundary` rounds even these. Ops that only move elements stay in their operand's dtype (moving
  * is exact), and attention takes and gives bf16. `linear` becomes matmul {role = "fprop", name}
  * (+ bias), with its operands rounded to the dtype of its recipe. Where these and the result are
- * bf16, so is the bias: y = bf16(acc + bf16(bias)), as the epilogue of a GEMM computes it. From here on a linear is known by
- * that name (recipe patterns, FP8 state, explain).
+ * bf16, so is the bias: y = bf16(acc + bf16(bias)), as the epilogue of a GEMM computes it. From
+ * here on a linear is known by that name (recipe patterns, FP8 state, explain).
  *
  * This runs before autodiff, so that the rounding of gradients follows from the derivative of
  * `cast`. The other order would need a second set of rules for where gradients are rounded.

@@ -209,13 +209,14 @@ static f8_status check_gemm(const checker *c)
     if (d->bias && (d->c != F8_BF16 || d->accumulate))
         return wrong(c, "a bias is added where C is bf16 and overwritten");
     F8_TRY(want_args(c, F8_GEMM_ARGS));
-    F8_TRY(check_matrix(c, F8_GEMM_A, d->trans_a ? d->k : d->m, d->trans_a ? d->m : d->k, d->lda, d->a));
-    F8_TRY(check_matrix(c, F8_GEMM_B, d->trans_b ? d->n : d->k, d->trans_b ? d->k : d->n, d->ldb, d->b));
+    F8_TRY(check_matrix(c, F8_GEMM_A, d->trans_a ? d->k : d->m, d->trans_a ? d->m : d->k, d->lda,
+                        d->a));
+    F8_TRY(check_matrix(c, F8_GEMM_B, d->trans_b ? d->n : d->k, d->trans_b ? d->k : d->n, d->ldb,
+                        d->b));
     F8_TRY(check_matrix(c, F8_GEMM_C, d->m, d->n, d->ldc, d->c));
     for (uint32_t i = F8_GEMM_SCALE_A; i <= F8_GEMM_SCALE_B; i++) {
-        const int64_t bytes = c->step->arg[i].space == F8_SPACE_NONE
-                                  ? 0
-                                  : scale_bytes(d, i == F8_GEMM_SCALE_A);
+        const int64_t bytes =
+            c->step->arg[i].space == F8_SPACE_NONE ? 0 : scale_bytes(d, i == F8_GEMM_SCALE_A);
         if (bytes < 0 || (bytes && !d->has_alpha) ||
             (bytes && d->scale != F8_F32 && d->scale != F8_E8M0))
             return wrong(c, "argument %u has scales that the GEMM does not allow", i);
@@ -374,8 +375,8 @@ static f8_status check_sizes(const checker *c)
     const int64_t most = (int64_t)1 << MOST_BITS;
     const f8_plan *p = c->plan;
     int64_t ports = 0;
-    bool fits = p->state_bytes <= most && p->gemm_workspace <= most &&
-                p->attention_workspace <= most;
+    bool fits =
+        p->state_bytes <= most && p->gemm_workspace <= most && p->attention_workspace <= most;
     for (uint32_t i = 0; i < p->n_funcs; i++) {
         const f8_plan_func *f = &p->func[i];
         fits = fits && f->arena_bytes <= most;

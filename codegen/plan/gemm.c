@@ -77,7 +77,8 @@ static f8_status add_operand(f8_build *b, f8_step *s, uint32_t index, f8_ref r, 
                : f8_build_add_access_part(b, &m->place, r, &m->type, write);
 }
 
-/* An operand that is read as it is: scales, a bias. */
+/* Adds scales or a bias, `r`, as argument `index`; 0: the product has none. Unlike the matrices it
+ * is read without padding, and rename.c may move it. */
 static f8_status add_whole(f8_build *b, f8_step *s, uint32_t index, f8_ref r)
 {
     if (!r)

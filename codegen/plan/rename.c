@@ -2,10 +2,11 @@
  *
  * The memory pass lets small values share bytes one after another: the row sums of one parameter's
  * gradient lie where those of the next will lie. In sequence that costs nothing, but two steps that
- * share bytes cannot be one launch, and they cannot change their order. A value can lie anywhere if
- * one step writes it whole and only row and copy kernels read it before other values overwrite its
- * bytes. A GEMM may read it as scales or as a bias, for where those lie does not decide its
- * algorithm. merge.c decides which of these values move. */
+ * share bytes cannot be one launch, and they cannot change their order. So such a value may have to
+ * move. It can lie anywhere if one step writes it whole, and if only row and copy kernels read it
+ * before other values overwrite its bytes. A GEMM may also read it as scales or as a bias, because
+ * the addresses of these do not decide the GEMM's algorithm. This file finds the values that can
+ * move, and gives them their new places; merge.c chooses among them those that do move. */
 #include "codegen/plan/merge.h"
 
 #include <stdlib.h>

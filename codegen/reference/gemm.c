@@ -120,19 +120,18 @@ typedef struct product {
 static void finish(const product *p, int64_t row, int64_t col, int64_t rows, int64_t cols,
                    const double *tile)
 {
+    const f8_interp_gemm *m = p->m;
     for (int64_t i = 0; i < rows; i++) {
-        double sum[TILE_N], acc[TILE_N] = {0};
+        double sum[TILE_N], added[TILE_N] = {0};
         const int64_t at = (row + i) * p->cols + col;
-        if (p->m->acc)
-            f8_interp_load(p->x, p->m->acc, at, cols, acc);
-        if (p->m->bias)
-            f8_interp_load(p->x, p->m->bias, col, cols, acc);
+        if (m->added)
+            f8_interp_load(p->x, m->added, m->is_bias ? col : at, cols, added);
         for (int64_t c = 0; c < cols; c++) {
             sum[c] = p->alpha * tile[i * TILE_N + c];
-            if (p->m->bias && !p->x->wide) /* an f32 is added to an f32 */
+            if (m->is_bias && !p->x->wide) /* an f32 is added to an f32 */
                 sum[c] = (double)(float)sum[c];
-            if (p->m->acc || p->m->bias)
-                sum[c] = acc[c] + sum[c];
+            if (m->added)
+                sum[c] = added[c] + sum[c];
         }
         f8_interp_store(p->x, p->out, at, cols, sum);
     }

@@ -77,11 +77,12 @@ void f8_interp_gather(f8_interp *x, f8_op op, const f8_rvalue *const *in, f8_rva
 
 /* ---- gemm.c: sums in double, rounded once ---- */
 typedef struct f8_interp_gemm {
-    const f8_rvalue *a, *b, *acc, *bias; /* acc and bias may be NULL */
+    const f8_rvalue *a, *b;
+    const f8_rvalue *added; /* what is added to the sum, acc or a bias; or NULL */
     const f8_rvalue *a_scale, *b_scale; /* one element each, or NULL */
     /* else the scales as f32 in the shapes of the operands, or NULL */
     const f8_rvalue *a_spread, *b_spread;
-    bool transpose_a, transpose_b, round_a, round_b;
+    bool transpose_a, transpose_b, round_a, round_b, is_bias;
 } f8_interp_gemm;
 void f8_interp_matmul(f8_interp *x, const f8_interp_gemm *m, f8_rvalue *out);
 

@@ -62,19 +62,18 @@ static void eval_matmul(f8_interp *x, const f8_graph *g, f8_ref r, const f8_rval
                         f8_rvalue *out)
 {
     const f8_node *n = f8_at(g, r);
-    const bool scaled = n->op == F8_OP_SCALED_MATMUL;
     const f8_gemm_operands o = f8_gemm_operands_of(n);
     f8_interp_gemm m = {
         .a = in[0],
-        .b = in[scaled ? 2 : 1],
-        .acc = o.acc ? in[n->n_in - 1] : NULL,
-        .bias = o.bias ? in[n->n_in - 1] : NULL,
+        .b = in[f8_gemm_b(n->op)],
+        .added = o.acc || o.bias ? in[n->n_in - 1] : NULL,
+        .is_bias = o.bias != 0,
         .transpose_a = f8_attr_i(g, r, F8_A_TRANSPOSE_A),
         .transpose_b = f8_attr_i(g, r, F8_A_TRANSPOSE_B),
         .round_a = f8_attr_i(g, r, F8_A_ROUND_A),
         .round_b = f8_attr_i(g, r, F8_A_ROUND_B),
     };
-    if (scaled)
+    if (o.a_scale)
         spread_scales(x, g, r, in, &m);
     f8_interp_matmul(x, &m, out);
 }

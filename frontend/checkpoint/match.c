@@ -5,6 +5,7 @@
 #include "frontend/checkpoint/load.h"
 #include "frontend/program.h"
 #include "ir/base/format.h"
+#include "ir/base/text.h"
 #include "ir/recipe.h"
 
 enum { NAME_ROOM = 1024 }; /* names of a module have 511 bytes at most */
@@ -196,15 +197,21 @@ static bool match_observed(f8_load *l, int i, const fp8c_variable *v)
     return true;
 }
 
+/* The first element of variable i, from element *k on, that the files lack; NULL: they have all. */
+static const char *lacked(const f8_load *l, int i, int64_t *k)
+{
+    const char *element;
+    while ((element = fp8c_program_element(l->program, i, *k)) &&
+           f8_checkpoint_find(&l->names, l->program, i, *k) >= 0)
+        ++*k;
+    return element;
+}
+
 /* Whether a tensor can be the value of a state, and has all of its elements. */
 static bool has_all(const f8_load *l, int i, const f8_weight *t)
 {
-    if (!t || !f8_checkpoint_fits(l->program, i, t->tensor, &l->names))
-        return false;
-    for (int64_t k = 0; fp8c_program_element(l->program, i, k); k++)
-        if (f8_checkpoint_find(&l->names, l->program, i, k) < 0)
-            return false;
-    return true;
+    int64_t k = 0;
+    return t && f8_checkpoint_fits(l->program, i, t->tensor, &l->names) && !lacked(l, i, &k);
 }
 
 static void match_state(f8_load *l, int i, const fp8c_variable *v)
@@ -238,26 +245,20 @@ static void match_state(f8_load *l, int i, const fp8c_variable *v)
     l->from[i] = t;
     item_of(l, FP8C_LOAD_TAKEN, v->name, t, type);
     snprintf(where, sizeof where, "in %s", l->exact ? t->tensor->name : v->name);
-    for (int64_t k = 0; (element = fp8c_program_element(l->program, i, k)); k++)
-        if (f8_checkpoint_find(&l->names, l->program, i, k) < 0) {
-            missing(l, element, "is missing ", where);
-            l->scales_missing = true;
-        }
+    for (int64_t k = 0; (element = lacked(l, i, &k)); k++) {
+        missing(l, element, "is missing ", where);
+        l->scales_missing = true;
+    }
 }
 
 /* ---- tensors that the program does not need ---- */
-
-static bool ends_with(const char *text, const char *end)
-{
-    const size_t n = strlen(text), k = strlen(end);
-    return n >= k && !strcmp(text + n - k, end);
-}
 
 /* Whether a tensor is a tied head: it has the same bytes as the embedding. */
 static bool is_tied(f8_load *l, const f8_weight *t)
 {
     const f8_weight *wte = find(l, l->prefix, "wte.weight");
-    if (!ends_with(t->name, "lm_head.weight") || !wte || wte->tensor->dtype != t->tensor->dtype ||
+    if (!f8_text_ends_with(t->name, "lm_head.weight") || !wte ||
+        wte->tensor->dtype != t->tensor->dtype ||
         !f8_checkpoint_same_shape(t->tensor, wte->tensor, 0))
         return false;
     const size_t n = (size_t)t->tensor->bytes;
@@ -274,10 +275,10 @@ static bool is_tied(f8_load *l, const f8_weight *t)
 static const char *passed_over(f8_load *l, const f8_weight *t)
 {
     const f8_st_tensor *x = t->tensor;
-    if (ends_with(t->name, ".attn.bias") && x->rank == 4 && x->dim[0] == 1 && x->dim[1] == 1 &&
-        x->dim[2] == x->dim[3])
+    if (f8_text_ends_with(t->name, ".attn.bias") && x->rank == 4 && x->dim[0] == 1 &&
+        x->dim[1] == 1 && x->dim[2] == x->dim[3])
         return "a causal mask";
-    if (ends_with(t->name, ".attn.masked_bias") && x->rank == 0)
+    if (f8_text_ends_with(t->name, ".attn.masked_bias") && x->rank == 0)
         return "a causal mask's value";
     return is_tied(l, t) ? "the same values as wte.weight" : NULL;
 }

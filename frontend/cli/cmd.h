@@ -57,7 +57,7 @@ enum {
     COMMAND(check, ON_CHECK, "FILE.f8", "parse and verify a module")                               \
     COMMAND(print, ON_PRINT, "FILE.f8",                                                            \
             "print a module in canonical form, or as it is after a pass")                          \
-    COMMAND(train, ON_TRAIN, "[FILE.f8]", "train a model on the tokens of files, or on tensors")     \
+    COMMAND(train, ON_TRAIN, "[FILE.f8]", "train a model on the tokens of files, or on tensors")   \
     COMMAND(eval, ON_EVAL, "FILE.f8",                                                              \
             "compute the held-out loss of a checkpoint under one or more recipes")                 \
     COMMAND(export, ON_EXPORT, "FILE.f8",                                                          \
@@ -211,6 +211,17 @@ enum {
     OPTION(checksum_every, "--checksum-every", "N", COUNT, ON_TRAIN,                               \
            "add a checksum of all state to the record of every Nth step (default: of each step "   \
            "with a checkpoint)")                                                                   \
+    OPTION(stats, "--stats", "PATTERN", TEXT, ON_TRAIN,                                            \
+           "record statistics of what the GEMMs read and write: 'h.*.x,*.dy' (.x .w .dy, results " \
+           ".y .dx .dw); for --json and --run")                                                    \
+    OPTION(every, "--every", "N", COUNT, ON_TRAIN,                                                 \
+           "--stats: in the first step and in every Nth (default 10)")                             \
+    OPTION(stats_recipe, "--stats-recipe", "RECIPE", TEXT, ON_TRAIN,                               \
+           "--stats: of operands also what current, rowwise, block or mxfp8 would do to them")     \
+    OPTION(dump, "--dump", "PATTERN", TEXT, ON_TRAIN,                                              \
+           "write the values, codes and scales of these tensors into the run's folder")            \
+    OPTION(dump_steps, "--dump-steps", "FIRST:LAST", TEXT, ON_TRAIN,                               \
+           "--dump: in these steps, a file each: dump-STEP.safetensors")                           \
     OPTION(kernels, "--kernels", NULL, FLAG, ON_EXPLAIN | ON_INSPECT,                              \
            "list each kernel with the bytes it reads and writes")                                  \
     OPTION(profile, "--profile", NULL, FLAG, ON_TRAIN,                                             \

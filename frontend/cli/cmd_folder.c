@@ -58,6 +58,11 @@ static fate fate_of(int at)
     case CLI_AT_keep:
     case CLI_AT_checksum_every:
     case CLI_AT_eval_every:
+    case CLI_AT_stats:
+    case CLI_AT_every:
+    case CLI_AT_stats_recipe:
+    case CLI_AT_dump:
+    case CLI_AT_dump_steps:
     case CLI_AT_threads:
     case CLI_AT_memory:
     case CLI_AT_checkpoint:
@@ -267,8 +272,6 @@ static bool begin(cli_folder *f, const cli *c, fp8c_context *ctx, fp8c_program *
         return false;
     }
     f->at.seed = c->seed;
-    f->at.recipe = c->recipe;
-    f->at.keep = c->keep ? c->keep : CLI_KEEP;
     f8_status status = f8_run_create(&f->run, f->path, cli_temporaries(), &diag);
     if (status == F8_OK)
         status = f8_run_begin(&f->run, program, f->text, decided, planned,
@@ -397,8 +400,6 @@ static bool go_on(cli_folder *f, const cli *c, fp8c_context *ctx, fp8c_program *
     f8_diag diag = {0};
     char *told = NULL;
     bool same = true;
-    f->at.recipe = c->recipe;
-    f->at.keep = c->keep ? c->keep : CLI_KEEP;
     bool ok = fits(f, ctx, program, data) && load(f, c, program, &same, &told) && check_steps(f, c);
     if (ok && !same)
         fprintf(stderr,
@@ -413,6 +414,8 @@ static bool go_on(cli_folder *f, const cli *c, fp8c_context *ctx, fp8c_program *
 bool cli_folder_start(cli_folder *f, const cli *c, fp8c_context *ctx, fp8c_program *program,
                       const cli_data *data, cli_folder_each each, void *user)
 {
+    f->at.recipe = c->recipe;
+    f->at.keep = c->keep ? c->keep : CLI_KEEP;
     const bool ok = !f->path     ? true
                     : f->resumed ? go_on(f, c, ctx, program, data, each, user)
                                  : begin(f, c, ctx, program, data);

@@ -123,15 +123,15 @@ static const char page[] =
     "# Ops\n"
     "\n"
     "`fp8c ops --markdown` prints this page from `ir/ops.def` and `ir/attrs.def`; `fp8c ops NAME`\n"
-    "shows one op. A call is `op(operands) {attribute = value, ...}`. Operands in `[]` may be left\n"
-    "out. An attribute that is left out has the value shown here.\n"
+    "shows one op. A call is `op(operands) {attribute = value, ...}`. Operands in `[]` may be\n"
+    "left out. An attribute that is left out has the value shown here.\n"
     "\n"
     "How to read types, as `f32[.., K], f32[K, N], f32[N] -> f32[.., N]`:\n"
     "\n"
-    "- `..` is any number of axes, and a capital letter is a size: the same wherever it stands. So\n"
-    "  `[.., K]` is a tensor whose last axis has the size K. `[]` is a scalar.\n"
-    "- A small letter before the brackets is a dtype; the list after `;` says which. The same letter\n"
-    "  is the same dtype.\n"
+    "- `..` is any number of axes, and a capital letter is a size: the same wherever it stands.\n"
+    "  So `[.., K]` is a tensor whose last axis has the size K. `[]` is a scalar.\n"
+    "- A small letter before the brackets is a dtype; the list after `;` says which. The same\n"
+    "  letter is the same dtype.\n"
     "- A word is the value of that attribute: `to[..]`, `f32[shape]`, `heads*D`. Sizes are those\n"
     "  under the default attributes.\n"
     "\n"
@@ -181,7 +181,8 @@ static void show_all(const cli *c, cli_json *json)
             show(c, json, &o);
         }
     if (!c->markdown && !cli_json_to_stdout(c))
-        puts("\n`fp8c ops OP` shows operands, types, attributes with their defaults, and gradient.");
+        puts("\n`fp8c ops OP` shows operands, types, attributes with their defaults, and "
+             "gradient.");
 }
 
 int cmd_ops(const cli *c)

@@ -12,6 +12,7 @@
 #include "frontend/cli/cmd_folder.h"
 #include "frontend/cli/cmd_profile.h"
 #include "frontend/cli/cmd_train.h"
+#include "frontend/cli/cmd_stats.h"
 #include "ir/base/clock.h"
 
 enum { TAIL = 20, BAR = 24, LEAST_BAR = 4, LINES = 10, MOST_SEEDS = 1000 };
@@ -39,6 +40,7 @@ typedef struct run {
     bool terminal;                                 /* stderr is one */
     cli_train_result *out;
     cli_loss_watch watch;
+    cli_stats watched;
 } run;
 
 static bool find_functions(run *r)
@@ -135,21 +137,28 @@ static double of_update(const run *r, const char *name)
 /* One optimizer step: `accumulate` micro-steps each on a batch, then update. */
 static fp8c_status train_step(run *r, int64_t step, step_facts *f)
 {
-    const float *value = cli_buffer(r->program, r->step, FP8C_OUTPUT, "loss");
     f->loss = 0;
     for (int64_t a = 0; a < r->accumulate; a++) {
-        if (!cli_data_fill(r->data, r->program, r->step, r->out->seed,
+        const bool last = a + 1 == r->accumulate;
+        const int function = last ? cli_stats_function(&r->watched, step + 1) : r->step;
+        const float *value = cli_buffer(r->program, function, FP8C_OUTPUT, "loss");
+        if (!cli_data_fill(r->data, r->program, function, r->out->seed,
                            (uint64_t)(step * r->accumulate + a)))
             return FP8C_ERR_IO;
         fp8c_info before = {.struct_size = sizeof before}, after = before;
         fp8c_program_info(r->program, &before);
-        const fp8c_status status = fp8c_program_run(r->program, r->step);
+        const fp8c_status status = fp8c_program_run(r->program, function);
         if (status != FP8C_OK)
             return status;
-        r->micro_steps_run++;
+        r->micro_steps_run += function == r->step;
         fp8c_program_info(r->program, &after);
         r->out->fp8_gemms = after.fp8_gemms_executed - before.fp8_gemms_executed;
         f->loss += (double)*value / (double)r->accumulate;
+        if (!cli_stats_record(&r->watched, function, r->out->recipe, r->out->seed, step + 1,
+                              r->json, r->folder)) {
+            r->folder->failed = true;
+            return FP8C_ERR_IO;
+        }
     }
     const fp8c_status status = fp8c_program_run(r->program, r->update);
     r->steps_run += status == FP8C_OK;
@@ -361,7 +370,10 @@ static bool save_state(const run *r, const char *path)
 static double runs_of(const void *user, int function)
 {
     const run *r = user;
+    const cli_stats *w = &r->watched;
     const int64_t runs = function == r->step     ? r->micro_steps_run
+                         : function == w->stats  ? w->ran[0]
+                         : function == w->dump   ? w->ran[1]
                          : function == r->update ? r->steps_run
                          : function == r->eval   ? r->evals_run
                                                  : 1;
@@ -464,6 +476,9 @@ static int train_recipe(const cli *c, fp8c_context *ctx, const fp8c_module *modu
 {
     fp8c_compile_options options = cli_compile_options(c, recipe);
     options.profile |= folder->path && times_for_nothing(c);
+    options.stats = c->stats;
+    options.stats_recipe = c->stats_recipe;
+    options.dump = c->dump;
     run r = {.c = c,
              .ctx = ctx,
              .data = data,
@@ -479,7 +494,9 @@ static int train_recipe(const cli *c, fp8c_context *ctx, const fp8c_module *modu
     fp8c_calibration_destroy(calibration);
     if (compiled != FP8C_OK)
         return cli_fail(ctx);
-    bool ok = find_functions(&r) && cli_data_fit(data, c, module, r.program, r.step);
+    bool ok = find_functions(&r);
+    cli_stats_begin(&r.watched, c, r.program, r.step);
+    ok = ok && cli_data_fit(data, c, module, r.program, r.step);
     for (int64_t i = 0; i < c->seeds && ok && !cli_interrupted(); i++) {
         out[i].recipe = recipe;
         out[i].seed = c->seed + (uint64_t)i;
@@ -513,7 +530,7 @@ static bool usable(const cli *c)
         fprintf(stderr, "fp8c train: --seeds %" PRId64 ": at most %d, and none above 2^63 - 1\n",
                 c->seeds, MOST_SEEDS);
     else
-        return true;
+        return !cli_stats_refused(c);
     return false;
 }
 

@@ -4,8 +4,8 @@
 
 #include "frontend/cli/cmd_calibrate.h"
 
-_Static_assert(CLI_N_OPTIONS <= 64, "a bit for each");
-#define BIT(field) ((uint64_t)1 << CLI_AT_##field)
+enum { MOST = 20 };
+#define AT(field) (CLI_AT_##field + 1)
 
 /* ---- ways to work ---- */
 
@@ -60,6 +60,11 @@ static bool never_updates(const cli *c)
     return pair || !updates;
 }
 
+static bool without_records(const cli *c)
+{
+    return !c->json && !c->run && !c->resume;
+}
+
 static bool infers(const cli *c)
 {
     return c->inference;
@@ -86,39 +91,62 @@ static const struct {
     int on;
     bool (*when)(const cli *c);
     const char *who;
-    uint64_t options;
+    int option[MOST + 1]; /* AT of each, then 0 */
 } unused[] = {
-    {ON_PRINT, prints_text, "without --print-after, print",
-     BIT(recipe) | BIT(target) | BIT(attention) | BIT(device) | BIT(memory) | BIT(checkpoint) |
-         BIT(recompute) | BIT(no_fuse) | BIT(steps)},
-    {ON_TRAIN | ON_EXPLAIN, without_auto, "without --recipe auto, it",
-     BIT(calibrate) | BIT(budget) | BIT(write_rules)},
-    {ON_TRAIN, without_folder, "without --run and --resume, train",
-     BIT(stop_at) | BIT(save_every) | BIT(keep) | BIT(checksum_every)},
-    {ON_EXPLAIN, without_auto, "without --recipe auto, explain",
-     BIT(data) | BIT(tokens) | BIT(batches) | BIT(seed)},
-    {ON_DATA, takes_rows, "with --batch, it", BIT(data) | BIT(tokens)},
-    {ON_COMPILE, compiles_kernels, "without -o NAME.f8x, compile", BIT(values)},
-    {ON_COMPILE, infers, "with --inference, compile", BIT(steps)},
-    {ON_RUN, runs_file, "with a compiled file, run",
-     BIT(recipe) | BIT(rules) | BIT(attention) | BIT(steps)},
-    {ON_RUN, never_updates, "without the function update, run", BIT(steps)},
-    {ON_TUNE, tunes_gemm, "with --gemm, tune",
-     BIT(recipe) | BIT(rules) | BIT(attention) | BIT(memory) | BIT(checkpoint) | BIT(recompute) |
-         BIT(no_fuse) | BIT(only) | BIT(dims)},
-    {ON_TUNE, moves_rows, "with --export, --import and --merge, tune",
-     BIT(recipe) | BIT(rules) | BIT(target) | BIT(attention) | BIT(device) | BIT(memory) |
-         BIT(checkpoint) | BIT(recompute) | BIT(no_fuse) | BIT(only) | BIT(dims) | BIT(threads) |
-         BIT(json) | BIT(time) | BIT(runs) | BIT(same_bits) | BIT(again)},
-    {ON_TARGET | ON_TUNE, without_gpu, "a --target that is no GPU", BIT(device)},
-    {ON_HELP, prints_man, "with a COMMAND, help", BIT(man)},
+    {ON_PRINT,
+     prints_text,
+     "without --print-after, print",
+     {AT(recipe), AT(target), AT(attention), AT(device), AT(memory), AT(checkpoint), AT(recompute),
+      AT(no_fuse), AT(steps)}},
+    {ON_TRAIN | ON_EXPLAIN,
+     without_auto,
+     "without --recipe auto, it",
+     {AT(calibrate), AT(budget), AT(write_rules)}},
+    {ON_TRAIN,
+     without_folder,
+     "without --run and --resume, train",
+     {AT(stop_at), AT(save_every), AT(keep), AT(checksum_every), AT(dump), AT(dump_steps)}},
+    {ON_TRAIN, without_records, "without --json, --run and --resume, train", {AT(stats)}},
+    {ON_EXPLAIN,
+     without_auto,
+     "without --recipe auto, explain",
+     {AT(data), AT(tokens), AT(batches), AT(seed)}},
+    {ON_DATA, takes_rows, "with --batch, it", {AT(data), AT(tokens)}},
+    {ON_COMPILE, compiles_kernels, "without -o NAME.f8x, compile", {AT(values)}},
+    {ON_COMPILE, infers, "with --inference, compile", {AT(steps)}},
+    {ON_RUN,
+     runs_file,
+     "with a compiled file, run",
+     {AT(recipe), AT(rules), AT(attention), AT(steps)}},
+    {ON_RUN, never_updates, "without the function update, run", {AT(steps)}},
+    {ON_TUNE,
+     tunes_gemm,
+     "with --gemm, tune",
+     {AT(recipe), AT(rules), AT(attention), AT(memory), AT(checkpoint), AT(recompute), AT(no_fuse),
+      AT(only), AT(dims)}},
+    {ON_TUNE,
+     moves_rows,
+     "with --export, --import and --merge, tune",
+     {AT(recipe), AT(rules), AT(target), AT(attention), AT(device), AT(memory), AT(checkpoint),
+      AT(recompute), AT(no_fuse), AT(only), AT(dims), AT(threads), AT(json), AT(time), AT(runs),
+      AT(same_bits), AT(again)}},
+    {ON_TARGET | ON_TUNE, without_gpu, "a --target that is no GPU", {AT(device)}},
+    {ON_HELP, prints_man, "with a COMMAND, help", {AT(man)}},
 };
+
+/* Whether a list has the option. */
+static bool lists(const int *list, int at)
+{
+    while (*list && *list != at + 1)
+        list++;
+    return *list != 0;
+}
 
 bool cli_refuses_unused(const cli *c, int bit)
 {
     for (size_t i = 0; i < sizeof unused / sizeof *unused; i++)
         for (int at = 0; at < CLI_N_OPTIONS && unused[i].on & bit; at++)
-            if (c->given[at] && unused[i].options >> at & 1 && unused[i].when(c)) {
+            if (c->given[at] && lists(unused[i].option, at) && unused[i].when(c)) {
                 fprintf(stderr, "fp8c %s: %s does not use '%s'; see fp8c %s --help\n", c->command,
                         unused[i].who, c->given[at], c->command);
                 return true;

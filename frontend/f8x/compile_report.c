@@ -50,6 +50,17 @@ static void keep_stored(const f8_unit *u, f8_arena *arena, f8_compile_report *t)
     }
 }
 
+static void keep_watched(const f8_unit *u, f8_arena *arena, f8_compile_report *t)
+{
+    t->watched = F8_NEW_ARRAY(arena, f8_watched, u->n_watched);
+    for (; t->watched && t->n_watched < u->n_watched; t->n_watched++) {
+        f8_watched w = u->watched[t->n_watched];
+        w.name = f8_arena_strdup(arena, w.name);
+        w.linear = f8_arena_strdup(arena, w.linear);
+        t->watched[t->n_watched] = w; /* the recipe's name is one of the table's */
+    }
+}
+
 static void keep_times(const f8_unit *u, f8_arena *arena, f8_compile_report *t)
 {
     t->time = F8_NEW_ARRAY(arena, f8_pass_time, u->n_times);
@@ -123,6 +134,7 @@ f8_status f8_compile_report_make(const f8_unit *u, const f8_build_stats *stats, 
     keep_decisions(u, arena, out);
     keep_elements(u, arena, out);
     keep_stored(u, arena, out);
+    keep_watched(u, arena, out);
     keep_times(u, arena, out);
     F8_TRY(f8_arena_status(arena, u->diag));
     if (u->options.target->kind != F8_TARGET_REFERENCE)

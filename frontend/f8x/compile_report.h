@@ -25,6 +25,8 @@ typedef struct f8_compile_report {
     size_t n_elements;
     f8_stored *stored;
     size_t n_stored;
+    f8_watched *watched; /* not in a file */
+    size_t n_watched;
     f8_pass_time *time;
     size_t n_times;
     f8_compile_report_func *func; /* by function of the plan; NULL for the reference target,

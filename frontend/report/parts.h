@@ -24,8 +24,7 @@ const char *f8_report_text(const json_t *record, const char *name);
 f8_status f8_report_grow(void *array, size_t *room, size_t n, size_t size, f8_diag *diag);
 f8_status f8_report_no_memory(f8_diag *diag);
 
-/* Records of steps.jsonl (steps.c), and of stats.jsonl (stats.c), one after the other; user: the
- * f8_report_run. */
+/* A record of steps.jsonl (steps.c); user: the f8_report_run. Those of statistics go to stats.c. */
 f8_status f8_report_take_step(void *user, const json_t *record, const char *path, int64_t line,
                               f8_diag *diag);
 f8_status f8_report_take_stats(void *user, const json_t *record, const char *path, int64_t line,

@@ -83,8 +83,6 @@ static f8_status read_run(f8_report_run *r, const char *folder, f8_diag *diag)
     F8_TRY(read_records(r, "decisions.jsonl", take_record, &r->decisions, diag));
     F8_TRY(read_records(r, "profile.jsonl", take_profile, &r->profile, diag));
     F8_TRY(read_plan(r, diag));
-    F8_TRY(f8_report_lines(f8_run_path(&r->run, "stats.jsonl"), f8_report_take_stats, r, &there,
-                           diag));
     r->has_stats = r->n_series > 0;
     return F8_OK;
 }

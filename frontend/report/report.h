@@ -14,7 +14,7 @@
 
 #include "frontend/run/run.h"
 
-/* FIGURE(name, kept): what a record of stats.jsonl says of a tensor. Where several steps become one
+/* FIGURE(name, kept): what a record `stats` says of a tensor. Where several steps become one
  * point of a picture, the point has the most or the least of them; of a scale and the scale that is
  * wanted those of the step at which the two are farthest apart. */
 #define F8_FIGURES(FIGURE)                                                                         \
@@ -68,7 +68,7 @@ typedef struct f8_report_run {
     const char *rate_name;                /* "tokens_per_second", "rows_per_second" */
     json_t *evals, *warnings, *decisions; /* arrays of records */
     json_t *plan, *profile;               /* of plan.json and profile.jsonl; NULL: not there */
-    bool has_stats;                       /* there is a stats.jsonl with records */
+    bool has_stats;                       /* there are records of them */
     f8_report_series *series;
     size_t n_series, series_room, last_series; /* last: of the record before */
     int64_t *watched;                          /* the steps of all series, each once, in order */

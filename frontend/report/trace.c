@@ -29,6 +29,24 @@ static double runs_of(const json_t *profile, const char *function)
     return 0;
 }
 
+/* A micro-step: also of watched steps, whose functions have other names. */
+static const char *const micro_steps[] = {"micro_step", "micro_step.stats", "micro_step.dump"};
+enum { MICRO_STEPS = sizeof micro_steps / sizeof *micro_steps };
+
+/* How many micro-steps ran. *shown: the function to show; NULL if none ran. */
+static double micro_steps_of(const json_t *profile, const char **shown)
+{
+    double all = 0;
+    *shown = NULL;
+    for (int i = 0; i < MICRO_STEPS; i++) {
+        const double runs = runs_of(profile, micro_steps[i]);
+        if (runs > 0 && !*shown)
+            *shown = micro_steps[i];
+        all += runs;
+    }
+    return all;
+}
+
 static json_t *event(const char *name, const char *category, double start, double seconds,
                      size_t pid, json_t *args)
 {
@@ -62,7 +80,9 @@ static bool add_function(json_t *events, const json_t *profile, const char *func
 
 static bool add_run(json_t *events, const f8_report_run *r, size_t pid)
 {
-    const double updates = runs_of(r->profile, "update"), micro = runs_of(r->profile, "micro_step");
+    const char *shown;
+    const double updates = runs_of(r->profile, "update"),
+                 micro = micro_steps_of(r->profile, &shown);
     const double each = updates > 0 ? floor(micro / updates + 0.5) : 1;
     const int n = each > MOST_MICRO_STEPS ? MOST_MICRO_STEPS : each > 1 ? (int)each : 1;
     double time = 0;
@@ -70,15 +90,16 @@ static bool add_run(json_t *events, const f8_report_run *r, size_t pid)
                                                        "ph", "M", "pid", (json_int_t)pid, "args",
                                                        "name", r->name));
     for (int i = 0; i < n && ok; i++)
-        ok = add_function(events, r->profile, "micro_step", pid, &time);
+        ok = add_function(events, r->profile, shown, pid, &time);
     return ok && add_function(events, r->profile, "update", pid, &time);
 }
 
 f8_status f8_report_trace(const f8_report *r, json_t **trace, f8_diag *diag)
 {
+    const char *shown;
     *trace = NULL;
     for (size_t i = 0; i < r->n; i++)
-        if (!r->run[i].profile || !runs_of(r->run[i].profile, "micro_step"))
+        if (!r->run[i].profile || !micro_steps_of(r->run[i].profile, &shown))
             return f8_file_fail(diag, F8_ERR_INPUT, r->run[i].run.folder,
                                 "the run has no profile.jsonl: a training writes it at its end, "
                                 "on a GPU with --profile");

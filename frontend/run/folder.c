@@ -12,6 +12,7 @@
 #include "ir/base/file.h"
 #include "ir/base/format.h"
 #include "ir/base/lock.h"
+#include "ir/base/text.h"
 
 static const char lock_name[] = "lock", info_name[] = "run.json";
 const char f8_run_format[] = "fp8c run";
@@ -173,12 +174,6 @@ static f8_status read_info(f8_run *r, f8_diag *diag)
     return check_info(r, diag);
 }
 
-static bool ends_with(const char *text, const char *end)
-{
-    const size_t n = strlen(text), k = strlen(end);
-    return n >= k && !strcmp(text + n - k, end);
-}
-
 /* Remove the files that a killed process was writing: NAME.PID-N.tmp (ir/base/file.h). */
 static f8_status remove_temporaries(f8_run *r, f8_diag *diag)
 {
@@ -190,7 +185,8 @@ static f8_status remove_temporaries(f8_run *r, f8_diag *diag)
         return f8_run_fail(r->folder, diag);
     while ((e = readdir(d)))
         for (size_t i = 0; i < sizeof ours / sizeof *ours; i++)
-            if (!strncmp(e->d_name, ours[i], strlen(ours[i])) && ends_with(e->d_name, ".tmp"))
+            if (!strncmp(e->d_name, ours[i], strlen(ours[i])) &&
+                f8_text_ends_with(e->d_name, ".tmp"))
                 unlink(f8_run_path(r, e->d_name));
     closedir(d);
     return F8_OK;

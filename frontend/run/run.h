@@ -3,7 +3,7 @@
  * frontend/.
  *
  *     f8_run_create(&run, folder, list, &diag);       f8_run_open(&run, folder, list, &diag);
- *     f8_run_begin(&run, program, &start, &diag);     f8_run_load(&run, program, ..., &diag);
+ *     f8_run_begin(&run, program, ..., &diag);        f8_run_load(&run, program, ..., &diag);
  *                                                     f8_run_continue(&run, step, ..., &diag);
  *     f8_run_record(&run, record, &diag);    after each step
  *     f8_run_save(&run, program, &at, &diag);
@@ -48,11 +48,6 @@ f8_status f8_run_free(f8_run *r, const char *folder, f8_diag *diag);
 /* Make a folder, or take an empty one, and lock it. Close `r` also after a failure. A run that was
  * not begun leaves nothing behind. */
 f8_status f8_run_create(f8_run *r, const char *folder, f8_temporaries *list, f8_diag *diag);
-/* Write all files of a run that has not made a step yet: `text` is that of the module, `decisions`
- * are JSON Lines, `plan` is JSON or "" if there is none, `info` is what run.json has beside its version. Takes over `info`, which may be
- * NULL if memory ran out. run.json is written last: with it the folder is a run. (begin.c) */
-f8_status f8_run_begin(f8_run *r, fp8c_program *program, const char *text, const char *decisions,
-                       const char *plan, json_t *info, const f8_run_position *at, f8_diag *diag);
 /* Open the folder of a run and lock it. F8_ERR_INPUT: it is none, or none of this version. Files
  * that a killed process was writing are removed. */
 f8_status f8_run_open(f8_run *r, const char *folder, f8_temporaries *list, f8_diag *diag);
@@ -72,7 +67,8 @@ extern const char f8_run_format[]; /* what run.json says that it is */
 
 /* ---- steps ---- (steps.c) */
 
-/* Append a record, whole or not at all. Takes over the reference; NULL: memory ran out. */
+/* Append a record as one line. If the line can't be written whole, nothing of it is kept. The
+ * function takes over `record`; NULL says that there was no memory to make it, and fails. */
 f8_status f8_run_record(f8_run *r, json_t *record, f8_diag *diag);
 /* Open the records to go on after `step`: those of later steps are dropped, and so is a half one at
  * the end. `each` gets the others in their order. F8_ERR_INPUT: a line is no record, or the record
@@ -80,10 +76,16 @@ f8_status f8_run_record(f8_run *r, json_t *record, f8_diag *diag);
 f8_status f8_run_continue(f8_run *r, int64_t step, void (*each)(void *user, const json_t *record),
                           void *user, f8_diag *diag);
 
-/* ---- checkpoints ---- (save.c) */
+/* ---- checkpoints, the first of which begins a run ---- (save.c) */
 
 /* The hash of all variables, in the program's order, as text. */
 f8_status f8_run_checksum(fp8c_program *program, char text[F8_RUN_HASH], f8_diag *diag);
+/* Write all files of a run that has made no step yet. `text` is the text of the module, `decisions`
+ * are JSON Lines, `plan` is JSON or "" if there is none, and `info` is what run.json holds beside its
+ * format and version. The function takes over `info`; NULL says that there was no memory to make it, and fails. run.json is written
+ * last, because a folder with this file is a complete run. */
+f8_status f8_run_begin(f8_run *r, fp8c_program *program, const char *text, const char *decisions,
+                       const char *plan, json_t *info, const f8_run_position *at, f8_diag *diag);
 /* Write the checkpoint of a step, then remove the oldest until at->keep are left. What was recorded
  * before is on the disk before. */
 f8_status f8_run_save(f8_run *r, fp8c_program *program, const f8_run_position *at, f8_diag *diag);

@@ -1,5 +1,7 @@
-/* UTF-8: see text.h. */
+/* UTF-8 and ends of texts: see text.h. */
 #include "ir/base/text.h"
+
+#include <string.h>
 
 size_t f8_utf8_length(const char *text, size_t n)
 {
@@ -30,4 +32,10 @@ bool f8_text_is_plain(const char *text, size_t n)
             return false;
     }
     return true;
+}
+
+bool f8_text_ends_with(const char *text, const char *end)
+{
+    const size_t n = strlen(text), k = strlen(end);
+    return n >= k && !strcmp(text + n - k, end);
 }

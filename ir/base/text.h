@@ -1,4 +1,4 @@
-/* UTF-8, and which texts may be shown on a terminal. */
+/* UTF-8, which texts may be shown on a terminal, and how a text ends. */
 #ifndef F8_TEXT_H
 #define F8_TEXT_H
 
@@ -12,5 +12,7 @@ size_t f8_utf8_length(const char *text, size_t n);
 /* Whether all n bytes are UTF-8 without control characters (U+0001 to U+001F, U+007F to U+009F).
  * With those the author of a file could control the terminal that shows it. */
 bool f8_text_is_plain(const char *text, size_t n);
+
+bool f8_text_ends_with(const char *text, const char *end);
 
 #endif

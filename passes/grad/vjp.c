@@ -85,8 +85,8 @@ static f8_ref product(f8_graph *g, f8_ref a, bool ta, f8_ref b, bool tb, const c
  *     b: A' @ dy   or (b transposed)  dy' @ A
  *
  * dy is rounded to the operands' dtype, as the operands were. The results are f32; autodiff rounds
- * that of an activation and keeps a weight's. The derivative of acc is dy, and that
- * of a bias dy's sum over the rows. */
+ * that of an activation and keeps a weight's. The derivative of acc is dy, and that of a bias is
+ * the sum of dy over the rows. */
 RULE(matmul)
 {
     f8_node n = *f8_at(g, y);

@@ -4,8 +4,8 @@
  *   that no rounded copy of a weight exists. Elsewhere roundings are casts.
  * - target->gemm_bf16: cast(matmul(a, b), bf16), the product's only use, is matmul {to = bf16}, and
  *   the f32 result never lies in memory. Elsewhere, and with f32 operands, `to` is a cast.
- * - f8_target_adds_bias: so is cast(matmul(a, b) + bias, bf16) with a bf16 bias, which the GEMM adds
- *   in its epilogue. Elsewhere a row kernel adds it to the f32 result.
+ * - f8_target_adds_bias: so is cast(matmul(a, b) + bias, bf16) with a bf16 bias, which the GEMM
+ *   adds in its epilogue. Elsewhere a row kernel adds it to the f32 result.
  * - target->fp8_tn: in a product of FP8 codes, k is the contiguous axis of both operands. Codes are
  *   transposed for that, and their scales with them: these are the operand's own numbers, and
  *   nothing is quantized twice. Hash-consing makes one transpose where two are wanted.
@@ -36,8 +36,7 @@ static f8_ref rounded_parameter(const f8_func *f, const f8_graph *g, f8_ref r)
 static bool round_operand(const f8_legalizer *l, f8_graph *g, f8_ref *operand, f8_attr *round)
 {
     if (l->target->gemm_rounds) {
-        const f8_ref param =
-            l->unit->options.no_fuse ? 0 : rounded_parameter(l->func, g, *operand);
+        const f8_ref param = l->unit->options.no_fuse ? 0 : rounded_parameter(l->func, g, *operand);
         if (!param)
             return false;
         *operand = param;
@@ -97,8 +96,7 @@ static bool has_fp8_gemm(const f8_legalizer *l, f8_graph *to, const f8_graph *fr
 {
     const f8_node *n = f8_at(from, old);
     const f8_target *t = l->target;
-    const f8_type *a = f8_type_of(from, n->in[0]),
-                  *b = f8_type_of(from, n->in[n->op == F8_OP_SCALED_MATMUL ? 2 : 1]);
+    const f8_type *a = f8_type_of(from, n->in[0]), *b = f8_type_of(from, f8_gemm_operands_of(n).b);
     const int64_t size[] = {f8_type_rows(a), f8_type_columns(a), f8_type_rows(b),
                             f8_type_columns(b)};
     const int64_t by = t->fp8_multiple;
@@ -133,8 +131,7 @@ static bool adds_bias(const f8_legalizer *l, const f8_graph *g, f8_ref product)
     const f8_node *n = f8_at(g, product);
     const f8_scale_kind kind =
         n->op == F8_OP_SCALED_MATMUL ? f8_legal_scale_kind(g, product) : F8_SCALED_TENSOR;
-    return writes_bf16(l, f8_type_of(g, n->in[0])->dtype) &&
-           f8_target_adds_bias(l->target, kind) &&
+    return writes_bf16(l, f8_type_of(g, n->in[0])->dtype) && f8_target_adds_bias(l->target, kind) &&
            f8_type_columns(&n->type) % l->target->gemm_multiple == 0;
 }
 
@@ -145,7 +142,7 @@ f8_ref f8_legal_gemm(const f8_legalizer *l, f8_graph *to, const f8_graph *from, 
 {
     const f8_node *n = f8_at(from, old);
     const bool scaled = n->op == F8_OP_SCALED_MATMUL;
-    const int n_attrs = f8_op_facts(n->op)->n_attrs, b = scaled ? 2 : 1;
+    const int n_attrs = f8_op_facts(n->op)->n_attrs, b = (int)f8_gemm_b(n->op);
     f8_ref operand[5] = {0};
     f8_attr attr[F8_MAX_ATTRS];
     bool changed = false, narrow = false, turned[2] = {false, false};
@@ -173,9 +170,9 @@ f8_ref f8_legal_gemm(const f8_legalizer *l, f8_graph *to, const f8_graph *from, 
             break;
         }
         case F8_A_TO:
-            narrow = attr[i].i != F8_F32 &&
-                     (apart ||
-                      !writes_bf16(l, operand[0] ? f8_type_of(to, operand[0])->dtype : F8_F32));
+            narrow =
+                attr[i].i != F8_F32 &&
+                (apart || !writes_bf16(l, operand[0] ? f8_type_of(to, operand[0])->dtype : F8_F32));
             if (narrow)
                 attr[i].i = F8_F32;
             changed |= narrow;
@@ -216,9 +213,8 @@ static f8_linear_parts rounded_parts(const f8_legalizer *l, const f8_graph *to,
     const f8_linear_parts none = {0};
     while (from->node[sum].op == F8_OP_RESHAPE && used_once(l, sum))
         sum = from->node[sum].in[0];
-    while (to->node[made].op == F8_OP_RESHAPE)
-        made = to->node[made].in[0];
-    const f8_linear_parts was = f8_linear_parts_of(from, sum), is = f8_linear_parts_of(to, made);
+    const f8_linear_parts was = f8_linear_parts_of(from, sum),
+                          is = f8_linear_parts_of(to, f8_below_reshapes(to, made));
     if (!was.product || !used_once(l, sum) || !used_once(l, was.product) || !is.product ||
         !is.bias != !was.bias)
         return none;

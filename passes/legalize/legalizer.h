@@ -12,8 +12,8 @@ typedef struct f8_legalizer {
     f8_uses uses; /* of the graph being rewritten */
 } f8_legalizer;
 
-/* gemm.c: node `old` (a MATMUL or SCALED_MATMUL; a CAST to bf16 of a product) as the target's GEMMs can take it;
- * 0 to leave it as it is. */
+/* gemm.c: node `old` as the target's GEMMs can take it; 0 to leave it as it is. The first function
+ * takes a MATMUL or SCALED_MATMUL, the second a CAST to bf16 of a product. */
 f8_ref f8_legal_gemm(const f8_legalizer *l, f8_graph *to, const f8_graph *from, f8_ref old,
                      const f8_ref *in);
 f8_ref f8_legal_gemm_rounded(const f8_legalizer *l, f8_graph *to, const f8_graph *from, f8_ref old,

@@ -11,6 +11,7 @@
  * Arrays are whole values: a part of another value is copied, so that no array has gaps or begins
  * at an unaligned byte. */
 #include "passes/legalize/legalizer.h"
+#include "passes/unit/rows.h"
 
 /* ---- what the target has ---- */
 
@@ -160,10 +161,8 @@ static f8_ref from_grid(f8_graph *g, f8_ref grid, const f8_scales *s, const f8_t
  */
 static f8_ref whole(f8_graph *g, f8_ref array)
 {
-    f8_ref r = array;
-    while (g->node[r].op == F8_OP_RESHAPE)
-        r = g->node[r].in[0];
-    return g->node[r].op == F8_OP_SLICE ? f8_legal_copy(g, array) : array;
+    return f8_at(g, f8_below_reshapes(g, array))->op == F8_OP_SLICE ? f8_legal_copy(g, array)
+                                                                    : array;
 }
 
 /* ---- one product ---- */

@@ -71,12 +71,10 @@ static bool reads_gaps(const f8_storage *s, uint32_t index, f8_ref r, f8_ref see
         return rows_read_gaps(s, group, r, flat);
     if (group->kind != F8_GROUP_GEMM)
         return false;
-    const f8_node *n = f8_at(s->g, group->out[0]);
-    const f8_ref acc = f8_accumulator(s->g, group->out[0]);
+    const f8_gemm_operands o = f8_gemm_operands_of(f8_at(s->g, group->out[0]));
     /* arrays of scales have no gaps */
-    const bool scales = n->op == F8_OP_SCALED_MATMUL &&
-                        (s->view[n->in[1]].base == r || s->view[n->in[3]].base == r);
-    return !scales && (!acc || s->view[acc].base != r);
+    const bool scales = o.a_scale && (s->view[o.a_scale].base == r || s->view[o.b_scale].base == r);
+    return !scales && (!o.acc || s->view[o.acc].base != r);
 }
 
 /* Whether base r has an allocation of its own in the arena, which can grow. */

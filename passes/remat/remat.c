@@ -17,6 +17,7 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <string.h>
 
 #include "passes/memory/report.h"
 #include "passes/remat/fit.h"
@@ -191,18 +192,37 @@ static bool is_asked(const f8_options *o)
     return o->memory.bytes > 0 || o->memory.share > 0 || o->checkpoint || o->recompute;
 }
 
+/* Fit micro_step, and the copies of it that watch. The unit keeps what it says of micro_step. */
+static f8_status remat_steps(f8_unit *u, f8_arena *scratch)
+{
+    f8_remat_summary own = {0};
+    int64_t fp8_gemms = u->fp8_gemms;
+    for (size_t i = 0; i < u->module->n_funcs; i++) {
+        f8_func *f = &u->module->func[i];
+        if (!f8_is_micro_step(f->name))
+            continue;
+        F8_TRY(remat_function(u, f, scratch));
+        if (strcmp(f->name, "micro_step"))
+            continue;
+        own = u->remat;
+        fp8_gemms = u->fp8_gemms;
+    }
+    u->remat = own;
+    u->fp8_gemms = fp8_gemms;
+    return F8_OK;
+}
+
 f8_status f8_pass_remat(f8_unit *u)
 {
     const f8_options *o = &u->options;
-    f8_func *f = f8_module_find_func(u->module, "micro_step");
     f8_arena scratch;
     if (!is_asked(o) || o->pair) /* what a pair saves, grad/saved.c has chosen */
         return F8_OK;
-    if (!f)
+    if (!f8_module_find_func(u->module, "micro_step"))
         return f8_fail(u->diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
                        "memory: a program for inference has no activations to recompute");
     f8_arena_init(&scratch, &u->arena->allocator);
-    const f8_status status = remat_function(u, f, &scratch);
+    const f8_status status = remat_steps(u, &scratch);
     f8_arena_end(&scratch);
     return status;
 }

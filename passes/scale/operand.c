@@ -7,21 +7,15 @@
 
 #include "ir/num/fp8.h"
 #include "passes/unit/formulas.h"
+#include "passes/unit/rows.h"
 
 /* ---- which values ---- */
-
-static f8_ref below_reshapes(const f8_graph *g, f8_ref r)
-{
-    while (f8_at(g, r)->op == F8_OP_RESHAPE)
-        r = f8_at(g, r)->in[0];
-    return r;
-}
 
 f8_ref f8_scale_source(f8_graph *g, f8_ref r)
 {
     const f8_node n = *f8_at(g, r); /* the graph may grow below */
     if (n.op == F8_OP_CAST && n.type.dtype == F8_BF16 && f8_type_of(g, n.in[0])->dtype == F8_F32)
-        return f8_linear_parts_of(g, below_reshapes(g, n.in[0])).product ? r : n.in[0];
+        return f8_linear_parts_of(g, f8_below_reshapes(g, n.in[0])).product ? r : n.in[0];
     if (n.op == F8_OP_SLICE || n.op == F8_OP_RESHAPE) {
         const f8_ref inner = f8_scale_source(g, n.in[0]);
         if (inner != n.in[0] && n.op == F8_OP_RESHAPE)
@@ -140,23 +134,28 @@ static f8_ref element_of(f8_scaler *s, f8_graph *g, int32_t var, int64_t index)
     return f8_reshape(g, f8_slice(g, f8_scale_port(s, var), 0, index, index + 1), &scalar);
 }
 
-char *f8_scale_operand_name(f8_arena *a, const f8_quantized *q, const char *suffix)
+char *f8_scale_value_name(f8_arena *a, const char *linear, const char *kind, int ordinal,
+                          f8_granularity grain, const char *suffix)
 {
-    char ordinal[16] = "", grain[48] = "";
-    if (q->ordinal)
-        snprintf(ordinal, sizeof ordinal, ".%d", q->ordinal);
-    if (f8_granularity_has_blocks(q->grain))
-        snprintf(grain, sizeof grain, ".%lldx%lld", (long long)q->grain.rows,
-                 (long long)q->grain.cols);
-    else if (q->grain.rows || q->grain.cols)
-        snprintf(grain, sizeof grain, ".%s", q->grain.rows ? "row" : "column");
-    return f8_arena_printf(a, "%s.%s%s%s%s", q->linear, f8_operand_name[q->kind], ordinal, grain,
-                           suffix);
+    char number[16] = "", covers[48] = "";
+    if (ordinal)
+        snprintf(number, sizeof number, ".%d", ordinal);
+    if (f8_granularity_has_blocks(grain))
+        snprintf(covers, sizeof covers, ".%lldx%lld", (long long)grain.rows, (long long)grain.cols);
+    else if (grain.rows || grain.cols)
+        snprintf(covers, sizeof covers, ".%s", grain.rows ? "row" : "column");
+    return f8_arena_printf(a, "%s.%s%s%s%s", linear, kind, number, covers, suffix);
+}
+
+static char *operand_name(f8_arena *a, const f8_quantized *q, const char *suffix)
+{
+    return f8_scale_value_name(a, q->linear, f8_operand_name[q->kind], q->ordinal, q->grain,
+                               suffix);
 }
 
 static void name_node(f8_graph *g, f8_arena *a, f8_ref r, const f8_quantized *q, const char *suffix)
 {
-    char *name = f8_scale_operand_name(a, q, suffix);
+    char *name = operand_name(a, q, suffix);
     if (name)
         f8_set_name(g, r, f8_intern(g->module, name));
 }
@@ -183,8 +182,8 @@ static f8_ref first_scale(f8_scaler *s, f8_graph *g, const f8_quantized *q, cons
                           f8_ref kept)
 {
     const f8_type scalar = {.dtype = F8_F32};
-    const f8_ref history = f8_slice(g, f8_scale_port(s, s->var_history), 0, slot->index,
-                                    slot->index + 1);
+    const f8_ref history =
+        f8_slice(g, f8_scale_port(s, s->var_history), 0, slot->index, slot->index + 1);
     const f8_ref most = f8_reshape(g, f8_reduce(g, F8_OP_REDUCE_MAX, history, -1), &scalar);
     const f8_ref observed = f8_binary(g, F8_OP_LT, f8_const(g, 0), most);
     return f8_select(g, observed, kept, own_scale(g, q));
@@ -250,44 +249,64 @@ static bool take_stored(f8_graph *g, f8_quantized *q)
     return true;
 }
 
-/* amax -> scale -> quantize, as the recipe says. */
-static void quantize_operand(f8_scaler *s, f8_graph *g, f8_quantized *q)
+/* The scale of a block from its own amax; with MX, scale_inv too, from which the scale follows. */
+static f8_ref fresh_scale(f8_graph *g, f8_quantized *q, f8_ref x)
+{
+    q->amax = amax_of(g, x, q->grain);
+    if (q->recipe.scaling != F8_SCALING_MX)
+        return own_scale(g, q);
+    q->scale_inv = mx_scale_inv(g, q->amax, f8_recipe_format(&q->recipe, q->kind));
+    q->amax = 0; /* the scale carries what is not finite */
+    return f8_binary(g, F8_OP_DIV, f8_const(g, 1), f8_cast(g, q->scale_inv, F8_F32));
+}
+
+/* Codes of x, and the inverse scale unless it is known. */
+static void encode(f8_graph *g, f8_quantized *q, f8_ref x, f8_ref scale)
 {
     char text[48];
-    const f8_dtype format = f8_recipe_format(&q->recipe, q->kind);
     const char *grain = f8_granularity_has_blocks(q->grain)
                             ? f8_granularity_print(q->grain, text, sizeof text)
                             : "broadcast";
+    const f8_attr attr[] = {F8_INT(F8_A_FORMAT, f8_recipe_format(&q->recipe, q->kind)),
+                            F8_INT(F8_A_SATURATE, q->recipe.saturate),
+                            F8_STR(F8_A_GRANULARITY, grain)};
+    if (!q->scale_inv)
+        q->scale_inv = f8_binary(g, F8_OP_DIV, f8_const(g, 1), scale);
+    /* Saturation would turn an Inf into the format's maximum, and the step would go on as if
+     * nothing were wrong. Inf - Inf is NaN, and every product with the block becomes NaN too. Any
+     * other amax adds 0. */
+    if (q->amax)
+        q->scale_inv =
+            f8_binary(g, F8_OP_ADD, q->scale_inv, f8_binary(g, F8_OP_SUB, q->amax, q->amax));
+    q->q = f8_make(g, F8_OP_QUANTIZE, (f8_ref[]){x, scale}, 2, attr, 3);
+    if (q->recipe.fake)
+        q->dequantized =
+            f8_cast(g, f8_make(g, F8_OP_DEQUANTIZE, (f8_ref[]){q->q, q->scale_inv}, 2, &attr[2], 1),
+                    F8_BF16);
+}
+
+f8_ref f8_scale_fresh(f8_graph *g, f8_quantized *q)
+{
+    const f8_ref x = f8_cast(g, q->source, F8_F32), scale = fresh_scale(g, q, x);
+    encode(g, q, x, scale);
+    return scale;
+}
+
+/* amax -> scale -> quantize, as the recipe says. */
+static void quantize_operand(f8_scaler *s, f8_graph *g, f8_quantized *q)
+{
     q->slot = -1;
     if (take_stored(g, q)) {
         if (q->recipe.fake)
             q->dequantized = f8_cast(g, q->source, F8_BF16);
         return;
     }
-    const f8_ref x = f8_cast(g, q->source, F8_F32), one = f8_const(g, 1);
-    f8_ref scale;
-    if (q->recipe.scaling == F8_SCALING_MX) {
-        q->scale_inv = mx_scale_inv(g, amax_of(g, x, q->grain), format);
-        scale = f8_binary(g, F8_OP_DIV, one, f8_cast(g, q->scale_inv, F8_F32));
-    } else {
-        scale = scale_of(s, g, q, x);
-        q->scale_inv = f8_binary(g, F8_OP_DIV, one, scale);
-        /* Saturation would turn an Inf into the format's maximum, and the step would go on as if
-         * nothing were wrong. Inf - Inf is NaN, and every product with the block becomes NaN too.
-         * Any other amax adds 0. */
-        if (q->amax)
-            q->scale_inv =
-                f8_binary(g, F8_OP_ADD, q->scale_inv, f8_binary(g, F8_OP_SUB, q->amax, q->amax));
-    }
-    const f8_attr attr[] = {F8_INT(F8_A_FORMAT, format), F8_INT(F8_A_SATURATE, q->recipe.saturate),
-                            F8_STR(F8_A_GRANULARITY, grain)};
-    q->q = f8_make(g, F8_OP_QUANTIZE, (f8_ref[]){x, scale}, 2, attr, 3);
+    const f8_ref x = f8_cast(g, q->source, F8_F32);
+    const f8_ref scale =
+        q->recipe.scaling == F8_SCALING_MX ? fresh_scale(g, q, x) : scale_of(s, g, q, x);
+    encode(g, q, x, scale);
     name_node(g, &s->scratch, q->q, q, ".q");
     name_node(g, &s->scratch, scale, q, ".scale");
-    if (q->recipe.fake)
-        q->dequantized =
-            f8_cast(g, f8_make(g, F8_OP_DEQUANTIZE, (f8_ref[]){q->q, q->scale_inv}, 2, &attr[2], 1),
-                    F8_BF16);
 }
 
 /* Note that a linear shares an operand. Returns the operand; NULL on failure. */

@@ -142,30 +142,6 @@ static f8_ref scale_matmul(void *user, f8_graph *to, const f8_graph *from, f8_re
     return scaled(s, to, from, old, in, &p, kind);
 }
 
-/* ---- keep: operands read back by tests and tools ---- */
-
-static f8_status keep_one(f8_scaler *s, f8_func *f, const f8_quantized *q, f8_ref r,
-                          const char *suffix)
-{
-    char *name = f8_scale_operand_name(&s->scratch, q, suffix);
-    if (!name)
-        return f8_arena_status(&s->scratch, s->u->diag);
-    if (!f8_pattern_match(s->u->options.keep, name))
-        return F8_OK;
-    return f8_func_result(f, f8_intern(s->u->module, name), r, -1);
-}
-
-static f8_status keep(f8_scaler *s, f8_func *f)
-{
-    for (size_t i = 0; s->u->options.keep && i < s->n_operands; i++) {
-        const f8_quantized *q = &s->operand[i];
-        F8_TRY(keep_one(s, f, q, f8_cast(f->graph, q->source, F8_F32), ""));
-        F8_TRY(keep_one(s, f, q, q->q, ".q"));
-        F8_TRY(keep_one(s, f, q, q->scale_inv, ".scale_inv"));
-    }
-    return F8_OK;
-}
-
 /* ---- the pass ---- */
 
 static f8_status rewrite(f8_scaler *s, f8_func *f)
@@ -201,8 +177,6 @@ static f8_status apply(f8_scaler *s, f8_func *f)
         (s->weights.n && !f8_func_var(f, s->var_weights)))
         return s->u->diag->status;
     F8_TRY(rewrite(s, f));
-    if (!strcmp(f->name, "micro_step"))
-        F8_TRY(keep(s, f));
     return strcmp(f->name, "eval") || observes ? f8_scale_observe(s, f) : F8_OK;
 }
 

@@ -291,10 +291,11 @@ static double fp8_rate(const f8_target *t, const f8_type *scale, const char *tex
 static double gemm_rate(const f8_graph *g, const f8_target *t, f8_ref r)
 {
     const f8_node *n = f8_at(g, r);
+    const f8_gemm_operands o = f8_gemm_operands_of(n);
     if (n->op == F8_OP_SCALED_MATMUL)
         return t->speeds.gemm *
-               fmin(fp8_rate(t, f8_type_of(g, n->in[1]), f8_attr_s(g, r, F8_A_SCALE_A)),
-                    fp8_rate(t, f8_type_of(g, n->in[3]), f8_attr_s(g, r, F8_A_SCALE_B)));
+               fmin(fp8_rate(t, f8_type_of(g, o.a_scale), f8_attr_s(g, r, F8_A_SCALE_A)),
+                    fp8_rate(t, f8_type_of(g, o.b_scale), f8_attr_s(g, r, F8_A_SCALE_B)));
     for (int i = 0; i < 2; i++)
         if (f8_type_of(g, n->in[i])->dtype == F8_F32 &&
             !f8_attr_i(g, r, i ? F8_A_ROUND_B : F8_A_ROUND_A))
@@ -305,12 +306,12 @@ static double gemm_rate(const f8_graph *g, const f8_target *t, f8_ref r)
 static double gemm_seconds(const f8_graph *g, const f8_target *t, f8_ref r)
 {
     const f8_node *n = f8_at(g, r);
-    const f8_ref b = n->in[n->op == F8_OP_SCALED_MATMUL ? 2 : 1];
+    const f8_gemm_operands o = f8_gemm_operands_of(n);
     const f8_gemm_sizes s =
-        f8_type_gemm(f8_type_of(g, n->in[0]), f8_attr_i(g, r, F8_A_TRANSPOSE_A) != 0,
-                     f8_type_of(g, b), f8_attr_i(g, r, F8_A_TRANSPOSE_B) != 0);
+        f8_type_gemm(f8_type_of(g, o.a), f8_attr_i(g, r, F8_A_TRANSPOSE_A) != 0, f8_type_of(g, o.b),
+                     f8_attr_i(g, r, F8_A_TRANSPOSE_B) != 0);
     const double ops = 2 * (double)s.m * (double)s.n * (double)s.k, all = traffic(g, n);
-    const double packed = t->speeds.operands > 0 ? bytes_of(g, n->in[0]) + bytes_of(g, b) : 0;
+    const double packed = t->speeds.operands > 0 ? bytes_of(g, o.a) + bytes_of(g, o.b) : 0;
     double bytes = memory_seconds(t, all - packed);
     if (packed > 0)
         bytes += packed / (t->speeds.operands * TERA);

@@ -5,6 +5,7 @@
 #include <math.h>
 
 #include "ir/num/fp8.h"
+#include "passes/unit/rows.h"
 
 /* ---- small helpers ---- */
 
@@ -362,11 +363,10 @@ f8_ref f8_linear(f8_graph *g, f8_ref x, f8_ref w, f8_ref bias, bool transpose_b,
 
 f8_ref f8_amax_tensor(f8_graph *g, f8_ref x)
 {
-    while (x &&
-           /* a maximum does not depend on order: reduce the rows below the reshape */
-           f8_at(g, x)->op == F8_OP_RESHAPE)
-        x = f8_at(g, x)->in[0];
-    if (x && f8_type_of(g, x)->rank == 0) /* no axis to reduce */
+    if (!x)
+        return 0;
+    x = f8_below_reshapes(g, x); /* a maximum does not depend on order: reduce the rows there */
+    if (f8_type_of(g, x)->rank == 0) /* no axis to reduce */
         return f8_unary(g, F8_OP_ABS, f8_cast(g, x, F8_F32));
     f8_ref rows = f8_reduce(g, F8_OP_REDUCE_AMAX, f8_cast(g, x, F8_F32), -1);
     if (!rows)

@@ -151,6 +151,12 @@ typedef struct f8_options {
     double lr;               /* > 0 overrides the text's */
     int64_t optimizer_steps; /* > 0 overrides the schedule's `steps` */
     const char *keep; /* a name pattern: matching values become extra outputs of micro_step */
+    /* Name patterns, which commas separate, of what linears' GEMMs read and write (instrument/):
+     * micro_step.stats also gives the figures of the matching values, micro_step.dump the values.
+     * NULL: none. */
+    const char *stats, *dump;
+    const f8_recipe *stats_recipe; /* with stats: operands as this recipe would quantize them, too;
+                                      NULL: no recipe */
     f8_budget memory;
     /* Name patterns, whatever the budget. */
     /* only matching activations are kept from forward to backward, all others are recomputed; NULL:
@@ -214,6 +220,49 @@ typedef struct f8_sampled {
     f8_loc loc;
 } f8_sampled;
 
+/* What instrument watches: operands of linears' GEMMs, and their results (y of fprop, dx of dgrad,
+ * dw of wgrad). */
+typedef enum f8_watched_kind {
+    F8_WATCHED_X = F8_OPERAND_X,
+    F8_WATCHED_W = F8_OPERAND_W,
+    F8_WATCHED_DY = F8_OPERAND_DY,
+    F8_WATCHED_Y,
+    F8_WATCHED_DX,
+    F8_WATCHED_DW,
+    F8_WATCHED_KINDS
+} f8_watched_kind;
+extern const char *const f8_watched_kind_name[F8_WATCHED_KINDS]; /* "x", "w", "dy", "y", ... */
+
+/* The figures of a watched value x, f32 all of them. d is what x became: quantized and dequantized.
+ * Those after NON_FINITE are 0 where x is not quantized, and the scales where there are several. */
+typedef enum f8_figure {
+    F8_FIGURE_AMAX,         /* max |x|, NaN > Inf > finite */
+    F8_FIGURE_MINUS_AMIN,   /* -min |x| over the finite x that are not 0; -Inf if there is none */
+    F8_FIGURE_NON_FINITE,   /* how many x are NaN or Inf */
+    F8_FIGURE_UNDERFLOW,    /* how many x are not 0, but have the code 0 */
+    F8_FIGURE_OVERFLOW,     /* how many x are too large to round to the largest code */
+    F8_FIGURE_X_X,          /* the sum of x^2 */
+    F8_FIGURE_D_D,          /* the sum of d^2 */
+    F8_FIGURE_X_D,          /* the sum of x d */
+    F8_FIGURE_ERROR,        /* the sum of (d - x)^2 */
+    F8_FIGURE_SCALE,        /* the scale in use */
+    F8_FIGURE_SCALE_WANTED, /* the scale that follows from this amax */
+    F8_WATCHED_FIGURES
+} f8_figure;
+
+/* A value whose figures micro_step.stats gives: a row of its result "stats", f32 [watched values,
+ * F8_WATCHED_FIGURES]. */
+typedef struct f8_watched {
+    const char *name, *linear; /* passes/instrument/values.h */
+    f8_watched_kind kind;
+    f8_recipe recipe; /* of an operand that is quantized */
+    bool what_if;     /* quantized for these figures alone */
+    bool quantized;
+    f8_dtype format;      /* of its codes */
+    f8_granularity grain; /* of its scales */
+    int64_t elements;
+} f8_watched;
+
 /* A parameter that serve stores as codes, and the variable with its scales. */
 typedef struct f8_stored {
     int32_t var, scale_var;
@@ -237,6 +286,8 @@ struct f8_unit {
     size_t n_elements, elements_room;
     f8_sampled *sampled; /* by calibrate */
     size_t n_sampled, sampled_room;
+    f8_watched *watched; /* by instrument */
+    size_t n_watched;
     f8_stored *stored; /* by serve */
     size_t n_stored, stored_room;
     f8_pair pair;
@@ -260,6 +311,9 @@ typedef struct f8_assignment {
 f8_assignment f8_recipe_for(const f8_unit *u, const char *linear, f8_role role,
                             f8_operand_kind operand);
 
+/* Whether a function of that name is micro_step or a copy of it that watches (instrument): remat
+ * recomputes in these. */
+bool f8_is_micro_step(const char *name);
 /* A pass that takes long asks whether to go on. F8_ERR_CANCELLED if not. */
 f8_status f8_unit_go_on(f8_unit *u);
 /* The target that passes work for: the options', or the CPU. */

@@ -109,6 +109,13 @@ f8_ref f8_below_views(const f8_graph *g, f8_ref r)
     return r;
 }
 
+f8_ref f8_below_reshapes(const f8_graph *g, f8_ref r)
+{
+    while (g->node[r].op == F8_OP_RESHAPE)
+        r = g->node[r].in[0];
+    return r;
+}
+
 /* ---- facts of nodes ---- */
 
 const f8_port *f8_input_port(const f8_func *f, f8_ref r)

@@ -41,8 +41,9 @@ static inline bool f8_view_contiguous(const f8_view *v, const f8_type *t)
     return v->stride == f8_type_columns(t) || f8_type_rows(t) == 1;
 }
 
-/* The node under views (all of which are RESHAPE or SLICE). */
+/* The node under views (all of which are RESHAPE or SLICE), or under reshapes alone. */
 f8_ref f8_below_views(const f8_graph *g, f8_ref r);
+f8_ref f8_below_reshapes(const f8_graph *g, f8_ref r);
 
 /* The module variable or caller's port an INPUT node reads; NULL for other nodes. */
 const f8_port *f8_input_port(const f8_func *f, f8_ref r);

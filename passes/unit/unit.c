@@ -4,6 +4,8 @@
 
 #include <string.h>
 
+const char *const f8_watched_kind_name[F8_WATCHED_KINDS] = {"x", "w", "dy", "y", "dx", "dw"};
+
 const f8_target *f8_unit_target(const f8_unit *u)
 {
     return u->options.target ? u->options.target : f8_target_by_name("cpu");
@@ -12,6 +14,11 @@ const f8_target *f8_unit_target(const f8_unit *u)
 f8_status f8_unit_go_on(f8_unit *u)
 {
     return f8_progress_at(&u->phase, (int64_t)u->n_times, u->pass, u->diag);
+}
+
+bool f8_is_micro_step(const char *name)
+{
+    return !strcmp(name, "micro_step") || !strncmp(name, "micro_step.", 11);
 }
 
 /* ---- rules ---- */

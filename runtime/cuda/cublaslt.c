@@ -28,10 +28,10 @@ struct f8_cublaslt_gemm {
 static bool same_problem(const f8_gemm_desc *x, const f8_gemm_desc *y)
 {
     return f8_gemm_tuning_equal(&x->tuning, &y->tuning) && x->m == y->m && x->n == y->n &&
-           x->k == y->k && x->lda == y->lda && x->ldb == y->ldb &&
-           x->ldc == y->ldc && x->a == y->a && x->b == y->b && x->c == y->c &&
-           x->trans_a == y->trans_a && x->trans_b == y->trans_b && x->accumulate == y->accumulate &&
-           x->bias == y->bias && x->has_alpha == y->has_alpha && x->fast_accumulate == y->fast_accumulate &&
+           x->k == y->k && x->lda == y->lda && x->ldb == y->ldb && x->ldc == y->ldc &&
+           x->a == y->a && x->b == y->b && x->c == y->c && x->trans_a == y->trans_a &&
+           x->trans_b == y->trans_b && x->accumulate == y->accumulate && x->bias == y->bias &&
+           x->has_alpha == y->has_alpha && x->fast_accumulate == y->fast_accumulate &&
            f8_granularity_equal(x->scale_a, y->scale_a) &&
            f8_granularity_equal(x->scale_b, y->scale_b) && x->scale == y->scale;
 }

@@ -1,7 +1,7 @@
 """Feeds TensorBoard or Weights & Biases from the folder of a run (fp8c train --run DIR), or prints the scalars.
 
-Reads steps.jsonl and stats.jsonl with nothing but json: curves are train/NAME and held_out/loss; figures of watched
-tensors are FIGURE/TENSOR (TENSOR@RECIPE under a recipe that is not in use). A folder may be in use: a last line
+Reads steps.jsonl with nothing but json: curves are train/NAME and held_out/loss; figures of watched tensors (--stats)
+are FIGURE/TENSOR, or FIGURE/TENSOR@RECIPE under a recipe that is not in use. A folder may be in use: a last line
 without an end is left for the next time.
 
 usage: watch_run.py DIR --print | --tensorboard LOGDIR | --wandb PROJECT"""
@@ -13,12 +13,9 @@ CURVES = ("loss", "grad_norm", "lr", "tokens_per_second", "rows_per_second")
 FIGURES = ("amax", "nonfinite", "underflow", "overflow", "mse", "cosine", "sqnr", "range", "scale", "scale_wanted")
 
 
-def records(folder, name):
-    """The records of a file of the folder; none if there is no such file."""
-    path = os.path.join(folder, name)
-    if not os.path.exists(path):
-        return
-    with open(path, encoding="utf-8") as lines:
+def records(folder):
+    """The records of the steps so far."""
+    with open(os.path.join(folder, "steps.jsonl"), encoding="utf-8") as lines:
         for line in lines:
             if line.endswith("\n"):
                 yield json.loads(line)
@@ -26,18 +23,17 @@ def records(folder, name):
 
 def scalars(folder):
     """(step, name, value) of all that has a value."""
-    for file in ("steps.jsonl", "stats.jsonl"):
-        for r in records(folder, file):
-            if r["event"] == "eval" and r["loss"] is not None:
-                yield r["step"], "held_out/loss", r["loss"]
-            elif r["event"] == "step":
-                for name in CURVES:
-                    if r.get(name) is not None:
-                        yield r["step"], "train/" + name, r[name]
-            elif r["event"] == "stats":
-                for name in FIGURES:
-                    if r.get(name) is not None:
-                        yield r["step"], name + "/" + r["tensor"], r[name]
+    for r in records(folder):
+        if r["event"] == "eval" and r["loss"] is not None:
+            yield r["step"], "held_out/loss", r["loss"]
+        elif r["event"] == "step":
+            for name in CURVES:
+                if r.get(name) is not None:
+                    yield r["step"], "train/" + name, r[name]
+        elif r["event"] == "stats":
+            for name in FIGURES:
+                if r.get(name) is not None:
+                    yield r["step"], name + "/" + r["tensor"], r[name]
 
 
 def to_tensorboard(folder, log):

@@ -197,7 +197,8 @@ static void saves_no_logits(fp8c_program *p, int64_t most)
         ck_assert_msg(fp8c_type_bytes(&port.type) <= most, "%s", port.name);
 }
 
-/* A head's logits are never saved, in chunks or whole, also where a pattern names them. */
+/* `forward` never saves the logits of a head for `backward`, whether they are made in chunks or
+ * whole, and even if a pattern names them. */
 START_TEST(logits_are_not_saved)
 {
     static const char *const heads[] = {"1024", "64", "1024", "1024", "1024"};

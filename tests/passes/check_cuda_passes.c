@@ -259,12 +259,12 @@ static void check_product(const f8_func *f, const f8_target *target, f8_ref r)
     const f8_graph *g = f->graph;
     const f8_node *n = f8_at(g, r);
     const bool scaled = n->op == F8_OP_SCALED_MATMUL;
-    const f8_ref value[] = {n->in[0], n->in[scaled ? 2 : 1], r};
-    const bool adds = f8_op_facts(n->op)->min_in < n->n_in;
+    const f8_gemm_operands o = f8_gemm_operands_of(n);
+    const f8_ref value[] = {o.a, o.b, r};
     ck_assert(!f8_attr_i(g, r, F8_A_ROUND_A) && !f8_attr_i(g, r, F8_A_ROUND_B));
     if (scaled && target->fp8_tn)
         ck_assert(!f8_attr_i(g, r, F8_A_TRANSPOSE_A) && f8_attr_i(g, r, F8_A_TRANSPOSE_B));
-    for (int i = 0; i < (adds ? 2 : 3); i++) {
+    for (int i = 0; i < (o.acc ? 2 : 3); i++) {
         const f8_type *t = f8_type_of(g, value[i]);
         const f8_place *p = &f->lowered->place[value[i]];
         const int64_t size = (int64_t)f8_dtype_size(t->dtype);

@@ -145,12 +145,17 @@ function memorySection() {
 
 const SHOWN = 14;
 
-// The seconds of an optimizer step in each step of the plan.
+// A micro-step: also of watched steps, whose functions have other names.
+const MICRO_STEPS = ['micro_step', 'micro_step.stats', 'micro_step.dump'];
+
+// The seconds of an optimizer step in each step of the plan. Micro-steps are those of steps that are
+// not watched, if there are any.
 function stepTimes(run) {
   const runs = name => (run.profile.find(p => p.function === name) || {runs: 0}).runs;
-  const updates = runs('update') || 1;
-  return run.profile.filter(p => p.function === 'micro_step' || p.function === 'update')
-    .map(p => ({...p, total: p.seconds * (p.function === 'update' ? 1 : runs('micro_step') / updates)}))
+  const shown = MICRO_STEPS.find(name => runs(name) > 0);
+  const micro = MICRO_STEPS.reduce((sum, name) => sum + runs(name), 0) / (runs('update') || 1);
+  return run.profile.filter(p => p.function === shown || p.function === 'update')
+    .map(p => ({...p, total: p.seconds * (p.function === 'update' ? 1 : micro)}))
     .sort((a, b) => b.total - a.total);
 }
 

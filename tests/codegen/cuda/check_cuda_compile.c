@@ -34,7 +34,8 @@ START_TEST(wrong_options)
         {{"compile", MODEL, "--target", "sm_90a", "--emit", "sass"}, "cuda, ptx, cubin or report"},
         {{"compile", MODEL, "--target=sm_90a", "--emit=cuda", "--json=-"},
          "--json needs --emit report"},
-        {{"compile", MODEL, "--target=sm_90a", "--json=-", "-o", "x"}, "the report goes to one place"},
+        {{"compile", MODEL, "--target=sm_90a", "--json=-", "-o", "x"},
+         "the report goes to one place"},
     };
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         const f8_cli_result r = f8_cli_run(wrong[i].args);

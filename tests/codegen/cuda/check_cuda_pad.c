@@ -112,8 +112,8 @@ typedef struct totals {
     int64_t steps, fills, kernel_bytes, gemms, odd, sizes, parts;
 } totals;
 
-/* `steps`: before merging, which where values lie may decide. `odd`: bf16 GEMMs with a size, or rows in memory, that is no multiple of 8. `sizes`: all such
- * sizes. */
+/* `steps`: as if none were merged, for where values lie may decide which merge. `odd`: bf16 GEMMs
+ * with a size, or with rows in memory, that is no multiple of 8. `sizes`: all such sizes. */
 static totals count(const f8_plan_func *f)
 {
     totals t = {0};

@@ -3,22 +3,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/shared/api/cli.h"
+#include "tests/shared/api/train_case.h"
 #include "tests/shared/cuda/gpu.h"
 #include "tests/shared/suite.h"
 
-#define GPT "frontend/models/gpt.f8"
-#define SMALL "-D", "B=2", "-D", "T=32", "-D", "L=1", "-D", "C=32", "-D", "H=2"
-
 enum { TIMEOUT = 300 };
 
-static char data[4096], run[4096], state[2][4096];
+static char run[PATH], state[2][PATH];
 
 static void setup(void)
 {
     f8_test_gpu_emulated();
     f8_cli_setup();
-    snprintf(data, sizeof data, "%s", f8_cli_write_words("text", 6000));
+    snprintf(data, sizeof data, "%s", f8_cli_write_words("text", TEXT));
     snprintf(run, sizeof run, "%s", f8_cli_temp("run"));
     snprintf(state[0], sizeof state[0], "%s", f8_cli_temp("straight"));
     snprintf(state[1], sizeof state[1], "%s", f8_cli_temp("resumed"));

@@ -13,47 +13,27 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "tests/shared/api/cli.h"
+#include "tests/shared/api/train_case.h"
 #include "tests/shared/random.h"
 #include "tests/shared/suite.h"
 
-#define GPT "frontend/models/gpt.f8"
-#define SMALL "-D", "B=2", "-D", "T=32", "-D", "L=1", "-D", "C=32", "-D", "H=2"
+enum { TIMEOUT = 300 };
 
-enum { TIMEOUT = 300, TEXT = 6000, PATH = 4096 };
-
-/* For many runs: it compiles fast. The rate follows a schedule that has an end. */
-static const char model[] =
-    "module m\n"
-    "dim B = 2, T = 16, C = 16, V = 128, A = 1\n"
-    "param wte: f32[V, C] normal(0.02)\n"
-    "param up: f32[C, C] normal(0.02)\n"
-    "func forward(%tokens: i32[B, T], %targets: i32[B, T]) -> (%loss: f32[]) {\n"
-    "  %y = linear(embedding(wte, %tokens), up)\n"
-    "  return cross_entropy(linear(%y, wte) {transpose_b = true, name = \"head\"}, %targets)\n"
-    "}\n"
-    "optimizer adamw {lr = 1e-2, clip = 1, schedule = \"cosine\", min_lr = 0.1}\n"
-    "accumulate A\n";
-
-static char file[PATH], data[PATH], straight[PATH], folder[PATH];
+static char straight[PATH], folder[PATH];
 
 static void setup(void)
 {
-    f8_cli_setup();
-    setenv("FP8C_CACHE_DIR", f8_cli_temp("cache"), 1); /* kernels are compiled once */
-    unsetenv("FP8C_VERBOSE");
-    snprintf(file, sizeof file, "%s", f8_cli_write("m.f8", model, strlen(model)));
-    snprintf(data, sizeof data, "%s", f8_cli_write_words("text", TEXT));
+    /* the rate follows a schedule that has an end */
+    train_setup("lr = 1e-2, schedule = \"cosine\", min_lr = 0.1");
     snprintf(straight, sizeof straight, "%s", f8_cli_temp("straight"));
     snprintf(folder, sizeof folder, "%s", f8_cli_temp("run"));
 }
 
 static void teardown(void)
 {
-    f8_cli_forget(f8_cli_temp("cache"));
     f8_cli_forget(straight);
     f8_cli_forget(folder);
-    f8_cli_teardown();
+    train_teardown();
 }
 
 /* ---- what a folder holds ---- */

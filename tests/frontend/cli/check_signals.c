@@ -8,47 +8,22 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "tests/shared/api/cli.h"
+#include "tests/shared/api/train_case.h"
 #include "tests/shared/random.h"
 #include "tests/shared/suite.h"
 
-#define GPT "frontend/models/gpt.f8"
-#define SMALL "-D", "B=2", "-D", "T=32", "-D", "L=1", "-D", "C=32", "-D", "H=2"
+enum { TIMEOUT = 300 };
 
-enum { TIMEOUT = 300, TEXT = 6000 };
-
-/* A step takes so many micro-steps. The learning rate is constant: the state after n steps does not
- * depend on how many were to follow. */
-static const char model[] =
-    "module m\n"
-    "dim B = 2, T = 16, C = 16, V = 128, A = 1\n"
-    "param wte: f32[V, C] normal(0.02)\n"
-    "param up: f32[C, C] normal(0.02)\n"
-    "func forward(%tokens: i32[B, T], %targets: i32[B, T]) -> (%loss: f32[]) {\n"
-    "  %y = linear(embedding(wte, %tokens), up)\n"
-    "  return cross_entropy(linear(%y, wte) {transpose_b = true, name = \"head\"}, %targets)\n"
-    "}\n"
-    "optimizer adamw {lr = 1e-3, clip = 1}\n"
-    "accumulate A\n";
-
-static char file[4096], data[4096], out[4096], reference[4096], json[4096];
+static char out[PATH], reference[PATH], json[PATH];
 
 static void setup(void)
 {
-    f8_cli_setup();
-    setenv("FP8C_CACHE_DIR", f8_cli_temp("cache"), 1); /* kernels are compiled once */
-    unsetenv("FP8C_VERBOSE");
-    snprintf(file, sizeof file, "%s", f8_cli_write("m.f8", model, strlen(model)));
-    snprintf(data, sizeof data, "%s", f8_cli_write_words("text", TEXT));
+    /* The learning rate is constant, so that the state after n steps does not depend on how many
+     * were to follow. */
+    train_setup("lr = 1e-3");
     snprintf(out, sizeof out, "%s", f8_cli_temp("out.safetensors"));
     snprintf(reference, sizeof reference, "%s", f8_cli_temp("reference.safetensors"));
     snprintf(json, sizeof json, "%s", f8_cli_temp("records"));
-}
-
-static void teardown(void)
-{
-    f8_cli_forget(f8_cli_temp("cache"));
-    f8_cli_teardown();
 }
 
 /* ---- what is left ---- */
@@ -316,7 +291,7 @@ Suite *f8_suite(void)
     Suite *s = suite_create("signals");
     TCase *t = tcase_create("signals");
     tcase_set_timeout(t, TIMEOUT);
-    tcase_add_checked_fixture(t, setup, teardown);
+    tcase_add_checked_fixture(t, setup, train_teardown);
     tcase_add_test(t, at_any_moment);
     tcase_add_test(t, while_it_multiplies);
     tcase_add_test(t, while_it_saves);

@@ -175,9 +175,9 @@ START_TEST(without_statistics)
 }
 END_TEST
 
-/* Statistics may stand among the steps. What a recipe that is not in use would do is a series of
- * its own, under the name that the tensor has where it is in use. */
-START_TEST(statistics_beside_steps)
+/* What a recipe that is not in use would do is a series of its own, under the name that the tensor
+ * has where it is in use. */
+START_TEST(what_if_figures)
 {
     const char *folder =
         f8_report_case_write("good", &(f8_report_case){.steps = 2, .seed = 1, .recipe = "bf16"});
@@ -396,7 +396,7 @@ Suite *f8_suite(void)
     tcase_add_test(t, holds_what_the_folder_has);
     tcase_add_test(t, escapes_names);
     tcase_add_test(t, without_statistics);
-    tcase_add_test(t, statistics_beside_steps);
+    tcase_add_test(t, what_if_figures);
     tcase_add_test(t, stays_small);
     tcase_add_test(t, names_the_tensor);
     tcase_add_test(t, names_nothing);

@@ -46,8 +46,8 @@ static const struct {
      "  %1 = matmul(%x, %w)\n  %2 = add(%1, %a)\n  %3 = cast(%2) {to = bf16}\n  return %3\n"},
     /* a bf16 bias is added in the epilogue, before the rounding */
     {"sm_90a",
-     "param b: f32[8] zeros\nfunc forward(%x: bf16[3, 10, 24], %w: bf16[24, 8]) -> (%y: bf16[30, 8]) "
-     "{\n  %p = reshape(add(matmul(%x, %w), cast(cast(b) {to = bf16}))) {shape = [30, 8]}\n"
+     "param b: f32[8] zeros\nfunc forward(%x: bf16[3, 10, 24], %w: bf16[24, 8]) -> (%y: bf16[30, "
+     "8]) {\n  %p = reshape(add(matmul(%x, %w), cast(cast(b) {to = bf16}))) {shape = [30, 8]}\n"
      "  return cast(%p) {to = bf16}\n}\n",
      "  %1 = cast(b) {to = bf16}\n  %2 = matmul(%x, %w, %1) {to = bf16}\n"
      "  %3 = reshape(%2) {shape = [30, 8]}\n  return %3\n"},
@@ -58,8 +58,8 @@ static const struct {
      "  %1 = scaled_matmul(%a, %s, %a, %s, %b) {transpose_b = true, to = bf16}\n  return %1\n"},
     /* not where the sum is wanted as f32 too, or where n is padded */
     {"sm_90a",
-     "func forward(%x: bf16[30, 24], %w: bf16[24, 8], %b: bf16[8]) -> (%y: bf16[30, 8], %z: f32[30, "
-     "8]) {\n  %p = add(matmul(%x, %w), cast(%b))\n  return cast(%p) {to = bf16}, %p\n}\n",
+     "func forward(%x: bf16[30, 24], %w: bf16[24, 8], %b: bf16[8]) -> (%y: bf16[30, 8], %z: "
+     "f32[30, 8]) {\n  %p = add(matmul(%x, %w), cast(%b))\n  return cast(%p) {to = bf16}, %p\n}\n",
      "  %1 = matmul(%x, %w)\n  %2 = cast(%b)\n  %p = add(%1, %2)\n  %3 = cast(%p) {to = bf16}\n"
      "  return %3, %p\n"},
     {"sm_90a",
@@ -69,8 +69,8 @@ static const struct {
      "  return %4\n"},
     /* nor with scales of blocks, whose epilogue no GPU has shown, nor on the CPU */
     {"sm_100a",
-     "func forward(%a: f8e4m3[128, 128], %s: f8e8m0[128, 4], %b: bf16[128]) -> (%x: bf16[128, 128]) "
-     "{\n  return scaled_matmul(%a, %s, %a, %s, %b) {transpose_b = true, "
+     "func forward(%a: f8e4m3[128, 128], %s: f8e8m0[128, 4], %b: bf16[128]) -> (%x: bf16[128, "
+     "128]) {\n  return scaled_matmul(%a, %s, %a, %s, %b) {transpose_b = true, "
      "scale_a = \"block(1,32)\", scale_b = \"block(1,32)\", to = bf16}\n}\n",
      "  %1 = reshape(%s) {shape = [1, 4, 32, 1, 4]}\n  %2 = transpose(%1) {perm = [0, 3, 2, 1, "
      "4]}\n"

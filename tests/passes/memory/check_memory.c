@@ -283,6 +283,34 @@ START_TEST(judge_sees_a_wrong_order)
 }
 END_TEST
 
+/* An accumulator may lie where the result does; a bias, the operand at the same index, may not. */
+START_TEST(judge_sees_a_bias_overwritten)
+{
+    test_unit t;
+    f8_diag diag = {0};
+    test_unit_parse(&t,
+                    "module m\nfunc forward(%x: bf16[32, 32], %w: bf16[32, 32], %b: f32[32]) -> "
+                    "(%y: f32[32, 32]) {\n  %c = cast(neg(%b)) {to = bf16}\n"
+                    "  return neg(cast(matmul(%x, %w, %c) {to = bf16}))\n}\n",
+                    "bf16");
+    t.unit.options.target = f8_target_by_name("sm_90a");
+    test_pass(&t, f8_pass_canonicalize);
+    test_place(&t);
+    f8_func *f = &t.unit.module->func[0];
+    f8_ref product = 1;
+    while (f8_at(f->graph, product)->op != F8_OP_MATMUL)
+        product++;
+    const f8_ref bias = f8_gemm_operands_of(f8_at(f->graph, product)).bias;
+    f8_place *place = f->lowered->place;
+    ck_assert(bias && place[bias].space == F8_SPACE_ARENA);
+    ck_assert(place[product].space == F8_SPACE_ARENA);
+    place[bias].offset = place[product].offset;
+    ck_assert_int_ne(f8_program_check(f, &diag), F8_OK);
+    ck_assert_msg(strstr(diag.text, "is overwritten before it is read") != NULL, "%s", diag.text);
+    test_unit_end(&t);
+}
+END_TEST
+
 /* ---- packing ---- */
 
 START_TEST(packed_blocks_are_apart)
@@ -383,6 +411,7 @@ Suite *f8_suite(void)
     tcase_add_test(t, slices_and_concatenations_are_views);
     tcase_add_test(t, judge_sees_shared_bytes);
     tcase_add_test(t, judge_sees_a_wrong_order);
+    tcase_add_test(t, judge_sees_a_bias_overwritten);
     tcase_add_loop_test(t, packed_blocks_are_apart, 0, 20);
     tcase_add_loop_test(t, arena_near_its_lower_bound, 0, 4 * N_MODELS);
     tcase_add_test(t, random_functions);

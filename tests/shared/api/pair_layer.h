@@ -1,4 +1,4 @@
-/* For tests of the pair: a layer with two inputs of float and four results, and a program's life. */
+/* For tests of the pair: a layer with two float inputs and four results, and a program's life. */
 #ifndef TEST_PAIR_LAYER_H
 #define TEST_PAIR_LAYER_H
 

@@ -33,26 +33,6 @@ static double scatter(uint32_t *r)
     return 0.8 + 0.4 * test_random(r) / (1 << 24);
 }
 
-static void write_steps(FILE *to, const f8_report_case *c)
-{
-    uint32_t own = c->seed;
-    for (int s = 1; s <= c->steps; s++) {
-        uint32_t shared = (uint32_t)s * 7919; /* all runs see the same data */
-        double loss = 2 + 3 * exp(-s / 40.0) + 0.1 * scatter(&shared) + 1e-3 * scatter(&own);
-        if (c->loss_from && s >= c->loss_from)
-            loss += 0.2 + 0.01 * (s - c->loss_from);
-        fprintf(to,
-                "{\"event\":\"step\",\"recipe\":\"%s\",\"seed\":1,\"step\":%d,\"loss\":%.9g,"
-                "\"grad_norm\":%.6g,\"lr\":0.0003,\"skipped\":false,\"tokens_per_second\":1000}\n",
-                c->recipe, s, loss, scatter(&own));
-        if (s % 50 == 0)
-            fprintf(to,
-                    "{\"event\":\"eval\",\"recipe\":\"%s\",\"seed\":1,\"step\":%d,\"loss\":%.9g,"
-                    "\"batches\":16}\n",
-                    c->recipe, s, loss);
-    }
-}
-
 static void write_tensor(FILE *to, const f8_report_case *c, uint32_t *r, int step,
                          const char *linear, const char *operand)
 {
@@ -82,19 +62,39 @@ static void write_tensor(FILE *to, const f8_report_case *c, uint32_t *r, int ste
                 (bad ? 4 : 30) * scatter(r), 80 * scatter(r), 448 / amax);
 }
 
-static void write_stats(FILE *to, const f8_report_case *c)
+static void write_stats(FILE *to, const f8_report_case *c, uint32_t *r, int step)
 {
     static const char *const linears[] = {"attn", "mlp"}, *const operands[] = {"x", "w", "dy", "y"};
-    uint32_t r = c->seed + 1;
     char linear[150];
-    for (int s = c->every; s <= c->steps; s += c->every)
-        for (int l = 0; l < c->layers; l++)
-            for (int i = 0; i < 2; i++)
-                for (int o = 0; o < 4; o++) {
-                    snprintf(linear, sizeof linear, "%s.%d.%s", c->prefix ? c->prefix : "h", l,
-                             linears[i]);
-                    write_tensor(to, c, &r, s, linear, operands[o]);
-                }
+    for (int l = 0; l < c->layers; l++)
+        for (int i = 0; i < 2; i++)
+            for (int o = 0; o < 4; o++) {
+                snprintf(linear, sizeof linear, "%s.%d.%s", c->prefix ? c->prefix : "h", l,
+                         linears[i]);
+                write_tensor(to, c, r, step, linear, operands[o]);
+            }
+}
+
+static void write_steps(FILE *to, const f8_report_case *c)
+{
+    uint32_t own = c->seed, figures = c->seed + 1;
+    for (int s = 1; s <= c->steps; s++) {
+        uint32_t shared = (uint32_t)s * 7919; /* all runs see the same data */
+        double loss = 2 + 3 * exp(-s / 40.0) + 0.1 * scatter(&shared) + 1e-3 * scatter(&own);
+        if (c->every && s % c->every == 0)
+            write_stats(to, c, &figures, s);
+        if (c->loss_from && s >= c->loss_from)
+            loss += 0.2 + 0.01 * (s - c->loss_from);
+        fprintf(to,
+                "{\"event\":\"step\",\"recipe\":\"%s\",\"seed\":1,\"step\":%d,\"loss\":%.9g,"
+                "\"grad_norm\":%.6g,\"lr\":0.0003,\"skipped\":false,\"tokens_per_second\":1000}\n",
+                c->recipe, s, loss, scatter(&own));
+        if (s % 50 == 0)
+            fprintf(to,
+                    "{\"event\":\"eval\",\"recipe\":\"%s\",\"seed\":1,\"step\":%d,\"loss\":%.9g,"
+                    "\"batches\":16}\n",
+                    c->recipe, s, loss);
+    }
 }
 
 static void write_info(FILE *to, const f8_report_case *c)
@@ -127,9 +127,5 @@ const char *f8_report_case_write(const char *name, const f8_report_case *c)
         "[\"f8e4m3\",\"f8e4m3\"],\"scaling\":\"delayed\",\"reason\":\"a rule\",\"m\":1,"
         "\"n\":2,\"k\":3,\"count\":1,\"fp8\":true}\n",
         false);
-    if (c->every) {
-        write_stats(to = open_in(folder, "stats.jsonl", "w"), c);
-        fclose(to);
-    }
     return folder;
 }

@@ -1,0 +1,88 @@
+/* Statistics: what fp8c_statistic says, made of the figures that micro_step.stats computes
+ * (passes/instrument). */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "frontend/program.h"
+
+/* ---- figures to statistics ---- */
+
+static double share(double part, int64_t whole)
+{
+    return whole > 0 ? part / (double)whole : NAN;
+}
+
+static double or_nan(float figure, bool there_is_one)
+{
+    return there_is_one ? (double)figure : NAN;
+}
+
+static void say_values(const f8_watched *w, const float *figure, fp8c_statistic *s)
+{
+    const double amin = -(double)figure[F8_FIGURE_MINUS_AMIN];
+    s->amax = (double)figure[F8_FIGURE_AMAX];
+    s->amin = isfinite(amin) ? amin : NAN;
+    s->range = log2(s->amax / s->amin);
+    s->nonfinite = (int64_t)figure[F8_FIGURE_NON_FINITE];
+    s->elements = w->elements;
+}
+
+static void say_codes(const f8_watched *w, const float *figure, fp8c_statistic *s)
+{
+    const double x_x = (double)figure[F8_FIGURE_X_X], d_d = (double)figure[F8_FIGURE_D_D],
+                 x_d = (double)figure[F8_FIGURE_X_D], error = (double)figure[F8_FIGURE_ERROR];
+    const bool one_scale = w->quantized && f8_granularity_equal(w->grain, f8_per_tensor);
+    const bool wants = one_scale && w->recipe.scaling != F8_SCALING_UNIT;
+    const bool q = w->quantized;
+    s->underflow = q ? share((double)figure[F8_FIGURE_UNDERFLOW], w->elements) : NAN;
+    s->overflow = q ? share((double)figure[F8_FIGURE_OVERFLOW], w->elements) : NAN;
+    s->mse = q ? share(error, w->elements) : NAN;
+    s->cosine = q ? x_d / sqrt(x_x * d_d) : NAN;
+    s->sqnr = q ? 10 * log10(x_x / error) : NAN;
+    s->scale = or_nan(figure[F8_FIGURE_SCALE], one_scale);
+    s->scale_wanted = or_nan(figure[F8_FIGURE_SCALE_WANTED], wants);
+}
+
+/* ---- the API ---- */
+
+fp8c_status fp8c_program_statistic(fp8c_program *p, int function, int index, fp8c_statistic *out)
+{
+    const f8_compile_report *report = &p->now->report;
+    if (index < 0 || (size_t)index >= report->n_watched)
+        return FP8C_ERR_INPUT;
+    f8_diag diag = {0};
+    const f8_status status = f8_program_has_memory(p, &diag);
+    if (status != F8_OK)
+        return f8_api_result(p->ctx, &diag, status);
+    const float *row = fp8c_program_buffer(
+        p, function, FP8C_OUTPUT, fp8c_program_find_port(p, function, FP8C_OUTPUT, "stats"));
+    if (!row)
+        return FP8C_ERR_INPUT;
+    row += (size_t)index * F8_WATCHED_FIGURES;
+    const f8_watched *w = &report->watched[index];
+    fp8c_statistic own = {.struct_size = sizeof own,
+                          .name = w->name,
+                          .linear = w->linear,
+                          .operand = f8_watched_kind_name[w->kind],
+                          .recipe = w->quantized ? w->recipe.name : NULL,
+                          .format = w->quantized ? f8_dtype_name(w->format) : NULL,
+                          .what_if = w->what_if};
+    char text[sizeof own.granularity];
+    if (w->quantized)
+        snprintf(own.granularity, sizeof own.granularity, "%s",
+                 f8_granularity_print(w->grain, text, sizeof text));
+    say_values(w, row, &own);
+    say_codes(w, row, &own);
+    f8_api_give(out, &own);
+    return FP8C_OK;
+}
+
+int fp8c_program_find_statistic(const fp8c_program *p, const char *name)
+{
+    const f8_compile_report *report = &p->now->report;
+    for (size_t i = 0; name && i < report->n_watched; i++)
+        if (!strcmp(report->watched[i].name, name))
+            return (int)i;
+    return -1;
+}

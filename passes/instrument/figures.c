@@ -1,0 +1,107 @@
+/* Instrument, figures: one value's statistics as nodes. Every figure is a maximum, which does not
+ * depend on order, or a sum in the order that reduce_sum defines. So the figures are values like
+ * any other: the same bits on every target. The host makes shares, means and decibels of them
+ * (frontend/statistics.c).
+ *
+ * All are row sums or row maxima first, so that the row kernel that computes or reads the value can
+ * compute them as well. */
+#include <math.h>
+
+#include "ir/num/fp8.h"
+#include "passes/instrument/values.h"
+#include "passes/unit/formulas.h"
+
+/* The largest over all elements of x, []. */
+static f8_ref most(f8_graph *g, f8_ref x)
+{
+    if (!x || f8_type_of(g, x)->rank == 0)
+        return x;
+    const int64_t rows = f8_type_rows(f8_type_of(g, x));
+    f8_ref of_rows = f8_reduce(g, F8_OP_REDUCE_MAX, x, -1);
+    if (of_rows && rows > 1)
+        of_rows = f8_reduce(g, F8_OP_REDUCE_MAX, f8_reshape_to(g, of_rows, 1, &rows), -1);
+    return f8_reshape_to(g, of_rows, 0, NULL);
+}
+
+/* How many elements a condition holds for. */
+static f8_ref count(f8_graph *g, f8_ref condition)
+{
+    return f8_sum_all(g, f8_select(g, condition, f8_const(g, 1), f8_const(g, 0)));
+}
+
+static f8_ref not_zero(f8_graph *g, f8_ref x)
+{
+    return f8_binary(g, F8_OP_LT, f8_const(g, 0), f8_unary(g, F8_OP_ABS, x));
+}
+
+/* Minus the smallest |x| of those that are finite and not 0; -Inf if there is none. */
+static f8_ref minus_amin(f8_graph *g, f8_ref x)
+{
+    const f8_ref size = f8_unary(g, F8_OP_ABS, x);
+    const f8_ref counts = f8_binary(g, F8_OP_AND, f8_unary(g, F8_OP_ISFINITE, x), not_zero(g, x));
+    return most(g, f8_select(g, counts, f8_unary(g, F8_OP_NEG, size), f8_const(g, -INFINITY)));
+}
+
+/* x quantized and dequantized: codes as numbers, and what a GEMM takes for x. */
+static f8_ref dequantized(f8_graph *g, const f8_gemm_value *v, f8_ref scale_inv, const char *grain)
+{
+    const f8_attr attr[] = {F8_STR(F8_A_GRANULARITY, grain)};
+    return f8_make(g, F8_OP_DEQUANTIZE, (f8_ref[]){v->q, scale_inv}, 2, attr, 1);
+}
+
+/* The largest magnitude, in units of the largest code, that is rounded to that code: half of the
+ * step before it further on. (The step after it is as large, for the format has no such code.) */
+static double saturation(f8_dtype format)
+{
+    return format == F8_E4M3 ? 464.0 / 448 : 61440.0 / 57344;
+}
+
+/* The scale that the value's own amax asks for, where one scale is for the whole value. */
+static f8_ref wanted(f8_graph *g, const f8_gemm_value *v, f8_ref amax, f8_dtype format)
+{
+    const f8_attr attr[] = {F8_INT(F8_A_FORMAT, format), F8_INT(F8_A_MARGIN, v->recipe.margin),
+                            F8_INT(F8_A_POW2, v->recipe.pow2)};
+    return f8_make(g, F8_OP_FP8_SCALE, &amax, 1, attr, 3);
+}
+
+static void figures_of_codes(f8_graph *g, const f8_gemm_value *v, f8_ref x, f8_ref *figure)
+{
+    const char *grain = f8_attr_s(g, v->q, F8_A_GRANULARITY);
+    const f8_dtype format = f8_type_of(g, v->q)->dtype;
+    const f8_ref code = dequantized(g, v, f8_const(g, 1), "broadcast"),
+                 back = dequantized(g, v, v->scale_inv, grain),
+                 off = f8_binary(g, F8_OP_SUB, back, x), zero = f8_const(g, 0);
+    const f8_ref lost = f8_binary(g, F8_OP_AND, not_zero(g, x), f8_binary(g, F8_OP_EQ, code, zero));
+    const f8_ref largest = f8_binary(g, F8_OP_EQ, f8_unary(g, F8_OP_ABS, code),
+                                     f8_const(g, f8_dtype_max(format))),
+                 beyond = f8_binary(
+                     g, F8_OP_LT, f8_mul_const(g, f8_unary(g, F8_OP_ABS, back), saturation(format)),
+                     f8_unary(g, F8_OP_ABS, x));
+    figure[F8_FIGURE_UNDERFLOW] = count(g, lost);
+    figure[F8_FIGURE_OVERFLOW] = count(g, f8_binary(g, F8_OP_AND, largest, beyond));
+    figure[F8_FIGURE_X_X] = f8_sum_all(g, f8_binary(g, F8_OP_MUL, x, x));
+    figure[F8_FIGURE_D_D] = f8_sum_all(g, f8_binary(g, F8_OP_MUL, back, back));
+    figure[F8_FIGURE_X_D] = f8_sum_all(g, f8_binary(g, F8_OP_MUL, x, back));
+    figure[F8_FIGURE_ERROR] = f8_sum_all(g, f8_binary(g, F8_OP_MUL, off, off));
+    if (f8_granularity_equal(v->grain, f8_per_tensor)) {
+        figure[F8_FIGURE_SCALE] = f8_reshape_to(g, v->scale, 0, NULL);
+        if (v->recipe.scaling != F8_SCALING_UNIT)
+            figure[F8_FIGURE_SCALE_WANTED] = wanted(g, v, figure[F8_FIGURE_AMAX], format);
+    }
+}
+
+f8_ref f8_figures_of(f8_graph *g, const f8_gemm_value *v)
+{
+    const f8_ref x = f8_cast(g, v->x, F8_F32), zero = f8_const(g, 0);
+    f8_ref figure[F8_WATCHED_FIGURES];
+    for (int i = 0; i < F8_WATCHED_FIGURES; i++)
+        figure[i] = zero;
+    figure[F8_FIGURE_AMAX] = f8_amax_tensor(g, x);
+    figure[F8_FIGURE_MINUS_AMIN] = minus_amin(g, x);
+    figure[F8_FIGURE_NON_FINITE] = count(g, f8_unary(g, F8_OP_NOT, f8_unary(g, F8_OP_ISFINITE, x)));
+    if (v->q)
+        figures_of_codes(g, v, x, figure);
+    for (int i = 0; i < F8_WATCHED_FIGURES; i++)
+        figure[i] = f8_reshape_to(g, figure[i], 2, (int64_t[]){1, 1});
+    return f8_concat(g, figure, F8_WATCHED_FIGURES, 1);
+}

@@ -1,0 +1,210 @@
+/* Instrument, what there is to watch: see values.h.
+ *
+ * The pass runs after scaling, and reads its nodes. An operand of a scaled_matmul is a QUANTIZE, of
+ * the value that is watched. An operand of a matmul is that value rounded to bf16, or, under
+ * `fake`, a QUANTIZE that was dequantized and rounded. */
+#include "passes/instrument/values.h"
+
+#include "passes/scale/scaler.h"
+#include "passes/unit/formulas.h"
+#include "passes/unit/rows.h"
+
+/* What is known of a linear when its GEMMs are read, in the order of the graph. */
+typedef struct linear {
+    const char *name;
+    bool w_is_nk; /* w is stored [n, k] */
+} linear;
+
+typedef struct finder {
+    f8_unit *u;
+    f8_func *func;
+    f8_arena *scratch;
+    const f8_recipe *what_if;
+    f8_gemm_values *out;
+    f8_ref *rounded; /* by ref: the bf16 value that a product is rounded to, or 0 */
+    linear *linear;
+    size_t n_linears, linear_room;
+} finder;
+
+/* ---- the list ---- */
+
+bool f8_same_gemm_value(const f8_gemm_value *a, const f8_gemm_value *b)
+{
+    return a->x == b->x && a->q == b->q && f8_granularity_equal(a->grain, b->grain) &&
+           (!a->q || f8_recipe_equal(&a->recipe, &b->recipe));
+}
+
+/* How many values of that kind and granularity the linear has so far. *known: it has this one. */
+static int count_alike(const finder *d, const f8_gemm_value *v, bool *known)
+{
+    int n = 0;
+    *known = false;
+    for (size_t i = 0; i < d->out->n; i++) {
+        const f8_gemm_value *o = &d->out->value[i];
+        if (o->linear != v->linear || o->kind != v->kind || o->what_if != v->what_if)
+            continue;
+        *known |= f8_same_gemm_value(o, v);
+        n += f8_granularity_equal(o->grain, v->grain);
+    }
+    return n;
+}
+
+static f8_status add(finder *d, f8_gemm_value v)
+{
+    f8_gemm_values *l = d->out;
+    bool known;
+    const int ordinal = count_alike(d, &v, &known);
+    if (known)
+        return F8_OK;
+    const char *name = f8_scale_value_name(d->scratch, v.linear, f8_watched_kind_name[v.kind],
+                                           ordinal, v.grain, "");
+    if (name && v.what_if)
+        name = f8_arena_printf(d->scratch, "%s@%s", name, v.recipe.name);
+    f8_gemm_value *grown =
+        f8_arena_grow(d->scratch, l->value, l->n, &l->room, l->n + 1, sizeof *grown);
+    if (!name || !grown)
+        return f8_arena_status(d->scratch, d->u->diag);
+    v.name = f8_intern(d->u->module, name);
+    l->value = grown;
+    l->value[l->n++] = v;
+    return f8_arena_status(d->func->graph->arena, d->u->diag);
+}
+
+/* ---- operands ---- */
+
+/* The QUANTIZE whose codes an operand of a matmul stands for, under `fake`; 0 if there is none. */
+static f8_ref fake_codes(const f8_graph *g, f8_ref r)
+{
+    if (f8_at(g, r)->op != F8_OP_CAST || f8_at(g, f8_at(g, r)->in[0])->op != F8_OP_DEQUANTIZE)
+        return 0;
+    return f8_at(g, f8_at(g, r)->in[0])->in[0];
+}
+
+/* The operand as it is. */
+static f8_gemm_value own_value(finder *d, f8_ref gemm, int which)
+{
+    f8_graph *g = d->func->graph;
+    const f8_node *n = f8_at(g, gemm);
+    const f8_gemm_operands of = f8_gemm_operands_of(n);
+    const f8_ref operand = which ? of.b : of.a, fake = fake_codes(g, operand);
+    f8_gemm_value v = {.q = f8_dtype_is_fp8(f8_type_of(g, operand)->dtype) ? operand : fake};
+    if (!v.q || f8_at(g, v.q)->op != F8_OP_QUANTIZE) {
+        v.q = 0;
+        v.x = f8_scale_source(g, operand);
+        return v;
+    }
+    v.x = f8_at(g, v.q)->in[0];
+    v.scale = f8_at(g, v.q)->in[1];
+    v.scale_inv =
+        !fake ? (which ? of.b_scale : of.a_scale) : f8_at(g, f8_at(g, operand)->in[0])->in[1];
+    return v;
+}
+
+/* The operand as the other recipe would quantize it. */
+static f8_gemm_value what_if(finder *d, f8_gemm_value v, f8_operand_kind kind, bool k_is_rows)
+{
+    f8_quantized q = {.linear = v.linear,
+                      .recipe = *d->what_if,
+                      .kind = kind,
+                      .source = v.x,
+                      .grain = f8_recipe_granularity(d->what_if, kind, k_is_rows)};
+    v.scale = f8_scale_fresh(d->func->graph, &q);
+    v.what_if = true;
+    v.recipe = *d->what_if;
+    v.grain = q.grain;
+    v.q = q.q;
+    v.scale_inv = q.scale_inv;
+    return v;
+}
+
+static f8_status add_operand(finder *d, f8_ref gemm, int which, f8_role role, f8_operand_kind kind)
+{
+    const f8_graph *g = d->func->graph;
+    const bool k_is_rows =
+        which ? !f8_attr_i(g, gemm, F8_A_TRANSPOSE_B) : f8_attr_i(g, gemm, F8_A_TRANSPOSE_A) != 0;
+    const char *linear = f8_attr_s(g, gemm, F8_A_NAME);
+    const f8_recipe recipe = f8_recipe_for(d->u, linear, role, kind).recipe;
+    f8_gemm_value v = own_value(d, gemm, which);
+    v.linear = linear;
+    v.kind = (f8_watched_kind)kind;
+    if (v.q) {
+        v.recipe = recipe;
+        v.grain = f8_recipe_granularity(&recipe, kind, k_is_rows);
+    }
+    F8_TRY(add(d, v));
+    return d->what_if ? add(d, what_if(d, v, kind, k_is_rows)) : F8_OK;
+}
+
+/* ---- results ---- */
+
+/* Note what products are rounded to: cast(product [+ bias], bf16), also behind reshapes. */
+static f8_status find_roundings(finder *d)
+{
+    const f8_graph *g = d->func->graph;
+    d->rounded = F8_NEW_ARRAY(d->scratch, f8_ref, g->n_nodes);
+    if (!d->rounded)
+        return f8_arena_status(d->scratch, d->u->diag);
+    for (f8_ref r = 1; r < g->n_nodes; r++) {
+        const f8_node *n = f8_at(g, r);
+        if (n->op != F8_OP_CAST || n->type.dtype != F8_BF16)
+            continue;
+        const f8_ref product = f8_linear_parts_of(g, f8_below_reshapes(g, n->in[0])).product;
+        if (product)
+            d->rounded[product] = r;
+    }
+    return F8_OK;
+}
+
+static const f8_watched_kind result_kind[F8_ROLES] = {
+    [F8_FPROP] = F8_WATCHED_Y, [F8_DGRAD] = F8_WATCHED_DX, [F8_WGRAD] = F8_WATCHED_DW};
+
+/* ---- GEMMs ---- */
+
+static linear *linear_of(finder *d, const char *name)
+{
+    for (size_t i = 0; i < d->n_linears; i++)
+        if (d->linear[i].name == name)
+            return &d->linear[i];
+    linear *grown = f8_arena_grow(d->scratch, d->linear, d->n_linears, &d->linear_room,
+                                  d->n_linears + 1, sizeof *grown);
+    if (!grown)
+        return NULL;
+    d->linear = grown;
+    d->linear[d->n_linears] = (linear){.name = name};
+    return &d->linear[d->n_linears++];
+}
+
+static f8_status add_gemm(finder *d, f8_ref r)
+{
+    f8_graph *g = d->func->graph;
+    const f8_role role = f8_role_by_name(f8_attr_s(g, r, F8_A_ROLE));
+    if (role == F8_ROLES)
+        return F8_OK;
+    linear *l = linear_of(d, f8_attr_s(g, r, F8_A_NAME));
+    if (!l)
+        return f8_arena_status(d->scratch, d->u->diag);
+    if (role == F8_FPROP)
+        l->w_is_nk = f8_attr_i(g, r, F8_A_TRANSPOSE_B) != 0;
+    f8_operand_kind kind[2];
+    f8_role_operands(role, kind);
+    const char *name = l->name;
+    const int swapped = role == F8_WGRAD && l->w_is_nk; /* dw = dy' x, and not x' dy */
+    for (int i = 0; i < 2; i++)
+        F8_TRY(add_operand(d, r, i, role, kind[i ^ swapped]));
+    return add(d, (f8_gemm_value){.linear = name,
+                                  .kind = result_kind[role],
+                                  .x = d->rounded[r] ? d->rounded[r] : r});
+}
+
+f8_status f8_find_gemm_values(f8_unit *u, f8_func *f, const f8_recipe *what_if, f8_arena *scratch,
+                              f8_gemm_values *out)
+{
+    finder d = {.u = u, .func = f, .scratch = scratch, .what_if = what_if, .out = out};
+    const f8_ref end = f->graph->n_nodes;
+    *out = (f8_gemm_values){0};
+    F8_TRY(find_roundings(&d));
+    for (f8_ref r = 1; r < end; r++)
+        if (f8_op_facts(f8_at(f->graph, r)->op)->cls == F8_GEMM)
+            F8_TRY(add_gemm(&d, r));
+    return f->graph->diag->status;
+}
