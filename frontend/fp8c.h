@@ -1084,6 +1084,23 @@ FP8C_API fp8c_status fp8c_program_save(fp8c_program *program, const char *path);
 FP8C_API fp8c_status fp8c_program_load(fp8c_program *program, const char *path,
                                        int32_t params_only);
 
+/* Where in a training a state was saved: what a caller needs to go on bit for bit. fp8c gives the
+ * numbers back as they were; their meaning is the caller's. */
+typedef struct fp8c_position {
+    size_t struct_size;   /* sizeof(fp8c_position), set by the caller */
+    int64_t step;         /* optimizer steps that are done; not negative */
+    uint64_t seed, batch; /* of the order of the data; the number of the next batch */
+} fp8c_position;
+/* fp8c_program_save with the position and a checksum of all variables in the metadata, as the
+ * checkpoints of `fp8c train --run` have them. */
+FP8C_API fp8c_status fp8c_program_save_at(fp8c_program *program, const char *path,
+                                          const fp8c_position *at);
+/* fp8c_program_load of all variables from such a file; *at becomes its position. FP8C_ERR_INPUT
+ * also: the file has none, which is seen before anything changes; or the values do not have the
+ * checksum, so that the file is damaged. Then the variables have its values nevertheless. */
+FP8C_API fp8c_status fp8c_program_load_at(fp8c_program *program, const char *path,
+                                          fp8c_position *at);
+
 /* ---- weights of others ----
  *
  * fp8c_program_load reads fp8c's own checkpoints. fp8c_program_load_weights also reads weights that

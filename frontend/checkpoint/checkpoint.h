@@ -39,6 +39,8 @@ char *f8_checkpoint_elements(fp8c_program *program, bool all);
 char *f8_checkpoint_aliases(fp8c_program *program, bool all);
 bool f8_checkpoint_has_aliases(const char *aliases);
 
+/* Whether all variables have memory and values. F8_ERR_INPUT. */
+f8_status f8_checkpoint_can_write(fp8c_program *program, f8_diag *diag);
 /* Write all variables, whole or not at all, with `more` in the metadata. */
 f8_status f8_checkpoint_write(fp8c_program *program, const char *path, const f8_st_pair *more,
                               size_t n_more, f8_diag *diag);

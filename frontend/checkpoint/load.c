@@ -310,15 +310,20 @@ fp8c_status fp8c_program_load_weights(fp8c_program *p, const fp8c_load_options *
     return load(&l, true);
 }
 
+f8_status f8_checkpoint_can_write(fp8c_program *p, f8_diag *diag)
+{
+    F8_TRY(f8_program_has_memory(p, diag));
+    F8_TRY(f8_variables_bound(p, diag));
+    return f8_variables_valued(p)
+               ? F8_OK
+               : f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
+                         "the variables have no values: there is nothing to save");
+}
+
 fp8c_status fp8c_program_save(fp8c_program *p, const char *path)
 {
     f8_diag diag = {0};
-    f8_status status = f8_program_has_memory(p, &diag);
-    if (status == F8_OK)
-        status = f8_variables_bound(p, &diag);
-    if (status == F8_OK && !f8_variables_valued(p))
-        status = f8_fail(&diag, F8_ERR_INPUT, F8_NOWHERE,
-                         "the variables have no values: there is nothing to save");
+    f8_status status = f8_checkpoint_can_write(p, &diag);
     if (status == F8_OK)
         status = f8_checkpoint_write(p, path, NULL, 0, &diag);
     return f8_api_result(p->ctx, &diag, status);

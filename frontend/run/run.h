@@ -76,10 +76,28 @@ f8_status f8_run_record(f8_run *r, json_t *record, f8_diag *diag);
 f8_status f8_run_continue(f8_run *r, int64_t step, void (*each)(void *user, const json_t *record),
                           void *user, f8_diag *diag);
 
-/* ---- checkpoints, the first of which begins a run ---- (save.c) */
+/* ---- positions ---- (position.c) */
 
 /* The hash of all variables, in the program's order, as text. */
 f8_status f8_run_checksum(fp8c_program *program, char text[F8_RUN_HASH], f8_diag *diag);
+/* F8_ERR_INPUT: it is not the one that the metadata have. */
+f8_status f8_run_check_sum(fp8c_program *program, const f8_weights *files, const char *path,
+                           f8_diag *diag);
+
+/* The metadata of a checkpoint that say where it was made, and the checksum. The pairs point into
+ * the struct. */
+enum { F8_RUN_MARKS = 4 };
+typedef struct f8_run_marks {
+    char step[24], seed[24], batch[24], sum[F8_RUN_HASH];
+    f8_st_pair pair[F8_RUN_MARKS];
+} f8_run_marks;
+f8_status f8_run_mark(fp8c_program *program, int64_t step, uint64_t seed, uint64_t batch,
+                      f8_run_marks *out, f8_diag *diag);
+/* False if the files lack one of them, or it is no number. */
+bool f8_run_read_marks(const f8_weights *files, int64_t *step, uint64_t *seed, uint64_t *batch);
+
+/* ---- checkpoints, the first of which begins a run ---- (save.c) */
+
 /* Write all files of a run that has made no step yet. `text` is the text of the module, `decisions`
  * are JSON Lines, `plan` is JSON or "" if there is none, and `info` is what run.json holds beside its
  * format and version. The function takes over `info`; NULL says that there was no memory to make it, and fails. run.json is written

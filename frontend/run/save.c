@@ -11,34 +11,6 @@
 #include "frontend/run/run.h"
 #include "frontend/program.h"
 
-/* ---- the checksum ---- */
-
-static f8_status add_variable(fp8c_program *program, int index, const fp8c_variable *v,
-                              f8_hasher *h, f8_diag *diag)
-{
-    f8_instance *instance = &program->now->instance;
-    const size_t n = (size_t)fp8c_type_bytes(&v->type);
-    void *copy = malloc(n + 1);
-    if (!copy)
-        return f8_file_fail(diag, F8_ERR_MEMORY, NULL, "out of memory: %zu bytes were wanted", n);
-    const f8_status status = instance->kind->read(instance, (uint32_t)index, copy, diag);
-    if (status == F8_OK)
-        f8_hasher_add(h, copy, n);
-    free(copy);
-    return status;
-}
-
-f8_status f8_run_checksum(fp8c_program *program, char text[F8_RUN_HASH], f8_diag *diag)
-{
-    f8_hasher h;
-    fp8c_variable v;
-    f8_hasher_begin(&h);
-    for (int i = 0; fp8c_program_variable(program, i, &v) == FP8C_OK; i++)
-        F8_TRY(add_variable(program, i, &v, &h, diag));
-    f8_hash_text(f8_hasher_end(&h), text);
-    return F8_OK;
-}
-
 /* ---- which there are ---- */
 
 static const char *path_of(f8_run *r, int64_t step)
@@ -92,16 +64,12 @@ static f8_status remove_old(f8_run *r, int64_t step, int64_t keep, f8_diag *diag
 
 f8_status f8_run_save(f8_run *r, fp8c_program *program, const f8_run_position *at, f8_diag *diag)
 {
-    char steps[24], seed[24], batch[24], sum[F8_RUN_HASH];
-    snprintf(steps, sizeof steps, "%" PRId64, at->step);
-    snprintf(seed, sizeof seed, "%" PRIu64, at->seed);
-    snprintf(batch, sizeof batch, "%" PRIu64, at->batch);
-    F8_TRY(f8_run_checksum(program, sum, diag));
+    f8_run_marks marks;
+    F8_TRY(f8_run_mark(program, at->step, at->seed, at->batch, &marks, diag));
     if (fsync(r->steps) && errno != EINVAL)
         return f8_run_fail(f8_run_path(r, "steps.jsonl"), diag);
-    const f8_st_pair more[] = {{"fp8c.recipe", at->recipe}, {"fp8c.steps", steps},
-                               {"fp8c.seed", seed},         {"fp8c.batch", batch},
-                               {"fp8c.module", at->module}, {"fp8c.checksum", sum}};
+    f8_st_pair more[F8_RUN_MARKS + 2] = {{"fp8c.recipe", at->recipe}, {"fp8c.module", at->module}};
+    memcpy(more + 2, marks.pair, sizeof marks.pair);
     F8_TRY(
         f8_checkpoint_write(program, path_of(r, at->step), more, sizeof more / sizeof *more, diag));
     return remove_old(r, at->step, at->keep, diag);
@@ -131,24 +99,14 @@ f8_status f8_run_begin(f8_run *r, fp8c_program *program, const char *text, const
 
 /* ---- reading ---- */
 
-static bool read_number(const f8_weights *files, const char *key, uint64_t *to)
-{
-    const char *text = f8_weights_metadata(files, key);
-    char again[24];
-    *to = text ? strtoull(text, NULL, 10) : 0;
-    snprintf(again, sizeof again, "%" PRIu64, *to);
-    return text && !strcmp(text, again);
-}
-
 /* Read what the metadata say. The checkpoint of another model is no damage: *wrong. */
 static f8_status read_position(f8_run *r, const f8_weights *files, int64_t step,
                                f8_run_position *at, bool *wrong, f8_diag *diag)
 {
-    uint64_t steps;
+    int64_t steps;
     const char *module = f8_weights_metadata(files, "fp8c.module");
-    if (!module || !read_number(files, "fp8c.steps", &steps) || steps != (uint64_t)step ||
-        !read_number(files, "fp8c.seed", &at->seed) ||
-        !read_number(files, "fp8c.batch", &at->batch) || !f8_weights_metadata(files, "fp8c.recipe"))
+    if (!module || !f8_run_read_marks(files, &steps, &at->seed, &at->batch) || steps != step ||
+        !f8_weights_metadata(files, "fp8c.recipe"))
         return f8_file_fail(diag, F8_ERR_INPUT, r->path,
                             "it is no checkpoint that a run wrote at step %" PRId64, step);
     at->step = step;
@@ -156,16 +114,6 @@ static f8_status read_position(f8_run *r, const f8_weights *files, int64_t step,
         return F8_OK;
     *wrong = true;
     return f8_file_fail(diag, F8_ERR_INPUT, r->path, "it is of another model than the run's");
-}
-
-static f8_status check_sum(f8_run *r, fp8c_program *program, const f8_weights *files, f8_diag *diag)
-{
-    char sum[F8_RUN_HASH];
-    const char *said = f8_weights_metadata(files, "fp8c.checksum");
-    F8_TRY(f8_run_checksum(program, sum, diag));
-    if (said && !strcmp(said, sum))
-        return F8_OK;
-    return f8_file_fail(diag, F8_ERR_INPUT, r->path, "its values do not have its checksum");
 }
 
 /* Load one checkpoint. *wrong: its failure is no damage. */
@@ -190,7 +138,7 @@ static f8_status load_one(f8_run *r, fp8c_program *program, int64_t step, f8_run
         if (status == F8_OK)
             status = f8_load_values(&l);
         if (status == F8_OK && *same)
-            status = check_sum(r, program, &files, diag);
+            status = f8_run_check_sum(program, &files, r->path, diag);
     }
     if (diag->file && status != F8_OK)
         diag->file = r->path; /* it may be the files' own */

@@ -1,0 +1,139 @@
+/* Where in a training a checkpoint was made: its metadata, and the public calls that save and load
+ * a state with its position. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "frontend/program.h"
+#include "frontend/run/run.h"
+
+/* ---- the checksum ---- */
+
+static f8_status add_variable(fp8c_program *program, int index, const fp8c_variable *v,
+                              f8_hasher *h, f8_diag *diag)
+{
+    f8_instance *instance = &program->now->instance;
+    const size_t n = (size_t)fp8c_type_bytes(&v->type);
+    void *copy = malloc(n + 1);
+    if (!copy)
+        return f8_file_fail(diag, F8_ERR_MEMORY, NULL, "out of memory: %zu bytes were wanted", n);
+    const f8_status status = instance->kind->read(instance, (uint32_t)index, copy, diag);
+    if (status == F8_OK)
+        f8_hasher_add(h, copy, n);
+    free(copy);
+    return status;
+}
+
+f8_status f8_run_checksum(fp8c_program *program, char text[F8_RUN_HASH], f8_diag *diag)
+{
+    f8_hasher h;
+    fp8c_variable v;
+    f8_hasher_begin(&h);
+    for (int i = 0; fp8c_program_variable(program, i, &v) == FP8C_OK; i++)
+        F8_TRY(add_variable(program, i, &v, &h, diag));
+    f8_hash_text(f8_hasher_end(&h), text);
+    return F8_OK;
+}
+
+f8_status f8_run_check_sum(fp8c_program *program, const f8_weights *files, const char *path,
+                           f8_diag *diag)
+{
+    char sum[F8_RUN_HASH];
+    const char *said = f8_weights_metadata(files, "fp8c.checksum");
+    F8_TRY(f8_run_checksum(program, sum, diag));
+    if (said && !strcmp(said, sum))
+        return F8_OK;
+    return f8_file_fail(diag, F8_ERR_INPUT, path, "its values do not have its checksum");
+}
+
+/* ---- the metadata ---- */
+
+f8_status f8_run_mark(fp8c_program *program, int64_t step, uint64_t seed, uint64_t batch,
+                      f8_run_marks *out, f8_diag *diag)
+{
+    snprintf(out->step, sizeof out->step, "%" PRId64, step);
+    snprintf(out->seed, sizeof out->seed, "%" PRIu64, seed);
+    snprintf(out->batch, sizeof out->batch, "%" PRIu64, batch);
+    F8_TRY(f8_run_checksum(program, out->sum, diag));
+    const f8_st_pair pair[F8_RUN_MARKS] = {{"fp8c.steps", out->step},
+                                           {"fp8c.seed", out->seed},
+                                           {"fp8c.batch", out->batch},
+                                           {"fp8c.checksum", out->sum}};
+    memcpy(out->pair, pair, sizeof pair);
+    return F8_OK;
+}
+
+static bool read_number(const f8_weights *files, const char *key, uint64_t *to)
+{
+    const char *text = f8_weights_metadata(files, key);
+    char again[24];
+    *to = text ? strtoull(text, NULL, 10) : 0;
+    snprintf(again, sizeof again, "%" PRIu64, *to);
+    return text && !strcmp(text, again);
+}
+
+bool f8_run_read_marks(const f8_weights *files, int64_t *step, uint64_t *seed, uint64_t *batch)
+{
+    uint64_t steps;
+    if (!read_number(files, "fp8c.steps", &steps) || steps > INT64_MAX ||
+        !read_number(files, "fp8c.seed", seed) || !read_number(files, "fp8c.batch", batch))
+        return false;
+    *step = (int64_t)steps;
+    return true;
+}
+
+/* ---- the public calls ---- */
+
+fp8c_status fp8c_program_save_at(fp8c_program *p, const char *path, const fp8c_position *at)
+{
+    f8_diag diag = {0};
+    fp8c_position own = {.struct_size = sizeof own};
+    f8_run_marks marks;
+    f8_status status = f8_api_options(&own, at, "fp8c_position", &diag);
+    if (status == F8_OK && own.step < 0)
+        status = f8_fail(&diag, F8_ERR_INPUT, F8_NOWHERE, "step %" PRId64 " is negative", own.step);
+    if (status == F8_OK)
+        status = f8_checkpoint_can_write(p, &diag);
+    if (status == F8_OK)
+        status = f8_run_mark(p, own.step, own.seed, own.batch, &marks, &diag);
+    if (status == F8_OK)
+        status = f8_checkpoint_write(p, path, marks.pair, F8_RUN_MARKS, &diag);
+    return f8_api_result(p->ctx, &diag, status);
+}
+
+static f8_status load_at(f8_load *l, const char *path, fp8c_position *own)
+{
+    F8_TRY(f8_weights_open(l->weights, l->o, &l->program->ctx->allocator, l->diag));
+    if (!f8_run_read_marks(l->weights, &own->step, &own->seed, &own->batch))
+        return f8_file_fail(l->diag, F8_ERR_INPUT, path,
+                            "it has no position in a training: fp8c_program_save_at writes one");
+    F8_TRY(f8_load_match(l));
+    F8_TRY(f8_load_values(l));
+    return f8_run_check_sum(l->program, l->weights, path, l->diag);
+}
+
+fp8c_status fp8c_program_load_at(fp8c_program *p, const char *path, fp8c_position *out)
+{
+    f8_diag diag = {0};
+    f8_weights files = {0};
+    fp8c_position own = {.struct_size = sizeof own};
+    const fp8c_load_options o = {.struct_size = sizeof o, .files = &path, .n_files = 1};
+    f8_load l = {.program = p,
+                 .weights = &files,
+                 .o = &o,
+                 .states = F8_LOAD_ALL_STATES,
+                 .exact = true,
+                 .diag = &diag};
+    f8_status status = f8_program_has_memory(p, &diag);
+    if (status == F8_OK)
+        status = f8_variables_bound(p, &diag);
+    if (status == F8_OK)
+        status = load_at(&l, path, &own);
+    f8_load_end(&l);
+    const fp8c_status result = f8_api_result(p->ctx, &diag, status);
+    f8_weights_close(&files); /* the message may have named it */
+    if (result == FP8C_OK)
+        f8_api_give(out, &own);
+    return result;
+}
