@@ -5,16 +5,26 @@ const WATCHED = RUNS.map((run, i) => ({run, i})).filter(r => r.run.stats);
 const IN_USE = new Set(WATCHED.flatMap(r => r.run.stats.tensors.filter(s => !s.what_if)
   .map(s => s.quantized)));
 
-// A series a tensor. With recipe '' that of the recipe in use; of a tensor that this does not quantize
-// the what-if one, of a recipe that another run uses if there is one.
+// A series a tensor. With recipe '' that of the recipe in use; of an operand that this does not
+// quantize the what-if one, of a recipe that another run uses if there is one.
 function seriesOf(run, recipe, operand) {
   const all = run.stats.tensors.filter(s => !operand || s.operand === operand);
-  if (recipe !== '') return all.filter(s => s.what_if && s.quantized === recipe);
-  const rank = s => (!s.what_if && s.quantized ? 3 : !s.what_if ? 0 : IN_USE.has(s.quantized) ? 2 : 1);
+  if (recipe !== '') return inOrder(run, all.filter(s => s.what_if && s.quantized === recipe));
+  const isQuantized = s => !s.what_if && s.quantized, place = s => `${s.linear} ${s.operand}`;
+  const quantized = new Set(all.filter(isQuantized).map(place));
+  const rank = s => (isQuantized(s) ? 3 : !s.what_if ? 0 : IN_USE.has(s.quantized) ? 2 : 1);
   const chosen = new Map();
   for (const s of all)
-    if (!chosen.has(s.tensor) || rank(s) > rank(chosen.get(s.tensor))) chosen.set(s.tensor, s);
-  return [...chosen.values()];
+    if (!(s.what_if && quantized.has(place(s))) &&
+        (!chosen.has(s.tensor) || rank(s) > rank(chosen.get(s.tensor)))) chosen.set(s.tensor, s);
+  return inOrder(run, [...chosen.values()]);
+}
+
+// What a backward makes comes last in a step: put it beside the others of its linear.
+function inOrder(run, list) {
+  const at = new Map();
+  for (const s of run.stats.tensors) if (!at.has(s.linear)) at.set(s.linear, at.size);
+  return list.sort((a, b) => at.get(a.linear) - at.get(b.linear));
 }
 
 function recipesOf() {
