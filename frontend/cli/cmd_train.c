@@ -15,7 +15,7 @@
 #include "frontend/cli/cmd_stats.h"
 #include "ir/base/clock.h"
 
-enum { TAIL = 20, BAR = 24, LEAST_BAR = 4, LINES = 10, MOST_SEEDS = 1000 };
+enum { TAIL = 20, LINES = 10, MOST_SEEDS = 1000 };
 
 /* ---- one run ---- */
 
@@ -58,46 +58,22 @@ static bool find_functions(run *r)
     return true;
 }
 
-/* "12 s", "3 min 20 s", "2 h 5 min" */
-static const char *duration(double seconds, char text[40])
-{
-    const int64_t s = seconds < 1e9 ? (int64_t)(seconds + 0.5) : 1000000000;
-    if (s < 60)
-        snprintf(text, 40, "%" PRId64 " s", s);
-    else if (s < 3600)
-        snprintf(text, 40, "%" PRId64 " min %" PRId64 " s", s / 60, s % 60);
-    else
-        snprintf(text, 40, "%" PRId64 " h %" PRId64 " min", s / 3600, s % 3600 / 60);
-    return text;
-}
-
-/* The bar takes what the terminal has left beside the figures. A line that is too long even so is
- * cut: one that goes on in the next row could not be drawn over. */
 static void progress(const run *r, int64_t step, const step_facts *f, double seconds)
 {
     const int64_t n = step - r->begin;
-    const double rate = (double)(n * r->accumulate * cli_data_items(r->data)) / seconds;
     fp8c_info info = {.struct_size = sizeof info};
-    char left[40], lr[40] = "", bar[BAR + 4] = "", text[400];
     fp8c_program_info(r->program, &info);
-    if (!isnan(f->lr))
-        snprintf(lr, sizeof lr, "  lr %.3g", f->lr);
-    const int used = snprintf(text, sizeof text,
-                              "%" PRId64 "/%" PRId64 "  loss %.4f%s  %.0f %s/s  %s left  %.1f MiB",
-                              step, r->c->steps, f->loss, lr, rate, cli_data_items_name(r->data),
-                              duration(seconds / (double)n * (double)(r->end - step), left),
-                              (double)info.peak_bytes / (1 << 20));
-    const int room = cli_columns() - (int)strlen(r->out->recipe) - used - 4,
-              size = room < BAR ? room : BAR;
-    if (size >= LEAST_BAR) {
-        bar[0] = '[';
-        for (int i = 0; i < size; i++)
-            bar[1 + i] = i < size * step / r->c->steps ? '#' : '.';
-        strcpy(bar + 1 + size, "] ");
-    }
-    char line[800];
-    snprintf(line, sizeof line, "%s %s%s", r->out->recipe, bar, text);
-    fprintf(stderr, "\r%.*s\033[K%s", cli_columns(), line, step == r->end ? "\n" : "");
+    cli_train_progress(
+        &(cli_train_now){.recipe = r->out->recipe,
+                         .step = step,
+                         .steps = r->c->steps,
+                         .last = step == r->end,
+                         .loss = f->loss,
+                         .lr = f->lr,
+                         .rate = (double)(n * r->accumulate * cli_data_items(r->data)) / seconds,
+                         .items = cli_data_items_name(r->data),
+                         .seconds_left = seconds / (double)n * (double)(r->end - step),
+                         .bytes = info.peak_bytes});
 }
 
 /* A line that stays, of which a run prints about LINES. */
