@@ -157,13 +157,19 @@ f8_status f8_build_plan(const f8_module *m, const f8_build_options *options, f8_
                         f8_plan *plan, f8_diag *d)
 {
     const f8_target *facts = options->target ? options->target : f8_target_by_name("cpu");
-    f8_build b = {.module = m, .options = options, .target = target_of(facts), .facts = facts,
-                  .arena = arena, .diag = d, .plan = plan};
+    f8_build b = {.module = m,
+                  .options = options,
+                  .target = target_of(facts),
+                  .facts = facts,
+                  .arena = arena,
+                  .diag = d,
+                  .plan = plan};
     *plan = (f8_plan){.module = f8_arena_strdup(arena, m->name),
                       .target = f8_arena_strdup(arena, facts->name)};
     if (!b.target)
-        return f8_fail(d, F8_ERR_UNSUPPORTED, F8_NOWHERE, "target '%s' runs no plans",
-                       facts->name);
+        return f8_fail(d, F8_ERR_UNSUPPORTED, F8_NOWHERE, "target '%s' runs no plans", facts->name);
+    /* Merging compares kernels by their texts, and choices are looked up by them. */
+    b.nameless = options->only_bytes && !options->choices && !b.target->most_instances;
     const double start = f8_seconds_now();
     if (b.target->begin)
         F8_TRY(b.target->begin(&b));

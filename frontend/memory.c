@@ -40,7 +40,8 @@ f8_status f8_compilation_code_bytes(void *compilation, const f8_unit *u, f8_code
                                     .attention = c->attention,
                                     .allocator = allocator,
                                     .choices = c->tuned.use,
-                                    .no_code = true};
+                                    .no_code = true,
+                                    .only_bytes = true};
     f8_arena scratch;
     f8_plan plan;
     f8_arena_init(&scratch, allocator);

@@ -173,16 +173,10 @@ static bool input_type_ok(f8_func *f, const char *name, const f8_type *type, int
     return false;
 }
 
-f8_ref f8_func_input(f8_func *f, const char *name, const f8_type *type, int32_t var)
+/* A port that there is not yet. */
+static f8_ref add_input(f8_func *f, const char *own, const f8_type *type, int32_t var)
 {
     f8_graph *g = f->graph;
-    const char *own = port_name(f, name, var);
-    if (!own || !input_type_ok(f, own, type, var))
-        return 0;
-    if (find_port(f->in, f->n_in, own, var)) {
-        f8_fail(g->diag, F8_ERR_INPUT, g->at, "%s: there already is an input '%s'", f->name, own);
-        return 0;
-    }
     f8_ref r = f8_input(g, (int64_t)f->n_in, type);
     f8_set_name(g, r, own);
     f8_port p = {.name = own, .type = *type, .var = var, .ref = r, .loc = g->at};
@@ -191,13 +185,26 @@ f8_ref f8_func_input(f8_func *f, const char *name, const f8_type *type, int32_t 
     return r;
 }
 
+f8_ref f8_func_input(f8_func *f, const char *name, const f8_type *type, int32_t var)
+{
+    f8_graph *g = f->graph;
+    const char *own = port_name(f, name, var);
+    if (!own || !input_type_ok(f, own, type, var))
+        return 0;
+    if (!find_port(f->in, f->n_in, own, var))
+        return add_input(f, own, type, var);
+    f8_fail(g->diag, F8_ERR_INPUT, g->at, "%s: there already is an input '%s'", f->name, own);
+    return 0;
+}
+
 f8_ref f8_func_var(f8_func *f, int32_t var)
 {
     const f8_port *p = var >= 0 ? find_port(f->in, f->n_in, NULL, var) : NULL;
     if (p)
         return p->ref;
     const char *name = port_name(f, NULL, var);
-    return name ? f8_func_input(f, name, &f->graph->module->var[var].type, var) : 0;
+    const f8_type *type = name ? &f->graph->module->var[var].type : NULL;
+    return name && input_type_ok(f, name, type, var) ? add_input(f, name, type, var) : 0;
 }
 
 f8_status f8_func_result(f8_func *f, const char *name, f8_ref ref, int32_t var)

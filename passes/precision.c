@@ -26,33 +26,19 @@ typedef struct precision {
     f8_unit *u;
     f8_dtype dtype; /* of activations */
     const f8_func *f;
-    bool *wide;         /* by old ref: stays f32 */
+    bool *wide; /* by old ref: stays f32 */
     int64_t anonymous;
 } precision;
 
 /* ---- names of linears ---- */
-
-static bool is_taken(const f8_unit *u, const char *name)
-{
-    for (size_t i = 0; i < u->n_named; i++)
-        if (!strcmp(u->named[i].name, name))
-            return true;
-    return false;
-}
 
 /* `shared`, or shared.2, shared.3, ... where several linears share a weight: each has its own
  * operands, so its own scales. NULL when out of memory. */
 static const char *unique_name(f8_unit *u, const char *shared)
 {
     const char *chosen = shared;
-    for (int k = 2; chosen && is_taken(u, chosen); k++)
+    for (int k = 2; chosen && f8_unit_find_linear(u, chosen) != F8_INDEX_END; k++)
         chosen = f8_arena_printf(u->arena, "%s.%d", shared, k);
-    f8_linear_name_pair *grown = f8_arena_grow(u->arena, u->named, u->n_named, &u->named_room,
-                                               u->n_named + 1, sizeof *grown);
-    if (!chosen || !grown)
-        return NULL;
-    u->named = grown;
-    u->named[u->n_named++] = (f8_linear_name_pair){chosen, shared};
     return chosen;
 }
 
@@ -61,12 +47,12 @@ static const char *linear_name(precision *p, f8_ref linear)
     char buf[1024];
     const char *name = f8_linear_name(p->f, linear, buf, sizeof buf);
     const bool anonymous = !name;
-    name = name ? f8_arena_strdup(p->u->arena, name)
-                : f8_arena_printf(p->u->arena, "linear.%lld", (long long)p->anonymous++);
-    name = name ? unique_name(p->u, name) : NULL;
-    if (name && anonymous) /* the number in such a name is no layer's */
-        p->u->named[p->u->n_named - 1].shared = "linear";
-    return name;
+    const char *shared =
+        name ? f8_arena_strdup(p->u->arena, name)
+             : f8_arena_printf(p->u->arena, "linear.%lld", (long long)p->anonymous++);
+    name = shared ? unique_name(p->u, shared) : NULL;
+    /* the number in the name of an anonymous linear is no layer's */
+    return name && f8_unit_name_linear(p->u, name, anonymous ? "linear" : shared) ? name : NULL;
 }
 
 /* ---- one node ---- */

@@ -170,6 +170,10 @@ typedef struct f8_binding {
 f8_status f8_kernel_lower(const f8_func *f, const f8_group *g, uint32_t phase,
                           const f8_target *target, f8_arena *arena, f8_kernel **out,
                           f8_binding *bound, f8_diag *d);
+/* The same without text and hash. */
+f8_status f8_kernel_describe(const f8_func *f, const f8_group *g, uint32_t phase,
+                             const f8_target *target, f8_arena *arena, f8_kernel **out,
+                             f8_binding *bound, f8_diag *d);
 
 /* Sets needed[i] (n_instrs entries) for every instruction that the column loop of `stage`
  * evaluates, roots included. A near value of an earlier stage is set, since it is loaded, but its

@@ -183,10 +183,10 @@ static uint32_t lower_pointwise(f8_kb *b, const f8_node *n)
         return f8_kb_call(b, (f8_sfn)(form - F8_FORM_FUNCTIONS), v[0]);
     for (uint32_t i = 0; i < p->n_instrs; i++) {
         const f8_sinstr *s = &p->instrs[i];
-        v[p->n_args + i] = s->op == F8_S_CONST_I   ? f8_kb_i32(b, s->imm.u)
-                           : s->op == F8_S_CONST_F ? f8_kb_f32(b, s->imm.f)
-                                                   : f8_kb_op(b, s->op, v[s->arg[0]], v[s->arg[1]],
-                                                              v[s->arg[2]]);
+        v[p->n_args + i] = s->op == F8_S_CONST_I ? f8_kb_i32(b, s->imm.u)
+                           : s->op == F8_S_CONST_F
+                               ? f8_kb_f32(b, s->imm.f)
+                               : f8_kb_op(b, s->op, v[s->arg[0]], v[s->arg[1]], v[s->arg[2]]);
     }
     return v[p->result];
 }
@@ -233,9 +233,7 @@ static uint32_t lower_roll(f8_kb *b, const f8_node *n, f8_ref self)
 static int64_t block_of(const f8_kb *b, f8_ref ref)
 {
     const int64_t block = f8_attr_i(b->graph, ref, F8_A_BLOCK);
-    return block > 0                    ? block
-           : b->rows <= F8_COLSUM_BLOCK ? F8_COLSUM_BLOCK
-                                        : b->rows;
+    return block > 0 ? block : b->rows <= F8_COLSUM_BLOCK ? F8_COLSUM_BLOCK : b->rows;
 }
 
 static uint32_t lower_reduce(f8_kb *b, const f8_node *n, f8_ref self)
@@ -466,9 +464,9 @@ static void choose_domain(f8_kb *b)
     }
 }
 
-f8_status f8_kernel_lower(const f8_func *f, const f8_group *g, uint32_t phase,
-                          const f8_target *target, f8_arena *arena, f8_kernel **out,
-                          f8_binding *bound, f8_diag *d)
+f8_status f8_kernel_describe(const f8_func *f, const f8_group *g, uint32_t phase,
+                             const f8_target *target, f8_arena *arena, f8_kernel **out,
+                             f8_binding *bound, f8_diag *d)
 {
     f8_kernel *k = F8_NEW(arena, f8_kernel);
     if (!k)
@@ -497,5 +495,13 @@ f8_status f8_kernel_lower(const f8_func *f, const f8_group *g, uint32_t phase,
         return b.status;
     k->cols = k->flat ? 0 : b.cols;
     *out = k;
-    return f8_kernel_print(k, arena, d);
+    return F8_OK;
+}
+
+f8_status f8_kernel_lower(const f8_func *f, const f8_group *g, uint32_t phase,
+                          const f8_target *target, f8_arena *arena, f8_kernel **out,
+                          f8_binding *bound, f8_diag *d)
+{
+    F8_TRY(f8_kernel_describe(f, g, phase, target, arena, out, bound, d));
+    return f8_kernel_print(*out, arena, d);
 }

@@ -101,6 +101,8 @@ typedef struct f8_build_options {
     /* Stop once all steps are laid out. Sizes are final, but nothing can run: on CUDA kernels have
      * no phases, on the CPU phases have no code. Needs neither LLVM nor NVRTC. */
     bool no_code;
+    /* With no_code: only the bytes that the plan takes are wanted. Its kernels may be nameless. */
+    bool only_bytes;
     /* CUDA: merged launches take no more bytes of the arena than would bring it to this size; 0: no
      * limit */
     int64_t arena_most;

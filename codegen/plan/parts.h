@@ -133,6 +133,9 @@ struct f8_build {
     const f8_build_target *target;
     const f8_target *facts; /* the target's row in ir/target.c */
     f8_arena *arena;        /* the arena of the plan */
+    /* Row kernels have no text, and each launch has a kernel of its own: enough where only bytes
+     * are wanted. */
+    bool nameless;
     f8_diag *diag;
     f8_plan *plan;
     f8_kernel_source *source;
@@ -178,6 +181,8 @@ f8_status f8_build_merge(f8_build *b);
 
 /* F8_OK, or the failure of the arena if it ran out of memory. */
 f8_status f8_build_memory(const f8_build *b);
+/* Adds a kernel, whether or not it is there already. */
+f8_status f8_build_add_source(f8_build *b, const f8_kernel_source *source, uint32_t *index);
 /* Finds the kernel with this text, or adds it. *index is its number. Sets its hash. */
 f8_status f8_build_intern(f8_build *b, const f8_kernel_source *source, uint32_t *index);
 /* Appends a zeroed step to the list of the function; the pointer is valid until the next step. */

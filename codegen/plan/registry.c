@@ -55,6 +55,18 @@ static f8_status grow_table(f8_build *b)
     return F8_OK;
 }
 
+f8_status f8_build_add_source(f8_build *b, const f8_kernel_source *source, uint32_t *index)
+{
+    f8_kernel_source *grown = f8_arena_grow(b->arena, b->source, b->n_sources, &b->source_room,
+                                            b->n_sources + 1, sizeof *grown);
+    if (!grown)
+        return f8_build_memory(b);
+    b->source = grown;
+    b->source[b->n_sources] = *source;
+    *index = b->n_sources++;
+    return F8_OK;
+}
+
 f8_status f8_build_intern(f8_build *b, const f8_kernel_source *source, uint32_t *index)
 {
     if (!source->text || !source->name)
@@ -70,15 +82,9 @@ f8_status f8_build_intern(f8_build *b, const f8_kernel_source *source, uint32_t 
             return F8_OK;
         }
     }
-    f8_kernel_source *grown = f8_arena_grow(b->arena, b->source, b->n_sources, &b->source_room,
-                                            b->n_sources + 1, sizeof *grown);
-    if (!grown)
-        return f8_build_memory(b);
-    b->source = grown;
-    b->source[b->n_sources] = *source;
-    b->source[b->n_sources].hash = hash;
-    b->table[at] = b->n_sources + 1;
-    *index = b->n_sources++;
+    F8_TRY(f8_build_add_source(b, source, index));
+    b->source[*index].hash = hash;
+    b->table[at] = *index + 1;
     return F8_OK;
 }
 

@@ -41,17 +41,22 @@ static f8_status rows_launch(f8_build *b, const f8_group *g, uint32_t phase, f8_
                              const f8_binding *bound, uint32_t first_arg, uint32_t first_int)
 {
     f8_step *s = &b->out->step[b->out->n_steps - 1];
-    uint32_t choice;
-    F8_TRY(f8_build_choose_kernel(b, s->name, k, bound->ints[0], &k, &choice));
+    uint32_t choice = 0;
+    if (!b->nameless)
+        F8_TRY(f8_build_choose_kernel(b, s->name, k, bound->ints[0], &k, &choice));
     const f8_kernel_source u = {.kind = F8_SOURCE_ROWS,
-                             .text = k->text,
-                             .hash = k->hash,
-                             .kernel = k,
-                             .loc = phase_loc(b, &g->phase[phase]),
-                             .name = f8_arena_strdup(b->arena, g->name ? g->name : "")};
-    f8_build_launch launch = {.first_arg = first_arg, .first_int = first_int,
-                              .n_args = k->n_buffers, .n_ints = k->n_ints, .choice = choice};
-    F8_TRY(f8_build_intern(b, &u, &launch.source));
+                                .text = k->text,
+                                .hash = k->hash,
+                                .kernel = k,
+                                .loc = phase_loc(b, &g->phase[phase]),
+                                .name = f8_arena_strdup(b->arena, g->name ? g->name : "")};
+    f8_build_launch launch = {.first_arg = first_arg,
+                              .first_int = first_int,
+                              .n_args = k->n_buffers,
+                              .n_ints = k->n_ints,
+                              .choice = choice};
+    F8_TRY(b->nameless ? f8_build_add_source(b, &u, &launch.source)
+                       : f8_build_intern(b, &u, &launch.source));
     for (uint32_t j = 0; j < k->n_buffers; j++) {
         const f8_place *p = &bound->place[j];
         s->arg[first_arg + j] = f8_build_arg(b, p);
@@ -94,7 +99,8 @@ static f8_status rows_steps(f8_build *b, const f8_group *g)
     if (!k || !bound)
         return f8_build_memory(b);
     for (uint32_t i = 0; i < g->n_phases; i++)
-        F8_TRY(f8_kernel_lower(b->func, g, i, b->facts, b->arena, &k[i], &bound[i], b->diag));
+        F8_TRY((b->nameless ? f8_kernel_describe : f8_kernel_lower)(
+            b->func, g, i, b->facts, b->arena, &k[i], &bound[i], b->diag));
     if (!b->target->split_phases)
         return rows_step(b, g, k, bound, 0, g->n_phases);
     for (uint32_t i = 0; i < g->n_phases; i++)
@@ -106,17 +112,16 @@ static f8_status rows_steps(f8_build *b, const f8_group *g)
 
 /* The place of result `index` of a node with several results, or scratch memory if nothing reads
  * the result. */
-static f8_place result_place(f8_build *b, f8_ref r, int64_t index, f8_type *t)
+static f8_place result_place(f8_build *b, const f8_group *g, f8_ref r, int64_t index, f8_type *t)
 {
     const f8_graph *graph = b->func->graph;
     *t = f8_result_type(graph, r, index);
     if (index == 0 && f8_build_place(b, r)->space != F8_SPACE_NONE)
         return *f8_build_place(b, r);
-    for (f8_ref p = r + 1; p < graph->n_nodes; p++)
-        if (graph->node[p].op == F8_OP_PROJECT && graph->node[p].in[0] == r &&
-            f8_attr_i(graph, p, F8_A_INDEX) == index &&
-            f8_build_place(b, p)->space != F8_SPACE_NONE)
-            return *f8_build_place(b, p);
+    for (uint32_t i = 1; i < g->n_out; i++)
+        if (f8_attr_i(graph, g->out[i], F8_A_INDEX) == index &&
+            f8_build_place(b, g->out[i])->space != F8_SPACE_NONE)
+            return *f8_build_place(b, g->out[i]);
     return f8_build_scratch(b, f8_type_bytes(t), f8_type_columns(t));
 }
 
@@ -163,13 +168,14 @@ static const char *attention_text(f8_build *b, const f8_attention_desc *d, bool 
 typedef struct attention_values {
     f8_place place[10];
     f8_type type[10];
-    int64_t workspace; /* bytes */
+    int64_t workspace;                 /* bytes */
     uint32_t n, first_result, n_typed; /* the workspace has no type */
 } attention_values;
 
-static f8_status attention_places(f8_build *b, f8_ref r, f8_attention_desc *d, bool library,
-                                  attention_values *v)
+static f8_status attention_places(f8_build *b, const f8_group *g, f8_attention_desc *d,
+                                  bool library, attention_values *v)
 {
+    const f8_ref r = f8_build_only_node(g);
     const f8_node *n = f8_at(b->func->graph, r);
     const bool backward = n->op == F8_OP_ATTENTION_GRAD;
     for (; v->n < n->n_in; v->n++) {
@@ -178,7 +184,7 @@ static f8_status attention_places(f8_build *b, f8_ref r, f8_attention_desc *d, b
     }
     v->first_result = v->n;
     for (int64_t i = 0; i < (backward ? 3 : 2); i++, v->n++)
-        v->place[v->n] = result_place(b, r, i, &v->type[v->n]);
+        v->place[v->n] = result_place(b, g, r, i, &v->type[v->n]);
     d->stride.o = v->place[3].stride;
     if (backward) {
         d->stride.dout = v->place[5].stride;
@@ -235,7 +241,7 @@ static f8_status attention_step(f8_build *b, const f8_group *g)
         b->target->attention_by_library && b->target->attention_by_library(b, &d, backward);
     if (b->target->check_attention && !library)
         F8_TRY(b->target->check_attention(b, r, &d));
-    F8_TRY(attention_places(b, r, &d, library, &v));
+    F8_TRY(attention_places(b, g, &d, library, &v));
     if (library) {
         f8_cudnn_attention_desc problem;
         F8_TRY(b->target->library_attention(b, r, &d, backward, &problem));
@@ -251,11 +257,11 @@ static f8_status attention_step(f8_build *b, const f8_group *g)
         return attention_traffic(b, r, by_library, &d, &v);
     }
     const f8_kernel_source u = {.kind = F8_SOURCE_ATTENTION,
-                             .name = f8_arena_strdup(b->arena, g->name ? g->name : ""),
-                             .text = attention_text(b, &d, backward),
-                             .loc = b->func->graph->loc[r],
-                             .attention = d,
-                             .backward = backward};
+                                .name = f8_arena_strdup(b->arena, g->name ? g->name : ""),
+                                .text = attention_text(b, &d, backward),
+                                .loc = b->func->graph->loc[r],
+                                .attention = d,
+                                .backward = backward};
     f8_build_launch launch = {.n_args = v.n};
     F8_TRY(f8_build_intern(b, &u, &launch.source));
     f8_step *s = f8_build_step(b, F8_STEP_KERNEL, g->name, v.n, 0);

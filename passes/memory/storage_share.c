@@ -244,14 +244,6 @@ static bool allocation_is_safe(const f8_storage *s, const uint32_t *position, f8
     return true;
 }
 
-static f8_ref input_of_var(const f8_storage *s, int32_t var)
-{
-    for (size_t i = 0; i < s->func->n_in; i++)
-        if (s->func->in[i].var == var)
-            return s->func->in[i].ref;
-    return 0;
-}
-
 /* ---- results ---- */
 
 static void share_result(f8_storage *s, const uint32_t *position, size_t index, const f8_ref *input)
@@ -333,8 +325,9 @@ f8_status f8_storage_share(f8_storage *s, const uint32_t *position)
     f8_ref *input = F8_NEW_ARRAY(s->scratch, f8_ref, s->g->module->n_vars);
     uint32_t *uses = F8_NEW_ARRAY(s->scratch, uint32_t, s->g->n_nodes);
     F8_TRY(f8_arena_status(s->scratch, s->diag));
-    for (size_t i = 0; i < s->g->module->n_vars; i++)
-        input[i] = input_of_var(s, (int32_t)i);
+    for (size_t i = 0; i < s->func->n_in; i++)
+        if (s->func->in[i].var >= 0)
+            input[s->func->in[i].var] = s->func->in[i].ref;
     for (f8_ref r = 1; r < s->g->n_nodes; r++)
         own_allocation(s, r);
     for (f8_ref r = s->g->n_nodes - 1; r > 0; r--)

@@ -10,8 +10,10 @@ bool f8_scale_product(const f8_scaler *s, const f8_graph *g, f8_ref r, f8_produc
     if (f8_at(g, r)->op != F8_OP_MATMUL)
         return false;
     const f8_type *a = f8_type_of(g, f8_at(g, r)->in[0]), *b = f8_type_of(g, f8_at(g, r)->in[1]);
-    *p = (f8_product){.linear = f8_attr_s(g, r, F8_A_NAME), .loc = g->loc[r],
-                      .role = f8_role_by_name(f8_attr_s(g, r, F8_A_ROLE)), .dtype = a->dtype,
+    *p = (f8_product){.linear = f8_attr_s(g, r, F8_A_NAME),
+                      .loc = g->loc[r],
+                      .role = f8_role_by_name(f8_attr_s(g, r, F8_A_ROLE)),
+                      .dtype = a->dtype,
                       .size = f8_type_gemm(a, f8_attr_i(g, r, F8_A_TRANSPOSE_A), b,
                                            f8_attr_i(g, r, F8_A_TRANSPOSE_B))};
     if (p->role == F8_ROLES)
@@ -115,13 +117,18 @@ void f8_scale_decide(f8_scaler *s, const f8_graph *g, f8_ref old, const f8_produ
     char ta[F8_RECIPE_TEXT], tb[F8_RECIPE_TEXT];
     f8_operand_kind of[2];
     f8_role_operands(p->role, of);
-    f8_decision d = {.linear = p->linear, .role = f8_role_name[p->role], .count = 1, .m = p->size.m,
-                     .n = p->size.n, .k = p->size.k, .fp8 = !f8_is_high(a) && !a->fake && !b->fake};
+    f8_decision d = {.linear = p->linear,
+                     .role = f8_role_name[p->role],
+                     .count = 1,
+                     .m = p->size.m,
+                     .n = p->size.n,
+                     .k = p->size.k,
+                     .fp8 = !f8_is_high(a) && !a->fake && !b->fake};
     u->fp8_gemms += d.fp8;
-    for (size_t i = 0; i < u->n_decisions; i++) {
+    const uint32_t first = f8_index_first(&s->decisions, f8_index_key(d.linear));
+    for (uint32_t i = first; i != F8_INDEX_END; i = f8_index_next(&s->decisions, i)) {
         f8_decision *e = &u->decision[i];
-        if (e->linear == d.linear && e->role == d.role && e->m == d.m && e->n == d.n &&
-            e->k == d.k) {
+        if (e->role == d.role && e->m == d.m && e->n == d.n && e->k == d.k) {
             e->count++;
             return;
         }
@@ -133,14 +140,13 @@ void f8_scale_decide(f8_scaler *s, const f8_graph *g, f8_ref old, const f8_produ
     d.scaling = both(u->arena, f8_is_high(a) ? "none" : f8_recipe_print(a, ta, sizeof ta),
                      f8_is_high(b) ? "none" : f8_recipe_print(b, tb, sizeof tb));
     d.reason = both(u->arena, p->assignment[0].reason, p->assignment[1].reason);
-    bool known = false;
-    for (size_t i = 0; i < u->n_decisions; i++)
-        known |= u->decision[i].linear == d.linear;
-    u->linears += !known;
+    u->linears += first == F8_INDEX_END;
     f8_decision *grown = f8_arena_grow(u->arena, u->decision, u->n_decisions, &u->decision_room,
                                        u->n_decisions + 1, sizeof *grown);
-    if (!grown)
+    if (!grown || !f8_index_add(&s->decisions, f8_index_key(d.linear))) {
+        s->status = f8_arena_status(grown ? &s->scratch : u->arena, u->diag);
         return;
+    }
     u->decision = grown;
     u->decision[u->n_decisions++] = d;
 }

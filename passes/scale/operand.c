@@ -32,10 +32,11 @@ f8_ref f8_scale_source(f8_graph *g, f8_ref r)
  * times. GEMMs of one linear share codes too where their scales cover the same of the operand. */
 static f8_quantized *find_operand(f8_scaler *s, const f8_quantized *want)
 {
-    for (size_t i = 0; i < s->n_operands; i++) {
+    for (uint32_t i = f8_index_first(&s->by_source, want->source); i != F8_INDEX_END;
+         i = f8_index_next(&s->by_source, i)) {
         f8_quantized *q = &s->operand[i];
         if ((q->linear == want->linear || want->kind != F8_OPERAND_DY) && q->kind == want->kind &&
-            q->source == want->source && f8_granularity_equal(q->grain, want->grain) &&
+            f8_granularity_equal(q->grain, want->grain) &&
             f8_recipe_equal(&q->recipe, &want->recipe))
             return q;
     }
@@ -44,21 +45,28 @@ static f8_quantized *find_operand(f8_scaler *s, const f8_quantized *want)
 
 static bool is_shared_with(const f8_scaler *s, const f8_quantized *q, const char *linear)
 {
-    for (size_t i = 0; i < s->n_sharers; i++)
-        if (&s->operand[s->sharer[i].operand] == q && s->sharer[i].linear == linear)
+    for (uint32_t i = f8_index_first(&s->sharers, f8_index_key(linear)); i != F8_INDEX_END;
+         i = f8_index_next(&s->sharers, i))
+        if (&s->operand[s->sharer[i].operand] == q)
             return true;
     return false;
+}
+
+static bool is_like(const f8_quantized *q, const f8_quantized *like)
+{
+    return q->kind == like->kind && f8_granularity_equal(q->grain, like->grain);
 }
 
 /* How many operands of that kind and granularity the linear has so far, its own and shared ones. */
 static int count_operands(const f8_scaler *s, const f8_quantized *like, const char *linear)
 {
     int n = 0;
-    for (size_t i = 0; i < s->n_operands; i++) {
-        const f8_quantized *q = &s->operand[i];
-        n += q->kind == like->kind && f8_granularity_equal(q->grain, like->grain) &&
-             (q->linear == linear || is_shared_with(s, q, linear));
-    }
+    for (uint32_t i = f8_index_first(&s->by_linear, f8_index_key(linear)); i != F8_INDEX_END;
+         i = f8_index_next(&s->by_linear, i))
+        n += is_like(&s->operand[i], like);
+    for (uint32_t i = f8_index_first(&s->sharers, f8_index_key(linear)); i != F8_INDEX_END;
+         i = f8_index_next(&s->sharers, i))
+        n += is_like(&s->operand[s->sharer[i].operand], like);
     return n;
 }
 
@@ -66,9 +74,10 @@ static int count_operands(const f8_scaler *s, const f8_quantized *like, const ch
 
 static f8_slot *find_slot(const f8_slots *t, const f8_quantized *q)
 {
-    for (size_t i = 0; i < t->n; i++) {
+    for (uint32_t i = f8_index_first(&t->by_linear, f8_index_key(q->linear)); i != F8_INDEX_END;
+         i = f8_index_next(&t->by_linear, i)) {
         f8_slot *slot = &t->slot[i];
-        if (slot->linear == q->linear && slot->kind == q->kind && slot->ordinal == q->ordinal)
+        if (slot->kind == q->kind && slot->ordinal == q->ordinal)
             return slot;
     }
     return NULL;
@@ -93,18 +102,16 @@ static void add_alias(f8_scaler *s, const f8_quantized *q, const char *linear, i
 }
 
 /* The parameter a value is, or -1. (A state that forward replaces changes in every step.) */
-static int32_t param_of(const f8_scaler *s, f8_ref r)
+static int32_t param_of(const f8_scaler *s, const f8_graph *g, f8_ref r)
 {
-    const f8_func *f = s->func;
-    for (size_t i = 0; i < f->n_in; i++)
-        if (f->in[i].ref == r && f->in[i].var >= 0 &&
-            s->u->module->var[f->in[i].var].kind == F8_VAR_PARAM)
-            return f->in[i].var;
-    return -1;
+    if (f8_at(g, r)->op != F8_OP_INPUT)
+        return -1;
+    const f8_port *p = &s->func->in[f8_attr_i(g, r, F8_A_INDEX)];
+    return p->var >= 0 && s->u->module->var[p->var].kind == F8_VAR_PARAM ? p->var : -1;
 }
 
 /* The operand's slot, added while scanning. */
-static f8_slot *get_slot(f8_scaler *s, f8_slots *t, const f8_quantized *q)
+static f8_slot *get_slot(f8_scaler *s, const f8_graph *g, f8_slots *t, const f8_quantized *q)
 {
     f8_slot *slot = find_slot(t, q);
     if (slot)
@@ -118,9 +125,13 @@ static f8_slot *get_slot(f8_scaler *s, f8_slots *t, const f8_quantized *q)
                     f8_operand_name[q->kind], q->linear);
         return NULL;
     }
+    if (!f8_index_add(&t->by_linear, f8_index_key(q->linear))) {
+        s->status = f8_arena_status(&s->scratch, s->u->diag);
+        return NULL;
+    }
     t->slot = grown;
     slot = &t->slot[t->n++];
-    *slot = (f8_slot){q->linear, q->kind, q->ordinal, q->recipe, 0, param_of(s, q->source)};
+    *slot = (f8_slot){q->linear, q->kind, q->ordinal, q->recipe, 0, param_of(s, g, q->source)};
     return slot;
 }
 
@@ -194,11 +205,11 @@ static f8_ref first_scale(f8_scaler *s, f8_graph *g, const f8_quantized *q, cons
 static f8_ref scale_of(f8_scaler *s, f8_graph *g, f8_quantized *q, f8_ref x)
 {
     const f8_recipe *recipe = &q->recipe;
-    const bool is_param = param_of(s, q->source) >= 0;
+    const bool is_param = param_of(s, g, q->source) >= 0;
     if (recipe->scaling == F8_SCALING_UNIT)
         return f8_const(g, 1);
     if (recipe->scaling == F8_SCALING_DELAYED) {
-        const f8_slot *slot = get_slot(s, &s->delayed, q);
+        const f8_slot *slot = get_slot(s, g, &s->delayed, q);
         if (!slot)
             return 0;
         q->slot = slot - s->delayed.slot;
@@ -208,7 +219,7 @@ static f8_ref scale_of(f8_scaler *s, f8_graph *g, f8_quantized *q, f8_ref x)
         return s->first && !is_param ? first_scale(s, g, q, slot, kept) : kept;
     }
     if (is_param && recipe->scaling == F8_SCALING_CURRENT) {
-        const f8_slot *slot = get_slot(s, &s->weights, q);
+        const f8_slot *slot = get_slot(s, g, &s->weights, q);
         if (!slot)
             return 0;
         q->amax = element_of(s, g, s->var_weights, slot->index);
@@ -315,7 +326,7 @@ static const f8_quantized *share(f8_scaler *s, const f8_quantized *q, const char
 {
     f8_sharer *grown = f8_arena_grow(&s->scratch, s->sharer, s->n_sharers, &s->sharer_room,
                                      s->n_sharers + 1, sizeof *grown);
-    if (!grown) {
+    if (!grown || !f8_index_add(&s->sharers, f8_index_key(linear))) {
         s->status = f8_arena_status(&s->scratch, s->u->diag);
         return NULL;
     }
@@ -336,7 +347,8 @@ const f8_quantized *f8_scale_operand(f8_scaler *s, f8_graph *g, f8_quantized wan
         return share(s, q, want.linear, want.ordinal);
     f8_quantized *grown = f8_arena_grow(&s->scratch, s->operand, s->n_operands, &s->operand_room,
                                         s->n_operands + 1, sizeof *s->operand);
-    if (!grown) {
+    if (!grown || !f8_index_add(&s->by_source, want.source) ||
+        !f8_index_add(&s->by_linear, f8_index_key(want.linear))) {
         s->status = f8_arena_status(&s->scratch, s->u->diag);
         return NULL;
     }

@@ -29,6 +29,7 @@ typedef struct f8_slot_alias {
 typedef struct f8_slots {
     f8_slot *slot;
     size_t n, room;
+    f8_index by_linear; /* the slots */
     f8_slot_alias *alias;
     size_t n_aliases, alias_room;
 } f8_slots;
@@ -77,6 +78,9 @@ typedef struct f8_scaler {
     f8_sharer *sharer; /* of the current function */
     f8_linear_input *input; /* of the current function */
     size_t n_operands, operand_room, n_sharers, sharer_room, n_inputs, input_room;
+    f8_index by_source, by_linear; /* the operands, by `source` and by `linear` */
+    f8_index sharers, inputs;      /* by linear */
+    f8_index decisions;            /* the unit's, by linear */
     f8_func *func;
     bool scan, record; /* scan: only find slots; record: append to the unit's decisions */
     bool first; /* the function scales what was never observed by its own amax */

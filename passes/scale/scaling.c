@@ -42,8 +42,9 @@
 
 static bool is_input(const f8_scaler *s, const char *linear, f8_ref source)
 {
-    for (size_t i = 0; i < s->n_inputs; i++)
-        if (s->input[i].linear == linear && s->input[i].source == source)
+    for (uint32_t i = f8_index_first(&s->inputs, f8_index_key(linear)); i != F8_INDEX_END;
+         i = f8_index_next(&s->inputs, i))
+        if (s->input[i].source == source)
             return true;
     return false;
 }
@@ -52,7 +53,7 @@ static void note_input(f8_scaler *s, const char *linear, f8_ref source)
 {
     f8_linear_input *grown = f8_arena_grow(&s->scratch, s->input, s->n_inputs, &s->input_room,
                                            s->n_inputs + 1, sizeof *grown);
-    if (!grown) {
+    if (!grown || !f8_index_add(&s->inputs, f8_index_key(linear))) {
         s->status = f8_arena_status(&s->scratch, s->u->diag);
         return;
     }
@@ -92,9 +93,12 @@ static f8_ref scaled(f8_scaler *s, f8_graph *to, const f8_graph *from, f8_ref ol
         if (f8_is_high(recipe)) /* the other operand is a fake one */
             continue;
         const f8_quantized *made = f8_scale_operand(
-            s, to, (f8_quantized){.linear = p->linear, .recipe = *recipe, .kind = kind[i],
-                                  .grain = f8_recipe_granularity(recipe, kind[i], k_is_rows[i]),
-                                  .source = f8_scale_source(to, in[i])});
+            s, to,
+            (f8_quantized){.linear = p->linear,
+                           .recipe = *recipe,
+                           .kind = kind[i],
+                           .grain = f8_recipe_granularity(recipe, kind[i], k_is_rows[i]),
+                           .source = f8_scale_source(to, in[i])});
         if (!made)
             return 0;
         q[i] = *made; /* the next call may move the array */
@@ -103,8 +107,10 @@ static f8_ref scaled(f8_scaler *s, f8_graph *to, const f8_graph *from, f8_ref ol
             bf16[i] = q[i].dequantized;
     }
     const f8_attr attr[] = {
-        F8_INT(F8_A_TRANSPOSE_A, k_is_rows[0]), F8_INT(F8_A_TRANSPOSE_B, !k_is_rows[1]),
-        F8_STR(F8_A_NAME, p->linear), F8_STR(F8_A_ROLE, f8_role_name[p->role]),
+        F8_INT(F8_A_TRANSPOSE_A, k_is_rows[0]),
+        F8_INT(F8_A_TRANSPOSE_B, !k_is_rows[1]),
+        F8_STR(F8_A_NAME, p->linear),
+        F8_STR(F8_A_ROLE, f8_role_name[p->role]),
         F8_INT(F8_A_TO, f8_attr_i(from, old, F8_A_TO)),
         F8_STR(F8_A_SCALE_A, f8_granularity_print(q[0].grain, grain[0], sizeof grain[0])),
         F8_STR(F8_A_SCALE_B, f8_granularity_print(q[1].grain, grain[1], sizeof grain[1])),
@@ -148,6 +154,10 @@ static f8_status rewrite(f8_scaler *s, f8_func *f)
 {
     s->func = f;
     s->n_operands = s->n_sharers = s->n_inputs = 0;
+    f8_index_clear(&s->by_source);
+    f8_index_clear(&s->by_linear);
+    f8_index_clear(&s->sharers);
+    f8_index_clear(&s->inputs);
     F8_TRY(f8_func_rewrite(f, scale_matmul, s));
     return s->status;
 }
@@ -186,9 +196,8 @@ static f8_status apply(f8_scaler *s, f8_func *f)
 static f8_status add_first(f8_scaler *s)
 {
     const f8_func *joint = f8_module_find_func(s->u->module, "joint");
-    return joint && s->delayed.n
-               ? f8_copy_func(s->u->module, joint, "joint.first", &s->scratch)
-               : F8_OK;
+    return joint && s->delayed.n ? f8_copy_func(s->u->module, joint, "joint.first", &s->scratch)
+                                 : F8_OK;
 }
 
 static f8_status scale_module(f8_scaler *s)
@@ -217,6 +226,8 @@ f8_status f8_pass_scaling(f8_unit *u)
 {
     f8_scaler s = {.u = u};
     f8_arena_init(&s.scratch, &u->arena->allocator);
+    s.delayed.by_linear = s.weights.by_linear = f8_index_in(&s.scratch);
+    s.by_source = s.by_linear = s.sharers = s.inputs = s.decisions = f8_index_in(&s.scratch);
     const f8_status status = scale_module(&s);
     f8_arena_end(&s.scratch);
     return status;

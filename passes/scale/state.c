@@ -108,7 +108,7 @@ f8_status f8_scale_declare(f8_scaler *s)
 
 f8_ref f8_scale_port(const f8_scaler *s, int32_t var)
 {
-    for (size_t i = 0; i < s->func->n_in; i++)
+    for (size_t i = s->func->n_in; i-- > 0;) /* these ports were added last */
         if (s->func->in[i].var == var)
             return s->func->in[i].ref;
     return 0;
@@ -129,8 +129,8 @@ static f8_ref slot_vector(f8_scaler *s, f8_graph *g, const f8_ref *by_index, siz
         for (end = i + 1; end < n && !by_index[i] && !by_index[end];)
             end++;
         run.dim[0] = (int64_t)(end - i);
-        piece[pieces++] = by_index[i] ? f8_reshape(g, by_index[i], &one)
-                                      : f8_broadcast(g, f8_const(g, 0), &run);
+        piece[pieces++] =
+            by_index[i] ? f8_reshape(g, by_index[i], &one) : f8_broadcast(g, f8_const(g, 0), &run);
     }
     return f8_concat(g, piece, pieces, 0);
 }
@@ -156,30 +156,24 @@ f8_status f8_scale_observe(f8_scaler *s, f8_func *f)
 static f8_ref param_amax(f8_scaler *s, f8_func *f, const f8_slots *t)
 {
     f8_ref *amax = F8_NEW_ARRAY(&s->scratch, f8_ref, t->n);
-    if (!amax)
+    f8_ref *left = F8_NEW_ARRAY(&s->scratch, f8_ref, s->u->module->n_vars); /* by variable */
+    if (!amax || !left)
         return 0;
+    for (size_t i = 0; i < f->n_out; i++)
+        if (f->out[i].var >= 0)
+            left[f->out[i].var] = f->out[i].ref;
     for (size_t i = 0; i < t->n; i++) {
         const f8_slot *slot = &t->slot[i];
         if (slot->param < 0)
             continue;
         f8_ref value = f8_func_var(f, slot->param);
-        for (size_t k = 0; k < f->n_out; k++)
-            if (f->out[k].var == slot->param)
-                value = f->out[k].ref;
+        value = left[slot->param] ? left[slot->param] : value;
         amax[slot->index] = f8_make(f->graph, F8_OP_AMAX, &value, 1, NULL, 0);
     }
     return slot_vector(s, f->graph, amax, t->n);
 }
 
 /* ---- scales ---- */
-
-static const f8_slot *slot_at(const f8_slots *t, int64_t index)
-{
-    size_t i = 0;
-    while (t->slot[i].index != index)
-        i++;
-    return &t->slot[i];
-}
 
 /* The scales of slots [lo, hi), all of one rule and either all parameters or none, from seen [N,
  * columns], newest first, and from `present` [N], amaxes that are not in `seen`; 0: there are none.
@@ -219,13 +213,16 @@ static f8_ref scales(f8_scaler *s, f8_graph *g, f8_ref seen, f8_ref present, f8_
 {
     const int64_t n = (int64_t)s->delayed.n;
     f8_ref *part = F8_NEW_ARRAY(&s->scratch, f8_ref, s->delayed.n);
+    const f8_slot **slot = F8_NEW_ARRAY(&s->scratch, const f8_slot *, s->delayed.n); /* by index */
     size_t parts = 0;
-    if (!part)
+    if (!part || !slot)
         return 0;
+    for (int64_t i = 0; i < n; i++)
+        slot[s->delayed.slot[i].index] = &s->delayed.slot[i];
     for (int64_t lo = 0, hi; lo < n; lo = hi) {
-        const f8_slot *rule = slot_at(&s->delayed, lo);
+        const f8_slot *rule = slot[lo];
         for (hi = lo + 1; hi < n; hi++) {
-            const f8_slot *next = slot_at(&s->delayed, hi);
+            const f8_slot *next = slot[hi];
             if (!one_rule(rule, next) || (rule->param < 0) != (next->param < 0))
                 break;
         }

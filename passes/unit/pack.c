@@ -198,7 +198,8 @@ int64_t f8_pack(f8_lifetime *block, uint32_t n, uint32_t positions, f8_arena *sc
     *lower_bound = most_alive(block, n, positions, change);
     int64_t least = -1;
     for (int i = 0; i < 8 && least != *lower_bound && s->steps < MOST_STEPS; i++) {
-        qsort(block, n, sizeof *block, order[i / 2]);
+        if (i % 2 == 0)
+            qsort(block, n, sizeof *block, order[i / 2]);
         const int64_t top = place_all(block, n, i % 2 == 1, least, s);
         if (top < 0)
             return -1;

@@ -12,6 +12,7 @@
 #include "ir/num/quantize.h"
 #include "ir/recipe.h"
 #include "ir/target.h"
+#include "passes/unit/index.h"
 
 /* ---- decisions: what `explain` prints ---- */
 
@@ -282,6 +283,9 @@ struct f8_unit {
     size_t n_decisions, decision_room;
     f8_linear_name_pair *named; /* by precision */
     size_t n_named, named_room;
+    f8_index named_index; /* of `named`, by the hash of the name */
+    int64_t *layer;       /* the layers of the shared names, distinct, ascending */
+    size_t n_layers, layer_room;
     f8_elements *elements; /* by scaling */
     size_t n_elements, elements_room;
     f8_sampled *sampled; /* by calibrate */
@@ -299,6 +303,11 @@ struct f8_unit {
     f8_progress_phase phase; /* of the pipeline, while it runs */
     const char *pass;        /* the name of the pass that runs */
 };
+
+/* Note a linear's name; rules match `shared`. False: out of memory. */
+bool f8_unit_name_linear(f8_unit *u, const char *name, const char *shared);
+/* The index in u->named, or F8_INDEX_END. */
+uint32_t f8_unit_find_linear(const f8_unit *u, const char *name);
 
 /* The recipe that an operand of a linear's GEMM gets, and why. Of the module's rules that match,
  * the last wins. `auto` stands for the options' recipe and, if that is `auto` too, for what was

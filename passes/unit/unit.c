@@ -4,6 +4,8 @@
 
 #include <string.h>
 
+#include "ir/base/hash.h"
+
 const char *const f8_watched_kind_name[F8_WATCHED_KINDS] = {"x", "w", "dy", "y", "dx", "dw"};
 
 const f8_target *f8_unit_target(const f8_unit *u)
@@ -21,30 +23,65 @@ bool f8_is_micro_step(const char *name)
     return !strcmp(name, "micro_step") || !strncmp(name, "micro_step.", 11);
 }
 
+/* ---- names of linears ---- */
+
+uint32_t f8_unit_find_linear(const f8_unit *u, const char *name)
+{
+    uint32_t i = f8_index_first(&u->named_index, f8_fnv(F8_FNV, name));
+    while (i != F8_INDEX_END && strcmp(u->named[i].name, name))
+        i = f8_index_next(&u->named_index, i);
+    return i;
+}
+
+/* How many of the layers are lower. */
+static size_t layers_below(const f8_unit *u, int64_t layer)
+{
+    size_t low = 0, high = u->n_layers;
+    while (low < high) {
+        const size_t middle = (low + high) / 2;
+        if (u->layer[middle] < layer)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+static bool add_layer(f8_unit *u, int64_t layer)
+{
+    const size_t at = layers_below(u, layer);
+    if (layer < 0 || (at < u->n_layers && u->layer[at] == layer))
+        return true;
+    int64_t *grown = f8_arena_grow(u->arena, u->layer, u->n_layers, &u->layer_room, u->n_layers + 1,
+                                   sizeof *grown);
+    if (!grown)
+        return false;
+    u->layer = grown;
+    memmove(grown + at + 1, grown + at, (u->n_layers++ - at) * sizeof *grown);
+    grown[at] = layer;
+    return true;
+}
+
+bool f8_unit_name_linear(f8_unit *u, const char *name, const char *shared)
+{
+    f8_linear_name_pair *grown = f8_arena_grow(u->arena, u->named, u->n_named, &u->named_room,
+                                               u->n_named + 1, sizeof *grown);
+    u->named_index.arena = u->arena;
+    if (!grown || !f8_index_add(&u->named_index, f8_fnv(F8_FNV, name)) ||
+        !add_layer(u, f8_layer_of(shared)))
+        return false;
+    u->named = grown;
+    grown[u->n_named++] = (f8_linear_name_pair){name, shared};
+    return true;
+}
+
 /* ---- rules ---- */
 
 /* The name that rules match: the one before linears that share it were numbered. */
 static const char *shared_name(const f8_unit *u, const char *linear)
 {
-    for (size_t i = 0; i < u->n_named; i++)
-        if (!strcmp(u->named[i].name, linear))
-            return u->named[i].shared;
-    return linear;
-}
-
-/* The place of a layer among the layers of the module's linears, counted from either end; 0 is the
- * outermost. */
-static void place_of(const f8_unit *u, int64_t layer, int64_t *from_first, int64_t *from_last)
-{
-    *from_first = *from_last = 0;
-    for (size_t i = 0; i < u->n_named; i++) {
-        const int64_t other = f8_layer_of(u->named[i].shared);
-        bool counted = other < 0 || other == layer;
-        for (size_t k = 0; k < i && !counted; k++)
-            counted = f8_layer_of(u->named[k].shared) == other;
-        *from_first += !counted && other < layer;
-        *from_last += !counted && other > layer;
-    }
+    const uint32_t i = f8_unit_find_linear(u, linear);
+    return i == F8_INDEX_END ? linear : u->named[i].shared;
 }
 
 /* Whether a rule applies. A pattern matches the name that linears share, and so all of them; a
@@ -59,11 +96,12 @@ static bool applies(const f8_unit *u, const f8_recipe_rule *rule, const char *li
     if (rule->pattern)
         return f8_pattern_match(rule->pattern, name) || !strcmp(rule->pattern, linear);
     const int64_t layer = f8_layer_of(name);
-    int64_t from_first, from_last;
     if (layer < 0)
         return false;
-    place_of(u, layer, &from_first, &from_last);
-    return from_first < rule->first || from_last < rule->last;
+    /* places among the layers, counted from either end; 0 is the outermost */
+    const int64_t before = (int64_t)layers_below(u, layer),
+                  after = (int64_t)(u->n_layers - layers_below(u, layer + 1));
+    return before < rule->first || after < rule->last;
 }
 
 /* ---- choosing ---- */

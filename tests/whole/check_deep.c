@@ -1,13 +1,20 @@
 /* Deep models: what a model has may be many, whatever the limits of an op or a kernel. Counts of
- * nodes and of kernels grow with the layers and no faster; a chain too long for one kernel has the
- * bits that it has node by node. */
+ * nodes, kernels and instructions grow with the layers and no faster; a chain too long for one
+ * kernel has the bits that it has node by node. */
 #include "tests/shared/api/bounds.h"
+#include "tests/shared/api/cli.h"
 #include "tests/shared/passes/passes.h"
 #include "tests/shared/passes/program_check.h"
 #include "tests/shared/passes/unit.h"
 #include "tests/shared/suite.h"
 
+#include <linux/perf_event.h>
 #include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "frontend/text/parse.h"
 #include "passes/fuse/grouping.h"
@@ -99,6 +106,67 @@ START_TEST(passes_of_200_layers)
                          176 * (int64_t)(nodes[1][k] - nodes[0][k]) + 24 * 16);
     ck_assert_int_le(24 * (int64_t)(groups[2] - groups[0]),
                      176 * (int64_t)(groups[1] - groups[0]) + 24 * 16);
+}
+END_TEST
+
+/* ---- instructions ---- */
+
+/* A counter of the instructions that this thread runs outside of the kernel; -1: the machine has
+ * none, or does not let us. */
+static int count_instructions(void)
+{
+    struct perf_event_attr attr = {.type = PERF_TYPE_HARDWARE,
+                                   .size = sizeof attr,
+                                   .config = PERF_COUNT_HW_INSTRUCTIONS,
+                                   .disabled = 1,
+                                   .exclude_kernel = 1,
+                                   .exclude_hv = 1};
+    return (int)syscall(SYS_perf_event_open, &attr, 0, -1, -1, 0);
+}
+
+/* A whole plan of narrow Llama blocks, without code. Gives the instructions that it took. */
+static int64_t plan_blocks(fp8c_context *ctx, int counter, int64_t layers, const char *recipe,
+                           const char *target)
+{
+    const fp8c_dim dims[] = {{"L", layers}, {"B", 1},  {"T", 16}, {"C", 32},
+                             {"F", 32},     {"V", 32}, {"H", 2},  {"KV", 1}};
+    const fp8c_compile_options o = {
+        .struct_size = sizeof o, .recipe = recipe, .target = target, .plan_only = 1};
+    size_t size;
+    char *text = f8_cli_read("frontend/models/llama_block.f8", &size);
+    int64_t n = 0;
+    ioctl(counter, PERF_EVENT_IOC_RESET, 0);
+    ioctl(counter, PERF_EVENT_IOC_ENABLE, 0);
+    fp8c_program *p = compile_text(ctx, text, dims, sizeof dims / sizeof *dims, NULL, &o);
+    ioctl(counter, PERF_EVENT_IOC_DISABLE, 0);
+    fp8c_program_destroy(p);
+    free(text);
+    ck_assert_int_eq(read(counter, &n, sizeof n), sizeof n);
+    return n;
+}
+
+/* 4.17 times the layers may take 5 times the instructions, and 6 where there is much to pack:
+ * packing and searches for ports add a little. Where each linear is looked for among all linears,
+ * it is 14 times or more. */
+START_TEST(instructions_of_200_layers)
+{
+    static const char *const recipe[] = {"bf16", "delayed", "current", "delayed"};
+    static const char *const target[] = {"cpu", "cpu", "cpu", "sm_90a"};
+    static const int most[] = {5, 5, 5, 6};
+    const int counter = count_instructions();
+    if (counter < 0) {
+        test_skip("instructions of 200 layers", "the machine counts none");
+        return;
+    }
+    fp8c_context *ctx = new_context();
+    const int64_t few = plan_blocks(ctx, counter, 48, recipe[_i], target[_i]);
+    const int64_t many = plan_blocks(ctx, counter, 200, recipe[_i], target[_i]);
+    printf("%s, %s: 48 layers %.3g, 200 layers %.3g instructions: %.2f times\n", target[_i],
+           recipe[_i], (double)few, (double)many, (double)many / (double)few);
+    ck_assert_int_gt(few, 0);
+    ck_assert_int_le(many, most[_i] * few);
+    fp8c_context_destroy(ctx);
+    close(counter);
 }
 END_TEST
 
@@ -240,6 +308,9 @@ Suite *f8_suite(void)
     TCase *t = tcase_create("deep");
     tcase_set_timeout(t, 120);
     tcase_add_loop_test(t, passes_of_200_layers, FIRST_RECIPE, N_RECIPES);
+#ifndef __SANITIZE_ADDRESS__
+    tcase_add_loop_test(t, instructions_of_200_layers, 0, 4);
+#endif
     tcase_add_test(t, step_of_200_layers);
     tcase_add_test(t, long_chain_is_cut);
     tcase_add_test(t, long_chain_has_the_same_bits);
