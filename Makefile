@@ -124,6 +124,7 @@ $(BUILD)/obj/codegen/cache/code_id.o: $(CODE)
 code-id:
 	@echo '$(CODE_ID)'
 $(BUILD)/obj/codegen/cuda/text.o: $(wildcard codegen/cuda/*.cuh)
+$(BUILD)/obj/frontend/report/page.o: $(wildcard frontend/report/page/*)
 $(LIBRARY): $(call object,$(LIB))
 	@rm -f $@
 	@$(AR) rcs $@ $^

@@ -43,13 +43,15 @@ enum {
     ON_STEP = ON_PRINT | ON_TRAIN | ON_EXPLAIN | ON_COMPILE | ON_PLAN,
     ON_TUNE = 8192,
     ON_OPS = 16384,
+    ON_REPORT = 32768,
     ON_DATA = ON_TRAIN | ON_EXPLAIN | ON_EVAL | ON_EXPORT,
     ON_WEIGHTS = ON_EVAL | ON_EXPORT | ON_RUN
 };
 
 /* COMMAND(name, bit, operand, "help"), in the order in which help lists them. The function
  * int cmd_NAME(const cli *) runs the command and returns the exit code. The operand says what the
- * `file` of cli is. An operand in [] may be left out; NULL means that the command takes none.
+ * `file` of cli is. An operand in [] may be left out, and of one that ends in ... there may be
+ * several: `files` has them all. NULL means that the command takes none.
  * The help, the man page and the shells' completions are made from this table and the next. */
 #define CLI_COMMANDS(COMMAND)                                                                      \
     COMMAND(check, ON_CHECK, "FILE.f8", "parse and verify a module")                               \
@@ -68,6 +70,8 @@ enum {
             "compile ahead of time into FILE.f8x, or write or report on the kernels of a GPU")     \
     COMMAND(inspect, ON_INSPECT, "FILE.f8x", "show what a compiled file holds, on any machine")    \
     COMMAND(run, ON_RUN, "FILE.f8x|FILE.f8", "run functions on tensors from files")                \
+    COMMAND(report, ON_REPORT, "DIR ...",                                                          \
+            "show training runs as one page: curves, what FP8 does to each tensor, memory, time")  \
     COMMAND(tune, ON_TUNE, "[FILE.f8]",                                                            \
             "time the ways to compute each GEMM and kernel; later compiles take the fastest")      \
     COMMAND(ops, ON_OPS, "[OP]", "list the ops of the language, or show all about one of them")    \
@@ -171,13 +175,15 @@ enum {
            "the number of CPU threads, 1 to 256 (default: all CPUs)")                              \
     OPTION(json, "--json", "FILE", TEXT,                                                           \
            ON_TRAIN | ON_EXPLAIN | ON_COMPILE | ON_EVAL | ON_EXPORT | ON_PLAN | ON_DOCTOR |        \
-               ON_INSPECT | ON_RUN | ON_OPS,                                                       \
+               ON_INSPECT | ON_RUN | ON_OPS | ON_REPORT,                                           \
            "write JSON Lines; - is stdout")                                                        \
     OPTION(emit, "--emit", "WHAT", TEXT, ON_COMPILE,                                               \
            "what to write: cuda, ptx, cubin or report (default)")                                  \
-    OPTION(output, "-o", "FILE", TEXT, ON_COMPILE | ON_EXPORT,                                     \
+    OPTION(output, "-o", "FILE", TEXT, ON_COMPILE | ON_EXPORT | ON_REPORT,                         \
            "where to write (compile: default stdout); compile -o NAME.f8x without --emit compiles "\
-           "ahead of time for each --target")                                                      \
+           "ahead of time for each --target; report: the page")                                    \
+    OPTION(trace, "--trace", "FILE", TEXT, ON_REPORT,                                              \
+           "write a step of each run as a trace for Perfetto or chrome://tracing")                 \
     OPTION(values, "--values", "NAME=N,...", TEXT, ON_COMPILE,                                     \
            "-o NAME.f8x: the values that dims with a bound may take, 'B=1,2,4 T=64' (default: "    \
            "every value, at most 64 sets)")                                                        \
@@ -304,6 +310,7 @@ enum {
 
 typedef struct cli {
     const char *command, *file;
+    cli_TEXTS files; /* `file` and those that follow it */
     char canonical[1 + CLI_MAX_RECIPES][CLI_RECIPE]; /* recipe and compare point into this */
 #define OPTION(field, name, argument, kind, on, help) cli_##kind field;
     CLI_OPTIONS(OPTION)
@@ -403,6 +410,8 @@ int cli_recipe_width(const cli *c, int least);
  * a long call, if stderr is a terminal. */
 void cli_watch(int32_t verbose, bool bar);
 const fp8c_context_options *cli_context_options(void);
+/* How many columns a line on the terminal may have. */
+int cli_columns(void);
 
 /* ---- signals (cmd_signal.c has what they do) ---- */
 

@@ -29,7 +29,7 @@ static values values_of(const char *argument, char *words, size_t size)
     if (!argument)
         return NO_VALUES;
     if (!strncmp(argument + (*argument == '['), "FILE", 4) || !strcmp(argument, "NAME=FILE") ||
-        !strcmp(argument, "DIR"))
+        !strncmp(argument, "DIR", 3))
         return FILES;
     if (!strcmp(argument, "RECIPE"))
         return words_of(fp8c_recipe_name, words, size);
@@ -180,7 +180,7 @@ static void zsh(void)
             putchar('\'');
         }
         if (c->operand) {
-            fputs(" \\\n  '1", stdout);
+            fputs(strstr(c->operand, "...") ? " \\\n  '*" : " \\\n  '1", stdout);
             zsh_argument(c->operand);
             putchar('\'');
         }

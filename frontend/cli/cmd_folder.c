@@ -9,6 +9,7 @@
 
 #include "frontend/cli/cmd_calibrate.h"
 #include "frontend/cli/cmd_options.h"
+#include "frontend/cli/cmd_plan.h"
 
 /* ---- options ---- */
 
@@ -169,6 +170,7 @@ bool cli_folder_module(cli_folder *f, const fp8c_module *module)
         return false;
     }
     f8_hash_text(f8_hash_bytes(f->text, f->n_text), f->at.module);
+    fp8c_module_parameters(module, &f->parameters);
     const char *before = json_string_value(json_object_get(f->run.info, "module"));
     if (!f->resumed || (before && !strcmp(before, f->at.module)))
         return true;
@@ -217,6 +219,28 @@ static char *decisions(const fp8c_program *program)
     return NULL;
 }
 
+enum { TENSORS = 64 }; /* of plan.json */
+
+/* The memory of a step as plan --json has it, with its largest tensors, or "" for target reference,
+ * which has no plan. NULL after a message on stderr. */
+static char *plan(const cli_folder *f, const cli *c, const fp8c_program *program)
+{
+    const int step = fp8c_program_function(program, "micro_step");
+    json_t *memory, *tensor, *tensors = json_array();
+    if (!cli_memory_record(program, step, c->recipe, f->parameters, &memory)) {
+        json_decref(tensors);
+        return strdup("");
+    }
+    for (int i = 0; i < TENSORS && cli_tensor_record(program, step, i, &tensor); i++)
+        json_array_append_new(tensors, tensor);
+    json_t *all = json_pack("{so so}", "memory", memory, "tensors", tensors);
+    char *text = all ? json_dumps(all, JSON_INDENT(1) | JSON_PRESERVE_ORDER) : NULL;
+    json_decref(all);
+    if (!text)
+        fprintf(stderr, "error: out of memory\n");
+    return text;
+}
+
 static json_t *describe(const cli *c, const cli_folder *f, fp8c_program *program,
                         const cli_data *data, json_t *components)
 {
@@ -240,19 +264,22 @@ static bool begin(cli_folder *f, const cli *c, fp8c_context *ctx, fp8c_program *
 {
     f8_diag diag = {0};
     json_t *components = versions(ctx, program);
-    char *decided = components ? decisions(program) : NULL;
-    if (!decided) {
+    char *decided = components ? decisions(program) : NULL,
+         *planned = decided ? plan(f, c, program) : NULL;
+    if (!planned) {
         json_decref(components);
+        free(decided);
         return false;
     }
     f->at.seed = c->seed;
     f8_status status = f8_run_create(&f->run, f->path, cli_temporaries(), &diag);
     if (status == F8_OK)
-        status = f8_run_begin(&f->run, program, f->text, decided,
+        status = f8_run_begin(&f->run, program, f->text, decided, planned,
                               describe(c, f, program, data, components), &f->at, &diag);
     else
         json_decref(components);
     free(decided);
+    free(planned);
     return status == F8_OK || cli_file_fail(&diag);
 }
 
@@ -359,9 +386,11 @@ static bool update(cli_folder *f, const cli *c, const fp8c_program *program, boo
     char *decided = ok && !same ? decisions(program) : NULL;
     ok = ok && (same || decided);
     if (ok && decided)
-        ok =
-            f8_run_put(&f->run, "decisions.jsonl", decided, &diag) == F8_OK || cli_file_fail(&diag);
+        ok = cli_folder_put(f, "decisions.jsonl", decided);
     free(decided);
+    char *planned = ok ? plan(f, c, program) : NULL; /* --memory may be another */
+    ok = planned && (!*planned || cli_folder_put(f, "plan.json", planned));
+    free(planned);
     return ok && (f8_run_put_info(&f->run, &diag) == F8_OK || cli_file_fail(&diag));
 }
 
@@ -420,6 +449,13 @@ bool cli_folder_save(cli_folder *f, const cli *c, fp8c_program *program, int64_t
         f->at = at;
     else
         f->failed = !cli_file_fail(&diag);
+    return !f->failed;
+}
+
+bool cli_folder_put(cli_folder *f, const char *name, const char *text)
+{
+    f8_diag diag = {0};
+    f->failed |= f8_run_put(&f->run, name, text, &diag) != F8_OK && !cli_file_fail(&diag);
     return !f->failed;
 }
 

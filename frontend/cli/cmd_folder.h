@@ -15,6 +15,7 @@ typedef struct cli_folder {
     f8_run_position at; /* of the newest checkpoint */
     char *text;         /* the module's */
     size_t n_text;
+    int64_t parameters;  /* the module's */
     int64_t steps;       /* --steps of the run so far */
     char file[PATH_MAX]; /* module.f8 */
     FILE *dropped;       /* while a checkpoint of another recipe is loaded */
@@ -43,6 +44,8 @@ bool cli_folder_record(cli_folder *f, json_t *record);
 /* Writes the checkpoint of a step unless there is one. batch: the number of the next batch. */
 bool cli_folder_save(cli_folder *f, const cli *c, fp8c_program *program, int64_t step,
                      uint64_t batch);
+/* Writes a file whole or not at all. false after a message on stderr. */
+bool cli_folder_put(cli_folder *f, const char *name, const char *text);
 /* The checksum of all state, as a value of a record. NULL after a message on stderr. */
 json_t *cli_folder_checksum(cli_folder *f, fp8c_program *program);
 /* Whether the options ask for a checkpoint, and for a checksum, after a step. `last`: the training

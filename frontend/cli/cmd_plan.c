@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "frontend/cli/cmd_calibrate.h"
+#include "frontend/cli/cmd_plan.h"
 
 enum { ARENA_SHOWN = 16, OTHERS_SHOWN = 4 };
 
@@ -43,26 +44,32 @@ static json_t *categories(const fp8c_program *program, int function)
     return all;
 }
 
-static void record_function(plan *p, const fp8c_program *program, int function)
+bool cli_memory_record(const fp8c_program *program, int function, const char *recipe,
+                       int64_t parameters, json_t **record)
 {
     fp8c_info info = {.struct_size = sizeof info};
     fp8c_peak peak;
+    if (fp8c_program_peak(program, function, &peak) != FP8C_OK)
+        return false;
+    fp8c_program_info(program, &info);
+    *record = json_pack(
+        "{ss ss ss sI ss ss si si sI sI sI sI sf so}", "event", "memory", "target",
+        fp8c_program_target(program), "recipe", recipe, "parameters", (json_int_t)parameters,
+        "function", fp8c_program_function_name(program, function), "step", peak.step, "position",
+        (int)peak.position, "positions", (int)peak.positions, "planned_bytes",
+        (json_int_t)info.planned_bytes, "arena_bytes", (json_int_t)peak.arena_bytes, "alive_bytes",
+        (json_int_t)peak.alive_bytes, "activation_bytes", (json_int_t)peak.activation_bytes,
+        "seconds", peak.seconds, "bytes", categories(program, function));
+    return true;
+}
+
+static void record_function(plan *p, const fp8c_program *program, int function)
+{
+    json_t *record;
     int64_t parameters;
     fp8c_module_parameters(p->module, &parameters);
-    if (fp8c_program_peak(program, function, &peak) != FP8C_OK)
-        return;
-    fp8c_program_info(program, &info);
-    cli_json_record(&p->json,
-                    json_pack("{ss ss ss sI ss ss si si sI sI sI sI sf so}", "event",
-                              "memory", "target", fp8c_program_target(program), "recipe",
-                              p->c->recipe, "parameters", (json_int_t)parameters,
-                              "function", fp8c_program_function_name(program, function), "step",
-                              peak.step, "position", (int)peak.position, "positions",
-                              (int)peak.positions, "planned_bytes", (json_int_t)info.planned_bytes,
-                              "arena_bytes", (json_int_t)peak.arena_bytes, "alive_bytes",
-                              (json_int_t)peak.alive_bytes, "activation_bytes",
-                              (json_int_t)peak.activation_bytes, "seconds", peak.seconds, "bytes",
-                              categories(program, function)));
+    if (cli_memory_record(program, function, p->c->recipe, parameters, &record))
+        cli_json_record(&p->json, record);
 }
 
 static void print_memory(const plan *p, const fp8c_program *program, int function)
@@ -119,18 +126,25 @@ static void print_tensors(const plan *p, const fp8c_program *program, int functi
         fprintf(p->to, "%12s      and %d more\n", "", n - most);
 }
 
-static void record_tensors(plan *p, const fp8c_program *program, int function)
+bool cli_tensor_record(const fp8c_program *program, int function, int index, json_t **record)
 {
     fp8c_tensor t;
     char type[96];
-    for (int i = 0; fp8c_program_tensor(program, function, i, &t) == FP8C_OK; i++)
-        cli_json_record(&p->json,
-                        json_pack("{ss ss ss ss ss sI ss ss si si}", "event", "tensor", "function",
-                                  fp8c_program_function_name(program, function), "name", t.name,
-                                  "category", t.category, "type",
-                                  print_type(&t.type, type, sizeof type), "bytes",
-                                  (json_int_t)t.bytes, "made", t.made, "read", t.read, "first",
-                                  (int)t.first, "last", (int)t.last));
+    if (fp8c_program_tensor(program, function, index, &t) != FP8C_OK)
+        return false;
+    *record = json_pack("{ss ss ss ss ss sI ss ss si si}", "event", "tensor", "function",
+                        fp8c_program_function_name(program, function), "name", t.name, "category",
+                        t.category, "type", print_type(&t.type, type, sizeof type), "bytes",
+                        (json_int_t)t.bytes, "made", t.made, "read", t.read, "first", (int)t.first,
+                        "last", (int)t.last);
+    return true;
+}
+
+static void record_tensors(plan *p, const fp8c_program *program, int function)
+{
+    json_t *record;
+    for (int i = 0; cli_tensor_record(program, function, i, &record); i++)
+        cli_json_record(&p->json, record);
 }
 
 static void show_tensors(plan *p, const fp8c_program *program, int function)
@@ -205,23 +219,20 @@ static void print_failed_budget(plan *p, double share)
 /* `seconds` is that of a step without a budget. */
 static void print_budget(plan *p, const row *r, double seconds)
 {
-    const double more =
-        (double)fp8c_module_accumulate(p->module) * r->remat.extra_seconds;
+    const double more = (double)fp8c_module_accumulate(p->module) * r->remat.extra_seconds;
     const double extra = more / seconds;
     print_share(p, r->share);
     if (p->to)
-        fprintf(p->to, "  %11.1f  %11.1f  %15.1f  %10" PRId64 "  %+8.2f%%\n",
-                mib(r->planned_bytes), mib(r->arena_bytes), mib(r->activation_bytes),
-                r->remat.recomputed, 100 * extra);
-    cli_json_record(&p->json,
-                    json_pack("{ss sf sI sI sI sI sI sI sf sf sf}", "event", "budget", "share",
-                              r->share, "planned_bytes", (json_int_t)r->planned_bytes,
-                              "arena_bytes", (json_int_t)r->arena_bytes, "arena_budget",
-                              (json_int_t)r->arena_budget, "activation_bytes",
-                              (json_int_t)r->activation_bytes, "recomputed",
-                              (json_int_t)r->remat.recomputed, "fp8_gemms_recomputed",
-                              (json_int_t)r->remat.fp8_gemms, "seconds", seconds + more,
-                              "extra_seconds", r->remat.extra_seconds, "extra", extra));
+        fprintf(p->to, "  %11.1f  %11.1f  %15.1f  %10" PRId64 "  %+8.2f%%\n", mib(r->planned_bytes),
+                mib(r->arena_bytes), mib(r->activation_bytes), r->remat.recomputed, 100 * extra);
+    cli_json_record(
+        &p->json, json_pack("{ss sf sI sI sI sI sI sI sf sf sf}", "event", "budget", "share",
+                            r->share, "planned_bytes", (json_int_t)r->planned_bytes, "arena_bytes",
+                            (json_int_t)r->arena_bytes, "arena_budget", (json_int_t)r->arena_budget,
+                            "activation_bytes", (json_int_t)r->activation_bytes, "recomputed",
+                            (json_int_t)r->remat.recomputed, "fp8_gemms_recomputed",
+                            (json_int_t)r->remat.fp8_gemms, "seconds", seconds + more,
+                            "extra_seconds", r->remat.extra_seconds, "extra", extra));
 }
 
 /* The row without a budget. Gives the seconds of a step. */

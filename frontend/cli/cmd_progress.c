@@ -28,7 +28,7 @@ static void erase(void)
     line.shown = 0;
 }
 
-static int columns(void)
+int cli_columns(void)
 {
     struct winsize w;
     const bool known = !ioctl(STDERR_FILENO, TIOCGWINSZ, &w) && w.ws_col > 1;
@@ -45,7 +45,7 @@ static void show(const fp8c_progress *p)
         snprintf(left, sizeof left, ", %.0f s left", p->seconds_left);
     snprintf(text, sizeof text, "%s [%s%s] %" PRId64 "/%" PRId64 "%s: %s", p->phase,
              full + BAR - done, none + done, p->done, p->total, left, p->item);
-    const int n = (int)strnlen(text, (size_t)columns());
+    const int n = (int)strnlen(text, (size_t)cli_columns());
     fprintf(stderr, "\r%.*s%*s", n, text, line.shown > n ? line.shown - n : 0, "");
     line.shown = n;
 }

@@ -10,11 +10,12 @@
 #include "frontend/cli/cmd_calibrate.h"
 #include "frontend/cli/cmd_checkpoint.h"
 #include "frontend/cli/cmd_folder.h"
+#include "frontend/cli/cmd_profile.h"
 #include "frontend/cli/cmd_train.h"
 #include "frontend/cli/cmd_stats.h"
 #include "ir/base/clock.h"
 
-enum { TAIL = 20, BAR = 24, LINES = 10, MOST_SEEDS = 1000 };
+enum { TAIL = 20, LINES = 10, MOST_SEEDS = 1000 };
 
 /* ---- one run ---- */
 
@@ -57,19 +58,22 @@ static bool find_functions(run *r)
     return true;
 }
 
-static void progress(const run *r, int64_t step, double loss, double seconds)
+static void progress(const run *r, int64_t step, const step_facts *f, double seconds)
 {
     const int64_t n = step - r->begin;
-    const double rate = (double)(n * r->accumulate * cli_data_items(r->data)) / seconds;
-    const double left = seconds / (double)n * (double)(r->end - step);
-    char bar[BAR + 1];
-    for (int i = 0; i < BAR; i++)
-        bar[i] = i < BAR * step / r->c->steps ? '#' : '.';
-    bar[BAR] = 0;
-    fprintf(stderr,
-            "\r%-8s [%s] %" PRId64 "/%" PRId64 "  loss %.4f  %.0f %s/s  %.0f s left \033[K%s",
-            r->out->recipe, bar, step, r->c->steps, loss, rate, cli_data_items_name(r->data), left,
-            step == r->end ? "\n" : "");
+    fp8c_info info = {.struct_size = sizeof info};
+    fp8c_program_info(r->program, &info);
+    cli_train_progress(
+        &(cli_train_now){.recipe = r->out->recipe,
+                         .step = step,
+                         .steps = r->c->steps,
+                         .last = step == r->end,
+                         .loss = f->loss,
+                         .lr = f->lr,
+                         .rate = (double)(n * r->accumulate * cli_data_items(r->data)) / seconds,
+                         .items = cli_data_items_name(r->data),
+                         .seconds_left = seconds / (double)n * (double)(r->end - step),
+                         .bytes = info.peak_bytes});
 }
 
 /* A line that stays, of which a run prints about LINES. */
@@ -284,7 +288,7 @@ static fp8c_status train(run *r)
         if (r->json->failed || r->folder->failed) /* nobody would read how this ends */
             return FP8C_ERR_IO;
         if (r->terminal && (end - last > 0.1 || step + 1 == r->end)) {
-            progress(r, step + 1, f.loss, end - start);
+            progress(r, step + 1, &f, end - start);
             last = end;
         }
         status = after_step(r, step + 1, &beside);
@@ -339,8 +343,9 @@ static bool save_state(const run *r, const char *path)
 }
 
 /* How often a function ran; all other functions ran once. */
-static double runs_of(const run *r, int function)
+static double runs_of(const void *user, int function)
 {
+    const run *r = user;
     const cli_stats *w = &r->watched;
     const int64_t runs = function == r->step     ? r->micro_steps_run
                          : function == w->stats  ? w->ran[0]
@@ -351,24 +356,18 @@ static double runs_of(const run *r, int function)
     return runs > 0 ? (double)runs : 1;
 }
 
-static void print_step(FILE *to, const run *r, int function, int index, const fp8c_step *s)
+/* The time of each step of the plan: printed, and kept in the run's folder. false after a message
+ * on stderr. */
+static bool put_profile(const run *r)
 {
-    const char *algorithm = fp8c_program_algorithm(r->program, function, index);
-    const double runs = runs_of(r, function);
-    fprintf(to, "profile %s %s %s %.6f s %.3f GB/s%s%s\n",
-            fp8c_program_function_name(r->program, function), s->kind, s->name, s->seconds / runs,
-            (double)(s->bytes_read + s->bytes_written) * runs / s->seconds / 1e9,
-            algorithm ? " " : "", algorithm ? algorithm : "");
-}
-
-static void print_profile(const run *r)
-{
-    FILE *to = cli_json_to_stdout(r->c) ? stderr : stdout;
-    fp8c_step s;
-    for (int f = 0; fp8c_program_function_name(r->program, f); f++)
-        for (int i = 0; fp8c_program_step(r->program, f, i, &s) == FP8C_OK; i++)
-            if (s.seconds > 0)
-                print_step(to, r, f, i, &s);
+    if (r->c->profile && !cli_interrupted())
+        cli_profile_print(cli_json_to_stdout(r->c) ? stderr : stdout, r->program, runs_of, r);
+    if (!r->folder->path || !r->steps_run)
+        return true;
+    char *text = cli_profile_text(r->program, runs_of, r);
+    const bool ok = text && (!*text || cli_folder_put(r->folder, "profile.jsonl", text));
+    free(text);
+    return ok;
 }
 
 /* ---- the command ---- */
@@ -438,6 +437,13 @@ static void describe(fp8c_program *program, cli_train_result *out)
     fp8c_program_peak(program, fp8c_program_function(program, "micro_step"), &out->peak);
 }
 
+/* Whether timing each step of the plan costs next to nothing: on a CPU it is two looks at a clock.
+ * A GPU would lose its graphs. */
+static bool times_for_nothing(const cli *c)
+{
+    return !c->target || !strncmp(c->target, "cpu", 3);
+}
+
 /* Trains under one recipe with every seed. out: a result for each seed. *at becomes the last of
  * them that ran. save: where to write the checkpoint of the first seed, or NULL. */
 static int train_recipe(const cli *c, fp8c_context *ctx, const fp8c_module *module, cli_data *data,
@@ -445,6 +451,7 @@ static int train_recipe(const cli *c, fp8c_context *ctx, const fp8c_module *modu
                         cli_train_result *out, const cli_train_result **at)
 {
     fp8c_compile_options options = cli_compile_options(c, recipe);
+    options.profile |= folder->path && times_for_nothing(c);
     options.stats = c->stats;
     options.stats_recipe = c->stats_recipe;
     options.dump = c->dump;
@@ -475,8 +482,7 @@ static int train_recipe(const cli *c, fp8c_context *ctx, const fp8c_module *modu
         r.tail_sum = 0;
         ok = train_seed(&r, i ? NULL : save, i ? NULL : c->save_state);
     }
-    if (ok && c->profile && !cli_interrupted())
-        print_profile(&r);
+    ok = ok && put_profile(&r);
     fp8c_program_destroy(r.program);
     return ok ? CLI_DONE : CLI_FAILED;
 }

@@ -1,4 +1,5 @@
-/* What `fp8c train` says of its runs: the table, the spread over seeds, a loss that explodes. */
+/* What `fp8c train` says of its runs: how far one is, the table, the spread over seeds, a loss that
+ * explodes. */
 #ifndef F8_CMD_TRAIN_H
 #define F8_CMD_TRAIN_H
 
@@ -34,6 +35,19 @@ typedef struct cli_loss_watch {
  * losses before each step, and d is the median of the distances of the last 32 from theirs. So a
  * run whose losses scatter much needs a larger jump. */
 bool cli_loss_explodes(cli_loss_watch *w, double loss);
+
+/* How far a run is. */
+typedef struct cli_train_now {
+    const char *recipe, *items; /* items: what the rate counts */
+    int64_t step, steps, bytes; /* bytes: of memory */
+    double loss, lr, rate, seconds_left;
+    bool last;
+} cli_train_now;
+
+/* Draws the line on the terminal anew. The bar takes what the terminal has left beside the figures.
+ * A line that is too long even so is cut: one that goes on in the next row could not be drawn over.
+ */
+void cli_train_progress(const cli_train_now *now);
 
 /* results: c->seeds results of --recipe, then as many of each --compare. */
 

@@ -6,6 +6,44 @@
 
 #include "frontend/cli/cmd_train.h"
 
+/* ---- how far it is ---- */
+
+enum { BAR = 24, LEAST_BAR = 4 };
+
+/* "12 s", "3 min 20 s", "2 h 5 min" */
+static const char *duration(double seconds, char text[40])
+{
+    const int64_t s = seconds < 1e9 ? (int64_t)(seconds + 0.5) : 1000000000;
+    if (s < 60)
+        snprintf(text, 40, "%" PRId64 " s", s);
+    else if (s < 3600)
+        snprintf(text, 40, "%" PRId64 " min %" PRId64 " s", s / 60, s % 60);
+    else
+        snprintf(text, 40, "%" PRId64 " h %" PRId64 " min", s / 3600, s % 3600 / 60);
+    return text;
+}
+
+void cli_train_progress(const cli_train_now *now)
+{
+    char left[40], lr[40] = "", bar[BAR + 4] = "", text[400], line[800];
+    if (!isnan(now->lr))
+        snprintf(lr, sizeof lr, "  lr %.3g", now->lr);
+    const int used = snprintf(text, sizeof text,
+                              "%" PRId64 "/%" PRId64 "  loss %.4f%s  %.0f %s/s  %s left  %.1f MiB",
+                              now->step, now->steps, now->loss, lr, now->rate, now->items,
+                              duration(now->seconds_left, left), (double)now->bytes / (1 << 20));
+    const int room = cli_columns() - (int)strlen(now->recipe) - used - 4,
+              size = room < BAR ? room : BAR;
+    if (size >= LEAST_BAR) {
+        bar[0] = '[';
+        for (int i = 0; i < size; i++)
+            bar[1 + i] = i < size * now->step / now->steps ? '#' : '.';
+        strcpy(bar + 1 + size, "] ");
+    }
+    snprintf(line, sizeof line, "%s %s%s", now->recipe, bar, text);
+    fprintf(stderr, "\r%.*s\033[K%s", cli_columns(), line, now->last ? "\n" : "");
+}
+
 /* ---- a loss that explodes ---- */
 
 static int by_value(const void *a, const void *b)
@@ -126,8 +164,8 @@ static void print_head(const cli *c, const cli_data *data, int width)
     const char *spread = several ? "   spread" : "";
     snprintf(rate, sizeof rate, "%s/s", cli_data_items_name(data));
     printf("%-*s %11s%s %11s%s %10s%s%s %10s %12s %9s  %s\n", width, "recipe", "final loss", spread,
-           "held out", spread, "gap", spread, several ? "  " : "", rate, "peak memory",
-           "compile", "FP8 GEMMs a step (planned)");
+           "held out", spread, "gap", spread, several ? "  " : "", rate, "peak memory", "compile",
+           "FP8 GEMMs a step (planned)");
 }
 
 /* Losses that are not finite are shown as they are: a diverged run must look like one. */

@@ -238,6 +238,11 @@ static int parse_option(cli *c, int bit, char **argv, int argc, int *i)
     return usage(c->command, "no such option", word);
 }
 
+static bool takes_several(const cli_command *command)
+{
+    return strstr(command->operand, "...") != NULL;
+}
+
 static int parse_command(cli *c, const cli_command *command, char **argv, int argc)
 {
     c->command = command->name;
@@ -252,10 +257,12 @@ static int parse_command(cli *c, const cli_command *command, char **argv, int ar
                 return status;
         } else if (!command->operand) {
             return usage(c->command, "this command takes no file, but is given", argv[i]);
-        } else if (c->file) {
+        } else if (c->file && !takes_several(command)) {
             return usage(c->command, "this command takes one file, but is also given", argv[i]);
+        } else if (!set_TEXTS(&c->files, argv[i])) {
+            return usage(c->command, "this is one too many, or no name at all:", argv[i]);
         } else {
-            c->file = argv[i];
+            c->file = c->files.text[0];
         }
     }
     if (!c->file && command->operand && *command->operand != '[')

@@ -110,9 +110,9 @@ f8_status f8_run_put_info(f8_run *r, f8_diag *diag)
 /* Remove what f8_run_create and f8_run_begin made. */
 static void abandon(f8_run *r)
 {
-    static const char *const names[] = {
-        info_name, "module.f8", "decisions.jsonl", "steps.jsonl", "checkpoint-0.safetensors",
-        lock_name};
+    static const char *const names[] = {info_name,   "module.f8",   "decisions.jsonl",
+                                        "plan.json", "steps.jsonl", "checkpoint-0.safetensors",
+                                        lock_name};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         unlink(f8_run_path(r, names[i]));
     if (r->made)
@@ -177,7 +177,8 @@ static f8_status read_info(f8_run *r, f8_diag *diag)
 /* Remove the files that a killed process was writing: NAME.PID-N.tmp (ir/base/file.h). */
 static f8_status remove_temporaries(f8_run *r, f8_diag *diag)
 {
-    static const char *const ours[] = {info_name, "decisions.jsonl", "steps.jsonl", "checkpoint-"};
+    static const char *const ours[] = {info_name,     "decisions.jsonl", "plan.json",
+                                       "steps.jsonl", "profile.jsonl",   "checkpoint-"};
     DIR *d = opendir(r->folder);
     const struct dirent *e;
     if (!d)
@@ -191,7 +192,8 @@ static f8_status remove_temporaries(f8_run *r, f8_diag *diag)
     return F8_OK;
 }
 
-f8_status f8_run_open(f8_run *r, const char *folder, f8_temporaries *list, f8_diag *diag)
+/* Whether `folder` is one; its path for what follows. */
+static f8_status find(f8_run *r, const char *folder, f8_temporaries *list, f8_diag *diag)
 {
     struct stat s;
     *r = F8_RUN_CLOSED;
@@ -199,8 +201,20 @@ f8_status f8_run_open(f8_run *r, const char *folder, f8_temporaries *list, f8_di
     r->list = list;
     if (stat(folder, &s))
         return f8_run_fail(folder, diag);
-    if (!S_ISDIR(s.st_mode))
-        return f8_file_fail(diag, F8_ERR_INPUT, folder, "it is not a folder");
+    return S_ISDIR(s.st_mode) ? F8_OK
+                              : f8_file_fail(diag, F8_ERR_INPUT, folder, "it is not a folder");
+}
+
+f8_status f8_run_look(f8_run *r, const char *folder, f8_diag *diag)
+{
+    F8_TRY(find(r, folder, NULL, diag));
+    return read_info(r, diag);
+}
+
+f8_status f8_run_open(f8_run *r, const char *folder, f8_temporaries *list, f8_diag *diag)
+{
+    struct stat s;
+    F8_TRY(find(r, folder, list, diag));
     if (stat(f8_run_path(r, lock_name), &s) && errno == ENOENT &&
         !stat(f8_run_path(r, info_name), &s))
         F8_TRY(take_lock(r, O_CREAT, diag)); /* a copy may lack the empty file */

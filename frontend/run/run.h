@@ -51,6 +51,9 @@ f8_status f8_run_create(f8_run *r, const char *folder, f8_temporaries *list, f8_
 /* Open the folder of a run and lock it. F8_ERR_INPUT: it is none, or none of this version. Files
  * that a killed process was writing are removed. */
 f8_status f8_run_open(f8_run *r, const char *folder, f8_temporaries *list, f8_diag *diag);
+/* Read run.json of a folder that another process may use: nothing is locked, nothing changes. The
+ * checks are those of f8_run_open. Close `r` also after a failure. */
+f8_status f8_run_look(f8_run *r, const char *folder, f8_diag *diag);
 /* Write a file, whole or not at all; run.json from r->info. */
 f8_status f8_run_put(f8_run *r, const char *name, const char *text, f8_diag *diag);
 f8_status f8_run_put_info(f8_run *r, f8_diag *diag);
@@ -96,11 +99,11 @@ bool f8_run_read_marks(const f8_weights *files, int64_t *step, uint64_t *seed, u
 /* ---- checkpoints, the first of which begins a run ---- (save.c) */
 
 /* Write all files of a run that has made no step yet. `text` is the text of the module, `decisions`
- * are JSON Lines, and `info` is what run.json holds beside its format and version. The function
- * takes over `info`; NULL says that there was no memory to make it, and fails. run.json is written
+ * are JSON Lines, `plan` is JSON or "" if there is none, and `info` is what run.json holds beside its
+ * format and version. The function takes over `info`; NULL says that there was no memory to make it, and fails. run.json is written
  * last, because a folder with this file is a complete run. */
 f8_status f8_run_begin(f8_run *r, fp8c_program *program, const char *text, const char *decisions,
-                       json_t *info, const f8_run_position *at, f8_diag *diag);
+                       const char *plan, json_t *info, const f8_run_position *at, f8_diag *diag);
 /* Write the checkpoint of a step, then remove the oldest until at->keep are left. What was recorded
  * before is on the disk before. */
 f8_status f8_run_save(f8_run *r, fp8c_program *program, const f8_run_position *at, f8_diag *diag);

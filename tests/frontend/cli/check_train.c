@@ -178,22 +178,36 @@ START_TEST(json_alone_on_stdout)
 }
 END_TEST
 
-/* On a terminal a bar with the loss, the rate and the time left, redrawn in its line, and now and
- * then a line that stays. */
+/* No line is longer than the terminal: one that is could not be drawn over. */
+static void lines_fit(const char *err)
+{
+    enum { COLUMNS = 80 };
+    for (const char *at = err, *end; (end = strstr(at, "\033[K")); at = end + 3) {
+        const char *from = end;
+        while (from > at && from[-1] != '\r')
+            from--;
+        ck_assert_msg(end - from < COLUMNS, "%.*s", (int)(end - from), from);
+    }
+}
+
+/* On a terminal a bar with the loss, the rates, the time left and the memory, redrawn in its line,
+ * and now and then a line that stays. */
 START_TEST(progress_on_a_terminal)
 {
     const char *const args[] = {"train", GPT, "--data", make_text(), "--steps", "25", SMALL, NULL};
     const f8_cli_result r = f8_cli_run_on_terminal(args);
     ck_assert_msg(r.code == 0, "%s", r.err);
-    const char *end = strstr(r.err, "[########################] 25/25  loss ");
-    ck_assert_msg(end && strstr(end, " tokens/s  0 s left") && r.err[0] == '\r', "%s", r.err);
+    const char *end = strstr(r.err, "####] 25/25  loss "), *left;
+    ck_assert_msg(end && strstr(end, "  lr 6e-05  ") && r.err[0] == '\r', "%s", r.err);
+    ck_assert_msg((left = strstr(end, " tokens/s  0 s left  ")) && strstr(left, " MiB\033[K"), "%s",
+                  r.err);
+    lines_fit(r.err);
     int lines = 0;
     for (const char *at = r.err; (at = strchr(at, '\n')); at++)
         lines++;
     ck_assert_msg(lines == 10 + 1, "%d lines: %s", lines, r.err);
     const char *line = strstr(r.err, "bf16  step 25  loss ");
-    ck_assert_msg(line && strstr(line, "  gradient norm ") &&
-                      strstr(line, "  lr 6e-05  skipped 0"),
+    ck_assert_msg(line && strstr(line, "  gradient norm ") && strstr(line, "  lr 6e-05  skipped 0"),
                   "%s", r.err);
     ck_assert(line < end && strstr(r.err, "bf16  step 3  loss ") < line);
     ck_assert_ptr_nonnull(strstr(r.out, "losses in nats per byte"));

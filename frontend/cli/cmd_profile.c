@@ -1,0 +1,54 @@
+/* The time that each step of a program's plan took: for people, and for the folder of a run. */
+#include <stdlib.h>
+
+#include "frontend/cli/cmd_profile.h"
+
+static void print_step(FILE *to, const fp8c_program *program, int function, int index,
+                       const fp8c_step *s, double runs)
+{
+    const char *algorithm = fp8c_program_algorithm(program, function, index);
+    fprintf(to, "profile %s %s %s %.6f s %.3f GB/s%s%s\n",
+            fp8c_program_function_name(program, function), s->kind, s->name, s->seconds / runs,
+            (double)(s->bytes_read + s->bytes_written) * runs / s->seconds / 1e9,
+            algorithm ? " " : "", algorithm ? algorithm : "");
+}
+
+void cli_profile_print(FILE *to, const fp8c_program *program, cli_profile_runs runs,
+                       const void *user)
+{
+    fp8c_step s;
+    for (int f = 0; fp8c_program_function_name(program, f); f++)
+        for (int i = 0; fp8c_program_step(program, f, i, &s) == FP8C_OK; i++)
+            if (s.seconds > 0)
+                print_step(to, program, f, i, &s, runs(user, f));
+}
+
+static json_t *step_record(const fp8c_program *program, int function, int index, const fp8c_step *s,
+                           double runs)
+{
+    return json_pack("{ss ss ss ss sI sf sI sI ss?}", "event", "profile", "function",
+                     fp8c_program_function_name(program, function), "kind", s->kind, "name",
+                     s->name, "runs", (json_int_t)runs, "seconds", s->seconds / runs, "bytes_read",
+                     (json_int_t)s->bytes_read, "bytes_written", (json_int_t)s->bytes_written,
+                     "algorithm", fp8c_program_algorithm(program, function, index));
+}
+
+char *cli_profile_text(const fp8c_program *program, cli_profile_runs runs, const void *user)
+{
+    fp8c_step s;
+    char *text = NULL;
+    size_t n;
+    cli_json json = {.file = open_memstream(&text, &n), .path = "profile.jsonl"};
+    if (!json.file) {
+        fprintf(stderr, "error: out of memory\n");
+        return NULL;
+    }
+    for (int f = 0; fp8c_program_function_name(program, f); f++)
+        for (int i = 0; fp8c_program_step(program, f, i, &s) == FP8C_OK; i++)
+            if (s.seconds > 0)
+                cli_json_record(&json, step_record(program, f, i, &s, runs(user, f)));
+    if (cli_json_close(&json))
+        return text;
+    free(text);
+    return NULL;
+}
