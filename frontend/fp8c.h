@@ -1342,7 +1342,8 @@ typedef struct fp8c_statistic {
     const char *operand;          /* "x", "w", "dy", "y", "dx" or "dw" */
     const char *recipe;           /* what the figures of codes are of; NULL: not quantized */
     const char *format;           /* of the codes: "f8e4m3", "f8e5m2"; NULL: not quantized */
-    char granularity[48];         /* what a scale covers: "tensor", "row", "block(1,128)"; else "" */
+    char granularity[48];         /* what a scale covers: "tensor", "row", "block(1,128)"; "":
+                                     not quantized */
     int32_t what_if;              /* quantized by stats_recipe, for its figures alone */
     int64_t elements;
     double amin, amax;            /* of |x|: the smallest that is not 0, and the largest. amin: NaN

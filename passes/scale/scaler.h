@@ -111,8 +111,8 @@ f8_ref f8_scale_source(f8_graph *g, f8_ref r);
 /* The operand that `want` describes (linear, recipe, kind, grain, source), made once; NULL on
  * failure. Valid until the next. */
 const f8_quantized *f8_scale_operand(f8_scaler *s, f8_graph *g, f8_quantized want);
-/* Quantize q->source as q's recipe, kind and granularity say, by scales from its own amax. Sets what
- * q has of the result, and returns the scale that the value is multiplied by. */
+/* Quantize q->source as q's recipe, kind and granularity say, by scales from its own amax. Sets
+ * what q has of the result, and returns the scale that the value is multiplied by. */
 f8_ref f8_scale_fresh(f8_graph *g, f8_quantized *q);
 /* "fc.x", "fc.dy.1" for the second of its kind, "fc.x.1x128" where scales are not the tensor's;
  * then `suffix`. */
