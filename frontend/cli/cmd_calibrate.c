@@ -1,6 +1,7 @@
 /* Calibration for recipe auto: a few batches of --data run through the model in bf16, and
  * fp8c_calibration_* observes them. */
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "frontend/cli/cmd_calibrate.h"
@@ -77,6 +78,21 @@ fp8c_calibration *cli_calibrate(const cli *c, fp8c_context *ctx, const fp8c_modu
         return calibration;
     fp8c_calibration_destroy(calibration);
     return NULL;
+}
+
+bool cli_take_rules(fp8c_context *ctx, fp8c_module *module, const fp8c_calibration *calibration)
+{
+    static const char word[] = "recipe ";
+    char *text = NULL, *save;
+    size_t n;
+    FILE *to = open_memstream(&text, &n);
+    bool ok = to && fp8c_calibration_rules(calibration, to_file, to) == FP8C_OK;
+    ok = to && !fclose(to) && ok;
+    for (char *line = ok ? strtok_r(text, "\n", &save) : NULL; line && ok;
+         line = strtok_r(NULL, "\n", &save))
+        ok = fp8c_module_rule(module, line + sizeof word - 1, "recipe auto") == FP8C_OK;
+    free(text);
+    return ok || cli_fail(ctx) == CLI_DONE;
 }
 
 /* ---- what explain shows of a calibration ---- */

@@ -15,6 +15,9 @@ bool cli_refuses_auto(const cli *c, const char *recipe);
 fp8c_calibration *cli_calibrate(const cli *c, fp8c_context *ctx, const fp8c_module *module,
                                 const fp8c_compile_options *options, cli_data *data);
 
+/* Adds what the calibration chose to the rules of the module, so that recipe auto no longer needs a
+ * calibration. false after a message on stderr. */
+bool cli_take_rules(fp8c_context *ctx, fp8c_module *module, const fp8c_calibration *calibration);
 /* Prints the candidates of every GEMM, their errors and costs, and which one won: a table to `to`
  * (unless NULL), and records with event "candidate". */
 void cli_print_trials(const fp8c_calibration *calibration, FILE *to, cli_json *json);

@@ -25,11 +25,6 @@ bool cli_folder_refused(const cli *c)
         fprintf(stderr,
                 "fp8c train: %s keeps one run: --%s makes several; give each its own folder\n",
                 with, c->compare.n ? "compare" : "seeds");
-    else if (cli_is_auto(c->recipe))
-        fprintf(stderr,
-                "fp8c train: %s does not take recipe auto, which would measure anew when the run "
-                "goes on: add the lines of --write-rules to the text, and give another recipe\n",
-                with);
     else
         return false;
     return true;
@@ -117,6 +112,26 @@ static void take_text(cli_folder *f, cli *c)
     c->dims.n = c->rules.n = 0;
 }
 
+/* Whether a run goes on from recipe auto to another or from another to auto; a message on stderr
+ * says why it can't. A run under auto has a rule for each GEMM, and rules win. */
+static bool changes_auto(const cli_folder *f, const cli *c)
+{
+    const char *before = json_string_value(json_object_get(f->run.info, "recipe"));
+    if (cli_is_auto(before) == cli_is_auto(c->recipe))
+        return false;
+    if (cli_is_auto(before))
+        fprintf(stderr,
+                "%s: error: recipe auto has chosen a recipe for each GEMM of this run: it can't go "
+                "on under %s\n",
+                f->path, c->recipe);
+    else
+        fprintf(stderr,
+                "%s: error: the run is under %s: recipe auto would have to measure, which it does "
+                "when a run begins\n",
+                f->path, before);
+    return true;
+}
+
 static bool take_options(cli_folder *f, cli *c)
 {
     /* a copy: run.json's own values change as the run goes on */
@@ -126,7 +141,7 @@ static bool take_options(cli_folder *f, cli *c)
             return false;
     f->steps = json_integer_value(json_object_get(all, "--steps"));
     take_text(f, c);
-    return true;
+    return !changes_auto(f, c);
 }
 
 bool cli_folder_open(cli_folder *f, cli *c)
@@ -163,6 +178,8 @@ bool cli_folder_module(cli_folder *f, const fp8c_module *module)
 {
     if (!f->path)
         return true;
+    free(f->text);
+    f->text = NULL;
     FILE *to = open_memstream(&f->text, &f->n_text);
     const bool printed = to && fp8c_module_print(module, to_stream, to) == FP8C_OK;
     if ((to && fclose(to)) || !printed) {

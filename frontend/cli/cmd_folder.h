@@ -31,7 +31,8 @@ bool cli_folder_refused(const cli *c);
  * after a message on stderr. Close it in any case; the options may point into it. */
 bool cli_folder_open(cli_folder *f, cli *c);
 void cli_folder_close(cli_folder *f);
-/* Takes the module that was loaded. That of --resume must be the run's. */
+/* Takes the module that was loaded, again if it got other rules. That of --resume must be the
+ * run's. */
 bool cli_folder_module(cli_folder *f, const fp8c_module *module);
 /* Makes the folder of --run, with a first checkpoint of the initialized program; or gives it the
  * values of the newest checkpoint, and `each` the records up to there. f->at.step is where the

@@ -444,9 +444,20 @@ static bool times_for_nothing(const cli *c)
     return !c->target || !strncmp(c->target, "cpu", 3);
 }
 
+/* Makes what auto chose rules of the run's module: the run that goes on does not measure again. The
+ * calibration ends, also after a failure. */
+static bool settle(fp8c_context *ctx, fp8c_module *module, cli_folder *folder,
+                   fp8c_calibration **calibration)
+{
+    const bool ok = cli_take_rules(ctx, module, *calibration) && cli_folder_module(folder, module);
+    fp8c_calibration_destroy(*calibration);
+    *calibration = NULL;
+    return ok;
+}
+
 /* Trains under one recipe with every seed. out: a result for each seed. *at becomes the last of
  * them that ran. save: where to write the checkpoint of the first seed, or NULL. */
-static int train_recipe(const cli *c, fp8c_context *ctx, const fp8c_module *module, cli_data *data,
+static int train_recipe(const cli *c, fp8c_context *ctx, fp8c_module *module, cli_data *data,
                         cli_json *json, cli_folder *folder, const char *save, const char *recipe,
                         cli_train_result *out, const cli_train_result **at)
 {
@@ -463,7 +474,10 @@ static int train_recipe(const cli *c, fp8c_context *ctx, const fp8c_module *modu
              .accumulate = fp8c_module_accumulate(module),
              .terminal = isatty(STDERR_FILENO)};
     fp8c_calibration *calibration = NULL;
-    if (cli_is_auto(recipe) && !(calibration = cli_calibrate(c, ctx, module, &options, data)))
+    if (cli_is_auto(recipe) && !folder->resumed && /* the module of such a run has the rules */
+        !(calibration = cli_calibrate(c, ctx, module, &options, data)))
+        return CLI_FAILED;
+    if (calibration && folder->path && !settle(ctx, module, folder, &calibration))
         return CLI_FAILED;
     options.calibration = calibration;
     const fp8c_status compiled = fp8c_compile(module, &options, &r.program);
@@ -511,7 +525,7 @@ static bool usable(const cli *c)
 }
 
 /* Trains under every recipe. results: one for each recipe and seed, recipe by recipe. */
-static int train_all(const cli *c, fp8c_context *ctx, const fp8c_module *module, cli_folder *folder,
+static int train_all(const cli *c, fp8c_context *ctx, fp8c_module *module, cli_folder *folder,
                      cli_train_result *results)
 {
     cli_json json = {0};

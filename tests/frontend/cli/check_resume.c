@@ -176,6 +176,20 @@ START_TEST(every_recipe)
 }
 END_TEST
 
+/* What auto chose goes on, and is not chosen again. */
+START_TEST(recipe_auto)
+{
+    halves("auto", (const char *const[]){"--calibrate", "1", NULL});
+    f8_cli_result r = F8_CLI("train", "--resume", folder, "--recipe", "delayed");
+    says(r, 1, "it can't go on under delayed");
+    f8_cli_forget(folder);
+    r = F8_CLI("train", file, "--data", data, "--run", folder, "--steps", "4", "--stop-at", "2");
+    says(r, 0, "stopped after step 2");
+    r = F8_CLI("train", "--resume", folder, "--recipe", "auto");
+    says(r, 1, "recipe auto would have to measure");
+}
+END_TEST
+
 START_TEST(with_options)
 {
     halves("delayed", (const char *const[]){"--memory", "0.5", NULL});
@@ -453,8 +467,6 @@ START_TEST(wrong_usage)
     REFUSED(2, "--compare makes several", file, "--data", data, "--run", folder, "--compare",
             "f32");
     REFUSED(2, "--seeds makes several", file, "--data", data, "--run", folder, "--seeds", "2");
-    REFUSED(2, "does not take recipe auto", file, "--data", data, "--run", folder, "--recipe",
-            "auto");
     REFUSED(2, "does not use '--stop-at'", file, "--data", data, "--stop-at", "3");
     REFUSED(2, "does not use '--save-every'", file, "--data", data, "--save-every", "3");
     REFUSED(2, "an argument is missing: 'FILE.f8'", "--data", data, "--run", folder);
@@ -555,6 +567,7 @@ Suite *f8_suite(void)
     tcase_set_timeout(t, TIMEOUT);
     tcase_add_checked_fixture(t, setup, teardown);
     tcase_add_test(t, every_recipe);
+    tcase_add_test(t, recipe_auto);
     tcase_add_test(t, with_options);
     tcase_add_test(t, in_parts);
     tcase_add_test(t, checkpoints);
