@@ -77,7 +77,7 @@ static f8_status after(void *user, f8_unit *u, const char *pass)
     runner *r = user;
     if (!strcmp(pass, "chunk"))
         return keep_products(r, u);
-    return strcmp(pass, "scaling") ? F8_OK : broken_apply(u, r->run->way, GATES_LAYERS);
+    return strcmp(pass, "instrument") ? F8_OK : broken_apply(u, r->run->way, GATES_LAYERS);
 }
 
 /* ---- operands ---- */
