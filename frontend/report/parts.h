@@ -33,7 +33,7 @@ void f8_report_free_series(f8_report_run *run);
 
 /* ---- writing ---- */
 
-extern const char *const f8_figure_names[F8_N_FIGURES];
+extern const char *const f8_report_figure_names[F8_REPORT_N_FIGURES];
 
 /* How JSON is written: short numbers. */
 enum { F8_REPORT_FLAGS = JSON_COMPACT | JSON_PRESERVE_ORDER | JSON_REAL_PRECISION(7) };

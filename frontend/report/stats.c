@@ -7,9 +7,9 @@
 
 #include "frontend/report/parts.h"
 
-const char *const f8_figure_names[F8_N_FIGURES] = {
+const char *const f8_report_figure_names[F8_REPORT_N_FIGURES] = {
 #define FIGURE(name, kept) #name,
-    F8_FIGURES(FIGURE)
+    F8_REPORT_FIGURES(FIGURE)
 #undef FIGURE
 };
 
@@ -142,9 +142,9 @@ f8_status f8_report_take_stats(void *user, const json_t *record, const char *pat
         return F8_OK;
     if (!read_label(record, &l))
         return f8_report_bad_line(path, line, "does not say what tensor it is of", diag);
-    for (int i = 0; i < F8_N_FIGURES; i++)
-        if (!f8_report_number(record, f8_figure_names[i], &p.figure[i])) {
-            snprintf(what, sizeof what, "has a '%s' that is no number", f8_figure_names[i]);
+    for (int i = 0; i < F8_REPORT_N_FIGURES; i++)
+        if (!f8_report_number(record, f8_report_figure_names[i], &p.figure[i])) {
+            snprintf(what, sizeof what, "has a '%s' that is no number", f8_report_figure_names[i]);
             return f8_report_bad_line(path, line, what, diag);
         }
     const size_t guess = run->last_series + 1;
