@@ -15,7 +15,7 @@
 
 enum { PATH = 4096, TEXT = 6000 }; /* bytes */
 
-static char file[PATH], data[PATH];      /* paths of the model and of the text */
+static char file[PATH], data[PATH];       /* paths of the model and of the text */
 static char straight[PATH], folder[PATH]; /* of folders for runs, which train makes */
 
 /* Makes a folder with the model, the text and a cache of kernels, so that each kernel is compiled
