@@ -501,7 +501,8 @@ START_TEST(not_a_run)
     with_file("module.f8", "module m\n", "");
     with_file("steps.jsonl", "", "it ends with step 0, and the checkpoint is of step 4");
     with_file("steps.jsonl", "{\"event\":\"step\",\"step\":2}\n", "line 1 is not of step 1");
-    with_file("steps.jsonl", "x\n", "line 1 is no record of a step");
+    with_file("steps.jsonl", "x\n", "line 1 is no record: '[' or '{' expected near 'x'");
+    with_file("steps.jsonl", "{\"event\":\"step\"}\n", "line 1 is no record of a step");
     REFUSED(1, "--seed is 2, and the run has 1", "--resume", folder, "--seed", "2");
     REFUSED(1, "--lr is 0.5, and the run has null", "--resume", folder, "--lr", "0.5");
     REFUSED(1, "--rule is [\"layers 1, 1 = bf16\"], and the run has null", "--resume", folder,
