@@ -1,5 +1,5 @@
-/* Reading JSON Lines: see lines.h. A file is read a megabyte at a time, because statistics of a long
- * run have hundreds of them. */
+/* Reading JSON Lines: see lines.h. A file is read a megabyte at a time, because statistics of a
+ * long run have hundreds of them. */
 #include "frontend/run/lines.h"
 
 #include <errno.h>
