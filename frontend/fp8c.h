@@ -1322,8 +1322,8 @@ FP8C_API fp8c_status fp8c_program_device(fp8c_program *program, fp8c_device *out
  *     for (step = 0; step < steps; step++) {
  *         fp8c_program_run(program, step % 100 ? micro_step : micro_step_stats);
  *         fp8c_program_run(program, update);
- *         for (int i = 0; step % 100 == 0 && 
- *                          !fp8c_program_statistic(program, micro_step_stats, i, &s); i++)
+ *         for (int i = 0;
+ *              step % 100 == 0 && !fp8c_program_statistic(program, micro_step_stats, i, &s); i++)
  *             printf("%s: %g of the values underflow\n", s.name, s.underflow);
  *     }
  *

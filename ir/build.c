@@ -109,18 +109,23 @@ f8_ref f8_project(f8_graph *g, f8_ref a, int64_t index)
     return f8_make(g, F8_OP_PROJECT, &a, 1, &F8_INT(F8_A_INDEX, index), 1);
 }
 
-/* ---- sums ---- */
+/* ---- reductions ---- */
 
-f8_ref f8_sum_all(f8_graph *g, f8_ref a)
+f8_ref f8_reduce_all(f8_graph *g, f8_op op, f8_ref a)
 {
     if (!a || f8_type_of(g, a)->rank == 0)
         return a;
     f8_type t = {.dtype = F8_F32, .rank = 1, .dim = {f8_type_rows(f8_type_of(g, a))}};
     bool vector = f8_type_of(g, a)->rank == 1;
-    f8_ref sum = f8_reduce(g, F8_OP_REDUCE_SUM, a, -1); /* [.., 1] */
+    f8_ref all = f8_reduce(g, op, a, -1); /* [.., 1] */
     if (!vector)
-        sum = f8_reduce(g, F8_OP_REDUCE_SUM, f8_reshape(g, sum, &t), -1); /* [1] */
-    return f8_reshape(g, sum, &(f8_type){.dtype = F8_F32});
+        all = f8_reduce(g, op, f8_reshape(g, all, &t), -1); /* [1] */
+    return f8_reshape(g, all, &(f8_type){.dtype = F8_F32});
+}
+
+f8_ref f8_sum_all(f8_graph *g, f8_ref a)
+{
+    return f8_reduce_all(g, F8_OP_REDUCE_SUM, a);
 }
 
 /* Sum `a`, of type t, over the axes marked in `summed`; the last axis is not one of them. They are

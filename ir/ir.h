@@ -187,7 +187,9 @@ f8_ref f8_binary(f8_graph *g, f8_op op, f8_ref a, f8_ref b);
 f8_ref f8_select(f8_graph *g, f8_ref cond, f8_ref a, f8_ref b);
 f8_ref f8_cast(f8_graph *g, f8_ref a, f8_dtype to);
 f8_ref f8_reduce(f8_graph *g, f8_op op, f8_ref a, int64_t axis);
-f8_ref f8_sum_all(f8_graph *g, f8_ref a);                   /* last axis, then the vector: f32 [] */
+/* Reduce all elements, the last axis and then the vector: f32 []. */
+f8_ref f8_reduce_all(f8_graph *g, f8_op op, f8_ref a);
+f8_ref f8_sum_all(f8_graph *g, f8_ref a);
 /* Undo broadcasting: sum a down to the shape `to`. */
 f8_ref f8_sum_to(f8_graph *g, f8_ref a, const f8_type *to);
 f8_ints f8_shape_of(const f8_type *t);                      /* for F8_A_SHAPE */

@@ -94,8 +94,8 @@ F8_DEV float f8_exp_below(float x)
 
 /* ---- whole numbers ---- */
 
-/* a / b for a and b below 2^63, b not 0, bit by bit: what the compiler has for 64 bits is a function
- * that it calls, and a kernel that calls keeps registers for it. */
+/* a / b for a and b below 2^63, b not 0, bit by bit. What the compiler has for 64 bits is a
+ * function that it calls, and a kernel that calls keeps registers for it. */
 F8_DEV f8_u64 f8_whole_quotient(f8_u64 a, f8_u64 b)
 {
     f8_u64 quotient = 0, bit = 1;

@@ -1,6 +1,6 @@
 /* The one header of generated CUDA kernels, handed to NVRTC in memory: all that is not plain C++.
- * Nothing of the toolkit is included. Every inline PTX of the project is here, so that another header
- * with the same names can stand in for it; a kernel uses no CUDA built-in by any other way.
+ * Nothing of the toolkit is included. Every inline PTX of the project is here, so that another
+ * header with the same names can stand in for it; a kernel uses no CUDA built-in by any other way.
  *
  * Compile with -fmad=false: a * b + c is two roundings unless f8_fma says otherwise. */
 #ifndef FP8C_CUH
@@ -19,14 +19,14 @@ struct __align__(8) f8_x2 { f8_u32 v[2]; };
 
 #define F8_DEV static __device__ __forceinline__
 
-/* A kernel NAME whose parameters are one struct NAME_params `p`, by value, of 64-bit words only. Its
- * blocks have exactly THREADS threads, one-dimensional. */
+/* A kernel NAME whose parameters are one struct NAME_params `p`, by value, of 64-bit words only.
+ * Its blocks have exactly THREADS threads, one-dimensional. */
 #define F8_KERNEL(NAME, THREADS, MIN_BLOCKS)                                     \
     extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)             \
         NAME(const __grid_constant__ NAME##_params p)
 
-/* Inside a kernel's body, before anything else: an array in shared memory, 128-byte aligned; and the
- * dynamic shared memory as bytes. */
+/* Inside a kernel's body, before anything else: an array in shared memory, 128-byte aligned; and
+ * the dynamic shared memory as bytes. */
 #define F8_SHARED(TYPE, NAME, COUNT) __shared__ __align__(128) TYPE NAME[COUNT]
 #define F8_SHARED_DYNAMIC(NAME) extern __shared__ __align__(128) f8_u8 NAME[]
 

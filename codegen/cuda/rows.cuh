@@ -1,4 +1,5 @@
-/* Row programs: what their generated kernels share (codegen/cuda_print.h). Plain C++ over fp8c.cuh. */
+/* What the generated kernels of row programs share (codegen/cuda/print.h). Plain C++ over fp8c.cuh.
+ */
 
 #ifdef __CUDACC_RTC__
 #pragma nv_diag_suppress 177 /* a kernel need not use all that is set out for it */
@@ -86,7 +87,7 @@ template <int S, int V> F8_DEV void f8_put(void *to, const f8_u32 *w)
     }
 }
 
-/* The first n of V elements anywhere, zeros for the rest: for what is rare, so small code in a loop. */
+/* The first n of V elements anywhere, and zeros for the rest. It is rare, so the code is short. */
 template <int S, int V> F8_DEV void f8_get_some(f8_u32 *w, const void *from, int n)
 {
     F8_UNROLL for (int i = 0; i < (S * V + 3) / 4; i++)
@@ -215,9 +216,9 @@ template <int N> F8_DEV void f8_halve(float *s, bool upper, int distance)
     }
 }
 
-/* The sum of 8 * G lanes, 8 neighbouring ones in each thread, by the tree of ir/README.md: lanes 4 * G
- * apart are added first, neighbours last. The first additions split a thread's lanes with its partner,
- * so that no sum is made twice. All threads get the same result. */
+/* The sum of 8 * G lanes, 8 neighbouring ones in each thread, by the tree of ir/README.md: lanes
+ * 4 * G apart are added first, neighbours last. The first additions split a thread's lanes with its
+ * partner, so that no sum is made twice. All threads get the same result. */
 template <int G> F8_DEV float f8_sum(float *s)
 {
     const int t = f8_thread();
@@ -363,8 +364,8 @@ template <int R, int W> F8_DEV f8_u32 f8_column_amax(const f8_u32 *tile, int row
     return most;
 }
 
-/* A column's R elements of S bytes, P bytes from row to row, to contiguous memory: 16 or 8 bytes at a
- * time where `wide` (`to` is aligned to 16) and all rows are there. Single bytes, which come here
+/* A column's R elements of S bytes, P bytes from row to row, to contiguous memory: 16 or 8 bytes at
+ * a time where `wide` (`to` is aligned to 16) and all rows are there. Single bytes, which come here
  * when they are few or not aligned, one by one. */
 template <int S, int R, int P>
 F8_DEV void f8_column_store(f8_u8 *to, const f8_u8 *tile, int rows, int column, bool wide)

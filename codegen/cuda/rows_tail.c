@@ -6,12 +6,13 @@
 
 /* Words of shared memory: the maxima of the warps, then whether this block is the last. */
 enum { WARPS = 32, WORDS = WARPS + 1 };
-/* A longer row takes one block, of as few threads as the kernel has, longer than a launch. */
+/* One block reads the row, with as few threads as the kernel has. For a longer row that takes
+ * longer than the launch that is saved. */
 enum { MOST_COLUMNS = 16384 };
 
 /* ---- which kernels ---- */
 
-/* Whether instruction n has a value, or is a store, that the tail's one thread can do. */
+/* Whether the one thread that computes the tail's scalars can do the instruction. */
 static bool is_single(const f8_kernel *k, const f8_kinstr *i)
 {
     if (i->ext != F8_EXT_ONE && i->ext != F8_EXT_ROW)

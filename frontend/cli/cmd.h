@@ -383,7 +383,8 @@ void cli_note_steps(const cli *c);
 fp8c_compile_options cli_compile_options(const cli *c, const char *recipe);
 /* The options for a listing: a CUDA target that is named by its architecture needs no device. */
 fp8c_compile_options cli_listing_options(const cli *c, const char *recipe);
-int cli_write_stdout(void *user, const char *text, size_t size);
+/* An fp8c_write_fn whose `user` is a FILE. */
+int cli_write_file(void *file, const char *text, size_t size);
 /* Writes what is left in the buffer of stdout. Returns `code`; CLI_FAILED after a message on stderr
  * if something could not be written and nothing else failed. */
 int cli_flush_stdout(int code);

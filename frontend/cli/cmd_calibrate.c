@@ -39,11 +39,6 @@ static fp8c_status observe(const cli *c, fp8c_calibration *calibration, cli_data
     return status;
 }
 
-static int to_file(void *user, const char *text, size_t size)
-{
-    return fwrite(text, 1, size, user) != size;
-}
-
 /* Writes the rules to the FILE of --write-rules; `-` is stdout. */
 static bool write_rules(const cli *c, fp8c_context *ctx, const fp8c_calibration *calibration)
 {
@@ -52,7 +47,7 @@ static bool write_rules(const cli *c, fp8c_context *ctx, const fp8c_calibration 
     cli_text text;
     cli_text_open(&text, c->write_rules);
     const bool whole =
-        text.to && fp8c_calibration_rules(calibration, to_file, text.to) == FP8C_OK;
+        text.to && fp8c_calibration_rules(calibration, cli_write_file, text.to) == FP8C_OK;
     if (text.to && !whole && !ferror(text.to))
         cli_fail(ctx);
     return cli_text_end(&text, whole) && whole;
@@ -86,7 +81,7 @@ bool cli_take_rules(fp8c_context *ctx, fp8c_module *module, const fp8c_calibrati
     char *text = NULL, *save;
     size_t n;
     FILE *to = open_memstream(&text, &n);
-    bool ok = to && fp8c_calibration_rules(calibration, to_file, to) == FP8C_OK;
+    bool ok = to && fp8c_calibration_rules(calibration, cli_write_file, to) == FP8C_OK;
     ok = to && !fclose(to) && ok;
     for (char *line = ok ? strtok_r(text, "\n", &save) : NULL; line && ok;
          line = strtok_r(NULL, "\n", &save))

@@ -202,7 +202,8 @@ fp8c_compile_options cli_compile_options(const cli *c, const char *recipe)
         .threads = c->threads, .no_fuse = c->no_fuse, .profile = c->profile, .lr = c->lr,
         .device = c->device, .attention = c->attention, .memory_bytes = c->memory.bytes,
         .memory_share = c->memory.share, .checkpoint = c->checkpoint, .recompute = c->recompute,
-        .inference = c->inference,
+        .inference = c->inference, .stats = c->stats, .stats_recipe = c->stats_recipe,
+        .dump = c->dump,
         .optimizer_steps = c->steps ? c->steps : needs_steps ? CLI_STEPS : 0,
     };
 }
@@ -251,10 +252,9 @@ const char *cli_type(const fp8c_type *type, char text[CLI_TYPE_TEXT])
     return text;
 }
 
-int cli_write_stdout(void *user, const char *text, size_t size)
+int cli_write_file(void *file, const char *text, size_t size)
 {
-    (void)user;
-    return fwrite(text, 1, size, stdout) != size;
+    return fwrite(text, 1, size, file) != size;
 }
 
 int cli_flush_stdout(int code)

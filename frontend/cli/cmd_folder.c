@@ -169,11 +169,6 @@ void cli_folder_close(cli_folder *f)
 
 /* ---- the module ---- */
 
-static int to_stream(void *user, const char *text, size_t size)
-{
-    return fwrite(text, 1, size, user) != size;
-}
-
 bool cli_folder_module(cli_folder *f, const fp8c_module *module)
 {
     if (!f->path)
@@ -181,7 +176,7 @@ bool cli_folder_module(cli_folder *f, const fp8c_module *module)
     free(f->text);
     f->text = NULL;
     FILE *to = open_memstream(&f->text, &f->n_text);
-    const bool printed = to && fp8c_module_print(module, to_stream, to) == FP8C_OK;
+    const bool printed = to && fp8c_module_print(module, cli_write_file, to) == FP8C_OK;
     if ((to && fclose(to)) || !printed) {
         fprintf(stderr, "error: out of memory\n");
         return false;

@@ -48,12 +48,13 @@ static int print(const cli *c, fp8c_context *ctx, fp8c_module *module)
         fp8c_compile_options options = cli_listing_options(c, c->recipe);
         options.text_only = 1; /* passes need no compiler of kernels */
         options.print_after = c->print_after;
-        options.write = cli_write_stdout;
+        options.write = cli_write_file;
+        options.write_user = stdout;
         fp8c_program *program;
         status = fp8c_compile(module, &options, &program);
         fp8c_program_destroy(program);
     } else {
-        status = fp8c_module_print(module, cli_write_stdout, NULL);
+        status = fp8c_module_print(module, cli_write_file, stdout);
     }
     if (ferror(stdout)) /* main says so */
         return CLI_DONE;

@@ -86,11 +86,8 @@ static bool record_figures(const cli_stats *w, int function, const char *recipe,
     for (int i = 0; fp8c_program_statistic(w->program, function, i, &s) == FP8C_OK; i++) {
         json_t *r = record(&s, recipe, seed, step);
         cli_json_record(json, json_incref(r));
-        if (folder->path && !cli_folder_record(folder, json_incref(r))) {
-            json_decref(r);
+        if (!cli_folder_record(folder, r))
             return false;
-        }
-        json_decref(r);
     }
     return !json->failed;
 }

@@ -463,9 +463,6 @@ static int train_recipe(const cli *c, fp8c_context *ctx, fp8c_module *module, cl
 {
     fp8c_compile_options options = cli_compile_options(c, recipe);
     options.profile |= folder->path && times_for_nothing(c);
-    options.stats = c->stats;
-    options.stats_recipe = c->stats_recipe;
-    options.dump = c->dump;
     run r = {.c = c,
              .ctx = ctx,
              .data = data,

@@ -94,8 +94,8 @@ static json_t *rule(void)
 static json_t *figures(void)
 {
     json_t *all = json_array();
-    for (int i = 0; i < F8_N_FIGURES; i++)
-        json_array_append_new(all, json_string(f8_figure_names[i]));
+    for (int i = 0; i < F8_REPORT_N_FIGURES; i++)
+        json_array_append_new(all, json_string(f8_report_figure_names[i]));
     return all;
 }
 

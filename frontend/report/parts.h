@@ -3,19 +3,10 @@
 #define F8_REPORT_PARTS_H
 
 #include "frontend/report/report.h"
+#include "frontend/run/lines.h"
 
-/* ---- reading (lines.c) ---- */
+/* ---- reading (fields.c; frontend/run/lines.h) ---- */
 
-/* Gets a record, its line from 1 on, and the path of its file for messages. */
-typedef f8_status (*f8_report_take)(void *user, const json_t *record, const char *path,
-                                    int64_t line, f8_diag *diag);
-
-/* Give every whole line of a file of JSON Lines to `take`: what follows the last line end is being
- * written. *there: the file is there. The path is borrowed by `diag`. */
-f8_status f8_report_lines(const char *path, f8_report_take take, void *user, bool *there,
-                          f8_diag *diag);
-/* The message that a line is not what it should be. */
-f8_status f8_report_bad_line(const char *path, int64_t line, const char *what, f8_diag *diag);
 /* A number of a record; NaN if it is null or not there. false: it is something else. */
 bool f8_report_number(const json_t *record, const char *name, double *to);
 /* A text of a record; "" if it is null or not there. NULL: it is something else. */
@@ -25,15 +16,13 @@ f8_status f8_report_grow(void *array, size_t *room, size_t n, size_t size, f8_di
 f8_status f8_report_no_memory(f8_diag *diag);
 
 /* A record of steps.jsonl (steps.c); user: the f8_report_run. Those of statistics go to stats.c. */
-f8_status f8_report_take_step(void *user, const json_t *record, const char *path, int64_t line,
-                              f8_diag *diag);
-f8_status f8_report_take_stats(void *user, const json_t *record, const char *path, int64_t line,
-                               f8_diag *diag);
+f8_status f8_report_take_step(void *user, const f8_run_line *line, f8_diag *diag);
+f8_status f8_report_take_stats(void *user, const f8_run_line *line, f8_diag *diag);
 void f8_report_free_series(f8_report_run *run);
 
 /* ---- writing ---- */
 
-extern const char *const f8_figure_names[F8_N_FIGURES];
+extern const char *const f8_report_figure_names[F8_REPORT_N_FIGURES];
 
 /* How JSON is written: short numbers. */
 enum { F8_REPORT_FLAGS = JSON_COMPACT | JSON_PRESERVE_ORDER | JSON_REAL_PRECISION(7) };

@@ -9,35 +9,34 @@
 
 enum { MOST = 1 << 28 }; /* bytes of plan.json */
 
-static f8_status take_record(void *user, const json_t *record, const char *path, int64_t line,
-                             f8_diag *diag)
+static f8_status take_record(void *user, const f8_run_line *line, f8_diag *diag)
 {
-    (void)path, (void)line;
-    return json_array_append_new(user, json_deep_copy(record)) ? f8_report_no_memory(diag) : F8_OK;
+    json_t *copy = json_deep_copy(line->record);
+    return json_array_append_new(user, copy) ? f8_report_no_memory(diag) : F8_OK;
 }
 
-static f8_status take_profile(void *user, const json_t *record, const char *path, int64_t line,
-                              f8_diag *diag)
+static f8_status take_profile(void *user, const f8_run_line *line, f8_diag *diag)
 {
+    const json_t *record = line->record;
     double seconds, runs;
     if (!json_is_string(json_object_get(record, "function")) ||
         !json_is_string(json_object_get(record, "name")) ||
         !json_is_string(json_object_get(record, "kind")) ||
         !f8_report_number(record, "seconds", &seconds) || !(seconds >= 0) ||
         !f8_report_number(record, "runs", &runs) || !(runs >= 0))
-        return f8_report_bad_line(path, line, "is no record of a profile", diag);
-    return take_record(user, record, path, line, diag);
+        return f8_run_bad_line(line, "is no record of a profile", diag);
+    return take_record(user, line, diag);
 }
 
 /* Reads a file of records into an array. `to` stays NULL if there is no such file. */
-static f8_status read_records(f8_report_run *r, const char *name, f8_report_take take, json_t **to,
+static f8_status read_records(f8_report_run *r, const char *name, f8_run_take take, json_t **to,
                               f8_diag *diag)
 {
     bool there;
     *to = json_array();
     if (!*to)
         return f8_report_no_memory(diag);
-    const f8_status status = f8_report_lines(f8_run_path(&r->run, name), take, *to, &there, diag);
+    const f8_status status = f8_run_lines(f8_run_path(&r->run, name), take, *to, &there, diag);
     if (!there) {
         json_decref(*to);
         *to = NULL;
@@ -73,8 +72,7 @@ static f8_status read_run(f8_report_run *r, const char *folder, f8_diag *diag)
     if (!r->evals || !r->warnings)
         return f8_report_no_memory(diag);
     F8_TRY(f8_run_look(&r->run, folder, diag));
-    F8_TRY(
-        f8_report_lines(f8_run_path(&r->run, "steps.jsonl"), f8_report_take_step, r, &there, diag));
+    F8_TRY(f8_run_lines(f8_run_path(&r->run, "steps.jsonl"), f8_report_take_step, r, &there, diag));
     if (!there)
         return f8_file_fail(diag, F8_ERR_INPUT, folder, "the run has no steps.jsonl");
     if (!r->n_steps)

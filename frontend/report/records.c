@@ -29,7 +29,8 @@ static json_t *part_record(const f8_report_run *good, const f8_report_run *run,
 static json_t *parted_record(const f8_report_run *good, const f8_report_run *run, size_t rank,
                              const f8_report_parted *p)
 {
-    static const int figures[] = {F8_FIGURE_underflow, F8_FIGURE_mse, F8_FIGURE_amax};
+    static const int figures[] = {F8_REPORT_FIGURE_underflow, F8_REPORT_FIGURE_mse,
+                                  F8_REPORT_FIGURE_amax};
     json_t *record =
         json_pack("{ss ss ss sI ss ss ss ss sb so so so so}", "event", "parted", "good", good->name,
                   "run", run->name, "rank", (json_int_t)rank, "tensor", p->run->tensor, "linear",
@@ -39,7 +40,7 @@ static json_t *parted_record(const f8_report_run *good, const f8_report_run *run
                   step_or_null(p->mse_step), "factor", f8_report_json(p->factor, DIGITS));
     for (size_t i = 0; i < sizeof figures / sizeof *figures && record; i++) {
         char name[40] = "good_";
-        const char *figure = f8_figure_names[figures[i]];
+        const char *figure = f8_report_figure_names[figures[i]];
         strncat(name, figure, sizeof name - 6);
         json_object_set_new(record, name, f8_report_json(p->good_at.figure[figures[i]], DIGITS));
         json_object_set_new(record, figure, f8_report_json(p->run_at.figure[figures[i]], DIGITS));
@@ -109,12 +110,12 @@ static json_t *tensor_record(const f8_report_run *r, const f8_report_series *s)
         bool most;
         const char *name, *step;
     } shown[] = {
-        {F8_FIGURE_sqnr, false, "least_sqnr", "least_sqnr_step"},
-        {F8_FIGURE_underflow, true, "most_underflow", "most_underflow_step"},
-        {F8_FIGURE_overflow, true, "most_overflow", "most_overflow_step"},
-        {F8_FIGURE_mse, true, "most_mse", "most_mse_step"},
-        {F8_FIGURE_amax, true, "most_amax", "most_amax_step"},
-        {F8_FIGURE_nonfinite, true, "most_nonfinite", "most_nonfinite_step"},
+        {F8_REPORT_FIGURE_sqnr, false, "least_sqnr", "least_sqnr_step"},
+        {F8_REPORT_FIGURE_underflow, true, "most_underflow", "most_underflow_step"},
+        {F8_REPORT_FIGURE_overflow, true, "most_overflow", "most_overflow_step"},
+        {F8_REPORT_FIGURE_mse, true, "most_mse", "most_mse_step"},
+        {F8_REPORT_FIGURE_amax, true, "most_amax", "most_amax_step"},
+        {F8_REPORT_FIGURE_nonfinite, true, "most_nonfinite", "most_nonfinite_step"},
     };
     json_t *record = json_pack(
         "{ss ss ss ss ss ss ss ss sb sI}", "event", "tensor", "run", r->name, "tensor", s->tensor,

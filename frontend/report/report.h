@@ -14,10 +14,11 @@
 
 #include "frontend/run/run.h"
 
-/* FIGURE(name, kept): what a record `stats` says of a tensor. Where several steps become one
- * point of a picture, the point has the most or the least of them; of a scale and the scale that is
- * wanted those of the step at which the two are farthest apart. */
-#define F8_FIGURES(FIGURE)                                                                         \
+/* FIGURE(name, kept): a figure of a tensor, as records `stats` have it. A picture may show several
+ * steps as one point, and `kept` says which value the point has: the MOST or the LEAST of theirs.
+ * APART is for a scale and the scale that is wanted: the point has the two of one step, the step at
+ * which they are farthest apart. */
+#define F8_REPORT_FIGURES(FIGURE)                                                                  \
     FIGURE(amin, LEAST)                                                                            \
     FIGURE(amax, MOST)                                                                             \
     FIGURE(nonfinite, MOST)                                                                        \
@@ -31,16 +32,16 @@
     FIGURE(scale_wanted, APART)
 
 enum {
-#define FIGURE(name, kept) F8_FIGURE_##name,
-    F8_FIGURES(FIGURE)
+#define FIGURE(name, kept) F8_REPORT_FIGURE_##name,
+    F8_REPORT_FIGURES(FIGURE)
 #undef FIGURE
-        F8_N_FIGURES
+        F8_REPORT_N_FIGURES
 };
 
 /* The figures of a tensor at a step; NaN: it has none. */
 typedef struct f8_report_point {
     int64_t step;
-    double figure[F8_N_FIGURES];
+    double figure[F8_REPORT_N_FIGURES];
 } f8_report_point;
 
 /* A tensor under one recipe over the steps at which it was watched. Texts are "" where the records
@@ -131,7 +132,8 @@ f8_status f8_report_data(const f8_report *r, json_t **data, f8_diag *diag);
 /* One optimizer step of each run as a trace of Chrome's. F8_ERR_INPUT: a folder has no profile.
  * (trace.c) */
 f8_status f8_report_trace(const f8_report *r, json_t **trace, f8_diag *diag);
-/* The records of `fp8c report --json`. `each` takes over the reference. (records.c) */
+/* Pass the records of `fp8c report --json` to `each`, one by one. It owns what it gets. (records.c)
+ */
 f8_status f8_report_records(const f8_report *r, void (*each)(void *user, json_t *record),
                             void *user, f8_diag *diag);
 

@@ -7,9 +7,9 @@
 
 #include "frontend/report/parts.h"
 
-const char *const f8_figure_names[F8_N_FIGURES] = {
+const char *const f8_report_figure_names[F8_REPORT_N_FIGURES] = {
 #define FIGURE(name, kept) #name,
-    F8_FIGURES(FIGURE)
+    F8_REPORT_FIGURES(FIGURE)
 #undef FIGURE
 };
 
@@ -127,25 +127,25 @@ static f8_status add_point(f8_report_run *run, f8_report_series *s, const f8_rep
     return add_watched(run, p->step, diag);
 }
 
-f8_status f8_report_take_stats(void *user, const json_t *record, const char *path, int64_t line,
-                               f8_diag *diag)
+f8_status f8_report_take_stats(void *user, const f8_run_line *line, f8_diag *diag)
 {
     f8_report_run *run = user;
+    const json_t *record = line->record;
     const char *event = json_string_value(json_object_get(record, "event"));
     const json_t *step = json_object_get(record, "step");
     f8_report_point p = {.step = json_integer_value(step)};
     label l;
     char what[120];
     if (!event || !json_is_integer(step) || p.step < 1)
-        return f8_report_bad_line(path, line, "is no record of a step", diag);
+        return f8_run_bad_line(line, "is no record of a step", diag);
     if (strcmp(event, "stats"))
         return F8_OK;
     if (!read_label(record, &l))
-        return f8_report_bad_line(path, line, "does not say what tensor it is of", diag);
-    for (int i = 0; i < F8_N_FIGURES; i++)
-        if (!f8_report_number(record, f8_figure_names[i], &p.figure[i])) {
-            snprintf(what, sizeof what, "has a '%s' that is no number", f8_figure_names[i]);
-            return f8_report_bad_line(path, line, what, diag);
+        return f8_run_bad_line(line, "does not say what tensor it is of", diag);
+    for (int i = 0; i < F8_REPORT_N_FIGURES; i++)
+        if (!f8_report_number(record, f8_report_figure_names[i], &p.figure[i])) {
+            snprintf(what, sizeof what, "has a '%s' that is no number", f8_report_figure_names[i]);
+            return f8_run_bad_line(line, what, diag);
         }
     const size_t guess = run->last_series + 1;
     f8_report_series *s = find(run, &l, guess);
@@ -155,7 +155,7 @@ f8_status f8_report_take_stats(void *user, const json_t *record, const char *pat
     if (s->n && s->point[s->n - 1].step >= p.step) {
         snprintf(what, sizeof what, "is of step %" PRId64 ", and an earlier one of step %" PRId64,
                  p.step, s->point[s->n - 1].step);
-        return f8_report_bad_line(path, line, what, diag);
+        return f8_run_bad_line(line, what, diag);
     }
     s->elements = json_integer_value(json_object_get(record, "elements"));
     if (!set_text(&s->quantized, l.quantized) || !set_text(&s->format, l.format) ||

@@ -24,16 +24,17 @@ json_t *f8_report_json(double x, int digits)
 
 enum kept { LEAST, MOST, APART };
 
-static const enum kept kept_of[F8_N_FIGURES] = {
+static const enum kept kept_of[F8_REPORT_N_FIGURES] = {
 #define FIGURE(name, kept) kept,
-    F8_FIGURES(FIGURE)
+    F8_REPORT_FIGURES(FIGURE)
 #undef FIGURE
 };
 
-/* How far a scale is from the one that the tensor asks for, either way. */
+/* How far a scale is from the one that the tensor's amax asks for: the logarithm of their ratio,
+ * without its sign. 0 where one of them is missing. */
 static double apart(const f8_report_point *p)
 {
-    const double x = p->figure[F8_FIGURE_scale] / p->figure[F8_FIGURE_scale_wanted];
+    const double x = p->figure[F8_REPORT_FIGURE_scale] / p->figure[F8_REPORT_FIGURE_scale_wanted];
     return x > 0 ? fabs(log(x)) : 0;
 }
 
@@ -78,7 +79,7 @@ size_t f8_report_columns(const f8_report_run *run)
 {
     size_t n = 0;
     for (size_t i = 0; i < run->n_series; i++)
-        for (int f = 0; f < F8_N_FIGURES; f++)
+        for (int f = 0; f < F8_REPORT_N_FIGURES; f++)
             n += nature_of(&run->series[i], f) == VARIED;
     return n;
 }
@@ -106,12 +107,13 @@ static json_t *series(const f8_report_run *run, const f8_report_series *s, size_
         json_pack("{ss ss ss ss ss ss sb sI}", "tensor", s->tensor, "linear", s->linear, "operand",
                   s->operand, "quantized", s->quantized, "format", s->format, "granularity",
                   s->granularity, "what_if", (int)s->what_if, "elements", (json_int_t)s->elements);
-    for (int f = 0; f < F8_N_FIGURES && all; f++) {
+    for (int f = 0; f < F8_REPORT_N_FIGURES && all; f++) {
         const nature n = nature_of(s, f);
         if (n == CONSTANT && s->n == run->n_watched)
-            json_object_set_new(all, f8_figure_names[f], f8_report_json(s->point[0].figure[f], 4));
+            json_object_set_new(all, f8_report_figure_names[f],
+                                f8_report_json(s->point[0].figure[f], 4));
         else if (n != ABSENT)
-            json_object_set_new(all, f8_figure_names[f], column(run, s, f, each));
+            json_object_set_new(all, f8_report_figure_names[f], column(run, s, f, each));
     }
     return all;
 }

@@ -98,11 +98,13 @@ bool f8_run_read_marks(const f8_weights *files, int64_t *step, uint64_t *seed, u
 
 /* ---- checkpoints, the first of which begins a run ---- (save.c) */
 
-/* Write all files of a run that has made no step yet. `text` is the text of the module, `decisions`
- * are JSON Lines, `plan` is JSON or "" if there is none, and `info` is what run.json holds beside
- * its format and version. The function takes over `info`; NULL says that there was no memory to
- * make it, and fails. run.json is written last, because a folder with this file is a complete
- * run. */
+/* Write the files that a run has before its first step. run.json is written last, because a folder
+ * with this file is a complete run.
+ *     text       the text of the module
+ *     decisions  JSON Lines
+ *     plan       JSON, or "" if there is no plan
+ *     info       what run.json holds beside its format and version. The function owns it from here
+ *                on. NULL: there was no memory to make it, and the function fails. */
 f8_status f8_run_begin(f8_run *r, fp8c_program *program, const char *text, const char *decisions,
                        const char *plan, json_t *info, const f8_run_position *at, f8_diag *diag);
 /* Write the checkpoint of a step, then remove the oldest until at->keep are left. What was recorded

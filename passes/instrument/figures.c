@@ -11,18 +11,6 @@
 #include "passes/instrument/values.h"
 #include "passes/unit/formulas.h"
 
-/* The largest over all elements of x, []. */
-static f8_ref most(f8_graph *g, f8_ref x)
-{
-    if (!x || f8_type_of(g, x)->rank == 0)
-        return x;
-    const int64_t rows = f8_type_rows(f8_type_of(g, x));
-    f8_ref of_rows = f8_reduce(g, F8_OP_REDUCE_MAX, x, -1);
-    if (of_rows && rows > 1)
-        of_rows = f8_reduce(g, F8_OP_REDUCE_MAX, f8_reshape_to(g, of_rows, 1, &rows), -1);
-    return f8_reshape_to(g, of_rows, 0, NULL);
-}
-
 /* How many elements a condition holds for. */
 static f8_ref count(f8_graph *g, f8_ref condition)
 {
@@ -39,7 +27,8 @@ static f8_ref minus_amin(f8_graph *g, f8_ref x)
 {
     const f8_ref size = f8_unary(g, F8_OP_ABS, x);
     const f8_ref counts = f8_binary(g, F8_OP_AND, f8_unary(g, F8_OP_ISFINITE, x), not_zero(g, x));
-    return most(g, f8_select(g, counts, f8_unary(g, F8_OP_NEG, size), f8_const(g, -INFINITY)));
+    const f8_ref minus = f8_unary(g, F8_OP_NEG, size);
+    return f8_reduce_all(g, F8_OP_REDUCE_MAX, f8_select(g, counts, minus, f8_const(g, -INFINITY)));
 }
 
 /* x quantized and dequantized: codes as numbers, and what a GEMM takes for x. */

@@ -22,18 +22,26 @@
 
 /* Keep those of the list that match, each value once: linears that read one value have it under
  * several names. */
-static void select_values(f8_gemm_values *l, const char *patterns)
+static f8_status select_values(f8_unit *u, f8_gemm_values *l, const char *patterns,
+                               f8_arena *scratch)
 {
+    f8_index by_x = f8_index_in(scratch);
     size_t kept = 0;
     for (size_t i = 0; i < l->n; i++) {
-        const f8_gemm_value *v = &l->value[i];
-        bool known = !f8_patterns_match(patterns, v->name);
-        for (size_t k = 0; k < kept && !known; k++)
-            known = f8_same_gemm_value(&l->value[k], v);
-        if (!known)
-            l->value[kept++] = *v;
+        const f8_gemm_value v = l->value[i];
+        if (!f8_patterns_match(patterns, v.name))
+            continue;
+        uint32_t k = f8_index_first(&by_x, v.x);
+        while (k != F8_INDEX_END && !f8_same_gemm_value(&l->value[k], &v))
+            k = f8_index_next(&by_x, k);
+        if (k != F8_INDEX_END)
+            continue;
+        if (!f8_index_add(&by_x, v.x))
+            return f8_arena_status(scratch, u->diag);
+        l->value[kept++] = v;
     }
     l->n = kept;
+    return F8_OK;
 }
 
 /* The values of the function that match; F8_ERR_INPUT if there is none. */
@@ -42,7 +50,7 @@ static f8_status named_values(f8_unit *u, f8_func *f, const char *what, const ch
 {
     F8_TRY(f8_find_gemm_values(u, f, what_if, scratch, out));
     const char *first = out->n ? out->value[0].name : NULL;
-    select_values(out, patterns);
+    F8_TRY(select_values(u, out, patterns, scratch));
     if (out->n)
         return F8_OK;
     if (!first)
@@ -86,51 +94,42 @@ static f8_status give_figures(f8_unit *u, f8_func *f, f8_arena *scratch)
 
 /* ---- micro_step.dump, and keep ---- */
 
-static f8_status give_one(f8_unit *u, f8_func *f, f8_arena *scratch, const char *name,
-                          const char *suffix, f8_ref r)
+/* Add the value as results: NAME as f32, and of one that is quantized NAME.q and NAME.scale_inv.
+ * pattern: only those whose whole name matches; NULL: all. */
+static f8_status give_value(f8_unit *u, f8_func *f, f8_arena *scratch, const f8_gemm_value *v,
+                            const char *pattern)
 {
-    const char *full = f8_arena_printf(scratch, "%s%s", name, suffix);
-    return full ? f8_func_result(f, f8_intern(u->module, full), r, -1)
-                : f8_arena_status(scratch, u->diag);
-}
-
-static f8_status give_values(f8_unit *u, f8_func *f, f8_arena *scratch)
-{
-    f8_gemm_values l;
-    F8_TRY(named_values(u, f, "dump", u->options.dump, NULL, scratch, &l));
-    for (size_t i = 0; i < l.n; i++) {
-        const f8_gemm_value *v = &l.value[i];
-        F8_TRY(give_one(u, f, scratch, v->name, "", f8_cast(f->graph, v->x, F8_F32)));
-        if (!v->q)
-            continue;
-        F8_TRY(give_one(u, f, scratch, v->name, ".q", v->q));
-        F8_TRY(give_one(u, f, scratch, v->name, ".scale_inv", v->scale_inv));
+    const struct {
+        const char *suffix;
+        f8_ref r;
+    } part[] = {{"", f8_cast(f->graph, v->x, F8_F32)}, {".q", v->q}, {".scale_inv", v->scale_inv}};
+    for (size_t i = 0; i < (v->q ? 3 : 1); i++) {
+        const char *name = f8_arena_printf(scratch, "%s%s", v->name, part[i].suffix);
+        if (!name)
+            return f8_arena_status(scratch, u->diag);
+        if (!pattern || f8_pattern_match(pattern, name))
+            F8_TRY(f8_func_result(f, f8_intern(u->module, name), part[i].r, -1));
     }
     return F8_OK;
 }
 
-static f8_status keep_one(f8_unit *u, f8_func *f, f8_arena *scratch, const char *name,
-                          const char *suffix, f8_ref r)
+static f8_status dump_values(f8_unit *u, f8_func *f, f8_arena *scratch)
 {
-    const char *full = f8_arena_printf(scratch, "%s%s", name, suffix);
-    if (!full || !f8_pattern_match(u->options.keep, full))
-        return f8_arena_status(scratch, u->diag);
-    return give_one(u, f, scratch, name, suffix, r);
+    f8_gemm_values l;
+    F8_TRY(named_values(u, f, "dump", u->options.dump, NULL, scratch, &l));
+    for (size_t i = 0; i < l.n; i++)
+        F8_TRY(give_value(u, f, scratch, &l.value[i], NULL));
+    return F8_OK;
 }
 
 static f8_status keep_operands(f8_unit *u, f8_func *f, f8_arena *scratch)
 {
     f8_gemm_values l;
     F8_TRY(f8_find_gemm_values(u, f, NULL, scratch, &l));
-    select_values(&l, "*");
-    for (size_t i = 0; i < l.n; i++) {
-        const f8_gemm_value *v = &l.value[i];
-        if (!v->q)
-            continue;
-        F8_TRY(keep_one(u, f, scratch, v->name, "", f8_cast(f->graph, v->x, F8_F32)));
-        F8_TRY(keep_one(u, f, scratch, v->name, ".q", v->q));
-        F8_TRY(keep_one(u, f, scratch, v->name, ".scale_inv", v->scale_inv));
-    }
+    F8_TRY(select_values(u, &l, "*", scratch));
+    for (size_t i = 0; i < l.n; i++)
+        if (l.value[i].q)
+            F8_TRY(give_value(u, f, scratch, &l.value[i], u->options.keep));
     return F8_OK;
 }
 
@@ -161,7 +160,7 @@ static f8_status instrument(f8_unit *u, f8_arena *scratch)
         F8_TRY(add_copy(u, "micro_step", "micro_step.stats", give_figures, scratch));
     if (o->dump)
         F8_TRY(add_copy(u, o->stats ? "micro_step.stats" : "micro_step", "micro_step.dump",
-                        give_values, scratch));
+                        dump_values, scratch));
     return u->module->diag->status;
 }
 

@@ -9,21 +9,14 @@
 #include "passes/unit/formulas.h"
 #include "passes/unit/rows.h"
 
-/* What is known of a linear when its GEMMs are read, in the order of the graph. */
-typedef struct linear {
-    const char *name;
-    bool w_is_nk; /* w is stored [n, k] */
-} linear;
-
 typedef struct finder {
     f8_unit *u;
     f8_func *func;
     f8_arena *scratch;
     const f8_recipe *what_if;
     f8_gemm_values *out;
-    f8_ref *rounded; /* by ref: the bf16 value that a product is rounded to, or 0 */
-    linear *linear;
-    size_t n_linears, linear_room;
+    f8_index by_linear; /* the values of `out`, by the linear's name, which is interned */
+    f8_ref *rounded;    /* by ref: the bf16 value that a product is rounded to, or 0 */
 } finder;
 
 /* ---- the list ---- */
@@ -39,9 +32,10 @@ static int count_alike(const finder *d, const f8_gemm_value *v, bool *known)
 {
     int n = 0;
     *known = false;
-    for (size_t i = 0; i < d->out->n; i++) {
+    for (uint32_t i = f8_index_first(&d->by_linear, f8_index_key(v->linear)); i != F8_INDEX_END;
+         i = f8_index_next(&d->by_linear, i)) {
         const f8_gemm_value *o = &d->out->value[i];
-        if (o->linear != v->linear || o->kind != v->kind || o->what_if != v->what_if)
+        if (o->kind != v->kind || o->what_if != v->what_if)
             continue;
         *known |= f8_same_gemm_value(o, v);
         n += f8_granularity_equal(o->grain, v->grain);
@@ -62,7 +56,7 @@ static f8_status add(finder *d, f8_gemm_value v)
         name = f8_arena_printf(d->scratch, "%s@%s", name, v.recipe.name);
     f8_gemm_value *grown =
         f8_arena_grow(d->scratch, l->value, l->n, &l->room, l->n + 1, sizeof *grown);
-    if (!name || !grown)
+    if (!name || !grown || !f8_index_add(&d->by_linear, f8_index_key(v.linear)))
         return f8_arena_status(d->scratch, d->u->diag);
     v.name = f8_intern(d->u->module, name);
     l->value = grown;
@@ -101,13 +95,13 @@ static f8_gemm_value own_value(finder *d, f8_ref gemm, int which)
 }
 
 /* The operand as the other recipe would quantize it. */
-static f8_gemm_value what_if(finder *d, f8_gemm_value v, f8_operand_kind kind, bool k_is_rows)
+static f8_gemm_value what_if(finder *d, f8_gemm_value v, f8_operand_kind kind)
 {
     f8_quantized q = {.linear = v.linear,
                       .recipe = *d->what_if,
                       .kind = kind,
                       .source = v.x,
-                      .grain = f8_recipe_granularity(d->what_if, kind, k_is_rows)};
+                      .grain = f8_recipe_granularity(d->what_if, kind, v.k_is_rows)};
     v.scale = f8_scale_fresh(d->func->graph, &q);
     v.what_if = true;
     v.recipe = *d->what_if;
@@ -120,19 +114,19 @@ static f8_gemm_value what_if(finder *d, f8_gemm_value v, f8_operand_kind kind, b
 static f8_status add_operand(finder *d, f8_ref gemm, int which, f8_role role, f8_operand_kind kind)
 {
     const f8_graph *g = d->func->graph;
-    const bool k_is_rows =
-        which ? !f8_attr_i(g, gemm, F8_A_TRANSPOSE_B) : f8_attr_i(g, gemm, F8_A_TRANSPOSE_A) != 0;
     const char *linear = f8_attr_s(g, gemm, F8_A_NAME);
     const f8_recipe recipe = f8_recipe_for(d->u, linear, role, kind).recipe;
     f8_gemm_value v = own_value(d, gemm, which);
     v.linear = linear;
     v.kind = (f8_watched_kind)kind;
+    v.k_is_rows =
+        which ? !f8_attr_i(g, gemm, F8_A_TRANSPOSE_B) : f8_attr_i(g, gemm, F8_A_TRANSPOSE_A) != 0;
     if (v.q) {
         v.recipe = recipe;
-        v.grain = f8_recipe_granularity(&recipe, kind, k_is_rows);
+        v.grain = f8_recipe_granularity(&recipe, kind, v.k_is_rows);
     }
     F8_TRY(add(d, v));
-    return d->what_if ? add(d, what_if(d, v, kind, k_is_rows)) : F8_OK;
+    return d->what_if ? add(d, what_if(d, v, kind)) : F8_OK;
 }
 
 /* ---- results ---- */
@@ -160,18 +154,15 @@ static const f8_watched_kind result_kind[F8_ROLES] = {
 
 /* ---- GEMMs ---- */
 
-static linear *linear_of(finder *d, const char *name)
+/* Whether the linear's w is stored [n, k]: k is not its rows where fprop, the linear's first GEMM,
+ * reads it. */
+static bool w_is_nk(const finder *d, const char *linear)
 {
-    for (size_t i = 0; i < d->n_linears; i++)
-        if (d->linear[i].name == name)
-            return &d->linear[i];
-    linear *grown = f8_arena_grow(d->scratch, d->linear, d->n_linears, &d->linear_room,
-                                  d->n_linears + 1, sizeof *grown);
-    if (!grown)
-        return NULL;
-    d->linear = grown;
-    d->linear[d->n_linears] = (linear){.name = name};
-    return &d->linear[d->n_linears++];
+    for (uint32_t i = f8_index_first(&d->by_linear, f8_index_key(linear)); i != F8_INDEX_END;
+         i = f8_index_next(&d->by_linear, i))
+        if (d->out->value[i].kind == F8_WATCHED_W)
+            return !d->out->value[i].k_is_rows;
+    return false;
 }
 
 static f8_status add_gemm(finder *d, f8_ref r)
@@ -180,18 +171,14 @@ static f8_status add_gemm(finder *d, f8_ref r)
     const f8_role role = f8_role_by_name(f8_attr_s(g, r, F8_A_ROLE));
     if (role == F8_ROLES)
         return F8_OK;
-    linear *l = linear_of(d, f8_attr_s(g, r, F8_A_NAME));
-    if (!l)
-        return f8_arena_status(d->scratch, d->u->diag);
-    if (role == F8_FPROP)
-        l->w_is_nk = f8_attr_i(g, r, F8_A_TRANSPOSE_B) != 0;
+    const char *linear = f8_attr_s(g, r, F8_A_NAME);
     f8_operand_kind kind[2];
     f8_role_operands(role, kind);
-    const char *name = l->name;
-    const int swapped = role == F8_WGRAD && l->w_is_nk; /* dw = dy' x, and not x' dy */
+    /* dw = dy' x, and not x' dy */
+    const int swapped = role == F8_WGRAD && w_is_nk(d, linear);
     for (int i = 0; i < 2; i++)
         F8_TRY(add_operand(d, r, i, role, kind[i ^ swapped]));
-    return add(d, (f8_gemm_value){.linear = name,
+    return add(d, (f8_gemm_value){.linear = linear,
                                   .kind = result_kind[role],
                                   .x = d->rounded[r] ? d->rounded[r] : r});
 }
@@ -199,7 +186,12 @@ static f8_status add_gemm(finder *d, f8_ref r)
 f8_status f8_find_gemm_values(f8_unit *u, f8_func *f, const f8_recipe *what_if, f8_arena *scratch,
                               f8_gemm_values *out)
 {
-    finder d = {.u = u, .func = f, .scratch = scratch, .what_if = what_if, .out = out};
+    finder d = {.u = u,
+                .func = f,
+                .scratch = scratch,
+                .what_if = what_if,
+                .out = out,
+                .by_linear = f8_index_in(scratch)};
     const f8_ref end = f->graph->n_nodes;
     *out = (f8_gemm_values){0};
     F8_TRY(find_roundings(&d));

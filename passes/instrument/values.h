@@ -1,11 +1,11 @@
-/* What the linears' GEMMs of a function read and write: values.c finds it, figures.c measures it,
- * and instrument.c gives it out. */
+/* What the GEMMs of a function's linears read and write. values.c lists these values, figures.c
+ * computes the figures of one, and instrument.c adds results to the function. */
 #ifndef F8_INSTRUMENT_VALUES_H
 #define F8_INSTRUMENT_VALUES_H
 
 #include "passes/unit/pass.h"
 
-/* An operand or a result of a GEMM. Refs are into the function that it was found in. */
+/* An operand or a result of a GEMM. The refs are nodes of the function whose GEMM it is. */
 typedef struct f8_gemm_value {
     const char *name; /* "LINEAR.x", "LINEAR.dy.1x128", "LINEAR.y"; with "@RECIPE" for a what-if */
     const char *linear;
@@ -13,6 +13,7 @@ typedef struct f8_gemm_value {
     f8_granularity grain;
     f8_recipe recipe;           /* of an operand */
     bool what_if;               /* quantized for its figures alone */
+    bool k_is_rows;             /* of an operand: the GEMM sums over its rows */
     f8_ref x;                   /* the value before it is quantized; of any float dtype */
     f8_ref q, scale, scale_inv; /* the codes, what x is multiplied by, its inverse; 0 if x is not
                                    quantized */
@@ -23,14 +24,15 @@ typedef struct f8_gemm_values {
     size_t n, room;
 } f8_gemm_values;
 
-/* Find the values of all GEMMs of the function that have a linear's name and a role, each once.
- * Values that several linears read are listed for each of them. what_if: list each operand that is
- * quantized so, too; its nodes are added to the graph. NULL: no recipe. Lists lie in scratch. */
+/* List what the GEMMs of the function's linears read and write, in the order of the graph. A linear
+ * has a value once, however many of its GEMMs read it. A value that several linears read is listed
+ * for each of them. what_if (may be NULL): each operand is listed a second time, as that recipe
+ * would quantize it; the nodes that do it are added to the graph. The list lies in scratch. */
 f8_status f8_find_gemm_values(f8_unit *u, f8_func *f, const f8_recipe *what_if, f8_arena *scratch,
                               f8_gemm_values *out);
 
-/* Whether both are one value: the same nodes under the same recipe, with scales that cover the
- * same. */
+/* Whether both are one value: the same nodes, under the same recipe, with scales of the same
+ * granularity. */
 bool f8_same_gemm_value(const f8_gemm_value *a, const f8_gemm_value *b);
 
 /* The figures of a value as F8_WATCHED_FIGURES scalars, [1, F8_WATCHED_FIGURES]. 0 if the graph

@@ -96,7 +96,7 @@ f8_status f8_order_begin(f8_scheduler *s, const uint32_t *turn, f8_order_maker *
 
 /* ---- what a turn runs ---- */
 
-/* Fill run[] with the lazy groups that group i, which nothing holds, needs; then i. */
+/* Nothing holds group i. Fill run[] with the lazy groups that it needs, and then with i. */
 static void gather(f8_order_maker *p, uint32_t i)
 {
     f8_scheduler *s = p->s;
@@ -125,7 +125,7 @@ static int by_turn(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* Fill run[] with group i after all the lazy groups that it needs, by their turns. */
+/* As gather, with the lazy groups in the order of their turns. */
 static void collect(f8_order_maker *p, uint32_t i)
 {
     gather(p, i);

@@ -183,7 +183,6 @@ static f8_status remat_function(f8_unit *u, f8_func *f, f8_arena *scratch)
     const f8_status status =
         u->options.checkpoint || u->options.recompute ? fit_names(&x) : fit(&x, &x.budget);
     u->remat.rounds = x.rounds;
-    u->fp8_gemms += u->remat.fp8_gemms;
     return status;
 }
 
@@ -196,19 +195,16 @@ static bool is_asked(const f8_options *o)
 static f8_status remat_steps(f8_unit *u, f8_arena *scratch)
 {
     f8_remat_summary own = {0};
-    int64_t fp8_gemms = u->fp8_gemms;
     for (size_t i = 0; i < u->module->n_funcs; i++) {
         f8_func *f = &u->module->func[i];
         if (!f8_is_micro_step(f->name))
             continue;
         F8_TRY(remat_function(u, f, scratch));
-        if (strcmp(f->name, "micro_step"))
-            continue;
-        own = u->remat;
-        fp8_gemms = u->fp8_gemms;
+        if (!strcmp(f->name, "micro_step"))
+            own = u->remat;
     }
     u->remat = own;
-    u->fp8_gemms = fp8_gemms;
+    u->fp8_gemms += own.fp8_gemms;
     return F8_OK;
 }
 

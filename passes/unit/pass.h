@@ -304,7 +304,8 @@ struct f8_unit {
     const char *pass;        /* the name of the pass that runs */
 };
 
-/* Note a linear's name; rules match `shared`. False: out of memory. */
+/* Add a linear to u->named, under its own name and the one that rules match. False: out of memory.
+ */
 bool f8_unit_name_linear(f8_unit *u, const char *name, const char *shared);
 /* The index in u->named, or F8_INDEX_END. */
 uint32_t f8_unit_find_linear(const f8_unit *u, const char *name);

@@ -86,10 +86,9 @@ static const char *shared_name(const f8_unit *u, const char *linear)
 
 /* Whether a rule applies. A pattern matches the name that linears share, and so all of them; a
  * pattern that is exactly one linear's numbered name matches that linear. */
-static bool applies(const f8_unit *u, const f8_recipe_rule *rule, const char *linear, f8_role role,
-                    f8_operand_kind operand)
+static bool applies(const f8_unit *u, const f8_recipe_rule *rule, const char *linear,
+                    const char *name, f8_role role, f8_operand_kind operand)
 {
-    const char *name = shared_name(u, linear);
     if ((rule->role && strcmp(rule->role, f8_role_name[role])) ||
         (rule->operand && strcmp(rule->operand, f8_operand_name[operand])))
         return false;
@@ -151,9 +150,10 @@ f8_assignment f8_recipe_for(const f8_unit *u, const char *linear, f8_role role,
     if (assignment.recipe.scaling == F8_SCALING_NONE)
         return assignment; /* a high-precision run is so everywhere: FP8 is compared with it */
     const f8_module *m = u->module;
+    const char *name = shared_name(u, linear);
     const f8_recipe_rule *last = NULL;
-    for (size_t i = 0; i < m->n_rules; i++)
-        if (applies(u, &m->rule[i], linear, role, operand))
+    for (size_t i = m->n_rules; i-- > 0 && !last;)
+        if (applies(u, &m->rule[i], linear, name, role, operand))
             last = &m->rule[i];
     if (last) {
         f8_recipe named;

@@ -99,7 +99,8 @@ F8_DEV f8_u32 f8_bits(float x)
 }
 F8_DEV float f8_fma(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 F8_DEV float f8_div(float a, float b) { return a / b; }
-/* The exact sum minus the nearest float is the sum of two doubles; its sign says whether to go up. */
+/* The exact sum minus the nearest float is the sum of two doubles. Its sign says whether to go up.
+ */
 F8_DEV float f8_fma_up(float a, float b, float c)
 {
     const float near = __builtin_fmaf(a, b, c);
@@ -149,8 +150,9 @@ F8_DEV float f8_from_i32(f8_i32 x) { return (float)x; }
 
 /* ---- conversions ---- */
 
-/* |x| to a format of MANTISSA bits whose smallest normal is 2^LEAST, saturating at code MOST; NaN gives
- * 0x7f. Below the normals the sum with 2^(LEAST - MANTISSA + 23) rounds to the subnormals' step. */
+/* |x| to a format of MANTISSA bits whose smallest normal is 2^LEAST, saturating at code MOST; NaN
+ * gives 0x7f. Below the normals the sum with 2^(LEAST - MANTISSA + 23) rounds to the subnormals'
+ * step. */
 template <int MANTISSA, int LEAST, f8_u32 MOST> F8_DEV f8_u32 f8_emu_fp8(float x)
 {
     const f8_u32 u = f8_bits(x) & 0x7fffffffu, sign = f8_bits(x) >> 24 & 0x80u;

@@ -151,7 +151,7 @@ def train(library, recipe):
         losses.append(loss.copy())
     assert wte.shape == (V, 32) and not np.array_equal(wte, before), "wte is no view of the program's memory"
 
-    # The embedder may write parameters where they lie: with a head of zeros every token is as likely.
+    # The embedder may write parameters where they lie: with a head of zeros all tokens are as likely.
     wte[:] = 0
     program.call(step, [tokens, targets], [loss])
     assert abs(float(loss) - np.log(V)) < 1e-4, float(loss)  # f32 sums of 96 equal terms: 96 ulps of 4.56 are 5e-5

@@ -30,17 +30,8 @@ static float step(f8_api_run *r, const char *function, uint64_t number)
 
 static void same_state(f8_api_run *a, f8_api_run *b, const char *what)
 {
-    fp8c_variable v, w;
-    for (int i = 0; fp8c_program_variable(a->program, i, &v) == FP8C_OK; i++) {
-        ck_assert(fp8c_program_variable(b->program, i, &w) == FP8C_OK && !strcmp(v.name, w.name));
-        const size_t n = (size_t)fp8c_type_bytes(&v.type);
-        unsigned char *x = malloc(n + 1), *y = malloc(n + 1);
-        ck_assert(fp8c_program_read(a->program, i, x) == FP8C_OK &&
-                  fp8c_program_read(b->program, i, y) == FP8C_OK);
-        ck_assert_msg(!memcmp(x, y, n), "%s: %s differs", what, v.name);
-        free(x);
-        free(y);
-    }
+    const char *differs = f8_api_differs(a, b);
+    ck_assert_msg(!differs, "%s: %s differs", what, differs);
 }
 
 START_TEST(watched_steps_are_plain_steps)

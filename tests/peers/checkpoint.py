@@ -4,8 +4,8 @@ usage: python3 tests/peers/checkpoint.py BUILD/fp8c      needs the packages safe
 
 1. What `fp8c train --save` writes, the reference reads, and writes again as the same bytes, metadata aside, whose order
    is free there.
-2. What the reference writes, in F32, F16 and BF16 and under Hugging Face's names, `fp8c eval` reads: the same loss as of
-   fp8c's own file, where no value was rounded.
+2. What the reference writes, in F32, F16 and BF16 and under Hugging Face's names, `fp8c eval` reads: the same loss as
+   of fp8c's own file, where no value was rounded.
 3. What `fp8c export` writes, the reference reads; dequantized here as its ecosystem does (block: every 128 x 128 times
    its weight_scale_inv, as DeepSeek-V3's README_WEIGHTS.md says; else times weight_scale, one, one a row or one for 32,
    as compressed-tensors has them) it is near the checkpoint, and gives, as plain weights, the loss of fp8c's own file.

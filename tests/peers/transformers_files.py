@@ -4,8 +4,8 @@ usage: python3 tests/peers/transformers_files.py BUILD/fp8c      needs the packa
 
 1. A BertModel, in one file and in several with an index: without --ignore the pooler is refused by name; with it the
    encoder's result is transformers' own. A BertForMaskedLM, whose names have a prefix and a head, needs a map as well.
-2. A GPT-2, as GPT2LMHeadModel ("transformer." in front) and as GPT2Model, in F32 and BF16, whole and in pieces: the loss
-   is transformers' own, and without a prefix a map gives one.
+2. A GPT-2, as GPT2LMHeadModel ("transformer." in front) and as GPT2Model, in F32 and BF16, whole and in pieces: the
+   loss is transformers' own, and without a prefix a map gives one.
 3. Under `delayed`, which needs scales, `run` calibrates them on its inputs: the loss is near.
 """
 import json
@@ -48,8 +48,8 @@ def weights_record(out):
 
 
 def check_bert(fp8c, folder):
-    config = BertConfig(vocab_size=120, hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64,
-                        max_position_embeddings=24)
+    config = BertConfig(vocab_size=120, hidden_size=32, num_hidden_layers=2, num_attention_heads=2,
+                        intermediate_size=64, max_position_embeddings=24)
     torch.manual_seed(SEED)
     tokens, types = np.random.default_rng(SEED).integers(0, (120, 2), (2, 16, 2), np.int32).transpose(2, 0, 1)
     np.save(folder / "tokens.npy", np.ascontiguousarray(tokens))
@@ -100,7 +100,8 @@ def check_gpt2(fp8c, folder):
             logits = head.float()(tokens).logits
             want = torch.nn.functional.cross_entropy(logits.view(-1, 120), targets.view(-1)).item()
         for recipe, near in (("f32", NEAR), ("bf16", 2e-3), ("delayed", 2e-2)):
-            code, out, err = run(fp8c, "run", GPT, *GPT_DIMS, "--recipe", recipe, "--weights", weights, *inputs, "--json", "-")
+            code, out, err = run(fp8c, "run", GPT, *GPT_DIMS, "--recipe", recipe, "--weights", weights, *inputs,
+                                 "--json", "-")
             assert code == 0, err
             loss = next(r for r in map(json.loads, out.splitlines()) if r["event"] == "output")["value"]
             assert abs(loss - want) < near * want, (recipe, loss, want)

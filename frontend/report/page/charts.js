@@ -12,8 +12,8 @@ function ticks(a, b, n) {
   return all;
 }
 
-// The exponents of the powers of ten from 10^a to 10^b, or of every k-th where they are many; of round
-// numbers between them where there is but one power.
+// The exponents of the powers of ten from 10^a to 10^b, or of every k-th where they are many. Where
+// there is only one power, those of round numbers between 10^a and 10^b.
 function powers(a, b, n) {
   const every = Math.max(1, Math.ceil((b - a) / Math.max(1, n)));
   const all = [];

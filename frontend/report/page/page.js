@@ -148,8 +148,8 @@ const SHOWN = 14;
 // A micro-step: also of watched steps, whose functions have other names.
 const MICRO_STEPS = ['micro_step', 'micro_step.stats', 'micro_step.dump'];
 
-// The seconds of an optimizer step in each step of the plan. Micro-steps are those of steps that are
-// not watched, if there are any.
+// The seconds of an optimizer step in each step of the plan. Micro-steps are those of steps that
+// are not watched, if there are any.
 function stepTimes(run) {
   const runs = name => (run.profile.find(p => p.function === name) || {runs: 0}).runs;
   const shown = MICRO_STEPS.find(name => runs(name) > 0);

@@ -5,6 +5,7 @@
  * writes nothing that the launch accesses. Random lists of steps on little memory, where nearly all
  * steps conflict, are checked too. */
 #include "codegen/plan/parts.h"
+#include "tests/shared/cuda/byte_memory.h"
 #include "tests/shared/cuda/cuda_plan.h"
 #include "tests/shared/random.h"
 #include "tests/shared/suite.h"
@@ -13,125 +14,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* ---- a machine of bytes ---- */
-
-/* Where bytes come from: so many bytes into what access `access` of step `step` wrote; or, with
- * step -1, that lay there at first. */
-typedef struct source {
-    int64_t step, access, offset;
-} source;
-
-typedef struct run {
-    int space, port;
-    int64_t begin, end;
-    source from;
-} run;
-
-/* Runs of bytes, not sorted; none overlap. What is in none lies there as it did at first. */
-typedef struct memory {
-    run *run;
-    size_t n, room;
-} memory;
-
-static void add_run(memory *m, run r)
-{
-    if (r.begin >= r.end)
-        return;
-    if (m->n == m->room) {
-        m->room = m->room ? 2 * m->room : 256;
-        m->run = realloc(m->run, m->room * sizeof *m->run);
-        ck_assert_ptr_nonnull(m->run);
-    }
-    m->run[m->n++] = r;
-}
-
-static bool meets(const run *r, const f8_build_access *a)
-{
-    return r->space == (int)a->space && r->port == a->port && r->begin < a->end &&
-           a->begin < r->end;
-}
-
-static void write_bytes(memory *m, const f8_build_access *a, source from)
-{
-    for (size_t i = m->n; i-- > 0;) {
-        if (!meets(&m->run[i], a))
-            continue;
-        run left = m->run[i], right = m->run[i];
-        m->run[i] = m->run[--m->n];
-        left.end = a->begin;
-        right.begin = a->end;
-        right.from.offset += right.begin - left.begin;
-        add_run(m, left);
-        add_run(m, right);
-    }
-    add_run(m, (run){(int)a->space, a->port, a->begin, a->end, from});
-}
-
-enum { MOST_ROWS = 64 };
-
-/* Row by row where it has gaps, but for many rows: then as if it had none. */
-static void write_access(memory *m, const f8_build_access *a, source from)
-{
-    if (a->whole || !a->pitch || (a->end - a->begin) / a->pitch > MOST_ROWS) {
-        write_bytes(m, a, from);
-        return;
-    }
-    f8_build_access row = *a;
-    for (; row.begin < a->end; row.begin += a->pitch) {
-        row.end = row.begin + a->width;
-        from.offset = row.begin - a->begin;
-        write_bytes(m, &row, from);
-    }
-}
-
-static int by_begin(const void *x, const void *y)
-{
-    const run *a = x, *b = y;
-    return a->begin < b->begin ? -1 : a->begin > b->begin;
-}
-
-/* What an access reads, in order, as offsets into it. Neighbours that come from neighbours are one;
- * arena that nothing wrote is not there, whatever its address. */
-static memory read_bytes(const memory *m, const f8_build_access *a)
-{
-    memory parts = {0}, all = {0};
-    for (size_t i = 0; i < m->n; i++) {
-        run r = m->run[i];
-        if (!meets(&r, a))
-            continue;
-        if (r.begin < a->begin) {
-            r.from.offset += a->begin - r.begin;
-            r.begin = a->begin;
-        }
-        r.end = r.end < a->end ? r.end : a->end;
-        r.begin -= a->begin;
-        r.end -= a->begin;
-        add_run(&parts, r);
-    }
-    if (parts.n)
-        qsort(parts.run, parts.n, sizeof *parts.run, by_begin);
-    int64_t at = 0;
-    const bool kept = a->space != F8_SPACE_ARENA;
-    for (size_t i = 0; i <= parts.n; i++) {
-        const int64_t next = i < parts.n ? parts.run[i].begin : a->end - a->begin;
-        if (kept)
-            add_run(&all, (run){0, 0, at, next, {-1, a->port, a->begin + at}});
-        if (i == parts.n)
-            break;
-        at = parts.run[i].end;
-        run *last = all.n ? &all.run[all.n - 1] : NULL;
-        const source from = parts.run[i].from;
-        if (last && last->end == next && last->from.step == from.step &&
-            last->from.access == from.access &&
-            last->from.offset + last->end - last->begin == from.offset)
-            last->end = at;
-        else
-            add_run(&all, (run){0, 0, next, at, from});
-    }
-    free(parts.run);
-    return all;
-}
 
 /* ---- plans ---- */
 
@@ -236,32 +118,32 @@ static list list_before(const f8_step_builder *d, uint32_t n, f8_arena *arena)
 /* ---- what is asserted ---- */
 
 /* reads[step][access] of a list run in order; what is there at the end is memory's. */
-static memory **run_list(const list *l, memory *at_end, f8_arena *arena)
+static byte_memory **run_list(const list *l, byte_memory *at_end, f8_arena *arena)
 {
-    memory **reads = F8_NEW_ARRAY(arena, memory *, l->n + 1);
+    byte_memory **reads = F8_NEW_ARRAY(arena, byte_memory *, l->n + 1);
     ck_assert_ptr_nonnull(reads);
     for (uint32_t i = 0; i < l->n; i++) {
         const instance *x = &l->instance[i];
         ck_assert_uint_lt(x->origin, l->n);
         ck_assert_msg(!reads[x->origin], "step %u is there twice", x->origin);
-        reads[x->origin] = F8_NEW_ARRAY(arena, memory, x->n_accesses + 1);
+        reads[x->origin] = F8_NEW_ARRAY(arena, byte_memory, x->n_accesses + 1);
         ck_assert_ptr_nonnull(reads[x->origin]);
         for (uint32_t k = 0; k < x->n_accesses; k++)
             if (!x->access[k].write || x->access[k].adds)
-                reads[x->origin][k] = read_bytes(at_end, &x->access[k]);
+                reads[x->origin][k] = byte_memory_read(at_end, &x->access[k]);
         for (uint32_t k = 0; k < x->n_accesses; k++)
             if (x->access[k].write)
-                write_access(at_end, &x->access[k], (source){x->origin, k, 0});
+                byte_memory_write(at_end, &x->access[k], (byte_source){x->origin, k, 0});
     }
     return reads;
 }
 
-static void same_bytes(const memory *x, const memory *y, const char *what, uint32_t step,
+static void same_bytes(const byte_memory *x, const byte_memory *y, const char *what, uint32_t step,
                        uint32_t access)
 {
     const bool same_n = x->n == y->n;
     for (size_t i = 0; same_n && i < x->n; i++) {
-        const run *a = &x->run[i], *b = &y->run[i];
+        const byte_run *a = &x->run[i], *b = &y->run[i];
         ck_assert_msg(a->begin == b->begin && a->end == b->end && a->from.step == b->from.step &&
                           a->from.access == b->from.access && a->from.offset == b->from.offset,
                       "%s: access %u of step %u sees other bytes: of step %d, not of %d", what,
@@ -272,15 +154,15 @@ static void same_bytes(const memory *x, const memory *y, const char *what, uint3
 }
 
 /* Variables and results, whoever looks at them. */
-static void same_end(const memory *x, const memory *y, const char *what)
+static void same_end(const byte_memory *x, const byte_memory *y, const char *what)
 {
     for (size_t i = 0; i < x->n; i++) {
-        const run *r = &x->run[i];
+        const byte_run *r = &x->run[i];
         if (r->space == F8_SPACE_ARENA)
             continue;
         const f8_build_access all = {
             .space = (f8_space)r->space, .port = r->port, .begin = r->begin, .end = r->end};
-        memory a = read_bytes(x, &all), b = read_bytes(y, &all);
+        byte_memory a = byte_memory_read(x, &all), b = byte_memory_read(y, &all);
         same_bytes(&a, &b, what, UINT32_MAX, 0);
         free(a.run);
         free(b.run);
@@ -289,9 +171,9 @@ static void same_end(const memory *x, const memory *y, const char *what)
 
 static void same_run(const list *before, const list *after, const char *what, f8_arena *arena)
 {
-    memory x = {0}, y = {0};
+    byte_memory x = {0}, y = {0};
     ck_assert_uint_eq(before->n, after->n);
-    memory **a = run_list(before, &x, arena), **b = run_list(after, &y, arena);
+    byte_memory **a = run_list(before, &x, arena), **b = run_list(after, &y, arena);
     for (uint32_t s = 0; s < before->n; s++)
         for (uint32_t k = 0; k < before->instance[s].n_accesses; k++) {
             same_bytes(&a[s][k], &b[s][k], what, s, k);

@@ -19,39 +19,13 @@
 
 enum { TIMEOUT = 300 };
 
-static char straight[PATH], folder[PATH];
-
 static void setup(void)
 {
     /* the rate follows a schedule that has an end */
     train_setup("lr = 1e-2, schedule = \"cosine\", min_lr = 0.1");
-    snprintf(straight, sizeof straight, "%s", f8_cli_temp("straight"));
-    snprintf(folder, sizeof folder, "%s", f8_cli_temp("run"));
-}
-
-static void teardown(void)
-{
-    f8_cli_forget(straight);
-    f8_cli_forget(folder);
-    train_teardown();
 }
 
 /* ---- what a folder holds ---- */
-
-static const char *in(const char *of, const char *name)
-{
-    static char path[2][PATH + 300];
-    static int turn;
-    turn = !turn;
-    snprintf(path[turn], sizeof path[turn], "%s/%s", of, name);
-    return path[turn];
-}
-
-static bool there(const char *name)
-{
-    struct stat s;
-    return !stat(in(folder, name), &s);
-}
 
 static const char *checkpoint(int step)
 {
@@ -160,7 +134,7 @@ static void halves(const char *recipe, const char *const *more)
     f8_cli_result r = f8_cli_run(args);
     says(r, 0, "stopped after step 7 of 20 under ");
     ck_assert_str_eq(r.err, "");
-    ck_assert(there(checkpoint(7)));
+    ck_assert(there(folder, checkpoint(7)));
     r = F8_CLI("train", "--resume", folder);
     ck_assert_str_eq(r.err, "");
     losses_of(r, got);
@@ -238,15 +212,16 @@ START_TEST(checkpoints)
     int sums;
     f8_cli_ok(F8_CLI("train", file, "--data", data, "--steps", "10", "--run", folder,
                      "--save-every", "3", "--keep", "2"));
-    ck_assert(there(checkpoint(10)) && there(checkpoint(9)));
-    ck_assert(!there(checkpoint(6)) && !there(checkpoint(3)) && !there(checkpoint(0)));
+    ck_assert(there(folder, checkpoint(10)) && there(folder, checkpoint(9)));
+    ck_assert(!there(folder, checkpoint(6)) && !there(folder, checkpoint(3)));
+    ck_assert(!there(folder, checkpoint(0)));
     free(bits(folder, &sums));
     ck_assert_int_eq(sums, 4);
     f8_cli_forget(folder);
     f8_cli_ok(F8_CLI("train", file, "--data", data, "--steps", "10", "--run", folder, "--keep", "9",
                      "--save-every", "4", "--checksum-every", "1"));
-    ck_assert(there(checkpoint(0)) && there(checkpoint(4)) && there(checkpoint(8)) &&
-              there(checkpoint(10)));
+    ck_assert(there(folder, checkpoint(0)) && there(folder, checkpoint(4)));
+    ck_assert(there(folder, checkpoint(8)) && there(folder, checkpoint(10)));
     free(bits(folder, &sums));
     ck_assert_int_eq(sums, 10);
     json_t *info = load("run.json"), *versions = json_object_get(info, "versions");
@@ -322,7 +297,7 @@ START_TEST(more_steps)
     f8_cli_ok(F8_CLI("train", file, "--data", data, "--steps", "5", "--run", folder));
     f8_cli_result r = F8_CLI("train", "--resume", folder, "--steps", "8");
     says(r, 0, "--steps is 8, and was 5: the schedule has the new length from step 6 on\n");
-    ck_assert(there(checkpoint(8)));
+    ck_assert(there(folder, checkpoint(8)));
     says(F8_CLI("train", "--resume", folder, "--steps", "6"), 1,
          "the run is at step 8 already, after --steps 6\n");
     f8_cli_ok(F8_CLI("train", "--resume", folder)); /* 8 it is now */
@@ -348,7 +323,7 @@ START_TEST(a_signal)
         const char *said = strstr(r.err, "interrupted after step ");
         says(r, 128 + (i ? SIGTERM : SIGINT), "/run has the checkpoint of step ");
         ck_assert_ptr_nonnull(said);
-        ck_assert(there(checkpoint(atoi(said + strlen("interrupted after step ")))));
+        ck_assert(there(folder, checkpoint(atoi(said + strlen("interrupted after step ")))));
         f8_cli_ok(F8_CLI("train", "--resume", folder));
         same_run(400);
     }
@@ -381,9 +356,9 @@ START_TEST(killed)
     snprintf(path, sizeof path, "%s", in(folder, "steps.jsonl"));
     f8_cli_run_signals((f8_cli_signal[]){{SIGKILL, path, "\"step\":60,", NULL, 0}, {0}}, long_run);
     for (int i = 1; i < times; i++) {
-        if (i == times / 2 || !there("run.json"))
+        if (i == times / 2 || !there(folder, "run.json"))
             f8_cli_forget(folder);
-        const bool on = there("run.json");
+        const bool on = there(folder, "run.json");
         const long pause = 1000 + (long)(1e6 * whole * (test_random(&seed) % 1000) / 1000);
         hit += f8_cli_run_signals((f8_cli_signal[]){{.number = SIGKILL, .pause = pause}, {0}},
                                   on ? again : long_run)
@@ -394,9 +369,9 @@ START_TEST(killed)
     printf("killed: %d of %d new runs and runs that went on (%d) in time\n", hit, begun + resumed,
            resumed);
     ck_assert(hit > 0 && resumed > 0 && begun > 0);
-    if (!there("run.json")) {
+    if (!there(folder, "run.json")) {
         says(F8_CLI("train", "--resume", folder), 1,
-             there("lock") ? "it has no run.json" : "No such");
+             there(folder, "lock") ? "it has no run.json" : "No such");
         f8_cli_forget(folder);
         f8_cli_ok(f8_cli_run(long_run));
     }
@@ -526,7 +501,8 @@ START_TEST(not_a_run)
     with_file("module.f8", "module m\n", "");
     with_file("steps.jsonl", "", "it ends with step 0, and the checkpoint is of step 4");
     with_file("steps.jsonl", "{\"event\":\"step\",\"step\":2}\n", "line 1 is not of step 1");
-    with_file("steps.jsonl", "x\n", "line 1 is no record of a step");
+    with_file("steps.jsonl", "x\n", "line 1 is no record: '[' or '{' expected near 'x'");
+    with_file("steps.jsonl", "{\"event\":\"step\"}\n", "line 1 is no record of a step");
     REFUSED(1, "--seed is 2, and the run has 1", "--resume", folder, "--seed", "2");
     REFUSED(1, "--lr is 0.5, and the run has null", "--resume", folder, "--lr", "0.5");
     REFUSED(1, "--rule is [\"layers 1, 1 = bf16\"], and the run has null", "--resume", folder,
@@ -565,7 +541,7 @@ Suite *f8_suite(void)
     Suite *s = suite_create("resume");
     TCase *t = tcase_create("resume");
     tcase_set_timeout(t, TIMEOUT);
-    tcase_add_checked_fixture(t, setup, teardown);
+    tcase_add_checked_fixture(t, setup, train_teardown);
     tcase_add_test(t, every_recipe);
     tcase_add_test(t, recipe_auto);
     tcase_add_test(t, with_options);

@@ -4,42 +4,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "tests/shared/api/train_case.h"
 #include "tests/shared/suite.h"
 
 enum { TIMEOUT = 300 };
 
-static char straight[PATH], folder[PATH];
-
 static void setup(void)
 {
     train_setup("lr = 1e-2");
-    snprintf(straight, sizeof straight, "%s", f8_cli_temp("straight"));
-    snprintf(folder, sizeof folder, "%s", f8_cli_temp("run"));
-}
-
-static void teardown(void)
-{
-    f8_cli_forget(straight);
-    f8_cli_forget(folder);
-    train_teardown();
-}
-
-static const char *in(const char *of, const char *name)
-{
-    static char path[2][PATH + 300];
-    static int turn;
-    turn = !turn;
-    snprintf(path[turn], sizeof path[turn], "%s/%s", of, name);
-    return path[turn];
-}
-
-static bool there(const char *of, const char *name)
-{
-    struct stat s;
-    return !stat(in(of, name), &s);
 }
 
 /* The records of statistics of a folder, a line each. */
@@ -179,7 +152,7 @@ Suite *f8_suite(void)
 {
     Suite *s = suite_create("stats");
     TCase *t = tcase_create("stats");
-    tcase_add_checked_fixture(t, setup, teardown);
+    tcase_add_checked_fixture(t, setup, train_teardown);
     tcase_set_timeout(t, TIMEOUT);
     tcase_add_test(t, watching_changes_nothing);
     tcase_add_test(t, resumed);

@@ -115,3 +115,31 @@ unsigned char *f8_api_state(f8_api_run *r, size_t *bytes)
     }
     return state;
 }
+
+/* Variable i of both. */
+static bool same_variable(f8_api_run *a, f8_api_run *b, int i, const fp8c_variable *v,
+                          const fp8c_variable *w)
+{
+    const size_t n = (size_t)fp8c_type_bytes(&v->type);
+    if (strcmp(v->name, w->name) || n != (size_t)fp8c_type_bytes(&w->type))
+        return false;
+    unsigned char *x = malloc(n + 1), *y = malloc(n + 1);
+    const bool same = x && y && check(a, fp8c_program_read(a->program, i, x)) &&
+                      check(b, fp8c_program_read(b->program, i, y)) && !memcmp(x, y, n);
+    free(x);
+    free(y);
+    return same;
+}
+
+const char *f8_api_differs(f8_api_run *a, f8_api_run *b)
+{
+    fp8c_variable v, w;
+    for (int i = 0;; i++) {
+        const bool in_a = fp8c_program_variable(a->program, i, &v) == FP8C_OK,
+                   in_b = fp8c_program_variable(b->program, i, &w) == FP8C_OK;
+        if (!in_a && !in_b)
+            return i ? NULL : "a program without variables";
+        if (!in_a || !in_b || !same_variable(a, b, i, &v, &w))
+            return in_a ? v.name : w.name;
+    }
+}

@@ -34,6 +34,9 @@ float f8_api_step(f8_api_run *r, int64_t vocabulary, uint64_t number);
 
 /* All variables' bytes in a row; NULL with r->failed. The caller frees. */
 unsigned char *f8_api_state(f8_api_run *r, size_t *bytes);
+/* The first variable whose name or bytes differ, by name; NULL: all are the same. A variable that
+ * can't be read differs, and its run has `failed`. */
+const char *f8_api_differs(f8_api_run *a, f8_api_run *b);
 /* The buffer of a port by name; NULL if there is none. */
 void *f8_api_buffer(f8_api_run *r, int function, fp8c_side side, const char *name, fp8c_type *type);
 

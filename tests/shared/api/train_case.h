@@ -1,11 +1,12 @@
 /* For tests that run `fp8c train` many times: a model that compiles fast, a text to train it on,
- * and a small GPT. */
+ * places for the folders of two runs, and a small GPT. */
 #ifndef TEST_TRAIN_CASE_H
 #define TEST_TRAIN_CASE_H
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "tests/shared/api/cli.h"
 
@@ -14,7 +15,8 @@
 
 enum { PATH = 4096, TEXT = 6000 }; /* bytes */
 
-static char file[PATH], data[PATH]; /* paths of the model and of the text */
+static char file[PATH], data[PATH];       /* paths of the model and of the text */
+static char straight[PATH], folder[PATH]; /* of folders for runs, which train makes */
 
 /* Makes a folder with the model, the text and a cache of kernels, so that each kernel is compiled
  * once. `fields` are those of the optimizer beside clip. A step takes A micro-steps. */
@@ -40,12 +42,32 @@ static inline void train_setup(const char *fields)
     unsetenv("FP8C_VERBOSE");
     snprintf(file, sizeof file, "%s", f8_cli_write("m.f8", model, (size_t)n));
     snprintf(data, sizeof data, "%s", f8_cli_write_words("text", TEXT));
+    snprintf(straight, sizeof straight, "%s", f8_cli_temp("straight"));
+    snprintf(folder, sizeof folder, "%s", f8_cli_temp("run"));
 }
 
 static inline void train_teardown(void)
 {
+    f8_cli_forget(straight);
+    f8_cli_forget(folder);
     f8_cli_forget(f8_cli_temp("cache"));
     f8_cli_teardown();
+}
+
+/* The path of a file in a folder. It holds until the call after the next one. */
+static inline const char *in(const char *of, const char *name)
+{
+    static char path[2][PATH + 300];
+    static int turn;
+    turn = !turn;
+    snprintf(path[turn], sizeof path[turn], "%s/%s", of, name);
+    return path[turn];
+}
+
+static inline bool there(const char *of, const char *name)
+{
+    struct stat s;
+    return !stat(in(of, name), &s);
 }
 
 #endif

@@ -54,8 +54,9 @@ f8_ref f8_gen_partner(f8_gen *t, const f8_type *type, f8_dtype d);
 
 void f8_gen_step(f8_gen *t);   /* graphgen_ops.c */
 void f8_gen_linear(f8_gen *t); /* graphgen_fp8.c */
-/* A product (of 2 or 4 operands, with room for one more) with a bias, rounded to bf16: the bias as
- * its operand, or added to the f32 result, which may have other uses. graphgen_ops.c */
+/* A product with a bias, rounded to bf16. The bias is the product's last operand, or is added to
+ * the f32 result, which may then have other uses. `in` has room for one more operand than n_in, 2
+ * or 4. graphgen_ops.c */
 f8_ref f8_gen_biased(f8_gen *t, f8_op op, f8_ref *in, int n_in, const f8_attr *attr, int n_attr);
 void f8_gen_spread(f8_gen *t); /* graphgen_spread.c */
 void f8_gen_blocks(f8_gen *t); /* graphgen_blocks.c */
