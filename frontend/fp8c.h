@@ -390,6 +390,25 @@ typedef struct fp8c_stored_as {
     const char *name, *recipe;
 } fp8c_stored_as;
 
+/* ---- several ranks ---- */
+
+/* How the ranks of a training exchange bytes. Ranks are processes, or threads of one process, that
+ * run programs compiled from one module with the same options, each on inputs of its own; they are
+ * numbered from 0. Every rank makes the same calls in the same order, from one thread at a time.
+ * A call returns when everything to be received is there. It returns 0, or another number if it
+ * failed: the run then fails with FP8C_ERR_LIBRARY. fp8c computes the sums itself, in the order of
+ * the ranks, so the results do not depend on who moves the bytes. */
+typedef struct fp8c_comm {
+    size_t struct_size; /* sizeof(fp8c_comm) */
+    int32_t rank, ranks; /* this rank's number; how many there are, 1 to 1024 */
+    void *user;
+    /* receive[r * bytes ...] = the `bytes` bytes that rank r sends, of all ranks */
+    int (*all_gather)(void *user, const void *send, void *receive, size_t bytes);
+    /* receive[r * bytes ...] = send[rank * bytes ...] of rank r: every rank sends other bytes to
+     * each */
+    int (*all_to_all)(void *user, const void *send, void *receive, size_t bytes);
+} fp8c_comm;
+
 typedef struct fp8c_compile_options {
     size_t struct_size;      /* sizeof(fp8c_compile_options) */
     const char *target;      /* one of fp8c_target_name: "cpu" (default), "reference", "cuda" (the
@@ -495,6 +514,14 @@ typedef struct fp8c_compile_options {
                          `stats`, with the matching values as further results. NAME is the value as
                          f32; if it is quantized, NAME.q has its codes and NAME.scale_inv their
                          inverse scales */
+    /* Train with several ranks (data parallel): each micro_step adds the gradients summed over the
+     * ranks, and the loss is the mean over the ranks. Every rank has all variables, and the same
+     * bits in them. FP8C_ERR_UNSUPPORTED with `pair`, recipe "auto", states of the module's own,
+     * and targets other than the CPU and the reference. The struct is copied; what `user` stands
+     * for must outlive the program. NULL: the rank is alone */
+    const fp8c_comm *comm;
+    int32_t ranks; /* with no_device or plan_only: compile for so many, without `comm`. 0: as many as
+                      `comm` says, else one */
 } fp8c_compile_options;
 
 /* ---- choosing recipes by measured error and cost: recipe "auto" ---- */
@@ -584,6 +611,7 @@ typedef struct fp8c_open_options {
     void (*device_free)(void *user, void *ptr, size_t size);
     void *device_user;
     const char *external;
+    const fp8c_comm *comm; /* with as many ranks as the file was compiled for */
 } fp8c_open_options;
 /* Make a program from a file, or from a file's bytes. The file is read whole and the bytes are
  * copied, so later changes to either do not reach the program. options may be NULL. FP8C_ERR_INPUT:

@@ -86,6 +86,8 @@ f8_status f8_program_set_run(fp8c_program *p, f8_run_options run, int32_t thread
                        F8_POOL_MAX_THREADS);
     p->run = run;
     p->run.external = f8_arena_strdup(&p->arena, run.external);
+    p->run.comm = NULL;
+    F8_TRY(f8_program_set_comm(p, run.comm, diag));
     p->threads = f8_api_threads(p->ctx, threads);
     return f8_arena_status(&p->arena, diag);
 }
@@ -500,7 +502,7 @@ fp8c_status fp8c_program_step(const fp8c_program *p, int function, int index, fp
         return FP8C_ERR_INPUT;
     static const char *const kinds[] = {
         [F8_STEP_KERNEL] = "kernel", [F8_STEP_GEMM] = "gemm", [F8_STEP_COPY] = "copy",
-        [F8_STEP_ATTENTION] = "attention"};
+        [F8_STEP_ATTENTION] = "attention", [F8_STEP_COLLECTIVE] = "collective"};
     const f8_step *s = &p->now->plan.func[function].step[index];
     *out = (fp8c_step){s->name, kinds[s->kind], (int32_t)s->n_phases, s->hash, s->bytes_read,
                        s->bytes_written, 0};

@@ -39,6 +39,7 @@ typedef struct f8_run_options {
     void (*device_free)(void *user, void *ptr, size_t size);
     void *device_user;
     const char *external; /* name pattern, or NULL */
+    const fp8c_comm *comm; /* NULL: the rank is alone; while options are read alone */
 } f8_run_options;
 
 /* A compile for a tuner. Its choices replace the database's. `like` is the program whose executors
@@ -79,6 +80,8 @@ struct fp8c_program {
     const f8_cpu_level *level; /* the CPU level that the code is for; NULL: this machine's, or no
                                   CPU's */
     f8_run_options run;
+    fp8c_comm given_comm; /* the caller's; all zeros: the rank is alone */
+    f8_comm comm;         /* its calls, for executors */
     f8_cuda *cuda;  /* CUDA targets; the context lends it */
     f8_bounds bounds;
     f8_file_bytes file; /* of a program that was opened; its plans point into it */
@@ -107,7 +110,13 @@ struct fp8c_program {
                       .device_alloc = (o)->device_alloc,                                           \
                       .device_free = (o)->device_free,                                             \
                       .device_user = (o)->device_user,                                             \
-                      .external = (o)->external})
+                      .external = (o)->external,                                                   \
+                      .comm = (o)->comm})
+
+/* Keep the caller's way to other ranks. F8_ERR_INPUT: it is not whole. (comm.c) */
+f8_status f8_program_set_comm(fp8c_program *p, const fp8c_comm *comm, f8_diag *diag);
+/* NULL: the rank is alone. */
+const f8_comm *f8_program_comm(const fp8c_program *p);
 
 /* Make a program of `ctx` without variants. NULL: out of memory, as diag says. */
 fp8c_program *f8_program_create(fp8c_context *ctx, f8_diag *diag);
