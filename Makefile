@@ -59,7 +59,11 @@ SONAME := libfp8c.so.$(firstword $(subst ., ,$(VERSION)))
 files = $(sort $(foreach f,$(1),$(foreach p,$(2),$(wildcard $(f)/$(p))) \
         $(call files,$(patsubst %/,%,$(wildcard $(f)/*/)),$(2))))
 CLI := $(call files,frontend/cli,*.c)
-LIB := $(filter-out $(CLI),$(call files,ir passes codegen runtime frontend,*.c))
+# Each shim is compiled against the mpi.h of one implementation of MPI, where that is installed.
+MPI_openmpi := $(shell pkg-config --exists ompi-c 2>/dev/null && echo ompi-c)
+MPI_mpich := $(shell pkg-config --exists mpich 2>/dev/null && echo mpich)
+SHIMS := $(foreach k,openmpi mpich,$(if $(MPI_$(k)),$(BUILD)/fp8c_mpi_$(k).so))
+LIB := $(filter-out $(CLI) runtime/comm/shim/%,$(call files,ir passes codegen runtime frontend,*.c))
 # A test program is named after its source, in whichever folder of tests/ that is.
 TEST_SOURCES := $(sort $(shell find tests -name 'check_*.c'))
 TESTS := $(sort $(basename $(notdir $(TEST_SOURCES))))
@@ -97,7 +101,7 @@ SO_FLAGS += -Wl,--defsym=stdin=f8_st_open
 all:
 	@.ci/install --missing build
 	@$(MAKE) --no-print-directory build
-build: $(BUILD)/fp8c $(SO)
+build: $(BUILD)/fp8c $(SO) $(SHIMS)
 
 # Targets that install packages also build on all cores, unless -j says how many.
 JOBS = $(if $(findstring -j,$(MAKEFLAGS)),,-j$(shell nproc))
@@ -144,6 +148,11 @@ $(STATIC): $(call object,$(LIB))
 $(BUILD)/fp8c: $(call object,$(CLI)) $(LIBRARY)
 	@echo "  link $@"
 	@$(CC) $(CFLAGS) -o $@ $^ $(LDLIBS) -ljansson
+
+$(SHIMS): $(BUILD)/fp8c_mpi_%.so: runtime/comm/shim/mpi.c runtime/comm/shim/shim.h
+	@echo "  link $@"
+	@$(CC) -std=c17 -O2 -Wall -Wextra -Werror -I. $$(pkg-config --cflags $(MPI_$*) | sed 's/-I/-isystem /g') -fPIC \
+	    -shared -o $@ $< $$(pkg-config --libs $(MPI_$*))
 
 # ---- test programs, fuzz targets, benchmarks ----
 

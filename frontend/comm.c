@@ -1,9 +1,14 @@
-/* The caller's way to other ranks, as executors call it. */
+/* The caller's way to other ranks, as executors call it; and MPI as such a way. */
 #include "frontend/api.h"
 #include "frontend/program.h"
+#include "runtime/comm/mpi.h"
 
 static f8_status done(int failed, const char *what, const fp8c_comm *c, f8_diag *diag)
 {
+    const char *why = failed && c->message ? c->message(c->user) : NULL;
+    if (why)
+        return f8_fail(diag, F8_ERR_LIBRARY, F8_NOWHERE, "rank %d of %d: %s: %s", c->rank, c->ranks,
+                       what, why);
     return failed ? f8_fail(diag, F8_ERR_LIBRARY, F8_NOWHERE,
                             "rank %d of %d: %s of the caller's fp8c_comm failed with %d", c->rank,
                             c->ranks, what, failed)
@@ -45,4 +50,79 @@ f8_status f8_program_set_comm(fp8c_program *p, const fp8c_comm *comm, f8_diag *d
 const f8_comm *f8_program_comm(const fp8c_program *p)
 {
     return p->comm.ranks ? &p->comm : NULL;
+}
+
+/* ---- MPI ---- */
+
+struct fp8c_mpi {
+    fp8c_context *ctx;
+    f8_mpi *mpi;
+    const f8_comm *comm;
+    f8_diag diag; /* of the last call */
+};
+
+static int mpi_all_gather(void *user, const void *send, void *receive, size_t bytes)
+{
+    fp8c_mpi *m = user;
+    m->diag = (f8_diag){0};
+    return m->comm->all_gather(m->comm->user, send, receive, (int64_t)bytes, &m->diag) != F8_OK;
+}
+
+static int mpi_all_to_all(void *user, const void *send, void *receive, size_t bytes)
+{
+    fp8c_mpi *m = user;
+    m->diag = (f8_diag){0};
+    return m->comm->all_to_all(m->comm->user, send, receive, (int64_t)bytes, &m->diag) != F8_OK;
+}
+
+static const char *mpi_message(void *user)
+{
+    return ((fp8c_mpi *)user)->diag.text;
+}
+
+fp8c_status fp8c_mpi_open(fp8c_context *ctx, const char *kind, fp8c_mpi **out)
+{
+    f8_diag diag = {0};
+    *out = NULL;
+    fp8c_mpi *m = ctx->allocator.alloc(ctx->allocator.user, sizeof *m, 16);
+    if (!m)
+        f8_fail(&diag, F8_ERR_MEMORY, F8_NOWHERE, "out of memory: %zu bytes were wanted",
+                sizeof *m);
+    else
+        *m = (fp8c_mpi){.ctx = ctx};
+    if (m && f8_mpi_open(kind, &ctx->allocator, &m->mpi, &diag) == F8_OK) {
+        m->comm = f8_mpi_comm(m->mpi);
+        *out = m;
+        return FP8C_OK;
+    }
+    fp8c_mpi_close(m);
+    return f8_api_result(ctx, &diag, diag.status);
+}
+
+void fp8c_mpi_close(fp8c_mpi *m)
+{
+    if (!m)
+        return;
+    f8_mpi_close(m->mpi);
+    m->ctx->allocator.free(m->ctx->allocator.user, m, sizeof *m);
+}
+
+fp8c_status fp8c_mpi_comm(fp8c_mpi *m, fp8c_comm *out)
+{
+    if (!out->struct_size)
+        return FP8C_ERR_INPUT;
+    const fp8c_comm own = {.struct_size = sizeof own,
+                           .rank = m->comm->rank,
+                           .ranks = m->comm->ranks,
+                           .user = m,
+                           .all_gather = mpi_all_gather,
+                           .all_to_all = mpi_all_to_all,
+                           .message = mpi_message};
+    f8_api_give(out, &own);
+    return FP8C_OK;
+}
+
+void fp8c_mpi_abort(fp8c_mpi *m, int exit_code)
+{
+    f8_mpi_abort(m->mpi, exit_code);
 }

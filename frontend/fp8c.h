@@ -407,7 +407,22 @@ typedef struct fp8c_comm {
     /* receive[r * bytes ...] = send[rank * bytes ...] of rank r: every rank sends other bytes to
      * each */
     int (*all_to_all)(void *user, const void *send, void *receive, size_t bytes);
+    const char *(*message)(void *user); /* why the last call failed; may be NULL */
 } fp8c_comm;
+
+/* The ranks of an MPI job (mpirun, srun). `kind` is "openmpi" or "mpich"; NULL: the first whose
+ * library and whose shim, fp8c_mpi_KIND.so beside libfp8c.so, are there. MPI is initialized unless
+ * the process has done so, with MPI_THREAD_SERIALIZED: no other thread may call MPI while fp8c does.
+ * A process has one at a time; once one that initialized MPI is closed, there is no other.
+ * FP8C_ERR_LIBRARY says what is missing, or what MPI says. */
+typedef struct fp8c_mpi fp8c_mpi;
+FP8C_API fp8c_status fp8c_mpi_open(fp8c_context *ctx, const char *kind, fp8c_mpi **out);
+/* To be called when all programs that use it are gone, and before the context is. NULL: nothing. */
+FP8C_API void fp8c_mpi_close(fp8c_mpi *mpi);
+/* Fills the struct, whose struct_size the caller has set. It is valid until fp8c_mpi_close. */
+FP8C_API fp8c_status fp8c_mpi_comm(fp8c_mpi *mpi, fp8c_comm *out);
+/* Ends all processes of the job, this one too: for a rank that fails while others wait for it. */
+FP8C_API void fp8c_mpi_abort(fp8c_mpi *mpi, int exit_code);
 
 typedef struct fp8c_compile_options {
     size_t struct_size;      /* sizeof(fp8c_compile_options) */

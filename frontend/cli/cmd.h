@@ -165,6 +165,9 @@ enum {
            "recipe auto: the largest relative error of a GEMM's result (default 0.1)")             \
     OPTION(write_rules, "--write-rules", "FILE", TEXT, ON_TRAIN | ON_EXPLAIN,                      \
            "recipe auto: write what was chosen as rules for the text; - is stdout")                \
+    OPTION(comm, "--comm", "NAME", TEXT, ON_TRAIN,                                                 \
+           "how processes that train together exchange data: none, mpi, openmpi or mpich "         \
+           "(default: mpi under mpirun, else none). Each has a part of every batch")               \
     OPTION(seed, "--seed", "S", SEED, ON_TRAIN | ON_EXPLAIN | ON_RUN,                              \
            "the seed of initial values and batches (default 1)")                                   \
     OPTION(seeds, "--seeds", "N", COUNT, ON_TRAIN,                                                 \
@@ -315,6 +318,7 @@ typedef struct cli {
 #define OPTION(field, name, argument, kind, on, help) cli_##kind field;
     CLI_OPTIONS(OPTION)
 #undef OPTION
+    struct cli_ranks *ranks; /* the ranks that this process is one of (cmd_ranks.h), or NULL */
     const char *given[CLI_N_OPTIONS]; /* the name under which an option was given, or NULL */
 } cli;
 
@@ -426,6 +430,8 @@ void cli_ask(bool asking);
 void cli_hold(const char *notice);
 /* What is said when a signal ends the process, instead of "interrupted". It must live on. */
 void cli_interrupt_text(const char *text);
+/* Notes a signal that another rank got. */
+void cli_note_signal(int number);
 /* What f8_file_begin gets: the files that a signal removes. */
 f8_temporaries *cli_temporaries(void);
 /* Keeps the context alive up to cli_settle, or up to the next context, for a signal. */

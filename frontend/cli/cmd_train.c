@@ -276,7 +276,8 @@ static fp8c_status train(run *r)
     for (int64_t step = r->begin; step < r->end; step++) {
         step_facts f;
         const double begin = f8_seconds_now();
-        fp8c_status status = cli_interrupted() ? FP8C_ERR_CANCELLED : train_step(r, step, &f);
+        fp8c_status status =
+            cli_ranks_stop(r->c->ranks) ? FP8C_ERR_CANCELLED : train_step(r, step, &f);
         if (status != FP8C_OK)
             return status;
         const double end = f8_seconds_now();
@@ -463,6 +464,7 @@ static int train_recipe(const cli *c, fp8c_context *ctx, fp8c_module *module, cl
 {
     fp8c_compile_options options = cli_compile_options(c, recipe);
     options.profile |= folder->path && times_for_nothing(c);
+    options.comm = c->ranks ? &c->ranks->comm : NULL;
     run r = {.c = c,
              .ctx = ctx,
              .data = data,
@@ -573,6 +575,14 @@ static int train_module(const cli *c, cli_folder *folder)
     return code;
 }
 
+/* Trains as one of several processes, or alone. */
+static int train_with_others(cli *c, cli_folder *folder)
+{
+    cli_ranks ranks;
+    const int code = cli_ranks_join(&ranks, c) ? train_module(c, folder) : CLI_FAILED;
+    return cli_ranks_leave(&ranks, code);
+}
+
 int cmd_train(const cli *given)
 {
     cli own = *given;
@@ -588,7 +598,7 @@ int cmd_train(const cli *given)
         code = usable(&own) ? CLI_DONE : CLI_USAGE;
     own.steps = own.steps ? own.steps : CLI_STEPS;
     if (code == CLI_DONE)
-        code = train_module(&own, &folder);
+        code = train_with_others(&own, &folder);
     cli_folder_close(&folder);
     return code;
 }
