@@ -291,7 +291,8 @@ MODELS := $(wildcard frontend/models/*.f8)
 EXAMPLES := $(filter-out %/run,$(wildcard tests/examples/*))
 MAN := $(BUILD)/share/fp8c.1
 COMPLETIONS := $(BUILD)/share/fp8c.bash $(BUILD)/share/_fp8c $(BUILD)/share/fp8c.fish
-INSTALLED = $(BINDIR)/fp8c $(LIBDIR)/$(notdir $(SO)) $(LIBDIR)/$(SONAME) $(LIBDIR)/libfp8c.so $(LIBDIR)/libfp8c.a \
+SHIMDIR = $(LIBDIR)/fp8c
+INSTALLED = $(addprefix $(SHIMDIR)/,$(notdir $(SHIMS))) $(BINDIR)/fp8c $(LIBDIR)/$(notdir $(SO)) $(LIBDIR)/$(SONAME) $(LIBDIR)/libfp8c.so $(LIBDIR)/libfp8c.a \
             $(LIBDIR)/pkgconfig/fp8c.pc $(INCLUDEDIR)/fp8c.h $(MANDIR)/man1/fp8c.1 \
             $(DATADIR)/bash-completion/completions/fp8c $(DATADIR)/zsh/site-functions/_fp8c \
             $(DATADIR)/fish/vendor_completions.d/fp8c.fish $(addprefix $(DOCDIR)/,LICENSE language.md ops.md) \
@@ -315,6 +316,7 @@ install: installable
 	install -d $(sort $(dir $(addprefix $(DESTDIR),$(INSTALLED))))
 	install $(BUILD)/fp8c $(DESTDIR)$(BINDIR)/fp8c
 	install -m 644 $(SO) $(STATIC) $(DESTDIR)$(LIBDIR)
+	$(if $(SHIMS),install -m 644 $(SHIMS) $(DESTDIR)$(SHIMDIR))
 	ln -sf $(notdir $(SO)) $(DESTDIR)$(LIBDIR)/$(SONAME)
 	ln -sf $(SONAME) $(DESTDIR)$(LIBDIR)/libfp8c.so
 	install -m 644 frontend/fp8c.h $(DESTDIR)$(INCLUDEDIR)
@@ -338,7 +340,7 @@ install-strip: install
 # Folders stay, since others may have files there, but for our own that are empty.
 uninstall:
 	rm -f $(addprefix $(DESTDIR),$(INSTALLED))
-	@rmdir $(addprefix $(DESTDIR),$(DOCDIR)/examples $(DOCDIR) $(DATADIR)/fp8c/models $(DATADIR)/fp8c) 2>/dev/null || true
+	@rmdir $(addprefix $(DESTDIR),$(DOCDIR)/examples $(DOCDIR) $(DATADIR)/fp8c/models $(DATADIR)/fp8c) $(DESTDIR)$(SHIMDIR) 2>/dev/null || true
 
 clean:
 	rm -rf build build-*

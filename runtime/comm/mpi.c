@@ -61,7 +61,9 @@ static f8_status find_shim(f8_mpi *m, const char *kind, f8_arena *arena, f8_diag
     const char *names[F8_MPI_KINDS + 1] = {0}, *why = "";
     const char *own = own_folder(arena);
     const char *const folders[] = {own, f8_arena_printf(arena, "%s/fp8c", own),
-                                   f8_arena_printf(arena, "%s/../lib/fp8c", own), NULL};
+                                   f8_arena_printf(arena, "%s/../lib/fp8c", own),
+                                   f8_arena_printf(arena, "%s/../lib/x86_64-linux-gnu/fp8c", own),
+                                   NULL};
     int n = 0;
     for (int i = 0; i < F8_MPI_KINDS; i++)
         if (!kind || !strcmp(kind, f8_mpi_kind_name[i]))
