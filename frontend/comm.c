@@ -1,4 +1,6 @@
 /* The caller's way to other ranks, as executors call it; and MPI as such a way. */
+#include <string.h>
+
 #include "frontend/api.h"
 #include "frontend/program.h"
 #include "runtime/comm/mpi.h"
@@ -50,6 +52,68 @@ f8_status f8_program_set_comm(fp8c_program *p, const fp8c_comm *comm, f8_diag *d
 const f8_comm *f8_program_comm(const fp8c_program *p)
 {
     return p->comm.ranks ? &p->comm : NULL;
+}
+
+/* ---- what ranks have in common ---- */
+
+static int add_text(void *user, const char *text, size_t size)
+{
+    f8_hasher_add(user, text, size);
+    return 0;
+}
+
+f8_status f8_program_note_module(fp8c_program *p, const f8_module *m,
+                                 const fp8c_compile_options *o, f8_diag *diag)
+{
+    f8_hasher h;
+    if (!f8_program_comm(p))
+        return F8_OK;
+    const char *recipe = o->recipe ? o->recipe : "";
+    f8_hasher_begin(&h);
+    f8_hasher_add(&h, fp8c_version(), strlen(fp8c_version()) + 1);
+    f8_hasher_add(&h, recipe, strlen(recipe) + 1);
+    f8_hasher_add(&h, &o->lr, sizeof o->lr);
+    f8_hasher_add(&h, &o->optimizer_steps, sizeof o->optimizer_steps);
+    const f8_writer writer = {add_text, &h};
+    const f8_status status = f8_print_module(m, &writer);
+    if (status != F8_OK)
+        return f8_fail(diag, status, F8_NOWHERE, "out of memory");
+    p->digest = f8_hasher_end(&h);
+    return F8_OK;
+}
+
+void f8_program_note_file(fp8c_program *p, const void *bytes, size_t size)
+{
+    if (f8_program_comm(p))
+        p->digest = f8_hash_bytes(bytes, size);
+}
+
+/* Whether all ranks run the function together. Of the interpreter's plan, which has no steps, every
+ * function counts. */
+static bool is_common(const fp8c_program *p, int function)
+{
+    const f8_plan_func *f = &p->now->plan.func[function];
+    bool common = f->n_steps == 0;
+    for (uint32_t i = 0; i < f->n_steps && !common; i++)
+        common = f->step[i].kind == F8_STEP_COLLECTIVE;
+    return common;
+}
+
+f8_status f8_program_meet(fp8c_program *p, int function, f8_diag *diag)
+{
+    const f8_comm *c = f8_program_comm(p);
+    f8_hash all[F8_MAX_RANKS];
+    if (!c || p->met || c->ranks == 1 || !is_common(p, function))
+        return F8_OK;
+    F8_TRY(c->all_gather(c->user, &p->digest, all, sizeof p->digest, diag));
+    for (int r = 1; r < c->ranks; r++)
+        if (!f8_hash_equal(all[r], all[0]))
+            return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
+                           "rank %d runs another program than rank 0: the module, the recipe, the "
+                           "options or the version of fp8c differ",
+                           r);
+    p->met = true;
+    return F8_OK;
 }
 
 /* ---- MPI ---- */

@@ -1425,7 +1425,7 @@ FP8C_API fp8c_status fp8c_program_decision(const fp8c_program *program, int inde
 
 /* One step of a function's plan. */
 typedef struct fp8c_step {
-    const char *name, *kind; /* kind: kernel, gemm, copy, attention (by a library) */
+    const char *name, *kind; /* kind: kernel, gemm, copy, attention (by a library), collective */
     int32_t phases;
     uint64_t hash;           /* of a kernel: equal ones share code */
     int64_t bytes_read, bytes_written; /* of distinct inputs and outputs */
@@ -1434,6 +1434,15 @@ typedef struct fp8c_step {
 /* Ends a loop. */
 FP8C_API fp8c_status fp8c_program_step(const fp8c_program *program, int function, int index,
                                        fp8c_step *out);
+/* What a step of kind `collective` exchanges with the other ranks. */
+typedef struct fp8c_collective {
+    const char *op;  /* all_gather, all_to_all */
+    int32_t ranks;
+    int64_t bytes;   /* to each other rank, and as many from it */
+} fp8c_collective;
+/* FP8C_ERR_INPUT: there is no such step, or it is of another kind. */
+FP8C_API fp8c_status fp8c_program_collective(const fp8c_program *program, int function, int index,
+                                             fp8c_collective *out);
 /* How the library computes this GEMM, in its own words, or the algorithm that a file fixed. NULL
  * for other steps, and where neither is known. */
 FP8C_API const char *fp8c_program_algorithm(const fp8c_program *program, int function, int index);

@@ -145,7 +145,9 @@ fp8c_status fp8c_program_run(fp8c_program *p, int function)
     if (status != F8_OK)
         return f8_api_result(p->ctx, &diag, status);
     f8_program_own_ports(p, function);
-    status = instance->kind->run(instance, (uint32_t)function, &diag);
+    status = f8_program_meet(p, function, &diag);
+    if (status == F8_OK)
+        status = instance->kind->run(instance, (uint32_t)function, &diag);
     return f8_api_result(p->ctx, &diag, status);
 }
 
@@ -408,6 +410,18 @@ void fp8c_program_info(const fp8c_program *p, fp8c_info *out)
             own.arena_lower_bound = p->now->plan.func[f].lower_bound;
         }
     f8_api_give(out, &own);
+}
+
+fp8c_status fp8c_program_collective(const fp8c_program *p, int function, int index,
+                                    fp8c_collective *out)
+{
+    fp8c_step s;
+    if (fp8c_program_step(p, function, index, &s) != FP8C_OK ||
+        p->now->plan.func[function].step[index].kind != F8_STEP_COLLECTIVE)
+        return FP8C_ERR_INPUT;
+    const f8_collective_desc *d = &p->now->plan.func[function].step[index].collective;
+    *out = (fp8c_collective){f8_collective_name[d->kind], d->ranks, d->bytes};
+    return FP8C_OK;
 }
 
 const char *fp8c_program_algorithm(const fp8c_program *p, int function, int index)

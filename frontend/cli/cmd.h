@@ -88,7 +88,7 @@ enum {
  *     TEXTS, RECIPES   as TEXT; the option may be given any number of times
  *     TENSORS          the same: NAME=FILE.npy or NAME=FILE.safetensors[:TENSOR]
  *     COUNT, ORDINAL   int64_t of at least 1, int32_t of at least 0
- *     THREADS          int32_t, 1 to 256
+ *     THREADS, RANKS   int32_t, 1 to 256, 1 to 1024
  *     NUMBER, SEED     double above 0, uint64_t
  *     FLAG, LEVEL      bool; int32_t that counts how often the option is given
  *     DIM              NAME=N
@@ -168,6 +168,8 @@ enum {
     OPTION(comm, "--comm", "NAME", TEXT, ON_TRAIN,                                                 \
            "how processes that train together exchange data: none, mpi, openmpi or mpich "         \
            "(default: mpi under mpirun, else none). Each has a part of every batch")               \
+    OPTION(n_ranks, "--ranks", "N", RANKS, ON_PRINT | ON_EXPLAIN | ON_PLAN,                        \
+           "compile for N processes that train together, each on a batch of this size")            \
     OPTION(seed, "--seed", "S", SEED, ON_TRAIN | ON_EXPLAIN | ON_RUN,                              \
            "the seed of initial values and batches (default 1)")                                   \
     OPTION(seeds, "--seeds", "N", COUNT, ON_TRAIN,                                                 \
@@ -269,7 +271,7 @@ enum {
 
 typedef const char *cli_TEXT, *cli_TOKENS;
 typedef int64_t cli_COUNT;
-typedef int32_t cli_THREADS;
+typedef int32_t cli_THREADS, cli_RANKS;
 typedef int32_t cli_ORDINAL;
 typedef double cli_NUMBER;
 typedef uint64_t cli_SEED;

@@ -8,6 +8,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "ir/base/hash.h"
+
 static const char batch_dim[] = "B";
 /* MPICH's mpirun drops what it has not passed on when a process aborts. */
 static const struct timespec passed_on = {.tv_nsec = 200000000};
@@ -173,6 +175,24 @@ bool cli_ranks_stop(cli_ranks *r)
         cli_note_signal(mine);
     r->stopped |= mine != 0;
     return mine != 0;
+}
+
+bool cli_ranks_agree(const cli_ranks *r, const char *what, const char *text)
+{
+    f8_hash mine, all[1024];
+    if (!r)
+        return true;
+    mine = f8_hash_bytes(text, strlen(text));
+    if (r->comm.all_gather(r->comm.user, &mine, all, sizeof mine)) {
+        fprintf(stderr, "fp8c: error: %s\n", r->comm.message(r->comm.user));
+        return false;
+    }
+    for (int i = 1; i < r->comm.ranks; i++)
+        if (!f8_hash_equal(all[i], all[0])) {
+            fprintf(stderr, "fp8c: error: %s of rank %d differs from that of rank 0\n", what, i);
+            return false;
+        }
+    return true;
 }
 
 /* ---- batches ---- */

@@ -23,6 +23,10 @@ int cli_ranks_leave(cli_ranks *r, int code);
  * noted. NULL: cli_interrupted. */
 bool cli_ranks_stop(cli_ranks *r);
 
+/* Whether all ranks give the same text; false after a message on stderr, which says `what` differs.
+ * NULL: true. */
+bool cli_ranks_agree(const cli_ranks *r, const char *what, const char *text);
+
 /* Of the `rows` rows that a batch of all ranks has, this rank's begin at `first`. */
 typedef struct cli_share {
     uint64_t rows, first;

@@ -456,6 +456,25 @@ static bool settle(fp8c_context *ctx, fp8c_module *module, cli_folder *folder,
     return ok;
 }
 
+/* Whether all ranks train on the same data, as often and from the same seeds. */
+static bool same_everywhere(const cli *c, const cli_data *data)
+{
+    char plan[120];
+    if (!c->ranks)
+        return true;
+    json_t *facts = cli_data_facts(data);
+    char *text = facts ? json_dumps(facts, JSON_SORT_KEYS) : NULL;
+    snprintf(plan, sizeof plan, "%" PRIu64 " %" PRId64 " %" PRId64 " %" PRId64, c->seed, c->seeds,
+             c->steps, c->eval_every);
+    const bool ok = text && cli_ranks_agree(c->ranks, "the data", text) &&
+                    cli_ranks_agree(c->ranks, "--seed, --seeds, --steps or --eval-every", plan);
+    if (!text)
+        fprintf(stderr, "error: out of memory\n");
+    free(text);
+    json_decref(facts);
+    return ok;
+}
+
 /* Trains under one recipe with every seed. out: a result for each seed. *at becomes the last of
  * them that ran. save: where to write the checkpoint of the first seed, or NULL. */
 static int train_recipe(const cli *c, fp8c_context *ctx, fp8c_module *module, cli_data *data,
@@ -485,7 +504,7 @@ static int train_recipe(const cli *c, fp8c_context *ctx, fp8c_module *module, cl
         return cli_fail(ctx);
     bool ok = find_functions(&r);
     cli_stats_begin(&r.watched, c, r.program, r.step);
-    ok = ok && cli_data_fit(data, c, module, r.program, r.step);
+    ok = ok && cli_data_fit(data, c, module, r.program, r.step) && same_everywhere(c, data);
     for (int64_t i = 0; i < c->seeds && ok && !cli_interrupted(); i++) {
         out[i].recipe = recipe;
         out[i].seed = c->seed + (uint64_t)i;
