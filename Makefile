@@ -59,7 +59,11 @@ SONAME := libfp8c.so.$(firstword $(subst ., ,$(VERSION)))
 files = $(sort $(foreach f,$(1),$(foreach p,$(2),$(wildcard $(f)/$(p))) \
         $(call files,$(patsubst %/,%,$(wildcard $(f)/*/)),$(2))))
 CLI := $(call files,frontend/cli,*.c)
-LIB := $(filter-out $(CLI),$(call files,ir passes codegen runtime frontend,*.c))
+# Each shim is compiled against the mpi.h of one implementation of MPI, where that is installed.
+MPI_openmpi := $(shell pkg-config --exists ompi-c 2>/dev/null && echo ompi-c)
+MPI_mpich := $(shell pkg-config --exists mpich 2>/dev/null && echo mpich)
+SHIMS := $(foreach k,openmpi mpich,$(if $(MPI_$(k)),$(BUILD)/fp8c_mpi_$(k).so))
+LIB := $(filter-out $(CLI) runtime/comm/shim/%,$(call files,ir passes codegen runtime frontend,*.c))
 # A test program is named after its source, in whichever folder of tests/ that is.
 TEST_SOURCES := $(sort $(shell find tests -name 'check_*.c'))
 TESTS := $(sort $(basename $(notdir $(TEST_SOURCES))))
@@ -97,7 +101,7 @@ SO_FLAGS += -Wl,--defsym=stdin=f8_st_open
 all:
 	@.ci/install --missing build
 	@$(MAKE) --no-print-directory build
-build: $(BUILD)/fp8c $(SO)
+build: $(BUILD)/fp8c $(SO) $(SHIMS)
 
 # Targets that install packages also build on all cores, unless -j says how many.
 JOBS = $(if $(findstring -j,$(MAKEFLAGS)),,-j$(shell nproc))
@@ -144,6 +148,11 @@ $(STATIC): $(call object,$(LIB))
 $(BUILD)/fp8c: $(call object,$(CLI)) $(LIBRARY)
 	@echo "  link $@"
 	@$(CC) $(CFLAGS) -o $@ $^ $(LDLIBS) -ljansson
+
+$(SHIMS): $(BUILD)/fp8c_mpi_%.so: runtime/comm/shim/mpi.c runtime/comm/shim/shim.h
+	@echo "  link $@"
+	@$(CC) -std=c17 -O2 -Wall -Wextra -Werror -I. $$(pkg-config --cflags $(MPI_$*) | sed 's/-I/-isystem /g') -fPIC \
+	    -shared -o $@ $< $$(pkg-config --libs $(MPI_$*))
 
 # ---- test programs, fuzz targets, benchmarks ----
 
@@ -282,7 +291,8 @@ MODELS := $(wildcard frontend/models/*.f8)
 EXAMPLES := $(filter-out %/run,$(wildcard tests/examples/*))
 MAN := $(BUILD)/share/fp8c.1
 COMPLETIONS := $(BUILD)/share/fp8c.bash $(BUILD)/share/_fp8c $(BUILD)/share/fp8c.fish
-INSTALLED = $(BINDIR)/fp8c $(LIBDIR)/$(notdir $(SO)) $(LIBDIR)/$(SONAME) $(LIBDIR)/libfp8c.so $(LIBDIR)/libfp8c.a \
+SHIMDIR = $(LIBDIR)/fp8c
+INSTALLED = $(addprefix $(SHIMDIR)/,$(notdir $(SHIMS))) $(BINDIR)/fp8c $(LIBDIR)/$(notdir $(SO)) $(LIBDIR)/$(SONAME) $(LIBDIR)/libfp8c.so $(LIBDIR)/libfp8c.a \
             $(LIBDIR)/pkgconfig/fp8c.pc $(INCLUDEDIR)/fp8c.h $(MANDIR)/man1/fp8c.1 \
             $(DATADIR)/bash-completion/completions/fp8c $(DATADIR)/zsh/site-functions/_fp8c \
             $(DATADIR)/fish/vendor_completions.d/fp8c.fish $(addprefix $(DOCDIR)/,LICENSE language.md ops.md) \
@@ -306,6 +316,7 @@ install: installable
 	install -d $(sort $(dir $(addprefix $(DESTDIR),$(INSTALLED))))
 	install $(BUILD)/fp8c $(DESTDIR)$(BINDIR)/fp8c
 	install -m 644 $(SO) $(STATIC) $(DESTDIR)$(LIBDIR)
+	$(if $(SHIMS),install -m 644 $(SHIMS) $(DESTDIR)$(SHIMDIR))
 	ln -sf $(notdir $(SO)) $(DESTDIR)$(LIBDIR)/$(SONAME)
 	ln -sf $(SONAME) $(DESTDIR)$(LIBDIR)/libfp8c.so
 	install -m 644 frontend/fp8c.h $(DESTDIR)$(INCLUDEDIR)
@@ -329,7 +340,7 @@ install-strip: install
 # Folders stay, since others may have files there, but for our own that are empty.
 uninstall:
 	rm -f $(addprefix $(DESTDIR),$(INSTALLED))
-	@rmdir $(addprefix $(DESTDIR),$(DOCDIR)/examples $(DOCDIR) $(DATADIR)/fp8c/models $(DATADIR)/fp8c) 2>/dev/null || true
+	@rmdir $(addprefix $(DESTDIR),$(DOCDIR)/examples $(DOCDIR) $(DATADIR)/fp8c/models $(DATADIR)/fp8c) $(DESTDIR)$(SHIMDIR) 2>/dev/null || true
 
 clean:
 	rm -rf build build-*

@@ -170,6 +170,23 @@ static f8_status read_statistics(f8_compilation *c, f8_diag *diag)
     return F8_OK;
 }
 
+/* Read how many ranks there are. */
+static f8_status read_ranks(f8_compilation *c, f8_diag *diag)
+{
+    const f8_comm *comm = f8_program_comm(c->program);
+    const int32_t asked = c->o->ranks, given = comm ? comm->ranks : 1;
+    if (asked < 0 || asked > F8_MAX_RANKS)
+        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "ranks: %d is not from 1 to %d", asked,
+                       F8_MAX_RANKS);
+    if (asked && asked != given && (comm || !c->program->run.no_device))
+        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
+                       comm ? "ranks: %d are asked for, but comm has %d"
+                            : "ranks: to run on %d, comm must say how they exchange bytes",
+                       asked, given);
+    c->unit.options.ranks = asked ? asked : given;
+    return F8_OK;
+}
+
 static f8_status read_options(f8_compilation *c, f8_diag *diag)
 {
     const fp8c_compile_options *o = c->o;
@@ -185,6 +202,7 @@ static f8_status read_options(f8_compilation *c, f8_diag *diag)
     F8_TRY(read_budget(c, diag));
     F8_TRY(read_attention(c, o->attention, diag));
     F8_TRY(read_statistics(c, diag));
+    F8_TRY(read_ranks(c, diag));
     out->no_fuse = o->no_fuse;
     out->inference = o->inference;
     out->observe = o->observe;
@@ -389,6 +407,7 @@ static f8_status build_program(fp8c_program *p, const fp8c_module *module,
     f8_run_options run = F8_RUN_OPTIONS(o);
     run.no_device = o->no_device || o->text_only || o->plan_only;
     F8_TRY(f8_program_set_run(p, run, o->threads, diag));
+    F8_TRY(f8_program_note_module(p, module->ir, o, diag));
     F8_TRY(f8_target_choose(p, o->target ? o->target : "cpu", diag));
     p->plan_only = o->plan_only;
     /* A calibration and the tuner compile on behalf of another compile, which warns. */

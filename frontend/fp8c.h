@@ -390,6 +390,40 @@ typedef struct fp8c_stored_as {
     const char *name, *recipe;
 } fp8c_stored_as;
 
+/* ---- several ranks ---- */
+
+/* How the ranks of a training exchange bytes. Ranks are processes, or threads of one process, that
+ * run programs compiled from one module with the same options, each on inputs of its own; they are
+ * numbered from 0. Every rank makes the same calls in the same order, from one thread at a time.
+ * A call returns when everything to be received is there. It returns 0, or another number if it
+ * failed: the run then fails with FP8C_ERR_LIBRARY. fp8c computes the sums itself, in the order of
+ * the ranks, so the results do not depend on who moves the bytes. */
+typedef struct fp8c_comm {
+    size_t struct_size; /* sizeof(fp8c_comm) */
+    int32_t rank, ranks; /* this rank's number; how many there are, 1 to 1024 */
+    void *user;
+    /* receive[r * bytes ...] = the `bytes` bytes that rank r sends, of all ranks */
+    int (*all_gather)(void *user, const void *send, void *receive, size_t bytes);
+    /* receive[r * bytes ...] = send[rank * bytes ...] of rank r: every rank sends other bytes to
+     * each */
+    int (*all_to_all)(void *user, const void *send, void *receive, size_t bytes);
+    const char *(*message)(void *user); /* why the last call failed; may be NULL */
+} fp8c_comm;
+
+/* The ranks of an MPI job (mpirun, srun). `kind` is "openmpi" or "mpich"; NULL: the first whose
+ * library and whose shim, fp8c_mpi_KIND.so beside libfp8c.so, are there. MPI is initialized unless
+ * the process has done so, with MPI_THREAD_SERIALIZED: no other thread may call MPI while fp8c does.
+ * A process has one at a time; once one that initialized MPI is closed, there is no other.
+ * FP8C_ERR_LIBRARY says what is missing, or what MPI says. */
+typedef struct fp8c_mpi fp8c_mpi;
+FP8C_API fp8c_status fp8c_mpi_open(fp8c_context *ctx, const char *kind, fp8c_mpi **out);
+/* To be called when all programs that use it are gone, and before the context is. NULL: nothing. */
+FP8C_API void fp8c_mpi_close(fp8c_mpi *mpi);
+/* Fills the struct, whose struct_size the caller has set. It is valid until fp8c_mpi_close. */
+FP8C_API fp8c_status fp8c_mpi_comm(fp8c_mpi *mpi, fp8c_comm *out);
+/* Ends all processes of the job, this one too: for a rank that fails while others wait for it. */
+FP8C_API void fp8c_mpi_abort(fp8c_mpi *mpi, int exit_code);
+
 typedef struct fp8c_compile_options {
     size_t struct_size;      /* sizeof(fp8c_compile_options) */
     const char *target;      /* one of fp8c_target_name: "cpu" (default), "reference", "cuda" (the
@@ -495,6 +529,14 @@ typedef struct fp8c_compile_options {
                          `stats`, with the matching values as further results. NAME is the value as
                          f32; if it is quantized, NAME.q has its codes and NAME.scale_inv their
                          inverse scales */
+    /* Train with several ranks (data parallel): each micro_step adds the gradients summed over the
+     * ranks, and the loss is the mean over the ranks. Every rank has all variables, and the same
+     * bits in them. FP8C_ERR_UNSUPPORTED with `pair`, recipe "auto", states of the module's own,
+     * and targets other than the CPU and the reference. The struct is copied; what `user` stands
+     * for must outlive the program. NULL: the rank is alone */
+    const fp8c_comm *comm;
+    int32_t ranks; /* with no_device or plan_only: compile for so many, without `comm`. 0: as many as
+                      `comm` says, else one */
 } fp8c_compile_options;
 
 /* ---- choosing recipes by measured error and cost: recipe "auto" ---- */
@@ -584,6 +626,7 @@ typedef struct fp8c_open_options {
     void (*device_free)(void *user, void *ptr, size_t size);
     void *device_user;
     const char *external;
+    const fp8c_comm *comm; /* with as many ranks as the file was compiled for */
 } fp8c_open_options;
 /* Make a program from a file, or from a file's bytes. The file is read whole and the bytes are
  * copied, so later changes to either do not reach the program. options may be NULL. FP8C_ERR_INPUT:
@@ -1382,7 +1425,7 @@ FP8C_API fp8c_status fp8c_program_decision(const fp8c_program *program, int inde
 
 /* One step of a function's plan. */
 typedef struct fp8c_step {
-    const char *name, *kind; /* kind: kernel, gemm, copy, attention (by a library) */
+    const char *name, *kind; /* kind: kernel, gemm, copy, attention (by a library), collective */
     int32_t phases;
     uint64_t hash;           /* of a kernel: equal ones share code */
     int64_t bytes_read, bytes_written; /* of distinct inputs and outputs */
@@ -1391,6 +1434,15 @@ typedef struct fp8c_step {
 /* Ends a loop. */
 FP8C_API fp8c_status fp8c_program_step(const fp8c_program *program, int function, int index,
                                        fp8c_step *out);
+/* What a step of kind `collective` exchanges with the other ranks. */
+typedef struct fp8c_collective {
+    const char *op;  /* all_gather, all_to_all */
+    int32_t ranks;
+    int64_t bytes;   /* to each other rank, and as many from it */
+} fp8c_collective;
+/* FP8C_ERR_INPUT: there is no such step, or it is of another kind. */
+FP8C_API fp8c_status fp8c_program_collective(const fp8c_program *program, int function, int index,
+                                             fp8c_collective *out);
 /* How the library computes this GEMM, in its own words, or the algorithm that a file fixed. NULL
  * for other steps, and where neither is known. */
 FP8C_API const char *fp8c_program_algorithm(const fp8c_program *program, int function, int index);

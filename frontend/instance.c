@@ -369,8 +369,8 @@ static f8_status reference_run(f8_instance *i, uint32_t func, f8_diag *diag)
                                    : f8_unbound_port(side, p->name, f->name, diag);
         }
     }
-    return f8_reference_run(&i->module->func[func], (const void *const *)i->bound[0][func],
-                            (void *const *)i->bound[1][func], &i->allocator, diag);
+    return f8_reference_run_rank(&i->module->func[func], (const void *const *)i->bound[0][func],
+                                 (void *const *)i->bound[1][func], i->comm, &i->allocator, diag);
 }
 
 static void reference_info(const f8_instance *i, f8_instance_info *out)
@@ -386,8 +386,9 @@ static double reference_seconds(const f8_instance *i, uint32_t func, uint32_t st
 }
 
 f8_status f8_instance_create_reference(f8_instance *i, const f8_module *module, const f8_plan *plan,
-                                       const f8_instance *like, const char *external,
-                                       const f8_allocator *allocator, f8_diag *diag)
+                                       const f8_instance *like, const f8_comm *comm,
+                                       const char *external, const f8_allocator *allocator,
+                                       f8_diag *diag)
 {
     static const f8_instance_kind kind = {
         .destroy = reference_destroy,
@@ -406,7 +407,7 @@ f8_status f8_instance_create_reference(f8_instance *i, const f8_module *module, 
         .step_seconds = reference_seconds,
         .algorithm = no_algorithm,
     };
-    *i = (f8_instance){.plan = plan, .module = module, .allocator = *allocator};
+    *i = (f8_instance){.plan = plan, .module = module, .comm = comm, .allocator = *allocator};
     f8_arena_init(&i->memory, allocator);
     return created(i, &kind, reference_allocate(i, like, external, diag));
 }

@@ -43,6 +43,7 @@ struct f8_instance {
     const f8_instance_kind *kind; /* NULL: not created */
     const f8_plan *plan;     /* names and types of ports and variables */
     const f8_module *module; /* reference target: the module to interpret */
+    const f8_comm *comm;     /* reference target: as in f8_exec_options */
     f8_allocator allocator;
     f8_exec *cpu;
     f8_cuda_exec *cuda;
@@ -60,8 +61,9 @@ f8_status f8_instance_create_cuda(f8_instance *i, const f8_plan *plan, f8_cuda *
                                   const f8_cuda_exec_options *options, f8_diag *diag);
 /* The plan has only the module's interface (f8_build_interface). */
 f8_status f8_instance_create_reference(f8_instance *i, const f8_module *module, const f8_plan *plan,
-                                       const f8_instance *like, const char *external,
-                                       const f8_allocator *allocator, f8_diag *diag);
+                                       const f8_instance *like, const f8_comm *comm,
+                                       const char *external, const f8_allocator *allocator,
+                                       f8_diag *diag);
 void f8_instance_destroy(f8_instance *i); /* one that was never created is fine */
 
 #endif

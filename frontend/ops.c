@@ -19,6 +19,7 @@ fp8c_status fp8c_op(const char *name, fp8c_op_info *out)
         [F8_LEAF] = "leaf", [F8_POINTWISE] = "pointwise", [F8_REDUCE] = "reduction",
         [F8_SHAPE] = "shape", [F8_GEMM] = "gemm", [F8_ATTENTION] = "attention",
         [F8_GATHER] = "gather", [F8_FP8] = "fp8", [F8_COMPOSITE] = "composite",
+        [F8_COLLECTIVE] = "collective",
     };
     static const char *const gradients[] = {
         [F8_GRADIENT_RULE] = "yes", [F8_GRADIENT_ZERO] = "zero", [F8_GRADIENT_ERROR] = "none"};

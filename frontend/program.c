@@ -86,6 +86,8 @@ f8_status f8_program_set_run(fp8c_program *p, f8_run_options run, int32_t thread
                        F8_POOL_MAX_THREADS);
     p->run = run;
     p->run.external = f8_arena_strdup(&p->arena, run.external);
+    p->run.comm = NULL;
+    F8_TRY(f8_program_set_comm(p, run.comm, diag));
     p->threads = f8_api_threads(p->ctx, threads);
     return f8_arena_status(&p->arena, diag);
 }
@@ -143,7 +145,9 @@ fp8c_status fp8c_program_run(fp8c_program *p, int function)
     if (status != F8_OK)
         return f8_api_result(p->ctx, &diag, status);
     f8_program_own_ports(p, function);
-    status = instance->kind->run(instance, (uint32_t)function, &diag);
+    status = f8_program_meet(p, function, &diag);
+    if (status == F8_OK)
+        status = instance->kind->run(instance, (uint32_t)function, &diag);
     return f8_api_result(p->ctx, &diag, status);
 }
 
@@ -408,6 +412,18 @@ void fp8c_program_info(const fp8c_program *p, fp8c_info *out)
     f8_api_give(out, &own);
 }
 
+fp8c_status fp8c_program_collective(const fp8c_program *p, int function, int index,
+                                    fp8c_collective *out)
+{
+    fp8c_step s;
+    if (fp8c_program_step(p, function, index, &s) != FP8C_OK ||
+        p->now->plan.func[function].step[index].kind != F8_STEP_COLLECTIVE)
+        return FP8C_ERR_INPUT;
+    const f8_collective_desc *d = &p->now->plan.func[function].step[index].collective;
+    *out = (fp8c_collective){f8_collective_name[d->kind], d->ranks, d->bytes};
+    return FP8C_OK;
+}
+
 const char *fp8c_program_algorithm(const fp8c_program *p, int function, int index)
 {
     const f8_instance *instance = &p->now->instance;
@@ -500,7 +516,7 @@ fp8c_status fp8c_program_step(const fp8c_program *p, int function, int index, fp
         return FP8C_ERR_INPUT;
     static const char *const kinds[] = {
         [F8_STEP_KERNEL] = "kernel", [F8_STEP_GEMM] = "gemm", [F8_STEP_COPY] = "copy",
-        [F8_STEP_ATTENTION] = "attention"};
+        [F8_STEP_ATTENTION] = "attention", [F8_STEP_COLLECTIVE] = "collective"};
     const f8_step *s = &p->now->plan.func[function].step[index];
     *out = (fp8c_step){s->name, kinds[s->kind], (int32_t)s->n_phases, s->hash, s->bytes_read,
                        s->bytes_written, 0};

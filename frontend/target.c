@@ -107,12 +107,13 @@ f8_status f8_variant_start(fp8c_program *p, f8_variant *v, const f8_module *modu
     if (o->no_device)
         return F8_OK;
     if (p->target->kind == F8_TARGET_REFERENCE)
-        return f8_instance_create_reference(&v->instance, module, &v->plan, like, o->external,
-                                            allocator, diag);
+        return f8_instance_create_reference(&v->instance, module, &v->plan, like,
+                                            f8_program_comm(p), o->external, allocator, diag);
     if (p->target->kind == F8_TARGET_CPU) {
         const f8_exec_options run = {.n_threads = p->threads,
                                      .parallel = parallel,
                                      .allocator = allocator,
+                                     .comm = f8_program_comm(p),
                                      .profile = o->profile,
                                      .like = like ? like->cpu : NULL,
                                      .external = o->external};

@@ -1,4 +1,4 @@
-/* Result types, II: GEMM, attention, gathers, FP8 and composites. See infer.c. */
+/* Result types, II: GEMM, attention, gathers, FP8, composites and collectives. See infer.c. */
 #include "ir/internal.h"
 #include "ir/num/scale_layout.h"
 
@@ -427,5 +427,79 @@ f8_status f8_infer_cross_entropy_grad(f8_graph *g, const f8_node *n, f8_type *ou
     F8_TRY(targets_ok(g, n, roles));
     F8_TRY(need_scalar(g, n, roles, 2));
     *out = *f8_in_type(g, n, 0);
+    return F8_OK;
+}
+
+/* ---- collectives ---- */
+
+static f8_status ranks_of(f8_graph *g, const f8_node *n, int64_t *ranks)
+{
+    *ranks = f8_node_attr(n, F8_A_RANKS)->i;
+    if (*ranks < 1 || *ranks > F8_MAX_RANKS)
+        return f8_infer_fail(g, n, NULL, "ranks must be 1 to %d, not %lld", F8_MAX_RANKS,
+                             (long long)*ranks);
+    return F8_OK;
+}
+
+/* Operand 1 has a row for each rank. */
+static f8_status need_rows_of_ranks(f8_graph *g, const f8_node *n)
+{
+    const f8_type *t = f8_in_type(g, n, 0);
+    int64_t ranks;
+    F8_TRY(ranks_of(g, n, &ranks));
+    if (t->rank == 0 || t->dim[0] != ranks)
+        return f8_infer_fail(g, n, f8_op_facts(n->op)->operands,
+                             "the first axis of x must have a size of `ranks`, %lld",
+                             (long long)ranks);
+    return F8_OK;
+}
+
+f8_status f8_infer_all_gather(f8_graph *g, const f8_node *n, f8_type *out)
+{
+    const f8_type *t = f8_in_type(g, n, 0);
+    int64_t ranks;
+    F8_TRY(ranks_of(g, n, &ranks));
+    if (t->rank == F8_MAX_RANK)
+        return f8_infer_fail(g, n, NULL, "x has %d axes already, as many as a value can have",
+                             F8_MAX_RANK);
+    *out = (f8_type){.dtype = t->dtype, .rank = (uint8_t)(t->rank + 1), .dim = {ranks}};
+    for (int i = 0; i < t->rank; i++)
+        out->dim[i + 1] = t->dim[i];
+    return F8_OK;
+}
+
+f8_status f8_infer_all_to_all(f8_graph *g, const f8_node *n, f8_type *out)
+{
+    F8_TRY(need_rows_of_ranks(g, n));
+    *out = *f8_in_type(g, n, 0);
+    return F8_OK;
+}
+
+static f8_status need_reduction(f8_graph *g, const f8_node *n)
+{
+    const char *reduce = f8_node_attr(n, F8_A_REDUCE)->s;
+    F8_TRY(f8_need_dtype(g, n, f8_op_facts(n->op)->operands, 0, F8_M_F32));
+    if (strcmp(reduce, "sum") && strcmp(reduce, "amax"))
+        return f8_infer_fail(g, n, NULL, "reduce must be \"sum\" or \"amax\", not \"%s\"", reduce);
+    return F8_OK;
+}
+
+f8_status f8_infer_all_reduce(f8_graph *g, const f8_node *n, f8_type *out)
+{
+    int64_t ranks;
+    F8_TRY(need_reduction(g, n));
+    F8_TRY(ranks_of(g, n, &ranks));
+    *out = *f8_in_type(g, n, 0);
+    return F8_OK;
+}
+
+f8_status f8_infer_reduce_scatter(f8_graph *g, const f8_node *n, f8_type *out)
+{
+    const f8_type *t = f8_in_type(g, n, 0);
+    F8_TRY(need_reduction(g, n));
+    F8_TRY(need_rows_of_ranks(g, n));
+    *out = (f8_type){.dtype = t->dtype, .rank = (uint8_t)(t->rank - 1)};
+    for (int i = 1; i < t->rank; i++)
+        out->dim[i - 1] = t->dim[i];
     return F8_OK;
 }

@@ -35,6 +35,7 @@ typedef enum f8_class {
     F8_GATHER,
     F8_FP8,
     F8_COMPOSITE,
+    F8_COLLECTIVE,
 } f8_class;
 
 typedef enum f8_attr_key {

@@ -41,6 +41,7 @@ static const struct {
     {"chunk",        f8_pass_chunk,        ENTRY_POINTS,                 0,              0},
     {"calibrate",    f8_pass_calibrate,    ENTRY_POINTS | LINEARS_NAMED, 0,              0},
     {"scaling",      f8_pass_scaling,      ENTRY_POINTS | LINEARS_NAMED, RECIPE_APPLIED, 0},
+    {"shard",        f8_pass_shard,        RECIPE_APPLIED,               0,              0},
     {"instrument",   f8_pass_instrument,   RECIPE_APPLIED,               0,              0},
     {"decompose",    f8_pass_decompose,    RECIPE_APPLIED,               PRIMITIVE,      0},
     {"canonicalize", f8_pass_canonicalize, PRIMITIVE,                    0,              LEGAL},

@@ -12,14 +12,17 @@
 #include "runtime/base/attention_desc.h"
 #include "runtime/base/cpu.h"
 #include "runtime/base/gemm_desc.h"
+#include "runtime/comm/comm.h"
 
 /* ATTENTION is cuDNN's, on CUDA alone. Attention by our own kernels is a KERNEL step. */
 typedef enum f8_step_kind {
     F8_STEP_KERNEL,
     F8_STEP_GEMM,
     F8_STEP_COPY,
-    F8_STEP_ATTENTION
+    F8_STEP_ATTENTION,
+    F8_STEP_COLLECTIVE
 } f8_step_kind;
+enum { F8_STEP_KINDS = F8_STEP_COLLECTIVE + 1 };
 
 typedef struct f8_arg {
     f8_space space; /* NONE: a null pointer */
@@ -70,12 +73,14 @@ typedef struct f8_step {
     f8_step_kind kind;
     const char *name;
     f8_arg *arg; /* KERNEL: as the kernel wants; GEMM: F8_GEMM_ARGS; COPY: from, to;
-                  * ATTENTION: q, k, v, o, lse, and backward do, dq, dk, dv */
+                  * ATTENTION: q, k, v, o, lse, and backward do, dq, dk, dv;
+                  * COLLECTIVE: what is sent, what is received */
     uint32_t n_args, n_ints, n_phases;
     int64_t *ints;    /* KERNEL: run-time extents, phase by phase as arg */
     f8_step_phase *phase;
     f8_gemm_desc gemm;
     f8_cudnn_attention_desc attention;
+    f8_collective_desc collective;
     uint32_t choice;  /* GEMM: index + 1 into the plan's choices; 0: none */
     struct {          /* COPY: to[i..] = from[i..] over `size`, strides in elements */
         int32_t rank;

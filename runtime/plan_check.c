@@ -307,6 +307,16 @@ static f8_status check_attention(const checker *c)
     return F8_OK;
 }
 
+static f8_status check_collective(const checker *c)
+{
+    const f8_collective_desc *d = &c->step->collective;
+    F8_TRY(want_args(c, 2));
+    if (d->ranks < 1 || d->ranks > F8_MAX_RANKS || d->bytes < 1 || d->bytes > ((int64_t)1 << 44) / d->ranks)
+        return wrong(c, "a collective has ranks or bytes out of range");
+    F8_TRY(check_arg(c, 0, 0, f8_collective_sent(d), false));
+    return check_arg(c, 1, 0, f8_collective_received(d), false);
+}
+
 static f8_status check_step(const checker *c)
 {
     const f8_step *s = c->step;
@@ -321,6 +331,7 @@ static f8_status check_step(const checker *c)
     case F8_STEP_GEMM: return check_gemm(c);
     case F8_STEP_COPY: return check_copy(c);
     case F8_STEP_ATTENTION: return check_attention(c);
+    case F8_STEP_COLLECTIVE: return check_collective(c);
     }
     return wrong(c, "the kind of the step is unknown");
 }

@@ -102,10 +102,17 @@ static void wire_copy(f8_wire *w, f8_step *s)
     }
 }
 
+static void wire_collective(f8_wire *w, f8_collective_desc *d)
+{
+    F8_WIRE_ENUM(w, d->kind, F8_COLLECTIVES);
+    f8_wire_i32(w, &d->ranks);
+    f8_wire_size(w, &d->bytes);
+}
+
 static void wire_step(f8_wire *w, void *element)
 {
     f8_step *s = element;
-    F8_WIRE_ENUM(w, s->kind, F8_STEP_ATTENTION + 1);
+    F8_WIRE_ENUM(w, s->kind, F8_STEP_KINDS);
     f8_wire_name(w, &s->name);
     F8_WIRE_ARRAY(w, s->arg, s->n_args, wire_arg);
     F8_WIRE_ARRAY(w, s->ints, s->n_ints, f8_wire_i64s);
@@ -121,6 +128,8 @@ static void wire_step(f8_wire *w, void *element)
         wire_attention(w, &s->attention);
     else if (s->kind == F8_STEP_COPY)
         wire_copy(w, s);
+    else if (s->kind == F8_STEP_COLLECTIVE)
+        wire_collective(w, &s->collective);
 }
 
 /* ---- functions, variables, code ---- */

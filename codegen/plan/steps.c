@@ -307,6 +307,33 @@ static f8_status scatter_step(f8_build *b, const f8_group *g)
     return f8_build_add_launch(b, &launch, b->target->scatter_tasks(count, columns));
 }
 
+/* ---- collectives ---- */
+
+static f8_status collective_step(f8_build *b, const f8_group *g)
+{
+    const f8_ref r = f8_build_only_node(g);
+    const f8_node *n = f8_at(b->func->graph, r);
+    const bool gathers = n->op == F8_OP_ALL_GATHER;
+    const int64_t ranks = f8_attr_i(b->func->graph, r, F8_A_RANKS);
+    const f8_place *from = f8_build_place(b, n->in[0]), *to = f8_build_place(b, r);
+    if (!b->target->collectives)
+        return f8_fail(b->diag, F8_ERR_UNSUPPORTED, b->func->graph->loc[r],
+                       "%s has no collectives yet: programs of several ranks run on the CPU",
+                       b->facts->name);
+    f8_step *s = f8_build_step(b, F8_STEP_COLLECTIVE, g->name, 2, 0);
+    if (!s)
+        return f8_build_memory(b);
+    s->collective = (f8_collective_desc){
+        gathers ? F8_COLLECTIVE_ALL_GATHER : F8_COLLECTIVE_ALL_TO_ALL, (int32_t)ranks,
+        f8_type_bytes(&n->type) / ranks};
+    s->arg[0] = f8_build_arg(b, from);
+    s->arg[1] = f8_build_arg(b, to);
+    s->bytes_read = f8_collective_sent(&s->collective);
+    s->bytes_written = f8_collective_received(&s->collective);
+    F8_TRY(f8_build_add_access(b, from, n->in[0], false));
+    return f8_build_add_access(b, to, r, true);
+}
+
 f8_status f8_build_group(f8_build *b, const f8_group *g)
 {
     switch (g->kind) {
@@ -315,6 +342,7 @@ f8_status f8_build_group(f8_build *b, const f8_group *g)
     case F8_GROUP_ATTENTION:
     case F8_GROUP_ATTENTION_GRAD: return attention_step(b, g);
     case F8_GROUP_SCATTER: return scatter_step(b, g);
+    case F8_GROUP_COLLECTIVE: return collective_step(b, g);
     case F8_GROUP_COPY: return f8_build_copies(b, g);
     }
     return f8_fail(b->diag, F8_ERR_INTERNAL, F8_NOWHERE, "a group has an unknown kind");

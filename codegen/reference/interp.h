@@ -13,6 +13,7 @@
 
 #include "ir/num/granularity.h"
 #include "ir/ir.h"
+#include "runtime/comm/comm.h"
 
 typedef struct f8_rvalue {
     f8_type type;
@@ -26,6 +27,7 @@ typedef struct f8_interp {
     f8_diag *diag;
     f8_status status;
     bool wide;
+    const f8_comm *comm;             /* NULL: the rank is alone */
     f8_loc at;                       /* where the node being evaluated stands in the text */
     f8_rvalue temp[F8_INTERP_TEMPS]; /* temporaries of the composite being evaluated */
     int n_temps;
@@ -89,6 +91,10 @@ void f8_interp_matmul(f8_interp *x, const f8_interp_gemm *m, f8_rvalue *out);
 /* ---- attention.c ---- */
 void f8_interp_attention(f8_interp *x, const f8_graph *g, f8_ref r, const f8_rvalue *const *in,
                          f8_rvalue *out);
+
+/* ---- collective.c: class COLLECTIVE ---- */
+void f8_interp_collective(f8_interp *x, const f8_graph *g, f8_ref r, const f8_rvalue *in,
+                          f8_rvalue *out);
 
 /* ---- composite.c: classes COMPOSITE and FP8, except quantize ---- */
 void f8_interp_composite(f8_interp *x, const f8_graph *g, f8_ref r, const f8_rvalue *const *in,

@@ -122,6 +122,7 @@ static void eval_node(f8_interp *x, const f8_graph *g, f8_ref r, const f8_rvalue
         f8_interp_composite(x, g, r, in, out);
         break;
     case F8_COMPOSITE: f8_interp_composite(x, g, r, in, out); break;
+    case F8_COLLECTIVE: f8_interp_collective(x, g, r, in[0], out); break;
     }
     f8_interp_free_temps(x);
 }
@@ -239,10 +240,13 @@ static f8_status run_all(run *s, const void *const *in, void *const *out)
 }
 
 static f8_status interpret(const f8_func *f, const void *const *in, void *const *out,
-                           const f8_allocator *allocator, bool wide, f8_diag *diag)
+                           const f8_comm *comm, const f8_allocator *allocator, bool wide,
+                           f8_diag *diag)
 {
     const f8_allocator own = allocator ? *allocator : f8_default_allocator();
-    run s = {.x = {.allocator = &own, .diag = diag, .wide = wide}, .f = f, .g = f->graph};
+    run s = {.x = {.allocator = &own, .diag = diag, .wide = wide, .comm = comm},
+             .f = f,
+             .g = f->graph};
     f8_arena_init(&s.arena, &own);
     const f8_status status = run_all(&s, in, out);
     f8_arena_end(&s.arena);
@@ -252,13 +256,19 @@ static f8_status interpret(const f8_func *f, const void *const *in, void *const 
 f8_status f8_reference_run(const f8_func *f, const void *const *in, void *const *out,
                            const f8_allocator *allocator, f8_diag *diag)
 {
-    return interpret(f, in, out, allocator, false, diag);
+    return interpret(f, in, out, NULL, allocator, false, diag);
+}
+
+f8_status f8_reference_run_rank(const f8_func *f, const void *const *in, void *const *out,
+                                const f8_comm *comm, const f8_allocator *allocator, f8_diag *diag)
+{
+    return interpret(f, in, out, comm, allocator, false, diag);
 }
 
 f8_status f8_reference_run_f64(const f8_func *f, const void *const *in, void *const *out,
                                const f8_allocator *allocator, f8_diag *diag)
 {
-    return interpret(f, in, out, allocator, true, diag);
+    return interpret(f, in, out, NULL, allocator, true, diag);
 }
 
 f8_status f8_reference_node(const f8_graph *g, f8_ref r, const void *const *value,

@@ -9,6 +9,7 @@
 #define F8_REFERENCE_H
 
 #include "ir/ir.h"
+#include "runtime/comm/comm.h"
 
 /* in[i] and out[i] are buffers of the ports of the function, row-major, of the types of the ports.
  * Results are written after everything is computed, so an out buffer may be the in buffer of the
@@ -17,6 +18,10 @@
  * last use. */
 f8_status f8_reference_run(const f8_func *f, const void *const *in, void *const *out,
                            const f8_allocator *allocator, f8_diag *diag);
+
+/* The same as one of several ranks (NULL: alone), which all run this function. */
+f8_status f8_reference_run_rank(const f8_func *f, const void *const *in, void *const *out,
+                                const f8_comm *comm, const f8_allocator *allocator, f8_diag *diag);
 
 /* The same in double: f32, bf16 and f16 ports are buffers of double, i32 and bool ports are as they
  * are. FP8 values are refused. */

@@ -88,7 +88,7 @@ enum {
  *     TEXTS, RECIPES   as TEXT; the option may be given any number of times
  *     TENSORS          the same: NAME=FILE.npy or NAME=FILE.safetensors[:TENSOR]
  *     COUNT, ORDINAL   int64_t of at least 1, int32_t of at least 0
- *     THREADS          int32_t, 1 to 256
+ *     THREADS, RANKS   int32_t, 1 to 256, 1 to 1024
  *     NUMBER, SEED     double above 0, uint64_t
  *     FLAG, LEVEL      bool; int32_t that counts how often the option is given
  *     DIM              NAME=N
@@ -165,6 +165,11 @@ enum {
            "recipe auto: the largest relative error of a GEMM's result (default 0.1)")             \
     OPTION(write_rules, "--write-rules", "FILE", TEXT, ON_TRAIN | ON_EXPLAIN,                      \
            "recipe auto: write what was chosen as rules for the text; - is stdout")                \
+    OPTION(comm, "--comm", "NAME", TEXT, ON_TRAIN,                                                 \
+           "how processes that train together exchange data: none, mpi, openmpi or mpich "         \
+           "(default: mpi under mpirun, else none). Each has a part of every batch")               \
+    OPTION(n_ranks, "--ranks", "N", RANKS, ON_PRINT | ON_EXPLAIN | ON_PLAN,                        \
+           "compile for N processes that train together, each on a batch of this size")            \
     OPTION(seed, "--seed", "S", SEED, ON_TRAIN | ON_EXPLAIN | ON_RUN,                              \
            "the seed of initial values and batches (default 1)")                                   \
     OPTION(seeds, "--seeds", "N", COUNT, ON_TRAIN,                                                 \
@@ -266,7 +271,7 @@ enum {
 
 typedef const char *cli_TEXT, *cli_TOKENS;
 typedef int64_t cli_COUNT;
-typedef int32_t cli_THREADS;
+typedef int32_t cli_THREADS, cli_RANKS;
 typedef int32_t cli_ORDINAL;
 typedef double cli_NUMBER;
 typedef uint64_t cli_SEED;
@@ -315,6 +320,7 @@ typedef struct cli {
 #define OPTION(field, name, argument, kind, on, help) cli_##kind field;
     CLI_OPTIONS(OPTION)
 #undef OPTION
+    struct cli_ranks *ranks; /* the ranks that this process is one of (cmd_ranks.h), or NULL */
     const char *given[CLI_N_OPTIONS]; /* the name under which an option was given, or NULL */
 } cli;
 
@@ -426,6 +432,8 @@ void cli_ask(bool asking);
 void cli_hold(const char *notice);
 /* What is said when a signal ends the process, instead of "interrupted". It must live on. */
 void cli_interrupt_text(const char *text);
+/* Notes a signal that another rank got. */
+void cli_note_signal(int number);
 /* What f8_file_begin gets: the files that a signal removes. */
 f8_temporaries *cli_temporaries(void);
 /* Keeps the context alive up to cli_settle, or up to the next context, for a signal. */

@@ -110,6 +110,7 @@ bool cli_corpus_cut(cli_corpus *c, const cli *options, const fp8c_module *module
         return true;
     c->B = tokens.dim[0];
     c->T = tokens.dim[1];
+    c->share = cli_share_of(options, c->B);
     return cut(c, vocabulary > 0 ? vocabulary : 256);
 }
 
@@ -129,7 +130,7 @@ bool cli_corpus_draw(const cli_corpus *c, uint64_t seed, uint64_t batch, int32_t
 {
     bool ok = true;
     for (int64_t row = 0; row < c->B && ok; row++) {
-        const uint64_t draw = batch * (uint64_t)c->B + (uint64_t)row;
+        const uint64_t draw = cli_share_place(&c->share, batch, row);
         const uint64_t at = cli_mix(cli_mix(seed) + draw) % (c->train - (uint64_t)c->T);
         ok = window(c, &c->tokens, at, row, tokens, targets);
     }
@@ -151,7 +152,7 @@ bool cli_corpus_held_out(const cli_corpus *c, uint64_t batch, int32_t *tokens, i
     const cli_tokens *from = held_out(c, &begin, &windows);
     bool ok = true;
     for (int64_t row = 0; row < c->B && ok; row++) {
-        const uint64_t at = (batch * (uint64_t)c->B + (uint64_t)row) % windows;
+        const uint64_t at = cli_share_place(&c->share, batch, row) % windows;
         ok = window(c, from, begin + at * (uint64_t)c->T, row, tokens, targets);
     }
     return ok;
@@ -161,5 +162,5 @@ uint64_t cli_corpus_held_out_batches(const cli_corpus *c)
 {
     uint64_t begin, windows;
     held_out(c, &begin, &windows);
-    return windows < 2 * (uint64_t)c->B ? 1 : windows / (uint64_t)c->B;
+    return windows < 2 * c->share.rows ? 1 : windows / c->share.rows;
 }

@@ -3,6 +3,7 @@
 #ifndef F8_CMD_CORPUS_H
 #define F8_CMD_CORPUS_H
 
+#include "frontend/cli/cmd_ranks.h"
 #include "frontend/cli/cmd_tokens.h"
 
 /* A window has T + 1 tokens: T tokens and their successors. Windows lie in the stream of tokens
@@ -12,6 +13,7 @@ typedef struct cli_corpus {
     uint64_t train; /* tokens [0, train) are for training; the others are held out, unless there are
                        validation files, which then are */
     int64_t B, T;   /* 0 before cli_corpus_cut */
+    cli_share share; /* of a batch of all ranks */
     double unigram; /* entropy of single tokens, in nats: the best loss of a model that ignores
                        their order */
 } cli_corpus;

@@ -10,7 +10,7 @@ bool cli_data_given(const cli *c)
 
 bool cli_data_open(cli_data *d, const cli *c)
 {
-    *d = (cli_data){.by_rows = c->batches.n > 0};
+    *d = (cli_data){.by_rows = c->batches.n > 0, .ranks = c->ranks};
     return d->by_rows ? cli_rows_open(&d->rows, c) : cli_corpus_open(&d->corpus, c);
 }
 
@@ -63,7 +63,7 @@ fp8c_status cli_held_out(cli_data *d, fp8c_program *program, int eval, double *l
         if (!fill_held_out(d, program, eval, i))
             return FP8C_ERR_IO;
         const fp8c_status status =
-            cli_interrupted() ? FP8C_ERR_CANCELLED : fp8c_program_run(program, eval);
+            cli_ranks_stop(d->ranks) ? FP8C_ERR_CANCELLED : fp8c_program_run(program, eval);
         if (status != FP8C_OK)
             return status;
         sum += *value;
@@ -77,7 +77,7 @@ fp8c_status cli_held_out(cli_data *d, fp8c_program *program, int eval, double *l
 
 int64_t cli_data_items(const cli_data *d)
 {
-    return d->by_rows ? d->rows.B : d->corpus.B * d->corpus.T;
+    return d->by_rows ? (int64_t)d->rows.share.rows : (int64_t)d->corpus.share.rows * d->corpus.T;
 }
 
 const char *cli_data_items_name(const cli_data *d)

@@ -6,6 +6,7 @@
 #define F8_CMD_DATA_H
 
 #include "frontend/cli/cmd_corpus.h"
+#include "frontend/cli/cmd_ranks.h"
 #include "frontend/cli/cmd_rows.h"
 
 /* The batches of the held-out data that a loss is the mean of, if there are as many. */
@@ -15,6 +16,7 @@ typedef struct cli_data {
     bool by_rows; /* which of the two it is */
     cli_corpus corpus;
     cli_rows rows;
+    cli_ranks *ranks; /* NULL: this process is alone */
     bool failed; /* reading a file failed later on, and stderr says so */
 } cli_data;
 

@@ -78,13 +78,13 @@ void cli_print_steps(const fp8c_program *p, int function, FILE *to, cli_json *js
 {
     fp8c_step s;
     int64_t kernels = 0, gemms = 0, bytes = 0;
-    say(to, "\n%s\n%-7s %-44s %6s %12s %12s  %s\n", fp8c_program_function_name(p, function), "kind",
+    say(to, "\n%s\n%-10s %-44s %6s %12s %12s  %s\n", fp8c_program_function_name(p, function), "kind",
         "name", "phases", "read KiB", "written KiB", "code");
     for (int i = 0; fp8c_program_step(p, function, i, &s) == FP8C_OK; i++) {
         char code[24] = "";
         if (s.hash)
             snprintf(code, sizeof code, "%016" PRIx64, s.hash);
-        say(to, "%-7s %-44s %6d %12.1f %12.1f  %s\n", s.kind, s.name, s.phases,
+        say(to, "%-10s %-44s %6d %12.1f %12.1f  %s\n", s.kind, s.name, s.phases,
             (double)s.bytes_read / 1024, (double)s.bytes_written / 1024, code);
         kernels += s.kind[0] == 'k';
         gemms += s.kind[0] == 'g';
@@ -161,17 +161,17 @@ static void print_choices(const fp8c_context *ctx, const fp8c_program *p, FILE *
  * launched once for each. */
 static json_t *count_launches(const fp8c_program *p)
 {
-    static const char *const kinds[] = {"kernel", "gemm", "copy", "attention"};
-    json_int_t n[4] = {0};
+    static const char *const kinds[] = {"kernel", "gemm", "copy", "attention", "collective"};
+    json_int_t n[5] = {0};
     fp8c_step s;
     int function = fp8c_program_function(p, "micro_step");
     function = function < 0 ? fp8c_program_function(p, "eval") : function;
     for (int i = 0; fp8c_program_step(p, function, i, &s) == FP8C_OK; i++)
-        for (int k = 0; k < 4; k++)
+        for (int k = 0; k < 5; k++)
             if (!strcmp(s.kind, kinds[k]))
                 n[k] += k ? 1 : s.phases;
-    return json_pack("{sI sI sI sI}", "kernels", n[0], "gemms", n[1], "copies", n[2], "attention",
-                     n[3]);
+    return json_pack("{sI sI sI sI sI}", "kernels", n[0], "gemms", n[1], "copies", n[2],
+                     "attention", n[3], "collectives", n[4]);
 }
 
 static void print_counts(const fp8c_program *p, FILE *to, cli_json *json)
@@ -207,6 +207,33 @@ static void print_counts(const fp8c_program *p, FILE *to, cli_json *json)
                               (json_int_t)peak.activation_bytes, "recomputed",
                               (json_int_t)remat.recomputed, "extra_seconds", remat.extra_seconds,
                               "launches", count_launches(p)));
+}
+
+/* Prints what each function exchanges with the other ranks; the records have each collective. */
+static void print_collectives(const fp8c_program *p, FILE *to, cli_json *json)
+{
+    const char *function;
+    for (int f = 0; (function = fp8c_program_function_name(p, f)); f++) {
+        int64_t n = 0, bytes = 0;
+        fp8c_step s;
+        fp8c_collective c = {0}, one;
+        for (int i = 0; fp8c_program_step(p, f, i, &s) == FP8C_OK; i++) {
+            if (fp8c_program_collective(p, f, i, &one) != FP8C_OK)
+                continue;
+            c = one;
+            n++;
+            bytes += c.bytes * (c.ranks - 1);
+            cli_json_record(json, json_pack("{ss ss sI ss ss si sI}", "event", "collective",
+                                            "function", function, "step", (json_int_t)i, "op", c.op,
+                                            "name", s.name, "ranks", (int)c.ranks, "bytes",
+                                            (json_int_t)c.bytes));
+        }
+        if (n)
+            say(to,
+                "%s: each of %d ranks sends %.1f KiB to the others, and receives as much, in "
+                "%" PRId64 " collectives\n",
+                function, c.ranks, (double)bytes / 1024, n);
+    }
 }
 
 static fp8c_calibration *calibrate(const cli *c, fp8c_context *ctx, const fp8c_module *module,
@@ -250,6 +277,7 @@ int cmd_explain(const cli *c)
             cli_print_steps(program, f, to, &json);
         print_choices(ctx, program, to, &json);
         print_counts(program, to, &json);
+        print_collectives(program, to, &json);
     } else if (code == CLI_DONE) {
         code = cli_fail(ctx);
     }

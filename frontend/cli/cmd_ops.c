@@ -18,6 +18,8 @@ static const struct {
     {"attention", "Attention", "each head on its own"},
     {"gather", "Rows by index", "an index is i32"},
     {"fp8", "FP8", "amax, scales, codes; recipes insert these"},
+    {"collective", "Collectives",
+     "what several ranks exchange, each with its own x; sums are in the order of the ranks"},
     {"composite", "Composites", "expanded into the ops above after differentiation"},
 };
 

@@ -56,6 +56,11 @@ static json_t *from_THREADS(const cli *c, const cli_THREADS *v)
     return *v ? json_integer(*v) : json_null();
 }
 
+static json_t *from_RANKS(const cli *c, const cli_RANKS *v)
+{
+    return from_THREADS(c, v);
+}
+
 static json_t *from_LEVEL(const cli *c, const cli_LEVEL *v)
 {
     return from_THREADS(c, v);
@@ -167,6 +172,12 @@ static bool to_THREADS(cli_THREADS *to, const json_t *v)
 {
     *to = (cli_THREADS)json_integer_value(v);
     return json_integer_value(v) >= 1 && json_integer_value(v) <= 256;
+}
+
+static bool to_RANKS(cli_RANKS *to, const json_t *v)
+{
+    *to = (cli_RANKS)json_integer_value(v);
+    return json_integer_value(v) >= 1 && json_integer_value(v) <= 1024;
 }
 
 static bool to_LEVEL(cli_LEVEL *to, const json_t *v)

@@ -233,6 +233,7 @@ bool cli_rows_fit(cli_rows *r, const cli *options, const fp8c_program *program, 
     const uint64_t n = r->data.rows;
     r->train = r->validation.n ? n : n - n / 10;
     r->B = has_loss(options, program, function) ? batch_rows(options, program, function) : 0;
+    r->share = cli_share_of(options, r->B);
     return r->B && enough(r) && fit_files(&r->data, "--batch", options, program, function) &&
            (!r->validation.n ||
             fit_files(&r->validation, "--validation", options, program, function));
@@ -285,7 +286,7 @@ bool cli_rows_draw(const cli_rows *r, fp8c_program *program, int function, uint6
 {
     bool ok = true;
     for (int64_t row = 0; row < r->B && ok; row++) {
-        const uint64_t place = batch * (uint64_t)r->B + (uint64_t)row;
+        const uint64_t place = cli_share_place(&r->share, batch, row);
         const uint64_t key = cli_mix(cli_mix(seed) + place / r->train);
         ok = copy_row(&r->data, program, function, permuted(key, place % r->train, r->train), row);
     }
@@ -308,7 +309,7 @@ bool cli_rows_held_out(const cli_rows *r, fp8c_program *program, int function, u
     bool ok = true;
     for (int64_t row = 0; row < r->B && ok; row++)
         ok = copy_row(from, program, function,
-                      begin + (batch * (uint64_t)r->B + (uint64_t)row) % n, row);
+                      begin + cli_share_place(&r->share, batch, row) % n, row);
     return ok;
 }
 
@@ -316,5 +317,5 @@ uint64_t cli_rows_held_out_batches(const cli_rows *r)
 {
     uint64_t begin, n;
     held_out(r, &begin, &n);
-    return n < 2 * (uint64_t)r->B ? 1 : n / (uint64_t)r->B;
+    return n < 2 * r->share.rows ? 1 : n / r->share.rows;
 }

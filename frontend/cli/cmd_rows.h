@@ -3,6 +3,7 @@
 #ifndef F8_CMD_ROWS_H
 #define F8_CMD_ROWS_H
 
+#include "frontend/cli/cmd_ranks.h"
 #include "frontend/cli/cmd.h"
 #include "frontend/cli/cmd_tensor_file.h"
 
@@ -20,6 +21,7 @@ typedef struct cli_rows {
     uint64_t train; /* rows [0, train) are for training; the others are held out, unless there are
                        validation files, which then are */
     int64_t B;      /* rows of a batch; 0 before cli_rows_fit */
+    cli_share share; /* of a batch of all ranks */
 } cli_rows;
 
 /* Opens the files of --batch and --validation. false after a message on stderr. */

@@ -104,6 +104,12 @@ int cli_interrupted(void)
     return noted;
 }
 
+void cli_note_signal(int number)
+{
+    at = now();
+    noted = number;
+}
+
 void cli_ask(bool now_asking)
 {
     asking = now_asking;

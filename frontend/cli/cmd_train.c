@@ -276,7 +276,8 @@ static fp8c_status train(run *r)
     for (int64_t step = r->begin; step < r->end; step++) {
         step_facts f;
         const double begin = f8_seconds_now();
-        fp8c_status status = cli_interrupted() ? FP8C_ERR_CANCELLED : train_step(r, step, &f);
+        fp8c_status status =
+            cli_ranks_stop(r->c->ranks) ? FP8C_ERR_CANCELLED : train_step(r, step, &f);
         if (status != FP8C_OK)
             return status;
         const double end = f8_seconds_now();
@@ -455,6 +456,25 @@ static bool settle(fp8c_context *ctx, fp8c_module *module, cli_folder *folder,
     return ok;
 }
 
+/* Whether all ranks train on the same data, as often and from the same seeds. */
+static bool same_everywhere(const cli *c, const cli_data *data)
+{
+    char plan[120];
+    if (!c->ranks)
+        return true;
+    json_t *facts = cli_data_facts(data);
+    char *text = facts ? json_dumps(facts, JSON_SORT_KEYS) : NULL;
+    snprintf(plan, sizeof plan, "%" PRIu64 " %" PRId64 " %" PRId64 " %" PRId64, c->seed, c->seeds,
+             c->steps, c->eval_every);
+    const bool ok = text && cli_ranks_agree(c->ranks, "the data", text) &&
+                    cli_ranks_agree(c->ranks, "--seed, --seeds, --steps or --eval-every", plan);
+    if (!text)
+        fprintf(stderr, "error: out of memory\n");
+    free(text);
+    json_decref(facts);
+    return ok;
+}
+
 /* Trains under one recipe with every seed. out: a result for each seed. *at becomes the last of
  * them that ran. save: where to write the checkpoint of the first seed, or NULL. */
 static int train_recipe(const cli *c, fp8c_context *ctx, fp8c_module *module, cli_data *data,
@@ -463,6 +483,7 @@ static int train_recipe(const cli *c, fp8c_context *ctx, fp8c_module *module, cl
 {
     fp8c_compile_options options = cli_compile_options(c, recipe);
     options.profile |= folder->path && times_for_nothing(c);
+    options.comm = c->ranks ? &c->ranks->comm : NULL;
     run r = {.c = c,
              .ctx = ctx,
              .data = data,
@@ -483,7 +504,7 @@ static int train_recipe(const cli *c, fp8c_context *ctx, fp8c_module *module, cl
         return cli_fail(ctx);
     bool ok = find_functions(&r);
     cli_stats_begin(&r.watched, c, r.program, r.step);
-    ok = ok && cli_data_fit(data, c, module, r.program, r.step);
+    ok = ok && cli_data_fit(data, c, module, r.program, r.step) && same_everywhere(c, data);
     for (int64_t i = 0; i < c->seeds && ok && !cli_interrupted(); i++) {
         out[i].recipe = recipe;
         out[i].seed = c->seed + (uint64_t)i;
@@ -573,6 +594,14 @@ static int train_module(const cli *c, cli_folder *folder)
     return code;
 }
 
+/* Trains as one of several processes, or alone. */
+static int train_with_others(cli *c, cli_folder *folder)
+{
+    cli_ranks ranks;
+    const int code = cli_ranks_join(&ranks, c) ? train_module(c, folder) : CLI_FAILED;
+    return cli_ranks_leave(&ranks, code);
+}
+
 int cmd_train(const cli *given)
 {
     cli own = *given;
@@ -588,7 +617,7 @@ int cmd_train(const cli *given)
         code = usable(&own) ? CLI_DONE : CLI_USAGE;
     own.steps = own.steps ? own.steps : CLI_STEPS;
     if (code == CLI_DONE)
-        code = train_module(&own, &folder);
+        code = train_with_others(&own, &folder);
     cli_folder_close(&folder);
     return code;
 }

@@ -52,13 +52,23 @@ static bool set_COUNT(cli_COUNT *to, const char *text)
     return !errno && end != text && !*end && *to >= 1;
 }
 
-static bool set_THREADS(cli_THREADS *to, const char *text)
+static bool set_up_to(int32_t *to, const char *text, int64_t most)
 {
     int64_t n;
-    if (!set_COUNT(&n, text) || n > 256)
+    if (!set_COUNT(&n, text) || n > most)
         return false;
     *to = (int32_t)n;
     return true;
+}
+
+static bool set_THREADS(cli_THREADS *to, const char *text)
+{
+    return set_up_to(to, text, 256);
+}
+
+static bool set_RANKS(cli_RANKS *to, const char *text)
+{
+    return set_up_to(to, text, 1024);
 }
 
 static bool set_ORDINAL(cli_ORDINAL *to, const char *text)

@@ -107,11 +107,46 @@ static f8_ref bias_correction(f8_graph *g, double beta, f8_ref t)
 
 /* ---- the gradients' norm ---- */
 
+/* The sums of x over each rank's shard of it, [ranks, 1]. A shard has ceil(rows / ranks) rows, the
+ * last ones fewer or none; a vector has a row for each element. */
+static f8_ref shard_sums(f8_graph *g, f8_ref x, int64_t ranks)
+{
+    if (!x)
+        return 0;
+    const f8_type t = *f8_type_of(g, x);
+    const int64_t rows = t.rank ? t.dim[0] : 1, each = (rows + ranks - 1) / ranks;
+    const f8_type matrix = {.dtype = F8_F32, .rank = 2, .dim = {rows, f8_type_elements(&t) / rows}},
+                  vector = {.dtype = F8_F32, .rank = 1, .dim = {rows}},
+                  rest = {.dtype = F8_F32, .rank = 1, .dim = {each * ranks - rows}},
+                  shards = {.dtype = F8_F32, .rank = 2, .dim = {ranks, each}};
+    x = f8_reshape(g, x, &matrix);
+    if (matrix.dim[1] > 1)
+        x = f8_reduce(g, F8_OP_REDUCE_SUM, x, -1);
+    x = f8_reshape(g, x, &vector);
+    if (rest.dim[0])
+        x = f8_concat(g, (f8_ref[]){x, f8_broadcast(g, f8_const(g, 0), &rest)}, 2, 0);
+    return f8_reduce(g, F8_OP_REDUCE_SUM, f8_reshape(g, x, &shards), -1);
+}
+
+/* The sum of x [ranks, n]: each row, then the rows in the order of the ranks. */
+static f8_ref joined_shards(f8_graph *g, f8_ref x, int64_t ranks)
+{
+    const f8_type scalar = {.dtype = F8_F32};
+    const f8_ref row = f8_reduce(g, F8_OP_REDUCE_SUM, x, -1);
+    f8_ref sum = 0;
+    for (int64_t r = 0; r < ranks && row; r++) {
+        const f8_ref one = f8_reshape(g, f8_slice(g, row, 0, r, r + 1), &scalar);
+        sum = r ? add(g, sum, one) : one;
+    }
+    return sum;
+}
+
 static f8_ref sum_of_squares(const update *s)
 {
     f8_graph *g = s->g;
     if (s->t->n == 0)
         return f8_const(g, 0);
+    const int64_t ranks = f8_unit_ranks(s->u);
     const f8_type one = {.dtype = F8_F32, .rank = 1, .dim = {1}};
     f8_ref *part = F8_NEW_ARRAY(s->u->arena, f8_ref, s->t->n);
     if (!part) {
@@ -120,9 +155,11 @@ static f8_ref sum_of_squares(const update *s)
     }
     for (size_t i = 0; i < s->t->n; i++) {
         f8_ref grad = f8_func_var(s->f, s->t->grad[i]);
-        part[i] = f8_reshape(g, f8_sum_all(g, mul(g, grad, grad)), &one);
+        part[i] = ranks == 1 ? f8_reshape(g, f8_sum_all(g, mul(g, grad, grad)), &one)
+                             : shard_sums(g, mul(g, grad, grad), ranks);
     }
-    return f8_sum_all(g, f8_concat(g, part, s->t->n, 0));
+    return ranks == 1 ? f8_sum_all(g, f8_concat(g, part, s->t->n, 0))
+                      : joined_shards(g, f8_concat(g, part, s->t->n, 1), ranks);
 }
 
 /* ---- one parameter ---- */

@@ -235,6 +235,9 @@ static f8_ref legal(void *user, f8_graph *to, const f8_graph *from, f8_ref old, 
         return f8_make(to, n->op, (f8_ref[]){in[0], f8_legal_copy(to, in[1])}, 2, NULL, 0);
     if (n->op == F8_OP_EMBEDDING_GRAD && has_gaps(to, in[1]))
         return f8_make(to, n->op, (f8_ref[]){in[0], f8_legal_copy(to, in[1]), in[2]}, 3, NULL, 0);
+    if (f8_op_facts(n->op)->cls == F8_COLLECTIVE && has_gaps(to, in[0]))
+        return f8_make_clone(to, n->op, &(f8_ref){f8_legal_copy(to, in[0])}, 1, n->attr,
+                             f8_op_facts(n->op)->n_attrs, n->clone);
     if (n->op == F8_OP_TRANSPOSE && moves_nothing(to, n, in))
         return f8_reshape(to, in[0], &n->type);
     if (n->op == F8_OP_RESHAPE && f8_at(to, in[0])->op == F8_OP_RESHAPE)

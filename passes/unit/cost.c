@@ -118,6 +118,8 @@ static bool is_whole(f8_op op)
     case F8_OP_ATTENTION:
     case F8_OP_ATTENTION_GRAD:
     case F8_OP_EMBEDDING_GRAD:
+    case F8_OP_ALL_GATHER:
+    case F8_OP_ALL_TO_ALL:
     case F8_OP_CONCAT: return true;
     default: return false;
     }

@@ -143,6 +143,7 @@ typedef struct f8_options {
      * scales from, and prepare computes these scales: scale/scaling.c */
     bool observe;
     bool pair;       /* forward and backward, for frameworks that own the loop: grad/pair.c */
+    int32_t ranks; /* processes that train together, each on its own inputs; 0: one (shard.c) */
     bool train_step; /* with pair: micro_step and update too */
     bool add_gradients; /* with pair: backward adds to the states grad.P */
     const char *cotangents;   /* with pair: patterns, which commas separate, of the results that
@@ -326,6 +327,8 @@ f8_assignment f8_recipe_for(const f8_unit *u, const char *linear, f8_role role,
 bool f8_is_micro_step(const char *name);
 /* A pass that takes long asks whether to go on. F8_ERR_CANCELLED if not. */
 f8_status f8_unit_go_on(f8_unit *u);
+/* How many ranks run the program, at least 1. */
+int32_t f8_unit_ranks(const f8_unit *u);
 /* The target that passes work for: the options', or the CPU. */
 const f8_target *f8_unit_target(const f8_unit *u);
 

@@ -8,6 +8,11 @@
 
 const char *const f8_watched_kind_name[F8_WATCHED_KINDS] = {"x", "w", "dy", "y", "dx", "dw"};
 
+int32_t f8_unit_ranks(const f8_unit *u)
+{
+    return u->options.ranks > 1 ? u->options.ranks : 1;
+}
+
 const f8_target *f8_unit_target(const f8_unit *u)
 {
     return u->options.target ? u->options.target : f8_target_by_name("cpu");

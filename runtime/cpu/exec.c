@@ -72,7 +72,7 @@ f8_status f8_exec_create(const f8_plan *plan, const f8_exec_options *options, f8
     if (!x)
         return f8_fail(diag, F8_ERR_MEMORY, F8_NOWHERE, "out of memory: %zu bytes were wanted",
                        sizeof *x);
-    *x = (f8_exec){.plan = plan, .allocator = allocator, .profile = options->profile};
+    *x = (f8_exec){.plan = plan, .allocator = allocator, .comm = options->comm, .profile = options->profile};
     f8_arena_init(&x->memory, &x->allocator);
     const f8_status status = exec_build(x, options, diag);
     if (status != F8_OK) {
@@ -149,7 +149,7 @@ static void phase_tasks(void *user, int thread, int64_t begin, int64_t end)
     j->entry(j->arg, j->ints, begin, end, j->scratch + thread * j->scratch_stride);
 }
 
-static f8_status run_step(f8_exec *x, const f8_exec_step *l)
+static f8_status run_step(f8_exec *x, const f8_exec_step *l, f8_diag *diag)
 {
     const f8_step *s = l->step;
     f8_exec_home *home = x->home;
@@ -174,6 +174,8 @@ static f8_status run_step(f8_exec *x, const f8_exec_step *l)
     case F8_STEP_COPY:
         f8_copy_run(s, home->pool, l->arg[0], l->arg[1]);
         return F8_OK;
+    case F8_STEP_COLLECTIVE:
+        return f8_comm_run(x->comm, &s->collective, l->arg[0], l->arg[1], diag);
     case F8_STEP_ATTENTION: break; /* of CUDA plans */
     }
     return F8_ERR_INTERNAL;
@@ -186,7 +188,7 @@ f8_status f8_exec_run(f8_exec *x, uint32_t func, f8_diag *diag)
     F8_TRY(f8_home_ready(&x->tenant, func, diag));
     for (uint32_t i = 0; i < n; i++) {
         const double start = x->profile ? f8_seconds_now() : 0;
-        const f8_status status = run_step(x, &f->step[i]);
+        const f8_status status = run_step(x, &f->step[i], diag);
         if (status != F8_OK)
             return f8_fail(diag, status, F8_NOWHERE, "step '%s' of '%s' failed",
                            f->step[i].step->name, x->plan->func[func].name);

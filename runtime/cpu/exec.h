@@ -17,6 +17,7 @@ typedef struct f8_exec_options {
     int n_threads;                 /* 1..256; 0 = the CPUs this process may run on */
     const f8_parallel *parallel;   /* the embedder's threads instead, or NULL; copied */
     const f8_allocator *allocator; /* NULL: the default; copied */
+    const f8_comm *comm;           /* NULL: the rank is alone; outlives the executor */
     bool profile;                  /* note the time of each step: f8_exec_step_seconds */
     /* NULL, or an executor of a plan with the same variables, laid out alike. The two, and all
      * others made so, share variables, threads, prepared GEMMs, equal code, counts, and the memory

@@ -41,6 +41,7 @@ struct f8_exec {
     f8_allocator allocator;
     f8_exec_code *code;
     f8_exec_func *func;
+    const f8_comm *comm; /* NULL: the rank is alone */
     bool profile;
 };
 

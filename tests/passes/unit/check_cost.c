@@ -84,7 +84,7 @@ START_TEST(more_takes_longer)
         test_unit t;
         model(&t, recipes[_i / COST_TARGETS], target->name, tokens);
         const f8_func *f = test_func(&t, "micro_step");
-        for (int kind = F8_GROUP_ROWS; kind < F8_GROUP_COPY; kind++) {
+        for (int kind = F8_GROUP_ROWS; kind < F8_GROUP_COLLECTIVE; kind++) {
             const double s = cost_of_kind(f, target, (f8_group_kind)kind);
             ck_assert_double_gt(s, before[kind]);
             before[kind] = tokens == 1024 ? s : s / before[kind];

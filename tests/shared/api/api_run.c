@@ -72,7 +72,7 @@ void f8_api_batch(f8_api_run *r, int64_t vocabulary, uint64_t number)
     int32_t *targets = f8_api_buffer(r, r->step, FP8C_INPUT, "targets", NULL);
     const int64_t T = type.dim[1];
     for (int64_t b = 0; b < type.dim[0]; b++) {
-        uint64_t draw = mix(number * 1000003u + (uint64_t)b);
+        uint64_t draw = mix(number * 1000003u + (uint64_t)(r->first_row + b));
         int64_t before = (int64_t)(draw % 61), last = (int64_t)(draw / 64 % 61);
         for (int64_t t = 0; t <= T; t++) {
             draw = mix(draw);

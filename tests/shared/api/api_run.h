@@ -19,6 +19,7 @@ typedef struct f8_api_run {
     fp8c_module *module;
     fp8c_program *program;
     int step, update; /* functions; -1: the module has none */
+    int64_t first_row; /* of batches: what this rank's first sequence is in the batch of all ranks */
     const char *failed; /* NULL, or the message: the context's */
 } f8_api_run;
 

@@ -1,0 +1,210 @@
+/* Processes that train together: see cmd_ranks.h. */
+#include "frontend/cli/cmd_ranks.h"
+
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "ir/base/hash.h"
+
+static const char batch_dim[] = "B";
+/* MPICH's mpirun drops what it has not passed on when a process aborts. */
+static const struct timespec passed_on = {.tv_nsec = 200000000};
+
+/* ---- joining ---- */
+
+/* What mpirun sets; NULL: this process was started alone. */
+static const char *started_by(void)
+{
+    static const struct {
+        const char *variable, *kind;
+    } known[] = {{"OMPI_COMM_WORLD_SIZE", "openmpi"}, {"PMI_SIZE", "mpich"}};
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        const char *size = getenv(known[i].variable);
+        if (size && atoi(size) > 1)
+            return known[i].kind;
+    }
+    return NULL;
+}
+
+/* The MPI that the options ask for: NULL with *any for the first that is there; NULL without: none.
+ */
+static const char *wanted(const cli *c, bool *any)
+{
+    const char *started = started_by();
+    *any = false;
+    if (!c->comm)
+        return started;
+    if (!strcmp(c->comm, "none"))
+        return NULL;
+    *any = !strcmp(c->comm, "mpi") && !started;
+    return !strcmp(c->comm, "mpi") ? started : c->comm;
+}
+
+/* From here on stdout goes nowhere, and stderr is kept. */
+static void be_quiet(cli_ranks *r)
+{
+    const int nowhere = open("/dev/null", O_WRONLY | O_CLOEXEC);
+    FILE *kept = tmpfile();
+    r->messages = dup(STDERR_FILENO);
+    if (nowhere >= 0)
+        dup2(nowhere, STDOUT_FILENO);
+    if (kept && r->messages >= 0)
+        dup2(fileno(kept), STDERR_FILENO);
+    if (kept)
+        fclose(kept);
+    if (nowhere >= 0)
+        close(nowhere);
+}
+
+/* Says on the real stderr what was kept, a line with the rank before each. */
+static void tell(const cli_ranks *r)
+{
+    char line[4096];
+    FILE *kept = NULL;
+    const int copy = dup(STDERR_FILENO);
+    fflush(stderr);
+    if (copy >= 0 && lseek(copy, 0, SEEK_SET) == 0)
+        kept = fdopen(copy, "r");
+    while (kept && fgets(line, sizeof line, kept))
+        dprintf(r->messages, "rank %d: %s", r->comm.rank, line);
+    if (kept)
+        fclose(kept);
+}
+
+static bool refused(const cli *c)
+{
+    const char *option = c->run ? "--run" : c->resume ? "--resume" : NULL;
+    if (option)
+        fprintf(stderr,
+                "fp8c train: %s is for one process: several can't share the folder of a run yet; "
+                "--save FILE keeps a checkpoint\n",
+                option);
+    return option != NULL;
+}
+
+/* Sets the dim of the batch to this rank's part. */
+static bool divide(const cli_ranks *r, cli *c)
+{
+    fp8c_context *ctx;
+    fp8c_module *module;
+    if (!cli_load(c, &ctx, &module))
+        return false;
+    const int64_t rows = fp8c_module_dim(module, batch_dim), ranks = r->comm.ranks;
+    fp8c_module_destroy(module);
+    fp8c_context_destroy(ctx);
+    if (rows < 1 || rows % ranks) {
+        if (rows < 1)
+            fprintf(stderr,
+                    "%s: error: %" PRId64 " ranks divide the batch, which must be the dim %s: the "
+                    "module has no such dim\n",
+                    c->file, ranks, batch_dim);
+        else
+            fprintf(stderr,
+                    "%s: error: %" PRId64 " ranks can't divide a batch of %s = %" PRId64
+                    " rows evenly; give -D %s=N with a multiple of %" PRId64 "\n",
+                    c->file, ranks, batch_dim, rows, batch_dim, ranks);
+        return false;
+    }
+    for (size_t i = 0; i < c->dims.n; i++)
+        if (!strcmp(c->dims.dim[i].name, batch_dim)) {
+            c->dims.dim[i].value = rows / ranks;
+            return true;
+        }
+    if (c->dims.n == CLI_MAX_DIMS) {
+        fprintf(stderr, "fp8c train: -D is given too often\n");
+        return false;
+    }
+    c->dims.dim[c->dims.n++] = (fp8c_dim){batch_dim, rows / ranks};
+    return true;
+}
+
+bool cli_ranks_join(cli_ranks *r, cli *c)
+{
+    bool any;
+    const char *kind = wanted(c, &any);
+    *r = (cli_ranks){.comm = {.struct_size = sizeof r->comm}, .messages = -1};
+    if (!kind && !any)
+        return true;
+    if (!(r->ctx = cli_context()))
+        return false;
+    if (fp8c_mpi_open(r->ctx, kind, &r->mpi) != FP8C_OK) {
+        cli_fail(r->ctx);
+        return false;
+    }
+    fp8c_mpi_comm(r->mpi, &r->comm);
+    if (r->comm.ranks == 1)
+        return true;
+    if (r->comm.rank > 0) {
+        be_quiet(r);
+        c->json = c->save = c->save_state = c->write_rules = NULL;
+    }
+    if (refused(c) || !divide(r, c))
+        return false;
+    c->ranks = r;
+    return true;
+}
+
+int cli_ranks_leave(cli_ranks *r, int code)
+{
+    if (code != CLI_DONE && r->messages >= 0)
+        tell(r);
+    const int signalled = r->stopped ? 0 : cli_interrupted();
+    if ((code != CLI_DONE || signalled) && r->mpi && r->comm.ranks > 1) {
+        nanosleep(&passed_on, NULL);
+        fp8c_mpi_abort(r->mpi, signalled ? CLI_SIGNALLED + signalled : code);
+    }
+    fp8c_mpi_close(r->mpi);
+    fp8c_context_destroy(r->ctx);
+    return code;
+}
+
+bool cli_ranks_stop(cli_ranks *r)
+{
+    int32_t mine = cli_interrupted(), all[1024];
+    if (!r)
+        return mine != 0;
+    if (r->comm.all_gather(r->comm.user, &mine, all, sizeof mine))
+        return true; /* the next collective says why */
+    for (int i = 0; i < r->comm.ranks && !mine; i++)
+        mine = all[i];
+    if (mine && !cli_interrupted())
+        cli_note_signal(mine);
+    r->stopped |= mine != 0;
+    return mine != 0;
+}
+
+bool cli_ranks_agree(const cli_ranks *r, const char *what, const char *text)
+{
+    f8_hash mine, all[1024];
+    if (!r)
+        return true;
+    mine = f8_hash_bytes(text, strlen(text));
+    if (r->comm.all_gather(r->comm.user, &mine, all, sizeof mine)) {
+        fprintf(stderr, "fp8c: error: %s\n", r->comm.message(r->comm.user));
+        return false;
+    }
+    for (int i = 1; i < r->comm.ranks; i++)
+        if (!f8_hash_equal(all[i], all[0])) {
+            fprintf(stderr, "fp8c: error: %s of rank %d differs from that of rank 0\n", what, i);
+            return false;
+        }
+    return true;
+}
+
+/* ---- batches ---- */
+
+cli_share cli_share_of(const cli *c, int64_t B)
+{
+    const uint64_t ranks = c->ranks ? (uint64_t)c->ranks->comm.ranks : 1,
+                   rank = c->ranks ? (uint64_t)c->ranks->comm.rank : 0;
+    return (cli_share){ranks * (uint64_t)B, rank * (uint64_t)B};
+}
+
+uint64_t cli_share_place(const cli_share *s, uint64_t batch, int64_t row)
+{
+    return batch * s->rows + s->first + (uint64_t)row;
+}

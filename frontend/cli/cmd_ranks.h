@@ -1,0 +1,39 @@
+/* Processes that train together: joining them, and each one's part of a batch. */
+#ifndef F8_CMD_RANKS_H
+#define F8_CMD_RANKS_H
+
+#include "frontend/cli/cmd.h"
+
+typedef struct cli_ranks {
+    fp8c_context *ctx;
+    fp8c_mpi *mpi;
+    fp8c_comm comm;
+    bool stopped; /* all ranks know of a signal */
+    int messages; /* of ranks above 0: stderr as it was; what they say is kept, see below */
+} cli_ranks;
+
+/* Joins the processes of an MPI job, if --comm or mpirun's environment says that there are any, and
+ * divides the dim B of the module in c->file among them: c->dims gets it, c->ranks becomes `r`.
+ * Rank 0 alone writes files and talks: the others get no --json, --save and so on, and what they
+ * say on stderr appears only if they fail. false after a message on stderr. Leave in any case. */
+bool cli_ranks_join(cli_ranks *r, cli *c);
+/* If this process failed, or only it knows of a signal, all others end too. Returns `code`. */
+int cli_ranks_leave(cli_ranks *r, int code);
+/* Whether a signal came to any rank: all get the same answer at once, and then have that signal
+ * noted. NULL: cli_interrupted. */
+bool cli_ranks_stop(cli_ranks *r);
+
+/* Whether all ranks give the same text; false after a message on stderr, which says `what` differs.
+ * NULL: true. */
+bool cli_ranks_agree(const cli_ranks *r, const char *what, const char *text);
+
+/* Of the `rows` rows that a batch of all ranks has, this rank's begin at `first`. */
+typedef struct cli_share {
+    uint64_t rows, first;
+} cli_share;
+/* B: the rows that this rank has. */
+cli_share cli_share_of(const cli *c, int64_t B);
+/* The place of this rank's row `row` of batch `batch` in the sequence of all rows of all batches. */
+uint64_t cli_share_place(const cli_share *s, uint64_t batch, int64_t row);
+
+#endif

@@ -1,0 +1,192 @@
+/* The caller's way to other ranks, as executors call it; and MPI as such a way. */
+#include <string.h>
+
+#include "frontend/api.h"
+#include "frontend/program.h"
+#include "runtime/comm/mpi.h"
+
+static f8_status done(int failed, const char *what, const fp8c_comm *c, f8_diag *diag)
+{
+    const char *why = failed && c->message ? c->message(c->user) : NULL;
+    if (why)
+        return f8_fail(diag, F8_ERR_LIBRARY, F8_NOWHERE, "rank %d of %d: %s: %s", c->rank, c->ranks,
+                       what, why);
+    return failed ? f8_fail(diag, F8_ERR_LIBRARY, F8_NOWHERE,
+                            "rank %d of %d: %s of the caller's fp8c_comm failed with %d", c->rank,
+                            c->ranks, what, failed)
+                  : F8_OK;
+}
+
+static f8_status all_gather(void *user, const void *send, void *receive, int64_t bytes,
+                            f8_diag *diag)
+{
+    const fp8c_comm *c = user;
+    return done(c->all_gather(c->user, send, receive, (size_t)bytes), "all_gather", c, diag);
+}
+
+static f8_status all_to_all(void *user, const void *send, void *receive, int64_t bytes,
+                            f8_diag *diag)
+{
+    const fp8c_comm *c = user;
+    return done(c->all_to_all(c->user, send, receive, (size_t)bytes), "all_to_all", c, diag);
+}
+
+f8_status f8_program_set_comm(fp8c_program *p, const fp8c_comm *comm, f8_diag *diag)
+{
+    fp8c_comm own = {.struct_size = sizeof own};
+    if (!comm)
+        return F8_OK;
+    F8_TRY(f8_api_options(&own, comm, "fp8c_comm", diag));
+    if (own.ranks < 1 || own.ranks > F8_MAX_RANKS || own.rank < 0 || own.rank >= own.ranks)
+        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
+                       "comm: rank %d of %d: ranks are 1 to %d, and each has a number below that",
+                       own.rank, own.ranks, F8_MAX_RANKS);
+    if (own.ranks > 1 && (!own.all_gather || !own.all_to_all))
+        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
+                       "comm: all_gather and all_to_all are both needed");
+    p->given_comm = own;
+    p->comm = (f8_comm){own.rank, own.ranks, &p->given_comm, all_gather, all_to_all};
+    return F8_OK;
+}
+
+const f8_comm *f8_program_comm(const fp8c_program *p)
+{
+    return p->comm.ranks ? &p->comm : NULL;
+}
+
+/* ---- what ranks have in common ---- */
+
+static int add_text(void *user, const char *text, size_t size)
+{
+    f8_hasher_add(user, text, size);
+    return 0;
+}
+
+f8_status f8_program_note_module(fp8c_program *p, const f8_module *m,
+                                 const fp8c_compile_options *o, f8_diag *diag)
+{
+    f8_hasher h;
+    if (!f8_program_comm(p))
+        return F8_OK;
+    const char *recipe = o->recipe ? o->recipe : "";
+    f8_hasher_begin(&h);
+    f8_hasher_add(&h, fp8c_version(), strlen(fp8c_version()) + 1);
+    f8_hasher_add(&h, recipe, strlen(recipe) + 1);
+    f8_hasher_add(&h, &o->lr, sizeof o->lr);
+    f8_hasher_add(&h, &o->optimizer_steps, sizeof o->optimizer_steps);
+    const f8_writer writer = {add_text, &h};
+    const f8_status status = f8_print_module(m, &writer);
+    if (status != F8_OK)
+        return f8_fail(diag, status, F8_NOWHERE, "out of memory");
+    p->digest = f8_hasher_end(&h);
+    return F8_OK;
+}
+
+void f8_program_note_file(fp8c_program *p, const void *bytes, size_t size)
+{
+    if (f8_program_comm(p))
+        p->digest = f8_hash_bytes(bytes, size);
+}
+
+/* Whether all ranks run the function together. Of the interpreter's plan, which has no steps, every
+ * function counts. */
+static bool is_common(const fp8c_program *p, int function)
+{
+    const f8_plan_func *f = &p->now->plan.func[function];
+    bool common = f->n_steps == 0;
+    for (uint32_t i = 0; i < f->n_steps && !common; i++)
+        common = f->step[i].kind == F8_STEP_COLLECTIVE;
+    return common;
+}
+
+f8_status f8_program_meet(fp8c_program *p, int function, f8_diag *diag)
+{
+    const f8_comm *c = f8_program_comm(p);
+    f8_hash all[F8_MAX_RANKS];
+    if (!c || p->met || c->ranks == 1 || !is_common(p, function))
+        return F8_OK;
+    F8_TRY(c->all_gather(c->user, &p->digest, all, sizeof p->digest, diag));
+    for (int r = 1; r < c->ranks; r++)
+        if (!f8_hash_equal(all[r], all[0]))
+            return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
+                           "rank %d runs another program than rank 0: the module, the recipe, the "
+                           "options or the version of fp8c differ",
+                           r);
+    p->met = true;
+    return F8_OK;
+}
+
+/* ---- MPI ---- */
+
+struct fp8c_mpi {
+    fp8c_context *ctx;
+    f8_mpi *mpi;
+    const f8_comm *comm;
+    f8_diag diag; /* of the last call */
+};
+
+static int mpi_all_gather(void *user, const void *send, void *receive, size_t bytes)
+{
+    fp8c_mpi *m = user;
+    m->diag = (f8_diag){0};
+    return m->comm->all_gather(m->comm->user, send, receive, (int64_t)bytes, &m->diag) != F8_OK;
+}
+
+static int mpi_all_to_all(void *user, const void *send, void *receive, size_t bytes)
+{
+    fp8c_mpi *m = user;
+    m->diag = (f8_diag){0};
+    return m->comm->all_to_all(m->comm->user, send, receive, (int64_t)bytes, &m->diag) != F8_OK;
+}
+
+static const char *mpi_message(void *user)
+{
+    return ((fp8c_mpi *)user)->diag.text;
+}
+
+fp8c_status fp8c_mpi_open(fp8c_context *ctx, const char *kind, fp8c_mpi **out)
+{
+    f8_diag diag = {0};
+    *out = NULL;
+    fp8c_mpi *m = ctx->allocator.alloc(ctx->allocator.user, sizeof *m, 16);
+    if (!m)
+        f8_fail(&diag, F8_ERR_MEMORY, F8_NOWHERE, "out of memory: %zu bytes were wanted",
+                sizeof *m);
+    else
+        *m = (fp8c_mpi){.ctx = ctx};
+    if (m && f8_mpi_open(kind, &ctx->allocator, &m->mpi, &diag) == F8_OK) {
+        m->comm = f8_mpi_comm(m->mpi);
+        *out = m;
+        return FP8C_OK;
+    }
+    fp8c_mpi_close(m);
+    return f8_api_result(ctx, &diag, diag.status);
+}
+
+void fp8c_mpi_close(fp8c_mpi *m)
+{
+    if (!m)
+        return;
+    f8_mpi_close(m->mpi);
+    m->ctx->allocator.free(m->ctx->allocator.user, m, sizeof *m);
+}
+
+fp8c_status fp8c_mpi_comm(fp8c_mpi *m, fp8c_comm *out)
+{
+    if (!out->struct_size)
+        return FP8C_ERR_INPUT;
+    const fp8c_comm own = {.struct_size = sizeof own,
+                           .rank = m->comm->rank,
+                           .ranks = m->comm->ranks,
+                           .user = m,
+                           .all_gather = mpi_all_gather,
+                           .all_to_all = mpi_all_to_all,
+                           .message = mpi_message};
+    f8_api_give(out, &own);
+    return FP8C_OK;
+}
+
+void fp8c_mpi_abort(fp8c_mpi *m, int exit_code)
+{
+    f8_mpi_abort(m->mpi, exit_code);
+}

@@ -1,0 +1,16 @@
+/* Reductions over ranks, as exchanges and local arithmetic. The order of a sum follows from the
+ * ranks alone: rank 0's number is the first, and the others are added one by one. So how a sum is
+ * exchanged changes no bit. */
+#ifndef F8_COLLECTIVES_H
+#define F8_COLLECTIVES_H
+
+#include "ir/ir.h"
+
+/* The sum of x over the ranks, of x's shape; `amax`: the largest magnitude, where NaN wins. A small
+ * x is gathered whole. Of a large one each rank reduces a part, and the parts are gathered: the
+ * bytes of a ring, 2 (ranks-1) / ranks times those of x. */
+f8_ref f8_all_reduced(f8_graph *g, f8_ref x, int64_t ranks, bool amax);
+/* x [ranks, ..]: this rank's row of the sum, [..]. */
+f8_ref f8_reduce_scattered(f8_graph *g, f8_ref x, int64_t ranks, bool amax);
+
+#endif

@@ -1,0 +1,137 @@
+/* MPI through a shim: see mpi.h. */
+#include "runtime/comm/mpi.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "runtime/base/dynlib.h"
+#include "runtime/comm/shim/shim.h"
+
+const char *const f8_mpi_kind_name[F8_MPI_KINDS] = {"openmpi", "mpich"};
+
+struct f8_mpi {
+    f8_allocator allocator;
+    f8_dynlib lib;
+    const f8_mpi_shim *shim;
+    f8_mpi_job job;
+    f8_comm comm;
+};
+
+/* ---- the calls ---- */
+
+static f8_status done(const f8_mpi *m, int failed, const char *why, f8_diag *diag)
+{
+    return failed ? f8_fail(diag, F8_ERR_LIBRARY, F8_NOWHERE, "rank %d of %d: %s", m->job.rank,
+                            m->job.ranks, why)
+                  : F8_OK;
+}
+
+static f8_status all_gather(void *user, const void *send, void *receive, int64_t bytes,
+                            f8_diag *diag)
+{
+    f8_mpi *m = user;
+    char why[F8_SHIM_WHY] = "";
+    return done(m, m->shim->all_gather(&m->job, send, receive, bytes, why), why, diag);
+}
+
+static f8_status all_to_all(void *user, const void *send, void *receive, int64_t bytes,
+                            f8_diag *diag)
+{
+    f8_mpi *m = user;
+    char why[F8_SHIM_WHY] = "";
+    return done(m, m->shim->all_to_all(&m->job, send, receive, bytes, why), why, diag);
+}
+
+/* ---- opening ---- */
+
+/* The folder of the program or the library that this code is in. */
+static const char *own_folder(f8_arena *arena)
+{
+    Dl_info info;
+    const void *here = f8_mpi_kind_name;
+    if (!dladdr(here, &info) || !info.dli_fname)
+        return ".";
+    const char *end = strrchr(info.dli_fname, '/');
+    return end ? f8_arena_printf(arena, "%.*s", (int)(end - info.dli_fname), info.dli_fname) : ".";
+}
+
+static f8_status find_shim(f8_mpi *m, const char *kind, f8_arena *arena, f8_diag *diag)
+{
+    const char *names[F8_MPI_KINDS + 1] = {0}, *why = "";
+    const char *own = own_folder(arena);
+    const char *const folders[] = {own, f8_arena_printf(arena, "%s/fp8c", own),
+                                   f8_arena_printf(arena, "%s/../lib/fp8c", own),
+                                   f8_arena_printf(arena, "%s/../lib/x86_64-linux-gnu/fp8c", own),
+                                   NULL};
+    int n = 0;
+    for (int i = 0; i < F8_MPI_KINDS; i++)
+        if (!kind || !strcmp(kind, f8_mpi_kind_name[i]))
+            names[n++] = f8_arena_printf(arena, "fp8c_mpi_%s.so", f8_mpi_kind_name[i]);
+    F8_TRY(f8_arena_status(arena, diag));
+    if (!n)
+        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "no MPI is named '%s': there are %s and %s",
+                       kind, f8_mpi_kind_name[0], f8_mpi_kind_name[1]);
+    const f8_status found = f8_dynlib_search("MPI", names, folders, arena, &m->lib, &why, diag);
+    if (found != F8_OK)
+        return found;
+    const f8_mpi_shim *(*table)(void);
+    void *symbol = f8_dynlib_find(&m->lib, F8_MPI_SHIM_SYMBOL);
+    memcpy(&table, &symbol, sizeof table);
+    if (!symbol)
+        return f8_fail(diag, F8_ERR_LIBRARY, F8_NOWHERE, "%s is no shim of fp8c", m->lib.name);
+    m->shim = table();
+    return F8_OK;
+}
+
+static f8_status join(f8_mpi *m, const char *kind, f8_diag *diag)
+{
+    f8_arena arena;
+    char why[F8_SHIM_WHY] = "";
+    f8_arena_init(&arena, &m->allocator);
+    const f8_status status = find_shim(m, kind, &arena, diag);
+    m->lib.name = m->lib.refused = NULL;
+    f8_arena_end(&arena);
+    F8_TRY(status);
+    if (m->shim->begin(&m->job, why))
+        return f8_fail(diag, F8_ERR_LIBRARY, F8_NOWHERE, "MPI: %s", why);
+    m->comm = (f8_comm){m->job.rank, m->job.ranks, m, all_gather, all_to_all};
+    return F8_OK;
+}
+
+f8_status f8_mpi_open(const char *kind, const f8_allocator *allocator, f8_mpi **out, f8_diag *diag)
+{
+    *out = NULL;
+    f8_mpi *m = allocator->alloc(allocator->user, sizeof *m, 16);
+    if (!m)
+        return f8_fail(diag, F8_ERR_MEMORY, F8_NOWHERE, "out of memory: %zu bytes were wanted",
+                       sizeof *m);
+    *m = (f8_mpi){.allocator = *allocator};
+    const f8_status status = join(m, kind, diag);
+    if (status != F8_OK)
+        f8_mpi_close(m);
+    else
+        *out = m;
+    return status;
+}
+
+void f8_mpi_close(f8_mpi *m)
+{
+    if (!m)
+        return;
+    if (m->shim)
+        m->shim->end(&m->job);
+    f8_dynlib_close(&m->lib);
+    const f8_allocator allocator = m->allocator;
+    allocator.free(allocator.user, m, sizeof *m);
+}
+
+const f8_comm *f8_mpi_comm(const f8_mpi *m)
+{
+    return &m->comm;
+}
+
+void f8_mpi_abort(f8_mpi *m, int code)
+{
+    m->shim->abort(code);
+}

@@ -1,0 +1,23 @@
+/* The engine over MPI, which is opened at run time: see comm.h. */
+#ifndef F8_COMM_MPI_H
+#define F8_COMM_MPI_H
+
+#include "runtime/comm/comm.h"
+
+typedef struct f8_mpi f8_mpi;
+
+enum { F8_MPI_KINDS = 2 };
+extern const char *const f8_mpi_kind_name[F8_MPI_KINDS]; /* "openmpi", "mpich" */
+
+/* Joins the MPI job of this process. `kind` is one of the names, or NULL: the first whose library
+ * and shim are there. F8_ERR_LIBRARY says what is missing, or what MPI says. A process has one job,
+ * so it has one f8_mpi at a time, and after f8_mpi_close of an MPI that it initialized none
+ * again. */
+f8_status f8_mpi_open(const char *kind, const f8_allocator *allocator, f8_mpi **out,
+                      f8_diag *diag);
+void f8_mpi_close(f8_mpi *m); /* may be NULL */
+const f8_comm *f8_mpi_comm(const f8_mpi *m);
+/* Ends all processes of the job with this exit code; does not return. */
+void f8_mpi_abort(f8_mpi *m, int code);
+
+#endif

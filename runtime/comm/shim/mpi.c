@@ -1,0 +1,121 @@
+/* The shim: see shim.h. Compiled once for each implementation of MPI, and linked with it. */
+#include <limits.h>
+#include <mpi.h>
+#include <stdio.h>
+
+#include "runtime/comm/shim/shim.h"
+
+const f8_mpi_shim *f8_mpi_shim_table(void);
+
+static int failed(int code, const char *call, char why[F8_SHIM_WHY])
+{
+    char text[MPI_MAX_ERROR_STRING] = "";
+    int length = 0;
+    if (code == MPI_SUCCESS)
+        return 0;
+    MPI_Error_string(code, text, &length);
+    snprintf(why, F8_SHIM_WHY, "%s: %.*s", call, length < 400 ? length : 400, text);
+    return 1;
+}
+
+_Static_assert(sizeof(MPI_Comm) <= sizeof((f8_mpi_job){0}.comm), "room for the handle");
+
+static MPI_Comm *comm_of(f8_mpi_job *j)
+{
+    return (MPI_Comm *)(void *)j->comm;
+}
+
+/* The communicator's errors are returned; MPI's default would end the process. It is a copy of the
+ * world, so that no message of the embedder's is taken for one of ours. */
+static int begin(f8_mpi_job *j, char why[F8_SHIM_WHY])
+{
+    MPI_Comm *const world = comm_of(j);
+    int there = 0, over = 0, provided = MPI_THREAD_SINGLE;
+    if (failed(MPI_Initialized(&there), "MPI_Initialized", why) ||
+        failed(MPI_Finalized(&over), "MPI_Finalized", why))
+        return 1;
+    if (over) {
+        snprintf(why, F8_SHIM_WHY, "MPI was finalized, and can't be initialized again");
+        return 1;
+    }
+    j->owns = !there;
+    if (!there && failed(MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &provided),
+                         "MPI_Init_thread", why))
+        return 1;
+    if (failed(MPI_Query_thread(&provided), "MPI_Query_thread", why))
+        return 1;
+    if (provided < MPI_THREAD_SERIALIZED) {
+        snprintf(why, F8_SHIM_WHY,
+                 "MPI provides threads of level %d; MPI_THREAD_SERIALIZED, %d, is needed", provided,
+                 MPI_THREAD_SERIALIZED);
+        return 1;
+    }
+    if (failed(MPI_Comm_dup(MPI_COMM_WORLD, world), "MPI_Comm_dup", why))
+        return 1;
+    j->begun = 1;
+    return failed(MPI_Comm_set_errhandler(*world, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler",
+                  why) ||
+           failed(MPI_Comm_rank(*world, &j->rank), "MPI_Comm_rank", why) ||
+           failed(MPI_Comm_size(*world, &j->ranks), "MPI_Comm_size", why);
+}
+
+/* Counts are ints. More bytes than that go as larger elements: a power of two that divides them. */
+static int element_of(int64_t bytes, int *count, MPI_Datatype *element, char why[F8_SHIM_WHY])
+{
+    int64_t size = 1;
+    while (bytes / size > INT_MAX && bytes % (2 * size) == 0)
+        size *= 2;
+    if (bytes / size > INT_MAX) {
+        snprintf(why, F8_SHIM_WHY, "%lld bytes are too many for one message", (long long)bytes);
+        return 1;
+    }
+    *count = (int)(bytes / size);
+    return failed(MPI_Type_contiguous((int)size, MPI_BYTE, element), "MPI_Type_contiguous", why) ||
+           failed(MPI_Type_commit(element), "MPI_Type_commit", why);
+}
+
+static int all_gather(f8_mpi_job *j, const void *send, void *receive, int64_t bytes,
+                      char why[F8_SHIM_WHY])
+{
+    MPI_Datatype element;
+    int count;
+    if (element_of(bytes, &count, &element, why))
+        return 1;
+    const int bad =
+        failed(MPI_Allgather(send, count, element, receive, count, element, *comm_of(j)),
+               "MPI_Allgather", why);
+    MPI_Type_free(&element);
+    return bad;
+}
+
+static int all_to_all(f8_mpi_job *j, const void *send, void *receive, int64_t bytes,
+                      char why[F8_SHIM_WHY])
+{
+    MPI_Datatype element;
+    int count;
+    if (element_of(bytes, &count, &element, why))
+        return 1;
+    const int bad = failed(MPI_Alltoall(send, count, element, receive, count, element, *comm_of(j)),
+                           "MPI_Alltoall", why);
+    MPI_Type_free(&element);
+    return bad;
+}
+
+static void end_all(int code)
+{
+    MPI_Abort(MPI_COMM_WORLD, code);
+}
+
+static void end(f8_mpi_job *j)
+{
+    if (j->begun)
+        MPI_Comm_free(comm_of(j));
+    if (j->owns)
+        MPI_Finalize();
+}
+
+const f8_mpi_shim *f8_mpi_shim_table(void)
+{
+    static const f8_mpi_shim table = {begin, all_gather, all_to_all, end_all, end};
+    return &table;
+}
