@@ -133,6 +133,7 @@ static void kind_of(const f8_func *f, const f8_group *group, char *out, size_t s
     case F8_GROUP_ATTENTION: snprintf(out, size, "attention"); return;
     case F8_GROUP_ATTENTION_GRAD: snprintf(out, size, "attention grad"); return;
     case F8_GROUP_SCATTER: snprintf(out, size, "scatter"); return;
+    case F8_GROUP_COLLECTIVE: snprintf(out, size, "collective"); return;
     case F8_GROUP_COPY: snprintf(out, size, "copy"); return;
     case F8_GROUP_ROWS: break;
     }

@@ -6,10 +6,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-void must(bool ok, const char *what)
+void give_up(const char *what)
 {
-    if (ok)
-        return;
     fprintf(stderr, "%s: %s\n", program_invocation_short_name, what);
     exit(1);
 }

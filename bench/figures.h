@@ -5,8 +5,10 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Unless ok: the program's name and `what` on stderr, and the end of the process. */
-void must(bool ok, const char *what);
+/* The program's name and `what` on stderr, and the end of the process. */
+_Noreturn void give_up(const char *what);
+/* Gives up unless ok. `what` is evaluated after it, and may ask for the message of what failed. */
+#define must(ok, what) ((ok) ? (void)0 : give_up(what))
 
 /* One figure on stdout: a line for people, or a record of bench.jsonl. */
 void report(bool json, double value, const char *unit, const char *format, ...)

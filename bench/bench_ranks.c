@@ -1,0 +1,127 @@
+/* What training together costs: a step of two ranks of one thread each under MPI, over the step of
+ * the same two processes when each trains for itself at the same time. Both are optimizer steps
+ * (micro_step and update) on a batch of the same size in each process. They take turns, and begin
+ * together.
+ *
+ *     bench_ranks [--json] [ROUNDS]          starts itself under mpirun */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "bench/figures.h"
+#include "frontend/fp8c.h"
+#include "ir/base/clock.h"
+
+enum { MAX_ROUNDS = 64, VOCABULARY = 256 };
+
+typedef struct model {
+    const char *file, *name;
+    fp8c_dim dim;
+    int rounds;
+} model;
+
+static fp8c_program *make(fp8c_context *ctx, const fp8c_module *module, const char *recipe,
+                          const fp8c_comm *comm)
+{
+    fp8c_program *p;
+    const fp8c_compile_options o = {
+        .struct_size = sizeof o, .recipe = recipe, .threads = 1, .comm = comm};
+    must(fp8c_compile(module, &o, &p) == FP8C_OK, fp8c_context_message(ctx));
+    must(fp8c_program_initialize(p, 1) == FP8C_OK, fp8c_context_message(ctx));
+    return p;
+}
+
+static void fill(fp8c_program *p, int function, int rank)
+{
+    static const char *const port[] = {"tokens", "targets"};
+    for (int side = 0; side < 2; side++) {
+        fp8c_port at;
+        const int index = fp8c_program_find_port(p, function, FP8C_INPUT, port[side]);
+        must(fp8c_program_port(p, function, FP8C_INPUT, index, &at) == FP8C_OK, port[side]);
+        int32_t *ids = fp8c_program_buffer(p, function, FP8C_INPUT, index);
+        for (int t = 0; t < at.type.dim[0] * at.type.dim[1]; t++)
+            ids[t] = (int32_t)((uint32_t)(t + side + 7919 * rank) * 2654435761u % VOCABULARY);
+    }
+}
+
+/* The seconds of a step that all ranks begin together, until the last has ended it. */
+static double run_step(fp8c_context *ctx, fp8c_program *p, const fp8c_comm *comm)
+{
+    double took, all[2] = {0};
+    const int function = fp8c_program_function(p, "micro_step");
+    fill(p, function, comm->rank);
+    must(!comm->all_gather(comm->user, &all[0], all, sizeof *all), "all_gather");
+    const double start = f8_seconds_now();
+    must(fp8c_program_run(p, function) == FP8C_OK &&
+             fp8c_program_run(p, fp8c_program_function(p, "update")) == FP8C_OK,
+         fp8c_context_message(ctx));
+    took = f8_seconds_now() - start;
+    must(!comm->all_gather(comm->user, &took, all, sizeof *all), "all_gather");
+    return all[0] > all[1] ? all[0] : all[1];
+}
+
+static void measure(fp8c_context *ctx, const model *m, const char *recipe, const fp8c_comm *comm,
+                    int rounds, bool json)
+{
+    size_t size;
+    char *text = read_file(m->file, &size);
+    fp8c_module *module;
+    double alone[MAX_ROUNDS], ratio[MAX_ROUNDS];
+    must(fp8c_module_parse(ctx, text, size, m->file, &m->dim, 1, &module) == FP8C_OK,
+         fp8c_context_message(ctx));
+    fp8c_program *own = make(ctx, module, recipe, NULL), *together = make(ctx, module, recipe, comm);
+    run_step(ctx, own, comm); /* the first touch of every page */
+    run_step(ctx, together, comm);
+    for (int r = 0; r < rounds; r++) {
+        alone[r] = run_step(ctx, own, comm);
+        ratio[r] = run_step(ctx, together, comm) / alone[r];
+        if (comm->rank == 0)
+            fprintf(stderr, "%s, %s, round %d: %.4f s alone, %.3f times that together\n", m->name,
+                    recipe, r + 1, alone[r], ratio[r]);
+    }
+    if (comm->rank == 0) {
+        report(json, median(ratio, rounds), "ratio", "two_ranks_over_alone_%s_%s", m->name, recipe);
+        report(json, median(alone, rounds), "s", "step_alone_%s_%s", m->name, recipe);
+    }
+    fp8c_program_destroy(together);
+    fp8c_program_destroy(own);
+    fp8c_module_destroy(module);
+    free(text);
+}
+
+int main(int argc, char **argv)
+{
+    static const model models[] = {
+        {"frontend/models/gpt.f8", "gpt", {"B", 8}, 15},
+        {"frontend/models/gpt2_124m.f8", "gpt2_124m", {"B", 1}, 5},
+    };
+    bool json = false;
+    int rounds = 0;
+    for (int i = 1; i < argc; i++)
+        if (!strcmp(argv[i], "--json"))
+            json = true;
+        else
+            rounds = atoi(argv[i]);
+    must(rounds >= 0 && rounds <= MAX_ROUNDS, "usage: [--json] [ROUNDS]");
+    if (!getenv("OMPI_COMM_WORLD_SIZE")) {
+        setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 0);
+        setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 0);
+        execlp("mpirun.openmpi", "mpirun.openmpi", "-n", "2", argv[0], json ? "--json" : argv[1],
+               json ? argv[2] : NULL, NULL);
+        must(false, "mpirun.openmpi can't be started");
+    }
+    fp8c_context *ctx;
+    fp8c_mpi *mpi;
+    fp8c_comm comm = {.struct_size = sizeof comm};
+    must(fp8c_context_create(NULL, &ctx) == FP8C_OK, "context");
+    must(fp8c_mpi_open(ctx, "openmpi", &mpi) == FP8C_OK, fp8c_context_message(ctx));
+    must(fp8c_mpi_comm(mpi, &comm) == FP8C_OK && comm.ranks == 2, "two ranks");
+    for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
+        measure(ctx, &models[i], "bf16", &comm, rounds ? rounds : models[i].rounds, json);
+        measure(ctx, &models[i], "delayed", &comm, rounds ? rounds : models[i].rounds, json);
+    }
+    fp8c_mpi_close(mpi);
+    fp8c_context_destroy(ctx);
+    return 0;
+}
