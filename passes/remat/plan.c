@@ -179,7 +179,7 @@ enum {
 
 /* `from`: the plan for another budget, where it may be quicker to start than at the steps alone.
  * *uncut: the largest budget known to be too small for what cuts begin. In a large problem a start
- * comes to nothing within its work unless it is near a plan that fits. So where `from` is given,
+ * that is far from a plan that fits comes to nothing within its work. So where `from` is given,
  * cuts are left out below *uncut; once a plan fits, no other start and no random change is tried. */
 static void search(f8_remat_timeline *t, const f8_remat_plan *from, int64_t *uncut,
                    f8_remat_best *best)
@@ -189,7 +189,7 @@ static void search(f8_remat_timeline *t, const f8_remat_plan *from, int64_t *unc
                    work = WORK_START * size < most ? WORK_START * size : most;
     const f8_remat_limits limits = {
         .start = work, .little = t->work + WORK_LITTLE, .enough = t->work + WORK_ENOUGH};
-    const bool large = from && work == most;
+    const bool large = from && WORK_START * size > 2 * most;
     f8_remat_load(t, t->steps, t->p->n_steps);
     f8_remat_keep(t, best);
     if (best->excess == 0)
