@@ -77,6 +77,13 @@ typedef struct shelf {
     int64_t largest; /* bytes of a block */
 } shelf;
 
+/* TILE positions side by side. Most blocks live for hundreds of positions, and raise whole tiles. */
+enum { TILE = 32 };
+typedef struct tile {
+    int64_t most; /* full[] where it is the most */
+    bool even;    /* every position has `most` */
+} tile;
+
 /* Shelves of spans of positions: level 0 has one shelf of all blocks, each next level four times as
  * many, of those blocks that are alive in a quarter of the span. A block is swept for on the
  * narrowest shelf that spans its life: most blocks live for a few positions, and a sweep over all
@@ -87,18 +94,23 @@ typedef struct shelves {
     shelf shelf[SHELVES];
     uint32_t span[LEVELS]; /* positions of one shelf */
     f8_lifetime *block;
-    int64_t *full; /* by position: up to this offset, or further, bytes are taken without a gap */
+    /* by position: up to this offset, or further, bytes are taken without a gap; valid where the
+     * position's tile is not even */
+    int64_t *full;
+    tile *tile;
+    uint32_t n_tiles;
     f8_arena *arena;
     int64_t steps; /* blocks met by all sweeps */
 } shelves;
 
 static bool setup_shelves(shelves *s, f8_lifetime *block, uint32_t positions, f8_arena *arena)
 {
-    *s = (shelves){
-        .block = block, .full = F8_NEW_ARRAY(arena, int64_t, positions), .arena = arena};
+    *s = (shelves){.block = block, .n_tiles = positions / TILE + 1, .arena = arena};
+    s->full = F8_NEW_ARRAY(arena, int64_t, (size_t)s->n_tiles * TILE);
+    s->tile = F8_NEW_ARRAY(arena, tile, s->n_tiles);
     for (uint32_t level = 0, parts = 1; level < LEVELS; level++, parts *= 4)
         s->span[level] = positions / parts + 1;
-    return s->full;
+    return s->full && s->tile;
 }
 
 /* The index of the first shelf of a level: 0, 1, 5, 21. */
@@ -134,35 +146,95 @@ static uint32_t first_from(const shelves *s, const shelf *on, int64_t offset)
     return low;
 }
 
-/* Moves full[position] on over the blocks that lie there without a gap: one that fills a gap joins
- * those above it. */
-static int64_t fill_up(shelves *s, uint32_t position)
+/* ---- how full each position is ---- */
+
+/* Writes down an even tile position by position, before one of them changes. */
+static int64_t *spread(shelves *s, uint32_t k)
 {
-    const shelf *on = &s->shelf[first_of_level(LEVELS - 1) + position / s->span[LEVELS - 1]];
-    int64_t full = s->full[position];
-    for (uint32_t i = first_from(s, on, full); i < on->n; i++) {
-        const f8_lifetime *b = &s->block[on->at[i]];
-        s->steps++;
-        if (b->offset > full)
-            break;
-        if (b->start <= position && position <= b->end)
-            full = end_of(b);
-    }
-    return s->full[position] = full;
+    int64_t *full = s->full + (size_t)k * TILE;
+    for (uint32_t i = 0; s->tile[k].even && i < TILE; i++)
+        full[i] = s->tile[k].most;
+    s->tile[k].even = false;
+    return full;
 }
 
-/* No gap below this offset is free throughout b's life. full[] is brought up to date where it is
- * the most: only there it matters. */
+static void look_at_tile(shelves *s, uint32_t k)
+{
+    const int64_t *full = s->full + (size_t)k * TILE;
+    int64_t most = full[0], least = full[0];
+    for (uint32_t i = 1; i < TILE; i++) {
+        most = full[i] > most ? full[i] : most;
+        least = full[i] < least ? full[i] : least;
+    }
+    s->tile[k] = (tile){most, most == least};
+}
+
+/* Of positions [from, to], those that are full to `offset` become full to `end`. */
+static void raise_full(shelves *s, uint32_t from, uint32_t to, int64_t offset, int64_t end)
+{
+    for (uint32_t k = from / TILE; k <= to / TILE; k++) {
+        const uint32_t first = k * TILE < from ? from - k * TILE : 0,
+                       last = k * TILE + TILE - 1 > to ? to - k * TILE : TILE - 1;
+        tile *t = &s->tile[k];
+        s->steps++;
+        if (t->most < offset)
+            continue;
+        if (t->even && first == 0 && last == TILE - 1) {
+            t->most = end;
+            continue;
+        }
+        int64_t *full = spread(s, k);
+        for (uint32_t i = first; i <= last; i++)
+            full[i] = full[i] == offset ? end : full[i];
+        look_at_tile(s, k);
+    }
+}
+
+/* The position of [from, to] that is the fullest. */
+static uint32_t fullest(shelves *s, uint32_t from, uint32_t to)
+{
+    uint32_t at = from;
+    int64_t most = -1;
+    for (uint32_t k = from / TILE; k <= to / TILE; k++) {
+        const tile *t = &s->tile[k];
+        s->steps++;
+        if (t->most <= most)
+            continue;
+        const uint32_t first = k * TILE < from ? from : k * TILE,
+                       last = k * TILE + TILE - 1 > to ? to : k * TILE + TILE - 1;
+        for (uint32_t i = first; i <= (t->even ? first : last); i++)
+            if ((t->even ? t->most : s->full[i]) > most) {
+                most = t->even ? t->most : s->full[i];
+                at = i;
+            }
+    }
+    return at;
+}
+
+/* No gap below this offset is free throughout b's life. What is noted is brought up to date where
+ * it is the most, since only there it matters: a block that fills a gap joins those above it. */
 static int64_t full_below(shelves *s, const f8_lifetime *b)
 {
-    uint32_t at = b->start;
-    int64_t most = s->full[at];
-    for (uint32_t i = b->start; i <= b->end; i++)
-        if (s->full[i] > most)
-            most = s->full[at = i];
-    s->steps += (b->end - b->start) / 8;
-    return fill_up(s, at);
+    const uint32_t position = fullest(s, b->start, b->end), k = position / TILE;
+    const shelf *on = &s->shelf[first_of_level(LEVELS - 1) + position / s->span[LEVELS - 1]];
+    const int64_t before = s->tile[k].even ? s->tile[k].most : s->full[position];
+    int64_t full = before;
+    for (uint32_t i = first_from(s, on, full); i < on->n; i++) {
+        const f8_lifetime *other = &s->block[on->at[i]];
+        s->steps++;
+        if (other->offset > full)
+            break;
+        if (other->start <= position && position <= other->end)
+            full = end_of(other);
+    }
+    if (full > before) {
+        spread(s, k)[position - k * TILE] = full;
+        look_at_tile(s, k);
+    }
+    return full;
 }
+
+/* ---- gaps ---- */
 
 static int64_t lowest_offset(shelves *s, const f8_lifetime *b, bool tight)
 {
@@ -204,9 +276,7 @@ static bool put(shelves *s, uint32_t index, bool tight)
 {
     f8_lifetime *b = &s->block[index];
     b->offset = lowest_offset(s, b, tight);
-    for (uint32_t i = b->start; i <= b->end; i++)
-        if (s->full[i] == b->offset)
-            s->full[i] = end_of(b);
+    raise_full(s, b->start, b->end, b->offset, end_of(b));
     for (uint32_t level = 0; level < LEVELS; level++)
         for (uint32_t k = b->start / s->span[level]; k <= b->end / s->span[level]; k++)
             if (!put_on(s, &s->shelf[first_of_level(level) + k], index))
@@ -216,12 +286,13 @@ static bool put(shelves *s, uint32_t index, bool tight)
 
 /* The bytes that all blocks take, placed in their order; -1 when out of memory. Stops where the
  * blocks so far take `most` bytes or more (-1: there is no limit). */
-static int64_t place_all(shelves *s, uint32_t n, uint32_t positions, bool tight, int64_t most)
+static int64_t place_all(shelves *s, uint32_t n, bool tight, int64_t most)
 {
     int64_t top = 0;
     for (uint32_t i = 0; i < SHELVES; i++)
         s->shelf[i].largest = s->shelf[i].n = 0;
-    memset(s->full, 0, positions * sizeof *s->full);
+    for (uint32_t k = 0; k < s->n_tiles; k++)
+        s->tile[k] = (tile){.even = true};
     for (uint32_t i = 0; i < n && (most < 0 || top < most); i++) {
         if (!put(s, i, tight))
             return -1;
@@ -249,7 +320,7 @@ int64_t f8_pack(f8_lifetime *block, uint32_t n, uint32_t positions, f8_arena *sc
     for (int i = 0; i < 8 && least != *lower_bound && s->steps < MOST_STEPS; i++) {
         if (i % 2 == 0)
             qsort(block, n, sizeof *block, order[i / 2]);
-        const int64_t top = place_all(s, n, positions, i % 2 == 1, least);
+        const int64_t top = place_all(s, n, i % 2 == 1, least);
         if (top < 0)
             return -1;
         if (least < 0 || top < least) {
