@@ -245,7 +245,9 @@ void cli_train_print(const cli *c, const cli_train_result *results, int64_t tail
     if (*d->name)
         printf("on %s (%s), %" PRId32 " multiprocessors, %.1f GiB\n", d->name, results[0].target,
                d->multiprocessors, (double)d->memory / (1 << 30));
-    char compared[80];
-    printf("%s; final loss is the mean of the last %" PRId64 " steps%s\n", cli_data_losses(data),
-           tail, cli_data_compared(data, compared));
+    char compared[80], of[60] = "that of the last step";
+    if (tail > 1)
+        snprintf(of, sizeof of, "the mean of the last %" PRId64 " steps", tail);
+    printf("%s; final loss is %s%s\n", cli_data_losses(data), of,
+           cli_data_compared(data, compared));
 }

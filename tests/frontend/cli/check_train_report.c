@@ -53,8 +53,8 @@ START_TEST(final_loss)
     static const struct {
         int steps, tail;
         const char *text, *said;
-    } want[] = {{1, 1, "1", "mean of the last 1 steps"},
-                {3, 1, "3", "mean of the last 1 steps"},
+    } want[] = {{1, 1, "1", "final loss is that of the last step;"},
+                {3, 1, "3", "final loss is that of the last step;"},
                 {9, 4, "9", "mean of the last 4 steps"},
                 {50, 20, "50", "mean of the last 20 steps"}};
     for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
