@@ -128,6 +128,8 @@ static summary summarize(const cli *c, const cli_train_result *results, size_t r
             value[i] =
                 quantity(&results[(int64_t)recipe * n + i], &results[(int64_t)base * n + i], q);
         s.of[q] = value ? spread_of(value, n) : (spread){NAN, NAN};
+        if (isnan(s.of[q].mean)) /* which printf would write with its sign */
+            s.of[q] = (spread){NAN, NAN};
     }
     free(value);
     s.inside = n > 1 && !s.is_base && fabs(s.of[GAP].mean) <= s.of[GAP].deviation;
