@@ -305,8 +305,7 @@ static int64_t place_all(shelves *s, uint32_t n, bool tight, int64_t most)
  * grows with the square of the blocks alive at once, and the first one is the best or nearly so. */
 enum { MOST_STEPS = 1 << 22 };
 
-int64_t f8_pack(f8_lifetime *block, uint32_t n, uint32_t positions, f8_arena *scratch,
-                int64_t *lower_bound)
+bool f8_pack(f8_lifetime *block, uint32_t n, uint32_t positions, f8_arena *scratch, f8_packing *out)
 {
     static int (*const order[])(const void *, const void *) = {by_bytes, by_area, by_length,
                                                                by_start};
@@ -314,20 +313,21 @@ int64_t f8_pack(f8_lifetime *block, uint32_t n, uint32_t positions, f8_arena *sc
     f8_lifetime *best = F8_NEW_ARRAY(scratch, f8_lifetime, n);
     shelves *s = F8_NEW(scratch, shelves);
     if (!change || !best || !s || !setup_shelves(s, block, positions, scratch))
-        return -1;
-    *lower_bound = most_alive(block, n, positions, change);
+        return false;
+    const int64_t lower_bound = most_alive(block, n, positions, change);
     int64_t least = -1;
-    for (int i = 0; i < 8 && least != *lower_bound && s->steps < MOST_STEPS; i++) {
+    for (int i = 0; i < 8 && least != lower_bound && s->steps < MOST_STEPS; i++) {
         if (i % 2 == 0)
             qsort(block, n, sizeof *block, order[i / 2]);
         const int64_t top = place_all(s, n, i % 2 == 1, least);
         if (top < 0)
-            return -1;
+            return false;
         if (least < 0 || top < least) {
             least = top;
             memcpy(best, block, n * sizeof *block);
         }
     }
     memcpy(block, best, n * sizeof *block);
-    return least < 0 ? 0 : least;
+    *out = (f8_packing){least < 0 ? 0 : least, lower_bound, s->steps};
+    return true;
 }
