@@ -5,6 +5,7 @@
 #include "frontend/dump.h"
 #include "frontend/source.h"
 #include "frontend/tuned.h"
+#include "passes/remat/space.h"
 
 /* Lives until the variant has its plan and its compile report. */
 typedef struct f8_compilation {
@@ -18,6 +19,7 @@ typedef struct f8_compilation {
     f8_gemm_lib *gemms; /* knows how much scratch GEMMs take; made when first needed */
     f8_build_stats stats;
     int64_t attention_workspace; /* of the last plan whose bytes were asked for */
+    f8_arena *sizing;       /* where such plans are laid out, one after another; NULL: none was */
     f8_dump dump;           /* folder "": no dump */
     f8_tuned_choices tuned; /* what the tuning database chose */
 } f8_compilation;

@@ -32,6 +32,16 @@ static void hold_to_first(const f8_compilation *c, f8_code_bytes *bytes)
         bytes->total += allowed - most;
 }
 
+/* A budget's search asks for the bytes of many plans. The next one takes the memory of the last. */
+static f8_status make_sizing(f8_compilation *c, f8_diag *diag)
+{
+    f8_arena *graph = &c->variant->graph;
+    f8_remat_spaces *spaces = c->sizing ? NULL : f8_remat_spaces_make(graph);
+    if (spaces)
+        c->sizing = f8_remat_space(spaces);
+    return f8_arena_status(graph, diag);
+}
+
 f8_status f8_compilation_code_bytes(void *compilation, const f8_unit *u, f8_code_bytes *out)
 {
     f8_compilation *c = compilation;
@@ -42,11 +52,10 @@ f8_status f8_compilation_code_bytes(void *compilation, const f8_unit *u, f8_code
                                     .choices = c->tuned.use,
                                     .no_code = true,
                                     .only_bytes = true};
-    f8_arena scratch;
     f8_plan plan;
-    f8_arena_init(&scratch, allocator);
     *out = (f8_code_bytes){0};
-    f8_status status = f8_build_plan(u->module, &build, &scratch, &plan, u->diag);
+    F8_TRY(make_sizing(c, u->diag));
+    f8_status status = f8_build_plan(u->module, &build, c->sizing, &plan, u->diag);
     if (status == F8_OK)
         status = plan_bytes(c, &plan, &out->total, u->diag);
     if (status == F8_OK)
@@ -62,7 +71,7 @@ f8_status f8_compilation_code_bytes(void *compilation, const f8_unit *u, f8_code
     }
     if (status == F8_OK)
         hold_to_first(c, out);
-    f8_arena_end(&scratch);
+    f8_arena_end(c->sizing);
     return status;
 }
 

@@ -250,11 +250,19 @@ typedef struct f8_port {
     f8_loc loc;
 } f8_port;
 
+/* Where the ports of variables are, so that a function with thousands is made without a search for
+ * each. module.c keeps it: it holds for the first n_ports, and is checked where it is used. */
+typedef struct f8_port_index {
+    uint32_t *at; /* by variable: the index of its port + 1, or 0 */
+    size_t room, n_ports;
+} f8_port_index;
+
 typedef struct f8_func {
     const char *name;
     f8_graph *graph;
     f8_port *in, *out;
     size_t n_in, n_out, in_room, out_room;
+    f8_port_index in_index, out_index;
     struct f8_lowered *lowered; /* groups, order, places: ir/lowered.h; NULL before `group` */
 } f8_func;
 

@@ -125,6 +125,39 @@ static f8_port *find_port(f8_port *port, size_t n, const char *name, int32_t var
     return NULL;
 }
 
+/* The same for a variable. Copies of a function share the array of an index, so an entry may be
+ * another copy's; but what this function has is never missing. */
+static f8_port *find_var_port(const f8_func *f, f8_port *port, size_t n, f8_port_index *x,
+                              int32_t var)
+{
+    f8_module *m = f->graph->module;
+    if (x->n_ports > n) /* ports were taken away */
+        *x = (f8_port_index){0};
+    uint32_t *at = f8_arena_grow(m->arena, x->at, x->room, &x->room, m->n_vars, sizeof *at);
+    if (!at)
+        return find_port(port, n, NULL, var);
+    x->at = at;
+    for (; x->n_ports < n; x->n_ports++)
+        if (port[x->n_ports].var >= 0)
+            at[port[x->n_ports].var] = (uint32_t)x->n_ports + 1;
+    const uint32_t i = at[var];
+    if (i == 0)
+        return NULL;
+    return i <= n && port[i - 1].var == var ? &port[i - 1] : find_port(port, n, NULL, var);
+}
+
+static f8_port *find_in(f8_func *f, const char *name, int32_t var)
+{
+    return var >= 0 ? find_var_port(f, f->in, f->n_in, &f->in_index, var)
+                    : find_port(f->in, f->n_in, name, var);
+}
+
+static f8_port *find_out(f8_func *f, const char *name, int32_t var)
+{
+    return var >= 0 ? find_var_port(f, f->out, f->n_out, &f->out_index, var)
+                    : find_port(f->out, f->n_out, name, var);
+}
+
 /* The name a port gets: the variable's own, or `name` interned; NULL with the diag filled. */
 static const char *port_name(f8_func *f, const char *name, int32_t var)
 {
@@ -191,7 +224,7 @@ f8_ref f8_func_input(f8_func *f, const char *name, const f8_type *type, int32_t 
     const char *own = port_name(f, name, var);
     if (!own || !input_type_ok(f, own, type, var))
         return 0;
-    if (!find_port(f->in, f->n_in, own, var))
+    if (!find_in(f, own, var))
         return add_input(f, own, type, var);
     f8_fail(g->diag, F8_ERR_INPUT, g->at, "%s: there already is an input '%s'", f->name, own);
     return 0;
@@ -199,10 +232,10 @@ f8_ref f8_func_input(f8_func *f, const char *name, const f8_type *type, int32_t 
 
 f8_ref f8_func_var(f8_func *f, int32_t var)
 {
-    const f8_port *p = var >= 0 ? find_port(f->in, f->n_in, NULL, var) : NULL;
+    const char *name = port_name(f, NULL, var);
+    const f8_port *p = name && var >= 0 ? find_in(f, NULL, var) : NULL;
     if (p)
         return p->ref;
-    const char *name = port_name(f, NULL, var);
     const f8_type *type = name ? &f->graph->module->var[var].type : NULL;
     return name && input_type_ok(f, name, type, var) ? add_input(f, name, type, var) : 0;
 }
@@ -215,7 +248,7 @@ f8_status f8_func_result(f8_func *f, const char *name, f8_ref ref, int32_t var)
         return g->diag->status;
     if (!ref || ref >= g->n_nodes)
         return f8_fail(g->diag, F8_ERR_INTERNAL, g->at, "%s: result '%s' is no node", f->name, own);
-    if (find_port(f->out, f->n_out, own, var))
+    if (find_out(f, own, var))
         return f8_fail(g->diag, F8_ERR_INPUT, g->at,
                        var >= 0 ? "%s: '%s' is replaced twice"
                                 : "%s: there already is a result '%s'",

@@ -360,10 +360,10 @@ static const char *parameter_of(const f8_func *f, f8_ref w)
     const f8_graph *g = f->graph;
     while (f8_at(g, w)->n_in == 1)
         w = f8_at(g, w)->in[0];
-    for (size_t i = 0; i < f->n_in; i++)
-        if (f->in[i].ref == w && f->in[i].var >= 0)
-            return f->in[i].name;
-    return NULL;
+    if (f8_at(g, w)->op != F8_OP_INPUT)
+        return NULL;
+    const f8_port *p = &f->in[f8_attr_i(g, w, F8_A_INDEX)];
+    return p->var >= 0 ? p->name : NULL;
 }
 
 const char *f8_linear_name(const f8_func *f, f8_ref r, char *buf, size_t size)

@@ -52,6 +52,23 @@ static int64_t weights_bytes(fp8c_program *program)
     return bytes;
 }
 
+/* Batches to calibrate on that nothing uses are refused: once the last recipe's weights are known.
+ */
+static bool uses_calibrate(const eval *e, const result *r)
+{
+    int64_t calibrated = 0;
+    for (size_t i = 0; i <= e->c->compare.n; i++)
+        calibrated += e->results[i].calibration;
+    if (!e->c->calibrate || calibrated || r != &e->results[e->c->compare.n])
+        return true;
+    fprintf(stderr,
+            "%s: error: --calibrate: there are no scales to calibrate: the weights have all that "
+            "%s need%s\n",
+            e->weights.files.shown, e->c->compare.n ? "these recipes" : e->c->recipe,
+            e->c->compare.n ? "" : "s");
+    return false;
+}
+
 /* false after a message on stderr. */
 static bool eval_program(eval *e, const fp8c_compile_options *options, fp8c_program *program,
                          result *r)
@@ -65,6 +82,8 @@ static bool eval_program(eval *e, const fp8c_compile_options *options, fp8c_prog
         !cli_weights_load(&e->weights, e->ctx, program, recipe))
         return false;
     r->calibration = e->weights.batches;
+    if (!uses_calibrate(e, r))
+        return false;
     r->weights_bytes = weights_bytes(program);
     fp8c_program_info(program, &before);
     if (cli_held_out(&e->data, program, function, &r->loss, &r->batches) != FP8C_OK)

@@ -31,8 +31,8 @@ static int check(const cli *c, fp8c_context *ctx, fp8c_module *module)
             return cli_fail(ctx);
         fp8c_program_destroy(program);
     }
-    printf("%s: ok, %" PRId64 " parameter tensors, %" PRId64 " parameters\n", c->file, tensors,
-           elements);
+    printf("%s: ok, %" PRId64 " parameter tensor%s, %" PRId64 " parameter%s\n", c->file, tensors,
+           tensors == 1 ? "" : "s", elements, elements == 1 ? "" : "s");
     return CLI_DONE;
 }
 

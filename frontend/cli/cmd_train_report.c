@@ -128,6 +128,8 @@ static summary summarize(const cli *c, const cli_train_result *results, size_t r
             value[i] =
                 quantity(&results[(int64_t)recipe * n + i], &results[(int64_t)base * n + i], q);
         s.of[q] = value ? spread_of(value, n) : (spread){NAN, NAN};
+        if (isnan(s.of[q].mean)) /* which printf would write with its sign */
+            s.of[q] = (spread){NAN, NAN};
     }
     free(value);
     s.inside = n > 1 && !s.is_base && fabs(s.of[GAP].mean) <= s.of[GAP].deviation;
@@ -245,7 +247,9 @@ void cli_train_print(const cli *c, const cli_train_result *results, int64_t tail
     if (*d->name)
         printf("on %s (%s), %" PRId32 " multiprocessors, %.1f GiB\n", d->name, results[0].target,
                d->multiprocessors, (double)d->memory / (1 << 30));
-    char compared[80];
-    printf("%s; final loss is the mean of the last %" PRId64 " steps%s\n", cli_data_losses(data),
-           tail, cli_data_compared(data, compared));
+    char compared[80], of[60] = "that of the last step";
+    if (tail > 1)
+        snprintf(of, sizeof of, "the mean of the last %" PRId64 " steps", tail);
+    printf("%s; final loss is %s%s\n", cli_data_losses(data), of,
+           cli_data_compared(data, compared));
 }

@@ -87,9 +87,13 @@ static f8_status check_trains(f8_unit *u, f8_loc loss, const f8_training *t, con
                        "to train, the loss must depend on a parameter, but module '%s' declares "
                        "none; only inference needs none",
                        u->module->name);
+    if (t->n == 1)
+        return f8_fail(u->diag, F8_ERR_INPUT, loss,
+                       "to train, the loss must depend on a parameter, but no gradient reaches the "
+                       "only one");
     return f8_fail(u->diag, F8_ERR_INPUT, loss,
                    "to train, the loss must depend on a parameter, but no gradient reaches any of "
-                   "the module's %zu",
+                   "the module's %zu parameters",
                    t->n);
 }
 

@@ -24,10 +24,10 @@ static const f8_port *input_of(const f8_func *f, f8_ref w)
     const f8_graph *g = f->graph;
     while (f8_at(g, w)->n_in == 1)
         w = f8_at(g, w)->in[0];
-    for (size_t i = 0; i < f->n_in; i++)
-        if (f->in[i].ref == w)
-            return f->in[i].var < 0 ? &f->in[i] : NULL;
-    return NULL;
+    if (f8_at(g, w)->op != F8_OP_INPUT)
+        return NULL;
+    const f8_port *p = &f->in[f8_attr_i(g, w, F8_A_INDEX)];
+    return p->var < 0 ? p : NULL;
 }
 
 static void warn(const f8_module *m, const f8_log *log, const f8_func *f, f8_ref linear,
@@ -81,28 +81,31 @@ static bool *reach(const f8_func *f, f8_arena *scratch)
     return reached;
 }
 
-static bool is_reached(const f8_func *f, const bool *reached, int32_t var)
+/* By variable: the loss sends it a gradient. NULL: out of memory. */
+static bool *reach_variables(const f8_module *m, const f8_func *f, f8_arena *scratch)
 {
-    for (size_t i = 0; i < f->n_in; i++)
-        if (f->in[i].var == var)
-            return reached[f->in[i].ref];
-    return false;
+    const bool *reached = reach(f, scratch);
+    bool *of = F8_NEW_ARRAY(scratch, bool, m->n_vars + 1);
+    for (size_t i = 0; reached && of && i < f->n_in; i++)
+        if (f->in[i].var >= 0)
+            of[f->in[i].var] = reached[f->in[i].ref];
+    return reached ? of : NULL;
 }
 
 /* Where none is reached, autodiff refuses the module. */
 static f8_status warn_of_parameters(const f8_module *m, const f8_func *f, const f8_log *log,
                                     f8_arena *scratch, f8_diag *diag)
 {
-    const bool *reached = reach(f, scratch);
+    const bool *reached = reach_variables(m, f, scratch);
     bool any = false;
     if (!reached)
         return f8_arena_status(scratch, diag);
     for (size_t i = 0; i < m->n_vars; i++)
-        any |= m->var[i].kind == F8_VAR_PARAM && is_reached(f, reached, (int32_t)i);
+        any |= m->var[i].kind == F8_VAR_PARAM && reached[i];
     for (size_t i = 0; any && i < m->n_vars; i++) {
         const f8_var *v = &m->var[i];
         char place[300];
-        if (v->kind == F8_VAR_PARAM && !is_reached(f, reached, (int32_t)i))
+        if (v->kind == F8_VAR_PARAM && !reached[i])
             f8_log_say(log, F8_LOG_WARNING,
                        "%sno gradient of the loss reaches parameter '%s': its gradient stays 0",
                        place_of(m, v->loc, place, sizeof place), v->name);

@@ -109,9 +109,11 @@ static f8_status pack_arena(f8_storage *s)
         if (b->def != F8_NO_GROUP && b->root == r && b->place.space == F8_SPACE_NONE)
             block[n++] = (f8_lifetime){f8_storage_bytes(s, r), b->start, b->end, r, 0};
     }
-    p->arena_bytes = f8_pack(block, n, p->n_groups + 1, s->scratch, &p->lower_bound);
-    if (p->arena_bytes < 0)
+    f8_packing packed;
+    if (!f8_pack(block, n, p->n_groups + 1, s->scratch, &packed))
         return f8_arena_status(s->scratch, s->diag);
+    p->arena_bytes = packed.bytes;
+    p->lower_bound = packed.lower_bound;
     for (uint32_t i = 0; i < n; i++)
         s->base[block[i].id].place = (f8_place){.space = F8_SPACE_ARENA, .offset = block[i].offset};
     return F8_OK;

@@ -177,6 +177,8 @@ static f8_status approach(f8_fit *x, int64_t most, int rounds, bool share_kernel
         } else {
             if (o.plan.peak > goal)
                 return F8_OK; /* the planner has no better plan */
+            if (!most && !is_short_function(x) && found(&x->best) && o.seconds >= x->best.seconds)
+                return F8_OK; /* with less memory it would be slower still */
             loose = goal < o.plan.peak ? goal : o.plan.peak;
             goal = loose + room - budget / SPARE;
             goal = tight >= goal ? tight + (loose - tight) / 2 : goal;

@@ -177,23 +177,35 @@ enum {
     WORK_ENOUGH = 80000000
 };
 
-/* `from`: the plan for another budget, where it may be quicker to start than at the steps alone. */
-static void search(f8_remat_timeline *t, const f8_remat_plan *from, f8_remat_best *best)
+/* `from`: the plan for another budget, where it may be quicker to start than at the steps alone.
+ * *uncut: the largest budget known to be too small for what cuts begin. In a large problem a start
+ * that is far from a plan that fits comes to nothing within its work. So where `from` is given,
+ * cuts are left out below *uncut; once a plan fits, no other start and no random change is tried. */
+static void search(f8_remat_timeline *t, const f8_remat_plan *from, int64_t *uncut,
+                   f8_remat_best *best)
 {
     const uint64_t size = (uint64_t)t->p->n_steps + t->p->n_values + 20,
-                   all = t->work + WORK_ALL * size,
-                   work = WORK_START * size < WORK_ENOUGH / 4 ? WORK_START * size : WORK_ENOUGH / 4;
+                   all = t->work + WORK_ALL * size, most = WORK_ENOUGH / 4,
+                   work = WORK_START * size < most ? WORK_START * size : most;
     const f8_remat_limits limits = {
         .start = work, .little = t->work + WORK_LITTLE, .enough = t->work + WORK_ENOUGH};
+    const bool large = from && WORK_START * size > 2 * most;
     f8_remat_load(t, t->steps, t->p->n_steps);
     f8_remat_keep(t, best);
-    if (best->excess == 0 || f8_remat_from_prices(t, &limits, best))
+    if (best->excess == 0)
+        return;
+    if (!large || t->budget > *uncut) {
+        if (f8_remat_from_prices(t, &limits, best))
+            return;
+        *uncut = best->excess > 0 ? t->budget : *uncut;
+    }
+    if (large && best->excess == 0)
         return;
     if (from) {
         f8_remat_load(t, from->action, from->n_actions);
         f8_remat_finish(t, work, best);
     }
-    if (!from || best->excess > 0 || t->work < limits.little) {
+    if (!from || (best->excess > 0 && !large) || t->work < limits.little) {
         f8_remat_load(t, t->steps, t->p->n_steps);
         f8_remat_finish(t, work, best);
     }
@@ -203,6 +215,8 @@ static void search(f8_remat_timeline *t, const f8_remat_plan *from, f8_remat_bes
         f8_remat_load(t, best->action, best->n);
         f8_remat_finish(t, all - t->work, best);
     }
+    if (large && best->excess == 0)
+        return;
     uint64_t improve = t->work < limits.enough ? WORK_IMPROVE * size : 0;
     if (best->excess > 0)
         improve = WORK_FIT * size < WORK_ENOUGH ? WORK_FIT * size : WORK_ENOUGH;
@@ -235,16 +249,17 @@ static int64_t peak_of(f8_remat_timeline *t, const f8_remat_best *best)
 
 /* The lowest peak. A search for a budget that can't be met lowers the sum of all excess, not the
  * peak. So where nothing fits, ask for more bytes. */
-static void search_lower(f8_remat_timeline *t, const f8_remat_plan *from, f8_remat_best *best)
+static void search_lower(f8_remat_timeline *t, const f8_remat_plan *from, int64_t *uncut,
+                         f8_remat_best *best)
 {
     enum { TRIES = 2 };
     t->budget = least_peak(t);
-    search(t, from, best);
+    search(t, from, uncut, best);
     for (int i = 0; i < TRIES && best->excess > 0 && !t->failed; i++) {
         f8_remat_best other = {0};
         const int64_t peak = peak_of(t, best);
         t->budget += (peak - t->budget) / 2;
-        search(t, from, &other);
+        search(t, from, uncut, &other);
         if (!t->failed && peak_of(t, &other) < peak)
             *best = other;
     }
@@ -256,14 +271,14 @@ f8_status f8_remat_plan_make(const f8_remat_problem *p, int64_t budget, const f8
     f8_remat_timeline t;
     f8_arena scratch;
     f8_arena_init(&scratch, &arena->allocator);
-    *out = (f8_remat_plan){0};
+    *out = (f8_remat_plan){.uncut = from ? from->uncut : 0};
     f8_status status = f8_remat_timeline_make(p, budget > 0 ? budget : 0, &scratch, diag, &t);
     if (status == F8_OK) {
         f8_remat_best best = {0};
         if (budget > 0)
-            search(&t, from, &best);
+            search(&t, from, &out->uncut, &best);
         else
-            search_lower(&t, from, &best);
+            search_lower(&t, from, &out->uncut, &best);
         out->action = F8_NEW_ARRAY(arena, f8_remat_action, best.n);
         if (t.failed)
             status = f8_arena_status(&scratch, diag);

@@ -50,6 +50,7 @@ typedef struct f8_remat_plan {
     int64_t peak;     /* bytes */
     uint32_t peak_at; /* the action at which the peak is */
     int64_t bound;    /* no plan's peak is lower: that of one step with what it reads and makes */
+    int64_t uncut;    /* for later plans: up to this budget, starts at cuts lead to none */
     uint64_t work;    /* elementary operations that planning took */
 } f8_remat_plan;
 

@@ -1,5 +1,5 @@
-/* Arenas for the plans that are carried out. Most are given up soon, and the next one takes their
- * memory. All of it lies in one arena and ends with that, so a plan that is kept needs no owner. */
+/* Arenas for plans that are carried out or sized. Most are given up soon, and the next one takes
+ * their memory. All of it lies in one arena and ends with that, so a plan that is kept needs no owner. */
 #ifndef F8_REMAT_SPACE_H
 #define F8_REMAT_SPACE_H
 

@@ -4,6 +4,8 @@
 
 #include "ir/base/status.h"
 
+#include <stdbool.h>
+
 /* `bytes` (a multiple of the alignment) from position start to end, both inclusive. */
 typedef struct f8_lifetime {
     int64_t bytes;
@@ -12,10 +14,15 @@ typedef struct f8_lifetime {
     int64_t offset; /* result */
 } f8_lifetime;
 
-/* Give each block an offset such that blocks alive at the same position never overlap. Returns the
- * bytes of the arena, or -1 when out of memory; *lower_bound is the most bytes alive at one
- * position of [0, positions). Deterministic; the blocks' order changes. */
-int64_t f8_pack(f8_lifetime *block, uint32_t n, uint32_t positions, f8_arena *scratch,
-                int64_t *lower_bound);
+typedef struct f8_packing {
+    int64_t bytes;       /* of the arena */
+    int64_t lower_bound; /* the most bytes alive at one position */
+    int64_t steps;       /* blocks and tiles of positions that were looked at */
+} f8_packing;
+
+/* Give each block an offset such that blocks alive at the same position of [0, positions) never
+ * overlap. False: out of memory. Deterministic; the blocks' order changes. */
+bool f8_pack(f8_lifetime *block, uint32_t n, uint32_t positions, f8_arena *scratch,
+             f8_packing *out);
 
 #endif

@@ -81,6 +81,27 @@ START_TEST(rewrite_fails_cleanly)
 }
 END_TEST
 
+/* Where a copy would be the same graph, the graph stays: nothing is dead, and inputs come first. */
+START_TEST(nothing_to_copy)
+{
+    const f8_ref x = input("x", 4, 8);
+    f8_func_result(f, "y", f8_unary(g, F8_OP_NEG, x), -1);
+    ck_assert_int_eq(f8_func_rewrite(f, NULL, NULL), F8_OK);
+    ck_assert_ptr_eq(f->graph, g);
+    f8_unary(g, F8_OP_EXP, x); /* dead */
+    ck_assert_int_eq(f8_func_rewrite(f, NULL, NULL), F8_OK);
+    ck_assert_ptr_ne(f->graph, g);
+    ck_assert_uint_eq(f->graph->n_nodes, 3);
+    const f8_graph *before = g = f->graph;
+    const f8_ref late = input("z", 4, 8); /* behind the nodes */
+    f8_func_result(f, "w", f8_unary(g, F8_OP_NEG, late), -1);
+    ck_assert_int_eq(f8_func_rewrite(f, NULL, NULL), F8_OK);
+    ck_assert_ptr_ne(f->graph, before);
+    ck_assert_uint_eq(f->in[1].ref, 2);
+    ck_assert_int_eq(f8_verify(m, &diag), F8_OK);
+}
+END_TEST
+
 START_TEST(deep_and_wide)
 {
     enum { DEPTH = 50000, WIDTH = 1024 };
@@ -237,6 +258,7 @@ Suite *f8_suite(void)
     tcase_add_test(t, rewrite_drops_the_dead);
     tcase_add_test(t, rewrite_replaces);
     tcase_add_test(t, rewrite_fails_cleanly);
+    tcase_add_test(t, nothing_to_copy);
     tcase_add_test(t, deep_and_wide);
     tcase_add_test(t, wide_concat);
     tcase_add_test(t, uses);

@@ -147,26 +147,24 @@ static int64_t plan_blocks(fp8c_context *ctx, int counter, int64_t layers, const
     return n;
 }
 
-/* 4.17 times the layers may take 5 times the instructions, and 6 where there is much to pack:
- * packing and searches for ports add a little. Where each linear is looked for among all linears,
- * it is 14 times or more. */
+/* The instructions grow no faster than the layers, from 24 to 200. Where each port is looked for
+ * among all ports, or packing meets half of all blocks for each one, they do. */
 START_TEST(instructions_of_200_layers)
 {
     static const char *const recipe[] = {"bf16", "delayed", "current", "delayed"};
     static const char *const target[] = {"cpu", "cpu", "cpu", "sm_90a"};
-    static const int most[] = {5, 5, 5, 6};
     const int counter = count_instructions();
     if (counter < 0) {
         test_skip("instructions of 200 layers", "the machine counts none");
         return;
     }
     fp8c_context *ctx = new_context();
-    const int64_t few = plan_blocks(ctx, counter, 48, recipe[_i], target[_i]);
+    const int64_t few = plan_blocks(ctx, counter, 24, recipe[_i], target[_i]);
     const int64_t many = plan_blocks(ctx, counter, 200, recipe[_i], target[_i]);
-    printf("%s, %s: 48 layers %.3g, 200 layers %.3g instructions: %.2f times\n", target[_i],
+    printf("%s, %s: 24 layers %.3g, 200 layers %.3g instructions: %.2f times\n", target[_i],
            recipe[_i], (double)few, (double)many, (double)many / (double)few);
     ck_assert_int_gt(few, 0);
-    ck_assert_int_le(many, most[_i] * few);
+    ck_assert_int_le(24 * many, 200 * few);
     fp8c_context_destroy(ctx);
     close(counter);
 }

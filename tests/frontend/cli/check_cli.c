@@ -213,6 +213,10 @@ START_TEST(models)
     each_f8("frontend/models", model_prints_the_same);
     const f8_cli_result r = F8_CLI("check", GPT);
     ck_assert_ptr_nonnull(strstr(r.out, GPT ": ok, 52 parameter tensors, "));
+    static const char one[] = "module one\nparam w: f32[1] ones\n"
+                              "func forward(%x: f32[1]) -> f32[1] { return mul(%x, w) }\n";
+    const char *file = f8_cli_write("one.f8", one, sizeof one - 1);
+    ck_assert_ptr_nonnull(strstr(F8_CLI("check", file).out, ": ok, 1 parameter tensor, 1 parameter\n"));
     ck_assert_ptr_nonnull(strstr(F8_CLI("check", "frontend/models/mpt_1b.f8").out,
                                  ": ok, 292 parameter tensors, 1315950592 parameters"));
     f8_cli_ok(F8_CLI("check", GPT, "--target", "cpu", "--recipe", "delayed", SMALL));

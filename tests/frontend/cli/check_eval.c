@@ -406,6 +406,12 @@ START_TEST(calibrated)
     f8_cli_fails(F8_CLI("export", GPT, "--recipe", "delayed", "--weights", "x", "-o", "y",
                         "--calibrate", "2"),
                  2, "--calibrate needs --data FILE");
+    REFUSED(RUN("eval", GPT, SMALL, "--weights", f8_cli_temp("others"), "--calibrate", "2"),
+            "others: error: --calibrate: there are no scales to calibrate: the weights have all "
+            "that bf16 needs");
+    f8_cli_fails(RUN("eval", GPT, SMALL, "--recipe", "bf16", "--compare", "delayed", "--weights",
+                     f8_cli_temp("weights"), "--calibrate", "2"),
+                 1, "the weights have all that these recipes need");
 }
 END_TEST
 

@@ -391,6 +391,31 @@ START_TEST(work_of_deep_models)
 }
 END_TEST
 
+/* Budgets too small for what begins at a cut: where one was, cuts are left out for smaller ones.
+ * They took more than half of the first one's work. */
+START_TEST(work_below_what_cuts_meet)
+{
+    enum { DEEP = 128 };
+    static const double share[] = {0.07, 0.06};
+    remat_graph g;
+    f8_remat_plan x[2] = {0};
+    remat_transformer(&g, &arena, DEEP);
+    for (int i = 0; i < 2; i++) {
+        f8_diag diag = {0};
+        const int64_t budget = (int64_t)((double)no_plan(&g.p).peak * share[i]);
+        const f8_status status =
+            f8_remat_plan_make(&g.p, budget, i ? &x[0] : NULL, &arena, &diag, &x[i]);
+        ck_assert_msg(status == F8_OK, "%s", diag.text);
+        ck_assert_int_le(x[i].peak, budget);
+        printf("%d layers, share %g: %llu operations\n", DEEP, share[i],
+               (unsigned long long)x[i].work);
+    }
+    ck_assert_int_gt(x[0].uncut, 0);
+    ck_assert_int_eq(x[1].uncut, x[0].uncut);
+    ck_assert_uint_le(3 * x[1].work, 2 * x[0].work);
+}
+END_TEST
+
 /* Seconds that a chain of n equal steps takes more in `bytes` (Griewank and Walther 2000): three of
  * them are for the gradient read, the gradient made and the value at hand, the others for c
  * checkpoints; n steps after one take
@@ -507,6 +532,7 @@ Suite *f8_suite(void)
     tcase_add_test(tc, small_graphs_near_the_optimum);
     tcase_add_test(tc, transformers);
     tcase_add_test(tc, work_of_deep_models);
+    tcase_add_test(tc, work_below_what_cuts_meet);
     tcase_add_test(tc, nested);
     tcase_add_test(tc, plans_repeat);
     tcase_add_test(tc, no_memory);
