@@ -70,7 +70,8 @@ static void measure(fp8c_context *ctx, const model *m, const char *recipe, const
     double alone[MAX_ROUNDS], ratio[MAX_ROUNDS];
     must(fp8c_module_parse(ctx, text, size, m->file, &m->dim, 1, &module) == FP8C_OK,
          fp8c_context_message(ctx));
-    fp8c_program *own = make(ctx, module, recipe, NULL), *together = make(ctx, module, recipe, comm);
+    fp8c_program *own = make(ctx, module, recipe, NULL),
+                 *together = make(ctx, module, recipe, comm);
     run_step(ctx, own, comm); /* the first touch of every page */
     run_step(ctx, together, comm);
     for (int r = 0; r < rounds; r++) {

@@ -62,8 +62,8 @@ static int add_text(void *user, const char *text, size_t size)
     return 0;
 }
 
-f8_status f8_program_note_module(fp8c_program *p, const f8_module *m,
-                                 const fp8c_compile_options *o, f8_diag *diag)
+f8_status f8_program_note_module(fp8c_program *p, const f8_module *m, const fp8c_compile_options *o,
+                                 f8_diag *diag)
 {
     f8_hasher h;
     if (!f8_program_comm(p))

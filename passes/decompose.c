@@ -72,13 +72,13 @@ static f8_ref mean(f8_graph *to, const f8_graph *from, f8_ref old, f8_ref x)
 static f8_ref all_reduce(f8_graph *to, const f8_graph *from, f8_ref old, f8_ref x)
 {
     return f8_all_reduced(to, x, f8_attr_i(from, old, F8_A_RANKS),
-                          f8_attr_s(from, old, F8_A_REDUCE)[0] == 'a');
+                          f8_attr_s(from, old, F8_A_REDUCE)[0] == 'a', from->name[old]);
 }
 
 static f8_ref reduce_scatter(f8_graph *to, const f8_graph *from, f8_ref old, f8_ref x)
 {
     return f8_reduce_scattered(to, x, f8_attr_i(from, old, F8_A_RANKS),
-                               f8_attr_s(from, old, F8_A_REDUCE)[0] == 'a');
+                               f8_attr_s(from, old, F8_A_REDUCE)[0] == 'a', from->name[old]);
 }
 
 static f8_ref expand(void *user, f8_graph *to, const f8_graph *from, f8_ref old, const f8_ref *in)

@@ -14,6 +14,8 @@
 
 #include <string.h>
 
+enum { SMALL = 1 << 14 }; /* elements */
+
 static f8_ref over_ranks(f8_graph *g, f8_ref x, int32_t ranks, const char *reduce)
 {
     const f8_attr attr[] = {F8_INT(F8_A_RANKS, ranks), F8_STR(F8_A_REDUCE, reduce)};
@@ -42,34 +44,81 @@ static void mean_loss(const f8_unit *u, f8_func *f)
 {
     const int32_t ranks = f8_unit_ranks(u);
     f8_port *loss = &f->out[0];
-    const bool scalar = f->n_out && loss->var < 0 && loss->type.dtype == F8_F32 &&
-                        loss->type.rank == 0;
+    const bool scalar =
+        f->n_out && loss->var < 0 && loss->type.dtype == F8_F32 && loss->type.rank == 0;
     if (scalar)
-        loss->ref = f8_mul_const(f->graph, over_ranks(f->graph, loss->ref, ranks, "sum"),
-                                 1.0 / ranks);
+        loss->ref =
+            f8_mul_const(f->graph, over_ranks(f->graph, loss->ref, ranks, "sum"), 1.0 / ranks);
 }
 
 /* ---- gradients ---- */
 
-/* The results grad.P, each the sum of its state and dP. */
+/* dP of a result grad.P, which is the sum of its state and dP; 0 after a failure. */
+static f8_ref gradient_of(const f8_unit *u, const f8_graph *g, const f8_port *p)
+{
+    const f8_node *n = f8_at(g, p->ref);
+    if (n->op == F8_OP_ADD)
+        return n->in[1];
+    f8_fail(u->diag, F8_ERR_INTERNAL, g->loc[p->ref], "'%s' is no sum of itself and a gradient",
+            u->module->var[p->var].name);
+    return 0;
+}
+
+static bool is_gradient(const f8_unit *u, const f8_port *p)
+{
+    return p->var >= 0 && !strncmp(u->module->var[p->var].name, "grad.", 5);
+}
+
+static void add_sum(const f8_unit *u, f8_graph *g, f8_port *p, f8_ref sum)
+{
+    const f8_ref state = f8_at(g, p->ref)->in[0];
+    f8_set_name(g, sum, u->module->var[p->var].name);
+    p->ref = f8_binary(g, F8_OP_ADD, state, sum);
+}
+
+/* Sums the small gradients over the ranks in one vector: biases and norms are many, and an exchange
+ * takes its time however little it moves. */
+static f8_status sum_small(const f8_unit *u, f8_func *f, f8_port *const *small, size_t n)
+{
+    f8_graph *g = f->graph;
+    int64_t at = 0;
+    f8_ref *part = F8_NEW_ARRAY(u->arena, f8_ref, n);
+    if (!part)
+        return f8_arena_status(u->arena, u->diag);
+    for (size_t i = 0; i < n; i++) {
+        const f8_type vector = {
+            .dtype = F8_F32, .rank = 1, .dim = {f8_type_elements(&small[i]->type)}};
+        part[i] = f8_reshape(g, gradient_of(u, g, small[i]), &vector);
+    }
+    F8_TRY(u->diag->status);
+    const f8_ref all = over_ranks(g, f8_concat(g, part, n, 0), f8_unit_ranks(u), "sum");
+    f8_set_name(g, all, "grad.small");
+    for (size_t i = 0; i < n; i++) {
+        const int64_t end = at + f8_type_elements(&small[i]->type);
+        add_sum(u, g, small[i], f8_reshape(g, f8_slice(g, all, 0, at, end), &small[i]->type));
+        at = end;
+    }
+    return u->diag->status;
+}
+
 static f8_status sum_gradients(f8_unit *u, f8_func *f)
 {
     const int32_t ranks = f8_unit_ranks(u);
-    f8_graph *g = f->graph;
+    f8_port **small = F8_NEW_ARRAY(u->arena, f8_port *, f->n_out);
+    size_t n = 0;
+    if (!small)
+        return f8_arena_status(u->arena, u->diag);
     for (size_t i = 0; i < f->n_out; i++) {
         f8_port *p = &f->out[i];
-        if (p->var < 0 || strncmp(u->module->var[p->var].name, "grad.", 5))
+        if (!is_gradient(u, p))
             continue;
-        const f8_node n = *f8_at(g, p->ref);
-        if (n.op != F8_OP_ADD)
-            return f8_fail(u->diag, F8_ERR_INTERNAL, g->loc[p->ref],
-                           "'%s' is no sum of itself and a gradient",
-                           u->module->var[p->var].name);
-        const f8_ref sum = over_ranks(g, n.in[1], ranks, "sum");
-        f8_set_name(g, sum, u->module->var[p->var].name);
-        p->ref = f8_binary(g, F8_OP_ADD, n.in[0], sum);
+        if (f8_type_elements(&p->type) <= SMALL)
+            small[n++] = p;
+        else
+            add_sum(u, f->graph, p,
+                    over_ranks(f->graph, gradient_of(u, f->graph, p), ranks, "sum"));
     }
-    return u->diag->status;
+    return n ? sum_small(u, f, small, n) : u->diag->status;
 }
 
 /* ---- amaxes ---- */

@@ -8,9 +8,10 @@
 
 /* The sum of x over the ranks, of x's shape; `amax`: the largest magnitude, where NaN wins. A small
  * x is gathered whole. Of a large one each rank reduces a part, and the parts are gathered: the
- * bytes of a ring, 2 (ranks-1) / ranks times those of x. */
-f8_ref f8_all_reduced(f8_graph *g, f8_ref x, int64_t ranks, bool amax);
+ * bytes of a ring, 2 (ranks-1) / ranks times those of x. name: of the collectives, for listings, or
+ * NULL. */
+f8_ref f8_all_reduced(f8_graph *g, f8_ref x, int64_t ranks, bool amax, const char *name);
 /* x [ranks, ..]: this rank's row of the sum, [..]. */
-f8_ref f8_reduce_scattered(f8_graph *g, f8_ref x, int64_t ranks, bool amax);
+f8_ref f8_reduce_scattered(f8_graph *g, f8_ref x, int64_t ranks, bool amax, const char *name);
 
 #endif

@@ -60,7 +60,8 @@ static f8_status find_shim(f8_mpi *m, const char *kind, f8_arena *arena, f8_diag
 {
     const char *names[F8_MPI_KINDS + 1] = {0}, *why = "";
     const char *own = own_folder(arena);
-    const char *const folders[] = {own, f8_arena_printf(arena, "%s/..", own),
+    const char *const folders[] = {own,
+                                   f8_arena_printf(arena, "%s/..", own),
                                    f8_arena_printf(arena, "%s/fp8c", own),
                                    f8_arena_printf(arena, "%s/../lib/fp8c", own),
                                    f8_arena_printf(arena, "%s/../lib/x86_64-linux-gnu/fp8c", own),
