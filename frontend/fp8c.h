@@ -235,6 +235,9 @@ typedef struct fp8c_context_options {
 /* options may be NULL. FP8C_ERR_INPUT: an option is wrong. There is no context that could hold the
  * message, so `log` receives it, if given. FP8C_ERR_MEMORY. */
 FP8C_API fp8c_status fp8c_context_create(const fp8c_context_options *options, fp8c_context **out);
+/* Of a GPU that was used, the device's primary context stays retained once until the process ends,
+ * also after the last destroy: CUDA's libraries stay mapped, with state in it. It then holds
+ * nothing but what the driver and these libraries keep. */
 FP8C_API void fp8c_context_destroy(fp8c_context *ctx);
 
 /* For a signal handler that ends the process. fp8c writes a file (.f8x, a checkpoint, an entry of

@@ -25,6 +25,12 @@ static int64_t rows_tasks(const f8_build *b, const f8_kernel *k, int64_t extent)
     return f8_cuda_rows_tasks(b->facts, k, extent);
 }
 
+static bool is_aligned(const f8_build *b, const f8_kernel *k, const f8_arg *arg,
+                       const int64_t *ints)
+{
+    return f8_cuda_rows_are_aligned(b->facts, k, arg, ints);
+}
+
 static int64_t scatter_tasks(int64_t positions, int64_t columns)
 {
     (void)columns;
@@ -123,6 +129,22 @@ static int64_t fill_ints(const f8_build_launch *l, const int64_t *from, int64_t 
     return total;
 }
 
+/* Whatever moved an argument since its kernel was chosen has kept its alignment. */
+static f8_status check_aligned(f8_build *b, const f8_build_launch *l, const f8_step *s,
+                               const int64_t *ints)
+{
+    const f8_kernel_source *u = &b->source[l->source];
+    if (u->kind != F8_SOURCE_ROWS || !u->kernel->aligned)
+        return F8_OK;
+    for (uint32_t i = 0; i < l->n_instances; i++)
+        if (!f8_cuda_rows_are_aligned(b->facts, u->kernel, s->arg + l->first_arg + i * l->n_args,
+                                      ints + l->first_int + i * l->n_ints))
+            return f8_fail(b->diag, F8_ERR_INTERNAL, u->loc,
+                           "kernel '%s': a launch for aligned memory alone got other memory",
+                           u->name);
+    return F8_OK;
+}
+
 static f8_status fill_phase(f8_build *b, const f8_build_launch *l, const f8_cuda_code *code,
                             int part, const int64_t *from, f8_step *s)
 {
@@ -168,6 +190,7 @@ static f8_status finish(f8_build *b, f8_step *s, const f8_step_builder *builder)
     for (uint32_t i = 0; i < builder->n_launches; i++) {
         const f8_build_launch *l = &builder->launch[i];
         const f8_cuda_code *code = b->source[l->source].cuda[l->n_instances > 1];
+        F8_TRY(check_aligned(b, l, s, from));
         for (int part = 0; part < code->parts.n; part++)
             F8_TRY(fill_phase(b, l, code, part, from, s));
     }
@@ -229,6 +252,7 @@ const f8_build_target f8_build_cuda = {
     .copy = copy,
     .check_steps = f8_cuda_check_steps,
     .most_instances = most_instances,
+    .is_aligned = is_aligned,
     .takes_tail = f8_cuda_rows_takes_tail,
     .compile = f8_cuda_images,
     .finish = finish,

@@ -12,6 +12,7 @@
 #include "codegen/kernel/attention.h"
 #include "codegen/kernel/text.h"
 #include "ir/target.h"
+#include "runtime/plan.h"
 
 /* How one kernel is launched, whatever its run-time integers. */
 typedef struct f8_cuda_launch {
@@ -24,6 +25,11 @@ typedef struct f8_cuda_launch {
 /* A row kernel (rows.c). `multi`: the multi-tensor form. F8_ERR_UNSUPPORTED with the reason. */
 f8_status f8_cuda_rows_emit(f8_text *t, const f8_target *target, const f8_kernel *k, bool multi,
                             const char *symbol, f8_cuda_launch *out, f8_diag *d);
+/* Whether every vector along rows that k accesses lies at a multiple of its bytes, or of 16 if it
+ * has more, in a launch with these arguments and integers: a kernel for such launches alone
+ * (f8_kernel.aligned) may be used. All memory that arguments are offsets in is 16-byte aligned. */
+bool f8_cuda_rows_are_aligned(const f8_target *target, const f8_kernel *k, const f8_arg *arg,
+                              const int64_t *ints);
 /* The number of tasks of a launch over `extent` rows (flat kernels: elements). */
 int64_t f8_cuda_rows_tasks(const f8_target *target, const f8_kernel *k, int64_t extent);
 /* The most instances that one launch of the multi-tensor form takes. */

@@ -42,6 +42,8 @@ typedef struct f8_cuda_layout {
     bool split;     /* a task has F8_CUDA_SPLIT columns, because no row is reduced, only blocks of
                        columns are */
     bool whole;     /* a thread's vectors of a row are all in registers at once: sets == vectors */
+    bool branches;  /* addresses are tested even if all launches are aligned: without branches the
+                       compiler interleaves more than registers allow */
     bool holds;     /* threads keep the maxima of their own columns (f8_cuda_layout_holds) */
     int vector;     /* columns a thread takes at once: 1, 2, 4 or 8 */
     int sets;       /* vectors whose loads are in flight at once */
@@ -87,6 +89,7 @@ typedef struct f8_cuda_printer {
     f8_cuda_layout l;
     f8_arena *arena;
     bool multi, inside; /* inside: this loop's vectors are aligned, and within their row */
+    bool aligned;       /* no code is printed for vectors that are not */
     int indent;
     int32_t stage;
     bool *needed;  /* by instruction: what this stage's column loop evaluates */

@@ -57,22 +57,39 @@ static void print_params(f8_cuda_printer *p, const char *symbol)
 
 /* Buffers that vectors are read from or written to, each with the bytes its address must be aligned
  * to. */
-static int vector_bytes(const f8_cuda_printer *p, uint32_t buffer)
+static int vector_bytes(const f8_kernel *k, const f8_cuda_layout *l, uint32_t buffer)
 {
-    const f8_kbuffer *b = &p->k->buffer[buffer];
-    const int bytes = f8_cuda_bytes(b->dtype) * p->l.vector;
+    const f8_kbuffer *b = &k->buffer[buffer];
+    const int bytes = f8_cuda_bytes(b->dtype) * l->vector;
     if (!(b->ext & F8_EXT_COL) || b->transposed)
         return 1;
-    for (uint32_t n = 0; n < p->k->n_instrs; n++)
-        if (f8_kinstr_is_partial(&p->k->instr[n]) && p->k->instr[n].buffer == (int32_t)buffer)
+    for (uint32_t n = 0; n < k->n_instrs; n++)
+        if (f8_kinstr_is_partial(&k->instr[n]) && k->instr[n].buffer == (int32_t)buffer)
             return 1;
     return bytes > 16 ? 16 : bytes;
+}
+
+bool f8_cuda_rows_are_aligned(const f8_target *target, const f8_kernel *k, const f8_arg *arg,
+                              const int64_t *ints)
+{
+    f8_cuda_layout l;
+    if (f8_cuda_rows_layout(target, k, &l, NULL) != F8_OK || l.vector == 1)
+        return false;
+    for (uint32_t i = 0; i < k->n_buffers; i++) {
+        const f8_kbuffer *b = &k->buffer[i];
+        const int64_t row = b->stride < 0 ? 0 : ints[b->stride] * f8_cuda_bytes(b->dtype);
+        if ((arg[i].offset | row) & (vector_bytes(k, &l, i) - 1))
+            return false;
+    }
+    return true;
 }
 
 /* `wide`: everything is aligned for whole vectors. */
 static void print_wide(f8_cuda_printer *p)
 {
     bool any = false;
+    if (p->aligned)
+        return;
     if (p->l.vector == 1) {
         f8_cuda_line(p, "const bool wide = true;");
         return;
@@ -82,7 +99,7 @@ static void print_wide(f8_cuda_printer *p)
         bool some = false;
         for (uint32_t i = 0; i < p->k->n_buffers; i++) {
             const f8_kbuffer *b = &p->k->buffer[i];
-            if (vector_bytes(p, i) != align)
+            if (vector_bytes(p->k, &p->l, i) != align)
                 continue;
             f8_text_add(p->t, "%s(f8_u64)a.b%u", some ? " | " : any ? " && ((" : "((", i);
             some = any = true;
@@ -95,7 +112,8 @@ static void print_wide(f8_cuda_printer *p)
     f8_text_add(p->t, "%s;\n", any ? "" : "true");
 }
 
-/* q<i> for buffers without a row term, `wide`, and the values that vary over nothing. */
+/* q<i> for buffers without a row term, `wide` unless all launches are aligned, and the values that
+ * vary over nothing. */
 static void print_once(f8_cuda_printer *p)
 {
     const f8_kernel *k = p->k;
@@ -355,6 +373,9 @@ f8_status f8_cuda_rows_emit(f8_text *t, const f8_target *target, const f8_kernel
     if (multi && k->tail)
         return f8_fail(d, F8_ERR_INTERNAL, F8_NOWHERE, "a launch of many tensors has no tail");
     F8_TRY(f8_cuda_rows_layout(target, k, &p.l, d));
+    /* Without branches the compiler interleaves more. The form for many tensors of a staged kernel
+     * has no registers for that. */
+    p.aligned = k->aligned && !p.l.branches && !(multi && p.l.staged);
     p.needed = F8_NEW_ARRAY(t->arena, bool, k->n_instrs + 1);
     p.raw = F8_NEW_ARRAY(t->arena, uint8_t, k->n_instrs + 1);
     p.loaded = F8_NEW_ARRAY(t->arena, bool, k->n_instrs + 1);

@@ -87,6 +87,12 @@ template <int S, int V> F8_DEV void f8_put(void *to, const f8_u32 *w)
     }
 }
 
+template <int S, int V> F8_DEV void f8_get_nothing(f8_u32 *w)
+{
+    F8_UNROLL for (int i = 0; i < (S * V + 3) / 4; i++)
+        w[i] = 0;
+}
+
 /* The first n of V elements anywhere, and zeros for the rest. It is rare, so the code is short. */
 template <int S, int V> F8_DEV void f8_get_some(f8_u32 *w, const void *from, int n)
 {

@@ -237,8 +237,8 @@ static void print_turns_ahead(f8_cuda_printer *p, int each)
 }
 
 /* Prints the vectors of a row that are not all in registers at once. Most need no test of bounds
- * and alignment and have a loop without one. The rest, or the whole of an unaligned row, comes
- * after. */
+ * and alignment and have a loop without one. The rest, if there may be one, or the whole of an
+ * unaligned row, comes after. */
 static void print_wide_row(f8_cuda_printer *p)
 {
     const int sets = p->l.sets, each = f8_cuda_rows_step(p) * sets;
@@ -253,7 +253,8 @@ static void print_wide_row(f8_cuda_printer *p)
         f8_cuda_close(p);
         return;
     }
-    f8_cuda_line(p, "const int most%d = wide ? %lld : 0;", p->stage, most);
+    f8_cuda_line(p, "const int most%d = %s%lld%s;", p->stage, p->aligned ? "" : "wide ? ", most,
+                 p->aligned ? "" : " : 0");
     p->inside = true;
     if (f8_cuda_rows_hands(p)) {
         print_turns_ahead(p, each);
@@ -263,6 +264,8 @@ static void print_wide_row(f8_cuda_printer *p)
         f8_cuda_close(p);
     }
     p->inside = false;
+    if (p->aligned && most == cols)
+        return;
     p->l.sets = 1;
     f8_cuda_open(p, "F8_ROLLED for (int at = most%d; at < %lld; at += %d)", p->stage, cols,
                  f8_cuda_rows_step(p));

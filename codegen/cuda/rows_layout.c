@@ -10,6 +10,16 @@ enum {
     POINT_THREADS = 256, /* of a block */
     POINT_RESIDENT = 768, /* threads of a multiprocessor, with 80 registers each */
     ROW_RESIDENT = 512,    /* the same of kernels by rows, with 128 */
+    /* The same of kernels by rows for aligned launches: without branches the compiler interleaves
+     * all of a row's vectors, and takes registers that other threads should have. So many threads
+     * have registers enough, if each keeps and has in flight no more values than this, on targets
+     * whose shared memory is large: addresses take more where it is small. */
+    LIGHT_RESIDENT = 1280, /* with 48 */
+    LIGHT_VALUES = 20,
+    WHOLE_RESIDENT = 1024, /* with 64: rows that are whole, of so many columns a thread */
+    WHOLE_RESIDENT_COLUMNS = 24,
+    WIDE_RESIDENT = 896, /* with 72: the same of up to WHOLE_COLUMNS, and so many words in flight */
+    WIDE_WORDS = 32,
     ROW_THREADS = 256,
     FEW_RESIDENT = 1024, /* threads of a multiprocessor, where cache allows few rows at once */
     STAGED_THREADS = 512,
@@ -317,6 +327,31 @@ static bool has_long_function(const f8_kernel *k)
     return false;
 }
 
+/* Words of a thread's loads in flight. */
+static int64_t loaded_words(const f8_kernel *k, const f8_cuda_layout *l)
+{
+    int64_t words = 0;
+    for (uint32_t n = 0; n < k->n_instrs; n++)
+        if (k->instr[n].op == F8_K_LOAD && k->instr[n].ext == F8_EXT_FULL)
+            words += l->sets * l->vector * f8_cuda_bytes(k->buffer[k->instr[n].buffer].dtype) / 4;
+    return words;
+}
+
+/* Threads of a multiprocessor that should be resident, of a kernel by rows without tiles. */
+static int row_resident(const f8_target *target, const f8_kernel *k, const f8_cuda_layout *l)
+{
+    const int64_t columns = l->vectors * l->vector, words = loaded_words(k, l);
+    if (!k->aligned || has_long_function(k) || count(k, F8_K_BLOCKAMAX) || !target->shared_large)
+        return ROW_RESIDENT;
+    if (!l->whole)
+        return l->group <= F8_CUDA_WARP && words + gathered_values(k, l) <= LIGHT_VALUES
+                   ? LIGHT_RESIDENT
+                   : ROW_RESIDENT;
+    if (columns <= WHOLE_RESIDENT_COLUMNS)
+        return WHOLE_RESIDENT;
+    return columns <= WHOLE_COLUMNS && words <= WIDE_WORDS ? WIDE_RESIDENT : ROW_RESIDENT;
+}
+
 /* Whether a thread of a staged kernel can do with STAGED_SHARE registers. Where it has one vector
  * at a time, what it gathers and has in flight decides. Where it has several, it cannot if column
  * sums stay in registers with them. */
@@ -327,12 +362,11 @@ static bool is_lean(const f8_target *target, const f8_kernel *k, const f8_cuda_l
         int64_t words = gathered_values(k, l);
         if (has_long_function(k)) /* NVRTC 13.0 interleaves more of it for sm_100a */
             words += l->vector * (target->sm < 100 ? 1 : 2);
+        if (has_long_function(k) && k->aligned && l->whole) /* the same where nothing branches */
+            words += l->vector;
         if (count(k, F8_K_BLOCKAMAX)) /* and what follows from them, for each vector */
             words += 2 * l->vector;
-        for (uint32_t n = 0; n < k->n_instrs; n++)
-            if (k->instr[n].op == F8_K_LOAD && k->instr[n].ext == F8_EXT_FULL)
-                words +=
-                    l->sets * l->vector * f8_cuda_bytes(k->buffer[k->instr[n].buffer].dtype) / 4;
+        words += loaded_words(k, l);
         return words <= (target->shared_large ? STAGED_VALUES : STAGED_VALUES_SMALL);
     }
     const int64_t kept = kept_values(k, l);
@@ -421,9 +455,14 @@ static void spread(const f8_target *target, const f8_kernel *k, f8_cuda_layout *
 static void row_blocks(const f8_target *target, const f8_kernel *k, f8_cuda_layout *l)
 {
     const int64_t room = shared_most(target);
-    l->min_blocks = l->staged ? 1 : resident(k, ROW_RESIDENT, l->threads);
-    if (!l->staged)
+    if (!l->staged) {
+        const int most = row_resident(target, k, l);
+        l->min_blocks = resident(k, most, l->threads);
+        l->branches = l->whole && most == ROW_RESIDENT;
         return;
+    }
+    l->min_blocks = 1;
+    l->branches = !target->shared_large || count(k, F8_K_BLOCKAMAX);
     const int sums = count(k, F8_K_COLSUM);
     if (is_lean(target, k, l) && l->threads < STAGED_RESIDENT &&
         (l->whole || sums == 0 || (sums == 1 && k->n_instrs <= STAGED_INSTRS)) &&

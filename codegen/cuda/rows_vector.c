@@ -82,7 +82,33 @@ static bool is_scattered(const f8_cuda_printer *p, const f8_kinstr *i)
     return i->group && (i->group % p->l.vector || i->shift % p->l.vector);
 }
 
-static void print_load(f8_cuda_printer *p, uint32_t n, bool parts)
+/* Which vectors are not whole, or not aligned: none; those past their row's end, and no part of
+ * these is there; any. */
+typedef enum others {
+    NO_OTHERS,
+    EMPTY_OTHERS,
+    ANY_OTHERS
+} others;
+
+static others others_of(const f8_cuda_printer *p)
+{
+    if (p->inside)
+        return NO_OTHERS;
+    if (!p->aligned || p->k->flat || p->k->cols % p->l.vector)
+        return ANY_OTHERS;
+    return p->l.points || !f8_cuda_rows_ragged(p) ? NO_OTHERS : EMPTY_OTHERS;
+}
+
+/* Opens the block of those vectors that are whole and aligned. */
+static void open_whole(f8_cuda_printer *p)
+{
+    if (others_of(p) == NO_OTHERS)
+        f8_cuda_scope(p);
+    else
+        f8_cuda_open(p, p->aligned ? "if (n >= %d)" : "if (wide && n >= %d)", p->l.vector);
+}
+
+static void print_load(f8_cuda_printer *p, uint32_t n, others of)
 {
     const f8_kinstr *i = &p->k->instr[n];
     const int bytes = f8_cuda_bytes(p->k->buffer[i->buffer].dtype), v = p->l.vector;
@@ -96,7 +122,9 @@ static void print_load(f8_cuda_printer *p, uint32_t n, bool parts)
     }
     if (i->group)
         snprintf(at, sizeof at, "f8_rolled((int)c, %lld, %lld)", shift, group);
-    if (parts)
+    if (of == EMPTY_OTHERS)
+        f8_cuda_line(p, "f8_get_nothing<%d, %d>(w%u[u]);", bytes, v, n);
+    else if (of == ANY_OTHERS)
         f8_cuda_line(p, "f8_get_%s<%d, %d>(w%u[u], q%d + %s, n);", in_parts(p), bytes, v, n,
                      i->buffer, at);
     else
@@ -138,24 +166,35 @@ static bool is_early(const f8_cuda_printer *p, uint32_t n)
     return is_first_touch(p, n) && words <= (p->l.staged ? EARLY_WORDS_STAGED : EARLY_WORDS);
 }
 
+/* The loads of one vector that `chosen` says: scattered ones, or the others, as loads of those
+ * vectors that `of` says. Closes the block. */
+static void print_kind(f8_cuda_printer *p, const bool *chosen, bool scattered, others of)
+{
+    for (uint32_t n = 0; n < p->k->n_instrs; n++)
+        if (chosen[n] && is_scattered(p, &p->k->instr[n]) == scattered)
+            print_load(p, n, of);
+    f8_cuda_close(p);
+}
+
 /* The loads of one vector that `chosen` says. */
 static void print_chosen(f8_cuda_printer *p, const bool *chosen)
 {
-    bool any = false, due[2] = {false, false};
+    bool due[2] = {false, false};
     for (uint32_t n = 0; n < p->k->n_instrs; n++)
         if (chosen[n])
-            due[is_scattered(p, &p->k->instr[n])] = any = true;
-    for (int scattered = 0; scattered < 2 && any; scattered++)
-        for (int parts = 0; parts < (scattered || p->inside ? 1 : 2) && due[scattered]; parts++) {
-            if (scattered || p->inside)
-                f8_cuda_scope(p);
-            else
-                f8_cuda_open(p, parts ? "else" : "if (wide && n >= %d)", p->l.vector);
-            for (uint32_t n = 0; n < p->k->n_instrs; n++)
-                if (chosen[n] && is_scattered(p, &p->k->instr[n]) == (scattered == 1))
-                    print_load(p, n, parts);
-            f8_cuda_close(p);
+            due[is_scattered(p, &p->k->instr[n])] = true;
+    if (due[0]) {
+        open_whole(p);
+        print_kind(p, chosen, false, NO_OTHERS);
+        if (others_of(p) != NO_OTHERS) {
+            f8_cuda_open(p, "else");
+            print_kind(p, chosen, false, others_of(p));
         }
+    }
+    if (due[1]) {
+        f8_cuda_scope(p);
+        print_kind(p, chosen, true, NO_OTHERS);
+    }
 }
 
 /* Declares the early loads of this stage, and notes them. */
@@ -303,12 +342,14 @@ void f8_cuda_rows_stores(f8_cuda_printer *p, const char *live)
         if (live || same)
             f8_cuda_open(p, "if (%s%s%s)", live ? live : "", live && same ? " && " : "",
                          same ? "row == 0" : "");
-        if (p->inside) {
+        if (others_of(p) == NO_OTHERS) {
             print_puts(p, same, NULL);
         } else {
-            f8_cuda_open(p, "if (wide && n >= %d)", p->l.vector);
+            open_whole(p);
             print_puts(p, same, NULL);
             f8_cuda_close(p);
+        }
+        if (others_of(p) == ANY_OTHERS) {
             f8_cuda_open(p, "else");
             print_puts(p, same, in_parts(p));
             f8_cuda_close(p);

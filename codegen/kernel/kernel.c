@@ -225,6 +225,21 @@ f8_status f8_kernel_print(f8_kernel *k, f8_arena *arena, f8_diag *d)
     return F8_OK;
 }
 
+/* ---- aligned launches ---- */
+
+f8_status f8_kernel_for_aligned(const f8_kernel *k, f8_arena *arena, f8_kernel **out, f8_diag *d)
+{
+    *out = F8_NEW(arena, f8_kernel);
+    const char *text = f8_arena_printf(arena, "%saligned\n", k->text);
+    if (!*out || !text)
+        return f8_arena_status(arena, d);
+    **out = *k;
+    (*out)->aligned = true;
+    (*out)->text = text;
+    (*out)->hash = f8_fnv(F8_FNV, text);
+    return F8_OK;
+}
+
 /* ---- tails ---- */
 
 uint32_t f8_kernel_args(const f8_kernel *k)

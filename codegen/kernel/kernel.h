@@ -151,8 +151,11 @@ typedef struct f8_kernel {
      * them comes the counter of the launch's blocks. It needs none of its run-time integers. */
     const struct f8_kernel *tail;
     f8_kernel_config config;
-    /* The printed description, followed by the line of the configuration if there is one. Kernels
-     * with equal texts are equal. */
+    /* CUDA: in every launch all vectors along rows lie at multiples of their bytes (at most 16), so
+     * no code is printed for others (f8_cuda_rows_are_aligned). */
+    bool aligned;
+    /* The printed description, followed by the line of the configuration if there is one, and by
+     * the word `aligned` if it is. Kernels with equal texts are equal. */
     const char *text;
     uint64_t hash;    /* of text */
 } f8_kernel;
@@ -210,6 +213,8 @@ int64_t f8_kernel_most_sums(const f8_kernel *k);
 
 /* Fills text and hash. f8_kernel_lower calls it. */
 f8_status f8_kernel_print(f8_kernel *k, f8_arena *arena, f8_diag *d);
+/* Makes *out, a copy of k that is for aligned launches alone. */
+f8_status f8_kernel_for_aligned(const f8_kernel *k, f8_arena *arena, f8_kernel **out, f8_diag *d);
 /* The arguments of a launch: buffers, and with a tail the tail's buffers and the counter. */
 uint32_t f8_kernel_args(const f8_kernel *k);
 /* Makes *out, a copy of k that has this tail. */

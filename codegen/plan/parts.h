@@ -122,6 +122,11 @@ typedef struct f8_build_target {
     f8_status (*check_steps)(f8_build *b);
     /* The most instances that one launch of this kernel can have. NULL: 1. */
     uint32_t (*most_instances)(const f8_kernel_source *u);
+    /* Whether every vector that kernel k accesses is aligned in a launch with these arguments and
+     * integers, so that a kernel for such launches alone may be used. NULL: the target has no such
+     * kernels. */
+    bool (*is_aligned)(const f8_build *b, const f8_kernel *k, const f8_arg *arg,
+                       const int64_t *ints);
     /* Whether a launch of kernel k can end with the work of `tail`, whose domain is one row. NULL:
      * none can. */
     bool (*takes_tail)(const f8_kernel *k, const f8_kernel *tail);

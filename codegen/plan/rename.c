@@ -4,9 +4,11 @@
  * gradient lie where those of the next will lie. In sequence that costs nothing, but two steps that
  * share bytes cannot be one launch, and they cannot change their order. So such a value may have to
  * move. It can lie anywhere if one step writes it whole, and if only row and copy kernels read it
- * before other values overwrite its bytes. A GEMM may also read it as scales or as a bias, because
- * the addresses of these do not decide the GEMM's algorithm. This file finds the values that can
- * move, and gives them their new places; merge.c chooses among them those that do move. */
+ * before other values overwrite its bytes. It moves by a multiple of F8_ARENA_ALIGN, since kernels
+ * depend on the alignment of what they access. A GEMM may also read it as scales or as a bias,
+ * because the addresses of these do not decide the GEMM's algorithm. This file finds the values
+ * that can move, and gives them their new places; merge.c chooses among them those that do
+ * move. */
 #include "codegen/plan/merge.h"
 
 #include <stdlib.h>
@@ -113,7 +115,8 @@ static bool write_arena(finder *f, f8_build_access *a, bool moves)
                             .end = a->end,
                             .width = a->width,
                             .pitch = a->adds ? 0 : a->pitch,
-                            .is_temp = moves && a->whole && a->end - a->begin <= MOST_BYTES};
+                            .is_temp = moves && a->whole && a->begin % F8_ARENA_ALIGN == 0 &&
+                                       a->end - a->begin <= MOST_BYTES};
     a->temp = (uint32_t)f->n;
     if (a->whole) {
         f8_bytes_replace(&f->bytes, first, end, a->temp);

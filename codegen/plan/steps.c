@@ -42,8 +42,14 @@ static f8_status rows_launch(f8_build *b, const f8_group *g, uint32_t phase, f8_
 {
     f8_step *s = &b->out->step[b->out->n_steps - 1];
     uint32_t choice = 0;
+    for (uint32_t j = 0; j < k->n_buffers; j++)
+        s->arg[first_arg + j] = f8_build_arg(b, &bound->place[j]);
+    memcpy(s->ints + first_int, bound->ints, k->n_ints * sizeof *s->ints);
     if (!b->nameless)
         F8_TRY(f8_build_choose_kernel(b, s->name, k, bound->ints[0], &k, &choice));
+    if (b->target->is_aligned &&
+        b->target->is_aligned(b, k, s->arg + first_arg, s->ints + first_int))
+        F8_TRY(f8_kernel_for_aligned(k, b->arena, &k, b->diag));
     const f8_kernel_source u = {.kind = F8_SOURCE_ROWS,
                                 .text = k->text,
                                 .hash = k->hash,
@@ -57,12 +63,8 @@ static f8_status rows_launch(f8_build *b, const f8_group *g, uint32_t phase, f8_
                               .choice = choice};
     F8_TRY(b->nameless ? f8_build_add_source(b, &u, &launch.source)
                        : f8_build_intern(b, &u, &launch.source));
-    for (uint32_t j = 0; j < k->n_buffers; j++) {
-        const f8_place *p = &bound->place[j];
-        s->arg[first_arg + j] = f8_build_arg(b, p);
+    for (uint32_t j = 0; j < k->n_buffers; j++)
         F8_TRY(add_buffer_access(b, k, bound, j));
-    }
-    memcpy(s->ints + first_int, bound->ints, k->n_ints * sizeof *s->ints);
     s->bytes_read += bound->bytes_read;
     s->bytes_written += bound->bytes_written;
     return f8_build_add_launch(b, &launch, b->target->rows_tasks(b, k, bound->ints[0]));

@@ -181,6 +181,7 @@ typedef int f8_nvml_return;
     X(CUresult, cuDeviceTotalMem_v2, (size_t *bytes, CUdevice device))                             \
     X(CUresult, cuDevicePrimaryCtxRetain, (CUcontext * context, CUdevice device))                  \
     X(CUresult, cuDevicePrimaryCtxRelease_v2, (CUdevice device))                                   \
+    X(CUresult, cuDevicePrimaryCtxGetState, (CUdevice device, unsigned *flags, int *active))       \
     X(CUresult, cuCtxPushCurrent_v2, (CUcontext context))                                          \
     X(CUresult, cuCtxPopCurrent_v2, (CUcontext * context))                                         \
     X(CUresult, cuCtxGetCurrent, (CUcontext * context))                                            \

@@ -1,10 +1,69 @@
 /* The GPU's libraries and one device: see device.h. */
 #include "runtime/cuda/internal.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "ir/base/format.h"
+
+/* ---- the primary context ---- */
+
+/* cuBLASLt and cuDNN stay mapped until the process ends (runtime/base/dynlib.h), with state in the
+ * device's primary context. So that context must live as long: one retain of each device is never
+ * released. These are the devices for which there is such a retain, by ordinal. Like the mappings
+ * it belongs to the process, since no context of fp8c lives as long; no result depends on it. */
+static _Atomic uint64_t kept;
+
+static uint64_t bit_of(CUdevice device)
+{
+    return device >= 0 && device < 64 ? (uint64_t)1 << device : 0;
+}
+
+static f8_status retain(f8_cuda *c, int ordinal, f8_diag *d)
+{
+    CUcontext context = NULL;
+    unsigned flags;
+    int active = 0;
+    F8_TRY(f8_cuda_check(c, c->cu.cuDevicePrimaryCtxGetState(c->device, &flags, &active), d,
+                         "cuDevicePrimaryCtxGetState of device %d", ordinal));
+    if (!active) /* somebody has reset the device: what was retained is gone */
+        atomic_fetch_and(&kept, ~bit_of(c->device));
+    F8_TRY(f8_cuda_check(c, c->cu.cuDevicePrimaryCtxRetain(&context, c->device), d,
+                         "cuDevicePrimaryCtxRetain of device %d", ordinal));
+    c->context = context;
+    return F8_OK;
+}
+
+/* Whether a fault on the device has left the context of no further use. */
+static bool is_lost(f8_cuda *c)
+{
+    size_t free, all;
+    if (f8_cuda_enter(c, NULL) != F8_OK)
+        return true;
+    const bool lost = c->cu.cuMemGetInfo_v2(&free, &all) != CUDA_SUCCESS;
+    f8_cuda_leave(c);
+    return lost;
+}
+
+/* The first retain of a device that ends, once a library may have state there, is the one that the
+ * process keeps. A context that is lost is not kept: nothing can run there again, and its memory
+ * comes back only with its end. */
+static void release(f8_cuda *c)
+{
+    const uint64_t bit = bit_of(c->device);
+    const bool has_state =
+        c->library[F8_CUDA_CUBLASLT].file.handle || c->library[F8_CUDA_CUDNN].file.handle;
+    if (!c->context)
+        return;
+    if (is_lost(c)) {
+        if (atomic_fetch_and(&kept, ~bit) & bit)
+            c->cu.cuDevicePrimaryCtxRelease_v2(c->device);
+    } else if (has_state && !(atomic_fetch_or(&kept, bit) & bit)) {
+        return;
+    }
+    c->cu.cuDevicePrimaryCtxRelease_v2(c->device);
+}
 
 /* ---- life ---- */
 
@@ -42,8 +101,7 @@ void f8_cuda_destroy(f8_cuda *c)
         c->lt.cublasLtDestroy(c->handle);
         f8_cuda_leave(c);
     }
-    if (c->context)
-        c->cu.cuDevicePrimaryCtxRelease_v2(c->device);
+    release(c);
     for (int i = 0; i < F8_CUDA_N_LIBRARIES; i++)
         f8_dynlib_close(&c->library[i].file);
     pthread_mutex_destroy(&c->lock);
@@ -338,11 +396,7 @@ static f8_status take_device(f8_cuda *c, int ordinal, f8_diag *d)
     F8_TRY(f8_cuda_check(c, c->cu.cuDeviceGet(&c->device, ordinal), d, "cuDeviceGet of device %d",
                          ordinal));
     F8_TRY(read_facts(c, c->device, &c->facts, d));
-    CUcontext context = NULL;
-    F8_TRY(f8_cuda_check(c, c->cu.cuDevicePrimaryCtxRetain(&context, c->device), d,
-                         "cuDevicePrimaryCtxRetain of device %d", ordinal));
-    c->context = context;
-    return F8_OK;
+    return retain(c, ordinal, d);
 }
 
 f8_status f8_cuda_count(f8_cuda *c, int *count, f8_diag *diag)

@@ -19,7 +19,9 @@ f8_cuda_paths f8_cuda_paths_from_environment(void); /* borrowed from the environ
 /* Nothing is loaded yet. */
 f8_status f8_cuda_create(const f8_cuda_paths *paths, const f8_allocator *allocator, f8_cuda **out,
                          f8_diag *diag);
-void f8_cuda_destroy(f8_cuda *cuda); /* may be NULL; after all that uses it */
+/* May be NULL; after all that uses it. One retain of the device's primary context stays with the
+ * process (README.md, "Context"). */
+void f8_cuda_destroy(f8_cuda *cuda);
 
 /* Loads the driver and opens device `ordinal` (its primary context). Done once: later calls return
  * the first answer. F8_ERR_LIBRARY names the library and every place that was searched, or has the

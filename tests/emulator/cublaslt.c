@@ -6,6 +6,7 @@
 #include "tests/emulator/gemm.h"
 
 #include <dlfcn.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -34,6 +35,7 @@ typedef struct driver {
     int (*is_device)(const void *, size_t);
     int (*sm)(void);
     CUresult (*current)(CUcontext *);
+    int64_t (*count)(const char *);
 } driver;
 
 static bool find_driver(driver *d)
@@ -45,8 +47,22 @@ static bool find_driver(driver *d)
     *(void **)&d->is_device = dlsym(lib, "f8_emulator_is_device");
     *(void **)&d->sm = dlsym(lib, "f8_emulator_sm");
     *(void **)&d->current = dlsym(lib, "cuCtxGetCurrent");
+    *(void **)&d->count = dlsym(lib, "f8_emulator_count");
     dlclose(lib);
-    return d->enqueue && d->is_device && d->sm && d->current;
+    return d->enqueue && d->is_device && d->sm && d->current && d->count;
+}
+
+/* Whether the context of the first handle lives: the real library keeps state there as long as it
+ * is mapped. */
+static bool has_context(const driver *d)
+{
+    static _Atomic int64_t first = -1;
+    int64_t none = -1;
+    const int64_t now = d->count("lost context");
+    if (atomic_compare_exchange_strong(&first, &none, now) || none == now)
+        return true;
+    f8_emu_note("cuBLASLt has state in a primary context that was destroyed");
+    return false;
 }
 
 /* ---- how each call begins ---- */
@@ -96,6 +112,8 @@ cublasStatus_t cublasLtCreate(cublasLtHandle_t *handle)
     CUcontext context = NULL;
     if (!find_driver(&d) || d.current(&context) || !context)
         return CUBLAS_STATUS_NOT_INITIALIZED;
+    if (!has_context(&d))
+        return CUBLAS_STATUS_INTERNAL_ERROR;
     *handle = malloc(sizeof **handle);
     if (!*handle)
         return CUBLAS_STATUS_ALLOC_FAILED;
@@ -436,6 +454,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
     driver here;
     if (!handle || handle->magic != MAGIC || !find_driver(&here))
         return CUBLAS_STATUS_NOT_INITIALIZED;
+    if (!has_context(&here))
+        return CUBLAS_STATUS_INTERNAL_ERROR;
     f8_emu_lt_problem p = {desc, layout_a, layout_b, layout_c, layout_d, here.sm(), 0, 0, 0};
     cublasStatus_t r = f8_emu_lt_shape(&p);
     if (r == CUBLAS_STATUS_SUCCESS)

@@ -38,6 +38,8 @@ int f8_emulator_sm(void)
 
 struct CUctx_st {
     int references, error;
+    bool active; /* since the last retain nobody has destroyed it */
+    int64_t lost; /* how often it has been destroyed without a fault */
 };
 enum { MAX_CURRENT = 64 };
 
@@ -177,6 +179,8 @@ int64_t f8_emulator_count(const char *what)
         n = f8_emu_memory_count(what);
     else if (strcmp(what, "context") == 0)
         n = primary.references;
+    else if (strcmp(what, "lost context") == 0)
+        n = primary.lost;
     else if (strcmp(what, "launch") == 0)
         n = f8_emu_launches();
     pthread_mutex_unlock(&mutex);
@@ -286,7 +290,9 @@ static void destroy_primary(void)
     f8_emu_drain_all();
     f8_emu_objects_free();
     f8_emu_memory_free_all();
+    primary.lost += primary.error == 0;
     primary.error = 0;
+    primary.active = false;
 }
 
 CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
@@ -295,6 +301,7 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
     if (device != 0)
         return CUDA_ERROR_INVALID_DEVICE;
     primary.references++;
+    primary.active = true;
     *context = &primary;
     return CUDA_SUCCESS;
 }
@@ -311,11 +318,22 @@ CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device)
     return CUDA_SUCCESS;
 }
 
+CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned *flags, int *active)
+{
+    F8_EMU_ENTER(F8_EMU_NO_CONTEXT);
+    if (device != 0)
+        return CUDA_ERROR_INVALID_DEVICE;
+    *flags = 0;
+    *active = primary.active;
+    return CUDA_SUCCESS;
+}
+
 CUresult cuDevicePrimaryCtxReset_v2(CUdevice device)
 {
     F8_EMU_ENTER(F8_EMU_NO_CONTEXT);
     if (device != 0)
         return CUDA_ERROR_INVALID_DEVICE;
+    primary.references = 0; /* the harsher reading of the driver's manual */
     destroy_primary();
     return CUDA_SUCCESS;
 }

@@ -29,8 +29,9 @@ F8_CUDA_SYMBOLS(F8_EMU_PROTOTYPE)
 F8_EMU_MORE_SYMBOLS(F8_EMU_PROTOTYPE)
 
 /* Not of the real driver. How many there are of "allocation", "byte" (of device memory), "pinned",
- * "module", "stream", "event", "graph", "graph_exec", "context", and how many "launch"es there have
- * been in this process; -1 for another name. */
+ * "module", "stream", "event", "graph", "graph_exec", "context" (retains of the primary one), and
+ * how many "launch"es and "lost context"s (destroyed without a fault) there have been in this
+ * process; -1 for another name. */
 int64_t f8_emulator_count(const char *what);
 
 /* For the other stand-ins: do `work` on a copy of `bytes` bytes of data, in the order of the stream

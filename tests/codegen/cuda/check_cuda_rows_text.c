@@ -50,7 +50,7 @@ static void check_text(const char *text, int n_kernels, const char *arch, int ve
     const int clean =
         count(r.log, " 0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads");
     ck_assert_msg(clean == 2 * n_kernels && count(r.log, "stack frame") == clean,
-                  "%s: local memory\n%s", arch, r.log);
+                  "%s: local memory\n%.3000s", arch, r.log);
     ck_assert_msg(!strstr(r.ptx, "ld.local") && !strstr(r.ptx, "st.local"), "%s: local memory",
                   arch);
     for (char *entry = strstr(r.ptx, ".entry"); entry && vectors;) {

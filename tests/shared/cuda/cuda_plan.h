@@ -25,6 +25,7 @@ typedef struct cuda_model {
     const char *recipe;
     const f8_target *target;
     bool no_fuse;
+    bool inference; /* eval alone */
 } cuda_model;
 
 /* Parses the model and runs the passes: all of *p but plan and stats. End it either way. */

@@ -9,14 +9,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { MAX_KERNELS = 128, MAX_WORDS = 512 };
+enum { MAX_KERNELS = 256, MAX_ARGS = 64, MAX_WORDS = 512 };
 
 #define CU(call) ck_assert_int_eq(j->cuda->cu.call, CUDA_SUCCESS)
 
 typedef struct one_launch {
     f8_kernel *k;
     f8_binding bound;
-    int kernel; /* index into job.launch */
+    /* Indices into job.launch: the kernel for any addresses, and the one for aligned launches,
+     * which is the same where the launch is not aligned. */
+    int kernel, aligned;
 } one_launch;
 
 typedef struct job {
@@ -32,6 +34,41 @@ typedef struct job {
 } job;
 
 /* ---- the kernels of a case ---- */
+
+/* The number of the kernel, which is printed if it is new. */
+static int add_kernel(job *j, const f8_kernel *k, f8_text *text)
+{
+    for (int n = 0; n < j->n_kernels; n++)
+        if (j->hash[n] == k->hash)
+            return n;
+    const int n = j->n_kernels++;
+    char symbol[40];
+    ck_assert_int_lt(n, MAX_KERNELS);
+    j->hash[n] = k->hash;
+    snprintf(symbol, sizeof symbol, "k%d", n);
+    OK(f8_cuda_rows_emit(text, j->target, k, false, symbol, &j->launch[n], diag));
+    if (f8_cuda_rows_most_instances(k) < 1)
+        return n;
+    snprintf(symbol, sizeof symbol, "many%d", n);
+    OK(f8_cuda_rows_emit(text, j->target, k, true, symbol, &j->multi[n], diag));
+    return n;
+}
+
+/* Both kernels of a launch. */
+static void add_kernels(job *j, one_launch *r, f8_text *text)
+{
+    f8_arg arg[MAX_ARGS];
+    f8_kernel *k;
+    ck_assert_uint_le(r->k->n_buffers, MAX_ARGS);
+    for (uint32_t i = 0; i < r->k->n_buffers; i++)
+        arg[i] = (f8_arg){F8_SPACE_ARENA, -1, r->bound.place[i].offset};
+    r->kernel = r->aligned = add_kernel(j, r->k, text);
+    if (!f8_cuda_rows_are_aligned(j->target, r->k, arg, r->bound.ints))
+        return;
+    OK(f8_kernel_for_aligned(r->k, &j->c->arena, &k, diag));
+    r->aligned = add_kernel(j, k, text);
+    ck_assert_int_ne(r->aligned, r->kernel);
+}
 
 static job *describe(kcase *c, const f8_target *to)
 {
@@ -51,20 +88,7 @@ static job *describe(kcase *c, const f8_target *to)
             const char *variant = kc_choices ? kc_choices->find(kc_choices->user, &problem) : NULL;
             if (variant && f8_kernel_config_parse(variant, &v))
                 OK(f8_kernel_with_config(r->k, &v, &c->arena, &r->k, diag));
-            for (r->kernel = 0; r->kernel < j->n_kernels; r->kernel++)
-                if (j->hash[r->kernel] == r->k->hash)
-                    break;
-            if (r->kernel < j->n_kernels)
-                continue;
-            const int n = j->n_kernels++;
-            char symbol[40];
-            j->hash[n] = r->k->hash;
-            snprintf(symbol, sizeof symbol, "k%d", n);
-            OK(f8_cuda_rows_emit(&text, to, r->k, false, symbol, &j->launch[n], diag));
-            if (f8_cuda_rows_most_instances(r->k) < 1)
-                continue;
-            snprintf(symbol, sizeof symbol, "many%d", n);
-            OK(f8_cuda_rows_emit(&text, to, r->k, true, symbol, &j->multi[n], diag));
+            add_kernels(j, r, &text);
         }
     j->text = text.s;
     return j;
@@ -112,44 +136,59 @@ static int64_t fill_words(const job *j, const one_launch *r, CUdeviceptr base, u
     return f8_cuda_rows_tasks(j->target, r->k, r->bound.ints[0]);
 }
 
-static void start(const job *j, const f8_cuda_launch *l, uint64_t *params, int64_t tasks,
-                  unsigned grid)
+static CUresult start(const job *j, const f8_cuda_launch *l, uint64_t *params, int64_t tasks,
+                      unsigned grid)
 {
     void *list[] = {params};
     const unsigned blocks = grid && grid < tasks ? grid : (unsigned)tasks;
     ck_assert_int_gt(tasks, 0);
-    CU(cuLaunchKernel(function(j, l), blocks, 1, 1, l->threads, 1, 1, l->shared, NULL, list, NULL));
+    return j->cuda->cu.cuLaunchKernel(function(j, l), blocks, 1, 1, l->threads, 1, 1, l->shared,
+                                      NULL, list, NULL);
 }
 
-/* Launches in order, on `grid` blocks (0: one a task); `many`: neighbours of one kernel as one
- * launch. */
-static void launch_all(const job *j, CUdeviceptr base, unsigned grid, bool many)
+/* How all launches of a job run. */
+typedef struct way {
+    unsigned grid; /* blocks; 0: one a task */
+    size_t shift;  /* all buffers lie so many bytes past an aligned place */
+    bool many;     /* neighbours of one kernel are one launch */
+    bool aligned;  /* by kernels for aligned launches, where there are such */
+} way;
+
+static int kernel_of(const one_launch *r, const way *w)
 {
-    for (int i = 0; i < j->n_runs;) {
+    return w->aligned ? r->aligned : r->kernel;
+}
+
+/* Launches in order, until one fails. */
+static CUresult launch_all(const job *j, CUdeviceptr base, const way *w)
+{
+    CUresult result = CUDA_SUCCESS;
+    for (int i = 0; i < j->n_runs && result == CUDA_SUCCESS;) {
         const one_launch *r = &j->run[i];
+        const int kernel = kernel_of(r, w);
         uint64_t params[MAX_WORDS] = {0};
-        if (!many) {
+        if (!w->many) {
             const int64_t tasks = fill_words(j, r, base, params);
             params[r->k->n_buffers + r->k->n_ints] = (uint64_t)tasks;
-            start(j, &j->launch[r->kernel], params, tasks, grid);
+            result = start(j, &j->launch[kernel], params, tasks, w->grid);
             i++;
             continue;
         }
         const uint32_t words = r->k->n_buffers + r->k->n_ints + 1;
         int64_t tasks = 0;
         uint32_t n = 0;
-        while (i < j->n_runs && j->run[i].kernel == r->kernel &&
+        while (i < j->n_runs && kernel_of(&j->run[i], w) == kernel &&
                n < f8_cuda_rows_most_instances(r->k)) {
             tasks += fill_words(j, &j->run[i++], base, params + 1 + n * words);
             params[++n * words] = (uint64_t)tasks;
         }
         params[0] = n;
-        start(j, &j->multi[r->kernel], params, tasks, grid);
+        result = start(j, &j->multi[kernel], params, tasks, w->grid);
     }
+    return result;
 }
 
-/* All buffers lie `shift` bytes past an aligned place. */
-static void run(job *j, unsigned grid, size_t shift, bool many, const char *what)
+static void run(job *j, const way *w, const char *what)
 {
     CUdeviceptr device;
     CUstream stream;
@@ -158,12 +197,12 @@ static void run(job *j, unsigned grid, size_t shift, bool many, const char *what
     kc_fill(c);
     OK(f8_cuda_enter(j->cuda, diag));
     CU(cuStreamCreate(&stream, 0));
-    CU(cuMemAlloc_v2(&device, bytes + shift));
-    CU(cuMemcpyHtoDAsync_v2(device + shift, c->memory, bytes, stream));
+    CU(cuMemAlloc_v2(&device, bytes + w->shift));
+    CU(cuMemcpyHtoDAsync_v2(device + w->shift, c->memory, bytes, stream));
     CU(cuStreamSynchronize(stream));
-    launch_all(j, device + shift, grid, many);
+    ck_assert_int_eq(launch_all(j, device + w->shift, w), CUDA_SUCCESS);
     CU(cuStreamSynchronize(NULL));
-    CU(cuMemcpyDtoHAsync_v2(c->memory, device + shift, bytes, stream));
+    CU(cuMemcpyDtoHAsync_v2(c->memory, device + w->shift, bytes, stream));
     CU(cuStreamSynchronize(stream));
     CU(cuMemFree_v2(device));
     CU(cuStreamDestroy_v2(stream));
@@ -182,6 +221,21 @@ static void dump(const char *text)
     fclose(f);
 }
 
+int kc_run_misaligned(kcase *c, const cuda_device *device)
+{
+    job *j = describe(c, device->target);
+    CUdeviceptr base;
+    j->cuda = device->cuda;
+    compile(j);
+    OK(f8_cuda_enter(j->cuda, diag));
+    CU(cuMemAlloc_v2(&base, (size_t)c->bytes + 4));
+    CUresult result = launch_all(j, base + 4, &(way){.aligned = true});
+    if (result == CUDA_SUCCESS)
+        result = j->cuda->cu.cuStreamSynchronize(NULL);
+    f8_cuda_leave(j->cuda);
+    return result;
+}
+
 void kc_check_on_device(kcase *c, const cuda_device *device)
 {
     job *j = describe(c, device->target);
@@ -190,10 +244,14 @@ void kc_check_on_device(kcase *c, const cuda_device *device)
     kc_check_described(c, j->target);
     compile(j);
     unsetenv("FP8C_EMULATOR_SEED");
-    run(j, 0, 0, false, "a block a task");
+    run(j, &(way){.aligned = true}, "a block a task");
+    run(j, &(way){.grid = 2}, "two blocks, kernels for any addresses");
     setenv("FP8C_EMULATOR_SEED", "17", 1);
-    run(j, 3, 4, false, "three blocks, not aligned, in random order");
-    run(j, 1, 0, true, "one block, many tensors a launch, in random order");
+    run(j, &(way){.grid = 3, .shift = 4}, "three blocks, not aligned, in random order");
+    run(j, &(way){.grid = 1, .many = true, .aligned = true},
+        "one block, many tensors a launch, in random order");
+    run(j, &(way){.grid = 1, .shift = 4, .many = true},
+        "one block, many tensors a launch, not aligned, in random order");
     unsetenv("FP8C_EMULATOR_SEED");
     OK(f8_cuda_enter(j->cuda, diag));
     CU(cuModuleUnload(j->module));

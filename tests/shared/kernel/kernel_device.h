@@ -6,13 +6,18 @@
 #include "tests/shared/cuda/cuda_device.h"
 #include "tests/shared/kernel/kernel_case.h"
 
-/* All kernels of the case printed for `target`, each once for one tensor and once for many;
- * n_kernels: how many there are. The text is the case's. */
+/* All kernels of the case printed for `target`, each once for one tensor and once for many, those
+ * for aligned launches beside those for any; n_kernels: how many there are. The text is the case's. */
 const char *kc_cuda_text(kcase *c, const f8_target *target, int *n_kernels);
 
-/* Compile the kernels for the device and run them: aligned or not, on grids of three sizes, in the
- * emulator in any order of blocks and warps, one launch a tensor or many. Compares all results with
+/* Compile the kernels for the device and run them: aligned or not, those for aligned launches where
+ * they may be used and those for any, on grids of three sizes, in the emulator in any order of
+ * blocks and warps, one launch a tensor or many. Compares all results with
  * the naive evaluation each time. FP8C_TEST_DUMP=FILE leaves the text there. */
 void kc_check_on_device(kcase *c, const cuda_device *device);
+
+/* Run the kernels for aligned launches 4 bytes past an aligned place: what the first failing call
+ * answers (a CUresult). The context is of no further use then. */
+int kc_run_misaligned(kcase *c, const cuda_device *device);
 
 #endif
