@@ -1,7 +1,7 @@
 /* Creating, compiling, running and destroying over and over leaves nothing behind: neither the
  * memory in use nor the process's resident memory grows. 1000 cycles, or FP8C_CYCLES=10000, which
- * takes a minute. Under AddressSanitizer 200 cycles run, and LeakSanitizer looks for leaks at the
- * end. */
+ * takes a minute. Under AddressSanitizer LeakSanitizer finds a block lost in one cycle, at the end, so
+ * few cycles run. */
 #include <malloc.h>
 #include <unistd.h>
 
@@ -30,7 +30,7 @@ static const int64_t slack_block = 16, slack_mapped = 264 << 10, slack_resident 
 static int cycles(void)
 {
     const char *text = getenv("FP8C_CYCLES");
-    return text ? atoi(text) : INSTRUMENTED ? 200 : 1000;
+    return text ? atoi(text) : INSTRUMENTED ? 20 : 1000;
 }
 
 typedef struct memory {
@@ -121,7 +121,7 @@ static void grow_nothing(const life *l)
 {
     float first, loss;
     cycle(l, &first);
-    for (int i = 1; i < l->warm; i++)
+    for (int i = 1; i < l->warm && !INSTRUMENTED; i++)
         cycle(l, &loss);
     memory more = growth(l, &first);
     if (INSTRUMENTED)

@@ -155,7 +155,7 @@ START_TEST(while_it_saves)
         const f8_cli_result r = f8_cli_run_signals(
             (f8_cli_signal[]){{.number = number[i % 2], .temporary = "out."}, {0}}, args);
         nothing_left_over();
-        if (r.code == 0) /* it was faster */
+        if (r.code == 0 || r.out[0]) /* it was faster; a signal may come after the table */
             continue;
         was_interrupted(r, number[i % 2]);
         says(r, "interrupted after step 2 of 2 under bf16: ");

@@ -21,7 +21,7 @@ static void setup(void)
     f8_cli_setup();
     snprintf(database, sizeof database, "%s", f8_cli_temp("tuning.db"));
     setenv("FP8C_TUNING", database, 1);
-    setenv("FP8C_CACHE_DIR", f8_cli_temp("cache"), 1);
+    setenv("FP8C_CACHE_DIR", f8_cli_temp("cache"), 0);
     asked = most_asked = nap = 0;
     warned[0] = 0;
 }

@@ -18,8 +18,8 @@ enum { PATH = 4096, TEXT = 6000 }; /* bytes */
 static char file[PATH], data[PATH];       /* paths of the model and of the text */
 static char straight[PATH], folder[PATH]; /* of folders for runs, which train makes */
 
-/* Makes a folder with the model, the text and a cache of kernels, so that each kernel is compiled
- * once. `fields` are those of the optimizer beside clip. A step takes A micro-steps. */
+/* Makes a folder with the model, the text and, where tests share no cache of kernels, such a cache,
+ * so that each kernel is compiled once. `fields` are those of the optimizer beside clip. A step takes A micro-steps. */
 static inline void train_setup(const char *fields)
 {
     char model[1000];
@@ -38,7 +38,7 @@ static inline void train_setup(const char *fields)
                  "accumulate A\n",
                  fields);
     f8_cli_setup();
-    setenv("FP8C_CACHE_DIR", f8_cli_temp("cache"), 1);
+    setenv("FP8C_CACHE_DIR", f8_cli_temp("cache"), 0);
     unsetenv("FP8C_VERBOSE");
     snprintf(file, sizeof file, "%s", f8_cli_write("m.f8", model, (size_t)n));
     snprintf(data, sizeof data, "%s", f8_cli_write_words("text", TEXT));

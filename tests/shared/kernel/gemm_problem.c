@@ -131,9 +131,11 @@ void gemm_problem_end(gemm_problem *p)
 
 static float value_at(f8_dtype dtype, const void *data, int64_t i)
 {
-    uint32_t bits = 0;
-    memcpy(&bits, (const char *)data + (size_t)i * f8_dtype_size(dtype), f8_dtype_size(dtype));
-    return f8_decode(dtype, bits);
+    switch (f8_dtype_size(dtype)) {
+    case 1: return f8_decode(dtype, ((const uint8_t *)data)[i]);
+    case 2: return f8_decode(dtype, ((const uint16_t *)data)[i]);
+    default: return f8_decode(dtype, ((const uint32_t *)data)[i]);
+    }
 }
 
 /* The scales of an operand, to be asked for by the element as stored. */
@@ -240,13 +242,26 @@ typedef struct dot {
     double sum, magnitude;
 } dot;
 
+/* In several sums, so that an addition need not wait for the one before. */
 static dot dot_of(const gemm_problem *p, int64_t i, int64_t j)
 {
+    enum { SUMS = 8 };
     const double *a = p->a_values + i * p->desc.k, *b = p->b_values + j * p->desc.k;
+    const int64_t whole = p->desc.k / SUMS * SUMS;
+    double sum[SUMS] = {0}, magnitude[SUMS] = {0};
+    for (int64_t k = 0; k < whole; k += SUMS)
+        for (int l = 0; l < SUMS; l++) {
+            sum[l] += a[k + l] * b[k + l];
+            magnitude[l] += fabs(a[k + l] * b[k + l]);
+        }
+    for (int64_t k = whole; k < p->desc.k; k++) {
+        sum[k - whole] += a[k] * b[k];
+        magnitude[k - whole] += fabs(a[k] * b[k]);
+    }
     dot x = {0, 0};
-    for (int64_t k = 0; k < p->desc.k; k++) {
-        x.sum += a[k] * b[k];
-        x.magnitude += fabs(a[k] * b[k]);
+    for (int l = 0; l < SUMS; l++) {
+        x.sum += sum[l];
+        x.magnitude += magnitude[l];
     }
     return x;
 }
