@@ -18,8 +18,8 @@ enum {
     LIGHT_VALUES = 20,
     WHOLE_RESIDENT = 1024, /* with 64: rows that are whole, of so many columns a thread */
     WHOLE_RESIDENT_COLUMNS = 24,
-    WIDE_RESIDENT = 896, /* with 72: the same of up to WHOLE_COLUMNS, and so many words in flight */
-    WIDE_WORDS = 32,
+    WIDE_RESIDENT = 896, /* with 72: the same of up to WHOLE_COLUMNS */
+    WIDE_WORDS = 32, /* the most words in flight of both */
     ROW_THREADS = 256,
     FEW_RESIDENT = 1024, /* threads of a multiprocessor, where cache allows few rows at once */
     STAGED_THREADS = 512,
@@ -347,9 +347,11 @@ static int row_resident(const f8_target *target, const f8_kernel *k, const f8_cu
         return l->group <= F8_CUDA_WARP && words + gathered_values(k, l) <= LIGHT_VALUES
                    ? LIGHT_RESIDENT
                    : ROW_RESIDENT;
-    if (columns <= WHOLE_RESIDENT_COLUMNS)
-        return WHOLE_RESIDENT;
-    return columns <= WHOLE_COLUMNS && words <= WIDE_WORDS ? WIDE_RESIDENT : ROW_RESIDENT;
+    if (words > WIDE_WORDS)
+        return ROW_RESIDENT;
+    return columns <= WHOLE_RESIDENT_COLUMNS ? WHOLE_RESIDENT
+           : columns <= WHOLE_COLUMNS        ? WIDE_RESIDENT
+                                             : ROW_RESIDENT;
 }
 
 /* Whether a thread of a staged kernel can do with STAGED_SHARE registers. Where it has one vector
