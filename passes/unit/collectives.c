@@ -46,7 +46,7 @@ static f8_ref reduce_vector(f8_graph *g, f8_ref x, int64_t ranks, bool amax)
         return 0;
     const f8_type t = *f8_type_of(g, x),
                   rows = {.dtype = F8_F32, .rank = 2, .dim = {ranks, t.dim[0] / ranks}};
-    if (t.dim[0] <= WHOLE * ranks)
+    if (rows.dim[1] <= WHOLE)
         return join_rows(g, collective(g, F8_OP_ALL_GATHER, x, ranks), ranks, amax);
     x = f8_reduce_scattered(g, f8_reshape(g, x, &rows), ranks, amax);
     return f8_reshape(g, collective(g, F8_OP_ALL_GATHER, x, ranks), &t);
@@ -58,7 +58,7 @@ f8_ref f8_all_reduced(f8_graph *g, f8_ref x, int64_t ranks, bool amax)
         return 0;
     const f8_type t = *f8_type_of(g, x),
                   vector = {.dtype = F8_F32, .rank = 1, .dim = {f8_type_elements(&t)}};
-    const int64_t n = vector.dim[0], whole = n <= WHOLE * ranks ? n : n / ranks * ranks;
+    const int64_t n = vector.dim[0], whole = n / ranks <= WHOLE ? n : n / ranks * ranks;
     x = f8_reshape(g, x, &vector);
     f8_ref sum = reduce_vector(g, f8_slice(g, x, 0, 0, whole), ranks, amax);
     if (whole < n) {
