@@ -81,7 +81,8 @@ static rank_case the_case(const char *text, const char *target, int ranks, int64
 static const char reductions[] =
     "module reductions\n"
     "dim R = 2, N = 2\n"
-    "func forward(%n: f32[N], %s: f32[N], %s3: f32[N], %m: f32[R, N], %s2: f32[R, N]) -> (%sum: f32[N], "
+    "func forward(%n: f32[N], %s: f32[N], %s3: f32[N], %m: f32[R, N], %s2: f32[R, N]) -> (%sum: "
+    "f32[N], "
     "%odd: f32[N], %amax: f32[N], %part: f32[N], %most: f32[N]) {\n"
     "  return all_reduce(%n) {ranks = R}, all_reduce(%s) {ranks = R}, "
     "all_reduce(%s3) {ranks = R, reduce = \"amax\"}, reduce_scatter(%m) {ranks = R}, "
@@ -118,8 +119,13 @@ static int64_t ring(int64_t n, int64_t ranks)
 START_TEST(reduced)
 {
     for (int ranks = 1; ranks <= 5; ranks++) {
-        const int64_t sizes[] = {1, 2, 7, WHOLE * ranks, WHOLE * ranks + ranks - 1,
-                                 WHOLE * ranks + ranks, 2 * WHOLE * ranks + ranks - 1};
+        const int64_t sizes[] = {1,
+                                 2,
+                                 7,
+                                 WHOLE * ranks,
+                                 WHOLE * ranks + ranks - 1,
+                                 WHOLE * ranks + ranks,
+                                 2 * WHOLE * ranks + ranks - 1};
         for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++) {
             rank_case c = the_case(reductions, targets[_i], ranks, sizes[k]);
             rank_case_run(&c);

@@ -37,14 +37,17 @@ static void train(const fp8c_comm *comm, void *user)
 {
     training *t = user;
     const int rank = comm->rank;
-    const fp8c_dim dims[] = {{"B", ROWS / t->ranks}, {"T", 24}, {"C", 32}, {"H", 2},
-                             {"L", 2},               {"V", VOCABULARY}};
-    const f8_api_setup setup = {
-        .file = "frontend/models/gpt.f8",
-        .dims = dims,
-        .n_dims = sizeof dims / sizeof *dims,
-        .options = {.target = t->target, .recipe = t->recipe, .threads = 1, .comm = comm,
-                    .checkpoint = t->checkpoint, .optimizer_steps = STEPS}};
+    const fp8c_dim dims[] = {{"B", ROWS / t->ranks}, {"T", 24}, {"C", 32}, {"H", 2}, {"L", 2},
+                             {"V", VOCABULARY}};
+    const f8_api_setup setup = {.file = "frontend/models/gpt.f8",
+                                .dims = dims,
+                                .n_dims = sizeof dims / sizeof *dims,
+                                .options = {.target = t->target,
+                                            .recipe = t->recipe,
+                                            .threads = 1,
+                                            .comm = comm,
+                                            .checkpoint = t->checkpoint,
+                                            .optimizer_steps = STEPS}};
     f8_api_run r;
     bool ok = f8_api_open(&r, &setup);
     r.first_row = (int64_t)rank * ROWS / t->ranks;
@@ -112,8 +115,8 @@ START_TEST(ranks_agree)
         training again = {.recipe = t.recipe, .ranks = ranks, .accumulate = t.accumulate};
         run(&again);
         same_state(&again, 0, &t, 0, "again");
-        training recomputed = {.recipe = t.recipe, .ranks = ranks, .accumulate = t.accumulate,
-                               .checkpoint = "x.*"};
+        training recomputed = {
+            .recipe = t.recipe, .ranks = ranks, .accumulate = t.accumulate, .checkpoint = "x.*"};
         run(&recomputed);
         same_state(&recomputed, 0, &t, 0, "recomputing");
         end(&t);

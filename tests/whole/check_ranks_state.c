@@ -113,8 +113,8 @@ START_TEST(traffic)
     rank_case c = pointwise_case(ranks);
     rank_case_run(&c);
     const int64_t w = 3 * 1500, others = ranks - 1, parts = w / ranks > 1024,
-                  sums = parts ? 2 * (w / ranks) : w, rest = parts ? w % ranks : 0,
-                  b = 1500, each = sums + rest + b + 1 + 1;
+                  sums = parts ? 2 * (w / ranks) : w, rest = parts ? w % ranks : 0, b = 1500,
+                  each = sums + rest + b + 1 + 1;
     for (int r = 0; r < ranks; r++) {
         ck_assert_int_eq(c.traffic[r].sent, c.steps * c.accumulate * each * others * 4);
         ck_assert_int_eq(c.traffic[r].calls,

@@ -39,8 +39,9 @@ static void keep_all(one_rank *r)
         keep(r, "", v.name, &v.type, v.data);
     for (int f = 0; f < 3; f++) {
         const int function = fp8c_program_function(r->program, functions[f]);
-        for (int i = 0; function >= 0 && fp8c_program_port(r->program, function, FP8C_OUTPUT, i,
-                                                           &p) == FP8C_OK; i++)
+        for (int i = 0; function >= 0 &&
+                        fp8c_program_port(r->program, function, FP8C_OUTPUT, i, &p) == FP8C_OK;
+             i++)
             if (p.variable < 0)
                 keep(r, functions[f], p.name, &p.type,
                      fp8c_program_buffer(r->program, function, FP8C_OUTPUT, i));
