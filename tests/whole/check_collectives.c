@@ -143,19 +143,21 @@ END_TEST
 
 /* ---- exchanges ---- */
 
-/* Of every width of an element: bool and FP8 have 1 byte, bf16 has 2. */
+/* Of elements of 4 bytes and of 2; of values as they are, and of parts and transposed ones, whose
+ * bytes do not lie in a row. */
 static const char exchanges[] =
     "module exchanges\n"
     "dim R = 2, N = 2\n"
     "func forward(%n: f32[N], %m: f32[R, N], %k: f32[R, 3, N]) -> (%g: f32[R, N], "
     "%gb: bf16[R, N], %gt: f32[R, N, R], %a: f32[R, N], %ab: bf16[R, N], %a3: f32[R, 3, N], "
-    "%scalars: f32[R]) {\n"
+    "%scalars: f32[R], %cut: f32[R, 2, N], %cuts: f32[R, R, 2, N]) {\n"
     "  %half = all_gather(cast(%n) {to = bf16}) {ranks = R}\n"
     "  %turned = all_gather(transpose(%m) {perm = [1, 0]}) {ranks = R}\n"
+    "  %part = slice(%k) {axis = 1, start = 1, stop = 3}\n"
     "  %one = reshape(reduce_max(%n)) {shape = []}\n"
     "  return all_gather(%n) {ranks = R}, %half, %turned, all_to_all(%m) {ranks = R}, "
     "all_to_all(cast(%m) {to = bf16}) {ranks = R}, all_to_all(%k) {ranks = R}, "
-    "all_gather(%one) {ranks = R}\n"
+    "all_gather(%one) {ranks = R}, all_to_all(%part) {ranks = R}, all_gather(%part) {ranks = R}\n"
     "}\n";
 
 static void check_floats(const rank_case *c, int rank, const char *name, int64_t i, float want)
@@ -187,6 +189,12 @@ static void check_exchanges(const rank_case *c, int rank, int64_t n)
             ck_assert_uint_eq(ab[r * n + i], bf16(number(r, rank * n + i)));
             for (int k = 0; k < c->ranks; k++)
                 check_floats(c, rank, "eval:gt", (r * n + i) * c->ranks + k, number(r, k * n + i));
+            for (int k = 0; k < 2 * c->ranks; k++)
+                check_floats(c, rank, "eval:cuts", (r * 2 * c->ranks + k) * n + i,
+                             number(r, (k / 2 * 3 + 1 + k % 2) * n + i));
+            for (int k = 1; k < 3; k++)
+                check_floats(c, rank, "eval:cut", (r * 2 + k - 1) * n + i,
+                             number(r, (rank * 3 + k) * n + i));
             for (int k = 0; k < 3; k++)
                 check_floats(c, rank, "eval:a3", (r * 3 + k) * n + i,
                              number(r, (rank * 3 + k) * n + i));

@@ -136,19 +136,56 @@ static rank_case the_case(const char *recipe, int ranks, int accumulate)
 
 static const char *const recipes[] = {"f32", "bf16"};
 
+/* The loss of the last batch is that of one rank; only the order of its sum differs. */
+static void check_loss(const rank_case *c, float one)
+{
+    for (int r = 0; r < c->ranks; r++)
+        ck_assert_float_eq_tol(*rank_case_floats(c, r, "micro_step:loss", NULL), one, 1e-5f);
+}
+
 START_TEST(gradients)
 {
     static const char *const params[] = {"w", "b", "e", "s", "p", "idle"};
-    for (int ranks = 1; ranks <= 4; ranks++)
-        for (int accumulate = 1; accumulate <= 3; accumulate += 2) {
+    for (int accumulate = 1; accumulate <= 3; accumulate += 2) {
+        float one = 0;
+        for (int ranks = 1; ranks <= 4; ranks++) {
             rank_case c = the_case(recipes[_i], ranks, accumulate);
             rank_case_run(&c);
             for (int r = 1; r < ranks; r++)
                 rank_case_same(&c, r, &c, 0, recipes[_i]);
             for (size_t i = 0; i < sizeof params / sizeof *params; i++)
                 check_gradient(&c, params[i]);
+            if (ranks == 1)
+                one = *rank_case_floats(&c, 0, "micro_step:loss", NULL);
+            check_loss(&c, one);
             rank_case_end(&c);
         }
+    }
+}
+END_TEST
+
+/* The norm that an update clips by, of the gradients that a micro_step leaves. Its sums have some
+ * thousand terms, none negative. */
+START_TEST(norm)
+{
+    static const char *const names[] = {"grad.w", "grad.b", "grad.e", "grad.s", "grad.p"};
+    for (int ranks = 2; ranks <= 4; ranks++) {
+        rank_case micro = the_case("f32", ranks, 1), whole = the_case("f32", ranks, 1);
+        whole.steps = 1;
+        rank_case_run(&micro);
+        rank_case_run(&whole);
+        double sum = 0;
+        for (int k = 0; k < 5; k++) {
+            int64_t n;
+            const float *grad = rank_case_floats(&micro, 0, names[k], &n);
+            for (int64_t i = 0; i < n; i++)
+                sum += (double)grad[i] * grad[i];
+        }
+        const float *got = rank_case_floats(&whole, ranks - 1, "update:grad_norm", NULL);
+        ck_assert_double_eq_tol(*got, sqrt(sum), sqrt(sum) * 8192 * 0x1p-24);
+        rank_case_end(&micro);
+        rank_case_end(&whole);
+    }
 }
 END_TEST
 
@@ -158,6 +195,7 @@ Suite *f8_suite(void)
     TCase *c = tcase_create("gradients");
     tcase_set_timeout(c, 300);
     tcase_add_loop_test(c, gradients, 0, 2);
+    tcase_add_test(c, norm);
     suite_add_tcase(suite, c);
     return suite;
 }
