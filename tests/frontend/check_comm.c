@@ -208,6 +208,14 @@ START_TEST(failing)
     const int step = fp8c_program_function(p, "micro_step"),
               update = fp8c_program_function(p, "update");
     ck_assert_int_eq(fp8c_program_initialize(p, 1), FP8C_OK);
+    e.fails = 1; /* the first one compares what the ranks run */
+    fill_batch(p, step);
+    ck_assert_int_eq(fp8c_program_run(p, step), FP8C_ERR_LIBRARY);
+    said(ctx, "rank 1 of 2: all_gather");
+    e.fails = 0;
+    train_step(p);
+    ck_assert_int_eq(fp8c_program_initialize(p, 1), FP8C_OK);
+    e.calls = 0;
     const float loss = train_step(p);
     const int calls = e.calls;
     ck_assert_int_gt(calls, 4);
@@ -224,6 +232,38 @@ START_TEST(failing)
         ck_assert_int_eq(e.calls, i);
         ck_assert_int_eq(fp8c_program_initialize(p, 1), FP8C_OK);
         ck_assert(train_step(p) == loss);
+    }
+    fp8c_program_destroy(p);
+    fp8c_module_destroy(m);
+    fp8c_context_destroy(ctx);
+}
+END_TEST
+
+/* What another rank runs is not what this one does: nothing is run. */
+static int gather_other(void *user, const void *send, void *receive, size_t bytes)
+{
+    const int failed = echo_gather(user, send, receive, bytes);
+    ((char *)receive)[bytes] ^= 1;
+    return failed;
+}
+
+START_TEST(another_program)
+{
+    echo e = {.ranks = 2};
+    fp8c_comm comm = comm_of(&e, 0);
+    comm.all_gather = gather_other;
+    fp8c_context *ctx = new_context();
+    fp8c_module *m = parse(ctx, model);
+    fp8c_compile_options o = recipe("bf16");
+    o.comm = &comm;
+    fp8c_program *p = compile(ctx, m, &o);
+    const int step = fp8c_program_function(p, "micro_step");
+    ck_assert_int_eq(fp8c_program_initialize(p, 1), FP8C_OK);
+    fill_batch(p, step);
+    for (int i = 1; i <= 2; i++) { /* every time */
+        ck_assert_int_eq(fp8c_program_run(p, step), FP8C_ERR_INPUT);
+        said(ctx, "rank 1 runs another program than rank 0");
+        ck_assert_int_eq(e.calls, i);
     }
     fp8c_program_destroy(p);
     fp8c_module_destroy(m);
@@ -306,8 +346,8 @@ END_TEST
 /* A loss that eval gives is the mean over the ranks, here 1 and 3 times as large. */
 static int gather_thrice(void *user, const void *send, void *receive, size_t bytes)
 {
-    ck_assert_uint_eq(bytes, sizeof(float));
-    (void)user;
+    if (bytes != sizeof(float)) /* the ranks compare what they run */
+        return echo_gather(user, send, receive, bytes);
     ((float *)receive)[0] = *(const float *)send;
     ((float *)receive)[1] = 3 * *(const float *)send;
     return 0;
@@ -351,6 +391,7 @@ Suite *f8_suite(void)
     tcase_add_test(c, own_states);
     tcase_add_test(c, other_ranks);
     tcase_add_test(c, failing);
+    tcase_add_test(c, another_program);
     tcase_add_test(c, files);
     tcase_add_test(c, tuning);
     tcase_add_test(c, inference);

@@ -8,7 +8,8 @@
 #include "tests/shared/api/rank_case.h"
 #include "tests/shared/suite.h"
 
-enum { ROWS = 12 };
+/* DIGEST: bytes that say what a rank runs, compared before the first run. */
+enum { ROWS = 12, DIGEST = 16 };
 
 static uint32_t hashed(uint32_t x)
 {
@@ -106,7 +107,8 @@ START_TEST(same_bits)
 END_TEST
 
 /* What a micro_step moves: for each parameter with a gradient two ways round a ring, or the whole
- * where it is small; and the loss. An update moves nothing without amaxes. */
+ * where it is small; and the loss. Before the first the ranks compare what they run. An update
+ * moves nothing without amaxes. */
 START_TEST(traffic)
 {
     const int ranks = _i + 2;
@@ -116,9 +118,10 @@ START_TEST(traffic)
                   sums = parts ? 2 * (w / ranks) : w, rest = parts ? w % ranks : 0, b = 1500,
                   each = sums + rest + b + 1 + 1;
     for (int r = 0; r < ranks; r++) {
-        ck_assert_int_eq(c.traffic[r].sent, c.steps * c.accumulate * each * others * 4);
+        ck_assert_int_eq(c.traffic[r].sent,
+                         c.steps * c.accumulate * each * others * 4 + DIGEST * others);
         ck_assert_int_eq(c.traffic[r].calls,
-                         c.steps * c.accumulate * ((parts ? 2 : 1) + (rest ? 1 : 0) + 3));
+                         c.steps * c.accumulate * ((parts ? 2 : 1) + (rest ? 1 : 0) + 3) + 1);
     }
     rank_case_end(&c);
 }
@@ -225,6 +228,26 @@ START_TEST(accumulated)
 }
 END_TEST
 
+/* Several ranks run the FP8 GEMMs that one does, each of them in every micro_step. */
+START_TEST(fp8_gemms)
+{
+    static const char *const recipes[] = {"delayed", "current", "rowwise", "block", "mxfp8"};
+    for (size_t i = 0; i < sizeof recipes / sizeof *recipes; i++) {
+        rank_case one = linears_case(recipes[i], 1, 1), three = linears_case(recipes[i], 3, 2);
+        rank_case_run(&one);
+        rank_case_run(&three);
+        ck_assert_int_gt(one.info[0].fp8_gemms_planned, 0);
+        for (int r = 0; r < 3; r++) {
+            ck_assert_int_eq(three.info[r].fp8_gemms_planned, one.info[0].fp8_gemms_planned);
+            ck_assert_int_eq(three.info[r].fp8_gemms_executed,
+                             three.steps * one.info[0].fp8_gemms_planned);
+        }
+        rank_case_end(&one);
+        rank_case_end(&three);
+    }
+}
+END_TEST
+
 /* Three steps, of which the last is skipped, end as two do. */
 START_TEST(skipped)
 {
@@ -256,6 +279,7 @@ Suite *f8_suite(void)
     tcase_add_loop_test(c, traffic, 0, 3);
     tcase_add_test(c, delayed);
     tcase_add_test(c, accumulated);
+    tcase_add_test(c, fp8_gemms);
     tcase_add_test(c, skipped);
     suite_add_tcase(suite, c);
     return suite;

@@ -35,6 +35,9 @@ static void keep_all(one_rank *r)
     static const char *const functions[] = {"eval", "micro_step", "update"};
     fp8c_variable v;
     fp8c_port p;
+    fp8c_info *info = &r->c->info[r->rank];
+    *info = (fp8c_info){.struct_size = sizeof *info};
+    fp8c_program_info(r->program, info);
     for (int i = 0; fp8c_program_variable(r->program, i, &v) == FP8C_OK; i++)
         keep(r, "", v.name, &v.type, v.data);
     for (int f = 0; f < 3; f++) {

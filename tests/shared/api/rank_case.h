@@ -29,6 +29,7 @@ typedef struct rank_case {
     char *failed[RANKS_MOST];
     rank_value value[RANKS_MOST][RANK_VALUES];
     int n[RANKS_MOST];
+    fp8c_info info[RANKS_MOST];
     rank_traffic traffic[RANKS_MOST];
 } rank_case;
 
