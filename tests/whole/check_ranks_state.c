@@ -228,6 +228,32 @@ START_TEST(accumulated)
 }
 END_TEST
 
+/* A rank with other options may exchange its gradients in another order. */
+START_TEST(other_options)
+{
+    const fp8c_compile_options last[] = {
+        {.recipe = "bf16", .no_fuse = 1}, {.recipe = "f32"}, {.recipe = "bf16", .lr = 0.5}};
+    for (size_t i = 0; i < sizeof last / sizeof *last; i++) {
+        rank_case c = linears_case("bf16", 3, 1);
+        c.last = &last[i];
+        rank_case_try(&c);
+        for (int r = 0; r < 3; r++) {
+            ck_assert_msg(c.failed[r] != NULL, "rank %d ran with options %d of rank 2", r, (int)i);
+            ck_assert_msg(strstr(c.failed[r], "rank 2 runs another program than rank 0") ||
+                              strstr(c.failed[r], "all_gather of the caller's fp8c_comm failed"),
+                          "%s", c.failed[r]);
+        }
+        rank_case_end(&c);
+    }
+    const fp8c_compile_options same = {.recipe = "bf16", .threads = 2, .profile = 1};
+    rank_case c = linears_case("bf16", 3, 1);
+    c.last = &same;
+    rank_case_run(&c);
+    all_agree(&c, "other threads");
+    rank_case_end(&c);
+}
+END_TEST
+
 /* Several ranks run the FP8 GEMMs that one does, each of them in every micro_step. */
 START_TEST(fp8_gemms)
 {
@@ -279,6 +305,7 @@ Suite *f8_suite(void)
     tcase_add_loop_test(c, traffic, 0, 3);
     tcase_add_test(c, delayed);
     tcase_add_test(c, accumulated);
+    tcase_add_test(c, other_options);
     tcase_add_test(c, fp8_gemms);
     tcase_add_test(c, skipped);
     suite_add_tcase(suite, c);

@@ -86,7 +86,8 @@ static void body(const fp8c_comm *comm, void *user)
     size_t dims = 0;
     while (dims < sizeof c->dim / sizeof *c->dim && c->dim[dims].name)
         dims++;
-    fp8c_compile_options options = c->options;
+    const bool other = c->last && r.rank == c->ranks - 1;
+    fp8c_compile_options options = other ? *c->last : c->options;
     options.struct_size = sizeof options;
     options.threads = options.threads ? options.threads : 1;
     options.comm = comm;

@@ -18,8 +18,9 @@ typedef struct rank_value {
 
 typedef struct rank_case {
     const char *text;
-    fp8c_dim dim[8];              /* up to the first without a name */
-    fp8c_compile_options options; /* struct_size and comm are set here */
+    fp8c_dim dim[8];                  /* up to the first without a name */
+    fp8c_compile_options options;     /* struct_size and comm are set here */
+    const fp8c_compile_options *last; /* those of the last rank, or NULL: the same */
     int ranks;
     int steps, accumulate; /* 0 steps: one micro_step after the other, without an update */
     /* Fills an input of the rank's batch number `batch`. */
