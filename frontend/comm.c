@@ -99,13 +99,34 @@ static bool is_common(const fp8c_program *p, int function)
     return common;
 }
 
+/* The program's digest and its steps in order: a budget or no_fuse changes when gradients are
+ * exchanged, and two of one size would be taken for each other. The functions with a dot in their
+ * names, of statistics, may be one rank's alone. */
+static f8_hash digest_of_steps(const fp8c_program *p)
+{
+    f8_hasher h;
+    f8_hasher_begin(&h);
+    f8_hasher_add(&h, &p->digest, sizeof p->digest);
+    for (uint32_t i = 0; i < p->now->plan.n_funcs; i++) {
+        const f8_plan_func *f = &p->now->plan.func[i];
+        for (uint32_t k = 0; k < f->n_steps && !strchr(f->name, '.'); k++) {
+            const f8_step *s = &f->step[k];
+            f8_hasher_add(&h, s->name, strlen(s->name) + 1);
+            if (s->kind == F8_STEP_COLLECTIVE)
+                f8_hasher_add(&h, &s->collective.bytes, sizeof s->collective.bytes);
+        }
+    }
+    return f8_hasher_end(&h);
+}
+
 f8_status f8_program_meet(fp8c_program *p, int function, f8_diag *diag)
 {
     const f8_comm *c = f8_program_comm(p);
     f8_hash all[F8_MAX_RANKS];
     if (!c || p->met || c->ranks == 1 || !is_common(p, function))
         return F8_OK;
-    F8_TRY(c->all_gather(c->user, &p->digest, all, sizeof p->digest, diag));
+    const f8_hash own = digest_of_steps(p);
+    F8_TRY(c->all_gather(c->user, &own, all, sizeof own, diag));
     for (int r = 1; r < c->ranks; r++)
         if (!f8_hash_equal(all[r], all[0]))
             return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,

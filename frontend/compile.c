@@ -268,6 +268,7 @@ static f8_status build_plan(f8_compilation *c, f8_diag *diag)
     if (ctx->parallel.run) /* who lends threads wants no others; those only run programs */
         build.threads = 1;
     F8_TRY(f8_build_plan(c->unit.module, &build, &v->arena, &v->plan, diag));
+    v->plan.ranks = c->unit.options.ranks > 1 ? c->unit.options.ranks : 0;
     if (c->program->target->kind == F8_TARGET_CPU)
         v->plan.needs = level ? f8_cpu_level_features(level) : f8_cpu_detect();
     v->plan.target = f8_arena_strdup(&v->arena, f8_target_text(c->program));

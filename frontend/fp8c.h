@@ -399,8 +399,9 @@ typedef struct fp8c_stored_as {
  * run programs compiled from one module with the same options, each on inputs of its own; they are
  * numbered from 0. Every rank makes the same calls in the same order, from one thread at a time.
  * A call returns when everything to be received is there. It returns 0, or another number if it
- * failed: the run then fails with FP8C_ERR_LIBRARY. fp8c computes the sums itself, in the order of
- * the ranks, so the results do not depend on who moves the bytes. */
+ * failed: the run then fails with FP8C_ERR_LIBRARY, and has changed some variables and not others.
+ * Write, load or initialize them before the next run, on all ranks. fp8c computes the sums itself,
+ * in the order of the ranks, so the results do not depend on who moves the bytes. */
 typedef struct fp8c_comm {
     size_t struct_size; /* sizeof(fp8c_comm) */
     int32_t rank, ranks; /* this rank's number; how many there are, 1 to 1024 */
@@ -629,7 +630,7 @@ typedef struct fp8c_open_options {
     void (*device_free)(void *user, void *ptr, size_t size);
     void *device_user;
     const char *external;
-    const fp8c_comm *comm; /* with as many ranks as the file was compiled for */
+    const fp8c_comm *comm; /* FP8C_ERR_INPUT: the file was compiled for more ranks, or for fewer */
 } fp8c_open_options;
 /* Make a program from a file, or from a file's bytes. The file is read whole and the bytes are
  * copied, so later changes to either do not reach the program. options may be NULL. FP8C_ERR_INPUT:
@@ -673,7 +674,8 @@ typedef struct fp8c_tuning fp8c_tuning;
 typedef struct fp8c_tune_options {
     size_t struct_size;   /* sizeof(fp8c_tune_options) */
     const fp8c_compile_options *compile; /* of the programs to come; NULL: the defaults. A CUDA
-      target needs its device. Target reference, no_device, text_only and plan_only can't be had */
+      target needs its device. Target reference, no_device, text_only, plan_only and several ranks
+      can't be had */
     const char *database; /* NULL: the context's */
     const char *only;     /* name pattern: the steps to tune. NULL: all */
     double seconds;       /* > 0: start no new timing after so many seconds, but for a few runs that

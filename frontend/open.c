@@ -142,6 +142,21 @@ static void take_planned(const fp8c_program *p, f8_variant *v)
     v->report.planned = info.planned_bytes;
 }
 
+/* A file for fewer ranks would run on more, each as if it were alone. */
+static f8_status check_ranks(const fp8c_program *p, const f8_plan *plan, f8_diag *diag)
+{
+    const f8_comm *comm = f8_program_comm(p);
+    const int32_t has = plan->ranks ? plan->ranks : 1;
+    if (p->run.no_device || has == (comm ? comm->ranks : 1))
+        return F8_OK;
+    if (comm)
+        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
+                       "it is compiled for %d rank%s, but comm has %d", has, has == 1 ? "" : "s",
+                       comm->ranks);
+    return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
+                   "it is compiled for %d ranks: comm must say how they exchange bytes", has);
+}
+
 f8_status f8_open_variant(fp8c_program *p, uint32_t index, f8_diag *diag)
 {
     f8_variant *v = f8_program_add(p, diag);
@@ -153,6 +168,7 @@ f8_status f8_open_variant(fp8c_program *p, uint32_t index, f8_diag *diag)
             diag, F8_ERR_INPUT, F8_NOWHERE,
             "the file is damaged: its plans for target %s do not have the same variables",
             p->opened->target);
+    F8_TRY(check_ranks(p, &v->plan, diag));
     F8_TRY(f8_variant_start(p, v, NULL, diag));
     take_planned(p, v);
     v->value = p->opened->variant[index].value;

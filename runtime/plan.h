@@ -157,6 +157,7 @@ typedef struct f8_plan {
                                     the GEMMs' are one allocation */
     f8_plan_choice *choice;
     uint32_t n_choices;
+    int32_t ranks; /* how many run it together; 0: one */
 } f8_plan;
 
 #endif

@@ -311,8 +311,10 @@ static f8_status check_collective(const checker *c)
 {
     const f8_collective_desc *d = &c->step->collective;
     F8_TRY(want_args(c, 2));
-    if (d->ranks < 1 || d->ranks > F8_MAX_RANKS || d->bytes < 1 || d->bytes > ((int64_t)1 << 44) / d->ranks)
-        return wrong(c, "a collective has ranks or bytes out of range");
+    if (d->ranks != (c->plan->ranks ? c->plan->ranks : 1))
+        return wrong(c, "a collective has other ranks than the plan");
+    if (d->bytes < 1 || d->bytes > ((int64_t)1 << 44) / d->ranks)
+        return wrong(c, "a collective has bytes out of range");
     F8_TRY(check_arg(c, 0, 0, f8_collective_sent(d), false));
     return check_arg(c, 1, 0, f8_collective_received(d), false);
 }
@@ -426,6 +428,8 @@ f8_status f8_plan_check(const f8_plan *plan, f8_diag *diag)
     checker c = {.plan = plan, .diag = diag};
     if (!plan->n_funcs)
         return wrong(&c, "it has no function");
+    if (plan->ranks < 0 || plan->ranks > F8_MAX_RANKS)
+        return wrong(&c, "its ranks are out of range");
     F8_TRY(check_target(&c));
     F8_TRY(check_code(&c));
     F8_TRY(check_vars(&c));

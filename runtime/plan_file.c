@@ -209,4 +209,5 @@ void f8_plan_wire(f8_wire *w, f8_plan *plan)
     f8_wire_size(w, &plan->gemm_workspace);
     f8_wire_size(w, &plan->attention_workspace);
     F8_WIRE_ARRAY(w, plan->choice, plan->n_choices, wire_choice);
+    f8_wire_i32(w, &plan->ranks);
 }

@@ -44,6 +44,19 @@ static const char *wanted(const cli *c, bool *any)
     return !strcmp(c->comm, "mpi") ? started : c->comm;
 }
 
+/* Whether this process is one of several that another MPI than `kind` has started, and that this
+ * one knows nothing of: each would train alone and write the same files. Says so. */
+static bool is_of_another(const char *kind)
+{
+    const char *started = started_by();
+    if (started && kind && strcmp(started, kind))
+        fprintf(stderr,
+                "fp8c train: --comm %s: this process was started by the mpirun of %s, whose other "
+                "processes %s does not know; give --comm %s\n",
+                kind, started, kind, started);
+    return started && kind && strcmp(started, kind);
+}
+
 /* From here on stdout goes nowhere, and stderr is kept. */
 static void be_quiet(cli_ranks *r)
 {
@@ -137,7 +150,7 @@ bool cli_ranks_join(cli_ranks *r, cli *c)
     }
     fp8c_mpi_comm(r->mpi, &r->comm);
     if (r->comm.ranks == 1)
-        return true;
+        return !is_of_another(kind);
     if (r->comm.rank > 0) {
         be_quiet(r);
         c->json = c->save = c->save_state = c->write_rules = NULL;

@@ -36,6 +36,9 @@ static f8_status check(const fp8c_tuning *t, f8_diag *diag)
         return f8_fail(
             diag, F8_ERR_INPUT, F8_NOWHERE,
             "tuning needs the device: it can't be done with no_device, text_only or plan_only");
+    if (c->comm || c->ranks > 1)
+        return f8_fail(diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
+                       "tuning is done by one rank alone: tune without comm and ranks");
     if (t->o.runs < 0 || t->o.runs > TUNE_RUNS)
         return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "runs: %d is not from 0 to %d", t->o.runs,
                        TUNE_RUNS);

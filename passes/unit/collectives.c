@@ -61,7 +61,7 @@ static f8_ref reduce_vector(const exchange *e, f8_ref x)
         return 0;
     const f8_type t = *f8_type_of(e->g, x),
                   rows = {.dtype = F8_F32, .rank = 2, .dim = {e->ranks, t.dim[0] / e->ranks}};
-    if (t.dim[0] <= WHOLE * e->ranks)
+    if (rows.dim[1] <= WHOLE)
         return join_rows(e, collective(e, F8_OP_ALL_GATHER, x));
     x = scattered(e, f8_reshape(e->g, x, &rows));
     return f8_reshape(e->g, collective(e, F8_OP_ALL_GATHER, x), &t);
@@ -79,7 +79,7 @@ f8_ref f8_all_reduced(f8_graph *g, f8_ref x, int64_t ranks, bool amax, const cha
         return 0;
     const f8_type t = *f8_type_of(g, x),
                   vector = {.dtype = F8_F32, .rank = 1, .dim = {f8_type_elements(&t)}};
-    const int64_t n = vector.dim[0], whole = n <= WHOLE * ranks ? n : n / ranks * ranks;
+    const int64_t n = vector.dim[0], whole = n / ranks <= WHOLE ? n : n / ranks * ranks;
     x = f8_reshape(g, x, &vector);
     f8_ref sum = reduce_vector(&e, f8_slice(g, x, 0, 0, whole));
     if (whole < n)

@@ -1,0 +1,171 @@
+/* See rank_case.h. */
+#include "tests/shared/api/rank_case.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/shared/suite.h"
+
+/* A rank's context, module and program. */
+typedef struct one_rank {
+    rank_case *c;
+    int rank;
+    fp8c_context *ctx;
+    fp8c_module *module;
+    fp8c_program *program;
+} one_rank;
+
+static void keep(one_rank *r, const char *function, const char *name, const fp8c_type *type,
+                 const void *data)
+{
+    rank_case *c = r->c;
+    char full[256];
+    const size_t bytes = (size_t)fp8c_type_bytes(type);
+    snprintf(full, sizeof full, "%s%s%s", function, *function ? ":" : "", name);
+    if (c->n[r->rank] == RANK_VALUES || !data)
+        abort();
+    rank_value *v = &c->value[r->rank][c->n[r->rank]++];
+    *v = (rank_value){strdup(full), *type, malloc(bytes)};
+    memcpy(v->data, data, bytes);
+}
+
+static void keep_all(one_rank *r)
+{
+    static const char *const functions[] = {"eval", "micro_step", "update"};
+    fp8c_variable v;
+    fp8c_port p;
+    fp8c_info *info = &r->c->info[r->rank];
+    *info = (fp8c_info){.struct_size = sizeof *info};
+    fp8c_program_info(r->program, info);
+    for (int i = 0; fp8c_program_variable(r->program, i, &v) == FP8C_OK; i++)
+        keep(r, "", v.name, &v.type, v.data);
+    for (int f = 0; f < 3; f++) {
+        const int function = fp8c_program_function(r->program, functions[f]);
+        for (int i = 0; function >= 0 &&
+                        fp8c_program_port(r->program, function, FP8C_OUTPUT, i, &p) == FP8C_OK;
+             i++)
+            if (p.variable < 0)
+                keep(r, functions[f], p.name, &p.type,
+                     fp8c_program_buffer(r->program, function, FP8C_OUTPUT, i));
+    }
+}
+
+static bool run_function(one_rank *r, const char *name, int batch)
+{
+    const int function = fp8c_program_function(r->program, name);
+    fp8c_port p;
+    for (int i = 0; fp8c_program_port(r->program, function, FP8C_INPUT, i, &p) == FP8C_OK; i++)
+        if (p.variable < 0)
+            r->c->fill(r->c, r->rank, batch, p.name, &p.type,
+                       fp8c_program_buffer(r->program, function, FP8C_INPUT, i));
+    return fp8c_program_run(r->program, function) == FP8C_OK;
+}
+
+static bool run_all(one_rank *r)
+{
+    const rank_case *c = r->c;
+    const int accumulate = c->accumulate ? c->accumulate : 1;
+    int batch = 0;
+    if (c->options.inference)
+        return run_function(r, "eval", 0);
+    for (int s = 0; s < (c->steps ? c->steps : 1); s++) {
+        for (int i = 0; i < accumulate; i++)
+            if (!run_function(r, "micro_step", batch++))
+                return false;
+        if (c->steps && !run_function(r, "update", 0))
+            return false;
+    }
+    return true;
+}
+
+static void body(const fp8c_comm *comm, void *user)
+{
+    rank_case *c = user;
+    one_rank r = {.c = c, .rank = comm->rank};
+    size_t dims = 0;
+    while (dims < sizeof c->dim / sizeof *c->dim && c->dim[dims].name)
+        dims++;
+    const bool other = c->last && r.rank == c->ranks - 1;
+    fp8c_compile_options options = other ? *c->last : c->options;
+    options.struct_size = sizeof options;
+    options.threads = options.threads ? options.threads : 1;
+    options.comm = comm;
+    const bool ok = fp8c_context_create(NULL, &r.ctx) == FP8C_OK &&
+                    fp8c_module_parse(r.ctx, c->text, strlen(c->text), "ranks.f8", c->dim, dims,
+                                      &r.module) == FP8C_OK &&
+                    fp8c_compile(r.module, &options, &r.program) == FP8C_OK &&
+                    fp8c_program_initialize(r.program, 1) == FP8C_OK && run_all(&r);
+    if (!ok) {
+        c->failed[r.rank] = strdup(fp8c_context_message(r.ctx));
+        ranks_leave(comm);
+    } else {
+        keep_all(&r);
+    }
+    fp8c_program_destroy(r.program);
+    fp8c_module_destroy(r.module);
+    fp8c_context_destroy(r.ctx);
+}
+
+void rank_case_try(rank_case *c)
+{
+    memset(c->failed, 0, sizeof c->failed);
+    memset(c->n, 0, sizeof c->n);
+    ranks_run(c->ranks, body, c, c->traffic);
+}
+
+void rank_case_run(rank_case *c)
+{
+    rank_case_try(c);
+    for (int r = 0; r < c->ranks; r++)
+        ck_assert_msg(!c->failed[r], "rank %d of %d: %s", r, c->ranks, c->failed[r]);
+}
+
+void rank_case_end(rank_case *c)
+{
+    for (int r = 0; r < c->ranks; r++) {
+        for (int i = 0; i < c->n[r]; i++) {
+            free(c->value[r][i].name);
+            free(c->value[r][i].data);
+        }
+        c->n[r] = 0;
+        free(c->failed[r]);
+        c->failed[r] = NULL;
+    }
+}
+
+/* ---- values ---- */
+
+const rank_value *rank_case_value(const rank_case *c, int rank, const char *name)
+{
+    for (int i = 0; i < c->n[rank]; i++)
+        if (!strcmp(c->value[rank][i].name, name))
+            return &c->value[rank][i];
+    ck_abort_msg("rank %d has no value '%s'", rank, name);
+    return NULL;
+}
+
+const float *rank_case_floats(const rank_case *c, int rank, const char *name, int64_t *n)
+{
+    const rank_value *v = rank_case_value(c, rank, name);
+    ck_assert_int_eq(v->type.dtype, FP8C_F32);
+    if (n)
+        *n = fp8c_type_bytes(&v->type) / (int64_t)sizeof(float);
+    return v->data;
+}
+
+void rank_case_same(const rank_case *a, int rank, const rank_case *b, int other, const char *what)
+{
+    int variables = 0;
+    for (int i = 0; i < a->n[rank]; i++) {
+        const rank_value *v = &a->value[rank][i];
+        if (strchr(v->name, ':'))
+            continue;
+        variables++;
+        ck_assert_msg(!memcmp(v->data, rank_case_value(b, other, v->name)->data,
+                              (size_t)fp8c_type_bytes(&v->type)),
+                      "%s, %d ranks: '%s' of rank %d has other bits than that of rank %d", what,
+                      a->ranks, v->name, rank, other);
+    }
+    ck_assert_int_gt(variables, 0);
+}

@@ -1,0 +1,228 @@
+/* Collectives of a text, on the CPU and in the interpreter: every byte that each rank gets, and how
+ * many bytes the ranks move for it. A sum must have the bits of the ranks' numbers added one by one
+ * from rank 0, whatever the size. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "tests/shared/api/rank_case.h"
+#include "tests/shared/suite.h"
+
+/* Up to so many elements for each rank a reduction is one exchange (passes/unit/collectives.c). */
+enum { WHOLE = 1024, DIGEST = 16 }; /* DIGEST: of what a rank runs, compared before a run */
+
+/* Numbers whose sum depends on the order: magnitudes from 2^-12 to 2^12. */
+static float number(int rank, int64_t i)
+{
+    uint32_t h = (uint32_t)rank * 0x9e3779b9u + (uint32_t)i * 0x85ebca6bu;
+    h = (h ^ (h >> 15)) * 0x2c1b3c6du;
+    h ^= h >> 12;
+    return ldexpf((float)((int)(h & 0xffffff) - 0x800000) * 0x1p-23f, (int)(h >> 24) % 25 - 12);
+}
+
+/* What goes into element `i`: a few are not finite, some are zeros with signs. */
+static float special(int rank, int64_t i)
+{
+    if (i % 11 == 3)
+        return rank == 1 ? NAN : number(rank, i);
+    if (i % 11 == 5)
+        return rank == 0 ? -INFINITY : number(rank, i);
+    if (i % 11 == 7)
+        return -0.0f;
+    return number(rank, i);
+}
+
+static void fill(const rank_case *c, int rank, int batch, const char *port, const fp8c_type *type,
+                 void *data)
+{
+    const int64_t n = fp8c_type_bytes(type) / (int64_t)sizeof(float);
+    (void)c, (void)batch;
+    for (int64_t i = 0; i < n; i++)
+        ((float *)data)[i] = *port == 's' ? special(rank, i) : number(rank, i);
+}
+
+static float summed(float (*of)(int, int64_t), int ranks, int64_t i)
+{
+    float sum = of(0, i);
+    for (int r = 1; r < ranks; r++)
+        sum += of(r, i);
+    return sum;
+}
+
+static float largest(int ranks, int64_t i)
+{
+    float most = fabsf(special(0, i));
+    for (int r = 1; r < ranks; r++) {
+        const float next = fabsf(special(r, i));
+        most = isnan(most) || isnan(next) ? NAN : fmaxf(most, next);
+    }
+    return most;
+}
+
+/* Equal bytes, but any NaN is any other. */
+static bool same(float a, float b)
+{
+    return (isnan(a) && isnan(b)) || !memcmp(&a, &b, sizeof a);
+}
+
+static const char *const targets[] = {"cpu", "reference"};
+
+static rank_case the_case(const char *text, const char *target, int ranks, int64_t size)
+{
+    return (rank_case){.text = text,
+                       .dim = {{"R", ranks}, {"N", size}},
+                       .options = {.target = target, .recipe = "f32", .inference = 1},
+                       .ranks = ranks,
+                       .fill = fill};
+}
+
+/* ---- reductions ---- */
+
+static const char reductions[] =
+    "module reductions\n"
+    "dim R = 2, N = 2\n"
+    "func forward(%n: f32[N], %s: f32[N], %s3: f32[N], %m: f32[R, N], %s2: f32[R, N]) -> (%sum: "
+    "f32[N], "
+    "%odd: f32[N], %amax: f32[N], %part: f32[N], %most: f32[N]) {\n"
+    "  return all_reduce(%n) {ranks = R}, all_reduce(%s) {ranks = R}, "
+    "all_reduce(%s3) {ranks = R, reduce = \"amax\"}, reduce_scatter(%m) {ranks = R}, "
+    "reduce_scatter(%s2) {ranks = R, reduce = \"amax\"}\n"
+    "}\n";
+
+static void check_reductions(const rank_case *c, int64_t n)
+{
+    const char *const names[] = {"eval:sum", "eval:odd", "eval:amax", "eval:part", "eval:most"};
+    for (int r = 0; r < c->ranks; r++)
+        for (int k = 0; k < 5; k++) {
+            const float *got = rank_case_floats(c, r, names[k], NULL);
+            for (int64_t i = 0; i < n; i++) {
+                const float want = k == 0   ? summed(number, c->ranks, i)
+                                   : k == 1 ? summed(special, c->ranks, i)
+                                   : k == 2 ? largest(c->ranks, i)
+                                   : k == 3 ? summed(number, c->ranks, r * n + i)
+                                            : largest(c->ranks, r * n + i);
+                ck_assert_msg(same(got[i], want), "%s, %s of rank %d of %d: %a at %lld, not %a",
+                              c->options.target, names[k], r, c->ranks, got[i], (long long)i, want);
+            }
+        }
+}
+
+/* Bytes that a rank sends to reduce n numbers so that all get the result. */
+static int64_t ring(int64_t n, int64_t ranks)
+{
+    const int64_t whole = n / ranks * ranks, rest = n - whole;
+    if (n / ranks <= WHOLE)
+        return (ranks - 1) * n * 4;
+    return (2 * (ranks - 1) * (whole / ranks) + (ranks - 1) * rest) * 4;
+}
+
+START_TEST(reduced)
+{
+    for (int ranks = 1; ranks <= 5; ranks++) {
+        const int64_t sizes[] = {1,
+                                 2,
+                                 7,
+                                 WHOLE * ranks,
+                                 WHOLE * ranks + ranks - 1,
+                                 WHOLE * ranks + ranks,
+                                 2 * WHOLE * ranks + ranks - 1};
+        for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++) {
+            rank_case c = the_case(reductions, targets[_i], ranks, sizes[k]);
+            rank_case_run(&c);
+            check_reductions(&c, sizes[k]);
+            for (int r = 0; r < ranks && !_i; r++) {
+                ck_assert_int_eq(c.traffic[r].sent, (ranks - 1) * (DIGEST + 2 * sizes[k] * 4) +
+                                                        3 * ring(sizes[k], ranks));
+                ck_assert_int_eq(c.traffic[r].received, c.traffic[r].sent);
+            }
+            rank_case_end(&c);
+        }
+    }
+}
+END_TEST
+
+/* ---- exchanges ---- */
+
+/* Of elements of 4 bytes and of 2; of values as they are, and of parts and transposed ones, whose
+ * bytes do not lie in a row. */
+static const char exchanges[] =
+    "module exchanges\n"
+    "dim R = 2, N = 2\n"
+    "func forward(%n: f32[N], %m: f32[R, N], %k: f32[R, 3, N]) -> (%g: f32[R, N], "
+    "%gb: bf16[R, N], %gt: f32[R, N, R], %a: f32[R, N], %ab: bf16[R, N], %a3: f32[R, 3, N], "
+    "%scalars: f32[R], %cut: f32[R, 2, N], %cuts: f32[R, R, 2, N]) {\n"
+    "  %half = all_gather(cast(%n) {to = bf16}) {ranks = R}\n"
+    "  %turned = all_gather(transpose(%m) {perm = [1, 0]}) {ranks = R}\n"
+    "  %part = slice(%k) {axis = 1, start = 1, stop = 3}\n"
+    "  %one = reshape(reduce_max(%n)) {shape = []}\n"
+    "  return all_gather(%n) {ranks = R}, %half, %turned, all_to_all(%m) {ranks = R}, "
+    "all_to_all(cast(%m) {to = bf16}) {ranks = R}, all_to_all(%k) {ranks = R}, "
+    "all_gather(%one) {ranks = R}, all_to_all(%part) {ranks = R}, all_gather(%part) {ranks = R}\n"
+    "}\n";
+
+static void check_floats(const rank_case *c, int rank, const char *name, int64_t i, float want)
+{
+    const float *got = rank_case_floats(c, rank, name, NULL);
+    ck_assert_msg(same(got[i], want), "%s, %s of rank %d of %d: %a at %lld, not %a",
+                  c->options.target, name, rank, c->ranks, got[i], (long long)i, want);
+}
+
+/* bf16 rounds f32 to nearest, ties to even. */
+static uint16_t bf16(float x)
+{
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+static void check_exchanges(const rank_case *c, int rank, int64_t n)
+{
+    const uint16_t *gb = rank_case_value(c, rank, "eval:gb")->data,
+                   *ab = rank_case_value(c, rank, "eval:ab")->data;
+    for (int r = 0; r < c->ranks; r++) {
+        float most = number(r, 0);
+        for (int64_t i = 0; i < n; i++) {
+            most = fmaxf(most, number(r, i));
+            check_floats(c, rank, "eval:g", r * n + i, number(r, i));
+            check_floats(c, rank, "eval:a", r * n + i, number(r, rank * n + i));
+            ck_assert_uint_eq(gb[r * n + i], bf16(number(r, i)));
+            ck_assert_uint_eq(ab[r * n + i], bf16(number(r, rank * n + i)));
+            for (int k = 0; k < c->ranks; k++)
+                check_floats(c, rank, "eval:gt", (r * n + i) * c->ranks + k, number(r, k * n + i));
+            for (int k = 0; k < 2 * c->ranks; k++)
+                check_floats(c, rank, "eval:cuts", (r * 2 * c->ranks + k) * n + i,
+                             number(r, (k / 2 * 3 + 1 + k % 2) * n + i));
+            for (int k = 1; k < 3; k++)
+                check_floats(c, rank, "eval:cut", (r * 2 + k - 1) * n + i,
+                             number(r, (rank * 3 + k) * n + i));
+            for (int k = 0; k < 3; k++)
+                check_floats(c, rank, "eval:a3", (r * 3 + k) * n + i,
+                             number(r, (rank * 3 + k) * n + i));
+        }
+        check_floats(c, rank, "eval:scalars", r, most);
+    }
+}
+
+START_TEST(exchanged)
+{
+    for (int ranks = 1; ranks <= 4; ranks++)
+        for (int64_t n = 1; n <= 130; n = 4 * n + 1) {
+            rank_case c = the_case(exchanges, targets[_i], ranks, n);
+            rank_case_run(&c);
+            for (int r = 0; r < ranks; r++)
+                check_exchanges(&c, r, n);
+            rank_case_end(&c);
+        }
+}
+END_TEST
+
+Suite *f8_suite(void)
+{
+    Suite *suite = suite_create("collectives");
+    TCase *c = tcase_create("values");
+    tcase_set_timeout(c, 300);
+    tcase_add_loop_test(c, reduced, 0, 2);
+    tcase_add_loop_test(c, exchanged, 0, 2);
+    suite_add_tcase(suite, c);
+    return suite;
+}
