@@ -1,7 +1,9 @@
 /* The data of a command: see cmd_data.h. */
 #include "frontend/cli/cmd_data.h"
 
+#include <inttypes.h>
 #include <math.h>
+#include <stdlib.h>
 
 bool cli_data_given(const cli *c)
 {
@@ -99,6 +101,24 @@ json_t *cli_data_facts(const cli_data *d)
     snprintf(unigram, sizeof unigram, "%a", d->corpus.unigram);
     return json_pack("{sI sI ss}", "tokens", (json_int_t)d->corpus.tokens.n, "validation",
                      (json_int_t)d->corpus.validation.n, "unigram_entropy_hex", unigram);
+}
+
+bool cli_data_agreed(const cli_data *d, const cli *c)
+{
+    char plan[120];
+    if (!c->ranks)
+        return true;
+    json_t *facts = cli_data_facts(d);
+    char *text = facts ? json_dumps(facts, JSON_SORT_KEYS) : NULL;
+    snprintf(plan, sizeof plan, "%" PRIu64 " %" PRId64 " %" PRId64 " %" PRId64, c->seed, c->seeds,
+             c->steps, c->eval_every);
+    const bool ok = text && cli_ranks_agree(c->ranks, "the data", text) &&
+                    cli_ranks_agree(c->ranks, "--seed, --seeds, --steps or --eval-every", plan);
+    if (!text)
+        fprintf(stderr, "error: out of memory\n");
+    free(text);
+    json_decref(facts);
+    return ok;
 }
 
 double cli_data_unigram(const cli_data *d)

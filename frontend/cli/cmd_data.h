@@ -47,6 +47,9 @@ const char *cli_data_unit(const cli_data *d);
 /* What tells these data from others, for a run that goes on later: how many there are, and for
  * tokens their entropy. NULL: out of memory. After cli_data_fit. */
 json_t *cli_data_facts(const cli_data *d);
+/* Whether all ranks train on the same data, as often and from the same seeds. false after a message
+ * on stderr. */
+bool cli_data_agreed(const cli_data *d, const cli *c);
 /* The entropy of single tokens (cmd_corpus.h). NaN for rows. */
 double cli_data_unigram(const cli_data *d);
 /* The files of the training data, and those of the held-out data, for messages. */

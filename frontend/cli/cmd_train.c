@@ -456,25 +456,6 @@ static bool settle(fp8c_context *ctx, fp8c_module *module, cli_folder *folder,
     return ok;
 }
 
-/* Whether all ranks train on the same data, as often and from the same seeds. */
-static bool same_everywhere(const cli *c, const cli_data *data)
-{
-    char plan[120];
-    if (!c->ranks)
-        return true;
-    json_t *facts = cli_data_facts(data);
-    char *text = facts ? json_dumps(facts, JSON_SORT_KEYS) : NULL;
-    snprintf(plan, sizeof plan, "%" PRIu64 " %" PRId64 " %" PRId64 " %" PRId64, c->seed, c->seeds,
-             c->steps, c->eval_every);
-    const bool ok = text && cli_ranks_agree(c->ranks, "the data", text) &&
-                    cli_ranks_agree(c->ranks, "--seed, --seeds, --steps or --eval-every", plan);
-    if (!text)
-        fprintf(stderr, "error: out of memory\n");
-    free(text);
-    json_decref(facts);
-    return ok;
-}
-
 /* Trains under one recipe with every seed. out: a result for each seed. *at becomes the last of
  * them that ran. save: where to write the checkpoint of the first seed, or NULL. */
 static int train_recipe(const cli *c, fp8c_context *ctx, fp8c_module *module, cli_data *data,
@@ -504,7 +485,7 @@ static int train_recipe(const cli *c, fp8c_context *ctx, fp8c_module *module, cl
         return cli_fail(ctx);
     bool ok = find_functions(&r);
     cli_stats_begin(&r.watched, c, r.program, r.step);
-    ok = ok && cli_data_fit(data, c, module, r.program, r.step) && same_everywhere(c, data);
+    ok = ok && cli_data_fit(data, c, module, r.program, r.step) && cli_data_agreed(data, c);
     for (int64_t i = 0; i < c->seeds && ok && !cli_interrupted(); i++) {
         out[i].recipe = recipe;
         out[i].seed = c->seed + (uint64_t)i;
@@ -594,18 +575,11 @@ static int train_module(const cli *c, cli_folder *folder)
     return code;
 }
 
-/* Trains as one of several processes, or alone. */
-static int train_with_others(cli *c, cli_folder *folder)
-{
-    cli_ranks ranks;
-    const int code = cli_ranks_join(&ranks, c) ? train_module(c, folder) : CLI_FAILED;
-    return cli_ranks_leave(&ranks, code);
-}
-
 int cmd_train(const cli *given)
 {
     cli own = *given;
     cli_folder folder;
+    cli_ranks ranks;
     if (cli_folder_refused(&own))
         return CLI_USAGE;
     if (!own.file && !own.resume) {
@@ -616,8 +590,10 @@ int cmd_train(const cli *given)
     if (cli_folder_open(&folder, &own))
         code = usable(&own) ? CLI_DONE : CLI_USAGE;
     own.steps = own.steps ? own.steps : CLI_STEPS;
-    if (code == CLI_DONE)
-        code = train_with_others(&own, &folder);
+    if (code == CLI_DONE) {
+        code = cli_ranks_join(&ranks, &own) ? train_module(&own, &folder) : CLI_FAILED;
+        code = cli_ranks_leave(&ranks, code);
+    }
     cli_folder_close(&folder);
     return code;
 }
