@@ -232,8 +232,7 @@ void f8_components_more(f8_components *all)
     if (f8_component_search(all, c, sqlite, loader, NULL, &lib))
         ask_sqlite(all, c, &lib);
     f8_dynlib_close(&lib);
-    c = f8_component_add(all, "more", "MPI",
-                         "several processes; no program of this version needs it",
+    c = f8_component_add(all, "more", "MPI", "training with several processes, on CPUs",
                          "Debian package libopenmpi3, or libmpich12");
     if (f8_component_search(all, c, mpi, mpi_folders, other_mpi, &lib))
         ask_mpi(all, c, &lib);
