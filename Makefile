@@ -236,7 +236,8 @@ check: deps
 check-quick: deps
 	@tests/run --quick
 
-check-build: build emulator $(TESTS:%=$(BUILD)/tests/%)
+# The benchmarks are built, so that a change does not break them unseen; no check runs them.
+check-build: build emulator $(TESTS:%=$(BUILD)/tests/%) $(BENCHES:%=$(BUILD)/bench/%)
 
 CODECS := check_codecs check_cuda_codecs check_codecs_header
 check-codecs: deps
