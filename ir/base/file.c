@@ -70,10 +70,12 @@ f8_status f8_file_begin(f8_file_out *out, f8_temporaries *list, const char *path
     const bool replaces = !stat(out->target, &s);
     if (replaces)
         F8_TRY(check_regular(&s, path, diag));
-    /* The name may be taken: by another thread, or by a process of this number that died. */
+    /* No two threads have one name: a signal handler may remove the file of one and free its name,
+     * and a rename must not take what another began. The name may be taken by a thread of this
+     * number that died. */
     for (int i = 0; i < TRIES; i++) {
         snprintf(out->temporary, sizeof out->temporary, "%s.%ld-%d.tmp", out->target,
-                 (long)getpid(), i);
+                 (long)gettid(), i);
         out->fd = f8_temporary_create(list, AT_FDCWD, out->temporary, O_WRONLY | O_CLOEXEC,
                                       replaces ? 0600 : 0666, &out->mark);
         if (out->fd >= 0) /* the new file gets the old one's mode, if we may set it */

@@ -285,6 +285,31 @@ START_TEST(signalled)
 }
 END_TEST
 
+static void *begin_too(void *out)
+{
+    f8_file_out *o = out;
+    return f8_file_begin(o, NULL, o->path, false, NULL) == F8_OK ? o : NULL;
+}
+
+/* The name of a temporary file that was removed is not another thread's next one. */
+START_TEST(own_names)
+{
+    const char *path = f8_cli_write("it", "old", 3);
+    f8_file_out mine, other = {.path = path};
+    pthread_t thread;
+    void *begun;
+    ck_assert_int_eq(f8_file_begin(&mine, NULL, path, false, NULL), F8_OK);
+    ck_assert_int_eq(unlink(mine.temporary), 0); /* as a handler does */
+    ck_assert_int_eq(pthread_create(&thread, NULL, begin_too, &other), 0);
+    ck_assert_int_eq(pthread_join(thread, &begun), 0);
+    ck_assert_ptr_eq(begun, &other);
+    ck_assert_str_ne(other.temporary, mine.temporary);
+    f8_file_end(&other);
+    f8_file_end(&mine);
+    ck_assert_int_eq(f8_cli_files(), 1);
+}
+END_TEST
+
 /* What was begun is not committed afterwards, and nothing new is begun. */
 START_TEST(given_up)
 {
@@ -402,6 +427,7 @@ Suite *f8_suite(void)
     tcase_add_test(write, killed);
     tcase_add_test(write, signalled);
     tcase_add_test(write, given_up);
+    tcase_add_test(write, own_names);
     tcase_add_test(read, reads);
     tcase_add_test(read, unreadable);
     tcase_add_test(read, shorter_while_open);
