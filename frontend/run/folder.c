@@ -174,7 +174,7 @@ static f8_status read_info(f8_run *r, f8_diag *diag)
     return check_info(r, diag);
 }
 
-/* Remove the files that a killed process was writing: NAME.PID-N.tmp (ir/base/file.h). */
+/* Remove the files that a killed process was writing: NAME.THREAD-N.tmp (ir/base/file.h). */
 static f8_status remove_temporaries(f8_run *r, f8_diag *diag)
 {
     static const char *const ours[] = {info_name,     "decisions.jsonl", "plan.json",
