@@ -172,7 +172,7 @@ static f8_status check_options(const f8_unit *u)
         return f8_fail(u->diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
                        "'auto' is chosen by one rank: compile for one, and give the rules that it "
                        "chooses to all");
-    for (size_t i = 0; i < m->n_vars; i++)
+    for (size_t i = 0; i < m->n_vars; i++) /* states that the text declares */
         if (m->var[i].kind == F8_VAR_STATE && m->var[i].loc.line)
             return f8_fail(u->diag, F8_ERR_UNSUPPORTED, m->var[i].loc,
                            "state '%s' would differ from rank to rank: each computes it from its "

@@ -16,6 +16,7 @@
 
 #include <string.h>
 
+#include "passes/unit/collectives.h"
 #include "passes/unit/formulas.h"
 
 typedef struct update {
@@ -128,26 +129,13 @@ static f8_ref shard_sums(f8_graph *g, f8_ref x, int64_t ranks)
     return f8_reduce(g, F8_OP_REDUCE_SUM, f8_reshape(g, x, &shards), -1);
 }
 
-/* The sum of x [ranks, n]: each row, then the rows in the order of the ranks. */
-static f8_ref joined_shards(f8_graph *g, f8_ref x, int64_t ranks)
-{
-    const f8_type scalar = {.dtype = F8_F32};
-    const f8_ref row = f8_reduce(g, F8_OP_REDUCE_SUM, x, -1);
-    f8_ref sum = 0;
-    for (int64_t r = 0; r < ranks && row; r++) {
-        const f8_ref one = f8_reshape(g, f8_slice(g, row, 0, r, r + 1), &scalar);
-        sum = r ? add(g, sum, one) : one;
-    }
-    return sum;
-}
-
 static f8_ref sum_of_squares(const update *s)
 {
     f8_graph *g = s->g;
     if (s->t->n == 0)
         return f8_const(g, 0);
     const int64_t ranks = f8_unit_ranks(s->u);
-    const f8_type one = {.dtype = F8_F32, .rank = 1, .dim = {1}};
+    const f8_type one = {.dtype = F8_F32, .rank = 1, .dim = {1}}, scalar = {.dtype = F8_F32};
     f8_ref *part = F8_NEW_ARRAY(s->u->arena, f8_ref, s->t->n);
     if (!part) {
         f8_arena_status(s->u->arena, s->u->diag);
@@ -158,8 +146,12 @@ static f8_ref sum_of_squares(const update *s)
         part[i] = ranks == 1 ? f8_reshape(g, f8_sum_all(g, mul(g, grad, grad)), &one)
                              : shard_sums(g, mul(g, grad, grad), ranks);
     }
-    return ranks == 1 ? f8_sum_all(g, f8_concat(g, part, s->t->n, 0))
-                      : joined_shards(g, f8_concat(g, part, s->t->n, 1), ranks);
+    if (ranks == 1)
+        return f8_sum_all(g, f8_concat(g, part, s->t->n, 0));
+    /* the parameters of each shard, then the shards */
+    const f8_ref shards =
+        f8_reduce(g, F8_OP_REDUCE_SUM, f8_concat(g, part, s->t->n, 1), -1);
+    return f8_reshape(g, f8_join_rows(g, shards, false), &scalar);
 }
 
 /* ---- one parameter ---- */

@@ -17,6 +17,8 @@
 #include "passes/legalize/legalizer.h"
 #include "passes/unit/rows.h"
 
+#include <string.h>
+
 enum { BLOCK = 64, PART = 32, FEW = 8 };
 
 /* Whether a value may lie with gaps between its rows. */
@@ -216,6 +218,24 @@ static f8_ref broadcast_operands(f8_graph *g, const f8_node *n, const f8_ref *in
                          n->clone);
 }
 
+/* The operand that is read as one run of bytes; -1: there is none. */
+static int read_whole(f8_op op)
+{
+    if (op == F8_OP_EMBEDDING || op == F8_OP_EMBEDDING_GRAD)
+        return 1; /* the ids */
+    return f8_op_facts(op)->cls == F8_COLLECTIVE ? 0 : -1;
+}
+
+/* The node with a copy in place of operand `which`. */
+static f8_ref on_copy(f8_graph *g, const f8_node *n, const f8_ref *in, int which)
+{
+    f8_ref operand[3] = {0};
+    memcpy(operand, in, n->n_in * sizeof *operand);
+    operand[which] = f8_legal_copy(g, in[which]);
+    return f8_make_clone(g, n->op, operand, (int)n->n_in, n->attr, f8_op_facts(n->op)->n_attrs,
+                         n->clone);
+}
+
 /* ---- the pass ---- */
 
 static f8_ref legal(void *user, f8_graph *to, const f8_graph *from, f8_ref old, const f8_ref *in)
@@ -231,13 +251,9 @@ static f8_ref legal(void *user, f8_graph *to, const f8_graph *from, f8_ref old, 
         if (r || to->diag->status != F8_OK)
             return r;
     }
-    if (n->op == F8_OP_EMBEDDING && has_gaps(to, in[1]))
-        return f8_make(to, n->op, (f8_ref[]){in[0], f8_legal_copy(to, in[1])}, 2, NULL, 0);
-    if (n->op == F8_OP_EMBEDDING_GRAD && has_gaps(to, in[1]))
-        return f8_make(to, n->op, (f8_ref[]){in[0], f8_legal_copy(to, in[1]), in[2]}, 3, NULL, 0);
-    if (f8_op_facts(n->op)->cls == F8_COLLECTIVE && has_gaps(to, in[0]))
-        return f8_make_clone(to, n->op, &(f8_ref){f8_legal_copy(to, in[0])}, 1, n->attr,
-                             f8_op_facts(n->op)->n_attrs, n->clone);
+    const int whole = read_whole(n->op);
+    if (whole >= 0 && has_gaps(to, in[whole]))
+        return on_copy(to, n, in, whole);
     if (n->op == F8_OP_TRANSPOSE && moves_nothing(to, n, in))
         return f8_reshape(to, in[0], &n->type);
     if (n->op == F8_OP_RESHAPE && f8_at(to, in[0])->op == F8_OP_RESHAPE)

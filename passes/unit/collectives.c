@@ -22,19 +22,18 @@ static f8_ref collective(const exchange *e, f8_op op, f8_ref x)
     return r;
 }
 
-/* x [ranks, n]: its rows joined, [n], from first to last. */
-static f8_ref join_rows(const exchange *e, f8_ref x)
+f8_ref f8_join_rows(f8_graph *g, f8_ref x, bool amax)
 {
-    f8_graph *g = e->g;
     f8_ref joined = 0;
     if (!x)
         return 0;
-    const f8_type row = {.dtype = F8_F32, .rank = 1, .dim = {f8_type_of(g, x)->dim[1]}};
-    for (int64_t r = 0; r < e->ranks; r++) {
+    const f8_type *t = f8_type_of(g, x), row = {.dtype = F8_F32, .rank = 1, .dim = {t->dim[1]}};
+    const int64_t rows = t->dim[0];
+    for (int64_t r = 0; r < rows; r++) {
         f8_ref one = f8_reshape(g, f8_slice(g, x, 0, r, r + 1), &row);
-        if (e->amax)
+        if (amax)
             one = f8_unary(g, F8_OP_ABS, one);
-        joined = r ? f8_binary(g, e->amax ? F8_OP_MAX : F8_OP_ADD, joined, one) : one;
+        joined = r ? f8_binary(g, amax ? F8_OP_MAX : F8_OP_ADD, joined, one) : one;
     }
     return joined;
 }
@@ -51,7 +50,7 @@ static f8_ref scattered(const exchange *e, f8_ref x)
     for (int i = 1; i < t.rank; i++)
         row.dim[i - 1] = t.dim[i];
     x = f8_reshape(e->g, collective(e, F8_OP_ALL_TO_ALL, x), &rows);
-    return f8_reshape(e->g, join_rows(e, x), &row);
+    return f8_reshape(e->g, f8_join_rows(e->g, x, e->amax), &row);
 }
 
 /* x [n] with n a multiple of ranks, or small. */
@@ -62,7 +61,7 @@ static f8_ref reduce_vector(const exchange *e, f8_ref x)
     const f8_type t = *f8_type_of(e->g, x),
                   rows = {.dtype = F8_F32, .rank = 2, .dim = {e->ranks, t.dim[0] / e->ranks}};
     if (rows.dim[1] <= WHOLE)
-        return join_rows(e, collective(e, F8_OP_ALL_GATHER, x));
+        return f8_join_rows(e->g, collective(e, F8_OP_ALL_GATHER, x), e->amax);
     x = scattered(e, f8_reshape(e->g, x, &rows));
     return f8_reshape(e->g, collective(e, F8_OP_ALL_GATHER, x), &t);
 }
