@@ -142,22 +142,23 @@ f8_status f8_program_meet(fp8c_program *p, int function, f8_diag *diag)
 struct fp8c_mpi {
     fp8c_context *ctx;
     f8_mpi *mpi;
-    const f8_comm *comm;
     f8_diag diag; /* of the last call */
 };
 
 static int mpi_all_gather(void *user, const void *send, void *receive, size_t bytes)
 {
     fp8c_mpi *m = user;
+    const f8_comm *c = f8_mpi_comm(m->mpi);
     m->diag = (f8_diag){0};
-    return m->comm->all_gather(m->comm->user, send, receive, (int64_t)bytes, &m->diag) != F8_OK;
+    return c->all_gather(c->user, send, receive, (int64_t)bytes, &m->diag) != F8_OK;
 }
 
 static int mpi_all_to_all(void *user, const void *send, void *receive, size_t bytes)
 {
     fp8c_mpi *m = user;
+    const f8_comm *c = f8_mpi_comm(m->mpi);
     m->diag = (f8_diag){0};
-    return m->comm->all_to_all(m->comm->user, send, receive, (int64_t)bytes, &m->diag) != F8_OK;
+    return c->all_to_all(c->user, send, receive, (int64_t)bytes, &m->diag) != F8_OK;
 }
 
 static const char *mpi_message(void *user)
@@ -168,20 +169,18 @@ static const char *mpi_message(void *user)
 fp8c_status fp8c_mpi_open(fp8c_context *ctx, const char *kind, fp8c_mpi **out)
 {
     f8_diag diag = {0};
+    fp8c_mpi *m = f8_api_new(ctx, sizeof *m, _Alignof(fp8c_mpi), &diag);
     *out = NULL;
-    fp8c_mpi *m = ctx->allocator.alloc(ctx->allocator.user, sizeof *m, 16);
     if (!m)
-        f8_fail(&diag, F8_ERR_MEMORY, F8_NOWHERE, "out of memory: %zu bytes were wanted",
-                sizeof *m);
-    else
-        *m = (fp8c_mpi){.ctx = ctx};
-    if (m && f8_mpi_open(kind, &ctx->allocator, &m->mpi, &diag) == F8_OK) {
-        m->comm = f8_mpi_comm(m->mpi);
+        return f8_api_result(ctx, &diag, diag.status);
+    m->ctx = ctx;
+    const f8_status status = f8_mpi_open(kind, &ctx->allocator, &m->mpi, &diag);
+    const fp8c_status result = f8_api_result(ctx, &diag, status);
+    if (status == F8_OK)
         *out = m;
-        return FP8C_OK;
-    }
-    fp8c_mpi_close(m);
-    return f8_api_result(ctx, &diag, diag.status);
+    else
+        fp8c_mpi_close(m);
+    return result;
 }
 
 void fp8c_mpi_close(fp8c_mpi *m)
@@ -189,16 +188,17 @@ void fp8c_mpi_close(fp8c_mpi *m)
     if (!m)
         return;
     f8_mpi_close(m->mpi);
-    m->ctx->allocator.free(m->ctx->allocator.user, m, sizeof *m);
+    f8_api_delete(m->ctx, m, sizeof *m);
 }
 
 fp8c_status fp8c_mpi_comm(fp8c_mpi *m, fp8c_comm *out)
 {
+    const f8_comm *c = f8_mpi_comm(m->mpi);
     if (!out->struct_size)
         return FP8C_ERR_INPUT;
     const fp8c_comm own = {.struct_size = sizeof own,
-                           .rank = m->comm->rank,
-                           .ranks = m->comm->ranks,
+                           .rank = c->rank,
+                           .ranks = c->ranks,
                            .user = m,
                            .all_gather = mpi_all_gather,
                            .all_to_all = mpi_all_to_all,

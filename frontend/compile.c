@@ -408,6 +408,7 @@ static f8_status build_program(fp8c_program *p, const fp8c_module *module,
     f8_run_options run = F8_RUN_OPTIONS(o);
     run.no_device = o->no_device || o->text_only || o->plan_only;
     F8_TRY(f8_program_set_run(p, run, o->threads, diag));
+    F8_TRY(f8_program_set_comm(p, o->comm, diag));
     F8_TRY(f8_program_note_module(p, module->ir, o, diag));
     F8_TRY(f8_target_choose(p, o->target ? o->target : "cpu", diag));
     p->plan_only = o->plan_only;

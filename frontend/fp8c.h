@@ -421,7 +421,7 @@ typedef struct fp8c_comm {
  * FP8C_ERR_LIBRARY says what is missing, or what MPI says. */
 typedef struct fp8c_mpi fp8c_mpi;
 FP8C_API fp8c_status fp8c_mpi_open(fp8c_context *ctx, const char *kind, fp8c_mpi **out);
-/* To be called when all programs that use it are gone, and before the context is. NULL: nothing. */
+/* To be called when all programs that use it are gone. NULL: nothing. */
 FP8C_API void fp8c_mpi_close(fp8c_mpi *mpi);
 /* Fills the struct, whose struct_size the caller has set. It is valid until fp8c_mpi_close. */
 FP8C_API fp8c_status fp8c_mpi_comm(fp8c_mpi *mpi, fp8c_comm *out);

@@ -180,6 +180,7 @@ static f8_status open_program(fp8c_program *p, const fp8c_open_options *o, f8_di
 {
     const f8_package_program *program;
     F8_TRY(f8_program_set_run(p, F8_RUN_OPTIONS(o), o->threads, diag));
+    F8_TRY(f8_program_set_comm(p, o->comm, diag));
     f8_program_note_file(p, p->file.bytes, p->file.size);
     F8_TRY(
         f8_package_open(p->file.bytes, p->file.size, fp8c_version(), &p->arena, &p->package, diag));

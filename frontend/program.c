@@ -86,8 +86,6 @@ f8_status f8_program_set_run(fp8c_program *p, f8_run_options run, int32_t thread
                        F8_POOL_MAX_THREADS);
     p->run = run;
     p->run.external = f8_arena_strdup(&p->arena, run.external);
-    p->run.comm = NULL;
-    F8_TRY(f8_program_set_comm(p, run.comm, diag));
     p->threads = f8_api_threads(p->ctx, threads);
     return f8_arena_status(&p->arena, diag);
 }

@@ -39,7 +39,6 @@ typedef struct f8_run_options {
     void (*device_free)(void *user, void *ptr, size_t size);
     void *device_user;
     const char *external; /* name pattern, or NULL */
-    const fp8c_comm *comm; /* NULL: the rank is alone; while options are read alone */
 } f8_run_options;
 
 /* A compile for a tuner. Its choices replace the database's. `like` is the program whose executors
@@ -112,10 +111,10 @@ struct fp8c_program {
                       .device_alloc = (o)->device_alloc,                                           \
                       .device_free = (o)->device_free,                                             \
                       .device_user = (o)->device_user,                                             \
-                      .external = (o)->external,                                                   \
-                      .comm = (o)->comm})
+                      .external = (o)->external})
 
-/* Keep the caller's way to other ranks. F8_ERR_INPUT: it is not whole. (comm.c) */
+/* Keep the caller's way to other ranks; NULL: the rank is alone. F8_ERR_INPUT: it is not whole.
+ * (comm.c) */
 f8_status f8_program_set_comm(fp8c_program *p, const fp8c_comm *comm, f8_diag *diag);
 /* Notes what all ranks must have in common: the module and what options change of its results, or
  * the file that the program was opened from. */

@@ -8,6 +8,7 @@
 
 #include "frontend/fp8c.h"
 #include "ir/base/file.h"
+#include "ir/base/type.h"
 
 enum {
     CLI_DONE = 0,

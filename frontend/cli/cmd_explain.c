@@ -78,8 +78,8 @@ void cli_print_steps(const fp8c_program *p, int function, FILE *to, cli_json *js
 {
     fp8c_step s;
     int64_t kernels = 0, gemms = 0, bytes = 0;
-    say(to, "\n%s\n%-10s %-44s %6s %12s %12s  %s\n", fp8c_program_function_name(p, function), "kind",
-        "name", "phases", "read KiB", "written KiB", "code");
+    say(to, "\n%s\n%-10s %-44s %6s %12s %12s  %s\n", fp8c_program_function_name(p, function),
+        "kind", "name", "phases", "read KiB", "written KiB", "code");
     for (int i = 0; fp8c_program_step(p, function, i, &s) == FP8C_OK; i++) {
         char code[24] = "";
         if (s.hash)
@@ -161,13 +161,14 @@ static void print_choices(const fp8c_context *ctx, const fp8c_program *p, FILE *
  * launched once for each. */
 static json_t *count_launches(const fp8c_program *p)
 {
-    static const char *const kinds[] = {"kernel", "gemm", "copy", "attention", "collective"};
-    json_int_t n[5] = {0};
+    enum { KINDS = 5 };
+    static const char *const kinds[KINDS] = {"kernel", "gemm", "copy", "attention", "collective"};
+    json_int_t n[KINDS] = {0};
     fp8c_step s;
     int function = fp8c_program_function(p, "micro_step");
     function = function < 0 ? fp8c_program_function(p, "eval") : function;
     for (int i = 0; fp8c_program_step(p, function, i, &s) == FP8C_OK; i++)
-        for (int k = 0; k < 5; k++)
+        for (int k = 0; k < KINDS; k++)
             if (!strcmp(s.kind, kinds[k]))
                 n[k] += k ? 1 : s.phases;
     return json_pack("{sI sI sI sI sI}", "kernels", n[0], "gemms", n[1], "copies", n[2],

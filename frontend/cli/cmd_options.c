@@ -168,16 +168,20 @@ static bool to_COUNT(cli_COUNT *to, const json_t *v)
     return *to >= 1;
 }
 
+static bool to_up_to(int32_t *to, const json_t *v, json_int_t most)
+{
+    *to = (int32_t)json_integer_value(v);
+    return json_integer_value(v) >= 1 && json_integer_value(v) <= most;
+}
+
 static bool to_THREADS(cli_THREADS *to, const json_t *v)
 {
-    *to = (cli_THREADS)json_integer_value(v);
-    return json_integer_value(v) >= 1 && json_integer_value(v) <= 256;
+    return to_up_to(to, v, 256);
 }
 
 static bool to_RANKS(cli_RANKS *to, const json_t *v)
 {
-    *to = (cli_RANKS)json_integer_value(v);
-    return json_integer_value(v) >= 1 && json_integer_value(v) <= 1024;
+    return to_up_to(to, v, F8_MAX_RANKS);
 }
 
 static bool to_LEVEL(cli_LEVEL *to, const json_t *v)

@@ -44,17 +44,18 @@ static const char *wanted(const cli *c, bool *any)
     return !strcmp(c->comm, "mpi") ? started : c->comm;
 }
 
-/* Whether this process is one of several that another MPI than `kind` has started, and that this
- * one knows nothing of: each would train alone and write the same files. Says so. */
+/* Whether another MPI than `kind` has started this process with others, of which this one knows
+ * nothing: each would train alone and write the same files. Says so. */
 static bool is_of_another(const char *kind)
 {
     const char *started = started_by();
-    if (started && kind && strcmp(started, kind))
-        fprintf(stderr,
-                "fp8c train: --comm %s: this process was started by the mpirun of %s, whose other "
-                "processes %s does not know; give --comm %s\n",
-                kind, started, kind, started);
-    return started && kind && strcmp(started, kind);
+    if (!started || !kind || !strcmp(started, kind))
+        return false;
+    fprintf(stderr,
+            "fp8c train: --comm %s: this process was started by the mpirun of %s, whose other "
+            "processes %s does not know; give --comm %s\n",
+            kind, started, kind, started);
+    return true;
 }
 
 /* From here on stdout goes nowhere, and stderr is kept. */
@@ -177,7 +178,7 @@ int cli_ranks_leave(cli_ranks *r, int code)
 
 bool cli_ranks_stop(cli_ranks *r)
 {
-    int32_t mine = cli_interrupted(), all[1024];
+    int32_t mine = cli_interrupted(), all[F8_MAX_RANKS];
     if (!r)
         return mine != 0;
     if (r->comm.all_gather(r->comm.user, &mine, all, sizeof mine))
@@ -192,7 +193,7 @@ bool cli_ranks_stop(cli_ranks *r)
 
 bool cli_ranks_agree(const cli_ranks *r, const char *what, const char *text)
 {
-    f8_hash mine, all[1024];
+    f8_hash mine, all[F8_MAX_RANKS];
     if (!r)
         return true;
     mine = f8_hash_bytes(text, strlen(text));

@@ -68,7 +68,7 @@ static bool set_THREADS(cli_THREADS *to, const char *text)
 
 static bool set_RANKS(cli_RANKS *to, const char *text)
 {
-    return set_up_to(to, text, 1024);
+    return set_up_to(to, text, F8_MAX_RANKS);
 }
 
 static bool set_ORDINAL(cli_ORDINAL *to, const char *text)

@@ -149,8 +149,7 @@ static f8_ref sum_of_squares(const update *s)
     if (ranks == 1)
         return f8_sum_all(g, f8_concat(g, part, s->t->n, 0));
     /* the parameters of each shard, then the shards */
-    const f8_ref shards =
-        f8_reduce(g, F8_OP_REDUCE_SUM, f8_concat(g, part, s->t->n, 1), -1);
+    const f8_ref shards = f8_reduce(g, F8_OP_REDUCE_SUM, f8_concat(g, part, s->t->n, 1), -1);
     return f8_reshape(g, f8_join_rows(g, shards, false), &scalar);
 }
 

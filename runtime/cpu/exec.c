@@ -72,7 +72,10 @@ f8_status f8_exec_create(const f8_plan *plan, const f8_exec_options *options, f8
     if (!x)
         return f8_fail(diag, F8_ERR_MEMORY, F8_NOWHERE, "out of memory: %zu bytes were wanted",
                        sizeof *x);
-    *x = (f8_exec){.plan = plan, .allocator = allocator, .comm = options->comm, .profile = options->profile};
+    *x = (f8_exec){.plan = plan,
+                   .allocator = allocator,
+                   .comm = options->comm,
+                   .profile = options->profile};
     f8_arena_init(&x->memory, &x->allocator);
     const f8_status status = exec_build(x, options, diag);
     if (status != F8_OK) {
