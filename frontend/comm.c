@@ -74,6 +74,7 @@ f8_status f8_program_note_module(fp8c_program *p, const f8_module *m, const fp8c
     f8_hasher_add(&h, recipe, strlen(recipe) + 1);
     f8_hasher_add(&h, &o->lr, sizeof o->lr);
     f8_hasher_add(&h, &o->optimizer_steps, sizeof o->optimizer_steps);
+    f8_hasher_add(&h, &o->zero, sizeof o->zero);
     const f8_writer writer = {add_text, &h};
     const f8_status status = f8_print_module(m, &writer);
     if (status != F8_OK)

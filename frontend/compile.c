@@ -170,7 +170,7 @@ static f8_status read_statistics(f8_compilation *c, f8_diag *diag)
     return F8_OK;
 }
 
-/* Read how many ranks there are. */
+/* Read how many ranks there are, and what they share. */
 static f8_status read_ranks(f8_compilation *c, f8_diag *diag)
 {
     const f8_comm *comm = f8_program_comm(c->program);
@@ -184,6 +184,11 @@ static f8_status read_ranks(f8_compilation *c, f8_diag *diag)
                             : "ranks: to run on %d, comm must say how they exchange bytes",
                        asked, given);
     c->unit.options.ranks = asked ? asked : given;
+    if (c->o->zero < -1 || c->o->zero > 3)
+        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
+                       "zero: %d is no stage of ZeRO: there are 1, 2 and 3, and -1 for none",
+                       c->o->zero);
+    c->unit.options.zero = c->o->zero;
     return F8_OK;
 }
 
@@ -268,7 +273,6 @@ static f8_status build_plan(f8_compilation *c, f8_diag *diag)
     if (ctx->parallel.run) /* who lends threads wants no others; those only run programs */
         build.threads = 1;
     F8_TRY(f8_build_plan(c->unit.module, &build, &v->arena, &v->plan, diag));
-    v->plan.ranks = c->unit.options.ranks > 1 ? c->unit.options.ranks : 0;
     if (c->program->target->kind == F8_TARGET_CPU)
         v->plan.needs = level ? f8_cpu_level_features(level) : f8_cpu_detect();
     v->plan.target = f8_arena_strdup(&v->arena, f8_target_text(c->program));
@@ -310,6 +314,13 @@ static f8_status with_hint(const f8_compilation *c, f8_status status, f8_diag *d
     return status;
 }
 
+static void note_ranks(const f8_unit *u, f8_plan *plan)
+{
+    plan->ranks = f8_unit_ranks(u) > 1 ? f8_unit_ranks(u) : 0;
+    for (size_t i = 0; i < u->n_shards; i++)
+        plan->var[u->shard[i].var].rows = u->shard[i].rows;
+}
+
 /* Compile the source to a plan that runs, with its compile report. */
 static f8_status make_variant(f8_compilation *c, const f8_module *source, f8_diag *diag)
 {
@@ -323,6 +334,7 @@ static f8_status make_variant(f8_compilation *c, const f8_module *source, f8_dia
     if (passed != F8_OK)
         return with_hint(c, passed, diag);
     F8_TRY(build_plan(c, diag));
+    note_ranks(&c->unit, &v->plan);
     F8_TRY(f8_variant_start(c->program, v, c->unit.module, diag));
     F8_TRY(f8_compile_report_make(&c->unit, c->program->cuda ? &c->stats : NULL,
                                   wants_listings(c->o), &v->arena, &v->report));

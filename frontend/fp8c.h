@@ -535,12 +535,17 @@ typedef struct fp8c_compile_options {
                          inverse scales */
     /* Train with several ranks (data parallel): each micro_step adds the gradients summed over the
      * ranks, and the loss is the mean over the ranks. Every rank has all variables, and the same
-     * bits in them. FP8C_ERR_UNSUPPORTED with `pair`, recipe "auto", states of the module's own,
+     * bits in them, but for those that `zero` shares. FP8C_ERR_UNSUPPORTED with `pair`, recipe "auto", states of the module's own,
      * and targets other than the CPU and the reference. The struct is copied; what `user` stands
      * for must outlive the program. NULL: the rank is alone */
     const fp8c_comm *comm;
     int32_t ranks; /* with no_device or plan_only: compile for so many, without `comm`. 0: as many as
                       `comm` says, else one */
+    /* The stage of ZeRO (arXiv 1910.02054): which variables the ranks share, instead of each having
+     * the whole. 1: the moments; 2: also the gradients; 3: also the parameters. 0: as the module's
+     * line `zero N` says, else no stage; -1: none, whatever it says. All stages give the same bits.
+     * Of a shared variable a program has one rank's rows (fp8c_variable.rows). One rank has all */
+    int32_t zero;
 } fp8c_compile_options;
 
 /* ---- choosing recipes by measured error and cost: recipe "auto" ---- */
@@ -1111,13 +1116,15 @@ typedef struct fp8c_variable {
     fp8c_type type;
     int32_t is_param;
     void *data; /* NULL on a GPU: use read and write. Until other memory is bound */
+    /* 0: this rank has all of it. Else (see `zero`) the rows of the whole: `type` is a rank's part,
+     * the rows from rank * type.dim[0] on. Where the whole ends before the part, zeros follow */
+    int64_t rows;
 } fp8c_variable;
 /* Ends a loop. */
 FP8C_API fp8c_status fp8c_program_variable(fp8c_program *program, int index, fp8c_variable *out);
 FP8C_API int fp8c_program_find_variable(const fp8c_program *program,
                                         const char *name); /* -1: none */
-/* Copy a whole variable out of the program, or into it: contiguous, fp8c_type_bytes of its type.
- * Both wait for the runs before them. */
+/* Copy a variable out of the program, or into it: contiguous, fp8c_type_bytes of its type. Both wait for the runs before them. */
 FP8C_API fp8c_status fp8c_program_read(fp8c_program *program, int variable, void *to);
 FP8C_API fp8c_status fp8c_program_write(fp8c_program *program, int variable, const void *from);
 /* Write all variables as a safetensors file, whole or not at all. Parameters have their own names,
@@ -1441,9 +1448,9 @@ FP8C_API fp8c_status fp8c_program_step(const fp8c_program *program, int function
                                        fp8c_step *out);
 /* What a step of kind `collective` exchanges with the other ranks. */
 typedef struct fp8c_collective {
-    const char *op;  /* all_gather, all_to_all */
+    const char *op;  /* all_gather, all_to_all; all_slice, which exchanges nothing */
     int32_t ranks;
-    int64_t bytes;   /* to each other rank, and as many from it */
+    int64_t bytes;   /* to each other rank, and as many from it; of an all_slice 0 */
 } fp8c_collective;
 /* FP8C_ERR_INPUT: there is no such step, or it is of another kind. */
 FP8C_API fp8c_status fp8c_program_collective(const fp8c_program *program, int function, int index,

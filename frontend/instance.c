@@ -318,7 +318,7 @@ static f8_status reference_init(f8_instance *i, uint64_t seed, const bool *keep,
     (void)diag;
     for (uint32_t v = 0; v < i->plan->n_vars; v++)
         if (i->var[v] && !(keep && keep[v]))
-            f8_init_var(&i->plan->var[v], seed, NULL, i->var[v]);
+            f8_init_var(&i->plan->var[v], i->comm ? i->comm->rank : 0, seed, NULL, i->var[v]);
     return F8_OK;
 }
 

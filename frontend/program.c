@@ -249,7 +249,7 @@ fp8c_status fp8c_program_variable(fp8c_program *p, int index, fp8c_variable *out
     if (index < 0 || (uint32_t)index >= plan->n_vars)
         return FP8C_ERR_INPUT;
     const f8_plan_var *v = &plan->var[index];
-    *out = (fp8c_variable){v->name, f8_api_type_out(&v->type), v->is_param, NULL};
+    *out = (fp8c_variable){v->name, f8_api_type_out(&v->type), v->is_param, NULL, v->rows};
     if (p->now->instance.kind)
         out->data = p->now->instance.kind->var(&p->now->instance, (uint32_t)index);
     return FP8C_OK;
@@ -418,7 +418,8 @@ fp8c_status fp8c_program_collective(const fp8c_program *p, int function, int ind
         p->now->plan.func[function].step[index].kind != F8_STEP_COLLECTIVE)
         return FP8C_ERR_INPUT;
     const f8_collective_desc *d = &p->now->plan.func[function].step[index].collective;
-    *out = (fp8c_collective){f8_collective_name[d->kind], d->ranks, d->bytes};
+    *out = (fp8c_collective){f8_collective_name[d->kind], d->ranks,
+                             d->kind == F8_COLLECTIVE_ALL_SLICE ? 0 : d->bytes};
     return FP8C_OK;
 }
 

@@ -475,6 +475,18 @@ f8_status f8_infer_all_to_all(f8_graph *g, const f8_node *n, f8_type *out)
     return F8_OK;
 }
 
+f8_status f8_infer_all_slice(f8_graph *g, const f8_node *n, f8_type *out)
+{
+    const f8_type *t = f8_in_type(g, n, 0);
+    int64_t ranks;
+    F8_TRY(ranks_of(g, n, &ranks));
+    if (t->rank == 0)
+        return f8_infer_fail(g, n, f8_op_facts(n->op)->operands, "x has no rows to share");
+    *out = *t;
+    out->dim[0] = f8_shard_rows(t->dim[0], ranks);
+    return F8_OK;
+}
+
 static f8_status need_reduction(f8_graph *g, const f8_node *n)
 {
     const char *reduce = f8_node_attr(n, F8_A_REDUCE)->s;

@@ -338,6 +338,7 @@ struct f8_module {
     size_t source_rules;
     f8_optimizer optimizer;
     int64_t accumulate; /* how many micro_steps `train` runs for each update; 1 by default */
+    int64_t zero; /* the stage of ZeRO, 0 to 3: which states several ranks share */
     struct f8_interner *strings;
 };
 

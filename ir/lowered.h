@@ -18,7 +18,7 @@ typedef enum f8_group_kind {
     F8_GROUP_ATTENTION,      /* one ATTENTION (o, lse) */
     F8_GROUP_ATTENTION_GRAD, /* one ATTENTION_GRAD (dq, dk, dv) */
     F8_GROUP_SCATTER,        /* one EMBEDDING_GRAD */
-    F8_GROUP_COLLECTIVE,     /* one ALL_GATHER or ALL_TO_ALL */
+    F8_GROUP_COLLECTIVE,     /* one ALL_GATHER, ALL_TO_ALL or ALL_SLICE */
     F8_GROUP_COPY, /* one SHAPE node that moves bytes: TRANSPOSE, BROADCAST, CONCAT, ... An input of
                     * CONCAT that already lies at its part of the result is not copied */
 } f8_group_kind;

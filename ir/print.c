@@ -442,6 +442,11 @@ static bool put_module(printer *p)
         put_int(p, m->accumulate);
         put_line_end(p);
     }
+    if (m->zero) {
+        put(p, "zero ");
+        put_int(p, m->zero);
+        put_line_end(p);
+    }
     put_rules(p, 0);
     for (size_t i = 0; i < m->n_funcs; i++)
         if (!put_func(p, &m->func[i]))

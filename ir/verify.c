@@ -183,6 +183,9 @@ static f8_status check_vars(const f8_module *m, f8_diag *diag)
     if (m->accumulate < 1)
         return f8_fail(diag, F8_ERR_INTERNAL, F8_NOWHERE, "verify: accumulate is %lld",
                        (long long)m->accumulate);
+    if (m->zero < 0 || m->zero > 3)
+        return f8_fail(diag, F8_ERR_INTERNAL, F8_NOWHERE, "verify: zero is %lld",
+                       (long long)m->zero);
     return F8_OK;
 }
 

@@ -16,6 +16,7 @@
 #include "passes/memory/memory.h"
 #include "passes/remat/remat.h"
 #include "passes/scale/scaling.h"
+#include "passes/shard/shard.h"
 
 /* ---- facts about a unit that passes establish or break ---- */
 

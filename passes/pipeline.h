@@ -12,7 +12,6 @@ const char *f8_pass_name(size_t index);
 /* forward: activations to the recipe's dtype, linears to matmul with role fprop and a name */
 f8_status f8_pass_precision(f8_unit *u);
 f8_status f8_pass_chunk(f8_unit *u); /* the head and its cross-entropy, chunk by chunk of rows */
-f8_status f8_pass_shard(f8_unit *u);        /* several ranks: collectives as nodes */
 f8_status f8_pass_decompose(f8_unit *u);    /* composites to primitives */
 f8_status f8_pass_canonicalize(f8_unit *u); /* rewrites, CSE by hash-consing, DCE */
 

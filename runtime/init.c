@@ -16,10 +16,11 @@ enum { INIT_ZEROS, INIT_ONES, INIT_CONST, INIT_NORMAL, INIT_UNIFORM };
 
 enum { BLOCK = 256 };
 
+/* The elements [first, end) of the whole are made; `to` is the place of the first. */
 typedef struct init_job {
     const f8_plan_var *var;
     uint64_t key;
-    int64_t n;
+    int64_t first, end;
     uint8_t *to;
 } init_job;
 
@@ -82,29 +83,40 @@ static void init_tasks(void *user, int thread, int64_t begin, int64_t end)
     (void)thread;
     const init_job *j = user;
     const size_t size = f8_dtype_size(j->var->type.dtype);
-    for (int64_t block = begin; block < end; block++) {
+    const int64_t before = j->first / BLOCK;
+    for (int64_t block = before + begin; block < before + end; block++) {
         float value[BLOCK];
         if (j->var->init == INIT_NORMAL || j->var->init == INIT_UNIFORM)
             random_block(j, block * (BLOCK / 2), value);
         else
             for (int i = 0; i < BLOCK; i++)
                 value[i] = j->var->init == INIT_ONES ? 1.0f : (float)j->var->init_arg;
-        for (int64_t i = 0; i < BLOCK && block * BLOCK + i < j->n; i++) {
+        for (int64_t i = 0; i < BLOCK; i++) {
+            const int64_t at = block * BLOCK + i;
+            if (at < j->first || at >= j->end)
+                continue;
             const uint32_t bits = j->var->type.dtype == F8_I32
                                       ? (uint32_t)f8_f32_to_i32(value[i])
                                       : f8_encode(j->var->type.dtype, value[i], true);
-            memcpy(j->to + (size_t)(block * BLOCK + i) * size, &bits, size);
+            memcpy(j->to + (size_t)(at - j->first) * size, &bits, size);
         }
     }
 }
 
-void f8_init_var(const f8_plan_var *var, uint64_t seed, f8_pool *pool, void *to)
+void f8_init_var(const f8_plan_var *var, int rank, uint64_t seed, f8_pool *pool, void *to)
 {
-    if (var->init == INIT_ZEROS) {
+    const int64_t n = f8_type_elements(&var->type);
+    if (var->init == INIT_ZEROS || var->rows)
         memset(to, 0, (size_t)f8_type_bytes(&var->type));
+    if (var->init == INIT_ZEROS)
         return;
-    }
     const uint64_t key = f8_fnv(F8_FNV ^ splitmix64(seed), var->name);
-    init_job job = {var, splitmix64(key), f8_type_elements(&var->type), to};
-    f8_pool_run(pool, init_tasks, &job, (job.n + BLOCK - 1) / BLOCK);
+    init_job job = {var, splitmix64(key), 0, n, to};
+    if (var->rows) {
+        const int64_t whole = var->rows * (n / var->type.dim[0]);
+        job.first = rank * n;
+        job.end = job.first + n < whole ? job.first + n : whole;
+    }
+    if (job.first < job.end)
+        f8_pool_run(pool, init_tasks, &job, (job.end - 1) / BLOCK - job.first / BLOCK + 1);
 }

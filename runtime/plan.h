@@ -121,6 +121,9 @@ typedef struct f8_plan_var {
     int32_t init;    /* f8_init_kind of ir/ir.h */
     double init_arg;
     int64_t offset;  /* bytes into the state */
+    /* 0: every rank has all of it. Else the rows that all ranks have together: `type` is one rank's
+     * part, the rows from rank * type.dim[0] on, and zeros behind the last. */
+    int64_t rows;
 } f8_plan_var;
 
 /* Compiled kernels of a CUDA target: a cubin. */

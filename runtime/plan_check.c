@@ -315,8 +315,11 @@ static f8_status check_collective(const checker *c)
         return wrong(c, "a collective has other ranks than the plan");
     if (d->bytes < 1 || d->bytes > ((int64_t)1 << 44) / d->ranks)
         return wrong(c, "a collective has bytes out of range");
-    F8_TRY(check_arg(c, 0, 0, f8_collective_sent(d), false));
-    return check_arg(c, 1, 0, f8_collective_received(d), false);
+    if (d->kind == F8_COLLECTIVE_ALL_SLICE ? d->whole < 1 || d->bytes < d->whole / d->ranks
+                                           : d->whole != 0)
+        return wrong(c, "the whole of which an all_slice takes a part has bytes out of range");
+    F8_TRY(check_arg(c, 0, 0, f8_collective_operand(d), false));
+    return check_arg(c, 1, 0, f8_collective_result(d), false);
 }
 
 static f8_status check_step(const checker *c)
@@ -350,6 +353,9 @@ static f8_status check_vars(const checker *c)
         const f8_plan_var *v = &p->var[i];
         if (v->init < 0 || v->init >= INIT_KINDS)
             return wrong(c, "the initial value of variable '%s' is of an unknown kind", v->name);
+        if (v->rows && (v->type.rank == 0 || p->ranks < 2 ||
+                        v->type.dim[0] != f8_shard_rows(v->rows, p->ranks)))
+            return wrong(c, "variable '%s' is not a rank's part of its rows", v->name);
         if (v->offset % 64 || v->offset < end || v->offset > p->state_bytes ||
             f8_type_bytes(&v->type) > p->state_bytes - v->offset)
             return wrong(c, "variable '%s' lies outside the state, or overlaps another variable",

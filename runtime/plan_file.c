@@ -107,6 +107,7 @@ static void wire_collective(f8_wire *w, f8_collective_desc *d)
     F8_WIRE_ENUM(w, d->kind, F8_COLLECTIVES);
     f8_wire_i32(w, &d->ranks);
     f8_wire_size(w, &d->bytes);
+    f8_wire_size(w, &d->whole);
 }
 
 static void wire_step(f8_wire *w, void *element)
@@ -161,6 +162,7 @@ static void wire_var(f8_wire *w, void *element)
     f8_wire_bool(w, &v->is_param);
     f8_wire_i32(w, &v->init);
     f8_wire_f64(w, &v->init_arg);
+    f8_wire_size(w, &v->rows);
     f8_wire_size(w, &v->offset);
 }
 

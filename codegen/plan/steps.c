@@ -315,7 +315,6 @@ static f8_status collective_step(f8_build *b, const f8_group *g)
 {
     const f8_ref r = f8_build_only_node(g);
     const f8_node *n = f8_at(b->func->graph, r);
-    const bool gathers = n->op == F8_OP_ALL_GATHER;
     const int64_t ranks = f8_attr_i(b->func->graph, r, F8_A_RANKS);
     const f8_place *from = f8_build_place(b, n->in[0]), *to = f8_build_place(b, r);
     if (!b->target->collectives)
@@ -325,13 +324,19 @@ static f8_status collective_step(f8_build *b, const f8_group *g)
     f8_step *s = f8_build_step(b, F8_STEP_COLLECTIVE, g->name, 2, 0);
     if (!s)
         return f8_build_memory(b);
-    s->collective = (f8_collective_desc){
-        gathers ? F8_COLLECTIVE_ALL_GATHER : F8_COLLECTIVE_ALL_TO_ALL, (int32_t)ranks,
-        f8_type_bytes(&n->type) / ranks};
+    const f8_type *whole = f8_type_of(b->func->graph, n->in[0]);
+    const int64_t bytes = f8_type_bytes(&n->type);
+    s->collective =
+        n->op == F8_OP_ALL_SLICE
+            ? (f8_collective_desc){F8_COLLECTIVE_ALL_SLICE, (int32_t)ranks, bytes,
+                                   f8_type_bytes(whole)}
+            : (f8_collective_desc){n->op == F8_OP_ALL_GATHER ? F8_COLLECTIVE_ALL_GATHER
+                                                             : F8_COLLECTIVE_ALL_TO_ALL,
+                                   (int32_t)ranks, bytes / ranks, 0};
     s->arg[0] = f8_build_arg(b, from);
     s->arg[1] = f8_build_arg(b, to);
-    s->bytes_read = f8_collective_sent(&s->collective);
-    s->bytes_written = f8_collective_received(&s->collective);
+    s->bytes_read = f8_collective_operand(&s->collective);
+    s->bytes_written = f8_collective_result(&s->collective);
     F8_TRY(f8_build_add_access(b, from, n->in[0], false));
     return f8_build_add_access(b, to, r, true);
 }

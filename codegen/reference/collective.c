@@ -10,7 +10,7 @@ static bool exchange(f8_interp *x, f8_collective kind, int64_t ranks, const f8_r
 {
     const int64_t all = (int64_t)f8_interp_bytes(x, &in->type);
     const f8_collective_desc d = {kind, (int32_t)ranks,
-                                  kind == F8_COLLECTIVE_ALL_TO_ALL ? all / ranks : all};
+                                  kind == F8_COLLECTIVE_ALL_TO_ALL ? all / ranks : all, 0};
     if (x->status == F8_OK)
         x->status = f8_comm_run(x->comm, &d, in->data, receive, x->diag);
     return x->status == F8_OK;
@@ -46,6 +46,14 @@ void f8_interp_collective(f8_interp *x, const f8_graph *g, f8_ref r, const f8_rv
 {
     const f8_op op = f8_at(g, r)->op;
     const int64_t ranks = f8_attr_i(g, r, F8_A_RANKS);
+    if (op == F8_OP_ALL_SLICE) {
+        const f8_collective_desc d = {F8_COLLECTIVE_ALL_SLICE, (int32_t)ranks,
+                                      (int64_t)f8_interp_bytes(x, &out->type),
+                                      (int64_t)f8_interp_bytes(x, &in->type)};
+        if (x->status == F8_OK)
+            x->status = f8_comm_run(x->comm, &d, in->data, out->data, x->diag);
+        return;
+    }
     const f8_collective kind = op == F8_OP_ALL_TO_ALL || op == F8_OP_REDUCE_SCATTER
                                    ? F8_COLLECTIVE_ALL_TO_ALL
                                    : F8_COLLECTIVE_ALL_GATHER;

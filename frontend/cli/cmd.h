@@ -90,6 +90,7 @@ enum {
  *     TENSORS          the same: NAME=FILE.npy or NAME=FILE.safetensors[:TENSOR]
  *     COUNT, ORDINAL   int64_t of at least 1, int32_t of at least 0
  *     THREADS, RANKS   int32_t, 1 to 256, 1 to 1024
+ *     STAGE            int32_t: 1 to 3, or -1 for the text 0
  *     NUMBER, SEED     double above 0, uint64_t
  *     FLAG, LEVEL      bool; int32_t that counts how often the option is given
  *     DIM              NAME=N
@@ -171,6 +172,9 @@ enum {
            "(default: mpi under mpirun, else none). Each has a part of every batch")               \
     OPTION(n_ranks, "--ranks", "N", RANKS, ON_PRINT | ON_EXPLAIN | ON_PLAN,                        \
            "compile for N processes that train together, each on a batch of this size")            \
+    OPTION(zero, "--zero", "STAGE", STAGE, ON_TRAIN | ON_PRINT | ON_EXPLAIN | ON_PLAN,             \
+           "what several processes share, each keeping a part: 0 nothing (default), 1 the "        \
+           "optimizer's moments, 2 also the gradients, 3 also the parameters; the same bits")      \
     OPTION(seed, "--seed", "S", SEED, ON_TRAIN | ON_EXPLAIN | ON_RUN,                              \
            "the seed of initial values and batches (default 1)")                                   \
     OPTION(seeds, "--seeds", "N", COUNT, ON_TRAIN,                                                 \
@@ -272,7 +276,7 @@ enum {
 
 typedef const char *cli_TEXT, *cli_TOKENS;
 typedef int64_t cli_COUNT;
-typedef int32_t cli_THREADS, cli_RANKS;
+typedef int32_t cli_THREADS, cli_RANKS, cli_STAGE;
 typedef int32_t cli_ORDINAL;
 typedef double cli_NUMBER;
 typedef uint64_t cli_SEED;

@@ -203,7 +203,7 @@ fp8c_compile_options cli_compile_options(const cli *c, const char *recipe)
         .device = c->device, .attention = c->attention, .memory_bytes = c->memory.bytes,
         .memory_share = c->memory.share, .checkpoint = c->checkpoint, .recompute = c->recompute,
         .inference = c->inference, .stats = c->stats, .stats_recipe = c->stats_recipe,
-        .dump = c->dump, .ranks = c->n_ranks,
+        .dump = c->dump, .ranks = c->n_ranks, .zero = c->zero,
         .optimizer_steps = c->steps ? c->steps : needs_steps ? CLI_STEPS : 0,
     };
 }

@@ -219,7 +219,7 @@ static void print_collectives(const fp8c_program *p, FILE *to, cli_json *json)
         fp8c_step s;
         fp8c_collective c = {0}, one;
         for (int i = 0; fp8c_program_step(p, f, i, &s) == FP8C_OK; i++) {
-            if (fp8c_program_collective(p, f, i, &one) != FP8C_OK)
+            if (fp8c_program_collective(p, f, i, &one) != FP8C_OK || !one.bytes)
                 continue;
             c = one;
             n++;

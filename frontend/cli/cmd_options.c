@@ -61,6 +61,12 @@ static json_t *from_RANKS(const cli *c, const cli_RANKS *v)
     return from_THREADS(c, v);
 }
 
+static json_t *from_STAGE(const cli *c, const cli_STAGE *v)
+{
+    (void)c;
+    return *v ? json_integer(*v < 0 ? 0 : *v) : json_null();
+}
+
 static json_t *from_LEVEL(const cli *c, const cli_LEVEL *v)
 {
     return from_THREADS(c, v);
@@ -182,6 +188,13 @@ static bool to_THREADS(cli_THREADS *to, const json_t *v)
 static bool to_RANKS(cli_RANKS *to, const json_t *v)
 {
     return to_up_to(to, v, F8_MAX_RANKS);
+}
+
+static bool to_STAGE(cli_STAGE *to, const json_t *v)
+{
+    const json_int_t stage = json_integer_value(v);
+    *to = stage ? (int32_t)stage : -1;
+    return json_is_integer(v) && stage >= 0 && stage <= 3;
 }
 
 static bool to_LEVEL(cli_LEVEL *to, const json_t *v)

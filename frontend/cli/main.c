@@ -71,6 +71,12 @@ static bool set_RANKS(cli_RANKS *to, const char *text)
     return set_up_to(to, text, F8_MAX_RANKS);
 }
 
+static bool set_STAGE(cli_STAGE *to, const char *text)
+{
+    *to = text[0] == '0' ? -1 : text[0] - '0';
+    return text[0] >= '0' && text[0] <= '3' && !text[1];
+}
+
 static bool set_ORDINAL(cli_ORDINAL *to, const char *text)
 {
     char *end;

@@ -204,6 +204,23 @@ static f8_status parse_accumulate(f8_parser *p)
                          "all values of a bound share one update");
 }
 
+/* zero = "zero" expr */
+static f8_status parse_zero(f8_parser *p)
+{
+    if (p->zero_loc.line)
+        return f8_p_fail(p, p->tok.loc, "'zero' is already declared, at %u:%u", p->zero_loc.line,
+                         p->zero_loc.column);
+    p->zero_loc = p->tok.loc;
+    F8_TRY(f8_p_advance(p));
+    const f8_loc loc = p->tok.loc;
+    f8_p_begin_fixed(p);
+    F8_TRY(f8_p_int(p, &p->m->zero));
+    if (p->m->zero < 0 || p->m->zero > 3)
+        return f8_p_fail(p, loc, "the stage of ZeRO is %lld: there are 0, 1, 2 and 3",
+                         (long long)p->m->zero);
+    return f8_p_check_fixed(p, "the stage of ZeRO", "all values of a bound share the variables");
+}
+
 /* ---- modules ---- */
 
 /* repeat = "repeat" NAME "<" expr "{" {item} "}"; items are params, states, recipes and repeats */
@@ -223,7 +240,7 @@ static f8_status parse_repeated_items(f8_parser *p)
     return f8_p_repeat_close(p, &r);
 }
 
-/* item = dim | param | repeat | func | recipe | optimizer | accumulate */
+/* item = dim | param | repeat | func | recipe | optimizer | accumulate | zero */
 static f8_status parse_item(f8_parser *p)
 {
     static const struct {
@@ -234,6 +251,7 @@ static f8_status parse_item(f8_parser *p)
         {"func", f8_p_func},
         {"optimizer", f8_p_optimizer},
         {"accumulate", parse_accumulate},
+        {"zero", parse_zero},
     };
     if (f8_p_at_word(p, "param"))
         return parse_param(p, F8_VAR_PARAM);

@@ -81,7 +81,7 @@ typedef struct f8_parser {
     uint64_t unrolled;
     bool in_carry; /* reading the first values of a carry */
     bool accumulate_seen;
-    f8_loc accumulate_loc;
+    f8_loc accumulate_loc, zero_loc;
 } f8_parser;
 
 /* ---- parse_token.c: tokens and name maps ---- */

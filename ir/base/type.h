@@ -57,6 +57,13 @@ int64_t f8_type_rows(const f8_type *t);
 int64_t f8_type_columns(const f8_type *t);
 bool f8_type_same_matrix(const f8_type *a, const f8_type *b);
 
+/* The rows of a shard: of n rows that `ranks` ranks share, rank r holds those from r times this on.
+ * The last shards may have fewer or none of their own; zeros stand in for the others. */
+static inline int64_t f8_shard_rows(int64_t n, int64_t ranks)
+{
+    return (n + ranks - 1) / ranks;
+}
+
 /* The sizes of C [m, n] = A B, summed over k. As stored, A is [m, k] or, transposed, [k, m], and B
  * is [k, n] or, transposed, [n, k]. k is taken from A. */
 typedef struct f8_gemm_sizes {

@@ -108,25 +108,21 @@ static f8_ref bias_correction(f8_graph *g, double beta, f8_ref t)
 
 /* ---- the gradients' norm ---- */
 
-/* The sums of x over each rank's shard of it, [ranks, 1]. A shard has ceil(rows / ranks) rows, the
- * last ones fewer or none; a vector has a row for each element. */
-static f8_ref shard_sums(f8_graph *g, f8_ref x, int64_t ranks)
+/* The sum of the squares of this rank's shard of x, [1]. A vector has a row for each element. */
+static f8_ref shard_squares(f8_graph *g, f8_ref x, int64_t ranks)
 {
     if (!x)
         return 0;
     const f8_type t = *f8_type_of(g, x);
-    const int64_t rows = t.rank ? t.dim[0] : 1, each = (rows + ranks - 1) / ranks;
-    const f8_type matrix = {.dtype = F8_F32, .rank = 2, .dim = {rows, f8_type_elements(&t) / rows}},
-                  vector = {.dtype = F8_F32, .rank = 1, .dim = {rows}},
-                  rest = {.dtype = F8_F32, .rank = 1, .dim = {each * ranks - rows}},
-                  shards = {.dtype = F8_F32, .rank = 2, .dim = {ranks, each}};
+    const int64_t rows = t.rank ? t.dim[0] : 1, each = f8_shard_rows(rows, ranks);
+    const f8_type one = {.dtype = F8_F32, .rank = 1, .dim = {1}},
+                  matrix = {
+                      .dtype = F8_F32, .rank = 2, .dim = {each, f8_type_elements(&t) / rows}};
+    if (t.rank == 0)
+        x = f8_reshape(g, x, &one);
+    x = f8_make(g, F8_OP_ALL_SLICE, &x, 1, &F8_INT(F8_A_RANKS, ranks), 1);
     x = f8_reshape(g, x, &matrix);
-    if (matrix.dim[1] > 1)
-        x = f8_reduce(g, F8_OP_REDUCE_SUM, x, -1);
-    x = f8_reshape(g, x, &vector);
-    if (rest.dim[0])
-        x = f8_concat(g, (f8_ref[]){x, f8_broadcast(g, f8_const(g, 0), &rest)}, 2, 0);
-    return f8_reduce(g, F8_OP_REDUCE_SUM, f8_reshape(g, x, &shards), -1);
+    return f8_reshape(g, f8_sum_all(g, mul(g, x, x)), &one);
 }
 
 static f8_ref sum_of_squares(const update *s)
@@ -144,13 +140,17 @@ static f8_ref sum_of_squares(const update *s)
     for (size_t i = 0; i < s->t->n; i++) {
         f8_ref grad = f8_func_var(s->f, s->t->grad[i]);
         part[i] = ranks == 1 ? f8_reshape(g, f8_sum_all(g, mul(g, grad, grad)), &one)
-                             : shard_sums(g, mul(g, grad, grad), ranks);
+                             : shard_squares(g, grad, ranks);
     }
+    const f8_ref sum = f8_sum_all(g, f8_concat(g, part, s->t->n, 0));
     if (ranks == 1)
-        return f8_sum_all(g, f8_concat(g, part, s->t->n, 0));
-    /* the parameters of each shard, then the shards */
-    const f8_ref shards = f8_reduce(g, F8_OP_REDUCE_SUM, f8_concat(g, part, s->t->n, 1), -1);
-    return f8_reshape(g, f8_join_rows(g, shards, false), &scalar);
+        return sum;
+    /* Each rank sums up its shards, and all add the ranks' sums in the same order. */
+    f8_ref sums = f8_reshape(g, sum, &one);
+    sums = f8_make(g, F8_OP_ALL_GATHER, &sums, 1, &F8_INT(F8_A_RANKS, ranks), 1);
+    if (sums)
+        f8_set_name(g, sums, "grad_norm");
+    return f8_reshape(g, f8_join_rows(g, sums, false), &scalar);
 }
 
 /* ---- one parameter ---- */

@@ -143,7 +143,8 @@ typedef struct f8_options {
      * scales from, and prepare computes these scales: scale/scaling.c */
     bool observe;
     bool pair;       /* forward and backward, for frameworks that own the loop: grad/pair.c */
-    int32_t ranks; /* processes that train together, each on its own inputs; 0: one (shard.c) */
+    int32_t ranks; /* processes that train together, each on its own inputs; 0: one (shard/) */
+    int32_t zero;  /* which states the ranks share, 1 to 3 (shard/); -1: none; 0: the module says */
     bool train_step; /* with pair: micro_step and update too */
     bool add_gradients; /* with pair: backward adds to the states grad.P */
     const char *cotangents;   /* with pair: patterns, which commas separate, of the results that
@@ -273,6 +274,12 @@ typedef struct f8_stored {
     f8_quantizer quantizer;
 } f8_stored;
 
+/* A variable of which each rank holds a part: the rows from rank * rows of its type on. */
+typedef struct f8_shard {
+    int32_t var;
+    int64_t rows; /* of the whole */
+} f8_shard;
+
 enum { F8_MOST_WAIT = 2 }; /* how many levels a GEMM may wait where kernels are shared */
 
 struct f8_unit {
@@ -295,6 +302,8 @@ struct f8_unit {
     size_t n_watched;
     f8_stored *stored; /* by serve */
     size_t n_stored, stored_room;
+    f8_shard *shard; /* by shard */
+    size_t n_shards;
     f8_pair pair;
     /* linears found; FP8 GEMMs planned for a micro_step, recomputed ones included */
     int64_t linears, fp8_gemms;
@@ -329,6 +338,8 @@ bool f8_is_micro_step(const char *name);
 f8_status f8_unit_go_on(f8_unit *u);
 /* How many ranks run the program, at least 1. */
 int32_t f8_unit_ranks(const f8_unit *u);
+/* The stage of ZeRO, 0 to 3; 0 where there is one rank. */
+int32_t f8_unit_zero(const f8_unit *u);
 /* The target that passes work for: the options', or the CPU. */
 const f8_target *f8_unit_target(const f8_unit *u);
 

@@ -13,6 +13,12 @@ int32_t f8_unit_ranks(const f8_unit *u)
     return u->options.ranks > 1 ? u->options.ranks : 1;
 }
 
+int32_t f8_unit_zero(const f8_unit *u)
+{
+    const int64_t stage = u->options.zero ? u->options.zero : u->module->zero;
+    return f8_unit_ranks(u) > 1 && stage > 0 ? (int32_t)stage : 0;
+}
+
 const f8_target *f8_unit_target(const f8_unit *u)
 {
     return u->options.target ? u->options.target : f8_target_by_name("cpu");

@@ -3,16 +3,29 @@
 
 #include <string.h>
 
-const char *const f8_collective_name[F8_COLLECTIVES] = {"all_gather", "all_to_all"};
+const char *const f8_collective_name[F8_COLLECTIVES] = {"all_gather", "all_to_all", "all_slice"};
 
-int64_t f8_collective_sent(const f8_collective_desc *d)
+int64_t f8_collective_operand(const f8_collective_desc *d)
 {
-    return d->kind == F8_COLLECTIVE_ALL_TO_ALL ? d->bytes * d->ranks : d->bytes;
+    switch (d->kind) {
+    case F8_COLLECTIVE_ALL_GATHER: break;
+    case F8_COLLECTIVE_ALL_TO_ALL: return d->bytes * d->ranks;
+    case F8_COLLECTIVE_ALL_SLICE: return d->whole;
+    }
+    return d->bytes;
 }
 
-int64_t f8_collective_received(const f8_collective_desc *d)
+int64_t f8_collective_result(const f8_collective_desc *d)
 {
-    return d->bytes * d->ranks;
+    return d->kind == F8_COLLECTIVE_ALL_SLICE ? d->bytes : d->bytes * d->ranks;
+}
+
+static void all_slice(const f8_collective_desc *d, int rank, const void *whole, void *shard)
+{
+    const int64_t left = d->whole - rank * d->bytes, own = left < d->bytes ? left : d->bytes;
+    const size_t copied = own > 0 ? (size_t)own : 0;
+    memcpy(shard, (const uint8_t *)whole + (copied ? rank * d->bytes : 0), copied);
+    memset((uint8_t *)shard + copied, 0, (size_t)d->bytes - copied);
 }
 
 f8_status f8_comm_run(const f8_comm *comm, const f8_collective_desc *d, const void *send,
@@ -23,6 +36,10 @@ f8_status f8_comm_run(const f8_comm *comm, const f8_collective_desc *d, const vo
         return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
                        "the program was compiled for %d ranks, but it runs on %d", (int)d->ranks,
                        ranks);
+    if (d->kind == F8_COLLECTIVE_ALL_SLICE) {
+        all_slice(d, comm ? comm->rank : 0, send, receive);
+        return F8_OK;
+    }
     if (!comm || ranks == 1) {
         memcpy(receive, send, (size_t)d->bytes);
         return F8_OK;

@@ -23,24 +23,31 @@ typedef struct f8_comm {
                             f8_diag *diag);
 } f8_comm;
 
-typedef enum f8_collective { F8_COLLECTIVE_ALL_GATHER, F8_COLLECTIVE_ALL_TO_ALL } f8_collective;
-enum { F8_COLLECTIVES = 2 };
-extern const char *const f8_collective_name[F8_COLLECTIVES]; /* "all_gather", "all_to_all" */
+typedef enum f8_collective {
+    F8_COLLECTIVE_ALL_GATHER,
+    F8_COLLECTIVE_ALL_TO_ALL,
+    F8_COLLECTIVE_ALL_SLICE
+} f8_collective;
+enum { F8_COLLECTIVES = 3 };
+extern const char *const f8_collective_name[F8_COLLECTIVES]; /* the ops' names */
 
-/* What one collective exchanges: `bytes` with each rank, this one included. A rank sends and
- * receives that many to and from each of the others. */
+/* What one collective does. ALL_GATHER and ALL_TO_ALL exchange `bytes` with each rank, this one
+ * included: a rank sends and receives that many to and from each of the others. ALL_SLICE exchanges
+ * nothing: of a whole of `whole` bytes, which every rank has, rank r copies `bytes` from r * bytes
+ * on, and writes zeros for what lies past the end. */
 typedef struct f8_collective_desc {
     f8_collective kind;
     int32_t ranks;
     int64_t bytes;
+    int64_t whole; /* ALL_SLICE alone; else 0 */
 } f8_collective_desc;
 
 /* Does it. `comm` NULL stands for a rank that is alone. F8_ERR_INPUT: the ranks are not as many as
  * the collective has. */
 f8_status f8_comm_run(const f8_comm *comm, const f8_collective_desc *d, const void *send,
                       void *receive, f8_diag *diag);
-/* Bytes of what is sent in all, and of what is received. */
-int64_t f8_collective_sent(const f8_collective_desc *d);
-int64_t f8_collective_received(const f8_collective_desc *d);
+/* The bytes of its operand and of its result. */
+int64_t f8_collective_operand(const f8_collective_desc *d);
+int64_t f8_collective_result(const f8_collective_desc *d);
 
 #endif

@@ -120,7 +120,8 @@ f8_status f8_exec_init(f8_exec *x, uint64_t seed, const bool *keep, f8_diag *dia
 {
     for (uint32_t v = 0; v < x->plan->n_vars; v++)
         if (f8_exec_var(x, v) && !(keep && keep[v]))
-            f8_init_var(&x->plan->var[v], seed, x->home->pool, f8_exec_var(x, v));
+            f8_init_var(&x->plan->var[v], x->comm ? x->comm->rank : 0, seed, x->home->pool,
+                        f8_exec_var(x, v));
     return f8_pool_check(x->home->pool, diag);
 }
 

@@ -170,7 +170,7 @@ f8_status f8_cuda_exec_init(f8_cuda_exec *x, uint64_t seed, const bool *keep, f8
     for (uint32_t v = 0; v < x->plan->n_vars && status == F8_OK; v++) {
         if (!f8_cuda_exec_var(x, v) || (keep && keep[v]))
             continue;
-        f8_init_var(&x->plan->var[v], seed, pool, host);
+        f8_init_var(&x->plan->var[v], 0, seed, pool, host);
         status = f8_pool_check(pool, diag);
         if (status == F8_OK)
             status = f8_cuda_exec_write(x, v, host, diag);

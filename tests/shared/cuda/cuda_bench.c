@@ -253,9 +253,9 @@ void model_step(model *m)
 void model_init(model *m, const bench *b, uint64_t seed)
 {
     *m = (model){0};
-    f8_init_var(&b->var[W], seed, NULL, m->w);
-    f8_init_var(&b->var[V], seed, NULL, m->v);
-    f8_init_var(&b->var[U], seed, NULL, m->u);
+    f8_init_var(&b->var[W], 0, seed, NULL, m->w);
+    f8_init_var(&b->var[V], 0, seed, NULL, m->v);
+    f8_init_var(&b->var[U], 0, seed, NULL, m->u);
 }
 
 void model_input(model *m, int round)

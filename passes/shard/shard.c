@@ -1,20 +1,26 @@
-/* Shard: several ranks train one model together, each on its own inputs (data parallel). ZeRO's
- * stage 0: every rank has all parameters, moments and gradients, with the same bits at all times.
+/* Shard: several ranks train one model together, each on its own inputs (data parallel).
  *
  *   micro_step  grad.P += sum over the ranks of dP. The loss is the mean over the ranks
  *   eval        the loss is the mean over the ranks; other results are the rank's own
  *   update      amax histories get the largest amax of any rank, in one exchange
  *
+ * By the stage of ZeRO (Rajbhandari et al., arXiv 1910.02054, section 5) the ranks share variables:
+ *
+ *   0  none: every rank has all of them, with the same bits at all times
+ *   1  the moments opt.m.P and opt.v.P. A rank updates its rows of P, and these are gathered
+ *   2  also grad.P: a rank gets the sums of its rows
+ *   3  also P: weights are gathered where they are read (propagate.c)
+ *
  * autodiff has made each rank's loss a part of the mean, and kept dP apart from its sum. It also
- * sums the gradient's norm shard by shard (grad/optimizer.c), as later stages do. All sums are in
- * the order of the ranks (unit/collectives.h). `current` scales of activations are each rank's own:
- * its products dequantize by them. Weights are equal everywhere, so their scales are, too. */
-#include "passes/pipeline.h"
+ * sums the gradient's norm shard by shard (grad/optimizer.c). All sums are in the order of the
+ * ranks (unit/collectives.h), so all stages give the same bits. `current` scales of activations are
+ * each rank's own: its products dequantize by them. Weights are equal everywhere, so their scales
+ * are, too. */
+#include "passes/shard/shard.h"
+#include "passes/shard/parts.h"
 #include "passes/unit/formulas.h"
 
 #include <string.h>
-
-enum { SMALL = 1 << 14 }; /* elements */
 
 static f8_ref over_ranks(f8_graph *g, f8_ref x, int32_t ranks, const char *reduce)
 {
@@ -49,76 +55,6 @@ static void mean_loss(const f8_unit *u, f8_func *f)
     if (scalar)
         loss->ref =
             f8_mul_const(f->graph, over_ranks(f->graph, loss->ref, ranks, "sum"), 1.0 / ranks);
-}
-
-/* ---- gradients ---- */
-
-/* dP of a result grad.P, which is the sum of its state and dP; 0 after a failure. */
-static f8_ref gradient_of(const f8_unit *u, const f8_graph *g, const f8_port *p)
-{
-    const f8_node *n = f8_at(g, p->ref);
-    if (n->op == F8_OP_ADD)
-        return n->in[1];
-    f8_fail(u->diag, F8_ERR_INTERNAL, g->loc[p->ref], "'%s' is no sum of itself and a gradient",
-            u->module->var[p->var].name);
-    return 0;
-}
-
-static bool is_gradient(const f8_unit *u, const f8_port *p)
-{
-    return p->var >= 0 && !strncmp(u->module->var[p->var].name, "grad.", 5);
-}
-
-static void add_sum(const f8_unit *u, f8_graph *g, f8_port *p, f8_ref sum)
-{
-    const f8_ref state = f8_at(g, p->ref)->in[0];
-    f8_set_name(g, sum, u->module->var[p->var].name);
-    p->ref = f8_binary(g, F8_OP_ADD, state, sum);
-}
-
-/* Sums the small gradients over the ranks in one vector: biases and norms are many, and an exchange
- * takes its time however little it moves. */
-static f8_status sum_small(const f8_unit *u, f8_func *f, f8_port *const *small, size_t n)
-{
-    f8_graph *g = f->graph;
-    int64_t at = 0;
-    f8_ref *part = F8_NEW_ARRAY(u->arena, f8_ref, n);
-    if (!part)
-        return f8_arena_status(u->arena, u->diag);
-    for (size_t i = 0; i < n; i++) {
-        const f8_type vector = {
-            .dtype = F8_F32, .rank = 1, .dim = {f8_type_elements(&small[i]->type)}};
-        part[i] = f8_reshape(g, gradient_of(u, g, small[i]), &vector);
-    }
-    F8_TRY(u->diag->status);
-    const f8_ref all = over_ranks(g, f8_concat(g, part, n, 0), f8_unit_ranks(u), "sum");
-    f8_set_name(g, all, "grad.small");
-    for (size_t i = 0; i < n; i++) {
-        const int64_t end = at + f8_type_elements(&small[i]->type);
-        add_sum(u, g, small[i], f8_reshape(g, f8_slice(g, all, 0, at, end), &small[i]->type));
-        at = end;
-    }
-    return u->diag->status;
-}
-
-static f8_status sum_gradients(f8_unit *u, f8_func *f)
-{
-    const int32_t ranks = f8_unit_ranks(u);
-    f8_port **small = F8_NEW_ARRAY(u->arena, f8_port *, f->n_out);
-    size_t n = 0;
-    if (!small)
-        return f8_arena_status(u->arena, u->diag);
-    for (size_t i = 0; i < f->n_out; i++) {
-        f8_port *p = &f->out[i];
-        if (!is_gradient(u, p))
-            continue;
-        if (f8_type_elements(&p->type) <= SMALL)
-            small[n++] = p;
-        else
-            add_sum(u, f->graph, p,
-                    over_ranks(f->graph, gradient_of(u, f->graph, p), ranks, "sum"));
-    }
-    return n ? sum_small(u, f, small, n) : u->diag->status;
 }
 
 /* ---- amaxes ---- */
@@ -164,6 +100,11 @@ static f8_status largest_amaxes(f8_unit *u, f8_func *f)
 static f8_status check_options(const f8_unit *u)
 {
     const f8_module *m = u->module;
+    if (u->options.inference && u->options.zero > 0)
+        return f8_fail(u->diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
+                       "ranks share variables (stage %d of ZeRO) to train; a program for inference "
+                       "has the whole of each",
+                       u->options.zero);
     if (u->options.pair)
         return f8_fail(u->diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
                        "a pair of forward and backward is compiled for one rank: its caller owns "
@@ -181,22 +122,72 @@ static f8_status check_options(const f8_unit *u)
     return F8_OK;
 }
 
+/* The first stage that shares a variable; 4: none does. */
+static int32_t first_stage(const f8_module *m, const f8_var *v)
+{
+    static const struct {
+        const char *prefix;
+        int32_t stage;
+    } states[] = {{"opt.m.", 1}, {"opt.v.", 1}, {"grad.", 2}};
+    if (v->kind == F8_VAR_PARAM)
+        return 3;
+    for (size_t i = 0; i < sizeof states / sizeof states[0]; i++) {
+        const size_t n = strlen(states[i].prefix);
+        if (!strncmp(v->name, states[i].prefix, n) && f8_module_find_var(m, v->name + n) >= 0)
+            return states[i].stage;
+    }
+    return 4;
+}
+
+/* Gives the shared variables the types of their shards; *out: the types they had, by variable.
+ * Scalars are not shared. */
+static f8_status share_variables(f8_unit *u, f8_wholes *out)
+{
+    f8_module *m = u->module;
+    const f8_type **whole = F8_NEW_ARRAY(u->arena, const f8_type *, m->n_vars + 1);
+    f8_type *type = F8_NEW_ARRAY(u->arena, f8_type, m->n_vars + 1);
+    u->shard = F8_NEW_ARRAY(u->arena, f8_shard, m->n_vars + 1);
+    *out = whole;
+    if (!whole || !type || !u->shard)
+        return f8_arena_status(u->arena, u->diag);
+    for (size_t i = 0; i < m->n_vars; i++) {
+        f8_var *v = &m->var[i];
+        if (v->type.rank == 0 || first_stage(m, v) > f8_unit_zero(u))
+            continue;
+        type[i] = v->type;
+        whole[i] = &type[i];
+        u->shard[u->n_shards++] = (f8_shard){(int32_t)i, v->type.dim[0]};
+        v->type = f8_shard_type(&type[i], f8_unit_ranks(u));
+    }
+    return F8_OK;
+}
+
+static f8_status shard_func(f8_unit *u, f8_func *f, f8_wholes whole)
+{
+    const bool trains = !strcmp(f->name, "micro_step");
+    if (!strcmp(f->name, "update"))
+        F8_TRY(largest_amaxes(u, f));
+    if (trains)
+        F8_TRY(f8_shard_bare_gradients(u, f));
+    if (u->n_shards)
+        F8_TRY(f8_shard_propagate(u, f, whole));
+    if (trains)
+        F8_TRY(f8_shard_sum_gradients(u, f, whole));
+    if (trains || !strcmp(f->name, "eval"))
+        mean_loss(u, f);
+    return u->diag->status;
+}
+
 f8_status f8_pass_shard(f8_unit *u)
 {
-    const int32_t ranks = f8_unit_ranks(u);
+    f8_wholes whole;
     for (size_t i = 0; i < u->module->n_funcs; i++)
         F8_TRY(check_ranks(u, &u->module->func[i]));
-    if (ranks == 1)
+    if (f8_unit_ranks(u) == 1)
         return F8_OK;
     F8_TRY(check_options(u));
-    for (size_t i = 0; i < u->module->n_funcs; i++) {
-        f8_func *f = &u->module->func[i];
-        if (!strcmp(f->name, "micro_step"))
-            F8_TRY(sum_gradients(u, f));
-        if (!strcmp(f->name, "micro_step") || !strcmp(f->name, "eval"))
-            mean_loss(u, f);
-        if (!strcmp(f->name, "update"))
-            F8_TRY(largest_amaxes(u, f));
-    }
+    F8_TRY(share_variables(u, &whole));
+    for (size_t i = 0; i < u->module->n_funcs; i++)
+        F8_TRY(shard_func(u, &u->module->func[i], whole));
     return u->diag->status;
 }

@@ -1,0 +1,40 @@
+/* The parts of the pass `shard`, and what they share. A shard of a value is a rank's rows of it
+ * (f8_shard_rows); rows past the whole's last are zeros in variables, and anything elsewhere. */
+#ifndef F8_SHARD_PARTS_H
+#define F8_SHARD_PARTS_H
+
+#include "passes/unit/pass.h"
+
+/* ---- shards.c: nodes that make and join shards ---- */
+
+/* The type of a rank's shard of a value; its rank is at least 1. */
+f8_type f8_shard_type(const f8_type *whole, int32_t ranks);
+/* The whole of n shards, in as few exchanges as their dtypes: whole[i] is of the type type[i].
+ * Nodes get the clone number and the name (may be NULL). False after a failure. */
+bool f8_gather(f8_graph *g, int32_t ranks, const f8_ref *shard, const f8_type *type, size_t n,
+               uint32_t clone, const char *name, f8_ref *whole);
+/* This rank's shard of a value that is the same on all ranks. */
+f8_ref f8_shard_of(f8_graph *g, int32_t ranks, f8_ref whole);
+/* The shard with zeros in the rows past the whole's last. */
+f8_ref f8_shard_clean(f8_graph *g, int32_t ranks, f8_ref shard, const f8_type *whole);
+/* n values of the ranks, summed over them: this rank's shards of the sums, in one exchange. */
+bool f8_reduce_to_shards(f8_graph *g, int32_t ranks, const f8_ref *x, size_t n, const char *name,
+                         f8_ref *shard);
+
+/* ---- propagate.c ---- */
+
+/* Which variables have shards, by variable: whole[v] is the type of the whole, or NULL. */
+typedef const f8_type *const *f8_wholes;
+/* Rewrites f, whose ports of these variables become their shards: nodes that can be computed shard
+ * by shard are, and shards are gathered where others read them. */
+f8_status f8_shard_propagate(f8_unit *u, f8_func *f, f8_wholes whole);
+
+/* ---- gradients.c ---- */
+
+bool f8_is_gradient(const f8_unit *u, const f8_port *p);
+/* Each result grad.P of f becomes dP alone; later it becomes grad.P plus the sum of dP over the
+ * ranks, or plus this rank's shard of that sum. */
+f8_status f8_shard_bare_gradients(f8_unit *u, f8_func *f);
+f8_status f8_shard_sum_gradients(f8_unit *u, f8_func *f, f8_wholes whole);
+
+#endif

@@ -1,0 +1,155 @@
+/* The stages of ZeRO: what ranks share changes no bit of a training. Ranks are threads which
+ * exchange bytes through the API's callbacks. */
+#include "tests/shared/api/rank_threads.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/shared/api/api_run.h"
+#include "tests/shared/suite.h"
+
+enum { VOCABULARY = 67, ROWS = 4, STEPS = 2, STAGES = 4 };
+
+/* ThreadSanitizer takes ten times as long: there two ranks will do. */
+#ifdef __SANITIZE_THREAD__
+enum { MOST = 2 };
+#else
+enum { MOST = 4 };
+#endif
+
+/* A training, and what it ended with. */
+typedef struct training {
+    const char *recipe, *checkpoint;
+    int ranks, zero, accumulate;
+    char *failed[RANKS_MOST];
+    unsigned char *whole[RANKS_MOST]; /* all variables, as rank r has them or joins them */
+    size_t bytes[RANKS_MOST];
+    float result[RANKS_MOST][STEPS + 1]; /* losses, then the norm of the last step */
+    rank_traffic traffic[RANKS_MOST];
+} training;
+
+/* Appends the whole of a variable. */
+static bool append_whole(f8_api_run *r, const fp8c_comm *comm, training *t, int i,
+                         const fp8c_variable *v)
+{
+    const size_t part = (size_t)fp8c_type_bytes(&v->type),
+                 whole = v->rows ? part / (size_t)v->type.dim[0] * (size_t)v->rows : part;
+    unsigned char *own = malloc(part + 1), *all = malloc(part * (size_t)comm->ranks + 1),
+                  *more = realloc(t->whole[comm->rank], t->bytes[comm->rank] + whole + 1);
+    bool ok = own && all && more && fp8c_program_read(r->program, i, own) == FP8C_OK;
+    if (more)
+        t->whole[comm->rank] = more;
+    if (ok && v->rows)
+        ok = comm->all_gather(comm->user, own, all, part) == 0;
+    if (ok) {
+        memcpy(more + t->bytes[comm->rank], v->rows ? all : own, whole);
+        t->bytes[comm->rank] += whole;
+        for (size_t k = whole; v->rows && k < part * (size_t)comm->ranks; k++)
+            ok &= all[k] == 0; /* behind the last row */
+    }
+    free(own);
+    free(all);
+    return ok;
+}
+
+static bool train_steps(f8_api_run *r, training *t, int rank)
+{
+    for (int s = 0; s < STEPS; s++) {
+        for (int i = 0; i < t->accumulate; i++) {
+            f8_api_batch(r, VOCABULARY, (uint64_t)(s * t->accumulate + i));
+            if (fp8c_program_run(r->program, r->step) != FP8C_OK)
+                return false;
+        }
+        t->result[rank][s] = *(float *)f8_api_buffer(r, r->step, FP8C_OUTPUT, "loss", NULL);
+        if (fp8c_program_run(r->program, r->update) != FP8C_OK)
+            return false;
+    }
+    t->result[rank][STEPS] = *(float *)f8_api_buffer(r, r->update, FP8C_OUTPUT, "grad_norm", NULL);
+    return true;
+}
+
+static void train(const fp8c_comm *comm, void *user)
+{
+    training *t = user;
+    const int rank = comm->rank;
+    /* 67 rows do not divide evenly. Scales of 128 x 128 need whole blocks on each of 2 ranks. */
+    const bool wide = !strcmp(t->recipe, "block");
+    const fp8c_dim dims[] = {{"B", ROWS / t->ranks}, {"T", 24},
+                             {"C", wide ? 256 : 64}, {"H", 2},
+                             {"L", wide ? 1 : 2},    {"V", VOCABULARY}};
+    const f8_api_setup setup = {.file = "frontend/models/gpt.f8",
+                                .dims = dims,
+                                .n_dims = sizeof dims / sizeof *dims,
+                                .options = {.recipe = t->recipe,
+                                            .threads = 1,
+                                            .comm = comm,
+                                            .zero = t->zero,
+                                            .checkpoint = t->checkpoint,
+                                            .optimizer_steps = STEPS}};
+    f8_api_run r;
+    fp8c_variable v;
+    bool ok = f8_api_open(&r, &setup);
+    r.first_row = (int64_t)rank * ROWS / t->ranks;
+    ok = ok && train_steps(&r, t, rank);
+    for (int i = 0; ok && fp8c_program_variable(r.program, i, &v) == FP8C_OK; i++)
+        ok = append_whole(&r, comm, t, i, &v);
+    if (!ok) {
+        t->failed[rank] = strdup(r.failed ? r.failed : fp8c_context_message(r.ctx));
+        ranks_leave(comm);
+    }
+    f8_api_close(&r);
+}
+
+static void run(training *t)
+{
+    ranks_run(t->ranks, train, t, t->traffic);
+    for (int r = 0; r < t->ranks; r++)
+        ck_assert_msg(!t->failed[r], "%s, stage %d, rank %d of %d: %s", t->recipe, t->zero, r,
+                      t->ranks, t->failed[r]);
+}
+
+static void end(training *t)
+{
+    for (int r = 0; r < t->ranks; r++)
+        free(t->whole[r]);
+}
+
+static const char *const recipes[] = {"bf16", "delayed", "current", "rowwise", "block", "mxfp8"};
+enum { RECIPES = sizeof recipes / sizeof *recipes };
+
+START_TEST(stages_agree)
+{
+    for (int ranks = 2; ranks <= MOST; ranks *= 2) {
+        training none = {.recipe = recipes[_i], .ranks = ranks, .accumulate = ranks == 4 ? 3 : 1};
+        run(&none);
+        for (int zero = 1; zero < STAGES; zero++) {
+            training t = {.recipe = recipes[_i],
+                          .ranks = ranks,
+                          .zero = zero,
+                          .accumulate = none.accumulate,
+                          .checkpoint = zero == ranks - 1 ? "x.*" : NULL};
+            run(&t);
+            for (int r = 0; r < ranks; r++) {
+                ck_assert_mem_eq(t.result[r], none.result[0], sizeof t.result[r]);
+                ck_assert_uint_eq(t.bytes[r], none.bytes[0]);
+                ck_assert_msg(!memcmp(t.whole[r], none.whole[0], none.bytes[0]),
+                              "%s, stage %d, %d ranks: rank %d has other bits", t.recipe, zero,
+                              ranks, r);
+            }
+            end(&t);
+        }
+        end(&none);
+    }
+}
+END_TEST
+
+Suite *f8_suite(void)
+{
+    Suite *suite = suite_create("zero");
+    TCase *c = tcase_create("stages");
+    tcase_set_timeout(c, 300);
+    tcase_add_loop_test(c, stages_agree, 0, RECIPES);
+    suite_add_tcase(suite, c);
+    return suite;
+}
