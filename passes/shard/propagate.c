@@ -18,11 +18,12 @@
 #include <string.h>
 
 enum { FORWARD, BACKWARD, PHASES };
-enum { SMALL_VECTOR = 1 << 14, SMALL = 1 << 10 }; /* elements: see is_small */
+enum { SMALL_VECTOR = 1 << 14, SMALL_MATRIX = 1 << 10 }; /* elements: see is_small */
 
 typedef enum form {
     WHOLE,   /* the new node has the whole value */
     SHARD,   /* it has this rank's rows; all ranks agree on the whole */
+    SMALL,   /* it has this rank's rows of a small parameter, which every reader reads whole */
     LARGEST, /* it is the amax of this rank's rows, and not yet joined with the others' */
 } form;
 
@@ -44,7 +45,7 @@ typedef struct propagation {
     f8_ref *port, *result; /* the old refs of f's ports, in order */
     f8_ref backward;       /* from here on nodes belong to the backward */
     refs waiting;          /* LARGEST */
-    refs small;            /* ports of small parameters: gathered together when one is read */
+    refs small;            /* ports of form SMALL: gathered together when one is read */
     f8_ref *in;            /* scratch: the operands of a node */
     bool begun;
 } propagation;
@@ -70,7 +71,7 @@ static bool shards_keep_blocks(const propagation *p, f8_granularity grain, const
  * step. */
 static bool is_small(const f8_type *t)
 {
-    return f8_type_elements(t) <= (t->rank == 1 ? SMALL_VECTOR : SMALL);
+    return f8_type_elements(t) <= (t->rank == 1 ? SMALL_VECTOR : SMALL_MATRIX);
 }
 
 static bool differs(const propagation *p, const f8_node *n)
@@ -185,10 +186,10 @@ static f8_ref whole_of(propagation *p, f8_ref old, int phase)
 {
     if (p->form[old] == LARGEST)
         join_amaxes(p);
+    if (p->form[old] == SMALL)
+        return whole_small(p, old);
     if (p->form[old] != SHARD)
         return p->made[old];
-    if (listed(&p->small, old))
-        return whole_small(p, old);
     if (!p->whole[phase][old])
         gather(p, &(refs){&old, 1}, phase, p->from->name[old]);
     return p->whole[phase][old];
@@ -388,8 +389,10 @@ static f8_status set_up(propagation *p, const f8_unit *u, f8_func *f, f8_wholes 
             continue;
         p->form[in->ref] = SHARD;
         in->type = var->type;
-        if (var->kind == F8_VAR_PARAM && is_small(whole[in->var]) && !is_replaced(f, in->var))
+        if (var->kind == F8_VAR_PARAM && is_small(whole[in->var]) && !is_replaced(f, in->var)) {
+            p->form[in->ref] = SMALL;
             p->small.ref[p->small.n++] = in->ref;
+        }
     }
     return F8_OK;
 }
