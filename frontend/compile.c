@@ -246,7 +246,7 @@ static f8_status build_plan(f8_compilation *c, f8_diag *diag)
                               .cpu = level ? level->llvm : NULL,
                               .gemm_algorithm =
                                   /* every CPU has this algorithm */
-                                  level ? F8_GEMM_ONEDNN_F32 : F8_GEMM_AUTO,
+                              level ? F8_GEMM_ONEDNN_F32 : F8_GEMM_AUTO,
                               .cuda = c->program->cuda,
                               .attention = c->attention,
                               .want_ptx = wants_listings(o),

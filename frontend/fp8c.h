@@ -1128,7 +1128,9 @@ FP8C_API int fp8c_program_find_variable(const fp8c_program *program,
 FP8C_API fp8c_status fp8c_program_read(fp8c_program *program, int variable, void *to);
 FP8C_API fp8c_status fp8c_program_write(fp8c_program *program, int variable, const void *from);
 /* Write all variables as a safetensors file, whole or not at all. Parameters have their own names,
- * states "fp8c.state.NAME". The metadata name the elements of FP8 states (fp8c_program_element). */
+ * states "fp8c.state.NAME". The metadata name the elements of FP8 states (fp8c_program_element).
+ * Where ranks share variables (`zero`), all of them call this together: rank 0 writes the whole of
+ * each, and all fail if it does. Any number of ranks can load the file, at any stage. */
 FP8C_API fp8c_status fp8c_program_save(fp8c_program *program, const char *path);
 /* Read all variables back. The file must have each variable of the program, with its dtype and
  * shape, and no other tensors but "fp8c.state." ones. Otherwise the call fails before it changes

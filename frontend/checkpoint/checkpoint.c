@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "frontend/checkpoint/shared.h"
 #include "frontend/program.h"
 
 const char f8_checkpoint_prefix[] = "fp8c.state.", f8_checkpoint_version[] = "1";
@@ -23,9 +24,11 @@ f8_st_tensor f8_checkpoint_tensor(const fp8c_variable *v)
     f8_st_tensor t = {.name = v->name,
                       .dtype = dtypes[v->type.dtype],
                       .rank = v->type.rank,
-                      .bytes = (uint64_t)fp8c_type_bytes(&v->type)};
+                      .bytes = f8_shared_bytes(v)};
     for (int32_t i = 0; i < t.rank; i++)
         t.dim[i] = v->type.dim[i];
+    if (v->rows)
+        t.dim[0] = v->rows;
     return t;
 }
 
@@ -239,12 +242,6 @@ void f8_checkpoint_release_names(f8_checkpoint_names *names)
 
 /* ---- writing ---- */
 
-static f8_status read_variable(void *user, size_t index, void *to, f8_diag *diag)
-{
-    f8_instance *instance = &((fp8c_program *)user)->now->instance;
-    return instance->kind->read(instance, (uint32_t)index, to, diag);
-}
-
 /* All variables as tensors under their names in a file. NULL: `memory` failed. */
 static f8_st_tensor *list_variables(fp8c_program *program, f8_arena *memory, size_t *n)
 {
@@ -267,9 +264,7 @@ static f8_status write_all(fp8c_program *program, const char *path, const f8_st_
 {
     const bool has_aliases = f8_checkpoint_has_aliases(aliases);
     enum { OURS = 4 };
-    f8_st_contents c = {.fill = read_variable,
-                        .user = program,
-                        .n_metadata = n_more + OURS + has_aliases,
+    f8_st_contents c = {.n_metadata = n_more + OURS + has_aliases,
                         .list = &program->ctx->temporaries};
     f8_st_pair *pair = F8_NEW_ARRAY(memory, f8_st_pair, c.n_metadata);
     c.tensor = list_variables(program, memory, &c.n);
@@ -283,7 +278,7 @@ static f8_status write_all(fp8c_program *program, const char *path, const f8_st_
     *pair++ = (f8_st_pair){"fp8c.elements", elements};
     if (has_aliases)
         *pair++ = (f8_st_pair){"fp8c.aliases", aliases};
-    return f8_st_write(path, &c, &memory->allocator, diag);
+    return f8_shared_write(program, path, &c, &memory->allocator, diag);
 }
 
 f8_status f8_checkpoint_write(fp8c_program *program, const char *path, const f8_st_pair *more,

@@ -22,7 +22,7 @@
 
 extern const char f8_checkpoint_prefix[], f8_checkpoint_version[];
 
-/* A variable as a tensor of a file. The name is the variable's. */
+/* A variable, the whole of it, as a tensor of a file. The name is the variable's. */
 f8_st_tensor f8_checkpoint_tensor(const fp8c_variable *v);
 /* Whether both have the same rank, and the same sizes of the axes from `first` on. */
 bool f8_checkpoint_same_shape(const f8_st_tensor *a, const f8_st_tensor *b, int32_t first);
@@ -41,7 +41,8 @@ bool f8_checkpoint_has_aliases(const char *aliases);
 
 /* Whether all variables have memory and values. F8_ERR_INPUT. */
 f8_status f8_checkpoint_can_write(fp8c_program *program, f8_diag *diag);
-/* Write all variables, whole or not at all, with `more` in the metadata. */
+/* Write all variables, whole or not at all, with `more` in the metadata. Where ranks share variables,
+ * all of them call this together, and rank 0 writes. */
 f8_status f8_checkpoint_write(fp8c_program *program, const char *path, const f8_st_pair *more,
                               size_t n_more, f8_diag *diag);
 

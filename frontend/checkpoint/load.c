@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "frontend/checkpoint/load.h"
+#include "frontend/checkpoint/shared.h"
 #include "frontend/program.h"
 
 enum { SHOWN = 200 };
@@ -16,8 +17,8 @@ static f8_instance *instance_of(const f8_load *l)
     return &l->program->now->instance;
 }
 
-/* Read the value of variable i into `memory`, as f32 if it is to be quantized. */
-static f8_status get_value(const f8_load *l, int i, f8_arena *memory, void **out)
+/* Read the whole value of variable i into `memory`, as f32 if it is to be quantized. */
+static f8_status get_whole(const f8_load *l, int i, f8_arena *memory, void **out)
 {
     fp8c_variable v;
     fp8c_stored stored;
@@ -40,6 +41,23 @@ static f8_status get_value(const f8_load *l, int i, f8_arena *memory, void **out
         f8_checkpoint_widen(t->tensor->dtype, raw, value, want.bytes / sizeof(float));
     *out = value;
     return F8_OK;
+}
+
+/* The same, but of a variable that ranks share this rank's part. */
+static f8_status get_value(const f8_load *l, int i, f8_arena *memory, void **out)
+{
+    fp8c_variable v;
+    f8_arena scratch;
+    void *whole;
+    fp8c_program_variable(l->program, i, &v);
+    if (!v.rows)
+        return get_whole(l, i, memory, out);
+    f8_arena_init(&scratch, &l->memory.allocator);
+    f8_status status = get_whole(l, i, &scratch, &whole);
+    if (status == F8_OK)
+        status = f8_shared_part(l->program, i, whole, memory, out, l->diag);
+    f8_arena_end(&scratch);
+    return status;
 }
 
 /* Refuse NaN in a weight, and Inf in a weight that is stored as FP8: its codes would not show which

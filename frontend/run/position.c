@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "frontend/checkpoint/shared.h"
 #include "frontend/program.h"
 #include "frontend/run/run.h"
 
@@ -13,12 +14,11 @@
 static f8_status add_variable(fp8c_program *program, int index, const fp8c_variable *v,
                               f8_hasher *h, f8_diag *diag)
 {
-    f8_instance *instance = &program->now->instance;
-    const size_t n = (size_t)fp8c_type_bytes(&v->type);
+    const size_t n = f8_shared_bytes(v);
     void *copy = malloc(n + 1);
     if (!copy)
         return f8_file_fail(diag, F8_ERR_MEMORY, NULL, "out of memory: %zu bytes were wanted", n);
-    const f8_status status = instance->kind->read(instance, (uint32_t)index, copy, diag);
+    const f8_status status = f8_shared_read(program, index, copy, diag);
     if (status == F8_OK)
         f8_hasher_add(h, copy, n);
     free(copy);

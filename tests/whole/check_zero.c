@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "tests/shared/api/api_run.h"
 #include "tests/shared/suite.h"
@@ -21,7 +22,8 @@ enum { MOST = 4 };
 /* A training, and what it ended with. */
 typedef struct training {
     const char *recipe, *checkpoint;
-    int ranks, zero, accumulate;
+    const char *load, *save; /* files, before the first step and after the last; NULL: none */
+    int ranks, zero, accumulate, first, steps; /* first: the number of the first step */
     char *failed[RANKS_MOST];
     unsigned char *whole[RANKS_MOST]; /* all variables, as rank r has them or joins them */
     size_t bytes[RANKS_MOST];
@@ -55,9 +57,9 @@ static bool append_whole(f8_api_run *r, const fp8c_comm *comm, training *t, int 
 
 static bool train_steps(f8_api_run *r, training *t, int rank)
 {
-    for (int s = 0; s < STEPS; s++) {
+    for (int s = 0; s < t->steps; s++) {
         for (int i = 0; i < t->accumulate; i++) {
-            f8_api_batch(r, VOCABULARY, (uint64_t)(s * t->accumulate + i));
+            f8_api_batch(r, VOCABULARY, (uint64_t)((t->first + s) * t->accumulate + i));
             if (fp8c_program_run(r->program, r->step) != FP8C_OK)
                 return false;
         }
@@ -65,7 +67,9 @@ static bool train_steps(f8_api_run *r, training *t, int rank)
         if (fp8c_program_run(r->program, r->update) != FP8C_OK)
             return false;
     }
-    t->result[rank][STEPS] = *(float *)f8_api_buffer(r, r->update, FP8C_OUTPUT, "grad_norm", NULL);
+    if (t->steps)
+        t->result[rank][STEPS] =
+            *(float *)f8_api_buffer(r, r->update, FP8C_OUTPUT, "grad_norm", NULL);
     return true;
 }
 
@@ -91,7 +95,11 @@ static void train(const fp8c_comm *comm, void *user)
     fp8c_variable v;
     bool ok = f8_api_open(&r, &setup);
     r.first_row = (int64_t)rank * ROWS / t->ranks;
+    if (ok && t->load)
+        ok = fp8c_program_load(r.program, t->load, 0) == FP8C_OK;
     ok = ok && train_steps(&r, t, rank);
+    if (ok && t->save)
+        ok = fp8c_program_save(r.program, t->save) == FP8C_OK;
     for (int i = 0; ok && fp8c_program_variable(r.program, i, &v) == FP8C_OK; i++)
         ok = append_whole(&r, comm, t, i, &v);
     if (!ok) {
@@ -103,6 +111,10 @@ static void train(const fp8c_comm *comm, void *user)
 
 static void run(training *t)
 {
+    if (!t->accumulate)
+        t->accumulate = 1;
+    if (!t->steps && !t->load)
+        t->steps = STEPS;
     ranks_run(t->ranks, train, t, t->traffic);
     for (int r = 0; r < t->ranks; r++)
         ck_assert_msg(!t->failed[r], "%s, stage %d, rank %d of %d: %s", t->recipe, t->zero, r,
@@ -144,12 +156,83 @@ START_TEST(stages_agree)
 }
 END_TEST
 
+static char folder[256];
+
+static void make_folder(void)
+{
+    const char *base = getenv("TMPDIR");
+    snprintf(folder, sizeof folder, "%s/fp8c-zero-XXXXXX", base ? base : "/tmp");
+    ck_assert_ptr_nonnull(mkdtemp(folder));
+}
+
+static void remove_folder(void)
+{
+    char file[sizeof folder + 16];
+    snprintf(file, sizeof file, "%s/middle", folder);
+    unlink(file);
+    ck_assert_int_eq(rmdir(folder), 0);
+}
+
+/* A checkpoint has no trace of how many ranks wrote it: saved by 4 at stage 3, it goes on bit by
+ * bit on 4 at any stage, and one rank and 2 read the same values. */
+START_TEST(checkpoints)
+{
+    char middle[sizeof folder + 16];
+    snprintf(middle, sizeof middle, "%s/middle", folder);
+    training whole = {.recipe = recipes[_i], .ranks = MOST, .zero = 3},
+             begins = {.recipe = recipes[_i], .ranks = MOST, .zero = 3, .steps = 1, .save = middle};
+    run(&whole);
+    run(&begins);
+    for (int zero = 0; zero < STAGES; zero++) {
+        training ends = {.recipe = recipes[_i],
+                         .ranks = MOST,
+                         .zero = zero,
+                         .load = middle,
+                         .first = 1,
+                         .steps = 1};
+        run(&ends);
+        ck_assert_uint_eq(ends.bytes[0], whole.bytes[0]);
+        ck_assert_msg(!memcmp(ends.whole[0], whole.whole[0], whole.bytes[0]),
+                      "%s: resumed at stage %d: other bits", recipes[_i], zero);
+        end(&ends);
+    }
+    for (int ranks = 1; ranks <= 2; ranks++) {
+        training reads = {.recipe = recipes[_i], .ranks = ranks, .zero = 2, .load = middle};
+        run(&reads);
+        ck_assert_uint_eq(reads.bytes[0], begins.bytes[0]);
+        ck_assert_msg(!memcmp(reads.whole[0], begins.whole[0], begins.bytes[0]),
+                      "%s: %d ranks read other bits", recipes[_i], ranks);
+        end(&reads);
+    }
+    end(&whole);
+    end(&begins);
+}
+END_TEST
+
+/* Rank 0 can't write: every rank says so, and none waits. */
+START_TEST(not_saved)
+{
+    training t = {.recipe = "bf16", .ranks = 2, .zero = 1, .save = "build/none/x.safetensors"};
+    t.accumulate = t.steps = 1;
+    ranks_run(2, train, &t, NULL);
+    for (int r = 0; r < 2; r++) {
+        ck_assert_ptr_nonnull(t.failed[r]);
+        ck_assert_msg(strstr(t.failed[r], "build/none/x.safetensors"), "rank %d: %s", r,
+                      t.failed[r]);
+        free(t.failed[r]);
+    }
+}
+END_TEST
+
 Suite *f8_suite(void)
 {
     Suite *suite = suite_create("zero");
     TCase *c = tcase_create("stages");
     tcase_set_timeout(c, 300);
+    tcase_add_checked_fixture(c, make_folder, remove_folder);
     tcase_add_loop_test(c, stages_agree, 0, RECIPES);
+    tcase_add_loop_test(c, checkpoints, 1, 3); /* delayed and current have states of their own */
+    tcase_add_test(c, not_saved);
     suite_add_tcase(suite, c);
     return suite;
 }
