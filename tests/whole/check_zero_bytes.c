@@ -1,0 +1,157 @@
+/* What the stages of ZeRO cost and save, counted where it happens: bytes at the engine, FP8 GEMMs
+ * by the executor, and the variables that a rank has. Once FP8 was on, other libraries silently
+ * left layers in bf16, or fell back to stage 0. */
+#include <stdio.h>
+#include <string.h>
+
+#include "tests/shared/api/api_run.h"
+#include "tests/shared/api/rank_case.h"
+#include "tests/shared/suite.h"
+
+enum { ROWS = 8, STAGES = 4 };
+
+static void fill(const rank_case *c, int rank, int batch, const char *port, const fp8c_type *type,
+                 void *data)
+{
+    const int64_t n = type->dim[0] * type->dim[1];
+    (void)c;
+    for (int64_t i = 0; i < n; i++)
+        ((float *)data)[i] = (float)((i * 37 + rank * 11 + batch + *port) % 41) / 20 - 1;
+}
+
+/* ---- two linears ---- */
+
+static const char linears[] = "module linears\n"
+                              "dim B = 8\n"
+                              "param a: f32[256, 512] normal(0.05)\n"
+                              "param b: f32[512, 256] normal(0.05)\n"
+                              "func forward(%x: f32[B, 256], %t: f32[B, 256]) -> (%loss: f32[]) {\n"
+                              "  %h = gelu(linear(%x, a)) {approximate = \"tanh\"}\n"
+                              "  %d = sub(linear(%h, b), %t)\n"
+                              "  return reshape(mean(mean(mul(%d, %d)) {axis = 0})) {shape = []}\n"
+                              "}\n"
+                              "optimizer adamw {lr = 0.01}\n";
+
+static rank_case case_of(const char *recipe, int ranks, int zero, int steps)
+{
+    return (rank_case){.text = linears,
+                       .dim = {{"B", ROWS}},
+                       .options = {.recipe = recipe, .zero = zero, .threads = 1},
+                       .ranks = ranks,
+                       .steps = steps,
+                       .accumulate = 1,
+                       .fill = fill};
+}
+
+/* The first axis of a variable as a rank has it. */
+static int64_t rows_of(const rank_case *c, int rank, const char *name)
+{
+    return rank_case_value(c, rank, name)->type.dim[0];
+}
+
+static const char *const fp8[] = {"delayed", "current", "rowwise", "block", "mxfp8"};
+enum { FP8 = sizeof fp8 / sizeof *fp8 };
+
+START_TEST(nothing_falls_back)
+{
+    rank_case alone = case_of(fp8[_i], 1, 0, 1);
+    rank_case_run(&alone);
+    ck_assert_int_ge(alone.info[0].fp8_gemms_executed, 5); /* a has no dgrad: x is an input */
+    for (int zero = 0; zero < STAGES; zero++) {
+        rank_case c = case_of(fp8[_i], 2, zero, 1);
+        rank_case_run(&c);
+        for (int r = 0; r < 2; r++) {
+            ck_assert_int_eq(c.info[r].fp8_gemms_executed, alone.info[0].fp8_gemms_executed);
+            ck_assert_int_eq(rows_of(&c, r, "opt.m.a"), zero >= 1 ? 128 : 256);
+            ck_assert_int_eq(rows_of(&c, r, "opt.v.b"), zero >= 1 ? 256 : 512);
+            ck_assert_int_eq(rows_of(&c, r, "grad.a"), zero >= 2 ? 128 : 256);
+            ck_assert_int_eq(rows_of(&c, r, "a"), zero >= 3 ? 128 : 256);
+        }
+        rank_case_end(&c);
+    }
+    rank_case_end(&alone);
+}
+END_TEST
+
+/* Bytes that rank 0 sends in a micro_step to gather weights: what stage 3 sends beyond stage 2. */
+static int64_t gathered(const char *recipe)
+{
+    int64_t sent[2];
+    for (int i = 0; i < 2; i++) {
+        rank_case c = case_of(recipe, 2, 2 + i, 0);
+        rank_case_run(&c);
+        sent[i] = c.traffic[0].sent;
+        rank_case_end(&c);
+    }
+    return sent[1] - sent[0];
+}
+
+START_TEST(gathers_codes)
+{
+    /* a forward, b forward and backward, as bf16, half of them on this rank */
+    const int64_t bf16 = gathered("bf16"), codes = gathered(fp8[_i]);
+    ck_assert_int_eq(bf16, (256 * 512 + 2 * 512 * 256) * 2 / 2);
+    ck_assert_msg((double)codes <= 0.55 * (double)bf16, "%s: %lld bytes, bf16 %lld", fp8[_i],
+                  (long long)codes, (long long)bf16);
+}
+END_TEST
+
+/* ---- the memory of GPT-2 124M ---- */
+
+/* The bytes of the variables of this kind, and those that the formula gives without padding. */
+static void add_bytes(const fp8c_variable *v, int ranks, double *bytes, double *wanted,
+                      double *padding)
+{
+    const double part = (double)fp8c_type_bytes(&v->type), row = part / (double)v->type.dim[0];
+    *bytes += part;
+    *wanted += v->rows ? (double)v->rows * row / ranks : part;
+    *padding += v->rows ? row : 0; /* less than a row */
+}
+
+START_TEST(memory)
+{
+    static const int worlds[] = {1, 2, 4, 8};
+    const int ranks = worlds[_i];
+    const fp8c_dim dims[] = {{"B", 1}, {"T", 64}};
+    fp8c_variable v;
+    for (int zero = 0; zero < STAGES; zero++) {
+        const f8_api_setup setup = {
+            .file = "frontend/models/gpt2_124m.f8",
+            .dims = dims,
+            .n_dims = 2,
+            .options = {.no_device = 1, .plan_only = 1, .ranks = ranks, .zero = zero}};
+        f8_api_run r;
+        double param = 0, state = 0, wanted = 0, padding = 0, elements = 0;
+        ck_assert_msg(f8_api_open(&r, &setup), "%s", r.failed);
+        for (int i = 0; fp8c_program_variable(r.program, i, &v) == FP8C_OK; i++) {
+            if (v.type.rank == 0) /* counters */
+                continue;
+            add_bytes(&v, ranks, v.is_param ? &param : &state, &wanted, &padding);
+            if (v.is_param)
+                elements += (double)fp8c_type_bytes(&v.type) / 4 *
+                            (v.rows ? (double)v.rows / (double)v.type.dim[0] : 1);
+        }
+        static const double whole[] = {16, 8, 4, 0}, shared[] = {0, 8, 12, 16};
+        const double formula =
+            ranks == 1 ? 16 * elements : (whole[zero] + shared[zero] / ranks) * elements;
+        ck_assert_double_eq_tol(elements, 124439808 - (1024 - 64) * 768, 0.5);
+        ck_assert_double_eq_tol(wanted, formula, 1);
+        ck_assert_double_ge(param + state, formula - 1);
+        ck_assert_double_le(param + state, formula + padding);
+        ck_assert_double_le(param + state, 1.0001 * formula);
+        f8_api_close(&r);
+    }
+}
+END_TEST
+
+Suite *f8_suite(void)
+{
+    Suite *suite = suite_create("zero bytes");
+    TCase *c = tcase_create("counted");
+    tcase_set_timeout(c, 300);
+    tcase_add_loop_test(c, nothing_falls_back, 0, FP8);
+    tcase_add_loop_test(c, gathers_codes, 0, FP8);
+    tcase_add_loop_test(c, memory, 0, 4);
+    suite_add_tcase(suite, c);
+    return suite;
+}
