@@ -216,6 +216,56 @@ START_TEST(exchanged)
 }
 END_TEST
 
+/* ---- a rank's own rows ---- */
+
+/* Of a value that all ranks have: of elements of 4 bytes and of 2, and of a transposed one. */
+static const char slices[] =
+    "module slices\n"
+    "dim R = 2, N = 2, E = 1\n"
+    "func forward(%m: f32[N, 3]) -> (%s: f32[E, 3], %sb: bf16[E, 3], %st: f32[E, 3]) {\n"
+    "  %turned = transpose(reshape(%m) {shape = [3, N]}) {perm = [1, 0]}\n"
+    "  return all_slice(%m) {ranks = R}, all_slice(cast(%m) {to = bf16}) {ranks = R}, "
+    "all_slice(%turned) {ranks = R}\n"
+    "}\n";
+
+static void fill_alike(const rank_case *c, int rank, int batch, const char *port,
+                       const fp8c_type *type, void *data)
+{
+    (void)rank;
+    fill(c, 0, batch, port, type, data);
+}
+
+static void check_slices(const rank_case *c, int rank, int64_t rows, int64_t each)
+{
+    const uint16_t *sb = rank_case_value(c, rank, "eval:sb")->data;
+    for (int64_t i = 0; i < 3 * each; i++) {
+        const int64_t row = rank * each + i / 3, column = i % 3;
+        const float want = row < rows ? number(0, 3 * row + column) : 0;
+        check_floats(c, rank, "eval:s", i, want);
+        ck_assert_uint_eq(sb[i], bf16(want));
+        check_floats(c, rank, "eval:st", i, row < rows ? number(0, column * rows + row) : 0);
+    }
+}
+
+START_TEST(sliced)
+{
+    for (int ranks = 1; ranks <= 4; ranks++)
+        for (int64_t rows = 1; rows <= 9; rows += 2) { /* some ranks have fewer rows, or none */
+            const int64_t each = (rows + ranks - 1) / ranks;
+            rank_case c = the_case(slices, targets[_i], ranks, rows);
+            c.dim[2] = (fp8c_dim){"E", each};
+            c.fill = fill_alike;
+            rank_case_run(&c);
+            for (int r = 0; r < ranks; r++) {
+                check_slices(&c, r, rows, each);
+                if (!_i) /* nothing is exchanged but what a rank runs */
+                    ck_assert_int_eq(c.traffic[r].sent, (ranks - 1) * DIGEST);
+            }
+            rank_case_end(&c);
+        }
+}
+END_TEST
+
 Suite *f8_suite(void)
 {
     Suite *suite = suite_create("collectives");
@@ -223,6 +273,7 @@ Suite *f8_suite(void)
     tcase_set_timeout(c, 300);
     tcase_add_loop_test(c, reduced, 0, 2);
     tcase_add_loop_test(c, exchanged, 0, 2);
+    tcase_add_loop_test(c, sliced, 0, 2);
     suite_add_tcase(suite, c);
     return suite;
 }
