@@ -21,12 +21,15 @@ typedef struct model {
     int rounds;
 } model;
 
+enum { STAGES = 2 };
+static const int stages[STAGES] = {0, 3}; /* of ZeRO */
+
 static fp8c_program *make(fp8c_context *ctx, const fp8c_module *module, const char *recipe,
-                          const fp8c_comm *comm)
+                          const fp8c_comm *comm, int zero)
 {
     fp8c_program *p;
     const fp8c_compile_options o = {
-        .struct_size = sizeof o, .recipe = recipe, .threads = 1, .comm = comm};
+        .struct_size = sizeof o, .recipe = recipe, .threads = 1, .comm = comm, .zero = zero};
     must(fp8c_compile(module, &o, &p) == FP8C_OK, fp8c_context_message(ctx));
     must(fp8c_program_initialize(p, 1) == FP8C_OK, fp8c_context_message(ctx));
     return p;
@@ -67,25 +70,32 @@ static void measure(fp8c_context *ctx, const model *m, const char *recipe, const
     size_t size;
     char *text = read_file(m->file, &size);
     fp8c_module *module;
-    double alone[MAX_ROUNDS], ratio[MAX_ROUNDS];
+    double alone[MAX_ROUNDS], ratio[STAGES][MAX_ROUNDS];
+    fp8c_program *together[STAGES];
     must(fp8c_module_parse(ctx, text, size, m->file, &m->dim, 1, &module) == FP8C_OK,
          fp8c_context_message(ctx));
-    fp8c_program *own = make(ctx, module, recipe, NULL),
-                 *together = make(ctx, module, recipe, comm);
+    fp8c_program *own = make(ctx, module, recipe, NULL, 0);
     run_step(ctx, own, comm); /* the first touch of every page */
-    run_step(ctx, together, comm);
+    for (int s = 0; s < STAGES; s++) {
+        together[s] = make(ctx, module, recipe, comm, stages[s]);
+        run_step(ctx, together[s], comm);
+    }
     for (int r = 0; r < rounds; r++) {
         alone[r] = run_step(ctx, own, comm);
-        ratio[r] = run_step(ctx, together, comm) / alone[r];
-        if (comm->rank == 0)
-            fprintf(stderr, "%s, %s, round %d: %.4f s alone, %.3f times that together\n", m->name,
-                    recipe, r + 1, alone[r], ratio[r]);
+        for (int s = 0; s < STAGES; s++) {
+            ratio[s][r] = run_step(ctx, together[s], comm) / alone[r];
+            if (comm->rank == 0)
+                fprintf(stderr, "%s, %s, round %d: %.4f s alone, %.3f times that at stage %d\n",
+                        m->name, recipe, r + 1, alone[r], ratio[s][r], stages[s]);
+        }
     }
-    if (comm->rank == 0) {
-        report(json, median(ratio, rounds), "ratio", "two_ranks_over_alone_%s_%s", m->name, recipe);
+    for (int s = 0; s < STAGES && comm->rank == 0; s++)
+        report(json, median(ratio[s], rounds), "ratio", "two_ranks_over_alone_%s_%s_zero%d",
+               m->name, recipe, stages[s]);
+    if (comm->rank == 0)
         report(json, median(alone, rounds), "s", "step_alone_%s_%s", m->name, recipe);
-    }
-    fp8c_program_destroy(together);
+    for (int s = 0; s < STAGES; s++)
+        fp8c_program_destroy(together[s]);
     fp8c_program_destroy(own);
     fp8c_module_destroy(module);
     free(text);

@@ -475,6 +475,18 @@ f8_status f8_infer_all_to_all(f8_graph *g, const f8_node *n, f8_type *out)
     return F8_OK;
 }
 
+f8_status f8_infer_collective_broadcast(f8_graph *g, const f8_node *n, f8_type *out)
+{
+    const int64_t root = f8_node_attr(n, F8_A_ROOT)->i;
+    int64_t ranks;
+    F8_TRY(ranks_of(g, n, &ranks));
+    if (root < 0 || root >= ranks)
+        return f8_infer_fail(g, n, NULL, "root is %lld, which is none of %lld ranks",
+                             (long long)root, (long long)ranks);
+    *out = *f8_in_type(g, n, 0);
+    return F8_OK;
+}
+
 f8_status f8_infer_all_slice(f8_graph *g, const f8_node *n, f8_type *out)
 {
     const f8_type *t = f8_in_type(g, n, 0);

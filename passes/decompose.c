@@ -5,8 +5,8 @@
  * roundings.
  *
  * Gives: no COMPOSITE op, no boundary, no reduction but of the first or the last axis, no amax,
- * fp8_scale, history_push, all_reduce or reduce_scatter is left, and no quantize or dequantize by blocks that kernels don't
- * know (unit/blocks.h). */
+ * fp8_scale, history_push, collective_broadcast, all_reduce or reduce_scatter is left, and no
+ * quantize or dequantize by blocks that kernels don't know (unit/blocks.h). */
 #include "passes/unit/blocks.h"
 #include "passes/unit/collectives.h"
 #include "passes/unit/formulas.h"
@@ -81,6 +81,12 @@ static f8_ref reduce_scatter(f8_graph *to, const f8_graph *from, f8_ref old, f8_
                                f8_attr_s(from, old, F8_A_REDUCE)[0] == 'a', from->name[old]);
 }
 
+static f8_ref broadcast_from(f8_graph *to, const f8_graph *from, f8_ref old, f8_ref x)
+{
+    return f8_broadcast_from(to, x, f8_attr_i(from, old, F8_A_RANKS),
+                             f8_attr_i(from, old, F8_A_ROOT), from->name[old]);
+}
+
 static f8_ref expand(void *user, f8_graph *to, const f8_graph *from, f8_ref old, const f8_ref *in)
 {
     (void)user;
@@ -113,6 +119,7 @@ static f8_ref expand(void *user, f8_graph *to, const f8_graph *from, f8_ref old,
     case F8_OP_DEQUANTIZE: return dequantize(to, from, old, in);
     case F8_OP_BOUNDARY: return in[0];
     case F8_OP_HISTORY_PUSH: return f8_history_pushed(to, in[0], in[1]);
+    case F8_OP_COLLECTIVE_BROADCAST: return broadcast_from(to, from, old, in[0]);
     case F8_OP_ALL_REDUCE: return all_reduce(to, from, old, in[0]);
     case F8_OP_REDUCE_SCATTER: return reduce_scatter(to, from, old, in[0]);
     default: return 0;

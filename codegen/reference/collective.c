@@ -61,6 +61,16 @@ void f8_interp_collective(f8_interp *x, const f8_graph *g, f8_ref r, const f8_rv
         exchange(x, kind, ranks, in, out->data);
         return;
     }
+    if (op == F8_OP_COLLECTIVE_BROADCAST) {
+        f8_type types = {.dtype = in->type.dtype, .rank = 1};
+        types.dim[0] = ranks * f8_type_elements(&in->type);
+        f8_rvalue *of = f8_interp_temp(x, &types);
+        const size_t bytes = f8_interp_bytes(x, &in->type);
+        if (of && exchange(x, kind, ranks, in, of->data))
+            memcpy(out->data, (uint8_t *)of->data + (size_t)f8_attr_i(g, r, F8_A_ROOT) * bytes,
+                   bytes);
+        return;
+    }
     const f8_type all = {.dtype = F8_F32, .rank = 2, .dim = {ranks, f8_type_elements(&out->type)}};
     f8_rvalue *rows = f8_interp_temp(x, &all);
     if (rows && exchange(x, kind, ranks, in, rows->data))

@@ -201,7 +201,7 @@ static f8_status parse_accumulate(f8_parser *p)
     f8_p_begin_fixed(p);
     F8_TRY(f8_p_count(p, "the number of micro-steps", &p->m->accumulate));
     return f8_p_check_fixed(p, "the number of micro-steps",
-                         "all values of a bound share one update");
+                            "all values of a bound share one update");
 }
 
 /* zero = "zero" expr */
@@ -266,7 +266,8 @@ static f8_status parse_item(f8_parser *p)
     for (size_t i = 0; i < sizeof once / sizeof once[0]; i++)
         if (f8_p_at_word(p, once[i].word))
             return once[i].parse(p);
-    return f8_p_unexpected(p, "dim, param, state, repeat, func, recipe, optimizer or accumulate");
+    return f8_p_unexpected(
+        p, "dim, param, state, repeat, func, recipe, optimizer, accumulate or zero");
 }
 
 /* module = "module" NAME {item} */

@@ -79,7 +79,8 @@ static bool differs(const propagation *p, const f8_node *n)
     bool own = false;
     switch (n->op) {
     case F8_OP_ALL_GATHER:
-    case F8_OP_ALL_REDUCE: return false;
+    case F8_OP_ALL_REDUCE:
+    case F8_OP_COLLECTIVE_BROADCAST: return false;
     case F8_OP_ALL_SLICE:
     case F8_OP_ALL_TO_ALL:
     case F8_OP_REDUCE_SCATTER: return true;

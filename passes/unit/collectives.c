@@ -85,3 +85,35 @@ f8_ref f8_all_reduced(f8_graph *g, f8_ref x, int64_t ranks, bool amax, const cha
         sum = f8_concat(g, (f8_ref[]){sum, reduce_vector(&e, f8_slice(g, x, 0, whole, n))}, 2, 0);
     return f8_reshape(g, sum, &t);
 }
+
+/* x [n] with n a multiple of ranks, or small. */
+static f8_ref broadcast_vector(const exchange *e, f8_ref x, int64_t root)
+{
+    if (!x)
+        return 0;
+    const f8_type t = *f8_type_of(e->g, x),
+                  rows = {.dtype = t.dtype, .rank = 2, .dim = {e->ranks, t.dim[0] / e->ranks}};
+    const bool small = rows.dim[1] <= WHOLE;
+    x = small ? collective(e, F8_OP_ALL_GATHER, x)
+              : collective(e, F8_OP_ALL_TO_ALL, f8_reshape(e->g, x, &rows));
+    x = f8_slice(e->g, x, 0, root, root + 1);
+    if (!small)
+        x = collective(e, F8_OP_ALL_GATHER, x);
+    return f8_reshape(e->g, x, &t);
+}
+
+f8_ref f8_broadcast_from(f8_graph *g, f8_ref x, int64_t ranks, int64_t root, const char *name)
+{
+    const exchange e = {g, ranks, false, name};
+    if (!x)
+        return 0;
+    const f8_type t = *f8_type_of(g, x),
+                  vector = {.dtype = t.dtype, .rank = 1, .dim = {f8_type_elements(&t)}};
+    const int64_t n = vector.dim[0], even = n / ranks <= WHOLE ? n : n / ranks * ranks;
+    x = f8_reshape(g, x, &vector);
+    f8_ref all = broadcast_vector(&e, f8_slice(g, x, 0, 0, even), root);
+    if (even < n)
+        all = f8_concat(g, (f8_ref[]){all, broadcast_vector(&e, f8_slice(g, x, 0, even, n), root)},
+                        2, 0);
+    return f8_reshape(g, all, &t);
+}

@@ -11,6 +11,9 @@
  * bytes of a ring, 2 (ranks-1) / ranks times those of x. name: of the collectives, for listings, or
  * NULL. */
 f8_ref f8_all_reduced(f8_graph *g, f8_ref x, int64_t ranks, bool amax, const char *name);
+/* x of rank `root`. A small x is gathered whole. Of a large one the root sends each rank a part, and
+ * the parts are gathered. */
+f8_ref f8_broadcast_from(f8_graph *g, f8_ref x, int64_t ranks, int64_t root, const char *name);
 /* x [ranks, n]: the sum of its rows (`amax`: their largest magnitudes), [n], from the first row to
  * the last. */
 f8_ref f8_join_rows(f8_graph *g, f8_ref x, bool amax);

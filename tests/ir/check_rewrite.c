@@ -232,6 +232,9 @@ START_TEST(verify_catches)
     m->accumulate = 0;
     corrupt("accumulate is 0");
     m->accumulate = 1;
+    m->zero = 4;
+    corrupt("zero is 4");
+    m->zero = 0;
     ck_assert_int_eq(f8_verify(m, &diag), F8_OK);
 }
 END_TEST

@@ -237,6 +237,10 @@ static void var_init(void)
 {
     bad.var[0].init = 77;
 }
+static void var_rows(void)
+{
+    bad.var[0].rows = bad.var[0].type.dim[0]; /* one rank has all */
+}
 static void port_var(void)
 {
     bad.func[0].in[0].var = 1000;
@@ -336,6 +340,7 @@ static const struct {
     BAD(var_on_another, "or overlaps another variable"),
     BAD(step_bytes, "says that it moves too many bytes"),
     BAD(var_init, "is of an unknown kind"),
+    BAD(var_rows, "is not a rank's part of its rows"),
     BAD(port_var, "carries no variable of its type"),
     BAD(port_less, "carries no variable of its type"),
     BAD(port_type, "carries no variable of its type"),

@@ -216,6 +216,42 @@ START_TEST(exchanged)
 }
 END_TEST
 
+/* ---- broadcasts ---- */
+
+static const char broadcasts[] =
+    "module broadcasts\n"
+    "dim R = 2, N = 2, ROOT = 1\n"
+    "func forward(%n: f32[N], %k: f32[3, N]) -> (%b: f32[N], %bb: bf16[N], %part: f32[2, N]) {\n"
+    "  %cut = slice(%k) {axis = 0, start = 1, stop = 3}\n"
+    "  return collective_broadcast(%n) {ranks = R, root = ROOT - 1}, "
+    "collective_broadcast(cast(%n) {to = bf16}) {ranks = R, root = ROOT - 1}, "
+    "collective_broadcast(%cut) {ranks = R, root = ROOT - 1}\n"
+    "}\n";
+
+START_TEST(broadcast)
+{
+    static const int64_t sizes[] = {1, 130, 4 * WHOLE + 3}; /* the last one in parts */
+    for (int ranks = 1; ranks <= 4; ranks++)
+        for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++) {
+            const int root = ranks - 1 - (int)k % ranks;
+            rank_case c = the_case(broadcasts, targets[_i], ranks, sizes[k]);
+            c.dim[2] = (fp8c_dim){"ROOT", root + 1};
+            rank_case_run(&c);
+            for (int r = 0; r < ranks; r++) {
+                const uint16_t *bb = rank_case_value(&c, r, "eval:bb")->data;
+                for (int64_t i = 0; i < sizes[k]; i++) {
+                    check_floats(&c, r, "eval:b", i, number(root, i));
+                    ck_assert_uint_eq(bb[i], bf16(number(root, i)));
+                    for (int row = 0; row < 2; row++)
+                        check_floats(&c, r, "eval:part", row * sizes[k] + i,
+                                     number(root, (row + 1) * sizes[k] + i));
+                }
+            }
+            rank_case_end(&c);
+        }
+}
+END_TEST
+
 /* ---- a rank's own rows ---- */
 
 /* Of a value that all ranks have: of elements of 4 bytes and of 2, and of a transposed one. */
@@ -273,6 +309,7 @@ Suite *f8_suite(void)
     tcase_set_timeout(c, 300);
     tcase_add_loop_test(c, reduced, 0, 2);
     tcase_add_loop_test(c, exchanged, 0, 2);
+    tcase_add_loop_test(c, broadcast, 0, 2);
     tcase_add_loop_test(c, sliced, 0, 2);
     suite_add_tcase(suite, c);
     return suite;

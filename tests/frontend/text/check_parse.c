@@ -199,11 +199,11 @@ static const struct {
     {"module t\nrecipe \"", "*", "", "2:8: this string is longer than 1023 bytes"},
     {"module t\ndim A = 1", " + 1", " + x", "2:100000013: there is no dim or repeat variable 'x'"},
     {"module t # ", "x", "\nend",
-     "2:1: expected dim, param, state, repeat, func, recipe, optimizer or "
-     "accumulate, found 'end'"},
+     "2:1: expected dim, param, state, repeat, func, recipe, optimizer, "
+     "accumulate or zero, found 'end'"},
     {"module t\n", " ", "end",
-     "2:100000001: expected dim, param, state, repeat, func, recipe, optimizer or "
-     "accumulate, found 'end'"},
+     "2:100000001: expected dim, param, state, repeat, func, recipe, optimizer, "
+     "accumulate or zero, found 'end'"},
     {"module t\ndim A = ", "(", "", "2:209: nested deeper than 200 levels"},
     {"module t\ndim A = ", "-", "", "2:209: nested deeper than 200 levels"},
     {"module t\nfunc f(%x: f32[]) -> f32[] { return ", "neg(", "",
