@@ -545,10 +545,12 @@ fp8c_status fp8c_program_step(const fp8c_program *p, int function, int index, fp
     if (function < 0 || (uint32_t)function >= p->now->plan.n_funcs || index < 0 ||
         (uint32_t)index >= p->now->plan.func[function].n_steps)
         return FP8C_ERR_INPUT;
-    static const char *const kinds[] = {
-        [F8_STEP_KERNEL] = "kernel", [F8_STEP_GEMM] = "gemm", [F8_STEP_COPY] = "copy",
-        [F8_STEP_ATTENTION] = "attention", [F8_STEP_COLLECTIVE] = "collective",
-        [F8_STEP_WAIT] = "wait"};
+    static const char *const kinds[] = {[F8_STEP_KERNEL] = "kernel",
+                                        [F8_STEP_GEMM] = "gemm",
+                                        [F8_STEP_COPY] = "copy",
+                                        [F8_STEP_ATTENTION] = "attention",
+                                        [F8_STEP_COLLECTIVE] = "collective",
+                                        [F8_STEP_WAIT] = "wait"};
     const f8_step *s = &p->now->plan.func[function].step[index];
     *out = (fp8c_step){s->name, kinds[s->kind], (int32_t)s->n_phases, s->hash, s->bytes_read,
                        s->bytes_written, 0};
