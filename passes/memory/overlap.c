@@ -5,15 +5,15 @@
  * ends. There are two kinds:
  *
  * - One that sends what the function computes, such as a bucket of gradients. It starts as soon as
- *   that is there. What reads the result (sums, and collectives of these sums) waits until the
- *   bytes should have arrived, or until the next bucket needs the room: together these collectives
- *   hold no more than the largest of them does by itself, at both of its ends.
+ *   that is there. What reads the result (sums, and collectives of these sums) has its turn so that
+ *   the collectives of a bucket share the time until the next bucket is there; or before, if the
+ *   next one needs the room: together these collectives hold no more than the largest of them does
+ *   by itself, at both of its ends.
  * - One that sends what depends on variables alone, such as a rank's part of a weight. It starts
  *   when the one before it is needed, so that the next weight travels while this one is in use.
  *
- * How fast bytes travel is not known here. They are taken to travel as long as the function
- * computes. If they take less, they arrive early. If they take more, the order matters little: then
- * the computing waits for them wherever it does. */
+ * How fast bytes travel is not known here, and need not be: an even share of the time is the best
+ * for fast and slow ones. */
 #include "passes/memory/overlap.h"
 
 #include "passes/unit/cost.h"
@@ -34,18 +34,20 @@ typedef struct plan {
     bool *own;            /* it depends on variables alone */
     uint32_t *use;        /* of such a group: the first turn that needs it for something else */
     bool *later;          /* it depends on what was received, or prepares what is sent */
-    bool *lazy;           /* it prepares what is sent from nothing: it runs right before its reader */
-    uint32_t *left;       /* edges from groups that have no turn yet */
-    uint32_t *readers;    /* of a collective: groups that read the result and have no turn yet */
-    bool *waited;         /* of a collective: one of these has had its turn */
-    uint32_t *depth;      /* how many collectives it waits for */
-    double *cost, *there; /* seconds; when its result is there */
+    bool *lazy;        /* it prepares what is sent from nothing: it runs right before its reader */
+    uint32_t *left;    /* edges from groups that have no turn yet */
+    uint32_t *readers; /* of a collective: groups that read the result and have no turn yet */
+    bool *waited;      /* of a collective: one of these has had its turn */
+    uint32_t *depth;   /* how many collectives it waits for */
+    uint32_t *height;  /* of a collective: how many wait for it in turn, and itself */
+    double *cost, *there; /* seconds; when its result should be there */
     uint32_t *order, n_order;
     bool *done;
     uint32_t *ready, n_ready; /* of `later`, those that wait for no group */
     uint32_t *fetch, n_fetch; /* collectives of `own`, by use */
-    double now, channel;      /* the channel is free from then on */
-    double rate;              /* seconds a byte */
+    uint32_t *due, n_due;     /* collectives of `later` that wait for no others, by time */
+    double *when;             /* of these: the time at which they can start */
+    double now, end;          /* seconds of the groups that are not of `later` */
     int64_t held, limit;
 } plan;
 
@@ -186,20 +188,44 @@ static void list_fetches(plan *p)
     }
 }
 
-static void find_rate(plan *p)
+/* When each collective of `later` can start, if nothing waits for bytes. */
+static void find_times(plan *p)
 {
-    double seconds = 0, bytes = 0;
-    for (uint32_t i = 0; i < p->n; i++) {
-        if (!p->travels[i]) {
+    for (uint32_t turn = 0; turn < p->n; turn++) {
+        const uint32_t i = p->base[turn];
+        if (!p->travels[i] && !p->later[i] && !p->lazy[i]) {
             p->cost[i] = f8_cost_group(p->s->storage.func, p->s->storage.target, i);
-            seconds += p->cost[i];
-            continue;
+            p->end += p->cost[i];
+            p->when[i] = p->end;
         }
-        bytes += (double)received(p, i);
+        for (uint32_t k = 0; k < p->s->n_before[i] && p->later[i]; k++)
+            p->when[i] =
+                p->when[p->before[i][k]] > p->when[i] ? p->when[p->before[i][k]] : p->when[i];
         if (held_by(p, i) > p->limit)
             p->limit = held_by(p, i);
     }
-    p->rate = seconds / bytes;
+}
+
+static void list_due(plan *p)
+{
+    for (uint32_t turn = 0; turn < p->n; turn++) {
+        const uint32_t i = p->base[turn];
+        uint32_t k = p->n_due;
+        if (!p->travels[i] || !p->later[i] || p->depth[i])
+            continue;
+        for (; k > 0 && p->when[p->due[k - 1]] > p->when[i]; k--)
+            p->due[k] = p->due[k - 1];
+        p->due[k] = i;
+        p->n_due++;
+    }
+    for (uint32_t turn = p->n; turn-- > 0;) {
+        const uint32_t i = p->base[turn];
+        for (uint32_t k = 0; k < p->s->next[i].n; k++) {
+            const uint32_t height = p->height[p->s->next[i].to[k] / 2];
+            p->height[i] = height > p->height[i] ? height : p->height[i];
+        }
+        p->height[i] += p->travels[i];
+    }
 }
 
 /* ---- turns ---- */
@@ -210,7 +236,6 @@ static void note_reads(plan *p, uint32_t i)
         const uint32_t from = f8_group_maker(p->s, i, k);
         if (from == F8_NO_GROUP || !p->travels[from])
             continue;
-        p->now = p->now > p->there[from] ? p->now : p->there[from];
         if (p->later[from] && !p->waited[from])
             p->held -= sent(p, from);
         p->waited[from] = true;
@@ -220,6 +245,18 @@ static void note_reads(plan *p, uint32_t i)
         if (p->later[from] && p->travels[from] && p->readers[from] && --p->readers[from] == 0)
             p->held -= received(p, from);
     }
+}
+
+/* When the bytes of a collective that starts now should be there. */
+static double arrival(const plan *p, uint32_t i)
+{
+    double next = p->end;
+    for (uint32_t k = 0; k < p->n_due; k++)
+        if (p->left[p->due[k]] > 0) {
+            next = p->when[p->due[k]];
+            break;
+        }
+    return next > p->now ? p->now + (next - p->now) / p->height[i] : p->now;
 }
 
 /* Gives group i its turn, and before it what it needs that has had none. */
@@ -234,9 +271,8 @@ static void give_turn(plan *p, uint32_t i)
     p->order[p->n_order++] = i;
     p->now += p->cost[i];
     p->there[i] = p->now;
-    if (p->travels[i]) {
-        p->channel = (p->channel > p->now ? p->channel : p->now) + p->rate * (double)received(p, i);
-        p->there[i] = p->channel;
+    if (p->later[i] && p->travels[i]) {
+        p->there[i] = arrival(p, i);
         p->held += held_by(p, i);
     }
     for (uint32_t k = 0; k < p->s->next[i].n; k++) {
@@ -263,8 +299,9 @@ static uint32_t best_ready(const plan *p, bool travels)
     double least = 0;
     for (uint32_t k = 0; k < p->n_ready; k++) {
         const uint32_t i = p->ready[k];
-        const double there = when_there(p, i),
-                     key = p->travels[i] ? -(double)p->depth[i] : there > p->now ? there : p->now;
+        const double there = when_there(p, i), key = p->travels[i]    ? -(double)p->depth[i]
+                                                     : there > p->now ? there
+                                                                      : p->now;
         if (p->travels[i] == travels &&
             (best == NONE || key < least || (key <= least && p->at[i] < p->at[p->ready[best]]))) {
             best = k;
@@ -287,8 +324,8 @@ static void give_later(plan *p, bool all)
     while (p->n_ready > 0) {
         const uint32_t other = best_ready(p, false), collective = best_ready(p, true);
         const bool there = other != NONE && when_there(p, p->ready[other]) <= p->now;
-        const bool room = collective != NONE &&
-                          p->held + held_by(p, p->ready[collective]) <= p->limit;
+        const bool room =
+            collective != NONE && p->held + held_by(p, p->ready[collective]) <= p->limit;
         if (room)
             take(p, collective);
         else if (there)
@@ -385,14 +422,15 @@ static f8_status set_up(plan *p, f8_scheduler *s, const uint32_t *order)
 {
     f8_arena *a = &s->scratch;
     const uint32_t n = s->lowered->n_groups;
-    uint32_t **const numbers[] = {&p->at,    &p->use,   &p->left, &p->readers,
-                                  &p->depth, &p->ready, &p->fetch, &p->order};
+    uint32_t **const numbers[] = {&p->at,    &p->use,    &p->left,  &p->readers, &p->order,
+                                  &p->depth, &p->height, &p->ready, &p->fetch,   &p->due};
     bool **const flags[] = {&p->travels, &p->own, &p->later, &p->lazy, &p->waited, &p->done};
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         *numbers[i] = F8_NEW_ARRAY(a, uint32_t, n);
     for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
         *flags[i] = F8_NEW_ARRAY(a, bool, n);
     p->before = F8_NEW_ARRAY(a, uint32_t *, n);
+    p->when = F8_NEW_ARRAY(a, double, n);
     p->cost = F8_NEW_ARRAY(a, double, n);
     p->there = F8_NEW_ARRAY(a, double, n);
     F8_TRY(f8_arena_status(a, s->diag));
@@ -419,7 +457,8 @@ f8_status f8_order_overlap(f8_scheduler *s, uint32_t *order, int64_t *peak)
     find_later(&p);
     find_depths(&p);
     list_fetches(&p);
-    find_rate(&p);
+    find_times(&p);
+    list_due(&p);
     make_order(&p);
     if (p.n_order != p.n)
         return f8_fail(s->diag, F8_ERR_INTERNAL, F8_NOWHERE,

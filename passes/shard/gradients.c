@@ -2,15 +2,16 @@
  *
  * Gradients travel in buckets, in the order in which the backward makes them, so that the first
  * buckets travel while the backward goes on. Small gradients share the bucket of their neighbours,
- * because an exchange takes its time however little it moves. Which gradients share a bucket changes
- * no bit: each element is summed by itself. */
+ * because an exchange takes its time however little it moves. Which gradients share a bucket
+ * changes no bit: each element is summed by itself. */
 #include "passes/shard/parts.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* A bucket is full at a share of all gradients' bytes, within these bounds: its exchange should take
- * far longer than to begin one, and the last bucket, which nothing can hide, should be short. */
+/* A bucket is full at a share of all gradients' bytes, within these bounds: its exchange should
+ * take far longer than to begin one, and the last bucket, which nothing can hide, should be short.
+ */
 enum { LEAST = 1 << 18, MOST = 1 << 25, BUCKETS = 16 };
 
 bool f8_is_gradient(const f8_unit *u, const f8_port *p)
@@ -144,8 +145,9 @@ f8_status f8_shard_sum_gradients(f8_unit *u, f8_func *f, f8_wholes whole)
     size_t n;
     int64_t bytes;
     F8_TRY(list_gradients(u, f, &all, &n, &bytes));
-    const int64_t share = bytes / BUCKETS,
-                  full = share < LEAST ? LEAST : share < MOST ? share : MOST;
+    const int64_t share = bytes / BUCKETS, full = share < LEAST  ? LEAST
+                                                  : share < MOST ? share
+                                                                 : MOST;
     for (size_t i = 0; i < n;) {
         bucket b = {.port = &all[i], .shards = whole[all[i]->var] != NULL};
         int64_t held = 0;
