@@ -45,7 +45,12 @@ f8_status f8_program_set_comm(fp8c_program *p, const fp8c_comm *comm, f8_diag *d
         return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
                        "comm: all_gather and all_to_all are both needed");
     p->given_comm = own;
-    p->comm = (f8_comm){own.rank, own.ranks, &p->given_comm, all_gather, all_to_all};
+    p->comm = (f8_comm){.rank = own.rank,
+                        .ranks = own.ranks,
+                        .user = &p->given_comm,
+                        .all_gather = all_gather,
+                        .all_to_all = all_to_all,
+                        .on_caller = own.on_caller != 0};
     return F8_OK;
 }
 

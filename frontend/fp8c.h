@@ -397,7 +397,9 @@ typedef struct fp8c_stored_as {
 
 /* How the ranks of a training exchange bytes. Ranks are processes, or threads of one process, that
  * run programs compiled from one module with the same options, each on inputs of its own; they are
- * numbered from 0. Every rank makes the same calls in the same order, from one thread at a time.
+ * numbered from 0. Every rank makes the same calls in the same order, from one thread at a time:
+ * during a run from a thread of fp8c's, which moves bytes while the run computes on; before a run
+ * and in between from the thread that calls fp8c.
  * A call returns when everything to be received is there. It returns 0, or another number if it
  * failed: the run then fails with FP8C_ERR_LIBRARY, and has changed some variables and not others.
  * Write, load or initialize them before the next run, on all ranks. fp8c computes the sums itself,
@@ -412,11 +414,13 @@ typedef struct fp8c_comm {
      * each */
     int (*all_to_all)(void *user, const void *send, void *receive, size_t bytes);
     const char *(*message)(void *user); /* why the last call failed; may be NULL */
+    int32_t on_caller; /* 1: every call comes from the thread that calls fp8c, and a run waits for it.
+                          The results have the same bits, and ranks may differ in this */
 } fp8c_comm;
 
 /* The ranks of an MPI job (mpirun, srun). `kind` is "openmpi" or "mpich"; NULL: the first whose
  * library and whose shim, fp8c_mpi_KIND.so beside libfp8c.so, are there. MPI is initialized unless
- * the process has done so, with MPI_THREAD_SERIALIZED: no other thread may call MPI while fp8c does.
+ * the process has done so, with MPI_THREAD_SERIALIZED: no other thread may call MPI during a run.
  * A process has one at a time; once one that initialized MPI is closed, there is no other.
  * FP8C_ERR_LIBRARY says what is missing, or what MPI says. */
 typedef struct fp8c_mpi fp8c_mpi;
@@ -1439,7 +1443,8 @@ FP8C_API fp8c_status fp8c_program_decision(const fp8c_program *program, int inde
 
 /* One step of a function's plan. */
 typedef struct fp8c_step {
-    const char *name, *kind; /* kind: kernel, gemm, copy, attention (by a library), collective */
+    const char *name, *kind; /* kind: kernel, gemm, copy, attention (by a library), collective, wait
+                                (for a collective of that name) */
     int32_t phases;
     uint64_t hash;           /* of a kernel: equal ones share code */
     int64_t bytes_read, bytes_written; /* of distinct inputs and outputs */
@@ -1457,6 +1462,18 @@ typedef struct fp8c_collective {
 /* FP8C_ERR_INPUT: there is no such step, or it is of another kind. */
 FP8C_API fp8c_status fp8c_program_collective(const fp8c_program *program, int function, int index,
                                              fp8c_collective *out);
+/* A collective that goes on beside the steps behind it, until a step waits for it. */
+typedef struct fp8c_transfer {
+    size_t struct_size; /* sizeof(fp8c_transfer) */
+    int32_t wait;       /* the index of the step that waits */
+    int32_t beside;     /* how many other steps run in between */
+    /* with `profile`, of all runs together: from the start to the call of the engine, which earlier
+     * ones may hold up; in the call; and how long the run then waited for its end */
+    double queued, seconds, waited;
+} fp8c_transfer;
+/* FP8C_ERR_INPUT: there is no such step, or it is no such collective. */
+FP8C_API fp8c_status fp8c_program_transfer(const fp8c_program *program, int function, int index,
+                                           fp8c_transfer *out);
 /* How the library computes this GEMM, in its own words, or the algorithm that a file fixed. NULL
  * for other steps, and where neither is known. */
 FP8C_API const char *fp8c_program_algorithm(const fp8c_program *program, int function, int index);

@@ -423,6 +423,38 @@ fp8c_status fp8c_program_collective(const fp8c_program *p, int function, int ind
     return FP8C_OK;
 }
 
+/* The index of the step that waits for step `index`; 0: none does. */
+static uint32_t wait_of(const f8_plan_func *f, uint32_t index)
+{
+    for (uint32_t i = index + 1; i < f->n_steps; i++)
+        if (f->step[i].kind == F8_STEP_WAIT && f->step[i].waits == index)
+            return i;
+    return 0;
+}
+
+fp8c_status fp8c_program_transfer(const fp8c_program *p, int function, int index,
+                                  fp8c_transfer *out)
+{
+    const f8_instance *instance = &p->now->instance;
+    fp8c_collective c;
+    if (fp8c_program_collective(p, function, index, &c) != FP8C_OK)
+        return FP8C_ERR_INPUT;
+    const f8_plan_func *f = &p->now->plan.func[function];
+    const uint32_t wait = wait_of(f, (uint32_t)index);
+    fp8c_transfer own = {.struct_size = sizeof own, .wait = (int32_t)wait};
+    if (!wait || !out->struct_size)
+        return FP8C_ERR_INPUT;
+    for (uint32_t i = (uint32_t)index + 1; i < wait; i++)
+        own.beside += f->step[i].kind != F8_STEP_COLLECTIVE && f->step[i].kind != F8_STEP_WAIT;
+    if (instance->cpu) {
+        own.queued = f8_exec_queued_seconds(instance->cpu, (uint32_t)function, (uint32_t)index);
+        own.seconds = f8_exec_step_seconds(instance->cpu, (uint32_t)function, (uint32_t)index);
+        own.waited = f8_exec_step_seconds(instance->cpu, (uint32_t)function, wait);
+    }
+    f8_api_give(out, &own);
+    return FP8C_OK;
+}
+
 const char *fp8c_program_algorithm(const fp8c_program *p, int function, int index)
 {
     const f8_instance *instance = &p->now->instance;
@@ -513,9 +545,12 @@ fp8c_status fp8c_program_step(const fp8c_program *p, int function, int index, fp
     if (function < 0 || (uint32_t)function >= p->now->plan.n_funcs || index < 0 ||
         (uint32_t)index >= p->now->plan.func[function].n_steps)
         return FP8C_ERR_INPUT;
-    static const char *const kinds[] = {
-        [F8_STEP_KERNEL] = "kernel", [F8_STEP_GEMM] = "gemm", [F8_STEP_COPY] = "copy",
-        [F8_STEP_ATTENTION] = "attention", [F8_STEP_COLLECTIVE] = "collective"};
+    static const char *const kinds[] = {[F8_STEP_KERNEL] = "kernel",
+                                        [F8_STEP_GEMM] = "gemm",
+                                        [F8_STEP_COPY] = "copy",
+                                        [F8_STEP_ATTENTION] = "attention",
+                                        [F8_STEP_COLLECTIVE] = "collective",
+                                        [F8_STEP_WAIT] = "wait"};
     const f8_step *s = &p->now->plan.func[function].step[index];
     *out = (fp8c_step){s->name, kinds[s->kind], (int32_t)s->n_phases, s->hash, s->bytes_read,
                        s->bytes_written, 0};

@@ -14,15 +14,23 @@
 #include "runtime/base/gemm_desc.h"
 #include "runtime/comm/comm.h"
 
-/* ATTENTION is cuDNN's, on CUDA alone. Attention by our own kernels is a KERNEL step. */
+/* ATTENTION is cuDNN's, on CUDA alone. Attention by our own kernels is a KERNEL step.
+ *
+ * A COLLECTIVE that travels (f8_collective_travels) only starts where it stands: the next steps run
+ * while its bytes are under way. Its WAIT is a later step of the same function. In between no step
+ * writes what it sends, and none reads or writes what it receives. */
 typedef enum f8_step_kind {
     F8_STEP_KERNEL,
     F8_STEP_GEMM,
     F8_STEP_COPY,
     F8_STEP_ATTENTION,
-    F8_STEP_COLLECTIVE
+    F8_STEP_COLLECTIVE,
+    F8_STEP_WAIT
 } f8_step_kind;
-enum { F8_STEP_KINDS = F8_STEP_COLLECTIVE + 1 };
+enum {
+    F8_STEP_KINDS = F8_STEP_WAIT + 1,
+    F8_MOST_UNDER_WAY = 64 /* collectives that a function has started and not yet waited for */
+};
 
 typedef struct f8_arg {
     f8_space space; /* NONE: a null pointer */
@@ -81,6 +89,7 @@ typedef struct f8_step {
     f8_gemm_desc gemm;
     f8_cudnn_attention_desc attention;
     f8_collective_desc collective;
+    uint32_t waits;   /* WAIT: the index of the collective's step in the function */
     uint32_t choice;  /* GEMM: index + 1 into the plan's choices; 0: none */
     struct {          /* COPY: to[i..] = from[i..] over `size`, strides in elements */
         int32_t rank;

@@ -20,6 +20,8 @@ typedef struct checker {
     const f8_step *step;
     f8_diag *diag;
     bool on_cpu; /* whether a CPU runs it: the target decides, whatever code the plan has */
+    /* the collectives that the function has started and not yet waited for, by step */
+    uint32_t under_way[F8_MOST_UNDER_WAY], n_under_way;
 } checker;
 
 /* Fails, and names the step, function or plan that is being checked. */
@@ -88,6 +90,48 @@ static int64_t space_end(const checker *c, const f8_arg *a)
     return -1;
 }
 
+/* ---- collectives under way ---- */
+
+/* Whether bytes [offset - before, offset + bytes) of argument a lie among `other` bytes of b. */
+static bool overlaps(const f8_arg *a, int64_t before, int64_t bytes, const f8_arg *b, int64_t other)
+{
+    const bool of_port = a->space == F8_SPACE_INPUT || a->space == F8_SPACE_OUTPUT;
+    return a->space == b->space && (!of_port || a->port == b->port) &&
+           a->offset - before < b->offset + other && b->offset < a->offset + bytes;
+}
+
+static bool is_written(const f8_step *s, uint32_t i)
+{
+    switch (s->kind) {
+    case F8_STEP_GEMM: return i == F8_GEMM_C;
+    case F8_STEP_COPY:
+    case F8_STEP_COLLECTIVE: return i == 1;
+    case F8_STEP_KERNEL: /* a plan does not say what its kernels write */
+    case F8_STEP_ATTENTION:
+    case F8_STEP_WAIT: break;
+    }
+    return false;
+}
+
+/* Checks that no byte of argument `i` is one that a collective under way still moves. Of a kernel's
+ * argument only the first byte is known. */
+static f8_status check_moving(const checker *c, uint32_t i, int64_t before, int64_t bytes)
+{
+    const f8_arg *a = &c->step->arg[i];
+    const int64_t known = bytes ? bytes : 1;
+    for (uint32_t k = 0; k < c->n_under_way; k++) {
+        const f8_step *s = &c->func->step[c->under_way[k]];
+        if (overlaps(a, before, known, &s->arg[1], f8_collective_result(&s->collective)))
+            return wrong(c, "argument %u lies in what '%s' receives, which was not waited for", i,
+                         s->name);
+        if (is_written(c->step, i) &&
+            overlaps(a, before, known, &s->arg[0], f8_collective_operand(&s->collective)))
+            return wrong(c, "argument %u overwrites what '%s' sends, which was not waited for", i,
+                         s->name);
+    }
+    return F8_OK;
+}
+
 /* Checks that bytes [offset - before, offset + bytes) of argument `i` lie in its space. A place may
  * be NONE only if may_be_none. */
 static f8_status check_arg(const checker *c, uint32_t i, int64_t before, int64_t bytes,
@@ -103,7 +147,7 @@ static f8_status check_arg(const checker *c, uint32_t i, int64_t before, int64_t
     if (a->offset < begin || a->offset - begin < before || bytes < 0 || a->offset > room - bytes)
         return wrong(c, "argument %u lies at byte %lld of %lld, and %lld bytes from there are used",
                      i, (long long)a->offset, (long long)room, (long long)bytes);
-    return F8_OK;
+    return check_moving(c, i, before, bytes);
 }
 
 static f8_status want_args(const checker *c, uint32_t n)
@@ -307,7 +351,7 @@ static f8_status check_attention(const checker *c)
     return F8_OK;
 }
 
-static f8_status check_collective(const checker *c)
+static f8_status check_collective(checker *c)
 {
     const f8_collective_desc *d = &c->step->collective;
     F8_TRY(want_args(c, 2));
@@ -319,10 +363,39 @@ static f8_status check_collective(const checker *c)
                                            : d->whole != 0)
         return wrong(c, "the whole of which an all_slice takes a part has bytes out of range");
     F8_TRY(check_arg(c, 0, 0, f8_collective_operand(d), false));
-    return check_arg(c, 1, 0, f8_collective_result(d), false);
+    F8_TRY(check_arg(c, 1, 0, f8_collective_result(d), false));
+    if (!f8_collective_travels(d->kind))
+        return F8_OK;
+    if (overlaps(&c->step->arg[0], 0, f8_collective_operand(d), &c->step->arg[1],
+                 f8_collective_result(d)))
+        return wrong(c, "a collective receives where it sends from");
+    if (c->n_under_way == F8_MOST_UNDER_WAY)
+        return wrong(c, "more than %d collectives are under way", F8_MOST_UNDER_WAY);
+    c->under_way[c->n_under_way++] = (uint32_t)(c->step - c->func->step);
+    return F8_OK;
 }
 
-static f8_status check_step(const checker *c)
+static f8_status check_wait(checker *c)
+{
+    F8_TRY(want_args(c, 0));
+    for (uint32_t k = 0; k < c->n_under_way; k++)
+        if (c->under_way[k] == c->step->waits) {
+            c->under_way[k] = c->under_way[--c->n_under_way];
+            return F8_OK;
+        }
+    return wrong(c, "it waits for step %u, which is no collective under way", c->step->waits);
+}
+
+/* No collective outlives the run that started it. */
+static f8_status check_end(checker *c)
+{
+    if (!c->n_under_way)
+        return F8_OK;
+    c->step = &c->func->step[c->under_way[0]];
+    return wrong(c, "nothing waits for the collective");
+}
+
+static f8_status check_step(checker *c)
 {
     const f8_step *s = c->step;
     if (s->choice > c->plan->n_choices)
@@ -337,6 +410,7 @@ static f8_status check_step(const checker *c)
     case F8_STEP_COPY: return check_copy(c);
     case F8_STEP_ATTENTION: return check_attention(c);
     case F8_STEP_COLLECTIVE: return check_collective(c);
+    case F8_STEP_WAIT: return check_wait(c);
     }
     return wrong(c, "the kind of the step is unknown");
 }
@@ -443,12 +517,14 @@ f8_status f8_plan_check(const f8_plan *plan, f8_diag *diag)
     for (uint32_t i = 0; i < plan->n_funcs; i++) {
         c.func = &plan->func[i];
         c.step = NULL;
+        c.n_under_way = 0;
         F8_TRY(check_ports(&c, c.func->in, c.func->n_in));
         F8_TRY(check_ports(&c, c.func->out, c.func->n_out));
         for (uint32_t k = 0; k < c.func->n_steps; k++) {
             c.step = &c.func->step[k];
             F8_TRY(check_step(&c));
         }
+        F8_TRY(check_end(&c));
         c.step = NULL;
         F8_TRY(check_traffic(&c));
     }

@@ -131,6 +131,8 @@ static void wire_step(f8_wire *w, void *element)
         wire_copy(w, s);
     else if (s->kind == F8_STEP_COLLECTIVE)
         wire_collective(w, &s->collective);
+    else if (s->kind == F8_STEP_WAIT)
+        f8_wire_u32(w, &s->waits);
 }
 
 /* ---- functions, variables, code ---- */

@@ -10,7 +10,7 @@
 
 /* The number of this format. It grows with each change to f8_plan_wire, to the meaning of a field,
  * or to an enumeration in a plan. Files of another number are not read. */
-enum { F8_PLAN_FORMAT = 5 };
+enum { F8_PLAN_FORMAT = 6 };
 
 void f8_plan_wire(f8_wire *w, f8_plan *plan);
 /* The plan's `needs`, by name, so that the table of features may grow. A reader needs them before
@@ -19,7 +19,8 @@ void f8_plan_wire_needs(f8_wire *w, f8_cpu_features *needs);
 
 /* Checks that the plan can run without reading or writing outside the memory it declares: every
  * place lies in its space with all bytes that GEMMs, copies and attention access, and every phase
- * begins in the blob or names an image. What a kernel's instructions access can't be checked.
+ * begins in the blob or names an image; and every collective is waited for once, before a step
+ * touches what it receives or overwrites what it sends. What a kernel's instructions access can't be checked.
  * F8_ERR_INPUT says what is wrong in which step. */
 f8_status f8_plan_check(const f8_plan *plan, f8_diag *diag);
 

@@ -1,5 +1,5 @@
 /* A build in progress. registry.c has the distinct kernels, the steps and their accesses; steps.c,
- * gemm.c and copy.c turn groups into steps; merge.c and tails.c join steps; codegen/cpu/build.c and
+ * gemm.c and copy.c turn groups into steps; merge.c and tails.c join steps; waits.c adds waits; codegen/cpu/build.c and
  * codegen/cuda/build.c are the two targets; codegen/build.c has the order of all this. Internal to
  * codegen. */
 #ifndef F8_CODEGEN_BUILD_PARTS_H
@@ -191,6 +191,10 @@ f8_status f8_build_copy_operand(f8_build *b, const f8_group *g, f8_ref acc, f8_r
 f8_status f8_build_merge(f8_build *b);
 /* tails.c: small steps that finish what a launch computed become its tail. */
 f8_status f8_build_tails(f8_build *b);
+
+/* waits.c: gives each collective that travels a WAIT, as late as the bytes allow that other steps
+ * access. */
+f8_status f8_build_waits(f8_build *b);
 
 /* ---- registry.c ---- */
 

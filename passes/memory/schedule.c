@@ -14,9 +14,13 @@
  * the text's order: then what a gradient needs recomputed comes and goes before the next gradient
  * is begun.
  *
+ * Of several ranks, collectives run beside other groups (overlap.h): each order is changed for that
+ * before its memory is compared.
+ *
  * Requires group. Gives func->lowered->order. */
 #include "passes/memory/memory.h"
 #include "passes/memory/order.h"
+#include "passes/memory/overlap.h"
 
 /* ---- the graph of groups ---- */
 
@@ -170,6 +174,7 @@ static f8_status best_order(f8_scheduler *s, f8_arena *arena)
     F8_TRY(f8_order_begin(s, turn, &p));
     for (int i = 0; i < (s->any_recompute ? 3 : 2); i++) {
         F8_TRY(f8_order_make(p, i == 2 ? s->inner : s->recompute, i == 1, order[i], &peak));
+        F8_TRY(f8_order_overlap(s, order[i], &peak));
         best = peak < least ? order[i] : best;
         least = peak < least ? peak : least;
     }

@@ -14,6 +14,12 @@ f8_ref f8_accumulator(const f8_graph *g, f8_ref r)
     }
 }
 
+bool f8_storage_travels(const f8_storage *s, uint32_t i)
+{
+    const f8_group *group = &s->lowered->group[i];
+    return group->kind == F8_GROUP_COLLECTIVE && s->g->node[group->out[0]].op != F8_OP_ALL_SLICE;
+}
+
 int64_t f8_storage_bytes(const f8_storage *s, f8_ref root)
 {
     const f8_type *t = f8_type_of(s->g, root);

@@ -65,6 +65,10 @@ bool f8_storage_writes_gaps(const f8_storage *s, f8_ref r);
 /* The accumulator operand of a MATMUL, SCALED_MATMUL or EMBEDDING_GRAD node, or 0. */
 f8_ref f8_accumulator(const f8_graph *g, f8_ref r);
 
+/* Whether group i exchanges bytes with other ranks. It then accesses its operand and its result until
+ * the first group that reads the result has its turn. */
+bool f8_storage_travels(const f8_storage *s, uint32_t i);
+
 /* Bytes of a root, gaps between its rows included, rounded up to the arena's alignment. */
 int64_t f8_storage_bytes(const f8_storage *s, f8_ref root);
 

@@ -301,6 +301,31 @@ static void share_accumulator(f8_storage *s, const uint32_t *position, f8_ref r,
 
 /* ---- lifetimes ---- */
 
+/* Where a collective is over that no group reads: where the second one behind it starts. */
+static uint32_t second_behind(const f8_storage *s, const uint32_t *position, uint32_t group)
+{
+    uint32_t next[2] = {s->lowered->n_groups, s->lowered->n_groups};
+    for (uint32_t i = 0; i < s->lowered->n_groups; i++)
+        if (position[i] > position[group] && position[i] < next[1] && f8_storage_travels(s, i)) {
+            next[1] = position[i] < next[0] ? next[0] : position[i];
+            next[0] = position[i] < next[0] ? position[i] : next[0];
+        }
+    return next[1];
+}
+
+/* The last position at which group i accesses what it reads and writes. */
+static uint32_t until(const f8_storage *s, const uint32_t *position, uint32_t i)
+{
+    if (!f8_storage_travels(s, i))
+        return position[i];
+    const f8_base *b = &s->base[s->lowered->group[i].out[0]];
+    uint32_t first = UINT32_MAX;
+    for (uint32_t k = 0; k < b->n_readers; k++)
+        if (b->reader[k].group != F8_NO_GROUP && position[b->reader[k].group] < first)
+            first = position[b->reader[k].group];
+    return (first == UINT32_MAX ? second_behind(s, position, i) : first) - 1;
+}
+
 static void live_ranges(f8_storage *s, const uint32_t *position)
 {
     const uint32_t at_end = s->lowered->n_groups;
@@ -309,12 +334,12 @@ static void live_ranges(f8_storage *s, const uint32_t *position)
         if (b->def == F8_NO_GROUP)
             continue;
         f8_base *root = &s->base[b->root];
-        const uint32_t made = position[b->def];
+        const uint32_t made = position[b->def], written = until(s, position, b->def);
         root->start = made < root->start ? made : root->start;
-        root->end = made > root->end ? made : root->end;
+        root->end = written > root->end ? written : root->end;
         for (uint32_t i = 0; i < b->n_readers; i++) {
             const uint32_t group = b->reader[i].group;
-            const uint32_t at = group == F8_NO_GROUP ? at_end : position[group];
+            const uint32_t at = group == F8_NO_GROUP ? at_end : until(s, position, group);
             root->end = at > root->end ? at : root->end;
         }
     }

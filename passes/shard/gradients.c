@@ -1,10 +1,18 @@
-/* Sums of gradients over the ranks: see parts.h. Small gradients travel together, because an
- * exchange takes its time however little it moves. */
+/* Sums of gradients over the ranks: see parts.h.
+ *
+ * Gradients travel in buckets, in the order in which the backward makes them, so that the first
+ * buckets travel while the backward goes on. Small gradients share the bucket of their neighbours,
+ * because an exchange takes its time however little it moves. Which gradients share a bucket
+ * changes no bit: each element is summed by itself. */
 #include "passes/shard/parts.h"
 
+#include <stdlib.h>
 #include <string.h>
 
-enum { SMALL = 1 << 14 }; /* elements */
+/* A bucket is full at a share of all gradients' bytes, within these bounds: its exchange should
+ * take far longer than to begin one, and the last bucket, which nothing can hide, should be short.
+ */
+enum { LEAST = 1 << 18, MOST = 1 << 25, BUCKETS = 16 };
 
 bool f8_is_gradient(const f8_unit *u, const f8_port *p)
 {
@@ -94,31 +102,61 @@ static f8_status sum_shards(const f8_unit *u, f8_func *f, const bucket *b)
 
 static f8_status sum_bucket(const f8_unit *u, f8_func *f, const bucket *b)
 {
-    if (!b->n)
-        return u->diag->status;
     return b->shards ? sum_shards(u, f, b) : sum_wholes(u, f, b);
+}
+
+/* ---- buckets ---- */
+
+static int by_ref(const void *a, const void *b)
+{
+    const f8_port *x = *(f8_port *const *)a, *y = *(f8_port *const *)b;
+    return x->ref < y->ref ? -1 : x->ref > y->ref;
+}
+
+/* The gradients in the order in which the backward makes them; all[n] is NULL. */
+static f8_status list_gradients(const f8_unit *u, f8_func *f, f8_port ***all, size_t *n,
+                                int64_t *bytes)
+{
+    *all = F8_NEW_ARRAY(u->arena, f8_port *, f->n_out + 1);
+    *n = 0;
+    *bytes = 0;
+    if (!*all)
+        return f8_arena_status(u->arena, u->diag);
+    for (size_t i = 0; i < f->n_out; i++)
+        if (f8_is_gradient(u, &f->out[i])) {
+            (*all)[(*n)++] = &f->out[i];
+            *bytes += f8_type_bytes(&f->out[i].type);
+        }
+    qsort(*all, *n, sizeof **all, by_ref);
+    return F8_OK;
+}
+
+/* The name of the first gradient, and of the last if there are several. */
+static const char *name_of(const f8_unit *u, const bucket *b)
+{
+    const char *first = u->module->var[b->port[0]->var].name,
+               *last = u->module->var[b->port[b->n - 1]->var].name;
+    return b->n == 1 ? first : f8_arena_printf(u->arena, "%s .. %s", first, last);
 }
 
 f8_status f8_shard_sum_gradients(f8_unit *u, f8_func *f, f8_wholes whole)
 {
-    bucket small[2] = {{.name = "grad.small"}, {.name = "grad.small", .shards = true}};
-    for (int i = 0; i < 2; i++) {
-        small[i].port = F8_NEW_ARRAY(u->arena, f8_port *, f->n_out + 1);
-        if (!small[i].port)
+    f8_port **all;
+    size_t n;
+    int64_t bytes;
+    F8_TRY(list_gradients(u, f, &all, &n, &bytes));
+    const int64_t share = bytes / BUCKETS, full = share < LEAST  ? LEAST
+                                                  : share < MOST ? share
+                                                                 : MOST;
+    for (size_t i = 0; i < n;) {
+        bucket b = {.port = &all[i], .shards = whole[all[i]->var] != NULL};
+        int64_t held = 0;
+        for (; i < n && held < full && b.shards == (whole[all[i]->var] != NULL); i++, b.n++)
+            held += f8_type_bytes(&all[i]->type);
+        b.name = name_of(u, &b);
+        if (!b.name)
             return f8_arena_status(u->arena, u->diag);
+        F8_TRY(sum_bucket(u, f, &b));
     }
-    for (size_t i = 0; i < f->n_out; i++) {
-        f8_port *p = &f->out[i];
-        if (!f8_is_gradient(u, p))
-            continue;
-        bucket *b = &small[whole[p->var] != NULL];
-        if (f8_type_elements(&p->type) <= SMALL) {
-            b->port[b->n++] = p;
-        } else {
-            const bucket one = {&p, 1, u->module->var[p->var].name, b->shards};
-            F8_TRY(sum_bucket(u, f, &one));
-        }
-    }
-    F8_TRY(sum_bucket(u, f, &small[0]));
-    return sum_bucket(u, f, &small[1]);
+    return u->diag->status;
 }

@@ -20,6 +20,11 @@ int64_t f8_collective_result(const f8_collective_desc *d)
     return d->kind == F8_COLLECTIVE_ALL_SLICE ? d->bytes : d->bytes * d->ranks;
 }
 
+bool f8_collective_travels(f8_collective kind)
+{
+    return kind != F8_COLLECTIVE_ALL_SLICE;
+}
+
 static void all_slice(const f8_collective_desc *d, int rank, const void *whole, void *shard)
 {
     const int64_t left = d->whole - rank * d->bytes, own = left < d->bytes ? left : d->bytes;

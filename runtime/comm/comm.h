@@ -9,6 +9,7 @@
 
 #include "ir/base/status.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 typedef struct f8_comm {
@@ -21,6 +22,7 @@ typedef struct f8_comm {
     /* receive[r * bytes..] = send[rank * bytes..] of rank r. */
     f8_status (*all_to_all)(void *user, const void *send, void *receive, int64_t bytes,
                             f8_diag *diag);
+    bool on_caller; /* calls come from the thread that runs the plan, which then waits for each */
 } f8_comm;
 
 typedef enum f8_collective {
@@ -41,6 +43,9 @@ typedef struct f8_collective_desc {
     int64_t bytes;
     int64_t whole; /* ALL_SLICE alone; else 0 */
 } f8_collective_desc;
+
+/* Whether it exchanges bytes with other ranks, so that it may go on beside other steps. */
+bool f8_collective_travels(f8_collective kind);
 
 /* Does it. `comm` NULL stands for a rank that is alone. F8_ERR_INPUT: the ranks are not as many as
  * the collective has. */

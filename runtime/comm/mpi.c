@@ -97,7 +97,11 @@ static f8_status join(f8_mpi *m, const char *kind, f8_diag *diag)
     F8_TRY(status);
     if (m->shim->begin(&m->job, why))
         return f8_fail(diag, F8_ERR_LIBRARY, F8_NOWHERE, "MPI: %s", why);
-    m->comm = (f8_comm){m->job.rank, m->job.ranks, m, all_gather, all_to_all};
+    m->comm = (f8_comm){.rank = m->job.rank,
+                        .ranks = m->job.ranks,
+                        .user = m,
+                        .all_gather = all_gather,
+                        .all_to_all = all_to_all};
     return F8_OK;
 }
 

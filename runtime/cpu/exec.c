@@ -6,7 +6,23 @@
 
 /* ---- steps ---- */
 
-static f8_status make_step(f8_exec *x, const f8_step *s, f8_exec_step *l, f8_diag *diag)
+/* What a collective and its wait share. */
+static f8_status make_transfer(f8_exec *x, const f8_step *s, f8_exec_func *f, f8_exec_step *l,
+                               f8_diag *diag)
+{
+    if (s->kind == F8_STEP_WAIT) {
+        l->transfer = f->step[s->waits].transfer;
+        return F8_OK;
+    }
+    l->transfer = F8_NEW(&x->memory, f8_transfer);
+    if (!l->transfer)
+        return f8_arena_status(&x->memory, diag);
+    l->transfer->desc = &s->collective;
+    return F8_OK;
+}
+
+static f8_status make_step(f8_exec *x, const f8_step *s, f8_exec_func *f, f8_exec_step *l,
+                           f8_diag *diag)
 {
     l->step = s;
     l->arg = F8_NEW_ARRAY(&x->memory, void *, s->n_args);
@@ -23,6 +39,8 @@ static f8_status make_step(f8_exec *x, const f8_step *s, f8_exec_step *l, f8_dia
     }
     if (s->kind == F8_STEP_GEMM)
         return f8_gemm_prepare(x->home->gemms, &s->gemm, f8_exec_threads(x), &l->gemm, diag);
+    if (s->kind == F8_STEP_COLLECTIVE || s->kind == F8_STEP_WAIT)
+        return make_transfer(x, s, f, l, diag);
     return F8_OK;
 }
 
@@ -33,7 +51,7 @@ static f8_status make_func(f8_exec *x, uint32_t func, f8_diag *diag)
     f->step = F8_NEW_ARRAY(&x->memory, f8_exec_step, p->n_steps);
     F8_TRY(f8_arena_status(&x->memory, diag));
     for (uint32_t i = 0; i < p->n_steps; i++)
-        F8_TRY(make_step(x, &p->step[i], &f->step[i], diag));
+        F8_TRY(make_step(x, &p->step[i], f, &f->step[i], diag));
     return F8_OK;
 }
 
@@ -72,10 +90,8 @@ f8_status f8_exec_create(const f8_plan *plan, const f8_exec_options *options, f8
     if (!x)
         return f8_fail(diag, F8_ERR_MEMORY, F8_NOWHERE, "out of memory: %zu bytes were wanted",
                        sizeof *x);
-    *x = (f8_exec){.plan = plan,
-                   .allocator = allocator,
-                   .comm = options->comm,
-                   .profile = options->profile};
+    *x = (f8_exec){
+        .plan = plan, .allocator = allocator, .comm = options->comm, .profile = options->profile};
     f8_arena_init(&x->memory, &x->allocator);
     const f8_status status = exec_build(x, options, diag);
     if (status != F8_OK) {
@@ -153,6 +169,23 @@ static void phase_tasks(void *user, int thread, int64_t begin, int64_t end)
     j->entry(j->arg, j->ints, begin, end, j->scratch + thread * j->scratch_stride);
 }
 
+/* Whether a collective goes on beside the steps behind it. */
+static bool is_started(const f8_exec *x, const f8_step *s)
+{
+    return s->kind == F8_STEP_COLLECTIVE && x->home->queue &&
+           f8_collective_travels(s->collective.kind);
+}
+
+static f8_status run_collective(f8_exec *x, const f8_exec_step *l, f8_diag *diag)
+{
+    if (!is_started(x, l->step))
+        return f8_comm_run(x->comm, &l->step->collective, l->arg[0], l->arg[1], diag);
+    l->transfer->send = l->arg[0];
+    l->transfer->receive = l->arg[1];
+    f8_comm_queue_start(x->home->queue, l->transfer);
+    return F8_OK;
+}
+
 static f8_status run_step(f8_exec *x, const f8_exec_step *l, f8_diag *diag)
 {
     const f8_step *s = l->step;
@@ -175,21 +208,33 @@ static f8_status run_step(f8_exec *x, const f8_exec_step *l, f8_diag *diag)
         home->home.count.fp8_gemms += s->fp8;
         return f8_gemm_run(l->gemm, home->pool, l->arg[0], l->arg[1], l->arg[2], l->arg[3],
                            l->arg[4], (void *)home->home.workspace.at);
-    case F8_STEP_COPY:
-        f8_copy_run(s, home->pool, l->arg[0], l->arg[1]);
-        return F8_OK;
-    case F8_STEP_COLLECTIVE:
-        return f8_comm_run(x->comm, &s->collective, l->arg[0], l->arg[1], diag);
+    case F8_STEP_COPY: f8_copy_run(s, home->pool, l->arg[0], l->arg[1]); return F8_OK;
+    case F8_STEP_COLLECTIVE: return run_collective(x, l, diag);
+    case F8_STEP_WAIT:
+        return home->queue ? f8_comm_queue_wait(home->queue, l->transfer, diag) : F8_OK;
     case F8_STEP_ATTENTION: break; /* of CUDA plans */
     }
     return F8_ERR_INTERNAL;
 }
 
-f8_status f8_exec_run(f8_exec *x, uint32_t func, f8_diag *diag)
+/* Adds up the time of a step that took so many seconds. That of a collective which was started is
+ * known once it was waited for. */
+static void note_seconds(f8_exec *x, f8_exec_func *f, f8_exec_step *l, double seconds)
+{
+    if (is_started(x, l->step))
+        return;
+    l->seconds += seconds;
+    if (l->step->kind == F8_STEP_WAIT && x->home->queue) {
+        f8_exec_step *collective = &f->step[l->step->waits];
+        collective->seconds += l->transfer->ended - l->transfer->begun;
+        collective->queued += l->transfer->begun - l->transfer->started;
+    }
+}
+
+static f8_status run_steps(f8_exec *x, uint32_t func, f8_diag *diag)
 {
     f8_exec_func *f = &x->func[func];
     const uint32_t n = x->plan->func[func].n_steps;
-    F8_TRY(f8_home_ready(&x->tenant, func, diag));
     for (uint32_t i = 0; i < n; i++) {
         const double start = x->profile ? f8_seconds_now() : 0;
         const f8_status status = run_step(x, &f->step[i], diag);
@@ -197,9 +242,18 @@ f8_status f8_exec_run(f8_exec *x, uint32_t func, f8_diag *diag)
             return f8_fail(diag, status, F8_NOWHERE, "step '%s' of '%s' failed",
                            f->step[i].step->name, x->plan->func[func].name);
         if (x->profile)
-            f->step[i].seconds += f8_seconds_now() - start;
+            note_seconds(x, f, &f->step[i], f8_seconds_now() - start);
     }
     return f8_pool_check(x->home->pool, diag);
+}
+
+f8_status f8_exec_run(f8_exec *x, uint32_t func, f8_diag *diag)
+{
+    F8_TRY(f8_home_ready(&x->tenant, func, diag));
+    const f8_status status = run_steps(x, func, diag);
+    if (status != F8_OK && x->home->queue)
+        f8_comm_queue_stop(x->home->queue);
+    return status;
 }
 
 /* ---- figures ---- */
@@ -238,6 +292,11 @@ const char *f8_exec_algorithm(const f8_exec *x, uint32_t func, uint32_t step)
 {
     const f8_gemm *gemm = x->func[func].step[step].gemm;
     return gemm ? f8_gemm_algorithm_name(f8_gemm_algorithm_of(gemm)) : NULL;
+}
+
+double f8_exec_queued_seconds(const f8_exec *x, uint32_t func, uint32_t step)
+{
+    return x->func[func].step[step].queued;
 }
 
 double f8_exec_step_seconds(const f8_exec *x, uint32_t func, uint32_t step)

@@ -58,7 +58,8 @@ void f8_exec_bind(f8_exec *x, uint32_t func, bool output, uint32_t port, void *b
 f8_status f8_exec_alloc(f8_exec *x, int64_t bytes, f8_block *out, f8_diag *diag);
 void f8_exec_free(f8_exec *x, f8_block *block);
 
-/* F8_ERR_INPUT: as f8_home_ready and f8_pool_check. F8_ERR_LIBRARY: oneDNN failed. */
+/* F8_ERR_INPUT: as f8_home_ready and f8_pool_check. F8_ERR_LIBRARY: oneDNN or the ranks' engine
+ * failed. */
 f8_status f8_exec_run(f8_exec *x, uint32_t func, f8_diag *diag);
 
 /* Bytes of variables, ports, constants, arena, scratch and GEMM workspace: what the plan asks for,
@@ -80,8 +81,11 @@ int64_t f8_exec_plan_least_bytes(const f8_plan *plan, const char *external);
 
 f8_exec_counts f8_exec_count(const f8_exec *x);
 
-/* With options.profile: seconds spent in a step over all runs so far. */
+/* With options.profile: seconds spent in a step over all runs so far: of a collective in its call,
+ * of a wait until its collective was done. */
 double f8_exec_step_seconds(const f8_exec *x, uint32_t func, uint32_t step);
+/* The same from where a collective was started to its call: others were before it. */
+double f8_exec_queued_seconds(const f8_exec *x, uint32_t func, uint32_t step);
 /* The same of one phase of a KERNEL step. */
 double f8_exec_phase_seconds(const f8_exec *x, uint32_t func, uint32_t step, uint32_t phase);
 /* The name of a GEMM's algorithm; NULL for other steps. */

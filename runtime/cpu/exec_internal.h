@@ -3,6 +3,7 @@
 #define F8_EXEC_INTERNAL_H
 
 #include "runtime/base/blob.h"
+#include "runtime/comm/queue.h"
 #include "runtime/cpu/exec.h"
 
 /* A step with everything resolved. */
@@ -11,7 +12,9 @@ typedef struct f8_exec_step {
     void **arg;
     f8_phase_fn *entry;
     f8_gemm *gemm;
-    double seconds;
+    f8_transfer *transfer; /* COLLECTIVE; WAIT: the collective's */
+    double seconds;        /* of a collective: that its call took, on whichever thread */
+    double queued;         /* of a collective: from its start to its call */
     double *phase_seconds; /* with options.profile */
 } f8_exec_step;
 
@@ -31,6 +34,7 @@ typedef struct f8_exec_home {
     f8_pool *pool;
     f8_gemm_lib *gemms; /* NULL until a plan has GEMMs */
     f8_exec_code *code;
+    f8_comm_queue *queue; /* NULL: collectives are done where they stand */
 } f8_exec_home;
 
 struct f8_exec {

@@ -116,6 +116,15 @@ static f8_status map_code(f8_exec *x, f8_diag *diag)
     return f8_blob_map(&c->blob, plan->blob, size, code_size, diag);
 }
 
+static bool has_waits(const f8_plan *plan)
+{
+    for (uint32_t f = 0; f < plan->n_funcs; f++)
+        for (uint32_t i = 0; i < plan->func[f].n_steps; i++)
+            if (plan->func[f].step[i].kind == F8_STEP_WAIT)
+                return true;
+    return false;
+}
+
 f8_status f8_exec_enter_home(f8_exec *x, const f8_exec_options *o, f8_diag *diag)
 {
     x->tenant.plan = x->plan;
@@ -131,6 +140,9 @@ f8_status f8_exec_enter_home(f8_exec *x, const f8_exec_options *o, f8_diag *diag
         F8_TRY(f8_pool_create(&pool, &x->home->pool, diag));
     }
     F8_TRY(map_code(x, diag));
+    if (!x->home->queue && x->comm && x->comm->ranks > 1 && !x->comm->on_caller &&
+        has_waits(x->plan))
+        F8_TRY(f8_comm_queue_create(x->comm, &x->home->home.allocator, &x->home->queue, diag));
     if (!x->home->gemms && f8_exec_needs_gemm(x->plan))
         return f8_gemm_lib_create(&x->home->home.allocator, &x->home->gemms, diag);
     return F8_OK;
@@ -159,6 +171,7 @@ void f8_exec_leave_home(f8_exec *x)
     if (!f8_home_leave(&x->tenant))
         return;
     f8_gemm_lib_destroy(home->gemms);
+    f8_comm_queue_destroy(home->queue);
     f8_pool_destroy(home->pool);
     f8_home_end(&home->home);
 }

@@ -50,7 +50,8 @@ static f8_status enqueue_step(f8_cuda_exec *x, const f8_live_func *f, f8_live_st
         return f8_cuda_check(x->cuda,
                              x->cuda->cu.cuMemcpyDtoDAsync_v2(arg[1], arg[0], l->bytes, stream),
                              diag, "cuMemcpyDtoDAsync of '%s' in %s", s->name, f->func->name);
-    case F8_STEP_COLLECTIVE: break; /* of CPU plans */
+    case F8_STEP_COLLECTIVE:
+    case F8_STEP_WAIT: break; /* of CPU plans */
     }
     return F8_ERR_INTERNAL;
 }
