@@ -170,6 +170,17 @@ static f8_status read_statistics(f8_compilation *c, f8_diag *diag)
     return F8_OK;
 }
 
+/* An option that is one of two words; NULL: the first. */
+static f8_status read_choice(const char *option, const char *given, const char *first,
+                             const char *second, bool *is_second, f8_diag *diag)
+{
+    *is_second = given && !strcmp(given, second);
+    return !given || *is_second || !strcmp(given, first)
+               ? F8_OK
+               : f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "%s: '%s' is neither %s nor %s", option,
+                         given, first, second);
+}
+
 /* Read how many ranks there are, and what they share. */
 static f8_status read_ranks(f8_compilation *c, f8_diag *diag)
 {
@@ -189,7 +200,10 @@ static f8_status read_ranks(f8_compilation *c, f8_diag *diag)
                        "zero: %d is no stage of ZeRO: there are 1, 2 and 3, and -1 for none",
                        c->o->zero);
     c->unit.options.zero = c->o->zero;
-    return F8_OK;
+    F8_TRY(read_choice("reduce_dtype", c->o->reduce_dtype, "f32", "bf16",
+                       &c->unit.options.reduce_bf16, diag));
+    return read_choice("reduce_at", c->o->reduce_at, "micro_step", "update",
+                       &c->unit.options.reduce_update, diag);
 }
 
 static f8_status read_options(f8_compilation *c, f8_diag *diag)

@@ -550,6 +550,11 @@ typedef struct fp8c_compile_options {
      * line `zero N` says, else no stage; -1: none, whatever it says. All stages give the same bits.
      * Of a shared variable a program has one rank's rows (fp8c_variable.rows). One rank has all */
     int32_t zero;
+    /* How gradients are summed over the ranks; both change bits. reduce_dtype: "f32" (default), or
+     * "bf16": they travel as bf16, half the bytes, and are summed as f32. reduce_at: "micro_step"
+     * (default), or "update": each rank adds up its own micro_steps, and update sums once; stages 0
+     * and 1 alone */
+    const char *reduce_dtype, *reduce_at;
 } fp8c_compile_options;
 
 /* ---- choosing recipes by measured error and cost: recipe "auto" ---- */

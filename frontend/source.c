@@ -46,12 +46,13 @@ static void keep_rules(f8_source *to, const f8_module *m, f8_arena *arena)
 
 /* The strings of the options to copy. keep_options drops print_after and values. */
 static const size_t option_string[] = {
-    offsetof(fp8c_compile_options, target),    offsetof(fp8c_compile_options, recipe),
-    offsetof(fp8c_compile_options, keep),      offsetof(fp8c_compile_options, attention),
-    offsetof(fp8c_compile_options, stored),    offsetof(fp8c_compile_options, checkpoint),
-    offsetof(fp8c_compile_options, recompute), offsetof(fp8c_compile_options, cotangents),
+    offsetof(fp8c_compile_options, target),       offsetof(fp8c_compile_options, recipe),
+    offsetof(fp8c_compile_options, keep),         offsetof(fp8c_compile_options, attention),
+    offsetof(fp8c_compile_options, stored),       offsetof(fp8c_compile_options, checkpoint),
+    offsetof(fp8c_compile_options, recompute),    offsetof(fp8c_compile_options, cotangents),
     offsetof(fp8c_compile_options, gradients_of), offsetof(fp8c_compile_options, external),
-    offsetof(fp8c_compile_options, stats),     offsetof(fp8c_compile_options, stats_recipe),
+    offsetof(fp8c_compile_options, stats),        offsetof(fp8c_compile_options, stats_recipe),
+    offsetof(fp8c_compile_options, reduce_dtype), offsetof(fp8c_compile_options, reduce_at),
     offsetof(fp8c_compile_options, dump),
 };
 

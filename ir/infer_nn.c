@@ -502,7 +502,7 @@ f8_status f8_infer_all_slice(f8_graph *g, const f8_node *n, f8_type *out)
 static f8_status need_reduction(f8_graph *g, const f8_node *n)
 {
     const char *reduce = f8_node_attr(n, F8_A_REDUCE)->s;
-    F8_TRY(f8_need_dtype(g, n, f8_op_facts(n->op)->operands, 0, F8_M_F32));
+    F8_TRY(f8_need_dtype(g, n, f8_op_facts(n->op)->operands, 0, F8_M_F32 | F8_M_BF16));
     if (strcmp(reduce, "sum") && strcmp(reduce, "amax"))
         return f8_infer_fail(g, n, NULL, "reduce must be \"sum\" or \"amax\", not \"%s\"", reduce);
     return F8_OK;
@@ -514,6 +514,7 @@ f8_status f8_infer_all_reduce(f8_graph *g, const f8_node *n, f8_type *out)
     F8_TRY(need_reduction(g, n));
     F8_TRY(ranks_of(g, n, &ranks));
     *out = *f8_in_type(g, n, 0);
+    out->dtype = F8_F32;
     return F8_OK;
 }
 
@@ -522,7 +523,7 @@ f8_status f8_infer_reduce_scatter(f8_graph *g, const f8_node *n, f8_type *out)
     const f8_type *t = f8_in_type(g, n, 0);
     F8_TRY(need_reduction(g, n));
     F8_TRY(need_rows_of_ranks(g, n));
-    *out = (f8_type){.dtype = t->dtype, .rank = (uint8_t)(t->rank - 1)};
+    *out = (f8_type){.dtype = F8_F32, .rank = (uint8_t)(t->rank - 1)};
     for (int i = 1; i < t->rank; i++)
         out->dim[i - 1] = t->dim[i];
     return F8_OK;

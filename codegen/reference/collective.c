@@ -71,7 +71,7 @@ void f8_interp_collective(f8_interp *x, const f8_graph *g, f8_ref r, const f8_rv
                    bytes);
         return;
     }
-    const f8_type all = {.dtype = F8_F32, .rank = 2, .dim = {ranks, f8_type_elements(&out->type)}};
+    const f8_type all = {.dtype = in->type.dtype, .rank = 2, .dim = {ranks, f8_type_elements(&out->type)}};
     f8_rvalue *rows = f8_interp_temp(x, &all);
     if (rows && exchange(x, kind, ranks, in, rows->data))
         join(x, rows, ranks, f8_attr_s(g, r, F8_A_REDUCE)[0] == 'a', out);

@@ -175,6 +175,11 @@ enum {
     OPTION(zero, "--zero", "STAGE", STAGE, ON_TRAIN | ON_PRINT | ON_EXPLAIN | ON_PLAN,             \
            "what several processes share, each keeping a part: 0 nothing (default), 1 the "        \
            "optimizer's moments, 2 also the gradients, 3 also the parameters; the same bits")      \
+    OPTION(reduce_dtype, "--reduce-dtype", "DTYPE", TEXT,                                          \
+           ON_TRAIN | ON_PRINT | ON_EXPLAIN | ON_PLAN,                                             \
+           "how gradients travel between processes: f32 (default), or bf16, half the bytes")       \
+    OPTION(reduce_at, "--reduce-at", "WHEN", TEXT, ON_TRAIN | ON_PRINT | ON_EXPLAIN | ON_PLAN,     \
+           "when processes sum their gradients: in each micro_step (default), or once in update")  \
     OPTION(seed, "--seed", "S", SEED, ON_TRAIN | ON_EXPLAIN | ON_RUN,                              \
            "the seed of initial values and batches (default 1)")                                   \
     OPTION(seeds, "--seeds", "N", COUNT, ON_TRAIN,                                                 \

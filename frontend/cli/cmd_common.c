@@ -204,6 +204,7 @@ fp8c_compile_options cli_compile_options(const cli *c, const char *recipe)
         .memory_share = c->memory.share, .checkpoint = c->checkpoint, .recompute = c->recompute,
         .inference = c->inference, .stats = c->stats, .stats_recipe = c->stats_recipe,
         .dump = c->dump, .ranks = c->n_ranks, .zero = c->zero,
+        .reduce_dtype = c->reduce_dtype, .reduce_at = c->reduce_at,
         .optimizer_steps = c->steps ? c->steps : needs_steps ? CLI_STEPS : 0,
     };
 }

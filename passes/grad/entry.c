@@ -120,19 +120,19 @@ static f8_status build_micro_step(f8_unit *u, const f8_func *original, const f8_
     if (!state_of)
         return f8_arena_status(u->arena, u->diag);
     F8_TRY(f8_func_result(f, "loss", loss, -1));
-    /* Of several ranks each one's loss counts as a part of the mean. A gradient is summed over them
-     * before it is added to the state, so it may not be added while it is computed. */
+    /* Of several ranks each one's loss counts as a part of the mean. Where a gradient is summed
+     * over them before it is added to the state, it may not be added while it is computed. */
     const int32_t ranks = f8_unit_ranks(u);
+    const bool adds = ranks == 1 || u->options.reduce_update;
     const f8_vjp_request request = {&(f8_seed){loss, f8_const(g, 1.0 / ranks)}, 1,
-                                    ranks == 1 ? state_of : NULL, NULL};
+                                    adds ? state_of : NULL, NULL};
     F8_TRY(f8_differentiate(u, f, &request, &d, &n));
     F8_TRY(check_trains(u, original->graph->loc[original->out[0].ref], t, d, n));
     for (size_t i = 0; i < n; i++)
         if (d[i].sum) {
             const int32_t state = state_of[d[i].param];
-            const f8_ref sum = ranks == 1
-                                   ? d[i].sum
-                                   : f8_binary(g, F8_OP_ADD, f8_func_var(f, state), d[i].sum);
+            const f8_ref sum =
+                adds ? d[i].sum : f8_binary(g, F8_OP_ADD, f8_func_var(f, state), d[i].sum);
             F8_TRY(f8_func_result(f, NULL, sum, state));
         }
     F8_TRY(f8_replace_states(u, f, original, map));

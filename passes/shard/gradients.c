@@ -36,127 +36,120 @@ f8_status f8_shard_bare_gradients(f8_unit *u, f8_func *f)
     return F8_OK;
 }
 
-/* Gradients that travel together. */
+/* ---- buckets ---- */
+
+/* Gradients that travel together: all give shards, or none does. */
 typedef struct bucket {
-    f8_port **port;
+    f8_gradient *of;
     size_t n;
     const char *name;
-    bool shards; /* each rank gets its shards of the sums alone */
 } bucket;
 
-static void add_sum(const f8_unit *u, f8_func *f, f8_port *p, f8_ref sum)
+/* What travels: as f32, or rounded to bf16. Sums are f32. */
+static f8_ref outgoing(const f8_unit *u, f8_graph *g, f8_ref x)
 {
-    f8_set_name(f->graph, sum, u->module->var[p->var].name);
-    p->ref = f8_binary(f->graph, F8_OP_ADD, f8_func_var(f, p->var), sum);
-    p->type = u->module->var[p->var].type;
-}
-
-/* Of whole sums. */
-static f8_ref all_reduced(f8_graph *g, f8_ref x, int32_t ranks)
-{
-    const f8_attr attr[] = {F8_INT(F8_A_RANKS, ranks), F8_STR(F8_A_REDUCE, "sum")};
-    return f8_make(g, F8_OP_ALL_REDUCE, &x, 1, attr, 2);
+    return u->options.reduce_bf16 ? f8_cast(g, x, F8_BF16) : x;
 }
 
 /* The gradients as one vector, summed, and its parts. */
-static f8_status sum_wholes(const f8_unit *u, f8_func *f, const bucket *b)
+static f8_status sum_wholes(const f8_unit *u, f8_graph *g, const bucket *b)
 {
-    f8_graph *g = f->graph;
+    const f8_attr attr[] = {F8_INT(F8_A_RANKS, f8_unit_ranks(u)), F8_STR(F8_A_REDUCE, "sum")};
     f8_ref *part = F8_NEW_ARRAY(u->arena, f8_ref, b->n);
     int64_t at = 0;
     if (!part)
         return f8_arena_status(u->arena, u->diag);
-    if (b->n == 1) {
-        add_sum(u, f, b->port[0], all_reduced(g, b->port[0]->ref, f8_unit_ranks(u)));
-        return u->diag->status;
-    }
     for (size_t i = 0; i < b->n; i++) {
         const f8_type vector = {
-            .dtype = F8_F32, .rank = 1, .dim = {f8_type_elements(&b->port[i]->type)}};
-        part[i] = f8_reshape(g, b->port[i]->ref, &vector);
+            .dtype = F8_F32, .rank = 1, .dim = {f8_type_elements(f8_type_of(g, b->of[i].x))}};
+        part[i] = b->n == 1 ? b->of[i].x : f8_reshape(g, b->of[i].x, &vector);
     }
     F8_TRY(u->diag->status);
-    const f8_ref all = all_reduced(g, f8_concat(g, part, b->n, 0), f8_unit_ranks(u));
-    f8_set_name(g, all, b->name);
-    for (size_t i = 0; i < b->n; i++) {
-        const int64_t end = at + f8_type_elements(&b->port[i]->type);
-        add_sum(u, f, b->port[i], f8_reshape(g, f8_slice(g, all, 0, at, end), &b->port[i]->type));
+    const f8_ref x = outgoing(u, g, b->n == 1 ? part[0] : f8_concat(g, part, b->n, 0)),
+                 all = f8_make(g, F8_OP_ALL_REDUCE, &x, 1, attr, 2);
+    if (all)
+        f8_set_name(g, all, b->name);
+    for (size_t i = 0; i < b->n && all; i++) {
+        const f8_type *t = f8_type_of(g, b->of[i].x);
+        const int64_t end = at + f8_type_elements(t);
+        b->of[i].sum = b->n == 1 ? all : f8_reshape(g, f8_slice(g, all, 0, at, end), t);
         at = end;
     }
     return u->diag->status;
 }
 
-static f8_status sum_shards(const f8_unit *u, f8_func *f, const bucket *b)
+static f8_status sum_shards(const f8_unit *u, f8_graph *g, const bucket *b)
 {
     f8_ref *x = F8_NEW_ARRAY(u->arena, f8_ref, b->n), *sum = F8_NEW_ARRAY(u->arena, f8_ref, b->n);
     if (!x || !sum)
         return f8_arena_status(u->arena, u->diag);
     for (size_t i = 0; i < b->n; i++)
-        x[i] = b->port[i]->ref;
-    if (!f8_reduce_to_shards(f->graph, f8_unit_ranks(u), x, b->n, b->name, sum))
+        x[i] = outgoing(u, g, b->of[i].x);
+    if (!f8_reduce_to_shards(g, f8_unit_ranks(u), x, b->n, b->name, sum))
         return u->diag->status;
     for (size_t i = 0; i < b->n; i++)
-        add_sum(u, f, b->port[i], sum[i]);
+        b->of[i].sum = sum[i];
     return u->diag->status;
-}
-
-static f8_status sum_bucket(const f8_unit *u, f8_func *f, const bucket *b)
-{
-    return b->shards ? sum_shards(u, f, b) : sum_wholes(u, f, b);
-}
-
-/* ---- buckets ---- */
-
-static int by_ref(const void *a, const void *b)
-{
-    const f8_port *x = *(f8_port *const *)a, *y = *(f8_port *const *)b;
-    return x->ref < y->ref ? -1 : x->ref > y->ref;
-}
-
-/* The gradients in the order in which the backward makes them; all[n] is NULL. */
-static f8_status list_gradients(const f8_unit *u, f8_func *f, f8_port ***all, size_t *n,
-                                int64_t *bytes)
-{
-    *all = F8_NEW_ARRAY(u->arena, f8_port *, f->n_out + 1);
-    *n = 0;
-    *bytes = 0;
-    if (!*all)
-        return f8_arena_status(u->arena, u->diag);
-    for (size_t i = 0; i < f->n_out; i++)
-        if (f8_is_gradient(u, &f->out[i])) {
-            (*all)[(*n)++] = &f->out[i];
-            *bytes += f8_type_bytes(&f->out[i].type);
-        }
-    qsort(*all, *n, sizeof **all, by_ref);
-    return F8_OK;
 }
 
 /* The name of the first gradient, and of the last if there are several. */
 static const char *name_of(const f8_unit *u, const bucket *b)
 {
-    const char *first = u->module->var[b->port[0]->var].name,
-               *last = u->module->var[b->port[b->n - 1]->var].name;
+    const char *first = u->module->var[b->of[0].var].name,
+               *last = u->module->var[b->of[b->n - 1].var].name;
     return b->n == 1 ? first : f8_arena_printf(u->arena, "%s .. %s", first, last);
 }
 
-f8_status f8_shard_sum_gradients(f8_unit *u, f8_func *f, f8_wholes whole)
+f8_status f8_shard_sum(const f8_unit *u, f8_graph *g, f8_gradient *of, size_t n)
 {
-    f8_port **all;
-    size_t n;
-    int64_t bytes;
-    F8_TRY(list_gradients(u, f, &all, &n, &bytes));
+    int64_t bytes = 0;
+    for (size_t i = 0; i < n; i++)
+        bytes += f8_type_bytes(f8_type_of(g, of[i].x));
     const int64_t share = bytes / BUCKETS, full = share < LEAST  ? LEAST
                                                   : share < MOST ? share
                                                                  : MOST;
     for (size_t i = 0; i < n;) {
-        bucket b = {.port = &all[i], .shards = whole[all[i]->var] != NULL};
+        bucket b = {.of = &of[i]};
+        const bool shard = of[i].shard;
         int64_t held = 0;
-        for (; i < n && held < full && b.shards == (whole[all[i]->var] != NULL); i++, b.n++)
-            held += f8_type_bytes(&all[i]->type);
+        for (; i < n && held < full && of[i].shard == shard; i++, b.n++)
+            held += f8_type_bytes(f8_type_of(g, of[i].x));
         b.name = name_of(u, &b);
         if (!b.name)
             return f8_arena_status(u->arena, u->diag);
-        F8_TRY(sum_bucket(u, f, &b));
+        F8_TRY(shard ? sum_shards(u, g, &b) : sum_wholes(u, g, &b));
+    }
+    return u->diag->status;
+}
+
+/* ---- micro_step ---- */
+
+static int by_ref(const void *a, const void *b)
+{
+    const f8_gradient *x = a, *y = b;
+    return x->x < y->x ? -1 : x->x > y->x;
+}
+
+f8_status f8_shard_sum_gradients(f8_unit *u, f8_func *f, f8_wholes whole)
+{
+    f8_graph *g = f->graph;
+    f8_gradient *all = F8_NEW_ARRAY(u->arena, f8_gradient, f->n_out + 1);
+    size_t n = 0;
+    if (!all)
+        return f8_arena_status(u->arena, u->diag);
+    for (size_t i = 0; i < f->n_out; i++)
+        if (f8_is_gradient(u, &f->out[i]))
+            all[n++] = (f8_gradient){.var = f->out[i].var,
+                                     .port = i,
+                                     .x = f->out[i].ref,
+                                     .shard = whole[f->out[i].var] != NULL};
+    qsort(all, n, sizeof *all, by_ref); /* as the backward makes them */
+    F8_TRY(f8_shard_sum(u, g, all, n));
+    for (size_t i = 0; i < n; i++) {
+        f8_port *p = &f->out[all[i].port];
+        f8_set_name(g, all[i].sum, u->module->var[p->var].name);
+        p->ref = f8_binary(g, F8_OP_ADD, f8_func_var(f, p->var), all[i].sum);
+        p->type = u->module->var[p->var].type;
     }
     return u->diag->status;
 }

@@ -31,7 +31,17 @@ f8_status f8_shard_propagate(f8_unit *u, f8_func *f, f8_wholes whole);
 
 /* ---- gradients.c ---- */
 
+typedef struct f8_gradient {
+    int32_t var;
+    size_t port; /* of the function */
+    f8_ref x;    /* this rank's */
+    bool shard;  /* wanted is this rank's shard of the sum, else the whole */
+    f8_ref sum;
+} f8_gradient;
+
 bool f8_is_gradient(const f8_unit *u, const f8_port *p);
+/* Sums each x over the ranks, in buckets. */
+f8_status f8_shard_sum(const f8_unit *u, f8_graph *g, f8_gradient *of, size_t n);
 /* Each result grad.P of f becomes dP alone; later it becomes grad.P plus the sum of dP over the
  * ranks, or plus this rank's shard of that sum. */
 f8_status f8_shard_bare_gradients(f8_unit *u, f8_func *f);

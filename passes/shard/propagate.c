@@ -34,6 +34,7 @@ typedef struct refs {
 
 /* All arrays go by old ref. */
 typedef struct propagation {
+    const f8_unit *u;
     const f8_func *f;
     f8_graph *to;
     const f8_graph *from;
@@ -259,12 +260,39 @@ static f8_ref on_wholes(propagation *p, f8_ref old, int phase)
     return again(p, old);
 }
 
+/* With reduce_at "update" the function update reads sums in place of each rank's own gradients. */
+static void sum_gradients(propagation *p)
+{
+    f8_gradient *all = F8_NEW_ARRAY(p->to->arena, f8_gradient, p->f->n_in + 1);
+    size_t n = 0;
+    if (!all) {
+        f8_arena_status(p->to->arena, p->to->diag);
+        return;
+    }
+    for (size_t i = 0; i < p->f->n_in; i++)
+        if (f8_is_gradient(p->u, &p->f->in[i]))
+            all[n++] = (f8_gradient){.var = p->f->in[i].var,
+                                     .port = i,
+                                     .x = p->f->in[i].ref,
+                                     .shard = f8_unit_zero(p->u) && p->f->in[i].type.rank > 0};
+    if (f8_shard_sum(p->u, p->to, all, n) != F8_OK)
+        return;
+    for (size_t i = 0; i < n; i++) {
+        const f8_ref old = p->port[all[i].port];
+        p->made[old] = all[i].sum;
+        p->form[old] = all[i].shard ? SHARD : WHOLE;
+        p->own[old] = false;
+    }
+}
+
 /* Before the first node. The amaxes of parameters are joined in one exchange for the function. */
 static void begin(propagation *p)
 {
     p->begun = true;
     for (size_t i = 0; i < p->f->n_in; i++)
         p->made[p->port[i]] = p->f->in[i].ref;
+    if (p->u->options.reduce_update && !strcmp(p->f->name, "update"))
+        sum_gradients(p);
     for (f8_ref r = 1; r < p->from->n_nodes; r++) {
         const f8_node *n = f8_at(p->from, r);
         f8_granularity grain;
@@ -333,7 +361,8 @@ static f8_status finish(propagation *p, const f8_unit *u, f8_func *f, f8_wholes 
     for (size_t i = 0; i < f->n_out; i++) {
         f8_port *out = &f->out[i];
         const f8_ref old = p->result[i];
-        const bool bare = f8_is_micro_step(f->name) && f8_is_gradient(u, out);
+        const bool bare =
+            f8_is_micro_step(f->name) && f8_is_gradient(u, out) && !u->options.reduce_update;
         if (out->var >= 0 && whole[out->var] && !bare)
             F8_TRY(store_shard(p, out, old, &u->module->var[out->var]));
         else
@@ -360,7 +389,8 @@ static f8_status set_up(propagation *p, const f8_unit *u, f8_func *f, f8_wholes 
     uint32_t widest = 1;
     for (f8_ref r = 1; r < g->n_nodes; r++)
         widest = f8_at(g, r)->n_in > widest ? f8_at(g, r)->n_in : widest;
-    *p = (propagation){.f = f,
+    *p = (propagation){.u = u,
+                       .f = f,
                        .from = g,
                        .ranks = f8_unit_ranks(u),
                        .form = F8_NEW_ARRAY(g->arena, uint8_t, g->n_nodes),

@@ -105,6 +105,11 @@ static f8_status check_options(const f8_unit *u)
                        "ranks share variables (stage %d of ZeRO) to train; a program for inference "
                        "has the whole of each",
                        u->options.zero);
+    if (u->options.reduce_update && f8_unit_zero(u) > 1)
+        return f8_fail(u->diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
+                       "stage %d of ZeRO shares the gradients, so each micro_step sums them: "
+                       "reduce_at \"update\" is for stages 0 and 1",
+                       f8_unit_zero(u));
     if (u->options.pair)
         return f8_fail(u->diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
                        "a pair of forward and backward is compiled for one rank: its caller owns "
@@ -164,14 +169,15 @@ static f8_status share_variables(f8_unit *u, f8_wholes *out)
 
 static f8_status shard_func(f8_unit *u, f8_func *f, f8_wholes whole)
 {
-    const bool trains = !strcmp(f->name, "micro_step");
-    if (!strcmp(f->name, "update"))
+    const bool trains = !strcmp(f->name, "micro_step"), updates = !strcmp(f->name, "update"),
+               sums = trains && !u->options.reduce_update;
+    if (updates)
         F8_TRY(largest_amaxes(u, f));
-    if (trains)
+    if (sums)
         F8_TRY(f8_shard_bare_gradients(u, f));
-    if (u->n_shards)
+    if (u->n_shards || (updates && u->options.reduce_update))
         F8_TRY(f8_shard_propagate(u, f, whole));
-    if (trains)
+    if (sums)
         F8_TRY(f8_shard_sum_gradients(u, f, whole));
     if (trains || !strcmp(f->name, "eval"))
         mean_loss(u, f);

@@ -135,7 +135,7 @@ static f8_ref rows_of_ranks(f8_graph *g, int32_t ranks, f8_ref x)
                   rows = matrix_of(F8_F32, ranks, each * columns);
     x = f8_reshape(g, x, &matrix);
     if (more)
-        x = f8_concat(g, (f8_ref[]){x, f8_zeros(g, &zeros)}, 2, 0);
+        x = f8_concat(g, (f8_ref[]){x, f8_cast(g, f8_zeros(g, &zeros), t.dtype)}, 2, 0);
     return f8_reshape(g, x, &rows);
 }
 

@@ -30,7 +30,7 @@ f8_ref f8_join_rows(f8_graph *g, f8_ref x, bool amax)
     const f8_type *t = f8_type_of(g, x), row = {.dtype = F8_F32, .rank = 1, .dim = {t->dim[1]}};
     const int64_t rows = t->dim[0];
     for (int64_t r = 0; r < rows; r++) {
-        f8_ref one = f8_reshape(g, f8_slice(g, x, 0, r, r + 1), &row);
+        f8_ref one = f8_cast(g, f8_reshape(g, f8_slice(g, x, 0, r, r + 1), &row), F8_F32);
         if (amax)
             one = f8_unary(g, F8_OP_ABS, one);
         joined = r ? f8_binary(g, amax ? F8_OP_MAX : F8_OP_ADD, joined, one) : one;

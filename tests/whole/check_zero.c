@@ -23,7 +23,7 @@ enum { MOST = 4 };
 
 /* A training, and what it ended with. */
 typedef struct training {
-    const char *recipe, *checkpoint;
+    const char *recipe, *checkpoint, *reduce_dtype, *reduce_at;
     const char *load, *save; /* files, before the first step and after the last; NULL: none */
     int ranks, zero, accumulate, first, steps; /* first: the number of the first step */
     char *failed[RANKS_MOST];
@@ -91,6 +91,8 @@ static void train(const fp8c_comm *comm, void *user)
                                             .threads = 1,
                                             .comm = comm,
                                             .zero = t->zero,
+                                            .reduce_dtype = t->reduce_dtype,
+                                            .reduce_at = t->reduce_at,
                                             .checkpoint = t->checkpoint,
                                             .optimizer_steps = STEPS}};
     f8_api_run r;
@@ -158,6 +160,45 @@ START_TEST(stages_agree)
 }
 END_TEST
 
+/* How gradients are summed changes bits, but not from stage to stage. All begin with the same
+ * weights, so the first losses are the same, and the first norms but for the rounding of gradients:
+ * 2^-9 of each for bf16, and for the order of f32 sums far less. */
+START_TEST(reductions)
+{
+    static const struct {
+        const char *dtype, *at, *recipe;
+        int stages;
+    } ways[] = {{"bf16", "micro_step", "bf16", 4},
+                {NULL, "update", "delayed", 2},
+                {"bf16", "update", "bf16", 2}};
+    training usual = {.recipe = ways[_i].recipe, .ranks = 2, .accumulate = 3, .steps = 1}, none;
+    run(&usual);
+    for (int zero = 0; zero < ways[_i].stages; zero++) {
+        training t = {.recipe = ways[_i].recipe,
+                      .ranks = 2,
+                      .zero = zero,
+                      .accumulate = 3,
+                      .steps = 1,
+                      .reduce_dtype = ways[_i].dtype,
+                      .reduce_at = ways[_i].at};
+        run(&t);
+        ck_assert_mem_eq(t.result[1], t.result[0], sizeof t.result[0]);
+        ck_assert_float_eq(t.result[0][0], usual.result[0][0]);
+        ck_assert_float_eq_tol(t.result[0][STEPS], usual.result[0][STEPS],
+                               ldexpf(usual.result[0][STEPS], -9));
+        ck_assert_mem_ne(t.whole[0], usual.whole[0], t.bytes[0]);
+        for (int r = 0; r < 2 && zero; r++)
+            ck_assert_mem_eq(t.whole[r], none.whole[0], none.bytes[0]);
+        if (zero)
+            end(&t);
+        else
+            none = t;
+    }
+    end(&none);
+    end(&usual);
+}
+END_TEST
+
 /* ---- rows that nobody has ---- */
 
 static const char narrow[] = "module narrow\n"
@@ -189,7 +230,11 @@ START_TEST(padding)
         static float loss, norm;
         rank_case c = {.text = narrow,
                        .dim = {{"B", 4}},
-                       .options = {.recipe = "current", .zero = zero, .threads = 1},
+                       .options = {.recipe = "current",
+                                   .target = _i ? "reference" : "cpu",
+                                   .zero = zero,
+                                   .reduce_dtype = _i ? "bf16" : NULL,
+                                   .threads = 1},
                        .ranks = 5,
                        .steps = 3,
                        .accumulate = 1,
@@ -294,8 +339,9 @@ Suite *f8_suite(void)
     tcase_add_checked_fixture(c, make_folder, remove_folder);
     tcase_add_loop_test(c, stages_agree, 0, RECIPES);
     tcase_add_loop_test(c, checkpoints, 1, 3); /* delayed and current have states of their own */
+    tcase_add_loop_test(c, reductions, 0, 3);
     tcase_add_test(c, not_saved);
-    tcase_add_test(c, padding);
+    tcase_add_loop_test(c, padding, 0, 2);
     suite_add_tcase(suite, c);
     return suite;
 }

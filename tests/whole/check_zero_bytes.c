@@ -96,6 +96,27 @@ START_TEST(gathers_codes)
 }
 END_TEST
 
+/* At stage 2 a micro_step sums gradients to shards and reports the loss: what travels as bf16 is
+ * half as much. With reduce_at "update" a micro_step sends the loss alone. */
+START_TEST(reductions)
+{
+    enum { GRADIENTS = 2 * 256 * 512, DIGEST = 16, MICRO_STEPS = 1 };
+    static const struct {
+        const char *dtype, *at;
+        int zero, bytes; /* sent for an element */
+    } ways[] = {{NULL, NULL, 2, 4}, {"bf16", NULL, 2, 2}, {NULL, "update", 1, 0}};
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        rank_case c = case_of("bf16", 2, ways[i].zero, 0);
+        c.options.reduce_dtype = ways[i].dtype;
+        c.options.reduce_at = ways[i].at;
+        rank_case_run(&c);
+        ck_assert_int_eq(c.traffic[0].sent,
+                         DIGEST + MICRO_STEPS * (4 + GRADIENTS / 2 * ways[i].bytes));
+        rank_case_end(&c);
+    }
+}
+END_TEST
+
 /* ---- the memory of GPT-2 124M ---- */
 
 /* The bytes of the variables of this kind, and those that the formula gives without padding. */
@@ -151,6 +172,7 @@ Suite *f8_suite(void)
     tcase_set_timeout(c, 300);
     tcase_add_loop_test(c, nothing_falls_back, 0, FP8);
     tcase_add_loop_test(c, gathers_codes, 0, FP8);
+    tcase_add_test(c, reductions);
     tcase_add_loop_test(c, memory, 0, 4);
     suite_add_tcase(suite, c);
     return suite;
