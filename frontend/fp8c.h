@@ -441,10 +441,10 @@ FP8C_API void fp8c_mpi_abort(fp8c_mpi *mpi, int exit_code);
  * brought to the others. Or neither: then NCCL_COMM_ID is in the environment of all, HOST:PORT of a
  * free port of rank 0's machine.
  *
- * If a collective fails, or waits for longer than `seconds` because another rank is gone, the run or
- * the fp8c_program_wait fails with FP8C_ERR_LIBRARY, and so does every later use of the handle and
- * of programs with it. The message names the rank and the collective. Only fp8c's own waits notice
- * this: on the embedder's stream wait with fp8c_program_wait. */
+ * If a collective fails, or waits for longer than `seconds` because another rank is gone, the run
+ * or the fp8c_program_wait fails with FP8C_ERR_LIBRARY, and so does every later use of the handle
+ * and of programs with it. The message names the rank and the collective. Only fp8c's own waits
+ * notice this: on the embedder's stream wait with fp8c_program_wait. */
 typedef struct fp8c_nccl fp8c_nccl;
 enum { FP8C_NCCL_ID = 128 };
 typedef struct fp8c_nccl_options {

@@ -117,16 +117,16 @@
     X(CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID, 8)
 
 /* NCCL 2.13 and later. */
-#define F8_NCCL_VALUES(X)      \
-    X(ncclSuccess, 0)          \
-    X(ncclUnhandledCudaError, 1) \
-    X(ncclSystemError, 2)      \
-    X(ncclInternalError, 3)    \
-    X(ncclInvalidArgument, 4)  \
-    X(ncclInvalidUsage, 5)     \
-    X(ncclRemoteError, 6)      \
-    X(ncclInProgress, 7)       \
-    X(ncclUint8, 1)            \
+#define F8_NCCL_VALUES(X)                                                                          \
+    X(ncclSuccess, 0)                                                                              \
+    X(ncclUnhandledCudaError, 1)                                                                   \
+    X(ncclSystemError, 2)                                                                          \
+    X(ncclInternalError, 3)                                                                        \
+    X(ncclInvalidArgument, 4)                                                                      \
+    X(ncclInvalidUsage, 5)                                                                         \
+    X(ncclRemoteError, 6)                                                                          \
+    X(ncclInProgress, 7)                                                                           \
+    X(ncclUint8, 1)                                                                                \
     X(NCCL_UNIQUE_ID_BYTES, 128)
 
 /* ---- types ---- */
@@ -312,7 +312,7 @@ typedef int f8_nvml_return;
     X(ncclResult_t, ncclCommInitRank, (ncclComm_t * comm, int ranks, ncclUniqueId id, int rank))   \
     X(ncclResult_t, ncclCommDestroy, (ncclComm_t comm))                                            \
     X(ncclResult_t, ncclCommAbort, (ncclComm_t comm))                                              \
-    X(ncclResult_t, ncclCommGetAsyncError, (ncclComm_t comm, ncclResult_t *error))                 \
+    X(ncclResult_t, ncclCommGetAsyncError, (ncclComm_t comm, ncclResult_t * error))                \
     X(ncclResult_t, ncclAllGather,                                                                 \
       (const void *send, void *receive, size_t count, ncclDataType_t type, ncclComm_t comm,        \
        cudaStream_t s))                                                                            \

@@ -43,9 +43,8 @@ static f8_status enqueue_collective(f8_cuda_exec *x, const f8_live_func *f, cons
         return f8_nccl_enqueue(x->options.nccl, d, l->arg[0], l->arg[1], stream, l->step->name,
                                f->func->name, diag);
     return f8_cuda_check(
-        x->cuda,
-        x->cuda->cu.cuMemcpyDtoDAsync_v2(l->arg[1], l->arg[0], (size_t)d->bytes, stream), diag,
-        "cuMemcpyDtoDAsync of '%s' in %s", l->step->name, f->func->name);
+        x->cuda, x->cuda->cu.cuMemcpyDtoDAsync_v2(l->arg[1], l->arg[0], (size_t)d->bytes, stream),
+        diag, "cuMemcpyDtoDAsync of '%s' in %s", l->step->name, f->func->name);
 }
 
 static f8_status enqueue_step(f8_cuda_exec *x, const f8_live_func *f, f8_live_step *l,

@@ -113,8 +113,7 @@ static f8_status make_step(f8_cuda_exec *x, f8_live_func *f, f8_live_step *l, co
     if (s->kind == F8_STEP_COPY)
         return make_copy(l, f->func, diag);
     if (s->kind == F8_STEP_COLLECTIVE)
-        return s->n_args == 2 ? F8_OK
-                              : broken(f->func, s, "a collective has two arguments", diag);
+        return s->n_args == 2 ? F8_OK : broken(f->func, s, "a collective has two arguments", diag);
     if (s->kind == F8_STEP_ATTENTION)
         return s->n_args >= f8_attention_args(&s->attention)
                    ? F8_OK

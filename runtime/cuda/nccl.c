@@ -123,7 +123,10 @@ static f8_status look(f8_nccl *n, watch *w, const char *what, f8_diag *diag)
     F8_TRY(usable(n, diag));
     const ncclResult_t asked = n->cuda->nccl.ncclCommGetAsyncError(n->comm, &error);
     const enqueued *e = running(n, &number);
-    F8_TRY(check(n, asked != ncclSuccess ? asked : error == ncclInProgress ? ncclSuccess : error,
+    F8_TRY(check(n,
+                 asked != ncclSuccess      ? asked
+                 : error == ncclInProgress ? ncclSuccess
+                                           : error,
                  e ? e->what : what, diag));
     const double now = f8_seconds_now();
     if (!e || !w->since || w->number != number)

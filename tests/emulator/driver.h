@@ -62,8 +62,8 @@ enum {
     F8_EMU_SHARED_RESERVED = 1024
 };
 
-enum { F8_EMU_DEVICES = 8 }; /* the most; all are alike */
-int f8_emu_current(void);    /* the current context's device, 0 if none is */
+enum { F8_EMU_DEVICES = 8 };                  /* the most; all are alike */
+int f8_emu_current(void);                     /* the current context's device, 0 if none is */
 const f8_emu_device *f8_emu_device_now(void); /* as FP8C_EMULATOR_SM says; NULL: unknown */
 
 /* ---- calls ---- */
@@ -115,14 +115,14 @@ f8_emu_object *f8_emu_object_find(f8_emu_kind kind, f8_emu_object *(*test)(f8_em
 void f8_emu_objects_free(int device); /* all, when the context goes */
 void f8_emu_module_close(void *module);
 void f8_emu_graph_clear(void *graph); /* a graph's or a graph_exec's nodes; a stream's capture */
-void f8_emu_drain_all(int device); /* its streams do what they have yet to do, without waiting */
-void f8_emu_wait_all(int device);  /* the same, and waits for what others have to do */
+void f8_emu_drain_all(int device);    /* its streams do what they have yet to do, without waiting */
+void f8_emu_wait_all(int device);     /* the same, and waits for what others have to do */
 bool f8_emu_captures(void);           /* whether any stream captures; if so it is broken now */
 
 /* ---- memory (memory.c) ---- */
 
 void f8_emu_memory_free_all(int device);
-int f8_emu_memory_device(CUdeviceptr p, size_t bytes); /* -1: none's */
+int f8_emu_memory_device(CUdeviceptr p, size_t bytes);    /* -1: none's */
 int f8_emu_memory_is_device(CUdeviceptr p, size_t bytes); /* all of it in one allocation */
 int64_t f8_emu_memory_count(const char *what);
 

@@ -1,6 +1,7 @@
-/* Device memory: one range of addresses for all devices. Each address is given out once, so that freed memory stays
- * inaccessible. An allocation ends where an inaccessible page begins, up to 256-byte alignment.
- * Fresh memory is full of NaNs. Pinned host memory is host memory that is recorded here. */
+/* Device memory: one range of addresses for all devices. Each address is given out once, so that
+ * freed memory stays inaccessible. An allocation ends where an inaccessible page begins, up to
+ * 256-byte alignment. Fresh memory is full of NaNs. Pinned host memory is host memory that is
+ * recorded here. */
 #include "tests/emulator/driver.h"
 
 #include <stdlib.h>
@@ -89,8 +90,7 @@ CUresult cuMemAlloc_v2(CUdeviceptr *ptr, size_t bytes)
         return CUDA_ERROR_INVALID_VALUE;
     const size_t rounded = (bytes + ALIGN - 1) / ALIGN * ALIGN;
     const size_t mapped = (bytes + PAGE - 1) / PAGE * PAGE;
-    if (rounded < bytes || rounded > total() ||
-        used(f8_emu_current()) > total() - rounded)
+    if (rounded < bytes || rounded > total() || used(f8_emu_current()) > total() - rounded)
         return CUDA_ERROR_OUT_OF_MEMORY;
     if (!range) {
         range =

@@ -38,8 +38,8 @@ struct ncclComm {
     ncclComm_t next;
     f8_emu_member member;
     int device;
-    bool gone;           /* aborted or destroyed; its memory stays, so that later uses are found */
-    _Atomic int error;   /* the asynchronous one */
+    bool gone;         /* aborted or destroyed; its memory stays, so that later uses are found */
+    _Atomic int error; /* the asynchronous one */
     char why[200];
     uint64_t enqueued;
     operation *running; /* all that have not ended */
@@ -73,9 +73,12 @@ static void fail_later(ncclComm_t c, ncclResult_t result, const char *format, ..
 
 const char *ncclGetErrorString(ncclResult_t result)
 {
-    static const char *const text[] = {"no error",         "unhandled cuda error",
-                                       "unhandled system error", "internal error",
-                                       "invalid argument", "invalid usage",
+    static const char *const text[] = {"no error",
+                                       "unhandled cuda error",
+                                       "unhandled system error",
+                                       "internal error",
+                                       "invalid argument",
+                                       "invalid usage",
                                        "remote process exited or there was a network error",
                                        "NCCL operation in progress"};
     return result >= 0 && result <= ncclInProgress ? text[result] : "unknown result code";
@@ -98,11 +101,11 @@ static ncclResult_t fails(const char *function)
     return f8_emu_fails(function, &code) ? refuse(code, "%s fails as asked", function)
                                          : ncclSuccess;
 }
-#define MAY_FAIL()                                    \
-    do {                                              \
-        const ncclResult_t asked_ = fails(__func__);  \
-        if (asked_)                                   \
-            return asked_;                            \
+#define MAY_FAIL()                                                                                 \
+    do {                                                                                           \
+        const ncclResult_t asked_ = fails(__func__);                                               \
+        if (asked_)                                                                                \
+            return asked_;                                                                         \
     } while (0)
 
 /* ---- the driver that this belongs to ---- */
@@ -355,8 +358,9 @@ static ncclResult_t add(void *at, size_t bytes, int peer, ncclComm_t comm, CUstr
     uint64_t *count = sends ? &now.o.post.sends[peer] : &now.o.post.receives[peer];
     if ((now.used && (now.o.comm != comm || now.stream != s)) || *count) {
         now.broken = true;
-        return refuse(ncclInvalidUsage, "%s: the stand-in has groups of one communicator and "
-                                        "stream, with each peer once",
+        return refuse(ncclInvalidUsage,
+                      "%s: the stand-in has groups of one communicator and "
+                      "stream, with each peer once",
                       function);
     }
     now.used = true;

@@ -30,7 +30,7 @@ struct f8_emu_world {
 };
 typedef struct f8_emu_world world;
 
-#define GET(x)    __atomic_load_n(&(x), __ATOMIC_ACQUIRE)
+#define GET(x) __atomic_load_n(&(x), __ATOMIC_ACQUIRE)
 #define SET(x, v) __atomic_store_n(&(x), v, __ATOMIC_RELEASE)
 
 /* ---- names ---- */
@@ -73,8 +73,8 @@ static bool lives(pid_t pid)
 
 static world *map(int fd)
 {
-    world *w = fd >= 0 ? mmap(NULL, sizeof *w, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0)
-                       : MAP_FAILED;
+    world *w =
+        fd >= 0 ? mmap(NULL, sizeof *w, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) : MAP_FAILED;
     if (fd >= 0)
         close(fd);
     return w == MAP_FAILED ? NULL : w;
@@ -161,9 +161,8 @@ static int join(f8_emu_member *m, const char *id, int device, char *why, size_t 
         return ncclSystemError;
     }
     place *p = &w->place[m->rank];
-    if (w->ranks != m->ranks ||
-        !__atomic_compare_exchange_n(&p->claimed, &free_place, 1, false, __ATOMIC_ACQ_REL,
-                                     __ATOMIC_ACQUIRE)) {
+    if (w->ranks != m->ranks || !__atomic_compare_exchange_n(&p->claimed, &free_place, 1, false,
+                                                             __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
         SET(w->refused, 1);
         snprintf(why, room, "rank %d of %d joins %d ranks", m->rank, m->ranks, w->ranks);
         return ncclInvalidUsage;
@@ -181,8 +180,10 @@ static int join(f8_emu_member *m, const char *id, int device, char *why, size_t 
     for (int a = 0; a < m->ranks; a++)
         for (int b = 0; b < a; b++)
             if (w->place[a].device == w->place[b].device) {
-                snprintf(why, room, "Duplicate GPU detected : rank %d and rank %d both on CUDA "
-                                    "device %d", b, a, w->place[a].device);
+                snprintf(why, room,
+                         "Duplicate GPU detected : rank %d and rank %d both on CUDA "
+                         "device %d",
+                         b, a, w->place[a].device);
                 return ncclInvalidUsage;
             }
     if (!open_files(m, id, false))
@@ -273,8 +274,7 @@ bool f8_emu_fits(const f8_emu_member *m, const f8_emu_post *post, char *why, siz
         if (other->kind == post->kind && other->sends[m->rank] == post->receives[r] &&
             other->receives[m->rank] == post->sends[r])
             continue;
-        snprintf(why, room,
-                 "%s that receives %llu bytes from rank %d, whose is %s that sends %llu",
+        snprintf(why, room, "%s that receives %llu bytes from rank %d, whose is %s that sends %llu",
                  name[post->kind], (unsigned long long)post->receives[r], r, name[other->kind],
                  (unsigned long long)other->sends[m->rank]);
         return false;
@@ -285,8 +285,7 @@ bool f8_emu_fits(const f8_emu_member *m, const f8_emu_post *post, char *why, siz
 void f8_emu_take(f8_emu_member *m, uint64_t number, const f8_emu_post *post, void *const *to)
 {
     for (int r = 0; r < m->ranks; r++)
-        move(m->file[r], true, to[r], post->receives[r],
-             offset(&m->world->place[r].post, m->rank));
+        move(m->file[r], true, to[r], post->receives[r], offset(&m->world->place[r].post, m->rank));
     SET(m->world->place[m->rank].taken, number);
 }
 

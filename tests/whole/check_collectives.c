@@ -1,6 +1,6 @@
-/* Collectives of a text, on the CPU, in the interpreter and on CUDA: every byte that each rank gets, and how
- * many bytes the ranks move for it. A sum must have the bits of the ranks' numbers added one by one
- * from rank 0, whatever the size. */
+/* Collectives of a text, on the CPU, in the interpreter and on CUDA: every byte that each rank
+ * gets, and how many bytes the ranks move for it. A sum must have the bits of the ranks' numbers
+ * added one by one from rank 0, whatever the size. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

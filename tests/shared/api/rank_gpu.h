@@ -11,7 +11,8 @@
  */
 bool rank_gpus(const char *what);
 
-/* A rank joins the others over `comm` with device `comm->rank`. seconds: as in fp8c_nccl_options. */
+/* A rank joins the others over `comm` with device `comm->rank`. seconds: as in fp8c_nccl_options.
+ */
 fp8c_status rank_gpu_join(fp8c_context *ctx, const fp8c_comm *comm, double seconds,
                           fp8c_nccl **nccl, fp8c_comm *out);
 
