@@ -38,6 +38,7 @@ struct f8_nccl {
     CUdeviceptr staging;
     size_t staging_bytes;
     f8_comm host;
+    bool joined;
     f8_diag failure; /* status F8_OK until something fails */
 };
 
@@ -251,9 +252,13 @@ static f8_status exchange(f8_nccl *n, f8_collective kind, const void *send, void
     if (!bytes)
         return F8_OK;
     F8_TRY(f8_cuda_enter(n->cuda, diag));
-    const f8_status status = exchange_staged(n, &d, send, receive, diag);
+    f8_diag own = {0};
+    const f8_status status = exchange_staged(n, &d, send, receive, &own);
     f8_cuda_leave(n->cuda);
-    return status;
+    if (status == F8_OK)
+        return F8_OK;
+    f8_nccl_abort(n, own.text); /* or the others wait for this rank */
+    return f8_fail(diag, status, F8_NOWHERE, "%s", own.text);
 }
 
 static f8_status host_all_gather(void *user, const void *send, void *receive, int64_t bytes,
@@ -339,7 +344,9 @@ static f8_status join(f8_nccl *n, const void *id, f8_diag *diag)
     }
     F8_TRY(check(n, n->cuda->nccl.ncclCommInitRank(&n->comm, n->ranks, which, n->rank),
                  "joining the other ranks", diag));
-    return try_both(n, diag);
+    F8_TRY(try_both(n, diag));
+    n->joined = true;
+    return F8_OK;
 }
 
 f8_status f8_nccl_create(f8_cuda *cuda, const f8_nccl_options *o, f8_nccl **out, f8_diag *diag)
@@ -380,7 +387,7 @@ void f8_nccl_destroy(f8_nccl *n)
         return;
     const f8_cuda_api *cu = &n->cuda->cu;
     const bool entered = f8_cuda_enter(n->cuda, NULL) == F8_OK;
-    if (n->comm && entered && n->failure.status == F8_OK)
+    if (n->comm && entered && n->joined && n->failure.status == F8_OK)
         n->cuda->nccl.ncclCommDestroy(n->comm);
     else
         end_comm(n);

@@ -12,6 +12,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/random.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -73,8 +74,10 @@ static bool lives(pid_t pid)
 
 static world *map(int fd)
 {
-    world *w =
-        fd >= 0 ? mmap(NULL, sizeof *w, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) : MAP_FAILED;
+    struct stat at;
+    world *w = MAP_FAILED;
+    if (fd >= 0 && !fstat(fd, &at) && at.st_size >= (off_t)sizeof *w) /* its maker sets the size */
+        w = mmap(NULL, sizeof *w, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (fd >= 0)
         close(fd);
     return w == MAP_FAILED ? NULL : w;
