@@ -223,7 +223,7 @@ END_TEST
 Suite *f8_suite(void)
 {
     Suite *suite = suite_create("cuda ranks");
-    TCase *c = tcase_create("threads");
+    TCase *c = tcase_create("ranks");
     tcase_set_timeout(c, 300);
     if (rank_gpus("ranks on CUDA")) {
         tcase_add_loop_test(c, ranks_agree, 0, RECIPES);
