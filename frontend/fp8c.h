@@ -74,7 +74,8 @@
  * FP8C_ERR_INPUT for an index past the last, and leaves no message.
  *
  * Environment: fp8c reads it once, when a context is created. Each variable that it reads has a
- * context option that replaces it. The locale of the process changes nothing that fp8c reads or
+ * context option that replaces it. (NCCL has variables of its own, which it reads when it likes;
+ * fp8c_nccl_open looks whether NCCL_COMM_ID is there.) The locale of the process changes nothing that fp8c reads or
  * writes.
  *
  * Pointers: every destroy function accepts NULL. No other pointer may be NULL unless its comment
