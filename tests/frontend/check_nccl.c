@@ -7,6 +7,7 @@
 #include "tests/shared/api/api.h"
 #include "tests/shared/api/rank_gpu.h"
 #include "tests/shared/api/rank_threads.h"
+#include "tests/shared/cuda/embedder.h"
 #include "tests/shared/suite.h"
 
 enum { RANKS = 2 };
@@ -414,6 +415,102 @@ START_TEST(bad_comms)
 }
 END_TEST
 
+/* ---- other ways to run ---- */
+
+/* A training of three steps, and the variables of each rank at its end. */
+typedef struct variant {
+    const char *file; /* NULL: the program is compiled */
+    bool stream;      /* the embedder's */
+    float wte[RANKS][16 * 32];
+    fp8c_status status[RANKS];
+    char said[RANKS][1024];
+} variant;
+
+static fp8c_status make_program(const variant *v, fp8c_context *ctx, const fp8c_comm *comm,
+                                void *stream, fp8c_program **out)
+{
+    if (v->file) {
+        const fp8c_open_options o = {
+            .struct_size = sizeof o, .device = comm->rank, .stream = stream, .comm = comm};
+        return fp8c_program_open(ctx, v->file, &o, out);
+    }
+    fp8c_module *m = parse(ctx, model);
+    fp8c_compile_options o = recipe("bf16");
+    o.target = "cuda";
+    o.device = comm->rank;
+    o.stream = stream;
+    o.comm = comm;
+    const fp8c_status status = fp8c_compile(m, &o, out);
+    fp8c_module_destroy(m);
+    return status;
+}
+
+static void run_variant(const fp8c_comm *comm, void *user)
+{
+    variant *v = user;
+    const int r = comm->rank;
+    fp8c_context *ctx;
+    fp8c_nccl *nccl;
+    fp8c_program *p;
+    fp8c_comm own;
+    driver d = {0};
+    void *context, *stream = NULL;
+    if (v->stream) {
+        d = open_driver();
+        ck_assert_int_eq(d.cuDevicePrimaryCtxRetain(&context, r), 0);
+        ck_assert_int_eq(d.cuCtxSetCurrent(context), 0);
+        ck_assert_int_eq(d.cuStreamCreate(&stream, 1), 0);
+    }
+    fp8c_context_create(NULL, &ctx);
+    ck_assert_int_eq(rank_gpu_join(ctx, comm, 60, &nccl, &own), FP8C_OK);
+    v->status[r] = make_program(v, ctx, &own, stream, &p);
+    if (v->status[r] == FP8C_OK)
+        v->status[r] = train_some(p, 3);
+    if (v->status[r] == FP8C_OK)
+        v->status[r] = fp8c_program_wait(p);
+    if (v->status[r] == FP8C_OK)
+        v->status[r] = fp8c_program_read(p, fp8c_program_find_variable(p, "wte"), v->wte[r]);
+    snprintf(v->said[r], sizeof v->said[r], "%s", fp8c_context_message(ctx));
+    fp8c_program_destroy(p);
+    fp8c_nccl_close(nccl);
+    fp8c_context_destroy(ctx);
+    if (v->stream) {
+        ck_assert_int_eq(d.cuStreamDestroy_v2(stream), 0);
+        ck_assert_int_eq(d.cuDevicePrimaryCtxRelease_v2(r), 0);
+        close_driver(&d);
+    }
+}
+
+START_TEST(same_bits)
+{
+    char path[] = "/tmp/fp8c-nccl-XXXXXX";
+    ck_assert_int_ge(mkstemp(path), 0);
+    fp8c_context *ctx = new_context();
+    fp8c_module *m = parse(ctx, model);
+    fp8c_compile_options o = recipe("bf16");
+    o.target = "sm_90a";
+    o.ranks = RANKS;
+    ck_assert_msg(fp8c_compile_file(m, &o, 1, path) == FP8C_OK, "%s", fp8c_context_message(ctx));
+    fp8c_module_destroy(m);
+    fp8c_context_destroy(ctx);
+    variant plain = {.file = NULL},
+            other[] = {{.file = path}, {.stream = true}, {.file = path, .stream = true}};
+    ranks_run(RANKS, run_variant, &plain, NULL);
+    for (int i = 0; i < 4; i++) {
+        if (i == 3) /* late streams, where a missing wait shows */
+            setenv("FP8C_EMULATOR_LAZY", "1", 1);
+        variant *v = &other[i % 3];
+        ranks_run(RANKS, run_variant, v, NULL);
+        for (int r = 0; r < RANKS; r++) {
+            ck_assert_msg(v->status[r] == FP8C_OK, "%d: %s", i, v->said[r]);
+            ck_assert_mem_eq(v->wte[r], plain.wte[0], sizeof plain.wte[0]);
+        }
+    }
+    unsetenv("FP8C_EMULATOR_LAZY");
+    unlink(path);
+}
+END_TEST
+
 Suite *f8_suite(void)
 {
     Suite *suite = suite_create("nccl");
@@ -432,6 +529,7 @@ Suite *f8_suite(void)
     tcase_add_test(c, other_worlds);
     tcase_add_test(c, bad_options);
     tcase_add_test(c, bad_comms);
+    tcase_add_test(c, same_bits);
     suite_add_tcase(suite, c);
     return suite;
 }
