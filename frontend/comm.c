@@ -44,6 +44,8 @@ f8_status f8_program_set_comm(fp8c_program *p, const fp8c_comm *comm, f8_diag *d
     if (own.ranks > 1 && (!own.all_gather || !own.all_to_all))
         return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
                        "comm: all_gather and all_to_all are both needed");
+    if (own.nccl && own.ranks > 1)
+        F8_TRY(f8_nccl_handle_fits(own.nccl, &own, diag));
     p->given_comm = own;
     p->comm = (f8_comm){.rank = own.rank,
                         .ranks = own.ranks,

@@ -74,7 +74,8 @@
  * FP8C_ERR_INPUT for an index past the last, and leaves no message.
  *
  * Environment: fp8c reads it once, when a context is created. Each variable that it reads has a
- * context option that replaces it. The locale of the process changes nothing that fp8c reads or
+ * context option that replaces it. (NCCL has variables of its own, which it reads when it likes;
+ * fp8c_nccl_open looks whether NCCL_COMM_ID is there.) The locale of the process changes nothing that fp8c reads or
  * writes.
  *
  * Pointers: every destroy function accepts NULL. No other pointer may be NULL unless its comment
@@ -416,6 +417,9 @@ typedef struct fp8c_comm {
     const char *(*message)(void *user); /* why the last call failed; may be NULL */
     int32_t on_caller; /* 1: every call comes from the thread that calls fp8c, and a run waits for it.
                           The results have the same bits, and ranks may differ in this */
+    struct fp8c_nccl *nccl; /* for programs on a GPU, which take their collectives to NCCL: from
+                               fp8c_nccl_comm. The calls above then only compare what the ranks
+                               run. NULL: programs on the CPU and the reference alone */
 } fp8c_comm;
 
 /* The ranks of an MPI job (mpirun, srun). `kind` is "openmpi" or "mpich"; NULL: the first whose
@@ -431,6 +435,44 @@ FP8C_API void fp8c_mpi_close(fp8c_mpi *mpi);
 FP8C_API fp8c_status fp8c_mpi_comm(fp8c_mpi *mpi, fp8c_comm *out);
 /* Ends all processes of the job, this one too: for a rank that fails while others wait for it. */
 FP8C_API void fp8c_mpi_abort(fp8c_mpi *mpi, int exit_code);
+
+/* The ranks' GPUs, one for each, joined by NCCL (libnccl.so.2, 2.13 or later; found as the other
+ * libraries of NVIDIA are). NCCL moves the bytes of collectives from device to device; sums are
+ * fp8c's own, as everywhere. One handle can serve many programs, one after the other, from one
+ * thread at a time.
+ *
+ * How ranks find each other: `over`, another way to exchange bytes, such as MPI's, by which rank 0
+ * sends what the others need. Or `id`, which rank 0 has from fp8c_nccl_id and the caller has
+ * brought to the others. Or neither: then NCCL_COMM_ID is in the environment of all, HOST:PORT of a
+ * free port of rank 0's machine.
+ *
+ * If a collective fails, or waits for longer than `seconds` because another rank is gone, the run
+ * or the fp8c_program_wait fails with FP8C_ERR_LIBRARY, and so does every later use of the handle
+ * and of programs with it. The message names the rank and the collective. Only fp8c's own waits
+ * notice this: on the embedder's stream wait with fp8c_program_wait. */
+typedef struct fp8c_nccl fp8c_nccl;
+enum { FP8C_NCCL_ID = 128 };
+typedef struct fp8c_nccl_options {
+    size_t struct_size;    /* sizeof(fp8c_nccl_options) */
+    int32_t device;        /* this rank's GPU, as `device` of fp8c_compile_options: programs must
+                              have the same. Ranks of one machine have different ones */
+    int32_t rank, ranks;   /* without `over` */
+    const fp8c_comm *over; /* NULL: none */
+    const void *id;        /* FP8C_NCCL_ID bytes, or NULL */
+    double seconds;        /* 0: 600 */
+} fp8c_nccl_options;
+/* Fill the FP8C_NCCL_ID bytes of `id`: one rank does. */
+FP8C_API fp8c_status fp8c_nccl_id(fp8c_context *ctx, void *id);
+/* Waits until all ranks call it. FP8C_ERR_LIBRARY says what is missing, or what NCCL says. */
+FP8C_API fp8c_status fp8c_nccl_open(fp8c_context *ctx, const fp8c_nccl_options *options,
+                                    fp8c_nccl **out);
+/* To be called on all ranks, when all programs that use it are gone. NULL: nothing. */
+FP8C_API void fp8c_nccl_close(fp8c_nccl *nccl);
+/* Fills the struct, whose struct_size the caller has set. It is valid until fp8c_nccl_close. Its
+ * calls exchange host memory: those of `over`, which must live as long, else through the GPUs. */
+FP8C_API fp8c_status fp8c_nccl_comm(fp8c_nccl *nccl, fp8c_comm *out);
+/* For a rank that fails while others wait for it: their collectives fail, and all later ones. */
+FP8C_API void fp8c_nccl_abort(fp8c_nccl *nccl);
 
 typedef struct fp8c_compile_options {
     size_t struct_size;      /* sizeof(fp8c_compile_options) */
@@ -539,9 +581,9 @@ typedef struct fp8c_compile_options {
                          inverse scales */
     /* Train with several ranks (data parallel): each micro_step adds the gradients summed over the
      * ranks, and the loss is the mean over the ranks. Every rank has all variables, and the same
-     * bits in them, but for those that `zero` shares. FP8C_ERR_UNSUPPORTED with `pair`, recipe "auto", states of the module's own,
-     * and targets other than the CPU and the reference. The struct is copied; what `user` stands
-     * for must outlive the program. NULL: the rank is alone */
+     * bits in them, but for those that `zero` shares. FP8C_ERR_UNSUPPORTED with `pair`, recipe
+     * "auto", states of the module's own, and on a GPU without comm->nccl. The struct is copied;
+     * what `user` and `nccl` stand for must outlive the program. NULL: the rank is alone */
     const fp8c_comm *comm;
     int32_t ranks; /* with no_device or plan_only: compile for so many, without `comm`. 0: as many as
                       `comm` says, else one */

@@ -116,6 +116,12 @@ struct fp8c_program {
 /* Keep the caller's way to other ranks; NULL: the rank is alone. F8_ERR_INPUT: it is not whole.
  * (comm.c) */
 f8_status f8_program_set_comm(fp8c_program *p, const fp8c_comm *comm, f8_diag *diag);
+/* The communicator that a GPU's collectives go to; NULL: the rank is alone. F8_ERR_UNSUPPORTED: the
+ * caller's comm has none, and moves bytes of host memory alone. nccl.c. */
+f8_status f8_program_nccl(const fp8c_program *p, f8_nccl **out, f8_diag *diag);
+/* F8_ERR_INPUT: the comm is of another rank than the handle. */
+f8_status f8_nccl_handle_fits(const fp8c_nccl *nccl, const fp8c_comm *comm, f8_diag *diag);
+
 /* Notes what all ranks must have in common: the module and what options change of its results, or
  * the file that the program was opened from. */
 f8_status f8_program_note_module(fp8c_program *p, const f8_module *m,

@@ -119,6 +119,8 @@ f8_status f8_variant_start(fp8c_program *p, f8_variant *v, const f8_module *modu
                                      .external = o->external};
         return f8_instance_create_cpu(&v->instance, &v->plan, &run, diag);
     }
+    f8_nccl *nccl;
+    F8_TRY(f8_program_nccl(p, &nccl, diag));
     const f8_cuda_exec_options run = {.allocator = allocator,
                                       .device_alloc = o->device_alloc,
                                       .device_free = o->device_free,
@@ -128,6 +130,7 @@ f8_status f8_variant_start(fp8c_program *p, f8_variant *v, const f8_module *modu
                                       .stream = o->stream,
                                       .profile = o->profile,
                                       .like = like ? like->cuda : NULL,
-                                      .external = o->external};
+                                      .external = o->external,
+                                      .nccl = nccl};
     return f8_instance_create_cuda(&v->instance, &v->plan, p->cuda, &run, diag);
 }

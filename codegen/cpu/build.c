@@ -319,7 +319,6 @@ static f8_status fill_stats(f8_build *b, f8_build_stats *s)
 }
 
 const f8_build_target f8_build_cpu = {
-    .collectives = true,
     .rows_tasks = rows_tasks,
     .scatter_tasks = scatter_tasks,
     .gemm = choose_gemm,

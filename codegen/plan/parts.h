@@ -95,7 +95,6 @@ typedef struct f8_copy_kernel { /* the kernel of a strided copy; its arguments: 
 /* What a target supplies. */
 typedef struct f8_build_target {
     bool split_phases; /* each phase of a row kernel is a step */
-    bool collectives;  /* its executor runs COLLECTIVE steps */
     /* Called first: checks that what the target needs is there. NULL: nothing is needed. */
     f8_status (*begin)(f8_build *b);
     int64_t (*rows_tasks)(const f8_build *b, const f8_kernel *k, int64_t extent);

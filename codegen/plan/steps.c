@@ -317,10 +317,6 @@ static f8_status collective_step(f8_build *b, const f8_group *g)
     const f8_node *n = f8_at(b->func->graph, r);
     const int64_t ranks = f8_attr_i(b->func->graph, r, F8_A_RANKS);
     const f8_place *from = f8_build_place(b, n->in[0]), *to = f8_build_place(b, r);
-    if (!b->target->collectives)
-        return f8_fail(b->diag, F8_ERR_UNSUPPORTED, b->func->graph->loc[r],
-                       "%s has no collectives yet: programs of several ranks run on the CPU",
-                       b->facts->name);
     f8_step *s = f8_build_step(b, F8_STEP_COLLECTIVE, g->name, 2, 0);
     if (!s)
         return f8_build_memory(b);

@@ -168,8 +168,9 @@ enum {
     OPTION(write_rules, "--write-rules", "FILE", TEXT, ON_TRAIN | ON_EXPLAIN,                      \
            "recipe auto: write what was chosen as rules for the text; - is stdout")                \
     OPTION(comm, "--comm", "NAME", TEXT, ON_TRAIN,                                                 \
-           "how processes that train together exchange data: none, mpi, openmpi or mpich "         \
-           "(default: mpi under mpirun, else none). Each has a part of every batch")               \
+           "how processes that train together exchange data: none, mpi, openmpi, mpich or nccl "   \
+           "(default: mpi under mpirun; nccl under torchrun; else none). On GPUs, mpi brings "     \
+           "them together and NCCL moves the data. Each has a part of every batch")                \
     OPTION(n_ranks, "--ranks", "N", RANKS, ON_PRINT | ON_EXPLAIN | ON_PLAN,                        \
            "compile for N processes that train together, each on a batch of this size")            \
     OPTION(zero, "--zero", "STAGE", STAGE, ON_TRAIN | ON_PRINT | ON_EXPLAIN | ON_PLAN,             \

@@ -111,6 +111,15 @@ static const struct {
      "the folder of the CUDA libraries: they are looked for there and nowhere else"},
     {"CUDA_HOME, CUDA_PATH, VIRTUAL_ENV, HOME",
      "where the CUDA libraries are looked for without FP8C_CUDA_PATH"},
+    {"RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT",
+     "train on GPUs without mpirun: as torchrun sets them, which process this is, of how many, "
+     "with "
+     "which GPU, and where they find each other"},
+    {"NCCL_COMM_ID",
+     "the same: HOST:PORT where they find each other (default: MASTER_ADDR, and the "
+     "port after MASTER_PORT)"},
+    {"OMPI_COMM_WORLD_LOCAL_RANK, MPI_LOCALRANKID, SLURM_LOCALID",
+     "train on GPUs under mpirun: the number of this process's GPU without --device"},
     {"NO_COLOR", "set: output to a terminal has no colors"},
 };
 

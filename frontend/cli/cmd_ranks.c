@@ -8,6 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "frontend/cli/cmd_gpus.h"
 #include "ir/base/hash.h"
 
 static const char batch_dim[] = "B";
@@ -38,7 +39,7 @@ static const char *wanted(const cli *c, bool *any)
     *any = false;
     if (!c->comm)
         return started;
-    if (!strcmp(c->comm, "none"))
+    if (!strcmp(c->comm, "none") || !strcmp(c->comm, "nccl"))
         return NULL;
     *any = !strcmp(c->comm, "mpi") && !started;
     return !strcmp(c->comm, "mpi") ? started : c->comm;
@@ -136,13 +137,47 @@ static bool divide(const cli_ranks *r, cli *c)
     return true;
 }
 
+/* Whether the environment says, or --comm nccl, that there are processes without MPI. *ok: no
+ * message on stderr. */
+static bool without_mpi(cli_ranks *r, const cli *c, bool *ok)
+{
+    const bool asked = c->comm && !strcmp(c->comm, "nccl");
+    const bool started = cli_gpus_started(&r->comm.rank, &r->comm.ranks);
+    *ok = true;
+    if (!asked && (c->comm || !started))
+        return false;
+    *ok = started && cli_gpus_wanted(c);
+    if (!cli_gpus_wanted(c))
+        fprintf(stderr,
+                asked ? "fp8c train: --comm nccl joins GPUs: give --target cuda\n"
+                      : "fp8c train: WORLD_SIZE says that several processes were started together: "
+                        "on CPUs they need mpirun; --comm none trains each for itself\n");
+    else if (!started)
+        fprintf(stderr, "fp8c train: --comm nccl: RANK and WORLD_SIZE are to be in the "
+                        "environment, as torchrun sets them\n");
+    return *ok;
+}
+
+/* The ranks' number and how many there are is known. */
+static bool begin(cli_ranks *r, cli *c)
+{
+    if (r->comm.rank > 0) {
+        be_quiet(r);
+        c->json = c->save = c->save_state = c->write_rules = NULL;
+    }
+    if (refused(c) || !divide(r, c) || (cli_gpus_wanted(c) && !cli_gpus_join(r, c)))
+        return false;
+    c->ranks = r;
+    return true;
+}
+
 bool cli_ranks_join(cli_ranks *r, cli *c)
 {
-    bool any;
+    bool any, ok;
     const char *kind = wanted(c, &any);
     *r = (cli_ranks){.comm = {.struct_size = sizeof r->comm}, .messages = -1};
     if (!kind && !any)
-        return true;
+        return without_mpi(r, c, &ok) ? (r->ctx = cli_context()) && begin(r, c) : ok;
     if (!(r->ctx = cli_context()))
         return false;
     if (fp8c_mpi_open(r->ctx, kind, &r->mpi) != FP8C_OK) {
@@ -150,16 +185,7 @@ bool cli_ranks_join(cli_ranks *r, cli *c)
         return false;
     }
     fp8c_mpi_comm(r->mpi, &r->comm);
-    if (r->comm.ranks == 1)
-        return !is_of_another(kind);
-    if (r->comm.rank > 0) {
-        be_quiet(r);
-        c->json = c->save = c->save_state = c->write_rules = NULL;
-    }
-    if (refused(c) || !divide(r, c))
-        return false;
-    c->ranks = r;
-    return true;
+    return r->comm.ranks == 1 ? !is_of_another(kind) : begin(r, c);
 }
 
 int cli_ranks_leave(cli_ranks *r, int code)
@@ -167,10 +193,13 @@ int cli_ranks_leave(cli_ranks *r, int code)
     if (code != CLI_DONE && r->messages >= 0)
         tell(r);
     const int signalled = r->stopped ? 0 : cli_interrupted();
+    if ((code != CLI_DONE || signalled) && r->nccl)
+        fp8c_nccl_abort(r->nccl);
     if ((code != CLI_DONE || signalled) && r->mpi && r->comm.ranks > 1) {
         nanosleep(&passed_on, NULL);
         fp8c_mpi_abort(r->mpi, signalled ? CLI_SIGNALLED + signalled : code);
     }
+    fp8c_nccl_close(r->nccl);
     fp8c_mpi_close(r->mpi);
     fp8c_context_destroy(r->ctx);
     return code;

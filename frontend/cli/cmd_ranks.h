@@ -7,15 +7,17 @@
 typedef struct cli_ranks {
     fp8c_context *ctx;
     fp8c_mpi *mpi;
+    fp8c_nccl *nccl; /* on GPUs */
     fp8c_comm comm;
     bool stopped; /* all ranks know of a signal */
     int messages; /* of ranks above 0: stderr as it was; what they say is kept, see below */
 } cli_ranks;
 
-/* Joins the processes of an MPI job, if --comm or mpirun's environment says that there are any, and
- * divides the dim B of the module in c->file among them: c->dims gets it, c->ranks becomes `r`.
- * Rank 0 alone writes files and talks: the others get no --json, --save and so on, and what they
- * say on stderr appears only if they fail. false after a message on stderr. Leave in any case. */
+/* Joins the processes of an MPI job, if --comm or mpirun's environment says that there are any, or
+ * on GPUs those that torchrun started. Then it divides the dim B of the module in c->file among
+ * them: c->dims gets it, c->ranks becomes `r`. Rank 0 alone writes files and talks: the others get
+ * no --json, --save and so on, and what they say on stderr appears only if they fail. false after a
+ * message on stderr. Leave in any case. */
 bool cli_ranks_join(cli_ranks *r, cli *c);
 /* If this process failed, or only it knows of a signal, all others end too. Returns `code`. */
 int cli_ranks_leave(cli_ranks *r, int code);

@@ -116,6 +116,19 @@
     X(CUBLASLT_ALGO_CONFIG_INNER_SHAPE_ID, 7)        \
     X(CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID, 8)
 
+/* NCCL 2.13 and later. */
+#define F8_NCCL_VALUES(X)                                                                          \
+    X(ncclSuccess, 0)                                                                              \
+    X(ncclUnhandledCudaError, 1)                                                                   \
+    X(ncclSystemError, 2)                                                                          \
+    X(ncclInternalError, 3)                                                                        \
+    X(ncclInvalidArgument, 4)                                                                      \
+    X(ncclInvalidUsage, 5)                                                                         \
+    X(ncclRemoteError, 6)                                                                          \
+    X(ncclInProgress, 7)                                                                           \
+    X(ncclUint8, 1)                                                                                \
+    X(NCCL_UNIQUE_ID_BYTES, 128)
+
 /* ---- types ---- */
 
 #ifndef F8_CUDA_API_TOOLKIT
@@ -124,6 +137,7 @@
 enum { F8_CUDA_VALUES(F8_CUDA_API_VALUE) };
 enum { F8_NVRTC_VALUES(F8_CUDA_API_VALUE) };
 enum { F8_CUBLASLT_VALUES(F8_CUDA_API_VALUE) };
+enum { F8_NCCL_VALUES(F8_CUDA_API_VALUE) };
 
 typedef int CUresult, CUdevice, CUdevice_attribute, CUfunction_attribute, CUpointer_attribute,
     CUstreamCaptureMode, CUstreamCaptureStatus;
@@ -161,7 +175,11 @@ typedef struct cublasLtMatmulHeuristicResult_t {
     int reserved[4];
 } cublasLtMatmulHeuristicResult_t;
 
-typedef int ncclResult_t;
+typedef int ncclResult_t, ncclDataType_t;
+typedef struct ncclComm *ncclComm_t;
+typedef struct ncclUniqueId {
+    char internal[NCCL_UNIQUE_ID_BYTES];
+} ncclUniqueId;
 #endif
 
 /* The toolkit's minimal install has no header of NVML, so its parts are ours in either case. */
@@ -200,6 +218,7 @@ typedef int f8_nvml_return;
     X(CUresult, cuStreamCreate, (CUstream * s, unsigned flags))                                    \
     X(CUresult, cuStreamDestroy_v2, (CUstream s))                                                  \
     X(CUresult, cuStreamSynchronize, (CUstream s))                                                 \
+    X(CUresult, cuStreamQuery, (CUstream s))                                                       \
     X(CUresult, cuStreamWaitEvent, (CUstream s, CUevent event, unsigned flags))                    \
     X(CUresult, cuStreamBeginCapture_v2, (CUstream s, CUstreamCaptureMode mode))                   \
     X(CUresult, cuStreamEndCapture, (CUstream s, CUgraph * graph))                                 \
@@ -213,6 +232,7 @@ typedef int f8_nvml_return;
     X(CUresult, cuEventCreate, (CUevent * event, unsigned flags))                                  \
     X(CUresult, cuEventDestroy_v2, (CUevent event))                                                \
     X(CUresult, cuEventRecord, (CUevent event, CUstream s))                                        \
+    X(CUresult, cuEventQuery, (CUevent event))                                                     \
     X(CUresult, cuEventElapsedTime, (float *milliseconds, CUevent start, CUevent end))             \
     X(CUresult, cuModuleLoadData, (CUmodule * module, const void *image))                          \
     X(CUresult, cuModuleUnload, (CUmodule module))                                                 \
@@ -284,7 +304,26 @@ typedef int f8_nvml_return;
        cublasLtMatrixLayout_t layout_d, const cublasLtMatmulAlgo_t *algo, void *workspace,         \
        size_t workspace_bytes, cudaStream_t s))
 
-#define F8_NCCL_SYMBOLS(X) X(ncclResult_t, ncclGetVersion, (int *version))
+#define F8_NCCL_SYMBOLS(X)                                                                         \
+    X(ncclResult_t, ncclGetVersion, (int *version))                                                \
+    X(const char *, ncclGetErrorString, (ncclResult_t result))                                     \
+    X(const char *, ncclGetLastError, (ncclComm_t comm))                                           \
+    X(ncclResult_t, ncclGetUniqueId, (ncclUniqueId * id))                                          \
+    X(ncclResult_t, ncclCommInitRank, (ncclComm_t * comm, int ranks, ncclUniqueId id, int rank))   \
+    X(ncclResult_t, ncclCommDestroy, (ncclComm_t comm))                                            \
+    X(ncclResult_t, ncclCommAbort, (ncclComm_t comm))                                              \
+    X(ncclResult_t, ncclCommGetAsyncError, (ncclComm_t comm, ncclResult_t * error))                \
+    X(ncclResult_t, ncclAllGather,                                                                 \
+      (const void *send, void *receive, size_t count, ncclDataType_t type, ncclComm_t comm,        \
+       cudaStream_t s))                                                                            \
+    X(ncclResult_t, ncclSend,                                                                      \
+      (const void *send, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,             \
+       cudaStream_t s))                                                                            \
+    X(ncclResult_t, ncclRecv,                                                                      \
+      (void *receive, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,                \
+       cudaStream_t s))                                                                            \
+    X(ncclResult_t, ncclGroupStart, (void))                                                        \
+    X(ncclResult_t, ncclGroupEnd, (void))
 
 #define F8_NVML_SYMBOLS(X)                                                       \
     X(const char *, nvmlErrorString, (f8_nvml_return result))                    \

@@ -52,8 +52,9 @@ static bool is_lost(f8_cuda *c)
 static void release(f8_cuda *c)
 {
     const uint64_t bit = bit_of(c->device);
-    const bool has_state =
-        c->library[F8_CUDA_CUBLASLT].file.handle || c->library[F8_CUDA_CUDNN].file.handle;
+    const bool has_state = c->library[F8_CUDA_CUBLASLT].file.handle ||
+                           c->library[F8_CUDA_CUDNN].file.handle ||
+                           c->library[F8_CUDA_NCCL].file.handle;
     if (!c->context)
         return;
     if (is_lost(c)) {
@@ -211,6 +212,8 @@ static f8_status symbols(f8_cuda *c, f8_cuda_library_id id, f8_diag *d)
     return F8_ERR_INTERNAL;
 }
 
+enum { NCCL_OLDEST = 21300 }; /* the first with ncclGetLastError */
+
 /* Ask a library for its version, which also proves that it answers. */
 static f8_status version(f8_cuda *c, f8_cuda_library_id id, f8_diag *d)
 {
@@ -246,7 +249,10 @@ static f8_status version(f8_cuda *c, f8_cuda_library_id id, f8_diag *d)
             return f8_fail(d, F8_ERR_LIBRARY, F8_NOWHERE, "ncclGetVersion failed");
         c->library[id].major = v / 10000;
         snprintf(text, room, "%d.%d.%d", v / 10000, v / 100 % 100, v % 100);
-        return F8_OK;
+        return v >= NCCL_OLDEST
+                   ? F8_OK
+                   : f8_fail(d, F8_ERR_LIBRARY, F8_NOWHERE,
+                             "NCCL 2.13 or later is needed, this is version code %d", v);
     case F8_CUDA_NVML: {
         const f8_nvml_return r = c->nvml.nvmlInit_v2();
         if (r != 0)

@@ -45,6 +45,21 @@ static f8_status check_target(const f8_cuda_exec *x, f8_diag *diag)
                    x->cuda->facts.sm % 10);
 }
 
+static f8_status check_ranks(const f8_cuda_exec *x, f8_diag *diag)
+{
+    const f8_nccl *nccl = x->options.nccl;
+    const int wanted = x->plan->ranks ? x->plan->ranks : 1, has = nccl ? f8_nccl_ranks(nccl) : 1;
+    if (wanted != has)
+        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
+                       "the program was compiled for %d ranks, but it runs on %d", wanted, has);
+    if (nccl && f8_nccl_ordinal(nccl) != (int)x->cuda->device)
+        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
+                       "rank %d has joined the others with device %d, but its program is for "
+                       "device %d",
+                       f8_nccl_rank(nccl), f8_nccl_ordinal(nccl), (int)x->cuda->device);
+    return F8_OK;
+}
+
 static f8_status exec_build(f8_cuda_exec *x, const f8_cuda_exec_options *options, f8_diag *diag)
 {
     F8_TRY(f8_cuda_exec_enter_home(x, options, diag));
@@ -79,6 +94,8 @@ f8_status f8_cuda_exec_create(const f8_plan *plan, f8_cuda *cuda,
     f8_arena_init(&x->memory, &x->allocator);
     f8_status status = check_target(x, diag);
     if (status == F8_OK)
+        status = check_ranks(x, diag);
+    if (status == F8_OK)
         status = f8_cuda_enter(cuda, diag);
     if (status == F8_OK) {
         status = exec_build(x, options, diag);
@@ -110,8 +127,8 @@ void f8_cuda_exec_destroy(f8_cuda_exec *x)
         return;
     const f8_cuda_api *cu = &x->cuda->cu;
     const bool entered = f8_cuda_enter(x->cuda, NULL) == F8_OK;
-    if (x->stream)
-        cu->cuStreamSynchronize(x->stream);
+    if (x->stream && x->home && f8_cuda_exec_sync(x, NULL, "at the end") != F8_OK)
+        cu->cuStreamSynchronize(x->stream); /* of the ranks that failed, no one is waited for */
     for (uint32_t i = 0; x->func && i < x->plan->n_funcs; i++)
         destroy_func(x, &x->func[i]);
     if (x->home)
@@ -141,7 +158,7 @@ void f8_cuda_exec_free(f8_cuda_exec *x, f8_block *block)
 {
     const bool entered = f8_cuda_enter(x->cuda, NULL) == F8_OK;
     if (block->at)
-        x->cuda->cu.cuStreamSynchronize(x->stream);
+        f8_cuda_exec_sync(x, NULL, "before memory is freed");
     f8_block_free(&x->home->home, block);
     if (entered)
         f8_cuda_leave(x->cuda);

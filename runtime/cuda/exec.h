@@ -7,6 +7,7 @@
 #define F8_CUDA_EXEC_H
 
 #include "runtime/cuda/device.h"
+#include "runtime/cuda/nccl.h"
 #include "runtime/home.h"
 #include "runtime/base/pool.h"
 
@@ -32,12 +33,15 @@ typedef struct f8_cuda_exec_options {
      * memory of `like`; a failure on the device concerns all. */
     f8_cuda_exec *like;
     const char *external; /* as in f8_exec_options */
+    f8_nccl *nccl; /* for plans of several ranks, or NULL; on the same device, and outlives the
+                      executor */
 } f8_cuda_exec_options;
 
 /* plan and cuda are borrowed and outlive the executor. F8_ERR_UNSUPPORTED if the plan is for
  * another architecture than the device's. F8_ERR_MEMORY has the bytes that were wanted and are
  * free, and the biggest variables by name. F8_ERR_LIBRARY if a call of the driver or of cuBLASLt
- * fails; it names the call and the step. */
+ * fails; it names the call and the step. F8_ERR_INPUT: `nccl` has other ranks than the plan, or
+ * another device. */
 f8_status f8_cuda_exec_create(const f8_plan *plan, f8_cuda *cuda,
                               const f8_cuda_exec_options *options, f8_cuda_exec **out,
                               f8_diag *diag);

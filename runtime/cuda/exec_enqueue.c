@@ -1,4 +1,6 @@
 /* The steps of a function, into a stream: one by one, or captured once and launched as one graph.
+ * Collectives and waits for them are not captured: there is one graph for the steps before each and
+ * one for the rest.
  *
  * A graph holds the addresses that it was captured with. A framework's tensors come from a caching
  * allocator, so addresses change, and come back. The executor keeps up to F8_GRAPHS graphs of a
@@ -33,6 +35,48 @@ static f8_status launch_phases(f8_cuda_exec *x, const f8_live_func *f, const f8_
     return F8_OK;
 }
 
+/* This rank's rows of what all have, and zeros behind the last. */
+static f8_status enqueue_slice(f8_cuda_exec *x, const f8_live_func *f, const f8_live_step *l,
+                               CUstream stream, f8_diag *diag)
+{
+    const f8_collective_desc *d = &l->step->collective;
+    const int64_t begin = x->options.nccl ? f8_nccl_rank(x->options.nccl) * d->bytes : 0,
+                  left = d->whole - begin,
+                  own = left < 0          ? 0
+                        : left < d->bytes ? left
+                                          : d->bytes;
+    const CUdeviceptr from = l->arg[0] + (CUdeviceptr)begin, to = l->arg[1];
+    CUresult r = CUDA_SUCCESS;
+    if (own > 0)
+        r = x->cuda->cu.cuMemcpyDtoDAsync_v2(to, from, (size_t)own, stream);
+    if (r == CUDA_SUCCESS && own < d->bytes)
+        r = x->cuda->cu.cuMemsetD8Async(to + (CUdeviceptr)own, 0, (size_t)(d->bytes - own), stream);
+    return f8_cuda_check(x->cuda, r, diag, "all_slice '%s' in %s", l->step->name, f->func->name);
+}
+
+/* Starts it. A rank that is alone sends to itself. */
+static f8_status enqueue_collective(f8_cuda_exec *x, const f8_live_func *f, f8_live_step *l,
+                                    CUstream stream, f8_diag *diag)
+{
+    const f8_collective_desc *d = &l->step->collective;
+    if (!f8_collective_travels(d->kind))
+        return enqueue_slice(x, f, l, stream, diag);
+    if (x->options.nccl)
+        return f8_nccl_enqueue(x->options.nccl, d, l->arg[0], l->arg[1], stream, l->step->name,
+                               f->func->name, &l->number, diag);
+    return f8_cuda_check(
+        x->cuda, x->cuda->cu.cuMemcpyDtoDAsync_v2(l->arg[1], l->arg[0], (size_t)d->bytes, stream),
+        diag, "cuMemcpyDtoDAsync of '%s' in %s", l->step->name, f->func->name);
+}
+
+static f8_status enqueue_wait(f8_cuda_exec *x, const f8_live_func *f, const f8_live_step *l,
+                              CUstream stream, f8_diag *diag)
+{
+    return x->options.nccl ? f8_nccl_join(x->options.nccl, f->step[l->step->waits].number, stream,
+                                          l->step->name, diag)
+                           : F8_OK;
+}
+
 static f8_status enqueue_step(f8_cuda_exec *x, const f8_live_func *f, f8_live_step *l,
                               CUstream stream, f8_diag *diag)
 {
@@ -50,16 +94,16 @@ static f8_status enqueue_step(f8_cuda_exec *x, const f8_live_func *f, f8_live_st
         return f8_cuda_check(x->cuda,
                              x->cuda->cu.cuMemcpyDtoDAsync_v2(arg[1], arg[0], l->bytes, stream),
                              diag, "cuMemcpyDtoDAsync of '%s' in %s", s->name, f->func->name);
-    case F8_STEP_COLLECTIVE:
-    case F8_STEP_WAIT: break; /* of CPU plans */
+    case F8_STEP_COLLECTIVE: return enqueue_collective(x, f, l, stream, diag);
+    case F8_STEP_WAIT: return enqueue_wait(x, f, l, stream, diag);
     }
     return F8_ERR_INTERNAL;
 }
 
-static f8_status enqueue_steps(f8_cuda_exec *x, const f8_live_func *f, CUstream stream,
-                               f8_diag *diag)
+static f8_status enqueue_steps(f8_cuda_exec *x, const f8_live_func *f, const f8_live_part *part,
+                               CUstream stream, f8_diag *diag)
 {
-    for (uint32_t i = 0; i < f->func->n_steps; i++)
+    for (uint32_t i = part->first; i < part->end; i++)
         F8_TRY(enqueue_step(x, f, &f->step[i], stream, diag));
     return F8_OK;
 }
@@ -76,9 +120,7 @@ f8_status f8_cuda_exec_run_steps(f8_cuda_exec *x, f8_live_func *f, f8_diag *diag
         if (f->event)
             CU_IN(name, cuEventRecord, f->event[i + 1], x->stream);
         if (x->options.blocking)
-            F8_TRY(f8_cuda_check(x->cuda, x->cuda->cu.cuStreamSynchronize(x->stream), diag,
-                                 "cuStreamSynchronize after '%s' in %s", f->step[i].step->name,
-                                 name));
+            F8_TRY(f8_cuda_exec_sync(x, diag, "after '%s' in %s", f->step[i].step->name, name));
     }
     return F8_OK;
 }
@@ -97,16 +139,17 @@ f8_status f8_cuda_exec_add_times(f8_cuda_exec *x, f8_live_func *f, f8_diag *diag
 
 /* Captures in a stream of our own, since the embedder's may not allow it. The mode is relaxed: what
  * other threads of this process do meanwhile does not matter, and our steps only launch. */
-static f8_status capture(f8_cuda_exec *x, f8_live_func *f, CUgraph *graph, f8_diag *diag)
+static f8_status capture(f8_cuda_exec *x, f8_live_func *f, const f8_live_part *part, CUgraph *graph,
+                         f8_diag *diag)
 {
     *graph = NULL;
     CU_IN(f->func->name, cuStreamBeginCapture_v2, x->own, CU_STREAM_CAPTURE_MODE_RELAXED);
-    const f8_status status = enqueue_steps(x, f, x->own, diag);
+    const f8_status status = enqueue_steps(x, f, part, x->own, diag);
     const CUresult end =
         x->cuda->cu.cuStreamEndCapture(x->own, graph); /* in any case: it ends the mode */
-    return status == F8_OK ? f8_cuda_check(x->cuda, end, diag, "cuStreamEndCapture of %s",
-                                           f->func->name)
-                           : status;
+    return status == F8_OK
+               ? f8_cuda_check(x->cuda, end, diag, "cuStreamEndCapture of %s", f->func->name)
+               : status;
 }
 
 /* All addresses that a captured graph depends on, into `to` unless it is NULL. Returns how many. */
@@ -133,19 +176,46 @@ static f8_live_graph *find_graph(f8_cuda_exec *x, f8_live_func *f, bool *known)
     *known = false;
     for (int i = 0; i < F8_GRAPHS; i++) {
         f8_live_graph *g = &f->graph[i];
-        *known = g->exec && !memcmp(g->addresses, f->addresses, f->n_addresses * sizeof(uint64_t));
+        *known = g->whole && !memcmp(g->addresses, f->addresses, f->n_addresses * sizeof(uint64_t));
         if (*known)
             return g;
-        if (!g->exec ? oldest->exec != NULL : oldest->exec && g->launched < oldest->launched)
+        if (!g->part ? oldest->part != NULL : oldest->part && g->launched < oldest->launched)
             oldest = g;
     }
     return oldest;
+}
+
+/* Whether NCCL has to do with it, which is not captured. */
+static bool stands_alone(const f8_live_func *f, uint32_t i)
+{
+    const f8_step *s = &f->func->step[i];
+    return s->kind == F8_STEP_WAIT ||
+           (s->kind == F8_STEP_COLLECTIVE && f8_collective_travels(s->collective.kind));
+}
+
+/* Part k ends where the step k that stands alone is; the last ends with the function. */
+static f8_status divide(f8_cuda_exec *x, f8_live_func *f, f8_diag *diag)
+{
+    uint32_t n = 1, k = 0;
+    for (uint32_t i = 0; i < f->func->n_steps; i++)
+        n += stands_alone(f, i);
+    f->part = F8_NEW_ARRAY(&x->memory, f8_live_part, n);
+    F8_TRY(f8_arena_status(&x->memory, diag));
+    f->n_parts = n;
+    for (uint32_t i = 0; i < f->func->n_steps; i++)
+        if (stands_alone(f, i)) {
+            f->part[k++].end = i;
+            f->part[k].first = i + 1;
+        }
+    f->part[k].end = f->func->n_steps;
+    return F8_OK;
 }
 
 static f8_status make_room(f8_cuda_exec *x, f8_live_func *f, f8_diag *diag)
 {
     if (f->addresses)
         return F8_OK;
+    F8_TRY(divide(x, f, diag));
     f->n_addresses = addresses(x, f, NULL);
     uint64_t *all = F8_NEW_ARRAY(&x->memory, uint64_t, (F8_GRAPHS + 1) * f->n_addresses);
     if (!all)
@@ -156,35 +226,49 @@ static f8_status make_room(f8_cuda_exec *x, f8_live_func *f, f8_diag *diag)
     return F8_OK;
 }
 
-/* Make g->exec launch `graph`. What the driver can't update it destroys and makes anew. */
-static f8_status instantiate(f8_cuda_exec *x, const f8_live_func *f, f8_live_graph *g,
+/* Make *exec launch `graph`. What the driver can't update it destroys and makes anew. */
+static f8_status instantiate(f8_cuda_exec *x, const f8_live_func *f, CUgraphExec *exec,
                              CUgraph graph, f8_diag *diag)
 {
     const f8_cuda_api *cu = &x->cuda->cu;
     CUgraphExecUpdateResultInfo info;
-    if (g->exec && cu->cuGraphExecUpdate_v2(g->exec, graph, &info) == CUDA_SUCCESS)
+    if (*exec && cu->cuGraphExecUpdate_v2(*exec, graph, &info) == CUDA_SUCCESS)
         return F8_OK;
-    if (g->exec)
-        cu->cuGraphExecDestroy(g->exec); /* one in flight ends first */
-    g->exec = NULL;
-    return f8_cuda_check(x->cuda, cu->cuGraphInstantiateWithFlags(&g->exec, graph, 0), diag,
+    if (*exec)
+        cu->cuGraphExecDestroy(*exec); /* one in flight ends first */
+    *exec = NULL;
+    return f8_cuda_check(x->cuda, cu->cuGraphInstantiateWithFlags(exec, graph, 0), diag,
                          "cuGraphInstantiate of %s", f->func->name);
+}
+
+static f8_status make_part(f8_cuda_exec *x, f8_live_func *f, const f8_live_part *part,
+                           CUgraphExec *exec, f8_diag *diag)
+{
+    CUgraph graph;
+    if (part->first == part->end)
+        return F8_OK;
+    f8_status status = capture(x, f, part, &graph, diag);
+    if (status == F8_OK)
+        status = instantiate(x, f, exec, graph, diag);
+    if (graph)
+        x->cuda->cu.cuGraphDestroy(graph);
+    return status;
 }
 
 static f8_status choose_graph(f8_cuda_exec *x, f8_live_func *f, f8_diag *diag)
 {
     bool known;
-    CUgraph graph;
     F8_TRY(make_room(x, f, diag));
     f8_live_graph *g = find_graph(x, f, &known);
+    if (!g->part)
+        g->part = F8_NEW_ARRAY(&x->memory, CUgraphExec, f->n_parts);
+    F8_TRY(f8_arena_status(&x->memory, diag));
     if (!known) {
-        f8_status status = capture(x, f, &graph, diag);
-        if (status == F8_OK)
-            status = instantiate(x, f, g, graph, diag);
-        if (graph)
-            x->cuda->cu.cuGraphDestroy(graph);
-        F8_TRY(status);
+        g->whole = false;
+        for (uint32_t i = 0; i < f->n_parts; i++)
+            F8_TRY(make_part(x, f, &f->part[i], &g->part[i], diag));
         memcpy(g->addresses, f->addresses, f->n_addresses * sizeof(uint64_t));
+        g->whole = true;
     }
     f->now = g;
     return F8_OK;
@@ -197,16 +281,25 @@ f8_status f8_cuda_exec_launch(f8_cuda_exec *x, f8_live_func *f, f8_diag *diag)
     if (!f->now)
         F8_TRY(choose_graph(x, f, diag));
     f->now->launched = ++f->launches;
-    CU_IN(f->func->name, cuGraphLaunch, f->now->exec, x->stream);
+    for (uint32_t i = 0; i < f->n_parts; i++) {
+        if (f->now->part[i])
+            CU_IN(f->func->name, cuGraphLaunch, f->now->part[i], x->stream);
+        if (i + 1 < f->n_parts)
+            F8_TRY(enqueue_step(x, f, &f->step[f->part[i].end], x->stream, diag));
+    }
     return F8_OK;
 }
 
 void f8_cuda_exec_release_graphs(f8_cuda_exec *x, f8_live_func *f)
 {
     for (int i = 0; i < F8_GRAPHS; i++) {
-        if (f->graph[i].exec)
-            x->cuda->cu.cuGraphExecDestroy(f->graph[i].exec); /* one in flight ends first */
-        f->graph[i].exec = NULL;
+        f8_live_graph *g = &f->graph[i];
+        for (uint32_t k = 0; g->part && k < f->n_parts; k++) {
+            if (g->part[k])
+                x->cuda->cu.cuGraphExecDestroy(g->part[k]); /* one in flight ends first */
+            g->part[k] = NULL;
+        }
+        g->whole = false;
     }
     f->now = NULL;
 }

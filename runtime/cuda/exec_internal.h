@@ -35,13 +35,20 @@ typedef struct f8_live_step {
     f8_live_attention *attention;
     f8_cudnn_ref arguments; /* ATTENTION; NULL: addresses have changed since */
     size_t bytes; /* COPY */
+    uint64_t number; /* COLLECTIVE: what NCCL's last one of this step is called (f8_nccl_join) */
     double seconds;
 } f8_live_step;
 
-/* The steps as one graph, with the addresses that it was captured with. */
+/* Steps that run in a row. Collectives are in no graph, so they lie between two parts. */
+typedef struct f8_live_part {
+    uint32_t first, end;
+} f8_live_part;
+
+/* The parts as graphs, with the addresses that they were captured with. */
 enum { F8_GRAPHS = 8 };
 typedef struct f8_live_graph {
-    CUgraphExec exec; /* NULL: none yet */
+    CUgraphExec *part; /* NULL: never captured; of a part without steps: NULL */
+    bool whole;        /* all parts are as `addresses` say */
     uint64_t *addresses;
     int64_t launched; /* when it was last: f8_live_func.launches */
 } f8_live_graph;
@@ -49,6 +56,8 @@ typedef struct f8_live_graph {
 typedef struct f8_live_func {
     const f8_plan_func *func;
     f8_live_step *step;
+    f8_live_part *part; /* NULL until the first launch */
+    uint32_t n_parts;
     f8_live_graph graph[F8_GRAPHS], *now; /* now: of the present addresses; NULL: one of them may
                                              have changed */
     uint64_t *addresses;   /* room for the present ones; NULL until the first launch */
@@ -129,6 +138,11 @@ f8_status f8_cuda_exec_run_attention(f8_cuda_exec *x, const f8_live_func *f, f8_
                                      CUstream stream, f8_diag *diag);
 void f8_cuda_exec_forget_arguments(f8_cuda_exec *x); /* before x->func ends */
 void f8_cuda_exec_release_attentions(f8_cuda_home *home);
+
+/* exec_wait.c: wait for the executor's stream. With other ranks it also ends with a failure: when
+ * NCCL reports an error, or when a rank is given up. `what` is for messages. */
+f8_status f8_cuda_exec_sync(f8_cuda_exec *x, f8_diag *diag, const char *what, ...)
+    __attribute__((format(printf, 3, 4)));
 
 /* exec_memory.c: enqueue a copy and wait, in the executor's stream. */
 f8_status f8_cuda_exec_upload(f8_cuda_exec *x, CUdeviceptr to, const void *from, size_t bytes,

@@ -112,9 +112,7 @@ static void free_pinned(const f8_cuda *cuda, f8_port_block *ports)
 
 static f8_status settle(f8_tenant *t, f8_diag *diag)
 {
-    f8_cuda_exec *x = (f8_cuda_exec *)t;
-    return f8_cuda_check(x->cuda, x->cuda->cu.cuStreamSynchronize(x->stream), diag,
-                         "cuStreamSynchronize before the arena grows");
+    return f8_cuda_exec_sync((f8_cuda_exec *)t, diag, "before the arena grows");
 }
 
 static void resolve(f8_tenant *t, uint32_t func)
@@ -144,8 +142,7 @@ f8_status f8_cuda_exec_upload(f8_cuda_exec *x, CUdeviceptr to, const void *from,
                               const char *what, f8_diag *diag)
 {
     CU(what, cuMemcpyHtoDAsync_v2, to, from, bytes, x->stream);
-    CU(what, cuStreamSynchronize, x->stream);
-    return F8_OK;
+    return f8_cuda_exec_sync(x, diag, "of %s", what);
 }
 
 f8_status f8_cuda_exec_allocate(f8_cuda_exec *x, f8_diag *diag)

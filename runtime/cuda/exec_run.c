@@ -15,6 +15,8 @@ static f8_status poison(f8_cuda_exec *x, f8_status status, const f8_diag *d, f8_
     if (status == F8_OK)
         return F8_OK;
     x->home->failure = *d;
+    if (x->options.nccl) /* or the other ranks wait for this one */
+        f8_nccl_abort(x->options.nccl, d->text);
     return f8_fail(diag, status, F8_NOWHERE, "%s", d->text);
 }
 
@@ -58,8 +60,7 @@ static f8_status run_inside(f8_cuda_exec *x, uint32_t func, f8_diag *diag)
     F8_TRY(copy_ports(x, func, 1, diag));
     if (graph && x->stream != x->home->ordered)
         return F8_OK;
-    F8_TRY(f8_cuda_check(x->cuda, x->cuda->cu.cuStreamSynchronize(x->stream), diag,
-                         "cuStreamSynchronize after %s", f->func->name));
+    F8_TRY(f8_cuda_exec_sync(x, diag, "after %s", f->func->name));
     return f8_cuda_exec_add_times(x, f, diag);
 }
 
@@ -91,8 +92,7 @@ f8_status f8_cuda_exec_wait(f8_cuda_exec *x, f8_diag *diag)
     F8_TRY(usable(x, diag));
     f8_status status = f8_cuda_enter(x->cuda, &d);
     if (status == F8_OK) {
-        status = f8_cuda_check(x->cuda, x->cuda->cu.cuStreamSynchronize(x->stream), &d,
-                               "cuStreamSynchronize");
+        status = f8_cuda_exec_sync(x, &d, "of the program");
         f8_cuda_leave(x->cuda);
     }
     return poison(x, status, &d, diag);
@@ -104,8 +104,7 @@ static f8_status download(f8_cuda_exec *x, void *to, CUdeviceptr from, size_t by
                           const char *what, f8_diag *diag)
 {
     CU_IN(what, cuMemcpyDtoHAsync_v2, to, from, bytes, x->stream);
-    CU_IN(what, cuStreamSynchronize, x->stream);
-    return F8_OK;
+    return f8_cuda_exec_sync(x, diag, "of %s", what);
 }
 
 void *f8_cuda_exec_var(f8_cuda_exec *x, uint32_t var)
@@ -170,7 +169,8 @@ f8_status f8_cuda_exec_init(f8_cuda_exec *x, uint64_t seed, const bool *keep, f8
     for (uint32_t v = 0; v < x->plan->n_vars && status == F8_OK; v++) {
         if (!f8_cuda_exec_var(x, v) || (keep && keep[v]))
             continue;
-        f8_init_var(&x->plan->var[v], 0, seed, pool, host);
+        f8_init_var(&x->plan->var[v], x->options.nccl ? f8_nccl_rank(x->options.nccl) : 0, seed,
+                    pool, host);
         status = f8_pool_check(pool, diag);
         if (status == F8_OK)
             status = f8_cuda_exec_write(x, v, host, diag);

@@ -112,6 +112,8 @@ static f8_status make_step(f8_cuda_exec *x, f8_live_func *f, f8_live_step *l, co
     count_step(f, s);
     if (s->kind == F8_STEP_COPY)
         return make_copy(l, f->func, diag);
+    if (s->kind == F8_STEP_COLLECTIVE)
+        return s->n_args == 2 ? F8_OK : broken(f->func, s, "a collective has two arguments", diag);
     if (s->kind == F8_STEP_ATTENTION)
         return s->n_args >= f8_attention_args(&s->attention)
                    ? F8_OK
@@ -213,8 +215,7 @@ static f8_status try_gemms(f8_cuda_exec *x, uint64_t zeros, uint64_t result, uin
             F8_TRY(f8_cublaslt_run(x->cuda, l->gemm, arg, x->home->home.workspace.at, x->stream,
                                    l->what, diag));
         }
-    return f8_cuda_check(x->cuda, x->cuda->cu.cuStreamSynchronize(x->stream), diag,
-                         "cuStreamSynchronize after each GEMM was tried");
+    return f8_cuda_exec_sync(x, diag, "after each GEMM was tried");
 }
 
 /* The trial uses the arena if it is large enough, because the arena holds nothing between runs. */

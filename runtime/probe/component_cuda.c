@@ -30,7 +30,7 @@ static const struct {
                        "libcudnn9-cuda-13 or libcudnn9-cuda-12",
                        "libcudnn.so.[0-9]*"},
     [F8_CUDA_NCCL] =
-        {"several GPUs; no program of this version needs it",
+        {"training on several GPUs",
          "pip: nvidia-nccl-cu13 or nvidia-nccl-cu12; NVIDIA's apt repository: libnccl2", NULL},
     [F8_CUDA_NVML] = {"what doctor says of a GPU's state",
                       "part of the NVIDIA driver; Debian package libnvidia-ml1 (non-free)", NULL},

@@ -1,4 +1,4 @@
-/* The one device and its primary context; the start of every call; names of errors; counts of what
+/* The devices and their primary contexts; the start of every call; names of errors; counts of what
  * is alive. */
 #include "tests/emulator/driver.h"
 
@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 static const f8_emu_device devices[] = {
     {75, 64 << 10, 64 << 10, 1024, 16},
@@ -46,10 +47,27 @@ enum { MAX_CURRENT = 64 };
 /* Recursive: work in a stream may ask something of the driver. */
 static pthread_mutex_t mutex = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 static bool initialized;
-static struct CUctx_st primary;
+static struct CUctx_st primary[F8_EMU_DEVICES];
 static f8_emu_object *objects;
 static _Thread_local CUcontext current[MAX_CURRENT];
 static _Thread_local int n_current;
+
+static CUcontext context_now(void)
+{
+    return n_current ? current[n_current - 1] : NULL;
+}
+
+int f8_emu_current(void)
+{
+    const CUcontext c = context_now();
+    return c ? (int)(c - primary) : 0;
+}
+
+int f8_emulator_current(void)
+{
+    const CUcontext c = context_now();
+    return c ? (int)(c - primary) : -1;
+}
 
 /* What a function fails with when asked to and no code is given. */
 static int usual_failure(const char *function)
@@ -70,17 +88,18 @@ static CUresult may_enter(const char *function, f8_emu_need need)
         /* Those that leave a context of no further use. */
         if (code >= CUDA_ERROR_ILLEGAL_ADDRESS && code <= CUDA_ERROR_LAUNCH_FAILED &&
             code != CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES)
-            f8_emu_stick(code);
+            f8_emu_stick(f8_emu_current(), code);
         return code;
     }
     if (need == F8_EMU_NO_CONTEXT)
         return CUDA_SUCCESS;
-    if (!n_current || !current[n_current - 1])
+    const CUcontext c = context_now();
+    if (!c)
         return CUDA_ERROR_INVALID_CONTEXT;
-    if (!primary.references)
+    if (!c->references)
         return CUDA_ERROR_CONTEXT_IS_DESTROYED;
-    if (primary.error)
-        return primary.error;
+    if (c->error)
+        return c->error;
     return need == F8_EMU_UNSAFE && f8_emu_captures() ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED
                                                       : CUDA_SUCCESS;
 }
@@ -97,15 +116,23 @@ void f8_emu_leave(const CUresult *entered)
     pthread_mutex_unlock(&mutex);
 }
 
-void f8_emu_stick(int error)
+void f8_emu_pause(void)
 {
-    if (!primary.error)
-        primary.error = error;
+    const struct timespec moment = {.tv_nsec = 20000};
+    pthread_mutex_unlock(&mutex);
+    nanosleep(&moment, NULL);
+    pthread_mutex_lock(&mutex);
 }
 
-int f8_emu_stuck(void)
+void f8_emu_stick(int device, int error)
 {
-    return primary.error;
+    if (!primary[device].error)
+        primary[device].error = error;
+}
+
+int f8_emu_stuck(int device)
+{
+    return primary[device].error;
 }
 
 /* ---- objects ---- */
@@ -114,7 +141,7 @@ void *f8_emu_object_new(f8_emu_kind kind, size_t bytes)
 {
     f8_emu_object *o = calloc(1, bytes);
     if (o) {
-        *o = (f8_emu_object){objects, kind};
+        *o = (f8_emu_object){objects, kind, f8_emu_current()};
         objects = o;
     }
     return o;
@@ -158,10 +185,13 @@ CUresult f8_emu_object_destroy(void *object, f8_emu_kind kind)
     return CUDA_SUCCESS;
 }
 
-void f8_emu_objects_free(void)
+void f8_emu_objects_free(int device)
 {
-    while (objects)
-        f8_emu_object_free(objects);
+    for (f8_emu_object *o = objects, *next; o; o = next) {
+        next = o->next;
+        if (o->device == device)
+            f8_emu_object_free(o);
+    }
 }
 
 int64_t f8_emulator_count(const char *what)
@@ -177,11 +207,11 @@ int64_t f8_emulator_count(const char *what)
         }
     if (strcmp(what, "allocation") == 0 || strcmp(what, "byte") == 0 || strcmp(what, "pinned") == 0)
         n = f8_emu_memory_count(what);
-    else if (strcmp(what, "context") == 0)
-        n = primary.references;
-    else if (strcmp(what, "lost context") == 0)
-        n = primary.lost;
-    else if (strcmp(what, "launch") == 0)
+    else if (strcmp(what, "context") == 0 || strcmp(what, "lost context") == 0) {
+        n = 0;
+        for (int d = 0; d < F8_EMU_DEVICES; d++)
+            n += what[0] == 'c' ? primary[d].references : primary[d].lost;
+    } else if (strcmp(what, "launch") == 0)
         n = f8_emu_launches();
     pthread_mutex_unlock(&mutex);
     return n;
@@ -191,7 +221,13 @@ int64_t f8_emulator_count(const char *what)
 
 static int n_devices(void)
 {
-    return f8_emu_setting("FP8C_EMULATOR_DEVICES", 1) > 0 ? 1 : 0;
+    const int64_t n = f8_emu_setting("FP8C_EMULATOR_DEVICES", 1);
+    return n < 0 ? 0 : n > F8_EMU_DEVICES ? F8_EMU_DEVICES : (int)n;
+}
+
+static bool is_device(CUdevice device)
+{
+    return device >= 0 && device < n_devices();
 }
 
 static int multiprocessors(void)
@@ -230,7 +266,7 @@ CUresult cuDeviceGetCount(int *count)
 CUresult cuDeviceGet(CUdevice *device, int ordinal)
 {
     F8_EMU_ENTER(F8_EMU_NO_CONTEXT);
-    if (ordinal < 0 || ordinal >= n_devices())
+    if (!is_device(ordinal))
         return CUDA_ERROR_INVALID_DEVICE;
     *device = ordinal;
     return CUDA_SUCCESS;
@@ -239,7 +275,7 @@ CUresult cuDeviceGet(CUdevice *device, int ordinal)
 CUresult cuDeviceGetName(char *name, int length, CUdevice device)
 {
     F8_EMU_ENTER(F8_EMU_NO_CONTEXT);
-    if (device != 0)
+    if (!is_device(device))
         return CUDA_ERROR_INVALID_DEVICE;
     if (length < 1)
         return CUDA_ERROR_INVALID_VALUE;
@@ -250,7 +286,7 @@ CUresult cuDeviceGetName(char *name, int length, CUdevice device)
 CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice device)
 {
     F8_EMU_ENTER(F8_EMU_NO_CONTEXT);
-    if (device != 0)
+    if (!is_device(device))
         return CUDA_ERROR_INVALID_DEVICE;
     *bytes = (size_t)f8_emu_setting("FP8C_EMULATOR_MEMORY", (int64_t)8 << 30);
     return CUDA_SUCCESS;
@@ -260,7 +296,7 @@ CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute which, CUdevice dev
 {
     F8_EMU_ENTER(F8_EMU_NO_CONTEXT);
     const f8_emu_device *d = f8_emu_device_now();
-    if (device != 0 || !d)
+    if (!is_device(device) || !d)
         return CUDA_ERROR_INVALID_DEVICE;
     switch (which) {
     case CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK: *value = F8_EMU_MAX_THREADS; break;
@@ -285,63 +321,72 @@ CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute which, CUdevice dev
 
 /* ---- the primary context ---- */
 
-static void destroy_primary(void)
+static void destroy_primary(int device)
 {
-    f8_emu_drain_all();
-    f8_emu_objects_free();
-    f8_emu_memory_free_all();
-    primary.lost += primary.error == 0;
-    primary.error = 0;
-    primary.active = false;
+    struct CUctx_st *c = &primary[device];
+    f8_emu_drain_all(device);
+    f8_emu_objects_free(device);
+    f8_emu_memory_free_all(device);
+    c->lost += c->error == 0;
+    c->error = 0;
+    c->active = false;
 }
 
 CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
 {
     F8_EMU_ENTER(F8_EMU_NO_CONTEXT);
-    if (device != 0)
+    if (!is_device(device))
         return CUDA_ERROR_INVALID_DEVICE;
-    primary.references++;
-    primary.active = true;
-    *context = &primary;
+    primary[device].references++;
+    primary[device].active = true;
+    *context = &primary[device];
     return CUDA_SUCCESS;
 }
 
 CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device)
 {
     F8_EMU_ENTER(F8_EMU_NO_CONTEXT);
-    if (device != 0)
+    if (!is_device(device))
         return CUDA_ERROR_INVALID_DEVICE;
-    if (!primary.references)
+    if (!primary[device].references)
         return CUDA_ERROR_INVALID_CONTEXT;
-    if (--primary.references == 0)
-        destroy_primary();
+    if (--primary[device].references == 0)
+        destroy_primary(device);
     return CUDA_SUCCESS;
 }
 
 CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned *flags, int *active)
 {
     F8_EMU_ENTER(F8_EMU_NO_CONTEXT);
-    if (device != 0)
+    if (!is_device(device))
         return CUDA_ERROR_INVALID_DEVICE;
     *flags = 0;
-    *active = primary.active;
+    *active = primary[device].active;
     return CUDA_SUCCESS;
 }
 
 CUresult cuDevicePrimaryCtxReset_v2(CUdevice device)
 {
     F8_EMU_ENTER(F8_EMU_NO_CONTEXT);
-    if (device != 0)
+    if (!is_device(device))
         return CUDA_ERROR_INVALID_DEVICE;
-    primary.references = 0; /* the harsher reading of the driver's manual */
-    destroy_primary();
+    primary[device].references = 0; /* the harsher reading of the driver's manual */
+    destroy_primary(device);
     return CUDA_SUCCESS;
+}
+
+static bool is_primary(CUcontext context)
+{
+    for (int d = 0; d < F8_EMU_DEVICES; d++)
+        if (context == &primary[d])
+            return true;
+    return false;
 }
 
 CUresult cuCtxPushCurrent_v2(CUcontext context)
 {
     F8_EMU_ENTER(F8_EMU_NO_CONTEXT);
-    if (context != &primary || !primary.references || n_current == MAX_CURRENT)
+    if (!is_primary(context) || !context->references || n_current == MAX_CURRENT)
         return CUDA_ERROR_INVALID_CONTEXT;
     current[n_current++] = context;
     return CUDA_SUCCESS;
@@ -361,14 +406,14 @@ CUresult cuCtxPopCurrent_v2(CUcontext *context)
 CUresult cuCtxGetCurrent(CUcontext *context)
 {
     F8_EMU_ENTER(F8_EMU_NO_CONTEXT);
-    *context = n_current ? current[n_current - 1] : NULL;
+    *context = context_now();
     return CUDA_SUCCESS;
 }
 
 CUresult cuCtxSetCurrent(CUcontext context)
 {
     F8_EMU_ENTER(F8_EMU_NO_CONTEXT);
-    if (context && context != &primary)
+    if (context && !is_primary(context))
         return CUDA_ERROR_INVALID_CONTEXT;
     if (!n_current)
         n_current = 1;
@@ -379,8 +424,8 @@ CUresult cuCtxSetCurrent(CUcontext context)
 CUresult cuCtxSynchronize(void)
 {
     F8_EMU_ENTER(F8_EMU_UNSAFE);
-    f8_emu_drain_all();
-    return f8_emu_stuck();
+    f8_emu_wait_all(f8_emu_current());
+    return f8_emu_stuck(f8_emu_current());
 }
 
 /* ---- errors ---- */

@@ -15,10 +15,8 @@
     X(CUresult, cuMemcpyHtoD_v2, (CUdeviceptr to, const void *from, size_t bytes))                 \
     X(CUresult, cuMemcpyDtoH_v2, (void *to, CUdeviceptr from, size_t bytes))                       \
     X(CUresult, cuMemsetD32Async, (CUdeviceptr to, unsigned value, size_t count, CUstream s))      \
-    X(CUresult, cuStreamQuery, (CUstream s))                                                       \
     X(CUresult, cuStreamIsCapturing, (CUstream s, CUstreamCaptureStatus *status))                  \
     X(CUresult, cuEventSynchronize, (CUevent event))                                               \
-    X(CUresult, cuEventQuery, (CUevent event))                                                     \
     X(CUresult, cuModuleLoadDataEx,                                                                \
       (CUmodule *module, const void *image, unsigned n, int *option, void **value))                \
     X(CUresult, cuGetProcAddress_v2,                                                               \
@@ -39,8 +37,15 @@ int64_t f8_emulator_count(const char *what);
  * then sticks. The answer is a CUresult too. */
 CUresult f8_emulator_enqueue(CUstream s, int (*work)(const void *data), const void *data,
                              size_t bytes);
+/* What `work` of f8_emulator_enqueue gives while it waits for others: it is called again. Meanwhile
+ * the call that enqueued it has returned, and what the stream was given after it waits. */
+enum { F8_EMULATOR_LATER = -1 };
 /* Whether [p, p + bytes) is device memory of one allocation. */
 int f8_emulator_is_device(const void *p, size_t bytes);
+/* The ordinal of the device of such memory, or of a stream; -1: it is neither. */
+int f8_emulator_device_of(const void *p, size_t bytes);
+int f8_emulator_device_of_stream(CUstream s);
+int f8_emulator_current(void); /* of the current context; -1: none */
 int f8_emulator_sm(void);
 #pragma GCC visibility pop
 
@@ -57,6 +62,8 @@ enum {
     F8_EMU_SHARED_RESERVED = 1024
 };
 
+enum { F8_EMU_DEVICES = 8 };                  /* the most; all are alike */
+int f8_emu_current(void);                     /* the current context's device, 0 if none is */
 const f8_emu_device *f8_emu_device_now(void); /* as FP8C_EMULATOR_SM says; NULL: unknown */
 
 /* ---- calls ---- */
@@ -75,9 +82,10 @@ typedef enum f8_emu_need {
 CUresult f8_emu_enter(const char *function, f8_emu_need need);
 void f8_emu_leave(const CUresult *entered);
 
-/* From now on every call that needs a context gives this error. */
-void f8_emu_stick(int error);
-int f8_emu_stuck(void); /* that error, or 0 */
+/* From now on every call that needs this device's context gives this error. */
+void f8_emu_stick(int device, int error);
+int f8_emu_stuck(int device); /* that error, or 0 */
+void f8_emu_pause(void);      /* lets other threads call for a moment */
 
 /* ---- objects: live in lists, so that a stale handle is found out ---- */
 
@@ -93,6 +101,7 @@ typedef enum f8_emu_kind {
 typedef struct f8_emu_object {
     struct f8_emu_object *next;
     f8_emu_kind kind;
+    int device;
 } f8_emu_object;
 
 void *f8_emu_object_new(f8_emu_kind kind, size_t bytes); /* zeroed; begins with an f8_emu_object */
@@ -103,15 +112,17 @@ CUresult f8_emu_object_destroy(void *object, f8_emu_kind kind);
 /* The first of a kind that `test` answers non-NULL for. */
 f8_emu_object *f8_emu_object_find(f8_emu_kind kind, f8_emu_object *(*test)(f8_emu_object *, void *),
                                   void *user);
-void f8_emu_objects_free(void); /* all, when the context goes */
+void f8_emu_objects_free(int device); /* all, when the context goes */
 void f8_emu_module_close(void *module);
 void f8_emu_graph_clear(void *graph); /* a graph's or a graph_exec's nodes; a stream's capture */
-void f8_emu_drain_all(void);          /* all streams do what they have yet to do */
+void f8_emu_drain_all(int device);    /* its streams do what they have yet to do, without waiting */
+void f8_emu_wait_all(int device);     /* the same, and waits for what others have to do */
 bool f8_emu_captures(void);           /* whether any stream captures; if so it is broken now */
 
 /* ---- memory (memory.c) ---- */
 
-void f8_emu_memory_free_all(void);
+void f8_emu_memory_free_all(int device);
+int f8_emu_memory_device(CUdeviceptr p, size_t bytes);    /* -1: none's */
 int f8_emu_memory_is_device(CUdeviceptr p, size_t bytes); /* all of it in one allocation */
 int64_t f8_emu_memory_count(const char *what);
 

@@ -1,6 +1,7 @@
-/* Device memory: one range of addresses. Each address is given out once, so that freed memory stays
- * inaccessible. An allocation ends where an inaccessible page begins, up to 256-byte alignment.
- * Fresh memory is full of NaNs. Pinned host memory is host memory that is recorded here. */
+/* Device memory: one range of addresses for all devices. Each address is given out once, so that
+ * freed memory stays inaccessible. An allocation ends where an inaccessible page begins, up to
+ * 256-byte alignment. Fresh memory is full of NaNs. Pinned host memory is host memory that is
+ * recorded here. */
 #include "tests/emulator/driver.h"
 
 #include <stdlib.h>
@@ -14,6 +15,7 @@ typedef struct area {
     struct area *next;
     uint8_t *p;
     size_t bytes, mapped; /* asked for; of whole pages, without the forbidden one */
+    int device;
 } area;
 
 static uint8_t *range;
@@ -25,11 +27,13 @@ static size_t total(void)
     return (size_t)f8_emu_setting("FP8C_EMULATOR_MEMORY", (int64_t)8 << 30);
 }
 
-static size_t used(void)
+/* On one device, or with -1 on all. */
+static size_t used(int where)
 {
     size_t sum = 0;
     for (const area *a = device; a; a = a->next)
-        sum += (a->bytes + ALIGN - 1) / ALIGN * ALIGN;
+        if (where < 0 || a->device == where)
+            sum += (a->bytes + ALIGN - 1) / ALIGN * ALIGN;
     return sum;
 }
 
@@ -37,7 +41,7 @@ int64_t f8_emu_memory_count(const char *what)
 {
     int64_t n = 0;
     if (strcmp(what, "byte") == 0)
-        return (int64_t)used();
+        return (int64_t)used(-1);
     for (const area *a = what[0] == 'p' ? pinned : device; a; a = a->next)
         n++;
     return n;
@@ -73,7 +77,7 @@ int f8_emu_memory_is_device(CUdeviceptr p, size_t bytes)
 CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total_bytes)
 {
     F8_EMU_ENTER(F8_EMU_CONTEXT);
-    const size_t all = total(), gone = used();
+    const size_t all = total(), gone = used(f8_emu_current());
     *total_bytes = all;
     *free_bytes = gone < all ? all - gone : 0;
     return CUDA_SUCCESS;
@@ -86,7 +90,7 @@ CUresult cuMemAlloc_v2(CUdeviceptr *ptr, size_t bytes)
         return CUDA_ERROR_INVALID_VALUE;
     const size_t rounded = (bytes + ALIGN - 1) / ALIGN * ALIGN;
     const size_t mapped = (bytes + PAGE - 1) / PAGE * PAGE;
-    if (rounded < bytes || rounded > total() || used() > total() - rounded)
+    if (rounded < bytes || rounded > total() || used(f8_emu_current()) > total() - rounded)
         return CUDA_ERROR_OUT_OF_MEMORY;
     if (!range) {
         range =
@@ -103,7 +107,7 @@ CUresult cuMemAlloc_v2(CUdeviceptr *ptr, size_t bytes)
         free(a);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    *a = (area){device, range + range_used + (mapped - rounded), bytes, mapped};
+    *a = (area){device, range + range_used + (mapped - rounded), bytes, mapped, f8_emu_current()};
     device = a;
     range_used += mapped + PAGE;
     memset(a->p, POISON, bytes);
@@ -123,7 +127,7 @@ CUresult cuMemFree_v2(CUdeviceptr ptr)
     F8_EMU_ENTER(F8_EMU_UNSAFE);
     if (!ptr)
         return CUDA_SUCCESS;
-    f8_emu_drain_all(); /* as the driver does: no work may use it any more */
+    f8_emu_wait_all(f8_emu_current()); /* as the driver does: no work may use it any more */
     area *a = (area *)find(device, (const void *)(uintptr_t)ptr, 0);
     if (!a || a->p != (uint8_t *)(uintptr_t)ptr)
         return CUDA_ERROR_INVALID_VALUE;
@@ -143,7 +147,7 @@ static CUresult alloc_pinned(void **ptr, size_t bytes)
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     memset(p, POISON, bytes);
-    *a = (area){pinned, p, bytes, 0};
+    *a = (area){pinned, p, bytes, 0, f8_emu_current()};
     pinned = a;
     *ptr = p;
     return CUDA_SUCCESS;
@@ -164,7 +168,7 @@ CUresult cuMemHostAlloc(void **ptr, size_t bytes, unsigned flags)
 CUresult cuMemFreeHost(void *ptr)
 {
     F8_EMU_ENTER(F8_EMU_UNSAFE);
-    f8_emu_drain_all();
+    f8_emu_wait_all(f8_emu_current());
     area *a = (area *)find(pinned, ptr, 0);
     if (!a || a->p != ptr)
         return CUDA_ERROR_INVALID_VALUE;
@@ -173,14 +177,27 @@ CUresult cuMemFreeHost(void *ptr)
     return CUDA_SUCCESS;
 }
 
-void f8_emu_memory_free_all(void)
+static area *any_of(area *list, int where)
 {
-    while (device)
-        release(device);
-    while (pinned) {
-        free(pinned->p);
-        unlink_area(&pinned, pinned);
+    while (list && list->device != where)
+        list = list->next;
+    return list;
+}
+
+void f8_emu_memory_free_all(int where)
+{
+    for (area *a; (a = any_of(device, where));)
+        release(a);
+    for (area *a; (a = any_of(pinned, where));) {
+        free(a->p);
+        unlink_area(&pinned, a);
     }
+}
+
+int f8_emu_memory_device(CUdeviceptr p, size_t bytes)
+{
+    const area *a = find(device, (const void *)(uintptr_t)p, bytes);
+    return a ? a->device : -1;
 }
 
 CUresult cuPointerGetAttribute(void *data, CUpointer_attribute which, CUdeviceptr ptr)

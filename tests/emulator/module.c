@@ -175,7 +175,7 @@ void f8_emu_module_close(void *module)
 CUresult cuModuleUnload(CUmodule module)
 {
     F8_EMU_ENTER(F8_EMU_UNSAFE);
-    f8_emu_drain_all();
+    f8_emu_wait_all(f8_emu_current());
     return f8_emu_object_destroy(module, F8_EMU_MODULE);
 }
 

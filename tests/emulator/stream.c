@@ -2,6 +2,9 @@
  * calling thread. As on a device, a kernel's error is returned by the calls after the launch. A
  * stream that captures records its work, and launching the graph does it in order.
  *
+ * Work that waits for others (NCCL's) stays in its stream with all that comes after it. Every call
+ * that looks at the stream, waits for it or gives it more work tries it again.
+ *
  * With FP8C_EMULATOR_LAZY=1 a stream does its work as late as it may: when somebody waits for it.
  * Another stream then does its own work before, unless it was told to wait for an event. The
  * default stream waits for all others. */
@@ -130,26 +133,32 @@ static void set_memory(const work *w)
         memcpy(to + i, &w->move.value, 4);
 }
 
-static void drain(CUstream s, uint64_t until);
+static bool drain(CUstream s, uint64_t until);
 
-static void perform(const work *w)
+/* false: it waits for others, and is to be done again. */
+static bool perform(const work *w, int device)
 {
     int error = 0;
-    if (f8_emu_stuck())
-        return;
+    if (f8_emu_stuck(device))
+        return true;
     switch (w->kind) {
     case WORK_KERNEL: error = f8_emu_kernel_run(&w->kernel); break;
     case WORK_COPY: memmove(w->move.to, w->move.from, w->move.bytes); break;
     case WORK_SET: set_memory(w); break;
-    case WORK_CALL: error = w->call(w->data); break;
+    case WORK_CALL:
+        error = w->call(w->data);
+        if (error == F8_EMULATOR_LATER)
+            return false;
+        break;
     case WORK_EVENT:
         clock_gettime(CLOCK_MONOTONIC, &w->event->at);
         w->event->recorded = true;
         break;
-    case WORK_WAIT: drain(w->awaited, w->until); break;
+    case WORK_WAIT: return drain(w->awaited, w->until);
     }
     if (error)
-        f8_emu_stick(error);
+        f8_emu_stick(device, error);
+    return true;
 }
 
 static bool lazy(void)
@@ -157,32 +166,55 @@ static bool lazy(void)
     return f8_emu_setting("FP8C_EMULATOR_LAZY", 0) != 0;
 }
 
-/* Do what a stream has yet to do, up to work number `until`. */
-static void drain(CUstream s, uint64_t until)
+/* Do what a stream has yet to do, up to work number `until`. false: some of it waits for others. */
+static bool drain(CUstream s, uint64_t until)
 {
     if (!s || !f8_emu_object_lives(s, F8_EMU_STREAM))
-        return;
+        return true;
     while (s->next < s->queue.n && s->first + s->next < until) {
-        const work w = s->queue.work[s->next++];
-        perform(&w);
+        const work w = s->queue.work[s->next];
+        if (!perform(&w, s->captured.object.device))
+            return false;
+        s->next++;
     }
     if (s->next < s->queue.n)
-        return;
+        return true;
     s->first += s->queue.n;
     s->next = 0;
     f8_emu_graph_clear(&s->queue);
+    return true;
 }
 
-static f8_emu_object *drain_one(f8_emu_object *o, void *user)
+static void wait_until(CUstream s, uint64_t until)
 {
-    (void)user;
-    drain((CUstream)o, UINT64_MAX);
-    return NULL;
+    while (!drain(s, until))
+        f8_emu_pause();
 }
 
-void f8_emu_drain_all(void)
+/* A stream of the device that waits for others. */
+static f8_emu_object *waits(f8_emu_object *o, void *user)
 {
-    f8_emu_object_find(F8_EMU_STREAM, drain_one, NULL);
+    return o->device != *(const int *)user || drain((CUstream)o, UINT64_MAX) ? NULL : o;
+}
+
+static bool drain_device(int device)
+{
+    bool done = true;
+    for (f8_emu_object *o = f8_emu_object_find(F8_EMU_STREAM, waits, &device); o; o = o->next)
+        if (o->kind == F8_EMU_STREAM && waits(o, &device))
+            done = false;
+    return done;
+}
+
+void f8_emu_drain_all(int device)
+{
+    drain_device(device);
+}
+
+void f8_emu_wait_all(int device)
+{
+    while (!drain_device(device))
+        f8_emu_pause();
 }
 
 static bool capturing(CUstream s)
@@ -209,14 +241,17 @@ static CUresult enqueue(CUstream s, work *w)
         if (append(&s->captured, w))
             return CUDA_SUCCESS;
         r = CUDA_ERROR_OUT_OF_MEMORY;
-    } else if (s && lazy()) {
-        if (append(&s->queue, w))
+    } else if (s) {
+        if (append(&s->queue, w)) {
+            if (!lazy())
+                drain(s, UINT64_MAX);
             return CUDA_SUCCESS;
+        }
         r = CUDA_ERROR_OUT_OF_MEMORY;
     } else {
-        if (!s)
-            f8_emu_drain_all();
-        perform(w);
+        f8_emu_wait_all(f8_emu_current());
+        while (!perform(w, f8_emu_current()))
+            f8_emu_pause();
     }
     work_free(w);
     return r;
@@ -245,6 +280,22 @@ int f8_emulator_is_device(const void *p, size_t bytes)
     const int is = !entered && f8_emu_memory_is_device((CUdeviceptr)(uintptr_t)p, bytes);
     f8_emu_leave(&entered);
     return is;
+}
+
+int f8_emulator_device_of(const void *p, size_t bytes)
+{
+    const CUresult entered = f8_emu_enter(__func__, F8_EMU_NO_CONTEXT);
+    const int device = entered ? -1 : f8_emu_memory_device((CUdeviceptr)(uintptr_t)p, bytes);
+    f8_emu_leave(&entered);
+    return device;
+}
+
+int f8_emulator_device_of_stream(CUstream s)
+{
+    const CUresult entered = f8_emu_enter(__func__, F8_EMU_NO_CONTEXT);
+    const int device = !entered && s && is_stream(s) ? s->captured.object.device : -1;
+    f8_emu_leave(&entered);
+    return device;
 }
 
 /* ---- copies ---- */
@@ -330,23 +381,18 @@ CUresult cuStreamCreate(CUstream *s, unsigned flags)
 CUresult cuStreamDestroy_v2(CUstream s)
 {
     F8_EMU_ENTER(F8_EMU_CONTEXT);
-    drain(s, UINT64_MAX);
+    wait_until(s, UINT64_MAX);
     return f8_emu_object_destroy(s, F8_EMU_STREAM);
 }
 
-static CUresult wait_for(CUstream s)
+static CUresult may_wait(CUstream s)
 {
     if (!is_stream(s))
         return CUDA_ERROR_INVALID_HANDLE;
     if (!s && f8_emu_captures())
         return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
-    if (!capturing(s)) {
-        if (s)
-            drain(s, UINT64_MAX);
-        else
-            f8_emu_drain_all();
-        return f8_emu_stuck();
-    }
+    if (!capturing(s))
+        return CUDA_SUCCESS;
     s->status = CU_STREAM_CAPTURE_STATUS_INVALIDATED;
     return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
 }
@@ -354,13 +400,24 @@ static CUresult wait_for(CUstream s)
 CUresult cuStreamSynchronize(CUstream s)
 {
     F8_EMU_ENTER(F8_EMU_CONTEXT);
-    return wait_for(s);
+    const CUresult r = may_wait(s);
+    if (r)
+        return r;
+    if (s)
+        wait_until(s, UINT64_MAX);
+    else
+        f8_emu_wait_all(f8_emu_current());
+    return f8_emu_stuck(f8_emu_current());
 }
 
 CUresult cuStreamQuery(CUstream s)
 {
     F8_EMU_ENTER(F8_EMU_CONTEXT);
-    return wait_for(s);
+    const CUresult r = may_wait(s);
+    if (r)
+        return r;
+    const bool done = s ? drain(s, UINT64_MAX) : drain_device(f8_emu_current());
+    return done ? f8_emu_stuck(f8_emu_current()) : CUDA_ERROR_NOT_READY;
 }
 
 /* ---- capture ---- */
@@ -482,12 +539,16 @@ CUresult cuGraphLaunch(CUgraphExec exec, CUstream s)
         return CUDA_ERROR_INVALID_HANDLE;
     if (capturing(s))
         return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED; /* it would become a child graph */
-    if (s && lazy())
-        return copy_graph(&s->queue, &exec->graph) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
-    if (!s)
-        f8_emu_drain_all();
+    if (s) {
+        if (!copy_graph(&s->queue, &exec->graph))
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        if (!lazy())
+            drain(s, UINT64_MAX);
+        return CUDA_SUCCESS;
+    }
+    f8_emu_wait_all(f8_emu_current());
     for (size_t i = 0; i < exec->graph.n; i++)
-        perform(&exec->graph.work[i]);
+        perform(&exec->graph.work[i], f8_emu_current());
     return CUDA_SUCCESS;
 }
 
@@ -518,7 +579,7 @@ CUresult cuEventDestroy_v2(CUevent event)
 {
     F8_EMU_ENTER(F8_EMU_CONTEXT);
     if (f8_emu_object_lives(event, F8_EMU_EVENT))
-        drain(event->stream, event->until); /* which writes to the event */
+        wait_until(event->stream, event->until); /* which writes to the event */
     return f8_emu_object_destroy(event, F8_EMU_EVENT);
 }
 
@@ -551,24 +612,22 @@ CUresult cuStreamWaitEvent(CUstream s, CUevent event, unsigned flags)
     return enqueue(s, &w);
 }
 
-static CUresult wait_for_event(CUevent event)
-{
-    if (!f8_emu_object_lives(event, F8_EMU_EVENT))
-        return CUDA_ERROR_INVALID_HANDLE;
-    drain(event->stream, event->until);
-    return f8_emu_stuck();
-}
-
 CUresult cuEventSynchronize(CUevent event)
 {
     F8_EMU_ENTER(F8_EMU_UNSAFE);
-    return wait_for_event(event);
+    if (!f8_emu_object_lives(event, F8_EMU_EVENT))
+        return CUDA_ERROR_INVALID_HANDLE;
+    wait_until(event->stream, event->until);
+    return f8_emu_stuck(f8_emu_current());
 }
 
 CUresult cuEventQuery(CUevent event)
 {
     F8_EMU_ENTER(F8_EMU_UNSAFE);
-    return wait_for_event(event);
+    if (!f8_emu_object_lives(event, F8_EMU_EVENT))
+        return CUDA_ERROR_INVALID_HANDLE;
+    return drain(event->stream, event->until) ? f8_emu_stuck(f8_emu_current())
+                                              : CUDA_ERROR_NOT_READY;
 }
 
 CUresult cuEventElapsedTime(float *milliseconds, CUevent start, CUevent end)

@@ -115,9 +115,6 @@ START_TEST(bad_options)
         {{.ranks = 3, .comm = &comm, .no_device = 1}, FP8C_ERR_INPUT, "but comm has 2"},
         {{.comm = &comm, .pair = 1}, FP8C_ERR_UNSUPPORTED, "a pair of forward and backward"},
         {{.comm = &comm, .pair = 1, .train_step = 1}, FP8C_ERR_UNSUPPORTED, "a pair of forward"},
-        {{.ranks = 2, .target = "sm_90a", .text_only = 1},
-         FP8C_ERR_UNSUPPORTED,
-         "has no collectives yet: programs of several ranks run on the CPU"},
     };
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         fp8c_compile_options o = wrong[i].o;

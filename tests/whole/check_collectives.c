@@ -1,11 +1,12 @@
-/* Collectives of a text, on the CPU and in the interpreter: every byte that each rank gets, and how
- * many bytes the ranks move for it. A sum must have the bits of the ranks' numbers added one by one
- * from rank 0, whatever the size. */
+/* Collectives of a text, on the CPU, in the interpreter and on CUDA: every byte that each rank
+ * gets, and how many bytes the ranks move for it. A sum must have the bits of the ranks' numbers
+ * added one by one from rank 0, whatever the size. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "tests/shared/api/rank_case.h"
+#include "tests/shared/api/rank_gpu.h"
 #include "tests/shared/suite.h"
 
 /* Up to so many elements for each rank a reduction is one exchange (passes/unit/collectives.c). */
@@ -65,7 +66,7 @@ static bool same(float a, float b)
     return (isnan(a) && isnan(b)) || !memcmp(&a, &b, sizeof a);
 }
 
-static const char *const targets[] = {"cpu", "reference"};
+static const char *const targets[] = {"cpu", "reference", "cuda"};
 
 static rank_case the_case(const char *text, const char *target, int ranks, int64_t size)
 {
@@ -307,10 +308,11 @@ Suite *f8_suite(void)
     Suite *suite = suite_create("collectives");
     TCase *c = tcase_create("values");
     tcase_set_timeout(c, 300);
-    tcase_add_loop_test(c, reduced, 0, 2);
-    tcase_add_loop_test(c, exchanged, 0, 2);
-    tcase_add_loop_test(c, broadcast, 0, 2);
-    tcase_add_loop_test(c, sliced, 0, 2);
+    const int n = rank_gpus("collectives on CUDA") ? 3 : 2;
+    tcase_add_loop_test(c, reduced, 0, n);
+    tcase_add_loop_test(c, exchanged, 0, n);
+    tcase_add_loop_test(c, broadcast, 0, n);
+    tcase_add_loop_test(c, sliced, 0, n);
     suite_add_tcase(suite, c);
     return suite;
 }

@@ -30,14 +30,15 @@ static void contains(const char *text, const char *part)
 /* Of the product, and of the emulator beyond it. */
 static const char agreement[] =
     "#include <cuda.h>\n#include <nvrtc.h>\n#include <cublasLt.h>\n#ifdef NCCL\n#include <nccl.h>\n"
-    "#else\ntypedef int ncclResult_t;\n#endif\n"
+    "#else\ntypedef int ncclResult_t, ncclDataType_t;\ntypedef struct ncclComm *ncclComm_t;\n"
+    "typedef struct { char internal[128]; } ncclUniqueId;\n#endif\n"
     "#define F8_CUDA_API_TOOLKIT\n#include \"tests/emulator/api.h\"\n"
     "#define V(n, v) _Static_assert((int)(n) == (v), #n);\n"
     "F8_CUDA_VALUES(V) F8_NVRTC_VALUES(V) F8_CUBLASLT_VALUES(V)\n"
     "F8_EMU_CUDA_VALUES(V) F8_EMU_NVRTC_VALUES(V) F8_EMU_CUBLASLT_VALUES(V)\n"
     "#define P(r, n, p) _Static_assert(__builtin_types_compatible_p(__typeof__(&n), r(*) p), #n);\n"
     "F8_CUDA_SYMBOLS(P) F8_NVRTC_SYMBOLS(P) F8_CUBLASLT_SYMBOLS(P)\n"
-    "#ifdef NCCL\nF8_NCCL_SYMBOLS(P)\n#endif\n"
+    "#ifdef NCCL\nF8_NCCL_VALUES(V) F8_NCCL_SYMBOLS(P)\n#endif\n"
     "_Static_assert(sizeof(cublasLtMatmulAlgo_t) == ALGO, \"\");\n"
     "_Static_assert(sizeof(cublasLtMatmulHeuristicResult_t) == RESULT, \"\");\n"
     "_Static_assert(sizeof(CUdeviceptr) == 8 && sizeof(CUresult) == sizeof(int), \"\");\n"
@@ -63,10 +64,14 @@ START_TEST(declarations_agree_with_the_toolkit)
     f8_stub_file("agree.c", agreement);
     f8_stub_file("own.c", own_sizes);
     const char *sizes = "-DALGO=64 -DRESULT=96";
-    snprintf(header, sizeof header, "%s/nccl.h", include);
-    ck_assert(f8_stub_shell("cc -std=gnu17 -fsyntax-only %s %s -I. -I'%s' %s", sizes,
-                    access(header, R_OK) == 0 ? "-DNCCL" : "", include,
-                    f8_stub_path("agree.c")) == 0);
+    const char *nccl = getenv("NCCL_HOME"); /* it comes apart from the toolkit */
+    char of_nccl[512];
+    snprintf(of_nccl, sizeof of_nccl, nccl && *nccl ? "%.480s/include" : "%.480s",
+             nccl && *nccl ? nccl : include);
+    snprintf(header, sizeof header, "%s/nccl.h", of_nccl);
+    ck_assert(f8_stub_shell("cc -std=gnu17 -fsyntax-only %s %s -I. -I'%s' -I'%s' %s", sizes,
+                            access(header, R_OK) == 0 ? "-DNCCL" : "", include, of_nccl,
+                            f8_stub_path("agree.c")) == 0);
     ck_assert(
         f8_stub_shell("cc -std=gnu17 -fsyntax-only %s -I. %s", sizes, f8_stub_path("own.c")) == 0);
     /* The comparison itself can fail. */

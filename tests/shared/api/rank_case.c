@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/shared/api/rank_gpu.h"
 #include "tests/shared/suite.h"
 
 /* A rank's context, module and program. */
@@ -14,6 +15,8 @@ typedef struct one_rank {
     fp8c_context *ctx;
     fp8c_module *module;
     fp8c_program *program;
+    fp8c_nccl *nccl; /* target "cuda" */
+    fp8c_comm comm;
 } one_rank;
 
 static void keep(one_rank *r, const char *function, const char *name, const fp8c_type *type,
@@ -38,8 +41,13 @@ static void keep_all(one_rank *r)
     fp8c_info *info = &r->c->info[r->rank];
     *info = (fp8c_info){.struct_size = sizeof *info};
     fp8c_program_info(r->program, info);
-    for (int i = 0; fp8c_program_variable(r->program, i, &v) == FP8C_OK; i++)
-        keep(r, "", v.name, &v.type, v.data);
+    for (int i = 0; fp8c_program_variable(r->program, i, &v) == FP8C_OK; i++) {
+        void *data = malloc((size_t)fp8c_type_bytes(&v.type) + 1);
+        if (!data || fp8c_program_read(r->program, i, data) != FP8C_OK)
+            abort();
+        keep(r, "", v.name, &v.type, data);
+        free(data);
+    }
     for (int f = 0; f < 3; f++) {
         const int function = fp8c_program_function(r->program, functions[f]);
         for (int i = 0; function >= 0 &&
@@ -79,6 +87,17 @@ static bool run_all(one_rank *r)
     return true;
 }
 
+/* On a GPU a rank joins the others by NCCL. */
+static bool join(one_rank *r, const fp8c_comm *comm, fp8c_compile_options *o)
+{
+    r->comm = *comm;
+    o->comm = &r->comm;
+    if (!o->target || strcmp(o->target, "cuda"))
+        return true;
+    o->device = comm->rank;
+    return rank_gpu_join(r->ctx, comm, 0, &r->nccl, &r->comm) == FP8C_OK;
+}
+
 static void body(const fp8c_comm *comm, void *user)
 {
     rank_case *c = user;
@@ -90,8 +109,7 @@ static void body(const fp8c_comm *comm, void *user)
     fp8c_compile_options options = other ? *c->last : c->options;
     options.struct_size = sizeof options;
     options.threads = options.threads ? options.threads : 1;
-    options.comm = comm;
-    const bool ok = fp8c_context_create(NULL, &r.ctx) == FP8C_OK &&
+    const bool ok = fp8c_context_create(NULL, &r.ctx) == FP8C_OK && join(&r, comm, &options) &&
                     fp8c_module_parse(r.ctx, c->text, strlen(c->text), "ranks.f8", c->dim, dims,
                                       &r.module) == FP8C_OK &&
                     fp8c_compile(r.module, &options, &r.program) == FP8C_OK &&
@@ -99,10 +117,13 @@ static void body(const fp8c_comm *comm, void *user)
     if (!ok) {
         c->failed[r.rank] = strdup(fp8c_context_message(r.ctx));
         ranks_leave(comm);
+        if (r.nccl)
+            fp8c_nccl_abort(r.nccl);
     } else {
         keep_all(&r);
     }
     fp8c_program_destroy(r.program);
+    fp8c_nccl_close(r.nccl);
     fp8c_module_destroy(r.module);
     fp8c_context_destroy(r.ctx);
 }

@@ -1,0 +1,419 @@
+/* NCCL: see nccl.h. */
+#include "runtime/cuda/nccl.h"
+
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "ir/base/clock.h"
+#include "runtime/cuda/internal.h"
+
+_Static_assert((int)F8_NCCL_ID == (int)NCCL_UNIQUE_ID_BYTES, "an id is NCCL's");
+
+/* A collective that was enqueued. Its events tell whether the others are waited for. */
+typedef struct enqueued {
+    CUevent begins, ends;
+    char what[160];
+} enqueued;
+
+enum {
+    KEPT = 64, /* collectives that are remembered: later ones take the places of earlier ones */
+    SECONDS = 600,
+    SPINS = 2000, /* looks at the stream before the waiting thread sleeps between two of them */
+    ERROR_EVERY = 64,
+};
+static const struct timespec nap = {.tv_nsec = 50000};
+
+struct f8_nccl {
+    f8_allocator allocator;
+    f8_cuda *cuda;
+    int rank, ranks;
+    double seconds;
+    ncclComm_t comm; /* NULL: not joined yet, or aborted */
+    CUstream stream;
+    enqueued last[KEPT];
+    uint64_t count; /* of all that were enqueued; the newest is last[(count - 1) % KEPT] */
+    CUdeviceptr staging;
+    size_t staging_bytes;
+    f8_comm host;
+    bool joined;
+    f8_diag failure; /* status F8_OK until something fails */
+};
+
+/* ---- failures ---- */
+
+#define CU(what, call, ...)                                                                        \
+    F8_TRY(f8_cuda_check(n->cuda, n->cuda->cu.call(__VA_ARGS__), diag, #call " of %s", what))
+
+static f8_status usable(const f8_nccl *n, f8_diag *diag)
+{
+    return n->failure.status == F8_OK
+               ? F8_OK
+               : f8_fail(diag, n->failure.status, F8_NOWHERE, "%s", n->failure.text);
+}
+
+static void end_comm(f8_nccl *n)
+{
+    const ncclComm_t comm = n->comm;
+    n->comm = NULL;
+    if (comm)
+        n->cuda->nccl.ncclCommAbort(comm); /* what it answers changes nothing */
+}
+
+static f8_status failed(f8_nccl *n, const char *what, const char *why, const char *more,
+                        f8_diag *diag)
+{
+    if (n->failure.status == F8_OK)
+        f8_fail(&n->failure, F8_ERR_LIBRARY, F8_NOWHERE, "rank %d of %d: %s: %s%s%s", n->rank,
+                n->ranks, what, why, *more ? ": " : "", more);
+    end_comm(n);
+    return usable(n, diag);
+}
+
+/* An error of NCCL ends the communicator: nothing is known of what it has done. */
+static f8_status check(f8_nccl *n, ncclResult_t result, const char *what, f8_diag *diag)
+{
+    const f8_nccl_api *nccl = &n->cuda->nccl;
+    if (result == ncclSuccess)
+        return F8_OK;
+    char why[160];
+    const char *text = nccl->ncclGetErrorString(result), *more = nccl->ncclGetLastError(n->comm);
+    snprintf(why, sizeof why, "NCCL: %s", text ? text : "an unknown error");
+    return failed(n, what, why, more ? more : "", diag);
+}
+
+void f8_nccl_abort(f8_nccl *n, const char *why)
+{
+    if (n->failure.status == F8_OK)
+        f8_fail(&n->failure, F8_ERR_LIBRARY, F8_NOWHERE,
+                "rank %d of %d has left the other ranks: %s", n->rank, n->ranks, why);
+    if (n->comm && f8_cuda_enter(n->cuda, NULL) == F8_OK) {
+        end_comm(n);
+        f8_cuda_leave(n->cuda);
+    }
+}
+
+/* ---- waiting ---- */
+
+/* The first collective that has begun and not ended: other ranks are waited for. */
+static const enqueued *running(const f8_nccl *n, uint64_t *number)
+{
+    const f8_cuda_api *cu = &n->cuda->cu;
+    for (uint64_t i = n->count < KEPT ? 0 : n->count - KEPT; i < n->count; i++) {
+        const enqueued *e = &n->last[i % KEPT];
+        if (cu->cuEventQuery(e->ends) != CUDA_ERROR_NOT_READY)
+            continue;
+        *number = i;
+        return cu->cuEventQuery(e->begins) == CUDA_SUCCESS ? e : NULL;
+    }
+    return NULL;
+}
+
+/* What a wait knows: since when which collective has been running. */
+typedef struct watch {
+    uint64_t number;
+    double since; /* 0: none was running */
+} watch;
+
+static f8_status look(f8_nccl *n, watch *w, const char *what, f8_diag *diag)
+{
+    ncclResult_t error = ncclSuccess;
+    uint64_t number = 0;
+    F8_TRY(usable(n, diag));
+    const ncclResult_t asked = n->cuda->nccl.ncclCommGetAsyncError(n->comm, &error);
+    const enqueued *e = running(n, &number);
+    F8_TRY(check(n,
+                 asked != ncclSuccess      ? asked
+                 : error == ncclInProgress ? ncclSuccess
+                                           : error,
+                 e ? e->what : what, diag));
+    const double now = f8_seconds_now();
+    if (!e || !w->since || w->number != number)
+        *w = (watch){number, e ? now : 0};
+    if (!e || now - w->since < n->seconds)
+        return F8_OK;
+    char why[120];
+    snprintf(why, sizeof why, "it has not ended after %g seconds: another rank is gone or stuck",
+             n->seconds);
+    return failed(n, e->what, why, "", diag);
+}
+
+f8_status f8_nccl_wait(f8_nccl *n, CUstream stream, const char *what, f8_diag *diag)
+{
+    watch w = {0};
+    CUresult r;
+    for (int spins = 0; (r = n->cuda->cu.cuStreamQuery(stream)) == CUDA_ERROR_NOT_READY; spins++) {
+        if (spins % ERROR_EVERY == 0 || spins > SPINS)
+            F8_TRY(look(n, &w, what, diag));
+        if (spins > SPINS)
+            nanosleep(&nap, NULL);
+        else
+            sched_yield();
+    }
+    F8_TRY(f8_cuda_check(n->cuda, r, diag, "%s", what));
+    return usable(n, diag);
+}
+
+/* ---- collectives ---- */
+
+/* Every rank sends `bytes` to each of the others and receives as many; its own part is a copy. */
+static f8_status all_to_all(f8_nccl *n, CUdeviceptr send, CUdeviceptr receive, size_t bytes,
+                            const char *what, f8_diag *diag)
+{
+    const f8_nccl_api *nccl = &n->cuda->nccl;
+    const CUdeviceptr own = (CUdeviceptr)n->rank * bytes;
+    CU(what, cuMemcpyDtoDAsync_v2, receive + own, send + own, bytes, n->stream);
+    F8_TRY(check(n, nccl->ncclGroupStart(), what, diag));
+    ncclResult_t first = ncclSuccess;
+    for (int r = 0; r < n->ranks; r++) {
+        const CUdeviceptr at = (CUdeviceptr)r * bytes;
+        if (r == n->rank)
+            continue;
+        if (first == ncclSuccess)
+            first = nccl->ncclSend((const void *)(uintptr_t)(send + at), bytes, ncclUint8, r,
+                                   n->comm, n->stream);
+        if (first == ncclSuccess)
+            first = nccl->ncclRecv((void *)(uintptr_t)(receive + at), bytes, ncclUint8, r, n->comm,
+                                   n->stream);
+    }
+    const ncclResult_t end = nccl->ncclGroupEnd(); /* in any case: it ends the group */
+    return check(n, first != ncclSuccess ? first : end, what, diag);
+}
+
+static f8_status start(f8_nccl *n, const f8_collective_desc *d, CUdeviceptr send,
+                       CUdeviceptr receive, const char *what, f8_diag *diag)
+{
+    const size_t bytes = (size_t)d->bytes;
+    switch (d->kind) {
+    case F8_COLLECTIVE_ALL_GATHER:
+        return check(n,
+                     n->cuda->nccl.ncclAllGather((const void *)(uintptr_t)send,
+                                                 (void *)(uintptr_t)receive, bytes, ncclUint8,
+                                                 n->comm, n->stream),
+                     what, diag);
+    case F8_COLLECTIVE_ALL_TO_ALL: return all_to_all(n, send, receive, bytes, what, diag);
+    case F8_COLLECTIVE_ALL_SLICE: break; /* exchanges nothing */
+    }
+    return F8_ERR_INTERNAL;
+}
+
+f8_status f8_nccl_enqueue(f8_nccl *n, const f8_collective_desc *d, CUdeviceptr send,
+                          CUdeviceptr receive, CUstream stream, const char *step, const char *func,
+                          uint64_t *number, f8_diag *diag)
+{
+    enqueued *e = &n->last[n->count % KEPT];
+    F8_TRY(usable(n, diag));
+    snprintf(e->what, sizeof e->what, "%s '%s' in %s", f8_collective_name[d->kind], step, func);
+    CU(e->what, cuEventRecord, e->begins, stream);
+    CU(e->what, cuStreamWaitEvent, n->stream, e->begins, 0);
+    F8_TRY(start(n, d, send, receive, e->what, diag));
+    CU(e->what, cuEventRecord, e->ends, n->stream);
+    *number = n->count++;
+    return F8_OK;
+}
+
+/* Where a later collective has taken the event, that one is waited for: it ends after this one. */
+f8_status f8_nccl_join(f8_nccl *n, uint64_t number, CUstream stream, const char *what,
+                       f8_diag *diag)
+{
+    F8_TRY(usable(n, diag));
+    CU(what, cuStreamWaitEvent, stream, n->last[number % KEPT].ends, 0);
+    return F8_OK;
+}
+
+/* ---- host memory ---- */
+
+static f8_status make_staging(f8_nccl *n, size_t bytes, f8_diag *diag)
+{
+    if (bytes <= n->staging_bytes)
+        return F8_OK;
+    if (n->staging)
+        n->cuda->cu.cuMemFree_v2(n->staging);
+    n->staging = 0;
+    n->staging_bytes = 0;
+    CU("room to exchange host memory", cuMemAlloc_v2, &n->staging, bytes);
+    n->staging_bytes = bytes;
+    return F8_OK;
+}
+
+static f8_status exchange_staged(f8_nccl *n, const f8_collective_desc *d, const void *send,
+                                 void *receive, f8_diag *diag)
+{
+    const size_t sent = (size_t)f8_collective_operand(d),
+                 received = (size_t)f8_collective_result(d);
+    uint64_t number;
+    const size_t apart = (sent + 255) / 256 * 256;
+    const char *what = f8_collective_name[d->kind];
+    F8_TRY(make_staging(n, apart + received, diag));
+    CU(what, cuMemcpyHtoDAsync_v2, n->staging, send, sent, n->stream);
+    F8_TRY(f8_nccl_enqueue(n, d, n->staging, n->staging + apart, n->stream, "of host memory",
+                           "this process", &number, diag));
+    F8_TRY(f8_nccl_wait(n, n->stream, what, diag));
+    CU(what, cuMemcpyDtoHAsync_v2, receive, n->staging + apart, received, n->stream);
+    return f8_nccl_wait(n, n->stream, what, diag);
+}
+
+static f8_status exchange(f8_nccl *n, f8_collective kind, const void *send, void *receive,
+                          int64_t bytes, f8_diag *diag)
+{
+    const f8_collective_desc d = {kind, n->ranks, bytes, 0};
+    F8_TRY(usable(n, diag));
+    if (!bytes)
+        return F8_OK;
+    F8_TRY(f8_cuda_enter(n->cuda, diag));
+    f8_diag own = {0};
+    const f8_status status = exchange_staged(n, &d, send, receive, &own);
+    f8_cuda_leave(n->cuda);
+    if (status == F8_OK)
+        return F8_OK;
+    f8_nccl_abort(n, own.text); /* or the others wait for this rank */
+    return f8_fail(diag, status, F8_NOWHERE, "%s", own.text);
+}
+
+static f8_status host_all_gather(void *user, const void *send, void *receive, int64_t bytes,
+                                 f8_diag *diag)
+{
+    return exchange(user, F8_COLLECTIVE_ALL_GATHER, send, receive, bytes, diag);
+}
+
+static f8_status host_all_to_all(void *user, const void *send, void *receive, int64_t bytes,
+                                 f8_diag *diag)
+{
+    return exchange(user, F8_COLLECTIVE_ALL_TO_ALL, send, receive, bytes, diag);
+}
+
+const f8_comm *f8_nccl_comm(const f8_nccl *n)
+{
+    return &n->host;
+}
+
+/* ---- life ---- */
+
+int f8_nccl_rank(const f8_nccl *n)
+{
+    return n->rank;
+}
+
+int f8_nccl_ranks(const f8_nccl *n)
+{
+    return n->ranks;
+}
+
+int f8_nccl_ordinal(const f8_nccl *n)
+{
+    return (int)n->cuda->device;
+}
+
+f8_status f8_nccl_present(f8_cuda *cuda, f8_diag *diag)
+{
+    return f8_cuda_load(cuda, F8_CUDA_NCCL, diag);
+}
+
+bool f8_nccl_has_address(void)
+{
+    const char *address = getenv("NCCL_COMM_ID");
+    return address && *address;
+}
+
+f8_status f8_nccl_id(f8_cuda *cuda, void *id, f8_diag *diag)
+{
+    ncclUniqueId made;
+    F8_TRY(f8_cuda_load(cuda, F8_CUDA_NCCL, diag));
+    const ncclResult_t r = cuda->nccl.ncclGetUniqueId(&made);
+    if (r != ncclSuccess) {
+        const char *more = cuda->nccl.ncclGetLastError(NULL);
+        return f8_fail(diag, F8_ERR_LIBRARY, F8_NOWHERE, "ncclGetUniqueId: %s%s%s",
+                       cuda->nccl.ncclGetErrorString(r), more && *more ? ": " : "",
+                       more ? more : "");
+    }
+    memcpy(id, &made, sizeof made);
+    return F8_OK;
+}
+
+/* Both kinds once: connections that NCCL makes at first use exist, and what it refuses, as two
+ * ranks on one GPU, it refuses now. */
+static f8_status try_both(f8_nccl *n, f8_diag *diag)
+{
+    static const char zeros[F8_MAX_RANKS];
+    char got[F8_MAX_RANKS];
+    const f8_collective_desc gather = {F8_COLLECTIVE_ALL_GATHER, n->ranks, 1, 0};
+    const f8_collective_desc all = {F8_COLLECTIVE_ALL_TO_ALL, n->ranks, 1, 0};
+    F8_TRY(exchange_staged(n, &gather, zeros, got, diag));
+    return exchange_staged(n, &all, zeros, got, diag);
+}
+
+static f8_status join(f8_nccl *n, const void *id, f8_diag *diag)
+{
+    ncclUniqueId which;
+    memcpy(&which, id, sizeof which);
+    CU("NCCL", cuStreamCreate, &n->stream, CU_STREAM_NON_BLOCKING);
+    for (int i = 0; i < KEPT; i++) {
+        CU("NCCL", cuEventCreate, &n->last[i].begins, CU_EVENT_DISABLE_TIMING);
+        CU("NCCL", cuEventCreate, &n->last[i].ends, CU_EVENT_DISABLE_TIMING);
+    }
+    F8_TRY(check(n, n->cuda->nccl.ncclCommInitRank(&n->comm, n->ranks, which, n->rank),
+                 "joining the other ranks", diag));
+    F8_TRY(try_both(n, diag));
+    n->joined = true;
+    return F8_OK;
+}
+
+f8_status f8_nccl_create(f8_cuda *cuda, const f8_nccl_options *o, f8_nccl **out, f8_diag *diag)
+{
+    *out = NULL;
+    if (o->ranks < 1 || o->ranks > F8_MAX_RANKS || o->rank < 0 || o->rank >= o->ranks)
+        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
+                       "NCCL: rank %d of %d: ranks are 1 to %d, and each has a number below that",
+                       o->rank, o->ranks, F8_MAX_RANKS);
+    F8_TRY(f8_cuda_load(cuda, F8_CUDA_NCCL, diag));
+    f8_nccl *n = o->allocator->alloc(o->allocator->user, sizeof *n, 16);
+    if (!n)
+        return f8_fail(diag, F8_ERR_MEMORY, F8_NOWHERE, "out of memory: %zu bytes were wanted",
+                       sizeof *n);
+    *n = (f8_nccl){.allocator = *o->allocator,
+                   .cuda = cuda,
+                   .rank = o->rank,
+                   .ranks = o->ranks,
+                   .seconds = o->seconds > 0 ? o->seconds : SECONDS};
+    n->host = (f8_comm){o->rank, o->ranks, n, host_all_gather, host_all_to_all, false};
+    f8_status status = f8_cuda_enter(cuda, diag);
+    if (status == F8_OK) {
+        status = join(n, o->id, diag);
+        f8_cuda_leave(cuda);
+    }
+    if (status != F8_OK)
+        f8_nccl_destroy(n);
+    else
+        *out = n;
+    return status;
+}
+
+/* The results of the calls are ignored: after the device is lost they all fail, and the driver has
+ * freed everything itself. */
+void f8_nccl_destroy(f8_nccl *n)
+{
+    if (!n)
+        return;
+    const f8_cuda_api *cu = &n->cuda->cu;
+    const bool entered = f8_cuda_enter(n->cuda, NULL) == F8_OK;
+    if (n->comm && entered && n->joined && n->failure.status == F8_OK)
+        n->cuda->nccl.ncclCommDestroy(n->comm);
+    else
+        end_comm(n);
+    if (n->staging)
+        cu->cuMemFree_v2(n->staging);
+    for (int i = 0; i < KEPT; i++) {
+        if (n->last[i].begins)
+            cu->cuEventDestroy_v2(n->last[i].begins);
+        if (n->last[i].ends)
+            cu->cuEventDestroy_v2(n->last[i].ends);
+    }
+    if (n->stream)
+        cu->cuStreamDestroy_v2(n->stream);
+    if (entered)
+        f8_cuda_leave(n->cuda);
+    const f8_allocator allocator = n->allocator;
+    allocator.free(allocator.user, n, sizeof *n);
+}

@@ -1,0 +1,422 @@
+/* A stand-in for NCCL, with ranks that are threads or processes of this machine: what a
+ * communicator is asked for, and how its operations run in a stream. Ranks exchange bytes in memory
+ * that they share (nccl_world.c). Operations run as they do on devices: a call only enqueues, and
+ * an operation ends when every rank has enqueued its own.
+ *
+ * Every rank must enqueue the same operations in the same order: the real library would hang or
+ * give wrong bytes, here it is an error. So are calls that would deadlock or that use a
+ * communicator that is gone. */
+#include "tests/emulator/common.h"
+#include "tests/emulator/driver.h"
+#include "tests/emulator/nccl.h"
+
+#include <dlfcn.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#pragma GCC visibility push(default)
+F8_NCCL_SYMBOLS(F8_EMU_PROTOTYPE)
+#pragma GCC visibility pop
+
+enum { VERSION = 22809, DEAD_EVERY = 256 };
+
+/* One operation of a communicator. */
+typedef struct operation {
+    struct operation *next;
+    ncclComm_t comm;
+    uint64_t number; /* from 1 */
+    f8_emu_post post;
+    const void *from[F8_EMU_RANKS];
+    void *to[F8_EMU_RANKS];
+    bool begun, posted;
+    unsigned tries;
+} operation;
+
+struct ncclComm {
+    ncclComm_t next;
+    f8_emu_member member;
+    int device;
+    bool gone;         /* aborted or destroyed; its memory stays, so that later uses are found */
+    _Atomic int error; /* the asynchronous one */
+    char why[200];
+    uint64_t enqueued;
+    operation *running; /* all that have not ended */
+};
+
+static ncclComm_t comms; /* all there ever were; those that are gone stay, so that a use is seen */
+static _Thread_local char last[200];
+
+/* ---- messages ---- */
+
+static ncclResult_t refuse(ncclResult_t result, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    vsnprintf(last, sizeof last, format, args);
+    va_end(args);
+    f8_emu_note("NCCL: %s", last);
+    return result;
+}
+
+/* A failure while an operation runs. */
+static void fail_later(ncclComm_t c, ncclResult_t result, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    vsnprintf(c->why, sizeof c->why, format, args);
+    va_end(args);
+    f8_emu_note("NCCL, rank %d, while it runs: %s", c->member.rank, c->why);
+    c->error = result;
+}
+
+const char *ncclGetErrorString(ncclResult_t result)
+{
+    static const char *const text[] = {"no error",
+                                       "unhandled cuda error",
+                                       "unhandled system error",
+                                       "internal error",
+                                       "invalid argument",
+                                       "invalid usage",
+                                       "remote process exited or there was a network error",
+                                       "NCCL operation in progress"};
+    return result >= 0 && result <= ncclInProgress ? text[result] : "unknown result code";
+}
+
+const char *ncclGetLastError(ncclComm_t comm)
+{
+    return comm && *comm->why ? comm->why : last;
+}
+
+ncclResult_t ncclGetVersion(int *version)
+{
+    *version = (int)f8_emu_setting("FP8C_EMULATOR_NCCL", VERSION);
+    return ncclSuccess;
+}
+
+static ncclResult_t fails(const char *function)
+{
+    int code = ncclInternalError;
+    return f8_emu_fails(function, &code) ? refuse(code, "%s fails as asked", function)
+                                         : ncclSuccess;
+}
+#define MAY_FAIL()                                                                                 \
+    do {                                                                                           \
+        const ncclResult_t asked_ = fails(__func__);                                               \
+        if (asked_)                                                                                \
+            return asked_;                                                                         \
+    } while (0)
+
+/* ---- the driver that this belongs to ---- */
+
+typedef struct driver {
+    CUresult (*enqueue)(CUstream, int (*)(const void *), const void *, size_t);
+    int (*device_of)(const void *, size_t);
+    int (*device_of_stream)(CUstream);
+    int (*current)(void);
+    CUresult (*is_capturing)(CUstream, CUstreamCaptureStatus *);
+} driver;
+
+static bool find_driver(driver *d)
+{
+    void *lib = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
+    if (!lib)
+        return false;
+    *(void **)&d->enqueue = dlsym(lib, "f8_emulator_enqueue");
+    *(void **)&d->device_of = dlsym(lib, "f8_emulator_device_of");
+    *(void **)&d->device_of_stream = dlsym(lib, "f8_emulator_device_of_stream");
+    *(void **)&d->current = dlsym(lib, "f8_emulator_current");
+    *(void **)&d->is_capturing = dlsym(lib, "cuStreamIsCapturing");
+    dlclose(lib);
+    return d->enqueue && d->device_of && d->device_of_stream && d->current && d->is_capturing;
+}
+
+/* ---- life ---- */
+
+/* A communicator that still is one. */
+static ncclResult_t check_comm(const struct ncclComm *comm, const char *function)
+{
+    const struct ncclComm *c = __atomic_load_n(&comms, __ATOMIC_ACQUIRE);
+    while (c && c != comm)
+        c = c->next;
+    if (!c)
+        return refuse(ncclInvalidArgument, "%s: that is no communicator", function);
+    return c->gone ? refuse(ncclInvalidArgument, "%s: the communicator was aborted or destroyed",
+                            function)
+                   : ncclSuccess;
+}
+
+ncclResult_t ncclGetUniqueId(ncclUniqueId *id)
+{
+    MAY_FAIL();
+    return f8_emu_world_name(id->internal) ? ncclSuccess
+                                           : refuse(ncclSystemError, "there are no random bytes");
+}
+
+ncclResult_t ncclCommInitRank(ncclComm_t *comm, int ranks, ncclUniqueId id, int rank)
+{
+    driver d;
+    *comm = NULL;
+    MAY_FAIL();
+    if (!find_driver(&d) || d.current() < 0)
+        return refuse(ncclUnhandledCudaError, "no context is current");
+    if (ranks < 1 || rank < 0 || rank >= ranks)
+        return refuse(ncclInvalidArgument, "Invalid rank requested : %d/%d", rank, ranks);
+    if (ranks > F8_EMU_RANKS)
+        return refuse(ncclInternalError, "the stand-in has at most %d ranks", F8_EMU_RANKS);
+    ncclComm_t c = calloc(1, sizeof *c);
+    if (!c)
+        return ncclSystemError;
+    c->device = d.current();
+    c->member = (f8_emu_member){.rank = rank, .ranks = ranks};
+    const ncclResult_t r = f8_emu_join(&c->member, id.internal, c->device, last, sizeof last);
+    if (r != ncclSuccess) {
+        f8_emu_note("NCCL: %s", last);
+        free(c);
+        return r;
+    }
+    do
+        c->next = __atomic_load_n(&comms, __ATOMIC_ACQUIRE);
+    while (!__atomic_compare_exchange_n(&comms, &c->next, c, false, __ATOMIC_ACQ_REL,
+                                        __ATOMIC_ACQUIRE));
+    *comm = c;
+    return ncclSuccess;
+}
+
+static ncclResult_t end(ncclComm_t c)
+{
+    c->gone = true;
+    f8_emu_leave_world(&c->member);
+    return ncclSuccess;
+}
+
+ncclResult_t ncclCommDestroy(ncclComm_t comm)
+{
+    MAY_FAIL();
+    const ncclResult_t r = check_comm(comm, __func__);
+    if (r)
+        return r;
+    if (comm->running)
+        return refuse(ncclInternalError, "the stand-in destroys no communicator that is in use");
+    return end(comm);
+}
+
+ncclResult_t ncclCommAbort(ncclComm_t comm)
+{
+    const ncclResult_t r = check_comm(comm, __func__);
+    return r ? r : end(comm);
+}
+
+ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *error)
+{
+    MAY_FAIL();
+    const ncclResult_t r = check_comm(comm, __func__);
+    if (!r)
+        *error = comm->error;
+    return r;
+}
+
+/* ---- running ---- */
+
+static int ended(operation *o)
+{
+    operation **at = &o->comm->running;
+    while (*at != o)
+        at = &(*at)->next;
+    *at = o->next;
+    free(o);
+    return 0;
+}
+
+/* The first rank whose operation does not go with this one. */
+static bool fits(ncclComm_t c, const operation *o)
+{
+    char why[160];
+    if (f8_emu_fits(&c->member, &o->post, why, sizeof why))
+        return true;
+    fail_later(c, ncclInvalidUsage, "operation %lld: %s", (long long)o->number, why);
+    return false;
+}
+
+/* One try; the driver calls it until it is done. An operation that fails never ends by itself, as a
+ * kernel that waits for a peer: an abort ends it. */
+static int run(const void *data)
+{
+    operation *o = *(operation *const *)data;
+    ncclComm_t c = o->comm;
+    int code = ncclRemoteError;
+    if (c->gone)
+        return ended(o);
+    if (!o->begun && f8_emu_fails("ncclAsync", &code))
+        fail_later(c, code, "operation %lld fails as asked", (long long)o->number);
+    o->begun = true;
+    if (c->error)
+        return F8_EMULATOR_LATER;
+    if (!o->posted)
+        o->posted = f8_emu_post_operation(&c->member, o->number, &o->post, o->from);
+    int gone = -1;
+    if (o->posted && f8_emu_all_posted(&c->member, o->number)) {
+        if (!fits(c, o))
+            return F8_EMULATOR_LATER;
+        f8_emu_take(&c->member, o->number, &o->post, o->to);
+        return ended(o);
+    }
+    if (o->tries++ % DEAD_EVERY == 0)
+        gone = f8_emu_gone(&c->member, o->number);
+    if (gone >= 0)
+        fail_later(c, ncclRemoteError, "rank %d is gone", gone);
+    return F8_EMULATOR_LATER;
+}
+
+static ncclResult_t check_memory(const driver *d, const struct ncclComm *c, const void *p,
+                                 size_t bytes, const char *function)
+{
+    if (bytes && d->device_of(p, bytes) != c->device)
+        return refuse(ncclInvalidArgument, "%s: %p is no memory of device %d", function, p,
+                      c->device);
+    return ncclSuccess;
+}
+
+static ncclResult_t check_stream(const driver *d, const struct ncclComm *c, CUstream s,
+                                 const char *function)
+{
+    CUstreamCaptureStatus status;
+    if (d->device_of_stream(s) != c->device)
+        return refuse(ncclInvalidUsage, "%s: the stream is not of device %d", function, c->device);
+    if (d->is_capturing(s, &status) != CUDA_SUCCESS || status != CU_STREAM_CAPTURE_STATUS_NONE)
+        return refuse(ncclInvalidUsage, "%s: the stand-in captures no operation", function);
+    return c->error ? refuse(c->error, "%s: an operation before has failed", function)
+                    : ncclSuccess;
+}
+
+static ncclResult_t enqueue(const driver *d, const operation *what, CUstream s)
+{
+    operation *o = malloc(sizeof *o);
+    if (!o)
+        return ncclSystemError;
+    *o = *what;
+    o->number = ++o->comm->enqueued;
+    o->next = o->comm->running;
+    o->comm->running = o;
+    return d->enqueue(s, run, &o, sizeof o) == CUDA_SUCCESS
+               ? ncclSuccess
+               : refuse(ncclUnhandledCudaError, "the driver takes no work");
+}
+
+/* ---- groups ---- */
+
+typedef struct group {
+    int depth;
+    bool used, broken;
+    operation o;
+    CUstream stream;
+} group;
+
+static _Thread_local group now;
+
+ncclResult_t ncclGroupStart(void)
+{
+    MAY_FAIL();
+    if (!now.depth++)
+        now = (group){.depth = 1, .o.post.kind = F8_EMU_GROUP};
+    return ncclSuccess;
+}
+
+ncclResult_t ncclGroupEnd(void)
+{
+    if (!now.depth)
+        return refuse(ncclInvalidUsage, "ncclGroupEnd: there is no group");
+    if (--now.depth)
+        return ncclSuccess;
+    MAY_FAIL();
+    driver d;
+    if (now.broken || !now.used)
+        return now.broken ? ncclInvalidUsage : ncclSuccess;
+    return find_driver(&d) ? enqueue(&d, &now.o, now.stream) : ncclUnhandledCudaError;
+}
+
+/* Adds one half of a pair. Each peer once in a group, one communicator and one stream. */
+static ncclResult_t add(void *at, size_t bytes, int peer, ncclComm_t comm, CUstream s, bool sends,
+                        const char *function)
+{
+    driver d;
+    if (!find_driver(&d))
+        return ncclUnhandledCudaError;
+    ncclResult_t r = check_comm(comm, function);
+    if (!r)
+        r = check_stream(&d, comm, s, function);
+    if (!r)
+        r = check_memory(&d, comm, at, bytes, function);
+    if (r)
+        return r;
+    if (!now.depth)
+        return refuse(ncclInvalidUsage, "%s outside of a group: ranks that all begin so deadlock",
+                      function);
+    if (peer < 0 || peer >= comm->member.ranks)
+        return refuse(ncclInvalidArgument, "%s: there is no rank %d", function, peer);
+    uint64_t *count = sends ? &now.o.post.sends[peer] : &now.o.post.receives[peer];
+    if ((now.used && (now.o.comm != comm || now.stream != s)) || *count) {
+        now.broken = true;
+        return refuse(ncclInvalidUsage,
+                      "%s: the stand-in has groups of one communicator and "
+                      "stream, with each peer once",
+                      function);
+    }
+    now.used = true;
+    now.o.comm = comm;
+    now.stream = s;
+    *count = bytes;
+    if (sends)
+        now.o.from[peer] = at;
+    else
+        now.o.to[peer] = at;
+    return ncclSuccess;
+}
+
+ncclResult_t ncclSend(const void *send, size_t count, ncclDataType_t type, int peer,
+                      ncclComm_t comm, cudaStream_t s)
+{
+    MAY_FAIL();
+    if (type != ncclUint8)
+        return refuse(ncclInvalidArgument, "the stand-in moves bytes");
+    return add((void *)(uintptr_t)send, count, peer, comm, s, true, __func__);
+}
+
+ncclResult_t ncclRecv(void *receive, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
+                      cudaStream_t s)
+{
+    MAY_FAIL();
+    if (type != ncclUint8)
+        return refuse(ncclInvalidArgument, "the stand-in moves bytes");
+    return add(receive, count, peer, comm, s, false, __func__);
+}
+
+ncclResult_t ncclAllGather(const void *send, void *receive, size_t count, ncclDataType_t type,
+                           ncclComm_t comm, cudaStream_t s)
+{
+    driver d;
+    MAY_FAIL();
+    ncclResult_t r = check_comm(comm, __func__);
+    if (!r && (type != ncclUint8 || now.depth || !find_driver(&d)))
+        r = refuse(ncclInvalidArgument, "the stand-in gathers bytes, and not in a group");
+    if (!r)
+        r = check_stream(&d, comm, s, __func__);
+    if (!r)
+        r = check_memory(&d, comm, send, count, __func__);
+    if (!r)
+        r = check_memory(&d, comm, receive, count * (size_t)comm->member.ranks, __func__);
+    if (r)
+        return r;
+    const uintptr_t from = (uintptr_t)send, to = (uintptr_t)receive;
+    if (from < to + count * (size_t)comm->member.ranks && to < from + count &&
+        from != to + count * (size_t)comm->member.rank)
+        return refuse(ncclInvalidUsage, "ncclAllGather: what is sent lies in what is received");
+    operation o = {.comm = comm, .post = {.kind = F8_EMU_GATHER}};
+    for (int k = 0; k < comm->member.ranks; k++) {
+        o.post.sends[k] = o.post.receives[k] = count;
+        o.from[k] = send;
+        o.to[k] = (char *)receive + (size_t)k * count;
+    }
+    return enqueue(&d, &o, s);
+}

@@ -1,0 +1,27 @@
+/* See rank_gpu.h. */
+#include "tests/shared/api/rank_gpu.h"
+
+#include <stdlib.h>
+
+#include "tests/shared/cuda/gpu.h"
+#include "tests/shared/suite.h"
+
+bool rank_gpus(const char *what)
+{
+    if (f8_test_gpu_emulated()) {
+        setenv("FP8C_EMULATOR_DEVICES", "8", 1);
+        return true;
+    }
+    test_skip(what, "several ranks need as many GPUs");
+    return false;
+}
+
+fp8c_status rank_gpu_join(fp8c_context *ctx, const fp8c_comm *comm, double seconds,
+                          fp8c_nccl **nccl, fp8c_comm *out)
+{
+    const fp8c_nccl_options o = {
+        .struct_size = sizeof o, .device = comm->rank, .over = comm, .seconds = seconds};
+    out->struct_size = sizeof *out;
+    const fp8c_status status = fp8c_nccl_open(ctx, &o, nccl);
+    return status == FP8C_OK ? fp8c_nccl_comm(*nccl, out) : status;
+}
