@@ -18,7 +18,7 @@ enum { VOCABULARY = 64, ROWS = 4, STEPS = 3 };
 /* A training by `ranks` ranks, and what each had at its end. */
 typedef struct training {
     const char *recipe, *target;
-    int ranks, accumulate;
+    int ranks, accumulate, zero;
     bool profile;
     char *failed[RANKS_MOST];
     unsigned char *state[RANKS_MOST];
@@ -73,6 +73,7 @@ static void train(const fp8c_comm *comm, void *user)
                                                 .threads = 1,
                                                 .device = cuda ? comm->rank : 0,
                                                 .profile = t->profile,
+                                                .zero = t->zero,
                                                 .comm = &own,
                                                 .optimizer_steps = STEPS}};
         if (!f8_api_open(&r, &setup) || !steps(&r, t, comm->rank))
@@ -166,6 +167,27 @@ START_TEST(same_bits)
 }
 END_TEST
 
+/* What the ranks share changes no bit. Streams are late, as above. */
+START_TEST(stages)
+{
+    training none = {.recipe = recipes[_i], .ranks = 2, .accumulate = 2};
+    run(&none);
+    setenv("FP8C_EMULATOR_LAZY", "1", 1);
+    for (int zero = 1; zero < 4; zero++) {
+        training t = {.recipe = recipes[_i], .ranks = 2, .accumulate = 2, .zero = zero};
+        run(&t);
+        for (int r = 0; r < 2; r++) {
+            ck_assert_uint_lt(t.bytes[r], none.bytes[r]);
+            ck_assert_mem_eq(t.loss[r], none.loss[0], sizeof t.loss[r]);
+            ck_assert_mem_eq(&t.norm[r], &none.norm[0], sizeof t.norm[r]);
+        }
+        end(&t);
+    }
+    unsetenv("FP8C_EMULATOR_LAZY");
+    end(&none);
+}
+END_TEST
+
 /* ---- no GEMM: every target rounds alike ---- */
 
 static const char pointwise[] =
@@ -228,6 +250,7 @@ Suite *f8_suite(void)
     if (rank_gpus("ranks on CUDA")) {
         tcase_add_loop_test(c, ranks_agree, 0, RECIPES);
         tcase_add_test(c, same_bits);
+        tcase_add_loop_test(c, stages, 2, 3); /* delayed */
         tcase_add_loop_test(c, bits_of_the_cpu, 2, 5);
     }
     suite_add_tcase(suite, c);
