@@ -20,7 +20,7 @@ typedef struct one_rank {
 } one_rank;
 
 static void keep(one_rank *r, const char *function, const char *name, const fp8c_type *type,
-                 const void *data)
+                 int64_t rows, const void *data)
 {
     rank_case *c = r->c;
     char full[256];
@@ -29,7 +29,7 @@ static void keep(one_rank *r, const char *function, const char *name, const fp8c
     if (c->n[r->rank] == RANK_VALUES || !data)
         abort();
     rank_value *v = &c->value[r->rank][c->n[r->rank]++];
-    *v = (rank_value){strdup(full), *type, malloc(bytes)};
+    *v = (rank_value){strdup(full), *type, rows, malloc(bytes)};
     memcpy(v->data, data, bytes);
 }
 
@@ -45,7 +45,7 @@ static void keep_all(one_rank *r)
         void *data = malloc((size_t)fp8c_type_bytes(&v.type) + 1);
         if (!data || fp8c_program_read(r->program, i, data) != FP8C_OK)
             abort();
-        keep(r, "", v.name, &v.type, data);
+        keep(r, "", v.name, &v.type, v.rows, data);
         free(data);
     }
     for (int f = 0; f < 3; f++) {
@@ -54,7 +54,7 @@ static void keep_all(one_rank *r)
                         fp8c_program_port(r->program, function, FP8C_OUTPUT, i, &p) == FP8C_OK;
              i++)
             if (p.variable < 0)
-                keep(r, functions[f], p.name, &p.type,
+                keep(r, functions[f], p.name, &p.type, 0,
                      fp8c_program_buffer(r->program, function, FP8C_OUTPUT, i));
     }
 }
@@ -173,6 +173,23 @@ const float *rank_case_floats(const rank_case *c, int rank, const char *name, in
     if (n)
         *n = fp8c_type_bytes(&v->type) / (int64_t)sizeof(float);
     return v->data;
+}
+
+float *rank_case_whole(const rank_case *c, const char *name, int64_t *n)
+{
+    int64_t part, at = 0;
+    const float *first = rank_case_floats(c, 0, name, &part);
+    const rank_value *v = rank_case_value(c, 0, name);
+    *n = v->rows ? part / v->type.dim[0] * v->rows : part;
+    float *whole = malloc((size_t)*n * sizeof *whole + 1);
+    ck_assert_ptr_nonnull(whole);
+    for (int r = 0; at < *n; r++) {
+        const int64_t left = *n - at, taken = left < part ? left : part;
+        memcpy(whole + at, r ? rank_case_floats(c, r, name, NULL) : first,
+               (size_t)taken * sizeof *whole);
+        at += taken;
+    }
+    return whole;
 }
 
 void rank_case_same(const rank_case *a, int rank, const rank_case *b, int other, const char *what)

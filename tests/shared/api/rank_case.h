@@ -13,6 +13,7 @@ enum { RANK_VALUES = 96 };
 typedef struct rank_value {
     char *name; /* of a result: FUNCTION:NAME */
     fp8c_type type;
+    int64_t rows; /* of a variable that ranks share: those of the whole; else 0 */
     void *data;
 } rank_value;
 
@@ -44,6 +45,8 @@ void rank_case_end(rank_case *c);
 /* A value that must be there. */
 const rank_value *rank_case_value(const rank_case *c, int rank, const char *name);
 const float *rank_case_floats(const rank_case *c, int rank, const char *name, int64_t *n);
+/* The whole of a variable in f32, joined if the ranks share it; the caller's to free. */
+float *rank_case_whole(const rank_case *c, const char *name, int64_t *n);
 /* All variables of a rank must have the bytes of those of another, perhaps of another run. */
 void rank_case_same(const rank_case *a, int rank, const rank_case *b, int other, const char *what);
 
