@@ -52,16 +52,93 @@ static int64_t rows_of(const rank_case *c, int rank, const char *name)
 static const char *const fp8[] = {"delayed", "current", "rowwise", "block", "mxfp8"};
 enum { FP8 = sizeof fp8 / sizeof *fp8 };
 
+/* ---- what the trace of a run says ---- */
+
+/* Whether this rank's run executed such a step: NAME up to its first '*', or the whole of it. */
+static bool executed(const rank_case *c, int rank, const char *op, const char *name)
+{
+    const size_t n = strcspn(name, "*");
+    bool found = false;
+    for (int i = 0; i < c->n_steps[rank]; i++) {
+        const rank_step *s = &c->step[rank][i];
+        found |= !strcmp(s->op, op) && !strncmp(s->name, name, n) && (name[n] || !s->name[n]) &&
+                 s->seconds > 0;
+    }
+    return found;
+}
+
+/* The GEMMs of the linears were executed, and each read less than bf16 operands are: codes have
+ * half of those bytes, and at most as many again of scales where k is 8. */
+static void check_gemms(const rank_case *c, int rank)
+{
+    static const struct {
+        const char *name;
+        int64_t m, n, k;
+    } gemms[] = {{"micro_step:a.fprop", ROWS, 512, 256},
+                 {"micro_step:b.fprop", ROWS, 256, 512},
+                 {"micro_step:b.dgrad", ROWS, 512, 256},
+                 {"micro_step:b.wgrad", 512, 256, ROWS},
+                 {"micro_step:a.wgrad", 256, 512, ROWS}};
+    enum { GEMMS = sizeof gemms / sizeof *gemms };
+    int n = 0;
+    for (int i = 0; i < c->n_steps[rank]; i++)
+        n += !strcmp(c->step[rank][i].op, "gemm");
+    ck_assert_int_eq(n, GEMMS);
+    for (int g = 0; g < GEMMS; g++) {
+        const int64_t elements = (gemms[g].m + gemms[g].n) * gemms[g].k;
+        ck_assert_msg(executed(c, rank, "gemm", gemms[g].name), "%s, rank %d: %s did not run",
+                      c->options.recipe, rank, gemms[g].name);
+        for (int i = 0; i < c->n_steps[rank]; i++)
+            if (!strcmp(c->step[rank][i].name, gemms[g].name))
+                ck_assert_msg(c->step[rank][i].read < 2 * elements,
+                              "%s, stage %d, rank %d: %s reads %lld bytes", c->options.recipe,
+                              c->options.zero, rank, gemms[g].name,
+                              (long long)c->step[rank][i].read);
+    }
+}
+
+/* The stage whose collectives the run executed. */
+static int stage_of(const rank_case *c, int rank)
+{
+    const bool sums = executed(c, rank, "all_to_all", "micro_step:grad.a*") &&
+                      executed(c, rank, "all_to_all", "micro_step:grad.b*"),
+               whole_sums = executed(c, rank, "all_gather", "micro_step:grad.a*") &&
+                            executed(c, rank, "all_gather", "micro_step:grad.b*"),
+               gathers_late = executed(c, rank, "all_gather", "update:a") &&
+                              executed(c, rank, "all_gather", "update:b"),
+               gathers = executed(c, rank, "all_gather", "micro_step:a.w*") &&
+                         executed(c, rank, "all_gather", "micro_step:b.w*");
+    ck_assert(sums);
+    if (gathers)
+        return whole_sums || gathers_late ? -1 : 3;
+    return !gathers_late ? whole_sums ? 0 : -1 : whole_sums ? 1 : 2;
+}
+
+/* What the run has allocated, other than the arena. */
+static int64_t held(const rank_case *c, int rank)
+{
+    return c->info[rank].peak_bytes - c->info[rank].arena_bytes;
+}
+
 START_TEST(nothing_falls_back)
 {
+    enum { ELEMENTS = 2 * 256 * 512 };
+    static const int saved[STAGES] = {0, 4, 6, 8}; /* bytes an element, of 16, on 2 ranks */
+    int64_t whole = 0;
     rank_case alone = case_of(fp8[_i], 1, 0, 1);
     rank_case_run(&alone);
     ck_assert_int_ge(alone.info[0].fp8_gemms_executed, 5); /* a has no dgrad: x is an input */
     for (int zero = 0; zero < STAGES; zero++) {
         rank_case c = case_of(fp8[_i], 2, zero, 1);
+        c.options.profile = 1;
         rank_case_run(&c);
+        if (zero == 0)
+            whole = held(&c, 0);
         for (int r = 0; r < 2; r++) {
+            ck_assert_int_eq(whole - held(&c, r), saved[zero] * ELEMENTS);
             ck_assert_int_eq(c.info[r].fp8_gemms_executed, alone.info[0].fp8_gemms_executed);
+            check_gemms(&c, r);
+            ck_assert_int_eq(stage_of(&c, r), zero);
             ck_assert_int_eq(rows_of(&c, r, "opt.m.a"), zero >= 1 ? 128 : 256);
             ck_assert_int_eq(rows_of(&c, r, "opt.v.b"), zero >= 1 ? 256 : 512);
             ck_assert_int_eq(rows_of(&c, r, "grad.a"), zero >= 2 ? 128 : 256);

@@ -33,6 +33,36 @@ static void keep(one_rank *r, const char *function, const char *name, const fp8c
     memcpy(v->data, data, bytes);
 }
 
+static const char *op_of(const one_rank *r, int function, int index, const char *kind)
+{
+    static const char *const ops[] = {"all_gather", "all_to_all", "all_slice"};
+    static const char *const kinds[] = {"kernel", "gemm", "copy", "attention", "wait"};
+    fp8c_collective c;
+    if (fp8c_program_collective(r->program, function, index, &c) == FP8C_OK)
+        for (size_t i = 0; i < sizeof ops / sizeof *ops; i++)
+            if (!strcmp(c.op, ops[i]))
+                return ops[i];
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        if (!strcmp(kind, kinds[i]))
+            return kinds[i];
+    return "another";
+}
+
+static void keep_steps(one_rank *r, const char *name)
+{
+    rank_case *c = r->c;
+    const int function = fp8c_program_function(r->program, name);
+    fp8c_step s;
+    char full[256];
+    for (int i = 0; fp8c_program_step(r->program, function, i, &s) == FP8C_OK; i++) {
+        if (c->n_steps[r->rank] == RANK_STEPS)
+            abort();
+        snprintf(full, sizeof full, "%s:%s", name, s.name);
+        c->step[r->rank][c->n_steps[r->rank]++] =
+            (rank_step){strdup(full), op_of(r, function, i, s.kind), s.bytes_read, s.seconds};
+    }
+}
+
 static void keep_all(one_rank *r)
 {
     static const char *const functions[] = {"eval", "micro_step", "update"};
@@ -48,6 +78,8 @@ static void keep_all(one_rank *r)
         keep(r, "", v.name, &v.type, v.rows, data);
         free(data);
     }
+    for (int f = 1; f < 3 && r->c->options.profile; f++)
+        keep_steps(r, functions[f]);
     for (int f = 0; f < 3; f++) {
         const int function = fp8c_program_function(r->program, functions[f]);
         for (int i = 0; function >= 0 &&
@@ -132,6 +164,7 @@ void rank_case_try(rank_case *c)
 {
     memset(c->failed, 0, sizeof c->failed);
     memset(c->n, 0, sizeof c->n);
+    memset(c->n_steps, 0, sizeof c->n_steps);
     ranks_run(c->ranks, body, c, c->traffic);
 }
 
@@ -150,6 +183,9 @@ void rank_case_end(rank_case *c)
             free(c->value[r][i].data);
         }
         c->n[r] = 0;
+        for (int i = 0; i < c->n_steps[r]; i++)
+            free(c->step[r][i].name);
+        c->n_steps[r] = 0;
         free(c->failed[r]);
         c->failed[r] = NULL;
     }

@@ -7,7 +7,7 @@
 
 #include "tests/shared/api/rank_threads.h"
 
-enum { RANK_VALUES = 96 };
+enum { RANK_VALUES = 96, RANK_STEPS = 256 };
 
 /* A variable, or a result of the last run of a function: eval's, micro_step's, update's. */
 typedef struct rank_value {
@@ -16,6 +16,14 @@ typedef struct rank_value {
     int64_t rows; /* of a variable that ranks share: those of the whole; else 0 */
     void *data;
 } rank_value;
+
+/* A step of a function that ran: what a profile says of it, with options.profile. */
+typedef struct rank_step {
+    char *name;     /* FUNCTION:NAME */
+    const char *op; /* of a collective, else its kind */
+    int64_t read;   /* bytes of its operands */
+    double seconds; /* more than 0: it was executed */
+} rank_step;
 
 typedef struct rank_case {
     const char *text;
@@ -31,6 +39,8 @@ typedef struct rank_case {
     char *failed[RANKS_MOST];
     rank_value value[RANKS_MOST][RANK_VALUES];
     int n[RANKS_MOST];
+    rank_step step[RANKS_MOST][RANK_STEPS]; /* with options.profile */
+    int n_steps[RANKS_MOST];
     fp8c_info info[RANKS_MOST];
     rank_traffic traffic[RANKS_MOST];
 } rank_case;
