@@ -152,6 +152,8 @@ static void body(const fp8c_comm *comm, void *user)
         if (r.nccl)
             fp8c_nccl_abort(r.nccl);
     } else {
+        if (c->at_end)
+            c->at_end(c, comm, r.program);
         keep_all(&r);
     }
     fp8c_program_destroy(r.program);

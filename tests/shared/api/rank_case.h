@@ -35,6 +35,8 @@ typedef struct rank_case {
     /* Fills an input of the rank's batch number `batch`. */
     void (*fill)(const struct rank_case *c, int rank, int batch, const char *port,
                  const fp8c_type *type, void *data);
+    /* NULL, or called by each rank when its steps are done; its program is still there. */
+    void (*at_end)(struct rank_case *c, const fp8c_comm *comm, const fp8c_program *program);
     /* What a run gave. failed: NULL, or what the rank's context says. */
     char *failed[RANKS_MOST];
     rank_value value[RANKS_MOST][RANK_VALUES];
