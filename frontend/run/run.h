@@ -9,7 +9,7 @@
  *     f8_run_save(&run, program, &at, &diag);
  *     f8_run_close(&run);
  *
- * One process uses a folder at a time. A failure leaves what was there, and no half file. */
+ * One process writes a folder at a time. A failure leaves what was there, and no half file. */
 #ifndef F8_RUN_H
 #define F8_RUN_H
 
