@@ -100,13 +100,14 @@ enum { SORTS = sizeof sorts / sizeof *sorts, STAGES = 4 };
 /* ---- time ---- */
 
 /* The estimated seconds of a step over those that it computes, if all that travels takes half of
- * these. The engine moves one collective after another. *exposed: what the last bucket adds, which
- * is there when nothing is left to compute. */
+ * these. The engine moves one collective after another. *exposed: what can't be hidden: the last
+ * bucket, which is there when nothing is left to compute, and what the first GEMM waits for. */
 static double simulate(const subject *s, double *exposed)
 {
     double *end = calloc(s->p->n_groups, sizeof *end), now = 0, engine = 0, computed = 0;
-    int64_t all = 0, last = 0;
+    int64_t all = 0, alone = 0;
     const char *name = "";
+    int gemms = 0;
     for (uint32_t turn = 0; turn < s->p->n_groups; turn++) {
         const uint32_t i = s->p->order[turn];
         if (!travels(s, i))
@@ -116,14 +117,17 @@ static double simulate(const subject *s, double *exposed)
         all += travels(s, i) ? received(s, i) : 0;
     }
     for (uint32_t i = 0; i < s->p->n_groups; i++)
-        last += travels(s, i) && !strcmp(s->p->group[i].name, name) ? received(s, i) : 0;
+        alone += travels(s, i) && !strcmp(s->p->group[i].name, name) ? received(s, i) : 0;
     for (uint32_t turn = 0; turn < s->p->n_groups; turn++) {
         const uint32_t i = s->p->order[turn];
         for (uint32_t k = 0; k < s->p->group[i].n_in; k++) {
             const uint32_t from = maker_of(s, s->p->group[i].in[k]);
-            if (from != NO_GROUP && end[from] > now)
-                now = end[from];
+            if (from == NO_GROUP || end[from] <= now)
+                continue;
+            alone += gemms ? 0 : received(s, from);
+            now = end[from];
         }
+        gemms += s->p->group[i].kind == F8_GROUP_GEMM;
         if (travels(s, i))
             end[i] = engine =
                 (engine > now ? engine : now) + computed / 2 * (double)received(s, i) / (double)all;
@@ -131,7 +135,7 @@ static double simulate(const subject *s, double *exposed)
             now += f8_cost_group(s->f, s->target, i);
     }
     free(end);
-    *exposed = (double)last / (double)all / 2;
+    *exposed = (double)alone / (double)all / 2;
     return (engine > now ? engine : now) / computed;
 }
 
@@ -143,8 +147,8 @@ START_TEST(hidden)
         double exposed;
         open_subject(&s, &sorts[_i], zero);
         const double took = simulate(&s, &exposed);
-        ck_assert_msg(took <= 1.08 + exposed,
-                      "%s, stage %d: %.3f times compute; the last bucket has %.3f", sorts[_i].file,
+        ck_assert_msg(took <= 1.11 + exposed,
+                      "%s, stage %d: %.3f times compute; %.3f can't be hidden", sorts[_i].file,
                       zero, took, exposed);
         close_subject(&s);
     }
@@ -155,15 +159,17 @@ END_TEST
 
 /* What travels in buckets and gathers. */
 typedef struct sizes {
-    int64_t bucket, largest, gathered, n;
+    int64_t bucket, last, largest, gathered, n;
 } sizes;
 
 static sizes sizes_of(const subject *s)
 {
     sizes z = {0};
-    for (uint32_t i = 0; i < s->p->n_groups; i++) {
+    for (uint32_t turn = 0; turn < s->p->n_groups; turn++) {
+        const uint32_t i = s->p->order[turn];
         const int64_t bytes = travels(s, i) ? received(s, i) : 0;
         if (of_gradients(s, i)) {
+            z.last = bytes;
             z.bucket = bytes > z.bucket ? bytes : z.bucket;
         } else if (bytes > 4 * F8_MAX_RANKS) { /* not a loss */
             z.largest = bytes > z.largest ? bytes : z.largest;
@@ -183,7 +189,9 @@ static int64_t layer_of(const sizes *z)
     return z->n && layer < SMALL ? SMALL : layer;
 }
 
-/* Beside what one rank needs: two buckets, one exchange buffer and two gathered layers. */
+/* Beside what one rank needs: two buckets, one exchange buffer and two gathered layers. The
+ * gradient of a tied embedding is begun by the head, in the buffer of the last bucket. One rank
+ * adds it to its state. */
 START_TEST(bounded)
 {
     sort alone = sorts[_i];
@@ -195,7 +203,7 @@ START_TEST(bounded)
     for (int zero = 0; zero < STAGES; zero++) {
         open_subject(&s, &sorts[_i], zero);
         const sizes z = sizes_of(&s);
-        const int64_t most = 3 * z.bucket + 2 * layer_of(&z);
+        const int64_t most = 3 * z.bucket + 2 * layer_of(&z) + z.last;
         ck_assert_msg(s.p->arena_bytes <= before + most,
                       "%s %s, stage %d: %.1f MiB, one rank %.1f; a bucket has %.1f, a layer %.1f",
                       sorts[_i].file, sorts[_i].recipe, zero, (double)s.p->arena_bytes / (1 << 20),
