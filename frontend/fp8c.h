@@ -1505,6 +1505,7 @@ typedef struct fp8c_collective {
     const char *op;  /* all_gather, all_to_all; all_slice, which exchanges nothing */
     int32_t ranks;
     int64_t bytes;   /* to each other rank, and as many from it; of an all_slice 0 */
+    fp8c_dtype dtype; /* of the elements that it moves */
 } fp8c_collective;
 /* FP8C_ERR_INPUT: there is no such step, or it is of another kind. */
 FP8C_API fp8c_status fp8c_program_collective(const fp8c_program *program, int function, int index,

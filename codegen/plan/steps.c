@@ -323,12 +323,13 @@ static f8_status collective_step(f8_build *b, const f8_group *g)
     const f8_type *whole = f8_type_of(b->func->graph, n->in[0]);
     const int64_t bytes = f8_type_bytes(&n->type);
     s->collective =
-        n->op == F8_OP_ALL_SLICE
-            ? (f8_collective_desc){F8_COLLECTIVE_ALL_SLICE, (int32_t)ranks, bytes,
-                                   f8_type_bytes(whole)}
-            : (f8_collective_desc){n->op == F8_OP_ALL_GATHER ? F8_COLLECTIVE_ALL_GATHER
-                                                             : F8_COLLECTIVE_ALL_TO_ALL,
-                                   (int32_t)ranks, bytes / ranks, 0};
+        (f8_collective_desc){.kind = n->op == F8_OP_ALL_SLICE    ? F8_COLLECTIVE_ALL_SLICE
+                                     : n->op == F8_OP_ALL_GATHER ? F8_COLLECTIVE_ALL_GATHER
+                                                                 : F8_COLLECTIVE_ALL_TO_ALL,
+                             .ranks = (int32_t)ranks,
+                             .bytes = n->op == F8_OP_ALL_SLICE ? bytes : bytes / ranks,
+                             .whole = n->op == F8_OP_ALL_SLICE ? f8_type_bytes(whole) : 0,
+                             .dtype = n->type.dtype};
     s->arg[0] = f8_build_arg(b, from);
     s->arg[1] = f8_build_arg(b, to);
     s->bytes_read = f8_collective_operand(&s->collective);

@@ -9,8 +9,10 @@ static bool exchange(f8_interp *x, f8_collective kind, int64_t ranks, const f8_r
                      void *receive)
 {
     const int64_t all = (int64_t)f8_interp_bytes(x, &in->type);
-    const f8_collective_desc d = {kind, (int32_t)ranks,
-                                  kind == F8_COLLECTIVE_ALL_TO_ALL ? all / ranks : all, 0};
+    const f8_collective_desc d = {.kind = kind,
+                                  .ranks = (int32_t)ranks,
+                                  .bytes = kind == F8_COLLECTIVE_ALL_TO_ALL ? all / ranks : all,
+                                  .dtype = in->type.dtype};
     if (x->status == F8_OK)
         x->status = f8_comm_run(x->comm, &d, in->data, receive, x->diag);
     return x->status == F8_OK;
@@ -47,9 +49,11 @@ void f8_interp_collective(f8_interp *x, const f8_graph *g, f8_ref r, const f8_rv
     const f8_op op = f8_at(g, r)->op;
     const int64_t ranks = f8_attr_i(g, r, F8_A_RANKS);
     if (op == F8_OP_ALL_SLICE) {
-        const f8_collective_desc d = {F8_COLLECTIVE_ALL_SLICE, (int32_t)ranks,
-                                      (int64_t)f8_interp_bytes(x, &out->type),
-                                      (int64_t)f8_interp_bytes(x, &in->type)};
+        const f8_collective_desc d = {.kind = F8_COLLECTIVE_ALL_SLICE,
+                                      .ranks = (int32_t)ranks,
+                                      .bytes = (int64_t)f8_interp_bytes(x, &out->type),
+                                      .whole = (int64_t)f8_interp_bytes(x, &in->type),
+                                      .dtype = in->type.dtype};
         if (x->status == F8_OK)
             x->status = f8_comm_run(x->comm, &d, in->data, out->data, x->diag);
         return;
@@ -71,7 +75,8 @@ void f8_interp_collective(f8_interp *x, const f8_graph *g, f8_ref r, const f8_rv
                    bytes);
         return;
     }
-    const f8_type all = {.dtype = in->type.dtype, .rank = 2, .dim = {ranks, f8_type_elements(&out->type)}};
+    const f8_type all = {
+        .dtype = in->type.dtype, .rank = 2, .dim = {ranks, f8_type_elements(&out->type)}};
     f8_rvalue *rows = f8_interp_temp(x, &all);
     if (rows && exchange(x, kind, ranks, in, rows->data))
         join(x, rows, ranks, f8_attr_s(g, r, F8_A_REDUCE)[0] == 'a', out);

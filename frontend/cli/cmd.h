@@ -490,5 +490,8 @@ json_t *cli_json_number(double x);     /* NaN and infinities become null: JSON h
  * (unless NULL) and as records. explain and inspect share them (cmd_explain.c). */
 void cli_print_decisions(const fp8c_program *p, FILE *to, cli_json *json);
 void cli_print_steps(const fp8c_program *p, int function, FILE *to, cli_json *json);
+/* The same for each collective that moves bytes, and for the steps beside which it does
+ * (cmd_collectives.c). */
+void cli_print_collectives(const fp8c_program *p, FILE *to, cli_json *json);
 
 #endif

@@ -10,9 +10,9 @@
 #include <string.h>
 
 /* A bucket is full at a share of all gradients' bytes, within these bounds: its exchange should
- * take far longer than to begin one, and the last bucket, which nothing can hide, should be short.
- */
-enum { LEAST = 1 << 18, MOST = 1 << 25, BUCKETS = 16 };
+ * take far longer than to begin one. The last buckets become smaller and smaller, because nothing
+ * hides the last one: each of them has half of what is left. */
+enum { LEAST = 1 << 18, MOST = 1 << 25, BUCKETS = 16, LEAST_AT_END = 1 << 16 };
 
 bool f8_is_gradient(const f8_unit *u, const f8_port *p)
 {
@@ -100,20 +100,25 @@ static const char *name_of(const f8_unit *u, const bucket *b)
     return b->n == 1 ? first : f8_arena_printf(u->arena, "%s .. %s", first, last);
 }
 
+static int64_t within(int64_t bytes, int64_t least, int64_t most)
+{
+    return bytes < least ? least : bytes < most ? bytes : most;
+}
+
 f8_status f8_shard_sum(const f8_unit *u, f8_graph *g, f8_gradient *of, size_t n)
 {
-    int64_t bytes = 0;
+    int64_t left = 0;
     for (size_t i = 0; i < n; i++)
-        bytes += f8_type_bytes(f8_type_of(g, of[i].x));
-    const int64_t share = bytes / BUCKETS, full = share < LEAST  ? LEAST
-                                                  : share < MOST ? share
-                                                                 : MOST;
+        left += f8_type_bytes(f8_type_of(g, of[i].x));
+    const int64_t most = within(left / BUCKETS, LEAST, MOST);
     for (size_t i = 0; i < n;) {
         bucket b = {.of = &of[i]};
         const bool shard = of[i].shard;
+        const int64_t full = within(left / 2, LEAST_AT_END, most);
         int64_t held = 0;
         for (; i < n && held < full && of[i].shard == shard; i++, b.n++)
             held += f8_type_bytes(f8_type_of(g, of[i].x));
+        left -= held;
         b.name = name_of(u, &b);
         if (!b.name)
             return f8_arena_status(u->arena, u->diag);

@@ -8,6 +8,7 @@
 #define F8_COMM_H
 
 #include "ir/base/status.h"
+#include "ir/base/type.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -42,6 +43,7 @@ typedef struct f8_collective_desc {
     int32_t ranks;
     int64_t bytes;
     int64_t whole; /* ALL_SLICE alone; else 0 */
+    f8_dtype dtype; /* of the elements: for listings */
 } f8_collective_desc;
 
 /* Whether it exchanges bytes with other ranks, so that it may go on beside other steps. */

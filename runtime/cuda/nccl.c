@@ -258,7 +258,7 @@ static f8_status exchange_staged(f8_nccl *n, const f8_collective_desc *d, const 
 static f8_status exchange(f8_nccl *n, f8_collective kind, const void *send, void *receive,
                           int64_t bytes, f8_diag *diag)
 {
-    const f8_collective_desc d = {kind, n->ranks, bytes, 0};
+    const f8_collective_desc d = {.kind = kind, .ranks = n->ranks, .bytes = bytes};
     F8_TRY(usable(n, diag));
     if (!bytes)
         return F8_OK;
@@ -338,8 +338,10 @@ static f8_status try_both(f8_nccl *n, f8_diag *diag)
 {
     static const char zeros[F8_MAX_RANKS];
     char got[F8_MAX_RANKS];
-    const f8_collective_desc gather = {F8_COLLECTIVE_ALL_GATHER, n->ranks, 1, 0};
-    const f8_collective_desc all = {F8_COLLECTIVE_ALL_TO_ALL, n->ranks, 1, 0};
+    const f8_collective_desc gather = {
+        .kind = F8_COLLECTIVE_ALL_GATHER, .ranks = n->ranks, .bytes = 1};
+    const f8_collective_desc all = {
+        .kind = F8_COLLECTIVE_ALL_TO_ALL, .ranks = n->ranks, .bytes = 1};
     F8_TRY(exchange_staged(n, &gather, zeros, got, diag));
     return exchange_staged(n, &all, zeros, got, diag);
 }
