@@ -1178,6 +1178,14 @@ FP8C_API int fp8c_program_find_variable(const fp8c_program *program,
 /* Copy a variable out of the program, or into it: contiguous, fp8c_type_bytes of its type. Both wait for the runs before them. */
 FP8C_API fp8c_status fp8c_program_read(fp8c_program *program, int variable, void *to);
 FP8C_API fp8c_status fp8c_program_write(fp8c_program *program, int variable, const void *from);
+/* Whether the variables that every rank has whole (`rows` is 0) have the same bits on all ranks, as
+ * they should after every `update`. All ranks call it together, after an update; it waits for the
+ * runs before it, and costs a hash of these variables and an exchange of 16 bytes. FP8C_ERR_IO, on
+ * all ranks: they do not. The message names the variable and the rank, with its host and device,
+ * whose bits are not those of most ranks; of two ranks, both. A damaged memory is a cause, a device
+ * that computes wrong, or an exchange. What ranks share (`zero`) has no second copy and can't be
+ * compared. FP8C_OK where there is one rank. */
+FP8C_API fp8c_status fp8c_program_check_ranks(fp8c_program *program);
 /* Write all variables as a safetensors file, whole or not at all. Parameters have their own names,
  * states "fp8c.state.NAME". The metadata name the elements of FP8 states (fp8c_program_element).
  * Where ranks share variables (`zero`), all of them call this together: rank 0 writes the whole of
