@@ -205,7 +205,8 @@ static f8_status explain(fp8c_program *p, const f8_comm *comm, const f8_hash *ha
     identify(p, (identity *)(void *)own);
     memcpy(own + sizeof(identity), hash, hashes);
     c.who = (const identity *)(const void *)all;
-    f8_status status = comm->all_gather(comm->user, own, all, (int64_t)c.stride, diag);
+    f8_status status =
+        f8_comm_gather(comm, "hashes of all variables", own, all, (int64_t)c.stride, diag);
     if (status == F8_OK) {
         find_alike(&c);
         const int right = majority(&c);
@@ -223,7 +224,8 @@ static f8_status check_ranks(fp8c_program *p, const f8_comm *comm, f8_hash *hash
     const f8_status hashed = hash_all(p, hash, &own);
     const f8_hash mine =
         hashed == F8_OK ? f8_hash_bytes(hash, p->now->plan.n_vars * sizeof *hash) : (f8_hash){0, 0};
-    const f8_status gathered = comm->all_gather(comm->user, &mine, all, sizeof mine, diag);
+    const f8_status gathered =
+        f8_comm_gather(comm, "hash of the variables", &mine, all, sizeof mine, diag);
     if (hashed != F8_OK)
         return f8_fail(diag, hashed, F8_NOWHERE, "%s", own.text);
     F8_TRY(gathered);

@@ -12,7 +12,9 @@ static bool exchange(f8_interp *x, f8_collective kind, int64_t ranks, const f8_r
     const f8_collective_desc d = {kind, (int32_t)ranks,
                                   kind == F8_COLLECTIVE_ALL_TO_ALL ? all / ranks : all, 0};
     if (x->status == F8_OK)
-        x->status = f8_comm_run(x->comm, &d, in->data, receive, x->diag);
+        x->status = f8_comm_run(x->comm, &d,
+                                (f8_collective_label){"the interpreter", f8_collective_name[kind]},
+                                in->data, receive, x->diag);
     return x->status == F8_OK;
 }
 
@@ -51,7 +53,8 @@ void f8_interp_collective(f8_interp *x, const f8_graph *g, f8_ref r, const f8_rv
                                       (int64_t)f8_interp_bytes(x, &out->type),
                                       (int64_t)f8_interp_bytes(x, &in->type)};
         if (x->status == F8_OK)
-            x->status = f8_comm_run(x->comm, &d, in->data, out->data, x->diag);
+            x->status =
+                f8_comm_run(x->comm, &d, (f8_collective_label){0}, in->data, out->data, x->diag);
         return;
     }
     const f8_collective kind = op == F8_OP_ALL_TO_ALL || op == F8_OP_REDUCE_SCATTER
@@ -71,7 +74,8 @@ void f8_interp_collective(f8_interp *x, const f8_graph *g, f8_ref r, const f8_rv
                    bytes);
         return;
     }
-    const f8_type all = {.dtype = in->type.dtype, .rank = 2, .dim = {ranks, f8_type_elements(&out->type)}};
+    const f8_type all = {
+        .dtype = in->type.dtype, .rank = 2, .dim = {ranks, f8_type_elements(&out->type)}};
     f8_rvalue *rows = f8_interp_temp(x, &all);
     if (rows && exchange(x, kind, ranks, in, rows->data))
         join(x, rows, ranks, f8_attr_s(g, r, F8_A_REDUCE)[0] == 'a', out);
