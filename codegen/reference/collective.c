@@ -12,9 +12,9 @@ static bool exchange(f8_interp *x, f8_collective kind, int64_t ranks, const f8_r
     const f8_collective_desc d = {kind, (int32_t)ranks,
                                   kind == F8_COLLECTIVE_ALL_TO_ALL ? all / ranks : all, 0};
     if (x->status == F8_OK)
-        x->status = f8_comm_run(x->comm, &d,
-                                (f8_collective_label){"the interpreter", f8_collective_name[kind]},
-                                in->data, receive, x->diag);
+        x->status =
+            f8_comm_run(x->comm, &d, (f8_collective_label){"interpreter", f8_collective_name[kind]},
+                        in->data, receive, x->diag);
     return x->status == F8_OK;
 }
 
