@@ -31,6 +31,13 @@ static f8_status all_to_all(void *user, const void *send, void *receive, int64_t
     return done(c->all_to_all(c->user, send, receive, (size_t)bytes), "all_to_all", c, diag);
 }
 
+static void observe(void *user, const f8_exchange *x, bool ended)
+{
+    const fp8c_comm *c = user;
+    const fp8c_exchange own = {x->op, x->function, x->name, x->bytes, x->enqueued};
+    c->observe(c->user, &own, ended);
+}
+
 f8_status f8_program_set_comm(fp8c_program *p, const fp8c_comm *comm, f8_diag *diag)
 {
     fp8c_comm own = {.struct_size = sizeof own};
@@ -44,15 +51,18 @@ f8_status f8_program_set_comm(fp8c_program *p, const fp8c_comm *comm, f8_diag *d
     if (own.ranks > 1 && (!own.all_gather || !own.all_to_all))
         return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
                        "comm: all_gather and all_to_all are both needed");
-    if (own.nccl && own.ranks > 1)
+    if (own.nccl && own.ranks > 1) {
         F8_TRY(f8_nccl_handle_fits(own.nccl, &own, diag));
+        f8_nccl_handle_observe(own.nccl, &own);
+    }
     p->given_comm = own;
     p->comm = (f8_comm){.rank = own.rank,
                         .ranks = own.ranks,
                         .user = &p->given_comm,
                         .all_gather = all_gather,
                         .all_to_all = all_to_all,
-                        .on_caller = own.on_caller != 0};
+                        .on_caller = own.on_caller != 0,
+                        .observe = own.observe ? observe : NULL};
     return F8_OK;
 }
 
@@ -138,7 +148,7 @@ f8_status f8_program_meet(fp8c_program *p, int function, f8_diag *diag)
     if (!c || p->met || c->ranks == 1 || !is_common(p, function))
         return F8_OK;
     const f8_hash own = digest_of_steps(p);
-    F8_TRY(c->all_gather(c->user, &own, all, sizeof own, diag));
+    F8_TRY(f8_comm_gather(c, "hash of the program", &own, all, sizeof own, diag));
     for (int r = 1; r < c->ranks; r++)
         if (!f8_hash_equal(all[r], all[0]))
             return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,

@@ -396,6 +396,16 @@ typedef struct fp8c_stored_as {
 
 /* ---- several ranks ---- */
 
+/* What is exchanged, for those who keep a record of it. */
+typedef struct fp8c_exchange {
+    const char *op;       /* "all_gather" or "all_to_all" */
+    const char *function; /* of the program; NULL: the exchange is between runs */
+    const char *name;     /* of what is exchanged: a tensor, or the first and the last of several */
+    int64_t bytes;        /* that each rank gets from each */
+    uint64_t enqueued;    /* on a GPU: the number of the collective among all of comm->nccl, from 1.
+                             Else 0 */
+} fp8c_exchange;
+
 /* How the ranks of a training exchange bytes. Ranks are processes, or threads of one process, that
  * run programs compiled from one module with the same options, each on inputs of its own; they are
  * numbered from 0. Every rank makes the same calls in the same order, from one thread at a time:
@@ -420,6 +430,11 @@ typedef struct fp8c_comm {
     struct fp8c_nccl *nccl; /* for programs on a GPU, which take their collectives to NCCL: from
                                fp8c_nccl_comm. The calls above then only compare what the ranks
                                run. NULL: programs on the CPU and the reference alone */
+    /* Called right before (ended 0) and right after (ended 1) each call above, by the thread that
+     * makes it, so that a rank can tell later what it waited for. Whether the call failed is not
+     * said. On a GPU collectives run on their own: those that a wait sees running are told, and the
+     * last one when it has ended. The struct and its texts are valid during the call. May be NULL */
+    void (*observe)(void *user, const fp8c_exchange *exchange, int32_t ended);
 } fp8c_comm;
 
 /* The ranks of an MPI job (mpirun, srun). `kind` is "openmpi" or "mpich"; NULL: the first whose
@@ -1178,6 +1193,14 @@ FP8C_API int fp8c_program_find_variable(const fp8c_program *program,
 /* Copy a variable out of the program, or into it: contiguous, fp8c_type_bytes of its type. Both wait for the runs before them. */
 FP8C_API fp8c_status fp8c_program_read(fp8c_program *program, int variable, void *to);
 FP8C_API fp8c_status fp8c_program_write(fp8c_program *program, int variable, const void *from);
+/* Whether the variables that every rank has whole (`rows` is 0) have the same bits on all ranks, as
+ * they should after every `update`. All ranks call it together, after an update; it waits for the
+ * runs before it, and costs a hash of these variables and an exchange of 16 bytes. FP8C_ERR_IO, on
+ * all ranks: they do not. The message names the variable and the rank, with its host and device,
+ * whose bits are not those of most ranks; of two ranks, both. A damaged memory is a cause, a device
+ * that computes wrong, or an exchange. What ranks share (`zero`) has no second copy and can't be
+ * compared. FP8C_OK where there is one rank. */
+FP8C_API fp8c_status fp8c_program_check_ranks(fp8c_program *program);
 /* Write all variables as a safetensors file, whole or not at all. Parameters have their own names,
  * states "fp8c.state.NAME". The metadata name the elements of FP8 states (fp8c_program_element).
  * Where ranks share variables (`zero`), all of them call this together: rank 0 writes the whole of

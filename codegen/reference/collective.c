@@ -14,7 +14,9 @@ static bool exchange(f8_interp *x, f8_collective kind, int64_t ranks, const f8_r
                                   .bytes = kind == F8_COLLECTIVE_ALL_TO_ALL ? all / ranks : all,
                                   .dtype = in->type.dtype};
     if (x->status == F8_OK)
-        x->status = f8_comm_run(x->comm, &d, in->data, receive, x->diag);
+        x->status =
+            f8_comm_run(x->comm, &d, (f8_collective_label){"interpreter", f8_collective_name[kind]},
+                        in->data, receive, x->diag);
     return x->status == F8_OK;
 }
 
@@ -55,7 +57,8 @@ void f8_interp_collective(f8_interp *x, const f8_graph *g, f8_ref r, const f8_rv
                                       .whole = (int64_t)f8_interp_bytes(x, &in->type),
                                       .dtype = in->type.dtype};
         if (x->status == F8_OK)
-            x->status = f8_comm_run(x->comm, &d, in->data, out->data, x->diag);
+            x->status =
+                f8_comm_run(x->comm, &d, (f8_collective_label){0}, in->data, out->data, x->diag);
         return;
     }
     const f8_collective kind = op == F8_OP_ALL_TO_ALL || op == F8_OP_REDUCE_SCATTER

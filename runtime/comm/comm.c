@@ -33,8 +33,30 @@ static void all_slice(const f8_collective_desc *d, int rank, const void *whole, 
     memset((uint8_t *)shard + copied, 0, (size_t)d->bytes - copied);
 }
 
-f8_status f8_comm_run(const f8_comm *comm, const f8_collective_desc *d, const void *send,
-                      void *receive, f8_diag *diag)
+/* What two or more ranks exchange. */
+static f8_status exchange(const f8_comm *comm, const f8_collective_desc *d,
+                          f8_collective_label label, const void *send, void *receive, f8_diag *diag)
+{
+    const f8_exchange x = {f8_collective_name[d->kind], label.function, label.name, d->bytes, 0};
+    if (comm->observe)
+        comm->observe(comm->user, &x, false);
+    const f8_status status = d->kind == F8_COLLECTIVE_ALL_GATHER
+                                 ? comm->all_gather(comm->user, send, receive, d->bytes, diag)
+                                 : comm->all_to_all(comm->user, send, receive, d->bytes, diag);
+    if (comm->observe)
+        comm->observe(comm->user, &x, true);
+    return status;
+}
+
+f8_status f8_comm_gather(const f8_comm *comm, const char *name, const void *send, void *receive,
+                         int64_t bytes, f8_diag *diag)
+{
+    const f8_collective_desc d = {F8_COLLECTIVE_ALL_GATHER, comm->ranks, bytes, 0};
+    return exchange(comm, &d, (f8_collective_label){NULL, name}, send, receive, diag);
+}
+
+f8_status f8_comm_run(const f8_comm *comm, const f8_collective_desc *d, f8_collective_label label,
+                      const void *send, void *receive, f8_diag *diag)
 {
     const int ranks = comm ? comm->ranks : 1;
     if (ranks != d->ranks)
@@ -49,7 +71,5 @@ f8_status f8_comm_run(const f8_comm *comm, const f8_collective_desc *d, const vo
         memcpy(receive, send, (size_t)d->bytes);
         return F8_OK;
     }
-    return d->kind == F8_COLLECTIVE_ALL_GATHER
-               ? comm->all_gather(comm->user, send, receive, d->bytes, diag)
-               : comm->all_to_all(comm->user, send, receive, d->bytes, diag);
+    return exchange(comm, d, label, send, receive, diag);
 }

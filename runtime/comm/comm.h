@@ -13,6 +13,15 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* An exchange as others may want to know of it. */
+typedef struct f8_exchange {
+    const char *op;       /* one of f8_collective_name */
+    const char *function; /* of the plan; NULL: it is between runs */
+    const char *name;     /* of what is exchanged */
+    int64_t bytes;        /* that each rank gets from each */
+    uint64_t enqueued;    /* on a GPU: the number of the collective, from 1; else 0 */
+} f8_exchange;
+
 typedef struct f8_comm {
     int rank, ranks; /* this one, from 0; how many there are, 1 to F8_MAX_RANKS */
     void *user;
@@ -24,6 +33,9 @@ typedef struct f8_comm {
     f8_status (*all_to_all)(void *user, const void *send, void *receive, int64_t bytes,
                             f8_diag *diag);
     bool on_caller; /* calls come from the thread that runs the plan, which then waits for each */
+    /* Called right before and right after each exchange, by the thread that makes it. May be NULL.
+     */
+    void (*observe)(void *user, const f8_exchange *x, bool ended);
 } f8_comm;
 
 typedef enum f8_collective {
@@ -49,10 +61,19 @@ typedef struct f8_collective_desc {
 /* Whether it exchanges bytes with other ranks, so that it may go on beside other steps. */
 bool f8_collective_travels(f8_collective kind);
 
+/* What a collective is called, for those who observe it: the plan's function, and the step's name.
+ */
+typedef struct f8_collective_label {
+    const char *function, *name;
+} f8_collective_label;
+
 /* Does it. `comm` NULL stands for a rank that is alone. F8_ERR_INPUT: the ranks are not as many as
  * the collective has. */
-f8_status f8_comm_run(const f8_comm *comm, const f8_collective_desc *d, const void *send,
-                      void *receive, f8_diag *diag);
+f8_status f8_comm_run(const f8_comm *comm, const f8_collective_desc *d, f8_collective_label label,
+                      const void *send, void *receive, f8_diag *diag);
+/* An all_gather between runs. */
+f8_status f8_comm_gather(const f8_comm *comm, const char *name, const void *send, void *receive,
+                         int64_t bytes, f8_diag *diag);
 /* The bytes of its operand and of its result. */
 int64_t f8_collective_operand(const f8_collective_desc *d);
 int64_t f8_collective_result(const f8_collective_desc *d);
