@@ -181,6 +181,10 @@ enum {
            "how gradients travel between processes: f32 (default), or bf16, half the bytes")       \
     OPTION(reduce_at, "--reduce-at", "WHEN", TEXT, ON_TRAIN | ON_PRINT | ON_EXPLAIN | ON_PLAN,     \
            "when processes sum their gradients: in each micro_step (default), or once in update")  \
+    OPTION(reduce_order, "--reduce-order", "WHO", TEXT,                                            \
+           ON_TRAIN | ON_PRINT | ON_EXPLAIN | ON_PLAN,                                             \
+           "who adds gradients: ranks (default), in their order, with the same bits in every run; "\
+           "or library, MPI or NCCL in an order of its own: bits may differ")                      \
     OPTION(seed, "--seed", "S", SEED, ON_TRAIN | ON_EXPLAIN | ON_RUN,                              \
            "the seed of initial values and batches (default 1)")                                   \
     OPTION(seeds, "--seeds", "N", COUNT, ON_TRAIN,                                                 \

@@ -35,7 +35,8 @@ static void keep(one_rank *r, const char *function, const char *name, const fp8c
 
 static const char *op_of(const one_rank *r, int function, int index, const char *kind)
 {
-    static const char *const ops[] = {"all_gather", "all_to_all", "all_slice"};
+    static const char *const ops[] = {"all_gather", "all_to_all", "all_slice", "all_reduce",
+                                      "reduce_scatter"};
     static const char *const kinds[] = {"kernel", "gemm", "copy", "attention", "wait"};
     fp8c_collective c;
     if (fp8c_program_collective(r->program, function, index, &c) == FP8C_OK)
