@@ -247,6 +247,26 @@ START_TEST(gates_of_fp8)
 }
 END_TEST
 
+/* Added by what moves the bytes: within the same bounds, at every stage. */
+START_TEST(added_by_library)
+{
+    for (int ranks = 2; ranks <= 4; ranks++)
+        for (int zero = 0; zero < STAGES; zero++) {
+            rank_case c = the_case(recipes[_i], ranks, zero, 1);
+            c.options.reduce_order = "library";
+            rank_case_run(&c);
+            for (int i = 0; i < PARAMS; i++)
+                check_gradient(&c, params[i]);
+            for (int r = 0; r < ranks; r++) {
+                ck_assert_int_gt(c.traffic[r].sums, 0);
+                if (!zero)
+                    rank_case_same(&c, r, &c, 0, recipes[_i]);
+            }
+            rank_case_end(&c);
+        }
+}
+END_TEST
+
 /* The gradient norm of several ranks, against double code. An update clips by it. It is the root of
  * a sum of some thousand squares. */
 START_TEST(norm)
@@ -278,6 +298,7 @@ Suite *f8_suite(void)
     TCase *c = tcase_create("gradients");
     tcase_set_timeout(c, 300);
     tcase_add_loop_test(c, gradients, 0, 2);
+    tcase_add_loop_test(c, added_by_library, 0, 2);
     tcase_add_loop_test(c, gates_of_fp8, 0, sizeof fp8 / sizeof *fp8);
     tcase_add_test(c, norm);
     suite_add_tcase(suite, c);
