@@ -3,7 +3,8 @@
  * (micro_step and update) on a batch of the same size in each process. They take turns, and begin
  * together.
  *
- *     bench_ranks [--json] [ROUNDS]          starts itself under mpirun */
+ *     bench_ranks [--json] [ROUNDS] [MODEL]    starts itself under mpirun; MODEL: gpt, gpt2_124m */
+#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -108,18 +109,23 @@ int main(int argc, char **argv)
         {"frontend/models/gpt2_124m.f8", "gpt2_124m", {"B", 1}, 5},
     };
     bool json = false;
+    const char *only = NULL;
     int rounds = 0;
     for (int i = 1; i < argc; i++)
         if (!strcmp(argv[i], "--json"))
             json = true;
-        else
+        else if (isdigit((unsigned char)argv[i][0]))
             rounds = atoi(argv[i]);
-    must(rounds >= 0 && rounds <= MAX_ROUNDS, "usage: [--json] [ROUNDS]");
+        else
+            only = argv[i];
+    must(rounds >= 0 && rounds <= MAX_ROUNDS, "usage: [--json] [ROUNDS] [MODEL]");
     if (!getenv("OMPI_COMM_WORLD_SIZE")) {
         setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 0);
         setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 0);
-        execlp("mpirun.openmpi", "mpirun.openmpi", "-n", "2", argv[0], json ? "--json" : argv[1],
-               json ? argv[2] : NULL, NULL);
+        char *command[16] = {"mpirun.openmpi", "-n", "2"};
+        for (int i = 0; i < argc && i < 12; i++)
+            command[i + 3] = argv[i];
+        execvp(command[0], command);
         must(false, "mpirun.openmpi can't be started");
     }
     fp8c_context *ctx;
@@ -129,6 +135,8 @@ int main(int argc, char **argv)
     must(fp8c_mpi_open(ctx, "openmpi", &mpi) == FP8C_OK, fp8c_context_message(ctx));
     must(fp8c_mpi_comm(mpi, &comm) == FP8C_OK && comm.ranks == 2, "two ranks");
     for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
+        if (only && strcmp(only, models[i].name))
+            continue;
         measure(ctx, &models[i], "bf16", &comm, rounds ? rounds : models[i].rounds, json);
         measure(ctx, &models[i], "delayed", &comm, rounds ? rounds : models[i].rounds, json);
     }
