@@ -294,6 +294,11 @@ const char *f8_exec_algorithm(const f8_exec *x, uint32_t func, uint32_t step)
     return gemm ? f8_gemm_algorithm_name(f8_gemm_algorithm_of(gemm)) : NULL;
 }
 
+bool f8_exec_goes_on(const f8_exec *x)
+{
+    return x->home->queue != NULL;
+}
+
 double f8_exec_queued_seconds(const f8_exec *x, uint32_t func, uint32_t step)
 {
     return x->func[func].step[step].queued;
