@@ -69,33 +69,42 @@ static bool goes_on(const json_t *record, double *queued)
     return seconds != NULL;
 }
 
-static bool add_step(json_t *events, const json_t *record, size_t pid, double *time)
+/* Where the tracks of a run have got to. */
+typedef struct clocks {
+    double steps, collectives;
+} clocks;
+
+/* Collectives come one after another, whatever the rounding of means says. */
+static bool add_step(json_t *events, const json_t *record, size_t pid, clocks *at)
 {
     double queued;
     const bool aside = goes_on(record, &queued);
-    const double seconds = json_number_value(json_object_get(record, "seconds"));
+    const double seconds = json_number_value(json_object_get(record, "seconds")),
+                 soonest = at->steps + queued;
+    const double begin = aside && soonest < at->collectives ? at->collectives : soonest;
     json_t *args = json_pack("{sO? sO?}", "bytes_read", json_object_get(record, "bytes_read"),
                              "bytes_written", json_object_get(record, "bytes_written"));
-    json_t *e = event(text_of(record, "name"), text_of(record, "kind"), *time + queued, seconds,
-                      pid, aside ? COLLECTIVES : STEPS, args);
-    *time += aside ? 0 : seconds;
+    json_t *e = event(text_of(record, "name"), text_of(record, "kind"), begin, seconds, pid,
+                      aside ? COLLECTIVES : STEPS, args);
+    *(aside ? &at->collectives : &at->steps) = begin + seconds;
     return !json_array_append_new(events, e);
 }
 
-/* Adds a run of a function that begins at *time, and moves *time to its end. */
+/* Adds a run of a function, which begins where the run before it ends. */
 static bool add_function(json_t *events, const json_t *profile, const char *function, size_t pid,
-                         double *time)
+                         clocks *at)
 {
     size_t i;
     json_t *record;
-    const double start = *time;
+    const double start = at->steps;
     bool ok = true;
     json_array_foreach (profile, i, record) {
         if (is_of(record, function))
-            ok = ok && add_step(events, record, pid, time);
+            ok = ok && add_step(events, record, pid, at);
     }
-    return ok && !json_array_append_new(events, event(function, "function", start, *time - start,
-                                                      pid, STEPS, json_object()));
+    return ok &&
+           !json_array_append_new(events, event(function, "function", start, at->steps - start, pid,
+                                                STEPS, json_object()));
 }
 
 static bool add_name(json_t *events, const char *what, size_t pid, track of, const char *name)
@@ -125,12 +134,12 @@ static bool add_run(json_t *events, const f8_report_run *r, size_t pid)
                  micro = micro_steps_of(r->profile, &shown);
     const double each = updates > 0 ? floor(micro / updates + 0.5) : 1;
     const int n = each > MOST_MICRO_STEPS ? MOST_MICRO_STEPS : each > 1 ? (int)each : 1;
-    double time = 0;
+    clocks at = {0};
     bool ok = add_name(events, "process_name", pid, STEPS, r->name) &&
               add_tracks(events, r->profile, pid);
     for (int i = 0; i < n && ok; i++)
-        ok = add_function(events, r->profile, shown, pid, &time);
-    return ok && add_function(events, r->profile, "update", pid, &time);
+        ok = add_function(events, r->profile, shown, pid, &at);
+    return ok && add_function(events, r->profile, "update", pid, &at);
 }
 
 f8_status f8_report_trace(const f8_report *r, json_t **trace, f8_diag *diag)
