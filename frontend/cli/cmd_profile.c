@@ -8,10 +8,15 @@ static void print_step(FILE *to, const fp8c_program *program, int function, int 
                        const fp8c_step *s, double runs)
 {
     const char *algorithm = fp8c_program_algorithm(program, function, index);
-    fprintf(to, "profile %s %s %s %.6f s %.3f GB/s%s%s\n",
+    fp8c_transfer t = {.struct_size = sizeof t};
+    fprintf(to, "profile %s %s %s %.6f s %.3f GB/s%s%s",
             fp8c_program_function_name(program, function), s->kind, s->name, s->seconds / runs,
             (double)(s->bytes_read + s->bytes_written) * runs / s->seconds / 1e9,
             algorithm ? " " : "", algorithm ? algorithm : "");
+    if (fp8c_program_transfer(program, function, index, &t) == FP8C_OK && t.goes_on)
+        fprintf(to, ", beside %d steps; queued %.6f s, waited for %.6f s", t.beside,
+                t.queued / runs, t.waited / runs);
+    fprintf(to, "\n");
 }
 
 void cli_profile_print(FILE *to, const fp8c_program *program, cli_profile_runs runs,
