@@ -15,9 +15,9 @@
  *   engine's queue. But no more than about a layer's weights travel ahead of their use.
  *
  * How fast bytes travel is not known here. The second kind is planned for bytes that all together
- * take as long as all compute: slower ones could not be hidden anyway. For the first kind orders
- * are made for several speeds, and for none; the one is taken that hides most of bytes which take
- * half as long as all compute. */
+ * take as long as all compute: slower ones could not be hidden anyway. For the first kind several
+ * orders are made (`speeds`), and the one is taken that hides most where bytes take half, and three
+ * quarters, as long as all compute. */
 #include "passes/memory/overlap.h"
 
 #include "passes/unit/cost.h"
@@ -53,7 +53,8 @@ typedef struct plan {
     uint32_t *fetch, n_fetch;    /* collectives of `own`, by use */
     uint32_t next_fetch, n_used; /* of these: the first without a turn; those that are in use */
     double *latest;              /* of such a collective: when it should start */
-    double speed;                /* of what travels to its readers; see arrival */
+    bool even;                   /* see arrival */
+    double speed;                /* seconds of a collective, over those at seconds_a_byte */
     double engine;               /* when the engine has moved all that was started, at that speed */
     double seconds_a_byte;       /* at which all that travels takes as long as all compute */
     int64_t ahead, most_ahead;   /* bytes of those that are started and not yet in use */
@@ -287,9 +288,9 @@ static void note_reads(plan *p, uint32_t i)
     }
 }
 
-/* When the bytes of a collective that starts now should be there: in an even share of the time
- * until the next bucket is, which is the best for fast and slow ones, but not sooner than the
- * engine can move them at the plan's speed. */
+/* When the bytes of a collective that starts now should be there: as soon as the engine can move
+ * them at the plan's speed. Under `even` not before an even share of the time until the next bucket
+ * is over. */
 static double arrival(plan *p, uint32_t i)
 {
     double next = p->end;
@@ -300,7 +301,7 @@ static double arrival(plan *p, uint32_t i)
         }
     const double share = next > p->now ? p->now + (next - p->now) / p->height[i] : p->now;
     p->engine = (p->engine > p->now ? p->engine : p->now) + p->speed * seconds_of(p, i);
-    return share > p->engine ? share : p->engine;
+    return p->even && share > p->engine ? share : p->engine;
 }
 
 /* Gives group i its turn, and before it what it needs that has had none. */
@@ -490,9 +491,9 @@ static f8_status set_up(plan *p, f8_scheduler *s, const uint32_t *order)
 
 /* An order for bytes of some speed. */
 static f8_status order_for(f8_scheduler *s, const uint32_t *base, const double *seconds,
-                           double speed, plan *p)
+                           double speed, bool even, plan *p)
 {
-    *p = (plan){.seconds = seconds, .speed = speed};
+    *p = (plan){.seconds = seconds, .speed = speed, .even = even};
     F8_TRY(set_up(p, s, base));
     find_own(p);
     find_later(p);
@@ -508,8 +509,8 @@ static f8_status order_for(f8_scheduler *s, const uint32_t *base, const double *
                                         p->n_order, p->n, s->storage.func->name);
 }
 
-/* The seconds of a run in this order, if what travels takes half as long as what is computed. */
-static double estimate(const plan *p)
+/* The seconds of a run in this order, if what travels takes `share` of what is computed. */
+static double estimate(const plan *p, double share)
 {
     double now = 0, engine = 0;
     for (uint32_t turn = 0; turn < p->n; turn++) {
@@ -520,39 +521,49 @@ static double estimate(const plan *p)
                 now = p->there[from];
         }
         if (p->travels[i])
-            p->there[i] = engine = (engine > now ? engine : now) + seconds_of(p, i) / 2;
+            p->there[i] = engine = (engine > now ? engine : now) + seconds_of(p, i) * share;
         else
             now += p->seconds[i];
     }
     return engine > now ? engine : now;
 }
 
-f8_status f8_order_overlap(f8_scheduler *s, uint32_t *order, int64_t *peak)
+/* Of the orders for all speeds, the one that takes least. */
+static f8_status best_order(f8_scheduler *s, const uint32_t *base, const double *seconds,
+                            plan *best)
 {
     static const double speeds[] = {0, 0.25, 0.5, 0.75};
-    plan best = {0};
-    double *seconds = F8_NEW_ARRAY(&s->scratch, double, s->lowered->n_groups), least = 0;
+    enum { SPEEDS = sizeof speeds / sizeof *speeds };
+    double least = 0;
+    for (int k = 0; k < 2 * SPEEDS; k++) {
+        plan p;
+        F8_TRY(order_for(s, base, seconds, speeds[k % SPEEDS], k < SPEEDS, &p));
+        const double took = estimate(&p, 0.5) + estimate(&p, 0.75);
+        if (k > 0 && took >= least)
+            continue;
+        *best = p;
+        least = took;
+    }
+    return F8_OK;
+}
+
+f8_status f8_order_overlap(f8_scheduler *s, uint32_t *order, int64_t *peak)
+{
+    const uint32_t n = s->lowered->n_groups;
+    plan best;
     bool any = false;
-    if (!seconds)
-        return f8_arena_status(&s->scratch, s->diag);
-    for (uint32_t i = 0; i < s->lowered->n_groups; i++)
-        any |= f8_storage_travels(&s->storage, i);
+    for (uint32_t i = 0; i < n && !any; i++)
+        any = f8_storage_travels(&s->storage, i);
     if (!any)
         return F8_OK;
-    for (uint32_t i = 0; i < s->lowered->n_groups; i++)
-        seconds[i] = f8_storage_travels(&s->storage, i)
-                         ? 0
-                         : f8_cost_group(s->storage.func, s->storage.target, i);
-    for (size_t k = 0; k < sizeof speeds / sizeof *speeds; k++) {
-        plan p;
-        F8_TRY(order_for(s, order, seconds, speeds[k], &p));
-        const double took = estimate(&p);
-        if (k == 0 || took < least) {
-            best = p;
-            least = took;
-        }
-    }
-    for (uint32_t i = 0; i < best.n; i++)
+    double *seconds = F8_NEW_ARRAY(&s->scratch, double, n);
+    if (!seconds)
+        return f8_arena_status(&s->scratch, s->diag);
+    for (uint32_t i = 0; i < n; i++)
+        if (!f8_storage_travels(&s->storage, i))
+            seconds[i] = f8_cost_group(s->storage.func, s->storage.target, i);
+    F8_TRY(best_order(s, order, seconds, &best));
+    for (uint32_t i = 0; i < n; i++)
         order[i] = best.order[i];
     return find_peak(&best, peak);
 }
