@@ -550,7 +550,7 @@ static f8_status best_order(f8_scheduler *s, const uint32_t *base, const double 
 f8_status f8_order_overlap(f8_scheduler *s, uint32_t *order, int64_t *peak)
 {
     const uint32_t n = s->lowered->n_groups;
-    plan best;
+    plan best = {0};
     bool any = false;
     for (uint32_t i = 0; i < n && !any; i++)
         any = f8_storage_travels(&s->storage, i);
