@@ -162,7 +162,7 @@ $(BUILD)/fp8c: $(call object,$(CLI)) $(LIBRARY)
 
 $(SHIMS): $(BUILD)/fp8c_mpi_%.so: runtime/comm/shim/mpi.c runtime/comm/shim/shim.h
 	@echo "  link $@"
-	@$(CC) -std=c17 -O2 -Wall -Wextra -Werror -I. $$(pkg-config --cflags $(MPI_$*) | sed 's/-I/-isystem /g') -fPIC \
+	@$(CC) -std=c17 -D_GNU_SOURCE -O2 -Wall -Wextra -Werror -I. $$(pkg-config --cflags $(MPI_$*) | sed 's/-I/-isystem /g') -fPIC \
 	    -shared -o $@ $< $$(pkg-config --libs $(MPI_$*))
 
 # ---- test programs, fuzz targets, benchmarks ----

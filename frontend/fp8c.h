@@ -227,7 +227,8 @@ typedef struct fp8c_context_options {
     void *progress_user;
     fp8c_parallel_fn parallel; /* may be NULL. The embedder's threads then run programs, and the
                                   option `threads` of programs has no effect. fp8c starts no thread
-                                  of its own: the calling thread compiles the kernels */
+                                  of its own, but for collectives (fp8c_comm.on_caller): the calling
+                                  thread compiles the kernels */
     void *parallel_user;
     int32_t parallel_threads;     /* how many there are, 1 to 256 */
     int32_t threads; /* for programs whose option is 0; 0: the CPUs this process may run on */
@@ -1552,6 +1553,7 @@ typedef struct fp8c_transfer {
     size_t struct_size; /* sizeof(fp8c_transfer) */
     int32_t wait;       /* the index of the step that waits */
     int32_t beside;     /* how many other steps run in between */
+    int32_t goes_on;    /* 0: runs of this program wait in the call, as `on_caller` asks */
     /* with `profile`, of all runs together: from the start to the call of the engine, which earlier
      * ones may hold up; in the call; and how long the run then waited for its end */
     double queued, seconds, waited;

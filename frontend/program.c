@@ -446,12 +446,13 @@ fp8c_status fp8c_program_transfer(const fp8c_program *p, int function, int index
         return FP8C_ERR_INPUT;
     const f8_plan_func *f = &p->now->plan.func[function];
     const uint32_t wait = wait_of(f, (uint32_t)index);
-    fp8c_transfer own = {.struct_size = sizeof own, .wait = (int32_t)wait};
+    fp8c_transfer own = {.struct_size = sizeof own, .wait = (int32_t)wait, .goes_on = 1};
     if (!wait || !out->struct_size)
         return FP8C_ERR_INPUT;
     for (uint32_t i = (uint32_t)index + 1; i < wait; i++)
         own.beside += f->step[i].kind != F8_STEP_COLLECTIVE && f->step[i].kind != F8_STEP_WAIT;
     if (instance->cpu) {
+        own.goes_on = f8_exec_goes_on(instance->cpu);
         own.queued = f8_exec_queued_seconds(instance->cpu, (uint32_t)function, (uint32_t)index);
         own.seconds = f8_exec_step_seconds(instance->cpu, (uint32_t)function, (uint32_t)index);
         own.waited = f8_exec_step_seconds(instance->cpu, (uint32_t)function, wait);

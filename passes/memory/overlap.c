@@ -14,9 +14,10 @@
  *   in use. A large one starts earlier, and so does one that would stand behind a bucket in the
  *   engine's queue. But no more than about a layer's weights travel ahead of their use.
  *
- * How fast bytes travel is not known here. For the first kind an even share of the time is the best
- * for fast and slow ones. The second kind is planned for bytes that all together take as long as
- * all compute: slower ones could not be hidden anyway. */
+ * How fast bytes travel is not known here. The second kind is planned for bytes that all together
+ * take as long as all compute: slower ones could not be hidden anyway. For the first kind several
+ * orders are made (`speeds`), and the one is taken that hides most where bytes take half, and three
+ * quarters, as long as all compute. */
 #include "passes/memory/overlap.h"
 
 #include "passes/unit/cost.h"
@@ -44,13 +45,17 @@ typedef struct plan {
     bool *waited;      /* of a collective: one of these has had its turn */
     uint32_t *depth;   /* how many collectives it waits for */
     uint32_t *height;  /* of a collective: how many wait for it in turn, and itself */
-    double *cost, *there; /* seconds; when its result should be there */
+    const double *seconds; /* of all that does not travel */
+    double *cost, *there;  /* seconds; when its result should be there */
     uint32_t *order, n_order;
     bool *done;
     uint32_t *ready, n_ready;    /* of `later`, those that wait for no group */
     uint32_t *fetch, n_fetch;    /* collectives of `own`, by use */
     uint32_t next_fetch, n_used; /* of these: the first without a turn; those that are in use */
     double *latest;              /* of such a collective: when it should start */
+    bool even;                   /* see arrival */
+    double speed;                /* seconds of a collective, over those at seconds_a_byte */
+    double engine;               /* when the engine has moved all that was started, at that speed */
     double seconds_a_byte;       /* at which all that travels takes as long as all compute */
     int64_t ahead, most_ahead;   /* bytes of those that are started and not yet in use */
     uint32_t turn;               /* of the given order */
@@ -203,7 +208,7 @@ static void find_times(plan *p)
     for (uint32_t turn = 0; turn < p->n; turn++) {
         const uint32_t i = p->base[turn];
         if (!p->travels[i] && !p->later[i] && !p->lazy[i]) {
-            p->cost[i] = f8_cost_group(p->s->storage.func, p->s->storage.target, i);
+            p->cost[i] = p->seconds[i];
             p->end += p->cost[i];
             p->when[i] = p->end;
         }
@@ -283,8 +288,10 @@ static void note_reads(plan *p, uint32_t i)
     }
 }
 
-/* When the bytes of a collective that starts now should be there. */
-static double arrival(const plan *p, uint32_t i)
+/* When the bytes of a collective that starts now should be there: as soon as the engine can move
+ * them at the plan's speed. Under `even` not before an even share of the time until the next bucket
+ * is over. */
+static double arrival(plan *p, uint32_t i)
 {
     double next = p->end;
     for (uint32_t k = 0; k < p->n_due; k++)
@@ -292,7 +299,9 @@ static double arrival(const plan *p, uint32_t i)
             next = p->when[p->due[k]];
             break;
         }
-    return next > p->now ? p->now + (next - p->now) / p->height[i] : p->now;
+    const double share = next > p->now ? p->now + (next - p->now) / p->height[i] : p->now;
+    p->engine = (p->engine > p->now ? p->engine : p->now) + p->speed * seconds_of(p, i);
+    return p->even && share > p->engine ? share : p->engine;
 }
 
 /* Gives group i its turn, and before it what it needs that has had none. */
@@ -480,28 +489,81 @@ static f8_status set_up(plan *p, f8_scheduler *s, const uint32_t *order)
     return list_before(p);
 }
 
+/* An order for bytes of some speed. */
+static f8_status order_for(f8_scheduler *s, const uint32_t *base, const double *seconds,
+                           double speed, bool even, plan *p)
+{
+    *p = (plan){.seconds = seconds, .speed = speed, .even = even};
+    F8_TRY(set_up(p, s, base));
+    find_own(p);
+    find_later(p);
+    find_depths(p);
+    list_fetches(p);
+    find_times(p);
+    find_latest(p);
+    list_due(p);
+    make_order(p);
+    return p->n_order == p->n ? F8_OK
+                              : f8_fail(s->diag, F8_ERR_INTERNAL, F8_NOWHERE,
+                                        "schedule: %u of the %u groups of '%s' have a turn",
+                                        p->n_order, p->n, s->storage.func->name);
+}
+
+/* The seconds of a run in this order, if what travels takes `share` of what is computed. */
+static double estimate(const plan *p, double share)
+{
+    double now = 0, engine = 0;
+    for (uint32_t turn = 0; turn < p->n; turn++) {
+        const uint32_t i = p->order[turn];
+        for (uint32_t k = 0; k < p->s->n_before[i]; k++) {
+            const uint32_t from = p->before[i][k];
+            if (p->travels[from] && p->there[from] > now)
+                now = p->there[from];
+        }
+        if (p->travels[i])
+            p->there[i] = engine = (engine > now ? engine : now) + seconds_of(p, i) * share;
+        else
+            now += p->seconds[i];
+    }
+    return engine > now ? engine : now;
+}
+
+/* Of the orders for all speeds, the one that takes least. */
+static f8_status best_order(f8_scheduler *s, const uint32_t *base, const double *seconds,
+                            plan *best)
+{
+    static const double speeds[] = {0, 0.25, 0.5, 0.75};
+    enum { SPEEDS = sizeof speeds / sizeof *speeds };
+    double least = 0;
+    for (int k = 0; k < 2 * SPEEDS; k++) {
+        plan p;
+        F8_TRY(order_for(s, base, seconds, speeds[k % SPEEDS], k < SPEEDS, &p));
+        const double took = estimate(&p, 0.5) + estimate(&p, 0.75);
+        if (k > 0 && took >= least)
+            continue;
+        *best = p;
+        least = took;
+    }
+    return F8_OK;
+}
+
 f8_status f8_order_overlap(f8_scheduler *s, uint32_t *order, int64_t *peak)
 {
-    plan p = {0};
+    const uint32_t n = s->lowered->n_groups;
+    plan best = {0};
     bool any = false;
-    for (uint32_t i = 0; i < s->lowered->n_groups && !any; i++)
+    for (uint32_t i = 0; i < n && !any; i++)
         any = f8_storage_travels(&s->storage, i);
     if (!any)
         return F8_OK;
-    F8_TRY(set_up(&p, s, order));
-    find_own(&p);
-    find_later(&p);
-    find_depths(&p);
-    list_fetches(&p);
-    find_times(&p);
-    find_latest(&p);
-    list_due(&p);
-    make_order(&p);
-    if (p.n_order != p.n)
-        return f8_fail(s->diag, F8_ERR_INTERNAL, F8_NOWHERE,
-                       "schedule: %u of the %u groups of '%s' have a turn", p.n_order, p.n,
-                       s->storage.func->name);
-    for (uint32_t i = 0; i < p.n; i++)
-        order[i] = p.order[i];
-    return find_peak(&p, peak);
+    double *seconds = F8_NEW_ARRAY(&s->scratch, double, n);
+    if (!seconds)
+        return f8_arena_status(&s->scratch, s->diag);
+    for (uint32_t i = 0; i < n; i++)
+        if (!f8_storage_travels(&s->storage, i))
+            seconds[i] = f8_cost_group(s->storage.func, s->storage.target, i);
+    F8_TRY(best_order(s, order, seconds, &best));
+    for (uint32_t i = 0; i < n; i++)
+        order[i] = best.order[i];
+    return find_peak(&best, peak);
 }
