@@ -181,6 +181,12 @@ enum {
            "how gradients travel between processes: f32 (default), or bf16, half the bytes")       \
     OPTION(reduce_at, "--reduce-at", "WHEN", TEXT, ON_TRAIN | ON_PRINT | ON_EXPLAIN | ON_PLAN,     \
            "when processes sum their gradients: in each micro_step (default), or once in update")  \
+    OPTION(check_ranks, "--check-ranks", "N", ORDINAL, ON_TRAIN,                                   \
+           "after every N steps compare what all processes have, and name the one that has other " \
+           "bits (default 100, on GPUs 1000; 0: never)")                                           \
+    OPTION(rank_timeout, "--rank-timeout", "SECONDS", ORDINAL, ON_TRAIN,                           \
+           "end when a process has waited so long for others in one exchange, and say which have " \
+           "not come (default 600; 0: wait for ever)")                                             \
     OPTION(seed, "--seed", "S", SEED, ON_TRAIN | ON_EXPLAIN | ON_RUN,                              \
            "the seed of initial values and batches (default 1)")                                   \
     OPTION(seeds, "--seeds", "N", COUNT, ON_TRAIN,                                                 \

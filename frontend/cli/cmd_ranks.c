@@ -12,6 +12,9 @@
 #include "ir/base/hash.h"
 
 static const char batch_dim[] = "B";
+/* The defaults of --check-ranks. A hash takes 8 GB a second; GPUs have shorter steps, and their
+ * variables are copied to the host first. */
+enum { CHECK = 100, CHECK_ON_GPUS = 1000 };
 /* MPICH's mpirun drops what it has not passed on when a process aborts. */
 static const struct timespec passed_on = {.tv_nsec = 200000000};
 
@@ -167,8 +170,10 @@ static bool begin(cli_ranks *r, cli *c)
     }
     if (refused(c) || !divide(r, c) || (cli_gpus_wanted(c) && !cli_gpus_join(r, c)))
         return false;
+    r->guard = cli_guard_begin(&r->comm, r->mpi, r->messages >= 0 ? r->messages : STDERR_FILENO,
+                               c->given[CLI_AT_rank_timeout] ? c->rank_timeout : CLI_RANK_TIMEOUT);
     c->ranks = r;
-    return true;
+    return r->guard != NULL;
 }
 
 bool cli_ranks_join(cli_ranks *r, cli *c)
@@ -188,8 +193,17 @@ bool cli_ranks_join(cli_ranks *r, cli *c)
     return r->comm.ranks == 1 ? !is_of_another(kind) : begin(r, c);
 }
 
+bool cli_ranks_check(const cli *c, int64_t step, bool saved)
+{
+    const int64_t usual = cli_gpus_wanted(c) ? CHECK_ON_GPUS : CHECK,
+                  every = c->given[CLI_AT_check_ranks] ? c->check_ranks : usual;
+    return c->ranks && every && (saved || step % every == 0);
+}
+
 int cli_ranks_leave(cli_ranks *r, int code)
 {
+    cli_guard_end(r->guard, code);
+    r->guard = NULL;
     if (code != CLI_DONE && r->messages >= 0)
         tell(r);
     const int signalled = r->stopped ? 0 : cli_interrupted();
@@ -210,6 +224,7 @@ bool cli_ranks_stop(cli_ranks *r)
     int32_t mine = cli_interrupted(), all[F8_MAX_RANKS];
     if (!r)
         return mine != 0;
+    cli_guard_name(r->guard, "signals");
     if (r->comm.all_gather(r->comm.user, &mine, all, sizeof mine))
         return true; /* the next collective says why */
     for (int i = 0; i < r->comm.ranks && !mine; i++)
@@ -225,6 +240,7 @@ bool cli_ranks_agree(const cli_ranks *r, const char *what, const char *text)
     f8_hash mine, all[F8_MAX_RANKS];
     if (!r)
         return true;
+    cli_guard_name(r->guard, what);
     mine = f8_hash_bytes(text, strlen(text));
     if (r->comm.all_gather(r->comm.user, &mine, all, sizeof mine)) {
         fprintf(stderr, "fp8c: error: %s\n", r->comm.message(r->comm.user));

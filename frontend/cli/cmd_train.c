@@ -121,6 +121,7 @@ static fp8c_status train_step(run *r, int64_t step, step_facts *f)
         if (!cli_data_fill(r->data, r->program, function, r->out->seed,
                            (uint64_t)(step * r->accumulate + a)))
             return FP8C_ERR_IO;
+        cli_guard_step(cli_guard_of(r->c), step + 1, a + 1);
         fp8c_info before = {.struct_size = sizeof before}, after = before;
         fp8c_program_info(r->program, &before);
         const fp8c_status status = fp8c_program_run(r->program, function);
@@ -281,6 +282,11 @@ static fp8c_status train(run *r)
         if (status != FP8C_OK)
             return status;
         const double end = f8_seconds_now();
+        const bool saves = step + 1 == r->end || cli_folder_saves(r->folder, r->c, step + 1, false);
+        if (cli_ranks_check(r->c, step + 1, saves))
+            status = fp8c_program_check_ranks(r->program);
+        if (status != FP8C_OK)
+            return status;
         r->out->done = step + 1;
         if (step >= r->c->steps - tail)
             r->tail_sum += f.loss;
@@ -404,6 +410,8 @@ static bool train_seed(run *r, const char *save, const char *state)
     cli_folder *f = r->folder;
     fp8c_status status = fp8c_program_initialize(r->program, o->seed);
     if (status == FP8C_OK && !cli_folder_start(f, r->c, r->ctx, r->program, r->data, replay, r))
+        return false;
+    if (!cli_guard_folder(cli_guard_of(r->c), f->path))
         return false;
     o->saved = f->path != NULL;
     o->done = r->begin = f->path ? f->at.step : 0;
