@@ -93,52 +93,9 @@ static void tell(const cli_ranks *r)
         fclose(kept);
 }
 
-static bool refused(const cli *c)
-{
-    const char *option = c->run ? "--run" : c->resume ? "--resume" : NULL;
-    if (option)
-        fprintf(stderr,
-                "fp8c train: %s is for one process: several can't share the folder of a run yet; "
-                "--save FILE keeps a checkpoint\n",
-                option);
-    return option != NULL;
-}
-
-/* Sets the dim of the batch to this rank's part. */
-static bool divide(const cli_ranks *r, cli *c)
-{
-    fp8c_context *ctx;
-    fp8c_module *module;
-    if (!cli_load(c, &ctx, &module))
-        return false;
-    const int64_t rows = fp8c_module_dim(module, batch_dim), ranks = r->comm.ranks;
-    fp8c_module_destroy(module);
-    fp8c_context_destroy(ctx);
-    if (rows < 1 || rows % ranks) {
-        if (rows < 1)
-            fprintf(stderr,
-                    "%s: error: %" PRId64 " ranks divide the batch, which must be the dim %s: the "
-                    "module has no such dim\n",
-                    c->file, ranks, batch_dim);
-        else
-            fprintf(stderr,
-                    "%s: error: %" PRId64 " ranks can't divide a batch of %s = %" PRId64
-                    " rows evenly; give -D %s=N with a multiple of %" PRId64 "\n",
-                    c->file, ranks, batch_dim, rows, batch_dim, ranks);
-        return false;
-    }
-    for (size_t i = 0; i < c->dims.n; i++)
-        if (!strcmp(c->dims.dim[i].name, batch_dim)) {
-            c->dims.dim[i].value = rows / ranks;
-            return true;
-        }
-    if (c->dims.n == CLI_MAX_DIMS) {
-        fprintf(stderr, "fp8c train: -D is given too often\n");
-        return false;
-    }
-    c->dims.dim[c->dims.n++] = (fp8c_dim){batch_dim, rows / ranks};
-    return true;
-}
+static const char need_mpirun[] =
+    "fp8c train: WORLD_SIZE says that several processes were started together: on CPUs they need "
+    "mpirun; --comm none trains each for itself\n";
 
 /* Whether the environment says, or --comm nccl, that there are processes without MPI. *ok: no
  * message on stderr. */
@@ -146,15 +103,15 @@ static bool without_mpi(cli_ranks *r, const cli *c, bool *ok)
 {
     const bool asked = c->comm && !strcmp(c->comm, "nccl");
     const bool started = cli_gpus_started(&r->comm.rank, &r->comm.ranks);
+    const bool gpus = cli_gpus_wanted(c) || (c->resume && !c->target); /* the run has the target */
     *ok = true;
     if (!asked && (c->comm || !started))
         return false;
-    *ok = started && cli_gpus_wanted(c);
-    if (!cli_gpus_wanted(c))
-        fprintf(stderr,
-                asked ? "fp8c train: --comm nccl joins GPUs: give --target cuda\n"
-                      : "fp8c train: WORLD_SIZE says that several processes were started together: "
-                        "on CPUs they need mpirun; --comm none trains each for itself\n");
+    *ok = started && gpus;
+    if (!gpus && asked)
+        fprintf(stderr, "fp8c train: --comm nccl joins GPUs: give --target cuda\n");
+    else if (!gpus)
+        fprintf(stderr, "%s", need_mpirun);
     else if (!started)
         fprintf(stderr, "fp8c train: --comm nccl: RANK and WORLD_SIZE are to be in the "
                         "environment, as torchrun sets them\n");
@@ -164,16 +121,12 @@ static bool without_mpi(cli_ranks *r, const cli *c, bool *ok)
 /* The ranks' number and how many there are is known. */
 static bool begin(cli_ranks *r, cli *c)
 {
-    if (r->comm.rank > 0) {
+    if (cli_ranks_follows(r)) {
         be_quiet(r);
-        c->json = c->save = c->save_state = c->write_rules = NULL;
+        c->json = c->write_rules = NULL;
     }
-    if (refused(c) || !divide(r, c) || (cli_gpus_wanted(c) && !cli_gpus_join(r, c)))
-        return false;
-    r->guard = cli_guard_begin(&r->comm, r->mpi, r->messages >= 0 ? r->messages : STDERR_FILENO,
-                               c->given[CLI_AT_rank_timeout] ? c->rank_timeout : CLI_RANK_TIMEOUT);
     c->ranks = r;
-    return r->guard != NULL;
+    return true;
 }
 
 bool cli_ranks_join(cli_ranks *r, cli *c)
@@ -198,6 +151,49 @@ bool cli_ranks_check(const cli *c, int64_t step, bool saved)
     const int64_t usual = cli_gpus_wanted(c) ? CHECK_ON_GPUS : CHECK,
                   every = c->given[CLI_AT_check_ranks] ? c->check_ranks : usual;
     return c->ranks && every && (saved || step % every == 0);
+}
+
+bool cli_ranks_follows(const cli_ranks *r)
+{
+    return r && r->comm.rank > 0;
+}
+
+/* NCCL between the GPUs of the ranks, if they have any. */
+static bool join_gpus(cli_ranks *r, cli *c)
+{
+    if (cli_gpus_wanted(c))
+        return cli_gpus_join(r, c);
+    if (!r->mpi)
+        fprintf(stderr, "%s", need_mpirun);
+    return r->mpi != NULL;
+}
+
+/* Watches the ranks from here on. */
+static bool watch(cli_ranks *r, const cli *c)
+{
+    r->guard = cli_guard_begin(&r->comm, r->mpi, r->messages >= 0 ? r->messages : STDERR_FILENO,
+                               c->given[CLI_AT_rank_timeout] ? c->rank_timeout : CLI_RANK_TIMEOUT);
+    return r->guard != NULL;
+}
+
+bool cli_ranks_divide(cli_ranks *r, cli *c, const fp8c_module *module)
+{
+    const int64_t rows = fp8c_module_dim(module, batch_dim), ranks = r->comm.ranks;
+    if (rows >= 1 && rows % ranks == 0) {
+        c->part = (fp8c_dim){batch_dim, rows / ranks};
+        return join_gpus(r, c) && watch(r, c);
+    }
+    if (rows < 1)
+        fprintf(stderr,
+                "%s: error: %" PRId64 " ranks divide the batch, which must be the dim %s: the "
+                "module has no such dim\n",
+                c->file, ranks, batch_dim);
+    else
+        fprintf(stderr,
+                "%s: error: %" PRId64 " ranks can't divide a batch of %s = %" PRId64
+                " rows evenly; give -D %s=N with a multiple of %" PRId64 "\n",
+                c->file, ranks, batch_dim, rows, batch_dim, ranks);
+    return false;
 }
 
 int cli_ranks_leave(cli_ranks *r, int code)

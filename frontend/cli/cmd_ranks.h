@@ -15,11 +15,15 @@ typedef struct cli_ranks {
 } cli_ranks;
 
 /* Joins the processes of an MPI job, if --comm or mpirun's environment says that there are any, or
- * on GPUs those that torchrun started. Then it divides the dim B of the module in c->file among
- * them: c->dims gets it, c->ranks becomes `r`. Rank 0 alone writes files and talks: the others get
- * no --json, --save and so on, and what they say on stderr appears only if they fail. false after a
- * message on stderr. Leave in any case. */
+ * takes the number of this one from the environment that torchrun sets. c->ranks becomes `r`. Rank
+ * 0 alone writes files and talks: the others get no --json and so on, and what they say on stderr
+ * appears only if they fail. false after a message on stderr. Leave in any case. */
 bool cli_ranks_join(cli_ranks *r, cli *c);
+/* Whether this process is one of several, and not rank 0. NULL: false. */
+bool cli_ranks_follows(const cli_ranks *r);
+/* Divides the dim B of the module among the ranks: cli_load gives this rank's part from here on. On
+ * GPUs it also joins them. false after a message on stderr. */
+bool cli_ranks_divide(cli_ranks *r, cli *c, const fp8c_module *module);
 /* If this process failed, or only it knows of a signal, all others end too. Returns `code`. */
 int cli_ranks_leave(cli_ranks *r, int code);
 /* Whether a signal came to any rank: all get the same answer at once, and then have that signal

@@ -164,8 +164,8 @@ START_TEST(gradients)
 }
 END_TEST
 
-/* The norm that an update clips by, of the gradients that a micro_step leaves. Its sums have some
- * thousand terms, none negative. */
+/* The gradient norm of several ranks, against double code. An update clips by it. It is the root of
+ * a sum of some thousand squares. */
 START_TEST(norm)
 {
     static const char *const names[] = {"grad.w", "grad.b", "grad.e", "grad.s", "grad.p"};
