@@ -52,6 +52,13 @@ static void note_end(cli_guard *w)
     f8_rank_become(&w->kept, F8_RANK_ENDED);
 }
 
+/* A first record, of no collective. */
+static void note_begin(cli_guard *w)
+{
+    note(w, &(fp8c_exchange){.op = "-", .name = "-"});
+    note_end(w);
+}
+
 /* A collective on a GPU has a number of its own. The exchanges of host memory before it are the
  * same on all ranks, so the sum of both numbers is, too. */
 static void observe(void *user, const fp8c_exchange *x, int32_t ended)
@@ -196,6 +203,8 @@ static bool meet(cli_guard *w, cli_peer *me)
     bool ok = !w->inner.all_gather(w->inner.user, &mine, all, sizeof mine);
     if (ok)
         open_near(w);
+    if (made)
+        note_begin(w);
     ok = ok && !w->inner.all_gather(w->inner.user, &mine, all, sizeof mine);
     if (made)
         unlink(me->path);

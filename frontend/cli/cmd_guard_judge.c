@@ -104,7 +104,7 @@ static void say_at(said *s, const f8_rank_at *at)
 static void say_last(said *s, const cli_guard *w, int rank)
 {
     f8_rank_at at;
-    if (!f8_rank_read(&w->record[rank], &at)) {
+    if (!f8_rank_read(&w->record[rank], &at) || !at.number) {
         say(s, "it has been in no collective yet");
         return;
     }
