@@ -72,7 +72,7 @@ static bool give_address(void)
 /* NCCL gives up after what watches the ranks, which knows more (cmd_guard.h). */
 static double limit_of(const cli *c)
 {
-    const double limit = c->given[CLI_AT_rank_timeout] ? c->rank_timeout : CLI_RANK_TIMEOUT;
+    const double limit = cli_guard_limit(c);
     return limit > 0 ? limit + 30 : 1e9;
 }
 

@@ -18,6 +18,8 @@
 
 #include "ir/base/clock.h"
 
+enum { LIMIT = 600 }; /* seconds: the default of --rank-timeout */
+
 /* With the thread that reads the records. */
 typedef struct guarded {
     cli_guard guard; /* the first member */
@@ -284,6 +286,11 @@ static bool start_thread(guarded *all)
     if (failed)
         fprintf(stderr, "fp8c: error: can't start a thread: %s\n", strerror(failed));
     return !failed;
+}
+
+double cli_guard_limit(const cli *c)
+{
+    return c->rank_timeout < 0 ? 0 : c->rank_timeout ? c->rank_timeout : LIMIT;
 }
 
 cli_guard *cli_guard_begin(fp8c_comm *comm, fp8c_mpi *mpi, int messages, double limit)

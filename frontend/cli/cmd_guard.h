@@ -7,8 +7,6 @@
 
 #include "frontend/cli/cmd.h"
 
-enum { CLI_RANK_TIMEOUT = 600 }; /* seconds: the default of --rank-timeout */
-
 typedef struct cli_guard cli_guard;
 
 /* Begins to keep the record, and starts the thread. All ranks call it together. From here on `comm`
@@ -17,6 +15,8 @@ typedef struct cli_guard cli_guard;
  *     messages  a descriptor to write to
  *     limit     how many seconds one collective may take; 0: any
  * NULL after a message on stderr. */
+/* The limit of --rank-timeout. */
+double cli_guard_limit(const cli *c);
 cli_guard *cli_guard_begin(fp8c_comm *comm, fp8c_mpi *mpi, int messages, double limit);
 /* Ends both; `comm` is not to be used any more. After a failure of this process (`code` is not
  * CLI_DONE) it says on stderr which of the others are gone or stopped. NULL: nothing. Does not

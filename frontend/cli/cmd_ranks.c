@@ -12,11 +12,13 @@
 #include "ir/base/hash.h"
 
 static const char batch_dim[] = "B";
-/* The defaults of --check-ranks. A hash takes 8 GB a second; GPUs have shorter steps, and their
- * variables are copied to the host first. */
+/* The defaults of --check-ranks. A hash takes 8 GB a second; GPUs have shorter
+ * steps, and their variables are copied to the host first. */
 enum { CHECK = 100, CHECK_ON_GPUS = 1000 };
 /* MPICH's mpirun drops what it has not passed on when a process aborts. */
 static const struct timespec passed_on = {.tv_nsec = 200000000};
+/* In this time rank 0 says why all fail, and ends them by a signal. */
+static const struct timespec for_rank_0 = {.tv_sec = 2};
 
 /* ---- joining ---- */
 
@@ -149,8 +151,8 @@ bool cli_ranks_join(cli_ranks *r, cli *c)
 bool cli_ranks_check(const cli *c, int64_t step, bool saved)
 {
     const int64_t usual = cli_gpus_wanted(c) ? CHECK_ON_GPUS : CHECK,
-                  every = c->given[CLI_AT_check_ranks] ? c->check_ranks : usual;
-    return c->ranks && every && (saved || step % every == 0);
+                  every = c->check_ranks ? c->check_ranks : usual;
+    return c->ranks && every > 0 && (saved || step % every == 0);
 }
 
 bool cli_ranks_follows(const cli_ranks *r)
@@ -172,7 +174,7 @@ static bool join_gpus(cli_ranks *r, cli *c)
 static bool watch(cli_ranks *r, const cli *c)
 {
     r->guard = cli_guard_begin(&r->comm, r->mpi, r->messages >= 0 ? r->messages : STDERR_FILENO,
-                               c->given[CLI_AT_rank_timeout] ? c->rank_timeout : CLI_RANK_TIMEOUT);
+                               cli_guard_limit(c));
     return r->guard != NULL;
 }
 
@@ -183,6 +185,7 @@ bool cli_ranks_divide(cli_ranks *r, cli *c, const fp8c_module *module)
         c->part = (fp8c_dim){batch_dim, rows / ranks};
         return join_gpus(r, c) && watch(r, c);
     }
+    r->common = r->mpi != NULL; /* they have the same model */
     if (rows < 1)
         fprintf(stderr,
                 "%s: error: %" PRId64 " ranks divide the batch, which must be the dim %s: the "
@@ -200,7 +203,7 @@ int cli_ranks_leave(cli_ranks *r, int code)
 {
     cli_guard_end(r->guard, code);
     r->guard = NULL;
-    if (code != CLI_DONE && r->messages >= 0)
+    if (code != CLI_DONE && r->messages >= 0 && (!r->common || !nanosleep(&for_rank_0, NULL)))
         tell(r);
     const int signalled = r->stopped ? 0 : cli_interrupted();
     if ((code != CLI_DONE || signalled) && r->nccl)
@@ -231,7 +234,7 @@ bool cli_ranks_stop(cli_ranks *r)
     return mine != 0;
 }
 
-bool cli_ranks_agree(const cli_ranks *r, const char *what, const char *text)
+bool cli_ranks_agree(cli_ranks *r, const char *what, const char *text)
 {
     f8_hash mine, all[F8_MAX_RANKS];
     if (!r)
@@ -245,6 +248,7 @@ bool cli_ranks_agree(const cli_ranks *r, const char *what, const char *text)
     for (int i = 1; i < r->comm.ranks; i++)
         if (!f8_hash_equal(all[i], all[0])) {
             fprintf(stderr, "fp8c: error: %s of rank %d differs from that of rank 0\n", what, i);
+            r->common = true;
             return false;
         }
     return true;

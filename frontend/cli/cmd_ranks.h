@@ -11,6 +11,7 @@ typedef struct cli_ranks {
     fp8c_comm comm;
     cli_guard *guard;
     bool stopped; /* all ranks know of a signal */
+    bool common;  /* all ranks fail, for the same reason: rank 0 says it */
     int messages; /* of ranks above 0: stderr as it was; what they say is kept, see below */
 } cli_ranks;
 
@@ -41,7 +42,7 @@ bool cli_ranks_check(const cli *c, int64_t step, bool saved);
 
 /* Whether all ranks give the same text; false after a message on stderr, which says `what` differs.
  * NULL: true. */
-bool cli_ranks_agree(const cli_ranks *r, const char *what, const char *text);
+bool cli_ranks_agree(cli_ranks *r, const char *what, const char *text);
 
 /* Of the `rows` rows that a batch of all ranks has, this rank's begin at `first`. */
 typedef struct cli_share {
