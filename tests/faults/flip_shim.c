@@ -4,7 +4,7 @@
  *     FP8C_TEST_SHIM=PATH    the real shim
  *     FP8C_TEST_FLIP=R:N     of rank R, from its Nth all_gather of at least LARGE bytes on
  *
- * Small exchanges stay as they are: hashes, amaxes, the norm. */
+ * Small exchanges stay as they are: what ranks compare, amaxes, the norm. */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +12,7 @@
 
 #include "runtime/comm/shim/shim.h"
 
-enum { LARGE = 512 };
+enum { LARGE = 2048 };
 
 __attribute__((visibility("default"))) const f8_mpi_shim *f8_mpi_shim_table(void);
 
