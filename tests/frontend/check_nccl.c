@@ -117,7 +117,7 @@ static const struct {
     {"ncclAllGather:1:2", "all_gather 'of host memory' in this process: NCCL: unhandled system"},
     {"ncclGroupEnd:2", "all_to_all 'of host memory' in this process: NCCL: internal error"},
     {"ncclAllGather:3", " in micro_step: NCCL: internal error: ncclAllGather fails as asked"},
-    {"ncclAllGather:8", " in micro_step: NCCL: internal error: ncclAllGather fails as asked"},
+    {"ncclAllGather:6", " in micro_step: NCCL: internal error: ncclAllGather fails as asked"},
     {"ncclAsync:2", "'of host memory' in this process: NCCL: remote process exited"},
     {"ncclAsync:5:1", " in micro_step: NCCL: unhandled cuda error: operation 3 fails as asked"},
     {"ncclAsync:9:6", " in "},
