@@ -89,7 +89,7 @@ static double seconds_now(void)
 static int wait_for(MPI_Request *request, const char *call, char why[F8_SHIM_WHY])
 {
     enum { SHORTEST = 20000, LONGEST = 200000 }; /* nanoseconds */
-    const double begun = seconds_now(), soon = 50e-6;
+    const double begun = seconds_now(), soon = 10e-6;
     struct timespec pause = {.tv_nsec = SHORTEST};
     for (;;) {
         int over = 0;
