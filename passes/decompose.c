@@ -14,11 +14,16 @@
 
 #include <string.h>
 
-static f8_ref cross_entropy_grad(f8_graph *g, f8_ref logits, f8_ref targets, f8_ref dy)
+static f8_ref cross_entropy(f8_graph *to, const f8_graph *from, f8_ref old, const f8_ref *in)
 {
-    int64_t rows = f8_type_rows(f8_type_of(g, logits));
-    f8_ref scale = f8_binary(g, F8_OP_DIV, dy, f8_const(g, (double)rows));
-    return f8_ce_grad(g, logits, targets, scale);
+    const f8_ce ce = f8_ce_of(from, old);
+    return f8_ce_result(to, &ce, f8_ce_losses(to, &ce, in[0], in[1]), in[1]);
+}
+
+static f8_ref cross_entropy_grad(f8_graph *to, const f8_graph *from, f8_ref old, const f8_ref *in)
+{
+    const f8_ce ce = f8_ce_of(from, old);
+    return f8_ce_grad(to, &ce, in[0], in[1], f8_ce_scale(to, &ce, in[2], in[1]));
 }
 
 static f8_ref amax(f8_graph *to, const f8_graph *from, f8_ref old, f8_ref x)
@@ -104,8 +109,8 @@ static f8_ref expand(void *user, f8_graph *to, const f8_graph *from, f8_ref old,
     case F8_OP_ROPE:
         return f8_rotated(to, in[0], f8_attr_i(from, old, F8_A_HEADS), f8_rope_of(n),
                           f8_attr_i(from, old, F8_A_INVERSE));
-    case F8_OP_CROSS_ENTROPY: return f8_ce_mean(to, f8_ce_losses(to, in[0], in[1]));
-    case F8_OP_CROSS_ENTROPY_GRAD: return cross_entropy_grad(to, in[0], in[1], in[2]);
+    case F8_OP_CROSS_ENTROPY: return cross_entropy(to, from, old, in);
+    case F8_OP_CROSS_ENTROPY_GRAD: return cross_entropy_grad(to, from, old, in);
     case F8_OP_MEAN: return mean(to, from, old, in[0]);
     case F8_OP_REDUCE_SUM:
     case F8_OP_REDUCE_MAX:
