@@ -247,7 +247,7 @@ check-quick: deps
 # The benchmarks are built, so that a change does not break them unseen; no check runs them.
 check-build: build emulator $(BUILD)/tests/flip_shim.so $(TESTS:%=$(BUILD)/tests/%) $(BENCHES:%=$(BUILD)/bench/%)
 
-# Kills ranks at 50 random moments; `make check` kills three.
+# Kills ranks at 50 random moments; `make check` kills two.
 check-ranks: deps
 	@$(MAKE) --no-print-directory build $(BUILD)/tests/flip_shim.so
 	@FP8C_KILLS=$(or $(KILLS),50) $(if $(SEED),FP8C_SEED=$(SEED)) tests/ranks_faults $(BUILD)

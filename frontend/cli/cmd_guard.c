@@ -266,7 +266,9 @@ bool cli_guard_folder(cli_guard *w, const char *folder)
         return gather_failed(w);
     for (int r = 0; r < w->ranks; r++)
         ok &= all[r];
-    return ok;
+    w->folder = strdup(path);
+    w->in_folder = ok && w->folder;
+    return ok && (w->folder || out_of_memory());
 }
 
 /* ---- life ---- */
@@ -285,6 +287,7 @@ static void release(cli_guard *w)
     free(w->peer);
     free(w->record);
     free(w->process);
+    free(w->folder);
     free(w);
 }
 

@@ -53,11 +53,13 @@ struct cli_guard {
     int messages;
     double limit;
     int rank, ranks;
-    cli_peer *peer;           /* by rank */
-    f8_rank_file *record;     /* by rank; of other machines none. This one's is written */
-    int *process;             /* by rank: a pidfd of a process of this machine, or -1 */
-    f8_rank_file kept;        /* in the folder of the run */
-    const char *name;         /* cli_guard_name */
+    cli_peer *peer;        /* by rank */
+    f8_rank_file *record;  /* by rank; of other machines none. This one's is written */
+    int *process;          /* by rank: a pidfd of a process of this machine, or -1 */
+    f8_rank_file kept;     /* in the folder of the run */
+    char *folder;          /* the one with all ranks' records of that kind, once they are there */
+    atomic_bool in_folder; /* `kept` and `folder` are set */
+    const char *name;      /* cli_guard_name */
     uint64_t calls, enqueued; /* exchanges so far: through `inner`, and on a GPU */
     int64_t step, micro_step;
     bool inside;           /* a call of `inner` has been noted */

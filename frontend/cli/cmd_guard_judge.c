@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
@@ -84,6 +85,23 @@ static bool has_record(const cli_guard *w, int rank)
     return w->record[rank].bytes != NULL;
 }
 
+/* The last record of a rank: where this machine has none, that of the run's folder, which other
+ * machines may see too. */
+static bool read_rank(const cli_guard *w, int rank, f8_rank_at *out)
+{
+    char path[PATH_MAX];
+    f8_rank_file file;
+    f8_diag diag = {0};
+    if (has_record(w, rank) || !w->in_folder)
+        return f8_rank_read(&w->record[rank], out);
+    snprintf(path, sizeof path, "%.4000s/%d", w->folder, rank);
+    if (f8_rank_open(&file, path, &diag) != F8_OK) /* then nothing is known, and is said to be */
+        return false;
+    const bool found = f8_rank_read(&file, out);
+    f8_rank_close(&file);
+    return found;
+}
+
 static void say_rank(said *s, const cli_guard *w, int rank)
 {
     say(s, "rank %d (host %s, process %" PRId64 ")", rank, w->peer[rank].host, w->peer[rank].pid);
@@ -104,7 +122,7 @@ static void say_at(said *s, const f8_rank_at *at)
 static void say_last(said *s, const cli_guard *w, int rank)
 {
     f8_rank_at at;
-    if (!f8_rank_read(&w->record[rank], &at) || !at.number) {
+    if (!read_rank(w, rank, &at) || !at.number) {
         say(s, "it has been in no collective yet");
         return;
     }
@@ -114,54 +132,63 @@ static void say_last(said *s, const cli_guard *w, int rank)
 
 /* ---- who is missing ---- */
 
-/* A line for each rank that has not come to collective `number`, or can't go on. Returns how many,
- * and how many there are of which nothing is known. */
-static int say_missing(said *s, const cli_guard *w, uint64_t number, int *unknown)
+/* What a rank does that has not come to the collective, or can't go on. */
+static void say_why(said *s, const cli_guard *w, int rank, bool arrived, life l)
 {
-    int missing = 0;
+    const bool stuck = l == STOPPED || l == GONE;
+    say(s, "  ");
+    say_rank(s, w, rank);
+    say(s, "%s%s%s: ", arrived ? "" : " has not arrived", !arrived && stuck ? ", and" : "",
+        l == STOPPED ? " is stopped (SIGSTOP)"
+        : l == GONE  ? " is gone"
+                     : "");
+    say_last(s, w, rank);
+    say(s, "\n");
+}
+
+/* What is known of a rank of another machine that is not late by its record: little. */
+static void say_far(said *s, const cli_guard *w, int rank, bool known)
+{
+    say(s, known ? "  " : "  no record of ");
+    say_rank(s, w, rank);
+    say(s, known ? " has arrived, by its record in the folder; its machine knows whether it runs\n"
+                 : " here\n");
+}
+
+/* A line for each rank that has not come to collective `number`, or can't go on, or of which that
+ * is not known. Returns how many there are. */
+static int say_missing(said *s, const cli_guard *w, uint64_t number)
+{
+    int lines = 0;
     f8_rank_at at;
-    *unknown = 0;
     for (int r = 0; r < w->ranks; r++) {
         if (r == w->rank)
             continue;
-        if (!has_record(w, r)) {
-            if ((*unknown)++ < SAID) {
-                say(s, "  no record of ");
-                say_rank(s, w, r);
-                say(s, " here\n");
-            }
+        const bool near = has_record(w, r), known = read_rank(w, r, &at),
+                   arrived = known && at.number >= number;
+        const life l = near ? life_of(w, r) : UNKNOWN;
+        if ((near && arrived && l != STOPPED && l != GONE) || lines++ >= SAID)
             continue;
-        }
-        const life l = life_of(w, r);
-        const bool arrived = f8_rank_read(&w->record[r], &at) && at.number >= number,
-                   stuck = l == STOPPED || l == GONE;
-        if ((arrived && !stuck) || missing++ >= SAID)
-            continue;
-        say(s, "  ");
-        say_rank(s, w, r);
-        say(s, "%s%s%s: ", arrived ? "" : " has not arrived", !arrived && stuck ? ", and" : "",
-            l == STOPPED ? " is stopped (SIGSTOP)"
-            : l == GONE  ? " is gone"
-                         : "");
-        say_last(s, w, r);
-        say(s, "\n");
+        if (!near && (arrived || !known))
+            say_far(s, w, r, known);
+        else
+            say_why(s, w, r, arrived, l);
     }
-    if (missing > SAID || *unknown > SAID)
+    if (lines > SAID)
         say(s, "  and others\n");
-    return missing;
+    return lines;
 }
 
 static void say_late(said *s, const cli_guard *w, double waited)
 {
     f8_rank_at at = {.op = "?", .function = "-", .name = "?"};
-    int unknown;
     f8_rank_read(&w->record[w->rank], &at);
     say(s, "fp8c: error: ");
     say_rank(s, w, w->rank);
     say(s, " has waited for %.1f seconds in ", waited);
     say_at(s, &at);
     say(s, "; --rank-timeout is %g\n", w->limit);
-    if (!say_missing(s, w, at.number, &unknown) && !unknown)
+    if (!say_missing(s, w, at.number))
         say(s, "  all ranks have arrived: the exchange itself does not end\n");
 }
 
@@ -360,12 +387,21 @@ static bool end_late(cli_guard *w, sleeper *p)
     return false;
 }
 
+/* Whether ranks on other machines may want to read this one's record in the run's folder. */
+static bool has_far(const cli_guard *w)
+{
+    for (int r = 0; r < w->ranks; r++)
+        if (!has_record(w, r))
+            return true;
+    return false;
+}
+
 void *cli_guard_others(void *guard)
 {
     cli_guard *w = guard;
     struct pollfd one, *all = calloc((size_t)w->ranks + 1, sizeof *all);
     sleeper s = {.p = all ? all : &one, .n = 1};
-    const bool woken = all && is_woken(w);
+    const bool woken = all && is_woken(w), far = has_far(w);
     bool failed = false, goes_on = true;
     if (all)
         s.n = processes(w, all);
@@ -374,6 +410,8 @@ void *cli_guard_others(void *guard)
     while (goes_on && rest(w, &s, s.n, pause_of(w))) {
         const int gone = s.ended || !woken ? find_gone(w, &failed) : -1;
         s.ended = false;
+        if (far && w->in_folder)
+            f8_rank_flush(&w->kept);
         if (gone >= 0)
             goes_on = end_for(w, gone, failed, &s);
         else if (w->limit > 0 && waited(w) > w->limit)

@@ -162,6 +162,12 @@ void f8_rank_become(f8_rank_file *f, f8_rank_state state)
         store_word(record(f, f->turn) + STATE, state_word[state]);
 }
 
+void f8_rank_flush(const f8_rank_file *f)
+{
+    if (f->bytes)
+        msync(f->bytes, FILE_BYTES, MS_SYNC); /* if it fails, the others know less */
+}
+
 /* ---- reading ---- */
 
 /* A copy of the record in one of the two places; false: it is half written, or there is none. */

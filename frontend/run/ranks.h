@@ -50,6 +50,9 @@ void f8_rank_close(f8_rank_file *f);
 void f8_rank_write(f8_rank_file *f, const f8_rank_at *at);
 void f8_rank_become(f8_rank_file *f, f8_rank_state state);
 
+/* Gives what was written to the file system, for readers on other machines. */
+void f8_rank_flush(const f8_rank_file *f);
+
 /* The newest record that is whole. false: there is none. */
 bool f8_rank_read(const f8_rank_file *f, f8_rank_at *out);
 /* The first line, without its end, cut at `size`. */

@@ -107,6 +107,7 @@ void f8_nccl_observe(f8_nccl *n, void (*observe)(void *user, const f8_exchange *
 {
     n->observe = observe;
     n->observer = user;
+    n->told = n->told_ended = n->count; /* what was before is no news */
 }
 
 /* Tells of collective `number`, counted from 0, unless it is known. */
