@@ -419,9 +419,12 @@ fp8c_status fp8c_program_collective(const fp8c_program *p, int function, int ind
         p->now->plan.func[function].step[index].kind != F8_STEP_COLLECTIVE)
         return FP8C_ERR_INPUT;
     const f8_collective_desc *d = &p->now->plan.func[function].step[index].collective;
-    *out =
-        (fp8c_collective){f8_collective_name[d->kind], d->ranks,
-                          d->kind == F8_COLLECTIVE_ALL_SLICE ? 0 : d->bytes, (fp8c_dtype)d->dtype};
+    int64_t bytes = d->bytes;
+    if (d->kind == F8_COLLECTIVE_ALL_SLICE)
+        bytes = 0;
+    else if (d->kind == F8_COLLECTIVE_ALL_REDUCE) /* a ring: parts are summed, then gathered */
+        bytes = 2 * (d->bytes + d->ranks - 1) / d->ranks;
+    *out = (fp8c_collective){f8_collective_name[d->kind], d->ranks, bytes, (fp8c_dtype)d->dtype};
     return FP8C_OK;
 }
 

@@ -311,6 +311,17 @@ static f8_status scatter_step(f8_build *b, const f8_group *g)
 
 /* ---- collectives ---- */
 
+static f8_collective collective_of(f8_op op)
+{
+    switch (op) {
+    case F8_OP_ALL_SLICE: return F8_COLLECTIVE_ALL_SLICE;
+    case F8_OP_ALL_GATHER: return F8_COLLECTIVE_ALL_GATHER;
+    case F8_OP_ALL_REDUCE: return F8_COLLECTIVE_ALL_REDUCE;
+    case F8_OP_REDUCE_SCATTER: return F8_COLLECTIVE_REDUCE_SCATTER;
+    default: return F8_COLLECTIVE_ALL_TO_ALL;
+    }
+}
+
 static f8_status collective_step(f8_build *b, const f8_group *g)
 {
     const f8_ref r = f8_build_only_node(g);
@@ -322,12 +333,12 @@ static f8_status collective_step(f8_build *b, const f8_group *g)
         return f8_build_memory(b);
     const f8_type *whole = f8_type_of(b->func->graph, n->in[0]);
     const int64_t bytes = f8_type_bytes(&n->type);
+    const f8_collective kind = collective_of(n->op);
+    const bool exchanges = kind == F8_COLLECTIVE_ALL_GATHER || kind == F8_COLLECTIVE_ALL_TO_ALL;
     s->collective =
-        (f8_collective_desc){.kind = n->op == F8_OP_ALL_SLICE    ? F8_COLLECTIVE_ALL_SLICE
-                                     : n->op == F8_OP_ALL_GATHER ? F8_COLLECTIVE_ALL_GATHER
-                                                                 : F8_COLLECTIVE_ALL_TO_ALL,
+        (f8_collective_desc){.kind = kind,
                              .ranks = (int32_t)ranks,
-                             .bytes = n->op == F8_OP_ALL_SLICE ? bytes : bytes / ranks,
+                             .bytes = exchanges ? bytes / ranks : bytes,
                              .whole = n->op == F8_OP_ALL_SLICE ? f8_type_bytes(whole) : 0,
                              .dtype = n->type.dtype};
     s->arg[0] = f8_build_arg(b, from);

@@ -73,7 +73,7 @@ static void print_one(const fp8c_program *p, int function, int index, const fp8c
     char text[400];
     describe(&b, text, sizeof text);
     if (to)
-        fprintf(to, "%-10s  %-6s  %5d  %9.1f  %-*s  %s\n", c->op, fp8c_dtype_name(c->dtype),
+        fprintf(to, "%-14s  %-6s  %5d  %9.1f  %-*s  %s\n", c->op, fp8c_dtype_name(c->dtype),
                 (int)c->ranks, (double)sent / 1024, width, s->name, text);
     cli_json_record(json, json_pack("{ss ss sI ss ss ss si sI sI so so}", "event", "collective",
                                     "function", fp8c_program_function_name(p, function), "step",
@@ -81,6 +81,12 @@ static void print_one(const fp8c_program *p, int function, int index, const fp8c
                                     fp8c_dtype_name(c->dtype), "ranks", (int)c->ranks, "bytes",
                                     (json_int_t)c->bytes, "bytes_sent", (json_int_t)sent, "wait",
                                     goes_on ? json_integer(t.wait) : json_null(), "beside", b.all));
+}
+
+/* Whether another than fp8c adds. */
+static bool adds(const fp8c_collective *c)
+{
+    return !strcmp(c->op, "all_reduce") || !strcmp(c->op, "reduce_scatter");
 }
 
 /* How many collectives of a function move bytes. *sent: by a rank; *width: of the longest name. */
@@ -116,11 +122,17 @@ void cli_print_collectives(const fp8c_program *p, FILE *to, cli_json *json)
                     "\n%s: each of %d ranks sends %.1f KiB to the others, and receives as much, in "
                     "%" PRId64 " collective%s\n",
                     function, ranks, (double)sent / 1024, n, n == 1 ? "" : "s");
-            fprintf(to, "%-10s  %-6s  %5s  %9s  %-*s  %s\n", "op", "dtype", "ranks", "sent KiB",
+            fprintf(to, "%-14s  %-6s  %5s  %9s  %-*s  %s\n", "op", "dtype", "ranks", "sent KiB",
                     width, "name", "goes on beside");
         }
+        bool of_library = false;
         for (int i = 0; n && fp8c_program_step(p, f, i, &s) == FP8C_OK; i++)
-            if (moves(p, f, i, &c))
+            if (moves(p, f, i, &c)) {
                 print_one(p, f, i, &s, &c, width, to, json);
+                of_library |= adds(&c);
+            }
+        if (of_library && to)
+            fprintf(to, "sums of all_reduce and reduce_scatter are the library's: their order, and "
+                        "so the bits, may differ from run to run\n");
     }
 }

@@ -51,10 +51,17 @@ static f8_ref outgoing(const f8_unit *u, f8_graph *g, f8_ref x)
     return u->options.reduce_bf16 ? f8_cast(g, x, F8_BF16) : x;
 }
 
+/* Who adds: kernels of ours in the order of the ranks, or what moves the bytes. */
+static const char *order_of(const f8_unit *u)
+{
+    return u->options.library_sums ? "library" : "ranks";
+}
+
 /* The gradients as one vector, summed, and its parts. */
 static f8_status sum_wholes(const f8_unit *u, f8_graph *g, const bucket *b)
 {
-    const f8_attr attr[] = {F8_INT(F8_A_RANKS, f8_unit_ranks(u)), F8_STR(F8_A_REDUCE, "sum")};
+    const f8_attr attr[] = {F8_INT(F8_A_RANKS, f8_unit_ranks(u)), F8_STR(F8_A_REDUCE, "sum"),
+                            F8_STR(F8_A_ORDER, order_of(u))};
     f8_ref *part = F8_NEW_ARRAY(u->arena, f8_ref, b->n);
     int64_t at = 0;
     if (!part)
@@ -66,7 +73,7 @@ static f8_status sum_wholes(const f8_unit *u, f8_graph *g, const bucket *b)
     }
     F8_TRY(u->diag->status);
     const f8_ref x = outgoing(u, g, b->n == 1 ? part[0] : f8_concat(g, part, b->n, 0)),
-                 all = f8_make(g, F8_OP_ALL_REDUCE, &x, 1, attr, 2);
+                 all = f8_make(g, F8_OP_ALL_REDUCE, &x, 1, attr, 3);
     if (all)
         f8_set_name(g, all, b->name);
     for (size_t i = 0; i < b->n && all; i++) {
@@ -85,7 +92,7 @@ static f8_status sum_shards(const f8_unit *u, f8_graph *g, const bucket *b)
         return f8_arena_status(u->arena, u->diag);
     for (size_t i = 0; i < b->n; i++)
         x[i] = outgoing(u, g, b->of[i].x);
-    if (!f8_reduce_to_shards(g, f8_unit_ranks(u), x, b->n, b->name, sum))
+    if (!f8_reduce_to_shards(g, f8_unit_ranks(u), x, b->n, order_of(u), b->name, sum))
         return u->diag->status;
     for (size_t i = 0; i < b->n; i++)
         b->of[i].sum = sum[i];

@@ -47,7 +47,7 @@ static void *run(void *user)
         if (status == F8_OK) {
             pthread_mutex_unlock(&q->lock);
             t->begun = f8_seconds_now();
-            status = f8_comm_run(q->comm, t->desc, t->send, t->receive, &diag);
+            status = f8_comm_run(q->comm, t->desc, t->label, t->send, t->receive, &diag);
             t->ended = f8_seconds_now();
             pthread_mutex_lock(&q->lock);
             if (status != F8_OK) {

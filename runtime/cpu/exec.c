@@ -7,8 +7,8 @@
 /* ---- steps ---- */
 
 /* What a collective and its wait share. */
-static f8_status make_transfer(f8_exec *x, const f8_step *s, f8_exec_func *f, f8_exec_step *l,
-                               f8_diag *diag)
+static f8_status make_transfer(f8_exec *x, const char *function, const f8_step *s, f8_exec_func *f,
+                               f8_exec_step *l, f8_diag *diag)
 {
     if (s->kind == F8_STEP_WAIT) {
         l->transfer = f->step[s->waits].transfer;
@@ -18,11 +18,12 @@ static f8_status make_transfer(f8_exec *x, const f8_step *s, f8_exec_func *f, f8
     if (!l->transfer)
         return f8_arena_status(&x->memory, diag);
     l->transfer->desc = &s->collective;
+    l->transfer->label = (f8_collective_label){function, s->name};
     return F8_OK;
 }
 
-static f8_status make_step(f8_exec *x, const f8_step *s, f8_exec_func *f, f8_exec_step *l,
-                           f8_diag *diag)
+static f8_status make_step(f8_exec *x, const char *function, const f8_step *s, f8_exec_func *f,
+                           f8_exec_step *l, f8_diag *diag)
 {
     l->step = s;
     l->arg = F8_NEW_ARRAY(&x->memory, void *, s->n_args);
@@ -40,7 +41,7 @@ static f8_status make_step(f8_exec *x, const f8_step *s, f8_exec_func *f, f8_exe
     if (s->kind == F8_STEP_GEMM)
         return f8_gemm_prepare(x->home->gemms, &s->gemm, f8_exec_threads(x), &l->gemm, diag);
     if (s->kind == F8_STEP_COLLECTIVE || s->kind == F8_STEP_WAIT)
-        return make_transfer(x, s, f, l, diag);
+        return make_transfer(x, function, s, f, l, diag);
     return F8_OK;
 }
 
@@ -51,7 +52,7 @@ static f8_status make_func(f8_exec *x, uint32_t func, f8_diag *diag)
     f->step = F8_NEW_ARRAY(&x->memory, f8_exec_step, p->n_steps);
     F8_TRY(f8_arena_status(&x->memory, diag));
     for (uint32_t i = 0; i < p->n_steps; i++)
-        F8_TRY(make_step(x, &p->step[i], f, &f->step[i], diag));
+        F8_TRY(make_step(x, p->name, &p->step[i], f, &f->step[i], diag));
     return F8_OK;
 }
 
@@ -179,7 +180,8 @@ static bool is_started(const f8_exec *x, const f8_step *s)
 static f8_status run_collective(f8_exec *x, const f8_exec_step *l, f8_diag *diag)
 {
     if (!is_started(x, l->step))
-        return f8_comm_run(x->comm, &l->step->collective, l->arg[0], l->arg[1], diag);
+        return f8_comm_run(x->comm, &l->step->collective, l->transfer->label, l->arg[0], l->arg[1],
+                           diag);
     l->transfer->send = l->arg[0];
     l->transfer->receive = l->arg[1];
     f8_comm_queue_start(x->home->queue, l->transfer);

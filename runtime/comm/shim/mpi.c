@@ -140,6 +140,32 @@ static int all_to_all(f8_mpi_job *j, const void *send, void *receive, int64_t by
     return bad;
 }
 
+static int count_of(int64_t n, int *count, char why[F8_SHIM_WHY])
+{
+    if (n > INT_MAX)
+        snprintf(why, F8_SHIM_WHY, "%lld numbers are too many for one reduction", (long long)n);
+    *count = (int)n;
+    return n > INT_MAX;
+}
+
+static int all_reduce(f8_mpi_job *j, const void *send, void *receive, int64_t n,
+                      char why[F8_SHIM_WHY])
+{
+    int count;
+    return count_of(n, &count, why) ||
+           failed(MPI_Allreduce(send, receive, count, MPI_FLOAT, MPI_SUM, *comm_of(j)),
+                  "MPI_Allreduce", why);
+}
+
+static int reduce_scatter(f8_mpi_job *j, const void *send, void *receive, int64_t n,
+                          char why[F8_SHIM_WHY])
+{
+    int count;
+    return count_of(n, &count, why) ||
+           failed(MPI_Reduce_scatter_block(send, receive, count, MPI_FLOAT, MPI_SUM, *comm_of(j)),
+                  "MPI_Reduce_scatter_block", why);
+}
+
 static void end_all(int code)
 {
     MPI_Abort(MPI_COMM_WORLD, code);
@@ -155,6 +181,7 @@ static void end(f8_mpi_job *j)
 
 const f8_mpi_shim *f8_mpi_shim_table(void)
 {
-    static const f8_mpi_shim table = {begin, all_gather, all_to_all, end_all, end};
+    static const f8_mpi_shim table = {begin,          all_gather, all_to_all, all_reduce,
+                                      reduce_scatter, end_all,    end};
     return &table;
 }
