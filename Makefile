@@ -6,7 +6,8 @@
 #   make check           runs all tests; make check TESTS="check_fp8 check_ir" runs these
 #   make check-quick     runs a few tests of every folder: a minute and a half
 #   make check-codecs    compares conversions to FP8 of all 2^32 f32 values: a quarter of an hour
-#   make check-ranks     kills processes that train together, at 50 random moments: KILLS=50 SEED=1
+#   make check-ranks     long tests of several ranks: stages, recipes and budgets in every combination,
+#                        and processes that are killed at 50 random moments (KILLS=50 SEED=1)
 #   make check-gpu       runs the CUDA tests on the GPU of this machine
 #   make bench           measures, and writes build/bench.jsonl (bench/README.md)
 #   make bench-recipes DATA=FILE    trains under every recipe: half an hour; STEPS=1000 SEEDS=3
@@ -249,7 +250,8 @@ check-build: build emulator $(BUILD)/tests/flip_shim.so $(TESTS:%=$(BUILD)/tests
 
 # Kills ranks at 50 random moments; `make check` kills two.
 check-ranks: deps
-	@$(MAKE) --no-print-directory build $(BUILD)/tests/flip_shim.so
+	@$(MAKE) --no-print-directory build $(BUILD)/tests/flip_shim.so $(BUILD)/tests/check_zero
+	@FP8C_RANKS=all $(BUILD)/tests/check_zero
 	@FP8C_KILLS=$(or $(KILLS),50) $(if $(SEED),FP8C_SEED=$(SEED)) tests/ranks_faults $(BUILD)
 
 CODECS := check_codecs check_cuda_codecs check_codecs_header
