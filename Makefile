@@ -10,6 +10,7 @@
 #   make check-gpu       runs the CUDA tests on the GPU of this machine
 #   make bench           measures, and writes build/bench.jsonl (bench/README.md)
 #   make bench-recipes DATA=FILE    trains under every recipe: half an hour; STEPS=1000 SEEDS=3
+#   make bench-ranks-loss DATA=FILE trains on 1, 2 and 4 ranks: half an hour; STEPS=300 SEEDS=3
 #   make bench-memory    measures what budgets of memory cost: minutes;
 #                        PARTS="cost measured bytes quick"
 #   make bench-gpu       measures on the GPU of this machine, and PyTorch next to it
@@ -162,7 +163,7 @@ $(BUILD)/fp8c: $(call object,$(CLI)) $(LIBRARY)
 
 $(SHIMS): $(BUILD)/fp8c_mpi_%.so: runtime/comm/shim/mpi.c runtime/comm/shim/shim.h
 	@echo "  link $@"
-	@$(CC) -std=c17 -O2 -Wall -Wextra -Werror -I. $$(pkg-config --cflags $(MPI_$*) | sed 's/-I/-isystem /g') -fPIC \
+	@$(CC) -std=c17 -D_GNU_SOURCE -O2 -Wall -Wextra -Werror -I. $$(pkg-config --cflags $(MPI_$*) | sed 's/-I/-isystem /g') -fPIC \
 	    -shared -o $@ $< $$(pkg-config --libs $(MPI_$*))
 
 # ---- test programs, fuzz targets, benchmarks ----
@@ -268,6 +269,10 @@ bench-recipes: deps
 	@$(MAKE) --no-print-directory build $(BUILD)/bench/bench_recipes
 	@bench/recipes $(BUILD) "$(DATA)" $(or $(STEPS),1000) $(or $(SEEDS),3)
 
+bench-ranks-loss: deps
+	@$(MAKE) --no-print-directory build
+	@bench/ranks_loss $(BUILD) "$(DATA)" $(or $(STEPS),300) $(or $(SEEDS),3)
+
 $(BUILD)/bench/bench_memory: $(call object,bench/bench_memory.c bench/figures.c $(wildcard bench/memory_*.c)) $(LIBRARY)
 	@mkdir -p $(@D)
 	@echo "  link $@"
@@ -369,6 +374,6 @@ clean:
 	rm -rf build build-*
 
 .PHONY: all build code-id deps run lint clean installable install install-strip uninstall emulator $(EMULATOR) \
-        check check-quick check-build check-codecs check-ranks check-gpu gpu bench bench-memory bench-recipes bench-gpu
+        check check-quick check-build check-codecs check-ranks check-gpu gpu bench bench-memory bench-recipes bench-ranks-loss bench-gpu
 .SECONDARY:
 -include $(shell find $(BUILD)/obj $(EMULATOR)/obj -name '*.d' 2>/dev/null)

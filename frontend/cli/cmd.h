@@ -182,6 +182,10 @@ enum {
            "how gradients travel between processes: f32 (default), or bf16, half the bytes")       \
     OPTION(reduce_at, "--reduce-at", "WHEN", TEXT, ON_TRAIN | ON_PRINT | ON_EXPLAIN | ON_PLAN,     \
            "when processes sum their gradients: in each micro_step (default), or once in update")  \
+    OPTION(reduce_order, "--reduce-order", "WHO", TEXT,                                            \
+           ON_TRAIN | ON_PRINT | ON_EXPLAIN | ON_PLAN,                                             \
+           "who adds gradients: ranks (default), in their order, with the same bits in every run; "\
+           "or library, MPI or NCCL in an order of its own: bits may differ")                      \
     OPTION(check_ranks, "--check-ranks", "N", PERIOD, ON_TRAIN,                                    \
            "after every N steps compare what all processes have, and name the one that has other " \
            "bits (default 100, on GPUs 1000; 0: never)")                                           \
@@ -497,5 +501,8 @@ json_t *cli_json_number(double x);     /* NaN and infinities become null: JSON h
  * (unless NULL) and as records. explain and inspect share them (cmd_explain.c). */
 void cli_print_decisions(const fp8c_program *p, FILE *to, cli_json *json);
 void cli_print_steps(const fp8c_program *p, int function, FILE *to, cli_json *json);
+/* The same for each collective that moves bytes, and for the steps beside which it does
+ * (cmd_collectives.c). */
+void cli_print_collectives(const fp8c_program *p, FILE *to, cli_json *json);
 
 #endif

@@ -104,6 +104,19 @@ static int all_to_all(void *user, const void *send, void *receive, size_t bytes)
     return exchange(user, "all_to_all", send, receive, bytes);
 }
 
+/* Programs alone add, and note it. */
+static int all_reduce(void *user, const float *send, float *receive, size_t n)
+{
+    const cli_guard *w = user;
+    return w->inner.all_reduce(w->inner.user, send, receive, n);
+}
+
+static int reduce_scatter(void *user, const float *send, float *receive, size_t n)
+{
+    const cli_guard *w = user;
+    return w->inner.reduce_scatter(w->inner.user, send, receive, n);
+}
+
 static const char *message(void *user)
 {
     const cli_guard *w = user;
@@ -344,6 +357,8 @@ cli_guard *cli_guard_begin(fp8c_comm *comm, fp8c_mpi *mpi, int messages, double 
     comm->user = w;
     comm->all_gather = all_gather;
     comm->all_to_all = all_to_all;
+    comm->all_reduce = w->inner.all_reduce ? all_reduce : NULL;
+    comm->reduce_scatter = w->inner.reduce_scatter ? reduce_scatter : NULL;
     comm->message = message;
     comm->observe = observe;
     return w;

@@ -223,8 +223,6 @@ static f8_status run_step(f8_exec *x, const f8_exec_step *l, f8_diag *diag)
  * known once it was waited for. */
 static void note_seconds(f8_exec *x, f8_exec_func *f, f8_exec_step *l, double seconds)
 {
-    if (is_started(x, l->step))
-        return;
     l->seconds += seconds;
     if (l->step->kind == F8_STEP_WAIT && x->home->queue) {
         f8_exec_step *collective = &f->step[l->step->waits];
@@ -237,14 +235,17 @@ static f8_status run_steps(f8_exec *x, uint32_t func, f8_diag *diag)
 {
     f8_exec_func *f = &x->func[func];
     const uint32_t n = x->plan->func[func].n_steps;
+    double since = x->profile ? f8_seconds_now() : 0; /* no time is left out between steps */
     for (uint32_t i = 0; i < n; i++) {
-        const double start = x->profile ? f8_seconds_now() : 0;
         const f8_status status = run_step(x, &f->step[i], diag);
         if (status != F8_OK)
             return f8_fail(diag, status, F8_NOWHERE, "step '%s' of '%s' failed",
                            f->step[i].step->name, x->plan->func[func].name);
-        if (x->profile)
-            note_seconds(x, f, &f->step[i], f8_seconds_now() - start);
+        if (x->profile && !is_started(x, f->step[i].step)) {
+            const double now = f8_seconds_now();
+            note_seconds(x, f, &f->step[i], now - since);
+            since = now;
+        }
     }
     return f8_pool_check(x->home->pool, diag);
 }
@@ -294,6 +295,11 @@ const char *f8_exec_algorithm(const f8_exec *x, uint32_t func, uint32_t step)
 {
     const f8_gemm *gemm = x->func[func].step[step].gemm;
     return gemm ? f8_gemm_algorithm_name(f8_gemm_algorithm_of(gemm)) : NULL;
+}
+
+bool f8_exec_goes_on(const f8_exec *x)
+{
+    return x->home->queue != NULL;
 }
 
 double f8_exec_queued_seconds(const f8_exec *x, uint32_t func, uint32_t step)

@@ -218,6 +218,21 @@ static f8_status all_to_all(f8_nccl *n, CUdeviceptr send, CUdeviceptr receive, s
     return check(n, first != ncclSuccess ? first : end, what, diag);
 }
 
+/* A sum of f32, in an order of NCCL's own. */
+static f8_status add(f8_nccl *n, f8_collective kind, CUdeviceptr send, CUdeviceptr receive,
+                     size_t bytes, const char *what, f8_diag *diag)
+{
+    const f8_nccl_api *nccl = &n->cuda->nccl;
+    const void *from = (const void *)(uintptr_t)send;
+    void *to = (void *)(uintptr_t)receive;
+    const size_t count = bytes / sizeof(float);
+    const ncclResult_t r =
+        kind == F8_COLLECTIVE_ALL_REDUCE
+            ? nccl->ncclAllReduce(from, to, count, ncclFloat32, ncclSum, n->comm, n->stream)
+            : nccl->ncclReduceScatter(from, to, count, ncclFloat32, ncclSum, n->comm, n->stream);
+    return check(n, r, what, diag);
+}
+
 static f8_status start(f8_nccl *n, const f8_collective_desc *d, CUdeviceptr send,
                        CUdeviceptr receive, const char *what, f8_diag *diag)
 {
@@ -230,6 +245,8 @@ static f8_status start(f8_nccl *n, const f8_collective_desc *d, CUdeviceptr send
                                                  n->comm, n->stream),
                      what, diag);
     case F8_COLLECTIVE_ALL_TO_ALL: return all_to_all(n, send, receive, bytes, what, diag);
+    case F8_COLLECTIVE_ALL_REDUCE:
+    case F8_COLLECTIVE_REDUCE_SCATTER: return add(n, d->kind, send, receive, bytes, what, diag);
     case F8_COLLECTIVE_ALL_SLICE: break; /* exchanges nothing */
     }
     return F8_ERR_INTERNAL;
@@ -298,7 +315,7 @@ static f8_status exchange_staged(f8_nccl *n, const f8_collective_desc *d, const 
 static f8_status exchange(f8_nccl *n, f8_collective kind, const void *send, void *receive,
                           int64_t bytes, f8_diag *diag)
 {
-    const f8_collective_desc d = {kind, n->ranks, bytes, 0};
+    const f8_collective_desc d = {.kind = kind, .ranks = n->ranks, .bytes = bytes};
     F8_TRY(usable(n, diag));
     if (!bytes)
         return F8_OK;
@@ -378,8 +395,10 @@ static f8_status try_both(f8_nccl *n, f8_diag *diag)
 {
     static const char zeros[F8_MAX_RANKS];
     char got[F8_MAX_RANKS];
-    const f8_collective_desc gather = {F8_COLLECTIVE_ALL_GATHER, n->ranks, 1, 0};
-    const f8_collective_desc all = {F8_COLLECTIVE_ALL_TO_ALL, n->ranks, 1, 0};
+    const f8_collective_desc gather = {
+        .kind = F8_COLLECTIVE_ALL_GATHER, .ranks = n->ranks, .bytes = 1};
+    const f8_collective_desc all = {
+        .kind = F8_COLLECTIVE_ALL_TO_ALL, .ranks = n->ranks, .bytes = 1};
     F8_TRY(exchange_staged(n, &gather, zeros, got, diag));
     return exchange_staged(n, &all, zeros, got, diag);
 }

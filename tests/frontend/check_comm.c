@@ -101,6 +101,24 @@ START_TEST(bad_comms)
 }
 END_TEST
 
+static int adds_nothing(void *user, const float *send, float *receive, size_t n)
+{
+    (void)user, (void)send, (void)receive, (void)n;
+    return 0;
+}
+
+START_TEST(half_a_library)
+{
+    echo e = {.ranks = 2};
+    fp8c_comm c = comm_of(&e, 1);
+    fp8c_compile_options o = recipe("bf16");
+    o.comm = &c;
+    c.all_reduce = _i ? adds_nothing : NULL;
+    c.reduce_scatter = _i ? NULL : adds_nothing;
+    refused(&o, FP8C_ERR_INPUT, "comm: give both all_reduce and reduce_scatter, or neither");
+}
+END_TEST
+
 START_TEST(bad_options)
 {
     echo e = {.ranks = 2};
@@ -116,6 +134,15 @@ START_TEST(bad_options)
         {{.ranks = 3, .comm = &comm}, FP8C_ERR_INPUT, "ranks: 3 are asked for, but comm has 2"},
         {{.ranks = 1, .comm = &comm}, FP8C_ERR_INPUT, "ranks: 1 are asked for, but comm has 2"},
         {{.ranks = 3, .comm = &comm, .no_device = 1}, FP8C_ERR_INPUT, "but comm has 2"},
+        {{.comm = &comm, .reduce_order = "library"},
+         FP8C_ERR_INPUT,
+         "reduce_order \"library\": comm has no all_reduce and reduce_scatter of its own"},
+        {{.comm = &comm, .reduce_order = "any"},
+         FP8C_ERR_INPUT,
+         "reduce_order: 'any' is neither ranks nor library"},
+        {{.ranks = 2, .no_device = 1, .reduce_order = "library", .reduce_dtype = "bf16"},
+         FP8C_ERR_UNSUPPORTED,
+         "reduce_order \"library\" sums f32 as it travels"},
         {{.comm = &comm, .pair = 1}, FP8C_ERR_UNSUPPORTED, "a pair of forward and backward"},
         {{.comm = &comm, .pair = 1, .train_step = 1}, FP8C_ERR_UNSUPPORTED, "a pair of forward"},
     };
@@ -439,6 +466,7 @@ Suite *f8_suite(void)
     tcase_set_timeout(c, TIMEOUT);
     tcase_add_test(c, bad_comms);
     tcase_add_test(c, bad_options);
+    tcase_add_loop_test(c, half_a_library, 0, 2);
     tcase_add_test(c, calibrating);
     tcase_add_test(c, own_states);
     tcase_add_test(c, other_ranks);
