@@ -151,19 +151,24 @@ static int count_of(int64_t n, int *count, char why[F8_SHIM_WHY])
 static int all_reduce(f8_mpi_job *j, const void *send, void *receive, int64_t n,
                       char why[F8_SHIM_WHY])
 {
+    MPI_Request request;
     int count;
     return count_of(n, &count, why) ||
-           failed(MPI_Allreduce(send, receive, count, MPI_FLOAT, MPI_SUM, *comm_of(j)),
-                  "MPI_Allreduce", why);
+           failed(MPI_Iallreduce(send, receive, count, MPI_FLOAT, MPI_SUM, *comm_of(j), &request),
+                  "MPI_Iallreduce", why) ||
+           wait_for(&request, "MPI_Iallreduce", why);
 }
 
 static int reduce_scatter(f8_mpi_job *j, const void *send, void *receive, int64_t n,
                           char why[F8_SHIM_WHY])
 {
+    MPI_Request request;
     int count;
     return count_of(n, &count, why) ||
-           failed(MPI_Reduce_scatter_block(send, receive, count, MPI_FLOAT, MPI_SUM, *comm_of(j)),
-                  "MPI_Reduce_scatter_block", why);
+           failed(MPI_Ireduce_scatter_block(send, receive, count, MPI_FLOAT, MPI_SUM, *comm_of(j),
+                                            &request),
+                  "MPI_Ireduce_scatter_block", why) ||
+           wait_for(&request, "MPI_Ireduce_scatter_block", why);
 }
 
 static void end_all(int code)

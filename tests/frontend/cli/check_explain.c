@@ -321,7 +321,7 @@ static void same_table(const char *text, const exchanged *e, const char *ranks)
     const char *second = strstr(at, "goes on beside");
     ck_assert_ptr_nonnull(second);
     const size_t column = (size_t)(second - at);
-    ck_assert_int_eq(strncmp(at, "op          dtype   ranks   sent KiB  name ", 42), 0);
+    ck_assert_int_eq(strncmp(at, "op              dtype   ranks   sent KiB  name ", 46), 0);
     for (int i = 0; i < e->n; i++) {
         at = strchr(at, '\n') + 1;
         ck_assert_msg(at[column - 1] == ' ' && at[column] != ' ' && !strncmp(at, "all_", 4), "%s",
