@@ -1,6 +1,7 @@
 /* The record of what this rank exchanges: see cmd_guard.h. */
 #include "frontend/cli/cmd_guard.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -226,22 +227,34 @@ static bool meet(cli_guard *w, cli_peer *me)
     return !made ? cli_file_fail(&diag) : ok || gather_failed(w);
 }
 
-/* The others get the folder `ranks` from rank 0, without records of an earlier run. */
+static bool folder_failed(const char *path, const char *what)
+{
+    fprintf(stderr, "%s: error: %s: %s\n", path, what, strerror(errno));
+    return false;
+}
+
+/* Removes the records of an earlier run: files whose names are numbers. */
+static bool empty_folder(const char *path)
+{
+    DIR *folder = opendir(path);
+    bool ok = folder || folder_failed(path, "can't read the folder");
+    for (struct dirent *e; ok && (e = readdir(folder));) {
+        char old[PATH_MAX + sizeof e->d_name];
+        snprintf(old, sizeof old, "%s/%s", path, e->d_name);
+        if (strspn(e->d_name, "0123456789") == strlen(e->d_name) && unlink(old))
+            ok = folder_failed(old, "can't remove it");
+    }
+    if (folder)
+        closedir(folder);
+    return ok;
+}
+
+/* The others get the folder `ranks` from rank 0. */
 static bool make_folder(const char *path)
 {
-    if (mkdir(path, 0777) && errno != EEXIST) {
-        fprintf(stderr, "%s: error: can't make the folder: %s\n", path, strerror(errno));
-        return false;
-    }
-    for (int r = 0; r < F8_MAX_RANKS; r++) {
-        char old[PATH_MAX + 16];
-        snprintf(old, sizeof old, "%s/%d", path, r);
-        if (unlink(old) && errno != ENOENT) {
-            fprintf(stderr, "%s: error: can't remove it: %s\n", old, strerror(errno));
-            return false;
-        }
-    }
-    return true;
+    if (mkdir(path, 0777) && errno != EEXIST)
+        return folder_failed(path, "can't make the folder");
+    return empty_folder(path);
 }
 
 bool cli_guard_folder(cli_guard *w, const char *folder)

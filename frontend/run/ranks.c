@@ -32,14 +32,14 @@ enum {
 static const char state_word[][WORD + 1] = {"waits   ", "ended   ", "left    ", "failed  "};
 static const char begin_of_file[] = "fp8c rank, format 1: ";
 
-/* ---- words ---- */
+/* ---- words: whoever sees one also sees those that were stored before it ---- */
 
 static uint64_t load_word(const uint8_t *at)
 {
     return __atomic_load_n((const uint64_t *)(const void *)at, __ATOMIC_ACQUIRE);
 }
 
-static void store_word(uint8_t *at, const char text[WORD])
+static void store_word(uint8_t *at, const char *text)
 {
     uint64_t word;
     memcpy(&word, text, WORD);
@@ -148,10 +148,9 @@ void f8_rank_write(f8_rank_file *f, const f8_rank_at *at)
     memset(body + length, ' ', sizeof body - length);
     snprintf(number, sizeof number, "%07x\n", (unsigned)(f->turn & NUMBERS));
     store_word(to + LAST, number);
-    __atomic_thread_fence(__ATOMIC_SEQ_CST);
     store_word(to + STATE, state_word[at->state]);
-    memcpy(to + BODY, body, LAST - BODY);
-    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+    for (int i = BODY; i < LAST; i += WORD)
+        store_word(to + i, body + i - BODY);
     number[WORD - 1] = ' ';
     store_word(to, number);
 }
@@ -174,12 +173,12 @@ void f8_rank_flush(const f8_rank_file *f)
 static bool copy_record(const f8_rank_file *f, uint32_t place, char text[RECORD + 1])
 {
     const uint8_t *from = record(f, place);
-    const uint64_t first = load_word(from);
-    memcpy(text, from, RECORD);
+    for (int i = 0; i < RECORD; i += WORD) {
+        const uint64_t word = load_word(from + i);
+        memcpy(text + i, &word, WORD);
+    }
     text[RECORD] = 0;
-    __atomic_thread_fence(__ATOMIC_SEQ_CST);
-    const uint64_t last = load_word(from + LAST);
-    return text[0] != ' ' && !memcmp(&first, &last, WORD - 1);
+    return text[0] != ' ' && !memcmp(text, text + LAST, WORD - 1);
 }
 
 /* The value behind KEY=, up to the next blank. */
