@@ -98,11 +98,6 @@ static f8_status need_type(f8_graph *g, const f8_node *n, const char *roles, uin
                          f8_type_print(t, text, sizeof text));
 }
 
-static f8_status need_scalar(f8_graph *g, const f8_node *n, const char *roles, uint32_t i)
-{
-    return need_type(g, n, roles, i, &(f8_type){.dtype = F8_F32});
-}
-
 static f8_status granularity_of(f8_graph *g, const f8_node *n, f8_attr_key key, f8_granularity *out)
 {
     const char *text = f8_node_attr(n, key)->s;
@@ -265,7 +260,12 @@ static f8_status rows_by_id(f8_graph *g, const f8_node *n, const char *roles, f8
 
 f8_status f8_infer_embedding(f8_graph *g, const f8_node *n, f8_type *out)
 {
-    return rows_by_id(g, n, f8_op_facts(n->op)->operands, out);
+    F8_TRY(rows_by_id(g, n, f8_op_facts(n->op)->operands, out));
+    const int64_t padding = f8_node_attr(n, F8_A_PADDING)->i, rows = f8_in_type(g, n, 0)->dim[0];
+    if (padding < -1 || padding >= rows)
+        return f8_infer_fail(g, n, NULL, "padding = %lld is no row of the table, which has %lld",
+                             (long long)padding, (long long)rows);
+    return F8_OK;
 }
 
 f8_status f8_infer_embedding_grad(f8_graph *g, const f8_node *n, f8_type *out)
@@ -414,18 +414,36 @@ static f8_status targets_ok(f8_graph *g, const f8_node *n, const char *roles)
     return F8_OK;
 }
 
+/* The type of the loss. */
+static f8_status loss_type(f8_graph *g, const f8_node *n, const char *roles, f8_type *out)
+{
+    const char *reduction = f8_node_attr(n, F8_A_REDUCTION)->s;
+    const double smoothing = f8_node_attr(n, F8_A_LABEL_SMOOTHING)->f;
+    F8_TRY(targets_ok(g, n, roles));
+    *out = (f8_type){.dtype = F8_F32};
+    if (!strcmp(reduction, "none")) {
+        *out = *f8_in_type(g, n, 1);
+        out->dtype = F8_F32;
+    } else if (strcmp(reduction, "mean") && strcmp(reduction, "sum")) {
+        return f8_infer_fail(g, n, NULL, "reduction is \"mean\", \"sum\" or \"none\", not \"%s\"",
+                             reduction);
+    }
+    if (!(smoothing >= 0 && smoothing <= 1))
+        return f8_infer_fail(g, n, NULL, "label_smoothing must be 0 to 1, not %g", smoothing);
+    return F8_OK;
+}
+
 f8_status f8_infer_cross_entropy(f8_graph *g, const f8_node *n, f8_type *out)
 {
-    F8_TRY(targets_ok(g, n, f8_op_facts(n->op)->operands));
-    *out = (f8_type){.dtype = F8_F32};
-    return F8_OK;
+    return loss_type(g, n, f8_op_facts(n->op)->operands, out);
 }
 
 f8_status f8_infer_cross_entropy_grad(f8_graph *g, const f8_node *n, f8_type *out)
 {
     const char *roles = f8_op_facts(n->op)->operands;
-    F8_TRY(targets_ok(g, n, roles));
-    F8_TRY(need_scalar(g, n, roles, 2));
+    f8_type loss;
+    F8_TRY(loss_type(g, n, roles, &loss));
+    F8_TRY(need_type(g, n, roles, 2, &loss));
     *out = *f8_in_type(g, n, 0);
     return F8_OK;
 }
@@ -501,10 +519,16 @@ f8_status f8_infer_all_slice(f8_graph *g, const f8_node *n, f8_type *out)
 
 static f8_status need_reduction(f8_graph *g, const f8_node *n)
 {
-    const char *reduce = f8_node_attr(n, F8_A_REDUCE)->s;
+    const char *reduce = f8_node_attr(n, F8_A_REDUCE)->s, *order = f8_node_attr(n, F8_A_ORDER)->s;
     F8_TRY(f8_need_dtype(g, n, f8_op_facts(n->op)->operands, 0, F8_M_F32 | F8_M_BF16));
     if (strcmp(reduce, "sum") && strcmp(reduce, "amax"))
         return f8_infer_fail(g, n, NULL, "reduce must be \"sum\" or \"amax\", not \"%s\"", reduce);
+    if (strcmp(order, "ranks") && strcmp(order, "library"))
+        return f8_infer_fail(g, n, NULL, "order must be \"ranks\" or \"library\", not \"%s\"",
+                             order);
+    if (!strcmp(order, "library") &&
+        (strcmp(reduce, "sum") || f8_in_type(g, n, 0)->dtype != F8_F32))
+        return f8_infer_fail(g, n, NULL, "order \"library\" is for the sum of an f32 x");
     return F8_OK;
 }
 

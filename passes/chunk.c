@@ -15,8 +15,8 @@
  * chunk's loss is made where the loss is, and its gradient where the gradient is. Both read the
  * same logits, which keep the number that says what they are (F8_CLONE_LOGITS): no pair saves them.
  *
- * Only this exact pattern is rewritten. Logits that another node reads, or that are changed on the
- * way (by a bias or soft-capping), stay whole.
+ * Only this exact pattern is rewritten. Logits that another node reads, that are changed on the way
+ * (by a bias or soft-capping), or whose losses are not added up (reduction "none"), stay whole.
  *
  * Requires: entry points. Breaks: nothing. */
 #include "passes/unit/copy.h"
@@ -141,6 +141,8 @@ static bool match(const chunker *c, f8_ref logits, head *h)
     for (uint32_t i = 0; h->grad && !c->joint && i < n_uses(c, h->loss); i++)
         if (use(c, h->loss, i) && use(c, h->loss, i) < h->grad)
             return false;
+    if (f8_ce_of(g, h->loss).reduction == F8_CE_NONE)
+        return false;
     return !h->grad || f8_at(g, h->grad)->in[1] == f8_at(g, h->loss)->in[1];
 }
 
@@ -174,6 +176,7 @@ static f8_ref as_matrix(f8_graph *g, f8_ref x)
 }
 
 typedef struct pieces {
+    f8_ce ce;
     f8_ref x, targets; /* the rows of this chunk */
     f8_ref scale;      /* of the logits' gradient */
     f8_ref *loss, *dx;
@@ -184,7 +187,7 @@ typedef struct pieces {
 static void add_gradients(const chunker *c, const head *h, pieces *p, f8_ref logits)
 {
     f8_graph *g = c->to;
-    f8_ref d = f8_ce_grad(g, logits, p->targets, p->scale);
+    f8_ref d = f8_ce_grad(g, &p->ce, logits, p->targets, p->scale);
     d = f8_cast(g, d, f8_type_of(c->from, h->rounded)->dtype);
     if (h->dgrad)
         p->dx[p->n] =
@@ -192,8 +195,8 @@ static void add_gradients(const chunker *c, const head *h, pieces *p, f8_ref log
                     f8_type_of(c->from, h->dx)->dtype);
     if (h->wgrad) {
         const bool x_first = f8_at(c->from, h->wgrad)->in[0] != h->rounded;
-        p->dw = product(c, h->wgrad, p->n,
-                        (f8_ref[]){x_first ? p->x : d, x_first ? d : p->x, p->dw});
+        p->dw =
+            product(c, h->wgrad, p->n, (f8_ref[]){x_first ? p->x : d, x_first ? d : p->x, p->dw});
     }
 }
 
@@ -210,13 +213,14 @@ static f8_status make_chunks(chunker *c, const head *h, bool losses, bool gradie
     f8_ref x = as_matrix(g, mapped(c, h->logits, 0)), targets = mapped(c, h->loss, 1);
     int64_t rows = f8_type_rows(f8_type_of(g, x));
     int64_t size = chunk_rows(c, h->logits), count = (rows + size - 1) / size;
-    pieces p = {.loss = F8_NEW_ARRAY(c->u->arena, f8_ref, (size_t)count),
+    pieces p = {.ce = f8_ce_of(c->from, h->loss),
+                .loss = F8_NEW_ARRAY(c->u->arena, f8_ref, (size_t)count),
                 .dx = F8_NEW_ARRAY(c->u->arena, f8_ref, (size_t)count)};
     if (!p.loss || !p.dx)
         return f8_arena_status(c->u->arena, c->u->diag);
     if (gradients) {
         p.dw = starting_sum(c, h);
-        p.scale = f8_binary(g, F8_OP_DIV, mapped(c, h->grad, 2), f8_const(g, (double)rows));
+        p.scale = f8_ce_scale(g, &p.ce, mapped(c, h->grad, 2), targets);
     }
     targets = f8_reshape_to(g, targets, 1, &rows);
     for (int64_t at = 0; at < rows; at += size, p.n++) {
@@ -225,12 +229,12 @@ static f8_status make_chunks(chunker *c, const head *h, bool losses, bool gradie
         p.targets = f8_slice(g, targets, 0, at, end);
         const f8_ref logits =
             product(c, h->logits, p.n, (f8_ref[]){p.x, mapped(c, h->logits, 1), 0});
-        p.loss[p.n] = losses ? f8_ce_losses(g, logits, p.targets) : 0;
+        p.loss[p.n] = losses ? f8_ce_losses(g, &p.ce, logits, p.targets) : 0;
         if (gradients)
             add_gradients(c, h, &p, logits);
     }
     if (losses)
-        c->map[h->loss] = f8_ce_mean(g, f8_concat(g, p.loss, (size_t)p.n, 0));
+        c->map[h->loss] = f8_ce_result(g, &p.ce, f8_concat(g, p.loss, (size_t)p.n, 0), targets);
     if (gradients && h->dx)
         c->map[h->dx] =
             f8_reshape(g, f8_concat(g, p.dx, (size_t)p.n, 0), f8_type_of(c->from, h->dx));

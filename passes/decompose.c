@@ -5,8 +5,9 @@
  * roundings.
  *
  * Gives: no COMPOSITE op, no boundary, no reduction but of the first or the last axis, no amax,
- * fp8_scale, history_push, collective_broadcast, all_reduce or reduce_scatter is left, and no
- * quantize or dequantize by blocks that kernels don't know (unit/blocks.h). */
+ * fp8_scale, history_push, collective_broadcast, all_reduce or reduce_scatter (but those whose
+ * order is the library's) is left, and no quantize or dequantize by blocks that kernels don't know
+ * (unit/blocks.h). */
 #include "passes/unit/blocks.h"
 #include "passes/unit/collectives.h"
 #include "passes/unit/formulas.h"
@@ -14,11 +15,16 @@
 
 #include <string.h>
 
-static f8_ref cross_entropy_grad(f8_graph *g, f8_ref logits, f8_ref targets, f8_ref dy)
+static f8_ref cross_entropy(f8_graph *to, const f8_graph *from, f8_ref old, const f8_ref *in)
 {
-    int64_t rows = f8_type_rows(f8_type_of(g, logits));
-    f8_ref scale = f8_binary(g, F8_OP_DIV, dy, f8_const(g, (double)rows));
-    return f8_ce_grad(g, logits, targets, scale);
+    const f8_ce ce = f8_ce_of(from, old);
+    return f8_ce_result(to, &ce, f8_ce_losses(to, &ce, in[0], in[1]), in[1]);
+}
+
+static f8_ref cross_entropy_grad(f8_graph *to, const f8_graph *from, f8_ref old, const f8_ref *in)
+{
+    const f8_ce ce = f8_ce_of(from, old);
+    return f8_ce_grad(to, &ce, in[0], in[1], f8_ce_scale(to, &ce, in[2], in[1]));
 }
 
 static f8_ref amax(f8_graph *to, const f8_graph *from, f8_ref old, f8_ref x)
@@ -69,14 +75,24 @@ static f8_ref mean(f8_graph *to, const f8_graph *from, f8_ref old, f8_ref x)
     return sum ? f8_mean_of(to, x, sum) : f8_mean(to, x, f8_attr_i(from, old, F8_A_AXIS));
 }
 
+/* Whether the library adds: there is nothing to expand. */
+static bool is_of_library(const f8_graph *g, f8_ref r)
+{
+    return f8_attr_s(g, r, F8_A_ORDER)[0] == 'l';
+}
+
 static f8_ref all_reduce(f8_graph *to, const f8_graph *from, f8_ref old, f8_ref x)
 {
+    if (is_of_library(from, old))
+        return 0;
     return f8_all_reduced(to, x, f8_attr_i(from, old, F8_A_RANKS),
                           f8_attr_s(from, old, F8_A_REDUCE)[0] == 'a', from->name[old]);
 }
 
 static f8_ref reduce_scatter(f8_graph *to, const f8_graph *from, f8_ref old, f8_ref x)
 {
+    if (is_of_library(from, old))
+        return 0;
     return f8_reduce_scattered(to, x, f8_attr_i(from, old, F8_A_RANKS),
                                f8_attr_s(from, old, F8_A_REDUCE)[0] == 'a', from->name[old]);
 }
@@ -104,8 +120,8 @@ static f8_ref expand(void *user, f8_graph *to, const f8_graph *from, f8_ref old,
     case F8_OP_ROPE:
         return f8_rotated(to, in[0], f8_attr_i(from, old, F8_A_HEADS), f8_rope_of(n),
                           f8_attr_i(from, old, F8_A_INVERSE));
-    case F8_OP_CROSS_ENTROPY: return f8_ce_mean(to, f8_ce_losses(to, in[0], in[1]));
-    case F8_OP_CROSS_ENTROPY_GRAD: return cross_entropy_grad(to, in[0], in[1], in[2]);
+    case F8_OP_CROSS_ENTROPY: return cross_entropy(to, from, old, in);
+    case F8_OP_CROSS_ENTROPY_GRAD: return cross_entropy_grad(to, from, old, in);
     case F8_OP_MEAN: return mean(to, from, old, in[0]);
     case F8_OP_REDUCE_SUM:
     case F8_OP_REDUCE_MAX:

@@ -249,26 +249,81 @@ static value log_sum(f8_interp *x, value logits)
                reduce_row(x, F8_OP_REDUCE_SUM, one(x, F8_OP_EXP, below_top(x, logits))));
 }
 
-static value cross_entropy(f8_interp *x, value logits, value targets)
+typedef struct loss_attrs {
+    const char *reduction;
+    double smoothing;
+    int64_t ignore;
+} loss_attrs;
+
+static loss_attrs loss_attrs_of(const f8_graph *g, f8_ref r)
+{
+    return (loss_attrs){f8_attr_s(g, r, F8_A_REDUCTION), f8_attr_f(g, r, F8_A_LABEL_SMOOTHING),
+                        f8_attr_i(g, r, F8_A_IGNORE)};
+}
+
+/* What each row has, [.., 1], with 0 for those that are ignored. */
+static value of_counted(f8_interp *x, const loss_attrs *a, value rows, value targets)
+{
+    f8_rvalue *ignore = f8_interp_temp(x, &(f8_type){.dtype = F8_I32});
+    if (a->ignore != (int32_t)a->ignore || !ignore || !rows)
+        return rows;
+    *(int32_t *)ignore->data = (int32_t)a->ignore;
+    f8_type column = targets->type;
+    column.dim[column.rank++] = 1;
+    value ignored = test(x, F8_OP_EQ, reshape(x, targets, column.rank, column.dim), ignore);
+    return select_(x, ignored, constant(x, 0), rows);
+}
+
+static int64_t count_rows(const loss_attrs *a, value targets)
+{
+    const int64_t n = f8_type_elements(&targets->type);
+    int64_t counted = n;
+    for (int64_t i = 0; i < n; i++)
+        counted -= ((const int32_t *)targets->data)[i] == a->ignore;
+    return counted;
+}
+
+static value cross_entropy(f8_interp *x, const loss_attrs *a, value logits, value targets,
+                           const f8_type *type)
 {
     const int64_t rows = f8_type_rows(&logits->type);
     value picked = select_(x, target_hit(x, logits, targets), logits, constant(x, 0));
-    value below = two(x, F8_OP_SUB, reduce_row(x, F8_OP_REDUCE_MAX, logits),
-                      reduce_row(x, F8_OP_REDUCE_SUM, picked));
+    picked = reduce_row(x, F8_OP_REDUCE_SUM, picked);
+    value below = two(x, F8_OP_SUB, reduce_row(x, F8_OP_REDUCE_MAX, logits), picked);
     value losses = two(x, F8_OP_ADD, below, log_sum(x, logits));
+    if (a->smoothing > 0) {
+        value mean = two(x, F8_OP_DIV, reduce_row(x, F8_OP_REDUCE_SUM, logits),
+                         constant(x, (double)f8_type_columns(&logits->type)));
+        value above = two(x, F8_OP_SUB, picked, mean);
+        losses = two(x, F8_OP_ADD, losses, two(x, F8_OP_MUL, above, constant(x, a->smoothing)));
+    }
     losses = two(x, F8_OP_DIV, losses, target_is_class(x, logits, targets));
+    losses = of_counted(x, a, losses, targets);
+    if (!strcmp(a->reduction, "none"))
+        return losses ? reshape(x, losses, type->rank, type->dim) : NULL;
     value sum = reduce_row(x, F8_OP_REDUCE_SUM, reshape(x, losses, 1, &rows));
-    return two(x, F8_OP_DIV, sum, constant(x, (double)rows));
+    return !strcmp(a->reduction, "sum")
+               ? sum
+               : two(x, F8_OP_DIV, sum, constant(x, (double)count_rows(a, targets)));
 }
 
-static value cross_entropy_grad(f8_interp *x, value logits, value targets, value dy)
+static value cross_entropy_grad(f8_interp *x, const loss_attrs *a, value logits, value targets,
+                                value dy)
 {
-    const double rows = (double)f8_type_rows(&logits->type);
+    const double all = a->smoothing / (double)f8_type_columns(&logits->type);
+    f8_type column = logits->type;
+    column.dim[column.rank - 1] = 1;
     value p = one(x, F8_OP_EXP, two(x, F8_OP_SUB, below_top(x, logits), log_sum(x, logits)));
-    value hit = select_(x, target_hit(x, logits, targets), constant(x, 1), constant(x, 0));
-    value scale = two(x, F8_OP_DIV, dy, constant(x, rows));
-    scale = two(x, F8_OP_DIV, scale, target_is_class(x, logits, targets));
-    return two(x, F8_OP_MUL, two(x, F8_OP_SUB, p, hit), scale);
+    value wanted = select_(x, target_hit(x, logits, targets), constant(x, 1 - a->smoothing + all),
+                           constant(x, all));
+    value is_class = target_is_class(x, logits, targets);
+    value scale = dy;
+    if (!strcmp(a->reduction, "mean"))
+        scale = two(x, F8_OP_DIV, dy, constant(x, (double)count_rows(a, targets)));
+    else if (!strcmp(a->reduction, "none"))
+        scale = reshape(x, dy, column.rank, column.dim);
+    scale = of_counted(x, a, two(x, F8_OP_DIV, scale, is_class), targets);
+    return two(x, F8_OP_MUL, two(x, F8_OP_SUB, p, wanted), scale);
 }
 
 /* ---- linear ---- */
@@ -349,6 +404,9 @@ void f8_interp_composite(f8_interp *x, const f8_graph *g, f8_ref r, const f8_rva
     value y = NULL;
     if (x->status != F8_OK)
         return;
+    const loss_attrs loss = n->op == F8_OP_CROSS_ENTROPY || n->op == F8_OP_CROSS_ENTROPY_GRAD
+                                ? loss_attrs_of(g, r)
+                                : (loss_attrs){0};
     switch (n->op) {
     case F8_OP_LINEAR:
         y = linear(x, in, n->n_in > 2, f8_attr_i(g, r, F8_A_TRANSPOSE_B), &out->type);
@@ -362,8 +420,8 @@ void f8_interp_composite(f8_interp *x, const f8_graph *g, f8_ref r, const f8_rva
         y = rope(x, in[0], f8_attr_i(g, r, F8_A_HEADS), f8_rope_of(n),
                  f8_attr_i(g, r, F8_A_INVERSE));
         break;
-    case F8_OP_CROSS_ENTROPY: y = cross_entropy(x, in[0], in[1]); break;
-    case F8_OP_CROSS_ENTROPY_GRAD: y = cross_entropy_grad(x, in[0], in[1], in[2]); break;
+    case F8_OP_CROSS_ENTROPY: y = cross_entropy(x, &loss, in[0], in[1], &out->type); break;
+    case F8_OP_CROSS_ENTROPY_GRAD: y = cross_entropy_grad(x, &loss, in[0], in[1], in[2]); break;
     case F8_OP_MEAN: y = mean(x, in[0], f8_interp_axes(g, r), &out->type); break;
     case F8_OP_AMAX: y = amax(x, g, r, in[0]); break;
     case F8_OP_FP8_SCALE: y = fp8_scale(x, g, r, in[0], n->n_in > 1 ? in[1] : NULL); break;

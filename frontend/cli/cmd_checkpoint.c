@@ -1,6 +1,9 @@
 /* Writes and loads checkpoints: see cmd_checkpoint.h. */
 #include "frontend/cli/cmd_checkpoint.h"
 
+#include "frontend/checkpoint/shared.h"
+#include "frontend/cli/cmd_ranks.h"
+
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,8 +16,58 @@ bool cli_checkpoint_save(const cli *c, const char *path, fp8c_program *program, 
     snprintf(steps, sizeof steps, "%" PRId64, n_steps);
     snprintf(seed, sizeof seed, "%" PRIu64, c->seed);
     const f8_st_pair more[] = {{"fp8c.recipe", recipe}, {"fp8c.steps", steps}, {"fp8c.seed", seed}};
+    if (cli_ranks_follows(c->ranks) && !f8_shares(program))
+        return true;
     return f8_checkpoint_write(program, path, more, sizeof more / sizeof *more, &diag) == F8_OK ||
            cli_file_fail(&diag);
+}
+
+/* ---- a state ---- */
+
+/* Writes the bytes of a variable, whole. */
+static bool put_variable(fp8c_program *program, f8_file_out *out, int index, const fp8c_variable *v)
+{
+    const size_t bytes = f8_shared_bytes(v);
+    void *copy = malloc(bytes + 1);
+    if (!copy)
+        f8_file_fail(out->diag, F8_ERR_MEMORY, out->path, "out of memory: %zu bytes were wanted",
+                     bytes);
+    const bool ok = copy && f8_shared_read(program, index, copy, out->diag) == F8_OK &&
+                    f8_file_put(out, copy, bytes) == F8_OK;
+    free(copy);
+    return ok;
+}
+
+/* Gives rank 0 this rank's part of all variables that the ranks share. */
+static bool give_state(fp8c_program *program)
+{
+    f8_diag diag = {0};
+    fp8c_variable v;
+    bool ok = true;
+    for (int i = 0; ok && fp8c_program_variable(program, i, &v) == FP8C_OK; i++) {
+        void *whole = v.rows ? malloc(f8_shared_bytes(&v)) : NULL;
+        if (v.rows && !whole)
+            f8_fail(&diag, F8_ERR_MEMORY, F8_NOWHERE, "out of memory: %zu bytes were wanted",
+                    f8_shared_bytes(&v));
+        ok = !v.rows || (whole && f8_shared_read(program, i, whole, &diag) == F8_OK);
+        free(whole);
+    }
+    return ok || cli_file_fail(&diag);
+}
+
+bool cli_state_save(const cli *c, const char *path, fp8c_program *program)
+{
+    if (cli_ranks_follows(c->ranks))
+        return give_state(program);
+    f8_file_out out;
+    f8_diag diag = {0};
+    fp8c_variable v;
+    bool ok = f8_file_begin(&out, cli_temporaries(), path, false, &diag) == F8_OK;
+    for (int i = 0; ok && fp8c_program_variable(program, i, &v) == FP8C_OK; i++)
+        ok = put_variable(program, &out, i, &v);
+    ok = ok && f8_file_commit(&out) == F8_OK;
+    f8_file_end(&out);
+    return ok || cli_file_fail(&diag);
 }
 
 /* ---- the files ---- */
@@ -238,8 +291,7 @@ bool cli_stored_read(cli_stored *s, const f8_weights *files, fp8c_context *ctx)
         fprintf(stderr, "%s: error: out of memory\n", files->shown);
         return false;
     }
-    json_object_foreach(s->owner, name, value)
-    {
+    json_object_foreach (s->owner, name, value) {
         if (!read_stored(files, ctx, name, json_string_value(value)))
             return false;
         s->weight[s->n++] = (fp8c_stored_as){name, json_string_value(value)};

@@ -18,9 +18,12 @@
 #include "frontend/cli/cmd.h"
 
 /* Writes all variables of a program that was trained under `recipe` to `path`, whole or not at all.
- * false after a message on stderr. */
+ * Ranks call this together: rank 0 writes, and gets the parts of variables that they share. false
+ * after a message on stderr. */
 bool cli_checkpoint_save(const cli *c, const char *path, fp8c_program *program, const char *recipe,
                          int64_t n_steps);
+/* The same for the bare bytes of the variables, one after the other. */
+bool cli_state_save(const cli *c, const char *path, fp8c_program *program);
 
 /* The files of --weights, as --ignore and --map name their tensors. */
 typedef struct cli_weights {

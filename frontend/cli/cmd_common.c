@@ -44,8 +44,10 @@ const char *cli_names(const char *(*name)(int index), const char *start, const c
             continue;
         if (before)
             n += (size_t)snprintf(buf + n, CLI_HELP_TEXT - n, "%s%s%s",
-                                  !n ? "" : more ? ", " : " or ", before,
-                                  usual && !strcmp(before, usual) ? " (default)" : "");
+                                  !n     ? ""
+                                  : more ? ", "
+                                         : " or ",
+                                  before, usual && !strcmp(before, usual) ? " (default)" : "");
         before = next;
     }
     return buf;
@@ -160,8 +162,22 @@ static fp8c_status add_rules(const cli *c, fp8c_module *module)
 
 static bool needs_steps; /* the module that was loaded does */
 
+/* The dims of -D, and this rank's part of one, which wins. Returns how many. */
+static size_t dims_of(const cli *c, fp8c_dim out[CLI_MAX_DIMS + 1])
+{
+    size_t n = 0;
+    for (size_t i = 0; i < c->dims.n; i++)
+        if (!c->part.name || strcmp(c->dims.dim[i].name, c->part.name))
+            out[n++] = c->dims.dim[i];
+    if (c->part.name)
+        out[n++] = c->part;
+    return n;
+}
+
 bool cli_load(const cli *c, fp8c_context **ctx, fp8c_module **module)
 {
+    fp8c_dim dim[CLI_MAX_DIMS + 1];
+    const size_t n = dims_of(c, dim);
     *ctx = NULL;
     *module = NULL;
     size_t size;
@@ -170,9 +186,8 @@ bool cli_load(const cli *c, fp8c_context **ctx, fp8c_module **module)
         return false;
     *ctx = cli_context();
     bool ok = *ctx != NULL;
-    if (ok &&
-        (fp8c_module_parse(*ctx, text, size, c->file, c->dims.dim, c->dims.n, module) != FP8C_OK ||
-         add_rules(c, *module) != FP8C_OK)) {
+    if (ok && (fp8c_module_parse(*ctx, text, size, c->file, dim, n, module) != FP8C_OK ||
+               add_rules(c, *module) != FP8C_OK)) {
         cli_fail(*ctx);
         fp8c_module_destroy(*module);
         fp8c_context_destroy(*ctx);
@@ -198,14 +213,31 @@ void cli_note_steps(const cli *c)
 fp8c_compile_options cli_compile_options(const cli *c, const char *recipe)
 {
     return (fp8c_compile_options){
-        .struct_size = sizeof(fp8c_compile_options), .target = c->target, .recipe = recipe,
-        .threads = c->threads, .no_fuse = c->no_fuse, .profile = c->profile, .lr = c->lr,
-        .device = c->device, .attention = c->attention, .memory_bytes = c->memory.bytes,
-        .memory_share = c->memory.share, .checkpoint = c->checkpoint, .recompute = c->recompute,
-        .inference = c->inference, .stats = c->stats, .stats_recipe = c->stats_recipe,
-        .dump = c->dump, .ranks = c->n_ranks, .zero = c->zero,
-        .reduce_dtype = c->reduce_dtype, .reduce_at = c->reduce_at,
-        .optimizer_steps = c->steps ? c->steps : needs_steps ? CLI_STEPS : 0,
+        .struct_size = sizeof(fp8c_compile_options),
+        .target = c->target,
+        .recipe = recipe,
+        .threads = c->threads,
+        .no_fuse = c->no_fuse,
+        .profile = c->profile,
+        .lr = c->lr,
+        .device = c->device,
+        .attention = c->attention,
+        .memory_bytes = c->memory.bytes,
+        .memory_share = c->memory.share,
+        .checkpoint = c->checkpoint,
+        .recompute = c->recompute,
+        .inference = c->inference,
+        .stats = c->stats,
+        .stats_recipe = c->stats_recipe,
+        .dump = c->dump,
+        .ranks = c->n_ranks,
+        .zero = c->zero,
+        .reduce_dtype = c->reduce_dtype,
+        .reduce_at = c->reduce_at,
+        .reduce_order = c->reduce_order,
+        .optimizer_steps = c->steps      ? c->steps
+                           : needs_steps ? CLI_STEPS
+                                         : 0,
     };
 }
 

@@ -30,17 +30,17 @@ static void record(eval *e, const char *recipe, const result *r)
 {
     const char *trained = f8_weights_metadata(&e->weights.files, "fp8c.recipe");
     const char *stored = e->stored.n ? f8_weights_metadata(&e->weights.files, "fp8c.export") : NULL;
-    cli_json_record(
-        &e->json,
-        json_pack("{ss ss ss ss ss? ss? sI so sI sI sI sI sf sI}", "event", "eval", "recipe",
-                  recipe, "target", r->target, "weights", e->weights.files.shown, "trained",
-                  trained, "stored", stored, "weights_bytes", (json_int_t)r->weights_bytes,
-                  "heldout_loss", cli_json_number(r->loss), "batches", (json_int_t)r->batches,
-                  cli_data_items_name(&e->data),
-                  (json_int_t)(r->batches * cli_data_items(&e->data)),
-                  "fp8_gemms_planned", (json_int_t)r->info.fp8_gemms_planned, "fp8_gemms_executed",
-                  (json_int_t)r->fp8_gemms, "compile_seconds", r->info.compile_seconds,
-                  "peak_bytes", (json_int_t)r->info.peak_bytes));
+    cli_json_record(&e->json, json_pack("{ss ss ss ss ss? ss? sI so sI sI sI sI sf sI}", "event",
+                                        "eval", "recipe", recipe, "target", r->target, "weights",
+                                        e->weights.files.shown, "trained", trained, "stored",
+                                        stored, "weights_bytes", (json_int_t)r->weights_bytes,
+                                        "heldout_loss", cli_json_number(r->loss), "batches",
+                                        (json_int_t)r->batches, cli_data_items_name(&e->data),
+                                        (json_int_t)(r->batches * cli_data_items(&e->data)),
+                                        "fp8_gemms_planned", (json_int_t)r->info.fp8_gemms_planned,
+                                        "fp8_gemms_executed", (json_int_t)r->fp8_gemms,
+                                        "compile_seconds", r->info.compile_seconds, "peak_bytes",
+                                        (json_int_t)r->info.peak_bytes));
 }
 
 static int64_t weights_bytes(fp8c_program *program)
@@ -52,8 +52,8 @@ static int64_t weights_bytes(fp8c_program *program)
     return bytes;
 }
 
-/* Batches to calibrate on that nothing uses are refused: once the last recipe's weights are known.
- */
+/* Whether any recipe used the batches of --calibrate. Known once the weights of the last recipe are
+ * loaded; if none did, the option is refused. */
 static bool uses_calibrate(const eval *e, const result *r)
 {
     int64_t calibrated = 0;
@@ -128,8 +128,8 @@ static void print_table(const eval *e)
             snprintf(gap, sizeof gap, "%+.3f%%", 100 * (r->loss / e->results[base].loss - 1));
         printf("%-*s %11.4f %10s %8.2f MiB %8.1f MiB %7.2f s  %" PRId64 " (%" PRId64 ")\n", width,
                cli_recipe(e->c, i), r->loss, gap, (double)r->weights_bytes / (1 << 20),
-               (double)r->info.peak_bytes / (1 << 20),
-               r->info.compile_seconds, r->fp8_gemms, r->info.fp8_gemms_planned);
+               (double)r->info.peak_bytes / (1 << 20), r->info.compile_seconds, r->fp8_gemms,
+               r->info.fp8_gemms_planned);
     }
     char shown[2][200];
     if (trained)

@@ -46,6 +46,7 @@ static fate fate_of(int at)
     case CLI_AT_profile:
     case CLI_AT_verbose:
     case CLI_AT_write_rules:
+    case CLI_AT_comm:    /* how this command was started */
     case CLI_AT_compare: /* a folder has one run */
     case CLI_AT_seeds: return OWN;
     case CLI_AT_steps:
@@ -64,6 +65,9 @@ static fate fate_of(int at)
     case CLI_AT_recompute:
     case CLI_AT_no_fuse:
     case CLI_AT_device:
+    case CLI_AT_check_ranks:
+    case CLI_AT_rank_timeout:
+    case CLI_AT_zero:
     case CLI_AT_recipe: return FREE;
     default: return KEPT;
     }
@@ -102,14 +106,17 @@ static bool merge(const cli_folder *f, cli *c, int at, const json_t *all)
     return ok;
 }
 
-/* The module is that of the folder unless FILE.f8 is given. It has the dims and the rules. */
+/* The module is that of the folder unless FILE.f8 is given. module.f8 has the dims and the rules,
+ * but its shapes are numbers: ranks, who divide B, need the text as it was given. */
 static void take_text(cli_folder *f, cli *c)
 {
     if (c->file)
         return;
-    snprintf(f->file, sizeof f->file, "%s", f8_run_path(&f->run, "module.f8"));
+    snprintf(f->file, sizeof f->file, "%s",
+             f8_run_path(&f->run, c->ranks ? "source.f8" : "module.f8"));
     c->file = f->file;
-    c->dims.n = c->rules.n = 0;
+    if (!c->ranks)
+        c->dims.n = c->rules.n = 0;
 }
 
 /* Whether a run goes on from recipe auto to another or from another to auto; a message on stderr
@@ -151,6 +158,11 @@ bool cli_folder_open(cli_folder *f, cli *c)
         .path = c->run ? c->run : c->resume, .resumed = c->resume, .run = F8_RUN_CLOSED};
     if (!f->path)
         return true;
+    if (cli_ranks_follows(c->ranks)) {
+        if (f8_run_follow(&f->run, f->path, f->resumed, &diag) != F8_OK)
+            return cli_file_fail(&diag);
+        return c->run || take_options(f, c);
+    }
     if (c->run)
         return f8_run_free(&f->run, f->path, &diag) == F8_OK || cli_file_fail(&diag);
     if (f8_run_open(&f->run, f->path, cli_temporaries(), &diag) != F8_OK)
@@ -253,46 +265,56 @@ static char *plan(const cli_folder *f, const cli *c, const fp8c_program *program
     return text;
 }
 
-static json_t *describe(const cli *c, const cli_folder *f, fp8c_program *program,
-                        const cli_data *data, json_t *components)
+static int ranks_of(const cli *c)
+{
+    return c->ranks ? c->ranks->comm.ranks : 1;
+}
+
+/* false after a message on stderr. */
+static bool describe(const cli *c, const cli_folder *f, fp8c_context *ctx, fp8c_program *program,
+                     const cli_data *data, json_t **info)
 {
     char begun[40] = "";
     const time_t now = time(NULL);
     struct tm utc;
     fp8c_device device = {.struct_size = sizeof device};
+    json_t *components = versions(ctx, program);
+    if (!components)
+        return false;
     fp8c_program_device(program, &device); /* fails if there is none */
     if (gmtime_r(&now, &utc))
         strftime(begun, sizeof begun, "%Y-%m-%dT%H:%M:%SZ", &utc);
-    return json_pack("{ss so ss? ss ss ss ss? so so so s[]}", "begun", begun, "versions",
-                     components, "file", c->file, "module", f->at.module, "recipe", c->recipe,
-                     "target", fp8c_program_target(program), "device",
-                     *device.name ? device.name : NULL, "options",
-                     cli_options_json(c, ON_TRAIN, true), "resolved",
-                     cli_options_json(c, ON_TRAIN, false), "data", cli_data_facts(data), "resumed");
+    *info = json_pack(
+        "{ss so ss? ss ss ss ss? sI so so so s[]}", "begun", begun, "versions", components, "file",
+        c->file, "module", f->at.module, "recipe", c->recipe, "target",
+        fp8c_program_target(program), "device", *device.name ? device.name : NULL, "ranks",
+        (json_int_t)ranks_of(c), "options", cli_options_json(c, ON_TRAIN, true), "resolved",
+        cli_options_json(c, ON_TRAIN, false), "data", cli_data_facts(data), "resumed");
+    return true;
 }
 
 static bool begin(cli_folder *f, const cli *c, fp8c_context *ctx, fp8c_program *program,
                   const cli_data *data)
 {
     f8_diag diag = {0};
-    json_t *components = versions(ctx, program);
-    char *decided = components ? decisions(program) : NULL,
-         *planned = decided ? plan(f, c, program) : NULL;
-    if (!planned) {
-        json_decref(components);
-        free(decided);
-        return false;
-    }
     f->at.seed = c->seed;
-    f8_status status = f8_run_create(&f->run, f->path, cli_temporaries(), &diag);
-    if (status == F8_OK)
-        status = f8_run_begin(&f->run, program, f->text, decided, planned,
-                              describe(c, f, program, data, components), &f->at, &diag);
-    else
-        json_decref(components);
+    if (f->run.follows)
+        return f8_run_save(&f->run, program, &f->at, &diag) == F8_OK || cli_file_fail(&diag);
+    size_t size;
+    json_t *info = NULL;
+    char *source = cli_read_file(c->file, &size), *decided = source ? decisions(program) : NULL,
+         *planned = decided ? plan(f, c, program) : NULL;
+    const f8_run_texts texts = {f->text, source, decided, planned};
+    bool ok = planned && describe(c, f, ctx, program, data, &info);
+    if (ok)
+        ok = (f8_run_create(&f->run, f->path, cli_temporaries(), &diag) == F8_OK &&
+              f8_run_begin(&f->run, program, &texts, json_incref(info), &f->at, &diag) == F8_OK) ||
+             cli_file_fail(&diag);
+    json_decref(info);
+    free(source);
     free(decided);
     free(planned);
-    return status == F8_OK || cli_file_fail(&diag);
+    return ok;
 }
 
 /* ---- going on ---- */
@@ -387,12 +409,14 @@ static bool update(cli_folder *f, const cli *c, const fp8c_program *program, boo
 {
     f8_diag diag = {0};
     json_t *info = f->run.info, *all = json_object_get(info, "resolved");
-    json_t *mark = json_pack("{sI ss}", "step", (json_int_t)f->at.step, "recipe", c->recipe);
+    json_t *mark = json_pack("{sI ss sI}", "step", (json_int_t)f->at.step, "recipe", c->recipe,
+                             "ranks", (json_int_t)ranks_of(c));
     bool ok = !json_array_append_new(json_object_get(info, "resumed"), mark);
     for (int at = 0; at < CLI_N_OPTIONS; at++)
         if (cli_options[at].on & ON_TRAIN && fate_of(at) == FREE)
             ok = ok && !json_object_set_new(all, cli_option_name(at), cli_option_json(c, at));
-    ok = ok && !json_object_set_new(info, "recipe", json_string(c->recipe));
+    ok = ok && !json_object_set_new(info, "recipe", json_string(c->recipe)) &&
+         !json_object_set_new(info, "ranks", json_integer(ranks_of(c)));
     if (!ok)
         fprintf(stderr, "%s: error: run.json can't be updated\n", f->path);
     char *decided = ok && !same ? decisions(program) : NULL;
@@ -406,18 +430,45 @@ static bool update(cli_folder *f, const cli *c, const fp8c_program *program, boo
     return ok && (f8_run_put_info(&f->run, &diag) == F8_OK || cli_file_fail(&diag));
 }
 
+/* Waits until every rank has loaded the checkpoint: rank 0 may remove it from then on. */
+static bool all_have_loaded(const cli_folder *f, const cli *c)
+{
+    char text[24];
+    snprintf(text, sizeof text, "%" PRId64, f->at.step);
+    return cli_ranks_agree(c->ranks, "the step of the checkpoint", text);
+}
+
+/* The losses of another number of ranks have other bits. */
+static void note_ranks(const cli_folder *f, const cli *c)
+{
+    const json_t *before = json_object_get(f->run.info, "ranks");
+    if (before && json_integer_value(before) != ranks_of(c))
+        fprintf(stderr,
+                "%s: from step %" PRId64 " on with %d rank%s, and with %" JSON_INTEGER_FORMAT
+                " before: gradients are added up in another order\n",
+                f->path, f->at.step + 1, ranks_of(c), ranks_of(c) == 1 ? "" : "s",
+                json_integer_value(before));
+}
+
 static bool go_on(cli_folder *f, const cli *c, fp8c_context *ctx, fp8c_program *program,
                   const cli_data *data, cli_folder_each each, void *user)
 {
     f8_diag diag = {0};
     char *told = NULL;
     bool same = true;
-    bool ok = fits(f, ctx, program, data) && load(f, c, program, &same, &told) && check_steps(f, c);
+    bool ok = fits(f, ctx, program, data) && load(f, c, program, &same, &told) &&
+              all_have_loaded(f, c) && check_steps(f, c);
+    if (f->run.follows) {
+        free(told);
+        return ok;
+    }
     if (ok && !same)
         fprintf(stderr,
                 "%s: from step %" PRId64 " on under %s; the checkpoint is of another recipe:\n%s",
                 f->path, f->at.step + 1, c->recipe, told);
     free(told);
+    if (ok)
+        note_ranks(f, c);
     ok = ok &&
          (f8_run_continue(&f->run, f->at.step, each, user, &diag) == F8_OK || cli_file_fail(&diag));
     return ok && update(f, c, program, same);

@@ -12,8 +12,13 @@
 #include "ir/base/hash.h"
 
 static const char batch_dim[] = "B";
+/* The defaults of --check-ranks. A hash takes 8 GB a second; GPUs have shorter
+ * steps, and their variables are copied to the host first. */
+enum { CHECK = 100, CHECK_ON_GPUS = 1000 };
 /* MPICH's mpirun drops what it has not passed on when a process aborts. */
 static const struct timespec passed_on = {.tv_nsec = 200000000};
+/* In this time rank 0 says why all fail, and ends them by a signal. */
+static const struct timespec for_rank_0 = {.tv_sec = 2};
 
 /* ---- joining ---- */
 
@@ -90,52 +95,9 @@ static void tell(const cli_ranks *r)
         fclose(kept);
 }
 
-static bool refused(const cli *c)
-{
-    const char *option = c->run ? "--run" : c->resume ? "--resume" : NULL;
-    if (option)
-        fprintf(stderr,
-                "fp8c train: %s is for one process: several can't share the folder of a run yet; "
-                "--save FILE keeps a checkpoint\n",
-                option);
-    return option != NULL;
-}
-
-/* Sets the dim of the batch to this rank's part. */
-static bool divide(const cli_ranks *r, cli *c)
-{
-    fp8c_context *ctx;
-    fp8c_module *module;
-    if (!cli_load(c, &ctx, &module))
-        return false;
-    const int64_t rows = fp8c_module_dim(module, batch_dim), ranks = r->comm.ranks;
-    fp8c_module_destroy(module);
-    fp8c_context_destroy(ctx);
-    if (rows < 1 || rows % ranks) {
-        if (rows < 1)
-            fprintf(stderr,
-                    "%s: error: %" PRId64 " ranks divide the batch, which must be the dim %s: the "
-                    "module has no such dim\n",
-                    c->file, ranks, batch_dim);
-        else
-            fprintf(stderr,
-                    "%s: error: %" PRId64 " ranks can't divide a batch of %s = %" PRId64
-                    " rows evenly; give -D %s=N with a multiple of %" PRId64 "\n",
-                    c->file, ranks, batch_dim, rows, batch_dim, ranks);
-        return false;
-    }
-    for (size_t i = 0; i < c->dims.n; i++)
-        if (!strcmp(c->dims.dim[i].name, batch_dim)) {
-            c->dims.dim[i].value = rows / ranks;
-            return true;
-        }
-    if (c->dims.n == CLI_MAX_DIMS) {
-        fprintf(stderr, "fp8c train: -D is given too often\n");
-        return false;
-    }
-    c->dims.dim[c->dims.n++] = (fp8c_dim){batch_dim, rows / ranks};
-    return true;
-}
+static const char need_mpirun[] =
+    "fp8c train: WORLD_SIZE says that several processes were started together: on CPUs they need "
+    "mpirun; --comm none trains each for itself\n";
 
 /* Whether the environment says, or --comm nccl, that there are processes without MPI. *ok: no
  * message on stderr. */
@@ -143,15 +105,15 @@ static bool without_mpi(cli_ranks *r, const cli *c, bool *ok)
 {
     const bool asked = c->comm && !strcmp(c->comm, "nccl");
     const bool started = cli_gpus_started(&r->comm.rank, &r->comm.ranks);
+    const bool gpus = cli_gpus_wanted(c) || (c->resume && !c->target); /* the run has the target */
     *ok = true;
     if (!asked && (c->comm || !started))
         return false;
-    *ok = started && cli_gpus_wanted(c);
-    if (!cli_gpus_wanted(c))
-        fprintf(stderr,
-                asked ? "fp8c train: --comm nccl joins GPUs: give --target cuda\n"
-                      : "fp8c train: WORLD_SIZE says that several processes were started together: "
-                        "on CPUs they need mpirun; --comm none trains each for itself\n");
+    *ok = started && gpus;
+    if (!gpus && asked)
+        fprintf(stderr, "fp8c train: --comm nccl joins GPUs: give --target cuda\n");
+    else if (!gpus)
+        fprintf(stderr, "%s", need_mpirun);
     else if (!started)
         fprintf(stderr, "fp8c train: --comm nccl: RANK and WORLD_SIZE are to be in the "
                         "environment, as torchrun sets them\n");
@@ -161,12 +123,10 @@ static bool without_mpi(cli_ranks *r, const cli *c, bool *ok)
 /* The ranks' number and how many there are is known. */
 static bool begin(cli_ranks *r, cli *c)
 {
-    if (r->comm.rank > 0) {
+    if (cli_ranks_follows(r)) {
         be_quiet(r);
-        c->json = c->save = c->save_state = c->write_rules = NULL;
+        c->json = c->write_rules = NULL;
     }
-    if (refused(c) || !divide(r, c) || (cli_gpus_wanted(c) && !cli_gpus_join(r, c)))
-        return false;
     c->ranks = r;
     return true;
 }
@@ -188,9 +148,62 @@ bool cli_ranks_join(cli_ranks *r, cli *c)
     return r->comm.ranks == 1 ? !is_of_another(kind) : begin(r, c);
 }
 
+bool cli_ranks_check(const cli *c, int64_t step, bool saved)
+{
+    const int64_t usual = cli_gpus_wanted(c) ? CHECK_ON_GPUS : CHECK,
+                  every = c->check_ranks ? c->check_ranks : usual;
+    return c->ranks && every > 0 && (saved || step % every == 0);
+}
+
+bool cli_ranks_follows(const cli_ranks *r)
+{
+    return r && r->comm.rank > 0;
+}
+
+/* NCCL between the GPUs of the ranks, if they have any. */
+static bool join_gpus(cli_ranks *r, cli *c)
+{
+    if (cli_gpus_wanted(c))
+        return cli_gpus_join(r, c);
+    if (!r->mpi)
+        fprintf(stderr, "%s", need_mpirun);
+    return r->mpi != NULL;
+}
+
+/* Watches the ranks from here on. */
+static bool watch(cli_ranks *r, const cli *c)
+{
+    r->guard = cli_guard_begin(&r->comm, r->mpi, r->messages >= 0 ? r->messages : STDERR_FILENO,
+                               cli_guard_limit(c));
+    return r->guard != NULL;
+}
+
+bool cli_ranks_divide(cli_ranks *r, cli *c, const fp8c_module *module)
+{
+    const int64_t rows = fp8c_module_dim(module, batch_dim), ranks = r->comm.ranks;
+    if (rows >= 1 && rows % ranks == 0) {
+        c->part = (fp8c_dim){batch_dim, rows / ranks};
+        return join_gpus(r, c) && watch(r, c);
+    }
+    r->common = r->mpi != NULL; /* they have the same model */
+    if (rows < 1)
+        fprintf(stderr,
+                "%s: error: %" PRId64 " ranks divide the batch, which must be the dim %s: the "
+                "module has no such dim\n",
+                c->file, ranks, batch_dim);
+    else
+        fprintf(stderr,
+                "%s: error: %" PRId64 " ranks can't divide a batch of %s = %" PRId64
+                " rows evenly; give -D %s=N with a multiple of %" PRId64 "\n",
+                c->file, ranks, batch_dim, rows, batch_dim, ranks);
+    return false;
+}
+
 int cli_ranks_leave(cli_ranks *r, int code)
 {
-    if (code != CLI_DONE && r->messages >= 0)
+    cli_guard_end(r->guard, code);
+    r->guard = NULL;
+    if (code != CLI_DONE && r->messages >= 0 && (!r->common || !nanosleep(&for_rank_0, NULL)))
         tell(r);
     const int signalled = r->stopped ? 0 : cli_interrupted();
     if ((code != CLI_DONE || signalled) && r->nccl)
@@ -210,6 +223,7 @@ bool cli_ranks_stop(cli_ranks *r)
     int32_t mine = cli_interrupted(), all[F8_MAX_RANKS];
     if (!r)
         return mine != 0;
+    cli_guard_name(r->guard, "signals");
     if (r->comm.all_gather(r->comm.user, &mine, all, sizeof mine))
         return true; /* the next collective says why */
     for (int i = 0; i < r->comm.ranks && !mine; i++)
@@ -220,11 +234,12 @@ bool cli_ranks_stop(cli_ranks *r)
     return mine != 0;
 }
 
-bool cli_ranks_agree(const cli_ranks *r, const char *what, const char *text)
+bool cli_ranks_agree(cli_ranks *r, const char *what, const char *text)
 {
     f8_hash mine, all[F8_MAX_RANKS];
     if (!r)
         return true;
+    cli_guard_name(r->guard, what);
     mine = f8_hash_bytes(text, strlen(text));
     if (r->comm.all_gather(r->comm.user, &mine, all, sizeof mine)) {
         fprintf(stderr, "fp8c: error: %s\n", r->comm.message(r->comm.user));
@@ -233,6 +248,7 @@ bool cli_ranks_agree(const cli_ranks *r, const char *what, const char *text)
     for (int i = 1; i < r->comm.ranks; i++)
         if (!f8_hash_equal(all[i], all[0])) {
             fprintf(stderr, "fp8c: error: %s of rank %d differs from that of rank 0\n", what, i);
+            r->common = true;
             return false;
         }
     return true;

@@ -2,32 +2,47 @@
 #ifndef F8_CMD_RANKS_H
 #define F8_CMD_RANKS_H
 
-#include "frontend/cli/cmd.h"
+#include "frontend/cli/cmd_guard.h"
 
 typedef struct cli_ranks {
     fp8c_context *ctx;
     fp8c_mpi *mpi;
     fp8c_nccl *nccl; /* on GPUs */
     fp8c_comm comm;
+    cli_guard *guard;
     bool stopped; /* all ranks know of a signal */
+    bool common;  /* all ranks fail, for the same reason: rank 0 says it */
     int messages; /* of ranks above 0: stderr as it was; what they say is kept, see below */
 } cli_ranks;
 
 /* Joins the processes of an MPI job, if --comm or mpirun's environment says that there are any, or
- * on GPUs those that torchrun started. Then it divides the dim B of the module in c->file among
- * them: c->dims gets it, c->ranks becomes `r`. Rank 0 alone writes files and talks: the others get
- * no --json, --save and so on, and what they say on stderr appears only if they fail. false after a
- * message on stderr. Leave in any case. */
+ * takes the number of this one from the environment that torchrun sets. c->ranks becomes `r`. Rank
+ * 0 alone writes files and talks: the others get no --json and so on, and what they say on stderr
+ * appears only if they fail. false after a message on stderr. Leave in any case. */
 bool cli_ranks_join(cli_ranks *r, cli *c);
+/* Whether this process is one of several, and not rank 0. NULL: false. */
+bool cli_ranks_follows(const cli_ranks *r);
+/* Divides the dim B of the module among the ranks: cli_load gives this rank's part from here on. On
+ * GPUs it also joins them. false after a message on stderr. */
+bool cli_ranks_divide(cli_ranks *r, cli *c, const fp8c_module *module);
 /* If this process failed, or only it knows of a signal, all others end too. Returns `code`. */
 int cli_ranks_leave(cli_ranks *r, int code);
 /* Whether a signal came to any rank: all get the same answer at once, and then have that signal
  * noted. NULL: cli_interrupted. */
 bool cli_ranks_stop(cli_ranks *r);
 
+/* NULL: there is one rank. */
+static inline cli_guard *cli_guard_of(const cli *c)
+{
+    return c->ranks ? c->ranks->guard : NULL;
+}
+/* Whether the ranks compare what all of them have, after this step: --check-ranks asks for it, or
+ * the values are to be saved. */
+bool cli_ranks_check(const cli *c, int64_t step, bool saved);
+
 /* Whether all ranks give the same text; false after a message on stderr, which says `what` differs.
  * NULL: true. */
-bool cli_ranks_agree(const cli_ranks *r, const char *what, const char *text);
+bool cli_ranks_agree(cli_ranks *r, const char *what, const char *text);
 
 /* Of the `rows` rows that a batch of all ranks has, this rank's begin at `first`. */
 typedef struct cli_share {
@@ -35,7 +50,8 @@ typedef struct cli_share {
 } cli_share;
 /* B: the rows that this rank has. */
 cli_share cli_share_of(const cli *c, int64_t B);
-/* The place of this rank's row `row` of batch `batch` in the sequence of all rows of all batches. */
+/* The place of this rank's row `row` of batch `batch` in the sequence of all rows of all batches.
+ */
 uint64_t cli_share_place(const cli_share *s, uint64_t batch, int64_t row);
 
 #endif

@@ -141,5 +141,5 @@ bool cli_stats_record(cli_stats *w, int function, const char *recipe, uint64_t s
     if (w->stats >= 0 && is_watched(w, step) &&
         !record_figures(w, function, recipe, seed, step, json, folder))
         return false;
-    return function != w->dump || dump(w, step, folder);
+    return function != w->dump || folder->run.follows || dump(w, step, folder);
 }

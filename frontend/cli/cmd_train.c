@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "frontend/cli/cmd_agree.h"
 #include "frontend/cli/cmd_calibrate.h"
 #include "frontend/cli/cmd_checkpoint.h"
 #include "frontend/cli/cmd_folder.h"
@@ -121,6 +122,7 @@ static fp8c_status train_step(run *r, int64_t step, step_facts *f)
         if (!cli_data_fill(r->data, r->program, function, r->out->seed,
                            (uint64_t)(step * r->accumulate + a)))
             return FP8C_ERR_IO;
+        cli_guard_step(cli_guard_of(r->c), step + 1, a + 1);
         fp8c_info before = {.struct_size = sizeof before}, after = before;
         fp8c_program_info(r->program, &before);
         const fp8c_status status = fp8c_program_run(r->program, function);
@@ -264,6 +266,14 @@ static fp8c_status after_step(run *r, int64_t step, double *seconds)
     return status;
 }
 
+/* If it fails, all ranks have the message. */
+static fp8c_status check_ranks(const run *r)
+{
+    const fp8c_status status = fp8c_program_check_ranks(r->program);
+    r->c->ranks->common |= status == FP8C_ERR_IO;
+    return status;
+}
+
 static fp8c_status train(run *r)
 {
     const int64_t items = r->accumulate * cli_data_items(r->data);
@@ -281,6 +291,11 @@ static fp8c_status train(run *r)
         if (status != FP8C_OK)
             return status;
         const double end = f8_seconds_now();
+        const bool saves = step + 1 == r->end || cli_folder_saves(r->folder, r->c, step + 1, false);
+        if (cli_ranks_check(r->c, step + 1, saves))
+            status = check_ranks(r);
+        if (status != FP8C_OK)
+            return status;
         r->out->done = step + 1;
         if (step >= r->c->steps - tail)
             r->tail_sum += f.loss;
@@ -311,37 +326,6 @@ static fp8c_status train(run *r)
 }
 
 /* ---- after a run ---- */
-
-/* Writes the bytes of a variable. If it fails without setting out->diag, the context has the
- * message. */
-static bool put_variable(const run *r, f8_file_out *out, int index, const fp8c_variable *v)
-{
-    const size_t bytes = (size_t)fp8c_type_bytes(&v->type);
-    void *copy = malloc(bytes + 1);
-    if (!copy)
-        f8_file_fail(out->diag, F8_ERR_MEMORY, out->path, "out of memory: %zu bytes were wanted",
-                     bytes);
-    const bool ok = copy && fp8c_program_read(r->program, index, copy) == FP8C_OK &&
-                    f8_file_put(out, copy, bytes) == F8_OK;
-    free(copy);
-    return ok;
-}
-
-/* Writes all variables, whole or not at all. */
-static bool save_state(const run *r, const char *path)
-{
-    f8_file_out out;
-    f8_diag diag = {0};
-    fp8c_variable v;
-    bool ok = f8_file_begin(&out, cli_temporaries(), path, false, &diag) == F8_OK;
-    for (int i = 0; ok && fp8c_program_variable(r->program, i, &v) == FP8C_OK; i++)
-        ok = put_variable(r, &out, i, &v);
-    ok = ok && f8_file_commit(&out) == F8_OK;
-    f8_file_end(&out);
-    if (ok)
-        return true;
-    return diag.status != F8_OK ? cli_file_fail(&diag) : cli_fail(r->ctx) == CLI_DONE;
-}
 
 /* How often a function ran; all other functions ran once. */
 static double runs_of(const void *user, int function)
@@ -405,6 +389,8 @@ static bool train_seed(run *r, const char *save, const char *state)
     fp8c_status status = fp8c_program_initialize(r->program, o->seed);
     if (status == FP8C_OK && !cli_folder_start(f, r->c, r->ctx, r->program, r->data, replay, r))
         return false;
+    if (status == FP8C_OK && !cli_guard_folder(cli_guard_of(r->c), f->path))
+        return false;
     o->saved = f->path != NULL;
     o->done = r->begin = f->path ? f->at.step : 0;
     r->end = r->c->stop_at && r->c->stop_at < r->c->steps ? r->c->stop_at : r->c->steps;
@@ -420,7 +406,7 @@ static bool train_seed(run *r, const char *save, const char *state)
         return false;
     if (!o->done)
         return true;
-    if ((state && !save_state(r, state)) ||
+    if ((state && !cli_state_save(r->c, state, r->program)) ||
         (save && !cli_checkpoint_save(r->c, save, r->program, o->recipe, o->done)))
         return false;
     o->saved |= save != NULL;
@@ -504,7 +490,7 @@ static bool can_save(const cli *c)
 {
     const char *const paths[] = {c->save, c->save_state};
     f8_diag diag = {0};
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < 2 && !cli_ranks_follows(c->ranks); i++)
         if (paths[i] && f8_file_writable(cli_temporaries(), paths[i], &diag) != F8_OK)
             return cli_file_fail(&diag);
     return true;
@@ -557,17 +543,37 @@ static int train_all(const cli *c, fp8c_context *ctx, fp8c_module *module, cli_f
     return code;
 }
 
-static int train_module(const cli *c, cli_folder *folder)
+/* The module as this process runs it: whole for the folder, then with this rank's part of a batch.
+ * *ctx and *module are NULL after a message on stderr. */
+static bool load_module(cli *c, cli_folder *folder, fp8c_context **ctx, fp8c_module **module)
+{
+    if (!cli_load(c, ctx, module))
+        return false;
+    bool ok = cli_folder_module(folder, *module);
+    if (ok && !c->ranks)
+        return true;
+    /* under MPI before anything else: ranks that are alike then also fail alike */
+    const bool first = ok && c->ranks->mpi;
+    ok = ok && (!first || cli_agree(c, *module)) && cli_ranks_divide(c->ranks, c, *module) &&
+         (first || cli_agree(c, *module));
+    fp8c_module_destroy(*module);
+    fp8c_context_destroy(*ctx);
+    *module = NULL;
+    *ctx = NULL;
+    return ok && cli_load(c, ctx, module);
+}
+
+static int train_module(cli *c, cli_folder *folder)
 {
     fp8c_context *ctx;
     fp8c_module *module;
-    if (!cli_load(c, &ctx, &module))
+    if (!load_module(c, folder, &ctx, &module))
         return CLI_FAILED;
     int code = CLI_FAILED;
     cli_train_result *results = calloc((1 + c->compare.n) * (size_t)c->seeds, sizeof *results);
     if (!results)
         fprintf(stderr, "error: out of memory\n");
-    else if (cli_folder_module(folder, module))
+    else
         code = train_all(c, ctx, module, folder, results);
     free(results);
     fp8c_module_destroy(module);
@@ -587,13 +593,13 @@ int cmd_train(const cli *given)
         return CLI_USAGE;
     }
     int code = CLI_FAILED;
+    if (!cli_ranks_join(&ranks, &own))
+        return cli_ranks_leave(&ranks, CLI_FAILED);
     if (cli_folder_open(&folder, &own))
         code = usable(&own) ? CLI_DONE : CLI_USAGE;
     own.steps = own.steps ? own.steps : CLI_STEPS;
-    if (code == CLI_DONE) {
-        code = cli_ranks_join(&ranks, &own) ? train_module(&own, &folder) : CLI_FAILED;
-        code = cli_ranks_leave(&ranks, code);
-    }
+    if (code == CLI_DONE)
+        code = train_module(&own, &folder);
     cli_folder_close(&folder);
-    return code;
+    return cli_ranks_leave(&ranks, code);
 }

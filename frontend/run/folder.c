@@ -93,6 +93,8 @@ f8_status f8_run_create(f8_run *r, const char *folder, f8_temporaries *list, f8_
 
 f8_status f8_run_put(f8_run *r, const char *name, const char *text, f8_diag *diag)
 {
+    if (r->follows)
+        return F8_OK;
     const char *path = f8_run_path(r, name);
     return f8_file_write(r->list, path, text, strlen(text), false, diag);
 }
@@ -110,8 +112,13 @@ f8_status f8_run_put_info(f8_run *r, f8_diag *diag)
 /* Remove what f8_run_create and f8_run_begin made. */
 static void abandon(f8_run *r)
 {
-    static const char *const names[] = {info_name,   "module.f8",   "decisions.jsonl",
-                                        "plan.json", "steps.jsonl", "checkpoint-0.safetensors",
+    static const char *const names[] = {info_name,
+                                        "module.f8",
+                                        "source.f8",
+                                        "decisions.jsonl",
+                                        "plan.json",
+                                        "steps.jsonl",
+                                        "checkpoint-0.safetensors",
                                         lock_name};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         unlink(f8_run_path(r, names[i]));
@@ -222,4 +229,13 @@ f8_status f8_run_open(f8_run *r, const char *folder, f8_temporaries *list, f8_di
     if (r->lock < 0)
         F8_TRY(take_lock(r, 0, diag));
     return remove_temporaries(r, diag);
+}
+
+f8_status f8_run_follow(f8_run *r, const char *folder, bool there, f8_diag *diag)
+{
+    *r = F8_RUN_CLOSED;
+    r->folder = folder;
+    const f8_status status = there ? f8_run_look(r, folder, diag) : F8_OK;
+    r->follows = true;
+    return status;
 }

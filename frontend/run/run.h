@@ -9,7 +9,7 @@
  *     f8_run_save(&run, program, &at, &diag);
  *     f8_run_close(&run);
  *
- * One process uses a folder at a time. A failure leaves what was there, and no half file. */
+ * One process writes a folder at a time. A failure leaves what was there, and no half file. */
 #ifndef F8_RUN_H
 #define F8_RUN_H
 
@@ -28,6 +28,7 @@ typedef struct f8_run {
     int64_t steps_size;    /* the bytes of whole records */
     json_t *info;          /* run.json */
     bool made, unfinished; /* the folder is new; it is not yet a run */
+    bool follows;          /* another process writes the folder: see f8_run_follow */
     char path[PATH_MAX];   /* of the last file that a call used: messages point to it */
 } f8_run;
 
@@ -54,6 +55,10 @@ f8_status f8_run_open(f8_run *r, const char *folder, f8_temporaries *list, f8_di
 /* Read run.json of a folder that another process may use: nothing is locked, nothing changes. The
  * checks are those of f8_run_open. Close `r` also after a failure. */
 f8_status f8_run_look(f8_run *r, const char *folder, f8_diag *diag);
+/* Of several processes that train together, rank 0 writes the folder. The others call this, and
+ * f8_run_put, f8_run_record and f8_run_continue then do nothing; f8_run_begin and f8_run_save give
+ * rank 0 what they have of the variables. Read run.json if `there`: it is a run that goes on. */
+f8_status f8_run_follow(f8_run *r, const char *folder, bool there, f8_diag *diag);
 /* Write a file, whole or not at all; run.json from r->info. */
 f8_status f8_run_put(f8_run *r, const char *name, const char *text, f8_diag *diag);
 f8_status f8_run_put_info(f8_run *r, f8_diag *diag);
@@ -100,13 +105,16 @@ bool f8_run_read_marks(const f8_weights *files, int64_t *step, uint64_t *seed, u
 
 /* Write the files that a run has before its first step. run.json is written last, because a folder
  * with this file is a complete run.
- *     text       the text of the module
- *     decisions  JSON Lines
- *     plan       JSON, or "" if there is no plan
- *     info       what run.json holds beside its format and version. The function owns it from here
- *                on. NULL: there was no memory to make it, and the function fails. */
-f8_status f8_run_begin(f8_run *r, fp8c_program *program, const char *text, const char *decisions,
-                       const char *plan, json_t *info, const f8_run_position *at, f8_diag *diag);
+ * info: what run.json holds beside its format and version. The function owns it from here on. NULL:
+ * there was no memory to make it, and the function fails. */
+typedef struct f8_run_texts {
+    const char *module;    /* canonical, for all ranks together */
+    const char *source;    /* as given: its dims have names still, so that ranks can divide B */
+    const char *decisions; /* JSON Lines */
+    const char *plan;      /* JSON, or "" if there is no plan */
+} f8_run_texts;
+f8_status f8_run_begin(f8_run *r, fp8c_program *program, const f8_run_texts *texts, json_t *info,
+                       const f8_run_position *at, f8_diag *diag);
 /* Write the checkpoint of a step, then remove the oldest until at->keep are left. What was recorded
  * before is on the disk before. */
 f8_status f8_run_save(f8_run *r, fp8c_program *program, const f8_run_position *at, f8_diag *diag);
@@ -114,7 +122,8 @@ f8_status f8_run_save(f8_run *r, fp8c_program *program, const f8_run_position *a
  * at->recipe are the program's; the rest of *at becomes the checkpoint's. If the checkpoint was
  * made under another recipe, the states that both have are taken, and `report` gets each of the
  * others (F8_LOAD_FITTING_STATES). Checkpoints that are damaged are passed over; `skipped` gets the
- * message of each. *same: the recipe is the same, so that all values are. */
+ * message of each. *same: the recipe is the same, so that all values are. Ranks call this together,
+ * and load the same checkpoint: one that any of them can't read is passed over by all. */
 f8_status f8_run_load(f8_run *r, fp8c_program *program, f8_run_position *at, bool *same,
                       void (*report)(void *user, const fp8c_load_item *item),
                       void (*skipped)(void *user, const f8_diag *why), void *user, f8_diag *diag);

@@ -8,8 +8,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "frontend/run/run.h"
+#include "frontend/checkpoint/shared.h"
 #include "frontend/program.h"
+#include "frontend/run/run.h"
 
 /* ---- which there are ---- */
 
@@ -66,6 +67,10 @@ f8_status f8_run_save(f8_run *r, fp8c_program *program, const f8_run_position *a
 {
     f8_run_marks marks;
     F8_TRY(f8_run_mark(program, at->step, at->seed, at->batch, &marks, diag));
+    if (r->follows) /* rank 0 asks for what it lacks */
+        return f8_shares(program)
+                   ? f8_checkpoint_write(program, path_of(r, at->step), NULL, 0, diag)
+                   : F8_OK;
     if (fsync(r->steps) && errno != EINVAL)
         return f8_run_fail(f8_run_path(r, "steps.jsonl"), diag);
     f8_st_pair more[F8_RUN_MARKS + 2] = {{"fp8c.recipe", at->recipe}, {"fp8c.module", at->module}};
@@ -77,18 +82,19 @@ f8_status f8_run_save(f8_run *r, fp8c_program *program, const f8_run_position *a
 
 /* ---- beginning ---- */
 
-f8_status f8_run_begin(f8_run *r, fp8c_program *program, const char *text, const char *decisions,
-                       const char *plan, json_t *info, const f8_run_position *at, f8_diag *diag)
+f8_status f8_run_begin(f8_run *r, fp8c_program *program, const f8_run_texts *texts, json_t *info,
+                       const f8_run_position *at, f8_diag *diag)
 {
     r->info = json_pack("{ss si}", "format", f8_run_format, "version", (int)F8_RUN_VERSION);
     const bool whole = r->info && info && !json_object_update(r->info, info);
     json_decref(info);
     if (!whole)
         return f8_file_fail(diag, F8_ERR_MEMORY, r->folder, "out of memory");
-    F8_TRY(f8_run_put(r, "module.f8", text, diag));
-    F8_TRY(f8_run_put(r, "decisions.jsonl", decisions, diag));
-    if (*plan)
-        F8_TRY(f8_run_put(r, "plan.json", plan, diag));
+    F8_TRY(f8_run_put(r, "module.f8", texts->module, diag));
+    F8_TRY(f8_run_put(r, "source.f8", texts->source, diag));
+    F8_TRY(f8_run_put(r, "decisions.jsonl", texts->decisions, diag));
+    if (*texts->plan)
+        F8_TRY(f8_run_put(r, "plan.json", texts->plan, diag));
     F8_TRY(f8_run_put(r, "steps.jsonl", "", diag));
     F8_TRY(f8_run_continue(r, 0, NULL, NULL, diag));
     F8_TRY(f8_run_save(r, program, at, diag));
@@ -116,6 +122,44 @@ static f8_status read_position(f8_run *r, const f8_weights *files, int64_t step,
     return f8_file_fail(diag, F8_ERR_INPUT, r->path, "it is of another model than the run's");
 }
 
+/* ---- ranks ---- */
+
+/* What all ranks have. */
+static f8_status gather(fp8c_program *program, int64_t mine, int64_t all[F8_MAX_RANKS],
+                        f8_diag *diag)
+{
+    const f8_comm *comm = f8_program_comm(program);
+    all[0] = mine;
+    return comm ? comm->all_gather(comm->user, &mine, all, sizeof mine, diag) : F8_OK;
+}
+
+/* One file system may show a rank an older folder: all take what rank 0 sees. */
+static f8_status agree_on(fp8c_program *program, int64_t *step, f8_diag *diag)
+{
+    int64_t all[F8_MAX_RANKS];
+    F8_TRY(gather(program, *step, all, diag));
+    *step = all[0];
+    return F8_OK;
+}
+
+/* A failure here, or that of another rank. */
+static f8_status agree_all_read(fp8c_program *program, const char *path, f8_status status,
+                                f8_diag *diag)
+{
+    int64_t all[F8_MAX_RANKS];
+    f8_diag lost = {0};
+    const f8_comm *comm = f8_program_comm(program);
+    const f8_status told = gather(program, status, all, status == F8_OK ? diag : &lost);
+    if (status != F8_OK || told != F8_OK)
+        return status != F8_OK ? status : told;
+    for (int i = 0; comm && i < comm->ranks; i++)
+        if (all[i] != F8_OK)
+            return f8_file_fail(diag, F8_ERR_INPUT, path, "rank %d can't load it", i);
+    return F8_OK;
+}
+
+/* ---- loading ---- */
+
 /* Load one checkpoint. *wrong: its failure is no damage. */
 static f8_status load_one(f8_run *r, fp8c_program *program, int64_t step, f8_run_position *at,
                           bool *same, fp8c_load_options *o, bool *wrong, f8_diag *diag)
@@ -137,9 +181,10 @@ static f8_status load_one(f8_run *r, fp8c_program *program, int64_t step, f8_run
         *wrong |= status != F8_OK;
         if (status == F8_OK)
             status = f8_load_values(&l);
-        if (status == F8_OK && *same)
-            status = f8_run_check_sum(program, &files, r->path, diag);
     }
+    status = agree_all_read(program, r->path, status, diag);
+    if (status == F8_OK && *same)
+        status = f8_run_check_sum(program, &files, r->path, diag);
     if (diag->file && status != F8_OK)
         diag->file = r->path; /* it may be the files' own */
     f8_load_end(&l);
@@ -157,6 +202,7 @@ f8_status f8_run_load(f8_run *r, fp8c_program *program, f8_run_position *at, boo
         bool wrong = false;
         fp8c_load_options o = {.struct_size = sizeof o, .report = report, .user = user};
         F8_TRY(newest(r, step, &step, diag));
+        F8_TRY(agree_on(program, &step, diag));
         if (step < 0)
             return f8_file_fail(diag, F8_ERR_INPUT, r->folder,
                                 "it has no checkpoint that is whole: there is nothing to go on "

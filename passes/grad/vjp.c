@@ -132,13 +132,25 @@ RULE(attention)
         dx[i] = f8_project(g, grad, i);
 }
 
+/* ids with -1, which is no row, in the place of `padding`. */
+static f8_ref without_padding(f8_graph *g, f8_ref ids, int64_t padding)
+{
+    f8_attr of[] = {F8_FLOAT(F8_A_VALUE, (double)padding), F8_INT(F8_A_TO, F8_I32)};
+    const f8_ref row = f8_make(g, F8_OP_CONST, NULL, 0, of, 2);
+    of[0].f = -1;
+    const f8_ref none = f8_make(g, F8_OP_CONST, NULL, 0, of, 2);
+    return f8_select(g, f8_binary(g, F8_OP_EQ, ids, row), none, ids);
+}
+
 /* Scatter-add into zeros; autodiff puts the gradient's running sum in their place. */
 RULE(embedding)
 {
     f8_node n = *f8_at(g, y);
     f8_type table = *f8_type_of(g, n.in[0]);
+    const int64_t padding = f8_attr_i(g, y, F8_A_PADDING);
     table.dtype = F8_F32;
-    f8_ref in[] = {f8_zeros(g, &table), n.in[1], f8_fold_cast(g, dy, F8_F32)};
+    const f8_ref ids = padding < 0 ? n.in[1] : without_padding(g, n.in[1], padding);
+    f8_ref in[] = {f8_zeros(g, &table), ids, f8_fold_cast(g, dy, F8_F32)};
     dx[0] = f8_make(g, F8_OP_EMBEDDING_GRAD, in, 3, NULL, 0);
 }
 
@@ -477,8 +489,9 @@ RULE(rope)
 
 RULE(cross_entropy)
 {
-    const f8_node *n = f8_at(g, y);
-    dx[0] = f8_make(g, F8_OP_CROSS_ENTROPY_GRAD, (f8_ref[]){n->in[0], n->in[1], dy}, 3, NULL, 0);
+    const f8_node n = *f8_at(g, y);
+    dx[0] = f8_make(g, F8_OP_CROSS_ENTROPY_GRAD, (f8_ref[]){n.in[0], n.in[1], dy}, 3, n.attr,
+                    f8_op_facts(n.op)->n_attrs);
 }
 
 /* `precision` lowers every linear before autodiff; this is for graphs differentiated without it. */

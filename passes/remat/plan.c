@@ -177,10 +177,12 @@ enum {
     WORK_ENOUGH = 80000000
 };
 
-/* `from`: the plan for another budget, where it may be quicker to start than at the steps alone.
- * *uncut: the largest budget known to be too small for what cuts begin. In a large problem a start
- * that is far from a plan that fits comes to nothing within its work. So where `from` is given,
- * cuts are left out below *uncut; once a plan fits, no other start and no random change is tried. */
+/* Improves *best. `from` is the plan for another budget, or NULL. It is one more start of the
+ * search, and often nearer to a plan that fits than the steps alone are.
+ *
+ * *uncut is the largest budget for which no start from cuts has led to a plan that fits. In a large
+ * problem a start far from such a plan spends all its work in vain. So with `from` given, budgets
+ * below *uncut get no starts from cuts, and the search ends at the first plan that fits. */
 static void search(f8_remat_timeline *t, const f8_remat_plan *from, int64_t *uncut,
                    f8_remat_best *best)
 {

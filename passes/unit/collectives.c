@@ -1,8 +1,8 @@
 /* Reductions over ranks: see collectives.h. */
 #include "passes/unit/collectives.h"
 
-/* Up to this many elements for each rank, one exchange of everything is quicker than two of parts.
- */
+/* A sum of up to this many elements a rank is one exchange: every rank gets all of them and adds
+ * them up. Above, an exchange of parts and one of their sums send fewer bytes. */
 enum { WHOLE = 1024 };
 
 /* What is exchanged, by how many, how it is joined, and under which name (for listings; may be

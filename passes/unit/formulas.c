@@ -3,6 +3,7 @@
 
 #include <float.h>
 #include <math.h>
+#include <string.h>
 
 #include "ir/num/fp8.h"
 #include "passes/unit/rows.h"
@@ -296,34 +297,103 @@ static softmax_row softmax_of_row(f8_graph *g, f8_ref x)
     return s;
 }
 
-f8_ref f8_ce_losses(f8_graph *g, f8_ref logits, f8_ref targets)
+f8_ce f8_ce_of(const f8_graph *g, f8_ref node)
+{
+    const char *reduction = f8_attr_s(g, node, F8_A_REDUCTION);
+    return (f8_ce){.ignore = f8_attr_i(g, node, F8_A_IGNORE),
+                   .smoothing = f8_attr_f(g, node, F8_A_LABEL_SMOOTHING),
+                   .reduction = !strcmp(reduction, "mean")  ? F8_CE_MEAN
+                                : !strcmp(reduction, "sum") ? F8_CE_SUM
+                                                            : F8_CE_NONE};
+}
+
+static bool ignores(const f8_ce *ce)
+{
+    return ce->ignore >= INT32_MIN && ce->ignore <= INT32_MAX;
+}
+
+/* bool of the targets' shape */
+static f8_ref is_ignored(f8_graph *g, const f8_ce *ce, f8_ref targets)
+{
+    const f8_attr attr[] = {F8_FLOAT(F8_A_VALUE, (double)ce->ignore), F8_INT(F8_A_TO, F8_I32)};
+    const f8_ref ignore = f8_make(g, F8_OP_CONST, NULL, 0, attr, 2);
+    return f8_binary(g, F8_OP_EQ, targets, ignore);
+}
+
+/* `value` of rows that count, 0 of those that are ignored. [.., 1] of the logits' rows. */
+static f8_ref where_counted(f8_graph *g, const f8_ce *ce, f8_ref targets, f8_ref value)
+{
+    if (!ignores(ce) || !value || !targets)
+        return value;
+    f8_type column = *f8_type_of(g, targets);
+    column.dim[column.rank++] = 1;
+    const f8_ref ignored = f8_reshape(g, is_ignored(g, ce, targets), &column);
+    return f8_select(g, ignored, f8_const(g, 0), value);
+}
+
+/* f32 []: the rows that count. Exact below 2^24. */
+static f8_ref counted_rows(f8_graph *g, const f8_ce *ce, f8_ref targets)
+{
+    int64_t rows = f8_type_elements(f8_type_of(g, targets));
+    if (!ignores(ce))
+        return f8_const(g, (double)rows);
+    const f8_ref ignored = is_ignored(g, ce, f8_reshape_to(g, targets, 1, &rows));
+    return f8_sum_all(g, f8_select(g, ignored, f8_const(g, 0), f8_const(g, 1)));
+}
+
+f8_ref f8_ce_losses(f8_graph *g, const f8_ce *ce, f8_ref logits, f8_ref targets)
 {
     const softmax_row s = softmax_of_row(g, logits);
     f8_ref hit = target_hit(g, logits, targets);
     f8_ref picked = f8_row_sum(g, f8_select(g, hit, logits, f8_const(g, 0)));
     f8_ref below = f8_binary(g, F8_OP_SUB, s.top, picked);
-    return f8_binary(g, F8_OP_DIV, f8_binary(g, F8_OP_ADD, below, s.log_sum),
-                     target_is_class(g, logits, targets));
+    f8_ref loss = f8_binary(g, F8_OP_ADD, below, s.log_sum);
+    if (ce->smoothing > 0) {
+        const f8_ref above = f8_binary(g, F8_OP_SUB, picked, f8_row_mean(g, logits));
+        loss = f8_binary(g, F8_OP_ADD, loss, f8_mul_const(g, above, ce->smoothing));
+    }
+    loss = f8_binary(g, F8_OP_DIV, loss, target_is_class(g, logits, targets));
+    return where_counted(g, ce, targets, loss);
 }
 
-f8_ref f8_ce_mean(f8_graph *g, f8_ref losses)
+f8_ref f8_ce_result(f8_graph *g, const f8_ce *ce, f8_ref losses, f8_ref targets)
 {
-    if (!losses)
+    if (!losses || !targets)
         return 0;
+    if (ce->reduction == F8_CE_NONE) {
+        f8_type each = *f8_type_of(g, targets);
+        each.dtype = F8_F32;
+        return f8_reshape(g, losses, &each);
+    }
     int64_t rows = f8_type_elements(f8_type_of(g, losses));
     f8_ref sum = f8_sum_all(g, f8_reshape_to(g, losses, 1, &rows));
-    return f8_binary(g, F8_OP_DIV, sum, f8_const(g, (double)rows));
+    return ce->reduction == F8_CE_SUM ? sum
+                                      : f8_binary(g, F8_OP_DIV, sum, counted_rows(g, ce, targets));
 }
 
-f8_ref f8_ce_grad(f8_graph *g, f8_ref logits, f8_ref targets, f8_ref scale)
+f8_ref f8_ce_scale(f8_graph *g, const f8_ce *ce, f8_ref dy, f8_ref targets)
+{
+    if (!dy || !targets)
+        return 0;
+    f8_type column = *f8_type_of(g, dy);
+    switch (ce->reduction) {
+    case F8_CE_MEAN: return f8_binary(g, F8_OP_DIV, dy, counted_rows(g, ce, targets));
+    case F8_CE_SUM: return dy;
+    default: column.dim[column.rank++] = 1; return f8_reshape(g, dy, &column);
+    }
+}
+
+f8_ref f8_ce_grad(f8_graph *g, const f8_ce *ce, f8_ref logits, f8_ref targets, f8_ref scale)
 {
     const softmax_row s = softmax_of_row(g, logits);
     f8_ref below = f8_binary(g, F8_OP_SUB, logits, s.top);
     f8_ref p = f8_unary(g, F8_OP_EXP, f8_binary(g, F8_OP_SUB, below, s.log_sum));
-    f8_ref one = f8_const(g, 1), zero = f8_const(g, 0);
-    f8_ref onehot = f8_select(g, target_hit(g, logits, targets), one, zero);
+    const double all = logits ? ce->smoothing / (double)f8_type_columns(f8_type_of(g, logits)) : 0;
+    f8_ref one = f8_const(g, 1 - ce->smoothing + all), zero = f8_const(g, all);
+    f8_ref wanted = f8_select(g, target_hit(g, logits, targets), one, zero);
     scale = f8_binary(g, F8_OP_DIV, scale, target_is_class(g, logits, targets));
-    return f8_binary(g, F8_OP_MUL, f8_binary(g, F8_OP_SUB, p, onehot), scale);
+    scale = where_counted(g, ce, targets, scale);
+    return f8_binary(g, F8_OP_MUL, f8_binary(g, F8_OP_SUB, p, wanted), scale);
 }
 
 /* ---- linear ---- */
@@ -365,7 +435,7 @@ f8_ref f8_amax_tensor(f8_graph *g, f8_ref x)
 {
     if (!x)
         return 0;
-    x = f8_below_reshapes(g, x); /* a maximum does not depend on order: reduce the rows there */
+    x = f8_below_reshapes(g, x);     /* a maximum does not depend on order: reduce the rows there */
     if (f8_type_of(g, x)->rank == 0) /* no axis to reduce */
         return f8_unary(g, F8_OP_ABS, f8_cast(g, x, F8_F32));
     f8_ref rows = f8_reduce(g, F8_OP_REDUCE_AMAX, f8_cast(g, x, F8_F32), -1);

@@ -46,12 +46,25 @@ f8_ref f8_gelu_slope(f8_graph *g, f8_ref x, bool tanh_form);
 f8_ref f8_rotated(f8_graph *g, f8_ref x, int64_t heads, f8_rope frequencies, bool inverse);
 
 /* Cross-entropy of logits [.., V] and targets i32 [..]. A target outside [0, V) equals no class:
- * the loss and the gradient of its row are not finite, so it shows and the update is skipped.
- * Nothing is ignored; mask the loss instead. */
-f8_ref f8_ce_losses(f8_graph *g, f8_ref logits, f8_ref targets); /* [.., 1] */
-f8_ref f8_ce_mean(f8_graph *g, f8_ref losses);                   /* all rows' mean, [] */
-f8_ref f8_ce_grad(f8_graph *g, f8_ref logits, f8_ref targets,
-                  f8_ref scale); /* (softmax - onehot) * scale */
+ * the loss and the gradient of its row are not finite, so it shows and the update is skipped. A row
+ * whose target is `ignore` has loss and gradient zero. With label smoothing e the wanted
+ * probability is 1 - e + e/V of the target and e/V of each other class (Szegedy et al.,
+ * arXiv 1512.00567, section 7; as PyTorch's cross_entropy). */
+typedef enum f8_ce_reduction { F8_CE_MEAN, F8_CE_SUM, F8_CE_NONE } f8_ce_reduction;
+typedef struct f8_ce {
+    int64_t ignore;
+    double smoothing;
+    f8_ce_reduction reduction;
+} f8_ce;
+f8_ce f8_ce_of(const f8_graph *g, f8_ref node); /* of a cross_entropy or its gradient */
+/* [.., 1]: of each row. */
+f8_ref f8_ce_losses(f8_graph *g, const f8_ce *ce, f8_ref logits, f8_ref targets);
+/* The op's result from the losses of all rows. */
+f8_ref f8_ce_result(f8_graph *g, const f8_ce *ce, f8_ref losses, f8_ref targets);
+/* [] or [.., 1]: what (softmax - wanted) is multiplied by. targets: of all rows. */
+f8_ref f8_ce_scale(f8_graph *g, const f8_ce *ce, f8_ref dy, f8_ref targets);
+/* (softmax - wanted) * scale */
+f8_ref f8_ce_grad(f8_graph *g, const f8_ce *ce, f8_ref logits, f8_ref targets, f8_ref scale);
 
 /* What a rounding to bf16 rounds, if that is a product of two operands, with or without a bias that
  * is rounded to bf16 itself: a GEMM can write it so. product: 0 if it is something else. */

@@ -77,7 +77,8 @@ typedef struct shelf {
     int64_t largest; /* bytes of a block */
 } shelf;
 
-/* TILE positions side by side. Most blocks live for hundreds of positions, and raise whole tiles. */
+/* TILE positions side by side. Most blocks live for hundreds of positions, and raise whole tiles.
+ */
 enum { TILE = 32 };
 typedef struct tile {
     int64_t most; /* full[] where it is the most */
@@ -106,7 +107,7 @@ typedef struct shelves {
 static bool setup_shelves(shelves *s, f8_lifetime *block, uint32_t positions, f8_arena *arena)
 {
     *s = (shelves){.block = block, .n_tiles = positions / TILE + 1, .arena = arena};
-    s->full = F8_NEW_ARRAY(arena, int64_t, (size_t)s->n_tiles * TILE);
+    s->full = F8_NEW_ARRAY(arena, int64_t, (size_t)s->n_tiles *TILE);
     s->tile = F8_NEW_ARRAY(arena, tile, s->n_tiles);
     for (uint32_t level = 0, parts = 1; level < LEVELS; level++, parts *= 4)
         s->span[level] = positions / parts + 1;
@@ -211,8 +212,9 @@ static uint32_t fullest(shelves *s, uint32_t from, uint32_t to)
     return at;
 }
 
-/* No gap below this offset is free throughout b's life. What is noted is brought up to date where
- * it is the most, since only there it matters: a block that fills a gap joins those above it. */
+/* An offset below which no gap is free throughout b's life: the largest of the notes `full` over
+ * that life. The note of that place is corrected first. It may be too low, because a block that
+ * filled a gap has joined those above it. */
 static int64_t full_below(shelves *s, const f8_lifetime *b)
 {
     const uint32_t position = fullest(s, b->start, b->end), k = position / TILE;

@@ -9,10 +9,11 @@
 
 /* ---- the primary context ---- */
 
-/* cuBLASLt and cuDNN stay mapped until the process ends (runtime/base/dynlib.h), with state in the
- * device's primary context. So that context must live as long: one retain of each device is never
- * released. These are the devices for which there is such a retain, by ordinal. Like the mappings
- * it belongs to the process, since no context of fp8c lives as long; no result depends on it. */
+/* The devices whose primary context is kept for the process, as bits by ordinal. cuBLASLt and cuDNN
+ * stay mapped until the process ends (runtime/base/dynlib.h), and keep state in that context. If it
+ * were destroyed, their state would point to nothing. So one retain of it is never released. The
+ * bits are static because no context of fp8c lives as long as the process. No result depends on
+ * them. */
 static _Atomic uint64_t kept;
 
 static uint64_t bit_of(CUdevice device)

@@ -210,6 +210,14 @@ CASES = [
          lambda v: {"loss": F.cross_entropy((F.embedding(v.i.long(), v.table) @ v.head).view(36, 16),
                                             v.t.long().view(36))},
          {"table": (16, 32)}, {"head": (32, 16)}, {"i": (4, 9), "t": (4, 9)}),
+    Case("rows that are ignored, smoothed labels, padding",
+         "param head: f32[32, 16] ones\nfunc forward(%table: f32[16, 32], %i: i32[4, 9], %t: i32[4, 9])\n"
+         "  -> (%loss: f32[]) {\n"
+         "  return cross_entropy(linear(embedding(%table, %i) {padding = 3}, head), %t) {ignore = 5, "
+         "label_smoothing = 0.1}\n}\n",
+         lambda v: {"loss": F.cross_entropy((F.embedding(v.i.long(), v.table, padding_idx=3) @ v.head).view(36, 16),
+                                            v.t.long().view(36), ignore_index=5, label_smoothing=0.1)},
+         {"table": (16, 32)}, {"head": (32, 16)}, {"i": (4, 9), "t": (4, 9)}),
     Case("bf16 and f16 inputs and results",
          "param p: f32[32, 32] ones\n"
          "func forward(%x: bf16[8, 32], %h: f16[8, 32]) -> (%y: bf16[8, 32], %z: f16[8, 32]) {\n"

@@ -130,6 +130,11 @@ static const gradient_case cases[] = {
     {F8_OP_CROSS_ENTROPY, "x: 3, 8", "%t: i32[3]", "cross_entropy(mul(x, 3), %t)"},
     {F8_OP_CROSS_ENTROPY, "x: 2, 3, 5; w: 5, 7", "%t: i32[2, 3]",
      "cross_entropy(linear(x, w), %t)"},
+    {F8_OP_CROSS_ENTROPY, "x: 4, 8", "%t: i32[4]", "cross_entropy(mul(x, 3), %t) {ignore = 2}"},
+    {F8_OP_CROSS_ENTROPY, "x: 2, 3, 8", "%t: i32[2, 3]",
+     "cross_entropy(mul(x, 3), %t) {ignore = 1, label_smoothing = 0.1, reduction = \"sum\"}"},
+    {F8_OP_CROSS_ENTROPY, "x: 2, 3, 5; w: 5, 7", "%t: i32[2, 3]",
+     "cross_entropy(linear(x, w), %t) {label_smoothing = 0.2, ignore = 0, reduction = \"none\"}"},
     {F8_OP_MEAN, "a: 3, 4", "", "mul(mean(mul(a, a)), a)"},
     {F8_OP_MEAN, "a: 3, 4", "", "mean(mul(a, a)) {axis = 0}"},
 };
@@ -306,6 +311,38 @@ START_TEST(under_bf16)
 }
 END_TEST
 
+/* ---- padding ---- */
+
+/* A row that `padding` names gets no gradient, so differences can't tell: the others' must be those
+ * that they get without it. */
+START_TEST(padding_gets_nothing)
+{
+    enum { ROWS = 3, COLUMNS = 3, PADDING = 1 };
+    static const gradient_case two[] = {
+        {F8_OP_EMBEDDING, "w: 3, 3", "%t: i32[2, 4]", "mul(embedding(w, %t) {padding = 1}, 3)"},
+        {F8_OP_EMBEDDING, "w: 3, 3", "%t: i32[2, 4]", "mul(embedding(w, %t), 3)"}};
+    double grad[2][ROWS * COLUMNS];
+    for (int i = 0; i < 2; i++) {
+        test_unit t;
+        parse_case(&t, &two[i], "f32");
+        add_loss(&t, &two[i]);
+        test_pass(&t, f8_pass_precision);
+        test_pass(&t, f8_pass_autodiff);
+        test_pass(&t, f8_pass_decompose);
+        test_values in = {.t = &t}, out = {.t = &t};
+        test_run_f64(test_func(&t, "micro_step"), &in, &out);
+        for (int k = 0; k < ROWS * COLUMNS; k++)
+            grad[i][k] = test_f64(&out, "grad.w")[k] - test_f64(&in, "grad.w")[k];
+        test_unit_end(&t);
+    }
+    for (int k = 0; k < ROWS * COLUMNS; k++) {
+        const bool is_padding = k / COLUMNS == PADDING;
+        ck_assert_msg(grad[1][k] != 0, "row %d is not read", k / COLUMNS);
+        ck_assert_double_eq(grad[0][k], is_padding ? 0 : grad[1][k]);
+    }
+}
+END_TEST
+
 /* ---- coverage ---- */
 
 START_TEST(every_rule_has_a_case)
@@ -337,6 +374,7 @@ Suite *f8_suite(void)
     TCase *t = tcase_create("gradients");
     tcase_set_timeout(t, 60);
     tcase_add_test(t, every_rule_has_a_case);
+    tcase_add_test(t, padding_gets_nothing);
     tcase_add_loop_test(t, under_f32, 0, N_CASES);
     tcase_add_loop_test(t, under_bf16, 0, N_CASES);
     suite_add_tcase(s, t);

@@ -17,7 +17,8 @@ typedef struct byte_run {
     byte_source from;
 } byte_run;
 
-/* Runs of bytes, not sorted; none overlap. Nothing wrote the bytes that are in none of them. */
+/* The bytes that were written, as runs that do not overlap, in no order. Nothing wrote the bytes
+ * that are in no run. */
 typedef struct byte_memory {
     byte_run *run;
     size_t n, room;

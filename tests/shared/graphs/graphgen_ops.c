@@ -312,9 +312,8 @@ f8_ref f8_gen_biased(f8_gen *t, f8_op op, f8_ref *in, int n_in, const f8_attr *a
     f8_attr rounded[F8_MAX_ATTRS];
     const f8_ref y = f8_make(g, op, in, n_in, attr, n_attr);
     const f8_type columns = f8_gen_shape(1, f8_type_columns(f8_type_of(g, y)), 0, 0);
-    const f8_ref bias = f8_gen_chance(t, 3)
-                            ? f8_gen_input(t, columns, F8_BF16, "bias")
-                            : f8_cast(g, f8_gen_state(t, columns, F8_F32), F8_BF16);
+    const f8_ref bias = f8_gen_chance(t, 3) ? f8_gen_input(t, columns, F8_BF16, "bias")
+                                            : f8_cast(g, f8_gen_state(t, columns, F8_F32), F8_BF16);
     if (f8_gen_chance(t, 3)) {
         memcpy(rounded, attr, (size_t)n_attr * sizeof *attr);
         rounded[n_attr] = F8_INT(F8_A_TO, F8_BF16);
@@ -323,8 +322,7 @@ f8_ref f8_gen_biased(f8_gen *t, f8_op op, f8_ref *in, int n_in, const f8_attr *a
     }
     if (f8_gen_chance(t, 6))
         f8_gen_add(t, y);
-    return f8_gen_add(
-        t, f8_cast(g, f8_binary(g, F8_OP_ADD, y, f8_cast(g, bias, F8_F32)), F8_BF16));
+    return f8_gen_add(t, f8_cast(g, f8_binary(g, F8_OP_ADD, y, f8_cast(g, bias, F8_F32)), F8_BF16));
 }
 
 static void product(f8_gen *t)
@@ -431,11 +429,17 @@ static void composite(f8_gen *t)
         break;
     case 4: f8_gen_add(t, f8_unary(g, F8_OP_SILU, a)); break;
     case 5: {
+        static const char *const reductions[] = {"mean", "sum", "none"};
         const f8_ref targets = f8_gen_input(t, rows, F8_I32, "ids");
-        const f8_ref loss = f8_gen_add(t, f8_binary(g, F8_OP_CROSS_ENTROPY, a, targets));
+        const f8_attr attr[] = {F8_STR(F8_A_REDUCTION, reductions[f8_gen_below(t, 3)]),
+                                F8_FLOAT(F8_A_LABEL_SMOOTHING, f8_gen_chance(t, 3) ? 0.1 : 0),
+                                F8_INT(F8_A_IGNORE, f8_gen_below(t, 3))};
+        const size_t n = f8_gen_chance(t, 2) ? 3 : 2; /* without `ignore` */
+        const f8_ref in[] = {
+            a, targets,
+            f8_gen_add(t, f8_make(g, F8_OP_CROSS_ENTROPY, (f8_ref[]){a, targets}, 2, attr, n))};
         if (f8_gen_chance(t, 2))
-            f8_gen_add(
-                t, f8_make(g, F8_OP_CROSS_ENTROPY_GRAD, (f8_ref[]){a, targets, loss}, 3, NULL, 0));
+            f8_gen_add(t, f8_make(g, F8_OP_CROSS_ENTROPY_GRAD, in, 3, attr, n));
         break;
     }
     default: {

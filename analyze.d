@@ -1,0 +1,26 @@
+analyze.o: passes/fuse/analyze.c passes/fuse/grouping.h \
+  passes/unit/pass.h ir/ir.h ir/base/status.h ir/base/type.h ir/ops.def \
+  ir/attrs.def ir/base/log.h ir/base/progress.h ir/num/quantize.h \
+  ir/num/granularity.h ir/recipe.h ir/base/pattern.h ir/target.h \
+  ir/num/scale_layout.h passes/unit/index.h passes/unit/rows.h \
+  ir/lowered.h ir/place.h passes/unit/cost.h
+passes/fuse/grouping.h:
+passes/unit/pass.h:
+ir/ir.h:
+ir/base/status.h:
+ir/base/type.h:
+ir/ops.def:
+ir/attrs.def:
+ir/base/log.h:
+ir/base/progress.h:
+ir/num/quantize.h:
+ir/num/granularity.h:
+ir/recipe.h:
+ir/base/pattern.h:
+ir/target.h:
+ir/num/scale_layout.h:
+passes/unit/index.h:
+passes/unit/rows.h:
+ir/lowered.h:
+ir/place.h:
+passes/unit/cost.h:

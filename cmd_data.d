@@ -1,0 +1,23 @@
+cmd_data.o: frontend/cli/cmd_data.c frontend/cli/cmd_data.h \
+  frontend/cli/cmd_corpus.h frontend/cli/cmd_ranks.h \
+  frontend/cli/cmd_guard.h frontend/cli/cmd.h frontend/fp8c.h \
+  ir/base/file.h ir/base/status.h ir/base/temporary.h ir/base/type.h \
+  frontend/run/ranks.h frontend/cli/cmd_tokens.h frontend/cli/cmd_rows.h \
+  frontend/cli/cmd_tensor_file.h frontend/checkpoint/safetensors.h \
+  frontend/cli/cmd_npy.h
+frontend/cli/cmd_data.h:
+frontend/cli/cmd_corpus.h:
+frontend/cli/cmd_ranks.h:
+frontend/cli/cmd_guard.h:
+frontend/cli/cmd.h:
+frontend/fp8c.h:
+ir/base/file.h:
+ir/base/status.h:
+ir/base/temporary.h:
+ir/base/type.h:
+frontend/run/ranks.h:
+frontend/cli/cmd_tokens.h:
+frontend/cli/cmd_rows.h:
+frontend/cli/cmd_tensor_file.h:
+frontend/checkpoint/safetensors.h:
+frontend/cli/cmd_npy.h:

@@ -1,0 +1,10 @@
+cmd_options.o: frontend/cli/cmd_options.c frontend/cli/cmd_options.h \
+  frontend/cli/cmd.h frontend/fp8c.h ir/base/file.h ir/base/status.h \
+  ir/base/temporary.h ir/base/type.h
+frontend/cli/cmd_options.h:
+frontend/cli/cmd.h:
+frontend/fp8c.h:
+ir/base/file.h:
+ir/base/status.h:
+ir/base/temporary.h:
+ir/base/type.h:

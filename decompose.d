@@ -1,0 +1,26 @@
+decompose.o: passes/decompose.c passes/unit/blocks.h ir/num/granularity.h \
+  ir/base/type.h ir/ir.h ir/base/status.h ir/ops.def ir/attrs.def \
+  passes/unit/collectives.h passes/unit/formulas.h ir/rope.h \
+  passes/pipeline.h passes/unit/pass.h ir/base/log.h ir/base/progress.h \
+  ir/num/quantize.h ir/recipe.h ir/base/pattern.h ir/target.h \
+  ir/num/scale_layout.h passes/unit/index.h
+passes/unit/blocks.h:
+ir/num/granularity.h:
+ir/base/type.h:
+ir/ir.h:
+ir/base/status.h:
+ir/ops.def:
+ir/attrs.def:
+passes/unit/collectives.h:
+passes/unit/formulas.h:
+ir/rope.h:
+passes/pipeline.h:
+passes/unit/pass.h:
+ir/base/log.h:
+ir/base/progress.h:
+ir/num/quantize.h:
+ir/recipe.h:
+ir/base/pattern.h:
+ir/target.h:
+ir/num/scale_layout.h:
+passes/unit/index.h:
