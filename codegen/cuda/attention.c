@@ -154,6 +154,9 @@ static void emit_kernel(f8_text *t, const f8_target *target, const f8_attention_
 static f8_status check_sizes(const f8_attention_desc *x, f8_diag *d)
 {
     F8_TRY(f8_attention_check_sizes(x, d));
+    if (x->masking || x->Tk != x->T)
+        return f8_fail(d, F8_ERR_UNSUPPORTED, F8_NOWHERE,
+                       "attention on CUDA has no masks yet, and as many keys as queries");
     if (x->D > MAX_D)
         return f8_fail(d, F8_ERR_UNSUPPORTED, F8_NOWHERE,
                        "attention on CUDA takes heads of 1 to %d elements, not %lld: gradients of "
