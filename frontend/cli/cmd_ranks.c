@@ -201,6 +201,8 @@ bool cli_ranks_divide(cli_ranks *r, cli *c, const fp8c_module *module)
 
 int cli_ranks_leave(cli_ranks *r, int code)
 {
+    if (code == CLI_DONE && r->comm.ranks > 1) /* rank 0 may still be writing */
+        cli_ranks_stop(r);
     cli_guard_end(r->guard, code);
     r->guard = NULL;
     if (code != CLI_DONE && r->messages >= 0 && (!r->common || !nanosleep(&for_rank_0, NULL)))

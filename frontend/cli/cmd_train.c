@@ -34,6 +34,7 @@ typedef struct run {
     cli_json *json;
     cli_folder *folder;
     int64_t begin, end; /* the steps [begin, end) are trained; others were, or are left */
+    bool stops;         /* a signal came to any rank; all know it at the same place */
     double tail_sum;    /* of the losses of the last steps */
     int step, update, eval;
     int64_t accumulate;
@@ -185,7 +186,7 @@ static json_t *step_record(const run *r, int64_t step, const step_facts *f, doub
 static void record_in_folder(run *r, int64_t step, const step_facts *f, double rate)
 {
     char loss[40], norm[40];
-    const bool last = step == r->end || cli_interrupted();
+    const bool last = step == r->end || r->stops;
     if (!r->folder->path)
         return;
     json_t *record = step_record(r, step, f, rate);
@@ -256,12 +257,14 @@ static fp8c_status after_step(run *r, int64_t step, double *seconds)
 {
     const double begin = f8_seconds_now();
     const cli *c = r->c;
-    fp8c_status status = FP8C_OK;
-    if (c->eval_every && step % c->eval_every == 0 && step < c->steps)
-        status = evaluate(r, step);
-    if (status == FP8C_OK && step < r->end && cli_folder_saves(r->folder, c, step, false) &&
+    const bool evaluates = c->eval_every && step % c->eval_every == 0 && step < c->steps,
+               saves = step < r->end && cli_folder_saves(r->folder, c, step, false);
+    fp8c_status status = evaluates ? evaluate(r, step) : FP8C_OK;
+    if (status == FP8C_OK && saves &&
         !cli_folder_save(r->folder, c, r->program, step, (uint64_t)(step * r->accumulate)))
         status = FP8C_ERR_IO;
+    if (status == FP8C_OK && (evaluates || saves)) /* it took long */
+        r->stops = cli_ranks_stop(c->ranks);
     *seconds = f8_seconds_now() - begin;
     return status;
 }
@@ -282,16 +285,18 @@ static fp8c_status train(run *r)
     cli_hold(r->c->save || r->folder->path
                  ? "interrupted: this step is finished and saved; once more ends at once"
                  : "interrupted: this step is finished; once more ends at once");
+    r->stops = cli_ranks_stop(r->c->ranks);
     double start = f8_seconds_now(); /* evaluations move it on: a rate is that of training */
     for (int64_t step = r->begin; step < r->end; step++) {
         step_facts f;
         const double begin = f8_seconds_now();
-        fp8c_status status =
-            cli_ranks_stop(r->c->ranks) ? FP8C_ERR_CANCELLED : train_step(r, step, &f);
+        fp8c_status status = r->stops ? FP8C_ERR_CANCELLED : train_step(r, step, &f);
         if (status != FP8C_OK)
             return status;
         const double end = f8_seconds_now();
-        const bool saves = step + 1 == r->end || cli_folder_saves(r->folder, r->c, step + 1, false);
+        r->stops = cli_ranks_stop(r->c->ranks); /* before what only a last step does */
+        const bool saves =
+            step + 1 == r->end || r->stops || cli_folder_saves(r->folder, r->c, step + 1, false);
         if (cli_ranks_check(r->c, step + 1, saves))
             status = check_ranks(r);
         if (status != FP8C_OK)
@@ -472,7 +477,7 @@ static int train_recipe(const cli *c, fp8c_context *ctx, fp8c_module *module, cl
     bool ok = find_functions(&r);
     cli_stats_begin(&r.watched, c, r.program, r.step);
     ok = ok && cli_data_fit(data, c, module, r.program, r.step) && cli_data_agreed(data, c);
-    for (int64_t i = 0; i < c->seeds && ok && !cli_interrupted(); i++) {
+    for (int64_t i = 0; i < c->seeds && ok && !cli_ranks_stop(c->ranks); i++) {
         out[i].recipe = recipe;
         out[i].seed = c->seed + (uint64_t)i;
         describe(r.program, &out[i]);
@@ -513,7 +518,7 @@ static int train_all(const cli *c, fp8c_context *ctx, fp8c_module *module, cli_f
     int code = ready ? CLI_DONE : CLI_FAILED;
     if (ready)
         cli_hold(NULL);
-    for (size_t i = 0; i <= c->compare.n && code == CLI_DONE && !cli_interrupted(); i++) {
+    for (size_t i = 0; i <= c->compare.n && code == CLI_DONE && !cli_ranks_stop(c->ranks); i++) {
         code = train_recipe(c, ctx, module, &data, &json, folder, i ? NULL : c->save,
                             cli_recipe(c, i), results + i * (size_t)c->seeds, &at);
         say_stopped(c, results, at, stopped);
