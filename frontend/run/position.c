@@ -11,40 +11,85 @@
 
 /* ---- the checksum ---- */
 
+/* Adds a hash of a name and of bytes. A sum has no order: a file and a program that list their
+ * variables in other orders have the same one, whatever the recipe of the program is. */
+static void add(f8_hash *sum, const char *name, const void *bytes, size_t n)
+{
+    f8_hasher h;
+    f8_hasher_begin(&h);
+    f8_hasher_add(&h, name, strlen(name) + 1);
+    f8_hasher_add(&h, bytes, n);
+    const f8_hash one = f8_hasher_end(&h);
+    sum->lo += one.lo;
+    sum->hi += one.hi;
+}
+
+static f8_status no_memory(size_t n, f8_diag *diag)
+{
+    return f8_file_fail(diag, F8_ERR_MEMORY, NULL, "out of memory: %zu bytes were wanted", n);
+}
+
 static f8_status add_variable(fp8c_program *program, int index, const fp8c_variable *v,
-                              f8_hasher *h, f8_diag *diag)
+                              f8_hash *sum, f8_diag *diag)
 {
     const size_t n = f8_shared_bytes(v);
     void *copy = malloc(n + 1);
     if (!copy)
-        return f8_file_fail(diag, F8_ERR_MEMORY, NULL, "out of memory: %zu bytes were wanted", n);
+        return no_memory(n, diag);
     const f8_status status = f8_shared_read(program, index, copy, diag);
     if (status == F8_OK)
-        f8_hasher_add(h, copy, n);
+        add(sum, v->name, copy, n);
     free(copy);
     return status;
 }
 
 f8_status f8_run_checksum(fp8c_program *program, char text[F8_RUN_HASH], f8_diag *diag)
 {
-    f8_hasher h;
+    f8_hash sum = {0, 0};
     fp8c_variable v;
-    f8_hasher_begin(&h);
     for (int i = 0; fp8c_program_variable(program, i, &v) == FP8C_OK; i++)
-        F8_TRY(add_variable(program, i, &v, &h, diag));
-    f8_hash_text(f8_hasher_end(&h), text);
+        F8_TRY(add_variable(program, i, &v, &sum, diag));
+    f8_hash_text(sum, text);
     return F8_OK;
+}
+
+static f8_status compare(const f8_weights *files, const char *sum, const char *path, f8_diag *diag)
+{
+    const char *said = f8_weights_metadata(files, "fp8c.checksum");
+    if (said && !strcmp(said, sum))
+        return F8_OK;
+    return f8_file_fail(diag, F8_ERR_INPUT, path, "its values do not have its checksum");
 }
 
 f8_status f8_run_check_sum(fp8c_program *program, const f8_weights *files, const char *path,
                            f8_diag *diag)
 {
     char sum[F8_RUN_HASH];
-    const char *said = f8_weights_metadata(files, "fp8c.checksum");
     F8_TRY(f8_run_checksum(program, sum, diag));
-    if (said && !strcmp(said, sum))
-        return F8_OK;
-    return f8_file_fail(diag, F8_ERR_INPUT, path, "its values do not have its checksum");
+    return compare(files, sum, path, diag);
+}
+
+static f8_status add_tensor(const f8_weight *w, f8_hash *sum, f8_diag *diag)
+{
+    const size_t n = (size_t)w->tensor->bytes, prefix = strlen(f8_checkpoint_prefix);
+    const char *name = w->tensor->name;
+    void *copy = malloc(n + 1);
+    if (!copy)
+        return no_memory(n, diag);
+    const f8_status status = f8_st_read(w->file, w->tensor, copy, diag);
+    if (status == F8_OK)
+        add(sum, strncmp(name, f8_checkpoint_prefix, prefix) ? name : name + prefix, copy, n);
+    free(copy);
+    return status;
+}
+
+f8_status f8_run_check_file(const f8_weights *files, const char *path, f8_diag *diag)
+{
+    f8_hash sum = {0, 0};
+    char text[F8_RUN_HASH];
+    for (size_t i = 0; i < files->n; i++)
+        F8_TRY(add_tensor(&files->weight[i], &sum, diag));
+    return compare(files, f8_hash_text(sum, text), path, diag);
 }
 
 /* ---- the metadata ---- */

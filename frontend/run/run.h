@@ -83,11 +83,13 @@ f8_status f8_run_continue(f8_run *r, int64_t step, void (*each)(void *user, cons
 
 /* ---- positions ---- (position.c) */
 
-/* The hash of all variables, in the program's order, as text. */
+/* The sum of the hashes of all variables, each with its name, as text. */
 f8_status f8_run_checksum(fp8c_program *program, char text[F8_RUN_HASH], f8_diag *diag);
 /* F8_ERR_INPUT: it is not the one that the metadata have. */
 f8_status f8_run_check_sum(fp8c_program *program, const f8_weights *files, const char *path,
                            f8_diag *diag);
+/* The same for the tensors of the files, whatever program they are for. */
+f8_status f8_run_check_file(const f8_weights *files, const char *path, f8_diag *diag);
 
 /* The metadata of a checkpoint that say where it was made, and the checksum. The pairs point into
  * the struct. */

@@ -177,6 +177,10 @@ static f8_status load_one(f8_run *r, fp8c_program *program, int64_t step, f8_run
         l.states = *same ? F8_LOAD_ALL_STATES : F8_LOAD_FITTING_STATES;
         if (*same)
             o->report = NULL;
+        else /* what the program has then is not all that the checksum is of */
+            status = f8_run_check_file(&files, r->path, diag);
+    }
+    if (status == F8_OK) {
         status = f8_load_match(&l);
         *wrong |= status != F8_OK;
         if (status == F8_OK)

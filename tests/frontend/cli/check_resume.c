@@ -292,6 +292,26 @@ START_TEST(another_recipe)
 }
 END_TEST
 
+/* A damaged checkpoint is not gone on from under another recipe either. */
+START_TEST(another_recipe_damaged)
+{
+    size_t n;
+    F8_CLI("train", GPT, SMALL, "--data", data, "--steps", "8", "--recipe", "delayed", "--run",
+           folder, "--save-every", "2", "--stop-at", "4");
+    char path[PATH + 300];
+    snprintf(path, sizeof path, "%s", in(folder, checkpoint(4)));
+    char *bytes = f8_cli_read(path, &n);
+    bytes[n / 2] ^= 1;
+    FILE *f = fopen(path, "wb");
+    ck_assert_int_eq(fwrite(bytes, 1, n, f), n);
+    fclose(f);
+    free(bytes);
+    const f8_cli_result r = F8_CLI("train", "--resume", folder, "--recipe", "block");
+    says(r, 0, "warning: passed over: its values do not have its checksum");
+    says(r, 0, "from step 3 on under block; the checkpoint is of another recipe:\n");
+}
+END_TEST
+
 START_TEST(more_steps)
 {
     f8_cli_ok(F8_CLI("train", file, "--data", data, "--steps", "5", "--run", folder));
@@ -549,6 +569,7 @@ Suite *f8_suite(void)
     tcase_add_test(t, checkpoints);
     tcase_add_test(t, damaged);
     tcase_add_test(t, another_recipe);
+    tcase_add_test(t, another_recipe_damaged);
     tcase_add_test(t, more_steps);
     tcase_add_test(t, a_signal);
     tcase_add_test(t, killed);
