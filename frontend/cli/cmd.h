@@ -392,7 +392,8 @@ bool cli_refuses_unused(const cli *c, int bit);
 /* Whether a path ends in .f8x, and fp8c compile -o NAME.f8x (cmd_compile_file.c). */
 bool cli_is_package(const char *path);
 int cli_compile_package(const cli *c);
-/* Reads a whole file. The caller frees the result. NULL after a message on stderr. */
+/* Reads a whole file, and puts a NUL behind it. The caller frees the result. NULL after a message
+ * on stderr. */
 char *cli_read_file(const char *path, size_t *size);
 /* Makes the recipes of --recipe and --compare canonical. CLI_FAILED after a message on stderr if a
  * text is not a recipe. */

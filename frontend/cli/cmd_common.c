@@ -76,7 +76,7 @@ char *cli_read_file(const char *path, size_t *size)
     char *text = NULL;
     size_t used = 0, room = 0;
     for (;;) {
-        if (used == room) {
+        if (used + 1 >= room) { /* the last byte is the NUL's */
             room = room ? room * 2 : 1 << 16;
             char *grown = realloc(text, room);
             if (!grown) {
@@ -85,8 +85,9 @@ char *cli_read_file(const char *path, size_t *size)
             }
             text = grown;
         }
-        const size_t n = fread(text + used, 1, room - used, f);
+        const size_t n = fread(text + used, 1, room - used - 1, f);
         used += n;
+        text[used] = 0;
         if (n == 0 || feof(f) || ferror(f))
             break;
     }

@@ -119,11 +119,20 @@ static void take_text(cli_folder *f, cli *c)
         c->dims.n = c->rules.n = 0;
 }
 
-/* Whether a run goes on from recipe auto to another or from another to auto; a message on stderr
- * says why it can't. A run under auto has a rule for each GEMM, and rules win. */
-static bool changes_auto(const cli_folder *f, const cli *c)
+/* Whether a run goes on from recipe auto to another or from another to auto, or under auto with
+ * ranks; a message on stderr says why it can't. A run under auto has a rule for each GEMM, and
+ * rules win. They are in module.f8 alone, which ranks do not read. */
+static bool auto_refused(const cli_folder *f, const cli *c)
 {
     const char *before = json_string_value(json_object_get(f->run.info, "recipe"));
+    if (c->ranks && cli_is_auto(before) && cli_is_auto(c->recipe)) {
+        fprintf(
+            stderr,
+            "%s: error: recipe auto has chosen a recipe for each GEMM of this run in one process: "
+            "it can't go on with %d ranks\n",
+            f->path, (int)c->ranks->comm.ranks);
+        return true;
+    }
     if (cli_is_auto(before) == cli_is_auto(c->recipe))
         return false;
     if (cli_is_auto(before))
@@ -148,7 +157,7 @@ static bool take_options(cli_folder *f, cli *c)
             return false;
     f->steps = json_integer_value(json_object_get(all, "--steps"));
     take_text(f, c);
-    return !changes_auto(f, c);
+    return !auto_refused(f, c);
 }
 
 bool cli_folder_open(cli_folder *f, cli *c)

@@ -312,6 +312,20 @@ START_TEST(another_recipe_damaged)
 }
 END_TEST
 
+/* source.f8 has the bytes of the text, whatever memory held before. */
+START_TEST(source)
+{
+    size_t n, want_n;
+    setenv("MALLOC_PERTURB_", "85", 1);
+    f8_cli_ok(F8_CLI("train", GPT, SMALL, "--data", data, "--steps", "1", "--run", folder));
+    unsetenv("MALLOC_PERTURB_");
+    char *want = f8_cli_read(GPT, &want_n), *got = f8_cli_read(in(folder, "source.f8"), &n);
+    ck_assert_msg(n == want_n && !memcmp(got, want, n), "%zu bytes became %zu", want_n, n);
+    free(want);
+    free(got);
+}
+END_TEST
+
 START_TEST(more_steps)
 {
     f8_cli_ok(F8_CLI("train", file, "--data", data, "--steps", "5", "--run", folder));
@@ -568,6 +582,7 @@ Suite *f8_suite(void)
     tcase_add_test(t, in_parts);
     tcase_add_test(t, checkpoints);
     tcase_add_test(t, damaged);
+    tcase_add_test(t, source);
     tcase_add_test(t, another_recipe);
     tcase_add_test(t, another_recipe_damaged);
     tcase_add_test(t, more_steps);
