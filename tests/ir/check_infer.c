@@ -15,18 +15,9 @@ typedef struct row {
 } row;
 
 /* Plain initializers, which f8_attr's own literals are not. */
-#define AI(k, v)                                                                                   \
-    {                                                                                              \
-        .key = F8_A_##k, .i = (v)                                                                  \
-    }
-#define AF(k, v)                                                                                   \
-    {                                                                                              \
-        .key = F8_A_##k, .f = (v)                                                                  \
-    }
-#define AS(k, v)                                                                                   \
-    {                                                                                              \
-        .key = F8_A_##k, .s = (v)                                                                  \
-    }
+#define AI(k, v) {.key = F8_A_##k, .i = (v)}
+#define AF(k, v) {.key = F8_A_##k, .f = (v)}
+#define AS(k, v) {.key = F8_A_##k, .s = (v)}
 #define AV(k, ...)                                                                                 \
     {                                                                                              \
         .key = F8_A_##k, .ints = { COUNT(__VA_ARGS__, 5, 4, 3, 2, 1), {__VA_ARGS__} }              \
@@ -91,6 +82,8 @@ static const row pointwise[] = {
     {F8_OP_DIV, "i32[8] i32[8]", "!operand 1 must be f32, not i32", NONE},
     {F8_OP_FMA, "f32[8,1] f32[4] f32[]", "f32[8, 4]", NONE},
     {F8_OP_FMA, "i32[8] i32[8] i32[8]", "!must be f32, not i32", NONE},
+    {F8_OP_RANDOM_BITS, "i32[8,1] i32[4] i32[]", "i32[8, 4]", NONE},
+    {F8_OP_RANDOM_BITS, "f32[8] f32[8] f32[8]", "!operand 1 must be i32, not f32", NONE},
     {F8_OP_NEG, "i32[2]", "i32[2]", NONE},
     {F8_OP_EXP, "f32[2]", "f32[2]", NONE},
     {F8_OP_EXP, "i32[2]", "!exp: i32[2] (from %x0, line 1:1): operand 1 must be f32, not i32",
@@ -143,8 +136,7 @@ static const row shapes[] = {
     {F8_OP_RESHAPE, "f32[6]", "!size -1 of axis 0 is not positive", ATTRS(AV(SHAPE, -1))},
     {F8_OP_TRANSPOSE, "f32[2,3,4]", "f32[4, 2, 3]", ATTRS(AV(PERM, 2, 0, 1))},
     {F8_OP_TRANSPOSE, "f32[2,3,4]", "f32[4, 2, 3]", ATTRS(AV(PERM, -1, 0, 1))},
-    {F8_OP_TRANSPOSE, "f32[2,3]", "!perm must name each of the 2 axes once",
-     ATTRS(AV(PERM, 0, 0))},
+    {F8_OP_TRANSPOSE, "f32[2,3]", "!perm must name each of the 2 axes once", ATTRS(AV(PERM, 0, 0))},
     {F8_OP_TRANSPOSE, "f32[2,3]", "!perm must name", ATTRS(AV(PERM, 0, 2))},
     {F8_OP_TRANSPOSE, "f32[2,3]", "!perm must name", ATTRS(AV(PERM, 0))},
     {F8_OP_SLICE, "f32[8,6]", "f32[8, 2]", ATTRS(AI(START, 1), AI(STOP, 3))},
@@ -155,8 +147,8 @@ static const row shapes[] = {
     {F8_OP_SLICE, "f32[8]", "!does not lie within", ATTRS(AI(START, -1), AI(STOP, 3))},
     {F8_OP_CONCAT, "f32[2,3] f32[2,4] f32[2,1]", "f32[2, 8]", NONE},
     {F8_OP_CONCAT, "f32[2,3] f32[3,3]", "f32[5, 3]", ATTRS(AI(AXIS, 0))},
-    {F8_OP_CONCAT, "f32[2,3] f32[3,3]",
-     "!operand 2 must have operand 1's sizes on all axes but 1", NONE},
+    {F8_OP_CONCAT, "f32[2,3] f32[3,3]", "!operand 2 must have operand 1's sizes on all axes but 1",
+     NONE},
     {F8_OP_CONCAT, "f32[2] i32[2]", "!dtypes f32 and i32 differ", NONE},
     {F8_OP_CONCAT, "f32[2] f32[2,2]", "!operand 2 must have operand 1", NONE},
     {F8_OP_CONCAT, "f32[]", "!there is no axis", NONE},
@@ -201,11 +193,9 @@ static const row gemms[] = {
     {F8_OP_MATMUL, "bf16[2,4,6] bf16[6,3] bf16[3]", "bf16[2, 4, 3]", ATTRS(AI(TO, F8_BF16))},
     {F8_OP_MATMUL, "bf16[6] bf16[6,3] bf16[3]", "bf16[3]", ATTRS(AI(TO, F8_BF16))},
     {F8_OP_MATMUL, "bf16[4,6] bf16[6,3] f32[4,3]",
-     "!with to = bf16 acc is a bias, which must be bf16[3]",
-     ATTRS(AI(TO, F8_BF16))},
+     "!with to = bf16 acc is a bias, which must be bf16[3]", ATTRS(AI(TO, F8_BF16))},
     {F8_OP_MATMUL, "bf16[4,6] bf16[6,3] f32[3]",
-     "!with to = bf16 acc is a bias, which must be bf16[3]",
-     ATTRS(AI(TO, F8_BF16))},
+     "!with to = bf16 acc is a bias, which must be bf16[3]", ATTRS(AI(TO, F8_BF16))},
     {F8_OP_MATMUL, "bf16[4,6] bf16[6,3] bf16[3]", "!acc must be the result's f32[4, 3]", NONE},
     {F8_OP_SCALED_MATMUL, "f8e4m3[3,4] f32[] f8e4m3[5,4] f32[]", "bf16[3, 5]",
      ATTRS(AI(TRANSPOSE_B, 1), AI(TO, F8_BF16))},
@@ -264,8 +254,7 @@ static const row attentions[] = {
      ATTRS(AI(HEADS, 4), AI(KV_HEADS, 2))},
     {F8_OP_ATTENTION, "f32[2,5,8] f32[2,6,8] f32[2,6,8]", "!k and v must both be [2, 5, 8]", NONE},
     {F8_OP_ATTENTION, "f32[2,5,8] f32[2,5,8] f32[2,5,8]",
-     "!scale = -1 must be finite and not negative",
-     ATTRS(AF(SCALE, -1))},
+     "!scale = -1 must be finite and not negative", ATTRS(AF(SCALE, -1))},
     {F8_OP_ATTENTION_GRAD, "f32[2,5,8] f32[2,5,8] f32[2,5,8] f32[2,5,8] f32[2,2,5] f32[2,5,8]",
      "f32[2, 5, 8]", ATTRS(AI(HEADS, 2))},
     {F8_OP_ATTENTION_GRAD, "f32[2,5,8] f32[2,5,8] f32[2,5,8] f32[2,5,8] f32[2,5] f32[2,5,8]",
@@ -328,6 +317,18 @@ static const row composites[] = {
     {F8_OP_SOFTMAX, "f32[2,8]", "f32[2, 8]", NONE},
     {F8_OP_GELU, "f32[2]", "f32[2]", ATTRS(AS(APPROXIMATE, "none"))},
     {F8_OP_GELU, "f32[2]", "!approximate = \"erf\" is neither", ATTRS(AS(APPROXIMATE, "erf"))},
+    {F8_OP_DROPOUT, "f32[2,5,8] i32[]", "f32[2, 5, 8]", NONE},
+    {F8_OP_DROPOUT, "bf16[8] i32[]", "!x bf16[8]", NONE},
+    {F8_OP_DROPOUT, "f32[8] i32[1]", "!must be a scalar, i32[]", NONE},
+    {F8_OP_DROPOUT, "f32[8] i32[]", "f32[8]", ATTRS(AF(P, 0), AI(STREAM, INT32_MAX))},
+    {F8_OP_DROPOUT, "f32[8] i32[]", "!p must be 0 or more and below 1, not 1", ATTRS(AF(P, 1))},
+    {F8_OP_DROPOUT, "f32[8] i32[]", "!below 1, not -0.1", ATTRS(AF(P, -0.1))},
+    {F8_OP_DROPOUT, "f32[8] i32[]", "!below 1, not nan", ATTRS(AF(P, NAN))},
+    {F8_OP_DROPOUT, "f32[8] i32[]", "!stream must be 0 to 2147483647, or -1, not -2",
+     ATTRS(AI(STREAM, -2))},
+    {F8_OP_DROPOUT, "f32[2147483647,2] i32[]", "f32[2147483647, 2]", NONE},
+    {F8_OP_DROPOUT, "f32[2147483648,2] i32[]", "!row or column does not fit i32", NONE},
+    {F8_OP_DROPOUT, "f32[2,2147483648] i32[]", "!row or column does not fit i32", NONE},
     {F8_OP_ROPE, "f32[2,5,8]", "f32[2, 5, 8]", ATTRS(AI(HEADS, 2))},
     {F8_OP_ROPE, "f32[2,5,6]", "!6 columns are not 2 heads of even size", ATTRS(AI(HEADS, 2))},
     {F8_OP_ROPE, "f32[8]", "!must be [.., positions, heads * size]", NONE},
