@@ -328,7 +328,7 @@ static value cross_entropy_grad(f8_interp *x, const loss_attrs *a, value logits,
 
 /* ---- dropout ---- */
 
-/* pcg3d of ir/num/scalar.def, its first word, written a second time. */
+/* pcg3d of ir/num/scalar.def, its third word, written a second time. */
 static uint32_t random_word(uint32_t a, uint32_t b, uint32_t c)
 {
     uint32_t v[3] = {a, b, c};
@@ -336,14 +336,12 @@ static uint32_t random_word(uint32_t a, uint32_t b, uint32_t c)
         v[i] = v[i] * 1664525u + 1013904223u;
     for (int round = 0; round < 2; round++) {
         v[0] += v[1] * v[2];
-        if (round == 1)
-            break;
         v[1] += v[2] * v[0];
         v[2] += v[0] * v[1];
-        for (int i = 0; i < 3; i++)
+        for (int i = 0; i < 3 && round == 0; i++)
             v[i] ^= v[i] >> 16;
     }
-    return v[0];
+    return v[2];
 }
 
 static value dropout(f8_interp *x, value a, value seed, double p, int64_t stream)

@@ -12,7 +12,7 @@ enum { N_TARGETS = sizeof targets / sizeof *targets };
 
 /* ---- what is dropped ---- */
 
-/* pcg3d as Jarzynski & Olano print it (JCGT 9(3), 2020); its first word. */
+/* pcg3d as Jarzynski & Olano print it (JCGT 9(3), 2020); its third word. */
 static uint32_t pcg3d(uint32_t x, uint32_t y, uint32_t z)
 {
     x = x * 1664525u + 1013904223u;
@@ -24,7 +24,9 @@ static uint32_t pcg3d(uint32_t x, uint32_t y, uint32_t z)
     x ^= x >> 16u;
     y ^= y >> 16u;
     z ^= z >> 16u;
-    return x + y * z;
+    x += y * z;
+    y += z * x;
+    return z + x * y;
 }
 
 static uint32_t key_of(int32_t seed, uint32_t stream)
@@ -256,12 +258,17 @@ static double normal(double chi2, double n)
 
 static float mask[2][ROWS_S * COLUMNS_S];
 
-static void fill(float *m, int32_t seed, uint32_t stream, double p)
+/* The part of a mask that begins at (row, column). */
+static void fill_part(float *m, uint32_t key, int64_t row, int64_t column, double p)
 {
-    const uint32_t key = key_of(seed, stream);
     for (int r = 0; r < ROWS_S; r++)
         for (int c = 0; c < COLUMNS_S; c++)
-            m[r * COLUMNS_S + c] = (float)is_dropped(key, r, c, p);
+            m[r * COLUMNS_S + c] = (float)is_dropped(key, row + r, column + c, p);
+}
+
+static void fill(float *m, int32_t seed, uint32_t stream, double p)
+{
+    fill_part(m, key_of(seed, stream), 0, 0, p);
 }
 
 /* Covariance of elements that lie (down, right) from each other, in two masks or one. */
@@ -336,6 +343,12 @@ START_TEST(statistics)
         look(&f, "columns apart", lag, p, correlation(mask[0], mask[0], 0, lag, p));
         look(&f, "rows apart", lag, p, correlation(mask[0], mask[0], lag, 0, p));
         look(&f, "rows and columns apart", lag, p, correlation(mask[0], mask[0], lag, lag, p));
+    }
+    for (int bit = 12; bit <= 30; bit += 3) { /* a weak hash does not mix the upper bits */
+        fill_part(mask[1], key_of(seed, 0), 0, INT64_C(1) << bit, p);
+        look(&f, "columns 2^k apart, k =", bit, p, correlation(mask[0], mask[1], 0, 0, p));
+        fill_part(mask[1], key_of(seed, 0), INT64_C(1) << bit, 0, p);
+        look(&f, "rows 2^k apart, k =", bit, p, correlation(mask[0], mask[1], 0, 0, p));
     }
     for (int i = 1; i <= 8; i++) {
         const int far = i <= 4 ? i : 1 << (2 * i);

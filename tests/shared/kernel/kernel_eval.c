@@ -39,7 +39,7 @@ static uint32_t encoded(f8_dtype t, float v, bool saturate)
     return program(t == F8_BF16 ? F8_FN_ROUND_BF16 : f8_scalar_encode_fn(t, saturate), f8_bits(v));
 }
 
-/* pcg3d as Jarzynski & Olano print it (JCGT 9(3), 2020); its first word. */
+/* pcg3d as Jarzynski & Olano print it (JCGT 9(3), 2020); its third word. */
 static uint32_t random_bits(uint32_t x, uint32_t y, uint32_t z)
 {
     x = x * 1664525u + 1013904223u;
@@ -51,7 +51,9 @@ static uint32_t random_bits(uint32_t x, uint32_t y, uint32_t z)
     x ^= x >> 16u;
     y ^= y >> 16u;
     z ^= z >> 16u;
-    return x + y * z;
+    x += y * z;
+    y += z * x;
+    return z + x * y;
 }
 
 /* ---- inputs ---- */
