@@ -151,20 +151,26 @@ END_TEST
 
 /* ---- recipes, recomputation ---- */
 
-#define LAYER(drop)                                                                                                                                                                         \
-    "module m\nparam wte: f32[64, 128] normal(0.5)\nparam up: f32[128, 256] normal(0.1)\n"                                                                                                  \
-    "param down: f32[256, 128] normal(0.1)\nparam ln: f32[128] ones\n"                                                                                                                      \
-    "func forward(%ids: i32[64], %seed: i32[]) -> (%loss: f32[]) {\n"                                                                                                                       \
-    "  %x = " drop(                                                                                                                                                                         \
-        "embedding(wte, %ids)") "\n"                                                                                                                                                        \
-                                "  %h = " drop(                                                                                                                                             \
-                                    "gelu(linear(rmsnorm(%x, ln), up))") "\n"                                                                                                               \
-                                                                         "  %y = add(%x, " drop(                                                                                            \
-                                                                             "linear(%h, down)") ")\n"                                                                                      \
-                                                                                                 "  return cross_entropy(linear(%y, wte) {transpose_b = true, name = \"head\"}, %ids)\n}\n" \
-                                                                                                 "optimizer adamw {lr = 1e-3}\n"
-#define DROP(x) "dropout(" x ", %seed)"
-#define KEEP(x) x
+static const char layer_of[] =
+    "module m\nparam wte: f32[64, 128] normal(0.5)\nparam up: f32[128, 256] normal(0.1)\n"
+    "param down: f32[256, 128] normal(0.1)\nparam ln: f32[128] ones\n"
+    "func forward(%%ids: i32[64], %%seed: i32[]) -> (%%loss: f32[]) {\n"
+    "  %%e = embedding(wte, %%ids)\n  %%x = %s\n"
+    "  %%f = gelu(linear(rmsnorm(%%x, ln), up))\n  %%h = %s\n"
+    "  %%g = linear(%%h, down)\n  %%y = add(%%x, %s)\n"
+    "  return cross_entropy(linear(%%y, wte) {transpose_b = true, name = \"head\"}, %%ids)\n}\n"
+    "optimizer adamw {lr = 1e-3}\n";
+
+static void begin_layer(setup *s, bool drops, const fp8c_compile_options *o)
+{
+    char text[1024];
+    if (drops)
+        snprintf(text, sizeof text, layer_of, "dropout(%e, %seed)", "dropout(%f, %seed)",
+                 "dropout(%g, %seed)");
+    else
+        snprintf(text, sizeof text, layer_of, "%e", "%f", "%g");
+    begin(s, text, o);
+}
 
 static void step(setup *s, int32_t seed)
 {
@@ -196,9 +202,9 @@ START_TEST(recomputed)
     fp8c_compile_options o = recipe(name);
     float loss[3];
     o.target = targets[1 + _i / N_RECIPES];
-    begin(&a, LAYER(DROP), &o);
+    begin_layer(&a, true, &o);
     o.checkpoint = ""; /* keep nothing */
-    begin(&b, LAYER(DROP), &o);
+    begin_layer(&b, true, &o);
     for (int i = 0; i < 3; i++) {
         step(&a, i % 2);
         step(&b, i % 2);
@@ -217,8 +223,8 @@ END_TEST
 START_TEST(eval_drops_nothing)
 {
     const fp8c_compile_options o = recipe(recipes[_i]);
-    begin(&a, LAYER(DROP), &o);
-    begin(&b, LAYER(KEEP), &o);
+    begin_layer(&a, true, &o);
+    begin_layer(&b, false, &o);
     set_seed(&a, 3);
     pair_run(a.p, "eval", &a.in, &a.out);
     set_seed(&b, 4);
