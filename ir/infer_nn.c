@@ -549,10 +549,16 @@ f8_status f8_infer_all_slice(f8_graph *g, const f8_node *n, f8_type *out)
 
 static f8_status need_reduction(f8_graph *g, const f8_node *n)
 {
-    const char *reduce = f8_node_attr(n, F8_A_REDUCE)->s;
+    const char *reduce = f8_node_attr(n, F8_A_REDUCE)->s, *order = f8_node_attr(n, F8_A_ORDER)->s;
     F8_TRY(f8_need_dtype(g, n, f8_op_facts(n->op)->operands, 0, F8_M_F32 | F8_M_BF16));
     if (strcmp(reduce, "sum") && strcmp(reduce, "amax"))
         return f8_infer_fail(g, n, NULL, "reduce must be \"sum\" or \"amax\", not \"%s\"", reduce);
+    if (strcmp(order, "ranks") && strcmp(order, "library"))
+        return f8_infer_fail(g, n, NULL, "order must be \"ranks\" or \"library\", not \"%s\"",
+                             order);
+    if (!strcmp(order, "library") &&
+        (strcmp(reduce, "sum") || f8_in_type(g, n, 0)->dtype != F8_F32))
+        return f8_infer_fail(g, n, NULL, "order \"library\" is for the sum of an f32 x");
     return F8_OK;
 }
 

@@ -7,8 +7,10 @@ enum {
     LANE_VECTOR = 8, /* lanes a thread has when a warp shares a row */
     HAND_VECTOR = 4, /* columns a thread of 256 has at once, what is summed being handed on */
     HAND_BYTES = 64 << 10,
-    POINT_THREADS = 256, /* of a block */
-    POINT_RESIDENT = 768, /* threads of a multiprocessor, with 80 registers each */
+    POINT_THREADS = 256,   /* of a block */
+    POINT_RESIDENT = 1024, /* threads of a multiprocessor, with 64 registers each */
+    POINT_WORDS = 32,      /* the most words in flight of those */
+    FULL_RESIDENT = 768,   /* the same with more words, with 80 */
     ROW_RESIDENT = 512,    /* the same of kernels by rows, with 128 */
     /* The same of kernels by rows for aligned launches: without branches the compiler interleaves
      * all of a row's vectors, and takes registers that other threads should have. So many threads
@@ -19,7 +21,7 @@ enum {
     WHOLE_RESIDENT = 1024, /* with 64: rows that are whole, of so many columns a thread */
     WHOLE_RESIDENT_COLUMNS = 24,
     WIDE_RESIDENT = 896, /* with 72: the same of up to WHOLE_COLUMNS */
-    WIDE_WORDS = 32, /* the most words in flight of both */
+    WIDE_WORDS = 32,     /* the most words in flight of both */
     ROW_THREADS = 256,
     FEW_RESIDENT = 1024, /* threads of a multiprocessor, where cache allows few rows at once */
     STAGED_THREADS = 512,
@@ -128,6 +130,29 @@ static int resident(const f8_kernel *k, int most, int threads)
     return most > threads && !one_row(k) ? most / threads : 1;
 }
 
+/* Stages that visit columns. */
+static int column_stages(const f8_kernel *k)
+{
+    int all = 0;
+    for (int32_t stage = 0; stage < (int32_t)k->n_stages; stage++)
+        for (uint32_t n = 0; n < k->n_instrs; n++)
+            if (f8_kinstr_is_root(&k->instr[n]) && k->instr[n].stage == stage) {
+                all++;
+                break;
+            }
+    return all;
+}
+
+/* Words of a thread's loads in flight. */
+static int64_t loaded_words(const f8_kernel *k, const f8_cuda_layout *l)
+{
+    int64_t words = 0;
+    for (uint32_t n = 0; n < k->n_instrs; n++)
+        if (k->instr[n].op == F8_K_LOAD && k->instr[n].ext == F8_EXT_FULL)
+            words += l->sets * l->vector * f8_cuda_bytes(k->buffer[k->instr[n].buffer].dtype) / 4;
+    return words;
+}
+
 /* ---- elementwise ---- */
 
 static void points(const f8_kernel *k, f8_cuda_layout *l)
@@ -138,27 +163,27 @@ static void points(const f8_kernel *k, f8_cuda_layout *l)
     l->threads = l->columns || !one_row(k) ? threads_of(k, POINT_THREADS) : F8_CUDA_WARP;
     l->vector = narrowest == 4 ? 4 : 8;
     l->sets = l->vectors = l->group = l->rows = l->task_rows = 1;
-    l->min_blocks = resident(k, POINT_RESIDENT, l->threads);
     if (k->flat) {
         l->vectors = 0;
         while (l->sets < 4 && 2 * l->sets * l->vector * bytes <= FLIGHT_BYTES)
             l->sets *= 2;
         if (k->config.unroll)
             l->sets = k->config.unroll;
-        return;
-    }
-    if (!l->columns) {
+    } else if (!l->columns) {
         l->vector = 1;
-        return;
+    } else {
+        while (l->vector > 1 && (l->vector > k->cols || (k->cols % l->vector && k->cols < 64)))
+            l->vector /= 2;
+        l->vectors = (k->cols + l->vector - 1) / l->vector;
     }
-    while (l->vector > 1 && (l->vector > k->cols || (k->cols % l->vector && k->cols < 64)))
-        l->vector /= 2;
-    l->vectors = (k->cols + l->vector - 1) / l->vector;
+    l->min_blocks =
+        resident(k, loaded_words(k, l) <= POINT_WORDS ? POINT_RESIDENT : FULL_RESIDENT, l->threads);
 }
 
 /* ---- rows by groups of threads ---- */
 
-/* Wide rows, and kernels for one row, get more threads a row. */
+/* Wide rows, and kernels for one row, get more threads a row. So do rows of several warps that
+ * several stages visit, where a thread would have more columns than leave it 64 registers. */
 static int group_of(const f8_kernel *k, bool in_warps)
 {
     if (k->cols <= LANES)
@@ -173,20 +198,10 @@ static int group_of(const f8_kernel *k, bool in_warps)
            (k->cols > share * (group / F8_CUDA_WARP) ||
             (k->n_near && k->n_near * ((k->cols + group - 1) / group) > NEAR_REGISTERS)))
         group *= 2;
+    if (group > F8_CUDA_WARP && 2 * group < LANES && column_stages(k) > 1 &&
+        k->cols > WHOLE_RESIDENT_COLUMNS * group && k->cols <= WHOLE_COLUMNS * group)
+        group *= 2;
     return group;
-}
-
-/* Stages that visit columns. */
-static int column_stages(const f8_kernel *k)
-{
-    int all = 0;
-    for (int32_t stage = 0; stage < (int32_t)k->n_stages; stage++)
-        for (uint32_t n = 0; n < k->n_instrs; n++)
-            if (f8_kinstr_is_root(&k->instr[n]) && k->instr[n].stage == stage) {
-                all++;
-                break;
-            }
-    return all;
 }
 
 /* Vectors whose loads are in flight at once, if not all of them need to be. */
@@ -327,16 +342,6 @@ static bool has_long_function(const f8_kernel *k)
     return false;
 }
 
-/* Words of a thread's loads in flight. */
-static int64_t loaded_words(const f8_kernel *k, const f8_cuda_layout *l)
-{
-    int64_t words = 0;
-    for (uint32_t n = 0; n < k->n_instrs; n++)
-        if (k->instr[n].op == F8_K_LOAD && k->instr[n].ext == F8_EXT_FULL)
-            words += l->sets * l->vector * f8_cuda_bytes(k->buffer[k->instr[n].buffer].dtype) / 4;
-    return words;
-}
-
 /* Threads of a multiprocessor that should be resident, of a kernel by rows without tiles. */
 static int row_resident(const f8_target *target, const f8_kernel *k, const f8_cuda_layout *l)
 {
@@ -378,20 +383,35 @@ static bool is_lean(const f8_target *target, const f8_kernel *k, const f8_cuda_l
            (kept <= HELD_COLUMNS && k->n_instrs <= STAGED_INSTRS);
 }
 
+/* Takes fewer vectors at once, until the threads of a staged kernel are lean. false: they never
+ * are, and nothing changes. */
+static bool take_parts(const f8_target *target, const f8_kernel *k, f8_cuda_layout *l)
+{
+    const int sets = l->sets;
+    l->whole = false;
+    while (!k->config.unroll && l->sets > 1 && !is_lean(target, k, l))
+        l->sets /= 2;
+    if (l->sets < l->vectors && is_lean(target, k, l))
+        return true;
+    l->sets = sets;
+    return false;
+}
+
 /* The vectors of a row, for l->group and l->vector. */
 static void vectors_of(const f8_target *target, const f8_kernel *k, f8_cuda_layout *l)
 {
     const int64_t step = l->group * l->vector;
     l->vectors = (l->cols + step - 1) / step;
     l->sets = (int)(l->vectors < sets_of(k, l) ? l->vectors : sets_of(k, l));
-    if (l->vectors * l->vector <= WHOLE_COLUMNS && (l->staged || column_stages(k) > 1))
+    const bool fits =
+        l->vectors * l->vector <= WHOLE_COLUMNS && (l->staged || column_stages(k) > 1);
+    /* with column sums, a row of several vectors leaves a thread too few registers */
+    const bool sums = l->vectors > 1 && count(k, F8_K_COLSUM) && target->shared_large;
+    if (l->staged && (!fits || sums) && take_parts(target, k, l))
+        return;
+    if (fits)
         l->sets = (int)l->vectors;
     l->whole = l->sets == l->vectors;
-    const int sets = l->sets;
-    while (l->staged && !l->whole && !k->config.unroll && l->sets > 1 && !is_lean(target, k, l))
-        l->sets /= 2;
-    if (l->staged && !l->whole && !is_lean(target, k, l))
-        l->sets = sets;
 }
 
 /* Columns of the widest rows in vectors, where a thread has but one lane of sums. */

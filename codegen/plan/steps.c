@@ -341,6 +341,17 @@ static f8_status scatter_step(f8_build *b, const f8_group *g)
 
 /* ---- collectives ---- */
 
+static f8_collective collective_of(f8_op op)
+{
+    switch (op) {
+    case F8_OP_ALL_SLICE: return F8_COLLECTIVE_ALL_SLICE;
+    case F8_OP_ALL_GATHER: return F8_COLLECTIVE_ALL_GATHER;
+    case F8_OP_ALL_REDUCE: return F8_COLLECTIVE_ALL_REDUCE;
+    case F8_OP_REDUCE_SCATTER: return F8_COLLECTIVE_REDUCE_SCATTER;
+    default: return F8_COLLECTIVE_ALL_TO_ALL;
+    }
+}
+
 static f8_status collective_step(f8_build *b, const f8_group *g)
 {
     const f8_ref r = f8_build_only_node(g);
@@ -352,13 +363,14 @@ static f8_status collective_step(f8_build *b, const f8_group *g)
         return f8_build_memory(b);
     const f8_type *whole = f8_type_of(b->func->graph, n->in[0]);
     const int64_t bytes = f8_type_bytes(&n->type);
+    const f8_collective kind = collective_of(n->op);
+    const bool exchanges = kind == F8_COLLECTIVE_ALL_GATHER || kind == F8_COLLECTIVE_ALL_TO_ALL;
     s->collective =
-        n->op == F8_OP_ALL_SLICE
-            ? (f8_collective_desc){F8_COLLECTIVE_ALL_SLICE, (int32_t)ranks, bytes,
-                                   f8_type_bytes(whole)}
-            : (f8_collective_desc){n->op == F8_OP_ALL_GATHER ? F8_COLLECTIVE_ALL_GATHER
-                                                             : F8_COLLECTIVE_ALL_TO_ALL,
-                                   (int32_t)ranks, bytes / ranks, 0};
+        (f8_collective_desc){.kind = kind,
+                             .ranks = (int32_t)ranks,
+                             .bytes = exchanges ? bytes / ranks : bytes,
+                             .whole = n->op == F8_OP_ALL_SLICE ? f8_type_bytes(whole) : 0,
+                             .dtype = n->type.dtype};
     s->arg[0] = f8_build_arg(b, from);
     s->arg[1] = f8_build_arg(b, to);
     s->bytes_read = f8_collective_operand(&s->collective);

@@ -120,6 +120,8 @@ static bool is_whole(f8_op op)
     case F8_OP_EMBEDDING_GRAD:
     case F8_OP_ALL_GATHER:
     case F8_OP_ALL_TO_ALL:
+    case F8_OP_ALL_REDUCE: /* the library's, as the next */
+    case F8_OP_REDUCE_SCATTER:
     case F8_OP_ALL_SLICE:
     case F8_OP_CONCAT: return true;
     default: return false;
