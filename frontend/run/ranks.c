@@ -221,7 +221,7 @@ static bool read_record(char text[RECORD + 1], f8_rank_at *out)
     out->step = strtoll(value(text, "step", field), &end, 10);
     out->micro_step = *end == '.' ? strtoll(end + 1, NULL, 10) : 0;
     out->bytes = strtoll(value(text, "bytes", field), NULL, 10);
-    out->time = strtod(value(text, "time", field), NULL);
+    out->time = f8_number(value(text, "time", field));
     out->op = value(text, "op", out->text[0]);
     out->function = value(text, "function", out->text[1]);
     out->name = name_in(text, out->text[2]);
