@@ -26,7 +26,7 @@ enum {
 
 /* How a value that the description keeps near is kept. RECOMPUTED: it is not kept; recomputing it
  * gives the same bits. SHARED: in shared memory, where other threads may read it. OWN: there too,
- * as bf16, by vectors of the thread that computed it. */
+ * as bf16 or f32 (near_bytes), by vectors of the thread that computed it. */
 typedef enum f8_cuda_near {
     F8_CUDA_RECOMPUTED,
     F8_CUDA_REGISTERS,
@@ -55,6 +55,8 @@ typedef struct f8_cuda_layout {
     int64_t vectors; /* of a thread in a row; points: of a row (0: flat) */
     int64_t cols;    /* of a task */
     f8_cuda_near near[F8_CUDA_NEAR_MAX];
+    /* OWN: bytes of a value: 2 of a bf16, else 4 */
+    int near_bytes[F8_CUDA_NEAR_MAX];
     int64_t near_at[F8_CUDA_NEAR_MAX]; /* SHARED: word offset of the slot, for one row; OWN: byte
                                           offset, for all rows */
     int64_t
