@@ -14,6 +14,7 @@ enum {
     ROW_THREADS = 256,
     FEW_RESIDENT = 1024, /* threads of a multiprocessor, where cache allows few rows at once */
     STAGED_THREADS = 512,
+    OWN_VALUES = 40, /* with so many in flight there are registers for f32 kept, from sm_100a on */
     STAGED_RESIDENT = 1024,  /* threads of a multiprocessor */
     BLOCK_REGISTERS = 65536, /* of a multiprocessor */
     NEAR_REGISTERS = 64,
@@ -378,23 +379,31 @@ static void row_blocks(const f8_target *target, const f8_kernel *k, f8_cuda_layo
     }
 }
 
+/* Whether a thread has registers for the addresses of f32 values that it keeps in shared memory. */
+static bool has_own_floats(const f8_target *target, const f8_kernel *k, const f8_cuda_layout *l)
+{
+    return target->shared_large &&
+           (target->sm < 100 || f8_cuda_rows_staged_values(target, k, l) <= OWN_VALUES);
+}
+
 /* Rows that are not whole would be read again, from memory, to recompute what is kept near. Values
- * that are bf16 are kept instead, where shared memory has room. */
+ * are kept instead where shared memory has room: first those that are bf16, then f32. */
 static void keep_own(const f8_target *target, const f8_kernel *k, f8_cuda_layout *l)
 {
     const int64_t columns = l->rows * l->vectors * l->vector * l->group;
-    for (int size = 2; size <= 4 && l->staged && !l->whole; size += 2)
+    const int widest = has_own_floats(target, k, l) ? 4 : 2;
+    for (int bytes = 2; bytes <= widest && l->staged && !l->whole; bytes += 2)
         for (uint32_t n = 0; n < k->n_instrs; n++) {
             const f8_kinstr *i = &k->instr[n];
             if (i->near < 0 || i->ext != F8_EXT_FULL || i->kind != F8_KIND_F ||
                 l->near[i->near] != F8_CUDA_RECOMPUTED || i->op == F8_K_LOAD ||
-                (f8_cuda_is_bf16(k, i) ? 2 : 4) != size ||
-                (l->shared + columns * size) * l->min_blocks > shared_most(target))
+                (f8_cuda_is_bf16(k, i) ? 2 : 4) != bytes ||
+                (l->shared + columns * bytes) * l->min_blocks > shared_most(target))
                 continue;
             l->near[i->near] = F8_CUDA_OWN;
-            l->near_bytes[i->near] = size;
+            l->near_bytes[i->near] = bytes;
             l->near_at[i->near] = l->shared;
-            l->shared += columns * size;
+            l->shared += columns * bytes;
         }
 }
 

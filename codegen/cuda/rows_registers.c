@@ -131,30 +131,34 @@ int f8_cuda_rows_resident(const f8_target *target, const f8_kernel *k, const f8_
                                                : F8_CUDA_ROW_RESIDENT;
 }
 
+int64_t f8_cuda_rows_staged_values(const f8_target *target, const f8_kernel *k,
+                                   const f8_cuda_layout *l)
+{
+    const bool blocks = f8_cuda_rows_count(k, F8_K_BLOCKAMAX) > 0;
+    const bool parts = !l->whole && target->shared_large;
+    int64_t values = blocks && parts ? block_values(k, l) : gathered_values(k, l);
+    if (has_long_function(k)) /* NVRTC 13.0 interleaves more of it for sm_100a */
+        values += l->vector * (target->sm < 100 ? 1 : 2);
+    if (has_long_function(k) && k->aligned && l->whole) /* the same where nothing branches */
+        values += l->vector;
+    if (blocks && !parts)
+        values += BLOCK_VALUES * l->vector;
+    return values + f8_cuda_rows_loaded_words(k, l);
+}
+
 bool f8_cuda_rows_are_lean(const f8_target *target, const f8_kernel *k, const f8_cuda_layout *l)
 {
-    const bool one_vector = l->vectors == 1 && f8_cuda_rows_count(k, F8_K_COLSUM) &&
-                            !f8_cuda_rows_count(k, F8_K_COLAMAX);
-    if (!l->whole || one_vector) {
-        const bool blocks = f8_cuda_rows_count(k, F8_K_BLOCKAMAX) > 0,
-                   parts = !l->whole && target->shared_large;
-        int64_t words = blocks && parts ? block_values(k, l) : gathered_values(k, l);
-        if (has_long_function(k)) /* NVRTC 13.0 interleaves more of it for sm_100a */
-            words += l->vector * (target->sm < 100 ? 1 : 2);
-        if (has_long_function(k) && k->aligned && l->whole) /* the same where nothing branches */
-            words += l->vector;
-        if (blocks && !parts)
-            words += BLOCK_VALUES * l->vector;
-        words += f8_cuda_rows_loaded_words(k, l);
-        return words <= (target->shared_large ? STAGED_VALUES : STAGED_VALUES_SMALL);
-    }
+    const int sums = f8_cuda_rows_count(k, F8_K_COLSUM);
+    const int maxima = f8_cuda_rows_count(k, F8_K_COLAMAX);
+    if (!l->whole || (l->vectors == 1 && sums && !maxima))
+        return f8_cuda_rows_staged_values(target, k, l) <=
+               (target->shared_large ? STAGED_VALUES : STAGED_VALUES_SMALL);
     const int64_t kept = kept_values(k, l);
-    /* a column of one vector has few values; a bound keeps the compiler from interleaving more */
+    /* a row of one vector has few values; a bound keeps the compiler from interleaving more */
     if (l->vectors == 1 && kept <= F8_CUDA_HELD_COLUMNS && target->shared_large)
         return true;
-    if (kept > STAGED_KEPT || l->sets * l->vector > STAGED_COLUMNS ||
-        f8_cuda_rows_count(k, F8_K_COLSUM))
+    if (kept > STAGED_KEPT || l->sets * l->vector > STAGED_COLUMNS || sums)
         return false;
-    return !l->holds || !f8_cuda_rows_count(k, F8_K_COLAMAX) ||
+    return !l->holds || !maxima ||
            (kept <= F8_CUDA_HELD_COLUMNS && k->n_instrs <= F8_CUDA_STAGED_INSTRS);
 }

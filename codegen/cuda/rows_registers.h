@@ -27,6 +27,10 @@ int f8_cuda_rows_registers(const f8_kernel *k, const f8_cuda_layout *l);
 /* Threads of a multiprocessor that should be resident, of a kernel by rows without tiles. */
 int f8_cuda_rows_resident(const f8_target *target, const f8_kernel *k, const f8_cuda_layout *l);
 
+/* The most values that a thread of a staged kernel gathers and has in flight at once. */
+int64_t f8_cuda_rows_staged_values(const f8_target *target, const f8_kernel *k,
+                                   const f8_cuda_layout *l);
+
 /* Whether a thread of a staged kernel can do with F8_CUDA_STAGED_SHARE registers. Where it has one
  * vector at a time, what it gathers and has in flight decides; a whole row of one vector can if it
  * keeps little. Where it has several, it cannot if column sums stay in registers with them. */
