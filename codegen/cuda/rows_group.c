@@ -41,7 +41,7 @@ void f8_cuda_rows_shared(f8_cuda_printer *p)
         else if (l->near[s] == F8_CUDA_OWN)
             f8_cuda_line(p, "f8_u8 *const k%u = memory + %lld + f8_thread() / %d * %lld;", s,
                          (long long)l->near_at[s], l->group,
-                         (long long)(l->near_bytes[s] * l->vectors * l->vector * l->group));
+                         (long long)(l->near_bytes[s] * f8_cuda_own_columns(l)));
     f8_cuda_rows_block_pointers(p);
 }
 

@@ -214,6 +214,11 @@ static void choose_near(const f8_kernel *k, f8_cuda_layout *l)
     l->near_words = (l->near_words + 3) / 4 * 4; /* what follows is aligned to 16 bytes */
 }
 
+int64_t f8_cuda_own_columns(const f8_cuda_layout *l)
+{
+    return (l->vectors + l->sets - 1) / l->sets * l->sets * l->vector * l->group;
+}
+
 int64_t f8_cuda_tile_pitch(const f8_cuda_layout *l, int bytes)
 {
     const int64_t row = (int64_t)bytes * l->group * l->vector;
@@ -390,7 +395,7 @@ static bool has_own_floats(const f8_target *target, const f8_kernel *k, const f8
  * are kept instead where shared memory has room: first those that are bf16, then f32. */
 static void keep_own(const f8_target *target, const f8_kernel *k, f8_cuda_layout *l)
 {
-    const int64_t columns = l->rows * l->vectors * l->vector * l->group;
+    const int64_t columns = l->rows * f8_cuda_own_columns(l);
     const int widest = has_own_floats(target, k, l) ? 4 : 2;
     for (int bytes = 2; bytes <= widest && l->staged && !l->whole; bytes += 2)
         for (uint32_t n = 0; n < k->n_instrs; n++) {
