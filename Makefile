@@ -6,9 +6,12 @@
 #   make check           runs all tests; make check TESTS="check_fp8 check_ir" runs these
 #   make check-quick     runs a few tests of every folder: a minute and a half
 #   make check-codecs    compares conversions to FP8 of all 2^32 f32 values: a quarter of an hour
+#   make check-ranks     long tests of several ranks: stages, recipes and budgets in every combination,
+#                        and processes that are killed at 50 random moments (KILLS=50 SEED=1)
 #   make check-gpu       runs the CUDA tests on the GPU of this machine
 #   make bench           measures, and writes build/bench.jsonl (bench/README.md)
 #   make bench-recipes DATA=FILE    trains under every recipe: half an hour; STEPS=1000 SEEDS=3
+#   make bench-ranks-loss DATA=FILE trains on 1, 2 and 4 ranks: half an hour; STEPS=300 SEEDS=3
 #   make bench-memory    measures what budgets of memory cost: minutes;
 #                        PARTS="cost measured bytes quick"
 #   make bench-gpu       measures on the GPU of this machine, and PyTorch next to it
@@ -31,6 +34,7 @@ LLVM_INCLUDE ?= /usr/lib/llvm-19/include
 # One test compares with cuda_fp8.h from here. Without the header it is skipped.
 CUDA_INCLUDE ?= /usr/local/cuda/include
 
+comma := ,
 BUILD := $(if $(filter release,$(VARIANT)),build,build-$(VARIANT))
 FLAGS_release := -O2
 FLAGS_debug := -O0
@@ -86,9 +90,11 @@ object = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
 # tests. The linker puts an empty function of tests/shared/main.c in its place. Where an assertion
 # fails is known without it.
 UNMARKED := -Wl,--wrap=_mark_point
-# make check links about 300 programs. gold takes two thirds of the time of ld.bfd.
-GOLD := $(if $(shell command -v ld.gold),-fuse-ld=gold)
-CHECK := $(GOLD) $(UNMARKED) -lcheck -lsubunit
+# make check links about 350 programs. gold takes two thirds of the time of ld.bfd, and lld two
+# thirds of gold's.
+FAST_LINKER := $(if $(shell command -v ld.lld),-fuse-ld=lld -Wl$(comma)--threads=1,$(if \
+                 $(shell command -v ld.gold),-fuse-ld=gold))
+CHECK := $(FAST_LINKER) $(UNMARKED) -lcheck -lsubunit
 test_object = $(call object,$(filter %/$(1).c,$(TEST_SOURCES)))
 LIBRARY := $(BUILD)/libfp8c.a
 SO := $(BUILD)/libfp8c.so.$(VERSION)
@@ -161,7 +167,7 @@ $(BUILD)/fp8c: $(call object,$(CLI)) $(LIBRARY)
 
 $(SHIMS): $(BUILD)/fp8c_mpi_%.so: runtime/comm/shim/mpi.c runtime/comm/shim/shim.h
 	@echo "  link $@"
-	@$(CC) -std=c17 -O2 -Wall -Wextra -Werror -I. $$(pkg-config --cflags $(MPI_$*) | sed 's/-I/-isystem /g') -fPIC \
+	@$(CC) -std=c17 -D_GNU_SOURCE -O2 -Wall -Wextra -Werror -I. $$(pkg-config --cflags $(MPI_$*) | sed 's/-I/-isystem /g') -fPIC \
 	    -shared -o $@ $< $$(pkg-config --libs $(MPI_$*))
 
 # ---- test programs, fuzz targets, benchmarks ----
@@ -185,6 +191,11 @@ $(BUILD)/tests/codecs.so: $(call object,tests/peers/codecs.c tests/shared/num/co
 	@mkdir -p $(@D)
 	@echo "  link $@"
 	@$(CC) $(CFLAGS) -shared -o $@ $^ -lm
+# tests/ranks_faults puts this in the place of a shim.
+$(BUILD)/tests/flip_shim.so: $(call object,tests/faults/flip_shim.c)
+	@mkdir -p $(@D)
+	@echo "  link $@"
+	@$(CC) $(CFLAGS) -shared -o $@ $^ -ldl
 $(BUILD)/fuzz_f8x: $(call object,$(PACKAGE))
 $(BUILD)/fuzz_%: $(BUILD)/obj/tests/fuzz/fuzz_%.o $(call object,$(LANGUAGE))
 	@echo "  link $@"
@@ -238,7 +249,13 @@ check-quick: deps
 	@tests/run --quick
 
 # The benchmarks are built, so that a change does not break them unseen; no check runs them.
-check-build: build emulator $(TESTS:%=$(BUILD)/tests/%) $(BENCHES:%=$(BUILD)/bench/%)
+check-build: build emulator $(BUILD)/tests/flip_shim.so $(TESTS:%=$(BUILD)/tests/%) $(BENCHES:%=$(BUILD)/bench/%)
+
+# Kills ranks at 50 random moments; `make check` kills two.
+check-ranks: deps
+	@$(MAKE) --no-print-directory build $(BUILD)/tests/flip_shim.so $(BUILD)/tests/check_zero
+	@FP8C_RANKS=all $(BUILD)/tests/check_zero
+	@FP8C_KILLS=$(or $(KILLS),50) $(if $(SEED),FP8C_SEED=$(SEED)) tests/ranks_faults $(BUILD)
 
 CODECS := check_codecs check_cuda_codecs check_codecs_header
 check-codecs: deps
@@ -256,6 +273,10 @@ bench-recipes: deps
 	@test -r "$(DATA)" || bench/recipes $(BUILD) "$(DATA)"
 	@$(MAKE) --no-print-directory build $(BUILD)/bench/bench_recipes
 	@bench/recipes $(BUILD) "$(DATA)" $(or $(STEPS),1000) $(or $(SEEDS),3)
+
+bench-ranks-loss: deps
+	@$(MAKE) --no-print-directory build
+	@bench/ranks_loss $(BUILD) "$(DATA)" $(or $(STEPS),300) $(or $(SEEDS),3)
 
 $(BUILD)/bench/bench_memory: $(call object,bench/bench_memory.c bench/figures.c $(wildcard bench/memory_*.c)) $(LIBRARY)
 	@mkdir -p $(@D)
@@ -358,6 +379,6 @@ clean:
 	rm -rf build build-*
 
 .PHONY: all build code-id deps run lint clean installable install install-strip uninstall emulator $(EMULATOR) \
-        check check-quick check-build check-codecs check-gpu gpu bench bench-memory bench-recipes bench-gpu
+        check check-quick check-build check-codecs check-ranks check-gpu gpu bench bench-memory bench-recipes bench-ranks-loss bench-gpu
 .SECONDARY:
 -include $(shell find $(BUILD)/obj $(EMULATOR)/obj -name '*.d' 2>/dev/null)

@@ -189,7 +189,7 @@ static bool bench(f8_llvm *llvm, f8_pool *pool, const f8_attention_desc *x, f8_d
 
 int main(int argc, char **argv)
 {
-    f8_attention_desc x = {.dtype = F8_BF16, .B = 1, .T = 1024, .H = 12, .D = 64, .causal = true};
+    f8_attention_desc x = {.dtype = F8_BF16, .B = 1, .T = 1024, .Tk = 1024, .H = 12, .D = 64, .causal = true};
     int threads = 0, option;
     if (argc > 1 && !strcmp(argv[1], "--json")) { /* stdout has nothing but records anyway */
         argv[1] = argv[0];
@@ -199,7 +199,7 @@ int main(int argc, char **argv)
     while ((option = getopt(argc, argv, "B:T:H:K:D:t:f")) != -1)
         switch (option) {
         case 'B': x.B = atoll(optarg); break;
-        case 'T': x.T = atoll(optarg); break;
+        case 'T': x.T = x.Tk = atoll(optarg); break;
         case 'H': x.H = atoll(optarg); break;
         case 'K': x.Hkv = atoll(optarg); break;
         case 'D': x.D = atoll(optarg); break;

@@ -5,9 +5,11 @@
  * whose run waits (`on_caller`). Figures are steps over compute, for stages of ZeRO.
  *
  *     bench_overlap [--json] [ROUNDS] */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <time.h>
 
 #include "bench/figures.h"
@@ -22,28 +24,35 @@ typedef struct engine {
     int64_t bytes;         /* to and from the other rank so far */
 } engine;
 
-static void travel(engine *e, size_t bytes)
+static double begin_travel(engine *e, size_t bytes)
 {
-    const double seconds = (double)bytes * e->seconds_a_byte;
-    const struct timespec t = {.tv_sec = (time_t)seconds,
-                               .tv_nsec = (long)((seconds - (double)(time_t)seconds) * 1e9)};
     e->bytes += (int64_t)bytes;
-    if (seconds > 0)
-        nanosleep(&t, NULL);
+    return f8_seconds_now() + (double)bytes * e->seconds_a_byte;
+}
+
+/* Sleeps until then: what copying took is part of the time. */
+static void end_travel(double end)
+{
+    const struct timespec t = {.tv_sec = (time_t)end,
+                               .tv_nsec = (long)((end - (double)(time_t)end) * 1e9)};
+    while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &t, NULL) == EINTR)
+        ;
 }
 
 static int all_gather(void *user, const void *send, void *receive, size_t bytes)
 {
-    travel(user, bytes);
+    const double end = begin_travel(user, bytes);
     for (int r = 0; r < RANKS; r++)
         memcpy((char *)receive + (size_t)r * bytes, send, bytes);
+    end_travel(end);
     return 0;
 }
 
 static int all_to_all(void *user, const void *send, void *receive, size_t bytes)
 {
-    travel(user, bytes);
+    const double end = begin_travel(user, bytes);
     memcpy(receive, send, RANKS * bytes);
+    end_travel(end);
     return 0;
 }
 
@@ -118,6 +127,7 @@ static void measure(fp8c_context *ctx, const fp8c_module *module, int zero, int 
 
 int main(int argc, char **argv)
 {
+    prctl(PR_SET_TIMERSLACK, 1); /* nanosecond: threads that start later inherit it */
     static const char file[] = "frontend/models/gpt.f8";
     static const int stages[] = {0, 2, 3};
     bool json = false;

@@ -1,12 +1,14 @@
 /* What training together costs: a step of two ranks of one thread each under MPI, over the step of
  * the same two processes when each trains for itself at the same time. Both are optimizer steps
  * (micro_step and update) on a batch of the same size in each process. They take turns, and begin
- * together.
+ * together. On a busy machine the CPU time of both processes says more than the clock.
  *
- *     bench_ranks [--json] [ROUNDS]          starts itself under mpirun */
+ *     bench_ranks [--json] [ROUNDS] [MODEL]    starts itself under mpirun; MODEL: gpt, gpt2_124m */
+#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "bench/figures.h"
@@ -48,29 +50,79 @@ static void fill(fp8c_program *p, int function, int rank)
     }
 }
 
-/* The seconds of a step that all ranks begin together, until the last has ended it. */
-static double run_step(fp8c_context *ctx, fp8c_program *p, const fp8c_comm *comm)
+/* What a step took: by the clock, and of CPUs in both processes. */
+typedef struct taken {
+    double seconds, cpu;
+} taken;
+
+static double cpu_seconds(void)
 {
-    double took, all[2] = {0};
+    struct timespec t;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* A step that all ranks begin together, until the last has ended it. */
+static taken run_step(fp8c_context *ctx, fp8c_program *p, const fp8c_comm *comm)
+{
+    taken own, all[2] = {0};
     const int function = fp8c_program_function(p, "micro_step");
     fill(p, function, comm->rank);
     must(!comm->all_gather(comm->user, &all[0], all, sizeof *all), "all_gather");
-    const double start = f8_seconds_now();
+    const double start = f8_seconds_now(), cpu = cpu_seconds();
     must(fp8c_program_run(p, function) == FP8C_OK &&
              fp8c_program_run(p, fp8c_program_function(p, "update")) == FP8C_OK,
          fp8c_context_message(ctx));
-    took = f8_seconds_now() - start;
-    must(!comm->all_gather(comm->user, &took, all, sizeof *all), "all_gather");
-    return all[0] > all[1] ? all[0] : all[1];
+    own = (taken){f8_seconds_now() - start, cpu_seconds() - cpu};
+    must(!comm->all_gather(comm->user, &own, all, sizeof *all), "all_gather");
+    return (taken){all[0].seconds > all[1].seconds ? all[0].seconds : all[1].seconds,
+                   all[0].cpu + all[1].cpu};
+}
+
+/* The rounds of one model under one recipe. */
+typedef struct rounds {
+    int n;
+    double alone[MAX_ROUNDS], ratio[STAGES][MAX_ROUNDS], cpu[STAGES][MAX_ROUNDS];
+} rounds;
+
+static void report_rounds(const model *m, const char *recipe, rounds *r, bool json)
+{
+    for (int s = 0; s < STAGES; s++) {
+        report(json, median(r->ratio[s], r->n), "ratio", "two_ranks_over_alone_%s_%s_zero%d",
+               m->name, recipe, stages[s]);
+        report(json, median(r->cpu[s], r->n), "ratio", "cpu_of_two_ranks_over_alone_%s_%s_zero%d",
+               m->name, recipe, stages[s]);
+    }
+    report(json, median(r->alone, r->n), "s", "step_alone_%s_%s", m->name, recipe);
+}
+
+static void run_rounds(fp8c_context *ctx, const model *m, const char *recipe, const fp8c_comm *comm,
+                       fp8c_program *own, fp8c_program *const *together, rounds *r)
+{
+    for (int i = 0; i < r->n; i++) {
+        const taken alone = run_step(ctx, own, comm);
+        r->alone[i] = alone.seconds;
+        for (int s = 0; s < STAGES; s++) {
+            const taken t = run_step(ctx, together[s], comm);
+            r->ratio[s][i] = t.seconds / alone.seconds;
+            r->cpu[s][i] = t.cpu / alone.cpu;
+            if (comm->rank == 0)
+                fprintf(stderr,
+                        "%s, %s, round %d: %.4f s alone, %.3f times that at stage %d, and %.3f "
+                        "times its CPU time\n",
+                        m->name, recipe, i + 1, alone.seconds, r->ratio[s][i], stages[s],
+                        r->cpu[s][i]);
+        }
+    }
 }
 
 static void measure(fp8c_context *ctx, const model *m, const char *recipe, const fp8c_comm *comm,
-                    int rounds, bool json)
+                    int n, bool json)
 {
     size_t size;
     char *text = read_file(m->file, &size);
     fp8c_module *module;
-    double alone[MAX_ROUNDS], ratio[STAGES][MAX_ROUNDS];
+    rounds r = {.n = n};
     fp8c_program *together[STAGES];
     must(fp8c_module_parse(ctx, text, size, m->file, &m->dim, 1, &module) == FP8C_OK,
          fp8c_context_message(ctx));
@@ -80,20 +132,9 @@ static void measure(fp8c_context *ctx, const model *m, const char *recipe, const
         together[s] = make(ctx, module, recipe, comm, stages[s]);
         run_step(ctx, together[s], comm);
     }
-    for (int r = 0; r < rounds; r++) {
-        alone[r] = run_step(ctx, own, comm);
-        for (int s = 0; s < STAGES; s++) {
-            ratio[s][r] = run_step(ctx, together[s], comm) / alone[r];
-            if (comm->rank == 0)
-                fprintf(stderr, "%s, %s, round %d: %.4f s alone, %.3f times that at stage %d\n",
-                        m->name, recipe, r + 1, alone[r], ratio[s][r], stages[s]);
-        }
-    }
-    for (int s = 0; s < STAGES && comm->rank == 0; s++)
-        report(json, median(ratio[s], rounds), "ratio", "two_ranks_over_alone_%s_%s_zero%d",
-               m->name, recipe, stages[s]);
+    run_rounds(ctx, m, recipe, comm, own, together, &r);
     if (comm->rank == 0)
-        report(json, median(alone, rounds), "s", "step_alone_%s_%s", m->name, recipe);
+        report_rounds(m, recipe, &r, json);
     for (int s = 0; s < STAGES; s++)
         fp8c_program_destroy(together[s]);
     fp8c_program_destroy(own);
@@ -108,18 +149,23 @@ int main(int argc, char **argv)
         {"frontend/models/gpt2_124m.f8", "gpt2_124m", {"B", 1}, 5},
     };
     bool json = false;
+    const char *only = NULL;
     int rounds = 0;
     for (int i = 1; i < argc; i++)
         if (!strcmp(argv[i], "--json"))
             json = true;
-        else
+        else if (isdigit((unsigned char)argv[i][0]))
             rounds = atoi(argv[i]);
-    must(rounds >= 0 && rounds <= MAX_ROUNDS, "usage: [--json] [ROUNDS]");
+        else
+            only = argv[i];
+    must(rounds >= 0 && rounds <= MAX_ROUNDS, "usage: [--json] [ROUNDS] [MODEL]");
     if (!getenv("OMPI_COMM_WORLD_SIZE")) {
         setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 0);
         setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 0);
-        execlp("mpirun.openmpi", "mpirun.openmpi", "-n", "2", argv[0], json ? "--json" : argv[1],
-               json ? argv[2] : NULL, NULL);
+        char *command[16] = {"mpirun.openmpi", "-n", "2"};
+        for (int i = 0; i < argc && i < 12; i++)
+            command[i + 3] = argv[i];
+        execvp(command[0], command);
         must(false, "mpirun.openmpi can't be started");
     }
     fp8c_context *ctx;
@@ -129,6 +175,8 @@ int main(int argc, char **argv)
     must(fp8c_mpi_open(ctx, "openmpi", &mpi) == FP8C_OK, fp8c_context_message(ctx));
     must(fp8c_mpi_comm(mpi, &comm) == FP8C_OK && comm.ranks == 2, "two ranks");
     for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
+        if (only && strcmp(only, models[i].name))
+            continue;
         measure(ctx, &models[i], "bf16", &comm, rounds ? rounds : models[i].rounds, json);
         measure(ctx, &models[i], "delayed", &comm, rounds ? rounds : models[i].rounds, json);
     }

@@ -31,6 +31,29 @@ static f8_status all_to_all(void *user, const void *send, void *receive, int64_t
     return done(c->all_to_all(c->user, send, receive, (size_t)bytes), "all_to_all", c, diag);
 }
 
+static f8_status all_reduce(void *user, const void *send, void *receive, int64_t bytes,
+                            f8_diag *diag)
+{
+    const fp8c_comm *c = user;
+    const size_t n = (size_t)bytes / sizeof(float);
+    return done(c->all_reduce(c->user, send, receive, n), "all_reduce", c, diag);
+}
+
+static f8_status reduce_scatter(void *user, const void *send, void *receive, int64_t bytes,
+                                f8_diag *diag)
+{
+    const fp8c_comm *c = user;
+    const size_t n = (size_t)bytes / sizeof(float);
+    return done(c->reduce_scatter(c->user, send, receive, n), "reduce_scatter", c, diag);
+}
+
+static void observe(void *user, const f8_exchange *x, bool ended)
+{
+    const fp8c_comm *c = user;
+    const fp8c_exchange own = {x->op, x->function, x->name, x->bytes, x->enqueued};
+    c->observe(c->user, &own, ended);
+}
+
 f8_status f8_program_set_comm(fp8c_program *p, const fp8c_comm *comm, f8_diag *diag)
 {
     fp8c_comm own = {.struct_size = sizeof own};
@@ -44,15 +67,23 @@ f8_status f8_program_set_comm(fp8c_program *p, const fp8c_comm *comm, f8_diag *d
     if (own.ranks > 1 && (!own.all_gather || !own.all_to_all))
         return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
                        "comm: all_gather and all_to_all are both needed");
-    if (own.nccl && own.ranks > 1)
+    if (!own.all_reduce != !own.reduce_scatter)
+        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
+                       "comm: give both all_reduce and reduce_scatter, or neither");
+    if (own.nccl && own.ranks > 1) {
         F8_TRY(f8_nccl_handle_fits(own.nccl, &own, diag));
+        f8_nccl_handle_observe(own.nccl, &own);
+    }
     p->given_comm = own;
     p->comm = (f8_comm){.rank = own.rank,
                         .ranks = own.ranks,
                         .user = &p->given_comm,
                         .all_gather = all_gather,
                         .all_to_all = all_to_all,
-                        .on_caller = own.on_caller != 0};
+                        .all_reduce = own.all_reduce ? all_reduce : NULL,
+                        .reduce_scatter = own.reduce_scatter ? reduce_scatter : NULL,
+                        .on_caller = own.on_caller != 0,
+                        .observe = own.observe ? observe : NULL};
     return F8_OK;
 }
 
@@ -77,7 +108,8 @@ f8_status f8_program_note_module(fp8c_program *p, const f8_module *m, const fp8c
         return F8_OK;
     const char *recipe = o->recipe ? o->recipe : "",
                *reduce_dtype = o->reduce_dtype ? o->reduce_dtype : "f32",
-               *reduce_at = o->reduce_at ? o->reduce_at : "micro_step";
+               *reduce_at = o->reduce_at ? o->reduce_at : "micro_step",
+               *reduce_order = o->reduce_order ? o->reduce_order : "ranks";
     f8_hasher_begin(&h);
     f8_hasher_add(&h, fp8c_version(), strlen(fp8c_version()) + 1);
     f8_hasher_add(&h, recipe, strlen(recipe) + 1);
@@ -86,6 +118,7 @@ f8_status f8_program_note_module(fp8c_program *p, const f8_module *m, const fp8c
     f8_hasher_add(&h, &o->zero, sizeof o->zero);
     f8_hasher_add(&h, reduce_dtype, strlen(reduce_dtype) + 1);
     f8_hasher_add(&h, reduce_at, strlen(reduce_at) + 1);
+    f8_hasher_add(&h, reduce_order, strlen(reduce_order) + 1);
     const f8_writer writer = {add_text, &h};
     const f8_status status = f8_print_module(m, &writer);
     if (status != F8_OK)
@@ -138,7 +171,7 @@ f8_status f8_program_meet(fp8c_program *p, int function, f8_diag *diag)
     if (!c || p->met || c->ranks == 1 || !is_common(p, function))
         return F8_OK;
     const f8_hash own = digest_of_steps(p);
-    F8_TRY(c->all_gather(c->user, &own, all, sizeof own, diag));
+    F8_TRY(f8_comm_gather(c, "hash of the program", &own, all, sizeof own, diag));
     for (int r = 1; r < c->ranks; r++)
         if (!f8_hash_equal(all[r], all[0]))
             return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
@@ -171,6 +204,23 @@ static int mpi_all_to_all(void *user, const void *send, void *receive, size_t by
     const f8_comm *c = f8_mpi_comm(m->mpi);
     m->diag = (f8_diag){0};
     return c->all_to_all(c->user, send, receive, (int64_t)bytes, &m->diag) != F8_OK;
+}
+
+static int mpi_all_reduce(void *user, const float *send, float *receive, size_t n)
+{
+    fp8c_mpi *m = user;
+    const f8_comm *c = f8_mpi_comm(m->mpi);
+    m->diag = (f8_diag){0};
+    return c->all_reduce(c->user, send, receive, (int64_t)(n * sizeof *send), &m->diag) != F8_OK;
+}
+
+static int mpi_reduce_scatter(void *user, const float *send, float *receive, size_t n)
+{
+    fp8c_mpi *m = user;
+    const f8_comm *c = f8_mpi_comm(m->mpi);
+    m->diag = (f8_diag){0};
+    return c->reduce_scatter(c->user, send, receive, (int64_t)(n * sizeof *send), &m->diag) !=
+           F8_OK;
 }
 
 static const char *mpi_message(void *user)
@@ -214,6 +264,8 @@ fp8c_status fp8c_mpi_comm(fp8c_mpi *m, fp8c_comm *out)
                            .user = m,
                            .all_gather = mpi_all_gather,
                            .all_to_all = mpi_all_to_all,
+                           .all_reduce = mpi_all_reduce,
+                           .reduce_scatter = mpi_reduce_scatter,
                            .message = mpi_message};
     f8_api_give(out, &own);
     return FP8C_OK;

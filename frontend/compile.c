@@ -202,6 +202,13 @@ static f8_status read_ranks(f8_compilation *c, f8_diag *diag)
     c->unit.options.zero = c->o->zero;
     F8_TRY(read_choice("reduce_dtype", c->o->reduce_dtype, "f32", "bf16",
                        &c->unit.options.reduce_bf16, diag));
+    F8_TRY(read_choice("reduce_order", c->o->reduce_order, "ranks", "library",
+                       &c->unit.options.library_sums, diag));
+    if (c->unit.options.library_sums && comm && comm->ranks > 1 && !comm->all_reduce &&
+        c->program->target->kind != F8_TARGET_CUDA)
+        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
+                       "reduce_order \"library\": comm has no all_reduce and reduce_scatter of its "
+                       "own");
     return read_choice("reduce_at", c->o->reduce_at, "micro_step", "update",
                        &c->unit.options.reduce_update, diag);
 }

@@ -227,7 +227,8 @@ typedef struct fp8c_context_options {
     void *progress_user;
     fp8c_parallel_fn parallel; /* may be NULL. The embedder's threads then run programs, and the
                                   option `threads` of programs has no effect. fp8c starts no thread
-                                  of its own: the calling thread compiles the kernels */
+                                  of its own, but for collectives (fp8c_comm.on_caller): the calling
+                                  thread compiles the kernels */
     void *parallel_user;
     int32_t parallel_threads;     /* how many there are, 1 to 256 */
     int32_t threads; /* for programs whose option is 0; 0: the CPUs this process may run on */
@@ -396,6 +397,16 @@ typedef struct fp8c_stored_as {
 
 /* ---- several ranks ---- */
 
+/* What is exchanged, for those who keep a record of it. */
+typedef struct fp8c_exchange {
+    const char *op;       /* "all_gather", "all_to_all", "all_reduce" or "reduce_scatter" */
+    const char *function; /* of the program; NULL: the exchange is between runs */
+    const char *name;     /* of what is exchanged: a tensor, or the first and the last of several */
+    int64_t bytes;        /* that each rank gets from each; of a sum, those of the sum */
+    uint64_t enqueued;    /* on a GPU: the number of the collective among all of comm->nccl, from 1.
+                             Else 0 */
+} fp8c_exchange;
+
 /* How the ranks of a training exchange bytes. Ranks are processes, or threads of one process, that
  * run programs compiled from one module with the same options, each on inputs of its own; they are
  * numbered from 0. Every rank makes the same calls in the same order, from one thread at a time:
@@ -404,7 +415,8 @@ typedef struct fp8c_stored_as {
  * A call returns when everything to be received is there. It returns 0, or another number if it
  * failed: the run then fails with FP8C_ERR_LIBRARY, and has changed some variables and not others.
  * Write, load or initialize them before the next run, on all ranks. fp8c computes the sums itself,
- * in the order of the ranks, so the results do not depend on who moves the bytes. */
+ * in the order of the ranks, so the results do not depend on who moves the bytes; but see
+ * reduce_order of fp8c_compile_options. */
 typedef struct fp8c_comm {
     size_t struct_size; /* sizeof(fp8c_comm) */
     int32_t rank, ranks; /* this rank's number; how many there are, 1 to 1024 */
@@ -420,6 +432,17 @@ typedef struct fp8c_comm {
     struct fp8c_nccl *nccl; /* for programs on a GPU, which take their collectives to NCCL: from
                                fp8c_nccl_comm. The calls above then only compare what the ranks
                                run. NULL: programs on the CPU and the reference alone */
+    /* Called right before (ended 0) and right after (ended 1) each call above, by the thread that
+     * makes it, so that a rank can tell later what it waited for. Whether the call failed is not
+     * said. On a GPU collectives run on their own: those that a wait sees running are told, and the
+     * last one when it has ended. The struct and its texts are valid during the call. May be NULL */
+    void (*observe)(void *user, const fp8c_exchange *exchange, int32_t ended);
+    /* Sums of f32 over the ranks, for programs with reduce_order "library". Give both functions or
+     * neither; without them such programs are refused. all_reduce: receive[0 .. n) = the sum of the
+     * n numbers that each rank sends */
+    int (*all_reduce)(void *user, const float *send, float *receive, size_t n);
+    /* receive[0 .. n) = the sum of send[rank * n ...] of all ranks */
+    int (*reduce_scatter)(void *user, const float *send, float *receive, size_t n);
 } fp8c_comm;
 
 /* The ranks of an MPI job (mpirun, srun). `kind` is "openmpi" or "mpich"; NULL: the first whose
@@ -597,6 +620,11 @@ typedef struct fp8c_compile_options {
      * (default), or "update": each rank adds up its own micro_steps, and update sums once; stages 0
      * and 1 alone */
     const char *reduce_dtype, *reduce_at;
+    /* Who adds gradients: "ranks" (default), fp8c in the order of the ranks, so that all stages and
+     * all runs give the same bits. Or "library": MPI, NCCL or `comm` in an order of its own, so the
+     * bits may differ from library to library, from stage to stage and from run to run. reduce_dtype
+     * is then "f32" */
+    const char *reduce_order;
 } fp8c_compile_options;
 
 /* ---- choosing recipes by measured error and cost: recipe "auto" ---- */
@@ -1178,6 +1206,14 @@ FP8C_API int fp8c_program_find_variable(const fp8c_program *program,
 /* Copy a variable out of the program, or into it: contiguous, fp8c_type_bytes of its type. Both wait for the runs before them. */
 FP8C_API fp8c_status fp8c_program_read(fp8c_program *program, int variable, void *to);
 FP8C_API fp8c_status fp8c_program_write(fp8c_program *program, int variable, const void *from);
+/* Whether the variables that every rank has whole (`rows` is 0) have the same bits on all ranks, as
+ * they should after every `update`. All ranks call it together, after an update; it waits for the
+ * runs before it, and costs a hash of these variables and an exchange of 16 bytes. FP8C_ERR_IO, on
+ * all ranks: they do not. The message names the variable and the rank, with its host and device,
+ * whose bits are not those of most ranks; of two ranks, both. A damaged memory is a cause, a device
+ * that computes wrong, or an exchange. What ranks share (`zero`) has no second copy and can't be
+ * compared. FP8C_OK where there is one rank. */
+FP8C_API fp8c_status fp8c_program_check_ranks(fp8c_program *program);
 /* Write all variables as a safetensors file, whole or not at all. Parameters have their own names,
  * states "fp8c.state.NAME". The metadata name the elements of FP8 states (fp8c_program_element).
  * Where ranks share variables (`zero`), all of them call this together: rank 0 writes the whole of
@@ -1502,9 +1538,12 @@ FP8C_API fp8c_status fp8c_program_step(const fp8c_program *program, int function
                                        fp8c_step *out);
 /* What a step of kind `collective` exchanges with the other ranks. */
 typedef struct fp8c_collective {
-    const char *op;  /* all_gather, all_to_all; all_slice, which exchanges nothing */
+    const char *op;  /* all_gather, all_to_all; all_slice, which exchanges nothing; with reduce_order
+                        "library" all_reduce and reduce_scatter */
     int32_t ranks;
-    int64_t bytes;   /* to each other rank, and as many from it; of an all_slice 0 */
+    int64_t bytes;   /* to each other rank, and as many from it; of an all_slice 0; of the last two
+                        as a ring's, since the library chooses */
+    fp8c_dtype dtype; /* of the elements that it moves */
 } fp8c_collective;
 /* FP8C_ERR_INPUT: there is no such step, or it is of another kind. */
 FP8C_API fp8c_status fp8c_program_collective(const fp8c_program *program, int function, int index,
@@ -1514,6 +1553,7 @@ typedef struct fp8c_transfer {
     size_t struct_size; /* sizeof(fp8c_transfer) */
     int32_t wait;       /* the index of the step that waits */
     int32_t beside;     /* how many other steps run in between */
+    int32_t goes_on;    /* 0: runs of this program wait in the call, as `on_caller` asks */
     /* with `profile`, of all runs together: from the start to the call of the engine, which earlier
      * ones may hold up; in the call; and how long the run then waited for its end */
     double queued, seconds, waited;

@@ -9,8 +9,9 @@ struct fp8c_nccl {
     fp8c_context *ctx;
     f8_cuda *cuda;
     f8_nccl *nccl;
-    fp8c_comm over; /* ranks 0: none */
-    f8_diag diag;   /* of the last call */
+    fp8c_comm over;    /* ranks 0: none */
+    fp8c_comm seen_by; /* of the newest program: its `observe` */
+    f8_diag diag;      /* of the last call */
 };
 
 _Static_assert((int)FP8C_NCCL_ID == (int)F8_NCCL_ID, "an id is as long in the API");
@@ -214,6 +215,19 @@ f8_status f8_nccl_handle_fits(const fp8c_nccl *n, const fp8c_comm *comm, f8_diag
                : f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
                          "comm: it is rank %d of %d, but its nccl is rank %d of %d", comm->rank,
                          comm->ranks, rank, ranks);
+}
+
+static void observe(void *user, const f8_exchange *x, bool ended)
+{
+    const fp8c_nccl *n = user;
+    const fp8c_exchange own = {x->op, x->function, x->name, x->bytes, x->enqueued};
+    n->seen_by.observe(n->seen_by.user, &own, ended);
+}
+
+void f8_nccl_handle_observe(fp8c_nccl *n, const fp8c_comm *comm)
+{
+    n->seen_by = *comm;
+    f8_nccl_observe(n->nccl, comm->observe ? observe : NULL, n);
 }
 
 f8_status f8_program_nccl(const fp8c_program *p, f8_nccl **out, f8_diag *diag)

@@ -234,8 +234,8 @@ fp8c_status fp8c_program_bind(fp8c_program *p, int function, fp8c_side side, int
         const int v = f8_variable_overlaps(p, buffer, f8_type_bytes(&port->type));
         if (v >= 0)
             status = f8_fail(&diag, F8_ERR_INPUT, F8_NOWHERE,
-                             "the buffer for '%s' overlaps the memory of variable '%s'",
-                             port->name, p->now->plan.var[v].name);
+                             "the buffer for '%s' overlaps the memory of variable '%s'", port->name,
+                             p->now->plan.var[v].name);
     }
     if (status == F8_OK)
         status = p->now->instance.kind->bind(&p->now->instance, (uint32_t)function, side,
@@ -307,7 +307,8 @@ fp8c_status fp8c_program_stored(const fp8c_program *p, int index, fp8c_stored *o
         return FP8C_ERR_INPUT;
     const f8_stored *s = &p->now->report.stored[index];
     _Static_assert(sizeof out->recipe >= F8_RECIPE_TEXT, "any recipe fits");
-    *out = (fp8c_stored){.variable = s->var, .scale_variable = s->scale_var,
+    *out = (fp8c_stored){.variable = s->var,
+                         .scale_variable = s->scale_var,
                          .kept = s->recipe.scaling == F8_SCALING_DELAYED ? s->operand : NULL};
     f8_recipe_print(&s->recipe, out->recipe, sizeof out->recipe);
     return FP8C_OK;
@@ -342,7 +343,7 @@ static f8_status quantize(fp8c_program *p, const f8_stored *s, const float *from
     }
     if (status == F8_OK)
         status = p->now->instance.kind->write(&p->now->instance, (uint32_t)s->scale_var,
-                                         s->quantizer.mx ? (const void *)e8m0 : inv, diag);
+                                              s->quantizer.mx ? (const void *)e8m0 : inv, diag);
     if (status == F8_OK) {
         f8_variable_set(p, (uint32_t)s->var);
         f8_variable_set(p, (uint32_t)s->scale_var);
@@ -418,8 +419,12 @@ fp8c_status fp8c_program_collective(const fp8c_program *p, int function, int ind
         p->now->plan.func[function].step[index].kind != F8_STEP_COLLECTIVE)
         return FP8C_ERR_INPUT;
     const f8_collective_desc *d = &p->now->plan.func[function].step[index].collective;
-    *out = (fp8c_collective){f8_collective_name[d->kind], d->ranks,
-                             d->kind == F8_COLLECTIVE_ALL_SLICE ? 0 : d->bytes};
+    int64_t bytes = d->bytes;
+    if (d->kind == F8_COLLECTIVE_ALL_SLICE)
+        bytes = 0;
+    else if (d->kind == F8_COLLECTIVE_ALL_REDUCE) /* a ring: parts are summed, then gathered */
+        bytes = 2 * (d->bytes + d->ranks - 1) / d->ranks;
+    *out = (fp8c_collective){f8_collective_name[d->kind], d->ranks, bytes, (fp8c_dtype)d->dtype};
     return FP8C_OK;
 }
 
@@ -441,12 +446,13 @@ fp8c_status fp8c_program_transfer(const fp8c_program *p, int function, int index
         return FP8C_ERR_INPUT;
     const f8_plan_func *f = &p->now->plan.func[function];
     const uint32_t wait = wait_of(f, (uint32_t)index);
-    fp8c_transfer own = {.struct_size = sizeof own, .wait = (int32_t)wait};
+    fp8c_transfer own = {.struct_size = sizeof own, .wait = (int32_t)wait, .goes_on = 1};
     if (!wait || !out->struct_size)
         return FP8C_ERR_INPUT;
     for (uint32_t i = (uint32_t)index + 1; i < wait; i++)
         own.beside += f->step[i].kind != F8_STEP_COLLECTIVE && f->step[i].kind != F8_STEP_WAIT;
     if (instance->cpu) {
+        own.goes_on = f8_exec_goes_on(instance->cpu);
         own.queued = f8_exec_queued_seconds(instance->cpu, (uint32_t)function, (uint32_t)index);
         own.seconds = f8_exec_step_seconds(instance->cpu, (uint32_t)function, (uint32_t)index);
         own.waited = f8_exec_step_seconds(instance->cpu, (uint32_t)function, wait);
@@ -486,9 +492,12 @@ fp8c_status fp8c_program_device(fp8c_program *p, fp8c_device *out)
     const f8_status status = f8_cuda_device_facts(p->cuda, &facts, &diag);
     if (status != F8_OK)
         return f8_api_result(p->ctx, &diag, status);
-    fp8c_device own = {.struct_size = sizeof own, .compute_capability = facts.sm,
-                       .driver = facts.driver, .multiprocessors = facts.multiprocessors,
-                       .memory = facts.memory, .memory_free = facts.memory_free};
+    fp8c_device own = {.struct_size = sizeof own,
+                       .compute_capability = facts.sm,
+                       .driver = facts.driver,
+                       .multiprocessors = facts.multiprocessors,
+                       .memory = facts.memory,
+                       .memory_free = facts.memory_free};
     memcpy(own.name, facts.name, sizeof own.name);
     own.name[sizeof own.name - 1] = 0;
     f8_api_give(out, &own);
@@ -535,8 +544,8 @@ fp8c_status fp8c_program_decision(const fp8c_program *p, int index, fp8c_decisio
     if (index < 0 || (size_t)index >= p->now->report.n_decisions)
         return FP8C_ERR_INPUT;
     const f8_decision *d = &p->now->report.decision[index];
-    *out = (fp8c_decision){d->linear, d->role, d->a, d->b, d->scaling, d->reason,
-                           d->m, d->n, d->k, d->count, d->fp8};
+    *out = (fp8c_decision){d->linear, d->role, d->a, d->b,     d->scaling, d->reason,
+                           d->m,      d->n,    d->k, d->count, d->fp8};
     return FP8C_OK;
 }
 
@@ -552,8 +561,8 @@ fp8c_status fp8c_program_step(const fp8c_program *p, int function, int index, fp
                                         [F8_STEP_COLLECTIVE] = "collective",
                                         [F8_STEP_WAIT] = "wait"};
     const f8_step *s = &p->now->plan.func[function].step[index];
-    *out = (fp8c_step){s->name, kinds[s->kind], (int32_t)s->n_phases, s->hash, s->bytes_read,
-                       s->bytes_written, 0};
+    *out = (fp8c_step){
+        s->name, kinds[s->kind], (int32_t)s->n_phases, s->hash, s->bytes_read, s->bytes_written, 0};
     if (p->now->instance.kind)
         out->seconds = p->now->instance.kind->step_seconds(&p->now->instance, (uint32_t)function,
                                                            (uint32_t)index);

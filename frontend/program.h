@@ -121,6 +121,8 @@ f8_status f8_program_set_comm(fp8c_program *p, const fp8c_comm *comm, f8_diag *d
 f8_status f8_program_nccl(const fp8c_program *p, f8_nccl **out, f8_diag *diag);
 /* F8_ERR_INPUT: the comm is of another rank than the handle. */
 f8_status f8_nccl_handle_fits(const fp8c_nccl *nccl, const fp8c_comm *comm, f8_diag *diag);
+/* The handle's collectives are told to the comm's `observe`, if it has one. */
+void f8_nccl_handle_observe(fp8c_nccl *nccl, const fp8c_comm *comm);
 
 /* Notes what all ranks must have in common: the module and what options change of its results, or
  * the file that the program was opened from. */

@@ -5,8 +5,9 @@
  * roundings.
  *
  * Gives: no COMPOSITE op, no boundary, no reduction but of the first or the last axis, no amax,
- * fp8_scale, history_push, collective_broadcast, all_reduce or reduce_scatter is left, and no
- * quantize or dequantize by blocks that kernels don't know (unit/blocks.h). */
+ * fp8_scale, history_push, collective_broadcast, all_reduce or reduce_scatter (but those whose
+ * order is the library's) is left, and no quantize or dequantize by blocks that kernels don't know
+ * (unit/blocks.h). */
 #include "passes/unit/blocks.h"
 #include "passes/unit/collectives.h"
 #include "passes/unit/formulas.h"
@@ -74,14 +75,24 @@ static f8_ref mean(f8_graph *to, const f8_graph *from, f8_ref old, f8_ref x)
     return sum ? f8_mean_of(to, x, sum) : f8_mean(to, x, f8_attr_i(from, old, F8_A_AXIS));
 }
 
+/* Whether the library adds: there is nothing to expand. */
+static bool is_of_library(const f8_graph *g, f8_ref r)
+{
+    return f8_attr_s(g, r, F8_A_ORDER)[0] == 'l';
+}
+
 static f8_ref all_reduce(f8_graph *to, const f8_graph *from, f8_ref old, f8_ref x)
 {
+    if (is_of_library(from, old))
+        return 0;
     return f8_all_reduced(to, x, f8_attr_i(from, old, F8_A_RANKS),
                           f8_attr_s(from, old, F8_A_REDUCE)[0] == 'a', from->name[old]);
 }
 
 static f8_ref reduce_scatter(f8_graph *to, const f8_graph *from, f8_ref old, f8_ref x)
 {
+    if (is_of_library(from, old))
+        return 0;
     return f8_reduce_scattered(to, x, f8_attr_i(from, old, F8_A_RANKS),
                                f8_attr_s(from, old, F8_A_REDUCE)[0] == 'a', from->name[old]);
 }

@@ -362,6 +362,8 @@ static f8_status check_collective(checker *c)
     if (d->kind == F8_COLLECTIVE_ALL_SLICE ? d->whole < 1 || d->bytes < d->whole / d->ranks
                                            : d->whole != 0)
         return wrong(c, "the whole of which an all_slice takes a part has bytes out of range");
+    if (f8_collective_adds(d->kind) && (d->dtype != F8_F32 || d->bytes % (int64_t)sizeof(float)))
+        return wrong(c, "a collective adds what is not f32");
     F8_TRY(check_arg(c, 0, 0, f8_collective_operand(d), false));
     F8_TRY(check_arg(c, 1, 0, f8_collective_result(d), false));
     if (!f8_collective_travels(d->kind))

@@ -108,6 +108,7 @@ static void wire_collective(f8_wire *w, f8_collective_desc *d)
     f8_wire_i32(w, &d->ranks);
     f8_wire_size(w, &d->bytes);
     f8_wire_size(w, &d->whole);
+    F8_WIRE_ENUM(w, d->dtype, F8_DTYPE_COUNT);
 }
 
 static void wire_step(f8_wire *w, void *element)

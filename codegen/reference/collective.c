@@ -9,10 +9,14 @@ static bool exchange(f8_interp *x, f8_collective kind, int64_t ranks, const f8_r
                      void *receive)
 {
     const int64_t all = (int64_t)f8_interp_bytes(x, &in->type);
-    const f8_collective_desc d = {kind, (int32_t)ranks,
-                                  kind == F8_COLLECTIVE_ALL_TO_ALL ? all / ranks : all, 0};
+    const f8_collective_desc d = {.kind = kind,
+                                  .ranks = (int32_t)ranks,
+                                  .bytes = kind == F8_COLLECTIVE_ALL_TO_ALL ? all / ranks : all,
+                                  .dtype = in->type.dtype};
     if (x->status == F8_OK)
-        x->status = f8_comm_run(x->comm, &d, in->data, receive, x->diag);
+        x->status =
+            f8_comm_run(x->comm, &d, (f8_collective_label){"interpreter", f8_collective_name[kind]},
+                        in->data, receive, x->diag);
     return x->status == F8_OK;
 }
 
@@ -41,17 +45,35 @@ static void join(f8_interp *x, const f8_rvalue *rows, int64_t ranks, bool amax, 
     }
 }
 
+/* What needs no more than the exchange. */
+static void run(f8_interp *x, const f8_collective_desc *d, const f8_rvalue *in, f8_rvalue *out)
+{
+    const f8_collective_label label = {"interpreter", f8_collective_name[d->kind]};
+    if (x->status == F8_OK)
+        x->status = f8_comm_run(x->comm, d, label, in->data, out->data, x->diag);
+}
+
 void f8_interp_collective(f8_interp *x, const f8_graph *g, f8_ref r, const f8_rvalue *in,
                           f8_rvalue *out)
 {
     const f8_op op = f8_at(g, r)->op;
     const int64_t ranks = f8_attr_i(g, r, F8_A_RANKS);
     if (op == F8_OP_ALL_SLICE) {
-        const f8_collective_desc d = {F8_COLLECTIVE_ALL_SLICE, (int32_t)ranks,
-                                      (int64_t)f8_interp_bytes(x, &out->type),
-                                      (int64_t)f8_interp_bytes(x, &in->type)};
-        if (x->status == F8_OK)
-            x->status = f8_comm_run(x->comm, &d, in->data, out->data, x->diag);
+        const f8_collective_desc d = {.kind = F8_COLLECTIVE_ALL_SLICE,
+                                      .ranks = (int32_t)ranks,
+                                      .bytes = (int64_t)f8_interp_bytes(x, &out->type),
+                                      .whole = (int64_t)f8_interp_bytes(x, &in->type),
+                                      .dtype = in->type.dtype};
+        run(x, &d, in, out);
+        return;
+    }
+    if (f8_attr_s(g, r, F8_A_ORDER)[0] == 'l' && !x->wide) {
+        const f8_collective_desc d = {.kind = op == F8_OP_ALL_REDUCE ? F8_COLLECTIVE_ALL_REDUCE
+                                                                     : F8_COLLECTIVE_REDUCE_SCATTER,
+                                      .ranks = (int32_t)ranks,
+                                      .bytes = (int64_t)f8_interp_bytes(x, &out->type),
+                                      .dtype = F8_F32};
+        run(x, &d, in, out);
         return;
     }
     const f8_collective kind = op == F8_OP_ALL_TO_ALL || op == F8_OP_REDUCE_SCATTER
@@ -71,7 +93,8 @@ void f8_interp_collective(f8_interp *x, const f8_graph *g, f8_ref r, const f8_rv
                    bytes);
         return;
     }
-    const f8_type all = {.dtype = in->type.dtype, .rank = 2, .dim = {ranks, f8_type_elements(&out->type)}};
+    const f8_type all = {
+        .dtype = in->type.dtype, .rank = 2, .dim = {ranks, f8_type_elements(&out->type)}};
     f8_rvalue *rows = f8_interp_temp(x, &all);
     if (rows && exchange(x, kind, ranks, in, rows->data))
         join(x, rows, ranks, f8_attr_s(g, r, F8_A_REDUCE)[0] == 'a', out);

@@ -46,7 +46,7 @@ f8_status f8_shared_read(fp8c_program *program, int variable, void *to, f8_diag 
     uint8_t *own = all + part * (size_t)comm->ranks;
     f8_status status = read_own(program, variable, own, diag);
     if (status == F8_OK)
-        status = comm->all_gather(comm->user, own, all, (int64_t)part, diag);
+        status = f8_comm_gather(comm, v.name, own, all, (int64_t)part, diag);
     if (status == F8_OK)
         memcpy(to, all, f8_shared_bytes(&v));
     a->free(a->user, all, room);
@@ -88,7 +88,7 @@ static f8_status tell(fp8c_program *program, wish *w, f8_diag *diag)
     wish *all = a->alloc(a->user, room, 64);
     if (!all)
         return f8_fail(diag, F8_ERR_MEMORY, F8_NOWHERE, "out of memory");
-    const f8_status status = comm->all_gather(comm->user, w, all, sizeof *w, diag);
+    const f8_status status = f8_comm_gather(comm, "what rank 0 writes", w, all, sizeof *w, diag);
     *w = all[0];
     a->free(a->user, all, room);
     return status;

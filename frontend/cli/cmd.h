@@ -91,6 +91,7 @@ enum {
  *     COUNT, ORDINAL   int64_t of at least 1, int32_t of at least 0
  *     THREADS, RANKS   int32_t, 1 to 256, 1 to 1024
  *     STAGE            int32_t: 1 to 3, or -1 for the text 0
+ *     PERIOD           int32_t of at least 1, or -1 for the text 0: never
  *     NUMBER, SEED     double above 0, uint64_t
  *     FLAG, LEVEL      bool; int32_t that counts how often the option is given
  *     DIM              NAME=N
@@ -181,6 +182,16 @@ enum {
            "how gradients travel between processes: f32 (default), or bf16, half the bytes")       \
     OPTION(reduce_at, "--reduce-at", "WHEN", TEXT, ON_TRAIN | ON_PRINT | ON_EXPLAIN | ON_PLAN,     \
            "when processes sum their gradients: in each micro_step (default), or once in update")  \
+    OPTION(reduce_order, "--reduce-order", "WHO", TEXT,                                            \
+           ON_TRAIN | ON_PRINT | ON_EXPLAIN | ON_PLAN,                                             \
+           "who adds gradients: ranks (default), in their order, with the same bits in every run; "\
+           "or library, MPI or NCCL in an order of its own: bits may differ")                      \
+    OPTION(check_ranks, "--check-ranks", "N", PERIOD, ON_TRAIN,                                    \
+           "after every N steps compare what all processes have, and name the one that has other " \
+           "bits (default 100, on GPUs 1000; 0: never)")                                           \
+    OPTION(rank_timeout, "--rank-timeout", "SECONDS", PERIOD, ON_TRAIN,                            \
+           "end when a process has waited so long for others in one exchange, and say which have " \
+           "not come (default 600; 0: wait for ever)")                                             \
     OPTION(seed, "--seed", "S", SEED, ON_TRAIN | ON_EXPLAIN | ON_RUN,                              \
            "the seed of initial values and batches (default 1)")                                   \
     OPTION(seeds, "--seeds", "N", COUNT, ON_TRAIN,                                                 \
@@ -283,7 +294,7 @@ enum {
 typedef const char *cli_TEXT, *cli_TOKENS;
 typedef int64_t cli_COUNT;
 typedef int32_t cli_THREADS, cli_RANKS, cli_STAGE;
-typedef int32_t cli_ORDINAL;
+typedef int32_t cli_ORDINAL, cli_PERIOD;
 typedef double cli_NUMBER;
 typedef uint64_t cli_SEED;
 typedef bool cli_FLAG;
@@ -490,5 +501,8 @@ json_t *cli_json_number(double x);     /* NaN and infinities become null: JSON h
  * (unless NULL) and as records. explain and inspect share them (cmd_explain.c). */
 void cli_print_decisions(const fp8c_program *p, FILE *to, cli_json *json);
 void cli_print_steps(const fp8c_program *p, int function, FILE *to, cli_json *json);
+/* The same for each collective that moves bytes, and for the steps beside which it does
+ * (cmd_collectives.c). */
+void cli_print_collectives(const fp8c_program *p, FILE *to, cli_json *json);
 
 #endif

@@ -234,6 +234,7 @@ fp8c_compile_options cli_compile_options(const cli *c, const char *recipe)
         .zero = c->zero,
         .reduce_dtype = c->reduce_dtype,
         .reduce_at = c->reduce_at,
+        .reduce_order = c->reduce_order,
         .optimizer_steps = c->steps      ? c->steps
                            : needs_steps ? CLI_STEPS
                                          : 0,

@@ -210,33 +210,6 @@ static void print_counts(const fp8c_program *p, FILE *to, cli_json *json)
                               "launches", count_launches(p)));
 }
 
-/* Prints what each function exchanges with the other ranks; the records have each collective. */
-static void print_collectives(const fp8c_program *p, FILE *to, cli_json *json)
-{
-    const char *function;
-    for (int f = 0; (function = fp8c_program_function_name(p, f)); f++) {
-        int64_t n = 0, bytes = 0;
-        fp8c_step s;
-        fp8c_collective c = {0}, one;
-        for (int i = 0; fp8c_program_step(p, f, i, &s) == FP8C_OK; i++) {
-            if (fp8c_program_collective(p, f, i, &one) != FP8C_OK || !one.bytes)
-                continue;
-            c = one;
-            n++;
-            bytes += c.bytes * (c.ranks - 1);
-            cli_json_record(json, json_pack("{ss ss sI ss ss si sI}", "event", "collective",
-                                            "function", function, "step", (json_int_t)i, "op", c.op,
-                                            "name", s.name, "ranks", (int)c.ranks, "bytes",
-                                            (json_int_t)c.bytes));
-        }
-        if (n)
-            say(to,
-                "%s: each of %d ranks sends %.1f KiB to the others, and receives as much, in "
-                "%" PRId64 " collectives\n",
-                function, c.ranks, (double)bytes / 1024, n);
-    }
-}
-
 static fp8c_calibration *calibrate(const cli *c, fp8c_context *ctx, const fp8c_module *module,
                                    const fp8c_compile_options *options)
 {
@@ -278,7 +251,7 @@ int cmd_explain(const cli *c)
             cli_print_steps(program, f, to, &json);
         print_choices(ctx, program, to, &json);
         print_counts(program, to, &json);
-        print_collectives(program, to, &json);
+        cli_print_collectives(program, to, &json);
     } else if (code == CLI_DONE) {
         code = cli_fail(ctx);
     }

@@ -65,6 +65,8 @@ static fate fate_of(int at)
     case CLI_AT_recompute:
     case CLI_AT_no_fuse:
     case CLI_AT_device:
+    case CLI_AT_check_ranks:
+    case CLI_AT_rank_timeout:
     case CLI_AT_zero:
     case CLI_AT_recipe: return FREE;
     default: return KEPT;

@@ -69,12 +69,20 @@ static bool give_address(void)
     return setenv("NCCL_COMM_ID", address, 1) == 0;
 }
 
+/* NCCL gives up after what watches the ranks, which knows more (cmd_guard.h). */
+static double limit_of(const cli *c)
+{
+    const double limit = cli_guard_limit(c);
+    return limit > 0 ? limit + 30 : 1e9;
+}
+
 bool cli_gpus_join(cli_ranks *r, cli *c)
 {
     fp8c_nccl_options o = {.struct_size = sizeof o};
     if (!choose_device(r, c) || (!r->mpi && !give_address()))
         return false;
     o.device = c->device;
+    o.seconds = limit_of(c);
     o.over = r->mpi ? &r->comm : NULL;
     o.rank = r->mpi ? 0 : r->comm.rank;
     o.ranks = r->mpi ? 0 : r->comm.ranks;

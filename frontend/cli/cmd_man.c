@@ -120,6 +120,8 @@ static const struct {
      "port after MASTER_PORT)"},
     {"OMPI_COMM_WORLD_LOCAL_RANK, MPI_LOCALRANKID, SLURM_LOCALID",
      "train on GPUs under mpirun: the number of this process's GPU without --device"},
+    {"TMPDIR", "train with several processes: where their records are if there is no /dev/shm "
+               "(default: /tmp)"},
     {"NO_COLOR", "set: output to a terminal has no colors"},
 };
 

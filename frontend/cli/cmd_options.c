@@ -67,6 +67,11 @@ static json_t *from_STAGE(const cli *c, const cli_STAGE *v)
     return *v ? json_integer(*v < 0 ? 0 : *v) : json_null();
 }
 
+static json_t *from_PERIOD(const cli *c, const cli_PERIOD *v)
+{
+    return from_STAGE(c, v);
+}
+
 static json_t *from_LEVEL(const cli *c, const cli_LEVEL *v)
 {
     return from_THREADS(c, v);
@@ -195,6 +200,13 @@ static bool to_STAGE(cli_STAGE *to, const json_t *v)
     const json_int_t stage = json_integer_value(v);
     *to = stage ? (int32_t)stage : -1;
     return json_is_integer(v) && stage >= 0 && stage <= 3;
+}
+
+static bool to_PERIOD(cli_PERIOD *to, const json_t *v)
+{
+    const json_int_t n = json_integer_value(v);
+    *to = n ? (int32_t)n : -1;
+    return json_is_integer(v) && n >= 0 && n <= INT32_MAX;
 }
 
 static bool to_LEVEL(cli_LEVEL *to, const json_t *v)

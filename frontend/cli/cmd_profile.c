@@ -2,15 +2,21 @@
 #include <stdlib.h>
 
 #include "frontend/cli/cmd_profile.h"
+#include "frontend/report/report.h"
 
 static void print_step(FILE *to, const fp8c_program *program, int function, int index,
                        const fp8c_step *s, double runs)
 {
     const char *algorithm = fp8c_program_algorithm(program, function, index);
-    fprintf(to, "profile %s %s %s %.6f s %.3f GB/s%s%s\n",
+    fp8c_transfer t = {.struct_size = sizeof t};
+    fprintf(to, "profile %s %s %s %.6f s %.3f GB/s%s%s",
             fp8c_program_function_name(program, function), s->kind, s->name, s->seconds / runs,
             (double)(s->bytes_read + s->bytes_written) * runs / s->seconds / 1e9,
             algorithm ? " " : "", algorithm ? algorithm : "");
+    if (fp8c_program_transfer(program, function, index, &t) == FP8C_OK && t.goes_on)
+        fprintf(to, ", beside %d steps; queued %.6f s, waited for %.6f s", t.beside,
+                t.queued / runs, t.waited / runs);
+    fprintf(to, "\n");
 }
 
 void cli_profile_print(FILE *to, const fp8c_program *program, cli_profile_runs runs,
@@ -21,16 +27,6 @@ void cli_profile_print(FILE *to, const fp8c_program *program, cli_profile_runs r
         for (int i = 0; fp8c_program_step(program, f, i, &s) == FP8C_OK; i++)
             if (s.seconds > 0)
                 print_step(to, program, f, i, &s, runs(user, f));
-}
-
-static json_t *step_record(const fp8c_program *program, int function, int index, const fp8c_step *s,
-                           double runs)
-{
-    return json_pack("{ss ss ss ss sI sf sI sI ss?}", "event", "profile", "function",
-                     fp8c_program_function_name(program, function), "kind", s->kind, "name",
-                     s->name, "runs", (json_int_t)runs, "seconds", s->seconds / runs, "bytes_read",
-                     (json_int_t)s->bytes_read, "bytes_written", (json_int_t)s->bytes_written,
-                     "algorithm", fp8c_program_algorithm(program, function, index));
 }
 
 char *cli_profile_text(const fp8c_program *program, cli_profile_runs runs, const void *user)
@@ -46,7 +42,7 @@ char *cli_profile_text(const fp8c_program *program, cli_profile_runs runs, const
     for (int f = 0; fp8c_program_function_name(program, f); f++)
         for (int i = 0; fp8c_program_step(program, f, i, &s) == FP8C_OK; i++)
             if (s.seconds > 0)
-                cli_json_record(&json, step_record(program, f, i, &s, runs(user, f)));
+                cli_json_record(&json, f8_report_profile(program, f, i, runs(user, f)));
     if (cli_json_close(&json))
         return text;
     free(text);

@@ -12,8 +12,13 @@
 #include "ir/base/hash.h"
 
 static const char batch_dim[] = "B";
+/* The defaults of --check-ranks. A hash takes 8 GB a second; GPUs have shorter
+ * steps, and their variables are copied to the host first. */
+enum { CHECK = 100, CHECK_ON_GPUS = 1000 };
 /* MPICH's mpirun drops what it has not passed on when a process aborts. */
 static const struct timespec passed_on = {.tv_nsec = 200000000};
+/* In this time rank 0 says why all fail, and ends them by a signal. */
+static const struct timespec for_rank_0 = {.tv_sec = 2};
 
 /* ---- joining ---- */
 
@@ -143,6 +148,13 @@ bool cli_ranks_join(cli_ranks *r, cli *c)
     return r->comm.ranks == 1 ? !is_of_another(kind) : begin(r, c);
 }
 
+bool cli_ranks_check(const cli *c, int64_t step, bool saved)
+{
+    const int64_t usual = cli_gpus_wanted(c) ? CHECK_ON_GPUS : CHECK,
+                  every = c->check_ranks ? c->check_ranks : usual;
+    return c->ranks && every > 0 && (saved || step % every == 0);
+}
+
 bool cli_ranks_follows(const cli_ranks *r)
 {
     return r && r->comm.rank > 0;
@@ -158,13 +170,22 @@ static bool join_gpus(cli_ranks *r, cli *c)
     return r->mpi != NULL;
 }
 
+/* Watches the ranks from here on. */
+static bool watch(cli_ranks *r, const cli *c)
+{
+    r->guard = cli_guard_begin(&r->comm, r->mpi, r->messages >= 0 ? r->messages : STDERR_FILENO,
+                               cli_guard_limit(c));
+    return r->guard != NULL;
+}
+
 bool cli_ranks_divide(cli_ranks *r, cli *c, const fp8c_module *module)
 {
     const int64_t rows = fp8c_module_dim(module, batch_dim), ranks = r->comm.ranks;
     if (rows >= 1 && rows % ranks == 0) {
         c->part = (fp8c_dim){batch_dim, rows / ranks};
-        return join_gpus(r, c);
+        return join_gpus(r, c) && watch(r, c);
     }
+    r->common = r->mpi != NULL; /* they have the same model */
     if (rows < 1)
         fprintf(stderr,
                 "%s: error: %" PRId64 " ranks divide the batch, which must be the dim %s: the "
@@ -180,7 +201,9 @@ bool cli_ranks_divide(cli_ranks *r, cli *c, const fp8c_module *module)
 
 int cli_ranks_leave(cli_ranks *r, int code)
 {
-    if (code != CLI_DONE && r->messages >= 0)
+    cli_guard_end(r->guard, code);
+    r->guard = NULL;
+    if (code != CLI_DONE && r->messages >= 0 && (!r->common || !nanosleep(&for_rank_0, NULL)))
         tell(r);
     const int signalled = r->stopped ? 0 : cli_interrupted();
     if ((code != CLI_DONE || signalled) && r->nccl)
@@ -200,6 +223,7 @@ bool cli_ranks_stop(cli_ranks *r)
     int32_t mine = cli_interrupted(), all[F8_MAX_RANKS];
     if (!r)
         return mine != 0;
+    cli_guard_name(r->guard, "signals");
     if (r->comm.all_gather(r->comm.user, &mine, all, sizeof mine))
         return true; /* the next collective says why */
     for (int i = 0; i < r->comm.ranks && !mine; i++)
@@ -210,11 +234,12 @@ bool cli_ranks_stop(cli_ranks *r)
     return mine != 0;
 }
 
-bool cli_ranks_agree(const cli_ranks *r, const char *what, const char *text)
+bool cli_ranks_agree(cli_ranks *r, const char *what, const char *text)
 {
     f8_hash mine, all[F8_MAX_RANKS];
     if (!r)
         return true;
+    cli_guard_name(r->guard, what);
     mine = f8_hash_bytes(text, strlen(text));
     if (r->comm.all_gather(r->comm.user, &mine, all, sizeof mine)) {
         fprintf(stderr, "fp8c: error: %s\n", r->comm.message(r->comm.user));
@@ -223,6 +248,7 @@ bool cli_ranks_agree(const cli_ranks *r, const char *what, const char *text)
     for (int i = 1; i < r->comm.ranks; i++)
         if (!f8_hash_equal(all[i], all[0])) {
             fprintf(stderr, "fp8c: error: %s of rank %d differs from that of rank 0\n", what, i);
+            r->common = true;
             return false;
         }
     return true;

@@ -2,14 +2,16 @@
 #ifndef F8_CMD_RANKS_H
 #define F8_CMD_RANKS_H
 
-#include "frontend/cli/cmd.h"
+#include "frontend/cli/cmd_guard.h"
 
 typedef struct cli_ranks {
     fp8c_context *ctx;
     fp8c_mpi *mpi;
     fp8c_nccl *nccl; /* on GPUs */
     fp8c_comm comm;
+    cli_guard *guard;
     bool stopped; /* all ranks know of a signal */
+    bool common;  /* all ranks fail, for the same reason: rank 0 says it */
     int messages; /* of ranks above 0: stderr as it was; what they say is kept, see below */
 } cli_ranks;
 
@@ -29,9 +31,18 @@ int cli_ranks_leave(cli_ranks *r, int code);
  * noted. NULL: cli_interrupted. */
 bool cli_ranks_stop(cli_ranks *r);
 
+/* NULL: there is one rank. */
+static inline cli_guard *cli_guard_of(const cli *c)
+{
+    return c->ranks ? c->ranks->guard : NULL;
+}
+/* Whether the ranks compare what all of them have, after this step: --check-ranks asks for it, or
+ * the values are to be saved. */
+bool cli_ranks_check(const cli *c, int64_t step, bool saved);
+
 /* Whether all ranks give the same text; false after a message on stderr, which says `what` differs.
  * NULL: true. */
-bool cli_ranks_agree(const cli_ranks *r, const char *what, const char *text);
+bool cli_ranks_agree(cli_ranks *r, const char *what, const char *text);
 
 /* Of the `rows` rows that a batch of all ranks has, this rank's begin at `first`. */
 typedef struct cli_share {

@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "frontend/cli/cmd_agree.h"
 #include "frontend/cli/cmd_calibrate.h"
 #include "frontend/cli/cmd_checkpoint.h"
 #include "frontend/cli/cmd_folder.h"
@@ -121,6 +122,7 @@ static fp8c_status train_step(run *r, int64_t step, step_facts *f)
         if (!cli_data_fill(r->data, r->program, function, r->out->seed,
                            (uint64_t)(step * r->accumulate + a)))
             return FP8C_ERR_IO;
+        cli_guard_step(cli_guard_of(r->c), step + 1, a + 1);
         fp8c_info before = {.struct_size = sizeof before}, after = before;
         fp8c_program_info(r->program, &before);
         const fp8c_status status = fp8c_program_run(r->program, function);
@@ -264,6 +266,14 @@ static fp8c_status after_step(run *r, int64_t step, double *seconds)
     return status;
 }
 
+/* If it fails, all ranks have the message. */
+static fp8c_status check_ranks(const run *r)
+{
+    const fp8c_status status = fp8c_program_check_ranks(r->program);
+    r->c->ranks->common |= status == FP8C_ERR_IO;
+    return status;
+}
+
 static fp8c_status train(run *r)
 {
     const int64_t items = r->accumulate * cli_data_items(r->data);
@@ -281,6 +291,11 @@ static fp8c_status train(run *r)
         if (status != FP8C_OK)
             return status;
         const double end = f8_seconds_now();
+        const bool saves = step + 1 == r->end || cli_folder_saves(r->folder, r->c, step + 1, false);
+        if (cli_ranks_check(r->c, step + 1, saves))
+            status = check_ranks(r);
+        if (status != FP8C_OK)
+            return status;
         r->out->done = step + 1;
         if (step >= r->c->steps - tail)
             r->tail_sum += f.loss;
@@ -373,6 +388,8 @@ static bool train_seed(run *r, const char *save, const char *state)
     cli_folder *f = r->folder;
     fp8c_status status = fp8c_program_initialize(r->program, o->seed);
     if (status == FP8C_OK && !cli_folder_start(f, r->c, r->ctx, r->program, r->data, replay, r))
+        return false;
+    if (status == FP8C_OK && !cli_guard_folder(cli_guard_of(r->c), f->path))
         return false;
     o->saved = f->path != NULL;
     o->done = r->begin = f->path ? f->at.step : 0;
@@ -535,7 +552,10 @@ static bool load_module(cli *c, cli_folder *folder, fp8c_context **ctx, fp8c_mod
     bool ok = cli_folder_module(folder, *module);
     if (ok && !c->ranks)
         return true;
-    ok = ok && cli_ranks_divide(c->ranks, c, *module);
+    /* under MPI before anything else: ranks that are alike then also fail alike */
+    const bool first = ok && c->ranks->mpi;
+    ok = ok && (!first || cli_agree(c, *module)) && cli_ranks_divide(c->ranks, c, *module) &&
+         (first || cli_agree(c, *module));
     fp8c_module_destroy(*module);
     fp8c_context_destroy(*ctx);
     *module = NULL;

@@ -86,6 +86,13 @@ static bool set_ORDINAL(cli_ORDINAL *to, const char *text)
     return !errno && end != text && !*end && n >= 0 && n <= INT32_MAX;
 }
 
+static bool set_PERIOD(cli_PERIOD *to, const char *text)
+{
+    const bool ok = set_ORDINAL(to, text);
+    *to = *to ? *to : -1;
+    return ok;
+}
+
 static bool set_SEED(cli_SEED *to, const char *text)
 {
     char *end;

@@ -17,13 +17,14 @@ static f8_status take_record(void *user, const f8_run_line *line, f8_diag *diag)
 
 static f8_status take_profile(void *user, const f8_run_line *line, f8_diag *diag)
 {
-    const json_t *record = line->record;
+    const json_t *record = line->record, *queued = json_object_get(line->record, "queued");
     double seconds, runs;
     if (!json_is_string(json_object_get(record, "function")) ||
         !json_is_string(json_object_get(record, "name")) ||
         !json_is_string(json_object_get(record, "kind")) ||
         !f8_report_number(record, "seconds", &seconds) || !(seconds >= 0) ||
-        !f8_report_number(record, "runs", &runs) || !(runs >= 0))
+        !f8_report_number(record, "runs", &runs) || !(runs >= 0) ||
+        (queued && !(json_number_value(queued) >= 0 && json_is_number(queued))))
         return f8_run_bad_line(line, "is no record of a profile", diag);
     return take_record(user, line, diag);
 }

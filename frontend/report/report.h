@@ -12,6 +12,7 @@
 #ifndef F8_REPORT_H
 #define F8_REPORT_H
 
+#include "frontend/fp8c.h"
 #include "frontend/run/run.h"
 
 /* FIGURE(name, kept): a figure of a tensor, as records `stats` have it. A picture may show several
@@ -132,6 +133,8 @@ f8_status f8_report_data(const f8_report *r, json_t **data, f8_diag *diag);
 /* One optimizer step of each run as a trace of Chrome's. F8_ERR_INPUT: a folder has no profile.
  * (trace.c) */
 f8_status f8_report_trace(const f8_report *r, json_t **trace, f8_diag *diag);
+/* The record `profile` of a step of a program's plan: its mean time over `runs` runs. (profile.c) */
+json_t *f8_report_profile(const fp8c_program *program, int function, int index, double runs);
 /* Pass the records of `fp8c report --json` to `each`, one by one. It owns what it gets. (records.c)
  */
 f8_status f8_report_records(const f8_report *r, void (*each)(void *user, json_t *record),

@@ -57,6 +57,8 @@ static f8_group_role role_of(const f8_grouping *s, f8_ref r)
     case F8_OP_EMBEDDING_GRAD:
     case F8_OP_ALL_GATHER:
     case F8_OP_ALL_TO_ALL:
+    case F8_OP_ALL_REDUCE: /* the library's, as the next */
+    case F8_OP_REDUCE_SCATTER:
     case F8_OP_ALL_SLICE:
     case F8_OP_CONCAT: return F8_ROLE_WHOLE;
     case F8_OP_TRANSPOSE: return stored_transposed(s, r) ? F8_ROLE_FUSED : F8_ROLE_WHOLE;

@@ -384,6 +384,8 @@ static f8_group_kind whole_kind(f8_op op)
     case F8_OP_EMBEDDING_GRAD: return F8_GROUP_SCATTER;
     case F8_OP_ALL_GATHER:
     case F8_OP_ALL_TO_ALL:
+    case F8_OP_ALL_REDUCE: /* the library's, as the next */
+    case F8_OP_REDUCE_SCATTER:
     case F8_OP_ALL_SLICE: return F8_GROUP_COLLECTIVE;
     default: return F8_GROUP_COPY;
     }

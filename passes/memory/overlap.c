@@ -9,17 +9,22 @@
  *   the collectives of a bucket share the time until the next bucket is there; or before, if the
  *   next one needs the room: together these collectives hold no more than the largest of them does
  *   by itself, at both of its ends.
- * - One that sends what depends on variables alone, such as a rank's part of a weight. It starts
- *   when the one before it is needed, so that the next weight travels while this one is in use.
+ * - One that sends what depends on variables alone, such as a rank's part of a weight. It starts at
+ *   the latest when the one before it is needed, so that the next weight travels while this one is
+ *   in use. A large one starts earlier, and so does one that would stand behind a bucket in the
+ *   engine's queue. But no more than about a layer's weights travel ahead of their use.
  *
- * How fast bytes travel is not known here, and need not be: an even share of the time is the best
- * for fast and slow ones. */
+ * How fast bytes travel is not known here. The second kind is planned for bytes that all together
+ * take as long as all compute: slower ones could not be hidden anyway. For the first kind several
+ * orders are made (`speeds`), and the one is taken that hides most where bytes take half, and three
+ * quarters, as long as all compute. */
 #include "passes/memory/overlap.h"
 
 #include "passes/unit/cost.h"
 
 enum {
     AHEAD = 1 << 18, /* bytes of small parts of variables that travel before they are needed */
+    LINEARS = 4,     /* a layer's, roughly: so many mean weights may travel ahead */
     NONE = UINT32_MAX
 };
 
@@ -40,14 +45,23 @@ typedef struct plan {
     bool *waited;      /* of a collective: one of these has had its turn */
     uint32_t *depth;   /* how many collectives it waits for */
     uint32_t *height;  /* of a collective: how many wait for it in turn, and itself */
-    double *cost, *there; /* seconds; when its result should be there */
+    const double *seconds; /* of all that does not travel */
+    double *cost, *there;  /* seconds; when its result should be there */
     uint32_t *order, n_order;
     bool *done;
-    uint32_t *ready, n_ready; /* of `later`, those that wait for no group */
-    uint32_t *fetch, n_fetch; /* collectives of `own`, by use */
-    uint32_t *due, n_due;     /* collectives of `later` that wait for no others, by time */
-    double *when;             /* of these: the time at which they can start */
-    double now, end;          /* seconds of the groups that are not of `later` */
+    uint32_t *ready, n_ready;    /* of `later`, those that wait for no group */
+    uint32_t *fetch, n_fetch;    /* collectives of `own`, by use */
+    uint32_t next_fetch, n_used; /* of these: the first without a turn; those that are in use */
+    double *latest;              /* of such a collective: when it should start */
+    bool even;                   /* see arrival */
+    double speed;                /* seconds of a collective, over those at seconds_a_byte */
+    double engine;               /* when the engine has moved all that was started, at that speed */
+    double seconds_a_byte;       /* at which all that travels takes as long as all compute */
+    int64_t ahead, most_ahead;   /* bytes of those that are started and not yet in use */
+    uint32_t turn;               /* of the given order */
+    uint32_t *due, n_due;        /* collectives of `later` that wait for no others, by time */
+    double *when;                /* of these: the time at which they can start */
+    double now, end;             /* seconds of the groups that are not of `later` */
     int64_t held, limit;
 } plan;
 
@@ -194,7 +208,7 @@ static void find_times(plan *p)
     for (uint32_t turn = 0; turn < p->n; turn++) {
         const uint32_t i = p->base[turn];
         if (!p->travels[i] && !p->later[i] && !p->lazy[i]) {
-            p->cost[i] = f8_cost_group(p->s->storage.func, p->s->storage.target, i);
+            p->cost[i] = p->seconds[i];
             p->end += p->cost[i];
             p->when[i] = p->end;
         }
@@ -204,6 +218,33 @@ static void find_times(plan *p)
         if (held_by(p, i) > p->limit)
             p->limit = held_by(p, i);
     }
+}
+
+static double seconds_of(const plan *p, uint32_t i)
+{
+    return (double)received(p, i) * p->seconds_a_byte;
+}
+
+/* When each collective of `own` should start, so that it and those behind it are there in time. */
+static void find_latest(plan *p)
+{
+    int64_t all = 0, fetched = 0;
+    double latest = p->end;
+    for (uint32_t i = 0; i < p->n; i++)
+        all += p->travels[i] ? received(p, i) : 0;
+    p->seconds_a_byte = all ? p->end / (double)all : 0;
+    p->most_ahead = AHEAD;
+    for (uint32_t k = p->n_fetch; k-- > 0;) {
+        const uint32_t i = p->fetch[k], user = p->base[p->use[i]];
+        const double used = p->when[user] - p->cost[user];
+        latest = (used < latest ? used : latest) - seconds_of(p, i);
+        p->latest[i] = latest;
+        fetched += received(p, i);
+        if (received(p, i) > p->most_ahead)
+            p->most_ahead = received(p, i);
+    }
+    if (p->n_fetch && LINEARS * fetched / p->n_fetch > p->most_ahead)
+        p->most_ahead = LINEARS * fetched / p->n_fetch;
 }
 
 static void list_due(plan *p)
@@ -247,8 +288,10 @@ static void note_reads(plan *p, uint32_t i)
     }
 }
 
-/* When the bytes of a collective that starts now should be there. */
-static double arrival(const plan *p, uint32_t i)
+/* When the bytes of a collective that starts now should be there: as soon as the engine can move
+ * them at the plan's speed. Under `even` not before an even share of the time until the next bucket
+ * is over. */
+static double arrival(plan *p, uint32_t i)
 {
     double next = p->end;
     for (uint32_t k = 0; k < p->n_due; k++)
@@ -256,7 +299,9 @@ static double arrival(const plan *p, uint32_t i)
             next = p->when[p->due[k]];
             break;
         }
-    return next > p->now ? p->now + (next - p->now) / p->height[i] : p->now;
+    const double share = next > p->now ? p->now + (next - p->now) / p->height[i] : p->now;
+    p->engine = (p->engine > p->now ? p->engine : p->now) + p->speed * seconds_of(p, i);
+    return p->even && share > p->engine ? share : p->engine;
 }
 
 /* Gives group i its turn, and before it what it needs that has had none. */
@@ -318,27 +363,6 @@ static void take(plan *p, uint32_t index)
     give_turn(p, i);
 }
 
-/* Gives turns to the groups of `later` whose time has come; `all`: to all of them. */
-static void give_later(plan *p, bool all)
-{
-    while (p->n_ready > 0) {
-        const uint32_t other = best_ready(p, false), collective = best_ready(p, true);
-        const bool there = other != NONE && when_there(p, p->ready[other]) <= p->now;
-        const bool room =
-            collective != NONE && p->held + held_by(p, p->ready[collective]) <= p->limit;
-        if (room)
-            take(p, collective);
-        else if (there)
-            take(p, other);
-        else if (other != NONE && (all || collective != NONE))
-            take(p, other); /* the run waits, for want of room or of anything else to do */
-        else if (collective != NONE)
-            take(p, collective);
-        else
-            return;
-    }
-}
-
 /* Whether all that fetch `i` needs and that has had no turn depends on variables alone. */
 static bool can_go_ahead(const plan *p, uint32_t i)
 {
@@ -350,40 +374,60 @@ static bool can_go_ahead(const plan *p, uint32_t i)
     return true;
 }
 
-/* Turn `turn` of the given order comes: starts what it needs, and then what the next such turn
- * needs, or several if that is little. *next: the first of fetch[] that is not started. */
-static void go_ahead(plan *p, uint32_t turn, uint32_t *next)
+/* Starts the next collectives of `own` whose time comes before `until`: what is needed now, then
+ * what goes ahead of its use. */
+static void go_ahead(plan *p, double until)
 {
-    int64_t bytes = 0;
-    uint32_t last = turn;
-    if (*next < p->n_fetch && *next > 0 && p->use[p->fetch[*next - 1]] > turn)
-        return; /* one is under way */
-    for (; *next < p->n_fetch; ++*next) {
-        const uint32_t i = p->fetch[*next];
-        const bool another = p->use[i] > last;
-        if (another && last > turn && bytes + received(p, i) > AHEAD)
-            return;
-        if (!can_go_ahead(p, i))
+    for (; p->n_used < p->n_fetch && p->use[p->fetch[p->n_used]] <= p->turn; p->n_used++)
+        if (p->done[p->fetch[p->n_used]])
+            p->ahead -= received(p, p->fetch[p->n_used]);
+    for (; p->next_fetch < p->n_fetch; p->next_fetch++) {
+        const uint32_t i = p->fetch[p->next_fetch];
+        const int64_t ahead = p->ahead + received(p, i);
+        const bool next = p->next_fetch <= p->n_used ||
+                          p->use[i] == p->use[p->fetch[p->next_fetch - 1]],
+                   due = p->latest[i] <= until && ahead <= p->most_ahead;
+        if (p->done[i])
+            continue;
+        if (!(next || due || ahead <= AHEAD) || !can_go_ahead(p, i))
             return;
         give_turn(p, i);
-        bytes += p->use[i] > turn ? received(p, i) : 0;
-        last = p->use[i];
+        p->ahead = p->use[i] > p->turn ? ahead : p->ahead;
+    }
+}
+
+/* Gives turns to the groups of `later` whose time has come; `all`: to all of them. */
+static void give_later(plan *p, bool all)
+{
+    while (p->n_ready > 0) {
+        const uint32_t other = best_ready(p, false), collective = best_ready(p, true);
+        const bool there = other != NONE && when_there(p, p->ready[other]) <= p->now;
+        const bool room =
+            collective != NONE && p->held + held_by(p, p->ready[collective]) <= p->limit;
+        if (room) {
+            go_ahead(p, p->now + seconds_of(p, p->ready[collective]));
+            take(p, collective);
+        } else if (there)
+            take(p, other);
+        else if (other != NONE && (all || collective != NONE))
+            take(p, other); /* the run waits, for want of room or of anything else to do */
+        else if (collective != NONE)
+            take(p, collective);
+        else
+            return;
     }
 }
 
 static void make_order(plan *p)
 {
-    uint32_t next = 0;
     for (uint32_t i = 0; i < p->n; i++)
         if (p->later[i] && p->left[i] == 0)
             p->ready[p->n_ready++] = i;
-    for (uint32_t turn = 0; turn < p->n; turn++) {
-        const uint32_t i = p->base[turn];
+    for (p->turn = 0; p->turn < p->n; p->turn++) {
+        const uint32_t i = p->base[p->turn];
         if (p->later[i] || p->lazy[i] || is_fetch(p, i))
             continue;
-        while (next < p->n_fetch && p->done[p->fetch[next]])
-            next++;
-        go_ahead(p, turn, &next);
+        go_ahead(p, p->now);
         give_turn(p, i);
         give_later(p, false);
     }
@@ -433,6 +477,7 @@ static f8_status set_up(plan *p, f8_scheduler *s, const uint32_t *order)
     p->when = F8_NEW_ARRAY(a, double, n);
     p->cost = F8_NEW_ARRAY(a, double, n);
     p->there = F8_NEW_ARRAY(a, double, n);
+    p->latest = F8_NEW_ARRAY(a, double, n);
     F8_TRY(f8_arena_status(a, s->diag));
     p->s = s;
     p->n = n;
@@ -444,27 +489,81 @@ static f8_status set_up(plan *p, f8_scheduler *s, const uint32_t *order)
     return list_before(p);
 }
 
+/* An order for bytes of some speed. */
+static f8_status order_for(f8_scheduler *s, const uint32_t *base, const double *seconds,
+                           double speed, bool even, plan *p)
+{
+    *p = (plan){.seconds = seconds, .speed = speed, .even = even};
+    F8_TRY(set_up(p, s, base));
+    find_own(p);
+    find_later(p);
+    find_depths(p);
+    list_fetches(p);
+    find_times(p);
+    find_latest(p);
+    list_due(p);
+    make_order(p);
+    return p->n_order == p->n ? F8_OK
+                              : f8_fail(s->diag, F8_ERR_INTERNAL, F8_NOWHERE,
+                                        "schedule: %u of the %u groups of '%s' have a turn",
+                                        p->n_order, p->n, s->storage.func->name);
+}
+
+/* The seconds of a run in this order, if what travels takes `share` of what is computed. */
+static double estimate(const plan *p, double share)
+{
+    double now = 0, engine = 0;
+    for (uint32_t turn = 0; turn < p->n; turn++) {
+        const uint32_t i = p->order[turn];
+        for (uint32_t k = 0; k < p->s->n_before[i]; k++) {
+            const uint32_t from = p->before[i][k];
+            if (p->travels[from] && p->there[from] > now)
+                now = p->there[from];
+        }
+        if (p->travels[i])
+            p->there[i] = engine = (engine > now ? engine : now) + seconds_of(p, i) * share;
+        else
+            now += p->seconds[i];
+    }
+    return engine > now ? engine : now;
+}
+
+/* Of the orders for all speeds, the one that takes least. */
+static f8_status best_order(f8_scheduler *s, const uint32_t *base, const double *seconds,
+                            plan *best)
+{
+    static const double speeds[] = {0, 0.25, 0.5, 0.75};
+    enum { SPEEDS = sizeof speeds / sizeof *speeds };
+    double least = 0;
+    for (int k = 0; k < 2 * SPEEDS; k++) {
+        plan p;
+        F8_TRY(order_for(s, base, seconds, speeds[k % SPEEDS], k < SPEEDS, &p));
+        const double took = estimate(&p, 0.5) + estimate(&p, 0.75);
+        if (k > 0 && took >= least)
+            continue;
+        *best = p;
+        least = took;
+    }
+    return F8_OK;
+}
+
 f8_status f8_order_overlap(f8_scheduler *s, uint32_t *order, int64_t *peak)
 {
-    plan p = {0};
+    const uint32_t n = s->lowered->n_groups;
+    plan best = {0};
     bool any = false;
-    for (uint32_t i = 0; i < s->lowered->n_groups && !any; i++)
+    for (uint32_t i = 0; i < n && !any; i++)
         any = f8_storage_travels(&s->storage, i);
     if (!any)
         return F8_OK;
-    F8_TRY(set_up(&p, s, order));
-    find_own(&p);
-    find_later(&p);
-    find_depths(&p);
-    list_fetches(&p);
-    find_times(&p);
-    list_due(&p);
-    make_order(&p);
-    if (p.n_order != p.n)
-        return f8_fail(s->diag, F8_ERR_INTERNAL, F8_NOWHERE,
-                       "schedule: %u of the %u groups of '%s' have a turn", p.n_order, p.n,
-                       s->storage.func->name);
-    for (uint32_t i = 0; i < p.n; i++)
-        order[i] = p.order[i];
-    return find_peak(&p, peak);
+    double *seconds = F8_NEW_ARRAY(&s->scratch, double, n);
+    if (!seconds)
+        return f8_arena_status(&s->scratch, s->diag);
+    for (uint32_t i = 0; i < n; i++)
+        if (!f8_storage_travels(&s->storage, i))
+            seconds[i] = f8_cost_group(s->storage.func, s->storage.target, i);
+    F8_TRY(best_order(s, order, seconds, &best));
+    for (uint32_t i = 0; i < n; i++)
+        order[i] = best.order[i];
+    return find_peak(&best, peak);
 }

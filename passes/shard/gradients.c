@@ -10,9 +10,9 @@
 #include <string.h>
 
 /* A bucket is full at a share of all gradients' bytes, within these bounds: its exchange should
- * take far longer than to begin one, and the last bucket, which nothing can hide, should be short.
- */
-enum { LEAST = 1 << 18, MOST = 1 << 25, BUCKETS = 16 };
+ * take far longer than to begin one. The last buckets become smaller and smaller, because nothing
+ * hides the last one: each of them has half of what is left. */
+enum { LEAST = 1 << 18, MOST = 1 << 25, BUCKETS = 16, LEAST_AT_END = 1 << 16 };
 
 bool f8_is_gradient(const f8_unit *u, const f8_port *p)
 {
@@ -51,10 +51,17 @@ static f8_ref outgoing(const f8_unit *u, f8_graph *g, f8_ref x)
     return u->options.reduce_bf16 ? f8_cast(g, x, F8_BF16) : x;
 }
 
+/* Who adds: kernels of ours in the order of the ranks, or what moves the bytes. */
+static const char *order_of(const f8_unit *u)
+{
+    return u->options.library_sums ? "library" : "ranks";
+}
+
 /* The gradients as one vector, summed, and its parts. */
 static f8_status sum_wholes(const f8_unit *u, f8_graph *g, const bucket *b)
 {
-    const f8_attr attr[] = {F8_INT(F8_A_RANKS, f8_unit_ranks(u)), F8_STR(F8_A_REDUCE, "sum")};
+    const f8_attr attr[] = {F8_INT(F8_A_RANKS, f8_unit_ranks(u)), F8_STR(F8_A_REDUCE, "sum"),
+                            F8_STR(F8_A_ORDER, order_of(u))};
     f8_ref *part = F8_NEW_ARRAY(u->arena, f8_ref, b->n);
     int64_t at = 0;
     if (!part)
@@ -66,7 +73,7 @@ static f8_status sum_wholes(const f8_unit *u, f8_graph *g, const bucket *b)
     }
     F8_TRY(u->diag->status);
     const f8_ref x = outgoing(u, g, b->n == 1 ? part[0] : f8_concat(g, part, b->n, 0)),
-                 all = f8_make(g, F8_OP_ALL_REDUCE, &x, 1, attr, 2);
+                 all = f8_make(g, F8_OP_ALL_REDUCE, &x, 1, attr, 3);
     if (all)
         f8_set_name(g, all, b->name);
     for (size_t i = 0; i < b->n && all; i++) {
@@ -85,7 +92,7 @@ static f8_status sum_shards(const f8_unit *u, f8_graph *g, const bucket *b)
         return f8_arena_status(u->arena, u->diag);
     for (size_t i = 0; i < b->n; i++)
         x[i] = outgoing(u, g, b->of[i].x);
-    if (!f8_reduce_to_shards(g, f8_unit_ranks(u), x, b->n, b->name, sum))
+    if (!f8_reduce_to_shards(g, f8_unit_ranks(u), x, b->n, order_of(u), b->name, sum))
         return u->diag->status;
     for (size_t i = 0; i < b->n; i++)
         b->of[i].sum = sum[i];
@@ -100,20 +107,25 @@ static const char *name_of(const f8_unit *u, const bucket *b)
     return b->n == 1 ? first : f8_arena_printf(u->arena, "%s .. %s", first, last);
 }
 
+static int64_t within(int64_t bytes, int64_t least, int64_t most)
+{
+    return bytes < least ? least : bytes < most ? bytes : most;
+}
+
 f8_status f8_shard_sum(const f8_unit *u, f8_graph *g, f8_gradient *of, size_t n)
 {
-    int64_t bytes = 0;
+    int64_t left = 0;
     for (size_t i = 0; i < n; i++)
-        bytes += f8_type_bytes(f8_type_of(g, of[i].x));
-    const int64_t share = bytes / BUCKETS, full = share < LEAST  ? LEAST
-                                                  : share < MOST ? share
-                                                                 : MOST;
+        left += f8_type_bytes(f8_type_of(g, of[i].x));
+    const int64_t most = within(left / BUCKETS, LEAST, MOST);
     for (size_t i = 0; i < n;) {
         bucket b = {.of = &of[i]};
         const bool shard = of[i].shard;
+        const int64_t full = within(left / 2, LEAST_AT_END, most);
         int64_t held = 0;
         for (; i < n && held < full && of[i].shard == shard; i++, b.n++)
             held += f8_type_bytes(f8_type_of(g, of[i].x));
+        left -= held;
         b.name = name_of(u, &b);
         if (!b.name)
             return f8_arena_status(u->arena, u->diag);

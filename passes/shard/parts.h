@@ -17,9 +17,10 @@ bool f8_gather(f8_graph *g, int32_t ranks, const f8_ref *shard, const f8_type *t
 f8_ref f8_shard_of(f8_graph *g, int32_t ranks, f8_ref whole);
 /* The shard with zeros in the rows past the whole's last. */
 f8_ref f8_shard_clean(f8_graph *g, int32_t ranks, f8_ref shard, const f8_type *whole);
-/* n values of the ranks, summed over them: this rank's shards of the sums, in one exchange. */
-bool f8_reduce_to_shards(f8_graph *g, int32_t ranks, const f8_ref *x, size_t n, const char *name,
-                         f8_ref *shard);
+/* n values of the ranks, summed over them: this rank's shards of the sums, in one exchange. order:
+ * the attribute. */
+bool f8_reduce_to_shards(f8_graph *g, int32_t ranks, const f8_ref *x, size_t n, const char *order,
+                         const char *name, f8_ref *shard);
 
 /* ---- propagate.c ---- */
 

@@ -110,6 +110,10 @@ static f8_status check_options(const f8_unit *u)
                        "stage %d of ZeRO shares the gradients, so each micro_step sums them: "
                        "reduce_at \"update\" is for stages 0 and 1",
                        f8_unit_zero(u));
+    if (u->options.library_sums && u->options.reduce_bf16)
+        return f8_fail(u->diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
+                       "reduce_order \"library\" sums f32 as it travels: reduce_dtype \"bf16\" is "
+                       "for reduce_order \"ranks\"");
     if (u->options.pair)
         return f8_fail(u->diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
                        "a pair of forward and backward is compiled for one rank: its caller owns "

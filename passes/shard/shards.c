@@ -139,9 +139,10 @@ static f8_ref rows_of_ranks(f8_graph *g, int32_t ranks, f8_ref x)
     return f8_reshape(g, x, &rows);
 }
 
-bool f8_reduce_to_shards(f8_graph *g, int32_t ranks, const f8_ref *x, size_t n, const char *name,
-                         f8_ref *shard)
+bool f8_reduce_to_shards(f8_graph *g, int32_t ranks, const f8_ref *x, size_t n, const char *order,
+                         const char *name, f8_ref *shard)
 {
+    const f8_attr attr[] = {F8_INT(F8_A_RANKS, ranks), F8_STR(F8_A_ORDER, order)};
     int64_t at = 0;
     f8_ref *rows = F8_NEW_ARRAY(g->arena, f8_ref, n);
     if (!rows)
@@ -150,7 +151,7 @@ bool f8_reduce_to_shards(f8_graph *g, int32_t ranks, const f8_ref *x, size_t n, 
         if (!x[i] || !(rows[i] = rows_of_ranks(g, ranks, x[i])))
             return false;
     const f8_ref all = f8_concat(g, rows, n, 1);
-    const f8_ref sum = f8_make(g, F8_OP_REDUCE_SCATTER, &all, 1, &F8_INT(F8_A_RANKS, ranks), 1);
+    const f8_ref sum = f8_make(g, F8_OP_REDUCE_SCATTER, &all, 1, attr, 2);
     if (sum && name)
         f8_set_name(g, sum, name);
     for (size_t i = 0; i < n && sum; i++) {

@@ -145,6 +145,7 @@ typedef struct f8_options {
     bool pair;       /* forward and backward, for frameworks that own the loop: grad/pair.c */
     int32_t ranks; /* processes that train together, each on its own inputs; 0: one (shard/) */
     bool reduce_bf16;   /* gradients travel between ranks as bf16 */
+    bool library_sums;  /* what moves gradients adds them, in an order of its own */
     bool reduce_update; /* gradients are summed over the ranks at the update, not in each micro_step */
     int32_t zero;  /* which states the ranks share, 1 to 3 (shard/); -1: none; 0: the module says */
     bool train_step; /* with pair: micro_step and update too */

@@ -43,6 +43,24 @@ static f8_status all_to_all(void *user, const void *send, void *receive, int64_t
     return done(m, m->shim->all_to_all(&m->job, send, receive, bytes, why), why, diag);
 }
 
+static f8_status all_reduce(void *user, const void *send, void *receive, int64_t bytes,
+                            f8_diag *diag)
+{
+    f8_mpi *m = user;
+    char why[F8_SHIM_WHY] = "";
+    const int64_t n = bytes / (int64_t)sizeof(float);
+    return done(m, m->shim->all_reduce(&m->job, send, receive, n, why), why, diag);
+}
+
+static f8_status reduce_scatter(void *user, const void *send, void *receive, int64_t bytes,
+                                f8_diag *diag)
+{
+    f8_mpi *m = user;
+    char why[F8_SHIM_WHY] = "";
+    const int64_t n = bytes / (int64_t)sizeof(float);
+    return done(m, m->shim->reduce_scatter(&m->job, send, receive, n, why), why, diag);
+}
+
 /* ---- opening ---- */
 
 /* The folder of the program or the library that this code is in. */
@@ -101,7 +119,9 @@ static f8_status join(f8_mpi *m, const char *kind, f8_diag *diag)
                         .ranks = m->job.ranks,
                         .user = m,
                         .all_gather = all_gather,
-                        .all_to_all = all_to_all};
+                        .all_to_all = all_to_all,
+                        .all_reduce = all_reduce,
+                        .reduce_scatter = reduce_scatter};
     return F8_OK;
 }
 

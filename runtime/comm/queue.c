@@ -3,6 +3,7 @@
 
 #include <pthread.h>
 #include <signal.h>
+#include <sys/prctl.h>
 
 #include "ir/base/clock.h"
 #include "ir/base/format.h"
@@ -35,8 +36,10 @@ static f8_transfer *take(f8_comm_queue *q)
 
 static void *run(void *user)
 {
+    enum { SLACK = 1000 }; /* nanoseconds */
     f8_comm_queue *q = user;
     f8_transfer *t;
+    prctl(PR_SET_TIMERSLACK, SLACK); /* engines sleep for less than Linux's 50 us; it may refuse */
     pthread_mutex_lock(&q->lock);
     while ((t = take(q))) {
         f8_diag diag = {0};
@@ -44,7 +47,7 @@ static void *run(void *user)
         if (status == F8_OK) {
             pthread_mutex_unlock(&q->lock);
             t->begun = f8_seconds_now();
-            status = f8_comm_run(q->comm, t->desc, t->send, t->receive, &diag);
+            status = f8_comm_run(q->comm, t->desc, t->label, t->send, t->receive, &diag);
             t->ended = f8_seconds_now();
             pthread_mutex_lock(&q->lock);
             if (status != F8_OK) {

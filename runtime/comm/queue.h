@@ -9,6 +9,7 @@
 /* One collective under way. The caller keeps it, and what it points to, until it was waited for. */
 typedef struct f8_transfer {
     const f8_collective_desc *desc;
+    f8_collective_label label;
     const void *send;
     void *receive;
     struct f8_transfer *next;     /* the queue's */
@@ -26,7 +27,7 @@ f8_status f8_comm_queue_create(const f8_comm *comm, const f8_allocator *allocato
 /* Ends the thread. Nothing may be under way. NULL: nothing. */
 void f8_comm_queue_destroy(f8_comm_queue *q);
 
-/* Desc, send and receive of *t are set. Returns at once. */
+/* Desc, label, send and receive of *t are set. Returns at once. */
 void f8_comm_queue_start(f8_comm_queue *q, f8_transfer *t);
 /* Returns when *t is done. After a call that failed no further call is made: what was started
  * behind it fails like it, with the same message. */

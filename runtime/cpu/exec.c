@@ -7,8 +7,8 @@
 /* ---- steps ---- */
 
 /* What a collective and its wait share. */
-static f8_status make_transfer(f8_exec *x, const f8_step *s, f8_exec_func *f, f8_exec_step *l,
-                               f8_diag *diag)
+static f8_status make_transfer(f8_exec *x, const char *function, const f8_step *s, f8_exec_func *f,
+                               f8_exec_step *l, f8_diag *diag)
 {
     if (s->kind == F8_STEP_WAIT) {
         l->transfer = f->step[s->waits].transfer;
@@ -18,11 +18,12 @@ static f8_status make_transfer(f8_exec *x, const f8_step *s, f8_exec_func *f, f8
     if (!l->transfer)
         return f8_arena_status(&x->memory, diag);
     l->transfer->desc = &s->collective;
+    l->transfer->label = (f8_collective_label){function, s->name};
     return F8_OK;
 }
 
-static f8_status make_step(f8_exec *x, const f8_step *s, f8_exec_func *f, f8_exec_step *l,
-                           f8_diag *diag)
+static f8_status make_step(f8_exec *x, const char *function, const f8_step *s, f8_exec_func *f,
+                           f8_exec_step *l, f8_diag *diag)
 {
     l->step = s;
     l->arg = F8_NEW_ARRAY(&x->memory, void *, s->n_args);
@@ -40,7 +41,7 @@ static f8_status make_step(f8_exec *x, const f8_step *s, f8_exec_func *f, f8_exe
     if (s->kind == F8_STEP_GEMM)
         return f8_gemm_prepare(x->home->gemms, &s->gemm, f8_exec_threads(x), &l->gemm, diag);
     if (s->kind == F8_STEP_COLLECTIVE || s->kind == F8_STEP_WAIT)
-        return make_transfer(x, s, f, l, diag);
+        return make_transfer(x, function, s, f, l, diag);
     return F8_OK;
 }
 
@@ -51,7 +52,7 @@ static f8_status make_func(f8_exec *x, uint32_t func, f8_diag *diag)
     f->step = F8_NEW_ARRAY(&x->memory, f8_exec_step, p->n_steps);
     F8_TRY(f8_arena_status(&x->memory, diag));
     for (uint32_t i = 0; i < p->n_steps; i++)
-        F8_TRY(make_step(x, &p->step[i], f, &f->step[i], diag));
+        F8_TRY(make_step(x, p->name, &p->step[i], f, &f->step[i], diag));
     return F8_OK;
 }
 
@@ -179,7 +180,8 @@ static bool is_started(const f8_exec *x, const f8_step *s)
 static f8_status run_collective(f8_exec *x, const f8_exec_step *l, f8_diag *diag)
 {
     if (!is_started(x, l->step))
-        return f8_comm_run(x->comm, &l->step->collective, l->arg[0], l->arg[1], diag);
+        return f8_comm_run(x->comm, &l->step->collective, l->transfer->label, l->arg[0], l->arg[1],
+                           diag);
     l->transfer->send = l->arg[0];
     l->transfer->receive = l->arg[1];
     f8_comm_queue_start(x->home->queue, l->transfer);
@@ -221,8 +223,6 @@ static f8_status run_step(f8_exec *x, const f8_exec_step *l, f8_diag *diag)
  * known once it was waited for. */
 static void note_seconds(f8_exec *x, f8_exec_func *f, f8_exec_step *l, double seconds)
 {
-    if (is_started(x, l->step))
-        return;
     l->seconds += seconds;
     if (l->step->kind == F8_STEP_WAIT && x->home->queue) {
         f8_exec_step *collective = &f->step[l->step->waits];
@@ -235,14 +235,17 @@ static f8_status run_steps(f8_exec *x, uint32_t func, f8_diag *diag)
 {
     f8_exec_func *f = &x->func[func];
     const uint32_t n = x->plan->func[func].n_steps;
+    double since = x->profile ? f8_seconds_now() : 0; /* no time is left out between steps */
     for (uint32_t i = 0; i < n; i++) {
-        const double start = x->profile ? f8_seconds_now() : 0;
         const f8_status status = run_step(x, &f->step[i], diag);
         if (status != F8_OK)
             return f8_fail(diag, status, F8_NOWHERE, "step '%s' of '%s' failed",
                            f->step[i].step->name, x->plan->func[func].name);
-        if (x->profile)
-            note_seconds(x, f, &f->step[i], f8_seconds_now() - start);
+        if (x->profile && !is_started(x, f->step[i].step)) {
+            const double now = f8_seconds_now();
+            note_seconds(x, f, &f->step[i], now - since);
+            since = now;
+        }
     }
     return f8_pool_check(x->home->pool, diag);
 }
@@ -292,6 +295,11 @@ const char *f8_exec_algorithm(const f8_exec *x, uint32_t func, uint32_t step)
 {
     const f8_gemm *gemm = x->func[func].step[step].gemm;
     return gemm ? f8_gemm_algorithm_name(f8_gemm_algorithm_of(gemm)) : NULL;
+}
+
+bool f8_exec_goes_on(const f8_exec *x)
+{
+    return x->home->queue != NULL;
 }
 
 double f8_exec_queued_seconds(const f8_exec *x, uint32_t func, uint32_t step)

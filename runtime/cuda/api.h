@@ -127,6 +127,8 @@
     X(ncclRemoteError, 6)                                                                          \
     X(ncclInProgress, 7)                                                                           \
     X(ncclUint8, 1)                                                                                \
+    X(ncclFloat32, 7)                                                                              \
+    X(ncclSum, 0)                                                                                  \
     X(NCCL_UNIQUE_ID_BYTES, 128)
 
 /* ---- types ---- */
@@ -175,7 +177,7 @@ typedef struct cublasLtMatmulHeuristicResult_t {
     int reserved[4];
 } cublasLtMatmulHeuristicResult_t;
 
-typedef int ncclResult_t, ncclDataType_t;
+typedef int ncclResult_t, ncclDataType_t, ncclRedOp_t;
 typedef struct ncclComm *ncclComm_t;
 typedef struct ncclUniqueId {
     char internal[NCCL_UNIQUE_ID_BYTES];
@@ -316,6 +318,12 @@ typedef int f8_nvml_return;
     X(ncclResult_t, ncclAllGather,                                                                 \
       (const void *send, void *receive, size_t count, ncclDataType_t type, ncclComm_t comm,        \
        cudaStream_t s))                                                                            \
+    X(ncclResult_t, ncclAllReduce,                                                                 \
+      (const void *send, void *receive, size_t count, ncclDataType_t type, ncclRedOp_t op,         \
+       ncclComm_t comm, cudaStream_t s))                                                           \
+    X(ncclResult_t, ncclReduceScatter,                                                             \
+      (const void *send, void *receive, size_t count, ncclDataType_t type, ncclRedOp_t op,         \
+       ncclComm_t comm, cudaStream_t s))                                                           \
     X(ncclResult_t, ncclSend,                                                                      \
       (const void *send, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,             \
        cudaStream_t s))                                                                            \

@@ -15,7 +15,9 @@ _Static_assert((int)F8_NCCL_ID == (int)NCCL_UNIQUE_ID_BYTES, "an id is NCCL's");
 /* A collective that was enqueued. Its events tell whether the others are waited for. */
 typedef struct enqueued {
     CUevent begins, ends;
-    char what[160];
+    const char *op;
+    int64_t bytes;
+    char function[48], name[112], what[160]; /* what: all of them, for messages */
 } enqueued;
 
 enum {
@@ -35,6 +37,9 @@ struct f8_nccl {
     CUstream stream;
     enqueued last[KEPT];
     uint64_t count; /* of all that were enqueued; the newest is last[(count - 1) % KEPT] */
+    void (*observe)(void *user, const f8_exchange *x, bool ended);
+    void *observer;
+    uint64_t told, told_ended; /* the collectives, numbered from 1, that it knows of */
     CUdeviceptr staging;
     size_t staging_bytes;
     f8_comm host;
@@ -95,6 +100,32 @@ void f8_nccl_abort(f8_nccl *n, const char *why)
     }
 }
 
+/* ---- the observer ---- */
+
+void f8_nccl_observe(f8_nccl *n, void (*observe)(void *user, const f8_exchange *x, bool ended),
+                     void *user)
+{
+    n->observe = observe;
+    n->observer = user;
+    n->told = n->told_ended = n->count; /* what was before is no news */
+}
+
+/* Tells of collective `number`, counted from 0, unless it is known. */
+static void tell(f8_nccl *n, uint64_t number, bool ended)
+{
+    const enqueued *e = &n->last[number % KEPT];
+    const f8_exchange x = {e->op, e->function, e->name, e->bytes, number + 1};
+    if (!n->observe)
+        return;
+    if (n->told < number + 1)
+        n->observe(n->observer, &x, false);
+    n->told = number + 1;
+    if (ended && n->told_ended < number + 1) {
+        n->observe(n->observer, &x, true);
+        n->told_ended = number + 1;
+    }
+}
+
 /* ---- waiting ---- */
 
 /* The first collective that has begun and not ended: other ranks are waited for. */
@@ -130,6 +161,8 @@ static f8_status look(f8_nccl *n, watch *w, const char *what, f8_diag *diag)
                                            : error,
                  e ? e->what : what, diag));
     const double now = f8_seconds_now();
+    if (e)
+        tell(n, number, false);
     if (!e || !w->since || w->number != number)
         *w = (watch){number, e ? now : 0};
     if (!e || now - w->since < n->seconds)
@@ -153,7 +186,10 @@ f8_status f8_nccl_wait(f8_nccl *n, CUstream stream, const char *what, f8_diag *d
             sched_yield();
     }
     F8_TRY(f8_cuda_check(n->cuda, r, diag, "%s", what));
-    return usable(n, diag);
+    F8_TRY(usable(n, diag));
+    if (n->count)
+        tell(n, n->count - 1, true);
+    return F8_OK;
 }
 
 /* ---- collectives ---- */
@@ -182,6 +218,21 @@ static f8_status all_to_all(f8_nccl *n, CUdeviceptr send, CUdeviceptr receive, s
     return check(n, first != ncclSuccess ? first : end, what, diag);
 }
 
+/* A sum of f32, in an order of NCCL's own. */
+static f8_status add(f8_nccl *n, f8_collective kind, CUdeviceptr send, CUdeviceptr receive,
+                     size_t bytes, const char *what, f8_diag *diag)
+{
+    const f8_nccl_api *nccl = &n->cuda->nccl;
+    const void *from = (const void *)(uintptr_t)send;
+    void *to = (void *)(uintptr_t)receive;
+    const size_t count = bytes / sizeof(float);
+    const ncclResult_t r =
+        kind == F8_COLLECTIVE_ALL_REDUCE
+            ? nccl->ncclAllReduce(from, to, count, ncclFloat32, ncclSum, n->comm, n->stream)
+            : nccl->ncclReduceScatter(from, to, count, ncclFloat32, ncclSum, n->comm, n->stream);
+    return check(n, r, what, diag);
+}
+
 static f8_status start(f8_nccl *n, const f8_collective_desc *d, CUdeviceptr send,
                        CUdeviceptr receive, const char *what, f8_diag *diag)
 {
@@ -194,6 +245,8 @@ static f8_status start(f8_nccl *n, const f8_collective_desc *d, CUdeviceptr send
                                                  n->comm, n->stream),
                      what, diag);
     case F8_COLLECTIVE_ALL_TO_ALL: return all_to_all(n, send, receive, bytes, what, diag);
+    case F8_COLLECTIVE_ALL_REDUCE:
+    case F8_COLLECTIVE_REDUCE_SCATTER: return add(n, d->kind, send, receive, bytes, what, diag);
     case F8_COLLECTIVE_ALL_SLICE: break; /* exchanges nothing */
     }
     return F8_ERR_INTERNAL;
@@ -205,7 +258,11 @@ f8_status f8_nccl_enqueue(f8_nccl *n, const f8_collective_desc *d, CUdeviceptr s
 {
     enqueued *e = &n->last[n->count % KEPT];
     F8_TRY(usable(n, diag));
-    snprintf(e->what, sizeof e->what, "%s '%s' in %s", f8_collective_name[d->kind], step, func);
+    e->op = f8_collective_name[d->kind];
+    e->bytes = d->bytes;
+    snprintf(e->function, sizeof e->function, "%s", func);
+    snprintf(e->name, sizeof e->name, "%s", step);
+    snprintf(e->what, sizeof e->what, "%s '%s' in %s", e->op, step, func);
     CU(e->what, cuEventRecord, e->begins, stream);
     CU(e->what, cuStreamWaitEvent, n->stream, e->begins, 0);
     F8_TRY(start(n, d, send, receive, e->what, diag));
@@ -258,7 +315,7 @@ static f8_status exchange_staged(f8_nccl *n, const f8_collective_desc *d, const 
 static f8_status exchange(f8_nccl *n, f8_collective kind, const void *send, void *receive,
                           int64_t bytes, f8_diag *diag)
 {
-    const f8_collective_desc d = {kind, n->ranks, bytes, 0};
+    const f8_collective_desc d = {.kind = kind, .ranks = n->ranks, .bytes = bytes};
     F8_TRY(usable(n, diag));
     if (!bytes)
         return F8_OK;
@@ -338,8 +395,10 @@ static f8_status try_both(f8_nccl *n, f8_diag *diag)
 {
     static const char zeros[F8_MAX_RANKS];
     char got[F8_MAX_RANKS];
-    const f8_collective_desc gather = {F8_COLLECTIVE_ALL_GATHER, n->ranks, 1, 0};
-    const f8_collective_desc all = {F8_COLLECTIVE_ALL_TO_ALL, n->ranks, 1, 0};
+    const f8_collective_desc gather = {
+        .kind = F8_COLLECTIVE_ALL_GATHER, .ranks = n->ranks, .bytes = 1};
+    const f8_collective_desc all = {
+        .kind = F8_COLLECTIVE_ALL_TO_ALL, .ranks = n->ranks, .bytes = 1};
     F8_TRY(exchange_staged(n, &gather, zeros, got, diag));
     return exchange_staged(n, &all, zeros, got, diag);
 }
@@ -377,7 +436,11 @@ f8_status f8_nccl_create(f8_cuda *cuda, const f8_nccl_options *o, f8_nccl **out,
                    .rank = o->rank,
                    .ranks = o->ranks,
                    .seconds = o->seconds > 0 ? o->seconds : SECONDS};
-    n->host = (f8_comm){o->rank, o->ranks, n, host_all_gather, host_all_to_all, false};
+    n->host = (f8_comm){.rank = o->rank,
+                        .ranks = o->ranks,
+                        .user = n,
+                        .all_gather = host_all_gather,
+                        .all_to_all = host_all_to_all};
     f8_status status = f8_cuda_enter(cuda, diag);
     if (status == F8_OK) {
         status = join(n, o->id, diag);

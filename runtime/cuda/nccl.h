@@ -42,6 +42,11 @@ int f8_nccl_rank(const f8_nccl *n);
 int f8_nccl_ranks(const f8_nccl *n);
 int f8_nccl_ordinal(const f8_nccl *n); /* of its device */
 
+/* From now on `observe` is told of the collectives that a wait sees running, and of the last one
+ * when a wait is over: as `observe` of f8_comm. NULL: nobody is. */
+void f8_nccl_observe(f8_nccl *n, void (*observe)(void *user, const f8_exchange *x, bool ended),
+                     void *user);
+
 /* Exchanges bytes of host memory, staged through the device. */
 const f8_comm *f8_nccl_comm(const f8_nccl *n);
 

@@ -420,3 +420,49 @@ ncclResult_t ncclAllGather(const void *send, void *receive, size_t count, ncclDa
     }
     return enqueue(&d, &o, s);
 }
+
+/* A sum of f32: of `count` numbers of each rank, or of as many for each rank. */
+static ncclResult_t reduce(const void *send, void *receive, size_t count, ncclDataType_t type,
+                           ncclRedOp_t op, ncclComm_t comm, cudaStream_t s, bool in_parts,
+                           const char *function)
+{
+    driver d;
+    ncclResult_t r = check_comm(comm, function);
+    if (!r && (type != ncclFloat32 || op != ncclSum || now.depth || !find_driver(&d)))
+        r = refuse(ncclInvalidArgument, "the stand-in adds f32, and not in a group");
+    if (!r)
+        r = check_stream(&d, comm, s, function);
+    if (r)
+        return r;
+    const size_t bytes = count * sizeof(float),
+                 sent = in_parts ? bytes * (size_t)comm->member.ranks : bytes;
+    r = check_memory(&d, comm, send, sent, function);
+    if (!r)
+        r = check_memory(&d, comm, receive, bytes, function);
+    if (r)
+        return r;
+    const uintptr_t from = (uintptr_t)send, to = (uintptr_t)receive;
+    if (from < to + bytes && to < from + sent)
+        return refuse(ncclInvalidUsage, "%s: what is sent lies in what is received", function);
+    operation o = {.comm = comm, .post = {.kind = in_parts ? F8_EMU_SCATTER : F8_EMU_REDUCE}};
+    for (int k = 0; k < comm->member.ranks; k++) {
+        o.post.sends[k] = o.post.receives[k] = bytes;
+        o.from[k] = (const char *)send + (in_parts ? (size_t)k * bytes : 0);
+        o.to[k] = receive;
+    }
+    return enqueue(&d, &o, s);
+}
+
+ncclResult_t ncclAllReduce(const void *send, void *receive, size_t count, ncclDataType_t type,
+                           ncclRedOp_t op, ncclComm_t comm, cudaStream_t s)
+{
+    MAY_FAIL();
+    return reduce(send, receive, count, type, op, comm, s, false, __func__);
+}
+
+ncclResult_t ncclReduceScatter(const void *send, void *receive, size_t count, ncclDataType_t type,
+                               ncclRedOp_t op, ncclComm_t comm, cudaStream_t s)
+{
+    MAY_FAIL();
+    return reduce(send, receive, count, type, op, comm, s, true, __func__);
+}

@@ -9,7 +9,14 @@
 
 enum { F8_EMU_RANKS = 8, F8_EMU_ID = 128 };
 
-typedef enum f8_emu_exchange { F8_EMU_GATHER = 1, F8_EMU_GROUP } f8_emu_exchange;
+/* GATHER and REDUCE: every rank reads all that a rank sends. GROUP and SCATTER: a part each. REDUCE
+ * and SCATTER add f32. */
+typedef enum f8_emu_exchange {
+    F8_EMU_GATHER = 1,
+    F8_EMU_GROUP,
+    F8_EMU_REDUCE,
+    F8_EMU_SCATTER
+} f8_emu_exchange;
 
 /* What a rank says of its operation. */
 typedef struct f8_emu_post {
@@ -37,7 +44,7 @@ bool f8_emu_post_operation(f8_emu_member *m, uint64_t number, const f8_emu_post 
 bool f8_emu_all_posted(const f8_emu_member *m, uint64_t number);
 /* Whether the others' operations go with this one. */
 bool f8_emu_fits(const f8_emu_member *m, const f8_emu_post *post, char *why, size_t room);
-/* Read what the others send. */
+/* Read what the others send; of a sum to[0] alone. */
 void f8_emu_take(f8_emu_member *m, uint64_t number, const f8_emu_post *post, void *const *to);
 /* A rank that left, or whose process ended, before it posted the operation; -1: none. */
 int f8_emu_gone(const f8_emu_member *m, uint64_t number);

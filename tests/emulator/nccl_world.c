@@ -224,11 +224,16 @@ void f8_emu_leave_world(f8_emu_member *m)
 
 /* ---- operations ---- */
 
+static bool in_parts(const f8_emu_post *post)
+{
+    return post->kind == F8_EMU_GROUP || post->kind == F8_EMU_SCATTER;
+}
+
 /* The offset of the bytes for `to` in the file of a rank with this post. */
 static uint64_t offset(const f8_emu_post *post, int to)
 {
     uint64_t at = 0;
-    for (int r = 0; post->kind == F8_EMU_GROUP && r < to; r++)
+    for (int r = 0; in_parts(post) && r < to; r++)
         at += post->sends[r];
     return at;
 }
@@ -253,7 +258,7 @@ bool f8_emu_post_operation(f8_emu_member *m, uint64_t number, const f8_emu_post 
         if (GET(m->world->place[r].taken) + 1 < number)
             return false;
     for (int r = 0; r < m->ranks; r++)
-        if (post->kind == F8_EMU_GROUP || r == 0)
+        if (in_parts(post) || r == 0)
             move(m->file[m->rank], false, (void *)(uintptr_t)from[r], post->sends[r],
                  offset(post, r));
     p->post = *post;
@@ -271,7 +276,8 @@ bool f8_emu_all_posted(const f8_emu_member *m, uint64_t number)
 
 bool f8_emu_fits(const f8_emu_member *m, const f8_emu_post *post, char *why, size_t room)
 {
-    static const char *const name[] = {"", "a gather", "a group"};
+    static const char *const name[] = {"", "a gather", "a group", "a reduction",
+                                       "a reduction to parts"};
     for (int r = 0; r < m->ranks; r++) {
         const f8_emu_post *other = &m->world->place[r].post;
         if (other->kind == post->kind && other->sends[m->rank] == post->receives[r] &&
@@ -285,9 +291,27 @@ bool f8_emu_fits(const f8_emu_member *m, const f8_emu_post *post, char *why, siz
     return true;
 }
 
+/* From the last rank to the first: the order is the library's own, and nobody may count on it. */
+static void take_sum(const f8_emu_member *m, const f8_emu_post *post, float *sum)
+{
+    const uint64_t bytes = post->receives[0];
+    float *one = malloc(bytes + 1);
+    if (!one)
+        abort();
+    for (int r = m->ranks - 1; r >= 0; r--) {
+        move(m->file[r], true, one, bytes, offset(&m->world->place[r].post, m->rank));
+        for (uint64_t i = 0; i < bytes / sizeof *sum; i++)
+            sum[i] = r == m->ranks - 1 ? one[i] : sum[i] + one[i];
+    }
+    free(one);
+}
+
 void f8_emu_take(f8_emu_member *m, uint64_t number, const f8_emu_post *post, void *const *to)
 {
-    for (int r = 0; r < m->ranks; r++)
+    const bool adds = post->kind == F8_EMU_REDUCE || post->kind == F8_EMU_SCATTER;
+    if (adds)
+        take_sum(m, post, to[0]);
+    for (int r = 0; r < m->ranks && !adds; r++)
         move(m->file[r], true, to[r], post->receives[r], offset(&m->world->place[r].post, m->rank));
     SET(m->world->place[m->rank].taken, number);
 }

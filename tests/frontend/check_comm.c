@@ -11,6 +11,9 @@
 typedef struct echo {
     int ranks, calls, fails;
     const char *why;
+    int told, inside; /* what `observe` was told: exchanges, and of those that have not ended */
+    int of_step, of_check; /* in micro_step; of checksums */
+    int64_t bytes;
 } echo;
 
 static int echo_gather(void *user, const void *send, void *receive, size_t bytes)
@@ -98,6 +101,24 @@ START_TEST(bad_comms)
 }
 END_TEST
 
+static int adds_nothing(void *user, const float *send, float *receive, size_t n)
+{
+    (void)user, (void)send, (void)receive, (void)n;
+    return 0;
+}
+
+START_TEST(half_a_library)
+{
+    echo e = {.ranks = 2};
+    fp8c_comm c = comm_of(&e, 1);
+    fp8c_compile_options o = recipe("bf16");
+    o.comm = &c;
+    c.all_reduce = _i ? adds_nothing : NULL;
+    c.reduce_scatter = _i ? NULL : adds_nothing;
+    refused(&o, FP8C_ERR_INPUT, "comm: give both all_reduce and reduce_scatter, or neither");
+}
+END_TEST
+
 START_TEST(bad_options)
 {
     echo e = {.ranks = 2};
@@ -113,6 +134,15 @@ START_TEST(bad_options)
         {{.ranks = 3, .comm = &comm}, FP8C_ERR_INPUT, "ranks: 3 are asked for, but comm has 2"},
         {{.ranks = 1, .comm = &comm}, FP8C_ERR_INPUT, "ranks: 1 are asked for, but comm has 2"},
         {{.ranks = 3, .comm = &comm, .no_device = 1}, FP8C_ERR_INPUT, "but comm has 2"},
+        {{.comm = &comm, .reduce_order = "library"},
+         FP8C_ERR_INPUT,
+         "reduce_order \"library\": comm has no all_reduce and reduce_scatter of its own"},
+        {{.comm = &comm, .reduce_order = "any"},
+         FP8C_ERR_INPUT,
+         "reduce_order: 'any' is neither ranks nor library"},
+        {{.ranks = 2, .no_device = 1, .reduce_order = "library", .reduce_dtype = "bf16"},
+         FP8C_ERR_UNSUPPORTED,
+         "reduce_order \"library\" sums f32 as it travels"},
         {{.comm = &comm, .pair = 1}, FP8C_ERR_UNSUPPORTED, "a pair of forward and backward"},
         {{.comm = &comm, .pair = 1, .train_step = 1}, FP8C_ERR_UNSUPPORTED, "a pair of forward"},
     };
@@ -233,6 +263,58 @@ START_TEST(failing)
     fp8c_program_destroy(p);
     fp8c_module_destroy(m);
     fp8c_context_destroy(ctx);
+}
+END_TEST
+
+/* Each call is told right before and right after it, also one that fails, with what it is. */
+static void count(void *user, const fp8c_exchange *x, int32_t ended)
+{
+    echo *e = user;
+    ck_assert_int_eq(e->inside, ended);
+    ck_assert_int_eq(e->calls, ended ? e->told : e->told++);
+    e->inside = !ended;
+    ck_assert(!strcmp(x->op, "all_gather") || !strcmp(x->op, "all_to_all"));
+    ck_assert_int_gt(x->bytes, 0);
+    ck_assert_uint_eq(x->enqueued, 0);
+    if (ended)
+        return;
+    e->bytes += x->bytes;
+    if (x->function)
+        e->of_step += !strcmp(x->function, "micro_step") && !strncmp(x->name, "grad.", 5);
+    else
+        e->of_check += strstr(x->name, "hash") != NULL;
+}
+
+START_TEST(observed)
+{
+    for (int on_caller = 0; on_caller < 2; on_caller++) {
+        echo e = {.ranks = 2};
+        fp8c_comm comm = comm_of(&e, 1);
+        comm.observe = count;
+        comm.on_caller = on_caller;
+        fp8c_context *ctx = new_context();
+        fp8c_module *m = parse(ctx, model);
+        fp8c_compile_options o = recipe("delayed");
+        o.comm = &comm;
+        fp8c_program *p = compile(ctx, m, &o);
+        ck_assert_int_eq(fp8c_program_initialize(p, 1), FP8C_OK);
+        train_step(p);
+        ck_assert_int_eq(e.of_check, 1); /* of the program */
+        ck_assert_int_eq(fp8c_program_check_ranks(p), FP8C_OK);
+        ck_assert_int_eq(e.of_check, 2);
+        ck_assert_int_ge(e.of_step, 1);
+        ck_assert_int_eq(e.told, e.calls);
+        ck_assert_int_gt(e.bytes, 64);
+        e.fails = e.calls + 2;
+        fill_batch(p, fp8c_program_function(p, "micro_step"));
+        ck_assert_int_eq(fp8c_program_run(p, fp8c_program_function(p, "micro_step")),
+                         FP8C_ERR_LIBRARY);
+        ck_assert_int_eq(e.told, e.calls);
+        ck_assert_int_eq(e.inside, 0);
+        fp8c_program_destroy(p);
+        fp8c_module_destroy(m);
+        fp8c_context_destroy(ctx);
+    }
 }
 END_TEST
 
@@ -384,10 +466,12 @@ Suite *f8_suite(void)
     tcase_set_timeout(c, TIMEOUT);
     tcase_add_test(c, bad_comms);
     tcase_add_test(c, bad_options);
+    tcase_add_loop_test(c, half_a_library, 0, 2);
     tcase_add_test(c, calibrating);
     tcase_add_test(c, own_states);
     tcase_add_test(c, other_ranks);
     tcase_add_test(c, failing);
+    tcase_add_test(c, observed);
     tcase_add_test(c, another_program);
     tcase_add_test(c, files);
     tcase_add_test(c, tuning);

@@ -21,7 +21,31 @@ typedef struct attempt {
     bool aborts; /* and tells the others */
     fp8c_status status[RANKS], again[RANKS], open[RANKS];
     char said[RANKS][1024], said_again[RANKS][1024];
+    bool watches;
+    int told[RANKS], ended[RANKS]; /* of the GPU's collectives, what an observer was told */
 } attempt;
+
+/* What the observer of this thread's rank was told. */
+static _Thread_local int told, ended;
+static _Thread_local uint64_t newest;
+
+static void observe(void *user, const fp8c_exchange *x, int32_t has_ended)
+{
+    ck_assert_ptr_nonnull(user);
+    if (!x->enqueued) /* of host memory: what the ranks run is compared */
+        return;
+    ck_assert(!strcmp(x->op, "all_gather") || !strcmp(x->op, "all_to_all"));
+    ck_assert(!strcmp(x->function, "micro_step") || !strcmp(x->function, "update"));
+    ck_assert_int_gt((int)strlen(x->name), 0);
+    ck_assert_int_gt(x->bytes, 0);
+    if (has_ended)
+        ck_assert_uint_eq(x->enqueued, newest);
+    else
+        ck_assert_uint_gt(x->enqueued, newest);
+    newest = x->enqueued;
+    told += !has_ended;
+    ended += has_ended != 0;
+}
 
 static fp8c_status train_some(fp8c_program *p, int steps)
 {
@@ -53,6 +77,7 @@ static void attempt_rank(const fp8c_comm *comm, void *user)
     a->status[r] = a->open[r] = fp8c_nccl_open(ctx, &o, &nccl);
     if (a->status[r] == FP8C_OK)
         a->status[r] = fp8c_nccl_comm(nccl, &own);
+    own.observe = a->watches ? observe : NULL;
     if (a->status[r] == FP8C_OK)
         a->status[r] = fp8c_module_parse(ctx, model, strlen(model), "tiny.f8", NULL, 0, &m);
     fp8c_compile_options c = recipe("bf16");
@@ -65,6 +90,8 @@ static void attempt_rank(const fp8c_comm *comm, void *user)
     if (a->status[r] == FP8C_OK)
         a->status[r] = train_some(p, leaves ? 0 : a->steps);
     snprintf(a->said[r], sizeof a->said[r], "%s", fp8c_context_message(ctx));
+    a->told[r] = told;
+    a->ended[r] = ended;
     if (a->status[r] != FP8C_OK && p) {
         a->again[r] = fp8c_program_run(p, fp8c_program_function(p, "micro_step"));
         snprintf(a->said_again[r], sizeof a->said_again[r], "%s", fp8c_context_message(ctx));
@@ -106,6 +133,21 @@ static void run(attempt *a)
     nothing_is_left();
 }
 
+/* ---- an observer ---- */
+
+/* The last collective of each run has ended when the run has, and both are told. */
+START_TEST(observed)
+{
+    attempt a = {.device = {0, 1}, .steps = 3, .seconds = 60, .watches = true};
+    run(&a);
+    for (int r = 0; r < RANKS; r++) {
+        ck_assert_msg(a.status[r] == FP8C_OK, "rank %d: %s", r, a.said[r]);
+        ck_assert_int_ge(a.told[r], 2 * a.steps); /* of micro_step and of update */
+        ck_assert_int_ge(a.ended[r], 2 * a.steps);
+    }
+}
+END_TEST
+
 /* ---- a call of NCCL fails ---- */
 
 /* Joining makes the first gather and the first group; the ranks' calls are counted together. */
@@ -116,8 +158,8 @@ static const struct {
     {"ncclCommInitRank:2", "joining the other ranks: NCCL: internal error"},
     {"ncclAllGather:1:2", "all_gather 'of host memory' in this process: NCCL: unhandled system"},
     {"ncclGroupEnd:2", "all_to_all 'of host memory' in this process: NCCL: internal error"},
-    {"ncclAllGather:3", " in micro_step: NCCL: internal error: ncclAllGather fails as asked"},
-    {"ncclAllGather:8", " in micro_step: NCCL: internal error: ncclAllGather fails as asked"},
+    {"ncclAllGather:9", " in micro_step: NCCL: internal error: ncclAllGather fails as asked"},
+    {"ncclAllGather:9", " in micro_step: NCCL: internal error: ncclAllGather fails as asked"},
     {"ncclAsync:2", "'of host memory' in this process: NCCL: remote process exited"},
     {"ncclAsync:5:1", " in micro_step: NCCL: unhandled cuda error: operation 3 fails as asked"},
     {"ncclAsync:9:6", " in "},
@@ -518,6 +560,7 @@ Suite *f8_suite(void)
     tcase_set_timeout(c, 120);
     if (!rank_gpus("ranks with GPUs that fail"))
         return NULL;
+    tcase_add_test(c, observed);
     tcase_add_loop_test(c, a_call_fails, 0, sizeof calls / sizeof *calls);
     tcase_add_test(c, leaves_and_says_so);
     tcase_add_test(c, a_rank_is_stuck);

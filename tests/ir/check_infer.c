@@ -15,18 +15,9 @@ typedef struct row {
 } row;
 
 /* Plain initializers, which f8_attr's own literals are not. */
-#define AI(k, v)                                                                                   \
-    {                                                                                              \
-        .key = F8_A_##k, .i = (v)                                                                  \
-    }
-#define AF(k, v)                                                                                   \
-    {                                                                                              \
-        .key = F8_A_##k, .f = (v)                                                                  \
-    }
-#define AS(k, v)                                                                                   \
-    {                                                                                              \
-        .key = F8_A_##k, .s = (v)                                                                  \
-    }
+#define AI(k, v) {.key = F8_A_##k, .i = (v)}
+#define AF(k, v) {.key = F8_A_##k, .f = (v)}
+#define AS(k, v) {.key = F8_A_##k, .s = (v)}
 #define AV(k, ...)                                                                                 \
     {                                                                                              \
         .key = F8_A_##k, .ints = { COUNT(__VA_ARGS__, 5, 4, 3, 2, 1), {__VA_ARGS__} }              \
@@ -143,8 +134,7 @@ static const row shapes[] = {
     {F8_OP_RESHAPE, "f32[6]", "!size -1 of axis 0 is not positive", ATTRS(AV(SHAPE, -1))},
     {F8_OP_TRANSPOSE, "f32[2,3,4]", "f32[4, 2, 3]", ATTRS(AV(PERM, 2, 0, 1))},
     {F8_OP_TRANSPOSE, "f32[2,3,4]", "f32[4, 2, 3]", ATTRS(AV(PERM, -1, 0, 1))},
-    {F8_OP_TRANSPOSE, "f32[2,3]", "!perm must name each of the 2 axes once",
-     ATTRS(AV(PERM, 0, 0))},
+    {F8_OP_TRANSPOSE, "f32[2,3]", "!perm must name each of the 2 axes once", ATTRS(AV(PERM, 0, 0))},
     {F8_OP_TRANSPOSE, "f32[2,3]", "!perm must name", ATTRS(AV(PERM, 0, 2))},
     {F8_OP_TRANSPOSE, "f32[2,3]", "!perm must name", ATTRS(AV(PERM, 0))},
     {F8_OP_SLICE, "f32[8,6]", "f32[8, 2]", ATTRS(AI(START, 1), AI(STOP, 3))},
@@ -155,8 +145,8 @@ static const row shapes[] = {
     {F8_OP_SLICE, "f32[8]", "!does not lie within", ATTRS(AI(START, -1), AI(STOP, 3))},
     {F8_OP_CONCAT, "f32[2,3] f32[2,4] f32[2,1]", "f32[2, 8]", NONE},
     {F8_OP_CONCAT, "f32[2,3] f32[3,3]", "f32[5, 3]", ATTRS(AI(AXIS, 0))},
-    {F8_OP_CONCAT, "f32[2,3] f32[3,3]",
-     "!operand 2 must have operand 1's sizes on all axes but 1", NONE},
+    {F8_OP_CONCAT, "f32[2,3] f32[3,3]", "!operand 2 must have operand 1's sizes on all axes but 1",
+     NONE},
     {F8_OP_CONCAT, "f32[2] i32[2]", "!dtypes f32 and i32 differ", NONE},
     {F8_OP_CONCAT, "f32[2] f32[2,2]", "!operand 2 must have operand 1", NONE},
     {F8_OP_CONCAT, "f32[]", "!there is no axis", NONE},
@@ -201,11 +191,9 @@ static const row gemms[] = {
     {F8_OP_MATMUL, "bf16[2,4,6] bf16[6,3] bf16[3]", "bf16[2, 4, 3]", ATTRS(AI(TO, F8_BF16))},
     {F8_OP_MATMUL, "bf16[6] bf16[6,3] bf16[3]", "bf16[3]", ATTRS(AI(TO, F8_BF16))},
     {F8_OP_MATMUL, "bf16[4,6] bf16[6,3] f32[4,3]",
-     "!with to = bf16 acc is a bias, which must be bf16[3]",
-     ATTRS(AI(TO, F8_BF16))},
+     "!with to = bf16 acc is a bias, which must be bf16[3]", ATTRS(AI(TO, F8_BF16))},
     {F8_OP_MATMUL, "bf16[4,6] bf16[6,3] f32[3]",
-     "!with to = bf16 acc is a bias, which must be bf16[3]",
-     ATTRS(AI(TO, F8_BF16))},
+     "!with to = bf16 acc is a bias, which must be bf16[3]", ATTRS(AI(TO, F8_BF16))},
     {F8_OP_MATMUL, "bf16[4,6] bf16[6,3] bf16[3]", "!acc must be the result's f32[4, 3]", NONE},
     {F8_OP_SCALED_MATMUL, "f8e4m3[3,4] f32[] f8e4m3[5,4] f32[]", "bf16[3, 5]",
      ATTRS(AI(TRANSPOSE_B, 1), AI(TO, F8_BF16))},
@@ -260,16 +248,32 @@ static const row attentions[] = {
      ATTRS(AI(HEADS, 3))},
     {F8_OP_ATTENTION, "f32[2,5,8] f32[2,5,8] f32[2,5,8]", "!kv_heads = 3 does not divide heads = 4",
      ATTRS(AI(HEADS, 4), AI(KV_HEADS, 3))},
-    {F8_OP_ATTENTION, "f32[2,5,8] f32[2,5,8] f32[2,5,8]", "!k and v must both be [2, 5, 4]",
+    {F8_OP_ATTENTION, "f32[2,5,8] f32[2,5,8] f32[2,5,8]", "!k and v must both be [2, keys, 4]",
      ATTRS(AI(HEADS, 4), AI(KV_HEADS, 2))},
-    {F8_OP_ATTENTION, "f32[2,5,8] f32[2,6,8] f32[2,6,8]", "!k and v must both be [2, 5, 8]", NONE},
+    {F8_OP_ATTENTION, "f32[2,5,8] f32[2,6,8] f32[2,5,8]", "!k and v must both be [2, keys, 8]",
+     NONE},
+    {F8_OP_ATTENTION, "f32[2,5,8] f32[2,6,8] f32[2,6,8]", "f32[2, 5, 8]", NONE},
+    {F8_OP_ATTENTION, "f32[2,5,8] f32[2,6,8] f32[2,6,8] bool[2,1,1,6]", "f32[2, 5, 8]", NONE},
+    {F8_OP_ATTENTION, "bf16[2,5,8] bf16[2,6,8] bf16[2,6,8] f32[1,2,5,6]", "bf16[2, 5, 8]",
+     ATTRS(AI(HEADS, 2))},
+    {F8_OP_ATTENTION, "f32[2,5,8] f32[2,6,8] f32[2,6,8] bool[2,1,6,1]",
+     "!the mask must be [2, 1, 5, 6]: batch, heads, positions, keys; any size may be 1", NONE},
+    {F8_OP_ATTENTION, "f32[2,5,8] f32[2,6,8] f32[2,6,8] bool[5,6]",
+     "!the mask must be [2, 1, 5, 6]", NONE},
+    {F8_OP_ATTENTION, "f32[2,5,8] f32[2,6,8] f32[2,6,8] i32[1,1,5,6]",
+     "!operand 4 must be f32 or bool, not i32", NONE},
     {F8_OP_ATTENTION, "f32[2,5,8] f32[2,5,8] f32[2,5,8]",
-     "!scale = -1 must be finite and not negative",
-     ATTRS(AF(SCALE, -1))},
+     "!scale = -1 must be finite and not negative", ATTRS(AF(SCALE, -1))},
     {F8_OP_ATTENTION_GRAD, "f32[2,5,8] f32[2,5,8] f32[2,5,8] f32[2,5,8] f32[2,2,5] f32[2,5,8]",
      "f32[2, 5, 8]", ATTRS(AI(HEADS, 2))},
     {F8_OP_ATTENTION_GRAD, "f32[2,5,8] f32[2,5,8] f32[2,5,8] f32[2,5,8] f32[2,5] f32[2,5,8]",
      "!o and do must be as q, lse f32[batch, heads, positions]", ATTRS(AI(HEADS, 2))},
+    {F8_OP_ATTENTION_GRAD,
+     "f32[2,5,8] f32[2,6,8] f32[2,6,8] f32[2,5,8] f32[2,2,5] f32[2,5,8] bool[1,1,1,6]",
+     "f32[2, 5, 8]", ATTRS(AI(HEADS, 2))},
+    {F8_OP_ATTENTION_GRAD,
+     "f32[2,5,8] f32[2,6,8] f32[2,6,8] f32[2,5,8] f32[2,2,5] f32[2,5,8] bool[1,1,1,5]",
+     "!the mask must be [2, 2, 5, 6]", ATTRS(AI(HEADS, 2))},
 };
 
 static const row gathers[] = {

@@ -303,6 +303,59 @@ START_TEST(sliced)
 }
 END_TEST
 
+/* ---- sums of the library ---- */
+
+static const char library[] =
+    "module library\n"
+    "dim R = 2, N = 2\n"
+    "func forward(%n: f32[N], %m: f32[R, N]) -> (%sum: f32[N], %part: f32[N]) {\n"
+    "  return all_reduce(%n) {ranks = R, order = \"library\"}, "
+    "reduce_scatter(%m) {ranks = R, order = \"library\"}\n"
+    "}\n";
+
+/* The order of the stand-ins, which is not that of the ranks. */
+static float backwards(int ranks, int64_t i)
+{
+    float sum = number(ranks - 1, i);
+    for (int r = ranks - 2; r >= 0; r--)
+        sum += number(r, i);
+    return sum;
+}
+
+/* What the library gives is the result, bit for bit; it is near the sum in the order of the ranks:
+ * each of ranks - 1 additions rounds twice as much as either sum does. */
+START_TEST(added_by_library)
+{
+    enum { N = 3001 };
+    int64_t others = 0;
+    for (int ranks = 1; ranks <= 5; ranks++) {
+        rank_case c = the_case(library, targets[_i], ranks, N);
+        rank_case_run(&c);
+        for (int r = 0; r < ranks; r++)
+            for (int part = 0; part < 2; part++) {
+                const float *got = rank_case_floats(&c, r, part ? "eval:part" : "eval:sum", NULL);
+                for (int64_t i = 0; i < N; i++) {
+                    const int64_t at = part ? r * N + i : i;
+                    double terms = 0;
+                    for (int k = 0; k < ranks; k++)
+                        terms += fabs((double)number(k, at));
+                    ck_assert_msg(same(got[i], backwards(ranks, at)),
+                                  "%s, rank %d of %d: %a at %lld, not %a", targets[_i], r, ranks,
+                                  got[i], (long long)i, backwards(ranks, at));
+                    const float ordered = summed(number, ranks, at);
+                    ck_assert_double_le(fabs((double)got[i] - ordered),
+                                        2 * (ranks - 1) * 0x1p-24 * terms);
+                    others += !same(got[i], ordered);
+                }
+            }
+        for (int r = 0; r < ranks && strcmp(targets[_i], "cuda"); r++)
+            ck_assert_int_eq(c.traffic[r].sums, ranks > 1 ? 2 : 0);
+        rank_case_end(&c);
+    }
+    ck_assert_int_gt(others, N / 4); /* or the test would not see who adds */
+}
+END_TEST
+
 Suite *f8_suite(void)
 {
     Suite *suite = suite_create("collectives");
@@ -313,6 +366,7 @@ Suite *f8_suite(void)
     tcase_add_loop_test(c, exchanged, 0, n);
     tcase_add_loop_test(c, broadcast, 0, n);
     tcase_add_loop_test(c, sliced, 0, n);
+    tcase_add_loop_test(c, added_by_library, 0, n);
     suite_add_tcase(suite, c);
     return suite;
 }

@@ -20,6 +20,7 @@ typedef struct training {
     const char *recipe, *target;
     int ranks, accumulate, zero;
     bool profile;
+    const char *reduce_order;
     char *failed[RANKS_MOST];
     unsigned char *state[RANKS_MOST];
     size_t bytes[RANKS_MOST];
@@ -74,6 +75,7 @@ static void train(const fp8c_comm *comm, void *user)
                                                 .device = cuda ? comm->rank : 0,
                                                 .profile = t->profile,
                                                 .zero = t->zero,
+                                                .reduce_order = t->reduce_order,
                                                 .comm = &own,
                                                 .optimizer_steps = STEPS}};
         if (!f8_api_open(&r, &setup) || !steps(&r, t, comm->rank))
@@ -188,6 +190,25 @@ START_TEST(stages)
 }
 END_TEST
 
+/* NCCL adds: of two numbers the order is no matter, so ranks and stages have the usual bits. */
+START_TEST(added_by_nccl)
+{
+    training usual = {.recipe = "bf16", .ranks = 2};
+    run(&usual);
+    for (int zero = 0; zero < 4; zero += 2) {
+        training t = {.recipe = "bf16", .ranks = 2, .zero = zero, .reduce_order = "library"};
+        run(&t);
+        for (int r = 0; r < 2; r++) {
+            ck_assert_mem_eq(t.loss[r], usual.loss[0], sizeof t.loss[r]);
+            if (!zero)
+                same_state(&t, r, &usual, 0, "added by NCCL");
+        }
+        end(&t);
+    }
+    end(&usual);
+}
+END_TEST
+
 /* ---- no GEMM: every target rounds alike ---- */
 
 static const char pointwise[] =
@@ -250,6 +271,7 @@ Suite *f8_suite(void)
     if (rank_gpus("ranks on CUDA")) {
         tcase_add_loop_test(c, ranks_agree, 0, RECIPES);
         tcase_add_test(c, same_bits);
+        tcase_add_test(c, added_by_nccl);
         tcase_add_loop_test(c, stages, 2, 3); /* delayed */
         tcase_add_loop_test(c, bits_of_the_cpu, 2, 5);
     }

@@ -1,8 +1,10 @@
 /* What the stages of ZeRO cost and save, counted where it happens: bytes at the engine, FP8 GEMMs
  * by the executor, and the variables that a rank has. Once FP8 was on, other libraries silently
  * left layers in bf16, or fell back to stage 0. */
+#include <malloc.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "tests/shared/api/api_run.h"
 #include "tests/shared/api/rank_case.h"
@@ -52,16 +54,93 @@ static int64_t rows_of(const rank_case *c, int rank, const char *name)
 static const char *const fp8[] = {"delayed", "current", "rowwise", "block", "mxfp8"};
 enum { FP8 = sizeof fp8 / sizeof *fp8 };
 
+/* ---- what the trace of a run says ---- */
+
+/* Whether this rank's run executed such a step: NAME up to its first '*', or the whole of it. */
+static bool executed(const rank_case *c, int rank, const char *op, const char *name)
+{
+    const size_t n = strcspn(name, "*");
+    bool found = false;
+    for (int i = 0; i < c->n_steps[rank]; i++) {
+        const rank_step *s = &c->step[rank][i];
+        found |= !strcmp(s->op, op) && !strncmp(s->name, name, n) && (name[n] || !s->name[n]) &&
+                 s->seconds > 0;
+    }
+    return found;
+}
+
+/* The GEMMs of the linears were executed, and each read less than bf16 operands are: codes have
+ * half of those bytes, and at most as many again of scales where k is 8. */
+static void check_gemms(const rank_case *c, int rank)
+{
+    static const struct {
+        const char *name;
+        int64_t m, n, k;
+    } gemms[] = {{"micro_step:a.fprop", ROWS, 512, 256},
+                 {"micro_step:b.fprop", ROWS, 256, 512},
+                 {"micro_step:b.dgrad", ROWS, 512, 256},
+                 {"micro_step:b.wgrad", 512, 256, ROWS},
+                 {"micro_step:a.wgrad", 256, 512, ROWS}};
+    enum { GEMMS = sizeof gemms / sizeof *gemms };
+    int n = 0;
+    for (int i = 0; i < c->n_steps[rank]; i++)
+        n += !strcmp(c->step[rank][i].op, "gemm");
+    ck_assert_int_eq(n, GEMMS);
+    for (int g = 0; g < GEMMS; g++) {
+        const int64_t elements = (gemms[g].m + gemms[g].n) * gemms[g].k;
+        ck_assert_msg(executed(c, rank, "gemm", gemms[g].name), "%s, rank %d: %s did not run",
+                      c->options.recipe, rank, gemms[g].name);
+        for (int i = 0; i < c->n_steps[rank]; i++)
+            if (!strcmp(c->step[rank][i].name, gemms[g].name))
+                ck_assert_msg(c->step[rank][i].read < 2 * elements,
+                              "%s, stage %d, rank %d: %s reads %lld bytes", c->options.recipe,
+                              c->options.zero, rank, gemms[g].name,
+                              (long long)c->step[rank][i].read);
+    }
+}
+
+/* The stage whose collectives the run executed. */
+static int stage_of(const rank_case *c, int rank)
+{
+    const bool sums = executed(c, rank, "all_to_all", "micro_step:grad.a*") &&
+                      executed(c, rank, "all_to_all", "micro_step:grad.b*"),
+               whole_sums = executed(c, rank, "all_gather", "micro_step:grad.a*") &&
+                            executed(c, rank, "all_gather", "micro_step:grad.b*"),
+               gathers_late = executed(c, rank, "all_gather", "update:a") &&
+                              executed(c, rank, "all_gather", "update:b"),
+               gathers = executed(c, rank, "all_gather", "micro_step:a.w*") &&
+                         executed(c, rank, "all_gather", "micro_step:b.w*");
+    ck_assert(sums);
+    if (gathers)
+        return whole_sums || gathers_late ? -1 : 3;
+    return !gathers_late ? whole_sums ? 0 : -1 : whole_sums ? 1 : 2;
+}
+
+/* What the run has allocated, other than the arena. */
+static int64_t held(const rank_case *c, int rank)
+{
+    return c->info[rank].peak_bytes - c->info[rank].arena_bytes;
+}
+
 START_TEST(nothing_falls_back)
 {
+    enum { ELEMENTS = 2 * 256 * 512 };
+    static const int saved[STAGES] = {0, 4, 6, 8}; /* bytes an element, of 16, on 2 ranks */
+    int64_t whole = 0;
     rank_case alone = case_of(fp8[_i], 1, 0, 1);
     rank_case_run(&alone);
     ck_assert_int_ge(alone.info[0].fp8_gemms_executed, 5); /* a has no dgrad: x is an input */
     for (int zero = 0; zero < STAGES; zero++) {
         rank_case c = case_of(fp8[_i], 2, zero, 1);
+        c.options.profile = 1;
         rank_case_run(&c);
+        if (zero == 0)
+            whole = held(&c, 0);
         for (int r = 0; r < 2; r++) {
+            ck_assert_int_eq(whole - held(&c, r), saved[zero] * ELEMENTS);
             ck_assert_int_eq(c.info[r].fp8_gemms_executed, alone.info[0].fp8_gemms_executed);
+            check_gemms(&c, r);
+            ck_assert_int_eq(stage_of(&c, r), zero);
             ck_assert_int_eq(rows_of(&c, r, "opt.m.a"), zero >= 1 ? 128 : 256);
             ck_assert_int_eq(rows_of(&c, r, "opt.v.b"), zero >= 1 ? 256 : 512);
             ck_assert_int_eq(rows_of(&c, r, "grad.a"), zero >= 2 ? 128 : 256);
@@ -165,6 +244,141 @@ START_TEST(memory)
 }
 END_TEST
 
+/* ---- what travels, beside the state ---- */
+
+/* The largest bucket of gradients, with zeros behind its rows, and the largest gathered variable:
+ * bytes of the whole. */
+static void find_largest(const fp8c_program *p, int64_t *bucket, int64_t *layer)
+{
+    static const char *const functions[] = {"micro_step", "update"};
+    fp8c_step s;
+    fp8c_collective c;
+    *bucket = *layer = 0;
+    for (int f = 0; f < 2; f++) {
+        const int function = fp8c_program_function(p, functions[f]);
+        for (int i = 0; fp8c_program_step(p, function, i, &s) == FP8C_OK; i++) {
+            if (fp8c_program_collective(p, function, i, &c) != FP8C_OK || !c.bytes)
+                continue;
+            int64_t *most = strcmp(c.op, "all_to_all") ? layer : bucket;
+            const int64_t bytes = c.bytes * c.ranks;
+            if ((most == bucket || strncmp(s.name, "grad.", 5)) && bytes > *most)
+                *most = bytes;
+        }
+    }
+}
+
+static void open_gpt2(f8_api_run *r, int ranks, int zero)
+{
+    const fp8c_dim dims[] = {{"B", 1}, {"T", 64}};
+    const f8_api_setup setup = {
+        .file = "frontend/models/gpt2_124m.f8",
+        .dims = dims,
+        .n_dims = 2,
+        .options = {.no_device = 1, .plan_only = 1, .ranks = ranks, .zero = zero}};
+    ck_assert_msg(f8_api_open(r, &setup), "%s", r->failed);
+}
+
+static int64_t arena_of(const f8_api_run *r)
+{
+    fp8c_info info = {.struct_size = sizeof info};
+    fp8c_program_info(r->program, &info);
+    return info.arena_bytes;
+}
+
+/* Beside what one rank has in the arena there are at most two buckets, two gathered layers and one
+ * exchange buffer, which has the size of a bucket. */
+START_TEST(travelling)
+{
+    static const int worlds[] = {2, 4, 8};
+    f8_api_run alone;
+    open_gpt2(&alone, 1, 0);
+    const int64_t own = arena_of(&alone);
+    f8_api_close(&alone);
+    for (int zero = 0; zero < STAGES; zero++) {
+        f8_api_run r;
+        int64_t bucket, layer;
+        open_gpt2(&r, worlds[_i], zero);
+        find_largest(r.program, &bucket, &layer);
+        ck_assert_int_gt(bucket, 0);
+        ck_assert(zero == 0 || layer > 0);
+        ck_assert_msg(arena_of(&r) - own <= 3 * bucket + 2 * layer,
+                      "stage %d, %d ranks: %lld bytes more than one rank; bucket %lld, layer %lld",
+                      zero, worlds[_i], (long long)(arena_of(&r) - own), (long long)bucket,
+                      (long long)layer);
+        f8_api_close(&r);
+    }
+}
+END_TEST
+
+/* ---- what is resident ---- */
+
+static const char wide[] = "module wide\n"
+                           "dim B = 32\n"
+                           "param a: f32[1024, 4096] normal(0.05)\n"
+                           "param b: f32[4096, 1024] normal(0.05)\n"
+                           "func forward(%x: f32[B, 1024], %t: f32[B, 1024]) -> (%loss: f32[]) {\n"
+                           "  %h = gelu(linear(%x, a)) {approximate = \"tanh\"}\n"
+                           "  %d = sub(linear(%h, b), %t)\n"
+                           "  return reshape(mean(mean(mul(%d, %d)) {axis = 0})) {shape = []}\n"
+                           "}\n"
+                           "optimizer adamw {lr = 0.01}\n";
+
+/* Bytes of the process. */
+static double resident(void)
+{
+    long long pages = 0, all = 0;
+    FILE *f = fopen("/proc/self/statm", "r");
+    ck_assert(f && fscanf(f, "%lld %lld", &all, &pages) == 2);
+    fclose(f);
+    return (double)pages * (double)sysconf(_SC_PAGESIZE);
+}
+
+#ifdef __SANITIZE_ADDRESS__ /* it keeps what is freed */
+enum { MEASURED = 0 };
+#else
+enum { MEASURED = 2 };
+#endif
+
+static double at_the_end; /* what was resident while all ranks had their programs */
+
+static void measure_resident(rank_case *c, const fp8c_comm *comm, const fp8c_program *program)
+{
+    char none = 0, all[RANKS_MOST];
+    (void)c;
+    (void)program;
+    comm->all_gather(comm->user, &none, all, 1);
+    if (comm->rank == 0) {
+        malloc_trim(0); /* the compiler's memory is given back */
+        at_the_end = resident();
+    }
+    comm->all_gather(comm->user, &none, all, 1);
+}
+
+/* Nothing is given back before a program ends, so the most is resident at its end. What is not
+ * planned is the program's own, its plan and code: 1.5 MiB of a rank here, where 5% are 6 or more.
+ */
+START_TEST(residence)
+{
+    double before = 0;
+    for (int turn = 0; turn < 2; turn++) { /* the first one loads the libraries */
+        rank_case c = case_of("delayed", 2, _i ? 3 : 0, 2);
+        c.text = wide;
+        c.dim[0].value = 32;
+        c.at_end = measure_resident;
+        malloc_trim(0);
+        before = resident();
+        rank_case_run(&c);
+        const double planned = (double)(c.info[0].planned_bytes + c.info[1].planned_bytes),
+                     was = at_the_end - before;
+        ck_assert_double_ge(planned, 1 << 27);
+        ck_assert_msg(!turn || (was >= 0.95 * planned && was <= 1.05 * planned),
+                      "stage %d: %.2f MiB are resident, %.2f planned", c.options.zero,
+                      was / (1 << 20), planned / (1 << 20));
+        rank_case_end(&c);
+    }
+}
+END_TEST
+
 Suite *f8_suite(void)
 {
     Suite *suite = suite_create("zero bytes");
@@ -174,6 +388,8 @@ Suite *f8_suite(void)
     tcase_add_loop_test(c, gathers_codes, 0, FP8);
     tcase_add_test(c, reductions);
     tcase_add_loop_test(c, memory, 0, 4);
+    tcase_add_loop_test(c, travelling, 0, 3);
+    tcase_add_loop_test(c, residence, 0, MEASURED);
     suite_add_tcase(suite, c);
     return suite;
 }

@@ -163,7 +163,9 @@ function timeSection() {
   const s = section('Time by kernel');
   RUNS.forEach((run, i) => {
     s.append(el('h3', {}, runName(i)));
-    const all = run.profile ? stepTimes(run) : [];
+    // Collectives that go on beside other steps take none of the time.
+    const every = run.profile ? stepTimes(run) : [], aside = every.filter(p => 'queued' in p);
+    const all = every.filter(p => !('queued' in p));
     if (!all.length) {
       s.append(note('The folder has no profile.jsonl: it is written when a training ends, on a GPU with ' +
                     '--profile.'));
@@ -182,10 +184,13 @@ function timeSection() {
       el('span', {class: 'value'}, `${time(t)}  ${percent(t / sum)}`)])));
     if (rest)
       s.append(note(`The ${all.length - SHOWN} others take ${time(rest)}, ${percent(rest / sum)}.`));
+    if (aside.length)
+      s.append(note(`${aside.length} collectives take ${time(aside.reduce((a, p) => a + p.total, 0))} ` +
+                    'beside these steps. Where the run waits for one, that is a step of kind wait.'));
     s.append(numbers('Numbers', () => [{head: 'step of the plan', text: true}, {head: 'function', text: true},
       {head: 'kind', text: true}, {head: 'runs'}, {head: 'seconds of a run'}, {head: 'bytes read'},
       {head: 'bytes written'}, {head: 'GB/s'}],
-      () => all.map(p => [p.name, p.function, p.kind, p.runs, num(p.seconds), String(p.bytes_read),
+      () => every.map(p => [p.name, p.function, p.kind, p.runs, num(p.seconds), String(p.bytes_read),
         String(p.bytes_written), num((p.bytes_read + p.bytes_written) / p.seconds / 1e9, 3)])));
   });
 }

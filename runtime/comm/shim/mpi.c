@@ -1,7 +1,9 @@
 /* The shim: see shim.h. Compiled once for each implementation of MPI, and linked with it. */
 #include <limits.h>
 #include <mpi.h>
+#include <sched.h>
 #include <stdio.h>
+#include <time.h>
 
 #include "runtime/comm/shim/shim.h"
 
@@ -74,16 +76,50 @@ static int element_of(int64_t bytes, int *count, MPI_Datatype *element, char why
            failed(MPI_Type_commit(element), "MPI_Type_commit", why);
 }
 
+static double seconds_now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* Waits for a request. A blocking call of MPI spins while other ranks are late or bytes are under
+ * way, and so takes a CPU from the threads that compute. MPI moves bytes only while it is called:
+ * at first other threads only go first, then there are pauses, which grow. */
+static int wait_for(MPI_Request *request, const char *call, char why[F8_SHIM_WHY])
+{
+    enum { SHORTEST = 20000, LONGEST = 200000 }; /* nanoseconds */
+    const double begun = seconds_now(), soon = 10e-6;
+    struct timespec pause = {.tv_nsec = SHORTEST};
+    for (;;) {
+        int over = 0;
+        if (failed(MPI_Test(request, &over, MPI_STATUS_IGNORE), call, why))
+            return 1;
+        if (over)
+            return 0;
+        if (seconds_now() - begun < soon) {
+            sched_yield();
+            continue;
+        }
+        nanosleep(&pause, NULL);
+        pause.tv_nsec += pause.tv_nsec / 4;
+        if (pause.tv_nsec > LONGEST)
+            pause.tv_nsec = LONGEST;
+    }
+}
+
 static int all_gather(f8_mpi_job *j, const void *send, void *receive, int64_t bytes,
                       char why[F8_SHIM_WHY])
 {
     MPI_Datatype element;
+    MPI_Request request;
     int count;
     if (element_of(bytes, &count, &element, why))
         return 1;
     const int bad =
-        failed(MPI_Allgather(send, count, element, receive, count, element, *comm_of(j)),
-               "MPI_Allgather", why);
+        failed(MPI_Iallgather(send, count, element, receive, count, element, *comm_of(j), &request),
+               "MPI_Iallgather", why) ||
+        wait_for(&request, "MPI_Iallgather", why);
     MPI_Type_free(&element);
     return bad;
 }
@@ -92,13 +128,47 @@ static int all_to_all(f8_mpi_job *j, const void *send, void *receive, int64_t by
                       char why[F8_SHIM_WHY])
 {
     MPI_Datatype element;
+    MPI_Request request;
     int count;
     if (element_of(bytes, &count, &element, why))
         return 1;
-    const int bad = failed(MPI_Alltoall(send, count, element, receive, count, element, *comm_of(j)),
-                           "MPI_Alltoall", why);
+    const int bad =
+        failed(MPI_Ialltoall(send, count, element, receive, count, element, *comm_of(j), &request),
+               "MPI_Ialltoall", why) ||
+        wait_for(&request, "MPI_Ialltoall", why);
     MPI_Type_free(&element);
     return bad;
+}
+
+static int count_of(int64_t n, int *count, char why[F8_SHIM_WHY])
+{
+    if (n > INT_MAX)
+        snprintf(why, F8_SHIM_WHY, "%lld numbers are too many for one reduction", (long long)n);
+    *count = (int)n;
+    return n > INT_MAX;
+}
+
+static int all_reduce(f8_mpi_job *j, const void *send, void *receive, int64_t n,
+                      char why[F8_SHIM_WHY])
+{
+    MPI_Request request;
+    int count;
+    return count_of(n, &count, why) ||
+           failed(MPI_Iallreduce(send, receive, count, MPI_FLOAT, MPI_SUM, *comm_of(j), &request),
+                  "MPI_Iallreduce", why) ||
+           wait_for(&request, "MPI_Iallreduce", why);
+}
+
+static int reduce_scatter(f8_mpi_job *j, const void *send, void *receive, int64_t n,
+                          char why[F8_SHIM_WHY])
+{
+    MPI_Request request;
+    int count;
+    return count_of(n, &count, why) ||
+           failed(MPI_Ireduce_scatter_block(send, receive, count, MPI_FLOAT, MPI_SUM, *comm_of(j),
+                                            &request),
+                  "MPI_Ireduce_scatter_block", why) ||
+           wait_for(&request, "MPI_Ireduce_scatter_block", why);
 }
 
 static void end_all(int code)
@@ -116,6 +186,7 @@ static void end(f8_mpi_job *j)
 
 const f8_mpi_shim *f8_mpi_shim_table(void)
 {
-    static const f8_mpi_shim table = {begin, all_gather, all_to_all, end_all, end};
+    static const f8_mpi_shim table = {begin,          all_gather, all_to_all, all_reduce,
+                                      reduce_scatter, end_all,    end};
     return &table;
 }

@@ -24,6 +24,12 @@ typedef struct f8_mpi_shim {
                       char why[F8_SHIM_WHY]);
     int (*all_to_all)(f8_mpi_job *j, const void *send, void *receive, int64_t bytes,
                       char why[F8_SHIM_WHY]);
+    /* Sums of `n` floats, in an order of MPI's own: of all that the ranks send, or of the row of
+     * this rank. */
+    int (*all_reduce)(f8_mpi_job *j, const void *send, void *receive, int64_t n,
+                      char why[F8_SHIM_WHY]);
+    int (*reduce_scatter)(f8_mpi_job *j, const void *send, void *receive, int64_t n,
+                          char why[F8_SHIM_WHY]);
     /* Ends this process and all others of the job, with this exit code. */
     void (*abort)(int code);
     void (*end)(f8_mpi_job *j);

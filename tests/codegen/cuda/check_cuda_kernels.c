@@ -43,7 +43,7 @@ typedef struct text {
     char symbol[4][48];
     char from[128]; /* for messages */
     int n_symbols;
-    bool wide; /* its vectors must show in PTX */
+    bool wide;    /* its vectors must show in PTX */
     bool reduces; /* a kernel of it has the amax of a row */
     nvrtc_entry entry;
 } text;
@@ -60,22 +60,6 @@ typedef struct texts {
     pthread_mutex_t lock;
     char failure[2048]; /* libcheck takes messages of up to 8192 bytes */
 } texts;
-
-/* Comments name the node that a kernel is of. Models and recipes share kernels under other names,
- * whose texts differ in nothing else. */
-static char *without_comments(const char *cuda)
-{
-    char *code = strdup(cuda), *to = code;
-    ck_assert_ptr_nonnull(code);
-    for (const char *at = cuda, *end; *at;) {
-        if (!strncmp(at, "/*", 2) && (end = strstr(at, "*/")))
-            at = end + 2;
-        else
-            *to++ = *at++;
-    }
-    *to = 0;
-    return code;
-}
 
 static bool known(const texts *all, const char *code, const char *arch)
 {
@@ -101,7 +85,9 @@ static void collect(texts *all, const char *model, const char *recipe, const cha
     ck_assert_uint_gt(b.stats.n_kernels, 20);
     for (uint32_t i = 0; i < b.stats.n_images; i++) {
         const char *cuda = b.stats.image[i].cuda;
-        char *code = without_comments(cuda);
+        char *code = strdup(cuda);
+        ck_assert_ptr_nonnull(code);
+        nvrtc_remove_comments(code);
         if (known(all, code, arch)) {
             free(code);
             continue;

@@ -37,7 +37,7 @@ static int count(const char *text, const char *what)
     return n;
 }
 
-/* Compiles a text of `n_kernels` row kernels, each in two forms, and checks it. */
+/* Compiles a text of `n_kernels` row kernels, and checks it. */
 static void check_text(const char *text, int n_kernels, const char *arch, int vectors)
 {
     f8_arena arena;
@@ -49,7 +49,7 @@ static void check_text(const char *text, int n_kernels, const char *arch, int ve
                   "%s: %s\n%s", arch, d.text, r.log);
     const int clean =
         count(r.log, " 0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads");
-    ck_assert_msg(clean == 2 * n_kernels && count(r.log, "stack frame") == clean,
+    ck_assert_msg(clean == n_kernels && count(r.log, "stack frame") == clean,
                   "%s: local memory\n%.3000s", arch, r.log);
     ck_assert_msg(!strstr(r.ptx, "ld.local") && !strstr(r.ptx, "st.local"), "%s: local memory",
                   arch);

@@ -46,7 +46,8 @@ static f8_status broken(void *user, const void *send, void *receive, int64_t byt
     return f8_fail(diag, F8_ERR_LIBRARY, F8_NOWHERE, "no more");
 }
 
-static const f8_comm comm = {RANK, RANKS, NULL, all_gather, all_to_all, false};
+static const f8_comm comm = {
+    .rank = RANK, .ranks = RANKS, .all_gather = all_gather, .all_to_all = all_to_all};
 
 static const char text[] =
     "module m\n"
@@ -98,7 +99,7 @@ START_TEST(failed)
 {
     float out[3][N];
     f8_diag diag = {0};
-    const f8_comm cut = {RANK, RANKS, NULL, broken, broken, false};
+    const f8_comm cut = {.rank = RANK, .ranks = RANKS, .all_gather = broken, .all_to_all = broken};
     ck_assert_int_eq(run(&cut, out, &diag), F8_ERR_LIBRARY);
     ck_assert_str_eq(diag.text, "no more");
     diag = (f8_diag){0};

@@ -252,6 +252,107 @@ START_TEST(explain_json)
 }
 END_TEST
 
+/* ---- several ranks ---- */
+
+#define RANKS(n, stage, ...)                                                                       \
+    F8_CLI("explain", GPT, "--recipe", "delayed", "--ranks", n, "--zero", stage, "-D", "B=2",      \
+           "-D", "T=32", "-D", "L=2", __VA_ARGS__)
+
+typedef struct exchanged {
+    int n, beside, waits; /* records; steps beside them; those that a step waits for */
+    int64_t sent;         /* in micro_step */
+    bool codes, f32;
+} exchanged;
+
+static void add_record(exchanged *e, const json_t *record, int ranks)
+{
+    const char *event, *function, *op, *name, *dtype, *kind, *step_name;
+    json_t *wait, *beside, *b;
+    json_int_t step, of, bytes, sent;
+    size_t i;
+    ck_assert_int_eq(json_unpack((json_t *)record, "{ss ss sI ss ss ss sI sI sI so so}", "event",
+                                 &event, "function", &function, "step", &step, "op", &op, "name",
+                                 &name, "dtype", &dtype, "ranks", &of, "bytes", &bytes,
+                                 "bytes_sent", &sent, "wait", &wait, "beside", &beside),
+                     0);
+    ck_assert_int_eq(of, ranks);
+    ck_assert_int_eq(sent, bytes * (ranks - 1));
+    ck_assert(!strcmp(op, "all_gather") || !strcmp(op, "all_to_all"));
+    ck_assert_msg(json_integer_value(wait) > step, "nothing waits for %s", name);
+    json_array_foreach (beside, i, b) {
+        ck_assert_int_eq(json_unpack(b, "{ss ss}", "kind", &kind, "name", &step_name), 0);
+        ck_assert_str_ne(kind, "wait");
+        ck_assert_str_ne(kind, "collective");
+    }
+    if (strcmp(function, "micro_step"))
+        return;
+    e->n++;
+    e->beside += (int)json_array_size(beside);
+    e->sent += sent;
+    e->codes |= !strcmp(dtype, "f8e4m3") && !strcmp(op, "all_gather");
+    e->f32 |= !strcmp(dtype, "f32") && !strcmp(op, "all_to_all");
+}
+
+static exchanged exchanged_of(char *records, int ranks)
+{
+    exchanged e = {0};
+    for (char *save, *line = strtok_r(records, "\n", &save); line;
+         line = strtok_r(NULL, "\n", &save)) {
+        json_t *record = json_loads(line, 0, NULL);
+        ck_assert_msg(record != NULL, "%s", line);
+        if (!strcmp(json_string_value(json_object_get(record, "event")), "collective"))
+            add_record(&e, record, ranks);
+        json_decref(record);
+    }
+    return e;
+}
+
+/* A line of the table of micro_step for each collective, in columns, under their sum. */
+static void same_table(const char *text, const exchanged *e, const char *ranks)
+{
+    char head[160];
+    snprintf(head, sizeof head,
+             "\nmicro_step: each of %s ranks sends %.1f KiB to the others, and receives as much, "
+             "in %d collectives\n",
+             ranks, (double)e->sent / 1024, e->n);
+    const char *at = strstr(text, head);
+    ck_assert_msg(at != NULL, "no '%s' in\n%s", head, text);
+    at += strlen(head);
+    const char *second = strstr(at, "goes on beside");
+    ck_assert_ptr_nonnull(second);
+    const size_t column = (size_t)(second - at);
+    ck_assert_int_eq(strncmp(at, "op              dtype   ranks   sent KiB  name ", 46), 0);
+    for (int i = 0; i < e->n; i++) {
+        at = strchr(at, '\n') + 1;
+        ck_assert_msg(at[column - 1] == ' ' && at[column] != ' ' && !strncmp(at, "all_", 4), "%s",
+                      at);
+    }
+    ck_assert_int_ne(strncmp(strchr(at, '\n') + 1, "all_", 4), 0);
+}
+
+START_TEST(explain_ranks)
+{
+    f8_cli_result r = RANKS("4", "3", "--json", "-");
+    f8_cli_ok(r);
+    const exchanged all = exchanged_of(r.out, 4);
+    ck_assert_int_gt(all.n, 20);
+    ck_assert_int_gt(all.beside, all.n);
+    ck_assert(all.codes && all.f32);
+    r = RANKS("4", "3", "--kernels");
+    f8_cli_ok(r);
+    same_table(r.out, &all, "4");
+    ck_assert_ptr_nonnull(strstr(r.out, " GEMMs: "));
+
+    r = RANKS("2", "1", "--json", "-");
+    f8_cli_ok(r);
+    const exchanged two = exchanged_of(r.out, 2);
+    ck_assert(!two.codes && two.f32 && two.n < all.n);
+    r = RANKS("2", "1", "--recipe", "delayed");
+    f8_cli_ok(r);
+    same_table(r.out, &two, "2");
+}
+END_TEST
+
 Suite *f8_suite(void)
 {
     Suite *s = suite_create("explain");
@@ -262,6 +363,7 @@ Suite *f8_suite(void)
     tcase_add_test(t, explain_rules);
     tcase_add_test(t, rules_on_the_command_line);
     tcase_add_test(t, explain_json);
+    tcase_add_test(t, explain_ranks);
     suite_add_tcase(s, t);
     return s;
 }

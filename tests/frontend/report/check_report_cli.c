@@ -177,6 +177,54 @@ START_TEST(traces_a_step)
 }
 END_TEST
 
+/* A collective goes on beside steps, on a track of its own: from 3 ms after its start, which is at
+ * 1 ms, to 9 ms. The run waits for 4 ms, after two steps of 1 and 4 ms. A second one starts with
+ * the first. */
+START_TEST(traces_collectives)
+{
+#define TIMED(kind, name, seconds, more)                                                           \
+    "{\"event\":\"profile\",\"function\":\"micro_step\",\"kind\":\"" kind "\",\"name\":\"" name    \
+    "\",\"runs\":20,\"seconds\":" seconds ",\"bytes_read\":1,\"bytes_written\":1" more "}\n"
+    static const char profile[] =
+        TIMED("gemm", "a", "0.001", "") TIMED("collective", "c", "0.005", ",\"queued\":0.003")
+            TIMED("collective", "d", "0.001", ",\"queued\":0.008") TIMED("kernel", "b", "0.004", "")
+                TIMED("wait", "c", "0.004", "");
+    static const struct {
+        const char *name;
+        int track;
+        double begin, seconds;
+    } want[] = {{"a", 1, 0, 1e3},   {"c", 2, 4e3, 5e3}, {"d", 2, 9e3, 1e3},
+                {"b", 1, 1e3, 4e3}, {"c", 1, 5e3, 4e3}, {"micro_step", 1, 0, 9e3}};
+    const char *good = f8_report_case_write("good", &healthy);
+    f8_report_case_put(good, "profile.jsonl", profile, false);
+    f8_cli_result r = F8_CLI("report", good, "--trace", trace);
+    ck_assert_msg(r.code == 0, "%s", r.err);
+    json_t *all = json_load_file(trace, JSON_REJECT_DUPLICATES, NULL),
+           *events = json_object_get(all, "traceEvents");
+    const char *name;
+    for (size_t i = 0; i < 2; i++) {
+        ck_assert_int_eq(
+            json_unpack(json_array_get(events, 1 + i), "{s{ss}}", "args", "name", &name), 0);
+        ck_assert_str_eq(name, i ? "collectives" : "steps");
+    }
+    for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
+        double begin, seconds;
+        int track;
+        ck_assert_int_eq(json_unpack(json_array_get(events, 3 + i), "{ss sF sF si}", "name", &name,
+                                     "ts", &begin, "dur", &seconds, "tid", &track),
+                         0);
+        ck_assert_str_eq(name, want[i].name);
+        ck_assert_int_eq(track, want[i].track);
+        ck_assert_msg(fabs(begin - want[i].begin) < 1e-6 && fabs(seconds - want[i].seconds) < 1e-6,
+                      "%s: %g, %g us", name, begin, seconds);
+    }
+    json_decref(all);
+    f8_report_case_put(good, "profile.jsonl",
+                       TIMED("collective", "c", "0.005", ",\"queued\":\"long\""), false);
+    f8_cli_fails(F8_CLI("report", good, "--trace", trace), 1, "is no record of a profile");
+}
+END_TEST
+
 /* ---- a run that was trained ---- */
 
 /* A training's folder has what the page and the trace need. */
@@ -327,6 +375,7 @@ Suite *f8_suite(void)
     tcase_add_test(t, writes_and_prints);
     tcase_add_test(t, to_stdout);
     tcase_add_test(t, traces_a_step);
+    tcase_add_test(t, traces_collectives);
     tcase_add_test(t, of_a_training);
     tcase_add_test(t, no_run);
     tcase_add_test(t, nothing_to_show);

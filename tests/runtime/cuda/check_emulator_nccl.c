@@ -142,6 +142,40 @@ static void exchanges(rank *r)
     NCCL(r->nccl.ncclCommDestroy(r->comm));
 }
 
+/* Whole numbers, so that no order is seen: what each rank adds, and which part it gets. */
+static void sums(rank *r)
+{
+    enum { N = 5 };
+    float own[RANKS * N], got[N];
+    const f8_cuda_api *cu = &r->e->cu;
+    ck_assert_uint_le(sizeof own, ROOM);
+    for (int i = 0; i < RANKS * N; i++)
+        own[i] = (float)(r->number * 100 + i);
+    for (int parts = 0; parts < 2; parts++) {
+        OK(cu->cuMemcpyHtoDAsync_v2(r->send, own, sizeof own, r->stream));
+        NCCL((parts ? r->nccl.ncclReduceScatter : r->nccl.ncclAllReduce)(
+            (void *)(uintptr_t)r->send, (void *)(uintptr_t)r->receive, N, ncclFloat32, ncclSum,
+            r->comm, r->stream));
+        OK(cu->cuMemcpyDtoHAsync_v2(got, r->receive, sizeof got, r->stream));
+        OK(cu->cuStreamSynchronize(r->stream));
+        for (int i = 0; i < N; i++) {
+            const int at = parts ? r->number * N + i : i;
+            ck_assert_float_eq(got[i], (float)(RANKS * at + 100 * (RANKS * (RANKS - 1) / 2)));
+        }
+    }
+    ck_assert_int_eq(r->nccl.ncclAllReduce((void *)(uintptr_t)r->send,
+                                           (void *)(uintptr_t)r->receive, N, ncclUint8, ncclSum,
+                                           r->comm, r->stream),
+                     ncclInvalidArgument);
+    NCCL(r->nccl.ncclCommDestroy(r->comm));
+}
+
+START_TEST(added)
+{
+    run(sums);
+}
+END_TEST
+
 START_TEST(bytes)
 {
     if (_i)
@@ -306,6 +340,7 @@ Suite *f8_suite(void)
     TCase *c = tcase_create("nccl");
     tcase_set_timeout(c, 60);
     tcase_add_loop_test(c, bytes, 0, 2);
+    tcase_add_test(c, added);
     tcase_add_test(c, waiting);
     tcase_add_loop_test(c, ranks_differ, 0, 3);
     tcase_add_test(c, misuse);

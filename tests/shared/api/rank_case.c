@@ -20,7 +20,7 @@ typedef struct one_rank {
 } one_rank;
 
 static void keep(one_rank *r, const char *function, const char *name, const fp8c_type *type,
-                 const void *data)
+                 int64_t rows, const void *data)
 {
     rank_case *c = r->c;
     char full[256];
@@ -29,8 +29,39 @@ static void keep(one_rank *r, const char *function, const char *name, const fp8c
     if (c->n[r->rank] == RANK_VALUES || !data)
         abort();
     rank_value *v = &c->value[r->rank][c->n[r->rank]++];
-    *v = (rank_value){strdup(full), *type, malloc(bytes)};
+    *v = (rank_value){strdup(full), *type, rows, malloc(bytes)};
     memcpy(v->data, data, bytes);
+}
+
+static const char *op_of(const one_rank *r, int function, int index, const char *kind)
+{
+    static const char *const ops[] = {"all_gather", "all_to_all", "all_slice", "all_reduce",
+                                      "reduce_scatter"};
+    static const char *const kinds[] = {"kernel", "gemm", "copy", "attention", "wait"};
+    fp8c_collective c;
+    if (fp8c_program_collective(r->program, function, index, &c) == FP8C_OK)
+        for (size_t i = 0; i < sizeof ops / sizeof *ops; i++)
+            if (!strcmp(c.op, ops[i]))
+                return ops[i];
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        if (!strcmp(kind, kinds[i]))
+            return kinds[i];
+    return "another";
+}
+
+static void keep_steps(one_rank *r, const char *name)
+{
+    rank_case *c = r->c;
+    const int function = fp8c_program_function(r->program, name);
+    fp8c_step s;
+    char full[256];
+    for (int i = 0; fp8c_program_step(r->program, function, i, &s) == FP8C_OK; i++) {
+        if (c->n_steps[r->rank] == RANK_STEPS)
+            abort();
+        snprintf(full, sizeof full, "%s:%s", name, s.name);
+        c->step[r->rank][c->n_steps[r->rank]++] =
+            (rank_step){strdup(full), op_of(r, function, i, s.kind), s.bytes_read, s.seconds};
+    }
 }
 
 static void keep_all(one_rank *r)
@@ -45,16 +76,18 @@ static void keep_all(one_rank *r)
         void *data = malloc((size_t)fp8c_type_bytes(&v.type) + 1);
         if (!data || fp8c_program_read(r->program, i, data) != FP8C_OK)
             abort();
-        keep(r, "", v.name, &v.type, data);
+        keep(r, "", v.name, &v.type, v.rows, data);
         free(data);
     }
+    for (int f = 1; f < 3 && r->c->options.profile; f++)
+        keep_steps(r, functions[f]);
     for (int f = 0; f < 3; f++) {
         const int function = fp8c_program_function(r->program, functions[f]);
         for (int i = 0; function >= 0 &&
                         fp8c_program_port(r->program, function, FP8C_OUTPUT, i, &p) == FP8C_OK;
              i++)
             if (p.variable < 0)
-                keep(r, functions[f], p.name, &p.type,
+                keep(r, functions[f], p.name, &p.type, 0,
                      fp8c_program_buffer(r->program, function, FP8C_OUTPUT, i));
     }
 }
@@ -120,6 +153,8 @@ static void body(const fp8c_comm *comm, void *user)
         if (r.nccl)
             fp8c_nccl_abort(r.nccl);
     } else {
+        if (c->at_end)
+            c->at_end(c, comm, r.program);
         keep_all(&r);
     }
     fp8c_program_destroy(r.program);
@@ -132,6 +167,7 @@ void rank_case_try(rank_case *c)
 {
     memset(c->failed, 0, sizeof c->failed);
     memset(c->n, 0, sizeof c->n);
+    memset(c->n_steps, 0, sizeof c->n_steps);
     ranks_run(c->ranks, body, c, c->traffic);
 }
 
@@ -150,6 +186,9 @@ void rank_case_end(rank_case *c)
             free(c->value[r][i].data);
         }
         c->n[r] = 0;
+        for (int i = 0; i < c->n_steps[r]; i++)
+            free(c->step[r][i].name);
+        c->n_steps[r] = 0;
         free(c->failed[r]);
         c->failed[r] = NULL;
     }
@@ -173,6 +212,23 @@ const float *rank_case_floats(const rank_case *c, int rank, const char *name, in
     if (n)
         *n = fp8c_type_bytes(&v->type) / (int64_t)sizeof(float);
     return v->data;
+}
+
+float *rank_case_whole(const rank_case *c, const char *name, int64_t *n)
+{
+    int64_t part, at = 0;
+    const float *first = rank_case_floats(c, 0, name, &part);
+    const rank_value *v = rank_case_value(c, 0, name);
+    *n = v->rows ? part / v->type.dim[0] * v->rows : part;
+    float *whole = malloc((size_t)*n * sizeof *whole + 1);
+    ck_assert_ptr_nonnull(whole);
+    for (int r = 0; at < *n; r++) {
+        const int64_t left = *n - at, taken = left < part ? left : part;
+        memcpy(whole + at, r ? rank_case_floats(c, r, name, NULL) : first,
+               (size_t)taken * sizeof *whole);
+        at += taken;
+    }
+    return whole;
 }
 
 void rank_case_same(const rank_case *a, int rank, const rank_case *b, int other, const char *what)

@@ -7,14 +7,23 @@
 
 #include "tests/shared/api/rank_threads.h"
 
-enum { RANK_VALUES = 96 };
+enum { RANK_VALUES = 96, RANK_STEPS = 256 };
 
 /* A variable, or a result of the last run of a function: eval's, micro_step's, update's. */
 typedef struct rank_value {
     char *name; /* of a result: FUNCTION:NAME */
     fp8c_type type;
+    int64_t rows; /* of a variable that ranks share: those of the whole; else 0 */
     void *data;
 } rank_value;
+
+/* A step of a function that ran: what a profile says of it, with options.profile. */
+typedef struct rank_step {
+    char *name;     /* FUNCTION:NAME */
+    const char *op; /* of a collective, else its kind */
+    int64_t read;   /* bytes of its operands */
+    double seconds; /* more than 0: it was executed */
+} rank_step;
 
 typedef struct rank_case {
     const char *text;
@@ -26,10 +35,14 @@ typedef struct rank_case {
     /* Fills an input of the rank's batch number `batch`. */
     void (*fill)(const struct rank_case *c, int rank, int batch, const char *port,
                  const fp8c_type *type, void *data);
+    /* NULL, or called by each rank when its steps are done; its program is still there. */
+    void (*at_end)(struct rank_case *c, const fp8c_comm *comm, const fp8c_program *program);
     /* What a run gave. failed: NULL, or what the rank's context says. */
     char *failed[RANKS_MOST];
     rank_value value[RANKS_MOST][RANK_VALUES];
     int n[RANKS_MOST];
+    rank_step step[RANKS_MOST][RANK_STEPS]; /* with options.profile */
+    int n_steps[RANKS_MOST];
     fp8c_info info[RANKS_MOST];
     rank_traffic traffic[RANKS_MOST];
 } rank_case;
@@ -44,6 +57,8 @@ void rank_case_end(rank_case *c);
 /* A value that must be there. */
 const rank_value *rank_case_value(const rank_case *c, int rank, const char *name);
 const float *rank_case_floats(const rank_case *c, int rank, const char *name, int64_t *n);
+/* The whole of a variable in f32, joined if the ranks share it; the caller's to free. */
+float *rank_case_whole(const rank_case *c, const char *name, int64_t *n);
 /* All variables of a rank must have the bytes of those of another, perhaps of another run. */
 void rank_case_same(const rank_case *a, int rank, const rank_case *b, int other, const char *what);
 

@@ -72,6 +72,36 @@ static int all_to_all(void *user, const void *send, void *receive, size_t bytes)
     return exchange(user, send, receive, bytes, true);
 }
 
+/* Sums from the last rank to the first: an order of its own. */
+static int add(member *m, const float *send, float *receive, size_t n, bool own_row)
+{
+    world *w = m->w;
+    w->send[m->rank] = send;
+    w->bytes[m->rank] = n;
+    if (!meet(w))
+        return 1;
+    for (int r = w->ranks - 1; r >= 0; r--) {
+        if (w->bytes[r] != n)
+            return 2;
+        const float *from = (const float *)w->send[r] + (own_row ? (size_t)m->rank * n : 0);
+        for (size_t i = 0; i < n; i++)
+            receive[i] = r == w->ranks - 1 ? from[i] : receive[i] + from[i];
+    }
+    m->moved.calls++;
+    m->moved.sums++;
+    return meet(w) ? 0 : 1;
+}
+
+static int all_reduce(void *user, const float *send, float *receive, size_t n)
+{
+    return add(user, send, receive, n, false);
+}
+
+static int reduce_scatter(void *user, const float *send, float *receive, size_t n)
+{
+    return add(user, send, receive, n, true);
+}
+
 void ranks_leave(const fp8c_comm *comm)
 {
     world *w = ((member *)comm->user)->w;
@@ -89,7 +119,9 @@ static void *run(void *user)
                             .ranks = m->w->ranks,
                             .user = m,
                             .all_gather = all_gather,
-                            .all_to_all = all_to_all};
+                            .all_to_all = all_to_all,
+                            .all_reduce = all_reduce,
+                            .reduce_scatter = reduce_scatter};
     m->w->body(&comm, m->w->user);
     return NULL;
 }

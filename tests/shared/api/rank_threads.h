@@ -10,7 +10,8 @@ enum { RANKS_MOST = 8 };
 
 /* What one rank's callbacks moved. */
 typedef struct rank_traffic {
-    int64_t calls, sent, received; /* bytes to and from others */
+    int64_t calls, sent, received; /* bytes to and from others; not those of sums */
+    int64_t sums;                  /* calls that add */
 } rank_traffic;
 
 /* Runs `body` in `ranks` threads at once and waits for all. Each gets a comm of its own, valid

@@ -8,6 +8,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -60,4 +61,16 @@ void nvrtc_cache_keep(const nvrtc_entry *entry, const char *note)
         fprintf(f, "%s\n", note);
         fclose(f);
     }
+}
+
+void nvrtc_remove_comments(char *cuda)
+{
+    char *to = cuda;
+    for (const char *at = cuda, *end; *at;) {
+        if (!strncmp(at, "/*", 2) && (end = strstr(at, "*/")))
+            at = end + 2;
+        else
+            *to++ = *at++;
+    }
+    *to = 0;
 }

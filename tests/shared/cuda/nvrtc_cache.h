@@ -25,4 +25,8 @@ bool nvrtc_cache_has(const nvrtc_entry *entry);
 /* The text has passed; `note` goes into the file. */
 void nvrtc_cache_keep(const nvrtc_entry *entry, const char *note);
 
+/* Comments name the node that a kernel is of, and its description. Texts that differ in nothing
+ * else are one text. */
+void nvrtc_remove_comments(char *cuda);
+
 #endif

@@ -127,8 +127,8 @@ static f8_status create_instance(const f8_judge *j, compiled *t, int threads)
     if (j->target->kind == F8_TARGET_CPU)
         return f8_instance_create_cpu(&t->instance, &t->plan,
                                       &(f8_exec_options){.n_threads = threads}, &t->diag);
-    return f8_instance_create_cuda(&t->instance, &t->plan, j->cuda,
-                                   &(f8_cuda_exec_options){0}, &t->diag);
+    return f8_instance_create_cuda(&t->instance, &t->plan, j->cuda, &(f8_cuda_exec_options){0},
+                                   &t->diag);
 }
 
 static bool compile(const f8_judge *j, compiled *t, const graphgen_options *o, bool no_fuse,
@@ -140,8 +140,13 @@ static bool compile(const f8_judge *j, compiled *t, const graphgen_options *o, b
     t->unit.options =
         (f8_options){.target = j->target, .recipe = f8_recipe_by_name("bf16"), .no_fuse = no_fuse};
     t->unit.module = make_module(o, &t->arena, &t->diag);
-    const f8_build_options build = {
-        .target = j->target, .cuda = j->cuda, .cache = f8_test_kernel_cache(), .threads = 1};
+    /* A compiler of CUDA C takes longer to begin than to compile a graph's kernel. Plans of several
+     * images are the share of one graph in five. */
+    const f8_build_options build = {.target = j->target,
+                                    .cuda = j->cuda,
+                                    .cache = f8_test_kernel_cache(),
+                                    .threads = 1,
+                                    .batch = o->seed % 5 ? UINT32_MAX : 0};
     const char *at = "generator";
     if (t->unit.module && run_passes(&t->unit, &at) == F8_OK) {
         at = "build";
@@ -295,8 +300,12 @@ static bool check_cuts(const f8_judge *j, const oracle *o, const compiled *t, ch
         const void *result[3];
         for (int k = 0; k < f8_op_facts(f8_at(g, r)->op)->results; k++)
             result[k] = cut_result(o, t, r, k);
-        const f8_node_check check = {.g = g, .r = r, .operand = (const void *const *)&o->out[i],
-                                     .result = result, .sums = j->d->sums, .message = message};
+        const f8_node_check check = {.g = g,
+                                     .r = r,
+                                     .operand = (const void *const *)&o->out[i],
+                                     .result = result,
+                                     .sums = j->d->sums,
+                                     .message = message};
         if (!f8_check_node(&check))
             return false;
     }

@@ -4,10 +4,12 @@
 #include "codegen/cuda/emit.h"
 #include "codegen/kernel/config.h"
 #include "runtime/cuda/internal.h"
+#include "tests/shared/cuda/nvrtc_cache.h"
 
 #include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { MAX_KERNELS = 256, MAX_ARGS = 64, MAX_WORDS = 512 };
 
@@ -21,6 +23,12 @@ typedef struct one_launch {
     int kernel, aligned;
 } one_launch;
 
+/* One form of a kernel as CUDA C. */
+typedef struct printed {
+    char *code; /* the kernel is called "f8_test" here */
+    f8_cuda_launch launch;
+} printed;
+
 typedef struct job {
     kcase *c;
     const f8_target *target;
@@ -28,12 +36,33 @@ typedef struct job {
     one_launch run[MAX_KERNELS]; /* in order */
     f8_cuda_launch launch[MAX_KERNELS], multi[MAX_KERNELS];
     uint64_t hash[MAX_KERNELS];
-    int n_runs, n_kernels;
+    printed form[2 * MAX_KERNELS]; /* what the text has */
+    int n_runs, n_kernels, n_forms;
     char *text;
     CUmodule module;
 } job;
 
 /* ---- the kernels of a case ---- */
+
+/* Prints a form of a kernel, if no kernel of the text has the same code: one for aligned launches
+ * may differ from that for any addresses in nothing but its comment. */
+static void add_form(job *j, const f8_kernel *k, bool multi, const char *symbol, f8_text *text,
+                     f8_cuda_launch *out)
+{
+    f8_text own = {.arena = &j->c->arena};
+    OK(f8_cuda_rows_emit(&own, j->target, k, multi, "f8_test", out, diag));
+    nvrtc_remove_comments(own.s);
+    for (int i = 0; i < j->n_forms; i++)
+        if (!strcmp(j->form[i].code, own.s)) {
+            const f8_cuda_launch *same = &j->form[i].launch;
+            ck_assert_uint_eq(same->threads, out->threads);
+            ck_assert_uint_eq(same->shared, out->shared);
+            *out = *same;
+            return;
+        }
+    OK(f8_cuda_rows_emit(text, j->target, k, multi, symbol, out, diag));
+    j->form[j->n_forms++] = (printed){own.s, *out};
+}
 
 /* The number of the kernel, which is printed if it is new. */
 static int add_kernel(job *j, const f8_kernel *k, f8_text *text)
@@ -46,11 +75,11 @@ static int add_kernel(job *j, const f8_kernel *k, f8_text *text)
     ck_assert_int_lt(n, MAX_KERNELS);
     j->hash[n] = k->hash;
     snprintf(symbol, sizeof symbol, "k%d", n);
-    OK(f8_cuda_rows_emit(text, j->target, k, false, symbol, &j->launch[n], diag));
+    add_form(j, k, false, symbol, text, &j->launch[n]);
     if (f8_cuda_rows_most_instances(k) < 1)
         return n;
     snprintf(symbol, sizeof symbol, "many%d", n);
-    OK(f8_cuda_rows_emit(text, j->target, k, true, symbol, &j->multi[n], diag));
+    add_form(j, k, true, symbol, text, &j->multi[n]);
     return n;
 }
 
@@ -97,7 +126,7 @@ static job *describe(kcase *c, const f8_target *to)
 const char *kc_cuda_text(kcase *c, const f8_target *target, int *n_kernels)
 {
     const job *j = describe(c, target);
-    *n_kernels = j->n_kernels;
+    *n_kernels = j->n_forms;
     return j->text;
 }
 

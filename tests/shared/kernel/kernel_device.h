@@ -7,7 +7,8 @@
 #include "tests/shared/kernel/kernel_case.h"
 
 /* All kernels of the case printed for `target`, each once for one tensor and once for many, those
- * for aligned launches beside those for any; n_kernels: how many there are. The text is the case's. */
+ * for aligned launches beside those for any, equal code once. n_kernels: how many kernels the text
+ * has. The text is the case's. */
 const char *kc_cuda_text(kcase *c, const f8_target *target, int *n_kernels);
 
 /* Compile the kernels for the device and run them: aligned or not, those for aligned launches where

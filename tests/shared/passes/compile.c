@@ -99,6 +99,8 @@ static void set_options(f8_options *o, const f8_compile_setup *setup)
     o->checkpoint = setup->checkpoint;
     o->recompute = setup->recompute;
     o->pair = o->train_step = setup->pair;
+    o->ranks = setup->ranks;
+    o->zero = setup->zero;
     o->after = after_pass;
     o->after_user = (void *)setup;
 }

@@ -28,6 +28,7 @@ typedef struct f8_compile_setup {
     f8_budget memory;  /* these as in f8_options */
     const char *checkpoint, *recompute;
     bool pair;
+    int32_t ranks, zero; /* to be looked at: a program of several ranks does not run here */
     const char *drop;  /* names of functions, in spaces, that nobody runs: not compiled; or NULL */
     f8_cuda *cuda;     /* a CUDA target's; NULL: the CPU */
     const f8_target *target;

@@ -1,0 +1,98 @@
+/* What the ranks were started with: see cmd_agree.h.
+ *
+ * Another value of most options would make a rank do other exchanges than the others, and all would
+ * wait for ever. So all options are compared that are not listed here. */
+#include "frontend/cli/cmd_agree.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "frontend/cli/cmd_options.h"
+#include "ir/base/hash.h"
+
+/* Whether ranks may differ in an option: it says where a rank runs, what it prints or where its
+ * data lie, which are compared themselves. */
+static bool is_own(int at)
+{
+    switch (at) {
+    case CLI_AT_threads:
+    case CLI_AT_device:
+    case CLI_AT_verbose:
+    case CLI_AT_profile:
+    case CLI_AT_comm:
+    case CLI_AT_rank_timeout:
+    case CLI_AT_json:        /* rank 0's alone */
+    case CLI_AT_write_rules: /* too */
+    case CLI_AT_data:
+    case CLI_AT_batches:
+    case CLI_AT_validation: return true;
+    default: return !(cli_options[at].on & ON_TRAIN);
+    }
+}
+
+/* The hash of each option's value; false: out of memory. */
+static bool hash_options(const cli *c, f8_hash hash[CLI_N_OPTIONS])
+{
+    for (int at = 0; at < CLI_N_OPTIONS; at++) {
+        json_t *value = is_own(at) ? NULL : cli_option_json(c, at);
+        char *text = value ? json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT) : NULL;
+        hash[at] = text ? f8_hash_bytes(text, strlen(text)) : (f8_hash){0, 0};
+        json_decref(value);
+        free(text);
+        if (!is_own(at) && !text)
+            return false;
+    }
+    return true;
+}
+
+static bool compare(const fp8c_comm *comm, const f8_hash *all)
+{
+    for (int at = 0; at < CLI_N_OPTIONS; at++)
+        for (int r = 1; r < comm->ranks; r++)
+            if (!f8_hash_equal(all[r * CLI_N_OPTIONS + at], all[at])) {
+                fprintf(stderr, "fp8c: error: %s of rank %d differs from that of rank 0\n",
+                        cli_option_name(at), r);
+                return false;
+            }
+    return true;
+}
+
+static bool agree_options(const cli *c)
+{
+    f8_hash mine[CLI_N_OPTIONS], *all;
+    const fp8c_comm *comm = &c->ranks->comm;
+    all = malloc((size_t)comm->ranks * sizeof mine);
+    bool ok = all && hash_options(c, mine);
+    if (!ok)
+        fprintf(stderr, "fp8c: error: out of memory\n");
+    cli_guard_name(c->ranks->guard, "the options");
+    if (ok && comm->all_gather(comm->user, mine, all, sizeof mine)) {
+        const char *why = comm->message ? comm->message(comm->user) : NULL;
+        fprintf(stderr, "fp8c: error: %s\n", why ? why : "the ranks can't exchange bytes");
+        ok = false;
+    }
+    if (ok)
+        c->ranks->common = !(ok = compare(comm, all));
+    free(all);
+    return ok;
+}
+
+static bool agree_module(const cli *c, const fp8c_module *module)
+{
+    char *text = NULL;
+    size_t size;
+    FILE *to = open_memstream(&text, &size);
+    const bool printed = to && fp8c_module_print(module, cli_write_file, to) == FP8C_OK;
+    bool ok = to && !fclose(to) && printed;
+    if (!ok)
+        fprintf(stderr, "fp8c: error: out of memory\n");
+    ok = ok && cli_ranks_agree(c->ranks, "the model", text);
+    free(text);
+    return ok;
+}
+
+bool cli_agree(const cli *c, const fp8c_module *module)
+{
+    return !c->ranks || (cli_ranks_agree(c->ranks, "the version of fp8c", fp8c_version()) &&
+                         agree_options(c) && agree_module(c, module));
+}
