@@ -139,12 +139,12 @@ void f8_rank_write(f8_rank_file *f, const f8_rank_at *at)
     f->turn++;
     uint8_t *to = record(f, f->turn);
     const int n =
-        snprintf(body, sizeof body,
-                 "number=%llu step=%lld.%lld op=%.20s bytes=%lld time=%.3f function=%.48s "
-                 "name=%.*s",
-                 (unsigned long long)at->number, (long long)at->step, (long long)at->micro_step,
-                 word(at->op, op), (long long)at->bytes, at->time, word(at->function, function),
-                 F8_RANK_TEXT - 1, at->name ? at->name : "-");
+        f8_format(body, sizeof body,
+                  "number=%llu step=%lld.%lld op=%.20s bytes=%lld time=%.3f function=%.48s "
+                  "name=%.*s",
+                  (unsigned long long)at->number, (long long)at->step, (long long)at->micro_step,
+                  word(at->op, op), (long long)at->bytes, at->time, word(at->function, function),
+                  F8_RANK_TEXT - 1, at->name ? at->name : "-");
     const size_t length = n < 0 ? 0 : (size_t)n < sizeof body ? (size_t)n : sizeof body - 1;
     memset(body + length, ' ', sizeof body - length);
     snprintf(number, sizeof number, "%07x\n", (unsigned)(f->turn & NUMBERS));
