@@ -432,6 +432,24 @@ f8_status f8_infer_rope(f8_graph *g, const f8_node *n, f8_type *out)
     return f8_infer_rope_table(g, n);
 }
 
+f8_status f8_infer_dropout(f8_graph *g, const f8_node *n, f8_type *out)
+{
+    const char *roles = f8_op_facts(n->op)->operands;
+    const double p = f8_node_attr(n, F8_A_P)->f;
+    const int64_t stream = f8_node_attr(n, F8_A_STREAM)->i;
+    F8_TRY(f8_need_dtype(g, n, roles, 0, F8_M_F32));
+    F8_TRY(need_type(g, n, roles, 1, &(f8_type){.dtype = F8_I32}));
+    *out = *f8_in_type(g, n, 0);
+    if (!(p >= 0 && p < 1))
+        return f8_infer_fail(g, n, NULL, "p must be 0 or more and below 1, not %g", p);
+    if (stream < -1 || stream > INT32_MAX)
+        return f8_infer_fail(g, n, NULL, "stream must be 0 to 2147483647, or -1, not %lld",
+                             (long long)stream);
+    if (f8_type_rows(out) > INT32_MAX || f8_type_columns(out) > INT32_MAX)
+        return f8_infer_fail(g, n, NULL, "the number of a row or column does not fit i32");
+    return F8_OK;
+}
+
 static f8_status targets_ok(f8_graph *g, const f8_node *n, const char *roles)
 {
     f8_type rows = *f8_in_type(g, n, 0);
