@@ -196,13 +196,40 @@ static f8_status heads_ok(f8_graph *g, const f8_node *n, const char *roles)
     if (kv_heads < 1 || heads % kv_heads)
         return f8_infer_fail(g, n, roles, "kv_heads = %lld does not divide heads = %lld",
                              (long long)kv_heads, (long long)heads);
-    if (!f8_type_same_shape(k, v) || k->dim[0] != q->dim[0] || k->dim[1] != q->dim[1] ||
+    if (!f8_type_same_shape(k, v) || k->dim[0] != q->dim[0] ||
         k->dim[2] != q->dim[2] / heads * kv_heads)
-        return f8_infer_fail(g, n, roles, "k and v must both be [%lld, %lld, %lld]",
-                             (long long)q->dim[0], (long long)q->dim[1],
-                             (long long)(q->dim[2] / heads * kv_heads));
+        return f8_infer_fail(g, n, roles, "k and v must both be [%lld, keys, %lld]",
+                             (long long)q->dim[0], (long long)(q->dim[2] / heads * kv_heads));
     if (!isfinite(scale) || scale < 0)
         return f8_infer_fail(g, n, roles, "scale = %g must be finite and not negative", scale);
+    return F8_OK;
+}
+
+f8_ref f8_attention_mask(const f8_node *n)
+{
+    if (n->op == F8_OP_ATTENTION)
+        return n->n_in > 3 ? n->in[3] : 0;
+    return n->op == F8_OP_ATTENTION_GRAD && n->n_in > 6 ? n->in[6] : 0;
+}
+
+/* The mask is [batch, heads, positions, keys], or 1 in the place of any of these. */
+static f8_status mask_ok(f8_graph *g, const f8_node *n, const char *roles)
+{
+    if (!f8_attention_mask(n))
+        return F8_OK;
+    const f8_type *q = f8_in_type(g, n, 0), *mask = f8_in_type(g, n, n->n_in - 1);
+    const int64_t want[] = {q->dim[0], f8_node_attr(n, F8_A_HEADS)->i, q->dim[1],
+                            f8_in_type(g, n, 1)->dim[1]};
+    F8_TRY(f8_need_dtype(g, n, roles, n->n_in - 1, F8_M_BOOL | F8_M_F32));
+    bool ok = mask->rank == 4;
+    for (int i = 0; i < 4 && ok; i++)
+        ok = mask->dim[i] == want[i] || mask->dim[i] == 1;
+    if (!ok)
+        return f8_infer_fail(g, n, roles,
+                             "the mask must be [%lld, %lld, %lld, %lld]: batch, heads, positions, "
+                             "keys; any size may be 1",
+                             (long long)want[0], (long long)want[1], (long long)want[2],
+                             (long long)want[3]);
     return F8_OK;
 }
 
@@ -215,7 +242,9 @@ static f8_type lse_type(const f8_graph *g, const f8_node *n)
 
 f8_status f8_infer_attention(f8_graph *g, const f8_node *n, f8_type *out)
 {
-    F8_TRY(heads_ok(g, n, f8_op_facts(n->op)->operands));
+    const char *roles = f8_op_facts(n->op)->operands;
+    F8_TRY(heads_ok(g, n, roles));
+    F8_TRY(mask_ok(g, n, roles));
     *out = *f8_in_type(g, n, 0);
     return F8_OK;
 }
@@ -224,6 +253,7 @@ f8_status f8_infer_attention_grad(f8_graph *g, const f8_node *n, f8_type *out)
 {
     const char *roles = f8_op_facts(n->op)->operands;
     F8_TRY(heads_ok(g, n, roles));
+    F8_TRY(mask_ok(g, n, roles));
     *out = *f8_in_type(g, n, 0);
     f8_type lse = lse_type(g, n);
     if (!f8_type_equal(f8_in_type(g, n, 3), out) || !f8_type_equal(f8_in_type(g, n, 5), out) ||

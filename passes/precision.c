@@ -8,7 +8,7 @@
  * - what an explicit `cast` in the text asks for.
  *
  * A `boundary` rounds even these. Ops that only move elements stay in their operand's dtype (moving
- * is exact), and attention takes and gives bf16. `linear` becomes matmul {role = "fprop", name}
+ * is exact), and attention takes and gives bf16; its mask stays f32. `linear` becomes matmul {role = "fprop", name}
  * (+ bias), with its operands rounded to the dtype of its recipe. Where these and the result are
  * bf16, so is the bias: y = bf16(acc + bf16(bias)), as the epilogue of a GEMM computes it. From
  * here on a linear is known by that name (recipe patterns, FP8 state, explain).
@@ -115,7 +115,7 @@ static f8_ref lower_dropout(precision *p, f8_graph *g, const f8_graph *from, f8_
     return narrow(p, g, f8_make(g, F8_OP_DROPOUT, x, 2, attr, 2), p->wide[old]);
 }
 
-/* The op, with its float operands cast to dtype `operands`. */
+/* The op, with its float operands cast to dtype `operands`; a mask stays f32. */
 static f8_ref remake(f8_graph *g, const f8_graph *from, f8_ref old, const f8_ref *in,
                      f8_dtype operands)
 {
@@ -126,8 +126,9 @@ static f8_ref remake(f8_graph *g, const f8_graph *from, f8_ref old, const f8_ref
         return 0;
     }
     for (uint32_t i = 0; i < n->n_in; i++) {
-        f8_dtype was = f8_type_of(g, in[i])->dtype;
-        cast[i] = was == F8_F32 || was == F8_BF16 ? f8_fold_cast(g, in[i], operands) : in[i];
+        const f8_dtype was = f8_type_of(g, in[i])->dtype,
+                       to = n->in[i] == f8_attention_mask(n) ? F8_F32 : operands;
+        cast[i] = was == F8_F32 || was == F8_BF16 ? f8_fold_cast(g, in[i], to) : in[i];
     }
     return f8_make_clone(g, n->op, cast, (int)n->n_in, n->attr, f8_op_facts(n->op)->n_attrs,
                          n->clone);
@@ -217,6 +218,8 @@ f8_status f8_pass_precision(f8_unit *u)
     for (f8_ref r = 1; r < g->n_nodes; r++)
         if (f8_at(g, r)->op == F8_OP_CROSS_ENTROPY)
             mark_wide(g, f8_at(g, r)->in[0], p.wide);
+        else if (f8_attention_mask(f8_at(g, r)))
+            mark_wide(g, f8_attention_mask(f8_at(g, r)), p.wide);
     F8_TRY(f8_func_rewrite(f, rewrite, &p));
     for (size_t i = 0; i < f->n_out; i++) {
         f->out[i].ref = f8_cast(f->graph, f->out[i].ref, results[i].dtype);

@@ -2,7 +2,7 @@
  *
  * Forward is one phase. A task is 4 blocks of 48 queries of one head. It visits the blocks of keys
  * once, and converts each block to f32 for all its queries:
- *     s[key][query] = k q^T;  m, l, alpha, p = online softmax down the keys;  o = o * alpha + p^T v
+ *     s[key][query] = k q^T (+ mask);  m, l, alpha, p = online softmax down the keys;  o = o * alpha + p^T v
  * All that an inner step uses fits into L1 and L2. */
 #include "codegen/cpu/attention_parts.h"
 
@@ -24,7 +24,7 @@ typedef struct forward {
     f8_att *a;
     LLVMValueRef pack_q, pack_k, pack_v, store, softmax[2], finish; /* softmax: [on the diagonal] */
     int64_t q, qt, k, v, s, o, stats;                               /* offsets in scratch */
-    LLVMValueRef args[5], scratch;
+    LLVMValueRef q_arg, k_arg, v_arg, mask_arg, o_arg, lse_arg, scratch;
     /* of the task: its first block, and how many */
     LLVMValueRef batch, head, kv_head, first, count;
 } forward;
@@ -35,7 +35,7 @@ static void running_max(f8_att *a, LLVMValueRef s, LLVMValueRef keys, LLVMValueR
                         LLVMValueRef *max)
 {
     f8_llvm_module *m = a->m;
-    LLVMValueRef scale = f8_ll_vf32(m, a->desc->scale), next[F8_ATT_GROUPS];
+    LLVMValueRef scale = f8_ll_vf32(m, f8_att_scale(a)), next[F8_ATT_GROUPS];
     f8_ll_loop l;
     f8_ll_loop_begin(m, &l, f8_ll_i64(m, 0), keys, f8_ll_i64(m, 1), max, F8_ATT_GROUPS);
     LLVMValueRef row = f8_att_slice(a, s, l.index, F8_ATT_BLOCK, 0);
@@ -57,7 +57,7 @@ static void exponentials(f8_att *a, LLVMValueRef s, LLVMValueRef keys, LLVMValue
                          bool diag, const LLVMValueRef *max, LLVMValueRef *sum)
 {
     f8_llvm_module *m = a->m;
-    LLVMValueRef scale = f8_ll_vf32(m, a->desc->scale), next[F8_ATT_GROUPS], minus[F8_ATT_GROUPS];
+    LLVMValueRef scale = f8_ll_vf32(m, f8_att_scale(a)), next[F8_ATT_GROUPS], minus[F8_ATT_GROUPS];
     for (int g = 0; g < F8_ATT_GROUPS; g++) {
         sum[g] = f8_ll_vf32(m, 0.0f);
         minus[g] = m->ll->BuildFNeg(m->b, max[g], "");
@@ -93,6 +93,8 @@ static LLVMValueRef make_softmax(f8_att *a, bool diag)
     for (int g = 0; g < F8_ATT_GROUPS; g++)
         max[g] = f8_att_load16(a, stats, STAT_MAX + g * F8_MK_LANES);
     running_max(a, s, keys, count, diag, max);
+    if (diag)
+        f8_att_zero_rows(a, s, keys, count);
     /* while all scores so far are -Inf, the NaN of -Inf - -Inf must not stay */
     LLVMValueRef none = f8_ll_vf32(m, -INFINITY), zero = f8_ll_vf32(m, 0.0f);
     for (int g = 0; g < F8_ATT_GROUPS; g++)
@@ -113,7 +115,8 @@ static LLVMValueRef make_softmax(f8_att *a, bool diag)
     return f;
 }
 
-/* void(ptr stats, ptr lse, i64 queries): lse = max + log(sum), alpha = 1 / sum. */
+/* void(ptr stats, ptr lse, i64 queries): lse = max + log(sum), alpha = 1 / sum. With a mask, a query
+ * with nothing to see has a sum of 0: lse = +Inf, alpha = 0. */
 static LLVMValueRef make_finish(f8_att *a)
 {
     f8_llvm_module *m = a->m;
@@ -127,7 +130,14 @@ static LLVMValueRef make_finish(f8_att *a)
     LLVMValueRef sum = f8_att_load16(a, stats, STAT_SUM);
     LLVMValueRef log = f8_ll_scalar(m, F8_FN_LOG, sum);
     LLVMValueRef lse = m->ll->BuildFAdd(m->b, f8_att_load16(a, stats, STAT_MAX), log, "");
-    f8_att_store16(a, m->ll->BuildFDiv(m->b, f8_ll_vf32(m, 1.0f), sum, ""), stats, STAT_ALPHA);
+    LLVMValueRef alpha = m->ll->BuildFDiv(m->b, f8_ll_vf32(m, 1.0f), sum, "");
+    if (a->desc->masking) {
+        LLVMValueRef zero = f8_ll_vf32(m, 0.0f),
+                     blind = m->ll->BuildFCmp(m->b, LLVMRealOEQ, sum, zero, "");
+        lse = m->ll->BuildSelect(m->b, blind, f8_ll_vf32(m, INFINITY), lse, "");
+        alpha = m->ll->BuildSelect(m->b, blind, zero, alpha, "");
+    }
+    f8_att_store16(a, alpha, stats, STAT_ALPHA);
     LLVMValueRef left = m->ll->BuildNSWSub(m->b, f8_ll_param(m, 2), l.index, "");
     f8_ll_vstore(m, lse, f8_ll_at(m, m->f32, f8_ll_param(m, 1), l.index), f8_ll_mask(m, left));
     f8_ll_loop_end(m, &l, NULL);
@@ -143,7 +153,7 @@ static void load_queries(forward *w)
     f8_ll_loop l;
     f8_ll_loop_begin(m, &l, f8_ll_i64(m, 0), w->count, f8_ll_i64(m, 1), NULL, 0);
     LLVMValueRef block = m->ll->BuildNSWAdd(m->b, w->first, l.index, "");
-    LLVMValueRef from = f8_att_token(a, w->args[0], a->desc->stride.q, w->batch,
+    LLVMValueRef from = f8_att_token(a, w->q_arg, a->desc->stride.q, w->batch,
                                      f8_att_start(a, block), w->head);
     LLVMValueRef q = f8_att_floats(a, w->scratch, w->q);
     f8_ll_call(m, w->pack_q, (LLVMValueRef[]){q, from, f8_att_count(a, block)}, 3);
@@ -165,12 +175,14 @@ static void forward_step(forward *w, LLVMValueRef i, LLVMValueRef key_block, boo
     f8_llvm_module *m = a->m;
     const int64_t area = F8_ATT_BLOCK * a->padded;
     LLVMValueRef block = m->ll->BuildNSWAdd(m->b, w->first, i, "");
-    LLVMValueRef queries = f8_att_count(a, block), keys = f8_att_count(a, key_block);
+    LLVMValueRef queries = f8_att_count(a, block), keys = f8_att_key_count(a, key_block);
     LLVMValueRef s = f8_att_floats(a, w->scratch, w->s);
     LLVMValueRef stats = f8_att_slice(a, f8_att_floats(a, w->scratch, w->stats), i, STATS, 0);
     LLVMValueRef qt = f8_att_slice(a, f8_att_floats(a, w->scratch, w->qt), i, area, 0);
     LLVMValueRef o = f8_att_slice(a, f8_att_floats(a, w->scratch, w->o), i, area, 0);
     f8_att_scores(a, diag, s, f8_att_floats(a, w->scratch, w->k), qt, keys, queries);
+    f8_att_mask(a, s, f8_att_mask_at(a, w->mask_arg, w->batch, w->head, block, key_block), keys,
+                queries);
     f8_ll_call(m, w->softmax[diag], (LLVMValueRef[]){s, stats, keys, queries}, 4);
     f8_att_call(a, diag ? F8_ATT_OUT_DIAG : F8_ATT_OUT, o, s, f8_att_floats(a, w->scratch, w->v),
                 queries, keys, f8_ll_at(m, m->f32, stats, f8_ll_i64(m, STAT_ALPHA)));
@@ -180,14 +192,16 @@ static void forward_keys(forward *w)
 {
     f8_att *a = w->a;
     f8_llvm_module *m = a->m;
-    LLVMValueRef end = f8_ll_i64(m, a->blocks), zero = f8_ll_i64(m, 0), one = f8_ll_i64(m, 1);
-    if (a->desc->causal)
-        end = m->ll->BuildNSWAdd(m->b, w->first, w->count, "");
+    LLVMValueRef end = f8_ll_i64(m, a->key_blocks), zero = f8_ll_i64(m, 0), one = f8_ll_i64(m, 1);
+    if (a->desc->causal) {
+        LLVMValueRef last = m->ll->BuildNSWAdd(m->b, w->first, w->count, "");
+        end = a->key_blocks < a->blocks ? f8_ll_imin(m, last, end) : last;
+    }
     f8_ll_loop j, i;
     f8_ll_loop_begin(m, &j, zero, end, one, NULL, 0);
-    LLVMValueRef start = f8_att_start(a, j.index), keys = f8_att_count(a, j.index), from = zero;
-    LLVMValueRef k = f8_att_token(a, w->args[1], a->desc->stride.k, w->batch, start, w->kv_head);
-    LLVMValueRef v = f8_att_token(a, w->args[2], a->desc->stride.v, w->batch, start, w->kv_head);
+    LLVMValueRef start = f8_att_start(a, j.index), keys = f8_att_key_count(a, j.index), from = zero;
+    LLVMValueRef k = f8_att_key(a, w->k_arg, a->desc->stride.k, w->batch, start, w->kv_head);
+    LLVMValueRef v = f8_att_key(a, w->v_arg, a->desc->stride.v, w->batch, start, w->kv_head);
     f8_ll_call(m, w->pack_k, (LLVMValueRef[]){f8_att_floats(a, w->scratch, w->k), k, keys}, 3);
     f8_ll_call(m, w->pack_v, (LLVMValueRef[]){f8_att_floats(a, w->scratch, w->v), v, keys}, 3);
     LLVMValueRef ahead = m->ll->BuildNSWSub(m->b, j.index, w->first, "");
@@ -213,11 +227,11 @@ static void store_outputs(forward *w)
     LLVMValueRef block = m->ll->BuildNSWAdd(m->b, w->first, l.index, "");
     LLVMValueRef start = f8_att_start(a, block), count = f8_att_count(a, block);
     LLVMValueRef stats = f8_att_slice(a, f8_att_floats(a, w->scratch, w->stats), l.index, STATS, 0);
-    LLVMValueRef lse = f8_att_lse(a, w->args[4], w->batch, w->head, start);
+    LLVMValueRef lse = f8_att_lse(a, w->lse_arg, w->batch, w->head, start);
     f8_ll_call(m, w->finish, (LLVMValueRef[]){stats, lse, count}, 3);
     LLVMValueRef o = f8_att_slice(a, f8_att_floats(a, w->scratch, w->o), l.index,
                                   F8_ATT_BLOCK * a->padded, 0);
-    LLVMValueRef to = f8_att_token(a, w->args[3], a->desc->stride.o, w->batch, start, w->head);
+    LLVMValueRef to = f8_att_token(a, w->o_arg, a->desc->stride.o, w->batch, start, w->head);
     LLVMValueRef factor = f8_ll_at(m, m->f32, stats, f8_ll_i64(m, STAT_ALPHA));
     f8_ll_call(m, w->store, (LLVMValueRef[]){to, o, count, factor}, 4);
     f8_ll_loop_end(m, &l, NULL);
@@ -258,6 +272,7 @@ void f8_att_forward(f8_att *a, f8_cpu_phase *phases, int *n_phases)
     f8_att_forward_sizes(a, phases, n_phases);
     a->scratch = 0;
     f8_att_make_scores(a);
+    f8_att_make_mask(a);
     f8_att_make_product(a, F8_ATT_OUT);
     if (d->causal)
         f8_att_make_product(a, F8_ATT_OUT_DIAG);
@@ -271,8 +286,10 @@ void f8_att_forward(f8_att *a, f8_cpu_phase *phases, int *n_phases)
     lay_out_scratch(&w);
     f8_ll_phase p;
     f8_ll_phase_begin(m, &p, phases[0].symbol);
-    for (int i = 0; i < 5; i++)
-        w.args[i] = f8_ll_phase_arg(m, &p, i);
+    LLVMValueRef *const args[] = {&w.q_arg, &w.k_arg, &w.v_arg, &w.mask_arg, &w.o_arg, &w.lse_arg};
+    for (int i = 0, n = 0; i < 6; i++)
+        if (args[i] != &w.mask_arg || d->masking)
+            *args[i] = f8_ll_phase_arg(m, &p, n++);
     w.scratch = p.scratch;
     f8_ll_loop l;
     f8_ll_loop_begin(m, &l, p.begin, p.end, f8_ll_i64(m, 1), NULL, 0);
@@ -313,6 +330,7 @@ static f8_att begin(const f8_attention_desc *desc)
 {
     return (f8_att){.desc = desc,
                     .blocks = (desc->T + F8_ATT_BLOCK - 1) / F8_ATT_BLOCK,
+                    .key_blocks = (desc->Tk + F8_ATT_BLOCK - 1) / F8_ATT_BLOCK,
                     .padded = f8_aligned(desc->D, F8_MK_LANES)};
 }
 

@@ -1,7 +1,7 @@
 /* The backward attention kernel (attention.h).
  *
  * For a block of queries and a block of keys, with p recomputed from lse:
- *     s[key][query] = k q^T         p = exp(scale * s - lse)
+ *     s[key][query] = k q^T (+ mask)  p = exp(scale * s - lse)
  *     dp = v do^T                   ds = p * (dp - delta), delta[query] = sum_d do * o
  *     dv += p do      dk += scale * ds q      dq += scale * ds^T k
  * There are two splits into tasks, which give the same bits. With enough heads there is one phase:
@@ -26,7 +26,7 @@ enum { ENOUGH_HEADS = 8 };
 /* Statistics of a block of queries, f32[48] each. */
 enum { STAT_LSE = 0, STAT_DELTA = F8_ATT_BLOCK, STATS = 2 * F8_ATT_BLOCK };
 
-enum { Q, K, V, O, LSE, DO, DQ, DK, DV, ARGS };
+enum { Q, K, V, O, LSE, DO, MASK, DQ, DK, DV, ARGS };
 
 typedef struct backward {
     f8_att *a;
@@ -92,7 +92,7 @@ static LLVMValueRef make_ds(backward *w, bool diag)
     f8_ll_noalias(m, f, 0);
     f8_ll_noalias(m, f, 1);
     LLVMValueRef stats = f8_ll_param(m, 2), minus[F8_ATT_GROUPS], delta[F8_ATT_GROUPS];
-    LLVMValueRef scale = f8_ll_vf32(m, w->a->desc->scale), zero = f8_ll_vf32(m, 0.0f);
+    LLVMValueRef scale = f8_ll_vf32(m, f8_att_scale(w->a)), zero = f8_ll_vf32(m, 0.0f);
     for (int g = 0; g < F8_ATT_GROUPS; g++) {
         minus[g] = m->ll->BuildFNeg(
             m->b, f8_att_load16(w->a, stats, STAT_LSE + g * F8_MK_LANES), "");
@@ -117,6 +117,8 @@ static LLVMValueRef make_ds(backward *w, bool diag)
         f8_att_store16(w->a, ds, dp, at);
     }
     f8_ll_loop_end(m, &l, NULL);
+    if (diag) /* dq alone reads up to a query's number */
+        f8_att_zero_rows(w->a, f8_ll_param(m, 1), f8_ll_param(m, 3), f8_ll_param(m, 4));
     m->ll->BuildRetVoid(m->b);
     return f;
 }
@@ -130,9 +132,9 @@ static void load_keys(backward *w)
     LLVMValueRef area = f8_ll_i64(m, F8_ATT_BLOCK * a->padded);
     f8_ll_loop j;
     f8_ll_loop_begin(m, &j, w->k_begin, w->k_end, f8_ll_i64(m, 1), NULL, 0);
-    LLVMValueRef start = f8_att_start(a, j.index), keys = f8_att_count(a, j.index);
-    LLVMValueRef k = f8_att_token(a, w->args[K], a->desc->stride.k, w->batch, start, w->kv_head);
-    LLVMValueRef v = f8_att_token(a, w->args[V], a->desc->stride.v, w->batch, start, w->kv_head);
+    LLVMValueRef start = f8_att_start(a, j.index), keys = f8_att_key_count(a, j.index);
+    LLVMValueRef k = f8_att_key(a, w->args[K], a->desc->stride.k, w->batch, start, w->kv_head);
+    LLVMValueRef v = f8_att_key(a, w->args[V], a->desc->stride.v, w->batch, start, w->kv_head);
     f8_ll_call(m, w->pack[K], (LLVMValueRef[]){key_part(w, w->k, j.index), k, keys}, 3);
     f8_ll_call(m, w->pack[V], (LLVMValueRef[]){key_part(w, w->v, j.index), v, keys}, 3);
     if (w->dkv) {
@@ -175,14 +177,15 @@ static void load_queries(backward *w, LLVMValueRef head, LLVMValueRef i)
         f8_att_fill(a, room(w, w->dq_acc), f8_ll_i64(m, F8_ATT_BLOCK * a->padded), 0.0f);
 }
 
-static void step(backward *w, LLVMValueRef i, LLVMValueRef j, bool diag)
+static void step(backward *w, LLVMValueRef head, LLVMValueRef i, LLVMValueRef j, bool diag)
 {
     f8_att *a = w->a;
     f8_llvm_module *m = a->m;
-    LLVMValueRef queries = f8_att_count(a, i), keys = f8_att_count(a, j);
+    LLVMValueRef queries = f8_att_count(a, i), keys = f8_att_key_count(a, j);
     LLVMValueRef s = room(w, w->s), dp = room(w, w->dp);
     LLVMValueRef k = key_part(w, w->k, j);
     f8_att_scores(a, diag, s, k, room(w, w->qt), keys, queries);
+    f8_att_mask(a, s, f8_att_mask_at(a, w->args[MASK], w->batch, head, i, j), keys, queries);
     f8_att_scores(a, diag, dp, key_part(w, w->v, j), room(w, w->dout_t), keys, queries);
     f8_ll_call(m, w->ds[diag], (LLVMValueRef[]){s, dp, room(w, w->stats), keys, queries}, 5);
     if (w->dkv) {
@@ -199,9 +202,11 @@ static void store_block(backward *w, int arg, int64_t stride, LLVMValueRef head,
                         LLVMValueRef from, int64_t factor)
 {
     f8_att *a = w->a;
-    LLVMValueRef to = f8_att_token(a, w->args[arg], stride, w->batch, f8_att_start(a, block), head);
-    f8_ll_call(a->m, w->store[arg],
-               (LLVMValueRef[]){to, from, f8_att_count(a, block), room(w, factor)}, 4);
+    LLVMValueRef start = f8_att_start(a, block);
+    LLVMValueRef to = (arg == DQ ? f8_att_token : f8_att_key)(a, w->args[arg], stride, w->batch,
+                                                              start, head);
+    LLVMValueRef rows = (arg == DQ ? f8_att_count : f8_att_key_count)(a, block);
+    f8_ll_call(a->m, w->store[arg], (LLVMValueRef[]){to, from, rows, room(w, factor)}, 4);
 }
 
 static void query_block(backward *w, LLVMValueRef head, LLVMValueRef i)
@@ -214,12 +219,12 @@ static void query_block(backward *w, LLVMValueRef head, LLVMValueRef i)
         end = f8_ll_imin(m, end, i);
     f8_ll_loop j;
     f8_ll_loop_begin(m, &j, w->k_begin, end, f8_ll_i64(m, 1), NULL, 0);
-    step(w, i, j.index, false);
+    step(w, head, i, j.index, false);
     f8_ll_loop_end(m, &j, NULL);
     if (a->desc->causal) {
         f8_ll_if on;
         f8_ll_if_begin(m, &on, m->ll->BuildICmp(m->b, LLVMIntSLT, i, w->k_end, ""));
-        step(w, i, i, true);
+        step(w, head, i, i, true);
         f8_ll_if_end(m, &on);
     }
     if (w->dq)
@@ -241,8 +246,10 @@ static LLVMValueRef make_range(backward *w, const char *what)
                           &w->q_begin, &w->q_end, &w->k_begin, &w->k_end};
     for (int i = 0; i < 9; i++)
         *to[i] = f8_ll_param(m, i + 1);
-    for (int i = 0; i < ARGS; i++)
-        w->args[i] = f8_ll_load(m, m->ptr, f8_ll_at(m, m->ptr, f8_ll_param(m, 0), f8_ll_i64(m, i)));
+    for (int i = 0, n = 0; i < ARGS; i++)
+        if (i != MASK || a->desc->masking)
+            w->args[i] = f8_ll_load(m, m->ptr,
+                                    f8_ll_at(m, m->ptr, f8_ll_param(m, 0), f8_ll_i64(m, n++)));
     f8_att_fill(a, room(w, w->ones), f8_ll_i64(m, F8_ATT_BLOCK), 1.0f);
     f8_att_fill(a, room(w, w->scales), f8_ll_i64(m, F8_ATT_BLOCK), a->desc->scale);
     load_keys(w);
@@ -268,23 +275,30 @@ static LLVMValueRef make_range(backward *w, const char *what)
 
 typedef enum split { WHOLE_HEADS, QUERY_BLOCKS, KEY_BLOCKS } split;
 
+static int64_t super_blocks(const f8_att *a, split how)
+{
+    return ((how == QUERY_BLOCKS ? a->blocks : a->key_blocks) + F8_ATT_SUPER - 1) / F8_ATT_SUPER;
+}
+
 /* The ranges of a task, from its number. */
 static void task_range(f8_att *a, split how, LLVMValueRef task, LLVMValueRef *r)
 {
     f8_llvm_module *m = a->m;
     const f8_attention_desc *d = a->desc;
     const int64_t group = d->H / d->Hkv, heads = how == QUERY_BLOCKS ? d->H : d->Hkv;
-    const int64_t supers = (a->blocks + F8_ATT_SUPER - 1) / F8_ATT_SUPER;
+    const int64_t supers = super_blocks(a, how);
     LLVMValueRef pair = f8_att_rem(a, task, d->B * heads),
                  super = f8_att_div(a, task, d->B * heads);
-    LLVMValueRef zero = f8_ll_i64(m, 0), all = f8_ll_i64(m, a->blocks);
+    LLVMValueRef zero = f8_ll_i64(m, 0), queries = f8_ll_i64(m, a->blocks),
+                 keys = f8_ll_i64(m, a->key_blocks);
     LLVMValueRef head = f8_att_rem(a, pair, heads);
     r[0] = f8_att_div(a, pair, heads);
     r[1] = how == QUERY_BLOCKS ? f8_att_div(a, head, group) : head;
     r[2] = how == QUERY_BLOCKS ? head : f8_att_mul(a, head, group);
     r[3] = f8_att_add(a, r[2], how == QUERY_BLOCKS ? 1 : group);
     r[4] = r[6] = zero;
-    r[5] = r[7] = all;
+    r[5] = queries;
+    r[7] = keys;
     if (how == WHOLE_HEADS)
         return;
     /* the longest tasks first: later queries see more keys, and earlier keys are seen by more
@@ -292,19 +306,22 @@ static void task_range(f8_att *a, split how, LLVMValueRef task, LLVMValueRef *r)
     if (how == QUERY_BLOCKS && d->causal)
         super = m->ll->BuildNSWSub(m->b, f8_ll_i64(m, supers - 1), super, "");
     LLVMValueRef begin = f8_att_mul(a, super, F8_ATT_SUPER);
-    LLVMValueRef end = f8_ll_imin(m, f8_att_add(a, begin, F8_ATT_SUPER), all);
+    LLVMValueRef end = f8_ll_imin(m, f8_att_add(a, begin, F8_ATT_SUPER),
+                                  how == QUERY_BLOCKS ? queries : keys);
     int side = how == QUERY_BLOCKS ? 4 : 6;
     r[side] = begin;
     r[side + 1] = end;
-    if (d->causal)
-        r[how == QUERY_BLOCKS ? 7 : 4] = how == QUERY_BLOCKS ? end : begin;
+    if (d->causal && how == QUERY_BLOCKS)
+        r[7] = a->key_blocks < a->blocks ? f8_ll_imin(m, end, keys) : end;
+    else if (d->causal)
+        r[4] = begin;
 }
 
 static int64_t task_count(const f8_att *a, split how)
 {
     const f8_attention_desc *d = a->desc;
-    const int64_t supers = (a->blocks + F8_ATT_SUPER - 1) / F8_ATT_SUPER;
-    return d->B * (how == QUERY_BLOCKS ? d->H : d->Hkv) * (how == WHOLE_HEADS ? 1 : supers);
+    return d->B * (how == QUERY_BLOCKS ? d->H : d->Hkv) *
+           (how == WHOLE_HEADS ? 1 : super_blocks(a, how));
 }
 
 static void lay_out_scratch(backward *w, split how)
@@ -312,7 +329,7 @@ static void lay_out_scratch(backward *w, split how)
     f8_att *a = w->a;
     const int64_t area = F8_ATT_BLOCK * a->padded;
     const int64_t key_blocks =
-        how == KEY_BLOCKS && a->blocks > F8_ATT_SUPER ? F8_ATT_SUPER : a->blocks;
+        how == KEY_BLOCKS && a->key_blocks > F8_ATT_SUPER ? F8_ATT_SUPER : a->key_blocks;
     w->dq = how != KEY_BLOCKS;
     w->dkv = how != QUERY_BLOCKS;
     a->scratch = 0;
@@ -334,7 +351,7 @@ static void lay_out_scratch(backward *w, split how)
 static int choose_splits(const f8_att *a, split how[F8_ATTENTION_MAX_PHASES])
 {
     const f8_attention_desc *d = a->desc;
-    const int64_t whole = 4 * 4 * F8_ATT_BLOCK * a->padded * a->blocks;
+    const int64_t whole = 4 * 4 * F8_ATT_BLOCK * a->padded * a->key_blocks;
     const bool one = d->B * d->Hkv >= ENOUGH_HEADS && whole <= ONE_PHASE_BYTES;
     how[0] = one ? WHOLE_HEADS : QUERY_BLOCKS;
     how[1] = KEY_BLOCKS;
@@ -377,6 +394,7 @@ void f8_att_backward(f8_att *a, f8_cpu_phase *phases, int *n_phases)
 {
     const f8_attention_desc *d = a->desc;
     f8_att_make_scores(a);
+    f8_att_make_mask(a);
     f8_att_make_product(a, F8_ATT_DQ);
     f8_att_make_product(a, F8_ATT_DKV);
     if (d->causal) {

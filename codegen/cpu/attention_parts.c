@@ -2,6 +2,7 @@
  * (attention_parts.h). */
 #include "codegen/cpu/attention_parts.h"
 
+#include <math.h>
 #include <stdio.h>
 
 /* ---- addresses and counts ---- */
@@ -65,14 +66,26 @@ void f8_att_fill(f8_att *a, LLVMValueRef at, LLVMValueRef count, float value)
     f8_ll_loop_end(m, &l, NULL);
 }
 
-LLVMValueRef f8_att_token(f8_att *a, LLVMValueRef base, int64_t stride, LLVMValueRef batch,
-                          LLVMValueRef token, LLVMValueRef head)
+static LLVMValueRef address(f8_att *a, LLVMValueRef base, int64_t stride, int64_t tokens,
+                            LLVMValueRef batch, LLVMValueRef token, LLVMValueRef head)
 {
     f8_llvm_module *m = a->m;
-    LLVMValueRef row = m->ll->BuildNSWAdd(m->b, f8_att_mul(a, batch, a->desc->T), token, "");
+    LLVMValueRef row = m->ll->BuildNSWAdd(m->b, f8_att_mul(a, batch, tokens), token, "");
     LLVMValueRef at = m->ll->BuildNSWAdd(m->b, f8_att_mul(a, row, stride),
                                          f8_att_mul(a, head, a->desc->D), "");
     return f8_ll_at(m, a->element, base, at);
+}
+
+LLVMValueRef f8_att_token(f8_att *a, LLVMValueRef base, int64_t stride, LLVMValueRef batch,
+                          LLVMValueRef token, LLVMValueRef head)
+{
+    return address(a, base, stride, a->desc->T, batch, token, head);
+}
+
+LLVMValueRef f8_att_key(f8_att *a, LLVMValueRef base, int64_t stride, LLVMValueRef batch,
+                        LLVMValueRef key, LLVMValueRef head)
+{
+    return address(a, base, stride, a->desc->Tk, batch, key, head);
 }
 
 LLVMValueRef f8_att_lse(f8_att *a, LLVMValueRef base, LLVMValueRef batch, LLVMValueRef head,
@@ -89,12 +102,22 @@ LLVMValueRef f8_att_start(f8_att *a, LLVMValueRef block)
     return f8_att_mul(a, block, F8_ATT_BLOCK);
 }
 
-LLVMValueRef f8_att_count(f8_att *a, LLVMValueRef block)
+static LLVMValueRef count_of(f8_att *a, int64_t tokens, LLVMValueRef block)
 {
     f8_llvm_module *m = a->m;
     LLVMValueRef left =
-        m->ll->BuildNSWSub(m->b, f8_ll_i64(m, a->desc->T), f8_att_start(a, block), "");
+        m->ll->BuildNSWSub(m->b, f8_ll_i64(m, tokens), f8_att_start(a, block), "");
     return f8_ll_imin(m, left, f8_ll_i64(m, F8_ATT_BLOCK));
+}
+
+LLVMValueRef f8_att_count(f8_att *a, LLVMValueRef block)
+{
+    return count_of(a, a->desc->T, block);
+}
+
+LLVMValueRef f8_att_key_count(f8_att *a, LLVMValueRef block)
+{
+    return count_of(a, a->desc->Tk, block);
 }
 
 LLVMValueRef f8_att_visible(f8_att *a, int group, LLVMValueRef key, LLVMValueRef count)
@@ -107,6 +130,109 @@ LLVMValueRef f8_att_visible(f8_att *a, int group, LLVMValueRef key, LLVMValueRef
     LLVMValueRef seen = m->ll->BuildICmp(m->b, LLVMIntSGE, query, key, "");
     LLVMValueRef there = m->ll->BuildICmp(m->b, LLVMIntSLT, query, count, "");
     return m->ll->BuildAnd(m->b, seen, there, "");
+}
+
+void f8_att_zero_rows(f8_att *a, LLVMValueRef s, LLVMValueRef keys, LLVMValueRef queries)
+{
+    f8_llvm_module *m = a->m;
+    if (a->desc->Tk >= a->desc->T)
+        return;
+    f8_ll_loop l;
+    f8_ll_loop_begin(m, &l, keys, queries, f8_ll_i64(m, 1), NULL, 0);
+    f8_att_fill(a, f8_att_slice(a, s, l.index, F8_ATT_BLOCK, 0), f8_ll_i64(m, F8_ATT_BLOCK), 0.0f);
+    f8_ll_loop_end(m, &l, NULL);
+}
+
+/* ---- masks ---- */
+
+float f8_att_scale(const f8_att *a)
+{
+    return a->desc->masking ? 1.0f : a->desc->scale;
+}
+
+LLVMValueRef f8_att_mask_at(f8_att *a, LLVMValueRef base, LLVMValueRef batch, LLVMValueRef head,
+                            LLVMValueRef query_block, LLVMValueRef key_block)
+{
+    f8_llvm_module *m = a->m;
+    const f8_attention_desc *d = a->desc;
+    if (!d->masking)
+        return NULL;
+    const struct {
+        LLVMValueRef index;
+        int64_t stride;
+    } axis[] = {{batch, d->mask.b},
+                {head, d->mask.h},
+                {f8_att_start(a, query_block), d->mask.q},
+                {f8_att_start(a, key_block), d->mask.k}};
+    LLVMValueRef at = f8_ll_i64(m, 0);
+    for (int i = 0; i < 4; i++)
+        at = m->ll->BuildNSWAdd(m->b, at, f8_att_mul(a, axis[i].index, axis[i].stride), "");
+    return f8_ll_at(m, d->masking == F8_MASK_BOOL ? m->i8 : m->f32, base, at);
+}
+
+/* scale * s + the mask's element at `from`; s is one score or a vector of them. */
+static LLVMValueRef masked(f8_att *a, LLVMValueRef s, LLVMValueRef from, bool vector)
+{
+    f8_llvm_module *m = a->m;
+    LLVMValueRef scale = f8_ll_f32(m, a->desc->scale), none = f8_ll_f32(m, -INFINITY);
+    LLVMValueRef x = f8_ll_load(m, a->desc->masking == F8_MASK_BOOL ? m->i8 : m->f32, from);
+    if (vector) {
+        scale = f8_ll_splat(m, scale);
+        none = f8_ll_splat(m, none);
+    }
+    if (a->desc->masking == F8_MASK_ADD)
+        return f8_ll_fma(m, s, scale, vector ? f8_ll_splat(m, x) : x);
+    LLVMValueRef seen =
+        m->ll->BuildICmp(m->b, LLVMIntNE, m->ll->BuildZExt(m->b, x, m->i32, ""), f8_ll_i32(m, 0), "");
+    if (vector)
+        seen = m->ll->BuildICmp(
+            m->b, LLVMIntNE, f8_ll_splat(m, m->ll->BuildZExt(m->b, x, m->i32, "")), f8_ll_vi32(m, 0),
+            "");
+    return m->ll->BuildSelect(m->b, seen, m->ll->BuildFMul(m->b, s, scale, ""), none, "");
+}
+
+/* void(ptr s, ptr mask, i64 keys, i64 queries). Where all queries share a row of the mask, vectors of
+ * queries; else one query after another, along its row. */
+void f8_att_make_mask(f8_att *a)
+{
+    f8_llvm_module *m = a->m;
+    const f8_attention_desc *d = a->desc;
+    LLVMTypeRef element = d->masking == F8_MASK_BOOL ? m->i8 : m->f32;
+    char name[160];
+    if (!d->masking)
+        return;
+    snprintf(name, sizeof name, "%s_mask", a->symbol);
+    LLVMTypeRef params[] = {m->ptr, m->ptr, m->i64, m->i64};
+    a->mask = f8_ll_function_begin(m, name, m->void_, params, 4);
+    f8_ll_noalias(m, a->mask, 0);
+    LLVMValueRef zero = f8_ll_i64(m, 0), one = f8_ll_i64(m, 1), row = f8_ll_param(m, 1);
+    f8_ll_loop i, j;
+    if (d->mask.q) {
+        f8_ll_loop_begin(m, &i, zero, f8_ll_param(m, 3), one, NULL, 0);
+        row = f8_ll_at(m, element, row, f8_att_mul(a, i.index, d->mask.q));
+    }
+    f8_ll_loop_begin(m, &j, zero, f8_ll_param(m, 2), one, NULL, 0);
+    LLVMValueRef from = f8_ll_at(m, element, row, f8_att_mul(a, j.index, d->mask.k));
+    LLVMValueRef s = f8_att_slice(a, f8_ll_param(m, 0), j.index, F8_ATT_BLOCK, 0);
+    if (d->mask.q) {
+        LLVMValueRef at = f8_ll_at(m, m->f32, s, i.index);
+        f8_ll_store(m, masked(a, f8_ll_load(m, m->f32, at), from, false), at);
+    } else {
+        for (int g = 0; g < F8_ATT_GROUPS; g++)
+            f8_att_store16(a, masked(a, f8_att_load16(a, s, g * F8_MK_LANES), from, true), s,
+                           g * F8_MK_LANES);
+    }
+    f8_ll_loop_end(m, &j, NULL);
+    if (d->mask.q)
+        f8_ll_loop_end(m, &i, NULL);
+    m->ll->BuildRetVoid(m->b);
+}
+
+void f8_att_mask(f8_att *a, LLVMValueRef s, LLVMValueRef mask, LLVMValueRef keys,
+                 LLVMValueRef queries)
+{
+    if (a->mask)
+        f8_ll_call(a->m, a->mask, (LLVMValueRef[]){s, mask, keys, queries}, 4);
 }
 
 /* ---- products ---- */

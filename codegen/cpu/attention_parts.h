@@ -31,11 +31,12 @@ typedef struct f8_att {
     f8_llvm_module *m;
     const f8_attention_desc *desc;
     const char *symbol;
-    int64_t blocks, padded;     /* number of blocks of T; D rounded up to whole vectors */
+    /* numbers of blocks of T and of Tk; D rounded up to whole vectors */
+    int64_t blocks, key_blocks, padded;
     LLVMTypeRef element;        /* dtype, as an integer of its bits */
     int64_t scratch;            /* bytes of scratch allocated so far */
     LLVMValueRef product[F8_ATT_PRODUCTS][5]; /* by width in vectors */
-    LLVMValueRef transpose, scores[2]; /* scores: [on the diagonal] */
+    LLVMValueRef transpose, scores[2], mask; /* scores: [on the diagonal]; mask: or NULL */
 } f8_att;
 
 /* Builds the functions of a product; called before a phase begins. */
@@ -49,6 +50,17 @@ LLVMValueRef f8_att_make_store(f8_att *a, const char *name, int64_t stride);
  * not written. */
 void f8_att_scores(f8_att *a, bool diag, LLVMValueRef s, LLVMValueRef k, LLVMValueRef qt,
                    LLVMValueRef keys, LLVMValueRef queries);
+
+/* With a mask: s becomes scale * s + mask, or -Inf where a bool mask is false. `mask` is what
+ * f8_att_mask_at gave. Lanes of no query keep what they are, or change: nobody reads them. Without a
+ * mask nothing is emitted, and s stays to be scaled: f8_att_scale says by what. */
+void f8_att_make_mask(f8_att *a);
+void f8_att_mask(f8_att *a, LLVMValueRef s, LLVMValueRef mask, LLVMValueRef keys,
+                 LLVMValueRef queries);
+float f8_att_scale(const f8_att *a);
+/* The mask's element (batch, head, first query, first key) of two blocks. */
+LLVMValueRef f8_att_mask_at(f8_att *a, LLVMValueRef base, LLVMValueRef batch, LLVMValueRef head,
+                            LLVMValueRef query_block, LLVMValueRef key_block);
 
 /* Calls a product (not F8_ATT_SCORES) for all padded columns. */
 void f8_att_call(f8_att *a, f8_att_product kind, LLVMValueRef c, LLVMValueRef left,
@@ -65,15 +77,22 @@ LLVMValueRef f8_att_load16(f8_att *a, LLVMValueRef base, int64_t offset);
 void f8_att_store16(f8_att *a, LLVMValueRef value, LLVMValueRef base, int64_t offset);
 void f8_att_fill(f8_att *a, LLVMValueRef at, LLVMValueRef count, float value);
 
-/* The address of element (batch, token, head, 0) of a tensor. */
+/* The address of element (batch, token, head, 0) of a tensor of queries, or of keys. */
 LLVMValueRef f8_att_token(f8_att *a, LLVMValueRef base, int64_t stride, LLVMValueRef batch,
                           LLVMValueRef token, LLVMValueRef head);
+LLVMValueRef f8_att_key(f8_att *a, LLVMValueRef base, int64_t stride, LLVMValueRef batch,
+                        LLVMValueRef key, LLVMValueRef head);
 /* lse + (batch * H + head) * T + token */
 LLVMValueRef f8_att_lse(f8_att *a, LLVMValueRef base, LLVMValueRef batch, LLVMValueRef head,
                         LLVMValueRef token);
-/* The number of tokens of block i, min(48, T - 48 i), and the first of them. */
+/* The number of queries of block i, min(48, T - 48 i), of keys, and the first of either. */
 LLVMValueRef f8_att_count(f8_att *a, LLVMValueRef block);
+LLVMValueRef f8_att_key_count(f8_att *a, LLVMValueRef block);
 LLVMValueRef f8_att_start(f8_att *a, LLVMValueRef block);
+
+/* On the diagonal the triangles read rows of s up to a query's number: with fewer keys than queries
+ * the rows from `keys` on, which hold nothing, become zeros. Else nothing is emitted. */
+void f8_att_zero_rows(f8_att *a, LLVMValueRef s, LLVMValueRef keys, LLVMValueRef queries);
 
 /* The queries 16 group .. 16 group + 15 of a block on the diagonal that may see key `key`: key <=
  * query < count. */

@@ -49,12 +49,14 @@ static int padded_d(const f8_attention_desc *x)
 
 static shape shape_of(const f8_target *target, const f8_attention_desc *x, phase_kind kind)
 {
-    const bool narrow = x->D <= 64, big = target->shared_large;
+    /* a mask wants registers: smaller tiles, or fragments spill (measured with NVRTC 13) */
+    const bool narrow = x->D <= 64, big = target->shared_large && !x->masking;
+    const int pieces = x->masking && !narrow ? 1 : 2;
     const int cols = big ? 64 : 32;
     if (x->dtype == F8_F32)
         return (shape){.warps = 4, .pieces = 1, .cols = F32_COLS, .sub = F32_COLS};
     switch (kind) {
-    case FORWARD: return (shape){4, 2, narrow ? cols : 32, narrow ? cols : 32, narrow};
+    case FORWARD: return (shape){4, pieces, narrow ? cols : 32, narrow ? cols : 32, narrow};
     case KEYS: return (shape){4, narrow && big ? 2 : 1, cols, 32, false};
     case QUERIES: return (shape){4, narrow && big ? 2 : 1, cols, 32, false};
     default: return (shape){4, 1, cols, cols, false};
@@ -83,7 +85,9 @@ static uint32_t shared_of(const f8_attention_desc *x, phase_kind kind, const sha
 
 static int64_t tasks_of(const f8_attention_desc *x, phase_kind kind, const shape *s)
 {
-    const int64_t rows = rows_of(x, kind, s), all = kind == PREPARE ? padded_rows(x) : x->T;
+    const int64_t rows = rows_of(x, kind, s), all = kind == PREPARE ? padded_rows(x)
+                                                    : kind == KEYS  ? x->Tk
+                                                                    : x->T;
     return x->B * (kind == KEYS ? x->Hkv : x->H) * ((all + rows - 1) / rows);
 }
 
@@ -99,6 +103,9 @@ static void emit_constants(f8_text *t, const f8_attention_desc *x, phase_kind ki
         "    static constexpr int B = %lld, T = %lld, H = %lld, HKV = %lld, D = %lld, DP = %d;\n",
         (long long)x->B, (long long)x->T, (long long)x->H, (long long)x->Hkv, (long long)x->D,
         padded_d(x));
+    f8_text_add(t, "    static constexpr int TK = %lld, ROW_N = %lld, COLUMN_N = %lld;\n",
+                (long long)x->Tk, (long long)(kind == KEYS ? x->Tk : x->T),
+                (long long)(kind == KEYS ? x->T : x->Tk));
     f8_text_add(t, "    static constexpr int TP = %lld, ROWS = %d;\n", (long long)padded_rows(x),
                 rows_of(x, kind, s));
     f8_text_add(t, "    static constexpr int WARPS = %d, MT = %d, COLS = %d, SUB = %d;\n", s->warps,
@@ -114,8 +121,13 @@ static void emit_constants(f8_text *t, const f8_attention_desc *x, phase_kind ki
                 (long long)x->stride.q, (long long)x->stride.k, (long long)x->stride.v);
     f8_text_add(t, "STRIDE_O = %lld,\n        STRIDE_DO = %lld, STRIDE_DQ = %lld, ",
                 (long long)x->stride.o, (long long)x->stride.dout, (long long)x->stride.dq);
-    f8_text_add(t, "STRIDE_DK = %lld, STRIDE_DV = %lld;\n};\n", (long long)x->stride.dk,
+    f8_text_add(t, "STRIDE_DK = %lld, STRIDE_DV = %lld;\n", (long long)x->stride.dk,
                 (long long)x->stride.dv);
+    f8_text_add(t, "    typedef %s mask_type;\n    static constexpr int MASK = %d;\n",
+                x->masking == F8_MASK_ADD ? "float" : "f8_u8", (int)x->masking);
+    f8_text_add(t, "    static constexpr f8_i64 MASK_B = %lld, MASK_H = %lld, MASK_Q = %lld, ",
+                (long long)x->mask.b, (long long)x->mask.h, (long long)x->mask.q);
+    f8_text_add(t, "MASK_K = %lld;\n};\n", (long long)x->mask.k);
 }
 
 static void emit_kernel(f8_text *t, const f8_target *target, const f8_attention_desc *x,
@@ -128,18 +140,21 @@ static void emit_kernel(f8_text *t, const f8_target *target, const f8_attention_
     snprintf(launch->symbol, sizeof launch->symbol, "%s", symbol);
     launch->threads = (uint32_t)s.warps * 32;
     launch->shared = shared_of(x, kind, &s);
-    launch->n_args = backward ? 10 : 6;
+    launch->n_args = (backward ? 10 : 6) + (x->masking != F8_MASK_NONE);
     launch->n_ints = 0;
     *tasks = tasks_of(x, kind, &s);
     emit_constants(t, x, kind, &s, symbol);
+    const char *mask = !x->masking                 ? ""
+                       : x->masking == F8_MASK_ADD ? "    const float *mask;\n"
+                                                   : "    const f8_u8 *mask;\n";
     f8_text_add(t, "struct %s_params {\n    const %s *q, *k, *v;\n", symbol, type);
     if (backward)
-        f8_text_add(
-            t,
-            "    const %s *o;\n    const float *lse;\n    const %s *dout;\n    %s *dq, *dk, *dv;\n",
-            type, type, type);
+        f8_text_add(t,
+                    "    const %s *o;\n    const float *lse;\n    const %s *dout;\n%s    %s *dq, "
+                    "*dk, *dv;\n",
+                    type, type, mask, type);
     else
-        f8_text_add(t, "    %s *o;\n    float *lse;\n", type);
+        f8_text_add(t, "%s    %s *o;\n    float *lse;\n", mask, type);
     f8_text_add(t, "    float *workspace;\n    f8_i64 tasks;\n};\n");
     f8_text_add(t, "F8_KERNEL(%s, %u, 2)\n{\n", symbol, launch->threads);
     if (launch->shared)
@@ -160,12 +175,12 @@ static f8_status check_sizes(const f8_attention_desc *x, f8_diag *d)
                        "longer ones do not fit in registers",
                        MAX_D, (long long)x->D);
     /* rows, blocks and heads are 32-bit integers in the kernels */
-    if (x->T > INT32_MAX / 2 || x->B > INT32_MAX / x->H ||
+    if (x->T > INT32_MAX / 2 || x->Tk > INT32_MAX / 2 || x->B > INT32_MAX / x->H ||
         x->B * x->H > INT32_MAX / (padded_rows(x) / PREPARE_ROWS))
-        return f8_fail(
-            d, F8_ERR_UNSUPPORTED, F8_NOWHERE,
-            "attention on CUDA: %lld sequences of %lld tokens and %lld heads are too many",
-            (long long)x->B, (long long)x->T, (long long)x->H);
+        return f8_fail(d, F8_ERR_UNSUPPORTED, F8_NOWHERE,
+                       "attention on CUDA: %lld sequences of %lld tokens, %lld keys and %lld heads "
+                       "are too many",
+                       (long long)x->B, (long long)x->T, (long long)x->Tk, (long long)x->H);
     if (!isfinite(x->scale) || !(fabsf(x->scale) >= 0x1p-100f && fabsf(x->scale) <= 0x1p100f))
         return f8_fail(d, F8_ERR_UNSUPPORTED, F8_NOWHERE,
                        "attention on CUDA takes scales of 2^-100 to 2^100, not %g",

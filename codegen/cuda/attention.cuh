@@ -77,9 +77,9 @@ template <class S> F8_DEV bool f8_att_aligned(const f8_u16 *base, f8_i64 stride)
     return S::D % 8 == 0 && stride % 8 == 0 && ((f8_u64)base & 15) == 0;
 }
 
-/* Rows first .. first + ROWS - 1 of a head, whose row 0 is at `from`, into a tile; rows from T on
+/* Rows first .. first + ROWS - 1 of a head, whose row 0 is at `from`, into a tile; rows from N on
  * and columns from D on are zeros. Asynchronous when aligned, else element by element. */
-template <class S, int ROWS>
+template <class S, int ROWS, int N>
 F8_DEV void f8_att_load(f8_u16 *to, const f8_u16 *from, f8_i64 stride, int first, bool aligned)
 {
     constexpr int THREADS = S::WARPS * 32;
@@ -88,7 +88,7 @@ F8_DEV void f8_att_load(f8_u16 *to, const f8_u16 *from, f8_i64 stride, int first
 #pragma unroll 4
         for (int at = thread; at < ROWS * S::DP; at += THREADS) {
             const int row = at / S::DP, d = at % S::DP;
-            const bool valid = first + row < S::T && d < S::D;
+            const bool valid = first + row < N && d < S::D;
             to[row * f8_att_pitch<S>() + d] = valid ? from[(first + row) * stride + d] : 0;
         }
         return;
@@ -103,7 +103,7 @@ F8_DEV void f8_att_load(f8_u16 *to, const f8_u16 *from, f8_i64 stride, int first
     to += row0 * f8_att_pitch<S>() + d;
 #pragma unroll
     for (int row = 0; row < ROWS; row += STEP) {
-        const bool valid = first + row0 + row < S::T && d < S::D;
+        const bool valid = first + row0 + row < N && d < S::D;
         f8_copy_async16(to + row * f8_att_pitch<S>(), valid ? at + row * stride : from, valid);
     }
 }
@@ -131,7 +131,7 @@ F8_DEV void f8_att_store(f8_u16 *to, f8_i64 stride, int row0, const float (&x)[M
 #pragma unroll
         for (int half = 0; half < 2; half++) {
             const int row = row0 + mt * 16 + half * 8 + lane / 4;
-            if (row >= S::T)
+            if (row >= S::ROW_N)
                 continue;
             f8_u16 *out = to + row * stride;
 #pragma unroll
@@ -241,12 +241,80 @@ F8_DEV void f8_att_add(float (&out)[MT][S::DP / 8][4], const f8_u32 (&a)[MT][NT 
         }
 }
 
+/* ---- masks ---- */
+
+/* With a mask, scores become x in units of log2 where the mask is applied, and the factor is 1. A
+ * query that sees nothing has a sum of 0: its o is 0 and its lse +Inf, from which backward makes
+ * zeros. Without a mask all of this is nothing. */
+template <class S> F8_DEV constexpr float f8_att_factor()
+{
+    return S::MASK ? 1.0f : S::FACTOR;
+}
+
+/* The mask of one head: its element (query 0, key 0). */
+template <class S, class P>
+F8_DEV const typename S::mask_type *f8_att_mask_of(const P &p, int batch, int head)
+{
+    if constexpr (S::MASK != 0)
+        return p.mask + batch * S::MASK_B + head * S::MASK_H;
+    else
+        return nullptr;
+}
+
+/* A score, its sign already that of `scale`, with its mask. MASK 1: bool, 2: added. */
+template <class S>
+F8_DEV float f8_att_masked(float s, const typename S::mask_type *mask, int query, int key)
+{
+    if constexpr (S::MASK != 0) {
+        const bool inside = query < S::T && key < S::TK;
+        const auto m = mask[inside ? query * S::MASK_Q + key * S::MASK_K : 0];
+        if constexpr (S::MASK == 1)
+            return m != 0 ? s * S::FACTOR : -f8_from_bits(0x7f800000u);
+        else
+            return f8_fma(s, S::FACTOR, m * 0x1.715476p0f);
+    } else {
+        return s;
+    }
+}
+
+template <class S, int MT, int NT>
+F8_DEV void f8_att_apply(float (&s)[MT][NT][4], const typename S::mask_type *mask, int row0,
+                         int col0)
+{
+    if constexpr (S::MASK != 0) {
+        const int lane = f8_att_thread_here<S>() % 32;
+#pragma unroll
+        for (int mt = 0; mt < MT; mt++)
+#pragma unroll
+            for (int n = 0; n < NT; n++)
+#pragma unroll
+                for (int e = 0; e < 4; e++) {
+                    const int row = row0 + mt * 16 + lane / 4 + e / 2 * 8;
+                    const int column = col0 + n * 8 + lane % 4 * 2 + e % 2;
+                    s[mt][n][e] =
+                        f8_att_masked<S>(s[mt][n][e], mask, S::ROWS_ARE_KEYS ? column : row,
+                                         S::ROWS_ARE_KEYS ? row : column);
+                }
+    }
+}
+
+/* Of a row, from the largest score and the sum: lse, and what o is multiplied by. */
+template <class S> F8_DEV float f8_att_lse(float top, float sum)
+{
+    const float lse = f8_fma(top, 0x1.62e430p-1f, f8_att_log<S>(sum));
+    return S::MASK && sum == 0.0f ? f8_from_bits(0x7f800000u) : lse;
+}
+template <class S> F8_DEV float f8_att_inverse(float sum)
+{
+    return S::MASK && sum == 0.0f ? 0.0f : f8_div(1.0f, sum);
+}
+
 /* ---- the diagonal ---- */
 
 /* Whether a row may see a column: keys up to the query. */
 template <class S> F8_DEV bool f8_att_visible(int row, int column)
 {
-    if (column >= S::T)
+    if (column >= S::COLUMN_N)
         return false;
     return !S::CAUSAL || (S::ROWS_ARE_KEYS ? column >= row : column <= row);
 }
@@ -254,9 +322,9 @@ template <class S> F8_DEV bool f8_att_visible(int row, int column)
 /* Rows [row0, row0 + rows) against columns [col0, col0 + cols): 0 none sees any, 1 some, 2 all. */
 template <class S> F8_DEV int f8_att_seen(int row0, int rows, int col0, int cols)
 {
-    if (row0 >= S::T || col0 >= S::T)
+    if (row0 >= S::ROW_N || col0 >= S::COLUMN_N)
         return 0;
-    const bool inside = col0 + cols <= S::T;
+    const bool inside = col0 + cols <= S::COLUMN_N;
     if (!S::CAUSAL)
         return inside ? 2 : 1;
     const bool none = S::ROWS_ARE_KEYS ? col0 + cols <= row0 : col0 >= row0 + rows;
@@ -425,6 +493,13 @@ F8_DEV void f8_att_add_seen(float (&out)[MT][S::DP / 8][4], const f8_u32 (&a)[MT
 
 /* ---- tasks ---- */
 
+/* The tiles of keys that queries below `last` see. */
+template <class S> F8_DEV int f8_att_tiles(int last)
+{
+    const int keys = S::CAUSAL && (S::TK >= S::T || last < S::TK) ? last : S::TK;
+    return (keys + S::COLS - 1) / S::COLS;
+}
+
 /* Task -> a block of rows of one head of one sequence; the longest first when causal: late queries
  * see more keys, early keys are seen by more queries. */
 struct f8_att_task {
@@ -432,7 +507,7 @@ struct f8_att_task {
 };
 template <class S, int HEADS, int BLOCK> F8_DEV f8_att_task f8_att_find(f8_i64 task)
 {
-    constexpr int BLOCKS = (S::T + BLOCK - 1) / BLOCK;
+    constexpr int BLOCKS = (S::ROW_N + BLOCK - 1) / BLOCK;
     const int pair = (int)(task % (S::B * HEADS)), rank = (int)(task / (S::B * HEADS));
     const int block = S::CAUSAL && !S::ROWS_ARE_KEYS ? BLOCKS - 1 - rank : rank;
     return {pair / HEADS, pair % HEADS, block * BLOCK};

@@ -66,10 +66,10 @@ F8_DEV void f8_att_keys_load(const P &p, const f8_att_task &t, int head, int col
                              f8_u16 *dout, float *stats, bool q_aligned, bool do_aligned)
 {
     const f8_i64 batch = (f8_i64)t.batch * S::T;
-    f8_att_load<S, S::COLS>(q, p.q + batch * S::STRIDE_Q + head * S::D, S::STRIDE_Q, col0,
-                            q_aligned);
-    f8_att_load<S, S::COLS>(dout, p.dout + batch * S::STRIDE_DO + head * S::D, S::STRIDE_DO, col0,
-                            do_aligned);
+    f8_att_load<S, S::COLS, S::T>(q, p.q + batch * S::STRIDE_Q + head * S::D, S::STRIDE_Q, col0,
+                                  q_aligned);
+    f8_att_load<S, S::COLS, S::T>(dout, p.dout + batch * S::STRIDE_DO + head * S::D, S::STRIDE_DO,
+                                  col0, do_aligned);
     const int which = f8_thread() / (S::COLS / 4), at = f8_thread() % (S::COLS / 4) * 4;
     if (which < 2)
         f8_copy_async16(
@@ -83,7 +83,8 @@ F8_DEV void f8_att_keys_load(const P &p, const f8_att_task &t, int head, int col
 template <class S>
 F8_DEV void f8_att_keys_step(float (&dk)[S::MT][S::DP / 8][4], float (&dv)[S::MT][S::DP / 8][4],
                              const f8_u16 *k, const f8_u16 *v, const f8_u16 *q, const f8_u16 *dout,
-                             const float *stats, bool masked, int row0, int col0)
+                             const float *stats, const typename S::mask_type *mask, bool masked,
+                             int row0, int col0)
 {
     constexpr int MT = S::MT, NT = S::SUB / 8;
     const f8_u32 none[1][1][4] = {};
@@ -92,14 +93,15 @@ F8_DEV void f8_att_keys_step(float (&dk)[S::MT][S::DP / 8][4], float (&dv)[S::MT
     f8_u32 left[MT][NT / 2][4];
     f8_att_scores<S, MT, NT, false>(s, k, q, none);
     f8_att_sign<S, MT, NT>(s);
+    f8_att_apply<S, MT, NT>(s, mask, row0, col0);
 #pragma unroll
     for (int n = 0; n < NT; n++)
 #pragma unroll
         for (int mt = 0; mt < MT; mt++)
 #pragma unroll
             for (int e = 0; e < 4; e++)
-                s[mt][n][e] =
-                    f8_att_exp2<false, true>(f8_fma(s[mt][n][e], S::FACTOR, -own[n * 8 + e % 2]));
+                s[mt][n][e] = f8_att_exp2<false, true>(
+                    f8_fma(s[mt][n][e], f8_att_factor<S>(), -own[n * 8 + e % 2]));
     if (masked)
         f8_att_mask<S, MT, NT>(s, 0.0f, row0, col0);
     f8_att_left<MT, NT>(left, s);
@@ -141,12 +143,14 @@ template <class S, class P> F8_DEV void f8_att_keys(const P &p, f8_u8 *room)
     const int warp = f8_thread() / 32;
     for (f8_i64 task = f8_block(); task < p.tasks; task += f8_blocks()) {
         const f8_att_task t = f8_att_find<S, S::HKV, BLOCK>(task);
-        const int row0 = t.first + warp * MT * 16, begin = S::CAUSAL ? t.first / S::COLS : 0;
-        const f8_i64 batch = (f8_i64)t.batch * S::T;
-        f8_att_load<S, BLOCK>(ks, p.k + batch * S::STRIDE_K + t.head * S::D, S::STRIDE_K, t.first,
-                              f8_att_aligned<S>(p.k, S::STRIDE_K));
-        f8_att_load<S, BLOCK>(vs, p.v + batch * S::STRIDE_V + t.head * S::D, S::STRIDE_V, t.first,
-                              f8_att_aligned<S>(p.v, S::STRIDE_V));
+        /* keys behind all queries are seen by none: their one tile does nothing */
+        const int first = S::TK > S::T && t.first >= S::T ? S::T - 1 : t.first;
+        const int row0 = t.first + warp * MT * 16, begin = S::CAUSAL ? first / S::COLS : 0;
+        const f8_i64 batch = (f8_i64)t.batch * S::TK;
+        f8_att_load<S, BLOCK, S::TK>(ks, p.k + batch * S::STRIDE_K + t.head * S::D, S::STRIDE_K,
+                                     t.first, f8_att_aligned<S>(p.k, S::STRIDE_K));
+        f8_att_load<S, BLOCK, S::TK>(vs, p.v + batch * S::STRIDE_V + t.head * S::D, S::STRIDE_V,
+                                     t.first, f8_att_aligned<S>(p.v, S::STRIDE_V));
         f8_att_keys_load<S>(p, t, t.head * GROUP, begin * S::COLS, qs, dos, stats, q_aligned,
                             do_aligned);
         float dk[MT][S::DP / 8][4], dv[MT][S::DP / 8][4];
@@ -156,6 +160,7 @@ template <class S, class P> F8_DEV void f8_att_keys(const P &p, f8_u8 *room)
 #pragma unroll 1
         for (int i = 0; i < GROUP * (TILES - begin); i++) {
             const int stage = i % 2, col0 = tile * S::COLS;
+            const typename S::mask_type *mask = f8_att_mask_of<S>(p, t.batch, head);
             tile = tile + 1 < TILES ? tile + 1 : begin;
             head += tile == begin;
             /* this tile has come, and every warp is done with the one before it */
@@ -170,9 +175,9 @@ template <class S, class P> F8_DEV void f8_att_keys(const P &p, f8_u8 *room)
                 const int seen = f8_att_seen<S>(row0, MT * 16, col0 + c, S::SUB);
                 const int at = stage * TILE + c * PITCH;
                 if (seen)
-                    f8_att_keys_step<S>(dk, dv, ks + warp * MT * 16 * PITCH,
-                                        vs + warp * MT * 16 * PITCH, qs + at, dos + at,
-                                        stats + stage * 2 * S::COLS + c, seen == 1, row0, col0 + c);
+                    f8_att_keys_step<S>(
+                        dk, dv, ks + warp * MT * 16 * PITCH, vs + warp * MT * 16 * PITCH, qs + at,
+                        dos + at, stats + stage * 2 * S::COLS + c, mask, seen == 1, row0, col0 + c);
             }
         }
         f8_att_store_scaled<S, MT>(p.dk + batch * S::STRIDE_DK + t.head * S::D, S::STRIDE_DK, row0,
@@ -189,7 +194,8 @@ template <class S, class P> F8_DEV void f8_att_keys(const P &p, f8_u8 *room)
 template <class S>
 F8_DEV void f8_att_queries_step(float (&dq)[S::MT][S::DP / 8][4], const float (&lse2)[S::MT][2],
                                 const float (&delta)[S::MT][2], const f8_u16 *q, const f8_u16 *dout,
-                                const f8_u16 *k, const f8_u16 *v, bool masked, int row0, int col0)
+                                const f8_u16 *k, const f8_u16 *v, const typename S::mask_type *mask,
+                                bool masked, int row0, int col0)
 {
     constexpr int MT = S::MT, NT = S::SUB / 8;
     const f8_u32 none[1][1][4] = {};
@@ -197,6 +203,7 @@ F8_DEV void f8_att_queries_step(float (&dq)[S::MT][S::DP / 8][4], const float (&
     f8_u32 left[MT][NT / 2][4];
     f8_att_scores<S, MT, NT, false>(s, q, k, none);
     f8_att_sign<S, MT, NT>(s);
+    f8_att_apply<S, MT, NT>(s, mask, row0, col0);
     f8_att_scores<S, MT, NT, false>(ds, dout, v, none);
 #pragma unroll
     for (int mt = 0; mt < MT; mt++)
@@ -204,7 +211,7 @@ F8_DEV void f8_att_queries_step(float (&dq)[S::MT][S::DP / 8][4], const float (&
         for (int n = 0; n < NT; n++)
 #pragma unroll
             for (int e = 0; e < 4; e++) {
-                const float x = f8_fma(s[mt][n][e], S::FACTOR, -lse2[mt][e / 2]);
+                const float x = f8_fma(s[mt][n][e], f8_att_factor<S>(), -lse2[mt][e / 2]);
                 ds[mt][n][e] = f8_att_exp2<false, true>(x) * (ds[mt][n][e] - delta[mt][e / 2]);
             }
     if (masked)
@@ -225,16 +232,17 @@ template <class S, class P> F8_DEV void f8_att_queries(const P &p, f8_u8 *room)
         const f8_att_task t = f8_att_find<S, S::H, BLOCK>(task);
         const int kv = t.head / (S::H / S::HKV), row0 = t.first + warp * MT * 16;
         const int last = t.first + BLOCK < S::T ? t.first + BLOCK : S::T;
-        const int tiles = ((S::CAUSAL ? last : S::T) + S::COLS - 1) / S::COLS;
-        const f8_i64 batch = (f8_i64)t.batch * S::T;
-        const f8_u16 *k = p.k + batch * S::STRIDE_K + kv * S::D,
-                     *v = p.v + batch * S::STRIDE_V + kv * S::D;
-        f8_att_load<S, BLOCK>(qs, p.q + batch * S::STRIDE_Q + t.head * S::D, S::STRIDE_Q, t.first,
-                              f8_att_aligned<S>(p.q, S::STRIDE_Q));
-        f8_att_load<S, BLOCK>(dos, p.dout + batch * S::STRIDE_DO + t.head * S::D, S::STRIDE_DO,
-                              t.first, f8_att_aligned<S>(p.dout, S::STRIDE_DO));
-        f8_att_load<S, S::COLS>(ks, k, S::STRIDE_K, 0, k_aligned);
-        f8_att_load<S, S::COLS>(vs, v, S::STRIDE_V, 0, v_aligned);
+        const int tiles = f8_att_tiles<S>(last);
+        const f8_i64 batch = (f8_i64)t.batch * S::T, keys = (f8_i64)t.batch * S::TK;
+        const f8_u16 *k = p.k + keys * S::STRIDE_K + kv * S::D,
+                     *v = p.v + keys * S::STRIDE_V + kv * S::D;
+        const typename S::mask_type *mask = f8_att_mask_of<S>(p, t.batch, t.head);
+        f8_att_load<S, BLOCK, S::T>(qs, p.q + batch * S::STRIDE_Q + t.head * S::D, S::STRIDE_Q,
+                                    t.first, f8_att_aligned<S>(p.q, S::STRIDE_Q));
+        f8_att_load<S, BLOCK, S::T>(dos, p.dout + batch * S::STRIDE_DO + t.head * S::D,
+                                    S::STRIDE_DO, t.first, f8_att_aligned<S>(p.dout, S::STRIDE_DO));
+        f8_att_load<S, S::COLS, S::TK>(ks, k, S::STRIDE_K, 0, k_aligned);
+        f8_att_load<S, S::COLS, S::TK>(vs, v, S::STRIDE_V, 0, v_aligned);
         f8_copy_commit();
         float dq[MT][S::DP / 8][4], lse2[MT][2], delta[MT][2];
         f8_att_zero<S, MT>(dq);
@@ -253,10 +261,10 @@ template <class S, class P> F8_DEV void f8_att_queries(const P &p, f8_u8 *room)
             f8_copy_wait<0>();
             f8_sync();
             if (tile + 1 < tiles) {
-                f8_att_load<S, S::COLS>(ks + (TILE - stage), k, S::STRIDE_K, col0 + S::COLS,
-                                        k_aligned);
-                f8_att_load<S, S::COLS>(vs + (TILE - stage), v, S::STRIDE_V, col0 + S::COLS,
-                                        v_aligned);
+                f8_att_load<S, S::COLS, S::TK>(ks + (TILE - stage), k, S::STRIDE_K, col0 + S::COLS,
+                                               k_aligned);
+                f8_att_load<S, S::COLS, S::TK>(vs + (TILE - stage), v, S::STRIDE_V, col0 + S::COLS,
+                                               v_aligned);
                 f8_copy_commit();
             }
 #pragma unroll 1
@@ -265,7 +273,7 @@ template <class S, class P> F8_DEV void f8_att_queries(const P &p, f8_u8 *room)
                 if (seen)
                     f8_att_queries_step<S>(dq, lse2, delta, qs + warp * MT * 16 * PITCH,
                                            dos + warp * MT * 16 * PITCH, ks + stage + c * PITCH,
-                                           vs + stage + c * PITCH, seen == 1, row0, col0 + c);
+                                           vs + stage + c * PITCH, mask, seen == 1, row0, col0 + c);
             }
         }
         f8_att_store_scaled<S, MT>(p.dq + batch * S::STRIDE_DQ + t.head * S::D, S::STRIDE_DQ, row0,

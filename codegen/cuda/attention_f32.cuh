@@ -11,7 +11,8 @@ template <class S> F8_DEV constexpr int f8_att_f32_own()
     return (S::D + 3) / 4;
 }
 
-/* COLS rows of two tensors from row `first` on, zeros beyond T and D; everyone waits for it. */
+/* COLS rows of two tensors from row `first` on, zeros beyond the last and D; everyone waits for it.
+ */
 template <class S>
 F8_DEV void f8_att_f32_tile(float *to, const float *a, f8_i64 stride_a, const float *b,
                             f8_i64 stride_b, int first)
@@ -21,7 +22,7 @@ F8_DEV void f8_att_f32_tile(float *to, const float *a, f8_i64 stride_a, const fl
 #pragma unroll 1
     for (int at = f8_thread(); at < S::COLS * PITCH; at += S::WARPS * 32) {
         const int row = first + at / PITCH, d = at % PITCH;
-        const bool valid = row < S::T && d < S::D;
+        const bool valid = row < S::COLUMN_N && d < S::D;
         to[at] = valid ? a[row * stride_a + d] : 0.0f;
         to[S::COLS * PITCH + at] = valid ? b[row * stride_b + d] : 0.0f;
     }
@@ -35,7 +36,7 @@ F8_DEV void f8_att_f32_row(float (&x)[f8_att_f32_own<S>()], const float *from, f
 #pragma unroll
     for (int i = 0; i < f8_att_f32_own<S>(); i++) {
         const int d = 4 * i + f8_thread() % 4;
-        x[i] = row < S::T && d < S::D ? from[row * stride + d] : 0.0f;
+        x[i] = row < S::ROW_N && d < S::D ? from[row * stride + d] : 0.0f;
     }
 }
 
@@ -46,7 +47,7 @@ F8_DEV void f8_att_f32_store(float *to, f8_i64 stride, int row,
 #pragma unroll
     for (int i = 0; i < f8_att_f32_own<S>(); i++) {
         const int d = 4 * i + f8_thread() % 4;
-        if (row < S::T && d < S::D)
+        if (row < S::ROW_N && d < S::D)
             to[row * stride + d] = x[i] * by;
     }
 }
@@ -81,10 +82,12 @@ template <class S> F8_DEV void f8_att_f32_zero(float (&x)[f8_att_f32_own<S>()])
 
 /* A score in units of log2 over the factor. */
 template <class S>
-F8_DEV float f8_att_f32_score(const float (&x)[f8_att_f32_own<S>()], const float *y)
+F8_DEV float f8_att_f32_score(const float (&x)[f8_att_f32_own<S>()], const float *y,
+                              const typename S::mask_type *mask, int row, int column)
 {
     const float s = f8_att_f32_dot<S>(x, y);
-    return S::NEGATIVE ? -s : s;
+    return f8_att_masked<S>(S::NEGATIVE ? -s : s, mask, S::ROWS_ARE_KEYS ? column : row,
+                            S::ROWS_ARE_KEYS ? row : column);
 }
 
 template <class S, class P> F8_DEV void f8_att_f32_forward(const P &p, f8_u8 *room)
@@ -94,25 +97,26 @@ template <class S, class P> F8_DEV void f8_att_f32_forward(const P &p, f8_u8 *ro
     float *ks = (float *)room, *vs = ks + S::COLS * PITCH;
     for (f8_i64 task = f8_block(); task < p.tasks; task += f8_blocks()) {
         const f8_att_task t = f8_att_find<S, S::H, S::ROWS>(task);
-        const f8_i64 batch = (f8_i64)t.batch * S::T;
+        const f8_i64 batch = (f8_i64)t.batch * S::T, keys = (f8_i64)t.batch * S::TK;
+        const typename S::mask_type *mask = f8_att_mask_of<S>(p, t.batch, t.head);
         const int kv = t.head / (S::H / S::HKV), row = t.first + f8_thread() / 4;
-        const int end = S::CAUSAL && t.first + S::ROWS < S::T ? t.first + S::ROWS : S::T;
+        const int end = S::CAUSAL && t.first + S::ROWS < S::TK ? t.first + S::ROWS : S::TK;
         float q[OWN], o[OWN], top = none, sum = 0.0f;
         f8_att_f32_row<S>(q, p.q + batch * S::STRIDE_Q + t.head * S::D, S::STRIDE_Q, row);
         f8_att_f32_zero<S>(o);
 #pragma unroll 1
         for (int col0 = 0; col0 < end; col0 += S::COLS) {
-            f8_att_f32_tile<S>(ks, p.k + batch * S::STRIDE_K + kv * S::D, S::STRIDE_K,
-                               p.v + batch * S::STRIDE_V + kv * S::D, S::STRIDE_V, col0);
+            f8_att_f32_tile<S>(ks, p.k + keys * S::STRIDE_K + kv * S::D, S::STRIDE_K,
+                               p.v + keys * S::STRIDE_V + kv * S::D, S::STRIDE_V, col0);
             float s[S::COLS], most = none;
 #pragma unroll
             for (int j = 0; j < S::COLS; j++) {
-                s[j] = f8_att_f32_score<S>(q, ks + j * PITCH);
+                s[j] = f8_att_f32_score<S>(q, ks + j * PITCH, mask, row, col0 + j);
                 if (!f8_att_visible<S>(row, col0 + j))
                     s[j] = none;
                 most = f8_maximum(most, s[j]);
             }
-            const float next = f8_maximum(top, most * S::FACTOR);
+            const float next = f8_maximum(top, most * f8_att_factor<S>());
             /* while all scores so far are -Inf, -Inf - -Inf must not make a NaN that stays */
             const float safe = next == none ? 0.0f : next;
             const float alpha = f8_att_exp2<true, false>(top - safe);
@@ -123,24 +127,23 @@ template <class S, class P> F8_DEV void f8_att_f32_forward(const P &p, f8_u8 *ro
                 o[i] *= alpha;
 #pragma unroll
             for (int j = 0; j < S::COLS; j++) {
-                const float x = f8_att_exp2<true, false>(f8_fma(s[j], S::FACTOR, -safe));
+                const float x = f8_att_exp2<true, false>(f8_fma(s[j], f8_att_factor<S>(), -safe));
                 sum += x;
                 if (f8_att_visible<S>(row, col0 + j))
                     f8_att_f32_add<S>(o, x, vs + j * PITCH);
             }
         }
         if (f8_thread() % 4 == 0 && row < S::T)
-            p.lse[(f8_i64)(t.batch * S::H + t.head) * S::T + row] =
-                f8_fma(top, 0x1.62e430p-1f, f8_att_log<S>(sum));
+            p.lse[(f8_i64)(t.batch * S::H + t.head) * S::T + row] = f8_att_lse<S>(top, sum);
         f8_att_f32_store<S>(p.o + batch * S::STRIDE_O + t.head * S::D, S::STRIDE_O, row, o,
-                            f8_div(1.0f, sum));
+                            f8_att_inverse<S>(sum));
     }
 }
 
 /* p of a score, from lse in units of log2. */
 template <class S> F8_DEV float f8_att_f32_weight(float score, float lse2)
 {
-    return f8_att_exp2<true, true>(f8_fma(score, S::FACTOR, -lse2));
+    return f8_att_exp2<true, true>(f8_fma(score, f8_att_factor<S>(), -lse2));
 }
 
 template <class S, class P> F8_DEV void f8_att_f32_keys(const P &p, f8_u8 *room)
@@ -149,25 +152,26 @@ template <class S, class P> F8_DEV void f8_att_f32_keys(const P &p, f8_u8 *room)
     float *qs = (float *)room, *dos = qs + S::COLS * PITCH;
     for (f8_i64 task = f8_block(); task < p.tasks; task += f8_blocks()) {
         const f8_att_task t = f8_att_find<S, S::HKV, S::ROWS>(task);
-        const f8_i64 batch = (f8_i64)t.batch * S::T;
+        const f8_i64 batch = (f8_i64)t.batch * S::T, keys = (f8_i64)t.batch * S::TK;
         const int row = t.first + f8_thread() / 4;
         float k[OWN], v[OWN], dk[OWN], dv[OWN];
-        f8_att_f32_row<S>(k, p.k + batch * S::STRIDE_K + t.head * S::D, S::STRIDE_K, row);
-        f8_att_f32_row<S>(v, p.v + batch * S::STRIDE_V + t.head * S::D, S::STRIDE_V, row);
+        f8_att_f32_row<S>(k, p.k + keys * S::STRIDE_K + t.head * S::D, S::STRIDE_K, row);
+        f8_att_f32_row<S>(v, p.v + keys * S::STRIDE_V + t.head * S::D, S::STRIDE_V, row);
         f8_att_f32_zero<S>(dk);
         f8_att_f32_zero<S>(dv);
 #pragma unroll 1
         for (int head = t.head * GROUP; head < (t.head + 1) * GROUP; head++) {
             const float *lse2 = p.workspace + (f8_i64)(t.batch * S::H + head) * S::TP;
             const float *delta = lse2 + (f8_i64)S::B * S::H * S::TP;
+            const typename S::mask_type *mask = f8_att_mask_of<S>(p, t.batch, head);
 #pragma unroll 1
             for (int col0 = S::CAUSAL ? t.first : 0; col0 < S::T; col0 += S::COLS) {
                 f8_att_f32_tile<S>(qs, p.q + batch * S::STRIDE_Q + head * S::D, S::STRIDE_Q,
                                    p.dout + batch * S::STRIDE_DO + head * S::D, S::STRIDE_DO, col0);
 #pragma unroll 1
                 for (int j = 0; j < S::COLS; j++) {
-                    const float x = f8_att_f32_weight<S>(f8_att_f32_score<S>(k, qs + j * PITCH),
-                                                         lse2[col0 + j]);
+                    const float s = f8_att_f32_score<S>(k, qs + j * PITCH, mask, row, col0 + j);
+                    const float x = f8_att_f32_weight<S>(s, lse2[col0 + j]);
                     const float dp = f8_att_f32_dot<S>(v, dos + j * PITCH);
                     if (f8_att_visible<S>(row, col0 + j)) {
                         f8_att_f32_add<S>(dv, x, dos + j * PITCH);
@@ -176,9 +180,9 @@ template <class S, class P> F8_DEV void f8_att_f32_keys(const P &p, f8_u8 *room)
                 }
             }
         }
-        f8_att_f32_store<S>(p.dk + batch * S::STRIDE_DK + t.head * S::D, S::STRIDE_DK, row, dk,
+        f8_att_f32_store<S>(p.dk + keys * S::STRIDE_DK + t.head * S::D, S::STRIDE_DK, row, dk,
                             S::SCALE);
-        f8_att_f32_store<S>(p.dv + batch * S::STRIDE_DV + t.head * S::D, S::STRIDE_DV, row, dv,
+        f8_att_f32_store<S>(p.dv + keys * S::STRIDE_DV + t.head * S::D, S::STRIDE_DV, row, dv,
                             1.0f);
     }
 }
@@ -189,9 +193,10 @@ template <class S, class P> F8_DEV void f8_att_f32_queries(const P &p, f8_u8 *ro
     float *ks = (float *)room, *vs = ks + S::COLS * PITCH;
     for (f8_i64 task = f8_block(); task < p.tasks; task += f8_blocks()) {
         const f8_att_task t = f8_att_find<S, S::H, S::ROWS>(task);
-        const f8_i64 batch = (f8_i64)t.batch * S::T;
+        const f8_i64 batch = (f8_i64)t.batch * S::T, keys = (f8_i64)t.batch * S::TK;
+        const typename S::mask_type *mask = f8_att_mask_of<S>(p, t.batch, t.head);
         const int kv = t.head / (S::H / S::HKV), row = t.first + f8_thread() / 4;
-        const int end = S::CAUSAL && t.first + S::ROWS < S::T ? t.first + S::ROWS : S::T;
+        const int end = S::CAUSAL && t.first + S::ROWS < S::TK ? t.first + S::ROWS : S::TK;
         const float *stats = p.workspace + (f8_i64)(t.batch * S::H + t.head) * S::TP + row;
         const float lse2 = stats[0], delta = stats[(f8_i64)S::B * S::H * S::TP];
         float q[OWN], dout[OWN], dq[OWN];
@@ -200,11 +205,12 @@ template <class S, class P> F8_DEV void f8_att_f32_queries(const P &p, f8_u8 *ro
         f8_att_f32_zero<S>(dq);
 #pragma unroll 1
         for (int col0 = 0; col0 < end; col0 += S::COLS) {
-            f8_att_f32_tile<S>(ks, p.k + batch * S::STRIDE_K + kv * S::D, S::STRIDE_K,
-                               p.v + batch * S::STRIDE_V + kv * S::D, S::STRIDE_V, col0);
+            f8_att_f32_tile<S>(ks, p.k + keys * S::STRIDE_K + kv * S::D, S::STRIDE_K,
+                               p.v + keys * S::STRIDE_V + kv * S::D, S::STRIDE_V, col0);
 #pragma unroll 1
             for (int j = 0; j < S::COLS; j++) {
-                const float x = f8_att_f32_weight<S>(f8_att_f32_score<S>(q, ks + j * PITCH), lse2);
+                const float s = f8_att_f32_score<S>(q, ks + j * PITCH, mask, row, col0 + j);
+                const float x = f8_att_f32_weight<S>(s, lse2);
                 const float dp = f8_att_f32_dot<S>(dout, vs + j * PITCH);
                 if (f8_att_visible<S>(row, col0 + j))
                     f8_att_f32_add<S>(dq, x * (dp - delta), ks + j * PITCH);

@@ -26,7 +26,7 @@ F8_DEV void f8_att_softmax(f8_att_running<S> &r, float (&s)[S::MT][S::COLS / 8][
                 most = f8_maximum(f8_maximum(most, s[mt][n][half * 2]), s[mt][n][half * 2 + 1]);
             most = f8_maximum(most, f8_shfl_xor(most, 1));
             most = f8_maximum(most, f8_shfl_xor(most, 2));
-            const float top = f8_maximum(r.top[mt][half], most * S::FACTOR);
+            const float top = f8_maximum(r.top[mt][half], most * f8_att_factor<S>());
             /* while all scores so far are -Inf, -Inf - -Inf must not make a NaN that stays */
             const float safe = top == none ? 0.0f : top;
             const float alpha = f8_att_exp2<false, false>(r.top[mt][half] - safe);
@@ -41,7 +41,8 @@ F8_DEV void f8_att_softmax(f8_att_running<S> &r, float (&s)[S::MT][S::COLS / 8][
             for (int n = 0; n < NT; n++)
 #pragma unroll
                 for (int e = half * 2; e < half * 2 + 2; e++) {
-                    s[mt][n][e] = f8_att_exp2<false, false>(f8_fma(s[mt][n][e], S::FACTOR, -safe));
+                    s[mt][n][e] =
+                        f8_att_exp2<false, false>(f8_fma(s[mt][n][e], f8_att_factor<S>(), -safe));
                     sum += s[mt][n][e];
                 }
             r.sum[mt][half] = sum;
@@ -51,13 +52,15 @@ F8_DEV void f8_att_softmax(f8_att_running<S> &r, float (&s)[S::MT][S::COLS / 8][
 /* One tile of keys; `masked`: not every row sees every one. */
 template <class S, bool HOLD>
 F8_DEV void f8_att_forward_tile(f8_att_running<S> &r, const f8_u16 *q, const f8_u16 *k,
-                                const f8_u16 *v, bool masked, int row0, int col0,
+                                const f8_u16 *v, const typename S::mask_type *mask, bool masked,
+                                int row0, int col0,
                                 const f8_u32 (&held)[HOLD ? S::MT : 1][HOLD ? S::DP / 16 : 1][4])
 {
     constexpr int MT = S::MT, NT = S::COLS / 8;
     float s[MT][NT][4];
     f8_att_scores<S, MT, NT, HOLD>(s, q, k, held);
     f8_att_sign<S, MT, NT>(s);
+    f8_att_apply<S, MT, NT>(s, mask, row0, col0);
     if (masked)
         f8_att_mask<S, MT, NT>(s, -f8_from_bits(0x7f800000u), row0, col0);
     f8_att_softmax<S>(r, s);
@@ -80,8 +83,8 @@ F8_DEV void f8_att_forward_end(f8_att_running<S> &r, const P &p, const f8_att_ta
             sum += f8_shfl_xor(sum, 2);
             const int row = row0 + mt * 16 + half * 8 + lane / 4;
             if (lane % 4 == 0 && row < S::T)
-                lse[row] = f8_fma(r.top[mt][half], 0x1.62e430p-1f, f8_att_log<S>(sum));
-            r.sum[mt][half] = f8_div(1.0f, sum);
+                lse[row] = f8_att_lse<S>(r.top[mt][half], sum);
+            r.sum[mt][half] = f8_att_inverse<S>(sum);
         }
     f8_att_store<S, S::MT>(p.o + (f8_i64)t.batch * S::T * S::STRIDE_O + t.head * S::D, S::STRIDE_O,
                            row0, r.o, r.sum);
@@ -100,13 +103,14 @@ template <class S, class P> F8_DEV void f8_att_forward(const P &p, f8_u8 *room)
         const f8_att_task t = f8_att_find<S, S::H, BLOCK>(task);
         const int kv = t.head / (S::H / S::HKV), row0 = t.first + f8_thread() / 32 * MT * 16;
         const int last = t.first + BLOCK < S::T ? t.first + BLOCK : S::T;
-        const int tiles = ((S::CAUSAL ? last : S::T) + S::COLS - 1) / S::COLS;
-        const f8_u16 *k = p.k + (f8_i64)t.batch * S::T * S::STRIDE_K + kv * S::D;
-        const f8_u16 *v = p.v + (f8_i64)t.batch * S::T * S::STRIDE_V + kv * S::D;
-        f8_att_load<S, BLOCK>(qs, p.q + (f8_i64)t.batch * S::T * S::STRIDE_Q + t.head * S::D,
-                              S::STRIDE_Q, t.first, q_aligned);
-        f8_att_load<S, S::COLS>(ks, k, S::STRIDE_K, 0, k_aligned);
-        f8_att_load<S, S::COLS>(vs, v, S::STRIDE_V, 0, v_aligned);
+        const int tiles = f8_att_tiles<S>(last);
+        const f8_u16 *k = p.k + (f8_i64)t.batch * S::TK * S::STRIDE_K + kv * S::D;
+        const f8_u16 *v = p.v + (f8_i64)t.batch * S::TK * S::STRIDE_V + kv * S::D;
+        const typename S::mask_type *mask = f8_att_mask_of<S>(p, t.batch, t.head);
+        f8_att_load<S, BLOCK, S::T>(qs, p.q + (f8_i64)t.batch * S::T * S::STRIDE_Q + t.head * S::D,
+                                    S::STRIDE_Q, t.first, q_aligned);
+        f8_att_load<S, S::COLS, S::TK>(ks, k, S::STRIDE_K, 0, k_aligned);
+        f8_att_load<S, S::COLS, S::TK>(vs, v, S::STRIDE_V, 0, v_aligned);
         f8_copy_commit();
         f8_att_running<S> r;
         f8_att_zero<S, MT>(r.o);
@@ -123,10 +127,10 @@ template <class S, class P> F8_DEV void f8_att_forward(const P &p, f8_u8 *room)
             f8_copy_wait<0>();
             f8_sync();
             if (tile + 1 < tiles) {
-                f8_att_load<S, S::COLS>(ks + (TILE - stage), k, S::STRIDE_K, col0 + S::COLS,
-                                        k_aligned);
-                f8_att_load<S, S::COLS>(vs + (TILE - stage), v, S::STRIDE_V, col0 + S::COLS,
-                                        v_aligned);
+                f8_att_load<S, S::COLS, S::TK>(ks + (TILE - stage), k, S::STRIDE_K, col0 + S::COLS,
+                                               k_aligned);
+                f8_att_load<S, S::COLS, S::TK>(vs + (TILE - stage), v, S::STRIDE_V, col0 + S::COLS,
+                                               v_aligned);
                 f8_copy_commit();
             }
             if (HOLD && tile == 0) {
@@ -138,8 +142,8 @@ template <class S, class P> F8_DEV void f8_att_forward(const P &p, f8_u8 *room)
             }
             const int seen = f8_att_seen<S>(row0, MT * 16, col0, S::COLS);
             if (seen)
-                f8_att_forward_tile<S, HOLD>(r, own, ks + stage, vs + stage, seen == 1, row0, col0,
-                                             held);
+                f8_att_forward_tile<S, HOLD>(r, own, ks + stage, vs + stage, mask, seen == 1, row0,
+                                             col0, held);
         }
         f8_att_forward_end<S>(r, p, t, row0);
         f8_sync();

@@ -3,12 +3,12 @@
 
 f8_status f8_attention_check_sizes(const f8_attention_desc *x, f8_diag *d)
 {
-    if (x->B < 1 || x->T < 1 || x->H < 1 || x->Hkv < 1 || x->D < 1 || x->H % x->Hkv)
+    if (x->B < 1 || x->T < 1 || x->Tk < 1 || x->H < 1 || x->Hkv < 1 || x->D < 1 || x->H % x->Hkv)
         return f8_fail(d, F8_ERR_INPUT, F8_NOWHERE,
-                       "attention: impossible sizes: batch %lld, %lld tokens, %lld heads of %lld "
-                       "elements, %lld kv heads",
-                       (long long)x->B, (long long)x->T, (long long)x->H, (long long)x->D,
-                       (long long)x->Hkv);
+                       "attention: impossible sizes: batch %lld, %lld tokens, %lld keys, %lld heads "
+                       "of %lld elements, %lld kv heads",
+                       (long long)x->B, (long long)x->T, (long long)x->Tk, (long long)x->H,
+                       (long long)x->D, (long long)x->Hkv);
     return F8_OK;
 }
 
@@ -25,8 +25,16 @@ f8_status f8_attention_check_strides(const f8_attention_desc *x, bool backward, 
     return F8_OK;
 }
 
+double f8_attention_pairs(int64_t queries, int64_t keys, bool causal)
+{
+    const double q = (double)queries, k = (double)keys;
+    if (!causal)
+        return q * k;
+    return queries <= keys ? q * (q + 1) / 2 : k * (k + 1) / 2 + (q - k) * k;
+}
+
 double f8_attention_flops(const f8_attention_desc *x, bool backward)
 {
-    double pairs = x->causal ? (double)x->T * (double)(x->T + 1) / 2 : (double)x->T * (double)x->T;
+    const double pairs = f8_attention_pairs(x->T, x->Tk, x->causal);
     return (backward ? 5 : 2) * 2.0 * pairs * (double)x->D * (double)x->H * (double)x->B;
 }

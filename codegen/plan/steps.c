@@ -127,6 +127,21 @@ static f8_place result_place(f8_build *b, const f8_group *g, f8_ref r, int64_t i
     return f8_build_scratch(b, f8_type_bytes(t), f8_type_columns(t));
 }
 
+/* The mask's strides: 0 along the axes of one element. */
+static f8_status attention_mask(f8_build *b, f8_ref r, f8_ref mask, f8_attention_desc *d)
+{
+    const f8_type *t = f8_build_type(b, mask);
+    const int64_t row = f8_build_place(b, mask)->stride;
+    if (t->rank != 4)
+        return f8_build_broken(b, r, "the mask has not four axes");
+    d->masking = t->dtype == F8_BOOL ? F8_MASK_BOOL : F8_MASK_ADD;
+    d->mask.k = t->dim[3] > 1;
+    d->mask.q = t->dim[2] > 1 ? row : 0;
+    d->mask.h = t->dim[1] > 1 ? row * t->dim[2] : 0;
+    d->mask.b = t->dim[0] > 1 ? row * t->dim[2] * t->dim[1] : 0;
+    return F8_OK;
+}
+
 static f8_status attention_desc(f8_build *b, f8_ref r, f8_attention_desc *d)
 {
     const f8_graph *graph = b->func->graph;
@@ -141,7 +156,11 @@ static f8_status attention_desc(f8_build *b, f8_ref r, f8_attention_desc *d)
         return f8_build_broken(b, r, "the queries have no time axis, or there are no heads");
     if (!d->Hkv)
         d->Hkv = d->H;
+    const f8_type *k = f8_build_type(b, n->in[1]);
+    if (k->rank < 2)
+        return f8_build_broken(b, r, "the keys have no time axis");
     d->T = q->dim[q->rank - 2];
+    d->Tk = k->dim[k->rank - 2];
     d->B = f8_type_rows(q) / d->T;
     d->D = f8_type_columns(q) / d->H;
     if (d->scale == 0)
@@ -149,27 +168,37 @@ static f8_status attention_desc(f8_build *b, f8_ref r, f8_attention_desc *d)
     d->stride.q = f8_build_place(b, n->in[0])->stride;
     d->stride.k = f8_build_place(b, n->in[1])->stride;
     d->stride.v = f8_build_place(b, n->in[2])->stride;
-    return F8_OK;
+    const f8_ref mask = f8_attention_mask(n);
+    return mask ? attention_mask(b, r, mask, d) : F8_OK;
 }
 
 static const char *attention_text(f8_build *b, const f8_attention_desc *d, bool backward)
 {
     uint32_t scale;
     memcpy(&scale, &d->scale, sizeof scale);
+    const char *keys = "", *mask = "";
+    if (d->Tk != d->T)
+        keys = f8_arena_printf(b->arena, " Tk %" PRId64, d->Tk);
+    if (d->masking)
+        mask = f8_arena_printf(b->arena,
+                               " mask %s %" PRId64 " %" PRId64 " %" PRId64 " %" PRId64,
+                               d->masking == F8_MASK_BOOL ? "bool" : "f32", d->mask.b, d->mask.h,
+                               d->mask.q, d->mask.k);
     return f8_arena_printf(b->arena,
                            "attention%s %s B %" PRId64 " T %" PRId64 " H %" PRId64 " Hkv %" PRId64
                            " D %" PRId64 "%s scale 0x%08" PRIx32 " strides %" PRId64 " %" PRId64
-                           " %" PRId64 " %" PRId64 " %" PRId64 " %" PRId64 " %" PRId64 " %" PRId64,
+                           " %" PRId64 " %" PRId64 " %" PRId64 " %" PRId64 " %" PRId64 " %" PRId64
+                           "%s%s",
                            backward ? " grad" : "", f8_dtype_name(d->dtype), d->B, d->T, d->H,
                            d->Hkv, d->D, d->causal ? " causal" : "", scale, d->stride.q,
                            d->stride.k, d->stride.v, d->stride.o, d->stride.dout, d->stride.dq,
-                           d->stride.dk, d->stride.dv);
+                           d->stride.dk, d->stride.dv, keys ? keys : "", mask ? mask : "");
 }
 
 /* Operands, then results, then the workspace. */
 typedef struct attention_values {
-    f8_place place[10];
-    f8_type type[10];
+    f8_place place[11];
+    f8_type type[11];
     int64_t workspace;                 /* bytes */
     uint32_t n, first_result, n_typed; /* the workspace has no type */
 } attention_values;
@@ -187,12 +216,13 @@ static f8_status attention_places(f8_build *b, const f8_group *g, f8_attention_d
     v->first_result = v->n;
     for (int64_t i = 0; i < (backward ? 3 : 2); i++, v->n++)
         v->place[v->n] = result_place(b, g, r, i, &v->type[v->n]);
-    d->stride.o = v->place[3].stride;
+    const f8_place *result = v->place + v->first_result;
+    d->stride.o = (backward ? v->place + 3 : result)->stride;
     if (backward) {
         d->stride.dout = v->place[5].stride;
-        d->stride.dq = v->place[6].stride;
-        d->stride.dk = v->place[7].stride;
-        d->stride.dv = v->place[8].stride;
+        d->stride.dq = result[0].stride;
+        d->stride.dk = result[1].stride;
+        d->stride.dv = result[2].stride;
     }
     v->n_typed = v->n;
     for (uint32_t i = 0; i < v->n; i++)

@@ -1,33 +1,62 @@
 /* The reference interpreter: attention and its gradient, computed in double and rounded once. For
  * every batch b and head h, with its key head h / (heads / kv_heads):
- *     s = scale q k^T (keys <= query when causal), lse = log sum exp s, p = exp(s - lse), o = p v
- *     dv = p^T do, dp = do v^T, ds = p (dp - sum(do o)), dq = scale ds k, dk = scale ds^T q */
+ *     s = scale q k^T + mask (keys <= query when causal), lse = log sum exp s, p = exp(s - lse), o = p v
+ *     dv = p^T do, dp = do v^T, ds = p (dp - sum(do o)), dq = scale ds k, dk = scale ds^T q
+ * A false of a bool mask makes a score -Inf. With a mask, a query whose scores are all -Inf has o = 0
+ * and lse = +Inf, which makes every p of it 0. */
 #include <math.h>
 #include <string.h>
 
 #include "codegen/reference/interp.h"
 
-/* The sizes of the problem. Heads are handled one at a time, as [T, D] arrays of double. */
+/* The sizes of the problem: T queries, K keys. Heads are handled one at a time, as arrays of double,
+ * [T, D] and [K, D]. */
 typedef struct heads {
     f8_interp *x;
-    int64_t T, D, H, KH;
+    int64_t T, K, D, H, KH;
     double scale;
     bool causal;
+    const f8_rvalue *mask; /* NULL: none */
+    double *row;           /* [K]: of the mask, what is added to a query's scores */
 } heads;
 
-/* Loads head h of v [B, T, n_heads * D] into to [T, D]; store_head does the reverse. */
+/* Loads head h of v [B, rows, n_heads * D] into to [rows, D]; store_head does the reverse. */
 static void load_head(const heads *a, const f8_rvalue *v, int64_t n_heads, int64_t b, int64_t h,
                       double *to)
 {
-    for (int64_t t = 0; t < a->T; t++)
-        f8_interp_load(a->x, v, ((b * a->T + t) * n_heads + h) * a->D, a->D, to + t * a->D);
+    const int64_t rows = v->type.dim[1];
+    for (int64_t t = 0; t < rows; t++)
+        f8_interp_load(a->x, v, ((b * rows + t) * n_heads + h) * a->D, a->D, to + t * a->D);
 }
 
 static void store_head(const heads *a, f8_rvalue *v, int64_t n_heads, int64_t b, int64_t h,
                        const double *from)
 {
-    for (int64_t t = 0; t < a->T; t++)
-        f8_interp_store(a->x, v, ((b * a->T + t) * n_heads + h) * a->D, a->D, from + t * a->D);
+    const int64_t rows = v->type.dim[1];
+    for (int64_t t = 0; t < rows; t++)
+        f8_interp_store(a->x, v, ((b * rows + t) * n_heads + h) * a->D, a->D, from + t * a->D);
+}
+
+/* Loads the mask's row of query i of head h: K elements, or one that stands for all. */
+static void load_mask(const heads *a, int64_t b, int64_t h, int64_t i)
+{
+    if (!a->mask)
+        return;
+    const int64_t *dim = a->mask->type.dim;
+    const int64_t at = ((dim[0] > 1 ? b : 0) * dim[1] + (dim[1] > 1 ? h : 0)) * dim[2] +
+                       (dim[2] > 1 ? i : 0);
+    f8_interp_load(a->x, a->mask, at * dim[3], dim[3], a->row);
+    for (int64_t j = dim[3]; j < a->K; j++)
+        a->row[j] = a->row[0];
+}
+
+static double masked(const heads *a, double score, int64_t key)
+{
+    if (!a->mask)
+        return score;
+    if (a->mask->type.dtype == F8_BOOL)
+        return a->row[key] != 0 ? score : -INFINITY;
+    return score + a->row[key];
 }
 
 /* Adds in four sums, so that an addition need not wait for the one before. */
@@ -52,24 +81,31 @@ static void add_scaled(double *to, double c, const double *from, int64_t n)
 /* The number of keys that query i sees; they are the first ones. */
 static int64_t seen(const heads *a, int64_t i)
 {
-    return a->causal ? i + 1 : a->T;
+    return a->causal && i < a->K ? i + 1 : a->K;
 }
 
 /* Computes o [T, D] and lse [T] of one head; p [T] is scratch. A NaN anywhere in a row makes the
  * whole row NaN. */
-static void forward_head(const heads *a, const double *q, const double *k, const double *v,
-                         double *p, double *o, double *lse)
+static void forward_head(const heads *a, int64_t b, int64_t h, const double *q, const double *k,
+                         const double *v, double *p, double *o, double *lse)
 {
     const int64_t D = a->D;
     memset(o, 0, (size_t)(a->T * D) * sizeof *o);
     for (int64_t i = 0; i < a->T; i++) {
         double top = -INFINITY, sum = 0;
+        load_mask(a, b, h, i);
         for (int64_t j = 0; j < seen(a, i); j++) {
-            p[j] = a->scale * dot(q + i * D, k + j * D, D);
+            p[j] = masked(a, a->scale * dot(q + i * D, k + j * D, D), j);
             top = p[j] > top ? p[j] : top;
         }
+        if (a->mask && top == -INFINITY)
+            top = 0;
         for (int64_t j = 0; j < seen(a, i); j++)
             sum += exp(p[j] - top);
+        if (a->mask && sum == 0) {
+            lse[i] = INFINITY;
+            continue;
+        }
         lse[i] = top + log(sum);
         for (int64_t j = 0; j < seen(a, i); j++)
             add_scaled(o + i * D, exp(p[j] - top) / sum, v + j * D, D);
@@ -81,15 +117,17 @@ typedef struct gradient {
     double *dq, *dk, *dv;                    /* dk and dv are added to what is there */
 } gradient;
 
-static void backward_head(const heads *a, const gradient *g)
+static void backward_head(const heads *a, int64_t b, int64_t h, const gradient *g)
 {
     const int64_t D = a->D;
     memset(g->dq, 0, (size_t)(a->T * D) * sizeof *g->dq);
     for (int64_t i = 0; i < a->T; i++) {
         const double *q = g->q + i * D, *d_o = g->d_o + i * D;
         const double delta = dot(d_o, g->o + i * D, D);
+        load_mask(a, b, h, i);
         for (int64_t j = 0; j < seen(a, i); j++) {
-            const double p = exp(a->scale * dot(q, g->k + j * D, D) - g->lse[i]);
+            const double s = masked(a, a->scale * dot(q, g->k + j * D, D), j);
+            const double p = exp(s - g->lse[i]);
             const double ds = a->scale * p * (dot(d_o, g->v + j * D, D) - delta);
             add_scaled(g->dv + j * D, p, d_o, D);
             add_scaled(g->dq + i * D, ds, g->k + j * D, D);
@@ -103,15 +141,15 @@ static void backward_head(const heads *a, const gradient *g)
 static void forward(const heads *a, int64_t batch, const f8_rvalue *const *in, f8_rvalue *out,
                     double *room)
 {
-    const int64_t n = a->T * a->D;
-    double *q = room, *k = q + n, *v = k + n, *o = v + n, *lse = o + n, *p = lse + a->T;
+    const int64_t n = a->T * a->D, n_keys = a->K * a->D;
+    double *q = room, *k = q + n, *v = k + n_keys, *o = v + n_keys, *lse = o + n, *p = lse + a->T;
     for (int64_t b = 0; b < batch; b++)
         for (int64_t h = 0; h < a->H; h++) {
             const int64_t kh = h / (a->H / a->KH);
             load_head(a, in[0], a->H, b, h, q);
             load_head(a, in[1], a->KH, b, kh, k);
             load_head(a, in[2], a->KH, b, kh, v);
-            forward_head(a, q, k, v, p, o, lse);
+            forward_head(a, b, h, q, k, v, p, o, lse);
             store_head(a, &out[0], a->H, b, h, o);
             f8_interp_store(a->x, &out[1], (b * a->H + h) * a->T, a->T, lse);
         }
@@ -120,22 +158,22 @@ static void forward(const heads *a, int64_t batch, const f8_rvalue *const *in, f
 static void backward(const heads *a, int64_t batch, const f8_rvalue *const *in, f8_rvalue *out,
                      double *room)
 {
-    const int64_t n = a->T * a->D, group = a->H / a->KH;
-    double *q = room, *k = q + n, *v = k + n, *o = v + n, *d_o = o + n, *dq = d_o + n, *dk = dq + n,
-           *dv = dk + n, *lse = dv + n;
+    const int64_t n = a->T * a->D, n_keys = a->K * a->D, group = a->H / a->KH;
+    double *q = room, *o = q + n, *d_o = o + n, *dq = d_o + n, *k = dq + n, *v = k + n_keys,
+           *dk = v + n_keys, *dv = dk + n_keys, *lse = dv + n_keys;
     const gradient g = {q, k, v, o, lse, d_o, dq, dk, dv};
     for (int64_t b = 0; b < batch; b++)
         for (int64_t kh = 0; kh < a->KH; kh++) {
             load_head(a, in[1], a->KH, b, kh, k);
             load_head(a, in[2], a->KH, b, kh, v);
-            memset(dk, 0, (size_t)n * sizeof *dk);
-            memset(dv, 0, (size_t)n * sizeof *dv);
+            memset(dk, 0, (size_t)n_keys * sizeof *dk);
+            memset(dv, 0, (size_t)n_keys * sizeof *dv);
             for (int64_t h = kh * group; h < (kh + 1) * group; h++) {
                 load_head(a, in[0], a->H, b, h, q);
                 load_head(a, in[3], a->H, b, h, o);
                 f8_interp_load(a->x, in[4], (b * a->H + h) * a->T, a->T, lse);
                 load_head(a, in[5], a->H, b, h, d_o);
-                backward_head(a, &g);
+                backward_head(a, b, h, &g);
                 store_head(a, &out[0], a->H, b, h, dq);
             }
             store_head(a, &out[1], a->KH, b, kh, dk);
@@ -151,6 +189,7 @@ void f8_interp_attention(f8_interp *x, const f8_graph *g, f8_ref r, const f8_rva
     const f8_type *q = &in[0]->type;
     heads a = {.x = x,
                .T = q->dim[1],
+               .K = in[1]->type.dim[1],
                .H = f8_attr_i(g, r, F8_A_HEADS),
                .KH = f8_attr_i(g, r, F8_A_KV_HEADS),
                .scale = f8_attr_f(g, r, F8_A_SCALE),
@@ -158,8 +197,13 @@ void f8_interp_attention(f8_interp *x, const f8_graph *g, f8_ref r, const f8_rva
     a.D = q->dim[2] / a.H;
     if (a.scale == 0)
         a.scale = 1 / sqrt((double)a.D);
-    const size_t bytes = (size_t)(8 * a.T * a.D + 2 * a.T) * sizeof(double);
+    if (f8_attention_mask(f8_at(g, r)))
+        a.mask = in[f8_at(g, r)->n_in - 1];
+    const size_t count = (size_t)(4 * (a.T + a.K) * a.D + a.T + 2 * a.K);
+    const size_t bytes = count * sizeof(double);
     double *room = f8_interp_alloc(x, bytes);
+    if (room)
+        a.row = room + count - a.K;
     if (room && f8_at(g, r)->op == F8_OP_ATTENTION)
         forward(&a, q->dim[0], in, out, room);
     else if (room)

@@ -70,6 +70,16 @@ bool cli_state_save(const cli *c, const char *path, fp8c_program *program)
     return ok || cli_file_fail(&diag);
 }
 
+bool cli_can_save(const cli *c)
+{
+    const char *const paths[] = {c->save, c->save_state};
+    f8_diag diag = {0};
+    for (int i = 0; i < 2 && !cli_ranks_follows(c->ranks); i++)
+        if (paths[i] && f8_file_writable(cli_temporaries(), paths[i], &diag) != F8_OK)
+            return cli_file_fail(&diag);
+    return true;
+}
+
 /* ---- the files ---- */
 
 enum { NAME_ROOM = 1024 }; /* names of a module have 511 bytes at most */

@@ -24,6 +24,9 @@ bool cli_checkpoint_save(const cli *c, const char *path, fp8c_program *program, 
                          int64_t n_steps);
 /* The same for the bare bytes of the variables, one after the other. */
 bool cli_state_save(const cli *c, const char *path, fp8c_program *program);
+/* Whether the files of --save and --save-state can be written, as far as can be told before they
+ * are. false after a message on stderr. */
+bool cli_can_save(const cli *c);
 
 /* The files of --weights, as --ignore and --map name their tensors. */
 typedef struct cli_weights {

@@ -486,16 +486,6 @@ static int train_recipe(const cli *c, fp8c_context *ctx, fp8c_module *module, cl
     return ok ? CLI_DONE : CLI_FAILED;
 }
 
-static bool can_save(const cli *c)
-{
-    const char *const paths[] = {c->save, c->save_state};
-    f8_diag diag = {0};
-    for (int i = 0; i < 2 && !cli_ranks_follows(c->ranks); i++)
-        if (paths[i] && f8_file_writable(cli_temporaries(), paths[i], &diag) != F8_OK)
-            return cli_file_fail(&diag);
-    return true;
-}
-
 static bool usable(const cli *c)
 {
     if (!cli_data_given(c))
@@ -519,7 +509,7 @@ static int train_all(const cli *c, fp8c_context *ctx, fp8c_module *module, cli_f
     static char stopped[STOPPED]; /* it outlives the command */
     say_stopped(c, results, NULL, stopped);
     /* Everything that can be checked is checked before the first run. */
-    const bool ready = can_save(c) && cli_data_open(&data, c) && cli_json_open(&json, c->json);
+    const bool ready = cli_can_save(c) && cli_data_open(&data, c) && cli_json_open(&json, c->json);
     int code = ready ? CLI_DONE : CLI_FAILED;
     if (ready)
         cli_hold(NULL);

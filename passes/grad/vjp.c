@@ -122,12 +122,13 @@ RULE(matmul)
 RULE(attention)
 {
     f8_node n = *f8_at(g, y);
-    f8_ref in[] = {n.in[0], n.in[1], n.in[2], y, f8_project(g, y, 1), dy};
+    const f8_ref mask = f8_attention_mask(&n);
+    f8_ref in[] = {n.in[0], n.in[1], n.in[2], y, f8_project(g, y, 1), dy, mask};
     f8_attr attr[] = {F8_INT(F8_A_HEADS, f8_attr_i(g, y, F8_A_HEADS)),
                       F8_INT(F8_A_KV_HEADS, f8_attr_i(g, y, F8_A_KV_HEADS)),
                       F8_INT(F8_A_CAUSAL, f8_attr_i(g, y, F8_A_CAUSAL)),
                       F8_FLOAT(F8_A_SCALE, f8_attr_f(g, y, F8_A_SCALE))};
-    f8_ref grad = f8_make(g, F8_OP_ATTENTION_GRAD, in, 6, attr, 4);
+    f8_ref grad = f8_make(g, F8_OP_ATTENTION_GRAD, in, mask ? 7 : 6, attr, 4);
     for (int i = 0; i < 3 && grad; i++)
         dx[i] = f8_project(g, grad, i);
 }

@@ -329,6 +329,14 @@ static double gemm_seconds(const f8_graph *g, const f8_target *t, f8_ref r)
     return kernel_seconds(t, ops / (gemm_rate(g, t, r) * TERA), bytes);
 }
 
+/* The keys that a query sees, on average. */
+static double keys_seen(double queries, double keys, bool causal)
+{
+    if (!causal)
+        return keys;
+    return queries <= keys ? (queries + 1) / 2 : keys - keys * (keys - 1) / (2 * queries);
+}
+
 /* Attention does two products forward and five backward, over the pairs of a query and a key that
  * it may see. */
 static double attention_seconds(const f8_graph *g, const f8_target *t, f8_ref r)
@@ -338,7 +346,9 @@ static double attention_seconds(const f8_graph *g, const f8_target *t, f8_ref r)
                   *v = f8_type_of(g, n->in[2]);
     const bool backward = n->op == F8_OP_ATTENTION_GRAD;
     const double length = (double)q->dim[q->rank - 2], heads = (double)f8_attr_i(g, r, F8_A_HEADS);
-    const double keys = f8_attr_i(g, r, F8_A_CAUSAL) ? (length + 1) / 2 : length;
+    const double keys = keys_seen(length, (double)k->dim[k->rank - 2],
+                                  f8_attr_i(g, r, F8_A_CAUSAL) != 0);
+    const f8_ref mask = f8_attention_mask(n);
     const double pairs = (double)f8_type_rows(q) * heads * keys;
     const double size = (double)f8_type_columns(q) / heads;
     double rate = backward ? t->speeds.attention_grad : t->speeds.attention;
@@ -351,6 +361,10 @@ static double attention_seconds(const f8_graph *g, const f8_target *t, f8_ref r)
         bytes += (double)(f8_type_bytes(k) + f8_type_bytes(v));
     else
         bytes += 4 * (double)f8_type_rows(q) * heads; /* lse */
+    if (mask) { /* read once for every head, not only once */
+        const f8_type *t_mask = f8_type_of(g, mask);
+        bytes += bytes_of(g, mask) * (heads / (double)t_mask->dim[1] - 1);
+    }
     return kernel_seconds(t, ops / TERA, memory_seconds(t, bytes));
 }
 

@@ -136,9 +136,9 @@ def heads(x, n):
     return x.view(x.shape[0], x.shape[1], n, -1).transpose(1, 2)
 
 
-def attention(q, k, v):
+def attention(q, k, v, mask=None):
     y = F.scaled_dot_product_attention(heads(q, 4), heads(k, 2).repeat_interleave(2, 1),
-                                       heads(v, 2).repeat_interleave(2, 1), is_causal=True)
+                                       heads(v, 2).repeat_interleave(2, 1), mask, is_causal=mask is None)
     return y.transpose(1, 2).reshape(q.shape)
 
 
@@ -203,6 +203,20 @@ CASES = [
          "func forward(%q: f32[2, 12, 32], %k: f32[2, 12, 16], %v: f32[2, 12, 16]) -> (%y: f32[2, 12, 32]) {\n"
          "  return attention(%q, %k, %v) {heads = 4, kv_heads = 2}\n}\n",
          lambda v: {"y": attention(v.q, v.k, v["v"])}, {"q": (2, 12, 32), "k": (2, 12, 16), "v": (2, 12, 16)}),
+    Case("causal attention with fewer keys, and with more",
+         "func forward(%q: f32[2, 12, 32], %k: f32[2, 7, 16], %l: f32[2, 15, 16]) -> (%y: f32[2, 12, 32]) {\n"
+         "  return add(attention(%q, %k, %k) {heads = 4, kv_heads = 2},\n"
+         "             attention(%q, %l, %l) {heads = 4, kv_heads = 2})\n}\n",
+         lambda v: {"y": attention(v.q, v.k, v.k) + attention(v.q, v.l, v.l)},
+         {"q": (2, 12, 32), "k": (2, 7, 16), "l": (2, 15, 16)}),
+    Case("masks: the last keys of a sequence hidden, and values added to scores",
+         "func forward(%q: f32[2, 12, 32], %k: f32[2, 7, 16], %v: f32[2, 7, 16], %m: i32[2, 1, 1, 7])\n"
+         "  -> (%y: f32[2, 12, 32]) {\n"
+         "  %added = mul(cast(%m) {to = f32}, 0.125)\n"
+         "  return add(attention(%q, %k, %v, lt(%m, 12)) {heads = 4, kv_heads = 2, causal = false},\n"
+         "             attention(%q, %k, %v, %added) {heads = 4, kv_heads = 2, causal = false})\n}\n",
+         lambda v: {"y": attention(v.q, v.k, v["v"], v.m < 12) + attention(v.q, v.k, v["v"], (v.m * 0.125).to(v.q.dtype))},
+         {"q": (2, 12, 32), "k": (2, 7, 16), "v": (2, 7, 16)}, {}, {"m": (2, 1, 1, 7)}),
     Case("a table of embeddings, and a loss",
          "param head: f32[32, 16] ones\nfunc forward(%table: f32[16, 32], %i: i32[4, 9], %t: i32[4, 9])\n"
          "  -> (%loss: f32[]) {\n"

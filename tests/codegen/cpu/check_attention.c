@@ -49,6 +49,31 @@ START_TEST(chosen_shapes)
 }
 END_TEST
 
+/* Fewer keys than queries and more of them, within a block and across blocks and tasks, in both
+ * splits of the backward; then masks: which axes they have, which of their scores are hidden. */
+START_TEST(keys_and_masks)
+{
+    static const struct {
+        int64_t B, T, Tk, H, Hkv, D;
+    } shapes[] = {
+        {1, 1, 7, 2, 1, 16},    {1, 7, 1, 1, 1, 16},   {2, 20, 45, 4, 2, 17}, {1, 45, 20, 2, 1, 32},
+        {1, 50, 230, 2, 2, 16}, {1, 230, 50, 2, 1, 16}, {4, 97, 60, 4, 2, 8}, {4, 60, 250, 4, 2, 8},
+    };
+    static const char *const axes[] = {"", "bk", "qk", "bhqk", "q", "hk", "k", "bqk"};
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+        for (int k = 0; k < 4; k++) {
+            f8_attention_desc d =
+                att_shape(k & 1 ? F8_BF16 : F8_F32, shapes[i].B, shapes[i].T, shapes[i].H,
+                          shapes[i].Hkv, shapes[i].D, k & 2);
+            d.Tk = shapes[i].Tk;
+            check_case(&d, (int64_t)(i % 3) * 5, i + 1);
+            const f8_attention_masking masking = (i + (size_t)k) % 2 ? F8_MASK_BOOL : F8_MASK_ADD;
+            d = att_masked(d, masking, axes[(i + 3 * (size_t)k) % 8]);
+            check_case(&d, (int64_t)(i % 3) * 5, i + 1);
+        }
+}
+END_TEST
+
 START_TEST(random_shapes)
 {
     unsigned seed = 20240607;
@@ -59,6 +84,8 @@ START_TEST(random_shapes)
             att_shape(rand_r(&seed) & 64 ? F8_BF16 : F8_F32, 1 + rand_r(&seed) % 2, T, group * kv,
                       kv, D, rand_r(&seed) & 64);
         d.scale *= (float)(1 + rand_r(&seed) % 3) * 0.5f;
+        if (i % 3 == 0)
+            d.Tk = 1 + rand_r(&seed) % 220;
         check_case(&d, rand_r(&seed) % 40, (uint64_t)i + 100);
     }
 }
@@ -227,6 +254,7 @@ Suite *f8_suite(void)
     tcase_set_timeout(t, 600);
     tcase_add_unchecked_fixture(t, test_llvm_load, test_llvm_unload);
     tcase_add_test(t, chosen_shapes);
+    tcase_add_test(t, keys_and_masks);
     tcase_add_test(t, random_shapes);
     tcase_add_test(t, splits_do_not_change_bits);
     tcase_add_test(t, batch_does_not_change_bits);

@@ -75,20 +75,25 @@ static void drop(kernels *k)
     f8_cuda_leave(device.cuda);
 }
 
+/* What is f32 whatever the dtype stays aligned. */
+static size_t shift_of(int tensor, size_t shift)
+{
+    return tensor == T_LSE || tensor == T_MASK ? 0 : shift;
+}
+
 /* Run one direction on `grid` blocks (0: one a task); tensors lie `shift` bytes past an aligned
  * place. */
 static void run(att_case *c, const kernels *k, bool backward, unsigned grid, size_t shift)
 {
     enum { SPACE = T_COUNT };
-    static const int order[2][T_COUNT] = {{T_Q, T_K, T_V, T_O, T_LSE},
-                                          {T_Q, T_K, T_V, T_O, T_LSE, T_DO, T_DQ, T_DK, T_DV}};
-    const int n = backward ? T_COUNT : 5;
+    int order[T_COUNT];
+    const int n = att_order(&c->desc, backward, order);
     const size_t space = (size_t)f8_cuda_attention_workspace(&c->desc, backward);
     CUdeviceptr at[T_COUNT + 1] = {0};
     OK(f8_cuda_enter(device.cuda, diag));
     for (int i = 0; i < n; i++) {
-        const att_tensor *t = &c->t[order[backward][i]];
-        const size_t by = order[backward][i] == T_LSE ? 0 : shift;
+        const att_tensor *t = &c->t[order[i]];
+        const size_t by = shift_of(order[i], shift);
         CU(cuMemAlloc_v2(&at[i], t->bytes + by));
         CU(cuMemcpyHtoDAsync_v2(at[i] + by, t->memory, t->bytes, NULL));
     }
@@ -102,9 +107,8 @@ static void run(att_case *c, const kernels *k, bool backward, unsigned grid, siz
         ck_assert_int_eq(l->n_args, n + 1);
         ck_assert_int_eq(l->n_ints, 0);
         for (int j = 0; j < n; j++) {
-            const att_tensor *t = &c->t[order[backward][j]];
-            params[j] =
-                at[j] + (size_t)(t->base - t->memory) + (order[backward][j] == T_LSE ? 0 : shift);
+            const att_tensor *t = &c->t[order[j]];
+            params[j] = at[j] + (size_t)(t->base - t->memory) + shift_of(order[j], shift);
         }
         params[n] = at[SPACE];
         params[n + 1] = (uint64_t)k->attention.tasks[i];
@@ -114,8 +118,8 @@ static void run(att_case *c, const kernels *k, bool backward, unsigned grid, siz
     }
     CU(cuStreamSynchronize(NULL));
     for (int i = 0; i < n; i++) {
-        const att_tensor *t = &c->t[order[backward][i]];
-        const size_t by = order[backward][i] == T_LSE ? 0 : shift;
+        const att_tensor *t = &c->t[order[i]];
+        const size_t by = shift_of(order[i], shift);
         CU(cuMemcpyDtoHAsync_v2(t->memory, at[i] + by, t->bytes, NULL));
         CU(cuMemFree_v2(at[i]));
     }
@@ -177,6 +181,39 @@ START_TEST(chosen_shapes)
         f8_attention_desc d = att_shape(cases[i].dtype, 1 + i % 2, cases[i].T, cases[i].H,
                                         cases[i].Hkv, cases[i].D, cases[i].causal);
         check_case(&d, cases[i].gap, (size_t)cases[i].shift, i + 1);
+    }
+}
+END_TEST
+
+/* Other keys than queries, within a tile and across tiles and blocks, and masks with all kinds of
+ * axes: queries that see nothing, groups of heads, scales below 0. */
+START_TEST(keys_and_masks)
+{
+    static const struct {
+        int dtype, T, Tk, H, Hkv, D, causal, gap;
+        f8_attention_masking masking;
+        const char *axes;
+    } cases[] = {
+        {F8_BF16, 5, 40, 2, 1, 16, 0, 0, F8_MASK_NONE, ""},
+        {F8_BF16, 40, 5, 2, 1, 16, 1, 0, F8_MASK_NONE, ""},
+        {F8_BF16, 60, 200, 2, 1, 24, 1, 3, F8_MASK_NONE, ""},
+        {F8_BF16, 140, 70, 2, 2, 32, 1, 8, F8_MASK_NONE, ""},
+        {F8_F32, 20, 90, 2, 1, 16, 1, 0, F8_MASK_NONE, ""},
+        {F8_F32, 70, 20, 1, 1, 5, 0, 3, F8_MASK_NONE, ""},
+        {F8_BF16, 65, 65, 2, 1, 16, 0, 0, F8_MASK_BOOL, "bk"},
+        {F8_BF16, 70, 33, 4, 2, 32, 0, 0, F8_MASK_ADD, "bhqk"},
+        {F8_BF16, 40, 100, 2, 1, 80, 1, 0, F8_MASK_BOOL, "qk"},
+        {F8_BF16, 66, 66, 2, 2, 64, 1, 8, F8_MASK_ADD, "q"},
+        {F8_F32, 33, 40, 2, 1, 16, 0, 0, F8_MASK_ADD, "hk"},
+        {F8_F32, 40, 21, 2, 2, 5, 1, 3, F8_MASK_BOOL, "bqk"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        f8_attention_desc d = att_shape(cases[i].dtype, 1 + i % 2, cases[i].T, cases[i].H,
+                                        cases[i].Hkv, cases[i].D, cases[i].causal);
+        d.Tk = cases[i].Tk;
+        d.scale *= i % 4 == 3 ? -1 : 1;
+        d = att_masked(d, cases[i].masking, cases[i].axes);
+        check_case(&d, cases[i].gap, 0, i + 1);
     }
 }
 END_TEST
@@ -426,10 +463,14 @@ START_TEST(compiles_without_spills)
     }
     const f8_target *t;
     for (size_t i = 0; (t = f8_target_at(i)); i++)
-        for (int k = 0; t->kind == F8_TARGET_CUDA && k < 6; k++) {
-            static const int heads[] = {64, 128, 64};
+        for (int k = 0; t->kind == F8_TARGET_CUDA && k < 10; k++) {
+            static const int heads[] = {64, 128, 64, 64, 128};
             f8_attention_desc d =
-                att_shape(k < 4 ? F8_BF16 : F8_F32, 8, 2048, 12, 4, heads[k / 2], true);
+                att_shape(k / 2 == 2 ? F8_F32 : F8_BF16, 8, 2048, 12, 4, heads[k / 2], true);
+            if (k >= 6 && t->sm > 90) /* two architectures, for time */
+                continue;
+            if (k >= 6)
+                d = att_masked(d, t->sm == 90 ? F8_MASK_ADD : F8_MASK_BOOL, "bqk");
             set_strides(&d, 0);
             jobs[n++] = (compile_job){d, t->name, k % 2};
         }
@@ -511,6 +552,7 @@ Suite *f8_suite(void)
     /* in the tests' own processes: the stand-ins and the real NVRTC stay apart */
     tcase_add_checked_fixture(t, load, unload);
     tcase_add_test(t, chosen_shapes);
+    tcase_add_test(t, keys_and_masks);
     tcase_add_test(t, grids_and_orders_do_not_change_bits);
     tcase_add_test(t, alignment_does_not_change_bits);
     tcase_add_test(t, nan_stays_where_it_belongs);

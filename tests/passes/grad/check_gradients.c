@@ -107,6 +107,19 @@ static const gradient_case cases[] = {
     {F8_OP_ATTENTION, "q: 1, 4, 6; k: 1, 4, 2; v: 1, 4, 2", "",
      "attention(q, k, v) {heads = 3, kv_heads = 1}"},
     {F8_OP_ATTENTION, "x: 1, 4, 6", "", "attention(x, mul(x, x), x) {heads = 1, causal = false}"},
+    /* other keys than queries: fewer, and more, of which causal hides the last */
+    {F8_OP_ATTENTION, "q: 2, 5, 8; k: 2, 3, 4; v: 2, 3, 4", "",
+     "attention(mul(q, 2), k, v) {heads = 4, kv_heads = 2}"},
+    {F8_OP_ATTENTION, "q: 1, 3, 4; k: 1, 5, 4; v: 1, 5, 4", "", "attention(q, k, v) {heads = 2}"},
+    {F8_OP_ATTENTION, "q: 1, 3, 4; k: 1, 5, 4; v: 1, 5, 4", "",
+     "attention(q, k, v) {heads = 2, causal = false}"},
+    /* masks: some rows have nothing to see */
+    {F8_OP_ATTENTION, "q: 2, 3, 8; k: 2, 5, 4; v: 2, 5, 4", "%m: bool[2, 1, 1, 5]",
+     "attention(q, k, v, %m) {heads = 4, kv_heads = 2, causal = false}"},
+    {F8_OP_ATTENTION, "q: 2, 4, 4; k: 2, 4, 4; v: 2, 4, 4", "%m: bool[2, 2, 4, 1]",
+     "attention(q, k, v, %m) {heads = 2}"},
+    {F8_OP_ATTENTION, "q: 2, 3, 4; k: 2, 4, 4; v: 2, 4, 4", "%m: f32[1, 2, 3, 4]",
+     "attention(q, k, v, %m) {heads = 2, causal = false, scale = 0.7}"},
     {F8_OP_EMBEDDING, "w: 5, 3", "%t: i32[2, 4]",
      "mul(embedding(w, %t), embedding(w, %t))"}, /* 8 ids of 3 */
     {F8_OP_LINEAR, "x: 2, 3, 4; w: 4, 5; b: 5", "", "linear(x, w, b)"},

@@ -100,6 +100,16 @@ static double largest(const f8_type *t, const void *data)
     return top;
 }
 
+/* Of a mask's elements: those that hide a score have no size. */
+static double largest_finite(const f8_type *t, const void *data)
+{
+    double *d = as_doubles(t, data), top = 0;
+    for (int64_t i = 0; i < f8_type_elements(t); i++)
+        top = isfinite(d[i]) && fabs(d[i]) > top ? fabs(d[i]) : top;
+    free(d);
+    return top;
+}
+
 static bool close_to(const f8_node_check *c, const f8_type *t, int which, const double *exact,
                      const double *bound)
 {
@@ -222,15 +232,21 @@ static bool check_attention(const f8_node_check *c)
     const f8_node *n = f8_at(c->g, c->r);
     const f8_type *q = f8_type_of(c->g, n->in[0]);
     const bool grad = n->op == F8_OP_ATTENTION_GRAD;
-    const int64_t H = f8_attr_i(c->g, c->r, F8_A_HEADS), D = q->dim[2] / H, T = q->dim[1];
+    const int64_t H = f8_attr_i(c->g, c->r, F8_A_HEADS), D = q->dim[2] / H, T = q->dim[1],
+                  K = f8_type_of(c->g, n->in[1])->dim[1], longest = T > K ? T : K;
     const double group = (double)(H / f8_attr_i(c->g, c->r, F8_A_KV_HEADS)),
                  attr = f8_attr_f(c->g, c->r, F8_A_SCALE);
-    const double scale = attr != 0 ? attr : 1 / sqrt((double)D), Dd = (double)D, Td = (double)T;
-    double top[6];
+    const double scale = attr != 0 ? attr : 1 / sqrt((double)D), Dd = (double)D,
+                 Td = (double)longest;
+    double top[7];
     for (uint32_t i = 0; i < n->n_in; i++)
         top[i] = largest(f8_type_of(c->g, n->in[i]), c->operand[i]);
+    const f8_ref mask = f8_attention_mask(n);
+    const double added = mask && f8_type_of(c->g, mask)->dtype == F8_F32
+                             ? largest_finite(f8_type_of(c->g, mask), c->operand[n->n_in - 1])
+                             : 0;
     const bool tensor = c->sums != F8_SUMS_F32;
-    const double u = tensor ? 4 * U : U, A = scale * Dd * top[0] * top[1], e = (Dd + 3) * u * A;
+    const double u = tensor ? 4 * U : U, A = scale * Dd * top[0] * top[1] + added, e = (Dd + 3) * u * A;
     const double w = 2 * (e + 2 * u * (A + 1)) + (Td + 4) * u + (tensor ? 2 * 0x1p-8 : 0);
     const double ds = grad ? Dd * top[5] * (top[2] + top[3]) : 0; /* |dp - delta| */
     const double off[2][3] = {

@@ -1,6 +1,7 @@
 /* Steps of a random graph: one function for each kind of op, and the dice (graphgen_parts.h). */
 #include "tests/shared/graphs/graphgen_parts.h"
 
+#include <math.h>
 #include <string.h>
 
 /* ---- pointwise ---- */
@@ -378,23 +379,41 @@ static void product(f8_gen *t)
         f8_gen_accumulates(t, in[n_in - 1], y);
 }
 
+/* A mask that is an input or computed, with some axes of one element: bool, small values, or -Inf
+ * for some. */
+static f8_ref attention_mask(f8_gen *t, const int64_t *size)
+{
+    int64_t dim[4];
+    for (int i = 0; i < 4; i++)
+        dim[i] = f8_gen_chance(t, 2) ? size[i] : 1;
+    const f8_type shape = {.rank = 4, .dim = {dim[0], dim[1], dim[2], dim[3]}};
+    const f8_ref x = f8_gen_input(t, shape, F8_F32, "soft");
+    const f8_ref seen = f8_binary(t->g, F8_OP_LT, x, f8_const(t->g, 0.25));
+    if (f8_gen_chance(t, 2))
+        return seen;
+    return f8_gen_chance(t, 2) ? x : f8_select(t->g, seen, x, f8_const(t->g, -INFINITY));
+}
+
 /* Operands stay small: tanh of values, in bf16 or f32. */
 static void attention(f8_gen *t)
 {
     static const int64_t head_sizes[] = {1, 2, 4, 8, 16, 20, 32, 33, 64},
                          lengths[] = {1, 2, 3, 7, 17, 47, 48, 49, 65, 100};
-    const int64_t D = PICK(t, head_sizes), T = PICK(t, lengths), B = 1 + f8_gen_below(t, 2),
+    const int64_t D = PICK(t, head_sizes), T = PICK(t, lengths),
+                  K = f8_gen_chance(t, 3) ? PICK(t, lengths) : T, B = 1 + f8_gen_below(t, 2),
                   KH = 1 + f8_gen_below(t, 2), H = KH * (1 + f8_gen_below(t, 3));
     const f8_dtype d = f8_gen_chance(t, 2) ? F8_BF16 : F8_F32;
-    f8_ref in[6];
+    f8_ref in[7];
     for (int i = 0; i < 3; i++) {
-        in[i] = f8_gen_input(t, f8_gen_shape(3, B, T, (i ? KH : H) * D), F8_F32, "soft");
+        in[i] = f8_gen_input(t, f8_gen_shape(3, B, i ? K : T, (i ? KH : H) * D), F8_F32, "soft");
         in[i] = f8_cast(t->g, f8_gen_chance(t, 2) ? f8_unary(t->g, F8_OP_TANH, in[i]) : in[i], d);
     }
     const f8_attr attr[] = {F8_INT(F8_A_HEADS, H), F8_INT(F8_A_KV_HEADS, KH),
                             F8_INT(F8_A_CAUSAL, !f8_gen_chance(t, 3)),
                             F8_FLOAT(F8_A_SCALE, f8_gen_chance(t, 3) ? 0.3 : 0)};
-    const f8_ref o = f8_gen_add(t, f8_make(t->g, F8_OP_ATTENTION, in, 3, attr, 4)),
+    const f8_ref mask = f8_gen_chance(t, 3) ? attention_mask(t, (int64_t[]){B, H, T, K}) : 0;
+    in[3] = mask;
+    const f8_ref o = f8_gen_add(t, f8_make(t->g, F8_OP_ATTENTION, in, mask ? 4 : 3, attr, 4)),
                  lse = f8_project(t->g, o, 1);
     f8_gen_add(t, lse);
     if (f8_gen_chance(t, 2))
@@ -402,7 +421,9 @@ static void attention(f8_gen *t)
     in[3] = o;
     in[4] = lse;
     in[5] = f8_cast(t->g, f8_gen_input(t, f8_gen_shape(3, B, T, H * D), F8_F32, "soft"), d);
-    const f8_ref grad = f8_gen_add(t, f8_make(t->g, F8_OP_ATTENTION_GRAD, in, 6, attr, 4));
+    in[6] = mask;
+    const f8_ref grad =
+        f8_gen_add(t, f8_make(t->g, F8_OP_ATTENTION_GRAD, in, mask ? 7 : 6, attr, 4));
     for (int i = 1; i < 3; i++)
         f8_gen_add(t, f8_project(t->g, grad, i));
 }

@@ -15,7 +15,7 @@ enum { MARGIN = 256, CANARY = 0x5a };
 #define UNIT 0x1p-24 /* of f32 */
 #define SLACK 1.01
 
-const char *const att_name[T_COUNT] = {"q", "k", "v", "o", "lse", "do", "dq", "dk", "dv"};
+const char *const att_name[T_COUNT] = {"q", "k", "v", "o", "lse", "do", "dq", "dk", "dv", "mask"};
 
 f8_attention_desc att_shape(f8_dtype dtype, int64_t B, int64_t T, int64_t H, int64_t Hkv, int64_t D,
                             bool causal)
@@ -23,6 +23,7 @@ f8_attention_desc att_shape(f8_dtype dtype, int64_t B, int64_t T, int64_t H, int
     return (f8_attention_desc){.dtype = dtype,
                                .B = B,
                                .T = T,
+                               .Tk = T,
                                .H = H,
                                .Hkv = Hkv,
                                .D = D,
@@ -30,12 +31,36 @@ f8_attention_desc att_shape(f8_dtype dtype, int64_t B, int64_t T, int64_t H, int
                                .scale = 1.0f / sqrtf((float)D)};
 }
 
+f8_attention_desc att_masked(f8_attention_desc x, f8_attention_masking masking, const char *axes)
+{
+    int64_t size = 1;
+    x.masking = masking;
+    x.mask.k = strchr(axes, 'k') ? size : 0, size *= x.mask.k ? x.Tk : 1;
+    x.mask.q = strchr(axes, 'q') ? size : 0, size *= x.mask.q ? x.T : 1;
+    x.mask.h = strchr(axes, 'h') ? size : 0, size *= x.mask.h ? x.H : 1;
+    x.mask.b = strchr(axes, 'b') ? size : 0;
+    return x;
+}
+
+int att_order(const f8_attention_desc *x, bool backward, int order[T_COUNT])
+{
+    static const int all[2][T_COUNT] = {
+        {T_Q, T_K, T_V, T_MASK, T_O, T_LSE},
+        {T_Q, T_K, T_V, T_O, T_LSE, T_DO, T_MASK, T_DQ, T_DK, T_DV}};
+    int n = 0;
+    for (int i = 0; i < (backward ? T_COUNT : 6); i++)
+        if (all[backward][i] != T_MASK || x->masking)
+            order[n++] = all[backward][i];
+    return n;
+}
+
 const char *att_describe(const f8_attention_desc *d)
 {
     static _Thread_local char text[160];
-    snprintf(text, sizeof text, "%s B=%d T=%d H=%d Hkv=%d D=%d stride=%d %s",
-             f8_dtype_name(d->dtype), (int)d->B, (int)d->T, (int)d->H, (int)d->Hkv, (int)d->D,
-             (int)d->stride.q, d->causal ? "causal" : "full");
+    static const char *const masks[] = {"", " bool mask", " f32 mask"};
+    snprintf(text, sizeof text, "%s B=%d T=%d Tk=%d H=%d Hkv=%d D=%d stride=%d %s%s",
+             f8_dtype_name(d->dtype), (int)d->B, (int)d->T, (int)d->Tk, (int)d->H, (int)d->Hkv,
+             (int)d->D, (int)d->stride.q, d->causal ? "causal" : "full", masks[d->masking]);
     return text;
 }
 
@@ -63,8 +88,20 @@ static double uniform(uint64_t *s) /* [-1, 1) */
 
 /* ---- tensors ---- */
 
+static bool of_keys(int tensor)
+{
+    return tensor == T_K || tensor == T_V || tensor == T_DK || tensor == T_DV;
+}
+
+static int64_t tokens(const f8_attention_desc *x, int tensor)
+{
+    return of_keys(tensor) ? x->Tk : x->T;
+}
+
 static size_t element_size(const att_case *c, int tensor)
 {
+    if (tensor == T_MASK)
+        return c->desc.masking == F8_MASK_BOOL ? 1 : 4;
     return tensor == T_LSE ? 4 : f8_dtype_size(c->desc.dtype);
 }
 
@@ -72,7 +109,7 @@ static uint8_t *element(const att_case *c, int tensor, int64_t b, int64_t t, int
                         int64_t d)
 {
     const f8_attention_desc *x = &c->desc;
-    int64_t at = (b * x->T + t) * c->t[tensor].stride + head * x->D + d;
+    int64_t at = (b * tokens(x, tensor) + t) * c->t[tensor].stride + head * x->D + d;
     if (tensor == T_LSE)
         at = (b * x->H + head) * x->T + t;
     return c->t[tensor].base + (size_t)at * element_size(c, tensor);
@@ -102,18 +139,61 @@ void att_put(att_case *c, int tensor, int64_t b, int64_t t, int64_t head, int64_
     memcpy(element(c, tensor, b, t, head, d), &u, n);
 }
 
+/* What a mask adds to a score. */
+static double added(const att_case *c, int64_t b, int64_t h, int64_t i, int64_t j)
+{
+    const f8_attention_desc *x = &c->desc;
+    const int64_t at = b * x->mask.b + h * x->mask.h + i * x->mask.q + j * x->mask.k;
+    const uint8_t *from = c->t[T_MASK].base + (size_t)at * element_size(c, T_MASK);
+    float f;
+    if (!x->masking)
+        return 0;
+    if (x->masking == F8_MASK_BOOL)
+        return *from ? 0 : -INFINITY;
+    memcpy(&f, from, 4);
+    return (double)f;
+}
+
+static void fill_mask(att_case *c, uint64_t *s)
+{
+    const f8_attention_desc *x = &c->desc;
+    for (int64_t b = 0; b < x->B; b++)
+        for (int64_t h = 0; h < x->H; h++)
+            for (int64_t i = 0; i < x->T; i++)
+                for (int64_t j = 0; x->masking && j < x->Tk; j++) {
+                    const bool blind = x->mask.q && i == 0;
+                    const double draw = uniform(s);
+                    const float f = blind || draw < -0.3 ? -INFINITY : (float)(4 * draw);
+                    const int64_t at =
+                        b * x->mask.b + h * x->mask.h + i * x->mask.q + j * x->mask.k;
+                    if (x->masking == F8_MASK_BOOL)
+                        c->t[T_MASK].base[at] = f == -INFINITY ? 0 : 1 + (uint8_t)(at % 255);
+                    else
+                        memcpy(c->t[T_MASK].base + at * 4, &f, 4);
+                }
+}
+
+static int64_t mask_count(const f8_attention_desc *x)
+{
+    return !x->masking ? 0
+                       : (x->mask.b ? x->B : 1) * (x->mask.h ? x->H : 1) * (x->mask.q ? x->T : 1) *
+                             (x->mask.k ? x->Tk : 1);
+}
+
 static void make_tensor(att_case *c, int tensor, int64_t gap)
 {
     const f8_attention_desc *x = &c->desc;
     att_tensor *t = &c->t[tensor];
-    t->heads = tensor == T_K || tensor == T_V || tensor == T_DK || tensor == T_DV ? x->Hkv : x->H;
+    t->heads = of_keys(tensor) ? x->Hkv : x->H;
     t->stride = t->heads * x->D + gap;
-    int64_t count = tensor == T_LSE ? x->B * x->H * x->T : x->B * x->T * t->stride;
+    int64_t count = tensor == T_LSE    ? x->B * x->H * x->T
+                    : tensor == T_MASK ? mask_count(x)
+                                       : x->B * tokens(x, tensor) * t->stride;
     t->bytes = (size_t)count * element_size(c, tensor) + 2 * MARGIN;
     t->memory = must(aligned_alloc(64, (t->bytes + 63) / 64 * 64));
     t->base = t->memory + MARGIN;
     memset(t->memory, CANARY, t->bytes);
-    int64_t values = tensor == T_LSE ? count : x->B * x->T * t->heads * x->D;
+    int64_t values = tensor == T_LSE ? count : x->B * tokens(x, tensor) * t->heads * x->D;
     t->value = must(calloc((size_t)values, sizeof(double)));
     t->bound = must(calloc((size_t)values, sizeof(double)));
 }
@@ -130,7 +210,7 @@ bool att_canary(const att_case *c, int tensor)
     size_t row = (size_t)t->stride * size, used = (size_t)(t->heads * c->desc.D) * size;
     for (size_t i = 0; i < t->bytes; i++) {
         bool inside = i >= MARGIN && i < MARGIN + data &&
-                      (tensor == T_LSE || (i - MARGIN) % row < used);
+                      (tensor == T_LSE || tensor == T_MASK || (i - MARGIN) % row < used);
         if (!inside && t->memory[i] != CANARY)
             return false;
     }
@@ -168,7 +248,7 @@ void att_make(att_case *c, f8_llvm *llvm, const f8_attention_desc *desc, int64_t
         make_tensor(c, i, gap);
     int64_t *stride[] = {
         &c->desc.stride.q,    &c->desc.stride.k,  &c->desc.stride.v,  &c->desc.stride.o, NULL,
-        &c->desc.stride.dout, &c->desc.stride.dq, &c->desc.stride.dk, &c->desc.stride.dv};
+        &c->desc.stride.dout, &c->desc.stride.dq, &c->desc.stride.dk, &c->desc.stride.dv, NULL};
     for (int i = 0; i < T_COUNT; i++)
         if (stride[i])
             *stride[i] = c->t[i].stride;
@@ -176,10 +256,11 @@ void att_make(att_case *c, f8_llvm *llvm, const f8_attention_desc *desc, int64_t
     static const int inputs[] = {T_Q, T_K, T_V, T_DO};
     for (int k = 0; k < 4; k++)
         for (int64_t b = 0; b < desc->B; b++)
-            for (int64_t t = 0; t < desc->T; t++)
+            for (int64_t t = 0; t < tokens(desc, inputs[k]); t++)
                 for (int64_t h = 0; h < c->t[inputs[k]].heads; h++)
                     for (int64_t e = 0; e < desc->D; e++)
                         att_put(c, inputs[k], b, t, h, e, 2 * uniform(&s));
+    fill_mask(c, &s);
     if (llvm) {
         compile(c, llvm, false);
         compile(c, llvm, true);
@@ -202,8 +283,10 @@ void att_tasks(const att_case *c, bool backward, int phase, int64_t begin, int64
                void *scratch)
 {
     void *args[T_COUNT];
-    for (int i = 0; i < T_COUNT; i++)
-        args[i] = c->t[i].base;
+    int order[T_COUNT];
+    const int n = att_order(&c->desc, backward, order);
+    for (int i = 0; i < n; i++)
+        args[i] = c->t[order[i]].base;
     const f8_link_symbol *s = f8_link_find(&c->image[backward], c->phase[backward][phase].symbol);
     f8_blob_phase(&c->blob[backward], s->offset)(args, NULL, begin, end, scratch);
 }
@@ -246,16 +329,18 @@ static void read_values(att_case *c, int tensor)
             to[n] = att_get(c, tensor, n / x->T / x->H, n % x->T, n / x->T % x->H, 0);
         return;
     }
-    for (int64_t n = 0; n < x->B * x->T; n++)
+    const int64_t T = tokens(x, tensor);
+    for (int64_t n = 0; n < x->B * T; n++)
         for (int64_t h = 0; h < c->t[tensor].heads; h++)
             for (int64_t d = 0; d < x->D; d++)
-                *to++ = att_get(c, tensor, n / x->T, n % x->T, h, d);
+                *to++ = att_get(c, tensor, n / T, n % T, h, d);
 }
 
 /* The D values of a token's head. */
 static const double *vector(const att_case *c, int tensor, int64_t b, int64_t t, int64_t head)
 {
-    return c->t[tensor].value + ((b * c->desc.T + t) * c->t[tensor].heads + head) * c->desc.D;
+    const int64_t T = tokens(&c->desc, tensor);
+    return c->t[tensor].value + ((b * T + t) * c->t[tensor].heads + head) * c->desc.D;
 }
 
 typedef struct row {
@@ -274,7 +359,7 @@ static void scores(const att_case *c, row *r, int64_t b, int64_t i, int64_t h)
     const f8_attention_desc *x = &c->desc;
     int64_t g = h / (x->H / x->Hkv);
     double scale = (double)x->scale;
-    r->keys = x->causal ? i + 1 : x->T;
+    r->keys = x->causal && i < x->Tk ? i + 1 : x->Tk;
     double max = -INFINITY;
     for (int64_t j = 0; j < r->keys; j++) {
         const double *q = vector(c, T_Q, b, i, h), *k = vector(c, T_K, b, j, g);
@@ -284,22 +369,32 @@ static void scores(const att_case *c, row *r, int64_t b, int64_t i, int64_t h)
             dot += a;
             abs += fabs(a);
         }
-        r->s[j] = dot * scale;
-        r->es[j] = (c->errors.term * (double)x->D * abs + UNIT * 2 * fabs(dot)) * fabs(scale);
+        const double plus = added(c, b, h, i, j);
+        r->s[j] = dot * scale + plus;
+        r->es[j] = (c->errors.term * (double)x->D * abs + UNIT * 2 * fabs(dot)) * fabs(scale) +
+                   UNIT * 2 * fabs(plus);
         if (r->s[j] > max)
             max = r->s[j];
+    }
+    if (max == -INFINITY) { /* nothing to see */
+        r->lse = INFINITY;
+        memset(r->es, 0, (size_t)r->keys * sizeof *r->es);
+        return;
     }
     double sum = 0;
     for (int64_t j = 0; j < r->keys; j++)
         sum += exp(r->s[j] - max);
     r->lse = max + log(sum);
     for (int64_t j = 0; j < r->keys; j++)
-        r->es[j] += c->errors.exp + UNIT * (2 * fabs(r->s[j]) + 2 * fabs(max)); /* and rescaling */
+        if (r->s[j] == -INFINITY)
+            r->es[j] = 0; /* its exponential is 0 */
+        else
+            r->es[j] += c->errors.exp + UNIT * (2 * fabs(r->s[j]) + 2 * fabs(max)); /* and rescaling */
 }
 
 static row new_row(const att_case *c)
 {
-    size_t n = (size_t)c->desc.T * sizeof(double);
+    size_t n = (size_t)c->desc.Tk * sizeof(double);
     return (row){.s = must(malloc(n)), .p = must(malloc(n)), .es = must(malloc(n))};
 }
 
@@ -355,13 +450,16 @@ static void backward_row(att_case *c, row *r, int64_t b, int64_t i, int64_t h)
     double scale = (double)x->scale, lse = c->t[T_LSE].value[(b * x->H + h) * x->T + i];
     double delta = 0, delta_abs = 0;
     /* the longest chain an element of dq, dk or dv sums in */
-    double chain = c->errors.term * ((double)(x->T * (x->H / x->Hkv)) + 4) + c->errors.left;
+    const int64_t longest = x->T > x->Tk ? x->T : x->Tk;
+    double chain = c->errors.term * ((double)(longest * (x->H / x->Hkv)) + 4) + c->errors.left;
     for (int64_t d = 0; d < D; d++) {
         delta += dout[d] * o[d];
         delta_abs += fabs(dout[d] * o[d]);
     }
     for (int64_t j = 0; j < r->keys; j++) {
         const double *k = vector(c, T_K, b, j, g), *v = vector(c, T_V, b, j, g);
+        if (r->s[j] == -INFINITY)
+            continue;
         double p = exp(r->s[j] - lse), dp = 0, dp_abs = 0;
         double ep = r->es[j] + UNIT * 2 * fabs(lse);
         for (int64_t d = 0; d < D; d++) {
@@ -371,7 +469,7 @@ static void backward_row(att_case *c, row *r, int64_t b, int64_t i, int64_t h)
         double ds = p * (dp - delta);
         double eds =
             fabs(ds) * (ep + 2 * UNIT) + p * c->errors.term * (double)D * (dp_abs + delta_abs);
-        const int64_t key = ((b * x->T + j) * x->Hkv + g) * D,
+        const int64_t key = ((b * x->Tk + j) * x->Hkv + g) * D,
                       query = ((b * x->T + i) * x->H + h) * D;
         for (int64_t d = 0; d < D; d++) {
             add(c, T_DV, key + d, p * dout[d], fabs(p * dout[d]) * (ep + chain));
@@ -389,7 +487,7 @@ void att_reference_backward(att_case *c)
     for (int tensor = T_Q; tensor <= T_DO; tensor++)
         read_values(c, tensor);
     for (int tensor = T_DQ; tensor <= T_DV; tensor++) {
-        size_t n = (size_t)(x->B * x->T * c->t[tensor].heads * x->D) * sizeof(double);
+        size_t n = (size_t)(x->B * tokens(x, tensor) * c->t[tensor].heads * x->D) * sizeof(double);
         memset(c->t[tensor].value, 0, n);
         memset(c->t[tensor].bound, 0, n);
     }
@@ -399,7 +497,7 @@ void att_reference_backward(att_case *c)
         backward_row(c, &r, b, i, h);
     }
     for (int tensor = T_DQ; tensor <= T_DV; tensor++)
-        for (int64_t n = 0; n < x->B * x->T * c->t[tensor].heads * x->D; n++)
+        for (int64_t n = 0; n < x->B * tokens(x, tensor) * c->t[tensor].heads * x->D; n++)
             c->t[tensor].bound[n] =
                 SLACK * c->t[tensor].bound[n] + output_rounding(c, c->t[tensor].value[n]);
     free_row(&r);
@@ -413,12 +511,13 @@ void att_check(const att_case *c, int tensor)
     const att_tensor *t = &c->t[tensor];
     int64_t D = tensor == T_LSE ? 1 : d->D;
     for (int64_t b = 0; b < d->B; b++)
-        for (int64_t i = 0; i < d->T; i++)
+        for (int64_t i = 0; i < tokens(d, tensor); i++)
             for (int64_t h = 0; h < t->heads; h++)
                 for (int64_t e = 0; e < D; e++) {
                     int64_t at = tensor == T_LSE ? (b * d->H + h) * d->T + i
-                                                 : ((b * d->T + i) * t->heads + h) * D + e;
-                    double got = att_get(c, tensor, b, i, h, e), off = fabs(got - t->value[at]);
+                                                 : ((b * tokens(d, tensor) + i) * t->heads + h) * D + e;
+                    double got = att_get(c, tensor, b, i, h, e);
+                    double off = got == t->value[at] ? 0 : fabs(got - t->value[at]); /* or Inf */
                     ck_assert_msg(
                         off <= t->bound[at],
                         "%s: %s[%d][%d][%d][%d] is %.9g, not %.9g (off by %.3g, allowed %.3g)",

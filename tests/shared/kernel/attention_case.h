@@ -8,7 +8,8 @@
 #include "codegen/cpu/link.h"
 #include "runtime/base/blob.h"
 
-enum { T_Q, T_K, T_V, T_O, T_LSE, T_DO, T_DQ, T_DK, T_DV, T_COUNT };
+/* The mask comes last; it has no elements where there is none. */
+enum { T_Q, T_K, T_V, T_O, T_LSE, T_DO, T_DQ, T_DK, T_DV, T_MASK, T_COUNT };
 extern const char *const att_name[T_COUNT]; /* "q", "k"... */
 
 typedef struct att_tensor {
@@ -37,13 +38,19 @@ typedef struct att_case {
     f8_arena arena;
 } att_case;
 
-/* Scale 1 / sqrt(D), no strides yet. */
+/* Scale 1 / sqrt(D), as many keys as queries, no mask, no strides yet. */
 f8_attention_desc att_shape(f8_dtype dtype, int64_t B, int64_t T, int64_t H, int64_t Hkv, int64_t D,
                             bool causal);
+/* The shape with a mask; `axes` has a letter for every axis that is not broadcast: "bhqk". */
+f8_attention_desc att_masked(f8_attention_desc shape, f8_attention_masking masking,
+                             const char *axes);
+/* The arguments of a kernel in their order. Returns how many. */
+int att_order(const f8_attention_desc *desc, bool backward, int order[T_COUNT]);
 /* For messages; good until this thread's next call. */
 const char *att_describe(const f8_attention_desc *d);
 
-/* gap: elements between tokens beyond the heads. Strides in `desc` are set here. Nothing is
+/* A mask hides about a third, and all from the first query of every sequence and head that it has.
+ * gap: elements between tokens beyond the heads. Strides in `desc` are set here. Nothing is
  * compiled when llvm is NULL. Exits with a message when something fails. */
 void att_make(att_case *c, f8_llvm *llvm, const f8_attention_desc *desc, int64_t gap,
               uint64_t seed);

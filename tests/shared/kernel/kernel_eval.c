@@ -32,11 +32,20 @@ static float decoded(f8_dtype t, uint32_t u)
     return t == F8_F32 || t == F8_BF16 ? f_of(u) : f_of(program(f8_scalar_decode_fn(t), u));
 }
 
-static uint32_t encoded(f8_dtype t, float v, bool saturate)
+/* f32 bits become encodings, in place. A scalar function takes as long for one as for a block of
+ * them, so results are encoded together. */
+static void encode(f8_dtype t, bool saturate, uint32_t *x, int64_t n)
 {
-    if (t == F8_F32)
-        return f8_bits(v);
-    return program(t == F8_BF16 ? F8_FN_ROUND_BF16 : f8_scalar_encode_fn(t, saturate), f8_bits(v));
+    if (t != F8_F32)
+        f8_scalar_eval(t == F8_BF16 ? F8_FN_ROUND_BF16 : f8_scalar_encode_fn(t, saturate), x, x,
+                       (size_t)n);
+}
+
+static uint32_t encoded(f8_dtype t, float v)
+{
+    uint32_t u = f8_bits(v);
+    encode(t, false, &u, 1);
+    return u;
 }
 
 /* pcg3d as Jarzynski & Olano print it (JCGT 9(3), 2020); its third word. */
@@ -76,7 +85,7 @@ static uint32_t random_word(kcase *c, f8_dtype t)
     float v = ((float)(int32_t)(next_random(&c->seed) % 20001) - 10000.0f) / 3000.0f;
     if (c->specials && r % 7 == 0)
         v = f_of(odd[next_random(&c->seed) % (sizeof odd / sizeof *odd)]);
-    return encoded(t, v, false);
+    return encoded(t, v);
 }
 
 static void need_room(kcase *c)
@@ -101,13 +110,20 @@ void ke_fill_input(kcase *c, f8_ref r, int64_t limit)
 
 /* ---- memory ---- */
 
-static void *element_at(const kcase *c, f8_ref r, int64_t i)
+/* Where the elements of a value lie: rows of `cols`, each `pitch` bytes after the one before. */
+typedef struct lines {
+    uint8_t *at;
+    int64_t rows, cols, pitch;
+    size_t size; /* of an element */
+} lines;
+
+static lines lines_of(const kcase *c, f8_ref r)
 {
     const f8_type *t = f8_type_of(c->g, r);
     const f8_place *p = &c->place[r];
-    const int64_t cols = f8_type_columns(t);
-    return c->memory + p->offset +
-           (i / cols * p->stride + i % cols) * (int64_t)f8_dtype_size(t->dtype);
+    const int64_t cols = f8_type_columns(t), n = f8_type_elements(t);
+    const size_t size = f8_dtype_size(t->dtype);
+    return (lines){c->memory + p->offset, n ? n / cols : 0, cols, p->stride * (int64_t)size, size};
 }
 
 static uint32_t in_memory(f8_dtype t, uint32_t held)
@@ -117,11 +133,14 @@ static uint32_t in_memory(f8_dtype t, uint32_t held)
 
 void ke_write(kcase *c, f8_ref r)
 {
-    const f8_type *t = f8_type_of(c->g, r);
-    for (int64_t i = 0; i < f8_type_elements(t); i++) {
-        const uint32_t w = in_memory(t->dtype, c->value[r][i]);
-        memcpy(element_at(c, r, i), &w, f8_dtype_size(t->dtype));
-    }
+    const f8_dtype t = f8_type_of(c->g, r)->dtype;
+    const lines l = lines_of(c, r);
+    const uint32_t *held = c->value[r];
+    for (int64_t i = 0; i < l.rows; i++)
+        for (int64_t k = 0; k < l.cols; k++) {
+            const uint32_t w = in_memory(t, *held++);
+            memcpy(l.at + i * l.pitch + k * (int64_t)l.size, &w, l.size);
+        }
 }
 
 static bool is_nan(f8_dtype t, uint32_t held)
@@ -131,21 +150,22 @@ static bool is_nan(f8_dtype t, uint32_t held)
 
 void ke_mark(kcase *c, f8_ref r, uint8_t *accessed)
 {
-    const f8_type *t = f8_type_of(c->g, r);
-    for (int64_t i = 0; i < f8_type_elements(t); i++)
-        memset(accessed + ((uint8_t *)element_at(c, r, i) - c->memory), 1, f8_dtype_size(t->dtype));
+    const lines l = lines_of(c, r);
+    for (int64_t i = 0; i < l.rows; i++)
+        memset(accessed + (l.at - c->memory) + i * l.pitch, 1, (size_t)l.cols * l.size);
 }
 
 void ke_compare(kcase *c, f8_ref r, const char *what, uint8_t *accessed)
 {
-    const f8_type *t = f8_type_of(c->g, r);
-    for (int64_t i = 0; i < f8_type_elements(t); i++) {
+    const f8_dtype t = f8_type_of(c->g, r)->dtype;
+    const lines l = lines_of(c, r);
+    for (int64_t i = 0; i < l.rows * l.cols; i++) {
         uint32_t got = 0;
-        memcpy(&got, element_at(c, r, i), f8_dtype_size(t->dtype));
-        if (t->dtype == F8_BF16)
+        memcpy(&got, l.at + i / l.cols * l.pitch + i % l.cols * (int64_t)l.size, l.size);
+        if (t == F8_BF16)
             got <<= 16;
         const uint32_t want = c->value[r][i];
-        if (got == want || (is_nan(t->dtype, want) && is_nan(t->dtype, got)))
+        if (got == want || (is_nan(t, want) && is_nan(t, got)))
             continue; /* Check writes a message for every assertion, one that holds too */
         ck_abort_msg("%s: %%%u %s[%lld] is %08x (%.9g), not %08x (%.9g)", what, r,
                      f8_op_facts(c->g->node[r].op)->name, (long long)i, got, f_of(got), want,
@@ -173,7 +193,7 @@ static int64_t broadcast_index(const f8_type *from, const f8_type *to, int64_t i
     return at;
 }
 
-static uint32_t cast(f8_dtype from, f8_dtype to, uint32_t u)
+static uint32_t cast(f8_dtype from, f8_dtype to, uint32_t u, bool *plain)
 {
     if (from == to)
         return u;
@@ -184,7 +204,8 @@ static uint32_t cast(f8_dtype from, f8_dtype to, uint32_t u)
         return from == F8_BOOL ? u : (uint32_t)f8_f32_to_i32(f);
     if (to == F8_BOOL)
         return f != 0;
-    return encoded(to, f, false);
+    *plain = true;
+    return f8_bits(f);
 }
 
 static uint32_t int_op(f8_op op, const uint32_t *u)
@@ -234,7 +255,9 @@ static float float_op(f8_op op, const float *f)
     }
 }
 
-static uint32_t pointwise(kcase *c, f8_ref r, const uint32_t *u)
+/* `plain` becomes true if the result is f32 bits that are not encoded yet. It is the same for all
+ * elements of a value. */
+static uint32_t pointwise(kcase *c, f8_ref r, const uint32_t *u, bool *plain)
 {
     const f8_node *n = f8_at(c->g, r);
     const f8_dtype t = f8_type_of(c->g, n->in[0])->dtype;
@@ -243,15 +266,14 @@ static uint32_t pointwise(kcase *c, f8_ref r, const uint32_t *u)
         if (f8_dtype_is_float(f8_type_of(c->g, n->in[i])->dtype))
             f[i] = decoded(f8_type_of(c->g, n->in[i])->dtype, u[i]);
     switch (n->op) {
-    case F8_OP_CAST: return cast(t, n->type.dtype, u[0]);
+    case F8_OP_CAST: return cast(t, n->type.dtype, u[0], plain);
     case F8_OP_SELECT: return u[0] ? u[1] : u[2];
     case F8_OP_AND: return u[0] & u[1];
     case F8_OP_OR: return u[0] | u[1];
     case F8_OP_NOT: return !u[0];
     case F8_OP_ISFINITE: return isfinite(f[0]);
     case F8_OP_DEQUANTIZE: return f8_bits(f[0] * f[1]);
-    case F8_OP_QUANTIZE:
-        return encoded(n->type.dtype, f[0] * f[1], f8_attr_i(c->g, r, F8_A_SATURATE) != 0);
+    case F8_OP_QUANTIZE: *plain = true; return f8_bits(f[0] * f[1]);
     default: break;
     }
     if (!f8_dtype_is_float(t))
@@ -260,7 +282,7 @@ static uint32_t pointwise(kcase *c, f8_ref r, const uint32_t *u)
     case F8_OP_LT: return f[0] < f[1];
     case F8_OP_LE: return f[0] <= f[1];
     case F8_OP_EQ: return f[0] == f[1];
-    default: return encoded(n->type.dtype, float_op(n->op, f), false);
+    default: *plain = true; return f8_bits(float_op(n->op, f));
     }
 }
 
@@ -405,7 +427,7 @@ static void leaf(kcase *c, f8_ref r, uint32_t *out)
                  : n->type.dtype == F8_I32 ? (uint32_t)(int32_t)f8_attr_f(c->g, r, F8_A_VALUE)
                  : n->type.dtype == F8_BOOL
                      ? f8_attr_f(c->g, r, F8_A_VALUE) != 0
-                     : encoded(n->type.dtype, (float)f8_attr_f(c->g, r, F8_A_VALUE), false);
+                     : encoded(n->type.dtype, (float)f8_attr_f(c->g, r, F8_A_VALUE));
 }
 
 static void evaluate(kcase *c, f8_ref r)
@@ -428,6 +450,7 @@ static void evaluate(kcase *c, f8_ref r)
     f8_granularity grain;
     const bool blocks = (n->op == F8_OP_QUANTIZE || n->op == F8_OP_DEQUANTIZE) &&
                         f8_granularity_parse(f8_attr_s(c->g, r, F8_A_GRANULARITY), &grain);
+    bool plain = false;
     for (int64_t i = 0; i < count; i++) {
         uint32_t u[3] = {0};
         for (uint32_t k = 0; k < n->n_in && k < 3; k++) {
@@ -438,8 +461,11 @@ static void evaluate(kcase *c, f8_ref r)
                                                           i % cols / grain.cols
                                                     : broadcast_index(t, &n->type, i)];
         }
-        out[i] = pointwise(c, r, u);
+        out[i] = pointwise(c, r, u, &plain);
     }
+    if (plain)
+        encode(n->type.dtype, n->op == F8_OP_QUANTIZE && f8_attr_i(c->g, r, F8_A_SATURATE) != 0,
+               out, count);
 }
 
 void ke_evaluate(kcase *c)
