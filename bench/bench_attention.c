@@ -123,8 +123,8 @@ static void report(const char *name, const job *j, double peak)
 {
     double rate = j->flops / j->best;
     printf("{\"event\": \"bench\", \"name\": \"attention_%s\", \"value\": %.4f, \"unit\": \"ms\", "
-           "\"gflops\": %.1f, \"peak_share\": %.3f, \"compile_ms\": %.1f}\n", name, j->best * 1e3,
-           rate * 1e-9, rate / peak, j->compile_seconds * 1e3);
+           "\"gflops\": %.1f, \"peak_share\": %.3f, \"compile_ms\": %.1f}\n",
+           name, j->best * 1e3, rate * 1e-9, rate / peak, j->compile_seconds * 1e3);
     fprintf(stderr,
             "%-9s %8.2f ms  %6.1f GFLOP/s  %4.0f%% of peak   compiled in %.0f ms, %zu bytes of "
             "code, %d phase(s), %zu kB of scratch a thread\n",
@@ -147,8 +147,8 @@ static void fill(void *memory, size_t bytes)
 static bool bench(f8_llvm *llvm, f8_pool *pool, const f8_attention_desc *x, f8_diag *d)
 {
     job jobs[3] = {{.best = INFINITY}, {.best = INFINITY}, {.best = INFINITY}}, *peak = &jobs[2];
-    size_t bytes = (size_t)(x->B * x->T * x->H * (x->D > 1 ? x->D : 2)) * 4, threads =
-        (size_t)f8_pool_threads(pool), scratch = 4096;
+    size_t bytes = (size_t)(x->B * x->T * x->H * (x->D > 1 ? x->D : 2)) * 4,
+           threads = (size_t)f8_pool_threads(pool), scratch = 4096;
     f8_arena arena;
     f8_arena_init(&arena, NULL);
     peak->fn[0] = peak_kernel(llvm, &arena, &peak->blob, d);
@@ -189,7 +189,8 @@ static bool bench(f8_llvm *llvm, f8_pool *pool, const f8_attention_desc *x, f8_d
 
 int main(int argc, char **argv)
 {
-    f8_attention_desc x = {.dtype = F8_BF16, .B = 1, .T = 1024, .Tk = 1024, .H = 12, .D = 64, .causal = true};
+    f8_attention_desc x = {
+        .dtype = F8_BF16, .B = 1, .T = 1024, .Tk = 1024, .H = 12, .D = 64, .causal = true};
     int threads = 0, option;
     if (argc > 1 && !strcmp(argv[1], "--json")) { /* stdout has nothing but records anyway */
         argv[1] = argv[0];

@@ -105,21 +105,14 @@ f8_status f8_infer_const(f8_graph *g, const f8_node *n, f8_type *out)
     f8_dtype to = (f8_dtype)f8_node_attr(n, F8_A_TO)->i;
     bool exact;
     switch (to) {
-    case F8_F32:
-        exact = true;
-        break;
-    case F8_I32:
-        exact = v >= INT32_MIN && v <= INT32_MAX && v == floor(v);
-        break;
-    case F8_BOOL:
-        exact = v == 0 || v == 1;
-        break;
+    case F8_F32: exact = true; break;
+    case F8_I32: exact = v >= INT32_MIN && v <= INT32_MAX && v == floor(v); break;
+    case F8_BOOL: exact = v == 0 || v == 1; break;
     case F8_BF16:
     case F8_F16:
         exact = isnan(v) || (double)f8_decode(to, f8_encode(to, (float)v, false)) == v;
         break;
-    default:
-        return f8_infer_fail(g, n, NULL, "a constant can't be %s", f8_dtype_name(to));
+    default: return f8_infer_fail(g, n, NULL, "a constant can't be %s", f8_dtype_name(to));
     }
     if (!exact)
         return f8_infer_fail(g, n, NULL, "%g can't be represented in %s", v, f8_dtype_name(to));
@@ -210,7 +203,9 @@ f8_status f8_infer_pointwise(f8_graph *g, const f8_node *n, f8_type *out)
     const uint8_t *form = f8_op_facts(n->op)->form;
     const unsigned mask = (form[F8_KIND_F] ? F8_M_F32 : 0) | (form[F8_KIND_I] ? F8_M_I32 : 0) |
                           (form[F8_KIND_B] ? F8_M_BOOL : 0);
-    const f8_sform any = form[F8_KIND_F] ? form[F8_KIND_F] : form[F8_KIND_B];
+    const f8_sform any = form[F8_KIND_F]   ? form[F8_KIND_F]
+                         : form[F8_KIND_B] ? form[F8_KIND_B]
+                                           : form[F8_KIND_I];
     const bool truth = f8_scalar_form(any)->result_kind == F8_KIND_B;
     return pointwise(g, n, mask, truth ? F8_BOOL : f8_in_type(g, n, 0)->dtype, out);
 }
@@ -373,8 +368,7 @@ f8_status f8_infer_concat(f8_graph *g, const f8_node *n, f8_type *out)
         if (!ok || __builtin_add_overflow(out->dim[axis], t->dim[axis], &out->dim[axis]))
             return f8_infer_fail(g, n, NULL,
                                  "operand %u must have operand 1's sizes on all axes but %lld",
-                                 i + 1,
-                                 (long long)axis);
+                                 i + 1, (long long)axis);
     }
     return F8_OK;
 }

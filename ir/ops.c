@@ -64,10 +64,10 @@ enum {
 #define TEXT(v) _Generic((v), char *: (v), default: "")
 #define CHOOSE __builtin_choose_expr
 #define KIND_IS(k, kind) ((int)KIND_##k == (int)F8_ATTR_##kind)
-#define A(k, v)                                                                      \
-    CHOOSE(KIND_IS(k, FLOAT), ((f8_attr){.key = k, .f = (double)NUMBER(v)}),         \
-           CHOOSE(KIND_IS(k, STR), ((f8_attr){.key = k, .s = TEXT(v)}),              \
-                  CHOOSE(KIND_IS(k, INTS), ((f8_attr){.key = k, .ints = {.n = 0}}),  \
+#define A(k, v)                                                                                    \
+    CHOOSE(KIND_IS(k, FLOAT), ((f8_attr){.key = k, .f = (double)NUMBER(v)}),                       \
+           CHOOSE(KIND_IS(k, STR), ((f8_attr){.key = k, .s = TEXT(v)}),                            \
+                  CHOOSE(KIND_IS(k, INTS), ((f8_attr){.key = k, .ints = {.n = 0}}),                \
                          ((f8_attr){.key = k, .i = (int64_t)NUMBER(v)})))),
 
 /* F(FADD) I(IADD) become two designated elements of f8_op_info.form. */
@@ -80,9 +80,16 @@ static const f8_op_info ops[F8_OP_COUNT] = {
     [F8_OP_NONE] = {.name = "none"},
 #define DOC(names, kinds, says) .operands = names, .types = kinds, .text = says
 #define OP(ID, n, lo, hi, r, CLS, infer, rule, FORMS, ATTRS, DOC)                                  \
-    [F8_OP_##ID] = {.name = n, .min_in = lo, .max_in = hi, .results = r,                           \
-                    .n_attrs = N_ATTRS_##ID, .cls = F8_##CLS, .form = {FORMS}, .attrs = {ATTRS},   \
-                    .vjp = #rule, DOC},
+    [F8_OP_##ID] = {.name = n,                                                                     \
+                    .min_in = lo,                                                                  \
+                    .max_in = hi,                                                                  \
+                    .results = r,                                                                  \
+                    .n_attrs = N_ATTRS_##ID,                                                       \
+                    .cls = F8_##CLS,                                                               \
+                    .form = {FORMS},                                                               \
+                    .attrs = {ATTRS},                                                              \
+                    .vjp = #rule,                                                                  \
+                    DOC},
 #include "ir/ops.def"
 #undef OP
 };
@@ -123,8 +130,8 @@ static const char *dtypes_of(const f8_op_info *o, char *list, size_t size)
     for (int i = 0; i < 3; i++)
         if (o->form[kind[i]]) {
             only = n++ ? "t" : f8_dtype_name(dtype[i]);
-            at += (size_t)snprintf(list + at, size - at, "%s%s", n > 1 ? ", " : "; t: ",
-                                   f8_dtype_name(dtype[i]));
+            at += (size_t)snprintf(list + at, size - at, "%s%s",
+                                   n > 1 ? ", " : "; t: ", f8_dtype_name(dtype[i]));
         }
     if (n == 1)
         list[0] = 0;
@@ -138,7 +145,9 @@ const char *f8_op_types(f8_op op, char *buf, size_t size)
         return o->types;
     char list[64];
     const char *dtype = dtypes_of(o, list, sizeof list);
-    const f8_sform any = o->form[F8_KIND_F] ? o->form[F8_KIND_F] : o->form[F8_KIND_B];
+    const f8_sform any = o->form[F8_KIND_F]   ? o->form[F8_KIND_F]
+                         : o->form[F8_KIND_B] ? o->form[F8_KIND_B]
+                                              : o->form[F8_KIND_I];
     const bool truth = f8_scalar_form(any)->result_kind == F8_KIND_B;
     size_t n = 0;
     for (int i = 0; i < o->min_in && n < size; i++)
@@ -150,9 +159,9 @@ const char *f8_op_types(f8_op op, char *buf, size_t size)
 
 f8_op_gradient f8_op_gradient_of(f8_op op)
 {
-    return !strcmp(ops[op].vjp, "none")         ? F8_GRADIENT_ZERO
+    return !strcmp(ops[op].vjp, "none")        ? F8_GRADIENT_ZERO
            : !strncmp(ops[op].vjp, "error", 5) ? F8_GRADIENT_ERROR
-                                                : F8_GRADIENT_RULE;
+                                               : F8_GRADIENT_RULE;
 }
 
 int f8_op_attr(f8_op op, f8_attr_key key)

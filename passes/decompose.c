@@ -27,6 +27,12 @@ static f8_ref cross_entropy_grad(f8_graph *to, const f8_graph *from, f8_ref old,
     return f8_ce_grad(to, &ce, in[0], in[1], f8_ce_scale(to, &ce, in[2], in[1]));
 }
 
+static f8_ref dropout(f8_graph *to, const f8_graph *from, f8_ref old, const f8_ref *in)
+{
+    const f8_dropout d = f8_dropout_of(from, old);
+    return f8_dropped(to, &d, in[0], in[1]);
+}
+
 static f8_ref amax(f8_graph *to, const f8_graph *from, f8_ref old, f8_ref x)
 {
     f8_granularity grain = f8_per_tensor;
@@ -120,6 +126,7 @@ static f8_ref expand(void *user, f8_graph *to, const f8_graph *from, f8_ref old,
     case F8_OP_ROPE:
         return f8_rotated(to, in[0], f8_attr_i(from, old, F8_A_HEADS), f8_rope_of(n),
                           f8_attr_i(from, old, F8_A_INVERSE));
+    case F8_OP_DROPOUT: return dropout(to, from, old, in);
     case F8_OP_CROSS_ENTROPY: return cross_entropy(to, from, old, in);
     case F8_OP_CROSS_ENTROPY_GRAD: return cross_entropy_grad(to, from, old, in);
     case F8_OP_MEAN: return mean(to, from, old, in[0]);

@@ -16,6 +16,8 @@
  * This runs before autodiff, so that the rounding of gradients follows from the derivative of
  * `cast`. The other order would need a second set of rules for where gradients are rounded.
  *
+ * Each dropout gets the number of its stream, in the order of the forward.
+ *
  * Requires: a function `forward`. Breaks: nothing; no `linear` is left. */
 #include "passes/unit/formulas.h"
 #include "passes/pipeline.h"
@@ -28,6 +30,7 @@ typedef struct precision {
     const f8_func *f;
     bool *wide; /* by old ref: stays f32 */
     int64_t anonymous;
+    int64_t stream; /* the next one to try */
 } precision;
 
 /* ---- names of linears ---- */
@@ -89,6 +92,29 @@ static f8_ref lower_linear(precision *p, f8_graph *g, const f8_graph *from, f8_r
     return narrow(p, g, f8_binary(g, F8_OP_ADD, y, f8_cast(g, bias, F8_F32)), p->wide[old]);
 }
 
+static bool names_stream(const f8_graph *g, int64_t stream)
+{
+    for (f8_ref r = 1; r < g->n_nodes; r++)
+        if (f8_at(g, r)->op == F8_OP_DROPOUT && f8_attr_i(g, r, F8_A_STREAM) == stream)
+            return true;
+    return false;
+}
+
+/* A dropout that names no stream gets the next one that no other names. */
+static f8_ref lower_dropout(precision *p, f8_graph *g, const f8_graph *from, f8_ref old,
+                            const f8_ref *in)
+{
+    f8_attr attr[] = {F8_FLOAT(F8_A_P, f8_attr_f(from, old, F8_A_P)),
+                      F8_INT(F8_A_STREAM, f8_attr_i(from, old, F8_A_STREAM))};
+    if (attr[1].i < 0) {
+        while (names_stream(from, p->stream))
+            p->stream++;
+        attr[1].i = p->stream++;
+    }
+    const f8_ref x[] = {f8_fold_cast(g, in[0], F8_F32), in[1]};
+    return narrow(p, g, f8_make(g, F8_OP_DROPOUT, x, 2, attr, 2), p->wide[old]);
+}
+
 /* The op, with its float operands cast to dtype `operands`; a mask stays f32. */
 static f8_ref remake(f8_graph *g, const f8_graph *from, f8_ref old, const f8_ref *in,
                      f8_dtype operands)
@@ -136,6 +162,8 @@ static f8_ref rewrite(void *user, f8_graph *to, const f8_graph *from, f8_ref old
     const f8_node *n = f8_at(from, old);
     if (n->op == F8_OP_LINEAR)
         return lower_linear(p, to, from, old, in);
+    if (n->op == F8_OP_DROPOUT)
+        return lower_dropout(p, to, from, old, in);
     if (p->dtype == F8_F32)
         return 0;
     if (n->op == F8_OP_BOUNDARY)

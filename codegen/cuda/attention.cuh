@@ -291,8 +291,9 @@ F8_DEV void f8_att_apply(float (&s)[MT][NT][4], const typename S::mask_type *mas
                 for (int e = 0; e < 4; e++) {
                     const int row = row0 + mt * 16 + lane / 4 + e / 2 * 8;
                     const int column = col0 + n * 8 + lane % 4 * 2 + e % 2;
-                    s[mt][n][e] = f8_att_masked<S>(s[mt][n][e], mask, S::ROWS_ARE_KEYS ? column : row,
-                                                   S::ROWS_ARE_KEYS ? row : column);
+                    s[mt][n][e] =
+                        f8_att_masked<S>(s[mt][n][e], mask, S::ROWS_ARE_KEYS ? column : row,
+                                         S::ROWS_ARE_KEYS ? row : column);
                 }
     }
 }

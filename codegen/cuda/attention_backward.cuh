@@ -67,9 +67,9 @@ F8_DEV void f8_att_keys_load(const P &p, const f8_att_task &t, int head, int col
 {
     const f8_i64 batch = (f8_i64)t.batch * S::T;
     f8_att_load<S, S::COLS, S::T>(q, p.q + batch * S::STRIDE_Q + head * S::D, S::STRIDE_Q, col0,
-                            q_aligned);
-    f8_att_load<S, S::COLS, S::T>(dout, p.dout + batch * S::STRIDE_DO + head * S::D, S::STRIDE_DO, col0,
-                            do_aligned);
+                                  q_aligned);
+    f8_att_load<S, S::COLS, S::T>(dout, p.dout + batch * S::STRIDE_DO + head * S::D, S::STRIDE_DO,
+                                  col0, do_aligned);
     const int which = f8_thread() / (S::COLS / 4), at = f8_thread() % (S::COLS / 4) * 4;
     if (which < 2)
         f8_copy_async16(
@@ -100,9 +100,8 @@ F8_DEV void f8_att_keys_step(float (&dk)[S::MT][S::DP / 8][4], float (&dv)[S::MT
         for (int mt = 0; mt < MT; mt++)
 #pragma unroll
             for (int e = 0; e < 4; e++)
-                s[mt][n][e] =
-                    f8_att_exp2<false, true>(
-                        f8_fma(s[mt][n][e], f8_att_factor<S>(), -own[n * 8 + e % 2]));
+                s[mt][n][e] = f8_att_exp2<false, true>(
+                    f8_fma(s[mt][n][e], f8_att_factor<S>(), -own[n * 8 + e % 2]));
     if (masked)
         f8_att_mask<S, MT, NT>(s, 0.0f, row0, col0);
     f8_att_left<MT, NT>(left, s);
@@ -148,10 +147,10 @@ template <class S, class P> F8_DEV void f8_att_keys(const P &p, f8_u8 *room)
         const int first = S::TK > S::T && t.first >= S::T ? S::T - 1 : t.first;
         const int row0 = t.first + warp * MT * 16, begin = S::CAUSAL ? first / S::COLS : 0;
         const f8_i64 batch = (f8_i64)t.batch * S::TK;
-        f8_att_load<S, BLOCK, S::TK>(ks, p.k + batch * S::STRIDE_K + t.head * S::D, S::STRIDE_K, t.first,
-                              f8_att_aligned<S>(p.k, S::STRIDE_K));
-        f8_att_load<S, BLOCK, S::TK>(vs, p.v + batch * S::STRIDE_V + t.head * S::D, S::STRIDE_V, t.first,
-                              f8_att_aligned<S>(p.v, S::STRIDE_V));
+        f8_att_load<S, BLOCK, S::TK>(ks, p.k + batch * S::STRIDE_K + t.head * S::D, S::STRIDE_K,
+                                     t.first, f8_att_aligned<S>(p.k, S::STRIDE_K));
+        f8_att_load<S, BLOCK, S::TK>(vs, p.v + batch * S::STRIDE_V + t.head * S::D, S::STRIDE_V,
+                                     t.first, f8_att_aligned<S>(p.v, S::STRIDE_V));
         f8_att_keys_load<S>(p, t, t.head * GROUP, begin * S::COLS, qs, dos, stats, q_aligned,
                             do_aligned);
         float dk[MT][S::DP / 8][4], dv[MT][S::DP / 8][4];
@@ -176,10 +175,9 @@ template <class S, class P> F8_DEV void f8_att_keys(const P &p, f8_u8 *room)
                 const int seen = f8_att_seen<S>(row0, MT * 16, col0 + c, S::SUB);
                 const int at = stage * TILE + c * PITCH;
                 if (seen)
-                    f8_att_keys_step<S>(dk, dv, ks + warp * MT * 16 * PITCH,
-                                        vs + warp * MT * 16 * PITCH, qs + at, dos + at,
-                                        stats + stage * 2 * S::COLS + c, mask, seen == 1, row0,
-                                        col0 + c);
+                    f8_att_keys_step<S>(
+                        dk, dv, ks + warp * MT * 16 * PITCH, vs + warp * MT * 16 * PITCH, qs + at,
+                        dos + at, stats + stage * 2 * S::COLS + c, mask, seen == 1, row0, col0 + c);
             }
         }
         f8_att_store_scaled<S, MT>(p.dk + batch * S::STRIDE_DK + t.head * S::D, S::STRIDE_DK, row0,
@@ -196,8 +194,8 @@ template <class S, class P> F8_DEV void f8_att_keys(const P &p, f8_u8 *room)
 template <class S>
 F8_DEV void f8_att_queries_step(float (&dq)[S::MT][S::DP / 8][4], const float (&lse2)[S::MT][2],
                                 const float (&delta)[S::MT][2], const f8_u16 *q, const f8_u16 *dout,
-                                const f8_u16 *k, const f8_u16 *v,
-                                const typename S::mask_type *mask, bool masked, int row0, int col0)
+                                const f8_u16 *k, const f8_u16 *v, const typename S::mask_type *mask,
+                                bool masked, int row0, int col0)
 {
     constexpr int MT = S::MT, NT = S::SUB / 8;
     const f8_u32 none[1][1][4] = {};
@@ -239,10 +237,10 @@ template <class S, class P> F8_DEV void f8_att_queries(const P &p, f8_u8 *room)
         const f8_u16 *k = p.k + keys * S::STRIDE_K + kv * S::D,
                      *v = p.v + keys * S::STRIDE_V + kv * S::D;
         const typename S::mask_type *mask = f8_att_mask_of<S>(p, t.batch, t.head);
-        f8_att_load<S, BLOCK, S::T>(qs, p.q + batch * S::STRIDE_Q + t.head * S::D, S::STRIDE_Q, t.first,
-                              f8_att_aligned<S>(p.q, S::STRIDE_Q));
-        f8_att_load<S, BLOCK, S::T>(dos, p.dout + batch * S::STRIDE_DO + t.head * S::D, S::STRIDE_DO,
-                              t.first, f8_att_aligned<S>(p.dout, S::STRIDE_DO));
+        f8_att_load<S, BLOCK, S::T>(qs, p.q + batch * S::STRIDE_Q + t.head * S::D, S::STRIDE_Q,
+                                    t.first, f8_att_aligned<S>(p.q, S::STRIDE_Q));
+        f8_att_load<S, BLOCK, S::T>(dos, p.dout + batch * S::STRIDE_DO + t.head * S::D,
+                                    S::STRIDE_DO, t.first, f8_att_aligned<S>(p.dout, S::STRIDE_DO));
         f8_att_load<S, S::COLS, S::TK>(ks, k, S::STRIDE_K, 0, k_aligned);
         f8_att_load<S, S::COLS, S::TK>(vs, v, S::STRIDE_V, 0, v_aligned);
         f8_copy_commit();
@@ -264,9 +262,9 @@ template <class S, class P> F8_DEV void f8_att_queries(const P &p, f8_u8 *room)
             f8_sync();
             if (tile + 1 < tiles) {
                 f8_att_load<S, S::COLS, S::TK>(ks + (TILE - stage), k, S::STRIDE_K, col0 + S::COLS,
-                                        k_aligned);
+                                               k_aligned);
                 f8_att_load<S, S::COLS, S::TK>(vs + (TILE - stage), v, S::STRIDE_V, col0 + S::COLS,
-                                        v_aligned);
+                                               v_aligned);
                 f8_copy_commit();
             }
 #pragma unroll 1

@@ -11,7 +11,8 @@ template <class S> F8_DEV constexpr int f8_att_f32_own()
     return (S::D + 3) / 4;
 }
 
-/* COLS rows of two tensors from row `first` on, zeros beyond the last and D; everyone waits for it. */
+/* COLS rows of two tensors from row `first` on, zeros beyond the last and D; everyone waits for it.
+ */
 template <class S>
 F8_DEV void f8_att_f32_tile(float *to, const float *a, f8_i64 stride_a, const float *b,
                             f8_i64 stride_b, int first)
@@ -133,8 +134,7 @@ template <class S, class P> F8_DEV void f8_att_f32_forward(const P &p, f8_u8 *ro
             }
         }
         if (f8_thread() % 4 == 0 && row < S::T)
-            p.lse[(f8_i64)(t.batch * S::H + t.head) * S::T + row] =
-                f8_att_lse<S>(top, sum);
+            p.lse[(f8_i64)(t.batch * S::H + t.head) * S::T + row] = f8_att_lse<S>(top, sum);
         f8_att_f32_store<S>(p.o + batch * S::STRIDE_O + t.head * S::D, S::STRIDE_O, row, o,
                             f8_att_inverse<S>(sum));
     }
@@ -170,8 +170,7 @@ template <class S, class P> F8_DEV void f8_att_f32_keys(const P &p, f8_u8 *room)
                                    p.dout + batch * S::STRIDE_DO + head * S::D, S::STRIDE_DO, col0);
 #pragma unroll 1
                 for (int j = 0; j < S::COLS; j++) {
-                    const float s =
-                        f8_att_f32_score<S>(k, qs + j * PITCH, mask, row, col0 + j);
+                    const float s = f8_att_f32_score<S>(k, qs + j * PITCH, mask, row, col0 + j);
                     const float x = f8_att_f32_weight<S>(s, lse2[col0 + j]);
                     const float dp = f8_att_f32_dot<S>(v, dos + j * PITCH);
                     if (f8_att_visible<S>(row, col0 + j)) {

@@ -41,7 +41,8 @@ F8_DEV void f8_att_softmax(f8_att_running<S> &r, float (&s)[S::MT][S::COLS / 8][
             for (int n = 0; n < NT; n++)
 #pragma unroll
                 for (int e = half * 2; e < half * 2 + 2; e++) {
-                    s[mt][n][e] = f8_att_exp2<false, false>(f8_fma(s[mt][n][e], f8_att_factor<S>(), -safe));
+                    s[mt][n][e] =
+                        f8_att_exp2<false, false>(f8_fma(s[mt][n][e], f8_att_factor<S>(), -safe));
                     sum += s[mt][n][e];
                 }
             r.sum[mt][half] = sum;
@@ -51,8 +52,8 @@ F8_DEV void f8_att_softmax(f8_att_running<S> &r, float (&s)[S::MT][S::COLS / 8][
 /* One tile of keys; `masked`: not every row sees every one. */
 template <class S, bool HOLD>
 F8_DEV void f8_att_forward_tile(f8_att_running<S> &r, const f8_u16 *q, const f8_u16 *k,
-                                const f8_u16 *v, const typename S::mask_type *mask,
-                                bool masked, int row0, int col0,
+                                const f8_u16 *v, const typename S::mask_type *mask, bool masked,
+                                int row0, int col0,
                                 const f8_u32 (&held)[HOLD ? S::MT : 1][HOLD ? S::DP / 16 : 1][4])
 {
     constexpr int MT = S::MT, NT = S::COLS / 8;
@@ -107,7 +108,7 @@ template <class S, class P> F8_DEV void f8_att_forward(const P &p, f8_u8 *room)
         const f8_u16 *v = p.v + (f8_i64)t.batch * S::TK * S::STRIDE_V + kv * S::D;
         const typename S::mask_type *mask = f8_att_mask_of<S>(p, t.batch, t.head);
         f8_att_load<S, BLOCK, S::T>(qs, p.q + (f8_i64)t.batch * S::T * S::STRIDE_Q + t.head * S::D,
-                              S::STRIDE_Q, t.first, q_aligned);
+                                    S::STRIDE_Q, t.first, q_aligned);
         f8_att_load<S, S::COLS, S::TK>(ks, k, S::STRIDE_K, 0, k_aligned);
         f8_att_load<S, S::COLS, S::TK>(vs, v, S::STRIDE_V, 0, v_aligned);
         f8_copy_commit();
@@ -127,9 +128,9 @@ template <class S, class P> F8_DEV void f8_att_forward(const P &p, f8_u8 *room)
             f8_sync();
             if (tile + 1 < tiles) {
                 f8_att_load<S, S::COLS, S::TK>(ks + (TILE - stage), k, S::STRIDE_K, col0 + S::COLS,
-                                        k_aligned);
+                                               k_aligned);
                 f8_att_load<S, S::COLS, S::TK>(vs + (TILE - stage), v, S::STRIDE_V, col0 + S::COLS,
-                                        v_aligned);
+                                               v_aligned);
                 f8_copy_commit();
             }
             if (HOLD && tile == 0) {
@@ -141,8 +142,8 @@ template <class S, class P> F8_DEV void f8_att_forward(const P &p, f8_u8 *room)
             }
             const int seen = f8_att_seen<S>(row0, MT * 16, col0, S::COLS);
             if (seen)
-                f8_att_forward_tile<S, HOLD>(r, own, ks + stage, vs + stage, mask, seen == 1, row0, col0,
-                                             held);
+                f8_att_forward_tile<S, HOLD>(r, own, ks + stage, vs + stage, mask, seen == 1, row0,
+                                             col0, held);
         }
         f8_att_forward_end<S>(r, p, t, row0);
         f8_sync();

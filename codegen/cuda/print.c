@@ -385,7 +385,8 @@ static void element_near(f8_cuda_printer *p, uint32_t n, int32_t slot, const cha
     if (p->l.near[slot] == F8_CUDA_REGISTERS)
         f8_cuda_line(p, "const %s v%u = k%d[u][e];", kind, n, slot);
     else if (p->l.near[slot] == F8_CUDA_OWN)
-        f8_cuda_line(p, "const float v%u = f8_bf16_of(z%d, e);", n, slot);
+        f8_cuda_line(p, "const float v%u = f8_%s_of(z%d, e);", n,
+                     p->l.near_bytes[slot] == 2 ? "bf16" : "f32", slot);
     else if (p->k->instr[n].kind == F8_KIND_F)
         f8_cuda_line(p, "const float v%u = f8_from_bits(k%d[%s]);", n, slot, column);
     else

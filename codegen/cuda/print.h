@@ -26,7 +26,7 @@ enum {
 
 /* How a value that the description keeps near is kept. RECOMPUTED: it is not kept; recomputing it
  * gives the same bits. SHARED: in shared memory, where other threads may read it. OWN: there too,
- * as bf16, by vectors of the thread that computed it. */
+ * as bf16 or f32 (near_bytes), by vectors of the thread that computed it. */
 typedef enum f8_cuda_near {
     F8_CUDA_RECOMPUTED,
     F8_CUDA_REGISTERS,
@@ -68,6 +68,7 @@ typedef struct f8_cuda_layout {
         hand_words;  /* what the sums of a stage take of `sets` vectors handed on; 0: nothing is */
     int64_t shared;  /* bytes of dynamic shared memory */
     int64_t max_blocks; /* f8_launch */
+    int near_bytes[F8_CUDA_NEAR_MAX]; /* OWN: of a value: 2 of a bf16, else 4 */
 } f8_cuda_layout;
 
 /* Lays out a kernel. The result is a function of the description and the target alone.
@@ -78,6 +79,10 @@ f8_status f8_cuda_rows_layout(const f8_target *target, const f8_kernel *k, f8_cu
 /* Whether instruction i is a COLAMAX whose maxima threads keep for their own columns, over the rows
  * of a block. */
 bool f8_cuda_layout_holds(const f8_cuda_layout *l, const f8_kinstr *i);
+
+/* Staged kernels: the columns of a row whose values are kept as F8_CUDA_OWN. The last turn of a
+ * loop over `sets` vectors may have some past the row's end; they have room too. */
+int64_t f8_cuda_own_columns(const f8_cuda_layout *l);
 
 /* Staged kernels: the bytes from a row to the next in a tile of elements of `bytes` bytes. In tiles
  * of bytes that are read in squares, rows begin a few banks apart. */

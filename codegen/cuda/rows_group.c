@@ -41,7 +41,7 @@ void f8_cuda_rows_shared(f8_cuda_printer *p)
         else if (l->near[s] == F8_CUDA_OWN)
             f8_cuda_line(p, "f8_u8 *const k%u = memory + %lld + f8_thread() / %d * %lld;", s,
                          (long long)l->near_at[s], l->group,
-                         (long long)(2 * l->vectors * l->vector * l->group));
+                         (long long)(l->near_bytes[s] * f8_cuda_own_columns(l)));
     f8_cuda_rows_block_pointers(p);
 }
 
@@ -143,9 +143,11 @@ static void take_own(f8_cuda_printer *p)
         const int32_t slot = p->k->instr[n].near;
         if (!p->needed[n] || slot < 0 || p->l.near[slot] != F8_CUDA_OWN)
             continue;
+        const int bytes = p->l.near_bytes[slot];
         if (f8_cuda_is_kept(p, n)) {
-            f8_cuda_line(p, "f8_u32 z%d[%d];", slot, (p->l.vector + 1) / 2);
-            f8_cuda_line(p, "f8_get<2, %d>(z%d, k%d + c * 2);", p->l.vector, slot, slot);
+            f8_cuda_line(p, "f8_u32 z%d[%d];", slot, (p->l.vector * bytes + 3) / 4);
+            f8_cuda_line(p, "f8_get<%d, %d>(z%d, k%d + c * %d);", bytes, p->l.vector, slot, slot,
+                         bytes);
         } else {
             f8_cuda_line(p, "float z%d[%d];", slot, p->l.vector);
         }
@@ -158,10 +160,11 @@ static void put_own(f8_cuda_printer *p)
         const int32_t slot = p->k->instr[n].near;
         if (!p->needed[n] || slot < 0 || p->l.near[slot] != F8_CUDA_OWN || f8_cuda_is_kept(p, n))
             continue;
+        const int bytes = p->l.near_bytes[slot];
         f8_cuda_scope(p);
-        f8_cuda_line(p, "f8_u32 x[%d];", (p->l.vector + 1) / 2);
-        f8_cuda_line(p, "f8_pack_upper<%d>(x, z%d);", p->l.vector, slot);
-        f8_cuda_line(p, "f8_put<2, %d>(k%d + c * 2, x);", p->l.vector, slot);
+        f8_cuda_line(p, "f8_u32 x[%d];", (p->l.vector * bytes + 3) / 4);
+        f8_cuda_line(p, "f8_pack_%s<%d>(x, z%d);", bytes == 2 ? "upper" : "f32", p->l.vector, slot);
+        f8_cuda_line(p, "f8_put<%d, %d>(k%d + c * %d, x);", bytes, p->l.vector, slot, bytes);
         f8_cuda_close(p);
     }
 }

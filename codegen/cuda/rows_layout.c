@@ -1,6 +1,6 @@
 /* How a row kernel's work is laid over threads: see print.h. The description and the target decide
  * all of it, so equal descriptions are equal kernels. No result depends on it. */
-#include "codegen/cuda/print.h"
+#include "codegen/cuda/rows_registers.h"
 
 enum {
     LANES = F8_SUM_LANES,
@@ -11,32 +11,13 @@ enum {
     POINT_RESIDENT = 1024, /* threads of a multiprocessor, with 64 registers each */
     POINT_WORDS = 32,      /* the most words in flight of those */
     FULL_RESIDENT = 768,   /* the same with more words, with 80 */
-    ROW_RESIDENT = 512,    /* the same of kernels by rows, with 128 */
-    /* The same of kernels by rows for aligned launches: without branches the compiler interleaves
-     * all of a row's vectors, and takes registers that other threads should have. So many threads
-     * have registers enough, if each keeps and has in flight no more values than this, on targets
-     * whose shared memory is large: addresses take more where it is small. */
-    LIGHT_RESIDENT = 1280, /* with 48 */
-    LIGHT_VALUES = 20,
-    WHOLE_RESIDENT = 1024, /* with 64: rows that are whole, of so many columns a thread */
-    WHOLE_RESIDENT_COLUMNS = 24,
-    WIDE_RESIDENT = 896, /* with 72: the same of up to WHOLE_COLUMNS */
-    WIDE_WORDS = 32,     /* the most words in flight of both */
     ROW_THREADS = 256,
     FEW_RESIDENT = 1024, /* threads of a multiprocessor, where cache allows few rows at once */
     STAGED_THREADS = 512,
-    STAGED_REGISTERS = 88,
-    STAGED_RESIDENT = 1024,   /* threads of a multiprocessor */
-    STAGED_SHARE = 64,        /* registers of each of those */
-    STAGED_VALUES = 45,       /* gathered values and words in flight that fit in STAGED_SHARE */
-    STAGED_VALUES_SMALL = 36, /* the same where shared memory is small: addresses take more there */
-    STAGED_KEPT = 48,         /* values of a row that fit in 64 registers */
-    STAGED_COLUMNS = 24,      /* columns under way at once */
-    STAGED_INSTRS = 24,       /* and instructions, column reductions not counted */
-    BLOCK_REGISTERS = 65536,  /* of a multiprocessor */
-    WHOLE_COLUMNS = 32, /* a thread has all its columns of a row in registers up to this many */
+    OWN_VALUES = 40, /* with so many in flight there are registers for f32 kept, from sm_100a on */
+    STAGED_RESIDENT = 1024,  /* threads of a multiprocessor */
+    BLOCK_REGISTERS = 65536, /* of a multiprocessor */
     NEAR_REGISTERS = 64,
-    HELD_COLUMNS = 24,      /* maxima of columns that a thread keeps over rows */
     FLIGHT_BYTES = 64,      /* bytes of loads that a thread should have in flight */
     ROW_FLIGHT_BYTES = 128, /* the same where rows are short of threads */
     ROW_FLIGHT_COLUMNS = 16,
@@ -55,14 +36,6 @@ static int power_of_two(int64_t n)
     while (p < n)
         p *= 2;
     return p;
-}
-
-static int count(const f8_kernel *k, f8_kop op)
-{
-    int all = 0;
-    for (uint32_t n = 0; n < k->n_instrs; n++)
-        all += k->instr[n].op == op;
-    return all;
 }
 
 static bool reduces(const f8_kernel *k)
@@ -143,16 +116,6 @@ static int column_stages(const f8_kernel *k)
     return all;
 }
 
-/* Words of a thread's loads in flight. */
-static int64_t loaded_words(const f8_kernel *k, const f8_cuda_layout *l)
-{
-    int64_t words = 0;
-    for (uint32_t n = 0; n < k->n_instrs; n++)
-        if (k->instr[n].op == F8_K_LOAD && k->instr[n].ext == F8_EXT_FULL)
-            words += l->sets * l->vector * f8_cuda_bytes(k->buffer[k->instr[n].buffer].dtype) / 4;
-    return words;
-}
-
 /* ---- elementwise ---- */
 
 static void points(const f8_kernel *k, f8_cuda_layout *l)
@@ -177,7 +140,8 @@ static void points(const f8_kernel *k, f8_cuda_layout *l)
         l->vectors = (k->cols + l->vector - 1) / l->vector;
     }
     l->min_blocks =
-        resident(k, loaded_words(k, l) <= POINT_WORDS ? POINT_RESIDENT : FULL_RESIDENT, l->threads);
+        resident(k, f8_cuda_rows_loaded_words(k, l) <= POINT_WORDS ? POINT_RESIDENT : FULL_RESIDENT,
+                 l->threads);
 }
 
 /* ---- rows by groups of threads ---- */
@@ -199,7 +163,7 @@ static int group_of(const f8_kernel *k, bool in_warps)
             (k->n_near && k->n_near * ((k->cols + group - 1) / group) > NEAR_REGISTERS)))
         group *= 2;
     if (group > F8_CUDA_WARP && 2 * group < LANES && column_stages(k) > 1 &&
-        k->cols > WHOLE_RESIDENT_COLUMNS * group && k->cols <= WHOLE_COLUMNS * group)
+        k->cols > F8_CUDA_RESIDENT_COLUMNS * group && k->cols <= F8_CUDA_WHOLE_COLUMNS * group)
         group *= 2;
     return group;
 }
@@ -248,6 +212,11 @@ static void choose_near(const f8_kernel *k, f8_cuda_layout *l)
         if (k->instr[n].op == F8_K_BLOCKAMAX)
             l->near_words += f8_kernel_blocks(k, k->instr[n].block);
     l->near_words = (l->near_words + 3) / 4 * 4; /* what follows is aligned to 16 bytes */
+}
+
+int64_t f8_cuda_own_columns(const f8_cuda_layout *l)
+{
+    return (l->vectors + l->sets - 1) / l->sets * l->sets * l->vector * l->group;
 }
 
 int64_t f8_cuda_tile_pitch(const f8_cuda_layout *l, int bytes)
@@ -299,99 +268,15 @@ static void rows_of_block(const f8_kernel *k, f8_cuda_layout *l, int threads)
     l->shared = l->tile_at + l->tile_size;
 }
 
-/* Values that a thread keeps over stages or rows. */
-static int64_t kept_values(const f8_kernel *k, const f8_cuda_layout *l)
-{
-    int64_t kept = l->holds ? count(k, F8_K_COLAMAX) : 0;
-    for (uint32_t s = 0; s < k->n_near; s++)
-        kept += l->near[s] == F8_CUDA_REGISTERS;
-    return kept * l->vectors * l->vector;
-}
-
-/* The most that a stage's stores, sums and column sums gather at once in a thread. */
-static int64_t gathered_values(const f8_kernel *k, const f8_cuda_layout *l)
-{
-    int64_t most = 0;
-    for (int32_t stage = 0; stage < (int32_t)k->n_stages; stage++) {
-        int64_t gathered = 0;
-        for (uint32_t n = 0; n < k->n_instrs; n++)
-            if (f8_kinstr_is_root(&k->instr[n]) && k->instr[n].stage == stage)
-                gathered +=
-                    k->instr[n].op == F8_K_MAX || k->instr[n].op == F8_K_AMAX ? 1 : l->vector;
-        most = gathered > most ? gathered : most;
-    }
-    return most;
-}
-
-/* About how many registers a thread of a staged kernel takes: addresses and loads in flight, values
- * kept, and what is gathered. */
-static int registers_of(const f8_kernel *k, const f8_cuda_layout *l)
-{
-    return (int)(STAGED_REGISTERS + kept_values(k, l) + gathered_values(k, l));
-}
-
-/* Whether a kernel has a scalar function longer than a conversion. */
-static bool has_long_function(const f8_kernel *k)
-{
-    for (uint32_t n = 0; n < k->n_instrs; n++)
-        if (k->instr[n].op == F8_K_CALL &&
-            (k->instr[n].sub == F8_FN_EXP || k->instr[n].sub == F8_FN_LOG ||
-             k->instr[n].sub == F8_FN_TANH || k->instr[n].sub == F8_FN_ERF ||
-             k->instr[n].sub == F8_FN_SIGMOID))
-            return true;
-    return false;
-}
-
-/* Threads of a multiprocessor that should be resident, of a kernel by rows without tiles. */
-static int row_resident(const f8_target *target, const f8_kernel *k, const f8_cuda_layout *l)
-{
-    const int64_t columns = l->vectors * l->vector, words = loaded_words(k, l);
-    if (!k->aligned || has_long_function(k) || count(k, F8_K_BLOCKAMAX) || !target->shared_large)
-        return ROW_RESIDENT;
-    if (!l->whole)
-        return l->group <= F8_CUDA_WARP && words + gathered_values(k, l) <= LIGHT_VALUES
-                   ? LIGHT_RESIDENT
-                   : ROW_RESIDENT;
-    if (words > WIDE_WORDS)
-        return ROW_RESIDENT;
-    return columns <= WHOLE_RESIDENT_COLUMNS ? WHOLE_RESIDENT
-           : columns <= WHOLE_COLUMNS        ? WIDE_RESIDENT
-                                             : ROW_RESIDENT;
-}
-
-/* Whether a thread of a staged kernel can do with STAGED_SHARE registers. Where it has one vector
- * at a time, what it gathers and has in flight decides. Where it has several, it cannot if column
- * sums stay in registers with them. */
-static bool is_lean(const f8_target *target, const f8_kernel *k, const f8_cuda_layout *l)
-{
-    const bool one_vector = l->vectors == 1 && count(k, F8_K_COLSUM) && !count(k, F8_K_COLAMAX);
-    if (!l->whole || one_vector) {
-        int64_t words = gathered_values(k, l);
-        if (has_long_function(k)) /* NVRTC 13.0 interleaves more of it for sm_100a */
-            words += l->vector * (target->sm < 100 ? 1 : 2);
-        if (has_long_function(k) && k->aligned && l->whole) /* the same where nothing branches */
-            words += l->vector;
-        if (count(k, F8_K_BLOCKAMAX)) /* and what follows from them, for each vector */
-            words += 2 * l->vector;
-        words += loaded_words(k, l);
-        return words <= (target->shared_large ? STAGED_VALUES : STAGED_VALUES_SMALL);
-    }
-    const int64_t kept = kept_values(k, l);
-    if (kept > STAGED_KEPT || l->sets * l->vector > STAGED_COLUMNS || count(k, F8_K_COLSUM))
-        return false;
-    return !l->holds || !count(k, F8_K_COLAMAX) ||
-           (kept <= HELD_COLUMNS && k->n_instrs <= STAGED_INSTRS);
-}
-
 /* Takes fewer vectors at once, until the threads of a staged kernel are lean. false: they never
  * are, and nothing changes. */
 static bool take_parts(const f8_target *target, const f8_kernel *k, f8_cuda_layout *l)
 {
     const int sets = l->sets;
     l->whole = false;
-    while (!k->config.unroll && l->sets > 1 && !is_lean(target, k, l))
+    while (!k->config.unroll && l->sets > 1 && !f8_cuda_rows_are_lean(target, k, l))
         l->sets /= 2;
-    if (l->sets < l->vectors && is_lean(target, k, l))
+    if (l->sets < l->vectors && f8_cuda_rows_are_lean(target, k, l))
         return true;
     l->sets = sets;
     return false;
@@ -404,10 +289,13 @@ static void vectors_of(const f8_target *target, const f8_kernel *k, f8_cuda_layo
     l->vectors = (l->cols + step - 1) / step;
     l->sets = (int)(l->vectors < sets_of(k, l) ? l->vectors : sets_of(k, l));
     const bool fits =
-        l->vectors * l->vector <= WHOLE_COLUMNS && (l->staged || column_stages(k) > 1);
-    /* with column sums, a row of several vectors leaves a thread too few registers */
-    const bool sums = l->vectors > 1 && count(k, F8_K_COLSUM) && target->shared_large;
-    if (l->staged && (!fits || sums) && take_parts(target, k, l))
+        l->vectors * l->vector <= F8_CUDA_WHOLE_COLUMNS && (l->staged || column_stages(k) > 1);
+    /* with column sums, or maxima and much else, a row of several vectors leaves a thread too few
+     * registers */
+    const bool full = l->vectors > 1 && target->shared_large &&
+                      (f8_cuda_rows_count(k, F8_K_COLSUM) || (f8_cuda_rows_count(k, F8_K_COLAMAX) &&
+                                                              k->n_instrs > F8_CUDA_STAGED_INSTRS));
+    if (l->staged && (!fits || full) && take_parts(target, k, l))
         return;
     if (fits)
         l->sets = (int)l->vectors;
@@ -461,7 +349,7 @@ static void spread(const f8_target *target, const f8_kernel *k, f8_cuda_layout *
     if (!l->hand_words || l->whole || !rows)
         return;
     while (2 * l->group * (each ? each : 1) <= FEW_RESIDENT &&
-           k->cols > (int64_t)2 * l->group * WHOLE_COLUMNS)
+           k->cols > (int64_t)2 * l->group * F8_CUDA_WHOLE_COLUMNS)
         l->group *= 2;
     vectors_of(target, k, l);
     l->hand_words = f8_kernel_most_sums(k) * l->group * l->vector * l->sets;
@@ -478,16 +366,16 @@ static void row_blocks(const f8_target *target, const f8_kernel *k, f8_cuda_layo
 {
     const int64_t room = shared_most(target);
     if (!l->staged) {
-        const int most = row_resident(target, k, l);
+        const int most = f8_cuda_rows_resident(target, k, l);
         l->min_blocks = resident(k, most, l->threads);
-        l->branches = l->whole && most == ROW_RESIDENT;
+        l->branches = l->whole && most == F8_CUDA_ROW_RESIDENT;
         return;
     }
     l->min_blocks = 1;
-    l->branches = !target->shared_large || count(k, F8_K_BLOCKAMAX);
-    const int sums = count(k, F8_K_COLSUM);
-    if (is_lean(target, k, l) && l->threads < STAGED_RESIDENT &&
-        (l->whole || sums == 0 || (sums == 1 && k->n_instrs <= STAGED_INSTRS)) &&
+    l->branches = !target->shared_large || f8_cuda_rows_count(k, F8_K_BLOCKAMAX);
+    const int sums = f8_cuda_rows_count(k, F8_K_COLSUM);
+    if (f8_cuda_rows_are_lean(target, k, l) && l->threads < STAGED_RESIDENT &&
+        (l->whole || sums == 0 || (sums == 1 && k->n_instrs <= F8_CUDA_STAGED_INSTRS)) &&
         l->shared * (STAGED_RESIDENT / l->threads) <= room)
         l->min_blocks = STAGED_RESIDENT / l->threads;
     if ((l->shared + l->tile_size) * l->min_blocks <= room) {
@@ -496,28 +384,39 @@ static void row_blocks(const f8_target *target, const f8_kernel *k, f8_cuda_layo
     }
 }
 
+/* Whether a thread has registers for the addresses of f32 values that it keeps in shared memory. */
+static bool has_own_floats(const f8_target *target, const f8_kernel *k, const f8_cuda_layout *l)
+{
+    return target->shared_large &&
+           (target->sm < 100 || f8_cuda_rows_staged_values(target, k, l) <= OWN_VALUES);
+}
+
 /* Rows that are not whole would be read again, from memory, to recompute what is kept near. Values
- * that are bf16 are kept instead, where shared memory has room. */
+ * are kept instead where shared memory has room: first those that are bf16, then f32. */
 static void keep_own(const f8_target *target, const f8_kernel *k, f8_cuda_layout *l)
 {
-    const int64_t bytes = l->rows * l->vectors * l->vector * l->group * 2;
-    for (uint32_t n = 0; n < k->n_instrs && l->staged && !l->whole; n++) {
-        const f8_kinstr *i = &k->instr[n];
-        if (i->near < 0 || i->ext != F8_EXT_FULL || l->near[i->near] != F8_CUDA_RECOMPUTED ||
-            i->op == F8_K_LOAD || !f8_cuda_is_bf16(k, i) ||
-            (l->shared + bytes) * l->min_blocks > shared_most(target))
-            continue;
-        l->near[i->near] = F8_CUDA_OWN;
-        l->near_at[i->near] = l->shared;
-        l->shared += bytes;
-    }
+    const int64_t columns = l->rows * f8_cuda_own_columns(l);
+    const int widest = has_own_floats(target, k, l) ? 4 : 2;
+    for (int bytes = 2; bytes <= widest && l->staged && !l->whole; bytes += 2)
+        for (uint32_t n = 0; n < k->n_instrs; n++) {
+            const f8_kinstr *i = &k->instr[n];
+            if (i->near < 0 || i->ext != F8_EXT_FULL || i->kind != F8_KIND_F ||
+                l->near[i->near] != F8_CUDA_RECOMPUTED || i->op == F8_K_LOAD ||
+                (f8_cuda_is_bf16(k, i) ? 2 : 4) != bytes ||
+                (l->shared + columns * bytes) * l->min_blocks > shared_most(target))
+                continue;
+            l->near[i->near] = F8_CUDA_OWN;
+            l->near_bytes[i->near] = bytes;
+            l->near_at[i->near] = l->shared;
+            l->shared += columns * bytes;
+        }
 }
 
 static f8_status by_rows(const f8_target *target, const f8_kernel *k, f8_cuda_layout *l, f8_diag *d)
 {
-    const bool blocks = count(k, F8_K_BLOCKAMAX) > 0;
-    l->split =
-        (l->staged || blocks) && !reduces(k) && !count(k, F8_K_ROLL) && k->cols > F8_CUDA_SPLIT;
+    const bool blocks = f8_cuda_rows_count(k, F8_K_BLOCKAMAX) > 0;
+    l->split = (l->staged || blocks) && !reduces(k) && !f8_cuda_rows_count(k, F8_K_ROLL) &&
+               k->cols > F8_CUDA_SPLIT;
     l->cols = l->split ? F8_CUDA_SPLIT : k->cols;
     l->group = group_of(k, l->staged || blocks);
     l->vector = l->group <= F8_CUDA_WARP ? LANE_VECTOR : LANES / l->group;
@@ -525,9 +424,10 @@ static f8_status by_rows(const f8_target *target, const f8_kernel *k, f8_cuda_la
     widen(target, k, l);
     spread(target, k, l);
     choose_near(k, l);
-    l->holds = l->whole && count(k, F8_K_COLAMAX) * l->vectors * l->vector <= HELD_COLUMNS;
-    const bool lean = l->staged && is_lean(target, k, l);
-    const int registers = lean ? STAGED_SHARE : registers_of(k, l);
+    l->holds = l->whole &&
+               f8_cuda_rows_count(k, F8_K_COLAMAX) * l->vectors * l->vector <= F8_CUDA_HELD_COLUMNS;
+    const bool lean = l->staged && f8_cuda_rows_are_lean(target, k, l);
+    const int registers = lean ? F8_CUDA_STAGED_SHARE : f8_cuda_rows_registers(k, l);
     const int staged = lean && !l->whole ? STAGED_RESIDENT : STAGED_THREADS;
     int threads = threads_of(k, l->staged ? staged : ROW_THREADS);
     while (l->staged && threads > ROW_THREADS && registers * threads > BLOCK_REGISTERS)
@@ -569,7 +469,8 @@ f8_status f8_cuda_rows_layout(const f8_target *target, const f8_kernel *k, f8_cu
                        "a kernel keeps %u values near over %lld columns: that is too many for CUDA",
                        k->n_near, (long long)k->cols);
     l->staged = k->n_partials > 0 || transposes(k);
-    if (!reduces(k) && !l->staged && !count(k, F8_K_ROLL) && !count(k, F8_K_BLOCKAMAX)) {
+    if (!reduces(k) && !l->staged && !f8_cuda_rows_count(k, F8_K_ROLL) &&
+        !f8_cuda_rows_count(k, F8_K_BLOCKAMAX)) {
         points(k, l);
         return F8_OK;
     }

@@ -326,6 +326,41 @@ static value cross_entropy_grad(f8_interp *x, const loss_attrs *a, value logits,
     return two(x, F8_OP_MUL, two(x, F8_OP_SUB, p, wanted), scale);
 }
 
+/* ---- dropout ---- */
+
+/* pcg3d of ir/num/scalar.def, its third word, written a second time. */
+static uint32_t random_word(uint32_t a, uint32_t b, uint32_t c)
+{
+    uint32_t v[3] = {a, b, c};
+    for (int i = 0; i < 3; i++)
+        v[i] = v[i] * 1664525u + 1013904223u;
+    for (int round = 0; round < 2; round++) {
+        v[0] += v[1] * v[2];
+        v[1] += v[2] * v[0];
+        v[2] += v[0] * v[1];
+        for (int i = 0; i < 3 && round == 0; i++)
+            v[i] ^= v[i] >> 16;
+    }
+    return v[2];
+}
+
+static value dropout(f8_interp *x, value a, value seed, double p, int64_t stream)
+{
+    f8_type mask = a->type;
+    mask.dtype = F8_BOOL;
+    f8_rvalue *keep = p > 0 ? f8_interp_temp(x, &mask) : NULL;
+    if (!keep)
+        return a;
+    const uint32_t key = random_word(*(const uint32_t *)seed->data, (uint32_t)stream, 0);
+    const int64_t n = f8_type_elements(&mask), columns = f8_type_columns(&mask);
+    const int64_t dropped = (int64_t)floor(p * 4294967296.0); /* of all words */
+    for (int64_t i = 0; i < n; i++) {
+        const uint32_t bits = random_word((uint32_t)(i % columns), (uint32_t)(i / columns), key);
+        ((uint8_t *)keep->data)[i] = (int64_t)(bits ^ 0x80000000u) >= dropped;
+    }
+    return select_(x, keep, times(x, a, 1 / (1 - p)), constant(x, 0));
+}
+
 /* ---- linear ---- */
 
 static value linear(f8_interp *x, const value *in, bool bias, bool transpose_b, const f8_type *type)
@@ -419,6 +454,9 @@ void f8_interp_composite(f8_interp *x, const f8_graph *g, f8_ref r, const f8_rva
     case F8_OP_ROPE:
         y = rope(x, in[0], f8_attr_i(g, r, F8_A_HEADS), f8_rope_of(n),
                  f8_attr_i(g, r, F8_A_INVERSE));
+        break;
+    case F8_OP_DROPOUT:
+        y = dropout(x, in[0], in[1], f8_attr_f(g, r, F8_A_P), f8_attr_i(g, r, F8_A_STREAM));
         break;
     case F8_OP_CROSS_ENTROPY: y = cross_entropy(x, &loss, in[0], in[1], &out->type); break;
     case F8_OP_CROSS_ENTROPY_GRAD: y = cross_entropy_grad(x, &loss, in[0], in[1], in[2]); break;

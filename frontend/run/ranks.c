@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "ir/base/file.h"
+#include "ir/base/format.h"
 
 enum {
     WHO = 512, /* bytes of the first line */
@@ -53,7 +54,7 @@ static f8_status map(f8_rank_file *f, int fd, const char *path, bool writes, f8_
     void *at =
         mmap(NULL, FILE_BYTES, writes ? PROT_READ | PROT_WRITE : PROT_READ, MAP_SHARED, fd, 0);
     if (at == MAP_FAILED)
-        return f8_file_fail(diag, F8_ERR_IO, path, "can't map it: %s", strerror(errno));
+        return f8_file_fail(diag, F8_ERR_IO, path, "can't map it: %s", f8_errno_text(errno));
     *f = (f8_rank_file){.bytes = at};
     return F8_OK;
 }
@@ -76,13 +77,13 @@ f8_status f8_rank_create(f8_rank_file *f, const char *path, const char *who, f8_
     *f = (f8_rank_file){0};
     const int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (fd < 0)
-        return f8_file_fail(diag, F8_ERR_IO, path, "can't make it: %s", strerror(errno));
+        return f8_file_fail(diag, F8_ERR_IO, path, "can't make it: %s", f8_errno_text(errno));
     fill(bytes, who);
     /* written, not only mapped: on a full disk this fails, and a store would end the process */
     f8_status status = write(fd, bytes, sizeof bytes) == (ssize_t)sizeof bytes
                            ? map(f, fd, path, true, diag)
                            : f8_file_fail(diag, F8_ERR_IO, path, "can't write it: %s",
-                                          strerror(errno ? errno : ENOSPC));
+                                          f8_errno_text(errno ? errno : ENOSPC));
     close(fd);
     if (status != F8_OK)
         unlink(path);
@@ -95,7 +96,7 @@ f8_status f8_rank_open(f8_rank_file *f, const char *path, f8_diag *diag)
     *f = (f8_rank_file){0};
     const int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
-        return f8_file_fail(diag, F8_ERR_IO, path, "can't open it: %s", strerror(errno));
+        return f8_file_fail(diag, F8_ERR_IO, path, "can't open it: %s", f8_errno_text(errno));
     f8_status status = fstat(fd, &s) || s.st_size != FILE_BYTES
                            ? f8_file_fail(diag, F8_ERR_INPUT, path, "it is no record of a rank")
                            : map(f, fd, path, false, diag);
@@ -138,12 +139,12 @@ void f8_rank_write(f8_rank_file *f, const f8_rank_at *at)
     f->turn++;
     uint8_t *to = record(f, f->turn);
     const int n =
-        snprintf(body, sizeof body,
-                 "number=%llu step=%lld.%lld op=%.20s bytes=%lld time=%.3f function=%.48s "
-                 "name=%.*s",
-                 (unsigned long long)at->number, (long long)at->step, (long long)at->micro_step,
-                 word(at->op, op), (long long)at->bytes, at->time, word(at->function, function),
-                 F8_RANK_TEXT - 1, at->name ? at->name : "-");
+        f8_format(body, sizeof body,
+                  "number=%llu step=%lld.%lld op=%.20s bytes=%lld time=%.3f function=%.48s "
+                  "name=%.*s",
+                  (unsigned long long)at->number, (long long)at->step, (long long)at->micro_step,
+                  word(at->op, op), (long long)at->bytes, at->time, word(at->function, function),
+                  F8_RANK_TEXT - 1, at->name ? at->name : "-");
     const size_t length = n < 0 ? 0 : (size_t)n < sizeof body ? (size_t)n : sizeof body - 1;
     memset(body + length, ' ', sizeof body - length);
     snprintf(number, sizeof number, "%07x\n", (unsigned)(f->turn & NUMBERS));
@@ -220,7 +221,7 @@ static bool read_record(char text[RECORD + 1], f8_rank_at *out)
     out->step = strtoll(value(text, "step", field), &end, 10);
     out->micro_step = *end == '.' ? strtoll(end + 1, NULL, 10) : 0;
     out->bytes = strtoll(value(text, "bytes", field), NULL, 10);
-    out->time = strtod(value(text, "time", field), NULL);
+    out->time = f8_number(value(text, "time", field));
     out->op = value(text, "op", out->text[0]);
     out->function = value(text, "function", out->text[1]);
     out->name = name_in(text, out->text[2]);

@@ -62,6 +62,18 @@ static f8_status make_states(f8_unit *u, f8_training *t)
 
 /* ---- eval and micro_step ---- */
 
+/* A model that is evaluated drops nothing. What dropout rounded is rounded already. */
+static f8_ref without_dropout(void *user, f8_graph *to, const f8_graph *from, f8_ref old,
+                              const f8_ref *in)
+{
+    (void)user;
+    const f8_node *n = f8_at(from, old);
+    if (n->op == F8_OP_DROPOUT)
+        return in[0];
+    const bool after = n->op == F8_OP_CAST && f8_at(from, n->in[0])->op == F8_OP_DROPOUT;
+    return after ? f8_fold_cast(to, in[0], n->type.dtype) : 0;
+}
+
 static f8_status build_eval(f8_unit *u, const f8_func *original)
 {
     f8_ref *map;
@@ -70,7 +82,7 @@ static f8_status build_eval(f8_unit *u, const f8_func *original)
         return u->diag->status;
     for (size_t i = 0; i < original->n_out; i++)
         F8_TRY(f8_func_result(f, f8_result_name(original, i), map[original->out[i].ref], -1));
-    return F8_OK;
+    return f8_func_rewrite(f, without_dropout, NULL);
 }
 
 /* Training that changes nothing is an error. A calibration only observes: it needs no gradient. */
@@ -174,7 +186,7 @@ static f8_status build_step(f8_unit *u, const f8_func *original, const f8_traini
 
 /* The entry points:
  *
- *   eval        inputs as forward -> results; no state changes
+ *   eval        inputs as forward -> results; no state changes, no dropout
  *   micro_step  inputs as forward -> loss; grad.P += dP for every parameter P,
  *               opt.micro_steps += 1, and the states that forward replaces; its further results
  *               are eval's alone

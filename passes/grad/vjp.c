@@ -488,6 +488,14 @@ RULE(rope)
     dx[0] = f8_make(g, F8_OP_ROPE, &dy, 1, attr, ATTRS);
 }
 
+/* The same elements are dropped: the mask is computed again, not saved. */
+RULE(dropout)
+{
+    const f8_node n = *f8_at(g, y);
+    dx[0] =
+        f8_make(g, F8_OP_DROPOUT, (f8_ref[]){dy, n.in[1]}, 2, n.attr, f8_op_facts(n.op)->n_attrs);
+}
+
 RULE(cross_entropy)
 {
     const f8_node n = *f8_at(g, y);

@@ -48,19 +48,25 @@ static double scalar_op(f8_sop op)
     }
 }
 
-static double function_work(f8_sfn fn)
+static double body_work(const f8_scalar_body *p)
 {
-    const f8_scalar_body *p = f8_scalar_function(fn);
     double work = 0;
     for (int i = 0; i < p->n_instrs; i++)
         work += scalar_op((f8_sop)p->instrs[i].op);
     return work;
 }
 
+static double function_work(f8_sfn fn)
+{
+    return body_work(f8_scalar_function(fn));
+}
+
 double f8_op_work(f8_op op)
 {
     const f8_sform form = f8_op_facts(op)->form[F8_KIND_F];
     double dear = 0;
+    if (op == F8_OP_RANDOM_BITS)
+        return body_work(f8_scalar_form(F8_FORM_PCG3D));
     if (form >= F8_FORM_FUNCTIONS)
         return function_work((f8_sfn)(form - F8_FORM_FUNCTIONS));
     const f8_scalar_body *p = form ? f8_scalar_form(form) : NULL;

@@ -252,6 +252,48 @@ f8_ref f8_rotated(f8_graph *g, f8_ref x, int64_t heads, f8_rope frequencies, boo
     return f8_reshape(g, f8_binary(g, inverse ? F8_OP_SUB : F8_OP_ADD, straight, across), &flat);
 }
 
+/* ---- dropout ---- */
+
+static f8_ref const_i32(f8_graph *g, double value)
+{
+    const f8_attr attr[] = {F8_FLOAT(F8_A_VALUE, value), F8_INT(F8_A_TO, F8_I32)};
+    return f8_make(g, F8_OP_CONST, NULL, 0, attr, 2);
+}
+
+static f8_ref random_bits(f8_graph *g, f8_ref a, f8_ref b, f8_ref c)
+{
+    return f8_make(g, F8_OP_RANDOM_BITS, (f8_ref[]){a, b, c}, 3, NULL, 0);
+}
+
+f8_dropout f8_dropout_of(const f8_graph *g, f8_ref node)
+{
+    return (f8_dropout){.p = f8_attr_f(g, node, F8_A_P), .stream = f8_attr_i(g, node, F8_A_STREAM)};
+}
+
+f8_ref f8_dropped(f8_graph *g, const f8_dropout *d, f8_ref x, f8_ref seed)
+{
+    if (!x || !seed || d->p == 0)
+        return x;
+    f8_type column = *f8_type_of(g, x);
+    const f8_ints columns = {.n = column.rank > 0, .v = {f8_type_columns(&column)}};
+    const f8_ints rows = {.n = 1, .v = {f8_type_rows(&column)}};
+    column.dtype = F8_I32;
+    if (column.rank > 0)
+        column.dim[column.rank - 1] = 1;
+    const f8_ref zero = const_i32(g, 0);
+    const f8_ref c =
+        columns.n ? f8_make(g, F8_OP_IOTA, NULL, 0, &F8_INTS(F8_A_SHAPE, columns), 1) : zero;
+    const f8_ref r =
+        rows.v[0] > 1
+            ? f8_reshape(g, f8_make(g, F8_OP_IOTA, NULL, 0, &F8_INTS(F8_A_SHAPE, rows), 1), &column)
+            : zero;
+    const f8_ref key = random_bits(g, seed, const_i32(g, (double)d->stream), zero);
+    /* As a signed number, each value of the bits is as likely as any other. */
+    const f8_ref limit = const_i32(g, floor(d->p * 0x1p32) - 0x1p31);
+    const f8_ref drop = f8_binary(g, F8_OP_LT, random_bits(g, c, r, key), limit);
+    return f8_select(g, drop, f8_const(g, 0), f8_mul_const(g, x, 1 / (1 - d->p)));
+}
+
 /* ---- cross-entropy ---- */
 
 /* bool [.., V]: whether a column is its row's target. */
@@ -315,9 +357,7 @@ static bool ignores(const f8_ce *ce)
 /* bool of the targets' shape */
 static f8_ref is_ignored(f8_graph *g, const f8_ce *ce, f8_ref targets)
 {
-    const f8_attr attr[] = {F8_FLOAT(F8_A_VALUE, (double)ce->ignore), F8_INT(F8_A_TO, F8_I32)};
-    const f8_ref ignore = f8_make(g, F8_OP_CONST, NULL, 0, attr, 2);
-    return f8_binary(g, F8_OP_EQ, targets, ignore);
+    return f8_binary(g, F8_OP_EQ, targets, const_i32(g, (double)ce->ignore));
 }
 
 /* `value` of rows that count, 0 of those that are ignored. [.., 1] of the logits' rows. */

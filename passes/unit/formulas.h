@@ -45,6 +45,17 @@ f8_ref f8_gelu_slope(f8_graph *g, f8_ref x, bool tanh_form);
  * value is rolled. */
 f8_ref f8_rotated(f8_graph *g, f8_ref x, int64_t heads, f8_rope frequencies, bool inverse);
 
+/* The mask depends on nothing but these and the place of an element in x: its row (all axes but the
+ * last, as one number) and its column. */
+typedef struct f8_dropout {
+    double p;
+    int64_t stream;
+} f8_dropout;
+f8_dropout f8_dropout_of(const f8_graph *g, f8_ref node);
+/* x / (1 - p), with 0 in the place of what is dropped: where the i32
+ * random_bits(column, row, random_bits(seed, stream, 0)) is below floor(p 2^32) - 2^31. */
+f8_ref f8_dropped(f8_graph *g, const f8_dropout *d, f8_ref x, f8_ref seed);
+
 /* Cross-entropy of logits [.., V] and targets i32 [..]. A target outside [0, V) equals no class:
  * the loss and the gradient of its row are not finite, so it shows and the update is skipped. A row
  * whose target is `ignore` has loss and gradient zero. With label smoothing e the wanted

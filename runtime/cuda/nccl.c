@@ -8,6 +8,7 @@
 #include <time.h>
 
 #include "ir/base/clock.h"
+#include "ir/base/format.h"
 #include "runtime/cuda/internal.h"
 
 _Static_assert((int)F8_NCCL_ID == (int)NCCL_UNIQUE_ID_BYTES, "an id is NCCL's");
@@ -168,8 +169,8 @@ static f8_status look(f8_nccl *n, watch *w, const char *what, f8_diag *diag)
     if (!e || now - w->since < n->seconds)
         return F8_OK;
     char why[120];
-    snprintf(why, sizeof why, "it has not ended after %g seconds: another rank is gone or stuck",
-             n->seconds);
+    f8_format(why, sizeof why, "it has not ended after %g seconds: another rank is gone or stuck",
+              n->seconds);
     return failed(n, e->what, why, "", diag);
 }
 

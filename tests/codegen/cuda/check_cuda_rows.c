@@ -214,6 +214,19 @@ START_TEST(column_runs)
 }
 END_TEST
 
+/* Rows that a thread has in parts, and whose f32 values it keeps for later stages; the last turn
+ * has vectors past the row's end. */
+START_TEST(kept_runs)
+{
+    kcase c;
+    kc_begin(&c);
+    kc_column_runs(&c, 37, 768, 128, KC_REDUCED | KC_MAXIMA);
+    kc_column_runs(&c, 64, 1280, 64, KC_REDUCED | KC_MAXIMA);
+    check(&c);
+    kc_end(&c);
+}
+END_TEST
+
 START_TEST(tiles)
 {
     kcase c;
@@ -437,6 +450,7 @@ Suite *f8_suite(void)
     tcase_add_loop_test(device, wide_maxima, 0, 4);
     tcase_add_test(device, row_blocks);
     tcase_add_loop_test(device, column_runs, 0, 5);
+    tcase_add_test(device, kept_runs);
     tcase_add_test(device, tiles);
     tcase_add_test(device, scaled_runs);
     tcase_add_test(device, transposes);

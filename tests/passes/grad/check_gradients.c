@@ -2,9 +2,9 @@
  *
  * Each case declares parameters and an expression y of them; the loss is the sum of y times fixed
  * random weights. What micro_step adds to grad.P (by f8_reference_run_f64) is compared with
- * differences of eval, before and after the passes that lower it, under the f32 and the bf16 recipe
- * (casts do not round in double, so they must not show). The table is held against ops.def: an op
- * with a derivative and no case fails.
+ * differences of eval (of micro_step, where eval computes something else), before and after the
+ * passes that lower it, under the f32 and the bf16 recipe (casts do not round in double, so they
+ * must not show). The table is held against ops.def: an op with a derivative and no case fails.
  *
  * Tolerance. A central difference D(h) errs by c h^2 + O(h^4), so D(h) - D(h/2) = 3/4 c h^2 bounds
  * the error c h^2 / 4 of D(h/2) with a factor 3 to spare. Rounding of the loss adds eps S / h,
@@ -148,6 +148,9 @@ static const gradient_case cases[] = {
      "cross_entropy(mul(x, 3), %t) {ignore = 1, label_smoothing = 0.1, reduction = \"sum\"}"},
     {F8_OP_CROSS_ENTROPY, "x: 2, 3, 5; w: 5, 7", "%t: i32[2, 3]",
      "cross_entropy(linear(x, w), %t) {label_smoothing = 0.2, ignore = 0, reduction = \"none\"}"},
+    {F8_OP_DROPOUT, "x: 2, 3, 8", "%s: i32[]", "mul(dropout(mul(x, x), %s) {p = 0.4}, x)"},
+    {F8_OP_DROPOUT, "x: 3, 8", "%s: i32[]", "dropout(tanh(dropout(x, %s)), %s) {stream = 7}"},
+    {F8_OP_DROPOUT, "x:; a: 9", "%s: i32[]", "add(dropout(x, %s) {p = 0}, dropout(a, %s))"},
     {F8_OP_MEAN, "a: 3, 4", "", "mul(mean(mul(a, a)), a)"},
     {F8_OP_MEAN, "a: 3, 4", "", "mean(mul(a, a)) {axis = 0}"},
 };
@@ -199,21 +202,27 @@ static void add_loss(test_unit *t, const gradient_case *c)
 
 /* ---- differences ---- */
 
-static double eval_loss(test_unit *t, test_values *in)
+/* eval has no dropout. */
+static const char *entry_of(const gradient_case *c)
+{
+    return c->op == F8_OP_DROPOUT ? "micro_step" : "eval";
+}
+
+static double loss_of(test_unit *t, const char *entry, test_values *in)
 {
     test_values out = {.t = t};
-    test_run_f64(test_func(t, "eval"), in, &out);
+    test_run_f64(test_func(t, entry), in, &out);
     return *test_f64(&out, "loss");
 }
 
-static double central(test_unit *t, test_values *in, double *x, double h)
+static double central(test_unit *t, const char *entry, test_values *in, double *x, double h)
 {
     const double was = *x;
     volatile double above = was + h, below = was - h; /* the steps really taken */
     *x = above;
-    const double f1 = eval_loss(t, in);
+    const double f1 = loss_of(t, entry, in);
     *x = below;
-    const double f0 = eval_loss(t, in);
+    const double f0 = loss_of(t, entry, in);
     *x = was;
     return (f1 - f0) / (above - below);
 }
@@ -222,9 +231,10 @@ typedef struct estimate {
     double value, error;
 } estimate;
 
-static estimate differentiate(test_unit *t, test_values *in, double *x, double size)
+static estimate differentiate(test_unit *t, const char *entry, test_values *in, double *x,
+                              double size)
 {
-    const double h = 2e-4, d1 = central(t, in, x, h), d2 = central(t, in, x, h / 2);
+    const double h = 2e-4, d1 = central(t, entry, in, x, h), d2 = central(t, entry, in, x, h / 2);
     return (estimate){d2, fabs(d1 - d2) + 64 * DBL_EPSILON * size / h};
 }
 
@@ -237,11 +247,12 @@ typedef struct wanted {
 } wanted;
 
 /* The differences do not depend on how the gradient is computed: once a case and recipe. */
-static int measure(test_unit *t, test_values *in, wanted *w)
+static int measure(test_unit *t, const char *entry, test_values *in, wanted *w)
 {
     const f8_module *m = t->unit.module;
     int n = 0;
-    const double size = 1 + 16 * fabs(eval_loss(t, in)); /* some hundred terms of size 1 at most */
+    const double size =
+        1 + 16 * fabs(loss_of(t, entry, in)); /* some hundred terms of size 1 at most */
     for (size_t v = 0; v < m->n_vars; v++) {
         if (m->var[v].kind != F8_VAR_PARAM)
             continue;
@@ -249,7 +260,7 @@ static int measure(test_unit *t, test_values *in, wanted *w)
         w[n].d = f8_arena_array(&t->arena, (size_t)w[n].n, sizeof *w[n].d);
         double *x = test_f64(in, w[n].name);
         for (int64_t i = 0; i < w[n].n; i++)
-            w[n].d[i] = differentiate(t, in, &x[i], size);
+            w[n].d[i] = differentiate(t, entry, in, &x[i], size);
         n++;
     }
     return n;
@@ -301,7 +312,7 @@ static void check_case(const gradient_case *c, const char *recipe)
     fill_truths(&in, test_func(&t, "eval"));
     test_run_f64(test_func(&t, "eval"), &in, &(test_values){.t = &t}); /* makes the inputs up */
     test_run_f64(test_func(&t, "micro_step"), &in, &(test_values){.t = &t});
-    const int n = measure(&t, &in, w);
+    const int n = measure(&t, entry_of(c), &in, w);
     compare(&t, c, &in, w, n, "autodiff");
     test_pass(&t, f8_pass_chunk);
     test_pass(&t, f8_pass_decompose);

@@ -164,8 +164,9 @@ START_TEST(what_cannot_run_says_so)
     make_plan(&h, &c);
     h.step[2].attention.D = 60;
     ck_assert_int_eq(f8_cuda_exec_create(&h.plan, device.cuda, &o, &e, &d), F8_ERR_UNSUPPORTED);
-    cudnn_case_contains(d.text,
-             "attention 'grad' in attend: cuDNN attention: a head's size must be a multiple of 8");
+    cudnn_case_contains(
+        d.text,
+        "attention 'grad' in attend: cuDNN attention: a head's size must be a multiple of 8");
 
     make_plan(&h, &c);
     h.step[2].n_args = 5;
@@ -252,15 +253,25 @@ START_TEST(the_table)
     };
     for (size_t i = 0; i < sizeof row / sizeof *row; i++)
         for (int backward = 0; backward < 2; backward++) {
-            const f8_attention_desc x = {.dtype = row[i].dtype,
-                                         .B = 1,
-                                         .T = row[i].T,
-                                         .H = 8,
-                                         .Hkv = 8,
-                                         .D = row[i].D};
-            ck_assert_msg(f8_cuda_attention_choose(f8_target_by_name(row[i].target), &x,
-                                                   backward) == row[i].want,
-                          "row %zu", i);
+            const f8_target *to = f8_target_by_name(row[i].target);
+            f8_attention_desc x = {.dtype = row[i].dtype,
+                                   .B = 1,
+                                   .T = row[i].T,
+                                   .Tk = row[i].T,
+                                   .H = 8,
+                                   .Hkv = 8,
+                                   .D = row[i].D};
+            ck_assert_msg(f8_cuda_attention_choose(to, &x, backward) == row[i].want, "row %zu", i);
+            /* with a mask, or with other keys than queries: never, and refused when asked for */
+            for (int k = 0; k < 2; k++) {
+                f8_cudnn_attention_desc out;
+                f8_diag why = {0};
+                x.masking = k ? F8_MASK_BOOL : F8_MASK_NONE;
+                x.Tk = k ? row[i].T : 2 * row[i].T;
+                ck_assert_int_eq(f8_cuda_attention_choose(to, &x, backward), F8_ATTENTION_OWN);
+                ck_assert_int_eq(f8_cuda_attention_by_cudnn(to, &x, backward, &out, &why),
+                                 F8_ERR_UNSUPPORTED);
+            }
         }
 }
 END_TEST

@@ -72,9 +72,14 @@ static void integers(f8_gen *t)
                                ((f8_ints){2, {1 + f8_gen_below(t, 5), 1 + f8_gen_below(t, 70)}})),
                       1)
             : f8_gen_some(t, F8_I32);
-    if (f8_gen_chance(t, 4))
+    if (f8_gen_chance(t, 4)) {
         f8_gen_add(t, f8_unary(t->g, f8_gen_chance(t, 2) ? F8_OP_NEG : F8_OP_ABS, a));
-    else
+    } else if (f8_gen_chance(t, 6)) {
+        const f8_ref b = f8_gen_partner(t, f8_type_of(t->g, a), F8_I32);
+        const f8_type ab = f8_gen_joined(t, a, b);
+        const f8_ref in[] = {a, b, f8_gen_partner(t, &ab, F8_I32)};
+        f8_gen_add(t, f8_make(t->g, F8_OP_RANDOM_BITS, in, 3, NULL, 0));
+    } else
         f8_gen_add(
             t, f8_binary(t->g, PICK(t, ops), a, f8_gen_partner(t, f8_type_of(t->g, a), F8_I32)));
 }
@@ -433,7 +438,14 @@ static void composite(f8_gen *t)
     const f8_type vector = f8_gen_shape(1, f8_type_columns(&s), 0, 0);
     f8_type rows = s;
     rows.rank--;
-    switch (f8_gen_below(t, 8)) {
+    switch (f8_gen_below(t, 9)) {
+    case 8: {
+        const f8_attr attr[] = {F8_FLOAT(F8_A_P, f8_gen_chance(t, 5) ? 0 : 0.3),
+                                F8_INT(F8_A_STREAM, f8_gen_below(t, 2))};
+        const f8_ref seed = f8_gen_input(t, f8_gen_shape(0, 0, 0, 0), F8_I32, "seed");
+        f8_gen_add(t, f8_make(g, F8_OP_DROPOUT, (f8_ref[]){a, seed}, 2, attr, 2));
+        break;
+    }
     case 0: {
         const f8_ref w = f8_gen_input(t, vector, F8_F32, "x"),
                      b = f8_gen_input(t, vector, F8_F32, "x");
