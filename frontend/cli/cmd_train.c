@@ -4,7 +4,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "frontend/cli/cmd_agree.h"
@@ -364,21 +363,22 @@ static bool put_profile(const run *r)
 
 enum { STOPPED = 2 * CLI_RECIPE + 8192 };
 
-/* Sets what a signal that ends the command makes it say. at: the last run, or NULL. */
-static void say_stopped(const cli *c, const cli_train_result *results, const cli_train_result *at,
-                        char text[STOPPED])
+/* Sets what a signal that ends the command makes it say. results: NULL before there are any. at:
+ * the last run, or NULL. */
+static void say_stopped(const cli *c, const cli_train_result *results, const cli_train_result *at)
 {
+    static char text[STOPPED]; /* it outlives the command */
+    const bool saved = results && results->saved;
     char where[CLI_RECIPE + 100] = "interrupted before the first step", what[CLI_RECIPE + 100] = "";
     if (at && at->done)
         snprintf(where, sizeof where, "interrupted after step %" PRId64 " of %" PRId64 " under %s",
                  at->done, c->steps, at->recipe);
-    if (results->saved)
+    if (saved)
         snprintf(what, sizeof what, "has the checkpoint of step %" PRId64 " under %s",
                  results->done, results->recipe);
     const char *to = c->save ? c->save : c->run ? c->run : c->resume;
     if (to)
-        snprintf(text, STOPPED, "%s: %.4096s %s", where, to,
-                 results->saved ? what : "is not written");
+        snprintf(text, STOPPED, "%s: %.4096s %s", where, to, saved ? what : "is not written");
     else
         snprintf(text, STOPPED, "%s", where);
     cli_interrupt_text(text);
@@ -511,8 +511,7 @@ static int train_all(const cli *c, fp8c_context *ctx, fp8c_module *module, cli_f
     cli_json json = {0};
     cli_data data = {0};
     const cli_train_result *at = NULL;
-    static char stopped[STOPPED]; /* it outlives the command */
-    say_stopped(c, results, NULL, stopped);
+    say_stopped(c, results, NULL);
     /* Everything that can be checked is checked before the first run. */
     const bool ready = cli_can_save(c) && cli_data_open(&data, c) && cli_json_open(&json, c->json);
     int code = ready ? CLI_DONE : CLI_FAILED;
@@ -521,7 +520,7 @@ static int train_all(const cli *c, fp8c_context *ctx, fp8c_module *module, cli_f
     for (size_t i = 0; i <= c->compare.n && code == CLI_DONE && !cli_ranks_stop(c->ranks); i++) {
         code = train_recipe(c, ctx, module, &data, &json, folder, i ? NULL : c->save,
                             cli_recipe(c, i), results + i * (size_t)c->seeds, &at);
-        say_stopped(c, results, at, stopped);
+        say_stopped(c, results, at);
     }
     if (code == CLI_DONE && !cli_interrupted())
         cli_train_record_spread(c, results, &json);
@@ -588,6 +587,7 @@ int cmd_train(const cli *given)
         return CLI_USAGE;
     }
     int code = CLI_FAILED;
+    say_stopped(&own, NULL, NULL);
     if (!cli_ranks_join(&ranks, &own))
         return cli_ranks_leave(&ranks, CLI_FAILED);
     if (cli_folder_open(&folder, &own))

@@ -196,6 +196,22 @@ static f8_status load_one(f8_run *r, fp8c_program *program, int64_t step, f8_run
     return status;
 }
 
+/* The run goes on from `step`. Newer checkpoints were passed over; they get another name, so that
+ * they are never taken for its steps. */
+static f8_status set_aside(f8_run *r, int64_t step, f8_diag *diag)
+{
+    char as[PATH_MAX + 16];
+    int64_t at;
+    F8_TRY(newest(r, INT64_MAX, &at, diag));
+    while (at > step) {
+        snprintf(as, sizeof as, "%s.damaged", path_of(r, at));
+        if (rename(r->path, as) && errno != ENOENT)
+            return f8_run_fail(r->path, diag);
+        F8_TRY(newest(r, at, &at, diag));
+    }
+    return F8_OK;
+}
+
 f8_status f8_run_load(f8_run *r, fp8c_program *program, f8_run_position *at, bool *same,
                       void (*report)(void *user, const fp8c_load_item *item),
                       void (*skipped)(void *user, const f8_diag *why), void *user, f8_diag *diag)
@@ -213,7 +229,7 @@ f8_status f8_run_load(f8_run *r, fp8c_program *program, f8_run_position *at, boo
                                 "from");
         const f8_status status = load_one(r, program, step, at, same, &o, &wrong, &why);
         if (status == F8_OK)
-            return F8_OK;
+            return r->follows ? F8_OK : set_aside(r, step, diag);
         if (status == F8_ERR_MEMORY || wrong) {
             *diag = why;
             return status;

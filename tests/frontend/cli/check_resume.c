@@ -259,6 +259,8 @@ START_TEST(damaged)
         says(r, 0, how == 2 ? "" : "warning: passed over: ");
         if (how == 0)
             says(r, 0, "its values do not have its checksum");
+        snprintf(path, sizeof path, "%s.damaged", in(folder, checkpoint(6)));
+        ck_assert_int_eq(access(path, F_OK), how == 2 ? -1 : 0); /* kept, under another name */
         same_run(10);
     }
 }
