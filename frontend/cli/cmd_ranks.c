@@ -203,6 +203,8 @@ int cli_ranks_leave(cli_ranks *r, int code)
 {
     if (code == CLI_DONE && r->comm.ranks > 1) /* rank 0 may still be writing */
         cli_ranks_stop(r);
+    if (r->lost)
+        code = CLI_FAILED;
     cli_guard_end(r->guard, code);
     r->guard = NULL;
     if (code != CLI_DONE && r->messages >= 0 && (!r->common || !nanosleep(&for_rank_0, NULL)))
@@ -226,8 +228,11 @@ bool cli_ranks_stop(cli_ranks *r)
     if (!r)
         return mine != 0;
     cli_guard_name(r->guard, "signals");
-    if (r->comm.all_gather(r->comm.user, &mine, all, sizeof mine))
-        return true; /* the next collective says why */
+    if (r->lost || r->comm.all_gather(r->comm.user, &mine, all, sizeof mine)) {
+        if (!r->lost)
+            fprintf(stderr, "fp8c: error: %s\n", r->comm.message(r->comm.user));
+        return r->lost = true;
+    }
     for (int i = 0; i < r->comm.ranks && !mine; i++)
         mine = all[i];
     if (mine && !cli_interrupted())

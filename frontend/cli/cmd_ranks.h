@@ -11,6 +11,7 @@ typedef struct cli_ranks {
     fp8c_comm comm;
     cli_guard *guard;
     bool stopped; /* all ranks know of a signal */
+    bool lost;    /* ranks can no longer be asked, and stderr says why */
     bool common;  /* all ranks fail, for the same reason: rank 0 says it */
     int messages; /* of ranks above 0: stderr as it was; what they say is kept, see below */
 } cli_ranks;
@@ -28,7 +29,7 @@ bool cli_ranks_divide(cli_ranks *r, cli *c, const fp8c_module *module);
 /* If this process failed, or only it knows of a signal, all others end too. Returns `code`. */
 int cli_ranks_leave(cli_ranks *r, int code);
 /* Whether a signal came to any rank: all get the same answer at once, and then have that signal
- * noted. NULL: cli_interrupted. */
+ * noted. Also if they can't be asked: r->lost. NULL: cli_interrupted. */
 bool cli_ranks_stop(cli_ranks *r);
 
 /* NULL: there is one rank. */

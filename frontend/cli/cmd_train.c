@@ -1,5 +1,4 @@
 /* fp8c train: trains a model on the data of files, under one or more recipes. */
-#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -522,6 +521,7 @@ static int train_all(const cli *c, fp8c_context *ctx, fp8c_module *module, cli_f
                             cli_recipe(c, i), results + i * (size_t)c->seeds, &at);
         say_stopped(c, results, at);
     }
+    code = c->ranks && c->ranks->lost ? CLI_FAILED : code;
     if (code == CLI_DONE && !cli_interrupted())
         cli_train_record_spread(c, results, &json);
     if (!cli_json_close(&json))
