@@ -30,6 +30,47 @@ static fp8c_status compile(const plan *p, fp8c_program **out)
     return fp8c_compile(p->module, &options, out);
 }
 
+/* ---- launches ---- */
+
+/* The kinds of steps that launch something, as fp8c_step has them, and what many are called. */
+static const struct {
+    const char *kind, *name;
+} launched[] = {{"kernel", "kernels"},
+                {"gemm", "GEMMs"},
+                {"copy", "copies"},
+                {"attention", "attention"},
+                {"collective", "collectives"}};
+enum { KINDS = sizeof launched / sizeof *launched };
+
+static void count_launches(const fp8c_program *program, int function, int n[KINDS])
+{
+    fp8c_step s;
+    memset(n, 0, KINDS * sizeof *n);
+    for (int i = 0; fp8c_program_step(program, function, i, &s) == FP8C_OK; i++)
+        for (int k = 0; k < KINDS; k++)
+            n[k] += !strcmp(s.kind, launched[k].kind);
+}
+
+static json_t *launches(const fp8c_program *program, int function)
+{
+    json_t *all = json_object();
+    int n[KINDS];
+    count_launches(program, function, n);
+    for (int k = 0; k < KINDS; k++)
+        json_object_set_new(all, launched[k].name, json_integer(n[k]));
+    return all;
+}
+
+static void print_launches(FILE *to, const fp8c_program *program, int function)
+{
+    int n[KINDS];
+    count_launches(program, function, n);
+    fprintf(to, "a run of %s launches", fp8c_program_function_name(program, function));
+    for (int k = 0; k < KINDS; k++)
+        fprintf(to, "%s %d %s", k ? "," : "", n[k], launched[k].name);
+    fputc('\n', to);
+}
+
 /* ---- memory ---- */
 
 static json_t *categories(const fp8c_program *program, int function)
@@ -53,13 +94,14 @@ bool cli_memory_record(const fp8c_program *program, int function, const char *re
         return false;
     fp8c_program_info(program, &info);
     *record = json_pack(
-        "{ss ss ss sI ss ss si si sI sI sI sI sf so}", "event", "memory", "target",
+        "{ss ss ss sI ss ss si si sI sI sI sI sf so so}", "event", "memory", "target",
         fp8c_program_target(program), "recipe", recipe, "parameters", (json_int_t)parameters,
         "function", fp8c_program_function_name(program, function), "step", peak.step, "position",
         (int)peak.position, "positions", (int)peak.positions, "planned_bytes",
         (json_int_t)info.planned_bytes, "arena_bytes", (json_int_t)peak.arena_bytes, "alive_bytes",
         (json_int_t)peak.alive_bytes, "activation_bytes", (json_int_t)peak.activation_bytes,
-        "seconds", peak.seconds, "bytes", categories(program, function));
+        "seconds", peak.seconds, "bytes", categories(program, function), "launches",
+        launches(program, function));
     return true;
 }
 
@@ -91,6 +133,7 @@ static void print_memory(const plan *p, const fp8c_program *program, int functio
         fprintf(p->to, "%12.2f MiB  %s%s\n", mib(m.bytes), m.category,
                 m.in_arena ? " (arena)" : "");
     fprintf(p->to, "%12.2f MiB  in all\n", mib(info.planned_bytes));
+    print_launches(p->to, program, function);
 }
 
 static const char *print_type(const fp8c_type *t, char *text, size_t size)

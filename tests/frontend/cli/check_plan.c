@@ -76,8 +76,7 @@ static void check_memory_record(const json_t *r)
     json_t *value;
     json_int_t sum = 0, arena = 0;
     int n = 0;
-    json_object_foreach(json_object_get(r, "bytes"), name, value)
-    {
+    json_object_foreach (json_object_get(r, "bytes"), name, value) {
         sum += json_integer_value(value);
         if (!strcmp(name, "activations") || !strcmp(name, "FP8 copies") ||
             !strcmp(name, "weight copies") || !strcmp(name, "recomputed") ||
@@ -185,6 +184,42 @@ START_TEST(plan_within_a_budget)
 }
 END_TEST
 
+/* What a run launches: of each of a layer's four linears and of the head fprop, dgrad and wgrad are
+ * GEMMs. Kernels and the rest are as many as explain lists. */
+START_TEST(plan_counts_launches)
+{
+    enum { LAYERS = 2, GEMMS = 3 * (4 * LAYERS + 1), KINDS = 4 };
+    static const char *const kinds[KINDS][2] = {
+        {"kernel", "kernels"}, {"gemm", "GEMMs"}, {"copy", "copies"}, {"attention", "attention"}};
+    int listed[KINDS] = {0};
+    char want[120];
+    records all;
+    f8_cli_result r = F8_CLI("explain", GPT, "--recipe", "bf16", "--kernels", "--json", "-", SMALL);
+    f8_cli_ok(r);
+    parse(&all, r.out);
+    const json_t *k;
+    for (int i = 0; (k = find(&all, "kernel", i)); i++)
+        for (int j = 0; j < KINDS; j++)
+            listed[j] += is(k, "function", "micro_step") && is(k, "kind", kinds[j][0]);
+    drop(&all);
+    r = F8_CLI("plan", GPT, "--recipe", "bf16", "--budgets", "0.9", "--json", "-", SMALL);
+    f8_cli_ok(r);
+    parse(&all, r.out);
+    const json_t *m = NULL;
+    for (int i = 0; (m = find(&all, "memory", i)) && !is(m, "function", "micro_step"); i++)
+        ;
+    ck_assert_ptr_nonnull(m);
+    for (int j = 0; j < KINDS; j++)
+        ck_assert_int_eq((int)number(json_object_get(m, "launches"), kinds[j][1]), listed[j]);
+    ck_assert_int_eq(listed[1], GEMMS);
+    drop(&all);
+    r = F8_CLI("plan", GPT, "--recipe", "bf16", "--budgets", "0.9", SMALL);
+    snprintf(want, sizeof want, "a run of micro_step launches %d kernels, %d GEMMs, ", listed[0],
+             listed[1]);
+    ck_assert_msg(strstr(r.out, want) != NULL, "no '%s' in\n%s", want, r.out);
+}
+END_TEST
+
 /* The number of parameters comes first: embeddings of tokens and positions, the last layernorm, and
  * in each layer two layernorms and four linears with biases. The head is the embedding. */
 START_TEST(plan_counts_parameters)
@@ -236,15 +271,14 @@ END_TEST
 START_TEST(plan_rows_are_plans)
 {
     records table, one;
-    f8_cli_result r = F8_CLI("plan", GPT, "--recipe", "delayed", "--json", "-", "--budgets",
-                             "0.8,0.5", SMALL);
+    f8_cli_result r =
+        F8_CLI("plan", GPT, "--recipe", "delayed", "--json", "-", "--budgets", "0.8,0.5", SMALL);
     f8_cli_ok(r);
     parse(&table, r.out);
     static const char *const shares[] = {"0.8", "0.5"};
     for (int i = 0; i < 2; i++) {
         const json_t *row = find(&table, "budget", i + 1);
-        r = F8_CLI("plan", GPT, "--recipe", "delayed", "--json", "-", "--memory", shares[i],
-                   SMALL);
+        r = F8_CLI("plan", GPT, "--recipe", "delayed", "--json", "-", "--memory", shares[i], SMALL);
         f8_cli_ok(r);
         parse(&one, r.out);
         const json_t *m = NULL;
@@ -264,9 +298,9 @@ END_TEST
 
 START_TEST(bad_budgets)
 {
-    static const char *const bad[] = {"",    "0",      "1",       "1.5", "-0.5",   "0.5,",
-                                      ",",   "0.5,,1", "0.5;0.1", "50%", "0.5 ,1", "nan",
-                                      "6G",  "0.5G",   "0x0.8",   ".",   "+0.5"};
+    static const char *const bad[] = {"",   "0",      "1",       "1.5", "-0.5",   "0.5,",
+                                      ",",  "0.5,,1", "0.5;0.1", "50%", "0.5 ,1", "nan",
+                                      "6G", "0.5G",   "0x0.8",   ".",   "+0.5"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         f8_cli_fails(F8_CLI("plan", GPT, "--budgets", bad[i]), 2, "bad value for --budgets: ");
     f8_cli_fails(F8_CLI("plan", GPT, "--budgets", "0.5", "--memory", "0.5"), 2,
@@ -401,8 +435,7 @@ START_TEST(explain_within_a_budget)
 {
     f8_cli_result r = F8_CLI("explain", GPT, "--recipe", "delayed", "--memory", "0.6", SMALL);
     f8_cli_ok(r);
-    ck_assert_ptr_nonnull(
-        strstr(r.out, "MiB of activations and FP8 copies for the backward\n"));
+    ck_assert_ptr_nonnull(strstr(r.out, "MiB of activations and FP8 copies for the backward\n"));
     ck_assert_ptr_nonnull(strstr(r.out, "for the budget, micro_step recomputes "));
     r = F8_CLI("explain", GPT, "--recipe", "delayed", SMALL);
     f8_cli_ok(r);
@@ -421,8 +454,8 @@ START_TEST(explain_within_a_budget)
     f8_cli_ok(r);
     int clones = 0, number_of = 0;
     for (const char *at = r.out; (at = strchr(at, '#')); at++)
-        clones += sscanf(at, "#%d(", &number_of) == 1 &&
-                  number_of >= 65536; /* F8_CLONE_RECOMPUTED */
+        clones +=
+            sscanf(at, "#%d(", &number_of) == 1 && number_of >= 65536; /* F8_CLONE_RECOMPUTED */
     ck_assert_int_gt(clones, 0);
 }
 END_TEST
@@ -436,6 +469,7 @@ Suite *f8_suite(void)
     tcase_add_loop_test(t, plan_records, 0, 3);
     tcase_add_test(t, plan_within_a_budget);
     tcase_add_test(t, plan_counts_parameters);
+    tcase_add_test(t, plan_counts_launches);
     tcase_add_test(t, plan_of_some_budgets);
     tcase_add_test(t, plan_rows_are_plans);
     tcase_add_test(t, bad_budgets);
