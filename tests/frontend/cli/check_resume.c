@@ -355,7 +355,9 @@ START_TEST(a_signal)
         snprintf(path, sizeof path, "%s", in(folder, "steps.jsonl"));
         f8_cli_forget(folder);
         const f8_cli_result r = f8_cli_run_signals(
-            (f8_cli_signal[]){{i ? SIGTERM : SIGINT, path, "\"step\":3,", NULL, 0}, {0}}, long_run);
+            (f8_cli_signal[]){
+                {.number = i ? SIGTERM : SIGINT, .path = path, .words = "\"step\":3,"}, {0}},
+            long_run);
         const char *said = strstr(r.err, "interrupted after step ");
         says(r, 128 + (i ? SIGTERM : SIGINT), "/run has the checkpoint of step ");
         ck_assert_ptr_nonnull(said);
@@ -390,7 +392,9 @@ START_TEST(killed)
     f8_cli_forget(folder);
     char path[PATH + 300];
     snprintf(path, sizeof path, "%s", in(folder, "steps.jsonl"));
-    f8_cli_run_signals((f8_cli_signal[]){{SIGKILL, path, "\"step\":60,", NULL, 0}, {0}}, long_run);
+    f8_cli_run_signals(
+        (f8_cli_signal[]){{.number = SIGKILL, .path = path, .words = "\"step\":60,"}, {0}},
+        long_run);
     for (int i = 1; i < times; i++) {
         if (i == times / 2 || !there(folder, "run.json"))
             f8_cli_forget(folder);

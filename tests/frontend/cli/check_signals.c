@@ -113,7 +113,7 @@ START_TEST(at_any_moment)
         const long pause = (long)(4e6 * whole * (test_random(&seed) % 1000) / 1000);
         unlink(out);
         const f8_cli_result r = f8_cli_run_signals(
-            (f8_cli_signal[]){{.number = number, .pause = 10000 + pause}, {0}}, args);
+            (f8_cli_signal[]){{.number = number, .caught = true, .pause = pause}, {0}}, args);
         was_interrupted(r, number);
         if (saved_as_said(r, 1000000))
             some++;
@@ -188,12 +188,13 @@ START_TEST(a_second_signal)
     says(r, "interrupted again: ended at once\n");
     ck_assert(stat(out, &s));
     unlink(json);
-    r = f8_cli_run_signals((f8_cli_signal[]){{SIGSTOP, json, "\"step\":1,", NULL, 0},
-                                             {.number = SIGINT},
-                                             {.number = SIGTERM},
-                                             {.number = SIGCONT},
-                                             {0}},
-                           args);
+    r = f8_cli_run_signals(
+        (f8_cli_signal[]){{.number = SIGSTOP, .path = json, .words = "\"step\":1,"},
+                          {.number = SIGINT},
+                          {.number = SIGTERM},
+                          {.number = SIGCONT},
+                          {0}},
+        args);
     ck_assert_msg(r.code == 128 + SIGINT || r.code == 128 + SIGTERM, "%d: %s", r.code, r.err);
     says(r, "has the checkpoint of step ");
     ck_assert(!stat(out, &s));
@@ -216,10 +217,13 @@ START_TEST(what_was_there)
         ck_assert_str_eq(text, "before");
         free(text);
     }
-    const char *const both[] = {"train", file, "--data", data, "--steps", "3000", "--json", json,
-                                "--compare", "f32", "--save", out, NULL};
+    const char *const both[] = {"train",  file,     "--data", data,        "--steps",
+                                "3000",   "--json", json,     "--compare", "f32",
+                                "--save", out,      NULL};
     r = f8_cli_run_signals(
-        (f8_cli_signal[]){{SIGINT, json, "\"f32\",\"seed\":1,\"step\":1,", NULL, 0}, {0}}, both);
+        (f8_cli_signal[]){
+            {.number = SIGINT, .path = json, .words = "\"f32\",\"seed\":1,\"step\":1,"}, {0}},
+        both);
     was_interrupted(r, SIGINT);
     says(r, " of 3000 under f32: ");
     says(r, "out.safetensors has the checkpoint of step 3000 under bf16\n");
@@ -231,8 +235,8 @@ START_TEST(without_save)
 {
     const char *const args[] = {"train",   file,     "--data", data, "--steps",
                                 "1000000", "--json", json,     NULL};
-    const f8_cli_result r =
-        f8_cli_run_signals((f8_cli_signal[]){{SIGTERM, json, "\"step\":3,", NULL, 0}, {0}}, args);
+    const f8_cli_result r = f8_cli_run_signals(
+        (f8_cli_signal[]){{.number = SIGTERM, .path = json, .words = "\"step\":3,"}, {0}}, args);
     was_interrupted(r, SIGTERM);
     says(r, "interrupted after step ");
     says(r, " of 1000000 under bf16\n");

@@ -221,6 +221,30 @@ static bool has_ended(pid_t pid)
     return waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT) || info.si_pid;
 }
 
+static bool same_program(pid_t pid)
+{
+    char file[64], own[PATH_ROOM], its[PATH_ROOM];
+    snprintf(file, sizeof file, "/proc/%ld/exe", (long)pid);
+    const ssize_t n = readlink("/proc/self/exe", own, sizeof own),
+                  m = readlink(file, its, sizeof its);
+    return n == m && n > 0 && !memcmp(own, its, (size_t)n);
+}
+
+/* A forked process has this one's handlers until it runs its own program. */
+static bool catches(pid_t pid, int number)
+{
+    char file[64];
+    snprintf(file, sizeof file, "/proc/%ld/status", (long)pid);
+    FILE *f = same_program(pid) ? NULL : fopen(file, "r");
+    char line[256];
+    unsigned long long caught = 0;
+    while (f && fgets(line, sizeof line, f))
+        sscanf(line, "SigCgt: %llx", &caught);
+    if (f)
+        fclose(f);
+    return caught >> (number - 1) & 1;
+}
+
 /* err: the file that is the process' stderr. */
 static void send_signals(pid_t pid, const char *err, const f8_cli_signal *s)
 {
@@ -230,6 +254,8 @@ static void send_signals(pid_t pid, const char *err, const f8_cli_signal *s)
                                                 : s->words && !has_words(path, s->words)))
             if (!s->temporary) /* that one is there for a moment */
                 usleep(1000);
+        while (s->caught && !has_ended(pid) && !catches(pid, s->number))
+            usleep(1000);
         usleep((useconds_t)s->pause);
         if (has_ended(pid))
             return;
@@ -298,8 +324,7 @@ f8_cli_result f8_cli_run_writes(const char *const *args)
     ck_assert_int_eq(waitpid(pid, &status, 0), pid);
     free(last.out);
     free(last.err);
-    last = (f8_cli_result){.code =
-                               WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status),
+    last = (f8_cli_result){.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status),
                            .out = text,
                            .n_out = n};
     last.err = f8_cli_read(err, &last.n_err);

@@ -38,6 +38,7 @@ typedef struct f8_cli_signal {
     const char *temporary; /* instead: the folder has a file that begins so, ends in .tmp, and
                               has bytes */
     long pause;            /* microseconds, then */
+    bool caught;           /* the process has a handler for it: before that, nobody can answer */
 } f8_cli_signal;
 f8_cli_result f8_cli_run_signals(const f8_cli_signal *signals, const char *const *args);
 
