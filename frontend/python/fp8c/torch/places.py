@@ -1,0 +1,45 @@
+"""Where a node of a graph comes from: the module, the file and the line. And what is said there."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+
+import torch
+import torch.fx
+
+from . import private
+
+_FRAME = re.compile(r'File "([^"]+)", line (\d+)')
+_TORCH = os.path.dirname(torch.__file__) + os.sep
+
+
+@dataclass(frozen=True)
+class Place:
+    """A place in the model: the dotted path of the module, the file and the line of its code."""
+
+    module: str = ""
+    file: str = ""
+    line: int = 0
+
+    def __str__(self) -> str:
+        where = f"{self.file}:{self.line}" if self.file else "unknown line"
+        return f"{where} (module {self.module})" if self.module else where
+
+
+class Unsupported(Exception):
+    """fp8c lacks an op, or refuses it. The message has the op, the reason and the place."""
+
+    def __init__(self, op: str, reason: str, place: Place | None = None) -> None:
+        self.op, self.reason, self.place = op, reason, place or Place()
+        super().__init__(f"{op}: {reason}, at {self.place}" if place else f"{op}: {reason}")
+
+
+def place_of(node: torch.fx.Node) -> Place:
+    """The innermost module around a node, and the innermost line outside of PyTorch itself."""
+    stack = private.module_stack(node)
+    frames = _FRAME.findall(node.meta.get("stack_trace") or "")
+    own = [frame for frame in frames if not frame[0].startswith(_TORCH)] or frames
+    file, line = own[-1] if own else ("", "0")
+    return Place(stack[-1][0] if stack else "", file, int(line))

@@ -1,0 +1,166 @@
+"""The one file that names what PyTorch does not document.
+
+Everything here was read in PyTorch 2.15. When a new version moves a name, this file changes and no
+other. `missing()` says which names are gone, before a capture fails in the middle.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Callable, Sequence
+
+import torch
+import torch.fx
+import torch.fx.traceback
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
+
+TESTED = ("2.11", "2.15")
+
+# Calls that change the state of PyTorch and give no value that the text needs.
+SET_GRAD = "torch._C._set_grad_enabled"
+ENTER_AUTOCAST = "torch.amp.autocast_mode._enter_autocast"
+EXIT_AUTOCAST = "torch.amp.autocast_mode._exit_autocast"
+IGNORED = frozenset({"torch._C._log_api_usage_once", "torch._C.PyCapsule._log_api_usage_once"})
+VMAP_MODULE = "torch._functorch.predispatch"
+VMAP_ENTER, VMAP_LEAVE = "_vmap_increment_nesting", "_vmap_decrement_nesting"
+CHECKPOINT = "tag_activation_checkpoint"
+
+aten = torch.ops.aten
+
+
+def missing() -> list[str]:
+    """The private names that this PyTorch lacks; empty for a version that can be captured."""
+    names = {
+        "torch._C._set_grad_enabled": hasattr(torch._C, "_set_grad_enabled"),
+        "torch._dynamo.optimize": hasattr(torch._dynamo, "optimize"),
+        "torch.ops.higher_order." + CHECKPOINT: hasattr(torch.ops.higher_order, CHECKPOINT),
+        "aten.scaled_dot_product_attention": hasattr(aten, "scaled_dot_product_attention"),
+        "aten.cross_entropy_loss": hasattr(aten, "cross_entropy_loss"),
+        "aten.rms_norm": hasattr(aten, "rms_norm"),
+    }
+    return [name for name, there in names.items() if not there]
+
+
+def target_name(node: torch.fx.Node) -> str:
+    """The full name of what a node calls: "torch.nn.functional.linear", "view", "aten.add.Tensor"."""
+    target = node.target
+    if isinstance(target, str):
+        return target
+    if isinstance(target, (torch._ops.OpOverload, torch._ops.HigherOrderOperator)):
+        return str(target)
+    module = getattr(target, "__module__", None) or "torch"
+    return f"{module}.{getattr(target, '__name__', target)}"
+
+
+def is_state_call(node: torch.fx.Node) -> bool:
+    """Whether a node only sets the gradient mode or autocast."""
+    return target_name(node) in (SET_GRAD, ENTER_AUTOCAST, EXIT_AUTOCAST)
+
+
+def sets_grad(node: torch.fx.Node) -> bool | None:
+    """The gradient mode that a node sets; None: it sets none."""
+    if target_name(node).endswith("_set_grad_enabled"):
+        return bool(node.args[0])
+    return None
+
+
+def is_checkpoint(node: torch.fx.Node) -> bool:
+    """Whether a node is the higher-order op of torch.utils.checkpoint."""
+    return node.op == "call_function" and target_name(node) == CHECKPOINT
+
+
+def is_higher_order(node: torch.fx.Node) -> bool:
+    return isinstance(node.target, torch._ops.HigherOrderOperator)
+
+
+def vmap_step(node: torch.fx.Node) -> int:
+    """1 where a node enters a level of vmap, -1 where it leaves one, else 0."""
+    name = target_name(node)
+    if name == f"{VMAP_MODULE}.{VMAP_ENTER}":
+        return 1
+    return -1 if name == f"{VMAP_MODULE}.{VMAP_LEAVE}" else 0
+
+
+def is_in_place(node: torch.fx.Node) -> bool:
+    """Whether a node writes its first operand."""
+    target = node.target
+    if isinstance(target, torch._ops.OpOverload):
+        return target._schema.is_mutable
+    name = target if isinstance(target, str) else getattr(target, "__name__", "")
+    if getattr(target, "__module__", "") == "_operator":
+        return name in ("setitem", "iadd", "isub", "imul", "itruediv", "iand", "ior", "ixor", "ipow",
+                        "ifloordiv", "imod", "imatmul", "ilshift", "irshift")
+    return name.endswith("_") and not name.endswith("__")
+
+
+def graph_source(node: torch.fx.Node) -> str | None:
+    """Where dynamo found a placeholder, such as "L['self']._modules['h']._parameters['w']"."""
+    arg = node.meta.get("grapharg")
+    source = getattr(arg, "source", None)
+    if source is None:
+        return None
+    name = source.name
+    return name() if callable(name) else name
+
+
+_PATH = re.compile(r"\._(modules|parameters|buffers)\['([^']*)'\]|\.__dict__\['([^']*)'\]")
+
+
+def parse_source(source: str) -> tuple[str, str, str] | None:
+    """The root, the kind ("parameters" or "buffers") and the dotted path of a source, or None."""
+    start = _PATH.search(source)
+    if start is None:
+        return None
+    parts = list(_PATH.finditer(source, start.start()))
+    if parts[-1].group(1) not in ("parameters", "buffers") or parts[-1].end() != len(source):
+        return None
+    path = ".".join(part.group(2) or part.group(3) for part in parts)
+    return source[:start.start()], parts[-1].group(1), path
+
+
+def fake_value(node: torch.fx.Node) -> Any:
+    """What dynamo (or make_fx) recorded as a node's value: fake tensors with shape and dtype."""
+    meta = node.meta
+    return meta["val"] if "val" in meta else meta.get("example_value")
+
+
+def trace(function: Callable[..., Any], fakes: Sequence[Any]) -> torch.fx.GraphModule:
+    """The ATen graph of a function before autograd, autocast and decompositions.
+
+    `fakes` are what dynamo recorded. They may belong to several fake modes, so each is made anew
+    under one mode, with the same sizes: converting them would make sizes of parameters symbolic.
+    """
+    shapes = next((f.fake_mode.shape_env for f in fakes
+                   if isinstance(f, FakeTensor) and f.fake_mode.shape_env is not None), None)
+    with FakeTensorMode(shape_env=shapes, allow_non_fake_inputs=True) as mode:
+        anew = [_same(fake) if isinstance(fake, torch.Tensor) else fake for fake in fakes]
+    with torch.fx.traceback.preserve_node_meta(), mode, torch._C._DisableAutocast():
+        return make_fx(function, pre_dispatch=True, tracing_mode="real")(*anew)
+
+
+def _same(fake: torch.Tensor) -> torch.Tensor:
+    made = torch.empty_strided(fake.shape, fake.stride(), dtype=fake.dtype, device=fake.device)
+    return made.requires_grad_(fake.requires_grad)
+
+
+def module_stack(node: torch.fx.Node) -> list[tuple[str, type]]:
+    """The modules around a node, outermost first: the dotted path from the root, and the class."""
+    found = []
+    for path, kind in node.meta.get("nn_module_stack", {}).values():
+        found.append((re.sub(r"^L\['[^']*'\]\.?|^G\['[^']*'\]\.?", "", path), kind))
+    return found
+
+
+def compile_with(function: Callable[..., Any], backend: Callable[..., Any],
+                 dynamic: bool | None) -> Callable[..., Any]:
+    """A function or module under dynamo with a backend of ours; a graph break is an error."""
+    return torch._dynamo.optimize(backend, nopython=True, dynamic=dynamic)(function)
+
+
+def expression(size: Any) -> Any:
+    """A size as an int, or as the sympy expression of a symbolic size."""
+    if isinstance(size, torch.SymInt):
+        expr = size.node.expr
+        return int(expr) if expr.is_Integer else expr
+    return int(size)

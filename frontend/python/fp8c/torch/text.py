@@ -1,0 +1,182 @@
+"""The text of a function, built call by call.
+
+    b = Builder()
+    y = b.op("gelu", [b.op("linear", [x, w], shape, transpose_b=True, name="fc")], shape)
+
+Equal calls are one value. Shape ops that undo each other are dropped at once: attention takes
+[batch, positions, heads * size], so the transposes around it in a PyTorch model cancel. A size is an
+int, or a sympy expression of dims that are bounds.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from typing import Any, Sequence
+
+import sympy
+
+Size = Any  # int | sympy.Expr
+Shape = tuple[Size, ...]
+MAX_AXES = 5
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
+
+
+@dataclass(frozen=True, eq=False)
+class Value:
+    """A value of the text: `code` is how an operand names it. `op` and `operands` are its call's."""
+
+    code: str
+    shape: Shape
+    dtype: str = "f32"
+    op: str = ""
+    operands: tuple["Value", ...] = ()
+    perm: tuple[int, ...] = ()
+
+
+def size_text(size: Size) -> str:
+    """A size in the text's language. sympy's floor division is the text's `/` of integers."""
+    if isinstance(size, int):
+        return str(size)
+    if size.is_Integer:
+        return str(int(size))
+    if size.is_Symbol:
+        return str(size)
+    if size.is_Add:
+        return "(" + " + ".join(size_text(a) for a in size.args) + ")"
+    if size.is_Mul:
+        return "*".join(size_text(a) for a in size.args)
+    name = type(size).__name__
+    if name in ("FloorDiv", "CleanDiv", "IntTrueDiv"):
+        return f"(({size_text(size.args[0])}) / ({size_text(size.args[1])}))"
+    if name in ("Mod", "PythonMod"):
+        return f"(({size_text(size.args[0])}) % ({size_text(size.args[1])}))"
+    raise ValueError(f"the size {size} can't be written")
+
+
+def product(sizes: Sequence[Size]) -> Size:
+    total: Size = 1
+    for size in sizes:
+        total = total * size
+    return tidy(total)
+
+
+def tidy(size: Size) -> Size:
+    """An int where an expression is a number."""
+    if isinstance(size, int):
+        return size
+    size = sympy.expand(size)
+    return int(size) if size.is_Integer else size
+
+
+def same_shape(a: Sequence[Size], b: Sequence[Size]) -> bool:
+    return len(a) == len(b) and all(tidy(x - y) == 0 for x, y in zip(a, b))
+
+
+def real_text(value: float) -> str:
+    """A number as a literal operand."""
+    if math.isnan(value):
+        return "nan"
+    if math.isinf(value):
+        return "(inf)" if value > 0 else "(-inf)"
+    return repr(value)
+
+
+def attribute_text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, (tuple, list)):
+        return "[" + ", ".join(size_text(v) for v in value) + "]"
+    if isinstance(value, (int, sympy.Expr)):
+        return size_text(value)
+    if isinstance(value, float):
+        return real_text(value)
+    if isinstance(value, Dtype):
+        return value.name
+    return '"' + str(value).replace("\\", "\\\\").replace('"', '\\"').replace("{", "\\{").replace(
+        "}", "\\}") + '"'
+
+
+@dataclass(frozen=True)
+class Dtype:
+    """A dtype as an attribute's value, which stands without quotes."""
+
+    name: str
+
+
+def type_text(dtype: str, shape: Shape) -> str:
+    return f"{dtype}[{', '.join(size_text(s) for s in shape)}]"
+
+
+def param_name(path: str) -> str:
+    """A parameter's name in the text. One that begins with a digit, as in a Sequential, gets "self."."""
+    name = re.sub(r"[^A-Za-z0-9_.]", "_", path)
+    return name if _NAME.fullmatch(name) else "self." + name
+
+
+class Builder:
+    """The statements of one function."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self._seen: dict[str, Value] = {}
+        self._count = 0
+
+    def op(self, name: str, operands: Sequence[Value | float], shape: Shape, dtype: str = "f32",
+           **attributes: Any) -> Value:
+        """A call. An operand that is a number is a literal. Attributes that are None are left out."""
+        values = [self.literal(o) if isinstance(o, (int, float)) else o for o in operands]
+        shown = [f"{k} = {attribute_text(v)}" for k, v in attributes.items() if v is not None]
+        code = f"{name}({', '.join(v.code for v in values)})"
+        if shown:
+            code += " {" + ", ".join(shown) + "}"
+        value = self._seen.get(code)
+        if value is None:
+            value = Value(f"%v{self._count}", tuple(tidy(s) for s in shape), dtype, name, tuple(values),
+                          tuple(attributes.get("perm") or ()))
+            self._count += 1
+            self._seen[code] = value
+            self.lines.append(f"{value.code} = {code}")
+        return value
+
+    def literal(self, number: float) -> Value:
+        return Value(real_text(float(number)), (), "f32", "literal")
+
+    def full(self, number: float, shape: Shape) -> Value:
+        """A tensor of one number."""
+        one = self.op("const", [], (), value=float(number))
+        return self.broadcast(one, shape)
+
+    def reshape(self, x: Value, shape: Sequence[Size]) -> Value:
+        shape = tuple(shape)
+        if x.op == "reshape":
+            x = x.operands[0]
+        if same_shape(x.shape, shape):
+            return x
+        return self.op("reshape", [x], shape, x.dtype, shape=shape)
+
+    def transpose(self, x: Value, perm: Sequence[int]) -> Value:
+        perm = tuple(p % len(x.shape) for p in perm)
+        if x.op == "transpose":
+            perm = tuple(x.perm[p] for p in perm)
+            x = x.operands[0]
+        if perm == tuple(range(len(perm))):
+            return x
+        return self.op("transpose", [x], tuple(x.shape[p] for p in perm), x.dtype, perm=perm)
+
+    def slice(self, x: Value, axis: int, start: Size, stop: Size) -> Value:
+        axis %= len(x.shape)
+        if tidy(start) == 0 and tidy(stop - x.shape[axis]) == 0:
+            return x
+        shape = x.shape[:axis] + (tidy(stop - start),) + x.shape[axis + 1:]
+        return self.op("slice", [x], shape, x.dtype, axis=axis, start=start, stop=stop)
+
+    def broadcast(self, x: Value, shape: Sequence[Size]) -> Value:
+        shape = tuple(shape)
+        if same_shape(x.shape, shape):
+            return x
+        return self.op("broadcast", [x], shape, x.dtype, shape=shape)
+
+    def cast(self, x: Value, dtype: str) -> Value:
+        return x if x.dtype == dtype else self.op("cast", [x], x.shape, dtype, to=Dtype(dtype))
