@@ -47,11 +47,13 @@ class Output:
     """A result of the captured function: the value `name`, or the Python object `value`.
 
     dtype: what the caller expects, which under autocast may differ from what is computed.
+    traced: whether the ATen graph returns it. Its results are these, in order.
     """
 
     name: str | None
     value: Any = None
     dtype: torch.dtype | None = None
+    traced: bool = False
 
 
 @dataclass
@@ -88,6 +90,14 @@ def capture(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Captured
     inputs = _inputs(gm, example_inputs)
     classes = _classify(gm, inputs)
     return _Split(gm, inputs, classes).captured()
+
+
+def name_results(graph: torch.fx.Graph, outputs: Sequence[Output]) -> None:
+    """Take the names of traced outputs from what the graph returns."""
+    result = next(n for n in graph.nodes if n.op == "output")
+    for out, value in zip([o for o in outputs if o.traced], result.args[0], strict=True):
+        out.name = value.name if isinstance(value, torch.fx.Node) else None
+        out.value = None if isinstance(value, torch.fx.Node) else value
 
 
 def capture_module(model: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None,
@@ -293,12 +303,10 @@ class _Split:
         rest = [n for n in self.gm.graph.nodes if self._in_rest(n)]
         prologue, p_in, p_out, ops = self._prologue(rest, flat)
         outputs = [self._output(item) for item in flat]
+        for out, item in zip(outputs, flat):
+            out.traced = self._is_stage(item)
         gm, names = self._trace(rest, [f for f in flat if self._is_stage(f)])
-        result = next(n for n in gm.graph.nodes if n.op == "output")
-        for out, value in zip([o for o, f in zip(outputs, flat) if self._is_stage(f)], result.args[0],
-                              strict=True):
-            out.name = value.name if isinstance(value, torch.fx.Node) else None
-            out.value = None if isinstance(value, torch.fx.Node) else value
+        name_results(gm.graph, outputs)
         kept = set(names) | {o.name for o in outputs}
         return Captured(self.inputs, outputs, gm.graph, gm,
                         {k: v for k, v in constants.items() if k in kept or k in p_in},

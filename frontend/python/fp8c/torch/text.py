@@ -17,6 +17,8 @@ from typing import Any, Sequence
 
 import sympy
 
+from .places import Unsupported
+
 Size = Any  # int | sympy.Expr
 Shape = tuple[Size, ...]
 MAX_AXES = 5
@@ -119,13 +121,17 @@ class Builder:
     """The statements of one function."""
 
     def __init__(self) -> None:
-        self.lines: list[str] = []
+        self._calls: list[tuple[Value, str]] = []
         self._seen: dict[str, Value] = {}
         self._count = 0
 
-    def op(self, name: str, operands: Sequence[Value | float], shape: Shape, dtype: str = "f32",
+    def op(self, name: str, operands: Sequence[Value | float], shape: Shape, dtype: str = "f32", /,
            **attributes: Any) -> Value:
         """A call. An operand that is a number is a literal. Attributes that are None are left out."""
+        if len(shape) > MAX_AXES:
+            raise Unsupported(name, f"a value has {len(shape)} axes; the language has {MAX_AXES}")
+        if any(isinstance(s, int) and s < 1 for s in shape):
+            raise Unsupported(name, "a value has no elements")
         values = [self.literal(o) if isinstance(o, (int, float)) else o for o in operands]
         shown = [f"{k} = {attribute_text(v)}" for k, v in attributes.items() if v is not None]
         code = f"{name}({', '.join(v.code for v in values)})"
@@ -133,12 +139,22 @@ class Builder:
             code += " {" + ", ".join(shown) + "}"
         value = self._seen.get(code)
         if value is None:
-            value = Value(f"%v{self._count}", tuple(tidy(s) for s in shape), dtype, name, tuple(values),
+            value = Value(f"%{self._count}", tuple(tidy(s) for s in shape), dtype, name, tuple(values),
                           tuple(attributes.get("perm") or ()))
             self._count += 1
             self._seen[code] = value
-            self.lines.append(f"{value.code} = {code}")
+            self._calls.append((value, f"{value.code} = {code}"))
         return value
+
+    def lines(self, results: Sequence[Value]) -> list[str]:
+        """The calls that the results need, in order. Transposes that cancelled are not among them."""
+        live, queue = set(), list(results)
+        while queue:
+            value = queue.pop()
+            if value not in live:
+                live.add(value)
+                queue.extend(value.operands)
+        return [line for value, line in self._calls if value in live]
 
     def literal(self, number: float) -> Value:
         return Value(real_text(float(number)), (), "f32", "literal")

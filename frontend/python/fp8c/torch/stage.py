@@ -1,0 +1,119 @@
+"""Writes one stage: the text of a module, with what feeds its ports."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Mapping, Sequence
+
+import torch
+import torch.fx
+
+from . import private
+from .call import TEXT_DTYPES, Facts, LinearCall, inner_dtype, shape_of
+from .capture import Input
+from .places import Unsupported, place_of
+from .plan import Linear, Param, Port, Stage, port_text
+from .rules import apply
+from .text import Builder, Value, param_name, type_text
+
+_INPUT_NAME = re.compile(r"\['([A-Za-z_][A-Za-z0-9_]*)'\]$")
+
+
+def inner_value(node: torch.fx.Node, code: str) -> Any:
+    """A node's value as an operand named `code`, by its shape and dtype alone."""
+    fake = private.fake_value(node)
+    if not isinstance(fake, torch.Tensor):
+        raise Unsupported(private.target_name(node), "an operand is no tensor", place_of(node))
+    return Value(code, shape_of(fake), inner_dtype(fake.dtype))
+
+
+class StageWriter:
+    """The module of some nodes of a graph."""
+
+    def __init__(self, name: str, facts: Facts, inputs: Mapping[str, Input]) -> None:
+        self.name, self.facts, self.named = name, facts, inputs
+        self.builder = Builder()
+        self.values: dict[torch.fx.Node, Any] = {}
+        self.params: dict[torch.fx.Node, Param] = {}
+        self.ports: dict[torch.fx.Node, Port] = {}
+        self.calls: list[LinearCall] = []
+        self.names = {"seed", "loss"}
+
+    def write(self, nodes: Sequence[torch.fx.Node], results: Sequence[torch.fx.Node],
+              dtypes: Mapping[str, str]) -> Stage:
+        """The stage of `nodes`. `dtypes` says which dtype the caller expects of a result."""
+        for node in nodes:
+            self.values[node] = apply(self.builder, node, self.facts, self._value_of, self.calls)
+        ports, returned = [], []
+        for node in results:
+            fake = private.fake_value(node)
+            dtype = dtypes.get(node.name, TEXT_DTYPES[fake.dtype])
+            value = self.builder.cast(self.values[node], dtype)
+            first = not ports and dtype == "f32" and not value.shape
+            ports.append(Port("loss" if first else self._unique(node.name), node.name, dtype,
+                              shape_of(fake), node in self.facts.differentiable))
+            returned.append(value)
+        lines = self.builder.lines(returned)
+        seed = any("%seed" in line for line in lines)
+        inputs = list(self.ports.values())
+        linears = [Linear(c.name, c.place, c.weight) for c in self.calls]
+        text = self._text(inputs, ports, lines, [v.code for v in returned], seed)
+        return Stage(text, list(self.params.values()), inputs, ports, linears, seed)
+
+    def _unique(self, name: str) -> str:
+        name = re.sub(r"[^A-Za-z0-9_]", "_", name)
+        while name in self.names:
+            name += "_"
+        self.names.add(name)
+        return name
+
+    def _value_of(self, node: torch.fx.Node) -> Any:
+        """The value of an operand: of this stage, of a parameter, or a new port."""
+        if node not in self.values:
+            if node in self.facts.params:
+                self.values[node] = self._param(node)
+            elif node in self.facts.weights:
+                self.values[node] = apply(self.builder, node, self.facts, self._value_of, self.calls)
+            else:
+                self.values[node] = self._literal(node) or self._port(node)
+        return self.values[node]
+
+    def _param(self, node: torch.fx.Node) -> Value:
+        one = self.named[node.name]
+        name = param_name(one.path)
+        self.params[node] = Param(name, one.index, one.path, one.requires_grad)
+        dtype = TEXT_DTYPES[one.fake.dtype]
+        return self.builder.cast(Value(name, shape_of(one.fake), dtype), "f32")
+
+    def _literal(self, node: torch.fx.Node) -> Value | None:
+        """A constant of one number needs no port."""
+        tensor = self.facts.constants.get(node)
+        if tensor is None or not tensor.is_floating_point() or not tensor.numel():
+            return None
+        number = tensor.reshape(-1)[0]
+        if not bool((tensor == number).all()):
+            return None
+        return self.builder.full(float(number), shape_of(private.fake_value(node)))
+
+    def _port(self, node: torch.fx.Node) -> Value:
+        value = inner_value(node, "")
+        one = self.named.get(node.name)
+        found = _INPUT_NAME.search(one.path) if one is not None and one.kind == "input" else None
+        name = self._unique(found.group(1) if found else node.name)
+        dtype = TEXT_DTYPES[private.fake_value(node).dtype]
+        port = Port(name, node.name, dtype, value.shape, node in self.facts.differentiable)
+        self.ports[node] = port
+        outer = Value("%" + name, value.shape, dtype)
+        return self.builder.cast(outer, "f32") if value.dtype == "f32" else outer
+
+    def _text(self, inputs: Sequence[Port], results: Sequence[Port], body: Sequence[str],
+              returned: Sequence[str], seed: bool) -> str:
+        lines = [f"module {re.sub(r'[^A-Za-z0-9_.]', '_', self.name)}", ""]
+        for node, param in self.params.items():
+            fake = self.named[node.name].fake
+            lines.append(f"param {param.name}: {type_text(TEXT_DTYPES[fake.dtype], shape_of(fake))} zeros")
+        heads = [port_text(p) for p in inputs] + (["%seed: i32[]"] if seed else [])
+        lines += ["", f"func forward({', '.join(heads)}) -> ({', '.join(port_text(p) for p in results)}) {{"]
+        lines += ["  " + line for line in body]
+        lines += [f"  return {', '.join(returned)}", "}", ""]
+        return "\n".join(lines)
