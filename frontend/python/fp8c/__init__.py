@@ -13,10 +13,11 @@ Every failure is an `fp8c.Error` with fp8c's message. The logger is logging.getL
 """
 from __future__ import annotations
 
-from . import _native
 from ._handle import Closed
 from ._header import VERSION, Comm, Side, Status
+from .calibration import Calibration
 from .context import Context, default_context
+from .doctor import Doctor, warn_of_missing
 from .errors import (CancelledError, Error, FileError, InputError, InternalError, LibraryError,
                      OutOfMemoryError, UnsupportedError)
 from .module import Module
@@ -25,7 +26,9 @@ from .program import INPUT, OUTPUT, Program, Saved
 from .tensors import Tensor, View, Views
 
 __version__ = ".".join(map(str, VERSION))
-__all__ = ["INPUT", "OUTPUT", "CancelledError", "Closed", "Comm", "Context", "Error", "FileError",
-           "InputError", "InternalError", "LibraryError", "Module", "OutOfMemoryError", "Program",
+__all__ = ["INPUT", "OUTPUT", "Calibration", "CancelledError", "Closed", "Comm", "Context", "Doctor",
+           "Error", "FileError", "InputError", "InternalError", "LibraryError", "Module", "OutOfMemoryError", "Program",
            "Saved", "Side", "Status", "Tensor", "UnsupportedError", "View", "Views",
            "compile_options", "default_context", "open_options"]
+
+warn_of_missing()

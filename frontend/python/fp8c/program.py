@@ -33,6 +33,7 @@ class Program(Figures, Variables):
         self.context = context
         self._indices: dict[str | int, int] = {}
         self._bound: dict[int, Any] = {}  # function -> what its last call was given
+        self._perhaps_bound: dict[int, Any] = {}  # the same of its last call that failed
         self._bound_variables = {}
         for index, name in enumerate(self.functions):
             self._indices[name] = self._indices[index] = index
@@ -128,15 +129,18 @@ class Program(Figures, Variables):
         alone. first: forward.first, if the program has it."""
         first = first and self._first
         function = self._indices["forward.first" if first else "forward"]
-        return self._call(lib.program_forward, (first, saved._of(self)), function, inputs, outputs,
-                          hidden="saved.")
+        result = self._call(lib.program_forward, (first, saved._address()), function, inputs,
+                            outputs, hidden="saved.")
+        saved._first = first
+        return result
 
     def backward(self, saved: "Saved", inputs: Sequence[Any] | Views,
                  outputs: Sequence[Any] | Views | None = None) -> Sequence[Any] | Views:
         """`call` of the backward of the forward that `saved` holds. inputs: the cotangents, then
         the inputs of forward that backward reads. outputs: the gradients. Then `saved` is free."""
-        return self._call(lib.program_backward, (saved._of(self),), self._indices["backward"],
-                          inputs, outputs, hidden="saved.")
+        function = self._indices["backward.first" if saved._first else "backward"]
+        return self._call(lib.program_backward, (saved._address(),), function, inputs, outputs,
+                          hidden="saved.")
 
     def _call(self, run: Any, before: tuple, function: int, inputs: Any, outputs: Any,
               hidden: str | None = None) -> Any:
@@ -153,9 +157,10 @@ class Program(Figures, Variables):
             handle.enter()
         try:
             status = run(handle.ptr, *before, ins.c, ins.n, outs.c, outs.n)
-            # Also after a failure: some calls bind before they fail.
-            self._bound[function] = (ins, outs) if not status else (
-                ins, outs, self._bound.get(function))
+            if status:  # it may have bound them, or not
+                self._perhaps_bound[function] = (ins, outs)
+            else:
+                self._bound[function] = (ins, outs)
         finally:
             handle.lock.release()
         if status:
@@ -197,6 +202,7 @@ class Program(Figures, Variables):
                 if port.variable < 0:
                     handle.call(lib.program_bind, function, side, index, None)
         self._bound.pop(function, None)
+        self._perhaps_bound.pop(function, None)
 
     def set_stream(self, stream: int) -> None:
         """Enqueue later runs on a CUstream, given as its address; 0: the program's own."""
@@ -228,10 +234,9 @@ class Saved(Owner):
         handle.call(lib.saved_create, ctypes.byref(out))
         self._handle = Handle(out.value, lib.saved_destroy, context=handle.context, keep=handle,
                               lock=handle.lock)
-        self._program = handle
+        self._first = False  # whether it holds a forward.first
 
-    def _of(self, program: Program) -> int:
-        """The address for a call of `program`."""
+    def _address(self) -> int:
         handle = self._handle
         if handle is None:
             handle = self._open()

@@ -34,7 +34,7 @@ BY_NAME = {d.name: d for d in DTYPES}
 _BY_CODE = {(d.code, d.bits): d for d in DTYPES}
 _ML_DTYPES = {"bfloat16": (4, 16), "float8_e4m3fn": (10, 8), "float8_e5m2": (12, 8),
               "float8_e8m0fnu": (14, 8)}
-_KINDS = {"i": 0, "u": 1, "f": 2, "c": 5, "b": 6, "?": 6}  # of NumPy's typestr -> DLPack's code
+_KINDS = {"i": 0, "u": 1, "f": 2, "c": 5, "b": 6}  # of NumPy's dtypes -> DLPack's code
 _FORMATS = {"f": (2, 32), "e": (2, 16), "d": (2, 64), "i": (0, 32), "?": (6, 8), "B": (1, 8),
             "b": (0, 8), "q": (0, 64), "h": (0, 16), "H": (1, 16), "I": (1, 32), "Q": (1, 64)}
 
@@ -51,7 +51,7 @@ class View:
                  device: tuple[int, int] = (dlpack.CPU, 0), owner: Any = None,
                  strides: Sequence[int] | None = None, read_only: bool = False):
         d = BY_NAME[dtype]
-        self.c = _struct(address, (d.code, d.bits), shape, strides, device)
+        self.c = _struct(address, (d.code, d.bits), shape, strides or _row_major(shape), device)
         self.owner = owner
         self.read_only = read_only
 
@@ -211,17 +211,25 @@ class _Codes:
         self.__array_interface__ = tensor._interface(BY_NAME[tensor.dtype])
 
 
+_Sizes = [h.i64 * n for n in range(h.MAX_RANK + 1)]
+
+
 def _struct(address: int | None, dtype: tuple[int, int], shape: Sequence[int],
             strides: Sequence[int] | None, device: tuple[int, int]) -> h.TensorView:
+    """strides None: contiguous."""
     n = len(shape)
-    view = h.TensorView(address, device, n, (*dtype, 1))
-    view.shape = (h.i64 * n)(*shape)
-    if strides is None:  # row-major
-        strides, step = [0] * n, 1
-        for i in range(n - 1, -1, -1):
-            strides[i], step = step, step * shape[i]
-    view.strides = (h.i64 * n)(*strides)
+    sizes = _Sizes[n] if n <= h.MAX_RANK else h.i64 * n
+    view = h.TensorView(address, device, n, (*dtype, 1), sizes(*shape))
+    if strides is not None:
+        view.strides = sizes(*strides)
     return view
+
+
+def _row_major(shape: Sequence[int]) -> list[int]:
+    strides = [1] * len(shape)
+    for i in range(len(shape) - 1, 0, -1):
+        strides[i - 1] = strides[i] * shape[i]
+    return strides
 
 
 def _is_array(tensor: Any) -> bool:
@@ -230,20 +238,30 @@ def _is_array(tensor: Any) -> bool:
 
 
 def _of_array(array: Any) -> tuple[h.TensorView, bool]:
-    interface = array.__array_interface__
-    address, read_only = interface["data"]
-    order, kind, itemsize = array.dtype.str[0], array.dtype.str[1], array.itemsize
-    dtype = _ML_DTYPES.get(array.dtype.name)
-    if dtype is None:
-        if kind not in _KINDS:
-            raise TypeError(f"fp8c takes no array of dtype {array.dtype}")
-        dtype = _KINDS[kind], 8 * itemsize
-    if order == ">" and itemsize > 1:
-        raise TypeError(f"fp8c takes arrays in the machine's byte order, not {array.dtype.str}")
-    if any(s % itemsize for s in array.strides):
-        raise ValueError("the strides of the array are no multiples of its elements' size")
-    strides = [s // itemsize for s in array.strides]
-    return _struct(address, dtype, array.shape, strides, (dlpack.CPU, 0)), read_only
+    code = _array_codes.get(array.dtype) or _array_code(array.dtype)
+    flags, strides = array.flags, None
+    if not flags.c_contiguous:
+        if any(s % array.itemsize for s in array.strides):
+            raise ValueError("the strides of an array are no multiples of its elements' size")
+        strides = [s // array.itemsize for s in array.strides]
+    address = array.__array_interface__["data"][0]
+    return _struct(address, code, array.shape, strides, (dlpack.CPU, 0)), not flags.writeable
+
+
+_array_codes: dict[Any, tuple[int, int]] = {}  # by NumPy's dtype
+
+
+def _array_code(dtype: Any) -> tuple[int, int]:
+    """DLPack's code and bits of a dtype of NumPy's. The call says which it takes."""
+    code = _ML_DTYPES.get(dtype.name)
+    if code is None:
+        if dtype.kind not in _KINDS:
+            raise TypeError(f"fp8c takes no array of dtype {dtype}")
+        code = _KINDS[dtype.kind], 8 * dtype.itemsize
+    if not dtype.isnative:
+        raise TypeError(f"fp8c takes arrays in the machine's byte order, not {dtype.str}")
+    _array_codes[dtype] = code
+    return code
 
 
 class _PyBuffer(ctypes.Structure):
