@@ -23,11 +23,12 @@ from .errors import (CancelledError, Error, FileError, InputError, InternalError
 from .module import Module
 from .options import compile_options, open_options
 from .program import INPUT, OUTPUT, Program, Saved
+from .records import Position
 from .tensors import Tensor, View, Views
 
 __version__ = ".".join(map(str, VERSION))
 __all__ = ["INPUT", "OUTPUT", "Calibration", "CancelledError", "Closed", "Comm", "Context", "Doctor",
-           "Error", "FileError", "InputError", "InternalError", "LibraryError", "Module", "OutOfMemoryError", "Program",
+           "Error", "FileError", "InputError", "InternalError", "LibraryError", "Module", "OutOfMemoryError", "Position", "Program",
            "Saved", "Side", "Status", "Tensor", "UnsupportedError", "View", "Views",
            "compile_options", "default_context", "open_options"]
 

@@ -1,6 +1,6 @@
 """frontend/fp8c.h for ctypes: its enums, structs and functions, under the same names without fp8c_.
 
-tests/frontend/python/check_header.py compares every size, offset, type and value with the header.
+tests/frontend/python/test_header.py compares every size, offset, type and value with the header.
 """
 from __future__ import annotations
 
