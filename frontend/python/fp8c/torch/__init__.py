@@ -1,0 +1,44 @@
+"""fp8c.torch: PyTorch models through fp8c.
+
+    text = fp8c.torch.export_text(model, args, kwargs)     a module as text, for `fp8c compile`
+
+The front half of the torch.compile backend, for who builds on it. All of it is stable to import
+from here:
+
+    captured = capture(gm, example_inputs)     in a backend: dynamo's graph -> `Captured`
+    captured = capture_module(model, args, kwargs, dynamic=False)    runs dynamo itself
+    plan = partition(captured, name="model")   -> `Plan`; it consumes `captured`
+
+    plan.inputs        list[Input], in the order of the call's arguments: name, kind ("param",
+                       "buffer", "input", "size"), path (dotted name of a parameter or buffer),
+                       index (position in the call), tensor (the parameter or buffer), requires_grad
+    plan.steps         list[Stage | Eager], in the order in which they run
+    plan.constants, plan.prologue, plan.prologue_ops, plan.outputs
+    plan.stages, plan.eager_ops (EagerOp: op, reason, place), plan.linears
+    plan.run(args, run_stage)   one call: prologue, then run_stage(stage, tensors) -> results for
+                       each stage, and PyTorch's ops between. `tensors` belong to stage.inputs.
+
+    stage.text         a whole module, for fp8c.Module.parse. Its function is `forward`
+    stage.params       list[Param]: name (in the text), index (into plan.inputs and the call's
+                       arguments), path, requires_grad. A frozen one is a param of the text all the
+                       same: its gradient is not wanted
+    stage.inputs, stage.results    list[Port]: name, value, dtype, shape, gradient, torch_dtype
+    stage.gradients_of the inputs whose gradients are wanted (the compile option of that name)
+    stage.seed         whether the last input of the text is `seed: i32[]`: give each call a new
+                       number. Dropouts have their streams, so all stages of a call share the seed.
+                       Under no_grad in training mode run `forward`: `eval` has no dropout
+    stage.linears      list[Linear]: name (what recipe rules match), place (module, file, line),
+                       weight (the parameter's path; "": computed)
+    stage.bounds       dims that are bounds, by name
+
+What can't be captured raises `Unsupported`: op, reason, place. The message has all three.
+"""
+
+from .capture import Captured, Input, Output, capture, capture_module
+from .export import export_text
+from .partition import partition
+from .places import Place, Unsupported
+from .plan import Eager, EagerOp, Linear, Param, Plan, Port, Prologue, Stage
+
+__all__ = ["Captured", "Eager", "EagerOp", "Input", "Linear", "Output", "Param", "Place", "Plan", "Port",
+           "Prologue", "Stage", "Unsupported", "capture", "capture_module", "export_text", "partition"]
