@@ -205,7 +205,7 @@ f8_ref f8_broadcast(f8_graph *g, f8_ref a, const f8_type *shape_of);
  * g->diag. */
 f8_status f8_infer(f8_graph *g, const f8_node *n, f8_type *out);
 
-/* The operands of a MATMUL or SCALED_MATMUL by their purpose; 0 where it has none. acc is f32 of
+/* The operands of a node of class GEMM by their purpose; 0 where it has none. acc is f32 of
  * the result's shape, and the result is f32. bias is bf16, an element for each column of a bf16
  * result. Of acc and bias a product has at most one, which is its last operand. */
 typedef struct f8_gemm_operands {
@@ -217,6 +217,11 @@ static inline uint32_t f8_gemm_b(f8_op op)
 {
     return op == F8_OP_SCALED_MATMUL ? 2 : 1; /* a scale follows each matrix */
 }
+
+/* The sizes of a node of class GEMM. Those of a BATCH_MATMUL are of one product of its batch. */
+f8_gemm_sizes f8_gemm_sizes_of(const f8_graph *g, f8_ref r);
+/* A type as the matrices of a batch: how many there are, and the type of one. */
+int64_t f8_type_batch(const f8_type *t, f8_type *matrix);
 
 /* The mask of an attention or its gradient; 0: it has none, or the node is another op. */
 f8_ref f8_attention_mask(const f8_node *n);

@@ -13,8 +13,8 @@ f8_gemm_sizes f8_lowered_gemm(const f8_graph *g, const f8_lowered *p, f8_ref r)
     const f8_ref a = n->in[0], b = f8_gemm_operands_of(n).b;
     const bool trans_a = f8_attr_i(g, r, F8_A_TRANSPOSE_A) != 0;
     const bool trans_b = f8_attr_i(g, r, F8_A_TRANSPOSE_B) != 0;
-    f8_gemm_sizes size = f8_type_gemm(f8_type_of(g, a), trans_a, f8_type_of(g, b), trans_b);
-    if (!p->pad)
+    f8_gemm_sizes size = f8_gemm_sizes_of(g, r);
+    if (!p->pad || n->op == F8_OP_BATCH_MATMUL)
         return size;
     const f8_pad *x = &p->pad[a], *y = &p->pad[b], *z = &p->pad[r];
     size.m += common(trans_a ? x->cols : x->rows, z->rows);

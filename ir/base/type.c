@@ -95,7 +95,8 @@ f8_gemm_sizes f8_type_gemm(const f8_type *a, bool trans_a, const f8_type *b, boo
 {
     return (f8_gemm_sizes){.m = trans_a ? f8_type_columns(a) : f8_type_rows(a),
                            .n = trans_b ? f8_type_rows(b) : f8_type_columns(b),
-                           .k = trans_a ? f8_type_rows(a) : f8_type_columns(a)};
+                           .k = trans_a ? f8_type_rows(a) : f8_type_columns(a),
+                           .batch = 1};
 }
 
 int64_t f8_type_rows(const f8_type *t)
