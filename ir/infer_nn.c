@@ -70,33 +70,6 @@ f8_gemm_operands f8_gemm_operands_of(const f8_node *n)
     return o;
 }
 
-int64_t f8_type_batch(const f8_type *t, f8_type *matrix)
-{
-    int64_t n = 1;
-    for (int i = 0; i + 2 < t->rank; i++)
-        n *= t->dim[i];
-    *matrix =
-        (f8_type){.dtype = t->dtype, .rank = 2, .dim = {f8_type_rows(t) / n, f8_type_columns(t)}};
-    return n;
-}
-
-f8_gemm_sizes f8_gemm_sizes_of(const f8_graph *g, f8_ref r)
-{
-    const f8_node *n = f8_at(g, r);
-    const f8_gemm_operands o = f8_gemm_operands_of(n);
-    const bool ta = f8_attr_i(g, r, F8_A_TRANSPOSE_A) != 0,
-               tb = f8_attr_i(g, r, F8_A_TRANSPOSE_B) != 0;
-    const f8_type *a = f8_type_of(g, o.a), *b = f8_type_of(g, o.b);
-    f8_type one[3];
-    if (n->op != F8_OP_BATCH_MATMUL)
-        return f8_type_gemm(a, ta, b, tb);
-    f8_type_batch(a, &one[0]);
-    f8_type_batch(b, &one[1]);
-    f8_gemm_sizes size = f8_type_gemm(&one[0], ta, &one[1], tb);
-    size.batch = f8_type_batch(&n->type, &one[2]);
-    return size;
-}
-
 f8_status f8_infer_matmul(f8_graph *g, const f8_node *n, f8_type *out)
 {
     const char *roles = f8_op_facts(n->op)->operands;

@@ -218,11 +218,6 @@ static inline uint32_t f8_gemm_b(f8_op op)
     return op == F8_OP_SCALED_MATMUL ? 2 : 1; /* a scale follows each matrix */
 }
 
-/* The sizes of a node of class GEMM. Those of a BATCH_MATMUL are of one product of its batch. */
-f8_gemm_sizes f8_gemm_sizes_of(const f8_graph *g, f8_ref r);
-/* A type as the matrices of a batch: how many there are, and the type of one. */
-int64_t f8_type_batch(const f8_type *t, f8_type *matrix);
-
 /* The mask of an attention or its gradient; 0: it has none, or the node is another op. */
 f8_ref f8_attention_mask(const f8_node *n);
 

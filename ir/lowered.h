@@ -129,6 +129,11 @@ typedef struct f8_lowered {
  * declaration. offsets may be NULL. Returns the bytes of all variables. */
 int64_t f8_module_layout(const f8_module *m, int64_t *offsets);
 
+/* The sizes of a node of class GEMM, as its operands say. Those of a BATCH_MATMUL are of one
+ * product.
+ */
+f8_gemm_sizes f8_gemm_sizes_of(const f8_graph *g, f8_ref r);
+
 /* The sizes of the GEMM that computes `r`: those of its operands, and the padding that they have in
  * common (a BATCH_MATMUL computes with none). A larger m or n adds elements in the padding of r. A
  * larger k adds products of zeros. */

@@ -107,6 +107,16 @@ int64_t f8_type_rows(const f8_type *t)
     return n;
 }
 
+int64_t f8_type_batch(const f8_type *t, f8_type *matrix)
+{
+    int64_t n = 1;
+    for (int i = 0; i + 2 < t->rank; i++)
+        n *= t->dim[i];
+    *matrix =
+        (f8_type){.dtype = t->dtype, .rank = 2, .dim = {f8_type_rows(t) / n, f8_type_columns(t)}};
+    return n;
+}
+
 char *f8_type_print(const f8_type *t, char *buf, size_t size)
 {
     int at = snprintf(buf, size, "%s[", f8_dtype_name(t->dtype));
