@@ -19,8 +19,11 @@ static f8_status product(f8_graph *g, const f8_node *n, const char *roles, uint3
     const f8_gemm_sizes size = f8_type_gemm(a, transpose_a, b, transpose_b);
     const int64_t kb = transpose_b ? f8_type_columns(b) : f8_type_rows(b);
     if (size.k != kb)
-        return f8_infer_fail(g, n, roles, "inner sizes %lld and %lld differ", (long long)size.k,
-                             (long long)kb);
+        return f8_infer_fail(g, n, roles, "inner sizes %lld and %lld differ%s", (long long)size.k,
+                             (long long)kb,
+                             n->op == F8_OP_MATMUL && a->rank > 2 && b->rank > 2
+                                 ? "; batch_matmul multiplies the matrices of a batch"
+                                 : "");
     *out = *a;
     out->dtype = F8_F32;
     if (transpose_a) {
@@ -84,6 +87,50 @@ f8_status f8_infer_matmul(f8_graph *g, const f8_node *n, f8_type *out)
         return f8_infer_fail(g, n, roles, "only an f32 operand can be rounded on the way in");
     F8_TRY(product(g, n, roles, 0, 1, f8_node_attr(n, F8_A_TRANSPOSE_A)->i,
                    f8_node_attr(n, F8_A_TRANSPOSE_B)->i, out));
+    return rounded(g, n, roles, 2, out);
+}
+
+/* The leading axes of the result: those of a and b, which broadcast as NumPy's do. */
+static f8_status batch_axes(f8_graph *g, const f8_node *n, const char *roles, f8_type *out)
+{
+    const f8_type *a = f8_in_type(g, n, 0), *b = f8_in_type(g, n, 1);
+    out->rank = a->rank > b->rank ? a->rank : b->rank;
+    for (int i = 0; i + 2 < out->rank; i++) {
+        const int ia = i - (out->rank - a->rank), ib = i - (out->rank - b->rank);
+        const int64_t x = ia < 0 ? 1 : a->dim[ia], y = ib < 0 ? 1 : b->dim[ib];
+        if (x != y && x != 1 && y != 1)
+            return f8_infer_fail(g, n, roles, "sizes %lld and %lld of a batch differ; one may be 1",
+                                 (long long)x, (long long)y);
+        out->dim[i] = x == 1 ? y : x;
+    }
+    return F8_OK;
+}
+
+f8_status f8_infer_batch_matmul(f8_graph *g, const f8_node *n, f8_type *out)
+{
+    const char *roles = f8_op_facts(n->op)->operands;
+    const f8_type *a = f8_in_type(g, n, 0), *b = f8_in_type(g, n, 1);
+    f8_type one[2], product_type;
+    F8_TRY(f8_need_dtype(g, n, roles, 0, F8_M_F32 | F8_M_BF16));
+    F8_TRY(f8_need_dtype(g, n, roles, 1, F8_M_F32 | F8_M_BF16));
+    if (a->dtype != b->dtype)
+        return f8_infer_fail(g, n, roles, "dtypes %s and %s differ; cast one",
+                             f8_dtype_name(a->dtype), f8_dtype_name(b->dtype));
+    if (a->rank < 2 || b->rank < 2)
+        return f8_infer_fail(g, n, roles, "both must be matrices, [.., rows, columns]");
+    f8_type_batch(a, &one[0]);
+    f8_type_batch(b, &one[1]);
+    const bool ta = f8_node_attr(n, F8_A_TRANSPOSE_A)->i, tb = f8_node_attr(n, F8_A_TRANSPOSE_B)->i;
+    const f8_gemm_sizes size = f8_type_gemm(&one[0], ta, &one[1], tb);
+    const int64_t kb = one[1].dim[tb ? 1 : 0];
+    if (size.k != kb)
+        return f8_infer_fail(g, n, roles, "inner sizes %lld and %lld differ", (long long)size.k,
+                             (long long)kb);
+    product_type = (f8_type){.dtype = F8_F32};
+    F8_TRY(batch_axes(g, n, roles, &product_type));
+    product_type.dim[product_type.rank - 2] = size.m;
+    product_type.dim[product_type.rank - 1] = size.n;
+    *out = product_type;
     return rounded(g, n, roles, 2, out);
 }
 

@@ -205,7 +205,7 @@ f8_ref f8_broadcast(f8_graph *g, f8_ref a, const f8_type *shape_of);
  * g->diag. */
 f8_status f8_infer(f8_graph *g, const f8_node *n, f8_type *out);
 
-/* The operands of a MATMUL or SCALED_MATMUL by their purpose; 0 where it has none. acc is f32 of
+/* The operands of a node of class GEMM by their purpose; 0 where it has none. acc is f32 of
  * the result's shape, and the result is f32. bias is bf16, an element for each column of a bf16
  * result. Of acc and bias a product has at most one, which is its last operand. */
 typedef struct f8_gemm_operands {

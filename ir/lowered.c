@@ -1,4 +1,4 @@
-/* The sizes of a lowered GEMM: see lowered.h. */
+/* The sizes of GEMMs: see lowered.h. */
 #include "ir/lowered.h"
 
 /* Padding that both sides have; 0 if they differ. */
@@ -7,14 +7,31 @@ static int32_t common(int32_t x, int32_t y)
     return x == y ? x : 0;
 }
 
+f8_gemm_sizes f8_gemm_sizes_of(const f8_graph *g, f8_ref r)
+{
+    const f8_node *n = f8_at(g, r);
+    const f8_gemm_operands o = f8_gemm_operands_of(n);
+    const bool ta = f8_attr_i(g, r, F8_A_TRANSPOSE_A) != 0,
+               tb = f8_attr_i(g, r, F8_A_TRANSPOSE_B) != 0;
+    const f8_type *a = f8_type_of(g, o.a), *b = f8_type_of(g, o.b);
+    f8_type one[3];
+    if (n->op != F8_OP_BATCH_MATMUL)
+        return f8_type_gemm(a, ta, b, tb);
+    f8_type_batch(a, &one[0]);
+    f8_type_batch(b, &one[1]);
+    f8_gemm_sizes size = f8_type_gemm(&one[0], ta, &one[1], tb);
+    size.batch = f8_type_batch(&n->type, &one[2]);
+    return size;
+}
+
 f8_gemm_sizes f8_lowered_gemm(const f8_graph *g, const f8_lowered *p, f8_ref r)
 {
     const f8_node *n = f8_at(g, r);
     const f8_ref a = n->in[0], b = f8_gemm_operands_of(n).b;
     const bool trans_a = f8_attr_i(g, r, F8_A_TRANSPOSE_A) != 0;
     const bool trans_b = f8_attr_i(g, r, F8_A_TRANSPOSE_B) != 0;
-    f8_gemm_sizes size = f8_type_gemm(f8_type_of(g, a), trans_a, f8_type_of(g, b), trans_b);
-    if (!p->pad)
+    f8_gemm_sizes size = f8_gemm_sizes_of(g, r);
+    if (!p->pad || n->op == F8_OP_BATCH_MATMUL)
         return size;
     const f8_pad *x = &p->pad[a], *y = &p->pad[b], *z = &p->pad[r];
     size.m += common(trans_a ? x->cols : x->rows, z->rows);

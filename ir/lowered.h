@@ -14,7 +14,7 @@
 
 typedef enum f8_group_kind {
     F8_GROUP_ROWS,           /* a row kernel, of one or more phases */
-    F8_GROUP_GEMM,           /* one MATMUL or SCALED_MATMUL */
+    F8_GROUP_GEMM,           /* one MATMUL, BATCH_MATMUL or SCALED_MATMUL */
     F8_GROUP_ATTENTION,      /* one ATTENTION (o, lse) */
     F8_GROUP_ATTENTION_GRAD, /* one ATTENTION_GRAD (dq, dk, dv) */
     F8_GROUP_SCATTER,        /* one EMBEDDING_GRAD */
@@ -129,8 +129,13 @@ typedef struct f8_lowered {
  * declaration. offsets may be NULL. Returns the bytes of all variables. */
 int64_t f8_module_layout(const f8_module *m, int64_t *offsets);
 
-/* The sizes of the GEMM that computes MATMUL or SCALED_MATMUL `r`: those of its operands, and the
- * padding that they have in common. A larger m or n adds elements in the padding of r. A
+/* The sizes of a node of class GEMM, as its operands say. Those of a BATCH_MATMUL are of one
+ * product.
+ */
+f8_gemm_sizes f8_gemm_sizes_of(const f8_graph *g, f8_ref r);
+
+/* The sizes of the GEMM that computes `r`: those of its operands, and the padding that they have in
+ * common (a BATCH_MATMUL computes with none). A larger m or n adds elements in the padding of r. A
  * larger k adds products of zeros. */
 f8_gemm_sizes f8_lowered_gemm(const f8_graph *g, const f8_lowered *p, f8_ref r);
 

@@ -176,7 +176,8 @@ static f8_ref rewrite(void *user, f8_graph *to, const f8_graph *from, f8_ref old
     }
     if (n->op == F8_OP_CAST)
         return explicit_cast(p, to, from, old, in);
-    const bool product = n->op == F8_OP_MATMUL && !f8_gemm_operands_of(n).acc;
+    const bool product =
+        n->op == F8_OP_BATCH_MATMUL || (n->op == F8_OP_MATMUL && !f8_gemm_operands_of(n).acc);
     const f8_dtype operands = product ? p->dtype : F8_F32;
     return narrow(p, to, remake(to, from, old, in, operands), p->wide[old]);
 }

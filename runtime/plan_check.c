@@ -239,16 +239,18 @@ static int64_t scale_bytes(const f8_gemm_desc *d, bool is_a)
     return f8_type_bytes(&t);
 }
 
-/* Checks that a matrix [rows, cols] with this stride lies in its space. */
+/* Checks that a matrix [rows, cols] with this stride lies in its space, and those of its batch. */
 static f8_status check_matrix(const checker *c, uint32_t i, int64_t rows, int64_t cols,
-                              int64_t stride, f8_dtype dtype)
+                              int64_t stride, int64_t next, f8_dtype dtype)
 {
+    const int64_t others = f8_gemm_batch(&c->step->gemm) - 1;
     if (stride < cols || stride > MOST)
         return wrong(c, "argument %u can't have rows of %lld elements, %lld apart", i,
                      (long long)cols, (long long)stride);
     int64_t bytes;
     if (__builtin_mul_overflow(rows - 1, stride, &bytes) ||
         __builtin_add_overflow(bytes, cols, &bytes) ||
+        __builtin_add_overflow(bytes, others * next, &bytes) || /* f8_gemm_batch_ok */
         __builtin_mul_overflow(bytes, (int64_t)f8_dtype_size(dtype), &bytes))
         return wrong(c, "argument %u is too large", i);
     return check_arg(c, i, 0, bytes, false);
@@ -273,12 +275,16 @@ static f8_status check_gemm(const checker *c)
         return wrong(c, "it counts as %lld FP8 GEMMs; a step is 0 or 1", (long long)c->step->fp8);
     if (d->bias && (d->c != F8_BF16 || d->accumulate))
         return wrong(c, "a bias is added where C is bf16 and overwritten");
+    if (!f8_gemm_batch_ok(d))
+        return wrong(c, "there is no batch of %lld GEMMs with matrices %lld, %lld, %lld apart",
+                     (long long)d->batch, (long long)d->stride_a, (long long)d->stride_b,
+                     (long long)d->stride_c);
     F8_TRY(want_args(c, F8_GEMM_ARGS));
     F8_TRY(check_matrix(c, F8_GEMM_A, d->trans_a ? d->k : d->m, d->trans_a ? d->m : d->k, d->lda,
-                        d->a));
+                        d->stride_a, d->a));
     F8_TRY(check_matrix(c, F8_GEMM_B, d->trans_b ? d->n : d->k, d->trans_b ? d->k : d->n, d->ldb,
-                        d->b));
-    F8_TRY(check_matrix(c, F8_GEMM_C, d->m, d->n, d->ldc, d->c));
+                        d->stride_b, d->b));
+    F8_TRY(check_matrix(c, F8_GEMM_C, d->m, d->n, d->ldc, d->stride_c, d->c));
     for (uint32_t i = F8_GEMM_SCALE_A; i <= F8_GEMM_SCALE_B; i++) {
         const int64_t bytes =
             c->step->arg[i].space == F8_SPACE_NONE ? 0 : scale_bytes(d, i == F8_GEMM_SCALE_A);
@@ -343,9 +349,9 @@ static f8_status check_attention(const checker *c)
         const bool of_keys =
             i == F8_CUDNN_K || i == F8_CUDNN_V || i == F8_CUDNN_DK || i == F8_CUDNN_DV;
         if (i == F8_CUDNN_LSE)
-            F8_TRY(check_matrix(c, i, d->B * d->H, d->T, d->T, F8_F32));
+            F8_TRY(check_matrix(c, i, d->B * d->H, d->T, d->T, 0, F8_F32));
         else
-            F8_TRY(check_matrix(c, i, d->B * d->T, (of_keys ? d->Hkv : d->H) * d->D, stride[i],
+            F8_TRY(check_matrix(c, i, d->B * d->T, (of_keys ? d->Hkv : d->H) * d->D, stride[i], 0,
                                 F8_BF16));
     }
     return F8_OK;

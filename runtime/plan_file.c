@@ -58,8 +58,9 @@ static void wire_tuning(f8_wire *w, f8_gemm_tuning *t)
 
 static void wire_gemm(f8_wire *w, f8_gemm_desc *d)
 {
-    int64_t *const sizes[] = {&d->m, &d->n, &d->k, &d->lda, &d->ldb, &d->ldc};
-    bool *const flags[] = {&d->trans_a,    &d->trans_b,   &d->round_a,        &d->round_b,
+    int64_t *const sizes[] = {&d->m,   &d->n,     &d->k,        &d->lda,      &d->ldb,
+                              &d->ldc, &d->batch, &d->stride_a, &d->stride_b, &d->stride_c};
+    bool *const flags[] = {&d->trans_a,    &d->trans_b,   &d->round_a,         &d->round_b,
                            &d->accumulate, &d->has_alpha, &d->fast_accumulate, &d->bias};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         f8_wire_size(w, sizes[i]);

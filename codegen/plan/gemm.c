@@ -9,6 +9,13 @@ static int64_t row_stride(const f8_build *b, f8_ref r)
     return f8_type_rows(t) == 1 && stride < columns ? columns : stride;
 }
 
+/* From one matrix of a batch to the next; 0: there is one for all. */
+static int64_t batch_stride(const f8_type *t, int64_t row)
+{
+    f8_type matrix;
+    return f8_type_batch(t, &matrix) > 1 ? matrix.dim[0] * row : 0;
+}
+
 static f8_gemm_desc describe(const f8_build *b, f8_ref r, const f8_gemm_operands *o)
 {
     const f8_graph *graph = b->func->graph;
@@ -38,6 +45,12 @@ static f8_gemm_desc describe(const f8_build *b, f8_ref r, const f8_gemm_operands
     d.m = size.m;
     d.n = size.n;
     d.k = size.k;
+    if (size.batch > 1) {
+        d.batch = size.batch;
+        d.stride_a = batch_stride(x, d.lda);
+        d.stride_b = batch_stride(y, d.ldb);
+        d.stride_c = d.m * d.ldc;
+    }
     return d;
 }
 
@@ -47,11 +60,13 @@ typedef struct matrix {
     f8_type type;
 } matrix;
 
-static matrix matrix_of(const f8_build *b, f8_ref r)
+static matrix matrix_of(const f8_build *b, f8_ref r, bool batch)
 {
     const f8_type *t = f8_build_type(b, r);
     const f8_pad none = {0}, *pad = b->func->lowered->pad ? &b->func->lowered->pad[r] : &none;
     matrix m = {*f8_build_place(b, r), *t};
+    if (batch) /* it computes with no padding */
+        return m;
     if (pad->rows || pad->cols)
         m.type =
             (f8_type){t->dtype, 2, {f8_type_rows(t) + pad->rows, f8_type_columns(t) + pad->cols}};
@@ -95,7 +110,8 @@ static f8_status add_whole(f8_build *b, f8_step *s, uint32_t index, f8_ref r)
 static f8_status gemm_step(f8_build *b, const f8_group *g, f8_ref r, const f8_gemm_operands *o,
                            f8_gemm_desc d, int64_t begin, bool part)
 {
-    matrix x = matrix_of(b, o->a), y = matrix_of(b, o->b), z = matrix_of(b, r);
+    const bool batch = f8_at(b->func->graph, r)->op == F8_OP_BATCH_MATMUL;
+    matrix x = matrix_of(b, o->a, batch), y = matrix_of(b, o->b, batch), z = matrix_of(b, r, batch);
     if (part) {
         cut(&x, d.trans_a ? 1 : 0, begin, d.m);
         cut(&z, 0, begin, d.m);
@@ -125,7 +141,7 @@ f8_status f8_build_gemm(f8_build *b, const f8_group *g)
     const f8_ref r = f8_build_only_node(g);
     const f8_gemm_operands o = f8_gemm_operands_of(f8_at(b->func->graph, r));
     f8_gemm_desc d = describe(b, r, &o);
-    const f8_gemm_sizes size = {d.m, d.n, d.k};
+    const f8_gemm_sizes size = {d.m, d.n, d.k, f8_gemm_batch(&d)};
     const int64_t m = d.m, first = f8_lowered_split(b->func->graph, b->facts, r, &size);
     if (o.acc)
         F8_TRY(f8_build_copy_operand(b, g, o.acc, r));

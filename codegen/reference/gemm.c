@@ -189,3 +189,37 @@ void f8_interp_matmul(f8_interp *x, const f8_interp_gemm *m, f8_rvalue *out)
     f8_interp_free(x, pa, bytes_a);
     f8_interp_free(x, pb, bytes_b);
 }
+
+/* ---- batches ---- */
+
+/* Matrix `index` of the result's batch, or that of `v` which broadcasts to it. */
+static f8_rvalue matrix_at(const f8_interp *x, const f8_rvalue *v, const f8_type *result,
+                           int64_t index)
+{
+    f8_rvalue one = *v;
+    int64_t at = 0, step = 1;
+    f8_type_batch(&v->type, &one.type);
+    for (int i = result->rank - 3, k = v->type.rank - 3; i >= 0 && k >= 0; i--, k--) {
+        if (v->type.dim[k] > 1)
+            at += index % result->dim[i] * step;
+        index /= result->dim[i];
+        step *= v->type.dim[k];
+    }
+    one.data = (char *)v->data + (size_t)at * f8_interp_bytes(x, &one.type);
+    return one;
+}
+
+void f8_interp_batch_matmul(f8_interp *x, const f8_interp_gemm *m, f8_rvalue *out)
+{
+    f8_type one;
+    const int64_t n = f8_type_batch(&out->type, &one);
+    for (int64_t i = 0; i < n; i++) {
+        const f8_rvalue a = matrix_at(x, m->a, &out->type, i),
+                        b = matrix_at(x, m->b, &out->type, i);
+        f8_rvalue y = matrix_at(x, out, &out->type, i);
+        f8_interp_gemm of = *m;
+        of.a = &a;
+        of.b = &b;
+        f8_interp_matmul(x, &of, &y);
+    }
+}

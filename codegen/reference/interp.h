@@ -87,6 +87,8 @@ typedef struct f8_interp_gemm {
     bool transpose_a, transpose_b, round_a, round_b, is_bias;
 } f8_interp_gemm;
 void f8_interp_matmul(f8_interp *x, const f8_interp_gemm *m, f8_rvalue *out);
+/* The same for each pair of matrices; leading axes broadcast. Without scales, and adds nothing. */
+void f8_interp_batch_matmul(f8_interp *x, const f8_interp_gemm *m, f8_rvalue *out);
 
 /* ---- attention.c ---- */
 void f8_interp_attention(f8_interp *x, const f8_graph *g, f8_ref r, const f8_rvalue *const *in,

@@ -75,7 +75,10 @@ static void eval_matmul(f8_interp *x, const f8_graph *g, f8_ref r, const f8_rval
     };
     if (o.a_scale)
         spread_scales(x, g, r, in, &m);
-    f8_interp_matmul(x, &m, out);
+    if (n->op == F8_OP_BATCH_MATMUL)
+        f8_interp_batch_matmul(x, &m, out);
+    else
+        f8_interp_matmul(x, &m, out);
 }
 
 static bool holds_fp8(const f8_type *t)

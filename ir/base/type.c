@@ -95,7 +95,8 @@ f8_gemm_sizes f8_type_gemm(const f8_type *a, bool trans_a, const f8_type *b, boo
 {
     return (f8_gemm_sizes){.m = trans_a ? f8_type_columns(a) : f8_type_rows(a),
                            .n = trans_b ? f8_type_rows(b) : f8_type_columns(b),
-                           .k = trans_a ? f8_type_rows(a) : f8_type_columns(a)};
+                           .k = trans_a ? f8_type_rows(a) : f8_type_columns(a),
+                           .batch = 1};
 }
 
 int64_t f8_type_rows(const f8_type *t)
@@ -103,6 +104,16 @@ int64_t f8_type_rows(const f8_type *t)
     int64_t n = 1;
     for (int i = 0; i + 1 < t->rank; i++)
         n *= t->dim[i];
+    return n;
+}
+
+int64_t f8_type_batch(const f8_type *t, f8_type *matrix)
+{
+    int64_t n = 1;
+    for (int i = 0; i + 2 < t->rank; i++)
+        n *= t->dim[i];
+    *matrix =
+        (f8_type){.dtype = t->dtype, .rank = 2, .dim = {f8_type_rows(t) / n, f8_type_columns(t)}};
     return n;
 }
 

@@ -64,10 +64,15 @@ static inline int64_t f8_shard_rows(int64_t n, int64_t ranks)
     return (n + ranks - 1) / ranks;
 }
 
+/* A type as the matrices of a batch, its leading axes: how many there are, and the type of one. The
+ * rank is at least 2. */
+int64_t f8_type_batch(const f8_type *t, f8_type *matrix);
+
 /* The sizes of C [m, n] = A B, summed over k. As stored, A is [m, k] or, transposed, [k, m], and B
- * is [k, n] or, transposed, [n, k]. k is taken from A. */
+ * is [k, n] or, transposed, [n, k]. k is taken from A. f8_type_gemm gives a batch of 1. */
 typedef struct f8_gemm_sizes {
     int64_t m, n, k;
+    int64_t batch; /* how many products of these sizes */
 } f8_gemm_sizes;
 f8_gemm_sizes f8_type_gemm(const f8_type *a, bool trans_a, const f8_type *b, bool trans_b);
 

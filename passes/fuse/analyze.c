@@ -51,6 +51,7 @@ static f8_group_role role_of(const f8_grouping *s, f8_ref r)
         return f8_read_of(&n->type, f8_type_of(g, n->in[0])).kind == F8_READ_NONE ? F8_ROLE_WHOLE
                                                                                   : F8_ROLE_FUSED;
     case F8_OP_MATMUL:
+    case F8_OP_BATCH_MATMUL:
     case F8_OP_SCALED_MATMUL:
     case F8_OP_ATTENTION:
     case F8_OP_ATTENTION_GRAD:

@@ -378,6 +378,7 @@ static f8_group_kind whole_kind(f8_op op)
 {
     switch (op) {
     case F8_OP_MATMUL:
+    case F8_OP_BATCH_MATMUL:
     case F8_OP_SCALED_MATMUL: return F8_GROUP_GEMM;
     case F8_OP_ATTENTION: return F8_GROUP_ATTENTION;
     case F8_OP_ATTENTION_GRAD: return F8_GROUP_ATTENTION_GRAD;

@@ -84,7 +84,8 @@ static f8_status contribute(tape *t, f8_ref r, f8_ref d, f8_ref user)
         t->sum[p] = accumulate(t->g, t->sum[p], f8_fold_cast(t->g, d, F8_F32));
         return t->u->diag->status;
     }
-    if (f8_at(t->g, user)->op == F8_OP_MATMUL && f8_type_of(t->g, r)->dtype == F8_BF16)
+    const f8_op by = f8_at(t->g, user)->op;
+    if ((by == F8_OP_MATMUL || by == F8_OP_BATCH_MATMUL) && f8_type_of(t->g, r)->dtype == F8_BF16)
         d = f8_fold_cast(t->g, d, F8_BF16); /* as its GEMM writes it */
     contribution *c = F8_NEW(t->u->arena, contribution);
     if (!c)

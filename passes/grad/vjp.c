@@ -115,6 +115,27 @@ RULE(matmul)
     }
 }
 
+/* As matmul, for each pair of matrices. What broadcast over a batch gets the sum of its products.
+ */
+RULE(batch_matmul)
+{
+    const f8_ref a = operand(g, y, 0), b = operand(g, y, 1);
+    const bool ta = f8_attr_i(g, y, F8_A_TRANSPOSE_A), tb = f8_attr_i(g, y, F8_A_TRANSPOSE_B);
+    const f8_type at = *f8_type_of(g, a), bt = *f8_type_of(g, b);
+    const f8_ref d = f8_fold_cast(g, dy, at.dtype);
+    const struct {
+        f8_ref in[2];
+        bool transpose[2];
+    } to[] = {{{ta ? b : d, ta ? d : b}, {ta && tb, ta || !tb}},
+              {{tb ? d : a, tb ? a : d}, {tb || !ta, tb && ta}}};
+    for (int i = 0; i < 2; i++) {
+        const f8_attr attr[] = {F8_INT(F8_A_TRANSPOSE_A, to[i].transpose[0]),
+                                F8_INT(F8_A_TRANSPOSE_B, to[i].transpose[1])};
+        const f8_ref r = f8_make(g, F8_OP_BATCH_MATMUL, to[i].in, 2, attr, 2);
+        dx[i] = f8_sum_to(g, r, i ? &bt : &at);
+    }
+}
+
 /* ---- attention and gather ---- */
 
 /* attention_grad recomputes the probabilities from q, k and the saved log-sum-exp (Dao et al.,

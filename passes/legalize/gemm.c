@@ -9,6 +9,7 @@
  * - target->fp8_tn: in a product of FP8 codes, k is the contiguous axis of both operands. Codes are
  *   transposed for that, and their scales with them: these are the operand's own numbers, and
  *   nothing is quantized twice. Hash-consing makes one transpose where two are wanted.
+ * - batch_matmul: an operand that broadcasts along some axes of the batch is spread out.
  * - target->fp8_multiple: a part of a tensor of codes is copied where its first byte or its rows
  *   are not so aligned. */
 #include "passes/legalize/legalizer.h"
@@ -135,6 +136,26 @@ static bool adds_bias(const f8_legalizer *l, const f8_graph *g, f8_ref product)
            f8_type_columns(&n->type) % l->target->gemm_multiple == 0;
 }
 
+/* ---- batches ---- */
+
+/* A batch has a matrix for each product, or one for all of them: an operand that broadcasts along
+ * some of its axes only is spread out. Whether it was. */
+static bool spread_batch(f8_graph *g, const f8_node *n, f8_ref *operand)
+{
+    f8_type one, wide = n->type, *t = &wide;
+    if (!*operand)
+        return false;
+    const f8_type *was = f8_type_of(g, *operand);
+    const int64_t matrices = f8_type_batch(was, &one);
+    if (matrices == 1 || matrices == f8_type_batch(&n->type, &one))
+        return false;
+    t->dtype = was->dtype;
+    t->dim[t->rank - 2] = was->dim[was->rank - 2];
+    t->dim[t->rank - 1] = was->dim[was->rank - 1];
+    *operand = f8_broadcast(g, *operand, t);
+    return true;
+}
+
 /* ---- one product ---- */
 
 f8_ref f8_legal_gemm(const f8_legalizer *l, f8_graph *to, const f8_graph *from, f8_ref old,
@@ -153,6 +174,8 @@ f8_ref f8_legal_gemm(const f8_legalizer *l, f8_graph *to, const f8_graph *from, 
     const bool apart = bias && !adds_bias(l, from, old); /* a row kernel adds it */
     for (uint32_t i = 0; i < n->n_in; i++)
         operand[i] = in[i];
+    for (int i = 0; i < 2 && n->op == F8_OP_BATCH_MATMUL; i++)
+        changed |= spread_batch(to, n, &operand[i]);
     for (int i = 0; i < n_attrs; i++) {
         attr[i] = n->attr[i];
         switch (attr[i].key) {

@@ -120,6 +120,7 @@ static bool is_whole(f8_op op)
 {
     switch (op) {
     case F8_OP_MATMUL:
+    case F8_OP_BATCH_MATMUL:
     case F8_OP_SCALED_MATMUL:
     case F8_OP_ATTENTION:
     case F8_OP_ATTENTION_GRAD:
@@ -318,10 +319,9 @@ static double gemm_seconds(const f8_graph *g, const f8_target *t, f8_ref r)
 {
     const f8_node *n = f8_at(g, r);
     const f8_gemm_operands o = f8_gemm_operands_of(n);
-    const f8_gemm_sizes s =
-        f8_type_gemm(f8_type_of(g, o.a), f8_attr_i(g, r, F8_A_TRANSPOSE_A) != 0, f8_type_of(g, o.b),
-                     f8_attr_i(g, r, F8_A_TRANSPOSE_B) != 0);
-    const double ops = 2 * (double)s.m * (double)s.n * (double)s.k, all = traffic(g, n);
+    const f8_gemm_sizes s = f8_gemm_sizes_of(g, r);
+    const double ops = 2 * (double)s.batch * (double)s.m * (double)s.n * (double)s.k,
+                 all = traffic(g, n);
     const double packed = t->speeds.operands > 0 ? bytes_of(g, o.a) + bytes_of(g, o.b) : 0;
     double bytes = memory_seconds(t, all - packed);
     if (packed > 0)
@@ -394,6 +394,7 @@ static double whole_seconds(const f8_graph *g, const f8_target *t, f8_ref r)
     const f8_node *n = f8_at(g, r);
     switch (n->op) {
     case F8_OP_MATMUL:
+    case F8_OP_BATCH_MATMUL:
     case F8_OP_SCALED_MATMUL: return t->speeds.launch + gemm_seconds(g, t, r);
     case F8_OP_ATTENTION:
     case F8_OP_ATTENTION_GRAD: return t->speeds.launch + attention_seconds(g, t, r);

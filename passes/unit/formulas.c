@@ -440,8 +440,9 @@ f8_ref f8_ce_grad(f8_graph *g, const f8_ce *ce, f8_ref logits, f8_ref targets, f
 
 static bool is_plain_product(const f8_node *n)
 {
-    return n->type.dtype == F8_F32 && ((n->op == F8_OP_MATMUL && n->n_in == 2) ||
-                                       (n->op == F8_OP_SCALED_MATMUL && n->n_in == 4));
+    return n->type.dtype == F8_F32 &&
+           (n->op == F8_OP_BATCH_MATMUL || (n->op == F8_OP_MATMUL && n->n_in == 2) ||
+            (n->op == F8_OP_SCALED_MATMUL && n->n_in == 4));
 }
 
 f8_linear_parts f8_linear_parts_of(const f8_graph *g, f8_ref sum)
@@ -456,6 +457,8 @@ f8_linear_parts f8_linear_parts_of(const f8_graph *g, f8_ref sum)
             !f8_type_equal(f8_type_of(g, n->in[0]), &n->type))
             return none;
         p = (f8_linear_parts){.product = n->in[0], .bias = wide->in[0]};
+        if (f8_at(g, p.product)->op == F8_OP_BATCH_MATMUL) /* it takes no bias */
+            return none;
     }
     return is_plain_product(f8_at(g, p.product)) ? p : none;
 }

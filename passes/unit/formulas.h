@@ -80,7 +80,7 @@ f8_ref f8_ce_grad(f8_graph *g, const f8_ce *ce, f8_ref logits, f8_ref targets, f
 /* What a rounding to bf16 rounds, if that is a product of two operands, with or without a bias that
  * is rounded to bf16 itself: a GEMM can write it so. product: 0 if it is something else. */
 typedef struct f8_linear_parts {
-    f8_ref product; /* MATMUL or SCALED_MATMUL, f32 */
+    f8_ref product; /* of class GEMM, f32 */
     f8_ref bias;    /* bf16, one element for each column */
 } f8_linear_parts;
 f8_linear_parts f8_linear_parts_of(const f8_graph *g, f8_ref sum);

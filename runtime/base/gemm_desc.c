@@ -19,6 +19,41 @@ const char *f8_gemm_algorithm_name(uint32_t id)
     return "?";
 }
 
+/* The rows of an operand as it is stored, its row stride, and the stride of a batch. */
+static void extents(const f8_gemm_desc *d, int which, int64_t *rows, int64_t *ld, int64_t *stride)
+{
+    *rows = which == F8_GEMM_A   ? (d->trans_a ? d->k : d->m)
+            : which == F8_GEMM_B ? (d->trans_b ? d->n : d->k)
+                                 : d->m;
+    *ld = which == F8_GEMM_A ? d->lda : which == F8_GEMM_B ? d->ldb : d->ldc;
+    *stride = which == F8_GEMM_A ? d->stride_a : which == F8_GEMM_B ? d->stride_b : d->stride_c;
+}
+
+bool f8_gemm_batch_ok(const f8_gemm_desc *d)
+{
+    int64_t rows, ld, stride, far, all;
+    if (d->batch < 2)
+        return d->batch >= 0 && !d->stride_a && !d->stride_b && !d->stride_c;
+    if (d->batch > INT32_MAX || d->has_alpha || d->bias || d->accumulate)
+        return false;
+    for (int i = F8_GEMM_A; i <= F8_GEMM_C; i++) {
+        extents(d, i, &rows, &ld, &stride);
+        if (__builtin_mul_overflow(rows, ld, &all) ||
+            (stride < all && (stride || i == F8_GEMM_C)) ||
+            __builtin_mul_overflow(d->batch, stride > all ? stride : all, &far) ||
+            __builtin_mul_overflow(far, 8, &far))
+            return false;
+    }
+    return true;
+}
+
+int64_t f8_gemm_elements(const f8_gemm_desc *d, int which)
+{
+    int64_t rows, ld, stride;
+    extents(d, which, &rows, &ld, &stride);
+    return (f8_gemm_batch(d) - 1) * stride + rows * ld;
+}
+
 bool f8_gemm_tuning_equal(const f8_gemm_tuning *x, const f8_gemm_tuning *y)
 {
     return x->algorithm == y->algorithm && x->m_block == y->m_block &&
@@ -46,6 +81,10 @@ void f8_gemm_problem_text(const f8_gemm_desc *d, char text[F8_GEMM_PROBLEM_TEXT]
                       f8_dtype_name(d->scale), f8_granularity_print(d->scale_a, a, sizeof a),
                       f8_granularity_print(d->scale_b, b, sizeof b),
                       f8_scale_layout_name(d->scale_layout));
+    if (d->batch > 1)
+        n += snprintf(text + n, (size_t)(F8_GEMM_PROBLEM_TEXT - n),
+                      " batch %" PRId64 " %" PRId64 " %" PRId64 " %" PRId64, d->batch, d->stride_a,
+                      d->stride_b, d->stride_c);
     if (d->fast_accumulate)
         snprintf(text + n, (size_t)(F8_GEMM_PROBLEM_TEXT - n), " fast");
 }

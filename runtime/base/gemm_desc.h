@@ -73,8 +73,12 @@ enum { F8_GEMM_M_MOST = 256, F8_GEMM_N_MOST = 384 }; /* of m_block, n_block */
 typedef struct f8_gemm_desc {
     int64_t m, n, k;       /* >= 1 */
     int64_t lda, ldb, ldc; /* row strides of the arrays as stored, in elements */
-    f8_dtype a, b;         /* F8_F32, F8_BF16, F8_E4M3 or F8_E5M2 */
-    f8_dtype c;            /* F8_F32; F8_BF16 (CUDA only): rounded once from the f32 sum */
+    /* Several products of one kind: how many (0: one), and the elements from each one's matrix to
+     * the next one's. Stride 0 of an operand: all read the same matrix. They have no scales and no
+     * bias, and add to nothing. */
+    int64_t batch, stride_a, stride_b, stride_c;
+    f8_dtype a, b; /* F8_F32, F8_BF16, F8_E4M3 or F8_E5M2 */
+    f8_dtype c;    /* F8_F32; F8_BF16 (CUDA only): rounded once from the f32 sum */
     bool trans_a, trans_b;
     bool round_a, round_b; /* f32 operands only */
     bool accumulate;       /* add to C instead of overwriting it */
@@ -102,6 +106,18 @@ enum {
     F8_GEMM_BIAS,
     F8_GEMM_ARGS
 };
+
+static inline int64_t f8_gemm_batch(const f8_gemm_desc *d)
+{
+    return d->batch > 1 ? d->batch : 1;
+}
+
+/* Whether the fields of a batch are as gemm_desc.h says, for C [m, n] with these strides. */
+bool f8_gemm_batch_ok(const f8_gemm_desc *desc);
+
+/* The elements from the first to the last of an operand, F8_GEMM_A, F8_GEMM_B or F8_GEMM_C, with
+ * its whole rows and its batch. */
+int64_t f8_gemm_elements(const f8_gemm_desc *desc, int which);
 
 const char *f8_gemm_algorithm_name(uint32_t algorithm); /* "?" when there is none */
 

@@ -207,6 +207,11 @@ static f8_status check_desc(const f8_gemm_desc *d, int n_threads, f8_diag *diag)
     F8_TRY(check_operand('B', d->b, d->round_b, d->trans_b ? d->n : d->k, d->trans_b ? d->k : d->n,
                          d->ldb, diag));
     F8_TRY(check_operand('C', F8_F32, false, d->m, d->n, d->ldc, diag));
+    if (!f8_gemm_batch_ok(d))
+        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
+                       "GEMM: no batch of %lld has matrices %lld, %lld and %lld elements apart",
+                       (long long)d->batch, (long long)d->stride_a, (long long)d->stride_b,
+                       (long long)d->stride_c);
     if (d->tuning.m_block > F8_GEMM_M_MOST || d->tuning.m_block % 16 ||
         d->tuning.n_block > F8_GEMM_N_MOST || d->tuning.n_block % 16 ||
         d->tuning.share > F8_GEMM_SHARE_B)
@@ -300,8 +305,8 @@ static void choose_blocks(f8_gemm *g)
                  : cut(d->k, F8_GEMM_K_BLOCK, 32);
     g->share_a = t->share ? t->share == F8_GEMM_SHARE_A : d->m <= d->n;
     g->in_place_a = !t->packed && usable_in_place(g);
-
-    g->groups = choose_groups(g);
+    g->by_product = d->batch > 1 && (d->batch >= 2 * g->n_threads || f8_gemm_is_small(d));
+    g->groups = g->by_product ? 1 : choose_groups(g);
 }
 
 static size_t align64(size_t bytes)
@@ -365,9 +370,11 @@ static bool desc_equal(const f8_gemm_desc *x, const f8_gemm_desc *y)
 {
     return f8_gemm_tuning_equal(&x->tuning, &y->tuning) && x->m == y->m && x->n == y->n &&
            x->k == y->k && x->lda == y->lda && x->ldb == y->ldb && x->ldc == y->ldc &&
-           x->a == y->a && x->b == y->b && x->trans_a == y->trans_a && x->trans_b == y->trans_b &&
-           x->round_a == y->round_a && x->round_b == y->round_b && x->accumulate == y->accumulate &&
-           x->has_alpha == y->has_alpha && f8_granularity_equal(x->scale_a, y->scale_a) &&
+           x->batch == y->batch && x->stride_a == y->stride_a && x->stride_b == y->stride_b &&
+           x->stride_c == y->stride_c && x->a == y->a && x->b == y->b && x->trans_a == y->trans_a &&
+           x->trans_b == y->trans_b && x->round_a == y->round_a && x->round_b == y->round_b &&
+           x->accumulate == y->accumulate && x->has_alpha == y->has_alpha &&
+           f8_granularity_equal(x->scale_a, y->scale_a) &&
            f8_granularity_equal(x->scale_b, y->scale_b) && x->scale == y->scale &&
            x->algorithm == y->algorithm;
 }
@@ -433,5 +440,6 @@ uint32_t f8_gemm_algorithm_of(const f8_gemm *gemm)
 
 size_t f8_gemm_workspace(const f8_gemm *gemm)
 {
-    return gemm->shared_bytes + gemm->thread_bytes * (size_t)gemm->n_threads;
+    const size_t threads = (size_t)gemm->n_threads;
+    return gemm->shared_bytes * (gemm->by_product ? threads : 1) + gemm->thread_bytes * threads;
 }

@@ -7,6 +7,8 @@
  * it is packed. All matrices are row-major with a row stride. op(X) is X, or its transpose if trans
  * is set: with trans_a the array holds [k, m], with trans_b [n, k].
  *
+ * A batch is several such products, of matrices that lie regularly in the three arrays.
+ *
  * With scales, element by element: C = sum over k of (a_scale op(A))[m, k] (b_scale op(B))[k, n].
  *
  * - Scales that do not change along k: the f32 product of A's and B's scale, one for each element

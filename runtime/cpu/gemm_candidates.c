@@ -135,9 +135,9 @@ static f8_status trial_run(trial *t, f8_gemm_lib *lib, const f8_gemm_desc *d, f8
 {
     F8_TRY(f8_gemm_prepare(lib, d, f8_pool_threads(pool), &t->gemm, diag));
     const size_t size[] = {
-        (size_t)((d->trans_a ? d->k : d->m) * d->lda) * f8_dtype_size(d->a),
-        (size_t)((d->trans_b ? d->n : d->k) * d->ldb) * f8_dtype_size(d->b),
-        (size_t)(d->m * d->ldc) * sizeof(float),
+        (size_t)f8_gemm_elements(d, F8_GEMM_A) * f8_dtype_size(d->a),
+        (size_t)f8_gemm_elements(d, F8_GEMM_B) * f8_dtype_size(d->b),
+        (size_t)f8_gemm_elements(d, F8_GEMM_C) * sizeof(float),
         d->has_alpha ? scale_bytes(d, true) : 0,
         d->has_alpha ? scale_bytes(d, false) : 0,
         f8_gemm_workspace(t->gemm),
@@ -175,7 +175,7 @@ f8_status f8_gemm_same_bits(f8_gemm_lib *lib, const f8_gemm_desc *x, const f8_ge
     if (status == F8_OK)
         status = trial_run(&ty, lib, y, pool, diag);
     *out = status == F8_OK && !memcmp(tx.room[ROOM_C], ty.room[ROOM_C],
-                                      (size_t)(x->m * x->ldc) * sizeof(float));
+                                      (size_t)f8_gemm_elements(x, F8_GEMM_C) * sizeof(float));
     trial_end(&tx);
     trial_end(&ty);
     return status;

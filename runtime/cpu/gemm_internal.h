@@ -85,10 +85,14 @@ struct f8_gemm {
     int64_t depth;   /* those in a panel */
     bool share_a;    /* A is the shared operand, B the panel; else the other way round */
     bool in_place_a; /* A needs no packing */
-    int64_t groups;  /* the shared operand's blocks are dealt to this many tasks per panel */
+    /* Of a batch each product is one task, which packs and multiplies alone, instead of several
+     * tasks for each product in turn. */
+    bool by_product;
+    int64_t groups; /* the shared operand's blocks are dealt to this many tasks per panel */
     f8_onednn_tile *tile[2][2][2]; /* bf16: [m tail][n tail][k tail]; NULL where there is none */
 
-    /* Workspace: shared operand, then per thread {panel, T, oneDNN's scratchpad}; all bytes. A
+    /* Workspace: shared operand (by_product: one for each thread), then per thread {panel, T,
+     * oneDNN's scratchpad}; all bytes. A
      * panel's chunks lie chunk_bytes apart. */
     size_t shared_bytes, chunk_bytes, panel_bytes, t_bytes, thread_bytes;
 };
@@ -102,6 +106,12 @@ static inline int64_t f8_gemm_padded_k(const f8_gemm *g, int64_t k)
 static inline int64_t f8_gemm_padded_n(const f8_gemm *g, int64_t n)
 {
     return g->bf16 ? f8_aligned(n, 64) : n;
+}
+
+/* Whether a product is not worth waking a thread for. */
+static inline bool f8_gemm_is_small(const f8_gemm_desc *d)
+{
+    return (double)d->m * (double)d->n * (double)d->k < 1 << 17;
 }
 
 static inline size_t f8_gemm_element_bytes(const f8_gemm *g)

@@ -3,7 +3,8 @@
  * For each round of k chunks: pack the shared operand (tasks over its blocks), then the tiles
  * (tasks over panel x group). A task packs its panel for one chunk (or `depth` chunks), multiplies
  * it with the blocks of its group, and goes on to the next, so C's elements are added up in the
- * order of k whoever runs the task. */
+ * order of k whoever runs the task. The products of a batch run one after the other, or each as one
+ * task. */
 #include "runtime/cpu/gemm_internal.h"
 
 #include <stdatomic.h>
@@ -11,7 +12,6 @@
 enum {
     PACK_ROWS = 128, /* of a shared A, in one packing task */
     PACK_COLS = 256,
-    SERIAL_WORK = 1 << 17, /* multiply-adds not worth waking a thread for */
 };
 
 typedef struct run_state {
@@ -272,20 +272,77 @@ static void run_tiles(void *user, int thread, int64_t begin, int64_t end)
     f8_onednn_leave(g->lib->dnn, saved);
 }
 
-static void run_rounds(run_state *s, f8_pool *pool)
+/* Tasks [0, n) of one product: of the pool's threads, or without a pool of this one. */
+static void run_tasks(run_state *s, f8_pool *pool, int thread, f8_pool_fn fn, int64_t n)
+{
+    if (pool)
+        f8_pool_run(pool, fn, s, n);
+    else
+        fn(s, thread, 0, n);
+}
+
+static void run_rounds(run_state *s, f8_pool *pool, int thread)
 {
     const f8_gemm *g = s->g;
     int64_t panels = g->share_a ? g->n.count : g->m.count;
     for (s->first = 0; s->first < g->k.count; s->first += g->round) {
         s->count = at_most(g->k.count - s->first, g->round);
         if (!g->share_a)
-            f8_pool_run(pool, pack_shared_b, s, s->count * g->n.count);
+            run_tasks(s, pool, thread, pack_shared_b, s->count * g->n.count);
         else if (!g->in_place_a)
-            f8_pool_run(pool, pack_shared_a, s,
-                        s->count * ceil_div(g->m.size, PACK_ROWS) *
-                            ceil_div(g->k.block, pack_columns(g)));
-        f8_pool_run(pool, run_tiles, s, panels * g->groups);
+            run_tasks(s, pool, thread, pack_shared_a,
+                      s->count * ceil_div(g->m.size, PACK_ROWS) *
+                          ceil_div(g->k.block, pack_columns(g)));
+        run_tasks(s, pool, thread, run_tiles, panels * g->groups);
     }
+}
+
+/* ---- batches ---- */
+
+typedef struct batch_run {
+    const run_state *first; /* of the first product */
+    _Atomic int status;
+} batch_run;
+
+/* Product i of a batch; `thread` packs for itself alone if the workspace says so. */
+static f8_status run_product(const run_state *first, int64_t i, f8_pool *pool, int thread)
+{
+    const f8_gemm *g = first->g;
+    const f8_gemm_desc *d = &g->desc;
+    run_state s = {.g = g,
+                   .a = first->a,
+                   .b = first->b,
+                   .c = first->c + i * d->stride_c,
+                   .scales_a = first->scales_a,
+                   .scales_b = first->scales_b,
+                   .threads = first->threads};
+    s.a.base = (const char *)s.a.base + (size_t)(i * d->stride_a) * f8_dtype_size(d->a);
+    s.b.base = (const char *)s.b.base + (size_t)(i * d->stride_b) * f8_dtype_size(d->b);
+    s.shared = first->shared + (g->by_product ? (size_t)thread * g->shared_bytes : 0);
+    run_rounds(&s, pool, thread);
+    return (f8_status)atomic_load(&s.status);
+}
+
+static void run_products(void *user, int thread, int64_t begin, int64_t end)
+{
+    batch_run *b = user;
+    for (int64_t i = begin; i < end; i++) {
+        const f8_status status = run_product(b->first, i, NULL, thread);
+        int none = F8_OK;
+        if (status != F8_OK)
+            atomic_compare_exchange_strong(&b->status, &none, (int)status);
+    }
+}
+
+static f8_status run_batch(const run_state *first, f8_pool *pool)
+{
+    const f8_gemm *g = first->g;
+    batch_run b = {.first = first};
+    if (g->by_product)
+        f8_pool_run(pool, run_products, &b, g->desc.batch);
+    for (int64_t i = 0; !g->by_product && i < g->desc.batch; i++)
+        F8_TRY(run_product(first, i, pool, 0));
+    return (f8_status)atomic_load(&b.status);
 }
 
 f8_status f8_gemm_run(f8_gemm *gemm, f8_pool *pool, const void *a, const void *b, float *c,
@@ -302,12 +359,13 @@ f8_status f8_gemm_run(f8_gemm *gemm, f8_pool *pool, const void *a, const void *b
         .scales_a = f8_gemm_scales_of(d, true, a_scale),
         .scales_b = f8_gemm_scales_of(d, false, b_scale),
         .shared = workspace,
-        .threads = (char *)workspace + gemm->shared_bytes,
+        .threads = (char *)workspace +
+                   gemm->shared_bytes * (gemm->by_product ? (size_t)gemm->n_threads : 1),
     };
     s.a.scales = gemm->pack_scales_a && a_scale ? &s.scales_a : NULL;
     s.b.scales = gemm->pack_scales_b && b_scale ? &s.scales_b : NULL;
-    if ((double)d->m * (double)d->n * (double)d->k < SERIAL_WORK)
-        pool = NULL;
-    run_rounds(&s, pool);
+    if (d->batch > 1)
+        return run_batch(&s, pool);
+    run_rounds(&s, f8_gemm_is_small(d) ? NULL : pool, 0);
     return (f8_status)atomic_load(&s.status);
 }

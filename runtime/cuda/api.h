@@ -86,6 +86,8 @@
     X(CUBLASLT_MATMUL_DESC_BIAS_POINTER, 8)          \
     X(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, 26)       \
     X(CUBLASLT_EPILOGUE_BIAS, 4)                     \
+    X(CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, 5)         \
+    X(CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, 6) \
     X(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, 17)      \
     X(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, 18)      \
     X(CUBLASLT_MATMUL_DESC_FAST_ACCUM, 25)           \
@@ -160,7 +162,8 @@ typedef int nvrtcResult;
 typedef struct _nvrtcProgram *nvrtcProgram;
 
 typedef int cublasStatus_t, cublasComputeType_t, cudaDataType, cublasLtMatmulDescAttributes_t,
-    cublasLtMatmulPreferenceAttributes_t, cublasLtMatmulAlgoConfigAttributes_t;
+    cublasLtMatrixLayoutAttribute_t, cublasLtMatmulPreferenceAttributes_t,
+    cublasLtMatmulAlgoConfigAttributes_t;
 typedef CUstream cudaStream_t;
 typedef struct cublasLtContext *cublasLtHandle_t;
 typedef struct f8_cublaslt_matmul_desc *cublasLtMatmulDesc_t;
@@ -281,6 +284,9 @@ typedef int f8_nvml_return;
     X(cublasStatus_t, cublasLtMatrixLayoutCreate,                                                  \
       (cublasLtMatrixLayout_t * layout, cudaDataType type, uint64_t rows, uint64_t columns,        \
        int64_t stride))                                                                            \
+    X(cublasStatus_t, cublasLtMatrixLayoutSetAttribute,                                            \
+      (cublasLtMatrixLayout_t layout, cublasLtMatrixLayoutAttribute_t which, const void *value,    \
+       size_t bytes))                                                                              \
     X(cublasStatus_t, cublasLtMatrixLayoutDestroy, (cublasLtMatrixLayout_t layout))                \
     X(cublasStatus_t, cublasLtMatmulPreferenceCreate, (cublasLtMatmulPreference_t * preference))   \
     X(cublasStatus_t, cublasLtMatmulPreferenceDestroy, (cublasLtMatmulPreference_t preference))    \

@@ -29,9 +29,11 @@ static bool same_problem(const f8_gemm_desc *x, const f8_gemm_desc *y)
 {
     return f8_gemm_tuning_equal(&x->tuning, &y->tuning) && x->m == y->m && x->n == y->n &&
            x->k == y->k && x->lda == y->lda && x->ldb == y->ldb && x->ldc == y->ldc &&
-           x->a == y->a && x->b == y->b && x->c == y->c && x->trans_a == y->trans_a &&
-           x->trans_b == y->trans_b && x->accumulate == y->accumulate && x->bias == y->bias &&
-           x->has_alpha == y->has_alpha && x->fast_accumulate == y->fast_accumulate &&
+           x->batch == y->batch && x->stride_a == y->stride_a && x->stride_b == y->stride_b &&
+           x->stride_c == y->stride_c && x->a == y->a && x->b == y->b && x->c == y->c &&
+           x->trans_a == y->trans_a && x->trans_b == y->trans_b && x->accumulate == y->accumulate &&
+           x->bias == y->bias && x->has_alpha == y->has_alpha &&
+           x->fast_accumulate == y->fast_accumulate &&
            f8_granularity_equal(x->scale_a, y->scale_a) &&
            f8_granularity_equal(x->scale_b, y->scale_b) && x->scale == y->scale;
 }
@@ -73,6 +75,18 @@ static f8_status make_layout(f8_cuda *cuda, cublasLtMatrixLayout_t *out, f8_dtyp
     return F8_OK;
 }
 
+/* `batch` matrices, `stride` elements from one to the next. */
+static f8_status set_batch(f8_cuda *cuda, cublasLtMatrixLayout_t layout, int64_t batch,
+                           int64_t stride, const char *what, f8_diag *diag)
+{
+    const int32_t count = (int32_t)batch;
+    LT(cublasLtMatrixLayoutSetAttribute, layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count,
+       sizeof count);
+    LT(cublasLtMatrixLayoutSetAttribute, layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET,
+       &stride, sizeof stride);
+    return F8_OK;
+}
+
 /* The stride that rows would have alone: the least that keeps their beginning at 16 bytes, if these
  * begin so. */
 static int64_t usual_stride(int64_t columns, f8_dtype type, int64_t stride)
@@ -87,18 +101,25 @@ static f8_status make_layouts(f8_cuda *cuda, f8_cublaslt_gemm *g, const char *wh
     const struct {
         cublasLtMatrixLayout_t *to;
         f8_dtype type;
-        int64_t rows, columns, stride;
-    } m[] = {{&g->a, d->b, d->trans_b ? d->n : d->k, d->trans_b ? d->k : d->n, d->ldb},
-             {&g->b, d->a, d->trans_a ? d->k : d->m, d->trans_a ? d->m : d->k, d->lda},
-             {&g->c, d->c, d->m, d->n, d->ldc}};
+        int64_t rows, columns, stride, next;
+    } m[] = {{&g->a, d->b, d->trans_b ? d->n : d->k, d->trans_b ? d->k : d->n, d->ldb, d->stride_b},
+             {&g->b, d->a, d->trans_a ? d->k : d->m, d->trans_a ? d->m : d->k, d->lda, d->stride_a},
+             {&g->c, d->c, d->m, d->n, d->ldc, d->stride_c}};
     for (int i = 0; i < 3; i++) {
         F8_TRY(make_layout(cuda, m[i].to, m[i].type, m[i].rows, m[i].columns, m[i].stride, what,
                            diag));
+        if (d->batch > 1)
+            F8_TRY(set_batch(cuda, *m[i].to, d->batch, m[i].next, what, diag));
         g->unusual |= usual_stride(m[i].columns, m[i].type, m[i].stride) != m[i].stride;
     }
-    for (int i = 0; i < 3 && g->unusual; i++)
-        F8_TRY(make_layout(cuda, &g->usual[i], m[i].type, m[i].rows, m[i].columns,
-                           usual_stride(m[i].columns, m[i].type, m[i].stride), what, diag));
+    for (int i = 0; i < 3 && g->unusual; i++) {
+        const int64_t usual = usual_stride(m[i].columns, m[i].type, m[i].stride);
+        F8_TRY(
+            make_layout(cuda, &g->usual[i], m[i].type, m[i].rows, m[i].columns, usual, what, diag));
+        if (d->batch > 1)
+            F8_TRY(set_batch(cuda, g->usual[i], d->batch, m[i].next ? m[i].rows * usual : 0, what,
+                             diag));
+    }
     return F8_OK;
 }
 

@@ -22,6 +22,11 @@ static f8_status check_shape(const f8_gemm_desc *d, f8_diag *diag)
     if (d->m > INT32_MAX || d->n > INT32_MAX || d->k > INT32_MAX)
         REFUSE("cuBLASLt takes extents up to 2^31 - 1; this GEMM has m = %lld, n = %lld, k = %lld",
                (long long)d->m, (long long)d->n, (long long)d->k);
+    if (!f8_gemm_batch_ok(d))
+        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
+                       "no batch of %lld GEMMs has matrices %lld, %lld and %lld elements apart",
+                       (long long)d->batch, (long long)d->stride_a, (long long)d->stride_b,
+                       (long long)d->stride_c);
     return F8_OK;
 }
 
@@ -143,6 +148,8 @@ f8_status f8_cublaslt_supports(const f8_target *target, const f8_gemm_desc *d, f
         REFUSE("GEMM algorithm %s is not one of cuBLASLt's", f8_gemm_algorithm_name(d->algorithm));
     F8_TRY(check_shape(d, diag));
     const bool fp8 = f8_dtype_is_fp8(d->a) && f8_dtype_is_fp8(d->b);
+    if (fp8 && d->batch > 1)
+        REFUSE("a batch of GEMMs is of f32 or bf16 operands, not of FP8");
     F8_TRY(check_types(d, fp8, diag));
     return fp8 ? check_fp8(target, d, diag) : F8_OK;
 }

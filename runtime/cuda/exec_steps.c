@@ -176,14 +176,14 @@ static int64_t zeros_room(const f8_gemm_desc *d)
 
 static int64_t result_room(const f8_gemm_desc *d)
 {
-    return d->m * d->ldc * (int64_t)f8_dtype_size(d->c);
+    return f8_gemm_elements(d, F8_GEMM_C) * (int64_t)f8_dtype_size(d->c);
 }
 
+/* Of operand F8_GEMM_A or F8_GEMM_B. */
 static int64_t operand_room(const f8_live_step *l, int i)
 {
     const f8_gemm_desc *d = &l->step->gemm;
-    const int64_t rows = i ? (d->trans_b ? d->n : d->k) : d->trans_a ? d->k : d->m;
-    const int64_t bytes = rows * (i ? d->ldb : d->lda) * (int64_t)f8_dtype_size(i ? d->b : d->a);
+    const int64_t bytes = f8_gemm_elements(d, i) * (int64_t)f8_dtype_size(i ? d->b : d->a);
     return l->arg[i] ? 0 : f8_aligned(bytes, F8_CUDA_ALIGN);
 }
 

@@ -33,9 +33,8 @@
 #define F8_EMU_NVRTC_VALUES(X)                 \
     X(NVRTC_ERROR_PROGRAM_CREATION_FAILURE, 2)
 
-#define F8_EMU_CUBLASLT_VALUES(X)                    \
-    X(CUBLASLT_MATRIX_LAYOUT_ORDER, 1)               \
-    X(CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, 5)         \
+#define F8_EMU_CUBLASLT_VALUES(X)                                                                  \
+    X(CUBLASLT_MATRIX_LAYOUT_ORDER, 1)                                                             \
     X(CUBLASLT_EPILOGUE_DEFAULT, 1)
 
 /* ---- types ---- */
@@ -44,8 +43,6 @@
 enum { F8_EMU_CUDA_VALUES(F8_CUDA_API_VALUE) };
 enum { F8_EMU_NVRTC_VALUES(F8_CUDA_API_VALUE) };
 enum { F8_EMU_CUBLASLT_VALUES(F8_CUDA_API_VALUE) };
-
-typedef int cublasLtMatrixLayoutAttribute_t;
 #endif
 
 /* Exported functions have the libraries' own prototypes. */

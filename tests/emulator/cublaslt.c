@@ -12,9 +12,6 @@
 
 #pragma GCC visibility push(default)
 F8_CUBLASLT_SYMBOLS(F8_EMU_PROTOTYPE)
-cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t layout,
-                                                cublasLtMatrixLayoutAttribute_t which,
-                                                const void *value, size_t bytes);
 #pragma GCC visibility pop
 
 enum { VERSION = 130100, MAGIC = 0x66386c74 };
@@ -192,7 +189,7 @@ cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *out, cudaDataT
     *out = malloc(sizeof **out);
     if (!*out)
         return CUBLAS_STATUS_ALLOC_FAILED;
-    **out = (struct f8_cublaslt_layout){type, (int64_t)rows, (int64_t)columns, stride};
+    **out = (struct f8_cublaslt_layout){type, (int64_t)rows, (int64_t)columns, stride, 1, 0};
     return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -202,19 +199,26 @@ cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t layout)
     return CUBLAS_STATUS_SUCCESS;
 }
 
-/* Column-major and single, and nothing else. */
+/* Column-major and nothing else. */
 cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t layout,
                                                 cublasLtMatrixLayoutAttribute_t which,
                                                 const void *value, size_t bytes)
 {
     F8_EMU_MAY_FAIL();
     int32_t x;
+    if (layout && value && which == CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET &&
+        bytes == sizeof layout->next) {
+        memcpy(&layout->next, value, bytes);
+        return CUBLAS_STATUS_SUCCESS;
+    }
     if (!layout || !value || bytes != sizeof x)
         return CUBLAS_STATUS_INVALID_VALUE;
     memcpy(&x, value, sizeof x);
-    const bool usual = (which == CUBLASLT_MATRIX_LAYOUT_ORDER && x == 0) ||
-                       (which == CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT && x == 1);
-    return usual ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_SUPPORTED;
+    if (which == CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT && x >= 1)
+        layout->batch = x;
+    else if (which != CUBLASLT_MATRIX_LAYOUT_ORDER || x != 0)
+        return CUBLAS_STATUS_NOT_SUPPORTED;
+    return CUBLAS_STATUS_SUCCESS;
 }
 
 cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t *out)
@@ -392,10 +396,12 @@ cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t *
 
 /* ---- multiplying ---- */
 
-static bool is_matrix(const driver *d, const f8_emu_matrix *x, int64_t rows, int64_t columns)
+static bool is_matrix(const driver *d, const f8_emu_matrix *x, int64_t rows, int64_t columns,
+                      int64_t batch)
 {
     const size_t element = (size_t)f8_emu_element(x->type);
-    return d->is_device(x->p, (size_t)((columns - 1) * x->stride + rows) * element);
+    const int64_t last = (batch - 1) * x->next + (columns - 1) * x->stride;
+    return d->is_device(x->p, (size_t)(last + rows) * element);
 }
 
 static bool are_scales(const driver *d, const f8_emu_matrix *x, int64_t outer, int64_t k)
@@ -413,9 +419,10 @@ static int multiply(const void *data)
     if (!find_driver(&d))
         return CUDA_ERROR_UNKNOWN;
     const bool good =
-        is_matrix(&d, &g.a, g.a.transposed ? g.k : g.m, g.a.transposed ? g.m : g.k) &&
-        is_matrix(&d, &g.b, g.b.transposed ? g.n : g.k, g.b.transposed ? g.k : g.n) &&
-        is_matrix(&d, &g.d, g.m, g.n) && (g.beta == 0.0f || is_matrix(&d, &g.c, g.m, g.n)) &&
+        is_matrix(&d, &g.a, g.a.transposed ? g.k : g.m, g.a.transposed ? g.m : g.k, g.batch) &&
+        is_matrix(&d, &g.b, g.b.transposed ? g.n : g.k, g.b.transposed ? g.k : g.n, g.batch) &&
+        is_matrix(&d, &g.d, g.m, g.n, g.batch) &&
+        (g.beta == 0.0f || is_matrix(&d, &g.c, g.m, g.n, g.batch)) &&
         are_scales(&d, &g.a, g.m, g.k) && are_scales(&d, &g.b, g.n, g.k) &&
         (!g.bias || d.is_device(g.bias, (size_t)g.m * (size_t)f8_emu_element(g.bias_type)));
     if (!good) {
@@ -427,7 +434,14 @@ static int multiply(const void *data)
         f8_emu_note("cublasLtMatmul: UE8M0 scales out of bounds that are not zero");
         return CUDA_ERROR_LAUNCH_FAILED;
     }
-    return f8_emu_gemm_run(&g) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+    for (int64_t i = 0; i < g.batch; i++) {
+        if (!f8_emu_gemm_run(&g))
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        f8_emu_matrix *const each[] = {&g.a, &g.b, &g.c, &g.d};
+        for (int k = 0; k < 4; k++)
+            each[k]->p = (char *)each[k]->p + each[k]->next * f8_emu_element(each[k]->type);
+    }
+    return CUDA_SUCCESS;
 }
 
 static bool aligned(const void *p, uint64_t bytes)
@@ -479,12 +493,14 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
         .m = p.m,
         .n = p.n,
         .k = p.k,
+        .batch = layout_d->batch,
         .a = {(void *)(uintptr_t)a, layout_a->type, layout_a->stride, desc->trans_a == CUBLAS_OP_T,
-              desc->scale_a, desc->mode_a},
+              desc->scale_a, desc->mode_a, layout_a->next},
         .b = {(void *)(uintptr_t)b, layout_b->type, layout_b->stride, desc->trans_b == CUBLAS_OP_T,
-              desc->scale_b, desc->mode_b},
-        .c = {(void *)(uintptr_t)c, layout_c->type, layout_c->stride, false, NULL, 0},
-        .d = {d, layout_d->type, layout_d->stride, false, NULL, 0},
+              desc->scale_b, desc->mode_b, layout_b->next},
+        .c = {(void *)(uintptr_t)c, layout_c->type, layout_c->stride, false, NULL, 0,
+              layout_c->next},
+        .d = {d, layout_d->type, layout_d->stride, false, NULL, 0, layout_d->next},
         .bias = desc->epilogue == CUBLASLT_EPILOGUE_BIAS ? desc->bias : NULL,
         .bias_type = desc->bias_type == -1 ? layout_d->type : desc->bias_type,
         .alpha = *(const float *)alpha,

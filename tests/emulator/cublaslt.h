@@ -15,7 +15,7 @@ struct f8_cublaslt_matmul_desc {
 
 struct f8_cublaslt_layout {
     int type;
-    int64_t rows, columns, stride;
+    int64_t rows, columns, stride, batch, next; /* next: elements to the batch's next matrix */
 };
 
 typedef struct f8_emu_lt_problem {

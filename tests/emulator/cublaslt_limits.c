@@ -21,7 +21,8 @@ cublasStatus_t f8_emu_lt_shape(f8_emu_lt_problem *p)
                       p->c->columns == p->n && p->d->rows == p->m && p->d->columns == p->n &&
                       p->a->stride >= p->a->rows && p->b->stride >= p->b->rows &&
                       p->c->stride >= p->m && p->d->stride >= p->m && p->m > 0 && p->n > 0 &&
-                      p->k > 0;
+                      p->k > 0 && p->a->batch == p->d->batch && p->b->batch == p->d->batch &&
+                      p->c->batch == p->d->batch;
     return good ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE;
 }
 
@@ -70,6 +71,8 @@ static cublasStatus_t check_scales(const f8_emu_lt_problem *p, bool fp8)
 static cublasStatus_t check_fp8(const f8_emu_lt_problem *p)
 {
     const struct f8_cublaslt_matmul_desc *d = p->desc;
+    if (p->d->batch > 1)
+        return f8_emu_lt_refuse("FP8 in a batch is not emulated");
     if (p->sm < 89)
         return f8_emu_lt_refuse("FP8 before sm_89");
     if (!f8_emu_lt_is_fp8(p->a->type) || !f8_emu_lt_is_fp8(p->b->type))

@@ -15,11 +15,12 @@ typedef struct f8_emu_matrix {
     int64_t stride; /* elements from one column to the next */
     bool transposed; /* stored as its transpose */
     const void *scale; /* NULL: 1 */
-    int mode; /* CUBLASLT_MATMUL_MATRIX_SCALE_*: what `scale` points to, as that lays it out */
+    int mode;     /* CUBLASLT_MATMUL_MATRIX_SCALE_*: what `scale` points to, as that lays it out */
+    int64_t next; /* elements to the next matrix of a batch */
 } f8_emu_matrix;
 
 typedef struct f8_emu_gemm {
-    int64_t m, n, k;
+    int64_t m, n, k, batch; /* f8_emu_gemm_run does the first product of a batch */
     f8_emu_matrix a, b, c, d;
     const void *bias; /* [m]; NULL: none */
     int bias_type;

@@ -174,6 +174,20 @@ CASES = [
          "func forward(%a: f32[40, 24], %b: f32[16, 40]) -> (%y: f32[24, 16]) {\n"
          "  return matmul(%a, %b) {transpose_a = true, transpose_b = true}\n}\n",
          lambda v: {"y": v.a.T @ v.b.T}, {"a": (40, 24), "b": (16, 40)}),
+    Case("matrices of a batch",
+         "func forward(%a: f32[2, 3, 24, 40], %b: f32[2, 3, 40, 16]) -> (%y: f32[2, 3, 24, 16]) {\n"
+         "  return batch_matmul(%a, %b)\n}\n",
+         lambda v: {"y": v.a @ v.b}, {"a": (2, 3, 24, 40), "b": (2, 3, 40, 16)}),
+    Case("transposed matrices of a batch that broadcast",
+         "func forward(%a: f32[3, 1, 40, 24], %b: f32[2, 16, 40], %c: f32[24, 16]) -> (%y: f32[3, 2, 24, 24]) {\n"
+         "  %s = batch_matmul(%a, %b) {transpose_a = true, transpose_b = true}\n"
+         "  return batch_matmul(tanh(%s), %c) {transpose_b = true}\n}\n",
+         lambda v: {"y": torch.tanh(v.a.mT @ v.b.mT) @ v.c.mT}, {"a": (3, 1, 40, 24), "b": (2, 16, 40), "c": (24, 16)}),
+    Case("attention written out",
+         "func forward(%q: f32[2, 4, 12, 8], %k: f32[2, 1, 7, 8], %v: f32[2, 4, 7, 8]) -> (%y: f32[2, 4, 12, 8]) {\n"
+         "  return batch_matmul(softmax(batch_matmul(%q, %k) {transpose_b = true}), %v)\n}\n",
+         lambda v: {"y": torch.softmax(v.q @ v.k.mT, -1) @ v["v"]},
+         {"q": (2, 4, 12, 8), "k": (2, 1, 7, 8), "v": (2, 4, 7, 8)}),
     Case("a weight and a bias as inputs",
          "func forward(%x: f32[4, 8, 32], %w: f32[32, 48], %b: f32[48]) -> (%y: f32[4, 8, 48]) {\n"
          "  return linear(tanh(%x), %w, %b) {name = \"fc\"}\n}\n",

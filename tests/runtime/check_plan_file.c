@@ -15,7 +15,9 @@ static void same_gemm(const f8_gemm_desc *a, const f8_gemm_desc *b)
               a->round_a == b->round_a && a->round_b == b->round_b &&
               a->accumulate == b->accumulate && a->has_alpha == b->has_alpha &&
               a->scale == b->scale && a->scale_layout == b->scale_layout &&
-              a->fast_accumulate == b->fast_accumulate && a->algorithm == b->algorithm);
+              a->fast_accumulate == b->fast_accumulate && a->algorithm == b->algorithm &&
+              a->batch == b->batch && a->stride_a == b->stride_a && a->stride_b == b->stride_b &&
+              a->stride_c == b->stride_c);
     ck_assert(f8_granularity_equal(a->scale_a, b->scale_a) &&
               f8_granularity_equal(a->scale_b, b->scale_b));
     ck_assert(f8_gemm_tuning_equal(&a->tuning, &b->tuning));

@@ -379,6 +379,48 @@ static void product(f8_gen *t)
         f8_gen_accumulates(t, in[n_in - 1], y);
 }
 
+/* Whether a value is a batch of small matrices. */
+static bool is_batch(const f8_gen *t, f8_ref r, const void *arg)
+{
+    const f8_type *s = f8_type_of(t->g, r);
+    return is_matrix(t, r, arg) && s->rank >= 3;
+}
+
+/* The second operand has the first one's batch, or one matrix along some axes, or none of them. */
+static void batch_product(f8_gen *t)
+{
+    const f8_dtype d = f8_gen_chance(t, 3) ? F8_F32 : F8_BF16;
+    const bool ta = f8_gen_chance(t, 2), tb = f8_gen_chance(t, 2);
+    f8_ref a = f8_gen_find(t, d, is_batch, NULL);
+    if (!a || f8_gen_chance(t, 3))
+        a = f8_gen_input(t,
+                         (f8_type){.rank = 4,
+                                   .dim = {1 + f8_gen_below(t, 3), 1 + f8_gen_below(t, 3),
+                                           1 + f8_gen_size(t) % 40, 1 + f8_gen_size(t) % 40}},
+                         d, "soft");
+    f8_type one, s = *f8_type_of(t->g, a);
+    f8_type_batch(&s, &one);
+    const int64_t k = one.dim[ta ? 0 : 1], n = 1 + f8_gen_size(t) % 70;
+    f8_type other = s;
+    const int drop = f8_gen_chance(t, 3) ? 1 + f8_gen_below(t, s.rank - 2) : 0;
+    other.rank = (uint8_t)(s.rank - drop);
+    for (int i = 0; i + 2 < other.rank; i++)
+        other.dim[i] = f8_gen_chance(t, 4) ? 1 : s.dim[i + drop];
+    other.dim[other.rank - 2] = tb ? n : k;
+    other.dim[other.rank - 1] = tb ? k : n;
+    f8_ref b = f8_gen_input(t, other, F8_F32, "soft");
+    b = f8_cast(t->g, f8_gen_chance(t, 3) ? f8_unary(t->g, F8_OP_TANH, b) : b, d);
+    /* a' b, or b' a' with the sides exchanged */
+    const bool swap = f8_gen_chance(t, 2);
+    const f8_attr attr[] = {F8_INT(F8_A_TRANSPOSE_A, swap ? !tb : ta),
+                            F8_INT(F8_A_TRANSPOSE_B, swap ? !ta : tb),
+                            F8_INT(F8_A_TO, f8_gen_chance(t, 4) ? F8_BF16 : F8_F32)};
+    const f8_ref y = f8_gen_add(
+        t, f8_make(t->g, F8_OP_BATCH_MATMUL, (f8_ref[]){swap ? b : a, swap ? a : b}, 2, attr, 3));
+    if (f8_gen_chance(t, 3))
+        f8_gen_add(t, f8_cast(t->g, y, F8_BF16));
+}
+
 /* A mask that is an input or computed, with some axes of one element: bool, small values, or -Inf
  * for some. */
 static f8_ref attention_mask(f8_gen *t, const int64_t *size)
@@ -513,7 +555,7 @@ void f8_gen_step(f8_gen *t)
         f8_gen_blocks(t);
         return;
     }
-    switch (f8_gen_below(t, t->gemms ? 36 : 32)) {
+    switch (f8_gen_below(t, t->gemms ? 37 : 32)) {
     case 0:
     case 1:
     case 2:
@@ -549,6 +591,7 @@ void f8_gen_step(f8_gen *t)
     case 32:
     case 33:
     case 34: product(t); break;
+    case 35: batch_product(t); break;
     default: attention(t); break;
     }
 }
