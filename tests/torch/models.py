@@ -38,14 +38,15 @@ def gpt2(p: float = 0.0, attention_p: float = 0.0, length: int = 9, batch: int =
     return model, {"input_ids": tokens, "labels": tokens, "use_cache": False}
 
 
-def llama(mask: bool = True, length: int = 9, **options: Any) -> ModelAndInputs:
+def llama(mask_of: Callable[..., torch.Tensor] | None = padding, length: int = 9,
+          **options: Any) -> ModelAndInputs:
     config = transformers.LlamaConfig(num_hidden_layers=2, num_attention_heads=4,
                                       num_key_value_heads=2, hidden_size=32, intermediate_size=48,
                                       vocab_size=61, max_position_embeddings=32, **options)
     tokens = ids(2, length)
     inputs: dict[str, Any] = {"input_ids": tokens, "labels": tokens, "use_cache": False}
-    if mask:
-        inputs["attention_mask"] = padding(2, length)
+    if mask_of is not None:
+        inputs["attention_mask"] = mask_of(2, length)
     return transformers.LlamaForCausalLM(config), inputs
 
 
@@ -137,9 +138,9 @@ MODELS: dict[str, Callable[[], ModelAndInputs]] = {
     "gpt2, dropout": lambda: gpt2(0.1),
     "gpt2, eager attention": lambda: gpt2(attn_implementation="eager"),
     "gpt2, one odd sequence": lambda: gpt2(batch=1, length=7),
-    "llama": lambda: llama(False),
+    "llama": lambda: llama(None),
     "llama, padding": llama,
-    "llama, eager attention": lambda: llama(attn_implementation="eager"),
+    "llama, eager attention": lambda: llama(trailing, attn_implementation="eager"),
     "bert": bert,
     "bert, dropout": lambda: bert(0.1),
     "minilm": minilm,

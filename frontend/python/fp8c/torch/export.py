@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, Mapping, Sequence
 
-from .capture import capture_module
+from .capture import Input, capture_module
 from .partition import partition
 from .places import Unsupported
 from .plan import Plan
@@ -31,9 +32,15 @@ def export_text(model: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] 
     return _comment(plan) + plan.stages[0].text
 
 
+def input_name(one: Input) -> str:
+    """An argument's own name: `x` for dynamo's "L['x']"."""
+    found = re.search(r"\['([^']*)'\]$", one.path)
+    return found.group(1) if found else one.path
+
+
 def _comment(plan: Plan) -> str:
     """What feeds each input of the text."""
-    kinds = {i.name: f"the {'buffer ' if i.kind == 'buffer' else 'argument '}{i.path}" for i in plan.inputs}
+    kinds = {i.name: f"the {'buffer' if i.kind == 'buffer' else 'argument'} {input_name(i)}" for i in plan.inputs}
     stage = plan.stages[0]
     lines = ["# Exported from PyTorch by fp8c.torch.export_text."]
     for port in stage.inputs:

@@ -31,6 +31,7 @@ RULES: dict[str, Rule] = {
     "aten.mm.default": n.product_of("self", "mat2"),
     "aten.matmul.default": n.product_of("self", "other"),
     "aten.bmm.default": n.product_of("self", "mat2"),
+    "aten.baddbmm.default": n.baddbmm,
     "aten.conv2d.default": n.conv2d,
     # Attention, norms, activations, embedding, dropout, losses.
     "aten.scaled_dot_product_attention.default": n.attention,
@@ -166,7 +167,6 @@ RULES: dict[str, Rule] = {
 
 # Ops that are known and have no row, with the reason. Any other one is "fp8c has no op for it".
 REFUSED: dict[str, str] = {
-    "aten.baddbmm.default": n.NO_BATCHES,
     "aten.batch_norm.default": "batch norm's running statistics are not in the language",
     "aten.group_norm.default": "group norm is not in the language",
     "aten.cumsum.default": "cumulative sums are not in the language",

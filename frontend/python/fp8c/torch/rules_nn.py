@@ -10,7 +10,6 @@ from .call import Call
 from .text import Shape, Size, Value, product, tidy
 
 FLOAT32_EPS = 1.1920928955078125e-07  # torch.finfo(torch.float32).eps, rms_norm's default
-NO_BATCHES = "a batched product of two activations; the language's matmul takes two axes"
 
 
 def _linear(c: Call, x: Value, w: Value, bias: Value | None, weight: str, transposed: bool) -> Value:
@@ -63,18 +62,57 @@ def addmm(c: Call) -> Value:
 
 
 def product_of(first: str, second: str) -> Callable[[Call], Value]:
-    """mm, matmul and bmm."""
+    """mm, matmul and bmm. Operands of more than two axes are batches of matrices."""
     def rule(c: Call) -> Value:
         x, w = c.f32(c[first]), c.f32(c[second])
-        if len(w.shape) != 2:
-            raise c.refuse(NO_BATCHES if len(w.shape) > 2 else "the second operand has one axis")
         flat = c.b.reshape(x, (1,) + x.shape) if len(x.shape) == 1 else x
-        if c.is_weight(second):
+        if len(w.shape) == 1:
+            w = c.b.reshape(w, w.shape + (1,))
+        if len(w.shape) > 2:
+            y = _batch(c, flat, w)
+        elif c.is_weight(second):
             y = _linear(c, flat, w, None, second, False)
         else:
             y = _product(c, flat, w, None, False)
         return c.b.reshape(y, c.shape)
     return rule
+
+
+def baddbmm(c: Call) -> Value:
+    """beta self + alpha batch1 batch2."""
+    y = _batch(c, c.f32(c["batch1"]), c.f32(c["batch2"]))
+    if c["alpha"] != 1:
+        y = c.b.op("mul", [y, float(c["alpha"])], y.shape)
+    if c["beta"] == 0:
+        return y
+    bias = c.f32(c["self"])
+    if c["beta"] != 1:
+        bias = c.b.op("mul", [bias, float(c["beta"])], bias.shape)
+    return c.b.op("add", [y, bias], c.shape)
+
+
+def _batch(c: Call, x: Value, w: Value) -> Value:
+    """The products of two batches of matrices, which is never a linear."""
+    rows, columns = x.shape[-2], w.shape[-1]
+    x, turned_x = _untransposed(x)
+    w, turned_w = _untransposed(w)
+    lead = _broadcast(x.shape[:-2], w.shape[:-2])
+    return c.b.op("batch_matmul", [x, w], lead + (rows, columns), transpose_a=turned_x or None,
+                  transpose_b=turned_w or None)
+
+
+def _untransposed(x: Value) -> tuple[Value, bool]:
+    """x, and whether its last two axes change places; a transpose of only these is looked through."""
+    last = len(x.shape)
+    if x.op == "transpose" and x.perm == tuple(range(last - 2)) + (last - 1, last - 2):
+        return x.operands[0], True
+    return x, False
+
+
+def _broadcast(a: Shape, b: Shape) -> Shape:
+    wide = max(len(a), len(b))
+    a, b = (1,) * (wide - len(a)) + a, (1,) * (wide - len(b)) + b
+    return tuple(y if x == 1 else x for x, y in zip(a, b))
 
 
 def conv2d(c: Call) -> Value:
