@@ -300,7 +300,7 @@ class _Split:
         constants = self._constants()
         output = next(n for n in self.gm.graph.nodes if n.op == "output")
         flat = list(output.args[0])
-        rest = [n for n in self.gm.graph.nodes if self._in_rest(n)]
+        rest = self._rest()
         prologue, p_in, p_out, ops = self._prologue(rest, flat)
         outputs = [self._output(item) for item in flat]
         for out, item in zip(outputs, flat):
@@ -321,6 +321,18 @@ class _Split:
             return False
         grad_mode = private.sets_grad(node) is not None
         return grad_mode or (self.classes[node] == STAGE and node not in self.autocast)
+
+    def _rest(self) -> list[torch.fx.Node]:
+        """The nodes to trace. Sizes that they read as tuples come along: a trace takes none."""
+        rest = {n for n in self.gm.graph.nodes if self._in_rest(n)}
+        queue = list(rest)
+        while queue:
+            for source in queue.pop().all_input_nodes:
+                if source not in rest and source.op != "placeholder" and isinstance(
+                        private.fake_value(source), (tuple, list)):
+                    rest.add(source)
+                    queue.append(source)
+        return [n for n in self.gm.graph.nodes if n in rest]
 
     def _output(self, item: Any) -> Output:
         if not isinstance(item, torch.fx.Node):

@@ -15,7 +15,7 @@ it: a linear's weight stays a parameter.
 from __future__ import annotations
 
 import operator
-from typing import Any
+from typing import Any, Mapping
 
 import torch
 import torch.fx
@@ -34,19 +34,26 @@ from .text import Builder
 CONSTANT, PROLOGUE, INPUT, STAGE, EAGER = range(5)
 
 
-def partition(captured: Captured, name: str = "model") -> Plan:
-    """The plan of a captured model. It consumes the capture: the graph is rewritten in place."""
+def partition(captured: Captured, name: str = "model",
+              bounds: Mapping[str, int] | None = None) -> Plan:
+    """The plan of a captured model. It consumes the capture: the graph is rewritten in place.
+
+    bounds: the largest values of sizes that are dynamic, by symbol. A size that is not named there
+    has the largest value that dynamo knows, else the value of the example.
+    """
     normalize(captured.graph)
     composites = replace_composites(captured.graph)
     name_results(captured.graph, captured.outputs)
-    return _Partition(captured, name, composites).plan()
+    return _Partition(captured, name, composites, bounds or {}).plan()
 
 
 class _Partition:
     """The work of `partition`, in the order of its methods."""
 
-    def __init__(self, captured: Captured, name: str, composites: dict[str, int]) -> None:
+    def __init__(self, captured: Captured, name: str, composites: dict[str, int],
+                 bounds: Mapping[str, int]) -> None:
         self.captured, self.name, self.composites = captured, name, composites
+        self.bounds = bounds
         self.nodes = list(captured.graph.nodes)
         self.inputs: dict[str, Input] = {i.name: i for i in captured.inputs}
         self.constants: dict[str, torch.Tensor] = dict(captured.constants)
@@ -226,8 +233,7 @@ class _Partition:
         """What is left for PyTorch after the trace, such as a mask made of a float input."""
         nodes = [n for n in self.nodes if n.op == "call_function" and self.classes.get(n) == PROLOGUE]
         outputs = {o.name for o in self.captured.outputs}
-        results = [n for n in nodes if n.name in outputs or any(
-            u.op != "output" and self.classes.get(u) != PROLOGUE for u in n.users)]
+        results = [n for n in nodes if n.name in outputs or any(self._reads(u, n) for u in n.users)]
         live = set(results)
         for node in reversed(nodes):
             if node in live:
@@ -238,6 +244,11 @@ class _Partition:
         module, inputs = self._module(nodes, results)
         return ([Prologue(module, inputs, [n.name for n in results])],
                 [private.target_name(n) for n in nodes])
+
+    def _reads(self, user: torch.fx.Node, node: torch.fx.Node) -> bool:
+        """Whether a step needs a value of the prologue. A stage has sizes in its text."""
+        kind = self.classes.get(user)
+        return kind == EAGER or (kind == STAGE and isinstance(private.fake_value(node), torch.Tensor))
 
     def _module(self, nodes: list[torch.fx.Node],
                 results: list[torch.fx.Node]) -> tuple[torch.fx.GraphModule, list[str]]:
@@ -272,7 +283,7 @@ class _Partition:
         results.sort(key=lambda n: order.get(n.name, len(order)))
         dtypes = {o.name: TEXT_DTYPES.get(o.dtype, "f32") for o in self.captured.outputs
                   if o.dtype is not None}
-        writer = StageWriter(name.replace(".", "_"), self.facts, self.inputs)
+        writer = StageWriter(name.replace(".", "_"), self.facts, self.inputs, self.bounds)
         return writer.write(nodes, results, dtypes)
 
     def _eager(self, nodes: list[torch.fx.Node]) -> list[Eager]:

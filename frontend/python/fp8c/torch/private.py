@@ -154,8 +154,17 @@ def module_stack(node: torch.fx.Node) -> list[tuple[str, type]]:
 
 def compile_with(function: Callable[..., Any], backend: Callable[..., Any],
                  dynamic: bool | None) -> Callable[..., Any]:
-    """A function or module under dynamo with a backend of ours; a graph break is an error."""
-    return torch._dynamo.optimize(backend, nopython=True, dynamic=dynamic)(function)
+    """A function or module under dynamo with a backend of ours; a graph break is an error.
+
+    Floats of the model's configuration stay numbers where sizes are dynamic.
+    """
+    compiled = torch._dynamo.optimize(backend, nopython=True, dynamic=dynamic)(function)
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        with torch._dynamo.config.patch(specialize_float=True):
+            return compiled(*args, **kwargs)
+
+    return call
 
 
 def expression(size: Any) -> Any:
@@ -164,3 +173,17 @@ def expression(size: Any) -> Any:
         expr = size.node.expr
         return int(expr) if expr.is_Integer else expr
     return int(size)
+
+
+def symbols(size: Any) -> dict[str, tuple[int | None, int]]:
+    """The symbols of a size: for each the largest value, None if there is none, and the example's."""
+    if not isinstance(size, torch.SymInt):
+        return {}
+    found, shapes = {}, size.node.shape_env
+    for symbol in size.node.expr.free_symbols:
+        upper = shapes.var_to_range[symbol].upper
+        example = shapes.backed_var_to_val[symbol] if hasattr(shapes, "backed_var_to_val") else \
+            shapes.var_to_val[symbol]
+        largest = int(upper) if upper.is_Integer and int(upper) < 2**31 else None
+        found[str(symbol)] = (largest, int(example))
+    return found

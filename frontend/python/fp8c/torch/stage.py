@@ -30,7 +30,9 @@ def inner_value(node: torch.fx.Node, code: str) -> Any:
 class StageWriter:
     """The module of some nodes of a graph."""
 
-    def __init__(self, name: str, facts: Facts, inputs: Mapping[str, Input]) -> None:
+    def __init__(self, name: str, facts: Facts, inputs: Mapping[str, Input],
+                 bounds: Mapping[str, int]) -> None:
+        self.bounds = bounds
         self.name, self.facts, self.named = name, facts, inputs
         self.builder = Builder()
         self.values: dict[torch.fx.Node, Any] = {}
@@ -57,8 +59,23 @@ class StageWriter:
         seed = any("%seed" in line for line in lines)
         inputs = list(self.ports.values())
         linears = [Linear(c.name, c.place, c.weight) for c in self.calls]
-        text = self._text(inputs, ports, lines, [v.code for v in returned], seed)
-        return Stage(text, list(self.params.values()), inputs, ports, linears, seed)
+        dims = self._dims(lines, inputs + ports)
+        text = self._text(inputs, ports, lines, [v.code for v in returned], seed, dims)
+        return Stage(text, list(self.params.values()), inputs, ports, linears, seed, dims)
+
+    def _dims(self, lines: Sequence[str], ports: Sequence[Port]) -> dict[str, int]:
+        """The dims that are bounds, with their largest values."""
+        words = set(re.findall(r"[A-Za-z_][A-Za-z0-9_]*", " ".join(lines)))
+        for port in ports:
+            words.update(str(symbol) for size in port.shape if not isinstance(size, int)
+                         for symbol in size.free_symbols)
+        found = {}
+        for one in self.named.values():
+            for size in one.fake.shape if isinstance(one.fake, torch.Tensor) else [one.fake]:
+                for symbol, (largest, example) in private.symbols(size).items():
+                    if symbol in words:
+                        found[symbol] = self.bounds.get(symbol, largest or example)
+        return found
 
     def _unique(self, name: str) -> str:
         name = re.sub(r"[^A-Za-z0-9_]", "_", name)
@@ -107,8 +124,9 @@ class StageWriter:
         return self.builder.cast(outer, "f32") if value.dtype == "f32" else outer
 
     def _text(self, inputs: Sequence[Port], results: Sequence[Port], body: Sequence[str],
-              returned: Sequence[str], seed: bool) -> str:
+              returned: Sequence[str], seed: bool, dims: Mapping[str, int]) -> str:
         lines = [f"module {re.sub(r'[^A-Za-z0-9_.]', '_', self.name)}", ""]
+        lines += [f"dim {symbol} <= {largest}" for symbol, largest in dims.items()]
         for node, param in self.params.items():
             fake = self.named[node.name].fake
             lines.append(f"param {param.name}: {type_text(TEXT_DTYPES[fake.dtype], shape_of(fake))} zeros")
