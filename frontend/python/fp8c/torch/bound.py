@@ -71,7 +71,7 @@ class Bound:
     """A program of one stage for one set of parameters. Without cotangents it only evaluates."""
 
     def __init__(self, stage: Stage, settings: Settings, params: list[torch.Tensor],
-                 cotangents: list[str], pair: bool):
+                 cotangents: list[str], pair: bool, limits: Mapping[str, int]):
         self.stage, self.settings, self.params, self.cotangents = stage, settings, params, cotangents
         self.names = [p.path for p in stage.params]
         self.device = device_of(params)
@@ -82,14 +82,14 @@ class Bound:
         self._decisions: list[Any] | None = None
         self._views: dict[tuple, _Ports] = {}
         self.pair = pair  # else it has `eval` alone
-        self.program = self._compile()
+        self.program = self._compile(limits)
         self.program.initialize(0)
         self.addresses = [0] * len(params)
         self.bind()
         self.scales = scales.Scales(self)
 
-    def _compile(self) -> fp8c.Program:
-        module = fp8c.Module.parse(self.stage.text)
+    def _compile(self, limits: Mapping[str, int]) -> fp8c.Program:
+        module = fp8c.Module.parse(self.stage.text, dims=limits)
         for rule in self.settings.rules_of([linear.name for linear in self.stage.linears]):
             module.rule(rule)
         options: dict[str, Any] = {"recipe": self.settings.recipe, "external": ",".join(self._external())}

@@ -19,6 +19,7 @@ from typing import Any, Sequence
 import torch
 from torch.autograd.function import once_differentiable
 
+from . import private
 from .bound import Bound, Lease
 from .plan import Plan, Stage
 from .settings import Settings
@@ -29,6 +30,24 @@ SEEDS = 2**31 - 1  # a seed of dropouts is an i32
 def new_seed() -> int:
     """A seed of PyTorch's generator, which torch.manual_seed sets."""
     return int(torch.randint(SEEDS, ()).item())
+
+
+def rounded(size: int) -> int:
+    """A bound for a size: at most an eighth more, so that growing sizes need few programs."""
+    step = max(1, 1 << max(size.bit_length() - 4, 0))
+    return -(-size // step) * step
+
+
+def _places(plan: Plan) -> dict[str, tuple[int, int | None]]:
+    """Where a call shows the value of each symbol: an argument, and its axis if it is a tensor."""
+    found: dict[str, tuple[int, int | None]] = {}
+    for one in plan.inputs:
+        sizes = [(None, one.fake)] if one.kind == "size" else list(enumerate(one.fake.shape))
+        for axis, size in sizes:
+            symbol = str(private.expression(size)) if isinstance(size, torch.SymInt) else ""
+            if symbol.isidentifier():
+                found.setdefault(symbol, (one.index, axis))
+    return found
 
 
 class Runner:
@@ -42,7 +61,10 @@ class Runner:
         first = stage.results[0] if stage.results else None
         self.cotangents = ["loss"] if first is not None and first.name == "loss" \
             and first.gradient else self.all_cotangents
+        self._sizes = {symbol: where for symbol, where in _places(plan).items() if symbol in stage.bounds}
+        self.limits: dict[str, int] = {}
         self._bound: dict[tuple, Bound] = {}
+        self._outgrown: list[Bound] = []
         self._last: Bound | None = None
         self._lock = threading.Lock()
 
@@ -60,18 +82,38 @@ class Runner:
         with self._lock:
             found = self._bound.get(key)
             if found is None:
-                found = Bound(self.stage, self.settings, list(params), list(cotangents), pair)
+                found = Bound(self.stage, self.settings, list(params), list(cotangents), pair,
+                              self.limits)
                 self._bound[key] = found
             self._last = found
         return found
 
     @property
     def programs(self) -> list[Bound]:
-        return list(self._bound.values())
+        return list(self._bound.values()) + self._outgrown
+
+    def grow(self, args: Sequence[Any]) -> None:
+        """See to it that dims that are bounds can have the sizes of a call. A size above its bound
+        takes new programs; those before end when their last step is pushed."""
+        sizes = {symbol: args[index] if axis is None else args[index].shape[axis]
+                 for symbol, (index, axis) in self._sizes.items()}
+        if all(size <= self.limits.get(symbol, 0) for symbol, size in sizes.items()):
+            return
+        with self._lock:
+            for symbol, size in sizes.items():
+                if size > self.limits.get(symbol, 0):
+                    self.limits[symbol] = rounded(size)
+            # A forward that waits has its program by its lease.
+            self._outgrown = [b for b in (*self._outgrown, *self._bound.values())
+                              if b.scales.dirty or b.scales.pushed]
+            self._outgrown = [b for b in self._outgrown if b.scales.dirty] or self._outgrown[-1:]
+            self._bound, self._last = {}, None
 
     def __call__(self, tensors: Sequence[torch.Tensor], args: Sequence[Any],
                  seed: int | None) -> Sequence[torch.Tensor]:
         """One call: the results, under autograd."""
+        if self._sizes:
+            self.grow(args)
         params = self.params_of(args)
         if not (self.gradient and torch.is_grad_enabled()):
             return self._evaluate(tensors, params, seed)

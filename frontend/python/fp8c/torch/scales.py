@@ -63,7 +63,10 @@ class Scales:
                 _of_param.setdefault(id(param), weakref.WeakSet()).add(self)
         if self.has_prepare:
             program.run("prepare")
-        self._catch_up()
+            with _guard:
+                if any(s.due for s in self.family()):
+                    self._push_family()
+                self._catch_up()
         self._load_pending()
         self._look()
 
@@ -76,6 +79,11 @@ class Scales:
     def step(self) -> None:
         """The optimizer has stepped."""
         self.stepped = True
+
+    @property
+    def due(self) -> bool:
+        """Whether a step is over whose amaxes were not pushed."""
+        return self.dirty and (self.stepped or self.bound.now() != self.versions)
 
     def refresh(self) -> None:
         """Before a call: bring parameters, histories and scales up to date."""
