@@ -145,7 +145,7 @@ def _compile_now(compiled: Compiled, example_inputs: Sequence[Any]) -> None:
     if not all(isinstance(p, torch.nn.Parameter) for p in compiled.params):
         return
     for runner in compiled.runners:
-        runner.grow(example_inputs)
+        runner.grow(runner.example_sizes())
         params = runner.params_of(example_inputs)
         if runner.gradient and torch.is_grad_enabled():
             runner.bound(params, runner.cotangents)

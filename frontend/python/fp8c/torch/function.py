@@ -14,7 +14,7 @@ after all, the forward runs again in a program for all cotangents, which later c
 from __future__ import annotations
 
 import threading
-from typing import Any, Sequence
+from typing import Any, Mapping, Sequence
 
 import torch
 from torch.autograd.function import once_differentiable
@@ -92,11 +92,22 @@ class Runner:
     def programs(self) -> list[Bound]:
         return list(self._bound.values()) + self._outgrown
 
-    def grow(self, args: Sequence[Any]) -> None:
-        """See to it that dims that are bounds can have the sizes of a call. A size above its bound
-        takes new programs; those before end when their last step is pushed."""
-        sizes = {symbol: args[index] if axis is None else args[index].shape[axis]
-                 for symbol, (index, axis) in self._sizes.items()}
+    def sizes_of(self, args: Sequence[Any]) -> dict[str, int]:
+        """The sizes of a call, by symbol."""
+        return {symbol: args[index] if axis is None else args[index].shape[axis]
+                for symbol, (index, axis) in self._sizes.items()}
+
+    def example_sizes(self) -> dict[str, int]:
+        """The sizes of the example, without a guard of dynamo's on them."""
+        found = {}
+        for symbol, (index, axis) in self._sizes.items():
+            fake = self.plan.inputs[index].fake
+            found[symbol] = private.symbols(fake if axis is None else fake.shape[axis])[symbol][1]
+        return found
+
+    def grow(self, sizes: Mapping[str, int]) -> None:
+        """See to it that dims that are bounds can have these sizes. A size above its bound takes
+        new programs; those before end when their last step is pushed."""
         if all(size <= self.limits.get(symbol, 0) for symbol, size in sizes.items()):
             return
         with self._lock:
@@ -113,7 +124,7 @@ class Runner:
                  seed: int | None) -> Sequence[torch.Tensor]:
         """One call: the results, under autograd."""
         if self._sizes:
-            self.grow(args)
+            self.grow(self.sizes_of(args))
         params = self.params_of(args)
         if not (self.gradient and torch.is_grad_enabled()):
             return self._evaluate(tensors, params, seed)
