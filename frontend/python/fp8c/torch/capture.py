@@ -101,8 +101,10 @@ def name_results(graph: torch.fx.Graph, outputs: Sequence[Output]) -> None:
 
 
 def capture_module(model: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None,
-                   dynamic: bool | None = False) -> Captured:
+                   dynamic: bool = False) -> Captured:
     """The captured form of a module or function at these arguments. A graph break is an error.
+
+    dynamic: every axis of the tensors given may change, except where the model decides by its size.
 
     The model runs once, in eager mode, for dynamo gives the graph only to what runs it.
     """
@@ -112,9 +114,11 @@ def capture_module(model: Any, args: Sequence[Any] = (), kwargs: Mapping[str, An
         found.append(capture(gm, example_inputs))
         return gm.forward
 
+    if dynamic:
+        args, kwargs = private.with_dynamic_axes((tuple(args), dict(kwargs or {})))
     torch._dynamo.reset()
     try:
-        private.compile_with(model, backend, dynamic)(*args, **(kwargs or {}))
+        private.compile_with(model, backend, None if dynamic else False)(*args, **(kwargs or {}))
     finally:
         torch._dynamo.reset()
     if len(found) != 1:
@@ -167,15 +171,30 @@ _VIEWS = frozenset({"_operator.getitem", "unsqueeze", "view", "reshape", "expand
 
 def _merge_views(gm: torch.fx.GraphModule) -> None:
     """Make equal views of one tensor one node: each layer takes its own slice of one mask."""
+    def shown(node: torch.fx.Node) -> Any:
+        fake = private.fake_value(node)
+        return node if isinstance(fake, torch.Tensor) else _Same(fake)
+
     seen: dict[Any, torch.fx.Node] = {}
     for node in list(gm.graph.nodes):
-        if private.target_name(node) not in _VIEWS or len(node.all_input_nodes) != 1:
+        if private.target_name(node) not in _VIEWS or not isinstance(private.fake_value(node), torch.Tensor):
             continue
-        key = (private.target_name(node), repr(node.args), repr(node.kwargs))
+        args, kwargs = torch.fx.map_arg((node.args, node.kwargs), shown)
+        key = (private.target_name(node), repr(args), repr(kwargs))
         first = seen.setdefault(key, node)
         if first is not node:
             node.replace_all_uses_with(first)
             gm.graph.erase_node(node)
+
+
+class _Same:
+    """A size in a key: two nodes of one size look alike."""
+
+    def __init__(self, size: Any) -> None:
+        self.size = size
+
+    def __repr__(self) -> str:
+        return f"<{self.size}>"
 
 
 def _attribute(module: Any, path: str) -> Any:
@@ -378,7 +397,7 @@ class _Split:
         for node in nodes:
             env[node] = graph.node_copy(node, lambda n: env[n])
         graph.output(tuple(env[n] for n in results))
-        ops = [private.target_name(n) for n in nodes]
+        ops = [private.target_name(n) for n in nodes if private.is_tensor_call(n)]
         return (torch.fx.GraphModule(self.gm, graph), [n.name for n in outside],
                 [n.name for n in results], ops)
 
