@@ -5,7 +5,8 @@
 The front half of the torch.compile backend, for who builds on it. All of it is stable to import
 from here:
 
-    captured = capture(gm, example_inputs)     in a backend: dynamo's graph -> `Captured`
+    captured = capture(gm, example_inputs, names)    in a backend: dynamo's graph -> `Captured`.
+                       names: names_of(model), where the model is known
     captured = capture_module(model, args, kwargs, dynamic=False)    runs dynamo itself
     plan = partition(captured, name="model")   -> `Plan`; it consumes `captured`
 
@@ -29,16 +30,19 @@ from here:
                        Under no_grad in training mode run `forward`: `eval` has no dropout
     stage.linears      list[Linear]: name (what recipe rules match), place (module, file, line),
                        weight (the parameter's path; "": computed)
-    stage.bounds       dims that are bounds, by name
+    stage.bounds       dims that are bounds, by name, with their largest values: the sizes of the
+                       example, or those given as partition(captured, name, bounds). plan.sizes(args)
+                       gives their values in a call, for Program.set_dim: not every dim of a text
+                       can be told from the shapes of its inputs
 
 What can't be captured raises `Unsupported`: op, reason, place. The message has all three.
 """
 
-from .capture import Captured, Input, Output, capture, capture_module
+from .capture import Captured, Input, Output, capture, capture_module, names_of
 from .export import export_text
 from .partition import partition
 from .places import Place, Unsupported
 from .plan import Eager, EagerOp, Linear, Param, Plan, Port, Prologue, Stage
 
 __all__ = ["Captured", "Eager", "EagerOp", "Input", "Linear", "Output", "Param", "Place", "Plan", "Port",
-           "Prologue", "Stage", "Unsupported", "capture", "capture_module", "export_text", "partition"]
+           "Prologue", "Stage", "Unsupported", "capture", "capture_module", "export_text", "names_of", "partition"]
