@@ -8,6 +8,7 @@
 #   make check-codecs    compares conversions to FP8 of all 2^32 f32 values: a quarter of an hour
 #   make check-ranks     long tests of several ranks: stages, recipes and budgets in every combination,
 #                        and processes that are killed at 50 random moments (KILLS=50 SEED=1)
+#   make check-torch     tests fp8c.torch: TORCH_PYTHON=PYTHON, or it fetches PyTorch (tests/torch/run)
 #   make check-gpu       runs the CUDA tests on the GPU of this machine
 #   make bench           measures, and writes build/bench.jsonl (bench/README.md)
 #   make bench-recipes DATA=FILE    trains under every recipe: half an hour; STEPS=1000 SEEDS=3
@@ -262,6 +263,10 @@ check-ranks: deps
 	@FP8C_RANKS=all $(BUILD)/tests/check_zero
 	@FP8C_KILLS=$(or $(KILLS),50) $(if $(SEED),FP8C_SEED=$(SEED)) tests/ranks_faults $(BUILD)
 
+# No part of `make check`: PyTorch is 3 GB to fetch.
+check-torch: build
+	@tests/torch/run $(TORCH_TESTS)
+
 CODECS := check_codecs check_cuda_codecs check_codecs_header
 check-codecs: deps
 	@$(MAKE) --no-print-directory emulator $(CODECS:%=$(BUILD)/tests/%)
@@ -384,6 +389,6 @@ clean:
 	rm -rf build build-*
 
 .PHONY: all build wheel code-id deps run lint clean installable install install-strip uninstall emulator $(EMULATOR) \
-        check check-quick check-build check-codecs check-ranks check-gpu gpu bench bench-memory bench-recipes bench-ranks-loss bench-gpu
+        check check-quick check-build check-codecs check-ranks check-torch check-gpu gpu bench bench-memory bench-recipes bench-ranks-loss bench-gpu
 .SECONDARY:
 -include $(shell find $(BUILD)/obj $(EMULATOR)/obj -name '*.d' 2>/dev/null)

@@ -32,11 +32,11 @@ def eager(model: torch.nn.Module, inputs: dict[str, Any], dtype: torch.dtype) ->
     return float(loss), gradients(model, inputs, loss)
 
 
-def compare(name: str, recipe: str = "f32") -> list[str]:
+def compare(name: str, recipe: str = "f32", target: str = "cpu") -> list[str]:
     """What is wrong with a model's gradients in f32: ||g - g64|| above twice eager's + 1e-7 ||g64||."""
     model, inputs = models.make(name)
     plan, args = run_plan.captured_call(model, inputs)
-    results = run_plan.run(plan, args, recipe)
+    results = run_plan.run(plan, args, recipe, target)
     own = gradients(model, inputs, results[0])
     loss64, exact = eager(model, inputs, torch.float64)
     loss32, single = eager(model, inputs, torch.float32)

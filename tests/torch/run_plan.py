@@ -18,7 +18,8 @@ INPUT, OUTPUT = 0, 1
 class Pair:
     """A stage compiled as a pair, with the parameters written into it."""
 
-    def __init__(self, stage: Stage, plan: Plan, args: Sequence[Any], recipe: str, target: str) -> None:
+    def __init__(self, stage: Stage, plan: Plan, args: Sequence[Any], recipe: str, target: str,
+                 seed: int) -> None:
         self.stage = stage
         module = fp8c.Module.parse(stage.text)
         self.program = module.compile(pair=True, recipe=recipe, target=target,
@@ -27,7 +28,7 @@ class Pair:
         self.params = [args[p.index] for p in stage.params]
         for param, tensor in zip(stage.params, self.params):
             self.program.write(param.name, tensor.detach().numpy())
-        self.seed = numpy.array(7, dtype=numpy.int32)
+        self.seed = numpy.array(seed, dtype=numpy.int32)
         self.given: list[Any] = []
 
     def forward(self, tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
@@ -70,10 +71,11 @@ class _Run(torch.autograd.Function):
         return (None, None, *inputs, *[found.get(p.name) for p in ctx.pair.stage.params])
 
 
-def run(plan: Plan, args: Sequence[Any], recipe: str = "f32", target: str = "cpu") -> list[Any]:
+def run(plan: Plan, args: Sequence[Any], recipe: str = "f32", target: str = "cpu",
+        seed: int = 7) -> list[Any]:
     """One call of a plan, whose results autograd can go back through."""
     def run_stage(stage: Stage, tensors: list[torch.Tensor]) -> Sequence[torch.Tensor]:
-        pair = Pair(stage, plan, args, recipe, target)
+        pair = Pair(stage, plan, args, recipe, target, seed)
         return _Run.apply(pair, len(tensors), *tensors, *pair.params)
 
     return plan.run(args, run_stage)

@@ -12,7 +12,8 @@
 The front half of the torch.compile backend, for who builds on it. All of it is stable to import
 from here:
 
-    captured = capture(gm, example_inputs)     in a backend: dynamo's graph -> `Captured`
+    captured = capture(gm, example_inputs, names)    in a backend: dynamo's graph -> `Captured`.
+                       names: names_of(model), where the model is known
     captured = capture_module(model, args, kwargs, dynamic=False)    runs dynamo itself
     plan = partition(captured, name="model")   -> `Plan`; it consumes `captured`
 
@@ -36,13 +37,16 @@ from here:
                        Under no_grad in training mode run `forward`: `eval` has no dropout
     stage.linears      list[Linear]: name (what recipe rules match), place (module, file, line),
                        weight (the parameter's path; "": computed)
-    stage.bounds       dims that are bounds, by name
+    stage.bounds       dims that are bounds, by name, with their largest values: the sizes of the
+                       example, or those given as partition(captured, name, bounds). plan.sizes(args)
+                       gives their values in a call, for Program.set_dim: not every dim of a text
+                       can be told from the shapes of its inputs
 
 What can't be captured raises `Unsupported`: op, reason, place. The message has all three.
 """
 
 from .backend import fp8c_backend
-from .capture import Captured, Input, Output, capture, capture_module
+from .capture import Captured, Input, Output, capture, capture_module, names_of
 from .export import export_text
 from .partition import partition
 from .places import Place, Unsupported
@@ -54,5 +58,5 @@ from .trainer import compile_for_trainer
 
 __all__ = ["Captured", "Eager", "EagerOp", "Input", "Linear", "LinearReport", "Output", "Param", "Place",
            "Plan", "Port", "Prologue", "Report", "Stage", "Unsupported", "capture", "capture_module",
-           "compile_for_trainer", "export_text", "fp8c_backend", "load_state_dict", "partition",
-           "report", "state_dict", "update_scales"]
+           "compile_for_trainer", "export_text", "fp8c_backend", "load_state_dict", "names_of",
+           "partition", "report", "state_dict", "update_scales"]

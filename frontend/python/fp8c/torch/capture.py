@@ -79,17 +79,29 @@ class Captured:
     grad: bool = True
 
 
-def capture(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Captured:
-    """The captured form of dynamo's graph. It runs nothing but constants."""
+def capture(gm: torch.fx.GraphModule, example_inputs: Sequence[Any],
+            names: Mapping[int, str] | None = None) -> Captured:
+    """The captured form of dynamo's graph. It runs nothing but constants.
+
+    names: the paths of parameters and buffers by the tensors' `id`, as `names_of(model)` gives them.
+    Without it a path is the one by which dynamo met the tensor, from the module that was compiled.
+    """
     gone = private.missing()
     if gone:
         raise Unsupported("PyTorch " + torch.__version__, "lacks " + ", ".join(gone))
     gm = torch.fx.GraphModule(gm, _copy(gm.graph))
     _inline_checkpoints(gm)
     _merge_views(gm)
-    inputs = _inputs(gm, example_inputs)
+    inputs = _inputs(gm, example_inputs, names or {})
     classes = _classify(gm, inputs)
     return _Split(gm, inputs, classes).captured()
+
+
+def names_of(model: torch.nn.Module) -> dict[int, str]:
+    """The names of a model's parameters and buffers, by `id`. A tied one has its first name."""
+    named = {id(t): name for name, t in model.named_buffers()}
+    named.update({id(t): name for name, t in model.named_parameters()})
+    return named
 
 
 def name_results(graph: torch.fx.Graph, outputs: Sequence[Output]) -> None:
@@ -101,20 +113,25 @@ def name_results(graph: torch.fx.Graph, outputs: Sequence[Output]) -> None:
 
 
 def capture_module(model: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None,
-                   dynamic: bool | None = False) -> Captured:
+                   dynamic: bool = False) -> Captured:
     """The captured form of a module or function at these arguments. A graph break is an error.
+
+    dynamic: every axis of the tensors given may change, except where the model decides by its size.
 
     The model runs once, in eager mode, for dynamo gives the graph only to what runs it.
     """
     found: list[Captured] = []
+    names = names_of(model) if isinstance(model, torch.nn.Module) else {}
 
     def backend(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Any:
-        found.append(capture(gm, example_inputs))
+        found.append(capture(gm, example_inputs, names))
         return gm.forward
 
+    if dynamic:
+        args, kwargs = private.with_dynamic_axes((tuple(args), dict(kwargs or {})))
     torch._dynamo.reset()
     try:
-        private.compile_with(model, backend, dynamic)(*args, **(kwargs or {}))
+        private.compile_with(model, backend, None if dynamic else False)(*args, **(kwargs or {}))
     finally:
         torch._dynamo.reset()
     if len(found) != 1:
@@ -167,15 +184,30 @@ _VIEWS = frozenset({"_operator.getitem", "unsqueeze", "view", "reshape", "expand
 
 def _merge_views(gm: torch.fx.GraphModule) -> None:
     """Make equal views of one tensor one node: each layer takes its own slice of one mask."""
+    def shown(node: torch.fx.Node) -> Any:
+        fake = private.fake_value(node)
+        return _Same(fake) if isinstance(fake, (int, torch.SymInt)) else node
+
     seen: dict[Any, torch.fx.Node] = {}
     for node in list(gm.graph.nodes):
-        if private.target_name(node) not in _VIEWS or len(node.all_input_nodes) != 1:
+        if private.target_name(node) not in _VIEWS or not isinstance(private.fake_value(node), torch.Tensor):
             continue
-        key = (private.target_name(node), repr(node.args), repr(node.kwargs))
+        args, kwargs = torch.fx.map_arg((node.args, node.kwargs), shown)
+        key = (private.target_name(node), repr(args), repr(kwargs))
         first = seen.setdefault(key, node)
         if first is not node:
             node.replace_all_uses_with(first)
             gm.graph.erase_node(node)
+
+
+class _Same:
+    """A size in a key: two nodes of one size look alike."""
+
+    def __init__(self, size: Any) -> None:
+        self.size = size
+
+    def __repr__(self) -> str:
+        return f"<{self.size}>"
 
 
 def _attribute(module: Any, path: str) -> Any:
@@ -184,7 +216,8 @@ def _attribute(module: Any, path: str) -> Any:
     return module
 
 
-def _inputs(gm: torch.fx.GraphModule, examples: Sequence[Any]) -> list[Input]:
+def _inputs(gm: torch.fx.GraphModule, examples: Sequence[Any],
+            names: Mapping[int, str]) -> list[Input]:
     """One entry an argument. Tensors that fp8c can't take are refused here, by name."""
     found: list[Input] = []
     nodes = [n for n in gm.graph.nodes if n.op == "placeholder"]
@@ -200,8 +233,8 @@ def _inputs(gm: torch.fx.GraphModule, examples: Sequence[Any]) -> list[Input]:
             kind = "param"
         elif parsed:
             kind = "buffer"
-        if parsed:
-            path = parsed[2]
+        if kind != "input":
+            path = names.get(id(example)) or (parsed[2] if parsed else source)
         _check_tensor(path, kind, fake, example)
         own = example if kind != "input" else None
         found.append(Input(node.name, kind, path, index, fake, bool(example.requires_grad), own))
@@ -378,7 +411,7 @@ class _Split:
         for node in nodes:
             env[node] = graph.node_copy(node, lambda n: env[n])
         graph.output(tuple(env[n] for n in results))
-        ops = [private.target_name(n) for n in nodes]
+        ops = [private.target_name(n) for n in nodes if private.is_tensor_call(n)]
         return (torch.fx.GraphModule(self.gm, graph), [n.name for n in outside],
                 [n.name for n in results], ops)
 

@@ -38,8 +38,9 @@ def partition(captured: Captured, name: str = "model",
               bounds: Mapping[str, int] | None = None) -> Plan:
     """The plan of a captured model. It consumes the capture: the graph is rewritten in place.
 
-    bounds: the largest values of sizes that are dynamic, by symbol. A size that is not named there
-    has the largest value that dynamo knows, else the value of the example.
+    bounds: the largest values of sizes that are dynamic, by symbol (`Stage.bounds` names them). A
+    size that is not named there has the value of the example. Sizes that the model takes to be
+    equal may have symbols of their own, so bounds must be the sizes of a call that could be.
     """
     normalize(captured.graph)
     composites = replace_composites(captured.graph)
@@ -243,7 +244,7 @@ class _Partition:
             return [], []
         module, inputs = self._module(nodes, results)
         return ([Prologue(module, inputs, [n.name for n in results])],
-                [private.target_name(n) for n in nodes])
+                [private.target_name(n) for n in nodes if private.is_tensor_call(n)])
 
     def _reads(self, user: torch.fx.Node, node: torch.fx.Node) -> bool:
         """Whether a step needs a value of the prologue. A stage has sizes in its text."""

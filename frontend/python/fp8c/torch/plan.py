@@ -18,6 +18,7 @@ from typing import Any, Callable, Mapping, Sequence
 import torch
 import torch.fx
 
+from . import private
 from .capture import Input, Output
 from .places import Place
 from .text import Shape, size_text
@@ -151,6 +152,19 @@ class Plan:
     @property
     def linears(self) -> list[Linear]:
         return [linear for stage in self.stages for linear in stage.linears]
+
+    def sizes(self, args: Sequence[Any]) -> dict[str, int]:
+        """The values that dynamic sizes have in a call, by symbol: what `Stage.bounds` bounds."""
+        found: dict[str, int] = {}
+        for one in self.inputs:
+            pairs = [(one.fake, args[one.index])]
+            if isinstance(one.fake, torch.Tensor):
+                pairs = list(zip(one.fake.shape, args[one.index].shape))
+            for size, value in pairs:
+                expr = private.expression(size)
+                if not isinstance(expr, int) and expr.is_Symbol:
+                    found[str(expr)] = int(value)
+        return found
 
     def prepare(self, args: Sequence[Any]) -> dict[str, Any]:
         """The values before the first step: arguments, constants and the prologue's results."""

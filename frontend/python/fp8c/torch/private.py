@@ -12,6 +12,7 @@ from typing import Any, Callable, Sequence
 import torch
 import torch.fx
 import torch.fx.traceback
+import torch.utils._pytree
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
@@ -125,6 +126,13 @@ def fake_value(node: torch.fx.Node) -> Any:
     return meta["val"] if "val" in meta else meta.get("example_value")
 
 
+def is_tensor_call(node: torch.fx.Node) -> bool:
+    """Whether a node computes a tensor, and not a size or the state of vmap."""
+    fake = fake_value(node)
+    return isinstance(fake, torch.Tensor) or (
+        isinstance(fake, (tuple, list)) and any(isinstance(f, torch.Tensor) for f in fake))
+
+
 def trace(function: Callable[..., Any], fakes: Sequence[Any]) -> torch.fx.GraphModule:
     """The ATen graph of a function before autograd, autocast and decompositions.
 
@@ -167,6 +175,26 @@ def compile_with(function: Callable[..., Any], backend: Callable[..., Any],
     return call
 
 
+def with_dynamic_axes(arguments: Any) -> Any:
+    """The arguments, with aliases of their tensors whose axes dynamo takes as dynamic.
+
+    A tensor that is given twice stays one.
+    """
+    made: dict[int, torch.Tensor] = {}
+
+    def one(item: Any) -> Any:
+        if not isinstance(item, torch.Tensor):
+            return item
+        if id(item) in made:
+            return made[id(item)]
+        made[id(item)] = alias = item.detach().requires_grad_(item.requires_grad)
+        for axis in range(alias.dim()):
+            torch._dynamo.maybe_mark_dynamic(alias, axis)
+        return alias
+
+    return torch.utils._pytree.tree_map(one, arguments)
+
+
 def expression(size: Any) -> Any:
     """A size as an int, or as the sympy expression of a symbolic size."""
     if isinstance(size, torch.SymInt):
@@ -175,15 +203,10 @@ def expression(size: Any) -> Any:
     return int(size)
 
 
-def symbols(size: Any) -> dict[str, tuple[int | None, int]]:
-    """The symbols of a size: for each the largest value, None if there is none, and the example's."""
+def symbols(size: Any) -> dict[str, int]:
+    """The symbols of a size, with their values in the example."""
     if not isinstance(size, torch.SymInt):
         return {}
-    found, shapes = {}, size.node.shape_env
-    for symbol in size.node.expr.free_symbols:
-        upper = shapes.var_to_range[symbol].upper
-        example = shapes.backed_var_to_val[symbol] if hasattr(shapes, "backed_var_to_val") else \
-            shapes.var_to_val[symbol]
-        largest = int(upper) if upper.is_Integer and int(upper) < 2**31 else None
-        found[str(symbol)] = (largest, int(example))
-    return found
+    shapes = size.node.shape_env
+    values = getattr(shapes, "backed_var_to_val", None) or shapes.var_to_val
+    return {str(symbol): int(values[symbol]) for symbol in size.node.expr.free_symbols}

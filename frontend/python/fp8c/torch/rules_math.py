@@ -146,14 +146,18 @@ def _reduced(c: Call, op: str, x: Value, axes: list[int]) -> Value:
 
 
 def variance(root: bool) -> Rule:
-    """The variance along axes, written out; `correction` is subtracted from the count."""
+    """The variance along axes, written out; `correction` is subtracted from the count (default: 1)."""
     def rule(c: Call) -> Value:
         x = c.f32(c["self"])
-        axes = axis_list(c["dim"], len(x.shape))
+        axes = axis_list(c["dim"] if "dim" in c.nodes else None, len(x.shape))
         count = product([x.shape[a] for a in axes])
         if not isinstance(count, int):
             raise c.refuse("the number of elements is dynamic")
-        correction = 1 if not c.has("correction") else c["correction"]
+        correction = 1
+        if "unbiased" in c.nodes:
+            correction = int(c["unbiased"])
+        elif c.has("correction"):
+            correction = c["correction"]
         centred = c.b.op("sub", [x, _reduced(c, "mean", x, axes)], x.shape)
         squares = c.b.op("mul", [centred, centred], x.shape)
         result = _reduced(c, "mean", squares, axes)

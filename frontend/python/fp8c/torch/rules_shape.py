@@ -28,6 +28,11 @@ def expand(c: Call) -> Value:
     return c.b.broadcast(c["self"], c.shape)
 
 
+def expand_all(c: Call) -> list[Value]:
+    """broadcast_tensors: each to the shape of all."""
+    return [c.b.broadcast(v, shape_of(fake)) for v, fake in zip(c["tensors"], c.fake)]
+
+
 def permute(c: Call) -> Value:
     return c.b.transpose(c["self"], c["dims"])
 

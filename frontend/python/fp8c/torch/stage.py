@@ -72,9 +72,11 @@ class StageWriter:
         found = {}
         for one in self.named.values():
             for size in one.fake.shape if isinstance(one.fake, torch.Tensor) else [one.fake]:
-                for symbol, (largest, example) in private.symbols(size).items():
+                for symbol, example in private.symbols(size).items():
                     if symbol in words:
-                        found[symbol] = self.bounds.get(symbol, largest or example)
+                        found[symbol] = self.bounds.get(symbol, example)
+                        if found[symbol] < 1:
+                            raise Unsupported(f"the size {symbol}", "it is dynamic and may be 0")
         return found
 
     def _unique(self, name: str) -> str:
