@@ -102,7 +102,7 @@ class Runner:
         found = {}
         for symbol, (index, axis) in self._sizes.items():
             fake = self.plan.inputs[index].fake
-            found[symbol] = private.symbols(fake if axis is None else fake.shape[axis])[symbol][1]
+            found[symbol] = private.symbols(fake if axis is None else fake.shape[axis])[symbol]
         return found
 
     def grow(self, sizes: Mapping[str, int]) -> None:
@@ -114,10 +114,11 @@ class Runner:
             for symbol, size in sizes.items():
                 if size > self.limits.get(symbol, 0):
                     self.limits[symbol] = rounded(size)
-            # A forward that waits has its program by its lease.
-            self._outgrown = [b for b in (*self._outgrown, *self._bound.values())
-                              if b.scales.dirty or b.scales.pushed]
-            self._outgrown = [b for b in self._outgrown if b.scales.dirty] or self._outgrown[-1:]
+            # A forward that waits has its program by its lease. Histories are kept by those whose
+            # step is not pushed, else by the one that was pushed last.
+            old = self.programs
+            self._outgrown = [b for b in old if b.scales.dirty] or \
+                sorted(old, key=lambda b: b.scales.pushed)[-1:]
             self._bound, self._last = {}, None
 
     def __call__(self, tensors: Sequence[torch.Tensor], args: Sequence[Any],
