@@ -291,6 +291,6 @@ def _of_buffer(tensor: Any) -> tuple[h.TensorView, bool, Any]:
     _get_buffer(memory, buffer, _RECORDS_RO)
     address = buffer.buf
     _release_buffer(buffer)  # `memory` holds the buffer as well
-    strides = [s // memory.itemsize for s in memory.strides]
-    view = _struct(address, dtype, memory.shape, strides, (dlpack.CPU, 0))
+    strides = [s // memory.itemsize for s in memory.strides or ()]
+    view = _struct(address, dtype, memory.shape or (), strides, (dlpack.CPU, 0))
     return view, memory.readonly, memory

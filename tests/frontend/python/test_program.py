@@ -66,6 +66,33 @@ class Modules(unittest.TestCase):
             module.check()
 
 
+    def test_built_by_calls(self):
+        module = fp8c.Module.create("linear")
+        module.param("w", "f32", (5, 7), "normal", 0.5)
+        with module.function("forward") as f:
+            x, targets = f.input("x", "f32", (6, 5)), f.input("targets", "i32", (6,))
+            y = f.op("linear", x, f.param("w"), attributes={"name": "fc"})
+            f.result("loss", f.op("cross_entropy", y, targets))
+        module.optimizer(lr=0.01, schedule="cosine", warmup=2, steps=10)
+        module.recipe("fc", "delayed")
+        text = LINEAR + 'optimizer adamw {lr = 0.01, schedule = "cosine", warmup = 2, steps = 10}\nrecipe "fc" = delayed'
+        dims = re.compile(r"^dim .*\n", re.M)
+        self.assertEqual(module.text(), dims.sub("", fp8c.Module.parse(text).text()))
+        with self.assertRaisesRegex(fp8c.InputError, "nothing"):
+            with module.function("other") as f:
+                f.result("y", f.op("nothing", f.const(1.0)))
+        with self.assertRaises(ZeroDivisionError):
+            with module.function("other") as f:
+                f.result("y", f.const(1.0))
+                print(1 // 0)
+        self.assertNotIn("other", module.text())
+        slice_ = fp8c.op("slice")
+        self.assertEqual([(a.name, a.default) for a in slice_.attributes][:1], [("axis", -1)])
+        self.assertIn(slice_, fp8c.ops())
+        with self.assertRaises(KeyError):
+            fp8c.op("nothing")
+
+
 class Values(unittest.TestCase):
     def setUp(self):
         rng = np.random.default_rng(1)
