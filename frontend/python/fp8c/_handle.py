@@ -32,7 +32,8 @@ class Handle:
         self.lock = lock or threading.Lock()
         self.context = context or ptr
         self.keep = keep
-        weakref.finalize(self, _release, destroy, ptr, self.lock, keep)
+        # At the interpreter's end nothing is destroyed: a daemon thread may still use it.
+        weakref.finalize(self, _release, destroy, ptr, self.lock, keep).atexit = False
         if _later:
             drain()
 

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import weakref
 
 import fp8c
 import numpy as np
@@ -211,8 +212,12 @@ class Variables(unittest.TestCase):
         program.forward(saved, [x, targets])
         program.backward(saved, [np.ones((), np.float32), x, targets])
         np.testing.assert_allclose(gradient, cross_entropy(x, w, targets)[2], rtol=0, atol=1e-6)
+        address, alive = w.ctypes.data, weakref.ref(w)
+        del w
+        self.assertIsNotNone(alive())  # the program keeps it
         program.bind_variable("w", None)
-        self.assertNotEqual(program.tensor("w").address, w.ctypes.data)
+        self.assertIsNone(alive())
+        self.assertNotEqual(program.tensor("w").address, address)
 
     def test_external(self):
         program = linear_program(external="w")
@@ -221,7 +226,7 @@ class Variables(unittest.TestCase):
             program.call("eval", [x, targets])
         with self.assertRaises(fp8c.InputError):
             program.tensor("w")
-        program.bind_variable("w", np.zeros((5, 7), np.float32))  # the program keeps it
+        program.bind_variable("w", np.zeros((5, 7), np.float32))
         self.assertAlmostEqual(float(program.call("eval", [x, targets])[0].numpy()), np.log(7), 5)
 
     def test_read_and_write(self):
