@@ -10,7 +10,7 @@ import weakref
 
 import fp8c
 import numpy as np
-from support import ADD, LINEAR, MODELS, ROOT, SMALL_GPT, add_program, command, gpt, linear_program
+from support import ADD, BUILD, LINEAR, MODELS, ROOT, SMALL_GPT, add_program, command, gpt, linear_program
 
 
 def cross_entropy(x, w, targets):
@@ -331,6 +331,49 @@ class Figures(unittest.TestCase):
     def test_doctor(self):
         with fp8c.Doctor(cpu_only=True) as doctor:
             self.assertEqual({c.name for c in doctor.components() if c.kind == "cpu"}, {"LLVM 19", "oneDNN 2"})
+
+
+class Gpu(unittest.TestCase):
+    """On the emulator's GPU, whose device memory the host can't touch."""
+
+    def setUp(self):
+        if not (BUILD / "emulator/libcuda.so.1").exists():
+            print("skipped: programs on a GPU from Python: no emulator in this build (make emulator)")
+            self.skipTest("no emulator")
+        self.context = fp8c.Context(gpu_library_path=str(BUILD / "emulator"))
+
+    def test_call_read_write_and_share(self):
+        program = fp8c.Module.parse(LINEAR, context=self.context).compile(recipe="f32", pair=True, target="cuda")
+        program.initialize(3)
+        x, targets = np.eye(6, 5, dtype=np.float32), np.arange(6, dtype=np.int32)
+        w = program.read("w").numpy()
+        loss = np.zeros((), np.float32)
+        program.call("eval", [x, targets], [loss])
+        self.assertAlmostEqual(float(loss), cross_entropy(x, w, targets)[0], 5)
+        self.assertRegex(program.target, r"sm_\d+")
+        self.assertGreater(program.gpu().memory, 0)
+        tensor = program.tensor("w")
+        self.assertEqual((tensor.device, tensor.__dlpack_device__()), ((2, 0), (2, 0)))
+        for ask in (tensor.numpy, tensor.codes):
+            with self.assertRaisesRegex(TypeError, "GPU"):
+                ask()
+        with self.assertRaises(AttributeError):
+            tensor.__array_interface__
+        with self.assertRaisesRegex(ValueError, "GPU"):
+            program.write("w", tensor)
+        other = fp8c.Module.parse(LINEAR, context=self.context).compile(recipe="f32", pair=True, target="cuda",
+                                                                        external="w")
+        view = fp8c.View.of(OnGpu(tensor))  # by a capsule, as other packages give it
+        self.assertEqual(view.c.data, tensor.address)
+        other.bind_variable("w", view)
+        program.write("w", 2 * w)
+        other.call("eval", [x, targets], [loss])
+        self.assertAlmostEqual(float(loss), cross_entropy(x, 2 * w, targets)[0], 5)
+
+
+class OnGpu:
+    def __init__(self, tensor):
+        self.__dlpack__ = tensor.__dlpack__
 
 
 class Callbacks(unittest.TestCase):
