@@ -252,22 +252,36 @@ static f8_status heads_ok(f8_graph *g, const f8_node *n, const char *roles)
     return F8_OK;
 }
 
-f8_ref f8_attention_mask(const f8_node *n)
+/* The number of operands that an attention always has; 0: the node is another op. */
+static uint32_t always(const f8_node *n)
 {
-    if (n->op == F8_OP_ATTENTION)
-        return n->n_in > 3 ? n->in[3] : 0;
-    return n->op == F8_OP_ATTENTION_GRAD && n->n_in > 6 ? n->in[6] : 0;
+    return n->op == F8_OP_ATTENTION ? 3 : n->op == F8_OP_ATTENTION_GRAD ? 6 : 0;
+}
+
+f8_ref f8_attention_seed(const f8_graph *g, const f8_node *n)
+{
+    const uint32_t at = always(n);
+    if (!at || n->n_in <= at || f8_in_type(g, n, n->n_in - 1)->dtype != F8_I32)
+        return 0;
+    return n->in[n->n_in - 1];
+}
+
+f8_ref f8_attention_mask(const f8_graph *g, const f8_node *n)
+{
+    const uint32_t at = always(n);
+    return at && n->n_in > at + (f8_attention_seed(g, n) != 0) ? n->in[at] : 0;
 }
 
 /* The mask is [batch, heads, positions, keys], or 1 in the place of any of these. */
 static f8_status mask_ok(f8_graph *g, const f8_node *n, const char *roles)
 {
-    if (!f8_attention_mask(n))
+    if (!f8_attention_mask(g, n))
         return F8_OK;
-    const f8_type *q = f8_in_type(g, n, 0), *mask = f8_in_type(g, n, n->n_in - 1);
+    const uint32_t at = always(n);
+    const f8_type *q = f8_in_type(g, n, 0), *mask = f8_in_type(g, n, at);
     const int64_t want[] = {q->dim[0], f8_node_attr(n, F8_A_HEADS)->i, q->dim[1],
                             f8_in_type(g, n, 1)->dim[1]};
-    F8_TRY(f8_need_dtype(g, n, roles, n->n_in - 1, F8_M_BOOL | F8_M_F32));
+    F8_TRY(f8_need_dtype(g, n, roles, at, F8_M_BOOL | F8_M_F32));
     bool ok = mask->rank == 4;
     for (int i = 0; i < 4 && ok; i++)
         ok = mask->dim[i] == want[i] || mask->dim[i] == 1;
@@ -277,6 +291,36 @@ static f8_status mask_ok(f8_graph *g, const f8_node *n, const char *roles)
                              "keys; any size may be 1",
                              (long long)want[0], (long long)want[1], (long long)want[2],
                              (long long)want[3]);
+    return F8_OK;
+}
+
+/* A probability that something is dropped, and which of a seed's masks says what. */
+static f8_status dropping_ok(f8_graph *g, const f8_node *n, f8_attr_key key)
+{
+    const double p = f8_node_attr(n, key)->f;
+    const int64_t stream = f8_node_attr(n, F8_A_STREAM)->i;
+    if (!(p >= 0 && p < 1))
+        return f8_infer_fail(g, n, NULL, "%s must be 0 or more and below 1, not %g",
+                             f8_attr_name(key), p);
+    if (stream < -1 || stream > INT32_MAX)
+        return f8_infer_fail(g, n, NULL, "stream must be 0 to 2147483647, or -1, not %lld",
+                             (long long)stream);
+    return F8_OK;
+}
+
+/* Rows of the softmax are numbered by i32. */
+static f8_status dropout_ok(f8_graph *g, const f8_node *n, const char *roles)
+{
+    const f8_type *q = f8_in_type(g, n, 0);
+    F8_TRY(dropping_ok(g, n, F8_A_DROPOUT));
+    if (f8_attention_seed(g, n) || n->n_in == always(n) + 2)
+        F8_TRY(need_type(g, n, roles, n->n_in - 1, &(f8_type){.dtype = F8_I32}));
+    else if (f8_node_attr(n, F8_A_DROPOUT)->f > 0)
+        return f8_infer_fail(g, n, roles, "dropout = %g needs a seed, i32[], as the last operand",
+                             f8_node_attr(n, F8_A_DROPOUT)->f);
+    if (f8_node_attr(n, F8_A_DROPOUT)->f > 0 &&
+        f8_type_rows(q) > INT32_MAX / f8_node_attr(n, F8_A_HEADS)->i)
+        return f8_infer_fail(g, n, roles, "the number of a row of the softmax does not fit i32");
     return F8_OK;
 }
 
@@ -292,6 +336,7 @@ f8_status f8_infer_attention(f8_graph *g, const f8_node *n, f8_type *out)
     const char *roles = f8_op_facts(n->op)->operands;
     F8_TRY(heads_ok(g, n, roles));
     F8_TRY(mask_ok(g, n, roles));
+    F8_TRY(dropout_ok(g, n, roles));
     *out = *f8_in_type(g, n, 0);
     return F8_OK;
 }
@@ -301,6 +346,7 @@ f8_status f8_infer_attention_grad(f8_graph *g, const f8_node *n, f8_type *out)
     const char *roles = f8_op_facts(n->op)->operands;
     F8_TRY(heads_ok(g, n, roles));
     F8_TRY(mask_ok(g, n, roles));
+    F8_TRY(dropout_ok(g, n, roles));
     *out = *f8_in_type(g, n, 0);
     f8_type lse = lse_type(g, n);
     if (!f8_type_equal(f8_in_type(g, n, 3), out) || !f8_type_equal(f8_in_type(g, n, 5), out) ||
@@ -482,16 +528,10 @@ f8_status f8_infer_rope(f8_graph *g, const f8_node *n, f8_type *out)
 f8_status f8_infer_dropout(f8_graph *g, const f8_node *n, f8_type *out)
 {
     const char *roles = f8_op_facts(n->op)->operands;
-    const double p = f8_node_attr(n, F8_A_P)->f;
-    const int64_t stream = f8_node_attr(n, F8_A_STREAM)->i;
     F8_TRY(f8_need_dtype(g, n, roles, 0, F8_M_F32));
     F8_TRY(need_type(g, n, roles, 1, &(f8_type){.dtype = F8_I32}));
     *out = *f8_in_type(g, n, 0);
-    if (!(p >= 0 && p < 1))
-        return f8_infer_fail(g, n, NULL, "p must be 0 or more and below 1, not %g", p);
-    if (stream < -1 || stream > INT32_MAX)
-        return f8_infer_fail(g, n, NULL, "stream must be 0 to 2147483647, or -1, not %lld",
-                             (long long)stream);
+    F8_TRY(dropping_ok(g, n, F8_A_P));
     if (f8_type_rows(out) > INT32_MAX || f8_type_columns(out) > INT32_MAX)
         return f8_infer_fail(g, n, NULL, "the number of a row or column does not fit i32");
     return F8_OK;

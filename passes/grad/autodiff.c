@@ -313,8 +313,8 @@ static f8_status visit(tape *t, f8_ref r, f8_ref *dx)
         t->sum[r] = dy;
     if (n.op == F8_OP_SLICE)
         return contribute(t, n.in[0], dy, r);
-    if (n.op == F8_OP_ATTENTION && dy && f8_attention_mask(&n) && t->needs[f8_attention_mask(&n)] &&
-        f8_type_of(g, f8_attention_mask(&n))->dtype == F8_F32)
+    const f8_ref mask = n.op == F8_OP_ATTENTION ? f8_attention_mask(g, &n) : 0;
+    if (dy && mask && t->needs[mask] && f8_type_of(g, mask)->dtype == F8_F32)
         return f8_fail(t->u->diag, F8_ERR_UNSUPPORTED, g->loc[r],
                        "attention's mask depends on what is trained, or on an input whose gradient "
                        "is asked for; a mask has no gradient");

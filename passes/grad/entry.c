@@ -70,6 +70,8 @@ static f8_ref without_dropout(void *user, f8_graph *to, const f8_graph *from, f8
     const f8_node *n = f8_at(from, old);
     if (n->op == F8_OP_DROPOUT)
         return in[0];
+    if (n->op == F8_OP_ATTENTION)
+        return f8_without_seed(to, from, old, in);
     const bool after = n->op == F8_OP_CAST && f8_at(from, n->in[0])->op == F8_OP_DROPOUT;
     return after ? f8_fold_cast(to, in[0], n->type.dtype) : 0;
 }

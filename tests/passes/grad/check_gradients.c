@@ -132,6 +132,12 @@ static const gradient_case cases[] = {
      "attention(q, k, v, %m) {heads = 2}"},
     {F8_OP_ATTENTION, "q: 2, 3, 4; k: 2, 4, 4; v: 2, 4, 4", "%m: f32[1, 2, 3, 4]",
      "attention(q, k, v, %m) {heads = 2, causal = false, scale = 0.7}"},
+    {F8_OP_ATTENTION, "q: 2, 3, 8; k: 2, 5, 4; v: 2, 5, 4", "%s: i32[]",
+     "attention(q, k, v, %s) {heads = 4, kv_heads = 2, causal = false, dropout = 0.4}"},
+    {F8_OP_ATTENTION, "q: 2, 4, 4; k: 2, 4, 4; v: 2, 4, 4", "%m: bool[2, 1, 1, 4], %s: i32[]",
+     "attention(q, k, v, %m, %s) {heads = 2, dropout = 0.2, stream = 5}"},
+    {F8_OP_ATTENTION, "q: 2, 3, 4; k: 2, 3, 4", "%s: i32[]",
+     "attention(dropout(q, %s) {p = 0.3}, k, k, %s) {dropout = 0}"},
     {F8_OP_EMBEDDING, "w: 5, 3", "%t: i32[2, 4]",
      "mul(embedding(w, %t), embedding(w, %t))"}, /* 8 ids of 3 */
     {F8_OP_LINEAR, "x: 2, 3, 4; w: 4, 5; b: 5", "", "linear(x, w, b)"},
@@ -217,7 +223,7 @@ static void add_loss(test_unit *t, const gradient_case *c)
 /* eval has no dropout. */
 static const char *entry_of(const gradient_case *c)
 {
-    return c->op == F8_OP_DROPOUT ? "micro_step" : "eval";
+    return strstr(c->body, "dropout") ? "micro_step" : "eval";
 }
 
 static double loss_of(test_unit *t, const char *entry, test_values *in)
