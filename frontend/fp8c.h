@@ -142,7 +142,8 @@ typedef enum fp8c_status {
 } fp8c_status;
 
 typedef enum fp8c_dtype {
-    FP8C_F32, FP8C_BF16, FP8C_F16, FP8C_I32, FP8C_BOOL, FP8C_F8E4M3, FP8C_F8E5M2, FP8C_F8E8M0
+    FP8C_F32, FP8C_BF16, FP8C_F16, FP8C_I32, FP8C_BOOL, FP8C_F8E4M3, FP8C_F8E5M2, FP8C_F8E8M0,
+    FP8C_I64
 } fp8c_dtype;
 
 enum { FP8C_MAX_RANK = 5 };
@@ -925,7 +926,7 @@ typedef struct fp8c_tensor_view {
     struct {
         uint8_t code, bits;
         uint16_t lanes;
-    } dtype; /* f32 2,32; f16 2,16; bf16 4,16; i32 0,32; bool 6,8 (or 1,8; bytes 0 and 1);
+    } dtype; /* f32 2,32; f16 2,16; bf16 4,16; i32 0,32; i64 0,64; bool 6,8 (or 1,8; bytes 0 and 1);
              f8e4m3 10,8; f8e5m2 12,8; f8e8m0 14,8; lanes 1 */
     int64_t *shape;
     int64_t *strides;      /* in elements; NULL: contiguous */
