@@ -6,6 +6,8 @@
 #include "tests/shared/cuda/gpu.h"
 #include "tests/shared/suite.h"
 
+#include <unistd.h>
+
 static const char *targets[] = {"reference", "cpu", "cuda"};
 static const char *const names[] = {"wte", "ln", "up", "up.bias", "down", "ln_f", "ln_f.bias"};
 enum { N_TARGETS = 3, N_NAMES = 7, MOST_ELEMENTS = 256 * 128 };
@@ -58,12 +60,12 @@ static int64_t elements(fp8c_program *p, const char *name, fp8c_dtype dtype)
     return fp8c_type_bytes(&v.type) / (dtype == FP8C_BF16 ? 2 : 4);
 }
 
-static void read(const setup *s, const char *name, void *to)
+static void read_var(const setup *s, const char *name, void *to)
 {
     ck_assert_int_eq(fp8c_program_read(s->p, fp8c_program_find_variable(s->p, name), to), FP8C_OK);
 }
 
-static void write(const setup *s, const char *name, const void *from)
+static void write_var(const setup *s, const char *name, const void *from)
 {
     ck_assert_int_eq(fp8c_program_write(s->p, fp8c_program_find_variable(s->p, name), from),
                      FP8C_OK);
@@ -81,10 +83,10 @@ static void give(const setup *from, const setup *to, const char *prefix)
         char name[40];
         snprintf(name, sizeof name, "%s%s", prefix, names[i]);
         const int64_t n = elements(from->p, name, FP8C_BF16);
-        read(from, name, narrow);
+        read_var(from, name, narrow);
         for (int64_t k = 0; k < n; k++)
             wide[k] = widened(narrow[k]);
-        write(to, name, wide);
+        write_var(to, name, wide);
     }
 }
 
@@ -166,7 +168,7 @@ START_TEST(added)
             const float *d = pair_find(&b.out, names[i])->data;
             const pair_value *before = pair_find(&a.in, name);
             const uint16_t *old = before ? before->data : NULL;
-            read(&a, name, narrow);
+            read_var(&a, name, narrow);
             for (int64_t k = 0; k < n; k++)
                 wide[k] = old ? widened(old[k]) + d[k] : d[k];
             same_rounded(target, name, narrow, wide, n);
@@ -217,15 +219,15 @@ START_TEST(updates)
         run(a.ctx, a.p, "update");
         run(b.ctx, b.p, "update");
         for (int i = 0; i < N_NAMES; i++) {
-            read(&a, names[i], narrow);
-            read(&b, names[i], wide);
+            read_var(&a, names[i], narrow);
+            read_var(&b, names[i], wide);
             same_rounded(target, names[i], narrow, wide, elements(a.p, names[i], FP8C_BF16));
         }
         give(&a, &b, "");
         if (_i < N_TARGETS)
             continue;
-        read(&a, "fp8.amax_history", wide); /* b's has the amaxes of unrounded weights */
-        write(&b, "fp8.amax_history", wide);
+        read_var(&a, "fp8.amax_history", wide); /* b's has the amaxes of unrounded weights */
+        write_var(&b, "fp8.amax_history", wide);
         run(b.ctx, b.p, "prepare");
     }
     ck_assert_msg(last < first, "the loss goes from %g to %g", (double)first, (double)last);
@@ -233,7 +235,150 @@ START_TEST(updates)
 }
 END_TEST
 
+/* ---- files ---- */
+
+static char folder[300];
+
+static const char *const files[] = {"state.safetensors", "narrow.safetensors", "wide.safetensors",
+                                    "program.f8x"};
+enum { STATE, NARROW, WIDE, PROGRAM, N_FILES };
+
+static const char *path(int file)
+{
+    static char at[N_FILES][400];
+    snprintf(at[file], sizeof at[file], "%s/%s", folder, files[file]);
+    return at[file];
+}
+
+static void make_folder(void)
+{
+    const char *base = getenv("TMPDIR");
+    snprintf(folder, sizeof folder, "%s/fp8c-bf16-XXXXXX", base ? base : "/tmp");
+    ck_assert_ptr_nonnull(mkdtemp(folder));
+}
+
+static void remove_folder(void)
+{
+    for (int i = 0; i < N_FILES; i++)
+        remove(path(i));
+    rmdir(folder);
+}
+
+static float eval(const setup *s)
+{
+    const int f = fp8c_program_function(s->p, "eval");
+    batch(s->p, f);
+    run(s->ctx, s->p, "eval");
+    return *(float *)fp8c_program_buffer(s->p, f, FP8C_OUTPUT, 0);
+}
+
+#define OK(s, call) ck_assert_msg((call) == FP8C_OK, "%s", fp8c_context_message((s).ctx))
+
+/* A saved program goes on with the same bits, also as a program of an .f8x file. */
+START_TEST(saved)
+{
+    fp8c_compile_options o = recipe("delayed");
+    o.target = "cpu";
+    begin(&a, MODEL("bf16"), &o);
+    micro_step(&a);
+    run(a.ctx, a.p, "update");
+    OK(a, fp8c_program_save(a.p, path(STATE)));
+    const float want = micro_step(&a);
+    begin(&b, MODEL("bf16"), &o);
+    OK(b, fp8c_program_load(b.p, path(STATE), 0));
+    ck_assert(micro_step(&b) == want);
+    fp8c_program_destroy(b.p);
+
+    fp8c_module *m = parse(b.ctx, MODEL("bf16"));
+    OK(b, fp8c_compile_file(m, &o, 1, path(PROGRAM)));
+    fp8c_module_destroy(m);
+    OK(b, fp8c_program_open(b.ctx, path(PROGRAM), NULL, &b.p));
+    OK(b, fp8c_program_load(b.p, path(STATE), 0));
+    ck_assert(micro_step(&b) == want);
+    end_twins();
+}
+END_TEST
+
+static fp8c_status load(const setup *s, int file)
+{
+    const char *at = path(file);
+    const fp8c_load_options l = {.struct_size = sizeof l, .files = &at, .n_files = 1};
+    return fp8c_program_load_weights(s->p, &l);
+}
+
+/* Weights are stored as FP8 from a file of bf16 as from one of f32 with the same values. A file of
+ * f32 does not become bf16 in silence. */
+START_TEST(stored)
+{
+    fp8c_compile_options o = recipe("bf16");
+    begin_twins(&o, "cpu");
+    OK(a, fp8c_program_save(a.p, path(NARROW)));
+    OK(b, fp8c_program_save(b.p, path(WIDE)));
+    ck_assert_int_eq(load(&a, WIDE), FP8C_ERR_INPUT);
+    said(a.ctx, "can't become BF16 [256, 128] exactly");
+    end_twins();
+    o.inference = 1;
+    for (int i = 0; i < 2; i++) {
+        o.recipe = i ? "block" : "bf16";
+        o.stored = "block";
+        begin(&a, MODEL("bf16"), &o);
+        begin(&b, MODEL("f32"), &o);
+        OK(a, load(&a, NARROW));
+        OK(b, load(&b, WIDE));
+        fp8c_stored s;
+        ck_assert_int_eq(fp8c_program_stored(a.p, 1, &s), FP8C_OK); /* up and down */
+        ck_assert(eval(&a) == eval(&b));
+        end_twins();
+    }
+}
+END_TEST
+
+static fp8c_calibration *observed(setup *s, const char *text, const setup *values)
+{
+    fp8c_compile_options o = recipe("auto");
+    fp8c_calibration *c;
+    o.target = "cpu";
+    s->ctx = new_context();
+    fp8c_module *m = parse(s->ctx, text);
+    OK(*s, fp8c_calibration_create(m, &o, 0.05, &c));
+    fp8c_module_destroy(m);
+    s->p = fp8c_calibration_program(c);
+    OK(*s, fp8c_program_initialize(s->p, 7));
+    if (values)
+        give(values, s, "");
+    micro_step(s);
+    OK(*s, fp8c_calibration_observe(c));
+    return c;
+}
+
+/* `auto` measures the values of weights, and finds the twin's errors. */
+START_TEST(calibrated)
+{
+    fp8c_calibration *x = observed(&a, MODEL("bf16"), NULL), *y = observed(&b, MODEL("f32"), &a);
+    fp8c_trial t;
+    fp8c_candidate p, q;
+    int n = 0;
+    for (int i = 0; fp8c_calibration_trial(x, i, &t) == FP8C_OK; i++)
+        for (int k = 0; fp8c_calibration_candidate(x, i, k, &p) == FP8C_OK; k++, n++) {
+            ck_assert_int_eq(fp8c_calibration_candidate(y, i, k, &q), FP8C_OK);
+            ck_assert_msg(p.error == q.error && p.sqnr[1] == q.sqnr[1], "%s %s as %s: %g, %g",
+                          t.linear, t.role, p.recipe, p.error, q.error);
+        }
+    ck_assert_int_ge(n, 3 * 3 * 2); /* three GEMMs of three linears, bf16 and others */
+    fp8c_calibration_destroy(x);
+    fp8c_calibration_destroy(y);
+    fp8c_context_destroy(a.ctx);
+    fp8c_context_destroy(b.ctx);
+}
+END_TEST
+
 /* ---- refused ---- */
+
+static int unused(void *user, const void *send, void *receive, size_t bytes)
+{
+    (void)user, (void)send, (void)receive, (void)bytes;
+    return 1;
+}
 
 START_TEST(other_dtypes)
 {
@@ -244,6 +389,11 @@ START_TEST(other_dtypes)
             "  return reshape(mean(mul(%x, cast(w) {to = f32})) {axes = [0, 1]}) {shape = []}\n}\n",
             &o, FP8C_ERR_UNSUPPORTED,
             "tiny.f8:2:7: error: parameter 'w' is f16; only f32 and bf16 can be trained");
+    const fp8c_comm comm = {
+        .struct_size = sizeof comm, .ranks = 2, .all_gather = unused, .all_to_all = unused};
+    o.comm = &comm;
+    refused(ctx, MODEL("bf16"), &o, FP8C_ERR_UNSUPPORTED,
+            "tiny.f8:2:7: error: parameter 'wte' is bf16; several ranks train only f32");
     fp8c_context_destroy(ctx);
 }
 END_TEST
@@ -259,6 +409,10 @@ Suite *f8_suite(void)
     tcase_add_loop_test(t, gradients, 0, N_TARGETS * N_RECIPES);
     tcase_add_loop_test(t, added, 0, N_TARGETS);
     tcase_add_loop_test(t, updates, 0, 2 * N_TARGETS);
+    tcase_add_checked_fixture(t, make_folder, remove_folder);
+    tcase_add_test(t, saved);
+    tcase_add_test(t, stored);
+    tcase_add_test(t, calibrated);
     tcase_add_test(t, other_dtypes);
     suite_add_tcase(s, t);
     return s;
