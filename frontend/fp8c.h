@@ -981,7 +981,10 @@ FP8C_API fp8c_status fp8c_program_variable_view(fp8c_program *program, int varia
  * An f32 one is not rounded, and a bf16 or f16 one is rounded once.
  *
  * Gradients. Without `add_gradients`, `backward` returns the gradients of parameters. With it,
- * `backward` adds them to the variables grad.NAME, inside the GEMMs where GEMMs make them. These
+ * `backward` adds them to the variables grad.NAME, inside the GEMMs where GEMMs make them. The
+ * gradient of a parameter has its dtype: f32, or bf16, as a model has it after PyTorch's bfloat16().
+ * A bf16 one is the f32 gradient, rounded once; grad.NAME becomes bf16(grad.NAME + f32 gradient), so
+ * it is rounded once a backward, as PyTorch rounds what it accumulates. These
  * variables begin as zeros, and the caller sets them to zero after each step. An optimizer works on
  * parameters and grad.NAME where they lie: fp8c_variable.data on a CPU, device memory by
  * fp8c_program_variable_view on a GPU.
@@ -1304,7 +1307,7 @@ typedef struct fp8c_load_options {
     void *user;
 } fp8c_load_options;
 /* Give a program the values of files. Its parameters must be there, with their shapes. F32, BF16
- * and F16 become f32 exactly; a weight that the program stores as FP8 is quantized. A program for
+ * and F16 become f32 exactly, and a bf16 parameter takes BF16 alone; a weight that the program stores as FP8 is quantized. A program for
  * inference takes the states that its eval reads as well. One that trains takes all states if the
  * files have states of fp8c, else none: initialize it first. Then `prepare` runs. If anything does
  * not fit, FP8C_ERR_INPUT: nothing has changed, and the message names all of it. If a file can't be
