@@ -206,7 +206,7 @@ static f8_status need_vector(f8_graph *g, const f8_node *n, const char *roles, u
                              int64_t size)
 {
     const f8_type *t = f8_in_type(g, n, i);
-    F8_TRY(f8_need_dtype(g, n, roles, i, F8_M_F32));
+    F8_TRY(f8_need_dtype(g, n, roles, i, F8_M_F32 | F8_M_BF16));
     if (t->rank != 1 || t->dim[0] != size)
         return f8_infer_fail(g, n, roles, "operand %u must be f32[%lld]", i + 1, (long long)size);
     return F8_OK;
@@ -216,7 +216,7 @@ f8_status f8_infer_linear(f8_graph *g, const f8_node *n, f8_type *out)
 {
     const char *roles = f8_op_facts(n->op)->operands;
     F8_TRY(f8_need_dtype(g, n, roles, 0, F8_M_F32));
-    F8_TRY(f8_need_dtype(g, n, roles, 1, F8_M_F32));
+    F8_TRY(f8_need_dtype(g, n, roles, 1, F8_M_F32 | F8_M_BF16));
     if (f8_in_type(g, n, 1)->rank != 2)
         return f8_infer_fail(g, n, roles, "w must be a matrix");
     F8_TRY(product(g, n, roles, 0, 1, false, f8_node_attr(n, F8_A_TRANSPOSE_B)->i, out));
@@ -370,8 +370,9 @@ f8_type f8_result_type(const f8_graph *g, f8_ref r, int64_t index)
 static f8_status rows_by_id(f8_graph *g, const f8_node *n, const char *roles, f8_type *out)
 {
     const f8_type *table = f8_in_type(g, n, 0), *ids = f8_in_type(g, n, 1);
-    F8_TRY(f8_need_dtype(g, n, roles, 0, F8_M_F32));
-    F8_TRY(f8_need_dtype(g, n, roles, 1, F8_M_I32));
+    const unsigned also = n->op == F8_OP_EMBEDDING ? F8_M_BF16 : 0;
+    F8_TRY(f8_need_dtype(g, n, roles, 0, F8_M_F32 | also));
+    F8_TRY(f8_need_dtype(g, n, roles, 1, F8_M_I32 | F8_M_I64));
     if (table->rank != 2 || ids->rank >= F8_MAX_RANK)
         return f8_infer_fail(g, n, roles, "the table must be [V, C], the ids of at most %d axes",
                              F8_MAX_RANK - 1);
@@ -541,12 +542,24 @@ static f8_status targets_ok(f8_graph *g, const f8_node *n, const char *roles)
 {
     f8_type rows = *f8_in_type(g, n, 0);
     F8_TRY(f8_need_dtype(g, n, roles, 0, F8_M_F32));
-    F8_TRY(f8_need_dtype(g, n, roles, 1, F8_M_I32));
+    F8_TRY(f8_need_dtype(g, n, roles, 1, F8_M_I32 | F8_M_I64));
     if (rows.rank > 0)
         rows.rank--;
     if (f8_in_type(g, n, 0)->rank == 0 || !f8_type_same_shape(&rows, f8_in_type(g, n, 1)))
         return f8_infer_fail(g, n, roles, "the targets must have the logits' axes but the last");
     return F8_OK;
+}
+
+/* A cast makes the nearest i32 of an i64 target, so the least and the greatest i32 each stand for
+ * many targets. */
+static f8_status ignore_ok(f8_graph *g, const f8_node *n)
+{
+    const int64_t ignore = f8_node_attr(n, F8_A_IGNORE)->i, none = (int64_t)INT32_MAX + 1;
+    if (f8_in_type(g, n, 1)->dtype != F8_I64 || ignore == none ||
+        (ignore > INT32_MIN && ignore < INT32_MAX))
+        return F8_OK;
+    return f8_infer_fail(g, n, NULL, "ignore must be -2147483647 to 2147483646, not %lld",
+                         (long long)ignore);
 }
 
 /* The type of the loss. */
@@ -563,6 +576,7 @@ static f8_status loss_type(f8_graph *g, const f8_node *n, const char *roles, f8_
         return f8_infer_fail(g, n, NULL, "reduction is \"mean\", \"sum\" or \"none\", not \"%s\"",
                              reduction);
     }
+    F8_TRY(ignore_ok(g, n));
     if (!(smoothing >= 0 && smoothing <= 1))
         return f8_infer_fail(g, n, NULL, "label_smoothing must be 0 to 1, not %g", smoothing);
     return F8_OK;

@@ -1,14 +1,17 @@
 /* Precision: decides the dtype of every value of `forward`, and makes linears named GEMMs.
  *
- * The text is f32 throughout. Under a recipe whose activations are bf16, each op computes in f32 on
- * operands cast up, and its result is rounded by a cast to bf16. These stay f32:
+ * The text is f32 throughout, but for what it casts and for parameters declared as bf16: these are
+ * bf16 in memory, and their readers widen them, which is exact. Under a recipe whose activations
+ * are bf16, each op computes in f32 on operands cast up, and its result is rounded by a cast to
+ * bf16. These stay f32:
  *
  * - scalars and row statistics (last axis 1), operand 0 of cross_entropy, and the function's
  *   results;
  * - what an explicit `cast` in the text asks for.
  *
  * A `boundary` rounds even these. Ops that only move elements stay in their operand's dtype (moving
- * is exact), and attention takes and gives bf16; its mask stays f32. `linear` becomes matmul {role = "fprop", name}
+ * is exact), and attention takes and gives bf16; its mask stays f32. `linear` becomes matmul {role
+ * = "fprop", name}
  * (+ bias), with its operands rounded to the dtype of its recipe. Where these and the result are
  * bf16, so is the bias: y = bf16(acc + bf16(bias)), as the epilogue of a GEMM computes it. From
  * here on a linear is known by that name (recipe patterns, FP8 state, explain).
@@ -120,6 +123,13 @@ static f8_ref lower_dropout(precision *p, f8_graph *g, const f8_graph *from, f8_
     return narrow(p, g, f8_make(g, F8_OP_DROPOUT, x, 2, attr, 2), p->wide[old]);
 }
 
+/* A parameter that is bf16 in memory and that the op reads as it is: a gather converts what it
+ * gathers, so that no table lies in memory as f32. */
+static bool is_table(const f8_node *n, uint32_t operand)
+{
+    return n->op == F8_OP_EMBEDDING && operand == 0;
+}
+
 /* The op with these attributes, and its float operands cast to dtype `operands`; a mask stays f32.
  */
 static f8_ref remake_as(f8_graph *g, const f8_graph *from, f8_ref old, const f8_ref *in,
@@ -134,7 +144,8 @@ static f8_ref remake_as(f8_graph *g, const f8_graph *from, f8_ref old, const f8_
     for (uint32_t i = 0; i < n->n_in; i++) {
         const f8_dtype was = f8_type_of(g, in[i])->dtype,
                        to = n->in[i] == f8_attention_mask(from, n) ? F8_F32 : operands;
-        cast[i] = was == F8_F32 || was == F8_BF16 ? f8_fold_cast(g, in[i], to) : in[i];
+        const bool casts = (was == F8_F32 || was == F8_BF16) && !is_table(n, i);
+        cast[i] = casts ? f8_fold_cast(g, in[i], to) : in[i];
     }
     return f8_make_clone(g, n->op, cast, (int)n->n_in, attr, f8_op_facts(n->op)->n_attrs, n->clone);
 }
@@ -190,8 +201,10 @@ static f8_ref rewrite(void *user, f8_graph *to, const f8_graph *from, f8_ref old
         return lower_dropout(p, to, from, old, in);
     if (n->op == F8_OP_ATTENTION)
         return lower_attention(p, to, from, old, in);
-    if (p->dtype == F8_F32)
-        return 0;
+    if (p->dtype == F8_F32) /* a norm's weight and bias may be bf16 */
+        return n->op == F8_OP_LAYERNORM || n->op == F8_OP_RMSNORM
+                   ? remake(to, from, old, in, F8_F32)
+                   : 0;
     if (n->op == F8_OP_BOUNDARY)
         return f8_unary(to, F8_OP_BOUNDARY, f8_fold_cast(to, in[0], p->dtype));
     switch (f8_op_facts(n->op)->cls) {

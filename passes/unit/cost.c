@@ -80,7 +80,7 @@ double f8_op_work(f8_op op)
 /* Operations of a conversion from or to f32, of a narrower dtype. */
 static double conversion_work(const f8_target *t, f8_dtype dtype, bool encode)
 {
-    if (dtype == F8_F32 || dtype == F8_I32 || dtype == F8_BOOL)
+    if (!f8_dtype_is_float(dtype) || dtype == F8_F32)
         return 1;
     if (t->speeds.conversions)
         return 1;

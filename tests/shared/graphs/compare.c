@@ -17,9 +17,14 @@ static bool is_nan(f8_dtype d, uint32_t bits)
     return f8_dtype_is_float(d) && isnan(f8_decode(d, bits));
 }
 
+/* Of an i64 as much as 32 bits tell. */
 static uint32_t element(const void *data, size_t size, int64_t i)
 {
-    return size == 4   ? ((const uint32_t *)data)[i]
+    int64_t wide = 0;
+    if (size == 8)
+        memcpy(&wide, (const int64_t *)data + i, sizeof wide);
+    return size == 8   ? (uint32_t)(wide ^ (wide >> 32) ^ (wide >> 63))
+           : size == 4 ? ((const uint32_t *)data)[i]
            : size == 2 ? ((const uint16_t *)data)[i]
                        : ((const uint8_t *)data)[i];
 }

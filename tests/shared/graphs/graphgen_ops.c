@@ -88,11 +88,12 @@ static void cast(f8_gen *t)
 {
     static const struct {
         f8_dtype from, to;
-    } pairs[] = {{F8_F32, F8_BF16}, {F8_F32, F8_BF16}, {F8_F32, F8_BF16},  {F8_BF16, F8_F32},
-                 {F8_BF16, F8_F32}, {F8_BF16, F8_F32}, {F8_F32, F8_F16},   {F8_F16, F8_F32},
-                 {F8_F32, F8_I32},  {F8_I32, F8_F32},  {F8_BOOL, F8_F32},  {F8_BOOL, F8_I32},
-                 {F8_E4M3, F8_F32}, {F8_E5M2, F8_F32}, {F8_E4M3, F8_BF16}, {F8_E8M0, F8_F32},
-                 {F8_BF16, F8_F16}, {F8_F16, F8_BF16}, {F8_BF16, F8_I32},  {F8_E5M2, F8_F16}};
+    } pairs[] = {{F8_F32, F8_BF16},  {F8_F32, F8_BF16}, {F8_F32, F8_BF16}, {F8_BF16, F8_F32},
+                 {F8_BF16, F8_F32},  {F8_BF16, F8_F32}, {F8_F32, F8_F16},  {F8_F16, F8_F32},
+                 {F8_F32, F8_I32},   {F8_I32, F8_F32},  {F8_I64, F8_I32},  {F8_I32, F8_I64},
+                 {F8_BOOL, F8_F32},  {F8_BOOL, F8_I32}, {F8_E4M3, F8_F32}, {F8_E5M2, F8_F32},
+                 {F8_E4M3, F8_BF16}, {F8_E8M0, F8_F32}, {F8_BF16, F8_F16}, {F8_F16, F8_BF16},
+                 {F8_BF16, F8_I32},  {F8_E5M2, F8_F16}};
     const int i = f8_gen_below(t, (int)(sizeof pairs / sizeof pairs[0]));
     f8_gen_add(t, f8_cast(t->g, f8_gen_some(t, pairs[i].from), pairs[i].to));
 }
@@ -280,7 +281,7 @@ static void gather(f8_gen *t)
                   count = 1 + f8_gen_below(t, 80);
     const f8_ref ids = f8_gen_input(
         t, f8_gen_chance(t, 2) ? f8_gen_shape(1, count, 0, 0) : f8_gen_shape(2, 2, count, 0),
-        F8_I32, "ids");
+        f8_gen_chance(t, 3) ? F8_I64 : F8_I32, "ids");
     const f8_type size = f8_gen_shape(2, rows, cols, 0);
     const f8_ref table =
         f8_gen_chance(t, 2) ? f8_gen_state(t, size, F8_F32) : f8_gen_input(t, size, F8_F32, "x");
@@ -514,7 +515,7 @@ static void composite(f8_gen *t)
     case 4: f8_gen_add(t, f8_unary(g, F8_OP_SILU, a)); break;
     case 5: {
         static const char *const reductions[] = {"mean", "sum", "none"};
-        const f8_ref targets = f8_gen_input(t, rows, F8_I32, "ids");
+        const f8_ref targets = f8_gen_input(t, rows, f8_gen_chance(t, 3) ? F8_I64 : F8_I32, "ids");
         const f8_attr attr[] = {F8_STR(F8_A_REDUCTION, reductions[f8_gen_below(t, 3)]),
                                 F8_FLOAT(F8_A_LABEL_SMOOTHING, f8_gen_chance(t, 3) ? 0.1 : 0),
                                 F8_INT(F8_A_IGNORE, f8_gen_below(t, 3))};
