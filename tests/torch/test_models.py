@@ -79,14 +79,16 @@ class Capture(unittest.TestCase):
         """A constant causal mask becomes `causal`; one that depends on padding stays an operand."""
         plan = partition(capture_module(*_call("gpt2")))
         self.assertNotIn("causal = false", plan.stages[0].text)
-        self.assertEqual([p.dtype for p in plan.stages[0].inputs], ["i32", "i32", "i32"])
+        self.assertEqual([p.dtype for p in plan.stages[0].inputs], ["i64", "i64", "i64"])
         plan = partition(capture_module(*_call("llama, padding")))
         self.assertIn("causal = false", plan.stages[0].text)
         self.assertIn("bool", [p.dtype for p in plan.stages[0].inputs])
 
     def test_composites(self) -> None:
         for name, found in (("gpt2", {"gelu (tanh)": 2}), ("llama", {"rms_norm": 5}),
-                            ("llama, eager attention", {"rms_norm": 5, "attention": 2})):
+                            ("llama, eager attention", {"rms_norm": 5, "attention": 2}),
+                            ("gpt2, eager attention", {"gelu (tanh)": 2, "attention": 2}),
+                            ("gpt2, dropout in eager attention", {"gelu (tanh)": 2, "attention": 2})):
             with self.subTest(name):
                 self.assertEqual(partition(capture_module(*_call(name))).composites, found)
 
