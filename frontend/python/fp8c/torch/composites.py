@@ -156,13 +156,14 @@ def _attention(graph: torch.fx.Graph, node: torch.fx.Node, found: dict[str, Any]
         return False
     if not same_shape(_shape(q)[:2], _shape(k)[:2]) or not same_shape(_shape(k), _shape(v)):
         return False
-    softmax, scores, dropped = strip(node.args[0]), None, 0.0
+    softmax, dropped = strip(node.args[0]), 0.0
     if private.target_name(softmax) == "aten.dropout.default":
         softmax, dropped = strip(softmax.args[0]), float(softmax.args[1])
     if softmax.args[1] not in (-1, 3):
         return False
-    scores = _find(strip(softmax.args[0]), "transpose")
-    if scores is None or sorted(a % 4 for a in scores.args[1:3]) != [2, 3] or strip(scores.args[0]) is not k:
+    product = _find(strip(softmax.args[0]), "matmul")
+    scores = strip(product.args[1]) if product is not None else None
+    if scores is None or _NAMES.get(private.target_name(scores)) != "transpose" or sorted(a % 4 for a in scores.args[1:3]) != [2, 3] or strip(scores.args[0]) is not k:
         return False
     scale = found.get("SCALE", 1.0)
     if "DIVISOR" in found:
