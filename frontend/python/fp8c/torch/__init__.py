@@ -35,6 +35,8 @@ from here:
                        gives their values in a call, for Program.set_dim: not every dim of a text
                        can be told from the shapes of its inputs
 
+    check_version()    refuses or warns of a PyTorch that was not tested; call it at first use
+
 What can't be captured raises `Unsupported`: op, reason, place. The message has all three.
 """
 
@@ -43,6 +45,7 @@ from .export import export_text
 from .partition import partition
 from .places import Place, Unsupported
 from .plan import Eager, EagerOp, Linear, Param, Plan, Port, Prologue, Stage
+from .selftest import check_version
 
 __all__ = ["Captured", "Eager", "EagerOp", "Input", "Linear", "Output", "Param", "Place", "Plan", "Port",
-           "Prologue", "Stage", "Unsupported", "capture", "capture_module", "export_text", "names_of", "partition"]
+           "Prologue", "Stage", "Unsupported", "capture", "capture_module", "check_version", "export_text", "names_of", "partition"]
