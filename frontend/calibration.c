@@ -141,19 +141,35 @@ static stored sampled(fp8c_calibration *c, const char *name)
     return s;
 }
 
+/* The same values as f32: nothing is made for those that are f32. */
+static f8_status widen(const f8_type *t, f8_arena *scratch, f8_diag *diag, const void **data)
+{
+    const int64_t n = f8_type_elements(t);
+    if (t->dtype != F8_BF16)
+        return F8_OK;
+    float *wide = f8_arena_array(scratch, (size_t)n, sizeof *wide);
+    if (!wide)
+        return f8_arena_status(scratch, diag);
+    for (int64_t i = 0; i < n; i++)
+        wide[i] = f8_bf16_to_f32(((const uint16_t *)*data)[i]);
+    *data = wide;
+    return F8_OK;
+}
+
 static f8_status parameter(fp8c_calibration *c, int32_t var, f8_arena *scratch, f8_diag *diag,
                            stored *out)
 {
     const f8_type *t = &c->program->now->plan.var[var].type;
     f8_instance *instance = &c->program->now->instance;
-    const float *data = instance->kind->var(instance, (uint32_t)var);
+    const void *data = instance->kind->var(instance, (uint32_t)var);
     if (!data) { /* copied from a GPU */
-        float *copy = f8_arena_array(scratch, (size_t)f8_type_elements(t), sizeof *copy);
+        void *copy = f8_arena_array(scratch, 1, (size_t)f8_type_bytes(t));
         if (!copy)
             return f8_arena_status(scratch, diag);
         F8_TRY(instance->kind->read(instance, (uint32_t)var, copy, diag));
         data = copy;
     }
+    F8_TRY(widen(t, scratch, diag, &data));
     *out = (stored){
         .data = data, .dtype = F8_F32, .rows = f8_type_rows(t), .cols = f8_type_columns(t)};
     f8_matrix_amax(f8_per_tensor, data, out->rows, out->cols, &out->most);

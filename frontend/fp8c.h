@@ -142,7 +142,8 @@ typedef enum fp8c_status {
 } fp8c_status;
 
 typedef enum fp8c_dtype {
-    FP8C_F32, FP8C_BF16, FP8C_F16, FP8C_I32, FP8C_BOOL, FP8C_F8E4M3, FP8C_F8E5M2, FP8C_F8E8M0
+    FP8C_F32, FP8C_BF16, FP8C_F16, FP8C_I32, FP8C_BOOL, FP8C_F8E4M3, FP8C_F8E5M2, FP8C_F8E8M0,
+    FP8C_I64
 } fp8c_dtype;
 
 enum { FP8C_MAX_RANK = 5 };
@@ -925,7 +926,7 @@ typedef struct fp8c_tensor_view {
     struct {
         uint8_t code, bits;
         uint16_t lanes;
-    } dtype; /* f32 2,32; f16 2,16; bf16 4,16; i32 0,32; bool 6,8 (or 1,8; bytes 0 and 1);
+    } dtype; /* f32 2,32; f16 2,16; bf16 4,16; i32 0,32; i64 0,64; bool 6,8 (or 1,8; bytes 0 and 1);
              f8e4m3 10,8; f8e5m2 12,8; f8e8m0 14,8; lanes 1 */
     int64_t *shape;
     int64_t *strides;      /* in elements; NULL: contiguous */
@@ -980,7 +981,10 @@ FP8C_API fp8c_status fp8c_program_variable_view(fp8c_program *program, int varia
  * An f32 one is not rounded, and a bf16 or f16 one is rounded once.
  *
  * Gradients. Without `add_gradients`, `backward` returns the gradients of parameters. With it,
- * `backward` adds them to the variables grad.NAME, inside the GEMMs where GEMMs make them. These
+ * `backward` adds them to the variables grad.NAME, inside the GEMMs where GEMMs make them. The
+ * gradient of a parameter has its dtype: f32, or bf16, as a model has it after PyTorch's bfloat16().
+ * A bf16 one is the f32 gradient, rounded once; grad.NAME becomes bf16(grad.NAME + f32 gradient), so
+ * it is rounded once a backward, as PyTorch rounds what it accumulates. These
  * variables begin as zeros, and the caller sets them to zero after each step. An optimizer works on
  * parameters and grad.NAME where they lie: fp8c_variable.data on a CPU, device memory by
  * fp8c_program_variable_view on a GPU.
@@ -1303,7 +1307,7 @@ typedef struct fp8c_load_options {
     void *user;
 } fp8c_load_options;
 /* Give a program the values of files. Its parameters must be there, with their shapes. F32, BF16
- * and F16 become f32 exactly; a weight that the program stores as FP8 is quantized. A program for
+ * and F16 become f32 exactly, and a bf16 parameter takes BF16 alone; a weight that the program stores as FP8 is quantized. A program for
  * inference takes the states that its eval reads as well. One that trains takes all states if the
  * files have states of fp8c, else none: initialize it first. Then `prepare` runs. If anything does
  * not fit, FP8C_ERR_INPUT: nothing has changed, and the message names all of it. If a file can't be

@@ -19,8 +19,9 @@ enum {
 static const struct {
     uint8_t code, bits;
 } codes[F8_DTYPE_COUNT] = {
-    [F8_F32] = {2, 32}, [F8_BF16] = {4, 16}, [F8_F16] = {2, 16},  [F8_I32] = {0, 32},
-    [F8_BOOL] = {6, 8}, [F8_E4M3] = {10, 8}, [F8_E5M2] = {12, 8}, [F8_E8M0] = {14, 8},
+    [F8_F32] = {2, 32},  [F8_BF16] = {4, 16}, [F8_F16] = {2, 16},
+    [F8_I32] = {0, 32},  [F8_BOOL] = {6, 8},  [F8_E4M3] = {10, 8},
+    [F8_E5M2] = {12, 8}, [F8_E8M0] = {14, 8}, [F8_I64] = {0, 64},
 };
 
 enum { DEVICE_ALIGN = 16 }; /* bytes, for a GPU's memory that is used in place

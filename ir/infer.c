@@ -238,7 +238,13 @@ f8_status f8_infer_cast(f8_graph *g, const f8_node *n, f8_type *out)
     f8_dtype to = (f8_dtype)f8_node_attr(n, F8_A_TO)->i, from = f8_in_type(g, n, 0)->dtype;
     if (to == F8_BOOL)
         return f8_infer_fail(g, n, NULL, "a cast to bool is a comparison: lt, le or eq");
-    if (to != F8_F32 && to != F8_BF16 && to != F8_F16 && to != F8_I32)
+    if (to == F8_I64 && from != F8_I64 && from != F8_I32)
+        return f8_infer_fail(g, n, NULL, "a cast from %s to i64: cast to i32 first",
+                             f8_dtype_name(from));
+    if (from == F8_I64 && to != F8_I64 && to != F8_I32)
+        return f8_infer_fail(g, n, NULL, "a cast from i64 to %s: cast to i32 first",
+                             f8_dtype_name(to));
+    if (to != F8_F32 && to != F8_BF16 && to != F8_F16 && to != F8_I32 && to != F8_I64)
         return f8_infer_fail(g, n, NULL, "a cast to %s needs a scale: use quantize",
                              f8_dtype_name(to));
     /* One node must not round twice. */

@@ -206,7 +206,7 @@ static f8_status need_vector(f8_graph *g, const f8_node *n, const char *roles, u
                              int64_t size)
 {
     const f8_type *t = f8_in_type(g, n, i);
-    F8_TRY(f8_need_dtype(g, n, roles, i, F8_M_F32));
+    F8_TRY(f8_need_dtype(g, n, roles, i, F8_M_F32 | F8_M_BF16));
     if (t->rank != 1 || t->dim[0] != size)
         return f8_infer_fail(g, n, roles, "operand %u must be f32[%lld]", i + 1, (long long)size);
     return F8_OK;
@@ -216,7 +216,7 @@ f8_status f8_infer_linear(f8_graph *g, const f8_node *n, f8_type *out)
 {
     const char *roles = f8_op_facts(n->op)->operands;
     F8_TRY(f8_need_dtype(g, n, roles, 0, F8_M_F32));
-    F8_TRY(f8_need_dtype(g, n, roles, 1, F8_M_F32));
+    F8_TRY(f8_need_dtype(g, n, roles, 1, F8_M_F32 | F8_M_BF16));
     if (f8_in_type(g, n, 1)->rank != 2)
         return f8_infer_fail(g, n, roles, "w must be a matrix");
     F8_TRY(product(g, n, roles, 0, 1, false, f8_node_attr(n, F8_A_TRANSPOSE_B)->i, out));
@@ -252,22 +252,36 @@ static f8_status heads_ok(f8_graph *g, const f8_node *n, const char *roles)
     return F8_OK;
 }
 
-f8_ref f8_attention_mask(const f8_node *n)
+/* The number of operands that an attention always has; 0: the node is another op. */
+static uint32_t always(const f8_node *n)
 {
-    if (n->op == F8_OP_ATTENTION)
-        return n->n_in > 3 ? n->in[3] : 0;
-    return n->op == F8_OP_ATTENTION_GRAD && n->n_in > 6 ? n->in[6] : 0;
+    return n->op == F8_OP_ATTENTION ? 3 : n->op == F8_OP_ATTENTION_GRAD ? 6 : 0;
+}
+
+f8_ref f8_attention_seed(const f8_graph *g, const f8_node *n)
+{
+    const uint32_t at = always(n);
+    if (!at || n->n_in <= at || f8_in_type(g, n, n->n_in - 1)->dtype != F8_I32)
+        return 0;
+    return n->in[n->n_in - 1];
+}
+
+f8_ref f8_attention_mask(const f8_graph *g, const f8_node *n)
+{
+    const uint32_t at = always(n);
+    return at && n->n_in > at + (f8_attention_seed(g, n) != 0) ? n->in[at] : 0;
 }
 
 /* The mask is [batch, heads, positions, keys], or 1 in the place of any of these. */
 static f8_status mask_ok(f8_graph *g, const f8_node *n, const char *roles)
 {
-    if (!f8_attention_mask(n))
+    if (!f8_attention_mask(g, n))
         return F8_OK;
-    const f8_type *q = f8_in_type(g, n, 0), *mask = f8_in_type(g, n, n->n_in - 1);
+    const uint32_t at = always(n);
+    const f8_type *q = f8_in_type(g, n, 0), *mask = f8_in_type(g, n, at);
     const int64_t want[] = {q->dim[0], f8_node_attr(n, F8_A_HEADS)->i, q->dim[1],
                             f8_in_type(g, n, 1)->dim[1]};
-    F8_TRY(f8_need_dtype(g, n, roles, n->n_in - 1, F8_M_BOOL | F8_M_F32));
+    F8_TRY(f8_need_dtype(g, n, roles, at, F8_M_BOOL | F8_M_F32));
     bool ok = mask->rank == 4;
     for (int i = 0; i < 4 && ok; i++)
         ok = mask->dim[i] == want[i] || mask->dim[i] == 1;
@@ -277,6 +291,36 @@ static f8_status mask_ok(f8_graph *g, const f8_node *n, const char *roles)
                              "keys; any size may be 1",
                              (long long)want[0], (long long)want[1], (long long)want[2],
                              (long long)want[3]);
+    return F8_OK;
+}
+
+/* A probability that something is dropped, and which of a seed's masks says what. */
+static f8_status dropping_ok(f8_graph *g, const f8_node *n, f8_attr_key key)
+{
+    const double p = f8_node_attr(n, key)->f;
+    const int64_t stream = f8_node_attr(n, F8_A_STREAM)->i;
+    if (!(p >= 0 && p < 1))
+        return f8_infer_fail(g, n, NULL, "%s must be 0 or more and below 1, not %g",
+                             f8_attr_name(key), p);
+    if (stream < -1 || stream > INT32_MAX)
+        return f8_infer_fail(g, n, NULL, "stream must be 0 to 2147483647, or -1, not %lld",
+                             (long long)stream);
+    return F8_OK;
+}
+
+/* Rows of the softmax are numbered by i32. */
+static f8_status dropout_ok(f8_graph *g, const f8_node *n, const char *roles)
+{
+    const f8_type *q = f8_in_type(g, n, 0);
+    F8_TRY(dropping_ok(g, n, F8_A_DROPOUT));
+    if (f8_attention_seed(g, n) || n->n_in == always(n) + 2)
+        F8_TRY(need_type(g, n, roles, n->n_in - 1, &(f8_type){.dtype = F8_I32}));
+    else if (f8_node_attr(n, F8_A_DROPOUT)->f > 0)
+        return f8_infer_fail(g, n, roles, "dropout = %g needs a seed, i32[], as the last operand",
+                             f8_node_attr(n, F8_A_DROPOUT)->f);
+    if (f8_node_attr(n, F8_A_DROPOUT)->f > 0 &&
+        f8_type_rows(q) > INT32_MAX / f8_node_attr(n, F8_A_HEADS)->i)
+        return f8_infer_fail(g, n, roles, "the number of a row of the softmax does not fit i32");
     return F8_OK;
 }
 
@@ -292,6 +336,7 @@ f8_status f8_infer_attention(f8_graph *g, const f8_node *n, f8_type *out)
     const char *roles = f8_op_facts(n->op)->operands;
     F8_TRY(heads_ok(g, n, roles));
     F8_TRY(mask_ok(g, n, roles));
+    F8_TRY(dropout_ok(g, n, roles));
     *out = *f8_in_type(g, n, 0);
     return F8_OK;
 }
@@ -301,6 +346,7 @@ f8_status f8_infer_attention_grad(f8_graph *g, const f8_node *n, f8_type *out)
     const char *roles = f8_op_facts(n->op)->operands;
     F8_TRY(heads_ok(g, n, roles));
     F8_TRY(mask_ok(g, n, roles));
+    F8_TRY(dropout_ok(g, n, roles));
     *out = *f8_in_type(g, n, 0);
     f8_type lse = lse_type(g, n);
     if (!f8_type_equal(f8_in_type(g, n, 3), out) || !f8_type_equal(f8_in_type(g, n, 5), out) ||
@@ -324,8 +370,9 @@ f8_type f8_result_type(const f8_graph *g, f8_ref r, int64_t index)
 static f8_status rows_by_id(f8_graph *g, const f8_node *n, const char *roles, f8_type *out)
 {
     const f8_type *table = f8_in_type(g, n, 0), *ids = f8_in_type(g, n, 1);
-    F8_TRY(f8_need_dtype(g, n, roles, 0, F8_M_F32));
-    F8_TRY(f8_need_dtype(g, n, roles, 1, F8_M_I32));
+    const unsigned also = n->op == F8_OP_EMBEDDING ? F8_M_BF16 : 0;
+    F8_TRY(f8_need_dtype(g, n, roles, 0, F8_M_F32 | also));
+    F8_TRY(f8_need_dtype(g, n, roles, 1, F8_M_I32 | F8_M_I64));
     if (table->rank != 2 || ids->rank >= F8_MAX_RANK)
         return f8_infer_fail(g, n, roles, "the table must be [V, C], the ids of at most %d axes",
                              F8_MAX_RANK - 1);
@@ -482,16 +529,10 @@ f8_status f8_infer_rope(f8_graph *g, const f8_node *n, f8_type *out)
 f8_status f8_infer_dropout(f8_graph *g, const f8_node *n, f8_type *out)
 {
     const char *roles = f8_op_facts(n->op)->operands;
-    const double p = f8_node_attr(n, F8_A_P)->f;
-    const int64_t stream = f8_node_attr(n, F8_A_STREAM)->i;
     F8_TRY(f8_need_dtype(g, n, roles, 0, F8_M_F32));
     F8_TRY(need_type(g, n, roles, 1, &(f8_type){.dtype = F8_I32}));
     *out = *f8_in_type(g, n, 0);
-    if (!(p >= 0 && p < 1))
-        return f8_infer_fail(g, n, NULL, "p must be 0 or more and below 1, not %g", p);
-    if (stream < -1 || stream > INT32_MAX)
-        return f8_infer_fail(g, n, NULL, "stream must be 0 to 2147483647, or -1, not %lld",
-                             (long long)stream);
+    F8_TRY(dropping_ok(g, n, F8_A_P));
     if (f8_type_rows(out) > INT32_MAX || f8_type_columns(out) > INT32_MAX)
         return f8_infer_fail(g, n, NULL, "the number of a row or column does not fit i32");
     return F8_OK;
@@ -501,12 +542,24 @@ static f8_status targets_ok(f8_graph *g, const f8_node *n, const char *roles)
 {
     f8_type rows = *f8_in_type(g, n, 0);
     F8_TRY(f8_need_dtype(g, n, roles, 0, F8_M_F32));
-    F8_TRY(f8_need_dtype(g, n, roles, 1, F8_M_I32));
+    F8_TRY(f8_need_dtype(g, n, roles, 1, F8_M_I32 | F8_M_I64));
     if (rows.rank > 0)
         rows.rank--;
     if (f8_in_type(g, n, 0)->rank == 0 || !f8_type_same_shape(&rows, f8_in_type(g, n, 1)))
         return f8_infer_fail(g, n, roles, "the targets must have the logits' axes but the last");
     return F8_OK;
+}
+
+/* A cast makes the nearest i32 of an i64 target, so the least and the greatest i32 each stand for
+ * many targets. */
+static f8_status ignore_ok(f8_graph *g, const f8_node *n)
+{
+    const int64_t ignore = f8_node_attr(n, F8_A_IGNORE)->i, none = (int64_t)INT32_MAX + 1;
+    if (f8_in_type(g, n, 1)->dtype != F8_I64 || ignore == none ||
+        (ignore > INT32_MIN && ignore < INT32_MAX))
+        return F8_OK;
+    return f8_infer_fail(g, n, NULL, "ignore must be -2147483647 to 2147483646, not %lld",
+                         (long long)ignore);
 }
 
 /* The type of the loss. */
@@ -523,6 +576,7 @@ static f8_status loss_type(f8_graph *g, const f8_node *n, const char *roles, f8_
         return f8_infer_fail(g, n, NULL, "reduction is \"mean\", \"sum\" or \"none\", not \"%s\"",
                              reduction);
     }
+    F8_TRY(ignore_ok(g, n));
     if (!(smoothing >= 0 && smoothing <= 1))
         return f8_infer_fail(g, n, NULL, "label_smoothing must be 0 to 1, not %g", smoothing);
     return F8_OK;

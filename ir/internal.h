@@ -56,6 +56,7 @@ enum {
     F8_M_F32 = 1 << F8_F32,
     F8_M_BF16 = 1 << F8_BF16,
     F8_M_I32 = 1 << F8_I32,
+    F8_M_I64 = 1 << F8_I64,
     F8_M_BOOL = 1 << F8_BOOL,
     F8_M_FP8 = 1 << F8_E4M3 | 1 << F8_E5M2,
 };

@@ -218,8 +218,10 @@ static inline uint32_t f8_gemm_b(f8_op op)
     return op == F8_OP_SCALED_MATMUL ? 2 : 1; /* a scale follows each matrix */
 }
 
-/* The mask of an attention or its gradient; 0: it has none, or the node is another op. */
-f8_ref f8_attention_mask(const f8_node *n);
+/* The mask of an attention or its gradient, and the seed of its dropout, which is the last operand
+ * if that is an i32; 0: it has none, or the node is another op. */
+f8_ref f8_attention_mask(const f8_graph *g, const f8_node *n);
+f8_ref f8_attention_seed(const f8_graph *g, const f8_node *n);
 
 /* The type of result `index` of node r, whose op must have such a result. Attention's result 1 is
  * lse; those of its gradient are dk and dv, of the types of k and v. */

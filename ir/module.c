@@ -51,9 +51,9 @@ static f8_status check_var(const f8_module *m, const f8_var *v)
         return f8_fail(m->diag, F8_ERR_INPUT, v->loc,
                        "'%s': its size in bytes does not fit 64 bits", v->name);
     bool random = v->init == F8_INIT_NORMAL || v->init == F8_INIT_UNIFORM;
-    if (random && v->type.dtype != F8_F32)
+    if (random && v->type.dtype != F8_F32 && v->type.dtype != F8_BF16)
         return f8_fail(m->diag, F8_ERR_INPUT, v->loc,
-                       "'%s': only f32 can be initialized at random, not %s", v->name,
+                       "'%s': only f32 and bf16 can be initialized at random, not %s", v->name,
                        f8_dtype_name(v->type.dtype));
     return F8_OK;
 }

@@ -127,6 +127,9 @@ static f8_ref expand(void *user, f8_graph *to, const f8_graph *from, f8_ref old,
         return f8_rotated(to, in[0], f8_attr_i(from, old, F8_A_HEADS), f8_rope_of(n),
                           f8_attr_i(from, old, F8_A_INVERSE));
     case F8_OP_DROPOUT: return dropout(to, from, old, in);
+    case F8_OP_ATTENTION:
+    case F8_OP_ATTENTION_GRAD:
+        return f8_attr_f(from, old, F8_A_DROPOUT) > 0 ? 0 : f8_without_seed(to, from, old, in);
     case F8_OP_CROSS_ENTROPY: return cross_entropy(to, from, old, in);
     case F8_OP_CROSS_ENTROPY_GRAD: return cross_entropy_grad(to, from, old, in);
     case F8_OP_MEAN: return mean(to, from, old, in[0]);

@@ -9,6 +9,7 @@ f8_status f8_run_passes(f8_unit *u);
 /* Names of the passes in order; NULL past the end. */
 const char *f8_pass_name(size_t index);
 
+f8_status f8_pass_ids(f8_unit *u); /* casts i64 values to i32 where they come in */
 /* forward: activations to the recipe's dtype, linears to matmul with role fprop and a name */
 f8_status f8_pass_precision(f8_unit *u);
 f8_status f8_pass_chunk(f8_unit *u); /* the head and its cross-entropy, chunk by chunk of rows */

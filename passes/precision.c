@@ -1,14 +1,17 @@
 /* Precision: decides the dtype of every value of `forward`, and makes linears named GEMMs.
  *
- * The text is f32 throughout. Under a recipe whose activations are bf16, each op computes in f32 on
- * operands cast up, and its result is rounded by a cast to bf16. These stay f32:
+ * The text is f32 throughout, but for what it casts and for parameters declared as bf16: these are
+ * bf16 in memory, and their readers widen them, which is exact. Under a recipe whose activations
+ * are bf16, each op computes in f32 on operands cast up, and its result is rounded by a cast to
+ * bf16. These stay f32:
  *
  * - scalars and row statistics (last axis 1), operand 0 of cross_entropy, and the function's
  *   results;
  * - what an explicit `cast` in the text asks for.
  *
  * A `boundary` rounds even these. Ops that only move elements stay in their operand's dtype (moving
- * is exact), and attention takes and gives bf16; its mask stays f32. `linear` becomes matmul {role = "fprop", name}
+ * is exact), and attention takes and gives bf16; its mask stays f32. `linear` becomes matmul {role
+ * = "fprop", name}
  * (+ bias), with its operands rounded to the dtype of its recipe. Where these and the result are
  * bf16, so is the bias: y = bf16(acc + bf16(bias)), as the epilogue of a GEMM computes it. From
  * here on a linear is known by that name (recipe patterns, FP8 state, explain).
@@ -16,7 +19,8 @@
  * This runs before autodiff, so that the rounding of gradients follows from the derivative of
  * `cast`. The other order would need a second set of rules for where gradients are rounded.
  *
- * Each dropout gets the number of its stream, in the order of the forward.
+ * Each dropout, also that of an attention, gets the number of its stream, in the order of the
+ * forward.
  *
  * Requires: a function `forward`. Breaks: nothing; no `linear` is left. */
 #include "passes/unit/formulas.h"
@@ -95,29 +99,41 @@ static f8_ref lower_linear(precision *p, f8_graph *g, const f8_graph *from, f8_r
 static bool names_stream(const f8_graph *g, int64_t stream)
 {
     for (f8_ref r = 1; r < g->n_nodes; r++)
-        if (f8_at(g, r)->op == F8_OP_DROPOUT && f8_attr_i(g, r, F8_A_STREAM) == stream)
+        if ((f8_at(g, r)->op == F8_OP_DROPOUT || f8_attention_seed(g, f8_at(g, r))) &&
+            f8_attr_i(g, r, F8_A_STREAM) == stream)
             return true;
     return false;
 }
 
 /* A dropout that names no stream gets the next one that no other names. */
+static int64_t stream_of(precision *p, const f8_graph *from, f8_ref old)
+{
+    const int64_t named = f8_attr_i(from, old, F8_A_STREAM);
+    while (named < 0 && names_stream(from, p->stream))
+        p->stream++;
+    return named < 0 ? p->stream++ : named;
+}
+
 static f8_ref lower_dropout(precision *p, f8_graph *g, const f8_graph *from, f8_ref old,
                             const f8_ref *in)
 {
     f8_attr attr[] = {F8_FLOAT(F8_A_P, f8_attr_f(from, old, F8_A_P)),
-                      F8_INT(F8_A_STREAM, f8_attr_i(from, old, F8_A_STREAM))};
-    if (attr[1].i < 0) {
-        while (names_stream(from, p->stream))
-            p->stream++;
-        attr[1].i = p->stream++;
-    }
+                      F8_INT(F8_A_STREAM, stream_of(p, from, old))};
     const f8_ref x[] = {f8_fold_cast(g, in[0], F8_F32), in[1]};
     return narrow(p, g, f8_make(g, F8_OP_DROPOUT, x, 2, attr, 2), p->wide[old]);
 }
 
-/* The op, with its float operands cast to dtype `operands`; a mask stays f32. */
-static f8_ref remake(f8_graph *g, const f8_graph *from, f8_ref old, const f8_ref *in,
-                     f8_dtype operands)
+/* A parameter that is bf16 in memory and that the op reads as it is: a gather converts what it
+ * gathers, so that no table lies in memory as f32. */
+static bool is_table(const f8_node *n, uint32_t operand)
+{
+    return n->op == F8_OP_EMBEDDING && operand == 0;
+}
+
+/* The op with these attributes, and its float operands cast to dtype `operands`; a mask stays f32.
+ */
+static f8_ref remake_as(f8_graph *g, const f8_graph *from, f8_ref old, const f8_ref *in,
+                        f8_dtype operands, const f8_attr *attr)
 {
     const f8_node *n = f8_at(from, old);
     f8_ref *cast = F8_NEW_ARRAY(g->arena, f8_ref, n->n_in);
@@ -127,11 +143,30 @@ static f8_ref remake(f8_graph *g, const f8_graph *from, f8_ref old, const f8_ref
     }
     for (uint32_t i = 0; i < n->n_in; i++) {
         const f8_dtype was = f8_type_of(g, in[i])->dtype,
-                       to = n->in[i] == f8_attention_mask(n) ? F8_F32 : operands;
-        cast[i] = was == F8_F32 || was == F8_BF16 ? f8_fold_cast(g, in[i], to) : in[i];
+                       to = n->in[i] == f8_attention_mask(from, n) ? F8_F32 : operands;
+        const bool casts = (was == F8_F32 || was == F8_BF16) && !is_table(n, i);
+        cast[i] = casts ? f8_fold_cast(g, in[i], to) : in[i];
     }
-    return f8_make_clone(g, n->op, cast, (int)n->n_in, n->attr, f8_op_facts(n->op)->n_attrs,
-                         n->clone);
+    return f8_make_clone(g, n->op, cast, (int)n->n_in, attr, f8_op_facts(n->op)->n_attrs, n->clone);
+}
+
+static f8_ref remake(f8_graph *g, const f8_graph *from, f8_ref old, const f8_ref *in,
+                     f8_dtype operands)
+{
+    return remake_as(g, from, old, in, operands, f8_at(from, old)->attr);
+}
+
+static f8_ref lower_attention(precision *p, f8_graph *g, const f8_graph *from, f8_ref old,
+                              const f8_ref *in)
+{
+    const f8_node *n = f8_at(from, old);
+    const int n_attrs = f8_op_facts(n->op)->n_attrs;
+    f8_attr attr[F8_MAX_ATTRS];
+    memcpy(attr, n->attr, (size_t)n_attrs * sizeof *attr);
+    for (int i = 0; i < n_attrs; i++)
+        if (attr[i].key == F8_A_STREAM && f8_attention_seed(from, n))
+            attr[i].i = stream_of(p, from, old);
+    return remake_as(g, from, old, in, p->dtype, attr);
 }
 
 /* Moving elements is exact in any dtype; several operands must agree on one. */
@@ -164,8 +199,12 @@ static f8_ref rewrite(void *user, f8_graph *to, const f8_graph *from, f8_ref old
         return lower_linear(p, to, from, old, in);
     if (n->op == F8_OP_DROPOUT)
         return lower_dropout(p, to, from, old, in);
-    if (p->dtype == F8_F32)
-        return 0;
+    if (n->op == F8_OP_ATTENTION)
+        return lower_attention(p, to, from, old, in);
+    if (p->dtype == F8_F32) /* a norm's weight and bias may be bf16 */
+        return n->op == F8_OP_LAYERNORM || n->op == F8_OP_RMSNORM
+                   ? remake(to, from, old, in, F8_F32)
+                   : 0;
     if (n->op == F8_OP_BOUNDARY)
         return f8_unary(to, F8_OP_BOUNDARY, f8_fold_cast(to, in[0], p->dtype));
     switch (f8_op_facts(n->op)->cls) {
@@ -219,8 +258,8 @@ f8_status f8_pass_precision(f8_unit *u)
     for (f8_ref r = 1; r < g->n_nodes; r++)
         if (f8_at(g, r)->op == F8_OP_CROSS_ENTROPY)
             mark_wide(g, f8_at(g, r)->in[0], p.wide);
-        else if (f8_attention_mask(f8_at(g, r)))
-            mark_wide(g, f8_attention_mask(f8_at(g, r)), p.wide);
+        else if (f8_attention_mask(g, f8_at(g, r)))
+            mark_wide(g, f8_attention_mask(g, f8_at(g, r)), p.wide);
     F8_TRY(f8_func_rewrite(f, rewrite, &p));
     for (size_t i = 0; i < f->n_out; i++) {
         f->out[i].ref = f8_cast(f->graph, f->out[i].ref, results[i].dtype);

@@ -2,7 +2,8 @@
  *
  * Forward is one phase. A task is 4 blocks of 48 queries of one head. It visits the blocks of keys
  * once, and converts each block to f32 for all its queries:
- *     s[key][query] = k q^T (+ mask);  m, l, alpha, p = online softmax down the keys;  o = o * alpha + p^T v
+ *     s[key][query] = k q^T (+ mask);  m, l, alpha, p = online softmax down the keys;  p dropped;
+ *     o = o * alpha + p^T v
  * All that an inner step uses fits into L1 and L2. */
 #include "codegen/cpu/attention_parts.h"
 
@@ -24,7 +25,7 @@ typedef struct forward {
     f8_att *a;
     LLVMValueRef pack_q, pack_k, pack_v, store, softmax[2], finish; /* softmax: [on the diagonal] */
     int64_t q, qt, k, v, s, o, stats;                               /* offsets in scratch */
-    LLVMValueRef q_arg, k_arg, v_arg, mask_arg, o_arg, lse_arg, scratch;
+    LLVMValueRef q_arg, k_arg, v_arg, mask_arg, seed_arg, o_arg, lse_arg, scratch;
     /* of the task: its first block, and how many */
     LLVMValueRef batch, head, kv_head, first, count;
 } forward;
@@ -184,6 +185,7 @@ static void forward_step(forward *w, LLVMValueRef i, LLVMValueRef key_block, boo
     f8_att_mask(a, s, f8_att_mask_at(a, w->mask_arg, w->batch, w->head, block, key_block), keys,
                 queries);
     f8_ll_call(m, w->softmax[diag], (LLVMValueRef[]){s, stats, keys, queries}, 4);
+    f8_att_drop(a, s, w->seed_arg, w->batch, w->head, block, key_block);
     f8_att_call(a, diag ? F8_ATT_OUT_DIAG : F8_ATT_OUT, o, s, f8_att_floats(a, w->scratch, w->v),
                 queries, keys, f8_ll_at(m, m->f32, stats, f8_ll_i64(m, STAT_ALPHA)));
 }
@@ -273,6 +275,7 @@ void f8_att_forward(f8_att *a, f8_cpu_phase *phases, int *n_phases)
     a->scratch = 0;
     f8_att_make_scores(a);
     f8_att_make_mask(a);
+    f8_att_make_drop(a);
     f8_att_make_product(a, F8_ATT_OUT);
     if (d->causal)
         f8_att_make_product(a, F8_ATT_OUT_DIAG);
@@ -286,9 +289,10 @@ void f8_att_forward(f8_att *a, f8_cpu_phase *phases, int *n_phases)
     lay_out_scratch(&w);
     f8_ll_phase p;
     f8_ll_phase_begin(m, &p, phases[0].symbol);
-    LLVMValueRef *const args[] = {&w.q_arg, &w.k_arg, &w.v_arg, &w.mask_arg, &w.o_arg, &w.lse_arg};
-    for (int i = 0, n = 0; i < 6; i++)
-        if (args[i] != &w.mask_arg || d->masking)
+    LLVMValueRef *const args[] = {&w.q_arg,    &w.k_arg, &w.v_arg,  &w.mask_arg,
+                                  &w.seed_arg, &w.o_arg, &w.lse_arg};
+    for (int i = 0, n = 0; i < 7; i++)
+        if ((args[i] != &w.mask_arg || d->masking) && (args[i] != &w.seed_arg || d->dropout > 0))
             *args[i] = f8_ll_phase_arg(m, &p, n++);
     w.scratch = p.scratch;
     f8_ll_loop l;

@@ -26,7 +26,7 @@ enum { ENOUGH_HEADS = 8 };
 /* Statistics of a block of queries, f32[48] each. */
 enum { STAT_LSE = 0, STAT_DELTA = F8_ATT_BLOCK, STATS = 2 * F8_ATT_BLOCK };
 
-enum { Q, K, V, O, LSE, DO, MASK, DQ, DK, DV, ARGS };
+enum { Q, K, V, O, LSE, DO, MASK, SEED, DQ, DK, DV, ARGS };
 
 typedef struct backward {
     f8_att *a;
@@ -187,8 +187,10 @@ static void step(backward *w, LLVMValueRef head, LLVMValueRef i, LLVMValueRef j,
     f8_att_scores(a, diag, s, k, room(w, w->qt), keys, queries);
     f8_att_mask(a, s, f8_att_mask_at(a, w->args[MASK], w->batch, head, i, j), keys, queries);
     f8_att_scores(a, diag, dp, key_part(w, w->v, j), room(w, w->dout_t), keys, queries);
+    f8_att_drop(a, dp, w->args[SEED], w->batch, head, i, j);
     f8_ll_call(m, w->ds[diag], (LLVMValueRef[]){s, dp, room(w, w->stats), keys, queries}, 5);
     if (w->dkv) {
+        f8_att_drop(a, s, w->args[SEED], w->batch, head, i, j);
         f8_att_product kind = diag ? F8_ATT_DKV_DIAG : F8_ATT_DKV;
         f8_att_call(a, kind, key_part(w, w->dv, j), s, room(w, w->dout), keys, queries, NULL);
         f8_att_call(a, kind, key_part(w, w->dk, j), dp, room(w, w->q), keys, queries, NULL);
@@ -247,9 +249,9 @@ static LLVMValueRef make_range(backward *w, const char *what)
     for (int i = 0; i < 9; i++)
         *to[i] = f8_ll_param(m, i + 1);
     for (int i = 0, n = 0; i < ARGS; i++)
-        if (i != MASK || a->desc->masking)
-            w->args[i] = f8_ll_load(m, m->ptr,
-                                    f8_ll_at(m, m->ptr, f8_ll_param(m, 0), f8_ll_i64(m, n++)));
+        if ((i != MASK || a->desc->masking) && (i != SEED || a->desc->dropout > 0))
+            w->args[i] =
+                f8_ll_load(m, m->ptr, f8_ll_at(m, m->ptr, f8_ll_param(m, 0), f8_ll_i64(m, n++)));
     f8_att_fill(a, room(w, w->ones), f8_ll_i64(m, F8_ATT_BLOCK), 1.0f);
     f8_att_fill(a, room(w, w->scales), f8_ll_i64(m, F8_ATT_BLOCK), a->desc->scale);
     load_keys(w);
@@ -395,6 +397,7 @@ void f8_att_backward(f8_att *a, f8_cpu_phase *phases, int *n_phases)
     const f8_attention_desc *d = a->desc;
     f8_att_make_scores(a);
     f8_att_make_mask(a);
+    f8_att_make_drop(a);
     f8_att_make_product(a, F8_ATT_DQ);
     f8_att_make_product(a, F8_ATT_DKV);
     if (d->causal) {

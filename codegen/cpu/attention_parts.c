@@ -235,6 +235,65 @@ void f8_att_mask(f8_att *a, LLVMValueRef s, LLVMValueRef mask, LLVMValueRef keys
         f8_ll_call(a->m, a->mask, (LLVMValueRef[]){s, mask, keys, queries}, 4);
 }
 
+/* ---- dropout ---- */
+
+/* random_bits of i32, scalars or vectors alike. */
+static LLVMValueRef random_bits(f8_att *a, LLVMValueRef x, LLVMValueRef y, LLVMValueRef z)
+{
+    return f8_ll_body(a->m, f8_scalar_form(F8_FORM_PCG3D), (LLVMValueRef[]){x, y, z});
+}
+
+/* void(ptr x, ptr seed, i64 row, i64 key, i64 keys): row and key are the numbers of the first query
+ * and key. */
+void f8_att_make_drop(f8_att *a)
+{
+    f8_llvm_module *m = a->m;
+    const f8_attention_desc *d = a->desc;
+    char name[160];
+    if (d->dropout == 0)
+        return;
+    snprintf(name, sizeof name, "%s_drop", a->symbol);
+    LLVMTypeRef params[] = {m->ptr, m->ptr, m->i64, m->i64, m->i64};
+    a->drop = f8_ll_function_begin(m, name, m->void_, params, 5);
+    f8_ll_noalias(m, a->drop, 0);
+    LLVMValueRef seed = f8_ll_load(m, m->i32, f8_ll_param(m, 1)), row = f8_ll_param(m, 2);
+    const LLVMValueRef hash =
+        f8_ll_splat(m, random_bits(a, seed, f8_ll_i32(m, (int32_t)d->stream), f8_ll_i32(m, 0)));
+    row = f8_ll_splat(m, m->ll->BuildTrunc(m->b, row, m->i32, ""));
+    row = m->ll->BuildAdd(m->b, row, f8_ll_iota(m), "");
+    f8_ll_loop j;
+    f8_ll_loop_begin(m, &j, f8_ll_i64(m, 0), f8_ll_param(m, 4), f8_ll_i64(m, 1), NULL, 0);
+    LLVMValueRef key = m->ll->BuildNSWAdd(m->b, f8_ll_param(m, 3), j.index, "");
+    key = f8_ll_splat(m, m->ll->BuildTrunc(m->b, key, m->i32, ""));
+    LLVMValueRef x = f8_att_slice(a, f8_ll_param(m, 0), j.index, F8_ATT_BLOCK, 0);
+    for (int g = 0; g < F8_ATT_GROUPS; g++) {
+        LLVMValueRef query = m->ll->BuildAdd(m->b, row, f8_ll_vi32(m, g * F8_MK_LANES), "");
+        LLVMValueRef drop = m->ll->BuildICmp(m->b, LLVMIntSLT, random_bits(a, key, query, hash),
+                                             f8_ll_vi32(m, f8_attention_drop_limit(d)), "");
+        LLVMValueRef scaled = m->ll->BuildFMul(m->b, f8_att_load16(a, x, g * F8_MK_LANES),
+                                               f8_ll_vf32(m, f8_attention_drop_factor(d)), "");
+        f8_att_store16(a, m->ll->BuildSelect(m->b, drop, f8_ll_vf32(m, 0.0f), scaled, ""), x,
+                       g * F8_MK_LANES);
+    }
+    f8_ll_loop_end(m, &j, NULL);
+    m->ll->BuildRetVoid(m->b);
+}
+
+void f8_att_drop(f8_att *a, LLVMValueRef x, LLVMValueRef seed, LLVMValueRef batch,
+                 LLVMValueRef head, LLVMValueRef query_block, LLVMValueRef key_block)
+{
+    f8_llvm_module *m = a->m;
+    if (!a->drop)
+        return;
+    LLVMValueRef row = m->ll->BuildNSWAdd(m->b, f8_att_mul(a, batch, a->desc->H), head, "");
+    row =
+        m->ll->BuildNSWAdd(m->b, f8_att_mul(a, row, a->desc->T), f8_att_start(a, query_block), "");
+    f8_ll_call(
+        m, a->drop,
+        (LLVMValueRef[]){x, seed, row, f8_att_start(a, key_block), f8_att_key_count(a, key_block)},
+        5);
+}
+
 /* ---- products ---- */
 
 static void make_width(f8_att *a, f8_att_product kind, int width)

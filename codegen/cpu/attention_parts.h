@@ -36,7 +36,8 @@ typedef struct f8_att {
     LLVMTypeRef element;        /* dtype, as an integer of its bits */
     int64_t scratch;            /* bytes of scratch allocated so far */
     LLVMValueRef product[F8_ATT_PRODUCTS][5]; /* by width in vectors */
-    LLVMValueRef transpose, scores[2], mask; /* scores: [on the diagonal]; mask: or NULL */
+    LLVMValueRef transpose, scores[2], mask,
+        drop; /* scores: [on the diagonal]; mask, drop: or NULL */
 } f8_att;
 
 /* Builds the functions of a product; called before a phase begins. */
@@ -61,6 +62,13 @@ float f8_att_scale(const f8_att *a);
 /* The mask's element (batch, head, first query, first key) of two blocks. */
 LLVMValueRef f8_att_mask_at(f8_att *a, LLVMValueRef base, LLVMValueRef batch, LLVMValueRef head,
                             LLVMValueRef query_block, LLVMValueRef key_block);
+
+/* With dropout: x[key][query] of two blocks becomes what dropout makes of it. `seed` is the
+ * kernel's argument; the numbers of batch, head and blocks say where x is. Lanes of no query
+ * change, too. Without dropout nothing is emitted. */
+void f8_att_make_drop(f8_att *a);
+void f8_att_drop(f8_att *a, LLVMValueRef x, LLVMValueRef seed, LLVMValueRef batch,
+                 LLVMValueRef head, LLVMValueRef query_block, LLVMValueRef key_block);
 
 /* Calls a product (not F8_ATT_SCORES) for all padded columns. */
 void f8_att_call(f8_att *a, f8_att_product kind, LLVMValueRef c, LLVMValueRef left,

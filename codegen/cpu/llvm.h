@@ -162,6 +162,8 @@ LLVMValueRef f8_ll_from_bits(f8_llvm_module *m, LLVMValueRef i32); /* i32 -> f32
 /* Applies a scalar function (exp, encode_e4m3, ...) to x; f8_ll_sop applies one primitive of scalar
  * functions (b and c as its arity asks, no operand for constants). Truth values are i1. */
 LLVMValueRef f8_ll_scalar(f8_llvm_module *m, f8_sfn fn, LLVMValueRef x);
+/* The same of a body with one or several arguments, which have equally many lanes. */
+LLVMValueRef f8_ll_body(f8_llvm_module *m, const f8_scalar_body *body, const LLVMValueRef *args);
 LLVMValueRef f8_ll_sop(f8_llvm_module *m, f8_sop op, LLVMValueRef a, LLVMValueRef b,
                        LLVMValueRef c);
 /* bf16 is held as i16. Rounding is to nearest even, and a NaN keeps its sign and becomes quiet. It

@@ -70,9 +70,14 @@ LLVMValueRef f8_ll_sop(f8_llvm_module *m, f8_sop op, LLVMValueRef a, LLVMValueRe
 
 LLVMValueRef f8_ll_scalar(f8_llvm_module *m, f8_sfn fn, LLVMValueRef x)
 {
-    const f8_scalar_body *program = f8_scalar_function(fn);
-    printer p = {.m = m, .shape = m->ll->TypeOf(x)};
-    p.value[0] = x;
+    return f8_ll_body(m, f8_scalar_function(fn), &x);
+}
+
+LLVMValueRef f8_ll_body(f8_llvm_module *m, const f8_scalar_body *program, const LLVMValueRef *args)
+{
+    printer p = {.m = m, .shape = m->ll->TypeOf(args[0])};
+    for (int i = 0; i < program->n_args; i++)
+        p.value[i] = args[i];
     for (int i = 0; i < program->n_instrs; i++) {
         const f8_sinstr *s = &program->instrs[i];
         LLVMValueRef *to = &p.value[program->n_args + i];

@@ -34,6 +34,7 @@ static LLVMTypeRef element_type(f8_llvm_module *m, f8_dtype t)
     switch (t) {
     case F8_F32: return m->f32;
     case F8_I32: return m->i32;
+    case F8_I64: return m->i64;
     case F8_BF16:
     case F8_F16: return m->i16;
     default: return m->i8;
@@ -47,12 +48,26 @@ static LLVMTypeRef as_wide(f8_llvm_module *m, LLVMTypeRef to, LLVMValueRef like)
     return vector ? f8_ll_vtype(m, to) : to;
 }
 
+/* Of an i64. */
+static LLVMValueRef nearest_i32(f8_llvm_module *m, LLVMValueRef raw)
+{
+    LLVMTypeRef wide = m->ll->TypeOf(raw);
+    LLVMValueRef most = f8_ll_const_like(m, wide, f8_ll_i64(m, INT32_MAX));
+    LLVMValueRef least = f8_ll_const_like(m, wide, f8_ll_i64(m, INT32_MIN));
+    LLVMValueRef above = m->ll->BuildICmp(m->b, LLVMIntSGT, raw, most, "");
+    LLVMValueRef v = m->ll->BuildSelect(m->b, above, most, raw, "");
+    LLVMValueRef below = m->ll->BuildICmp(m->b, LLVMIntSLT, v, least, "");
+    v = m->ll->BuildSelect(m->b, below, least, v, "");
+    return m->ll->BuildTrunc(m->b, v, as_wide(m, m->i32, raw), "");
+}
+
 /* From the bits in memory to the form in which values are held (kernel.h), and back. */
 static LLVMValueRef widen(f8_llvm_module *m, f8_dtype t, LLVMValueRef raw)
 {
     switch (t) {
     case F8_F32:
     case F8_I32: return raw;
+    case F8_I64: return nearest_i32(m, raw);
     case F8_BF16: return f8_ll_bf16_to_f32(m, raw);
     case F8_BOOL:
         return m->ll->BuildICmp(m->b, LLVMIntNE, raw, m->ll->ConstNull(m->ll->TypeOf(raw)), "");
@@ -65,6 +80,7 @@ static LLVMValueRef narrow(f8_llvm_module *m, f8_dtype t, LLVMValueRef v)
     switch (t) {
     case F8_F32:
     case F8_I32: return v;
+    case F8_I64: return m->ll->BuildSExt(m->b, v, as_wide(m, m->i64, v), "");
     case F8_BF16: {
         /* the value is a bf16 already: its upper half is its encoding */
         LLVMValueRef bits = f8_ll_bits(m, v);

@@ -49,9 +49,11 @@ static int padded_d(const f8_attention_desc *x)
 
 static shape shape_of(const f8_target *target, const f8_attention_desc *x, phase_kind kind)
 {
-    /* a mask wants registers: smaller tiles, or fragments spill (measured with NVRTC 13) */
-    const bool narrow = x->D <= 64, big = target->shared_large && !x->masking;
-    const int pieces = x->masking && !narrow ? 1 : 2;
+    /* a mask wants registers: smaller tiles, or fragments spill (measured with NVRTC 13). So does
+     * dropout, whose kept elements of a tile must fit one word (f8_att_keep) */
+    const bool more = x->masking || x->dropout > 0;
+    const bool narrow = x->D <= 64, big = target->shared_large && !more;
+    const int pieces = more && !narrow ? 1 : 2;
     const int cols = big ? 64 : 32;
     if (x->dtype == F8_F32)
         return (shape){.warps = 4, .pieces = 1, .cols = F32_COLS, .sub = F32_COLS};
@@ -127,7 +129,13 @@ static void emit_constants(f8_text *t, const f8_attention_desc *x, phase_kind ki
                 x->masking == F8_MASK_ADD ? "float" : "f8_u8", (int)x->masking);
     f8_text_add(t, "    static constexpr f8_i64 MASK_B = %lld, MASK_H = %lld, MASK_Q = %lld, ",
                 (long long)x->mask.b, (long long)x->mask.h, (long long)x->mask.q);
-    f8_text_add(t, "MASK_K = %lld;\n};\n", (long long)x->mask.k);
+    f8_text_add(t, "MASK_K = %lld;\n", (long long)x->mask.k);
+    f8_text_add(t, "    static constexpr bool DROP = %d;\n", x->dropout > 0);
+    f8_text_add(t,
+                "    static constexpr f8_u32 STREAM = %uu, DROP_LIMIT = %uu;\n"
+                "    static constexpr float DROP_FACTOR = %af;\n};\n",
+                (unsigned)x->stream, (unsigned)f8_attention_drop_limit(x),
+                (double)f8_attention_drop_factor(x));
 }
 
 static void emit_kernel(f8_text *t, const f8_target *target, const f8_attention_desc *x,
@@ -140,21 +148,22 @@ static void emit_kernel(f8_text *t, const f8_target *target, const f8_attention_
     snprintf(launch->symbol, sizeof launch->symbol, "%s", symbol);
     launch->threads = (uint32_t)s.warps * 32;
     launch->shared = shared_of(x, kind, &s);
-    launch->n_args = (backward ? 10 : 6) + (x->masking != F8_MASK_NONE);
+    launch->n_args = (backward ? 10 : 6) + (x->masking != F8_MASK_NONE) + (x->dropout > 0);
     launch->n_ints = 0;
     *tasks = tasks_of(x, kind, &s);
     emit_constants(t, x, kind, &s, symbol);
     const char *mask = !x->masking                 ? ""
                        : x->masking == F8_MASK_ADD ? "    const float *mask;\n"
                                                    : "    const f8_u8 *mask;\n";
+    const char *seed = x->dropout > 0 ? "    const f8_u32 *seed;\n" : "";
     f8_text_add(t, "struct %s_params {\n    const %s *q, *k, *v;\n", symbol, type);
     if (backward)
         f8_text_add(t,
-                    "    const %s *o;\n    const float *lse;\n    const %s *dout;\n%s    %s *dq, "
+                    "    const %s *o;\n    const float *lse;\n    const %s *dout;\n%s%s    %s *dq, "
                     "*dk, *dv;\n",
-                    type, type, mask, type);
+                    type, type, mask, seed, type);
     else
-        f8_text_add(t, "%s    %s *o;\n    float *lse;\n", mask, type);
+        f8_text_add(t, "%s%s    %s *o;\n    float *lse;\n", mask, seed, type);
     f8_text_add(t, "    float *workspace;\n    f8_i64 tasks;\n};\n");
     f8_text_add(t, "F8_KERNEL(%s, %u, 2)\n{\n", symbol, launch->threads);
     if (launch->shared)

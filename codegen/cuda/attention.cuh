@@ -309,6 +309,93 @@ template <class S> F8_DEV float f8_att_inverse(float sum)
     return S::MASK && sum == 0.0f ? 0.0f : f8_div(1.0f, sum);
 }
 
+/* ---- dropout ---- */
+
+/* pcg3d of ir/num/scalar.def: its third word. */
+F8_DEV f8_u32 f8_att_random(f8_u32 a, f8_u32 b, f8_u32 c)
+{
+    a = a * 1664525u + 1013904223u;
+    b = b * 1664525u + 1013904223u;
+    c = c * 1664525u + 1013904223u;
+    a += b * c;
+    b += c * a;
+    c += a * b;
+    a ^= a >> 16;
+    b ^= b >> 16;
+    c ^= c >> 16;
+    a += b * c;
+    b += c * a;
+    return c + a * b;
+}
+
+/* What says which weights of a head are dropped: a key, and the number of its query 0. */
+struct f8_att_drop {
+    f8_u32 key, row;
+};
+template <class S, class P> F8_DEV f8_att_drop f8_att_drop_of(const P &p, int batch, int head)
+{
+    if constexpr (S::DROP)
+        return {f8_att_random(*p.seed, S::STREAM, 0), (f8_u32)(batch * S::H + head) * (f8_u32)S::T};
+    else
+        return {0, 0};
+}
+
+/* The bits are compared as signed numbers, which a change of the upper one makes of unsigned. */
+template <class S> F8_DEV bool f8_att_kept(const f8_att_drop &drop, int query, int key)
+{
+    const f8_u32 bits = f8_att_random((f8_u32)key, drop.row + (f8_u32)query, drop.key);
+    return (bits ^ 0x80000000u) >= (S::DROP_LIMIT ^ 0x80000000u);
+}
+
+/* A bit for each element of a tile: whether it is kept. */
+template <class S, int MT, int NT> F8_DEV f8_u32 f8_att_keep(const f8_att_drop &drop, int row0, int col0)
+{
+    f8_u32 keep = 0;
+    if constexpr (S::DROP) {
+        static_assert(MT * NT <= 8, "the elements of a tile fit one word");
+        const int lane = f8_att_thread_here<S>() % 32;
+#pragma unroll
+        for (int mt = 0; mt < MT; mt++)
+#pragma unroll
+            for (int n = 0; n < NT; n++)
+#pragma unroll
+                for (int e = 0; e < 4; e++) {
+                    const int row = row0 + mt * 16 + lane / 4 + e / 2 * 8;
+                    const int column = col0 + n * 8 + lane % 4 * 2 + e % 2;
+                    const bool kept = f8_att_kept<S>(drop, S::ROWS_ARE_KEYS ? column : row,
+                                                     S::ROWS_ARE_KEYS ? row : column);
+                    keep |= (f8_u32)kept << ((mt * NT + n) * 4 + e);
+                }
+    }
+    return keep;
+}
+
+/* x of element `at`, or what dropout makes of it. */
+template <class S> F8_DEV float f8_att_dropped(float x, f8_u32 keep, int at)
+{
+    if constexpr (S::DROP)
+        return keep >> at & 1 ? x * S::DROP_FACTOR : 0.0f;
+    else
+        return x;
+}
+
+/* f8_att_left of what dropout makes of x. */
+template <class S, int MT, int NT>
+F8_DEV void f8_att_left_dropped(f8_u32 (&a)[MT][NT / 2][4], const float (&x)[MT][NT][4], f8_u32 keep)
+{
+#pragma unroll
+    for (int mt = 0; mt < MT; mt++)
+#pragma unroll
+        for (int n = 0; n < NT; n++)
+#pragma unroll
+            for (int half = 0; half < 2; half++) {
+                const int at = (mt * NT + n) * 4 + half * 2;
+                a[mt][n / 2][n % 2 * 2 + half] =
+                    f8_bf16x2(f8_att_dropped<S>(x[mt][n][half * 2], keep, at),
+                              f8_att_dropped<S>(x[mt][n][half * 2 + 1], keep, at + 1));
+            }
+}
+
 /* ---- the diagonal ---- */
 
 /* Whether a row may see a column: keys up to the query. */

@@ -83,8 +83,8 @@ F8_DEV void f8_att_keys_load(const P &p, const f8_att_task &t, int head, int col
 template <class S>
 F8_DEV void f8_att_keys_step(float (&dk)[S::MT][S::DP / 8][4], float (&dv)[S::MT][S::DP / 8][4],
                              const f8_u16 *k, const f8_u16 *v, const f8_u16 *q, const f8_u16 *dout,
-                             const float *stats, const typename S::mask_type *mask, bool masked,
-                             int row0, int col0)
+                             const float *stats, const typename S::mask_type *mask,
+                             const f8_att_drop &drop, bool masked, int row0, int col0)
 {
     constexpr int MT = S::MT, NT = S::SUB / 8;
     const f8_u32 none[1][1][4] = {};
@@ -104,7 +104,8 @@ F8_DEV void f8_att_keys_step(float (&dk)[S::MT][S::DP / 8][4], float (&dv)[S::MT
                     f8_fma(s[mt][n][e], f8_att_factor<S>(), -own[n * 8 + e % 2]));
     if (masked)
         f8_att_mask<S, MT, NT>(s, 0.0f, row0, col0);
-    f8_att_left<MT, NT>(left, s);
+    const f8_u32 keep = f8_att_keep<S, MT, NT>(drop, row0, col0);
+    f8_att_left_dropped<S, MT, NT>(left, s, keep);
     f8_att_add_seen<S, MT, NT>(dv, left, dout, masked, row0, col0);
     f8_att_scores<S, MT, NT, false>(ds, v, dout, none);
 #pragma unroll
@@ -113,7 +114,9 @@ F8_DEV void f8_att_keys_step(float (&dk)[S::MT][S::DP / 8][4], float (&dv)[S::MT
         for (int mt = 0; mt < MT; mt++)
 #pragma unroll
             for (int e = 0; e < 4; e++)
-                ds[mt][n][e] = s[mt][n][e] * (ds[mt][n][e] - own[S::COLS + n * 8 + e % 2]);
+                ds[mt][n][e] =
+                    s[mt][n][e] * (f8_att_dropped<S>(ds[mt][n][e], keep, (mt * NT + n) * 4 + e) -
+                                   own[S::COLS + n * 8 + e % 2]);
     if (masked)
         f8_att_mask<S, MT, NT>(ds, 0.0f, row0, col0);
     f8_att_left<MT, NT>(left, ds);
@@ -161,6 +164,7 @@ template <class S, class P> F8_DEV void f8_att_keys(const P &p, f8_u8 *room)
         for (int i = 0; i < GROUP * (TILES - begin); i++) {
             const int stage = i % 2, col0 = tile * S::COLS;
             const typename S::mask_type *mask = f8_att_mask_of<S>(p, t.batch, head);
+            const f8_att_drop drop = f8_att_drop_of<S>(p, t.batch, head);
             tile = tile + 1 < TILES ? tile + 1 : begin;
             head += tile == begin;
             /* this tile has come, and every warp is done with the one before it */
@@ -177,7 +181,8 @@ template <class S, class P> F8_DEV void f8_att_keys(const P &p, f8_u8 *room)
                 if (seen)
                     f8_att_keys_step<S>(
                         dk, dv, ks + warp * MT * 16 * PITCH, vs + warp * MT * 16 * PITCH, qs + at,
-                        dos + at, stats + stage * 2 * S::COLS + c, mask, seen == 1, row0, col0 + c);
+                        dos + at, stats + stage * 2 * S::COLS + c, mask, drop, seen == 1, row0,
+                        col0 + c);
             }
         }
         f8_att_store_scaled<S, MT>(p.dk + batch * S::STRIDE_DK + t.head * S::D, S::STRIDE_DK, row0,
@@ -195,7 +200,7 @@ template <class S>
 F8_DEV void f8_att_queries_step(float (&dq)[S::MT][S::DP / 8][4], const float (&lse2)[S::MT][2],
                                 const float (&delta)[S::MT][2], const f8_u16 *q, const f8_u16 *dout,
                                 const f8_u16 *k, const f8_u16 *v, const typename S::mask_type *mask,
-                                bool masked, int row0, int col0)
+                                const f8_att_drop &drop, bool masked, int row0, int col0)
 {
     constexpr int MT = S::MT, NT = S::SUB / 8;
     const f8_u32 none[1][1][4] = {};
@@ -205,6 +210,7 @@ F8_DEV void f8_att_queries_step(float (&dq)[S::MT][S::DP / 8][4], const float (&
     f8_att_sign<S, MT, NT>(s);
     f8_att_apply<S, MT, NT>(s, mask, row0, col0);
     f8_att_scores<S, MT, NT, false>(ds, dout, v, none);
+    const f8_u32 keep = f8_att_keep<S, MT, NT>(drop, row0, col0);
 #pragma unroll
     for (int mt = 0; mt < MT; mt++)
 #pragma unroll
@@ -212,7 +218,8 @@ F8_DEV void f8_att_queries_step(float (&dq)[S::MT][S::DP / 8][4], const float (&
 #pragma unroll
             for (int e = 0; e < 4; e++) {
                 const float x = f8_fma(s[mt][n][e], f8_att_factor<S>(), -lse2[mt][e / 2]);
-                ds[mt][n][e] = f8_att_exp2<false, true>(x) * (ds[mt][n][e] - delta[mt][e / 2]);
+                const float dp = f8_att_dropped<S>(ds[mt][n][e], keep, (mt * NT + n) * 4 + e);
+                ds[mt][n][e] = f8_att_exp2<false, true>(x) * (dp - delta[mt][e / 2]);
             }
     if (masked)
         f8_att_mask<S, MT, NT>(ds, 0.0f, row0, col0);
@@ -237,6 +244,7 @@ template <class S, class P> F8_DEV void f8_att_queries(const P &p, f8_u8 *room)
         const f8_u16 *k = p.k + keys * S::STRIDE_K + kv * S::D,
                      *v = p.v + keys * S::STRIDE_V + kv * S::D;
         const typename S::mask_type *mask = f8_att_mask_of<S>(p, t.batch, t.head);
+        const f8_att_drop drop = f8_att_drop_of<S>(p, t.batch, t.head);
         f8_att_load<S, BLOCK, S::T>(qs, p.q + batch * S::STRIDE_Q + t.head * S::D, S::STRIDE_Q,
                                     t.first, f8_att_aligned<S>(p.q, S::STRIDE_Q));
         f8_att_load<S, BLOCK, S::T>(dos, p.dout + batch * S::STRIDE_DO + t.head * S::D,
@@ -273,7 +281,8 @@ template <class S, class P> F8_DEV void f8_att_queries(const P &p, f8_u8 *room)
                 if (seen)
                     f8_att_queries_step<S>(dq, lse2, delta, qs + warp * MT * 16 * PITCH,
                                            dos + warp * MT * 16 * PITCH, ks + stage + c * PITCH,
-                                           vs + stage + c * PITCH, mask, seen == 1, row0, col0 + c);
+                                           vs + stage + c * PITCH, mask, drop, seen == 1, row0,
+                                           col0 + c);
             }
         }
         f8_att_store_scaled<S, MT>(p.dq + batch * S::STRIDE_DQ + t.head * S::D, S::STRIDE_DQ, row0,

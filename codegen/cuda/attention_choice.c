@@ -7,8 +7,9 @@
 /* Where cuDNN computes attention: the architectures, head sizes, numbers of tokens and directions
  * of a row. Elsewhere our own kernels do. A row is added only for what was measured on that
  * architecture (bench/results). cuDNN is chosen only where its bits repeat and its workspace is
- * worth it; with a mask, or with other keys than queries, never: outside compute capability 10 the backward takes T * T values for every head. T is a
- * multiple of 128, because the backward of cuDNN 9.15 and before wants that. */
+ * worth it; with a mask, dropout, or other keys than queries never: outside compute capability 10
+ * the backward takes T * T values for every head. T is a multiple of 128, because the backward of
+ * cuDNN 9.15 and before wants that. */
 static const struct {
     int sm_from, sm_to;
     int64_t D_from, D_to, T_from, T_to;
@@ -24,7 +25,7 @@ enum { NEWEST_SEEN = 91900, TOKENS = 128 };
 f8_attention_algorithm f8_cuda_attention_choose(const f8_target *target, const f8_attention_desc *d,
                                                 bool backward)
 {
-    if (d->dtype != F8_BF16 || d->T % TOKENS || d->Tk != d->T || d->masking)
+    if (d->dtype != F8_BF16 || d->T % TOKENS || d->Tk != d->T || d->masking || d->dropout > 0)
         return F8_ATTENTION_OWN;
     for (size_t i = 0; i < sizeof by_cudnn / sizeof *by_cudnn; i++)
         if (target->sm >= by_cudnn[i].sm_from && target->sm <= by_cudnn[i].sm_to &&
@@ -51,8 +52,10 @@ f8_status f8_cuda_attention_by_cudnn(const f8_target *target, const f8_attention
     if (d->dtype != F8_BF16)
         return f8_fail(diag, F8_ERR_UNSUPPORTED, F8_NOWHERE, "cuDNN attention: %s is not bf16",
                        f8_dtype_name(d->dtype));
-    if (d->masking || d->Tk != d->T)
-        return f8_fail(diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
-                       "cuDNN attention is built without masks, and for as many keys as queries");
+    if (d->masking || d->dropout > 0 || d->Tk != d->T)
+        return f8_fail(
+            diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
+            "cuDNN attention is built without masks and dropout, and for as many keys as "
+            "queries");
     return f8_cudnn_attention_supports(NEWEST_SEEN, target->sm, out, diag);
 }

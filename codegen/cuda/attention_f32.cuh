@@ -90,6 +90,19 @@ F8_DEV float f8_att_f32_score(const float (&x)[f8_att_f32_own<S>()], const float
                             S::ROWS_ARE_KEYS ? row : column);
 }
 
+/* x, or what dropout makes of it. */
+template <class S>
+F8_DEV float f8_att_f32_dropped(float x, const f8_att_drop &drop, int row, int column)
+{
+    if constexpr (S::DROP)
+        return f8_att_kept<S>(drop, S::ROWS_ARE_KEYS ? column : row,
+                              S::ROWS_ARE_KEYS ? row : column)
+                   ? x * S::DROP_FACTOR
+                   : 0.0f;
+    else
+        return x;
+}
+
 template <class S, class P> F8_DEV void f8_att_f32_forward(const P &p, f8_u8 *room)
 {
     constexpr int OWN = f8_att_f32_own<S>(), PITCH = 4 * OWN;
@@ -99,6 +112,7 @@ template <class S, class P> F8_DEV void f8_att_f32_forward(const P &p, f8_u8 *ro
         const f8_att_task t = f8_att_find<S, S::H, S::ROWS>(task);
         const f8_i64 batch = (f8_i64)t.batch * S::T, keys = (f8_i64)t.batch * S::TK;
         const typename S::mask_type *mask = f8_att_mask_of<S>(p, t.batch, t.head);
+        const f8_att_drop drop = f8_att_drop_of<S>(p, t.batch, t.head);
         const int kv = t.head / (S::H / S::HKV), row = t.first + f8_thread() / 4;
         const int end = S::CAUSAL && t.first + S::ROWS < S::TK ? t.first + S::ROWS : S::TK;
         float q[OWN], o[OWN], top = none, sum = 0.0f;
@@ -130,7 +144,8 @@ template <class S, class P> F8_DEV void f8_att_f32_forward(const P &p, f8_u8 *ro
                 const float x = f8_att_exp2<true, false>(f8_fma(s[j], f8_att_factor<S>(), -safe));
                 sum += x;
                 if (f8_att_visible<S>(row, col0 + j))
-                    f8_att_f32_add<S>(o, x, vs + j * PITCH);
+                    f8_att_f32_add<S>(o, f8_att_f32_dropped<S>(x, drop, row, col0 + j),
+                                      vs + j * PITCH);
             }
         }
         if (f8_thread() % 4 == 0 && row < S::T)
@@ -164,6 +179,7 @@ template <class S, class P> F8_DEV void f8_att_f32_keys(const P &p, f8_u8 *room)
             const float *lse2 = p.workspace + (f8_i64)(t.batch * S::H + head) * S::TP;
             const float *delta = lse2 + (f8_i64)S::B * S::H * S::TP;
             const typename S::mask_type *mask = f8_att_mask_of<S>(p, t.batch, head);
+            const f8_att_drop drop = f8_att_drop_of<S>(p, t.batch, head);
 #pragma unroll 1
             for (int col0 = S::CAUSAL ? t.first : 0; col0 < S::T; col0 += S::COLS) {
                 f8_att_f32_tile<S>(qs, p.q + batch * S::STRIDE_Q + head * S::D, S::STRIDE_Q,
@@ -172,9 +188,11 @@ template <class S, class P> F8_DEV void f8_att_f32_keys(const P &p, f8_u8 *room)
                 for (int j = 0; j < S::COLS; j++) {
                     const float s = f8_att_f32_score<S>(k, qs + j * PITCH, mask, row, col0 + j);
                     const float x = f8_att_f32_weight<S>(s, lse2[col0 + j]);
-                    const float dp = f8_att_f32_dot<S>(v, dos + j * PITCH);
+                    const float dp = f8_att_f32_dropped<S>(f8_att_f32_dot<S>(v, dos + j * PITCH),
+                                                           drop, row, col0 + j);
                     if (f8_att_visible<S>(row, col0 + j)) {
-                        f8_att_f32_add<S>(dv, x, dos + j * PITCH);
+                        f8_att_f32_add<S>(dv, f8_att_f32_dropped<S>(x, drop, row, col0 + j),
+                                          dos + j * PITCH);
                         f8_att_f32_add<S>(dk, x * (dp - delta[col0 + j]), qs + j * PITCH);
                     }
                 }
@@ -195,6 +213,7 @@ template <class S, class P> F8_DEV void f8_att_f32_queries(const P &p, f8_u8 *ro
         const f8_att_task t = f8_att_find<S, S::H, S::ROWS>(task);
         const f8_i64 batch = (f8_i64)t.batch * S::T, keys = (f8_i64)t.batch * S::TK;
         const typename S::mask_type *mask = f8_att_mask_of<S>(p, t.batch, t.head);
+        const f8_att_drop drop = f8_att_drop_of<S>(p, t.batch, t.head);
         const int kv = t.head / (S::H / S::HKV), row = t.first + f8_thread() / 4;
         const int end = S::CAUSAL && t.first + S::ROWS < S::TK ? t.first + S::ROWS : S::TK;
         const float *stats = p.workspace + (f8_i64)(t.batch * S::H + t.head) * S::TP + row;
@@ -211,7 +230,8 @@ template <class S, class P> F8_DEV void f8_att_f32_queries(const P &p, f8_u8 *ro
             for (int j = 0; j < S::COLS; j++) {
                 const float s = f8_att_f32_score<S>(q, ks + j * PITCH, mask, row, col0 + j);
                 const float x = f8_att_f32_weight<S>(s, lse2);
-                const float dp = f8_att_f32_dot<S>(dout, vs + j * PITCH);
+                const float dp = f8_att_f32_dropped<S>(f8_att_f32_dot<S>(dout, vs + j * PITCH),
+                                                       drop, row, col0 + j);
                 if (f8_att_visible<S>(row, col0 + j))
                     f8_att_f32_add<S>(dq, x * (dp - delta), ks + j * PITCH);
             }

@@ -52,8 +52,8 @@ F8_DEV void f8_att_softmax(f8_att_running<S> &r, float (&s)[S::MT][S::COLS / 8][
 /* One tile of keys; `masked`: not every row sees every one. */
 template <class S, bool HOLD>
 F8_DEV void f8_att_forward_tile(f8_att_running<S> &r, const f8_u16 *q, const f8_u16 *k,
-                                const f8_u16 *v, const typename S::mask_type *mask, bool masked,
-                                int row0, int col0,
+                                const f8_u16 *v, const typename S::mask_type *mask,
+                                const f8_att_drop &drop, bool masked, int row0, int col0,
                                 const f8_u32 (&held)[HOLD ? S::MT : 1][HOLD ? S::DP / 16 : 1][4])
 {
     constexpr int MT = S::MT, NT = S::COLS / 8;
@@ -65,7 +65,7 @@ F8_DEV void f8_att_forward_tile(f8_att_running<S> &r, const f8_u16 *q, const f8_
         f8_att_mask<S, MT, NT>(s, -f8_from_bits(0x7f800000u), row0, col0);
     f8_att_softmax<S>(r, s);
     f8_u32 p[MT][NT / 2][4];
-    f8_att_left<MT, NT>(p, s);
+    f8_att_left_dropped<S, MT, NT>(p, s, f8_att_keep<S, MT, NT>(drop, row0, col0));
     f8_att_add_seen<S, MT, NT>(r.o, p, v, masked, row0, col0);
 }
 
@@ -107,6 +107,7 @@ template <class S, class P> F8_DEV void f8_att_forward(const P &p, f8_u8 *room)
         const f8_u16 *k = p.k + (f8_i64)t.batch * S::TK * S::STRIDE_K + kv * S::D;
         const f8_u16 *v = p.v + (f8_i64)t.batch * S::TK * S::STRIDE_V + kv * S::D;
         const typename S::mask_type *mask = f8_att_mask_of<S>(p, t.batch, t.head);
+        const f8_att_drop drop = f8_att_drop_of<S>(p, t.batch, t.head);
         f8_att_load<S, BLOCK, S::T>(qs, p.q + (f8_i64)t.batch * S::T * S::STRIDE_Q + t.head * S::D,
                                     S::STRIDE_Q, t.first, q_aligned);
         f8_att_load<S, S::COLS, S::TK>(ks, k, S::STRIDE_K, 0, k_aligned);
@@ -142,8 +143,8 @@ template <class S, class P> F8_DEV void f8_att_forward(const P &p, f8_u8 *room)
             }
             const int seen = f8_att_seen<S>(row0, MT * 16, col0, S::COLS);
             if (seen)
-                f8_att_forward_tile<S, HOLD>(r, own, ks + stage, vs + stage, mask, seen == 1, row0,
-                                             col0, held);
+                f8_att_forward_tile<S, HOLD>(r, own, ks + stage, vs + stage, mask, drop, seen == 1,
+                                             row0, col0, held);
         }
         f8_att_forward_end<S>(r, p, t, row0);
         f8_sync();

@@ -53,6 +53,7 @@ const char *f8_cuda_element(f8_dtype t)
     switch (t) {
     case F8_F32: return "float";
     case F8_I32: return "f8_u32";
+    case F8_I64: return "f8_i64";
     case F8_BF16:
     case F8_F16: return "f8_u16";
     default: return "f8_u8";
@@ -62,6 +63,12 @@ const char *f8_cuda_element(f8_dtype t)
 int f8_cuda_bytes(f8_dtype t)
 {
     return (int)f8_dtype_size(t);
+}
+
+int f8_cuda_words(f8_dtype t, int n)
+{
+    const int bytes = f8_cuda_bytes(t);
+    return ((bytes < 4 ? bytes : 4) * n + 3) / 4;
 }
 
 static const char *held(uint8_t kind)
@@ -296,6 +303,7 @@ void f8_cuda_print_value(f8_cuda_printer *p, uint32_t n)
         f8_cuda_line(p, "const float v%u = %sf8_from_bf16(*q%d);", n, missing, i->buffer);
         break;
     case F8_BOOL: f8_cuda_line(p, "const bool v%u = *q%d != 0;", n, i->buffer); break;
+    case F8_I64: f8_cuda_line(p, "const f8_u32 v%u = f8_nearest(*q%d);", n, i->buffer); break;
     default: f8_cuda_line(p, "const %s v%u = %s*q%d;", held(i->kind), n, missing, i->buffer); break;
     }
 }
@@ -309,6 +317,8 @@ void f8_cuda_print_store(f8_cuda_printer *p, uint32_t n)
         f8_cuda_line(p, "*q%d = %s;", i->buffer, v.s);
     else if (t == F8_BF16)
         f8_cuda_line(p, "*q%d = (f8_u16)f8_bf16x2(%s, 0.0f);", i->buffer, v.s);
+    else if (t == F8_I64)
+        f8_cuda_line(p, "*q%d = (f8_i32)%s;", i->buffer, v.s);
     else
         f8_cuda_line(p, "*q%d = (%s)%s;", i->buffer, f8_cuda_element(t), v.s);
 }
@@ -354,6 +364,9 @@ void f8_cuda_print_block(f8_cuda_printer *p, uint32_t n)
         f8_cuda_line(p, "const float v%u = f8_from_bf16(q%d[%s]);", n, i->buffer, at.s);
         break;
     case F8_BOOL: f8_cuda_line(p, "const bool v%u = q%d[%s] != 0;", n, i->buffer, at.s); break;
+    case F8_I64:
+        f8_cuda_line(p, "const f8_u32 v%u = f8_nearest(q%d[%s]);", n, i->buffer, at.s);
+        break;
     default: f8_cuda_line(p, "const %s v%u = q%d[%s];", held(i->kind), n, i->buffer, at.s); break;
     }
 }
@@ -370,7 +383,8 @@ static void element_of_load(f8_cuda_printer *p, uint32_t n)
     const char *of = "f8_byte_of";
     switch (b->dtype) {
     case F8_F32: of = "f8_f32_of"; break;
-    case F8_I32: f8_cuda_line(p, "const f8_u32 v%u = w%u[u][e];", n, n); return;
+    case F8_I32:
+    case F8_I64: f8_cuda_line(p, "const f8_u32 v%u = w%u[u][e];", n, n); return;
     case F8_BF16: of = "f8_bf16_of"; break;
     case F8_F16: of = "f8_half_of"; break;
     default: break;
@@ -508,7 +522,8 @@ void f8_cuda_store_plan(f8_cuda_printer *p)
         const f8_dtype t = p->k->buffer[i->buffer].dtype;
         switch (t) {
         case F8_F32: p->put[n] = "f32"; break;
-        case F8_I32: p->put[n] = "word"; break;
+        case F8_I32:
+        case F8_I64: p->put[n] = "word"; break;
         case F8_BF16:
             p->put[n] =
                 from->op == F8_K_CALL && !call && f8_cuda_is_bf16(p->k, from) ? "upper" : "bf16";

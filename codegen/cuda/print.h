@@ -133,6 +133,8 @@ void f8_cuda_print_functions(f8_cuda_printer *p);
 
 const char *f8_cuda_element(f8_dtype t); /* "float", "f8_u16", ... */
 int f8_cuda_bytes(f8_dtype t);
+/* The 32-bit words that n elements fill in registers: an i64 is held as the nearest i32. */
+int f8_cuda_words(f8_dtype t, int n);
 f8_cuda_name f8_cuda_value(const f8_cuda_printer *p, uint32_t n); /* v7, or a literal */
 /* "const float v7 = ...;" of a SCALAR, CALL or (without columns) LOAD. */
 void f8_cuda_print_value(f8_cuda_printer *p, uint32_t n);

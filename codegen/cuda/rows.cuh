@@ -9,9 +9,18 @@
 
 /* ---- vectors of V elements of S bytes, as the 32-bit words they fill ---- */
 
+/* An i64 (S = 8) fills one word, with the nearest i32. */
+F8_DEV f8_u32 f8_nearest(f8_i64 x)
+{
+    const f8_i64 most = 0x7fffffff, least = -most - 1;
+    return (f8_u32)(x > most ? most : x < least ? least : x);
+}
+
 template <int S> F8_DEV f8_u32 f8_element(const f8_u8 *p)
 {
-    if constexpr (S == 4)
+    if constexpr (S == 8)
+        return f8_nearest(*(const f8_i64 *)p);
+    else if constexpr (S == 4)
         return *(const f8_u32 *)p;
     else if constexpr (S == 2)
         return *(const f8_u16 *)p;
@@ -21,7 +30,9 @@ template <int S> F8_DEV f8_u32 f8_element(const f8_u8 *p)
 
 template <int S> F8_DEV void f8_set_element(f8_u8 *p, f8_u32 x)
 {
-    if constexpr (S == 4)
+    if constexpr (S == 8)
+        *(f8_i64 *)p = (f8_i32)x;
+    else if constexpr (S == 4)
         *(f8_u32 *)p = x;
     else if constexpr (S == 2)
         *(f8_u16 *)p = (f8_u16)x;
@@ -29,22 +40,33 @@ template <int S> F8_DEV void f8_set_element(f8_u8 *p, f8_u32 x)
         *p = (f8_u8)x;
 }
 
+template <int S, int V> F8_DEV constexpr int f8_words()
+{
+    return ((S < 4 ? S : 4) * V + 3) / 4;
+}
+
 /* One element more at the bottom of V: the others move up by one. And the lowest one off. */
 template <int S, int V> F8_DEV void f8_push_element(f8_u32 *w, f8_u32 x)
 {
-    constexpr int words = (S * V + 3) / 4;
+    constexpr int words = f8_words<S, V>();
     F8_UNROLL for (int i = words - 1; i > 0; i--)
-        w[i] = S == 4 ? w[i - 1] : w[i] << (S * 8 % 32) | w[i - 1] >> (32 - S * 8) % 32;
-    w[0] = S == 4 ? x : w[0] << (S * 8 % 32) | x;
+        w[i] = S >= 4 ? w[i - 1] : w[i] << (S * 8 % 32) | w[i - 1] >> (32 - S * 8) % 32;
+    w[0] = S >= 4 ? x : w[0] << (S * 8 % 32) | x;
 }
 template <int S, int V> F8_DEV f8_u32 f8_pop_element(f8_u32 *w)
 {
-    constexpr int words = (S * V + 3) / 4;
+    constexpr int words = f8_words<S, V>();
     const f8_u32 x = w[0];
     F8_UNROLL for (int i = 0; i < words - 1; i++)
-        w[i] = S == 4 ? w[i + 1] : w[i] >> (S * 8 % 32) | w[i + 1] << (32 - S * 8) % 32;
-    w[words - 1] = S == 4 ? 0 : w[words - 1] >> (S * 8 % 32);
+        w[i] = S >= 4 ? w[i + 1] : w[i] >> (S * 8 % 32) | w[i + 1] << (32 - S * 8) % 32;
+    w[words - 1] = S >= 4 ? 0 : w[words - 1] >> (S * 8 % 32);
     return x;
+}
+
+/* The word of element e. */
+template <int S> F8_DEV constexpr int f8_word(int e)
+{
+    return S < 4 ? e * S / 4 : e;
 }
 
 /* V elements at an address aligned to all of them, or to 16 bytes if that is less. */
@@ -52,7 +74,10 @@ template <int S, int V> F8_DEV void f8_get(f8_u32 *w, const void *from)
 {
     constexpr int bytes = S * V;
     const f8_u8 *p = (const f8_u8 *)from;
-    if constexpr (bytes % 16 == 0) {
+    if constexpr (S == 8) {
+        F8_UNROLL for (int e = 0; e < V; e++)
+            w[e] = f8_element<S>(p + e * S);
+    } else if constexpr (bytes % 16 == 0) {
         F8_UNROLL for (int i = 0; i < bytes / 16; i++) {
             const f8_x4 x = ((const f8_x4 *)p)[i];
             F8_UNROLL for (int k = 0; k < 4; k++)
@@ -70,7 +95,10 @@ template <int S, int V> F8_DEV void f8_put(void *to, const f8_u32 *w)
 {
     constexpr int bytes = S * V;
     f8_u8 *p = (f8_u8 *)to;
-    if constexpr (bytes % 16 == 0) {
+    if constexpr (S == 8) {
+        F8_UNROLL for (int e = 0; e < V; e++)
+            f8_set_element<S>(p + e * S, w[e]);
+    } else if constexpr (bytes % 16 == 0) {
         F8_UNROLL for (int i = 0; i < bytes / 16; i++) {
             f8_x4 x;
             F8_UNROLL for (int k = 0; k < 4; k++)
@@ -89,22 +117,22 @@ template <int S, int V> F8_DEV void f8_put(void *to, const f8_u32 *w)
 
 template <int S, int V> F8_DEV void f8_get_nothing(f8_u32 *w)
 {
-    F8_UNROLL for (int i = 0; i < (S * V + 3) / 4; i++)
+    F8_UNROLL for (int i = 0; i < f8_words<S, V>(); i++)
         w[i] = 0;
 }
 
 /* The first n of V elements anywhere, and zeros for the rest. It is rare, so the code is short. */
 template <int S, int V> F8_DEV void f8_get_some(f8_u32 *w, const void *from, int n)
 {
-    F8_UNROLL for (int i = 0; i < (S * V + 3) / 4; i++)
+    F8_UNROLL for (int i = 0; i < f8_words<S, V>(); i++)
         w[i] = 0;
     F8_ROLLED for (int e = (n < V ? n : V) - 1; e >= 0; e--)
         f8_push_element<S, V>(w, f8_element<S>((const f8_u8 *)from + e * S));
 }
 template <int S, int V> F8_DEV void f8_put_some(void *to, const f8_u32 *w, int n)
 {
-    f8_u32 x[(S * V + 3) / 4];
-    F8_UNROLL for (int i = 0; i < (S * V + 3) / 4; i++)
+    f8_u32 x[f8_words<S, V>()];
+    F8_UNROLL for (int i = 0; i < f8_words<S, V>(); i++)
         x[i] = w[i];
     F8_ROLLED for (int e = 0; e < (n < V ? n : V); e++)
         f8_set_element<S>((f8_u8 *)to + e * S, f8_pop_element<S, V>(x));
@@ -113,17 +141,17 @@ template <int S, int V> F8_DEV void f8_put_some(void *to, const f8_u32 *w, int n
 /* The same where rows are ragged and it is not rare: one by one, but all at once. */
 template <int S, int V> F8_DEV void f8_get_ragged(f8_u32 *w, const void *from, int n)
 {
-    F8_UNROLL for (int i = 0; i < (S * V + 3) / 4; i++)
+    F8_UNROLL for (int i = 0; i < f8_words<S, V>(); i++)
         w[i] = 0;
     F8_UNROLL for (int e = 0; e < V; e++)
         if (e < n)
-            w[e * S / 4] |= f8_element<S>((const f8_u8 *)from + e * S) << (e * S % 4 * 8);
+            w[f8_word<S>(e)] |= f8_element<S>((const f8_u8 *)from + e * S) << (e * S % 4 * 8);
 }
 template <int S, int V> F8_DEV void f8_put_ragged(void *to, const f8_u32 *w, int n)
 {
     F8_UNROLL for (int e = 0; e < V; e++)
         if (e < n)
-            f8_set_element<S>((f8_u8 *)to + e * S, w[e * S / 4] >> (e * S % 4 * 8));
+            f8_set_element<S>((f8_u8 *)to + e * S, w[f8_word<S>(e)] >> (e * S % 4 * 8));
 }
 
 /* Column c of a row rolled by `shift` within groups. */
@@ -137,11 +165,11 @@ F8_DEV int f8_rolled(int c, int shift, int group)
 template <int S, int V>
 F8_DEV void f8_get_rolled(f8_u32 *w, const void *row, int c, int n, int shift, int group)
 {
-    F8_UNROLL for (int i = 0; i < (S * V + 3) / 4; i++)
+    F8_UNROLL for (int i = 0; i < f8_words<S, V>(); i++)
         w[i] = 0;
     F8_UNROLL for (int e = 0; e < V; e++)
         if (e < n)
-            w[e * S / 4] |= f8_element<S>((const f8_u8 *)row + f8_rolled(c + e, shift, group) * S)
+            w[f8_word<S>(e)] |= f8_element<S>((const f8_u8 *)row + f8_rolled(c + e, shift, group) * S)
                             << (e * S % 4 * 8);
 }
 

@@ -65,8 +65,7 @@ static void keep_words(f8_cuda_printer *p)
             continue;
         for (int32_t stage = 0; stage < (int32_t)k->n_stages; stage++)
             uses += f8_cuda_needed(p, stage) && p->needed[n] && !f8_cuda_is_kept(p, n);
-        const int own =
-            p->l.sets * ((f8_cuda_bytes(k->buffer[i->buffer].dtype) * p->l.vector + 3) / 4);
+        const int own = p->l.sets * f8_cuda_words(k->buffer[i->buffer].dtype, p->l.vector);
         if (uses > 1 && words + own <= (p->l.staged ? RAW_WORDS_STAGED : RAW_WORDS)) {
             words += own;
             p->raw[n] = F8_CUDA_RAW_KEPT;

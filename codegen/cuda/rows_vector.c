@@ -10,7 +10,7 @@ enum { EARLY_WORDS = 48, EARLY_WORDS_STAGED = 32 };
 
 static int words_of(const f8_cuda_printer *p, f8_dtype t)
 {
-    return (f8_cuda_bytes(t) * p->l.vector + 3) / 4;
+    return f8_cuda_words(t, p->l.vector);
 }
 
 void f8_cuda_rows_u(f8_cuda_printer *p)

@@ -1,6 +1,18 @@
 /* The checks of an attention description that every target makes: see attention.h. */
 #include "codegen/kernel/attention.h"
 
+#include <math.h>
+
+int32_t f8_attention_drop_limit(const f8_attention_desc *x)
+{
+    return (int32_t)(floor(x->dropout * 0x1p32) - 0x1p31);
+}
+
+float f8_attention_drop_factor(const f8_attention_desc *x)
+{
+    return (float)(1 / (1 - x->dropout));
+}
+
 f8_status f8_attention_check_sizes(const f8_attention_desc *x, f8_diag *d)
 {
     if (x->B < 1 || x->T < 1 || x->Tk < 1 || x->H < 1 || x->Hkv < 1 || x->D < 1 || x->H % x->Hkv)

@@ -11,8 +11,9 @@
  * in ir/README.md, "Cross-entropy, and attention, of large logits".
  *
  * Arguments (args of the kernel ABI; no ints):
- *     forward:  q, k, v, [mask,] o, lse
- *     backward: q, k, v, o, lse, do, [mask,] dq, dk, dv
+ *     forward:  q, k, v, [mask,] [seed,] o, lse
+ *     backward: q, k, v, o, lse, do, [mask,] [seed,] dq, dk, dv
+ * The seed is one i32.
  * Element (b, t, head, d) of a tensor lies at base + (b * T + t) * stride + head * D + d, so views
  * into [B, T, 3C] need only their stride and base. k, v, dk and dv have Tk in the place of T. lse is f32[B, H, T]. Results overlap nothing
  * else. */
@@ -31,13 +32,22 @@ typedef struct f8_attention_desc {
     bool causal;                 /* query i sees the keys up to i, whatever T and Tk */
     f8_attention_masking masking;
     float scale;
-    struct { /* elements between tokens, at least heads * D */
+    double dropout; /* 0 to below 1; 0: none */
+    int64_t stream; /* of the dropout */
+    struct {        /* elements between tokens, at least heads * D */
         int64_t q, k, v, o, dout, dq, dk, dv;
     } stride; /* forward uses the first four */
     struct { /* elements of the mask between batches, heads, queries and keys; 0: broadcast */
         int64_t b, h, q, k;
     } mask;
 } f8_attention_desc;
+
+/* With dropout the weight of query i and key j in o is dropped where the i32
+ * random_bits(j, (b * H + h) * T + i, random_bits(seed, stream, 0)) is below the limit; else it is
+ * multiplied by the factor, 1 / (1 - dropout). lse is as without. The limit of no dropout is
+ * INT32_MIN. */
+int32_t f8_attention_drop_limit(const f8_attention_desc *desc);
+float f8_attention_drop_factor(const f8_attention_desc *desc);
 
 /* Checks that every target makes. F8_ERR_INPUT: a size is below 1, the number of heads is no
  * multiple of the number of kv heads, or the stride between tokens is shorter than the heads of a

@@ -143,6 +143,8 @@ static uint32_t lower_cast(f8_kb *b, const f8_node *n, f8_ref in)
     uint32_t v;
     if (from == to)
         return value(b, in, &n->type);
+    if ((from == F8_I64 && to == F8_I32) || (from == F8_I32 && to == F8_I64))
+        return value(b, in, &n->type); /* a load or a store converts */
     switch (from) {
     case F8_I32:
         v = value(b, in, &n->type);

@@ -168,7 +168,10 @@ static f8_status attention_desc(f8_build *b, f8_ref r, f8_attention_desc *d)
     d->stride.q = f8_build_place(b, n->in[0])->stride;
     d->stride.k = f8_build_place(b, n->in[1])->stride;
     d->stride.v = f8_build_place(b, n->in[2])->stride;
-    const f8_ref mask = f8_attention_mask(n);
+    d->dropout = f8_attr_f(graph, r, F8_A_DROPOUT);
+    if (d->dropout > 0)
+        d->stream = f8_attr_i(graph, r, F8_A_STREAM);
+    const f8_ref mask = f8_attention_mask(graph, n);
     return mask ? attention_mask(b, r, mask, d) : F8_OK;
 }
 
@@ -176,7 +179,7 @@ static const char *attention_text(f8_build *b, const f8_attention_desc *d, bool 
 {
     uint32_t scale;
     memcpy(&scale, &d->scale, sizeof scale);
-    const char *keys = "", *mask = "";
+    const char *keys = "", *mask = "", *dropout = "";
     if (d->Tk != d->T)
         keys = f8_arena_printf(b->arena, " Tk %" PRId64, d->Tk);
     if (d->masking)
@@ -184,21 +187,23 @@ static const char *attention_text(f8_build *b, const f8_attention_desc *d, bool 
                                " mask %s %" PRId64 " %" PRId64 " %" PRId64 " %" PRId64,
                                d->masking == F8_MASK_BOOL ? "bool" : "f32", d->mask.b, d->mask.h,
                                d->mask.q, d->mask.k);
-    return f8_arena_printf(b->arena,
-                           "attention%s %s B %" PRId64 " T %" PRId64 " H %" PRId64 " Hkv %" PRId64
-                           " D %" PRId64 "%s scale 0x%08" PRIx32 " strides %" PRId64 " %" PRId64
-                           " %" PRId64 " %" PRId64 " %" PRId64 " %" PRId64 " %" PRId64 " %" PRId64
-                           "%s%s",
-                           backward ? " grad" : "", f8_dtype_name(d->dtype), d->B, d->T, d->H,
-                           d->Hkv, d->D, d->causal ? " causal" : "", scale, d->stride.q,
-                           d->stride.k, d->stride.v, d->stride.o, d->stride.dout, d->stride.dq,
-                           d->stride.dk, d->stride.dv, keys ? keys : "", mask ? mask : "");
+    if (d->dropout > 0)
+        dropout = f8_arena_printf(b->arena, " dropout %a stream %" PRId64, d->dropout, d->stream);
+    return f8_arena_printf(
+        b->arena,
+        "attention%s %s B %" PRId64 " T %" PRId64 " H %" PRId64 " Hkv %" PRId64 " D %" PRId64
+        "%s scale 0x%08" PRIx32 " strides %" PRId64 " %" PRId64 " %" PRId64 " %" PRId64 " %" PRId64
+        " %" PRId64 " %" PRId64 " %" PRId64 "%s%s%s",
+        backward ? " grad" : "", f8_dtype_name(d->dtype), d->B, d->T, d->H, d->Hkv, d->D,
+        d->causal ? " causal" : "", scale, d->stride.q, d->stride.k, d->stride.v, d->stride.o,
+        d->stride.dout, d->stride.dq, d->stride.dk, d->stride.dv, keys ? keys : "",
+        mask ? mask : "", dropout ? dropout : "");
 }
 
 /* Operands, then results, then the workspace. */
 typedef struct attention_values {
-    f8_place place[11];
-    f8_type type[11];
+    f8_place place[12];
+    f8_type type[12];
     int64_t workspace;                 /* bytes */
     uint32_t n, first_result, n_typed; /* the workspace has no type */
 } attention_values;

@@ -1,9 +1,10 @@
 /* The reference interpreter: attention and its gradient, computed in double and rounded once. For
  * every batch b and head h, with its key head h / (heads / kv_heads):
- *     s = scale q k^T + mask (keys <= query when causal), lse = log sum exp s, p = exp(s - lse), o = p v
- *     dv = p^T do, dp = do v^T, ds = p (dp - sum(do o)), dq = scale ds k, dk = scale ds^T q
- * A false of a bool mask makes a score -Inf. With a mask, a query whose scores are all -Inf has o = 0
- * and lse = +Inf, which makes every p of it 0. */
+ *     s = scale q k^T + mask (keys <= query when causal), lse = log sum exp s, p = exp(s - lse), o
+ * = p v dv = p^T do, dp = do v^T, ds = p (dp - sum(do o)), dq = scale ds k, dk = scale ds^T q With
+ * dropout, o and dv have p / (1 - dropout) or 0 in the place of p, and dp likewise. A false of a
+ * bool mask makes a score -Inf. With a mask, a query whose scores are all -Inf has o = 0 and lse =
+ * +Inf, which makes every p of it 0. */
 #include <math.h>
 #include <string.h>
 
@@ -16,6 +17,8 @@ typedef struct heads {
     int64_t T, K, D, H, KH;
     double scale;
     bool causal;
+    double dropout;        /* the probability; 0: none */
+    uint32_t key;          /* of what is dropped: the seed's and the stream's */
     const f8_rvalue *mask; /* NULL: none */
     double *row;           /* [K]: of the mask, what is added to a query's scores */
 } heads;
@@ -57,6 +60,16 @@ static double masked(const heads *a, double score, int64_t key)
     if (a->mask->type.dtype == F8_BOOL)
         return a->row[key] != 0 ? score : -INFINITY;
     return score + a->row[key];
+}
+
+/* What the probability of a query and a key is multiplied by. */
+static double kept(const heads *a, int64_t b, int64_t h, int64_t query, int64_t key)
+{
+    const int64_t row = (b * a->H + h) * a->T + query;
+    if (a->dropout == 0)
+        return 1;
+    return f8_interp_drops((uint32_t)key, (uint32_t)row, a->key, a->dropout) ? 0
+                                                                             : 1 / (1 - a->dropout);
 }
 
 /* Adds in four sums, so that an addition need not wait for the one before. */
@@ -108,7 +121,7 @@ static void forward_head(const heads *a, int64_t b, int64_t h, const double *q, 
         }
         lse[i] = top + log(sum);
         for (int64_t j = 0; j < seen(a, i); j++)
-            add_scaled(o + i * D, exp(p[j] - top) / sum, v + j * D, D);
+            add_scaled(o + i * D, kept(a, b, h, i, j) * exp(p[j] - top) / sum, v + j * D, D);
     }
 }
 
@@ -127,9 +140,9 @@ static void backward_head(const heads *a, int64_t b, int64_t h, const gradient *
         load_mask(a, b, h, i);
         for (int64_t j = 0; j < seen(a, i); j++) {
             const double s = masked(a, a->scale * dot(q, g->k + j * D, D), j);
-            const double p = exp(s - g->lse[i]);
-            const double ds = a->scale * p * (dot(d_o, g->v + j * D, D) - delta);
-            add_scaled(g->dv + j * D, p, d_o, D);
+            const double p = exp(s - g->lse[i]), keep = kept(a, b, h, i, j);
+            const double ds = a->scale * p * (keep * dot(d_o, g->v + j * D, D) - delta);
+            add_scaled(g->dv + j * D, keep * p, d_o, D);
             add_scaled(g->dq + i * D, ds, g->k + j * D, D);
             add_scaled(g->dk + j * D, ds, q, D);
         }
@@ -197,8 +210,15 @@ void f8_interp_attention(f8_interp *x, const f8_graph *g, f8_ref r, const f8_rva
     a.D = q->dim[2] / a.H;
     if (a.scale == 0)
         a.scale = 1 / sqrt((double)a.D);
-    if (f8_attention_mask(f8_at(g, r)))
-        a.mask = in[f8_at(g, r)->n_in - 1];
+    const f8_node *n = f8_at(g, r);
+    const f8_ref seed = f8_attention_seed(g, n);
+    if (f8_attention_mask(g, n))
+        a.mask = in[n->n_in - 1 - (seed != 0)];
+    if (seed) {
+        a.dropout = f8_attr_f(g, r, F8_A_DROPOUT);
+        a.key = f8_interp_random(*(const uint32_t *)in[n->n_in - 1]->data,
+                                 (uint32_t)f8_attr_i(g, r, F8_A_STREAM), 0);
+    }
     const size_t count = (size_t)(4 * (a.T + a.K) * a.D + a.T + 2 * a.K);
     const size_t bytes = count * sizeof(double);
     double *room = f8_interp_alloc(x, bytes);

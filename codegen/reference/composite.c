@@ -329,7 +329,7 @@ static value cross_entropy_grad(f8_interp *x, const loss_attrs *a, value logits,
 /* ---- dropout ---- */
 
 /* pcg3d of ir/num/scalar.def, its third word, written a second time. */
-static uint32_t random_word(uint32_t a, uint32_t b, uint32_t c)
+uint32_t f8_interp_random(uint32_t a, uint32_t b, uint32_t c)
 {
     uint32_t v[3] = {a, b, c};
     for (int i = 0; i < 3; i++)
@@ -344,6 +344,12 @@ static uint32_t random_word(uint32_t a, uint32_t b, uint32_t c)
     return v[2];
 }
 
+bool f8_interp_drops(uint32_t column, uint32_t row, uint32_t key, double p)
+{
+    const int64_t dropped = (int64_t)floor(p * 4294967296.0); /* of all words */
+    return (int64_t)(f8_interp_random(column, row, key) ^ 0x80000000u) < dropped;
+}
+
 static value dropout(f8_interp *x, value a, value seed, double p, int64_t stream)
 {
     f8_type mask = a->type;
@@ -351,13 +357,11 @@ static value dropout(f8_interp *x, value a, value seed, double p, int64_t stream
     f8_rvalue *keep = p > 0 ? f8_interp_temp(x, &mask) : NULL;
     if (!keep)
         return a;
-    const uint32_t key = random_word(*(const uint32_t *)seed->data, (uint32_t)stream, 0);
+    const uint32_t key = f8_interp_random(*(const uint32_t *)seed->data, (uint32_t)stream, 0);
     const int64_t n = f8_type_elements(&mask), columns = f8_type_columns(&mask);
-    const int64_t dropped = (int64_t)floor(p * 4294967296.0); /* of all words */
-    for (int64_t i = 0; i < n; i++) {
-        const uint32_t bits = random_word((uint32_t)(i % columns), (uint32_t)(i / columns), key);
-        ((uint8_t *)keep->data)[i] = (int64_t)(bits ^ 0x80000000u) >= dropped;
-    }
+    for (int64_t i = 0; i < n; i++)
+        ((uint8_t *)keep->data)[i] =
+            !f8_interp_drops((uint32_t)(i % columns), (uint32_t)(i / columns), key, p);
     return select_(x, keep, times(x, a, 1 / (1 - p)), constant(x, 0));
 }
 

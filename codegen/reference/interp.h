@@ -98,6 +98,10 @@ void f8_interp_attention(f8_interp *x, const f8_graph *g, f8_ref r, const f8_rva
 void f8_interp_collective(f8_interp *x, const f8_graph *g, f8_ref r, const f8_rvalue *in,
                           f8_rvalue *out);
 
+/* ---- composite.c: the hash of dropout, and whether it drops an element ---- */
+uint32_t f8_interp_random(uint32_t a, uint32_t b, uint32_t c);
+bool f8_interp_drops(uint32_t column, uint32_t row, uint32_t key, double p);
+
 /* ---- composite.c: classes COMPOSITE and FP8, except quantize ---- */
 void f8_interp_composite(f8_interp *x, const f8_graph *g, f8_ref r, const f8_rvalue *const *in,
                          f8_rvalue *out);

@@ -92,6 +92,10 @@ void f8_interp_load(const f8_interp *x, const f8_rvalue *v, int64_t first, int64
         for (int64_t i = 0; i < n; i++)
             to[i] = (double)((const int32_t *)v->data)[first + i];
         break;
+    case F8_I64:
+        for (int64_t i = 0; i < n; i++)
+            to[i] = (double)((const int64_t *)v->data)[first + i];
+        break;
     case F8_BF16:
         for (int64_t i = 0; i < n; i++)
             to[i] = (double)f8_bf16_to_f32(((const uint16_t *)v->data)[first + i]);
@@ -125,6 +129,7 @@ void f8_interp_store(const f8_interp *x, f8_rvalue *v, int64_t first, int64_t n,
         switch (d) {
         case F8_F32: ((float *)v->data)[first + i] = (float)from[i]; break;
         case F8_I32: ((int32_t *)v->data)[first + i] = to_i32(from[i]); break;
+        case F8_I64: ((int64_t *)v->data)[first + i] = to_i32(from[i]); break;
         case F8_BOOL: ((uint8_t *)v->data)[first + i] = from[i] != 0; break;
         case F8_BF16:
         case F8_F16:

@@ -81,8 +81,14 @@ static bool walk_next(walk *w)
 
 /* ---- narrow values as words ---- */
 
-/* Loads n elements from `at` on; with stride 0, the same element n times. Returns buf, or the
- * memory of the value. */
+/* The nearest i32, as bits. */
+static uint32_t nearest(int64_t v)
+{
+    return (uint32_t)(int32_t)(v > INT32_MAX ? INT32_MAX : v < INT32_MIN ? INT32_MIN : v);
+}
+
+/* Loads n elements from `at` on; with stride 0, the same element n times. Of an i64 it is the
+ * nearest i32. Returns buf, or the memory of the value. */
 static const uint32_t *load_words(const f8_rvalue *v, int64_t at, int64_t stride, int64_t n,
                                   uint32_t *buf)
 {
@@ -91,7 +97,8 @@ static const uint32_t *load_words(const f8_rvalue *v, int64_t at, int64_t stride
         return (const uint32_t *)v->data + at;
     const int64_t count = stride ? n : 1;
     for (int64_t i = 0; i < count; i++)
-        buf[i] = size == 4   ? ((const uint32_t *)v->data)[at + i]
+        buf[i] = size == 8   ? nearest(((const int64_t *)v->data)[at + i])
+                 : size == 4 ? ((const uint32_t *)v->data)[at + i]
                  : size == 2 ? ((const uint16_t *)v->data)[at + i]
                              : ((const uint8_t *)v->data)[at + i];
     for (int64_t i = count; i < n; i++)
@@ -104,6 +111,9 @@ static void store_words(f8_rvalue *v, int64_t at, int64_t n, const uint32_t *wor
     const size_t size = f8_dtype_size(v->type.dtype);
     if (size == 4)
         memcpy((uint32_t *)v->data + at, words, (size_t)n * 4);
+    else if (size == 8)
+        for (int64_t i = 0; i < n; i++)
+            ((int64_t *)v->data)[at + i] = (int32_t)words[i];
     else if (size == 2)
         for (int64_t i = 0; i < n; i++)
             ((uint16_t *)v->data)[at + i] = (uint16_t)words[i];
@@ -125,7 +135,7 @@ static void call(f8_sfn fn, const words *w)
     f8_scalar_eval(fn, w->in[0], w->out, w->n);
 }
 
-/* Any dtype except i32 and bool as an F; those as they are. */
+/* Floats as an F; integers and truth values as they are. */
 static void decode(f8_dtype d, const words *w)
 {
     const f8_sfn fn = f8_scalar_decode_fn(d);
@@ -137,10 +147,9 @@ static void decode(f8_dtype d, const words *w)
 
 static void eval_cast(f8_dtype from, f8_dtype to, const words *w)
 {
-    const bool from_int =
-        from == F8_I32 || from == F8_BOOL; /* the 0 and 1 of a bool are integers already */
+    const bool from_int = !f8_dtype_is_float(from); /* the 0 and 1 of a bool are integers already */
     decode(from, w);
-    if (to == F8_I32) {
+    if (to == F8_I32 || to == F8_I64) {
         if (!from_int)
             f8_scalar_op_eval(F8_S_F2I, w->out, NULL, NULL, w->out, w->n);
         return;

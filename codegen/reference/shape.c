@@ -173,18 +173,26 @@ void f8_interp_gather(f8_interp *x, f8_op op, const f8_rvalue *const *in, f8_rva
     const int64_t rows = in[0]->type.dim[0], n = in[0]->type.dim[1];
     const int64_t count = f8_type_elements(&in[1]->type);
     const size_t row = (size_t)n * f8_interp_element(x, F8_F32);
-    const int32_t *ids = in[1]->data;
     uint8_t *to = out->data;
+    const bool narrow = in[0]->type.dtype != F8_F32 && !x->wide; /* a table of bf16 */
     if (op == F8_OP_EMBEDDING_GRAD)
         memcpy(to, in[0]->data, (size_t)rows * row);
     for (int64_t i = 0; i < count; i++) {
-        const bool inside = ids[i] >= 0 && ids[i] < rows;
+        const int64_t id = in[1]->type.dtype == F8_I64 ? ((const int64_t *)in[1]->data)[i]
+                                                       : ((const int32_t *)in[1]->data)[i];
+        const bool inside = id >= 0 && id < rows;
         if (op == F8_OP_EMBEDDING_GRAD) {
             if (inside) /* in order of position */
-                add_row(x, to + (size_t)ids[i] * row,
-                        (const uint8_t *)in[2]->data + (size_t)i * row, n);
+                add_row(x, to + (size_t)id * row, (const uint8_t *)in[2]->data + (size_t)i * row,
+                        n);
+        } else if (inside && narrow) {
+            double x0;
+            for (int64_t c = 0; c < n; c++) {
+                f8_interp_load(x, in[0], id * n + c, 1, &x0);
+                f8_interp_store(x, out, i * n + c, 1, &x0);
+            }
         } else if (inside) {
-            memcpy(to + (size_t)i * row, (const uint8_t *)in[0]->data + (size_t)ids[i] * row, row);
+            memcpy(to + (size_t)i * row, (const uint8_t *)in[0]->data + (size_t)id * row, row);
         } else {
             const double nan = NAN;
             for (int64_t c = 0; c < n; c++)

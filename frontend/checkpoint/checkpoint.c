@@ -13,8 +13,8 @@ const char f8_checkpoint_prefix[] = "fp8c.state.", f8_checkpoint_version[] = "1"
 
 static const f8_st_dtype dtypes[] = {
     [FP8C_F32] = F8_ST_F32,        [FP8C_BF16] = F8_ST_BF16,      [FP8C_F16] = F8_ST_F16,
-    [FP8C_I32] = F8_ST_I32,        [FP8C_BOOL] = F8_ST_BOOL,      [FP8C_F8E4M3] = F8_ST_F8_E4M3,
-    [FP8C_F8E5M2] = F8_ST_F8_E5M2, [FP8C_F8E8M0] = F8_ST_F8_E8M0,
+    [FP8C_I32] = F8_ST_I32,        [FP8C_I64] = F8_ST_I64,        [FP8C_BOOL] = F8_ST_BOOL,
+    [FP8C_F8E4M3] = F8_ST_F8_E4M3, [FP8C_F8E5M2] = F8_ST_F8_E5M2, [FP8C_F8E8M0] = F8_ST_F8_E8M0,
 };
 
 _Static_assert((int)F8_ST_MAX_RANK >= (int)FP8C_MAX_RANK, "every variable can be written");

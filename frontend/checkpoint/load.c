@@ -7,6 +7,7 @@
 #include "frontend/checkpoint/load.h"
 #include "frontend/checkpoint/shared.h"
 #include "frontend/program.h"
+#include "ir/num/fp8.h"
 
 enum { SHOWN = 200 };
 
@@ -62,21 +63,25 @@ static f8_status get_value(const f8_load *l, int i, f8_arena *memory, void **out
 
 /* Refuse NaN in a weight, and Inf in a weight that is stored as FP8: its codes would not show which
  * values were not finite. */
-static f8_status check_finite(const f8_load *l, int i, const float *value, bool is_stored)
+static f8_status check_finite(const f8_load *l, int i, const void *value, bool is_stored)
 {
     fp8c_variable v;
     char shown[SHOWN];
     fp8c_program_variable(l->program, i, &v);
-    if (!v.is_param || (v.type.dtype != FP8C_F32 && !is_stored))
+    const bool narrow = v.type.dtype == FP8C_BF16 && !is_stored;
+    if (!v.is_param || (v.type.dtype != FP8C_F32 && !narrow && !is_stored))
         return F8_OK;
     const f8_st_tensor *t = l->from[i]->tensor;
     const uint64_t n = t->bytes / f8_st_dtype_bytes(t->dtype);
-    for (uint64_t k = 0; k < n; k++)
-        if (isnan(value[k]) || (is_stored && isinf(value[k])))
+    for (uint64_t k = 0; k < n; k++) {
+        const float x = narrow ? f8_bf16_to_f32(((const uint16_t *)value)[k])
+                               : ((const float *)value)[k];
+        if (isnan(x) || (is_stored && isinf(x)))
             return f8_file_fail(
                 l->diag, F8_ERR_INPUT, l->from[i]->file->in.path,
                 "tensor '%s': element %" PRIu64 " is %s: fp8c does not export such weights",
-                f8_st_shown(t->name, shown, sizeof shown), k, isnan(value[k]) ? "NaN" : "infinite");
+                f8_st_shown(t->name, shown, sizeof shown), k, isnan(x) ? "NaN" : "infinite");
+    }
     return F8_OK;
 }
 

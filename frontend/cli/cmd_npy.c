@@ -283,8 +283,9 @@ f8_status cli_npy_read(const cli_npy *f, void *to, f8_diag *diag)
 static size_t make_header(const fp8c_type *type, char to[256])
 {
     static const char *const descr[] = {
-        [FP8C_F32] = "<f4",  [FP8C_BF16] = "|V2",   [FP8C_F16] = "<f2",    [FP8C_I32] = "<i4",
-        [FP8C_BOOL] = "|b1", [FP8C_F8E4M3] = "|V1", [FP8C_F8E5M2] = "|V1", [FP8C_F8E8M0] = "|V1",
+        [FP8C_F32] = "<f4",    [FP8C_BF16] = "|V2",   [FP8C_F16] = "<f2",
+        [FP8C_I32] = "<i4",    [FP8C_BOOL] = "|b1",   [FP8C_F8E4M3] = "|V1",
+        [FP8C_F8E5M2] = "|V1", [FP8C_F8E8M0] = "|V1", [FP8C_I64] = "<i8",
     };
     size_t n = sizeof magic + 4;
     n += (size_t)snprintf(to + n, 256 - n, "{'descr': '%s', 'fortran_order': False, 'shape': (",

@@ -351,6 +351,7 @@ static double element(fp8c_dtype dtype, const void *bytes, int64_t i)
     switch (dtype) {
     case FP8C_F32: return (double)((const float *)bytes)[i];
     case FP8C_I32: return ((const int32_t *)bytes)[i];
+    case FP8C_I64: return (double)((const int64_t *)bytes)[i];
     case FP8C_BF16:
         f8_checkpoint_widen(F8_ST_BF16, (const uint16_t *)bytes + i, &x, 1);
         return (double)x;

@@ -52,9 +52,10 @@ static f8_st_tensor tensor_of(const fp8c_type *type)
 static bool becomes(f8_st_dtype from, fp8c_dtype to, bool raw)
 {
     if (from == F8_ST_U8)
-        return to == FP8C_I32 || to == FP8C_BOOL ||
+        return to == FP8C_I32 || to == FP8C_I64 || to == FP8C_BOOL ||
                (raw && (to == FP8C_F8E4M3 || to == FP8C_F8E5M2 || to == FP8C_F8E8M0));
-    return (from == F8_ST_I64 && to == FP8C_I32) || (raw && from == F8_ST_U16 && to == FP8C_BF16);
+    return (from == F8_ST_I64 && to == FP8C_I32) || (from == F8_ST_I32 && to == FP8C_I64) ||
+           (raw && from == F8_ST_U16 && to == FP8C_BF16);
 }
 
 /* Converts n elements. Returns the index of the first that does not fit into i32, or n. */
@@ -71,6 +72,12 @@ static uint64_t to_i32(f8_st_dtype from, const void *raw, int32_t *to, uint64_t 
     return n;
 }
 
+static void to_i64(f8_st_dtype from, const void *raw, int64_t *to, uint64_t n)
+{
+    for (uint64_t i = 0; i < n; i++)
+        to[i] = from == F8_ST_I32 ? ((const int32_t *)raw)[i] : ((const uint8_t *)raw)[i];
+}
+
 /* Converts the n elements at `raw`, of dtype `from`, to values of a port at `to`. The first is
  * element `first` of the tensor, for the message. */
 static f8_status take(const cli_tensor_in *in, const void *raw, uint64_t first, uint64_t n,
@@ -80,6 +87,9 @@ static f8_status take(const cli_tensor_in *in, const void *raw, uint64_t first, 
     uint64_t good = 0;
     if (dtype == FP8C_I32 && from != F8_ST_I32) {
         good = to_i32(from, raw, to, n);
+    } else if (dtype == FP8C_I64 && from != F8_ST_I64) {
+        to_i64(from, raw, to, n);
+        good = n;
     } else {
         memcpy(to, raw, (size_t)(n * f8_st_dtype_bytes(from)));
         while (good < n && (dtype != FP8C_BOOL || ((const uint8_t *)raw)[good] <= 1))

@@ -15,7 +15,8 @@
     X(F8_BOOL, "bool", 1, 0)  \
     X(F8_E4M3, "f8e4m3", 1, 1) \
     X(F8_E5M2, "f8e5m2", 1, 1) \
-    X(F8_E8M0, "f8e8m0", 1, 1)
+    X(F8_E8M0, "f8e8m0", 1, 1) \
+    X(F8_I64, "i64", 8, 0)
 
 typedef enum f8_dtype {
 #define X(e, name, bytes, is_float) e,

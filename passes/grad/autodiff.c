@@ -12,7 +12,7 @@
  * - A parameter's contributions join a running sum at once, in the order in which the backward
  *   makes them (a tied embedding's head first, its scatter last), so that products accumulate into
  *   the gradient that is kept as state. They are f32 and never rounded, not even through the
- *   parameter's cast to bf16. */
+ *   parameter's cast to bf16. Only their sum is rounded, once, where the parameter is bf16. */
 #include "passes/grad/autodiff.h"
 
 #include "passes/unit/copy.h"
@@ -79,8 +79,9 @@ static f8_status contribute(tape *t, f8_ref r, f8_ref d, f8_ref user)
         d = f8_fold_cast(t->g, d, F8_F32);
     }
     if (p && f8_at(t->g, user)->op != F8_OP_SLICE) {
-        if (!t->sum[p] && t->request->state_of)
-            t->sum[p] = f8_func_var(t->f, t->request->state_of[t->var[p]]);
+        const int32_t state = t->request->state_of ? t->request->state_of[t->var[p]] : -1;
+        if (!t->sum[p] && state >= 0 && f8_adds_in_place(t->u->module, state))
+            t->sum[p] = f8_func_var(t->f, state);
         t->sum[p] = accumulate(t->g, t->sum[p], f8_fold_cast(t->g, d, F8_F32));
         return t->u->diag->status;
     }
@@ -142,6 +143,19 @@ static f8_status setup(tape *t)
             t->input[r] = x;
     }
     return F8_OK;
+}
+
+bool f8_adds_in_place(const f8_module *m, int32_t state)
+{
+    return m->var[state].type.dtype == F8_F32;
+}
+
+f8_ref f8_next_gradient(f8_func *f, int32_t state, f8_ref sum, bool added)
+{
+    const f8_dtype dtype = f->graph->module->var[state].type.dtype;
+    if (!added || dtype != F8_F32)
+        sum = f8_binary(f->graph, F8_OP_ADD, f8_cast(f->graph, f8_func_var(f, state), F8_F32), sum);
+    return f8_cast(f->graph, sum, dtype);
 }
 
 /* ---- finishing one value's cotangent ---- */
@@ -313,8 +327,8 @@ static f8_status visit(tape *t, f8_ref r, f8_ref *dx)
         t->sum[r] = dy;
     if (n.op == F8_OP_SLICE)
         return contribute(t, n.in[0], dy, r);
-    if (n.op == F8_OP_ATTENTION && dy && f8_attention_mask(&n) && t->needs[f8_attention_mask(&n)] &&
-        f8_type_of(g, f8_attention_mask(&n))->dtype == F8_F32)
+    const f8_ref mask = n.op == F8_OP_ATTENTION ? f8_attention_mask(g, &n) : 0;
+    if (dy && mask && t->needs[mask] && f8_type_of(g, mask)->dtype == F8_F32)
         return f8_fail(t->u->diag, F8_ERR_UNSUPPORTED, g->loc[r],
                        "attention's mask depends on what is trained, or on an input whose gradient "
                        "is asked for; a mask has no gradient");

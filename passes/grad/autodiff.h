@@ -47,6 +47,12 @@ typedef struct f8_vjp_request {
 f8_status f8_differentiate(f8_unit *u, f8_func *f, const f8_vjp_request *request,
                            f8_gradient **out, size_t *n_out);
 
+/* Whether contributions join the state of a gradient as they are made. A state of bf16 is rounded
+ * once, with the whole sum. */
+bool f8_adds_in_place(const f8_module *m, int32_t state);
+/* The state's next value: its value, if `sum` has not joined it, and the sum, rounded to its dtype. */
+f8_ref f8_next_gradient(f8_func *f, int32_t state, f8_ref sum, bool added);
+
 /* forward.c: a new function `name` with the inputs and the body of `original`; *map has the new ref
  * of each of its nodes. NULL on failure. */
 f8_func *f8_entry_func(f8_unit *u, const f8_func *original, const char *name, f8_ref **map);

@@ -6,7 +6,8 @@
 
 /* ---- states of training ---- */
 
-static int32_t add_state(f8_unit *u, const char *prefix, const char *name, const f8_type *type)
+static int32_t add_state(f8_unit *u, const char *prefix, const char *name, const f8_type *type,
+                         f8_dtype dtype)
 {
     const char *full = f8_arena_printf(u->arena, "%s%s", prefix, name);
     f8_var v = {.name = full, .type = *type, .kind = F8_VAR_STATE, .init = F8_INIT_ZEROS};
@@ -14,7 +15,7 @@ static int32_t add_state(f8_unit *u, const char *prefix, const char *name, const
         f8_arena_status(u->arena, u->diag);
         return -1;
     }
-    v.type.dtype = F8_F32;
+    v.type.dtype = dtype;
     return f8_module_var(u->module, &v);
 }
 
@@ -22,6 +23,20 @@ static int32_t add_state(f8_unit *u, const char *prefix, const char *name, const
 static bool makes_step(const f8_unit *u)
 {
     return !u->options.pair || u->options.train_step;
+}
+
+static f8_status check_dtype(const f8_unit *u, const f8_var *v)
+{
+    const f8_dtype dtype = v->type.dtype;
+    if (dtype != F8_F32 && dtype != F8_BF16)
+        return f8_fail(u->diag, F8_ERR_UNSUPPORTED, v->loc,
+                       "parameter '%s' is %s; only f32 and bf16 can be trained", v->name,
+                       f8_dtype_name(dtype));
+    if (dtype != F8_F32 && f8_unit_ranks(u) > 1)
+        return f8_fail(u->diag, F8_ERR_UNSUPPORTED, v->loc,
+                       "parameter '%s' is %s; several ranks train only f32", v->name,
+                       f8_dtype_name(dtype));
+    return F8_OK;
 }
 
 static f8_status make_states(f8_unit *u, f8_training *t)
@@ -42,21 +57,18 @@ static f8_status make_states(f8_unit *u, f8_training *t)
             t->param[t->n++] = (int32_t)i;
     for (size_t i = 0; i < t->n; i++) {
         f8_var v = m->var[t->param[i]];
-        if (v.type.dtype != F8_F32)
-            return f8_fail(u->diag, F8_ERR_UNSUPPORTED, v.loc,
-                           "parameter '%s' is %s; only f32 can be trained", v.name,
-                           f8_dtype_name(v.type.dtype));
+        F8_TRY(check_dtype(u, &v));
         if (step || u->options.add_gradients)
-            t->grad[i] = add_state(u, "grad.", v.name, &v.type);
+            t->grad[i] = add_state(u, "grad.", v.name, &v.type, v.type.dtype);
         if (optimizer && !u->options.calibrate) {
-            t->m[i] = add_state(u, "opt.m.", v.name, &v.type);
-            t->v[i] = add_state(u, "opt.v.", v.name, &v.type);
+            t->m[i] = add_state(u, "opt.m.", v.name, &v.type, F8_F32);
+            t->v[i] = add_state(u, "opt.v.", v.name, &v.type, F8_F32);
         }
     }
     if (step)
-        t->micro_steps = add_state(u, "opt.", "micro_steps", &scalar);
+        t->micro_steps = add_state(u, "opt.", "micro_steps", &scalar, F8_F32);
     if (optimizer)
-        t->step = add_state(u, "opt.", "step", &scalar);
+        t->step = add_state(u, "opt.", "step", &scalar, F8_F32);
     return u->diag->status;
 }
 
@@ -70,6 +82,8 @@ static f8_ref without_dropout(void *user, f8_graph *to, const f8_graph *from, f8
     const f8_node *n = f8_at(from, old);
     if (n->op == F8_OP_DROPOUT)
         return in[0];
+    if (n->op == F8_OP_ATTENTION)
+        return f8_without_seed(to, from, old, in);
     const bool after = n->op == F8_OP_CAST && f8_at(from, n->in[0])->op == F8_OP_DROPOUT;
     return after ? f8_fold_cast(to, in[0], n->type.dtype) : 0;
 }
@@ -143,8 +157,7 @@ static f8_status build_micro_step(f8_unit *u, const f8_func *original, const f8_
     for (size_t i = 0; i < n; i++)
         if (d[i].sum) {
             const int32_t state = state_of[d[i].param];
-            const f8_ref sum =
-                adds ? d[i].sum : f8_binary(g, F8_OP_ADD, f8_func_var(f, state), d[i].sum);
+            const f8_ref sum = f8_next_gradient(f, state, d[i].sum, adds);
             F8_TRY(f8_func_result(f, NULL, sum, state));
         }
     F8_TRY(f8_replace_states(u, f, original, map));

@@ -138,7 +138,7 @@ static f8_ref sum_of_squares(const update *s)
         return 0;
     }
     for (size_t i = 0; i < s->t->n; i++) {
-        f8_ref grad = f8_func_var(s->f, s->t->grad[i]);
+        f8_ref grad = f8_cast(g, f8_func_var(s->f, s->t->grad[i]), F8_F32);
         part[i] = ranks == 1 ? f8_reshape(g, f8_sum_all(g, mul(g, grad, grad)), &one)
                              : shard_squares(g, grad, ranks);
     }
@@ -157,6 +157,7 @@ static f8_ref sum_of_squares(const update *s)
 
 static f8_status store(const update *s, int32_t var, f8_ref value, f8_ref old)
 {
+    value = f8_cast(s->g, value, s->u->module->var[var].type.dtype);
     if (old)
         value = f8_select(s->g, s->ok, value, old);
     return value ? f8_func_result(s->f, NULL, value, var) : s->u->diag->status;
@@ -166,7 +167,7 @@ static f8_status store(const update *s, int32_t var, f8_ref value, f8_ref old)
  * what belongs to it. */
 static f8_ref own_zeros(f8_graph *g, const f8_type *type, uint32_t clone)
 {
-    f8_ref zero = f8_const(g, 0);
+    f8_ref zero = f8_cast(g, f8_const(g, 0), type->dtype);
     f8_ints shape = {.n = type->rank};
     for (int i = 0; i < type->rank; i++)
         shape.v[i] = type->dim[i];
@@ -188,14 +189,16 @@ static f8_status update_param(const update *s, size_t i)
     f8_type type = s->u->module->var[t->param[i]].type;
     f8_ref p = f8_func_var(s->f, t->param[i]), m = f8_func_var(s->f, t->m[i]),
            v = f8_func_var(s->f, t->v[i]);
-    f8_ref grad = mul(g, f8_func_var(s->f, t->grad[i]), s->coef);
+    const f8_ref old = p; /* what follows is f32; a bf16 parameter is rounded as it is stored */
+    p = f8_cast(g, p, F8_F32);
+    f8_ref grad = mul(g, f8_cast(g, f8_func_var(s->f, t->grad[i]), F8_F32), s->coef);
     f8_ref new_m = decayed(g, m, grad, o->beta1);
     f8_ref new_v = decayed(g, v, mul(g, grad, grad), o->beta2);
     f8_ref root = divide(g, f8_unary(g, F8_OP_SQRT, new_v), s->root2);
     root = add(g, root, f8_const(g, o->eps));
     f8_ref kept = type.rank >= 2 && o->weight_decay != 0 ? mul(g, p, s->keep) : p;
     f8_ref new_p = sub(g, kept, mul(g, s->step_size, divide(g, new_m, root)));
-    F8_TRY(store(s, t->param[i], new_p, p));
+    F8_TRY(store(s, t->param[i], new_p, old));
     F8_TRY(store(s, t->m[i], new_m, m));
     F8_TRY(store(s, t->v[i], new_v, v));
     return store(s, t->grad[i], own_zeros(g, &type, (uint32_t)i + 1), 0);

@@ -169,8 +169,12 @@ static f8_status add_gradient(f8_unit *u, f8_func *f, const f8_gradient *d, cons
                     : f8_arena_status(u->arena, u->diag);
     }
     if (!state_of)
-        return add_named(u, f, u->module->var[d->param].name, sum);
-    return d->sum ? f8_func_result(f, NULL, sum, state_of[d->param]) : F8_OK;
+        return add_named(u, f, u->module->var[d->param].name,
+                         f8_cast(f->graph, sum, p->type.dtype));
+    if (!d->sum)
+        return F8_OK;
+    const int32_t state = state_of[d->param];
+    return f8_func_result(f, NULL, f8_next_gradient(f, state, sum, true), state);
 }
 
 static f8_status check_reached(f8_unit *u, f8_loc result, const f8_gradient *d, size_t n)

@@ -143,13 +143,15 @@ RULE(batch_matmul)
 RULE(attention)
 {
     f8_node n = *f8_at(g, y);
-    const f8_ref mask = f8_attention_mask(&n);
-    f8_ref in[] = {n.in[0], n.in[1], n.in[2], y, f8_project(g, y, 1), dy, mask};
-    f8_attr attr[] = {F8_INT(F8_A_HEADS, f8_attr_i(g, y, F8_A_HEADS)),
-                      F8_INT(F8_A_KV_HEADS, f8_attr_i(g, y, F8_A_KV_HEADS)),
-                      F8_INT(F8_A_CAUSAL, f8_attr_i(g, y, F8_A_CAUSAL)),
-                      F8_FLOAT(F8_A_SCALE, f8_attr_f(g, y, F8_A_SCALE))};
-    f8_ref grad = f8_make(g, F8_OP_ATTENTION_GRAD, in, mask ? 7 : 6, attr, 4);
+    const f8_ref mask = f8_attention_mask(g, &n), seed = f8_attention_seed(g, &n);
+    f8_ref in[8] = {n.in[0], n.in[1], n.in[2], y, f8_project(g, y, 1), dy};
+    int n_in = 6;
+    if (mask)
+        in[n_in++] = mask;
+    if (seed)
+        in[n_in++] = seed;
+    /* it takes the same attributes: what was dropped is dropped again */
+    f8_ref grad = f8_make(g, F8_OP_ATTENTION_GRAD, in, n_in, n.attr, f8_op_facts(n.op)->n_attrs);
     for (int i = 0; i < 3 && grad; i++)
         dx[i] = f8_project(g, grad, i);
 }

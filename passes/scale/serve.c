@@ -3,7 +3,7 @@
  * The pass does something only with options.stored, the recipe that weights were quantized under,
  * or options.stored_as, a list of weights with a recipe each, as a file of them has it. A parameter
  * is stored if linears alone read it, as w, and that recipe has those linears in FP8 by the
- * module's rules. (A list asks no rules.) Its type changes: f32[N, K] becomes
+ * module's rules. (A list asks no rules.) Its type changes: f32[N, K], or bf16, becomes
  *     NAME        f8e4m3[N, K]   the codes
  *     NAME_scale  or NAME_scale_inv
  * and its readers read dequantize(codes, scales). The scales multiply codes on the way back. Their
@@ -155,7 +155,8 @@ static f8_ref read_codes(void *user, f8_graph *to, const f8_graph *from, f8_ref 
         return 0;
     if (n->op == F8_OP_CAST)
         return f8_cast(to, values, n->type.dtype);
-    const f8_ref operands[] = {in[0], values, n->n_in > 2 ? in[2] : 0};
+    const f8_ref b = f8_cast(to, values, f8_type_of(from, n->in[w])->dtype);
+    const f8_ref operands[] = {in[0], b, n->n_in > 2 ? in[2] : 0};
     return f8_make_clone(to, n->op, operands, (int)n->n_in, n->attr, f8_op_facts(n->op)->n_attrs,
                          n->clone);
 }
@@ -189,7 +190,8 @@ static f8_status serve(server *s)
 {
     for (size_t i = 0, n = s->f->n_in; i < n; i++) {
         f8_port *port = &s->f->in[i];
-        if (port->var < 0 || port->type.dtype != F8_F32 || port->type.rank != 2)
+        const bool values = port->type.dtype == F8_F32 || port->type.dtype == F8_BF16;
+        if (port->var < 0 || !values || port->type.rank != 2)
             continue;
         wish w = {.name = s->u->module->var[port->var].name};
         if (storable(s, port->ref, &w))

@@ -80,7 +80,7 @@ double f8_op_work(f8_op op)
 /* Operations of a conversion from or to f32, of a narrower dtype. */
 static double conversion_work(const f8_target *t, f8_dtype dtype, bool encode)
 {
-    if (dtype == F8_F32 || dtype == F8_I32 || dtype == F8_BOOL)
+    if (!f8_dtype_is_float(dtype) || dtype == F8_F32)
         return 1;
     if (t->speeds.conversions)
         return 1;
@@ -346,9 +346,9 @@ static double attention_seconds(const f8_graph *g, const f8_target *t, f8_ref r)
                   *v = f8_type_of(g, n->in[2]);
     const bool backward = n->op == F8_OP_ATTENTION_GRAD;
     const double length = (double)q->dim[q->rank - 2], heads = (double)f8_attr_i(g, r, F8_A_HEADS);
-    const double keys = keys_seen(length, (double)k->dim[k->rank - 2],
-                                  f8_attr_i(g, r, F8_A_CAUSAL) != 0);
-    const f8_ref mask = f8_attention_mask(n);
+    const double keys =
+        keys_seen(length, (double)k->dim[k->rank - 2], f8_attr_i(g, r, F8_A_CAUSAL) != 0);
+    const f8_ref mask = f8_attention_mask(g, n);
     const double pairs = (double)f8_type_rows(q) * heads * keys;
     const double size = (double)f8_type_columns(q) / heads;
     double rate = backward ? t->speeds.attention_grad : t->speeds.attention;
@@ -356,6 +356,9 @@ static double attention_seconds(const f8_graph *g, const f8_target *t, f8_ref r)
         rate = fmin(rate, 2 * t->speeds.vector);
     const double ops =
         (backward ? 5 : 2) * 2 * pairs * size / rate + pairs * t->speeds.softmax / t->speeds.vector;
+    const double dropping = f8_attr_f(g, r, F8_A_DROPOUT) > 0 /* backward: by two kernels */
+                                ? (backward ? 2 : 1) * pairs * f8_op_work(F8_OP_RANDOM_BITS)
+                                : 0;
     double bytes = traffic(g, n);
     if (backward)
         bytes += (double)(f8_type_bytes(k) + f8_type_bytes(v));
@@ -365,7 +368,7 @@ static double attention_seconds(const f8_graph *g, const f8_target *t, f8_ref r)
         const f8_type *t_mask = f8_type_of(g, mask);
         bytes += bytes_of(g, mask) * (heads / (double)t_mask->dim[1] - 1);
     }
-    return kernel_seconds(t, ops / TERA, memory_seconds(t, bytes));
+    return kernel_seconds(t, (ops + dropping / t->speeds.vector) / TERA, memory_seconds(t, bytes));
 }
 
 /* A scatter reads rows of the table, adds to them and writes them. */

@@ -294,6 +294,19 @@ f8_ref f8_dropped(f8_graph *g, const f8_dropout *d, f8_ref x, f8_ref seed)
     return f8_select(g, drop, f8_const(g, 0), f8_mul_const(g, x, 1 / (1 - d->p)));
 }
 
+f8_ref f8_without_seed(f8_graph *to, const f8_graph *from, f8_ref old, const f8_ref *in)
+{
+    const f8_node *n = f8_at(from, old);
+    f8_attr attr[F8_MAX_ATTRS];
+    int n_attrs = 0;
+    if (!f8_attention_seed(from, n))
+        return 0;
+    for (int i = 0; i < f8_op_facts(n->op)->n_attrs; i++)
+        if (n->attr[i].key != F8_A_DROPOUT && n->attr[i].key != F8_A_STREAM)
+            attr[n_attrs++] = n->attr[i];
+    return f8_make_clone(to, n->op, in, (int)n->n_in - 1, attr, n_attrs, n->clone);
+}
+
 /* ---- cross-entropy ---- */
 
 /* bool [.., V]: whether a column is its row's target. */

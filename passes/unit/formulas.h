@@ -56,6 +56,10 @@ f8_dropout f8_dropout_of(const f8_graph *g, f8_ref node);
  * random_bits(column, row, random_bits(seed, stream, 0)) is below floor(p 2^32) - 2^31. */
 f8_ref f8_dropped(f8_graph *g, const f8_dropout *d, f8_ref x, f8_ref seed);
 
+/* Attention `old` of `from`, or its gradient, with operands `in` and no dropout: without a seed. 0
+ * if it has none. */
+f8_ref f8_without_seed(f8_graph *to, const f8_graph *from, f8_ref old, const f8_ref *in);
+
 /* Cross-entropy of logits [.., V] and targets i32 [..]. A target outside [0, V) equals no class:
  * the loss and the gradient of its row are not finite, so it shows and the update is skipped. A row
  * whose target is `ignore` has loss and gradient zero. With label smoothing e the wanted

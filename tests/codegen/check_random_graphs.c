@@ -15,8 +15,8 @@ enum { GRAPHS = 400 };
 /* decompose, canonicalize and legalize keep every bit: composites are what they decompose to. */
 START_TEST(passes_keep_bits)
 {
-    static f8_status (*const passes[])(f8_unit *u) = {f8_pass_decompose, f8_pass_canonicalize,
-                                                      f8_pass_legalize};
+    static f8_status (*const passes[])(f8_unit *u) = {f8_pass_ids, f8_pass_decompose,
+                                                      f8_pass_canonicalize, f8_pass_legalize};
     for (uint64_t seed = 1; seed <= GRAPHS; seed++) {
         f8_arena arena;
         f8_diag diag = {0};
@@ -28,7 +28,7 @@ START_TEST(passes_keep_bits)
         void *before[GRAPHGEN_MAX_RESULTS], *after[GRAPHGEN_MAX_RESULTS];
         graphgen_run(m, seed, NULL, before);
         f8_unit u = {.module = m, .arena = &arena, .diag = &diag};
-        for (int p = 0; p < 3; p++) {
+        for (int p = 0; p < 4; p++) {
             ck_assert_msg(passes[p](&u) == F8_OK, "seed %llu: %s", (unsigned long long)seed,
                           diag.text);
             graphgen_run(m, seed, NULL, after);

@@ -102,6 +102,10 @@ static const row pointwise[] = {
     {F8_OP_CAST, "bool[8]", "i32[8]", ATTRS(AI(TO, F8_I32))},
     {F8_OP_CAST, "f32[8]", "!a cast to f8e4m3 needs a scale: use quantize", ATTRS(AI(TO, F8_E4M3))},
     {F8_OP_CAST, "f32[8]", "!a cast to bool is a comparison", ATTRS(AI(TO, F8_BOOL))},
+    {F8_OP_CAST, "i64[8]", "i32[8]", ATTRS(AI(TO, F8_I32))},
+    {F8_OP_CAST, "i32[8]", "i64[8]", ATTRS(AI(TO, F8_I64))},
+    {F8_OP_CAST, "i64[8]", "!a cast from i64 to f32: cast to i32 first", NONE},
+    {F8_OP_CAST, "bool[8]", "!a cast from bool to i64: cast to i32 first", ATTRS(AI(TO, F8_I64))},
     {F8_OP_CAST, "i32[8]", "!rounds twice", ATTRS(AI(TO, F8_BF16))},
 };
 
@@ -280,7 +284,8 @@ static const row attentions[] = {
 
 static const row gathers[] = {
     {F8_OP_EMBEDDING, "f32[50,4] i32[2,3]", "f32[2, 3, 4]", NONE},
-    {F8_OP_EMBEDDING, "f32[50,4] f32[2,3]", "!operand 2 must be i32, not f32", NONE},
+    {F8_OP_EMBEDDING, "f32[50,4] f32[2,3]", "!operand 2 must be i32 or i64, not f32", NONE},
+    {F8_OP_EMBEDDING, "f32[50,4] i64[2,3]", "f32[2, 3, 4]", NONE},
     {F8_OP_EMBEDDING, "f32[50] i32[2,3]", "!the table must be [V, C]", NONE},
     {F8_OP_EMBEDDING, "f32[50,4] i32[1,1,1,1,1]", "!the ids of at most 4 axes", NONE},
     {F8_OP_EMBEDDING_GRAD, "f32[50,4] i32[2,3] f32[2,3,4]", "f32[50, 4]", NONE},

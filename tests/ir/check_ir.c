@@ -210,7 +210,7 @@ START_TEST(module_errors)
     v.type = type2(F8_I32, 2, 2);
     v.init = F8_INIT_NORMAL;
     f8_module_var(m, &v);
-    expect("only f32 can be initialized at random, not i32");
+    expect("only f32 and bf16 can be initialized at random, not i32");
     ck_assert_ptr_null(f8_module_func(m, "forward"));
     expect("function 'forward' is already defined");
     ck_assert_ptr_null(f8_module_func(m, ""));

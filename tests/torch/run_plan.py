@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any, Sequence
 
 import numpy
 import torch
 
 import fp8c
-from fp8c.torch.capture import capture_module
+from fp8c.torch.capture import Input, capture_module
 from fp8c.torch.partition import partition
 from fp8c.torch.plan import Plan, Stage
 
-INPUT, OUTPUT = 0, 1
+_DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16}
 
 
 class Pair:
@@ -24,10 +25,13 @@ class Pair:
         module = fp8c.Module.parse(stage.text)
         self.program = module.compile(pair=True, recipe=recipe, target=target,
                                       gradients_of=",".join(stage.gradients_of) or None)
+        for symbol, value in plan.sizes(args).items():
+            if symbol in stage.bounds:
+                self.program.set_dim(symbol, value)
         self.program.initialize(1)
         self.params = [args[p.index] for p in stage.params]
         for param, tensor in zip(stage.params, self.params):
-            self.program.write(param.name, tensor.detach().numpy())
+            self.program.bind_variable(param.name, tensor.detach())
         self.seed = numpy.array(seed, dtype=numpy.int32)
         self.given: list[Any] = []
 
@@ -36,7 +40,9 @@ class Pair:
         program, stage = self.program, self.stage
         self.given = [t.detach() for t in tensors]
         inputs = self.given + ([self.seed] if stage.seed else [])
-        results = [torch.empty(tuple(p.shape), dtype=p.torch_dtype) for p in stage.results]
+        results = [torch.empty(tuple(real.type[1]), dtype=p.torch_dtype)
+                   for p, real in zip(stage.results, program.outputs("forward"))]
+        self.results = results
         self.saved = program.saved()
         program.forward(self.saved, inputs, results, first=True)
         return tuple(results)
@@ -46,12 +52,11 @@ class Pair:
         program, stage = self.program, self.stage
         known = {p.name: t for p, t in zip(stage.inputs, self.given)}
         known["seed"] = self.seed
-        for port, cotangent in zip(stage.results, cotangents):
-            zero = torch.zeros(tuple(port.shape), dtype=port.torch_dtype)
-            known["d" + port.name] = zero if cotangent is None else cotangent.contiguous()
+        for port, result, cotangent in zip(stage.results, self.results, cotangents):
+            known["d" + port.name] = torch.zeros_like(result) if cotangent is None else cotangent.contiguous()
         inputs = [known[p.name] for p in program.inputs("backward") if not p.name.startswith("saved.")]
         ports = program.outputs("backward")
-        outputs = [torch.empty(tuple(p.type[1]), dtype=torch.float32) for p in ports]
+        outputs = [torch.empty(tuple(p.type[1]), dtype=_DTYPES[p.type[0]]) for p in ports]
         program.backward(self.saved, inputs, outputs)
         return {p.name: t for p, t in zip(ports, outputs)}
 
@@ -83,14 +88,23 @@ def run(plan: Plan, args: Sequence[Any], recipe: str = "f32", target: str = "cpu
 
 def captured_call(model: torch.nn.Module, inputs: dict[str, Any]) -> tuple[Plan, list[Any]]:
     """The plan of a model, and the arguments of one call of it."""
-    import inspect
-
     captured = capture_module(model, (), inputs)
+    args = arguments(model, captured.inputs, inputs)
+    return partition(captured), args
+
+
+def arguments(model: torch.nn.Module, wanted: Sequence[Input], inputs: dict[str, Any]) -> list[Any]:
+    """What a call gives a captured function: parameters, and the caller's own by their names."""
     bound = dict(inspect.signature(model.forward).bind_partial(**inputs).arguments)
     bound.update(bound.pop("kwargs", {}))
-    args = []
-    for one in captured.inputs:
-        found = one.tensor if one.tensor is not None else next(
-            v for k, v in bound.items() if one.path.endswith(f"['{k}']"))
-        args.append(found)
-    return partition(captured), args
+
+    def named(path: str) -> Any:
+        return next(v for k, v in bound.items() if f"['{k}']" in path)
+
+    found = []
+    for one in wanted:
+        if one.kind == "size":  # "L['x'].size()[0]"
+            found.append(named(one.path).shape[int(one.path.rpartition("[")[2][:-1])])
+        else:
+            found.append(one.tensor if one.tensor is not None else named(one.path))
+    return found

@@ -19,10 +19,22 @@ from fp8c.torch import capture_module, partition
 FP8C = os.path.join(os.path.dirname(__file__), "../../build/fp8c")
 
 LABELS = ["torch._C._nn.pad", "_operator.getitem", "contiguous", "view", "to"]
+COSINES = ["_operator.getitem", "float", "expand", "to", "float", "_operator.matmul", "transpose", "torch.cat", "cos",
+           "_operator.mul", "sin", "_operator.mul", "to", "to", "unsqueeze", "unsqueeze"]
+VMAP = "torch._functorch.predispatch."  # transformers makes causal masks with padding by vmap
+CAUSAL = ["to", *[VMAP + "_add_batch_dim"] * 3, "new_ones", "le", "to", "__and__", "torch._ops.aten.index", "to",
+          "__and__", *[VMAP + "_remove_batch_dim"] * 4, "_operator.getitem"]
+PADDING = ["_operator.getitem", "expand", "to", "_operator.sub", "to", "masked_fill"]
+MEAN = ["unsqueeze", "expand", "float", "sum", "torch.clamp"]
 # What PyTorch computes at each call of a model: the ops of the prologue, in any order.
 PROLOGUES: dict[str, list[str]] = {
     "mlp": [],
     "gpt2": ["view", *LABELS],
+    "gpt2, eager attention": ["view", *["_operator.getitem"] * 2, *LABELS, *["aten.where.self"] * 2],
+    "llama": COSINES + LABELS,
+    "llama, padding": CAUSAL + COSINES + LABELS,
+    "bert": ["_operator.getitem", *PADDING, "view"],
+    "minilm": ["_operator.getitem", "expand", *PADDING, *MEAN, *PADDING, *MEAN],
     "vit": ["to", "view"],
 }
 
@@ -79,14 +91,16 @@ class Capture(unittest.TestCase):
         """A constant causal mask becomes `causal`; one that depends on padding stays an operand."""
         plan = partition(capture_module(*_call("gpt2")))
         self.assertNotIn("causal = false", plan.stages[0].text)
-        self.assertEqual([p.dtype for p in plan.stages[0].inputs], ["i32", "i32", "i32"])
+        self.assertEqual([p.dtype for p in plan.stages[0].inputs], ["i64", "i64", "i64"])
         plan = partition(capture_module(*_call("llama, padding")))
         self.assertIn("causal = false", plan.stages[0].text)
         self.assertIn("bool", [p.dtype for p in plan.stages[0].inputs])
 
     def test_composites(self) -> None:
         for name, found in (("gpt2", {"gelu (tanh)": 2}), ("llama", {"rms_norm": 5}),
-                            ("llama, eager attention", {"rms_norm": 5, "attention": 2})):
+                            ("llama, eager attention", {"rms_norm": 5, "attention": 2}),
+                            ("gpt2, eager attention", {"gelu (tanh)": 2, "attention": 2}),
+                            ("gpt2, dropout in eager attention", {"gelu (tanh)": 2, "attention": 2})):
             with self.subTest(name):
                 self.assertEqual(partition(capture_module(*_call(name))).composites, found)
 
@@ -115,6 +129,34 @@ def _call(name: str) -> tuple[torch.nn.Module, tuple[()], dict[str, object]]:
     return model, (), inputs
 
 
+class Precisions(unittest.TestCase):
+    """bf16 models and autocast: the caller's dtypes stay, and linears read parameters as they are."""
+
+    def test_bf16(self) -> None:
+        model, inputs = models.make("gpt2")
+        plan, args = run_plan.captured_call(model.bfloat16(), inputs)
+        stage = plan.stages[0]
+        self.assertEqual(plan.eager_ops, [])
+        self.assertEqual([p.dtype for p in stage.results], ["f32", "bf16"])
+        self.assertIn("param transformer.wte.weight: bf16", stage.text)
+        self.assertEqual(stage.text.count("cast("), 1)  # of the logits
+        expected = model(**inputs)
+        loss, logits = run_plan.run(plan, args, recipe="bf16")
+        self.assertEqual(logits.dtype, torch.bfloat16)
+        self.assertLess(abs(float(loss) - float(expected.loss)), 0.02)
+        loss.backward()
+        self.assertEqual({p.grad.dtype for p in model.parameters()}, {torch.bfloat16})
+
+    def test_autocast(self) -> None:
+        """Autocast's casts are the recipe's business; results have the dtypes that it gives."""
+        model, inputs = models.make("gpt2")
+        with torch.autocast("cpu", torch.bfloat16):
+            plan = partition(capture_module(model, (), inputs))
+        self.assertEqual(plan.eager_ops, [])
+        self.assertEqual([p.dtype for p in plan.stages[0].results], ["f32", "bf16"])
+        self.assertEqual(check(plan.stages[0].text).returncode, 0)
+
+
 class Gradients(unittest.TestCase):
     """Loss and every gradient in f32 beside float64: at most twice eager's error + 1e-7."""
 
@@ -127,6 +169,18 @@ class Gradients(unittest.TestCase):
                 # loss of scores times 20 shows it.
                 target = "reference" if name == "minilm" else "cpu"
                 self.assertEqual(numerics.compare(name, target=target), [])
+
+    def test_dynamic(self) -> None:
+        """A plan made for one batch and length runs a smaller one, with its gradients."""
+        model, inputs = models.make("llama, padding")
+        plan = partition(capture_module(model, (), inputs, dynamic=True))
+        smaller = {k: v[:1, 2:] if isinstance(v, torch.Tensor) else v for k, v in inputs.items()}
+        smaller["labels"] = smaller["input_ids"]
+        args = run_plan.arguments(model, plan.inputs, smaller)
+        loss = run_plan.run(plan, args)[0]
+        own = numerics.gradients(model, smaller, loss)
+        for key, exact in numerics.eager(model, smaller, torch.float64)[1].items():
+            self.assertLess(float((own[key] - exact).norm()), 2e-6 * float(exact.norm()) + 1e-9, key)
 
     def test_dropout(self) -> None:
         """Another seed is another mask, the same seed the same; the gradient has the mask, too."""

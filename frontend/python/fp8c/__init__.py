@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from ._handle import Closed
 from ._header import VERSION, Comm, Side, Status
+from .builder import op, ops
 from .calibration import Calibration
 from .context import Context, default_context
 from .doctor import Doctor, warn_of_missing
@@ -27,9 +28,10 @@ from .records import Position
 from .tensors import Tensor, View, Views
 
 __version__ = ".".join(map(str, VERSION))
-__all__ = ["INPUT", "OUTPUT", "Calibration", "CancelledError", "Closed", "Comm", "Context", "Doctor",
-           "Error", "FileError", "InputError", "InternalError", "LibraryError", "Module", "OutOfMemoryError", "Position", "Program",
-           "Saved", "Side", "Status", "Tensor", "UnsupportedError", "View", "Views",
-           "compile_options", "default_context", "open_options"]
+__all__ = ["INPUT", "OUTPUT", "Calibration", "CancelledError", "Closed", "Comm", "Context",
+           "Doctor", "Error", "FileError", "InputError", "InternalError", "LibraryError", "Module",
+           "OutOfMemoryError", "Position", "Program", "Saved", "Side", "Status", "Tensor",
+           "UnsupportedError", "View", "Views", "compile_options", "default_context", "op",
+           "open_options", "ops"]
 
 warn_of_missing()

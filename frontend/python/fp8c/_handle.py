@@ -25,13 +25,15 @@ class Handle:
     its fp8c_context, whose messages are its own. keep: what must outlive the C object."""
     __slots__ = ("ptr", "lock", "context", "keep", "__weakref__")
 
-    def __init__(self, ptr: int, destroy: Callable[[int], None], *, context: int | None = None,
-                 keep: Any = None, lock: threading.Lock | None = None):
+    def __init__(self, ptr: int | None, destroy: Callable[[int], None], *,
+                 context: int | None = None, keep: Any = None, lock: threading.Lock | None = None):
+        assert ptr, "a call that was OK gave no object"
         self.ptr = ptr
         self.lock = lock or threading.Lock()
         self.context = context or ptr
         self.keep = keep
-        weakref.finalize(self, _release, destroy, ptr, self.lock, keep)
+        # At the interpreter's end nothing is destroyed: a daemon thread may still use it.
+        weakref.finalize(self, _release, destroy, ptr, self.lock, keep).atexit = False
         if _later:
             drain()
 
@@ -103,7 +105,7 @@ class Owner:
         return handle
 
     def close(self) -> None:
-        """Give the object up. Its memory goes when no view of it is left. It may be closed twice."""
+        """Give the object up; closing it again does nothing. Its memory goes with its last view."""
         self._handle = None
         if _later:
             drain()

@@ -4,7 +4,6 @@ from __future__ import annotations
 import ctypes
 from typing import Any
 
-from . import _header as h
 from ._handle import Handle, Owner
 from ._native import lib
 from .module import Module

@@ -3,18 +3,22 @@ from __future__ import annotations
 
 import ctypes
 import os
-from typing import Any, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Iterable, Mapping
 
 from . import _header as h
-from ._handle import Handle, Owner
+from ._handle import Handle
 from ._native import lib
+from .builder import Builder
 from .context import Context, default_context, encode
 from .options import compile_options, writer
 
+if TYPE_CHECKING:
+    from .program import Program
 
-class Module(Owner):
-    """A module: made by `parse` or `load`. It belongs to one thread at a time, but several may
-    compile it at once if none changes it. Programs do not depend on it."""
+
+class Module(Builder):
+    """A module: made by `parse`, `load`, or `create` and calls. It belongs to one thread at a
+    time, but several may compile it at once if none changes it. Programs do not depend on it."""
 
     def __init__(self, handle: Handle, context: Context):
         self._handle = handle
@@ -44,6 +48,14 @@ class Module(Owner):
         """`parse` of a file."""
         with open(path, encoding="utf-8", errors="surrogateescape") as file:
             return cls.parse(file.read(), file=os.fspath(path), dims=dims, context=context)
+
+    @classmethod
+    def create(cls, name: str, *, context: Context | None = None) -> "Module":
+        """An empty module, to be built by `param`, `function`, `optimizer` and `recipe`."""
+        context = context or default_context()
+        parent, out = context._open(), ctypes.c_void_p()
+        parent.check(lib.module_create(parent.ptr, encode(name), ctypes.byref(out)))
+        return cls(Handle(out.value, lib.module_destroy, context=parent.ptr, keep=parent), context)
 
     @property
     def name(self) -> str:

@@ -84,7 +84,8 @@ class Program(Figures, Variables):
     @property
     def functions(self) -> list[str]:
         """The names of the functions, in their order."""
-        handle, names = self._open(), []
+        handle = self._open()
+        names: list[str] = []
         while name := handle.ask(lib.program_function_name, len(names)):
             names.append(name.decode())
         return names

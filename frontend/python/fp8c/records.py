@@ -25,7 +25,7 @@ class Port(NamedTuple):
 
 
 class Variable(NamedTuple):
-    index: int
+    index: int  # type: ignore[assignment]
     name: str
     type: Type
     is_param: bool
@@ -65,7 +65,7 @@ class Decision(NamedTuple):
     m: int
     n: int
     k: int
-    count: int
+    count: int  # type: ignore[assignment]
     fp8: int
 
 
@@ -129,7 +129,7 @@ class Choice(NamedTuple):
     problem: str
     candidate: str
     gemm: int
-    count: int
+    count: int  # type: ignore[assignment]
     tuned: int
 
 

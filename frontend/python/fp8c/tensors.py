@@ -29,7 +29,7 @@ class DType(NamedTuple):
 DTYPES = (DType("f32", 2, 32, "float32"), DType("bf16", 4, 16, "uint16", True),
           DType("f16", 2, 16, "float16"), DType("i32", 0, 32, "int32"), DType("bool", 6, 8, "bool"),
           DType("f8e4m3", 10, 8, "uint8", True), DType("f8e5m2", 12, 8, "uint8", True),
-          DType("f8e8m0", 14, 8, "uint8", True))
+          DType("f8e8m0", 14, 8, "uint8", True), DType("i64", 0, 64, "int64"))
 BY_NAME = {d.name: d for d in DTYPES}
 _BY_CODE = {(d.code, d.bits): d for d in DTYPES}
 _ML_DTYPES = {"bfloat16": (4, 16), "float8_e4m3fn": (10, 8), "float8_e5m2": (12, 8),
@@ -184,7 +184,8 @@ class Tensor:
     def _interface(self, dtype: DType) -> dict[str, Any]:
         if self._ready:
             self._ready()
-        kind = {"bool": "|b", "int32": "<i", "uint8": "|u", "uint16": "<u"}.get(dtype.numpy, "<f")
+        kind = {"bool": "|b", "int32": "<i", "int64": "<i", "uint8": "|u", "uint16": "<u"}.get(
+            dtype.numpy, "<f")
         return {"shape": self.shape, "typestr": f"{kind}{dtype.bits // 8}", "version": 3,
                 "data": (self.address, False)}
 
@@ -291,6 +292,6 @@ def _of_buffer(tensor: Any) -> tuple[h.TensorView, bool, Any]:
     _get_buffer(memory, buffer, _RECORDS_RO)
     address = buffer.buf
     _release_buffer(buffer)  # `memory` holds the buffer as well
-    strides = [s // memory.itemsize for s in memory.strides]
-    view = _struct(address, dtype, memory.shape, strides, (dlpack.CPU, 0))
+    strides = [s // memory.itemsize for s in memory.strides or ()]
+    view = _struct(address, dtype, memory.shape or (), strides, (dlpack.CPU, 0))
     return view, memory.readonly, memory

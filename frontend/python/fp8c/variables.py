@@ -111,8 +111,8 @@ class Variables(Owner):
         """Give the parameters the values of safetensors files that others wrote. ignore, map
         ("FROM=TO"), allow_missing: name patterns. scales: a program compiled with `observe`.
         report: called with each tensor and what becomes of it."""
-        lists = [[os.fsencode(f) for f in files], *([encode(x) for x in xs]
-                                                   for xs in (ignore, map, allow_missing))]
+        lists: list[list[bytes | None]] = [[os.fsencode(f) for f in files]]
+        lists += [[encode(x) for x in patterns] for patterns in (ignore, map, allow_missing)]
         arrays = [(ctypes.c_char_p * max(len(x), 1))(*x) for x in lists]
         (f, i, m, a), n = [ctypes.addressof(x) for x in arrays], [len(x) for x in lists]
         told = h.ReportFn(guarded(lambda _, item: report(record(
@@ -125,14 +125,16 @@ class Variables(Owner):
 
     def elements(self, name: str | int) -> list[str]:
         """What the elements of a state stand for: of FP8 scales, operands ("fc.x"). []: nothing."""
-        handle, index, found = self._open(), self.variable(name).index, []
+        handle, index = self._open(), self.variable(name).index
+        found: list[str] = []
         while text := handle.ask(lib.program_element, index, len(found)):
             found.append(text.decode())
         return found
 
     def aliases(self, name: str | int, element: int) -> list[str]:
         """The other names of an element, which several linears share."""
-        handle, index, found = self._open(), self.variable(name).index, []
+        handle, index = self._open(), self.variable(name).index
+        found: list[str] = []
         while text := handle.ask(lib.program_element_alias, index, element, len(found)):
             found.append(text.decode())
         return found

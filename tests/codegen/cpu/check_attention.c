@@ -74,6 +74,32 @@ START_TEST(keys_and_masks)
 }
 END_TEST
 
+/* Which weights are dropped depends on their place alone, in both splits of the backward. */
+START_TEST(dropout)
+{
+    static const struct {
+        int64_t B, T, Tk, H, Hkv, D;
+        double p;
+        int64_t stream;
+    } shapes[] = {
+        {2, 45, 70, 4, 2, 16, 0.1, 0},
+        {1, 130, 130, 2, 1, 33, 0.5, 2147483647},
+        {8, 50, 20, 4, 4, 8, 0.9, 5},
+    };
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+        for (int k = 0; k < 4; k++) {
+            f8_attention_desc d = att_shape(k & 1 ? F8_BF16 : F8_F32, shapes[i].B, shapes[i].T,
+                                            shapes[i].H, shapes[i].Hkv, shapes[i].D, k & 2);
+            d.Tk = shapes[i].Tk;
+            d.dropout = shapes[i].p;
+            d.stream = shapes[i].stream;
+            if (k == 3)
+                d = att_masked(d, F8_MASK_BOOL, "qk");
+            check_case(&d, 0, i + 1);
+        }
+}
+END_TEST
+
 START_TEST(random_shapes)
 {
     unsigned seed = 20240607;
@@ -255,6 +281,7 @@ Suite *f8_suite(void)
     tcase_add_unchecked_fixture(t, test_llvm_load, test_llvm_unload);
     tcase_add_test(t, chosen_shapes);
     tcase_add_test(t, keys_and_masks);
+    tcase_add_test(t, dropout);
     tcase_add_test(t, random_shapes);
     tcase_add_test(t, splits_do_not_change_bits);
     tcase_add_test(t, batch_does_not_change_bits);

@@ -78,7 +78,7 @@ static void drop(kernels *k)
 /* What is f32 whatever the dtype stays aligned. */
 static size_t shift_of(int tensor, size_t shift)
 {
-    return tensor == T_LSE || tensor == T_MASK ? 0 : shift;
+    return tensor == T_LSE || tensor >= T_MASK ? 0 : shift;
 }
 
 /* Run one direction on `grid` blocks (0: one a task); tensors lie `shift` bytes past an aligned
@@ -214,6 +214,36 @@ START_TEST(keys_and_masks)
         d.scale *= i % 4 == 3 ? -1 : 1;
         d = att_masked(d, cases[i].masking, cases[i].axes);
         check_case(&d, cases[i].gap, 0, i + 1);
+    }
+}
+END_TEST
+
+/* Which weights are dropped depends on their place alone: with every kind of kernel, groups of
+ * heads, masks, and keys unlike queries. */
+START_TEST(dropout)
+{
+    static const struct {
+        int dtype, T, Tk, H, Hkv, D, causal;
+        f8_attention_masking masking;
+        double p;
+        int64_t stream;
+    } cases[] = {
+        {F8_BF16, 70, 70, 4, 2, 32, 1, F8_MASK_NONE, 0.1, 0},
+        {F8_BF16, 150, 90, 2, 1, 80, 0, F8_MASK_NONE, 0.5, 7},
+        {F8_BF16, 40, 100, 2, 1, 64, 0, F8_MASK_BOOL, 0.25, 2147483647},
+        {F8_BF16, 66, 66, 2, 2, 128, 1, F8_MASK_ADD, 0.9, 1},
+        {F8_F32, 33, 40, 4, 2, 16, 1, F8_MASK_NONE, 0.3, 3},
+        {F8_F32, 40, 21, 2, 2, 5, 0, F8_MASK_BOOL, 0.6, 0},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        f8_attention_desc d = att_shape(cases[i].dtype, 2, cases[i].T, cases[i].H, cases[i].Hkv,
+                                        cases[i].D, cases[i].causal);
+        d.Tk = cases[i].Tk;
+        d.dropout = cases[i].p;
+        d.stream = cases[i].stream;
+        if (cases[i].masking)
+            d = att_masked(d, cases[i].masking, "bqk");
+        check_case(&d, 0, 0, i + 1);
     }
 }
 END_TEST
@@ -553,6 +583,7 @@ Suite *f8_suite(void)
     tcase_add_checked_fixture(t, load, unload);
     tcase_add_test(t, chosen_shapes);
     tcase_add_test(t, keys_and_masks);
+    tcase_add_test(t, dropout);
     tcase_add_test(t, grids_and_orders_do_not_change_bits);
     tcase_add_test(t, alignment_does_not_change_bits);
     tcase_add_test(t, nan_stays_where_it_belongs);

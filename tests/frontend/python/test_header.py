@@ -7,7 +7,8 @@ import tempfile
 import unittest
 
 import header
-from fp8c import _header, options, records
+from fp8c import _header, options, records, tensors
+from fp8c._native import lib
 
 NOT_OF_THE_HEADER = {"Structure", "DLDevice", "DLDataType"}
 CONSTANTS = ("MAX_RANK", "MAX_BOUNDS", "NCCL_ID")
@@ -99,6 +100,11 @@ class Header(unittest.TestCase):
         with open(header.HEADER, encoding="utf-8") as file:
             found = re.findall(r"define FP8C_VERSION_(?:MAJOR|MINOR|PATCH) (\d+)", file.read())
         self.assertEqual(tuple(map(int, found)), _header.VERSION)
+
+    def test_dtypes_are_in_the_order_of_the_enum(self):
+        for dtype in _header.DType:
+            self.assertEqual(tensors.DTYPES[dtype].name, lib.dtype_name(dtype).decode())
+            self.assertEqual(tensors.DTYPES[dtype].name.upper(), dtype.name)
 
     def test_records_have_the_fields_of_their_structs(self):
         for record, struct in records.STRUCTS.items():

@@ -55,6 +55,23 @@ class Ends(unittest.TestCase):
                     things[4] += 1
         gc.collect()
 
+    def test_a_closed_context_serves_its_programs(self):
+        """Its callbacks are alive as long as a program may call them."""
+        told, logger = [], logging.getLogger("fp8c.closed")
+        logger.propagate = False
+        with self.assertLogs(logger, logging.DEBUG) as logs:
+            context = fp8c.Context(cache_dir="", progress=lambda p: told.append(p.phase), logger=logger)
+            program = fp8c.Module.parse(ADD, context=context).compile(inference=True)
+            context.close()
+            program.context = context = None
+            gc.collect()
+            before = len(told), len(logs.records)
+            program.set_dim("B", 2)
+            with self.assertRaisesRegex(fp8c.InputError, "no_such"):
+                program.set_dim("no_such", 2)
+        self.assertGreater(len(told), before[0])
+        self.assertGreater(len(logs.records), before[1])
+
     def test_a_cycle_is_collected(self):
         """Children and parents in one cycle of garbage: the collector ends them in any order."""
         class Holder:

@@ -6,10 +6,11 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import weakref
 
 import fp8c
 import numpy as np
-from support import ADD, LINEAR, MODELS, ROOT, SMALL_GPT, add_program, command, gpt, linear_program
+from support import ADD, BUILD, LINEAR, MODELS, ROOT, SMALL_GPT, add_program, command, gpt, linear_program
 
 
 def cross_entropy(x, w, targets):
@@ -64,6 +65,33 @@ class Modules(unittest.TestCase):
         module.rule('"nothing" = bf16')
         with self.assertRaises(fp8c.InputError):
             module.check()
+
+
+    def test_built_by_calls(self):
+        module = fp8c.Module.create("linear")
+        module.param("w", "f32", (5, 7), "normal", 0.5)
+        with module.function("forward") as f:
+            x, targets = f.input("x", "f32", (6, 5)), f.input("targets", "i32", (6,))
+            y = f.op("linear", x, f.param("w"), attributes={"name": "fc"})
+            f.result("loss", f.op("cross_entropy", y, targets))
+        module.optimizer(lr=0.01, schedule="cosine", warmup=2, steps=10)
+        module.recipe("fc", "delayed")
+        text = LINEAR + 'optimizer adamw {lr = 0.01, schedule = "cosine", warmup = 2, steps = 10}\nrecipe "fc" = delayed'
+        dims = re.compile(r"^dim .*\n", re.M)
+        self.assertEqual(module.text(), dims.sub("", fp8c.Module.parse(text).text()))
+        with self.assertRaisesRegex(fp8c.InputError, "nothing"):
+            with module.function("other") as f:
+                f.result("y", f.op("nothing", f.const(1.0)))
+        with self.assertRaises(ZeroDivisionError):
+            with module.function("other") as f:
+                f.result("y", f.const(1.0))
+                print(1 // 0)
+        self.assertNotIn("other", module.text())
+        slice_ = fp8c.op("slice")
+        self.assertEqual([(a.name, a.default) for a in slice_.attributes][:1], [("axis", -1)])
+        self.assertIn(slice_, fp8c.ops())
+        with self.assertRaises(KeyError):
+            fp8c.op("nothing")
 
 
 class Values(unittest.TestCase):
@@ -184,8 +212,12 @@ class Variables(unittest.TestCase):
         program.forward(saved, [x, targets])
         program.backward(saved, [np.ones((), np.float32), x, targets])
         np.testing.assert_allclose(gradient, cross_entropy(x, w, targets)[2], rtol=0, atol=1e-6)
+        address, alive = w.ctypes.data, weakref.ref(w)
+        del w
+        self.assertIsNotNone(alive())  # the program keeps it
         program.bind_variable("w", None)
-        self.assertNotEqual(program.tensor("w").address, w.ctypes.data)
+        self.assertIsNone(alive())
+        self.assertNotEqual(program.tensor("w").address, address)
 
     def test_external(self):
         program = linear_program(external="w")
@@ -194,7 +226,7 @@ class Variables(unittest.TestCase):
             program.call("eval", [x, targets])
         with self.assertRaises(fp8c.InputError):
             program.tensor("w")
-        program.bind_variable("w", np.zeros((5, 7), np.float32))  # the program keeps it
+        program.bind_variable("w", np.zeros((5, 7), np.float32))
         self.assertAlmostEqual(float(program.call("eval", [x, targets])[0].numpy()), np.log(7), 5)
 
     def test_read_and_write(self):
@@ -299,6 +331,49 @@ class Figures(unittest.TestCase):
     def test_doctor(self):
         with fp8c.Doctor(cpu_only=True) as doctor:
             self.assertEqual({c.name for c in doctor.components() if c.kind == "cpu"}, {"LLVM 19", "oneDNN 2"})
+
+
+class Gpu(unittest.TestCase):
+    """On the emulator's GPU, whose device memory the host can't touch."""
+
+    def setUp(self):
+        if not (BUILD / "emulator/libcuda.so.1").exists():
+            print("skipped: programs on a GPU from Python: no emulator in this build (make emulator)")
+            self.skipTest("no emulator")
+        self.context = fp8c.Context(gpu_library_path=str(BUILD / "emulator"))
+
+    def test_call_read_write_and_share(self):
+        program = fp8c.Module.parse(LINEAR, context=self.context).compile(recipe="f32", pair=True, target="cuda")
+        program.initialize(3)
+        x, targets = np.eye(6, 5, dtype=np.float32), np.arange(6, dtype=np.int32)
+        w = program.read("w").numpy()
+        loss = np.zeros((), np.float32)
+        program.call("eval", [x, targets], [loss])
+        self.assertAlmostEqual(float(loss), cross_entropy(x, w, targets)[0], 5)
+        self.assertRegex(program.target, r"sm_\d+")
+        self.assertGreater(program.gpu().memory, 0)
+        tensor = program.tensor("w")
+        self.assertEqual((tensor.device, tensor.__dlpack_device__()), ((2, 0), (2, 0)))
+        for ask in (tensor.numpy, tensor.codes):
+            with self.assertRaisesRegex(TypeError, "GPU"):
+                ask()
+        with self.assertRaises(AttributeError):
+            tensor.__array_interface__
+        with self.assertRaisesRegex(ValueError, "GPU"):
+            program.write("w", tensor)
+        other = fp8c.Module.parse(LINEAR, context=self.context).compile(recipe="f32", pair=True, target="cuda",
+                                                                        external="w")
+        view = fp8c.View.of(OnGpu(tensor))  # by a capsule, as other packages give it
+        self.assertEqual(view.c.data, tensor.address)
+        other.bind_variable("w", view)
+        program.write("w", 2 * w)
+        other.call("eval", [x, targets], [loss])
+        self.assertAlmostEqual(float(loss), cross_entropy(x, 2 * w, targets)[0], 5)
+
+
+class OnGpu:
+    def __init__(self, tensor):
+        self.__dlpack__ = tensor.__dlpack__
 
 
 class Callbacks(unittest.TestCase):

@@ -39,6 +39,7 @@ class Wheel(unittest.TestCase):
         subprocess.run(make, check=True, capture_output=True)
         assert cls.wheel.read_bytes() == first, "two runs gave different wheels"
         cls.environment = {k: v for k, v in os.environ.items() if not k.startswith(("FP8C_LIBRARY", "PYTHON"))}
+        cls.environment["PYTHONDONTWRITEBYTECODE"] = "1"
 
     def python(self, *arguments, environment=None, folder=None):
         return subprocess.run([self.folder / "env/bin/python", *arguments], cwd=folder or self.folder,
@@ -69,6 +70,7 @@ class Wheel(unittest.TestCase):
         self.assertEqual((version, numbers.strip()), (fp8c.__version__, "[2.0, 3.0, 4.0, 5.0]"))
         self.assertIn(str(self.folder / "env"), path)
         installed = pathlib.Path(path).parent
+        shutil.rmtree(installed / "__pycache__")  # what changes below is judged by its seconds and its size
         self.other_version(installed)
         self.missing_component(installed)
         self.pip_builds_it()

@@ -62,8 +62,8 @@ static void place_again(f8_unit *u, uint64_t seed)
  * verification and compute the same bits. */
 static void random_graph(uint64_t seed, const f8_target *target, bool no_fuse, counts *c)
 {
-    static f8_status (*const passes[])(f8_unit *u) = {f8_pass_decompose, f8_pass_canonicalize,
-                                                      f8_pass_legalize};
+    static f8_status (*const passes[])(f8_unit *u) = {f8_pass_ids, f8_pass_decompose,
+                                                      f8_pass_canonicalize, f8_pass_legalize};
     f8_arena arena;
     f8_diag diag = {0};
     void *out[2][GRAPHGEN_MAX_RESULTS];
@@ -80,7 +80,7 @@ static void random_graph(uint64_t seed, const f8_target *target, bool no_fuse, c
                  .arena = &arena,
                  .diag = &diag,
                  .options = {.target = target, .no_fuse = no_fuse}};
-    for (int p = 0; p < 3; p++)
+    for (int p = 0; p < 4; p++)
         ck_assert_msg(passes[p](&u) == F8_OK, "seed %llu: %s", (unsigned long long)seed, diag.text);
     run(m, seed, NULL, out[0]);
     recompute a = {.random = seed};

@@ -23,7 +23,8 @@
 
 typedef struct gradient_case {
     f8_op op;
-    const char *params; /* "name: shape", separated by ";": every one is a parameter */
+    const char *params; /* "name: shape", separated by ";": every one is a parameter, of f32 or, as
+                         * "name~: shape", of bf16 */
     const char *inputs; /* of forward */
     const char *body;   /* an expression, or lines that define values and then one */
 } gradient_case;
@@ -132,15 +133,27 @@ static const gradient_case cases[] = {
      "attention(q, k, v, %m) {heads = 2}"},
     {F8_OP_ATTENTION, "q: 2, 3, 4; k: 2, 4, 4; v: 2, 4, 4", "%m: f32[1, 2, 3, 4]",
      "attention(q, k, v, %m) {heads = 2, causal = false, scale = 0.7}"},
+    {F8_OP_ATTENTION, "q: 2, 3, 8; k: 2, 5, 4; v: 2, 5, 4", "%s: i32[]",
+     "attention(q, k, v, %s) {heads = 4, kv_heads = 2, causal = false, dropout = 0.4}"},
+    {F8_OP_ATTENTION, "q: 2, 4, 4; k: 2, 4, 4; v: 2, 4, 4", "%m: bool[2, 1, 1, 4], %s: i32[]",
+     "attention(q, k, v, %m, %s) {heads = 2, dropout = 0.2, stream = 5}"},
+    {F8_OP_ATTENTION, "q: 2, 3, 4; k: 2, 3, 4", "%s: i32[]",
+     "attention(dropout(q, %s) {p = 0.3}, k, k, %s) {dropout = 0}"},
     {F8_OP_EMBEDDING, "w: 5, 3", "%t: i32[2, 4]",
      "mul(embedding(w, %t), embedding(w, %t))"}, /* 8 ids of 3 */
     {F8_OP_LINEAR, "x: 2, 3, 4; w: 4, 5; b: 5", "", "linear(x, w, b)"},
+    {F8_OP_EMBEDDING, "w~: 5, 3", "%t: i64[2, 4]",
+     "mul(embedding(w, slice(%t) {start = 1, stop = 4}), embedding(w, slice(%t) {stop = 3}))"},
+    {F8_OP_LINEAR, "x: 2, 3, 4; w~: 4, 5; b~: 5", "", "linear(x, w, b)"},
+    {F8_OP_LINEAR, "x: 3, 4; w~: 4, 4; b: 4", "", "linear(tanh(linear(x, w)), w, b)"},
     {F8_OP_LINEAR, "x: 3, 4; w: 4, 5", "", "linear(mul(x, x), w)"},
     {F8_OP_LINEAR, "x: 3, 4; w: 5, 4; b: 5", "", "linear(x, w, b) {transpose_b = true}"},
     {F8_OP_LINEAR, "x: 3, 4; w: 4, 4", "", "linear(tanh(linear(x, w)), w)"},
     {F8_OP_LAYERNORM, "x: 2, 3, 8; w: 8; b: 8", "", "layernorm(x, w, b)"},
     {F8_OP_LAYERNORM, "x: 3, 5; w: 5; b: 5", "", "layernorm(mul(x, x), w, b) {eps = 0.1}"},
+    {F8_OP_LAYERNORM, "x: 2, 3, 8; w~: 8; b~: 8", "", "layernorm(x, w, b)"},
     {F8_OP_RMSNORM, "x: 3, 8; w: 8", "", "rmsnorm(x, w)"},
+    {F8_OP_RMSNORM, "x: 3, 8; w~: 8", "", "rmsnorm(x, w)"},
     {F8_OP_RMSNORM, "x: 3, 5; w: 5", "", "rmsnorm(mul(x, x), w) {eps = 0.1}"},
     {F8_OP_SOFTMAX, "x: 3, 8", "", "softmax(mul(x, 3))"},
     {F8_OP_SOFTMAX, "x: 5", "", "softmax(x)"},
@@ -155,6 +168,7 @@ static const gradient_case cases[] = {
     {F8_OP_CROSS_ENTROPY, "x: 3, 8", "%t: i32[3]", "cross_entropy(mul(x, 3), %t)"},
     {F8_OP_CROSS_ENTROPY, "x: 2, 3, 5; w: 5, 7", "%t: i32[2, 3]",
      "cross_entropy(linear(x, w), %t)"},
+    {F8_OP_CROSS_ENTROPY, "x: 4, 8", "%t: i64[4]", "cross_entropy(mul(x, 3), %t) {ignore = 2}"},
     {F8_OP_CROSS_ENTROPY, "x: 4, 8", "%t: i32[4]", "cross_entropy(mul(x, 3), %t) {ignore = 2}"},
     {F8_OP_CROSS_ENTROPY, "x: 2, 3, 8", "%t: i32[2, 3]",
      "cross_entropy(mul(x, 3), %t) {ignore = 1, label_smoothing = 0.1, reduction = \"sum\"}"},
@@ -178,7 +192,10 @@ static void parse_case(test_unit *t, const gradient_case *c, const char *recipe)
     for (char *p = strtok(copy, ";"); p; p = strtok(NULL, ";")) {
         char *colon = strchr(p, ':');
         *colon = 0;
-        sprintf(params + strlen(params), "param %s: f32[%s] zeros\n", p, colon + 1);
+        const bool narrow = colon[-1] == '~';
+        colon[-narrow] = 0;
+        sprintf(params + strlen(params), "param %s: %s[%s] zeros\n", p, narrow ? "bf16" : "f32",
+                colon + 1);
     }
     const bool lines = strchr(c->body, '\n') != NULL;
     snprintf(text, sizeof text,
@@ -217,7 +234,7 @@ static void add_loss(test_unit *t, const gradient_case *c)
 /* eval has no dropout. */
 static const char *entry_of(const gradient_case *c)
 {
-    return c->op == F8_OP_DROPOUT ? "micro_step" : "eval";
+    return strstr(c->body, "dropout") ? "micro_step" : "eval";
 }
 
 static double loss_of(test_unit *t, const char *entry, test_values *in)
@@ -317,6 +334,7 @@ static void check_case(const gradient_case *c, const char *recipe)
     test_unit t;
     parse_case(&t, c, recipe);
     add_loss(&t, c);
+    test_pass(&t, f8_pass_ids);
     test_pass(&t, f8_pass_precision);
     test_pass(&t, f8_pass_autodiff);
     test_values in = {.t = &t};

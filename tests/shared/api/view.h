@@ -11,7 +11,7 @@ static inline fp8c_tensor_view view_of(const fp8c_type *t, void *data, int32_t d
         uint8_t code, bits;
     } codes[] = {[FP8C_F32] = {2, 32},    [FP8C_BF16] = {4, 16},   [FP8C_F16] = {2, 16},
                  [FP8C_I32] = {0, 32},    [FP8C_BOOL] = {6, 8},    [FP8C_F8E4M3] = {10, 8},
-                 [FP8C_F8E5M2] = {12, 8}, [FP8C_F8E8M0] = {14, 8}};
+                 [FP8C_F8E5M2] = {12, 8}, [FP8C_F8E8M0] = {14, 8}, [FP8C_I64] = {0, 64}};
     return (fp8c_tensor_view){.data = data,
                               .device = {device, 0},
                               .ndim = t->rank,

@@ -17,9 +17,14 @@ static bool is_nan(f8_dtype d, uint32_t bits)
     return f8_dtype_is_float(d) && isnan(f8_decode(d, bits));
 }
 
+/* Of an i64 as much as 32 bits tell. */
 static uint32_t element(const void *data, size_t size, int64_t i)
 {
-    return size == 4   ? ((const uint32_t *)data)[i]
+    int64_t wide = 0;
+    if (size == 8)
+        memcpy(&wide, (const int64_t *)data + i, sizeof wide);
+    return size == 8   ? (uint32_t)(wide ^ (wide >> 32) ^ (wide >> 63))
+           : size == 4 ? ((const uint32_t *)data)[i]
            : size == 2 ? ((const uint16_t *)data)[i]
                        : ((const uint8_t *)data)[i];
 }
@@ -224,9 +229,9 @@ static bool check_product(const f8_node_check *c)
  * at most w = 2 (e + 2 u (A + 1)) + (T + 4) u. Then o by w and T u of max|v|; lse by e + T u + 2 u
  * |lse|; the gradients by the same through their sums. On tensor cores p and dp - delta are rounded
  * to bf16 before the products, 2^-8 each, twice in dq and dk (p, then ds), and everything in f32 is
- * allowed 4 times as much: sums cut off, exp2 and log2 with a factor. Coarse:
- * tests/codegen/cpu/check_attention.c and tests/codegen/cuda/check_cuda_attention.c have the fine
- * bounds. */
+ * allowed 4 times as much: sums cut off, exp2 and log2 with a factor. Dropout multiplies p and dp
+ * by f. Coarse: tests/codegen/cpu/check_attention.c and tests/codegen/cuda/check_cuda_attention.c
+ * have the fine bounds. */
 static bool check_attention(const f8_node_check *c)
 {
     const f8_node *n = f8_at(c->g, c->r);
@@ -238,22 +243,24 @@ static bool check_attention(const f8_node_check *c)
                  attr = f8_attr_f(c->g, c->r, F8_A_SCALE);
     const double scale = attr != 0 ? attr : 1 / sqrt((double)D), Dd = (double)D,
                  Td = (double)longest;
-    double top[7];
-    for (uint32_t i = 0; i < n->n_in; i++)
+    const double p = f8_attr_f(c->g, c->r, F8_A_DROPOUT), f = 1 / (1 - p);
+    const uint32_t at_mask = grad ? 6 : 3;
+    double top[6];
+    for (uint32_t i = 0; i < at_mask; i++)
         top[i] = largest(f8_type_of(c->g, n->in[i]), c->operand[i]);
-    const f8_ref mask = f8_attention_mask(n);
+    const f8_ref mask = f8_attention_mask(c->g, n);
     const double added = mask && f8_type_of(c->g, mask)->dtype == F8_F32
-                             ? largest_finite(f8_type_of(c->g, mask), c->operand[n->n_in - 1])
+                             ? largest_finite(f8_type_of(c->g, mask), c->operand[at_mask])
                              : 0;
     const bool tensor = c->sums != F8_SUMS_F32;
     const double u = tensor ? 4 * U : U, A = scale * Dd * top[0] * top[1] + added, e = (Dd + 3) * u * A;
     const double w = 2 * (e + 2 * u * (A + 1)) + (Td + 4) * u + (tensor ? 2 * 0x1p-8 : 0);
-    const double ds = grad ? Dd * top[5] * (top[2] + top[3]) : 0; /* |dp - delta| */
+    const double ds = grad ? Dd * top[5] * (f * top[2] + top[3]) : 0; /* |dp - delta| */
     const double off[2][3] = {
-        {(w + Td * u) * top[2], e + (Td + 4) * u + 2 * u * (A + log(Td) + 1), 0},
+        {f * (w + Td * u) * top[2], e + (Td + 4) * u + 2 * u * (A + log(Td) + 1), 0},
         {scale * top[1] * ds * (w + (2 * Dd + Td + 8) * u),
          scale * top[0] * ds * Td * group * (w + (2 * Dd + Td * group + 8) * u),
-         top[5] * Td * group * (w + (Td * group + 4) * u)},
+         f * top[5] * Td * group * (w + (Td * group + 4) * u)},
     };
     bool ok = true;
     void *want[3] = {0};

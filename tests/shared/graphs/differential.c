@@ -111,9 +111,13 @@ static f8_status run_passes(f8_unit *u, const char **at)
     static const struct {
         const char *name;
         f8_status (*run)(f8_unit *u);
-    } passes[] = {{"decompose", f8_pass_decompose}, {"canonicalize", f8_pass_canonicalize},
-                  {"legalize", f8_pass_legalize},   {"group", f8_pass_group},
-                  {"schedule", f8_pass_schedule},   {"memory", f8_pass_memory}};
+    } passes[] = {{"ids", f8_pass_ids},
+                  {"decompose", f8_pass_decompose},
+                  {"canonicalize", f8_pass_canonicalize},
+                  {"legalize", f8_pass_legalize},
+                  {"group", f8_pass_group},
+                  {"schedule", f8_pass_schedule},
+                  {"memory", f8_pass_memory}};
     for (size_t i = 0; i < sizeof passes / sizeof passes[0]; i++) {
         *at = passes[i].name;
         F8_TRY(passes[i].run(u));

@@ -230,10 +230,11 @@ static void choose_results(f8_gen *t, const uint8_t *drop)
         const f8_ref r = t->value[i];
         const bool leaf = f8_op_facts(f8_at(t->g, r)->op)->cls == F8_LEAF,
                    keep = f8_gen_chance(t, 9);
-        bool twice = false;
+        /* an i64 that came in is no result: passes/ids.c */
+        bool not = leaf && f8_type_of(t->g, r)->dtype == F8_I64;
         for (int k = 0; k < i; k++)
-            twice |= t->value[k] == r;
-        if (twice || (leaf && !keep) || (r < sizeof used && used[r] && !keep))
+            not |= t->value[k] == r;
+        if (not|| (leaf && !keep) || (r < sizeof used && used[r] && !keep))
             continue;
         char name[16];
         snprintf(name, sizeof name, "y%d", n);
@@ -315,6 +316,14 @@ static int32_t any_int(uint64_t *random, bool ids)
     return x % 11 == 0 ? (int32_t)(x >> 16) : (int32_t)((x >> 16) % 41) - 20;
 }
 
+/* Now and then beyond 32 bits, where the low half alone would be a row. */
+static int64_t any_long(uint64_t *random, bool ids)
+{
+    const int64_t x = any_int(random, ids),
+                  beyond = (int64_t)1 << (32 + graphgen_next(random) % 31);
+    return graphgen_next(random) % 19 ? x : graphgen_next(random) & 1 ? x + beyond : x - beyond;
+}
+
 void graphgen_fill(uint64_t seed, const char *name, const f8_type *type, void *to)
 {
     static const int kinds[] = {0, 0, 0, 1, 1, 2, 3, 4, 5};
@@ -328,6 +337,7 @@ void graphgen_fill(uint64_t seed, const char *name, const f8_type *type, void *t
         switch (type->dtype) {
         case F8_F32: ((float *)to)[i] = x; break;
         case F8_I32: ((int32_t *)to)[i] = any_int(&random, ids); break;
+        case F8_I64: ((int64_t *)to)[i] = any_long(&random, ids); break;
         case F8_BOOL: ((uint8_t *)to)[i] = graphgen_next(&random) & 1; break;
         case F8_BF16:
         case F8_F16: ((uint16_t *)to)[i] = (uint16_t)f8_encode(type->dtype, x, false); break;

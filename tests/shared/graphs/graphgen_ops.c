@@ -88,11 +88,12 @@ static void cast(f8_gen *t)
 {
     static const struct {
         f8_dtype from, to;
-    } pairs[] = {{F8_F32, F8_BF16}, {F8_F32, F8_BF16}, {F8_F32, F8_BF16},  {F8_BF16, F8_F32},
-                 {F8_BF16, F8_F32}, {F8_BF16, F8_F32}, {F8_F32, F8_F16},   {F8_F16, F8_F32},
-                 {F8_F32, F8_I32},  {F8_I32, F8_F32},  {F8_BOOL, F8_F32},  {F8_BOOL, F8_I32},
-                 {F8_E4M3, F8_F32}, {F8_E5M2, F8_F32}, {F8_E4M3, F8_BF16}, {F8_E8M0, F8_F32},
-                 {F8_BF16, F8_F16}, {F8_F16, F8_BF16}, {F8_BF16, F8_I32},  {F8_E5M2, F8_F16}};
+    } pairs[] = {{F8_F32, F8_BF16},  {F8_F32, F8_BF16}, {F8_F32, F8_BF16}, {F8_BF16, F8_F32},
+                 {F8_BF16, F8_F32},  {F8_BF16, F8_F32}, {F8_F32, F8_F16},  {F8_F16, F8_F32},
+                 {F8_F32, F8_I32},   {F8_I32, F8_F32},  {F8_I64, F8_I32},  {F8_I32, F8_I64},
+                 {F8_BOOL, F8_F32},  {F8_BOOL, F8_I32}, {F8_E4M3, F8_F32}, {F8_E5M2, F8_F32},
+                 {F8_E4M3, F8_BF16}, {F8_E8M0, F8_F32}, {F8_BF16, F8_F16}, {F8_F16, F8_BF16},
+                 {F8_BF16, F8_I32},  {F8_E5M2, F8_F16}};
     const int i = f8_gen_below(t, (int)(sizeof pairs / sizeof pairs[0]));
     f8_gen_add(t, f8_cast(t->g, f8_gen_some(t, pairs[i].from), pairs[i].to));
 }
@@ -280,7 +281,7 @@ static void gather(f8_gen *t)
                   count = 1 + f8_gen_below(t, 80);
     const f8_ref ids = f8_gen_input(
         t, f8_gen_chance(t, 2) ? f8_gen_shape(1, count, 0, 0) : f8_gen_shape(2, 2, count, 0),
-        F8_I32, "ids");
+        f8_gen_chance(t, 3) ? F8_I64 : F8_I32, "ids");
     const f8_type size = f8_gen_shape(2, rows, cols, 0);
     const f8_ref table =
         f8_gen_chance(t, 2) ? f8_gen_state(t, size, F8_F32) : f8_gen_input(t, size, F8_F32, "x");
@@ -445,17 +446,26 @@ static void attention(f8_gen *t)
                   K = f8_gen_chance(t, 3) ? PICK(t, lengths) : T, B = 1 + f8_gen_below(t, 2),
                   KH = 1 + f8_gen_below(t, 2), H = KH * (1 + f8_gen_below(t, 3));
     const f8_dtype d = f8_gen_chance(t, 2) ? F8_BF16 : F8_F32;
-    f8_ref in[7];
+    f8_ref in[8], more[2];
     for (int i = 0; i < 3; i++) {
         in[i] = f8_gen_input(t, f8_gen_shape(3, B, i ? K : T, (i ? KH : H) * D), F8_F32, "soft");
         in[i] = f8_cast(t->g, f8_gen_chance(t, 2) ? f8_unary(t->g, F8_OP_TANH, in[i]) : in[i], d);
     }
-    const f8_attr attr[] = {F8_INT(F8_A_HEADS, H), F8_INT(F8_A_KV_HEADS, KH),
+    const f8_attr attr[] = {F8_INT(F8_A_HEADS, H),
+                            F8_INT(F8_A_KV_HEADS, KH),
                             F8_INT(F8_A_CAUSAL, !f8_gen_chance(t, 3)),
-                            F8_FLOAT(F8_A_SCALE, f8_gen_chance(t, 3) ? 0.3 : 0)};
-    const f8_ref mask = f8_gen_chance(t, 3) ? attention_mask(t, (int64_t[]){B, H, T, K}) : 0;
-    in[3] = mask;
-    const f8_ref o = f8_gen_add(t, f8_make(t->g, F8_OP_ATTENTION, in, mask ? 4 : 3, attr, 4)),
+                            F8_FLOAT(F8_A_SCALE, f8_gen_chance(t, 3) ? 0.3 : 0),
+                            F8_FLOAT(F8_A_DROPOUT, f8_gen_chance(t, 4) ? 0 : 0.3),
+                            F8_INT(F8_A_STREAM, f8_gen_below(t, 3))};
+    int n_more = 0; /* a mask, a seed */
+    if (f8_gen_chance(t, 3))
+        more[n_more++] = attention_mask(t, (int64_t[]){B, H, T, K});
+    const bool drops = f8_gen_chance(t, 3);
+    if (drops)
+        more[n_more++] = f8_gen_input(t, f8_gen_shape(0, 0, 0, 0), F8_I32, "seed");
+    memcpy(in + 3, more, (size_t)n_more * sizeof *in);
+    const f8_ref o = f8_gen_add(
+                     t, f8_make(t->g, F8_OP_ATTENTION, in, 3 + n_more, attr, drops ? 6 : 4)),
                  lse = f8_project(t->g, o, 1);
     f8_gen_add(t, lse);
     if (f8_gen_chance(t, 2))
@@ -463,9 +473,9 @@ static void attention(f8_gen *t)
     in[3] = o;
     in[4] = lse;
     in[5] = f8_cast(t->g, f8_gen_input(t, f8_gen_shape(3, B, T, H * D), F8_F32, "soft"), d);
-    in[6] = mask;
+    memcpy(in + 6, more, (size_t)n_more * sizeof *in);
     const f8_ref grad =
-        f8_gen_add(t, f8_make(t->g, F8_OP_ATTENTION_GRAD, in, mask ? 7 : 6, attr, 4));
+        f8_gen_add(t, f8_make(t->g, F8_OP_ATTENTION_GRAD, in, 6 + n_more, attr, drops ? 6 : 4));
     for (int i = 1; i < 3; i++)
         f8_gen_add(t, f8_project(t->g, grad, i));
 }
@@ -505,7 +515,7 @@ static void composite(f8_gen *t)
     case 4: f8_gen_add(t, f8_unary(g, F8_OP_SILU, a)); break;
     case 5: {
         static const char *const reductions[] = {"mean", "sum", "none"};
-        const f8_ref targets = f8_gen_input(t, rows, F8_I32, "ids");
+        const f8_ref targets = f8_gen_input(t, rows, f8_gen_chance(t, 3) ? F8_I64 : F8_I32, "ids");
         const f8_attr attr[] = {F8_STR(F8_A_REDUCTION, reductions[f8_gen_below(t, 3)]),
                                 F8_FLOAT(F8_A_LABEL_SMOOTHING, f8_gen_chance(t, 3) ? 0.1 : 0),
                                 F8_INT(F8_A_IGNORE, f8_gen_below(t, 3))};

@@ -15,7 +15,8 @@ enum { MARGIN = 256, CANARY = 0x5a };
 #define UNIT 0x1p-24 /* of f32 */
 #define SLACK 1.01
 
-const char *const att_name[T_COUNT] = {"q", "k", "v", "o", "lse", "do", "dq", "dk", "dv", "mask"};
+const char *const att_name[T_COUNT] = {"q",  "k",  "v",  "o",    "lse", "do",
+                                       "dq", "dk", "dv", "mask", "seed"};
 
 f8_attention_desc att_shape(f8_dtype dtype, int64_t B, int64_t T, int64_t H, int64_t Hkv, int64_t D,
                             bool causal)
@@ -45,11 +46,12 @@ f8_attention_desc att_masked(f8_attention_desc x, f8_attention_masking masking, 
 int att_order(const f8_attention_desc *x, bool backward, int order[T_COUNT])
 {
     static const int all[2][T_COUNT] = {
-        {T_Q, T_K, T_V, T_MASK, T_O, T_LSE},
-        {T_Q, T_K, T_V, T_O, T_LSE, T_DO, T_MASK, T_DQ, T_DK, T_DV}};
+        {T_Q, T_K, T_V, T_MASK, T_SEED, T_O, T_LSE},
+        {T_Q, T_K, T_V, T_O, T_LSE, T_DO, T_MASK, T_SEED, T_DQ, T_DK, T_DV}};
     int n = 0;
-    for (int i = 0; i < (backward ? T_COUNT : 6); i++)
-        if (all[backward][i] != T_MASK || x->masking)
+    for (int i = 0; i < (backward ? T_COUNT : 7); i++)
+        if ((all[backward][i] != T_MASK || x->masking) &&
+            (all[backward][i] != T_SEED || x->dropout > 0))
             order[n++] = all[backward][i];
     return n;
 }
@@ -58,9 +60,10 @@ const char *att_describe(const f8_attention_desc *d)
 {
     static _Thread_local char text[160];
     static const char *const masks[] = {"", " bool mask", " f32 mask"};
-    snprintf(text, sizeof text, "%s B=%d T=%d Tk=%d H=%d Hkv=%d D=%d stride=%d %s%s",
+    snprintf(text, sizeof text, "%s B=%d T=%d Tk=%d H=%d Hkv=%d D=%d stride=%d %s%s dropout=%g",
              f8_dtype_name(d->dtype), (int)d->B, (int)d->T, (int)d->Tk, (int)d->H, (int)d->Hkv,
-             (int)d->D, (int)d->stride.q, d->causal ? "causal" : "full", masks[d->masking]);
+             (int)d->D, (int)d->stride.q, d->causal ? "causal" : "full", masks[d->masking],
+             d->dropout);
     return text;
 }
 
@@ -102,7 +105,7 @@ static size_t element_size(const att_case *c, int tensor)
 {
     if (tensor == T_MASK)
         return c->desc.masking == F8_MASK_BOOL ? 1 : 4;
-    return tensor == T_LSE ? 4 : f8_dtype_size(c->desc.dtype);
+    return tensor == T_LSE || tensor == T_SEED ? 4 : f8_dtype_size(c->desc.dtype);
 }
 
 static uint8_t *element(const att_case *c, int tensor, int64_t b, int64_t t, int64_t head,
@@ -137,6 +140,38 @@ void att_put(att_case *c, int tensor, int64_t b, int64_t t, int64_t head, int64_
         u = isnan(f) ? 0x7fc0 : (u + 0x7fff + (u >> 16 & 1)) >> 16;
     }
     memcpy(element(c, tensor, b, t, head, d), &u, n);
+}
+
+/* ---- dropout ---- */
+
+/* pcg3d as Jarzynski & Olano print it (JCGT 9(3), 2020); its third word. */
+static uint32_t pcg3d(uint32_t x, uint32_t y, uint32_t z)
+{
+    x = x * 1664525u + 1013904223u;
+    y = y * 1664525u + 1013904223u;
+    z = z * 1664525u + 1013904223u;
+    x += y * z;
+    y += z * x;
+    z += x * y;
+    x ^= x >> 16u;
+    y ^= y >> 16u;
+    z ^= z >> 16u;
+    x += y * z;
+    y += z * x;
+    return z + x * y;
+}
+
+/* What dropout multiplies the weight of query i and key j by. */
+static double kept(const att_case *c, int64_t b, int64_t h, int64_t i, int64_t j)
+{
+    const f8_attention_desc *x = &c->desc;
+    uint32_t seed;
+    if (x->dropout == 0)
+        return 1;
+    memcpy(&seed, c->t[T_SEED].base, 4);
+    const uint32_t key = pcg3d(seed, (uint32_t)x->stream, 0);
+    const uint32_t bits = pcg3d((uint32_t)j, (uint32_t)((b * x->H + h) * x->T + i), key);
+    return bits + 0x80000000u < (uint64_t)(x->dropout * 0x1p32) ? 0 : 1 / (1 - x->dropout);
 }
 
 /* What a mask adds to a score. */
@@ -188,6 +223,7 @@ static void make_tensor(att_case *c, int tensor, int64_t gap)
     t->stride = t->heads * x->D + gap;
     int64_t count = tensor == T_LSE    ? x->B * x->H * x->T
                     : tensor == T_MASK ? mask_count(x)
+                    : tensor == T_SEED ? x->dropout > 0
                                        : x->B * tokens(x, tensor) * t->stride;
     t->bytes = (size_t)count * element_size(c, tensor) + 2 * MARGIN;
     t->memory = must(aligned_alloc(64, (t->bytes + 63) / 64 * 64));
@@ -210,7 +246,7 @@ bool att_canary(const att_case *c, int tensor)
     size_t row = (size_t)t->stride * size, used = (size_t)(t->heads * c->desc.D) * size;
     for (size_t i = 0; i < t->bytes; i++) {
         bool inside = i >= MARGIN && i < MARGIN + data &&
-                      (tensor == T_LSE || tensor == T_MASK || (i - MARGIN) % row < used);
+                      (tensor == T_LSE || tensor >= T_MASK || (i - MARGIN) % row < used);
         if (!inside && t->memory[i] != CANARY)
             return false;
     }
@@ -246,9 +282,17 @@ void att_make(att_case *c, f8_llvm *llvm, const f8_attention_desc *desc, int64_t
     f8_arena_init(&c->arena, NULL);
     for (int i = 0; i < T_COUNT; i++)
         make_tensor(c, i, gap);
-    int64_t *stride[] = {
-        &c->desc.stride.q,    &c->desc.stride.k,  &c->desc.stride.v,  &c->desc.stride.o, NULL,
-        &c->desc.stride.dout, &c->desc.stride.dq, &c->desc.stride.dk, &c->desc.stride.dv, NULL};
+    int64_t *stride[] = {&c->desc.stride.q,
+                         &c->desc.stride.k,
+                         &c->desc.stride.v,
+                         &c->desc.stride.o,
+                         NULL,
+                         &c->desc.stride.dout,
+                         &c->desc.stride.dq,
+                         &c->desc.stride.dk,
+                         &c->desc.stride.dv,
+                         NULL,
+                         NULL};
     for (int i = 0; i < T_COUNT; i++)
         if (stride[i])
             *stride[i] = c->t[i].stride;
@@ -261,6 +305,8 @@ void att_make(att_case *c, f8_llvm *llvm, const f8_attention_desc *desc, int64_t
                     for (int64_t e = 0; e < desc->D; e++)
                         att_put(c, inputs[k], b, t, h, e, 2 * uniform(&s));
     fill_mask(c, &s);
+    if (desc->dropout > 0)
+        memcpy(c->t[T_SEED].base, &(uint32_t){(uint32_t)seed * 40503u}, 4);
     if (llvm) {
         compile(c, llvm, false);
         compile(c, llvm, true);
@@ -421,7 +467,7 @@ void att_reference_forward(att_case *c)
         for (int64_t d = 0; d < x->D; d++) {
             double o = 0, abs = 0;
             for (int64_t j = 0; j < r.keys; j++) {
-                double pv = r.p[j] * vector(c, T_V, b, j, g)[d];
+                double pv = kept(c, b, h, i, j) * r.p[j] * vector(c, T_V, b, j, g)[d];
                 o += pv;
                 abs += fabs(pv);
             }
@@ -466,13 +512,16 @@ static void backward_row(att_case *c, row *r, int64_t b, int64_t i, int64_t h)
             dp += dout[d] * v[d];
             dp_abs += fabs(dout[d] * v[d]);
         }
+        const double keep = kept(c, b, h, i, j);
+        dp *= keep;
+        dp_abs *= keep;
         double ds = p * (dp - delta);
         double eds =
             fabs(ds) * (ep + 2 * UNIT) + p * c->errors.term * (double)D * (dp_abs + delta_abs);
         const int64_t key = ((b * x->Tk + j) * x->Hkv + g) * D,
                       query = ((b * x->T + i) * x->H + h) * D;
         for (int64_t d = 0; d < D; d++) {
-            add(c, T_DV, key + d, p * dout[d], fabs(p * dout[d]) * (ep + chain));
+            add(c, T_DV, key + d, keep * p * dout[d], fabs(keep * p * dout[d]) * (ep + chain));
             add(c, T_DK, key + d, scale * ds * q[d], fabs(scale * q[d]) * (eds + chain * fabs(ds)));
             add(c, T_DQ, query + d, scale * ds * k[d],
                 fabs(scale * k[d]) * (eds + chain * fabs(ds)));

@@ -8,8 +8,8 @@
 #include "codegen/cpu/link.h"
 #include "runtime/base/blob.h"
 
-/* The mask comes last; it has no elements where there is none. */
-enum { T_Q, T_K, T_V, T_O, T_LSE, T_DO, T_DQ, T_DK, T_DV, T_MASK, T_COUNT };
+/* The mask and the seed come last; they have no elements where there are none. */
+enum { T_Q, T_K, T_V, T_O, T_LSE, T_DO, T_DQ, T_DK, T_DV, T_MASK, T_SEED, T_COUNT };
 extern const char *const att_name[T_COUNT]; /* "q", "k"... */
 
 typedef struct att_tensor {

@@ -65,6 +65,11 @@ static uint32_t load(const machine *m, const f8_kinstr *i, int64_t row, int64_t 
     const uint8_t *from = element(m, i->buffer, row, col);
     if (!from)
         return 0x7fc00000;
+    if (t == F8_I64) {
+        int64_t wide;
+        memcpy(&wide, from, sizeof wide);
+        return wide != (int32_t)wide ? wide < 0 ? 0x80000000u : 0x7fffffffu : (uint32_t)wide;
+    }
     memcpy(&v, from, f8_dtype_size(t));
     return t == F8_BF16 ? v << 16 : v;
 }
@@ -73,7 +78,9 @@ static void store(const machine *m, const f8_kinstr *i, int64_t row, int64_t col
 {
     const f8_dtype t = m->k->buffer[i->buffer].dtype;
     const uint32_t v = t == F8_BF16 ? m->value[i->a] >> 16 : m->value[i->a];
-    memcpy(element(m, i->buffer, row, col), &v, f8_dtype_size(t));
+    const int64_t wide = (int32_t)v;
+    memcpy(element(m, i->buffer, row, col), t == F8_I64 ? (const void *)&wide : &v,
+           f8_dtype_size(t));
 }
 
 static float f_of(uint32_t u)

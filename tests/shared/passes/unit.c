@@ -128,9 +128,12 @@ void *test_value(test_values *v, const char *name, const f8_type *type)
     int64_t n = f8_type_elements(type);
     double *d = f8_arena_array(&v->t->arena, (size_t)n, sizeof *d);
     int32_t *ids = (int32_t *)d;
+    int64_t *wide = (int64_t *)d;
     for (int64_t i = 0; i < n; i++) {
         if (type->dtype == F8_I32)
             ids[i] = (int32_t)fabs(3 * noise(name, i));
+        else if (type->dtype == F8_I64)
+            wide[i] = (int64_t)fabs(3 * noise(name, i));
         else
             d[i] = noise(name, i);
     }

@@ -42,6 +42,8 @@ from here:
                        gives their values in a call, for Program.set_dim: not every dim of a text
                        can be told from the shapes of its inputs
 
+    check_version()    refuses or warns of a PyTorch that was not tested; call it at first use
+
 What can't be captured raises `Unsupported`: op, reason, place. The message has all three.
 """
 
@@ -53,10 +55,11 @@ from .places import Place, Unsupported
 from .plan import Eager, EagerOp, Linear, Param, Plan, Port, Prologue, Stage
 from .report import LinearReport, Report, report
 from .scales import update_scales
+from .selftest import check_version
 from .state import load_state_dict, state_dict
 from .trainer import compile_for_trainer
 
 __all__ = ["Captured", "Eager", "EagerOp", "Input", "Linear", "LinearReport", "Output", "Param", "Place",
            "Plan", "Port", "Prologue", "Report", "Stage", "Unsupported", "capture", "capture_module",
-           "compile_for_trainer", "export_text", "fp8c_backend", "load_state_dict", "names_of",
-           "partition", "report", "state_dict", "update_scales"]
+           "check_version", "compile_for_trainer", "export_text", "fp8c_backend", "load_state_dict",
+           "names_of", "partition", "report", "state_dict", "update_scales"]

@@ -20,12 +20,12 @@ import torch.fx
 
 import fp8c
 
-from . import private, version
 from .capture import capture
 from .function import Runner, new_seed
 from .partition import partition
 from .places import Place, Unsupported, place_of
 from .plan import Plan, Stage
+from .selftest import check_version
 from .settings import Settings
 
 LOGGER = logging.getLogger("fp8c.torch")
@@ -88,7 +88,7 @@ def fp8c_backend(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], *,
     if mode is not None:
         raise ValueError(f"backend fp8c has no modes ({mode!r}); it has options")
     settings = Settings.of(options)
-    version.check()
+    check_version()
     compiled = Compiled(settings, modules=_modules(gm), params=_params(example_inputs))
     try:
         plan = partition(capture(gm, example_inputs))

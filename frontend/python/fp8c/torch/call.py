@@ -13,7 +13,7 @@ from .places import Place, Unsupported, place_of
 from .text import Builder, Shape, Value
 
 TEXT_DTYPES = {torch.float32: "f32", torch.bfloat16: "bf16", torch.float16: "f16",
-               torch.int32: "i32", torch.int64: "i32", torch.bool: "bool"}
+               torch.int32: "i32", torch.int64: "i64", torch.bool: "bool"}
 
 
 def inner_dtype(dtype: torch.dtype) -> str:
@@ -104,8 +104,15 @@ class Call:
     def f32(self, item: Any) -> Any:
         """A value as f32; numbers stay."""
         if isinstance(item, Value):
+            if item.dtype == "i64":
+                item = self.b.cast(item, "i32")
             return self.b.cast(item, "f32")
         return float(item)
+
+    def own(self, name: str) -> Value:
+        """A weight with the dtype that it has in memory: linears, norms and embedding take bf16."""
+        value: Value = self[name]
+        return value if value.dtype in ("f32", "bf16") else self.f32(value)
 
     def is_weight(self, name: str) -> bool:
         """Whether an argument depends on parameters alone."""

@@ -248,8 +248,8 @@ def _check_tensor(path: str, kind: str, fake: torch.Tensor, example: Any) -> Non
         raise Unsupported(f"{kind} {path}", "it is complex")
     if fake.is_quantized:
         raise Unsupported(f"{kind} {path}", "it is quantized")
-    if kind == "param" and fake.dtype not in (torch.float32, torch.bfloat16, torch.float16):
-        raise Unsupported(f"{kind} {path}", f"its dtype is {fake.dtype}: f32, bf16 and f16 are taken")
+    if kind == "param" and fake.dtype not in (torch.float32, torch.bfloat16):
+        raise Unsupported(f"{kind} {path}", f"its dtype is {fake.dtype}: float32 and bfloat16 are taken")
     if type(example).__name__ in ("DTensor", "FlatParameter"):
         raise Unsupported(f"{kind} {path}", f"it is a {type(example).__name__}, split over ranks: "
                           "FSDP, DTensor and ZeRO-3 are not supported")

@@ -9,7 +9,7 @@ what PyTorch runs stays the same function; what nobody reads then is dropped.
 from __future__ import annotations
 
 import math
-from typing import Any, Callable
+from typing import Any, Callable, Mapping
 
 import torch
 import torch.fx
@@ -60,8 +60,10 @@ RMS_NORM = [
 _SCORES = ("matmul", "Q", ("transpose", "K"))
 _SCALED = [("mul", _SCORES, "SCALE"), ("div", _SCORES, "DIVISOR"), _SCORES,
            ("matmul", ("mul", "Q", "SCALE"), ("transpose", "K"))]
-ATTENTION = [("matmul", ("softmax", scores), "V") for scores in
-             [("add", s, "M") for s in _SCALED] + _SCALED]
+_CHOSEN = _SCALED + [("where", "SEEN", s, "HIDDEN") for s in _SCALED]
+_WEIGHTS = [("softmax", s) for s in [("add", s, "M") for s in _CHOSEN] + _CHOSEN]
+ATTENTION = [("matmul", w, "V") for w in _WEIGHTS] + [("matmul", ("dropout", w), "V") for w in _WEIGHTS]
+HIDES = -1e30  # what hides a score adds less than this: no score of a model comes near
 
 
 def strip(node: Any) -> Any:
@@ -107,16 +109,16 @@ def _shape(node: Any) -> tuple[Any, ...]:
 
 
 def _gelu(approximate: str) -> Callable[..., bool]:
-    def replace(graph: torch.fx.Graph, node: torch.fx.Node, found: dict[str, Any]) -> bool:
+    def replace(graph: torch.fx.Graph, node: torch.fx.Node, found: dict[str, Any], _: Any) -> bool:
         return _put(graph, node, aten.gelu.default, (found[X],), {"approximate": approximate})
     return replace
 
 
-def _silu(graph: torch.fx.Graph, node: torch.fx.Node, found: dict[str, Any]) -> bool:
+def _silu(graph: torch.fx.Graph, node: torch.fx.Node, found: dict[str, Any], _: Any) -> bool:
     return _put(graph, node, aten.silu.default, (found[X],))
 
 
-def _rms_norm(graph: torch.fx.Graph, node: torch.fx.Node, found: dict[str, Any]) -> bool:
+def _rms_norm(graph: torch.fx.Graph, node: torch.fx.Node, found: dict[str, Any], _: Any) -> bool:
     """Only over the last axis, with a weight of its size."""
     x, w, eps = found[X], found["W"], found["EPS"]
     if not isinstance(eps, float) or not isinstance(w, torch.fx.Node) or not isinstance(x, torch.fx.Node):
@@ -146,32 +148,74 @@ def _find(node: torch.fx.Node, name: str) -> torch.fx.Node | None:
     return None
 
 
-def _attention(graph: torch.fx.Graph, node: torch.fx.Node, found: dict[str, Any]) -> bool:
+def _attention(graph: torch.fx.Graph, node: torch.fx.Node, found: dict[str, Any],
+               constants: Mapping[str, torch.Tensor]) -> bool:
     """Written-out attention, where it is what scaled_dot_product_attention computes."""
     q, k, v = found["Q"], found["K"], found["V"]
     if any(not isinstance(t, torch.fx.Node) or len(_shape(t)) != 4 for t in (q, k, v)):
         return False
     if not same_shape(_shape(q)[:2], _shape(k)[:2]) or not same_shape(_shape(k), _shape(v)):
         return False
-    softmax, scores = strip(node.args[0]), None
+    softmax, dropped = strip(node.args[0]), 0.0
+    if private.target_name(softmax) == "aten.dropout.default":
+        softmax, dropped = strip(softmax.args[0]), float(softmax.args[1])
     if softmax.args[1] not in (-1, 3):
         return False
-    scores = _find(strip(softmax.args[0]), "transpose")
-    if scores is None or sorted(a % 4 for a in scores.args[1:3]) != [2, 3] or strip(scores.args[0]) is not k:
+    product = _find(strip(softmax.args[0]), "matmul")
+    scores = strip(product.args[1]) if product is not None else None
+    if scores is None or _NAMES.get(private.target_name(scores)) != "transpose" or sorted(a % 4 for a in scores.args[1:3]) != [2, 3] or strip(scores.args[0]) is not k:
         return False
     scale = found.get("SCALE", 1.0)
     if "DIVISOR" in found:
-        divisor = found["DIVISOR"]
-        if not isinstance(divisor, (int, float)):
+        divisor = _number(found["DIVISOR"], constants)
+        if not divisor:
             return False
         scale = 1.0 / divisor
     mask = found.get("M")
+    if "SEEN" in found:
+        mask = _chosen(graph, node, found, constants)
+        if mask is None:
+            return False
     if not isinstance(scale, (int, float)) or scale == 0:
         return False
     if mask is not None and (not isinstance(mask, torch.fx.Node) or not same_last(mask, q, k)):
         return False
-    return _put(graph, node, aten.scaled_dot_product_attention.default, (q, k, v, mask),
+    return _put(graph, node, aten.scaled_dot_product_attention.default, (q, k, v, mask, dropped),
                 {"scale": float(scale)})
+
+
+def _number(item: Any, constants: Mapping[str, torch.Tensor]) -> float | None:
+    """A number, also as a constant tensor of one element."""
+    if isinstance(item, torch.fx.Node):
+        tensor = constants.get(item.name)
+        return float(tensor) if tensor is not None and tensor.numel() == 1 else None
+    return float(item) if isinstance(item, (int, float)) else None
+
+
+def _chosen(graph: torch.fx.Graph, node: torch.fx.Node, found: dict[str, Any],
+            constants: Mapping[str, torch.Tensor]) -> torch.fx.Node | None:
+    """where(seen, s, hidden) + m, as a mask that is added to s.
+
+    It is where(seen, m, m + hidden): next to so low a number, s is lost in rounding.
+    """
+    seen, hidden, mask = found["SEEN"], found["HIDDEN"], found.get("M")
+    number = _number(hidden, constants)
+    if number is None or number > HIDES or not isinstance(hidden, torch.fx.Node):
+        return None
+    with graph.inserting_before(node):
+        if mask is None:
+            mask, low = _call(graph, node, aten.mul.Tensor, hidden, 0.0), hidden
+        else:
+            low = _call(graph, node, aten.add.Tensor, mask, hidden)
+        return _call(graph, node, aten.where.self, seen, mask, low)
+
+
+def _call(graph: torch.fx.Graph, at: torch.fx.Node, target: Any, *args: Any) -> torch.fx.Node:
+    """A new call, with its fake value."""
+    new = graph.call_function(target, args)
+    new.meta = dict(at.meta)
+    new.meta["val"] = target(*[private.fake_value(a) if isinstance(a, torch.fx.Node) else a for a in args])
+    return new
 
 
 def same_last(mask: torch.fx.Node, q: torch.fx.Node, k: torch.fx.Node) -> bool:
@@ -225,8 +269,12 @@ RULES: list[tuple[str, list[Any], Callable[..., bool]]] = [
 ]
 
 
-def replace_composites(graph: torch.fx.Graph) -> dict[str, int]:
-    """Replace what is recognised. Gives how often each composite was."""
+def replace_composites(graph: torch.fx.Graph,
+                       constants: Mapping[str, torch.Tensor] | None = None) -> dict[str, int]:
+    """Replace what is recognised. Gives how often each composite was.
+
+    constants: the values of placeholders that no call changes.
+    """
     counts: dict[str, int] = {}
     for node in list(graph.nodes):
         if node.op != "call_function":
@@ -234,7 +282,7 @@ def replace_composites(graph: torch.fx.Graph) -> dict[str, int]:
         for name, patterns, replace in RULES:
             for pattern in patterns:
                 found: dict[str, Any] = {}
-                if match(pattern, node, found) and replace(graph, node, found):
+                if match(pattern, node, found) and replace(graph, node, found, constants or {}):
                     counts[name] = counts.get(name, 0) + 1
                     break
             else:

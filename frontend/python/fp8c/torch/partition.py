@@ -31,6 +31,7 @@ from .rules import apply
 from .stage import StageWriter, inner_value
 from .text import Builder
 
+_DROPS = frozenset({"aten.dropout.default", "aten.scaled_dot_product_attention.default"})
 CONSTANT, PROLOGUE, INPUT, STAGE, EAGER = range(5)
 
 
@@ -43,7 +44,7 @@ def partition(captured: Captured, name: str = "model",
     equal may have symbols of their own, so bounds must be the sizes of a call that could be.
     """
     normalize(captured.graph)
-    composites = replace_composites(captured.graph)
+    composites = replace_composites(captured.graph, captured.constants)
     name_results(captured.graph, captured.outputs)
     return _Partition(captured, name, composites, bounds or {}).plan()
 
@@ -111,7 +112,7 @@ class _Partition:
             elif floats and private.target_name(node) != "aten.detach.default" and \
                     any(a in facts.differentiable for a in feeding):
                 facts.differentiable.add(node)
-            if private.target_name(node) == "aten.dropout.default":
+            if private.target_name(node) in _DROPS:
                 facts.streams[node] = len(facts.streams)
 
     def _placeholder_facts(self, node: torch.fx.Node, grad: bool) -> None:

@@ -24,7 +24,7 @@ from .places import Place
 from .text import Shape, size_text
 
 _TORCH = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16, "i32": torch.int32,
-          "bool": torch.bool}
+          "i64": torch.int64, "bool": torch.bool}
 
 
 @dataclass
@@ -46,7 +46,7 @@ class Port:
         return _TORCH[self.dtype]
 
     def prepare(self, tensor: torch.Tensor) -> torch.Tensor:
-        """The tensor as the port takes it. Ids of 64 bits become 32: no table has 2^31 rows."""
+        """The tensor as the port takes it: contiguous, and of the port's dtype."""
         if tensor.dtype != self.torch_dtype:
             tensor = tensor.to(self.torch_dtype)
         return tensor.contiguous()

@@ -17,6 +17,7 @@ def unary(op: str) -> Rule:
 
 def _pair(c: Call, a: Any, b: Any) -> tuple[Any, Any]:
     """Two operands of one dtype: the result's where it is f32, else their own."""
+    a, b = (c.b.cast(v, "i32") if isinstance(v, Value) and v.dtype == "i64" else v for v in (a, b))
     kinds = {v.dtype for v in (a, b) if isinstance(v, Value)}
     if kinds == {"i32"} and not any(isinstance(v, float) for v in (a, b)):
         return a, b
@@ -43,7 +44,7 @@ def reversed_sub(c: Call) -> Value:
     a, b = _pair(c, c["other"], c["self"])
     if c["alpha"] != 1:
         b = c.b.op("mul", [b, float(c["alpha"])], b.shape, b.dtype)
-    return c.b.op("sub", [a, b], c.shape, c.dtype)
+    return c.b.op("sub", [a, b], c.shape, "i32" if isinstance(b, Value) and b.dtype == "i32" else "f32")
 
 
 def divide(c: Call) -> Value:

@@ -26,7 +26,7 @@ def _linear(c: Call, x: Value, w: Value, bias: Value | None, weight: str, transp
                name=c.linear_name(weight))
     y = c.b.reshape(y, flat + shape[-1:])
     if bias is not None and not fits:
-        y = c.b.op("add", [y, bias], y.shape)
+        y = c.b.op("add", [y, c.f32(bias)], y.shape)
     return y
 
 
@@ -41,13 +41,15 @@ def _product(c: Call, x: Value, w: Value, bias: Value | None, transposed: bool) 
 
 def linear(c: Call) -> Value:
     """input weight^T + bias."""
-    x, w = c.f32(c["input"]), c.f32(c["weight"])
-    bias = c.f32(c["bias"]) if c.has("bias") else None
+    x, w = c.f32(c["input"]), c.own("weight")
+    bias = c.own("bias") if c.has("bias") else None
     flat = c.b.reshape(x, (1,) + x.shape) if len(x.shape) == 1 else x
     if len(w.shape) != 2:
         raise c.refuse("the weight has not two axes")
-    make = _linear if c.is_weight("weight") else None
-    y = make(c, flat, w, bias, "weight", True) if make else _product(c, flat, w, bias, True)
+    if c.is_weight("weight"):
+        y = _linear(c, flat, w, bias, "weight", True)
+    else:
+        y = _product(c, flat, c.f32(w), None if bias is None else c.f32(bias), True)
     return c.b.reshape(y, c.shape)
 
 
@@ -55,16 +57,17 @@ def addmm(c: Call) -> Value:
     """self + mat1 mat2."""
     if c["alpha"] != 1 or c["beta"] != 1:
         raise c.refuse("alpha or beta is not 1")
-    x, w, bias = c.f32(c["mat1"]), c.f32(c["mat2"]), c.f32(c["self"])
+    x, bias = c.f32(c["mat1"]), c.own("self")
     if c.is_weight("mat2"):
-        return _linear(c, x, w, bias, "mat2", False)
-    return _product(c, x, w, bias, False)
+        return _linear(c, x, c.own("mat2"), bias, "mat2", False)
+    return _product(c, x, c.f32(c["mat2"]), c.f32(bias), False)
 
 
 def product_of(first: str, second: str) -> Callable[[Call], Value]:
     """mm, matmul and bmm. Operands of more than two axes are batches of matrices."""
     def rule(c: Call) -> Value:
-        x, w = c.f32(c[first]), c.f32(c[second])
+        x = c.f32(c[first])
+        w = c.own(second) if c.is_weight(second) and len(c[second].shape) <= 2 else c.f32(c[second])
         flat = c.b.reshape(x, (1,) + x.shape) if len(x.shape) == 1 else x
         if len(w.shape) == 1:
             w = c.b.reshape(w, w.shape + (1,))
@@ -120,7 +123,7 @@ def conv2d(c: Call) -> Value:
 
     x [N, C, h p, w q] -> [N h, w, C p q], in two steps, for six axes are too many.
     """
-    x, weight = c.f32(c["input"]), c.f32(c["weight"])
+    x, weight = c.f32(c["input"]), c.own("weight")
     out, channels, p, q = weight.shape
     if c["groups"] != 1 or any(d != 1 for d in c["dilation"]) or any(v != 0 for v in c["padding"]):
         raise c.refuse("only patches are taken: no groups, dilation or padding")
@@ -138,15 +141,16 @@ def conv2d(c: Call) -> Value:
     matrix = c.b.reshape(weight, (out, channels * p * q))
     if not c.is_weight("weight"):
         raise c.refuse("its weight is no parameter")
-    bias = c.f32(c["bias"]) if c.has("bias") else None
+    bias = c.own("bias") if c.has("bias") else None
     y = _linear(c, flat, matrix, bias, "weight", True)
     return c.b.reshape(c.b.transpose(y, (0, 2, 1)), c.shape)
 
 
 def attention(c: Call) -> Value:
-    """scaled_dot_product_attention. The language has the heads side by side in the last axis."""
-    if c["dropout_p"] != 0:
-        raise c.refuse("dropout inside attention is not in the language yet")
+    """scaled_dot_product_attention, which PyTorch drops from in eval too where p is not 0. The language has the heads side by side in the last axis."""
+    p = float(c["dropout_p"])
+    if p >= 1:
+        raise c.refuse("it drops everything")
     q, k, v = (c.f32(c[name]) for name in ("query", "key", "value"))
     rank = len(q.shape)
     if rank == 3:
@@ -166,9 +170,11 @@ def attention(c: Call) -> Value:
             causal = True
     flat = [c.b.reshape(c.b.transpose(x, (0, 2, 1, 3)), (x.shape[0], x.shape[2], tidy(x.shape[1] * x.shape[3])))
             for x in (q, k, v)]
-    y = c.b.op("attention", flat + ([mask] if mask else []), flat[0].shape, heads=heads,
+    operands = flat + ([mask] if mask else []) + ([c.seed()] if p else [])
+    y = c.b.op("attention", operands, flat[0].shape, heads=heads,
                kv_heads=kv_heads if kv_heads != heads else None, causal=None if causal else False,
-               scale=float(c["scale"]) if c.has("scale") else None)
+               scale=float(c["scale"]) if c.has("scale") else None, dropout=p or None,
+               stream=c.facts.streams[c.node] if p else None)
     return c.b.reshape(c.b.transpose(c.b.reshape(y, (batch, positions, heads, size)), (0, 2, 1, 3)), c.shape)
 
 
@@ -214,7 +220,7 @@ def _norm(c: Call, op: str, names: Sequence[str], absent: Sequence[float], eps: 
     flat = c.b.reshape(x, x.shape[:len(x.shape) - count] + (size,))
     operands = [flat]
     for name, number in zip(names, absent):
-        operands.append(c.b.reshape(c.f32(c[name]), (size,)) if c.has(name) else c.b.full(number, (size,)))
+        operands.append(c.b.reshape(c.own(name), (size,)) if c.has(name) else c.b.full(number, (size,)))
     return c.b.reshape(c.b.op(op, operands, flat.shape, eps=eps), x.shape)
 
 
@@ -226,7 +232,7 @@ def embedding(c: Call) -> Value:
     if c["scale_grad_by_freq"] or c["sparse"]:
         raise c.refuse("scale_grad_by_freq and sparse gradients are not in the language")
     padding = c["padding_idx"]
-    return c.b.op("embedding", [c.f32(c["weight"]), c["indices"]], c.shape,
+    return c.b.op("embedding", [c.own("weight"), c["indices"]], c.shape,
                   padding=padding if padding >= 0 else None)
 
 
@@ -237,7 +243,7 @@ def dropout(c: Call) -> Value:
         return x
     if c["p"] >= 1:
         return c.b.full(0.0, c.shape)
-    return c.b.op("dropout", [x, c.seed()], c.shape, p=float(c["p"]), stream=c.facts.streams.get(c.node, 0))
+    return c.b.op("dropout", [x, c.seed()], c.shape, p=float(c["p"]), stream=c.facts.streams[c.node])
 
 
 REDUCTIONS = ("none", "mean", "sum")
@@ -248,7 +254,7 @@ def cross_entropy(c: Call) -> Value:
     if c.has("weight"):
         raise c.refuse("weights of classes are not in the language")
     logits, targets = c.f32(c["self"]), c["target"]
-    if targets.dtype != "i32":
+    if targets.dtype not in ("i32", "i64"):
         raise c.refuse("its targets are probabilities, not class indices")
     if len(logits.shape) == 1:
         logits, targets = c.b.reshape(logits, (1,) + logits.shape), c.b.reshape(targets, (1,))

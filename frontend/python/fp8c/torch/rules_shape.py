@@ -53,9 +53,11 @@ def cast(c: Call) -> Value:
     """Between floats nothing: recipes round. From integers and bools to f32."""
     x: Value = c["self"]
     to = inner_dtype(c.fake.dtype)
-    if x.dtype == "f32" and to != "f32":
-        raise c.refuse("it makes integers of floats")
-    return c.b.cast(x, to)
+    if x.dtype in ("f32", "bf16") or to == "bool":
+        if to not in (x.dtype, "f32"):
+            raise c.refuse("it makes integers of floats, or bools")
+        return x
+    return c.f32(x) if to == "f32" else c.b.cast(x, to)
 
 
 def _bounds(c: Call, x: Value, axis: int, start: Any, length: Any) -> Value:
@@ -109,14 +111,14 @@ def concat(c: Call) -> Value:
         values = [c.f32(v) for v in values]
     if len(values) == 1:
         return values[0]
-    return c.b.op("concat", values, c.shape, c.dtype, axis=c["dim"] % len(c.shape))
+    return c.b.op("concat", values, c.shape, values[0].dtype, axis=c["dim"] % len(c.shape))
 
 
 def stack(c: Call) -> Value:
     axis = c["dim"] % len(c.shape)
     shape = c.shape[:axis] + (1,) + c.shape[axis + 1:]
-    values = [c.b.reshape(v, shape) for v in c["tensors"]]
-    return values[0] if len(values) == 1 else c.b.op("concat", values, c.shape, c.dtype, axis=axis)
+    values = [c.b.reshape(c.f32(v) if c.dtype == "f32" else v, shape) for v in c["tensors"]]
+    return values[0] if len(values) == 1 else c.b.op("concat", values, c.shape, values[0].dtype, axis=axis)
 
 
 def pad(c: Call) -> Value:

@@ -101,8 +101,7 @@ class StageWriter:
         one = self.named[node.name]
         name = param_name(one.path)
         self.params[node] = Param(name, one.index, one.path, one.requires_grad)
-        dtype = TEXT_DTYPES[one.fake.dtype]
-        return self.builder.cast(Value(name, shape_of(one.fake), dtype), "f32")
+        return Value(name, shape_of(one.fake), TEXT_DTYPES[one.fake.dtype])
 
     def _literal(self, node: torch.fx.Node) -> Value | None:
         """A constant of one number needs no port."""
