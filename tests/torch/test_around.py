@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -128,6 +129,31 @@ class Around(BackendTest):
             made = subprocess.run([sys.executable, "-c", script, site], capture_output=True,
                                   text=True, env=environment, check=False)
         self.assertEqual(made.stdout.strip(), "{'FP8': 9}", made.stderr)
+
+    def test_readme(self) -> None:
+        """The examples of the README run as they are."""
+        path = os.path.join(HERE, "../../frontend/python/fp8c/torch/README.md")
+        with open(path, encoding="utf-8") as file:
+            blocks = re.findall(r"```python\n(.*?)```", file.read(), re.S)
+        self.assertEqual(len(blocks), 2)
+        for block, said in zip(blocks, ("linears: 2 FP8", "['weight:dy', 'weight:w', 'weight:x']")):
+            # the examples name the backend, whose entry point only an installed wheel has
+            start = "import torch, fp8c.torch\ntorch._dynamo.register_backend(fp8c.torch.fp8c_backend, 'fp8c')\n"
+            made = subprocess.run([sys.executable, "-c", start + block], capture_output=True, text=True,
+                                  check=False)
+            self.assertIn(said, made.stdout, made.stderr)
+
+    def test_example(self) -> None:
+        """tests/examples/torch_gpt2.py runs, a few steps of it."""
+        path = os.path.join(HERE, "../examples/torch_gpt2.py")
+        start = ("import runpy, sys, torch, fp8c.torch\n"
+                 "torch._dynamo.register_backend(fp8c.torch.fp8c_backend, 'fp8c')\n"
+                 f"sys.argv = [{path!r}, '--steps', '12', '--width', '32', '--length', '16']\n"
+                 "runpy.run_path(sys.argv[0], run_name='__main__')\n")
+        made = subprocess.run([sys.executable, "-W", "ignore", "-c", start], capture_output=True,
+                              text=True, check=False)
+        self.assertIn("linears: 9 FP8", made.stdout, made.stderr)
+        self.assertRegex(made.stdout, r"gap [+-]\d+\.\d+%")
 
 
 RANKS = """
