@@ -12,6 +12,7 @@ so that linears, norms, attention and losses stay whole. `partition.py` takes it
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import dataclass, field
 from typing import Any, Mapping, Sequence
 
@@ -97,6 +98,21 @@ def capture(gm: torch.fx.GraphModule, example_inputs: Sequence[Any],
     return _Split(gm, inputs, classes).captured()
 
 
+def _by_name(model: Any, args: Sequence[Any],
+             kwargs: Mapping[str, Any]) -> tuple[Sequence[Any], Mapping[str, Any]]:
+    """Positional arguments as named ones where the model names them, so that inputs have names."""
+    try:
+        signature = inspect.signature(model.forward if isinstance(model, torch.nn.Module) else model)
+        bound = signature.bind(*args, **kwargs).arguments
+    except (TypeError, ValueError):
+        return args, kwargs
+    plain = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    named = [n for n, p in signature.parameters.items() if p.kind is plain and n in bound]
+    if len(named) < len(args):
+        return args, kwargs
+    return (), {**{n: bound[n] for n in named}, **kwargs}
+
+
 def names_of(model: torch.nn.Module) -> dict[int, str]:
     """The names of a model's parameters and buffers, by `id`. A tied one has its first name."""
     named = {id(t): name for name, t in model.named_buffers()}
@@ -129,11 +145,8 @@ def capture_module(model: Any, args: Sequence[Any] = (), kwargs: Mapping[str, An
 
     if dynamic:
         args, kwargs = private.with_dynamic_axes((tuple(args), dict(kwargs or {})))
-    torch._dynamo.reset()
-    try:
-        private.compile_with(model, backend, None if dynamic else False)(*args, **(kwargs or {}))
-    finally:
-        torch._dynamo.reset()
+    args, kwargs = _by_name(model, args, kwargs or {})
+    private.compile_with(model, backend, None if dynamic else False)(*args, **kwargs)
     if len(found) != 1:
         raise Unsupported("capture", f"the model has {len(found)} graphs, not one")
     return found[0]
