@@ -236,6 +236,19 @@ class Rules(unittest.TestCase):
             table = floats(7, 3)
             gives(self, lambda t, i: F.embedding(i, t, padding) * 2, table, ids, ops=["embedding"])
 
+    def test_index(self) -> None:
+        """Rows by number, also negative; several axes at once; along another axis."""
+        i, j = torch.tensor([0, -1, 2, 2]), torch.tensor([1, 3, -4, 1])
+        for name, function in {"rows": lambda x, i, j: x[i], "two axes": lambda x, i, j: x[i, j],
+                               "broadcast": lambda x, i, j: x[i[:, None], j[None]],
+                               "select": lambda x, i, j: torch.index_select(x, 1, j.clamp(0, 3))}.items():
+            with self.subTest(name):
+                gives(self, lambda x, i, j: function(x, i, j) * 2, floats(3, 4, 5), i, j)
+
+    def test_empty(self) -> None:
+        """An empty cache is nothing to concatenate."""
+        gives(self, lambda x: torch.cat((torch.tensor([]), x), 0) * 2, floats(3, 4))
+
     def test_losses(self) -> None:
         x, y = floats(5, 7), torch.tensor([0, 3, -100, 6, 2])
         for name, function in {
@@ -311,6 +324,11 @@ class Refused(unittest.TestCase):
         model = torch.nn.Linear(3, 3).double()
         with self.assertRaisesRegex(Exception, "param weight: its dtype is torch.float64"):
             capture_module(model, (torch.randn(2, 3, dtype=torch.float64),))
+
+    def test_data_dependent(self) -> None:
+        """A shape that depends on data: PyTorch's own words, with the line."""
+        with self.assertRaisesRegex(Exception, "test_rules.py"):
+            capture_module(lambda x: F.mse_loss(x[x > 0], x[x < 1]), (floats(3, 4),))
 
     def test_export(self) -> None:
         from fp8c.torch import export_text

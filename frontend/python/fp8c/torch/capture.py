@@ -13,6 +13,7 @@ so that linears, norms, attention and losses stay whole. `partition.py` takes it
 from __future__ import annotations
 
 import inspect
+import re
 from dataclasses import dataclass, field
 from typing import Any, Mapping, Sequence
 
@@ -445,6 +446,10 @@ class _Split:
         grad = torch.is_grad_enabled()
         try:
             traced = private.trace(lambda *a: torch.fx.Interpreter(part).run(*a), fakes)
+        except Unsupported:
+            raise
+        except Exception as error:
+            raise self._untraceable(part, error) from error
         finally:
             torch.set_grad_enabled(grad)
         places = [n for n in traced.graph.nodes if n.op == "placeholder"]
@@ -458,3 +463,13 @@ class _Split:
             if place.name != node.name:
                 raise AssertionError(f"two values are called {node.name}")
         return traced, [n.name for n in outside]
+
+    @staticmethod
+    def _untraceable(part: torch.fx.GraphModule, error: Exception) -> Unsupported:
+        """What PyTorch's trace says, with the place: it names the node at which it stopped."""
+        first = str(error).strip().split("\n")[0]
+        found = re.search(r"While executing %(\w+) ", str(error))
+        node = next((n for n in part.graph.nodes if found and n.name == found.group(1)), None)
+        op = private.target_name(node) if node is not None else "the model"
+        return Unsupported(op, f"it can't be traced: {type(error).__name__}: {first}",
+                           place_of(node) if node is not None else None)

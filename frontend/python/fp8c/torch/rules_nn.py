@@ -163,7 +163,10 @@ def attention(c: Call) -> Value:
         raise c.refuse("values have another size than queries")
     causal, mask = bool(c["is_causal"]), None
     if c.has("attn_mask"):
-        proven = causal_constant(c.constant("attn_mask"))
+        node = c.nodes["attn_mask"]
+        if node not in c.facts.proofs:
+            c.facts.proofs[node] = causal_constant(c.constant("attn_mask"))
+        proven = c.facts.proofs[node]
         if proven is None:
             mask = _mask(c, q, k)
         elif proven:
