@@ -218,6 +218,11 @@ class Rules(unittest.TestCase):
             with self.subTest(name):
                 gives(self, function, *args, ops=[" attention"])
 
+    def test_learned_mask(self) -> None:
+        """A mask with a gradient, as T5 has: attention is written out."""
+        gives(self, Product(lambda x, m: F.scaled_dot_product_attention(x, x * 2, x * 3, m), floats(1, 4, 5, 5)),
+              floats(2, 4, 5, 8), ops=["batch_matmul"])
+
     def test_norms(self) -> None:
         c = 6
         for name, module in (

@@ -162,6 +162,8 @@ def attention(c: Call) -> Value:
     if tidy(v.shape[3] - size) != 0:
         raise c.refuse("values have another size than queries")
     causal, mask = bool(c["is_causal"]), None
+    if c.has("attn_mask") and c.needs_grad("attn_mask"):
+        return _written_out(c, q, k, v, p)
     if c.has("attn_mask"):
         node = c.nodes["attn_mask"]
         if node not in c.facts.proofs:
@@ -183,11 +185,24 @@ def attention(c: Call) -> Value:
 
 def _mask(c: Call, q: Value, k: Value) -> Value:
     """The mask with four axes, each whole or of size 1."""
-    if c.needs_grad("attn_mask"):
-        raise c.refuse("its mask needs a gradient, which attention's mask has not")
     mask: Value = c["attn_mask"]
     shape = (1,) * (4 - len(mask.shape)) + mask.shape
     return c.b.reshape(mask if mask.dtype == "bool" else c.f32(mask), shape)
+
+
+def _written_out(c: Call, q: Value, k: Value, v: Value, p: float) -> Value:
+    """Attention whose mask learns, as T5's positions do: the op's mask has no gradient."""
+    if bool(c["is_causal"]) or tidy(q.shape[1] - k.shape[1]) != 0:
+        raise c.refuse("its mask needs a gradient, and it is causal or has groups of heads")
+    size = q.shape[3]
+    scale = float(c["scale"]) if c.has("scale") else float(size) ** -0.5
+    turned = c.b.transpose(k, (0, 1, 3, 2))
+    scores = _batch(c, q if scale == 1 else c.b.op("mul", [q, scale], q.shape), turned)
+    scores = c.b.op("add", [scores, c.f32(c["attn_mask"])], scores.shape)
+    weights = c.b.op("softmax", [scores], scores.shape)
+    if p:
+        weights = c.b.op("dropout", [weights, c.seed()], weights.shape, p=p, stream=c.facts.streams[c.node])
+    return c.b.reshape(_batch(c, weights, v), c.shape)
 
 
 def causal_constant(mask: torch.Tensor | None) -> bool | None:
