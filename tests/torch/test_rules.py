@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import random
 import unittest
 from typing import Any, Callable, Sequence
@@ -340,6 +341,28 @@ class Refused(unittest.TestCase):
 
         with self.assertRaisesRegex(Unsupported, "cumulative sums.*test_rules.py"):
             export_text(Product(lambda x, w: torch.cumsum(x @ w, 0), floats(3, 3)), (torch.randn(2, 3),))
+
+
+class BatchNorm(unittest.TestCase):
+    """Buffers: read by a stage in eval, changed by PyTorch in training."""
+
+    def test_both(self) -> None:
+        torch.manual_seed(2)
+        net = torch.nn.Sequential(torch.nn.Linear(4, 6), torch.nn.BatchNorm1d(6), torch.nn.ReLU(), torch.nn.Linear(6, 3))
+        x = floats(5, 4)
+        with torch.no_grad():
+            net(x * 2)  # statistics that are not 0 and 1
+        gives(self, net.eval(), x)
+        twin = copy.deepcopy(net).train()
+        plan = partition(capture_module(net.train(), (x,)))  # runs the model once
+        twin(x)
+        self.assertEqual([op.op for op in plan.eager_ops], ["aten.batch_norm.default"])
+        args = [i.tensor if i.tensor is not None else x for i in plan.inputs]
+        found, expected = run_plan.run(plan, args, target="reference")[0], twin(x)
+        torch.testing.assert_close(found, expected)
+        torch.testing.assert_close(torch.autograd.grad(found.sum(), x)[0], torch.autograd.grad(expected.sum(), x)[0])
+        for name, buffer in twin.named_buffers():
+            torch.testing.assert_close(dict(net.named_buffers())[name], buffer)
 
 
 class Checkpoint(unittest.TestCase):

@@ -242,6 +242,21 @@ def _norm(c: Call, op: str, names: Sequence[str], absent: Sequence[float], eps: 
     return c.b.reshape(c.b.op(op, operands, flat.shape, eps=eps), x.shape)
 
 
+def batch_norm(c: Call) -> Value:
+    """With running statistics, as in eval. In training it changes them, which a stage can't."""
+    if c["training"] or not c.has("running_mean"):
+        raise c.refuse("in training it changes its running statistics")
+    x = c.f32(c["input"])
+    shape = (x.shape[1],) + (1,) * (len(x.shape) - 2)
+    mean, variance = (c.b.reshape(c.f32(c[name]), shape) for name in ("running_mean", "running_var"))
+    scale = c.b.op("rsqrt", [c.b.op("add", [variance, float(c["eps"])], shape)], shape)
+    y = c.b.op("mul", [c.b.op("sub", [x, mean], x.shape), scale], x.shape)
+    for name, op in (("weight", "mul"), ("bias", "add")):
+        if c.has(name):
+            y = c.b.op(op, [y, c.b.reshape(c.f32(c[name]), shape)], x.shape)
+    return y
+
+
 def gelu(c: Call) -> Value:
     return c.b.op("gelu", [c.f32(c["self"])], c.shape, approximate=str(c["approximate"]))
 
