@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import random
 import unittest
 from typing import Any, Callable, Sequence
@@ -218,6 +219,11 @@ class Rules(unittest.TestCase):
             with self.subTest(name):
                 gives(self, function, *args, ops=[" attention"])
 
+    def test_learned_mask(self) -> None:
+        """A mask with a gradient, as T5 has: attention is written out."""
+        gives(self, Product(lambda x, m: F.scaled_dot_product_attention(x, x * 2, x * 3, m), floats(1, 4, 5, 5)),
+              floats(2, 4, 5, 8), ops=["batch_matmul"])
+
     def test_norms(self) -> None:
         c = 6
         for name, module in (
@@ -235,6 +241,19 @@ class Rules(unittest.TestCase):
         for padding in (None, 4):
             table = floats(7, 3)
             gives(self, lambda t, i: F.embedding(i, t, padding) * 2, table, ids, ops=["embedding"])
+
+    def test_index(self) -> None:
+        """Rows by number, also negative; several axes at once; along another axis."""
+        i, j = torch.tensor([0, -1, 2, 2]), torch.tensor([1, 3, -4, 1])
+        for name, function in {"rows": lambda x, i, j: x[i], "two axes": lambda x, i, j: x[i, j],
+                               "broadcast": lambda x, i, j: x[i[:, None], j[None]],
+                               "select": lambda x, i, j: torch.index_select(x, 1, j.clamp(0, 3))}.items():
+            with self.subTest(name):
+                gives(self, lambda x, i, j: function(x, i, j) * 2, floats(3, 4, 5), i, j)
+
+    def test_empty(self) -> None:
+        """An empty cache is nothing to concatenate."""
+        gives(self, lambda x: torch.cat((torch.tensor([]), x), 0) * 2, floats(3, 4))
 
     def test_losses(self) -> None:
         x, y = floats(5, 7), torch.tensor([0, 3, -100, 6, 2])
@@ -312,11 +331,38 @@ class Refused(unittest.TestCase):
         with self.assertRaisesRegex(Exception, "param weight: its dtype is torch.float64"):
             capture_module(model, (torch.randn(2, 3, dtype=torch.float64),))
 
+    def test_data_dependent(self) -> None:
+        """A shape that depends on data: PyTorch's own words, with the line."""
+        with self.assertRaisesRegex(Exception, "test_rules.py"):
+            capture_module(lambda x: F.mse_loss(x[x > 0], x[x < 1]), (floats(3, 4),))
+
     def test_export(self) -> None:
         from fp8c.torch import export_text
 
         with self.assertRaisesRegex(Unsupported, "cumulative sums.*test_rules.py"):
             export_text(Product(lambda x, w: torch.cumsum(x @ w, 0), floats(3, 3)), (torch.randn(2, 3),))
+
+
+class BatchNorm(unittest.TestCase):
+    """Buffers: read by a stage in eval, changed by PyTorch in training."""
+
+    def test_both(self) -> None:
+        torch.manual_seed(2)
+        net = torch.nn.Sequential(torch.nn.Linear(4, 6), torch.nn.BatchNorm1d(6), torch.nn.ReLU(), torch.nn.Linear(6, 3))
+        x = floats(5, 4)
+        with torch.no_grad():
+            net(x * 2)  # statistics that are not 0 and 1
+        gives(self, net.eval(), x)
+        twin = copy.deepcopy(net).train()
+        plan = partition(capture_module(net.train(), (x,)))  # runs the model once
+        twin(x)
+        self.assertEqual([op.op for op in plan.eager_ops], ["aten.batch_norm.default"])
+        args = [i.tensor if i.tensor is not None else x for i in plan.inputs]
+        found, expected = run_plan.run(plan, args, target="reference")[0], twin(x)
+        torch.testing.assert_close(found, expected)
+        torch.testing.assert_close(torch.autograd.grad(found.sum(), x)[0], torch.autograd.grad(expected.sum(), x)[0])
+        for name, buffer in twin.named_buffers():
+            torch.testing.assert_close(dict(net.named_buffers())[name], buffer)
 
 
 class Checkpoint(unittest.TestCase):

@@ -33,6 +33,7 @@ class Facts:
 
     weights: nodes that depend on parameters alone. differentiable: nodes that a gradient reaches.
     constants: known tensors. params: the dotted paths of parameters. streams: numbers of dropouts.
+    proofs: what was found of constant masks.
     """
 
     weights: set[torch.fx.Node] = field(default_factory=set)
@@ -40,6 +41,7 @@ class Facts:
     constants: dict[torch.fx.Node, torch.Tensor] = field(default_factory=dict)
     params: dict[torch.fx.Node, str] = field(default_factory=dict)
     streams: dict[torch.fx.Node, int] = field(default_factory=dict)
+    proofs: dict[torch.fx.Node, bool | None] = field(default_factory=dict)
 
 
 @dataclass

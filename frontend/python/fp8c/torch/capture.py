@@ -12,6 +12,8 @@ so that linears, norms, attention and losses stay whole. `partition.py` takes it
 
 from __future__ import annotations
 
+import inspect
+import re
 from dataclasses import dataclass, field
 from typing import Any, Mapping, Sequence
 
@@ -97,6 +99,21 @@ def capture(gm: torch.fx.GraphModule, example_inputs: Sequence[Any],
     return _Split(gm, inputs, classes).captured()
 
 
+def _by_name(model: Any, args: Sequence[Any],
+             kwargs: Mapping[str, Any]) -> tuple[Sequence[Any], Mapping[str, Any]]:
+    """Positional arguments as named ones where the model names them, so that inputs have names."""
+    try:
+        signature = inspect.signature(model.forward if isinstance(model, torch.nn.Module) else model)
+        bound = signature.bind(*args, **kwargs).arguments
+    except (TypeError, ValueError):
+        return args, kwargs
+    plain = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    named = [n for n, p in signature.parameters.items() if p.kind is plain and n in bound]
+    if len(named) < len(args):
+        return args, kwargs
+    return (), {**{n: bound[n] for n in named}, **kwargs}
+
+
 def names_of(model: torch.nn.Module) -> dict[int, str]:
     """The names of a model's parameters and buffers, by `id`. A tied one has its first name."""
     named = {id(t): name for name, t in model.named_buffers()}
@@ -129,11 +146,8 @@ def capture_module(model: Any, args: Sequence[Any] = (), kwargs: Mapping[str, An
 
     if dynamic:
         args, kwargs = private.with_dynamic_axes((tuple(args), dict(kwargs or {})))
-    torch._dynamo.reset()
-    try:
-        private.compile_with(model, backend, None if dynamic else False)(*args, **(kwargs or {}))
-    finally:
-        torch._dynamo.reset()
+    args, kwargs = _by_name(model, args, kwargs or {})
+    private.compile_with(model, backend, None if dynamic else False)(*args, **kwargs)
     if len(found) != 1:
         raise Unsupported("capture", f"the model has {len(found)} graphs, not one")
     return found[0]
@@ -432,6 +446,10 @@ class _Split:
         grad = torch.is_grad_enabled()
         try:
             traced = private.trace(lambda *a: torch.fx.Interpreter(part).run(*a), fakes)
+        except Unsupported:
+            raise
+        except Exception as error:
+            raise self._untraceable(part, error) from error
         finally:
             torch.set_grad_enabled(grad)
         places = [n for n in traced.graph.nodes if n.op == "placeholder"]
@@ -445,3 +463,13 @@ class _Split:
             if place.name != node.name:
                 raise AssertionError(f"two values are called {node.name}")
         return traced, [n.name for n in outside]
+
+    @staticmethod
+    def _untraceable(part: torch.fx.GraphModule, error: Exception) -> Unsupported:
+        """What PyTorch's trace says, with the place: it names the node at which it stopped."""
+        first = str(error).strip().split("\n")[0]
+        found = re.search(r"While executing %(\w+) ", str(error))
+        node = next((n for n in part.graph.nodes if found and n.name == found.group(1)), None)
+        op = private.target_name(node) if node is not None else "the model"
+        return Unsupported(op, f"it can't be traced: {type(error).__name__}: {first}",
+                           place_of(node) if node is not None else None)

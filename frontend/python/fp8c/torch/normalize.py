@@ -72,6 +72,8 @@ def _is_view(node: torch.fx.Node) -> bool:
 def drop_unchanged(graph: torch.fx.Graph) -> None:
     """Remove calls that give their operand: equal shapes, dtypes and devices; dropout of 0."""
     for node in list(graph.nodes):
+        if private.target_name(node) == "aten.cat.default":
+            _drop_empty(node)
         if node.op != "call_function" or not node.args or not isinstance(node.args[0], torch.fx.Node):
             continue
         name, source = private.target_name(node), node.args[0]
@@ -83,3 +85,12 @@ def drop_unchanged(graph: torch.fx.Graph) -> None:
         if name in _SAME_IF_SHAPE and isinstance(a, torch.Tensor) and a.dtype == b.dtype \
                 and a.device == b.device and same_shape(shape_of(a), shape_of(b)):
             node.replace_all_uses_with(source)
+
+
+def _drop_empty(node: torch.fx.Node) -> None:
+    """A cache that is still empty is nothing to concatenate."""
+    parts = [p for p in node.args[0] if not any(size == 0 for size in shape_of(private.fake_value(p)))]
+    if len(parts) == 1:
+        node.replace_all_uses_with(parts[0])
+    elif parts:
+        node.args = (parts, *node.args[1:])

@@ -7,6 +7,7 @@ other. `missing()` says which names are gone, before a capture fails in the midd
 from __future__ import annotations
 
 import re
+import types
 from typing import Any, Callable, Sequence
 
 import torch
@@ -164,9 +165,16 @@ def compile_with(function: Callable[..., Any], backend: Callable[..., Any],
                  dynamic: bool | None) -> Callable[..., Any]:
     """A function or module under dynamo with a backend of ours; a graph break is an error.
 
-    Floats of the model's configuration stay numbers where sizes are dynamic.
+    It is called by a function whose code is new each time: dynamo keeps what it compiled by code, so
+    this neither meets nor disturbs what the caller has compiled. Floats of the model's configuration
+    stay numbers where sizes are dynamic.
     """
-    compiled = torch._dynamo.optimize(backend, nopython=True, dynamic=dynamic)(function)
+    def model_call(*args: Any, **kwargs: Any) -> Any:
+        return function(*args, **kwargs)
+
+    fresh = types.FunctionType(model_call.__code__.replace(), model_call.__globals__, "model_call",
+                               None, model_call.__closure__)
+    compiled = torch._dynamo.optimize(backend, nopython=True, dynamic=dynamic)(fresh)
 
     def call(*args: Any, **kwargs: Any) -> Any:
         with torch._dynamo.config.patch(specialize_float=True):

@@ -37,6 +37,7 @@ RULES: dict[str, Rule] = {
     "aten.scaled_dot_product_attention.default": n.attention,
     "aten.layer_norm.default": n.layer_norm,
     "aten.rms_norm.default": n.rms_norm,
+    "aten.batch_norm.default": n.batch_norm,
     "aten.gelu.default": n.gelu,
     "aten.silu.default": m.unary("silu"),
     "aten.relu.default": m.unary("relu"),
@@ -154,6 +155,8 @@ RULES: dict[str, Rule] = {
     "aten.split_with_sizes.default": s.pieces,
     "aten.chunk.default": s.pieces,
     "aten.unbind.int": s.pieces,
+    "aten.index.Tensor": s.index,
+    "aten.index_select.default": s.index_select,
     "aten.cat.default": s.concat,
     "aten.concat.default": s.concat,
     "aten.stack.default": s.stack,
@@ -175,14 +178,11 @@ RULES: dict[str, Rule] = {
 
 # Ops that are known and have no row, with the reason. Any other one is "fp8c has no op for it".
 REFUSED: dict[str, str] = {
-    "aten.batch_norm.default": "batch norm's running statistics are not in the language",
     "aten.group_norm.default": "group norm is not in the language",
     "aten.cumsum.default": "cumulative sums are not in the language",
     "aten.sort.default": "sorting is not in the language",
     "aten.topk.default": "sorting is not in the language",
-    "aten.index.Tensor": "gathers of activations are not in the language",
     "aten.gather.default": "gathers of activations are not in the language",
-    "aten.index_select.default": "gathers of activations are not in the language",
     "aten.einsum.default": "einsum is not in the language; write matmul or linear",
     "aten.nonzero.default": "its result's shape depends on data",
     "aten.item.default": "it gives data to Python",

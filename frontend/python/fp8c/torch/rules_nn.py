@@ -162,8 +162,13 @@ def attention(c: Call) -> Value:
     if tidy(v.shape[3] - size) != 0:
         raise c.refuse("values have another size than queries")
     causal, mask = bool(c["is_causal"]), None
+    if c.has("attn_mask") and c.needs_grad("attn_mask"):
+        return _written_out(c, q, k, v, p)
     if c.has("attn_mask"):
-        proven = causal_constant(c.constant("attn_mask"))
+        node = c.nodes["attn_mask"]
+        if node not in c.facts.proofs:
+            c.facts.proofs[node] = causal_constant(c.constant("attn_mask"))
+        proven = c.facts.proofs[node]
         if proven is None:
             mask = _mask(c, q, k)
         elif proven:
@@ -180,11 +185,24 @@ def attention(c: Call) -> Value:
 
 def _mask(c: Call, q: Value, k: Value) -> Value:
     """The mask with four axes, each whole or of size 1."""
-    if c.needs_grad("attn_mask"):
-        raise c.refuse("its mask needs a gradient, which attention's mask has not")
     mask: Value = c["attn_mask"]
     shape = (1,) * (4 - len(mask.shape)) + mask.shape
     return c.b.reshape(mask if mask.dtype == "bool" else c.f32(mask), shape)
+
+
+def _written_out(c: Call, q: Value, k: Value, v: Value, p: float) -> Value:
+    """Attention whose mask learns, as T5's positions do: the op's mask has no gradient."""
+    if bool(c["is_causal"]) or tidy(q.shape[1] - k.shape[1]) != 0:
+        raise c.refuse("its mask needs a gradient, and it is causal or has groups of heads")
+    size = q.shape[3]
+    scale = float(c["scale"]) if c.has("scale") else float(size) ** -0.5
+    turned = c.b.transpose(k, (0, 1, 3, 2))
+    scores = _batch(c, q if scale == 1 else c.b.op("mul", [q, scale], q.shape), turned)
+    scores = c.b.op("add", [scores, c.f32(c["attn_mask"])], scores.shape)
+    weights = c.b.op("softmax", [scores], scores.shape)
+    if p:
+        weights = c.b.op("dropout", [weights, c.seed()], weights.shape, p=p, stream=c.facts.streams[c.node])
+    return c.b.reshape(_batch(c, weights, v), c.shape)
 
 
 def causal_constant(mask: torch.Tensor | None) -> bool | None:
@@ -222,6 +240,21 @@ def _norm(c: Call, op: str, names: Sequence[str], absent: Sequence[float], eps: 
     for name, number in zip(names, absent):
         operands.append(c.b.reshape(c.own(name), (size,)) if c.has(name) else c.b.full(number, (size,)))
     return c.b.reshape(c.b.op(op, operands, flat.shape, eps=eps), x.shape)
+
+
+def batch_norm(c: Call) -> Value:
+    """With running statistics, as in eval. In training it changes them, which a stage can't."""
+    if c["training"] or not c.has("running_mean"):
+        raise c.refuse("in training it changes its running statistics")
+    x = c.f32(c["input"])
+    shape = (x.shape[1],) + (1,) * (len(x.shape) - 2)
+    mean, variance = (c.b.reshape(c.f32(c[name]), shape) for name in ("running_mean", "running_var"))
+    scale = c.b.op("rsqrt", [c.b.op("add", [variance, float(c["eps"])], shape)], shape)
+    y = c.b.op("mul", [c.b.op("sub", [x, mean], x.shape), scale], x.shape)
+    for name, op in (("weight", "mul"), ("bias", "add")):
+        if c.has(name):
+            y = c.b.op(op, [y, c.b.reshape(c.f32(c[name]), shape)], x.shape)
+    return y
 
 
 def gelu(c: Call) -> Value:

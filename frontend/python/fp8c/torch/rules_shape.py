@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from .call import Call, inner_dtype, shape_of
-from .text import Value, tidy
+from .text import Dtype, Shape, Size, Value, product, tidy
 
 
 def same(c: Call) -> Value:
@@ -103,6 +103,48 @@ def pieces(c: Call) -> list[Value]:
         found.append(piece if whole else c.b.reshape(piece, shape))
         start = tidy(start + length)
     return found
+
+
+def index(c: Call) -> Value:
+    """x[i, j, ...] with tensors of numbers for the first axes: rows of a table, as embedding takes."""
+    x, indices = c.f32(c["self"]), list(c["indices"])
+    if any(not isinstance(i, Value) or i.dtype not in ("i32", "i64") for i in indices):
+        raise c.refuse("it takes what a mask or a slice says, not numbers for the first axes")
+    count = len(indices)
+    row, rows = _row(c, indices[0], x.shape[0]), x.shape[0]
+    for i, size in zip(indices[1:], x.shape[1:count]):
+        shape = _wide(row.shape, i.shape)
+        row = c.b.op("mul", [row, c.b.op("const", [], (), "i32", value=size, to=Dtype("i32"))], row.shape, "i32")
+        row = c.b.op("add", [row, _row(c, i, size)], shape, "i32")
+        rows = tidy(rows * size)
+    width = product(x.shape[count:])
+    found = c.b.op("embedding", [c.b.reshape(x, (rows, width)), row], row.shape + (width,))
+    return c.b.reshape(found, c.shape)
+
+
+def index_select(c: Call) -> Value:
+    """Rows along one axis."""
+    x, axis = c.f32(c["self"]), c["dim"] % len(c["self"].shape)
+    perm = [axis] + [i for i in range(len(x.shape)) if i != axis]
+    turned = c.b.transpose(x, perm)
+    flat = c.b.reshape(turned, (turned.shape[0], product(turned.shape[1:])))
+    row = _row(c, c["index"], x.shape[axis])
+    found = c.b.op("embedding", [flat, row], row.shape + flat.shape[1:])
+    back = [perm.index(i) for i in range(len(perm))]
+    return c.b.transpose(c.b.reshape(found, row.shape + turned.shape[1:]), back)
+
+
+def _row(c: Call, i: Value, size: Size) -> Value:
+    """An index as i32; a negative one counts from the end."""
+    i = c.b.cast(i, "i32")
+    whole = c.b.op("const", [], (), "i32", value=size, to=Dtype("i32"))
+    last = c.b.op("add", [i, whole], i.shape, "i32")
+    zero = c.b.op("const", [], (), "i32", value=0, to=Dtype("i32"))
+    return c.b.op("select", [c.b.op("lt", [i, zero], i.shape, "bool"), last, i], i.shape, "i32")
+
+
+def _wide(a: Shape, b: Shape) -> Shape:
+    return a if len(a) > len(b) or (len(a) == len(b) and all(y == 1 for y in b)) else b
 
 
 def concat(c: Call) -> Value:
