@@ -11,6 +11,8 @@ import fp8c.torch
 import models
 from support import BackendTest, batch_of, compiled, loss_of, programs, regression, train
 
+DTYPES = {"f32": torch.float32, "i32": torch.int32, "i64": torch.int64}
+
 
 def resident() -> int:
     """Bytes of this process in memory."""
@@ -69,7 +71,7 @@ class ZeroCopy(BackendTest):
         train(call, model, inputs, 2)
         bound = programs(model)[0].bound
         ports, saved = next(iter(bound._views.values())), bound.program.saved()
-        kept = [torch.zeros(v.shape, dtype={"f32": torch.float32, "i32": torch.int32}[v.dtype])
+        kept = [torch.zeros(v.shape, dtype=DTYPES[v.dtype])
                 for side in (ports.forward_in, ports.forward_out, ports.backward_in, ports.backward_out)
                 for v in side.views]
         views = [v for side in (ports.forward_in, ports.forward_out, ports.backward_in, ports.backward_out)

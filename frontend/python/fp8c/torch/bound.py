@@ -22,7 +22,7 @@ from .plan import Stage
 from .settings import Settings
 
 _TORCH = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16, "i32": torch.int32,
-          "bool": torch.bool}
+          "i64": torch.int64, "bool": torch.bool}
 _NAMES = {dtype: name for name, dtype in _TORCH.items()}
 DEVICES = {"cpu": 1, "cuda": 2}  # DLPack's
 
