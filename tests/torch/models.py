@@ -24,25 +24,43 @@ def padding(batch: int = 2, length: int = 9) -> torch.Tensor:
 def trailing(batch: int = 2, length: int = 9) -> torch.Tensor:
     """A mask that hides the last positions of the last sequence."""
     mask = torch.ones(batch, length, dtype=torch.long)
-    mask[-1, length - 4:] = 0
+    mask[-1, length - 4 :] = 0
     return mask
 
 
-def gpt2(p: float = 0.0, attention_p: float = 0.0, length: int = 9, batch: int = 2,
-         **options: Any) -> ModelAndInputs:
-    config = transformers.GPT2Config(n_layer=2, n_head=4, n_embd=32, vocab_size=61, n_positions=32,
-                                     resid_pdrop=p, embd_pdrop=p, attn_pdrop=attention_p, **options)
+def gpt2(
+    p: float = 0.0, attention_p: float = 0.0, length: int = 9, batch: int = 2, **options: Any
+) -> ModelAndInputs:
+    config = transformers.GPT2Config(
+        n_layer=2,
+        n_head=4,
+        n_embd=32,
+        vocab_size=61,
+        n_positions=32,
+        resid_pdrop=p,
+        embd_pdrop=p,
+        attn_pdrop=attention_p,
+        **options,
+    )
     model = transformers.GPT2LMHeadModel(config)
     model.loss_type = "ForCausalLM"  # without it, transformers 4 warns inside of forward
     tokens = ids(batch, length)
     return model, {"input_ids": tokens, "labels": tokens, "use_cache": False}
 
 
-def llama(mask_of: Callable[..., torch.Tensor] | None = padding, length: int = 9,
-          **options: Any) -> ModelAndInputs:
-    config = transformers.LlamaConfig(num_hidden_layers=2, num_attention_heads=4,
-                                      num_key_value_heads=2, hidden_size=32, intermediate_size=48,
-                                      vocab_size=61, max_position_embeddings=32, **options)
+def llama(
+    mask_of: Callable[..., torch.Tensor] | None = padding, length: int = 9, **options: Any
+) -> ModelAndInputs:
+    config = transformers.LlamaConfig(
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        hidden_size=32,
+        intermediate_size=48,
+        vocab_size=61,
+        max_position_embeddings=32,
+        **options,
+    )
     tokens = ids(2, length)
     inputs: dict[str, Any] = {"input_ids": tokens, "labels": tokens, "use_cache": False}
     if mask_of is not None:
@@ -51,16 +69,27 @@ def llama(mask_of: Callable[..., torch.Tensor] | None = padding, length: int = 9
 
 
 def bert(p: float = 0.0, attention_p: float = 0.0, length: int = 11, **options: Any) -> ModelAndInputs:
-    config = transformers.BertConfig(num_hidden_layers=2, num_attention_heads=4, hidden_size=32,
-                                     intermediate_size=48, vocab_size=61,
-                                     max_position_embeddings=32, hidden_dropout_prob=p,
-                                     attention_probs_dropout_prob=attention_p, pad_token_id=0, **options)
+    config = transformers.BertConfig(
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        hidden_size=32,
+        intermediate_size=48,
+        vocab_size=61,
+        max_position_embeddings=32,
+        hidden_dropout_prob=p,
+        attention_probs_dropout_prob=attention_p,
+        pad_token_id=0,
+        **options,
+    )
     tokens = ids(2, length)
     mask = trailing(2, length)
     labels = torch.where(torch.arange(length)[None] % 3 == 1, tokens, -100)
     return transformers.BertForMaskedLM(config), {
-        "input_ids": tokens * mask, "attention_mask": mask, "labels": labels,
-        "token_type_ids": (torch.arange(length)[None] > 4).long().expand(2, -1).contiguous()}
+        "input_ids": tokens * mask,
+        "attention_mask": mask,
+        "labels": labels,
+        "token_type_ids": (torch.arange(length)[None] > 4).long().expand(2, -1).contiguous(),
+    }
 
 
 class SentenceEncoder(torch.nn.Module):
@@ -84,8 +113,13 @@ class Pairs(torch.nn.Module):
         super().__init__()
         self.sentences = SentenceEncoder(config)
 
-    def forward(self, questions: torch.Tensor, answers: torch.Tensor, question_mask: torch.Tensor,
-                answer_mask: torch.Tensor) -> torch.Tensor:
+    def forward(
+        self,
+        questions: torch.Tensor,
+        answers: torch.Tensor,
+        question_mask: torch.Tensor,
+        answer_mask: torch.Tensor,
+    ) -> torch.Tensor:
         a = self.sentences(questions, question_mask)
         b = self.sentences(answers, answer_mask)
         scores = a @ b.t() * 20
@@ -94,24 +128,47 @@ class Pairs(torch.nn.Module):
 
 
 def minilm(length: int = 11, **options: Any) -> ModelAndInputs:
-    config = transformers.BertConfig(num_hidden_layers=2, num_attention_heads=4, hidden_size=32,
-                                     intermediate_size=48, vocab_size=61,
-                                     max_position_embeddings=32, hidden_dropout_prob=0.0,
-                                     attention_probs_dropout_prob=0.0, pad_token_id=0, **options)
+    config = transformers.BertConfig(
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        hidden_size=32,
+        intermediate_size=48,
+        vocab_size=61,
+        max_position_embeddings=32,
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+        pad_token_id=0,
+        **options,
+    )
     mask = trailing(3, length)
     other = ids(3, length).flip(1)
-    return Pairs(config), {"questions": ids(3, length) * mask, "answers": other,
-                           "question_mask": mask, "answer_mask": torch.ones_like(mask)}
+    return Pairs(config), {
+        "questions": ids(3, length) * mask,
+        "answers": other,
+        "question_mask": mask,
+        "answer_mask": torch.ones_like(mask),
+    }
 
 
 def vit(p: float = 0.0, **options: Any) -> ModelAndInputs:
-    config = transformers.ViTConfig(num_hidden_layers=2, num_attention_heads=4, hidden_size=32,
-                                    intermediate_size=48, image_size=12, patch_size=4,
-                                    num_channels=3, num_labels=5, hidden_dropout_prob=p,
-                                    attention_probs_dropout_prob=0.0, **options)
+    config = transformers.ViTConfig(
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        hidden_size=32,
+        intermediate_size=48,
+        image_size=12,
+        patch_size=4,
+        num_channels=3,
+        num_labels=5,
+        hidden_dropout_prob=p,
+        attention_probs_dropout_prob=0.0,
+        **options,
+    )
     image = torch.randn(3, 3, 12, 12, generator=torch.Generator().manual_seed(5))
     return transformers.ViTForImageClassification(config), {
-        "pixel_values": image, "labels": torch.tensor([0, 3, 4])}
+        "pixel_values": image,
+        "labels": torch.tensor([0, 3, 4]),
+    }
 
 
 class MLP(torch.nn.Module):
@@ -119,8 +176,9 @@ class MLP(torch.nn.Module):
 
     def __init__(self, p: float) -> None:
         super().__init__()
-        self.layers = torch.nn.Sequential(torch.nn.Linear(13, 24), torch.nn.GELU(),
-                                          torch.nn.Dropout(p), torch.nn.Linear(24, 7))
+        self.layers = torch.nn.Sequential(
+            torch.nn.Linear(13, 24), torch.nn.GELU(), torch.nn.Dropout(p), torch.nn.Linear(24, 7)
+        )
 
     def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         return torch.nn.functional.cross_entropy(self.layers(x), y)

@@ -23,11 +23,17 @@ def loss_of(result: Any) -> torch.Tensor:
     return result if isinstance(result, torch.Tensor) else result.loss
 
 
-def eager(model: torch.nn.Module, inputs: dict[str, Any], dtype: torch.dtype) -> tuple[float, dict[str, torch.Tensor]]:
+def eager(
+    model: torch.nn.Module, inputs: dict[str, Any], dtype: torch.dtype
+) -> tuple[float, dict[str, torch.Tensor]]:
     """Loss and gradients of a copy of the model in another precision."""
     model = copy.deepcopy(model).to(dtype)
-    inputs = {k: v.detach().to(dtype).requires_grad_(v.requires_grad)
-              if isinstance(v, torch.Tensor) and v.is_floating_point() else v for k, v in inputs.items()}
+    inputs = {
+        k: v.detach().to(dtype).requires_grad_(v.requires_grad)
+        if isinstance(v, torch.Tensor) and v.is_floating_point()
+        else v
+        for k, v in inputs.items()
+    }
     loss = loss_of(model(**inputs))
     return float(loss), gradients(model, inputs, loss)
 
@@ -49,6 +55,8 @@ def compare(name: str, recipe: str = "f32", target: str = "cpu") -> list[str]:
         error = (own[key].double() - exact[key]).norm()
         bound = 2 * (single[key].double() - exact[key]).norm() + 1e-7 * exact[key].norm()
         if not bool(error <= bound):
-            wrong.append(f"{name}: gradient of {key} is off by {float(error):.3g}, the bound is "
-                         f"{float(bound):.3g}, its norm {float(exact[key].norm()):.3g}")
+            wrong.append(
+                f"{name}: gradient of {key} is off by {float(error):.3g}, the bound is "
+                f"{float(bound):.3g}, its norm {float(exact[key].norm()):.3g}"
+            )
     return wrong

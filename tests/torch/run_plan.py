@@ -19,12 +19,14 @@ _DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16}
 class Pair:
     """A stage compiled as a pair, with the parameters written into it."""
 
-    def __init__(self, stage: Stage, plan: Plan, args: Sequence[Any], recipe: str, target: str,
-                 seed: int) -> None:
+    def __init__(
+        self, stage: Stage, plan: Plan, args: Sequence[Any], recipe: str, target: str, seed: int
+    ) -> None:
         self.stage = stage
         module = fp8c.Module.parse(stage.text)
-        self.program = module.compile(pair=True, recipe=recipe, target=target,
-                                      gradients_of=",".join(stage.gradients_of) or None)
+        self.program = module.compile(
+            pair=True, recipe=recipe, target=target, gradients_of=",".join(stage.gradients_of) or None
+        )
         for symbol, value in plan.sizes(args).items():
             if symbol in stage.bounds:
                 self.program.set_dim(symbol, value)
@@ -40,8 +42,10 @@ class Pair:
         program, stage = self.program, self.stage
         self.given = [t.detach() for t in tensors]
         inputs = self.given + ([self.seed] if stage.seed else [])
-        results = [torch.empty(tuple(real.type[1]), dtype=p.torch_dtype)
-                   for p, real in zip(stage.results, program.outputs("forward"))]
+        results = [
+            torch.empty(tuple(real.type[1]), dtype=p.torch_dtype)
+            for p, real in zip(stage.results, program.outputs("forward"))
+        ]
         self.results = results
         self.saved = program.saved()
         program.forward(self.saved, inputs, results, first=True)
@@ -76,9 +80,11 @@ class _Run(torch.autograd.Function):
         return (None, None, *inputs, *[found.get(p.name) for p in ctx.pair.stage.params])
 
 
-def run(plan: Plan, args: Sequence[Any], recipe: str = "f32", target: str = "cpu",
-        seed: int = 7) -> list[Any]:
+def run(
+    plan: Plan, args: Sequence[Any], recipe: str = "f32", target: str = "cpu", seed: int = 7
+) -> list[Any]:
     """One call of a plan, whose results autograd can go back through."""
+
     def run_stage(stage: Stage, tensors: list[torch.Tensor]) -> Sequence[torch.Tensor]:
         pair = Pair(stage, plan, args, recipe, target, seed)
         return _Run.apply(pair, len(tensors), *tensors, *pair.params)

@@ -12,8 +12,14 @@ from . import private
 from .places import Place, Unsupported, place_of
 from .text import Builder, Shape, Value
 
-TEXT_DTYPES = {torch.float32: "f32", torch.bfloat16: "bf16", torch.float16: "f16",
-               torch.int32: "i32", torch.int64: "i64", torch.bool: "bool"}
+TEXT_DTYPES = {
+    torch.float32: "f32",
+    torch.bfloat16: "bf16",
+    torch.float16: "f16",
+    torch.int32: "i32",
+    torch.int64: "i64",
+    torch.bool: "bool",
+}
 
 
 def inner_dtype(dtype: torch.dtype) -> str:
@@ -46,7 +52,7 @@ class Facts:
 
 @dataclass
 class LinearCall:
-    """A linear in a stage: its name in the text, where it is, and its weight's path ("": computed)."""
+    """A linear in a stage: its name in the text, its place, its weight's path ("": computed)."""
 
     name: str
     place: Place
@@ -56,8 +62,14 @@ class LinearCall:
 class Call:
     """One ATen call. `call["weight"]` is an argument by its name in the op's schema."""
 
-    def __init__(self, builder: Builder, node: torch.fx.Node, facts: Facts,
-                 value_of: Callable[[torch.fx.Node], Any], linears: list[LinearCall]) -> None:
+    def __init__(
+        self,
+        builder: Builder,
+        node: torch.fx.Node,
+        facts: Facts,
+        value_of: Callable[[torch.fx.Node], Any],
+        linears: list[LinearCall],
+    ) -> None:
         self.b, self.node, self.facts, self.linears = builder, node, facts, linears
         self._value_of = value_of
         schema = node.target._schema
@@ -68,7 +80,9 @@ class Call:
             elif argument.name in node.kwargs:
                 self.nodes[argument.name] = node.kwargs[argument.name]
             else:
-                self.nodes[argument.name] = argument.default_value if argument.has_default_value() else None
+                self.nodes[argument.name] = (
+                    argument.default_value if argument.has_default_value() else None
+                )
 
     def __getitem__(self, name: str) -> Any:
         """An argument: a Value, a number, a list of these, or None."""

@@ -21,7 +21,7 @@ import torch
 import torch.fx
 
 from . import private
-from .places import Place, Unsupported, place_of
+from .places import Unsupported, place_of
 
 CONSTANT, PROLOGUE, STAGE = 0, 1, 2
 
@@ -81,11 +81,12 @@ class Captured:
     grad: bool = True
 
 
-def capture(gm: torch.fx.GraphModule, example_inputs: Sequence[Any],
-            names: Mapping[int, str] | None = None) -> Captured:
+def capture(
+    gm: torch.fx.GraphModule, example_inputs: Sequence[Any], names: Mapping[int, str] | None = None
+) -> Captured:
     """The captured form of dynamo's graph. It runs nothing but constants.
 
-    names: the paths of parameters and buffers by the tensors' `id`, as `names_of(model)` gives them.
+    names: the paths of parameters and buffers by the tensors' `id`, as `names_of(model)` gives it.
     Without it a path is the one by which dynamo met the tensor, from the module that was compiled.
     """
     gone = private.missing()
@@ -99,11 +100,14 @@ def capture(gm: torch.fx.GraphModule, example_inputs: Sequence[Any],
     return _Split(gm, inputs, classes).captured()
 
 
-def _by_name(model: Any, args: Sequence[Any],
-             kwargs: Mapping[str, Any]) -> tuple[Sequence[Any], Mapping[str, Any]]:
+def _by_name(
+    model: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> tuple[Sequence[Any], Mapping[str, Any]]:
     """Positional arguments as named ones where the model names them, so that inputs have names."""
     try:
-        signature = inspect.signature(model.forward if isinstance(model, torch.nn.Module) else model)
+        signature = inspect.signature(
+            model.forward if isinstance(model, torch.nn.Module) else model
+        )
         bound = signature.bind(*args, **kwargs).arguments
     except (TypeError, ValueError):
         return args, kwargs
@@ -129,8 +133,12 @@ def name_results(graph: torch.fx.Graph, outputs: Sequence[Output]) -> None:
         out.value = None if isinstance(value, torch.fx.Node) else value
 
 
-def capture_module(model: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None,
-                   dynamic: bool = False) -> Captured:
+def capture_module(
+    model: Any,
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    dynamic: bool = False,
+) -> Captured:
     """The captured form of a module or function at these arguments. A graph break is an error.
 
     dynamic: every axis of the tensors given may change, except where the model decides by its size.
@@ -186,7 +194,9 @@ def _inline_checkpoints(gm: torch.fx.GraphModule) -> None:
         else:
             for user in list(node.users):
                 if private.target_name(user) != "_operator.getitem":
-                    raise Unsupported("torch.utils.checkpoint", "its results are used as one", place_of(user))
+                    raise Unsupported(
+                        "torch.utils.checkpoint", "its results are used as one", place_of(user)
+                    )
                 user.replace_all_uses_with(result[user.args[1]])
                 gm.graph.erase_node(user)
         gm.graph.erase_node(node)
@@ -197,17 +207,28 @@ _VIEWS = frozenset({"_operator.getitem", "unsqueeze", "view", "reshape", "expand
 
 
 def _merge_views(gm: torch.fx.GraphModule) -> None:
-    """Make equal views of one tensor one node: each layer takes its own slice of one mask."""
+    """Make equal views of one tensor one node: each layer takes its own slice of one mask.
+
+    Views see what is written in place, so equal ones stay equal. A view made under no_grad is
+    another than one that has a gradient; an index that is a tensor makes no view.
+    """
+
     def shown(node: torch.fx.Node) -> Any:
         fake = private.fake_value(node)
         return _Same(fake) if isinstance(fake, (int, torch.SymInt)) else node
 
+    def tensors(node: torch.fx.Node) -> int:
+        found = [private.fake_value(n) for n in (node, *node.all_input_nodes)]
+        return sum(not isinstance(fake, (int, torch.SymInt)) for fake in found)
+
     seen: dict[Any, torch.fx.Node] = {}
+    grad: bool | None = None
     for node in list(gm.graph.nodes):
-        if private.target_name(node) not in _VIEWS or not isinstance(private.fake_value(node), torch.Tensor):
+        grad = grad if private.sets_grad(node) is None else private.sets_grad(node)
+        if private.target_name(node) not in _VIEWS or tensors(node) != 2:
             continue
         args, kwargs = torch.fx.map_arg((node.args, node.kwargs), shown)
-        key = (private.target_name(node), repr(args), repr(kwargs))
+        key = (grad, private.target_name(node), repr(args), repr(kwargs))
         first = seen.setdefault(key, node)
         if first is not node:
             node.replace_all_uses_with(first)
@@ -230,8 +251,9 @@ def _attribute(module: Any, path: str) -> Any:
     return module
 
 
-def _inputs(gm: torch.fx.GraphModule, examples: Sequence[Any],
-            names: Mapping[int, str]) -> list[Input]:
+def _inputs(
+    gm: torch.fx.GraphModule, examples: Sequence[Any], names: Mapping[int, str]
+) -> list[Input]:
     """One entry an argument. Tensors that fp8c can't take are refused here, by name."""
     found: list[Input] = []
     nodes = [n for n in gm.graph.nodes if n.op == "placeholder"]
@@ -263,10 +285,15 @@ def _check_tensor(path: str, kind: str, fake: torch.Tensor, example: Any) -> Non
     if fake.is_quantized:
         raise Unsupported(f"{kind} {path}", "it is quantized")
     if kind == "param" and fake.dtype not in (torch.float32, torch.bfloat16):
-        raise Unsupported(f"{kind} {path}", f"its dtype is {fake.dtype}: float32 and bfloat16 are taken")
+        raise Unsupported(
+            f"{kind} {path}", f"its dtype is {fake.dtype}: float32 and bfloat16 are taken"
+        )
     if type(example).__name__ in ("DTensor", "FlatParameter"):
-        raise Unsupported(f"{kind} {path}", f"it is a {type(example).__name__}, split over ranks: "
-                          "FSDP, DTensor and ZeRO-3 are not supported")
+        raise Unsupported(
+            f"{kind} {path}",
+            f"it is a {type(example).__name__}, split over ranks: "
+            "FSDP, DTensor and ZeRO-3 are not supported",
+        )
     if kind == "param" and example is not None and getattr(example, "_base", None) is not None:
         raise Unsupported(f"{kind} {path}", "it is a view of another tensor")
 
@@ -288,9 +315,14 @@ def _classify(gm: torch.fx.GraphModule, inputs: Sequence[Input]) -> dict[torch.f
             continue
         members = regions.get(node, [node])
         inside = set(members)
-        feeding = [classes[a] for m in members for a in m.all_input_nodes
-                   if a not in inside and a in classes]
-        classes[node] = max(feeding, default=CONSTANT)
+        feeding = [
+            classes[a]
+            for m in members
+            for a in m.all_input_nodes
+            if a not in inside and a in classes
+        ]
+        least = PROLOGUE if any(private.is_random(m) for m in members) else CONSTANT
+        classes[node] = max([*feeding, least])
         if len(members) > 1 and classes[node] == STAGE:
             raise Unsupported("vmap", "it maps over activations", place_of(node))
         if private.is_in_place(node) and node.args and isinstance(node.args[0], torch.fx.Node):
@@ -334,8 +366,9 @@ def _vmap_regions(gm: torch.fx.GraphModule) -> dict[torch.fx.Node, list[torch.fx
 class _Split:
     """Cuts dynamo's graph in constants, prologue and rest, and traces the rest."""
 
-    def __init__(self, gm: torch.fx.GraphModule, inputs: list[Input],
-                 classes: dict[torch.fx.Node, int]) -> None:
+    def __init__(
+        self, gm: torch.fx.GraphModule, inputs: list[Input], classes: dict[torch.fx.Node, int]
+    ) -> None:
         self.gm, self.inputs, self.classes = gm, inputs, classes
         self.autocast = {n for n in gm.graph.nodes if private.is_state_call(n)}
         for node in gm.graph.nodes:
@@ -355,13 +388,25 @@ class _Split:
         gm, names = self._trace(rest, [f for f in flat if self._is_stage(f)])
         name_results(gm.graph, outputs)
         kept = set(names) | {o.name for o in outputs}
-        return Captured(self.inputs, outputs, gm.graph, gm,
-                        {k: v for k, v in constants.items() if k in kept or k in p_in},
-                        prologue, p_in, p_out, ops, torch.is_grad_enabled())
+        return Captured(
+            self.inputs,
+            outputs,
+            gm.graph,
+            gm,
+            {k: v for k, v in constants.items() if k in kept or k in p_in},
+            prologue,
+            p_in,
+            p_out,
+            ops,
+            torch.is_grad_enabled(),
+        )
 
     def _is_stage(self, item: Any) -> bool:
-        return (isinstance(item, torch.fx.Node) and item.op != "placeholder"
-                and self.classes[item] == STAGE)
+        return (
+            isinstance(item, torch.fx.Node)
+            and item.op != "placeholder"
+            and self.classes[item] == STAGE
+        )
 
     def _in_rest(self, node: torch.fx.Node) -> bool:
         if node.op in ("placeholder", "output"):
@@ -375,8 +420,11 @@ class _Split:
         queue = list(rest)
         while queue:
             for source in queue.pop().all_input_nodes:
-                if source not in rest and source.op != "placeholder" and isinstance(
-                        private.fake_value(source), (tuple, list)):
+                if (
+                    source not in rest
+                    and source.op != "placeholder"
+                    and isinstance(private.fake_value(source), (tuple, list))
+                ):
                     rest.add(source)
                     queue.append(source)
         return [n for n in self.gm.graph.nodes if n in rest]
@@ -393,22 +441,34 @@ class _Split:
         interpreter = torch.fx.Interpreter(self.gm)
         with torch.no_grad(), torch._C._DisableAutocast():
             for node in self.gm.graph.nodes:
-                if self.classes.get(node) != CONSTANT or node.op == "output" or node in self.autocast:
+                if (
+                    self.classes.get(node) != CONSTANT
+                    or node.op == "output"
+                    or node in self.autocast
+                ):
                     continue
                 args, kwargs = torch.fx.map_arg((node.args, node.kwargs), lambda n: env[n])
                 env[node] = getattr(interpreter, node.op)(node.target, args, kwargs)
         return {n.name: v for n, v in env.items() if isinstance(v, (torch.Tensor, int, float))}
 
-    def _prologue(self, rest: list[torch.fx.Node], flat: list[Any]) -> tuple[
-            torch.fx.GraphModule | None, list[str], list[str], list[str]]:
+    def _prologue(
+        self, rest: list[torch.fx.Node], flat: list[Any]
+    ) -> tuple[torch.fx.GraphModule | None, list[str], list[str], list[str]]:
         """The graph module of the prologue's nodes, with only what the rest needs."""
         wanted = [a for n in rest for a in n.all_input_nodes]
         wanted += [f for f in flat if isinstance(f, torch.fx.Node)]
-        results = [n for n in dict.fromkeys(wanted)
-                   if n.op != "placeholder" and self.classes[n] == PROLOGUE]
-        nodes = [n for n in self.gm.graph.nodes
-                 if n.op not in ("placeholder", "output") and self.classes[n] == PROLOGUE
-                 and n not in self.autocast]
+        results = [
+            n
+            for n in dict.fromkeys(wanted)
+            if n.op != "placeholder" and self.classes[n] == PROLOGUE
+        ]
+        nodes = [
+            n
+            for n in self.gm.graph.nodes
+            if n.op not in ("placeholder", "output")
+            and self.classes[n] == PROLOGUE
+            and n not in self.autocast
+        ]
         live = set(results) | {n for n in nodes if private.vmap_step(n) or private.is_in_place(n)}
         for node in reversed(nodes):
             if node in live:
@@ -418,19 +478,28 @@ class _Split:
             return None, [], [], []
         graph = torch.fx.Graph()
         env: dict[torch.fx.Node, torch.fx.Node] = {}
-        outside = dict.fromkeys(a for n in nodes for a in n.all_input_nodes
-                                if self.classes[a] != PROLOGUE or a.op == "placeholder")
+        outside = dict.fromkeys(
+            a
+            for n in nodes
+            for a in n.all_input_nodes
+            if self.classes[a] != PROLOGUE or a.op == "placeholder"
+        )
         for node in outside:
             env[node] = graph.placeholder(node.name)
         for node in nodes:
             env[node] = graph.node_copy(node, lambda n: env[n])
         graph.output(tuple(env[n] for n in results))
         ops = [private.target_name(n) for n in nodes if private.is_tensor_call(n)]
-        return (torch.fx.GraphModule(self.gm, graph), [n.name for n in outside],
-                [n.name for n in results], ops)
+        return (
+            torch.fx.GraphModule(self.gm, graph),
+            [n.name for n in outside],
+            [n.name for n in results],
+            ops,
+        )
 
-    def _trace(self, rest: list[torch.fx.Node],
-               results: list[torch.fx.Node]) -> tuple[torch.fx.GraphModule, list[str]]:
+    def _trace(
+        self, rest: list[torch.fx.Node], results: list[torch.fx.Node]
+    ) -> tuple[torch.fx.GraphModule, list[str]]:
         """The rest as ATen nodes. Placeholders keep the names of the values that they stand for."""
         graph = torch.fx.Graph()
         env: dict[torch.fx.Node, torch.fx.Node] = {}
@@ -471,5 +540,8 @@ class _Split:
         found = re.search(r"While executing %(\w+) ", str(error))
         node = next((n for n in part.graph.nodes if found and n.name == found.group(1)), None)
         op = private.target_name(node) if node is not None else "the model"
-        return Unsupported(op, f"it can't be traced: {type(error).__name__}: {first}",
-                           place_of(node) if node is not None else None)
+        return Unsupported(
+            op,
+            f"it can't be traced: {type(error).__name__}: {first}",
+            place_of(node) if node is not None else None,
+        )

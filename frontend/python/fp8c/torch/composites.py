@@ -21,25 +21,47 @@ from .text import same_shape
 aten = private.aten
 
 _NAMES = {
-    "aten.add.Tensor": "add", "aten.add.Scalar": "add", "aten.mul.Tensor": "mul",
-    "aten.mul.Scalar": "mul", "aten.div.Tensor": "div", "aten.div.Scalar": "div",
-    "aten.sub.Tensor": "sub", "aten.pow.Tensor_Scalar": "pow", "aten.tanh.default": "tanh",
-    "aten.erf.default": "erf", "aten.sigmoid.default": "sigmoid", "aten.rsqrt.default": "rsqrt",
-    "aten.sqrt.default": "sqrt", "aten.mean.dim": "mean", "aten.matmul.default": "matmul",
-    "aten.bmm.default": "matmul", "aten.softmax.int": "softmax", "aten.transpose.int": "transpose",
-    "aten.reshape.default": "reshape", "aten.view.default": "reshape",
-    "aten.expand.default": "expand", "aten.unsqueeze.default": "unsqueeze",
-    "aten.where.self": "where", "aten.permute.default": "permute",
-    "aten.dropout.default": "dropout", "aten.square.default": "square",
+    "aten.add.Tensor": "add",
+    "aten.add.Scalar": "add",
+    "aten.mul.Tensor": "mul",
+    "aten.mul.Scalar": "mul",
+    "aten.div.Tensor": "div",
+    "aten.div.Scalar": "div",
+    "aten.sub.Tensor": "sub",
+    "aten.pow.Tensor_Scalar": "pow",
+    "aten.tanh.default": "tanh",
+    "aten.erf.default": "erf",
+    "aten.sigmoid.default": "sigmoid",
+    "aten.rsqrt.default": "rsqrt",
+    "aten.sqrt.default": "sqrt",
+    "aten.mean.dim": "mean",
+    "aten.matmul.default": "matmul",
+    "aten.bmm.default": "matmul",
+    "aten.softmax.int": "softmax",
+    "aten.transpose.int": "transpose",
+    "aten.reshape.default": "reshape",
+    "aten.view.default": "reshape",
+    "aten.expand.default": "expand",
+    "aten.unsqueeze.default": "unsqueeze",
+    "aten.where.self": "where",
+    "aten.permute.default": "permute",
+    "aten.dropout.default": "dropout",
+    "aten.square.default": "square",
 }
-_FLOAT_CASTS = frozenset({"aten.to.dtype", "aten.to.dtype_layout", "aten._to_copy.default",
-                          "aten.to.other", "aten.type_as.default"})
+_FLOAT_CASTS = frozenset(
+    {
+        "aten.to.dtype",
+        "aten.to.dtype_layout",
+        "aten._to_copy.default",
+        "aten.to.other",
+        "aten.type_as.default",
+    }
+)
 _COMMUTES = frozenset({"add", "mul"})
 
 X = "X"
 _CUBIC = ("mul", ("add", X, ("mul", ("pow", X, 3), 0.044715)), math.sqrt(2 / math.pi))
-_FAST = ("mul", ("mul", X, math.sqrt(2 / math.pi)),
-         ("add", ("mul", ("mul", X, 0.044715), X), 1))
+_FAST = ("mul", ("mul", X, math.sqrt(2 / math.pi)), ("add", ("mul", ("mul", X, 0.044715), X), 1))
 
 GELU_TANH = [
     ("mul", ("mul", X, 0.5), ("add", ("tanh", _CUBIC), 1)),
@@ -58,11 +80,17 @@ RMS_NORM = [
     ("mul", "W", ("div", X, ("sqrt", ("add", ("mean", ("pow", X, 2)), "EPS")))),
 ]
 _SCORES = ("matmul", "Q", ("transpose", "K"))
-_SCALED = [("mul", _SCORES, "SCALE"), ("div", _SCORES, "DIVISOR"), _SCORES,
-           ("matmul", ("mul", "Q", "SCALE"), ("transpose", "K"))]
+_SCALED = [
+    ("mul", _SCORES, "SCALE"),
+    ("div", _SCORES, "DIVISOR"),
+    _SCORES,
+    ("matmul", ("mul", "Q", "SCALE"), ("transpose", "K")),
+]
 _CHOSEN = _SCALED + [("where", "SEEN", s, "HIDDEN") for s in _SCALED]
 _WEIGHTS = [("softmax", s) for s in [("add", s, "M") for s in _CHOSEN] + _CHOSEN]
-ATTENTION = [("matmul", w, "V") for w in _WEIGHTS] + [("matmul", ("dropout", w), "V") for w in _WEIGHTS]
+ATTENTION = [("matmul", w, "V") for w in _WEIGHTS] + [
+    ("matmul", ("dropout", w), "V") for w in _WEIGHTS
+]
 HIDES = -1e30  # what hides a score adds less than this: no score of a model comes near
 
 
@@ -82,7 +110,9 @@ def match(pattern: Any, node: Any, found: dict[str, Any]) -> bool:
     node = strip(node)
     if isinstance(pattern, str):
         if pattern in found:
-            return found[pattern] is node or (not isinstance(node, torch.fx.Node) and found[pattern] == node)
+            return found[pattern] is node or (
+                not isinstance(node, torch.fx.Node) and found[pattern] == node
+            )
         found[pattern] = node
         return True
     if isinstance(pattern, (int, float)):
@@ -92,7 +122,7 @@ def match(pattern: Any, node: Any, found: dict[str, Any]) -> bool:
     if node.kwargs.get("alpha", 1) != 1 or node.kwargs.get("rounding_mode") is not None:
         return False
     operands = pattern[1:]
-    orders = [node.args[:len(operands)]]
+    orders = [node.args[: len(operands)]]
     if pattern[0] in _COMMUTES:
         orders.append(orders[0][::-1])
     for order in orders:
@@ -111,6 +141,7 @@ def _shape(node: Any) -> tuple[Any, ...]:
 def _gelu(approximate: str) -> Callable[..., bool]:
     def replace(graph: torch.fx.Graph, node: torch.fx.Node, found: dict[str, Any], _: Any) -> bool:
         return _put(graph, node, aten.gelu.default, (found[X],), {"approximate": approximate})
+
     return replace
 
 
@@ -121,7 +152,11 @@ def _silu(graph: torch.fx.Graph, node: torch.fx.Node, found: dict[str, Any], _: 
 def _rms_norm(graph: torch.fx.Graph, node: torch.fx.Node, found: dict[str, Any], _: Any) -> bool:
     """Only over the last axis, with a weight of its size."""
     x, w, eps = found[X], found["W"], found["EPS"]
-    if not isinstance(eps, float) or not isinstance(w, torch.fx.Node) or not isinstance(x, torch.fx.Node):
+    if (
+        not isinstance(eps, float)
+        or not isinstance(w, torch.fx.Node)
+        or not isinstance(x, torch.fx.Node)
+    ):
         return False
     if not same_shape(_shape(w), _shape(x)[-1:]):
         return False
@@ -148,8 +183,12 @@ def _find(node: torch.fx.Node, name: str) -> torch.fx.Node | None:
     return None
 
 
-def _attention(graph: torch.fx.Graph, node: torch.fx.Node, found: dict[str, Any],
-               constants: Mapping[str, torch.Tensor]) -> bool:
+def _attention(
+    graph: torch.fx.Graph,
+    node: torch.fx.Node,
+    found: dict[str, Any],
+    constants: Mapping[str, torch.Tensor],
+) -> bool:
     """Written-out attention, where it is what scaled_dot_product_attention computes."""
     q, k, v = found["Q"], found["K"], found["V"]
     if any(not isinstance(t, torch.fx.Node) or len(_shape(t)) != 4 for t in (q, k, v)):
@@ -162,8 +201,7 @@ def _attention(graph: torch.fx.Graph, node: torch.fx.Node, found: dict[str, Any]
     if softmax.args[1] not in (-1, 3):
         return False
     product = _find(strip(softmax.args[0]), "matmul")
-    scores = strip(product.args[1]) if product is not None else None
-    if scores is None or _NAMES.get(private.target_name(scores)) != "transpose" or sorted(a % 4 for a in scores.args[1:3]) != [2, 3] or strip(scores.args[0]) is not k:
+    if product is None or not _turns(strip(product.args[1]), k):
         return False
     scale = found.get("SCALE", 1.0)
     if "DIVISOR" in found:
@@ -180,8 +218,22 @@ def _attention(graph: torch.fx.Graph, node: torch.fx.Node, found: dict[str, Any]
         return False
     if mask is not None and (not isinstance(mask, torch.fx.Node) or not same_last(mask, q, k)):
         return False
-    return _put(graph, node, aten.scaled_dot_product_attention.default, (q, k, v, mask, dropped),
-                {"scale": float(scale)})
+    return _put(
+        graph,
+        node,
+        aten.scaled_dot_product_attention.default,
+        (q, k, v, mask, dropped),
+        {"scale": float(scale)},
+    )
+
+
+def _turns(node: Any, k: torch.fx.Node) -> bool:
+    """Whether a node is k with its last two axes changed."""
+    return (
+        _NAMES.get(private.target_name(node)) == "transpose"
+        and sorted(a % 4 for a in node.args[1:3]) == [2, 3]
+        and strip(node.args[0]) is k
+    )
 
 
 def _number(item: Any, constants: Mapping[str, torch.Tensor]) -> float | None:
@@ -192,8 +244,12 @@ def _number(item: Any, constants: Mapping[str, torch.Tensor]) -> float | None:
     return float(item) if isinstance(item, (int, float)) else None
 
 
-def _chosen(graph: torch.fx.Graph, node: torch.fx.Node, found: dict[str, Any],
-            constants: Mapping[str, torch.Tensor]) -> torch.fx.Node | None:
+def _chosen(
+    graph: torch.fx.Graph,
+    node: torch.fx.Node,
+    found: dict[str, Any],
+    constants: Mapping[str, torch.Tensor],
+) -> torch.fx.Node | None:
     """where(seen, s, hidden) + m, as a mask that is added to s.
 
     It is where(seen, m, m + hidden): next to so low a number, s is lost in rounding.
@@ -214,7 +270,9 @@ def _call(graph: torch.fx.Graph, at: torch.fx.Node, target: Any, *args: Any) -> 
     """A new call, with its fake value."""
     new = graph.call_function(target, args)
     new.meta = dict(at.meta)
-    new.meta["val"] = target(*[private.fake_value(a) if isinstance(a, torch.fx.Node) else a for a in args])
+    new.meta["val"] = target(
+        *[private.fake_value(a) if isinstance(a, torch.fx.Node) else a for a in args]
+    )
     return new
 
 
@@ -222,12 +280,17 @@ def same_last(mask: torch.fx.Node, q: torch.fx.Node, k: torch.fx.Node) -> bool:
     """Whether a mask broadcasts to the scores without more axes than they have."""
     whole = _shape(q)[:3] + (_shape(k)[2],)
     own = _shape(mask)
-    tail = whole[len(whole) - len(own):]
+    tail = whole[len(whole) - len(own) :]
     return len(own) <= 4 and all(a == 1 or same_shape((a,), (b,)) for a, b in zip(own, tail))
 
 
-def _put(graph: torch.fx.Graph, node: torch.fx.Node, target: Any, args: tuple[Any, ...],
-         kwargs: dict[str, Any] | None = None) -> bool:
+def _put(
+    graph: torch.fx.Graph,
+    node: torch.fx.Node,
+    target: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any] | None = None,
+) -> bool:
     """Put a call in a node's place. The result keeps its dtype and its place in the model."""
     with graph.inserting_before(node):
         new = graph.call_function(target, args, kwargs or {})
@@ -269,8 +332,9 @@ RULES: list[tuple[str, list[Any], Callable[..., bool]]] = [
 ]
 
 
-def replace_composites(graph: torch.fx.Graph,
-                       constants: Mapping[str, torch.Tensor] | None = None) -> dict[str, int]:
+def replace_composites(
+    graph: torch.fx.Graph, constants: Mapping[str, torch.Tensor] | None = None
+) -> dict[str, int]:
     """Replace what is recognised. Gives how often each composite was.
 
     constants: the values of placeholders that no call changes.

@@ -12,8 +12,14 @@ from .plan import Plan
 from .text import size_text
 
 
-def export_text(model: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None, *,
-                name: str = "model", dynamic: bool = False) -> str:
+def export_text(
+    model: Any,
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    name: str = "model",
+    dynamic: bool = False,
+) -> str:
     """The module of a model at these arguments, which `fp8c check` and `fp8c compile` take.
 
     Parameters keep the names of `named_parameters()`, tied ones once; their values are not in the
@@ -40,14 +46,19 @@ def input_name(one: Input) -> str:
 
 def _comment(plan: Plan) -> str:
     """What feeds each input of the text."""
-    kinds = {i.name: f"the {'buffer' if i.kind == 'buffer' else 'argument'} {input_name(i)}" for i in plan.inputs}
+    kinds = {
+        i.name: f"the {'buffer' if i.kind == 'buffer' else 'argument'} {input_name(i)}"
+        for i in plan.inputs
+    }
     stage = plan.stages[0]
     lines = ["# Exported from PyTorch by fp8c.torch.export_text."]
     for port in stage.inputs:
         shape = ", ".join(size_text(s) for s in port.shape)
         origin = kinds.get(port.value)
         if origin is None:
-            origin = "a constant of the model" if port.value in plan.constants else "PyTorch's prologue"
+            origin = (
+                "a constant of the model" if port.value in plan.constants else "PyTorch's prologue"
+            )
         lines.append(f"#   %{port.name}: {port.dtype}[{shape}]: {origin}")
     if stage.seed:
         lines.append("#   %seed: a new number for each call: dropout")

@@ -12,13 +12,30 @@ from .call import shape_of
 from .places import Unsupported, place_of
 from .text import same_shape
 
-_SAME_IF_SHAPE = frozenset({
-    "aten.view.default", "aten.reshape.default", "aten._unsafe_view.default", "aten.expand.default",
-    "aten.expand_as.default", "aten.slice.Tensor", "aten.squeeze.default", "aten.squeeze.dim",
-    "aten.flatten.using_ints", "aten.alias.default", "aten.contiguous.default", "aten.clone.default",
-    "aten.lift_fresh_copy.default", "aten.view_as.default", "aten.to.dtype", "aten.to.dtype_layout",
-    "aten.to.device", "aten.to.other", "aten._to_copy.default", "aten.type_as.default",
-})
+_SAME_IF_SHAPE = frozenset(
+    {
+        "aten.view.default",
+        "aten.reshape.default",
+        "aten._unsafe_view.default",
+        "aten.expand.default",
+        "aten.expand_as.default",
+        "aten.slice.Tensor",
+        "aten.squeeze.default",
+        "aten.squeeze.dim",
+        "aten.flatten.using_ints",
+        "aten.alias.default",
+        "aten.contiguous.default",
+        "aten.clone.default",
+        "aten.lift_fresh_copy.default",
+        "aten.view_as.default",
+        "aten.to.dtype",
+        "aten.to.dtype_layout",
+        "aten.to.device",
+        "aten.to.other",
+        "aten._to_copy.default",
+        "aten.type_as.default",
+    }
+)
 
 
 def normalize(graph: torch.fx.Graph) -> None:
@@ -26,7 +43,11 @@ def normalize(graph: torch.fx.Graph) -> None:
     out_of_place(graph)
     drop_unchanged(graph)
     for node in reversed(list(graph.nodes)):
-        if node.op in ("call_function", "get_attr") and not node.users and private.sets_grad(node) is None:
+        if (
+            node.op in ("call_function", "get_attr")
+            and not node.users
+            and private.sets_grad(node) is None
+        ):
             graph.erase_node(node)
 
 
@@ -43,7 +64,9 @@ def out_of_place(graph: torch.fx.Graph) -> None:
         name = private.target_name(node)
         pure = _pure_version(node)
         if pure is None:
-            raise Unsupported(name, "it writes in place, and no such op without that is known", place_of(node))
+            raise Unsupported(
+                name, "it writes in place, and no such op without that is known", place_of(node)
+            )
         if target.op == "placeholder":
             raise Unsupported(name, f"it writes the input {target.name} in place", place_of(node))
         later = [u for u in target.users if order[u] > order[node]]
@@ -66,7 +89,9 @@ def _is_view(node: torch.fx.Node) -> bool:
     target = node.target
     if not isinstance(target, torch._ops.OpOverload):
         return False
-    return any(r.alias_info is not None and not r.alias_info.is_write for r in target._schema.returns)
+    return any(
+        r.alias_info is not None and not r.alias_info.is_write for r in target._schema.returns
+    )
 
 
 def drop_unchanged(graph: torch.fx.Graph) -> None:
@@ -74,7 +99,11 @@ def drop_unchanged(graph: torch.fx.Graph) -> None:
     for node in list(graph.nodes):
         if private.target_name(node) == "aten.cat.default":
             _drop_empty(node)
-        if node.op != "call_function" or not node.args or not isinstance(node.args[0], torch.fx.Node):
+        if (
+            node.op != "call_function"
+            or not node.args
+            or not isinstance(node.args[0], torch.fx.Node)
+        ):
             continue
         name, source = private.target_name(node), node.args[0]
         if name == "aten.dropout.default":
@@ -82,14 +111,21 @@ def drop_unchanged(graph: torch.fx.Graph) -> None:
                 node.replace_all_uses_with(source)
             continue
         a, b = private.fake_value(source), private.fake_value(node)
-        if name in _SAME_IF_SHAPE and isinstance(a, torch.Tensor) and a.dtype == b.dtype \
-                and a.device == b.device and same_shape(shape_of(a), shape_of(b)):
+        if (
+            name in _SAME_IF_SHAPE
+            and isinstance(a, torch.Tensor)
+            and a.dtype == b.dtype
+            and a.device == b.device
+            and same_shape(shape_of(a), shape_of(b))
+        ):
             node.replace_all_uses_with(source)
 
 
 def _drop_empty(node: torch.fx.Node) -> None:
     """A cache that is still empty is nothing to concatenate."""
-    parts = [p for p in node.args[0] if not any(size == 0 for size in shape_of(private.fake_value(p)))]
+    parts = [
+        p for p in node.args[0] if not any(size == 0 for size in shape_of(private.fake_value(p)))
+    ]
     if len(parts) == 1:
         node.replace_all_uses_with(parts[0])
     elif parts:

@@ -35,8 +35,9 @@ _DROPS = frozenset({"aten.dropout.default", "aten.scaled_dot_product_attention.d
 CONSTANT, PROLOGUE, INPUT, STAGE, EAGER = range(5)
 
 
-def partition(captured: Captured, name: str = "model",
-              bounds: Mapping[str, int] | None = None) -> Plan:
+def partition(
+    captured: Captured, name: str = "model", bounds: Mapping[str, int] | None = None
+) -> Plan:
     """The plan of a captured model. It consumes the capture: the graph is rewritten in place.
 
     bounds: the largest values of sizes that are dynamic, by symbol (`Stage.bounds` names them). A
@@ -52,8 +53,9 @@ def partition(captured: Captured, name: str = "model",
 class _Partition:
     """The work of `partition`, in the order of its methods."""
 
-    def __init__(self, captured: Captured, name: str, composites: dict[str, int],
-                 bounds: Mapping[str, int]) -> None:
+    def __init__(
+        self, captured: Captured, name: str, composites: dict[str, int], bounds: Mapping[str, int]
+    ) -> None:
         self.captured, self.name, self.composites = captured, name, composites
         self.bounds = bounds
         self.nodes = list(captured.graph.nodes)
@@ -81,7 +83,9 @@ class _Partition:
         read |= {n for s in steps if isinstance(s, Eager) for n in s.inputs}
         read |= {n for p in prologue for n in p.inputs} | {o.name for o in c.outputs}
         kept = {n: t for n, t in self.constants.items() if n in read}
-        return Plan(c.inputs, kept, prologue, c.prologue_ops + ops, steps, c.outputs, self.composites)
+        return Plan(
+            c.inputs, kept, prologue, c.prologue_ops + ops, steps, c.outputs, self.composites
+        )
 
     # ---- what is known about nodes ----
 
@@ -109,8 +113,11 @@ class _Partition:
             floats = not isinstance(fake, torch.Tensor) or fake.is_floating_point()
             if not grad:
                 self.no_grad.add(node)
-            elif floats and private.target_name(node) != "aten.detach.default" and \
-                    any(a in facts.differentiable for a in feeding):
+            elif (
+                floats
+                and private.target_name(node) != "aten.detach.default"
+                and any(a in facts.differentiable for a in feeding)
+            ):
                 facts.differentiable.add(node)
             if private.target_name(node) in _DROPS:
                 facts.streams[node] = len(facts.streams)
@@ -144,7 +151,7 @@ class _Partition:
                 continue
             feeding = [self.classes[a] for a in node.all_input_nodes]
             highest = max(feeding, default=CONSTANT)
-            if highest == CONSTANT and self._fold(node):
+            if highest == CONSTANT and not private.is_random(node) and self._fold(node):
                 continue
             if highest <= PROLOGUE:
                 self.classes[node] = PROLOGUE
@@ -152,6 +159,15 @@ class _Partition:
                 self.classes[node] = EAGER
             else:
                 self.classes[node] = self._try(builder, node, values)
+            self._keep_weight(node)
+
+    def _keep_weight(self, node: torch.fx.Node) -> None:
+        """A stage computes again what depends on parameters alone. PyTorch's results it can't, nor
+        what depends on them."""
+        weights = self.facts.weights
+        ours = [a for a in node.all_input_nodes if a not in self.facts.constants]
+        if self.classes[node] == EAGER or any(a not in weights for a in ours):
+            weights.discard(node)
 
     def _leaf_class(self, node: torch.fx.Node) -> int:
         if node in self.facts.constants:
@@ -176,6 +192,7 @@ class _Partition:
     def _try(self, builder: Builder, node: torch.fx.Node, values: dict[torch.fx.Node, Any]) -> int:
         """STAGE if a rule takes the node. Else the prologue's, if no parameter and no gradient is
         involved, or an eager one."""
+
         def value_of(source: torch.fx.Node) -> Any:
             if source not in values:
                 values[source] = inner_value(source, "%" + source.name)
@@ -183,10 +200,17 @@ class _Partition:
 
         try:
             fake = private.fake_value(node)
-            if node in self.no_grad and isinstance(fake, torch.Tensor) and fake.is_floating_point() \
-                    and any(a in self.facts.differentiable for a in node.all_input_nodes):
-                raise Unsupported(private.target_name(node),
-                                  "it runs under no_grad on a value that has a gradient", place_of(node))
+            if (
+                node in self.no_grad
+                and isinstance(fake, torch.Tensor)
+                and fake.is_floating_point()
+                and any(a in self.facts.differentiable for a in node.all_input_nodes)
+            ):
+                raise Unsupported(
+                    private.target_name(node),
+                    "it runs under no_grad on a value that has a gradient",
+                    place_of(node),
+                )
             values[node] = apply(builder, node, self.facts, value_of, [])
             return STAGE
         except Unsupported as error:
@@ -220,7 +244,10 @@ class _Partition:
     def _level(self) -> None:
         for node in self.nodes:
             kind = self.classes.get(node)
-            if kind not in (STAGE, EAGER) or node in self.facts.weights:
+            returned = any(user.op == "output" for user in node.users)
+            if kind not in (STAGE, EAGER) or node.op == "placeholder":
+                continue
+            if node in self.facts.weights and not returned:
                 continue
             level = 0
             for source in node.all_input_nodes:
@@ -233,7 +260,9 @@ class _Partition:
 
     def _second_prologue(self) -> tuple[list[Prologue], list[str]]:
         """What is left for PyTorch after the trace, such as a mask made of a float input."""
-        nodes = [n for n in self.nodes if n.op == "call_function" and self.classes.get(n) == PROLOGUE]
+        nodes = [
+            n for n in self.nodes if n.op == "call_function" and self.classes.get(n) == PROLOGUE
+        ]
         outputs = {o.name for o in self.captured.outputs}
         results = [n for n in nodes if n.name in outputs or any(self._reads(u, n) for u in n.users)]
         live = set(results)
@@ -244,16 +273,21 @@ class _Partition:
         if not nodes:
             return [], []
         module, inputs = self._module(nodes, results)
-        return ([Prologue(module, inputs, [n.name for n in results])],
-                [private.target_name(n) for n in nodes if private.is_tensor_call(n)])
+        return (
+            [Prologue(module, inputs, [n.name for n in results])],
+            [private.target_name(n) for n in nodes if private.is_tensor_call(n)],
+        )
 
     def _reads(self, user: torch.fx.Node, node: torch.fx.Node) -> bool:
         """Whether a step needs a value of the prologue. A stage has sizes in its text."""
         kind = self.classes.get(user)
-        return kind == EAGER or (kind == STAGE and isinstance(private.fake_value(node), torch.Tensor))
+        return kind == EAGER or (
+            kind == STAGE and isinstance(private.fake_value(node), torch.Tensor)
+        )
 
-    def _module(self, nodes: list[torch.fx.Node],
-                results: list[torch.fx.Node]) -> tuple[torch.fx.GraphModule, list[str]]:
+    def _module(
+        self, nodes: list[torch.fx.Node], results: list[torch.fx.Node]
+    ) -> tuple[torch.fx.GraphModule, list[str]]:
         graph = torch.fx.Graph()
         inside = set(nodes)
         outside = dict.fromkeys(a for n in nodes for a in n.all_input_nodes if a not in inside)
@@ -274,17 +308,25 @@ class _Partition:
         return steps
 
     def _used_outside(self, node: torch.fx.Node, inside: set[torch.fx.Node]) -> bool:
-        return any(user.op == "output" or (user not in inside and user not in self.facts.weights)
-                   for user in node.users)
+        return any(
+            user.op == "output" or (user not in inside and user not in self.facts.weights)
+            for user in node.users
+        )
 
     def _stage(self, nodes: list[torch.fx.Node], name: str) -> Stage:
         inside = set(nodes)
-        results = [n for n in nodes if self._used_outside(n, inside)
-                   and isinstance(private.fake_value(n), torch.Tensor)]
+        results = [
+            n
+            for n in nodes
+            if self._used_outside(n, inside) and isinstance(private.fake_value(n), torch.Tensor)
+        ]
         order = {o.name: i for i, o in reversed(list(enumerate(self.captured.outputs)))}
         results.sort(key=lambda n: order.get(n.name, len(order)))
-        dtypes = {o.name: TEXT_DTYPES.get(o.dtype, "f32") for o in self.captured.outputs
-                  if o.dtype is not None}
+        dtypes = {
+            o.name: TEXT_DTYPES.get(o.dtype, "f32")
+            for o in self.captured.outputs
+            if o.dtype is not None
+        }
         writer = StageWriter(name.replace(".", "_"), self.facts, self.inputs, self.bounds)
         return writer.write(nodes, results, dtypes)
 
@@ -299,12 +341,19 @@ class _Partition:
         for run in runs:
             inside = set(run)
             weights = self._weights_of(run)
-            results = [n for n in run if self._used_outside(n, inside)
-                       and not isinstance(private.fake_value(n), (list, tuple))]
+            results = [
+                n
+                for n in run
+                if self._used_outside(n, inside)
+                and not isinstance(private.fake_value(n), (list, tuple))
+            ]
             module, inputs = self._module(weights + run, results)
             ops = [self.reasons[n] for n in run if n in self.reasons]
-            steps.append(Eager(module, inputs, [n.name for n in results], ops,
-                               grad=run[0] not in self.no_grad))
+            steps.append(
+                Eager(
+                    module, inputs, [n.name for n in results], ops, grad=run[0] not in self.no_grad
+                )
+            )
         return steps
 
     def _weights_of(self, nodes: list[torch.fx.Node]) -> list[torch.fx.Node]:
@@ -313,7 +362,11 @@ class _Partition:
         queue = list(nodes)
         while queue:
             for source in queue.pop().all_input_nodes:
-                if source in self.facts.weights and source.op == "call_function" and source not in wanted:
+                if (
+                    source in self.facts.weights
+                    and source.op == "call_function"
+                    and source not in wanted
+                ):
                     wanted.add(source)
                     queue.append(source)
         return [n for n in self.nodes if n in wanted]

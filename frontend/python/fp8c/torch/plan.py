@@ -3,10 +3,10 @@
     plan = partition(capture(gm, example_inputs))
     results = plan.run(args, run_stage)
 
-`run` gives each value a name: the arguments of the call, the constants, the results of the prologue,
+`run` gives each value a name: the arguments of the call, the constants, the prologue's results,
 then those of each step. `run_stage(stage, tensors)` runs one program and gives its results, in the
-order of `stage.results`. It gets a tensor for each of `stage.inputs`, in that order, each contiguous
-and of the port's dtype. It does not get the parameters: they are `plan.inputs[i].tensor` of
+order of `stage.results`. It gets a tensor for each of `stage.inputs`, in that order, each
+contiguous and of the port's dtype. It does not get the parameters: they are `plan.inputs[i].tensor` of
 `stage.params`, or `args[i]` of this call.
 """
 
@@ -23,8 +23,14 @@ from .capture import Input, Output
 from .places import Place
 from .text import Shape, size_text
 
-_TORCH = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16, "i32": torch.int32,
-          "i64": torch.int64, "bool": torch.bool}
+_TORCH = {
+    "f32": torch.float32,
+    "bf16": torch.bfloat16,
+    "f16": torch.float16,
+    "i32": torch.int32,
+    "i64": torch.int64,
+    "bool": torch.bool,
+}
 
 
 @dataclass
@@ -176,8 +182,11 @@ class Plan:
                 values.update(zip(part.results, results, strict=True))
         return values
 
-    def run(self, args: Sequence[Any],
-            run_stage: Callable[[Stage, list[torch.Tensor]], Sequence[torch.Tensor]]) -> list[Any]:
+    def run(
+        self,
+        args: Sequence[Any],
+        run_stage: Callable[[Stage, list[torch.Tensor]], Sequence[torch.Tensor]],
+    ) -> list[Any]:
         """One call."""
         values = self.prepare(args)
         for step in self.steps:

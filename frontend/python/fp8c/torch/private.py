@@ -45,7 +45,7 @@ def missing() -> list[str]:
 
 
 def target_name(node: torch.fx.Node) -> str:
-    """The full name of what a node calls: "torch.nn.functional.linear", "view", "aten.add.Tensor"."""
+    """The full name of what a node calls: "torch.nn.functional.gelu", "view", "aten.add.Tensor"."""
     target = node.target
     if isinstance(target, str):
         return target
@@ -91,9 +91,37 @@ def is_in_place(node: torch.fx.Node) -> bool:
         return target._schema.is_mutable
     name = target if isinstance(target, str) else getattr(target, "__name__", "")
     if getattr(target, "__module__", "") == "_operator":
-        return name in ("setitem", "iadd", "isub", "imul", "itruediv", "iand", "ior", "ixor", "ipow",
-                        "ifloordiv", "imod", "imatmul", "ilshift", "irshift")
+        return name in (
+            "setitem",
+            "iadd",
+            "isub",
+            "imul",
+            "itruediv",
+            "iand",
+            "ior",
+            "ixor",
+            "ipow",
+            "ifloordiv",
+            "imod",
+            "imatmul",
+            "ilshift",
+            "irshift",
+        )
     return name.endswith("_") and not name.endswith("__")
+
+
+_RANDOM = frozenset(
+    "rand randn randint randperm bernoulli multinomial normal rand_like randn_like randint_like "
+    "uniform random exponential geometric cauchy log_normal poisson dropout dropout1d dropout2d "
+    "dropout3d alpha_dropout feature_alpha_dropout gumbel_softmax empty empty_like new_empty".split()
+)
+
+
+def is_random(node: torch.fx.Node) -> bool:
+    """Whether a node gives another value at each call, so that it is no constant."""
+    if isinstance(node.target, torch._ops.OpOverload):
+        return torch.Tag.nondeterministic_seeded in node.target.tags
+    return target_name(node).rpartition(".")[2].rstrip("_") in _RANDOM
 
 
 def graph_source(node: torch.fx.Node) -> str | None:
@@ -118,7 +146,7 @@ def parse_source(source: str) -> tuple[str, str, str] | None:
     if parts[-1].group(1) not in ("parameters", "buffers") or parts[-1].end() != len(source):
         return None
     path = ".".join(part.group(2) or part.group(3) for part in parts)
-    return source[:start.start()], parts[-1].group(1), path
+    return source[: start.start()], parts[-1].group(1), path
 
 
 def fake_value(node: torch.fx.Node) -> Any:
@@ -131,7 +159,8 @@ def is_tensor_call(node: torch.fx.Node) -> bool:
     """Whether a node computes a tensor, and not a size or the state of vmap."""
     fake = fake_value(node)
     return isinstance(fake, torch.Tensor) or (
-        isinstance(fake, (tuple, list)) and any(isinstance(f, torch.Tensor) for f in fake))
+        isinstance(fake, (tuple, list)) and any(isinstance(f, torch.Tensor) for f in fake)
+    )
 
 
 def trace(function: Callable[..., Any], fakes: Sequence[Any]) -> torch.fx.GraphModule:
@@ -140,8 +169,14 @@ def trace(function: Callable[..., Any], fakes: Sequence[Any]) -> torch.fx.GraphM
     `fakes` are what dynamo recorded. They may belong to several fake modes, so each is made anew
     under one mode, with the same sizes: converting them would make sizes of parameters symbolic.
     """
-    shapes = next((f.fake_mode.shape_env for f in fakes
-                   if isinstance(f, FakeTensor) and f.fake_mode.shape_env is not None), None)
+    shapes = next(
+        (
+            f.fake_mode.shape_env
+            for f in fakes
+            if isinstance(f, FakeTensor) and f.fake_mode.shape_env is not None
+        ),
+        None,
+    )
     with FakeTensorMode(shape_env=shapes, allow_non_fake_inputs=True) as mode:
         anew = [_same(fake) if isinstance(fake, torch.Tensor) else fake for fake in fakes]
     with torch.fx.traceback.preserve_node_meta(), mode, torch._C._DisableAutocast():
@@ -161,19 +196,26 @@ def module_stack(node: torch.fx.Node) -> list[tuple[str, type]]:
     return found
 
 
-def compile_with(function: Callable[..., Any], backend: Callable[..., Any],
-                 dynamic: bool | None) -> Callable[..., Any]:
+def compile_with(
+    function: Callable[..., Any], backend: Callable[..., Any], dynamic: bool | None
+) -> Callable[..., Any]:
     """A function or module under dynamo with a backend of ours; a graph break is an error.
 
-    It is called by a function whose code is new each time: dynamo keeps what it compiled by code, so
-    this neither meets nor disturbs what the caller has compiled. Floats of the model's configuration
-    stay numbers where sizes are dynamic.
+    It is called by a function whose code is new each time: dynamo keeps what it compiled by code,
+    so this neither meets nor disturbs what the caller has compiled. Floats of the model's
+    configuration stay numbers where sizes are dynamic.
     """
+
     def model_call(*args: Any, **kwargs: Any) -> Any:
         return function(*args, **kwargs)
 
-    fresh = types.FunctionType(model_call.__code__.replace(), model_call.__globals__, "model_call",
-                               None, model_call.__closure__)
+    fresh = types.FunctionType(
+        model_call.__code__.replace(),
+        model_call.__globals__,
+        "model_call",
+        None,
+        model_call.__closure__,
+    )
     compiled = torch._dynamo.optimize(backend, nopython=True, dynamic=dynamic)(fresh)
 
     def call(*args: Any, **kwargs: Any) -> Any:

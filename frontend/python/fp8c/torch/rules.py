@@ -190,8 +190,13 @@ REFUSED: dict[str, str] = {
 }
 
 
-def apply(builder: Builder, node: torch.fx.Node, facts: Facts,
-          value_of: Callable[[torch.fx.Node], Any], linears: list[LinearCall]) -> Any:
+def apply(
+    builder: Builder,
+    node: torch.fx.Node,
+    facts: Facts,
+    value_of: Callable[[torch.fx.Node], Any],
+    linears: list[LinearCall],
+) -> Any:
     """The value of a node in the text, or Unsupported."""
     if node.target is operator.getitem:
         return value_of(node.args[0])[node.args[1]]

@@ -26,16 +26,22 @@ def _pair(c: Call, a: Any, b: Any) -> tuple[Any, Any]:
 
 def binary(op: str, first: str = "self", second: str = "other") -> Rule:
     """A pointwise op of two operands, tensors or numbers; `alpha` multiplies the second."""
+
     def rule(c: Call) -> Value:
         a, b = _pair(c, c[first], c[second])
         if c.has("alpha") and c["alpha"] != 1:
-            b = b * c["alpha"] if not isinstance(b, Value) else c.b.op("mul", [b, c["alpha"]], b.shape, b.dtype)
+            b = (
+                b * c["alpha"]
+                if not isinstance(b, Value)
+                else c.b.op("mul", [b, c["alpha"]], b.shape, b.dtype)
+            )
         if op == "div":
             a, b = c.f32(a), c.f32(b)
         dtype = "i32" if isinstance(a, Value) and a.dtype == "i32" else "f32"
         if dtype == "f32" and c.dtype != "f32":
             raise c.refuse("it computes with integers")
         return c.b.op(op, [a, b], c.shape, dtype)
+
     return rule
 
 
@@ -44,7 +50,9 @@ def reversed_sub(c: Call) -> Value:
     a, b = _pair(c, c["other"], c["self"])
     if c["alpha"] != 1:
         b = c.b.op("mul", [b, float(c["alpha"])], b.shape, b.dtype)
-    return c.b.op("sub", [a, b], c.shape, "i32" if isinstance(b, Value) and b.dtype == "i32" else "f32")
+    return c.b.op(
+        "sub", [a, b], c.shape, "i32" if isinstance(b, Value) and b.dtype == "i32" else "f32"
+    )
 
 
 def divide(c: Call) -> Value:
@@ -56,6 +64,7 @@ def divide(c: Call) -> Value:
 
 def compare(op: str, swap: bool = False, invert: bool = False) -> Rule:
     """A comparison, from `lt`, `le` and `eq`."""
+
     def rule(c: Call) -> Value:
         a, b = c["self"], c["other"]
         if any(isinstance(v, Value) and v.dtype == "bool" for v in (a, b)):
@@ -63,6 +72,7 @@ def compare(op: str, swap: bool = False, invert: bool = False) -> Rule:
         a, b = _pair(c, a, b)
         result = c.b.op(op, [b, a] if swap else [a, b], c.shape, "bool")
         return c.b.op("not", [result], c.shape, "bool") if invert else result
+
     return rule
 
 
@@ -72,6 +82,7 @@ def logical(op: str) -> Rule:
         if any(not isinstance(v, Value) or v.dtype != "bool" for v in values):
             raise c.refuse("its operands are not all bool")
         return c.b.op(op, values, c.shape, "bool")
+
     return rule
 
 
@@ -103,12 +114,14 @@ def square(c: Call) -> Value:
 
 def clamp(low: str | None, high: str | None) -> Rule:
     """Between two bounds, each of which may be missing."""
+
     def rule(c: Call) -> Value:
         x = c.f32(c["self"])
         for name, op in ((low, "max"), (high, "min")):
             if name is not None and c.has(name):
                 x = c.b.op(op, [x, c.f32(c[name])], c.shape)
         return x
+
     return rule
 
 
@@ -127,6 +140,7 @@ def masked_fill(c: Call) -> Value:
 
 def reduce(op: str, axes: str = "dim") -> Rule:
     """A reduction over several axes. The language keeps a reduced axis with size 1."""
+
     def rule(c: Call) -> Value:
         x = c["self"]
         if c.dtype != "f32":
@@ -134,6 +148,7 @@ def reduce(op: str, axes: str = "dim") -> Rule:
         x = c.f32(x)
         along = axis_list(c[axes] if axes in c.nodes else None, len(x.shape))
         return c.b.reshape(_reduced(c, op, x, along), c.shape)
+
     return rule
 
 
@@ -147,7 +162,8 @@ def _reduced(c: Call, op: str, x: Value, axes: list[int]) -> Value:
 
 
 def variance(root: bool) -> Rule:
-    """The variance along axes, written out; `correction` is subtracted from the count (default: 1)."""
+    """The variance along axes, written out; `correction` (1) is subtracted from the count."""
+
     def rule(c: Call) -> Value:
         x = c.f32(c["self"])
         axes = axis_list(c["dim"] if "dim" in c.nodes else None, len(x.shape))
@@ -167,11 +183,13 @@ def variance(root: bool) -> Rule:
         if root:
             result = c.b.op("sqrt", [result], result.shape)
         return c.b.reshape(result, c.shape)
+
     return rule
 
 
 def vector_norm(order: str) -> Rule:
     """The Euclidean norm. Its gradient is 0 where it is 0, as in PyTorch."""
+
     def rule(c: Call) -> Value:
         if c.has(order) and c[order] != 2:
             raise c.refuse(f"the order is {c[order]}, not 2")
@@ -181,6 +199,7 @@ def vector_norm(order: str) -> Rule:
         zero = c.b.op("eq", [total, 0.0], total.shape, "bool")
         safe = c.b.op("sqrt", [c.b.op("select", [zero, 1.0, total], total.shape)], total.shape)
         return c.b.reshape(c.b.op("select", [zero, 0.0, safe], total.shape), c.shape)
+
     return rule
 
 
@@ -200,18 +219,22 @@ def softmax(c: Call) -> Value:
 
 def log_softmax(c: Call) -> Value:
     """x - max - log(sum of e^(x - max))."""
+
     def make(v: Value) -> Value:
         one = v.shape[:-1] + (1,)
         shifted = c.b.op("sub", [v, c.b.op("reduce_max", [v], one)], v.shape)
         total = c.b.op("reduce_sum", [c.b.op("exp", [shifted], v.shape)], one)
         return c.b.op("sub", [shifted, c.b.op("log", [total], one)], v.shape)
+
     return last_axis(c, c.f32(c["self"]), c["dim"], make)
 
 
 def fill(number: float | None) -> Rule:
     """A tensor of one number, which is `number` or the argument `fill_value`."""
+
     def rule(c: Call) -> Value:
         if c.dtype != "f32":
             raise c.refuse("it makes integers")
         return c.b.full(number if number is not None else float(c["fill_value"]), c.shape)
+
     return rule

@@ -12,7 +12,9 @@ from .text import Shape, Size, Value, product, tidy
 FLOAT32_EPS = 1.1920928955078125e-07  # torch.finfo(torch.float32).eps, rms_norm's default
 
 
-def _linear(c: Call, x: Value, w: Value, bias: Value | None, weight: str, transposed: bool) -> Value:
+def _linear(
+    c: Call, x: Value, w: Value, bias: Value | None, weight: str, transposed: bool
+) -> Value:
     """x w (or x w^T) + bias, where w depends on parameters alone."""
     if w.op == "transpose" and len(w.shape) == 2:
         w, transposed = w.operands[0], not transposed
@@ -22,8 +24,13 @@ def _linear(c: Call, x: Value, w: Value, bias: Value | None, weight: str, transp
     shape = x.shape[:-1] + (w.shape[0] if transposed else w.shape[1],)
     fits = bias is not None and len(bias.shape) == 1 and len(x.shape) > 0
     operands = [x, w, bias] if fits else [x, w]
-    y = c.b.op("linear", operands, shape, transpose_b=True if transposed else None,
-               name=c.linear_name(weight))
+    y = c.b.op(
+        "linear",
+        operands,
+        shape,
+        transpose_b=True if transposed else None,
+        name=c.linear_name(weight),
+    )
     y = c.b.reshape(y, flat + shape[-1:])
     if bias is not None and not fits:
         y = c.b.op("add", [y, c.f32(bias)], y.shape)
@@ -65,6 +72,7 @@ def addmm(c: Call) -> Value:
 
 def product_of(first: str, second: str) -> Callable[[Call], Value]:
     """mm, matmul and bmm. Operands of more than two axes are batches of matrices."""
+
     def rule(c: Call) -> Value:
         x = c.f32(c[first])
         w = c.own(second) if c.is_weight(second) and len(c[second].shape) <= 2 else c.f32(c[second])
@@ -78,6 +86,7 @@ def product_of(first: str, second: str) -> Callable[[Call], Value]:
         else:
             y = _product(c, flat, w, None, False)
         return c.b.reshape(y, c.shape)
+
     return rule
 
 
@@ -100,12 +109,17 @@ def _batch(c: Call, x: Value, w: Value) -> Value:
     x, turned_x = _untransposed(x)
     w, turned_w = _untransposed(w)
     lead = _broadcast(x.shape[:-2], w.shape[:-2])
-    return c.b.op("batch_matmul", [x, w], lead + (rows, columns), transpose_a=turned_x or None,
-                  transpose_b=turned_w or None)
+    return c.b.op(
+        "batch_matmul",
+        [x, w],
+        lead + (rows, columns),
+        transpose_a=turned_x or None,
+        transpose_b=turned_w or None,
+    )
 
 
 def _untransposed(x: Value) -> tuple[Value, bool]:
-    """x, and whether its last two axes change places; a transpose of only these is looked through."""
+    """x, and whether its last two axes change places; then x is without that transpose."""
     last = len(x.shape)
     if x.op == "transpose" and x.perm == tuple(range(last - 2)) + (last - 1, last - 2):
         return x.operands[0], True
@@ -147,7 +161,10 @@ def conv2d(c: Call) -> Value:
 
 
 def attention(c: Call) -> Value:
-    """scaled_dot_product_attention, which PyTorch drops from in eval too where p is not 0. The language has the heads side by side in the last axis."""
+    """scaled_dot_product_attention. The language has the heads side by side in the last axis.
+
+    PyTorch's function drops in eval, too, where p is not 0; a model gives it 0 there.
+    """
     p = float(c["dropout_p"])
     if p >= 1:
         raise c.refuse("it drops everything")
@@ -173,14 +190,27 @@ def attention(c: Call) -> Value:
             mask = _mask(c, q, k)
         elif proven:
             causal = True
-    flat = [c.b.reshape(c.b.transpose(x, (0, 2, 1, 3)), (x.shape[0], x.shape[2], tidy(x.shape[1] * x.shape[3])))
-            for x in (q, k, v)]
+    flat = [
+        c.b.reshape(
+            c.b.transpose(x, (0, 2, 1, 3)), (x.shape[0], x.shape[2], tidy(x.shape[1] * x.shape[3]))
+        )
+        for x in (q, k, v)
+    ]
     operands = flat + ([mask] if mask else []) + ([c.seed()] if p else [])
-    y = c.b.op("attention", operands, flat[0].shape, heads=heads,
-               kv_heads=kv_heads if kv_heads != heads else None, causal=None if causal else False,
-               scale=float(c["scale"]) if c.has("scale") else None, dropout=p or None,
-               stream=c.facts.streams[c.node] if p else None)
-    return c.b.reshape(c.b.transpose(c.b.reshape(y, (batch, positions, heads, size)), (0, 2, 1, 3)), c.shape)
+    y = c.b.op(
+        "attention",
+        operands,
+        flat[0].shape,
+        heads=heads,
+        kv_heads=kv_heads if kv_heads != heads else None,
+        causal=None if causal else False,
+        scale=float(c["scale"]) if c.has("scale") else None,
+        dropout=p or None,
+        stream=c.facts.streams[c.node] if p else None,
+    )
+    return c.b.reshape(
+        c.b.transpose(c.b.reshape(y, (batch, positions, heads, size)), (0, 2, 1, 3)), c.shape
+    )
 
 
 def _mask(c: Call, q: Value, k: Value) -> Value:
@@ -201,7 +231,9 @@ def _written_out(c: Call, q: Value, k: Value, v: Value, p: float) -> Value:
     scores = c.b.op("add", [scores, c.f32(c["attn_mask"])], scores.shape)
     weights = c.b.op("softmax", [scores], scores.shape)
     if p:
-        weights = c.b.op("dropout", [weights, c.seed()], weights.shape, p=p, stream=c.facts.streams[c.node])
+        weights = c.b.op(
+            "dropout", [weights, c.seed()], weights.shape, p=p, stream=c.facts.streams[c.node]
+        )
     return c.b.reshape(_batch(c, weights, v), c.shape)
 
 
@@ -234,11 +266,13 @@ def rms_norm(c: Call) -> Value:
 def _norm(c: Call, op: str, names: Sequence[str], absent: Sequence[float], eps: float) -> Value:
     x = c.f32(c["input"])
     count = len(c["normalized_shape"])
-    size = product(x.shape[len(x.shape) - count:])
-    flat = c.b.reshape(x, x.shape[:len(x.shape) - count] + (size,))
+    size = product(x.shape[len(x.shape) - count :])
+    flat = c.b.reshape(x, x.shape[: len(x.shape) - count] + (size,))
     operands = [flat]
     for name, number in zip(names, absent):
-        operands.append(c.b.reshape(c.own(name), (size,)) if c.has(name) else c.b.full(number, (size,)))
+        operands.append(
+            c.b.reshape(c.own(name), (size,)) if c.has(name) else c.b.full(number, (size,))
+        )
     return c.b.reshape(c.b.op(op, operands, flat.shape, eps=eps), x.shape)
 
 
@@ -248,7 +282,9 @@ def batch_norm(c: Call) -> Value:
         raise c.refuse("in training it changes its running statistics")
     x = c.f32(c["input"])
     shape = (x.shape[1],) + (1,) * (len(x.shape) - 2)
-    mean, variance = (c.b.reshape(c.f32(c[name]), shape) for name in ("running_mean", "running_var"))
+    mean, variance = (
+        c.b.reshape(c.f32(c[name]), shape) for name in ("running_mean", "running_var")
+    )
     scale = c.b.op("rsqrt", [c.b.op("add", [variance, float(c["eps"])], shape)], shape)
     y = c.b.op("mul", [c.b.op("sub", [x, mean], x.shape), scale], x.shape)
     for name, op in (("weight", "mul"), ("bias", "add")):
@@ -265,8 +301,12 @@ def embedding(c: Call) -> Value:
     if c["scale_grad_by_freq"] or c["sparse"]:
         raise c.refuse("scale_grad_by_freq and sparse gradients are not in the language")
     padding = c["padding_idx"]
-    return c.b.op("embedding", [c.own("weight"), c["indices"]], c.shape,
-                  padding=padding if padding >= 0 else None)
+    return c.b.op(
+        "embedding",
+        [c.own("weight"), c["indices"]],
+        c.shape,
+        padding=padding if padding >= 0 else None,
+    )
 
 
 def dropout(c: Call) -> Value:
@@ -276,7 +316,9 @@ def dropout(c: Call) -> Value:
         return x
     if c["p"] >= 1:
         return c.b.full(0.0, c.shape)
-    return c.b.op("dropout", [x, c.seed()], c.shape, p=float(c["p"]), stream=c.facts.streams[c.node])
+    return c.b.op(
+        "dropout", [x, c.seed()], c.shape, p=float(c["p"]), stream=c.facts.streams[c.node]
+    )
 
 
 REDUCTIONS = ("none", "mean", "sum")
@@ -297,13 +339,20 @@ def cross_entropy(c: Call) -> Value:
     reduction = REDUCTIONS[int(c["reduction"])]
     shape: Shape = targets.shape if reduction == "none" else ()
     smoothing = float(c["label_smoothing"])
-    y = c.b.op("cross_entropy", [logits, targets], shape, ignore=int(c["ignore_index"]),
-               label_smoothing=smoothing or None, reduction=reduction if reduction != "mean" else None)
+    y = c.b.op(
+        "cross_entropy",
+        [logits, targets],
+        shape,
+        ignore=int(c["ignore_index"]),
+        label_smoothing=smoothing or None,
+        reduction=reduction if reduction != "mean" else None,
+    )
     return c.b.reshape(y, c.shape)
 
 
 def distance(power: int) -> Callable[[Call], Value]:
     """mse_loss (2) and l1_loss (1)."""
+
     def rule(c: Call) -> Value:
         a, b = c.f32(c["self"]), c.f32(c["target"])
         wide = max(a.shape, b.shape, key=len)
@@ -313,9 +362,18 @@ def distance(power: int) -> Callable[[Call], Value]:
         if reduction == "none":
             return d
         one = tuple(1 for _ in wide)
-        total = c.b.op("mean" if reduction == "mean" else "reduce_sum", [d], one,
-                       axes=list(range(len(wide)))) if wide else d
+        total = (
+            c.b.op(
+                "mean" if reduction == "mean" else "reduce_sum",
+                [d],
+                one,
+                axes=list(range(len(wide))),
+            )
+            if wide
+            else d
+        )
         return c.b.reshape(total, c.shape)
+
     return rule
 
 
@@ -336,5 +394,3 @@ def softplus(c: Call) -> Value:
     small = c.b.op("exp", [c.b.op("neg", [c.b.op("abs", [x], x.shape)], x.shape)], x.shape)
     rest = c.b.op("log", [c.b.op("add", [small, 1.0], x.shape)], x.shape)
     return c.b.op("add", [c.b.op("relu", [x], x.shape), rest], x.shape)
-
-

@@ -106,7 +106,7 @@ def pieces(c: Call) -> list[Value]:
 
 
 def index(c: Call) -> Value:
-    """x[i, j, ...] with tensors of numbers for the first axes: rows of a table, as embedding takes."""
+    """x[i, j, ...] with tensors of numbers for the first axes: rows of a table, by embedding."""
     x, indices = c.f32(c["self"]), list(c["indices"])
     if any(not isinstance(i, Value) or i.dtype not in ("i32", "i64") for i in indices):
         raise c.refuse("it takes what a mask or a slice says, not numbers for the first axes")
@@ -114,7 +114,12 @@ def index(c: Call) -> Value:
     row, rows = _row(c, indices[0], x.shape[0]), x.shape[0]
     for i, size in zip(indices[1:], x.shape[1:count]):
         shape = _wide(row.shape, i.shape)
-        row = c.b.op("mul", [row, c.b.op("const", [], (), "i32", value=size, to=Dtype("i32"))], row.shape, "i32")
+        row = c.b.op(
+            "mul",
+            [row, c.b.op("const", [], (), "i32", value=size, to=Dtype("i32"))],
+            row.shape,
+            "i32",
+        )
         row = c.b.op("add", [row, _row(c, i, size)], shape, "i32")
         rows = tidy(rows * size)
     width = product(x.shape[count:])
@@ -158,9 +163,13 @@ def concat(c: Call) -> Value:
 
 def stack(c: Call) -> Value:
     axis = c["dim"] % len(c.shape)
-    shape = c.shape[:axis] + (1,) + c.shape[axis + 1:]
+    shape = c.shape[:axis] + (1,) + c.shape[axis + 1 :]
     values = [c.b.reshape(c.f32(v) if c.dtype == "f32" else v, shape) for v in c["tensors"]]
-    return values[0] if len(values) == 1 else c.b.op("concat", values, c.shape, values[0].dtype, axis=axis)
+    return (
+        values[0]
+        if len(values) == 1
+        else c.b.op("concat", values, c.shape, values[0].dtype, axis=axis)
+    )
 
 
 def pad(c: Call) -> Value:
@@ -177,9 +186,9 @@ def pad(c: Call) -> Value:
         parts = [x]
         for amount, place in ((before, 0), (after, len(parts) + 1)):
             if amount > 0:
-                shape = x.shape[:axis] + (amount,) + x.shape[axis + 1:]
+                shape = x.shape[:axis] + (amount,) + x.shape[axis + 1 :]
                 parts.insert(place, c.b.full(number, shape))
         if len(parts) > 1:
             size = tidy(sum((p.shape[axis] for p in parts[1:]), parts[0].shape[axis]))
-            x = c.b.op("concat", parts, x.shape[:axis] + (size,) + x.shape[axis + 1:], axis=axis)
+            x = c.b.op("concat", parts, x.shape[:axis] + (size,) + x.shape[axis + 1 :], axis=axis)
     return x

@@ -30,8 +30,9 @@ def inner_value(node: torch.fx.Node, code: str) -> Any:
 class StageWriter:
     """The module of some nodes of a graph."""
 
-    def __init__(self, name: str, facts: Facts, inputs: Mapping[str, Input],
-                 bounds: Mapping[str, int]) -> None:
+    def __init__(
+        self, name: str, facts: Facts, inputs: Mapping[str, Input], bounds: Mapping[str, int]
+    ) -> None:
         self.bounds = bounds
         self.name, self.facts, self.named = name, facts, inputs
         self.builder = Builder()
@@ -41,8 +42,12 @@ class StageWriter:
         self.calls: list[LinearCall] = []
         self.names = {"seed", "loss"}
 
-    def write(self, nodes: Sequence[torch.fx.Node], results: Sequence[torch.fx.Node],
-              dtypes: Mapping[str, str]) -> Stage:
+    def write(
+        self,
+        nodes: Sequence[torch.fx.Node],
+        results: Sequence[torch.fx.Node],
+        dtypes: Mapping[str, str],
+    ) -> Stage:
         """The stage of `nodes`. `dtypes` says which dtype the caller expects of a result."""
         for node in nodes:
             self.values[node] = apply(self.builder, node, self.facts, self._value_of, self.calls)
@@ -52,8 +57,15 @@ class StageWriter:
             dtype = dtypes.get(node.name, TEXT_DTYPES[fake.dtype])
             value = self.builder.cast(self.values[node], dtype)
             first = not ports and dtype == "f32" and not value.shape
-            ports.append(Port("loss" if first else self._unique(node.name), node.name, dtype,
-                              shape_of(fake), node in self.facts.differentiable))
+            ports.append(
+                Port(
+                    "loss" if first else self._unique(node.name),
+                    node.name,
+                    dtype,
+                    shape_of(fake),
+                    node in self.facts.differentiable,
+                )
+            )
             returned.append(value)
         lines = self.builder.lines(returned)
         seed = any("%seed" in line for line in lines)
@@ -67,8 +79,12 @@ class StageWriter:
         """The dims that are bounds, with their largest values."""
         words = set(re.findall(r"[A-Za-z_][A-Za-z0-9_]*", " ".join(lines)))
         for port in ports:
-            words.update(str(symbol) for size in port.shape if not isinstance(size, int)
-                         for symbol in size.free_symbols)
+            words.update(
+                str(symbol)
+                for size in port.shape
+                if not isinstance(size, int)
+                for symbol in size.free_symbols
+            )
         found = {}
         for one in self.named.values():
             for size in one.fake.shape if isinstance(one.fake, torch.Tensor) else [one.fake]:
@@ -92,7 +108,9 @@ class StageWriter:
             if node in self.facts.params:
                 self.values[node] = self._param(node)
             elif node in self.facts.weights:
-                self.values[node] = apply(self.builder, node, self.facts, self._value_of, self.calls)
+                self.values[node] = apply(
+                    self.builder, node, self.facts, self._value_of, self.calls
+                )
             else:
                 self.values[node] = self._literal(node) or self._port(node)
         return self.values[node]
@@ -124,15 +142,27 @@ class StageWriter:
         outer = Value("%" + name, value.shape, dtype)
         return self.builder.cast(outer, "f32") if value.dtype == "f32" else outer
 
-    def _text(self, inputs: Sequence[Port], results: Sequence[Port], body: Sequence[str],
-              returned: Sequence[str], seed: bool, dims: Mapping[str, int]) -> str:
+    def _text(
+        self,
+        inputs: Sequence[Port],
+        results: Sequence[Port],
+        body: Sequence[str],
+        returned: Sequence[str],
+        seed: bool,
+        dims: Mapping[str, int],
+    ) -> str:
         lines = [f"module {re.sub(r'[^A-Za-z0-9_.]', '_', self.name)}", ""]
         lines += [f"dim {symbol} <= {largest}" for symbol, largest in dims.items()]
         for node, param in self.params.items():
             fake = self.named[node.name].fake
-            lines.append(f"param {param.name}: {type_text(TEXT_DTYPES[fake.dtype], shape_of(fake))} zeros")
+            lines.append(
+                f"param {param.name}: {type_text(TEXT_DTYPES[fake.dtype], shape_of(fake))} zeros"
+            )
         heads = [port_text(p) for p in inputs] + (["%seed: i32[]"] if seed else [])
-        lines += ["", f"func forward({', '.join(heads)}) -> ({', '.join(port_text(p) for p in results)}) {{"]
+        lines += [
+            "",
+            f"func forward({', '.join(heads)}) -> ({', '.join(port_text(p) for p in results)}) {{",
+        ]
         lines += ["  " + line for line in body]
         lines += [f"  return {', '.join(returned)}", "}", ""]
         return "\n".join(lines)

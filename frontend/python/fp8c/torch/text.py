@@ -4,8 +4,8 @@
     y = b.op("gelu", [b.op("linear", [x, w], shape, transpose_b=True, name="fc")], shape)
 
 Equal calls are one value. Shape ops that undo each other are dropped at once: attention takes
-[batch, positions, heads * size], so the transposes around it in a PyTorch model cancel. A size is an
-int, or a sympy expression of dims that are bounds.
+[batch, positions, heads * size], so the transposes around it in a PyTorch model cancel. A size is
+an int, or a sympy expression of dims that are bounds.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
 
 @dataclass(frozen=True, eq=False)
 class Value:
-    """A value of the text: `code` is how an operand names it. `op` and `operands` are its call's."""
+    """A value of the text: `code` is how an operand names it. `op`, `operands`: its call's."""
 
     code: str
     shape: Shape
@@ -96,8 +96,15 @@ def attribute_text(value: Any) -> str:
         return real_text(value)
     if isinstance(value, Dtype):
         return value.name
-    return '"' + str(value).replace("\\", "\\\\").replace('"', '\\"').replace("{", "\\{").replace(
-        "}", "\\}") + '"'
+    return (
+        '"'
+        + str(value)
+        .replace("\\", "\\\\")
+        .replace('"', '\\"')
+        .replace("{", "\\{")
+        .replace("}", "\\}")
+        + '"'
+    )
 
 
 @dataclass(frozen=True)
@@ -112,7 +119,7 @@ def type_text(dtype: str, shape: Shape) -> str:
 
 
 def param_name(path: str) -> str:
-    """A parameter's name in the text. One that begins with a digit, as in a Sequential, gets "self."."""
+    """A parameter's name in the text. "self." stands before one that begins with a digit."""
     name = re.sub(r"[^A-Za-z0-9_.]", "_", path)
     return name if _NAME.fullmatch(name) else "self." + name
 
@@ -125,9 +132,16 @@ class Builder:
         self._seen: dict[str, Value] = {}
         self._count = 0
 
-    def op(self, name: str, operands: Sequence[Value | float], shape: Shape, dtype: str = "f32", /,
-           **attributes: Any) -> Value:
-        """A call. An operand that is a number is a literal. Attributes that are None are left out."""
+    def op(
+        self,
+        name: str,
+        operands: Sequence[Value | float],
+        shape: Shape,
+        dtype: str = "f32",
+        /,
+        **attributes: Any,
+    ) -> Value:
+        """A call. A number as an operand is a literal. Attributes that are None are left out."""
         if len(shape) > MAX_AXES:
             raise Unsupported(name, f"a value has {len(shape)} axes; the language has {MAX_AXES}")
         if any(isinstance(s, int) and s < 1 for s in shape):
@@ -139,15 +153,21 @@ class Builder:
             code += " {" + ", ".join(shown) + "}"
         value = self._seen.get(code)
         if value is None:
-            value = Value(f"%{self._count}", tuple(tidy(s) for s in shape), dtype, name, tuple(values),
-                          tuple(attributes.get("perm") or ()))
+            value = Value(
+                f"%{self._count}",
+                tuple(tidy(s) for s in shape),
+                dtype,
+                name,
+                tuple(values),
+                tuple(attributes.get("perm") or ()),
+            )
             self._count += 1
             self._seen[code] = value
             self._calls.append((value, f"{value.code} = {code}"))
         return value
 
     def lines(self, results: Sequence[Value]) -> list[str]:
-        """The calls that the results need, in order. Transposes that cancelled are not among them."""
+        """The calls that the results need, in order: not the transposes that cancelled."""
         live, queue = set(), list(results)
         while queue:
             value = queue.pop()
@@ -185,7 +205,7 @@ class Builder:
         axis %= len(x.shape)
         if tidy(start) == 0 and tidy(stop - x.shape[axis]) == 0:
             return x
-        shape = x.shape[:axis] + (tidy(stop - start),) + x.shape[axis + 1:]
+        shape = x.shape[:axis] + (tidy(stop - start),) + x.shape[axis + 1 :]
         return self.op("slice", [x], shape, x.dtype, axis=axis, start=start, stop=stop)
 
     def broadcast(self, x: Value, shape: Sequence[Size]) -> Value:
