@@ -104,17 +104,24 @@ class Steps(BackendTest):
         with torch.no_grad():
             self.assertEqual(float(call(**inputs)), own)
 
-    def test_first_eval_has_scales_that_mean_something(self) -> None:
-        """Before a first step operands are scaled by their own amaxes, also without gradients."""
+    def test_first_calls_have_scales_that_mean_something(self) -> None:
+        """Before a first step operands are scaled by their own amaxes, with and without gradients.
+        A scale of 1 would make zeros of these inputs."""
         model, inputs = regression()
-        inputs["x"] = inputs["x"] * 1e-6  # a scale of 1 would make them zeros
         model.norm = torch.nn.Identity()
+        inputs["x"] = inputs["x"] * 1e-6
         with torch.no_grad():
-            model.up.bias.zero_()
-            model.up.weight *= 1e6
-            exact = float(twin(model)(**inputs))
-            self.assertAlmostEqual(float(compiled(model, "delayed")(**inputs)), exact, delta=0.05)
+            model.up.weight *= 5e6
+        eager = twin(model)
+        exact, zeros = (float(eager(x, inputs["y"]).detach()) for x in (inputs["x"], inputs["x"] * 0))
+        call = compiled(model, "delayed")
+        with torch.no_grad():
+            self.assertLess(abs(float(call(**inputs)) - exact), 0.1 * abs(zeros - exact))
         self.assertEqual(pushes(model), 0)
+        call(**inputs).backward()
+        eager(**inputs).backward()
+        for (name, p), q in zip(model.named_parameters(), eager.parameters()):
+            self.assertLess(float((p.grad - q.grad).norm()), 0.2 * float(q.grad.norm()), name)
 
     def test_new_shapes_carry_histories(self) -> None:
         model, inputs = regression()
