@@ -214,9 +214,10 @@ static const char layer_of[] =
     "param down: f32[256, 128] normal(0.1)\nparam ln: f32[128] ones\n"
     "func forward(%%ids: i32[64], %%seed: i32[]) -> (%%loss: f32[]) {\n"
     "  %%e = embedding(wte, %%ids)\n  %%x = %s\n"
-    "  %%n = reshape(rmsnorm(%%x, ln)) {shape = [1, 64, 128]}\n"
+    "  %%n = reshape(rmsnorm(%%x, ln)) {shape = [2, 32, 128]}\n"
     "  %%a = attention(%%n, %%n, %%n%s\n"
-    "  %%f = gelu(linear(reshape(%%a) {shape = [64, 128]}, up))\n  %%h = %s\n"
+    "  %%s = batch_matmul(softmax(batch_matmul(%%a, %%n) {transpose_b = true}), %%n)\n"
+    "  %%f = gelu(linear(reshape(%%s) {shape = [64, 128]}, up))\n  %%h = %s\n"
     "  %%g = linear(%%h, down)\n  %%y = add(%%x, %s)\n"
     "  return cross_entropy(linear(%%y, wte) {transpose_b = true, name = \"head\"}, %%ids)\n}\n"
     "optimizer adamw {lr = 1e-3}\n";
