@@ -18,6 +18,7 @@
 #   make gpu             builds what check-gpu and bench-gpu run into build-gpu/, to carry to
 #                        another machine
 #   make lint            runs clang-tidy
+#   make wheel           the Python package with the library inside: build/fp8c-*.whl
 #   make install         DESTDIR=... PREFIX=/usr/local LIBDIR=$PREFIX/lib; also install-strip,
 #                        uninstall
 #   make clean           removes everything that was built
@@ -164,6 +165,10 @@ $(STATIC): $(call object,$(LIB))
 $(BUILD)/fp8c: $(call object,$(CLI)) $(LIBRARY)
 	@echo "  link $@"
 	@$(CC) $(CFLAGS) -o $@ $^ $(LDLIBS) -ljansson
+
+# The Python package (frontend/python/README.md). It needs Python 3.11 and nothing else.
+wheel: $(SO)
+	@python3 frontend/python/wheel.py $(SO) $(BUILD)
 
 $(SHIMS): $(BUILD)/fp8c_mpi_%.so: runtime/comm/shim/mpi.c runtime/comm/shim/shim.h
 	@echo "  link $@"
@@ -378,7 +383,7 @@ uninstall:
 clean:
 	rm -rf build build-*
 
-.PHONY: all build code-id deps run lint clean installable install install-strip uninstall emulator $(EMULATOR) \
+.PHONY: all build wheel code-id deps run lint clean installable install install-strip uninstall emulator $(EMULATOR) \
         check check-quick check-build check-codecs check-ranks check-gpu gpu bench bench-memory bench-recipes bench-ranks-loss bench-gpu
 .SECONDARY:
 -include $(shell find $(BUILD)/obj $(EMULATOR)/obj -name '*.d' 2>/dev/null)

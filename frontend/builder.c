@@ -58,8 +58,11 @@ fp8c_status fp8c_module_param(fp8c_module *m, const char *name, const fp8c_type 
     if ((unsigned)init > FP8C_INIT_UNIFORM)
         return f8_api_done(m, f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
                                       "'%s': %d is not an fp8c_init", name ? name : "", (int)init));
-    const f8_var var = {.name = name, .type = f8_api_type_in(type), .kind = F8_VAR_PARAM,
-                        .init = (f8_init_kind)init, .init_arg = argument};
+    const f8_var var = {.name = name,
+                        .type = f8_api_type_in(type),
+                        .kind = F8_VAR_PARAM,
+                        .init = (f8_init_kind)init,
+                        .init_arg = argument};
     return f8_api_done(m, f8_module_var(m->ir, &var) < 0 ? diag->status : F8_OK);
 }
 
@@ -70,8 +73,13 @@ static bool set_field(f8_module *m, f8_optimizer *o, const fp8c_attr *a)
         const char *name;
         double *to;
     } reals[] = {
-        {"lr", &o->lr}, {"beta1", &o->beta1}, {"beta2", &o->beta2}, {"eps", &o->eps},
-        {"weight_decay", &o->weight_decay}, {"clip", &o->clip}, {"min_lr", &o->min_lr},
+        {"lr", &o->lr},
+        {"beta1", &o->beta1},
+        {"beta2", &o->beta2},
+        {"eps", &o->eps},
+        {"weight_decay", &o->weight_decay},
+        {"clip", &o->clip},
+        {"min_lr", &o->min_lr},
     };
     for (size_t i = 0; i < sizeof reals / sizeof *reals; i++)
         if (!strcmp(a->name, reals[i].name)) {
@@ -117,9 +125,9 @@ fp8c_status fp8c_module_recipe(fp8c_module *m, const char *pattern, const char *
     char text[F8_RECIPE_TEXT];
     if (f8_recipe_parse(recipe, F8_NOWHERE, &parsed, diag) != F8_OK)
         return f8_api_done(m, diag->status);
-    const f8_recipe_rule rule = {
-        .pattern = f8_intern(ir, pattern),
-        .recipe = f8_intern(ir, f8_recipe_print(&parsed, text, sizeof text))};
+    const f8_recipe_rule rule = {.pattern = f8_intern(ir, pattern),
+                                 .recipe =
+                                     f8_intern(ir, f8_recipe_print(&parsed, text, sizeof text))};
     if (!rule.pattern || !rule.recipe)
         return f8_api_done(m, f8_arena_status(&m->arena, diag));
     return f8_api_done(m, f8_add_rule(ir, &rule));
@@ -203,9 +211,9 @@ fp8c_value fp8c_func_const(fp8c_module *m, double value)
 static bool attr_in(fp8c_module *m, f8_op op, const fp8c_attr *a, f8_attr *out)
 {
     static const fp8c_attr_kind kinds[] = {
-        [F8_ATTR_INT] = FP8C_ATTR_INT,     [F8_ATTR_FLOAT] = FP8C_ATTR_FLOAT,
-        [F8_ATTR_BOOL] = FP8C_ATTR_BOOL,   [F8_ATTR_DTYPE] = FP8C_ATTR_DTYPE,
-        [F8_ATTR_STR] = FP8C_ATTR_STRING,  [F8_ATTR_INTS] = FP8C_ATTR_INTS,
+        [F8_ATTR_INT] = FP8C_ATTR_INT,    [F8_ATTR_FLOAT] = FP8C_ATTR_FLOAT,
+        [F8_ATTR_BOOL] = FP8C_ATTR_BOOL,  [F8_ATTR_DTYPE] = FP8C_ATTR_DTYPE,
+        [F8_ATTR_STR] = FP8C_ATTR_STRING, [F8_ATTR_INTS] = FP8C_ATTR_INTS,
     };
     const char *op_name = f8_op_facts(op)->name;
     const f8_attr_key key = f8_attr_by_name(a->name, strlen(a->name));
@@ -257,7 +265,12 @@ fp8c_value fp8c_func_op(fp8c_module *m, const char *op, const fp8c_value *inputs
 fp8c_status fp8c_func_result(fp8c_module *m, const char *name, fp8c_value value)
 {
     f8_func *f = current(m);
-    return f8_api_done(m, f ? f8_func_result(f, name, value, -1) : F8_ERR_INPUT);
+    if (f && m->diag.status == F8_OK && (!value || value >= f->graph->n_nodes))
+        f8_fail(&m->diag, F8_ERR_INPUT, F8_NOWHERE, "%s: %u, given for result '%s', is no value",
+                f->name, (unsigned)value, name ? name : "");
+    if (!f || m->diag.status != F8_OK)
+        return f8_api_done(m, F8_OK); /* what failed first */
+    return f8_api_done(m, f8_func_result(f, name, value, -1));
 }
 
 fp8c_status fp8c_func_end(fp8c_module *m)

@@ -55,10 +55,9 @@ static f8_ref wanted(f8_graph *g, const f8_gemm_value *v, f8_ref amax, f8_dtype 
 
 static void figures_of_codes(f8_graph *g, const f8_gemm_value *v, f8_ref x, f8_ref *figure)
 {
-    const char *grain = f8_attr_s(g, v->q, F8_A_GRANULARITY);
     const f8_dtype format = f8_type_of(g, v->q)->dtype;
     const f8_ref code = dequantized(g, v, f8_const(g, 1), "broadcast"),
-                 back = dequantized(g, v, v->scale_inv, grain),
+                 back = dequantized(g, v, v->scale_inv, v->granularity),
                  off = f8_binary(g, F8_OP_SUB, back, x), zero = f8_const(g, 0);
     const f8_ref lost = f8_binary(g, F8_OP_AND, not_zero(g, x), f8_binary(g, F8_OP_EQ, code, zero));
     const f8_ref largest = f8_binary(g, F8_OP_EQ, f8_unary(g, F8_OP_ABS, code),

@@ -2,10 +2,15 @@
  *
  * The pass runs after scaling, and reads its nodes. An operand of a scaled_matmul is a QUANTIZE, of
  * the value that is watched. An operand of a matmul is that value rounded to bf16, or, under
- * `fake`, a QUANTIZE that was dequantized and rounded. */
+ * `fake`, a QUANTIZE that was dequantized and rounded.
+ *
+ * Where ranks share a weight (ZeRO 3), an operand is a gather of such codes or rounded values. What
+ * is watched then is the whole weight in f32, gathered for that alone: so figures and names are
+ * those of every other stage. */
 #include "passes/instrument/values.h"
 
 #include "passes/scale/scaler.h"
+#include "passes/shard/shard.h"
 #include "passes/unit/formulas.h"
 #include "passes/unit/rows.h"
 
@@ -74,23 +79,42 @@ static f8_ref fake_codes(const f8_graph *g, f8_ref r)
     return f8_at(g, f8_at(g, r)->in[0])->in[0];
 }
 
+/* The whole of a shard, gathered once however many read it. */
+static f8_ref whole_of(const finder *d, f8_ref shard, const f8_type *like, const char *name)
+{
+    f8_graph *g = d->func->graph;
+    f8_type type = *like;
+    f8_ref whole = 0;
+    type.dtype = f8_type_of(g, shard)->dtype;
+    f8_gather(g, f8_unit_ranks(d->u), &shard, &type, 1, 0, name, &whole);
+    return whole;
+}
+
 /* The operand as it is. */
 static f8_gemm_value own_value(finder *d, f8_ref gemm, int which)
 {
     f8_graph *g = d->func->graph;
-    const f8_node *n = f8_at(g, gemm);
-    const f8_gemm_operands of = f8_gemm_operands_of(n);
-    const f8_ref operand = which ? of.b : of.a, fake = fake_codes(g, operand);
-    f8_gemm_value v = {.q = f8_dtype_is_fp8(f8_type_of(g, operand)->dtype) ? operand : fake};
-    if (!v.q || f8_at(g, v.q)->op != F8_OP_QUANTIZE) {
-        v.q = 0;
-        v.x = f8_scale_source(g, operand);
-        return v;
+    const f8_gemm_operands of = f8_gemm_operands_of(f8_at(g, gemm));
+    const f8_ref operand = which ? of.b : of.a, fake = fake_codes(g, operand),
+                 codes = f8_dtype_is_fp8(f8_type_of(g, operand)->dtype) ? operand : fake,
+                 read = codes ? codes : operand, shard = f8_gathered_shard(g, read),
+                 made = shard ? shard : read;
+    const f8_type type = *f8_type_of(g, read);
+    f8_gemm_value v = {0};
+    if (!codes || f8_at(g, made)->op != F8_OP_QUANTIZE) {
+        v.x = f8_scale_source(g, made);
+    } else {
+        v.q = read;
+        v.x = f8_at(g, made)->in[0];
+        v.scale = f8_at(g, made)->in[1];
+        v.granularity = f8_attr_s(g, made, F8_A_GRANULARITY);
+        v.scale_inv =
+            !fake ? (which ? of.b_scale : of.a_scale) : f8_at(g, f8_at(g, operand)->in[0])->in[1];
     }
-    v.x = f8_at(g, v.q)->in[0];
-    v.scale = f8_at(g, v.q)->in[1];
-    v.scale_inv =
-        !fake ? (which ? of.b_scale : of.a_scale) : f8_at(g, f8_at(g, operand)->in[0])->in[1];
+    if (shard && v.q)
+        v.q = whole_of(d, shard, &type, g->name[made]);
+    if (shard)
+        v.x = whole_of(d, v.x, &type, g->name[v.x]);
     return v;
 }
 
@@ -108,6 +132,7 @@ static f8_gemm_value what_if(finder *d, f8_gemm_value v, f8_operand_kind kind)
     v.grain = q.grain;
     v.q = q.q;
     v.scale_inv = q.scale_inv;
+    v.granularity = f8_attr_s(d->func->graph, v.q, F8_A_GRANULARITY);
     return v;
 }
 

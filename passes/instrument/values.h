@@ -17,6 +17,7 @@ typedef struct f8_gemm_value {
     f8_ref x;                   /* the value before it is quantized; of any float dtype */
     f8_ref q, scale, scale_inv; /* the codes, what x is multiplied by, its inverse; 0 if x is not
                                    quantized */
+    const char *granularity;    /* the attribute of the QUANTIZE that made the codes */
 } f8_gemm_value;
 
 typedef struct f8_gemm_values {

@@ -3,16 +3,12 @@
 #ifndef F8_SHARD_PARTS_H
 #define F8_SHARD_PARTS_H
 
-#include "passes/unit/pass.h"
+#include "passes/shard/shard.h"
 
 /* ---- shards.c: nodes that make and join shards ---- */
 
 /* The type of a rank's shard of a value; its rank is at least 1. */
 f8_type f8_shard_type(const f8_type *whole, int32_t ranks);
-/* The whole of n shards, in as few exchanges as their dtypes: whole[i] is of the type type[i].
- * Nodes get the clone number and the name (may be NULL). False after a failure. */
-bool f8_gather(f8_graph *g, int32_t ranks, const f8_ref *shard, const f8_type *type, size_t n,
-               uint32_t clone, const char *name, f8_ref *whole);
 /* This rank's shard of a value that is the same on all ranks. */
 f8_ref f8_shard_of(f8_graph *g, int32_t ranks, f8_ref whole);
 /* The shard with zeros in the rows past the whole's last. */

@@ -183,6 +183,14 @@ static f8_ref whole_small(propagation *p, f8_ref old)
     return p->whole[FORWARD][old];
 }
 
+/* A cast has the name of what it casts. */
+static const char *name_of(const f8_graph *g, f8_ref r)
+{
+    while (!g->name[r] && f8_at(g, r)->op == F8_OP_CAST)
+        r = f8_at(g, r)->in[0];
+    return g->name[r];
+}
+
 /* The whole value of an old node, for a user in that phase. */
 static f8_ref whole_of(propagation *p, f8_ref old, int phase)
 {
@@ -193,7 +201,7 @@ static f8_ref whole_of(propagation *p, f8_ref old, int phase)
     if (p->form[old] != SHARD)
         return p->made[old];
     if (!p->whole[phase][old])
-        gather(p, &(refs){&old, 1}, phase, p->from->name[old]);
+        gather(p, &(refs){&old, 1}, phase, name_of(p->from, old));
     return p->whole[phase][old];
 }
 

@@ -52,9 +52,12 @@ static void mean_loss(const f8_unit *u, f8_func *f)
     f8_port *loss = &f->out[0];
     const bool scalar =
         f->n_out && loss->var < 0 && loss->type.dtype == F8_F32 && loss->type.rank == 0;
-    if (scalar)
-        loss->ref =
-            f8_mul_const(f->graph, over_ranks(f->graph, loss->ref, ranks, "sum"), 1.0 / ranks);
+    if (!scalar)
+        return;
+    const f8_ref sum = over_ranks(f->graph, loss->ref, ranks, "sum");
+    if (sum)
+        f8_set_name(f->graph, sum, "loss");
+    loss->ref = f8_mul_const(f->graph, sum, 1.0 / ranks);
 }
 
 /* ---- amaxes ---- */

@@ -70,6 +70,22 @@ bool f8_gather(f8_graph *g, int32_t ranks, const f8_ref *shard, const f8_type *t
     return g->diag->status == F8_OK;
 }
 
+static f8_ref below(const f8_graph *g, f8_ref r, f8_op op)
+{
+    return f8_at(g, r)->op == op ? f8_at(g, r)->in[0] : r;
+}
+
+f8_ref f8_gathered_shard(const f8_graph *g, f8_ref whole)
+{
+    const f8_type *type = f8_type_of(g, whole);
+    const f8_ref all = below(g, below(g, whole, F8_OP_SLICE), F8_OP_RESHAPE);
+    if (f8_at(g, all)->op != F8_OP_ALL_GATHER || type->rank == 0)
+        return 0;
+    const f8_ref shard = below(g, f8_at(g, all)->in[0], F8_OP_RESHAPE);
+    const f8_type own = f8_shard_type(type, (int32_t)f8_attr_i(g, all, F8_A_RANKS));
+    return f8_type_same_shape(f8_type_of(g, shard), &own) ? shard : 0;
+}
+
 /* ---- taking shards ---- */
 
 /* A broadcast of a scalar to the shape of a shard: no row depends on where it lies. */

@@ -109,8 +109,15 @@ START_TEST(builder_failures)
     ck_assert_uint_eq(fp8c_func_op(m, "add", (fp8c_value[]){x, y}, 2, NULL, 0), 0);
     ck_assert_int_eq(fp8c_module_create(ctx, "other", &other), FP8C_OK); /* forgets nothing */
     ck_assert_int_eq(fp8c_module_param(m, "v", &t, FP8C_INIT_ZEROS, 0), FP8C_ERR_INPUT);
+    ck_assert_int_eq(fp8c_func_result(m, "z", 0), FP8C_ERR_INPUT); /* of the op that failed */
     ck_assert_int_eq(fp8c_func_end(m), FP8C_ERR_INPUT);
     said(ctx, "do not broadcast");
+
+    ck_assert_int_eq(fp8c_func_begin(m, "forward"), FP8C_OK);
+    ck_assert_int_eq(fp8c_func_result(m, "z", 12345), FP8C_ERR_INPUT);
+    said(ctx, "forward: 12345, given for result 'z', is no value");
+    ck_assert_int_eq(fp8c_func_end(m), FP8C_ERR_INPUT);
+    said(ctx, "12345");
 
     /* the function is gone, the module is whole */
     ck_assert_int_eq(fp8c_func_begin(m, "forward"), FP8C_OK);

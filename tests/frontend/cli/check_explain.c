@@ -278,6 +278,8 @@ static void add_record(exchanged *e, const json_t *record, int ranks)
     ck_assert_int_eq(of, ranks);
     ck_assert_int_eq(sent, bytes * (ranks - 1));
     ck_assert(!strcmp(op, "all_gather") || !strcmp(op, "all_to_all"));
+    ck_assert_msg(strcmp(name, op), "%s: collective %d has no name of a tensor", function,
+                  (int)step);
     ck_assert_msg(json_integer_value(wait) > step, "nothing waits for %s", name);
     json_array_foreach (beside, i, b) {
         ck_assert_int_eq(json_unpack(b, "{ss ss}", "kind", &kind, "name", &step_name), 0);

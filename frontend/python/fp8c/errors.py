@@ -1,0 +1,97 @@
+"""What fp8c reports: a status and a message, as an exception for each status."""
+from __future__ import annotations
+
+import re
+import threading
+
+from ._header import Status
+
+
+class Error(Exception):
+    """A call of fp8c failed.
+
+    status: the status of the C API. message: what is wrong. place: (file, line, column) if the
+    message is about a place in a text, else None."""
+    status: Status = Status.ERR_INTERNAL
+
+    def __init__(self, message: str):
+        super().__init__(message)
+        self.message = message
+
+    @property
+    def place(self) -> tuple[str, int, int] | None:
+        m = re.match(r"(.*?):(\d+):(\d+): error: ", self.message)
+        return (m[1], int(m[2]), int(m[3])) if m else None
+
+
+class InputError(Error, ValueError):
+    """The text, graph, option or data given is wrong."""
+    status = Status.ERR_INPUT
+
+
+class UnsupportedError(Error):
+    """The input is well-formed, but this target or recipe can't do it."""
+    status = Status.ERR_UNSUPPORTED
+
+
+class OutOfMemoryError(Error, MemoryError):
+    """An allocation failed."""
+    status = Status.ERR_MEMORY
+
+
+class FileError(Error, OSError):
+    """A file or the system failed."""
+    status = Status.ERR_IO
+
+
+class LibraryError(Error):
+    """A component (LLVM, oneDNN, the GPU's driver) is missing or refused."""
+    status = Status.ERR_LIBRARY
+
+
+class InternalError(Error):
+    """A bug in fp8c."""
+    status = Status.ERR_INTERNAL
+
+
+class CancelledError(Error):
+    """A callback asked to stop."""
+    status = Status.ERR_CANCELLED
+
+
+CLASSES: dict[int, type[Error]] = {
+    cls.status: cls for cls in (InputError, UnsupportedError, OutOfMemoryError, FileError,
+                                LibraryError, InternalError, CancelledError)}
+
+
+class _Callbacks(threading.local):
+    depth = 0  # how many callbacks of fp8c are running in this thread
+    raised: BaseException | None = None  # what the last one raised
+
+
+callbacks = _Callbacks()
+
+
+def guarded(function, failed):
+    """`function` as a callback of C: an exception gives C `failed`, and goes on in Python once
+    the call has returned (`check` raises it)."""
+    def call(*args):
+        callbacks.depth += 1
+        try:
+            return function(*args)
+        except BaseException as exception:  # nothing may cross C
+            callbacks.raised = exception
+            return failed
+        finally:
+            callbacks.depth -= 1
+    return call
+
+
+def raise_from(status: int, message: bytes | None) -> None:
+    """Raise what a status means; what a callback raised comes first."""
+    raised, callbacks.raised = callbacks.raised, None
+    if raised is not None:
+        raise raised
+    text = (message or b"").decode("utf-8", "replace")
+    text = text.removeprefix("error: ") or f"status {status} without a message"
+    raise CLASSES.get(status, InternalError)(text)
