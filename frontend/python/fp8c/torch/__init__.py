@@ -1,5 +1,12 @@
 """fp8c.torch: PyTorch models through fp8c.
 
+    model = torch.compile(model, backend="fp8c", options={"recipe": "current"})   needs no import
+
+    print(fp8c.torch.report(model))             what became of every linear
+    fp8c.torch.state_dict(model)                scales, apart from the model's own state
+    fp8c.torch.load_state_dict(model, state)
+    fp8c.torch.update_scales(model)             ends a step of an optimizer that is not torch.optim's
+    fp8c.torch.compile_for_trainer(model, **options)    before Hugging Face's Trainer or Accelerate
     text = fp8c.torch.export_text(model, args, kwargs)     a module as text, for `fp8c compile`
 
 The front half of the torch.compile backend, for who builds on it. All of it is stable to import
@@ -40,12 +47,19 @@ from here:
 What can't be captured raises `Unsupported`: op, reason, place. The message has all three.
 """
 
+from .backend import fp8c_backend
 from .capture import Captured, Input, Output, capture, capture_module, names_of
 from .export import export_text
 from .partition import partition
 from .places import Place, Unsupported
 from .plan import Eager, EagerOp, Linear, Param, Plan, Port, Prologue, Stage
+from .report import LinearReport, Report, report
+from .scales import update_scales
 from .selftest import check_version
+from .state import load_state_dict, state_dict
+from .trainer import compile_for_trainer
 
-__all__ = ["Captured", "Eager", "EagerOp", "Input", "Linear", "Output", "Param", "Place", "Plan", "Port",
-           "Prologue", "Stage", "Unsupported", "capture", "capture_module", "check_version", "export_text", "names_of", "partition"]
+__all__ = ["Captured", "Eager", "EagerOp", "Input", "Linear", "LinearReport", "Output", "Param", "Place",
+           "Plan", "Port", "Prologue", "Report", "Stage", "Unsupported", "capture", "capture_module",
+           "check_version", "compile_for_trainer", "export_text", "fp8c_backend", "load_state_dict",
+           "names_of", "partition", "report", "state_dict", "update_scales"]

@@ -7,6 +7,8 @@ norm, attention and loss come out whole, a warning is given once, and else it is
 from __future__ import annotations
 
 import functools
+import subprocess
+import sys
 import warnings
 
 import torch
@@ -58,13 +60,25 @@ def problems() -> list[str]:
     return found
 
 
+def problems_elsewhere() -> list[str]:
+    """`problems()` in a process of its own: a compile that is under way allows no second one."""
+    code = (f"import sys; sys.path[:] = {sys.path!r}\nfrom fp8c.torch.selftest import problems\n"
+            "print('problem:', *problems(), sep='\\nproblem:')")
+    made = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    lines = [line.removeprefix("problem:") for line in made.stdout.splitlines()
+             if line.startswith("problem:")]
+    if made.returncode or not lines:
+        return [(made.stderr.strip().splitlines() or ["the self-test ended without a word"])[-1]]
+    return lines[1:]
+
+
 @functools.cache
 def check_version() -> None:
     """Refuse a PyTorch that can't be captured; warn once of one that was not tested."""
     version = ".".join(torch.__version__.split(".")[:2])
     if version in private.TESTED:
         return
-    found = problems()
+    found = problems_elsewhere()
     if found:
         raise Unsupported(f"PyTorch {torch.__version__}", "it can't be captured (" + "; ".join(found)
                           + "): fp8c is tested with " + " and ".join(private.TESTED))

@@ -1,0 +1,296 @@
+"""A program with its parameters: bound in place, its calls, and what its forwards save.
+
+Nothing is copied. Parameters are bound where PyTorch has them. Inputs and results of a call are
+PyTorch's tensors, given by their addresses. A gradient is a new tensor that autograd takes over.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections import deque
+from typing import Any, Mapping, Sequence
+
+import torch
+
+import fp8c
+from fp8c.tensors import View, Views
+
+from . import scales
+from .places import Unsupported
+from .plan import Stage
+from .settings import Settings
+
+_TORCH = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16, "i32": torch.int32,
+          "bool": torch.bool}
+_NAMES = {dtype: name for name, dtype in _TORCH.items()}
+DEVICES = {"cpu": 1, "cuda": 2}  # DLPack's
+
+
+def device_of(tensors: Sequence[torch.Tensor]) -> torch.device:
+    """The one device of the tensors. Unsupported: there are several, or fp8c has no such target."""
+    found = {t.device for t in tensors}
+    if len(found) > 1:
+        raise Unsupported("a stage", f"its tensors are on several devices: {', '.join(map(str, found))}")
+    device = found.pop() if found else torch.device("cpu")
+    if device.type not in DEVICES:
+        raise Unsupported(f"device {device}", "fp8c runs on the CPU and on CUDA devices")
+    return device
+
+
+class Lease:
+    """A handle for one forward, until its backward has run or the graph is gone."""
+
+    __slots__ = ("bound", "saved", "seed", "versions", "lost", "__weakref__")
+
+    def __init__(self, bound: "Bound", saved: fp8c.Saved, seed: int | None):
+        self.bound, self.saved, self.seed = bound, saved, seed
+        self.versions: list[int] = []
+        self.lost = ""
+
+    def check(self) -> None:
+        """RuntimeError: the backward can't run any more."""
+        if self.saved is None:
+            raise RuntimeError("fp8c: backward ran a second time through one forward. fp8c keeps what a "
+                               "forward saved until its backward alone; call the model again")
+        for name, now, then in zip(self.bound.names, self.bound.now(), self.versions):
+            if now != then:
+                self.lost = f"parameter {name}"
+                break
+        if self.lost:
+            raise RuntimeError(f"fp8c: {self.lost} was modified between a forward and its backward; "
+                               "call the model again before backward")
+
+    def __del__(self) -> None:
+        # The collector may call this anywhere, also while the program is in use: only note it.
+        if self.saved is not None:
+            self.bound.returned.append(self.saved)
+
+
+class Bound:
+    """A program of one stage for one set of parameters. Without cotangents it only evaluates."""
+
+    def __init__(self, stage: Stage, settings: Settings, params: list[torch.Tensor],
+                 cotangents: list[str], pair: bool, limits: Mapping[str, int]):
+        self.stage, self.settings, self.params, self.cotangents = stage, settings, params, cotangents
+        self.names = [p.path for p in stage.params]
+        self.device = device_of(params)
+        self.lock = threading.RLock()
+        self.free: list[fp8c.Saved] = []
+        self.returned: deque[fp8c.Saved] = deque()  # of graphs that are gone
+        self.waiting: weakref.WeakSet[Lease] = weakref.WeakSet()
+        self._decisions: list[Any] | None = None
+        self._views: dict[tuple, _Ports] = {}
+        self.pair = pair  # else it has `eval` alone
+        self.program = self._compile(limits)
+        self.program.initialize(0)
+        self.addresses = [0] * len(params)
+        self.bind()
+        self.scales = scales.Scales(self)
+
+    def _compile(self, limits: Mapping[str, int]) -> fp8c.Program:
+        module = fp8c.Module.parse(self.stage.text, dims=limits)
+        for rule in self.settings.rules_of([linear.name for linear in self.stage.linears]):
+            module.rule(rule)
+        options: dict[str, Any] = {"recipe": self.settings.recipe, "external": ",".join(self._external())}
+        if self.device.type == "cuda":
+            options |= {"target": "cuda", "device": self.device.index or 0}
+        else:
+            options["threads"] = self.settings.cpu_threads
+        if not self.pair:
+            return module.compile(inference=True, **options)
+        if self.cotangents:
+            options["cotangents"] = ",".join(self.cotangents)
+            if self.stage.gradients_of:
+                options["gradients_of"] = ",".join(self.stage.gradients_of)
+        if self.settings.memory:
+            options["memory_share"] = self.settings.memory
+        return module.compile(pair=True, **options)
+
+    def _external(self) -> list[str]:
+        """What lies in tensors of PyTorch's: all ports, and parameters with their gradients."""
+        return [p.name for p in self.stage.params + self.stage.inputs + self.stage.results]
+
+    def decisions(self) -> list[Any]:
+        """What was decided for each GEMM; it does not change."""
+        if self._decisions is None:
+            self._decisions = self.program.decisions()
+        return self._decisions
+
+    # ---- parameters ----
+
+    def now(self) -> list[int]:
+        """The versions of the parameters."""
+        return [p._version for p in self.params]
+
+    def bind(self) -> bool:
+        """Bind each parameter where it lies now; -> whether one has moved."""
+        moved = [i for i, p in enumerate(self.params) if p.data_ptr() != self.addresses[i]]
+        if not moved:
+            return False
+        self.settle("a parameter")
+        if any(self.addresses):  # a tensor of an earlier call may have been where one lies now
+            for function in self.program.functions:
+                self.program.release(function)
+        for i in moved:
+            param = self.params[i]
+            name = self.stage.params[i].name
+            if not param.is_contiguous():
+                raise Unsupported(f"parameter {self.names[i]}", "it is not contiguous")
+            if param.device != self.device:
+                raise Unsupported(f"parameter {self.names[i]}", f"it has moved to {param.device}")
+            self.program.bind_variable(name, self.view(param.detach()))
+            self.addresses[i] = param.data_ptr()
+        return True
+
+    def view(self, tensor: torch.Tensor) -> View:
+        return View(tensor.data_ptr(), _NAMES[tensor.dtype], tensor.shape,
+                    (DEVICES[self.device.type], self.device.index or 0), tensor)
+
+    # ---- handles ----
+
+    def lease(self, seed: int | None) -> Lease:
+        """A free handle."""
+        with self.lock:
+            self.reclaim()
+            saved = self.free.pop() if self.free else self.program.saved()
+            lease = Lease(self, saved, seed)
+            return lease
+
+    def reclaim(self) -> None:
+        """Take back the handles of graphs that are gone."""
+        while self.returned:
+            saved = self.returned.popleft()
+            saved.drop()
+            self.free.append(saved)
+
+    def settle(self, why: str) -> None:
+        """End all forwards that wait: parameters or scales change now. Their backward says why."""
+        self.reclaim()
+        for lease in list(self.waiting):
+            if lease.saved is not None:
+                lease.saved.drop()
+                lease.lost = lease.lost or why
+        self.waiting.clear()
+
+    # ---- calls ----
+
+    def _ports(self, inputs: Sequence[torch.Tensor]) -> "_Ports":
+        key = tuple(t.shape for t in inputs) if self.stage.bounds else ()
+        found = self._views.get(key)
+        if found is None:
+            found = self._views[key] = _Ports(self, inputs)
+        return found
+
+    def _enter(self, inputs: Sequence[torch.Tensor]) -> "_Ports":
+        if self.device.type == "cuda":
+            self.program.set_stream(torch.cuda.current_stream(self.device).cuda_stream)
+        return self._ports(inputs)
+
+    def forward(self, lease: Lease, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """The results; what the backward needs is in the lease's handle."""
+        with self.lock:
+            self.scales.refresh()
+            ports = self._enter(inputs)
+            given = self._given(inputs, lease.seed)
+            results = ports.give(ports.forward_in, ports.forward_out, given)
+            self.program.forward(lease.saved, ports.forward_in, ports.forward_out,
+                                 first=self.scales.first)
+            lease.versions = self.now()
+            self.waiting.add(lease)
+            return results
+
+    def backward(self, lease: Lease, inputs: Sequence[torch.Tensor],
+                 cotangents: Mapping[str, torch.Tensor | None]) -> dict[str, torch.Tensor]:
+        """The gradients, by the names of backward's results. The lease is over."""
+        with self.lock:
+            lease.check()
+            ports = self._enter(inputs)
+            given = [_like(port, cotangents[port.name]) for port in ports.results
+                     if port.name in self.cotangents]
+            by_name = dict(zip((p.name for p in self.stage.inputs), inputs))
+            if self.stage.seed:
+                by_name["seed"] = _seed_tensor(lease.seed, self.device)
+            given += [by_name[name] for name in ports.reread]
+            gradients = ports.give(ports.backward_in, ports.backward_out, given)
+            self.program.backward(lease.saved, ports.backward_in, ports.backward_out)
+            self.free.append(lease.saved)
+            lease.saved = None
+            self.waiting.discard(lease)
+            self.scales.backward_ran()
+            return dict(zip(ports.gradients, gradients, strict=True))
+
+    def evaluate(self, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """The results of `eval`, with nothing kept."""
+        with self.lock:
+            self.scales.refresh()
+            ports = self._enter(inputs)
+            results = ports.give(ports.forward_in, ports.forward_out, inputs)
+            self.program.call("eval", ports.forward_in, ports.forward_out)
+            return results
+
+    def forward_alone(self, inputs: Sequence[torch.Tensor], seed: int | None) -> list[torch.Tensor]:
+        """A forward that no backward follows."""
+        lease = self.lease(seed)
+        return self.forward(lease, inputs)
+
+    def _given(self, inputs: Sequence[torch.Tensor], seed: int | None) -> list[torch.Tensor]:
+        return [*inputs, _seed_tensor(seed, self.device)] if self.stage.seed else list(inputs)
+
+
+class _Ports:
+    """The views of a program's ports for one set of shapes; a call only changes their addresses."""
+
+    def __init__(self, bound: Bound, inputs: Sequence[torch.Tensor]):
+        stage, program, device = bound.stage, bound.program, bound.device
+        self.device = device
+        kind = (DEVICES[device.type], device.index or 0)
+
+        def views(ports: Sequence[Any]) -> Views:
+            return Views([View(0, p.type.dtype, p.type.shape, kind) for p in ports])
+
+        forward = "forward" if bound.pair else "eval"
+        if stage.bounds:
+            program.fit(forward, [bound.view(t) for t in bound._given(inputs, 0)])
+        self.forward_in = views(program.inputs(forward))
+        out = [p for p in program.outputs(forward) if not p.name.startswith("saved.")]
+        self.forward_out = views(out)
+        types = {p.name: p.type for p in out}
+        self.results = [_Result(p.name, types[p.name].shape, p.torch_dtype, device)
+                        for p in stage.results]
+        if bound.cotangents:
+            own = [p for p in program.inputs("backward") if not p.name.startswith("saved.")]
+            self.backward_in = views(own)
+            self.reread = [p.name for p in own[len(bound.cotangents):]]
+            outs = program.outputs("backward")
+            self.backward_out = views(outs)
+            self.gradients = [p.name for p in outs]
+
+    def give(self, ins: Views, outs: Views, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """Put inputs and new results into the views; -> the results."""
+        for view, tensor in zip(ins.views, inputs, strict=True):
+            view.c.data = tensor.data_ptr()
+        made = []
+        for view in outs.views:
+            tensor = torch.empty(view.shape, dtype=_TORCH[view.dtype], device=self.device)
+            view.c.data = tensor.data_ptr()
+            made.append(tensor)
+        return made
+
+
+class _Result:
+    """A result of forward, which may have a cotangent."""
+
+    def __init__(self, name: str, shape: Sequence[int], dtype: torch.dtype, device: torch.device):
+        self.name, self.shape, self.dtype, self.device = name, tuple(shape), dtype, device
+
+
+def _like(port: _Result, cotangent: torch.Tensor | None) -> torch.Tensor:
+    """A cotangent as backward takes it; one that is not there is zeros."""
+    if cotangent is None:
+        return torch.zeros(port.shape, dtype=port.dtype, device=port.device)
+    return cotangent.to(port.dtype).contiguous()
+
+
+def _seed_tensor(seed: int | None, device: torch.device) -> torch.Tensor:
+    return torch.tensor(seed, dtype=torch.int32, device=device)

@@ -1,0 +1,253 @@
+"""Scales: when histories are pushed, and how programs of one model share them.
+
+A backward records the amaxes of its operands; a forward changes nothing. Histories are pushed once
+an optimizer step, however many backwards came before. Who says that a step was:
+
+    a hook of PyTorch's that runs after each step of any torch.optim.Optimizer
+    update_scales(model), for optimizers that are none
+    the versions and addresses of parameters, where neither of them spoke
+
+The push itself waits for the next call of the program, so that nothing is done for one that is not
+used again. A recompile (another shape, eval) is another program. Programs that share parameters are
+a family: amaxes of one step are joined before each pushes them, and a program that has missed steps
+takes the histories of those that have not, by operands' names.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import weakref
+from typing import TYPE_CHECKING, Any, Iterable, Sequence
+
+import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook
+
+if TYPE_CHECKING:
+    from .bound import Bound
+
+AMAX, HISTORY, SCALE = "fp8.amax", "fp8.amax_history", "fp8.scale"
+STATES = (HISTORY, AMAX, SCALE)
+
+_of_param: dict[int, "weakref.WeakSet[Scales]"] = {}  # id of a parameter -> who reads it
+_clock = itertools.count(1)
+_guard = threading.RLock()
+_hooked = False
+
+
+class Scales:
+    """The scales of one program.
+
+    first: whether an operand has seen no amax yet: then forward.first, which scales it by its own.
+    pushed: when histories were pushed or taken; 0: never. pushes: how often they were pushed.
+    """
+
+    def __init__(self, bound: "Bound"):
+        self.bound = bound
+        program = bound.program
+        self.has_update = program.has("update_scales")
+        self.has_prepare = program.has("prepare")
+        names = program.variables
+        self.delayed = HISTORY in names or SCALE in names
+        self.elements = program.elements(HISTORY) if HISTORY in names else []
+        self.first = False
+        self.dirty = self.stepped = False
+        self.pushed = self.pushes = 0
+        self.versions = bound.now()
+        self.weights = {linear.name: linear.weight for linear in bound.stage.linears}
+        by_path = {p.path: param for p, param in zip(bound.stage.params, bound.params)}
+        self.params = {name: by_path.get(path) for name, path in self.weights.items()}
+        _install_hook()
+        with _guard:
+            for param in bound.params:
+                _of_param.setdefault(id(param), weakref.WeakSet()).add(self)
+        if self.has_prepare:
+            program.run("prepare")
+            with _guard:
+                if any(s.due for s in self.family()):
+                    self._push_family()
+                self._catch_up()
+        self._load_pending()
+        self._look()
+
+    # ---- what happens to a program ----
+
+    def backward_ran(self) -> None:
+        """Amaxes are waiting to be pushed."""
+        self.dirty = True
+
+    def step(self) -> None:
+        """The optimizer has stepped."""
+        self.stepped = True
+
+    @property
+    def due(self) -> bool:
+        """Whether a step is over whose amaxes were not pushed."""
+        return self.dirty and (self.stepped or self.bound.now() != self.versions)
+
+    def refresh(self) -> None:
+        """Before a call: bring parameters, histories and scales up to date."""
+        moved = self.bound.bind()
+        if not self.has_prepare:
+            return
+        versions = self.bound.now()
+        changed = moved or self.stepped or versions != self.versions
+        if not changed and not self._behind():
+            return
+        with _guard:
+            if changed:
+                self.stepped = True
+                self._push_family()
+            done = self._catch_up()
+            if self.stepped and not done:
+                self._run("prepare")  # only weights have changed
+            self.stepped = False
+            self.versions = versions
+            self._look()
+
+    def _run(self, function: str) -> None:
+        self.bound.settle("a parameter")
+        self.bound.program.run(function)
+
+    def _push_family(self) -> None:
+        """Push the amaxes of the step: those of each member that ran backward in it."""
+        members = [s for s in self.family() if s.dirty] + ([self] if self.dirty else [])
+        if len(members) > 1:
+            _join(members)
+        now = tick()
+        for one in members:
+            one.bound.bind()
+            if one.has_update:
+                one._run("update_scales")
+                one.pushes += 1
+            one.dirty = one.stepped = False
+            one.pushed = now
+            one.versions = one.bound.now()
+            one._look()
+
+    def _behind(self) -> bool:
+        return self.delayed and not self.dirty and any(s.pushed > self.pushed for s in self.family())
+
+    def _catch_up(self) -> bool:
+        """Take the histories of those that were pushed since; -> whether `prepare` has run."""
+        if not self.delayed or self.dirty:
+            return False
+        newer = [s for s in self.family() if s.pushed > self.pushed and s.elements]
+        newer = [s for s in newer if set(s.elements) & set(self.names()) and s.same_weights(self)]
+        for one in sorted(newer, key=lambda s: s.pushed):
+            self.bound.settle("a parameter")
+            self.bound.program.carry_from(one.bound.program)
+            self.pushed = one.pushed
+        return bool(newer)
+
+    def names(self) -> list[str]:
+        """The names of all operands with a scale, aliases too."""
+        program = self.bound.program
+        state = HISTORY if HISTORY in program.variables else SCALE
+        found = []
+        for i, name in enumerate(program.elements(state)):
+            found += [name, *program.aliases(state, i)]
+        return found
+
+    def family(self) -> list["Scales"]:
+        """The other programs that read one of these parameters under the same recipe."""
+        found: dict[int, Scales] = {}
+        for param in self.bound.params:
+            for one in _of_param.get(id(param), ()):
+                found[id(one)] = one
+        found.pop(id(self), None)
+        return [s for s in found.values() if s.bound.settings == self.bound.settings]
+
+    def same_weights(self, other: "Scales") -> bool:
+        """Whether linears of one name have one weight: names are relative to what was compiled."""
+        return all(self.params[n] is other.params[n] for n in self.params.keys() & other.params.keys())
+
+    def _look(self) -> None:
+        """Whether an operand has seen nothing yet."""
+        if not self.delayed:
+            return
+        if HISTORY in self.bound.program.variables:
+            history = self.read(HISTORY)
+            self.first = bool((history.abs().amax(dim=-1) == 0).any()) if history.numel() else False
+        else:  # a program for inference has scales without histories
+            self.first = self.pushed == 0
+
+    # ---- values ----
+
+    def read(self, state: str) -> torch.Tensor:
+        """A copy of a state."""
+        variable = self.bound.program.variable(state)
+        out = torch.empty(variable.type.shape, dtype=torch.float32)
+        self.bound.program.read(state, out)
+        return out
+
+    def write(self, state: str, value: torch.Tensor) -> None:
+        self.bound.settle("a scale")
+        self.bound.program.write(state, value.contiguous())
+
+    def key(self, element: str) -> tuple[Any, str]:
+        """The weight and the operand that an element stands for; None: the weight is computed."""
+        for name in sorted(self.params, key=len, reverse=True):
+            if element.startswith(name + "."):
+                param = self.params[name]
+                return (param, element[len(name) + 1:]) if param is not None else (None, element)
+        return None, element
+
+    def _load_pending(self) -> None:
+        """Take what load_state_dict left for these parameters."""
+        from . import state
+        state.apply_pending(self)
+
+
+def tick() -> int:
+    """A number that is larger than all before."""
+    return next(_clock)
+
+
+def _join(members: Sequence[Scales]) -> None:
+    """Give each the largest amax that any of them saw of an operand."""
+    seen: dict[tuple, torch.Tensor] = {}
+    values = []
+    for one in members:
+        if AMAX not in one.bound.program.variables:
+            continue
+        amax = one.read(AMAX)
+        keys = [(id(k[0]), k[1]) for k in map(one.key, one.bound.program.elements(AMAX))]
+        values.append((one, amax, keys))
+        for key, value in zip(keys, amax):
+            seen[key] = torch.maximum(seen[key], value) if key in seen else value
+    for one, amax, keys in values:
+        if keys:
+            one.write(AMAX, torch.stack([seen[key] for key in keys]).reshape(amax.shape))
+
+
+def of_params(params: Iterable[torch.Tensor]) -> list[Scales]:
+    """The scales of all programs that read one of these parameters."""
+    found: dict[int, Scales] = {}
+    for param in params:
+        for one in _of_param.get(id(param), ()):
+            if any(p is param for p in one.bound.params):  # an id may have been used again
+                found[id(one)] = one
+    return list(found.values())
+
+
+def _install_hook() -> None:
+    """One hook for all optimizers. Fused ones write parameters without raising their versions."""
+    global _hooked
+    with _guard:
+        if not _hooked:
+            register_optimizer_step_post_hook(_after_step)
+            _hooked = True
+
+
+def _after_step(optimizer: Any, *_: Any) -> None:
+    for one in of_params(p for group in optimizer.param_groups for p in group["params"]):
+        one.step()
+
+
+def update_scales(model: torch.nn.Module) -> None:
+    """Say that an optimizer step of this model is over. Only for optimizers that are no
+    torch.optim.Optimizer: those say it themselves. A second call without a backward in between
+    pushes nothing."""
+    for one in of_params(model.parameters()):
+        one.step()

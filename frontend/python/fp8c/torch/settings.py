@@ -1,0 +1,66 @@
+"""The options of `torch.compile(model, backend="fp8c", options={...})`."""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from dataclasses import dataclass, fields
+from typing import Any, Mapping, Sequence
+
+import torch
+
+RECIPES = ("f32", "bf16", "delayed", "current", "rowwise", "block", "mxfp8")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """recipe: one of RECIPES, with options as in `block {pow2 = true}`. rules: recipe rules for
+    linears by name, as '"*.c_attn" wgrad = bf16'. memory: the share of the bytes that a forward
+    saves to keep, in (0, 1); the backward computes the rest again. strict: what can't be compiled
+    is an error. threads: of a program on the CPU; 0: as many as PyTorch has.
+    """
+
+    recipe: str = "current"
+    rules: tuple[str, ...] = ()
+    memory: float = 0.0
+    strict: bool = False
+    threads: int = 0
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any] | None) -> "Settings":
+        """The settings that a caller's options give. ValueError: an option is wrong."""
+        given = dict(options or {})
+        known = [f.name for f in fields(cls)]
+        for name in given:
+            if name not in known:
+                raise ValueError(f"backend fp8c has no option {name!r}; it has {', '.join(known)}")
+        recipe = given.get("recipe", cls.recipe)
+        if not isinstance(recipe, str) or not recipe.split() or recipe.split()[0] not in RECIPES:
+            raise ValueError(f"recipe {recipe!r} is none of {', '.join(RECIPES)}")
+        rules = given.get("rules", ())
+        if isinstance(rules, str) or not isinstance(rules, Sequence) \
+                or any(not isinstance(r, str) for r in rules):
+            raise ValueError("rules are a list of texts, such as '\"*.c_attn\" wgrad = bf16'")
+        memory = given.get("memory", 0.0) or 0.0
+        if not 0.0 <= memory < 1.0:
+            raise ValueError(f"memory {memory!r} is a share of the saved bytes, between 0 and 1")
+        for name in ("strict", "threads"):
+            if not isinstance(given.get(name, 0), (bool, int)):
+                raise ValueError(f"{name} {given[name]!r} is no number")
+        return cls(recipe, tuple(rules), float(memory), bool(given.get("strict", False)),
+                   int(given.get("threads", 0)))
+
+    def rules_of(self, linears: Sequence[str]) -> list[str]:
+        """The rules that match one of these linears. A stage has only some of a model's."""
+        return [rule for rule in self.rules if any(matches(rule, name) for name in linears)]
+
+    @property
+    def cpu_threads(self) -> int:
+        return self.threads or torch.get_num_threads()
+
+
+def matches(rule: str, linear: str) -> bool:
+    """Whether a rule is for a linear of this name."""
+    quoted = re.match(r'\s*"([^"]*)"', rule)
+    pattern = quoted.group(1) if quoted else (rule.split() or [""])[0]
+    return fnmatch.fnmatchcase(linear, pattern.replace("[", "[[]"))

@@ -1,0 +1,168 @@
+"""report(model) tells the truth, strict raises, and messages name module and line."""
+
+from __future__ import annotations
+
+import logging
+import unittest
+
+import torch
+
+import fp8c.torch
+from fp8c.torch import backend
+from support import BackendTest, compiled, regression
+
+
+class Parts(torch.nn.Module):
+    """Linears that are compiled, disabled, behind an op that fp8c lacks, and never called."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen = torch.nn.Linear(8, 8)
+        self.hidden = torch.nn.Linear(8, 8)
+        self.unused = torch.nn.Linear(8, 8)
+
+    @torch.compiler.disable
+    def aside(self, x: torch.Tensor) -> torch.Tensor:
+        return self.hidden(x)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.aside(self.seen(x)).sum()
+
+
+class Fft(torch.nn.Module):
+    """An op that fp8c lacks, between two linears."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.before = torch.nn.Linear(8, 8)
+        self.after = torch.nn.Linear(8, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.after(torch.cumsum(self.before(x), 0)).square().sum()
+
+
+class Bilinear(torch.nn.Module):
+    """A linear whose input fp8c refuses."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.up = torch.nn.Linear(8, 8)
+        self.complex = torch.nn.Linear(8, 8, dtype=torch.complex64)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.complex(self.up(x).to(torch.complex64)).abs().sum()
+
+
+def loose(model: torch.nn.Module, **options: object) -> torch.nn.Module:
+    return torch.compile(model, backend=fp8c.torch.fp8c_backend, options=options)
+
+
+class Truth(BackendTest):
+    def test_all_compiled(self) -> None:
+        model, inputs = regression()
+        compiled(model, "current")(**inputs).backward()
+        report = fp8c.torch.report(model)
+        self.assertEqual([(x.name, x.kind) for x in report.linears], [("up", "FP8"), ("down", "FP8")])
+        self.assertEqual(set(report["up"].roles), {"fprop", "wgrad"})
+        self.assertEqual(set(report["down"].roles), {"fprop", "dgrad", "wgrad"})
+        self.assertIn("f8e4m3", report["up"].roles["fprop"])
+        self.assertEqual(report.eager_ops, [])
+        self.assertIn("linears: 2 FP8", str(report))
+
+    def test_before_a_call(self) -> None:
+        model, _ = regression()
+        report = fp8c.torch.report(compiled(model))
+        self.assertEqual({x.kind for x in report.linears}, {"not compiled"})
+        self.assertIn("no call", report["up"].reason)
+
+    def test_disabled_and_unused(self) -> None:
+        model = Parts()
+        loose(model)(torch.randn(4, 8)).backward()
+        report = fp8c.torch.report(model)
+        self.assertEqual(report["seen"].kind, "FP8")
+        for name in ("hidden", "unused"):
+            self.assertEqual(report[name].kind, "not compiled")
+            self.assertIn("never traced", report[name].reason)
+        self.assertTrue(report.breaks)
+
+    def test_disabled_module(self) -> None:
+        model = Fft()
+        model.after.forward = torch.compiler.disable(model.after.forward)
+        loose(model)(torch.randn(4, 8)).backward()
+        report = fp8c.torch.report(model)
+        self.assertEqual(report["before"].kind, "FP8")
+        self.assertIn("torch.compiler.disable keeps after out", report["after"].reason)
+
+    def test_a_break_in_a_loop(self) -> None:
+        """Dynamo gives up the whole loop of a Sequential: then none of its linears is compiled."""
+        model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Linear(8, 8))
+        model[1].forward = torch.compiler.disable(model[1].forward)
+        loose(model)(torch.randn(4, 8)).sum().backward()
+        self.assertEqual(len(fp8c.torch.report(model).left_out), 2)
+
+    def test_strict_raises_at_report(self) -> None:
+        model = Parts()
+        loose(model, strict=True)(torch.randn(4, 8)).backward()
+        with self.assertRaisesRegex(fp8c.torch.Unsupported, "linear hidden"):
+            fp8c.torch.report(model)
+
+    def test_an_op_between_stages(self) -> None:
+        """PyTorch runs it, with gradients, and says so once; the linears are compiled."""
+        model, x = Fft(), torch.randn(4, 8)
+        with self.assertLogs("fp8c.torch", logging.WARNING) as logs:
+            loss = loose(model, recipe="f32")(x)
+        loss.backward()
+        self.assertIn("cumsum", logs.output[0])
+        self.assertIn("test_report.py:", logs.output[0])
+        own = model.before.weight.grad.clone()
+        model.zero_grad()
+        model(x).backward()
+        torch.testing.assert_close(own, model.before.weight.grad, rtol=1e-4, atol=1e-6)
+        report = fp8c.torch.report(model)
+        self.assertEqual([x.kind for x in report.linears], ["f32", "f32"])
+        self.assertIn("cumsum", str(report.eager_ops[0]))
+
+    def test_complex(self) -> None:
+        """A graph that can't be compiled runs in PyTorch, or is an error under strict."""
+        model = Bilinear()
+        with self.assertLogs("fp8c.torch", logging.WARNING):
+            loose(model)(torch.randn(4, 8)).backward()
+        report = fp8c.torch.report(model)
+        self.assertEqual({x.kind for x in report.linears}, {"not compiled"})
+        self.assertIn("complex", report["up"].reason)
+        torch._dynamo.reset()
+        with self.assertRaisesRegex(Exception, "complex.weight.*complex"):
+            loose(model, strict=True)(torch.randn(4, 8))
+
+    def test_said_once(self) -> None:
+        backend._said.discard("a word")
+        with self.assertLogs("fp8c.torch", logging.WARNING) as logs:
+            backend.say_once("a word")
+            backend.say_once("a word")
+        self.assertEqual(len(logs.output), 1)
+
+
+class Names(BackendTest):
+    def test_entry_point(self) -> None:
+        """What pyproject.toml names is there. (The wheel's test calls it by its name.)"""
+        import os
+        import tomllib
+        path = os.path.join(os.path.dirname(__file__), "../../frontend/python/pyproject.toml")
+        with open(path, "rb") as file:
+            points = tomllib.load(file)["project"]["entry-points"]["torch_dynamo_backends"]
+        module, _, name = points["fp8c"].partition(":")
+        self.assertIs(getattr(__import__(module, fromlist=[name]), name), fp8c.torch.fp8c_backend)
+
+    def test_trainer(self) -> None:
+        model, inputs = regression()
+        made = fp8c.torch.compile_for_trainer(model, recipe="current", strict=True)
+        self.assertIs(made, model)
+        model(**inputs).backward()
+        self.assertEqual(fp8c.torch.report(model).counts(), {"FP8": 2})
+        self.assertIn("up.weight", model.state_dict())
+        with self.assertRaisesRegex(ValueError, "no option 'fast'"):
+            fp8c.torch.compile_for_trainer(model, fast=True)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,286 @@
+"""Scales over steps: when histories are pushed, who shares them, and the same bits again."""
+
+from __future__ import annotations
+
+import io
+import unittest
+from typing import Any
+
+import torch
+
+import fp8c.torch
+import models
+from fp8c.torch.scales import AMAX, HISTORY, SCALE
+from support import (BackendTest, batch_of, compiled, gradients, loss_of, programs, regression,
+                     train, twin)
+
+
+def pushes(model: torch.nn.Module) -> int:
+    for one in programs(model):
+        if one.stepped:
+            one.refresh()
+    return sum(one.pushes for one in programs(model))
+
+
+def nonzero(history: torch.Tensor) -> int:
+    """How many entries of the fullest history are there."""
+    return int((history != 0).sum(1).max())
+
+
+class Steps(BackendTest):
+    def test_accumulation_pushes_once_a_step(self) -> None:
+        for count in (1, 3, 8):
+            with self.subTest(count):
+                torch._dynamo.reset()
+                model, inputs = regression()
+                call = compiled(model, "delayed")
+                optimizer = torch.optim.AdamW(model.parameters())
+                for _ in range(4):
+                    for _ in range(count):
+                        (call(**inputs) / count).backward()
+                    optimizer.step()
+                    optimizer.zero_grad()
+                self.assertEqual(pushes(model), 4)
+                self.assertEqual(nonzero(programs(model)[0].read(HISTORY)), 4)
+
+    def test_amaxes_of_a_step_are_joined(self) -> None:
+        """The history gets the largest amax of the step, whatever the order of micro-batches."""
+        big, small = batch_of(seed=1), batch_of(seed=2)
+        big["x"] = big["x"] * 50
+        found = []
+        for batches in ((big, small), (small, big)):
+            torch._dynamo.reset()
+            model, _ = regression()
+            call = compiled(model, "delayed")
+            for batch in batches:
+                call(**batch).backward()
+            fp8c.torch.update_scales(model)
+            pushes(model)
+            one = programs(model)[0]
+            index = one.elements.index("up.x")
+            found.append(float(one.read(HISTORY)[index].max()))
+        self.assertEqual(found, [float(big["x"].abs().max())] * 2)
+
+    def test_eval_changes_nothing(self) -> None:
+        """eval, no_grad and a forward without backward leave histories and scales as they are."""
+        model, inputs = regression()
+        call = compiled(model, "delayed")
+        train(call, model, inputs, 2)
+        pushes(model)
+        one = programs(model)[0]
+        before = {s: one.read(s) for s in (HISTORY, SCALE, AMAX)}
+        model.eval()
+        other = {"x": inputs["x"] * 100, "y": inputs["y"]}
+        with torch.no_grad():
+            call(**other)
+        model.train()
+        call(**other)
+        self.equal(before, {s: one.read(s) for s in before})
+
+    def test_train_eval_train(self) -> None:
+        """Evaluations between steps change no bit of a training."""
+        found = []
+        for evaluate in (False, True):
+            torch._dynamo.reset()
+            model, inputs = regression()
+            call, losses = compiled(model, "delayed"), []
+            optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+            for _ in range(4):
+                losses += train(call, model, inputs, 1, optimizer=optimizer)
+                if evaluate:
+                    model.eval()
+                    with torch.no_grad():
+                        call(**inputs)
+                    model.train()
+            found.append(losses)
+        self.assertEqual(*found)
+
+    def test_eval_has_the_scales_of_training(self) -> None:
+        """eval's loss is that of the training's own forward, bit for bit."""
+        model, inputs = regression()
+        call = compiled(model, "delayed")
+        train(call, model, inputs, 3)
+        own = float(call(**inputs).detach())
+        with torch.no_grad():
+            self.assertEqual(float(call(**inputs)), own)
+
+    def test_first_eval_has_scales_that_mean_something(self) -> None:
+        """Before a first step operands are scaled by their own amaxes, also without gradients."""
+        model, inputs = regression()
+        inputs["x"] = inputs["x"] * 1e-6  # a scale of 1 would make them zeros
+        model.norm = torch.nn.Identity()
+        with torch.no_grad():
+            model.up.bias.zero_()
+            model.up.weight *= 1e6
+            exact = float(twin(model)(**inputs))
+            self.assertAlmostEqual(float(compiled(model, "delayed")(**inputs)), exact, delta=0.05)
+        self.assertEqual(pushes(model), 0)
+
+    def test_new_shapes_carry_histories(self) -> None:
+        model, inputs = regression()
+        call = compiled(model, "delayed")
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+        for step, batch in enumerate((6, 6, 9, 11, 4, 30, 6), 1):
+            train(call, model, batch_of(batch), 1, optimizer=optimizer)
+            pushes(model)
+            newest = max(programs(model), key=lambda s: s.pushed)
+            self.assertEqual(nonzero(newest.read(HISTORY)), step)
+
+    def test_shapes_within_one_step_are_joined(self) -> None:
+        """Two programs that ran in one step push one joined history each."""
+        model, _ = regression()
+        call = compiled(model, "delayed")
+        big = batch_of(9)
+        big["x"] = big["x"] * 50
+        for batch in (batch_of(6), big):
+            call(**batch).backward()
+        fp8c.torch.update_scales(model)
+        call(**batch_of(6)).backward()
+        tops = {float(s.read(HISTORY)[s.elements.index("up.x")].max()) for s in programs(model)}
+        self.assertEqual(tops, {float(big["x"].abs().max())})
+
+    def test_writes_that_no_optimizer_announces(self) -> None:
+        """A parameter's version says that a step was; weights' amaxes follow."""
+        for recipe in ("delayed", "current"):
+            with self.subTest(recipe):
+                torch._dynamo.reset()
+                model, inputs = regression()
+                call = compiled(model, recipe)
+                call(**inputs).backward()
+                with torch.no_grad():
+                    model.up.weight *= 1000
+                loss = call(**inputs)
+                self.assertEqual(pushes(model), 1)
+                eager = twin(model)(**inputs)
+                self.assertAlmostEqual(float(loss.detach()), float(eager.detach()), delta=0.1)
+
+    def test_moved_parameters(self) -> None:
+        """`.data =` puts a parameter elsewhere: the program follows."""
+        model, inputs = regression()
+        call = compiled(model)
+        first = float(call(**inputs).detach())
+        for p in model.parameters():
+            p.data = p.data.clone()
+        self.assertEqual(float(call(**inputs).detach()), first)
+        model.up.weight.data = model.up.weight.data * 2
+        self.assertAlmostEqual(float(call(**inputs).detach()), float(twin(model)(**inputs).detach()),
+                               places=5)
+
+    def test_backward_after_a_step_is_refused(self) -> None:
+        model, inputs = regression()
+        call = compiled(model, "delayed")
+        waiting = call(**inputs)
+        train(call, model, inputs, 1)
+        with self.assertRaisesRegex(RuntimeError, "was modified between a forward and its backward"):
+            waiting.backward()
+
+    def test_forwards_may_wait(self) -> None:
+        """Three forwards, then their backwards in another order: the sum of the gradients."""
+        model, _ = regression()
+        call, eager = compiled(model), twin(model)
+        batches = [batch_of(seed=s) for s in (1, 2, 3)]
+        losses = [call(**b) for b in batches]
+        for i in (1, 2, 0):
+            losses[i].backward()
+        sum(eager(**b) for b in batches).backward()
+        for (name, p), q in zip(model.named_parameters(), eager.parameters()):
+            torch.testing.assert_close(p.grad, q.grad, msg=name)
+        self.assertEqual(len(programs(model)[0].bound.free), 3)
+
+    def test_dropped_graphs_give_their_memory_back(self) -> None:
+        model, inputs = regression()
+        call = compiled(model)
+        for _ in range(5):
+            call(**inputs)
+        bound = programs(model)[0].bound
+        bound.reclaim()
+        self.assertLessEqual(len(bound.free), 2)
+
+
+class SameBits(BackendTest):
+    def run_once(self, recipe: str = "delayed", steps: int = 4, prepare: Any = None,
+                 **options: Any) -> dict[str, torch.Tensor]:
+        torch._dynamo.reset()
+        model, inputs = models.make("gpt2")
+        if prepare is not None:
+            prepare(model)
+        train(compiled(model, recipe, **options), model, inputs, steps, lr=1e-3)
+        return {n: p.detach().clone() for n, p in model.named_parameters()}
+
+    def test_memory_and_checkpointing(self) -> None:
+        plain = self.run_once()
+        self.equal(plain, self.run_once(memory=0.5), "memory 0.5")
+        self.equal(plain, self.run_once(prepare=lambda m: m.gradient_checkpointing_enable()),
+                   "gradient_checkpointing_enable")
+
+    def test_save_and_resume(self) -> None:
+        """Six steps at once, and three, saved and loaded into a new model, then three: the same."""
+        for recipe in ("delayed", "current"):
+            with self.subTest(recipe):
+                file, found = io.BytesIO(), []
+                for part in ("whole", "first", "second"):
+                    torch._dynamo.reset()
+                    model, inputs = regression(seed=0 if part != "second" else 5)
+                    call = compiled(model, recipe)
+                    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+                    if part == "second":
+                        file.seek(0)
+                        saved = torch.load(file)
+                        model.load_state_dict(saved["model"])
+                        optimizer.load_state_dict(saved["optimizer"])
+                        fp8c.torch.load_state_dict(model, saved["fp8"])
+                    losses = train(call, model, inputs, 6 if part == "whole" else 3,
+                                   optimizer=optimizer)
+                    if part == "first":
+                        state = fp8c.torch.state_dict(call)
+                        self.assertEqual(bool(state), recipe == "delayed")
+                        torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(),
+                                    "fp8": state}, file)
+                        self.assertFalse([k for k in model.state_dict() if "fp8" in k])
+                    found.append((losses, gradients(model)))
+                self.assertEqual(found[0][0], found[1][0] + found[2][0])
+                self.equal(found[0][1], found[2][1])
+
+    def test_wrong_states(self) -> None:
+        model, _ = regression()
+        with self.assertRaisesRegex(ValueError, "no such parameter"):
+            fp8c.torch.load_state_dict(model, {"nobody.weight:x": torch.zeros(18)})
+        with self.assertRaisesRegex(ValueError, "no state of a scale"):
+            fp8c.torch.load_state_dict(model, {"up.weight:x": torch.zeros(2)})
+
+
+class Weights(BackendTest):
+    def test_frozen(self) -> None:
+        model, inputs = models.make("gpt2")
+        for p in model.transformer.h[0].parameters():
+            p.requires_grad_(False)
+        eager = twin(model)
+        loss_of(compiled(model)(**inputs)).backward()
+        loss_of(eager(**inputs)).backward()
+        for (name, p), q in zip(model.named_parameters(), eager.parameters()):
+            self.assertEqual(p.grad is None, q.grad is None, name)
+            if p.grad is not None:
+                torch.testing.assert_close(p.grad, q.grad, rtol=1e-4, atol=1e-7, msg=name)
+
+    def test_tied(self) -> None:
+        model, inputs = models.make("gpt2")
+        self.assertIs(model.lm_head.weight, model.transformer.wte.weight)
+        train(compiled(model, "current"), model, inputs, 2)
+        self.assertIs(model.lm_head.weight, model.transformer.wte.weight)
+        self.assertEqual(fp8c.torch.report(model)["lm_head"].kind, "FP8")
+
+    def test_fused_and_foreach_optimizers(self) -> None:
+        """Fused ones write parameters without raising their versions: the hook speaks."""
+        found = []
+        for kind in ({"foreach": True}, {"fused": True}):
+            torch._dynamo.reset()
+            model, inputs = regression()
+            call = compiled(model, "delayed")
+            train(call, model, inputs, 4, optimizer=torch.optim.AdamW(model.parameters(), **kind))
+            self.assertEqual(pushes(model), 4)
+            found.append(programs(model)[0].read(HISTORY))
+        torch.testing.assert_close(*found, rtol=1e-3, atol=1e-6)
+
+
+if __name__ == "__main__":
+    unittest.main()
