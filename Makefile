@@ -123,7 +123,7 @@ deps:
 
 # Optimizing a test program's own code takes longer than running it with less: its loops over
 # numbers are in tests/shared.
-FLAGS_test_release := -O1
+FLAGS_test_release := -O1 -g1
 FLAGS_test_asan := -O0
 FLAGS_test_tsan := -O0
 $(call object,$(TEST_SOURCES)): CFLAGS += $(FLAGS_test_$(VARIANT))

@@ -75,8 +75,8 @@
  *
  * Environment: fp8c reads it once, when a context is created. Each variable that it reads has a
  * context option that replaces it. (NCCL has variables of its own, which it reads when it likes;
- * fp8c_nccl_open looks whether NCCL_COMM_ID is there.) The locale of the process changes nothing that fp8c reads or
- * writes.
+ * fp8c_nccl_open looks whether NCCL_COMM_ID is there.) The locale of the process changes nothing
+ * that fp8c reads or writes.
  *
  * Pointers: every destroy function accepts NULL. No other pointer may be NULL unless its comment
  * says so. Strings that a call returns belong to the object that was asked, and live as long as it.
@@ -436,7 +436,8 @@ typedef struct fp8c_comm {
     /* Called right before (ended 0) and right after (ended 1) each call above, by the thread that
      * makes it, so that a rank can tell later what it waited for. Whether the call failed is not
      * said. On a GPU collectives run on their own: those that a wait sees running are told, and the
-     * last one when it has ended. The struct and its texts are valid during the call. May be NULL */
+     * last one when it has ended. The struct and its texts are valid during the call. May be NULL
+     */
     void (*observe)(void *user, const fp8c_exchange *exchange, int32_t ended);
     /* Sums of f32 over the ranks, for programs with reduce_order "library". Give both functions or
      * neither; without them such programs are refused. all_reduce: receive[0 .. n) = the sum of the
@@ -623,8 +624,8 @@ typedef struct fp8c_compile_options {
     const char *reduce_dtype, *reduce_at;
     /* Who adds gradients: "ranks" (default), fp8c in the order of the ranks, so that all stages and
      * all runs give the same bits. Or "library": MPI, NCCL or `comm` in an order of its own, so the
-     * bits may differ from library to library, from stage to stage and from run to run. reduce_dtype
-     * is then "f32" */
+     * bits may differ from library to library, from stage to stage and from run to run.
+     * reduce_dtype is then "f32" */
     const char *reduce_order;
 } fp8c_compile_options;
 
@@ -982,9 +983,9 @@ FP8C_API fp8c_status fp8c_program_variable_view(fp8c_program *program, int varia
  *
  * Gradients. Without `add_gradients`, `backward` returns the gradients of parameters. With it,
  * `backward` adds them to the variables grad.NAME, inside the GEMMs where GEMMs make them. The
- * gradient of a parameter has its dtype: f32, or bf16, as a model has it after PyTorch's bfloat16().
- * A bf16 one is the f32 gradient, rounded once; grad.NAME becomes bf16(grad.NAME + f32 gradient), so
- * it is rounded once a backward, as PyTorch rounds what it accumulates. These
+ * gradient of a parameter has its dtype: f32, or bf16, as a model has it after PyTorch's
+ * bfloat16(). A bf16 one is the f32 gradient, rounded once; grad.NAME becomes bf16(grad.NAME + f32
+ * gradient), so it is rounded once a backward, as PyTorch rounds what it accumulates. These
  * variables begin as zeros, and the caller sets them to zero after each step. An optimizer works on
  * parameters and grad.NAME where they lie: fp8c_variable.data on a CPU, device memory by
  * fp8c_program_variable_view on a GPU.
@@ -1207,7 +1208,8 @@ typedef struct fp8c_variable {
 FP8C_API fp8c_status fp8c_program_variable(fp8c_program *program, int index, fp8c_variable *out);
 FP8C_API int fp8c_program_find_variable(const fp8c_program *program,
                                         const char *name); /* -1: none */
-/* Copy a variable out of the program, or into it: contiguous, fp8c_type_bytes of its type. Both wait for the runs before them. */
+/* Copy a variable out of the program, or into it: contiguous, fp8c_type_bytes of its type. Both
+ * wait for the runs before them. */
 FP8C_API fp8c_status fp8c_program_read(fp8c_program *program, int variable, void *to);
 FP8C_API fp8c_status fp8c_program_write(fp8c_program *program, int variable, const void *from);
 /* Whether the variables that every rank has whole (`rows` is 0) have the same bits on all ranks, as
@@ -1307,10 +1309,11 @@ typedef struct fp8c_load_options {
     void *user;
 } fp8c_load_options;
 /* Give a program the values of files. Its parameters must be there, with their shapes. F32, BF16
- * and F16 become f32 exactly, and a bf16 parameter takes BF16 alone; a weight that the program stores as FP8 is quantized. A program for
- * inference takes the states that its eval reads as well. One that trains takes all states if the
- * files have states of fp8c, else none: initialize it first. Then `prepare` runs. If anything does
- * not fit, FP8C_ERR_INPUT: nothing has changed, and the message names all of it. If a file can't be
+ * and F16 become f32 exactly, and a bf16 parameter takes BF16 alone; a weight that the program
+ * stores as FP8 is quantized. A program for inference takes the states that its eval reads as well.
+ * One that trains takes all states if the files have states of fp8c, else none: initialize it
+ * first. Then `prepare` runs. If anything does not fit, FP8C_ERR_INPUT: nothing has changed, and
+ * the message names all of it. If a file can't be
  * read half way, the program has no values any more, and must be loaded again.
  *
  * Scales for inference under `delayed` with weights that were trained elsewhere:

@@ -261,7 +261,10 @@ static uint32_t always(const f8_node *n)
 f8_ref f8_attention_seed(const f8_graph *g, const f8_node *n)
 {
     const uint32_t at = always(n);
-    if (!at || n->n_in <= at || f8_in_type(g, n, n->n_in - 1)->dtype != F8_I32)
+    if (!at || n->n_in <= at)
+        return 0;
+    const f8_type *last = f8_in_type(g, n, n->n_in - 1);
+    if (last->dtype != F8_I32 || last->rank == 4) /* that is a mask of a wrong dtype */
         return 0;
     return n->in[n->n_in - 1];
 }

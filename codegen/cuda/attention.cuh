@@ -312,7 +312,7 @@ template <class S> F8_DEV float f8_att_inverse(float sum)
 /* ---- dropout ---- */
 
 /* pcg3d of ir/num/scalar.def: its third word. */
-F8_DEV f8_u32 f8_att_random(f8_u32 a, f8_u32 b, f8_u32 c)
+template <class S> F8_DEV f8_u32 f8_att_random(f8_u32 a, f8_u32 b, f8_u32 c)
 {
     a = a * 1664525u + 1013904223u;
     b = b * 1664525u + 1013904223u;
@@ -335,7 +335,8 @@ struct f8_att_drop {
 template <class S, class P> F8_DEV f8_att_drop f8_att_drop_of(const P &p, int batch, int head)
 {
     if constexpr (S::DROP)
-        return {f8_att_random(*p.seed, S::STREAM, 0), (f8_u32)(batch * S::H + head) * (f8_u32)S::T};
+        return {f8_att_random<S>(*p.seed, S::STREAM, 0),
+                (f8_u32)(batch * S::H + head) * (f8_u32)S::T};
     else
         return {0, 0};
 }
@@ -343,12 +344,13 @@ template <class S, class P> F8_DEV f8_att_drop f8_att_drop_of(const P &p, int ba
 /* The bits are compared as signed numbers, which a change of the upper one makes of unsigned. */
 template <class S> F8_DEV bool f8_att_kept(const f8_att_drop &drop, int query, int key)
 {
-    const f8_u32 bits = f8_att_random((f8_u32)key, drop.row + (f8_u32)query, drop.key);
+    const f8_u32 bits = f8_att_random<S>((f8_u32)key, drop.row + (f8_u32)query, drop.key);
     return (bits ^ 0x80000000u) >= (S::DROP_LIMIT ^ 0x80000000u);
 }
 
 /* A bit for each element of a tile: whether it is kept. */
-template <class S, int MT, int NT> F8_DEV f8_u32 f8_att_keep(const f8_att_drop &drop, int row0, int col0)
+template <class S, int MT, int NT>
+F8_DEV f8_u32 f8_att_keep(const f8_att_drop &drop, int row0, int col0)
 {
     f8_u32 keep = 0;
     if constexpr (S::DROP) {
@@ -381,7 +383,8 @@ template <class S> F8_DEV float f8_att_dropped(float x, f8_u32 keep, int at)
 
 /* f8_att_left of what dropout makes of x. */
 template <class S, int MT, int NT>
-F8_DEV void f8_att_left_dropped(f8_u32 (&a)[MT][NT / 2][4], const float (&x)[MT][NT][4], f8_u32 keep)
+F8_DEV void f8_att_left_dropped(f8_u32 (&a)[MT][NT / 2][4], const float (&x)[MT][NT][4],
+                                f8_u32 keep)
 {
 #pragma unroll
     for (int mt = 0; mt < MT; mt++)

@@ -215,8 +215,19 @@ static void reduce_element(f8_cuda_printer *p, uint32_t n, bool in)
                      n, n, v.s, n);
 }
 
+/* Whether a thread may read a row after another one has stored over it: those past the last row
+ * repeat that row, and a store may be in place. */
+static bool may_read_late(const f8_cuda_printer *p)
+{
+    for (uint32_t n = 0; n < p->k->n_instrs && p->l.group <= F8_CUDA_WARP; n++)
+        if (p->k->instr[n].op == F8_K_STORE)
+            return true;
+    return false;
+}
+
 void f8_cuda_rows_reduce(f8_cuda_printer *p, bool in)
 {
+    const char *const live = may_read_late(p) ? "if (live) " : "";
     for (uint32_t n = 0; n < p->k->n_instrs; n++)
         if (is_reduced(p, n))
             reduce_element(p, n, in);
@@ -224,7 +235,7 @@ void f8_cuda_rows_reduce(f8_cuda_printer *p, bool in)
         if (p->needed[n] &&
             f8_cuda_layout_holds(
                 &p->l, &p->k->instr[n])) /* past the row's end it is a column nobody asks for */
-            f8_cuda_line(p, "m%u[u][e] = f8_larger(m%u[u][e], f8_bits(f8_abs(%s)));", n, n,
+            f8_cuda_line(p, "%sm%u[u][e] = f8_larger(m%u[u][e], f8_bits(f8_abs(%s)));", live, n, n,
                          f8_cuda_value(p, p->k->instr[n].a).s);
 }
 

@@ -435,10 +435,23 @@ static void history_push(const f8_interp *x, value history, value newest, f8_rva
 
 /* ---- the entry ---- */
 
-void f8_interp_composite(f8_interp *x, const f8_graph *g, f8_ref r, const f8_rvalue *const *in,
+/* Ids and targets of i64 as the nearest i32, and parameters of bf16 as f32: what the expressions
+ * above are written for. */
+static value as_computed(f8_interp *x, f8_op op, value a, uint32_t operand)
+{
+    const bool is_param = op == F8_OP_LINEAR || op == F8_OP_LAYERNORM || op == F8_OP_RMSNORM;
+    if (a->type.dtype == F8_I64)
+        return pointwise(x, F8_OP_CAST, F8_I32, a, NULL, NULL);
+    return is_param && operand > 0 ? to_f32(x, a) : a;
+}
+
+void f8_interp_composite(f8_interp *x, const f8_graph *g, f8_ref r, const f8_rvalue *const *given,
                          f8_rvalue *out)
 {
     const f8_node *n = f8_at(g, r);
+    value in[3] = {NULL};
+    for (uint32_t i = 0; i < n->n_in && i < 3; i++)
+        in[i] = as_computed(x, n->op, given[i], i);
     const double eps = f8_attr_f(g, r, F8_A_EPS);
     value y = NULL;
     if (x->status != F8_OK)

@@ -46,7 +46,7 @@ static int print(const cli *c, fp8c_context *ctx, fp8c_module *module)
     fp8c_status status;
     if (c->print_after) {
         fp8c_compile_options options = cli_listing_options(c, c->recipe);
-        options.text_only = 1; /* passes need no compiler of kernels */
+        options.plan_only = 1; /* passes need no kernels */
         options.print_after = c->print_after;
         options.write = cli_write_file;
         options.write_user = stdout;

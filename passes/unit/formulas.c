@@ -148,13 +148,14 @@ f8_norm f8_rmsnorm_rows(f8_graph *g, f8_ref x, double eps)
 
 f8_ref f8_layernorm(f8_graph *g, f8_ref x, f8_ref weight, f8_ref bias, double eps)
 {
-    f8_ref in[] = {f8_layernorm_rows(g, x, eps).xhat, weight, bias};
+    f8_ref in[] = {f8_layernorm_rows(g, x, eps).xhat, f8_cast(g, weight, F8_F32),
+                   f8_cast(g, bias, F8_F32)};
     return f8_make(g, F8_OP_FMA, in, 3, NULL, 0);
 }
 
 f8_ref f8_rmsnorm(f8_graph *g, f8_ref x, f8_ref weight, double eps)
 {
-    return f8_binary(g, F8_OP_MUL, f8_rmsnorm_rows(g, x, eps).xhat, weight);
+    return f8_binary(g, F8_OP_MUL, f8_rmsnorm_rows(g, x, eps).xhat, f8_cast(g, weight, F8_F32));
 }
 
 /* ---- activations ---- */

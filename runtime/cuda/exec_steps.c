@@ -134,14 +134,18 @@ f8_status f8_cuda_exec_make_func(f8_cuda_exec *x, uint32_t func, f8_diag *diag)
     return F8_OK;
 }
 
-/* The bytes that all three operands' addresses are multiples of. Spaces begin at multiples of 256,
+/* The bytes that all three operands' addresses are multiples of, also those of a batch's other
+ * matrices. Spaces begin at multiples of 256,
  * bound ports at multiples of 16, and places keep what their shapes give. So no address decides an
  * algorithm. */
 static int gemm_alignment(const f8_step *s)
 {
+    const f8_gemm_desc *d = &s->gemm;
     int64_t low = 16;
     for (int i = 0; i < 3; i++)
         low |= s->arg[i].offset;
+    low |= d->stride_a * (int64_t)f8_dtype_size(d->a) | d->stride_b * (int64_t)f8_dtype_size(d->b) |
+           d->stride_c * (int64_t)f8_dtype_size(d->c);
     return (int)(low & -low);
 }
 

@@ -269,7 +269,7 @@ START_TEST(ops)
     ck_assert_ptr_null(fp8c_op_name(-1));
     ck_assert_int_eq(fp8c_op("rmsnorm", &o), FP8C_OK);
     ck_assert_str_eq(o.operands, "x weight");
-    ck_assert_str_eq(o.types, "f32[.., C], f32[C] -> f32[.., C]");
+    ck_assert_str_eq(o.types, "f32[.., C], t[C] -> f32[.., C]; t: f32, bf16");
     ck_assert_str_eq(o.gradient, "yes");
     ck_assert_int_eq(fp8c_op_attribute("rmsnorm", 0, &a), FP8C_OK);
     ck_assert(!strcmp(a.attr.name, "eps") && a.attr.kind == FP8C_ATTR_FLOAT && a.attr.f == 1e-5);

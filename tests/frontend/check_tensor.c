@@ -233,9 +233,11 @@ static int64_t transposed[] = {1, 2}, padded[] = {5, 1}, wide[] = {2, 4, 1},
          "input 'x' of 'eval': it is of bf16, and the port takes f32")                             \
     CASE((t->h.dtype = (DLDataType){kDLFloat, 16, 1}),                                             \
          "input 'h' of 'eval': it is of f16, and the port takes bf16")                             \
-    CASE((t->ids.dtype = (DLDataType){kDLInt, 64, 1}),                                             \
-         "input 'ids' of 'eval': its dtype is code 0 of 64 bits and 1 "                            \
+    CASE((t->ids.dtype = (DLDataType){kDLInt, 16, 1}),                                             \
+         "input 'ids' of 'eval': its dtype is code 0 of 16 bits and 1 "                            \
          "lanes, and the port takes i32: code 0 of 32 bits, one lane")                             \
+    CASE((t->ids.dtype = (DLDataType){kDLInt, 64, 1}),                                             \
+         "input 'ids' of 'eval': it is of i64, and the port takes i32")                            \
     CASE((t->ids.dtype = (DLDataType){kDLUInt, 32, 1}),                                            \
          "input 'ids' of 'eval': its dtype is code 1 of 32 bits and "                              \
          "1 lanes, and the port takes i32: code 0 of 32 bits, one lane")                           \

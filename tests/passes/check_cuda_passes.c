@@ -81,9 +81,9 @@ static f8_module *random_module(f8_unit *u, uint64_t seed, unsigned scalings, f8
     return m;
 }
 
-static f8_status (*const passes[])(f8_unit *u) = {f8_pass_decompose, f8_pass_canonicalize,
-                                                  f8_pass_legalize,  f8_pass_group,
-                                                  f8_pass_schedule,  f8_pass_memory};
+static f8_status (*const passes[])(f8_unit *u) = {
+    f8_pass_ids,   f8_pass_decompose, f8_pass_canonicalize, f8_pass_legalize,
+    f8_pass_group, f8_pass_schedule,  f8_pass_memory};
 
 static void run_passes(f8_unit *u, uint64_t seed, int from, int to)
 {
@@ -145,7 +145,7 @@ START_TEST(rows_begin_aligned)
     test_unit_parse(&t, whole, "f32");
     t.unit.options.target = f8_target_by_name("sm_90a");
     graphgen_run(t.unit.module, 1, NULL, out[0]);
-    run_passes(&t.unit, 1, 1, 6);
+    run_passes(&t.unit, 1, 2, 7);
     const f8_func *f = &t.unit.module->func[0];
     ck_assert_msg(f8_program_check(f, &t.diag) == F8_OK, "%s", t.diag.text);
     int seen = 0;
@@ -193,10 +193,10 @@ START_TEST(random_graphs_keep_bits)
             u[i].options.target = i ? target : f8_target_by_name("cpu");
             if (i == 0)
                 graphgen_run(u[i].module, seed, NULL, out[3]);
-            run_passes(&u[i], seed, 0, 3);
+            run_passes(&u[i], seed, 0, 4);
             graphgen_run(u[i].module, seed, NULL, out[i]);
         }
-        run_passes(&u[1], seed, 3, 6);
+        run_passes(&u[1], seed, 4, 7);
         const f8_func *f = &u[1].module->func[0];
         ck_assert_msg(f8_program_check(f, &diag[1]) == F8_OK, "seed %llu: %s",
                       (unsigned long long)seed, diag[1].text);

@@ -7,6 +7,7 @@ results, the gradients of all float inputs (`gradients_of`) and those of the par
 named ports. An integer input has none, a result without a cotangent counts as a constant.
 """
 import ctypes as c
+import math
 import sys
 
 import numpy as np
@@ -142,6 +143,26 @@ def attention(q, k, v, mask=None):
     return y.transpose(1, 2).reshape(q.shape)
 
 
+def random_bits(a, b, c):
+    """The op of that name: the third word of pcg3d, as an unsigned number."""
+    v = [(x * 1664525 + 1013904223) & 0xffffffff for x in (a, b, c)]
+    for turn in range(2):
+        v[0] = (v[0] + v[1] * v[2]) & 0xffffffff
+        v[1] = (v[1] + v[2] * v[0]) & 0xffffffff
+        v[2] = (v[2] + v[0] * v[1]) & 0xffffffff
+        v = [x ^ x >> 16 for x in v] if turn == 0 else v
+    return v[2]
+
+
+def attention_with_dropout(q, k, v, seed, stream, p):
+    """Four heads; torch's dropout with the mask that fp8c's attention has."""
+    s = (heads(q, 4) @ heads(k, 4).mT / math.sqrt(q.shape[-1] // 4)).softmax(-1)
+    key, n = random_bits(int(seed), stream, 0), s.shape[-1]
+    kept = [(random_bits(i % n, i // n, key) + 2**31) % 2**32 >= int(p * 2**32) for i in range(s.numel())]
+    y = s * torch.tensor(kept, dtype=s.dtype).view(s.shape) / (1 - p) @ heads(v, 4)
+    return y.transpose(1, 2).reshape(q.shape)
+
+
 def rms(x, w):
     return x * torch.rsqrt((x * x).mean(-1, keepdim=True) + 1e-5) * w
 
@@ -231,6 +252,12 @@ CASES = [
          "             attention(%q, %k, %v, %added) {heads = 4, kv_heads = 2, causal = false})\n}\n",
          lambda v: {"y": attention(v.q, v.k, v["v"], v.m < 12) + attention(v.q, v.k, v["v"], (v.m * 0.125).to(v.q.dtype))},
          {"q": (2, 12, 32), "k": (2, 7, 16), "v": (2, 7, 16)}, {}, {"m": (2, 1, 1, 7)}),
+    Case("attention with dropout",
+         "func forward(%q: f32[2, 12, 32], %k: f32[2, 7, 32], %v: f32[2, 7, 32], %s: i32[])\n"
+         "  -> (%y: f32[2, 12, 32]) {\n"
+         "  return attention(%q, %k, %v, %s) {heads = 4, causal = false, dropout = 0.2, stream = 9}\n}\n",
+         lambda v: {"y": attention_with_dropout(v.q, v.k, v["v"], v.s, 9, 0.2)},
+         {"q": (2, 12, 32), "k": (2, 7, 32), "v": (2, 7, 32)}, {}, {"s": ()}),
     Case("a table of embeddings, and a loss",
          "param head: f32[32, 16] ones\nfunc forward(%table: f32[16, 32], %i: i32[4, 9], %t: i32[4, 9])\n"
          "  -> (%loss: f32[]) {\n"

@@ -88,6 +88,19 @@ static void gemm_stride(void)
 {
     first(F8_STEP_GEMM)->gemm.ldc = 1;
 }
+static void gemm_batch(void)
+{
+    f8_gemm_desc *d = &first(F8_STEP_GEMM)->gemm;
+    d->batch = 3; /* which nothing else of it allows */
+    d->stride_c = 1;
+}
+static void gemm_batch_outside(void)
+{
+    f8_gemm_desc *d = &first(F8_STEP_GEMM)->gemm;
+    d->accumulate = d->has_alpha = false;
+    d->batch = 1 << 20;
+    d->stride_c = d->m * d->ldc;
+}
 static void gemm_dtype(void)
 {
     first(F8_STEP_GEMM)->gemm.a = F8_I32;
@@ -311,6 +324,8 @@ static const struct {
     BAD(gemm_k, "a GEMM can't have m = "),
     BAD(gemm_rows, "bytes from there are used"),
     BAD(gemm_stride, "1 apart"),
+    BAD(gemm_batch, "there is no batch of 3 GEMMs with matrices 0, 0, 1 apart"),
+    BAD(gemm_batch_outside, "bytes from there are used"),
     BAD(gemm_dtype, "a GEMM can't multiply i32 by"),
     BAD(gemm_result, "to f8e4m3"),
     BAD(gemm_args, "it has 4 arguments instead of 6"),

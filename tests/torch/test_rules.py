@@ -240,6 +240,7 @@ class Rules(unittest.TestCase):
         a, b = floats(4, 3), floats(3, 5)
         for name, function, args, op in (
             ("mm", lambda a, b: torch.mm(a, b), (a, b), "matmul"),
+            ("addmm", lambda c, a, b: torch.addmm(c, a, b), (floats(5), a, b), "matmul"),
             ("linear", lambda a, b: F.linear(a, b.t()), (a, b), "matmul"),
             ("bmm", lambda a, b: torch.bmm(a, b), (floats(2, 4, 3), floats(2, 3, 5)), "batch_matmul"),
             (

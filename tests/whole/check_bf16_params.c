@@ -10,7 +10,7 @@
 
 static const char *targets[] = {"reference", "cpu", "cuda"};
 static const char *const names[] = {"wte", "ln", "up", "up.bias", "down", "ln_f", "ln_f.bias"};
-enum { N_TARGETS = 3, N_NAMES = 7, MOST_ELEMENTS = 256 * 128 };
+enum { N_TARGETS = 3, N_NAMES = 7, MOST_ELEMENTS = 4096 * 32 };
 
 /* The embedding is tied to the head. */
 #define PARAMETERS(T)                                                                              \
@@ -144,6 +144,40 @@ START_TEST(gradients)
     ck_assert_msg(pair_equal(&a.out, &b.out, "y"), "y %s", what);
     ck_assert_msg(pair_equal(&a.out, &b.out, "dx"), "dx %s", what);
     same_gradients(what);
+    end_twins();
+}
+END_TEST
+
+/* A head of so many logits that its gradient is made in chunks of rows. */
+#define HEAD(T)                                                                                    \
+    "module head\nparam wte: " T "[4096, 32] normal(0.5)\n"                                        \
+    "func forward(%ids: i64[528], %targets: i64[528]) -> (%loss: f32[]) {\n"                       \
+    "  %e = embedding(wte, %ids) {padding = 3}\n"                                                  \
+    "  return cross_entropy(linear(%e, wte) {transpose_b = true, name = \"head\"}, %targets)\n}\n"
+
+START_TEST(large_head)
+{
+    fp8c_compile_options o = pair_options(_i ? "current" : "bf16");
+    o.target = "cpu";
+    int64_t ids[528];
+    for (int i = 0; i < 528; i++)
+        ids[i] = i * 37 % 4096;
+    begin(&a, HEAD("bf16"), &o);
+    begin(&b, HEAD("f32"), &o);
+    read_var(&a, "wte", narrow);
+    for (int i = 0; i < MOST_ELEMENTS; i++)
+        wide[i] = widened(narrow[i]);
+    write_var(&b, "wte", wide);
+    run(b.ctx, b.p, "prepare");
+    for (int k = 0; k < 2; k++) {
+        setup *s = k ? &b : &a;
+        pair_set(&s->in, "ids", &(fp8c_type){FP8C_I64, 1, {528}}, ids);
+        pair_set(&s->in, "targets", &(fp8c_type){FP8C_I64, 1, {528}}, ids);
+        pair_step(s->p, false, &s->in, &s->out);
+    }
+    ck_assert(pair_equal(&a.out, &b.out, "loss"));
+    same_rounded("large head", "wte", pair_find(&a.out, "wte")->data,
+                 pair_find(&b.out, "wte")->data, MOST_ELEMENTS);
     end_twins();
 }
 END_TEST
@@ -407,6 +441,7 @@ Suite *f8_suite(void)
     TCase *t = tcase_create("bf16 parameters");
     tcase_set_timeout(t, TIMEOUT);
     tcase_add_loop_test(t, gradients, 0, N_TARGETS * N_RECIPES);
+    tcase_add_loop_test(t, large_head, 0, 2);
     tcase_add_loop_test(t, added, 0, N_TARGETS);
     tcase_add_loop_test(t, updates, 0, 2 * N_TARGETS);
     tcase_add_checked_fixture(t, make_folder, remove_folder);

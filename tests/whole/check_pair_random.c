@@ -67,6 +67,12 @@ static int below(layer *l, int n)
     return (int)(test_random(&l->random) % (uint32_t)n);
 }
 
+/* Of a parameter: bf16 is one in four. No number is drawn, so a seed keeps its layer. */
+static const char *dtype(const layer *l)
+{
+    return (l->declared.n + l->body.n) % 4 == 1 ? "bf16" : "f32";
+}
+
 static const value *any(layer *l)
 {
     const int a = below(l, l->n), b = below(l, l->n);
@@ -117,13 +123,13 @@ static void add_linear(layer *l)
     if (input)
         say(&l->inputs, ", %%w%d: f32[%d, %d]", p, rows, columns);
     else
-        say(&l->declared, "param w%d: f32[%d, %d] normal(0.1)\n", p, rows, columns);
+        say(&l->declared, "param w%d: %s[%d, %d] normal(0.1)\n", p, dtype(l), rows, columns);
     if (input && below(l, 2)) {
         const size_t n = strlen(l->gradients);
         snprintf(l->gradients + n, sizeof l->gradients - n, "%sw%d", n ? "," : "", p);
     }
     if (bias)
-        say(&l->declared, "param b%d: f32[%d] normal(0.1)\n", p, to);
+        say(&l->declared, "param b%d: %s[%d] normal(0.1)\n", p, dtype(l), to);
     char from[32];
     snprintf(from, sizeof from, "%s", x->name);
     const char *name = add(l, to);
@@ -179,9 +185,9 @@ static void add_norm(layer *l)
     const bool rms = below(l, 2);
     snprintf(from, sizeof from, "%s", x->name);
     const char *to = add(l, width);
-    say(&l->declared, "param g%d: f32[%d] normal(1)\n", p, width);
+    say(&l->declared, "param g%d: %s[%d] normal(1)\n", p, dtype(l), width);
     if (!rms)
-        say(&l->declared, "param h%d: f32[%d] normal(0.1)\n", p, width);
+        say(&l->declared, "param h%d: %s[%d] normal(0.1)\n", p, dtype(l), width);
     if (rms)
         say(&l->body, "  %s = rmsnorm(%s, g%d)\n", to, from, p);
     else
@@ -208,7 +214,7 @@ static void add_attention(layer *l)
 static void add_embedding(layer *l)
 {
     const int p = l->n_params++;
-    say(&l->declared, "param e%d: f32[16, %d] normal(0.5)\n", p, NARROW);
+    say(&l->declared, "param e%d: %s[16, %d] normal(0.5)\n", p, dtype(l), NARROW);
     say(&l->inputs, ", %%i%d: i32[2, 16]", p);
     const char *to = add(l, NARROW);
     say(&l->body, "  %s = embedding(e%d, %%i%d)\n", to, p, p);

@@ -35,11 +35,26 @@ typedef struct training {
     int ranks, zero, accumulate, first, steps; /* first: the number of the first step */
     char *failed[RANKS_MOST];
     unsigned char *whole[RANKS_MOST]; /* all variables, as rank r has them or joins them */
-    size_t bytes[RANKS_MOST];
+    size_t bytes[RANKS_MOST], room[RANKS_MOST];
     float result[RANKS_MOST][STEPS + 1]; /* losses, then the norm of the last step */
     rank_traffic traffic[RANKS_MOST];
     int64_t recomputed[RANKS_MOST]; /* values, with a budget */
 } training;
+
+/* Room for `more` bytes behind those there are: twice what it was, since realloc always copies
+ * under AddressSanitizer. NULL: no memory. */
+static unsigned char *make_room(training *t, int rank, size_t more)
+{
+    const size_t needed = t->bytes[rank] + more;
+    if (needed <= t->room[rank])
+        return t->whole[rank];
+    unsigned char *p = realloc(t->whole[rank], 2 * needed);
+    if (p) {
+        t->whole[rank] = p;
+        t->room[rank] = 2 * needed;
+    }
+    return p;
+}
 
 /* Appends the whole of a variable. */
 static bool append_whole(f8_api_run *r, const fp8c_comm *comm, training *t, int i,
@@ -48,10 +63,8 @@ static bool append_whole(f8_api_run *r, const fp8c_comm *comm, training *t, int 
     const size_t part = (size_t)fp8c_type_bytes(&v->type),
                  whole = v->rows ? part / (size_t)v->type.dim[0] * (size_t)v->rows : part;
     unsigned char *own = malloc(part + 1), *all = malloc(part * (size_t)comm->ranks + 1),
-                  *more = realloc(t->whole[comm->rank], t->bytes[comm->rank] + whole + 1);
+                  *more = make_room(t, comm->rank, whole + 1);
     bool ok = own && all && more && fp8c_program_read(r->program, i, own) == FP8C_OK;
-    if (more)
-        t->whole[comm->rank] = more;
     if (ok && v->rows)
         ok = comm->all_gather(comm->user, own, all, part) == 0;
     if (ok) {

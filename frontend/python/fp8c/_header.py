@@ -49,6 +49,7 @@ class DType(enum.IntEnum):
     F8E4M3 = 5
     F8E5M2 = 6
     F8E8M0 = 7
+    I64 = 8
 
 
 class LogLevel(enum.IntEnum):

@@ -43,7 +43,8 @@ START_TEST(one_op)
     ck_assert_str_eq(
         r.out, "linear(x, w[, bias])\n"
                "    x w + bias; recipes say in which format its three GEMMs are\n\n"
-               "    types       f32[.., K], f32[K, N], f32[N] -> f32[.., N]\n"
+               "    types       f32[.., K], t[K, N], u[N] -> f32[.., N]; t: f32, bf16; "
+               "u: f32, bf16\n"
                "    gradient    yes\n"
                "    attributes  transpose_b = false         the second operand is stored [N, K]\n"
                "                name = \"\"                   a linear's name, which recipe "

@@ -309,10 +309,13 @@ START_TEST(conversions)
     static const int64_t wide[] = {-2147483648, 7, 2147483647}, high[] = {0, 2147483648, 1},
                          low[] = {0, 1, INT64_MIN};
     static const uint8_t bytes[] = {0, 1, 200};
+    static const int32_t narrow[] = {-5, INT32_MAX, INT32_MIN};
+    int64_t l[3];
     int32_t i[3];
     uint8_t b[3];
     uint16_t h[3];
-    const fp8c_type i32 = {FP8C_I32, 1, {3}}, boolean = {FP8C_BOOL, 1, {3}};
+    const fp8c_type i32 = {FP8C_I32, 1, {3}}, boolean = {FP8C_BOOL, 1, {3}},
+                    i64 = {FP8C_I64, 1, {3}};
     ck_assert_int_eq(take(THREE("<i8"), wide, 24, i32, i), F8_OK);
     ck_assert(i[0] == INT32_MIN && i[1] == 7 && i[2] == INT32_MAX);
     ck_assert_int_eq(take(THREE("<i8"), high, 24, i32, i), F8_ERR_INPUT);
@@ -321,6 +324,12 @@ START_TEST(conversions)
     ck_assert_str_eq(diag.text, "for 'x': element 2 does not fit into i32");
     ck_assert_int_eq(take(THREE("|u1"), bytes, 3, i32, i), F8_OK);
     ck_assert(i[0] == 0 && i[1] == 1 && i[2] == 200);
+    ck_assert_int_eq(take(THREE("<i8"), low, 24, i64, l), F8_OK);
+    ck_assert(!memcmp(l, low, sizeof low));
+    ck_assert_int_eq(take(THREE("<i4"), narrow, 12, i64, l), F8_OK);
+    ck_assert(l[0] == -5 && l[1] == INT32_MAX && l[2] == INT32_MIN);
+    ck_assert_int_eq(take(THREE("|u1"), bytes, 3, i64, l), F8_OK);
+    ck_assert(l[0] == 0 && l[1] == 1 && l[2] == 200);
     ck_assert_int_eq(take(THREE("|b1"), "\0\1\1", 3, boolean, b), F8_OK);
     ck_assert_int_eq(take(THREE("|b1"), bytes, 3, boolean, b), F8_ERR_INPUT);
     ck_assert_str_eq(diag.text, "for 'x': element 2 does not fit into bool");

@@ -421,7 +421,8 @@ START_TEST(random_functions)
             b.unit = (f8_unit){.arena = &b.arena, .diag = &b.diag, .module = b.m};
             b.unit.options.no_fuse = way / 2;
             b.f = &b.m->func[0];
-            ck_assert_msg(f8_pass_decompose(&b.unit) == F8_OK, "%s", b.diag.text);
+            ck_assert_msg(f8_pass_ids(&b.unit) == F8_OK && f8_pass_decompose(&b.unit) == F8_OK,
+                          "%s", b.diag.text);
             finish(&b);
             f8_arena_end(&b.arena);
         }

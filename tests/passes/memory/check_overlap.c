@@ -140,20 +140,13 @@ static double simulate(const subject *s, double *exposed)
 }
 
 /* Without overlap it would be 1.5. */
-START_TEST(hidden)
+static void check_hidden(const subject *s, const sort *k, int zero)
 {
-    for (int zero = 0; zero < STAGES; zero++) {
-        subject s;
-        double exposed;
-        open_subject(&s, &sorts[_i], zero);
-        const double took = simulate(&s, &exposed);
-        ck_assert_msg(took <= 1.11 + exposed,
-                      "%s, stage %d: %.3f times compute; %.3f can't be hidden", sorts[_i].file,
-                      zero, took, exposed);
-        close_subject(&s);
-    }
+    double exposed;
+    const double took = simulate(s, &exposed);
+    ck_assert_msg(took <= 1.11 + exposed, "%s, stage %d: %.3f times compute; %.3f can't be hidden",
+                  k->file, zero, took, exposed);
 }
-END_TEST
 
 /* ---- memory ---- */
 
@@ -192,27 +185,26 @@ static int64_t layer_of(const sizes *z)
 /* Beside what one rank needs: two buckets, one exchange buffer and two gathered layers. The
  * gradient of a tied embedding is begun by the head, in the buffer of the last bucket. One rank
  * adds it to its state. */
-START_TEST(bounded)
+static void check_bounded(const subject *s, const sort *k, int zero, int64_t before)
 {
-    sort alone = sorts[_i];
-    subject s;
-    alone.ranks = 1;
-    open_subject(&s, &alone, 0);
-    const int64_t before = s.p->arena_bytes;
-    close_subject(&s);
-    for (int zero = 0; zero < STAGES; zero++) {
-        open_subject(&s, &sorts[_i], zero);
-        const sizes z = sizes_of(&s);
-        const int64_t most = 3 * z.bucket + 2 * layer_of(&z) + z.last;
-        ck_assert_msg(s.p->arena_bytes <= before + most,
-                      "%s %s, stage %d: %.1f MiB, one rank %.1f; a bucket has %.1f, a layer %.1f",
-                      sorts[_i].file, sorts[_i].recipe, zero, (double)s.p->arena_bytes / (1 << 20),
-                      (double)before / (1 << 20), (double)z.bucket / (1 << 20),
-                      (double)layer_of(&z) / (1 << 20));
-        close_subject(&s);
-    }
+    const sizes z = sizes_of(s);
+    const int64_t most = 3 * z.bucket + 2 * layer_of(&z) + z.last;
+    ck_assert_msg(s->p->arena_bytes <= before + most,
+                  "%s %s, stage %d: %.1f MiB, one rank %.1f; a bucket has %.1f, a layer %.1f",
+                  k->file, k->recipe, zero, (double)s->p->arena_bytes / (1 << 20),
+                  (double)before / (1 << 20), (double)z.bucket / (1 << 20),
+                  (double)layer_of(&z) / (1 << 20));
 }
-END_TEST
+
+static int64_t arena_of_one_rank(sort k)
+{
+    subject s;
+    k.ranks = 1;
+    open_subject(&s, &k, 0);
+    const int64_t bytes = s.p->arena_bytes;
+    close_subject(&s);
+    return bytes;
+}
 
 /* ---- turns ---- */
 
@@ -255,67 +247,75 @@ static int gemms_between(const subject *s, uint32_t from, uint32_t to)
 
 /* A bucket starts as soon as it is there, unless one before it is still under way: no GEMM runs in
  * between. */
-START_TEST(soon)
+static void check_soon(const subject *s, const sort *k, int zero)
 {
-    for (int zero = 0; zero < STAGES; zero++) {
-        subject s;
-        int checked = 0;
-        open_subject(&s, &sorts[_i], zero);
-        uint32_t *turn = turns_of(&s), under_way = 0, last;
-        for (uint32_t at = 0; at < s.p->n_groups; at++) {
-            const uint32_t i = s.p->order[at], from = maker_of(&s, s.p->group[i].in[0]);
-            if (!of_gradients(&s, i))
-                continue;
-            ck_assert_uint_ne(from, NO_GROUP);
-            const uint32_t free = turn[from] > under_way ? turn[from] : under_way;
-            ck_assert_msg(gemms_between(&s, free, at) <= 1, "%s, stage %d: '%s' starts late",
-                          sorts[_i].file, zero, s.p->group[i].name);
-            checked++;
-            first_use(&s, i, &last);
-            under_way = last > under_way ? last : under_way;
-        }
-        ck_assert_int_gt(checked, 4);
-        free(turn);
-        close_subject(&s);
+    int checked = 0;
+    uint32_t *turn = turns_of(s), under_way = 0, last;
+    for (uint32_t at = 0; at < s->p->n_groups; at++) {
+        const uint32_t i = s->p->order[at], from = maker_of(s, s->p->group[i].in[0]);
+        if (!of_gradients(s, i))
+            continue;
+        ck_assert_uint_ne(from, NO_GROUP);
+        const uint32_t free = turn[from] > under_way ? turn[from] : under_way;
+        ck_assert_msg(gemms_between(s, free, at) <= 1, "%s, stage %d: '%s' starts late", k->file,
+                      zero, s->p->group[i].name);
+        checked++;
+        first_use(s, i, &last);
+        under_way = last > under_way ? last : under_way;
     }
+    ck_assert_int_gt(checked, 4);
+    free(turn);
 }
-END_TEST
 
 /* Weights are gathered while a GEMM before their reader runs; no more than two layers of them, and
  * the biases and norms, are there at once. */
-START_TEST(gathered_ahead)
+static void check_gathered_ahead(const subject *s, const sort *k)
 {
-    subject s;
-    open_subject(&s, &sorts[_i], 3);
-    const sizes z = sizes_of(&s);
-    int64_t *change = calloc(s.p->n_groups + 2, sizeof *change), live = 0;
-    uint32_t *turn = turns_of(&s), last;
+    const sizes z = sizes_of(s);
+    int64_t *change = calloc(s->p->n_groups + 2, sizeof *change), live = 0;
+    uint32_t *turn = turns_of(s), last;
     int checked = 0;
-    for (uint32_t i = 0; i < s.p->n_groups; i++) {
-        if (!travels(&s, i) || of_gradients(&s, i) || received(&s, i) <= 4 * F8_MAX_RANKS)
+    for (uint32_t i = 0; i < s->p->n_groups; i++) {
+        if (!travels(s, i) || of_gradients(s, i) || received(s, i) <= 4 * F8_MAX_RANKS)
             continue;
-        const uint32_t first = first_use(&s, i, &last);
-        ck_assert_msg(last >= first, "nothing reads '%s'", s.p->group[i].name);
-        if (strcmp(s.p->group[i].name, "small")) { /* these stay */
-            change[turn[i]] += received(&s, i);
-            change[last + 1] -= received(&s, i);
+        const uint32_t first = first_use(s, i, &last);
+        ck_assert_msg(last >= first, "nothing reads '%s'", s->p->group[i].name);
+        if (strcmp(s->p->group[i].name, "small")) { /* these stay */
+            change[turn[i]] += received(s, i);
+            change[last + 1] -= received(s, i);
         }
-        if (!is_gemm(&s, first) || gemms_between(&s, 0, first) == 0)
+        if (!is_gemm(s, first) || gemms_between(s, 0, first) == 0)
             continue;
-        ck_assert_msg(gemms_between(&s, turn[i], first) >= 1, "%s: '%s' is gathered too late",
-                      sorts[_i].file, s.p->group[i].name);
+        ck_assert_msg(gemms_between(s, turn[i], first) >= 1, "%s: '%s' is gathered too late",
+                      k->file, s->p->group[i].name);
         checked++;
     }
-    for (uint32_t at = 0; at < s.p->n_groups; at++) {
+    for (uint32_t at = 0; at < s->p->n_groups; at++) {
         live += change[at];
         ck_assert_msg(live <= 2 * layer_of(&z), "%s: %.1f MiB of weights at '%s', a layer has %.1f",
-                      sorts[_i].file, (double)live / (1 << 20), s.p->group[s.p->order[at]].name,
+                      k->file, (double)live / (1 << 20), s->p->group[s->p->order[at]].name,
                       (double)layer_of(&z) / (1 << 20));
     }
     ck_assert_int_gt(checked, 20);
     free(change);
     free(turn);
-    close_subject(&s);
+}
+
+/* Each program is compiled once, since that takes longer than to judge it. */
+START_TEST(plans)
+{
+    const sort *k = &sorts[_i];
+    const int64_t before = arena_of_one_rank(*k);
+    for (int zero = 0; zero < STAGES; zero++) {
+        subject s;
+        open_subject(&s, k, zero);
+        check_hidden(&s, k, zero);
+        check_bounded(&s, k, zero, before);
+        check_soon(&s, k, zero);
+        if (zero == 3)
+            check_gathered_ahead(&s, k);
+        close_subject(&s);
+    }
 }
 END_TEST
 
@@ -324,10 +324,7 @@ Suite *f8_suite(void)
     Suite *suite = suite_create("overlap");
     TCase *c = tcase_create("plans");
     tcase_set_timeout(c, 120);
-    tcase_add_loop_test(c, hidden, 0, SORTS);
-    tcase_add_loop_test(c, bounded, 0, SORTS);
-    tcase_add_loop_test(c, soon, 0, SORTS);
-    tcase_add_loop_test(c, gathered_ahead, 0, SORTS);
+    tcase_add_loop_test(c, plans, 0, SORTS);
     suite_add_tcase(suite, c);
     return suite;
 }

@@ -298,6 +298,59 @@ START_TEST(equal_descs_share)
 }
 END_TEST
 
+/* A batch has the bits of its products alone, for any number of threads, whether a product is one
+ * task or many; an operand may be one matrix for all. */
+START_TEST(batches)
+{
+    static const int64_t sizes[][4] = {
+        {7, 5, 9, 3}, {70, 150, 300, 2}, {1, 64, 64, 40}, {130, 200, 64, 5}, {40, 16, 900, 64}};
+    const int64_t *s = sizes[_i % 5];
+    const f8_dtype dtype = _i / 5 % 2 ? F8_BF16 : F8_F32;
+    f8_gemm_desc one = {.m = s[0], .n = s[1], .k = s[2], .a = dtype, .b = dtype};
+    one.trans_a = _i & 1, one.trans_b = _i & 2;
+    gemm_set_strides(&one, _i % 3);
+    f8_gemm_desc d = one;
+    d.batch = s[3];
+    d.stride_a = _i % 3 == 1 ? 0 : f8_gemm_elements(&one, F8_GEMM_A) + 8;
+    d.stride_b = _i % 3 == 2 ? 0 : f8_gemm_elements(&one, F8_GEMM_B);
+    d.stride_c = f8_gemm_elements(&one, F8_GEMM_C) + 3;
+    f8_gemm_desc all = one; /* an operand with room for all matrices: its values */
+    all.m = all.n = all.k = 1 + f8_gemm_elements(&d, F8_GEMM_A) + f8_gemm_elements(&d, F8_GEMM_B);
+    const size_t size = f8_dtype_size(dtype), n_c = (size_t)f8_gemm_elements(&d, F8_GEMM_C);
+    const size_t n = (size_t)all.m;
+    uint8_t *values = malloc(n * size);
+    float *want = calloc(n_c, sizeof *want), *got = calloc(n_c, sizeof *got);
+    for (size_t i = 0; i < n; i++) {
+        const float x = (float)(int)(test_random(&seed) % 4097 - 2048) * 0x1p-9f;
+        const uint32_t bits = dtype == F8_BF16 ? f8_bits(x) >> 16 : f8_bits(x);
+        memcpy(values + i * size, &bits, size);
+    }
+    const uint8_t *a = values, *b = values + (size_t)f8_gemm_elements(&d, F8_GEMM_A) * size;
+    for (int threads = 0; threads <= 3; threads++) {
+        f8_gemm *gemm, *single;
+        f8_pool *pool = g.pools[threads];
+        ck_assert_int_eq(f8_gemm_prepare(g.lib, &d, 3, &gemm, NULL), F8_OK);
+        ck_assert_int_eq(f8_gemm_prepare(g.lib, &one, 3, &single, NULL), F8_OK);
+        const size_t bytes = f8_gemm_workspace(gemm) + f8_gemm_workspace(single);
+        void *ws = aligned_alloc(64, (bytes + 64) / 64 * 64);
+        for (int64_t i = 0; i < d.batch && threads == 0; i++)
+            ck_assert_int_eq(f8_gemm_run(single, NULL, a + (size_t)(i * d.stride_a) * size,
+                                         b + (size_t)(i * d.stride_b) * size, want + i * d.stride_c,
+                                         NULL, NULL, ws),
+                             F8_OK);
+        memset(got, 0, n_c * sizeof *got);
+        ck_assert_int_eq(f8_gemm_run(gemm, pool, a, b, got, NULL, NULL, ws), F8_OK);
+        ck_assert_msg(!memcmp(got, want, n_c * sizeof *got), "%d threads", threads);
+        free(ws);
+        f8_gemm_release(gemm);
+        f8_gemm_release(single);
+    }
+    free(values);
+    free(want);
+    free(got);
+}
+END_TEST
+
 static void refused(f8_gemm_desc d, int threads, f8_status status, const char *text)
 {
     f8_diag diag = {0};
@@ -325,6 +378,10 @@ START_TEST(bad_input)
     refused(d, 1, F8_ERR_UNSUPPORTED, "no GEMM algorithm has the number 77");
     d = good, d.algorithm = F8_GEMM_ONEDNN_BF16;
     refused(d, 1, F8_ERR_UNSUPPORTED, "GEMM algorithm onednn-bf16 can't do f32 x f32 on this CPU");
+    d = good, d.batch = 2, d.stride_c = 63;
+    refused(d, 1, F8_ERR_INPUT, "no batch of 2 has matrices 0, 0 and 63 elements apart");
+    d = good, d.batch = 2, d.stride_c = 64, d.accumulate = true;
+    refused(d, 1, F8_ERR_INPUT, "no batch of 2");
     refused(good, 0, F8_ERR_INPUT, "GEMM for 0 threads: must be 1 to 256");
 
     f8_gemm *gemm;
@@ -481,6 +538,7 @@ Suite *f8_suite(void)
     tcase_add_test(tc, special_values);
     tcase_add_test(tc, equal_descs_share);
     tcase_add_test(tc, bad_input);
+    tcase_add_loop_test(tc, batches, 0, 30);
     tcase_add_test(tc, out_of_memory);
     tcase_add_test(tc, identities);
     tcase_add_test(tc, choice_by_cpu);

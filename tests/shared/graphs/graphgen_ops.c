@@ -273,6 +273,12 @@ static void roll(f8_gen *t)
     f8_gen_add(t, f8_make(t->g, F8_OP_ROLL, &a, 1, attr, 2));
 }
 
+/* Of what ops take as parameters. */
+static f8_dtype param_dtype(f8_gen *t)
+{
+    return f8_gen_chance(t, 4) ? F8_BF16 : F8_F32;
+}
+
 /* ---- gathers ---- */
 
 static void gather(f8_gen *t)
@@ -283,12 +289,14 @@ static void gather(f8_gen *t)
         t, f8_gen_chance(t, 2) ? f8_gen_shape(1, count, 0, 0) : f8_gen_shape(2, 2, count, 0),
         f8_gen_chance(t, 3) ? F8_I64 : F8_I32, "ids");
     const f8_type size = f8_gen_shape(2, rows, cols, 0);
+    const f8_dtype d = param_dtype(t);
     const f8_ref table =
-        f8_gen_chance(t, 2) ? f8_gen_state(t, size, F8_F32) : f8_gen_input(t, size, F8_F32, "x");
+        f8_gen_chance(t, 2) ? f8_gen_state(t, size, d) : f8_gen_input(t, size, d, "x");
     const f8_ref y = f8_gen_add(t, f8_binary(t->g, F8_OP_EMBEDDING, table, ids));
     if (f8_gen_chance(t, 2)) {
         const f8_ref dy = f8_gen_chance(t, 2) ? y : f8_gen_add(t, f8_unary(t->g, F8_OP_TANH, y));
-        const f8_ref acc = f8_gen_chance(t, 2) ? table : f8_gen_state(t, size, F8_F32);
+        const bool own = d != F8_F32 || f8_gen_chance(t, 2);
+        const f8_ref acc = own ? f8_gen_state(t, size, F8_F32) : table;
         f8_gen_accumulates(t, acc,
                            f8_gen_add(t, f8_make(t->g, F8_OP_EMBEDDING_GRAD,
                                                  (f8_ref[]){acc, ids, dy}, 3, NULL, 0)));
@@ -499,13 +507,13 @@ static void composite(f8_gen *t)
         break;
     }
     case 0: {
-        const f8_ref w = f8_gen_input(t, vector, F8_F32, "x"),
-                     b = f8_gen_input(t, vector, F8_F32, "x");
+        const f8_ref w = f8_gen_input(t, vector, param_dtype(t), "x"),
+                     b = f8_gen_input(t, vector, param_dtype(t), "x");
         f8_gen_add(t, f8_make(g, F8_OP_LAYERNORM, (f8_ref[]){a, w, b}, 3, NULL, 0));
         break;
     }
     case 1:
-        f8_gen_add(t, f8_binary(g, F8_OP_RMSNORM, a, f8_gen_input(t, vector, F8_F32, "x")));
+        f8_gen_add(t, f8_binary(g, F8_OP_RMSNORM, a, f8_gen_input(t, vector, param_dtype(t), "x")));
         break;
     case 2: f8_gen_add(t, f8_unary(g, F8_OP_SOFTMAX, a)); break;
     case 3:
