@@ -240,6 +240,7 @@ class Rules(unittest.TestCase):
         a, b = floats(4, 3), floats(3, 5)
         for name, function, args, op in (
             ("mm", lambda a, b: torch.mm(a, b), (a, b), "matmul"),
+            ("addmm", lambda c, a, b: torch.addmm(c, a, b), (floats(5), a, b), "matmul"),
             ("linear", lambda a, b: F.linear(a, b.t()), (a, b), "matmul"),
             ("bmm", lambda a, b: torch.bmm(a, b), (floats(2, 4, 3), floats(2, 3, 5)), "batch_matmul"),
             (
@@ -403,6 +404,44 @@ class Refused(unittest.TestCase):
 
         plan = partition(capture_module(function, (floats(4, 3),)))
         self.assertEqual([type(s).__name__ for s in plan.steps], ["Stage", "Eager", "Stage"])
+
+    def test_weights_alone(self) -> None:
+        """What depends on parameters alone: a result of its own, and an op that fp8c lacks."""
+        module = Product(lambda x, w: (x @ torch.cumsum(w, 0) + (w * w).sum(), (w * 2).sum()), floats(3, 3))
+        x, w = floats(4, 3), module.weights[0]
+        plan = partition(capture_module(module, (x,)))
+        self.assertEqual([op.op for op in plan.eager_ops], ["aten.cumsum.default"])
+        found = run_plan.run(plan, [i.tensor if i.tensor is not None else x for i in plan.inputs], target="reference")
+        expected = module(x)
+        for a, b in zip(found, expected):
+            torch.testing.assert_close(a, b)
+        torch.testing.assert_close(
+            torch.autograd.grad(found[0].sum() + found[1], w)[0],
+            torch.autograd.grad(expected[0].sum() + expected[1], w)[0],
+        )
+
+    def test_random(self) -> None:
+        """What is drawn is drawn at each call, and is no constant."""
+        module = Product(lambda x, w: x @ w + torch.randn(3) + torch.rand_like(x @ w), floats(3, 3))
+        x = torch.randn(4, 3)
+        plan = partition(capture_module(module, (x,)))
+        self.assertIn("torch.randn", plan.prologue_ops)
+        self.assertEqual(plan.constants, {})
+        args = [i.tensor if i.tensor is not None else x for i in plan.inputs]
+        a, b = (run_plan.run(plan, args, target="reference")[0] for _ in range(2))
+        self.assertFalse(torch.equal(a, b))
+
+    def test_view_under_no_grad(self) -> None:
+        """Equal views with and without a gradient are not one."""
+
+        def function(x: torch.Tensor) -> torch.Tensor:
+            with torch.no_grad():
+                y = x.view(3, 4)
+            return (y * x.view(3, 4)).sum()
+
+        x = floats(4, 3)
+        found = run_plan.run(partition(capture_module(function, (x,))), [x], target="reference")[0]
+        torch.testing.assert_close(torch.autograd.grad(found, x)[0], x.detach())
 
     def test_no_grad(self) -> None:
         """What runs under no_grad, or is detached, gets no gradient."""

@@ -207,20 +207,28 @@ _VIEWS = frozenset({"_operator.getitem", "unsqueeze", "view", "reshape", "expand
 
 
 def _merge_views(gm: torch.fx.GraphModule) -> None:
-    """Make equal views of one tensor one node: each layer takes its own slice of one mask."""
+    """Make equal views of one tensor one node: each layer takes its own slice of one mask.
+
+    Views see what is written in place, so equal ones stay equal. A view made under no_grad is
+    another than one that has a gradient; an index that is a tensor makes no view.
+    """
 
     def shown(node: torch.fx.Node) -> Any:
         fake = private.fake_value(node)
         return _Same(fake) if isinstance(fake, (int, torch.SymInt)) else node
 
+    def tensors(node: torch.fx.Node) -> int:
+        found = [private.fake_value(n) for n in (node, *node.all_input_nodes)]
+        return sum(not isinstance(fake, (int, torch.SymInt)) for fake in found)
+
     seen: dict[Any, torch.fx.Node] = {}
+    grad: bool | None = None
     for node in list(gm.graph.nodes):
-        if private.target_name(node) not in _VIEWS or not isinstance(
-            private.fake_value(node), torch.Tensor
-        ):
+        grad = grad if private.sets_grad(node) is None else private.sets_grad(node)
+        if private.target_name(node) not in _VIEWS or tensors(node) != 2:
             continue
         args, kwargs = torch.fx.map_arg((node.args, node.kwargs), shown)
-        key = (private.target_name(node), repr(args), repr(kwargs))
+        key = (grad, private.target_name(node), repr(args), repr(kwargs))
         first = seen.setdefault(key, node)
         if first is not node:
             node.replace_all_uses_with(first)
@@ -313,7 +321,8 @@ def _classify(gm: torch.fx.GraphModule, inputs: Sequence[Input]) -> dict[torch.f
             for a in m.all_input_nodes
             if a not in inside and a in classes
         ]
-        classes[node] = max(feeding, default=CONSTANT)
+        least = PROLOGUE if any(private.is_random(m) for m in members) else CONSTANT
+        classes[node] = max([*feeding, least])
         if len(members) > 1 and classes[node] == STAGE:
             raise Unsupported("vmap", "it maps over activations", place_of(node))
         if private.is_in_place(node) and node.args and isinstance(node.args[0], torch.fx.Node):

@@ -151,7 +151,7 @@ class _Partition:
                 continue
             feeding = [self.classes[a] for a in node.all_input_nodes]
             highest = max(feeding, default=CONSTANT)
-            if highest == CONSTANT and self._fold(node):
+            if highest == CONSTANT and not private.is_random(node) and self._fold(node):
                 continue
             if highest <= PROLOGUE:
                 self.classes[node] = PROLOGUE
@@ -159,6 +159,15 @@ class _Partition:
                 self.classes[node] = EAGER
             else:
                 self.classes[node] = self._try(builder, node, values)
+            self._keep_weight(node)
+
+    def _keep_weight(self, node: torch.fx.Node) -> None:
+        """A stage computes again what depends on parameters alone. PyTorch's results it can't, nor
+        what depends on them."""
+        weights = self.facts.weights
+        ours = [a for a in node.all_input_nodes if a not in self.facts.constants]
+        if self.classes[node] == EAGER or any(a not in weights for a in ours):
+            weights.discard(node)
 
     def _leaf_class(self, node: torch.fx.Node) -> int:
         if node in self.facts.constants:
@@ -235,7 +244,10 @@ class _Partition:
     def _level(self) -> None:
         for node in self.nodes:
             kind = self.classes.get(node)
-            if kind not in (STAGE, EAGER) or node in self.facts.weights:
+            returned = any(user.op == "output" for user in node.users)
+            if kind not in (STAGE, EAGER) or node.op == "placeholder":
+                continue
+            if node in self.facts.weights and not returned:
                 continue
             level = 0
             for source in node.all_input_nodes:

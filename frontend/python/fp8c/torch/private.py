@@ -110,6 +110,20 @@ def is_in_place(node: torch.fx.Node) -> bool:
     return name.endswith("_") and not name.endswith("__")
 
 
+_RANDOM = frozenset(
+    "rand randn randint randperm bernoulli multinomial normal rand_like randn_like randint_like "
+    "uniform random exponential geometric cauchy log_normal poisson dropout dropout1d dropout2d "
+    "dropout3d alpha_dropout feature_alpha_dropout gumbel_softmax empty empty_like new_empty".split()
+)
+
+
+def is_random(node: torch.fx.Node) -> bool:
+    """Whether a node gives another value at each call, so that it is no constant."""
+    if isinstance(node.target, torch._ops.OpOverload):
+        return torch.Tag.nondeterministic_seeded in node.target.tags
+    return target_name(node).rpartition(".")[2].rstrip("_") in _RANDOM
+
+
 def graph_source(node: torch.fx.Node) -> str | None:
     """Where dynamo found a placeholder, such as "L['self']._modules['h']._parameters['w']"."""
     arg = node.meta.get("grapharg")
