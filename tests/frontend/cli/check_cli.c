@@ -235,7 +235,7 @@ START_TEST(dims_in_every_spelling)
 END_TEST
 
 /* Every pass of the pipeline can be printed, for each kind of recipe; what a pass leaves is a
- * module. */
+ * module. No kernel is compiled for it. */
 START_TEST(print_after)
 {
     static const char *const recipes[] = {"bf16", "delayed"};
@@ -253,6 +253,10 @@ START_TEST(print_after)
             free(first);
         }
     f8_cli_fails(F8_CLI("print", GPT, "--print-after", "nonsense"), 1, "no pass 'nonsense'");
+    setenv("FP8C_VERBOSE", "1", 1);
+    const f8_cli_result r = F8_CLI("print", GPT, "--print-after", "scaling", SMALL);
+    ck_assert_msg(r.code == 0 && strstr(r.err, "module gpt for cpu: 0 kernels, "),
+                  "print compiles kernels: %s", r.err);
 }
 END_TEST
 
