@@ -87,7 +87,7 @@ SHARED := $(call files,tests/shared,*.c)
 LANGUAGE := $(call files,ir frontend/text,*.c) $(wildcard frontend/checkpoint/safetensors*.c)
 PACKAGE := $(addprefix frontend/f8x/,package.c read.c compile_report_file.c) runtime/plan_file.c runtime/plan_check.c \
            runtime/comm/comm.c \
-           runtime/base/cpu.c
+           runtime/base/cpu.c runtime/base/gemm_desc.c
 PEERS := $(filter-out bench/bench_% bench/gpu_% bench/memory_%,$(wildcard bench/*.c))
 
 object = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))

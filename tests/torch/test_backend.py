@@ -34,8 +34,7 @@ class Gradients(BackendTest):
                 self.assertEqual(set(own), set(exact))
                 for key, value in own.items():
                     error = float((value.double() - exact[key]).norm())
-                    # The CPU's pointwise functions are less exact than the reference's, and
-                    # minilm's scores, which are multiplied by 20, show it.
+                    # minilm: see test_models.Gradients.
                     rest = 2e-7 if name == "minilm" else 1e-7
                     bound = float(2 * (single[key].double() - exact[key]).norm()
                                   + rest * exact[key].norm())
