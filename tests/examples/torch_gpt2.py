@@ -17,12 +17,14 @@ import torch
 import transformers
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-MANUAL = os.path.join(HERE, "../../frontend/text/README.md")
+MANUALS = [os.path.join(HERE, place)  # in the source tree; where it is installed
+           for place in ("../../frontend/text/README.md", "../language.md")]
 
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--text", default=MANUAL)
+    parser.add_argument("--text", default=next(filter(os.path.exists, MANUALS), None),
+                        help="default: the manual of fp8c's language")
     parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--recipe", default="current")
     parser.add_argument("--layers", type=int, default=2)
