@@ -1,7 +1,7 @@
 """Trains a small GPT-2 of Hugging Face's classes on a text: FP8 by fp8c beside bf16, with the report.
 
 usage: python tests/examples/torch_gpt2.py [--text FILE] [--steps 300] [--recipe current] [--layers 2]
-                                           [--width 128] [--trainer]
+                                           [--width 128] [--seed 0] [--trainer]
 
 It needs PyTorch, transformers and the package fp8c (`make wheel`). A token is a byte of the text.
 --trainer: Hugging Face's Trainer runs the FP8 training (it needs the package accelerate too).
@@ -31,13 +31,14 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--width", type=int, default=128)
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--length", type=int, default=64)
+    parser.add_argument("--seed", type=int, default=0, help="of the weights")
     parser.add_argument("--trainer", action="store_true")
     return parser.parse_args()
 
 
 def model_of(args: argparse.Namespace) -> torch.nn.Module:
     """The same weights at each call."""
-    torch.manual_seed(0)
+    torch.manual_seed(args.seed)
     config = transformers.GPT2Config(
         vocab_size=256, n_positions=args.length, n_embd=args.width, n_layer=args.layers,
         n_head=4, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, bos_token_id=0, eos_token_id=0)
