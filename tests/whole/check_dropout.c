@@ -5,6 +5,7 @@
 
 #include "tests/shared/api/pair_layer.h"
 #include "tests/shared/cuda/gpu.h"
+#include "tests/shared/random.h"
 #include "tests/shared/suite.h"
 
 static const char *targets[] = {"reference", "cpu", "cuda"};
@@ -12,31 +13,14 @@ enum { N_TARGETS = sizeof targets / sizeof *targets };
 
 /* ---- what is dropped ---- */
 
-/* pcg3d as Jarzynski & Olano print it (JCGT 9(3), 2020); its third word. */
-static uint32_t pcg3d(uint32_t x, uint32_t y, uint32_t z)
-{
-    x = x * 1664525u + 1013904223u;
-    y = y * 1664525u + 1013904223u;
-    z = z * 1664525u + 1013904223u;
-    x += y * z;
-    y += z * x;
-    z += x * y;
-    x ^= x >> 16u;
-    y ^= y >> 16u;
-    z ^= z >> 16u;
-    x += y * z;
-    y += z * x;
-    return z + x * y;
-}
-
 static uint32_t key_of(int32_t seed, uint32_t stream)
 {
-    return pcg3d((uint32_t)seed, stream, 0);
+    return test_pcg3d((uint32_t)seed, stream, 0);
 }
 
 static bool is_dropped(uint32_t key, int64_t row, int64_t column, double p)
 {
-    const uint32_t bits = pcg3d((uint32_t)column, (uint32_t)row, key) + 0x80000000u;
+    const uint32_t bits = test_pcg3d((uint32_t)column, (uint32_t)row, key) + 0x80000000u;
     return bits < (uint64_t)(p * 0x1p32);
 }
 

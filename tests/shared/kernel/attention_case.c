@@ -2,6 +2,7 @@
 #include "tests/shared/kernel/attention_case.h"
 
 #include "ir/num/fp8.h"
+#include "tests/shared/random.h"
 
 #include <check.h>
 #include <math.h>
@@ -144,23 +145,6 @@ void att_put(att_case *c, int tensor, int64_t b, int64_t t, int64_t head, int64_
 
 /* ---- dropout ---- */
 
-/* pcg3d as Jarzynski & Olano print it (JCGT 9(3), 2020); its third word. */
-static uint32_t pcg3d(uint32_t x, uint32_t y, uint32_t z)
-{
-    x = x * 1664525u + 1013904223u;
-    y = y * 1664525u + 1013904223u;
-    z = z * 1664525u + 1013904223u;
-    x += y * z;
-    y += z * x;
-    z += x * y;
-    x ^= x >> 16u;
-    y ^= y >> 16u;
-    z ^= z >> 16u;
-    x += y * z;
-    y += z * x;
-    return z + x * y;
-}
-
 /* What dropout multiplies the weight of query i and key j by. */
 static double kept(const att_case *c, int64_t b, int64_t h, int64_t i, int64_t j)
 {
@@ -169,8 +153,8 @@ static double kept(const att_case *c, int64_t b, int64_t h, int64_t i, int64_t j
     if (x->dropout == 0)
         return 1;
     memcpy(&seed, c->t[T_SEED].base, 4);
-    const uint32_t key = pcg3d(seed, (uint32_t)x->stream, 0);
-    const uint32_t bits = pcg3d((uint32_t)j, (uint32_t)((b * x->H + h) * x->T + i), key);
+    const uint32_t key = test_pcg3d(seed, (uint32_t)x->stream, 0);
+    const uint32_t bits = test_pcg3d((uint32_t)j, (uint32_t)((b * x->H + h) * x->T + i), key);
     return bits + 0x80000000u < (uint64_t)(x->dropout * 0x1p32) ? 0 : 1 / (1 - x->dropout);
 }
 

@@ -4,6 +4,7 @@
 
 #include "ir/num/granularity.h"
 #include "ir/num/scalar.h"
+#include "tests/shared/random.h"
 
 #include <check.h>
 #include <math.h>
@@ -46,23 +47,6 @@ static uint32_t encoded(f8_dtype t, float v)
     uint32_t u = f8_bits(v);
     encode(t, false, &u, 1);
     return u;
-}
-
-/* pcg3d as Jarzynski & Olano print it (JCGT 9(3), 2020); its third word. */
-static uint32_t random_bits(uint32_t x, uint32_t y, uint32_t z)
-{
-    x = x * 1664525u + 1013904223u;
-    y = y * 1664525u + 1013904223u;
-    z = z * 1664525u + 1013904223u;
-    x += y * z;
-    y += z * x;
-    z += x * y;
-    x ^= x >> 16u;
-    y ^= y >> 16u;
-    z ^= z >> 16u;
-    x += y * z;
-    y += z * x;
-    return z + x * y;
 }
 
 /* ---- inputs ---- */
@@ -218,7 +202,7 @@ static uint32_t int_op(f8_op op, const uint32_t *u)
     case F8_OP_MAX: return (uint32_t)(a > b ? a : b);
     case F8_OP_MIN: return (uint32_t)(a < b ? a : b);
     case F8_OP_NEG: return 0u - u[0];
-    case F8_OP_RANDOM_BITS: return random_bits(u[0], u[1], u[2]);
+    case F8_OP_RANDOM_BITS: return test_pcg3d(u[0], u[1], u[2]);
     case F8_OP_ABS: return (uint32_t)(a < 0 ? -a : a);
     case F8_OP_LT: return a < b;
     case F8_OP_LE: return a <= b;
