@@ -68,8 +68,9 @@ def llama(
     return transformers.LlamaForCausalLM(config), inputs
 
 
-def bert(p: float = 0.0, attention_p: float = 0.0, length: int = 11, **options: Any) -> ModelAndInputs:
-    config = transformers.BertConfig(
+def bert_config(p: float, attention_p: float, **options: Any) -> Any:
+    """A tiny BERT. p, attention_p: of its dropouts."""
+    return transformers.BertConfig(
         num_hidden_layers=2,
         num_attention_heads=4,
         hidden_size=32,
@@ -81,6 +82,10 @@ def bert(p: float = 0.0, attention_p: float = 0.0, length: int = 11, **options: 
         pad_token_id=0,
         **options,
     )
+
+
+def bert(p: float = 0.0, attention_p: float = 0.0, length: int = 11, **options: Any) -> ModelAndInputs:
+    config = bert_config(p, attention_p, **options)
     tokens = ids(2, length)
     mask = trailing(2, length)
     labels = torch.where(torch.arange(length)[None] % 3 == 1, tokens, -100)
@@ -128,18 +133,7 @@ class Pairs(torch.nn.Module):
 
 
 def minilm(length: int = 11, **options: Any) -> ModelAndInputs:
-    config = transformers.BertConfig(
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        hidden_size=32,
-        intermediate_size=48,
-        vocab_size=61,
-        max_position_embeddings=32,
-        hidden_dropout_prob=0.0,
-        attention_probs_dropout_prob=0.0,
-        pad_token_id=0,
-        **options,
-    )
+    config = bert_config(0.0, 0.0, **options)
     mask = trailing(3, length)
     other = ids(3, length).flip(1)
     return Pairs(config), {

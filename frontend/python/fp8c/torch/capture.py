@@ -439,7 +439,7 @@ class _Split:
         """The values of all constant nodes: computed once, now."""
         env: dict[torch.fx.Node, Any] = {}
         interpreter = torch.fx.Interpreter(self.gm)
-        with torch.no_grad(), torch._C._DisableAutocast():
+        with torch.no_grad(), private.no_autocast():
             for node in self.gm.graph.nodes:
                 if (
                     self.classes.get(node) != CONSTANT

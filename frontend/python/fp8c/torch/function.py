@@ -132,7 +132,6 @@ class Runner:
         results = StageCall.apply(self, seed, len(tensors), *tensors, *params)
         return results
 
-
     def _evaluate(self, tensors: Sequence[torch.Tensor], params: Sequence[torch.Tensor],
                   seed: int | None) -> Sequence[torch.Tensor]:
         """A call without gradients. `eval` has no dropout, and under delayed scaling no scales

@@ -87,7 +87,7 @@ def _pure_version(node: torch.fx.Node) -> Any:
 
 def _is_view(node: torch.fx.Node) -> bool:
     target = node.target
-    if not isinstance(target, torch._ops.OpOverload):
+    if not private.is_overload(target):
         return False
     return any(
         r.alias_info is not None and not r.alias_info.is_write for r in target._schema.returns

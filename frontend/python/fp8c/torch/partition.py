@@ -184,7 +184,7 @@ class _Partition:
         if not isinstance(fake, torch.Tensor) or any(not isinstance(s, int) for s in fake.shape):
             return False
         args, kwargs = torch.fx.map_arg((node.args, node.kwargs), lambda n: self.facts.constants[n])
-        with torch.no_grad(), torch._C._DisableAutocast():
+        with torch.no_grad(), private.no_autocast():
             self._constant(node, node.target(*args, **kwargs))
         self.classes[node] = CONSTANT
         return True

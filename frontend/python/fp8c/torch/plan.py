@@ -176,7 +176,7 @@ class Plan:
         """The values before the first step: arguments, constants and the prologue's results."""
         values: dict[str, Any] = {i.name: args[i.index] for i in self.inputs}
         values.update(self.constants)
-        with torch.no_grad(), torch._C._DisableAutocast():
+        with torch.no_grad(), private.no_autocast():
             for part in self.prologue:
                 results = part.module(*(values[name] for name in part.inputs))
                 values.update(zip(part.results, results, strict=True))

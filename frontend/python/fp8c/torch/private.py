@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import types
-from typing import Any, Callable, Sequence
+from typing import Any, Callable, Mapping, Sequence
 
 import torch
 import torch.fx
@@ -84,10 +84,30 @@ def vmap_step(node: torch.fx.Node) -> int:
     return -1 if name == f"{VMAP_MODULE}.{VMAP_LEAVE}" else 0
 
 
+def is_overload(target: Any) -> bool:
+    """Whether a node's target is one overload of an op, as `aten.add.Tensor`."""
+    return isinstance(target, torch._ops.OpOverload)
+
+
+def no_autocast() -> Any:
+    """A context in which autocast casts nothing."""
+    return torch._C._DisableAutocast()
+
+
+def graph_breaks() -> Mapping[str, int]:
+    """Dynamo's graph breaks so far: how often each reason came."""
+    return torch._dynamo.utils.counters.get("graph_break", {})
+
+
+def is_disabled(function: Any) -> bool:
+    """Whether dynamo is told to leave a function alone."""
+    return bool(getattr(function, "_torchdynamo_disable", False))
+
+
 def is_in_place(node: torch.fx.Node) -> bool:
     """Whether a node writes its first operand."""
     target = node.target
-    if isinstance(target, torch._ops.OpOverload):
+    if is_overload(target):
         return target._schema.is_mutable
     name = target if isinstance(target, str) else getattr(target, "__name__", "")
     if getattr(target, "__module__", "") == "_operator":
@@ -119,7 +139,7 @@ _RANDOM = frozenset(
 
 def is_random(node: torch.fx.Node) -> bool:
     """Whether a node gives another value at each call, so that it is no constant."""
-    if isinstance(node.target, torch._ops.OpOverload):
+    if is_overload(node.target):
         return torch.Tag.nondeterministic_seeded in node.target.tags
     return target_name(node).rpartition(".")[2].rstrip("_") in _RANDOM
 
@@ -179,7 +199,7 @@ def trace(function: Callable[..., Any], fakes: Sequence[Any]) -> torch.fx.GraphM
     )
     with FakeTensorMode(shape_env=shapes, allow_non_fake_inputs=True) as mode:
         anew = [_same(fake) if isinstance(fake, torch.Tensor) else fake for fake in fakes]
-    with torch.fx.traceback.preserve_node_meta(), mode, torch._C._DisableAutocast():
+    with torch.fx.traceback.preserve_node_meta(), mode, no_autocast():
         return make_fx(function, pre_dispatch=True, tracing_mode="real")(*anew)
 
 

@@ -9,7 +9,7 @@ from typing import Any, Iterator
 
 import torch
 
-from . import backend
+from . import backend, private
 from .backend import Compiled
 from .places import Place, Unsupported
 from .plan import EagerOp
@@ -194,13 +194,11 @@ def _place(name: str, module: torch.nn.Module) -> Place:
 
 
 def _disabled(module: torch.nn.Module) -> bool:
-    forward = getattr(module, "forward", None)
-    return bool(getattr(forward, "_torchdynamo_disable", False))
+    return private.is_disabled(getattr(module, "forward", None))
 
 
 def _breaks() -> list[str]:
-    counters = torch._dynamo.utils.counters.get("graph_break", {})
-    return [" ".join(str(reason).split("\n")[0].split()) for reason in counters]
+    return [" ".join(str(reason).split("\n")[0].split()) for reason in private.graph_breaks()]
 
 
 def _unused_rules(graphs: list[Compiled]) -> list[str]:
