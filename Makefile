@@ -392,6 +392,7 @@ clean:
 	rm -rf build build-*
 
 .PHONY: all build wheel code-id deps run lint clean installable install install-strip uninstall emulator $(EMULATOR) \
-        check check-quick check-build check-codecs check-ranks check-torch check-gpu gpu bench bench-memory bench-recipes bench-ranks-loss bench-gpu
+        check check-quick check-build check-codecs check-ranks check-torch check-gpu gpu bench bench-memory \
+        bench-recipes bench-ranks-loss bench-gpu
 .SECONDARY:
 -include $(shell find $(BUILD)/obj $(EMULATOR)/obj -name '*.d' 2>/dev/null)

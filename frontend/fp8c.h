@@ -1313,8 +1313,8 @@ typedef struct fp8c_load_options {
  * stores as FP8 is quantized. A program for inference takes the states that its eval reads as well.
  * One that trains takes all states if the files have states of fp8c, else none: initialize it
  * first. Then `prepare` runs. If anything does not fit, FP8C_ERR_INPUT: nothing has changed, and
- * the message names all of it. If a file can't be
- * read half way, the program has no values any more, and must be loaded again.
+ * the message names all of it. If a file can't be read half way, the program has no values any
+ * more, and must be loaded again.
  *
  * Scales for inference under `delayed` with weights that were trained elsewhere:
  *

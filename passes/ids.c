@@ -1,10 +1,10 @@
 /* Ids: makes i32 of i64 values where they come in.
  *
  * Frameworks have ids of i64. No table has 2^31 rows, so nothing is lost by the nearest i32 of an
- * id: one that is outside of the table stays outside. After this pass an i64 is an input, which
- * only a cast to i32 reads, or such a cast's opposite, which only a result reads. So kernels, whose
- * values have 32 bits, meet an i64 only in memory: a load gives the nearest i32, a store extends
- * the sign. Ops that move elements move i32 instead. So a result can be no i64 that came in.
+ * id: one that is outside of the table stays outside. After this pass two kinds of i64 are left. An
+ * input is read only by casts to i32. A cast from i32 is read only by a result. Values inside a
+ * kernel have 32 bits, so a kernel loads an i64 as the nearest i32, and stores an i32 with its sign
+ * extended. Ops that move elements move i32. So an i64 input can't be a result.
  *
  * Requires: nothing. Breaks: nothing. */
 #include "passes/pipeline.h"

@@ -9,7 +9,8 @@ static int64_t row_stride(const f8_build *b, f8_ref r)
     return f8_type_rows(t) == 1 && stride < columns ? columns : stride;
 }
 
-/* From one matrix of a batch to the next; 0: there is one for all. */
+/* How many elements lie between the starts of two matrices of a batch. 0: all products read the
+ * same matrix. */
 static int64_t batch_stride(const f8_type *t, int64_t row)
 {
     f8_type matrix;

@@ -1,4 +1,4 @@
-/* The pass of this folder, and what later passes need to know of shards. */
+/* The pass of this folder, and what later passes ask about shards. */
 #ifndef F8_SHARD_H
 #define F8_SHARD_H
 

@@ -1,7 +1,7 @@
 /* Parameters of bf16, as a model has them after PyTorch's `bfloat16()`, on every target. The twin
  * declares the same parameters as f32 and has the same values. Nothing is rounded twice: results
- * and gradients of inputs have the twin's bits, and a parameter's gradient is the twin's, rounded
- * once. */
+ * and gradients of inputs equal the twin's bit for bit. The gradient of a parameter is that of the
+ * twin, rounded once. */
 #include "tests/shared/api/pair_layer.h"
 #include "tests/shared/cuda/gpu.h"
 #include "tests/shared/suite.h"
@@ -148,7 +148,7 @@ START_TEST(gradients)
 }
 END_TEST
 
-/* A head of so many logits that its gradient is made in chunks of rows. */
+/* This head has so many logits that fp8c computes its gradient in chunks of rows. */
 #define HEAD(T)                                                                                    \
     "module head\nparam wte: " T "[4096, 32] normal(0.5)\n"                                        \
     "func forward(%ids: i64[528], %targets: i64[528]) -> (%loss: f32[]) {\n"                       \

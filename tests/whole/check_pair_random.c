@@ -67,7 +67,8 @@ static int below(layer *l, int n)
     return (int)(test_random(&l->random) % (uint32_t)n);
 }
 
-/* Of a parameter: bf16 is one in four. No number is drawn, so a seed keeps its layer. */
+/* The dtype of the next parameter: one in four is bf16. It draws no random number, so each seed
+ * still makes the layer that it made before. */
 static const char *dtype(const layer *l)
 {
     return (l->declared.n + l->body.n) % 4 == 1 ? "bf16" : "f32";

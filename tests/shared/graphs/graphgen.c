@@ -230,11 +230,11 @@ static void choose_results(f8_gen *t, const uint8_t *drop)
         const f8_ref r = t->value[i];
         const bool leaf = f8_op_facts(f8_at(t->g, r)->op)->cls == F8_LEAF,
                    keep = f8_gen_chance(t, 9);
-        /* an i64 that came in is no result: passes/ids.c */
-        bool not = leaf && f8_type_of(t->g, r)->dtype == F8_I64;
+        /* passes/ids.c refuses an i64 input as a result */
+        bool skip = leaf && f8_type_of(t->g, r)->dtype == F8_I64;
         for (int k = 0; k < i; k++)
-            not |= t->value[k] == r;
-        if (not|| (leaf && !keep) || (r < sizeof used && used[r] && !keep))
+            skip |= t->value[k] == r;
+        if (skip || (leaf && !keep) || (r < sizeof used && used[r] && !keep))
             continue;
         char name[16];
         snprintf(name, sizeof name, "y%d", n);
