@@ -21,8 +21,9 @@ typedef struct f8_variant {
     f8_compile_report report;
     f8_instance instance; /* kind NULL: compiled with no_device or plan_only */
     f8_arena graph; /* holds the module after the passes and what they made, if that is still
-                       needed: the reference target interprets it, and a calibration reads its
-                       samples */
+                       needed: the reference target and a witness interpret it, and a calibration
+                       reads its samples */
+    const f8_module *lowered; /* with the option `witness`: that module, in `graph`; else NULL */
     struct f8_planning *planning; /* in `graph`: what budgets are planned with (compile.h); NULL:
                                      they can't be */
     struct f8_gemm_lib *gemms;    /* the planning's */

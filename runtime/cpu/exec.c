@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "ir/base/clock.h"
+#include "runtime/copy.h"
 
 /* ---- steps ---- */
 
