@@ -27,6 +27,7 @@ typedef struct f8_interp {
     f8_diag *diag;
     f8_status status;
     bool wide;
+    bool magnitudes; /* GEMM and attention sum magnitudes: f8_reference_magnitudes */
     const f8_comm *comm;             /* NULL: the rank is alone */
     f8_loc at;                       /* where the node being evaluated stands in the text */
     f8_rvalue temp[F8_INTERP_TEMPS]; /* temporaries of the composite being evaluated */
@@ -46,6 +47,8 @@ void f8_interp_free_temps(f8_interp *x);
 void f8_interp_load(const f8_interp *x, const f8_rvalue *v, int64_t first, int64_t n, double *to);
 void f8_interp_store(const f8_interp *x, f8_rvalue *v, int64_t first, int64_t n,
                      const double *from);
+/* The magnitudes of what was loaded, where x asks for them. */
+void f8_interp_magnitudes(const f8_interp *x, double *v, int64_t n);
 
 /* ---- pointwise.c: ops of class POINTWISE; operands broadcast to out's shape ---- */
 void f8_interp_pointwise(f8_interp *x, f8_op op, const f8_rvalue *const *in, int n_in,
