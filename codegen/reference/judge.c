@@ -302,14 +302,16 @@ static bound attention_bound(const scores *s, int result, const f8_type *t)
 {
     const double added = 2 * s->D + 8, shared = s->T * s->group;
     const double terms[2][3] = {{s->T, 0, 0}, {added + s->T, added + shared, shared + 4}};
-    bound b = {.error = s->factor + terms[s->grad][result] * s->u,
-               .relative = t->dtype == F8_BF16 ? 2 * BF16 : 2 * U,
-               .absolute = s->lost};
-    if (!s->grad && result == 1)
+    bound b = {.relative = t->dtype == F8_BF16 ? 2 * BF16 : 2 * U};
+    if (!s->grad && result == 1) {
         b.absolute = s->error + (s->T + 4) * s->u + 2 * s->u * (s->size + log(s->T) + 1);
-    if (!(s->error + 2 * s->u * (s->size + 1) <= 0.5)) /* exp of an error is no longer linear */
-        b.absolute = INFINITY;
-    return b;
+    } else {
+        b.error = s->factor + terms[s->grad][result] * s->u;
+        b.absolute = s->lost;
+    }
+    if (s->error + 2 * s->u * (s->size + 1) <= 0.5)
+        return b;
+    return (bound){.absolute = INFINITY}; /* exp of such an error is no longer linear */
 }
 
 static f8_status judge_attention(judge *j)
@@ -329,7 +331,7 @@ static f8_status judge_attention(judge *j)
         const f8_type t = f8_result_type(j->g, j->r, i);
         const f8_rvalue exact = {t, want[i]};
         bound b = attention_bound(&s, i, &t);
-        if (s.grad || i == 0) /* lse is no sum of products */
+        if (b.error > 0)
             b.sums = (f8_rvalue){t, sums[i]};
         judge_result(j, i, &t, &exact, &b);
     }
