@@ -354,8 +354,8 @@ static f8_status judge_op(judge *j)
 }
 
 f8_status f8_judge_node(const f8_graph *g, f8_ref r, f8_sums sums, const void *const *operand,
-                        const void *const *result, const f8_allocator *allocator,
-                        f8_judgement *out, f8_diag *diag)
+                        const void *const *result, const f8_allocator *allocator, f8_judgement *out,
+                        f8_diag *diag)
 {
     *out = (f8_judgement){.ok = true};
     judge j = {.g = g,

@@ -1,6 +1,7 @@
 /* The judge of single ops: what is computed right in f32, in another order than the reference's,
  * passes; an element that is off by twice its bound is named; bounds are no looser than a case
  * says. */
+#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -58,9 +59,10 @@ static void fill(const f8_port *p, uint32_t *seed, void *to)
         else if (p->type.dtype == F8_BOOL)
             ((uint8_t *)to)[i] = x > -0.5f || i % 8 == 0;
         else
-            store(&p->type, to, i, *p->name == 's' || *p->name == 't' ? fabsf(x) + 0.25f
-                                   : *p->name == 'l'                  ? 3 + x
-                                                                      : x);
+            store(&p->type, to, i,
+                  *p->name == 's' || *p->name == 't' ? fabsf(x) + 0.25f
+                  : *p->name == 'l'                  ? 3 + x
+                                                     : x);
     }
 }
 
@@ -119,7 +121,7 @@ static bool judge(fixture *x, f8_sums sums)
 }
 
 #define ASSERT_OK(x, sums)                                                                         \
-    ck_assert_msg(judge(x, sums), "result %d[%lld]: %g, not %g; allowed %g", (x)->j.result,       \
+    ck_assert_msg(judge(x, sums), "result %d[%lld]: %g, not %g; allowed %g", (x)->j.result,        \
                   (long long)(x)->j.at, (x)->j.got, (x)->j.want, (x)->j.allowed)
 
 /* ---- products, in f32, from the last k to the first ---- */
@@ -210,8 +212,8 @@ static float dot(const fixture *x, int64_t D, uint32_t u, int64_t at_u, uint32_t
 static float score(const fixture *x, const heads *a, int64_t b, int64_t h, int64_t i, int64_t j)
 {
     const uint32_t at_mask = f8_at(x->g, x->op)->op == F8_OP_ATTENTION ? 3 : 6;
-    const float s = a->scale * dot(x, a->D, 0, row_of(a, false, b, h, i), 1,
-                                   row_of(a, true, b, h, j));
+    const float s =
+        a->scale * dot(x, a->D, 0, row_of(a, false, b, h, i), 1, row_of(a, true, b, h, j));
     if (a->causal && j > i)
         return -INFINITY;
     if (f8_at(x->g, x->op)->n_in <= at_mask)
@@ -303,10 +305,12 @@ static const struct {
      "scaled_matmul(%a, %s, %b, %t) {transpose_b = true, scale_a = \"row\", scale_b = \"row\"}",
      5e-5},
     {"%a: f8e5m2[16, 256], %s: f32[16, 2], %b: f8e4m3[256, 128], %t: f32[2, 1]", "bf16[16, 128]",
-     "scaled_matmul(%a, %s, %b, %t) {scale_a = \"block(1,128)\", scale_b = \"block(128,128)\", to = "
+     "scaled_matmul(%a, %s, %b, %t) {scale_a = \"block(1,128)\", scale_b = \"block(128,128)\", to "
+     "= "
      "bf16}",
      0.01},
-    {"%a: f8e4m3[16, 64], %s: f8e8m0[16, 2], %b: f8e4m3[32, 64], %t: f8e8m0[32, 2], %c: f32[16, 32]",
+    {"%a: f8e4m3[16, 64], %s: f8e8m0[16, 2], %b: f8e4m3[32, 64], %t: f8e8m0[32, 2], %c: f32[16, "
+     "32]",
      "f32[16, 32]",
      "scaled_matmul(%a, %s, %b, %t, %c) {transpose_b = true, scale_a = \"block(1,32)\", scale_b = "
      "\"block(1,32)\"}",
@@ -428,7 +432,8 @@ START_TEST(bound_of_a_product)
         double sum = fabs((double)in(&x, 2, i));
         for (int64_t k = 0; k < 40; k++)
             sum += fabs((double)in(&x, 0, i / 9 * 40 + k) * (double)in(&x, 1, k * 9 + i % 9));
-        ck_assert_double_eq_tol(allowed_at(&x, 0, i), 46 * 0x1p-24 * sum, 1e-6 * 46 * 0x1p-24 * sum);
+        ck_assert_double_eq_tol(allowed_at(&x, 0, i), 46 * 0x1p-24 * sum,
+                                1e-6 * 46 * 0x1p-24 * sum);
     }
     finish(&x);
 }
@@ -549,7 +554,22 @@ START_TEST(overflow_is_counted)
 }
 END_TEST
 
-/* Scores so large that nothing is known of their exponentials: nothing is judged, and this shows. */
+/* Near the largest f32 a result may be rounded to Inf. */
+START_TEST(rounding_to_inf_is_counted)
+{
+    fixture x;
+    start(&x, "%a: f32[1, 1], %b: f32[1, 1]", "bf16[1, 1]", "cast(matmul(%a, %b)) {to = bf16}", 1);
+    *(float *)(uintptr_t)x.operand[0] = FLT_MAX;
+    *(float *)(uintptr_t)x.operand[1] = 1;
+    *(uint16_t *)x.got[0] = 0x7f80;
+    ASSERT_OK(&x, F8_SUMS_F32);
+    ck_assert_int_eq(x.j.unbounded, 1);
+    finish(&x);
+}
+END_TEST
+
+/* Scores so large that nothing is known of their exponentials: nothing is judged, and this shows.
+ */
 START_TEST(scores_without_a_bound)
 {
     fixture x;
@@ -639,8 +659,8 @@ START_TEST(other_ops_are_refused)
     for (int i = 0; i < 2; i++) {
         fixture x;
         start(&x, "%a: f32[4, 4], %b: f32[4, 4]", i ? "f16[4, 4]" : "f32[4, 4]", op[i], 1);
-        ck_assert_int_eq(f8_judge_node(x.g, x.r, F8_SUMS_F32, x.operand,
-                                       (const void *const *)x.got, NULL, &x.j, &x.diag),
+        ck_assert_int_eq(f8_judge_node(x.g, x.r, F8_SUMS_F32, x.operand, (const void *const *)x.got,
+                                       NULL, &x.j, &x.diag),
                          F8_ERR_UNSUPPORTED);
         ck_assert_msg(strstr(x.diag.text, "judged by its bits"), "%s", x.diag.text);
         finish(&x);
@@ -674,7 +694,8 @@ START_TEST(memory)
     fixture x;
     compute(&x, _i, 1);
     const void *const *got = (const void *const *)x.got;
-    ck_assert_int_eq(f8_judge_node(x.g, x.r, F8_SUMS_F32, x.operand, got, &a, &x.j, &x.diag), F8_OK);
+    ck_assert_int_eq(f8_judge_node(x.g, x.r, F8_SUMS_F32, x.operand, got, &a, &x.j, &x.diag),
+                     F8_OK);
     ck_assert_int_eq(m.live, 0);
     const int64_t count = m.count;
     ck_assert_int_gt(count, 2);
@@ -702,6 +723,7 @@ Suite *f8_suite(void)
     tcase_add_test(t, flushed_factors);
     tcase_add_test(t, nan_and_inf);
     tcase_add_test(t, overflow_is_counted);
+    tcase_add_test(t, rounding_to_inf_is_counted);
     tcase_add_test(t, scores_without_a_bound);
     tcase_add_test(t, hidden_rows);
     tcase_add_test(t, bits_of_every_dtype);
