@@ -280,10 +280,11 @@ static scores scores_of(const judge *j)
     const f8_node *n = f8_at(j->g, j->r);
     const f8_type *q = f8_type_of(j->g, n->in[0]), *k = f8_type_of(j->g, n->in[1]);
     const int64_t H = f8_attr_i(j->g, j->r, F8_A_HEADS), T = q->dim[1], K = k->dim[1];
+    const int64_t D = q->dim[2] / H, group = H / f8_attr_i(j->g, j->r, F8_A_KV_HEADS);
     scores s = {.grad = n->op == F8_OP_ATTENTION_GRAD,
-                .D = (double)(q->dim[2] / H),
+                .D = (double)D,
                 .T = (double)(T > K ? T : K),
-                .group = (double)(H / f8_attr_i(j->g, j->r, F8_A_KV_HEADS)),
+                .group = (double)group,
                 .u = j->sums == F8_SUMS_F32 ? U : 4 * U};
     measure(j, &s);
     s.error = (s.D + 3) * s.u * s.size;
