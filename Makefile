@@ -205,6 +205,15 @@ $(BUILD)/tests/flip_shim.so: $(call object,tests/faults/flip_shim.c)
 	@mkdir -p $(@D)
 	@echo "  link $@"
 	@$(CC) $(CFLAGS) -shared -o $@ $^ -ldl
+# The command with faults that the linker puts around functions of the library
+# (tests/faults/README.md).
+FAULTS := $(addprefix tests/faults/,choose.c damage.c spec.c values.c wrap.c)
+FAULTY := $(addprefix -Wl$(comma)--wrap=,fp8c_compile fp8c_program_destroy fp8c_program_run \
+            fp8c_program_run_witnessed f8_exec_run_step)
+$(BUILD)/tests/fp8c_faulty: $(call object,$(CLI) $(FAULTS) tests/faults/faulty.c) $(LIBRARY)
+	@mkdir -p $(@D)
+	@echo "  link $@"
+	@$(CC) $(CFLAGS) $(LINK_$(VARIANT)) $(FAST_LINKER) $(FAULTY) -o $@ $^ $(LDLIBS) -ljansson
 $(BUILD)/fuzz_f8x: $(call object,$(PACKAGE))
 $(BUILD)/fuzz_%: $(BUILD)/obj/tests/fuzz/fuzz_%.o $(call object,$(LANGUAGE))
 	@echo "  link $@"

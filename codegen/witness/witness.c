@@ -55,10 +55,9 @@ f8_status f8_witness_before(f8_witness *w, uint32_t group, f8_diag *diag)
     return g && w->judges ? f8_witness_read(w, g, diag) : F8_OK;
 }
 
-/* Whether a later phase of the group writes over r. */
-static bool is_overwritten(const f8_witness *w, const f8_group *group, f8_ref r)
+bool f8_witness_is_overwritten(const f8_func *f, const f8_group *group, f8_ref r)
 {
-    const f8_place *place = w->f->lowered->place, *p = &place[r];
+    const f8_place *place = f->lowered->place, *p = &place[r];
     bool behind = false;
     for (uint32_t k = 0; k < group->n_phases; k++) {
         const f8_phase *phase = &group->phase[k];
@@ -204,7 +203,7 @@ f8_status f8_witness_after(f8_witness *w, uint32_t group, f8_diag *diag)
     if (computes)
         F8_TRY(f8_witness_compute(w, g, 0, diag));
     for (uint32_t i = 0; i < g->n_out; i++)
-        if (!is_overwritten(w, g, g->out[i]))
+        if (!f8_witness_is_overwritten(w->f, g, g->out[i]))
             F8_TRY(look(w, group, g->out[i],
                         computes ? w->state->value[g->out[i]].data : NULL, diag));
     f8_witness_forget(w);

@@ -51,4 +51,7 @@ f8_status f8_witness_before(f8_witness *w, uint32_t group, f8_diag *diag);
 f8_status f8_witness_after(f8_witness *w, uint32_t group, f8_diag *diag);
 void f8_witness_end(f8_witness *w); /* also after a failure */
 
+/* Whether a later phase of the group writes over its value r, which is then not reported. */
+bool f8_witness_is_overwritten(const f8_func *f, const f8_group *group, f8_ref r);
+
 #endif
