@@ -42,7 +42,7 @@ typedef struct triage {
     /* while a step is watched */
     cli_replay *watched;
     cli_fingerprint now;    /* of the function that runs */
-    int64_t judged_step;
+    int64_t watched_step;
     f8_triage_value *wrong; /* where the first wrong value goes */
 } triage;
 
@@ -197,11 +197,19 @@ static void note_value(f8_triage_value *to, const fp8c_program *p, const fp8c_wi
     to->allowed = v->allowed;
 }
 
+/* A value of a replay, beside its hash in the record. */
+static void compare_value(void *user, const fp8c_witnessed *v)
+{
+    triage *t = user;
+    const size_t index = t->now.n++;
+    if (index < t->now.room && t->now.value[index] != v->hash)
+        note_value(&t->found.first, t->watched->program, v);
+}
+
 static void see_value(void *user, const fp8c_witnessed *v)
 {
     triage *t = user;
     const fp8c_program *p = t->watched->program;
-    const size_t index = t->now.n;
     t->found.judged += v->verdict != FP8C_NOT_JUDGED && t->wrong == &t->found.wrong;
     if (v->verdict == FP8C_WRONG)
         note_value(t->wrong, p, v);
@@ -212,9 +220,6 @@ static void see_value(void *user, const fp8c_witnessed *v)
         copy_text(t->found.nonfinite_input, sizeof t->found.nonfinite_input, v->nonfinite_input);
         copy_text(t->found.nonfinite_op, sizeof t->found.nonfinite_op, v->nonfinite_op);
     }
-    if (index < t->now.room && t->now.value[index] != v->hash)
-        note_value(&t->found.first, p, v);
-    t->now.n++;
 }
 
 /* A variable with NaN or Inf among the parameters and states. */
@@ -234,15 +239,24 @@ static bool is_finite_variable(fp8c_program *p, int index, const fp8c_variable *
     return finite;
 }
 
-/* Variables that changed while no step wrote them: parameters and moments since the last update. */
-static void compare_variables(triage *t, fp8c_program *p, const cli_fingerprint *then)
+static bool is_written(const cli_replay *r, int variable)
+{
+    fp8c_port port;
+    for (int i = 0; fp8c_program_port(r->program, r->micro_step, FP8C_OUTPUT, i, &port) == FP8C_OK; i++)
+        if (port.variable == variable)
+            return true;
+    return false;
+}
+
+/* Variables that micro_step does not write, as they were before update and as they are now. */
+static void compare_variables(triage *t, cli_replay *r, const cli_fingerprint *then)
 {
     cli_fingerprint now = {0};
     fp8c_variable v;
-    cli_fingerprint_variables(&now, p);
+    cli_fingerprint_variables(&now, r->program);
     for (size_t i = 0; i < now.n_variables && i < then->n_variables && !*t->found.variable; i++)
-        if (fp8c_program_variable(p, (int)i, &v) == FP8C_OK && v.is_param &&
-            now.variable[i] != then->variable[i])
+        if (now.variable[i] != then->variable[i] && !is_written(r, (int)i) &&
+            fp8c_program_variable(r->program, (int)i, &v) == FP8C_OK)
             copy_text(t->found.variable, sizeof t->found.variable, v.name);
     cli_fingerprint_free(&now);
 }
@@ -251,7 +265,7 @@ static void compare_variables(triage *t, fp8c_program *p, const cli_fingerprint 
 static void begin_function(void *user, int function, int64_t micro_step)
 {
     triage *t = user;
-    const recorded *s = step_at(t, t->judged_step);
+    const recorded *s = step_at(t, t->watched_step);
     const char *name = fp8c_program_function_name(t->watched->program, function);
     cli_fingerprint_free(&t->now);
     for (size_t i = 0; s && i < json_array_size(s->fingerprint); i++)
@@ -259,8 +273,8 @@ static void begin_function(void *user, int function, int64_t micro_step)
             t->found.fingerprints = true;
             break;
         }
-    if (t->now.variable && !t->found.first.known)
-        compare_variables(t, t->watched->program, &t->now);
+    if (t->now.variable)
+        compare_variables(t, t->watched, &t->now);
     t->now.room = t->now.n; /* what there is to compare with */
     t->now.n = 0;
 }
@@ -288,16 +302,30 @@ static bool has_checksum(triage *t, cli_replay *r, const recorded *s)
     return !strcmp(sum, s->checksum);
 }
 
+/* The next step. If it has a fingerprint, the first value that differs is noted. */
+static bool replay_one(triage *t, cli_replay *r, cli_replayed *out)
+{
+    const recorded *s = step_at(t, r->at + 1);
+    const cli_replay_watch watch = {.value = compare_value, .begin = begin_function, .user = t};
+    t->watched = r;
+    t->watched_step = r->at + 1;
+    const bool ok = cli_replay_step(r, 0, s && s->fingerprint ? &watch : NULL, out);
+    cli_fingerprint_free(&t->now);
+    return ok;
+}
+
 /* Replays up to step `end` and stops at the first that has other bits than its record. */
 static bool replay_to(triage *t, cli_replay *r, int64_t end, int64_t *differs, const char **in,
                       cli_replayed *last)
 {
     *differs = 0;
     while (r->at < end && !*differs) {
-        if (!cli_replay_step(r, 0, NULL, last))
+        if (!replay_one(t, r, last))
             return false;
         const recorded *s = step_at(t, r->at);
         const char *what = s ? difference(s, last) : NULL;
+        if (s && !what && (t->found.first.known || *t->found.variable))
+            what = "fingerprint";
         if (s && !what && !has_checksum(t, r, s))
             what = "checksum of all variables";
         if (what) {
@@ -334,8 +362,7 @@ static void look_for_nonfinite(triage *t, cli_replay *r)
 /* The step that is looked at, once more, with a witness. */
 static bool judge(triage *t, cli_replay *r, int64_t step, f8_triage_value *wrong)
 {
-    const cli_replay_watch watch = {.judge = true, .value = see_value, .begin = begin_function,
-                                    .user = t};
+    const cli_replay_watch watch = {.judge = true, .value = see_value, .user = t};
     cli_replayed out;
     if (!cli_replay_load(r, step))
         return false;
@@ -344,12 +371,9 @@ static bool judge(triage *t, cli_replay *r, int64_t step, f8_triage_value *wrong
             return false;
     t->watched = r;
     t->wrong = wrong;
-    t->judged_step = step;
-    if (step == t->found.step && wrong == &t->found.wrong)
+    if (step == t->found.step && wrong == &t->found.wrong && !t->found.differs)
         look_for_nonfinite(t, r);
-    const bool ok = cli_replay_step(r, 0, &watch, &out);
-    cli_fingerprint_free(&t->now);
-    return ok;
+    return cli_replay_step(r, 0, &watch, &out);
 }
 
 /* Replays the run up to the bad step, and looks at what the device did. */
@@ -439,6 +463,43 @@ static bool gather(triage *t)
     return true;
 }
 
+/* Whether any rank has found something. */
+static bool any_rank(const triage *t, bool mine)
+{
+    int32_t own = mine, all[F8_MAX_RANKS] = {own};
+    cli_ranks *ranks = t->c->ranks;
+    if (ranks && ranks->comm.all_gather(ranks->comm.user, &own, all, sizeof own))
+        return mine;
+    for (int i = 0; ranks && i < ranks->comm.ranks; i++)
+        own |= all[i];
+    return own != 0;
+}
+
+enum { SEARCH = 60 }; /* seconds after which no other step is judged */
+
+/* The first step since the checkpoint in which a value is wrong: halves the steps in between. */
+static bool find_begin(triage *t, cli_replay *r)
+{
+    f8_triage *f = &t->found;
+    int64_t first = f->checkpoint + 1, last = f->differs ? f->differs : f->step;
+    const double start = f8_seconds_now();
+    f->began = last;
+    while (first < last && any_rank(t, f8_seconds_now() - start < SEARCH)) {
+        f8_triage_value own = {0};
+        const int64_t middle = first + (last - first) / 2;
+        if (!judge(t, r, middle, &own))
+            return false;
+        if (!any_rank(t, own.known)) {
+            first = middle + 1;
+            continue;
+        }
+        last = f->began = middle;
+        if (own.known)
+            f->wrong = own;
+    }
+    return true;
+}
+
 /* Whether a device that is wrong is so under bf16, too. */
 static bool look_at_bf16(triage *t)
 {
@@ -449,13 +510,10 @@ static bool look_at_bf16(triage *t)
     const bool ok = cli_replay_open(&r, &(cli_replay_as){.recipe = "bf16", .witness = true}) &&
                     judge(t, &r, t->found.step, &own);
     cli_replay_close(&r);
-    int64_t any[F8_MAX_RANKS], mine = own.known;
     if (!ok)
         return false;
     t->found.wrong_in_bf16 = own;
-    if (t->c->ranks && !t->c->ranks->comm.all_gather(t->c->ranks->comm.user, &mine, any, sizeof mine))
-        for (int i = 0; i < t->found.ranks; i++)
-            t->found.wrong_in_bf16.known |= any[i] != 0;
+    t->found.wrong_in_bf16.known = any_rank(t, own.known);
     say(t, "under bf16 the same step has %s",
         t->found.wrong_in_bf16.known ? "a wrong value, too" : "no wrong value");
     return true;
@@ -614,6 +672,8 @@ static int investigate(triage *t)
     if (ok)
         say(t, "%s: step %" PRId64 " is bad: %s", t->folder.path, t->found.step, t->found.why);
     ok = ok && cli_replay_open(&r, &(cli_replay_as){.witness = true}) && look_at_device(t, &r);
+    if (ok && any_rank(t, t->found.wrong.known))
+        ok = find_begin(t, &r);
     cli_replay_close(&r);
     ok = ok && gather(t);
     if (ok)

@@ -73,6 +73,7 @@ typedef struct f8_triage {
     char variable[128];  /* a variable that changed while no step wrote it */
     int64_t judged;      /* values that have a witness */
     f8_triage_value wrong; /* the first that is wrong */
+    int64_t began;       /* the first step since the checkpoint in which one is, as far as was looked */
     f8_triage_value wrong_in_bf16; /* the same step under bf16, where one is wrong */
     int ranks, rank;     /* of several: the odd one out, else -1. ranks 1: it was alone */
     char host[64];       /* the rank's */

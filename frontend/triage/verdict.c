@@ -128,14 +128,14 @@ static void say_persistent(const f8_triage *t, f8_triage_verdict *v)
     v->rank = t->ranks > 1 ? t->rank : -1;
     if (t->wrong_in_bf16.known)
         snprintf(bf16, sizeof bf16, " Under bf16 it is wrong, too.");
-    v->step = t->step;
+    v->step = t->began ? t->began : t->step;
     v->value = t->wrong;
     snprintf(v->text, sizeof v->text,
              "Hardware: %s computes wrongly, and does so again in the replay. Of %" PRId64
              " values of step %" PRId64 ", each judged on its own inputs, the first wrong one is %s: "
              "element %" PRId64 " is %.9g, and %.9g was expected%s; %" PRId64
              " element%s of it %s wrong.%s So the recipe is not the cause.",
-             who(t, device), t->judged, t->step, where(&t->wrong, at), t->wrong.at, t->wrong.got,
+             who(t, device), t->judged, v->step, where(&t->wrong, at), t->wrong.at, t->wrong.got,
              t->wrong.want, t->wrong.allowed > 0 ? " within the bound of its sum" : "",
              t->wrong.wrong, t->wrong.wrong == 1 ? "" : "s", t->wrong.wrong == 1 ? "is" : "are",
              bf16);
