@@ -48,7 +48,9 @@ static void say(void *user, const f8_witnessed *v)
         .type = f8_api_type_out(&v->type),
         .data = v->bytes,
         .hash = f8_hash_bytes(v->bytes, (size_t)f8_type_bytes(&v->type)).lo,
-        .verdict = !v->judged ? FP8C_NOT_JUDGED : j->ok ? FP8C_RIGHT : FP8C_WRONG,
+        .verdict = !v->judged ? FP8C_NOT_JUDGED
+                   : j->ok    ? FP8C_RIGHT
+                              : FP8C_WRONG,
         .at = -1,
         .nonfinite = v->nonfinite,
         .nonfinite_at = v->first,
