@@ -10,8 +10,8 @@
 
 #include "codegen/reference/interp.h"
 
-/* The sizes of the problem: T queries, K keys. Heads are handled one at a time, as arrays of double,
- * [T, D] and [K, D]. */
+/* The sizes of the problem: T queries, K keys. Heads are handled one at a time, as arrays of
+ * double, [T, D] and [K, D]. */
 typedef struct heads {
     f8_interp *x;
     int64_t T, K, D, H, KH;
@@ -46,8 +46,8 @@ static void load_mask(const heads *a, int64_t b, int64_t h, int64_t i)
     if (!a->mask)
         return;
     const int64_t *dim = a->mask->type.dim;
-    const int64_t at = ((dim[0] > 1 ? b : 0) * dim[1] + (dim[1] > 1 ? h : 0)) * dim[2] +
-                       (dim[2] > 1 ? i : 0);
+    const int64_t at =
+        ((dim[0] > 1 ? b : 0) * dim[1] + (dim[1] > 1 ? h : 0)) * dim[2] + (dim[2] > 1 ? i : 0);
     f8_interp_load(a->x, a->mask, at * dim[3], dim[3], a->row);
     for (int64_t j = dim[3]; j < a->K; j++)
         a->row[j] = a->row[0];
@@ -129,7 +129,7 @@ static void forward_head(const heads *a, int64_t b, int64_t h, const double *q, 
  * may be magnitudes (f8_reference_magnitudes). */
 typedef struct gradient {
     const double *score_q, *score_k, *q, *k, *v, *o, *lse, *d_o;
-    double *dq, *dk, *dv;                    /* dk and dv are added to what is there */
+    double *dq, *dk, *dv; /* dk and dv are added to what is there */
 } gradient;
 
 static void backward_head(const heads *a, int64_t b, int64_t h, const gradient *g)

@@ -280,10 +280,11 @@ static scores scores_of(const judge *j)
     const f8_node *n = f8_at(j->g, j->r);
     const f8_type *q = f8_type_of(j->g, n->in[0]), *k = f8_type_of(j->g, n->in[1]);
     const int64_t H = f8_attr_i(j->g, j->r, F8_A_HEADS), T = q->dim[1], K = k->dim[1];
+    const int64_t D = q->dim[2] / H, group = H / f8_attr_i(j->g, j->r, F8_A_KV_HEADS);
     scores s = {.grad = n->op == F8_OP_ATTENTION_GRAD,
-                .D = (double)(q->dim[2] / H),
+                .D = (double)D,
                 .T = (double)(T > K ? T : K),
-                .group = (double)(H / f8_attr_i(j->g, j->r, F8_A_KV_HEADS)),
+                .group = (double)group,
                 .u = j->sums == F8_SUMS_F32 ? U : 4 * U};
     measure(j, &s);
     s.error = (s.D + 3) * s.u * s.size;
@@ -302,14 +303,16 @@ static bound attention_bound(const scores *s, int result, const f8_type *t)
 {
     const double added = 2 * s->D + 8, shared = s->T * s->group;
     const double terms[2][3] = {{s->T, 0, 0}, {added + s->T, added + shared, shared + 4}};
-    bound b = {.error = s->factor + terms[s->grad][result] * s->u,
-               .relative = t->dtype == F8_BF16 ? 2 * BF16 : 2 * U,
-               .absolute = s->lost};
-    if (!s->grad && result == 1)
+    bound b = {.relative = t->dtype == F8_BF16 ? 2 * BF16 : 2 * U};
+    if (!s->grad && result == 1) {
         b.absolute = s->error + (s->T + 4) * s->u + 2 * s->u * (s->size + log(s->T) + 1);
-    if (!(s->error + 2 * s->u * (s->size + 1) <= 0.5)) /* exp of an error is no longer linear */
-        b.absolute = INFINITY;
-    return b;
+    } else {
+        b.error = s->factor + terms[s->grad][result] * s->u;
+        b.absolute = s->lost;
+    }
+    if (s->error + 2 * s->u * (s->size + 1) <= 0.5)
+        return b;
+    return (bound){.absolute = INFINITY}; /* exp of such an error is no longer linear */
 }
 
 static f8_status judge_attention(judge *j)
@@ -329,7 +332,7 @@ static f8_status judge_attention(judge *j)
         const f8_type t = f8_result_type(j->g, j->r, i);
         const f8_rvalue exact = {t, want[i]};
         bound b = attention_bound(&s, i, &t);
-        if (s.grad || i == 0) /* lse is no sum of products */
+        if (b.error > 0)
             b.sums = (f8_rvalue){t, sums[i]};
         judge_result(j, i, &t, &exact, &b);
     }
@@ -352,8 +355,8 @@ static f8_status judge_op(judge *j)
 }
 
 f8_status f8_judge_node(const f8_graph *g, f8_ref r, f8_sums sums, const void *const *operand,
-                        const void *const *result, const f8_allocator *allocator,
-                        f8_judgement *out, f8_diag *diag)
+                        const void *const *result, const f8_allocator *allocator, f8_judgement *out,
+                        f8_diag *diag)
 {
     *out = (f8_judgement){.ok = true};
     judge j = {.g = g,

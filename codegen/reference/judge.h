@@ -33,8 +33,8 @@ typedef struct f8_judgement {
  * judgement. F8_ERR_UNSUPPORTED: r is another op. Memory comes from `allocator` (NULL: the default)
  * and is freed before the call returns. */
 f8_status f8_judge_node(const f8_graph *g, f8_ref r, f8_sums sums, const void *const *operand,
-                        const void *const *result, const f8_allocator *allocator,
-                        f8_judgement *out, f8_diag *diag);
+                        const void *const *result, const f8_allocator *allocator, f8_judgement *out,
+                        f8_diag *diag);
 
 /* Judges two values of a type, which must be equal by their bits; any NaN equals any NaN. */
 void f8_judge_bits(const f8_type *t, const void *got, const void *want, f8_judgement *out);

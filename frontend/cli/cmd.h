@@ -171,7 +171,7 @@ enum {
            "recipe auto: the largest relative error of a GEMM's result (default 0.1)")             \
     OPTION(write_rules, "--write-rules", "FILE", TEXT, ON_TRAIN | ON_EXPLAIN,                      \
            "recipe auto: write what was chosen as rules for the text; - is stdout")                \
-    OPTION(comm, "--comm", "NAME", TEXT, ON_TRAIN,                                                 \
+    OPTION(comm, "--comm", "NAME", TEXT, ON_TRAIN | ON_TRIAGE,                                     \
            "how processes that train together exchange data: none, mpi, openmpi, mpich or nccl "   \
            "(default: mpi under mpirun; nccl under torchrun; else none). On GPUs, mpi brings "     \
            "them together and NCCL moves the data. Each has a part of every batch")                \

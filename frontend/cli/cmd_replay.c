@@ -35,7 +35,7 @@ bool cli_replay_open(cli_replay *r, const cli_replay_as *as)
     options.lr = as->lr > 0 ? as->lr : options.lr;
     options.comm = r->c->ranks ? &r->c->ranks->comm : NULL;
     r->accumulate = fp8c_module_accumulate(r->module);
-    bool ok = cli_folder_module(r->folder, r->module) && add_rule(r->ctx, r->module, as->rule);
+    bool ok = add_rule(r->ctx, r->module, as->rule);
     if (ok && fp8c_compile(r->module, &options, &r->program) != FP8C_OK)
         ok = cli_fail(r->ctx) == CLI_DONE;
     return ok && find_functions(r) &&
@@ -85,8 +85,6 @@ static bool run(cli_replay *r, int function, int64_t micro_step, const cli_repla
     const fp8c_status status =
         w ? fp8c_program_run_witnessed(r->program, function, w->judge, w->value, w->user)
           : fp8c_program_run(r->program, function);
-    if (status == FP8C_OK && w && w->end)
-        w->end(w->user, function, micro_step);
     return status == FP8C_OK || cli_fail(r->ctx) == CLI_DONE;
 }
 

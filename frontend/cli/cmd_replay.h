@@ -43,9 +43,7 @@ bool cli_replay_load(cli_replay *r, int64_t step);
 typedef struct cli_replay_watch {
     bool judge;
     fp8c_witness_fn value;
-    /* before and after each function of the step */
-    void (*begin)(void *user, int function, int64_t micro_step);
-    void (*end)(void *user, int function, int64_t micro_step);
+    void (*begin)(void *user, int function, int64_t micro_step); /* before each function */
     void *user;
 } cli_replay_watch;
 /* Trains the next step, on the batch of the step `batch_of` (0: its own). NULL: nobody looks on.

@@ -9,6 +9,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "frontend/cli/cmd_fingerprint.h"
 #include "frontend/cli/cmd_replay.h"
@@ -41,8 +42,8 @@ typedef struct triage {
     /* while a step is watched */
     cli_replay *watched;
     cli_fingerprint now;    /* of the function that runs */
-    int64_t judged_step;
-    bool first_replay;      /* it is the program that judges */
+    int64_t watched_step;
+    f8_triage_value *wrong; /* where the first wrong value goes */
 } triage;
 
 static void copy_text(char *to, size_t room, const char *from)
@@ -126,9 +127,10 @@ static cli_loss_watch watch_before(triage *t, int64_t step)
     return w;
 }
 
-static bool is_bad(triage *t, int64_t step, const cli_replayed *r)
+/* Against the losses before the bad step, whichever step it is. */
+static bool is_bad(triage *t, const cli_replayed *r)
 {
-    cli_loss_watch w = watch_before(t, step);
+    cli_loss_watch w = watch_before(t, t->found.step);
     return !r->finite || cli_loss_explodes(&w, r->loss);
 }
 
@@ -168,7 +170,7 @@ static void say(const triage *t, const char *format, ...) __attribute__((format(
 static void say(const triage *t, const char *format, ...)
 {
     va_list args;
-    if (cli_json_to_stdout(t->c))
+    if (cli_json_to_stdout(t->c) || cli_ranks_follows(t->c->ranks))
         return;
     va_start(args, format);
     vprintf(format, args);
@@ -195,22 +197,29 @@ static void note_value(f8_triage_value *to, const fp8c_program *p, const fp8c_wi
     to->allowed = v->allowed;
 }
 
+/* A value of a replay, beside its hash in the record. */
+static void compare_value(void *user, const fp8c_witnessed *v)
+{
+    triage *t = user;
+    const size_t index = t->now.n++;
+    if (index < t->now.room && t->now.value[index] != v->hash)
+        note_value(&t->found.first, t->watched->program, v);
+}
+
 static void see_value(void *user, const fp8c_witnessed *v)
 {
     triage *t = user;
     const fp8c_program *p = t->watched->program;
-    const size_t index = t->now.n;
-    t->found.judged += v->verdict != FP8C_NOT_JUDGED;
+    t->found.judged += v->verdict != FP8C_NOT_JUDGED && t->wrong == &t->found.wrong;
     if (v->verdict == FP8C_WRONG)
-        note_value(&t->found.wrong, p, v);
+        note_value(t->wrong, p, v);
+    if (t->wrong != &t->found.wrong) /* another recipe than the run's */
+        return;
     if (v->nonfinite && !t->found.nonfinite.known) {
         note_value(&t->found.nonfinite, p, v);
         copy_text(t->found.nonfinite_input, sizeof t->found.nonfinite_input, v->nonfinite_input);
         copy_text(t->found.nonfinite_op, sizeof t->found.nonfinite_op, v->nonfinite_op);
     }
-    if (index < t->now.room && t->now.value[index] != v->hash)
-        note_value(&t->found.first, p, v);
-    t->now.n++;
 }
 
 /* A variable with NaN or Inf among the parameters and states. */
@@ -230,15 +239,24 @@ static bool is_finite_variable(fp8c_program *p, int index, const fp8c_variable *
     return finite;
 }
 
-/* Variables that changed while no step wrote them: parameters and moments since the last update. */
-static void compare_variables(triage *t, fp8c_program *p, const cli_fingerprint *then)
+static bool is_written(const cli_replay *r, int variable)
+{
+    fp8c_port port;
+    for (int i = 0; fp8c_program_port(r->program, r->micro_step, FP8C_OUTPUT, i, &port) == FP8C_OK; i++)
+        if (port.variable == variable)
+            return true;
+    return false;
+}
+
+/* Variables that micro_step does not write, as they were before update and as they are now. */
+static void compare_variables(triage *t, cli_replay *r, const cli_fingerprint *then)
 {
     cli_fingerprint now = {0};
     fp8c_variable v;
-    cli_fingerprint_variables(&now, p);
+    cli_fingerprint_variables(&now, r->program);
     for (size_t i = 0; i < now.n_variables && i < then->n_variables && !*t->found.variable; i++)
-        if (fp8c_program_variable(p, (int)i, &v) == FP8C_OK && v.is_param &&
-            now.variable[i] != then->variable[i])
+        if (now.variable[i] != then->variable[i] && !is_written(r, (int)i) &&
+            fp8c_program_variable(r->program, (int)i, &v) == FP8C_OK)
             copy_text(t->found.variable, sizeof t->found.variable, v.name);
     cli_fingerprint_free(&now);
 }
@@ -247,7 +265,7 @@ static void compare_variables(triage *t, fp8c_program *p, const cli_fingerprint 
 static void begin_function(void *user, int function, int64_t micro_step)
 {
     triage *t = user;
-    const recorded *s = step_at(t, t->judged_step);
+    const recorded *s = step_at(t, t->watched_step);
     const char *name = fp8c_program_function_name(t->watched->program, function);
     cli_fingerprint_free(&t->now);
     for (size_t i = 0; s && i < json_array_size(s->fingerprint); i++)
@@ -255,8 +273,8 @@ static void begin_function(void *user, int function, int64_t micro_step)
             t->found.fingerprints = true;
             break;
         }
-    if (t->now.variable && !t->found.first.known)
-        compare_variables(t, t->watched->program, &t->now);
+    if (t->now.variable)
+        compare_variables(t, t->watched, &t->now);
     t->now.room = t->now.n; /* what there is to compare with */
     t->now.n = 0;
 }
@@ -284,16 +302,30 @@ static bool has_checksum(triage *t, cli_replay *r, const recorded *s)
     return !strcmp(sum, s->checksum);
 }
 
+/* The next step. If it has a fingerprint, the first value that differs is noted. */
+static bool replay_one(triage *t, cli_replay *r, cli_replayed *out)
+{
+    const recorded *s = step_at(t, r->at + 1);
+    const cli_replay_watch watch = {.value = compare_value, .begin = begin_function, .user = t};
+    t->watched = r;
+    t->watched_step = r->at + 1;
+    const bool ok = cli_replay_step(r, 0, s && s->fingerprint ? &watch : NULL, out);
+    cli_fingerprint_free(&t->now);
+    return ok;
+}
+
 /* Replays up to step `end` and stops at the first that has other bits than its record. */
 static bool replay_to(triage *t, cli_replay *r, int64_t end, int64_t *differs, const char **in,
                       cli_replayed *last)
 {
     *differs = 0;
     while (r->at < end && !*differs) {
-        if (!cli_replay_step(r, 0, NULL, last))
+        if (!replay_one(t, r, last))
             return false;
         const recorded *s = step_at(t, r->at);
         const char *what = s ? difference(s, last) : NULL;
+        if (s && !what && (t->found.first.known || *t->found.variable))
+            what = "fingerprint";
         if (s && !what && !has_checksum(t, r, s))
             what = "checksum of all variables";
         if (what) {
@@ -328,25 +360,20 @@ static void look_for_nonfinite(triage *t, cli_replay *r)
 }
 
 /* The step that is looked at, once more, with a witness. */
-static bool judge(triage *t, cli_replay *r, int64_t step)
+static bool judge(triage *t, cli_replay *r, int64_t step, f8_triage_value *wrong)
 {
-    const cli_replay_watch watch = {.judge = true, .value = see_value, .begin = begin_function,
-                                    .user = t};
+    const cli_replay_watch watch = {.judge = true, .value = see_value, .user = t};
     cli_replayed out;
-    int64_t differs;
-    const char *in;
-    if (!cli_replay_load(r, step) || !replay_to(t, r, step - 1, &differs, &in, &out))
+    if (!cli_replay_load(r, step))
         return false;
+    while (r->at + 1 < step)
+        if (!cli_replay_step(r, 0, NULL, &out))
+            return false;
     t->watched = r;
-    t->judged_step = step;
-    if (step == t->found.step)
+    t->wrong = wrong;
+    if (step == t->found.step && wrong == &t->found.wrong && !t->found.differs)
         look_for_nonfinite(t, r);
-    const bool ok = cli_replay_step(r, 0, &watch, &out);
-    cli_fingerprint_free(&t->now);
-    if (ok)
-        say(t, "step %" PRId64 ": %" PRId64 " values judged on their own inputs: %s", step,
-            t->found.judged, t->found.wrong.known ? "one is wrong" : "all are right");
-    return ok;
+    return cli_replay_step(r, 0, &watch, &out);
 }
 
 /* Replays the run up to the bad step, and looks at what the device did. */
@@ -367,7 +394,7 @@ static bool look_at_device(triage *t, cli_replay *r)
         f->checkpoint + 1, r->at, f->checkpoint,
         f->differs ? "the last has another " : "the bits of the records",
         f->differs ? f->differs_in : "");
-    f->replay_bad = is_bad(t, r->at, &first);
+    f->replay_bad = is_bad(t, &first);
     if (f->differs) {
         const int64_t until = r->at;
         char loss[2][40], norm[2][40];
@@ -384,27 +411,135 @@ static bool look_at_device(triage *t, cli_replay *r)
         f->unstable = !strcmp(again, "other bits");
         say(t, "replayed once more: %s", again);
     }
-    return judge(t, r, f->differs ? f->differs : f->step);
+    return judge(t, r, f->differs ? f->differs : f->step, &f->wrong);
+}
+
+/* ---- ranks ---- */
+
+/* What one rank has found. */
+typedef struct told {
+    int64_t judged;
+    f8_triage_value wrong;
+    char input[64], state[128], host[64];
+} told;
+
+/* The odd one out: the first rank whose device is wrong, else the first whose values before the
+ * step are not finite. All ranks then have what it has found. */
+static bool gather(triage *t)
+{
+    f8_triage *f = &t->found;
+    cli_ranks *ranks = t->c->ranks;
+    told mine = {.judged = f->judged, .wrong = f->wrong};
+    f->ranks = ranks ? ranks->comm.ranks : 1;
+    f->rank = -1;
+    if (!ranks)
+        return true;
+    copy_text(mine.input, sizeof mine.input, f->input);
+    copy_text(mine.state, sizeof mine.state, f->state);
+    if (gethostname(mine.host, sizeof mine.host - 1))
+        mine.host[0] = 0;
+    told *all = calloc((size_t)f->ranks, sizeof *all);
+    cli_guard_name(ranks->guard, "what triage has found");
+    if (!all || ranks->comm.all_gather(ranks->comm.user, &mine, all, sizeof mine)) {
+        fprintf(stderr, "fp8c: error: %s\n",
+                all ? ranks->comm.message(ranks->comm.user) : "out of memory");
+        free(all);
+        return false;
+    }
+    f->judged = 0;
+    for (int i = 0; i < f->ranks; i++)
+        f->judged += all[i].judged;
+    for (int i = f->ranks; i-- > 0;) {
+        const bool odd = all[i].wrong.known || *all[i].input || *all[i].state;
+        if (!odd || (f->rank >= 0 && all[f->rank].wrong.known && !all[i].wrong.known))
+            continue;
+        f->rank = i;
+        f->wrong = all[i].wrong;
+        copy_text(f->input, sizeof f->input, all[i].input);
+        copy_text(f->state, sizeof f->state, all[i].state);
+        copy_text(f->host, sizeof f->host, all[i].host);
+    }
+    free(all);
+    return true;
+}
+
+/* Whether any rank has found something. */
+static bool any_rank(const triage *t, bool mine)
+{
+    int32_t own = mine, all[F8_MAX_RANKS] = {own};
+    cli_ranks *ranks = t->c->ranks;
+    if (ranks && ranks->comm.all_gather(ranks->comm.user, &own, all, sizeof own))
+        return mine;
+    for (int i = 0; ranks && i < ranks->comm.ranks; i++)
+        own |= all[i];
+    return own != 0;
+}
+
+enum { SEARCH = 60 }; /* seconds after which no other step is judged */
+
+/* The first step since the checkpoint in which a value is wrong: halves the steps in between. */
+static bool find_begin(triage *t, cli_replay *r)
+{
+    f8_triage *f = &t->found;
+    int64_t first = f->checkpoint + 1, last = f->differs ? f->differs : f->step;
+    const double start = f8_seconds_now();
+    f->began = last;
+    while (first < last && any_rank(t, f8_seconds_now() - start < SEARCH)) {
+        f8_triage_value own = {0};
+        const int64_t middle = first + (last - first) / 2;
+        if (!judge(t, r, middle, &own))
+            return false;
+        if (!any_rank(t, own.known)) {
+            first = middle + 1;
+            continue;
+        }
+        last = f->began = middle;
+        if (own.known)
+            f->wrong = own;
+    }
+    return true;
+}
+
+/* Whether a device that is wrong is so under bf16, too. */
+static bool look_at_bf16(triage *t)
+{
+    cli_replay r = {.c = t->c, .folder = &t->folder, .data = &t->data};
+    f8_triage_value own = {0};
+    if (!t->found.wrong.known || !strcmp(t->c->recipe, "bf16"))
+        return true;
+    const bool ok = cli_replay_open(&r, &(cli_replay_as){.recipe = "bf16", .witness = true}) &&
+                    judge(t, &r, t->found.step, &own);
+    cli_replay_close(&r);
+    if (!ok)
+        return false;
+    t->found.wrong_in_bf16 = own;
+    t->found.wrong_in_bf16.known = any_rank(t, own.known);
+    say(t, "under bf16 the same step has %s",
+        t->found.wrong_in_bf16.known ? "a wrong value, too" : "no wrong value");
+    return true;
 }
 
 /* ---- numerics ---- */
 
-/* The same steps from the same checkpoint under other conditions. */
+enum { BEYOND = 20 }; /* steps behind the bad one that a trial trains: it may only be later */
+
+/* The same steps from the same checkpoint under other conditions, and some more. */
 static bool try_as(triage *t, const char *what, const cli_replay_as *as, int64_t batch_of)
 {
     f8_triage *f = &t->found;
     cli_replay r = {.c = t->c, .folder = &t->folder, .data = &t->data};
     cli_replayed out = {0};
     bool bad = false, ok = cli_replay_open(&r, as) && cli_replay_load(&r, f->step);
-    while (ok && r.at < f->step && !bad) {
+    while (ok && r.at < f->step + BEYOND && !bad) {
         ok = cli_replay_step(&r, r.at + 1 == f->step ? batch_of : 0, NULL, &out);
-        bad = ok && is_bad(t, r.at, &out);
+        bad = ok && is_bad(t, &out);
     }
+    const int64_t last = r.at;
     cli_replay_close(&r);
     if (!ok || f->n_trials == F8_TRIAGE_TRIALS)
         return false;
     f->trial[f->n_trials++] = (f8_triage_trial){what, true, bad, out.loss};
-    say(t, "with %s: %s, loss %.4f", what, bad ? "bad" : "good", out.loss);
+    say(t, "with %s: %s, loss %.4f at step %" PRId64, what, bad ? "bad" : "good", out.loss, last);
     return true;
 }
 
@@ -491,7 +626,11 @@ static bool look_at_numerics(triage *t)
         return find_cure(t);
     if (!try_as(t, "f32", &(cli_replay_as){.recipe = "f32"}, 0))
         return false;
-    return try_as(t, "lr / 4", &(cli_replay_as){.recipe = "bf16", .lr = highest_rate(t) / 4}, 0);
+    const double rate = highest_rate(t);
+    if (!try_as(t, "lr / 4", &(cli_replay_as){.recipe = "bf16", .lr = rate / 4}, 0))
+        return false;
+    return is_healed(t, "lr / 4") ||
+           try_as(t, "lr / 16", &(cli_replay_as){.recipe = "bf16", .lr = rate / 16}, 0);
 }
 
 /* ---- the outcome ---- */
@@ -515,14 +654,14 @@ static void record(triage *t)
                                         cli_json_number(f->trial[i].loss)));
     cli_json_record(
         &t->json,
-        json_pack("{ss ss ss sI sI ss sI sI ss? so sI so so so ss ss}", "event", "triage", "run",
+        json_pack("{ss ss ss sI sI ss sI sI ss? so sI so so so ss ss so?}", "event", "triage", "run",
                   t->folder.path, "class", f8_triage_class_name[v->class], "step",
                   (json_int_t)v->step, "bad_step", (json_int_t)f->step, "why", f->why, "checkpoint",
                   (json_int_t)f->checkpoint, "differs", (json_int_t)f->differs, "differs_in",
                   f->differs ? f->differs_in : NULL, "value", value_record(&v->value), "judged",
                   (json_int_t)f->judged, "wrong", value_record(&f->wrong), "nonfinite",
                   value_record(&f->nonfinite), "trials", trials, "text", v->text, "advice",
-                  v->advice));
+                  v->advice, "rank", v->rank < 0 ? NULL : json_integer(v->rank)));
 }
 
 static int investigate(triage *t)
@@ -533,8 +672,15 @@ static int investigate(triage *t)
     if (ok)
         say(t, "%s: step %" PRId64 " is bad: %s", t->folder.path, t->found.step, t->found.why);
     ok = ok && cli_replay_open(&r, &(cli_replay_as){.witness = true}) && look_at_device(t, &r);
+    if (ok && any_rank(t, t->found.wrong.known))
+        ok = find_begin(t, &r);
     cli_replay_close(&r);
-    ok = ok && look_at_numerics(t);
+    ok = ok && gather(t);
+    if (ok)
+        say(t, "step %" PRId64 ": %" PRId64 " values judged on their own inputs: %s",
+            t->found.differs ? t->found.differs : t->found.step, t->found.judged,
+            t->found.wrong.known ? "one is wrong" : "all are right");
+    ok = ok && look_at_bf16(t) && look_at_numerics(t);
     if (!ok)
         return CLI_FAILED;
     f8_triage_judge(&t->found, &t->verdict);
@@ -553,22 +699,45 @@ static void end(triage *t)
     cli_folder_close(&t->folder);
 }
 
+/* The module of the run, and this rank's part of a batch. */
+static bool load_module(triage *t, cli *c)
+{
+    fp8c_context *ctx;
+    fp8c_module *module;
+    if (!cli_load(c, &ctx, &module))
+        return false;
+    const bool ok = cli_folder_module(&t->folder, module) &&
+                    (!c->ranks || cli_ranks_divide(c->ranks, c, module));
+    fp8c_module_destroy(module);
+    fp8c_context_destroy(ctx);
+    return ok;
+}
+
+static int run_triage(triage *t, cli *c, const char *folder)
+{
+    int code = CLI_FAILED;
+    if (!cli_folder_look(&t->folder, c, folder))
+        return code;
+    c->steps = c->steps ? c->steps : CLI_STEPS;
+    c->stats = c->stats_recipe = c->dump = NULL;
+    if (load_module(t, c) && cli_data_open(&t->data, c) && cli_json_open(&t->json, c->json)) {
+        code = investigate(t);
+        if (!cli_json_close(&t->json))
+            code = CLI_FAILED;
+    }
+    return code;
+}
+
 int cmd_triage(const cli *given)
 {
     cli own = *given;
+    cli_ranks ranks;
     triage t = {.c = &own};
-    int code = CLI_FAILED;
     own.file = NULL;
     own.resume = given->file;
-    if (cli_folder_look(&t.folder, &own, given->file)) {
-        own.steps = own.steps ? own.steps : CLI_STEPS;
-        own.stats = own.stats_recipe = own.dump = NULL;
-        if (cli_data_open(&t.data, &own) && cli_json_open(&t.json, own.json)) {
-            code = investigate(&t);
-            if (!cli_json_close(&t.json))
-                code = CLI_FAILED;
-        }
-    }
+    if (!cli_ranks_join(&ranks, &own))
+        return cli_ranks_leave(&ranks, CLI_FAILED);
+    const int code = run_triage(&t, &own, given->file);
     end(&t);
-    return code;
+    return cli_ranks_leave(&ranks, code);
 }

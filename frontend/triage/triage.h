@@ -73,6 +73,10 @@ typedef struct f8_triage {
     char variable[128];  /* a variable that changed while no step wrote it */
     int64_t judged;      /* values that have a witness */
     f8_triage_value wrong; /* the first that is wrong */
+    int64_t began;       /* the first step since the checkpoint in which one is, as far as was looked */
+    f8_triage_value wrong_in_bf16; /* the same step under bf16, where one is wrong */
+    int ranks, rank;     /* of several: the odd one out, else -1. ranks 1: it was alone */
+    char host[64];       /* the rank's */
     char input[64];      /* an input with NaN or Inf */
     char state[128];     /* a variable with NaN or Inf before the step */
     f8_triage_value nonfinite; /* the first value with NaN or Inf */
@@ -91,7 +95,8 @@ typedef struct f8_triage_verdict {
     f8_triage_class class;
     int64_t step;         /* the step that went wrong first */
     f8_triage_value value; /* where */
-    char text[700];       /* a paragraph */
+    int rank;              /* whose device it is; -1: not known, or the only one */
+    char text[1100];      /* a paragraph */
     char advice[400];     /* what to do */
 } f8_triage_verdict;
 

@@ -49,7 +49,7 @@ static f8_triage_class class_of(const f8_triage *t)
         return F8_TRIAGE_BATCH;
     if (is_good(t, "bf16"))
         return F8_TRIAGE_FP8;
-    if (is_good(t, "lr / 4"))
+    if (is_good(t, "lr / 4") || is_good(t, "lr / 16"))
         return F8_TRIAGE_RATE;
     if (is_bad(t, "bf16") && is_good(t, "f32"))
         return F8_TRIAGE_BF16;
@@ -112,19 +112,33 @@ static void say_unstable(const f8_triage *t, f8_triage_verdict *v)
              "Take this device out of use, and test it: fp8c doctor --burn 60.");
 }
 
+/* "rank 2 of 4 (host n3)", or "the device" */
+static const char *who(const f8_triage *t, char text[120])
+{
+    if (t->ranks > 1 && t->rank >= 0)
+        snprintf(text, 120, "rank %d of %d (host %s)", t->rank, t->ranks, t->host);
+    else
+        snprintf(text, 120, "the device");
+    return text;
+}
+
 static void say_persistent(const f8_triage *t, f8_triage_verdict *v)
 {
-    char at[300];
-    v->step = t->step;
+    char at[300], device[120], bf16[400] = "";
+    v->rank = t->ranks > 1 ? t->rank : -1;
+    if (t->wrong_in_bf16.known)
+        snprintf(bf16, sizeof bf16, " Under bf16 it is wrong, too.");
+    v->step = t->began ? t->began : t->step;
     v->value = t->wrong;
     snprintf(v->text, sizeof v->text,
-             "The device computes wrongly, and does so again in the replay: of %" PRId64
+             "Hardware: %s computes wrongly, and does so again in the replay. Of %" PRId64
              " values of step %" PRId64 ", each judged on its own inputs, the first wrong one is %s: "
              "element %" PRId64 " is %.9g, and %.9g was expected%s; %" PRId64
-             " element%s of it %s wrong. Numerics are cleared.",
-             t->judged, t->step, where(&t->wrong, at), t->wrong.at, t->wrong.got, t->wrong.want,
-             t->wrong.allowed > 0 ? " within the bound of its sum" : "", t->wrong.wrong,
-             t->wrong.wrong == 1 ? "" : "s", t->wrong.wrong == 1 ? "is" : "are");
+             " element%s of it %s wrong.%s So the recipe is not the cause.",
+             who(t, device), t->judged, v->step, where(&t->wrong, at), t->wrong.at, t->wrong.got,
+             t->wrong.want, t->wrong.allowed > 0 ? " within the bound of its sum" : "",
+             t->wrong.wrong, t->wrong.wrong == 1 ? "" : "s", t->wrong.wrong == 1 ? "is" : "are",
+             bf16);
     snprintf(v->advice, sizeof v->advice,
              "Take this device out of use, and go on elsewhere from a checkpoint before the fault. "
              "fp8c doctor --burn 60 tests the device; if it passes, delete the kernel cache, which "
@@ -174,9 +188,9 @@ static void say_rate(const f8_triage *t, f8_triage_verdict *v)
 {
     snprintf(v->text, sizeof v->text,
              "The training diverges, and not because of FP8: from the same checkpoint it is bad "
-             "under bf16, too, and good at a quarter of the learning rate. Every op of step "
+             "under bf16, too, and good at a %s of the learning rate. Every op of step "
              "%" PRId64 " is right.",
-             t->step);
+             is_good(t, "lr / 4") ? "quarter" : "sixteenth", t->step);
     snprintf(v->advice, sizeof v->advice,
              "Lower the learning rate, or warm up for longer, from the checkpoint of step %" PRId64
              " or an older one.",
@@ -252,7 +266,7 @@ static void say_unknown(const f8_triage *t, f8_triage_verdict *v)
     v->value = t->nonfinite;
     snprintf(v->text, sizeof v->text,
              "Step %" PRId64 " is bad under every recipe that was tried, with other batches and at "
-             "a quarter of the learning rate, and every op is right. The state was bad before it: "
+             "a sixteenth of the learning rate, and every op is right. The state was bad before it: "
              "the replay began after step %" PRId64 ".",
              t->step, t->checkpoint);
     snprintf(v->advice, sizeof v->advice,
@@ -268,6 +282,6 @@ void f8_triage_judge(const f8_triage *t, f8_triage_verdict *out)
         [F8_TRIAGE_STATE] = say_state,           [F8_TRIAGE_BATCH] = say_batch,
         [F8_TRIAGE_RATE] = say_rate,             [F8_TRIAGE_FP8] = say_fp8,
         [F8_TRIAGE_BF16] = say_bf16,             [F8_TRIAGE_UNKNOWN] = say_unknown};
-    *out = (f8_triage_verdict){.class = class_of(t), .step = t->step};
+    *out = (f8_triage_verdict){.class = class_of(t), .step = t->step, .rank = -1};
     say[out->class](t, out);
 }

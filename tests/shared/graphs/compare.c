@@ -21,8 +21,8 @@ bool f8_same_bits(const char *what, const char *port, const f8_type *type, const
     f8_judge_bits(type, got, want, &j);
     if (!j.ok)
         snprintf(message, F8_MESSAGE, "%s: %s[%lld] of %s is %#x (%g), not %#x (%g)", what, port,
-                 (long long)j.at, f8_type_print(type, text, sizeof text),
-                 element(got, size, j.at), j.got, element(want, size, j.at), j.want);
+                 (long long)j.at, f8_type_print(type, text, sizeof text), element(got, size, j.at),
+                 j.got, element(want, size, j.at), j.want);
     return j.ok;
 }
 
