@@ -25,8 +25,8 @@ typedef struct witness_said {
 } witness_said;
 
 typedef struct witness_log {
-    int n, wrong; /* wrong: how many values are */
-    witness_said *value;  /* WITNESS_MOST */
+    int n, wrong;        /* wrong: how many values are */
+    witness_said *value; /* WITNESS_MOST */
 } witness_log;
 
 static inline void witness_note(void *user, const fp8c_witnessed *v)
@@ -37,15 +37,15 @@ static inline void witness_note(void *user, const fp8c_witnessed *v)
     ck_assert_uint_eq(v->struct_size, sizeof *v);
     ck_assert(v->data && v->kind && v->name && v->value);
     *s = (witness_said){.function = v->function,
-                .step = v->step,
-                .hash = v->hash,
-                .verdict = v->verdict,
-                .wrong = v->wrong,
-                .at = v->at,
-                .nonfinite = v->nonfinite,
-                .got = v->got,
-                .want = v->want,
-                .allowed = v->allowed};
+                        .step = v->step,
+                        .hash = v->hash,
+                        .verdict = v->verdict,
+                        .wrong = v->wrong,
+                        .at = v->at,
+                        .nonfinite = v->nonfinite,
+                        .got = v->got,
+                        .want = v->want,
+                        .allowed = v->allowed};
     snprintf(s->value, WITNESS_NAME, "%s", v->value);
     snprintf(s->input, WITNESS_NAME, "%s", v->nonfinite_input ? v->nonfinite_input : "");
     snprintf(s->op, WITNESS_NAME, "%s", v->nonfinite_op ? v->nonfinite_op : "");
@@ -68,9 +68,8 @@ static inline void witness_run(f8_api_run *r, const char *function, bool judge, 
 {
     const int f = fp8c_program_function(r->program, function);
     ck_assert_int_ge(f, 0);
-    const fp8c_status status =
-        l ? fp8c_program_run_witnessed(r->program, f, judge, witness_note, l)
-          : fp8c_program_run(r->program, f);
+    const fp8c_status status = l ? fp8c_program_run_witnessed(r->program, f, judge, witness_note, l)
+                                 : fp8c_program_run(r->program, f);
     ck_assert_msg(status == FP8C_OK, "%s: %s", function, fp8c_context_message(r->ctx));
 }
 
@@ -122,8 +121,7 @@ static inline void witness_all_right(const witness_log *l, const char *what)
         const witness_said *s = &l->value[i];
         ck_assert_msg(s->verdict == FP8C_RIGHT,
                       "%s, '%s': verdict %d, %d wrong, element %d: %.9g, not %.9g +- %g", what,
-                      s->value, s->verdict, (int)s->wrong, (int)s->at, s->got, s->want,
-                      s->allowed);
+                      s->value, s->verdict, (int)s->wrong, (int)s->at, s->got, s->want, s->allowed);
         ck_assert(s->at == -1 && !s->wrong && !s->nonfinite && !*s->input && !*s->op);
     }
 }
