@@ -19,7 +19,7 @@ struct f8_witness_state {
     f8_witness_value *value; /* by ref */
     f8_ref *ref;             /* the values of the group */
     uint32_t n_refs;
-    f8_ref from, made;       /* as in f8_witnessed */
+    f8_ref from, made; /* as in f8_witnessed */
 };
 
 /* ---- values.c ---- */

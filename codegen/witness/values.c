@@ -70,7 +70,7 @@ static uint32_t nonfinite_bits(f8_dtype d)
 /* Loops without a branch on the element, so that they are vectors. */
 #define COUNT(type)                                                                                \
     for (int64_t i = 0; i < n; i++)                                                                \
-        found += (((const type *)data)[i] & bits) == bits
+    found += (((const type *)data)[i] & bits) == bits
 
 static bool is_nonfinite(const void *data, size_t size, int64_t i, uint32_t bits)
 {

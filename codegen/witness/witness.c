@@ -204,8 +204,8 @@ f8_status f8_witness_after(f8_witness *w, uint32_t group, f8_diag *diag)
         F8_TRY(f8_witness_compute(w, g, 0, diag));
     for (uint32_t i = 0; i < g->n_out; i++)
         if (!f8_witness_is_overwritten(w->f, g, g->out[i]))
-            F8_TRY(look(w, group, g->out[i],
-                        computes ? w->state->value[g->out[i]].data : NULL, diag));
+            F8_TRY(
+                look(w, group, g->out[i], computes ? w->state->value[g->out[i]].data : NULL, diag));
     f8_witness_forget(w);
     return F8_OK;
 }

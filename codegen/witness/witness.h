@@ -1,7 +1,7 @@
 /* The witness: what another machine would have made of the same inputs.
  *
- * A plan runs a function group by group (ir/lowered.h). The witness copies what a group reads before
- * it runs, and what it has written after. It evaluates the group's nodes with the reference
+ * A plan runs a function group by group (ir/lowered.h). The witness copies what a group reads
+ * before it runs, and what it has written after. It evaluates the group's nodes with the reference
  * interpreter on these same inputs and compares. So a group is judged by itself: that the values
  * before it are wrong does not make it wrong. A row kernel, a copy or a scatter must have the
  * interpreter's bits. A GEMM or an attention must lie within the bound of its sums (judge.h). A

@@ -77,9 +77,9 @@ json_t *cli_fingerprint_record(const cli_fingerprint *f, const char *function, i
 {
     if (f->failed)
         return NULL;
-    json_t *record =
-        json_pack("{ss sI ss sI so}", "event", "fingerprint", "step", (json_int_t)step, "function",
-                  function, "micro_step", (json_int_t)micro_step, "values", as_text(f->value, f->n));
+    json_t *record = json_pack("{ss sI ss sI so}", "event", "fingerprint", "step", (json_int_t)step,
+                               "function", function, "micro_step", (json_int_t)micro_step, "values",
+                               as_text(f->value, f->n));
     if (record && f->variable)
         json_object_set_new(record, "variables", as_text(f->variable, f->n_variables));
     return record;

@@ -8,11 +8,11 @@
 
 /* Of one run of a function; all zeros: of none. */
 typedef struct cli_fingerprint {
-    uint64_t *value;    /* of what its steps wrote, in their order */
+    uint64_t *value; /* of what its steps wrote, in their order */
     size_t n, room;
     uint64_t *variable; /* of all variables, when it began; NULL: they were not asked for */
     size_t n_variables;
-    bool failed;        /* out of memory */
+    bool failed; /* out of memory */
 } cli_fingerprint;
 
 void cli_fingerprint_free(cli_fingerprint *f);

@@ -1,4 +1,5 @@
-/* Steps of a training run once more: from a checkpoint of its folder, on the batches that it had. */
+/* Steps of a training run once more: from a checkpoint of its folder, on the batches that it had.
+ */
 #ifndef F8_CMD_REPLAY_H
 #define F8_CMD_REPLAY_H
 

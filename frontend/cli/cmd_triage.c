@@ -1,7 +1,7 @@
 /* fp8c triage: says why a step of a training run went wrong.
  *
- * It replays the steps from the last checkpoint before the bad one, and compares their bits with the
- * records. The bad step, or the first that differs, is replayed once more with a witness, which
+ * It replays the steps from the last checkpoint before the bad one, and compares their bits with
+ * the records. The bad step, or the first that differs, is replayed once more with a witness, which
  * judges every op on its own inputs. If the device is right, the same steps are trained under other
  * recipes, on other batches, and at a lower rate: what heals them is the cause. ../triage/ draws
  * the verdict. */
@@ -24,7 +24,7 @@
 typedef struct recorded {
     double loss, grad_norm, lr;
     char loss_hex[40], norm_hex[40], checksum[F8_RUN_HASH]; /* "": there is none */
-    json_t *fingerprint; /* records of its functions, or NULL */
+    json_t *fingerprint;                                    /* records of its functions, or NULL */
 } recorded;
 
 typedef struct triage {
@@ -34,14 +34,14 @@ typedef struct triage {
     cli_json json;
     recorded *step; /* by step, from 1 */
     int64_t n_steps;
-    int64_t alarm;  /* the step of the first record `warning`; 0: none */
+    int64_t alarm; /* the step of the first record `warning`; 0: none */
     char alarm_text[120];
     bool failed;
     f8_triage found;
     f8_triage_verdict verdict;
     /* while a step is watched */
     cli_replay *watched;
-    cli_fingerprint now;    /* of the function that runs */
+    cli_fingerprint now; /* of the function that runs */
     int64_t watched_step;
     f8_triage_value *wrong; /* where the first wrong value goes */
 } triage;
@@ -110,7 +110,8 @@ static f8_status take(void *user, const f8_run_line *line, f8_diag *diag)
 static bool read_records(triage *t)
 {
     f8_diag diag = {0};
-    return f8_run_lines(f8_run_path(&t->folder.run, "steps.jsonl"), take, t, NULL, &diag) == F8_OK ||
+    return f8_run_lines(f8_run_path(&t->folder.run, "steps.jsonl"), take, t, NULL, &diag) ==
+               F8_OK ||
            cli_file_fail(&diag);
 }
 
@@ -147,8 +148,7 @@ static bool choose_step(triage *t)
     }
     f->step = t->c->bad_step ? t->c->bad_step : t->alarm;
     if (!f->step) {
-        fprintf(stderr,
-                "%s: error: no record of it says that a step is bad; --step N names one\n",
+        fprintf(stderr, "%s: error: no record of it says that a step is bad; --step N names one\n",
                 t->folder.path);
         return false;
     }
@@ -242,7 +242,8 @@ static bool is_finite_variable(fp8c_program *p, int index, const fp8c_variable *
 static bool is_written(const cli_replay *r, int variable)
 {
     fp8c_port port;
-    for (int i = 0; fp8c_program_port(r->program, r->micro_step, FP8C_OUTPUT, i, &port) == FP8C_OK; i++)
+    for (int i = 0; fp8c_program_port(r->program, r->micro_step, FP8C_OUTPUT, i, &port) == FP8C_OK;
+         i++)
         if (port.variable == variable)
             return true;
     return false;
@@ -348,7 +349,8 @@ static void look_for_nonfinite(triage *t, cli_replay *r)
     if (!cli_data_fill(r->data, r->program, r->micro_step, r->c->seed,
                        (uint64_t)(r->at * r->accumulate)))
         return;
-    for (int i = 0; fp8c_program_port(r->program, r->micro_step, FP8C_INPUT, i, &port) == FP8C_OK; i++) {
+    for (int i = 0; fp8c_program_port(r->program, r->micro_step, FP8C_INPUT, i, &port) == FP8C_OK;
+         i++) {
         const float *x = port.variable < 0 && port.type.dtype == FP8C_F32
                              ? fp8c_program_buffer(r->program, r->micro_step, FP8C_INPUT, i)
                              : NULL;
@@ -390,7 +392,8 @@ static bool look_at_device(triage *t, cli_replay *r)
     f->passed_over = r->passed_over;
     if (!replay_to(t, r, f->step, &f->differs, &f->differs_in, &first))
         return false;
-    say(t, "replayed steps %" PRId64 " to %" PRId64 " from the checkpoint of step %" PRId64 ": %s%s",
+    say(t,
+        "replayed steps %" PRId64 " to %" PRId64 " from the checkpoint of step %" PRId64 ": %s%s",
         f->checkpoint + 1, r->at, f->checkpoint,
         f->differs ? "the last has another " : "the bits of the records",
         f->differs ? f->differs_in : "");
@@ -404,10 +407,11 @@ static bool look_at_device(triage *t, cli_replay *r)
         for (second = first, twice = 0; r->at < until; twice++)
             if (!cli_replay_step(r, 0, NULL, &second))
                 return false;
-        again = strcmp(cli_hex(first.loss, loss[0]), cli_hex(second.loss, loss[1])) ||
-                        strcmp(cli_hex(first.grad_norm, norm[0]), cli_hex(second.grad_norm, norm[1]))
-                    ? "other bits"
-                    : "the same bits";
+        again =
+            strcmp(cli_hex(first.loss, loss[0]), cli_hex(second.loss, loss[1])) ||
+                    strcmp(cli_hex(first.grad_norm, norm[0]), cli_hex(second.grad_norm, norm[1]))
+                ? "other bits"
+                : "the same bits";
         f->unstable = !strcmp(again, "other bits");
         say(t, "replayed once more: %s", again);
     }
@@ -648,14 +652,13 @@ static void record(triage *t)
     const f8_triage_verdict *v = &t->verdict;
     json_t *trials = json_array();
     for (size_t i = 0; i < f->n_trials; i++)
-        json_array_append_new(trials,
-                              json_pack("{ss sb so}", "with", f->trial[i].what, "bad",
-                                        (int)f->trial[i].bad, "loss",
-                                        cli_json_number(f->trial[i].loss)));
+        json_array_append_new(trials, json_pack("{ss sb so}", "with", f->trial[i].what, "bad",
+                                                (int)f->trial[i].bad, "loss",
+                                                cli_json_number(f->trial[i].loss)));
     cli_json_record(
         &t->json,
-        json_pack("{ss ss ss sI sI ss sI sI ss? so sI so so so ss ss so?}", "event", "triage", "run",
-                  t->folder.path, "class", f8_triage_class_name[v->class], "step",
+        json_pack("{ss ss ss sI sI ss sI sI ss? so sI so so so ss ss so?}", "event", "triage",
+                  "run", t->folder.path, "class", f8_triage_class_name[v->class], "step",
                   (json_int_t)v->step, "bad_step", (json_int_t)f->step, "why", f->why, "checkpoint",
                   (json_int_t)f->checkpoint, "differs", (json_int_t)f->differs, "differs_in",
                   f->differs ? f->differs_in : NULL, "value", value_record(&v->value), "judged",

@@ -59,31 +59,31 @@ typedef struct f8_triage_trial {
 enum { F8_TRIAGE_TRIALS = 12 };
 
 typedef struct f8_triage {
-    int64_t step;       /* the bad one */
-    char why[160];      /* what made it bad */
-    int64_t checkpoint; /* the replay began after this step */
+    int64_t step;        /* the bad one */
+    char why[160];       /* what made it bad */
+    int64_t checkpoint;  /* the replay began after this step */
     int64_t passed_over; /* checkpoints that could not be loaded */
     const char *recipe;
-    bool records;        /* steps were compared with their records */
-    int64_t differs;     /* the first step that has other bits than its record; 0: none */
+    bool records;           /* steps were compared with their records */
+    int64_t differs;        /* the first step that has other bits than its record; 0: none */
     const char *differs_in; /* "loss", "gradient norm", "checksum", "fingerprint" */
-    bool unstable;       /* two replays differ */
-    bool fingerprints;   /* that step has a fingerprint */
+    bool unstable;          /* two replays differ */
+    bool fingerprints;      /* that step has a fingerprint */
     f8_triage_value first;  /* the first value that differs from the fingerprint */
-    char variable[128];  /* a variable that changed while no step wrote it */
-    int64_t judged;      /* values that have a witness */
-    f8_triage_value wrong; /* the first that is wrong */
-    int64_t began;       /* the first step since the checkpoint in which one is, as far as was looked */
+    char variable[128];     /* a variable that changed while no step wrote it */
+    int64_t judged;         /* values that have a witness */
+    f8_triage_value wrong;  /* the first that is wrong */
+    int64_t began; /* the first step since the checkpoint in which one is, as far as was looked */
     f8_triage_value wrong_in_bf16; /* the same step under bf16, where one is wrong */
-    int ranks, rank;     /* of several: the odd one out, else -1. ranks 1: it was alone */
-    char host[64];       /* the rank's */
-    char input[64];      /* an input with NaN or Inf */
-    char state[128];     /* a variable with NaN or Inf before the step */
-    f8_triage_value nonfinite; /* the first value with NaN or Inf */
+    int ranks, rank;               /* of several: the odd one out, else -1. ranks 1: it was alone */
+    char host[64];                 /* the rank's */
+    char input[64];                /* an input with NaN or Inf */
+    char state[128];               /* a variable with NaN or Inf before the step */
+    f8_triage_value nonfinite;     /* the first value with NaN or Inf */
     char nonfinite_input[128], nonfinite_op[32]; /* as in fp8c_witnessed */
-    char operand[128];   /* the operand that FP8 takes worst; "": none is known */
+    char operand[128]; /* the operand that FP8 takes worst; "": none is known */
     double sqnr, overflow, underflow;
-    bool replay_bad;     /* the step is bad in the replay, too */
+    bool replay_bad; /* the step is bad in the replay, too */
     f8_triage_trial trial[F8_TRIAGE_TRIALS];
     size_t n_trials;
 } f8_triage;
@@ -93,11 +93,11 @@ const f8_triage_trial *f8_triage_find(const f8_triage *t, const char *what);
 
 typedef struct f8_triage_verdict {
     f8_triage_class class;
-    int64_t step;         /* the step that went wrong first */
+    int64_t step;          /* the step that went wrong first */
     f8_triage_value value; /* where */
     int rank;              /* whose device it is; -1: not known, or the only one */
-    char text[1100];      /* a paragraph */
-    char advice[400];     /* what to do */
+    char text[1100];       /* a paragraph */
+    char advice[400];      /* what to do */
 } f8_triage_verdict;
 
 void f8_triage_judge(const f8_triage *t, f8_triage_verdict *out);

@@ -71,7 +71,8 @@ static void say_transient(const f8_triage *t, f8_triage_verdict *v)
     v->step = t->differs;
     v->value = t->first;
     snprintf(v->text, sizeof v->text,
-             "The device was wrong once, in step %" PRId64 ": a replay from the same checkpoint has "
+             "The device was wrong once, in step %" PRId64
+             ": a replay from the same checkpoint has "
              "another %s, and a second replay has the same bits as the first. So neither FP8 nor "
              "the data made the step bad.%s%s",
              t->differs, t->differs_in, t->first.known ? " The first value that differs is " : "",
@@ -103,11 +104,12 @@ static void say_unstable(const f8_triage *t, f8_triage_verdict *v)
 {
     v->step = t->differs ? t->differs : t->step;
     v->value = t->first;
-    snprintf(v->text, sizeof v->text,
-             "The device gives other results for the same inputs: two replays of step %" PRId64
-             " differ from one another. fp8c's steps are deterministic, so the hardware, its driver "
-             "or a library is at fault.",
-             v->step);
+    snprintf(
+        v->text, sizeof v->text,
+        "The device gives other results for the same inputs: two replays of step %" PRId64
+        " differ from one another. fp8c's steps are deterministic, so the hardware, its driver "
+        "or a library is at fault.",
+        v->step);
     snprintf(v->advice, sizeof v->advice,
              "Take this device out of use, and test it: fp8c doctor --burn 60.");
 }
@@ -130,15 +132,15 @@ static void say_persistent(const f8_triage *t, f8_triage_verdict *v)
         snprintf(bf16, sizeof bf16, " Under bf16 it is wrong, too.");
     v->step = t->began ? t->began : t->step;
     v->value = t->wrong;
-    snprintf(v->text, sizeof v->text,
-             "Hardware: %s computes wrongly, and does so again in the replay. Of %" PRId64
-             " values of step %" PRId64 ", each judged on its own inputs, the first wrong one is %s: "
-             "element %" PRId64 " is %.9g, and %.9g was expected%s; %" PRId64
-             " element%s of it %s wrong.%s So the recipe is not the cause.",
-             who(t, device), t->judged, v->step, where(&t->wrong, at), t->wrong.at, t->wrong.got,
-             t->wrong.want, t->wrong.allowed > 0 ? " within the bound of its sum" : "",
-             t->wrong.wrong, t->wrong.wrong == 1 ? "" : "s", t->wrong.wrong == 1 ? "is" : "are",
-             bf16);
+    snprintf(
+        v->text, sizeof v->text,
+        "Hardware: %s computes wrongly, and does so again in the replay. Of %" PRId64
+        " values of step %" PRId64 ", each judged on its own inputs, the first wrong one is %s: "
+        "element %" PRId64 " is %.9g, and %.9g was expected%s; %" PRId64
+        " element%s of it %s wrong.%s So the recipe is not the cause.",
+        who(t, device), t->judged, v->step, where(&t->wrong, at), t->wrong.at, t->wrong.got,
+        t->wrong.want, t->wrong.allowed > 0 ? " within the bound of its sum" : "", t->wrong.wrong,
+        t->wrong.wrong == 1 ? "" : "s", t->wrong.wrong == 1 ? "is" : "are", bf16);
     snprintf(v->advice, sizeof v->advice,
              "Take this device out of use, and go on elsewhere from a checkpoint before the fault. "
              "fp8c doctor --burn 60 tests the device; if it passes, delete the kernel cache, which "
@@ -159,8 +161,8 @@ static void say_nonfinite(const f8_triage *t, f8_triage_verdict *v, const char *
 static void say_input(const f8_triage *t, f8_triage_verdict *v)
 {
     say_nonfinite(t, v, "input", t->input);
-    snprintf(v->advice, sizeof v->advice,
-             "Look at the batch of step %" PRId64 " in the data.", t->step);
+    snprintf(v->advice, sizeof v->advice, "Look at the batch of step %" PRId64 " in the data.",
+             t->step);
 }
 
 static void say_state(const f8_triage *t, f8_triage_verdict *v)
@@ -179,8 +181,7 @@ static void say_batch(const f8_triage *t, f8_triage_verdict *v)
              " bad: with other batches in its place the same step is good. Every op is right.",
              t->step);
     snprintf(v->advice, sizeof v->advice,
-             "Look at the batch of step %" PRId64
-             ". A smaller clip bounds what one batch can do.",
+             "Look at the batch of step %" PRId64 ". A smaller clip bounds what one batch can do.",
              t->step);
 }
 
@@ -264,11 +265,12 @@ static void say_healthy(const f8_triage *t, f8_triage_verdict *v)
 static void say_unknown(const f8_triage *t, f8_triage_verdict *v)
 {
     v->value = t->nonfinite;
-    snprintf(v->text, sizeof v->text,
-             "Step %" PRId64 " is bad under every recipe that was tried, with other batches and at "
-             "a sixteenth of the learning rate, and every op is right. The state was bad before it: "
-             "the replay began after step %" PRId64 ".",
-             t->step, t->checkpoint);
+    snprintf(
+        v->text, sizeof v->text,
+        "Step %" PRId64 " is bad under every recipe that was tried, with other batches and at "
+        "a sixteenth of the learning rate, and every op is right. The state was bad before it: "
+        "the replay began after step %" PRId64 ".",
+        t->step, t->checkpoint);
     snprintf(v->advice, sizeof v->advice,
              "Replay from an older checkpoint (train --keep K keeps more), or look at the model.");
 }
@@ -276,12 +278,18 @@ static void say_unknown(const f8_triage *t, f8_triage_verdict *v)
 void f8_triage_judge(const f8_triage *t, f8_triage_verdict *out)
 {
     static void (*const say[F8_TRIAGE_N_CLASSES])(const f8_triage *, f8_triage_verdict *) = {
-        [F8_TRIAGE_HEALTHY] = say_healthy,       [F8_TRIAGE_TRANSIENT] = say_transient,
-        [F8_TRIAGE_MEMORY] = say_memory,         [F8_TRIAGE_UNSTABLE] = say_unstable,
-        [F8_TRIAGE_PERSISTENT] = say_persistent, [F8_TRIAGE_INPUT] = say_input,
-        [F8_TRIAGE_STATE] = say_state,           [F8_TRIAGE_BATCH] = say_batch,
-        [F8_TRIAGE_RATE] = say_rate,             [F8_TRIAGE_FP8] = say_fp8,
-        [F8_TRIAGE_BF16] = say_bf16,             [F8_TRIAGE_UNKNOWN] = say_unknown};
+        [F8_TRIAGE_HEALTHY] = say_healthy,
+        [F8_TRIAGE_TRANSIENT] = say_transient,
+        [F8_TRIAGE_MEMORY] = say_memory,
+        [F8_TRIAGE_UNSTABLE] = say_unstable,
+        [F8_TRIAGE_PERSISTENT] = say_persistent,
+        [F8_TRIAGE_INPUT] = say_input,
+        [F8_TRIAGE_STATE] = say_state,
+        [F8_TRIAGE_BATCH] = say_batch,
+        [F8_TRIAGE_RATE] = say_rate,
+        [F8_TRIAGE_FP8] = say_fp8,
+        [F8_TRIAGE_BF16] = say_bf16,
+        [F8_TRIAGE_UNKNOWN] = say_unknown};
     *out = (f8_triage_verdict){.class = class_of(t), .step = t->step, .rank = -1};
     say[out->class](t, out);
 }
