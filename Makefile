@@ -214,6 +214,8 @@ $(BUILD)/tests/fp8c_faulty: $(call object,$(CLI) $(FAULTS) tests/faults/faulty.c
 	@mkdir -p $(@D)
 	@echo "  link $@"
 	@$(CC) $(CFLAGS) $(LINK_$(VARIANT)) $(FAST_LINKER) $(FAULTY) -o $@ $^ $(LDLIBS) -ljansson
+$(BUILD)/tests/check_witness: $(call object,$(FAULTS))
+$(BUILD)/tests/check_witness: private CHECK += $(FAULTY)
 $(BUILD)/fuzz_f8x: $(call object,$(PACKAGE))
 $(BUILD)/fuzz_%: $(BUILD)/obj/tests/fuzz/fuzz_%.o $(call object,$(LANGUAGE))
 	@echo "  link $@"
@@ -267,7 +269,7 @@ check-quick: deps
 	@tests/run --quick
 
 # The benchmarks are built, so that a change does not break them unseen; no check runs them.
-check-build: build emulator $(BUILD)/tests/flip_shim.so $(TESTS:%=$(BUILD)/tests/%) $(BENCHES:%=$(BUILD)/bench/%)
+check-build: build emulator $(BUILD)/tests/flip_shim.so $(BUILD)/tests/fp8c_faulty $(TESTS:%=$(BUILD)/tests/%) $(BENCHES:%=$(BUILD)/bench/%)
 
 # Kills ranks at 50 random moments; `make check` kills two.
 check-ranks: deps

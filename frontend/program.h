@@ -183,6 +183,9 @@ int64_t f8_program_match_element(const fp8c_program *p, int variable, int64_t in
 f8_status f8_program_quantize(fp8c_program *p, int variable, const float *from, const float *scale,
                               f8_diag *diag);
 
+/* What fp8c_witnessed calls a value of a lowered function. In `arena`, or the graph's own. */
+const char *f8_program_value_name(const f8_func *f, f8_ref r, f8_arena *arena);
+
 /* fp8c_compile in high precision, with samples of operands (f8_pass_calibrate). */
 fp8c_status f8_compile_calibrating(const fp8c_module *module, const fp8c_compile_options *options,
                                    fp8c_program **out);

@@ -29,6 +29,18 @@ static f8_status fetch(void *user, const f8_place *from, int64_t bytes, void *to
     return i->kind->fetch(i, w->func, &arg, bytes, to, diag);
 }
 
+/* A result without a name of its own is called by its port: "loss", "fp8.scale". The gradient of a
+ * linear keeps its GEMM's name. */
+const char *f8_program_value_name(const f8_func *f, f8_ref r, f8_arena *arena)
+{
+    const f8_graph *g = f->graph;
+    const bool named = g->name[r] || f8_op_facts(f8_at(g, r)->op)->cls == F8_GEMM;
+    for (size_t i = 0; i < f->n_out && !named; i++)
+        if (f->out[i].ref == r)
+            return f->out[i].name;
+    return f8_memory_name(f, r, arena);
+}
+
 static void say(void *user, const f8_witnessed *v)
 {
     const watch *w = user;
@@ -44,7 +56,7 @@ static void say(void *user, const f8_witnessed *v)
         .step = (int32_t)w->step,
         .kind = step.kind,
         .name = step.name,
-        .value = f8_memory_name(w->witness.f, v->ref, &names),
+        .value = f8_program_value_name(w->witness.f, v->ref, &names),
         .type = f8_api_type_out(&v->type),
         .data = v->bytes,
         .hash = f8_hash_bytes(v->bytes, (size_t)f8_type_bytes(&v->type)).lo,

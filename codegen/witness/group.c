@@ -41,8 +41,6 @@ static f8_status read_value(f8_witness *w, f8_ref r, f8_diag *diag)
         return F8_ERR_MEMORY;
     F8_TRY(f8_witness_fetch(w, &w->f->lowered->place[r], t, v->data, diag));
     v->nonfinite = f8_witness_nonfinite(t, v->data, &first) > 0;
-    if (v->nonfinite && (!w->state->from || r < w->state->from))
-        w->state->from = r;
     return F8_OK;
 }
 
@@ -102,22 +100,17 @@ static f8_status compute(f8_witness *w, f8_ref r, f8_diag *diag)
     const f8_node *n = f8_at(s->g, r);
     const void *operand[MOST];
     f8_witness_value *v = value_of(w, r);
-    bool finite = true;
     int64_t first;
     if (n->n_in > MOST || f8_op_facts(n->op)->results != 1)
         return f8_fail(diag, F8_ERR_INTERNAL, s->g->loc[r], "%s inside a kernel has no witness",
                        f8_op_facts(n->op)->name);
-    for (uint32_t k = 0; k < n->n_in; k++) {
+    for (uint32_t k = 0; k < n->n_in; k++)
         operand[k] = value_of(w, n->in[k])->data;
-        finite &= !value_of(w, n->in[k])->nonfinite;
-    }
     v->data = f8_witness_room(w, &n->type, diag);
     if (!v->data)
         return F8_ERR_MEMORY;
     F8_TRY(f8_reference_node(s->g, r, operand, &v->data, &s->allocator, diag));
     v->nonfinite = n->n_in > 0 && f8_witness_nonfinite(&n->type, v->data, &first) > 0;
-    if (v->nonfinite && finite && !s->made)
-        w->state->made = r;
     return F8_OK;
 }
 
@@ -153,6 +146,36 @@ f8_status f8_witness_compute(f8_witness *w, const f8_group *group, f8_ref op, f8
     return F8_OK;
 }
 
+/* ---- NaN and Inf ---- */
+
+/* Marks the operands that have some. False: there are none. */
+static bool trace_operands(f8_witness *w, f8_ref r)
+{
+    const f8_node *n = f8_at(w->state->g, r);
+    bool any = false;
+    for (uint32_t k = 0; k < n->n_in; k++)
+        if (value_of(w, n->in[k])->nonfinite)
+            any = value_of(w, n->in[k])->traced = true;
+    return any;
+}
+
+void f8_witness_trace(f8_witness *w, f8_ref r, f8_ref *from, f8_ref *made)
+{
+    const struct f8_witness_state *s = w->state;
+    *from = *made = 0;
+    value_of(w, r)->traced = value_of(w, r)->nonfinite;
+    for (uint32_t i = s->n_refs; i-- > 0;) {
+        f8_witness_value *v = value_of(w, s->ref[i]);
+        if (v->traced && !v->inside)
+            *from = s->ref[i];
+        else if (v->traced && !trace_operands(w, s->ref[i]))
+            *made = s->ref[i];
+        v->traced = false;
+    }
+    if (*from)
+        *made = 0;
+}
+
 void f8_witness_forget(f8_witness *w)
 {
     struct f8_witness_state *s = w->state;
@@ -161,5 +184,4 @@ void f8_witness_forget(f8_witness *w)
         *value_of(w, s->ref[i]) = (f8_witness_value){0};
     }
     s->n_refs = 0;
-    s->from = s->made = 0;
 }

@@ -10,6 +10,7 @@ typedef struct f8_witness_value {
     bool listed;    /* it is in f8_witness_state.ref */
     bool inside;    /* to be computed by the interpreter; if not set, the group reads it */
     bool nonfinite; /* an element is NaN or Inf */
+    bool traced;    /* NaN or Inf of the value that is traced come by here */
     f8_ref last;    /* of those to be computed, the last that needs it; 0: none */
 } f8_witness_value;
 
@@ -19,7 +20,6 @@ struct f8_witness_state {
     f8_witness_value *value; /* by ref */
     f8_ref *ref;             /* the values of the group */
     uint32_t n_refs;
-    f8_ref from, made; /* as in f8_witnessed */
 };
 
 /* ---- values.c ---- */
@@ -40,6 +40,9 @@ f8_status f8_witness_read(f8_witness *w, const f8_group *group, f8_diag *diag);
 /* Computes the other values, but `op` and its PROJECTs (0: all). Those that the group writes are
  * kept. */
 f8_status f8_witness_compute(f8_witness *w, const f8_group *group, f8_ref op, f8_diag *diag);
+/* Where NaN or Inf of r come from, as in f8_witnessed: only what hands them on to r counts. Others
+ * of the group may have some that do no harm, as the scale of a block of zeros before a select. */
+void f8_witness_trace(f8_witness *w, f8_ref r, f8_ref *from, f8_ref *made);
 /* Forgets the group. */
 void f8_witness_forget(f8_witness *w);
 

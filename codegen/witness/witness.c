@@ -71,17 +71,16 @@ bool f8_witness_is_overwritten(const f8_func *f, const f8_group *group, f8_ref r
     return false;
 }
 
-static void report(f8_witness *w, uint32_t group, f8_ref r, const f8_type *t, const void *bytes,
-                   const f8_judgement *j)
+/* `by` is r, or the op that has several results. */
+static void report(f8_witness *w, uint32_t group, f8_ref r, f8_ref by, const f8_type *t,
+                   const void *bytes, const f8_judgement *j)
 {
     f8_witnessed said = {.group = group, .ref = r, .type = *t, .bytes = bytes, .judged = j != NULL};
     if (j)
         said.judgement = *j;
     said.nonfinite = f8_witness_nonfinite(t, bytes, &said.first);
-    if (said.nonfinite) {
-        said.from = w->state->from;
-        said.made = w->state->made;
-    }
+    if (said.nonfinite)
+        f8_witness_trace(w, by, &said.from, &said.made);
     w->report(w->user, &said);
 }
 
@@ -97,7 +96,7 @@ static f8_status look(f8_witness *w, uint32_t group, f8_ref r, const void *want,
     if (status == F8_OK && want)
         f8_judge_bits(t, got, want, &j);
     if (status == F8_OK)
-        report(w, group, r, t, got, want ? &j : NULL);
+        report(w, group, r, r, t, got, want ? &j : NULL);
     f8_witness_free(w, t, got);
     return status;
 }
@@ -140,21 +139,17 @@ static f8_status judge_results(f8_witness *w, uint32_t group, const results *s, 
     const f8_node *n = f8_at(g, op);
     const void *operand[MOST];
     f8_judgement j = {.ok = true};
-    bool finite = true;
-    for (uint32_t k = 0; w->judges && k < n->n_in && k < MOST; k++) {
+    for (uint32_t k = 0; w->judges && k < n->n_in && k < MOST; k++)
         operand[k] = w->state->value[n->in[k]].data;
-        finite &= !w->state->value[n->in[k]].nonfinite;
-    }
     if (w->judges)
         F8_TRY(f8_judge_node(g, op, w->sums, operand, (const void *const *)s->data,
                              &w->state->allocator, &j, diag));
-    if (w->judges && finite)
-        w->state->made = op;
+    w->state->value[op].nonfinite = w->judges; /* so that a result's NaN or Inf is traced */
     for (int i = 0; i < s->n; i++) {
         f8_judgement own = j;
         own.ok |= own.result != i; /* the judgement has the first result that is off */
         if (s->ref[i])
-            report(w, group, s->ref[i], &s->type[i], s->data[i], w->judges ? &own : NULL);
+            report(w, group, s->ref[i], op, &s->type[i], s->data[i], w->judges ? &own : NULL);
     }
     return F8_OK;
 }
@@ -185,7 +180,7 @@ static f8_status look_at_copy(f8_witness *w, uint32_t group, f8_diag *diag)
         status = f8_witness_fetch(w, &c->to, t, to, diag);
     if (status == F8_OK) {
         f8_judge_bits(t, to, from, &j);
-        report(w, group, c->from, t, to, w->judges ? &j : NULL);
+        report(w, group, c->from, c->from, t, to, w->judges ? &j : NULL);
     }
     f8_witness_free(w, t, from);
     f8_witness_free(w, t, to);

@@ -28,8 +28,9 @@ typedef struct f8_witnessed {
     bool judged;       /* there is a judgement */
     f8_judgement judgement;
     int64_t nonfinite, first; /* elements that are NaN or Inf; the index of the first, or -1 */
-    /* Where NaN or Inf come from, of the value's group; all 0 if it has read none and written none.
-     * An input that has some, or else the node that made some of finite operands. */
+    /* With a judgement, where the value's NaN or Inf come from: an input of the group that has
+     * some, or else the node that made some of finite operands. Both 0: there are none, or only the
+     * device has them. */
     f8_ref from, made;
 } f8_witnessed;
 

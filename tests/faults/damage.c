@@ -94,14 +94,15 @@ f8_fault_change f8_fault_damage(const f8_fault *f, const f8_fault_memory *m)
 {
     f8_fault_change c = {0, -1, 0, 0};
     const f8_dtype d = m->type.dtype;
-    const int64_t n = f8_type_elements(&m->type),
-                  at = f->element >= 0             ? f->element
-                       : f->kind == F8_FAULT_GEMM ? largest(m)
-                                                  : 0;
+    const int64_t n = f8_type_elements(&m->type), at = f->element >= 0            ? f->element
+                                                       : f->kind == F8_FAULT_GEMM ? largest(m)
+                                                                                  : 0;
     switch (f->kind) {
     case F8_FAULT_FLIP: store(m, at, load(m, at) ^ (uint64_t)1 << f->bit, &c); break;
     case F8_FAULT_CORRUPT: corrupt(f, m, at, &c); break;
-    case F8_FAULT_GEMM: store(m, at, f8_encode(d, (float)(number(d, load(m, at)) * f->factor), false), &c); break;
+    case F8_FAULT_GEMM:
+        store(m, at, f8_encode(d, (float)(number(d, load(m, at)) * f->factor), false), &c);
+        break;
     case F8_FAULT_ZERO:
         for (int64_t i = 0; i < n; i++)
             store(m, i, 0, &c);

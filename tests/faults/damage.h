@@ -13,9 +13,9 @@ typedef struct f8_fault_memory {
 } f8_fault_memory;
 
 typedef struct f8_fault_change {
-    int64_t elements;  /* how many have other bits than before */
-    int64_t element;   /* the first of them, -1: none */
-    double was, is;    /* of the first */
+    int64_t elements; /* how many have other bits than before */
+    int64_t element;  /* the first of them, -1: none */
+    double was, is;   /* of the first */
 } f8_fault_change;
 
 f8_fault_change f8_fault_damage(const f8_fault *f, const f8_fault_memory *m);

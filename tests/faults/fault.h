@@ -1,5 +1,5 @@
-/* Faults that tests put into a program while it runs: see README.md. The linker puts the wrappers of
- * wrap.c around a few functions of the library (--wrap), so the library knows of no faults. */
+/* Faults that tests put into a program while it runs: see README.md. The linker puts the wrappers
+ * of wrap.c around a few functions of the library (--wrap), so the library knows of no faults. */
 #ifndef F8_TEST_FAULT_H
 #define F8_TEST_FAULT_H
 
@@ -29,9 +29,9 @@ typedef struct f8_fault {
     int64_t step, micro;        /* from 1; micro 0: whichever */
     int64_t element;            /* -1: the first; of kind gemm the largest */
     int64_t count, bit;
-    int64_t rank;               /* -1: every rank */
+    int64_t rank; /* -1: every rank */
     double factor;
-    bool always;                /* from `step` on; else once in this process */
+    bool always; /* from `step` on; else once in this process */
 } f8_fault;
 
 /* false: `why` says what is wrong with the text. */

@@ -7,10 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const kinds[] = {[F8_FAULT_FLIP] = "flip",   [F8_FAULT_CORRUPT] = "corrupt",
-                                    [F8_FAULT_GEMM] = "gemm",   [F8_FAULT_STALE] = "stale",
-                                    [F8_FAULT_ZERO] = "zero",   [F8_FAULT_INF] = "inf",
-                                    [F8_FAULT_NAN] = "nan"};
+static const char *const kinds[] = {
+    [F8_FAULT_FLIP] = "flip",   [F8_FAULT_CORRUPT] = "corrupt", [F8_FAULT_GEMM] = "gemm",
+    [F8_FAULT_STALE] = "stale", [F8_FAULT_ZERO] = "zero",       [F8_FAULT_INF] = "inf",
+    [F8_FAULT_NAN] = "nan"};
 enum { KINDS = sizeof kinds / sizeof *kinds };
 
 const char *f8_fault_kind_name(f8_fault_kind k)

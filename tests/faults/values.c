@@ -2,7 +2,6 @@
 #include "tests/faults/values.h"
 
 #include "codegen/witness/witness.h"
-#include "passes/memory/report.h"
 
 typedef struct listing {
     const f8_variant *v;
@@ -34,7 +33,7 @@ static void add(listing *l, uint32_t group, f8_ref r, const f8_place *place, boo
     if (step != UINT32_MAX) /* else nothing had to be done */
         l->out->value[l->out->n++] =
             (f8_fault_value){.step = step,
-                             .name = f8_memory_name(l->f, r, l->arena),
+                             .name = f8_program_value_name(l->f, r, l->arena),
                              .variable = variable_at(&l->v->plan, place),
                              .product = product,
                              .place = *place,

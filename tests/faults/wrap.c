@@ -89,12 +89,13 @@ static void note(const victim *v, const char *function, const char *value, const
     pthread_mutex_lock(&lock);
     changes++;
     FILE *to = *log_file ? fopen(log_file, "a") : NULL;
-    json_t *line = json_pack(
-        "{ss ss ss sI sI sI ss? ss? sI ss? sI sI so so}", "event", "fault", "kind",
-        f8_fault_kind_name(v->fault.kind), "function", function, "step", (json_int_t)v->step,
-        "micro", (json_int_t)v->micro, "rank", (json_int_t)v->p->given_comm.rank, "value", value,
-        "variable", variable, "plan_step", (json_int_t)plan_step, "of", of, "element", (json_int_t)c->element, "elements",
-        (json_int_t)c->elements, "old", json_number(c->was), "new", json_number(c->is));
+    json_t *line = json_pack("{ss ss ss sI sI sI ss? ss? sI ss? sI sI so so}", "event", "fault",
+                             "kind", f8_fault_kind_name(v->fault.kind), "function", function,
+                             "step", (json_int_t)v->step, "micro", (json_int_t)v->micro, "rank",
+                             (json_int_t)v->p->given_comm.rank, "value", value, "variable",
+                             variable, "plan_step", (json_int_t)plan_step, "of", of, "element",
+                             (json_int_t)c->element, "elements", (json_int_t)c->elements, "old",
+                             json_number(c->was), "new", json_number(c->is));
     if (to && line && json_dumpf(line, to, JSON_COMPACT) == 0)
         fputc('\n', to);
     if (*log_file && (!to || !line || fclose(to) != 0))
