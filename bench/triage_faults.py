@@ -69,7 +69,7 @@ class Campaign:
         words = ["train", *self.model(case["model"]), *case["options"], "--recipe", case["recipe"],
                  "--seed", case["seed"], "--steps", case["steps"], "--run", folder,
                  "--save-every", SAVE_EVERY, "--keep", 100]
-        words += self.fingerprints if case["model"] == "gpt" else []
+        words += self.fingerprints
         done = self.run(self.faulty, words, fault, log)
         if not (self.out / folder / "steps.jsonl").exists():
             sys.exit(f"bench/triage_faults.py: {folder}: {done.stderr.strip()}")
@@ -205,7 +205,8 @@ def zero(campaign, draw):
 def inf(campaign, draw):
     case = basic(draw)
     v = choose(campaign, draw, case, lambda v: v["function"] == "update" and v["variable"]
-               and v["dtype"] == "f32" and v["variable"].endswith((".weight", ".bias")))
+               and v["variable"].endswith((".weight", ".bias"))
+               and not v["variable"].startswith(("grad.", "opt.")))
     keys = ["kind=inf", f"value={v['variable']}", f"step={case['step']}",
             f"element={draw.randrange(v['elements'])}"]
     return dict(case, fault=",".join(keys))
@@ -214,6 +215,8 @@ def inf(campaign, draw):
 def damaged(campaign, draw):
     """The newest checkpoint before the step has another byte; alone, or beside another fault."""
     case = gemm(campaign, draw, "once") if draw.random() < 0.6 else basic(draw)
+    while case["step"] < SAVE_EVERY: # else there is only one
+        case = gemm(campaign, draw, "once")
     return dict(case, byte=draw.random())
 
 
@@ -324,7 +327,7 @@ def is_place_right(case, truth, verdict):
     """Function, op and value. None: the fault has no place in the plan."""
     value = verdict["value"] or {"function": "", "op": "", "value": ""}
     if truth["class"] == "fp8":
-        return value["value"] in ("fc.x", "fc.w")
+        return value["value"].startswith(("fc.x", "fc.w"))
     if truth["class"] == "input":
         return value["value"] == "x"
     if truth["class"] == "memory":

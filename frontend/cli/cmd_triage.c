@@ -262,11 +262,11 @@ static void compare_variables(triage *t, cli_replay *r, const cli_fingerprint *t
     cli_fingerprint_free(&now);
 }
 
-/* Finds the function's record of the watched step. */
+/* Finds the function's record of the watched step: it is of rank 0. */
 static void begin_function(void *user, int function, int64_t micro_step)
 {
     triage *t = user;
-    const recorded *s = step_at(t, t->watched_step);
+    const recorded *s = cli_ranks_follows(t->c->ranks) ? NULL : step_at(t, t->watched_step);
     const char *name = fp8c_program_function_name(t->watched->program, function);
     cli_fingerprint_free(&t->now);
     for (size_t i = 0; s && i < json_array_size(s->fingerprint); i++)
@@ -315,24 +315,40 @@ static bool replay_one(triage *t, cli_replay *r, cli_replayed *out)
     return ok;
 }
 
-/* Replays up to step `end` and stops at the first that has other bits than its record. */
-static bool replay_to(triage *t, cli_replay *r, int64_t end, int64_t *differs, const char **in,
-                      cli_replayed *last)
+/* Whether any rank has found something. */
+static bool any_rank(const triage *t, bool mine)
 {
-    *differs = 0;
-    while (r->at < end && !*differs) {
+    int32_t own = mine, all[F8_MAX_RANKS] = {own};
+    cli_ranks *ranks = t->c->ranks;
+    if (ranks && ranks->comm.all_gather(ranks->comm.user, &own, all, sizeof own))
+        return mine;
+    for (int i = 0; ranks && i < ranks->comm.ranks; i++)
+        own |= all[i];
+    return own != 0;
+}
+
+/* What differs in the step that was replayed; NULL: nothing. Ranks agree whether something does. */
+static const char *differs_in(triage *t, cli_replay *r, const cli_replayed *now)
+{
+    const recorded *s = step_at(t, r->at);
+    const char *what = s ? difference(s, now) : NULL;
+    if (s && !what && (t->found.first.known || *t->found.variable))
+        what = "fingerprint";
+    if (!any_rank(t, what != NULL) && s && !has_checksum(t, r, s))
+        what = "checksum of all variables";
+    return any_rank(t, what != NULL) && !what ? "fingerprint" : what;
+}
+
+/* Replays up to step `end` and stops at the first that has other bits than its record. */
+static bool replay_to(triage *t, cli_replay *r, int64_t end, cli_replayed *last)
+{
+    f8_triage *f = &t->found;
+    f->differs = 0;
+    while (r->at < end && !f->differs) {
         if (!replay_one(t, r, last))
             return false;
-        const recorded *s = step_at(t, r->at);
-        const char *what = s ? difference(s, last) : NULL;
-        if (s && !what && (t->found.first.known || *t->found.variable))
-            what = "fingerprint";
-        if (s && !what && !has_checksum(t, r, s))
-            what = "checksum of all variables";
-        if (what) {
-            *differs = r->at;
-            *in = what;
-        }
+        f->differs_in = differs_in(t, r, last);
+        f->differs = f->differs_in ? r->at : 0;
     }
     return true;
 }
@@ -378,44 +394,80 @@ static bool judge(triage *t, cli_replay *r, int64_t step, f8_triage_value *wrong
     return cli_replay_step(r, 0, &watch, &out);
 }
 
+enum { SEARCH = 60 }; /* seconds after which no more steps are looked at */
+
+static void say_replayed(const triage *t, int64_t from, int64_t to)
+{
+    const f8_triage *f = &t->found;
+    say(t,
+        "replayed steps %" PRId64 " to %" PRId64 " from the checkpoint of step %" PRId64 ": %s%s",
+        from + 1, to, from, f->differs ? "the last has another " : "the bits of the records",
+        f->differs ? f->differs_in : "");
+}
+
+/* Once more up to the step that differs, whatever the records say: `first` is what it gave. */
+static bool replay_again(triage *t, cli_replay *r, const cli_replayed *first)
+{
+    f8_triage *f = &t->found;
+    char loss[2][40], norm[2][40];
+    cli_replayed second = *first;
+    if (!cli_replay_load(r, f->checkpoint + 1))
+        return false;
+    while (r->at < f->differs)
+        if (!cli_replay_step(r, 0, NULL, &second))
+            return false;
+    f->unstable =
+        strcmp(cli_hex(first->loss, loss[0]), cli_hex(second.loss, loss[1])) ||
+        strcmp(cli_hex(first->grad_norm, norm[0]), cli_hex(second.grad_norm, norm[1]));
+    say(t, "replayed once more: %s", f->unstable ? "other bits" : "the same bits");
+    return true;
+}
+
+/* The state may have gone wrong before the checkpoint. Older ones tell, while there is time. */
+static bool look_back(triage *t, cli_replay *r, cli_replayed *out)
+{
+    f8_triage *f = &t->found;
+    const double start = f8_seconds_now();
+    int64_t end = f->checkpoint;
+    while (!f->differs && any_rank(t, f8_seconds_now() - start < SEARCH) &&
+           cli_replay_load_older(r, end)) {
+        const int64_t from = r->at;
+        if (!replay_to(t, r, end, out))
+            return false;
+        say_replayed(t, from, r->at);
+        end = from;
+    }
+    if (f->differs)
+        f->checkpoint = end;
+    return true;
+}
+
+static bool has_found(const triage *t)
+{
+    const f8_triage *f = &t->found;
+    return any_rank(t, f->wrong.known || *f->input);
+}
+
 /* Replays the run up to the bad step, and looks at what the device did. */
 static bool look_at_device(triage *t, cli_replay *r)
 {
     f8_triage *f = &t->found;
-    cli_replayed first, second;
-    const char *again;
-    int64_t twice;
+    cli_replayed last;
     f->records = true;
     if (!cli_replay_load(r, f->step))
         return false;
+    r->quiet = true;
     f->checkpoint = r->at;
     f->passed_over = r->passed_over;
-    if (!replay_to(t, r, f->step, &f->differs, &f->differs_in, &first))
+    if (!replay_to(t, r, f->step, &last))
         return false;
-    say(t,
-        "replayed steps %" PRId64 " to %" PRId64 " from the checkpoint of step %" PRId64 ": %s%s",
-        f->checkpoint + 1, r->at, f->checkpoint,
-        f->differs ? "the last has another " : "the bits of the records",
-        f->differs ? f->differs_in : "");
-    f->replay_bad = is_bad(t, &first);
-    if (f->differs) {
-        const int64_t until = r->at;
-        char loss[2][40], norm[2][40];
-        if (!cli_replay_load(r, f->step))
-            return false;
-        /* to the same step, whatever the records say */
-        for (second = first, twice = 0; r->at < until; twice++)
-            if (!cli_replay_step(r, 0, NULL, &second))
-                return false;
-        again =
-            strcmp(cli_hex(first.loss, loss[0]), cli_hex(second.loss, loss[1])) ||
-                    strcmp(cli_hex(first.grad_norm, norm[0]), cli_hex(second.grad_norm, norm[1]))
-                ? "other bits"
-                : "the same bits";
-        f->unstable = !strcmp(again, "other bits");
-        say(t, "replayed once more: %s", again);
-    }
-    return judge(t, r, f->differs ? f->differs : f->step, &f->wrong);
+    say_replayed(t, f->checkpoint, r->at);
+    f->replay_bad = is_bad(t, &last);
+    if (!f->differs &&
+        (!judge(t, r, f->step, &f->wrong) || (!has_found(t) && !look_back(t, r, &last))))
+        return false;
+    return !f->differs ||
+           (replay_again(t, r, &last) && judge(t, r, f->differs, &f->wrong));
 }
 
 /* ---- ranks ---- */
@@ -467,47 +519,46 @@ static bool gather(triage *t)
     return true;
 }
 
-/* Whether any rank has found something. */
-static bool any_rank(const triage *t, bool mine)
-{
-    int32_t own = mine, all[F8_MAX_RANKS] = {own};
-    cli_ranks *ranks = t->c->ranks;
-    if (ranks && ranks->comm.all_gather(ranks->comm.user, &own, all, sizeof own))
-        return mine;
-    for (int i = 0; ranks && i < ranks->comm.ranks; i++)
-        own |= all[i];
-    return own != 0;
-}
-
-enum { SEARCH = 60 }; /* seconds after which no other step is judged */
-
-/* The first step since the checkpoint in which a value is wrong: halves the steps in between. */
-static bool find_begin(triage *t, cli_replay *r)
+/* Of the steps from `first` to f->began, in which a value is wrong, the first: halves them. */
+static bool halve(triage *t, cli_replay *r, int64_t first, double start)
 {
     f8_triage *f = &t->found;
-    int64_t first = f->checkpoint + 1, last = f->differs ? f->differs : f->step;
-    const double start = f8_seconds_now();
-    f->began = last;
-    while (first < last && any_rank(t, f8_seconds_now() - start < SEARCH)) {
+    while (first < f->began && any_rank(t, f8_seconds_now() - start < SEARCH)) {
         f8_triage_value own = {0};
-        const int64_t middle = first + (last - first) / 2;
+        const int64_t middle = first + (f->began - first) / 2;
         if (!judge(t, r, middle, &own))
             return false;
         if (!any_rank(t, own.known)) {
             first = middle + 1;
             continue;
         }
-        last = f->began = middle;
+        f->began = middle;
         if (own.known)
             f->wrong = own;
     }
     return true;
 }
 
+/* The first step in which a value is wrong, as far as there are checkpoints and time. */
+static bool find_begin(triage *t, cli_replay *r)
+{
+    f8_triage *f = &t->found;
+    const double start = f8_seconds_now();
+    int64_t from = f->checkpoint;
+    f->began = f->differs ? f->differs : f->step;
+    while (halve(t, r, from + 1, start)) {
+        if (f->began > from + 1 || !any_rank(t, f8_seconds_now() - start < SEARCH) ||
+            !cli_replay_load_older(r, from))
+            return true;
+        from = r->at;
+    }
+    return false;
+}
+
 /* Whether a device that is wrong is so under bf16, too. */
 static bool look_at_bf16(triage *t)
 {
-    cli_replay r = {.c = t->c, .folder = &t->folder, .data = &t->data};
+    cli_replay r = {.c = t->c, .folder = &t->folder, .data = &t->data, .quiet = true};
     f8_triage_value own = {0};
     if (!t->found.wrong.known || !strcmp(t->c->recipe, "bf16"))
         return true;
@@ -531,7 +582,7 @@ enum { BEYOND = 20 }; /* steps behind the bad one that a trial trains: it may on
 static bool try_as(triage *t, const char *what, const cli_replay_as *as, int64_t batch_of)
 {
     f8_triage *f = &t->found;
-    cli_replay r = {.c = t->c, .folder = &t->folder, .data = &t->data};
+    cli_replay r = {.c = t->c, .folder = &t->folder, .data = &t->data, .quiet = true};
     cli_replayed out = {0};
     bool bad = false, ok = cli_replay_open(&r, as) && cli_replay_load(&r, f->step);
     while (ok && r.at < f->step + BEYOND && !bad) {
@@ -553,26 +604,33 @@ static bool is_healed(const triage *t, const char *what)
     return trial && !trial->bad;
 }
 
+/* Decibels, less what is lost: large elements that stay can hide from the SQNR all that become 0. */
+static double quality_of(const fp8c_statistic *s)
+{
+    return isfinite(s->sqnr) ? s->sqnr - 1000 * s->overflow - 100 * s->underflow : -INFINITY;
+}
+
 /* The operand that FP8 takes worst, by the statistics of the bad step. */
 static bool find_operand(triage *t)
 {
     f8_triage *f = &t->found;
-    cli_replay r = {.c = t->c, .folder = &t->folder, .data = &t->data};
+    cli_replay r = {.c = t->c, .folder = &t->folder, .data = &t->data, .quiet = true};
     fp8c_statistic s = {.struct_size = sizeof s};
     cli_replayed out;
     double worst = INFINITY;
-    bool ok = cli_replay_open(&r, &(cli_replay_as){.stats = "*.x,*.w,*.dy"}) &&
+    bool ok = cli_replay_open(&r, &(cli_replay_as){.stats = "*"}) &&
               cli_replay_load(&r, f->step);
     while (ok && r.at + 1 < f->step)
         ok = cli_replay_step(&r, 0, NULL, &out);
     r.micro_step = ok ? fp8c_program_function(r.program, "micro_step.stats") : -1;
     ok = ok && r.micro_step >= 0 && cli_replay_step(&r, 0, NULL, &out);
     for (int i = 0; ok && fp8c_program_statistic(r.program, r.micro_step, i, &s) == FP8C_OK; i++) {
-        const double quality = isfinite(s.sqnr) ? s.sqnr - 1000 * s.overflow : -INFINITY;
+        const double quality = quality_of(&s);
         if (!s.recipe || s.nonfinite || quality >= worst)
             continue;
         worst = quality;
         copy_text(f->operand, sizeof f->operand, s.name);
+        copy_text(f->linear, sizeof f->linear, s.linear);
         f->sqnr = s.sqnr;
         f->overflow = s.overflow;
         f->underflow = s.underflow;
@@ -584,7 +642,7 @@ static bool find_operand(triage *t)
 static bool find_cure(triage *t)
 {
     static const char *const recipes[] = {"current", "rowwise", "block"};
-    char rule[160], linear[128];
+    char rule[160];
     if (!find_operand(t))
         return false;
     for (size_t i = 0; i < sizeof recipes / sizeof *recipes; i++) {
@@ -595,12 +653,9 @@ static bool find_cure(triage *t)
         if (is_healed(t, recipes[i]))
             return true;
     }
-    copy_text(linear, sizeof linear, t->found.operand);
-    char *dot = strrchr(linear, '.');
-    if (!dot)
+    if (!*t->found.linear)
         return true;
-    *dot = 0;
-    snprintf(rule, sizeof rule, "\"%s\" = bf16", linear);
+    snprintf(rule, sizeof rule, "\"%s\" = bf16", t->found.linear);
     return try_as(t, "layer", &(cli_replay_as){.rule = rule}, 0);
 }
 
@@ -657,10 +712,10 @@ static void record(triage *t)
                                                 cli_json_number(f->trial[i].loss)));
     cli_json_record(
         &t->json,
-        json_pack("{ss ss ss sI sI ss sI sI ss? so sI so so so ss ss so?}", "event", "triage",
+        json_pack("{ss ss ss sI sI ss sI sI sI ss? so sI so so so ss ss so?}", "event", "triage",
                   "run", t->folder.path, "class", f8_triage_class_name[v->class], "step",
                   (json_int_t)v->step, "bad_step", (json_int_t)f->step, "why", f->why, "checkpoint",
-                  (json_int_t)f->checkpoint, "differs", (json_int_t)f->differs, "differs_in",
+                  (json_int_t)f->checkpoint, "passed_over", (json_int_t)f->passed_over, "differs", (json_int_t)f->differs, "differs_in",
                   f->differs ? f->differs_in : NULL, "value", value_record(&v->value), "judged",
                   (json_int_t)f->judged, "wrong", value_record(&f->wrong), "nonfinite",
                   value_record(&f->nonfinite), "trials", trials, "text", v->text, "advice",
