@@ -67,8 +67,8 @@ static f8_status load(cli_replay *r, int64_t step, f8_diag *diag)
     bool same = true;
     f8_run_position at = r->folder->at;
     at.recipe = r->recipe;
-    const f8_status status = f8_run_load_before(&r->folder->run, r->program, step, &at, &same,
-                                                say_passed_over, r, diag);
+    const f8_status status =
+        f8_run_load_before(&r->folder->run, r->program, step, &at, &same, say_passed_over, r, diag);
     r->at = at.step;
     return status;
 }

@@ -416,9 +416,8 @@ static bool replay_again(triage *t, cli_replay *r, const cli_replayed *first)
     while (r->at < f->differs)
         if (!cli_replay_step(r, 0, NULL, &second))
             return false;
-    f->unstable =
-        strcmp(cli_hex(first->loss, loss[0]), cli_hex(second.loss, loss[1])) ||
-        strcmp(cli_hex(first->grad_norm, norm[0]), cli_hex(second.grad_norm, norm[1]));
+    f->unstable = strcmp(cli_hex(first->loss, loss[0]), cli_hex(second.loss, loss[1])) ||
+                  strcmp(cli_hex(first->grad_norm, norm[0]), cli_hex(second.grad_norm, norm[1]));
     say(t, "replayed once more: %s", f->unstable ? "other bits" : "the same bits");
     return true;
 }
@@ -466,8 +465,7 @@ static bool look_at_device(triage *t, cli_replay *r)
     if (!f->differs &&
         (!judge(t, r, f->step, &f->wrong) || (!has_found(t) && !look_back(t, r, &last))))
         return false;
-    return !f->differs ||
-           (replay_again(t, r, &last) && judge(t, r, f->differs, &f->wrong));
+    return !f->differs || (replay_again(t, r, &last) && judge(t, r, f->differs, &f->wrong));
 }
 
 /* ---- ranks ---- */
@@ -604,7 +602,8 @@ static bool is_healed(const triage *t, const char *what)
     return trial && !trial->bad;
 }
 
-/* Decibels, less what is lost: large elements that stay can hide from the SQNR all that become 0. */
+/* Decibels, less what is lost: large elements that stay can hide from the SQNR all that become 0.
+ */
 static double quality_of(const fp8c_statistic *s)
 {
     return isfinite(s->sqnr) ? s->sqnr - 1000 * s->overflow - 100 * s->underflow : -INFINITY;
@@ -618,8 +617,7 @@ static bool find_operand(triage *t)
     fp8c_statistic s = {.struct_size = sizeof s};
     cli_replayed out;
     double worst = INFINITY;
-    bool ok = cli_replay_open(&r, &(cli_replay_as){.stats = "*"}) &&
-              cli_replay_load(&r, f->step);
+    bool ok = cli_replay_open(&r, &(cli_replay_as){.stats = "*"}) && cli_replay_load(&r, f->step);
     while (ok && r.at + 1 < f->step)
         ok = cli_replay_step(&r, 0, NULL, &out);
     r.micro_step = ok ? fp8c_program_function(r.program, "micro_step.stats") : -1;
@@ -715,11 +713,12 @@ static void record(triage *t)
         json_pack("{ss ss ss sI sI ss sI sI sI ss? so sI so so so ss ss so?}", "event", "triage",
                   "run", t->folder.path, "class", f8_triage_class_name[v->class], "step",
                   (json_int_t)v->step, "bad_step", (json_int_t)f->step, "why", f->why, "checkpoint",
-                  (json_int_t)f->checkpoint, "passed_over", (json_int_t)f->passed_over, "differs", (json_int_t)f->differs, "differs_in",
-                  f->differs ? f->differs_in : NULL, "value", value_record(&v->value), "judged",
-                  (json_int_t)f->judged, "wrong", value_record(&f->wrong), "nonfinite",
-                  value_record(&f->nonfinite), "trials", trials, "text", v->text, "advice",
-                  v->advice, "rank", v->rank < 0 ? NULL : json_integer(v->rank)));
+                  (json_int_t)f->checkpoint, "passed_over", (json_int_t)f->passed_over, "differs",
+                  (json_int_t)f->differs, "differs_in", f->differs ? f->differs_in : NULL, "value",
+                  value_record(&v->value), "judged", (json_int_t)f->judged, "wrong",
+                  value_record(&f->wrong), "nonfinite", value_record(&f->nonfinite), "trials",
+                  trials, "text", v->text, "advice", v->advice, "rank",
+                  v->rank < 0 ? NULL : json_integer(v->rank)));
 }
 
 static int investigate(triage *t)

@@ -281,7 +281,8 @@ static void say_passed_over(const f8_triage *t, f8_triage_verdict *v)
     const size_t n = strlen(v->text);
     if (t->passed_over)
         f8_format(v->text + n, sizeof v->text - n,
-                  " %" PRId64 " newer checkpoint%s damaged, and passed over: look at the disk, too.",
+                  " %" PRId64
+                  " newer checkpoint%s damaged, and passed over: look at the disk, too.",
                   t->passed_over, t->passed_over == 1 ? " is" : "s are");
 }
 
