@@ -1,6 +1,7 @@
 /* Replaying steps: see cmd_replay.h. */
 #include "frontend/cli/cmd_replay.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <string.h>
 
@@ -70,6 +71,11 @@ static f8_status load(cli_replay *r, int64_t step, f8_diag *diag)
     const f8_status status =
         f8_run_load_before(&r->folder->run, r->program, step, &at, &same, say_passed_over, r, diag);
     r->at = at.step;
+    if (status == F8_OK && r->at < r->since)
+        return f8_file_fail(diag, F8_ERR_INPUT, r->folder->path,
+                            "from step %" PRId64 " on it was trained under other conditions, and "
+                            "no checkpoint since then is of before that step",
+                            r->since + 1);
     return status;
 }
 

@@ -17,6 +17,7 @@ typedef struct cli_replay {
     int64_t accumulate, at; /* at: steps that are done */
     int64_t passed_over;    /* checkpoints that could not be loaded */
     bool quiet;             /* says nothing of those */
+    int64_t since;          /* earlier steps were trained under other conditions */
 } cli_replay;
 
 /* What a step gave. */

@@ -164,6 +164,33 @@ static bool choose_step(triage *t)
     return true;
 }
 
+/* What was trained under another recipe, schedule or number of ranks can't be replayed as it was:
+ * the step after which the run was last changed. */
+static int64_t last_change(const triage *t)
+{
+    const json_t *all = json_object_get(t->folder.run.info, "resumed");
+    int64_t since = 0;
+    for (size_t i = 0; i < json_array_size(all); i++) {
+        const json_t *mark = json_array_get(all, i);
+        if (json_is_true(json_object_get(mark, "changed")))
+            since = json_integer_value(json_object_get(mark, "step"));
+    }
+    return since;
+}
+
+static bool has_ranks(const triage *t)
+{
+    const json_int_t then = json_integer_value(json_object_get(t->folder.run.info, "ranks"));
+    const int now = t->c->ranks ? t->c->ranks->comm.ranks : 1;
+    if (then == now)
+        return true;
+    fprintf(stderr,
+            "%s: error: it was trained by %d rank%s, and its steps have other bits on %d; "
+            "mpirun -n %d fp8c triage asks as many\n",
+            t->folder.path, (int)then, then == 1 ? "" : "s", now, (int)then);
+    return false;
+}
+
 /* ---- progress ---- */
 
 static void say(const triage *t, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -389,6 +416,8 @@ static bool judge(triage *t, cli_replay *r, int64_t step, f8_triage_value *wrong
             return false;
     t->watched = r;
     t->wrong = wrong;
+    if (wrong == &t->found.wrong)
+        t->found.judged = 0;
     if (step == t->found.step && wrong == &t->found.wrong && !t->found.differs)
         look_for_nonfinite(t, r);
     return cli_replay_step(r, 0, &watch, &out);
@@ -556,7 +585,8 @@ static bool find_begin(triage *t, cli_replay *r)
 /* Whether a device that is wrong is so under bf16, too. */
 static bool look_at_bf16(triage *t)
 {
-    cli_replay r = {.c = t->c, .folder = &t->folder, .data = &t->data, .quiet = true};
+    cli_replay r = {
+        .c = t->c, .folder = &t->folder, .data = &t->data, .quiet = true, .since = last_change(t)};
     f8_triage_value own = {0};
     if (!t->found.wrong.known || !strcmp(t->c->recipe, "bf16"))
         return true;
@@ -580,7 +610,8 @@ enum { BEYOND = 20 }; /* steps behind the bad one that a trial trains: it may on
 static bool try_as(triage *t, const char *what, const cli_replay_as *as, int64_t batch_of)
 {
     f8_triage *f = &t->found;
-    cli_replay r = {.c = t->c, .folder = &t->folder, .data = &t->data, .quiet = true};
+    cli_replay r = {
+        .c = t->c, .folder = &t->folder, .data = &t->data, .quiet = true, .since = last_change(t)};
     cli_replayed out = {0};
     bool bad = false, ok = cli_replay_open(&r, as) && cli_replay_load(&r, f->step);
     while (ok && r.at < f->step + BEYOND && !bad) {
@@ -613,7 +644,8 @@ static double quality_of(const fp8c_statistic *s)
 static bool find_operand(triage *t)
 {
     f8_triage *f = &t->found;
-    cli_replay r = {.c = t->c, .folder = &t->folder, .data = &t->data, .quiet = true};
+    cli_replay r = {
+        .c = t->c, .folder = &t->folder, .data = &t->data, .quiet = true, .since = last_change(t)};
     fp8c_statistic s = {.struct_size = sizeof s};
     cli_replayed out;
     double worst = INFINITY;
@@ -681,13 +713,15 @@ static bool look_at_numerics(triage *t)
         return false;
     if (is_healed(t, "bf16") && fp8)
         return find_cure(t);
-    if (!try_as(t, "f32", &(cli_replay_as){.recipe = "f32"}, 0))
-        return false;
     const double rate = highest_rate(t);
     if (!try_as(t, "lr / 4", &(cli_replay_as){.recipe = "bf16", .lr = rate / 4}, 0))
         return false;
-    return is_healed(t, "lr / 4") ||
-           try_as(t, "lr / 16", &(cli_replay_as){.recipe = "bf16", .lr = rate / 16}, 0);
+    if (!is_healed(t, "lr / 4") &&
+        !try_as(t, "lr / 16", &(cli_replay_as){.recipe = "bf16", .lr = rate / 16}, 0))
+        return false;
+    /* the last, because it takes more memory than the run */
+    return is_healed(t, "lr / 4") || is_healed(t, "lr / 16") ||
+           try_as(t, "f32", &(cli_replay_as){.recipe = "f32"}, 0);
 }
 
 /* ---- the outcome ---- */
@@ -723,9 +757,9 @@ static void record(triage *t)
 
 static int investigate(triage *t)
 {
-    cli_replay r = {.c = t->c, .folder = &t->folder, .data = &t->data};
+    cli_replay r = {.c = t->c, .folder = &t->folder, .data = &t->data, .since = last_change(t)};
     t->found.recipe = t->c->recipe;
-    bool ok = read_records(t) && choose_step(t);
+    bool ok = has_ranks(t) && read_records(t) && choose_step(t);
     if (ok)
         say(t, "%s: step %" PRId64 " is bad: %s", t->folder.path, t->found.step, t->found.why);
     ok = ok && cli_replay_open(&r, &(cli_replay_as){.witness = true}) && look_at_device(t, &r);

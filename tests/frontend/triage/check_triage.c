@@ -241,6 +241,24 @@ START_TEST(bad_use)
 }
 END_TEST
 
+/* What was trained under another recipe has other bits, and no device was wrong. */
+START_TEST(changed)
+{
+    train(NULL, false);
+    f8_cli_result r = F8_CLI("train", "--resume", folder, "--recipe", "bf16", "--steps", "16");
+    ck_assert_msg(r.code == 0, "exit %d: %s", r.code, r.err);
+    triage("14", NULL);
+    is("healthy", 14);
+    ck_assert_int_eq(json_integer_value(json_object_get(record, "checkpoint")), 12);
+    f8_cli_fails(F8_CLI("triage", folder, "--step", "9", "--json", "-"), 1,
+                 "from step 13 on it was trained under other conditions");
+    /* going on as before changes nothing */
+    r = F8_CLI("train", "--resume", folder, "--stop-at", "16");
+    triage("14", NULL);
+    is("healthy", 14);
+}
+END_TEST
+
 Suite *f8_suite(void)
 {
     Suite *s = suite_create("triage");
@@ -258,6 +276,7 @@ Suite *f8_suite(void)
     tcase_add_test(faults, nan_in_file);
     tcase_add_test(faults, healthy);
     tcase_add_test(use, damaged);
+    tcase_add_test(use, changed);
     tcase_add_test(use, bad_use);
     return s;
 }
