@@ -604,10 +604,26 @@ static bool look_at_bf16(triage *t)
 
 /* ---- numerics ---- */
 
-enum { BEYOND = 20 }; /* steps behind the bad one that a trial trains: it may only be later */
+enum { BEYOND = 20 };   /* steps behind the bad one that a trial trains: it may only be later */
+enum { EXCHANGED = 3 }; /* batches, at most */
 
-/* The same steps from the same checkpoint under other conditions, and some more. */
-static bool try_as(triage *t, const char *what, const cli_replay_as *as, int64_t batch_of)
+/* Steps that get another batch. */
+typedef struct exchanged {
+    int64_t step[EXCHANGED];
+    int n;
+} exchanged;
+
+static int64_t batch_of(const exchanged *other, int64_t step)
+{
+    for (int i = 0; other && i < other->n; i++)
+        if (other->step[i] == step)
+            return step + 1000003;
+    return 0;
+}
+
+/* The same steps from the same checkpoint under other conditions, and some more. `other` may be
+ * NULL. */
+static bool try_as(triage *t, const char *what, const cli_replay_as *as, const exchanged *other)
 {
     f8_triage *f = &t->found;
     cli_replay r = {
@@ -615,16 +631,34 @@ static bool try_as(triage *t, const char *what, const cli_replay_as *as, int64_t
     cli_replayed out = {0};
     bool bad = false, ok = cli_replay_open(&r, as) && cli_replay_load(&r, f->step);
     while (ok && r.at < f->step + BEYOND && !bad) {
-        ok = cli_replay_step(&r, r.at + 1 == f->step ? batch_of : 0, NULL, &out);
+        ok = cli_replay_step(&r, batch_of(other, r.at + 1), NULL, &out);
         bad = ok && is_bad(t, &out);
     }
     const int64_t last = r.at;
     cli_replay_close(&r);
     if (!ok || f->n_trials == F8_TRIAGE_TRIALS)
         return false;
-    f->trial[f->n_trials++] = (f8_triage_trial){what, true, bad, out.loss};
+    f->trial[f->n_trials++] = (f8_triage_trial){what, true, bad, out.loss, last};
     say(t, "with %s: %s, loss %.4f at step %" PRId64, what, bad ? "bad" : "good", out.loss, last);
     return true;
+}
+
+/* If a later step is bad then, with another batch there, too: rows of a file come again. */
+static bool try_batches(triage *t)
+{
+    f8_triage *f = &t->found;
+    exchanged other = {{f->step}, 1};
+    for (;;) {
+        if (!try_as(t, other.n == 1 ? "another batch" : "other batches", &(cli_replay_as){0},
+                    &other))
+            return false;
+        f8_triage_trial *trial = &f->trial[f->n_trials - 1];
+        trial->what = "another batch";
+        if (!trial->bad || batch_of(&other, trial->step) || other.n == EXCHANGED)
+            return true;
+        other.step[other.n++] = trial->step;
+        f->n_trials--;
+    }
 }
 
 static bool is_healed(const triage *t, const char *what)
@@ -678,7 +712,7 @@ static bool find_cure(triage *t)
     for (size_t i = 0; i < sizeof recipes / sizeof *recipes; i++) {
         if (!strcmp(recipes[i], t->c->recipe))
             continue;
-        if (!try_as(t, recipes[i], &(cli_replay_as){.recipe = recipes[i]}, 0))
+        if (!try_as(t, recipes[i], &(cli_replay_as){.recipe = recipes[i]}, NULL))
             return false;
         if (is_healed(t, recipes[i]))
             return true;
@@ -686,7 +720,7 @@ static bool find_cure(triage *t)
     if (!*t->found.linear)
         return true;
     snprintf(rule, sizeof rule, "\"%s\" = bf16", t->found.linear);
-    return try_as(t, "layer", &(cli_replay_as){.rule = rule}, 0);
+    return try_as(t, "layer", &(cli_replay_as){.rule = rule}, NULL);
 }
 
 /* The rate that the schedule multiplies: the records have what came of it. */
@@ -705,23 +739,23 @@ static bool look_at_numerics(triage *t)
     const bool fp8 = strcmp(t->c->recipe, "bf16") && strcmp(t->c->recipe, "f32");
     if (f->unstable || f->wrong.known || f->differs || *f->input || *f->state || !f->replay_bad)
         return true;
-    if (!try_as(t, "another batch", &(cli_replay_as){0}, f->step + 1000003))
+    if (!try_batches(t))
         return false;
     if (is_healed(t, "another batch"))
         return true;
-    if (!try_as(t, "bf16", &(cli_replay_as){.recipe = "bf16"}, 0))
+    if (!try_as(t, "bf16", &(cli_replay_as){.recipe = "bf16"}, NULL))
         return false;
     if (is_healed(t, "bf16") && fp8)
         return find_cure(t);
     const double rate = highest_rate(t);
-    if (!try_as(t, "lr / 4", &(cli_replay_as){.recipe = "bf16", .lr = rate / 4}, 0))
+    if (!try_as(t, "lr / 4", &(cli_replay_as){.recipe = "bf16", .lr = rate / 4}, NULL))
         return false;
     if (!is_healed(t, "lr / 4") &&
-        !try_as(t, "lr / 16", &(cli_replay_as){.recipe = "bf16", .lr = rate / 16}, 0))
+        !try_as(t, "lr / 16", &(cli_replay_as){.recipe = "bf16", .lr = rate / 16}, NULL))
         return false;
     /* the last, because it takes more memory than the run */
     return is_healed(t, "lr / 4") || is_healed(t, "lr / 16") ||
-           try_as(t, "f32", &(cli_replay_as){.recipe = "f32"}, 0);
+           try_as(t, "f32", &(cli_replay_as){.recipe = "f32"}, NULL);
 }
 
 /* ---- the outcome ---- */

@@ -54,6 +54,7 @@ typedef struct f8_triage_trial {
     const char *what; /* a recipe; "lr / 4"; "another batch" */
     bool ran, bad;
     double loss;
+    int64_t step; /* its last one: the bad one, if one was */
 } f8_triage_trial;
 
 enum { F8_TRIAGE_TRIALS = 12 };

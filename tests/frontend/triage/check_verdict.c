@@ -30,7 +30,7 @@ static f8_triage bad_step(void)
 
 static void try_with(f8_triage *t, const char *what, bool bad)
 {
-    t->trial[t->n_trials++] = (f8_triage_trial){what, true, bad, 1};
+    t->trial[t->n_trials++] = (f8_triage_trial){what, true, bad, 1, 9};
 }
 
 static f8_triage_verdict judged(const f8_triage *t, f8_triage_class class)
