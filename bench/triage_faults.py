@@ -4,7 +4,7 @@ compared with what really happened.
 usage: python3 bench/triage_faults.py BUILD TEXT [--seed S] [--each N] [--only CLASS,...]
            [--without-fingerprints] [--out DIR] [--json FILE]
 
-Each fault is a training by BUILD/tests/fp8c_faulty (tests/faults/README.md) on TEXT, and one by the
+Each fault is a training by BUILD/tests/fp8c_faulty (tests/faults/README.md) on TEXT, and one of the
 same seed without the fault, which shows whether the fault had an effect on a loss or a gradient
 norm. Those that had none are counted apart. triage is asked about the step of the record's first
 warning, else about the second step behind the fault, as a user would. Then 24 healthy runs are
@@ -45,12 +45,13 @@ class Campaign:
         shutil.rmtree(self.out, ignore_errors=True)
         self.out.mkdir(parents=True)
 
-    def run(self, program, words, fault=None, log=None, values=False):
+    def run(self, program, words, fault=None, log=None, values=False, ranks=1):
+        job = ["mpirun", "-n", str(ranks)] if ranks > 1 else []
         env = dict(os.environ, FP8C_CACHE_DIR=str(self.out / "cache"))
         env.update({"FP8C_FAULT": fault} if fault else {})
         env.update({"FP8C_FAULT_LOG": str(log)} if log else {})
         env.update({"FP8C_FAULT_LIST": "1"} if values else {})
-        return subprocess.run([program, *map(str, words)], env=env, cwd=self.out, text=True,
+        return subprocess.run([*job, program, *map(str, words)], env=env, cwd=self.out, text=True,
                               capture_output=True, check=False)
 
     def model(self, name):
@@ -70,7 +71,8 @@ class Campaign:
                  "--seed", case["seed"], "--steps", case["steps"], "--run", folder,
                  "--save-every", SAVE_EVERY, "--keep", 100]
         words += self.fingerprints
-        done = self.run(self.faulty, words, fault, log)
+        words += ["--threads", 1] if case["ranks"] > 1 else []
+        done = self.run(self.faulty, words, fault, log, ranks=case["ranks"])
         if not (self.out / folder / "steps.jsonl").exists():
             sys.exit(f"bench/triage_faults.py: {folder}: {done.stderr.strip()}")
         return Records(self.out / folder)
@@ -78,15 +80,15 @@ class Campaign:
     def reference(self, case):
         """The records of the same training without a fault."""
         key = json.dumps([case["model"], case["options"], case["recipe"], case["seed"],
-                          case["steps"]], default=str)
+                          case["steps"], case["ranks"]], default=str)
         with self.lock:
             if key not in self.healthy:
                 self.healthy[key] = self.train(f"healthy-{len(self.healthy)}", case)
             return self.healthy[key]
 
-    def triage(self, folder, step=None, fault=None, program=None):
+    def triage(self, folder, step=None, fault=None, ranks=1):
         words = ["triage", folder, "--json", "-", *(["--step", step] if step else [])]
-        done = self.run(program or self.faulty, words, fault)
+        done = self.run(self.faulty, words, fault, ranks=ranks)
         lines = done.stdout.splitlines()
         return (json.loads(lines[-1]) if done.returncode == 0 and lines else None), done.stderr
 
@@ -117,7 +119,8 @@ class Records:
 
 def basic(draw, recipes=RECIPES):
     return {"model": "gpt", "options": [], "recipe": draw.choice(recipes), "when": "once",
-            "seed": draw.randint(1, 3), "steps": STEPS, "step": draw.randint(3, STEPS - 2)}
+            "ranks": 1, "seed": draw.randint(1, 3), "steps": STEPS,
+            "step": draw.randint(3, STEPS - 2)}
 
 
 def choose(campaign, draw, case, wanted, named=False):
@@ -173,11 +176,18 @@ def corrupt(campaign, draw, when):
     return put(campaign, case, v, "corrupt", f"element={draw.randrange(most)}", named=True)
 
 
-def gemm(campaign, draw, when):
-    case = dict(basic(draw), when=when)
+def gemm(campaign, draw, when, recipes=RECIPES):
+    case = dict(basic(draw, recipes), when=when)
     v = choose(campaign, draw, case, lambda v: v["function"] == "micro_step" and v["gemm"], True)
     return put(campaign, case, v, "gemm", f"factor={draw.choice(['1.5', '4', '-1', '100'])}",
                named=True)
+
+
+def rank(campaign, draw):
+    """A persistent fault on one of four ranks, under rowwise and in a GEMM that bf16 has, too."""
+    case = gemm(campaign, draw, "always", ["rowwise"])
+    case |= {"ranks": 4, "options": ["-D", "B=8"], "rank": draw.randrange(4)}
+    return dict(case, fault=f"{case['fault']},rank={case['rank']}")
 
 
 def stale(campaign, draw):
@@ -283,6 +293,7 @@ CLASSES = {  # how one is drawn, and the verdict that is right
     "output of a kernel, always": (lambda c, d: corrupt(c, d, "always"), "persistent"),
     "element of a GEMM, once": (lambda c, d: gemm(c, d, "once"), "transient"),
     "element of a GEMM, always": (lambda c, d: gemm(c, d, "always"), "persistent"),
+    "element of a GEMM, always, on one of 4 ranks": (rank, "persistent"),
     "stale history or state": (stale, "by when"),
     "gradient is zero": (zero, "by when"),
     "Inf in a parameter": (inf, "memory"),
@@ -376,13 +387,17 @@ def one(campaign, name, number, case, right):
         newest = campaign.out / folder / f"checkpoint-{newest_before(campaign.out / folder, asked)}"
         damage_file(newest.with_suffix(".safetensors"), case["byte"])
     again = fault if case["when"] == "always" else None
-    verdict, said = campaign.triage(folder, None if records.warning else asked, again)
+    verdict, said = campaign.triage(folder, None if records.warning else asked, again,
+                                    case["ranks"])
     result |= {"truth": truth, "asked": asked, "verdict": verdict, "said": said}
     if not verdict:
         return dict(result, right={"class": False, "step": False, "place": False})
     step = truth.get("step", asked)
     good = {"class": verdict["class"] == truth["class"], "step": verdict["step"] == step,
             "place": is_place_right(case, truth, verdict)}
+    if "rank" in case:
+        good["rank"] = verdict["rank"] == case["rank"]
+        good["bf16"] = "Under bf16 it is wrong, too." in verdict["text"]
     if "byte" in case:
         good["said"] = "passed over" in said
     if truth["class"] == "fp8":
@@ -433,8 +448,10 @@ def table(results):
         if own:
             print(f"| {name} | {len(seen)} | {share(seen, 'class')} | {share(seen, 'step')} | "
                   f"{share(seen, 'place')} | {share(unseen, 'class')} | {share(unseen, 'place')} |")
-    print(f"\nthe damaged checkpoint was named in {share(results, 'said')}; "
-          f"under the recipe of the advice the run is good in {share(results, 'heals')}")
+    for key, what in {"rank": "the rank was right", "bf16": "its fault was found under bf16, too",
+                      "said": "the damaged checkpoint was named",
+                      "heals": "the run is good under the recipe of the advice"}.items():
+        print(f"{what}: {share(results, key)}")
 
 
 def misses(results):
