@@ -205,6 +205,13 @@ $(BUILD)/tests/flip_shim.so: $(call object,tests/faults/flip_shim.c)
 	@mkdir -p $(@D)
 	@echo "  link $@"
 	@$(CC) $(CFLAGS) -shared -o $@ $^ -ldl
+# The command with a kernel that computes wrong: check_burn runs it.
+WRONG_KERNEL := -Wl,--wrap=f8_exec_create -Wl,--wrap=f8_blob_phase
+$(BUILD)/tests/fp8c_wrong_kernel: $(call object,tests/faults/flip_kernel.c $(CLI)) $(LIBRARY)
+	@mkdir -p $(@D)
+	@echo "  link $@"
+	@$(CC) $(CFLAGS) $(LINK_$(VARIANT)) -o $@ $^ $(WRONG_KERNEL) $(LDLIBS) -ljansson
+$(BUILD)/tests/check_burn: $(BUILD)/tests/fp8c_wrong_kernel
 $(BUILD)/fuzz_f8x: $(call object,$(PACKAGE))
 $(BUILD)/fuzz_%: $(BUILD)/obj/tests/fuzz/fuzz_%.o $(call object,$(LANGUAGE))
 	@echo "  link $@"

@@ -1776,6 +1776,62 @@ typedef struct fp8c_self_test {
  * result, not an error. FP8C_ERR_INPUT: there is no such target. */
 FP8C_API fp8c_status fp8c_doctor_test(fp8c_doctor *doctor, int target, fp8c_self_test *out);
 
+/* ---- a burn: a device under load for a while, each result compared with a known answer ----
+ *
+ * A burn runs GEMMs (f32, bf16, FP8 with scales of each kind that the target takes; forward and
+ * both gradients), attention, and kernels of every sort (norms, softmax, quantizing, sums of
+ * columns, an optimizer's step), again and again for so many seconds on all threads. Operands of
+ * GEMMs are small integers and scales are powers of two, so sums are exact in any order, and the
+ * answers come from integer arithmetic. Those of kernels come from target `reference`. What differs
+ * in one bit is counted: a device that computes wrong, or memory that loses bits. */
+typedef struct fp8c_burn fp8c_burn;
+
+typedef struct fp8c_burn_options {
+    size_t struct_size; /* sizeof(fp8c_burn_options) */
+    const char *target; /* one that can run here: "cpu" (default), "cuda", ... */
+    int32_t device;     /* of a CUDA target: the GPU's ordinal */
+    int32_t threads;    /* 0: as the context says */
+    double seconds;     /* how long; 0: 10. Preparing comes before. One round is run at least */
+} fp8c_burn_options;
+
+/* Prepare and burn. A wrong result is no failure of the call. The context's progress callback is
+ * called between runs (phase "burn", in seconds); if it asks to stop, the burn ends early with what
+ * was counted so far, unless it was still preparing: FP8C_ERR_CANCELLED. options may be NULL. */
+FP8C_API fp8c_status fp8c_doctor_burn(fp8c_context *ctx, const fp8c_burn_options *options,
+                                      fp8c_burn **out);
+FP8C_API void fp8c_burn_destroy(fp8c_burn *burn);
+
+typedef struct fp8c_burn_info {
+    size_t struct_size;       /* sizeof(fp8c_burn_info), set by the caller */
+    const char *target, *device; /* device: its name */
+    int32_t threads;          /* of the CPU */
+    int32_t finished;         /* 0: it was stopped early, or a run failed */
+    const char *failure;      /* why a run failed, which ends the burn; NULL: none did */
+    double seconds;           /* of the burn */
+    int64_t rounds;           /* whole ones: everything once */
+    int64_t comparisons, wrong; /* results compared; of these, results that differed */
+    int64_t bytes;            /* compared */
+    double first_rate, last_rate; /* rounds a second in the first quarter, and in the last */
+    double gemm_flops;        /* floating-point operations a second while GEMMs ran */
+} fp8c_burn_info;
+FP8C_API void fp8c_burn_report(const fp8c_burn *burn, fp8c_burn_info *out);
+
+/* One result of the burn, or several that the target can't have. */
+typedef struct fp8c_burn_result {
+    size_t struct_size;       /* sizeof(fp8c_burn_result), set by the caller */
+    const char *name;         /* "GEMM bf16 dgrad", "softmax" */
+    const char *step;         /* the step that writes it, as kernels are called; "": not known */
+    const char *skipped;      /* why it is not computed here: NULL, it is */
+    int64_t comparisons, wrong; /* as in fp8c_burn_info */
+    const char *first;        /* the first difference: round, element, its value, the known answer,
+                                 how many elements are wrong; NULL: there was none */
+    int64_t first_round;      /* of that: counted from 1; 0: there was none */
+    int64_t first_element;    /* its index, row by row */
+    int64_t first_count;      /* how many elements of that result were wrong */
+} fp8c_burn_result;
+/* Ends a loop. */
+FP8C_API fp8c_status fp8c_burn_result_at(const fp8c_burn *burn, int index, fp8c_burn_result *out);
+
 #ifdef __cplusplus
 }
 #endif

@@ -415,6 +415,24 @@ class SelfTest(Structure):
     _fields_ = [("result", i32), ("seconds", f64), ("detail", text)]
 
 
+class BurnOptions(Structure):
+    _fields_ = [("struct_size", size), ("target", text), ("device", i32), ("threads", i32),
+                ("seconds", f64)]
+
+
+class BurnInfo(Structure):
+    _fields_ = [("struct_size", size), ("target", text), ("device", text), ("threads", i32),
+                ("finished", i32), ("failure", text), ("seconds", f64), ("rounds", i64),
+                ("comparisons", i64), ("wrong", i64), ("bytes", i64), ("first_rate", f64),
+                ("last_rate", f64), ("gemm_flops", f64)]
+
+
+class BurnResult(Structure):
+    _fields_ = [("struct_size", size), ("name", text), ("step", text), ("skipped", text),
+                ("comparisons", i64), ("wrong", i64), ("first", text), ("first_round", i64),
+                ("first_element", i64), ("first_count", i64)]
+
+
 # ---- functions: the type of the result, then those of the arguments ----
 
 status = i32
@@ -556,4 +574,8 @@ FUNCTIONS = {
     "doctor_fact": (status, ptr, i32, ptr),
     "doctor_target": (status, ptr, i32, ptr),
     "doctor_test": (status, ptr, i32, ptr),
+    "doctor_burn": (status, ptr, ptr, ptr),
+    "burn_destroy": (None, ptr),
+    "burn_report": (None, ptr, ptr),
+    "burn_result_at": (status, ptr, i32, ptr),
 }
