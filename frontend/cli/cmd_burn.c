@@ -29,8 +29,7 @@ static void print_info(const cli_burning *x, const fp8c_burn_info *i)
             (double)i->bytes / (1 << 30), i->wrong, i->gemm_flops / 1e9, i->first_rate,
             i->last_rate);
     if (i->last_rate < steady * i->first_rate)
-        fprintf(x->to,
-                "  the rate fell by %.0f%%: heat, a limit of power, or other processes\n",
+        fprintf(x->to, "  the rate fell by %.0f%%: heat, a limit of power, or other processes\n",
                 100 * (1 - i->last_rate / i->first_rate));
     if (i->failure)
         fprintf(x->to, "  a run FAILED: %s\n", i->failure);
@@ -38,26 +37,27 @@ static void print_info(const cli_burning *x, const fp8c_burn_info *i)
             i->wrong || i->failure ? "something is WRONG" : "no result was wrong");
 }
 
-static void record(const cli_burning *x, const fp8c_burn *b, const fp8c_burn_info *i, int32_t device)
+static void record(const cli_burning *x, const fp8c_burn *b, const fp8c_burn_info *i,
+                   int32_t device)
 {
     fp8c_burn_result r = {.struct_size = sizeof r};
     for (int n = 0; fp8c_burn_result_at(b, n, &r) == FP8C_OK; n++)
-        cli_json_record(
-            x->json,
-            json_pack("{ss ss si ss ss ss? sI sI ss? sI sI sI}", "event", "burn_result", "target",
-                      i->target, "device", (int)device, "name", r.name, "step", r.step, "skipped",
-                      r.skipped, "comparisons", (json_int_t)r.comparisons, "wrong",
-                      (json_int_t)r.wrong, "first", r.first, "first_round",
-                      (json_int_t)r.first_round, "first_element", (json_int_t)r.first_element,
-                      "first_count", (json_int_t)r.first_count));
-    cli_json_record(
-        x->json,
-        json_pack("{ss ss si ss si sb ss? sf sI sI sI sI sf sf sf}", "event", "burn", "target",
-                  i->target, "device", (int)device, "name", i->device, "threads", (int)i->threads,
-                  "finished", (int)i->finished, "failure", i->failure, "seconds", i->seconds,
-                  "rounds", (json_int_t)i->rounds, "comparisons", (json_int_t)i->comparisons,
-                  "wrong", (json_int_t)i->wrong, "bytes", (json_int_t)i->bytes, "first_rate",
-                  i->first_rate, "last_rate", i->last_rate, "gemm_flops", i->gemm_flops));
+        cli_json_record(x->json,
+                        json_pack("{ss ss si ss ss ss? sI sI ss? sI sI sI}", "event", "burn_result",
+                                  "target", i->target, "device", (int)device, "name", r.name,
+                                  "step", r.step, "skipped", r.skipped, "comparisons",
+                                  (json_int_t)r.comparisons, "wrong", (json_int_t)r.wrong, "first",
+                                  r.first, "first_round", (json_int_t)r.first_round,
+                                  "first_element", (json_int_t)r.first_element, "first_count",
+                                  (json_int_t)r.first_count));
+    cli_json_record(x->json, json_pack("{ss ss si ss si sb ss? sf sI sI sI sI sf sf sf}", "event",
+                                       "burn", "target", i->target, "device", (int)device, "name",
+                                       i->device, "threads", (int)i->threads, "finished",
+                                       (int)i->finished, "failure", i->failure, "seconds",
+                                       i->seconds, "rounds", (json_int_t)i->rounds, "comparisons",
+                                       (json_int_t)i->comparisons, "wrong", (json_int_t)i->wrong,
+                                       "bytes", (json_int_t)i->bytes, "first_rate", i->first_rate,
+                                       "last_rate", i->last_rate, "gemm_flops", i->gemm_flops));
 }
 
 /* Whether nothing was wrong. */
@@ -139,7 +139,7 @@ int cli_burn(const cli_burning *x)
         if (is_asked(x->c, &t) && !cli_interrupted())
             well &= burn_target(x, &t);
     const char *asked = x->c->target ? x->c->target : "all";
-    cli_json_record(x->json, json_pack("{ss ss sb}", "event", "summary", "asked", asked, "works",
-                                       (int)well));
+    cli_json_record(
+        x->json, json_pack("{ss ss sb}", "event", "summary", "asked", asked, "works", (int)well));
     return well ? CLI_DONE : CLI_FAILED;
 }

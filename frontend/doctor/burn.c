@@ -10,9 +10,9 @@
 
 /* Rounds a second in the first quarter of the time, and in the last. */
 typedef struct pace {
-    double seconds, start;  /* of the burn */
-    double last_start;      /* when the last round began that began in the first three quarters */
-    int64_t last_rounds;    /* rounds before it */
+    double seconds, start; /* of the burn */
+    double last_start;     /* when the last round began that began in the first three quarters */
+    int64_t last_rounds;   /* rounds before it */
 } pace;
 
 static void note_round(fp8c_burn *b, pace *p)

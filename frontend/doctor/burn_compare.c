@@ -9,7 +9,7 @@ enum { PART = 1 << 16 }; /* bytes that a thread takes at once */
 
 typedef struct comparison {
     const f8_burn_item *item;
-    int64_t element; /* bytes */
+    int64_t element;              /* bytes */
     _Atomic int64_t first, count; /* elements that differ */
 } comparison;
 
@@ -64,8 +64,9 @@ static const char *value_text(fp8c_burn *b, fp8c_dtype dtype, const unsigned cha
     memcpy(&bits, at, (size_t)size);
     memcpy(&value, &bits, sizeof value);
     const char *text =
-        dtype == FP8C_F32 ? f8_arena_printf(&b->arena, "%.9g (0x%08" PRIx32 ")", (double)value, bits)
-                          : f8_arena_printf(&b->arena, "0x%0*" PRIx32, (int)size * 2, bits);
+        dtype == FP8C_F32
+            ? f8_arena_printf(&b->arena, "%.9g (0x%08" PRIx32 ")", (double)value, bits)
+            : f8_arena_printf(&b->arena, "0x%0*" PRIx32, (int)size * 2, bits);
     return text ? text : "?";
 }
 
@@ -80,12 +81,13 @@ static void note(fp8c_burn *b, f8_burn_item *item, const comparison *c)
     item->first_round = b->info.rounds + 1;
     item->first_element = c->first;
     item->first_count = c->count;
-    item->first = f8_arena_printf(
-        &b->arena, "round %" PRId64 ": [%s] is %s, not %s; %" PRId64 " of %" PRId64 " elements are wrong",
-        item->first_round, index_text(b, &item->type, c->first),
-        value_text(b, dtype, item->got + at, c->element),
-        value_text(b, dtype, item->want + at % item->period, c->element), item->first_count,
-        item->bytes / c->element);
+    item->first = f8_arena_printf(&b->arena,
+                                  "round %" PRId64 ": [%s] is %s, not %s; %" PRId64 " of %" PRId64
+                                  " elements are wrong",
+                                  item->first_round, index_text(b, &item->type, c->first),
+                                  value_text(b, dtype, item->got + at, c->element),
+                                  value_text(b, dtype, item->want + at % item->period, c->element),
+                                  item->first_count, item->bytes / c->element);
 }
 
 f8_status f8_burn_compare(fp8c_burn *b, f8_burn_item *item, f8_diag *diag)

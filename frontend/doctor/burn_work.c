@@ -210,8 +210,8 @@ static bool make_gemm_data(fp8c_burn *b, gemm_data *d)
 static f8_status bind_saved(const f8_burn_job *j)
 {
     fp8c_port port;
-    for (int i = 0;
-         fp8c_program_port(j->program, j->function[0], FP8C_OUTPUT, i, &port) == FP8C_OK; i++) {
+    for (int i = 0; fp8c_program_port(j->program, j->function[0], FP8C_OUTPUT, i, &port) == FP8C_OK;
+         i++) {
         const int to = fp8c_program_find_port(j->program, j->function[1], FP8C_INPUT, port.name);
         if (to < 0)
             continue;
@@ -406,8 +406,7 @@ static f8_status answer_kernels(fp8c_burn *b, f8_burn_job *reference)
         f8_burn_item *item = name ? add_item(b, name, 0, name) : NULL;
         if (!item)
             return no_memory(b);
-        memcpy(want, fp8c_program_buffer(p, reference->function[0], FP8C_OUTPUT, i),
-               (size_t)bytes);
+        memcpy(want, fp8c_program_buffer(p, reference->function[0], FP8C_OUTPUT, i), (size_t)bytes);
         item->want = want;
         item->period = bytes;
     }

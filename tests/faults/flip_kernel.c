@@ -17,7 +17,7 @@
 enum { ELEMENT = 3 }; /* an f32 */
 
 static const f8_step_phase *wanted; /* while an executor is made; NULL: none */
-static uint32_t result; /* which argument of the phase */
+static uint32_t result;             /* which argument of the phase */
 static f8_phase_fn real;
 static atomic_int runs;
 

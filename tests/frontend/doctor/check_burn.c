@@ -98,11 +98,13 @@ static fp8c_burn_info burn(fp8c_context *ctx, const fp8c_burn_options *options, 
 /* Each kind of work is there, and was compared in each round. */
 START_TEST(all_is_right)
 {
-    static const char *const kinds[] = {"GEMM f32 fprop",   "GEMM bf16 dgrad",  "GEMM current wgrad",
-                                        "GEMM block fprop", "GEMM mxfp8 wgrad", "attention",
-                                        "softmax",          "layernorm",        "quantize",
-                                        "sum_of_columns",   "parameter"};
-    const fp8c_burn_options options = {.struct_size = sizeof options, .threads = 2, .seconds = 0.01};
+    static const char *const kinds[] = {
+        "GEMM f32 fprop",   "GEMM bf16 dgrad",  "GEMM current wgrad",
+        "GEMM block fprop", "GEMM mxfp8 wgrad", "attention",
+        "softmax",          "layernorm",        "quantize",
+        "sum_of_columns",   "parameter"};
+    const fp8c_burn_options options = {
+        .struct_size = sizeof options, .threads = 2, .seconds = 0.01};
     fp8c_context *ctx = context();
     fp8c_burn *b;
     const fp8c_burn_info info = burn(ctx, &options, &b);
@@ -251,8 +253,7 @@ static json_t *burn_wrong(const char *kernel, const char *once)
 START_TEST(a_wrong_kernel)
 {
     json_t *all = burn_wrong("embedding of g", _i ? "1" : NULL);
-    const json_t *info = record(all, "burn", NULL),
-                 *bad = record(all, "burn_result", "embedding"),
+    const json_t *info = record(all, "burn", NULL), *bad = record(all, "burn_result", "embedding"),
                  *good = record(all, "burn_result", "softmax");
     const char *first = json_string_value(json_object_get(bad, "first"));
     ck_assert_int_eq(number(bad, "wrong"), _i ? 1 : number(info, "rounds"));
