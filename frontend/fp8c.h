@@ -86,8 +86,8 @@
  * count as zero. Options with struct_size 0 are FP8C_ERR_INPUT.
  *
  * Ownership: an object made with a context keeps that context alive. fp8c_context_destroy gives up
- * the caller's hold, and the context goes with the last module, program, calibration, doctor or
- * tuning. Until then its callbacks, its allocator and fp8c_context_message serve these objects. No
+ * the caller's hold, and the context goes with the last module, program, calibration, doctor,
+ * tuning, burn or health. Until then its callbacks, its allocator and fp8c_context_message serve these objects. No
  * new object can be made with it: FP8C_ERR_INPUT. A program is independent of its module. A handle
  * must not be used or destroyed after its destroy call: its memory is gone, and fp8c cannot tell.
  *
@@ -1831,6 +1831,62 @@ typedef struct fp8c_burn_result {
 } fp8c_burn_result;
 /* Ends a loop. */
 FP8C_API fp8c_status fp8c_burn_result_at(const fp8c_burn *burn, int index, fp8c_burn_result *out);
+
+/* ---- health: what a device counts of its own errors, beside a program that runs ----
+ *
+ * A health watches one device from its creation on. Of a GPU, NVML tells: XIDs, errors of memory
+ * and of NVLinks, remapped rows, clocks and what holds them down, temperature. A thread of fp8c's
+ * waits for XIDs and looks every `seconds`. Of the CPU the kernel's files tell: machine checks,
+ * errors of memory, heat; these change when fp8c_health_look is called. What can't be had is
+ * unknown, also all of it: a missing NVML is no failure. Any thread may make the calls below but
+ * the first two, at any time in between. */
+typedef struct fp8c_health fp8c_health;
+
+typedef struct fp8c_health_options {
+    size_t struct_size; /* sizeof(fp8c_health_options) */
+    int32_t gpu;        /* 1: GPU number `device`; 0: the CPU */
+    int32_t device;
+    double seconds;     /* between two looks at a GPU; 0: 1. < 0: only fp8c_health_look looks */
+} fp8c_health_options;
+
+/* options may be NULL. FP8C_ERR_MEMORY; FP8C_ERR_IO: the system refuses a thread. */
+FP8C_API fp8c_status fp8c_health_create(fp8c_context *ctx, const fp8c_health_options *options,
+                                        fp8c_health **out);
+FP8C_API void fp8c_health_destroy(fp8c_health *health);
+/* Look now. */
+FP8C_API void fp8c_health_look(fp8c_health *health);
+
+typedef struct fp8c_health_info {
+    size_t struct_size;  /* sizeof(fp8c_health_info), set by the caller */
+    const char *source;  /* "NVML, driver 580.65.06", "the kernel"; or why there is none */
+    int32_t known;       /* values that are known; 0: nothing can be said of the device */
+    int32_t events;      /* so far */
+    int32_t faults;      /* of these, those after which results may be wrong */
+    const char *address; /* a GPU's, on the bus; "" */
+} fp8c_health_info;
+FP8C_API void fp8c_health_report(fp8c_health *health, fp8c_health_info *out);
+
+typedef struct fp8c_health_value {
+    size_t struct_size;      /* sizeof(fp8c_health_value), set by the caller */
+    const char *name, *text; /* name: in records, as "ecc_uncorrected"; text: in words */
+    int64_t first, now;      /* when the health was created, and at the last look; -1: not known */
+    int32_t fault;           /* 1: if it grows, results may be wrong */
+} fp8c_health_value;
+/* Ends a loop. */
+FP8C_API fp8c_status fp8c_health_value_at(fp8c_health *health, int index, fp8c_health_value *out);
+
+/* Something that has changed: an XID, a counter that grew, something new that holds clocks down.
+ * Only the first 256 are kept. */
+typedef struct fp8c_health_event {
+    size_t struct_size; /* sizeof(fp8c_health_event), set by the caller */
+    const char *name;   /* of the value */
+    char text[160];     /* "XID 79: GPU has fallen off the bus" */
+    double seconds;     /* since the health was created */
+    int64_t number;     /* of an XID; else by how much the counter grew */
+    int32_t fault;      /* as in fp8c_health_value */
+} fp8c_health_event;
+/* In their order. Ends a loop. */
+FP8C_API fp8c_status fp8c_health_event_at(fp8c_health *health, int index, fp8c_health_event *out);
 
 #ifdef __cplusplus
 }

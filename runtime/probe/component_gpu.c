@@ -123,16 +123,10 @@ static void ask_memory(const gpu *g)
 
 static void ask_nvml(f8_facts *facts, const char *group, f8_cuda *cuda, const char *pci)
 {
-    static const char *const names[] = {F8_NVML_DEVICE_SYMBOLS(F8_CUDA_API_NAME)};
-    const f8_dynlib *file = &cuda->library[F8_CUDA_NVML].file;
     f8_nvml_device_api api;
     gpu g = {facts, &api, NULL, group};
-    if (f8_cuda_load(cuda, F8_CUDA_NVML, NULL) != F8_OK || !*pci)
+    if (f8_nvml_find(cuda, &api, NULL) != F8_OK || !*pci)
         return;
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        void *symbol = f8_dynlib_find(file, names[i]);
-        memcpy((char *)&api + i * sizeof symbol, &symbol, sizeof symbol);
-    }
     if (!api.nvmlDeviceGetHandleByPciBusId_v2 || cuda->nvml.nvmlInit_v2() != F8_NVML_SUCCESS)
         return;
     if (api.nvmlDeviceGetHandleByPciBusId_v2(pci, &g.device) == F8_NVML_SUCCESS) {

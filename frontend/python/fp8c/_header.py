@@ -433,6 +433,25 @@ class BurnResult(Structure):
                 ("first_element", i64), ("first_count", i64)]
 
 
+class HealthOptions(Structure):
+    _fields_ = [("struct_size", size), ("gpu", i32), ("device", i32), ("seconds", f64)]
+
+
+class HealthInfo(Structure):
+    _fields_ = [("struct_size", size), ("source", text), ("known", i32), ("events", i32),
+                ("faults", i32), ("address", text)]
+
+
+class HealthValue(Structure):
+    _fields_ = [("struct_size", size), ("name", text), ("text", text), ("first", i64),
+                ("now", i64), ("fault", i32)]
+
+
+class HealthEvent(Structure):
+    _fields_ = [("struct_size", size), ("name", text), ("text", char * 160), ("seconds", f64),
+                ("number", i64), ("fault", i32)]
+
+
 # ---- functions: the type of the result, then those of the arguments ----
 
 status = i32
@@ -578,4 +597,10 @@ FUNCTIONS = {
     "burn_destroy": (None, ptr),
     "burn_report": (None, ptr, ptr),
     "burn_result_at": (status, ptr, i32, ptr),
+    "health_create": (status, ptr, ptr, ptr),
+    "health_destroy": (None, ptr),
+    "health_look": (None, ptr),
+    "health_report": (None, ptr, ptr),
+    "health_value_at": (status, ptr, i32, ptr),
+    "health_event_at": (status, ptr, i32, ptr),
 }
