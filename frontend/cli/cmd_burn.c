@@ -1,5 +1,6 @@
 /* fp8c doctor --burn: prints what the library's burn finds, one device after the other. */
 #include "frontend/cli/cmd_burn.h"
+#include "frontend/cli/cmd_health.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -77,10 +78,34 @@ static bool show(const cli_burning *x, const fp8c_burn *b, int32_t device)
     return !i.wrong && !i.failure;
 }
 
+/* What the device counted of its own errors meanwhile. Whether there was none after which results
+ * may be wrong. */
+static bool show_health(const cli_burning *x, cli_health *h)
+{
+    char state[200];
+    fp8c_health_event e;
+    bool well = true;
+    if (h->health)
+        fp8c_health_look(h->health);
+    if (x->to && *cli_health_state(h, state, sizeof state))
+        fprintf(x->to, "%s: %s\n", h->device, state);
+    while (cli_health_next(h, &e)) {
+        well &= !e.fault;
+        cli_json_record(x->json, cli_health_record(h, &e));
+        if (x->to)
+            fprintf(x->to, "%s: %s%s\n", h->device, e.fault ? "FAULT: " : "", e.text);
+    }
+    json_t *summary = cli_health_summary(h);
+    if (summary)
+        cli_json_record(x->json, summary);
+    return well;
+}
+
 static bool burn_device(const cli_burning *x, const char *target, int32_t device)
 {
     char what[64];
     fp8c_burn *b;
+    cli_health health;
     const fp8c_burn_options options = {.struct_size = sizeof options,
                                        .target = target,
                                        .device = device,
@@ -88,9 +113,14 @@ static bool burn_device(const cli_burning *x, const char *target, int32_t device
                                        .seconds = x->c->burn};
     snprintf(what, sizeof what, "a burn of %s %d", target, (int)device);
     x->before(x->user, what);
-    if (fp8c_doctor_burn(x->ctx, &options, &b) != FP8C_OK)
-        return cli_fail(x->ctx) == CLI_DONE;
-    const bool well = show(x, b, device);
+    const bool gpu = strncmp(target, "cpu", 3) != 0 && strcmp(target, "reference") != 0;
+    cli_health_begin(&health, x->ctx, gpu, device);
+    const fp8c_status status = fp8c_doctor_burn(x->ctx, &options, &b);
+    bool well = status == FP8C_OK && show(x, b, device);
+    if (status != FP8C_OK)
+        cli_fail(x->ctx);
+    well &= show_health(x, &health);
+    cli_health_end(&health);
     fp8c_burn_destroy(b);
     return well;
 }
