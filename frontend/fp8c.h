@@ -1810,9 +1810,12 @@ typedef struct fp8c_burn_info {
     double seconds;           /* of the burn */
     int64_t rounds;           /* whole ones: everything once */
     int64_t comparisons, wrong; /* results compared; of these, results that differed */
+    int64_t runs;             /* of programs. On a GPU results are compared after several runs, or
+                                 fetching them would take longer than computing them */
     int64_t bytes;            /* compared */
-    double first_rate, last_rate; /* rounds a second in the first quarter, and in the last */
-    double gemm_flops;        /* floating-point operations a second while GEMMs ran */
+    double busy;              /* seconds in which programs ran */
+    double first_flops, last_flops; /* floating-point operations a second while GEMMs ran, in the
+                                       first quarter of the time and in the last; 0: not known */
 } fp8c_burn_info;
 FP8C_API void fp8c_burn_report(const fp8c_burn *burn, fp8c_burn_info *out);
 

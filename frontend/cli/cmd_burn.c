@@ -6,7 +6,9 @@
 #include <string.h>
 
 enum { NAME = 24, STEP = 18 };
-static const double steady = 0.9; /* a rate below this share of the first is said to have fallen */
+/* A rate below this share of the first is said to have fallen, after so many seconds: in less other
+ * processes and chance decide. */
+static const double steady = 0.9, patience = 5;
 
 /* ---- one device ---- */
 
@@ -24,14 +26,16 @@ static void print_result(const cli_burning *x, const fp8c_burn_result *r)
 static void print_info(const cli_burning *x, const fp8c_burn_info *i)
 {
     fprintf(x->to,
-            "  %" PRId64 " rounds in %.1f s%s: %" PRId64 " results (%.1f GiB) compared, %" PRId64
-            " wrong\n  GEMMs at %.1f GFLOP/s; %.2f rounds/s at first, %.2f at the end\n",
-            i->rounds, i->seconds, i->finished ? "" : ", stopped early", i->comparisons,
-            (double)i->bytes / (1 << 30), i->wrong, i->gemm_flops / 1e9, i->first_rate,
-            i->last_rate);
-    if (i->last_rate < steady * i->first_rate)
+            "  %" PRId64 " rounds in %.1f s%s, under load for %.0f%% of it: %" PRId64
+            " results (%.1f GiB) compared, %" PRId64 " wrong\n",
+            i->rounds, i->seconds, i->finished ? "" : ", stopped early", 100 * i->busy / i->seconds,
+            i->comparisons, (double)i->bytes / (1 << 30), i->wrong);
+    if (i->first_flops > 0)
+        fprintf(x->to, "  GEMMs at %.1f GFLOP/s at first, %.1f at the end\n", i->first_flops / 1e9,
+                i->last_flops / 1e9);
+    if (i->seconds >= patience && i->last_flops < steady * i->first_flops)
         fprintf(x->to, "  the rate fell by %.0f%%: heat, a limit of power, or other processes\n",
-                100 * (1 - i->last_rate / i->first_rate));
+                100 * (1 - i->last_flops / i->first_flops));
     if (i->failure)
         fprintf(x->to, "  a run FAILED: %s\n", i->failure);
     fprintf(x->to, "%s: %s\n", i->target,
@@ -51,14 +55,14 @@ static void record(const cli_burning *x, const fp8c_burn *b, const fp8c_burn_inf
                                   r.first, "first_round", (json_int_t)r.first_round,
                                   "first_element", (json_int_t)r.first_element, "first_count",
                                   (json_int_t)r.first_count));
-    cli_json_record(x->json, json_pack("{ss ss si ss si sb ss? sf sI sI sI sI sf sf sf}", "event",
-                                       "burn", "target", i->target, "device", (int)device, "name",
-                                       i->device, "threads", (int)i->threads, "finished",
-                                       (int)i->finished, "failure", i->failure, "seconds",
-                                       i->seconds, "rounds", (json_int_t)i->rounds, "comparisons",
-                                       (json_int_t)i->comparisons, "wrong", (json_int_t)i->wrong,
-                                       "bytes", (json_int_t)i->bytes, "first_rate", i->first_rate,
-                                       "last_rate", i->last_rate, "gemm_flops", i->gemm_flops));
+    cli_json_record(
+        x->json, json_pack("{ss ss si ss si sb ss? sf sI sI sI sI sI sf sf sf}", "event", "burn",
+                           "target", i->target, "device", (int)device, "name", i->device, "threads",
+                           (int)i->threads, "finished", (int)i->finished, "failure", i->failure,
+                           "seconds", i->seconds, "rounds", (json_int_t)i->rounds, "comparisons",
+                           (json_int_t)i->comparisons, "wrong", (json_int_t)i->wrong, "runs",
+                           (json_int_t)i->runs, "bytes", (json_int_t)i->bytes, "busy", i->busy,
+                           "first_flops", i->first_flops, "last_flops", i->last_flops));
 }
 
 /* Whether nothing was wrong. */

@@ -8,24 +8,38 @@
 
 /* ---- rounds ---- */
 
-/* Rounds a second in the first quarter of the time, and in the last. */
+/* How fast GEMMs are in the first quarter of the time, and in the last. Only the time in which they
+ * run counts: comparing, and how often they run before it, change nothing. */
 typedef struct pace {
     double seconds, start; /* of the burn */
-    double last_start;     /* when the last round began that began in the first three quarters */
-    int64_t last_rounds;   /* rounds before it */
+    double first[2];       /* flops and seconds of GEMMs when the first round had ended */
+    double last[2];        /* when the last round had ended that ended in three quarters */
 } pace;
 
+/* Of the GEMMs since `from`; 0: there were none. */
+static double rate_since(const fp8c_burn *b, const double from[2])
+{
+    const double seconds = b->gemm_seconds - from[1];
+    return seconds > 0 ? (b->gemm_flops - from[0]) / seconds : 0;
+}
+
+static void mark(const fp8c_burn *b, double at[2])
+{
+    at[0] = b->gemm_flops;
+    at[1] = b->gemm_seconds;
+}
+
+/* The first round is left out where there are more: it runs everything for the first time. */
 static void note_round(fp8c_burn *b, pace *p)
 {
     const double now = f8_seconds_now() - p->start;
-    b->info.rounds++;
-    if (!(b->info.first_rate > 0) && (now >= p->seconds / 4))
-        b->info.first_rate = (double)b->info.rounds / now;
-    b->info.last_rate = (double)(b->info.rounds - p->last_rounds) / (now - p->last_start);
-    if (now < p->seconds * 3 / 4) {
-        p->last_start = now;
-        p->last_rounds = b->info.rounds;
-    }
+    if (++b->info.rounds == 1)
+        mark(b, p->first);
+    else if (!(b->info.first_flops > 0) && now >= p->seconds / 4)
+        b->info.first_flops = rate_since(b, p->first);
+    b->info.last_flops = rate_since(b, p->last);
+    if (now < p->seconds * 3 / 4)
+        mark(b, p->last);
 }
 
 /* Whether to go on. The callback hears whole seconds. */
@@ -43,24 +57,52 @@ static bool goes_on(const fp8c_burn *b, const pace *p, const char *item, bool mo
     return !b->ctx->progress.fn || !b->ctx->progress.fn(b->ctx->progress.user, &s);
 }
 
-static f8_status run_job(fp8c_burn *b, f8_burn_job *j, f8_diag *diag)
+/* The runs before a comparison: *seconds is the time that they took. */
+static fp8c_status run_functions(const f8_burn_job *j, double *seconds)
 {
-    fp8c_status status = FP8C_OK;
-    for (int i = 0; i < j->n; i++)
-        f8_burn_spoil(b, &b->item[j->first + i]);
     const double start = f8_seconds_now();
-    for (int i = 0; i < j->n_functions && status == FP8C_OK; i++)
-        status = fp8c_program_run(j->program, j->function[i]);
+    fp8c_status status = FP8C_OK;
+    for (int n = 0; n < j->repeats; n++)
+        for (int i = 0; i < j->n_functions && status == FP8C_OK; i++)
+            status = fp8c_program_run(j->program, j->function[i]);
     if (status == FP8C_OK)
         status = fp8c_program_wait(j->program);
+    *seconds = f8_seconds_now() - start;
+    return status;
+}
+
+/* Where results must be fetched to be compared, the job runs so often that it is under load for
+ * nine tenths of the time, but not for so long that few results would be compared. */
+static void set_repeats(f8_burn_job *j, double busy, double idle)
+{
+    enum { MOST = 1000 };
+    static const double longest = 0.25; /* seconds */
+    const double one = busy / j->repeats, wanted = !j->memory ? 1 : fmin(9 * idle, longest) / one;
+    j->repeats = !(wanted > 1) ? 1 : wanted > MOST ? MOST : (int)wanted;
+}
+
+static f8_status run_job(fp8c_burn *b, f8_burn_job *j, f8_diag *diag)
+{
+    const double start = f8_seconds_now();
+    double busy = 0;
+    for (int i = 0; i < j->n; i++)
+        f8_burn_spoil(b, &b->item[j->first + i]);
+    fp8c_status status = f8_burn_send(b, j);
+    if (status == FP8C_OK)
+        status = run_functions(j, &busy);
+    if (status == FP8C_OK)
+        status = f8_burn_fetch(b, j);
     if (status != FP8C_OK) {
         b->info.failure = f8_arena_strdup(&b->arena, fp8c_context_message(b->ctx));
         return f8_arena_status(&b->arena, diag);
     }
-    b->gemm_seconds += j->flops > 0 ? f8_seconds_now() - start : 0;
-    b->gemm_flops += j->flops;
+    b->info.runs += j->repeats;
+    b->gemm_seconds += j->flops > 0 ? busy : 0;
+    b->gemm_flops += j->flops * j->repeats;
+    b->info.busy += busy;
     for (int i = 0; i < j->n; i++)
         F8_TRY(f8_burn_compare(b, &b->item[j->first + i], diag));
+    set_repeats(j, busy, f8_seconds_now() - start - busy);
     return F8_OK;
 }
 
@@ -94,9 +136,8 @@ static f8_status burn(fp8c_burn *b, f8_diag *diag)
             note_round(b, &p);
     }
     b->info.seconds = f8_seconds_now() - p.start;
-    if (!(b->info.first_rate > 0)) /* it was stopped before a quarter of the time */
-        b->info.first_rate = (double)b->info.rounds / b->info.seconds;
-    b->info.gemm_flops = b->gemm_seconds > 0 ? b->gemm_flops / b->gemm_seconds : 0;
+    if (!(b->info.first_flops > 0)) /* there were no two rounds in a quarter of the time */
+        b->info.first_flops = rate_since(b, (double[2]){0});
     goes_on(b, &p, "", false);
     return status;
 }
@@ -155,6 +196,8 @@ void fp8c_burn_destroy(fp8c_burn *b)
         return;
     for (int i = 0; i < b->n_jobs; i++)
         fp8c_program_destroy(b->job[i].program);
+    for (int i = 0; i < b->n_jobs; i++)
+        fp8c_program_destroy(b->job[i].memory);
     f8_pool_destroy(b->pool);
     f8_arena_end(&b->arena);
     f8_api_delete(b->ctx, b, sizeof *b);

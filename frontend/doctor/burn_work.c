@@ -112,7 +112,7 @@ static fp8c_compile_options options_of(const fp8c_burn *b, const char *recipe)
 static f8_burn_job *add_job(fp8c_burn *b, const char *name)
 {
     f8_burn_job *j = &b->job[b->n_jobs++];
-    *j = (f8_burn_job){.name = name, .first = b->n_items};
+    *j = (f8_burn_job){.name = name, .first = b->n_items, .repeats = 1};
     return j;
 }
 
@@ -135,7 +135,7 @@ static f8_burn_item *add_item(fp8c_burn *b, const char *name, int at, const char
     f8_burn_item *item = &b->item[b->n_items++];
     fp8c_port found;
     const int index = fp8c_program_find_port(j->program, j->function[at], FP8C_OUTPUT, port);
-    *item = (f8_burn_item){.name = name, .function = at, .step = ""};
+    *item = (f8_burn_item){.name = name, .function = at, .port = index, .variable = -1, .step = ""};
     if (index < 0 ||
         fp8c_program_port(j->program, j->function[at], FP8C_OUTPUT, index, &found) != FP8C_OK)
         return NULL;
@@ -470,5 +470,8 @@ fp8c_status f8_burn_prepare(fp8c_burn *b)
         status = prepare_attention(b);
     if (status == F8_OK)
         status = prepare_kernels(b);
+    for (int i = 0; i < b->n_jobs && gpu && status == F8_OK; i++)
+        if (b->job[i].program)
+            status = f8_burn_to_gpu(b, &b->job[i]);
     return (fp8c_status)status;
 }

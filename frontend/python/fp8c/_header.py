@@ -423,8 +423,8 @@ class BurnOptions(Structure):
 class BurnInfo(Structure):
     _fields_ = [("struct_size", size), ("target", text), ("device", text), ("threads", i32),
                 ("finished", i32), ("failure", text), ("seconds", f64), ("rounds", i64),
-                ("comparisons", i64), ("wrong", i64), ("bytes", i64), ("first_rate", f64),
-                ("last_rate", f64), ("gemm_flops", f64)]
+                ("comparisons", i64), ("wrong", i64), ("runs", i64), ("bytes", i64),
+                ("busy", f64), ("first_flops", f64), ("last_flops", f64)]
 
 
 class BurnResult(Structure):

@@ -11,6 +11,7 @@
 #include "frontend/fp8c.h"
 #include "tests/shared/api/cli.h"
 #include "tests/shared/cuda/gpu.h"
+#include "tests/shared/stub_library.h"
 #include "tests/shared/suite.h"
 
 enum { TIMEOUT = 120 };
@@ -20,11 +21,13 @@ static const char shortest[] = "0.01"; /* one round */
 static void setup(void)
 {
     f8_cli_setup();
+    f8_stub_setup();
     setenv("FP8C_CUDA_PATH", f8_cli_temp("nothing"), 1); /* what a machine has is not the tests' */
 }
 
 static void teardown(void)
 {
+    f8_stub_teardown();
     f8_cli_teardown();
 }
 
@@ -113,8 +116,8 @@ START_TEST(all_is_right)
     int64_t comparisons = 0;
     ck_assert(info.finished && !info.failure && info.rounds >= 1 && info.wrong == 0);
     ck_assert_str_eq(info.target, "cpu");
-    ck_assert(info.threads == 2 && info.seconds > 0 && info.gemm_flops > 0 && info.bytes > 0);
-    ck_assert(info.first_rate > 0 && info.last_rate > 0);
+    ck_assert(info.threads == 2 && info.seconds > 0 && info.busy > 0 && info.bytes > 0);
+    ck_assert(info.first_flops > 0 && info.last_flops > 0);
     for (int i = 0; fp8c_burn_result_at(b, i, &r) == FP8C_OK; i++) {
         ck_assert_msg(!r.skipped && r.comparisons == info.rounds, "%s", r.name);
         ck_assert(*r.step && !r.wrong && !r.first && !r.first_round);
@@ -230,6 +233,31 @@ START_TEST(a_gpu_that_fails)
 }
 END_TEST
 
+/* Results come from the GPU's memory: of those with as many bytes as a softmax each is damaged. */
+START_TEST(a_wrong_gpu)
+{
+    static const char driver[] =
+        "#define _GNU_SOURCE\n#include <dlfcn.h>\n#include <stddef.h>\n"
+        "int cuMemcpyDtoHAsync_v2(void *to, unsigned long long from, size_t bytes, void *s)\n{\n"
+        "    __typeof__(&cuMemcpyDtoHAsync_v2) real = dlsym(RTLD_NEXT, \"cuMemcpyDtoHAsync_v2\");\n"
+        "    const int r = real(to, from, bytes, s);\n"
+        "    if (!r && bytes == 144 * 128 * 4)\n"
+        "        ((unsigned char *)to)[bytes - 2] ^= 1;\n    return r;\n}\n";
+    unsetenv("FP8C_CUDA_PATH");
+    f8_test_gpu_emulated();
+    f8_stub_over_emulator("driver", driver);
+    const f8_cli_result r = F8_CLI("doctor", "--burn", shortest, "--target", "cuda", "--json", "-");
+    ck_assert_int_eq(r.code, 1);
+    json_t *all = records(r.out);
+    const json_t *bad = record(all, "burn_result", "softmax");
+    ck_assert_int_eq(number(bad, "wrong"), number(bad, "comparisons"));
+    ck_assert_int_eq(number(bad, "first_element"), 144 * 128 - 1);
+    says(json_string_value(json_object_get(bad, "first")), "[143, 127] is ");
+    ck_assert_int_eq(number(record(all, "burn_result", "GEMM f32 wgrad"), "wrong"), 0);
+    json_decref(all);
+}
+END_TEST
+
 /* ---- a kernel that computes wrong ---- */
 
 static json_t *burn_wrong(const char *kernel, const char *once)
@@ -292,6 +320,7 @@ Suite *f8_suite(void)
     tcase_add_test(t, interrupted);
     tcase_add_test(t, emulated_gpu);
     tcase_add_test(t, a_gpu_that_fails);
+    tcase_add_test(t, a_wrong_gpu);
     tcase_add_loop_test(t, a_wrong_kernel, 0, 2);
     tcase_add_test(t, no_wrong_kernel);
     suite_add_tcase(s, t);
