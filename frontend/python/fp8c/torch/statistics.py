@@ -1,4 +1,4 @@
-"""statistics(model): what FP8 did to each operand of the linears, in the call that was watched last.
+"""statistics(model): what FP8 did to each operand of the linears, in the last call that was watched.
 
     call = torch.compile(model, backend="fp8c", options={"recipe": "current", "statistics": 100})
     ...
@@ -110,7 +110,11 @@ def statistics(model: torch.nn.Module) -> Statistics:
                         if (made := _operand(bound, owner, linear, figure)) is not None]
     order = {name: i for i, (name, _) in enumerate(model.named_modules())}
     names = sorted(found, key=lambda name: order.get(name, len(order)))
-    return Statistics([one for name in names for one in found[name]])
+    return Statistics([one for name in names for one in sorted(found[name], key=_rank)])
+
+
+def _rank(one: Operand) -> tuple[int, int, str]:
+    return ("x", "w", "dy").index(one.operand), one.part, one.gemms
 
 
 def _operand(bound: Bound, owner: str, linear: Linear, figure: Figure) -> Operand | None:
