@@ -154,6 +154,7 @@ static f8_status run(watch *w, f8_diag *diag)
     f8_instance *i = &p->now->instance;
     const f8_observer observer = {before, after, w};
     F8_TRY(f8_program_meet(p, (int)w->func, diag));
+    F8_TRY(f8_program_keep(p, (int)w->func, diag));
     i->kind->observe(i, &observer);
     f8_status status = i->kind->run(i, w->func, diag);
     if (status == F8_OK)
