@@ -53,37 +53,30 @@ void f8_program_drop_kept(fp8c_program *p)
         drop(p, &p->kept);
 }
 
-fp8c_status fp8c_program_keep_inputs(fp8c_program *p, int function, int32_t runs)
+f8_status f8_program_keep_runs(fp8c_program *p, int function, int32_t runs, f8_diag *diag)
 {
-    f8_diag diag = {0};
     const f8_plan_func *f = function_of(p, function);
-    f8_status status = f8_program_has_memory(p, &diag);
-    if (status == F8_OK && (!f || runs < 0))
-        status =
-            f8_fail(&diag, F8_ERR_INPUT, F8_NOWHERE,
-                    f ? "keep_inputs: %d runs can't be kept" : "the program has no function %d",
-                    f ? runs : function);
-    if (status == F8_OK && p->bounds.n)
-        status = f8_fail(&diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
-                         "keep_inputs: the program has dims that are bounds, so its inputs have no "
-                         "fixed size");
-    if (status != F8_OK)
-        return f8_api_result(p->ctx, &diag, status);
+    if (!f || runs < 0)
+        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
+                       f ? "keep_inputs: %d runs can't be kept" : "the program has no function %d",
+                       f ? runs : function);
+    if (p->bounds.n)
+        return f8_fail(diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
+                       "keep_inputs: the program has dims that are bounds, so its inputs have no "
+                       "fixed size");
     drop(p, find(p, function));
     if (runs == 0)
-        return FP8C_OK;
+        return F8_OK;
     const int64_t row = offset_of(f, f->n_in);
     const size_t bytes = sizeof(f8_kept) + (size_t)row * (size_t)runs;
     const f8_allocator *a = &p->ctx->allocator;
     f8_kept *k = a->alloc(a->user, bytes, 64);
-    if (!k) {
-        status = f8_fail(&diag, F8_ERR_MEMORY, F8_NOWHERE,
-                         "out of memory: %zu bytes were wanted to keep inputs", bytes);
-        return f8_api_result(p->ctx, &diag, status);
-    }
+    if (!k)
+        return f8_fail(diag, F8_ERR_MEMORY, F8_NOWHERE,
+                       "out of memory: %zu bytes were wanted to keep inputs", bytes);
     *k = (f8_kept){.next = p->kept, .function = function, .room = runs, .row = row, .bytes = bytes};
     p->kept = k;
-    return FP8C_OK;
+    return F8_OK;
 }
 
 /* An input where it is bound, in host memory or in the GPU's. */
@@ -119,7 +112,7 @@ f8_status f8_program_keep(fp8c_program *p, int function, f8_diag *diag)
     return F8_OK;
 }
 
-const void *fp8c_program_kept_input(fp8c_program *p, int function, int32_t back, int index)
+const void *f8_program_kept(fp8c_program *p, int function, int32_t back, int index)
 {
     const f8_plan_func *f = function_of(p, function);
     const f8_kept *k = f ? *find(p, function) : NULL;

@@ -180,9 +180,13 @@ void f8_program_own_ports(fp8c_program *p, int function);
 int64_t f8_program_match_element(const fp8c_program *p, int variable, int64_t index,
                                  const fp8c_program *other, int its);
 
-/* Before a run of a function: copies its inputs, if the caller wants them kept. And frees all that
- * is kept. kept_inputs.c. */
+/* ---- kept_inputs.c ---- */
+
 typedef struct f8_kept f8_kept;
+/* fp8c_program_keep_inputs of a program that has memory, and fp8c_program_kept_input. */
+f8_status f8_program_keep_runs(fp8c_program *p, int function, int32_t runs, f8_diag *diag);
+const void *f8_program_kept(fp8c_program *p, int function, int32_t back, int index);
+/* Before a run of a function: copies its inputs, if the caller wants them kept. */
 f8_status f8_program_keep(fp8c_program *p, int function, f8_diag *diag);
 void f8_program_drop_kept(fp8c_program *p);
 

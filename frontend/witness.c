@@ -1,4 +1,4 @@
-/* Runs under observation: see fp8c.h, "the witness". */
+/* Runs under observation, and what a bad run needs to be made again: see fp8c.h, "the witness". */
 #include "codegen/witness/witness.h"
 
 #include <string.h>
@@ -177,4 +177,20 @@ fp8c_status fp8c_program_run_witnessed(fp8c_program *p, int function, int32_t ju
     }
     f8_witness_end(&w.witness);
     return f8_api_result(p->ctx, &diag, status);
+}
+
+/* ---- inputs that are kept ---- */
+
+fp8c_status fp8c_program_keep_inputs(fp8c_program *p, int function, int32_t runs)
+{
+    f8_diag diag = {0};
+    f8_status status = f8_program_has_memory(p, &diag);
+    if (status == F8_OK)
+        status = f8_program_keep_runs(p, function, runs, &diag);
+    return f8_api_result(p->ctx, &diag, status);
+}
+
+const void *fp8c_program_kept_input(fp8c_program *p, int function, int32_t back, int index)
+{
+    return f8_program_kept(p, function, back, index);
 }
