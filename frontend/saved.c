@@ -157,7 +157,7 @@ static void find_functions(fp8c_saved *s)
 /* A pair that watches keeps its figures in the program's own memory, for fp8c_program_statistic. */
 static bool is_saved_or_stats(const f8_plan_port *port)
 {
-    return f8_is_saved_port(port) || (port->var < 0 && !strcmp(port->name, "stats"));
+    return f8_is_saved_port(port) || (port->var < 0 && !strcmp(port->name, F8_STATS));
 }
 
 /* The handle's next call is of one of this pair's functions. */

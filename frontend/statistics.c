@@ -79,7 +79,7 @@ fp8c_status fp8c_program_statistic(fp8c_program *p, int function, int index, fp8
     if (status != F8_OK)
         return f8_api_result(p->ctx, &diag, status);
     const float *row = fp8c_program_buffer(
-        p, function, FP8C_OUTPUT, fp8c_program_find_port(p, function, FP8C_OUTPUT, "stats"));
+        p, function, FP8C_OUTPUT, fp8c_program_find_port(p, function, FP8C_OUTPUT, F8_STATS));
     if (!row)
         return FP8C_ERR_INPUT;
     row += (size_t)index * F8_WATCHED_FIGURES;
