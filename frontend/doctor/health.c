@@ -9,6 +9,7 @@
 
 #include "frontend/api.h"
 #include "ir/base/clock.h"
+#include "ir/base/format.h"
 #include "runtime/probe/health.h"
 
 enum { EVENTS = 256, WAIT = 100 /* milliseconds of one wait for an XID */ };
@@ -195,7 +196,7 @@ static f8_status start_thread(fp8c_health *h, f8_diag *diag)
     h->has_thread = !error;
     return !error ? F8_OK
                   : f8_fail(diag, F8_ERR_IO, F8_NOWHERE, "the system refuses a thread: %s",
-                            strerror(error));
+                            f8_errno_text(error));
 }
 
 /* ---- life ---- */

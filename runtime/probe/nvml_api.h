@@ -1,6 +1,6 @@
-/* What doctor and health.h ask NVML about a GPU, in our own declarations (api.h says how they are used).
- * The functions of api.h's table are in every NVML. Each of these is looked up alone: an older or
- * virtual GPU's library may lack one, and many boards answer "not supported". */
+/* What doctor and health.h ask NVML about a GPU, in our own declarations (api.h says how they are
+ * used). The functions of api.h's table are in every NVML. Each of these is looked up alone: an
+ * older or virtual GPU's library may lack one, and many boards answer "not supported". */
 #ifndef F8_NVML_API_H
 #define F8_NVML_API_H
 
