@@ -36,6 +36,7 @@ static const fault_case faults[] = {
     {"kind=flip,function=eval,value=x.0,step=2,element=2,bit=0", "x.0", 1, 1, 2, 1},
     {"kind=corrupt,value=d.x.0,step=2,element=3,count=10", "d.x.0", 1, 10, 3, 1},
     {"kind=corrupt,value=r.0,step=1,when=always,count=1", "r.0", 2, 1, 0, 2},
+    {"kind=flip,value=#0,step=2,element=7,bit=3", "embedded", 1, 1, 7, 1},
     {"kind=gemm,value=h.0.mlp.c_fc.wgrad,step=2,element=40,factor=1.1", "h.0.mlp.c_fc.wgrad", 1, 1,
      40, 1},
     {"kind=gemm,value=h.0.mlp.c_fc.wgrad,step=2,factor=1.0000002", NULL, 0, 0, 0, 1},
