@@ -1589,6 +1589,18 @@ typedef void (*fp8c_witness_fn)(void *user, const fp8c_witnessed *value);
 FP8C_API fp8c_status fp8c_program_run_witnessed(fp8c_program *program, int function, int32_t judge,
                                                 fp8c_witness_fn fn, void *user);
 
+/* Keep what a function was given: copies of the inputs of its last `runs` runs, in host memory, so
+ * that a run that went wrong can be made again (0: none any more). Inputs are the ports that carry no
+ * variable. A run then copies them first; those in a GPU's memory make it wait. `fp8c train` needs
+ * none: it makes a batch again from its seed and number. FP8C_ERR_INPUT: there is no such function.
+ * FP8C_ERR_UNSUPPORTED: the program has dims that are bounds. */
+FP8C_API fp8c_status fp8c_program_keep_inputs(fp8c_program *program, int function, int32_t runs);
+/* Input `index` of the run that is `back` runs before the last (0: the last itself): contiguous, of
+ * the port's type, until the function runs again. NULL: it was not kept, or the port carries a
+ * variable. */
+FP8C_API const void *fp8c_program_kept_input(fp8c_program *program, int function, int32_t back,
+                                             int index);
+
 /* What a step of kind `collective` exchanges with the other ranks. */
 typedef struct fp8c_collective {
     const char *op;  /* all_gather, all_to_all; all_slice, which exchanges nothing; with reduce_order
