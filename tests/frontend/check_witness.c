@@ -263,7 +263,7 @@ START_TEST(ranks_that_share)
 {
     static rank_case plain, witnessed;
     plain = (rank_case){.text = model,
-                        .options = {.recipe = "delayed", .zero = 1},
+                        .options = {.recipe = _i % 2 ? "delayed" : "block", .zero = _i},
                         .ranks = 2,
                         .steps = 1,
                         .fill = fill_ids,
@@ -277,6 +277,39 @@ START_TEST(ranks_that_share)
         rank_case_same(&plain, r, &witnessed, r, "under the witness");
     rank_case_end(&plain);
     rank_case_end(&witnessed);
+}
+END_TEST
+
+/* Which values are wrong on this rank: rank 1's product alone. */
+static void one_wrong_rank(rank_case *c, const fp8c_comm *comm, const fp8c_program *program)
+{
+    fp8c_program *p = (fp8c_program *)(uintptr_t)program;
+    witness_log l = witness_new_log();
+    (void)c;
+    ck_assert_int_eq(fp8c_program_run_witnessed(p, fp8c_program_function(p, "micro_step"), 1,
+                                                witness_note, &l),
+                     FP8C_OK);
+    ck_assert_int_eq(l.wrong, comm->rank);
+    for (int i = 0; i < l.n; i++)
+        ck_assert(l.value[i].verdict != FP8C_WRONG || !strcmp(l.value[i].value, "fc.fprop"));
+    free(l.value);
+}
+
+START_TEST(a_fault_of_one_rank)
+{
+    static rank_case c;
+    const f8_fault f = parsed("kind=gemm,value=fc.fprop,step=2,rank=1,factor=2");
+    c = (rank_case){.text = model,
+                    .options = {.recipe = "bf16", .witness = 1},
+                    .ranks = 2,
+                    .steps = 1,
+                    .fill = fill_ids,
+                    .at_end = one_wrong_rank};
+    f8_fault_use(&f, NULL);
+    rank_case_run(&c);
+    ck_assert_int_eq(f8_fault_count(), 1);
+    f8_fault_use(NULL, NULL);
+    rank_case_end(&c);
 }
 END_TEST
 
@@ -329,7 +362,8 @@ Suite *f8_suite(void)
     tcase_add_loop_test(t, inf_in_a_weight, 0, 2);
     tcase_add_loop_test(t, an_op_overflows, 0, 3);
     tcase_add_test(t, nan_in_a_batch);
-    tcase_add_test(t, ranks_that_share);
+    tcase_add_loop_test(t, ranks_that_share, 0, 4); /* by stage of ZeRO */
+    tcase_add_test(t, a_fault_of_one_rank);
     tcase_add_test(t, without_the_option);
     tcase_add_test(t, refusals);
     suite_add_tcase(s, t);
