@@ -159,13 +159,12 @@ static float *input(fp8c_program *p, int f, const char *name)
 }
 
 /* The same, with an Inf that does no harm in the kernel that makes the other. */
-static const char harmless[] =
-    "module harmless\nparam w: f32[8, 8] ones\n"
-    "func forward(%x: f32[4, 8], %g: f32[]) -> (%loss: f32[]) {\n"
-    "  %scale = select(eq(%g, 0.0), 1.0, div(1.0, %g))\n"
-    "  %y = cast(linear(mul(mul(%x, %scale), %x), w) {name = \"fc\"})\n"
-    "  return reshape(reduce_sum(%y) {axes = [0, 1]}) {shape = []}\n"
-    "}\noptimizer adamw {lr = 0.001}\n";
+static const char harmless[] = "module harmless\nparam w: f32[8, 8] ones\n"
+                               "func forward(%x: f32[4, 8], %g: f32[]) -> (%loss: f32[]) {\n"
+                               "  %scale = select(eq(%g, 0.0), 1.0, div(1.0, %g))\n"
+                               "  %y = cast(linear(mul(mul(%x, %scale), %x), w) {name = \"fc\"})\n"
+                               "  return reshape(reduce_sum(%y) {axes = [0, 1]}) {shape = []}\n"
+                               "}\noptimizer adamw {lr = 0.001}\n";
 
 /* Runs micro_step with all x the same. */
 static void run_overflowing(const char *text, float x, float gain, witness_log *l)
@@ -286,9 +285,9 @@ static void one_wrong_rank(rank_case *c, const fp8c_comm *comm, const fp8c_progr
     fp8c_program *p = (fp8c_program *)(uintptr_t)program;
     witness_log l = witness_new_log();
     (void)c;
-    ck_assert_int_eq(fp8c_program_run_witnessed(p, fp8c_program_function(p, "micro_step"), 1,
-                                                witness_note, &l),
-                     FP8C_OK);
+    ck_assert_int_eq(
+        fp8c_program_run_witnessed(p, fp8c_program_function(p, "micro_step"), 1, witness_note, &l),
+        FP8C_OK);
     ck_assert_int_eq(l.wrong, comm->rank);
     for (int i = 0; i < l.n; i++)
         ck_assert(l.value[i].verdict != FP8C_WRONG || !strcmp(l.value[i].value, "fc.fprop"));
