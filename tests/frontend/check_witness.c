@@ -111,6 +111,23 @@ START_TEST(wrong_faults)
 }
 END_TEST
 
+/* What a program can't have ends the process with exit code 2. */
+START_TEST(impossible_faults)
+{
+    static const char *const impossible[] = {"kind=gemm,value=nonsense,step=1",
+                                             "kind=flip,value=#9999,step=1",
+                                             "kind=gemm,value=x.0,step=1",
+                                             "kind=flip,value=x.0,step=1,element=2048",
+                                             "kind=flip,value=x.0,step=1,bit=16",
+                                             "kind=inf,value=nonsense,step=1",
+                                             "kind=nan,step=1"};
+    const f8_fault f = parsed(impossible[_i]);
+    f8_api_run r;
+    f8_fault_use(&f, NULL);
+    witness_begin(&r, "cpu", "bf16", true);
+}
+END_TEST
+
 /* ---- NaN and Inf ---- */
 
 /* The first value with NaN or Inf. */
@@ -358,6 +375,7 @@ Suite *f8_suite(void)
     tcase_add_loop_test(t, agrees, 0, RECIPES);
     tcase_add_loop_test(t, faults_are_found, 0, (int)(sizeof faults / sizeof *faults));
     tcase_add_test(t, wrong_faults);
+    tcase_add_loop_exit_test(t, impossible_faults, 2, 0, 7);
     tcase_add_loop_test(t, inf_in_a_weight, 0, 2);
     tcase_add_loop_test(t, an_op_overflows, 0, 3);
     tcase_add_test(t, nan_in_a_batch);
