@@ -343,6 +343,8 @@ START_TEST(without_the_option)
     said(ctx, "compiled without `witness`");
     ck_assert_int_eq(fp8c_program_run_witnessed(p, 99, 1, witness_note, &l), FP8C_ERR_INPUT);
     ck_assert_int_eq(l.n, 0);
+    ck_assert_int_eq(fp8c_program_run_witnessed(p, 0, 1, NULL, NULL), FP8C_ERR_INPUT);
+    said(ctx, "`fn` is NULL");
     free(l.value);
     fp8c_program_destroy(p);
     fp8c_module_destroy(m);
