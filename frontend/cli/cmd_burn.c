@@ -26,10 +26,10 @@ static void print_result(const cli_burning *x, const fp8c_burn_result *r)
 static void print_info(const cli_burning *x, const fp8c_burn_info *i)
 {
     fprintf(x->to,
-            "  %" PRId64 " rounds in %.1f s%s, under load for %.0f%% of it: %" PRId64
+            "  %" PRId64 " round%s in %.1f s%s, under load for %.0f%% of it: %" PRId64
             " results (%.1f GiB) compared, %" PRId64 " wrong\n",
-            i->rounds, i->seconds, i->finished ? "" : ", stopped early", 100 * i->busy / i->seconds,
-            i->comparisons, (double)i->bytes / (1 << 30), i->wrong);
+            i->rounds, i->rounds == 1 ? "" : "s", i->seconds, i->finished ? "" : ", stopped early",
+            100 * i->busy / i->seconds, i->comparisons, (double)i->bytes / (1 << 30), i->wrong);
     if (i->first_flops > 0)
         fprintf(x->to, "  GEMMs at %.1f GFLOP/s at first, %.1f at the end\n", i->first_flops / 1e9,
                 i->last_flops / 1e9);

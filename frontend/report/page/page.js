@@ -12,7 +12,8 @@ function healthText(h) {
   if (h.event === 'health')
     return `${h.device}: ${h.message}`;
   const known = Object.entries(h.values).map(([name, value]) => `${name.replaceAll('_', ' ')} ${value}`);
-  return `${h.device} by ${h.source}: ${h.faults ? `${h.faults} faults` : 'no faults'}; ${known.join(', ')}`;
+  const faults = h.faults === 0 ? 'no fault' : h.faults === 1 ? '1 fault' : `${h.faults} faults`;
+  return `${h.device} by ${h.source}: ${faults}; ${known.join(', ')}`;
 }
 
 function runsSection() {
