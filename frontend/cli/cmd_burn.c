@@ -73,7 +73,10 @@ static bool show(const cli_burning *x, const fp8c_burn *b, int32_t device)
     fp8c_burn_report(b, &i);
     record(x, b, &i, device);
     if (x->to) {
-        fprintf(x->to, "%s, %s, %d threads\n", i.target, i.device, (int)i.threads);
+        if (!strcmp(i.target, "cuda")) /* there may be several */
+            fprintf(x->to, "%s, GPU %" PRId32 ", %s\n", i.target, device, i.device);
+        else
+            fprintf(x->to, "%s, %s, %d threads\n", i.target, i.device, (int)i.threads);
         for (int n = 0; fp8c_burn_result_at(b, n, &r) == FP8C_OK; n++)
             print_result(x, &r);
         print_info(x, &i);
