@@ -80,6 +80,11 @@ class Side(enum.IntEnum):
     OUTPUT = 1
 
 
+class Forward(enum.IntEnum):
+    FIRST = 1
+    STATS = 2
+
+
 class LoadFate(enum.IntEnum):
     TAKEN = 0
     IGNORED = 1
@@ -341,7 +346,7 @@ class Statistic(Structure):
                 ("recipe", text), ("format", text), ("granularity", char * 48), ("what_if", i32),
                 ("elements", i64), ("amin", f64), ("amax", f64), ("range", f64), ("nonfinite", i64),
                 ("underflow", f64), ("overflow", f64), ("mse", f64), ("cosine", f64), ("sqnr", f64),
-                ("scale", f64), ("scale_wanted", f64)]
+                ("scale", f64), ("scale_wanted", f64), ("used", f64), ("gemms", text)]
 
 
 class Decision(Structure):
@@ -431,6 +436,43 @@ class SelfTest(Structure):
     _fields_ = [("result", i32), ("seconds", f64), ("detail", text)]
 
 
+class BurnOptions(Structure):
+    _fields_ = [("struct_size", size), ("target", text), ("device", i32), ("threads", i32),
+                ("seconds", f64)]
+
+
+class BurnInfo(Structure):
+    _fields_ = [("struct_size", size), ("target", text), ("device", text), ("threads", i32),
+                ("finished", i32), ("failure", text), ("seconds", f64), ("rounds", i64),
+                ("comparisons", i64), ("wrong", i64), ("runs", i64), ("bytes", i64),
+                ("busy", f64), ("first_flops", f64), ("last_flops", f64)]
+
+
+class BurnResult(Structure):
+    _fields_ = [("struct_size", size), ("name", text), ("step", text), ("skipped", text),
+                ("comparisons", i64), ("wrong", i64), ("first", text), ("first_round", i64),
+                ("first_element", i64), ("first_count", i64)]
+
+
+class HealthOptions(Structure):
+    _fields_ = [("struct_size", size), ("gpu", i32), ("device", i32), ("seconds", f64)]
+
+
+class HealthInfo(Structure):
+    _fields_ = [("struct_size", size), ("source", text), ("known", i32), ("events", i32),
+                ("faults", i32), ("address", text)]
+
+
+class HealthValue(Structure):
+    _fields_ = [("struct_size", size), ("name", text), ("text", text), ("first", i64),
+                ("now", i64), ("fault", i32)]
+
+
+class HealthEvent(Structure):
+    _fields_ = [("struct_size", size), ("name", text), ("text", char * 160), ("seconds", f64),
+                ("number", i64), ("fault", i32)]
+
+
 # ---- functions: the type of the result, then those of the arguments ----
 
 status = i32
@@ -517,6 +559,8 @@ FUNCTIONS = {
     "program_buffer": (ptr, ptr, i32, i32, i32),
     "program_bind": (status, ptr, i32, i32, i32, ptr),
     "program_run": (status, ptr, i32),
+    "program_keep_inputs": (status, ptr, i32, i32),
+    "program_kept_input": (ptr, ptr, i32, i32, i32),
     "program_run_witnessed": (status, ptr, i32, i32, WitnessFn, ptr),
     "program_wait": (status, ptr),
     "program_call": (status, ptr, i32, ptr, size, ptr, size),
@@ -550,6 +594,7 @@ FUNCTIONS = {
     "program_device": (status, ptr, ptr),
     "program_statistic": (status, ptr, i32, i32, ptr),
     "program_find_statistic": (i32, ptr, text),
+    "program_statistic_alias": (text, ptr, i32, i32, i32),
     "program_decision": (status, ptr, i32, ptr),
     "program_step": (status, ptr, i32, i32, ptr),
     "program_collective": (status, ptr, i32, i32, ptr),
@@ -573,4 +618,14 @@ FUNCTIONS = {
     "doctor_fact": (status, ptr, i32, ptr),
     "doctor_target": (status, ptr, i32, ptr),
     "doctor_test": (status, ptr, i32, ptr),
+    "doctor_burn": (status, ptr, ptr, ptr),
+    "burn_destroy": (None, ptr),
+    "burn_report": (None, ptr, ptr),
+    "burn_result_at": (status, ptr, i32, ptr),
+    "health_create": (status, ptr, ptr, ptr),
+    "health_destroy": (None, ptr),
+    "health_look": (None, ptr),
+    "health_report": (None, ptr, ptr),
+    "health_value_at": (status, ptr, i32, ptr),
+    "health_event_at": (status, ptr, i32, ptr),
 }
