@@ -100,9 +100,9 @@ static f8_status take(void *user, const f8_run_line *line, f8_diag *diag)
             s->fingerprint = json_array();
         json_array_append(s->fingerprint, (json_t *)(uintptr_t)line->record);
     } else if (!strcmp(event, "warning") && !t->alarm) {
+        const char *message = json_string_value(json_object_get(r, "message"));
         t->alarm = step;
-        copy_text(t->alarm_text, sizeof t->alarm_text,
-                  json_string_value(json_object_get(r, "message")));
+        snprintf(t->alarm_text, sizeof t->alarm_text, "the loss %s", message ? message : "");
     }
     return F8_OK;
 }
@@ -607,17 +607,20 @@ static bool look_at_bf16(triage *t)
 enum { BEYOND = 20 };   /* steps behind the bad one that a trial trains: it may only be later */
 enum { EXCHANGED = 3 }; /* batches, at most */
 
-/* Steps that get another batch. */
+enum { FAR = 1000003 }; /* batches ahead */
+
+/* Steps that get another batch: the one so far ahead. */
 typedef struct exchanged {
     int64_t step[EXCHANGED];
     int n;
+    int64_t ahead;
 } exchanged;
 
 static int64_t batch_of(const exchanged *other, int64_t step)
 {
     for (int i = 0; other && i < other->n; i++)
         if (other->step[i] == step)
-            return step + 1000003;
+            return step + other->ahead;
     return 0;
 }
 
@@ -643,20 +646,25 @@ static bool try_as(triage *t, const char *what, const cli_replay_as *as, const e
     return true;
 }
 
-/* If a later step is bad then, with another batch there, too: rows of a file come again. */
+/* Rows of a file come again. If a later step is bad then, it gets another batch, too; and the other
+ * batch may have the bad row itself, so two are tried. */
 static bool try_batches(triage *t)
 {
     f8_triage *f = &t->found;
-    exchanged other = {{f->step}, 1};
-    for (;;) {
-        if (!try_as(t, other.n == 1 ? "another batch" : "other batches", &(cli_replay_as){0},
-                    &other))
+    exchanged other = {{f->step}, 1, FAR};
+    const char *what = "another batch";
+    for (;; what = "other batches") {
+        if (!try_as(t, what, &(cli_replay_as){0}, &other))
             return false;
         f8_triage_trial *trial = &f->trial[f->n_trials - 1];
+        const bool again = batch_of(&other, trial->step) != 0;
         trial->what = "another batch";
-        if (!trial->bad || batch_of(&other, trial->step) || other.n == EXCHANGED)
+        if (!trial->bad || (again ? other.ahead > FAR : other.n == EXCHANGED))
             return true;
-        other.step[other.n++] = trial->step;
+        if (again)
+            other.ahead += FAR;
+        else
+            other.step[other.n++] = trial->step;
         f->n_trials--;
     }
 }

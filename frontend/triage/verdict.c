@@ -75,9 +75,12 @@ static void say_transient(const f8_triage *t, f8_triage_verdict *v)
               "The device was wrong once, in step %" PRId64
               ": a replay from the same checkpoint has "
               "another %s, and a second replay has the same bits as the first. So neither FP8 nor "
-              "the data made the step bad.%s%s",
+              "the data made the step bad.%s%s%s",
               t->differs, t->differs_in, t->first.known ? " The first value that differs is " : "",
-              t->first.known ? where(&t->first, at) : "");
+              t->first.known ? where(&t->first, at) : "",
+              strcmp(t->first.kind, "collective")
+                  ? ""
+                  : ": another rank sent it, and fingerprints are rank 0's alone");
     f8_format(v->advice, sizeof v->advice,
               "Go on from the checkpoint of step %" PRId64
               ": move newer ones away, then fp8c train --resume DIR. Look at this machine's "

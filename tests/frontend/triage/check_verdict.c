@@ -67,6 +67,9 @@ START_TEST(once)
     ck_assert_str_eq(v.value.value, "up.fprop");
     says(v.text, "'up.fprop' (gemm up in micro_step)");
     ck_assert_ptr_null(strstr(v.advice, "--fingerprint-every"));
+    ck_assert_ptr_null(strstr(v.text, "another rank"));
+    snprintf(t.first.kind, sizeof t.first.kind, "collective");
+    says(judged(&t, F8_TRIAGE_TRANSIENT).text, "another rank sent it");
 }
 END_TEST
 
