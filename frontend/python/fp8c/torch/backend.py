@@ -20,10 +20,11 @@ import torch.fx
 
 import fp8c
 
+from . import private
 from .capture import capture
 from .function import Runner, new_seed
 from .partition import partition
-from .places import Place, Unsupported, place_of
+from .places import Place, Unsupported, place_of, place_of_frames
 from .plan import Plan, Stage
 from .selftest import check_version
 from .settings import Settings
@@ -36,8 +37,8 @@ _LINEARS = ("linear", "addmm", "aten.mm", "conv1d", "conv2d")  # ops that have w
 class Compiled:
     """A graph of dynamo's and what became of it.
 
-    plan: None: PyTorch runs all of it, because of `reason`. traced: the modules that it has, by
-    the ids of their parameters.
+    plan: None: PyTorch runs all of it, because of `reason`. ended: why dynamo ended the graph
+    before the function did, or broke off before it, with the place.
     """
 
     settings: Settings
@@ -47,6 +48,7 @@ class Compiled:
     place: Place = Place()
     modules: set[str] = field(default_factory=set)
     params: list[torch.Tensor] = field(default_factory=list)
+    ended: str = ""
 
 
 class Function:
@@ -78,6 +80,7 @@ class Eager:
 
 _known: "weakref.WeakSet[Function | Eager]" = weakref.WeakSet()
 _said: set[str] = set()
+_broken: dict[tuple[str, int], str] = {}  # by file and line: why dynamo ended a graph there
 _lock = threading.Lock()
 
 
@@ -88,9 +91,12 @@ def fp8c_backend(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], *,
     if mode is not None:
         raise ValueError(f"backend fp8c has no modes ({mode!r}); it has options")
     settings = Settings.of(options)
-    check_version()
-    compiled = Compiled(settings, modules=_modules(gm), params=_params(example_inputs))
+    compiled = Compiled(settings, modules=_modules(gm), params=_params(example_inputs),
+                        ended=_ended(gm))
+    if compiled.ended:
+        say_once(f"dynamo ended a graph: {compiled.ended}")
     try:
+        check_version()
         plan = partition(capture(gm, example_inputs))
         if settings.strict:
             _refuse_eager(plan)
@@ -98,7 +104,7 @@ def fp8c_backend(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], *,
         compiled.runners = [Runner(plan, stage, settings) for stage in plan.stages]
         _compile_now(compiled, example_inputs)
         made: Function | Eager = Function(compiled, plan)
-    except (Unsupported, fp8c.UnsupportedError) as error:
+    except (Unsupported, fp8c.UnsupportedError, fp8c.LibraryError) as error:
         if settings.strict:
             raise
         compiled.plan, compiled.runners = None, []
@@ -131,6 +137,23 @@ def _reason(error: Exception) -> tuple[str, Place]:
     if isinstance(error, Unsupported):
         return f"{error.op}: {error.reason}", error.place
     return str(error), Place()
+
+
+def _ended(gm: torch.fx.GraphModule) -> str:
+    """Why and where dynamo ended this graph early, or broke off before it; empty: it did not."""
+    found, before = private.graph_break(gm), private.resumed_at(gm)
+    if found is not None:
+        reason, frames = found
+        text = f"{reason}, at {place_of_frames(frames)}"
+        lines = [(frame.filename, frame.lineno) for frame in frames]
+    elif before is not None:
+        reason = private.first_line(next(reversed(private.graph_breaks()), "it gave no reason"))
+        text, lines = f"{reason}, at {Place('', *before)}", [before]
+    else:
+        return ""
+    for line in lines:  # a break in a call breaks the caller at its line, too
+        text = _broken.setdefault(line, text)
+    return text
 
 
 def _refuse_eager(plan: Plan) -> None:

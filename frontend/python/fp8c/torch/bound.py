@@ -139,7 +139,10 @@ class Bound:
                 raise Unsupported(f"parameter {self.names[i]}", "it is not contiguous")
             if param.device != self.device:
                 raise Unsupported(f"parameter {self.names[i]}", f"it has moved to {param.device}")
-            self.program.bind_variable(name, self.view(param.detach()))
+            try:
+                self.program.bind_variable(name, self.view(param.detach()))
+            except fp8c.InputError as error:  # such as two parameters that overlap
+                raise Unsupported(f"parameter {self.names[i]}", str(error)) from error
             self.addresses[i] = param.data_ptr()
         return True
 
