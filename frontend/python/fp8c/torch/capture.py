@@ -505,13 +505,11 @@ class _Split:
         places = [n for n in traced.graph.nodes if n.op == "placeholder"]
         taken = {n.name for n in outside}
         for node in traced.graph.nodes:
-            if node.op != "placeholder" and node.name in taken:
+            if node.name in taken:
                 node._rename(node.name + "_v")
         for place, node in zip(places, outside, strict=True):
-            place._rename(node.name)
+            private.take_name(place, node.name)
             place.target = place.name
-            if place.name != node.name:
-                raise AssertionError(f"two values are called {node.name}")
         return traced, [n.name for n in outside]
 
     @staticmethod

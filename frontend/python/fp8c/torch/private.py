@@ -59,6 +59,14 @@ def target_name(node: torch.fx.Node) -> str:
     return f"{module}.{getattr(target, '__name__', target)}"
 
 
+def take_name(node: torch.fx.Node, name: str) -> None:
+    """Give a node a name that no other node has, but one may have had: a graph keeps names that it
+    once gave."""
+    node._rename(name)
+    if node.name != name:
+        node.name = name
+
+
 def is_state_call(node: torch.fx.Node) -> bool:
     """Whether a node only sets the gradient mode or autocast."""
     return target_name(node) in (SET_GRAD, ENTER_AUTOCAST, EXIT_AUTOCAST)
