@@ -129,6 +129,7 @@ static f8_status read_pair(const fp8c_compile_options *o, f8_options *out, f8_di
                         : o->gradients_of  ? "gradients_of"
                         : o->add_gradients ? "add_gradients"
                         : o->train_step    ? "train_step"
+                        : o->frozen        ? "frozen"
                                            : NULL;
     if (!o->pair && needs)
         return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "%s needs `pair`", needs);
@@ -139,9 +140,14 @@ static f8_status read_pair(const fp8c_compile_options *o, f8_options *out, f8_di
     if (o->pair && o->keep && !o->train_step)
         return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
                        "keep names operands of micro_step, which a pair has only with train_step");
+    if (o->frozen && o->train_step)
+        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
+                       "frozen is for a pair alone: the micro_step of train_step trains every "
+                       "parameter");
     out->pair = o->pair;
     out->cotangents = o->cotangents;
     out->gradients_of = o->gradients_of;
+    out->frozen = o->frozen;
     out->add_gradients = o->add_gradients;
     out->train_step = o->train_step;
     return F8_OK;

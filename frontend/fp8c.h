@@ -627,6 +627,10 @@ typedef struct fp8c_compile_options {
      * bits may differ from library to library, from stage to stage and from run to run.
      * reduce_dtype is then "f32" */
     const char *reduce_order;
+    /* With `pair`: name patterns, which commas separate, of parameters that are not trained.
+     * backward gives no gradient of them, and nothing is computed or saved for one. FP8C_ERR_INPUT:
+     * a pattern that matches no parameter; `train_step`. NULL: every parameter is trained */
+    const char *frozen;
 } fp8c_compile_options;
 
 /* ---- choosing recipes by measured error and cost: recipe "auto" ---- */
@@ -965,7 +969,8 @@ FP8C_API fp8c_status fp8c_program_variable_view(fp8c_program *program, int varia
  *     backward        in:  a cotangent dRESULT for each result that has one; those inputs of
  *                          forward that backward reads; saved.0, saved.1, ...
  *                     out: the gradient dINPUT of each input that `gradients_of` names; the
- *                          gradient of each parameter that forward reads, by the parameter's name
+ *                          gradient of each parameter that forward reads, by the parameter's name,
+ *                          but of those that `frozen` names
  *     forward.first   the same ports as forward and backward. Only with recipe `delayed`: an
  *     backward.first  operand whose amax history is empty is scaled by its own amax
  *     update_scales   only if a linear is `delayed` or `current`: ends a step. It pushes the amaxes

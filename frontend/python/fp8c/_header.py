@@ -209,7 +209,8 @@ class CompileOptions(Structure):
                 ("observe", i32), ("cotangents", text), ("gradients_of", text),
                 ("add_gradients", i32), ("train_step", i32), ("external", text), ("stats", text),
                 ("stats_recipe", text), ("dump", text), ("comm", ptr), ("ranks", i32),
-                ("zero", i32), ("reduce_dtype", text), ("reduce_at", text), ("reduce_order", text)]
+                ("zero", i32), ("reduce_dtype", text), ("reduce_at", text), ("reduce_order", text),
+                ("frozen", text)]
 
 
 class Trial(Structure):

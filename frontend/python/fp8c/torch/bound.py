@@ -103,6 +103,8 @@ class Bound:
             options["cotangents"] = ",".join(self.cotangents)
             if self.stage.gradients_of:
                 options["gradients_of"] = ",".join(self.stage.gradients_of)
+            if self.stage.frozen:
+                options["frozen"] = ",".join(self.stage.frozen)
         if self.settings.memory:
             options["memory_share"] = self.settings.memory
         return module.compile(pair=True, **options)
