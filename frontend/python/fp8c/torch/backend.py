@@ -51,21 +51,41 @@ class Compiled:
     ended: str = ""
 
 
-class Function:
-    """What dynamo calls. It has the record of the graph, so both live as long."""
+Made = Callable[..., Any]
 
-    def __init__(self, compiled: Compiled, plan: Plan):
-        self.compiled, self.plan = compiled, plan
+
+class Function:
+    """What dynamo calls. It has the record of the graph, so both live as long.
+
+    again: makes the function anew for these arguments. Dynamo of 2.11 does not look whether a
+    parameter still requires a gradient, and what has one is decided at the capture.
+    """
+
+    def __init__(self, compiled: Compiled, plan: Plan, again: Callable[[Sequence[Any]], Made]):
+        self.compiled, self.plan, self._again = compiled, plan, again
+        params = [one for one in plan.inputs if one.kind == "param"]
+        self._params = [one.index for one in params]
+        self._trained = [one.requires_grad for one in params]
+        self._others: dict[tuple[bool, ...], Made] = {}
         self._runners = {id(stage): r for stage, r in zip(plan.stages, compiled.runners, strict=True)}
         self._seeds = any(stage.seed for stage in plan.stages)
 
     def __call__(self, *args: Any) -> list[Any]:
+        trained = [args[i].requires_grad for i in self._params]
+        if trained != self._trained:
+            return self._other(tuple(trained), args)(*args)
         seed = new_seed() if self._seeds else None
 
         def run_stage(stage: Stage, tensors: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
             return self._runners[id(stage)](tensors, args, seed)
 
         return self.plan.run(args, run_stage)
+
+    def _other(self, trained: tuple[bool, ...], args: Sequence[Any]) -> Made:
+        """The function for other parameters that are trained."""
+        if trained not in self._others:
+            self._others[trained] = self._again(args)
+        return self._others[trained]
 
 
 class Eager:
@@ -85,12 +105,15 @@ _lock = threading.Lock()
 
 
 def fp8c_backend(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], *,
-                 options: Mapping[str, Any] | None = None, mode: str | None = None) -> Callable[..., Any]:
+                 options: Mapping[str, Any] | None = None, mode: str | None = None) -> Made:
     """Compile a graph. ValueError: an option is wrong. Unsupported, fp8c.Error: `strict` is on, and
     something can't be compiled."""
     if mode is not None:
         raise ValueError(f"backend fp8c has no modes ({mode!r}); it has options")
-    settings = Settings.of(options)
+    return _make(gm, example_inputs, Settings.of(options))
+
+
+def _make(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], settings: Settings) -> Made:
     compiled = Compiled(settings, modules=_modules(gm), params=_params(example_inputs),
                         ended=_ended(gm))
     if compiled.ended:
@@ -103,7 +126,7 @@ def fp8c_backend(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], *,
         compiled.plan = plan
         compiled.runners = [Runner(plan, stage, settings) for stage in plan.stages]
         _compile_now(compiled, example_inputs)
-        made: Function | Eager = Function(compiled, plan)
+        made: Function | Eager = Function(compiled, plan, lambda args: _make(gm, args, settings))
     except (Unsupported, fp8c.UnsupportedError, fp8c.LibraryError) as error:
         if settings.strict:
             raise
