@@ -345,7 +345,8 @@ FP8C_API fp8c_status fp8c_module_recipe(fp8c_module *module, const char *pattern
                                         const char *recipe);
 /* Add a rule after all others, so that it wins. `rule` is what the text has after `recipe`, as
  * "\"h.*\" wgrad = bf16" or "layers 1, 1 = bf16". `origin` is what messages and decisions call the
- * rule's place, as "--rule" or a file's name; it may be NULL. */
+ * rule's place, as "--rule" or a file's name; it may be NULL. A program in bf16 or f32 is so
+ * everywhere: the log warns where that overrides an added rule. */
 FP8C_API fp8c_status fp8c_module_rule(fp8c_module *module, const char *rule, const char *origin);
 /* Check the whole module: every rule must match a linear. fp8c_module_parse and fp8c_compile do
  * this as well. */
