@@ -628,6 +628,9 @@ typedef struct fp8c_compile_options {
      * bits may differ from library to library, from stage to stage and from run to run.
      * reduce_dtype is then "f32" */
     const char *reduce_order;
+    int32_t witness; /* keep what fp8c_program_run_witnessed needs: the module after the passes. On a
+                        GPU every step is then a launch of its own, with the same bits.
+                        FP8C_ERR_UNSUPPORTED for target reference; fp8c_compile_file refuses it */
     /* With `pair`: name patterns, which commas separate, of parameters that are not trained.
      * backward gives no gradient of them, and nothing is computed or saved for one. FP8C_ERR_INPUT:
      * a pattern that matches no parameter; `train_step`. NULL: every parameter is trained */
@@ -1549,6 +1552,49 @@ typedef struct fp8c_step {
 /* Ends a loop. */
 FP8C_API fp8c_status fp8c_program_step(const fp8c_program *program, int function, int index,
                                        fp8c_step *out);
+/* ---- the witness: which step computes wrongly ----
+ *
+ * A program that was compiled with `witness` can run a function under observation. Each step of its
+ * plan is then done alone, and what it has written is given to a callback. With `judge` fp8c also
+ * evaluates the same ops once more, with the reference interpreter on the inputs that the device
+ * itself had: a kernel must have written the interpreter's bits, and a GEMM or an attention must lie
+ * within the bound of its sums. For a sum of K products in f32 that is (K + 6) 2^-24 times the sum
+ * of their magnitudes, twice that on a GPU; Hopper's FP8 sums keep fewer bits
+ * (codegen/reference/judge.c derives the bounds). So a device that computes wrongly is told from an
+ * op that was given wrong inputs. Results are those of fp8c_program_run. */
+typedef enum fp8c_verdict {
+    FP8C_NOT_JUDGED, /* `judge` was 0, or the step is a collective */
+    FP8C_RIGHT,
+    FP8C_WRONG
+} fp8c_verdict;
+
+/* A value that a step has just written. All pointers are good until the callback returns. */
+typedef struct fp8c_witnessed {
+    size_t struct_size;
+    int32_t function, step; /* fp8c_program_step */
+    const char *kind, *name; /* of the step */
+    const char *value; /* what it is called: a port or a tensor of the text, a GEMM's linear and role,
+                          or an op and what it is made from: "gelu of h.0.mlp.c_fc.fprop" */
+    fp8c_type type;
+    const void *data; /* the elements, in host memory and contiguous */
+    uint64_t hash;    /* of these bytes: equal in every run that gives these bits */
+    fp8c_verdict verdict;
+    int64_t wrong, at; /* how many elements are wrong, and the index of the first */
+    double got, want, allowed; /* of that element: |got - want| may be up to `allowed` */
+    int64_t nonfinite, nonfinite_at; /* elements that are NaN or Inf, and the index of the first */
+    const char *nonfinite_input; /* with `judge`: a value that the step has read, and that has NaN or
+                                    Inf; NULL: none */
+    const char *nonfinite_op;    /* with `judge`: the op that made the first NaN or Inf of finite
+                                    operands, such as "quantize"; NULL: none did */
+} fp8c_witnessed;
+typedef void (*fp8c_witness_fn)(void *user, const fp8c_witnessed *value);
+
+/* Runs a function as fp8c_program_run, under observation. Collectives go on beside nothing.
+ * FP8C_ERR_INPUT: the program was compiled without `witness`. After another failure the state is
+ * undefined, as after a failed run. */
+FP8C_API fp8c_status fp8c_program_run_witnessed(fp8c_program *program, int function, int32_t judge,
+                                                fp8c_witness_fn fn, void *user);
+
 /* What a step of kind `collective` exchanges with the other ranks. */
 typedef struct fp8c_collective {
     const char *op;  /* all_gather, all_to_all; all_slice, which exchanges nothing; with reduce_order

@@ -21,8 +21,9 @@ typedef struct f8_variant {
     f8_compile_report report;
     f8_instance instance; /* kind NULL: compiled with no_device or plan_only */
     f8_arena graph; /* holds the module after the passes and what they made, if that is still
-                       needed: the reference target interprets it, and a calibration reads its
-                       samples */
+                       needed: the reference target and a witness interpret it, and a calibration
+                       reads its samples */
+    const f8_module *lowered; /* with the option `witness`: that module, in `graph`; else NULL */
     struct f8_planning *planning; /* in `graph`: what budgets are planned with (compile.h); NULL:
                                      they can't be */
     struct f8_gemm_lib *gemms;    /* the planning's */
@@ -181,6 +182,9 @@ int64_t f8_program_match_element(const fp8c_program *p, int variable, int64_t in
 /* fp8c_program_quantize of a program that has memory. */
 f8_status f8_program_quantize(fp8c_program *p, int variable, const float *from, const float *scale,
                               f8_diag *diag);
+
+/* What fp8c_witnessed calls a value of a lowered function. In `arena`, or the graph's own. */
+const char *f8_program_value_name(const f8_func *f, f8_ref r, f8_arena *arena);
 
 /* fp8c_compile in high precision, with samples of operands (f8_pass_calibrate). */
 fp8c_status f8_compile_calibrating(const fp8c_module *module, const fp8c_compile_options *options,

@@ -89,6 +89,12 @@ class LoadFate(enum.IntEnum):
     DIFFERENT = 5
 
 
+class Verdict(enum.IntEnum):
+    NOT_JUDGED = 0
+    RIGHT = 1
+    WRONG = 2
+
+
 class ComponentState(enum.IntEnum):
     OK = 0
     MISSING = 1
@@ -108,6 +114,7 @@ class TestResult(enum.IntEnum):
 
 # c_char_p would copy up to a 0, so texts of a given size and memory come as addresses.
 WriteFn = CFUNCTYPE(ctypes.c_int, ptr, ptr, size)
+WitnessFn = CFUNCTYPE(None, ptr, ptr)
 LogFn = CFUNCTYPE(None, ptr, i32, text)
 ProgressFn = CFUNCTYPE(ctypes.c_int, ptr, ptr)
 TaskFn = CFUNCTYPE(None, ptr, i32, i64, i64)
@@ -210,7 +217,7 @@ class CompileOptions(Structure):
                 ("add_gradients", i32), ("train_step", i32), ("external", text), ("stats", text),
                 ("stats_recipe", text), ("dump", text), ("comm", ptr), ("ranks", i32),
                 ("zero", i32), ("reduce_dtype", text), ("reduce_at", text), ("reduce_order", text),
-                ("frozen", text)]
+                ("witness", i32), ("frozen", text)]
 
 
 class Trial(Structure):
@@ -346,6 +353,14 @@ class Decision(Structure):
 class Step(Structure):
     _fields_ = [("name", text), ("kind", text), ("phases", i32), ("hash", u64), ("bytes_read", i64),
                 ("bytes_written", i64), ("seconds", f64)]
+
+
+class Witnessed(Structure):
+    _fields_ = [("struct_size", size), ("function", i32), ("step", i32), ("kind", text),
+                ("name", text), ("value", text), ("type", Type), ("data", ptr), ("hash", u64),
+                ("verdict", i32), ("wrong", i64), ("at", i64), ("got", f64), ("want", f64),
+                ("allowed", f64), ("nonfinite", i64), ("nonfinite_at", i64),
+                ("nonfinite_input", text), ("nonfinite_op", text)]
 
 
 class Collective(Structure):
@@ -502,6 +517,7 @@ FUNCTIONS = {
     "program_buffer": (ptr, ptr, i32, i32, i32),
     "program_bind": (status, ptr, i32, i32, i32, ptr),
     "program_run": (status, ptr, i32),
+    "program_run_witnessed": (status, ptr, i32, i32, WitnessFn, ptr),
     "program_wait": (status, ptr),
     "program_call": (status, ptr, i32, ptr, size, ptr, size),
     "program_port_view": (status, ptr, i32, i32, i32, ptr),

@@ -13,7 +13,7 @@ from .errors import raise_from
 from .figures import Figures
 from .module import Module
 from .options import Options, compile_options, open_options
-from .records import Port
+from .records import Port, Witnessed, plain
 from .tensors import Tensor, Views
 from .variables import Variables, memory_of
 
@@ -176,6 +176,19 @@ class Program(Figures, Variables):
     def run(self, function: str | int) -> None:
         """Run a function on the tensors of its last call or on the program's own buffers."""
         self._open().call(lib.program_run, self._indices[function])
+
+    def run_witnessed(self, function: str | int, judge: bool = True) -> list[Witnessed]:
+        """Run a function step by step, and say of each value that a step writes whether it is right.
+        Needs the option `witness`."""
+        seen: list[Witnessed] = []
+
+        def look(_user: Any, address: int) -> None:
+            struct = h.Witnessed.from_address(address)
+            seen.append(Witnessed(*(plain(getattr(struct, n)) for n in Witnessed._fields)))
+
+        self._open().call(lib.program_run_witnessed, self._indices[function], judge,
+                          h.WitnessFn(look), None)
+        return seen
 
     def wait(self) -> None:
         """Wait for runs on a stream of the caller's, and raise what failed in them."""

@@ -333,6 +333,28 @@ class Figures(unittest.TestCase):
             self.assertEqual({c.name for c in doctor.components() if c.kind == "cpu"}, {"LLVM 19", "oneDNN 2"})
 
 
+class Witness(unittest.TestCase):
+    def test_values_are_judged(self):
+        program = gpt().compile(recipe="bf16", witness=True)
+        program.initialize(1)
+        weight = program.tensor("h.0.mlp.c_fc.weight").numpy()
+        good = program.run_witnessed("micro_step")
+        self.assertGreater(len(good), 100)
+        self.assertEqual({v.verdict for v in good}, {fp8c.Verdict.RIGHT})
+        self.assertEqual(sum(v.nonfinite for v in good), 0)
+        weight[0, 0] = np.inf
+        bad = program.run_witnessed("micro_step")
+        self.assertEqual({v.verdict for v in bad}, {fp8c.Verdict.RIGHT})
+        first = next(v for v in bad if v.nonfinite)
+        self.assertEqual((first.value, first.nonfinite_input), ("h.0.mlp.c_fc.fprop", "h.0.mlp.c_fc.weight"))
+
+    def test_without_the_option(self):
+        program = gpt().compile(recipe="delayed")
+        program.initialize(1)
+        with self.assertRaisesRegex(fp8c.InputError, "compiled without `witness`"):
+            program.run_witnessed("micro_step")
+
+
 class Gpu(unittest.TestCase):
     """On the emulator's GPU, whose device memory the host can't touch."""
 
