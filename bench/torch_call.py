@@ -97,13 +97,15 @@ def main() -> None:
     inputs = watched(bound, whole)
     runs = {"pair": pair_of(bound, inputs, False), "new": pair_of(bound, inputs, True), "call": whole}
     seconds: dict[str, list[float]] = {name: [] for name in runs}
+    of_cpus: dict[str, list[float]] = {name: [] for name in runs}  # what other processes change little
     for turn in range(args.turns + 1):  # the first turn is not counted
         for name, run in runs.items():
             network.zero_grad()  # of no call's time; it gives the memory of gradients back
-            start = time.perf_counter()
+            start, cpu = time.perf_counter(), time.process_time()
             run()
             if turn:
                 seconds[name].append(time.perf_counter() - start)
+                of_cpus[name].append(time.process_time() - cpu)
     middle = {name: statistics.median(all_) * 1e3 for name, all_ in seconds.items()}
     print(f"{args.model} {args.recipe}, {args.turns} turns; medians (and least): "
           + ", ".join(f"{name} {ms:.2f} ({min(seconds[name]) * 1e3:.2f}) ms"
@@ -114,6 +116,8 @@ def main() -> None:
         held = "holds" if ratio <= 1.03 and more <= 5 else "does not hold"
         print(f"call / {other}: {ratio:.3f} ({min(ratios):.3f} to {max(ratios):.3f}), {more:+.2f} ms"
               + (f": the bar, 1.03 and 5 ms, {held}" if other == "pair" else ""))
+        cpus = [statistics.median(of_cpus[name]) for name in ("call", other)]
+        print(f"  in time of the CPUs: {cpus[0] / cpus[1]:.3f}, {(cpus[0] - cpus[1]) * 1e3:+.2f} ms")
 
 
 if __name__ == "__main__":
