@@ -1,4 +1,4 @@
-/* Runs under observation: see fp8c.h, "the witness". */
+/* Runs under observation, and what a bad run needs to be made again: see fp8c.h, "the witness". */
 #include "codegen/witness/witness.h"
 
 #include <string.h>
@@ -154,6 +154,7 @@ static f8_status run(watch *w, f8_diag *diag)
     f8_instance *i = &p->now->instance;
     const f8_observer observer = {before, after, w};
     F8_TRY(f8_program_meet(p, (int)w->func, diag));
+    F8_TRY(f8_program_keep(p, (int)w->func, diag));
     i->kind->observe(i, &observer);
     f8_status status = i->kind->run(i, w->func, diag);
     if (status == F8_OK)
@@ -168,6 +169,9 @@ fp8c_status fp8c_program_run_witnessed(fp8c_program *p, int function, int32_t ju
     f8_diag diag = {0};
     watch w = {.p = p, .func = (uint32_t)function, .fn = fn, .user = user};
     f8_status status = f8_program_can_run(p, function, &diag);
+    if (status == F8_OK && !fn)
+        status = f8_fail(&diag, F8_ERR_INPUT, F8_NOWHERE,
+                         "fp8c_program_run_witnessed needs a callback: `fn` is NULL");
     if (status == F8_OK)
         status = begin(&w, judge != 0, &diag);
     if (status == F8_OK) {
@@ -176,4 +180,20 @@ fp8c_status fp8c_program_run_witnessed(fp8c_program *p, int function, int32_t ju
     }
     f8_witness_end(&w.witness);
     return f8_api_result(p->ctx, &diag, status);
+}
+
+/* ---- inputs that are kept ---- */
+
+fp8c_status fp8c_program_keep_inputs(fp8c_program *p, int function, int32_t runs)
+{
+    f8_diag diag = {0};
+    f8_status status = f8_program_has_memory(p, &diag);
+    if (status == F8_OK)
+        status = f8_program_keep_runs(p, function, runs, &diag);
+    return f8_api_result(p->ctx, &diag, status);
+}
+
+const void *fp8c_program_kept_input(fp8c_program *p, int function, int32_t back, int index)
+{
+    return f8_program_kept(p, function, back, index);
 }

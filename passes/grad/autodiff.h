@@ -43,8 +43,8 @@ typedef struct f8_vjp_request {
     const bool *frozen;
 } f8_vjp_request;
 
-/* Differentiate `f` with respect to every parameter that it reads, but those that are frozen, and to
- * the inputs asked for: adds
+/* Differentiate `f` with respect to every parameter that it reads, but the frozen ones, and to the
+ * inputs asked for: adds
  * the backward's nodes to f's graph. *out has one entry for each of these, in the order of f's
  * ports. */
 f8_status f8_differentiate(f8_unit *u, f8_func *f, const f8_vjp_request *request,

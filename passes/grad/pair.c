@@ -2,8 +2,8 @@
  *
  * It is a function with its vector-Jacobian product: any results, a cotangent for each float result
  * that options.cotangents names, and gradients of the parameters, but those that options.frozen
- * names, and of the inputs that options.gradients_of names. split.c cuts it in two once the scaling pass has made its operands
- * FP8, so that the pair computes the very bits of micro_step. */
+ * names, and of the inputs that options.gradients_of names. split.c cuts it in two once the scaling
+ * pass has made its operands FP8, so that the pair computes the very bits of micro_step. */
 #include "passes/grad/autodiff.h"
 #include "ir/base/pattern.h"
 #include "passes/unit/copy.h"

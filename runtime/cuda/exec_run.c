@@ -128,7 +128,13 @@ f8_status f8_cuda_exec_fetch(f8_cuda_exec *x, uint32_t func, const f8_arg *from,
     const CUdeviceptr at = f8_home_address(&x->tenant, func, from);
     if (!at)
         return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "a step's memory is not bound");
-    return bytes ? download(x, to, at, (size_t)bytes, x->plan->func[func].name, diag) : F8_OK;
+    if (!bytes)
+        return F8_OK;
+    F8_TRY(f8_cuda_enter(x->cuda, diag));
+    const f8_status status =
+        download(x, to, at, (size_t)bytes, x->plan->func[func].name, diag);
+    f8_cuda_leave(x->cuda);
+    return status;
 }
 
 /* Exactly one of `to` and `from`. */

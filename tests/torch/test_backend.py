@@ -181,6 +181,8 @@ class Recipes(BackendTest):
             ({"speed": 1}, "speed"),
             ({"rules": "x"}, "rules"),
             ({"memory": 2}, "memory"),
+            ({"statistics": -1}, "statistics"),
+            ({"statistics": "x"}, "statistics"),
             ({"recipe": "bf16", "rules": rules}, "recipe bf16 overrides all rules"),
             ({"recipe": "f32", "rules": rules}, "recipe f32 overrides all rules"),
         ):

@@ -80,6 +80,11 @@ class Side(enum.IntEnum):
     OUTPUT = 1
 
 
+class Forward(enum.IntEnum):
+    FIRST = 1
+    STATS = 2
+
+
 class LoadFate(enum.IntEnum):
     TAKEN = 0
     IGNORED = 1
@@ -341,7 +346,7 @@ class Statistic(Structure):
                 ("recipe", text), ("format", text), ("granularity", char * 48), ("what_if", i32),
                 ("elements", i64), ("amin", f64), ("amax", f64), ("range", f64), ("nonfinite", i64),
                 ("underflow", f64), ("overflow", f64), ("mse", f64), ("cosine", f64), ("sqnr", f64),
-                ("scale", f64), ("scale_wanted", f64)]
+                ("scale", f64), ("scale_wanted", f64), ("used", f64), ("gemms", text)]
 
 
 class Decision(Structure):
@@ -517,6 +522,8 @@ FUNCTIONS = {
     "program_buffer": (ptr, ptr, i32, i32, i32),
     "program_bind": (status, ptr, i32, i32, i32, ptr),
     "program_run": (status, ptr, i32),
+    "program_keep_inputs": (status, ptr, i32, i32),
+    "program_kept_input": (ptr, ptr, i32, i32, i32),
     "program_run_witnessed": (status, ptr, i32, i32, WitnessFn, ptr),
     "program_wait": (status, ptr),
     "program_call": (status, ptr, i32, ptr, size, ptr, size),
@@ -550,6 +557,7 @@ FUNCTIONS = {
     "program_device": (status, ptr, ptr),
     "program_statistic": (status, ptr, i32, i32, ptr),
     "program_find_statistic": (i32, ptr, text),
+    "program_statistic_alias": (text, ptr, i32, i32, i32),
     "program_decision": (status, ptr, i32, ptr),
     "program_step": (status, ptr, i32, i32, ptr),
     "program_collective": (status, ptr, i32, i32, ptr),

@@ -160,6 +160,8 @@ class Statistic(NamedTuple):
     sqnr: float
     scale: float
     scale_wanted: float
+    used: float
+    gemms: str
 
 
 class Witnessed(NamedTuple):
