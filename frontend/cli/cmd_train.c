@@ -10,6 +10,7 @@
 #include "frontend/cli/cmd_checkpoint.h"
 #include "frontend/cli/cmd_fingerprint.h"
 #include "frontend/cli/cmd_folder.h"
+#include "frontend/cli/cmd_health.h"
 #include "frontend/cli/cmd_profile.h"
 #include "frontend/cli/cmd_train.h"
 #include "frontend/cli/cmd_stats.h"
@@ -42,6 +43,7 @@ typedef struct run {
     cli_train_result *out;
     cli_loss_watch watch;
     cli_stats watched;
+    cli_health health;
 } run;
 
 static bool find_functions(run *r)
@@ -215,11 +217,19 @@ static void record_in_folder(run *r, int64_t step, const step_facts *f, double r
     cli_folder_record(r->folder, record);
 }
 
+static void tell_health(run *r, int64_t step, bool last)
+{
+    json_t *at = json_pack("{ss sI sI}", "recipe", r->out->recipe, "seed", (json_int_t)r->out->seed,
+                           "step", (json_int_t)step);
+    cli_health_tell(&r->health, r->json, r->folder, at, last);
+}
+
 static void report(run *r, int64_t step, const step_facts *f, double seconds, double items)
 {
     cli_json_record(r->json, step_record(r, step, f, items / seconds));
     record_in_folder(r, step, f, items / seconds);
     watch_loss(r, step, f->loss);
+    tell_health(r, step, false);
     const int64_t lines = r->c->steps < LINES ? r->c->steps : LINES;
     if (r->terminal && step * lines / r->c->steps != (step - 1) * lines / r->c->steps)
         report_step(r, step, f);
@@ -417,8 +427,12 @@ static bool train_seed(run *r, const char *save, const char *state)
     o->saved = f->path != NULL;
     o->done = r->begin = f->path ? f->at.step : 0;
     r->end = r->c->stop_at && r->c->stop_at < r->c->steps ? r->c->stop_at : r->c->steps;
-    if (status == FP8C_OK)
+    if (status == FP8C_OK) {
+        cli_health_of(&r->health, r->ctx, r->program, r->c->device);
         status = train(r);
+        tell_health(r, o->done, true); /* after a failure above all */
+        cli_health_end(&r->health);
+    }
     if (status != FP8C_OK && status != FP8C_ERR_CANCELLED) {
         if (!r->json->failed && !r->data->failed &&
             !f->failed) /* said already, or by cli_json_close */
