@@ -345,7 +345,8 @@ FP8C_API fp8c_status fp8c_module_recipe(fp8c_module *module, const char *pattern
                                         const char *recipe);
 /* Add a rule after all others, so that it wins. `rule` is what the text has after `recipe`, as
  * "\"h.*\" wgrad = bf16" or "layers 1, 1 = bf16". `origin` is what messages and decisions call the
- * rule's place, as "--rule" or a file's name; it may be NULL. */
+ * rule's place, as "--rule" or a file's name; it may be NULL. A program in bf16 or f32 is so
+ * everywhere: the log warns where that overrides an added rule. */
 FP8C_API fp8c_status fp8c_module_rule(fp8c_module *module, const char *rule, const char *origin);
 /* Check the whole module: every rule must match a linear. fp8c_module_parse and fp8c_compile do
  * this as well. */
@@ -631,6 +632,10 @@ typedef struct fp8c_compile_options {
     int32_t witness; /* keep what fp8c_program_run_witnessed needs: the module after the passes. On a
                         GPU every step is then a launch of its own, with the same bits.
                         FP8C_ERR_UNSUPPORTED for target reference; fp8c_compile_file refuses it */
+    /* With `pair`: name patterns, which commas separate, of parameters that are not trained.
+     * backward gives no gradient of them, and nothing is computed or saved for one. FP8C_ERR_INPUT:
+     * a pattern that matches no parameter; `train_step`. NULL: every parameter is trained */
+    const char *frozen;
 } fp8c_compile_options;
 
 /* ---- choosing recipes by measured error and cost: recipe "auto" ---- */
@@ -969,7 +974,8 @@ FP8C_API fp8c_status fp8c_program_variable_view(fp8c_program *program, int varia
  *     backward        in:  a cotangent dRESULT for each result that has one; those inputs of
  *                          forward that backward reads; saved.0, saved.1, ...
  *                     out: the gradient dINPUT of each input that `gradients_of` names; the
- *                          gradient of each parameter that forward reads, by the parameter's name
+ *                          gradient of each parameter that forward reads, by the parameter's name,
+ *                          but of those that `frozen` names
  *     forward.first   the same ports as forward and backward. Only with recipe `delayed`: an
  *     backward.first  operand whose amax history is empty is scaled by its own amax
  *     forward.stats   only with `stats`: forward and backward with figures ("statistics" below), and

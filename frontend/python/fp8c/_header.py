@@ -222,7 +222,7 @@ class CompileOptions(Structure):
                 ("add_gradients", i32), ("train_step", i32), ("external", text), ("stats", text),
                 ("stats_recipe", text), ("dump", text), ("comm", ptr), ("ranks", i32),
                 ("zero", i32), ("reduce_dtype", text), ("reduce_at", text), ("reduce_order", text),
-                ("witness", i32)]
+                ("witness", i32), ("frozen", text)]
 
 
 class Trial(Structure):
