@@ -173,9 +173,9 @@ static bool join_gpus(cli_ranks *r, cli *c)
 /* Watches the ranks from here on. */
 static bool watch(cli_ranks *r, const cli *c)
 {
-    r->guard = cli_guard_begin(&r->comm, r->mpi, r->messages >= 0 ? r->messages : STDERR_FILENO,
-                               cli_guard_limit(c));
-    return r->guard != NULL;
+    r->peers = cli_peers_begin(&r->comm, r->mpi, r->messages >= 0 ? r->messages : STDERR_FILENO,
+                               cli_peers_limit(c));
+    return r->peers != NULL;
 }
 
 bool cli_ranks_divide(cli_ranks *r, cli *c, const fp8c_module *module)
@@ -205,8 +205,8 @@ int cli_ranks_leave(cli_ranks *r, int code)
         cli_ranks_stop(r);
     if (r->lost)
         code = CLI_FAILED;
-    cli_guard_end(r->guard, code);
-    r->guard = NULL;
+    cli_peers_end(r->peers, code);
+    r->peers = NULL;
     if (code != CLI_DONE && r->messages >= 0 && (!r->common || !nanosleep(&for_rank_0, NULL)))
         tell(r);
     const int signalled = r->stopped ? 0 : cli_interrupted();
@@ -227,7 +227,7 @@ bool cli_ranks_stop(cli_ranks *r)
     int32_t mine = cli_interrupted(), all[F8_MAX_RANKS];
     if (!r)
         return mine != 0;
-    cli_guard_name(r->guard, "signals");
+    cli_peers_name(r->peers, "signals");
     if (r->lost || r->comm.all_gather(r->comm.user, &mine, all, sizeof mine)) {
         if (!r->lost)
             fprintf(stderr, "fp8c: error: %s\n", r->comm.message(r->comm.user));
@@ -246,7 +246,7 @@ bool cli_ranks_agree(cli_ranks *r, const char *what, const char *text)
     f8_hash mine, all[F8_MAX_RANKS];
     if (!r)
         return true;
-    cli_guard_name(r->guard, what);
+    cli_peers_name(r->peers, what);
     mine = f8_hash_bytes(text, strlen(text));
     if (r->comm.all_gather(r->comm.user, &mine, all, sizeof mine)) {
         fprintf(stderr, "fp8c: error: %s\n", r->comm.message(r->comm.user));

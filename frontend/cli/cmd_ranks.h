@@ -2,14 +2,14 @@
 #ifndef F8_CMD_RANKS_H
 #define F8_CMD_RANKS_H
 
-#include "frontend/cli/cmd_guard.h"
+#include "frontend/cli/cmd_peers.h"
 
 typedef struct cli_ranks {
     fp8c_context *ctx;
     fp8c_mpi *mpi;
     fp8c_nccl *nccl; /* on GPUs */
     fp8c_comm comm;
-    cli_guard *guard;
+    cli_peers *peers;
     bool stopped; /* all ranks know of a signal */
     bool lost;    /* ranks can no longer be asked, and stderr says why */
     bool common;  /* all ranks fail, for the same reason: rank 0 says it */
@@ -33,9 +33,9 @@ int cli_ranks_leave(cli_ranks *r, int code);
 bool cli_ranks_stop(cli_ranks *r);
 
 /* NULL: there is one rank. */
-static inline cli_guard *cli_guard_of(const cli *c)
+static inline cli_peers *cli_peers_of(const cli *c)
 {
-    return c->ranks ? c->ranks->guard : NULL;
+    return c->ranks ? c->ranks->peers : NULL;
 }
 /* Whether the ranks compare what all of them have, after this step: --check-ranks asks for it, or
  * the values are to be saved. */

@@ -121,7 +121,7 @@ static fp8c_status train_step(run *r, int64_t step, step_facts *f)
         if (!cli_data_fill(r->data, r->program, function, r->out->seed,
                            (uint64_t)(step * r->accumulate + a)))
             return FP8C_ERR_IO;
-        cli_guard_step(cli_guard_of(r->c), step + 1, a + 1);
+        cli_peers_step(cli_peers_of(r->c), step + 1, a + 1);
         fp8c_info before = {.struct_size = sizeof before}, after = before;
         fp8c_program_info(r->program, &before);
         const fp8c_status status = fp8c_program_run(r->program, function);
@@ -393,7 +393,7 @@ static bool train_seed(run *r, const char *save, const char *state)
     fp8c_status status = fp8c_program_initialize(r->program, o->seed);
     if (status == FP8C_OK && !cli_folder_start(f, r->c, r->ctx, r->program, r->data, replay, r))
         return false;
-    if (status == FP8C_OK && !cli_guard_folder(cli_guard_of(r->c), f->path))
+    if (status == FP8C_OK && !cli_peers_folder(cli_peers_of(r->c), f->path))
         return false;
     o->saved = f->path != NULL;
     o->done = r->begin = f->path ? f->at.step : 0;
