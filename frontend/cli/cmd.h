@@ -238,6 +238,9 @@ enum {
     OPTION(checksum_every, "--checksum-every", "N", COUNT, ON_TRAIN,                               \
            "add a checksum of all state to the record of every Nth step (default: of each step "   \
            "with a checkpoint)")                                                                   \
+    OPTION(guard, "--guard", "MODE", TEXT, ON_TRAIN,                                               \
+           "what to do when a run goes wrong, as when its loss explodes or is not finite: off, "   \
+           "warn (default), stop, or triage: stop and replay what happened; it needs --run")       \
     OPTION(stats, "--stats", "PATTERN", TEXT, ON_TRAIN,                                            \
            "record statistics of what the GEMMs read and write: 'h.*.x,*.dy' (.x .w .dy, results " \
            ".y .dx .dw); for --json and --run")                                                    \

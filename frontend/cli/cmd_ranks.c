@@ -222,23 +222,43 @@ int cli_ranks_leave(cli_ranks *r, int code)
     return code;
 }
 
+bool cli_ranks_gather(cli_ranks *r, const char *what, const void *mine, void *all, size_t bytes)
+{
+    if (!r) {
+        memcpy(all, mine, bytes);
+        return true;
+    }
+    cli_peers_name(r->peers, what);
+    if (!r->lost && !r->comm.all_gather(r->comm.user, mine, all, bytes))
+        return true;
+    if (!r->lost)
+        fprintf(stderr, "fp8c: error: %s\n", r->comm.message(r->comm.user));
+    r->lost = true;
+    return false;
+}
+
+bool cli_ranks_tell(cli_ranks *r, bool *flag)
+{
+    int32_t signal = cli_interrupted(), all[F8_MAX_RANKS][2];
+    const int32_t mine[2] = {signal, flag && *flag};
+    if (!r)
+        return signal != 0;
+    if (!cli_ranks_gather(r, "signals", mine, all, sizeof mine))
+        return true;
+    for (int i = 0; i < r->comm.ranks; i++) {
+        signal = signal ? signal : all[i][0];
+        if (flag)
+            *flag |= all[i][1] != 0;
+    }
+    if (signal && !cli_interrupted())
+        cli_note_signal(signal);
+    r->stopped |= signal != 0;
+    return signal != 0;
+}
+
 bool cli_ranks_stop(cli_ranks *r)
 {
-    int32_t mine = cli_interrupted(), all[F8_MAX_RANKS];
-    if (!r)
-        return mine != 0;
-    cli_peers_name(r->peers, "signals");
-    if (r->lost || r->comm.all_gather(r->comm.user, &mine, all, sizeof mine)) {
-        if (!r->lost)
-            fprintf(stderr, "fp8c: error: %s\n", r->comm.message(r->comm.user));
-        return r->lost = true;
-    }
-    for (int i = 0; i < r->comm.ranks && !mine; i++)
-        mine = all[i];
-    if (mine && !cli_interrupted())
-        cli_note_signal(mine);
-    r->stopped |= mine != 0;
-    return mine != 0;
+    return cli_ranks_tell(r, NULL);
 }
 
 bool cli_ranks_agree(cli_ranks *r, const char *what, const char *text)

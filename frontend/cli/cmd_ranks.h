@@ -32,6 +32,12 @@ int cli_ranks_leave(cli_ranks *r, int code);
  * noted. Also if they can't be asked: r->lost. NULL: cli_interrupted. */
 bool cli_ranks_stop(cli_ranks *r);
 
+/* The same, and with it in one exchange: *flag becomes true if it is on any rank. */
+bool cli_ranks_tell(cli_ranks *r, bool *flag);
+/* Gives each rank the `bytes` bytes of all, in the order of the ranks. `what` names the exchange.
+ * false after a message on stderr: r->lost. NULL: `all` gets those of this process alone. */
+bool cli_ranks_gather(cli_ranks *r, const char *what, const void *mine, void *all, size_t bytes);
+
 /* NULL: there is one rank. */
 static inline cli_peers *cli_peers_of(const cli *c)
 {

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "frontend/cli/cmd_agree.h"
+#include "frontend/cli/cmd_alarm.h"
 #include "frontend/cli/cmd_calibrate.h"
 #include "frontend/cli/cmd_checkpoint.h"
 #include "frontend/cli/cmd_folder.h"
@@ -39,7 +40,8 @@ typedef struct run {
     int64_t steps_run, micro_steps_run, evals_run; /* of all seeds */
     bool terminal;                                 /* stderr is one */
     cli_train_result *out;
-    cli_loss_watch watch;
+    cli_alarms alarms;
+    int function; /* of the last micro-step */
     cli_stats watched;
 } run;
 
@@ -85,29 +87,18 @@ static void report_step(const run *r, int64_t step, const step_facts *f)
             r->out->recipe, step, f->loss, f->grad_norm, f->lr, r->out->skipped);
 }
 
-/* Says once a run that its loss explodes. The run goes on: it may recover. */
-static void watch_loss(run *r, int64_t step, double loss)
-{
-    if (!cli_loss_explodes(&r->watch, loss))
-        return;
-    char what[80] = "is not finite";
-    if (isfinite(loss))
-        snprintf(what, sizeof what, "explodes: %.6g after a running median of %.6g", loss,
-                 r->watch.least);
-    fprintf(stderr, "%sfp8c: warning: %s, seed %" PRIu64 ", step %" PRId64 ": the loss %s\n",
-            r->terminal ? "\r\033[K" : "", r->out->recipe, r->out->seed, step, what);
-    json_t *record = json_pack("{ss ss sI sI so ss}", "event", "warning", "recipe", r->out->recipe,
-                               "seed", (json_int_t)r->out->seed, "step", (json_int_t)step, "loss",
-                               cli_json_number(loss), "message", what);
-    cli_json_record(r->json, json_incref(record));
-    cli_folder_record(r->folder, record);
-}
-
 /* The scalar of that name that `update` gave last. */
 static double of_update(const run *r, const char *name)
 {
     const float *value = cli_buffer(r->program, r->update, FP8C_OUTPUT, name);
     return value ? (double)*value : NAN;
+}
+
+/* Ends the training: stderr says why already. */
+static fp8c_status failed(run *r)
+{
+    r->folder->failed = true;
+    return FP8C_ERR_IO;
 }
 
 /* One optimizer step: `accumulate` micro-steps each on a batch, then update. */
@@ -130,12 +121,13 @@ static fp8c_status train_step(run *r, int64_t step, step_facts *f)
         r->micro_steps_run += function == r->step;
         fp8c_program_info(r->program, &after);
         r->out->fp8_gemms = after.fp8_gemms_executed - before.fp8_gemms_executed;
+        r->function = function;
+        if (!cli_alarm_micro_step(&r->alarms, function, (double)*value))
+            return failed(r);
         f->loss += (double)*value / (double)r->accumulate;
         if (!cli_stats_record(&r->watched, function, r->out->recipe, r->out->seed, step + 1,
-                              r->json, r->folder)) {
-            r->folder->failed = true;
-            return FP8C_ERR_IO;
-        }
+                              r->json, r->folder))
+            return failed(r);
     }
     const fp8c_status status = fp8c_program_run(r->program, r->update);
     r->steps_run += status == FP8C_OK;
@@ -196,14 +188,16 @@ static void record_in_folder(run *r, int64_t step, const step_facts *f, double r
     cli_folder_record(r->folder, record);
 }
 
-static void report(run *r, int64_t step, const step_facts *f, double seconds, double items)
+/* false after a message on stderr. */
+static bool report(run *r, int64_t step, const step_facts *f, double seconds, double items)
 {
     cli_json_record(r->json, step_record(r, step, f, items / seconds));
     record_in_folder(r, step, f, items / seconds);
-    watch_loss(r, step, f->loss);
     const int64_t lines = r->c->steps < LINES ? r->c->steps : LINES;
     if (r->terminal && step * lines / r->c->steps != (step - 1) * lines / r->c->steps)
         report_step(r, step, f);
+    return cli_alarm_report(&r->alarms, step, r->out->recipe, r->out->seed, f->loss, r->json,
+                            r->folder, r->terminal);
 }
 
 /* The held-out loss after `step` steps, as a record and a line if --eval-every asks for it. */
@@ -234,6 +228,21 @@ static int64_t tail_steps(const cli *c)
     return c->steps < 2 ? 1 : c->steps / 2 < TAIL ? c->steps / 2 : TAIL;
 }
 
+/* Judges a step (from 0). Its gradients are gone: where their norm is not finite, its micro-steps
+ * are run once more, and leave no trace. false after a message on stderr. */
+static bool judge(run *r, int64_t step, const step_facts *f)
+{
+    cli_alarms *a = &r->alarms;
+    bool found = !cli_alarm_wants_again(a, f->loss, f->grad_norm);
+    for (int64_t k = 0; k < r->accumulate && !found; k++) {
+        if (!cli_data_fill(r->data, r->program, r->step, r->out->seed,
+                           (uint64_t)(step * r->accumulate + k)))
+            return false;
+        found = cli_alarm_again(a, r->step);
+    }
+    return cli_alarm_judge(a, step + 1, r->function, f->loss, f->grad_norm);
+}
+
 /* Takes the record of a step that was trained before the run went on. */
 static void replay(void *user, const json_t *record)
 {
@@ -241,12 +250,12 @@ static void replay(void *user, const json_t *record)
     const char *event = json_string_value(json_object_get(record, "event")),
                *hex = json_string_value(json_object_get(record, "loss_hex"));
     const double loss = hex ? strtod(hex, NULL) : NAN;
+    cli_alarm_replay(&r->alarms, record);
     if (strcmp(event, "step"))
         return;
     if (json_integer_value(json_object_get(record, "step")) > r->c->steps - tail_steps(r->c))
         r->tail_sum += loss;
     r->out->skipped += json_is_true(json_object_get(record, "skipped"));
-    cli_loss_explodes(&r->watch, loss); /* said already, if it did */
 }
 
 /* What is done after a step is finished: the held-out loss, a checkpoint. `seconds` becomes the
@@ -292,7 +301,9 @@ static fp8c_status train(run *r)
         if (status != FP8C_OK)
             return status;
         const double end = f8_seconds_now();
-        r->stops = cli_ranks_stop(r->c->ranks); /* before what only a last step does */
+        if (!judge(r, step, &f))
+            return failed(r);
+        r->stops = cli_ranks_tell(r->c->ranks, &r->alarms.any); /* before what a last step does */
         const bool saves =
             step + 1 == r->end || r->stops || cli_folder_saves(r->folder, r->c, step + 1, false);
         if (cli_ranks_check(r->c, step + 1, saves))
@@ -303,7 +314,10 @@ static fp8c_status train(run *r)
         if (step >= r->c->steps - tail)
             r->tail_sum += f.loss;
         r->out->skipped += f.skipped;
-        report(r, step + 1, &f, end - begin, (double)items);
+        if (!report(r, step + 1, &f, end - begin, (double)items))
+            return failed(r);
+        if (r->alarms.stopped)
+            return FP8C_ERR_CANCELLED;
         if (r->json->failed || r->folder->failed) /* nobody would read how this ends */
             return FP8C_ERR_IO;
         if (r->terminal && (end - last > 0.1 || step + 1 == r->end)) {
@@ -391,6 +405,8 @@ static bool train_seed(run *r, const char *save, const char *state)
     cli_train_result *o = r->out;
     cli_folder *f = r->folder;
     fp8c_status status = fp8c_program_initialize(r->program, o->seed);
+    if (status == FP8C_OK && !cli_alarm_begin(&r->alarms, r->c, r->ctx, r->program))
+        return false;
     if (status == FP8C_OK && !cli_folder_start(f, r->c, r->ctx, r->program, r->data, replay, r))
         return false;
     if (status == FP8C_OK && !cli_peers_folder(cli_peers_of(r->c), f->path))
@@ -400,6 +416,12 @@ static bool train_seed(run *r, const char *save, const char *state)
     r->end = r->c->stop_at && r->c->stop_at < r->c->steps ? r->c->stop_at : r->c->steps;
     if (status == FP8C_OK)
         status = train(r);
+    if (r->alarms.stopped) {
+        cli_alarm_stop(&r->alarms, f);
+        if (r->c->ranks)
+            r->c->ranks->common = true; /* rank 0 has said why */
+        return false;
+    }
     if (status != FP8C_OK && status != FP8C_ERR_CANCELLED) {
         if (!r->json->failed && !r->data->failed &&
             !f->failed) /* said already, or by cli_json_close */
@@ -481,9 +503,9 @@ static int train_recipe(const cli *c, fp8c_context *ctx, fp8c_module *module, cl
         out[i].seed = c->seed + (uint64_t)i;
         describe(r.program, &out[i]);
         *at = r.out = &out[i];
-        r.watch = (cli_loss_watch){0};
         r.tail_sum = 0;
         ok = train_seed(&r, i ? NULL : save, i ? NULL : c->save_state);
+        cli_alarm_end(&r.alarms);
     }
     ok = ok && put_profile(&r);
     fp8c_program_destroy(r.program);
@@ -499,7 +521,7 @@ static bool usable(const cli *c)
         fprintf(stderr, "fp8c train: --seeds %" PRId64 ": at most %d, and none above 2^63 - 1\n",
                 c->seeds, MOST_SEEDS);
     else
-        return !cli_stats_refused(c);
+        return !cli_stats_refused(c) && !cli_alarm_refused(c);
     return false;
 }
 
@@ -595,6 +617,9 @@ int cmd_train(const cli *given)
     own.steps = own.steps ? own.steps : CLI_STEPS;
     if (code == CLI_DONE)
         code = train_module(&own, &folder);
+    const int64_t triage = cli_ranks_follows(own.ranks) ? 0 : folder.triage;
     cli_folder_close(&folder);
+    if (triage)
+        code = cli_alarm_triage(own.run ? own.run : own.resume, triage);
     return cli_ranks_leave(&ranks, code);
 }
