@@ -1590,7 +1590,7 @@ typedef struct fp8c_guard_options {
     size_t struct_size;  /* sizeof(fp8c_guard_options) */
     int32_t scale_every; /* look at scales in every Nth step; -1: never; 0: in every step, on a GPU
                             in every 10th, since it has to wait there */
-    double underflow, overflow; /* the shares of elements that are too many; 0: 0.2 and 0.01 */
+    double underflow, overflow; /* the shares of elements that are too many; 0: 0.1 and 0.01 */
 } fp8c_guard_options;
 
 /* `options` may be NULL. FP8C_ERR_MEMORY. */

@@ -22,6 +22,12 @@ static double element(const void *at, f8_dtype dtype, int64_t i)
     return (double)(dtype == F8_BF16 ? f8_bf16_to_f32(code) : f8_f16_to_f32(code));
 }
 
+/* A NaN has no sign to speak of. */
+static double without_sign(double x)
+{
+    return isnan(x) ? NAN : x;
+}
+
 /* Notes a tensor with elements above `most` or NaN. Of several such tensors the first is kept, and
  * the others are counted. */
 static void look(fp8c_found *f, const char *name, const char *role, const f8_type *t,
@@ -40,7 +46,7 @@ static void look(fp8c_found *f, const char *name, const char *role, const f8_typ
                       .tensor = name,
                       .role = role,
                       .index = first,
-                      .value = element(at, t->dtype, first),
+                      .value = without_sign(element(at, t->dtype, first)),
                       .nonfinite = bad,
                       .elements = n};
 }

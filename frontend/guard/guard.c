@@ -61,7 +61,7 @@ fp8c_status fp8c_guard_create(fp8c_context *ctx, const fp8c_guard_options *optio
         fp8c_guard_destroy(g);
         return f8_api_result(ctx, &diag, status);
     }
-    g->options.underflow = g->options.underflow > 0 ? g->options.underflow : 0.2;
+    g->options.underflow = g->options.underflow > 0 ? g->options.underflow : 0.1;
     g->options.overflow = g->options.overflow > 0 ? g->options.overflow : 0.01;
     *out = g;
     return FP8C_OK;
@@ -197,10 +197,10 @@ static void say_scale(fp8c_alarm *a, const char *operand, double scale, double l
 {
     a->tensor = operand;
     a->role = "scale";
-    a->value = scale;
+    a->value = isnan(scale) ? NAN : scale;
     a->limit = limit;
     if (isnan(limit))
-        snprintf(a->text, sizeof a->text, "the scale of '%.120s' is %g", operand, scale);
+        snprintf(a->text, sizeof a->text, "the scale of '%.120s' is %g", operand, a->value);
     else
         snprintf(a->text, sizeof a->text,
                  "the scale of '%.120s' is %g: its running median is more than 2^%d times as %s",
