@@ -8,9 +8,11 @@
  *     x is far            if x - least > max(0.3 |least|,   8 noise, 0.05 (most - least))
  *     x is far at once    if x - least > max( 10 |least|, 100 noise,      (most - least))
  *
- * While fewer than 16 losses are kept, 8 noise counts for at most 1.5 |least|: in a run that
- * diverges from the start the noise is that of the divergence. A loss explodes if one is far at
- * once, or if 5 of the last 8 are far.
+ * A loss explodes if one is far at once, or if 5 of the last 8 are far.
+ *
+ * The beginning. The first 16 losses are kept whatever they are, or a lucky first one would make
+ * all others far. Instead of 8 noise, 2 |least| counts until 8 losses are kept, and the lesser of
+ * both until 32 are: in a run that diverges from the start the noise is that of the divergence.
  *
  * Why so. Early losses fall fast, so the spread of the losses themselves says nothing of their
  * noise. Differences of successive values do (J. Rice, Bandwidth choice for nonparametric
@@ -37,7 +39,7 @@
 
 enum {
     F8_LOSS_KEPT = 32,
-    F8_LOSS_TRUSTED = 16, /* kept losses whose noise counts in full */
+    F8_LOSS_FIRST = 16, /* losses that are kept whatever they are */
     F8_LOSS_LAST = 8,
     F8_LOSS_FAR = 5,
     F8_SCALE_KEPT = 16,
