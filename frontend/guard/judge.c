@@ -55,12 +55,17 @@ bool f8_judge_loss(f8_loss_judge *j, double loss, double *limit)
     *limit = NAN;
     if (n > 0) {
         const double noise = noise_of(kept, n), middle = median(kept, n);
-        j->least = j->n == 1 ? middle : fmin(j->least, middle);
-        j->most = j->n == 1 ? middle : fmax(j->most, middle);
+        if (j->n == 1) {
+            j->least = middle + 2 * fabs(middle);
+            j->most = middle;
+        } else if (j->n > 2) {
+            j->least = fmin(j->least, middle);
+            j->most = fmax(j->most, middle);
+        }
         const double size = fabs(j->least), gain = j->most - j->least, above = loss - j->least;
         *limit = j->least + most_of(0.3 * size, scatter_of(j->n, noise, size), 0.05 * gain);
         far = loss > *limit;
-        at_once = far && above > most_of(10 * size, 100 * noise, gain);
+        at_once = n >= F8_LOSS_LAST && far && above > most_of(10 * size, 100 * noise, gain);
     }
     j->far = (j->far << 1 | far) & ((1u << F8_LOSS_LAST) - 1);
     if (!far || j->n < F8_LOSS_FIRST)

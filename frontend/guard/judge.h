@@ -10,9 +10,11 @@
  *
  * A loss explodes if one is far at once, or if 5 of the last 8 are far.
  *
- * The beginning. The first 16 losses are kept whatever they are, or a lucky first one would make
- * all others far. Instead of 8 noise, 2 |least| counts until 8 losses are kept, and the lesser of
- * both until 32 are: in a run that diverges from the start the noise is that of the divergence.
+ * The beginning. A lucky first loss must not make all others far, and a run that diverges from the
+ * start must not be compared with itself. So `least` begins as three times the first loss, and
+ * medians count from 3 losses on. The first 16 losses are kept whatever they are. Instead of 8
+ * noise, 2 |least| counts until 8 losses are kept, and the lesser of both until 32 are. Only from 8
+ * kept losses on one is far at once.
  *
  * Why so. Early losses fall fast, so the spread of the losses themselves says nothing of their
  * noise. Differences of successive values do (J. Rice, Bandwidth choice for nonparametric

@@ -1,7 +1,8 @@
 /* Guards through the public API: synthetic losses (healthy ones raise nothing, whatever the seed;
  * ones that diverge raise one alarm soon), scales that collapse, statistics, and the tensor that is
- * not finite. The limits were chosen on real runs with the seeds 101 to 106, and that of the
- * beginning on the curve `rows` with the seeds 1 to 60; here the seeds are 1001 to 1060. */
+ * not finite. The limits were chosen on real runs with the seeds 101 to 106, and the rule for the
+ * beginning also on these curves, with the seeds 1 to 60, 1001 to 1060 and 2001 to 2060. The test's
+ * seeds are others. */
 #include <math.h>
 
 #include "tests/shared/api/api.h"
@@ -49,7 +50,7 @@ static double noisy(int t, uint32_t *seed)
 /* Batches of a few rows. */
 static double rows(int t, uint32_t *seed)
 {
-    return fmax(0.1, (0.4 + 0.7 * exp(-t / 60.0)) * (1 + 0.35 * noise(seed)));
+    return (0.4 + 0.7 * exp(-t / 60.0)) * exp(0.35 * noise(seed));
 }
 
 /* Three steps of up to 3.5 times the loss that fall back, now and then. */
@@ -170,7 +171,7 @@ START_TEST(losses)
     for (uint32_t seed = 1; seed <= SEEDS; seed++) {
         fp8c_guard *g = new_guard(ctx);
         fp8c_alarm a = {.struct_size = sizeof a};
-        uint32_t random = (1000 + seed) * 7919;
+        uint32_t random = (9000 + seed) * 7919;
         int raised = 0;
         for (int t = 1; t <= STEPS; t++) {
             const double x = curves[_i].curve(t, &random);
