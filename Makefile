@@ -205,6 +205,17 @@ $(BUILD)/tests/flip_shim.so: $(call object,tests/faults/flip_shim.c)
 	@mkdir -p $(@D)
 	@echo "  link $@"
 	@$(CC) $(CFLAGS) -shared -o $@ $^ -ldl
+# The command with faults that the linker puts around functions of the library
+# (tests/faults/README.md).
+FAULTS := $(addprefix tests/faults/,choose.c damage.c spec.c values.c wrap.c)
+FAULTY := $(addprefix -Wl$(comma)--wrap=,fp8c_compile fp8c_program_destroy fp8c_program_run \
+            fp8c_program_run_witnessed f8_exec_run_step)
+$(BUILD)/tests/fp8c_faulty: $(call object,$(CLI) $(FAULTS) tests/faults/faulty.c) $(LIBRARY)
+	@mkdir -p $(@D)
+	@echo "  link $@"
+	@$(CC) $(CFLAGS) $(LINK_$(VARIANT)) $(FAST_LINKER) $(FAULTY) -o $@ $^ $(LDLIBS) -ljansson
+$(BUILD)/tests/check_witness: $(call object,$(FAULTS))
+$(BUILD)/tests/check_witness: private CHECK += $(FAULTY)
 $(BUILD)/fuzz_f8x: $(call object,$(PACKAGE))
 $(BUILD)/fuzz_%: $(BUILD)/obj/tests/fuzz/fuzz_%.o $(call object,$(LANGUAGE))
 	@echo "  link $@"
@@ -258,7 +269,7 @@ check-quick: deps
 	@tests/run --quick
 
 # The benchmarks are built, so that a change does not break them unseen; no check runs them.
-check-build: build emulator $(BUILD)/tests/flip_shim.so $(TESTS:%=$(BUILD)/tests/%) $(BENCHES:%=$(BUILD)/bench/%)
+check-build: build emulator $(BUILD)/tests/flip_shim.so $(BUILD)/tests/fp8c_faulty $(TESTS:%=$(BUILD)/tests/%) $(BENCHES:%=$(BUILD)/bench/%)
 
 # Kills ranks at 50 random moments; `make check` kills two.
 check-ranks: deps

@@ -229,6 +229,9 @@ static f8_status read_options(f8_compilation *c, f8_diag *diag)
     F8_TRY(read_attention(c, o->attention, diag));
     F8_TRY(read_statistics(c, diag));
     F8_TRY(read_ranks(c, diag));
+    if (o->witness && out->target->kind == F8_TARGET_REFERENCE)
+        return f8_fail(diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
+                       "witness: target reference is the witness: it has no plan to judge");
     out->no_fuse = o->no_fuse;
     out->inference = o->inference;
     out->observe = o->observe;
@@ -278,6 +281,7 @@ static f8_status build_plan(f8_compilation *c, f8_diag *diag)
                               .choices = c->tuned.use,
                               .log = &ctx->log,
                               .progress = &ctx->progress,
+                              .unmerged = o->witness,
                               .dump = c->dump.folder[0] ? f8_dump_text : NULL,
                               .dump_user = &c->dump};
     if (c->program->target->kind == F8_TARGET_REFERENCE)
@@ -367,19 +371,29 @@ static f8_status make_variant(f8_compilation *c, const f8_module *source, f8_dia
     return F8_OK;
 }
 
+/* The module goes on after the compile, whose diag ends. */
+static f8_status outlive(f8_module *m, f8_arena *arena, f8_diag *compile)
+{
+    f8_diag *own = F8_NEW(arena, f8_diag);
+    if (!own)
+        return f8_arena_status(arena, compile);
+    m->diag = own;
+    for (size_t i = 0; i < m->n_funcs; i++)
+        m->func[i].graph->diag = own;
+    return F8_OK;
+}
+
 /* Keep what the calibration needs that c compiled for, with the options that it reads. */
 static f8_status keep_unit(const f8_compilation *c, f8_diag *diag)
 {
     f8_arena *graph = &c->variant->graph;
     f8_unit *u = F8_NEW(graph, f8_unit);
     f8_recipe *recipe = F8_NEW(graph, f8_recipe);
-    f8_diag *own = F8_NEW(graph, f8_diag);
-    if (!u || !recipe || !own)
+    if (!u || !recipe)
         return f8_arena_status(graph, diag);
     *u = c->unit;
-    u->diag = u->module->diag = own; /* the compile's copy ends with it */
-    for (size_t i = 0; i < u->module->n_funcs; i++)
-        u->module->func[i].graph->diag = own;
+    F8_TRY(outlive(u->module, graph, diag));
+    u->diag = u->module->diag;
     *recipe = c->recipe;
     u->options = (f8_options){.target = c->program->target, .recipe = recipe, .calibrate = true};
     c->program->unit = u;
@@ -429,6 +443,10 @@ f8_status f8_compile_variant(fp8c_program *p, const f8_module *source,
     f8_gemm_lib_destroy(c->gemms);
     if (status == F8_OK && request->calibrate)
         return keep_unit(c, diag);
+    if (status == F8_OK && request->o.witness) {
+        v->lowered = c->unit.module;
+        return outlive(c->unit.module, &v->graph, diag);
+    }
     if (p->target->kind != F8_TARGET_REFERENCE)
         f8_arena_end(&v->graph);
     return status;

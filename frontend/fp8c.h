@@ -596,7 +596,8 @@ typedef struct fp8c_compile_options {
      * between them, of LINEAR.x, .w and .dy (operands) and LINEAR.y, .dx and .dw (results).
      * FP8C_ERR_INPUT: they match none. fp8c_compile_file refuses all three. */
     const char *stats;        /* add the function micro_step.stats, which also computes figures of
-                                 the matching values */
+                                 the matching values; with `pair` forward.stats and backward.stats
+                                 likewise */
     const char *stats_recipe; /* with `stats`: also the figures of the matching operands as they
                                  would be if this recipe scaled them. One without a history:
                                  current, rowwise, block or mxfp8, with its options */
@@ -627,6 +628,9 @@ typedef struct fp8c_compile_options {
      * bits may differ from library to library, from stage to stage and from run to run.
      * reduce_dtype is then "f32" */
     const char *reduce_order;
+    int32_t witness; /* keep what fp8c_program_run_witnessed needs: the module after the passes. On a
+                        GPU every step is then a launch of its own, with the same bits.
+                        FP8C_ERR_UNSUPPORTED for target reference; fp8c_compile_file refuses it */
 } fp8c_compile_options;
 
 /* ---- choosing recipes by measured error and cost: recipe "auto" ---- */
@@ -968,6 +972,8 @@ FP8C_API fp8c_status fp8c_program_variable_view(fp8c_program *program, int varia
  *                          gradient of each parameter that forward reads, by the parameter's name
  *     forward.first   the same ports as forward and backward. Only with recipe `delayed`: an
  *     backward.first  operand whose amax history is empty is scaled by its own amax
+ *     forward.stats   only with `stats`: forward and backward with figures ("statistics" below), and
+ *     ...             likewise of the first pair
  *     update_scales   only if a linear is `delayed` or `current`: ends a step. It pushes the amaxes
  *                     that the backwards have seen on the histories, makes the next scales, and
  *                     takes the amaxes of the weights
@@ -1174,16 +1180,21 @@ FP8C_API int64_t fp8c_saved_bytes(const fp8c_saved *saved);
 /* Give up the forward that it holds, if any: its backward will not run. */
 FP8C_API void fp8c_saved_drop(fp8c_saved *saved);
 
-/* fp8c_program_call of forward, or with `first` of forward.first if the program has that. The
- * handle takes what is saved: `outputs` are for the results alone. A call that fails leaves the
+/* fp8c_program_call of forward, or of another function that `which` names: 0, or a sum of these. */
+typedef enum fp8c_forward {
+    FP8C_FORWARD_FIRST = 1, /* forward.first, if the program has it */
+    FP8C_FORWARD_STATS = 2, /* the one that watches: forward.stats, or forward.first.stats. Its
+                               backward watches too. See "statistics" below */
+} fp8c_forward;
+/* The handle takes what is saved: `outputs` are for the results alone. A call that fails leaves the
  * handle as it was. FP8C_ERR_INPUT also: the handle is another program's; it holds a forward; this
- * forward would replace a state, and another one waits. */
-FP8C_API fp8c_status fp8c_program_forward(fp8c_program *program, int32_t first, fp8c_saved *saved,
+ * forward would replace a state, and another one waits; there is no function that watches. */
+FP8C_API fp8c_status fp8c_program_forward(fp8c_program *program, int32_t which, fp8c_saved *saved,
                                           const fp8c_tensor_view *const *inputs, size_t n_inputs,
                                           const fp8c_tensor_view *const *outputs,
                                           size_t n_outputs);
-/* fp8c_program_call of the backward that belongs to the handle's forward: backward or
- * backward.first, with the values that dims that are bounds had there. `inputs` are the cotangents,
+/* fp8c_program_call of the backward that belongs to the handle's forward: backward,
+ * backward.first, or one that watches, with the values that dims that are bounds had there. `inputs` are the cotangents,
  * then the inputs of forward that backward reads, with the values that they had. The handle is free
  * then. A call that fails leaves the handle as it was. FP8C_ERR_INPUT also: the handle is another
  * program's, or it holds no forward. */
@@ -1478,6 +1489,12 @@ FP8C_API fp8c_status fp8c_program_device(fp8c_program *program, fp8c_device *out
  *             printf("%s: %g of the values underflow\n", s.name, s.underflow);
  *     }
  *
+ * In a pair, forward.stats and backward.stats give the figures of what each of them computes: x, w
+ * and y are forward's, and dy, dx and dw are backward's. fp8c_program_forward runs them with
+ * FP8C_FORWARD_STATS. Then the figures stay with the program, and `outputs` are for the results
+ * alone. Ask for them before the next run of the same function. Where there is forward.first,
+ * forward.first.stats and backward.first.stats watch the first steps.
+ *
  * The same holds for `dump` and micro_step.dump, whose results are ports as any function's. With
  * both options micro_step.dump has figures, too.
  *
@@ -1486,7 +1503,7 @@ FP8C_API fp8c_status fp8c_program_device(fp8c_program *program, fp8c_device *out
  * the gradient over the micro-steps since the last update. A second one of its kind is LINEAR.x.1,
  * as in a head that is computed in chunks, and LINEAR.x.1x128 or LINEAR.x.row has scales that do
  * not cover the whole tensor. A value that several linears read is watched once, under the name of
- * the first of them that matches. */
+ * the first of them that matches. Its names in the others are its aliases. */
 typedef struct fp8c_statistic {
     size_t struct_size;           /* sizeof(fp8c_statistic), set by the caller */
     const char *name, *linear;    /* the program's, as all texts here */
@@ -1510,15 +1527,25 @@ typedef struct fp8c_statistic {
     double sqnr;                  /* 10 log10(sum of x^2 / sum of (d - x)^2): decibels */
     double scale, scale_wanted;   /* what x is multiplied by, and what its own amax asks for; NaN
                                      where there is a scale for each row or block */
+    double used;                  /* the largest |code| as a share of the format's maximum: how much
+                                     of its range is in use. A scale that is 256 times too small
+                                     shows here, and hardly in sqnr. NaN if not quantized */
+    const char *gemms;            /* the GEMMs of the linear that read it, or made it: "fprop",
+                                     "fprop, wgrad" */
 } fp8c_statistic;
-/* Statistic `index`, as the last fp8c_program_run of `function` left it: micro_step.stats, or
- * micro_step.dump. (fp8c_program_call gives the figures to the caller instead, as the result
+/* Statistic `index`, as the last run of `function` left it: micro_step.stats, micro_step.dump, or
+ * one of a pair's. (fp8c_program_call gives the figures to the caller instead, as the result
  * "stats".) On a CUDA target with a stream of the caller's, wait first. FP8C_ERR_INPUT past the
  * last, or if the function has no figures: that ends a loop, and sets no message. */
 FP8C_API fp8c_status fp8c_program_statistic(fp8c_program *program, int function, int index,
                                             fp8c_statistic *out);
-/* The index of the statistic with that name, or -1. */
+/* The index of the statistic with that name, or -1. A program with micro_step.stats and a pair has
+ * it twice: then it is that of micro_step.stats. */
 FP8C_API int fp8c_program_find_statistic(const fp8c_program *program, const char *name);
+/* The names that the value of a statistic has in other linears that read it: 0, 1, ... NULL past
+ * the last. */
+FP8C_API const char *fp8c_program_statistic_alias(const fp8c_program *program, int function,
+                                                  int index, int alias);
 
 /* ---- guards: a training that goes wrong ----
  *
@@ -1629,6 +1656,8 @@ FP8C_API fp8c_status fp8c_guard_alarm(const fp8c_guard *guard, int index, fp8c_a
 /* Whether a kind was raised and has not been quiet for long enough: no alarm of this kind can come in
  * the next step, so there is no need to look for a tensor. */
 FP8C_API int32_t fp8c_guard_raised(const fp8c_guard *guard, fp8c_alarm_kind kind);
+/* Whether the loss of the last step was far from the running estimate: one such step is no alarm. */
+FP8C_API int32_t fp8c_guard_far(const fp8c_guard *guard);
 /* The `since` that an alarm would have which may come in the next steps, because losses are far now
  * but not yet enough of them. 0: none. A caller that removes old checkpoints keeps the newest one
  * from before this step, too. */
@@ -1657,6 +1686,61 @@ typedef struct fp8c_step {
 /* Ends a loop. */
 FP8C_API fp8c_status fp8c_program_step(const fp8c_program *program, int function, int index,
                                        fp8c_step *out);
+/* ---- the witness: which step computes wrongly ----
+ *
+ * A program that was compiled with `witness` can run a function under observation. Each step of its
+ * plan is then done alone, and what it has written is given to a callback. With `judge` fp8c also
+ * evaluates the same ops once more, with the reference interpreter on the inputs that the device
+ * itself had: a kernel must have written the interpreter's bits, and a GEMM or an attention must lie
+ * within the bound of its sums. For a sum of K products in f32 that is (K + 6) 2^-24 times the sum
+ * of their magnitudes, twice that on a GPU; Hopper's FP8 sums keep fewer bits
+ * (codegen/reference/judge.c derives the bounds). So a device that computes wrongly is told from an
+ * op that was given wrong inputs. Results are those of fp8c_program_run. */
+typedef enum fp8c_verdict {
+    FP8C_NOT_JUDGED, /* `judge` was 0, or the step is a collective */
+    FP8C_RIGHT,
+    FP8C_WRONG
+} fp8c_verdict;
+
+/* A value that a step has just written. All pointers are good until the callback returns. */
+typedef struct fp8c_witnessed {
+    size_t struct_size;
+    int32_t function, step; /* fp8c_program_step */
+    const char *kind, *name; /* of the step */
+    const char *value; /* what it is called: a port or a tensor of the text, a GEMM's linear and role,
+                          or an op and what it is made from: "gelu of h.0.mlp.c_fc.fprop" */
+    fp8c_type type;
+    const void *data; /* the elements, in host memory and contiguous */
+    uint64_t hash;    /* of these bytes: equal in every run that gives these bits */
+    fp8c_verdict verdict;
+    int64_t wrong, at; /* how many elements are wrong, and the index of the first */
+    double got, want, allowed; /* of that element: |got - want| may be up to `allowed` */
+    int64_t nonfinite, nonfinite_at; /* elements that are NaN or Inf, and the index of the first */
+    const char *nonfinite_input; /* with `judge`: a value that the step has read, and that has NaN or
+                                    Inf; NULL: none */
+    const char *nonfinite_op;    /* with `judge`: the op that made the first NaN or Inf of finite
+                                    operands, such as "quantize"; NULL: none did */
+} fp8c_witnessed;
+typedef void (*fp8c_witness_fn)(void *user, const fp8c_witnessed *value);
+
+/* Runs a function as fp8c_program_run, under observation. Collectives go on beside nothing.
+ * FP8C_ERR_INPUT: the program was compiled without `witness`. After another failure the state is
+ * undefined, as after a failed run. */
+FP8C_API fp8c_status fp8c_program_run_witnessed(fp8c_program *program, int function, int32_t judge,
+                                                fp8c_witness_fn fn, void *user);
+
+/* Keep what a function was given: copies of the inputs of its last `runs` runs, in host memory, so
+ * that a run that went wrong can be made again (0: none any more). Inputs are the ports that carry no
+ * variable. A run then copies them first; those in a GPU's memory make it wait. `fp8c train` needs
+ * none: it makes a batch again from its seed and number. FP8C_ERR_INPUT: there is no such function.
+ * FP8C_ERR_UNSUPPORTED: the program has dims that are bounds. */
+FP8C_API fp8c_status fp8c_program_keep_inputs(fp8c_program *program, int function, int32_t runs);
+/* Input `index` of the run that is `back` runs before the last (0: the last itself): contiguous, of
+ * the port's type, until the function runs again. NULL: it was not kept, or the port carries a
+ * variable. */
+FP8C_API const void *fp8c_program_kept_input(fp8c_program *program, int function, int32_t back,
+                                             int index);
+
 /* What a step of kind `collective` exchanges with the other ranks. */
 typedef struct fp8c_collective {
     const char *op;  /* all_gather, all_to_all; all_slice, which exchanges nothing; with reduce_order

@@ -310,13 +310,24 @@ void cli_alarm_stop(const cli_alarms *a, cli_folder *folder)
             "  to go on from there in spite of it: fp8c train --resume %s --guard warn; or under "
             "another --recipe\n",
             folder->path);
-    folder->triage = a->mode == CLI_GUARD_TRIAGE ? a->stopped : 0;
+    folder->triage = a->mode == CLI_GUARD_TRIAGE;
 }
 
-/* The place where `fp8c triage` begins by itself: its code takes over from here, with the folder
- * closed and whole. */
-int cli_alarm_triage(const char *folder, int64_t step)
+/* Several processes have parted by now: somebody starts them again. */
+int cli_alarm_triage(const cli *c, const char *folder)
 {
-    fprintf(stderr, "  step %" PRId64 " is to be replayed: fp8c triage %s\n", step, folder);
+    const cli triage = {.command = "triage",
+                        .file = folder,
+                        .files = {{folder}, 1},
+                        .recipe = cli_default_recipe,
+                        .seed = 1,
+                        .seeds = 1};
+    if (c->ranks) {
+        fprintf(stderr, "  to look for the cause, with as many processes: fp8c triage %s\n",
+                folder);
+        return CLI_FAILED;
+    }
+    fprintf(stderr, "  fp8c triage %s\n", folder);
+    cmd_triage(&triage);
     return CLI_FAILED;
 }

@@ -65,8 +65,8 @@ bool cli_alarm_report(cli_alarms *a, int64_t step, const char *recipe, uint64_t 
  * do.
  */
 void cli_alarm_stop(const cli_alarms *a, cli_folder *folder);
-/* After the folder is closed: --guard triage goes on from here. step: where the run was stopped.
- * Returns the exit code. */
-int cli_alarm_triage(const char *folder, int64_t step);
+/* After the folder is closed: --guard triage goes on from here, in one process with what `fp8c
+ * triage` does. Returns the exit code, CLI_FAILED: the run went wrong. */
+int cli_alarm_triage(const cli *c, const char *folder);
 
 #endif

@@ -19,7 +19,7 @@ typedef struct cli_folder {
     int64_t steps;       /* --steps of the run so far */
     char file[PATH_MAX]; /* module.f8 */
     FILE *dropped;       /* while a checkpoint of another recipe is loaded */
-    int64_t triage;      /* the step to replay, once the folder is closed; 0: none */
+    bool triage;         /* it is to be triaged, once it is closed */
     bool failed;         /* a file could not be written, and stderr says so */
 } cli_folder;
 
@@ -31,6 +31,8 @@ bool cli_folder_refused(const cli *c);
 /* Opens the folder of --resume and gives `c` the options of the run; or checks that of --run. false
  * after a message on stderr. Close it in any case; the options may point into it. */
 bool cli_folder_open(cli_folder *f, cli *c);
+/* Reads the folder of a run that nobody is to change, and gives `c` its options. As above. */
+bool cli_folder_look(cli_folder *f, cli *c, const char *path);
 void cli_folder_close(cli_folder *f);
 /* Takes the module that was loaded, again if it got other rules. That of --resume must be the
  * run's. */

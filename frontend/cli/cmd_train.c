@@ -9,6 +9,7 @@
 #include "frontend/cli/cmd_alarm.h"
 #include "frontend/cli/cmd_calibrate.h"
 #include "frontend/cli/cmd_checkpoint.h"
+#include "frontend/cli/cmd_fingerprint.h"
 #include "frontend/cli/cmd_folder.h"
 #include "frontend/cli/cmd_profile.h"
 #include "frontend/cli/cmd_train.h"
@@ -101,6 +102,24 @@ static fp8c_status failed(run *r)
     return FP8C_ERR_IO;
 }
 
+/* Runs a function of step `step`, from 1. With a fingerprint in the run's folder if the options ask
+ * for one. */
+static fp8c_status run_function(run *r, int function, int64_t step, int64_t micro_step)
+{
+    cli_fingerprint f = {0};
+    if (!r->folder->path || !cli_fingerprint_wanted(r->c, step))
+        return fp8c_program_run(r->program, function);
+    if (function == r->update)
+        cli_fingerprint_variables(&f, r->program);
+    const fp8c_status status =
+        fp8c_program_run_witnessed(r->program, function, 0, cli_fingerprint_add, &f);
+    const char *name = fp8c_program_function_name(r->program, function);
+    const bool kept = status == FP8C_OK &&
+                      cli_folder_record(r->folder, cli_fingerprint_record(&f, name, step, micro_step));
+    cli_fingerprint_free(&f);
+    return status == FP8C_OK && !kept ? FP8C_ERR_IO : status;
+}
+
 /* One optimizer step: `accumulate` micro-steps each on a batch, then update. */
 static fp8c_status train_step(run *r, int64_t step, step_facts *f)
 {
@@ -115,7 +134,7 @@ static fp8c_status train_step(run *r, int64_t step, step_facts *f)
         cli_peers_step(cli_peers_of(r->c), step + 1, a + 1);
         fp8c_info before = {.struct_size = sizeof before}, after = before;
         fp8c_program_info(r->program, &before);
-        const fp8c_status status = fp8c_program_run(r->program, function);
+        const fp8c_status status = run_function(r, function, step + 1, a + 1);
         if (status != FP8C_OK)
             return status;
         r->micro_steps_run += function == r->step;
@@ -129,7 +148,7 @@ static fp8c_status train_step(run *r, int64_t step, step_facts *f)
                               r->json, r->folder))
             return failed(r);
     }
-    const fp8c_status status = fp8c_program_run(r->program, r->update);
+    const fp8c_status status = run_function(r, r->update, step + 1, 0);
     r->steps_run += status == FP8C_OK;
     f->grad_norm = of_update(r, "grad_norm");
     f->lr = of_update(r, "lr");
@@ -476,6 +495,7 @@ static int train_recipe(const cli *c, fp8c_context *ctx, fp8c_module *module, cl
 {
     fp8c_compile_options options = cli_compile_options(c, recipe);
     options.profile |= folder->path && times_for_nothing(c);
+    options.witness = folder->path && c->fingerprint_every;
     options.comm = c->ranks ? &c->ranks->comm : NULL;
     run r = {.c = c,
              .ctx = ctx,
@@ -617,9 +637,9 @@ int cmd_train(const cli *given)
     own.steps = own.steps ? own.steps : CLI_STEPS;
     if (code == CLI_DONE)
         code = train_module(&own, &folder);
-    const int64_t triage = cli_ranks_follows(own.ranks) ? 0 : folder.triage;
+    const bool triage = folder.triage && !cli_ranks_follows(own.ranks);
     cli_folder_close(&folder);
     if (triage)
-        code = cli_alarm_triage(own.run ? own.run : own.resume, triage);
+        code = cli_alarm_triage(&own, own.run ? own.run : own.resume);
     return cli_ranks_leave(&ranks, code);
 }

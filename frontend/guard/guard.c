@@ -28,6 +28,7 @@ struct fp8c_guard {
     bool looked_at[KINDS], bad[KINDS]; /* in this step */
     fp8c_alarm alarm[KINDS];
     int n_alarms;
+    bool far;         /* fp8c_guard_far */
     int64_t step;     /* the last */
     int64_t suspects; /* fp8c_guard_suspects */
     int scale;        /* the variable; -1: there is none; -2: not looked for yet */
@@ -164,6 +165,7 @@ static void judge_loss(fp8c_guard *g, const fp8c_guard_facts *facts)
     g->looked_at[FP8C_ALARM_LOSS_EXPLODES] = true;
     const bool explodes = f8_judge_loss(&g->loss, facts->loss, &limit);
     const int ago = f8_judge_since(&g->loss);
+    g->far = ago >= 0 && g->loss.far & 1;
     g->suspects = ago < 0 ? 0 : at_least_1(g->step - ago);
     fp8c_alarm *a = explodes ? raised(g, FP8C_ALARM_LOSS_EXPLODES) : NULL;
     if (!a)
@@ -316,6 +318,7 @@ fp8c_status fp8c_guard_step(fp8c_guard *g, const fp8c_guard_facts *facts)
     g->n_alarms = 0;
     memset(g->bad, 0, sizeof g->bad);
     memset(g->looked_at, 0, sizeof g->looked_at);
+    g->far = false;
     g->step = own.step;
     judge_nonfinite(g, &own);
     judge_loss(g, &own);
@@ -340,6 +343,11 @@ fp8c_status fp8c_guard_alarm(const fp8c_guard *g, int index, fp8c_alarm *out)
 int32_t fp8c_guard_raised(const fp8c_guard *g, fp8c_alarm_kind kind)
 {
     return (unsigned)kind < KINDS && g->state[kind].raised;
+}
+
+int32_t fp8c_guard_far(const fp8c_guard *g)
+{
+    return g->far;
 }
 
 int64_t fp8c_guard_suspects(const fp8c_guard *g)

@@ -175,7 +175,8 @@ class Recipes(BackendTest):
 
     def test_wrong_options(self) -> None:
         model, inputs = models.make("mlp")
-        for options in ({"recipe": "fp4"}, {"speed": 1}, {"rules": "x"}, {"memory": 2}):
+        for options in ({"recipe": "fp4"}, {"speed": 1}, {"rules": "x"}, {"memory": 2}, {"statistics": -1},
+                        {"statistics": "x"}):
             torch._dynamo.reset()
             call = torch.compile(model, backend=fp8c.torch.fp8c_backend, options=options)
             with self.subTest(options), self.assertRaisesRegex(Exception, next(iter(options))):

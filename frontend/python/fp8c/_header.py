@@ -80,6 +80,11 @@ class Side(enum.IntEnum):
     OUTPUT = 1
 
 
+class Forward(enum.IntEnum):
+    FIRST = 1
+    STATS = 2
+
+
 class LoadFate(enum.IntEnum):
     TAKEN = 0
     IGNORED = 1
@@ -97,6 +102,12 @@ class AlarmKind(enum.IntEnum):
     TENSOR_NONFINITE = 4
     UNDERFLOW = 5
     OVERFLOW = 6
+
+
+class Verdict(enum.IntEnum):
+    NOT_JUDGED = 0
+    RIGHT = 1
+    WRONG = 2
 
 
 class ComponentState(enum.IntEnum):
@@ -118,6 +129,7 @@ class TestResult(enum.IntEnum):
 
 # c_char_p would copy up to a 0, so texts of a given size and memory come as addresses.
 WriteFn = CFUNCTYPE(ctypes.c_int, ptr, ptr, size)
+WitnessFn = CFUNCTYPE(None, ptr, ptr)
 LogFn = CFUNCTYPE(None, ptr, i32, text)
 ProgressFn = CFUNCTYPE(ctypes.c_int, ptr, ptr)
 TaskFn = CFUNCTYPE(None, ptr, i32, i64, i64)
@@ -219,7 +231,8 @@ class CompileOptions(Structure):
                 ("observe", i32), ("cotangents", text), ("gradients_of", text),
                 ("add_gradients", i32), ("train_step", i32), ("external", text), ("stats", text),
                 ("stats_recipe", text), ("dump", text), ("comm", ptr), ("ranks", i32),
-                ("zero", i32), ("reduce_dtype", text), ("reduce_at", text), ("reduce_order", text)]
+                ("zero", i32), ("reduce_dtype", text), ("reduce_at", text), ("reduce_order", text),
+                ("witness", i32)]
 
 
 class Trial(Structure):
@@ -343,7 +356,7 @@ class Statistic(Structure):
                 ("recipe", text), ("format", text), ("granularity", char * 48), ("what_if", i32),
                 ("elements", i64), ("amin", f64), ("amax", f64), ("range", f64), ("nonfinite", i64),
                 ("underflow", f64), ("overflow", f64), ("mse", f64), ("cosine", f64), ("sqnr", f64),
-                ("scale", f64), ("scale_wanted", f64)]
+                ("scale", f64), ("scale_wanted", f64), ("used", f64), ("gemms", text)]
 
 
 class Found(Structure):
@@ -375,6 +388,14 @@ class Decision(Structure):
 class Step(Structure):
     _fields_ = [("name", text), ("kind", text), ("phases", i32), ("hash", u64), ("bytes_read", i64),
                 ("bytes_written", i64), ("seconds", f64)]
+
+
+class Witnessed(Structure):
+    _fields_ = [("struct_size", size), ("function", i32), ("step", i32), ("kind", text),
+                ("name", text), ("value", text), ("type", Type), ("data", ptr), ("hash", u64),
+                ("verdict", i32), ("wrong", i64), ("at", i64), ("got", f64), ("want", f64),
+                ("allowed", f64), ("nonfinite", i64), ("nonfinite_at", i64),
+                ("nonfinite_input", text), ("nonfinite_op", text)]
 
 
 class Collective(Structure):
@@ -531,6 +552,9 @@ FUNCTIONS = {
     "program_buffer": (ptr, ptr, i32, i32, i32),
     "program_bind": (status, ptr, i32, i32, i32, ptr),
     "program_run": (status, ptr, i32),
+    "program_keep_inputs": (status, ptr, i32, i32),
+    "program_kept_input": (ptr, ptr, i32, i32, i32),
+    "program_run_witnessed": (status, ptr, i32, i32, WitnessFn, ptr),
     "program_wait": (status, ptr),
     "program_call": (status, ptr, i32, ptr, size, ptr, size),
     "program_port_view": (status, ptr, i32, i32, i32, ptr),
@@ -570,7 +594,9 @@ FUNCTIONS = {
     "guard_step": (status, ptr, ptr),
     "guard_alarm": (status, ptr, i32, ptr),
     "guard_raised": (i32, ptr, i32),
+    "guard_far": (i32, ptr),
     "guard_suspects": (i64, ptr),
+    "program_statistic_alias": (text, ptr, i32, i32, i32),
     "program_decision": (status, ptr, i32, ptr),
     "program_step": (status, ptr, i32, i32, ptr),
     "program_collective": (status, ptr, i32, i32, ptr),

@@ -34,7 +34,7 @@ def compile_options(
         stats: str | None = None, stats_recipe: str | None = None, dump: str | None = None,
         comm: h.Comm | None = None, ranks: int = 0, zero: int = 0,
         reduce_dtype: str | None = None, reduce_at: str | None = None,
-        reduce_order: str | None = None) -> Options:
+        reduce_order: str | None = None, witness: bool = False) -> Options:
     """fp8c_compile_options by keyword: fp8c.h says what each does. The ones most used:
 
     target: "cpu" (default), "reference", "cuda", or an architecture as "sm_90a". recipe: "bf16"

@@ -126,7 +126,10 @@ START_TEST(names_the_input)
     ck_assert_int_eq(r.code, 1);
     r = F8_CLI("train", "--resume", folder, "--guard", "triage");
     ck_assert_int_eq(r.code, 1);
-    says(&r, " is to be replayed: fp8c triage ");
+    char triage[520];
+    snprintf(triage, sizeof triage, "  fp8c triage %s\n", folder);
+    says(&r, triage);
+    ck_assert_msg(strstr(r.out, "verdict: ") != NULL, "%s%s", r.out, r.err);
     r = F8_CLI("train", "--resume", folder, "--guard", "warn");
     ck_assert_msg(r.code == 0, "%s", r.err);
     says(&r, "fp8c: warning: f32, seed 1, step ");

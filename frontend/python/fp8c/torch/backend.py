@@ -9,6 +9,7 @@ has it.
 
 from __future__ import annotations
 
+import itertools
 import logging
 import threading
 import weakref
@@ -56,12 +57,17 @@ class Function:
         self.compiled, self.plan = compiled, plan
         self._runners = {id(stage): r for stage, r in zip(plan.stages, compiled.runners, strict=True)}
         self._seeds = any(stage.seed for stage in plan.stages)
+        self._calls = itertools.count()
 
     def __call__(self, *args: Any) -> list[Any]:
         seed = new_seed() if self._seeds else None
+        watch: int | None = None
+        if self.compiled.settings.statistics and torch.is_grad_enabled():
+            call = next(self._calls)
+            watch = call if self.compiled.settings.watches(call) else None
 
         def run_stage(stage: Stage, tensors: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
-            return self._runners[id(stage)](tensors, args, seed)
+            return self._runners[id(stage)](tensors, args, seed, watch)
 
         return self.plan.run(args, run_stage)
 

@@ -11,8 +11,9 @@ import torch
 
 from . import backend, private
 from .backend import Compiled
+from .bound import Bound
 from .places import Place, Unsupported
-from .plan import EagerOp
+from .plan import EagerOp, Linear
 from .state import unwrap
 
 FP8, MIXED, BF16, F32, OUT = "FP8", "FP8 in part", "bf16", "f32", "not compiled"
@@ -78,8 +79,7 @@ def report(model: torch.nn.Module) -> Report:
     Unsupported: the model was compiled with `strict`, and a linear is not compiled.
     """
     model = unwrap(model)
-    own = {id(p) for p in model.parameters()}
-    graphs = [c for c in backend.known() if any(id(p) in own for p in c.params)]
+    graphs = graphs_of(model)
     found = _compiled_linears(model, graphs)
     linears, seen = [], set()
     for name, module in model.named_modules():
@@ -100,6 +100,12 @@ def report(model: torch.nn.Module) -> Report:
     return made
 
 
+def graphs_of(model: torch.nn.Module) -> list[Compiled]:
+    """The graphs that were compiled of a model so far."""
+    own = {id(p) for p in model.parameters()}
+    return [c for c in backend.known() if any(id(p) in own for p in c.params)]
+
+
 def is_linear(module: torch.nn.Module) -> bool:
     """nn.Linear, its subclasses, and Hugging Face's Conv1D, which is a linear."""
     if isinstance(module, torch.nn.Linear):
@@ -110,34 +116,38 @@ def is_linear(module: torch.nn.Module) -> bool:
 
 def _compiled_linears(model: torch.nn.Module, graphs: list[Compiled]) -> dict[str, LinearReport]:
     """By module. Training graphs say more than those of eval, so they come last."""
-    names: dict[int, list[str]] = {}
-    for path, param in model.named_parameters(remove_duplicate=False):
-        names.setdefault(id(param), []).append(path)
     found: dict[str, LinearReport] = {}
-    for one, bound, linear, param in sorted(_linears(graphs), key=lambda t: len(t[1].cotangents)):
-        paths = names.get(id(param), []) if param is not None else [linear.weight or linear.name]
-        owners = [path.rpartition(".")[0] for path in paths]
-        if linear.place.module in owners:  # a tied weight: this use of it
-            owners = [linear.place.module]
-        for owner in owners:
-            if is_linear(model.get_submodule(owner)) if param is not None else True:
-                break
-        else:
-            if not owners:
-                continue
-            owner = linear.place.module if param is not None and linear.place.module else owners[0]
+    for owner, bound, linear in sorted(linears_of(model, graphs), key=lambda t: len(t[1].cotangents)):
         roles, kind, reason = _decided(bound, linear.name)
         if kind:
             found[owner] = LinearReport(owner, kind, reason, linear.place, roles)
     return found
 
 
-def _linears(graphs: list[Compiled]) -> Iterator[tuple[Compiled, Any, Any, Any]]:
-    for one in graphs:
-        for runner in one.runners:
-            for bound in runner.programs:
-                for linear in runner.stage.linears:
-                    yield one, bound, linear, bound.scales.params.get(linear.name)
+def linears_of(model: torch.nn.Module, graphs: list[Compiled]) -> Iterator[tuple[str, Bound, Linear]]:
+    """The linears of all programs: the path of the module that each belongs to, its program, itself."""
+    names: dict[int, list[str]] = {}
+    for path, param in model.named_parameters(remove_duplicate=False):
+        names.setdefault(id(param), []).append(path)
+    for bound in (b for one in graphs for runner in one.runners for b in runner.programs):
+        for linear in bound.stage.linears:
+            param = bound.scales.params.get(linear.name)
+            paths = names.get(id(param), []) if param is not None else [linear.weight or linear.name]
+            owner = _owner(model, linear, param, [path.rpartition(".")[0] for path in paths])
+            if owner is not None:
+                yield owner, bound, linear
+
+
+def _owner(model: torch.nn.Module, linear: Linear, param: Any, owners: list[str]) -> str | None:
+    """The module that a linear belongs to, of those that have its weight."""
+    if linear.place.module in owners:  # a tied weight: this use of it
+        owners = [linear.place.module]
+    for owner in owners:
+        if param is None or is_linear(model.get_submodule(owner)):
+            return owner
+    if owners and param is not None and linear.place.module:
+        return linear.place.module
+    return owners[0] if owners else None
 
 
 def _decided(bound: Any, linear: str) -> tuple[dict[str, str], str, str]:
