@@ -273,8 +273,9 @@ bool cli_alarm_report(cli_alarms *a, int64_t step, const char *recipe, uint64_t 
     if (a->any) {
         if (!say_all(&r))
             return false;
-        a->since = a->since ? a->since : first_since(a, step);
-        a->stopped = a->mode > CLI_GUARD_WARN ? step : 0;
+        const int64_t since = first_since(a, step);
+        a->since = a->since ? a->since : since;
+        a->stopped = a->mode > CLI_GUARD_WARN ? since : 0;
     }
     folder->at.before = a->since ? a->since : fp8c_guard_suspects(a->guard);
     a->looks = false;
@@ -296,14 +297,14 @@ void cli_alarm_stop(const cli_alarms *a, cli_folder *folder)
                 modes[a->mode]);
         return;
     }
-    if (f8_run_suspect(&folder->run, a->since, &step, &diag) != F8_OK) {
+    if (f8_run_suspect(&folder->run, a->stopped, &step, &diag) != F8_OK) {
         cli_file_fail(&diag);
         return;
     }
     fprintf(stderr,
             "  --guard %s: the run ends here. Its newest checkpoint is that of step %" PRId64
             "%s\n",
-            modes[a->mode], step, step < a->since ? ", from before" : ": there is no earlier one");
+            modes[a->mode], step, step < a->stopped ? ", from before" : ": there is no earlier one");
     if (a->mode == CLI_GUARD_STOP)
         fprintf(stderr, "  to look for the cause: fp8c triage %s\n", folder->path);
     fprintf(stderr,

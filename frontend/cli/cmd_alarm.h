@@ -33,7 +33,7 @@ typedef struct cli_alarms {
     char where[24];       /* ", rank 2": where it was found, if not on this rank */
     int64_t since;        /* of the first alarm of the run; 0: none was raised */
     bool any;             /* an alarm is raised on any rank, in the step that is judged */
-    int64_t stopped;      /* the step that ended the run; 0: none */
+    int64_t stopped;      /* `since` of what has ended the run; 0: it goes on */
 } cli_alarms;
 
 /* Whether --guard has another value, or can't do what is asked; a message on stderr says so. */
