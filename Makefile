@@ -216,6 +216,13 @@ $(BUILD)/tests/fp8c_faulty: $(call object,$(CLI) $(FAULTS) tests/faults/faulty.c
 	@$(CC) $(CFLAGS) $(LINK_$(VARIANT)) $(FAST_LINKER) $(FAULTY) -o $@ $^ $(LDLIBS) -ljansson
 $(BUILD)/tests/check_witness: $(call object,$(FAULTS))
 $(BUILD)/tests/check_witness: private CHECK += $(FAULTY)
+# The command with a kernel that computes wrong: check_burn runs it.
+WRONG_KERNEL := -Wl,--wrap=f8_exec_create -Wl,--wrap=f8_blob_phase
+$(BUILD)/tests/fp8c_wrong_kernel: $(call object,tests/faults/flip_kernel.c $(CLI)) $(LIBRARY)
+	@mkdir -p $(@D)
+	@echo "  link $@"
+	@$(CC) $(CFLAGS) $(LINK_$(VARIANT)) -o $@ $^ $(WRONG_KERNEL) $(LDLIBS) -ljansson
+$(BUILD)/tests/check_burn: $(BUILD)/tests/fp8c_wrong_kernel
 $(BUILD)/fuzz_f8x: $(call object,$(PACKAGE))
 $(BUILD)/fuzz_%: $(BUILD)/obj/tests/fuzz/fuzz_%.o $(call object,$(LANGUAGE))
 	@echo "  link $@"
@@ -225,18 +232,20 @@ $(BUILD)/bench/%: $(BUILD)/obj/bench/%.o $(call object,$(PEERS)) $(LIBRARY)
 	@echo "  link $@"
 	@$(CC) $(CFLAGS) -o $@ $^ $(LDLIBS) -ljansson
 
-# Stand-ins for the CUDA driver, NVRTC, cuBLASLt, cuDNN and NCCL (tests/emulator/README.md). All variants
-# share one build without sanitizers, which cannot follow its fibers and the faults that it handles.
+# Stand-ins for the CUDA driver, NVRTC, cuBLASLt, cuDNN, NCCL and NVML (tests/emulator/README.md). All
+# variants share one build without sanitizers, which cannot follow its fibers and the faults that it handles.
 EMULATOR := build/emulator
 EMULATOR_FLAGS := -std=c17 -D_GNU_SOURCE -g -O2 -ffp-contract=off -Wall -Wextra -Werror -fvisibility=hidden -fPIC -I. \
                   -MMD -MP
-EMULATOR_LIBRARIES := $(addprefix $(EMULATOR)/,libcuda.so.1 libnvrtc.so.13 libcublasLt.so.13 libcudnn.so.9 libnccl.so.2)
+EMULATOR_LIBRARIES := $(addprefix $(EMULATOR)/,libcuda.so.1 libnvrtc.so.13 libcublasLt.so.13 libcudnn.so.9 libnccl.so.2 \
+                         libnvidia-ml.so.1)
 emulated = $(patsubst %,$(EMULATOR)/obj/%.o,common $(1))
 $(EMULATOR)/libcuda.so.1: $(call emulated,block device fault fiber memory module stream warp)
 $(EMULATOR)/libnvrtc.so.13: $(call emulated,nvrtc nvrtc_compile)
 $(EMULATOR)/libcublasLt.so.13: $(call emulated,cublaslt cublaslt_limits gemm)
 $(EMULATOR)/libcudnn.so.9: $(call emulated,cudnn/descriptor cudnn/engine cudnn/evaluate)
 $(EMULATOR)/libnccl.so.2: $(call emulated,nccl nccl_world)
+$(EMULATOR)/libnvidia-ml.so.1: $(call emulated,nvml)
 EMULATOR_FLAGS_gemm := -O3 -ffp-contract=fast
 $(EMULATOR)/obj/%.o: tests/emulator/%.c
 	@mkdir -p $(@D)

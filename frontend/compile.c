@@ -129,6 +129,7 @@ static f8_status read_pair(const fp8c_compile_options *o, f8_options *out, f8_di
                         : o->gradients_of  ? "gradients_of"
                         : o->add_gradients ? "add_gradients"
                         : o->train_step    ? "train_step"
+                        : o->frozen        ? "frozen"
                                            : NULL;
     if (!o->pair && needs)
         return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "%s needs `pair`", needs);
@@ -139,9 +140,14 @@ static f8_status read_pair(const fp8c_compile_options *o, f8_options *out, f8_di
     if (o->pair && o->keep && !o->train_step)
         return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
                        "keep names operands of micro_step, which a pair has only with train_step");
+    if (o->frozen && o->train_step)
+        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
+                       "frozen is for a pair alone: the micro_step of train_step trains every "
+                       "parameter");
     out->pair = o->pair;
     out->cotangents = o->cotangents;
     out->gradients_of = o->gradients_of;
+    out->frozen = o->frozen;
     out->add_gradients = o->add_gradients;
     out->train_step = o->train_step;
     return F8_OK;
@@ -452,6 +458,31 @@ f8_status f8_compile_variant(fp8c_program *p, const f8_module *source,
     return status;
 }
 
+/* A run in high precision is so everywhere, since FP8 is compared with it. Say so where the caller
+ * added rules, and not only wrote them into the text, which all runs share. */
+static void warn_of_rules(const f8_module *m, const char *recipe, const f8_log *log)
+{
+    f8_diag unread = {0};
+    f8_recipe all, own;
+    const f8_recipe_rule *first = NULL;
+    size_t n = 0;
+    if (f8_recipe_parse(recipe ? recipe : "bf16", F8_NOWHERE, &all, &unread) != F8_OK ||
+        all.scaling != F8_SCALING_NONE)
+        return;
+    for (size_t i = 0; i < m->n_rules; i++) {
+        const f8_recipe_rule *r = &m->rule[i];
+        if (!r->added || (f8_recipe_parse(r->recipe, r->loc, &own, &unread) == F8_OK &&
+                          !strcmp(own.name, all.name)))
+            continue;
+        first = first ? first : r;
+        n++;
+    }
+    char text[512];
+    if (first)
+        f8_log_say(log, F8_LOG_WARNING, "recipe %s overrides %zu added rule%s, as recipe %s",
+                   all.name, n, n > 1 ? "s" : "", f8_rule_print(first, text, sizeof text));
+}
+
 static f8_status build_program(fp8c_program *p, const fp8c_module *module,
                                const f8_compile_request *request, f8_diag *diag)
 {
@@ -466,6 +497,8 @@ static f8_status build_program(fp8c_program *p, const fp8c_module *module,
     /* A calibration and the tuner compile on behalf of another compile, which warns. */
     if (!o->inference && !o->pair && !request->calibrate && !p->tuner)
         F8_TRY(f8_warn_of_untrained(module->ir, &p->ctx->log, diag));
+    if (!request->calibrate && !p->tuner)
+        warn_of_rules(module->ir, o->recipe, &p->ctx->log);
     F8_TRY(f8_compile_variant(p, module->ir, request, diag));
     if (!request->calibrate)
         F8_TRY(f8_source_keep(p, module, request, diag));

@@ -86,8 +86,8 @@
  * count as zero. Options with struct_size 0 are FP8C_ERR_INPUT.
  *
  * Ownership: an object made with a context keeps that context alive. fp8c_context_destroy gives up
- * the caller's hold, and the context goes with the last module, program, calibration, doctor or
- * tuning. Until then its callbacks, its allocator and fp8c_context_message serve these objects. No
+ * the caller's hold, and the context goes with the last module, program, calibration, doctor,
+ * tuning, burn or health. Until then its callbacks, its allocator and fp8c_context_message serve these objects. No
  * new object can be made with it: FP8C_ERR_INPUT. A program is independent of its module. A handle
  * must not be used or destroyed after its destroy call: its memory is gone, and fp8c cannot tell.
  *
@@ -345,7 +345,8 @@ FP8C_API fp8c_status fp8c_module_recipe(fp8c_module *module, const char *pattern
                                         const char *recipe);
 /* Add a rule after all others, so that it wins. `rule` is what the text has after `recipe`, as
  * "\"h.*\" wgrad = bf16" or "layers 1, 1 = bf16". `origin` is what messages and decisions call the
- * rule's place, as "--rule" or a file's name; it may be NULL. */
+ * rule's place, as "--rule" or a file's name; it may be NULL. A program in bf16 or f32 is so
+ * everywhere: the log warns where that overrides an added rule. */
 FP8C_API fp8c_status fp8c_module_rule(fp8c_module *module, const char *rule, const char *origin);
 /* Check the whole module: every rule must match a linear. fp8c_module_parse and fp8c_compile do
  * this as well. */
@@ -631,6 +632,10 @@ typedef struct fp8c_compile_options {
     int32_t witness; /* keep what fp8c_program_run_witnessed needs: the module after the passes. On a
                         GPU every step is then a launch of its own, with the same bits.
                         FP8C_ERR_UNSUPPORTED for target reference; fp8c_compile_file refuses it */
+    /* With `pair`: name patterns, which commas separate, of parameters that are not trained.
+     * backward gives no gradient of them, and nothing is computed or saved for one. FP8C_ERR_INPUT:
+     * a pattern that matches no parameter; `train_step`. NULL: every parameter is trained */
+    const char *frozen;
 } fp8c_compile_options;
 
 /* ---- choosing recipes by measured error and cost: recipe "auto" ---- */
@@ -969,7 +974,8 @@ FP8C_API fp8c_status fp8c_program_variable_view(fp8c_program *program, int varia
  *     backward        in:  a cotangent dRESULT for each result that has one; those inputs of
  *                          forward that backward reads; saved.0, saved.1, ...
  *                     out: the gradient dINPUT of each input that `gradients_of` names; the
- *                          gradient of each parameter that forward reads, by the parameter's name
+ *                          gradient of each parameter that forward reads, by the parameter's name,
+ *                          but of those that `frozen` names
  *     forward.first   the same ports as forward and backward. Only with recipe `delayed`: an
  *     backward.first  operand whose amax history is empty is scaled by its own amax
  *     forward.stats   only with `stats`: forward and backward with figures ("statistics" below), and
@@ -1973,6 +1979,121 @@ typedef struct fp8c_self_test {
  * bit for bit, those of integer arithmetic and those of target `reference`. A test that fails is a
  * result, not an error. FP8C_ERR_INPUT: there is no such target. */
 FP8C_API fp8c_status fp8c_doctor_test(fp8c_doctor *doctor, int target, fp8c_self_test *out);
+
+/* ---- a burn: a device under load for a while, each result compared with a known answer ----
+ *
+ * A burn runs GEMMs (f32, bf16, FP8 with scales of each kind that the target takes; forward and
+ * both gradients), attention, and kernels of every sort (norms, softmax, quantizing, sums of
+ * columns, an optimizer's step), again and again for so many seconds on all threads. Operands of
+ * GEMMs are small integers and scales are powers of two, so sums are exact in any order, and the
+ * answers come from integer arithmetic. Those of kernels come from target `reference`. What differs
+ * in one bit is counted: a device that computes wrong, or memory that loses bits. */
+typedef struct fp8c_burn fp8c_burn;
+
+typedef struct fp8c_burn_options {
+    size_t struct_size; /* sizeof(fp8c_burn_options) */
+    const char *target; /* one that can run here: "cpu" (default), "cuda", ... */
+    int32_t device;     /* of a CUDA target: the GPU's ordinal */
+    int32_t threads;    /* 0: as the context says */
+    double seconds;     /* how long; 0: 10. Preparing comes before. One round is run at least */
+} fp8c_burn_options;
+
+/* Prepare and burn. A wrong result is no failure of the call. The context's progress callback is
+ * called between runs (phase "burn", in seconds); if it asks to stop, the burn ends early with what
+ * was counted so far, unless it was still preparing: FP8C_ERR_CANCELLED. options may be NULL. */
+FP8C_API fp8c_status fp8c_doctor_burn(fp8c_context *ctx, const fp8c_burn_options *options,
+                                      fp8c_burn **out);
+FP8C_API void fp8c_burn_destroy(fp8c_burn *burn);
+
+typedef struct fp8c_burn_info {
+    size_t struct_size;       /* sizeof(fp8c_burn_info), set by the caller */
+    const char *target, *device; /* device: its name */
+    int32_t threads;          /* of the CPU */
+    int32_t finished;         /* 0: it was stopped early, or a run failed */
+    const char *failure;      /* why a run failed, which ends the burn; NULL: none did */
+    double seconds;           /* of the burn */
+    int64_t rounds;           /* whole ones: everything once */
+    int64_t comparisons, wrong; /* results compared; of these, results that differed */
+    int64_t runs;             /* of programs. On a GPU results are compared after several runs, or
+                                 fetching them would take longer than computing them */
+    int64_t bytes;            /* compared */
+    double busy;              /* seconds in which programs ran */
+    double first_flops, last_flops; /* floating-point operations a second while GEMMs ran, in the
+                                       first quarter of the time and in the last; 0: not known */
+} fp8c_burn_info;
+FP8C_API void fp8c_burn_report(const fp8c_burn *burn, fp8c_burn_info *out);
+
+/* One result of the burn, or several that the target can't have. */
+typedef struct fp8c_burn_result {
+    size_t struct_size;       /* sizeof(fp8c_burn_result), set by the caller */
+    const char *name;         /* "GEMM bf16 dgrad", "softmax" */
+    const char *step;         /* the step that writes it, as kernels are called; "": not known */
+    const char *skipped;      /* why it is not computed here: NULL, it is */
+    int64_t comparisons, wrong; /* as in fp8c_burn_info */
+    const char *first;        /* the first difference: round, element, its value, the known answer,
+                                 how many elements are wrong; NULL: there was none */
+    int64_t first_round;      /* of that: counted from 1; 0: there was none */
+    int64_t first_element;    /* its index, row by row */
+    int64_t first_count;      /* how many elements of that result were wrong */
+} fp8c_burn_result;
+/* Ends a loop. */
+FP8C_API fp8c_status fp8c_burn_result_at(const fp8c_burn *burn, int index, fp8c_burn_result *out);
+
+/* ---- health: what a device counts of its own errors, beside a program that runs ----
+ *
+ * A health watches one device from its creation on. Of a GPU, NVML tells: XIDs, errors of memory
+ * and of NVLinks, remapped rows, clocks and what holds them down, temperature. A thread of fp8c's
+ * waits for XIDs and looks every `seconds`. Of the CPU the kernel's files tell: machine checks,
+ * errors of memory, heat; these change when fp8c_health_look is called. What can't be had is
+ * unknown, also all of it: a missing NVML is no failure. Any thread may make the calls below but
+ * the first two, at any time in between. */
+typedef struct fp8c_health fp8c_health;
+
+typedef struct fp8c_health_options {
+    size_t struct_size; /* sizeof(fp8c_health_options) */
+    int32_t gpu;        /* 1: GPU number `device`; 0: the CPU */
+    int32_t device;
+    double seconds;     /* between two looks at a GPU; 0: 1. < 0: only fp8c_health_look looks */
+} fp8c_health_options;
+
+/* options may be NULL. FP8C_ERR_MEMORY; FP8C_ERR_IO: the system refuses a thread. */
+FP8C_API fp8c_status fp8c_health_create(fp8c_context *ctx, const fp8c_health_options *options,
+                                        fp8c_health **out);
+FP8C_API void fp8c_health_destroy(fp8c_health *health);
+/* Look now. */
+FP8C_API void fp8c_health_look(fp8c_health *health);
+
+typedef struct fp8c_health_info {
+    size_t struct_size;  /* sizeof(fp8c_health_info), set by the caller */
+    const char *source;  /* "NVML, driver 580.65.06", "the kernel"; or why there is none */
+    int32_t known;       /* values that are known; 0: nothing can be said of the device */
+    int32_t events;      /* so far */
+    int32_t faults;      /* of these, those after which results may be wrong */
+    const char *address; /* a GPU's, on the bus; "" */
+} fp8c_health_info;
+FP8C_API void fp8c_health_report(fp8c_health *health, fp8c_health_info *out);
+
+typedef struct fp8c_health_value {
+    size_t struct_size;      /* sizeof(fp8c_health_value), set by the caller */
+    const char *name, *text; /* name: in records, as "ecc_uncorrected"; text: in words */
+    int64_t first, now;      /* when the health was created, and at the last look; -1: not known */
+    int32_t fault;           /* 1: if it grows, results may be wrong */
+} fp8c_health_value;
+/* Ends a loop. */
+FP8C_API fp8c_status fp8c_health_value_at(fp8c_health *health, int index, fp8c_health_value *out);
+
+/* Something that has changed: an XID, a counter that grew, something new that holds clocks down.
+ * Only the first 256 are kept. */
+typedef struct fp8c_health_event {
+    size_t struct_size; /* sizeof(fp8c_health_event), set by the caller */
+    const char *name;   /* of the value */
+    char text[160];     /* "XID 79: GPU has fallen off the bus" */
+    double seconds;     /* since the health was created */
+    int64_t number;     /* of an XID; else by how much the counter grew */
+    int32_t fault;      /* as in fp8c_health_value */
+} fp8c_health_event;
+/* In their order. Ends a loop. */
+FP8C_API fp8c_status fp8c_health_event_at(fp8c_health *health, int index, fp8c_health_event *out);
 
 #ifdef __cplusplus
 }

@@ -169,6 +169,9 @@ fp8c_status fp8c_program_run_witnessed(fp8c_program *p, int function, int32_t ju
     f8_diag diag = {0};
     watch w = {.p = p, .func = (uint32_t)function, .fn = fn, .user = user};
     f8_status status = f8_program_can_run(p, function, &diag);
+    if (status == F8_OK && !fn)
+        status = f8_fail(&diag, F8_ERR_INPUT, F8_NOWHERE,
+                         "fp8c_program_run_witnessed needs a callback: `fn` is NULL");
     if (status == F8_OK)
         status = begin(&w, judge != 0, &diag);
     if (status == F8_OK) {

@@ -210,7 +210,8 @@ static f8_status judge_product(judge *j, f8_ref product)
 
 /* ---- attention ---- */
 
-/* The largest norm of a head's row, of elements that lie D after D. NaN when one is. */
+/* The largest norm of a head's row, of elements that lie D after D. Rows with NaN or Inf don't
+ * count: what they reach is NaN or Inf itself, and the bound is for the other elements. */
 static double largest_norm(const f8_type *t, const void *data, int64_t D)
 {
     const f8_rvalue v = view(t, data);
@@ -219,7 +220,7 @@ static double largest_norm(const f8_type *t, const void *data, int64_t D)
         double sum = 0;
         for (int64_t d = 0; d < D; d++)
             sum += at(&v, i + d) * at(&v, i + d);
-        top = sum > top || isnan(sum) ? sum : top;
+        top = isfinite(sum) && sum > top ? sum : top;
     }
     return sqrt(top);
 }

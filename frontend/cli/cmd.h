@@ -201,7 +201,8 @@ enum {
            "train each recipe with N seeds, from --seed on, and show means and their spread")      \
     OPTION(lr, "--lr", "RATE", NUMBER, ON_TRAIN, "replace the optimizer's learning rate")          \
     OPTION(threads, "--threads", "N", THREADS,                                                     \
-           ON_TRAIN | ON_EXPLAIN | ON_COMPILE | ON_EVAL | ON_PLAN | ON_RUN | ON_TUNE | ON_TRIAGE,  \
+           ON_TRAIN | ON_EXPLAIN | ON_COMPILE | ON_EVAL | ON_PLAN | ON_RUN | ON_TUNE |             \
+               ON_TRIAGE | ON_DOCTOR,                                                              \
            "the number of CPU threads, 1 to 256 (default: all CPUs)")                              \
     OPTION(json, "--json", "FILE", TEXT,                                                           \
            ON_TRAIN | ON_EXPLAIN | ON_COMPILE | ON_EVAL | ON_EXPORT | ON_PLAN | ON_DOCTOR |        \
@@ -288,6 +289,9 @@ enum {
            "add the rows of such a file to the database")                                          \
     OPTION(merge, "--merge", "FILE", RECIPES, ON_TUNE,                                             \
            "add the rows of another database; repeatable")                                         \
+    OPTION(burn, "--burn", "SECONDS", NUMBER, ON_DOCTOR,                                           \
+           "instead: for so long run GEMMs and kernels on the CPU, then on each GPU, and compare " \
+           "each result with a known answer; exit with 1 if one was wrong")                        \
     OPTION(dims, "-D", "NAME=N", DIM, ON_ALL | ON_TUNE,                                            \
            "replace the value or the bound of a dim; repeatable")
 

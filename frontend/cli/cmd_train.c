@@ -11,6 +11,7 @@
 #include "frontend/cli/cmd_checkpoint.h"
 #include "frontend/cli/cmd_fingerprint.h"
 #include "frontend/cli/cmd_folder.h"
+#include "frontend/cli/cmd_health.h"
 #include "frontend/cli/cmd_profile.h"
 #include "frontend/cli/cmd_train.h"
 #include "frontend/cli/cmd_stats.h"
@@ -44,6 +45,7 @@ typedef struct run {
     cli_alarms alarms;
     int function; /* of the last micro-step */
     cli_stats watched;
+    cli_health health;
 } run;
 
 static bool find_functions(run *r)
@@ -207,11 +209,19 @@ static void record_in_folder(run *r, int64_t step, const step_facts *f, double r
     cli_folder_record(r->folder, record);
 }
 
+static void tell_health(run *r, int64_t step, bool last)
+{
+    json_t *at = json_pack("{ss sI sI}", "recipe", r->out->recipe, "seed", (json_int_t)r->out->seed,
+                           "step", (json_int_t)step);
+    cli_health_tell(&r->health, r->json, r->folder, at, last);
+}
+
 /* false after a message on stderr. */
 static bool report(run *r, int64_t step, const step_facts *f, double seconds, double items)
 {
     cli_json_record(r->json, step_record(r, step, f, items / seconds));
     record_in_folder(r, step, f, items / seconds);
+    tell_health(r, step, false);
     const int64_t lines = r->c->steps < LINES ? r->c->steps : LINES;
     if (r->terminal && step * lines / r->c->steps != (step - 1) * lines / r->c->steps)
         report_step(r, step, f);
@@ -433,8 +443,12 @@ static bool train_seed(run *r, const char *save, const char *state)
     o->saved = f->path != NULL;
     o->done = r->begin = f->path ? f->at.step : 0;
     r->end = r->c->stop_at && r->c->stop_at < r->c->steps ? r->c->stop_at : r->c->steps;
-    if (status == FP8C_OK)
+    if (status == FP8C_OK) {
+        cli_health_of(&r->health, r->ctx, r->program, r->c->device);
         status = train(r);
+        tell_health(r, o->done, true); /* after a failure above all */
+        cli_health_end(&r->health);
+    }
     if (r->alarms.stopped) {
         cli_alarm_stop(&r->alarms, f);
         if (r->c->ranks)

@@ -80,6 +80,11 @@ static bool moves_rows(const cli *c)
     return c->rows_in || c->rows_out || c->merge.n;
 }
 
+static bool only_looks(const cli *c)
+{
+    return !(c->burn > 0);
+}
+
 static bool prints_man(const cli *c)
 {
     return c->man && c->file;
@@ -132,6 +137,7 @@ static const struct {
       AT(recompute), AT(no_fuse), AT(only), AT(dims), AT(threads), AT(json), AT(time), AT(runs),
       AT(same_bits), AT(again)}},
     {ON_TARGET | ON_TUNE, without_gpu, "a --target that is no GPU", {AT(device)}},
+    {ON_DOCTOR, only_looks, "without --burn, doctor", {AT(threads)}},
     {ON_HELP, prints_man, "with a COMMAND, help", {AT(man)}},
 };
 

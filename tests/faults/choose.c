@@ -13,17 +13,7 @@ bool f8_fault_has_function(const f8_fault *f, const char *function)
     return !strncmp(function, f->function, n) && (!function[n] || function[n] == '.');
 }
 
-/* ---- by number: in micro_step.stats the value of that name, the one that micro_step has ---- */
-
-static size_t occurrence(const f8_fault_values *all, size_t at)
-{
-    size_t before = 0;
-    for (size_t i = 0; i < at; i++)
-        before += !strcmp(all->value[i].name, all->value[at].name);
-    return before;
-}
-
-static const f8_fault_value *nth(const f8_fault_values *all, const char *name, size_t n)
+static const f8_fault_value *nth(const f8_fault_values *all, const char *name, int64_t n)
 {
     for (size_t i = 0; i < all->n; i++)
         if (!strcmp(all->value[i].name, name) && !n--)
@@ -31,18 +21,23 @@ static const f8_fault_value *nth(const f8_fault_values *all, const char *name, s
     return NULL;
 }
 
-static const f8_fault_value *by_number(const f8_fault *f, const f8_variant *v, uint32_t func,
-                                       const f8_fault_values *all, f8_arena *arena)
+/* ---- by number ---- */
+
+f8_status f8_fault_pin(f8_fault *f, const f8_variant *v, uint32_t func)
 {
+    f8_arena arena;
+    f8_fault_values all;
+    f8_arena_init(&arena, NULL);
+    const f8_status status = f8_fault_values_of(v, func, &arena, &all);
     const size_t k = (size_t)strtoull(f->value + 1, NULL, 10);
-    uint32_t base = func;
-    f8_fault_values own = *all;
-    for (uint32_t i = 0; i < v->plan.n_funcs; i++)
-        if (!strcmp(v->plan.func[i].name, f->function))
-            base = i;
-    if (base != func && f8_fault_values_of(v, base, arena, &own) != F8_OK)
-        return NULL;
-    return k < own.n ? nth(all, own.value[k].name, occurrence(&own, k)) : NULL;
+    if (status == F8_OK && k < all.n) {
+        snprintf(f->value, sizeof f->value, "%s", all.value[k].name);
+        f->nth = 0;
+        for (size_t i = 0; i < k; i++)
+            f->nth += !strcmp(all.value[i].name, f->value);
+    }
+    f8_arena_end(&arena);
+    return status;
 }
 
 /* ---- by name ---- */
@@ -70,8 +65,8 @@ static const f8_fault_value *last_of(const f8_fault *f, const f8_fault_values *a
 
 static const f8_fault_value *by_name(const f8_fault *f, const f8_fault_values *all)
 {
-    const f8_fault_value *v = last_of(f, all, f->value);
-    return v ? v : nth(all, f->value, 0);
+    const f8_fault_value *v = f->nth < 0 ? last_of(f, all, f->value) : NULL;
+    return v ? v : nth(all, f->value, f->nth < 0 ? 0 : f->nth);
 }
 
 /* ---- all ---- */
@@ -101,9 +96,7 @@ f8_status f8_fault_choose(const f8_fault *f, const f8_variant *v, uint32_t func,
     *out = (f8_fault_values){F8_NEW_ARRAY(arena, f8_fault_value, 2), 0};
     if (!out->value)
         return F8_ERR_MEMORY;
-    const f8_fault_value *one = *f->value == '#' ? by_number(f, v, func, &all, arena)
-                                : *f->value      ? by_name(f, &all)
-                                                 : NULL;
+    const f8_fault_value *one = *f->value ? by_name(f, &all) : NULL;
     if (one && !add(f, one, out, why))
         return F8_ERR_INPUT;
     for (int i = 0; i < 2 && !*f->value; i++) {

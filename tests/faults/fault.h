@@ -23,7 +23,9 @@ typedef enum f8_fault_kind {
 typedef struct f8_fault {
     f8_fault_kind kind;
     char function[F8_FAULT_TEXT];
-    char value[F8_FAULT_TEXT];  /* a name, #K, or empty: what the kind has as its default */
+    char value[F8_FAULT_TEXT]; /* a name, #K, or empty: what the kind has as its default */
+    int64_t nth; /* of the values of exactly that name the nth, from 0; -1: a variable's, or else
+                    the first */
     char recipe[F8_FAULT_TEXT]; /* of programs that were compiled with this recipe; empty: of all */
     char target[F8_FAULT_TEXT]; /* "cpu" or "cuda" */
     int64_t step, micro;        /* from 1; micro 0: whichever */

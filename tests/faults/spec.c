@@ -130,7 +130,8 @@ static bool complete(f8_fault *f, char why[F8_FAULT_WHY])
 
 bool f8_fault_parse(const char *text, f8_fault *out, char why[F8_FAULT_WHY])
 {
-    *out = (f8_fault){.element = -1, .count = 64, .rank = -1, .factor = 1.5, .target = "cpu"};
+    *out = (f8_fault){
+        .nth = -1, .element = -1, .count = 64, .rank = -1, .factor = 1.5, .target = "cpu"};
     while (*text) {
         char pair[2 * F8_FAULT_TEXT];
         const size_t n = strcspn(text, ",");

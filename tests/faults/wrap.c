@@ -42,6 +42,7 @@ typedef struct victim {
 /* Ranks may be threads. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static f8_fault now;
+static bool known; /* a program can have it */
 static char log_file[4096];
 static int64_t changes;
 static bool lists;
@@ -53,6 +54,7 @@ void f8_fault_use(const f8_fault *fault, const char *log)
     now = fault ? *fault : (f8_fault){0};
     snprintf(log_file, sizeof log_file, "%s", log ? log : "");
     changes = 0;
+    known = false;
     pthread_mutex_unlock(&lock);
 }
 
@@ -141,10 +143,11 @@ static bool is_due(victim *v, const char *function)
     const int64_t done = counter(v->p, "opt.step"), micro = counter(v->p, "opt.micro_steps");
     v->runs++;
     v->step = done < 0 ? v->runs : done + (strncmp(function, "eval", 4) != 0);
-    v->micro = micro < 0 ? 1 : micro + 1;
+    const bool in_micro_step = !strncmp(function, "micro_step", 10);
+    v->micro = micro < 0 ? 1 : micro + in_micro_step;
     if (f->rank >= 0 && f->rank != rank_of(v->p))
         return false;
-    if (f->micro && f->micro != v->micro)
+    if (f->micro && in_micro_step && f->micro != v->micro)
         return false;
     return f->always ? v->step >= f->step : v->step == f->step && !f8_fault_count();
 }
@@ -266,8 +269,9 @@ static void begin(victim *v, const f8_variant *variant, const f8_exec *x, uint32
         return;
     f8_arena_end(&v->arena);
     f8_arena_init(&v->arena, NULL);
-    if (f8_fault_choose(&v->fault, variant, func, &v->arena, &v->values, why) != F8_OK)
-        refuse(why);
+    v->due = f8_fault_choose(&v->fault, variant, func, &v->arena, &v->values, why) == F8_OK;
+    if (!v->due) /* there are other values in micro_step.stats */
+        return;
     v->before = F8_NEW_ARRAY(&v->arena, void *, v->values.n);
     for (size_t i = 0; i < v->values.n && v->fault.kind == F8_FAULT_STALE; i++) {
         const f8_fault_memory m = memory_of(x, func, &v->values.value[i]);
@@ -341,50 +345,61 @@ static void print_values(const f8_variant *v, uint32_t func)
     f8_arena_end(&arena);
 }
 
-/* The fault must be possible in the program's functions. */
-static void check_between(const fp8c_program *p, const f8_fault *f, uint32_t func)
+/* NULL, or why the fault is not possible between runs. */
+static const char *misfit_between(const fp8c_program *p, const f8_fault *f, uint32_t func)
 {
-    char why[F8_FAULT_WHY];
     const int var = fp8c_program_find_variable(p, f->value);
-    const f8_plan *plan = &p->now->plan;
-    const char *misfit = NULL;
     if (f->kind == F8_FAULT_NAN)
-        misfit = float_input(p, func, f) < 0 ? "no such input of f32, bf16 or f16" : NULL;
-    else
-        misfit = var < 0 ? "no such variable" : f8_fault_misfit(f, &plan->var[var].type);
-    if (!misfit)
-        return;
-    snprintf(why, sizeof why, "kind=%s,value=%s: %s", f8_fault_kind_name(f->kind), f->value,
-             misfit);
-    refuse(why);
+        return float_input(p, func, f) < 0 ? "no such input of f32, bf16 or f16" : NULL;
+    return var < 0 ? "no such variable" : f8_fault_misfit(f, &p->now->plan.var[var].type);
 }
 
-static void check_inside(const fp8c_program *p, const f8_fault *f, uint32_t func)
+static bool is_possible(const fp8c_program *p, f8_fault *f, uint32_t func, char why[F8_FAULT_WHY])
 {
-    char why[F8_FAULT_WHY] = "out of memory";
     f8_arena arena;
     f8_fault_values values;
+    if (is_between(f)) {
+        const char *misfit = misfit_between(p, f, func);
+        if (misfit)
+            snprintf(why, F8_FAULT_WHY, "kind=%s,value=%s: %s", f8_fault_kind_name(f->kind),
+                     f->value, misfit);
+        return !misfit;
+    }
     f8_arena_init(&arena, NULL);
-    if (f8_fault_choose(f, p->now, func, &arena, &values, why) != F8_OK)
-        refuse(why);
+    bool ok = *f->value != '#' || f8_fault_pin(f, p->now, func) == F8_OK;
+    ok = ok && f8_fault_choose(f, p->now, func, &arena, &values, why) == F8_OK;
     f8_arena_end(&arena);
+    return ok;
 }
 
-static void add_victim(fp8c_program *p, const f8_fault *f)
+/* The first program with the function must be able to have the fault. In later ones, such as one
+ * under another recipe, the value may be missing. */
+static bool can_have(const fp8c_program *p, f8_fault *f)
 {
-    for (uint32_t i = 0; i < p->now->plan.n_funcs; i++) {
-        if (!f8_fault_has_function(f, p->now->plan.func[i].name))
-            continue;
-        if (is_between(f))
-            check_between(p, f, i);
-        else
-            check_inside(p, f, i);
-    }
+    char why[F8_FAULT_WHY] = "out of memory";
+    const int func = fp8c_program_function(p, f->function);
+    if (func < 0)
+        return false;
+    const bool possible = is_possible(p, f, (uint32_t)func, why);
+    pthread_mutex_lock(&lock);
+    if (!known && !possible)
+        refuse(why);
+    known = true;
+    snprintf(now.value, sizeof now.value, "%s", f->value);
+    now.nth = f->nth;
+    pthread_mutex_unlock(&lock);
+    return possible;
+}
+
+static void add_victim(fp8c_program *p, f8_fault f)
+{
+    if (!can_have(p, &f))
+        return;
     victim *v = calloc(1, sizeof *v);
     if (!v)
         refuse("out of memory");
     v->p = p;
-    v->fault = *f;
+    v->fault = f;
     f8_arena_init(&v->arena, NULL);
     pthread_mutex_lock(&lock);
     v->next = victims;
@@ -418,7 +433,7 @@ fp8c_status __wrap_fp8c_compile(const fp8c_module *m, const fp8c_compile_options
         print_values((*out)->now, i);
     if (lists)
         exit(0);
-    add_victim(*out, &f);
+    add_victim(*out, f);
     return status;
 }
 

@@ -36,6 +36,7 @@ static const fault_case faults[] = {
     {"kind=flip,function=eval,value=x.0,step=2,element=2,bit=0", "x.0", 1, 1, 2, 1},
     {"kind=corrupt,value=d.x.0,step=2,element=3,count=10", "d.x.0", 1, 10, 3, 1},
     {"kind=corrupt,value=r.0,step=1,when=always,count=1", "r.0", 2, 1, 0, 2},
+    {"kind=flip,value=#0,step=2,element=7,bit=3", "embedded", 1, 1, 7, 1},
     {"kind=gemm,value=h.0.mlp.c_fc.wgrad,step=2,element=40,factor=1.1", "h.0.mlp.c_fc.wgrad", 1, 1,
      40, 1},
     {"kind=gemm,value=h.0.mlp.c_fc.wgrad,step=2,factor=1.0000002", NULL, 0, 0, 0, 1},
@@ -110,6 +111,23 @@ START_TEST(wrong_faults)
 }
 END_TEST
 
+/* What a program can't have ends the process with exit code 2. */
+START_TEST(impossible_faults)
+{
+    static const char *const impossible[] = {"kind=gemm,value=nonsense,step=1",
+                                             "kind=flip,value=#9999,step=1",
+                                             "kind=gemm,value=x.0,step=1",
+                                             "kind=flip,value=x.0,step=1,element=2048",
+                                             "kind=flip,value=x.0,step=1,bit=16",
+                                             "kind=inf,value=nonsense,step=1",
+                                             "kind=nan,step=1"};
+    const f8_fault f = parsed(impossible[_i]);
+    f8_api_run r;
+    f8_fault_use(&f, NULL);
+    witness_begin(&r, "cpu", "bf16", true);
+}
+END_TEST
+
 /* ---- NaN and Inf ---- */
 
 /* The first value with NaN or Inf. */
@@ -158,13 +176,12 @@ static float *input(fp8c_program *p, int f, const char *name)
 }
 
 /* The same, with an Inf that does no harm in the kernel that makes the other. */
-static const char harmless[] =
-    "module harmless\nparam w: f32[8, 8] ones\n"
-    "func forward(%x: f32[4, 8], %g: f32[]) -> (%loss: f32[]) {\n"
-    "  %scale = select(eq(%g, 0.0), 1.0, div(1.0, %g))\n"
-    "  %y = cast(linear(mul(mul(%x, %scale), %x), w) {name = \"fc\"})\n"
-    "  return reshape(reduce_sum(%y) {axes = [0, 1]}) {shape = []}\n"
-    "}\noptimizer adamw {lr = 0.001}\n";
+static const char harmless[] = "module harmless\nparam w: f32[8, 8] ones\n"
+                               "func forward(%x: f32[4, 8], %g: f32[]) -> (%loss: f32[]) {\n"
+                               "  %scale = select(eq(%g, 0.0), 1.0, div(1.0, %g))\n"
+                               "  %y = cast(linear(mul(mul(%x, %scale), %x), w) {name = \"fc\"})\n"
+                               "  return reshape(reduce_sum(%y) {axes = [0, 1]}) {shape = []}\n"
+                               "}\noptimizer adamw {lr = 0.001}\n";
 
 /* Runs micro_step with all x the same. */
 static void run_overflowing(const char *text, float x, float gain, witness_log *l)
@@ -262,7 +279,7 @@ START_TEST(ranks_that_share)
 {
     static rank_case plain, witnessed;
     plain = (rank_case){.text = model,
-                        .options = {.recipe = "delayed", .zero = 1},
+                        .options = {.recipe = _i % 2 ? "delayed" : "block", .zero = _i},
                         .ranks = 2,
                         .steps = 1,
                         .fill = fill_ids,
@@ -276,6 +293,39 @@ START_TEST(ranks_that_share)
         rank_case_same(&plain, r, &witnessed, r, "under the witness");
     rank_case_end(&plain);
     rank_case_end(&witnessed);
+}
+END_TEST
+
+/* Which values are wrong on this rank: rank 1's product alone. */
+static void one_wrong_rank(rank_case *c, const fp8c_comm *comm, const fp8c_program *program)
+{
+    fp8c_program *p = (fp8c_program *)(uintptr_t)program;
+    witness_log l = witness_new_log();
+    (void)c;
+    ck_assert_int_eq(
+        fp8c_program_run_witnessed(p, fp8c_program_function(p, "micro_step"), 1, witness_note, &l),
+        FP8C_OK);
+    ck_assert_int_eq(l.wrong, comm->rank);
+    for (int i = 0; i < l.n; i++)
+        ck_assert(l.value[i].verdict != FP8C_WRONG || !strcmp(l.value[i].value, "fc.fprop"));
+    free(l.value);
+}
+
+START_TEST(a_fault_of_one_rank)
+{
+    static rank_case c;
+    const f8_fault f = parsed("kind=gemm,value=fc.fprop,step=2,rank=1,factor=2");
+    c = (rank_case){.text = model,
+                    .options = {.recipe = "bf16", .witness = 1},
+                    .ranks = 2,
+                    .steps = 1,
+                    .fill = fill_ids,
+                    .at_end = one_wrong_rank};
+    f8_fault_use(&f, NULL);
+    rank_case_run(&c);
+    ck_assert_int_eq(f8_fault_count(), 1);
+    f8_fault_use(NULL, NULL);
+    rank_case_end(&c);
 }
 END_TEST
 
@@ -293,6 +343,8 @@ START_TEST(without_the_option)
     said(ctx, "compiled without `witness`");
     ck_assert_int_eq(fp8c_program_run_witnessed(p, 99, 1, witness_note, &l), FP8C_ERR_INPUT);
     ck_assert_int_eq(l.n, 0);
+    ck_assert_int_eq(fp8c_program_run_witnessed(p, 0, 1, NULL, NULL), FP8C_ERR_INPUT);
+    said(ctx, "`fn` is NULL");
     free(l.value);
     fp8c_program_destroy(p);
     fp8c_module_destroy(m);
@@ -325,10 +377,12 @@ Suite *f8_suite(void)
     tcase_add_loop_test(t, agrees, 0, RECIPES);
     tcase_add_loop_test(t, faults_are_found, 0, (int)(sizeof faults / sizeof *faults));
     tcase_add_test(t, wrong_faults);
+    tcase_add_loop_exit_test(t, impossible_faults, 2, 0, 7);
     tcase_add_loop_test(t, inf_in_a_weight, 0, 2);
     tcase_add_loop_test(t, an_op_overflows, 0, 3);
     tcase_add_test(t, nan_in_a_batch);
-    tcase_add_test(t, ranks_that_share);
+    tcase_add_loop_test(t, ranks_that_share, 0, 4); /* by stage of ZeRO */
+    tcase_add_test(t, a_fault_of_one_rank);
     tcase_add_test(t, without_the_option);
     tcase_add_test(t, refusals);
     suite_add_tcase(s, t);

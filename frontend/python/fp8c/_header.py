@@ -232,7 +232,7 @@ class CompileOptions(Structure):
                 ("add_gradients", i32), ("train_step", i32), ("external", text), ("stats", text),
                 ("stats_recipe", text), ("dump", text), ("comm", ptr), ("ranks", i32),
                 ("zero", i32), ("reduce_dtype", text), ("reduce_at", text), ("reduce_order", text),
-                ("witness", i32)]
+                ("witness", i32), ("frozen", text)]
 
 
 class Trial(Structure):
@@ -466,6 +466,43 @@ class SelfTest(Structure):
     _fields_ = [("result", i32), ("seconds", f64), ("detail", text)]
 
 
+class BurnOptions(Structure):
+    _fields_ = [("struct_size", size), ("target", text), ("device", i32), ("threads", i32),
+                ("seconds", f64)]
+
+
+class BurnInfo(Structure):
+    _fields_ = [("struct_size", size), ("target", text), ("device", text), ("threads", i32),
+                ("finished", i32), ("failure", text), ("seconds", f64), ("rounds", i64),
+                ("comparisons", i64), ("wrong", i64), ("runs", i64), ("bytes", i64),
+                ("busy", f64), ("first_flops", f64), ("last_flops", f64)]
+
+
+class BurnResult(Structure):
+    _fields_ = [("struct_size", size), ("name", text), ("step", text), ("skipped", text),
+                ("comparisons", i64), ("wrong", i64), ("first", text), ("first_round", i64),
+                ("first_element", i64), ("first_count", i64)]
+
+
+class HealthOptions(Structure):
+    _fields_ = [("struct_size", size), ("gpu", i32), ("device", i32), ("seconds", f64)]
+
+
+class HealthInfo(Structure):
+    _fields_ = [("struct_size", size), ("source", text), ("known", i32), ("events", i32),
+                ("faults", i32), ("address", text)]
+
+
+class HealthValue(Structure):
+    _fields_ = [("struct_size", size), ("name", text), ("text", text), ("first", i64),
+                ("now", i64), ("fault", i32)]
+
+
+class HealthEvent(Structure):
+    _fields_ = [("struct_size", size), ("name", text), ("text", char * 160), ("seconds", f64),
+                ("number", i64), ("fault", i32)]
+
+
 # ---- functions: the type of the result, then those of the arguments ----
 
 status = i32
@@ -620,4 +657,14 @@ FUNCTIONS = {
     "doctor_fact": (status, ptr, i32, ptr),
     "doctor_target": (status, ptr, i32, ptr),
     "doctor_test": (status, ptr, i32, ptr),
+    "doctor_burn": (status, ptr, ptr, ptr),
+    "burn_destroy": (None, ptr),
+    "burn_report": (None, ptr, ptr),
+    "burn_result_at": (status, ptr, i32, ptr),
+    "health_create": (status, ptr, ptr, ptr),
+    "health_destroy": (None, ptr),
+    "health_look": (None, ptr),
+    "health_report": (None, ptr, ptr),
+    "health_value_at": (status, ptr, i32, ptr),
+    "health_event_at": (status, ptr, i32, ptr),
 }

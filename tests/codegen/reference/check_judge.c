@@ -535,6 +535,30 @@ START_TEST(nan_and_inf)
 }
 END_TEST
 
+/* NaN in one head's row: the elements that it reaches must be NaN, and the others are judged as
+ * without it. */
+START_TEST(nan_in_a_head)
+{
+    static const struct {
+        int at, operand;
+    } of[] = {{9, 0}, {9, 2}, {13, 5}, {13, 1}};
+    for (size_t i = 0; i < sizeof of / sizeof of[0]; i++) {
+        fixture x;
+        compute(&x, of[i].at, 3);
+        store(type_of(&x, of[i].operand), (void *)(uintptr_t)x.operand[of[i].operand], 3, NAN);
+        ck_assert(!judge(&x, F8_SUMS_F32));
+        ck_assert(isnan(x.j.want));
+        attention(&x, false);
+        const f8_type *t = type_of_result(&x, 0);
+        const int64_t last = f8_type_elements(t) - 1; /* of another head */
+        store_bits(t->dtype, x.got[0], last, load_bits(t->dtype, x.got[0], last) + 1);
+        ASSERT_OK(&x, F8_SUMS_F32);
+        assert_named(&x, 0, last, 2 * (double)load(t, x.got[0], last) + 1);
+        finish(&x);
+    }
+}
+END_TEST
+
 /* A sum that may overflow on the way has no bound, which is counted; its neighbours have one. */
 START_TEST(overflow_is_counted)
 {
@@ -722,6 +746,7 @@ Suite *f8_suite(void)
     tcase_add_test(t, narrow_probabilities);
     tcase_add_test(t, flushed_factors);
     tcase_add_test(t, nan_and_inf);
+    tcase_add_test(t, nan_in_a_head);
     tcase_add_test(t, overflow_is_counted);
     tcase_add_test(t, rounding_to_inf_is_counted);
     tcase_add_test(t, scores_without_a_bound);

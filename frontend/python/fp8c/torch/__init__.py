@@ -30,7 +30,7 @@ from here:
     stage.text         a whole module, for fp8c.Module.parse. Its function is `forward`
     stage.params       list[Param]: name (in the text), index (into plan.inputs and the call's
                        arguments), path, requires_grad. A frozen one is a param of the text all the
-                       same: its gradient is not wanted
+                       same. stage.frozen has their names: the compile option `frozen`
     stage.inputs, stage.results    list[Port]: name, value, dtype, shape, gradient, torch_dtype
     stage.gradients_of the inputs whose gradients are wanted (the compile option of that name)
     stage.seed         whether the last input of the text is `seed: i32[]`: give each call a new

@@ -120,6 +120,8 @@ class Bound:
             options["cotangents"] = ",".join(self.cotangents)
             if self.stage.gradients_of:
                 options["gradients_of"] = ",".join(self.stage.gradients_of)
+            if self.stage.frozen:
+                options["frozen"] = ",".join(self.stage.frozen)
         if self.settings.statistics and self.cotangents and self.stage.linears:
             options["stats"] = OPERANDS
         if self.settings.memory:
@@ -158,7 +160,10 @@ class Bound:
                 raise Unsupported(f"parameter {self.names[i]}", "it is not contiguous")
             if param.device != self.device:
                 raise Unsupported(f"parameter {self.names[i]}", f"it has moved to {param.device}")
-            self.program.bind_variable(name, self.view(param.detach()))
+            try:
+                self.program.bind_variable(name, self.view(param.detach()))
+            except fp8c.InputError as error:  # such as two parameters that overlap
+                raise Unsupported(f"parameter {self.names[i]}", str(error)) from error
             self.addresses[i] = param.data_ptr()
         return True
 

@@ -41,7 +41,8 @@ class Report:
 
     linears: every linear of named_modules(), and every parameter that a stage uses as a linear's
     weight. eager_ops: what PyTorch runs between stages. prologue_ops: what it runs first, without
-    gradients. unused_rules: rules that match no linear. breaks: reasons why dynamo ended graphs.
+    gradients. unused_rules: rules that match no linear. breaks: reasons why dynamo ended graphs,
+    with the places where they are known.
     """
 
     linears: list[LinearReport]
@@ -91,7 +92,7 @@ def report(model: torch.nn.Module) -> Report:
     plans = [c.plan for c in graphs if c.plan is not None]
     made = Report(linears, list(dict.fromkeys(op for p in plans for op in p.eager_ops)),
                   list(dict.fromkeys(op for p in plans for op in p.prologue_ops)),
-                  _unused_rules(graphs), _breaks(),
+                  _unused_rules(graphs), _all_breaks(graphs),
                   sum(i.fp8_gemms_planned for i in programs),
                   sum(i.fp8_gemms_executed for i in programs))
     if made.left_out and any(c.settings.strict for c in graphs):
@@ -185,12 +186,16 @@ def _left_out(model: torch.nn.Module, name: str, module: torch.nn.Module,
     parts = name.split(".")
     for n in range(len(parts), -1, -1):
         outer = model.get_submodule(".".join(parts[:n]))
+        where = ".".join(parts[:n]) or "the model"
         if _disabled(outer):
-            where = ".".join(parts[:n]) or "the model"
             return LinearReport(name, OUT, f"torch.compiler.disable keeps {where} out", place)
+        if private.is_fsdp_module(outer):
+            return LinearReport(name, OUT, f"FSDP has split the parameters of {where} over ranks, "
+                                "which is not supported", place)
     if not graphs:
-        return LinearReport(name, OUT, "no call of the model was compiled by fp8c yet", place)
-    breaks = _breaks()
+        return LinearReport(name, OUT, "no call of the model was compiled by fp8c yet, or dynamo "
+                            "left out all of it", place)
+    breaks = _all_breaks(graphs)
     why = f"; dynamo ended a graph: {breaks[0]}" if breaks else ""
     return LinearReport(name, OUT, "no graph has it: it was never traced" + why, place)
 
@@ -208,7 +213,13 @@ def _disabled(module: torch.nn.Module) -> bool:
 
 
 def _breaks() -> list[str]:
-    return [" ".join(str(reason).split("\n")[0].split()) for reason in private.graph_breaks()]
+    return [private.first_line(reason) for reason in private.graph_breaks()]
+
+
+def _all_breaks(graphs: list[Compiled]) -> list[str]:
+    """Those of the model's graphs, which have places, and others that dynamo counts."""
+    own = list(dict.fromkeys(one.ended for one in graphs if one.ended))
+    return own + [other for other in _breaks() if not any(one.startswith(other) for one in own)]
 
 
 def _unused_rules(graphs: list[Compiled]) -> list[str]:

@@ -12,6 +12,9 @@ import torch
 RECIPES = ("f32", "bf16", "delayed", "current", "rowwise", "block", "mxfp8")
 
 
+HIGH_PRECISION = ("f32", "bf16")  # a run in one of them is so everywhere
+
+
 @dataclass(frozen=True)
 class Settings:
     """recipe: one of RECIPES, with options as in `block {pow2 = true}`. rules: recipe rules for
@@ -43,6 +46,9 @@ class Settings:
         if isinstance(rules, str) or not isinstance(rules, Sequence) \
                 or any(not isinstance(r, str) for r in rules):
             raise ValueError("rules are a list of texts, such as '\"*.c_attn\" wgrad = bf16'")
+        if rules and recipe.split()[0] in HIGH_PRECISION:
+            raise ValueError(f"recipe {recipe} overrides all rules: choose another one, or leave out "
+                             "the rules")
         memory = given.get("memory", 0.0) or 0.0
         if not 0.0 <= memory < 1.0:
             raise ValueError(f"memory {memory!r} is a share of the saved bytes, between 0 and 1")
