@@ -229,6 +229,27 @@ START_TEST(keeps_what_is_from_before)
 }
 END_TEST
 
+/* A run that went on after an alarm, and is stopped by a later one, keeps what lies between. */
+START_TEST(stops_at_a_later_alarm)
+{
+    const char *folder = keep(f8_cli_temp("run"));
+    f8_cli_result r = TRAIN_ON(bad, "--steps", "60", "--run", folder, "--save-every", "1", "--keep",
+                               "60", "--stop-at", "12");
+    ck_assert_msg(r.code == 0, "%s", r.err);
+    json_t *all = records(folder, "warning");
+    const size_t before = json_array_size(all);
+    ck_assert_uint_ge(before, 1); /* 12 steps take each row once */
+    json_decref(all);
+    r = F8_CLI("train", "--resume", folder, "--guard", "stop");
+    ck_assert_msg(r.code == 1, "%d: %s", r.code, r.err);
+    all = records(folder, "warning");
+    ck_assert_uint_gt(json_array_size(all), before);
+    const json_int_t since = integer(json_array_get(all, before), "since");
+    ck_assert(since > 12 && has_checkpoint(folder, since - 1, ""));
+    json_decref(all);
+}
+END_TEST
+
 START_TEST(other_modes)
 {
     f8_cli_fails(TRAIN_ON(good, "--guard", "perhaps"), 2,
@@ -247,6 +268,7 @@ Suite *f8_suite(void)
     tcase_add_test(t, names_it_in_any_micro_step);
     tcase_add_test(t, changes_no_bit);
     tcase_add_test(t, keeps_what_is_from_before);
+    tcase_add_test(t, stops_at_a_later_alarm);
     tcase_add_test(t, other_modes);
     suite_add_tcase(s, t);
     return s;
