@@ -38,7 +38,7 @@ CUDA_INCLUDE ?= /usr/local/cuda/include
 
 comma := ,
 BUILD := $(if $(filter release,$(VARIANT)),build,build-$(VARIANT))
-FLAGS_release := -O2
+FLAGS_release := -O2 -g1
 FLAGS_debug := -O0
 FLAGS_asan := -O1 -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
 FLAGS_tsan := -O1 -fsanitize=thread
