@@ -207,6 +207,24 @@ $(BUILD)/tests/flip_shim.so: $(call object,tests/faults/flip_shim.c)
 	@mkdir -p $(@D)
 	@echo "  link $@"
 	@$(CC) $(CFLAGS) -shared -o $@ $^ -ldl
+# The command with faults that the linker puts around functions of the library
+# (tests/faults/README.md).
+FAULTS := $(addprefix tests/faults/,choose.c damage.c spec.c values.c wrap.c)
+FAULTY := $(addprefix -Wl$(comma)--wrap=,fp8c_compile fp8c_program_destroy fp8c_program_run \
+            fp8c_program_run_witnessed f8_exec_run_step)
+$(BUILD)/tests/fp8c_faulty: $(call object,$(CLI) $(FAULTS) tests/faults/faulty.c) $(LIBRARY)
+	@mkdir -p $(@D)
+	@echo "  link $@"
+	@$(CC) $(CFLAGS) $(LINK_$(VARIANT)) $(FAST_LINKER) $(FAULTY) -o $@ $^ $(LDLIBS) -ljansson
+$(BUILD)/tests/check_witness: $(call object,$(FAULTS))
+$(BUILD)/tests/check_witness: private CHECK += $(FAULTY)
+# The command with a kernel that computes wrong: check_burn runs it.
+WRONG_KERNEL := -Wl,--wrap=f8_exec_create -Wl,--wrap=f8_blob_phase
+$(BUILD)/tests/fp8c_wrong_kernel: $(call object,tests/faults/flip_kernel.c $(CLI)) $(LIBRARY)
+	@mkdir -p $(@D)
+	@echo "  link $@"
+	@$(CC) $(CFLAGS) $(LINK_$(VARIANT)) -o $@ $^ $(WRONG_KERNEL) $(LDLIBS) -ljansson
+$(BUILD)/tests/check_burn: $(BUILD)/tests/fp8c_wrong_kernel
 $(BUILD)/fuzz_f8x: $(call object,$(PACKAGE))
 $(BUILD)/fuzz_%: $(BUILD)/obj/tests/fuzz/fuzz_%.o $(call object,$(LANGUAGE))
 	@echo "  link $@"
@@ -216,18 +234,20 @@ $(BUILD)/bench/%: $(BUILD)/obj/bench/%.o $(call object,$(PEERS)) $(LIBRARY)
 	@echo "  link $@"
 	@$(CC) $(CFLAGS) -o $@ $^ $(LDLIBS) -ljansson
 
-# Stand-ins for the CUDA driver, NVRTC, cuBLASLt, cuDNN and NCCL (tests/emulator/README.md). All variants
-# share one build without sanitizers, which cannot follow its fibers and the faults that it handles.
+# Stand-ins for the CUDA driver, NVRTC, cuBLASLt, cuDNN, NCCL and NVML (tests/emulator/README.md). All
+# variants share one build without sanitizers, which cannot follow its fibers and the faults that it handles.
 EMULATOR := build/emulator
 EMULATOR_FLAGS := -std=c17 -D_GNU_SOURCE -g -O2 -ffp-contract=off -Wall -Wextra -Werror -fvisibility=hidden -fPIC -I. \
                   -MMD -MP
-EMULATOR_LIBRARIES := $(addprefix $(EMULATOR)/,libcuda.so.1 libnvrtc.so.13 libcublasLt.so.13 libcudnn.so.9 libnccl.so.2)
+EMULATOR_LIBRARIES := $(addprefix $(EMULATOR)/,libcuda.so.1 libnvrtc.so.13 libcublasLt.so.13 libcudnn.so.9 libnccl.so.2 \
+                         libnvidia-ml.so.1)
 emulated = $(patsubst %,$(EMULATOR)/obj/%.o,common $(1))
 $(EMULATOR)/libcuda.so.1: $(call emulated,block device fault fiber memory module stream warp)
 $(EMULATOR)/libnvrtc.so.13: $(call emulated,nvrtc nvrtc_compile)
 $(EMULATOR)/libcublasLt.so.13: $(call emulated,cublaslt cublaslt_limits gemm)
 $(EMULATOR)/libcudnn.so.9: $(call emulated,cudnn/descriptor cudnn/engine cudnn/evaluate)
 $(EMULATOR)/libnccl.so.2: $(call emulated,nccl nccl_world)
+$(EMULATOR)/libnvidia-ml.so.1: $(call emulated,nvml)
 EMULATOR_FLAGS_gemm := -O3 -ffp-contract=fast
 $(EMULATOR)/obj/%.o: tests/emulator/%.c
 	@mkdir -p $(@D)
@@ -260,7 +280,7 @@ check-quick: deps
 	@tests/run --quick
 
 # The benchmarks are built, so that a change does not break them unseen; no check runs them.
-check-build: build emulator $(BUILD)/tests/flip_shim.so $(TESTS:%=$(BUILD)/tests/%) $(BENCHES:%=$(BUILD)/bench/%)
+check-build: build emulator $(BUILD)/tests/flip_shim.so $(BUILD)/tests/fp8c_faulty $(TESTS:%=$(BUILD)/tests/%) $(BENCHES:%=$(BUILD)/bench/%)
 
 # Kills ranks at 50 random moments; `make check` kills two.
 check-ranks: deps

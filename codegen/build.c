@@ -90,6 +90,13 @@ static f8_status add_counters(f8_build *b)
 
 /* ---- functions ---- */
 
+/* Steps from `first` on belong to a group, by its number in f8_step.group. */
+static void number_steps(f8_build *b, uint32_t first, uint32_t group)
+{
+    for (uint32_t i = first; i < b->out->n_steps; i++)
+        b->out->step[i].group = group;
+}
+
 static f8_status build_func(f8_build *b, const f8_func *f)
 {
     const f8_lowered *p = f->lowered;
@@ -106,12 +113,17 @@ static f8_status build_func(f8_build *b, const f8_func *f)
     if (p->constants_bytes)
         memcpy(b->plan->constants + b->constants_base, p->constants, (size_t)p->constants_bytes);
     for (uint32_t i = 0; i < p->n_groups; i++) {
+        const uint32_t first = out->n_steps;
         b->scratch = 0;
         F8_TRY(f8_build_group(b, &p->group[p->order[i]]));
         F8_TRY(f8_build_zeros(b, &p->group[p->order[i]]));
+        number_steps(b, first, i + 1);
     }
-    for (uint32_t i = 0; i < p->n_copies; i++)
+    for (uint32_t i = 0; i < p->n_copies; i++) {
+        const uint32_t first = out->n_steps;
         F8_TRY(f8_build_final_copy(b, &p->copy[i]));
+        number_steps(b, first, p->n_groups + i + 1);
+    }
     if (b->target->most_instances && !b->options->unmerged)
         F8_TRY(f8_build_merge(b));
     if (b->target->takes_tail && !b->options->unmerged)

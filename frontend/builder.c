@@ -146,6 +146,7 @@ fp8c_status fp8c_module_rule(fp8c_module *m, const char *rule, const char *origi
         return f8_api_fail(m->ctx, diag, status, rule, strlen(rule));
     diag->file = file;
     parsed.origin = origin;
+    parsed.added = true;
     return f8_api_done(m, f8_add_rule(m->ir, &parsed));
 }
 

@@ -66,7 +66,7 @@ fp8c_status fp8c_calibration_create(const fp8c_module *module, const fp8c_compil
     own.no_device = 0;
     own.recipe = "bf16";
     own.inference = own.observe = own.pair = own.add_gradients = own.train_step = 0;
-    own.cotangents = own.gradients_of = NULL;
+    own.cotangents = own.gradients_of = own.frozen = NULL;
     own.stats = own.stats_recipe = own.dump = NULL;
     own.keep = own.print_after = own.checkpoint = own.recompute = NULL;
     own.memory_bytes = own.plan_only = 0; /* the memory budget is for the program to come */

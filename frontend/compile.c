@@ -129,6 +129,7 @@ static f8_status read_pair(const fp8c_compile_options *o, f8_options *out, f8_di
                         : o->gradients_of  ? "gradients_of"
                         : o->add_gradients ? "add_gradients"
                         : o->train_step    ? "train_step"
+                        : o->frozen        ? "frozen"
                                            : NULL;
     if (!o->pair && needs)
         return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "%s needs `pair`", needs);
@@ -139,9 +140,14 @@ static f8_status read_pair(const fp8c_compile_options *o, f8_options *out, f8_di
     if (o->pair && o->keep && !o->train_step)
         return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
                        "keep names operands of micro_step, which a pair has only with train_step");
+    if (o->frozen && o->train_step)
+        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
+                       "frozen is for a pair alone: the micro_step of train_step trains every "
+                       "parameter");
     out->pair = o->pair;
     out->cotangents = o->cotangents;
     out->gradients_of = o->gradients_of;
+    out->frozen = o->frozen;
     out->add_gradients = o->add_gradients;
     out->train_step = o->train_step;
     return F8_OK;
@@ -229,6 +235,9 @@ static f8_status read_options(f8_compilation *c, f8_diag *diag)
     F8_TRY(read_attention(c, o->attention, diag));
     F8_TRY(read_statistics(c, diag));
     F8_TRY(read_ranks(c, diag));
+    if (o->witness && out->target->kind == F8_TARGET_REFERENCE)
+        return f8_fail(diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
+                       "witness: target reference is the witness: it has no plan to judge");
     out->no_fuse = o->no_fuse;
     out->inference = o->inference;
     out->observe = o->observe;
@@ -278,6 +287,7 @@ static f8_status build_plan(f8_compilation *c, f8_diag *diag)
                               .choices = c->tuned.use,
                               .log = &ctx->log,
                               .progress = &ctx->progress,
+                              .unmerged = o->witness,
                               .dump = c->dump.folder[0] ? f8_dump_text : NULL,
                               .dump_user = &c->dump};
     if (c->program->target->kind == F8_TARGET_REFERENCE)
@@ -367,19 +377,29 @@ static f8_status make_variant(f8_compilation *c, const f8_module *source, f8_dia
     return F8_OK;
 }
 
+/* The module goes on after the compile, whose diag ends. */
+static f8_status outlive(f8_module *m, f8_arena *arena, f8_diag *compile)
+{
+    f8_diag *own = F8_NEW(arena, f8_diag);
+    if (!own)
+        return f8_arena_status(arena, compile);
+    m->diag = own;
+    for (size_t i = 0; i < m->n_funcs; i++)
+        m->func[i].graph->diag = own;
+    return F8_OK;
+}
+
 /* Keep what the calibration needs that c compiled for, with the options that it reads. */
 static f8_status keep_unit(const f8_compilation *c, f8_diag *diag)
 {
     f8_arena *graph = &c->variant->graph;
     f8_unit *u = F8_NEW(graph, f8_unit);
     f8_recipe *recipe = F8_NEW(graph, f8_recipe);
-    f8_diag *own = F8_NEW(graph, f8_diag);
-    if (!u || !recipe || !own)
+    if (!u || !recipe)
         return f8_arena_status(graph, diag);
     *u = c->unit;
-    u->diag = u->module->diag = own; /* the compile's copy ends with it */
-    for (size_t i = 0; i < u->module->n_funcs; i++)
-        u->module->func[i].graph->diag = own;
+    F8_TRY(outlive(u->module, graph, diag));
+    u->diag = u->module->diag;
     *recipe = c->recipe;
     u->options = (f8_options){.target = c->program->target, .recipe = recipe, .calibrate = true};
     c->program->unit = u;
@@ -429,9 +449,38 @@ f8_status f8_compile_variant(fp8c_program *p, const f8_module *source,
     f8_gemm_lib_destroy(c->gemms);
     if (status == F8_OK && request->calibrate)
         return keep_unit(c, diag);
+    if (status == F8_OK && request->o.witness) {
+        v->lowered = c->unit.module;
+        return outlive(c->unit.module, &v->graph, diag);
+    }
     if (p->target->kind != F8_TARGET_REFERENCE)
         f8_arena_end(&v->graph);
     return status;
+}
+
+/* A run in high precision is so everywhere, since FP8 is compared with it. Say so where the caller
+ * added rules, and not only wrote them into the text, which all runs share. */
+static void warn_of_rules(const f8_module *m, const char *recipe, const f8_log *log)
+{
+    f8_diag unread = {0};
+    f8_recipe all, own;
+    const f8_recipe_rule *first = NULL;
+    size_t n = 0;
+    if (f8_recipe_parse(recipe ? recipe : "bf16", F8_NOWHERE, &all, &unread) != F8_OK ||
+        all.scaling != F8_SCALING_NONE)
+        return;
+    for (size_t i = 0; i < m->n_rules; i++) {
+        const f8_recipe_rule *r = &m->rule[i];
+        if (!r->added || (f8_recipe_parse(r->recipe, r->loc, &own, &unread) == F8_OK &&
+                          !strcmp(own.name, all.name)))
+            continue;
+        first = first ? first : r;
+        n++;
+    }
+    char text[512];
+    if (first)
+        f8_log_say(log, F8_LOG_WARNING, "recipe %s overrides %zu added rule%s, as recipe %s",
+                   all.name, n, n > 1 ? "s" : "", f8_rule_print(first, text, sizeof text));
 }
 
 static f8_status build_program(fp8c_program *p, const fp8c_module *module,
@@ -448,6 +497,8 @@ static f8_status build_program(fp8c_program *p, const fp8c_module *module,
     /* A calibration and the tuner compile on behalf of another compile, which warns. */
     if (!o->inference && !o->pair && !request->calibrate && !p->tuner)
         F8_TRY(f8_warn_of_untrained(module->ir, &p->ctx->log, diag));
+    if (!request->calibrate && !p->tuner)
+        warn_of_rules(module->ir, o->recipe, &p->ctx->log);
     F8_TRY(f8_compile_variant(p, module->ir, request, diag));
     if (!request->calibrate)
         F8_TRY(f8_source_keep(p, module, request, diag));

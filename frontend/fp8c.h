@@ -86,8 +86,8 @@
  * count as zero. Options with struct_size 0 are FP8C_ERR_INPUT.
  *
  * Ownership: an object made with a context keeps that context alive. fp8c_context_destroy gives up
- * the caller's hold, and the context goes with the last module, program, calibration, doctor or
- * tuning. Until then its callbacks, its allocator and fp8c_context_message serve these objects. No
+ * the caller's hold, and the context goes with the last module, program, calibration, doctor,
+ * tuning, burn or health. Until then its callbacks, its allocator and fp8c_context_message serve these objects. No
  * new object can be made with it: FP8C_ERR_INPUT. A program is independent of its module. A handle
  * must not be used or destroyed after its destroy call: its memory is gone, and fp8c cannot tell.
  *
@@ -345,7 +345,8 @@ FP8C_API fp8c_status fp8c_module_recipe(fp8c_module *module, const char *pattern
                                         const char *recipe);
 /* Add a rule after all others, so that it wins. `rule` is what the text has after `recipe`, as
  * "\"h.*\" wgrad = bf16" or "layers 1, 1 = bf16". `origin` is what messages and decisions call the
- * rule's place, as "--rule" or a file's name; it may be NULL. */
+ * rule's place, as "--rule" or a file's name; it may be NULL. A program in bf16 or f32 is so
+ * everywhere: the log warns where that overrides an added rule. */
 FP8C_API fp8c_status fp8c_module_rule(fp8c_module *module, const char *rule, const char *origin);
 /* Check the whole module: every rule must match a linear. fp8c_module_parse and fp8c_compile do
  * this as well. */
@@ -596,7 +597,8 @@ typedef struct fp8c_compile_options {
      * between them, of LINEAR.x, .w and .dy (operands) and LINEAR.y, .dx and .dw (results).
      * FP8C_ERR_INPUT: they match none. fp8c_compile_file refuses all three. */
     const char *stats;        /* add the function micro_step.stats, which also computes figures of
-                                 the matching values */
+                                 the matching values; with `pair` forward.stats and backward.stats
+                                 likewise */
     const char *stats_recipe; /* with `stats`: also the figures of the matching operands as they
                                  would be if this recipe scaled them. One without a history:
                                  current, rowwise, block or mxfp8, with its options */
@@ -627,6 +629,13 @@ typedef struct fp8c_compile_options {
      * bits may differ from library to library, from stage to stage and from run to run.
      * reduce_dtype is then "f32" */
     const char *reduce_order;
+    int32_t witness; /* keep what fp8c_program_run_witnessed needs: the module after the passes. On a
+                        GPU every step is then a launch of its own, with the same bits.
+                        FP8C_ERR_UNSUPPORTED for target reference; fp8c_compile_file refuses it */
+    /* With `pair`: name patterns, which commas separate, of parameters that are not trained.
+     * backward gives no gradient of them, and nothing is computed or saved for one. FP8C_ERR_INPUT:
+     * a pattern that matches no parameter; `train_step`. NULL: every parameter is trained */
+    const char *frozen;
 } fp8c_compile_options;
 
 /* ---- choosing recipes by measured error and cost: recipe "auto" ---- */
@@ -965,9 +974,12 @@ FP8C_API fp8c_status fp8c_program_variable_view(fp8c_program *program, int varia
  *     backward        in:  a cotangent dRESULT for each result that has one; those inputs of
  *                          forward that backward reads; saved.0, saved.1, ...
  *                     out: the gradient dINPUT of each input that `gradients_of` names; the
- *                          gradient of each parameter that forward reads, by the parameter's name
+ *                          gradient of each parameter that forward reads, by the parameter's name,
+ *                          but of those that `frozen` names
  *     forward.first   the same ports as forward and backward. Only with recipe `delayed`: an
  *     backward.first  operand whose amax history is empty is scaled by its own amax
+ *     forward.stats   only with `stats`: forward and backward with figures ("statistics" below), and
+ *     ...             likewise of the first pair
  *     update_scales   only if a linear is `delayed` or `current`: ends a step. It pushes the amaxes
  *                     that the backwards have seen on the histories, makes the next scales, and
  *                     takes the amaxes of the weights
@@ -1174,16 +1186,21 @@ FP8C_API int64_t fp8c_saved_bytes(const fp8c_saved *saved);
 /* Give up the forward that it holds, if any: its backward will not run. */
 FP8C_API void fp8c_saved_drop(fp8c_saved *saved);
 
-/* fp8c_program_call of forward, or with `first` of forward.first if the program has that. The
- * handle takes what is saved: `outputs` are for the results alone. A call that fails leaves the
+/* fp8c_program_call of forward, or of another function that `which` names: 0, or a sum of these. */
+typedef enum fp8c_forward {
+    FP8C_FORWARD_FIRST = 1, /* forward.first, if the program has it */
+    FP8C_FORWARD_STATS = 2, /* the one that watches: forward.stats, or forward.first.stats. Its
+                               backward watches too. See "statistics" below */
+} fp8c_forward;
+/* The handle takes what is saved: `outputs` are for the results alone. A call that fails leaves the
  * handle as it was. FP8C_ERR_INPUT also: the handle is another program's; it holds a forward; this
- * forward would replace a state, and another one waits. */
-FP8C_API fp8c_status fp8c_program_forward(fp8c_program *program, int32_t first, fp8c_saved *saved,
+ * forward would replace a state, and another one waits; there is no function that watches. */
+FP8C_API fp8c_status fp8c_program_forward(fp8c_program *program, int32_t which, fp8c_saved *saved,
                                           const fp8c_tensor_view *const *inputs, size_t n_inputs,
                                           const fp8c_tensor_view *const *outputs,
                                           size_t n_outputs);
-/* fp8c_program_call of the backward that belongs to the handle's forward: backward or
- * backward.first, with the values that dims that are bounds had there. `inputs` are the cotangents,
+/* fp8c_program_call of the backward that belongs to the handle's forward: backward,
+ * backward.first, or one that watches, with the values that dims that are bounds had there. `inputs` are the cotangents,
  * then the inputs of forward that backward reads, with the values that they had. The handle is free
  * then. A call that fails leaves the handle as it was. FP8C_ERR_INPUT also: the handle is another
  * program's, or it holds no forward. */
@@ -1478,6 +1495,12 @@ FP8C_API fp8c_status fp8c_program_device(fp8c_program *program, fp8c_device *out
  *             printf("%s: %g of the values underflow\n", s.name, s.underflow);
  *     }
  *
+ * In a pair, forward.stats and backward.stats give the figures of what each of them computes: x, w
+ * and y are forward's, and dy, dx and dw are backward's. fp8c_program_forward runs them with
+ * FP8C_FORWARD_STATS. Then the figures stay with the program, and `outputs` are for the results
+ * alone. Ask for them before the next run of the same function. Where there is forward.first,
+ * forward.first.stats and backward.first.stats watch the first steps.
+ *
  * The same holds for `dump` and micro_step.dump, whose results are ports as any function's. With
  * both options micro_step.dump has figures, too.
  *
@@ -1486,7 +1509,7 @@ FP8C_API fp8c_status fp8c_program_device(fp8c_program *program, fp8c_device *out
  * the gradient over the micro-steps since the last update. A second one of its kind is LINEAR.x.1,
  * as in a head that is computed in chunks, and LINEAR.x.1x128 or LINEAR.x.row has scales that do
  * not cover the whole tensor. A value that several linears read is watched once, under the name of
- * the first of them that matches. */
+ * the first of them that matches. Its names in the others are its aliases. */
 typedef struct fp8c_statistic {
     size_t struct_size;           /* sizeof(fp8c_statistic), set by the caller */
     const char *name, *linear;    /* the program's, as all texts here */
@@ -1510,15 +1533,25 @@ typedef struct fp8c_statistic {
     double sqnr;                  /* 10 log10(sum of x^2 / sum of (d - x)^2): decibels */
     double scale, scale_wanted;   /* what x is multiplied by, and what its own amax asks for; NaN
                                      where there is a scale for each row or block */
+    double used;                  /* the largest |code| as a share of the format's maximum: how much
+                                     of its range is in use. A scale that is 256 times too small
+                                     shows here, and hardly in sqnr. NaN if not quantized */
+    const char *gemms;            /* the GEMMs of the linear that read it, or made it: "fprop",
+                                     "fprop, wgrad" */
 } fp8c_statistic;
-/* Statistic `index`, as the last fp8c_program_run of `function` left it: micro_step.stats, or
- * micro_step.dump. (fp8c_program_call gives the figures to the caller instead, as the result
+/* Statistic `index`, as the last run of `function` left it: micro_step.stats, micro_step.dump, or
+ * one of a pair's. (fp8c_program_call gives the figures to the caller instead, as the result
  * "stats".) On a CUDA target with a stream of the caller's, wait first. FP8C_ERR_INPUT past the
  * last, or if the function has no figures: that ends a loop, and sets no message. */
 FP8C_API fp8c_status fp8c_program_statistic(fp8c_program *program, int function, int index,
                                             fp8c_statistic *out);
-/* The index of the statistic with that name, or -1. */
+/* The index of the statistic with that name, or -1. A program with micro_step.stats and a pair has
+ * it twice: then it is that of micro_step.stats. */
 FP8C_API int fp8c_program_find_statistic(const fp8c_program *program, const char *name);
+/* The names that the value of a statistic has in other linears that read it: 0, 1, ... NULL past
+ * the last. */
+FP8C_API const char *fp8c_program_statistic_alias(const fp8c_program *program, int function,
+                                                  int index, int alias);
 
 /* One line per GEMM of a linear. */
 typedef struct fp8c_decision {
@@ -1543,6 +1576,61 @@ typedef struct fp8c_step {
 /* Ends a loop. */
 FP8C_API fp8c_status fp8c_program_step(const fp8c_program *program, int function, int index,
                                        fp8c_step *out);
+/* ---- the witness: which step computes wrongly ----
+ *
+ * A program that was compiled with `witness` can run a function under observation. Each step of its
+ * plan is then done alone, and what it has written is given to a callback. With `judge` fp8c also
+ * evaluates the same ops once more, with the reference interpreter on the inputs that the device
+ * itself had: a kernel must have written the interpreter's bits, and a GEMM or an attention must lie
+ * within the bound of its sums. For a sum of K products in f32 that is (K + 6) 2^-24 times the sum
+ * of their magnitudes, twice that on a GPU; Hopper's FP8 sums keep fewer bits
+ * (codegen/reference/judge.c derives the bounds). So a device that computes wrongly is told from an
+ * op that was given wrong inputs. Results are those of fp8c_program_run. */
+typedef enum fp8c_verdict {
+    FP8C_NOT_JUDGED, /* `judge` was 0, or the step is a collective */
+    FP8C_RIGHT,
+    FP8C_WRONG
+} fp8c_verdict;
+
+/* A value that a step has just written. All pointers are good until the callback returns. */
+typedef struct fp8c_witnessed {
+    size_t struct_size;
+    int32_t function, step; /* fp8c_program_step */
+    const char *kind, *name; /* of the step */
+    const char *value; /* what it is called: a port or a tensor of the text, a GEMM's linear and role,
+                          or an op and what it is made from: "gelu of h.0.mlp.c_fc.fprop" */
+    fp8c_type type;
+    const void *data; /* the elements, in host memory and contiguous */
+    uint64_t hash;    /* of these bytes: equal in every run that gives these bits */
+    fp8c_verdict verdict;
+    int64_t wrong, at; /* how many elements are wrong, and the index of the first */
+    double got, want, allowed; /* of that element: |got - want| may be up to `allowed` */
+    int64_t nonfinite, nonfinite_at; /* elements that are NaN or Inf, and the index of the first */
+    const char *nonfinite_input; /* with `judge`: a value that the step has read, and that has NaN or
+                                    Inf; NULL: none */
+    const char *nonfinite_op;    /* with `judge`: the op that made the first NaN or Inf of finite
+                                    operands, such as "quantize"; NULL: none did */
+} fp8c_witnessed;
+typedef void (*fp8c_witness_fn)(void *user, const fp8c_witnessed *value);
+
+/* Runs a function as fp8c_program_run, under observation. Collectives go on beside nothing.
+ * FP8C_ERR_INPUT: the program was compiled without `witness`. After another failure the state is
+ * undefined, as after a failed run. */
+FP8C_API fp8c_status fp8c_program_run_witnessed(fp8c_program *program, int function, int32_t judge,
+                                                fp8c_witness_fn fn, void *user);
+
+/* Keep what a function was given: copies of the inputs of its last `runs` runs, in host memory, so
+ * that a run that went wrong can be made again (0: none any more). Inputs are the ports that carry no
+ * variable. A run then copies them first; those in a GPU's memory make it wait. `fp8c train` needs
+ * none: it makes a batch again from its seed and number. FP8C_ERR_INPUT: there is no such function.
+ * FP8C_ERR_UNSUPPORTED: the program has dims that are bounds. */
+FP8C_API fp8c_status fp8c_program_keep_inputs(fp8c_program *program, int function, int32_t runs);
+/* Input `index` of the run that is `back` runs before the last (0: the last itself): contiguous, of
+ * the port's type, until the function runs again. NULL: it was not kept, or the port carries a
+ * variable. */
+FP8C_API const void *fp8c_program_kept_input(fp8c_program *program, int function, int32_t back,
+                                             int index);
+
 /* What a step of kind `collective` exchanges with the other ranks. */
 typedef struct fp8c_collective {
     const char *op;  /* all_gather, all_to_all; all_slice, which exchanges nothing; with reduce_order
@@ -1775,6 +1863,121 @@ typedef struct fp8c_self_test {
  * bit for bit, those of integer arithmetic and those of target `reference`. A test that fails is a
  * result, not an error. FP8C_ERR_INPUT: there is no such target. */
 FP8C_API fp8c_status fp8c_doctor_test(fp8c_doctor *doctor, int target, fp8c_self_test *out);
+
+/* ---- a burn: a device under load for a while, each result compared with a known answer ----
+ *
+ * A burn runs GEMMs (f32, bf16, FP8 with scales of each kind that the target takes; forward and
+ * both gradients), attention, and kernels of every sort (norms, softmax, quantizing, sums of
+ * columns, an optimizer's step), again and again for so many seconds on all threads. Operands of
+ * GEMMs are small integers and scales are powers of two, so sums are exact in any order, and the
+ * answers come from integer arithmetic. Those of kernels come from target `reference`. What differs
+ * in one bit is counted: a device that computes wrong, or memory that loses bits. */
+typedef struct fp8c_burn fp8c_burn;
+
+typedef struct fp8c_burn_options {
+    size_t struct_size; /* sizeof(fp8c_burn_options) */
+    const char *target; /* one that can run here: "cpu" (default), "cuda", ... */
+    int32_t device;     /* of a CUDA target: the GPU's ordinal */
+    int32_t threads;    /* 0: as the context says */
+    double seconds;     /* how long; 0: 10. Preparing comes before. One round is run at least */
+} fp8c_burn_options;
+
+/* Prepare and burn. A wrong result is no failure of the call. The context's progress callback is
+ * called between runs (phase "burn", in seconds); if it asks to stop, the burn ends early with what
+ * was counted so far, unless it was still preparing: FP8C_ERR_CANCELLED. options may be NULL. */
+FP8C_API fp8c_status fp8c_doctor_burn(fp8c_context *ctx, const fp8c_burn_options *options,
+                                      fp8c_burn **out);
+FP8C_API void fp8c_burn_destroy(fp8c_burn *burn);
+
+typedef struct fp8c_burn_info {
+    size_t struct_size;       /* sizeof(fp8c_burn_info), set by the caller */
+    const char *target, *device; /* device: its name */
+    int32_t threads;          /* of the CPU */
+    int32_t finished;         /* 0: it was stopped early, or a run failed */
+    const char *failure;      /* why a run failed, which ends the burn; NULL: none did */
+    double seconds;           /* of the burn */
+    int64_t rounds;           /* whole ones: everything once */
+    int64_t comparisons, wrong; /* results compared; of these, results that differed */
+    int64_t runs;             /* of programs. On a GPU results are compared after several runs, or
+                                 fetching them would take longer than computing them */
+    int64_t bytes;            /* compared */
+    double busy;              /* seconds in which programs ran */
+    double first_flops, last_flops; /* floating-point operations a second while GEMMs ran, in the
+                                       first quarter of the time and in the last; 0: not known */
+} fp8c_burn_info;
+FP8C_API void fp8c_burn_report(const fp8c_burn *burn, fp8c_burn_info *out);
+
+/* One result of the burn, or several that the target can't have. */
+typedef struct fp8c_burn_result {
+    size_t struct_size;       /* sizeof(fp8c_burn_result), set by the caller */
+    const char *name;         /* "GEMM bf16 dgrad", "softmax" */
+    const char *step;         /* the step that writes it, as kernels are called; "": not known */
+    const char *skipped;      /* why it is not computed here: NULL, it is */
+    int64_t comparisons, wrong; /* as in fp8c_burn_info */
+    const char *first;        /* the first difference: round, element, its value, the known answer,
+                                 how many elements are wrong; NULL: there was none */
+    int64_t first_round;      /* of that: counted from 1; 0: there was none */
+    int64_t first_element;    /* its index, row by row */
+    int64_t first_count;      /* how many elements of that result were wrong */
+} fp8c_burn_result;
+/* Ends a loop. */
+FP8C_API fp8c_status fp8c_burn_result_at(const fp8c_burn *burn, int index, fp8c_burn_result *out);
+
+/* ---- health: what a device counts of its own errors, beside a program that runs ----
+ *
+ * A health watches one device from its creation on. Of a GPU, NVML tells: XIDs, errors of memory
+ * and of NVLinks, remapped rows, clocks and what holds them down, temperature. A thread of fp8c's
+ * waits for XIDs and looks every `seconds`. Of the CPU the kernel's files tell: machine checks,
+ * errors of memory, heat; these change when fp8c_health_look is called. What can't be had is
+ * unknown, also all of it: a missing NVML is no failure. Any thread may make the calls below but
+ * the first two, at any time in between. */
+typedef struct fp8c_health fp8c_health;
+
+typedef struct fp8c_health_options {
+    size_t struct_size; /* sizeof(fp8c_health_options) */
+    int32_t gpu;        /* 1: GPU number `device`; 0: the CPU */
+    int32_t device;
+    double seconds;     /* between two looks at a GPU; 0: 1. < 0: only fp8c_health_look looks */
+} fp8c_health_options;
+
+/* options may be NULL. FP8C_ERR_MEMORY; FP8C_ERR_IO: the system refuses a thread. */
+FP8C_API fp8c_status fp8c_health_create(fp8c_context *ctx, const fp8c_health_options *options,
+                                        fp8c_health **out);
+FP8C_API void fp8c_health_destroy(fp8c_health *health);
+/* Look now. */
+FP8C_API void fp8c_health_look(fp8c_health *health);
+
+typedef struct fp8c_health_info {
+    size_t struct_size;  /* sizeof(fp8c_health_info), set by the caller */
+    const char *source;  /* "NVML, driver 580.65.06", "the kernel"; or why there is none */
+    int32_t known;       /* values that are known; 0: nothing can be said of the device */
+    int32_t events;      /* so far */
+    int32_t faults;      /* of these, those after which results may be wrong */
+    const char *address; /* a GPU's, on the bus; "" */
+} fp8c_health_info;
+FP8C_API void fp8c_health_report(fp8c_health *health, fp8c_health_info *out);
+
+typedef struct fp8c_health_value {
+    size_t struct_size;      /* sizeof(fp8c_health_value), set by the caller */
+    const char *name, *text; /* name: in records, as "ecc_uncorrected"; text: in words */
+    int64_t first, now;      /* when the health was created, and at the last look; -1: not known */
+    int32_t fault;           /* 1: if it grows, results may be wrong */
+} fp8c_health_value;
+/* Ends a loop. */
+FP8C_API fp8c_status fp8c_health_value_at(fp8c_health *health, int index, fp8c_health_value *out);
+
+/* Something that has changed: an XID, a counter that grew, something new that holds clocks down.
+ * Only the first 256 are kept. */
+typedef struct fp8c_health_event {
+    size_t struct_size; /* sizeof(fp8c_health_event), set by the caller */
+    const char *name;   /* of the value */
+    char text[160];     /* "XID 79: GPU has fallen off the bus" */
+    double seconds;     /* since the health was created */
+    int64_t number;     /* of an XID; else by how much the counter grew */
+    int32_t fault;      /* as in fp8c_health_value */
+} fp8c_health_event;
+/* In their order. Ends a loop. */
+FP8C_API fp8c_status fp8c_health_event_at(fp8c_health *health, int index, fp8c_health_event *out);
 
 #ifdef __cplusplus
 }

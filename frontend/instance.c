@@ -110,6 +110,17 @@ static void cpu_info(const f8_instance *i, f8_instance_info *out)
                               f8_exec_count(i->cpu), f8_exec_threads(i->cpu)};
 }
 
+static void cpu_observe(f8_instance *i, const f8_observer *observer)
+{
+    f8_exec_observe(i->cpu, observer);
+}
+
+static f8_status cpu_fetch(f8_instance *i, uint32_t func, const f8_arg *from, int64_t bytes, void *to,
+                           f8_diag *diag)
+{
+    return f8_exec_fetch(i->cpu, func, from, bytes, to, diag);
+}
+
 static double cpu_seconds(const f8_instance *i, uint32_t func, uint32_t step)
 {
     return f8_exec_step_seconds(i->cpu, func, step);
@@ -137,6 +148,8 @@ f8_status f8_instance_create_cpu(f8_instance *i, const f8_plan *plan,
         .run = cpu_run,
         .wait = host_wait,
         .info = cpu_info,
+        .observe = cpu_observe,
+        .fetch = cpu_fetch,
         .step_seconds = cpu_seconds,
         .algorithm = cpu_algorithm,
     };
@@ -214,6 +227,17 @@ static void cuda_info(const f8_instance *i, f8_instance_info *out)
                               f8_cuda_exec_count(i->cuda), 1};
 }
 
+static void cuda_observe(f8_instance *i, const f8_observer *observer)
+{
+    f8_cuda_exec_observe(i->cuda, observer);
+}
+
+static f8_status cuda_fetch(f8_instance *i, uint32_t func, const f8_arg *from, int64_t bytes, void *to,
+                           f8_diag *diag)
+{
+    return f8_cuda_exec_fetch(i->cuda, func, from, bytes, to, diag);
+}
+
 static double cuda_seconds(const f8_instance *i, uint32_t func, uint32_t step)
 {
     return f8_cuda_exec_step_seconds(i->cuda, func, step);
@@ -241,6 +265,8 @@ f8_status f8_instance_create_cuda(f8_instance *i, const f8_plan *plan, f8_cuda *
         .run = cuda_run,
         .wait = cuda_wait,
         .info = cuda_info,
+        .observe = cuda_observe,
+        .fetch = cuda_fetch,
         .step_seconds = cuda_seconds,
         .algorithm = cuda_algorithm,
     };

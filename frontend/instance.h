@@ -34,6 +34,10 @@ typedef struct f8_instance_kind {
     f8_status (*run)(f8_instance *i, uint32_t func, f8_diag *diag);
     f8_status (*wait)(f8_instance *i, f8_diag *diag);
     void (*info)(const f8_instance *i, f8_instance_info *out);
+    /* as f8_exec_observe and f8_exec_fetch; NULL: it has no plan */
+    void (*observe)(f8_instance *i, const f8_observer *observer);
+    f8_status (*fetch)(f8_instance *i, uint32_t func, const f8_arg *from, int64_t bytes, void *to,
+                       f8_diag *diag);
     double (*step_seconds)(const f8_instance *i, uint32_t func, uint32_t step);
     const char *(*algorithm)(const f8_instance *i, uint32_t func,
                              uint32_t step); /* NULL: not known */

@@ -21,8 +21,9 @@ typedef struct f8_variant {
     f8_compile_report report;
     f8_instance instance; /* kind NULL: compiled with no_device or plan_only */
     f8_arena graph; /* holds the module after the passes and what they made, if that is still
-                       needed: the reference target interprets it, and a calibration reads its
-                       samples */
+                       needed: the reference target and a witness interpret it, and a calibration
+                       reads its samples */
+    const f8_module *lowered; /* with the option `witness`: that module, in `graph`; else NULL */
     struct f8_planning *planning; /* in `graph`: what budgets are planned with (compile.h); NULL:
                                      they can't be */
     struct f8_gemm_lib *gemms;    /* the planning's */
@@ -95,6 +96,7 @@ struct fp8c_program {
     size_t given_room;
     f8_dependent *dependents;
     uint64_t lent;       /* bit i: ports of function i may have memory of a dependent */
+    struct f8_kept *kept; /* rings of inputs, by function (kept_inputs.c); NULL: none */
     int32_t in_flight;   /* handles with a forward whose backward is still to run */
     bool plan_only;
     f8_program_variable *var; /* NULL: the program has no memory, or is not whole yet */
@@ -178,9 +180,22 @@ void f8_program_own_ports(fp8c_program *p, int function);
 int64_t f8_program_match_element(const fp8c_program *p, int variable, int64_t index,
                                  const fp8c_program *other, int its);
 
+/* ---- kept_inputs.c ---- */
+
+typedef struct f8_kept f8_kept;
+/* fp8c_program_keep_inputs of a program that has memory, and fp8c_program_kept_input. */
+f8_status f8_program_keep_runs(fp8c_program *p, int function, int32_t runs, f8_diag *diag);
+const void *f8_program_kept(fp8c_program *p, int function, int32_t back, int index);
+/* Before a run of a function: copies its inputs, if the caller wants them kept. */
+f8_status f8_program_keep(fp8c_program *p, int function, f8_diag *diag);
+void f8_program_drop_kept(fp8c_program *p);
+
 /* fp8c_program_quantize of a program that has memory. */
 f8_status f8_program_quantize(fp8c_program *p, int variable, const float *from, const float *scale,
                               f8_diag *diag);
+
+/* What fp8c_witnessed calls a value of a lowered function. In `arena`, or the graph's own. */
+const char *f8_program_value_name(const f8_func *f, f8_ref r, f8_arena *arena);
 
 /* fp8c_compile in high precision, with samples of operands (f8_pass_calibrate). */
 fp8c_status f8_compile_calibrating(const fp8c_module *module, const fp8c_compile_options *options,

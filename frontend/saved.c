@@ -1,7 +1,11 @@
 /* Handles: memory for what one forward saves for its backward. See fp8c.h. */
 #include <stddef.h>
+#include <string.h>
 
 #include "frontend/program.h"
+
+/* Pairs of functions, by the bits of fp8c_forward. */
+enum { PAIRS = 4 };
 
 struct fp8c_saved {
     f8_dependent dependent; /* first */
@@ -9,10 +13,10 @@ struct fp8c_saved {
     fp8c_context *ctx;
     fp8c_program *program; /* NULL: it was destroyed */
     f8_block memory;
-    int function[2][2];  /* [first][backward]; without a first pair both rows are the same */
-    bool waits;          /* a forward for its backward */
-    bool first;          /* that forward is the first pair's */
-    f8_variant *variant; /* of that forward */
+    int function[PAIRS][2]; /* [pair][backward]; without first pairs they are the others */
+    bool waits;             /* a forward for its backward */
+    int pair;               /* of that forward: bits of fp8c_forward */
+    f8_variant *variant;    /* of that forward */
 };
 
 /* ---- memory ---- */
@@ -131,16 +135,35 @@ static void leave(f8_dependent *dependent)
     s->program = NULL;
 }
 
-/* The functions of the pair. They have the same numbers in every variant. */
+/* The functions of the pairs. They have the same numbers in every variant. -1: there is none. */
 static void find_functions(fp8c_saved *s)
 {
-    static const char *const names[2][2] = {{"forward", "backward"},
-                                            {"forward.first", "backward.first"}};
-    for (int first = 0; first < 2; first++)
+    static const char *const names[PAIRS][2] = {
+        [0] = {"forward", "backward"},
+        [FP8C_FORWARD_FIRST] = {"forward.first", "backward.first"},
+        [FP8C_FORWARD_STATS] = {"forward.stats", "backward.stats"},
+        [FP8C_FORWARD_FIRST | FP8C_FORWARD_STATS] = {"forward.first.stats",
+                                                     "backward.first.stats"}};
+    for (int pair = 0; pair < PAIRS; pair++)
         for (int backward = 0; backward < 2; backward++) {
-            const int function = fp8c_program_function(s->program, names[first][backward]);
-            s->function[first][backward] = function < 0 ? s->function[0][backward] : function;
+            const int function = fp8c_program_function(s->program, names[pair][backward]);
+            s->function[pair][backward] =
+                function < 0 && pair & FP8C_FORWARD_FIRST
+                    ? s->function[pair & ~FP8C_FORWARD_FIRST][backward]
+                    : function;
         }
+}
+
+/* A pair that watches keeps its figures in the program's own memory, for fp8c_program_statistic. */
+static bool is_saved_or_stats(const f8_plan_port *port)
+{
+    return f8_is_saved_port(port) || (port->var < 0 && !strcmp(port->name, F8_STATS));
+}
+
+/* The handle's next call is of one of this pair's functions. */
+static void choose_pair(fp8c_saved *s, int pair)
+{
+    s->call.is_own = pair & FP8C_FORWARD_STATS ? is_saved_or_stats : f8_is_saved_port;
 }
 
 fp8c_status fp8c_saved_create(fp8c_program *p, fp8c_saved **out)
@@ -155,7 +178,7 @@ fp8c_status fp8c_saved_create(fp8c_program *p, fp8c_saved **out)
     if (!s)
         return f8_api_result(p->ctx, &diag, diag.status);
     *s = (fp8c_saved){.dependent = {p->dependents, leave, unbind},
-                      .call = {.is_own = f8_is_saved_port, .bind = bind_call},
+                      .call = {.bind = bind_call},
                       .ctx = p->ctx,
                       .program = p};
     find_functions(s);
@@ -224,18 +247,27 @@ static f8_status check_states(const fp8c_program *p, int function, f8_diag *diag
     return F8_OK;
 }
 
-static f8_status forward(fp8c_program *p, bool first, fp8c_saved *s,
+static f8_status forward(fp8c_program *p, int pair, fp8c_saved *s,
                          const fp8c_tensor_view *const *inputs, size_t n_inputs,
                          const fp8c_tensor_view *const *outputs, size_t n_outputs, f8_diag *diag)
 {
     F8_TRY(check_handle(p, s, false, diag));
-    const int function = s->function[first][0];
+    if (pair < 0 || pair >= PAIRS)
+        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
+                       "%d says of no forward which one: it is the sum of FP8C_FORWARD_FIRST and "
+                       "FP8C_FORWARD_STATS, of one of them, or 0",
+                       pair);
+    const int function = s->function[pair][0];
+    if (function < 0)
+        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
+                       "the program has no 'forward.stats': it was compiled without `stats`");
     F8_TRY(f8_program_can_run(p, function, diag));
     F8_TRY(check_states(p, function, diag));
     s->call.fits = true;
+    choose_pair(s, pair);
     F8_TRY(f8_program_call(p, function, inputs, n_inputs, outputs, n_outputs, &s->call, diag));
     s->waits = true;
-    s->first = first;
+    s->pair = pair;
     s->variant = p->now;
     p->in_flight++;
     return F8_OK;
@@ -248,8 +280,9 @@ static f8_status backward(fp8c_program *p, fp8c_saved *s, const fp8c_tensor_view
     F8_TRY(check_handle(p, s, true, diag));
     f8_variant *before = p->now;
     p->now = s->variant;
-    const int function = s->function[s->first][1];
+    const int function = s->function[s->pair][1];
     s->call.fits = false;
+    choose_pair(s, s->pair);
     f8_status status = f8_program_can_run(p, function, diag);
     if (status == F8_OK)
         status = f8_program_call(p, function, inputs, n_inputs, outputs, n_outputs, &s->call, diag);
@@ -260,13 +293,13 @@ static f8_status backward(fp8c_program *p, fp8c_saved *s, const fp8c_tensor_view
     return status;
 }
 
-fp8c_status fp8c_program_forward(fp8c_program *p, int32_t first, fp8c_saved *saved,
+fp8c_status fp8c_program_forward(fp8c_program *p, int32_t which, fp8c_saved *saved,
                                  const fp8c_tensor_view *const *inputs, size_t n_inputs,
                                  const fp8c_tensor_view *const *outputs, size_t n_outputs)
 {
     f8_diag diag = {0};
     const f8_status status =
-        forward(p, first != 0, saved, inputs, n_inputs, outputs, n_outputs, &diag);
+        forward(p, which, saved, inputs, n_inputs, outputs, n_outputs, &diag);
     return f8_api_result(p->ctx, &diag, status);
 }
 

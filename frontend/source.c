@@ -54,6 +54,7 @@ static const size_t option_string[] = {
     offsetof(fp8c_compile_options, stats),        offsetof(fp8c_compile_options, stats_recipe),
     offsetof(fp8c_compile_options, reduce_dtype), offsetof(fp8c_compile_options, reduce_at),
     offsetof(fp8c_compile_options, reduce_order), offsetof(fp8c_compile_options, dump),
+    offsetof(fp8c_compile_options, frozen),
 };
 
 /* Copy the options without pointers that the caller may free later, and without what only a first

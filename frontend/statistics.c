@@ -1,4 +1,4 @@
-/* Statistics: what fp8c_statistic says, made of the figures that micro_step.stats computes
+/* Statistics: what fp8c_statistic says, made of the figures that functions which watch compute
  * (passes/instrument). */
 #include <math.h>
 #include <stdio.h>
@@ -40,34 +40,57 @@ static void say_codes(const f8_watched *w, const float *figure, fp8c_statistic *
     s->mse = q ? share(error, w->elements) : NAN;
     s->cosine = q ? x_d / sqrt(x_x * d_d) : NAN;
     s->sqnr = q ? 10 * log10(x_x / error) : NAN;
+    s->used = q ? (double)figure[F8_FIGURE_LARGEST] / f8_dtype_max(w->format) : NAN;
     s->scale = or_nan(figure[F8_FIGURE_SCALE], one_scale);
     s->scale_wanted = or_nan(figure[F8_FIGURE_SCALE_WANTED], wants);
+}
+
+/* ---- rows ---- */
+
+/* Whether the value is among the figures of a function: those of micro_step.dump are
+ * micro_step.stats's, and those of forward.first.stats are forward.stats's. */
+static bool is_of(const f8_watched *w, const char *function)
+{
+    const size_t n = strlen(w->function);
+    return !strncmp(function, w->function, n) && function[n] == '.';
+}
+
+/* Row `index` of a function's figures; NULL: there is none. */
+static const f8_watched *find_row(const fp8c_program *p, int function, int index)
+{
+    const f8_compile_report *report = &p->now->report;
+    const char *name = fp8c_program_function_name(p, function);
+    int row = 0;
+    for (size_t i = 0; name && i < report->n_watched; i++)
+        if (is_of(&report->watched[i], name) && row++ == index)
+            return &report->watched[i];
+    return NULL;
 }
 
 /* ---- the API ---- */
 
 fp8c_status fp8c_program_statistic(fp8c_program *p, int function, int index, fp8c_statistic *out)
 {
-    const f8_compile_report *report = &p->now->report;
-    if (index < 0 || (size_t)index >= report->n_watched)
+    const f8_watched *w = find_row(p, function, index);
+    if (!w)
         return FP8C_ERR_INPUT;
     f8_diag diag = {0};
     const f8_status status = f8_program_has_memory(p, &diag);
     if (status != F8_OK)
         return f8_api_result(p->ctx, &diag, status);
     const float *row = fp8c_program_buffer(
-        p, function, FP8C_OUTPUT, fp8c_program_find_port(p, function, FP8C_OUTPUT, "stats"));
+        p, function, FP8C_OUTPUT, fp8c_program_find_port(p, function, FP8C_OUTPUT, F8_STATS));
     if (!row)
         return FP8C_ERR_INPUT;
     row += (size_t)index * F8_WATCHED_FIGURES;
-    const f8_watched *w = &report->watched[index];
     fp8c_statistic own = {.struct_size = sizeof own,
                           .name = w->name,
                           .linear = w->linear,
                           .operand = f8_watched_kind_name[w->kind],
                           .recipe = w->quantized ? w->recipe.name : NULL,
                           .format = w->quantized ? f8_dtype_name(w->format) : NULL,
-                          .what_if = w->what_if};
+                          .what_if = w->what_if,
+                          .gemms = w->gemms};
     char text[sizeof own.granularity];
     if (w->quantized)
         snprintf(own.granularity, sizeof own.granularity, "%s",
@@ -81,8 +104,19 @@ fp8c_status fp8c_program_statistic(fp8c_program *p, int function, int index, fp8
 int fp8c_program_find_statistic(const fp8c_program *p, const char *name)
 {
     const f8_compile_report *report = &p->now->report;
-    for (size_t i = 0; name && i < report->n_watched; i++)
-        if (!strcmp(report->watched[i].name, name))
-            return (int)i;
+    for (size_t i = 0; name && i < report->n_watched; i++) {
+        int row = 0;
+        if (strcmp(report->watched[i].name, name))
+            continue;
+        for (size_t k = 0; k < i; k++)
+            row += !strcmp(report->watched[k].function, report->watched[i].function);
+        return row;
+    }
     return -1;
+}
+
+const char *fp8c_program_statistic_alias(const fp8c_program *p, int function, int index, int alias)
+{
+    const f8_watched *w = find_row(p, function, index);
+    return w && alias >= 0 && (size_t)alias < w->n_aliases ? w->alias[alias] : NULL;
 }

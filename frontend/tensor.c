@@ -345,6 +345,7 @@ static f8_status call_now(fp8c_program *p, int function, const fp8c_tensor_view 
         F8_TRY(bind->bind(bind, p, function, diag));
     F8_TRY(bind_all(&c, function, p->given, n));
     F8_TRY(f8_program_meet(p, function, diag));
+    F8_TRY(f8_program_keep(p, function, diag));
     return instance->kind->run(instance, (uint32_t)function, diag);
 }
 

@@ -306,6 +306,7 @@ typedef struct f8_recipe_rule {
     int64_t first, last;  /* without a pattern: how many first and last layers */
     const char *origin;   /* what gave the rule, as "--rule"; NULL: the text, or unknown */
     f8_loc loc;           /* in the text */
+    bool added;           /* by a call for it, and not by the text */
 } f8_recipe_rule;
 
 /* optimizer adamw(lr = 6e-4, beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1, clip = 1,

@@ -97,6 +97,10 @@ typedef struct f8_step {
         int64_t size[F8_COPY_RANK], from[F8_COPY_RANK], to[F8_COPY_RANK];
     } copy;
     int64_t bytes_read, bytes_written; /* of distinct inputs and outputs: for listings */
+    /* Of which group of the lowered function it is a step: 1 + its position in the order of groups,
+     * or 1 + the number of groups + the index of a copy at the end. For who looks on (observer.h).
+     * It counts in plans that were built unmerged. It is not in files: there it is 0 */
+    uint32_t group;
     uint64_t hash;    /* KERNEL: of its description: equal kernels share code */
     int64_t fp8;      /* GEMM: 1 when both operands are FP8 */
 } f8_step;

@@ -106,7 +106,8 @@ typedef struct f8_build_options {
     /* CUDA: merged launches take no more bytes of the arena than would bring it to this size; 0: no
      * limit */
     int64_t arena_most;
-    /* CUDA, for tests: no merging; one launch for each step, in the original order */
+    /* CUDA, for a witness and for tests: no merging; one launch for each step, in the original
+     * order */
     bool unmerged;
     f8_build_stats *stats; /* filled if not NULL */
     /* kernels are looked for and kept here (codegen/cache/cache.h); NULL: all are compiled */

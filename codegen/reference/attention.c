@@ -10,8 +10,8 @@
 
 #include "codegen/reference/interp.h"
 
-/* The sizes of the problem: T queries, K keys. Heads are handled one at a time, as arrays of double,
- * [T, D] and [K, D]. */
+/* The sizes of the problem: T queries, K keys. Heads are handled one at a time, as arrays of
+ * double, [T, D] and [K, D]. */
 typedef struct heads {
     f8_interp *x;
     int64_t T, K, D, H, KH;
@@ -46,8 +46,8 @@ static void load_mask(const heads *a, int64_t b, int64_t h, int64_t i)
     if (!a->mask)
         return;
     const int64_t *dim = a->mask->type.dim;
-    const int64_t at = ((dim[0] > 1 ? b : 0) * dim[1] + (dim[1] > 1 ? h : 0)) * dim[2] +
-                       (dim[2] > 1 ? i : 0);
+    const int64_t at =
+        ((dim[0] > 1 ? b : 0) * dim[1] + (dim[1] > 1 ? h : 0)) * dim[2] + (dim[2] > 1 ? i : 0);
     f8_interp_load(a->x, a->mask, at * dim[3], dim[3], a->row);
     for (int64_t j = dim[3]; j < a->K; j++)
         a->row[j] = a->row[0];
@@ -125,23 +125,28 @@ static void forward_head(const heads *a, int64_t b, int64_t h, const double *q, 
     }
 }
 
+/* Of one head; k and v of its key head. The scores have q and k of their own, because the others
+ * may be magnitudes (f8_reference_magnitudes). */
 typedef struct gradient {
-    const double *q, *k, *v, *o, *lse, *d_o; /* of one head; k and v of its key head */
-    double *dq, *dk, *dv;                    /* dk and dv are added to what is there */
+    const double *score_q, *score_k, *q, *k, *v, *o, *lse, *d_o;
+    double *dq, *dk, *dv; /* dk and dv are added to what is there */
 } gradient;
 
 static void backward_head(const heads *a, int64_t b, int64_t h, const gradient *g)
 {
     const int64_t D = a->D;
+    double scale = a->scale;
+    f8_interp_magnitudes(a->x, &scale, 1);
     memset(g->dq, 0, (size_t)(a->T * D) * sizeof *g->dq);
     for (int64_t i = 0; i < a->T; i++) {
         const double *q = g->q + i * D, *d_o = g->d_o + i * D;
-        const double delta = dot(d_o, g->o + i * D, D);
+        const double sum = dot(d_o, g->o + i * D, D), delta = a->x->magnitudes ? -sum : sum;
+        const double *score_q = g->score_q + i * D;
         load_mask(a, b, h, i);
         for (int64_t j = 0; j < seen(a, i); j++) {
-            const double s = masked(a, a->scale * dot(q, g->k + j * D, D), j);
+            const double s = masked(a, a->scale * dot(score_q, g->score_k + j * D, D), j);
             const double p = exp(s - g->lse[i]), keep = kept(a, b, h, i, j);
-            const double ds = a->scale * p * (keep * dot(d_o, g->v + j * D, D) - delta);
+            const double ds = scale * p * (keep * dot(d_o, g->v + j * D, D) - delta);
             add_scaled(g->dv + j * D, keep * p, d_o, D);
             add_scaled(g->dq + i * D, ds, g->k + j * D, D);
             add_scaled(g->dk + j * D, ds, q, D);
@@ -162,10 +167,47 @@ static void forward(const heads *a, int64_t batch, const f8_rvalue *const *in, f
             load_head(a, in[0], a->H, b, h, q);
             load_head(a, in[1], a->KH, b, kh, k);
             load_head(a, in[2], a->KH, b, kh, v);
+            f8_interp_magnitudes(a->x, v, n_keys);
             forward_head(a, b, h, q, k, v, p, o, lse);
             store_head(a, &out[0], a->H, b, h, o);
             f8_interp_store(a->x, &out[1], (b * a->H + h) * a->T, a->T, lse);
         }
+}
+
+/* The arrays of a gradient, which `g` points into. score_q and score_k are q and k themselves,
+ * unless those are to be magnitudes. */
+typedef struct arrays {
+    double *q, *k, *v, *o, *d_o, *lse, *score_q, *score_k;
+} arrays;
+
+/* Loads head h of v [B, rows, n_heads * D] into `scores` as it is, and into `to`. */
+static void load_scored(const heads *a, const f8_rvalue *v, int64_t n_heads, int64_t b, int64_t h,
+                        double *scores, double *to)
+{
+    load_head(a, v, n_heads, b, h, scores);
+    if (to == scores)
+        return;
+    memcpy(to, scores, (size_t)(v->type.dim[1] * a->D) * sizeof *to);
+    f8_interp_magnitudes(a->x, to, v->type.dim[1] * a->D);
+}
+
+static void load_keys(const heads *a, const f8_rvalue *const *in, int64_t b, int64_t h,
+                      const arrays *to)
+{
+    load_scored(a, in[1], a->KH, b, h, to->score_k, to->k);
+    load_head(a, in[2], a->KH, b, h, to->v);
+    f8_interp_magnitudes(a->x, to->v, a->K * a->D);
+}
+
+static void load_queries(const heads *a, const f8_rvalue *const *in, int64_t b, int64_t h,
+                         const arrays *to)
+{
+    load_scored(a, in[0], a->H, b, h, to->score_q, to->q);
+    load_head(a, in[3], a->H, b, h, to->o);
+    f8_interp_magnitudes(a->x, to->o, a->T * a->D);
+    f8_interp_load(a->x, in[4], (b * a->H + h) * a->T, a->T, to->lse);
+    load_head(a, in[5], a->H, b, h, to->d_o);
+    f8_interp_magnitudes(a->x, to->d_o, a->T * a->D);
 }
 
 static void backward(const heads *a, int64_t batch, const f8_rvalue *const *in, f8_rvalue *out,
@@ -173,19 +215,17 @@ static void backward(const heads *a, int64_t batch, const f8_rvalue *const *in, 
 {
     const int64_t n = a->T * a->D, n_keys = a->K * a->D, group = a->H / a->KH;
     double *q = room, *o = q + n, *d_o = o + n, *dq = d_o + n, *k = dq + n, *v = k + n_keys,
-           *dk = v + n_keys, *dv = dk + n_keys, *lse = dv + n_keys;
-    const gradient g = {q, k, v, o, lse, d_o, dq, dk, dv};
+           *dk = v + n_keys, *dv = dk + n_keys, *lse = dv + n_keys, *more = lse + a->T;
+    const bool apart = a->x->magnitudes;
+    const arrays to = {q, k, v, o, d_o, lse, apart ? more : q, apart ? more + n : k};
+    const gradient g = {to.score_q, to.score_k, q, k, v, o, lse, d_o, dq, dk, dv};
     for (int64_t b = 0; b < batch; b++)
         for (int64_t kh = 0; kh < a->KH; kh++) {
-            load_head(a, in[1], a->KH, b, kh, k);
-            load_head(a, in[2], a->KH, b, kh, v);
+            load_keys(a, in, b, kh, &to);
             memset(dk, 0, (size_t)n_keys * sizeof *dk);
             memset(dv, 0, (size_t)n_keys * sizeof *dv);
             for (int64_t h = kh * group; h < (kh + 1) * group; h++) {
-                load_head(a, in[0], a->H, b, h, q);
-                load_head(a, in[3], a->H, b, h, o);
-                f8_interp_load(a->x, in[4], (b * a->H + h) * a->T, a->T, lse);
-                load_head(a, in[5], a->H, b, h, d_o);
+                load_queries(a, in, b, h, &to);
                 backward_head(a, b, h, &g);
                 store_head(a, &out[0], a->H, b, h, dq);
             }
@@ -219,7 +259,7 @@ void f8_interp_attention(f8_interp *x, const f8_graph *g, f8_ref r, const f8_rva
         a.key = f8_interp_random(*(const uint32_t *)in[n->n_in - 1]->data,
                                  (uint32_t)f8_attr_i(g, r, F8_A_STREAM), 0);
     }
-    const size_t count = (size_t)(4 * (a.T + a.K) * a.D + a.T + 2 * a.K);
+    const size_t count = (size_t)((4 + (int)x->magnitudes) * (a.T + a.K) * a.D + a.T + 2 * a.K);
     const size_t bytes = count * sizeof(double);
     double *room = f8_interp_alloc(x, bytes);
     if (room)

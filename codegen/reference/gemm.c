@@ -80,6 +80,7 @@ static void load_run(const matrix *m, int64_t first, int64_t n, double *to)
     if (m->round && !m->x->wide)
         for (int64_t i = 0; i < n; i++)
             to[i] = (double)f8_round_bf16((float)to[i]);
+    f8_interp_magnitudes(m->x, to, n);
 }
 
 /* packed[j][i] = element (outer + i, j) of the matrix, for i < n and j < k; when transposed, (j,
@@ -126,6 +127,7 @@ static void finish(const product *p, int64_t row, int64_t col, int64_t rows, int
         const int64_t at = (row + i) * p->cols + col;
         if (m->added)
             f8_interp_load(p->x, m->added, m->is_bias ? col : at, cols, added);
+        f8_interp_magnitudes(p->x, added, cols);
         for (int64_t c = 0; c < cols; c++) {
             sum[c] = p->alpha * tile[i * TILE_N + c];
             if (m->is_bias && !p->x->wide) /* an f32 is added to an f32 */
@@ -180,6 +182,7 @@ void f8_interp_matmul(f8_interp *x, const f8_interp_gemm *m, f8_rvalue *out)
     };
     if (m->a_scale) /* one f32 factor, as the GEMM of other targets gets it */
         p.alpha = (double)(*(const float *)m->a_scale->data * *(const float *)m->b_scale->data);
+    f8_interp_magnitudes(x, &p.alpha, 1);
     const int64_t panel = f8_aligned(least(PANEL, p.cols), TILE_N);
     const size_t bytes_a = (size_t)(p.k * TILE_M) * sizeof(double);
     const size_t bytes_b = (size_t)(p.k * panel) * sizeof(double);

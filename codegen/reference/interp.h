@@ -27,8 +27,9 @@ typedef struct f8_interp {
     f8_diag *diag;
     f8_status status;
     bool wide;
-    const f8_comm *comm;             /* NULL: the rank is alone */
-    f8_loc at;                       /* where the node being evaluated stands in the text */
+    bool magnitudes;     /* GEMM and attention sum magnitudes: f8_reference_magnitudes */
+    const f8_comm *comm; /* NULL: the rank is alone */
+    f8_loc at;           /* where the node being evaluated stands in the text */
     f8_rvalue temp[F8_INTERP_TEMPS]; /* temporaries of the composite being evaluated */
     int n_temps;
 } f8_interp;
@@ -46,6 +47,8 @@ void f8_interp_free_temps(f8_interp *x);
 void f8_interp_load(const f8_interp *x, const f8_rvalue *v, int64_t first, int64_t n, double *to);
 void f8_interp_store(const f8_interp *x, f8_rvalue *v, int64_t first, int64_t n,
                      const double *from);
+/* The magnitudes of what was loaded, where x asks for them. */
+void f8_interp_magnitudes(const f8_interp *x, double *v, int64_t n);
 
 /* ---- pointwise.c: ops of class POINTWISE; operands broadcast to out's shape ---- */
 void f8_interp_pointwise(f8_interp *x, f8_op op, const f8_rvalue *const *in, int n_in,
@@ -80,7 +83,7 @@ void f8_interp_gather(f8_interp *x, f8_op op, const f8_rvalue *const *in, f8_rva
 /* ---- gemm.c: sums in double, rounded once ---- */
 typedef struct f8_interp_gemm {
     const f8_rvalue *a, *b;
-    const f8_rvalue *added; /* what is added to the sum, acc or a bias; or NULL */
+    const f8_rvalue *added;             /* what is added to the sum, acc or a bias; or NULL */
     const f8_rvalue *a_scale, *b_scale; /* one element each, or NULL */
     /* else the scales as f32 in the shapes of the operands, or NULL */
     const f8_rvalue *a_spread, *b_spread;

@@ -1,5 +1,6 @@
 /* The memory of the reference interpreter: values, temporaries, and elements as double and back.
  * All evaluators use it. */
+#include <math.h>
 #include <string.h>
 
 #include "codegen/reference/interp.h"
@@ -106,6 +107,12 @@ void f8_interp_load(const f8_interp *x, const f8_rvalue *v, int64_t first, int64
         break;
     default: load_codes(v, first, n, to); break;
     }
+}
+
+void f8_interp_magnitudes(const f8_interp *x, double *v, int64_t n)
+{
+    for (int64_t i = 0; x->magnitudes && i < n; i++)
+        v[i] = fabs(v[i]);
 }
 
 /* double to i32 as in f8_f32_to_i32: towards zero, saturating, NaN gives 0. */

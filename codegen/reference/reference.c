@@ -274,12 +274,13 @@ f8_status f8_reference_run_f64(const f8_func *f, const void *const *in, void *co
     return interpret(f, in, out, NULL, allocator, true, diag);
 }
 
-f8_status f8_reference_node(const f8_graph *g, f8_ref r, const void *const *value,
-                            void *const *result, const f8_allocator *allocator, f8_diag *diag)
+static f8_status one_node(const f8_graph *g, f8_ref r, const void *const *value,
+                          void *const *result, bool magnitudes, const f8_allocator *allocator,
+                          f8_diag *diag)
 {
     const f8_allocator own = allocator ? *allocator : f8_default_allocator();
     const f8_node *n = f8_at(g, r);
-    f8_interp x = {.allocator = &own, .diag = diag, .at = g->loc[r]};
+    f8_interp x = {.allocator = &own, .diag = diag, .magnitudes = magnitudes, .at = g->loc[r]};
     f8_arena arena;
     f8_arena_init(&arena, &own);
     f8_rvalue *operand = F8_NEW_ARRAY(&arena, f8_rvalue, n->n_in), out[F8_MAX_RESULTS];
@@ -300,4 +301,16 @@ f8_status f8_reference_node(const f8_graph *g, f8_ref r, const void *const *valu
     }
     f8_arena_end(&arena);
     return status;
+}
+
+f8_status f8_reference_node(const f8_graph *g, f8_ref r, const void *const *value,
+                            void *const *result, const f8_allocator *allocator, f8_diag *diag)
+{
+    return one_node(g, r, value, result, false, allocator, diag);
+}
+
+f8_status f8_reference_magnitudes(const f8_graph *g, f8_ref r, const void *const *value,
+                                  void *const *result, const f8_allocator *allocator, f8_diag *diag)
+{
+    return one_node(g, r, value, result, true, allocator, diag);
 }

@@ -45,6 +45,7 @@ enum {
     ON_TUNE = 8192,
     ON_OPS = 16384,
     ON_REPORT = 32768,
+    ON_TRIAGE = 65536,
     ON_DATA = ON_TRAIN | ON_EXPLAIN | ON_EVAL | ON_EXPORT,
     ON_WEIGHTS = ON_EVAL | ON_EXPORT | ON_RUN
 };
@@ -73,6 +74,8 @@ enum {
     COMMAND(run, ON_RUN, "FILE.f8x|FILE.f8", "run functions on tensors from files")                \
     COMMAND(report, ON_REPORT, "DIR ...",                                                          \
             "show training runs as one page: curves, what FP8 does to each tensor, memory, time")  \
+    COMMAND(triage, ON_TRIAGE, "DIR",                                                              \
+            "say why a step of a training run went wrong: numerics, hardware or data")             \
     COMMAND(tune, ON_TUNE, "[FILE.f8]",                                                            \
             "time the ways to compute each GEMM and kernel; later compiles take the fastest")      \
     COMMAND(ops, ON_OPS, "[OP]", "list the ops of the language, or show all about one of them")    \
@@ -168,7 +171,7 @@ enum {
            "recipe auto: the largest relative error of a GEMM's result (default 0.1)")             \
     OPTION(write_rules, "--write-rules", "FILE", TEXT, ON_TRAIN | ON_EXPLAIN,                      \
            "recipe auto: write what was chosen as rules for the text; - is stdout")                \
-    OPTION(comm, "--comm", "NAME", TEXT, ON_TRAIN,                                                 \
+    OPTION(comm, "--comm", "NAME", TEXT, ON_TRAIN | ON_TRIAGE,                                     \
            "how processes that train together exchange data: none, mpi, openmpi, mpich or nccl "   \
            "(default: mpi under mpirun; nccl under torchrun; else none). On GPUs, mpi brings "     \
            "them together and NCCL moves the data. Each has a part of every batch")                \
@@ -198,11 +201,12 @@ enum {
            "train each recipe with N seeds, from --seed on, and show means and their spread")      \
     OPTION(lr, "--lr", "RATE", NUMBER, ON_TRAIN, "replace the optimizer's learning rate")          \
     OPTION(threads, "--threads", "N", THREADS,                                                     \
-           ON_TRAIN | ON_EXPLAIN | ON_COMPILE | ON_EVAL | ON_PLAN | ON_RUN | ON_TUNE,              \
+           ON_TRAIN | ON_EXPLAIN | ON_COMPILE | ON_EVAL | ON_PLAN | ON_RUN | ON_TUNE |             \
+               ON_TRIAGE | ON_DOCTOR,                                                              \
            "the number of CPU threads, 1 to 256 (default: all CPUs)")                              \
     OPTION(json, "--json", "FILE", TEXT,                                                           \
            ON_TRAIN | ON_EXPLAIN | ON_COMPILE | ON_EVAL | ON_EXPORT | ON_PLAN | ON_DOCTOR |        \
-               ON_INSPECT | ON_RUN | ON_OPS | ON_REPORT,                                           \
+               ON_INSPECT | ON_RUN | ON_OPS | ON_REPORT | ON_TRIAGE,                               \
            "write JSON Lines; - is stdout")                                                        \
     OPTION(emit, "--emit", "WHAT", TEXT, ON_COMPILE,                                               \
            "what to write: cuda, ptx, cubin or report (default)")                                  \
@@ -238,6 +242,11 @@ enum {
     OPTION(checksum_every, "--checksum-every", "N", COUNT, ON_TRAIN,                               \
            "add a checksum of all state to the record of every Nth step (default: of each step "   \
            "with a checkpoint)")                                                                   \
+    OPTION(fingerprint_every, "--fingerprint-every", "N", COUNT, ON_TRAIN,                         \
+           "record a hash of each value that every Nth step writes into the run's folder; triage " \
+           "finds by them the value that a fault changed")                                         \
+    OPTION(bad_step, "--step", "N", COUNT, ON_TRIAGE,                                              \
+           "the step that went wrong (default: the first that the records call bad)")              \
     OPTION(stats, "--stats", "PATTERN", TEXT, ON_TRAIN,                                            \
            "record statistics of what the GEMMs read and write: 'h.*.x,*.dy' (.x .w .dy, results " \
            ".y .dx .dw); for --json and --run")                                                    \
@@ -257,7 +266,7 @@ enum {
            "make one kernel per node: the same bits, slower")                                      \
     OPTION(print_after, "--print-after", "PASS", TEXT, ON_PRINT,                                   \
            "compile, and print the module as it is after this pass")                               \
-    OPTION(verbose, "-v", NULL, LEVEL, ON_ALL | ON_TUNE,                                           \
+    OPTION(verbose, "-v", NULL, LEVEL, ON_ALL | ON_TUNE | ON_TRIAGE,                                         \
            "log what is done on stderr; twice: also each pass and kernel (FP8C_VERBOSE=1, 2)")     \
     OPTION(markdown, "--markdown", NULL, FLAG, ON_OPS, "print the page of the manual")             \
     OPTION(man, "--man", NULL, FLAG, ON_HELP, "print the man page, as roff")                       \
@@ -277,12 +286,15 @@ enum {
            "add the rows of such a file to the database")                                          \
     OPTION(merge, "--merge", "FILE", RECIPES, ON_TUNE,                                             \
            "add the rows of another database; repeatable")                                         \
+    OPTION(burn, "--burn", "SECONDS", NUMBER, ON_DOCTOR,                                           \
+           "instead: for so long run GEMMs and kernels on the CPU, then on each GPU, and compare " \
+           "each result with a known answer; exit with 1 if one was wrong")                        \
     OPTION(dims, "-D", "NAME=N", DIM, ON_ALL | ON_TUNE,                                            \
            "replace the value or the bound of a dim; repeatable")
 
 /* Options that set a field of the table above. */
 #define CLI_MORE_OPTIONS(OPTION)                                                                   \
-    OPTION(verbose, "--verbose", NULL, LEVEL, ON_ALL | ON_TUNE, "the same as -v")                  \
+    OPTION(verbose, "--verbose", NULL, LEVEL, ON_ALL | ON_TUNE | ON_TRIAGE, "the same as -v")      \
     OPTION(rules, "--bf16-layers", "FIRST,LAST", LAYERS, ON_ALL,                                   \
            "keep this many first and last layers in bf16, as --rule 'layers FIRST, LAST = bf16'")  \
     OPTION(target, "--target", "TARGET", TEXT, ON_INSPECT, "show only the code for this target")   \

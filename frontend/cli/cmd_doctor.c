@@ -10,9 +10,10 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
-#include "frontend/cli/cmd.h"
+#include "frontend/cli/cmd_burn.h"
 
 /* What the child writes for its parent, in shared memory. */
 enum { AT = 128 };
@@ -266,7 +267,9 @@ static int examine(doctor *x)
         .struct_size = sizeof options, .before = look_at, .user = x};
     fp8c_context *ctx;
     int code = CLI_FAILED;
-    if (fp8c_context_create(NULL, &ctx) != FP8C_OK) {
+    const bool burns = x->c->burn > 0;
+    /* What burns can be stopped, and shows how far it is. */
+    if (fp8c_context_create(burns ? cli_context_options() : NULL, &ctx) != FP8C_OK) {
         fprintf(stderr, "error: out of memory\n");
         return CLI_FAILED;
     }
@@ -279,6 +282,8 @@ static int examine(doctor *x)
         cli_fail(ctx);
     } else if (!check_names(x)) {
         code = CLI_USAGE;
+    } else if (burns) {
+        code = cli_burn(&(cli_burning){x->c, ctx, x->d, x->to, &x->json, look_at, x});
     } else {
         if (x->to)
             fprintf(x->to, "fp8c %s\n\n", fp8c_version());
@@ -311,6 +316,22 @@ static int report_death(const shared *s, int status)
     return CLI_FAILED;
 }
 
+/* Waits until the child has ended, and gives its status. A burn ends in good order after a signal:
+ * the child hears of it, also if the signal came to this process alone. */
+static int wait_for(pid_t child, bool burns)
+{
+    static const struct timespec pause = {.tv_nsec = 10000000};
+    int status = 0;
+    bool told = false;
+    while (waitpid(child, &status, burns ? WNOHANG : 0) <= 0) {
+        if (burns)
+            nanosleep(&pause, NULL);
+        if (!told && cli_interrupted())
+            told = !kill(child, cli_interrupted());
+    }
+    return status;
+}
+
 int cmd_doctor(const cli *c)
 {
     const char *no_colour = getenv("NO_COLOR");
@@ -325,6 +346,8 @@ int cmd_doctor(const cli *c)
         return CLI_FAILED;
     }
     x.shared = memory;
+    if (c->burn > 0)
+        cli_hold(NULL); /* the one that burns ends */
     if (child == 0) {
         prctl(PR_SET_PDEATHSIG, SIGTERM);
         cli_interrupt_text(NULL); /* the parent says it */
@@ -333,9 +356,7 @@ int cmd_doctor(const cli *c)
         x.shared->done = true;
         exit(written == CLI_DONE ? code : written);
     }
-    int status = 0;
-    while (waitpid(child, &status, 0) < 0 && errno == EINTR)
-        continue;
+    const int status = wait_for(child, c->burn > 0);
     if (WIFSIGNALED(status) && WTERMSIG(status) == SIGPIPE) {
         /* The reader of stdout is gone. This is no fault of a library; end as other commands do. */
         signal(SIGPIPE, SIG_DFL);

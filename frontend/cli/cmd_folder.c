@@ -53,6 +53,7 @@ static fate fate_of(int at)
     case CLI_AT_save_every:
     case CLI_AT_keep:
     case CLI_AT_checksum_every:
+    case CLI_AT_fingerprint_every:
     case CLI_AT_eval_every:
     case CLI_AT_stats:
     case CLI_AT_every:
@@ -175,6 +176,15 @@ bool cli_folder_open(cli_folder *f, cli *c)
     if (c->run)
         return f8_run_free(&f->run, f->path, &diag) == F8_OK || cli_file_fail(&diag);
     if (f8_run_open(&f->run, f->path, cli_temporaries(), &diag) != F8_OK)
+        return cli_file_fail(&diag);
+    return take_options(f, c);
+}
+
+bool cli_folder_look(cli_folder *f, cli *c, const char *path)
+{
+    f8_diag diag = {0};
+    *f = (cli_folder){.path = path, .resumed = true, .run = F8_RUN_CLOSED};
+    if (f8_run_look(&f->run, path, &diag) != F8_OK)
         return cli_file_fail(&diag);
     return take_options(f, c);
 }

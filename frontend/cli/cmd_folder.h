@@ -30,6 +30,8 @@ bool cli_folder_refused(const cli *c);
 /* Opens the folder of --resume and gives `c` the options of the run; or checks that of --run. false
  * after a message on stderr. Close it in any case; the options may point into it. */
 bool cli_folder_open(cli_folder *f, cli *c);
+/* Reads the folder of a run that nobody is to change, and gives `c` its options. As above. */
+bool cli_folder_look(cli_folder *f, cli *c, const char *path);
 void cli_folder_close(cli_folder *f);
 /* Takes the module that was loaded, again if it got other rules. That of --resume must be the
  * run's. */

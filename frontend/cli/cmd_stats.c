@@ -67,7 +67,7 @@ int cli_stats_function(const cli_stats *w, int64_t step)
 static json_t *record(const fp8c_statistic *s, const char *recipe, uint64_t seed, int64_t step)
 {
     return json_pack(
-        "{ss ss sI sI ss ss ss ss? sb ss? ss? sI so so so sI so so so so so so so}", "event",
+        "{ss ss sI sI ss ss ss ss? sb ss? ss? sI so so so sI so so so so so so so so}", "event",
         "stats", "recipe", recipe, "seed", (json_int_t)seed, "step", (json_int_t)step, "tensor",
         s->name, "linear", s->linear, "operand", s->operand, "quantized", s->recipe, "what_if",
         (int)s->what_if, "format", s->format, "granularity", s->recipe ? s->granularity : NULL,
@@ -75,8 +75,9 @@ static json_t *record(const fp8c_statistic *s, const char *recipe, uint64_t seed
         cli_json_number(s->amax), "range", cli_json_number(s->range), "nonfinite",
         (json_int_t)s->nonfinite, "underflow", cli_json_number(s->underflow), "overflow",
         cli_json_number(s->overflow), "mse", cli_json_number(s->mse), "cosine",
-        cli_json_number(s->cosine), "sqnr", cli_json_number(s->sqnr), "scale",
-        cli_json_number(s->scale), "scale_wanted", cli_json_number(s->scale_wanted));
+        cli_json_number(s->cosine), "sqnr", cli_json_number(s->sqnr), "used",
+        cli_json_number(s->used), "scale", cli_json_number(s->scale), "scale_wanted",
+        cli_json_number(s->scale_wanted));
 }
 
 static bool record_figures(const cli_stats *w, int function, const char *recipe, uint64_t seed,

@@ -8,7 +8,9 @@
 #include "frontend/cli/cmd_agree.h"
 #include "frontend/cli/cmd_calibrate.h"
 #include "frontend/cli/cmd_checkpoint.h"
+#include "frontend/cli/cmd_fingerprint.h"
 #include "frontend/cli/cmd_folder.h"
+#include "frontend/cli/cmd_health.h"
 #include "frontend/cli/cmd_profile.h"
 #include "frontend/cli/cmd_train.h"
 #include "frontend/cli/cmd_stats.h"
@@ -41,6 +43,7 @@ typedef struct run {
     cli_train_result *out;
     cli_loss_watch watch;
     cli_stats watched;
+    cli_health health;
 } run;
 
 static bool find_functions(run *r)
@@ -110,6 +113,24 @@ static double of_update(const run *r, const char *name)
     return value ? (double)*value : NAN;
 }
 
+/* Runs a function of step `step`, from 1. With a fingerprint in the run's folder if the options ask
+ * for one. */
+static fp8c_status run_function(run *r, int function, int64_t step, int64_t micro_step)
+{
+    cli_fingerprint f = {0};
+    if (!r->folder->path || !cli_fingerprint_wanted(r->c, step))
+        return fp8c_program_run(r->program, function);
+    if (function == r->update)
+        cli_fingerprint_variables(&f, r->program);
+    const fp8c_status status =
+        fp8c_program_run_witnessed(r->program, function, 0, cli_fingerprint_add, &f);
+    const char *name = fp8c_program_function_name(r->program, function);
+    const bool kept = status == FP8C_OK &&
+                      cli_folder_record(r->folder, cli_fingerprint_record(&f, name, step, micro_step));
+    cli_fingerprint_free(&f);
+    return status == FP8C_OK && !kept ? FP8C_ERR_IO : status;
+}
+
 /* One optimizer step: `accumulate` micro-steps each on a batch, then update. */
 static fp8c_status train_step(run *r, int64_t step, step_facts *f)
 {
@@ -124,7 +145,7 @@ static fp8c_status train_step(run *r, int64_t step, step_facts *f)
         cli_guard_step(cli_guard_of(r->c), step + 1, a + 1);
         fp8c_info before = {.struct_size = sizeof before}, after = before;
         fp8c_program_info(r->program, &before);
-        const fp8c_status status = fp8c_program_run(r->program, function);
+        const fp8c_status status = run_function(r, function, step + 1, a + 1);
         if (status != FP8C_OK)
             return status;
         r->micro_steps_run += function == r->step;
@@ -137,7 +158,7 @@ static fp8c_status train_step(run *r, int64_t step, step_facts *f)
             return FP8C_ERR_IO;
         }
     }
-    const fp8c_status status = fp8c_program_run(r->program, r->update);
+    const fp8c_status status = run_function(r, r->update, step + 1, 0);
     r->steps_run += status == FP8C_OK;
     f->grad_norm = of_update(r, "grad_norm");
     f->lr = of_update(r, "lr");
@@ -196,11 +217,19 @@ static void record_in_folder(run *r, int64_t step, const step_facts *f, double r
     cli_folder_record(r->folder, record);
 }
 
+static void tell_health(run *r, int64_t step, bool last)
+{
+    json_t *at = json_pack("{ss sI sI}", "recipe", r->out->recipe, "seed", (json_int_t)r->out->seed,
+                           "step", (json_int_t)step);
+    cli_health_tell(&r->health, r->json, r->folder, at, last);
+}
+
 static void report(run *r, int64_t step, const step_facts *f, double seconds, double items)
 {
     cli_json_record(r->json, step_record(r, step, f, items / seconds));
     record_in_folder(r, step, f, items / seconds);
     watch_loss(r, step, f->loss);
+    tell_health(r, step, false);
     const int64_t lines = r->c->steps < LINES ? r->c->steps : LINES;
     if (r->terminal && step * lines / r->c->steps != (step - 1) * lines / r->c->steps)
         report_step(r, step, f);
@@ -398,8 +427,12 @@ static bool train_seed(run *r, const char *save, const char *state)
     o->saved = f->path != NULL;
     o->done = r->begin = f->path ? f->at.step : 0;
     r->end = r->c->stop_at && r->c->stop_at < r->c->steps ? r->c->stop_at : r->c->steps;
-    if (status == FP8C_OK)
+    if (status == FP8C_OK) {
+        cli_health_of(&r->health, r->ctx, r->program, r->c->device);
         status = train(r);
+        tell_health(r, o->done, true); /* after a failure above all */
+        cli_health_end(&r->health);
+    }
     if (status != FP8C_OK && status != FP8C_ERR_CANCELLED) {
         if (!r->json->failed && !r->data->failed &&
             !f->failed) /* said already, or by cli_json_close */
@@ -454,6 +487,7 @@ static int train_recipe(const cli *c, fp8c_context *ctx, fp8c_module *module, cl
 {
     fp8c_compile_options options = cli_compile_options(c, recipe);
     options.profile |= folder->path && times_for_nothing(c);
+    options.witness = folder->path && c->fingerprint_every;
     options.comm = c->ranks ? &c->ranks->comm : NULL;
     run r = {.c = c,
              .ctx = ctx,

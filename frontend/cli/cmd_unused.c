@@ -80,6 +80,11 @@ static bool moves_rows(const cli *c)
     return c->rows_in || c->rows_out || c->merge.n;
 }
 
+static bool only_looks(const cli *c)
+{
+    return !(c->burn > 0);
+}
+
 static bool prints_man(const cli *c)
 {
     return c->man && c->file;
@@ -105,7 +110,8 @@ static const struct {
     {ON_TRAIN,
      without_folder,
      "without --run and --resume, train",
-     {AT(stop_at), AT(save_every), AT(keep), AT(checksum_every), AT(dump), AT(dump_steps)}},
+     {AT(stop_at), AT(save_every), AT(keep), AT(checksum_every), AT(fingerprint_every),
+      AT(dump), AT(dump_steps)}},
     {ON_TRAIN, without_records, "without --json, --run and --resume, train", {AT(stats)}},
     {ON_EXPLAIN,
      without_auto,
@@ -131,6 +137,7 @@ static const struct {
       AT(recompute), AT(no_fuse), AT(only), AT(dims), AT(threads), AT(json), AT(time), AT(runs),
       AT(same_bits), AT(again)}},
     {ON_TARGET | ON_TUNE, without_gpu, "a --target that is no GPU", {AT(device)}},
+    {ON_DOCTOR, only_looks, "without --burn, doctor", {AT(threads)}},
     {ON_HELP, prints_man, "with a COMMAND, help", {AT(man)}},
 };
 

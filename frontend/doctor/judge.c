@@ -169,6 +169,7 @@ static void tuning(fp8c_doctor *d)
 void f8_doctor_facts(fp8c_doctor *d)
 {
     f8_facts_machine(&d->facts, "");
+    f8_facts_cpu_health(&d->facts, "");
     cache(d);
     tuning(d);
     environment(d);

@@ -50,6 +50,14 @@ static void keep_stored(const f8_unit *u, f8_arena *arena, f8_compile_report *t)
     }
 }
 
+static const char *const *keep_names(f8_arena *arena, const char *const *name, size_t n)
+{
+    const char **own = F8_NEW_ARRAY(arena, const char *, n);
+    for (size_t i = 0; own && i < n; i++)
+        own[i] = f8_arena_strdup(arena, name[i]);
+    return own;
+}
+
 static void keep_watched(const f8_unit *u, f8_arena *arena, f8_compile_report *t)
 {
     t->watched = F8_NEW_ARRAY(arena, f8_watched, u->n_watched);
@@ -57,6 +65,7 @@ static void keep_watched(const f8_unit *u, f8_arena *arena, f8_compile_report *t
         f8_watched w = u->watched[t->n_watched];
         w.name = f8_arena_strdup(arena, w.name);
         w.linear = f8_arena_strdup(arena, w.linear);
+        w.alias = keep_names(arena, w.alias, w.n_aliases);
         t->watched[t->n_watched] = w; /* the recipe's name is one of the table's */
     }
 }

@@ -70,7 +70,8 @@ static f8_status read_run(f8_report_run *r, const char *folder, f8_diag *diag)
     bool there;
     r->evals = json_array();
     r->warnings = json_array();
-    if (!r->evals || !r->warnings)
+    r->health = json_array();
+    if (!r->evals || !r->warnings || !r->health)
         return f8_report_no_memory(diag);
     F8_TRY(f8_run_look(&r->run, folder, diag));
     F8_TRY(f8_run_lines(f8_run_path(&r->run, "steps.jsonl"), f8_report_take_step, r, &there, diag));
@@ -131,8 +132,8 @@ void f8_report_free(f8_report *r)
 {
     for (size_t i = 0; i < r->n; i++) {
         f8_report_run *run = &r->run[i];
-        json_t *const values[] = {run->evals, run->warnings, run->decisions, run->plan,
-                                  run->profile};
+        json_t *const values[] = {run->evals,     run->warnings, run->health,
+                                  run->decisions, run->plan,     run->profile};
         f8_run_close(&run->run);
         f8_report_free_series(run);
         for (size_t k = 0; k < sizeof values / sizeof *values; k++)

@@ -75,15 +75,18 @@ static json_t *run_record(const f8_report_run *r)
 {
     const f8_report_step *last = &r->step[r->n_steps - 1];
     int64_t skipped = 0;
+    int64_t health = 0;
     for (size_t i = 0; i < r->n_steps; i++)
         skipped += r->step[i].skipped;
-    return json_pack("{ss ss sO sO sI so so sI sI sI sI}", "event", "run", "run", r->name, "recipe",
-                     json_object_get(r->run.info, "recipe"), "target",
-                     json_object_get(r->run.info, "target"), "steps", (json_int_t)r->n_steps,
-                     "loss", f8_report_json(last->loss, DIGITS), "grad_norm",
-                     f8_report_json(last->grad_norm, DIGITS), "skipped", (json_int_t)skipped,
-                     "warnings", (json_int_t)json_array_size(r->warnings), "watched",
-                     (json_int_t)r->n_watched, "series", (json_int_t)r->n_series);
+    for (size_t i = 0; i < json_array_size(r->health); i++) /* those but the summaries */
+        health += json_object_get(json_array_get(r->health, i), "message") != NULL;
+    return json_pack(
+        "{ss ss sO sO sI so so sI sI sI sI sI}", "event", "run", "run", r->name, "recipe",
+        json_object_get(r->run.info, "recipe"), "target", json_object_get(r->run.info, "target"),
+        "steps", (json_int_t)r->n_steps, "loss", f8_report_json(last->loss, DIGITS), "grad_norm",
+        f8_report_json(last->grad_norm, DIGITS), "skipped", (json_int_t)skipped, "warnings",
+        (json_int_t)json_array_size(r->warnings), "health", (json_int_t)health, "watched",
+        (json_int_t)r->n_watched, "series", (json_int_t)r->n_series);
 }
 
 /* A figure at its worst, and the step. */

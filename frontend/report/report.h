@@ -68,7 +68,8 @@ typedef struct f8_report_run {
     f8_report_step *step; /* of step 1, 2, ... */
     size_t n_steps, room;
     const char *rate_name;                /* "tokens_per_second", "rows_per_second" */
-    json_t *evals, *warnings, *decisions; /* arrays of records */
+    json_t *evals, *warnings, *health;    /* arrays of records */
+    json_t *decisions;                    /* the same */
     json_t *plan, *profile;               /* of plan.json and profile.jsonl; NULL: not there */
     bool has_stats;                       /* there are records of them */
     f8_report_series *series;

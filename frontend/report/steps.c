@@ -1,4 +1,5 @@
-/* The records of steps.jsonl: steps in their order, held-out losses, warnings, statistics. */
+/* The records of steps.jsonl: steps in their order, held-out losses, warnings, what
+ * devices said of their health, statistics. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -38,9 +39,10 @@ f8_status f8_report_take_step(void *user, const f8_run_line *line, f8_diag *diag
         return f8_report_take_stats(user, line, diag);
     if (!strcmp(event, "step"))
         return take_step(run, line, diag);
-    json_t *to = !strcmp(event, "eval")      ? run->evals
-                 : !strcmp(event, "warning") ? run->warnings
-                                             : NULL;
+    json_t *to = !strcmp(event, "eval")                                         ? run->evals
+                 : !strcmp(event, "warning")                                    ? run->warnings
+                 : !strcmp(event, "health") || !strcmp(event, "health_summary") ? run->health
+                                                                                : NULL;
     if (to && json_array_append_new(to, json_deep_copy(record)))
         return f8_report_no_memory(diag);
     return F8_OK;

@@ -129,5 +129,9 @@ f8_status f8_run_save(f8_run *r, fp8c_program *program, const f8_run_position *a
 f8_status f8_run_load(f8_run *r, fp8c_program *program, f8_run_position *at, bool *same,
                       void (*report)(void *user, const fp8c_load_item *item),
                       void (*skipped)(void *user, const f8_diag *why), void *user, f8_diag *diag);
+/* The same from the newest checkpoint of a step below `below`. No file changes. */
+f8_status f8_run_load_before(f8_run *r, fp8c_program *program, int64_t below, f8_run_position *at,
+                             bool *same, void (*skipped)(void *user, const f8_diag *why), void *user,
+                             f8_diag *diag);
 
 #endif

@@ -212,28 +212,55 @@ static f8_status set_aside(f8_run *r, int64_t step, f8_diag *diag)
     return F8_OK;
 }
 
-f8_status f8_run_load(f8_run *r, fp8c_program *program, f8_run_position *at, bool *same,
-                      void (*report)(void *user, const fp8c_load_item *item),
-                      void (*skipped)(void *user, const f8_diag *why), void *user, f8_diag *diag)
+/* How a checkpoint is looked for. */
+typedef struct search {
+    int64_t below; /* of a step below this one */
+    void (*report)(void *user, const fp8c_load_item *item);
+    void (*skipped)(void *user, const f8_diag *why);
+    void *user;
+} search;
+
+static f8_status load_newest(f8_run *r, fp8c_program *program, const search *s,
+                             f8_run_position *at, bool *same, int64_t *step, f8_diag *diag)
 {
-    int64_t step = INT64_MAX;
+    *step = s->below;
     for (;;) {
         f8_diag why = {0};
         bool wrong = false;
-        fp8c_load_options o = {.struct_size = sizeof o, .report = report, .user = user};
-        F8_TRY(newest(r, step, &step, diag));
-        F8_TRY(agree_on(program, &step, diag));
-        if (step < 0)
+        fp8c_load_options o = {.struct_size = sizeof o, .report = s->report, .user = s->user};
+        F8_TRY(newest(r, *step, step, diag));
+        F8_TRY(agree_on(program, step, diag));
+        if (*step < 0)
             return f8_file_fail(diag, F8_ERR_INPUT, r->folder,
-                                "it has no checkpoint that is whole: there is nothing to go on "
-                                "from");
-        const f8_status status = load_one(r, program, step, at, same, &o, &wrong, &why);
+                                "it has no checkpoint that is whole%s: there is nothing to go on "
+                                "from",
+                                s->below == INT64_MAX ? "" : ", of before that step");
+        const f8_status status = load_one(r, program, *step, at, same, &o, &wrong, &why);
         if (status == F8_OK)
-            return r->follows ? F8_OK : set_aside(r, step, diag);
+            return F8_OK;
         if (status == F8_ERR_MEMORY || wrong) {
             *diag = why;
             return status;
         }
-        skipped(user, &why);
+        s->skipped(s->user, &why);
     }
+}
+
+f8_status f8_run_load(f8_run *r, fp8c_program *program, f8_run_position *at, bool *same,
+                      void (*report)(void *user, const fp8c_load_item *item),
+                      void (*skipped)(void *user, const f8_diag *why), void *user, f8_diag *diag)
+{
+    int64_t step;
+    const search s = {INT64_MAX, report, skipped, user};
+    F8_TRY(load_newest(r, program, &s, at, same, &step, diag));
+    return r->follows ? F8_OK : set_aside(r, step, diag);
+}
+
+f8_status f8_run_load_before(f8_run *r, fp8c_program *program, int64_t below, f8_run_position *at,
+                             bool *same, void (*skipped)(void *user, const f8_diag *why),
+                             void *user, f8_diag *diag)
+{
+    int64_t step;
+    const search s = {below, NULL, skipped, user};
+    return load_newest(r, program, &s, at, same, &step, diag);
 }

@@ -36,7 +36,7 @@ typedef struct tape {
     f8_graph *g;
     const f8_vjp_request *request;
     f8_ref n;           /* nodes of the forward part: [1, n) */
-    bool *needs;        /* by ref: depends on a parameter, or on an input asked for */
+    bool *needs;        /* by ref: depends on a trained parameter, or on an input asked for */
     f8_ref *param;      /* by ref: the parameter that it is, or is a cast of; 0 for others */
     f8_ref *input;      /* by ref: the f32 input asked for that it is a cast of; 0 for others */
     int32_t *var;       /* by ref of a parameter */
@@ -96,9 +96,12 @@ static f8_status contribute(tape *t, f8_ref r, f8_ref d, f8_ref user)
     return F8_OK;
 }
 
-static bool is_param(const f8_module *m, const f8_port *p)
+/* Whether a port is a parameter whose gradient is wanted. */
+static bool is_trained(const tape *t, const f8_port *p)
 {
-    return p->var >= 0 && m->var[p->var].kind == F8_VAR_PARAM && f8_dtype_is_float(p->type.dtype);
+    return p->var >= 0 && t->u->module->var[p->var].kind == F8_VAR_PARAM &&
+           f8_dtype_is_float(p->type.dtype) &&
+           !(t->request->frozen && t->request->frozen[p->var]);
 }
 
 static bool is_asked(const tape *t, size_t port)
@@ -123,7 +126,7 @@ static f8_status setup(tape *t)
         const f8_port *p = &t->f->in[i];
         if (is_asked(t, i))
             t->needs[p->ref] = true;
-        if (!is_param(t->u->module, p))
+        if (!is_trained(t, p))
             continue;
         t->needs[p->ref] = true;
         t->param[p->ref] = p->ref;
@@ -359,7 +362,7 @@ f8_status f8_differentiate(f8_unit *u, f8_func *f, const f8_vjp_request *request
     }
     t.g->at = F8_NOWHERE;
     for (size_t i = 0; i < n_ports; i++) {
-        const bool param = is_param(u->module, &f->in[i]);
+        const bool param = is_trained(&t, &f->in[i]);
         if (param || is_asked(&t, i))
             d[n++] = (f8_gradient){i, param ? f->in[i].var : -1, t.sum[f->in[i].ref]};
     }

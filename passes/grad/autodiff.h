@@ -39,11 +39,13 @@ typedef struct f8_vjp_request {
      * NULL. It has the input's dtype and is rounded once, also where the input is f32 and linears
      * read it as bf16 */
     const bool *of_input;
+    /* by variable: whether a parameter's gradient is not wanted, or NULL */
+    const bool *frozen;
 } f8_vjp_request;
 
-/* Differentiate `f` with respect to every parameter that it reads and to the inputs asked for: adds
- * the backward's nodes to f's graph. *out has one entry for each of these, in the order of f's
- * ports. */
+/* Differentiate `f` with respect to every parameter that it reads, but the frozen ones, and to the
+ * inputs asked for: adds the backward's nodes to f's graph. *out has one entry for each of these, in
+ * the order of f's ports. */
 f8_status f8_differentiate(f8_unit *u, f8_func *f, const f8_vjp_request *request,
                            f8_gradient **out, size_t *n_out);
 

@@ -151,7 +151,7 @@ static f8_status build_micro_step(f8_unit *u, const f8_func *original, const f8_
     const int32_t ranks = f8_unit_ranks(u);
     const bool adds = ranks == 1 || u->options.reduce_update;
     const f8_vjp_request request = {&(f8_seed){loss, f8_const(g, 1.0 / ranks)}, 1,
-                                    adds ? state_of : NULL, NULL};
+                                    adds ? state_of : NULL, NULL, NULL};
     F8_TRY(f8_differentiate(u, f, &request, &d, &n));
     F8_TRY(check_trains(u, original->graph->loc[original->out[0].ref], t, d, n));
     for (size_t i = 0; i < n; i++)

@@ -1,9 +1,9 @@
 /* The joint function of a pair, for embedders that own the loop.
  *
  * It is a function with its vector-Jacobian product: any results, a cotangent for each float result
- * that options.cotangents names, and gradients of the parameters and of the inputs that
- * options.gradients_of names. split.c cuts it in two once the scaling pass has made its operands
- * FP8, so that the pair computes the very bits of micro_step. */
+ * that options.cotangents names, and gradients of the parameters, but those that options.frozen
+ * names, and of the inputs that options.gradients_of names. split.c cuts it in two once the scaling
+ * pass has made its operands FP8, so that the pair computes the very bits of micro_step. */
 #include "passes/grad/autodiff.h"
 #include "ir/base/pattern.h"
 #include "passes/unit/copy.h"
@@ -135,6 +135,33 @@ static f8_status find_inputs(f8_unit *u, const f8_func *original, bool *of_input
                                        original->n_in);
 }
 
+/* *frozen, by variable: whether `frozen` names this parameter. */
+static f8_status find_frozen(f8_unit *u, bool **frozen)
+{
+    const f8_module *m = u->module;
+    const char *patterns = u->options.frozen;
+    char names[600] = "";
+    bool any = false;
+    *frozen = NULL;
+    if (!patterns)
+        return F8_OK;
+    *frozen = F8_NEW_ARRAY(u->arena, bool, m->n_vars + 1);
+    if (!*frozen)
+        return f8_arena_status(u->arena, u->diag);
+    for (size_t i = 0; i < m->n_vars; i++) {
+        const char *name = m->var[i].name;
+        if (m->var[i].kind != F8_VAR_PARAM)
+            continue;
+        any |= (*frozen)[i] = f8_patterns_match(patterns, name);
+        if (strlen(names) + strlen(name) + 3 < sizeof names)
+            strcat(strcat(names, *names ? ", " : ""), name);
+    }
+    return any ? F8_OK
+               : f8_fail(u->diag, F8_ERR_INPUT, F8_NOWHERE,
+                         "frozen: no parameter matches '%s'; they are: %s", patterns,
+                         *names ? names : "none");
+}
+
 /* Zeros of a port's type, where nothing contributes to its gradient. */
 static f8_ref zeros(f8_graph *g, const f8_type *type)
 {
@@ -184,7 +211,8 @@ static f8_status check_reached(f8_unit *u, f8_loc result, const f8_gradient *d, 
             return F8_OK;
     return f8_fail(u->diag, F8_ERR_INPUT, result,
                    "'backward' would give no gradient: no result with a cotangent depends on a "
-                   "parameter%s",
+                   "parameter%s%s",
+                   u->options.frozen ? " that is not frozen" : "",
                    u->options.gradients_of ? " or on an input of gradients_of" : "");
 }
 
@@ -218,6 +246,7 @@ static f8_status check_names(f8_unit *u, const f8_func *original)
 f8_status f8_build_joint(f8_unit *u, f8_func *original, const int32_t *state_of)
 {
     f8_ref *map;
+    bool *frozen;
     F8_TRY(mark_logits(u, original));
     f8_func *f = f8_entry_func(u, original, "joint", &map);
     f8_seed *seed = F8_NEW_ARRAY(u->arena, f8_seed, original->n_out);
@@ -227,6 +256,8 @@ f8_status f8_build_joint(f8_unit *u, f8_func *original, const int32_t *state_of)
     f8_vjp_request request = {.seed = seed, .state_of = state_of, .of_input = of_input};
     F8_TRY(check_names(u, original));
     F8_TRY(find_inputs(u, original, of_input));
+    F8_TRY(find_frozen(u, &frozen));
+    request.frozen = frozen;
     F8_TRY(add_results(u, f, original, map, seed, &request.n_seeds));
     f8_gradient *d;
     size_t n;

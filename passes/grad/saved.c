@@ -55,14 +55,6 @@ const f8_port *f8_joint_port(const f8_func *joint, f8_ref r)
     return NULL;
 }
 
-bool f8_is_cotangent(const f8_unit *u, const f8_port *p)
-{
-    for (size_t i = 0; p->var < 0 && i < u->pair.n_cotangents; i++)
-        if (!strcmp(u->pair.cotangent[i], p->name))
-            return true;
-    return false;
-}
-
 /* ---- facts ---- */
 
 static bool is_replaced(const chooser *c, int32_t var)

@@ -21,7 +21,5 @@ f8_status f8_choose_saved(f8_unit *u, const f8_func *joint, size_t n_results, bo
 
 /* The port that node r is; NULL: it is no port. */
 const f8_port *f8_joint_port(const f8_func *joint, f8_ref r);
-/* Whether a port of the caller is a cotangent. */
-bool f8_is_cotangent(const f8_unit *u, const f8_port *p);
 
 #endif

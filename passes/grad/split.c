@@ -17,6 +17,7 @@
 
 typedef struct cut {
     f8_unit *u;
+    size_t n_results; /* that are the forward's */
     f8_func joint;
     f8_saved s;
     f8_ref *map, *buffer;
@@ -28,7 +29,7 @@ static f8_status begin(cut *c, bool report)
     c->map = F8_NEW_ARRAY(c->u->arena, f8_ref, g->n_nodes);
     c->buffer = F8_NEW_ARRAY(c->u->arena, f8_ref, f8_widest(g));
     F8_TRY(f8_arena_status(c->u->arena, c->u->diag));
-    return f8_choose_saved(c->u, &c->joint, c->u->pair.n_results, report, &c->s);
+    return f8_choose_saved(c->u, &c->joint, c->n_results, report, &c->s);
 }
 
 static const char *saved_name(const cut *c, int64_t k)
@@ -64,7 +65,7 @@ static f8_status build_forward(cut *c, const char *name)
     for (f8_ref r = 1; r < g->n_nodes; r++)
         if (!c->s.backward[r] && !c->map[r] && !(c->map[r] = copy_into(c, f, r)))
             return c->u->diag->status;
-    for (size_t i = 0; i < c->u->pair.n_results; i++) {
+    for (size_t i = 0; i < c->n_results; i++) {
         const f8_port *p = &c->joint.out[i];
         F8_TRY(f8_func_result(f, p->name, c->map[p->ref], p->var));
     }
@@ -105,25 +106,28 @@ static f8_status build_backward(cut *c, const char *name)
     for (f8_ref r = 1; r < g->n_nodes; r++)
         if (c->s.needed[r] && !c->map[r] && !(c->map[r] = copy_into(c, f, r)))
             return c->u->diag->status;
-    for (size_t i = c->u->pair.n_results; i < c->joint.n_out; i++) {
+    for (size_t i = c->n_results; i < c->joint.n_out; i++) {
         const f8_port *p = &c->joint.out[i];
-        F8_TRY(f8_func_result(f, p->name, c->map[p->ref], p->var));
+        const bool figures = p->var < 0 && !strcmp(p->name, F8_STATS_BACKWARD);
+        F8_TRY(f8_func_result(f, figures ? F8_STATS : p->name, c->map[p->ref], p->var));
     }
     return F8_OK;
 }
 
 /* Cut the function `joint`, if the module has it, into two of these names. */
-static f8_status split(f8_unit *u, const char *joint, const char *forward, const char *backward,
-                       bool report)
+static f8_status split(f8_unit *u, const char *joint, const char *forward, const char *backward)
 {
     f8_module *m = u->module;
+    const bool plain = !strcmp(joint, "joint"), watches = strstr(joint, "." F8_STATS);
     f8_func *f = f8_module_find_func(m, joint);
     if (!f)
         return F8_OK;
-    cut c = {.u = u, .joint = *f};
+    cut c = {.u = u,
+             .n_results = watches ? u->pair.n_watched_results : u->pair.n_results,
+             .joint = *f};
     for (f8_func *end = m->func + --m->n_funcs; f < end; f++)
         *f = f[1];
-    F8_TRY(begin(&c, report));
+    F8_TRY(begin(&c, plain));
     F8_TRY(build_forward(&c, forward));
     return build_backward(&c, backward);
 }
@@ -156,10 +160,13 @@ static f8_status check_budget(const f8_unit *u)
  *                  read
  *
  * forward.first and backward.first have the same ports. They scale operands with an empty history
- * by their own amax (scale/scaling.c). */
+ * by their own amax (scale/scaling.c). forward.stats, backward.stats and their likes of the first
+ * pair have one more result each, "stats", if they have figures (instrument/). */
 f8_status f8_pass_split(f8_unit *u)
 {
     F8_TRY(check_budget(u));
-    F8_TRY(split(u, "joint", "forward", "backward", true));
-    return split(u, "joint.first", "forward.first", "backward.first", false);
+    F8_TRY(split(u, "joint", "forward", "backward"));
+    F8_TRY(split(u, "joint.first", "forward.first", "backward.first"));
+    F8_TRY(split(u, "joint.stats", "forward.stats", "backward.stats"));
+    return split(u, "joint.first.stats", "forward.first.stats", "backward.first.stats");
 }

@@ -60,8 +60,8 @@ static void figures_of_codes(f8_graph *g, const f8_gemm_value *v, f8_ref x, f8_r
                  back = dequantized(g, v, v->scale_inv, v->granularity),
                  off = f8_binary(g, F8_OP_SUB, back, x), zero = f8_const(g, 0);
     const f8_ref lost = f8_binary(g, F8_OP_AND, not_zero(g, x), f8_binary(g, F8_OP_EQ, code, zero));
-    const f8_ref largest = f8_binary(g, F8_OP_EQ, f8_unary(g, F8_OP_ABS, code),
-                                     f8_const(g, f8_dtype_max(format))),
+    const f8_ref size = f8_unary(g, F8_OP_ABS, code),
+                 largest = f8_binary(g, F8_OP_EQ, size, f8_const(g, f8_dtype_max(format))),
                  beyond = f8_binary(
                      g, F8_OP_LT, f8_mul_const(g, f8_unary(g, F8_OP_ABS, back), saturation(format)),
                      f8_unary(g, F8_OP_ABS, x));
@@ -71,6 +71,7 @@ static void figures_of_codes(f8_graph *g, const f8_gemm_value *v, f8_ref x, f8_r
     figure[F8_FIGURE_D_D] = f8_sum_all(g, f8_binary(g, F8_OP_MUL, back, back));
     figure[F8_FIGURE_X_D] = f8_sum_all(g, f8_binary(g, F8_OP_MUL, x, back));
     figure[F8_FIGURE_ERROR] = f8_sum_all(g, f8_binary(g, F8_OP_MUL, off, off));
+    figure[F8_FIGURE_LARGEST] = f8_reduce_all(g, F8_OP_REDUCE_MAX, size);
     if (f8_granularity_equal(v->grain, f8_per_tensor)) {
         figure[F8_FIGURE_SCALE] = f8_reshape_to(g, v->scale, 0, NULL);
         if (v->recipe.scaling != F8_SCALING_UNIT)

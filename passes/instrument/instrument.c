@@ -2,26 +2,42 @@
  *
  *   micro_step.stats   micro_step with a further result, "stats": the figures of the values that
  *                      options.stats names, a row for each (f8_figure in unit/pass.h)
+ *   forward.stats      likewise forward and backward of a pair: each has the figures of the values
+ *   backward.stats     that it computes. Until the pass `split` they are one function, joint.stats.
+ *                      joint.first.stats is that of the first pair, if there is one
  *   micro_step.dump    micro_step, or micro_step.stats where there is one, with the values that
  *                      options.dump names as further results: NAME as f32, and of an operand that
  *                      is quantized its codes NAME.q and inverse scales NAME.scale_inv
  *
- * Both are copies, so micro_step itself launches nothing more. They compute its nodes and others
- * that only the further results need. No pass changes a bit of a value for what else is computed,
- * so a step gives the same bits through each of the three.
+ * All are copies, so micro_step and the pair launch nothing more. They compute the same nodes and
+ * others that only the further results need. No pass changes a bit of a value for what else is
+ * computed, so a step gives the same bits through each of them.
  *
  * options.keep gives operands that are quantized out of micro_step itself, in the same way.
  *
  * Requires the nodes that scaling made. */
 #include "passes/instrument/instrument.h"
 
+#include <string.h>
+
 #include "passes/instrument/values.h"
 #include "passes/unit/copy.h"
 
 /* ---- a pattern's values ---- */
 
+static f8_status add_alias(f8_gemm_value *v, const char *name, f8_arena *scratch, f8_diag *diag)
+{
+    const char **grown = f8_arena_grow(scratch, v->alias, v->n_aliases, &v->alias_room,
+                                       v->n_aliases + 1, sizeof *grown);
+    if (!grown)
+        return f8_arena_status(scratch, diag);
+    v->alias = grown;
+    v->alias[v->n_aliases++] = name;
+    return F8_OK;
+}
+
 /* Keep those of the list that match, each value once: linears that read one value have it under
- * several names. */
+ * several names, of which all but the first become aliases. */
 static f8_status select_values(f8_unit *u, f8_gemm_values *l, const char *patterns,
                                f8_arena *scratch)
 {
@@ -34,8 +50,10 @@ static f8_status select_values(f8_unit *u, f8_gemm_values *l, const char *patter
         uint32_t k = f8_index_first(&by_x, v.x);
         while (k != F8_INDEX_END && !f8_same_gemm_value(&l->value[k], &v))
             k = f8_index_next(&by_x, k);
-        if (k != F8_INDEX_END)
+        if (k != F8_INDEX_END) {
+            F8_TRY(add_alias(&l->value[k], v.name, scratch, u->diag));
             continue;
+        }
         if (!f8_index_add(&by_x, v.x))
             return f8_arena_status(scratch, u->diag);
         l->value[kept++] = v;
@@ -61,12 +79,21 @@ static f8_status named_values(f8_unit *u, f8_func *f, const char *what, const ch
                    what, patterns, first);
 }
 
-/* ---- micro_step.stats ---- */
+/* ---- figures ---- */
 
-static f8_watched watched(const f8_graph *g, const f8_gemm_value *v)
+/* The GEMMs of a set of roles, by its bits. */
+static const char *const gemms_of[1 << F8_ROLES] = {
+    "", "fprop", "dgrad", "fprop, dgrad", "wgrad", "fprop, wgrad", "dgrad, wgrad",
+    "fprop, dgrad, wgrad"};
+
+static f8_watched watched(const f8_graph *g, const f8_gemm_value *v, const char *function)
 {
-    return (f8_watched){.name = v->name,
+    return (f8_watched){.function = function,
+                        .name = v->name,
                         .linear = v->linear,
+                        .alias = v->alias,
+                        .n_aliases = v->n_aliases,
+                        .gemms = gemms_of[v->roles],
                         .kind = v->kind,
                         .recipe = v->recipe,
                         .what_if = v->what_if,
@@ -76,20 +103,96 @@ static f8_watched watched(const f8_graph *g, const f8_gemm_value *v)
                         .elements = f8_type_elements(f8_type_of(g, v->x))};
 }
 
+/* Row `row` of a function's figures: note it, or see that it is what was noted before, as the first
+ * pair has the rows of the other. */
+static f8_status note_row(f8_unit *u, size_t row, f8_watched w)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < u->n_watched; i++)
+        if (!strcmp(u->watched[i].function, w.function) && n++ == row)
+            return !strcmp(u->watched[i].name, w.name)
+                       ? F8_OK
+                       : f8_fail(u->diag, F8_ERR_INTERNAL, F8_NOWHERE,
+                                 "stats: row %zu of %s is both '%s' and '%s'", row, w.function,
+                                 u->watched[i].name, w.name);
+    f8_watched *grown = f8_arena_grow(u->arena, u->watched, u->n_watched, &u->watched_room,
+                                      u->n_watched + 1, sizeof *grown);
+    const char **alias = F8_NEW_ARRAY(u->arena, const char *, w.n_aliases);
+    if (!grown || !alias)
+        return f8_arena_status(u->arena, u->diag);
+    for (size_t i = 0; i < w.n_aliases; i++)
+        alias[i] = w.alias[i];
+    w.alias = alias;
+    u->watched = grown;
+    u->watched[u->n_watched++] = w;
+    return F8_OK;
+}
+
+/* Add the figures of the values as a result, unless there are none. */
+static f8_status add_figures(f8_unit *u, f8_func *f, f8_arena *scratch, const f8_gemm_values *l,
+                             const char *function, const char *result)
+{
+    f8_ref *row = F8_NEW_ARRAY(scratch, f8_ref, l->n);
+    if (!row)
+        return f8_arena_status(scratch, u->diag);
+    for (size_t i = 0; i < l->n; i++) {
+        F8_TRY(note_row(u, i, watched(f->graph, &l->value[i], function)));
+        row[i] = f8_figures_of(f->graph, &l->value[i]);
+    }
+    return l->n ? f8_func_result(f, result, f8_concat(f->graph, row, l->n, 0), -1) : F8_OK;
+}
+
 static f8_status give_figures(f8_unit *u, f8_func *f, f8_arena *scratch)
 {
     f8_gemm_values l;
     F8_TRY(named_values(u, f, "stats", u->options.stats, u->options.stats_recipe, scratch, &l));
-    f8_ref *row = F8_NEW_ARRAY(scratch, f8_ref, l.n);
-    u->watched = F8_NEW_ARRAY(u->arena, f8_watched, l.n);
-    if (!row || !u->watched)
-        return f8_arena_status(row ? u->arena : scratch, u->diag);
+    return add_figures(u, f, scratch, &l, "micro_step", F8_STATS);
+}
+
+/* ---- figures of a pair ---- */
+
+/* By ref: whether a node of a joint function depends on a cotangent, so that it is the backward's. */
+static bool *find_late(const f8_unit *u, const f8_func *f, f8_arena *scratch)
+{
+    const f8_graph *g = f->graph;
+    bool *late = F8_NEW_ARRAY(scratch, bool, g->n_nodes);
+    for (size_t i = 0; late && i < f->n_in; i++)
+        late[f->in[i].ref] = f8_is_cotangent(u, &f->in[i]);
+    for (f8_ref r = 1; late && r < g->n_nodes; r++)
+        for (uint32_t i = 0; f8_at(g, r)->op != F8_OP_INPUT && i < f8_at(g, r)->n_in; i++)
+            late[r] |= late[f8_at(g, r)->in[i]];
+    return late;
+}
+
+/* Put the last result where the backward's begin. */
+static void make_forwards(f8_func *f, size_t n_results)
+{
+    const f8_port last = f->out[f->n_out - 1];
+    memmove(f->out + n_results + 1, f->out + n_results,
+            (f->n_out - 1 - n_results) * sizeof *f->out);
+    f->out[n_results] = last;
+}
+
+/* Of a joint function: each half gives the figures of what it computes. */
+static f8_status give_halves(f8_unit *u, f8_func *f, f8_arena *scratch)
+{
+    f8_gemm_values l, half[2] = {0};
+    F8_TRY(named_values(u, f, "stats", u->options.stats, u->options.stats_recipe, scratch, &l));
+    const bool *late = find_late(u, f, scratch);
+    for (int i = 0; i < 2; i++)
+        half[i].value = F8_NEW_ARRAY(scratch, f8_gemm_value, l.n);
+    if (!late || !half[0].value || !half[1].value)
+        return f8_arena_status(scratch, u->diag);
     for (size_t i = 0; i < l.n; i++) {
-        u->watched[i] = watched(f->graph, &l.value[i]);
-        row[i] = f8_figures_of(f->graph, &l.value[i]);
+        f8_gemm_values *to = &half[late[l.value[i].x] || late[l.value[i].q]];
+        to->value[to->n++] = l.value[i];
     }
-    u->n_watched = l.n;
-    return f8_func_result(f, "stats", f8_concat(f->graph, row, l.n, 0), -1);
+    const size_t n = f->n_out;
+    F8_TRY(add_figures(u, f, scratch, &half[0], "forward", F8_STATS));
+    if (f->n_out > n)
+        make_forwards(f, u->pair.n_results);
+    u->pair.n_watched_results = u->pair.n_results + (f->n_out - n);
+    return add_figures(u, f, scratch, &half[1], "backward", F8_STATS_BACKWARD);
 }
 
 /* ---- micro_step.dump, and keep ---- */
@@ -146,18 +249,34 @@ static f8_status add_copy(f8_unit *u, const char *from, const char *name, giver 
     return give(u, f8_module_find_func(u->module, name), scratch);
 }
 
+static f8_status add_stats(f8_unit *u, f8_arena *scratch)
+{
+    static const struct {
+        const char *from, *name;
+        giver give;
+    } copy[] = {{"micro_step", "micro_step.stats", give_figures},
+                {"joint", "joint.stats", give_halves},
+                {"joint.first", "joint.first.stats", give_halves}};
+    for (size_t i = 0; i < sizeof copy / sizeof *copy; i++)
+        if (f8_module_find_func(u->module, copy[i].from))
+            F8_TRY(add_copy(u, copy[i].from, copy[i].name, copy[i].give, scratch));
+    return F8_OK;
+}
+
 static f8_status instrument(f8_unit *u, f8_arena *scratch)
 {
     const f8_options *o = &u->options;
     f8_func *step = f8_module_find_func(u->module, "micro_step");
-    if (!step && (o->stats || o->dump))
+    if (o->stats && !step && !f8_module_find_func(u->module, "joint"))
         return f8_fail(u->diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
-                       "%s: only a program with micro_step watches its GEMMs",
-                       o->stats ? "stats" : "dump");
+                       "stats: only a program that trains watches its GEMMs");
+    if (o->dump && !step)
+        return f8_fail(u->diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
+                       "dump: only a program with micro_step gives out what its GEMMs read");
     if (o->keep && step)
         F8_TRY(keep_operands(u, step, scratch));
     if (o->stats)
-        F8_TRY(add_copy(u, "micro_step", "micro_step.stats", give_figures, scratch));
+        F8_TRY(add_stats(u, scratch));
     if (o->dump)
         F8_TRY(add_copy(u, o->stats ? "micro_step.stats" : "micro_step", "micro_step.dump",
                         dump_values, scratch));

@@ -32,17 +32,19 @@ bool f8_same_gemm_value(const f8_gemm_value *a, const f8_gemm_value *b)
            (!a->q || f8_recipe_equal(&a->recipe, &b->recipe));
 }
 
-/* How many values of that kind and granularity the linear has so far. *known: it has this one. */
-static int count_alike(const finder *d, const f8_gemm_value *v, bool *known)
+/* How many values of that kind and granularity the linear has so far. *known: this one, if it has
+ * it. */
+static int count_alike(const finder *d, const f8_gemm_value *v, f8_gemm_value **known)
 {
     int n = 0;
-    *known = false;
+    *known = NULL;
     for (uint32_t i = f8_index_first(&d->by_linear, f8_index_key(v->linear)); i != F8_INDEX_END;
          i = f8_index_next(&d->by_linear, i)) {
-        const f8_gemm_value *o = &d->out->value[i];
+        f8_gemm_value *o = &d->out->value[i];
         if (o->kind != v->kind || o->what_if != v->what_if)
             continue;
-        *known |= f8_same_gemm_value(o, v);
+        if (f8_same_gemm_value(o, v))
+            *known = o;
         n += f8_granularity_equal(o->grain, v->grain);
     }
     return n;
@@ -51,10 +53,12 @@ static int count_alike(const finder *d, const f8_gemm_value *v, bool *known)
 static f8_status add(finder *d, f8_gemm_value v)
 {
     f8_gemm_values *l = d->out;
-    bool known;
+    f8_gemm_value *known;
     const int ordinal = count_alike(d, &v, &known);
-    if (known)
+    if (known) {
+        known->roles |= v.roles;
         return F8_OK;
+    }
     const char *name = f8_scale_value_name(d->scratch, v.linear, f8_watched_kind_name[v.kind],
                                            ordinal, v.grain, "");
     if (name && v.what_if)
@@ -144,6 +148,7 @@ static f8_status add_operand(finder *d, f8_ref gemm, int which, f8_role role, f8
     f8_gemm_value v = own_value(d, gemm, which);
     v.linear = linear;
     v.kind = (f8_watched_kind)kind;
+    v.roles = 1u << role;
     v.k_is_rows =
         which ? !f8_attr_i(g, gemm, F8_A_TRANSPOSE_B) : f8_attr_i(g, gemm, F8_A_TRANSPOSE_A) != 0;
     if (v.q) {
@@ -205,6 +210,7 @@ static f8_status add_gemm(finder *d, f8_ref r)
         F8_TRY(add_operand(d, r, i, role, kind[i ^ swapped]));
     return add(d, (f8_gemm_value){.linear = linear,
                                   .kind = result_kind[role],
+                                  .roles = 1u << role,
                                   .x = d->rounded[r] ? d->rounded[r] : r});
 }
 

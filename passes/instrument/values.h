@@ -14,6 +14,9 @@ typedef struct f8_gemm_value {
     f8_recipe recipe;           /* of an operand */
     bool what_if;               /* quantized for its figures alone */
     bool k_is_rows;             /* of an operand: the GEMM sums over its rows */
+    unsigned roles;             /* of the linear's GEMMs that read it, or that made it: bits */
+    const char **alias;         /* its names in other linears that read it */
+    size_t n_aliases, alias_room;
     f8_ref x;                   /* the value before it is quantized; of any float dtype */
     f8_ref q, scale, scale_inv; /* the codes, what x is multiplied by, its inverse; 0 if x is not
                                    quantized */

@@ -60,9 +60,9 @@ enum { F8_CLONE_LOGITS = 1 };
 #define F8_SAVED "saved." /* and a number: a value that forward saves for backward */
 
 /* Of the joint functions, from autodiff to split: the first results are the forward's; inputs of
- * these names are cotangents. */
+ * these names are cotangents. Functions that watch may have one more, F8_STATS. */
 typedef struct f8_pair {
-    size_t n_results, n_cotangents;
+    size_t n_results, n_watched_results, n_cotangents;
     const char **cotangent;
 } f8_pair;
 
@@ -154,12 +154,13 @@ typedef struct f8_options {
                                  have a cotangent; NULL: every float result */
     const char *gradients_of; /* with pair: of the inputs whose gradients backward gives; NULL:
                                  none */
+    const char *frozen; /* with pair: of the parameters that get no gradient; NULL: none */
     double lr;               /* > 0 overrides the text's */
     int64_t optimizer_steps; /* > 0 overrides the schedule's `steps` */
     const char *keep; /* a name pattern: matching values become extra outputs of micro_step */
     /* Name patterns, which commas separate, of what linears' GEMMs read and write (instrument/):
-     * micro_step.stats also gives the figures of the matching values, micro_step.dump the values.
-     * NULL: none. */
+     * micro_step.stats also gives the figures of the matching values, and so do forward.stats and
+     * backward.stats of a pair; micro_step.dump gives the values. NULL: none. */
     const char *stats, *dump;
     const f8_recipe *stats_recipe; /* with stats: operands as this recipe would quantize them, too;
                                       NULL: no recipe */
@@ -251,15 +252,25 @@ typedef enum f8_figure {
     F8_FIGURE_D_D,          /* the sum of d^2 */
     F8_FIGURE_X_D,          /* the sum of x d */
     F8_FIGURE_ERROR,        /* the sum of (d - x)^2 */
+    F8_FIGURE_LARGEST,      /* the largest |code|, as a number */
     F8_FIGURE_SCALE,        /* the scale in use */
     F8_FIGURE_SCALE_WANTED, /* the scale that follows from this amax */
     F8_WATCHED_FIGURES
 } f8_figure;
 
-/* A value whose figures micro_step.stats gives: a row of its result "stats", f32 [watched values,
- * F8_WATCHED_FIGURES]. */
+/* The result with the figures of a function that watches. Of a joint function both halves have
+ * one, so that of the backward is named F8_STATS_BACKWARD until it is cut. */
+#define F8_STATS "stats"
+#define F8_STATS_BACKWARD "stats.backward"
+
+/* A value whose figures a function that watches gives: a row of its result "stats", f32 [watched
+ * values, F8_WATCHED_FIGURES]. */
 typedef struct f8_watched {
+    const char *function;      /* "micro_step", "forward" or "backward"; rows count within it */
     const char *name, *linear; /* passes/instrument/values.h */
+    const char *const *alias;  /* its names in other linears that read it */
+    size_t n_aliases;
+    const char *gemms; /* which of the linear's GEMMs read it: "fprop, wgrad" */
     f8_watched_kind kind;
     f8_recipe recipe; /* of an operand that is quantized */
     bool what_if;     /* quantized for these figures alone */
@@ -302,7 +313,7 @@ struct f8_unit {
     f8_sampled *sampled; /* by calibrate */
     size_t n_sampled, sampled_room;
     f8_watched *watched; /* by instrument */
-    size_t n_watched;
+    size_t n_watched, watched_room;
     f8_stored *stored; /* by serve */
     size_t n_stored, stored_room;
     f8_shard *shard; /* by shard */
@@ -337,6 +348,8 @@ f8_assignment f8_recipe_for(const f8_unit *u, const char *linear, f8_role role,
 /* Whether a function of that name is micro_step or a copy of it that watches (instrument): remat
  * recomputes in these. */
 bool f8_is_micro_step(const char *name);
+/* Whether a port of a joint function is a cotangent. */
+bool f8_is_cotangent(const f8_unit *u, const f8_port *p);
 /* A pass that takes long asks whether to go on. F8_ERR_CANCELLED if not. */
 f8_status f8_unit_go_on(f8_unit *u);
 /* How many ranks run the program, at least 1. */

@@ -34,6 +34,14 @@ bool f8_is_micro_step(const char *name)
     return !strcmp(name, "micro_step") || !strncmp(name, "micro_step.", 11);
 }
 
+bool f8_is_cotangent(const f8_unit *u, const f8_port *p)
+{
+    for (size_t i = 0; p->var < 0 && i < u->pair.n_cotangents; i++)
+        if (!strcmp(u->pair.cotangent[i], p->name))
+            return true;
+    return false;
+}
+
 /* ---- names of linears ---- */
 
 uint32_t f8_unit_find_linear(const f8_unit *u, const char *name)

@@ -1,6 +1,8 @@
 /* The executor: see exec.h. */
 #include "runtime/cpu/exec_internal.h"
 
+#include <string.h>
+
 #include "ir/base/clock.h"
 #include "runtime/copy.h"
 
@@ -156,75 +158,12 @@ void f8_exec_bind(f8_exec *x, uint32_t func, bool output, uint32_t port, void *b
 
 /* ---- running ---- */
 
-typedef struct phase_job {
-    f8_phase_fn entry;
-    void *const *arg;
-    const int64_t *ints;
-    uint8_t *scratch;
-    int64_t scratch_stride;
-} phase_job;
-
-static void phase_tasks(void *user, int thread, int64_t begin, int64_t end)
-{
-    const phase_job *j = user;
-    j->entry(j->arg, j->ints, begin, end, j->scratch + thread * j->scratch_stride);
-}
-
-/* Whether a collective goes on beside the steps behind it. */
-static bool is_started(const f8_exec *x, const f8_step *s)
-{
-    return s->kind == F8_STEP_COLLECTIVE && x->home->queue &&
-           f8_collective_travels(s->collective.kind);
-}
-
-static f8_status run_collective(f8_exec *x, const f8_exec_step *l, f8_diag *diag)
-{
-    if (!is_started(x, l->step))
-        return f8_comm_run(x->comm, &l->step->collective, l->transfer->label, l->arg[0], l->arg[1],
-                           diag);
-    l->transfer->send = l->arg[0];
-    l->transfer->receive = l->arg[1];
-    f8_comm_queue_start(x->home->queue, l->transfer);
-    return F8_OK;
-}
-
-static f8_status run_step(f8_exec *x, const f8_exec_step *l, f8_diag *diag)
-{
-    const f8_step *s = l->step;
-    f8_exec_home *home = x->home;
-    switch (s->kind) {
-    case F8_STEP_KERNEL:
-        for (uint32_t p = 0; p < s->n_phases; p++) {
-            const f8_step_phase *phase = &s->phase[p];
-            phase_job job = {l->entry[p], l->arg + phase->first_arg, s->ints + phase->first_int,
-                             (uint8_t *)home->home.scratch.at, x->tenant.sizes.scratch};
-            const double start = x->profile ? f8_seconds_now() : 0;
-            f8_pool_run(home->pool, phase_tasks, &job, phase->n_tasks);
-            if (x->profile)
-                l->phase_seconds[p] += f8_seconds_now() - start;
-        }
-        home->home.count.kernels++;
-        return F8_OK;
-    case F8_STEP_GEMM:
-        home->home.count.gemms++;
-        home->home.count.fp8_gemms += s->fp8;
-        return f8_gemm_run(l->gemm, home->pool, l->arg[0], l->arg[1], l->arg[2], l->arg[3],
-                           l->arg[4], (void *)home->home.workspace.at);
-    case F8_STEP_COPY: f8_copy_run(s, home->pool, l->arg[0], l->arg[1]); return F8_OK;
-    case F8_STEP_COLLECTIVE: return run_collective(x, l, diag);
-    case F8_STEP_WAIT:
-        return home->queue ? f8_comm_queue_wait(home->queue, l->transfer, diag) : F8_OK;
-    case F8_STEP_ATTENTION: break; /* of CUDA plans */
-    }
-    return F8_ERR_INTERNAL;
-}
-
 /* Adds up the time of a step that took so many seconds. That of a collective which was started is
  * known once it was waited for. */
 static void note_seconds(f8_exec *x, f8_exec_func *f, f8_exec_step *l, double seconds)
 {
     l->seconds += seconds;
-    if (l->step->kind == F8_STEP_WAIT && x->home->queue) {
+    if (l->step->kind == F8_STEP_WAIT && x->home->queue && !x->observer) {
         f8_exec_step *collective = &f->step[l->step->waits];
         collective->seconds += l->transfer->ended - l->transfer->begun;
         collective->queued += l->transfer->begun - l->transfer->started;
@@ -237,17 +176,36 @@ static f8_status run_steps(f8_exec *x, uint32_t func, f8_diag *diag)
     const uint32_t n = x->plan->func[func].n_steps;
     double since = x->profile ? f8_seconds_now() : 0; /* no time is left out between steps */
     for (uint32_t i = 0; i < n; i++) {
-        const f8_status status = run_step(x, &f->step[i], diag);
+        if (x->observer)
+            F8_TRY(x->observer->before(x->observer->user, i, diag));
+        const f8_status status = f8_exec_run_step(x, &f->step[i], diag);
         if (status != F8_OK)
             return f8_fail(diag, status, F8_NOWHERE, "step '%s' of '%s' failed",
                            f->step[i].step->name, x->plan->func[func].name);
-        if (x->profile && !is_started(x, f->step[i].step)) {
+        if (x->observer)
+            F8_TRY(x->observer->after(x->observer->user, i, diag));
+        if (x->profile && !f8_exec_is_started(x, f->step[i].step)) {
             const double now = f8_seconds_now();
             note_seconds(x, f, &f->step[i], now - since);
             since = now;
         }
     }
     return f8_pool_check(x->home->pool, diag);
+}
+
+void f8_exec_observe(f8_exec *x, const f8_observer *observer)
+{
+    x->observer = observer;
+}
+
+f8_status f8_exec_fetch(f8_exec *x, uint32_t func, const f8_arg *from, int64_t bytes, void *to,
+                        f8_diag *diag)
+{
+    const void *at = (const void *)(uintptr_t)f8_home_address(&x->tenant, func, from);
+    if (!at)
+        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "a step's memory is not bound");
+    memcpy(to, at, (size_t)bytes);
+    return F8_OK;
 }
 
 f8_status f8_exec_run(f8_exec *x, uint32_t func, f8_diag *diag)

@@ -9,6 +9,7 @@
 
 #include "runtime/cpu/gemm.h"
 #include "runtime/home.h"
+#include "runtime/observer.h"
 #include "runtime/base/pool.h"
 
 typedef struct f8_exec f8_exec;
@@ -61,6 +62,12 @@ void f8_exec_free(f8_exec *x, f8_block *block);
 /* F8_ERR_INPUT: as f8_home_ready and f8_pool_check. F8_ERR_LIBRARY: oneDNN or the ranks' engine
  * failed. */
 f8_status f8_exec_run(f8_exec *x, uint32_t func, f8_diag *diag);
+
+/* From the next run on `observer` looks on (NULL: nobody). It is borrowed. */
+void f8_exec_observe(f8_exec *x, const f8_observer *observer);
+/* For an observer: copies bytes out of a function's memory. F8_ERR_INPUT: there is none. */
+f8_status f8_exec_fetch(f8_exec *x, uint32_t func, const f8_arg *from, int64_t bytes, void *to,
+                        f8_diag *diag);
 
 /* Bytes of variables, ports, constants, arena, scratch and GEMM workspace: what the plan asks for,
  * and the most that was ever allocated through the executor's allocator for them (constants: by the

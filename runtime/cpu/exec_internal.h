@@ -47,7 +47,14 @@ struct f8_exec {
     f8_exec_func *func;
     const f8_comm *comm; /* NULL: the rank is alone */
     bool profile;
+    const f8_observer *observer; /* NULL: nobody looks on */
 };
+
+/* ---- exec_step.c ---- */
+
+f8_status f8_exec_run_step(f8_exec *x, const f8_exec_step *l, f8_diag *diag);
+/* Whether a step is a collective that goes on beside the steps behind it. */
+bool f8_exec_is_started(const f8_exec *x, const f8_step *s);
 
 /* ---- exec_memory.c ---- */
 

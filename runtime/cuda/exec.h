@@ -9,6 +9,7 @@
 #include "runtime/cuda/device.h"
 #include "runtime/cuda/nccl.h"
 #include "runtime/home.h"
+#include "runtime/observer.h"
 #include "runtime/base/pool.h"
 
 typedef struct f8_cuda_exec f8_cuda_exec;
@@ -81,6 +82,12 @@ void f8_cuda_exec_free(f8_cuda_exec *x, f8_block *block);
  * every later run fails with the same message. */
 f8_status f8_cuda_exec_run(f8_cuda_exec *x, uint32_t func, f8_diag *diag);
 f8_status f8_cuda_exec_wait(f8_cuda_exec *x, f8_diag *diag);
+
+/* As f8_exec_observe and f8_exec_fetch. A run that somebody looks on waits after each step, and
+ * launches no graph. */
+void f8_cuda_exec_observe(f8_cuda_exec *x, const f8_observer *observer);
+f8_status f8_cuda_exec_fetch(f8_cuda_exec *x, uint32_t func, const f8_arg *from, int64_t bytes,
+                             void *to, f8_diag *diag);
 
 /* Later runs are enqueued on the embedder's `stream`, and only enqueued; NULL: on the executor's
  * own, and runs wait. The new stream waits for what was enqueued on the stream before it. All

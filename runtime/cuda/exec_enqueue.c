@@ -109,18 +109,25 @@ static f8_status enqueue_steps(f8_cuda_exec *x, const f8_live_func *f, const f8_
 }
 
 /* Enqueues steps one by one: between events if times are wanted, and with a wait after each under
- * `blocking`. */
+ * `blocking` and where somebody looks on. */
 f8_status f8_cuda_exec_run_steps(f8_cuda_exec *x, f8_live_func *f, f8_diag *diag)
 {
     const char *name = f->func->name;
+    const f8_observer *o = x->observer;
     if (f->event)
         CU_IN(name, cuEventRecord, f->event[0], x->stream);
+    if (o)
+        F8_TRY(f8_cuda_exec_sync(x, diag, "before %s", name));
     for (uint32_t i = 0; i < f->func->n_steps; i++) {
+        if (o)
+            F8_TRY(o->before(o->user, i, diag));
         F8_TRY(enqueue_step(x, f, &f->step[i], x->stream, diag));
         if (f->event)
             CU_IN(name, cuEventRecord, f->event[i + 1], x->stream);
-        if (x->options.blocking)
+        if (x->options.blocking || o)
             F8_TRY(f8_cuda_exec_sync(x, diag, "after '%s' in %s", f->step[i].step->name, name));
+        if (o)
+            F8_TRY(o->after(o->user, i, diag));
     }
     return F8_OK;
 }

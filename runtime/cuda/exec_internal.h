@@ -108,6 +108,7 @@ struct f8_cuda_exec {
     int64_t workspace_bytes; /* bytes that GEMMs and attentions need of the one workspace, which
                                 they use in turn */
     CUstream own, stream;    /* the home's */
+    const f8_observer *observer; /* NULL: nobody looks on */
 };
 
 /* exec_memory.c. In this order: enter a home, a new one or that of options.like; load the images;

@@ -54,7 +54,7 @@ static f8_status copy_ports(f8_cuda_exec *x, uint32_t func, int side, f8_diag *d
 static f8_status run_inside(f8_cuda_exec *x, uint32_t func, f8_diag *diag)
 {
     f8_live_func *f = &x->func[func];
-    const bool graph = !x->options.profile && !x->options.blocking;
+    const bool graph = !x->options.profile && !x->options.blocking && !x->observer;
     F8_TRY(copy_ports(x, func, 0, diag));
     F8_TRY(graph ? f8_cuda_exec_launch(x, f, diag) : f8_cuda_exec_run_steps(x, f, diag));
     F8_TRY(copy_ports(x, func, 1, diag));
@@ -115,6 +115,26 @@ void *f8_cuda_exec_var(f8_cuda_exec *x, uint32_t var)
 void f8_cuda_exec_bind_var(f8_cuda_exec *x, uint32_t var, void *at)
 {
     f8_home_bind_var(&x->home->home, var, (uintptr_t)at);
+}
+
+void f8_cuda_exec_observe(f8_cuda_exec *x, const f8_observer *observer)
+{
+    x->observer = observer;
+}
+
+f8_status f8_cuda_exec_fetch(f8_cuda_exec *x, uint32_t func, const f8_arg *from, int64_t bytes,
+                             void *to, f8_diag *diag)
+{
+    const CUdeviceptr at = f8_home_address(&x->tenant, func, from);
+    if (!at)
+        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "a step's memory is not bound");
+    if (!bytes)
+        return F8_OK;
+    F8_TRY(f8_cuda_enter(x->cuda, diag));
+    const f8_status status =
+        download(x, to, at, (size_t)bytes, x->plan->func[func].name, diag);
+    f8_cuda_leave(x->cuda);
+    return status;
 }
 
 /* Exactly one of `to` and `from`. */

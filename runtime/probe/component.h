@@ -86,7 +86,7 @@ typedef struct f8_fact {
     const char *advice; /* NULL: there is no advice */
 } f8_fact;
 
-enum { F8_FACTS_MAX = 96 };
+enum { F8_FACTS_MAX = 512 };
 
 typedef struct f8_facts {
     f8_arena *arena;
@@ -101,5 +101,9 @@ void f8_fact_add(f8_facts *all, const char *group, const char *name, const char 
 void f8_components_gpus(f8_components *all, f8_facts *facts, f8_cuda *cuda);
 /* CPU, threads and their limits, memory. `root` stands before /proc and /sys: "". */
 void f8_facts_machine(f8_facts *all, const char *root);
+/* Each known value of a device's health (health_facts.c), and those of the CPU. */
+struct f8_health;
+void f8_facts_health(f8_facts *facts, const char *group, const struct f8_health *h);
+void f8_facts_cpu_health(f8_facts *facts, const char *root);
 
 #endif

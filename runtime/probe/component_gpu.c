@@ -7,6 +7,7 @@
 #include "ir/target.h"
 #include "runtime/probe/component.h"
 #include "runtime/cuda/internal.h"
+#include "runtime/probe/health.h"
 #include "runtime/probe/nvml_api.h"
 
 static void judge(f8_components *all, f8_component *c, const f8_cuda_facts *f)
@@ -123,16 +124,10 @@ static void ask_memory(const gpu *g)
 
 static void ask_nvml(f8_facts *facts, const char *group, f8_cuda *cuda, const char *pci)
 {
-    static const char *const names[] = {F8_NVML_DEVICE_SYMBOLS(F8_CUDA_API_NAME)};
-    const f8_dynlib *file = &cuda->library[F8_CUDA_NVML].file;
     f8_nvml_device_api api;
     gpu g = {facts, &api, NULL, group};
-    if (f8_cuda_load(cuda, F8_CUDA_NVML, NULL) != F8_OK || !*pci)
+    if (f8_nvml_find(cuda, &api, NULL) != F8_OK || !*pci)
         return;
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        void *symbol = f8_dynlib_find(file, names[i]);
-        memcpy((char *)&api + i * sizeof symbol, &symbol, sizeof symbol);
-    }
     if (!api.nvmlDeviceGetHandleByPciBusId_v2 || cuda->nvml.nvmlInit_v2() != F8_NVML_SUCCESS)
         return;
     if (api.nvmlDeviceGetHandleByPciBusId_v2(pci, &g.device) == F8_NVML_SUCCESS) {
@@ -141,6 +136,22 @@ static void ask_nvml(f8_facts *facts, const char *group, f8_cuda *cuda, const ch
         ask_memory(&g);
     }
     cuda->nvml.nvmlShutdown();
+}
+
+/* What NVML counts of the GPU's errors, and the XIDs of earlier programs. Clocks are told above. */
+static void ask_health(f8_facts *facts, const char *group, f8_cuda *cuda, int ordinal)
+{
+    f8_health_gpu *g;
+    f8_health h;
+    int last;
+    f8_diag d = {0};
+    if (f8_health_gpu_open(cuda, ordinal, &g, &d) != F8_OK)
+        return;
+    f8_health_gpu_read(g, &h);
+    h.value[F8_HEALTH_earlier_xids] = f8_xid_count("", f8_health_gpu_address(g), &last);
+    h.value[F8_HEALTH_clock] = h.value[F8_HEALTH_clock_limit] = h.value[F8_HEALTH_held_down] = -1;
+    f8_facts_health(facts, group, &h);
+    f8_health_gpu_close(g);
 }
 
 /* ---- */
@@ -168,6 +179,7 @@ static void add_gpu(f8_components *all, f8_facts *facts, f8_cuda *cuda, int ordi
     f8_fact_add(facts, c->name, "memory",
                 f8_arena_printf(all->arena, "%.1f GiB", (double)f.memory / (1 << 30)), NULL);
     ask_nvml(facts, c->name, cuda, pci);
+    ask_health(facts, c->name, cuda, ordinal);
 }
 
 void f8_components_gpus(f8_components *all, f8_facts *facts, f8_cuda *cuda)

@@ -283,6 +283,17 @@ CUresult cuDeviceGetName(char *name, int length, CUdevice device)
     return CUDA_SUCCESS;
 }
 
+CUresult cuDeviceGetPCIBusId(char *to, int length, CUdevice device)
+{
+    F8_EMU_ENTER(F8_EMU_NO_CONTEXT);
+    if (!is_device(device))
+        return CUDA_ERROR_INVALID_DEVICE;
+    if (length < 13)
+        return CUDA_ERROR_INVALID_VALUE;
+    snprintf(to, (size_t)length, "0000:%02x:00.0", 16 + (unsigned)device);
+    return CUDA_SUCCESS;
+}
+
 CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice device)
 {
     F8_EMU_ENTER(F8_EMU_NO_CONTEXT);

@@ -17,6 +17,7 @@
     X(CUresult, cuMemsetD32Async, (CUdeviceptr to, unsigned value, size_t count, CUstream s))      \
     X(CUresult, cuStreamIsCapturing, (CUstream s, CUstreamCaptureStatus *status))                  \
     X(CUresult, cuEventSynchronize, (CUevent event))                                               \
+    X(CUresult, cuDeviceGetPCIBusId, (char *to, int length, CUdevice device))                      \
     X(CUresult, cuModuleLoadDataEx,                                                                \
       (CUmodule *module, const void *image, unsigned n, int *option, void **value))                \
     X(CUresult, cuGetProcAddress_v2,                                                               \

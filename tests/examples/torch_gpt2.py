@@ -1,9 +1,10 @@
 """Trains a small GPT-2 of Hugging Face's classes on a text: FP8 by fp8c beside bf16, with the report.
 
 usage: python tests/examples/torch_gpt2.py [--text FILE] [--steps 300] [--recipe current] [--layers 2]
-                                           [--width 128] [--seed 0] [--trainer]
+                                           [--width 128] [--seed 0] [--statistics 0] [--trainer]
 
 It needs PyTorch, transformers and the package fp8c (`make wheel`). A token is a byte of the text.
+--statistics 100: every 100th step is watched; it prints what FP8 did to each operand in the last one.
 --trainer: Hugging Face's Trainer runs the FP8 training (it needs the package accelerate too).
 """
 
@@ -32,6 +33,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--length", type=int, default=64)
     parser.add_argument("--seed", type=int, default=0, help="of the weights")
+    parser.add_argument("--statistics", type=int, default=0, help="watch every so many steps")
     parser.add_argument("--trainer", action="store_true")
     return parser.parse_args()
 
@@ -55,9 +57,10 @@ def batches(text: bytes, args: argparse.Namespace) -> list[torch.Tensor]:
     return [torch.stack([data[s:s + args.length] for s in row]) for row in starts]
 
 
-def train(model: torch.nn.Module, data: list[torch.Tensor], recipe: str) -> list[float]:
+def train(model: torch.nn.Module, data: list[torch.Tensor], recipe: str, statistics: int = 0) -> list[float]:
     """The losses of all steps. The backend needs no import of fp8c."""
-    call = torch.compile(model, backend="fp8c", options={"recipe": recipe, "strict": True})
+    options = {"recipe": recipe, "strict": True, "statistics": statistics}
+    call = torch.compile(model, backend="fp8c", options=options)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, betas=(0.9, 0.95))
     # Without warm-up, clipping and decay two trainings part by 1%, whatever rounds in them.
     schedule = torch.optim.lr_scheduler.LambdaLR(
@@ -102,10 +105,12 @@ def main() -> None:
         train_with_trainer(model, data, args.recipe)
         losses = []
     else:
-        losses = train(model, data, args.recipe)
+        losses = train(model, data, args.recipe, args.statistics)
     import fp8c.torch
 
     print(fp8c.torch.report(model))
+    if args.statistics:
+        print(fp8c.torch.statistics(model))
     torch._dynamo.reset()
     bf16 = train(model_of(args), data, "bf16")
     if losses:

@@ -54,6 +54,44 @@ START_TEST(levels)
 }
 END_TEST
 
+/* A recipe in high precision overrides rules. That is said of those that a call has added, unless
+ * they ask for the same. */
+START_TEST(overridden_rules)
+{
+    static const struct {
+        const char *recipe, *rule[2], *text;
+    } cases[] = {
+        {"bf16",
+         {"\"fc\" = current", "\"head\" = bf16"},
+         "recipe bf16 overrides 1 added rule, as recipe \"fc\" = current\n"},
+        {"f32",
+         {"\"fc\" wgrad = current", "\"head\" = bf16"},
+         "recipe f32 overrides 2 added rules, as recipe \"fc\" wgrad = current\n"},
+        {NULL,
+         {"\"fc\" = current", "\"head\" = delayed"},
+         "recipe bf16 overrides 2 added rules, as recipe \"fc\" = current\n"},
+        {"bf16", {"\"fc\" = bf16", NULL}, ""},
+        {"bf16", {NULL, NULL}, ""}, /* the text's own rules */
+        {"current", {"\"fc\" = bf16", NULL}, ""},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        lines l = new_lines();
+        const fp8c_context_options co = {
+            .struct_size = sizeof co, .log = note, .log_user = &l, .verbose = -1};
+        fp8c_context *ctx = create(&co);
+        fp8c_module *m = parse(ctx, model);
+        for (int k = 0; k < 2 && cases[i].rule[k]; k++)
+            ck_assert_int_eq(fp8c_module_rule(m, cases[i].rule[k], "a call"), FP8C_OK);
+        fp8c_compile_options o = recipe(cases[i].recipe);
+        o.plan_only = 1;
+        fp8c_program_destroy(compile(ctx, m, &o));
+        ck_assert_str_eq(l.text, cases[i].text);
+        fp8c_module_destroy(m);
+        fp8c_context_destroy(ctx);
+    }
+}
+END_TEST
+
 /* The warnings of this text, n of them, are said in each compile that trains, and in no other. */
 static void said_when_training(fp8c_context *ctx, const fp8c_module *m, const lines *l,
                                const char *text, int n)
@@ -292,6 +330,7 @@ Suite *f8_suite(void)
     tcase_set_timeout(t, TIMEOUT);
     tcase_add_checked_fixture(t, setup, teardown);
     tcase_add_test(t, levels);
+    tcase_add_test(t, overridden_rules);
     tcase_add_test(t, weight_as_input);
     tcase_add_test(t, parameters_without_gradient);
     tcase_add_test(t, cache_of_no_use);

@@ -112,7 +112,8 @@ static void judge(const exact *e, const fp8c_statistic *s)
     const void *inv = result(e, name, &st);
     ck_assert(!s->recipe == !code && !code == !inv);
     const int64_t n = fp8c_type_bytes(&t) / 4, columns = t.dim[t.rank - 1];
-    double amin = INFINITY, amax = 0, x_x = 0, d_d = 0, x_d = 0, error = 0;
+    double amin = INFINITY, amax = 0, x_x = 0, d_d = 0, x_d = 0, error = 0,
+           largest = 0;
     int64_t lost = 0, over = 0;
     for (int64_t i = 0; i < n; i++) {
         const double v = (double)x[i];
@@ -123,6 +124,7 @@ static void judge(const exact *e, const fp8c_statistic *s)
         const bool e5m2 = !strcmp(s->format, "f8e5m2");
         const double c = decoded(code[i], e5m2),
                      d = c * scale_at(inv, &st, s->granularity, i / columns, i % columns, columns);
+        largest = fmax(largest, fabs(c));
         lost += v != 0 && c == 0;
         over += fabs(c) == (e5m2 ? 57344 : 448) &&
                 fabs(v) > fabs(d) * (e5m2 ? 61440. / 57344 : 464. / 448);
@@ -136,7 +138,8 @@ static void judge(const exact *e, const fp8c_statistic *s)
     ck_assert_msg(s->amax == amax && s->amin == amin, "%s: %g %g", s->name, s->amin, s->amax);
     ck_assert(near(s->range, log2(amax / amin)));
     if (!code) {
-        ck_assert(isnan(s->underflow) && isnan(s->mse) && isnan(s->scale) && isnan(s->cosine));
+        ck_assert(isnan(s->underflow) && isnan(s->mse) && isnan(s->scale) && isnan(s->cosine) &&
+                  isnan(s->used));
         return;
     }
     ck_assert_msg(s->underflow * (double)n == (double)lost &&
@@ -147,6 +150,7 @@ static void judge(const exact *e, const fp8c_statistic *s)
                       near(s->sqnr, 10 * log10(x_x / error)),
                   "%s: mse %g %g cosine %g sqnr %g", s->name, s->mse, error / (double)n, s->cosine,
                   s->sqnr);
+    ck_assert_double_eq(s->used, largest / (!strcmp(s->format, "f8e5m2") ? 57344 : 448));
     if (strcmp(s->granularity, "tensor")) {
         ck_assert(isnan(s->scale) && isnan(s->scale_wanted));
         return;
@@ -272,8 +276,15 @@ START_TEST(refusals)
     o.stats_recipe = "nonsense";
     refused(&o, FP8C_ERR_INPUT, "nonsense");
     o.stats_recipe = NULL;
+    o.pair = 1;
+    o.stats = NULL;
+    o.dump = "*";
+    refused(&o, FP8C_ERR_UNSUPPORTED, "dump: only a program with micro_step");
+    o.pair = 0;
+    o.dump = NULL;
+    o.stats = "*";
     o.inference = 1;
-    refused(&o, FP8C_ERR_UNSUPPORTED, "stats: only a program with micro_step");
+    refused(&o, FP8C_ERR_UNSUPPORTED, "stats: only a program that trains");
 }
 END_TEST
 

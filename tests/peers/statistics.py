@@ -56,13 +56,14 @@ def figures(record, tensors):
         want["amin"] = size[size > 0].min()
         want["range"] = np.log2(want["amax"] / want["amin"])
     if record["quantized"] is None:
-        assert all(record[k] is None for k in ("underflow", "overflow", "mse", "scale"))
+        assert all(record[k] is None for k in ("underflow", "overflow", "mse", "scale", "used"))
         return want
     code = tensors[record["tensor"] + ".q"]
     largest = float(ml_dtypes.finfo(code.dtype).max)
     code = code.astype(np.float64).reshape(x.shape)
     scale_inv = tensors[record["tensor"] + ".scale_inv"]
     d = code * spread(scale_inv, record["granularity"], x.shape)
+    want["used"] = np.abs(code).max() / largest
     want["underflow"] = ((x != 0) & (code == 0)).mean()
     want["mse"] = ((d - x) ** 2).mean()
     if (x != 0).any() and (d != 0).any():

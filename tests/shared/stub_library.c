@@ -97,3 +97,20 @@ void f8_stub_driver(const char *folder, int version, int init)
              version, init);
     f8_stub_library(folder, "libcuda.so.1", "F8_CUDA_SYMBOLS", extra);
 }
+
+void f8_stub_over_emulator(const char *folder, const char *text)
+{
+    static const char *const others[] = {"libnvrtc.so.13", "libcublasLt.so.13"};
+    char arguments[1024], path[256], to[128];
+    const char *emulator = getenv("FP8C_CUDA_PATH");
+    snprintf(arguments, sizeof arguments,
+             "-DREAL -Wl,--no-as-needed '%s/libcuda.so.1' -Wl,-rpath,'%s' -ldl", emulator,
+             emulator);
+    f8_stub_compile(folder, "libcuda.so.1", text, arguments);
+    for (int i = 0; i < 2; i++) {
+        snprintf(path, sizeof path, "%s/%s", emulator, others[i]);
+        snprintf(to, sizeof to, "%s/%s", folder, others[i]);
+        ck_assert_int_eq(symlink(path, f8_stub_path(to)), 0);
+    }
+    setenv("FP8C_CUDA_PATH", f8_stub_path(folder), 1);
+}

@@ -22,6 +22,10 @@ void f8_stub_library(const char *folder, const char *soname, const char *table, 
 void f8_stub_compile(const char *folder, const char *soname, const char *text,
                      const char *arguments);
 
+/* FOLDER with the emulator's driver, but for what the text defines in its place, and with other
+ * libraries of the emulator. Its folder is FP8C_CUDA_PATH, which becomes FOLDER. */
+void f8_stub_over_emulator(const char *folder, const char *text);
+
 /* NVRTC of this major version; a driver that serves CUDA `version` (12080) and whose cuInit gives
  * `init`. */
 void f8_stub_nvrtc(const char *folder, const char *soname, int major);

@@ -29,10 +29,10 @@ def trailing(batch: int = 2, length: int = 9) -> torch.Tensor:
 
 
 def gpt2(
-    p: float = 0.0, attention_p: float = 0.0, length: int = 9, batch: int = 2, **options: Any
+    p: float = 0.0, attention_p: float = 0.0, length: int = 9, batch: int = 2, layers: int = 2, **options: Any
 ) -> ModelAndInputs:
     config = transformers.GPT2Config(
-        n_layer=2,
+        n_layer=layers,
         n_head=4,
         n_embd=32,
         vocab_size=61,
@@ -202,8 +202,8 @@ MODELS: dict[str, Callable[[], ModelAndInputs]] = {
 }
 
 
-def make(name: str) -> ModelAndInputs:
-    """A model of `MODELS` in training mode, its weights from one seed."""
+def make(name: str | Callable[[], ModelAndInputs]) -> ModelAndInputs:
+    """A model of `MODELS`, or what a function makes, in training mode, its weights from one seed."""
     torch.manual_seed(0)
-    model, inputs = MODELS[name]()
+    model, inputs = (MODELS[name] if isinstance(name, str) else name)()
     return model.train(), inputs

@@ -117,10 +117,11 @@ def batch_of(batch: int = 6, seed: int = 3) -> dict[str, torch.Tensor]:
 
 
 class BackendTest(unittest.TestCase):
-    """Each test begins without compiled graphs."""
+    """Each test begins without compiled graphs, and without graph breaks of those before."""
 
     def setUp(self) -> None:
         torch._dynamo.reset()
+        torch._dynamo.utils.counters.clear()
         torch.manual_seed(0)
 
     def equal(self, a: dict[str, torch.Tensor], b: dict[str, torch.Tensor], what: str = "") -> None:

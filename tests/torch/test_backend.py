@@ -175,10 +175,20 @@ class Recipes(BackendTest):
 
     def test_wrong_options(self) -> None:
         model, inputs = models.make("mlp")
-        for options in ({"recipe": "fp4"}, {"speed": 1}, {"rules": "x"}, {"memory": 2}):
+        rules = ['"layers.3" = current']
+        for options, word in (
+            ({"recipe": "fp4"}, "recipe"),
+            ({"speed": 1}, "speed"),
+            ({"rules": "x"}, "rules"),
+            ({"memory": 2}, "memory"),
+            ({"statistics": -1}, "statistics"),
+            ({"statistics": "x"}, "statistics"),
+            ({"recipe": "bf16", "rules": rules}, "recipe bf16 overrides all rules"),
+            ({"recipe": "f32", "rules": rules}, "recipe f32 overrides all rules"),
+        ):
             torch._dynamo.reset()
             call = torch.compile(model, backend=fp8c.torch.fp8c_backend, options=options)
-            with self.subTest(options), self.assertRaisesRegex(Exception, next(iter(options))):
+            with self.subTest(options), self.assertRaisesRegex(Exception, word):
                 call(**inputs)
 
 

@@ -258,16 +258,67 @@ class SameBits(BackendTest):
 
 class Weights(BackendTest):
     def test_frozen(self) -> None:
-        model, inputs = models.make("gpt2")
-        for p in model.transformer.h[0].parameters():
-            p.requires_grad_(False)
-        eager = twin(model)
-        loss_of(compiled(model)(**inputs)).backward()
-        loss_of(eager(**inputs)).backward()
-        for (name, p), q in zip(model.named_parameters(), eager.parameters()):
-            self.assertEqual(p.grad is None, q.grad is None, name)
-            if p.grad is not None:
-                torch.testing.assert_close(p.grad, q.grad, rtol=1e-4, atol=1e-7, msg=name)
+        """Frozen parameters get no gradient, and no GEMM is planned for one: of the first block's
+        four linears neither the wgrads nor, with the embeddings frozen too, any dgrad."""
+        for embeddings, gone in ((False, 4), (True, 8)):
+            with self.subTest(embeddings=embeddings):
+                torch._dynamo.reset()
+                model, inputs = models.make("gpt2")
+                model.lm_head.weight = torch.nn.Parameter(model.lm_head.weight.detach().clone())
+                frozen = [model.transformer.h[0]]
+                if embeddings:
+                    frozen += [model.transformer.wte, model.transformer.wpe]
+                for part in frozen:
+                    part.requires_grad_(False)
+                eager = twin(model)
+                loss_of(compiled(model)(**inputs)).backward()
+                loss_of(eager(**inputs)).backward()
+                for (name, p), q in zip(model.named_parameters(), eager.parameters()):
+                    self.assertEqual(p.grad is None, q.grad is None, name)
+                    if p.grad is not None:
+                        torch.testing.assert_close(p.grad, q.grad, rtol=1e-4, atol=1e-7, msg=name)
+                bound = programs(model)[0].bound
+                roles = [(one.linear, one.role) for one in bound.decisions()]
+                self.assertEqual(len(roles), 27 - gone)
+                for linear, role in roles:
+                    if linear.startswith("transformer.h.0."):
+                        self.assertIn(role, ("fprop",) if embeddings else ("fprop", "dgrad"))
+                names = {p.name for p in bound.program.outputs("backward")}
+                trained = {p.name for p in bound.stage.params if p.requires_grad}
+                self.assertEqual(names, trained)
+
+    def test_thaw(self) -> None:
+        """A parameter that is trained again has its gradient: it is compiled once more, by dynamo
+        or, where that does not look, by the backend."""
+        for part in ("up", ""):
+            with self.subTest(part):
+                torch._dynamo.reset()
+                model, inputs = regression()
+                model.get_submodule(part).requires_grad_(False)
+                call = compiled(model)
+                loss = call(**inputs)
+                self.assertEqual(loss.requires_grad, part != "")
+                model.requires_grad_(True)
+                eager = twin(model)
+                for one in (call, eager):
+                    one(**inputs).backward()
+                for p, q in zip(model.parameters(), eager.parameters()):
+                    torch.testing.assert_close(p.grad, q.grad)
+
+    def test_all_frozen(self) -> None:
+        """With every parameter frozen only the input has a gradient; without that, a call gives a
+        loss without one. Dropout under no_grad, too."""
+        for p in (0.0, 0.3):
+            torch._dynamo.reset()
+            model = torch.nn.Sequential(
+                torch.nn.Linear(8, 8), torch.nn.Dropout(p), torch.nn.Linear(8, 4)
+            ).requires_grad_(False)
+            call, x = compiled(model), torch.randn(3, 8, requires_grad=True)
+            call(x).sum().backward()
+            if p == 0:
+                product = model[2].weight @ model[0].weight
+                torch.testing.assert_close(x.grad, product.sum(0).expand(3, 8))
+            self.assertFalse(call(x.detach()).requires_grad)
 
     def test_tied(self) -> None:
         model, inputs = models.make("gpt2")

@@ -14,7 +14,7 @@ Every failure is an `fp8c.Error` with fp8c's message. The logger is logging.getL
 from __future__ import annotations
 
 from ._handle import Closed
-from ._header import VERSION, Comm, Side, Status
+from ._header import VERSION, Comm, Side, Status, Verdict
 from .builder import op, ops
 from .calibration import Calibration
 from .context import Context, default_context
@@ -31,7 +31,7 @@ __version__ = ".".join(map(str, VERSION))
 __all__ = ["INPUT", "OUTPUT", "Calibration", "CancelledError", "Closed", "Comm", "Context",
            "Doctor", "Error", "FileError", "InputError", "InternalError", "LibraryError", "Module",
            "OutOfMemoryError", "Position", "Program", "Saved", "Side", "Status", "Tensor",
-           "UnsupportedError", "View", "Views", "compile_options", "default_context", "op",
+           "UnsupportedError", "Verdict", "View", "Views", "compile_options", "default_context", "op",
            "open_options", "ops"]
 
 warn_of_missing()

@@ -80,6 +80,11 @@ class Side(enum.IntEnum):
     OUTPUT = 1
 
 
+class Forward(enum.IntEnum):
+    FIRST = 1
+    STATS = 2
+
+
 class LoadFate(enum.IntEnum):
     TAKEN = 0
     IGNORED = 1
@@ -87,6 +92,12 @@ class LoadFate(enum.IntEnum):
     MISSING = 3
     UNEXPECTED = 4
     DIFFERENT = 5
+
+
+class Verdict(enum.IntEnum):
+    NOT_JUDGED = 0
+    RIGHT = 1
+    WRONG = 2
 
 
 class ComponentState(enum.IntEnum):
@@ -108,6 +119,7 @@ class TestResult(enum.IntEnum):
 
 # c_char_p would copy up to a 0, so texts of a given size and memory come as addresses.
 WriteFn = CFUNCTYPE(ctypes.c_int, ptr, ptr, size)
+WitnessFn = CFUNCTYPE(None, ptr, ptr)
 LogFn = CFUNCTYPE(None, ptr, i32, text)
 ProgressFn = CFUNCTYPE(ctypes.c_int, ptr, ptr)
 TaskFn = CFUNCTYPE(None, ptr, i32, i64, i64)
@@ -209,7 +221,8 @@ class CompileOptions(Structure):
                 ("observe", i32), ("cotangents", text), ("gradients_of", text),
                 ("add_gradients", i32), ("train_step", i32), ("external", text), ("stats", text),
                 ("stats_recipe", text), ("dump", text), ("comm", ptr), ("ranks", i32),
-                ("zero", i32), ("reduce_dtype", text), ("reduce_at", text), ("reduce_order", text)]
+                ("zero", i32), ("reduce_dtype", text), ("reduce_at", text), ("reduce_order", text),
+                ("witness", i32), ("frozen", text)]
 
 
 class Trial(Structure):
@@ -333,7 +346,7 @@ class Statistic(Structure):
                 ("recipe", text), ("format", text), ("granularity", char * 48), ("what_if", i32),
                 ("elements", i64), ("amin", f64), ("amax", f64), ("range", f64), ("nonfinite", i64),
                 ("underflow", f64), ("overflow", f64), ("mse", f64), ("cosine", f64), ("sqnr", f64),
-                ("scale", f64), ("scale_wanted", f64)]
+                ("scale", f64), ("scale_wanted", f64), ("used", f64), ("gemms", text)]
 
 
 class Decision(Structure):
@@ -345,6 +358,14 @@ class Decision(Structure):
 class Step(Structure):
     _fields_ = [("name", text), ("kind", text), ("phases", i32), ("hash", u64), ("bytes_read", i64),
                 ("bytes_written", i64), ("seconds", f64)]
+
+
+class Witnessed(Structure):
+    _fields_ = [("struct_size", size), ("function", i32), ("step", i32), ("kind", text),
+                ("name", text), ("value", text), ("type", Type), ("data", ptr), ("hash", u64),
+                ("verdict", i32), ("wrong", i64), ("at", i64), ("got", f64), ("want", f64),
+                ("allowed", f64), ("nonfinite", i64), ("nonfinite_at", i64),
+                ("nonfinite_input", text), ("nonfinite_op", text)]
 
 
 class Collective(Structure):
@@ -413,6 +434,43 @@ class TargetReport(Structure):
 
 class SelfTest(Structure):
     _fields_ = [("result", i32), ("seconds", f64), ("detail", text)]
+
+
+class BurnOptions(Structure):
+    _fields_ = [("struct_size", size), ("target", text), ("device", i32), ("threads", i32),
+                ("seconds", f64)]
+
+
+class BurnInfo(Structure):
+    _fields_ = [("struct_size", size), ("target", text), ("device", text), ("threads", i32),
+                ("finished", i32), ("failure", text), ("seconds", f64), ("rounds", i64),
+                ("comparisons", i64), ("wrong", i64), ("runs", i64), ("bytes", i64),
+                ("busy", f64), ("first_flops", f64), ("last_flops", f64)]
+
+
+class BurnResult(Structure):
+    _fields_ = [("struct_size", size), ("name", text), ("step", text), ("skipped", text),
+                ("comparisons", i64), ("wrong", i64), ("first", text), ("first_round", i64),
+                ("first_element", i64), ("first_count", i64)]
+
+
+class HealthOptions(Structure):
+    _fields_ = [("struct_size", size), ("gpu", i32), ("device", i32), ("seconds", f64)]
+
+
+class HealthInfo(Structure):
+    _fields_ = [("struct_size", size), ("source", text), ("known", i32), ("events", i32),
+                ("faults", i32), ("address", text)]
+
+
+class HealthValue(Structure):
+    _fields_ = [("struct_size", size), ("name", text), ("text", text), ("first", i64),
+                ("now", i64), ("fault", i32)]
+
+
+class HealthEvent(Structure):
+    _fields_ = [("struct_size", size), ("name", text), ("text", char * 160), ("seconds", f64),
+                ("number", i64), ("fault", i32)]
 
 
 # ---- functions: the type of the result, then those of the arguments ----
@@ -501,6 +559,9 @@ FUNCTIONS = {
     "program_buffer": (ptr, ptr, i32, i32, i32),
     "program_bind": (status, ptr, i32, i32, i32, ptr),
     "program_run": (status, ptr, i32),
+    "program_keep_inputs": (status, ptr, i32, i32),
+    "program_kept_input": (ptr, ptr, i32, i32, i32),
+    "program_run_witnessed": (status, ptr, i32, i32, WitnessFn, ptr),
     "program_wait": (status, ptr),
     "program_call": (status, ptr, i32, ptr, size, ptr, size),
     "program_port_view": (status, ptr, i32, i32, i32, ptr),
@@ -533,6 +594,7 @@ FUNCTIONS = {
     "program_device": (status, ptr, ptr),
     "program_statistic": (status, ptr, i32, i32, ptr),
     "program_find_statistic": (i32, ptr, text),
+    "program_statistic_alias": (text, ptr, i32, i32, i32),
     "program_decision": (status, ptr, i32, ptr),
     "program_step": (status, ptr, i32, i32, ptr),
     "program_collective": (status, ptr, i32, i32, ptr),
@@ -556,4 +618,14 @@ FUNCTIONS = {
     "doctor_fact": (status, ptr, i32, ptr),
     "doctor_target": (status, ptr, i32, ptr),
     "doctor_test": (status, ptr, i32, ptr),
+    "doctor_burn": (status, ptr, ptr, ptr),
+    "burn_destroy": (None, ptr),
+    "burn_report": (None, ptr, ptr),
+    "burn_result_at": (status, ptr, i32, ptr),
+    "health_create": (status, ptr, ptr, ptr),
+    "health_destroy": (None, ptr),
+    "health_look": (None, ptr),
+    "health_report": (None, ptr, ptr),
+    "health_value_at": (status, ptr, i32, ptr),
+    "health_event_at": (status, ptr, i32, ptr),
 }

@@ -34,13 +34,14 @@ def compile_options(
         stats: str | None = None, stats_recipe: str | None = None, dump: str | None = None,
         comm: h.Comm | None = None, ranks: int = 0, zero: int = 0,
         reduce_dtype: str | None = None, reduce_at: str | None = None,
-        reduce_order: str | None = None) -> Options:
+        reduce_order: str | None = None, witness: bool = False,
+        frozen: str | None = None) -> Options:
     """fp8c_compile_options by keyword: fp8c.h says what each does. The ones most used:
 
     target: "cpu" (default), "reference", "cuda", or an architecture as "sm_90a". recipe: "bf16"
     (default), "f32", "delayed", "current", "block", ... with options, as "block {pow2 = true}".
     inference: only `eval`. pair: `forward` and `backward` for a loop of the caller's, with
-    gradients_of, cotangents (name patterns), add_gradients and train_step. memory_bytes or
+    gradients_of, cotangents, frozen (name patterns), add_gradients and train_step. memory_bytes or
     memory_share: a budget, kept by recomputing. external: name patterns of variables and ports
     that get no memory from fp8c.
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import ctypes
 import os
-from typing import Any, Sequence
+from typing import Any, Callable, Sequence
 
 from . import _header as h
 from ._handle import Handle, Owner
@@ -13,11 +13,12 @@ from .errors import raise_from
 from .figures import Figures
 from .module import Module
 from .options import Options, compile_options, open_options
-from .records import Port
+from .records import Port, Witnessed, plain
 from .tensors import Tensor, Views
 from .variables import Variables, memory_of
 
 INPUT, OUTPUT = h.Side.INPUT, h.Side.OUTPUT
+FIRST, STATS = int(h.Forward.FIRST), int(h.Forward.STATS)
 
 
 class Program(Figures, Variables):
@@ -37,7 +38,6 @@ class Program(Figures, Variables):
         self._bound_variables = {}
         for index, name in enumerate(self.functions):
             self._indices[name] = self._indices[index] = index
-        self._first = "forward.first" in self._indices
 
     @classmethod
     def compile(cls, module: Module, **options: Any) -> "Program":
@@ -124,27 +124,36 @@ class Program(Figures, Variables):
         return self._call(lib.program_call, (function,), function, inputs, outputs)
 
     def forward(self, saved: "Saved", inputs: Sequence[Any] | Views,
-                outputs: Sequence[Any] | Views | None = None, *,
-                first: bool = False) -> Sequence[Any] | Views:
+                outputs: Sequence[Any] | Views | None = None, *, first: bool = False,
+                stats: bool = False) -> Sequence[Any] | Views:
         """`call` of forward, whose saved values `saved` takes: `outputs` are for the results
-        alone. first: forward.first, if the program has it."""
-        first = first and self._first
-        function = self._indices["forward.first" if first else "forward"]
-        result = self._call(lib.program_forward, (first, saved._address()), function, inputs,
-                            outputs, hidden="saved.")
-        saved._first = first
+        alone. first: forward.first, if the program has it. stats: the one that watches, and so
+        does its backward; after each of them `statistics(saved.function)` has the figures."""
+        which = (FIRST if first else 0) | (STATS if stats else 0)
+        name = self._of_pair("forward", which)
+        result = self._call(lib.program_forward, (which, saved._address()),
+                            self._indices.get(name, -1), inputs, outputs, hidden=_hidden(which))
+        saved._which, saved.function = which, name
         return result
 
     def backward(self, saved: "Saved", inputs: Sequence[Any] | Views,
                  outputs: Sequence[Any] | Views | None = None) -> Sequence[Any] | Views:
         """`call` of the backward of the forward that `saved` holds. inputs: the cotangents, then
         the inputs of forward that backward reads. outputs: the gradients. Then `saved` is free."""
-        function = self._indices["backward.first" if saved._first else "backward"]
-        return self._call(lib.program_backward, (saved._address(),), function, inputs, outputs,
-                          hidden="saved.")
+        name = self._of_pair("backward", saved._which)
+        result = self._call(lib.program_backward, (saved._address(),), self._indices[name], inputs,
+                            outputs, hidden=_hidden(saved._which))
+        saved.function = name
+        return result
+
+    def _of_pair(self, half: str, which: int) -> str:
+        """The name of a pair's function, as fp8c_program_forward chooses it."""
+        end = ".stats" if which & STATS else ""
+        first = f"{half}.first{end}"
+        return first if which & FIRST and first in self._indices else half + end
 
     def _call(self, run: Any, before: tuple, function: int, inputs: Any, outputs: Any,
-              hidden: str | None = None) -> Any:
+              hidden: Callable[[str], bool] | None = None) -> Any:
         handle = self._handle
         if handle is None:
             handle = self._open()
@@ -168,14 +177,30 @@ class Program(Figures, Variables):
             raise_from(status, lib.context_message(handle.context))
         return outputs
 
-    def _new_outputs(self, function: int, ins: Views, hidden: str | None) -> list[Tensor]:
+    def _new_outputs(self, function: int, ins: Views,
+                     hidden: Callable[[str], bool] | None) -> list[Tensor]:
+        if function < 0:
+            return []
         self.fit(function, ins)
         return [Tensor.empty(*p.type) for p in self.outputs(function)
-                if not (hidden and p.name.startswith(hidden))]
+                if not (hidden and hidden(p.name))]
 
     def run(self, function: str | int) -> None:
         """Run a function on the tensors of its last call or on the program's own buffers."""
         self._open().call(lib.program_run, self._indices[function])
+
+    def run_witnessed(self, function: str | int, judge: bool = True) -> list[Witnessed]:
+        """Run a function step by step, and say of each value that a step writes whether it is right.
+        Needs the option `witness`."""
+        seen: list[Witnessed] = []
+
+        def look(_user: Any, address: int) -> None:
+            struct = h.Witnessed.from_address(address)
+            seen.append(Witnessed(*(plain(getattr(struct, n)) for n in Witnessed._fields)))
+
+        self._open().call(lib.program_run_witnessed, self._indices[function], judge,
+                          h.WitnessFn(look), None)
+        return seen
 
     def wait(self) -> None:
         """Wait for runs on a stream of the caller's, and raise what failed in them."""
@@ -226,6 +251,13 @@ class Program(Figures, Variables):
         return Saved(self)
 
 
+def _hidden(which: int) -> Callable[[str], bool]:
+    """Whether the caller of a pair's function gives no tensor for a result of that name."""
+    if which & STATS:
+        return lambda name: name.startswith("saved.") or name == "stats"
+    return lambda name: name.startswith("saved.")
+
+
 class Saved(Owner):
     """Memory for what one forward saves, until its backward has run; then it serves the next one.
     A program may have several, whose backwards come in any order."""
@@ -235,7 +267,8 @@ class Saved(Owner):
         handle.call(lib.saved_create, ctypes.byref(out))
         self._handle = Handle(out.value, lib.saved_destroy, context=handle.context, keep=handle,
                               lock=handle.lock)
-        self._first = False  # whether it holds a forward.first
+        self._which = 0  # of its forward: a sum of h.Forward
+        self.function = ""  # what ran last with it: "forward", "backward.first.stats"
 
     def _address(self) -> int:
         handle = self._handle

@@ -160,6 +160,27 @@ class Statistic(NamedTuple):
     sqnr: float
     scale: float
     scale_wanted: float
+    used: float
+    gemms: str
+
+
+class Witnessed(NamedTuple):
+    function: int
+    step: int
+    kind: str
+    name: str
+    value: str
+    hash: int
+    verdict: int  # fp8c.Verdict
+    wrong: int
+    at: int
+    got: float
+    want: float
+    allowed: float
+    nonfinite: int
+    nonfinite_at: int
+    nonfinite_input: str | None
+    nonfinite_op: str | None
 
 
 class Device(NamedTuple):

@@ -7,6 +7,15 @@ function lastLoss(run) {
   return loss[loss.length - 1];
 }
 
+// What a device said of itself: one event, or how it was at the end.
+function healthText(h) {
+  if (h.event === 'health')
+    return `${h.device}: ${h.message}`;
+  const known = Object.entries(h.values).map(([name, value]) => `${name.replaceAll('_', ' ')} ${value}`);
+  const faults = h.faults === 0 ? 'no fault' : h.faults === 1 ? '1 fault' : `${h.faults} faults`;
+  return `${h.device} by ${h.source}: ${faults}; ${known.join(', ')}`;
+}
+
 function runsSection() {
   const columns = [{head: 'run', text: true}, {head: 'recipe', text: true}, {head: 'target', text: true},
                    {head: 'steps'}, {head: 'last loss'}, {head: 'held out'}, {head: 'skipped'},
@@ -23,6 +32,8 @@ function runsSection() {
       s.append(note(runName(i), ` went on after step ${mark.step} under ${mark.recipe}`));
     for (const w of run.warnings)
       s.append(el('p', {class: 'fact'}, runName(i), `, step ${w.step}: the loss ${w.message}`));
+    for (const h of run.health)
+      s.append(el('p', {class: 'fact'}, runName(i), `, step ${h.step}: ${healthText(h)}`));
   });
 }
 

@@ -39,6 +39,9 @@ static int count(const char *text, int step, const char *tensor)
         ck_assert(json_is_integer(json_object_get(r, "elements")) &&
                   json_real_value(json_object_get(r, "amax")) > 0 &&
                   json_object_get(r, "scale_wanted"));
+        const json_t *used = json_object_get(r, "used"), *form = json_object_get(r, "format");
+        ck_assert(json_is_string(form) ? json_real_value(used) > 0 && json_real_value(used) <= 1
+                                       : json_is_null(used));
         const bool named =
             !tensor || !strcmp(json_string_value(json_object_get(r, "tensor")), tensor);
         n += named && json_integer_value(json_object_get(r, "step")) == step;

@@ -301,23 +301,10 @@ END_TEST
 
 /* ---- a driver that is not right ---- */
 
-/* The emulator's, but for what the text defines; its other libraries as they are. */
 static void make_driver(const char *text)
 {
-    char arguments[1024], path[256], to[256];
-    static const char *const others[] = {"libnvrtc.so.13", "libcublasLt.so.13"};
     use_emulator();
-    const char *emulator = getenv("FP8C_CUDA_PATH");
-    snprintf(arguments, sizeof arguments,
-             "-DREAL -Wl,--no-as-needed '%s/libcuda.so.1' -Wl,-rpath,'%s' -ldl", emulator,
-             emulator);
-    f8_stub_compile("driver", "libcuda.so.1", text, arguments);
-    for (int i = 0; i < 2; i++) {
-        snprintf(path, sizeof path, "%s/%s", emulator, others[i]);
-        snprintf(to, sizeof to, "driver/%s", others[i]);
-        ck_assert_int_eq(symlink(path, f8_stub_path(to)), 0);
-    }
-    setenv("FP8C_CUDA_PATH", f8_stub_path("driver"), 1);
+    f8_stub_over_emulator("driver", text);
 }
 
 #define REAL(name) "__typeof__(&" name ") real = dlsym(RTLD_NEXT, \"" name "\");\n"

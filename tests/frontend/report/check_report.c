@@ -159,6 +159,8 @@ START_TEST(without_statistics)
         "{\"event\":\"step\",\"step\":3,\"loss\":null,\"grad_norm\":null,\"lr\":null,"
         "\"skipped\":true,\"rows_per_second\":5}\n"
         "{\"event\":\"warning\",\"step\":3,\"loss\":null,\"message\":\"is not finite\"}\n"
+        "{\"event\":\"health\",\"step\":3,\"device\":\"GPU 0\",\"message\":\"XID 79\"}\n"
+        "{\"event\":\"health_summary\",\"step\":3,\"faults\":1,\"values\":{}}\n"
         "{\"event\":\"step\",\"step\":4,\"lo",
         true); /* a line that is being written */
     f8_report r = read_runs(&folder, 1);
@@ -169,6 +171,7 @@ START_TEST(without_statistics)
     ck_assert(json_is_null(json_array_get(at(steps, "loss"), 2)));
     ck_assert_int_eq(json_integer_value(json_array_get(at(steps, "skipped"), 0)), 3);
     ck_assert_uint_eq(json_array_size(at(run, "warnings")), 1);
+    ck_assert_uint_eq(json_array_size(at(run, "health")), 2);
     ck_assert_str_eq(json_string_value(at(steps, "rate_name")), "rows_per_second");
     json_decref(data);
     f8_report_free(&r);

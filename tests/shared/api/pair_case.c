@@ -159,14 +159,14 @@ void pair_run(fp8c_program *p, const char *name, pair_values *in, pair_values *o
     must(p, fp8c_program_wait(p), name);
 }
 
-void pair_forward(fp8c_program *p, bool first, fp8c_saved *saved, pair_values *in,
+void pair_forward(fp8c_program *p, int which, fp8c_saved *saved, pair_values *in,
                   pair_values *out)
 {
     static side sides[2];
     const int f = function_of(p, "forward");
     take(p, f, FP8C_INPUT, true, in, &sides[0]);
     take(p, f, FP8C_OUTPUT, true, out, &sides[1]);
-    must(p, fp8c_program_forward(p, first, saved, sides[0].list, (size_t)sides[0].n,
+    must(p, fp8c_program_forward(p, which, saved, sides[0].list, (size_t)sides[0].n,
                                  sides[1].list, (size_t)sides[1].n),
          "forward");
 }

@@ -34,8 +34,8 @@ bool pair_equal(const pair_values *a, const pair_values *b, const char *name);
 /* Run a function through fp8c_program_call. Inputs come from `in`, where missing ones are made, and
  * results go to `out`. */
 void pair_run(fp8c_program *p, const char *function, pair_values *in, pair_values *out);
-/* The same with a handle. */
-void pair_forward(fp8c_program *p, bool first, fp8c_saved *saved, pair_values *in,
+/* The same with a handle; which: as fp8c_program_forward has it. */
+void pair_forward(fp8c_program *p, int which, fp8c_saved *saved, pair_values *in,
                   pair_values *out);
 void pair_backward(fp8c_program *p, fp8c_saved *saved, pair_values *in, pair_values *out);
 

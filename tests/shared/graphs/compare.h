@@ -3,20 +3,13 @@
 #ifndef F8_TESTS_COMPARE_H
 #define F8_TESTS_COMPARE_H
 
-#include "ir/ir.h"
+#include "codegen/reference/judge.h"
 
 enum { F8_MESSAGE = 2048 };
 
 /* Whether two values of a type are equal by bits, NaNs by class; if not, `message` says where. */
 bool f8_same_bits(const char *what, const char *port, const f8_type *type, const void *got,
                   const void *want, char *message);
-
-/* How a target sums products, and what it rounds inside attention. */
-typedef enum f8_sums {
-    F8_SUMS_F32,      /* f32 throughout, in any order */
-    F8_SUMS_EMULATED, /* the same, but attention's probabilities and their gradients are bf16 */
-    F8_SUMS_GPU       /* so too; sums are cut off, not rounded, and FP8 ones keep few bits */
-} f8_sums;
 
 /* One matmul, scaled_matmul, attention or attention_grad, or a cast of a product to bf16, on its
  * own: the operands (of the product) as the target saw them, and what it made of them. */

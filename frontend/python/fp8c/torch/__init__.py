@@ -3,6 +3,7 @@
     model = torch.compile(model, backend="fp8c", options={"recipe": "current"})   needs no import
 
     print(fp8c.torch.report(model))             what became of every linear
+    print(fp8c.torch.statistics(model))         what FP8 did to the operands of the call watched last
     fp8c.torch.state_dict(model)                scales, apart from the model's own state
     fp8c.torch.load_state_dict(model, state)
     fp8c.torch.update_scales(model)             ends a step of an optimizer that is not torch.optim's
@@ -29,7 +30,7 @@ from here:
     stage.text         a whole module, for fp8c.Module.parse. Its function is `forward`
     stage.params       list[Param]: name (in the text), index (into plan.inputs and the call's
                        arguments), path, requires_grad. A frozen one is a param of the text all the
-                       same: its gradient is not wanted
+                       same. stage.frozen has their names: the compile option `frozen`
     stage.inputs, stage.results    list[Port]: name, value, dtype, shape, gradient, torch_dtype
     stage.gradients_of the inputs whose gradients are wanted (the compile option of that name)
     stage.seed         whether the last input of the text is `seed: i32[]`: give each call a new
@@ -57,9 +58,11 @@ from .report import LinearReport, Report, report
 from .scales import update_scales
 from .selftest import check_version
 from .state import load_state_dict, state_dict
+from .statistics import Operand, Statistics, statistics
 from .trainer import compile_for_trainer
 
 __all__ = ["Captured", "Eager", "EagerOp", "Input", "Linear", "LinearReport", "Output", "Param", "Place",
-           "Plan", "Port", "Prologue", "Report", "Stage", "Unsupported", "capture", "capture_module",
-           "check_version", "compile_for_trainer", "export_text", "fp8c_backend", "load_state_dict",
-           "names_of", "partition", "report", "state_dict", "update_scales"]
+           "Operand", "Plan", "Port", "Prologue", "Report", "Stage", "Statistics", "Unsupported", "capture",
+           "capture_module", "check_version", "compile_for_trainer", "export_text", "fp8c_backend",
+           "load_state_dict", "names_of", "partition", "report", "state_dict", "statistics",
+           "update_scales"]

@@ -9,6 +9,7 @@ has it.
 
 from __future__ import annotations
 
+import itertools
 import logging
 import threading
 import weakref
@@ -20,10 +21,11 @@ import torch.fx
 
 import fp8c
 
+from . import private
 from .capture import capture
 from .function import Runner, new_seed
 from .partition import partition
-from .places import Place, Unsupported, place_of
+from .places import Place, Unsupported, place_of, place_of_frames
 from .plan import Plan, Stage
 from .selftest import check_version
 from .settings import Settings
@@ -36,8 +38,8 @@ _LINEARS = ("linear", "addmm", "aten.mm", "conv1d", "conv2d")  # ops that have w
 class Compiled:
     """A graph of dynamo's and what became of it.
 
-    plan: None: PyTorch runs all of it, because of `reason`. traced: the modules that it has, by
-    the ids of their parameters.
+    plan: None: PyTorch runs all of it, because of `reason`. ended: why dynamo ended the graph
+    before the function did, or broke off before it, with the place.
     """
 
     settings: Settings
@@ -47,23 +49,49 @@ class Compiled:
     place: Place = Place()
     modules: set[str] = field(default_factory=set)
     params: list[torch.Tensor] = field(default_factory=list)
+    ended: str = ""
+
+
+Made = Callable[..., Any]
 
 
 class Function:
-    """What dynamo calls. It has the record of the graph, so both live as long."""
+    """What dynamo calls. It has the record of the graph, so both live as long.
 
-    def __init__(self, compiled: Compiled, plan: Plan):
-        self.compiled, self.plan = compiled, plan
+    again: makes the function anew for these arguments. Dynamo of 2.11 does not look whether a
+    parameter still requires a gradient, and what has one is decided at the capture.
+    """
+
+    def __init__(self, compiled: Compiled, plan: Plan, again: Callable[[Sequence[Any]], Made]):
+        self.compiled, self.plan, self._again = compiled, plan, again
+        params = [one for one in plan.inputs if one.kind == "param"]
+        self._params = [one.index for one in params]
+        self._trained = [one.requires_grad for one in params]
+        self._others: dict[tuple[bool, ...], Made] = {}
         self._runners = {id(stage): r for stage, r in zip(plan.stages, compiled.runners, strict=True)}
         self._seeds = any(stage.seed for stage in plan.stages)
+        self._calls = itertools.count()
 
     def __call__(self, *args: Any) -> list[Any]:
+        trained = [args[i].requires_grad for i in self._params]
+        if trained != self._trained:
+            return self._other(tuple(trained), args)(*args)
         seed = new_seed() if self._seeds else None
+        watch: int | None = None
+        if self.compiled.settings.statistics and torch.is_grad_enabled():
+            call = next(self._calls)
+            watch = call if self.compiled.settings.watches(call) else None
 
         def run_stage(stage: Stage, tensors: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
-            return self._runners[id(stage)](tensors, args, seed)
+            return self._runners[id(stage)](tensors, args, seed, watch)
 
         return self.plan.run(args, run_stage)
+
+    def _other(self, trained: tuple[bool, ...], args: Sequence[Any]) -> Made:
+        """The function for other parameters that are trained."""
+        if trained not in self._others:
+            self._others[trained] = self._again(args)
+        return self._others[trained]
 
 
 class Eager:
@@ -78,27 +106,34 @@ class Eager:
 
 _known: "weakref.WeakSet[Function | Eager]" = weakref.WeakSet()
 _said: set[str] = set()
+_broken: dict[tuple[str, int], str] = {}  # by file and line: why dynamo ended a graph there
 _lock = threading.Lock()
 
 
 def fp8c_backend(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], *,
-                 options: Mapping[str, Any] | None = None, mode: str | None = None) -> Callable[..., Any]:
+                 options: Mapping[str, Any] | None = None, mode: str | None = None) -> Made:
     """Compile a graph. ValueError: an option is wrong. Unsupported, fp8c.Error: `strict` is on, and
     something can't be compiled."""
     if mode is not None:
         raise ValueError(f"backend fp8c has no modes ({mode!r}); it has options")
-    settings = Settings.of(options)
-    check_version()
-    compiled = Compiled(settings, modules=_modules(gm), params=_params(example_inputs))
+    return _make(gm, example_inputs, Settings.of(options))
+
+
+def _make(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], settings: Settings) -> Made:
+    compiled = Compiled(settings, modules=_modules(gm), params=_params(example_inputs),
+                        ended=_ended(gm))
+    if compiled.ended:
+        say_once(f"dynamo ended a graph: {compiled.ended}")
     try:
+        check_version()
         plan = partition(capture(gm, example_inputs))
         if settings.strict:
             _refuse_eager(plan)
         compiled.plan = plan
         compiled.runners = [Runner(plan, stage, settings) for stage in plan.stages]
         _compile_now(compiled, example_inputs)
-        made: Function | Eager = Function(compiled, plan)
-    except (Unsupported, fp8c.UnsupportedError) as error:
+        made: Function | Eager = Function(compiled, plan, lambda args: _make(gm, args, settings))
+    except (Unsupported, fp8c.UnsupportedError, fp8c.LibraryError) as error:
         if settings.strict:
             raise
         compiled.plan, compiled.runners = None, []
@@ -131,6 +166,23 @@ def _reason(error: Exception) -> tuple[str, Place]:
     if isinstance(error, Unsupported):
         return f"{error.op}: {error.reason}", error.place
     return str(error), Place()
+
+
+def _ended(gm: torch.fx.GraphModule) -> str:
+    """Why and where dynamo ended this graph early, or broke off before it; empty: it did not."""
+    found, before = private.graph_break(gm), private.resumed_at(gm)
+    if found is not None:
+        reason, frames = found
+        text = f"{reason}, at {place_of_frames(frames)}"
+        lines = [(frame.filename, frame.lineno) for frame in frames]
+    elif before is not None:
+        reason = private.first_line(next(reversed(private.graph_breaks()), "it gave no reason"))
+        text, lines = f"{reason}, at {Place('', *before)}", [before]
+    else:
+        return ""
+    for line in lines:  # a break in a call breaks the caller at its line, too
+        text = _broken.setdefault(line, text)
+    return text
 
 
 def _refuse_eager(plan: Plan) -> None:

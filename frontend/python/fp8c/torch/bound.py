@@ -9,11 +9,13 @@ from __future__ import annotations
 import threading
 import weakref
 from collections import deque
+from dataclasses import dataclass
 from typing import Any, Mapping, Sequence
 
 import torch
 
 import fp8c
+from fp8c.records import Statistic
 from fp8c.tensors import View, Views
 
 from . import scales
@@ -24,6 +26,7 @@ from .settings import Settings
 _TORCH = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16, "i32": torch.int32,
           "i64": torch.int64, "bool": torch.bool}
 _NAMES = {dtype: name for name, dtype in _TORCH.items()}
+OPERANDS = "*.x,*.w,*.dy,*.x.*,*.w.*,*.dy.*"  # what is watched
 DEVICES = {"cpu": 1, "cuda": 2}  # DLPack's
 
 
@@ -38,13 +41,23 @@ def device_of(tensors: Sequence[torch.Tensor]) -> torch.device:
     return device
 
 
+@dataclass(frozen=True)
+class Figure:
+    """The figures of one value, and the names that it has in other linears that read it."""
+
+    statistic: Statistic
+    aliases: list[str]
+
+
 class Lease:
     """A handle for one forward, until its backward has run or the graph is gone."""
 
-    __slots__ = ("bound", "saved", "seed", "versions", "lost", "__weakref__")
+    __slots__ = ("bound", "saved", "seed", "watch", "figures", "versions", "lost", "__weakref__")
 
-    def __init__(self, bound: "Bound", saved: fp8c.Saved, seed: int | None):
-        self.bound, self.saved, self.seed = bound, saved, seed
+    def __init__(self, bound: "Bound", saved: fp8c.Saved, seed: int | None,
+                 watch: int | None):
+        self.bound, self.saved, self.seed, self.watch = bound, saved, seed, watch
+        self.figures: list[Figure] = []  # of the forward, if it was watched
         self.versions: list[int] = []
         self.lost = ""
 
@@ -82,7 +95,11 @@ class Bound:
         self._decisions: list[Any] | None = None
         self._views: dict[tuple, _Ports] = {}
         self.pair = pair  # else it has `eval` alone
+        self.figures: list[Figure] = []  # of the last call that was watched
+        self.watched: int | None = None  # the number of that call
+        self.watched_at = 0  # when that was: scales.tick
         self.program = self._compile(limits)
+        self.watches = self.program.has("forward.stats")
         self.program.initialize(0)
         self.addresses = [0] * len(params)
         self.bind()
@@ -103,6 +120,10 @@ class Bound:
             options["cotangents"] = ",".join(self.cotangents)
             if self.stage.gradients_of:
                 options["gradients_of"] = ",".join(self.stage.gradients_of)
+            if self.stage.frozen:
+                options["frozen"] = ",".join(self.stage.frozen)
+        if self.settings.statistics and self.cotangents and self.stage.linears:
+            options["stats"] = OPERANDS
         if self.settings.memory:
             options["memory_share"] = self.settings.memory
         return module.compile(pair=True, **options)
@@ -139,7 +160,10 @@ class Bound:
                 raise Unsupported(f"parameter {self.names[i]}", "it is not contiguous")
             if param.device != self.device:
                 raise Unsupported(f"parameter {self.names[i]}", f"it has moved to {param.device}")
-            self.program.bind_variable(name, self.view(param.detach()))
+            try:
+                self.program.bind_variable(name, self.view(param.detach()))
+            except fp8c.InputError as error:  # such as two parameters that overlap
+                raise Unsupported(f"parameter {self.names[i]}", str(error)) from error
             self.addresses[i] = param.data_ptr()
         return True
 
@@ -149,13 +173,12 @@ class Bound:
 
     # ---- handles ----
 
-    def lease(self, seed: int | None) -> Lease:
-        """A free handle."""
+    def lease(self, seed: int | None, watch: int | None = None) -> Lease:
+        """A free handle. watch: the number of its call, if that is watched."""
         with self.lock:
             self.reclaim()
             saved = self.free.pop() if self.free else self.program.saved()
-            lease = Lease(self, saved, seed)
-            return lease
+            return Lease(self, saved, seed, watch if self.watches else None)
 
     def reclaim(self) -> None:
         """Take back the handles of graphs that are gone."""
@@ -195,7 +218,8 @@ class Bound:
             given = self._given(inputs, lease.seed)
             results = ports.give(ports.forward_in, ports.forward_out, given)
             self.program.forward(lease.saved, ports.forward_in, ports.forward_out,
-                                 first=self.scales.first)
+                                 first=self.scales.first, stats=lease.watch is not None)
+            lease.figures = self._figures_of(lease)
             lease.versions = self.now()
             self.waiting.add(lease)
             return results
@@ -214,11 +238,23 @@ class Bound:
             given += [by_name[name] for name in ports.reread]
             gradients = ports.give(ports.backward_in, ports.backward_out, given)
             self.program.backward(lease.saved, ports.backward_in, ports.backward_out)
+            if lease.watch is not None:
+                self.figures, self.watched = lease.figures + self._figures_of(lease), lease.watch
+                self.watched_at = scales.tick()
             self.free.append(lease.saved)
             lease.saved = None
             self.waiting.discard(lease)
             self.scales.backward_ran()
             return dict(zip(ports.gradients, gradients, strict=True))
+
+    def _figures_of(self, lease: Lease) -> list[Figure]:
+        """What the function that has just run saw, if its call is watched."""
+        if lease.watch is None:
+            return []
+        function = lease.saved.function
+        self.program.wait()
+        return [Figure(s, self.program.statistic_aliases(function, i))
+                for i, s in enumerate(self.program.statistics(function)) if s.operand in ("x", "w", "dy")]
 
     def evaluate(self, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """The results of `eval`, with nothing kept."""

@@ -22,6 +22,7 @@ import torch.fx
 
 from . import private
 from .places import Unsupported, place_of
+from .refused import check_calls, check_tensor
 
 CONSTANT, PROLOGUE, STAGE = 0, 1, 2
 
@@ -97,6 +98,7 @@ def capture(
     _merge_views(gm)
     inputs = _inputs(gm, example_inputs, names or {})
     classes = _classify(gm, inputs)
+    check_calls(classes, STAGE)
     return _Split(gm, inputs, classes).captured()
 
 
@@ -271,31 +273,10 @@ def _inputs(
             kind = "buffer"
         if kind != "input":
             path = names.get(id(example)) or (parsed[2] if parsed else source)
-        _check_tensor(path, kind, fake, example)
+        check_tensor(path, kind, node, fake, example)
         own = example if kind != "input" else None
         found.append(Input(node.name, kind, path, index, fake, bool(example.requires_grad), own))
     return found
-
-
-def _check_tensor(path: str, kind: str, fake: torch.Tensor, example: Any) -> None:
-    if fake.layout is not torch.strided:
-        raise Unsupported(f"{kind} {path}", f"it is sparse ({fake.layout})")
-    if fake.is_complex():
-        raise Unsupported(f"{kind} {path}", "it is complex")
-    if fake.is_quantized:
-        raise Unsupported(f"{kind} {path}", "it is quantized")
-    if kind == "param" and fake.dtype not in (torch.float32, torch.bfloat16):
-        raise Unsupported(
-            f"{kind} {path}", f"its dtype is {fake.dtype}: float32 and bfloat16 are taken"
-        )
-    if type(example).__name__ in ("DTensor", "FlatParameter"):
-        raise Unsupported(
-            f"{kind} {path}",
-            f"it is a {type(example).__name__}, split over ranks: "
-            "FSDP, DTensor and ZeRO-3 are not supported",
-        )
-    if kind == "param" and example is not None and getattr(example, "_base", None) is not None:
-        raise Unsupported(f"{kind} {path}", "it is a view of another tensor")
 
 
 def _classify(gm: torch.fx.GraphModule, inputs: Sequence[Input]) -> dict[torch.fx.Node, int]:
@@ -524,13 +505,11 @@ class _Split:
         places = [n for n in traced.graph.nodes if n.op == "placeholder"]
         taken = {n.name for n in outside}
         for node in traced.graph.nodes:
-            if node.op != "placeholder" and node.name in taken:
+            if node.name in taken:
                 node._rename(node.name + "_v")
         for place, node in zip(places, outside, strict=True):
-            place._rename(node.name)
+            private.take_name(place, node.name)
             place.target = place.name
-            if place.name != node.name:
-                raise AssertionError(f"two values are called {node.name}")
         return traced, [n.name for n in outside]
 
     @staticmethod

@@ -121,15 +121,15 @@ class Runner:
                 sorted(old, key=lambda b: b.scales.pushed)[-1:]
             self._bound, self._last = {}, None
 
-    def __call__(self, tensors: Sequence[torch.Tensor], args: Sequence[Any],
-                 seed: int | None) -> Sequence[torch.Tensor]:
-        """One call: the results, under autograd."""
+    def __call__(self, tensors: Sequence[torch.Tensor], args: Sequence[Any], seed: int | None,
+                 watch: int | None) -> Sequence[torch.Tensor]:
+        """One call: the results, under autograd. watch: its number, if it is watched."""
         if self._sizes:
             self.grow(self.sizes_of(args))
         params = self.params_of(args)
         if not (self.gradient and torch.is_grad_enabled()):
             return self._evaluate(tensors, params, seed)
-        results = StageCall.apply(self, seed, len(tensors), *tensors, *params)
+        results = StageCall.apply(self, seed, watch, len(tensors), *tensors, *params)
         return results
 
     def _evaluate(self, tensors: Sequence[torch.Tensor], params: Sequence[torch.Tensor],
@@ -148,11 +148,11 @@ class StageCall(torch.autograd.Function):
     """The forward and the backward of one stage."""
 
     @staticmethod
-    def forward(ctx: Any, runner: Runner, seed: int | None, n: int,
+    def forward(ctx: Any, runner: Runner, seed: int | None, watch: int | None, n: int,
                 *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         inputs, params = tensors[:n], tensors[n:]
         bound = runner.bound(params, runner.cotangents)
-        lease = bound.lease(seed)
+        lease = bound.lease(seed, watch)
         results = bound.forward(lease, inputs)
         ctx.set_materialize_grads(False)
         ctx.mark_non_differentiable(*[r for r, port in zip(results, runner.stage.results)
@@ -173,12 +173,12 @@ class StageCall(torch.autograd.Function):
             lease = _again(runner, lease, inputs, ctx.params)
             bound = lease.bound
         gradients = bound.backward(lease, inputs, given)
-        wants = ctx.needs_input_grad[3:]
+        wants = ctx.needs_input_grad[4:]
         outer: list[torch.Tensor | None] = [gradients.get("d" + port.name) if want else None
                                             for port, want in zip(stage.inputs, wants)]
         outer += [gradients.get(p.name) if want else None
                   for p, want in zip(stage.params, wants[len(stage.inputs):])]
-        return (None, None, None, *outer)
+        return (None, None, None, None, *outer)
 
 
 def _again(runner: Runner, lease: Lease, inputs: Sequence[torch.Tensor],
@@ -187,6 +187,6 @@ def _again(runner: Runner, lease: Lease, inputs: Sequence[torch.Tensor],
     lease.check()
     runner.cotangents = runner.all_cotangents
     bound = runner.bound(params, runner.all_cotangents)
-    again = bound.lease(lease.seed)
+    again = bound.lease(lease.seed, lease.watch)
     bound.forward(again, inputs)
     return again

@@ -50,6 +50,11 @@ def partition(
     return _Partition(captured, name, composites, bounds or {}).plan()
 
 
+def _differentiable(fake: torch.Tensor) -> bool:
+    """Whether values of a tensor's dtype have gradients. PyTorch runs complex ones."""
+    return fake.is_floating_point() or fake.is_complex()
+
+
 class _Partition:
     """The work of `partition`, in the order of its methods."""
 
@@ -110,7 +115,7 @@ class _Partition:
             if weights and all(a in facts.weights or a in facts.constants for a in feeding):
                 facts.weights.add(node)
             fake = private.fake_value(node)
-            floats = not isinstance(fake, torch.Tensor) or fake.is_floating_point()
+            floats = not isinstance(fake, torch.Tensor) or _differentiable(fake)
             if not grad:
                 self.no_grad.add(node)
             elif (
@@ -203,7 +208,7 @@ class _Partition:
             if (
                 node in self.no_grad
                 and isinstance(fake, torch.Tensor)
-                and fake.is_floating_point()
+                and _differentiable(fake)
                 and any(a in self.facts.differentiable for a in node.all_input_nodes)
             ):
                 raise Unsupported(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass
+from typing import Any, Sequence
 
 import torch
 import torch.fx
@@ -40,6 +41,14 @@ def place_of(node: torch.fx.Node) -> Place:
     """The innermost module around a node, and the innermost line outside of PyTorch itself."""
     stack = private.module_stack(node)
     frames = _FRAME.findall(node.meta.get("stack_trace") or "")
-    own = [frame for frame in frames if not frame[0].startswith(_TORCH)] or frames
-    file, line = own[-1] if own else ("", "0")
-    return Place(stack[-1][0] if stack else "", file, int(line))
+    return _innermost([(file, int(line)) for file, line in frames], stack[-1][0] if stack else "")
+
+
+def place_of_frames(frames: Sequence[Any]) -> Place:
+    """The innermost line of a stack outside of PyTorch itself; outermost frames come first."""
+    return _innermost([(frame.filename, frame.lineno) for frame in frames], "")
+
+
+def _innermost(lines: Sequence[tuple[str, int]], module: str) -> Place:
+    own = [line for line in lines if not line[0].startswith(_TORCH)] or lines
+    return Place(module, *own[-1]) if own else Place(module)

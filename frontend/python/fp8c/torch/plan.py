@@ -98,6 +98,11 @@ class Stage:
         """The inputs whose gradients are wanted: the compile option of that name."""
         return [port.name for port in self.inputs if port.gradient]
 
+    @property
+    def frozen(self) -> list[str]:
+        """The parameters whose gradients are not wanted: the compile option of that name."""
+        return [param.name for param in self.params if not param.requires_grad]
+
 
 @dataclass
 class Eager:

@@ -12,12 +12,16 @@ from typing import Any, Callable, Mapping, Sequence
 
 import torch
 import torch.fx
-import torch.fx.traceback
-import torch.utils._pytree
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
-from torch.fx.experimental.proxy_tensor import make_fx
 
 TESTED = ("2.11", "2.15")
+try:
+    import torch.fx.traceback
+    import torch.utils._pytree
+    from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+    from torch.fx.experimental.proxy_tensor import make_fx
+except ImportError as error:
+    raise ImportError(f"fp8c.torch is tested with PyTorch {' and '.join(TESTED)}, and this is "
+                      f"{torch.__version__}, too old or too new: {error}") from error
 
 # Calls that change the state of PyTorch and give no value that the text needs.
 SET_GRAD = "torch._C._set_grad_enabled"
@@ -53,6 +57,14 @@ def target_name(node: torch.fx.Node) -> str:
         return str(target)
     module = getattr(target, "__module__", None) or "torch"
     return f"{module}.{getattr(target, '__name__', target)}"
+
+
+def take_name(node: torch.fx.Node, name: str) -> None:
+    """Give a node a name that no other node has, but one may have had: a graph keeps names that it
+    once gave."""
+    node._rename(name)
+    if node.name != name:
+        node.name = name
 
 
 def is_state_call(node: torch.fx.Node) -> bool:
@@ -94,9 +106,56 @@ def no_autocast() -> Any:
     return torch._C._DisableAutocast()
 
 
+def is_fsdp_module(module: torch.nn.Module) -> bool:
+    """Whether FSDP, of either kind, keeps a module's parameters."""
+    names = {kind.__name__ for kind in type(module).__mro__}
+    return bool(names & {"FullyShardedDataParallel", "FSDPModule"})
+
+
 def graph_breaks() -> Mapping[str, int]:
     """Dynamo's graph breaks so far: how often each reason came."""
     return torch._dynamo.utils.counters.get("graph_break", {})
+
+
+def is_fsdp(node: torch.fx.Node) -> bool:
+    """Whether dynamo found a placeholder in a module that FSDP wraps, of either kind."""
+    source = getattr(node.meta.get("grapharg"), "source", None)
+    guard = getattr(source, "guard_source", None)
+    guard = guard() if callable(guard) else guard
+    return guard is not None and bool(guard.is_fsdp_module())
+
+
+# What dynamo says of a jump by a tensor's value: at the jump itself, and in an inlined call.
+_JUMP, _BRANCH = "generic_jump", "Data-dependent branching"
+
+
+def graph_break(gm: torch.fx.GraphModule) -> tuple[str, Any] | None:
+    """Why dynamo ended a graph before its function did, and the frames there; None: it did not."""
+    why = getattr(gm, "compile_subgraph_reason", None)
+    if why is None or not getattr(why, "graph_break", False):
+        return None
+    reason = first_line(why.reason)
+    if reason.startswith(_JUMP):
+        reason = _BRANCH
+    return reason, list(why.user_stack)
+
+
+def first_line(reason: Any) -> str:
+    """The first line of what dynamo says, without runs of spaces."""
+    return " ".join(str(reason).split("\n")[0].split())
+
+
+_RESUMED = re.compile(r"torch_dynamo_resume_in_(.*)_at_(\d+)$")
+
+
+def resumed_at(gm: torch.fx.GraphModule) -> tuple[str, int] | None:
+    """The file and the line where dynamo had broken off, if a graph goes on after such a line."""
+    frames = list(getattr(getattr(gm, "compile_subgraph_reason", None), "user_stack", None) or ())
+    for frame in frames:
+        found = _RESUMED.match(frame.name)
+        if found:
+            return frame.filename, int(found[2])
+    return None
 
 
 def is_disabled(function: Any) -> bool:

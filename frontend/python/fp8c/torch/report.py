@@ -11,8 +11,9 @@ import torch
 
 from . import backend, private
 from .backend import Compiled
+from .bound import Bound
 from .places import Place, Unsupported
-from .plan import EagerOp
+from .plan import EagerOp, Linear
 from .state import unwrap
 
 FP8, MIXED, BF16, F32, OUT = "FP8", "FP8 in part", "bf16", "f32", "not compiled"
@@ -40,7 +41,8 @@ class Report:
 
     linears: every linear of named_modules(), and every parameter that a stage uses as a linear's
     weight. eager_ops: what PyTorch runs between stages. prologue_ops: what it runs first, without
-    gradients. unused_rules: rules that match no linear. breaks: reasons why dynamo ended graphs.
+    gradients. unused_rules: rules that match no linear. breaks: reasons why dynamo ended graphs,
+    with the places where they are known.
     """
 
     linears: list[LinearReport]
@@ -78,8 +80,7 @@ def report(model: torch.nn.Module) -> Report:
     Unsupported: the model was compiled with `strict`, and a linear is not compiled.
     """
     model = unwrap(model)
-    own = {id(p) for p in model.parameters()}
-    graphs = [c for c in backend.known() if any(id(p) in own for p in c.params)]
+    graphs = graphs_of(model)
     found = _compiled_linears(model, graphs)
     linears, seen = [], set()
     for name, module in model.named_modules():
@@ -91,13 +92,19 @@ def report(model: torch.nn.Module) -> Report:
     plans = [c.plan for c in graphs if c.plan is not None]
     made = Report(linears, list(dict.fromkeys(op for p in plans for op in p.eager_ops)),
                   list(dict.fromkeys(op for p in plans for op in p.prologue_ops)),
-                  _unused_rules(graphs), _breaks(),
+                  _unused_rules(graphs), _all_breaks(graphs),
                   sum(i.fp8_gemms_planned for i in programs),
                   sum(i.fp8_gemms_executed for i in programs))
     if made.left_out and any(c.settings.strict for c in graphs):
         first = made.left_out[0]
         raise Unsupported(f"linear {first.name}", f"{first.reason} (strict)", first.place)
     return made
+
+
+def graphs_of(model: torch.nn.Module) -> list[Compiled]:
+    """The graphs that were compiled of a model so far."""
+    own = {id(p) for p in model.parameters()}
+    return [c for c in backend.known() if any(id(p) in own for p in c.params)]
 
 
 def is_linear(module: torch.nn.Module) -> bool:
@@ -110,34 +117,38 @@ def is_linear(module: torch.nn.Module) -> bool:
 
 def _compiled_linears(model: torch.nn.Module, graphs: list[Compiled]) -> dict[str, LinearReport]:
     """By module. Training graphs say more than those of eval, so they come last."""
-    names: dict[int, list[str]] = {}
-    for path, param in model.named_parameters(remove_duplicate=False):
-        names.setdefault(id(param), []).append(path)
     found: dict[str, LinearReport] = {}
-    for one, bound, linear, param in sorted(_linears(graphs), key=lambda t: len(t[1].cotangents)):
-        paths = names.get(id(param), []) if param is not None else [linear.weight or linear.name]
-        owners = [path.rpartition(".")[0] for path in paths]
-        if linear.place.module in owners:  # a tied weight: this use of it
-            owners = [linear.place.module]
-        for owner in owners:
-            if is_linear(model.get_submodule(owner)) if param is not None else True:
-                break
-        else:
-            if not owners:
-                continue
-            owner = linear.place.module if param is not None and linear.place.module else owners[0]
+    for owner, bound, linear in sorted(linears_of(model, graphs), key=lambda t: len(t[1].cotangents)):
         roles, kind, reason = _decided(bound, linear.name)
         if kind:
             found[owner] = LinearReport(owner, kind, reason, linear.place, roles)
     return found
 
 
-def _linears(graphs: list[Compiled]) -> Iterator[tuple[Compiled, Any, Any, Any]]:
-    for one in graphs:
-        for runner in one.runners:
-            for bound in runner.programs:
-                for linear in runner.stage.linears:
-                    yield one, bound, linear, bound.scales.params.get(linear.name)
+def linears_of(model: torch.nn.Module, graphs: list[Compiled]) -> Iterator[tuple[str, Bound, Linear]]:
+    """The linears of all programs: the path of the module that each belongs to, its program, itself."""
+    names: dict[int, list[str]] = {}
+    for path, param in model.named_parameters(remove_duplicate=False):
+        names.setdefault(id(param), []).append(path)
+    for bound in (b for one in graphs for runner in one.runners for b in runner.programs):
+        for linear in bound.stage.linears:
+            param = bound.scales.params.get(linear.name)
+            paths = names.get(id(param), []) if param is not None else [linear.weight or linear.name]
+            owner = _owner(model, linear, param, [path.rpartition(".")[0] for path in paths])
+            if owner is not None:
+                yield owner, bound, linear
+
+
+def _owner(model: torch.nn.Module, linear: Linear, param: Any, owners: list[str]) -> str | None:
+    """The module that a linear belongs to, of those that have its weight."""
+    if linear.place.module in owners:  # a tied weight: this use of it
+        owners = [linear.place.module]
+    for owner in owners:
+        if param is None or is_linear(model.get_submodule(owner)):
+            return owner
+    if owners and param is not None and linear.place.module:
+        return linear.place.module
+    return owners[0] if owners else None
 
 
 def _decided(bound: Any, linear: str) -> tuple[dict[str, str], str, str]:
@@ -175,12 +186,16 @@ def _left_out(model: torch.nn.Module, name: str, module: torch.nn.Module,
     parts = name.split(".")
     for n in range(len(parts), -1, -1):
         outer = model.get_submodule(".".join(parts[:n]))
+        where = ".".join(parts[:n]) or "the model"
         if _disabled(outer):
-            where = ".".join(parts[:n]) or "the model"
             return LinearReport(name, OUT, f"torch.compiler.disable keeps {where} out", place)
+        if private.is_fsdp_module(outer):
+            return LinearReport(name, OUT, f"FSDP has split the parameters of {where} over ranks, "
+                                "which is not supported", place)
     if not graphs:
-        return LinearReport(name, OUT, "no call of the model was compiled by fp8c yet", place)
-    breaks = _breaks()
+        return LinearReport(name, OUT, "no call of the model was compiled by fp8c yet, or dynamo "
+                            "left out all of it", place)
+    breaks = _all_breaks(graphs)
     why = f"; dynamo ended a graph: {breaks[0]}" if breaks else ""
     return LinearReport(name, OUT, "no graph has it: it was never traced" + why, place)
 
@@ -198,7 +213,13 @@ def _disabled(module: torch.nn.Module) -> bool:
 
 
 def _breaks() -> list[str]:
-    return [" ".join(str(reason).split("\n")[0].split()) for reason in private.graph_breaks()]
+    return [private.first_line(reason) for reason in private.graph_breaks()]
+
+
+def _all_breaks(graphs: list[Compiled]) -> list[str]:
+    """Those of the model's graphs, which have places, and others that dynamo counts."""
+    own = list(dict.fromkeys(one.ended for one in graphs if one.ended))
+    return own + [other for other in _breaks() if not any(one.startswith(other) for one in own)]
 
 
 def _unused_rules(graphs: list[Compiled]) -> list[str]:

@@ -73,14 +73,22 @@ def problems_elsewhere() -> list[str]:
 
 
 @functools.cache
+def _verdict(version: str) -> list[str]:
+    """The problems of a version that was not tested, found once. It warns where there are none."""
+    found = problems_elsewhere()
+    if not found:
+        warnings.warn(f"fp8c.torch was not tested with PyTorch {version}, only with "
+                      + " and ".join(private.TESTED) + "; a small model was captured well",
+                      stacklevel=4)
+    return found
+
+
 def check_version() -> None:
     """Refuse a PyTorch that can't be captured; warn once of one that was not tested."""
-    version = ".".join(torch.__version__.split(".")[:2])
-    if version in private.TESTED:
+    version = torch.__version__
+    if ".".join(version.split(".")[:2]) in private.TESTED:
         return
-    found = problems_elsewhere()
+    found = _verdict(version)
     if found:
-        raise Unsupported(f"PyTorch {torch.__version__}", "it can't be captured (" + "; ".join(found)
+        raise Unsupported(f"PyTorch {version}", "it can't be captured (" + "; ".join(found)
                           + "): fp8c is tested with " + " and ".join(private.TESTED))
-    warnings.warn(f"fp8c.torch was not tested with PyTorch {torch.__version__}, only with "
-                  + " and ".join(private.TESTED) + "; a small model was captured well", stacklevel=2)

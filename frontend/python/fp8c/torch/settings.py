@@ -12,12 +12,16 @@ import torch
 RECIPES = ("f32", "bf16", "delayed", "current", "rowwise", "block", "mxfp8")
 
 
+HIGH_PRECISION = ("f32", "bf16")  # a run in one of them is so everywhere
+
+
 @dataclass(frozen=True)
 class Settings:
     """recipe: one of RECIPES, with options as in `block {pow2 = true}`. rules: recipe rules for
     linears by name, as '"*.c_attn" wgrad = bf16'. memory: the share of the bytes that a forward
     saves to keep, in (0, 1); the backward computes the rest again. strict: what can't be compiled
-    is an error. threads: of a program on the CPU; 0: as many as PyTorch has.
+    is an error. threads: of a program on the CPU; 0: as many as PyTorch has. statistics: every so
+    many calls one is watched, the first to begin with; 0: none, True: all.
     """
 
     recipe: str = "current"
@@ -25,6 +29,7 @@ class Settings:
     memory: float = 0.0
     strict: bool = False
     threads: int = 0
+    statistics: int = 0
 
     @classmethod
     def of(cls, options: Mapping[str, Any] | None) -> "Settings":
@@ -41,18 +46,28 @@ class Settings:
         if isinstance(rules, str) or not isinstance(rules, Sequence) \
                 or any(not isinstance(r, str) for r in rules):
             raise ValueError("rules are a list of texts, such as '\"*.c_attn\" wgrad = bf16'")
+        if rules and recipe.split()[0] in HIGH_PRECISION:
+            raise ValueError(f"recipe {recipe} overrides all rules: choose another one, or leave out "
+                             "the rules")
         memory = given.get("memory", 0.0) or 0.0
         if not 0.0 <= memory < 1.0:
             raise ValueError(f"memory {memory!r} is a share of the saved bytes, between 0 and 1")
-        for name in ("strict", "threads"):
+        for name in ("strict", "threads", "statistics"):
             if not isinstance(given.get(name, 0), (bool, int)):
                 raise ValueError(f"{name} {given[name]!r} is no number")
+        statistics = int(given.get("statistics", 0))
+        if statistics < 0:
+            raise ValueError(f"statistics {statistics} is no number of calls")
         return cls(recipe, tuple(rules), float(memory), bool(given.get("strict", False)),
-                   int(given.get("threads", 0)))
+                   int(given.get("threads", 0)), statistics)
 
     def rules_of(self, linears: Sequence[str]) -> list[str]:
         """The rules that match one of these linears. A stage has only some of a model's."""
         return [rule for rule in self.rules if any(matches(rule, name) for name in linears)]
+
+    def watches(self, call: int) -> bool:
+        """Whether this call of a graph, the first is 0, is watched."""
+        return bool(self.statistics) and call % self.statistics == 0
 
     @property
     def cpu_threads(self) -> int:

@@ -40,7 +40,7 @@ class StageWriter:
         self.params: dict[torch.fx.Node, Param] = {}
         self.ports: dict[torch.fx.Node, Port] = {}
         self.calls: list[LinearCall] = []
-        self.names = {"seed", "loss"}
+        self.names = {"seed", "loss", "stats"}
 
     def write(
         self,

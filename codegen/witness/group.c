@@ -1,0 +1,187 @@
+/* One group: what it reads, and what the interpreter makes of that. See parts.h. */
+#include "codegen/witness/parts.h"
+
+#include <stdlib.h>
+
+#include "codegen/reference/reference.h"
+
+static f8_witness_value *value_of(const f8_witness *w, f8_ref r)
+{
+    return &w->state->value[r];
+}
+
+static void list(f8_witness *w, f8_ref r, bool inside)
+{
+    f8_witness_value *v = value_of(w, r);
+    v->inside = inside;
+    if (!v->listed)
+        w->state->ref[w->state->n_refs++] = r;
+    v->listed = true;
+}
+
+/* ---- reading ---- */
+
+/* Whether r is a view of what the group computes. Its place does not hold it before. */
+static bool views_inside(const f8_witness *w, f8_ref r)
+{
+    const f8_node *n = f8_at(w->state->g, r);
+    if (n->op != F8_OP_RESHAPE && n->op != F8_OP_SLICE && n->op != F8_OP_PROJECT)
+        return false;
+    return value_of(w, n->in[0])->inside || views_inside(w, n->in[0]);
+}
+
+static f8_status read_value(f8_witness *w, f8_ref r, f8_diag *diag)
+{
+    int64_t first;
+    const f8_type *t = f8_type_of(w->state->g, r);
+    f8_witness_value *v = value_of(w, r);
+    list(w, r, false);
+    v->data = f8_witness_room(w, t, diag);
+    if (!v->data)
+        return F8_ERR_MEMORY;
+    F8_TRY(f8_witness_fetch(w, &w->f->lowered->place[r], t, v->data, diag));
+    v->nonfinite = f8_witness_nonfinite(t, v->data, &first) > 0;
+    return F8_OK;
+}
+
+/* Values that lie nowhere, as constants, are computed. */
+static f8_status need(f8_witness *w, f8_ref r, f8_diag *diag)
+{
+    const f8_node *n = f8_at(w->state->g, r);
+    if (value_of(w, r)->listed)
+        return F8_OK;
+    if (w->f->lowered->place[r].space != F8_SPACE_NONE && !views_inside(w, r))
+        return read_value(w, r, diag);
+    list(w, r, true);
+    for (uint32_t i = 0; i < n->n_in; i++)
+        F8_TRY(need(w, n->in[i], diag));
+    return F8_OK;
+}
+
+f8_status f8_witness_read(f8_witness *w, const f8_group *group, f8_diag *diag)
+{
+    const f8_graph *g = w->state->g;
+    for (uint32_t p = 0; p < group->n_phases; p++)
+        for (uint32_t i = 0; i < group->phase[p].n_nodes; i++)
+            list(w, group->phase[p].node[i], true);
+    if (!group->n_phases)
+        list(w, group->out[0], true);
+    const uint32_t n = w->state->n_refs;
+    for (uint32_t i = 0; i < n; i++) {
+        const f8_node *node = f8_at(g, w->state->ref[i]);
+        for (uint32_t k = 0; k < node->n_in; k++)
+            F8_TRY(need(w, node->in[k], diag));
+    }
+    return F8_OK;
+}
+
+/* ---- computing ---- */
+
+static int by_ref(const void *a, const void *b)
+{
+    const f8_ref x = *(const f8_ref *)a, y = *(const f8_ref *)b;
+    return (x > y) - (x < y);
+}
+
+static void note_last_uses(f8_witness *w)
+{
+    struct f8_witness_state *s = w->state;
+    for (uint32_t i = 0; i < s->n_refs; i++) {
+        const f8_node *n = f8_at(s->g, s->ref[i]);
+        for (uint32_t k = 0; value_of(w, s->ref[i])->inside && k < n->n_in; k++)
+            value_of(w, n->in[k])->last = s->ref[i];
+    }
+}
+
+static f8_status compute(f8_witness *w, f8_ref r, f8_diag *diag)
+{
+    enum { MOST = 64 };
+    const struct f8_witness_state *s = w->state;
+    const f8_node *n = f8_at(s->g, r);
+    const void *operand[MOST];
+    f8_witness_value *v = value_of(w, r);
+    int64_t first;
+    if (n->n_in > MOST || f8_op_facts(n->op)->results != 1)
+        return f8_fail(diag, F8_ERR_INTERNAL, s->g->loc[r], "%s inside a kernel has no witness",
+                       f8_op_facts(n->op)->name);
+    for (uint32_t k = 0; k < n->n_in; k++)
+        operand[k] = value_of(w, n->in[k])->data;
+    v->data = f8_witness_room(w, &n->type, diag);
+    if (!v->data)
+        return F8_ERR_MEMORY;
+    F8_TRY(f8_reference_node(s->g, r, operand, &v->data, &s->allocator, diag));
+    v->nonfinite = n->n_in > 0 && f8_witness_nonfinite(&n->type, v->data, &first) > 0;
+    return F8_OK;
+}
+
+/* Values whose last user has been computed. */
+static void drop_used(f8_witness *w, const f8_group *group, f8_ref user)
+{
+    const f8_node *n = f8_at(w->state->g, user);
+    for (uint32_t k = 0; k < n->n_in; k++) {
+        f8_witness_value *v = value_of(w, n->in[k]);
+        if (v->last != user || f8_listed(group->out, group->n_out, n->in[k]))
+            continue;
+        f8_witness_free(w, f8_type_of(w->state->g, n->in[k]), v->data);
+        v->data = NULL;
+    }
+}
+
+static bool is_part_of(const f8_graph *g, f8_ref r, f8_ref op)
+{
+    return op && (r == op || (f8_at(g, r)->op == F8_OP_PROJECT && f8_at(g, r)->in[0] == op));
+}
+
+f8_status f8_witness_compute(f8_witness *w, const f8_group *group, f8_ref op, f8_diag *diag)
+{
+    struct f8_witness_state *s = w->state;
+    qsort(s->ref, s->n_refs, sizeof *s->ref, by_ref); /* which is a topological order */
+    note_last_uses(w);
+    for (uint32_t i = 0; i < s->n_refs; i++) {
+        if (!value_of(w, s->ref[i])->inside || is_part_of(s->g, s->ref[i], op))
+            continue;
+        F8_TRY(compute(w, s->ref[i], diag));
+        drop_used(w, group, s->ref[i]);
+    }
+    return F8_OK;
+}
+
+/* ---- NaN and Inf ---- */
+
+/* Marks the operands that have some. False: there are none. */
+static bool trace_operands(f8_witness *w, f8_ref r)
+{
+    const f8_node *n = f8_at(w->state->g, r);
+    bool any = false;
+    for (uint32_t k = 0; k < n->n_in; k++)
+        if (value_of(w, n->in[k])->nonfinite)
+            any = value_of(w, n->in[k])->traced = true;
+    return any;
+}
+
+void f8_witness_trace(f8_witness *w, f8_ref r, f8_ref *from, f8_ref *made)
+{
+    const struct f8_witness_state *s = w->state;
+    *from = *made = 0;
+    value_of(w, r)->traced = value_of(w, r)->nonfinite;
+    for (uint32_t i = s->n_refs; i-- > 0;) {
+        f8_witness_value *v = value_of(w, s->ref[i]);
+        if (v->traced && !v->inside)
+            *from = s->ref[i];
+        else if (v->traced && !trace_operands(w, s->ref[i]))
+            *made = s->ref[i];
+        v->traced = false;
+    }
+    if (*from)
+        *made = 0;
+}
+
+void f8_witness_forget(f8_witness *w)
+{
+    struct f8_witness_state *s = w->state;
+    for (uint32_t i = 0; i < s->n_refs; i++) {
+        f8_witness_free(w, f8_type_of(s->g, s->ref[i]), value_of(w, s->ref[i])->data);
+        *value_of(w, s->ref[i]) = (f8_witness_value){0};
+    }
+    s->n_refs = 0;
+}

@@ -1,0 +1,206 @@
+/* Judging group after group: see witness.h. */
+#include "codegen/witness/parts.h"
+
+#include <string.h>
+
+/* ---- life ---- */
+
+f8_status f8_witness_begin(f8_witness *w, f8_diag *diag)
+{
+    const f8_allocator a = w->allocator ? *w->allocator : f8_default_allocator();
+    const uint32_t n = w->f->graph->n_nodes;
+    const size_t bytes = sizeof *w->state + n * (sizeof(f8_witness_value) + sizeof(f8_ref));
+    w->state = a.alloc(a.user, bytes, 64);
+    if (!w->state)
+        return f8_fail(diag, F8_ERR_MEMORY, F8_NOWHERE, "out of memory: %zu bytes were wanted",
+                       bytes);
+    memset(w->state, 0, bytes);
+    w->state->allocator = a;
+    w->state->g = w->f->graph;
+    w->state->value = (f8_witness_value *)(w->state + 1);
+    w->state->ref = (f8_ref *)(w->state->value + n);
+    return F8_OK;
+}
+
+void f8_witness_end(f8_witness *w)
+{
+    if (!w->state)
+        return;
+    f8_witness_forget(w);
+    const f8_allocator a = w->state->allocator;
+    const uint32_t n = w->f->graph->n_nodes;
+    a.free(a.user, w->state, sizeof *w->state + n * (sizeof(f8_witness_value) + sizeof(f8_ref)));
+    w->state = NULL;
+}
+
+/* ---- one group ---- */
+
+static const f8_group *group_of(const f8_witness *w, uint32_t group)
+{
+    const f8_lowered *p = w->f->lowered;
+    return group >= 1 && group <= p->n_groups ? &p->group[p->order[group - 1]] : NULL;
+}
+
+/* Whether it computes sums whose order is its library's, or of its own. */
+static bool is_bounded(const f8_group *g)
+{
+    return g->kind == F8_GROUP_GEMM || g->kind == F8_GROUP_ATTENTION ||
+           g->kind == F8_GROUP_ATTENTION_GRAD;
+}
+
+f8_status f8_witness_before(f8_witness *w, uint32_t group, f8_diag *diag)
+{
+    const f8_group *g = group_of(w, group);
+    f8_witness_forget(w);
+    return g && w->judges ? f8_witness_read(w, g, diag) : F8_OK;
+}
+
+bool f8_witness_is_overwritten(const f8_func *f, const f8_group *group, f8_ref r)
+{
+    const f8_place *place = f->lowered->place, *p = &place[r];
+    bool behind = false;
+    for (uint32_t k = 0; k < group->n_phases; k++) {
+        const f8_phase *phase = &group->phase[k];
+        for (uint32_t i = 0; behind && i < phase->n_out; i++) {
+            const f8_place *q = &place[phase->out[i]];
+            if (q->space == p->space && q->port == p->port && q->offset == p->offset)
+                return true;
+        }
+        behind |= f8_listed(phase->out, phase->n_out, r);
+    }
+    return false;
+}
+
+/* `by` is r, or the op that has several results. */
+static void report(f8_witness *w, uint32_t group, f8_ref r, f8_ref by, const f8_type *t,
+                   const void *bytes, const f8_judgement *j)
+{
+    f8_witnessed said = {.group = group, .ref = r, .type = *t, .bytes = bytes, .judged = j != NULL};
+    if (j)
+        said.judgement = *j;
+    said.nonfinite = f8_witness_nonfinite(t, bytes, &said.first);
+    if (said.nonfinite)
+        f8_witness_trace(w, by, &said.from, &said.made);
+    w->report(w->user, &said);
+}
+
+/* A value that the group has written, beside what the interpreter made. */
+static f8_status look(f8_witness *w, uint32_t group, f8_ref r, const void *want, f8_diag *diag)
+{
+    const f8_type *t = f8_type_of(w->state->g, r);
+    f8_judgement j;
+    void *got = f8_witness_room(w, t, diag);
+    if (!got)
+        return F8_ERR_MEMORY;
+    const f8_status status = f8_witness_fetch(w, &w->f->lowered->place[r], t, got, diag);
+    if (status == F8_OK && want)
+        f8_judge_bits(t, got, want, &j);
+    if (status == F8_OK)
+        report(w, group, r, r, t, got, want ? &j : NULL);
+    f8_witness_free(w, t, got);
+    return status;
+}
+
+/* The results of a GEMM or an attention: the group's `out` has the op, then its PROJECTs. */
+typedef struct results {
+    const f8_group *group;
+    f8_type type[F8_MAX_RESULTS];
+    f8_ref ref[F8_MAX_RESULTS]; /* 0: nobody reads it */
+    void *data[F8_MAX_RESULTS];
+    int n;
+} results;
+
+static f8_status fetch_results(f8_witness *w, results *s, f8_diag *diag)
+{
+    const f8_graph *g = w->state->g;
+    const f8_ref op = s->group->out[0];
+    s->n = f8_op_facts(f8_at(g, op)->op)->results;
+    for (uint32_t i = 0; i < s->group->n_out; i++) {
+        const f8_ref r = s->group->out[i];
+        s->ref[f8_at(g, r)->op == F8_OP_PROJECT ? f8_attr_i(g, r, F8_A_INDEX) : 0] = r;
+    }
+    for (int i = 0; i < s->n; i++) {
+        s->type[i] = f8_result_type(g, op, i);
+        s->data[i] = s->ref[i] ? f8_witness_room(w, &s->type[i], diag) : NULL;
+        if (s->ref[i] && !s->data[i])
+            return F8_ERR_MEMORY;
+        if (s->ref[i])
+            F8_TRY(f8_witness_fetch(w, &w->f->lowered->place[s->ref[i]], &s->type[i], s->data[i],
+                                    diag));
+    }
+    return F8_OK;
+}
+
+static f8_status judge_results(f8_witness *w, uint32_t group, const results *s, f8_diag *diag)
+{
+    enum { MOST = 16 };
+    const f8_graph *g = w->state->g;
+    const f8_ref op = s->group->out[0];
+    const f8_node *n = f8_at(g, op);
+    const void *operand[MOST];
+    f8_judgement j = {.ok = true};
+    for (uint32_t k = 0; w->judges && k < n->n_in && k < MOST; k++)
+        operand[k] = w->state->value[n->in[k]].data;
+    if (w->judges)
+        F8_TRY(f8_judge_node(g, op, w->sums, operand, (const void *const *)s->data,
+                             &w->state->allocator, &j, diag));
+    w->state->value[op].nonfinite = w->judges; /* so that a result's NaN or Inf is traced */
+    for (int i = 0; i < s->n; i++) {
+        f8_judgement own = j;
+        own.ok |= own.result != i; /* the judgement has the first result that is off */
+        if (s->ref[i])
+            report(w, group, s->ref[i], op, &s->type[i], s->data[i], w->judges ? &own : NULL);
+    }
+    return F8_OK;
+}
+
+static f8_status look_at_results(f8_witness *w, uint32_t group, const f8_group *g, f8_diag *diag)
+{
+    results s = {.group = g};
+    f8_status status = fetch_results(w, &s, diag);
+    if (status == F8_OK && w->judges)
+        status = f8_witness_compute(w, g, g->out[0], diag);
+    if (status == F8_OK)
+        status = judge_results(w, group, &s, diag);
+    for (int i = 0; i < s.n; i++)
+        f8_witness_free(w, &s.type[i], s.data[i]);
+    return status;
+}
+
+/* A copy at the end of the function: its place must hold what it has copied. */
+static f8_status look_at_copy(f8_witness *w, uint32_t group, f8_diag *diag)
+{
+    const f8_lowered *p = w->f->lowered;
+    const f8_final_copy *c = &p->copy[group - p->n_groups - 1];
+    const f8_type *t = f8_type_of(w->state->g, c->from);
+    void *from = f8_witness_room(w, t, diag), *to = from ? f8_witness_room(w, t, diag) : NULL;
+    f8_judgement j;
+    f8_status status = to ? f8_witness_fetch(w, &p->place[c->from], t, from, diag) : F8_ERR_MEMORY;
+    if (status == F8_OK)
+        status = f8_witness_fetch(w, &c->to, t, to, diag);
+    if (status == F8_OK) {
+        f8_judge_bits(t, to, from, &j);
+        report(w, group, c->from, c->from, t, to, w->judges ? &j : NULL);
+    }
+    f8_witness_free(w, t, from);
+    f8_witness_free(w, t, to);
+    return status;
+}
+
+f8_status f8_witness_after(f8_witness *w, uint32_t group, f8_diag *diag)
+{
+    const f8_group *g = group_of(w, group);
+    if (!g)
+        return group > w->f->lowered->n_groups ? look_at_copy(w, group, diag) : F8_OK;
+    if (is_bounded(g))
+        return look_at_results(w, group, g, diag);
+    const bool computes = w->judges && g->kind != F8_GROUP_COLLECTIVE;
+    if (computes)
+        F8_TRY(f8_witness_compute(w, g, 0, diag));
+    for (uint32_t i = 0; i < g->n_out; i++)
+        if (!f8_witness_is_overwritten(w->f, g, g->out[i]))
+            F8_TRY(
+                look(w, group, g->out[i], computes ? w->state->value[g->out[i]].data : NULL, diag));
+    f8_witness_forget(w);
+    return F8_OK;
+}

@@ -1,0 +1,58 @@
+/* The witness: what another machine would have made of the same inputs.
+ *
+ * A plan runs a function group by group (ir/lowered.h). The witness copies what a group reads
+ * before it runs, and what it has written after. It evaluates the group's nodes with the reference
+ * interpreter on these same inputs and compares. So a group is judged by itself: that the values
+ * before it are wrong does not make it wrong. A row kernel, a copy or a scatter must have the
+ * interpreter's bits. A GEMM or an attention must lie within the bound of its sums (judge.h). A
+ * collective has no witness: what the other ranks sent is not known.
+ *
+ *     f8_witness_begin(&w, diag);
+ *     f8_witness_before(&w, group, diag);   the group runs   f8_witness_after(&w, group, diag);
+ *     f8_witness_end(&w);
+ *
+ * Groups are numbered as in f8_step.group. Memory: the inputs and outputs of one group, and the
+ * values inside it that are still needed. */
+#ifndef F8_WITNESS_H
+#define F8_WITNESS_H
+
+#include "codegen/reference/judge.h"
+#include "ir/lowered.h"
+
+/* One value that a group has written. */
+typedef struct f8_witnessed {
+    uint32_t group;
+    f8_ref ref;
+    f8_type type;
+    const void *bytes; /* contiguous, until the call returns */
+    bool judged;       /* there is a judgement */
+    f8_judgement judgement;
+    int64_t nonfinite, first; /* elements that are NaN or Inf; the index of the first, or -1 */
+    /* With a judgement, where the value's NaN or Inf come from: an input of the group that has
+     * some, or else the node that made some of finite operands. Both 0: there are none, or only the
+     * device has them. */
+    f8_ref from, made;
+} f8_witnessed;
+
+typedef struct f8_witness {
+    const f8_func *f;
+    bool judges; /* false: values are only given to `report` */
+    f8_sums sums;
+    const f8_allocator *allocator; /* NULL: the default */
+    /* Copies bytes from a place of the function's memory, as it is now. */
+    f8_status (*fetch)(void *user, const f8_place *from, int64_t bytes, void *to, f8_diag *diag);
+    void (*report)(void *user, const f8_witnessed *value);
+    void *user;
+    struct f8_witness_state *state; /* f8_witness_begin sets it */
+} f8_witness;
+
+/* The function is lowered, and outlives the witness. F8_ERR_MEMORY. */
+f8_status f8_witness_begin(f8_witness *w, f8_diag *diag);
+f8_status f8_witness_before(f8_witness *w, uint32_t group, f8_diag *diag);
+f8_status f8_witness_after(f8_witness *w, uint32_t group, f8_diag *diag);
+void f8_witness_end(f8_witness *w); /* also after a failure */
+
+/* Whether a later phase of the group writes over its value r, which is then not reported. */
+bool f8_witness_is_overwritten(const f8_func *f, const f8_group *group, f8_ref r);
+
+#endif

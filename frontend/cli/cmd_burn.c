@@ -1,0 +1,182 @@
+/* fp8c doctor --burn: prints what the library's burn finds, one device after the other. */
+#include "frontend/cli/cmd_burn.h"
+#include "frontend/cli/cmd_health.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+enum { NAME = 24, STEP = 18 };
+/* A rate below this share of the first is said to have fallen, after so many seconds: in less other
+ * processes and chance decide. */
+static const double steady = 0.9, patience = 5;
+
+/* ---- one device ---- */
+
+static void print_result(const cli_burning *x, const fp8c_burn_result *r)
+{
+    if (r->skipped)
+        fprintf(x->to, "  %-*s not on this target: %s\n", NAME, r->name, r->skipped);
+    else
+        fprintf(x->to, "  %-*s %-*s %" PRId64 " compared%s", NAME, r->name, STEP, r->step,
+                r->comparisons, r->wrong ? "" : "\n");
+    if (r->wrong)
+        fprintf(x->to, ", %" PRId64 " WRONG\n      first in %s\n", r->wrong, r->first);
+}
+
+static void print_info(const cli_burning *x, const fp8c_burn_info *i)
+{
+    fprintf(x->to,
+            "  %" PRId64 " round%s in %.1f s%s, under load for %.0f%% of it: %" PRId64
+            " results (%.1f GiB) compared, %" PRId64 " wrong\n",
+            i->rounds, i->rounds == 1 ? "" : "s", i->seconds, i->finished ? "" : ", stopped early",
+            100 * i->busy / i->seconds, i->comparisons, (double)i->bytes / (1 << 30), i->wrong);
+    if (i->first_flops > 0)
+        fprintf(x->to, "  GEMMs at %.1f GFLOP/s at first, %.1f at the end\n", i->first_flops / 1e9,
+                i->last_flops / 1e9);
+    if (i->seconds >= patience && i->last_flops < steady * i->first_flops)
+        fprintf(x->to, "  the rate fell by %.0f%%: heat, a limit of power, or other processes\n",
+                100 * (1 - i->last_flops / i->first_flops));
+    if (i->failure)
+        fprintf(x->to, "  a run FAILED: %s\n", i->failure);
+    fprintf(x->to, "%s: %s\n", i->target,
+            i->wrong || i->failure ? "something is WRONG" : "no result was wrong");
+}
+
+static void record(const cli_burning *x, const fp8c_burn *b, const fp8c_burn_info *i,
+                   int32_t device)
+{
+    fp8c_burn_result r = {.struct_size = sizeof r};
+    for (int n = 0; fp8c_burn_result_at(b, n, &r) == FP8C_OK; n++)
+        cli_json_record(x->json,
+                        json_pack("{ss ss si ss ss ss? sI sI ss? sI sI sI}", "event", "burn_result",
+                                  "target", i->target, "device", (int)device, "name", r.name,
+                                  "step", r.step, "skipped", r.skipped, "comparisons",
+                                  (json_int_t)r.comparisons, "wrong", (json_int_t)r.wrong, "first",
+                                  r.first, "first_round", (json_int_t)r.first_round,
+                                  "first_element", (json_int_t)r.first_element, "first_count",
+                                  (json_int_t)r.first_count));
+    cli_json_record(
+        x->json, json_pack("{ss ss si ss si sb ss? sf sI sI sI sI sI sf sf sf}", "event", "burn",
+                           "target", i->target, "device", (int)device, "name", i->device, "threads",
+                           (int)i->threads, "finished", (int)i->finished, "failure", i->failure,
+                           "seconds", i->seconds, "rounds", (json_int_t)i->rounds, "comparisons",
+                           (json_int_t)i->comparisons, "wrong", (json_int_t)i->wrong, "runs",
+                           (json_int_t)i->runs, "bytes", (json_int_t)i->bytes, "busy", i->busy,
+                           "first_flops", i->first_flops, "last_flops", i->last_flops));
+}
+
+/* Whether nothing was wrong. */
+static bool show(const cli_burning *x, const fp8c_burn *b, int32_t device)
+{
+    fp8c_burn_info i = {.struct_size = sizeof i};
+    fp8c_burn_result r = {.struct_size = sizeof r};
+    fp8c_burn_report(b, &i);
+    record(x, b, &i, device);
+    if (x->to) {
+        if (!strcmp(i.target, "cuda")) /* there may be several */
+            fprintf(x->to, "%s, GPU %" PRId32 ", %s\n", i.target, device, i.device);
+        else
+            fprintf(x->to, "%s, %s, %d threads\n", i.target, i.device, (int)i.threads);
+        for (int n = 0; fp8c_burn_result_at(b, n, &r) == FP8C_OK; n++)
+            print_result(x, &r);
+        print_info(x, &i);
+        fflush(x->to);
+    }
+    return !i.wrong && !i.failure;
+}
+
+/* What the device counted of its own errors meanwhile. Whether there was none after which results
+ * may be wrong. */
+static bool show_health(const cli_burning *x, cli_health *h)
+{
+    char state[200];
+    fp8c_health_event e;
+    bool well = true;
+    if (h->health)
+        fp8c_health_look(h->health);
+    if (x->to && *cli_health_state(h, state, sizeof state))
+        fprintf(x->to, "%s: %s\n", h->device, state);
+    while (cli_health_next(h, &e)) {
+        well &= !e.fault;
+        cli_json_record(x->json, cli_health_record(h, &e));
+        if (x->to)
+            fprintf(x->to, "%s: %s%s\n", h->device, e.fault ? "FAULT: " : "", e.text);
+    }
+    json_t *summary = cli_health_summary(h);
+    if (summary)
+        cli_json_record(x->json, summary);
+    return well;
+}
+
+static bool burn_device(const cli_burning *x, const char *target, int32_t device)
+{
+    char what[64];
+    fp8c_burn *b;
+    cli_health health;
+    const fp8c_burn_options options = {.struct_size = sizeof options,
+                                       .target = target,
+                                       .device = device,
+                                       .threads = x->c->threads,
+                                       .seconds = x->c->burn};
+    snprintf(what, sizeof what, "a burn of %s %d", target, (int)device);
+    x->before(x->user, what);
+    const bool gpu = strncmp(target, "cpu", 3) != 0 && strcmp(target, "reference") != 0;
+    cli_health_begin(&health, x->ctx, gpu, device);
+    const fp8c_status status = fp8c_doctor_burn(x->ctx, &options, &b);
+    bool well = status == FP8C_OK && show(x, b, device);
+    if (status != FP8C_OK)
+        cli_fail(x->ctx);
+    well &= show_health(x, &health);
+    cli_health_end(&health);
+    fp8c_burn_destroy(b);
+    return well;
+}
+
+/* ---- all devices ---- */
+
+/* Each GPU but those that have no FP8. One that is broken fails. */
+static bool burn_gpus(const cli_burning *x)
+{
+    fp8c_component c;
+    int32_t device;
+    bool well = true;
+    for (int i = 0; fp8c_doctor_component(x->doctor, i, &c) == FP8C_OK; i++)
+        if (sscanf(c.name, "GPU %" SCNd32, &device) == 1 && c.state != FP8C_COMPONENT_VERSION &&
+            !cli_interrupted())
+            well &= burn_device(x, "cuda", device);
+    return well;
+}
+
+static bool burn_target(const cli_burning *x, const fp8c_target_report *t)
+{
+    if (!t->can_run || !t->can_compile) {
+        fprintf(stderr, "error: %s can't burn: %s\n", t->name,
+                t->run_missing ? t->run_missing : t->compile_missing);
+        return false;
+    }
+    return !strcmp(t->name, "cuda") ? burn_gpus(x) : burn_device(x, t->name, 0);
+}
+
+static bool is_asked(const cli *c, const fp8c_target_report *t)
+{
+    const size_t n = strlen(t->name);
+    if (!c->target)
+        return !strcmp(t->name, "cpu") || (!strcmp(t->name, "cuda") && t->can_run);
+    for (const char *at = c->target; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL)
+        if (strcspn(at, ",") == n && !strncmp(at, t->name, n))
+            return true;
+    return false;
+}
+
+int cli_burn(const cli_burning *x)
+{
+    fp8c_target_report t;
+    bool well = true;
+    for (int i = 0; fp8c_doctor_target(x->doctor, i, &t) == FP8C_OK; i++)
+        if (is_asked(x->c, &t) && !cli_interrupted())
+            well &= burn_target(x, &t);
+    const char *asked = x->c->target ? x->c->target : "all";
+    cli_json_record(
+        x->json, json_pack("{ss ss sb}", "event", "summary", "asked", asked, "works", (int)well));
+    return well ? CLI_DONE : CLI_FAILED;
+}

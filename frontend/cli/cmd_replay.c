@@ -1,0 +1,111 @@
+/* Replaying steps: see cmd_replay.h. */
+#include "frontend/cli/cmd_replay.h"
+
+#include <math.h>
+#include <string.h>
+
+/* ---- life ---- */
+
+static bool add_rule(fp8c_context *ctx, fp8c_module *module, const char *rule)
+{
+    return !rule || fp8c_module_rule(module, rule, "triage") == FP8C_OK ||
+           cli_fail(ctx) == CLI_DONE;
+}
+
+static bool find_functions(cli_replay *r)
+{
+    r->micro_step = fp8c_program_function(r->program, "micro_step");
+    r->update = fp8c_program_function(r->program, "update");
+    if (r->micro_step >= 0 && r->update >= 0)
+        return true;
+    fprintf(stderr, "%s: error: the module has no micro_step and update\n", r->folder->path);
+    return false;
+}
+
+bool cli_replay_open(cli_replay *r, const cli_replay_as *as)
+{
+    r->recipe = as->recipe ? as->recipe : r->c->recipe;
+    r->program = NULL;
+    if (!cli_load(r->c, &r->ctx, &r->module))
+        return false;
+    fp8c_compile_options options = cli_compile_options(r->c, r->recipe);
+    options.stats = as->stats;
+    options.stats_recipe = options.dump = NULL;
+    options.witness = as->witness && strncmp(r->c->target ? r->c->target : "cpu", "reference", 9);
+    options.lr = as->lr > 0 ? as->lr : options.lr;
+    options.comm = r->c->ranks ? &r->c->ranks->comm : NULL;
+    r->accumulate = fp8c_module_accumulate(r->module);
+    bool ok = add_rule(r->ctx, r->module, as->rule);
+    if (ok && fp8c_compile(r->module, &options, &r->program) != FP8C_OK)
+        ok = cli_fail(r->ctx) == CLI_DONE;
+    return ok && find_functions(r) &&
+           cli_data_fit(r->data, r->c, r->module, r->program, r->micro_step);
+}
+
+void cli_replay_close(cli_replay *r)
+{
+    fp8c_program_destroy(r->program);
+    fp8c_module_destroy(r->module);
+    fp8c_context_destroy(r->ctx);
+    r->program = NULL;
+    r->module = NULL;
+    r->ctx = NULL;
+}
+
+/* ---- the checkpoint ---- */
+
+static void say_passed_over(void *user, const f8_diag *why)
+{
+    cli_replay *r = user;
+    r->passed_over++;
+    fprintf(stderr, "%s: warning: passed over: %s\n", why->file ? why->file : "", why->text);
+}
+
+bool cli_replay_load(cli_replay *r, int64_t step)
+{
+    f8_diag diag = {0};
+    bool same = true;
+    f8_run_position at = r->folder->at;
+    at.recipe = r->recipe;
+    if (fp8c_program_initialize(r->program, r->c->seed) != FP8C_OK)
+        return cli_fail(r->ctx) == CLI_DONE;
+    if (f8_run_load_before(&r->folder->run, r->program, step, &at, &same, say_passed_over, r,
+                           &diag) != F8_OK)
+        return cli_file_fail(&diag);
+    r->at = at.step;
+    return true;
+}
+
+/* ---- steps ---- */
+
+static bool run(cli_replay *r, int function, int64_t micro_step, const cli_replay_watch *w)
+{
+    if (w && w->begin)
+        w->begin(w->user, function, micro_step);
+    const fp8c_status status =
+        w ? fp8c_program_run_witnessed(r->program, function, w->judge, w->value, w->user)
+          : fp8c_program_run(r->program, function);
+    return status == FP8C_OK || cli_fail(r->ctx) == CLI_DONE;
+}
+
+bool cli_replay_step(cli_replay *r, int64_t batch_of, const cli_replay_watch *watch,
+                     cli_replayed *out)
+{
+    const int64_t batches = (batch_of ? batch_of - 1 : r->at) * r->accumulate;
+    const float *loss = cli_buffer(r->program, r->micro_step, FP8C_OUTPUT, "loss");
+    *out = (cli_replayed){.loss = loss ? 0 : NAN, .grad_norm = NAN};
+    for (int64_t a = 0; a < r->accumulate; a++) {
+        if (!cli_data_fill(r->data, r->program, r->micro_step, r->c->seed,
+                           (uint64_t)(batches + a)) ||
+            !run(r, r->micro_step, a + 1, watch))
+            return false;
+        out->loss += loss ? (double)*loss / (double)r->accumulate : 0;
+    }
+    if (!run(r, r->update, 0, watch))
+        return false;
+    const float *norm = cli_buffer(r->program, r->update, FP8C_OUTPUT, "grad_norm");
+    out->grad_norm = norm ? (double)*norm : NAN;
+    out->finite = isfinite(out->loss) && (!norm || isfinite(out->grad_norm));
+    r->at++;
+    return true;
+}

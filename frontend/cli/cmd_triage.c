@@ -1,0 +1,746 @@
+/* fp8c triage: says why a step of a training run went wrong.
+ *
+ * It replays the steps from the last checkpoint before the bad one, and compares their bits with
+ * the records. The bad step, or the first that differs, is replayed once more with a witness, which
+ * judges every op on its own inputs. If the device is right, the same steps are trained under other
+ * recipes, on other batches, and at a lower rate: what heals them is the cause. ../triage/ draws
+ * the verdict. */
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "frontend/cli/cmd_fingerprint.h"
+#include "frontend/cli/cmd_replay.h"
+#include "frontend/cli/cmd_train.h"
+#include "frontend/run/lines.h"
+#include "frontend/triage/triage.h"
+#include "ir/base/clock.h"
+
+/* ---- what the records say ---- */
+
+/* A step as it was trained. */
+typedef struct recorded {
+    double loss, grad_norm, lr;
+    char loss_hex[40], norm_hex[40], checksum[F8_RUN_HASH]; /* "": there is none */
+    json_t *fingerprint;                                    /* records of its functions, or NULL */
+} recorded;
+
+typedef struct triage {
+    const cli *c;
+    cli_folder folder;
+    cli_data data;
+    cli_json json;
+    recorded *step; /* by step, from 1 */
+    int64_t n_steps;
+    int64_t alarm; /* the step of the first record `warning`; 0: none */
+    char alarm_text[120];
+    bool failed;
+    f8_triage found;
+    f8_triage_verdict verdict;
+    /* while a step is watched */
+    cli_replay *watched;
+    cli_fingerprint now; /* of the function that runs */
+    int64_t watched_step;
+    f8_triage_value *wrong; /* where the first wrong value goes */
+} triage;
+
+static void copy_text(char *to, size_t room, const char *from)
+{
+    snprintf(to, room, "%s", from ? from : "");
+}
+
+static recorded *step_at(triage *t, int64_t step)
+{
+    return step >= 1 && step <= t->n_steps ? &t->step[step - 1] : NULL;
+}
+
+static bool grow(triage *t, int64_t step)
+{
+    if (step <= t->n_steps)
+        return true;
+    recorded *grown = realloc(t->step, (size_t)step * sizeof *grown);
+    if (!grown)
+        return false;
+    memset(grown + t->n_steps, 0, (size_t)(step - t->n_steps) * sizeof *grown);
+    t->step = grown;
+    t->n_steps = step;
+    return true;
+}
+
+static double of_hex(const char *hex)
+{
+    return hex ? strtod(hex, NULL) : NAN;
+}
+
+static f8_status take(void *user, const f8_run_line *line, f8_diag *diag)
+{
+    triage *t = user;
+    const json_t *r = line->record;
+    const char *event = json_string_value(json_object_get(r, "event"));
+    const int64_t step = json_integer_value(json_object_get(r, "step"));
+    if (!event || step < 1)
+        return F8_OK;
+    if (!grow(t, step))
+        return f8_file_fail(diag, F8_ERR_MEMORY, t->folder.path, "out of memory");
+    recorded *s = step_at(t, step);
+    if (!strcmp(event, "step")) {
+        const char *loss = json_string_value(json_object_get(r, "loss_hex")),
+                   *norm = json_string_value(json_object_get(r, "grad_norm_hex"));
+        s->loss = of_hex(loss);
+        s->grad_norm = of_hex(norm);
+        s->lr = json_number_value(json_object_get(r, "lr"));
+        copy_text(s->loss_hex, sizeof s->loss_hex, loss);
+        copy_text(s->norm_hex, sizeof s->norm_hex, norm);
+        copy_text(s->checksum, sizeof s->checksum,
+                  json_string_value(json_object_get(r, "checksum")));
+    } else if (!strcmp(event, "fingerprint")) {
+        if (!s->fingerprint)
+            s->fingerprint = json_array();
+        json_array_append(s->fingerprint, (json_t *)(uintptr_t)line->record);
+    } else if (!strcmp(event, "warning") && !t->alarm) {
+        t->alarm = step;
+        copy_text(t->alarm_text, sizeof t->alarm_text,
+                  json_string_value(json_object_get(r, "message")));
+    }
+    return F8_OK;
+}
+
+static bool read_records(triage *t)
+{
+    f8_diag diag = {0};
+    return f8_run_lines(f8_run_path(&t->folder.run, "steps.jsonl"), take, t, NULL, &diag) ==
+               F8_OK ||
+           cli_file_fail(&diag);
+}
+
+/* ---- which step ---- */
+
+/* The losses before `step`, as a run watches them. */
+static cli_loss_watch watch_before(triage *t, int64_t step)
+{
+    cli_loss_watch w = {0};
+    for (int64_t s = 1; s < step; s++)
+        if (*t->step[s - 1].loss_hex && isfinite(t->step[s - 1].loss))
+            cli_loss_explodes(&w, t->step[s - 1].loss);
+    w.exploded = false;
+    return w;
+}
+
+/* Against the losses before the bad step, whichever step it is. */
+static bool is_bad(triage *t, const cli_replayed *r)
+{
+    cli_loss_watch w = watch_before(t, t->found.step);
+    return !r->finite || cli_loss_explodes(&w, r->loss);
+}
+
+static bool choose_step(triage *t)
+{
+    f8_triage *f = &t->found;
+    for (int64_t s = 1; s <= t->n_steps && !t->alarm; s++) {
+        const recorded *r = &t->step[s - 1];
+        if (!*r->loss_hex || (isfinite(r->loss) && (!*r->norm_hex || isfinite(r->grad_norm))))
+            continue;
+        t->alarm = s;
+        copy_text(t->alarm_text, sizeof t->alarm_text,
+                  isfinite(r->loss) ? "the gradient norm is not finite" : "the loss is not finite");
+    }
+    f->step = t->c->bad_step ? t->c->bad_step : t->alarm;
+    if (!f->step) {
+        fprintf(stderr, "%s: error: no record of it says that a step is bad; --step N names one\n",
+                t->folder.path);
+        return false;
+    }
+    if (f->step > t->n_steps || !*t->step[f->step - 1].loss_hex) {
+        fprintf(stderr, "%s: error: --step %" PRId64 ": it has no record of that step\n",
+                t->folder.path, f->step);
+        return false;
+    }
+    if (f->step == t->alarm)
+        copy_text(f->why, sizeof f->why, t->alarm_text);
+    else
+        copy_text(f->why, sizeof f->why, "--step names it");
+    return true;
+}
+
+/* ---- progress ---- */
+
+static void say(const triage *t, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void say(const triage *t, const char *format, ...)
+{
+    va_list args;
+    if (cli_json_to_stdout(t->c) || cli_ranks_follows(t->c->ranks))
+        return;
+    va_start(args, format);
+    vprintf(format, args);
+    va_end(args);
+    printf("\n");
+    fflush(stdout);
+}
+
+/* ---- watching ---- */
+
+static void note_value(f8_triage_value *to, const fp8c_program *p, const fp8c_witnessed *v)
+{
+    if (to->known)
+        return;
+    to->known = true;
+    copy_text(to->function, sizeof to->function, fp8c_program_function_name(p, v->function));
+    copy_text(to->kind, sizeof to->kind, v->kind);
+    copy_text(to->op, sizeof to->op, v->name);
+    copy_text(to->value, sizeof to->value, v->value);
+    to->at = v->at;
+    to->wrong = v->wrong;
+    to->got = v->got;
+    to->want = v->want;
+    to->allowed = v->allowed;
+}
+
+/* A value of a replay, beside its hash in the record. */
+static void compare_value(void *user, const fp8c_witnessed *v)
+{
+    triage *t = user;
+    const size_t index = t->now.n++;
+    if (index < t->now.room && t->now.value[index] != v->hash)
+        note_value(&t->found.first, t->watched->program, v);
+}
+
+static void see_value(void *user, const fp8c_witnessed *v)
+{
+    triage *t = user;
+    const fp8c_program *p = t->watched->program;
+    t->found.judged += v->verdict != FP8C_NOT_JUDGED && t->wrong == &t->found.wrong;
+    if (v->verdict == FP8C_WRONG)
+        note_value(t->wrong, p, v);
+    if (t->wrong != &t->found.wrong) /* another recipe than the run's */
+        return;
+    if (v->nonfinite && !t->found.nonfinite.known) {
+        note_value(&t->found.nonfinite, p, v);
+        copy_text(t->found.nonfinite_input, sizeof t->found.nonfinite_input, v->nonfinite_input);
+        copy_text(t->found.nonfinite_op, sizeof t->found.nonfinite_op, v->nonfinite_op);
+    }
+}
+
+/* A variable with NaN or Inf among the parameters and states. */
+static bool is_finite_variable(fp8c_program *p, int index, const fp8c_variable *v)
+{
+    const size_t bytes = (size_t)fp8c_type_bytes(&v->type), n = bytes / sizeof(float);
+    if (v->type.dtype != FP8C_F32)
+        return true;
+    float *copy = malloc(bytes ? bytes : 1);
+    bool finite = !copy || fp8c_program_read(p, index, copy) != FP8C_OK;
+    if (!finite) {
+        finite = true;
+        for (size_t i = 0; i < n && finite; i++)
+            finite = isfinite(copy[i]);
+    }
+    free(copy);
+    return finite;
+}
+
+static bool is_written(const cli_replay *r, int variable)
+{
+    fp8c_port port;
+    for (int i = 0; fp8c_program_port(r->program, r->micro_step, FP8C_OUTPUT, i, &port) == FP8C_OK;
+         i++)
+        if (port.variable == variable)
+            return true;
+    return false;
+}
+
+/* Variables that micro_step does not write, as they were before update and as they are now. */
+static void compare_variables(triage *t, cli_replay *r, const cli_fingerprint *then)
+{
+    cli_fingerprint now = {0};
+    fp8c_variable v;
+    cli_fingerprint_variables(&now, r->program);
+    for (size_t i = 0; i < now.n_variables && i < then->n_variables && !*t->found.variable; i++)
+        if (now.variable[i] != then->variable[i] && !is_written(r, (int)i) &&
+            fp8c_program_variable(r->program, (int)i, &v) == FP8C_OK)
+            copy_text(t->found.variable, sizeof t->found.variable, v.name);
+    cli_fingerprint_free(&now);
+}
+
+/* Finds the function's record of the watched step. */
+static void begin_function(void *user, int function, int64_t micro_step)
+{
+    triage *t = user;
+    const recorded *s = step_at(t, t->watched_step);
+    const char *name = fp8c_program_function_name(t->watched->program, function);
+    cli_fingerprint_free(&t->now);
+    for (size_t i = 0; s && i < json_array_size(s->fingerprint); i++)
+        if (cli_fingerprint_read(&t->now, json_array_get(s->fingerprint, i), name, micro_step)) {
+            t->found.fingerprints = true;
+            break;
+        }
+    if (t->now.variable)
+        compare_variables(t, t->watched, &t->now);
+    t->now.room = t->now.n; /* what there is to compare with */
+    t->now.n = 0;
+}
+
+/* ---- steps of the replay ---- */
+
+static const char *difference(const recorded *s, const cli_replayed *now)
+{
+    char loss[40], norm[40];
+    if (*s->loss_hex && strcmp(cli_hex(now->loss, loss), s->loss_hex))
+        return "loss";
+    if (*s->norm_hex && strcmp(cli_hex(now->grad_norm, norm), s->norm_hex))
+        return "gradient norm";
+    return NULL;
+}
+
+/* Of the state after a step that has a checksum. */
+static bool has_checksum(triage *t, cli_replay *r, const recorded *s)
+{
+    f8_diag diag = {0};
+    char sum[F8_RUN_HASH];
+    if (!*s->checksum || f8_run_checksum(r->program, sum, &diag) != F8_OK)
+        return true;
+    (void)t;
+    return !strcmp(sum, s->checksum);
+}
+
+/* The next step. If it has a fingerprint, the first value that differs is noted. */
+static bool replay_one(triage *t, cli_replay *r, cli_replayed *out)
+{
+    const recorded *s = step_at(t, r->at + 1);
+    const cli_replay_watch watch = {.value = compare_value, .begin = begin_function, .user = t};
+    t->watched = r;
+    t->watched_step = r->at + 1;
+    const bool ok = cli_replay_step(r, 0, s && s->fingerprint ? &watch : NULL, out);
+    cli_fingerprint_free(&t->now);
+    return ok;
+}
+
+/* Replays up to step `end` and stops at the first that has other bits than its record. */
+static bool replay_to(triage *t, cli_replay *r, int64_t end, int64_t *differs, const char **in,
+                      cli_replayed *last)
+{
+    *differs = 0;
+    while (r->at < end && !*differs) {
+        if (!replay_one(t, r, last))
+            return false;
+        const recorded *s = step_at(t, r->at);
+        const char *what = s ? difference(s, last) : NULL;
+        if (s && !what && (t->found.first.known || *t->found.variable))
+            what = "fingerprint";
+        if (s && !what && !has_checksum(t, r, s))
+            what = "checksum of all variables";
+        if (what) {
+            *differs = r->at;
+            *in = what;
+        }
+    }
+    return true;
+}
+
+/* ---- the device ---- */
+
+static void look_for_nonfinite(triage *t, cli_replay *r)
+{
+    fp8c_variable v;
+    fp8c_port port;
+    for (int i = 0; fp8c_program_variable(r->program, i, &v) == FP8C_OK && !*t->found.state; i++)
+        if (!is_finite_variable(r->program, i, &v))
+            copy_text(t->found.state, sizeof t->found.state, v.name);
+    if (!cli_data_fill(r->data, r->program, r->micro_step, r->c->seed,
+                       (uint64_t)(r->at * r->accumulate)))
+        return;
+    for (int i = 0; fp8c_program_port(r->program, r->micro_step, FP8C_INPUT, i, &port) == FP8C_OK;
+         i++) {
+        const float *x = port.variable < 0 && port.type.dtype == FP8C_F32
+                             ? fp8c_program_buffer(r->program, r->micro_step, FP8C_INPUT, i)
+                             : NULL;
+        const int64_t n = fp8c_type_bytes(&port.type) / (int64_t)sizeof(float);
+        for (int64_t k = 0; x && k < n && !*t->found.input; k++)
+            if (!isfinite(x[k]))
+                copy_text(t->found.input, sizeof t->found.input, port.name);
+    }
+}
+
+/* The step that is looked at, once more, with a witness. */
+static bool judge(triage *t, cli_replay *r, int64_t step, f8_triage_value *wrong)
+{
+    const cli_replay_watch watch = {.judge = true, .value = see_value, .user = t};
+    cli_replayed out;
+    if (!cli_replay_load(r, step))
+        return false;
+    while (r->at + 1 < step)
+        if (!cli_replay_step(r, 0, NULL, &out))
+            return false;
+    t->watched = r;
+    t->wrong = wrong;
+    if (step == t->found.step && wrong == &t->found.wrong && !t->found.differs)
+        look_for_nonfinite(t, r);
+    return cli_replay_step(r, 0, &watch, &out);
+}
+
+/* Replays the run up to the bad step, and looks at what the device did. */
+static bool look_at_device(triage *t, cli_replay *r)
+{
+    f8_triage *f = &t->found;
+    cli_replayed first, second;
+    const char *again;
+    int64_t twice;
+    f->records = true;
+    if (!cli_replay_load(r, f->step))
+        return false;
+    f->checkpoint = r->at;
+    f->passed_over = r->passed_over;
+    if (!replay_to(t, r, f->step, &f->differs, &f->differs_in, &first))
+        return false;
+    say(t,
+        "replayed steps %" PRId64 " to %" PRId64 " from the checkpoint of step %" PRId64 ": %s%s",
+        f->checkpoint + 1, r->at, f->checkpoint,
+        f->differs ? "the last has another " : "the bits of the records",
+        f->differs ? f->differs_in : "");
+    f->replay_bad = is_bad(t, &first);
+    if (f->differs) {
+        const int64_t until = r->at;
+        char loss[2][40], norm[2][40];
+        if (!cli_replay_load(r, f->step))
+            return false;
+        /* to the same step, whatever the records say */
+        for (second = first, twice = 0; r->at < until; twice++)
+            if (!cli_replay_step(r, 0, NULL, &second))
+                return false;
+        again =
+            strcmp(cli_hex(first.loss, loss[0]), cli_hex(second.loss, loss[1])) ||
+                    strcmp(cli_hex(first.grad_norm, norm[0]), cli_hex(second.grad_norm, norm[1]))
+                ? "other bits"
+                : "the same bits";
+        f->unstable = !strcmp(again, "other bits");
+        say(t, "replayed once more: %s", again);
+    }
+    return judge(t, r, f->differs ? f->differs : f->step, &f->wrong);
+}
+
+/* ---- ranks ---- */
+
+/* What one rank has found. */
+typedef struct told {
+    int64_t judged;
+    f8_triage_value wrong;
+    char input[64], state[128], host[64];
+} told;
+
+/* The odd one out: the first rank whose device is wrong, else the first whose values before the
+ * step are not finite. All ranks then have what it has found. */
+static bool gather(triage *t)
+{
+    f8_triage *f = &t->found;
+    cli_ranks *ranks = t->c->ranks;
+    told mine = {.judged = f->judged, .wrong = f->wrong};
+    f->ranks = ranks ? ranks->comm.ranks : 1;
+    f->rank = -1;
+    if (!ranks)
+        return true;
+    copy_text(mine.input, sizeof mine.input, f->input);
+    copy_text(mine.state, sizeof mine.state, f->state);
+    if (gethostname(mine.host, sizeof mine.host - 1))
+        mine.host[0] = 0;
+    told *all = calloc((size_t)f->ranks, sizeof *all);
+    cli_guard_name(ranks->guard, "what triage has found");
+    if (!all || ranks->comm.all_gather(ranks->comm.user, &mine, all, sizeof mine)) {
+        fprintf(stderr, "fp8c: error: %s\n",
+                all ? ranks->comm.message(ranks->comm.user) : "out of memory");
+        free(all);
+        return false;
+    }
+    f->judged = 0;
+    for (int i = 0; i < f->ranks; i++)
+        f->judged += all[i].judged;
+    for (int i = f->ranks; i-- > 0;) {
+        const bool odd = all[i].wrong.known || *all[i].input || *all[i].state;
+        if (!odd || (f->rank >= 0 && all[f->rank].wrong.known && !all[i].wrong.known))
+            continue;
+        f->rank = i;
+        f->wrong = all[i].wrong;
+        copy_text(f->input, sizeof f->input, all[i].input);
+        copy_text(f->state, sizeof f->state, all[i].state);
+        copy_text(f->host, sizeof f->host, all[i].host);
+    }
+    free(all);
+    return true;
+}
+
+/* Whether any rank has found something. */
+static bool any_rank(const triage *t, bool mine)
+{
+    int32_t own = mine, all[F8_MAX_RANKS] = {own};
+    cli_ranks *ranks = t->c->ranks;
+    if (ranks && ranks->comm.all_gather(ranks->comm.user, &own, all, sizeof own))
+        return mine;
+    for (int i = 0; ranks && i < ranks->comm.ranks; i++)
+        own |= all[i];
+    return own != 0;
+}
+
+enum { SEARCH = 60 }; /* seconds after which no other step is judged */
+
+/* The first step since the checkpoint in which a value is wrong: halves the steps in between. */
+static bool find_begin(triage *t, cli_replay *r)
+{
+    f8_triage *f = &t->found;
+    int64_t first = f->checkpoint + 1, last = f->differs ? f->differs : f->step;
+    const double start = f8_seconds_now();
+    f->began = last;
+    while (first < last && any_rank(t, f8_seconds_now() - start < SEARCH)) {
+        f8_triage_value own = {0};
+        const int64_t middle = first + (last - first) / 2;
+        if (!judge(t, r, middle, &own))
+            return false;
+        if (!any_rank(t, own.known)) {
+            first = middle + 1;
+            continue;
+        }
+        last = f->began = middle;
+        if (own.known)
+            f->wrong = own;
+    }
+    return true;
+}
+
+/* Whether a device that is wrong is so under bf16, too. */
+static bool look_at_bf16(triage *t)
+{
+    cli_replay r = {.c = t->c, .folder = &t->folder, .data = &t->data};
+    f8_triage_value own = {0};
+    if (!t->found.wrong.known || !strcmp(t->c->recipe, "bf16"))
+        return true;
+    const bool ok = cli_replay_open(&r, &(cli_replay_as){.recipe = "bf16", .witness = true}) &&
+                    judge(t, &r, t->found.step, &own);
+    cli_replay_close(&r);
+    if (!ok)
+        return false;
+    t->found.wrong_in_bf16 = own;
+    t->found.wrong_in_bf16.known = any_rank(t, own.known);
+    say(t, "under bf16 the same step has %s",
+        t->found.wrong_in_bf16.known ? "a wrong value, too" : "no wrong value");
+    return true;
+}
+
+/* ---- numerics ---- */
+
+enum { BEYOND = 20 }; /* steps behind the bad one that a trial trains: it may only be later */
+
+/* The same steps from the same checkpoint under other conditions, and some more. */
+static bool try_as(triage *t, const char *what, const cli_replay_as *as, int64_t batch_of)
+{
+    f8_triage *f = &t->found;
+    cli_replay r = {.c = t->c, .folder = &t->folder, .data = &t->data};
+    cli_replayed out = {0};
+    bool bad = false, ok = cli_replay_open(&r, as) && cli_replay_load(&r, f->step);
+    while (ok && r.at < f->step + BEYOND && !bad) {
+        ok = cli_replay_step(&r, r.at + 1 == f->step ? batch_of : 0, NULL, &out);
+        bad = ok && is_bad(t, &out);
+    }
+    const int64_t last = r.at;
+    cli_replay_close(&r);
+    if (!ok || f->n_trials == F8_TRIAGE_TRIALS)
+        return false;
+    f->trial[f->n_trials++] = (f8_triage_trial){what, true, bad, out.loss};
+    say(t, "with %s: %s, loss %.4f at step %" PRId64, what, bad ? "bad" : "good", out.loss, last);
+    return true;
+}
+
+static bool is_healed(const triage *t, const char *what)
+{
+    const f8_triage_trial *trial = f8_triage_find(&t->found, what);
+    return trial && !trial->bad;
+}
+
+/* The operand that FP8 takes worst, by the statistics of the bad step. */
+static bool find_operand(triage *t)
+{
+    f8_triage *f = &t->found;
+    cli_replay r = {.c = t->c, .folder = &t->folder, .data = &t->data};
+    fp8c_statistic s = {.struct_size = sizeof s};
+    cli_replayed out;
+    double worst = INFINITY;
+    bool ok = cli_replay_open(&r, &(cli_replay_as){.stats = "*.x,*.w,*.dy"}) &&
+              cli_replay_load(&r, f->step);
+    while (ok && r.at + 1 < f->step)
+        ok = cli_replay_step(&r, 0, NULL, &out);
+    r.micro_step = ok ? fp8c_program_function(r.program, "micro_step.stats") : -1;
+    ok = ok && r.micro_step >= 0 && cli_replay_step(&r, 0, NULL, &out);
+    for (int i = 0; ok && fp8c_program_statistic(r.program, r.micro_step, i, &s) == FP8C_OK; i++) {
+        const double quality = isfinite(s.sqnr) ? s.sqnr - 1000 * s.overflow : -INFINITY;
+        if (!s.recipe || s.nonfinite || quality >= worst)
+            continue;
+        worst = quality;
+        copy_text(f->operand, sizeof f->operand, s.name);
+        f->sqnr = s.sqnr;
+        f->overflow = s.overflow;
+        f->underflow = s.underflow;
+    }
+    cli_replay_close(&r);
+    return ok;
+}
+
+static bool find_cure(triage *t)
+{
+    static const char *const recipes[] = {"current", "rowwise", "block"};
+    char rule[160], linear[128];
+    if (!find_operand(t))
+        return false;
+    for (size_t i = 0; i < sizeof recipes / sizeof *recipes; i++) {
+        if (!strcmp(recipes[i], t->c->recipe))
+            continue;
+        if (!try_as(t, recipes[i], &(cli_replay_as){.recipe = recipes[i]}, 0))
+            return false;
+        if (is_healed(t, recipes[i]))
+            return true;
+    }
+    copy_text(linear, sizeof linear, t->found.operand);
+    char *dot = strrchr(linear, '.');
+    if (!dot)
+        return true;
+    *dot = 0;
+    snprintf(rule, sizeof rule, "\"%s\" = bf16", linear);
+    return try_as(t, "layer", &(cli_replay_as){.rule = rule}, 0);
+}
+
+/* The rate that the schedule multiplies: the records have what came of it. */
+static double highest_rate(const triage *t)
+{
+    double rate = t->c->lr;
+    for (int64_t s = 0; s < t->n_steps && !(t->c->lr > 0); s++)
+        rate = fmax(rate, t->step[s].lr);
+    return rate;
+}
+
+/* What heals the step? Asked only where the device is right and the replay is bad, too. */
+static bool look_at_numerics(triage *t)
+{
+    const f8_triage *f = &t->found;
+    const bool fp8 = strcmp(t->c->recipe, "bf16") && strcmp(t->c->recipe, "f32");
+    if (f->unstable || f->wrong.known || f->differs || *f->input || *f->state || !f->replay_bad)
+        return true;
+    if (!try_as(t, "another batch", &(cli_replay_as){0}, f->step + 1000003))
+        return false;
+    if (is_healed(t, "another batch"))
+        return true;
+    if (!try_as(t, "bf16", &(cli_replay_as){.recipe = "bf16"}, 0))
+        return false;
+    if (is_healed(t, "bf16") && fp8)
+        return find_cure(t);
+    if (!try_as(t, "f32", &(cli_replay_as){.recipe = "f32"}, 0))
+        return false;
+    const double rate = highest_rate(t);
+    if (!try_as(t, "lr / 4", &(cli_replay_as){.recipe = "bf16", .lr = rate / 4}, 0))
+        return false;
+    return is_healed(t, "lr / 4") ||
+           try_as(t, "lr / 16", &(cli_replay_as){.recipe = "bf16", .lr = rate / 16}, 0);
+}
+
+/* ---- the outcome ---- */
+
+static json_t *value_record(const f8_triage_value *v)
+{
+    return v->known ? json_pack("{ss ss ss ss}", "function", v->function, "kind", v->kind, "op",
+                                v->op, "value", v->value)
+                    : json_null();
+}
+
+static void record(triage *t)
+{
+    const f8_triage *f = &t->found;
+    const f8_triage_verdict *v = &t->verdict;
+    json_t *trials = json_array();
+    for (size_t i = 0; i < f->n_trials; i++)
+        json_array_append_new(trials, json_pack("{ss sb so}", "with", f->trial[i].what, "bad",
+                                                (int)f->trial[i].bad, "loss",
+                                                cli_json_number(f->trial[i].loss)));
+    cli_json_record(
+        &t->json,
+        json_pack("{ss ss ss sI sI ss sI sI ss? so sI so so so ss ss so?}", "event", "triage",
+                  "run", t->folder.path, "class", f8_triage_class_name[v->class], "step",
+                  (json_int_t)v->step, "bad_step", (json_int_t)f->step, "why", f->why, "checkpoint",
+                  (json_int_t)f->checkpoint, "differs", (json_int_t)f->differs, "differs_in",
+                  f->differs ? f->differs_in : NULL, "value", value_record(&v->value), "judged",
+                  (json_int_t)f->judged, "wrong", value_record(&f->wrong), "nonfinite",
+                  value_record(&f->nonfinite), "trials", trials, "text", v->text, "advice",
+                  v->advice, "rank", v->rank < 0 ? NULL : json_integer(v->rank)));
+}
+
+static int investigate(triage *t)
+{
+    cli_replay r = {.c = t->c, .folder = &t->folder, .data = &t->data};
+    t->found.recipe = t->c->recipe;
+    bool ok = read_records(t) && choose_step(t);
+    if (ok)
+        say(t, "%s: step %" PRId64 " is bad: %s", t->folder.path, t->found.step, t->found.why);
+    ok = ok && cli_replay_open(&r, &(cli_replay_as){.witness = true}) && look_at_device(t, &r);
+    if (ok && any_rank(t, t->found.wrong.known))
+        ok = find_begin(t, &r);
+    cli_replay_close(&r);
+    ok = ok && gather(t);
+    if (ok)
+        say(t, "step %" PRId64 ": %" PRId64 " values judged on their own inputs: %s",
+            t->found.differs ? t->found.differs : t->found.step, t->found.judged,
+            t->found.wrong.known ? "one is wrong" : "all are right");
+    ok = ok && look_at_bf16(t) && look_at_numerics(t);
+    if (!ok)
+        return CLI_FAILED;
+    f8_triage_judge(&t->found, &t->verdict);
+    say(t, "\nverdict: %s\n%s\n\nwhat to do: %s", f8_triage_class_name[t->verdict.class],
+        t->verdict.text, t->verdict.advice);
+    record(t);
+    return CLI_DONE;
+}
+
+static void end(triage *t)
+{
+    for (int64_t s = 0; s < t->n_steps; s++)
+        json_decref(t->step[s].fingerprint);
+    free(t->step);
+    cli_data_close(&t->data);
+    cli_folder_close(&t->folder);
+}
+
+/* The module of the run, and this rank's part of a batch. */
+static bool load_module(triage *t, cli *c)
+{
+    fp8c_context *ctx;
+    fp8c_module *module;
+    if (!cli_load(c, &ctx, &module))
+        return false;
+    const bool ok = cli_folder_module(&t->folder, module) &&
+                    (!c->ranks || cli_ranks_divide(c->ranks, c, module));
+    fp8c_module_destroy(module);
+    fp8c_context_destroy(ctx);
+    return ok;
+}
+
+static int run_triage(triage *t, cli *c, const char *folder)
+{
+    int code = CLI_FAILED;
+    if (!cli_folder_look(&t->folder, c, folder))
+        return code;
+    c->steps = c->steps ? c->steps : CLI_STEPS;
+    c->stats = c->stats_recipe = c->dump = NULL;
+    if (load_module(t, c) && cli_data_open(&t->data, c) && cli_json_open(&t->json, c->json)) {
+        code = investigate(t);
+        if (!cli_json_close(&t->json))
+            code = CLI_FAILED;
+    }
+    return code;
+}
+
+int cmd_triage(const cli *given)
+{
+    cli own = *given;
+    cli_ranks ranks;
+    triage t = {.c = &own};
+    own.file = NULL;
+    own.resume = given->file;
+    if (!cli_ranks_join(&ranks, &own))
+        return cli_ranks_leave(&ranks, CLI_FAILED);
+    const int code = run_triage(&t, &own, given->file);
+    end(&t);
+    return cli_ranks_leave(&ranks, code);
+}

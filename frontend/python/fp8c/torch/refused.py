@@ -1,0 +1,89 @@
+"""What a capture refuses: tensors that fp8c can't take, and calls with a backward of their own.
+
+Each message has the tensor's name or the op, the reason, the module and the line.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Mapping
+
+import torch
+import torch.fx
+
+from . import private
+from .places import Place, Unsupported, place_of
+
+_SPLIT = "split over ranks: FSDP, DTensor and ZeRO-3 are not supported"
+_ZERO = ("ds_id", "ds_status", "ds_tensor", "ds_numel")  # what DeepSpeed adds to a parameter
+_DTYPES = (torch.float32, torch.bfloat16)
+_DEVICES = ("cpu", "cuda")
+
+# Calls that hold graphs of their own, with the reason. Any other one has none.
+_HIGHER_ORDER: dict[str, str] = {
+    "register_hook": "a hook on an activation changes its gradient, which fp8c derives itself",
+    "autograd_function_apply": "a torch.autograd.Function has a backward of its own (before PyTorch "
+    "2.15 a hook on an activation is one, too), and fp8c derives the backward itself",
+    "cond": "its branch depends on data",
+    "while_loop": "its end depends on data",
+}
+
+
+def check_tensor(
+    path: str, kind: str, node: torch.fx.Node, fake: torch.Tensor, example: Any
+) -> None:
+    """Unsupported: fp8c can't take this argument of a graph, whose placeholder is `node`."""
+    reason = _reason(kind, node, fake, example)
+    if reason:
+        raise Unsupported(f"{kind} {path}", reason, _first_use(node))
+
+
+def _reason(kind: str, node: torch.fx.Node, fake: torch.Tensor, example: Any) -> str:
+    split = _split(node, example)
+    if split:
+        return f"it is {split}, {_SPLIT}"
+    if fake.layout is not torch.strided:
+        return f"it is sparse ({fake.layout})"
+    if fake.is_complex():
+        return "it is complex"
+    if fake.is_quantized:
+        return "it is quantized"
+    if kind == "param" and fake.dtype not in _DTYPES:
+        return f"its dtype is {fake.dtype}: float32 and bfloat16 are taken"
+    if fake.device.type not in _DEVICES:
+        return f"it is on the device {fake.device}: fp8c runs on the CPU and on CUDA devices"
+    if kind == "param" and getattr(example, "_base", None) is not None:
+        return "it is a view of another tensor"
+    return ""
+
+
+def _split(node: torch.fx.Node, example: Any) -> str:
+    """What splits a tensor over ranks, in words; empty where it is whole."""
+    for name in (kind.__name__ for kind in type(example).__mro__):
+        if name in ("DTensor", "FlatParameter"):
+            return f"a {name}"
+    if private.is_fsdp(node) or getattr(example, "_fsdp_flattened", False):
+        return "a parameter of FSDP"
+    if any(hasattr(example, name) for name in _ZERO):
+        return "a parameter of DeepSpeed's ZeRO-3"
+    return ""
+
+
+def _first_use(node: torch.fx.Node) -> Place:
+    """The place of the first call that reads a placeholder."""
+    return place_of(next(iter(node.users), node))
+
+
+def check_call(node: torch.fx.Node) -> None:
+    """Unsupported: a call on activations that holds graphs of its own. A trace would look into the
+    forward alone, and drop what it does to gradients."""
+    if node.op != "call_function" or not private.is_higher_order(node):
+        return
+    name = private.target_name(node)
+    raise Unsupported(name, _HIGHER_ORDER.get(name, "it holds a graph of its own"), place_of(node))
+
+
+def check_calls(classes: Mapping[torch.fx.Node, int], stage: int) -> None:
+    """`check_call` for the nodes that a stage would have."""
+    for node, kind in classes.items():
+        if kind == stage:
+            check_call(node)

@@ -1,0 +1,105 @@
+/* Why a step of a training went wrong: the verdict that follows from what a replay has shown.
+ *
+ * `fp8c triage` (frontend/cli/cmd_triage.c) replays the step and fills in the evidence. Here is the
+ * order in which evidence counts, and the words. Nothing here runs a program, and nothing prints.
+ * Internal to frontend/.
+ *
+ * The order, the strongest first:
+ *     1. the replay has other bits than the record      the device was wrong, once
+ *     2. an op has other bits than its witness           the device is wrong, every time
+ *     3. an input, or a variable before the step, has NaN or Inf
+ *     4. with another batch the step is good             the data
+ *     5. under bf16 it is bad, too                       the learning rate, or the model
+ *     6. under bf16 it is good                           FP8 */
+#ifndef F8_TRIAGE_H
+#define F8_TRIAGE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* CLASS(name, "as in records") */
+#define F8_TRIAGE_CLASSES(CLASS)                                                                   \
+    CLASS(HEALTHY, "healthy")       /* nothing is wrong with the step */                           \
+    CLASS(TRANSIENT, "transient")   /* a value was wrong once: a replay gives another */           \
+    CLASS(MEMORY, "memory")         /* a variable changed while no step wrote it */                \
+    CLASS(UNSTABLE, "unstable")     /* two replays differ */                                       \
+    CLASS(PERSISTENT, "persistent") /* an op gives a wrong value every time */                     \
+    CLASS(INPUT, "input")           /* an input has NaN or Inf */                                  \
+    CLASS(STATE, "state")           /* a variable has NaN or Inf where the replay begins */        \
+    CLASS(BATCH, "batch")           /* with other batches the step is good */                      \
+    CLASS(RATE, "learning_rate")    /* bad in bf16, too; good at a lower rate */                   \
+    CLASS(FP8, "fp8")               /* bad in FP8 alone */                                         \
+    CLASS(BF16, "bf16")             /* bad in FP8 and bf16, good in f32 */                         \
+    CLASS(UNKNOWN, "unknown")
+
+typedef enum f8_triage_class {
+#define CLASS(name, text) F8_TRIAGE_##name,
+    F8_TRIAGE_CLASSES(CLASS)
+#undef CLASS
+        F8_TRIAGE_N_CLASSES
+} f8_triage_class;
+extern const char *const f8_triage_class_name[F8_TRIAGE_N_CLASSES];
+
+/* A value in a step. All texts are "" where they are not known. */
+typedef struct f8_triage_value {
+    bool known;
+    char function[32], kind[16], op[96], value[128]; /* op: the name of the plan's step */
+    int64_t at, wrong;                               /* the first wrong element; how many */
+    double got, want, allowed;
+} f8_triage_value;
+
+/* The same step under another recipe, rate or batch, from the same checkpoint. */
+typedef struct f8_triage_trial {
+    const char *what; /* a recipe; "lr / 4"; "another batch" */
+    bool ran, bad;
+    double loss;
+} f8_triage_trial;
+
+enum { F8_TRIAGE_TRIALS = 12 };
+
+typedef struct f8_triage {
+    int64_t step;        /* the bad one */
+    char why[160];       /* what made it bad */
+    int64_t checkpoint;  /* the replay began after this step */
+    int64_t passed_over; /* checkpoints that could not be loaded */
+    const char *recipe;
+    bool records;           /* steps were compared with their records */
+    int64_t differs;        /* the first step that has other bits than its record; 0: none */
+    const char *differs_in; /* "loss", "gradient norm", "checksum", "fingerprint" */
+    bool unstable;          /* two replays differ */
+    bool fingerprints;      /* that step has a fingerprint */
+    f8_triage_value first;  /* the first value that differs from the fingerprint */
+    char variable[128];     /* a variable that changed while no step wrote it */
+    int64_t judged;         /* values that have a witness */
+    f8_triage_value wrong;  /* the first that is wrong */
+    int64_t began; /* the first step since the checkpoint in which one is, as far as was looked */
+    f8_triage_value wrong_in_bf16; /* the same step under bf16, where one is wrong */
+    int ranks, rank;               /* of several: the odd one out, else -1. ranks 1: it was alone */
+    char host[64];                 /* the rank's */
+    char input[64];                /* an input with NaN or Inf */
+    char state[128];               /* a variable with NaN or Inf before the step */
+    f8_triage_value nonfinite;     /* the first value with NaN or Inf */
+    char nonfinite_input[128], nonfinite_op[32]; /* as in fp8c_witnessed */
+    char operand[128]; /* the operand that FP8 takes worst; "": none is known */
+    double sqnr, overflow, underflow;
+    bool replay_bad; /* the step is bad in the replay, too */
+    f8_triage_trial trial[F8_TRIAGE_TRIALS];
+    size_t n_trials;
+} f8_triage;
+
+/* NULL: there is none of that name, or it did not run. */
+const f8_triage_trial *f8_triage_find(const f8_triage *t, const char *what);
+
+typedef struct f8_triage_verdict {
+    f8_triage_class class;
+    int64_t step;          /* the step that went wrong first */
+    f8_triage_value value; /* where */
+    int rank;              /* whose device it is; -1: not known, or the only one */
+    char text[1100];       /* a paragraph */
+    char advice[400];      /* what to do */
+} f8_triage_verdict;
+
+void f8_triage_judge(const f8_triage *t, f8_triage_verdict *out);
+
+#endif

@@ -1,0 +1,299 @@
+/* From evidence to a verdict: see triage.h. */
+#include "frontend/triage/triage.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "ir/base/format.h"
+
+const char *const f8_triage_class_name[F8_TRIAGE_N_CLASSES] = {
+#define CLASS(name, text) [F8_TRIAGE_##name] = text,
+    F8_TRIAGE_CLASSES(CLASS)
+#undef CLASS
+};
+
+const f8_triage_trial *f8_triage_find(const f8_triage *t, const char *what)
+{
+    for (size_t i = 0; i < t->n_trials; i++)
+        if (t->trial[i].ran && !strcmp(t->trial[i].what, what))
+            return &t->trial[i];
+    return NULL;
+}
+
+static bool is_bad(const f8_triage *t, const char *what)
+{
+    const f8_triage_trial *trial = f8_triage_find(t, what);
+    return trial && trial->bad;
+}
+
+static bool is_good(const f8_triage *t, const char *what)
+{
+    const f8_triage_trial *trial = f8_triage_find(t, what);
+    return trial && !trial->bad;
+}
+
+static f8_triage_class class_of(const f8_triage *t)
+{
+    if (t->unstable)
+        return F8_TRIAGE_UNSTABLE;
+    if (t->wrong.known) /* it may also have made the record differ */
+        return F8_TRIAGE_PERSISTENT;
+    if (t->differs)
+        return *t->variable ? F8_TRIAGE_MEMORY : F8_TRIAGE_TRANSIENT;
+    if (*t->input)
+        return F8_TRIAGE_INPUT;
+    if (*t->state)
+        return F8_TRIAGE_STATE;
+    if (!t->replay_bad)
+        return F8_TRIAGE_HEALTHY;
+    if (is_good(t, "another batch"))
+        return F8_TRIAGE_BATCH;
+    if (is_good(t, "bf16"))
+        return F8_TRIAGE_FP8;
+    if (is_good(t, "lr / 4") || is_good(t, "lr / 16"))
+        return F8_TRIAGE_RATE;
+    if (is_bad(t, "bf16") && is_good(t, "f32"))
+        return F8_TRIAGE_BF16;
+    return F8_TRIAGE_UNKNOWN;
+}
+
+/* ---- words ---- */
+
+/* "'h.0.mlp.c_fc.fprop' (gemm h.0.mlp.c_fc in micro_step)" */
+static const char *where(const f8_triage_value *v, char text[300])
+{
+    f8_format(text, 300, "'%s' (%s %s in %s)", v->value, v->kind, v->op, v->function);
+    return text;
+}
+
+static void say_transient(const f8_triage *t, f8_triage_verdict *v)
+{
+    char at[300];
+    v->step = t->differs;
+    v->value = t->first;
+    f8_format(v->text, sizeof v->text,
+              "The device was wrong once, in step %" PRId64
+              ": a replay from the same checkpoint has "
+              "another %s, and a second replay has the same bits as the first. So neither FP8 nor "
+              "the data made the step bad.%s%s",
+              t->differs, t->differs_in, t->first.known ? " The first value that differs is " : "",
+              t->first.known ? where(&t->first, at) : "");
+    f8_format(v->advice, sizeof v->advice,
+              "Go on from the checkpoint of step %" PRId64
+              ": fp8c train --resume DIR. Look at this machine's memory and device errors (fp8c "
+              "doctor --burn 60)%s.",
+              t->checkpoint,
+              t->fingerprints ? "" : "; train --fingerprint-every 1 would name the value");
+}
+
+static void say_memory(const f8_triage *t, f8_triage_verdict *v)
+{
+    v->step = t->differs;
+    v->value.known = true;
+    f8_format(v->value.value, sizeof v->value.value, "%s", t->variable);
+    f8_format(v->text, sizeof v->text,
+              "Memory was damaged: in step %" PRId64 " the variable '%s' had other bits than the "
+              "replay gives it, while no step of the plan wrote it.",
+              t->differs, t->variable);
+    f8_format(v->advice, sizeof v->advice,
+              "Go on from the checkpoint of step %" PRId64
+              ". Look at ECC errors of this machine; fp8c doctor --burn 60 loads it.",
+              t->checkpoint);
+}
+
+static void say_unstable(const f8_triage *t, f8_triage_verdict *v)
+{
+    v->step = t->differs ? t->differs : t->step;
+    v->value = t->first;
+    f8_format(
+        v->text, sizeof v->text,
+        "The device gives other results for the same inputs: two replays of step %" PRId64
+        " differ from one another. fp8c's steps are deterministic, so the hardware, its driver "
+        "or a library is at fault.",
+        v->step);
+    f8_format(v->advice, sizeof v->advice,
+              "Take this device out of use, and test it: fp8c doctor --burn 60.");
+}
+
+/* "rank 2 of 4 (host n3)", or "the device" */
+static const char *who(const f8_triage *t, char text[120])
+{
+    if (t->ranks > 1 && t->rank >= 0)
+        f8_format(text, 120, "rank %d of %d (host %s)", t->rank, t->ranks, t->host);
+    else
+        f8_format(text, 120, "the device");
+    return text;
+}
+
+static void say_persistent(const f8_triage *t, f8_triage_verdict *v)
+{
+    char at[300], device[120], bf16[400] = "";
+    v->rank = t->ranks > 1 ? t->rank : -1;
+    if (t->wrong_in_bf16.known)
+        f8_format(bf16, sizeof bf16, " Under bf16 it is wrong, too.");
+    v->step = t->began ? t->began : t->step;
+    v->value = t->wrong;
+    f8_format(
+        v->text, sizeof v->text,
+        "Hardware: %s computes wrongly, and does so again in the replay. Of %" PRId64
+        " values of step %" PRId64 ", each judged on its own inputs, the first wrong one is %s: "
+        "element %" PRId64 " is %.9g, and %.9g was expected%s; %" PRId64
+        " element%s of it %s wrong.%s So the recipe is not the cause.",
+        who(t, device), t->judged, v->step, where(&t->wrong, at), t->wrong.at, t->wrong.got,
+        t->wrong.want, t->wrong.allowed > 0 ? " within the bound of its sum" : "", t->wrong.wrong,
+        t->wrong.wrong == 1 ? "" : "s", t->wrong.wrong == 1 ? "is" : "are", bf16);
+    f8_format(
+        v->advice, sizeof v->advice,
+        "Take this device out of use, and go on elsewhere from a checkpoint before the fault. "
+        "fp8c doctor --burn 60 tests the device; if it passes, delete the kernel cache, which "
+        "may be damaged.");
+}
+
+static void say_nonfinite(const f8_triage *t, f8_triage_verdict *v, const char *what,
+                          const char *name)
+{
+    v->value.known = true;
+    f8_format(v->value.value, sizeof v->value.value, "%s", name);
+    f8_format(v->text, sizeof v->text,
+              "The %s '%s' has NaN or Inf before step %" PRId64
+              " computes anything. Every op of the step is right.",
+              what, name, t->step);
+}
+
+static void say_input(const f8_triage *t, f8_triage_verdict *v)
+{
+    say_nonfinite(t, v, "input", t->input);
+    f8_format(v->advice, sizeof v->advice, "Look at the batch of step %" PRId64 " in the data.",
+              t->step);
+}
+
+static void say_state(const f8_triage *t, f8_triage_verdict *v)
+{
+    say_nonfinite(t, v, "variable", t->state);
+    f8_format(v->advice, sizeof v->advice,
+              "The checkpoint of step %" PRId64
+              " has it already: go on from an older one, or from weights that are finite.",
+              t->checkpoint);
+}
+
+static void say_batch(const f8_triage *t, f8_triage_verdict *v)
+{
+    f8_format(v->text, sizeof v->text,
+              "The data made step %" PRId64
+              " bad: with other batches in its place the same step is good. Every op is right.",
+              t->step);
+    f8_format(v->advice, sizeof v->advice,
+              "Look at the batch of step %" PRId64 ". A smaller clip bounds what one batch can do.",
+              t->step);
+}
+
+static void say_rate(const f8_triage *t, f8_triage_verdict *v)
+{
+    f8_format(v->text, sizeof v->text,
+              "The training diverges, and not because of FP8: from the same checkpoint it is bad "
+              "under bf16, too, and good at a %s of the learning rate. Every op of step "
+              "%" PRId64 " is right.",
+              is_good(t, "lr / 4") ? "quarter" : "sixteenth", t->step);
+    f8_format(v->advice, sizeof v->advice,
+              "Lower the learning rate, or warm up for longer, from the checkpoint of step %" PRId64
+              " or an older one.",
+              t->checkpoint);
+}
+
+/* The first recipe that heals the step: those of the list in their order. */
+static const char *cure(const f8_triage *t)
+{
+    static const char *const order[] = {"current", "rowwise", "block", "mxfp8", "layer"};
+    for (size_t i = 0; i < sizeof order / sizeof *order; i++)
+        if (is_good(t, order[i]))
+            return order[i];
+    return "bf16";
+}
+
+static void say_fp8(const f8_triage *t, f8_triage_verdict *v)
+{
+    char worst[260] = "";
+    const char *heals = cure(t);
+    v->value = t->nonfinite;
+    if (*t->operand) {
+        v->value.known = true;
+        f8_format(v->value.value, sizeof v->value.value, "%s", t->operand);
+        f8_format(worst, sizeof worst,
+                  " Worst off is '%s': SQNR %.1f dB, %.3g%% of it overflows and %.3g%% becomes 0.",
+                  t->operand, t->sqnr, 100 * t->overflow, 100 * t->underflow);
+    }
+    f8_format(v->text, sizeof v->text,
+              "FP8 made step %" PRId64
+              " bad: from the same checkpoint it is bad under %s, and good "
+              "under bf16. Every op is right: each gives what its FP8 inputs say.%s",
+              t->step, t->recipe, worst);
+    if (!strcmp(heals, "layer")) {
+        char layer[128];
+        f8_format(layer, sizeof layer, "%s", t->operand);
+        char *dot = strrchr(layer, '.');
+        if (dot)
+            *dot = 0;
+        f8_format(v->advice, sizeof v->advice,
+                  "Keep this linear in bf16: recipe \"%s\" = bf16. With it the step is good.",
+                  layer);
+    } else {
+        f8_format(v->advice, sizeof v->advice,
+                  "Take another recipe: fp8c train --resume DIR --recipe %s. With it the step is "
+                  "good.",
+                  heals);
+    }
+}
+
+static void say_bf16(const f8_triage *t, f8_triage_verdict *v)
+{
+    v->value = t->nonfinite;
+    f8_format(v->text, sizeof v->text,
+              "Low precision made step %" PRId64
+              " bad, and not FP8 alone: it is bad under %s and under bf16, and good under f32.",
+              t->step, t->recipe);
+    f8_format(v->advice, sizeof v->advice,
+              "Train the first steps under f32, or lower the learning rate.");
+}
+
+static void say_healthy(const f8_triage *t, f8_triage_verdict *v)
+{
+    f8_format(
+        v->text, sizeof v->text,
+        "Nothing is wrong with step %" PRId64
+        ": the replay has the bits of the record, every op is right, and the loss is where it "
+        "was.",
+        t->step);
+    f8_format(v->advice, sizeof v->advice, "If another step is meant: --step N.");
+}
+
+static void say_unknown(const f8_triage *t, f8_triage_verdict *v)
+{
+    v->value = t->nonfinite;
+    f8_format(
+        v->text, sizeof v->text,
+        "Step %" PRId64 " is bad under every recipe that was tried, with other batches and at "
+        "a sixteenth of the learning rate, and every op is right. The state was bad before it: "
+        "the replay began after step %" PRId64 ".",
+        t->step, t->checkpoint);
+    f8_format(v->advice, sizeof v->advice,
+              "Replay from an older checkpoint (train --keep K keeps more), or look at the model.");
+}
+
+void f8_triage_judge(const f8_triage *t, f8_triage_verdict *out)
+{
+    static void (*const say[F8_TRIAGE_N_CLASSES])(const f8_triage *, f8_triage_verdict *) = {
+        [F8_TRIAGE_HEALTHY] = say_healthy,
+        [F8_TRIAGE_TRANSIENT] = say_transient,
+        [F8_TRIAGE_MEMORY] = say_memory,
+        [F8_TRIAGE_UNSTABLE] = say_unstable,
+        [F8_TRIAGE_PERSISTENT] = say_persistent,
+        [F8_TRIAGE_INPUT] = say_input,
+        [F8_TRIAGE_STATE] = say_state,
+        [F8_TRIAGE_BATCH] = say_batch,
+        [F8_TRIAGE_RATE] = say_rate,
+        [F8_TRIAGE_FP8] = say_fp8,
+        [F8_TRIAGE_BF16] = say_bf16,
+        [F8_TRIAGE_UNKNOWN] = say_unknown};
+    *out = (f8_triage_verdict){.class = class_of(t), .step = t->step, .rank = -1};
+    say[out->class](t, out);
+}

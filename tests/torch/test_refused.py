@@ -1,0 +1,435 @@
+"""What fp8c can't take: the message has the tensor or the op, the module and the line; `strict`
+makes it an error, and else PyTorch runs the graph, which is said once. And hooks: they change what
+they change in PyTorch, or are refused."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+import tempfile
+import unittest
+import unittest.mock
+from typing import Any, Callable
+
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
+from torch.distributed.tensor import DTensor, Replicate, distribute_tensor
+
+import fp8c.torch
+from fp8c.torch import Unsupported, backend, bound, private, selftest
+from fp8c.torch.refused import check_tensor
+from support import BackendTest, Regression, compiled, gradients, regression, twin
+
+SUPPORT = r"support\.py:\d+ \(module {}\)"  # where Regression's forward is
+
+
+class Halves(torch.nn.Module):
+    """Two linears, and between them what a test puts there."""
+
+    def __init__(self, between: Callable[..., torch.Tensor]) -> None:
+        super().__init__()
+        self.a, self.b = torch.nn.Linear(8, 8), torch.nn.Linear(8, 8)
+        self.between = between
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.b(self.between(self.a(x))).square().sum()
+
+
+class Triple(torch.autograd.Function):
+    """The identity, whose backward is another's."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, d: torch.Tensor) -> torch.Tensor:
+        return d * 3
+
+
+def hooked(x: torch.Tensor) -> torch.Tensor:
+    x.register_hook(lambda d: d * 3)
+    return x
+
+
+def decides(x: torch.Tensor) -> torch.Tensor:
+    if x.sum() > 0:
+        return x * 2
+    return x * 3
+
+
+class RefusedTest(BackendTest):
+    def refused(self, model: torch.nn.Module, inputs: dict[str, Any], message: str) -> None:
+        """Under strict an error with this message. Else it is logged, once for two graphs, and
+        PyTorch runs them."""
+        with self.assertRaisesRegex(Exception, message):
+            compiled(model)(**inputs)
+        backend._said.clear()
+        with self.assertLogs("fp8c.torch", logging.WARNING) as logs:
+            for _ in range(2):
+                torch._dynamo.reset()
+                compiled(model, strict=False)(**inputs)
+        self.assertEqual(len(logs.output), 1, logs.output)
+        self.assertRegex(logs.output[0], "runs in PyTorch, not in fp8c: .*" + message)
+
+
+class Tensors(RefusedTest):
+    def test_complex(self) -> None:
+        model, x = Halves(torch.real), torch.randn(2, 8)
+        model.a = torch.nn.Linear(8, 8, dtype=torch.complex64)
+        message = r": it is complex, at .*test_refused\.py:\d+"
+        self.refused(
+            model, {"x": x + 0j}, r"(param a.weight|input .*x.*)" + message + r" \(module a\)"
+        )
+        model = Halves(torch.real)
+        model.a = torch.nn.Identity()
+        self.refused(model, {"x": x + 0j}, "input .*x.*" + message)
+
+    def test_complex_activations(self) -> None:
+        """PyTorch runs them between two stages, and gradients go through."""
+        model = Halves(
+            lambda x: torch.view_as_real(torch.view_as_complex(x.view(-1, 4, 2)) * 2j).flatten(1)
+        )
+        x, eager = torch.randn(3, 8), twin(model)
+        backend._said.clear()
+        with self.assertLogs("fp8c.torch", logging.WARNING) as logs:
+            compiled(model)(x).backward()
+        self.assertRegex(logs.output[0], r"aten\.view_as_complex.*test_refused\.py:\d+")
+        eager(x).backward()
+        for p, q in zip(model.parameters(), eager.parameters()):
+            torch.testing.assert_close(p.grad, q.grad)
+
+    def test_sparse(self) -> None:
+        """Dynamo itself leaves a sparse input to PyTorch. One that came through would be refused."""
+
+        class Sparse(torch.nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.w = torch.nn.Parameter(torch.randn(8, 4))
+
+            def forward(self, x: torch.Tensor) -> torch.Tensor:
+                return torch.sparse.mm(x, self.w).sum()
+
+        model, x = Sparse(), torch.eye(8).to_sparse()
+        torch._dynamo.utils.counters.clear()
+        self.assertEqual(float(compiled(model)(x)), float(model.w.sum()))
+        self.assertIn("Attempted to wrap sparse Tensor", fp8c.torch.report(model).breaks)
+        with self.assertRaisesRegex(Unsupported, r"input x: it is sparse \(torch.sparse_coo\)"):
+            check_tensor("x", "input", torch.fx.Graph().placeholder("x"), x, x)
+
+    def test_views(self) -> None:
+        """A view that poses as a parameter, as some wrappers make them, and one that is not
+        contiguous, or overlaps another."""
+        model, inputs = regression()
+        view = torch.randn(48, 13)[:24]
+        view._is_param = True  # nn.Parameter's own mark
+        model.up.weight = view.requires_grad_()
+        self.refused(
+            model,
+            inputs,
+            "param up.weight: it is a view of another tensor, at .*" + SUPPORT.format("up"),
+        )
+        model, inputs = regression()
+        model.up.weight.data = torch.randn(13, 24).t()
+        self.refused(model, inputs, "parameter up.weight: it is not contiguous")
+        model, inputs = regression()
+        flat = torch.randn(40)
+        model.up.bias.data, model.norm.bias.data = flat[:24], flat[10:34]
+        self.refused(model, inputs, "parameter norm.bias: .*overlaps that of variable 'up.bias'")
+
+    def test_parts_of_one_memory(self) -> None:
+        """Parameters that lie side by side in one tensor are taken as they are."""
+        model, inputs = regression()
+        eager, flat = twin(model), torch.cat([model.up.bias, model.norm.bias]).detach()
+        model.up.bias.data, model.norm.bias.data = flat[:24], flat[24:]
+        compiled(model)(**inputs).backward()
+        eager(**inputs).backward()
+        for p, q in zip(model.parameters(), eager.parameters()):
+            torch.testing.assert_close(p.grad, q.grad)
+
+    def test_devices(self) -> None:
+        model, inputs = regression()
+        with self.assertRaisesRegex(
+            Exception, "(param|input) .*it is on the device meta: .*" + SUPPORT.format("up")
+        ):
+            compiled(model.to("meta"))(**{k: v.to("meta") for k, v in inputs.items()})
+
+    @unittest.skipIf(torch.cuda.is_available(), "this machine has the device")
+    def test_no_gpu(self) -> None:
+        """A device that libfp8c can't open is an error, or PyTorch's business."""
+        model, inputs = regression()
+        with unittest.mock.patch.object(
+            bound, "device_of", lambda tensors: torch.device("cuda", 0)
+        ):
+            self.refused(model, inputs, "CUDA")
+
+
+class Hooks(RefusedTest):
+    """Hooks that change values give eager's gradients."""
+
+    def same(self, prepare: Callable[[Regression], Any]) -> torch.nn.Module:
+        """The model after a call whose loss and gradients are those of eager PyTorch, and not those
+        without the hook."""
+        model, inputs = regression()
+        eager, plain = twin(model), twin(model)
+        found = []
+        for one in (model, eager):
+            prepare(one)
+        call = compiled(model)
+        for one in (call, eager, plain):
+            loss = one(**inputs)
+            loss.backward()
+            found.append(float(loss.detach()))
+        self.assertAlmostEqual(found[0], found[1], places=5)
+        own, theirs, without = (gradients(m) for m in (model, eager, plain))
+        for name in theirs:
+            torch.testing.assert_close(own[name], theirs[name], msg=name)
+        self.assertTrue(
+            any(not torch.allclose(theirs[n], without[n]) for n in theirs), "the hook does nothing"
+        )
+        return model
+
+    def test_forward_hooks(self) -> None:
+        """They are traced into the graph."""
+        for name, prepare in {
+            "hook": lambda m: m.up.register_forward_hook(lambda module, args, out: out * 2),
+            "pre-hook": lambda m: m.up.register_forward_pre_hook(
+                lambda module, args: (args[0] * 2,)
+            ),
+            "hook of the model": lambda m: m.register_forward_hook(
+                lambda module, args, out: out * 2
+            ),
+        }.items():
+            with self.subTest(name):
+                torch._dynamo.reset()
+                self.assertEqual(fp8c.torch.report(self.same(prepare)).counts(), {"f32": 2})
+
+    def test_parameter_hooks(self) -> None:
+        """They are autograd's, which adopts the gradients."""
+
+        def add(p: torch.Tensor) -> None:
+            p.grad.mul_(2)
+
+        for name, prepare in {
+            "hook": lambda m: m.up.weight.register_hook(lambda d: d * 2),
+            "after accumulation": lambda m: m.up.weight.register_post_accumulate_grad_hook(add),
+        }.items():
+            with self.subTest(name):
+                torch._dynamo.reset()
+                self.assertEqual(fp8c.torch.report(self.same(prepare)).counts(), {"f32": 2})
+
+    def test_backward_hooks(self) -> None:
+        """Dynamo leaves such a module to PyTorch. The report says so, and where."""
+        for kind in ("register_full_backward_hook", "register_full_backward_pre_hook"):
+            with self.subTest(kind):
+                torch._dynamo.reset()
+                torch._dynamo.utils.counters.clear()
+                backend._said.clear()
+                backend._broken.clear()
+                with self.assertLogs("fp8c.torch", logging.WARNING) as logs:
+                    model = self.same(
+                        lambda m, kind=kind: getattr(m.down, kind)(
+                            lambda module, *d: tuple(None if t is None else t * 2 for t in d[0])
+                        )
+                    )
+                self.assertRegex(
+                    logs.output[0], r"dynamo ended a graph: .*backward.* hooks.*support\.py:\d+"
+                )
+                with self.assertRaisesRegex(
+                    Unsupported, r"linear down: .*backward.* hooks.*support\.py:\d+"
+                ):
+                    fp8c.torch.report(model)
+
+    def test_activation_hooks(self) -> None:
+        """A gradient within a graph is fp8c's own: a hook on it is refused."""
+        message = r"(register_hook|autograd_function_apply): .*a hook on an activation.*test_refused\.py:\d+"
+        self.refused(Halves(hooked), {"x": torch.randn(3, 8)}, message)
+        model = Halves(hooked)
+        eager, x = twin(model), torch.randn(3, 8)
+        for one in (compiled(model, strict=False), eager):
+            one(x).backward()
+        self.equal(gradients(model), gradients(eager))
+
+    def test_functions(self) -> None:
+        self.refused(
+            Halves(lambda x: Triple.apply(x)),
+            {"x": torch.randn(3, 8)},
+            r"autograd_function_apply: a torch.autograd.Function .*test_refused\.py:\d+",
+        )
+
+    def test_branches(self) -> None:
+        """torch.cond is refused; an `if` ends the graph, which is said with the line."""
+
+        def chooses(x: torch.Tensor) -> torch.Tensor:
+            return torch.cond(x.sum() > 0, lambda x: x * 2, lambda x: x * 3, (x,))
+
+        self.refused(
+            Halves(chooses),
+            {"x": torch.randn(3, 8)},
+            r"cond: its branch depends on data, at .*test_refused",
+        )
+        torch._dynamo.reset()
+        model, x = Halves(decides), torch.randn(3, 8)
+        eager = twin(model)
+        backend._said.clear()
+        backend._broken.clear()
+        with self.assertLogs("fp8c.torch", logging.WARNING) as logs:
+            call = compiled(model)
+            for one in (call, eager):
+                one(x).backward()
+        self.assertEqual(len(logs.output), 1, logs.output)
+        line = r"Data-dependent branching, at .*test_refused\.py:\d+"
+        self.assertRegex(logs.output[0], line)
+        report = fp8c.torch.report(model)
+        self.assertRegex(report.breaks[0], line)
+        self.assertEqual(report.counts(), {"f32": 2})
+        for p, q in zip(model.parameters(), eager.parameters()):
+            torch.testing.assert_close(p.grad, q.grad)
+
+
+class Versions(RefusedTest):
+    def test_pytorch(self) -> None:
+        """A PyTorch that can't be captured is an error under strict, else said once."""
+        model, inputs = regression()
+        selftest._verdict.cache_clear()
+        with (
+            unittest.mock.patch.object(private, "TESTED", ("1.0",)),
+            unittest.mock.patch.object(
+                selftest, "problems_elsewhere", lambda: ["aten.x is missing"]
+            ),
+        ):
+            self.refused(
+                model,
+                inputs,
+                rf"PyTorch {torch.__version__.split('+')[0]}.*can't be captured "
+                r"\(aten.x is missing\): fp8c is tested with 1.0",
+            )
+        selftest._verdict.cache_clear()
+
+    def test_untested_pytorch(self) -> None:
+        """One that can be is warned of, once."""
+        model, inputs = regression()
+        selftest._verdict.cache_clear()
+        with (
+            unittest.mock.patch.object(private, "TESTED", ("1.0",)),
+            unittest.mock.patch.object(selftest, "problems_elsewhere", lambda: []),
+            self.assertWarnsRegex(Warning, "was not tested with PyTorch") as warned,
+        ):
+            compiled(model)(**inputs)
+            torch._dynamo.reset()
+            compiled(model)(**inputs)
+        self.assertEqual(len([w for w in warned.warnings if "was not tested" in str(w.message)]), 1)
+        selftest._verdict.cache_clear()
+
+    def test_old_pytorch(self) -> None:
+        """One that lacks a name that fp8c.torch imports: its version and the name are said."""
+        made = run(
+            "import torch\nimport torch.fx.experimental.proxy_tensor as f\ndel f.make_fx\nimport fp8c.torch"
+        )
+        self.assertRegex(
+            made.stderr.strip().split("\n")[-1],
+            rf"ImportError: fp8c.torch is tested with PyTorch .*, and this is "
+            rf"{torch.__version__.split('+')[0]}.*make_fx",
+        )
+
+    def test_libfp8c(self) -> None:
+        """A libfp8c of another version is refused by both numbers, before any compile."""
+        made = run(
+            "import os, ctypes.util, subprocess, sys, tempfile\n"
+            "folder = tempfile.mkdtemp()\n"
+            "source, library = folder + '/x.c', folder + '/libfp8c.so'\n"
+            "open(source, 'w').write('int fp8c_version_number(void) { return 990000; }\\n'\n"
+            "    'const char *fp8c_version(void) { return \"99.0.0\"; }\\n')\n"
+            "subprocess.run(['cc', '-shared', '-fPIC', '-o', library, source], check=True)\n"
+            "os.environ['FP8C_LIBRARY'] = library\nimport fp8c.torch"
+        )
+        self.assertRegex(made.stderr.strip().split("\n")[-1], r"ImportError: .*99\.0\.0")
+
+
+def run(script: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", script], capture_output=True, text=True, check=False
+    )
+
+
+class Split(RefusedTest):
+    """Parameters that are split over ranks are refused by name. One rank shows it."""
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        cls.folder = tempfile.TemporaryDirectory()
+        dist.init_process_group(
+            "gloo", init_method=f"file://{cls.folder.name}/store", rank=0, world_size=1
+        )
+        cls.mesh = init_device_mesh("cpu", (1,))
+
+    @classmethod
+    def tearDownClass(cls) -> None:
+        dist.destroy_process_group()
+        cls.folder.cleanup()
+
+    def test_fsdp(self) -> None:
+        """FullyShardedDataParallel with use_orig_params, and fully_shard."""
+        for name, wrap in {
+            "FSDP1": lambda m: FullyShardedDataParallel(
+                m, use_orig_params=True, device_id=torch.device("cpu")
+            ),
+            "FSDP2": lambda m: fully_shard(m, mesh=self.mesh),
+        }.items():
+            with self.subTest(name):
+                torch._dynamo.reset()
+                model, inputs = regression()
+                self.refused(
+                    wrap(model),
+                    inputs,
+                    r"up.*weight: it is a parameter of FSDP, split over ranks: "
+                    r"FSDP, DTensor and ZeRO-3 are not supported, at .*" + SUPPORT.format("up"),
+                )
+
+    def test_flat_fsdp(self) -> None:
+        """FSDP1's own kind of parameter never reaches a backend: dynamo leaves the module to
+        PyTorch. The report names FSDP."""
+        model, inputs = regression()
+        wrapped = FullyShardedDataParallel(
+            model, use_orig_params=False, device_id=torch.device("cpu")
+        )
+        compiled(wrapped)(**inputs).backward()
+        for one in fp8c.torch.report(wrapped).linears:
+            self.assertEqual(one.kind, "not compiled")
+            self.assertIn("FSDP has split the parameters of the model over ranks", one.reason)
+
+    def test_dtensor(self) -> None:
+        class Product(torch.nn.Module):
+            def __init__(self, mesh: Any) -> None:
+                super().__init__()
+                self.w = torch.nn.Parameter(
+                    distribute_tensor(torch.randn(8, 4), mesh, [Replicate()])
+                )
+
+            def forward(self, x: DTensor) -> torch.Tensor:
+                return (x @ self.w).sum()
+
+        x = distribute_tensor(torch.randn(3, 8), self.mesh, [Replicate()])
+        self.refused(
+            Product(self.mesh),
+            {"x": x},
+            r": it is a DTensor, split over ranks: .*test_refused\.py:\d+",
+        )
+
+    def test_zero_3(self) -> None:
+        """DeepSpeed is not installed here: a parameter with its attributes stands for its own."""
+        model, inputs = regression()
+        model.down.weight.ds_id, model.down.weight.ds_status = 3, "AVAILABLE"
+        self.refused(
+            model,
+            inputs,
+            "param down.weight: it is a parameter of DeepSpeed's ZeRO-3, split over ranks: .*"
+            + SUPPORT.format("down"),
+        )
+
+
+if __name__ == "__main__":
+    unittest.main()
