@@ -44,8 +44,8 @@ FLAGS_asan := -O1 -fsanitize=address,undefined -fno-sanitize-recover=all -fno-om
 FLAGS_tsan := -O0 -fsanitize=thread
 FLAGS_fuzz := -O1 -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all
 # Reports and stack traces need lines, not variables: that halves the objects to write and link, and
-# saves a quarter of the time of a release build. VARIANT=debug has variables. TSan's programs run
-# little: optimizing them would take longer than they run.
+# saves a quarter of the time of a release build. VARIANT=debug has variables. To optimize TSan's
+# programs would cost more than it saves: only their test cases "threads" run.
 FLAGS_asan += -g1
 FLAGS_tsan += -g1
 FLAGS_fuzz += -g1
