@@ -2,11 +2,11 @@
  * judge.c. */
 #include <inttypes.h>
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "frontend/guard/judge.h"
 #include "frontend/program.h"
+#include "ir/base/format.h"
 
 enum { KINDS = FP8C_ALARM_OVERFLOW + 1, GPU_EVERY = 10 };
 static const char *const kind_name[] = {"loss_nonfinite", "norm_nonfinite",   "loss_explodes",
@@ -110,33 +110,33 @@ static int64_t at_least_1(int64_t step)
 static void say_nonfinite(fp8c_alarm *a, const fp8c_found *f, const char *what)
 {
     if (!f) {
-        snprintf(a->text, sizeof a->text, "%s is not finite", what);
+        f8_format(a->text, sizeof a->text, "%s is not finite", what);
         return;
     }
     if (!f->tensor) {
-        snprintf(a->text, sizeof a->text,
-                 "%s is not finite, and all inputs, parameters, states and gradients are: its "
-                 "kernels make it so, or the machine computes wrong",
-                 what);
+        f8_format(a->text, sizeof a->text,
+                  "%s is not finite, and all inputs, parameters, states and gradients are: its "
+                  "kernels make it so, or the machine computes wrong",
+                  what);
         return;
     }
     char others[64] = "";
     if (f->others)
-        snprintf(others, sizeof others, ", and in %" PRId64 " more of its kind", f->others);
+        f8_format(others, sizeof others, ", and in %" PRId64 " more of its kind", f->others);
     a->tensor = f->tensor;
     a->role = f->role;
     a->others = f->others;
     if (!f->nonfinite) {
-        snprintf(a->text, sizeof a->text,
-                 "%s is not finite: all gradients are, but the square of %g, element %" PRId64
-                 " of '%.120s', is not",
-                 what, f->value, f->index, f->tensor);
+        f8_format(a->text, sizeof a->text,
+                  "%s is not finite: all gradients are, but the square of %g, element %" PRId64
+                  " of '%.120s', is not",
+                  what, f->value, f->index, f->tensor);
         return;
     }
-    snprintf(a->text, sizeof a->text,
-             "%s is not finite: %s '%.120s' has %g at element %" PRId64 " (%" PRId64 " of %" PRId64
-             "%s)",
-             what, f->role, f->tensor, f->value, f->index, f->nonfinite, f->elements, others);
+    f8_format(a->text, sizeof a->text,
+              "%s is not finite: %s '%.120s' has %g at element %" PRId64 " (%" PRId64 " of %" PRId64
+              "%s)",
+              what, f->role, f->tensor, f->value, f->index, f->nonfinite, f->elements, others);
     if (strcmp(f->role, "input") && strcmp(f->role, "gradient"))
         a->since = at_least_1(a->step); /* the update before has left it so */
 }
@@ -173,9 +173,9 @@ static void judge_loss(fp8c_guard *g, const fp8c_guard_facts *facts)
     a->since = g->suspects;
     a->value = facts->loss;
     a->limit = limit;
-    snprintf(a->text, sizeof a->text,
-             "the loss explodes: %.6g, far from its running median of %.6g (above %.6g)",
-             facts->loss, g->loss.least, limit);
+    f8_format(a->text, sizeof a->text,
+              "the loss explodes: %.6g, far from its running median of %.6g (above %.6g)",
+              facts->loss, g->loss.least, limit);
 }
 
 /* ---- scales ---- */
@@ -202,11 +202,11 @@ static void say_scale(fp8c_alarm *a, const char *operand, double scale, double l
     a->value = isnan(scale) ? NAN : scale;
     a->limit = limit;
     if (isnan(limit))
-        snprintf(a->text, sizeof a->text, "the scale of '%.120s' is %g", operand, a->value);
+        f8_format(a->text, sizeof a->text, "the scale of '%.120s' is %g", operand, a->value);
     else
-        snprintf(a->text, sizeof a->text,
-                 "the scale of '%.120s' is %g: its running median is more than 2^%d times as %s",
-                 operand, scale, F8_SCALE_BITS, scale < limit ? "large" : "small");
+        f8_format(a->text, sizeof a->text,
+                  "the scale of '%.120s' is %g: its running median is more than 2^%d times as %s",
+                  operand, scale, F8_SCALE_BITS, scale < limit ? "large" : "small");
 }
 
 /* Where the scales are: on a CPU where the program has them, else in a copy. */
@@ -261,9 +261,9 @@ static void say_share(fp8c_alarm *a, const fp8c_statistic *s, double share, doub
     a->role = "operand";
     a->value = share;
     a->limit = limit;
-    snprintf(a->text, sizeof a->text,
-             "%.3g%% of '%.120s' %s in %d looks in a row: the limit is %.3g%%", 100 * share,
-             s->name, does, F8_LOOKS, 100 * limit);
+    f8_format(a->text, sizeof a->text,
+              "%.3g%% of '%.120s' %s in %d looks in a row: the limit is %.3g%%", 100 * share,
+              s->name, does, F8_LOOKS, 100 * limit);
 }
 
 static void judge_statistic(fp8c_guard *g, const fp8c_statistic *s, looks *l)
@@ -276,9 +276,9 @@ static void judge_statistic(fp8c_guard *g, const fp8c_statistic *s, looks *l)
         a->role = "operand";
         a->value = (double)s->nonfinite;
         a->limit = 0;
-        snprintf(a->text, sizeof a->text,
-                 "%" PRId64 " of %" PRId64 " elements of '%.120s' are not finite", s->nonfinite,
-                 s->elements, s->name);
+        f8_format(a->text, sizeof a->text,
+                  "%" PRId64 " of %" PRId64 " elements of '%.120s' are not finite", s->nonfinite,
+                  s->elements, s->name);
     }
     if (f8_judge_look(&l->underflow, s->underflow > g->options.underflow))
         say_share(raised(g, FP8C_ALARM_UNDERFLOW), s, s->underflow, g->options.underflow,
