@@ -1553,6 +1553,122 @@ FP8C_API int fp8c_program_find_statistic(const fp8c_program *program, const char
 FP8C_API const char *fp8c_program_statistic_alias(const fp8c_program *program, int function,
                                                   int index, int alias);
 
+/* ---- guards: a training that goes wrong ----
+ *
+ * A guard judges each step by what a training computes anyway, and says what is wrong: a loss or a
+ * norm of the gradients that is not finite, with the tensor that is at fault; a loss that explodes;
+ * a scale of recipe `delayed` that collapses; operands that underflow or saturate, where statistics
+ * are on. It changes nothing and prints nothing. What to do is the caller's decision.
+ * frontend/guard/README.md has the rules, their limits and what they cost.
+ *
+ *     fp8c_guard_create(ctx, NULL, &guard);
+ *     for (step = 1; step <= steps; step++) {
+ *         fp8c_found found = {.struct_size = sizeof found};
+ *         fp8c_program_run(program, micro_step);
+ *         if (!isfinite(*loss))
+ *             fp8c_program_find_nonfinite(program, micro_step, 0, &found); // before update
+ *         fp8c_program_run(program, update);
+ *         if (isfinite(*loss) && !isfinite(*grad_norm))
+ *             fp8c_program_find_nonfinite(program, micro_step, 1, &found); // update has cleared it
+ *         fp8c_guard_facts facts = {sizeof facts, step, *loss, *grad_norm, program, micro_step,
+ *                                   &found};
+ *         fp8c_guard_step(guard, &facts);
+ *         for (i = 0; fp8c_guard_alarm(guard, i, &alarm) == FP8C_OK; i++)
+ *             fprintf(stderr, "step %d: %s\n", step, alarm.text);
+ *     }
+ *
+ * Several ranks: loss, norm and scales have the same bits on all of them, so their guards raise the
+ * same alarms. Statistics, and what is found in inputs, are each rank's own. */
+
+/* The first tensor that is not finite. Texts are the program's. */
+typedef struct fp8c_found {
+    size_t struct_size; /* sizeof(fp8c_found), set by the caller */
+    const char *tensor; /* of a state of FP8 scales the operand, "h.0.mlp.c_fc.w"; NULL: none */
+    const char *role;   /* "input", "parameter", "state", "scale" or "gradient" */
+    int64_t index;      /* of its first element that is not finite, in row-major order */
+    double value;       /* of that element */
+    int64_t nonfinite;  /* how many are not; 0: all gradients are finite, but the square of this
+                           element is not, nor is their norm */
+    int64_t elements;
+    int64_t others;     /* further tensors of this role of which the same is true */
+} fp8c_found;
+/* Look for it: in the buffers of the inputs of `function`, which a caller has run last, then in
+ * parameters, states and gradients (grad.NAME), each in the order of the ports or variables. Inputs
+ * in a GPU's memory are left out.
+ * again = 0: looks at gradients as they are, so call it before `update`, which makes them zero.
+ * again = 1: runs `function` once more on its buffers, looks at the gradients that this makes, and
+ * then gives all variables back the values that they had. It is for a step that `update` has
+ * skipped: its variables are as they were before, so the gradients have the same bits again. If
+ * none is found then, the step gave another result than before: the machine may compute wrong.
+ * All ranks call it together with again = 1. Both read all variables, and wait for the runs before.
+ * FP8C_OK also if there is none: out->tensor is NULL. */
+FP8C_API fp8c_status fp8c_program_find_nonfinite(fp8c_program *program, int function,
+                                                 int32_t again, fp8c_found *out);
+
+typedef enum fp8c_alarm_kind {
+    FP8C_ALARM_LOSS_NONFINITE,
+    FP8C_ALARM_NORM_NONFINITE,   /* of the gradients; the loss is finite */
+    FP8C_ALARM_LOSS_EXPLODES,
+    FP8C_ALARM_SCALE,            /* 0, not finite, or far from what it was */
+    FP8C_ALARM_TENSOR_NONFINITE, /* this and what follows: of statistics */
+    FP8C_ALARM_UNDERFLOW,
+    FP8C_ALARM_OVERFLOW
+} fp8c_alarm_kind;
+/* "loss_nonfinite", ...; NULL past the last. */
+FP8C_API const char *fp8c_alarm_name(fp8c_alarm_kind kind);
+
+typedef struct fp8c_guard fp8c_guard;
+
+typedef struct fp8c_guard_options {
+    size_t struct_size;  /* sizeof(fp8c_guard_options) */
+    int32_t scale_every; /* look at scales in every Nth step; -1: never; 0: in every step, on a GPU
+                            in every 10th, since it has to wait there */
+    double underflow, overflow; /* the shares of elements that are too many; 0: 0.1 and 0.01 */
+} fp8c_guard_options;
+
+/* `options` may be NULL. FP8C_ERR_MEMORY. */
+FP8C_API fp8c_status fp8c_guard_create(fp8c_context *ctx, const fp8c_guard_options *options,
+                                       fp8c_guard **out);
+FP8C_API void fp8c_guard_destroy(fp8c_guard *guard);
+
+/* What a step was like. */
+typedef struct fp8c_guard_facts {
+    size_t struct_size;      /* sizeof(fp8c_guard_facts) */
+    int64_t step;            /* from 1 */
+    double loss, grad_norm;  /* grad_norm: 0 if it is not known */
+    fp8c_program *program;   /* NULL: scales and statistics are not looked at. The same one in all
+                                steps of a guard, and it outlives the guard's alarms */
+    int32_t function;        /* of the last micro-step: micro_step.stats has figures to judge */
+    const fp8c_found *found; /* what is not finite, as far as the caller has looked; or NULL */
+} fp8c_guard_facts;
+/* Judge a step. The alarms of the step before are gone. FP8C_ERR_MEMORY; or the program's scales
+ * can't be read. */
+FP8C_API fp8c_status fp8c_guard_step(fp8c_guard *guard, const fp8c_guard_facts *facts);
+
+typedef struct fp8c_alarm {
+    size_t struct_size;  /* sizeof(fp8c_alarm), set by the caller */
+    fp8c_alarm_kind kind;
+    int64_t step, since; /* since: the first step whose update may have done it. What was saved
+                            before this step is from before */
+    const char *tensor;  /* an operand, an input or a variable; NULL: of no tensor */
+    const char *role;    /* "operand", or as in fp8c_found; NULL */
+    double value, limit; /* what was judged, and what it may be; NaN: there is no such number */
+    int64_t others;      /* further tensors of which the same is true */
+    char text[320];      /* all of it as a sentence without its end */
+} fp8c_alarm;
+/* Alarm `index` of the last step. Each kind is raised once, and again only after 8 steps in a row
+ * without it. FP8C_ERR_INPUT past the last ends a loop, and sets no message. */
+FP8C_API fp8c_status fp8c_guard_alarm(const fp8c_guard *guard, int index, fp8c_alarm *out);
+/* Whether a kind was raised and has not been quiet for long enough: no alarm of this kind can come in
+ * the next step, so there is no need to look for a tensor. */
+FP8C_API int32_t fp8c_guard_raised(const fp8c_guard *guard, fp8c_alarm_kind kind);
+/* Whether the loss of the last step was far from the running estimate: one such step is no alarm. */
+FP8C_API int32_t fp8c_guard_far(const fp8c_guard *guard);
+/* The `since` that an alarm would have which may come in the next steps, because losses are far now
+ * but not yet enough of them. 0: none. A caller that removes old checkpoints keeps the newest one
+ * from before this step, too. */
+FP8C_API int64_t fp8c_guard_suspects(const fp8c_guard *guard);
+
 /* One line per GEMM of a linear. */
 typedef struct fp8c_decision {
     const char *linear, *role;   /* role: fprop, dgrad, wgrad */

@@ -242,6 +242,9 @@ enum {
     OPTION(checksum_every, "--checksum-every", "N", COUNT, ON_TRAIN,                               \
            "add a checksum of all state to the record of every Nth step (default: of each step "   \
            "with a checkpoint)")                                                                   \
+    OPTION(guard, "--guard", "MODE", TEXT, ON_TRAIN,                                               \
+           "what to do when a run goes wrong, as when its loss explodes or is not finite: off, "   \
+           "warn (default), stop, or triage: stop and replay what happened; it needs --run")       \
     OPTION(fingerprint_every, "--fingerprint-every", "N", COUNT, ON_TRAIN,                         \
            "record a hash of each value that every Nth step writes into the run's folder; triage " \
            "finds by them the value that a fault changed")                                         \
@@ -266,7 +269,7 @@ enum {
            "make one kernel per node: the same bits, slower")                                      \
     OPTION(print_after, "--print-after", "PASS", TEXT, ON_PRINT,                                   \
            "compile, and print the module as it is after this pass")                               \
-    OPTION(verbose, "-v", NULL, LEVEL, ON_ALL | ON_TUNE | ON_TRIAGE,                                         \
+    OPTION(verbose, "-v", NULL, LEVEL, ON_ALL | ON_TUNE | ON_TRIAGE,                               \
            "log what is done on stderr; twice: also each pass and kernel (FP8C_VERBOSE=1, 2)")     \
     OPTION(markdown, "--markdown", NULL, FLAG, ON_OPS, "print the page of the manual")             \
     OPTION(man, "--man", NULL, FLAG, ON_HELP, "print the man page, as roff")                       \

@@ -65,7 +65,7 @@ static bool agree_options(const cli *c)
     bool ok = all && hash_options(c, mine);
     if (!ok)
         fprintf(stderr, "fp8c: error: out of memory\n");
-    cli_guard_name(c->ranks->guard, "the options");
+    cli_peers_name(c->ranks->peers, "the options");
     if (ok && comm->all_gather(comm->user, mine, all, sizeof mine)) {
         const char *why = comm->message ? comm->message(comm->user) : NULL;
         fprintf(stderr, "fp8c: error: %s\n", why ? why : "the ranks can't exchange bytes");

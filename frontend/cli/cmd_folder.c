@@ -53,6 +53,7 @@ static fate fate_of(int at)
     case CLI_AT_save_every:
     case CLI_AT_keep:
     case CLI_AT_checksum_every:
+    case CLI_AT_guard:
     case CLI_AT_fingerprint_every:
     case CLI_AT_eval_every:
     case CLI_AT_stats:

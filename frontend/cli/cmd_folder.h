@@ -19,6 +19,7 @@ typedef struct cli_folder {
     int64_t steps;       /* --steps of the run so far */
     char file[PATH_MAX]; /* module.f8 */
     FILE *dropped;       /* while a checkpoint of another recipe is loaded */
+    bool triage;         /* it is to be triaged, once it is closed */
     bool failed;         /* a file could not be written, and stderr says so */
 } cli_folder;
 

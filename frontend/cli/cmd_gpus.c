@@ -69,10 +69,10 @@ static bool give_address(void)
     return setenv("NCCL_COMM_ID", address, 1) == 0;
 }
 
-/* NCCL gives up after what watches the ranks, which knows more (cmd_guard.h). */
+/* NCCL gives up after what watches the ranks, which knows more (cmd_peers.h). */
 static double limit_of(const cli *c)
 {
-    const double limit = cli_guard_limit(c);
+    const double limit = cli_peers_limit(c);
     return limit > 0 ? limit + 30 : 1e9;
 }
 

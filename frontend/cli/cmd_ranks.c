@@ -173,9 +173,9 @@ static bool join_gpus(cli_ranks *r, cli *c)
 /* Watches the ranks from here on. */
 static bool watch(cli_ranks *r, const cli *c)
 {
-    r->guard = cli_guard_begin(&r->comm, r->mpi, r->messages >= 0 ? r->messages : STDERR_FILENO,
-                               cli_guard_limit(c));
-    return r->guard != NULL;
+    r->peers = cli_peers_begin(&r->comm, r->mpi, r->messages >= 0 ? r->messages : STDERR_FILENO,
+                               cli_peers_limit(c));
+    return r->peers != NULL;
 }
 
 bool cli_ranks_divide(cli_ranks *r, cli *c, const fp8c_module *module)
@@ -205,8 +205,8 @@ int cli_ranks_leave(cli_ranks *r, int code)
         cli_ranks_stop(r);
     if (r->lost)
         code = CLI_FAILED;
-    cli_guard_end(r->guard, code);
-    r->guard = NULL;
+    cli_peers_end(r->peers, code);
+    r->peers = NULL;
     if (code != CLI_DONE && r->messages >= 0 && (!r->common || !nanosleep(&for_rank_0, NULL)))
         tell(r);
     const int signalled = r->stopped ? 0 : cli_interrupted();
@@ -222,23 +222,43 @@ int cli_ranks_leave(cli_ranks *r, int code)
     return code;
 }
 
+bool cli_ranks_gather(cli_ranks *r, const char *what, const void *mine, void *all, size_t bytes)
+{
+    if (!r) {
+        memcpy(all, mine, bytes);
+        return true;
+    }
+    cli_peers_name(r->peers, what);
+    if (!r->lost && !r->comm.all_gather(r->comm.user, mine, all, bytes))
+        return true;
+    if (!r->lost)
+        fprintf(stderr, "fp8c: error: %s\n", r->comm.message(r->comm.user));
+    r->lost = true;
+    return false;
+}
+
+bool cli_ranks_tell(cli_ranks *r, bool *flag)
+{
+    int32_t signal = cli_interrupted(), all[F8_MAX_RANKS][2];
+    const int32_t mine[2] = {signal, flag && *flag};
+    if (!r)
+        return signal != 0;
+    if (!cli_ranks_gather(r, "signals", mine, all, sizeof mine))
+        return true;
+    for (int i = 0; i < r->comm.ranks; i++) {
+        signal = signal ? signal : all[i][0];
+        if (flag)
+            *flag |= all[i][1] != 0;
+    }
+    if (signal && !cli_interrupted())
+        cli_note_signal(signal);
+    r->stopped |= signal != 0;
+    return signal != 0;
+}
+
 bool cli_ranks_stop(cli_ranks *r)
 {
-    int32_t mine = cli_interrupted(), all[F8_MAX_RANKS];
-    if (!r)
-        return mine != 0;
-    cli_guard_name(r->guard, "signals");
-    if (r->lost || r->comm.all_gather(r->comm.user, &mine, all, sizeof mine)) {
-        if (!r->lost)
-            fprintf(stderr, "fp8c: error: %s\n", r->comm.message(r->comm.user));
-        return r->lost = true;
-    }
-    for (int i = 0; i < r->comm.ranks && !mine; i++)
-        mine = all[i];
-    if (mine && !cli_interrupted())
-        cli_note_signal(mine);
-    r->stopped |= mine != 0;
-    return mine != 0;
+    return cli_ranks_tell(r, NULL);
 }
 
 bool cli_ranks_agree(cli_ranks *r, const char *what, const char *text)
@@ -246,7 +266,7 @@ bool cli_ranks_agree(cli_ranks *r, const char *what, const char *text)
     f8_hash mine, all[F8_MAX_RANKS];
     if (!r)
         return true;
-    cli_guard_name(r->guard, what);
+    cli_peers_name(r->peers, what);
     mine = f8_hash_bytes(text, strlen(text));
     if (r->comm.all_gather(r->comm.user, &mine, all, sizeof mine)) {
         fprintf(stderr, "fp8c: error: %s\n", r->comm.message(r->comm.user));

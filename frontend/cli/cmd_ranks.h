@@ -2,14 +2,14 @@
 #ifndef F8_CMD_RANKS_H
 #define F8_CMD_RANKS_H
 
-#include "frontend/cli/cmd_guard.h"
+#include "frontend/cli/cmd_peers.h"
 
 typedef struct cli_ranks {
     fp8c_context *ctx;
     fp8c_mpi *mpi;
     fp8c_nccl *nccl; /* on GPUs */
     fp8c_comm comm;
-    cli_guard *guard;
+    cli_peers *peers;
     bool stopped; /* all ranks know of a signal */
     bool lost;    /* ranks can no longer be asked, and stderr says why */
     bool common;  /* all ranks fail, for the same reason: rank 0 says it */
@@ -32,10 +32,16 @@ int cli_ranks_leave(cli_ranks *r, int code);
  * noted. Also if they can't be asked: r->lost. NULL: cli_interrupted. */
 bool cli_ranks_stop(cli_ranks *r);
 
+/* The same, and with it in one exchange: *flag becomes true if it is on any rank. */
+bool cli_ranks_tell(cli_ranks *r, bool *flag);
+/* Gives each rank the `bytes` bytes of all, in the order of the ranks. `what` names the exchange.
+ * false after a message on stderr: r->lost. NULL: `all` gets those of this process alone. */
+bool cli_ranks_gather(cli_ranks *r, const char *what, const void *mine, void *all, size_t bytes);
+
 /* NULL: there is one rank. */
-static inline cli_guard *cli_guard_of(const cli *c)
+static inline cli_peers *cli_peers_of(const cli *c)
 {
-    return c->ranks ? c->ranks->guard : NULL;
+    return c->ranks ? c->ranks->peers : NULL;
 }
 /* Whether the ranks compare what all of them have, after this step: --check-ranks asks for it, or
  * the values are to be saved. */

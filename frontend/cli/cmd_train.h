@@ -1,5 +1,4 @@
-/* What `fp8c train` says of its runs: how far one is, the table, the spread over seeds, a loss that
- * explodes. */
+/* What `fp8c train` says of its runs: how far one is, the table, the spread over seeds. */
 #ifndef F8_CMD_TRAIN_H
 #define F8_CMD_TRAIN_H
 
@@ -20,21 +19,6 @@ typedef struct cli_train_result {
     int64_t done;                   /* steps */
     bool saved;                     /* the checkpoint is written */
 } cli_train_result;
-
-/* The last losses of a run. All fields are 0 before its first step. */
-enum { CLI_LOSS_WINDOW = 32 };
-typedef struct cli_loss_watch {
-    double last[CLI_LOSS_WINDOW]; /* a ring */
-    int64_t n;                    /* losses so far */
-    double least;                 /* the least median of the window so far */
-    bool exploded;
-} cli_loss_watch;
-
-/* Takes the next loss of a run. true, once a run, if the loss explodes: it is not finite, or it
- * exceeds the least median so far, m, by more than max(m / 2, 8 d). The medians are of the last 32
- * losses before each step, and d is the median of the distances of the last 32 from theirs. So a
- * run whose losses scatter much needs a larger jump. */
-bool cli_loss_explodes(cli_loss_watch *w, double loss);
 
 /* How far a run is. */
 typedef struct cli_train_now {

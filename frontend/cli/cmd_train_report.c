@@ -44,45 +44,6 @@ void cli_train_progress(const cli_train_now *now)
     fprintf(stderr, "\r%.*s\033[K%s", cli_columns(), line, now->last ? "\n" : "");
 }
 
-/* ---- a loss that explodes ---- */
-
-static int by_value(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-/* Sorts the n values. */
-static double median(double *value, int n)
-{
-    qsort(value, (size_t)n, sizeof *value, by_value);
-    return n % 2 ? value[n / 2] : (value[n / 2 - 1] + value[n / 2]) / 2;
-}
-
-static bool is_explosion(cli_loss_watch *w, double loss)
-{
-    double value[CLI_LOSS_WINDOW];
-    const int n = w->n < CLI_LOSS_WINDOW ? (int)w->n : CLI_LOSS_WINDOW;
-    if (n == 0)
-        return !isfinite(loss);
-    memcpy(value, w->last, sizeof value);
-    const double middle = median(value, n);
-    for (int i = 0; i < n; i++)
-        value[i] = fabs(w->last[i] - middle);
-    if (w->n == 1 || middle < w->least)
-        w->least = middle;
-    return !isfinite(loss) || loss - w->least > fmax(fabs(w->least) / 2, 8 * median(value, n));
-}
-
-bool cli_loss_explodes(cli_loss_watch *w, double loss)
-{
-    if (w->exploded)
-        return false;
-    w->exploded = is_explosion(w, loss);
-    w->last[w->n++ % CLI_LOSS_WINDOW] = loss;
-    return w->exploded;
-}
-
 /* ---- several seeds ---- */
 
 /* The mean of a quantity over the seeds, and its sample standard deviation (0 for one seed). */

@@ -100,9 +100,12 @@ static f8_status take(void *user, const f8_run_line *line, f8_diag *diag)
             s->fingerprint = json_array();
         json_array_append(s->fingerprint, (json_t *)(uintptr_t)line->record);
     } else if (!strcmp(event, "warning") && !t->alarm) {
-        const char *message = json_string_value(json_object_get(r, "message"));
-        t->alarm = step;
-        snprintf(t->alarm_text, sizeof t->alarm_text, "the loss %s", message ? message : "");
+        const json_int_t since = json_integer_value(json_object_get(r, "since"));
+        const char *kind = json_string_value(json_object_get(r, "kind"));
+        const bool explodes = kind && !strcmp(kind, "loss_explodes");
+        t->alarm = explodes && since + 1 < step ? since + 1 : step; /* the first far loss */
+        copy_text(t->alarm_text, sizeof t->alarm_text,
+                  json_string_value(json_object_get(r, "message")));
     }
     return F8_OK;
 }
@@ -117,22 +120,27 @@ static bool read_records(triage *t)
 
 /* ---- which step ---- */
 
-/* The losses before `step`, as a run watches them. */
-static cli_loss_watch watch_before(triage *t, int64_t step)
+static bool is_far(fp8c_guard *g, int64_t step, double loss)
 {
-    cli_loss_watch w = {0};
-    for (int64_t s = 1; s < step; s++)
-        if (*t->step[s - 1].loss_hex && isfinite(t->step[s - 1].loss))
-            cli_loss_explodes(&w, t->step[s - 1].loss);
-    w.exploded = false;
-    return w;
+    const fp8c_guard_facts facts = {.struct_size = sizeof facts, .step = step, .loss = loss};
+    return fp8c_guard_step(g, &facts) == FP8C_OK && fp8c_guard_far(g);
 }
 
-/* Against the losses before the bad step, whichever step it is. */
+/* Against the losses before the bad step, whichever step it is: by the rule of train's guard. */
 static bool is_bad(triage *t, const cli_replayed *r)
 {
-    cli_loss_watch w = watch_before(t, t->found.step);
-    return !r->finite || cli_loss_explodes(&w, r->loss);
+    fp8c_context *ctx = NULL; /* not the one that is watched for signals */
+    fp8c_guard *g = NULL;
+    bool bad = !r->finite;
+    if (fp8c_context_create(NULL, &ctx) == FP8C_OK && fp8c_guard_create(ctx, NULL, &g) == FP8C_OK) {
+        for (int64_t s = 1; s < t->found.step; s++)
+            if (*t->step[s - 1].loss_hex)
+                is_far(g, s, t->step[s - 1].loss);
+        bad |= is_far(g, t->found.step, r->loss);
+    }
+    fp8c_guard_destroy(g);
+    fp8c_context_destroy(ctx);
+    return bad;
 }
 
 static bool choose_step(triage *t)
@@ -522,7 +530,7 @@ static bool gather(triage *t)
     if (gethostname(mine.host, sizeof mine.host - 1))
         mine.host[0] = 0;
     told *all = calloc((size_t)f->ranks, sizeof *all);
-    cli_guard_name(ranks->guard, "what triage has found");
+    cli_peers_name(ranks->peers, "what triage has found");
     if (!all || ranks->comm.all_gather(ranks->comm.user, &mine, all, sizeof mine)) {
         fprintf(stderr, "fp8c: error: %s\n",
                 all ? ranks->comm.message(ranks->comm.user) : "out of memory");

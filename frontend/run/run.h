@@ -41,6 +41,7 @@ typedef struct f8_run_position {
     uint64_t batch;     /* the number of the next batch */
     const char *recipe; /* canonical */
     int64_t keep;       /* f8_run_save: how many checkpoints are kept */
+    int64_t before;     /* f8_run_save: one from before this step is kept, too; 0: none */
     char module[F8_RUN_HASH];
 } f8_run_position;
 
@@ -117,9 +118,14 @@ typedef struct f8_run_texts {
 } f8_run_texts;
 f8_status f8_run_begin(f8_run *r, fp8c_program *program, const f8_run_texts *texts, json_t *info,
                        const f8_run_position *at, f8_diag *diag);
-/* Write the checkpoint of a step, then remove the oldest until at->keep are left. What was recorded
- * before is on the disk before. */
+/* Write the checkpoint of a step, then remove the oldest until at->keep are left. With at->before
+ * the newest one of an earlier step than that stays, or if there is none, the oldest. What was
+ * recorded before is on the disk before. */
 f8_status f8_run_save(f8_run *r, fp8c_program *program, const f8_run_position *at, f8_diag *diag);
+/* Give the checkpoints of step `before` and of later ones another name, NAME.suspect, so that the
+ * run goes on from an earlier one. The oldest keeps its name in any case. *step: the newest that is
+ * left. */
+f8_status f8_run_suspect(f8_run *r, int64_t before, int64_t *step, f8_diag *diag);
 /* Give an initialized program the values of the newest checkpoint that is whole. at->module and
  * at->recipe are the program's; the rest of *at becomes the checkpoint's. If the checkpoint was
  * made under another recipe, the states that both have are taken, and `report` gets each of the

@@ -51,12 +51,28 @@ static f8_status newest(f8_run *r, int64_t below, int64_t *step, f8_diag *diag)
 
 /* ---- writing ---- */
 
-/* Remove checkpoints older than that of `step`, but for the newest keep - 1. */
-static f8_status remove_old(f8_run *r, int64_t step, int64_t keep, f8_diag *diag)
+/* The newest checkpoint from before a step; if there is none, the oldest. *step: -1 if there is no
+ * checkpoint. */
+static f8_status newest_before(f8_run *r, int64_t before, int64_t *step, f8_diag *diag)
 {
-    int64_t at = step;
+    F8_TRY(newest(r, before, step, diag));
+    int64_t at = *step < 0 ? INT64_MAX : -1;
+    while (at >= 0) {
+        F8_TRY(newest(r, at, &at, diag));
+        *step = at < 0 ? *step : at;
+    }
+    return F8_OK;
+}
+
+/* Remove checkpoints older than that of `step`, but for the newest keep - 1 and for the one from
+ * before `before`, unless that is 0. */
+static f8_status remove_old(f8_run *r, int64_t step, int64_t keep, int64_t before, f8_diag *diag)
+{
+    int64_t at = step, held = -1;
+    if (before)
+        F8_TRY(newest_before(r, before, &held, diag));
     for (int64_t i = 0; at >= 0; i++) {
-        if (i >= keep && unlink(path_of(r, at)) && errno != ENOENT)
+        if (i >= keep && at != held && unlink(path_of(r, at)) && errno != ENOENT)
             return f8_run_fail(r->path, diag);
         F8_TRY(newest(r, at, &at, diag));
     }
@@ -77,7 +93,7 @@ f8_status f8_run_save(f8_run *r, fp8c_program *program, const f8_run_position *a
     memcpy(more + 2, marks.pair, sizeof marks.pair);
     F8_TRY(
         f8_checkpoint_write(program, path_of(r, at->step), more, sizeof more / sizeof *more, diag));
-    return remove_old(r, at->step, at->keep, diag);
+    return remove_old(r, at->step, at->keep, at->before, diag);
 }
 
 /* ---- beginning ---- */
@@ -197,15 +213,15 @@ static f8_status load_one(f8_run *r, fp8c_program *program, int64_t step, f8_run
     return status;
 }
 
-/* The run goes on from `step`. Newer checkpoints were passed over; they get another name, so that
- * they are never taken for its steps. */
-static f8_status set_aside(f8_run *r, int64_t step, f8_diag *diag)
+/* The run goes on from `step`. Newer checkpoints get another name, so that they are never taken for
+ * its steps. */
+static f8_status set_aside(f8_run *r, int64_t step, const char *suffix, f8_diag *diag)
 {
     char as[PATH_MAX + 16];
     int64_t at;
     F8_TRY(newest(r, INT64_MAX, &at, diag));
     while (at > step) {
-        snprintf(as, sizeof as, "%s.damaged", path_of(r, at));
+        snprintf(as, sizeof as, "%s.%s", path_of(r, at), suffix);
         if (rename(r->path, as) && errno != ENOENT)
             return f8_run_fail(r->path, diag);
         F8_TRY(newest(r, at, &at, diag));
@@ -254,7 +270,7 @@ f8_status f8_run_load(f8_run *r, fp8c_program *program, f8_run_position *at, boo
     int64_t step;
     const search s = {INT64_MAX, report, skipped, user};
     F8_TRY(load_newest(r, program, &s, at, same, &step, diag));
-    return r->follows ? F8_OK : set_aside(r, step, diag);
+    return r->follows ? F8_OK : set_aside(r, step, "damaged", diag);
 }
 
 f8_status f8_run_load_before(f8_run *r, fp8c_program *program, int64_t below, f8_run_position *at,
@@ -264,4 +280,10 @@ f8_status f8_run_load_before(f8_run *r, fp8c_program *program, int64_t below, f8
     int64_t step;
     const search s = {below, NULL, skipped, user};
     return load_newest(r, program, &s, at, same, &step, diag);
+}
+
+f8_status f8_run_suspect(f8_run *r, int64_t before, int64_t *step, f8_diag *diag)
+{
+    F8_TRY(newest_before(r, before, step, diag));
+    return r->follows ? F8_OK : set_aside(r, *step, "suspect", diag);
 }

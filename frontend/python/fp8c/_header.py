@@ -94,6 +94,16 @@ class LoadFate(enum.IntEnum):
     DIFFERENT = 5
 
 
+class AlarmKind(enum.IntEnum):
+    LOSS_NONFINITE = 0
+    NORM_NONFINITE = 1
+    LOSS_EXPLODES = 2
+    SCALE = 3
+    TENSOR_NONFINITE = 4
+    UNDERFLOW = 5
+    OVERFLOW = 6
+
+
 class Verdict(enum.IntEnum):
     NOT_JUDGED = 0
     RIGHT = 1
@@ -349,6 +359,26 @@ class Statistic(Structure):
                 ("scale", f64), ("scale_wanted", f64), ("used", f64), ("gemms", text)]
 
 
+class Found(Structure):
+    _fields_ = [("struct_size", size), ("tensor", text), ("role", text), ("index", i64),
+                ("value", f64), ("nonfinite", i64), ("elements", i64), ("others", i64)]
+
+
+class GuardOptions(Structure):
+    _fields_ = [("struct_size", size), ("scale_every", i32), ("underflow", f64), ("overflow", f64)]
+
+
+class GuardFacts(Structure):
+    _fields_ = [("struct_size", size), ("step", i64), ("loss", f64), ("grad_norm", f64),
+                ("program", ptr), ("function", i32), ("found", POINTER(Found))]
+
+
+class Alarm(Structure):
+    _fields_ = [("struct_size", size), ("kind", i32), ("step", i64), ("since", i64),
+                ("tensor", text), ("role", text), ("value", f64), ("limit", f64), ("others", i64),
+                ("text", char * 320)]
+
+
 class Decision(Structure):
     _fields_ = [("linear", text), ("role", text), ("format_a", text), ("format_b", text),
                 ("scaling", text), ("reason", text), ("m", i64), ("n", i64), ("k", i64),
@@ -594,6 +624,15 @@ FUNCTIONS = {
     "program_device": (status, ptr, ptr),
     "program_statistic": (status, ptr, i32, i32, ptr),
     "program_find_statistic": (i32, ptr, text),
+    "program_find_nonfinite": (status, ptr, i32, i32, ptr),
+    "alarm_name": (text, i32),
+    "guard_create": (status, ptr, ptr, ptr),
+    "guard_destroy": (None, ptr),
+    "guard_step": (status, ptr, ptr),
+    "guard_alarm": (status, ptr, i32, ptr),
+    "guard_raised": (i32, ptr, i32),
+    "guard_far": (i32, ptr),
+    "guard_suspects": (i64, ptr),
     "program_statistic_alias": (text, ptr, i32, i32, i32),
     "program_decision": (status, ptr, i32, ptr),
     "program_step": (status, ptr, i32, i32, ptr),

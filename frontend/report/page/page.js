@@ -31,7 +31,7 @@ function runsSection() {
     for (const mark of run.info.resumed || [])
       s.append(note(runName(i), ` went on after step ${mark.step} under ${mark.recipe}`));
     for (const w of run.warnings)
-      s.append(el('p', {class: 'fact'}, runName(i), `, step ${w.step}: the loss ${w.message}`));
+      s.append(el('p', {class: 'fact'}, runName(i), `, step ${w.step}: ${w.message}`));
     for (const h of run.health)
       s.append(el('p', {class: 'fact'}, runName(i), `, step ${h.step}: ${healthText(h)}`));
   });

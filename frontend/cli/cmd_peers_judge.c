@@ -1,4 +1,4 @@
-/* The thread that watches the other ranks: see cmd_guard.h.
+/* The thread that watches the other ranks: see cmd_peers.h.
  *
  * It sleeps in poll: a process of this machine that ends wakes it, and else it looks from time to
  * time how long this rank has been in one collective. */
@@ -15,7 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "frontend/cli/cmd_guard.h"
+#include "frontend/cli/cmd_peers.h"
 #include "ir/base/clock.h"
 
 enum {
@@ -60,7 +60,7 @@ static void put(int to, const said *s)
 typedef enum life { RUNS, STOPPED, GONE, UNKNOWN } life;
 
 /* Of a process on this machine. */
-static life life_of(const cli_guard *w, int rank)
+static life life_of(const cli_peers *w, int rank)
 {
     char path[64], text[512];
     struct pollfd p = {.fd = w->process[rank], .events = POLLIN};
@@ -80,14 +80,14 @@ static life life_of(const cli_guard *w, int rank)
     return strchr("Tt", state[2]) ? STOPPED : strchr("ZXx", state[2]) ? GONE : RUNS;
 }
 
-static bool has_record(const cli_guard *w, int rank)
+static bool has_record(const cli_peers *w, int rank)
 {
     return w->record[rank].bytes != NULL;
 }
 
 /* The last record of a rank: where this machine has none, that of the run's folder, which other
  * machines may see too. */
-static bool read_rank(const cli_guard *w, int rank, f8_rank_at *out)
+static bool read_rank(const cli_peers *w, int rank, f8_rank_at *out)
 {
     char path[PATH_MAX];
     f8_rank_file file;
@@ -102,7 +102,7 @@ static bool read_rank(const cli_guard *w, int rank, f8_rank_at *out)
     return found;
 }
 
-static void say_rank(said *s, const cli_guard *w, int rank)
+static void say_rank(said *s, const cli_peers *w, int rank)
 {
     say(s, "rank %d (host %s, process %" PRId64 ")", rank, w->peer[rank].host, w->peer[rank].pid);
 }
@@ -119,7 +119,7 @@ static void say_at(said *s, const f8_rank_at *at)
         say(s, ", micro-step %" PRId64, at->micro_step);
 }
 
-static void say_last(said *s, const cli_guard *w, int rank)
+static void say_last(said *s, const cli_peers *w, int rank)
 {
     f8_rank_at at;
     if (!read_rank(w, rank, &at) || !at.number) {
@@ -133,7 +133,7 @@ static void say_last(said *s, const cli_guard *w, int rank)
 /* ---- who is missing ---- */
 
 /* What a rank does that has not come to the collective, or can't go on. */
-static void say_why(said *s, const cli_guard *w, int rank, bool arrived, life l)
+static void say_why(said *s, const cli_peers *w, int rank, bool arrived, life l)
 {
     const bool stuck = l == STOPPED || l == GONE;
     say(s, "  ");
@@ -147,7 +147,7 @@ static void say_why(said *s, const cli_guard *w, int rank, bool arrived, life l)
 }
 
 /* What is known of a rank of another machine that is not late by its record: little. */
-static void say_far(said *s, const cli_guard *w, int rank, bool known)
+static void say_far(said *s, const cli_peers *w, int rank, bool known)
 {
     say(s, known ? "  " : "  no record of ");
     say_rank(s, w, rank);
@@ -157,7 +157,7 @@ static void say_far(said *s, const cli_guard *w, int rank, bool known)
 
 /* A line for each rank that has not come to collective `number`, or can't go on, or of which that
  * is not known. Returns how many there are. */
-static int say_missing(said *s, const cli_guard *w, uint64_t number)
+static int say_missing(said *s, const cli_peers *w, uint64_t number)
 {
     int lines = 0;
     f8_rank_at at;
@@ -179,7 +179,7 @@ static int say_missing(said *s, const cli_guard *w, uint64_t number)
     return lines;
 }
 
-static void say_late(said *s, const cli_guard *w, double waited)
+static void say_late(said *s, const cli_peers *w, double waited)
 {
     f8_rank_at at = {.op = "?", .function = "-", .name = "?"};
     f8_rank_read(&w->record[w->rank], &at);
@@ -192,7 +192,7 @@ static void say_late(said *s, const cli_guard *w, double waited)
         say(s, "  all ranks have arrived: the exchange itself does not end\n");
 }
 
-static void say_gone(said *s, const cli_guard *w, int rank)
+static void say_gone(said *s, const cli_peers *w, int rank)
 {
     say(s, "fp8c: error: ");
     say_rank(s, w, rank);
@@ -201,7 +201,7 @@ static void say_gone(said *s, const cli_guard *w, int rank)
     say(s, "\n");
 }
 
-void cli_guard_say_gone(const cli_guard *w)
+void cli_peers_say_gone(const cli_peers *w)
 {
     said s = {.n = 0};
     f8_rank_at at;
@@ -234,7 +234,7 @@ static void *last_resort(void *user)
 }
 
 /* Ends all processes, with this message. Returns if the process ends already. */
-static void end_job(cli_guard *w, const said *s)
+static void end_job(cli_peers *w, const said *s)
 {
     /* MPICH's mpirun drops what it has not passed on when a process aborts */
     static const struct timespec passed_on = {.tv_nsec = 200000000};
@@ -252,7 +252,7 @@ static void end_job(cli_guard *w, const said *s)
 }
 
 /* How long this rank lets others of the machine speak first: all would say the same. */
-static int turn_of(const cli_guard *w)
+static int turn_of(const cli_peers *w)
 {
     int before = 0;
     for (int r = 0; r < w->rank; r++)
@@ -262,14 +262,14 @@ static int turn_of(const cli_guard *w)
 
 /* ---- the thread ---- */
 
-static double waited(const cli_guard *w)
+static double waited(const cli_peers *w)
 {
     const int64_t since = w->since;
     return since ? f8_seconds_now() - 1e-9 * (double)since : 0;
 }
 
 /* Whether an end of each process of this machine wakes the thread. */
-static bool is_woken(const cli_guard *w)
+static bool is_woken(const cli_peers *w)
 {
     for (int r = 0; r < w->ranks; r++)
         if (has_record(w, r) && r != w->rank && w->process[r] < 0)
@@ -279,7 +279,7 @@ static bool is_woken(const cli_guard *w)
 
 /* A rank whose process has ended though it had not done its work; -1: there is none. *failed: it
  * has said why. */
-static int find_gone(const cli_guard *w, bool *failed)
+static int find_gone(const cli_peers *w, bool *failed)
 {
     int found = -1;
     f8_rank_at at;
@@ -305,7 +305,7 @@ typedef struct sleeper {
 } sleeper;
 
 /* This process was stopped itself: the time that it has waited for others begins anew. */
-static void start_anew(cli_guard *w)
+static void start_anew(cli_peers *w)
 {
     int64_t since = w->since;
     if (since)
@@ -313,7 +313,7 @@ static void start_anew(cli_guard *w)
 }
 
 /* Sleeps until something happens, or for so many milliseconds. false: the thread shall end. */
-static bool rest(cli_guard *w, sleeper *s, int n, int milliseconds)
+static bool rest(cli_peers *w, sleeper *s, int n, int milliseconds)
 {
     const double begin = f8_seconds_now();
     const int ready = poll(s->p, (nfds_t)n, milliseconds);
@@ -329,7 +329,7 @@ static bool rest(cli_guard *w, sleeper *s, int n, int milliseconds)
     return !w->ending;
 }
 
-static int processes(const cli_guard *w, struct pollfd *p)
+static int processes(const cli_peers *w, struct pollfd *p)
 {
     int n = 0;
     p[n++] = (struct pollfd){.fd = w->wake, .events = POLLIN};
@@ -339,14 +339,14 @@ static int processes(const cli_guard *w, struct pollfd *p)
     return n;
 }
 
-static int pause_of(const cli_guard *w)
+static int pause_of(const cli_peers *w)
 {
     const double tenth = w->limit * 100; /* of the limit, in milliseconds */
     return tenth <= 0 || tenth > LONGEST ? LONGEST : tenth < SHORTEST ? SHORTEST : (int)tenth;
 }
 
 /* Lets others of the machine speak first. false: the thread shall end. */
-static bool wait_for_turn(cli_guard *w, sleeper *s)
+static bool wait_for_turn(cli_peers *w, sleeper *s)
 {
     f8_rank_at at;
     if (!rest(w, s, 1, turn_of(w)))
@@ -358,7 +358,7 @@ static bool wait_for_turn(cli_guard *w, sleeper *s)
 }
 
 /* Once a rank is gone. */
-static bool end_for(cli_guard *w, int gone, bool failed, sleeper *p)
+static bool end_for(cli_peers *w, int gone, bool failed, sleeper *p)
 {
     said s = {.n = 0};
     if (failed ? !rest(w, p, 1, AFTER_FAILURE * 1000) : !wait_for_turn(w, p))
@@ -374,7 +374,7 @@ static bool end_for(cli_guard *w, int gone, bool failed, sleeper *p)
     return false;
 }
 
-static bool end_late(cli_guard *w, sleeper *p)
+static bool end_late(cli_peers *w, sleeper *p)
 {
     said s = {.n = 0};
     if (!wait_for_turn(w, p))
@@ -388,7 +388,7 @@ static bool end_late(cli_guard *w, sleeper *p)
 }
 
 /* Whether ranks on other machines may want to read this one's record in the run's folder. */
-static bool has_far(const cli_guard *w)
+static bool has_far(const cli_peers *w)
 {
     for (int r = 0; r < w->ranks; r++)
         if (!has_record(w, r))
@@ -396,9 +396,9 @@ static bool has_far(const cli_guard *w)
     return false;
 }
 
-void *cli_guard_others(void *guard)
+void *cli_peers_others(void *peers)
 {
-    cli_guard *w = guard;
+    cli_peers *w = peers;
     struct pollfd one, *all = calloc((size_t)w->ranks + 1, sizeof *all);
     sleeper s = {.p = all ? all : &one, .n = 1};
     const bool woken = all && is_woken(w), far = has_far(w);

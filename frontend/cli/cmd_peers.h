@@ -2,12 +2,12 @@
  * that it is in, where the others of its machine can read it (../run/ranks.h). A thread of each
  * reads them: when a rank is gone, or this one has waited for longer than a limit, the thread says
  * who has not arrived, and ends the job. */
-#ifndef F8_CMD_GUARD_H
-#define F8_CMD_GUARD_H
+#ifndef F8_CMD_PEERS_H
+#define F8_CMD_PEERS_H
 
 #include "frontend/cli/cmd.h"
 
-typedef struct cli_guard cli_guard;
+typedef struct cli_peers cli_peers;
 
 /* Begins to keep the record, and starts the thread. All ranks call it together. From here on `comm`
  * is one that notes each exchange; the given one is used through it.
@@ -16,25 +16,25 @@ typedef struct cli_guard cli_guard;
  *     limit     how many seconds one collective may take; 0: any
  * NULL after a message on stderr. */
 /* The limit of --rank-timeout. */
-double cli_guard_limit(const cli *c);
-cli_guard *cli_guard_begin(fp8c_comm *comm, fp8c_mpi *mpi, int messages, double limit);
+double cli_peers_limit(const cli *c);
+cli_peers *cli_peers_begin(fp8c_comm *comm, fp8c_mpi *mpi, int messages, double limit);
 /* Ends both; `comm` is not to be used any more. After a failure of this process (`code` is not
  * CLI_DONE) it says on stderr which of the others are gone or stopped. NULL: nothing. Does not
  * return while the thread ends the job. */
-void cli_guard_end(cli_guard *w, int code);
+void cli_peers_end(cli_peers *w, int code);
 
 /* All other calls accept NULL: there is one rank. */
 
 /* What the next exchanges are for that the command makes itself; the text must live on. */
-void cli_guard_name(cli_guard *w, const char *name);
+void cli_peers_name(cli_peers *w, const char *name);
 /* The step of the training, and the micro-step, both from 1, that begin now. */
-void cli_guard_step(cli_guard *w, int64_t step, int64_t micro_step);
+void cli_peers_step(cli_peers *w, int64_t step, int64_t micro_step);
 /* Keeps a record in the folder of the run, too: `folder`/ranks/RANK. All ranks call it together,
  * when the folder is there. A rank that does not see the folder, since it is on another machine,
  * has none there. false, on all ranks, after a message on stderr. */
-bool cli_guard_folder(cli_guard *w, const char *folder);
+bool cli_peers_folder(cli_peers *w, const char *folder);
 
-/* ---- for cmd_guard_judge.c ---- */
+/* ---- for cmd_peers_judge.c ---- */
 
 #include <stdatomic.h>
 
@@ -47,7 +47,7 @@ typedef struct cli_peer {
     int64_t pid;
 } cli_peer;
 
-struct cli_guard {
+struct cli_peers {
     fp8c_comm inner;
     fp8c_mpi *mpi;
     int messages;
@@ -59,7 +59,7 @@ struct cli_guard {
     f8_rank_file kept;     /* in the folder of the run */
     char *folder;          /* the one with all ranks' records of that kind, once they are there */
     atomic_bool in_folder; /* `kept` and `folder` are set */
-    const char *name;      /* cli_guard_name */
+    const char *name;      /* cli_peers_name */
     uint64_t calls, enqueued; /* exchanges so far: through `inner`, and on a GPU */
     int64_t step, micro_step;
     bool inside;           /* a call of `inner` has been noted */
@@ -69,8 +69,8 @@ struct cli_guard {
 };
 
 /* The body of the thread. */
-void *cli_guard_others(void *guard);
+void *cli_peers_others(void *peers);
 /* Says which ranks of this machine are gone or stopped, on stderr. */
-void cli_guard_say_gone(const cli_guard *w);
+void cli_peers_say_gone(const cli_peers *w);
 
 #endif
