@@ -287,6 +287,7 @@ Suite *f8_suite(void)
     tcase_add_test(c, nothing);
     tcase_add_test(c, damaged_checkpoints);
     tcase_add_test(c, trials);
+    tcase_add_test(c, origins);
     tcase_add_test(c, cures);
     tcase_add_test(c, not_run);
     suite_add_tcase(s, c);
