@@ -46,6 +46,8 @@ typedef struct triage {
     int64_t earlier;  /* trials begin at a checkpoint before that of this step; 0: at the newest */
     int64_t too_late; /* the last trial was bad in the first step after this checkpoint */
     f8_triage_value *wrong; /* where the first wrong value goes */
+    cli_replayed bad;       /* what the bad step gave in the first replay */
+    int threads;            /* on so many; 0: not on a CPU */
 } triage;
 
 static void copy_text(char *to, size_t room, const char *from)
@@ -467,28 +469,33 @@ static bool replay_again(triage *t, cli_replay *r, const cli_replayed *first)
     return true;
 }
 
-/* A CPU gives the same bits on any number of threads: one that does not is at fault. `first` is
- * what the bad step gave. */
-static bool replay_on_other_threads(triage *t, const cli_replay *as, const cli_replayed *first)
+/* How many threads a CPU's program runs on; 0: another target's. */
+static int threads_of(const cli_replay *r)
+{
+    fp8c_info info = {.struct_size = sizeof info};
+    fp8c_program_info(r->program, &info);
+    return strncmp(fp8c_program_target(r->program), "cpu", 3) ? 0 : info.threads;
+}
+
+/* A CPU gives the same bits on any number of threads: one that does not is at fault. By now no other
+ * program takes memory. */
+static bool replay_on_other_threads(triage *t)
 {
     f8_triage *f = &t->found;
     cli own = *t->c;
-    fp8c_info info = {.struct_size = sizeof info};
     cli_replay r = {
-        .c = &own, .folder = &t->folder, .data = &t->data, .quiet = true, .since = as->since};
-    cli_replayed last = *first;
-    if (strncmp(fp8c_program_target(as->program), "cpu", 3))
+        .c = &own, .folder = &t->folder, .data = &t->data, .quiet = true, .since = last_change(t)};
+    cli_replayed last;
+    if (!t->threads || f->differs || f->wrong.known)
         return true;
-    fp8c_program_info(as->program, &info);
-    own.threads = info.threads == 1 ? 2 : 1;
+    f->threads = own.threads = t->threads == 1 ? 2 : 1;
     bool ok = cli_replay_open(&r, &(cli_replay_as){0}) && cli_replay_load(&r, f->step);
     while (ok && r.at < f->step)
         ok = cli_replay_step(&r, 0, NULL, &last);
     cli_replay_close(&r);
     if (!ok)
         return false;
-    f->threads = own.threads;
-    f->unstable = any_rank(t, !same_bits(first, &last));
+    f->unstable = any_rank(t, !same_bits(&t->bad, &last));
     say(t, "on %d thread%s: %s", f->threads, f->threads == 1 ? "" : "s",
         f->unstable ? "other bits" : "the same bits");
     return true;
@@ -535,8 +542,8 @@ static bool look_at_device(triage *t, cli_replay *r)
     say_replayed(t, f->checkpoint, r->at);
     f->replay_bad = is_bad(t, &last);
     f->infinite = !last.finite;
-    if (!f->differs && (!replay_on_other_threads(t, r, &last) || f->unstable))
-        return f->unstable;
+    t->bad = last;
+    t->threads = threads_of(r);
     if (!f->differs &&
         (!judge(t, r, f->step, &f->wrong) || (!has_found(t) && !look_back(t, r, &last))))
         return false;
@@ -894,7 +901,7 @@ static int investigate(triage *t)
         say(t, "step %" PRId64 ": %" PRId64 " values judged on their own inputs: %s",
             t->found.differs ? t->found.differs : t->found.step, t->found.judged,
             t->found.wrong.known ? "one is wrong" : "all are right");
-    ok = ok && look_at_bf16(t) && look_at_numerics(t);
+    ok = ok && look_at_bf16(t) && replay_on_other_threads(t) && look_at_numerics(t);
     if (!ok)
         return CLI_FAILED;
     f8_triage_judge(&t->found, &t->verdict);
