@@ -1,10 +1,5 @@
-/* fp8c triage: says why a step of a training run went wrong.
- *
- * It replays the steps from the last checkpoint before the bad one, and compares their bits with
- * the records. The bad step, or the first that differs, is replayed once more with a witness, which
- * judges every op on its own inputs. If the device is right, the same steps are trained under other
- * recipes, on other batches, and at a lower rate: what heals them is the cause. ../triage/ draws
- * the verdict. */
+/* fp8c triage: says why a step of a training run went wrong. This file gathers the evidence, as
+ * ../triage/README.md describes it, and prints. ../triage/verdict.c draws the verdict. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -126,7 +121,9 @@ static bool is_far(fp8c_guard *g, int64_t step, double loss)
     return fp8c_guard_step(g, &facts) == FP8C_OK && fp8c_guard_far(g);
 }
 
-/* Against the losses before the bad step, whichever step it is: by the rule of train's guard. */
+/* Whether a replayed step is bad by the rule of train's guard. Its loss is compared with the losses
+ * before the bad step, also if it is a later step: a trial must not teach the guard its own losses.
+ */
 static bool is_bad(triage *t, const cli_replayed *r)
 {
     fp8c_context *ctx = NULL; /* not the one that is watched for signals */
@@ -156,12 +153,12 @@ static bool choose_step(triage *t)
     }
     f->step = t->c->bad_step ? t->c->bad_step : t->alarm;
     if (!f->step) {
-        fprintf(stderr, "%s: error: no record of it says that a step is bad; --step N names one\n",
+        fprintf(stderr, "%s: error: no record says that a step is bad; --step N names one\n",
                 t->folder.path);
         return false;
     }
     if (f->step > t->n_steps || !*t->step[f->step - 1].loss_hex) {
-        fprintf(stderr, "%s: error: --step %" PRId64 ": it has no record of that step\n",
+        fprintf(stderr, "%s: error: --step %" PRId64 ": there is no record of that step\n",
                 t->folder.path, f->step);
         return false;
     }
@@ -205,7 +202,7 @@ static void note_value(f8_triage_value *to, const fp8c_program *p, const fp8c_wi
     to->allowed = v->allowed;
 }
 
-/* A value of a replay, beside its hash in the record. */
+/* Compares a value of a replay with its hash in the record. */
 static void compare_value(void *user, const fp8c_witnessed *v)
 {
     triage *t = user;
@@ -230,7 +227,8 @@ static void see_value(void *user, const fp8c_witnessed *v)
     }
 }
 
-/* A variable with NaN or Inf among the parameters and states. */
+/* false: a variable has NaN or Inf. A variable that is not f32, or can't be read, is not looked at.
+ */
 static bool is_finite_variable(fp8c_program *p, int index, const fp8c_variable *v)
 {
     const size_t bytes = (size_t)fp8c_type_bytes(&v->type), n = bytes / sizeof(float);
@@ -257,7 +255,8 @@ static bool is_written(const cli_replay *r, int variable)
     return false;
 }
 
-/* Variables that micro_step does not write, as they were before update and as they are now. */
+/* Compares the variables before update with those of the record. Only those count that micro_step
+ * does not write. */
 static void compare_variables(triage *t, cli_replay *r, const cli_fingerprint *then)
 {
     cli_fingerprint now = {0};
@@ -300,18 +299,17 @@ static const char *difference(const recorded *s, const cli_replayed *now)
     return NULL;
 }
 
-/* Of the state after a step that has a checksum. */
-static bool has_checksum(triage *t, cli_replay *r, const recorded *s)
+/* Whether the state after a step has the checksum of its record, if there is one. */
+static bool has_checksum(cli_replay *r, const recorded *s)
 {
     f8_diag diag = {0};
     char sum[F8_RUN_HASH];
     if (!*s->checksum || f8_run_checksum(r->program, sum, &diag) != F8_OK)
         return true;
-    (void)t;
     return !strcmp(sum, s->checksum);
 }
 
-/* The next step. If it has a fingerprint, the first value that differs is noted. */
+/* Replays the next step. If it has a fingerprint, the first value that differs is noted. */
 static bool replay_one(triage *t, cli_replay *r, cli_replayed *out)
 {
     const recorded *s = step_at(t, r->at + 1);
@@ -335,7 +333,7 @@ static bool replay_to(triage *t, cli_replay *r, int64_t end, int64_t *differs, c
         const char *what = s ? difference(s, last) : NULL;
         if (s && !what && (t->found.first.known || *t->found.variable))
             what = "fingerprint";
-        if (s && !what && !has_checksum(t, r, s))
+        if (s && !what && !has_checksum(r, s))
             what = "checksum of all variables";
         if (what) {
             *differs = r->at;
@@ -369,7 +367,8 @@ static void look_for_nonfinite(triage *t, cli_replay *r)
     }
 }
 
-/* The step that is looked at, once more, with a witness. */
+/* Replays a step once more with a witness, which judges its values. `wrong` gets the first wrong
+ * one. */
 static bool judge(triage *t, cli_replay *r, int64_t step, f8_triage_value *wrong)
 {
     const cli_replay_watch watch = {.judge = true, .value = see_value, .user = t};
@@ -386,7 +385,7 @@ static bool judge(triage *t, cli_replay *r, int64_t step, f8_triage_value *wrong
     return cli_replay_step(r, 0, &watch, &out);
 }
 
-/* Replays the run up to the bad step, and looks at what the device did. */
+/* Replays the run up to the bad step, and judges what the device computed. */
 static bool look_at_device(triage *t, cli_replay *r)
 {
     f8_triage *f = &t->found;
@@ -400,11 +399,12 @@ static bool look_at_device(triage *t, cli_replay *r)
     f->passed_over = r->passed_over;
     if (!replay_to(t, r, f->step, &f->differs, &f->differs_in, &first))
         return false;
-    say(t,
-        "replayed steps %" PRId64 " to %" PRId64 " from the checkpoint of step %" PRId64 ": %s%s",
-        f->checkpoint + 1, r->at, f->checkpoint,
-        f->differs ? "the last has another " : "the bits of the records",
-        f->differs ? f->differs_in : "");
+    char outcome[100] = "the bits of the records";
+    if (f->differs)
+        snprintf(outcome, sizeof outcome, "step %" PRId64 " has another %s than its record", r->at,
+                 f->differs_in);
+    say(t, "replayed steps %" PRId64 " to %" PRId64 " from the checkpoint of step %" PRId64 ": %s",
+        f->checkpoint + 1, r->at, f->checkpoint, outcome);
     f->replay_bad = is_bad(t, &first);
     if (f->differs) {
         const int64_t until = r->at;
@@ -435,8 +435,8 @@ typedef struct told {
     char input[64], state[128], host[64];
 } told;
 
-/* The odd one out: the first rank whose device is wrong, else the first whose values before the
- * step are not finite. All ranks then have what it has found. */
+/* Finds the first rank whose device is wrong, else the first whose inputs or variables before the
+ * step are not finite. All ranks then have what that rank has found. */
 static bool gather(triage *t)
 {
     f8_triage *f = &t->found;
@@ -475,7 +475,7 @@ static bool gather(triage *t)
     return true;
 }
 
-/* Whether any rank has found something. */
+/* Whether `mine` is true on any rank: all must take the same branch. */
 static bool any_rank(const triage *t, bool mine)
 {
     int32_t own = mine, all[F8_MAX_RANKS] = {own};
@@ -489,7 +489,8 @@ static bool any_rank(const triage *t, bool mine)
 
 enum { SEARCH = 60 }; /* seconds after which no other step is judged */
 
-/* The first step since the checkpoint in which a value is wrong: halves the steps in between. */
+/* Finds the first step since the checkpoint that has a wrong value. It halves the steps in between,
+ * as a device that is wrong is assumed to stay so. */
 static bool find_begin(triage *t, cli_replay *r)
 {
     f8_triage *f = &t->found;
@@ -512,7 +513,7 @@ static bool find_begin(triage *t, cli_replay *r)
     return true;
 }
 
-/* Whether a device that is wrong is so under bf16, too. */
+/* Whether the device computes a wrong value under bf16, too. */
 static bool look_at_bf16(triage *t)
 {
     cli_replay r = {.c = t->c, .folder = &t->folder, .data = &t->data};
@@ -533,9 +534,10 @@ static bool look_at_bf16(triage *t)
 
 /* ---- numerics ---- */
 
-enum { BEYOND = 20 }; /* steps behind the bad one that a trial trains: it may only be later */
+enum { BEYOND = 20 }; /* more steps that a trial trains, since it may go wrong only later */
 
-/* The same steps from the same checkpoint under other conditions, and some more. */
+/* A trial: trains the same steps from the same checkpoint under other conditions, and BEYOND more.
+ */
 static bool try_as(triage *t, const char *what, const cli_replay_as *as, int64_t batch_of)
 {
     f8_triage *f = &t->found;
@@ -561,7 +563,7 @@ static bool is_healed(const triage *t, const char *what)
     return trial && !trial->bad;
 }
 
-/* The operand that FP8 takes worst, by the statistics of the bad step. */
+/* Finds the operand that FP8 takes worst, by the statistics of the bad step. */
 static bool find_operand(triage *t)
 {
     f8_triage *f = &t->found;
@@ -612,7 +614,7 @@ static bool find_cure(triage *t)
     return try_as(t, "layer", &(cli_replay_as){.rule = rule}, 0);
 }
 
-/* The rate that the schedule multiplies: the records have what came of it. */
+/* The rate that the schedule multiplies, if --lr did not give it: the highest of the records. */
 static double highest_rate(const triage *t)
 {
     double rate = t->c->lr;
@@ -621,7 +623,7 @@ static double highest_rate(const triage *t)
     return rate;
 }
 
-/* What heals the step? Asked only where the device is right and the replay is bad, too. */
+/* Runs trials until one heals the step, if the device is right and the replay is bad, too. */
 static bool look_at_numerics(triage *t)
 {
     const f8_triage *f = &t->found;
