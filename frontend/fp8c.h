@@ -2050,10 +2050,10 @@ FP8C_API fp8c_status fp8c_burn_result_at(const fp8c_burn *burn, int index, fp8c_
  * An fp8c_health watches one device from its creation on. For a GPU it asks NVML for XIDs, errors
  * of memory and of NVLinks, remapped rows, clocks and what holds them down, and temperature. A
  * thread of fp8c's waits for XIDs, and looks at the other values every `seconds`. For the CPU it
- * reads the kernel's files: machine checks, errors of memory, heat. It reads them when it
- * is created, and in fp8c_health_look. A value that can't be had is unknown. A missing NVML is no
- * failure: then all values are unknown. Between fp8c_health_create and fp8c_health_destroy any thread may make the other
- * calls. */
+ * reads the kernel's files: machine checks, errors of memory, heat. It reads them when it is
+ * created, and in fp8c_health_look. A value that can't be had is unknown. A missing NVML is no
+ * failure: then all values are unknown. Between fp8c_health_create and fp8c_health_destroy any
+ * thread may make the other calls. */
 typedef struct fp8c_health fp8c_health;
 
 typedef struct fp8c_health_options {
