@@ -62,7 +62,8 @@ enum {
     COMMAND(train, ON_TRAIN, "[FILE.f8]", "train a model on the tokens of files, or on tensors")   \
     COMMAND(eval, ON_EVAL, "FILE.f8",                                                              \
             "compute the held-out loss of a checkpoint under one or more recipes")                 \
-    COMMAND(export, ON_EXPORT, "FILE.f8", "write a checkpoint's weights as FP8 with their scales") \
+    COMMAND(export, ON_EXPORT, "FILE.f8",                                                          \
+            "write a checkpoint's weights as FP8 with their scales")                               \
     COMMAND(explain, ON_EXPLAIN, "FILE.f8",                                                        \
             "show the recipe of each GEMM and where it comes from, and list the kernels")          \
     COMMAND(plan, ON_PLAN, "FILE.f8",                                                              \
@@ -114,10 +115,9 @@ enum {
            "which takes cudnn where measurements say so")                                          \
     OPTION(device, "--device", "N", ORDINAL, ON_TARGET | ON_TUNE,                                  \
            "the number of the GPU to use (default 0)")                                             \
-    OPTION(                                                                                        \
-        memory, "--memory", "SIZE", MEMORY, ON_STEP | ON_TUNE,                                     \
-        "recompute activations until the memory in all fits SIZE (6G, 512M, 4096K or bytes) or "   \
-        "the activations fit a share of their bytes at the peak (0.5)")                            \
+    OPTION(memory, "--memory", "SIZE", MEMORY, ON_STEP | ON_TUNE,                                  \
+           "recompute activations until the memory in all fits SIZE (6G, 512M, 4096K or bytes) or "\
+           "the activations fit a share of their bytes at the peak (0.5)")                         \
     OPTION(budgets, "--budgets", "LIST", SHARES, ON_PLAN,                                          \
            "the rows of the table of budgets: shares of the activation bytes at the peak, with "   \
            "commas (0.5,0.1)")                                                                     \
@@ -138,10 +138,9 @@ enum {
     OPTION(validation, "--validation", "FILE", TEXTS, ON_TRAIN | ON_EVAL,                          \
            "hold these tokens out instead of the last tenth of --data; repeatable, or a pattern. " \
            "With --batch: NAME=FILE, these rows")                                                  \
-    OPTION(                                                                                        \
-        weights, "--weights", "FILE", TEXTS, ON_WEIGHTS,                                           \
-        "a checkpoint (safetensors) of train --save or of others, or the .index.json of one in "   \
-        "several files; eval and run also take what export writes; repeatable")                    \
+    OPTION(weights, "--weights", "FILE", TEXTS, ON_WEIGHTS,                                        \
+           "a checkpoint (safetensors) of train --save or of others, or the .index.json of one in "\
+           "several files; eval and run also take what export writes; repeatable")                 \
     OPTION(ignore, "--ignore", "PATTERN", TEXTS, ON_WEIGHTS,                                       \
            "pass over the tensors of --weights with these names: 'pooler.*'; repeatable")          \
     OPTION(map, "--map", "FROM=TO", TEXTS, ON_WEIGHTS,                                             \
@@ -149,10 +148,9 @@ enum {
            "'bert.*=*' strips a prefix; repeatable")                                               \
     OPTION(allow_missing, "--allow-missing", "PATTERN", TEXTS, ON_WEIGHTS,                         \
            "let these parameters have their initial values if --weights lacks them; repeatable")   \
-    OPTION(                                                                                        \
-        functions, "--function", "NAME", TEXTS, ON_RUN,                                            \
-        "run this function (default eval); repeatable, in order: an output is the input of the "   \
-        "same name of a later function")                                                           \
+    OPTION(functions, "--function", "NAME", TEXTS, ON_RUN,                                         \
+           "run this function (default eval); repeatable, in order: an output is the input of the "\
+           "same name of a later function")                                                        \
     OPTION(inputs, "--input", "NAME=FILE", TEXTS, ON_RUN,                                          \
            "read an input from FILE.npy or FILE.safetensors[:TENSOR]; repeatable")                 \
     OPTION(outputs, "--output", "NAME=FILE", TEXTS, ON_RUN,                                        \
@@ -187,10 +185,10 @@ enum {
            "how gradients travel between processes: f32 (default), or bf16, half the bytes")       \
     OPTION(reduce_at, "--reduce-at", "WHEN", TEXT, ON_TRAIN | ON_PRINT | ON_EXPLAIN | ON_PLAN,     \
            "when processes sum their gradients: in each micro_step (default), or once in update")  \
-    OPTION(                                                                                        \
-        reduce_order, "--reduce-order", "WHO", TEXT, ON_TRAIN | ON_PRINT | ON_EXPLAIN | ON_PLAN,   \
-        "who adds gradients: ranks (default), in their order, with the same bits in every run; "   \
-        "or library, MPI or NCCL in an order of its own: bits may differ")                         \
+    OPTION(reduce_order, "--reduce-order", "WHO", TEXT,                                            \
+           ON_TRAIN | ON_PRINT | ON_EXPLAIN | ON_PLAN,                                             \
+           "who adds gradients: ranks (default), in their order, with the same bits in every run; "\
+           "or library, MPI or NCCL in an order of its own: bits may differ")                      \
     OPTION(check_ranks, "--check-ranks", "N", PERIOD, ON_TRAIN,                                    \
            "after every N steps compare what all processes have, and name the one that has other " \
            "bits (default 100, on GPUs 1000; 0: never)")                                           \
@@ -203,8 +201,8 @@ enum {
            "train each recipe with N seeds, from --seed on, and show means and their spread")      \
     OPTION(lr, "--lr", "RATE", NUMBER, ON_TRAIN, "replace the optimizer's learning rate")          \
     OPTION(threads, "--threads", "N", THREADS,                                                     \
-           ON_TRAIN | ON_EXPLAIN | ON_COMPILE | ON_EVAL | ON_PLAN | ON_RUN | ON_TUNE | ON_TRIAGE | \
-               ON_DOCTOR,                                                                          \
+           ON_TRAIN | ON_EXPLAIN | ON_COMPILE | ON_EVAL | ON_PLAN | ON_RUN | ON_TUNE |             \
+               ON_TRIAGE | ON_DOCTOR,                                                              \
            "the number of CPU threads, 1 to 256 (default: all CPUs)")                              \
     OPTION(json, "--json", "FILE", TEXT,                                                           \
            ON_TRAIN | ON_EXPLAIN | ON_COMPILE | ON_EVAL | ON_EXPORT | ON_PLAN | ON_DOCTOR |        \
@@ -212,10 +210,9 @@ enum {
            "write JSON Lines; - is stdout")                                                        \
     OPTION(emit, "--emit", "WHAT", TEXT, ON_COMPILE,                                               \
            "what to write: cuda, ptx, cubin or report (default)")                                  \
-    OPTION(                                                                                        \
-        output, "-o", "FILE", TEXT, ON_COMPILE | ON_EXPORT | ON_REPORT,                            \
-        "where to write (compile: default stdout); compile -o NAME.f8x without --emit compiles "   \
-        "ahead of time for each --target; report: the page")                                       \
+    OPTION(output, "-o", "FILE", TEXT, ON_COMPILE | ON_EXPORT | ON_REPORT,                         \
+           "where to write (compile: default stdout); compile -o NAME.f8x without --emit compiles "\
+           "ahead of time for each --target; report: the page")                                    \
     OPTION(trace, "--trace", "FILE", TEXT, ON_REPORT,                                              \
            "write a step of each run as a trace for Perfetto or chrome://tracing")                 \
     OPTION(values, "--values", "NAME=N,...", TEXT, ON_COMPILE,                                     \
@@ -223,13 +220,11 @@ enum {
            "every value, at most 64 sets)")                                                        \
     OPTION(inference, "--inference", NULL, FLAG, ON_COMPILE,                                       \
            "compile only eval; the first result of forward then need not be a loss")               \
-    OPTION(                                                                                        \
-        dtype, "--dtype", "TYPE", TEXT, ON_EXPORT,                                                 \
-        "f32 or bf16: the dtype of parameters that stay out of FP8 (default: the checkpoint's)")   \
-    OPTION(                                                                                        \
-        save, "--save", "FILE", TEXT, ON_TRAIN | ON_RUN,                                           \
-        "write a checkpoint (safetensors) at the end, of the run under --recipe with the first "   \
-        "seed")                                                                                    \
+    OPTION(dtype, "--dtype", "TYPE", TEXT, ON_EXPORT,                                              \
+           "f32 or bf16: the dtype of parameters that stay out of FP8 (default: the checkpoint's)")\
+    OPTION(save, "--save", "FILE", TEXT, ON_TRAIN | ON_RUN,                                        \
+           "write a checkpoint (safetensors) at the end, of the run under --recipe with the first "\
+           "seed")                                                                                 \
     OPTION(save_state, "--save-state", "FILE", TEXT, ON_TRAIN,                                     \
            "write the bytes of all variables at the end of the run with the first seed")           \
     OPTION(run, "--run", "DIR", TEXT, ON_TRAIN,                                                    \
@@ -287,7 +282,8 @@ enum {
     OPTION(runs, "--runs", "N", COUNT, ON_TUNE, "time each candidate N times (default 7)")         \
     OPTION(same_bits, "--same-bits", NULL, FLAG, ON_TUNE,                                          \
            "leave out other algorithms, because they change the bits of results")                  \
-    OPTION(again, "--again", NULL, FLAG, ON_TUNE, "time again what the database has timings of")   \
+    OPTION(again, "--again", NULL, FLAG, ON_TUNE,                                                  \
+           "time again what the database has timings of")                                          \
     OPTION(rows_out, "--export", "FILE", TEXT, ON_TUNE, "write the database's rows as JSON Lines") \
     OPTION(rows_in, "--import", "FILE", TEXT, ON_TUNE,                                             \
            "add the rows of such a file to the database")                                          \
@@ -351,12 +347,12 @@ enum {
 #define OPTION(field, name, argument, kind, on, help) CLI_AT_##field,
     CLI_OPTIONS(OPTION)
 #undef OPTION
-        CLI_N_OPTIONS
+    CLI_N_OPTIONS
 };
 
 typedef struct cli {
     const char *command, *file;
-    cli_TEXTS files;                                 /* `file` and those that follow it */
+    cli_TEXTS files; /* `file` and those that follow it */
     char canonical[1 + CLI_MAX_RECIPES][CLI_RECIPE]; /* recipe and compare point into this */
 #define OPTION(field, name, argument, kind, on, help) cli_##kind field;
     CLI_OPTIONS(OPTION)
