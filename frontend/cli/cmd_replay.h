@@ -16,6 +16,8 @@ typedef struct cli_replay {
     int micro_step, update;
     int64_t accumulate, at; /* at: the step after which the variables are */
     int64_t passed_over;    /* checkpoints that could not be loaded */
+    bool quiet;             /* says nothing of those */
+    int64_t since;          /* steps up to this one were trained under other conditions */
 } cli_replay;
 
 /* The results of a replayed step. */
@@ -40,6 +42,8 @@ void cli_replay_close(cli_replay *r);
 /* Gives the variables the values of the newest checkpoint before step `step`, so r->at < step.
  * false after a message on stderr. */
 bool cli_replay_load(cli_replay *r, int64_t step);
+/* As cli_replay_load, but false without a message if there is no such checkpoint. */
+bool cli_replay_load_older(cli_replay *r, int64_t step);
 /* Callbacks while a step is replayed, and what they are given; all may be NULL. */
 typedef struct cli_replay_watch {
     bool judge; /* as in fp8c_program_run_witnessed */

@@ -56,6 +56,7 @@ typedef struct f8_triage_trial {
     const char *what; /* a recipe; "lr / 4" (in bf16); "another batch"; "layer": see `operand` */
     bool ran, bad;
     double loss;
+    int64_t step; /* its last one: the bad one, if one was */
 } f8_triage_trial;
 
 enum { F8_TRIAGE_TRIALS = 12 };
@@ -84,9 +85,11 @@ typedef struct f8_triage {
     char state[128]; /* a variable with NaN or Inf before the step */
     f8_triage_value nonfinite;                   /* the first value with NaN or Inf */
     char nonfinite_input[128], nonfinite_op[32]; /* as in fp8c_witnessed */
-    char operand[128]; /* the operand that FP8 takes worst. The trial "layer" has its linear in
-                          bf16. "": not known */
+    /* The operand that FP8 takes worst, and its linear; "": none is known. */
+    char operand[128], linear[128];
     double sqnr, overflow, underflow;
+    bool infinite;   /* the loss or the gradient norm of the replay is not finite */
+    int threads;     /* another number of threads, on which the step was replayed; 0: it was not */
     bool replay_bad; /* the step is bad in the replay, too */
     f8_triage_trial trial[F8_TRIAGE_TRIALS];
     size_t n_trials;

@@ -32,6 +32,19 @@ static bool is_good(const f8_triage *t, const char *what)
     return trial && !trial->bad;
 }
 
+/* By what the learning rate must be divided so that the step is good; 0: no trial was good. */
+static int lower_rate(const f8_triage *t)
+{
+    static const struct {
+        const char *what;
+        int divisor;
+    } rates[] = {{"lr / 4", 4}, {"lr / 16", 16}, {"lr / 64", 64}};
+    for (size_t i = 0; i < sizeof rates / sizeof *rates; i++)
+        if (is_good(t, rates[i].what))
+            return rates[i].divisor;
+    return 0;
+}
+
 static f8_triage_class class_of(const f8_triage *t)
 {
     if (t->unstable)
@@ -50,7 +63,7 @@ static f8_triage_class class_of(const f8_triage *t)
         return F8_TRIAGE_BATCH;
     if (is_good(t, "bf16"))
         return F8_TRIAGE_FP8;
-    if (is_good(t, "lr / 4") || is_good(t, "lr / 16"))
+    if (lower_rate(t))
         return F8_TRIAGE_RATE;
     if (is_bad(t, "bf16") && is_good(t, "f32"))
         return F8_TRIAGE_BF16;
@@ -77,17 +90,19 @@ static void say_transient(const f8_triage *t, f8_triage_verdict *v)
     f8_format(v->text, sizeof v->text,
               "The device was wrong once, in step %" PRId64
               "%s: a replay from the same checkpoint has another %s, and a second replay agrees "
-              "with the first. So neither FP8 nor the data is the cause.%s%s",
+              "with the first. So neither FP8 nor the data is the cause.%s%s%s",
               t->differs, may_be_update ? " or in the update before it" : "", t->differs_in,
               t->first.known ? " The first value that differs is " : "",
-              t->first.known ? where(&t->first, at) : "");
-    f8_format(
-        v->advice, sizeof v->advice,
-        "Go on from the checkpoint of step %" PRId64
-        ": fp8c train --resume DIR. Look at this machine's memory and device errors, and test "
-        "it: fp8c doctor --burn 60.%s",
-        t->checkpoint,
-        t->fingerprints ? "" : " Another time train --fingerprint-every 1 names the value.");
+              t->first.known ? where(&t->first, at) : "",
+              strcmp(t->first.kind, "collective")
+                  ? ""
+                  : ": another rank sent it, and fingerprints are rank 0's alone");
+    f8_format(v->advice, sizeof v->advice,
+              "Go on from the checkpoint of step %" PRId64
+              ": move newer ones away, then fp8c train --resume DIR. Look at this machine's "
+              "memory and device errors, and test it: fp8c doctor --burn 60.%s",
+              t->checkpoint,
+              t->fingerprints ? "" : " Another time train --fingerprint-every 1 names the value.");
 }
 
 static void say_memory(const f8_triage *t, f8_triage_verdict *v)
@@ -109,13 +124,17 @@ static void say_memory(const f8_triage *t, f8_triage_verdict *v)
 
 static void say_unstable(const f8_triage *t, f8_triage_verdict *v)
 {
+    char threads[60] = "";
     v->step = t->differs ? t->differs : t->step;
     v->value = t->first;
+    if (!t->differs)
+        f8_format(threads, sizeof threads, ", on %d thread%s and on others,", t->threads,
+                  t->threads == 1 ? "" : "s");
     f8_format(v->text, sizeof v->text,
               "The device gives different results for the same inputs: two replays of step %" PRId64
-              " differ. fp8c's steps are deterministic, so the hardware, its driver "
+              "%s differ. fp8c's steps are deterministic, so the hardware, its driver "
               "or a library is at fault.",
-              v->step);
+              v->step, threads);
     f8_format(v->advice, sizeof v->advice,
               "Take this device out of use, and test it: fp8c doctor --burn 60.");
 }
@@ -135,7 +154,7 @@ static void say_persistent(const f8_triage *t, f8_triage_verdict *v)
     char at[300], device[120], bf16[400] = "";
     v->rank = t->ranks > 1 ? t->rank : -1;
     if (t->wrong_in_bf16.known)
-        f8_format(bf16, sizeof bf16, " Under bf16 a value is wrong, too.");
+        f8_format(bf16, sizeof bf16, " Under bf16 it is wrong, too.");
     v->step = t->began ? t->began : t->step;
     v->value = t->wrong;
     f8_format(
@@ -195,11 +214,12 @@ static void say_batch(const f8_triage *t, f8_triage_verdict *v)
 
 static void say_rate(const f8_triage *t, f8_triage_verdict *v)
 {
-    f8_format(v->text, sizeof v->text,
-              "The training diverges, and FP8 is not the cause: from the same checkpoint it is bad "
-              "under bf16, too. At a %s of the learning rate it is good. Every op of step "
-              "%" PRId64 " is right.",
-              is_good(t, "lr / 4") ? "quarter" : "sixteenth", t->step);
+    f8_format(
+        v->text, sizeof v->text,
+        "The training diverges, and FP8 is not the cause: from the same checkpoint it is bad "
+        "under bf16, too. It is good with 1/%d of the learning rate. Every op of step %" PRId64
+        " is right.",
+        lower_rate(t), t->step);
     f8_format(v->advice, sizeof v->advice,
               "Go on from the checkpoint of step %" PRId64
               " or an older one, with a lower learning rate or a longer warmup.",
@@ -214,6 +234,18 @@ static const char *cure(const f8_triage *t)
         if (is_good(t, order[i]))
             return order[i];
     return "bf16";
+}
+
+/* Whether the codes or the products of codes are at fault, as recipe `fake` tells. */
+static const char *fake_says(const f8_triage *t)
+{
+    if (is_bad(t, "fake"))
+        return " With the same operands quantized, but multiplied in bf16 (fake), it is bad, too: "
+               "quantization is the cause.";
+    if (is_good(t, "fake"))
+        return " With the same operands quantized, but multiplied in bf16 (fake), it is good: the "
+               "sums of the FP8 GEMMs are the cause.";
+    return "";
 }
 
 static void say_fp8(const f8_triage *t, f8_triage_verdict *v)
@@ -231,23 +263,19 @@ static void say_fp8(const f8_triage *t, f8_triage_verdict *v)
     }
     f8_format(v->text, sizeof v->text,
               "FP8 made step %" PRId64
-              " bad: from the same checkpoint it is bad under %s, and good under bf16. Every op "
-              "computes what its FP8 inputs give.%s",
-              t->step, t->recipe, worst);
+              " bad: from the same checkpoint it is bad under %s, and good "
+              "under bf16. Every op computes what its FP8 inputs give.%s%s",
+              t->step, t->recipe, fake_says(t), worst);
     if (!strcmp(heals, "layer")) {
-        char layer[128];
-        f8_format(layer, sizeof layer, "%s", t->operand);
-        char *dot = strrchr(layer, '.');
-        if (dot)
-            *dot = 0;
         f8_format(v->advice, sizeof v->advice,
                   "Keep this linear in bf16: recipe \"%s\" = bf16. With it the step is good.",
-                  layer);
+                  t->linear);
     } else {
         f8_format(v->advice, sizeof v->advice,
-                  "Take another recipe: fp8c train --resume DIR --recipe %s. With it the step is "
-                  "good.",
-                  heals);
+                  "Take another recipe, from the checkpoint of step %" PRId64
+                  ": move newer ones away, then fp8c train --resume DIR --recipe %s. With it the "
+                  "step is good.",
+                  t->checkpoint, heals);
     }
 }
 
@@ -274,17 +302,49 @@ static void say_healthy(const f8_triage *t, f8_triage_verdict *v)
 static void say_unknown(const f8_triage *t, f8_triage_verdict *v)
 {
     v->value = t->nonfinite;
-    f8_format(
-        v->text, sizeof v->text,
-        "Step %" PRId64
-        " is bad under every recipe that was tried, with another batch and at a sixteenth of "
-        "the learning rate. Every op is right. The cause is probably older than the checkpoint of "
-        "step %" PRId64 ", where the replay began.",
-        t->step, t->checkpoint);
+    f8_format(v->text, sizeof v->text,
+              "Step %" PRId64
+              " is bad under every recipe that was tried, with other batches, and at 1/64 of the "
+              "learning rate. Every op is right. The cause is probably older than the checkpoint "
+              "of step %" PRId64 ", where the replay began.",
+              t->step, t->checkpoint);
     f8_format(
         v->advice, sizeof v->advice,
         "Train again with train --keep K, which keeps older checkpoints to replay from; or look "
         "at the model.");
+}
+
+/* Appends where NaN or Inf came from: the first value that has them, and the op that made them. */
+static void say_origin(const f8_triage *t, f8_triage_verdict *v)
+{
+    char at[300];
+    const size_t n = strlen(v->text);
+    const bool asked = v->class == F8_TRIAGE_BATCH || v->class == F8_TRIAGE_RATE ||
+                       v->class == F8_TRIAGE_FP8 || v->class == F8_TRIAGE_BF16 ||
+                       v->class == F8_TRIAGE_UNKNOWN;
+    if (!asked || !t->infinite || !t->nonfinite.known)
+        return;
+    f8_format(v->text + n, sizeof v->text - n, " The first NaN or Inf is element %" PRId64 " of %s",
+              t->nonfinite.at, where(&t->nonfinite, at));
+    const size_t m = strlen(v->text);
+    if (*t->nonfinite_op)
+        f8_format(v->text + m, sizeof v->text - m, ": the op %s made it of finite values.",
+                  t->nonfinite_op);
+    else if (*t->nonfinite_input)
+        f8_format(v->text + m, sizeof v->text - m, ": '%s' had it already.", t->nonfinite_input);
+    else
+        f8_format(v->text + m, sizeof v->text - m, ".");
+}
+
+/* Damaged checkpoints may be a sign of a bad disk. */
+static void say_passed_over(const f8_triage *t, f8_triage_verdict *v)
+{
+    const size_t n = strlen(v->text);
+    if (t->passed_over)
+        f8_format(v->text + n, sizeof v->text - n,
+                  " %" PRId64
+                  " newer checkpoint%s damaged, and passed over: look at the disk, too.",
+                  t->passed_over, t->passed_over == 1 ? " is" : "s are");
 }
 
 void f8_triage_judge(const f8_triage *t, f8_triage_verdict *out)
@@ -304,4 +364,6 @@ void f8_triage_judge(const f8_triage *t, f8_triage_verdict *out)
         [F8_TRIAGE_UNKNOWN] = say_unknown};
     *out = (f8_triage_verdict){.class = class_of(t), .step = t->step, .rank = -1};
     say[out->class](t, out);
+    say_origin(t, out);
+    say_passed_over(t, out);
 }
