@@ -117,7 +117,8 @@ static void say_memory(const f8_triage *t, f8_triage_verdict *v)
               t->differs, t->variable);
     f8_format(v->advice, sizeof v->advice,
               "Go on from the checkpoint of step %" PRId64
-              ": fp8c train --resume DIR. Look at this machine's ECC errors, and test it: fp8c "
+              ": move newer ones away, then fp8c train --resume DIR. Look at this machine's ECC "
+              "errors, and test it: fp8c "
               "doctor --burn 60.",
               t->checkpoint);
 }
