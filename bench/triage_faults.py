@@ -107,6 +107,8 @@ class Records:
                     self.warning = record["step"]
             elif record["event"] == "warning" and not self.warning:
                 self.warning = record["step"]
+                if record.get("kind") == "loss_explodes": # the first far loss may be earlier
+                    self.warning = min(record["since"] + 1, record["step"])
 
     def differ(self, other, until):
         """The first step with other bits, up to one."""
@@ -380,7 +382,7 @@ def one(campaign, name, number, case, right):
     else: # what the training itself shows
         asked = records.warning
         result["effect"] = asked is not None
-        truth["step"] = asked
+        truth["step"] = case["step"] if right == "fp8" else asked
         if not asked:
             return dict(result, truth=truth, verdict=None, right=None)
     if "byte" in case:

@@ -38,6 +38,8 @@ typedef struct triage {
     cli_replay *watched;
     cli_fingerprint now; /* of the function that runs */
     int64_t watched_step;
+    int64_t earlier;  /* trials begin at a checkpoint before that of this step; 0: at the newest */
+    int64_t too_late; /* the last trial was bad in the first step after this checkpoint */
     f8_triage_value *wrong; /* where the first wrong value goes */
 } triage;
 
@@ -679,12 +681,16 @@ static bool try_as(triage *t, const char *what, const cli_replay_as *as, const e
     cli_replay r = {
         .c = t->c, .folder = &t->folder, .data = &t->data, .quiet = true, .since = last_change(t)};
     cli_replayed out = {0};
-    bool bad = false, ok = cli_replay_open(&r, as) && cli_replay_load(&r, f->step);
+    bool bad = false,
+         ok = cli_replay_open(&r, as) && ((t->earlier && cli_replay_load_older(&r, t->earlier)) ||
+                                          cli_replay_load(&r, f->step));
+    const int64_t from = r.at;
     while (ok && r.at < f->step + BEYOND && !bad) {
         ok = cli_replay_step(&r, batch_of(other, r.at + 1), NULL, &out);
         bad = ok && is_bad(t, &out);
     }
     const int64_t last = r.at;
+    t->too_late = bad && last == from + 1 ? from : 0;
     cli_replay_close(&r);
     if (!ok || f->n_trials == F8_TRIAGE_TRIALS)
         return false;
@@ -791,7 +797,7 @@ static double highest_rate(const triage *t)
 }
 
 /* Tries lower rates under bf16 until one is good. */
-static bool try_rates(triage *t)
+static bool try_rates_once(triage *t)
 {
     static const char *const what[] = {"lr / 4", "lr / 16", "lr / 64"};
     double rate = highest_rate(t);
@@ -803,6 +809,25 @@ static bool try_rates(triage *t)
             return true;
     }
     return true;
+}
+
+/* A lower rate can't change the loss of the first step after a checkpoint. If that is bad, the
+ * rates are tried from older checkpoints. */
+static bool try_rates(triage *t)
+{
+    const size_t before = t->found.n_trials;
+    bool ok = try_rates_once(t);
+    while (ok && t->too_late > 0 && (!t->earlier || t->too_late < t->earlier)) {
+        t->earlier = t->too_late;
+        t->found.n_trials = before;
+        say(t,
+            "the first step after the checkpoint is bad already: trying from one before step "
+            "%" PRId64,
+            t->earlier);
+        ok = try_rates_once(t);
+    }
+    t->earlier = 0;
+    return ok;
 }
 
 /* Runs trials until one heals the step, if the device is right and the replay is bad, too. */
