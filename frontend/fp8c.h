@@ -1730,8 +1730,9 @@ typedef struct fp8c_witnessed {
 typedef void (*fp8c_witness_fn)(void *user, const fp8c_witnessed *value);
 
 /* Runs a function as fp8c_program_run, under observation. Collectives go on beside nothing.
- * FP8C_ERR_INPUT: the program was compiled without `witness`. After another failure the state is
- * undefined, as after a failed run. */
+ * FP8C_ERR_INPUT: the program was compiled without `witness`, or this is called by a callback of the
+ * same program. The callback may read the program; it may not run, change or destroy it. After
+ * another failure the state is undefined, as after a failed run. */
 FP8C_API fp8c_status fp8c_program_run_witnessed(fp8c_program *program, int function, int32_t judge,
                                                 fp8c_witness_fn fn, void *user);
 

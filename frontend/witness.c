@@ -156,9 +156,11 @@ static f8_status run(watch *w, f8_diag *diag)
     F8_TRY(f8_program_meet(p, (int)w->func, diag));
     F8_TRY(f8_program_keep(p, (int)w->func, diag));
     i->kind->observe(i, &observer);
+    p->watched = true;
     f8_status status = i->kind->run(i, w->func, diag);
     if (status == F8_OK)
         status = i->kind->wait(i, diag);
+    p->watched = false;
     i->kind->observe(i, NULL);
     return status;
 }

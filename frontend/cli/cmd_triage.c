@@ -60,7 +60,8 @@ static bool grow(triage *t, int64_t step)
 {
     if (step <= t->n_steps)
         return true;
-    recorded *grown = realloc(t->step, (size_t)step * sizeof *grown);
+    const bool fits = (uint64_t)step <= SIZE_MAX / sizeof *t->step;
+    recorded *grown = fits ? realloc(t->step, (size_t)step * sizeof *grown) : NULL;
     if (!grown)
         return false;
     memset(grown + t->n_steps, 0, (size_t)(step - t->n_steps) * sizeof *grown);

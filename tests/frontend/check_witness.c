@@ -369,6 +369,54 @@ START_TEST(refusals)
 }
 END_TEST
 
+/* ---- a callback that calls back ---- */
+
+typedef struct meddler {
+    fp8c_context *ctx;
+    fp8c_program *program;
+    int function, what, calls;
+} meddler;
+
+static void meddle(void *user, const fp8c_witnessed *v)
+{
+    meddler *m = user;
+    fp8c_program *p = m->program;
+    fp8c_status status = FP8C_OK;
+    if (m->calls++)
+        return;
+    switch (m->what) {
+    case 0: status = fp8c_program_run(p, m->function); break;
+    case 1: status = fp8c_program_run_witnessed(p, m->function, 1, meddle, user); break;
+    case 2: status = fp8c_program_initialize(p, 2); break;
+    default: status = fp8c_program_call(p, m->function, NULL, 0, NULL, 0); break;
+    }
+    ck_assert_int_eq(status, FP8C_ERR_INPUT);
+    said(m->ctx, "the callback of fp8c_program_run_witnessed");
+    ck_assert_int_eq(v->function, m->function);
+}
+
+/* Is refused, and the run goes on as if it had not. */
+START_TEST(meddling)
+{
+    float loss[2][2];
+    f8_api_run r[2];
+    for (int k = 0; k < 2; k++) {
+        witness_begin(&r[k], "cpu", "bf16", true);
+        meddler m = {r[k].ctx, r[k].program, r[k].step, _i, k};
+        f8_api_batch(&r[k], WITNESS_BYTES, 0);
+        ck_assert_int_eq(fp8c_program_run_witnessed(r[k].program, r[k].step, 1, meddle, &m), FP8C_OK);
+        ck_assert_int_gt(m.calls, 10);
+        loss[k][0] = *(float *)f8_api_buffer(&r[k], r[k].step, FP8C_OUTPUT, "loss", NULL);
+        ck_assert_int_eq(fp8c_program_run(r[k].program, r[k].step), FP8C_OK); /* free again */
+        loss[k][1] = *(float *)f8_api_buffer(&r[k], r[k].step, FP8C_OUTPUT, "loss", NULL);
+    }
+    ck_assert_mem_eq(loss[0], loss[1], sizeof loss[0]);
+    ck_assert_ptr_null(f8_api_differs(&r[0], &r[1]));
+    f8_api_close(&r[0]);
+    f8_api_close(&r[1]);
+}
+END_TEST
+
 Suite *f8_suite(void)
 {
     Suite *s = suite_create("witness");
@@ -385,6 +433,7 @@ Suite *f8_suite(void)
     tcase_add_test(t, a_fault_of_one_rank);
     tcase_add_test(t, without_the_option);
     tcase_add_test(t, refusals);
+    tcase_add_loop_test(t, meddling, 0, 4);
     suite_add_tcase(s, t);
     return s;
 }
