@@ -216,6 +216,7 @@ $(BUILD)/tests/fp8c_faulty: $(call object,$(CLI) $(FAULTS) tests/faults/faulty.c
 	@mkdir -p $(@D)
 	@echo "  link $@"
 	@$(CC) $(CFLAGS) $(LINK_$(VARIANT)) $(FAST_LINKER) $(FAULTY) -o $@ $^ $(LDLIBS) -ljansson
+$(BUILD)/tests/check_triage: | $(BUILD)/tests/fp8c_faulty
 $(BUILD)/tests/check_witness: $(call object,$(FAULTS))
 $(BUILD)/tests/check_witness: private CHECK += $(FAULTY)
 # The command with a kernel that computes wrong: check_burn runs it.

@@ -269,7 +269,7 @@ enum {
            "make one kernel per node: the same bits, slower")                                      \
     OPTION(print_after, "--print-after", "PASS", TEXT, ON_PRINT,                                   \
            "compile, and print the module as it is after this pass")                               \
-    OPTION(verbose, "-v", NULL, LEVEL, ON_ALL | ON_TUNE | ON_TRIAGE,                                         \
+    OPTION(verbose, "-v", NULL, LEVEL, ON_ALL | ON_TUNE | ON_TRIAGE,                               \
            "log what is done on stderr; twice: also each pass and kernel (FP8C_VERBOSE=1, 2)")     \
     OPTION(markdown, "--markdown", NULL, FLAG, ON_OPS, "print the page of the manual")             \
     OPTION(man, "--man", NULL, FLAG, ON_HELP, "print the man page, as roff")                       \

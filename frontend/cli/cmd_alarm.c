@@ -301,10 +301,10 @@ void cli_alarm_stop(const cli_alarms *a, cli_folder *folder)
         cli_file_fail(&diag);
         return;
     }
-    fprintf(stderr,
-            "  --guard %s: the run ends here. Its newest checkpoint is that of step %" PRId64
-            "%s\n",
-            modes[a->mode], step, step < a->stopped ? ", from before" : ": there is no earlier one");
+    fprintf(
+        stderr,
+        "  --guard %s: the run ends here. Its newest checkpoint is that of step %" PRId64 "%s\n",
+        modes[a->mode], step, step < a->stopped ? ", from before" : ": there is no earlier one");
     if (a->mode == CLI_GUARD_STOP)
         fprintf(stderr, "  to look for the cause: fp8c triage %s\n", folder->path);
     fprintf(stderr,

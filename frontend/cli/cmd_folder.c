@@ -424,13 +424,21 @@ static bool check_steps(const cli_folder *f, const cli *c)
     return true;
 }
 
+/* Whether the steps from now on have other bits than they would have had. */
+static bool is_changed(const cli_folder *f, const cli *c)
+{
+    const char *recipe = json_string_value(json_object_get(f->run.info, "recipe"));
+    return c->steps != f->steps || !recipe || strcmp(recipe, c->recipe) ||
+           json_integer_value(json_object_get(f->run.info, "ranks")) != ranks_of(c);
+}
+
 /* Keeps the options that the run goes on with, and where it did. */
 static bool update(cli_folder *f, const cli *c, const fp8c_program *program, bool same)
 {
     f8_diag diag = {0};
     json_t *info = f->run.info, *all = json_object_get(info, "resolved");
-    json_t *mark = json_pack("{sI ss sI}", "step", (json_int_t)f->at.step, "recipe", c->recipe,
-                             "ranks", (json_int_t)ranks_of(c));
+    json_t *mark = json_pack("{sI ss sI sb}", "step", (json_int_t)f->at.step, "recipe", c->recipe,
+                             "ranks", (json_int_t)ranks_of(c), "changed", (int)is_changed(f, c));
     bool ok = !json_array_append_new(json_object_get(info, "resumed"), mark);
     for (int at = 0; at < CLI_N_OPTIONS; at++)
         if (cli_options[at].on & ON_TRAIN && fate_of(at) == FREE)

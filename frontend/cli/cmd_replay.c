@@ -1,6 +1,7 @@
 /* Replaying steps: see cmd_replay.h. */
 #include "frontend/cli/cmd_replay.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <string.h>
 
@@ -58,22 +59,42 @@ static void say_passed_over(void *user, const f8_diag *why)
 {
     cli_replay *r = user;
     r->passed_over++;
-    fprintf(stderr, "%s: warning: passed over: %s\n", why->file ? why->file : "", why->text);
+    if (!r->quiet)
+        fprintf(stderr, "%s: warning: passed over: %s\n", why->file ? why->file : "", why->text);
+}
+
+static f8_status load(cli_replay *r, int64_t step, f8_diag *diag)
+{
+    bool same = true;
+    f8_run_position at = r->folder->at;
+    at.recipe = r->recipe;
+    const f8_status status =
+        f8_run_load_before(&r->folder->run, r->program, step, &at, &same, say_passed_over, r, diag);
+    r->at = at.step;
+    if (status == F8_OK && r->at < r->since)
+        return f8_file_fail(diag, F8_ERR_INPUT, r->folder->path,
+                            "from step %" PRId64 " on it was trained under other conditions, and "
+                            "no checkpoint since then is of before that step",
+                            r->since + 1);
+    return status;
+}
+
+static bool initialize(cli_replay *r)
+{
+    return fp8c_program_initialize(r->program, r->c->seed) == FP8C_OK ||
+           cli_fail(r->ctx) == CLI_DONE;
 }
 
 bool cli_replay_load(cli_replay *r, int64_t step)
 {
     f8_diag diag = {0};
-    bool same = true;
-    f8_run_position at = r->folder->at;
-    at.recipe = r->recipe;
-    if (fp8c_program_initialize(r->program, r->c->seed) != FP8C_OK)
-        return cli_fail(r->ctx) == CLI_DONE;
-    if (f8_run_load_before(&r->folder->run, r->program, step, &at, &same, say_passed_over, r,
-                           &diag) != F8_OK)
-        return cli_file_fail(&diag);
-    r->at = at.step;
-    return true;
+    return initialize(r) && (load(r, step, &diag) == F8_OK || cli_file_fail(&diag));
+}
+
+bool cli_replay_load_older(cli_replay *r, int64_t step)
+{
+    f8_diag diag = {0};
+    return initialize(r) && load(r, step, &diag) == F8_OK;
 }
 
 /* ---- steps ---- */

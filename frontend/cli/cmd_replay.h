@@ -16,6 +16,8 @@ typedef struct cli_replay {
     int micro_step, update;
     int64_t accumulate, at; /* at: steps that are done */
     int64_t passed_over;    /* checkpoints that could not be loaded */
+    bool quiet;             /* says nothing of those */
+    int64_t since;          /* earlier steps were trained under other conditions */
 } cli_replay;
 
 /* What a step gave. */
@@ -40,6 +42,8 @@ void cli_replay_close(cli_replay *r);
 /* Takes the values of the newest checkpoint before step `step`: r->at < step. false after a message
  * on stderr. */
 bool cli_replay_load(cli_replay *r, int64_t step);
+/* The same. false without a message: there is none. */
+bool cli_replay_load_older(cli_replay *r, int64_t step);
 /* Who looks on while a step is replayed; all may be NULL. */
 typedef struct cli_replay_watch {
     bool judge;

@@ -173,6 +173,33 @@ static bool choose_step(triage *t)
     return true;
 }
 
+/* What was trained under another recipe, schedule or number of ranks can't be replayed as it was:
+ * the step after which the run was last changed. */
+static int64_t last_change(const triage *t)
+{
+    const json_t *all = json_object_get(t->folder.run.info, "resumed");
+    int64_t since = 0;
+    for (size_t i = 0; i < json_array_size(all); i++) {
+        const json_t *mark = json_array_get(all, i);
+        if (json_is_true(json_object_get(mark, "changed")))
+            since = json_integer_value(json_object_get(mark, "step"));
+    }
+    return since;
+}
+
+static bool has_ranks(const triage *t)
+{
+    const json_int_t then = json_integer_value(json_object_get(t->folder.run.info, "ranks"));
+    const int now = t->c->ranks ? t->c->ranks->comm.ranks : 1;
+    if (then == now)
+        return true;
+    fprintf(stderr,
+            "%s: error: it was trained by %d rank%s, and its steps have other bits on %d; "
+            "mpirun -n %d fp8c triage asks as many\n",
+            t->folder.path, (int)then, then == 1 ? "" : "s", now, (int)then);
+    return false;
+}
+
 /* ---- progress ---- */
 
 static void say(const triage *t, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -271,11 +298,11 @@ static void compare_variables(triage *t, cli_replay *r, const cli_fingerprint *t
     cli_fingerprint_free(&now);
 }
 
-/* Finds the function's record of the watched step. */
+/* Finds the function's record of the watched step: it is of rank 0. */
 static void begin_function(void *user, int function, int64_t micro_step)
 {
     triage *t = user;
-    const recorded *s = step_at(t, t->watched_step);
+    const recorded *s = cli_ranks_follows(t->c->ranks) ? NULL : step_at(t, t->watched_step);
     const char *name = fp8c_program_function_name(t->watched->program, function);
     cli_fingerprint_free(&t->now);
     for (size_t i = 0; s && i < json_array_size(s->fingerprint); i++)
@@ -324,24 +351,40 @@ static bool replay_one(triage *t, cli_replay *r, cli_replayed *out)
     return ok;
 }
 
-/* Replays up to step `end` and stops at the first that has other bits than its record. */
-static bool replay_to(triage *t, cli_replay *r, int64_t end, int64_t *differs, const char **in,
-                      cli_replayed *last)
+/* Whether any rank has found something. */
+static bool any_rank(const triage *t, bool mine)
 {
-    *differs = 0;
-    while (r->at < end && !*differs) {
+    int32_t own = mine, all[F8_MAX_RANKS] = {own};
+    cli_ranks *ranks = t->c->ranks;
+    if (ranks && ranks->comm.all_gather(ranks->comm.user, &own, all, sizeof own))
+        return mine;
+    for (int i = 0; ranks && i < ranks->comm.ranks; i++)
+        own |= all[i];
+    return own != 0;
+}
+
+/* What differs in the step that was replayed; NULL: nothing. Ranks agree whether something does. */
+static const char *differs_in(triage *t, cli_replay *r, const cli_replayed *now)
+{
+    const recorded *s = step_at(t, r->at);
+    const char *what = s ? difference(s, now) : NULL;
+    if (s && !what && (t->found.first.known || *t->found.variable))
+        what = "fingerprint";
+    if (!any_rank(t, what != NULL) && s && !has_checksum(t, r, s))
+        what = "checksum of all variables";
+    return any_rank(t, what != NULL) && !what ? "fingerprint" : what;
+}
+
+/* Replays up to step `end` and stops at the first that has other bits than its record. */
+static bool replay_to(triage *t, cli_replay *r, int64_t end, cli_replayed *last)
+{
+    f8_triage *f = &t->found;
+    f->differs = 0;
+    while (r->at < end && !f->differs) {
         if (!replay_one(t, r, last))
             return false;
-        const recorded *s = step_at(t, r->at);
-        const char *what = s ? difference(s, last) : NULL;
-        if (s && !what && (t->found.first.known || *t->found.variable))
-            what = "fingerprint";
-        if (s && !what && !has_checksum(t, r, s))
-            what = "checksum of all variables";
-        if (what) {
-            *differs = r->at;
-            *in = what;
-        }
+        f->differs_in = differs_in(t, r, last);
+        f->differs = f->differs_in ? r->at : 0;
     }
     return true;
 }
@@ -382,49 +425,85 @@ static bool judge(triage *t, cli_replay *r, int64_t step, f8_triage_value *wrong
             return false;
     t->watched = r;
     t->wrong = wrong;
+    if (wrong == &t->found.wrong)
+        t->found.judged = 0;
     if (step == t->found.step && wrong == &t->found.wrong && !t->found.differs)
         look_for_nonfinite(t, r);
     return cli_replay_step(r, 0, &watch, &out);
+}
+
+enum { SEARCH = 60 }; /* seconds after which no more steps are looked at */
+
+static void say_replayed(const triage *t, int64_t from, int64_t to)
+{
+    const f8_triage *f = &t->found;
+    say(t,
+        "replayed steps %" PRId64 " to %" PRId64 " from the checkpoint of step %" PRId64 ": %s%s",
+        from + 1, to, from, f->differs ? "the last has another " : "the bits of the records",
+        f->differs ? f->differs_in : "");
+}
+
+/* Once more up to the step that differs, whatever the records say: `first` is what it gave. */
+static bool replay_again(triage *t, cli_replay *r, const cli_replayed *first)
+{
+    f8_triage *f = &t->found;
+    char loss[2][40], norm[2][40];
+    cli_replayed second = *first;
+    if (!cli_replay_load(r, f->checkpoint + 1))
+        return false;
+    while (r->at < f->differs)
+        if (!cli_replay_step(r, 0, NULL, &second))
+            return false;
+    f->unstable = strcmp(cli_hex(first->loss, loss[0]), cli_hex(second.loss, loss[1])) ||
+                  strcmp(cli_hex(first->grad_norm, norm[0]), cli_hex(second.grad_norm, norm[1]));
+    say(t, "replayed once more: %s", f->unstable ? "other bits" : "the same bits");
+    return true;
+}
+
+/* The state may have gone wrong before the checkpoint. Older ones tell, while there is time. */
+static bool look_back(triage *t, cli_replay *r, cli_replayed *out)
+{
+    f8_triage *f = &t->found;
+    const double start = f8_seconds_now();
+    int64_t end = f->checkpoint;
+    while (!f->differs && any_rank(t, f8_seconds_now() - start < SEARCH) &&
+           cli_replay_load_older(r, end)) {
+        const int64_t from = r->at;
+        if (!replay_to(t, r, end, out))
+            return false;
+        say_replayed(t, from, r->at);
+        end = from;
+    }
+    if (f->differs)
+        f->checkpoint = end;
+    return true;
+}
+
+static bool has_found(const triage *t)
+{
+    const f8_triage *f = &t->found;
+    return any_rank(t, f->wrong.known || *f->input);
 }
 
 /* Replays the run up to the bad step, and looks at what the device did. */
 static bool look_at_device(triage *t, cli_replay *r)
 {
     f8_triage *f = &t->found;
-    cli_replayed first, second;
-    const char *again;
-    int64_t twice;
+    cli_replayed last;
     f->records = true;
     if (!cli_replay_load(r, f->step))
         return false;
+    r->quiet = true;
     f->checkpoint = r->at;
     f->passed_over = r->passed_over;
-    if (!replay_to(t, r, f->step, &f->differs, &f->differs_in, &first))
+    if (!replay_to(t, r, f->step, &last))
         return false;
-    say(t,
-        "replayed steps %" PRId64 " to %" PRId64 " from the checkpoint of step %" PRId64 ": %s%s",
-        f->checkpoint + 1, r->at, f->checkpoint,
-        f->differs ? "the last has another " : "the bits of the records",
-        f->differs ? f->differs_in : "");
-    f->replay_bad = is_bad(t, &first);
-    if (f->differs) {
-        const int64_t until = r->at;
-        char loss[2][40], norm[2][40];
-        if (!cli_replay_load(r, f->step))
-            return false;
-        /* to the same step, whatever the records say */
-        for (second = first, twice = 0; r->at < until; twice++)
-            if (!cli_replay_step(r, 0, NULL, &second))
-                return false;
-        again =
-            strcmp(cli_hex(first.loss, loss[0]), cli_hex(second.loss, loss[1])) ||
-                    strcmp(cli_hex(first.grad_norm, norm[0]), cli_hex(second.grad_norm, norm[1]))
-                ? "other bits"
-                : "the same bits";
-        f->unstable = !strcmp(again, "other bits");
-        say(t, "replayed once more: %s", again);
-    }
-    return judge(t, r, f->differs ? f->differs : f->step, &f->wrong);
+    say_replayed(t, f->checkpoint, r->at);
+    f->replay_bad = is_bad(t, &last);
+    if (!f->differs &&
+        (!judge(t, r, f->step, &f->wrong) || (!has_found(t) && !look_back(t, r, &last))))
+        return false;
+    return !f->differs || (replay_again(t, r, &last) && judge(t, r, f->differs, &f->wrong));
 }
 
 /* ---- ranks ---- */
@@ -476,47 +555,47 @@ static bool gather(triage *t)
     return true;
 }
 
-/* Whether any rank has found something. */
-static bool any_rank(const triage *t, bool mine)
-{
-    int32_t own = mine, all[F8_MAX_RANKS] = {own};
-    cli_ranks *ranks = t->c->ranks;
-    if (ranks && ranks->comm.all_gather(ranks->comm.user, &own, all, sizeof own))
-        return mine;
-    for (int i = 0; ranks && i < ranks->comm.ranks; i++)
-        own |= all[i];
-    return own != 0;
-}
-
-enum { SEARCH = 60 }; /* seconds after which no other step is judged */
-
-/* The first step since the checkpoint in which a value is wrong: halves the steps in between. */
-static bool find_begin(triage *t, cli_replay *r)
+/* Of the steps from `first` to f->began, in which a value is wrong, the first: halves them. */
+static bool halve(triage *t, cli_replay *r, int64_t first, double start)
 {
     f8_triage *f = &t->found;
-    int64_t first = f->checkpoint + 1, last = f->differs ? f->differs : f->step;
-    const double start = f8_seconds_now();
-    f->began = last;
-    while (first < last && any_rank(t, f8_seconds_now() - start < SEARCH)) {
+    while (first < f->began && any_rank(t, f8_seconds_now() - start < SEARCH)) {
         f8_triage_value own = {0};
-        const int64_t middle = first + (last - first) / 2;
+        const int64_t middle = first + (f->began - first) / 2;
         if (!judge(t, r, middle, &own))
             return false;
         if (!any_rank(t, own.known)) {
             first = middle + 1;
             continue;
         }
-        last = f->began = middle;
+        f->began = middle;
         if (own.known)
             f->wrong = own;
     }
     return true;
 }
 
+/* The first step in which a value is wrong, as far as there are checkpoints and time. */
+static bool find_begin(triage *t, cli_replay *r)
+{
+    f8_triage *f = &t->found;
+    const double start = f8_seconds_now();
+    int64_t from = f->checkpoint;
+    f->began = f->differs ? f->differs : f->step;
+    while (halve(t, r, from + 1, start)) {
+        if (f->began > from + 1 || !any_rank(t, f8_seconds_now() - start < SEARCH) ||
+            !cli_replay_load_older(r, from))
+            return true;
+        from = r->at;
+    }
+    return false;
+}
+
 /* Whether a device that is wrong is so under bf16, too. */
 static bool look_at_bf16(triage *t)
 {
-    cli_replay r = {.c = t->c, .folder = &t->folder, .data = &t->data};
+    cli_replay r = {
+        .c = t->c, .folder = &t->folder, .data = &t->data, .quiet = true, .since = last_change(t)};
     f8_triage_value own = {0};
     if (!t->found.wrong.known || !strcmp(t->c->recipe, "bf16"))
         return true;
@@ -534,26 +613,69 @@ static bool look_at_bf16(triage *t)
 
 /* ---- numerics ---- */
 
-enum { BEYOND = 20 }; /* steps behind the bad one that a trial trains: it may only be later */
+enum { BEYOND = 20 };   /* steps behind the bad one that a trial trains: it may only be later */
+enum { EXCHANGED = 3 }; /* batches, at most */
 
-/* The same steps from the same checkpoint under other conditions, and some more. */
-static bool try_as(triage *t, const char *what, const cli_replay_as *as, int64_t batch_of)
+enum { FAR = 1000003 }; /* batches ahead */
+
+/* Steps that get another batch: the one so far ahead. */
+typedef struct exchanged {
+    int64_t step[EXCHANGED];
+    int n;
+    int64_t ahead;
+} exchanged;
+
+static int64_t batch_of(const exchanged *other, int64_t step)
+{
+    for (int i = 0; other && i < other->n; i++)
+        if (other->step[i] == step)
+            return step + other->ahead;
+    return 0;
+}
+
+/* The same steps from the same checkpoint under other conditions, and some more. `other` may be
+ * NULL. */
+static bool try_as(triage *t, const char *what, const cli_replay_as *as, const exchanged *other)
 {
     f8_triage *f = &t->found;
-    cli_replay r = {.c = t->c, .folder = &t->folder, .data = &t->data};
+    cli_replay r = {
+        .c = t->c, .folder = &t->folder, .data = &t->data, .quiet = true, .since = last_change(t)};
     cli_replayed out = {0};
     bool bad = false, ok = cli_replay_open(&r, as) && cli_replay_load(&r, f->step);
     while (ok && r.at < f->step + BEYOND && !bad) {
-        ok = cli_replay_step(&r, r.at + 1 == f->step ? batch_of : 0, NULL, &out);
+        ok = cli_replay_step(&r, batch_of(other, r.at + 1), NULL, &out);
         bad = ok && is_bad(t, &out);
     }
     const int64_t last = r.at;
     cli_replay_close(&r);
     if (!ok || f->n_trials == F8_TRIAGE_TRIALS)
         return false;
-    f->trial[f->n_trials++] = (f8_triage_trial){what, true, bad, out.loss};
+    f->trial[f->n_trials++] = (f8_triage_trial){what, true, bad, out.loss, last};
     say(t, "with %s: %s, loss %.4f at step %" PRId64, what, bad ? "bad" : "good", out.loss, last);
     return true;
+}
+
+/* Rows of a file come again. If a later step is bad then, it gets another batch, too; and the other
+ * batch may have the bad row itself, so two are tried. */
+static bool try_batches(triage *t)
+{
+    f8_triage *f = &t->found;
+    exchanged other = {{f->step}, 1, FAR};
+    const char *what = "another batch";
+    for (;; what = "other batches") {
+        if (!try_as(t, what, &(cli_replay_as){0}, &other))
+            return false;
+        f8_triage_trial *trial = &f->trial[f->n_trials - 1];
+        const bool again = batch_of(&other, trial->step) != 0;
+        trial->what = "another batch";
+        if (!trial->bad || (again ? other.ahead > FAR : other.n == EXCHANGED))
+            return true;
+        if (again)
+            other.ahead += FAR;
+        else
+            other.step[other.n++] = trial->step;
+        f->n_trials--;
+    }
 }
 
 static bool is_healed(const triage *t, const char *what)
@@ -562,26 +684,34 @@ static bool is_healed(const triage *t, const char *what)
     return trial && !trial->bad;
 }
 
+/* Decibels, less what is lost: large elements that stay can hide from the SQNR all that become 0.
+ */
+static double quality_of(const fp8c_statistic *s)
+{
+    return isfinite(s->sqnr) ? s->sqnr - 1000 * s->overflow - 100 * s->underflow : -INFINITY;
+}
+
 /* The operand that FP8 takes worst, by the statistics of the bad step. */
 static bool find_operand(triage *t)
 {
     f8_triage *f = &t->found;
-    cli_replay r = {.c = t->c, .folder = &t->folder, .data = &t->data};
+    cli_replay r = {
+        .c = t->c, .folder = &t->folder, .data = &t->data, .quiet = true, .since = last_change(t)};
     fp8c_statistic s = {.struct_size = sizeof s};
     cli_replayed out;
     double worst = INFINITY;
-    bool ok = cli_replay_open(&r, &(cli_replay_as){.stats = "*.x,*.w,*.dy"}) &&
-              cli_replay_load(&r, f->step);
+    bool ok = cli_replay_open(&r, &(cli_replay_as){.stats = "*"}) && cli_replay_load(&r, f->step);
     while (ok && r.at + 1 < f->step)
         ok = cli_replay_step(&r, 0, NULL, &out);
     r.micro_step = ok ? fp8c_program_function(r.program, "micro_step.stats") : -1;
     ok = ok && r.micro_step >= 0 && cli_replay_step(&r, 0, NULL, &out);
     for (int i = 0; ok && fp8c_program_statistic(r.program, r.micro_step, i, &s) == FP8C_OK; i++) {
-        const double quality = isfinite(s.sqnr) ? s.sqnr - 1000 * s.overflow : -INFINITY;
+        const double quality = quality_of(&s);
         if (!s.recipe || s.nonfinite || quality >= worst)
             continue;
         worst = quality;
         copy_text(f->operand, sizeof f->operand, s.name);
+        copy_text(f->linear, sizeof f->linear, s.linear);
         f->sqnr = s.sqnr;
         f->overflow = s.overflow;
         f->underflow = s.underflow;
@@ -593,24 +723,21 @@ static bool find_operand(triage *t)
 static bool find_cure(triage *t)
 {
     static const char *const recipes[] = {"current", "rowwise", "block"};
-    char rule[160], linear[128];
+    char rule[160];
     if (!find_operand(t))
         return false;
     for (size_t i = 0; i < sizeof recipes / sizeof *recipes; i++) {
         if (!strcmp(recipes[i], t->c->recipe))
             continue;
-        if (!try_as(t, recipes[i], &(cli_replay_as){.recipe = recipes[i]}, 0))
+        if (!try_as(t, recipes[i], &(cli_replay_as){.recipe = recipes[i]}, NULL))
             return false;
         if (is_healed(t, recipes[i]))
             return true;
     }
-    copy_text(linear, sizeof linear, t->found.operand);
-    char *dot = strrchr(linear, '.');
-    if (!dot)
+    if (!*t->found.linear)
         return true;
-    *dot = 0;
-    snprintf(rule, sizeof rule, "\"%s\" = bf16", linear);
-    return try_as(t, "layer", &(cli_replay_as){.rule = rule}, 0);
+    snprintf(rule, sizeof rule, "\"%s\" = bf16", t->found.linear);
+    return try_as(t, "layer", &(cli_replay_as){.rule = rule}, NULL);
 }
 
 /* The rate that the schedule multiplies: the records have what came of it. */
@@ -629,21 +756,23 @@ static bool look_at_numerics(triage *t)
     const bool fp8 = strcmp(t->c->recipe, "bf16") && strcmp(t->c->recipe, "f32");
     if (f->unstable || f->wrong.known || f->differs || *f->input || *f->state || !f->replay_bad)
         return true;
-    if (!try_as(t, "another batch", &(cli_replay_as){0}, f->step + 1000003))
+    if (!try_batches(t))
         return false;
     if (is_healed(t, "another batch"))
         return true;
-    if (!try_as(t, "bf16", &(cli_replay_as){.recipe = "bf16"}, 0))
+    if (!try_as(t, "bf16", &(cli_replay_as){.recipe = "bf16"}, NULL))
         return false;
     if (is_healed(t, "bf16") && fp8)
         return find_cure(t);
-    if (!try_as(t, "f32", &(cli_replay_as){.recipe = "f32"}, 0))
-        return false;
     const double rate = highest_rate(t);
-    if (!try_as(t, "lr / 4", &(cli_replay_as){.recipe = "bf16", .lr = rate / 4}, 0))
+    if (!try_as(t, "lr / 4", &(cli_replay_as){.recipe = "bf16", .lr = rate / 4}, NULL))
         return false;
-    return is_healed(t, "lr / 4") ||
-           try_as(t, "lr / 16", &(cli_replay_as){.recipe = "bf16", .lr = rate / 16}, 0);
+    if (!is_healed(t, "lr / 4") &&
+        !try_as(t, "lr / 16", &(cli_replay_as){.recipe = "bf16", .lr = rate / 16}, NULL))
+        return false;
+    /* the last, because it takes more memory than the run */
+    return is_healed(t, "lr / 4") || is_healed(t, "lr / 16") ||
+           try_as(t, "f32", &(cli_replay_as){.recipe = "f32"}, NULL);
 }
 
 /* ---- the outcome ---- */
@@ -666,21 +795,22 @@ static void record(triage *t)
                                                 cli_json_number(f->trial[i].loss)));
     cli_json_record(
         &t->json,
-        json_pack("{ss ss ss sI sI ss sI sI ss? so sI so so so ss ss so?}", "event", "triage",
+        json_pack("{ss ss ss sI sI ss sI sI sI ss? so sI so so so ss ss so?}", "event", "triage",
                   "run", t->folder.path, "class", f8_triage_class_name[v->class], "step",
                   (json_int_t)v->step, "bad_step", (json_int_t)f->step, "why", f->why, "checkpoint",
-                  (json_int_t)f->checkpoint, "differs", (json_int_t)f->differs, "differs_in",
-                  f->differs ? f->differs_in : NULL, "value", value_record(&v->value), "judged",
-                  (json_int_t)f->judged, "wrong", value_record(&f->wrong), "nonfinite",
-                  value_record(&f->nonfinite), "trials", trials, "text", v->text, "advice",
-                  v->advice, "rank", v->rank < 0 ? NULL : json_integer(v->rank)));
+                  (json_int_t)f->checkpoint, "passed_over", (json_int_t)f->passed_over, "differs",
+                  (json_int_t)f->differs, "differs_in", f->differs ? f->differs_in : NULL, "value",
+                  value_record(&v->value), "judged", (json_int_t)f->judged, "wrong",
+                  value_record(&f->wrong), "nonfinite", value_record(&f->nonfinite), "trials",
+                  trials, "text", v->text, "advice", v->advice, "rank",
+                  v->rank < 0 ? NULL : json_integer(v->rank)));
 }
 
 static int investigate(triage *t)
 {
-    cli_replay r = {.c = t->c, .folder = &t->folder, .data = &t->data};
+    cli_replay r = {.c = t->c, .folder = &t->folder, .data = &t->data, .since = last_change(t)};
     t->found.recipe = t->c->recipe;
-    bool ok = read_records(t) && choose_step(t);
+    bool ok = has_ranks(t) && read_records(t) && choose_step(t);
     if (ok)
         say(t, "%s: step %" PRId64 " is bad: %s", t->folder.path, t->found.step, t->found.why);
     ok = ok && cli_replay_open(&r, &(cli_replay_as){.witness = true}) && look_at_device(t, &r);

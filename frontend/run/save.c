@@ -198,7 +198,8 @@ static f8_status load_one(f8_run *r, fp8c_program *program, int64_t step, f8_run
     }
     if (status == F8_OK) {
         status = f8_load_match(&l);
-        *wrong |= status != F8_OK;
+        /* a byte of the header may be damaged, and give a variable another name */
+        *wrong |= status != F8_OK && f8_run_check_file(&files, r->path, &(f8_diag){0}) == F8_OK;
         if (status == F8_OK)
             status = f8_load_values(&l);
     }
@@ -236,8 +237,8 @@ typedef struct search {
     void *user;
 } search;
 
-static f8_status load_newest(f8_run *r, fp8c_program *program, const search *s,
-                             f8_run_position *at, bool *same, int64_t *step, f8_diag *diag)
+static f8_status load_newest(f8_run *r, fp8c_program *program, const search *s, f8_run_position *at,
+                             bool *same, int64_t *step, f8_diag *diag)
 {
     *step = s->below;
     for (;;) {

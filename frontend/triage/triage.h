@@ -54,6 +54,7 @@ typedef struct f8_triage_trial {
     const char *what; /* a recipe; "lr / 4"; "another batch" */
     bool ran, bad;
     double loss;
+    int64_t step; /* its last one: the bad one, if one was */
 } f8_triage_trial;
 
 enum { F8_TRIAGE_TRIALS = 12 };
@@ -81,7 +82,8 @@ typedef struct f8_triage {
     char state[128];               /* a variable with NaN or Inf before the step */
     f8_triage_value nonfinite;     /* the first value with NaN or Inf */
     char nonfinite_input[128], nonfinite_op[32]; /* as in fp8c_witnessed */
-    char operand[128]; /* the operand that FP8 takes worst; "": none is known */
+    /* The operand that FP8 takes worst, and its linear; "": none is known. */
+    char operand[128], linear[128];
     double sqnr, overflow, underflow;
     bool replay_bad; /* the step is bad in the replay, too */
     f8_triage_trial trial[F8_TRIAGE_TRIALS];

@@ -75,13 +75,16 @@ static void say_transient(const f8_triage *t, f8_triage_verdict *v)
               "The device was wrong once, in step %" PRId64
               ": a replay from the same checkpoint has "
               "another %s, and a second replay has the same bits as the first. So neither FP8 nor "
-              "the data made the step bad.%s%s",
+              "the data made the step bad.%s%s%s",
               t->differs, t->differs_in, t->first.known ? " The first value that differs is " : "",
-              t->first.known ? where(&t->first, at) : "");
+              t->first.known ? where(&t->first, at) : "",
+              strcmp(t->first.kind, "collective")
+                  ? ""
+                  : ": another rank sent it, and fingerprints are rank 0's alone");
     f8_format(v->advice, sizeof v->advice,
               "Go on from the checkpoint of step %" PRId64
-              ": fp8c train --resume DIR. Look at this machine's memory and device errors (fp8c "
-              "doctor --burn 60)%s.",
+              ": move newer ones away, then fp8c train --resume DIR. Look at this machine's "
+              "memory and device errors (fp8c doctor --burn 60)%s.",
               t->checkpoint,
               t->fingerprints ? "" : "; train --fingerprint-every 1 would name the value");
 }
@@ -228,19 +231,15 @@ static void say_fp8(const f8_triage *t, f8_triage_verdict *v)
               "under bf16. Every op is right: each gives what its FP8 inputs say.%s",
               t->step, t->recipe, worst);
     if (!strcmp(heals, "layer")) {
-        char layer[128];
-        f8_format(layer, sizeof layer, "%s", t->operand);
-        char *dot = strrchr(layer, '.');
-        if (dot)
-            *dot = 0;
         f8_format(v->advice, sizeof v->advice,
                   "Keep this linear in bf16: recipe \"%s\" = bf16. With it the step is good.",
-                  layer);
+                  t->linear);
     } else {
         f8_format(v->advice, sizeof v->advice,
-                  "Take another recipe: fp8c train --resume DIR --recipe %s. With it the step is "
-                  "good.",
-                  heals);
+                  "Take another recipe, from the checkpoint of step %" PRId64
+                  ": move newer ones away, then fp8c train --resume DIR --recipe %s. With it the "
+                  "step is good.",
+                  t->checkpoint, heals);
     }
 }
 
@@ -279,6 +278,17 @@ static void say_unknown(const f8_triage *t, f8_triage_verdict *v)
               "Replay from an older checkpoint (train --keep K keeps more), or look at the model.");
 }
 
+/* Checkpoints that are damaged say something about a machine, too. */
+static void say_passed_over(const f8_triage *t, f8_triage_verdict *v)
+{
+    const size_t n = strlen(v->text);
+    if (t->passed_over)
+        f8_format(v->text + n, sizeof v->text - n,
+                  " %" PRId64
+                  " newer checkpoint%s damaged, and passed over: look at the disk, too.",
+                  t->passed_over, t->passed_over == 1 ? " is" : "s are");
+}
+
 void f8_triage_judge(const f8_triage *t, f8_triage_verdict *out)
 {
     static void (*const say[F8_TRIAGE_N_CLASSES])(const f8_triage *, f8_triage_verdict *) = {
@@ -296,4 +306,5 @@ void f8_triage_judge(const f8_triage *t, f8_triage_verdict *out)
         [F8_TRIAGE_UNKNOWN] = say_unknown};
     *out = (f8_triage_verdict){.class = class_of(t), .step = t->step, .rank = -1};
     say[out->class](t, out);
+    say_passed_over(t, out);
 }

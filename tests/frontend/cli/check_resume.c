@@ -233,21 +233,25 @@ START_TEST(checkpoints)
 }
 END_TEST
 
-/* The newest checkpoint is damaged, cut or not there: the one before is taken. */
+/* The newest checkpoint is damaged, cut or not there, or a variable in it has another name: the one
+ * before is taken. */
 START_TEST(damaged)
 {
     size_t n;
     f8_cli_ok(F8_CLI("train", file, "--data", data, "--steps", "10", "--run", straight));
-    for (int how = 0; how < 3; how++) {
+    for (int how = 0; how < 4; how++) {
         f8_cli_forget(folder);
         F8_CLI("train", file, "--data", data, "--steps", "10", "--run", folder, "--save-every", "4",
                "--stop-at", "6");
         char path[PATH + 300];
         snprintf(path, sizeof path, "%s", in(folder, checkpoint(6)));
         char *bytes = f8_cli_read(path, &n);
-        bytes[n - 100] ^= 1;
+        char *name = how == 3 ? memmem(bytes, n, "opt.step", 8) : bytes + n - 100;
+        ck_assert_ptr_nonnull(name);
+        *name ^= 1;
+        n -= how == 1;
         FILE *f = fopen(path, "wb");
-        ck_assert_int_eq(fwrite(bytes, 1, how ? n - 1 : n, f), how ? n - 1 : n);
+        ck_assert_int_eq(fwrite(bytes, 1, n, f), n);
         fclose(f);
         free(bytes);
         if (how == 2)
@@ -259,6 +263,8 @@ START_TEST(damaged)
         says(r, 0, how == 2 ? "" : "warning: passed over: ");
         if (how == 0)
             says(r, 0, "its values do not have its checksum");
+        if (how == 3)
+            says(r, 0, "it does not fit the program");
         snprintf(path, sizeof path, "%s.damaged", in(folder, checkpoint(6)));
         ck_assert_int_eq(access(path, F_OK), how == 2 ? -1 : 0); /* kept, under another name */
         same_run(10);

@@ -1,0 +1,282 @@
+/* `fp8c triage`: trainings with a fault that is put in (tests/faults/), and the verdict about them;
+ * and folders that it can say nothing about. */
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "tests/shared/api/train_case.h"
+#include "tests/shared/suite.h"
+
+enum { TIMEOUT = 120 };
+
+static json_t *record; /* of the last triage */
+
+static void setup(void)
+{
+    static char faulty[PATH];
+    train_setup("lr = 1e-2");
+    const ssize_t n = readlink("/proc/self/exe", faulty, sizeof faulty - 20);
+    ck_assert(n > 0);
+    faulty[n] = 0;
+    strcpy(strrchr(faulty, '/'), "/fp8c_faulty");
+    setenv("FP8C", faulty, 1);
+    unsetenv("FP8C_FAULT");
+}
+
+static void teardown(void)
+{
+    json_decref(record);
+    record = NULL;
+    train_teardown();
+}
+
+static void put(const char *fault)
+{
+    if (fault)
+        setenv("FP8C_FAULT", fault, 1);
+    else
+        unsetenv("FP8C_FAULT");
+}
+
+/* 12 steps under `delayed`, a checkpoint every 5, with a fault. */
+static void train(const char *fault, bool fingerprints)
+{
+    put(fault);
+    const char *every = fingerprints ? "1" : "100";
+    f8_cli_result r =
+        F8_CLI("train", file, "--data", data, "--recipe", "delayed", "--steps", "12", "--run",
+               folder, "--save-every", "5", "--keep", "9", "--fingerprint-every", every);
+    ck_assert_msg(r.code == 0, "exit %d: %s", r.code, r.err);
+    put(NULL);
+}
+
+/* Asks about a step; NULL: about the one of the records. A fault that lasts is still there. */
+static f8_cli_result triage(const char *step, const char *fault)
+{
+    put(fault);
+    f8_cli_result r = step ? F8_CLI("triage", folder, "--step", step, "--json", "-")
+                           : F8_CLI("triage", folder, "--json", "-");
+    put(NULL);
+    ck_assert_msg(r.code == 0, "exit %d: %s", r.code, r.err);
+    json_decref(record);
+    record = json_loads(r.out, 0, NULL);
+    ck_assert_msg(record != NULL, "no JSON: %s", r.out);
+    return r;
+}
+
+static const char *text(const char *key)
+{
+    return json_string_value(json_object_get(record, key));
+}
+
+static void is(const char *class, int step)
+{
+    ck_assert_msg(!strcmp(text("class"), class) &&
+                      json_integer_value(json_object_get(record, "step")) == step,
+                  "not %s in step %d: %s", class, step, json_dumps(record, 0));
+}
+
+static void is_at(const char *function, const char *op, const char *value)
+{
+    const char *keys[] = {"function", "op", "value"}, *want[] = {function, op, value};
+    for (int i = 0; i < 3; i++)
+        ck_assert_str_eq(
+            json_string_value(json_object_get(json_object_get(record, "value"), keys[i])), want[i]);
+}
+
+/* ---- faults ---- */
+
+START_TEST(gemm_every_time)
+{
+    const char *fault = "kind=gemm,value=up.fprop,step=7,when=always,factor=100";
+    train(fault, true);
+    triage("9", fault);
+    is("persistent", 7);
+    is_at("micro_step", "up.fprop", "up.fprop");
+    ck_assert_ptr_nonnull(strstr(text("text"), "Under bf16 it is wrong, too."));
+    /* it began before a newer checkpoint */
+    triage("12", fault);
+    is("persistent", 7);
+    /* the device is another now: then it was wrong once, for all that can be known */
+    triage("9", NULL);
+    is("transient", 7);
+}
+END_TEST
+
+START_TEST(kernel_once)
+{
+    train("kind=flip,function=update,value=up,step=4,element=9,bit=20", true);
+    triage("5", NULL);
+    is("transient", 4);
+    const json_t *value = json_object_get(record, "value");
+    ck_assert_str_eq(json_string_value(json_object_get(value, "function")), "update");
+    ck_assert_str_eq(json_string_value(json_object_get(value, "kind")), "kernel");
+    ck_assert_ptr_nonnull(strstr(json_string_value(json_object_get(value, "value")), "up"));
+    /* a checkpoint is newer than the fault */
+    triage("8", NULL);
+    is("transient", 4);
+    ck_assert_int_eq(json_integer_value(json_object_get(record, "checkpoint")), 0);
+}
+END_TEST
+
+START_TEST(once_without_fingerprints)
+{
+    train("kind=gemm,value=up.wgrad,step=8,factor=50", false);
+    triage("10", NULL);
+    is("transient", 8);
+    ck_assert(json_is_null(json_object_get(record, "value")));
+    ck_assert_ptr_nonnull(strstr(text("advice"), "--fingerprint-every"));
+}
+END_TEST
+
+START_TEST(inf_in_memory)
+{
+    train("kind=inf,value=up,step=7,element=3", true);
+    triage(NULL, NULL); /* the loss of step 7 is not finite */
+    is("memory", 7);
+    ck_assert_str_eq(json_string_value(json_object_get(json_object_get(record, "value"), "value")),
+                     "up");
+}
+END_TEST
+
+/* Rows of floats as a .npy file. */
+static const char *write_rows(const char *name, int rows, int columns, int nan_at)
+{
+    char head[128];
+    float x[40 * 16];
+    ck_assert_int_le(rows * columns, 40 * 16);
+    memset(head, ' ', sizeof head);
+    memcpy(head, "\x93NUMPY\x01\x00\x76\x00", 10);
+    const int n =
+        snprintf(head + 10, sizeof head - 10,
+                 "{'descr': '<f4', 'fortran_order': False, 'shape': (%d, %d), }", rows, columns);
+    head[10 + n] = ' ';
+    head[sizeof head - 1] = '\n';
+    for (int i = 0; i < rows * columns; i++)
+        x[i] = i == nan_at ? NAN : (float)(i * 37 % 64) / 64;
+    FILE *f = fopen(f8_cli_temp(name), "wb");
+    ck_assert(f && fwrite(head, sizeof head, 1, f) == 1 &&
+              fwrite(x, sizeof *x * (size_t)(rows * columns), 1, f) == 1 && !fclose(f));
+    return f8_cli_temp(name);
+}
+
+START_TEST(nan_in_file)
+{
+    static const char model[] = "module m\nparam w: f32[16, 16] normal(0.1)\n"
+                                "func forward(%x: f32[2, 16]) -> (%loss: f32[]) {\n"
+                                "  %y = linear(%x, w)\n"
+                                "  %s = reduce_sum(reshape(mul(%y, %y)) {shape = [32]})\n"
+                                "  return reshape(%s) {shape = []}\n}\n"
+                                "optimizer adamw {lr = 1e-3}\n";
+    char rows[PATH + 10], at[20];
+    const char *of = f8_cli_write("rows.f8", model, sizeof model - 1);
+    snprintf(rows, sizeof rows, "x=%s", write_rows("x.npy", 40, 16, 16 * 11 + 5));
+    f8_cli_result r = F8_CLI("train", of, "--batch", rows, "--steps", "18", "--run", folder,
+                             "--recipe", "current", "--save-every", "6", "--keep", "9");
+    ck_assert_msg(r.code == 0, "exit %d: %s", r.code, r.err);
+    triage(NULL, NULL);
+    snprintf(at, sizeof at, "of step %d ",
+             (int)json_integer_value(json_object_get(record, "step")));
+    ck_assert_str_eq(text("class"), "input");
+    ck_assert_str_eq(json_string_value(json_object_get(json_object_get(record, "value"), "value")),
+                     "x");
+    ck_assert_ptr_nonnull(strstr(text("advice"), at));
+    unlink(f8_cli_temp("x.npy"));
+}
+END_TEST
+
+START_TEST(healthy)
+{
+    train(NULL, true);
+    triage("8", NULL);
+    is("healthy", 8);
+    ck_assert(json_is_null(json_object_get(record, "value")));
+    ck_assert_int_gt(json_integer_value(json_object_get(record, "judged")), 20);
+    ck_assert_int_eq(json_array_size(json_object_get(record, "trials")), 0);
+}
+END_TEST
+
+/* ---- what it can't do ---- */
+
+static void flip_byte(const char *path, long at)
+{
+    FILE *f = fopen(path, "r+b");
+    ck_assert(f && !fseek(f, at, SEEK_END));
+    const int c = fgetc(f);
+    ck_assert(c != EOF && !fseek(f, at, SEEK_END) && fputc(c ^ 1, f) != EOF && !fclose(f));
+}
+
+START_TEST(damaged)
+{
+    train("kind=gemm,value=up.wgrad,step=8,factor=50", true);
+    flip_byte(in(folder, "checkpoint-5.safetensors"), -40);
+    const f8_cli_result r = triage("9", NULL);
+    ck_assert_ptr_nonnull(strstr(r.err, "checkpoint-5.safetensors: warning: passed over: "));
+    is("transient", 8);
+    is_at("micro_step", "up.wgrad", "up.wgrad");
+    ck_assert_int_eq(json_integer_value(json_object_get(record, "passed_over")), 1);
+    ck_assert_ptr_nonnull(strstr(text("text"), "1 newer checkpoint is damaged"));
+    /* no other is left */
+    ck_assert_int_eq(unlink(in(folder, "checkpoint-0.safetensors")), 0);
+    f8_cli_fails(F8_CLI("triage", folder, "--step", "9", "--json", "-"), 1,
+                 "it has no checkpoint that is whole, of before that step");
+}
+END_TEST
+
+START_TEST(bad_use)
+{
+    f8_cli_fails(F8_CLI("triage", f8_cli_temp("none")), 1, "none");
+    f8_cli_fails(F8_CLI("triage", file), 1, "m.f8");
+    f8_cli_fails(F8_CLI("triage"), 2, "triage");
+    train(NULL, false);
+    f8_cli_fails(F8_CLI("triage", folder), 1, "no record of it says that a step is bad");
+    f8_cli_fails(F8_CLI("triage", folder, "--step", "13"), 1, "it has no record of that step");
+    f8_cli_fails(F8_CLI("triage", folder, "--step", "0"), 2, "--step");
+    f8_cli_fails(F8_CLI("triage", folder, "--steps", "9"), 2, "--steps");
+    ck_assert_int_eq(unlink(in(folder, "checkpoint-0.safetensors")), 0);
+    f8_cli_fails(F8_CLI("triage", folder, "--step", "5", "--json", "-"), 1, "no checkpoint");
+}
+END_TEST
+
+/* What was trained under another recipe has other bits, and no device was wrong. */
+START_TEST(changed)
+{
+    train(NULL, false);
+    f8_cli_result r = F8_CLI("train", "--resume", folder, "--recipe", "bf16", "--steps", "16");
+    ck_assert_msg(r.code == 0, "exit %d: %s", r.code, r.err);
+    triage("14", NULL);
+    is("healthy", 14);
+    ck_assert_int_eq(json_integer_value(json_object_get(record, "checkpoint")), 12);
+    f8_cli_fails(F8_CLI("triage", folder, "--step", "9", "--json", "-"), 1,
+                 "from step 13 on it was trained under other conditions");
+    /* going on as before changes nothing */
+    r = F8_CLI("train", "--resume", folder, "--stop-at", "16");
+    triage("14", NULL);
+    is("healthy", 14);
+}
+END_TEST
+
+Suite *f8_suite(void)
+{
+    Suite *s = suite_create("triage");
+    TCase *faults = tcase_create("faults"), *use = tcase_create("use");
+    TCase *all[] = {faults, use};
+    for (int i = 0; i < 2; i++) {
+        tcase_add_checked_fixture(all[i], setup, teardown);
+        tcase_set_timeout(all[i], TIMEOUT);
+        suite_add_tcase(s, all[i]);
+    }
+    tcase_add_test(faults, gemm_every_time);
+    tcase_add_test(faults, kernel_once);
+    tcase_add_test(faults, once_without_fingerprints);
+    tcase_add_test(faults, inf_in_memory);
+    tcase_add_test(faults, nan_in_file);
+    tcase_add_test(faults, healthy);
+    tcase_add_test(use, damaged);
+    tcase_add_test(use, changed);
+    tcase_add_test(use, bad_use);
+    return s;
+}
