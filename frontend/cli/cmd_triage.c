@@ -813,7 +813,8 @@ static int investigate(triage *t)
     bool ok = has_ranks(t) && read_records(t) && choose_step(t);
     if (ok)
         say(t, "%s: step %" PRId64 " is bad: %s", t->folder.path, t->found.step, t->found.why);
-    ok = ok && cli_replay_open(&r, &(cli_replay_as){.witness = true}) && look_at_device(t, &r);
+    ok = ok && cli_replay_open(&r, &(cli_replay_as){.witness = true}) &&
+         cli_folder_fits(&t->folder, r.ctx, r.program, &t->data) && look_at_device(t, &r);
     if (ok && any_rank(t, t->found.wrong.known))
         ok = find_begin(t, &r);
     cli_replay_close(&r);
