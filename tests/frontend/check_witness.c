@@ -417,6 +417,47 @@ START_TEST(meddling)
 }
 END_TEST
 
+/* ---- memory ---- */
+
+static void has_name(void *user, const fp8c_witnessed *v)
+{
+    *(int *)user += v->value && v->name && v->kind;
+}
+
+/* Each allocation of a run fails once: it is said, or the run needs none of it. */
+START_TEST(no_memory)
+{
+    counting c = {0};
+    const fp8c_context_options co = counted_options(&c);
+    fp8c_compile_options o = recipe("current");
+    fp8c_context *ctx;
+    o.witness = 1;
+    o.threads = 1;
+    ck_assert_int_eq(fp8c_context_create(&co, &ctx), FP8C_OK);
+    fp8c_module *m = parse(ctx, model);
+    fp8c_program *p = compile(ctx, m, &o);
+    ck_assert_int_eq(fp8c_program_initialize(p, 1), FP8C_OK);
+    const int step = fp8c_program_function(p, "micro_step");
+    int values = 0, seen, failed = 0;
+    ck_assert_int_eq(fp8c_program_run_witnessed(p, step, 1, has_name, &values), FP8C_OK);
+    for (bool fails = true; fails; failed += fails) {
+        seen = 0;
+        c.fail_at = c.n + failed + 1;
+        const fp8c_status status = fp8c_program_run_witnessed(p, step, 1, has_name, &seen);
+        fails = c.n >= c.fail_at;
+        c.fail_at = 0;
+        ck_assert_msg(status == (fails ? FP8C_ERR_MEMORY : FP8C_OK), "allocation %d: %d", failed + 1,
+                      (int)status);
+        ck_assert(fails ? seen < values : seen == values);
+    }
+    ck_assert_int_gt(failed, 10);
+    fp8c_program_destroy(p);
+    fp8c_module_destroy(m);
+    fp8c_context_destroy(ctx);
+    ck_assert_int_eq(c.live, 0);
+}
+END_TEST
+
 Suite *f8_suite(void)
 {
     Suite *s = suite_create("witness");
@@ -434,6 +475,7 @@ Suite *f8_suite(void)
     tcase_add_test(t, without_the_option);
     tcase_add_test(t, refusals);
     tcase_add_loop_test(t, meddling, 0, 4);
+    tcase_add_test(t, no_memory);
     suite_add_tcase(s, t);
     return s;
 }
