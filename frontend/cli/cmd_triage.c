@@ -43,6 +43,8 @@ typedef struct triage {
     cli_replay *watched;
     cli_fingerprint now; /* of the function that runs */
     int64_t watched_step;
+    int64_t earlier;  /* trials begin at a checkpoint before that of this step; 0: at the newest */
+    int64_t too_late; /* the last trial was bad in the first step after this checkpoint */
     f8_triage_value *wrong; /* where the first wrong value goes */
 } triage;
 
@@ -253,6 +255,7 @@ static void see_value(void *user, const fp8c_witnessed *v)
         return;
     if (v->nonfinite && !t->found.nonfinite.known) {
         note_value(&t->found.nonfinite, p, v);
+        t->found.nonfinite.at = v->nonfinite_at;
         copy_text(t->found.nonfinite_input, sizeof t->found.nonfinite_input, v->nonfinite_input);
         copy_text(t->found.nonfinite_op, sizeof t->found.nonfinite_op, v->nonfinite_op);
     }
@@ -443,20 +446,52 @@ static void say_replayed(const triage *t, int64_t from, int64_t to)
         f->differs ? f->differs_in : "");
 }
 
+static bool same_bits(const cli_replayed *a, const cli_replayed *b)
+{
+    char loss[2][40], norm[2][40];
+    return !strcmp(cli_hex(a->loss, loss[0]), cli_hex(b->loss, loss[1])) &&
+           !strcmp(cli_hex(a->grad_norm, norm[0]), cli_hex(b->grad_norm, norm[1]));
+}
+
 /* Once more up to the step that differs, whatever the records say: `first` is what it gave. */
 static bool replay_again(triage *t, cli_replay *r, const cli_replayed *first)
 {
     f8_triage *f = &t->found;
-    char loss[2][40], norm[2][40];
     cli_replayed second = *first;
     if (!cli_replay_load(r, f->checkpoint + 1))
         return false;
     while (r->at < f->differs)
         if (!cli_replay_step(r, 0, NULL, &second))
             return false;
-    f->unstable = strcmp(cli_hex(first->loss, loss[0]), cli_hex(second.loss, loss[1])) ||
-                  strcmp(cli_hex(first->grad_norm, norm[0]), cli_hex(second.grad_norm, norm[1]));
+    f->unstable = !same_bits(first, &second);
     say(t, "replayed once more: %s", f->unstable ? "other bits" : "the same bits");
+    return true;
+}
+
+/* A CPU gives the same bits on any number of threads: one that does not is at fault. `first` is
+ * what the bad step gave. */
+static bool replay_on_other_threads(triage *t, const cli_replay *as, const cli_replayed *first)
+{
+    f8_triage *f = &t->found;
+    cli own = *t->c;
+    fp8c_info info = {.struct_size = sizeof info};
+    cli_replay r = {
+        .c = &own, .folder = &t->folder, .data = &t->data, .quiet = true, .since = as->since};
+    cli_replayed last = *first;
+    if (strncmp(fp8c_program_target(as->program), "cpu", 3))
+        return true;
+    fp8c_program_info(as->program, &info);
+    own.threads = info.threads == 1 ? 2 : 1;
+    bool ok = cli_replay_open(&r, &(cli_replay_as){0}) && cli_replay_load(&r, f->step);
+    while (ok && r.at < f->step)
+        ok = cli_replay_step(&r, 0, NULL, &last);
+    cli_replay_close(&r);
+    if (!ok)
+        return false;
+    f->threads = own.threads;
+    f->unstable = any_rank(t, !same_bits(first, &last));
+    say(t, "on %d thread%s: %s", f->threads, f->threads == 1 ? "" : "s",
+        f->unstable ? "other bits" : "the same bits");
     return true;
 }
 
@@ -500,6 +535,9 @@ static bool look_at_device(triage *t, cli_replay *r)
         return false;
     say_replayed(t, f->checkpoint, r->at);
     f->replay_bad = is_bad(t, &last);
+    f->infinite = !last.finite;
+    if (!f->differs && (!replay_on_other_threads(t, r, &last) || f->unstable))
+        return f->unstable;
     if (!f->differs &&
         (!judge(t, r, f->step, &f->wrong) || (!has_found(t) && !look_back(t, r, &last))))
         return false;
@@ -641,17 +679,22 @@ static bool try_as(triage *t, const char *what, const cli_replay_as *as, const e
     cli_replay r = {
         .c = t->c, .folder = &t->folder, .data = &t->data, .quiet = true, .since = last_change(t)};
     cli_replayed out = {0};
-    bool bad = false, ok = cli_replay_open(&r, as) && cli_replay_load(&r, f->step);
+    bool bad = false,
+         ok = cli_replay_open(&r, as) && ((t->earlier && cli_replay_load_older(&r, t->earlier)) ||
+                                          cli_replay_load(&r, f->step));
+    const int64_t from = r.at;
     while (ok && r.at < f->step + BEYOND && !bad) {
         ok = cli_replay_step(&r, batch_of(other, r.at + 1), NULL, &out);
         bad = ok && is_bad(t, &out);
     }
     const int64_t last = r.at;
+    t->too_late = bad && last == from + 1 ? from : 0;
     cli_replay_close(&r);
     if (!ok || f->n_trials == F8_TRIAGE_TRIALS)
         return false;
     f->trial[f->n_trials++] = (f8_triage_trial){what, true, bad, out.loss, last};
-    say(t, "with %s: %s, loss %.4f at step %" PRId64, what, bad ? "bad" : "good", out.loss, last);
+    say(t, "with %s: %s, loss %.4f at step %" PRId64, what, bad ? "bad" : "good",
+        isnan(out.loss) ? NAN : out.loss, last); /* a NaN without its sign */
     return true;
 }
 
@@ -723,8 +766,10 @@ static bool find_operand(triage *t)
 static bool find_cure(triage *t)
 {
     static const char *const recipes[] = {"current", "rowwise", "block"};
-    char rule[160];
-    if (!find_operand(t))
+    char rule[160], fake[CLI_RECIPE + 20];
+    snprintf(fake, sizeof fake, "%s {fake = true}", t->c->recipe);
+    if (!find_operand(t) || (!strchr(t->c->recipe, '{') && strcmp(t->c->recipe, "fake") &&
+                             !try_as(t, "fake", &(cli_replay_as){.recipe = fake}, NULL)))
         return false;
     for (size_t i = 0; i < sizeof recipes / sizeof *recipes; i++) {
         if (!strcmp(recipes[i], t->c->recipe))
@@ -749,6 +794,38 @@ static double highest_rate(const triage *t)
     return rate;
 }
 
+/* Under bf16, until one is good. */
+static bool try_rates_once(triage *t)
+{
+    static const char *const what[] = {"lr / 4", "lr / 16", "lr / 64"};
+    double rate = highest_rate(t);
+    for (size_t i = 0; i < sizeof what / sizeof *what; i++) {
+        rate /= 4;
+        if (!try_as(t, what[i], &(cli_replay_as){.recipe = "bf16", .lr = rate}, NULL))
+            return false;
+        if (is_healed(t, what[i]))
+            return true;
+    }
+    return true;
+}
+
+/* No rate changes the loss of the first step after a checkpoint. If that is bad, older checkpoints
+ * are tried. */
+static bool try_rates(triage *t)
+{
+    const size_t before = t->found.n_trials;
+    bool ok = try_rates_once(t);
+    while (ok && t->too_late > 0 && (!t->earlier || t->too_late < t->earlier)) {
+        t->earlier = t->too_late;
+        t->found.n_trials = before;
+        say(t, "its first step is bad already: from a checkpoint before that of step %" PRId64,
+            t->earlier);
+        ok = try_rates_once(t);
+    }
+    t->earlier = 0;
+    return ok;
+}
+
 /* What heals the step? Asked only where the device is right and the replay is bad, too. */
 static bool look_at_numerics(triage *t)
 {
@@ -764,14 +841,10 @@ static bool look_at_numerics(triage *t)
         return false;
     if (is_healed(t, "bf16") && fp8)
         return find_cure(t);
-    const double rate = highest_rate(t);
-    if (!try_as(t, "lr / 4", &(cli_replay_as){.recipe = "bf16", .lr = rate / 4}, NULL))
-        return false;
-    if (!is_healed(t, "lr / 4") &&
-        !try_as(t, "lr / 16", &(cli_replay_as){.recipe = "bf16", .lr = rate / 16}, NULL))
+    if (!try_rates(t))
         return false;
     /* the last, because it takes more memory than the run */
-    return is_healed(t, "lr / 4") || is_healed(t, "lr / 16") ||
+    return !f->trial[f->n_trials - 1].bad ||
            try_as(t, "f32", &(cli_replay_as){.recipe = "f32"}, NULL);
 }
 

@@ -85,6 +85,8 @@ typedef struct f8_triage {
     /* The operand that FP8 takes worst, and its linear; "": none is known. */
     char operand[128], linear[128];
     double sqnr, overflow, underflow;
+    bool infinite;   /* the loss or the gradient norm of the replay is not finite */
+    int threads;     /* another number of threads, on which the step was replayed; 0: it was not */
     bool replay_bad; /* the step is bad in the replay, too */
     f8_triage_trial trial[F8_TRIAGE_TRIALS];
     size_t n_trials;

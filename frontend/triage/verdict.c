@@ -32,6 +32,19 @@ static bool is_good(const f8_triage *t, const char *what)
     return trial && !trial->bad;
 }
 
+/* What the learning rate must be divided by for the step to be good; 0: it is never good. */
+static int lower_rate(const f8_triage *t)
+{
+    static const struct {
+        const char *what;
+        int divisor;
+    } rates[] = {{"lr / 4", 4}, {"lr / 16", 16}, {"lr / 64", 64}};
+    for (size_t i = 0; i < sizeof rates / sizeof *rates; i++)
+        if (is_good(t, rates[i].what))
+            return rates[i].divisor;
+    return 0;
+}
+
 static f8_triage_class class_of(const f8_triage *t)
 {
     if (t->unstable)
@@ -50,7 +63,7 @@ static f8_triage_class class_of(const f8_triage *t)
         return F8_TRIAGE_BATCH;
     if (is_good(t, "bf16"))
         return F8_TRIAGE_FP8;
-    if (is_good(t, "lr / 4") || is_good(t, "lr / 16"))
+    if (lower_rate(t))
         return F8_TRIAGE_RATE;
     if (is_bad(t, "bf16") && is_good(t, "f32"))
         return F8_TRIAGE_BF16;
@@ -106,14 +119,18 @@ static void say_memory(const f8_triage *t, f8_triage_verdict *v)
 
 static void say_unstable(const f8_triage *t, f8_triage_verdict *v)
 {
+    char threads[60] = "";
     v->step = t->differs ? t->differs : t->step;
     v->value = t->first;
+    if (!t->differs)
+        f8_format(threads, sizeof threads, ", on %d thread%s and on others,", t->threads,
+                  t->threads == 1 ? "" : "s");
     f8_format(
         v->text, sizeof v->text,
         "The device gives other results for the same inputs: two replays of step %" PRId64
-        " differ from one another. fp8c's steps are deterministic, so the hardware, its driver "
+        "%s differ from one another. fp8c's steps are deterministic, so the hardware, its driver "
         "or a library is at fault.",
-        v->step);
+        v->step, threads);
     f8_format(v->advice, sizeof v->advice,
               "Take this device out of use, and test it: fp8c doctor --burn 60.");
 }
@@ -194,9 +211,9 @@ static void say_rate(const f8_triage *t, f8_triage_verdict *v)
 {
     f8_format(v->text, sizeof v->text,
               "The training diverges, and not because of FP8: from the same checkpoint it is bad "
-              "under bf16, too, and good at a %s of the learning rate. Every op of step "
-              "%" PRId64 " is right.",
-              is_good(t, "lr / 4") ? "quarter" : "sixteenth", t->step);
+              "under bf16, too, and good with 1/%d of the learning rate. Every op of step %" PRId64
+              " is right.",
+              lower_rate(t), t->step);
     f8_format(v->advice, sizeof v->advice,
               "Lower the learning rate, or warm up for longer, from the checkpoint of step %" PRId64
               " or an older one.",
@@ -211,6 +228,18 @@ static const char *cure(const f8_triage *t)
         if (is_good(t, order[i]))
             return order[i];
     return "bf16";
+}
+
+/* Whether the codes or the products of codes are at fault, as recipe `fake` tells. */
+static const char *fake_says(const f8_triage *t)
+{
+    if (is_bad(t, "fake"))
+        return " With the same operands quantized, but multiplied in bf16 (fake), it is bad, too: "
+               "quantization is the cause.";
+    if (is_good(t, "fake"))
+        return " With the same operands quantized, but multiplied in bf16 (fake), it is good: the "
+               "sums of the FP8 GEMMs are the cause.";
+    return "";
 }
 
 static void say_fp8(const f8_triage *t, f8_triage_verdict *v)
@@ -228,8 +257,8 @@ static void say_fp8(const f8_triage *t, f8_triage_verdict *v)
     f8_format(v->text, sizeof v->text,
               "FP8 made step %" PRId64
               " bad: from the same checkpoint it is bad under %s, and good "
-              "under bf16. Every op is right: each gives what its FP8 inputs say.%s",
-              t->step, t->recipe, worst);
+              "under bf16. Every op is right: each gives what its FP8 inputs say.%s%s",
+              t->step, t->recipe, fake_says(t), worst);
     if (!strcmp(heals, "layer")) {
         f8_format(v->advice, sizeof v->advice,
                   "Keep this linear in bf16: recipe \"%s\" = bf16. With it the step is good.",
@@ -268,14 +297,36 @@ static void say_healthy(const f8_triage *t, f8_triage_verdict *v)
 static void say_unknown(const f8_triage *t, f8_triage_verdict *v)
 {
     v->value = t->nonfinite;
-    f8_format(
-        v->text, sizeof v->text,
-        "Step %" PRId64 " is bad under every recipe that was tried, with other batches and at "
-        "a sixteenth of the learning rate, and every op is right. The state was bad before it: "
-        "the replay began after step %" PRId64 ".",
-        t->step, t->checkpoint);
+    f8_format(v->text, sizeof v->text,
+              "Step %" PRId64
+              " is bad under every recipe that was tried, with other batches and at "
+              "1/64 of the learning rate, and every op is right. The state was bad before it: "
+              "the replay began after step %" PRId64 ".",
+              t->step, t->checkpoint);
     f8_format(v->advice, sizeof v->advice,
               "Replay from an older checkpoint (train --keep K keeps more), or look at the model.");
+}
+
+/* Where NaN or Inf came from: the value that has them first, and who made them. */
+static void say_origin(const f8_triage *t, f8_triage_verdict *v)
+{
+    char at[300];
+    const size_t n = strlen(v->text);
+    const bool asked = v->class == F8_TRIAGE_BATCH || v->class == F8_TRIAGE_RATE ||
+                       v->class == F8_TRIAGE_FP8 || v->class == F8_TRIAGE_BF16 ||
+                       v->class == F8_TRIAGE_UNKNOWN;
+    if (!asked || !t->infinite || !t->nonfinite.known)
+        return;
+    f8_format(v->text + n, sizeof v->text - n, " The first NaN or Inf is element %" PRId64 " of %s",
+              t->nonfinite.at, where(&t->nonfinite, at));
+    const size_t m = strlen(v->text);
+    if (*t->nonfinite_op)
+        f8_format(v->text + m, sizeof v->text - m, ": the op %s made it of finite values.",
+                  t->nonfinite_op);
+    else if (*t->nonfinite_input)
+        f8_format(v->text + m, sizeof v->text - m, ": '%s' had it already.", t->nonfinite_input);
+    else
+        f8_format(v->text + m, sizeof v->text - m, ".");
 }
 
 /* Checkpoints that are damaged say something about a machine, too. */
@@ -306,5 +357,6 @@ void f8_triage_judge(const f8_triage *t, f8_triage_verdict *out)
         [F8_TRIAGE_UNKNOWN] = say_unknown};
     *out = (f8_triage_verdict){.class = class_of(t), .step = t->step, .rank = -1};
     say[out->class](t, out);
+    say_origin(t, out);
     say_passed_over(t, out);
 }

@@ -198,13 +198,43 @@ START_TEST(trials)
     t.trial[2].bad = false;
     judged(&t, F8_TRIAGE_BF16);
     t.trial[4].bad = false;
-    says(judged(&t, F8_TRIAGE_RATE).text, "at a sixteenth of");
+    says(judged(&t, F8_TRIAGE_RATE).text, "with 1/16 of");
     t.trial[3].bad = false;
-    says(judged(&t, F8_TRIAGE_RATE).text, "at a quarter of");
+    says(judged(&t, F8_TRIAGE_RATE).text, "with 1/4 of");
     t.trial[1].bad = false;
     judged(&t, F8_TRIAGE_FP8);
     t.trial[0].bad = false;
     judged(&t, F8_TRIAGE_BATCH);
+}
+END_TEST
+
+/* Where NaN and Inf came from, and what recipe fake tells. */
+START_TEST(origins)
+{
+    f8_triage t = bad_step();
+    t.nonfinite = (f8_triage_value){.known = true,
+                                    .function = "micro_step",
+                                    .kind = "kernel",
+                                    .op = "a.0",
+                                    .value = "x.1",
+                                    .at = 7};
+    strcpy(t.nonfinite_op, "exp");
+    const char *first = "The first NaN or Inf is element 7 of 'x.1' (kernel a.0 in micro_step)";
+    ck_assert_ptr_null(strstr(judged(&t, F8_TRIAGE_UNKNOWN).text, first));
+    t.infinite = true;
+    says(judged(&t, F8_TRIAGE_UNKNOWN).text, first);
+    says(judged(&t, F8_TRIAGE_UNKNOWN).text, "the op exp made it of finite values");
+    t.nonfinite_op[0] = 0;
+    strcpy(t.nonfinite_input, "w");
+    says(judged(&t, F8_TRIAGE_UNKNOWN).text, "'w' had it already");
+    try_with(&t, "bf16", false);
+    try_with(&t, "fake", true);
+    says(judged(&t, F8_TRIAGE_FP8).text, "quantization is the cause");
+    t.trial[t.n_trials - 1].bad = false;
+    says(judged(&t, F8_TRIAGE_FP8).text, "the sums of the FP8 GEMMs are the cause");
+    t.unstable = true;
+    t.threads = 1;
+    says(judged(&t, F8_TRIAGE_UNSTABLE).text, "on 1 thread and on others");
 }
 END_TEST
 
@@ -257,6 +287,7 @@ Suite *f8_suite(void)
     tcase_add_test(c, nothing);
     tcase_add_test(c, damaged_checkpoints);
     tcase_add_test(c, trials);
+    tcase_add_test(c, origins);
     tcase_add_test(c, cures);
     tcase_add_test(c, not_run);
     suite_add_tcase(s, c);
