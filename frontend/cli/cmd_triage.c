@@ -42,6 +42,7 @@ typedef struct triage {
     /* while a step is watched */
     cli_replay *watched;
     cli_fingerprint now; /* of the function that runs */
+    f8_triage_value other; /* the first of its values that differs */
     int64_t watched_step;
     int64_t earlier;  /* trials begin at a checkpoint before that of this step; 0: at the newest */
     int64_t too_late; /* the last trial was bad in the first step after this checkpoint */
@@ -241,7 +242,7 @@ static void compare_value(void *user, const fp8c_witnessed *v)
     triage *t = user;
     const size_t index = t->now.n++;
     if (index < t->now.room && t->now.value[index] != v->hash)
-        note_value(&t->found.first, t->watched->program, v);
+        note_value(&t->other, t->watched->program, v);
 }
 
 static void see_value(void *user, const fp8c_witnessed *v)
@@ -301,13 +302,22 @@ static void compare_variables(triage *t, cli_replay *r, const cli_fingerprint *t
     cli_fingerprint_free(&now);
 }
 
+/* A record with more values or fewer is damaged, or of another plan: it says nothing. */
+static void end_function(triage *t)
+{
+    if (t->now.n == t->now.room && !t->found.first.known)
+        t->found.first = t->other;
+    t->other = (f8_triage_value){0};
+    cli_fingerprint_free(&t->now);
+}
+
 /* Finds the function's record of the watched step: it is of rank 0. */
 static void begin_function(void *user, int function, int64_t micro_step)
 {
     triage *t = user;
     const recorded *s = cli_ranks_follows(t->c->ranks) ? NULL : step_at(t, t->watched_step);
     const char *name = fp8c_program_function_name(t->watched->program, function);
-    cli_fingerprint_free(&t->now);
+    end_function(t);
     for (size_t i = 0; s && i < json_array_size(s->fingerprint); i++)
         if (cli_fingerprint_read(&t->now, json_array_get(s->fingerprint, i), name, micro_step)) {
             t->found.fingerprints = true;
@@ -350,7 +360,7 @@ static bool replay_one(triage *t, cli_replay *r, cli_replayed *out)
     t->watched = r;
     t->watched_step = r->at + 1;
     const bool ok = cli_replay_step(r, 0, s && s->fingerprint ? &watch : NULL, out);
-    cli_fingerprint_free(&t->now);
+    end_function(t);
     return ok;
 }
 

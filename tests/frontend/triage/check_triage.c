@@ -290,6 +290,12 @@ START_TEST(damaged_records)
     at = at ? strstr(at, "\"values\":\"") : NULL;
     ck_assert_ptr_nonnull(at);
     memset(at + 10 + 40, 'z', 4); /* in the third value */
+    /* and one that lacks a value */
+    at = strstr(all, "\"step\":8,\"function\"");
+    at = at ? strstr(at, "\"values\":\"") : NULL;
+    ck_assert_ptr_nonnull(at);
+    memmove(at + 10, at + 10 + 16, n - (size_t)(at + 10 + 16 - all));
+    n -= 16;
     FILE *to = fopen(name, "w");
     ck_assert(to && fwrite(all, 1, n, to) == n && !fclose(to));
     free(all);
