@@ -1735,8 +1735,9 @@ typedef struct fp8c_witnessed {
 typedef void (*fp8c_witness_fn)(void *user, const fp8c_witnessed *value);
 
 /* Runs a function as fp8c_program_run does, but under observation. No collective goes on beside
- * other steps. FP8C_ERR_INPUT: the program was compiled without `witness`. After another failure
- * the state is undefined, as after a failed run. */
+ * other steps. The callback may read the program; it may not run, change or destroy it.
+ * FP8C_ERR_INPUT: the program was compiled without `witness`, or a callback of the same program
+ * calls this. After another failure the state is undefined, as after a failed run. */
 FP8C_API fp8c_status fp8c_program_run_witnessed(fp8c_program *program, int function, int32_t judge,
                                                 fp8c_witness_fn fn, void *user);
 

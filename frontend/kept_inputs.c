@@ -1,4 +1,5 @@
 /* Inputs that are kept: a ring of copies of what a function's last runs were given. See fp8c.h. */
+#include <inttypes.h>
 #include <string.h>
 
 #include "frontend/program.h"
@@ -68,6 +69,10 @@ f8_status f8_program_keep_runs(fp8c_program *p, int function, int32_t runs, f8_d
     if (runs == 0)
         return F8_OK;
     const int64_t row = offset_of(f, f->n_in);
+    if (row > (PTRDIFF_MAX - (int64_t)sizeof(f8_kept)) / runs)
+        return f8_fail(diag, F8_ERR_MEMORY, F8_NOWHERE,
+                       "out of memory: inputs of %d runs were to be kept, of %" PRId64 " bytes each",
+                       runs, row);
     const size_t bytes = sizeof(f8_kept) + (size_t)row * (size_t)runs;
     const f8_allocator *a = &p->ctx->allocator;
     f8_kept *k = a->alloc(a->user, bytes, 64);
@@ -86,8 +91,8 @@ static f8_status copy_input(fp8c_program *p, int function, uint32_t index, void 
     const int64_t bytes = f8_type_bytes(&p->now->plan.func[function].in[index].type);
     const void *at = i->kind->port(i, (uint32_t)function, FP8C_INPUT, index);
     bool on_device = false;
-    if (!at || !bytes)
-        return F8_OK; /* an unbound one is refused by the run */
+    if (!bytes)
+        return F8_OK;
     if (i->cuda)
         F8_TRY(f8_cuda_exec_is_device(i->cuda, at, &on_device, diag));
     const f8_arg from = {F8_SPACE_INPUT, (int32_t)index, 0};
@@ -97,12 +102,23 @@ static f8_status copy_input(fp8c_program *p, int function, uint32_t index, void 
     return F8_OK;
 }
 
+/* Whether the run will be refused: an input has no memory. */
+static bool lacks_input(fp8c_program *p, int function, const f8_plan_func *f)
+{
+    f8_instance *i = &p->now->instance;
+    for (uint32_t k = 0; k < f->n_in; k++)
+        if (f->in[k].var < 0 && f8_type_bytes(&f->in[k].type) &&
+            !i->kind->port(i, (uint32_t)function, FP8C_INPUT, k))
+            return true;
+    return false;
+}
+
 f8_status f8_program_keep(fp8c_program *p, int function, f8_diag *diag)
 {
     f8_kept *k = *find(p, function);
-    if (!k)
-        return F8_OK;
     const f8_plan_func *f = function_of(p, function);
+    if (!k || lacks_input(p, function, f))
+        return F8_OK;
     uint8_t *row = k->data + k->runs % k->room * k->row;
     for (uint32_t i = 0; i < f->n_in; i++)
         if (f->in[i].var < 0)

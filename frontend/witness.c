@@ -14,6 +14,7 @@ typedef struct watch {
     int64_t constants; /* where those of the function begin in the plan's */
     f8_witness witness;
     uint32_t group, step; /* those that run, or have run last */
+    bool nameless; /* there was no memory for the names of a value, which was not reported */
     fp8c_witness_fn fn;
     void *user;
 } watch;
@@ -43,7 +44,7 @@ const char *f8_program_value_name(const f8_func *f, f8_ref r, f8_arena *arena)
 
 static void say(void *user, const f8_witnessed *v)
 {
-    const watch *w = user;
+    watch *w = user;
     const f8_graph *g = w->witness.f->graph;
     const f8_judgement *j = &v->judgement;
     f8_arena names;
@@ -75,7 +76,9 @@ static void say(void *user, const f8_witnessed *v)
         out.want = j->want;
         out.allowed = j->allowed;
     }
-    w->fn(w->user, &out);
+    w->nameless |= f8_arena_status(&names, NULL) != F8_OK;
+    if (!w->nameless)
+        w->fn(w->user, &out);
     f8_arena_end(&names);
 }
 
@@ -108,7 +111,10 @@ static f8_status after(void *user, uint32_t step, f8_diag *diag)
     if (!group || next_group(w, step) == group)
         return F8_OK;
     w->step = step;
-    return f8_witness_after(&w->witness, group, diag);
+    F8_TRY(f8_witness_after(&w->witness, group, diag));
+    return !w->nameless ? F8_OK
+                        : f8_fail(diag, F8_ERR_MEMORY, F8_NOWHERE,
+                                  "out of memory: a value's name was wanted");
 }
 
 /* ---- the run ---- */
@@ -156,9 +162,11 @@ static f8_status run(watch *w, f8_diag *diag)
     F8_TRY(f8_program_meet(p, (int)w->func, diag));
     F8_TRY(f8_program_keep(p, (int)w->func, diag));
     i->kind->observe(i, &observer);
+    p->watched = true;
     f8_status status = i->kind->run(i, w->func, diag);
     if (status == F8_OK)
         status = i->kind->wait(i, diag);
+    p->watched = false;
     i->kind->observe(i, NULL);
     return status;
 }

@@ -111,8 +111,11 @@ bool cli_fingerprint_read(cli_fingerprint *f, const json_t *record, const char *
     if (!of || strcmp(of, function) ||
         json_integer_value(json_object_get(record, "micro_step")) != micro_step)
         return false;
-    return read_text(json_object_get(record, "values"), &f->value, &f->n) &&
-           (!variables || read_text(variables, &f->variable, &f->n_variables));
+    if (read_text(json_object_get(record, "values"), &f->value, &f->n) &&
+        (!variables || read_text(variables, &f->variable, &f->n_variables)))
+        return true;
+    cli_fingerprint_free(f); /* a damaged one has nothing to compare with */
+    return false;
 }
 
 bool cli_fingerprint_wanted(const cli *c, int64_t step)

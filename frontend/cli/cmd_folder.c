@@ -339,9 +339,8 @@ static bool begin(cli_folder *f, const cli *c, fp8c_context *ctx, fp8c_program *
 
 /* ---- going on ---- */
 
-/* Whether this machine can go on with the same bits, as far as can be told. */
-static bool fits(const cli_folder *f, fp8c_context *ctx, const fp8c_program *program,
-                 const cli_data *data)
+bool cli_folder_fits(const cli_folder *f, fp8c_context *ctx, const fp8c_program *program,
+                     const cli_data *data)
 {
     const json_t *info = f->run.info, *before = json_object_get(info, "versions");
     const char *target = json_string_value(json_object_get(info, "target")), *name;
@@ -424,11 +423,27 @@ static bool check_steps(const cli_folder *f, const cli *c)
     return true;
 }
 
-/* Whether the steps from now on have other bits than they would have had. */
+/* Whether the plan is another: it has the same bits, and the fingerprints have other values. */
+static bool is_planned_anew(const cli_folder *f, const cli *c)
+{
+    static const int options[] = {CLI_AT_memory, CLI_AT_checkpoint, CLI_AT_recompute,
+                                  CLI_AT_no_fuse, CLI_AT_zero};
+    const json_t *all = json_object_get(f->run.info, "resolved");
+    bool anew = false;
+    for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
+        json_t *now = cli_option_json(c, options[i]);
+        anew |= !json_equal(now, json_object_get(all, cli_option_name(options[i])));
+        json_decref(now);
+    }
+    return anew && json_integer_value(
+                       json_object_get(all, cli_option_name(CLI_AT_fingerprint_every))) > 0;
+}
+
+/* Whether the steps from now on have other records than they would have had. */
 static bool is_changed(const cli_folder *f, const cli *c)
 {
     const char *recipe = json_string_value(json_object_get(f->run.info, "recipe"));
-    return c->steps != f->steps || !recipe || strcmp(recipe, c->recipe) ||
+    return is_planned_anew(f, c) || c->steps != f->steps || !recipe || strcmp(recipe, c->recipe) ||
            json_integer_value(json_object_get(f->run.info, "ranks")) != ranks_of(c);
 }
 
@@ -484,7 +499,7 @@ static bool go_on(cli_folder *f, const cli *c, fp8c_context *ctx, fp8c_program *
     f8_diag diag = {0};
     char *told = NULL;
     bool same = true;
-    bool ok = fits(f, ctx, program, data) && load(f, c, program, &same, &told) &&
+    bool ok = cli_folder_fits(f, ctx, program, data) && load(f, c, program, &same, &told) &&
               all_have_loaded(f, c) && check_steps(f, c);
     if (f->run.follows) {
         free(told);

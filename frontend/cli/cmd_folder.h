@@ -37,6 +37,10 @@ void cli_folder_close(cli_folder *f);
 /* Takes the module that was loaded, again if it got other rules. That of --resume must be the
  * run's. */
 bool cli_folder_module(cli_folder *f, const fp8c_module *module);
+/* Whether this machine, with these data, gives the bits that the run has, as far as can be told.
+ * false after a message on stderr; another version of a library is warned of. */
+bool cli_folder_fits(const cli_folder *f, fp8c_context *ctx, const fp8c_program *program,
+                     const cli_data *data);
 /* Makes the folder of --run, with a first checkpoint of the initialized program; or gives it the
  * values of the newest checkpoint, and `each` the records up to there. f->at.step is where the
  * training begins. false after a message on stderr. */

@@ -37,6 +37,7 @@ typedef struct triage {
     /* while a step is watched */
     cli_replay *watched;
     cli_fingerprint now; /* of the function that runs */
+    f8_triage_value other; /* the first of its values that differs */
     int64_t watched_step;
     int64_t earlier;  /* trials begin at a checkpoint before that of this step; 0: at the newest */
     int64_t too_late; /* the last trial was bad in the first step after this checkpoint */
@@ -59,7 +60,8 @@ static bool grow(triage *t, int64_t step)
 {
     if (step <= t->n_steps)
         return true;
-    recorded *grown = realloc(t->step, (size_t)step * sizeof *grown);
+    const bool fits = (uint64_t)step <= SIZE_MAX / sizeof *t->step;
+    recorded *grown = fits ? realloc(t->step, (size_t)step * sizeof *grown) : NULL;
     if (!grown)
         return false;
     memset(grown + t->n_steps, 0, (size_t)(step - t->n_steps) * sizeof *grown);
@@ -239,7 +241,7 @@ static void compare_value(void *user, const fp8c_witnessed *v)
     triage *t = user;
     const size_t index = t->now.n++;
     if (index < t->now.room && t->now.value[index] != v->hash)
-        note_value(&t->found.first, t->watched->program, v);
+        note_value(&t->other, t->watched->program, v);
 }
 
 static void see_value(void *user, const fp8c_witnessed *v)
@@ -301,13 +303,22 @@ static void compare_variables(triage *t, cli_replay *r, const cli_fingerprint *t
     cli_fingerprint_free(&now);
 }
 
+/* A record with more values or fewer is damaged, or of another plan: it says nothing. */
+static void end_function(triage *t)
+{
+    if (t->now.n == t->now.room && !t->found.first.known)
+        t->found.first = t->other;
+    t->other = (f8_triage_value){0};
+    cli_fingerprint_free(&t->now);
+}
+
 /* Finds the function's record of the watched step: it is of rank 0. */
 static void begin_function(void *user, int function, int64_t micro_step)
 {
     triage *t = user;
     const recorded *s = cli_ranks_follows(t->c->ranks) ? NULL : step_at(t, t->watched_step);
     const char *name = fp8c_program_function_name(t->watched->program, function);
-    cli_fingerprint_free(&t->now);
+    end_function(t);
     for (size_t i = 0; s && i < json_array_size(s->fingerprint); i++)
         if (cli_fingerprint_read(&t->now, json_array_get(s->fingerprint, i), name, micro_step)) {
             t->found.fingerprints = true;
@@ -349,7 +360,7 @@ static bool replay_one(triage *t, cli_replay *r, cli_replayed *out)
     t->watched = r;
     t->watched_step = r->at + 1;
     const bool ok = cli_replay_step(r, 0, s && s->fingerprint ? &watch : NULL, out);
-    cli_fingerprint_free(&t->now);
+    end_function(t);
     return ok;
 }
 
@@ -897,7 +908,8 @@ static int investigate(triage *t)
     bool ok = has_ranks(t) && read_records(t) && choose_step(t);
     if (ok)
         say(t, "%s: step %" PRId64 " is bad: %s", t->folder.path, t->found.step, t->found.why);
-    ok = ok && cli_replay_open(&r, &(cli_replay_as){.witness = true}) && look_at_device(t, &r);
+    ok = ok && cli_replay_open(&r, &(cli_replay_as){.witness = true}) &&
+         cli_folder_fits(&t->folder, r.ctx, r.program, &t->data) && look_at_device(t, &r);
     if (ok && any_rank(t, t->found.wrong.known))
         ok = find_begin(t, &r);
     cli_replay_close(&r);

@@ -100,6 +100,64 @@ START_TEST(what_is_not_kept)
 }
 END_TEST
 
+/* ---- memory ---- */
+
+static fp8c_program *open_external(fp8c_context *ctx, const char *text)
+{
+    fp8c_module *m;
+    fp8c_program *p;
+    fp8c_compile_options o = {
+        .struct_size = sizeof o, .target = "cpu", .external = "*", .inference = 1, .threads = 1};
+    ck_assert_msg(fp8c_module_parse(ctx, text, strlen(text), "kept.f8", NULL, 0, &m) == FP8C_OK, "%s",
+                  fp8c_context_message(ctx));
+    ck_assert_msg(fp8c_compile(m, &o, &p) == FP8C_OK, "%s", fp8c_context_message(ctx));
+    fp8c_module_destroy(m);
+    return p;
+}
+
+/* 2^30 times 2^34 bytes are 2^64: a product that wraps is 0. */
+START_TEST(too_many)
+{
+    fp8c_context *ctx;
+    ck_assert_int_eq(fp8c_context_create(NULL, &ctx), FP8C_OK);
+    fp8c_program *p = open_external(ctx, "module big\n"
+                                         "func forward(%x: f32[65536, 65536]) -> "
+                                         "(%y: f32[65536, 65536]) {\n  return add(%x, %x)\n}\n");
+    const int32_t many[] = {1 << 29, 1 << 30, INT32_MAX};
+    for (size_t i = 0; i < sizeof many / sizeof *many; i++) {
+        ck_assert_int_eq(fp8c_program_keep_inputs(p, 0, many[i]), FP8C_ERR_MEMORY);
+        ck_assert_msg(strstr(fp8c_context_message(ctx), "out of memory") != NULL, "%s",
+                      fp8c_context_message(ctx));
+    }
+    fp8c_program_destroy(p);
+    fp8c_context_destroy(ctx);
+}
+END_TEST
+
+/* A run that was refused for want of an input was none. */
+START_TEST(unbound)
+{
+    static const float x[4] = {1, 2, 3, 4};
+    float y[4];
+    fp8c_context *ctx;
+    ck_assert_int_eq(fp8c_context_create(NULL, &ctx), FP8C_OK);
+    fp8c_program *p = open_external(ctx, "module small\nfunc forward(%x: f32[4], %z: f32[4]) -> "
+                                         "(%y: f32[4]) {\n  return add(%x, %z)\n}\n");
+    ck_assert_int_eq(fp8c_program_keep_inputs(p, 0, 2), FP8C_OK);
+    ck_assert_int_eq(fp8c_program_bind(p, 0, FP8C_INPUT, 0, (void *)(uintptr_t)x), FP8C_OK);
+    ck_assert_int_eq(fp8c_program_bind(p, 0, FP8C_OUTPUT, 0, y), FP8C_OK);
+    ck_assert_int_eq(fp8c_program_run(p, 0), FP8C_ERR_INPUT);
+    ck_assert_ptr_null(fp8c_program_kept_input(p, 0, 0, 0));
+    ck_assert_ptr_null(fp8c_program_kept_input(p, 0, 0, 1));
+    ck_assert_int_eq(fp8c_program_bind(p, 0, FP8C_INPUT, 1, (void *)(uintptr_t)x), FP8C_OK);
+    ck_assert_msg(fp8c_program_run(p, 0) == FP8C_OK, "%s", fp8c_context_message(ctx));
+    ck_assert_mem_eq(fp8c_program_kept_input(p, 0, 0, 1), x, sizeof x);
+    ck_assert_ptr_null(fp8c_program_kept_input(p, 0, 1, 1));
+    fp8c_program_destroy(p);
+    fp8c_context_destroy(ctx);
+}
+END_TEST
+
 Suite *f8_suite(void)
 {
     Suite *s = suite_create("kept inputs");
@@ -107,6 +165,8 @@ Suite *f8_suite(void)
     tcase_set_timeout(t, 60);
     tcase_add_loop_test(t, the_last_runs, 0, sizeof targets / sizeof *targets);
     tcase_add_test(t, what_is_not_kept);
+    tcase_add_test(t, too_many);
+    tcase_add_test(t, unbound);
     suite_add_tcase(s, t);
     return s;
 }

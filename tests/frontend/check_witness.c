@@ -369,6 +369,95 @@ START_TEST(refusals)
 }
 END_TEST
 
+/* ---- a callback that calls back ---- */
+
+typedef struct meddler {
+    fp8c_context *ctx;
+    fp8c_program *program;
+    int function, what, calls;
+} meddler;
+
+static void meddle(void *user, const fp8c_witnessed *v)
+{
+    meddler *m = user;
+    fp8c_program *p = m->program;
+    fp8c_status status = FP8C_OK;
+    if (m->calls++)
+        return;
+    switch (m->what) {
+    case 0: status = fp8c_program_run(p, m->function); break;
+    case 1: status = fp8c_program_run_witnessed(p, m->function, 1, meddle, user); break;
+    case 2: status = fp8c_program_initialize(p, 2); break;
+    default: status = fp8c_program_call(p, m->function, NULL, 0, NULL, 0); break;
+    }
+    ck_assert_int_eq(status, FP8C_ERR_INPUT);
+    said(m->ctx, "the callback of fp8c_program_run_witnessed");
+    ck_assert_int_eq(v->function, m->function);
+}
+
+/* Is refused, and the run goes on as if it had not. */
+START_TEST(meddling)
+{
+    float loss[2][2];
+    f8_api_run r[2];
+    for (int k = 0; k < 2; k++) {
+        witness_begin(&r[k], "cpu", "bf16", true);
+        meddler m = {r[k].ctx, r[k].program, r[k].step, _i, k};
+        f8_api_batch(&r[k], WITNESS_BYTES, 0);
+        ck_assert_int_eq(fp8c_program_run_witnessed(r[k].program, r[k].step, 1, meddle, &m), FP8C_OK);
+        ck_assert_int_gt(m.calls, 10);
+        loss[k][0] = *(float *)f8_api_buffer(&r[k], r[k].step, FP8C_OUTPUT, "loss", NULL);
+        ck_assert_int_eq(fp8c_program_run(r[k].program, r[k].step), FP8C_OK); /* free again */
+        loss[k][1] = *(float *)f8_api_buffer(&r[k], r[k].step, FP8C_OUTPUT, "loss", NULL);
+    }
+    ck_assert_mem_eq(loss[0], loss[1], sizeof loss[0]);
+    ck_assert_ptr_null(f8_api_differs(&r[0], &r[1]));
+    f8_api_close(&r[0]);
+    f8_api_close(&r[1]);
+}
+END_TEST
+
+/* ---- memory ---- */
+
+static void has_name(void *user, const fp8c_witnessed *v)
+{
+    *(int *)user += v->value && v->name && v->kind;
+}
+
+/* Each allocation of a run fails once: it is said, or the run needs none of it. */
+START_TEST(no_memory)
+{
+    counting c = {0};
+    const fp8c_context_options co = counted_options(&c);
+    fp8c_compile_options o = recipe("current");
+    fp8c_context *ctx;
+    o.witness = 1;
+    o.threads = 1;
+    ck_assert_int_eq(fp8c_context_create(&co, &ctx), FP8C_OK);
+    fp8c_module *m = parse(ctx, model);
+    fp8c_program *p = compile(ctx, m, &o);
+    ck_assert_int_eq(fp8c_program_initialize(p, 1), FP8C_OK);
+    const int step = fp8c_program_function(p, "micro_step");
+    int values = 0, seen, failed = 0;
+    ck_assert_int_eq(fp8c_program_run_witnessed(p, step, 1, has_name, &values), FP8C_OK);
+    for (bool fails = true; fails; failed += fails) {
+        seen = 0;
+        c.fail_at = c.n + failed + 1;
+        const fp8c_status status = fp8c_program_run_witnessed(p, step, 1, has_name, &seen);
+        fails = c.n >= c.fail_at;
+        c.fail_at = 0;
+        ck_assert_msg(status == (fails ? FP8C_ERR_MEMORY : FP8C_OK), "allocation %d: %d", failed + 1,
+                      (int)status);
+        ck_assert(fails ? seen < values : seen == values);
+    }
+    ck_assert_int_gt(failed, 10);
+    fp8c_program_destroy(p);
+    fp8c_module_destroy(m);
+    fp8c_context_destroy(ctx);
+    ck_assert_int_eq(c.live, 0);
+}
+END_TEST
+
 Suite *f8_suite(void)
 {
     Suite *s = suite_create("witness");
@@ -385,6 +474,8 @@ Suite *f8_suite(void)
     tcase_add_test(t, a_fault_of_one_rank);
     tcase_add_test(t, without_the_option);
     tcase_add_test(t, refusals);
+    tcase_add_loop_test(t, meddling, 0, 4);
+    tcase_add_test(t, no_memory);
     suite_add_tcase(s, t);
     return s;
 }

@@ -259,6 +259,55 @@ START_TEST(changed)
 }
 END_TEST
 
+/* Other data give other bits, and so does another plan in fingerprints. */
+START_TEST(other_data)
+{
+    train(NULL, true);
+    FILE *to = fopen(data, "r+");
+    ck_assert(to && fputc('#', to) == '#' && !fclose(to));
+    f8_cli_fails(F8_CLI("triage", folder, "--step", "8", "--json", "-"), 1, "the data is ");
+}
+END_TEST
+
+START_TEST(another_plan)
+{
+    train(NULL, true);
+    f8_cli_result r = F8_CLI("train", "--resume", folder, "--no-fuse");
+    ck_assert_msg(r.code == 0, "exit %d: %s", r.code, r.err);
+    f8_cli_fails(F8_CLI("triage", folder, "--step", "8", "--json", "-"), 1,
+                 "from step 13 on it was trained under other conditions");
+}
+END_TEST
+
+/* A step that no run can have, and a fingerprint that can't be read. */
+START_TEST(damaged_records)
+{
+    char name[PATH + 20];
+    train(NULL, true);
+    snprintf(name, sizeof name, "%s/steps.jsonl", folder);
+    size_t n;
+    char *all = f8_cli_read(name, &n), *at = strstr(all, "\"step\":7,\"function\"");
+    at = at ? strstr(at, "\"values\":\"") : NULL;
+    ck_assert_ptr_nonnull(at);
+    memset(at + 10 + 40, 'z', 4); /* in the third value */
+    /* and one that lacks a value */
+    at = strstr(all, "\"step\":8,\"function\"");
+    at = at ? strstr(at, "\"values\":\"") : NULL;
+    ck_assert_ptr_nonnull(at);
+    memmove(at + 10, at + 10 + 16, n - (size_t)(at + 10 + 16 - all));
+    n -= 16;
+    FILE *to = fopen(name, "w");
+    ck_assert(to && fwrite(all, 1, n, to) == n && !fclose(to));
+    free(all);
+    triage("8", NULL);
+    is("healthy", 8);
+    to = fopen(name, "a");
+    fputs("{\"event\":\"step\",\"step\":4611686018427387904,\"loss_hex\":\"0x1p+0\"}\n", to);
+    ck_assert(!fclose(to));
+    f8_cli_fails(F8_CLI("triage", folder, "--step", "8", "--json", "-"), 1, "out of memory");
+}
+END_TEST
+
 Suite *f8_suite(void)
 {
     Suite *s = suite_create("triage");
@@ -277,6 +326,9 @@ Suite *f8_suite(void)
     tcase_add_test(faults, healthy);
     tcase_add_test(use, damaged);
     tcase_add_test(use, changed);
+    tcase_add_test(use, other_data);
+    tcase_add_test(use, another_plan);
+    tcase_add_test(use, damaged_records);
     tcase_add_test(use, bad_use);
     return s;
 }
