@@ -87,9 +87,10 @@
  *
  * Ownership: an object made with a context keeps that context alive. fp8c_context_destroy gives up
  * the caller's hold, and the context goes with the last module, program, calibration, doctor,
- * tuning, burn or health. Until then its callbacks, its allocator and fp8c_context_message serve these objects. No
- * new object can be made with it: FP8C_ERR_INPUT. A program is independent of its module. A handle
- * must not be used or destroyed after its destroy call: its memory is gone, and fp8c cannot tell.
+ * tuning, burn or health. Until then its callbacks, its allocator and fp8c_context_message serve
+ * these objects. No new object can be made with it: FP8C_ERR_INPUT. A program is independent of its
+ * module. A handle must not be used or destroyed after its destroy call: its memory is gone, and
+ * fp8c cannot tell.
  *
  * Threads: any number of threads may use one context at the same time. A module, a program, a
  * calibration, a doctor or a tuning belongs to one thread at a time. Different objects may be used
@@ -629,12 +630,13 @@ typedef struct fp8c_compile_options {
      * bits may differ from library to library, from stage to stage and from run to run.
      * reduce_dtype is then "f32" */
     const char *reduce_order;
-    int32_t witness; /* keep what fp8c_program_run_witnessed needs: the module after the passes. On a
+    int32_t witness; /* 1: keep the module after the passes, for fp8c_program_run_witnessed. On a
                         GPU every step is then a launch of its own, with the same bits.
                         FP8C_ERR_UNSUPPORTED for target reference; fp8c_compile_file refuses it */
-    /* With `pair`: name patterns, which commas separate, of parameters that are not trained.
-     * backward gives no gradient of them, and nothing is computed or saved for one. FP8C_ERR_INPUT:
-     * a pattern that matches no parameter; `train_step`. NULL: every parameter is trained */
+    /* With `pair`: name patterns, separated by commas, of parameters that are not trained. backward
+     * gives no gradients of these parameters, and nothing is computed or saved for them.
+     * FP8C_ERR_INPUT: a pattern that matches no parameter; `train_step`. NULL: every parameter is
+     * trained */
     const char *frozen;
 } fp8c_compile_options;
 
@@ -975,11 +977,11 @@ FP8C_API fp8c_status fp8c_program_variable_view(fp8c_program *program, int varia
  *                          forward that backward reads; saved.0, saved.1, ...
  *                     out: the gradient dINPUT of each input that `gradients_of` names; the
  *                          gradient of each parameter that forward reads, by the parameter's name,
- *                          but of those that `frozen` names
+ *                          except those that `frozen` names
  *     forward.first   the same ports as forward and backward. Only with recipe `delayed`: an
  *     backward.first  operand whose amax history is empty is scaled by its own amax
- *     forward.stats   only with `stats`: forward and backward with figures ("statistics" below), and
- *     ...             likewise of the first pair
+ *     forward.stats   only with `stats`: forward and backward with figures ("statistics" below),
+ *     ...             and those of the first pair with figures
  *     update_scales   only if a linear is `delayed` or `current`: ends a step. It pushes the amaxes
  *                     that the backwards have seen on the histories, makes the next scales, and
  *                     takes the amaxes of the weights
@@ -1199,11 +1201,11 @@ FP8C_API fp8c_status fp8c_program_forward(fp8c_program *program, int32_t which, 
                                           const fp8c_tensor_view *const *inputs, size_t n_inputs,
                                           const fp8c_tensor_view *const *outputs,
                                           size_t n_outputs);
-/* fp8c_program_call of the backward that belongs to the handle's forward: backward,
- * backward.first, or one that watches, with the values that dims that are bounds had there. `inputs` are the cotangents,
- * then the inputs of forward that backward reads, with the values that they had. The handle is free
- * then. A call that fails leaves the handle as it was. FP8C_ERR_INPUT also: the handle is another
- * program's, or it holds no forward. */
+/* fp8c_program_call of the backward that belongs to the handle's forward: backward, backward.first,
+ * or one that watches, with the values that dims that are bounds had there. `inputs` are the
+ * cotangents, then the inputs of forward that backward reads, with the values that they had. The
+ * handle is free then. A call that fails leaves the handle as it was. FP8C_ERR_INPUT also: the
+ * handle is another program's, or it holds no forward. */
 FP8C_API fp8c_status fp8c_program_backward(fp8c_program *program, fp8c_saved *saved,
                                            const fp8c_tensor_view *const *inputs, size_t n_inputs,
                                            const fp8c_tensor_view *const *outputs,
@@ -1659,10 +1661,11 @@ typedef struct fp8c_alarm {
 /* Alarm `index` of the last step. Each kind is raised once, and again only after 8 steps in a row
  * without it. FP8C_ERR_INPUT past the last ends a loop, and sets no message. */
 FP8C_API fp8c_status fp8c_guard_alarm(const fp8c_guard *guard, int index, fp8c_alarm *out);
-/* Whether a kind was raised and has not been quiet for long enough: no alarm of this kind can come in
- * the next step, so there is no need to look for a tensor. */
+/* Whether a kind was raised and has not been quiet for long enough: no alarm of this kind can come
+ * in the next step, so there is no need to look for a tensor. */
 FP8C_API int32_t fp8c_guard_raised(const fp8c_guard *guard, fp8c_alarm_kind kind);
-/* Whether the loss of the last step was far from the running estimate: one such step is no alarm. */
+/* Whether the loss of the last step was far from the running estimate: one such step is
+ * no alarm. */
 FP8C_API int32_t fp8c_guard_far(const fp8c_guard *guard);
 /* The `since` that an alarm would have which may come in the next steps, because losses are far now
  * but not yet enough of them. 0: none. A caller that removes old checkpoints keeps the newest one
@@ -1692,18 +1695,20 @@ typedef struct fp8c_step {
 /* Ends a loop. */
 FP8C_API fp8c_status fp8c_program_step(const fp8c_program *program, int function, int index,
                                        fp8c_step *out);
-/* ---- the witness: which step computes wrongly ----
+/* ---- the witness: which step of a plan computes a wrong value ----
  *
  * A program that was compiled with `witness` can run a function under observation. Each step of its
- * plan is then done alone, and what it has written is given to a callback. With `judge` fp8c also
- * evaluates the same ops once more, with the reference interpreter on the inputs that the device
- * itself had: a kernel must have written the interpreter's bits, and a GEMM or an attention must lie
- * within the bound of its sums. For a sum of K products in f32 that is (K + 6) 2^-24 times the sum
- * of their magnitudes, twice that on a GPU; Hopper's FP8 sums keep fewer bits
- * (codegen/reference/judge.c derives the bounds). So a device that computes wrongly is told from an
- * op that was given wrong inputs. Results are those of fp8c_program_run. */
+ * plan then runs alone, and a callback gets the values that the step has written. Results are those
+ * of fp8c_program_run.
+ *
+ * With `judge` fp8c also judges each value. The witness is the reference interpreter: it evaluates
+ * the same ops once more, on the inputs that the device itself had. A kernel must have written the
+ * interpreter's bits. A GEMM or an attention must lie within the bound of its sums. For a sum of K
+ * products in f32 the bound is (K + 6) 2^-24 times the sum of their magnitudes, and twice that on a
+ * GPU; Hopper's FP8 sums keep fewer bits (codegen/reference/judge.c derives the bounds). So a step
+ * that computes a wrong value differs from one that was only given wrong inputs. */
 typedef enum fp8c_verdict {
-    FP8C_NOT_JUDGED, /* `judge` was 0, or the step is a collective */
+    FP8C_NOT_JUDGED, /* `judge` was 0, or the step is a collective, which has no witness */
     FP8C_RIGHT,
     FP8C_WRONG
 } fp8c_verdict;
@@ -1713,8 +1718,8 @@ typedef struct fp8c_witnessed {
     size_t struct_size;
     int32_t function, step; /* fp8c_program_step */
     const char *kind, *name; /* of the step */
-    const char *value; /* what it is called: a port or a tensor of the text, a GEMM's linear and role,
-                          or an op and what it is made from: "gelu of h.0.mlp.c_fc.fprop" */
+    const char *value; /* its name: that of a port or a tensor of the text; or a GEMM's linear and
+                          role; or an op and its operand, as "gelu of h.0.mlp.c_fc.fprop" */
     fp8c_type type;
     const void *data; /* the elements, in host memory and contiguous */
     uint64_t hash;    /* of these bytes: equal in every run that gives these bits */
@@ -1722,25 +1727,26 @@ typedef struct fp8c_witnessed {
     int64_t wrong, at; /* how many elements are wrong, and the index of the first */
     double got, want, allowed; /* of that element: |got - want| may be up to `allowed` */
     int64_t nonfinite, nonfinite_at; /* elements that are NaN or Inf, and the index of the first */
-    const char *nonfinite_input; /* with `judge`: a value that the step has read, and that has NaN or
-                                    Inf; NULL: none */
-    const char *nonfinite_op;    /* with `judge`: the op that made the first NaN or Inf of finite
+    const char *nonfinite_input; /* with `judge`: a value with NaN or Inf that the step has read,
+                                    and from which those of this value come; NULL: none */
+    const char *nonfinite_op;    /* with `judge`: the op in the step that made them of finite
                                     operands, such as "quantize"; NULL: none did */
 } fp8c_witnessed;
 typedef void (*fp8c_witness_fn)(void *user, const fp8c_witnessed *value);
 
-/* Runs a function as fp8c_program_run, under observation. Collectives go on beside nothing.
- * FP8C_ERR_INPUT: the program was compiled without `witness`, or this is called by a callback of the
- * same program. The callback may read the program; it may not run, change or destroy it. After
- * another failure the state is undefined, as after a failed run. */
+/* Runs a function as fp8c_program_run does, but under observation. No collective goes on beside
+ * other steps. FP8C_ERR_INPUT: the program was compiled without `witness`, or this is called by a
+ * callback of the same program. The callback may read the program; it may not run, change or destroy
+ * it. After another failure the state is undefined, as after a failed run. */
 FP8C_API fp8c_status fp8c_program_run_witnessed(fp8c_program *program, int function, int32_t judge,
                                                 fp8c_witness_fn fn, void *user);
 
-/* Keep what a function was given: copies of the inputs of its last `runs` runs, in host memory, so
- * that a run that went wrong can be made again (0: none any more). Inputs are the ports that carry no
- * variable. A run then copies them first; those in a GPU's memory make it wait. `fp8c train` needs
- * none: it makes a batch again from its seed and number. FP8C_ERR_INPUT: there is no such function.
- * FP8C_ERR_UNSUPPORTED: the program has dims that are bounds. */
+/* Keep copies of the inputs of a function's last `runs` runs in host memory, so that a run that
+ * went wrong can be repeated. 0: keep none from now on. Inputs are the input ports that carry no
+ * variable. Each run first copies its inputs, and waits for those in a GPU's memory. A loop that
+ * can make a batch again from a seed and a number, as that of `fp8c train`, needs no copies.
+ * FP8C_ERR_INPUT: there is no such function. FP8C_ERR_UNSUPPORTED: the program has dims that are
+ * bounds. */
 FP8C_API fp8c_status fp8c_program_keep_inputs(fp8c_program *program, int function, int32_t runs);
 /* Input `index` of the run that is `back` runs before the last (0: the last itself): contiguous, of
  * the port's type, until the function runs again. NULL: it was not kept, or the port carries a
@@ -1985,10 +1991,10 @@ FP8C_API fp8c_status fp8c_doctor_test(fp8c_doctor *doctor, int target, fp8c_self
  *
  * A burn runs GEMMs (f32, bf16, FP8 with scales of each kind that the target takes; forward and
  * both gradients), attention, and kernels of every sort (norms, softmax, quantizing, sums of
- * columns, an optimizer's step), again and again for so many seconds on all threads. Operands of
- * GEMMs are small integers and scales are powers of two, so sums are exact in any order, and the
- * answers come from integer arithmetic. Those of kernels come from target `reference`. What differs
- * in one bit is counted: a device that computes wrong, or memory that loses bits. */
+ * columns, an optimizer's step), again and again for so many seconds on all threads. It compares
+ * each result with a known answer, and counts those that differ in a bit: then the device computes
+ * wrong values, or memory loses bits. frontend/doctor/README.md says where the answers come
+ * from. */
 typedef struct fp8c_burn fp8c_burn;
 
 typedef struct fp8c_burn_options {
@@ -1996,7 +2002,7 @@ typedef struct fp8c_burn_options {
     const char *target; /* one that can run here: "cpu" (default), "cuda", ... */
     int32_t device;     /* of a CUDA target: the GPU's ordinal */
     int32_t threads;    /* 0: as the context says */
-    double seconds;     /* how long; 0: 10. Preparing comes before. One round is run at least */
+    double seconds;     /* how long, without preparing; 0: 10. At least one round is run */
 } fp8c_burn_options;
 
 /* Prepare and burn. A wrong result is no failure of the call. The context's progress callback is
@@ -2013,8 +2019,8 @@ typedef struct fp8c_burn_info {
     int32_t finished;         /* 0: it was stopped early, or a run failed */
     const char *failure;      /* why a run failed, which ends the burn; NULL: none did */
     double seconds;           /* of the burn */
-    int64_t rounds;           /* whole ones: everything once */
-    int64_t comparisons, wrong; /* results compared; of these, results that differed */
+    int64_t rounds;           /* whole ones. In a round everything is computed once or more */
+    int64_t comparisons, wrong; /* results that were compared; how many of them differed */
     int64_t runs;             /* of programs. On a GPU results are compared after several runs, or
                                  fetching them would take longer than computing them */
     int64_t bytes;            /* compared */
@@ -2029,7 +2035,7 @@ typedef struct fp8c_burn_result {
     size_t struct_size;       /* sizeof(fp8c_burn_result), set by the caller */
     const char *name;         /* "GEMM bf16 dgrad", "softmax" */
     const char *step;         /* the step that writes it, as kernels are called; "": not known */
-    const char *skipped;      /* why it is not computed here: NULL, it is */
+    const char *skipped;      /* why it is not computed here; NULL: it is computed */
     int64_t comparisons, wrong; /* as in fp8c_burn_info */
     const char *first;        /* the first difference: round, element, its value, the known answer,
                                  how many elements are wrong; NULL: there was none */
@@ -2042,12 +2048,13 @@ FP8C_API fp8c_status fp8c_burn_result_at(const fp8c_burn *burn, int index, fp8c_
 
 /* ---- health: what a device counts of its own errors, beside a program that runs ----
  *
- * A health watches one device from its creation on. Of a GPU, NVML tells: XIDs, errors of memory
- * and of NVLinks, remapped rows, clocks and what holds them down, temperature. A thread of fp8c's
- * waits for XIDs and looks every `seconds`. Of the CPU the kernel's files tell: machine checks,
- * errors of memory, heat; these change when fp8c_health_look is called. What can't be had is
- * unknown, also all of it: a missing NVML is no failure. Any thread may make the calls below but
- * the first two, at any time in between. */
+ * An fp8c_health watches one device from its creation on. For a GPU it asks NVML for XIDs, errors
+ * of memory and of NVLinks, remapped rows, clocks and what holds them down, and temperature. A
+ * thread of fp8c's waits for XIDs, and looks at the other values every `seconds`. For the CPU it
+ * reads the kernel's files: machine checks, errors of memory, heat. It reads them when it is
+ * created, and in fp8c_health_look. A value that can't be had is unknown. A missing NVML is no
+ * failure: then all values are unknown. Between fp8c_health_create and fp8c_health_destroy any
+ * thread may make the other calls. */
 typedef struct fp8c_health fp8c_health;
 
 typedef struct fp8c_health_options {
@@ -2067,9 +2074,9 @@ FP8C_API void fp8c_health_look(fp8c_health *health);
 typedef struct fp8c_health_info {
     size_t struct_size;  /* sizeof(fp8c_health_info), set by the caller */
     const char *source;  /* "NVML, driver 580.65.06", "the kernel"; or why there is none */
-    int32_t known;       /* values that are known; 0: nothing can be said of the device */
+    int32_t known;       /* how many values are known; 0: nothing is known of the device */
     int32_t events;      /* so far */
-    int32_t faults;      /* of these, those after which results may be wrong */
+    int32_t faults;      /* how many of them mean that results may be wrong */
     const char *address; /* a GPU's, on the bus; "" */
 } fp8c_health_info;
 FP8C_API void fp8c_health_report(fp8c_health *health, fp8c_health_info *out);
@@ -2090,7 +2097,7 @@ typedef struct fp8c_health_event {
     const char *name;   /* of the value */
     char text[160];     /* "XID 79: GPU has fallen off the bus" */
     double seconds;     /* since the health was created */
-    int64_t number;     /* of an XID; else by how much the counter grew */
+    int64_t number;     /* an XID's number; else by how much the counter grew */
     int32_t fault;      /* as in fp8c_health_value */
 } fp8c_health_event;
 /* In their order. Ends a loop. */

@@ -1,7 +1,8 @@
-/* Who looks on while an executor runs a function: is called before and after each step, when all
- * steps before it are done. The values that a step reads and writes can then be copied out
- * (f8_exec_fetch, f8_cuda_exec_fetch). Under observation collectives are done where they stand, and
- * a GPU runs no graphs. A failure of either call ends the run with it. */
+/* An observer of a run: the executor calls it before and after each step of the plan. All earlier
+ * steps are then done, so the observer can copy out the values that the step reads and writes
+ * (f8_exec_fetch, f8_cuda_exec_fetch). Under observation no collective goes on beside other steps,
+ * and a GPU launches each step instead of a captured graph. If a call fails, the run fails with it.
+ */
 #ifndef F8_OBSERVER_H
 #define F8_OBSERVER_H
 

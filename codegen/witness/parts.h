@@ -1,4 +1,4 @@
-/* What the files of the witness share: the values of the group that is looked at. Internal to
+/* What the files of the witness share: the values of the group that it judges. Internal to
  * codegen/witness/. */
 #ifndef F8_WITNESS_PARTS_H
 #define F8_WITNESS_PARTS_H
@@ -8,10 +8,10 @@
 typedef struct f8_witness_value {
     void *data;     /* contiguous; NULL: not known, or dropped */
     bool listed;    /* it is in f8_witness_state.ref */
-    bool inside;    /* to be computed by the interpreter; if not set, the group reads it */
+    bool inside;    /* the interpreter is to compute it; else the group reads it */
     bool nonfinite; /* an element is NaN or Inf */
-    bool traced;    /* NaN or Inf of the value that is traced come by here */
-    f8_ref last;    /* of those to be computed, the last that needs it; 0: none */
+    bool traced;    /* the NaN or Inf of the value that is traced pass through it */
+    f8_ref last;    /* the last value to be computed that needs it; 0: none */
 } f8_witness_value;
 
 struct f8_witness_state {
@@ -37,11 +37,12 @@ int64_t f8_witness_nonfinite(const f8_type *t, const void *data, int64_t *first)
 
 /* Lists the values of a group, and fetches those that it reads. */
 f8_status f8_witness_read(f8_witness *w, const f8_group *group, f8_diag *diag);
-/* Computes the other values, but `op` and its PROJECTs (0: all). Those that the group writes are
- * kept. */
+/* Computes the other values, except `op` and its PROJECTs (0: computes all). Those that the group
+ * writes are kept. */
 f8_status f8_witness_compute(f8_witness *w, const f8_group *group, f8_ref op, f8_diag *diag);
-/* Where NaN or Inf of r come from, as in f8_witnessed: only what hands them on to r counts. Others
- * of the group may have some that do no harm, as the scale of a block of zeros before a select. */
+/* Finds where the NaN or Inf of r come from, as in f8_witnessed. Only values that pass them on to r
+ * count: others of the group may have some that do no harm, such as the scale of a block of zeros
+ * before a select. */
 void f8_witness_trace(f8_witness *w, f8_ref r, f8_ref *from, f8_ref *made);
 /* Forgets the group. */
 void f8_witness_forget(f8_witness *w);

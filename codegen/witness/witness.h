@@ -1,10 +1,10 @@
-/* The witness: what another machine would have made of the same inputs.
+/* The witness: computes what a group writes a second time, with other code, on the same inputs.
  *
  * A plan runs a function group by group (ir/lowered.h). The witness copies what a group reads
- * before it runs, and what it has written after. It evaluates the group's nodes with the reference
- * interpreter on these same inputs and compares. So a group is judged by itself: that the values
- * before it are wrong does not make it wrong. A row kernel, a copy or a scatter must have the
- * interpreter's bits. A GEMM or an attention must lie within the bound of its sums (judge.h). A
+ * before the group runs, and what it has written afterwards. It evaluates the group's nodes with
+ * the reference interpreter on the copied inputs, and compares. So each group is judged by itself:
+ * a wrong value that it reads does not make it wrong. A row kernel, a copy or a scatter must have
+ * the interpreter's bits. A GEMM or an attention must lie within the bound of its sums (judge.h). A
  * collective has no witness: what the other ranks sent is not known.
  *
  *     f8_witness_begin(&w, diag);
@@ -28,9 +28,9 @@ typedef struct f8_witnessed {
     bool judged;       /* there is a judgement */
     f8_judgement judgement;
     int64_t nonfinite, first; /* elements that are NaN or Inf; the index of the first, or -1 */
-    /* With a judgement, where the value's NaN or Inf come from: an input of the group that has
-     * some, or else the node that made some of finite operands. Both 0: there are none, or only the
-     * device has them. */
+    /* With a judgement, where the value's NaN or Inf come from. `from`: an input of the group that
+     * has some; else `made`: the node that made some of finite operands. Both 0: the value has
+     * none, or only the device's value has them, not the interpreter's. */
     f8_ref from, made;
 } f8_witnessed;
 

@@ -243,13 +243,13 @@ enum {
            "add a checksum of all state to the record of every Nth step (default: of each step "   \
            "with a checkpoint)")                                                                   \
     OPTION(guard, "--guard", "MODE", TEXT, ON_TRAIN,                                               \
-           "what to do when a run goes wrong, as when its loss explodes or is not finite: off, "   \
-           "warn (default), stop, or triage: stop and replay what happened; it needs --run")       \
+           "what to do when a run goes wrong, for example when its loss explodes: off, warn "      \
+           "(default), stop, or triage: stop, and say why it went wrong; it needs --run")          \
     OPTION(fingerprint_every, "--fingerprint-every", "N", COUNT, ON_TRAIN,                         \
-           "record a hash of each value that every Nth step writes into the run's folder; triage " \
-           "finds by them the value that a fault changed")                                         \
+           "with --run: record hashes of all values that every Nth step writes, by which triage "  \
+           "finds the value that a fault changed")                                                 \
     OPTION(bad_step, "--step", "N", COUNT, ON_TRIAGE,                                              \
-           "the step that went wrong (default: the first that the records call bad)")              \
+           "the step that went wrong (default: the first one that the records show as bad)")       \
     OPTION(stats, "--stats", "PATTERN", TEXT, ON_TRAIN,                                            \
            "record statistics of what the GEMMs read and write: 'h.*.x,*.dy' (.x .w .dy, results " \
            ".y .dx .dw); for --json and --run")                                                    \
@@ -290,8 +290,8 @@ enum {
     OPTION(merge, "--merge", "FILE", RECIPES, ON_TUNE,                                             \
            "add the rows of another database; repeatable")                                         \
     OPTION(burn, "--burn", "SECONDS", NUMBER, ON_DOCTOR,                                           \
-           "instead: for so long run GEMMs and kernels on the CPU, then on each GPU, and compare " \
-           "each result with a known answer; exit with 1 if one was wrong")                        \
+           "instead: put the CPU, then each GPU under load for so long, and compare each result "  \
+           "with a known answer; exit with 1 if one was wrong")                                    \
     OPTION(dims, "-D", "NAME=N", DIM, ON_ALL | ON_TUNE,                                            \
            "replace the value or the bound of a dim; repeatable")
 

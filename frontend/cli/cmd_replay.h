@@ -1,5 +1,5 @@
-/* Steps of a training run once more: from a checkpoint of its folder, on the batches that it had.
- */
+/* A replay: steps of a training run are trained again, from a checkpoint of its folder, on the
+ * batches that the run had. */
 #ifndef F8_CMD_REPLAY_H
 #define F8_CMD_REPLAY_H
 
@@ -14,45 +14,45 @@ typedef struct cli_replay {
     fp8c_program *program; /* NULL: none is open */
     const char *recipe;
     int micro_step, update;
-    int64_t accumulate, at; /* at: steps that are done */
+    int64_t accumulate, at; /* at: the step after which the variables are */
     int64_t passed_over;    /* checkpoints that could not be loaded */
     bool quiet;             /* says nothing of those */
-    int64_t since;          /* earlier steps were trained under other conditions */
+    int64_t since;          /* steps up to this one were trained under other conditions */
 } cli_replay;
 
-/* What a step gave. */
+/* The results of a replayed step. */
 typedef struct cli_replayed {
     double loss, grad_norm;
     bool finite; /* both */
 } cli_replayed;
 
-/* What may differ from the run. */
+/* In what a replay may differ from the run. */
 typedef struct cli_replay_as {
     const char *recipe; /* NULL: the run's */
-    const char *rule;   /* one more, as --rule takes it; NULL: none */
+    const char *rule;   /* one rule more, as --rule takes it; NULL: none */
     double lr;          /* > 0: instead of the run's */
     bool witness;
     const char *stats; /* as in fp8c_compile_options; NULL: none */
 } cli_replay_as;
 
-/* Compiles the run's module. c, folder and data are set; the texts of `as` must outlive the replay.
- * false after a message on stderr. Close it in any case. */
+/* Compiles the run's module. The caller has set c, folder and data. The texts of `as` must outlive
+ * the replay. false after a message on stderr. Close it in any case. */
 bool cli_replay_open(cli_replay *r, const cli_replay_as *as);
 void cli_replay_close(cli_replay *r);
-/* Takes the values of the newest checkpoint before step `step`: r->at < step. false after a message
- * on stderr. */
+/* Gives the variables the values of the newest checkpoint before step `step`, so r->at < step.
+ * false after a message on stderr. */
 bool cli_replay_load(cli_replay *r, int64_t step);
-/* The same. false without a message: there is none. */
+/* As cli_replay_load, but false without a message if there is no such checkpoint. */
 bool cli_replay_load_older(cli_replay *r, int64_t step);
-/* Who looks on while a step is replayed; all may be NULL. */
+/* Callbacks while a step is replayed, and what they are given; all may be NULL. */
 typedef struct cli_replay_watch {
-    bool judge;
+    bool judge; /* as in fp8c_program_run_witnessed */
     fp8c_witness_fn value;
     void (*begin)(void *user, int function, int64_t micro_step); /* before each function */
     void *user;
 } cli_replay_watch;
-/* Trains the next step, on the batch of the step `batch_of` (0: its own). NULL: nobody looks on.
- * false after a message on stderr. */
+/* Trains the next step, on the batch of the step `batch_of` (0: its own). watch NULL: the functions
+ * run without observation. false after a message on stderr. */
 bool cli_replay_step(cli_replay *r, int64_t batch_of, const cli_replay_watch *watch,
                      cli_replayed *out);
 

@@ -1,10 +1,5 @@
-/* fp8c triage: says why a step of a training run went wrong.
- *
- * It replays the steps from the last checkpoint before the bad one, and compares their bits with
- * the records. The bad step, or the first that differs, is replayed once more with a witness, which
- * judges every op on its own inputs. If the device is right, the same steps are trained under other
- * recipes, on other batches, and at a lower rate: what heals them is the cause. ../triage/ draws
- * the verdict. */
+/* fp8c triage: says why a step of a training run went wrong. This file gathers the evidence, as
+ * ../triage/README.md describes it, and prints. ../triage/verdict.c draws the verdict. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -47,6 +42,8 @@ typedef struct triage {
     int64_t earlier;  /* trials begin at a checkpoint before that of this step; 0: at the newest */
     int64_t too_late; /* the last trial was bad in the first step after this checkpoint */
     f8_triage_value *wrong; /* where the first wrong value goes */
+    cli_replayed bad;       /* what the bad step gave in the first replay */
+    int threads;            /* on so many; 0: not on a CPU */
 } triage;
 
 static void copy_text(char *to, size_t room, const char *from)
@@ -130,7 +127,9 @@ static bool is_far(fp8c_guard *g, int64_t step, double loss)
     return fp8c_guard_step(g, &facts) == FP8C_OK && fp8c_guard_far(g);
 }
 
-/* Against the losses before the bad step, whichever step it is: by the rule of train's guard. */
+/* Whether a replayed step is bad by the rule of train's guard. Its loss is compared with the losses
+ * before the bad step, also if it is a later step: a trial must not teach the guard its own losses.
+ */
 static bool is_bad(triage *t, const cli_replayed *r)
 {
     fp8c_context *ctx = NULL; /* not the one that is watched for signals */
@@ -160,12 +159,12 @@ static bool choose_step(triage *t)
     }
     f->step = t->c->bad_step ? t->c->bad_step : t->alarm;
     if (!f->step) {
-        fprintf(stderr, "%s: error: no record of it says that a step is bad; --step N names one\n",
+        fprintf(stderr, "%s: error: no record says that a step is bad; --step N names one\n",
                 t->folder.path);
         return false;
     }
     if (f->step > t->n_steps || !*t->step[f->step - 1].loss_hex) {
-        fprintf(stderr, "%s: error: --step %" PRId64 ": it has no record of that step\n",
+        fprintf(stderr, "%s: error: --step %" PRId64 ": there is no record of that step\n",
                 t->folder.path, f->step);
         return false;
     }
@@ -176,8 +175,8 @@ static bool choose_step(triage *t)
     return true;
 }
 
-/* What was trained under another recipe, schedule or number of ranks can't be replayed as it was:
- * the step after which the run was last changed. */
+/* The step after which the run was last changed. Steps up to it were trained under another recipe,
+ * schedule or number of ranks, so they can't be replayed. */
 static int64_t last_change(const triage *t)
 {
     const json_t *all = json_object_get(t->folder.run.info, "resumed");
@@ -246,7 +245,7 @@ static void note_value(f8_triage_value *to, const fp8c_program *p, const fp8c_wi
     to->allowed = v->allowed;
 }
 
-/* A value of a replay, beside its hash in the record. */
+/* Compares a value of a replay with its hash in the record. */
 static void compare_value(void *user, const fp8c_witnessed *v)
 {
     triage *t = user;
@@ -272,7 +271,8 @@ static void see_value(void *user, const fp8c_witnessed *v)
     }
 }
 
-/* A variable with NaN or Inf among the parameters and states. */
+/* false: a variable has NaN or Inf. A variable that is not f32, or can't be read, is not looked at.
+ */
 static bool is_finite_variable(fp8c_program *p, int index, const fp8c_variable *v)
 {
     const size_t bytes = (size_t)fp8c_type_bytes(&v->type), n = bytes / sizeof(float);
@@ -299,7 +299,8 @@ static bool is_written(const cli_replay *r, int variable)
     return false;
 }
 
-/* Variables that micro_step does not write, as they were before update and as they are now. */
+/* Compares the variables before update with those of the record. Only those count that micro_step
+ * does not write. */
 static void compare_variables(triage *t, cli_replay *r, const cli_fingerprint *then)
 {
     cli_fingerprint now = {0};
@@ -351,18 +352,17 @@ static const char *difference(const recorded *s, const cli_replayed *now)
     return NULL;
 }
 
-/* Of the state after a step that has a checksum. */
-static bool has_checksum(triage *t, cli_replay *r, const recorded *s)
+/* Whether the state after a step has the checksum of its record, if there is one. */
+static bool has_checksum(cli_replay *r, const recorded *s)
 {
     f8_diag diag = {0};
     char sum[F8_RUN_HASH];
     if (!*s->checksum || f8_run_checksum(r->program, sum, &diag) != F8_OK)
         return true;
-    (void)t;
     return !strcmp(sum, s->checksum);
 }
 
-/* The next step. If it has a fingerprint, the first value that differs is noted. */
+/* Replays the next step. If it has a fingerprint, the first value that differs is noted. */
 static bool replay_one(triage *t, cli_replay *r, cli_replayed *out)
 {
     const recorded *s = step_at(t, r->at + 1);
@@ -374,7 +374,7 @@ static bool replay_one(triage *t, cli_replay *r, cli_replayed *out)
     return ok;
 }
 
-/* Whether any rank has found something. */
+/* Whether `mine` is true on any rank: all must take the same branch. */
 static bool any_rank(const triage *t, bool mine)
 {
     int32_t own = mine, all[F8_MAX_RANKS] = {own};
@@ -393,7 +393,7 @@ static const char *differs_in(triage *t, cli_replay *r, const cli_replayed *now)
     const char *what = s ? difference(s, now) : NULL;
     if (s && !what && (t->found.first.known || *t->found.variable))
         what = "fingerprint";
-    if (!any_rank(t, what != NULL) && s && !has_checksum(t, r, s))
+    if (!any_rank(t, what != NULL) && s && !has_checksum(r, s))
         what = "checksum of all variables";
     return any_rank(t, what != NULL) && !what ? "fingerprint" : what;
 }
@@ -436,7 +436,8 @@ static void look_for_nonfinite(triage *t, cli_replay *r)
     }
 }
 
-/* The step that is looked at, once more, with a witness. */
+/* Replays a step once more with a witness, which judges its values. `wrong` gets the first wrong
+ * one. */
 static bool judge(triage *t, cli_replay *r, int64_t step, f8_triage_value *wrong)
 {
     const cli_replay_watch watch = {.judge = true, .value = see_value, .user = t};
@@ -460,10 +461,12 @@ enum { SEARCH = 60 }; /* seconds after which no more steps are looked at */
 static void say_replayed(const triage *t, int64_t from, int64_t to)
 {
     const f8_triage *f = &t->found;
-    say(t,
-        "replayed steps %" PRId64 " to %" PRId64 " from the checkpoint of step %" PRId64 ": %s%s",
-        from + 1, to, from, f->differs ? "the last has another " : "the bits of the records",
-        f->differs ? f->differs_in : "");
+    char outcome[100] = "the bits of the records";
+    if (f->differs)
+        snprintf(outcome, sizeof outcome, "step %" PRId64 " has another %s than its record",
+                 f->differs, f->differs_in);
+    say(t, "replayed steps %" PRId64 " to %" PRId64 " from the checkpoint of step %" PRId64 ": %s",
+        from + 1, to, from, outcome);
 }
 
 static bool same_bits(const cli_replayed *a, const cli_replayed *b)
@@ -473,7 +476,7 @@ static bool same_bits(const cli_replayed *a, const cli_replayed *b)
            !strcmp(cli_hex(a->grad_norm, norm[0]), cli_hex(b->grad_norm, norm[1]));
 }
 
-/* Once more up to the step that differs, whatever the records say: `first` is what it gave. */
+/* Replays once more up to the step that differs. `first` is what the first replay gave. */
 static bool replay_again(triage *t, cli_replay *r, const cli_replayed *first)
 {
     f8_triage *f = &t->found;
@@ -488,34 +491,40 @@ static bool replay_again(triage *t, cli_replay *r, const cli_replayed *first)
     return true;
 }
 
-/* A CPU gives the same bits on any number of threads: one that does not is at fault. `first` is
- * what the bad step gave. */
-static bool replay_on_other_threads(triage *t, const cli_replay *as, const cli_replayed *first)
+/* How many threads a CPU's program runs on; 0: another target's. */
+static int threads_of(const cli_replay *r)
+{
+    fp8c_info info = {.struct_size = sizeof info};
+    fp8c_program_info(r->program, &info);
+    return strncmp(fp8c_program_target(r->program), "cpu", 3) ? 0 : info.threads;
+}
+
+/* Replays on another number of threads: a CPU that then gives other bits is at fault. By now no
+ * other program takes memory. */
+static bool replay_on_other_threads(triage *t)
 {
     f8_triage *f = &t->found;
     cli own = *t->c;
-    fp8c_info info = {.struct_size = sizeof info};
     cli_replay r = {
-        .c = &own, .folder = &t->folder, .data = &t->data, .quiet = true, .since = as->since};
-    cli_replayed last = *first;
-    if (strncmp(fp8c_program_target(as->program), "cpu", 3))
+        .c = &own, .folder = &t->folder, .data = &t->data, .quiet = true, .since = last_change(t)};
+    cli_replayed last;
+    if (!t->threads || f->differs || f->wrong.known)
         return true;
-    fp8c_program_info(as->program, &info);
-    own.threads = info.threads == 1 ? 2 : 1;
+    f->threads = own.threads = t->threads == 1 ? 2 : 1;
     bool ok = cli_replay_open(&r, &(cli_replay_as){0}) && cli_replay_load(&r, f->step);
     while (ok && r.at < f->step)
         ok = cli_replay_step(&r, 0, NULL, &last);
     cli_replay_close(&r);
     if (!ok)
         return false;
-    f->threads = own.threads;
-    f->unstable = any_rank(t, !same_bits(first, &last));
+    f->unstable = any_rank(t, !same_bits(&t->bad, &last));
     say(t, "on %d thread%s: %s", f->threads, f->threads == 1 ? "" : "s",
         f->unstable ? "other bits" : "the same bits");
     return true;
 }
 
-/* The state may have gone wrong before the checkpoint. Older ones tell, while there is time. */
+/* Replays the steps before the checkpoint from older ones, while there is time: the state may have
+ * gone wrong there. */
 static bool look_back(triage *t, cli_replay *r, cli_replayed *out)
 {
     f8_triage *f = &t->found;
@@ -540,7 +549,7 @@ static bool has_found(const triage *t)
     return any_rank(t, f->wrong.known || *f->input);
 }
 
-/* Replays the run up to the bad step, and looks at what the device did. */
+/* Replays the run up to the bad step, and judges what the device computed. */
 static bool look_at_device(triage *t, cli_replay *r)
 {
     f8_triage *f = &t->found;
@@ -556,8 +565,8 @@ static bool look_at_device(triage *t, cli_replay *r)
     say_replayed(t, f->checkpoint, r->at);
     f->replay_bad = is_bad(t, &last);
     f->infinite = !last.finite;
-    if (!f->differs && (!replay_on_other_threads(t, r, &last) || f->unstable))
-        return f->unstable;
+    t->bad = last;
+    t->threads = threads_of(r);
     if (!f->differs &&
         (!judge(t, r, f->step, &f->wrong) || (!has_found(t) && !look_back(t, r, &last))))
         return false;
@@ -573,8 +582,8 @@ typedef struct told {
     char input[64], state[128], host[64];
 } told;
 
-/* The odd one out: the first rank whose device is wrong, else the first whose values before the
- * step are not finite. All ranks then have what it has found. */
+/* Finds the first rank whose device is wrong, else the first whose inputs or variables before the
+ * step are not finite. All ranks then have what that rank has found. */
 static bool gather(triage *t)
 {
     f8_triage *f = &t->found;
@@ -613,7 +622,8 @@ static bool gather(triage *t)
     return true;
 }
 
-/* Of the steps from `first` to f->began, in which a value is wrong, the first: halves them. */
+/* Finds the first step from `first` to f->began that has a wrong value. It halves the steps in
+ * between, as a device that is wrong is assumed to stay so. */
 static bool halve(triage *t, cli_replay *r, int64_t first, double start)
 {
     f8_triage *f = &t->found;
@@ -649,7 +659,7 @@ static bool find_begin(triage *t, cli_replay *r)
     return false;
 }
 
-/* Whether a device that is wrong is so under bf16, too. */
+/* Whether the device computes a wrong value under bf16, too. */
 static bool look_at_bf16(triage *t)
 {
     cli_replay r = {
@@ -671,12 +681,12 @@ static bool look_at_bf16(triage *t)
 
 /* ---- numerics ---- */
 
-enum { BEYOND = 20 };   /* steps behind the bad one that a trial trains: it may only be later */
+enum { BEYOND = 20 };   /* more steps that a trial trains, since it may go wrong only later */
 enum { EXCHANGED = 3 }; /* batches, at most */
 
 enum { FAR = 1000003 }; /* batches ahead */
 
-/* Steps that get another batch: the one so far ahead. */
+/* Steps that get another batch: the one that is `ahead` batches later. */
 typedef struct exchanged {
     int64_t step[EXCHANGED];
     int n;
@@ -691,8 +701,8 @@ static int64_t batch_of(const exchanged *other, int64_t step)
     return 0;
 }
 
-/* The same steps from the same checkpoint under other conditions, and some more. `other` may be
- * NULL. */
+/* A trial: trains the same steps from the same checkpoint under other conditions, and BEYOND more.
+ * `other` may be NULL. */
 static bool try_as(triage *t, const char *what, const cli_replay_as *as, const exchanged *other)
 {
     f8_triage *f = &t->found;
@@ -718,8 +728,8 @@ static bool try_as(triage *t, const char *what, const cli_replay_as *as, const e
     return true;
 }
 
-/* Rows of a file come again. If a later step is bad then, it gets another batch, too; and the other
- * batch may have the bad row itself, so two are tried. */
+/* Tries other batches. Rows of a file come again, so a bad row may make a later step bad: that gets
+ * another batch, too. The other batch may have the bad row itself, so two are tried. */
 static bool try_batches(triage *t)
 {
     f8_triage *f = &t->found;
@@ -747,14 +757,14 @@ static bool is_healed(const triage *t, const char *what)
     return trial && !trial->bad;
 }
 
-/* Decibels, less what is lost: large elements that stay can hide from the SQNR all that become 0.
- */
+/* The SQNR less a penalty for elements that saturate or become 0: large elements that stay can hide
+ * these from the SQNR. */
 static double quality_of(const fp8c_statistic *s)
 {
     return isfinite(s->sqnr) ? s->sqnr - 1000 * s->overflow - 100 * s->underflow : -INFINITY;
 }
 
-/* The operand that FP8 takes worst, by the statistics of the bad step. */
+/* Finds the operand that FP8 takes worst, by the statistics of the bad step. */
 static bool find_operand(triage *t)
 {
     f8_triage *f = &t->found;
@@ -805,7 +815,7 @@ static bool find_cure(triage *t)
     return try_as(t, "layer", &(cli_replay_as){.rule = rule}, NULL);
 }
 
-/* The rate that the schedule multiplies: the records have what came of it. */
+/* The rate that the schedule multiplies, if --lr did not give it: the highest of the records. */
 static double highest_rate(const triage *t)
 {
     double rate = t->c->lr;
@@ -814,7 +824,7 @@ static double highest_rate(const triage *t)
     return rate;
 }
 
-/* Under bf16, until one is good. */
+/* Tries lower rates under bf16 until one is good. */
 static bool try_rates_once(triage *t)
 {
     static const char *const what[] = {"lr / 4", "lr / 16", "lr / 64"};
@@ -829,8 +839,8 @@ static bool try_rates_once(triage *t)
     return true;
 }
 
-/* No rate changes the loss of the first step after a checkpoint. If that is bad, older checkpoints
- * are tried. */
+/* A lower rate can't change the loss of the first step after a checkpoint. If that is bad, the
+ * rates are tried from older checkpoints. */
 static bool try_rates(triage *t)
 {
     const size_t before = t->found.n_trials;
@@ -838,7 +848,9 @@ static bool try_rates(triage *t)
     while (ok && t->too_late > 0 && (!t->earlier || t->too_late < t->earlier)) {
         t->earlier = t->too_late;
         t->found.n_trials = before;
-        say(t, "its first step is bad already: from a checkpoint before that of step %" PRId64,
+        say(t,
+            "the first step after the checkpoint is bad already: trying from one before step "
+            "%" PRId64,
             t->earlier);
         ok = try_rates_once(t);
     }
@@ -846,7 +858,7 @@ static bool try_rates(triage *t)
     return ok;
 }
 
-/* What heals the step? Asked only where the device is right and the replay is bad, too. */
+/* Runs trials until one heals the step, if the device is right and the replay is bad, too. */
 static bool look_at_numerics(triage *t)
 {
     const f8_triage *f = &t->found;
@@ -863,7 +875,7 @@ static bool look_at_numerics(triage *t)
         return find_cure(t);
     if (!try_rates(t))
         return false;
-    /* the last, because it takes more memory than the run */
+    /* f32 comes last, because it takes more memory than the run */
     return !f->trial[f->n_trials - 1].bad ||
            try_as(t, "f32", &(cli_replay_as){.recipe = "f32"}, NULL);
 }
@@ -916,7 +928,7 @@ static int investigate(triage *t)
         say(t, "step %" PRId64 ": %" PRId64 " values judged on their own inputs: %s",
             t->found.differs ? t->found.differs : t->found.step, t->found.judged,
             t->found.wrong.known ? "one is wrong" : "all are right");
-    ok = ok && look_at_bf16(t) && look_at_numerics(t);
+    ok = ok && look_at_bf16(t) && replay_on_other_threads(t) && look_at_numerics(t);
     if (!ok)
         return CLI_FAILED;
     f8_triage_judge(&t->found, &t->verdict);

@@ -1,6 +1,7 @@
 /* doctor's burn: what its parts share. See fp8c.h for what a burn is.
  *
- * A job is a program that runs once a round; an item is one of its results, with the known answer.
+ * A job is a program that runs in every round, on a GPU several times. An item is one of its
+ * results, with the known answer.
  * Inputs repeat after F8_BURN_PERIOD rows, so the answer of a small problem is, again and again,
  * that of a problem which is large enough to load the device. */
 #ifndef F8_BURN_H

@@ -5,12 +5,14 @@
  * Internal to frontend/.
  *
  * The order, the strongest first:
- *     1. the replay has other bits than the record      the device was wrong, once
- *     2. an op has other bits than its witness           the device is wrong, every time
- *     3. an input, or a variable before the step, has NaN or Inf
- *     4. with another batch the step is good             the data
- *     5. under bf16 it is bad, too                       the learning rate, or the model
- *     6. under bf16 it is good                           FP8 */
+ *     1. two replays differ                              the device is unstable
+ *     2. a value is wrong on its own inputs              the device is wrong, every time
+ *     3. the replay has other bits than the record       the device was wrong, once
+ *     4. an input, or a variable before the step, has NaN or Inf
+ *     5. the replay is good                              nothing is wrong
+ *     6. with another batch the step is good             the data
+ *     7. under bf16 it is good                           FP8
+ *     8. under bf16 it is bad, too                       the learning rate, bf16, or unknown */
 #ifndef F8_TRIAGE_H
 #define F8_TRIAGE_H
 
@@ -21,13 +23,13 @@
 /* CLASS(name, "as in records") */
 #define F8_TRIAGE_CLASSES(CLASS)                                                                   \
     CLASS(HEALTHY, "healthy")       /* nothing is wrong with the step */                           \
-    CLASS(TRANSIENT, "transient")   /* a value was wrong once: a replay gives another */           \
-    CLASS(MEMORY, "memory")         /* a variable changed while no step wrote it */                \
+    CLASS(TRANSIENT, "transient")   /* the device was wrong once: a replay differs */              \
+    CLASS(MEMORY, "memory")         /* a variable changed although no step wrote it */             \
     CLASS(UNSTABLE, "unstable")     /* two replays differ */                                       \
-    CLASS(PERSISTENT, "persistent") /* an op gives a wrong value every time */                     \
+    CLASS(PERSISTENT, "persistent") /* a value is wrong every time */                              \
     CLASS(INPUT, "input")           /* an input has NaN or Inf */                                  \
     CLASS(STATE, "state")           /* a variable has NaN or Inf where the replay begins */        \
-    CLASS(BATCH, "batch")           /* with other batches the step is good */                      \
+    CLASS(BATCH, "batch")           /* with another batch the step is good */                      \
     CLASS(RATE, "learning_rate")    /* bad in bf16, too; good at a lower rate */                   \
     CLASS(FP8, "fp8")               /* bad in FP8 alone */                                         \
     CLASS(BF16, "bf16")             /* bad in FP8 and bf16, good in f32 */                         \
@@ -49,9 +51,9 @@ typedef struct f8_triage_value {
     double got, want, allowed;
 } f8_triage_value;
 
-/* The same step under another recipe, rate or batch, from the same checkpoint. */
+/* A trial: the same steps from the same checkpoint, under another recipe, rate or batch. */
 typedef struct f8_triage_trial {
-    const char *what; /* a recipe; "lr / 4"; "another batch" */
+    const char *what; /* a recipe; "lr / 4" (in bf16); "another batch"; "layer": see `operand` */
     bool ran, bad;
     double loss;
     int64_t step; /* its last one: the bad one, if one was */
@@ -65,22 +67,23 @@ typedef struct f8_triage {
     int64_t checkpoint;  /* the replay began after this step */
     int64_t passed_over; /* checkpoints that could not be loaded */
     const char *recipe;
-    bool records;           /* steps were compared with their records */
-    int64_t differs;        /* the first step that has other bits than its record; 0: none */
-    const char *differs_in; /* "loss", "gradient norm", "checksum", "fingerprint" */
-    bool unstable;          /* two replays differ */
-    bool fingerprints;      /* that step has a fingerprint */
-    f8_triage_value first;  /* the first value that differs from the fingerprint */
-    char variable[128];     /* a variable that changed while no step wrote it */
-    int64_t judged;         /* values that have a witness */
-    f8_triage_value wrong;  /* the first that is wrong */
-    int64_t began; /* the first step since the checkpoint in which one is, as far as was looked */
+    bool records;    /* steps were compared with their records */
+    int64_t differs; /* the first step that has other bits than its record; 0: none */
+    const char
+        *differs_in;       /* "loss", "gradient norm", "fingerprint", "checksum of all variables" */
+    bool unstable;         /* two replays differ */
+    bool fingerprints;     /* that step has a fingerprint */
+    f8_triage_value first; /* the first value that differs from the fingerprint */
+    char variable[128];    /* a variable that changed although no step wrote it */
+    int64_t judged;        /* values that have a witness */
+    f8_triage_value wrong; /* the first that is wrong */
+    int64_t began;         /* the first step since the checkpoint that is known to have one */
     f8_triage_value wrong_in_bf16; /* the same step under bf16, where one is wrong */
-    int ranks, rank;               /* of several: the odd one out, else -1. ranks 1: it was alone */
-    char host[64];                 /* the rank's */
-    char input[64];                /* an input with NaN or Inf */
-    char state[128];               /* a variable with NaN or Inf before the step */
-    f8_triage_value nonfinite;     /* the first value with NaN or Inf */
+    int ranks, rank; /* rank: of several, whose device, input or variable is wrong; else -1 */
+    char host[64];   /* of that rank */
+    char input[64];  /* an input with NaN or Inf */
+    char state[128]; /* a variable with NaN or Inf before the step */
+    f8_triage_value nonfinite;                   /* the first value with NaN or Inf */
     char nonfinite_input[128], nonfinite_op[32]; /* as in fp8c_witnessed */
     /* The operand that FP8 takes worst, and its linear; "": none is known. */
     char operand[128], linear[128];

@@ -32,7 +32,7 @@ static bool is_good(const f8_triage *t, const char *what)
     return trial && !trial->bad;
 }
 
-/* What the learning rate must be divided by for the step to be good; 0: it is never good. */
+/* By what the learning rate must be divided so that the step is good; 0: no trial was good. */
 static int lower_rate(const f8_triage *t)
 {
     static const struct {
@@ -82,14 +82,17 @@ static const char *where(const f8_triage_value *v, char text[300])
 static void say_transient(const f8_triage *t, f8_triage_verdict *v)
 {
     char at[300];
+    /* what update gets wrong shows in the next step, unless a fingerprint has it */
+    const bool may_be_update =
+        !t->first.known && t->differs > t->checkpoint + 1 && !strcmp(t->differs_in, "loss");
     v->step = t->differs;
     v->value = t->first;
     f8_format(v->text, sizeof v->text,
               "The device was wrong once, in step %" PRId64
-              ": a replay from the same checkpoint has "
-              "another %s, and a second replay has the same bits as the first. So neither FP8 nor "
-              "the data made the step bad.%s%s%s",
-              t->differs, t->differs_in, t->first.known ? " The first value that differs is " : "",
+              "%s: a replay from the same checkpoint has another %s, and a second replay agrees "
+              "with the first. So neither FP8 nor the data is the cause.%s%s%s",
+              t->differs, may_be_update ? " or in the update before it" : "", t->differs_in,
+              t->first.known ? " The first value that differs is " : "",
               t->first.known ? where(&t->first, at) : "",
               strcmp(t->first.kind, "collective")
                   ? ""
@@ -97,9 +100,9 @@ static void say_transient(const f8_triage *t, f8_triage_verdict *v)
     f8_format(v->advice, sizeof v->advice,
               "Go on from the checkpoint of step %" PRId64
               ": move newer ones away, then fp8c train --resume DIR. Look at this machine's "
-              "memory and device errors (fp8c doctor --burn 60)%s.",
+              "memory and device errors, and test it: fp8c doctor --burn 60.%s",
               t->checkpoint,
-              t->fingerprints ? "" : "; train --fingerprint-every 1 would name the value");
+              t->fingerprints ? "" : " Another time train --fingerprint-every 1 names the value.");
 }
 
 static void say_memory(const f8_triage *t, f8_triage_verdict *v)
@@ -108,12 +111,15 @@ static void say_memory(const f8_triage *t, f8_triage_verdict *v)
     v->value.known = true;
     f8_format(v->value.value, sizeof v->value.value, "%s", t->variable);
     f8_format(v->text, sizeof v->text,
-              "Memory was damaged: in step %" PRId64 " the variable '%s' had other bits than the "
-              "replay gives it, while no step of the plan wrote it.",
+              "Memory was damaged: before the update of step %" PRId64
+              " the variable '%s' had other bits than in the replay, although no step of the plan "
+              "had written it.",
               t->differs, t->variable);
     f8_format(v->advice, sizeof v->advice,
               "Go on from the checkpoint of step %" PRId64
-              ". Look at ECC errors of this machine; fp8c doctor --burn 60 loads it.",
+              ": move newer ones away, then fp8c train --resume DIR. Look at this machine's ECC "
+              "errors, and test it: fp8c "
+              "doctor --burn 60.",
               t->checkpoint);
 }
 
@@ -125,12 +131,11 @@ static void say_unstable(const f8_triage *t, f8_triage_verdict *v)
     if (!t->differs)
         f8_format(threads, sizeof threads, ", on %d thread%s and on others,", t->threads,
                   t->threads == 1 ? "" : "s");
-    f8_format(
-        v->text, sizeof v->text,
-        "The device gives other results for the same inputs: two replays of step %" PRId64
-        "%s differ from one another. fp8c's steps are deterministic, so the hardware, its driver "
-        "or a library is at fault.",
-        v->step, threads);
+    f8_format(v->text, sizeof v->text,
+              "The device gives different results for the same inputs: two replays of step %" PRId64
+              "%s differ. fp8c's steps are deterministic, so the hardware, its driver "
+              "or a library is at fault.",
+              v->step, threads);
     f8_format(v->advice, sizeof v->advice,
               "Take this device out of use, and test it: fp8c doctor --burn 60.");
 }
@@ -155,10 +160,10 @@ static void say_persistent(const f8_triage *t, f8_triage_verdict *v)
     v->value = t->wrong;
     f8_format(
         v->text, sizeof v->text,
-        "Hardware: %s computes wrongly, and does so again in the replay. Of %" PRId64
-        " values of step %" PRId64 ", each judged on its own inputs, the first wrong one is %s: "
+        "Hardware: %s computes wrong values, and still does so in the replay. %" PRId64
+        " values were judged on their own inputs. In step %" PRId64 " the first wrong one is %s: "
         "element %" PRId64 " is %.9g, and %.9g was expected%s; %" PRId64
-        " element%s of it %s wrong.%s So the recipe is not the cause.",
+        " element%s of it %s wrong.%s The recipe is not the cause.",
         who(t, device), t->judged, v->step, where(&t->wrong, at), t->wrong.at, t->wrong.got,
         t->wrong.want, t->wrong.allowed > 0 ? " within the bound of its sum" : "", t->wrong.wrong,
         t->wrong.wrong == 1 ? "" : "s", t->wrong.wrong == 1 ? "is" : "are", bf16);
@@ -200,27 +205,29 @@ static void say_batch(const f8_triage *t, f8_triage_verdict *v)
 {
     f8_format(v->text, sizeof v->text,
               "The data made step %" PRId64
-              " bad: with other batches in its place the same step is good. Every op is right.",
+              " bad: with another batch the same step is good. Every op is right.",
               t->step);
     f8_format(v->advice, sizeof v->advice,
-              "Look at the batch of step %" PRId64 ". A smaller clip bounds what one batch can do.",
+              "Look at the batch of step %" PRId64
+              ". Clipping gradients at a smaller norm bounds what one batch can do.",
               t->step);
 }
 
 static void say_rate(const f8_triage *t, f8_triage_verdict *v)
 {
-    f8_format(v->text, sizeof v->text,
-              "The training diverges, and not because of FP8: from the same checkpoint it is bad "
-              "under bf16, too, and good with 1/%d of the learning rate. Every op of step %" PRId64
-              " is right.",
-              lower_rate(t), t->step);
+    f8_format(
+        v->text, sizeof v->text,
+        "The training diverges, and FP8 is not the cause: from the same checkpoint it is bad "
+        "under bf16, too. It is good with 1/%d of the learning rate. Every op of step %" PRId64
+        " is right.",
+        lower_rate(t), t->step);
     f8_format(v->advice, sizeof v->advice,
-              "Lower the learning rate, or warm up for longer, from the checkpoint of step %" PRId64
-              " or an older one.",
+              "Go on from the checkpoint of step %" PRId64
+              " or an older one, with a lower learning rate or a longer warmup.",
               t->checkpoint);
 }
 
-/* The first recipe that heals the step: those of the list in their order. */
+/* The first recipe of the list that heals the step. */
 static const char *cure(const f8_triage *t)
 {
     static const char *const order[] = {"current", "rowwise", "block", "mxfp8", "layer"};
@@ -251,13 +258,14 @@ static void say_fp8(const f8_triage *t, f8_triage_verdict *v)
         v->value.known = true;
         f8_format(v->value.value, sizeof v->value.value, "%s", t->operand);
         f8_format(worst, sizeof worst,
-                  " Worst off is '%s': SQNR %.1f dB, %.3g%% of it overflows and %.3g%% becomes 0.",
+                  " The operand that FP8 takes worst is '%s': SQNR %.1f dB, %.3g%% of it overflows "
+                  "and %.3g%% becomes 0.",
                   t->operand, t->sqnr, 100 * t->overflow, 100 * t->underflow);
     }
     f8_format(v->text, sizeof v->text,
               "FP8 made step %" PRId64
               " bad: from the same checkpoint it is bad under %s, and good "
-              "under bf16. Every op is right: each gives what its FP8 inputs say.%s%s",
+              "under bf16. Every op computes what its FP8 inputs give.%s%s",
               t->step, t->recipe, fake_says(t), worst);
     if (!strcmp(heals, "layer")) {
         f8_format(v->advice, sizeof v->advice,
@@ -276,22 +284,20 @@ static void say_bf16(const f8_triage *t, f8_triage_verdict *v)
 {
     v->value = t->nonfinite;
     f8_format(v->text, sizeof v->text,
-              "Low precision made step %" PRId64
-              " bad, and not FP8 alone: it is bad under %s and under bf16, and good under f32.",
-              t->step, t->recipe);
+              "Low precision made step %" PRId64 " bad: it is bad under %s%s, and good under f32.",
+              t->step, t->recipe, strcmp(t->recipe, "bf16") ? " and under bf16" : "");
     f8_format(v->advice, sizeof v->advice,
               "Train the first steps under f32, or lower the learning rate.");
 }
 
 static void say_healthy(const f8_triage *t, f8_triage_verdict *v)
 {
-    f8_format(
-        v->text, sizeof v->text,
-        "Nothing is wrong with step %" PRId64
-        ": the replay has the bits of the record, every op is right, and the loss is where it "
-        "was.",
-        t->step);
-    f8_format(v->advice, sizeof v->advice, "If another step is meant: --step N.");
+    f8_format(v->text, sizeof v->text,
+              "Nothing is wrong with step %" PRId64
+              ": the replay has the bits of the record, every op is right, and the loss neither "
+              "explodes nor is NaN or Inf.",
+              t->step);
+    f8_format(v->advice, sizeof v->advice, "To ask about another step: --step N.");
 }
 
 static void say_unknown(const f8_triage *t, f8_triage_verdict *v)
@@ -299,15 +305,17 @@ static void say_unknown(const f8_triage *t, f8_triage_verdict *v)
     v->value = t->nonfinite;
     f8_format(v->text, sizeof v->text,
               "Step %" PRId64
-              " is bad under every recipe that was tried, with other batches and at "
-              "1/64 of the learning rate, and every op is right. The state was bad before it: "
-              "the replay began after step %" PRId64 ".",
+              " is bad under every recipe that was tried, with other batches, and at 1/64 of the "
+              "learning rate. Every op is right. The cause is probably older than the checkpoint "
+              "of step %" PRId64 ", where the replay began.",
               t->step, t->checkpoint);
-    f8_format(v->advice, sizeof v->advice,
-              "Replay from an older checkpoint (train --keep K keeps more), or look at the model.");
+    f8_format(
+        v->advice, sizeof v->advice,
+        "Train again with train --keep K, which keeps older checkpoints to replay from; or look "
+        "at the model.");
 }
 
-/* Where NaN or Inf came from: the value that has them first, and who made them. */
+/* Appends where NaN or Inf came from: the first value that has them, and the op that made them. */
 static void say_origin(const f8_triage *t, f8_triage_verdict *v)
 {
     char at[300];
@@ -329,7 +337,7 @@ static void say_origin(const f8_triage *t, f8_triage_verdict *v)
         f8_format(v->text + m, sizeof v->text - m, ".");
 }
 
-/* Checkpoints that are damaged say something about a machine, too. */
+/* Damaged checkpoints may be a sign of a bad disk. */
 static void say_passed_over(const f8_triage *t, f8_triage_verdict *v)
 {
     const size_t n = strlen(v->text);

@@ -232,8 +232,8 @@ START_TEST(bad_use)
     f8_cli_fails(F8_CLI("triage", file), 1, "m.f8");
     f8_cli_fails(F8_CLI("triage"), 2, "triage");
     train(NULL, false);
-    f8_cli_fails(F8_CLI("triage", folder), 1, "no record of it says that a step is bad");
-    f8_cli_fails(F8_CLI("triage", folder, "--step", "13"), 1, "it has no record of that step");
+    f8_cli_fails(F8_CLI("triage", folder), 1, "no record says that a step is bad");
+    f8_cli_fails(F8_CLI("triage", folder, "--step", "13"), 1, "there is no record of that step");
     f8_cli_fails(F8_CLI("triage", folder, "--step", "0"), 2, "--step");
     f8_cli_fails(F8_CLI("triage", folder, "--steps", "9"), 2, "--steps");
     ck_assert_int_eq(unlink(in(folder, "checkpoint-0.safetensors")), 0);
