@@ -71,7 +71,8 @@ f8_status f8_program_keep_runs(fp8c_program *p, int function, int32_t runs, f8_d
     const int64_t row = offset_of(f, f->n_in);
     if (row > (PTRDIFF_MAX - (int64_t)sizeof(f8_kept)) / runs)
         return f8_fail(diag, F8_ERR_MEMORY, F8_NOWHERE,
-                       "out of memory: inputs of %d runs were to be kept, of %" PRId64 " bytes each",
+                       "out of memory: inputs of %d runs were to be kept, of %" PRId64
+                       " bytes each",
                        runs, row);
     const size_t bytes = sizeof(f8_kept) + (size_t)row * (size_t)runs;
     const f8_allocator *a = &p->ctx->allocator;

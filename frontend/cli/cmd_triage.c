@@ -189,6 +189,16 @@ static int64_t last_change(const triage *t)
     return since;
 }
 
+/* The witness is the reference interpreter. */
+static bool has_witness(const triage *t)
+{
+    if (!t->c->target || strncmp(t->c->target, "reference", 9))
+        return true;
+    fprintf(stderr, "%s: error: it was trained on target reference, which nothing can judge\n",
+            t->folder.path);
+    return false;
+}
+
 static bool has_ranks(const triage *t)
 {
     const json_int_t then = json_integer_value(json_object_get(t->folder.run.info, "ranks"));
@@ -905,7 +915,7 @@ static int investigate(triage *t)
 {
     cli_replay r = {.c = t->c, .folder = &t->folder, .data = &t->data, .since = last_change(t)};
     t->found.recipe = t->c->recipe;
-    bool ok = has_ranks(t) && read_records(t) && choose_step(t);
+    bool ok = has_ranks(t) && has_witness(t) && read_records(t) && choose_step(t);
     if (ok)
         say(t, "%s: step %" PRId64 " is bad: %s", t->folder.path, t->found.step, t->found.why);
     ok = ok && cli_replay_open(&r, &(cli_replay_as){.witness = true}) &&

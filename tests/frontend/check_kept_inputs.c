@@ -108,8 +108,8 @@ static fp8c_program *open_external(fp8c_context *ctx, const char *text)
     fp8c_program *p;
     fp8c_compile_options o = {
         .struct_size = sizeof o, .target = "cpu", .external = "*", .inference = 1, .threads = 1};
-    ck_assert_msg(fp8c_module_parse(ctx, text, strlen(text), "kept.f8", NULL, 0, &m) == FP8C_OK, "%s",
-                  fp8c_context_message(ctx));
+    ck_assert_msg(fp8c_module_parse(ctx, text, strlen(text), "kept.f8", NULL, 0, &m) == FP8C_OK,
+                  "%s", fp8c_context_message(ctx));
     ck_assert_msg(fp8c_compile(m, &o, &p) == FP8C_OK, "%s", fp8c_context_message(ctx));
     fp8c_module_destroy(m);
     return p;

@@ -404,7 +404,7 @@ START_TEST(meddling)
         witness_begin(&r[k], "cpu", "bf16", true);
         meddler m = {r[k].ctx, r[k].program, r[k].step, _i, k};
         f8_api_batch(&r[k], WITNESS_BYTES, 0);
-        ck_assert_int_eq(fp8c_program_run_witnessed(r[k].program, r[k].step, 1, meddle, &m), FP8C_OK);
+        ck_assert_int_eq(fp8c_program_run_witnessed(m.program, m.function, 1, meddle, &m), FP8C_OK);
         ck_assert_int_gt(m.calls, 10);
         loss[k][0] = *(float *)f8_api_buffer(&r[k], r[k].step, FP8C_OUTPUT, "loss", NULL);
         ck_assert_int_eq(fp8c_program_run(r[k].program, r[k].step), FP8C_OK); /* free again */
@@ -446,8 +446,8 @@ START_TEST(no_memory)
         const fp8c_status status = fp8c_program_run_witnessed(p, step, 1, has_name, &seen);
         fails = c.n >= c.fail_at;
         c.fail_at = 0;
-        ck_assert_msg(status == (fails ? FP8C_ERR_MEMORY : FP8C_OK), "allocation %d: %d", failed + 1,
-                      (int)status);
+        ck_assert_msg(status == (fails ? FP8C_ERR_MEMORY : FP8C_OK), "allocation %d: %d",
+                      failed + 1, (int)status);
         ck_assert(fails ? seen < values : seen == values);
     }
     ck_assert_int_gt(failed, 10);

@@ -259,6 +259,16 @@ START_TEST(changed)
 }
 END_TEST
 
+START_TEST(on_reference)
+{
+    f8_cli_result r = F8_CLI("train", file, "--data", data, "--target", "reference", "--steps", "1",
+                             "--run", folder);
+    ck_assert_msg(r.code == 0, "exit %d: %s", r.code, r.err);
+    f8_cli_fails(F8_CLI("triage", folder, "--step", "1", "--json", "-"), 1,
+                 "it was trained on target reference, which nothing can judge");
+}
+END_TEST
+
 /* Other data give other bits, and so does another plan in fingerprints. */
 START_TEST(other_data)
 {
@@ -326,6 +336,7 @@ Suite *f8_suite(void)
     tcase_add_test(faults, healthy);
     tcase_add_test(use, damaged);
     tcase_add_test(use, changed);
+    tcase_add_test(use, on_reference);
     tcase_add_test(use, other_data);
     tcase_add_test(use, another_plan);
     tcase_add_test(use, damaged_records);
