@@ -42,6 +42,7 @@ typedef struct triage {
     int64_t earlier;  /* trials begin at a checkpoint before that of this step; 0: at the newest */
     int64_t too_late; /* the last trial was bad in the first step after this checkpoint */
     f8_triage_value *wrong; /* where the first wrong value goes */
+    int64_t from;           /* the replay began after this step */
     cli_replayed bad;       /* what the bad step gave in the first replay */
     int threads;            /* on so many; 0: not on a CPU */
 } triage;
@@ -322,6 +323,14 @@ static void end_function(triage *t)
     cli_fingerprint_free(&t->now);
 }
 
+/* Whether what the variables were before the watched step is known: else update may have written
+ * them wrongly, in a step without a fingerprint. */
+static bool is_known_before(triage *t)
+{
+    const recorded *s = step_at(t, t->watched_step - 1);
+    return t->watched_step - 1 == t->from || (s && s->fingerprint);
+}
+
 /* Finds the function's record of the watched step: it is of rank 0. */
 static void begin_function(void *user, int function, int64_t micro_step)
 {
@@ -334,7 +343,7 @@ static void begin_function(void *user, int function, int64_t micro_step)
             t->found.fingerprints = true;
             break;
         }
-    if (t->now.variable)
+    if (t->now.variable && is_known_before(t))
         compare_variables(t, t->watched, &t->now);
     t->now.room = t->now.n; /* what there is to compare with */
     t->now.n = 0;
@@ -403,6 +412,7 @@ static bool replay_to(triage *t, cli_replay *r, int64_t end, cli_replayed *last)
 {
     f8_triage *f = &t->found;
     f->differs = 0;
+    t->from = r->at;
     while (r->at < end && !f->differs) {
         if (!replay_one(t, r, last))
             return false;
@@ -812,7 +822,7 @@ static bool find_cure(triage *t)
     if (!*t->found.linear)
         return true;
     snprintf(rule, sizeof rule, "\"%s\" = bf16", t->found.linear);
-    return try_as(t, "layer", &(cli_replay_as){.rule = rule}, NULL);
+    return try_as(t, F8_TRIAGE_LINEAR, &(cli_replay_as){.rule = rule}, NULL);
 }
 
 /* The rate that the schedule multiplies, if --lr did not give it: the highest of the records. */

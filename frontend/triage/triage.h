@@ -53,13 +53,14 @@ typedef struct f8_triage_value {
 
 /* A trial: the same steps from the same checkpoint, under another recipe, rate or batch. */
 typedef struct f8_triage_trial {
-    const char *what; /* a recipe; "lr / 4" (in bf16); "another batch"; "layer": see `operand` */
+    const char *what; /* a recipe; "lr / 4" (in bf16); "another batch"; F8_TRIAGE_LINEAR */
     bool ran, bad;
     double loss;
     int64_t step; /* its last one: the bad one, if one was */
 } f8_triage_trial;
 
 enum { F8_TRIAGE_TRIALS = 12 };
+#define F8_TRIAGE_LINEAR "that linear in bf16" /* the trial with the linear of `operand` */
 
 typedef struct f8_triage {
     int64_t step;        /* the bad one */

@@ -45,6 +45,11 @@ static int lower_rate(const f8_triage *t)
     return 0;
 }
 
+static bool is_fp8(const char *recipe)
+{
+    return strcmp(recipe, "bf16") && strcmp(recipe, "f32");
+}
+
 static f8_triage_class class_of(const f8_triage *t)
 {
     if (t->unstable)
@@ -61,7 +66,7 @@ static f8_triage_class class_of(const f8_triage *t)
         return F8_TRIAGE_HEALTHY;
     if (is_good(t, "another batch"))
         return F8_TRIAGE_BATCH;
-    if (is_good(t, "bf16"))
+    if (is_good(t, "bf16") && is_fp8(t->recipe))
         return F8_TRIAGE_FP8;
     if (lower_rate(t))
         return F8_TRIAGE_RATE;
@@ -230,7 +235,7 @@ static void say_rate(const f8_triage *t, f8_triage_verdict *v)
 /* The first recipe of the list that heals the step. */
 static const char *cure(const f8_triage *t)
 {
-    static const char *const order[] = {"current", "rowwise", "block", "mxfp8", "layer"};
+    static const char *const order[] = {"current", "rowwise", "block", F8_TRIAGE_LINEAR};
     for (size_t i = 0; i < sizeof order / sizeof *order; i++)
         if (is_good(t, order[i]))
             return order[i];
@@ -267,7 +272,7 @@ static void say_fp8(const f8_triage *t, f8_triage_verdict *v)
               " bad: from the same checkpoint it is bad under %s, and good "
               "under bf16. Every op computes what its FP8 inputs give.%s%s",
               t->step, t->recipe, fake_says(t), worst);
-    if (!strcmp(heals, "layer")) {
+    if (!strcmp(heals, F8_TRIAGE_LINEAR)) {
         f8_format(v->advice, sizeof v->advice,
                   "Keep this linear in bf16: recipe \"%s\" = bf16. With it the step is good.",
                   t->linear);

@@ -248,7 +248,7 @@ START_TEST(cures)
     snprintf(t.linear, sizeof t.linear, "h.0.up");
     t.overflow = 0.25;
     try_with(&t, "current", true);
-    try_with(&t, "layer", false);
+    try_with(&t, F8_TRIAGE_LINEAR, false);
     f8_triage_verdict v = judged(&t, F8_TRIAGE_FP8);
     says(v.advice, "recipe \"h.0.up\" = bf16");
     says(v.text, "'h.0.up.x.row'");
