@@ -115,8 +115,8 @@ static void cpu_observe(f8_instance *i, const f8_observer *observer)
     f8_exec_observe(i->cpu, observer);
 }
 
-static f8_status cpu_fetch(f8_instance *i, uint32_t func, const f8_arg *from, int64_t bytes, void *to,
-                           f8_diag *diag)
+static f8_status cpu_fetch(f8_instance *i, uint32_t func, const f8_arg *from, int64_t bytes,
+                           void *to, f8_diag *diag)
 {
     return f8_exec_fetch(i->cpu, func, from, bytes, to, diag);
 }
@@ -232,8 +232,8 @@ static void cuda_observe(f8_instance *i, const f8_observer *observer)
     f8_cuda_exec_observe(i->cuda, observer);
 }
 
-static f8_status cuda_fetch(f8_instance *i, uint32_t func, const f8_arg *from, int64_t bytes, void *to,
-                           f8_diag *diag)
+static f8_status cuda_fetch(f8_instance *i, uint32_t func, const f8_arg *from, int64_t bytes,
+                            void *to, f8_diag *diag)
 {
     return f8_cuda_exec_fetch(i->cuda, func, from, bytes, to, diag);
 }
@@ -317,8 +317,7 @@ static f8_status reference_allocate(f8_instance *i, const f8_instance *like, con
     }
     F8_TRY(f8_arena_status(&i->memory, diag));
     for (size_t v = 0; v < p->n_vars && !like; v++)
-        i->var[v] = i->own_var[v] =
-            reference_memory(i, external, p->var[v].name, &p->var[v].type);
+        i->var[v] = i->own_var[v] = reference_memory(i, external, p->var[v].name, &p->var[v].type);
     for (uint32_t f = 0; f < p->n_funcs && !i->memory.failed; f++)
         reference_ports(i, f, external);
     return f8_arena_status(&i->memory, diag);

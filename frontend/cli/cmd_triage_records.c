@@ -1,0 +1,199 @@
+/* What the records of a run say, and which step is bad: see cmd_triage.h. */
+#include "frontend/cli/cmd_triage.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "frontend/run/lines.h"
+
+/* ---- what the records say ---- */
+
+void cli_triage_copy_text(char *to, size_t room, const char *from)
+{
+    snprintf(to, room, "%s", from ? from : "");
+}
+
+cli_triage_step *cli_triage_step_at(cli_triage *t, int64_t step)
+{
+    return step >= 1 && step <= t->n_steps ? &t->step[step - 1] : NULL;
+}
+
+static bool grow(cli_triage *t, int64_t step)
+{
+    if (step <= t->n_steps)
+        return true;
+    const bool fits = (uint64_t)step <= SIZE_MAX / sizeof *t->step;
+    cli_triage_step *grown = fits ? realloc(t->step, (size_t)step * sizeof *grown) : NULL;
+    if (!grown)
+        return false;
+    memset(grown + t->n_steps, 0, (size_t)(step - t->n_steps) * sizeof *grown);
+    t->step = grown;
+    t->n_steps = step;
+    return true;
+}
+
+static double of_hex(const char *hex)
+{
+    return hex ? strtod(hex, NULL) : NAN;
+}
+
+static f8_status take(void *user, const f8_run_line *line, f8_diag *diag)
+{
+    cli_triage *t = user;
+    const json_t *r = line->record;
+    const char *event = json_string_value(json_object_get(r, "event"));
+    const int64_t step = json_integer_value(json_object_get(r, "step"));
+    if (!event || step < 1)
+        return F8_OK;
+    if (!grow(t, step))
+        return f8_file_fail(diag, F8_ERR_MEMORY, t->folder.path, "out of memory");
+    cli_triage_step *s = cli_triage_step_at(t, step);
+    if (!strcmp(event, "step")) {
+        const char *loss = json_string_value(json_object_get(r, "loss_hex")),
+                   *norm = json_string_value(json_object_get(r, "grad_norm_hex"));
+        s->loss = of_hex(loss);
+        s->grad_norm = of_hex(norm);
+        s->lr = json_number_value(json_object_get(r, "lr"));
+        cli_triage_copy_text(s->loss_hex, sizeof s->loss_hex, loss);
+        cli_triage_copy_text(s->norm_hex, sizeof s->norm_hex, norm);
+        cli_triage_copy_text(s->checksum, sizeof s->checksum,
+                             json_string_value(json_object_get(r, "checksum")));
+    } else if (!strcmp(event, "fingerprint")) {
+        if (!s->fingerprint)
+            s->fingerprint = json_array();
+        json_array_append(s->fingerprint, (json_t *)(uintptr_t)line->record);
+    } else if (!strcmp(event, "warning") && !t->alarm) {
+        const json_int_t since = json_integer_value(json_object_get(r, "since"));
+        const char *kind = json_string_value(json_object_get(r, "kind"));
+        const bool explodes = kind && !strcmp(kind, "loss_explodes");
+        t->alarm = explodes && since + 1 < step ? since + 1 : step; /* the first far loss */
+        cli_triage_copy_text(t->alarm_text, sizeof t->alarm_text,
+                             json_string_value(json_object_get(r, "message")));
+    }
+    return F8_OK;
+}
+
+static bool read_records(cli_triage *t)
+{
+    f8_diag diag = {0};
+    return f8_run_lines(f8_run_path(&t->folder.run, "steps.jsonl"), take, t, NULL, &diag) ==
+               F8_OK ||
+           cli_file_fail(&diag);
+}
+
+/* ---- which step ---- */
+
+static bool is_far(fp8c_guard *g, int64_t step, double loss)
+{
+    const fp8c_guard_facts facts = {.struct_size = sizeof facts, .step = step, .loss = loss};
+    return fp8c_guard_step(g, &facts) == FP8C_OK && fp8c_guard_far(g);
+}
+
+/* Whether a replayed step is bad by the rule of train's guard. Its loss is compared with the losses
+ * before the bad step, also if it is a later step: a trial must not teach the guard its own losses.
+ */
+bool cli_triage_is_bad(cli_triage *t, const cli_replayed *r)
+{
+    fp8c_context *ctx = NULL; /* not the one that is watched for signals */
+    fp8c_guard *g = NULL;
+    bool bad = !r->finite;
+    if (fp8c_context_create(NULL, &ctx) == FP8C_OK && fp8c_guard_create(ctx, NULL, &g) == FP8C_OK) {
+        for (int64_t s = 1; s < t->found.step; s++)
+            if (*t->step[s - 1].loss_hex)
+                is_far(g, s, t->step[s - 1].loss);
+        bad |= is_far(g, t->found.step, r->loss);
+    }
+    fp8c_guard_destroy(g);
+    fp8c_context_destroy(ctx);
+    return bad;
+}
+
+static bool choose_step(cli_triage *t)
+{
+    f8_triage *f = &t->found;
+    for (int64_t s = 1; s <= t->n_steps && !t->alarm; s++) {
+        const cli_triage_step *r = &t->step[s - 1];
+        if (!*r->loss_hex || (isfinite(r->loss) && (!*r->norm_hex || isfinite(r->grad_norm))))
+            continue;
+        t->alarm = s;
+        cli_triage_copy_text(t->alarm_text, sizeof t->alarm_text,
+                             isfinite(r->loss) ? "the gradient norm is not finite"
+                                               : "the loss is not finite");
+    }
+    f->step = t->c->bad_step ? t->c->bad_step : t->alarm;
+    if (!f->step) {
+        fprintf(stderr, "%s: error: no record says that a step is bad; --step N names one\n",
+                t->folder.path);
+        return false;
+    }
+    if (f->step > t->n_steps || !*t->step[f->step - 1].loss_hex) {
+        fprintf(stderr, "%s: error: --step %" PRId64 ": there is no record of that step\n",
+                t->folder.path, f->step);
+        return false;
+    }
+    if (f->step == t->alarm)
+        cli_triage_copy_text(f->why, sizeof f->why, t->alarm_text);
+    else
+        cli_triage_copy_text(f->why, sizeof f->why, "--step names it");
+    return true;
+}
+
+/* The step after which the run was last changed. Steps up to it were trained under another recipe,
+ * schedule or number of ranks, so they can't be replayed. */
+int64_t cli_triage_last_change(const cli_triage *t)
+{
+    const json_t *all = json_object_get(t->folder.run.info, "resumed");
+    int64_t since = 0;
+    for (size_t i = 0; i < json_array_size(all); i++) {
+        const json_t *mark = json_array_get(all, i);
+        if (json_is_true(json_object_get(mark, "changed")))
+            since = json_integer_value(json_object_get(mark, "step"));
+    }
+    return since;
+}
+
+/* The witness is the reference interpreter. */
+static bool has_witness(const cli_triage *t)
+{
+    if (!t->c->target || strncmp(t->c->target, "reference", 9))
+        return true;
+    fprintf(stderr, "%s: error: it was trained on target reference, which nothing can judge\n",
+            t->folder.path);
+    return false;
+}
+
+static bool has_ranks(const cli_triage *t)
+{
+    const json_int_t then = json_integer_value(json_object_get(t->folder.run.info, "ranks"));
+    const int now = t->c->ranks ? t->c->ranks->comm.ranks : 1;
+    if (then == now)
+        return true;
+    fprintf(stderr,
+            "%s: error: it was trained by %d rank%s, and its steps have other bits on %d; "
+            "mpirun -n %d fp8c triage asks as many\n",
+            t->folder.path, (int)then, then == 1 ? "" : "s", now, (int)then);
+    return false;
+}
+
+bool cli_triage_read(cli_triage *t)
+{
+    return has_ranks(t) && has_witness(t) && read_records(t) && choose_step(t);
+}
+
+/* ---- progress ---- */
+
+void cli_triage_say(const cli_triage *t, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+void cli_triage_say(const cli_triage *t, const char *format, ...)
+{
+    va_list args;
+    if (cli_json_to_stdout(t->c) || cli_ranks_follows(t->c->ranks))
+        return;
+    va_start(args, format);
+    vprintf(format, args);
+    va_end(args);
+    printf("\n");
+    fflush(stdout);
+}
