@@ -161,6 +161,9 @@ static bool usable(const cli *c)
     else if (c->seeds > MOST_SEEDS || c->seed > (uint64_t)(INT64_MAX - c->seeds + 1))
         fprintf(stderr, "fp8c train: --seeds %" PRId64 ": at most %d, and none above 2^63 - 1\n",
                 c->seeds, MOST_SEEDS);
+    else if (c->fingerprint_every && c->target && !strcmp(c->target, "reference"))
+        fprintf(stderr, "fp8c train: --fingerprint-every is of the steps of a plan, and --target "
+                        "reference has none\n");
     else
         return !cli_stats_refused(c) && !cli_alarm_refused(c);
     return false;

@@ -24,8 +24,7 @@ static bool grow(cli_triage *t, int64_t step)
 {
     if (step <= t->n_steps)
         return true;
-    const bool fits = (uint64_t)step <= SIZE_MAX / sizeof *t->step;
-    cli_triage_step *grown = fits ? realloc(t->step, (size_t)step * sizeof *grown) : NULL;
+    cli_triage_step *grown = realloc(t->step, (size_t)step * sizeof *grown);
     if (!grown)
         return false;
     memset(grown + t->n_steps, 0, (size_t)(step - t->n_steps) * sizeof *grown);
@@ -47,6 +46,8 @@ static f8_status take(void *user, const f8_run_line *line, f8_diag *diag)
     const int64_t step = json_integer_value(json_object_get(r, "step"));
     if (!event || step < 1)
         return F8_OK;
+    if (step > t->c->steps)
+        return f8_run_bad_line(line, "is of a step that the run does not have", diag);
     if (!grow(t, step))
         return f8_file_fail(diag, F8_ERR_MEMORY, t->folder.path, "out of memory");
     cli_triage_step *s = cli_triage_step_at(t, step);
