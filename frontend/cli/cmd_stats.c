@@ -121,7 +121,7 @@ static bool dump(const cli_stats *w, int64_t step, cli_folder *folder)
     snprintf(name, sizeof name, "dump-%" PRId64 ".safetensors", step);
     snprintf(path, sizeof path, "%s", f8_run_path(&folder->run, name));
     const size_t n = dumped(w, path, NULL);
-    cli_tensor_output *output = calloc(n, sizeof *output);
+    cli_tensor_output *output = calloc(n + 1, sizeof *output);
     if (!output) {
         fprintf(stderr, "%s: error: out of memory\n", path);
         return false;

@@ -38,7 +38,7 @@ void cli_train_progress(const cli_train_now *now)
         bar[0] = '[';
         for (int i = 0; i < size; i++)
             bar[1 + i] = i < size * now->step / now->steps ? '#' : '.';
-        strcpy(bar + 1 + size, "] ");
+        memcpy(bar + 1 + size, "] ", 3);
     }
     snprintf(line, sizeof line, "%s %s%s", now->recipe, bar, text);
     fprintf(stderr, "\r%.*s\033[K%s", cli_columns(), line, now->last ? "\n" : "");

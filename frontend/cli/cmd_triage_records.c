@@ -186,8 +186,6 @@ bool cli_triage_read(cli_triage *t)
 /* ---- progress ---- */
 
 void cli_triage_say(const cli_triage *t, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
-void cli_triage_say(const cli_triage *t, const char *format, ...)
 {
     va_list args;
     if (cli_json_to_stdout(t->c) || cli_ranks_follows(t->c->ranks))

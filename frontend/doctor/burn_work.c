@@ -201,8 +201,9 @@ static bool make_gemm_data(fp8c_burn *b, gemm_data *d)
     multiply(d->y, d->x, d->w, (int64_t[]){R, W, W}, (int64_t[]){W, 1, W, 1});
     multiply(d->dx, d->dy, transposed, (int64_t[]){R, W, W}, (int64_t[]){W, 1, W, 1});
     multiply(d->dw, d->x, d->dy, (int64_t[]){W, W, R}, (int64_t[]){1, W, W, 1});
+    const int64_t times = b->rows / R; /* each row comes so often */
     for (int64_t i = 0; i < W * W; i++)
-        d->dw[i] *= (float)(b->rows / R); /* each row comes so often */
+        d->dw[i] *= (float)times;
     return true;
 }
 

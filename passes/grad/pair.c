@@ -11,17 +11,33 @@
 
 #include <string.h>
 
+/* A list of names for a message; what does not fit is left out. */
+typedef struct names {
+    char text[600];
+    size_t n;
+} names;
+
+static void add_name(names *list, const char *name)
+{
+    const size_t n = strlen(name), comma = list->n ? 2 : 0;
+    if (list->n + comma + n >= sizeof list->text)
+        return;
+    memcpy(list->text + list->n, ", ", comma);
+    memcpy(list->text + list->n + comma, name, n + 1);
+    list->n += comma + n;
+}
+
 /* A failure that lists the names of the caller's ports. */
 static f8_status no_match(f8_unit *u, const char *option, const char *what, const char *pattern,
                           const f8_port *port, size_t n)
 {
-    char names[600] = "";
+    names list = {0};
     for (size_t i = 0; i < n; i++)
-        if (port[i].var < 0 && strlen(names) + strlen(port[i].name) + 3 < sizeof names)
-            strcat(strcat(names, *names ? ", " : ""), port[i].name);
+        if (port[i].var < 0)
+            add_name(&list, port[i].name);
     return f8_fail(u->diag, F8_ERR_INPUT, F8_NOWHERE,
                    "%s: no float %s of 'forward' matches '%s'; its %ss are: %s", option, what,
-                   pattern, what, *names ? names : "none");
+                   pattern, what, list.n ? list.text : "none");
 }
 
 static f8_status not_float(f8_unit *u, const char *option, const char *what, const f8_port *p)
@@ -140,7 +156,7 @@ static f8_status find_frozen(f8_unit *u, bool **frozen)
 {
     const f8_module *m = u->module;
     const char *patterns = u->options.frozen;
-    char names[600] = "";
+    names list = {0};
     bool any = false;
     *frozen = NULL;
     if (!patterns)
@@ -153,13 +169,12 @@ static f8_status find_frozen(f8_unit *u, bool **frozen)
         if (m->var[i].kind != F8_VAR_PARAM)
             continue;
         any |= (*frozen)[i] = f8_patterns_match(patterns, name);
-        if (strlen(names) + strlen(name) + 3 < sizeof names)
-            strcat(strcat(names, *names ? ", " : ""), name);
+        add_name(&list, name);
     }
     return any ? F8_OK
                : f8_fail(u->diag, F8_ERR_INPUT, F8_NOWHERE,
                          "frozen: no parameter matches '%s'; they are: %s", patterns,
-                         *names ? names : "none");
+                         list.n ? list.text : "none");
 }
 
 /* Zeros of a port's type, where nothing contributes to its gradient. */
