@@ -130,3 +130,11 @@ bool cli_replay_step(cli_replay *r, int64_t batch_of, const cli_replay_watch *wa
     r->at++;
     return true;
 }
+
+bool cli_replay_until(cli_replay *r, int64_t step, cli_replayed *out)
+{
+    while (r->at < step)
+        if (!cli_replay_step(r, 0, NULL, out))
+            return false;
+    return true;
+}

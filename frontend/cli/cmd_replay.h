@@ -55,5 +55,8 @@ typedef struct cli_replay_watch {
  * run without observation. false after a message on stderr. */
 bool cli_replay_step(cli_replay *r, int64_t batch_of, const cli_replay_watch *watch,
                      cli_replayed *out);
+/* Trains the steps up to `step`, each on its own batch and without observation. *out becomes what
+ * the last of them gave; it stays as it is if none is left. false after a message on stderr. */
+bool cli_replay_until(cli_replay *r, int64_t step, cli_replayed *out);
 
 #endif

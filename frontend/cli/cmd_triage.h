@@ -26,7 +26,6 @@ typedef struct cli_triage {
     int64_t n_steps;
     int64_t alarm; /* the step of the first record `warning`; 0: none */
     char alarm_text[120];
-    bool failed;
     f8_triage found;
     f8_triage_verdict verdict;
     /* while a step is watched */
@@ -52,8 +51,8 @@ cli_triage_step *cli_triage_step_at(cli_triage *t, int64_t step);
 /* Whether a replayed loss is bad beside those before the bad step, whichever step it is of: by the
  * rule of train's guard. */
 bool cli_triage_is_bad(cli_triage *t, const cli_replayed *r);
-/* The step after which the run was last changed: what was before can't be replayed as it was. */
-int64_t cli_triage_last_change(const cli_triage *t);
+/* A replay of the run, to be opened. It says nothing of damaged checkpoints. */
+cli_replay cli_triage_replay(cli_triage *t);
 void cli_triage_copy_text(char *to, size_t room, const char *from); /* from: NULL is "" */
 /* Prints a line of progress, unless stdout carries records. */
 void cli_triage_say(const cli_triage *t, const char *format, ...)

@@ -3,7 +3,6 @@
 #include "frontend/cli/cmd_triage.h"
 
 #include <inttypes.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -54,24 +53,6 @@ static void see_value(void *user, const fp8c_witnessed *v)
                              v->nonfinite_input);
         cli_triage_copy_text(t->found.nonfinite_op, sizeof t->found.nonfinite_op, v->nonfinite_op);
     }
-}
-
-/* false: a variable has NaN or Inf. A variable that is not f32, or can't be read, is not looked at.
- */
-static bool is_finite_variable(fp8c_program *p, int index, const fp8c_variable *v)
-{
-    const size_t bytes = (size_t)fp8c_type_bytes(&v->type), n = bytes / sizeof(float);
-    if (v->type.dtype != FP8C_F32)
-        return true;
-    float *copy = malloc(bytes ? bytes : 1);
-    bool finite = !copy || fp8c_program_read(p, index, copy) != FP8C_OK;
-    if (!finite) {
-        finite = true;
-        for (size_t i = 0; i < n && finite; i++)
-            finite = isfinite(copy[i]);
-    }
-    free(copy);
-    return finite;
 }
 
 static bool is_written(const cli_replay *r, int variable)
@@ -171,10 +152,10 @@ static bool replay_one(cli_triage *t, cli_replay *r, cli_replayed *out)
 /* Whether `mine` is true on any rank: all must take the same branch. */
 static bool any_rank(const cli_triage *t, bool mine)
 {
-    int32_t own = mine, all[F8_MAX_RANKS] = {own};
+    int32_t own = mine, all[F8_MAX_RANKS];
     cli_ranks *ranks = t->c->ranks;
-    if (ranks && ranks->comm.all_gather(ranks->comm.user, &own, all, sizeof own))
-        return mine;
+    if (!cli_ranks_gather(ranks, "what triage has found", &own, all, sizeof own))
+        return mine; /* the ranks are lost: the next step of the replay fails */
     for (int i = 0; ranks && i < ranks->comm.ranks; i++)
         own |= all[i];
     return own != 0;
@@ -209,26 +190,19 @@ static bool replay_to(cli_triage *t, cli_replay *r, int64_t end, cli_replayed *l
 
 /* ---- the device ---- */
 
-static void look_for_nonfinite(cli_triage *t, cli_replay *r)
+/* Notes an input or a variable that is not finite before the step that comes next. */
+static bool look_for_nonfinite(cli_triage *t, cli_replay *r)
 {
-    fp8c_variable v;
-    fp8c_port port;
-    for (int i = 0; fp8c_program_variable(r->program, i, &v) == FP8C_OK && !*t->found.state; i++)
-        if (!is_finite_variable(r->program, i, &v))
-            cli_triage_copy_text(t->found.state, sizeof t->found.state, v.name);
+    fp8c_found found = {.struct_size = sizeof found};
     if (!cli_data_fill(r->data, r->program, r->micro_step, r->c->seed,
                        (uint64_t)(r->at * r->accumulate)))
-        return;
-    for (int i = 0; fp8c_program_port(r->program, r->micro_step, FP8C_INPUT, i, &port) == FP8C_OK;
-         i++) {
-        const float *x = port.variable < 0 && port.type.dtype == FP8C_F32
-                             ? fp8c_program_buffer(r->program, r->micro_step, FP8C_INPUT, i)
-                             : NULL;
-        const int64_t n = fp8c_type_bytes(&port.type) / (int64_t)sizeof(float);
-        for (int64_t k = 0; x && k < n && !*t->found.input; k++)
-            if (!isfinite(x[k]))
-                cli_triage_copy_text(t->found.input, sizeof t->found.input, port.name);
-    }
+        return false;
+    if (fp8c_program_find_nonfinite(r->program, r->micro_step, 0, &found) != FP8C_OK)
+        return cli_fail(r->ctx) == CLI_DONE;
+    const bool is_input = found.tensor && !strcmp(found.role, "input");
+    cli_triage_copy_text(t->found.input, sizeof t->found.input, is_input ? found.tensor : NULL);
+    cli_triage_copy_text(t->found.state, sizeof t->found.state, is_input ? NULL : found.tensor);
+    return true;
 }
 
 /* Replays a step once more with a witness, which judges its values. `wrong` gets the first wrong
@@ -239,15 +213,15 @@ static bool judge(cli_triage *t, cli_replay *r, int64_t step, f8_triage_value *w
     cli_replayed out;
     if (!cli_replay_load(r, step))
         return false;
-    while (r->at + 1 < step)
-        if (!cli_replay_step(r, 0, NULL, &out))
-            return false;
+    if (!cli_replay_until(r, step - 1, &out))
+        return false;
     t->watched = r;
     t->wrong = wrong;
     if (wrong == &t->found.wrong)
         t->found.judged = 0;
-    if (step == t->found.step && wrong == &t->found.wrong && !t->found.differs)
-        look_for_nonfinite(t, r);
+    if (step == t->found.step && wrong == &t->found.wrong && !t->found.differs &&
+        !look_for_nonfinite(t, r))
+        return false;
     return cli_replay_step(r, 0, &watch, &out);
 }
 
@@ -277,11 +251,8 @@ static bool replay_again(cli_triage *t, cli_replay *r, const cli_replayed *first
 {
     f8_triage *f = &t->found;
     cli_replayed second = *first;
-    if (!cli_replay_load(r, f->checkpoint + 1))
+    if (!cli_replay_load(r, f->checkpoint + 1) || !cli_replay_until(r, f->differs, &second))
         return false;
-    while (r->at < f->differs)
-        if (!cli_replay_step(r, 0, NULL, &second))
-            return false;
     f->unstable = !same_bits(first, &second);
     cli_triage_say(t, "replayed once more: %s", f->unstable ? "other bits" : "the same bits");
     return true;
@@ -301,18 +272,14 @@ static bool replay_on_other_threads(cli_triage *t)
 {
     f8_triage *f = &t->found;
     cli own = *t->c;
-    cli_replay r = {.c = &own,
-                    .folder = &t->folder,
-                    .data = &t->data,
-                    .quiet = true,
-                    .since = cli_triage_last_change(t)};
+    cli_replay r = cli_triage_replay(t);
     cli_replayed last;
     if (!t->threads || f->differs || f->wrong.known)
         return true;
+    r.c = &own;
     f->threads = own.threads = t->threads == 1 ? 2 : 1;
-    bool ok = cli_replay_open(&r, &(cli_replay_as){0}) && cli_replay_load(&r, f->step);
-    while (ok && r.at < f->step)
-        ok = cli_replay_step(&r, 0, NULL, &last);
+    const bool ok = cli_replay_open(&r, &(cli_replay_as){0}) && cli_replay_load(&r, f->step) &&
+                    cli_replay_until(&r, f->step, &last);
     cli_replay_close(&r);
     if (!ok)
         return false;
@@ -353,7 +320,6 @@ static bool look_at_device(cli_triage *t, cli_replay *r)
 {
     f8_triage *f = &t->found;
     cli_replayed last;
-    f->records = true;
     if (!cli_replay_load(r, f->step))
         return false;
     r->quiet = true;
@@ -397,10 +363,9 @@ static bool gather(cli_triage *t)
     if (gethostname(mine.host, sizeof mine.host - 1))
         mine.host[0] = 0;
     told *all = calloc((size_t)f->ranks, sizeof *all);
-    cli_peers_name(ranks->peers, "what triage has found");
-    if (!all || ranks->comm.all_gather(ranks->comm.user, &mine, all, sizeof mine)) {
-        fprintf(stderr, "fp8c: error: %s\n",
-                all ? ranks->comm.message(ranks->comm.user) : "out of memory");
+    if (!all)
+        fprintf(stderr, "fp8c: error: out of memory\n");
+    if (!all || !cli_ranks_gather(ranks, "what triage has found", &mine, all, sizeof mine)) {
         free(all);
         return false;
     }
@@ -461,11 +426,7 @@ static bool find_begin(cli_triage *t, cli_replay *r)
 /* Whether the device computes a wrong value under bf16, too. */
 static bool look_at_bf16(cli_triage *t)
 {
-    cli_replay r = {.c = t->c,
-                    .folder = &t->folder,
-                    .data = &t->data,
-                    .quiet = true,
-                    .since = cli_triage_last_change(t)};
+    cli_replay r = cli_triage_replay(t);
     f8_triage_value own = {0};
     if (!t->found.wrong.known || !strcmp(t->c->recipe, "bf16"))
         return true;
@@ -483,8 +444,8 @@ static bool look_at_bf16(cli_triage *t)
 
 bool cli_triage_device(cli_triage *t)
 {
-    cli_replay r = {
-        .c = t->c, .folder = &t->folder, .data = &t->data, .since = cli_triage_last_change(t)};
+    cli_replay r = cli_triage_replay(t);
+    r.quiet = false; /* for the first load */
     bool ok = cli_replay_open(&r, &(cli_replay_as){.witness = true}) &&
               cli_folder_fits(&t->folder, r.ctx, r.program, &t->data) && look_at_device(t, &r);
     if (ok && any_rank(t, t->found.wrong.known))

@@ -143,7 +143,7 @@ static bool choose_step(cli_triage *t)
 
 /* The step after which the run was last changed. Steps up to it were trained under another recipe,
  * schedule or number of ranks, so they can't be replayed. */
-int64_t cli_triage_last_change(const cli_triage *t)
+static int64_t last_change(const cli_triage *t)
 {
     const json_t *all = json_object_get(t->folder.run.info, "resumed");
     int64_t since = 0;
@@ -181,6 +181,12 @@ static bool has_ranks(const cli_triage *t)
 bool cli_triage_read(cli_triage *t)
 {
     return has_ranks(t) && has_witness(t) && read_records(t) && choose_step(t);
+}
+
+cli_replay cli_triage_replay(cli_triage *t)
+{
+    return (cli_replay){
+        .c = t->c, .folder = &t->folder, .data = &t->data, .quiet = true, .since = last_change(t)};
 }
 
 /* ---- progress ---- */

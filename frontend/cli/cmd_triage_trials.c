@@ -32,11 +32,7 @@ static int64_t batch_of(const exchanged *other, int64_t step)
 static bool try_as(cli_triage *t, const char *what, const cli_replay_as *as, const exchanged *other)
 {
     f8_triage *f = &t->found;
-    cli_replay r = {.c = t->c,
-                    .folder = &t->folder,
-                    .data = &t->data,
-                    .quiet = true,
-                    .since = cli_triage_last_change(t)};
+    cli_replay r = cli_triage_replay(t);
     cli_replayed out = {0};
     bool bad = false,
          ok = cli_replay_open(&r, as) && ((t->earlier && cli_replay_load_older(&r, t->earlier)) ||
@@ -80,12 +76,6 @@ static bool try_batches(cli_triage *t)
     }
 }
 
-static bool is_healed(const cli_triage *t, const char *what)
-{
-    const f8_triage_trial *trial = f8_triage_find(&t->found, what);
-    return trial && !trial->bad;
-}
-
 /* The SQNR less a penalty for elements that saturate or become 0: large elements that stay can hide
  * these from the SQNR. */
 static double quality_of(const fp8c_statistic *s)
@@ -97,17 +87,12 @@ static double quality_of(const fp8c_statistic *s)
 static bool find_operand(cli_triage *t)
 {
     f8_triage *f = &t->found;
-    cli_replay r = {.c = t->c,
-                    .folder = &t->folder,
-                    .data = &t->data,
-                    .quiet = true,
-                    .since = cli_triage_last_change(t)};
+    cli_replay r = cli_triage_replay(t);
     fp8c_statistic s = {.struct_size = sizeof s};
     cli_replayed out;
     double worst = INFINITY;
-    bool ok = cli_replay_open(&r, &(cli_replay_as){.stats = "*"}) && cli_replay_load(&r, f->step);
-    while (ok && r.at + 1 < f->step)
-        ok = cli_replay_step(&r, 0, NULL, &out);
+    bool ok = cli_replay_open(&r, &(cli_replay_as){.stats = "*"}) && cli_replay_load(&r, f->step) &&
+              cli_replay_until(&r, f->step - 1, &out);
     r.micro_step = ok ? fp8c_program_function(r.program, "micro_step.stats") : -1;
     ok = ok && r.micro_step >= 0 && cli_replay_step(&r, 0, NULL, &out);
     for (int i = 0; ok && fp8c_program_statistic(r.program, r.micro_step, i, &s) == FP8C_OK; i++) {
@@ -138,7 +123,7 @@ static bool find_cure(cli_triage *t)
             continue;
         if (!try_as(t, recipes[i], &(cli_replay_as){.recipe = recipes[i]}, NULL))
             return false;
-        if (is_healed(t, recipes[i]))
+        if (f8_triage_is_good(&t->found, recipes[i]))
             return true;
     }
     if (!*t->found.linear)
@@ -165,7 +150,7 @@ static bool try_rates_once(cli_triage *t)
         rate /= 4;
         if (!try_as(t, what[i], &(cli_replay_as){.recipe = "bf16", .lr = rate}, NULL))
             return false;
-        if (is_healed(t, what[i]))
+        if (f8_triage_is_good(&t->found, what[i]))
             return true;
     }
     return true;
@@ -195,16 +180,15 @@ static bool try_rates(cli_triage *t)
 bool cli_triage_trials(cli_triage *t)
 {
     const f8_triage *f = &t->found;
-    const bool fp8 = strcmp(t->c->recipe, "bf16") && strcmp(t->c->recipe, "f32");
     if (f->unstable || f->wrong.known || f->differs || *f->input || *f->state || !f->replay_bad)
         return true;
     if (!try_batches(t))
         return false;
-    if (is_healed(t, "another batch"))
+    if (f8_triage_is_good(&t->found, "another batch"))
         return true;
     if (!try_as(t, "bf16", &(cli_replay_as){.recipe = "bf16"}, NULL))
         return false;
-    if (is_healed(t, "bf16") && fp8)
+    if (f8_triage_is_good(f, "bf16") && f8_triage_is_fp8(t->c->recipe))
         return find_cure(t);
     if (!try_rates(t))
         return false;

@@ -1,8 +1,8 @@
 /* Why a step of a training went wrong: the verdict that follows from what a replay has shown.
  *
- * `fp8c triage` (frontend/cli/cmd_triage*.c) replays the step and fills in the evidence. Here is the
- * order in which evidence counts, and the words. Nothing here runs a program, and nothing prints.
- * Internal to frontend/.
+ * `fp8c triage` (frontend/cli/cmd_triage*.c) replays the step and fills in the evidence. Here is
+ * the order in which evidence counts, and the words. Nothing here runs a program, and nothing
+ * prints. Internal to frontend/.
  *
  * The order, the strongest first:
  *     1. two replays differ                              the device is unstable
@@ -68,7 +68,6 @@ typedef struct f8_triage {
     int64_t checkpoint;  /* the replay began after this step */
     int64_t passed_over; /* checkpoints that could not be loaded */
     const char *recipe;
-    bool records;    /* steps were compared with their records */
     int64_t differs; /* the first step that has other bits than its record; 0: none */
     const char
         *differs_in;       /* "loss", "gradient norm", "fingerprint", "checksum of all variables" */
@@ -98,6 +97,9 @@ typedef struct f8_triage {
 
 /* NULL: there is none of that name, or it did not run. */
 const f8_triage_trial *f8_triage_find(const f8_triage *t, const char *what);
+/* Whether that trial ran, and was good. */
+bool f8_triage_is_good(const f8_triage *t, const char *what);
+bool f8_triage_is_fp8(const char *recipe); /* it is in canonical text */
 
 typedef struct f8_triage_verdict {
     f8_triage_class class;

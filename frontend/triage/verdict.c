@@ -26,7 +26,7 @@ static bool is_bad(const f8_triage *t, const char *what)
     return trial && trial->bad;
 }
 
-static bool is_good(const f8_triage *t, const char *what)
+bool f8_triage_is_good(const f8_triage *t, const char *what)
 {
     const f8_triage_trial *trial = f8_triage_find(t, what);
     return trial && !trial->bad;
@@ -40,12 +40,12 @@ static int lower_rate(const f8_triage *t)
         int divisor;
     } rates[] = {{"lr / 4", 4}, {"lr / 16", 16}, {"lr / 64", 64}};
     for (size_t i = 0; i < sizeof rates / sizeof *rates; i++)
-        if (is_good(t, rates[i].what))
+        if (f8_triage_is_good(t, rates[i].what))
             return rates[i].divisor;
     return 0;
 }
 
-static bool is_fp8(const char *recipe)
+bool f8_triage_is_fp8(const char *recipe)
 {
     return strcmp(recipe, "bf16") && strcmp(recipe, "f32");
 }
@@ -64,13 +64,13 @@ static f8_triage_class class_of(const f8_triage *t)
         return F8_TRIAGE_STATE;
     if (!t->replay_bad)
         return F8_TRIAGE_HEALTHY;
-    if (is_good(t, "another batch"))
+    if (f8_triage_is_good(t, "another batch"))
         return F8_TRIAGE_BATCH;
-    if (is_good(t, "bf16") && is_fp8(t->recipe))
+    if (f8_triage_is_good(t, "bf16") && f8_triage_is_fp8(t->recipe))
         return F8_TRIAGE_FP8;
     if (lower_rate(t))
         return F8_TRIAGE_RATE;
-    if (is_bad(t, "bf16") && is_good(t, "f32"))
+    if (is_bad(t, "bf16") && f8_triage_is_good(t, "f32"))
         return F8_TRIAGE_BF16;
     return F8_TRIAGE_UNKNOWN;
 }
@@ -237,7 +237,7 @@ static const char *cure(const f8_triage *t)
 {
     static const char *const order[] = {"current", "rowwise", "block", F8_TRIAGE_LINEAR};
     for (size_t i = 0; i < sizeof order / sizeof *order; i++)
-        if (is_good(t, order[i]))
+        if (f8_triage_is_good(t, order[i]))
             return order[i];
     return "bf16";
 }
@@ -248,7 +248,7 @@ static const char *fake_says(const f8_triage *t)
     if (is_bad(t, "fake"))
         return " With the same operands quantized, but multiplied in bf16 (fake), it is bad, too: "
                "quantization is the cause.";
-    if (is_good(t, "fake"))
+    if (f8_triage_is_good(t, "fake"))
         return " With the same operands quantized, but multiplied in bf16 (fake), it is good: the "
                "sums of the FP8 GEMMs are the cause.";
     return "";

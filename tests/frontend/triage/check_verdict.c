@@ -22,7 +22,6 @@ static f8_triage bad_step(void)
     return (f8_triage){.step = 9,
                        .checkpoint = 5,
                        .recipe = "delayed",
-                       .records = true,
                        .replay_bad = true,
                        .ranks = 1,
                        .rank = -1};
