@@ -240,8 +240,8 @@ $(BUILD)/bench/%: $(BUILD)/obj/bench/%.o $(call object,$(PEERS)) $(LIBRARY)
 EMULATOR := build/emulator
 EMULATOR_FLAGS := -std=c17 -D_GNU_SOURCE -g -O2 -ffp-contract=off -Wall -Wextra -Werror -fvisibility=hidden -fPIC -I. \
                   -MMD -MP
-EMULATOR_LIBRARIES := $(addprefix $(EMULATOR)/,libcuda.so.1 libnvrtc.so.13 libcublasLt.so.13 libcudnn.so.9 libnccl.so.2 \
-                         libnvidia-ml.so.1)
+EMULATOR_LIBRARIES := $(addprefix $(EMULATOR)/,libcuda.so.1 libnvrtc.so.13 libcublasLt.so.13 \
+                        libcudnn.so.9 libnccl.so.2 libnvidia-ml.so.1)
 emulated = $(patsubst %,$(EMULATOR)/obj/%.o,common $(1))
 $(EMULATOR)/libcuda.so.1: $(call emulated,block device fault fiber memory module stream warp)
 $(EMULATOR)/libnvrtc.so.13: $(call emulated,nvrtc nvrtc_compile)
@@ -281,7 +281,8 @@ check-quick: deps
 	@tests/run --quick
 
 # The benchmarks are built, so that a change does not break them unseen; no check runs them.
-check-build: build emulator $(BUILD)/tests/flip_shim.so $(BUILD)/tests/fp8c_faulty $(TESTS:%=$(BUILD)/tests/%) $(BENCHES:%=$(BUILD)/bench/%)
+check-build: build emulator $(BUILD)/tests/flip_shim.so $(BUILD)/tests/fp8c_faulty \
+             $(TESTS:%=$(BUILD)/tests/%) $(BENCHES:%=$(BUILD)/bench/%)
 
 # Kills ranks at 50 random moments; `make check` kills two.
 check-ranks: deps

@@ -101,7 +101,8 @@ static f8_status look(f8_witness *w, uint32_t group, f8_ref r, const void *want,
     return status;
 }
 
-/* The results of a GEMM or an attention: the group's `out` has the op, then its PROJECTs. */
+/* The results of a GEMM or an attention. The group's `out` lists the op first, and then the
+ * PROJECTs that read its further results. */
 typedef struct results {
     const f8_group *group;
     f8_type type[F8_MAX_RESULTS];

@@ -218,7 +218,8 @@ typedef struct sent {
     int32_t there;
 } sent;
 
-/* Says what rank 0 has raised, and what others alone have seen: of each the first. */
+/* Says the alarms of rank 0. Of each other rank it says the first alarm, if rank 0 has none of that
+ * kind. */
 static bool say_all(const report *r)
 {
     const cli_alarms *a = r->a;

@@ -54,8 +54,8 @@ START_TEST(levels)
 }
 END_TEST
 
-/* A recipe in high precision overrides rules. That is said of those that a call has added, unless
- * they ask for the same. */
+/* Under recipe bf16 or f32 no rule counts. The log warns of each rule that fp8c_module_rule has
+ * added, unless the rule asks for that recipe itself. */
 START_TEST(overridden_rules)
 {
     static const struct {
@@ -143,16 +143,15 @@ END_TEST
  * `unused` is read by nothing, `told` by another result than the loss, `asked` by a comparison. */
 START_TEST(parameters_without_gradient)
 {
-    static const char text[] =
-        "module lone\n"
-        "param w: f32[4] ones\n"
-        "param unused: f32[4] ones\n"
-        "param told: f32[4] ones\n"
-        "param asked: f32[4] ones\n"
-        "func forward(%x: f32[4]) -> (%loss: f32[], %other: f32[4]) {\n"
-        "  %y = select(lt(%x, asked), mul(%x, w), w)\n"
-        "  return reshape(reduce_sum(%y)) {shape = []}, mul(%x, told)\n"
-        "}\n";
+    static const char text[] = "module lone\n"
+                               "param w: f32[4] ones\n"
+                               "param unused: f32[4] ones\n"
+                               "param told: f32[4] ones\n"
+                               "param asked: f32[4] ones\n"
+                               "func forward(%x: f32[4]) -> (%loss: f32[], %other: f32[4]) {\n"
+                               "  %y = select(lt(%x, asked), mul(%x, w), w)\n"
+                               "  return reshape(reduce_sum(%y)) {shape = []}, mul(%x, told)\n"
+                               "}\n";
     static const char said[] =
         "tiny.f8:3:7: no gradient of the loss reaches parameter 'unused': its gradient stays 0\n"
         "tiny.f8:4:7: no gradient of the loss reaches parameter 'told': its gradient stays 0\n"

@@ -98,7 +98,7 @@ START_TEST(gradients)
 }
 END_TEST
 
-/* With add_gradients the state of a frozen parameter stays as it is. */
+/* With add_gradients, backward does not change the state grad.P of a frozen parameter P. */
 START_TEST(added)
 {
     fp8c_context *ctx = new_context();

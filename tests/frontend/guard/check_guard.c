@@ -363,7 +363,7 @@ END_TEST
 
 /* ---- what is not finite ---- */
 
-/* The root of 0 has no derivative: the loss is finite, and the gradient of z is not. */
+/* At 0 the derivative of a square root is Inf: the loss is finite, and the gradient of z is not. */
 static const char root[] =
     "module root\n"
     "param w: f32[6, 3] normal(0.5)\n"

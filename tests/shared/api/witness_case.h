@@ -126,8 +126,8 @@ static inline void witness_all_right(const witness_log *l, const char *what)
     }
 }
 
-/* Plain runs and witnessed ones have the same bits; all is judged right, in every step. A run that
- * isn't judged has the same hashes. */
+/* Trains with plain runs and with witnessed ones: both give the same bits, and the witness calls
+ * every value of every step right. A witnessed run without judging gives the same hashes. */
 static inline void witness_agrees(const char *target, const char *recipe, int steps)
 {
     static const char *const functions[] = {"micro_step", "update", "eval"};
