@@ -378,14 +378,19 @@ static f8_status make_variant(f8_compilation *c, const f8_module *source, f8_dia
 }
 
 /* The module goes on after the compile, whose diag ends. */
+static void set_diag(f8_module *m, f8_diag *own)
+{
+    m->diag = own;
+    for (size_t i = 0; i < m->n_funcs; i++)
+        m->func[i].graph->diag = own;
+}
+
 static f8_status outlive(f8_module *m, f8_arena *arena, f8_diag *compile)
 {
     f8_diag *own = F8_NEW(arena, f8_diag);
     if (!own)
         return f8_arena_status(arena, compile);
-    m->diag = own;
-    for (size_t i = 0; i < m->n_funcs; i++)
-        m->func[i].graph->diag = own;
+    set_diag(m, own);
     return F8_OK;
 }
 
@@ -415,13 +420,12 @@ static bool takes_budgets(const f8_compilation *c)
            f8_module_find_func(c->unit.module, "micro_step");
 }
 
-/* The unit goes on after the compile, whose diag ends. */
+/* The unit goes on, too. */
 static void keep_planning(f8_planning *k)
 {
     f8_unit *u = &k->c.unit;
-    u->diag = u->module->diag = &k->diag;
-    for (size_t i = 0; i < u->module->n_funcs; i++)
-        u->module->func[i].graph->diag = &k->diag;
+    u->diag = &k->diag;
+    set_diag(u->module, &k->diag);
     k->c.variant->planning = k;
     k->c.variant->gemms = k->c.gemms;
 }
