@@ -3,11 +3,14 @@
 #
 #   make                 builds the library and build/fp8c; installs nothing
 #   make run             trains a small GPT on the CPU, in FP8 and in BF16
-#   make check           runs all tests; make check TESTS="check_fp8 check_ir" runs these
+#   make check           runs every test once; make check TESTS="check_fp8 check_ir" runs these
+#   make check-sanitizers  runs the test programs again, under ASan, UBSan and TSan: ten minutes
 #   make check-quick     runs a few tests of every folder: a minute and a half
 #   make check-codecs    compares conversions to FP8 of all 2^32 f32 values: a quarter of an hour
 #   make check-ranks     long tests of several ranks: stages, recipes and budgets in every combination,
 #                        and processes that are killed at 50 random moments (KILLS=50 SEED=1)
+#   make check-nvrtc     compiles every CUDA kernel with the real NVRTC for every architecture; `make
+#                        check` compiles each for one: three minutes
 #   make check-torch     tests fp8c.torch: TORCH_PYTHON=PYTHON, or it fetches PyTorch (tests/torch/run)
 #   make check-gpu       runs the CUDA tests on the GPU of this machine
 #   make bench           measures, and writes build/bench.jsonl (bench/README.md)
@@ -279,6 +282,8 @@ check: deps
 	@tests/run $(if $(filter file,$(origin TESTS)),,$(TESTS))
 check-quick: deps
 	@tests/run --quick
+check-sanitizers: deps
+	@tests/run --sanitized
 
 # The benchmarks are built, so that a change does not break them unseen; no check runs them.
 check-build: build emulator $(BUILD)/tests/flip_shim.so $(BUILD)/tests/fp8c_faulty \
@@ -289,6 +294,11 @@ check-ranks: deps
 	@$(MAKE) --no-print-directory build $(BUILD)/tests/flip_shim.so $(BUILD)/tests/check_zero
 	@FP8C_RANKS=all $(BUILD)/tests/check_zero
 	@FP8C_KILLS=$(or $(KILLS),50) $(if $(SEED),FP8C_SEED=$(SEED)) tests/ranks_faults $(BUILD)
+
+# `make check` compiles each kernel for one architecture (tests/shared/cuda/nvrtc_cache.h).
+NVRTC := check_cuda_kernels check_cuda_rows_text check_cuda_attention
+check-nvrtc: deps
+	@FP8C_NVRTC=all tests/run $(NVRTC)
 
 # No part of `make check`: PyTorch is 3 GB to fetch.
 check-torch: build
@@ -416,7 +426,7 @@ clean:
 	rm -rf build build-*
 
 .PHONY: all build wheel code-id deps run lint clean installable install install-strip uninstall emulator $(EMULATOR) \
-        check check-quick check-build check-codecs check-ranks check-torch check-gpu gpu bench bench-memory \
+        check check-quick check-sanitizers check-build check-codecs check-nvrtc check-ranks check-torch check-gpu gpu bench bench-memory \
         bench-recipes bench-ranks-loss bench-gpu
 .SECONDARY:
 -include $(shell find $(BUILD)/obj $(EMULATOR)/obj -name '*.d' 2>/dev/null)

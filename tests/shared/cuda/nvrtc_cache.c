@@ -2,6 +2,7 @@
 #include "tests/shared/cuda/nvrtc_cache.h"
 
 #include "codegen/cuda/emit.h"
+#include "ir/base/hash.h"
 #include "tests/shared/passes/compile.h"
 
 #include <check.h>
@@ -14,11 +15,10 @@
 
 #define FOLDER "build/nvrtc"
 
+/* After each text something that no text has, so that "ab", "c" is not "a", "bc". */
 static uint64_t hash_of(uint64_t h, const char *s)
 {
-    for (; *s; s++)
-        h = (h ^ (uint8_t)*s) * 1099511628211u;
-    return (h ^ 0xff) * 1099511628211u;
+    return f8_fnv(f8_fnv(h, s), "\xff");
 }
 
 /* The options are in the source file that calls NVRTC, so that file is hashed. */
@@ -33,8 +33,7 @@ void nvrtc_cache_open(nvrtc_cache *cache, f8_cuda *cuda)
     source[size] = 0;
     ck_assert_int_eq(f8_cuda_nvrtc(cuda, &version, &d), F8_OK);
     snprintf(number, sizeof number, "%d", version);
-    cache->compiler =
-        hash_of(hash_of(hash_of(14695981039346656037u, number), source), f8_cuda_header);
+    cache->compiler = hash_of(hash_of(hash_of(F8_FNV, number), source), f8_cuda_header);
     free(source);
     mkdir("build", 0777);
     mkdir(FOLDER, 0777);
@@ -61,6 +60,21 @@ void nvrtc_cache_keep(const nvrtc_entry *entry, const char *note)
         fprintf(f, "%s\n", note);
         fclose(f);
     }
+}
+
+bool nvrtc_in_turn(const char *kernel, const char *arch)
+{
+    const char *asked = getenv("FP8C_NVRTC");
+    const f8_target *t;
+    size_t n = 0, own = 0;
+    for (size_t i = 0; (t = f8_target_at(i)); i++) {
+        if (t->kind != F8_TARGET_CUDA)
+            continue;
+        if (!strcmp(t->name, arch))
+            own = n;
+        n++;
+    }
+    return (asked && !strcmp(asked, "all")) || f8_fnv(F8_FNV, kernel) % n == own;
 }
 
 void nvrtc_remove_comments(char *cuda)

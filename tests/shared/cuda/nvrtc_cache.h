@@ -25,6 +25,11 @@ bool nvrtc_cache_has(const nvrtc_entry *entry);
 /* The text has passed; `note` goes into the file. */
 void nvrtc_cache_keep(const nvrtc_entry *entry, const char *note);
 
+/* Whether this run compiles the kernel for the architecture. To compile each kernel for all of them
+ * takes six minutes of CPU time. So `make check` compiles each for one, which a hash of its name
+ * chooses: every architecture has its share. `make check-nvrtc` compiles all (FP8C_NVRTC=all). */
+bool nvrtc_in_turn(const char *kernel, const char *arch);
+
 /* Comments name the node that a kernel is of, and its description. Texts that differ in nothing
  * else are one text. */
 void nvrtc_remove_comments(char *cuda);
