@@ -253,34 +253,64 @@ static f8_status load_in_turn(f8_load *l)
     return F8_OK;
 }
 
-static f8_status write_values(const f8_load *l, void *const *value, bool params)
+/* Read each value and drop it. */
+static f8_status try_each(const f8_load *l)
 {
-    const f8_plan *plan = &l->program->now->plan;
-    for (int i = 0; i < l->n; i++)
-        if (value[i] && plan->var[i].is_param == params)
-            F8_TRY(instance_of(l)->kind->write(instance_of(l), (uint32_t)i, value[i], l->diag));
-    return F8_OK;
+    f8_status status = F8_OK;
+    for (int i = 0; i < l->n && status == F8_OK; i++) {
+        f8_arena scratch;
+        void *value;
+        f8_arena_init(&scratch, &l->memory.allocator);
+        if (l->from[i])
+            status = get_value(l, i, &scratch, &value);
+        f8_arena_end(&scratch);
+    }
+    return status;
 }
 
-/* The same with all values in memory before the first is written, so that a file that can't be read
- * changes nothing. */
-static f8_status load_at_once(f8_load *l)
+/* Write the parameters or the states as they are in the files. */
+static f8_status copy_each(const f8_load *l, bool params)
 {
-    void **value = F8_NEW_ARRAY(&l->memory, void *, (size_t)l->n + 1);
-    F8_TRY(f8_arena_status(&l->memory, l->diag));
-    for (int i = 0; i < l->n; i++)
-        if (l->from[i])
-            F8_TRY(get_value(l, i, &l->memory, &value[i]));
-    F8_TRY(write_values(l, value, true));
+    const f8_plan *plan = &l->program->now->plan;
+    f8_status status = F8_OK;
+    for (int i = 0; i < l->n && status == F8_OK; i++) {
+        f8_arena scratch;
+        void *value;
+        if (!l->from[i] || plan->var[i].is_param != params)
+            continue;
+        f8_arena_init(&scratch, &l->memory.allocator);
+        status = get_value(l, i, &scratch, &value);
+        if (status == F8_OK)
+            status = instance_of(l)->kind->write(instance_of(l), (uint32_t)i, value, l->diag);
+        f8_arena_end(&scratch);
+    }
+    return status;
+}
+
+static f8_status copy_all(const f8_load *l)
+{
+    F8_TRY(copy_each(l, true));
     f8_variables_set(l->program);
     if (l->states == F8_LOAD_NO_STATES || l->compute)
         F8_TRY(run_prepare(l));
-    return write_values(l, value, false);
+    return copy_each(l, false);
+}
+
+/* Load all values as they are. Each is read twice: a file that can't be read is found before the
+ * first value is written, so that it changes nothing. Holding all values until then would take as
+ * much memory as the variables themselves, which are most of what a training has. */
+static f8_status load_exactly(const f8_load *l)
+{
+    F8_TRY(try_each(l));
+    const f8_status status = copy_all(l);
+    if (status != F8_OK)
+        f8_variables_clear(l->program);
+    return status;
 }
 
 f8_status f8_load_values(f8_load *l)
 {
-    return l->exact ? load_at_once(l) : load_in_turn(l);
+    return l->exact ? load_exactly(l) : load_in_turn(l);
 }
 
 /* ---- the calls ---- */
