@@ -30,6 +30,15 @@ static f8_status fetch(void *user, const f8_place *from, int64_t bytes, void *to
     return i->kind->fetch(i, w->func, &arg, bytes, to, diag);
 }
 
+static const void *look(void *user, const f8_place *at)
+{
+    const watch *w = user;
+    f8_instance *i = &w->p->now->instance;
+    const int64_t base = at->space == F8_SPACE_CONST ? w->constants : 0;
+    const f8_arg arg = {at->space, at->port, at->offset + base};
+    return i->kind->look ? i->kind->look(i, w->func, &arg) : NULL;
+}
+
 /* A result without a name of its own is called by its port: "loss", "fp8.scale". The gradient of a
  * linear keeps its GEMM's name. */
 const char *f8_program_value_name(const f8_func *f, f8_ref r, f8_arena *arena)
@@ -149,6 +158,7 @@ static f8_status begin(watch *w, bool judges, f8_diag *diag)
                               .sums = sums_of(p->target),
                               .allocator = &p->ctx->allocator,
                               .fetch = fetch,
+                              .look = look,
                               .report = say,
                               .user = w};
     return f8_witness_begin(&w->witness, diag);

@@ -116,13 +116,15 @@ static double allowed_at(const bound *b, int64_t i, double want)
     return isfinite(want) ? allowed + b->relative * fabs(want) : allowed;
 }
 
-static void judge_result(judge *j, int result, const f8_type *t, const f8_rvalue *want,
-                         const bound *b)
+/* The elements that `want` and `b` have; they are those from `first` on of the result. */
+static void judge_result(judge *j, int result, const f8_type *t, int64_t first,
+                         const f8_rvalue *want, const bound *b)
 {
     const f8_rvalue got = view(t, j->result[result]);
-    for (int64_t i = 0; i < f8_type_elements(t); i++) {
+    for (int64_t i = 0; i < f8_type_elements(&want->type); i++) {
         const double exact = at(want, i);
-        judge_element(j->out, result, i, at(&got, i), exact, allowed_at(b, i, exact));
+        judge_element(j->out, result, first + i, at(&got, first + i), exact,
+                      allowed_at(b, i, exact));
     }
 }
 
@@ -142,47 +144,67 @@ static double sum_error(f8_sums sums, bool fp8, double k)
     return 2 * (k + 6) * U + (fp8 ? 4 * 33 * 0x1p-13 : 0);
 }
 
-/* Of an operand's elements those that are subnormal as an f32, and zeros for the rest. data is NULL
- * when there are none. */
-static f8_rvalue subnormals(judge *j, const f8_type *t, const void *data)
+static bool has_subnormal(const f8_type *t, const void *data)
 {
-    const size_t size = f8_dtype_size(t->dtype);
-    const f8_rvalue from = view(t, data);
-    f8_rvalue to = {*t, NULL};
+    const f8_rvalue v = view(t, data);
     for (int64_t i = 0; i < f8_type_elements(t); i++) {
-        const double x = fabs(at(&from, i));
-        if (!(x > 0 && x < (double)FLT_MIN))
-            continue;
-        if (!to.data)
-            to = room(j, t);
-        if (!to.data)
-            return to;
-        memcpy((char *)to.data + (size_t)i * size, (const char *)data + (size_t)i * size, size);
+        const double x = fabs(at(&v, i));
+        if (x > 0 && x < (double)FLT_MIN)
+            return true;
     }
-    return to;
+    return false;
 }
 
-/* What is lost where subnormal factors count as zero, as AMX has it: the product of those of each
- * operand in turn with the other's magnitudes. FP8 operands have none. */
-static f8_status find_flushed(judge *j, f8_ref product, f8_rvalue lost[2])
+/* A product whose rows are judged one part after the other, so that what they should be and their
+ * bounds are never held whole. */
+typedef struct parts {
+    f8_ref product;
+    bool loses[2]; /* the operand has subnormals, which count as zero on AMX. FP8 ones have none */
+    double relative, error, absolute;
+} parts;
+
+/* Rows [first, first + n) of the result. A batch of products is one part. */
+static f8_status judge_part(judge *j, const parts *p, int64_t first, int64_t n)
 {
-    const f8_node *n = f8_at(j->g, product);
-    if (n->op == F8_OP_SCALED_MATMUL)
-        return F8_OK;
-    const void *operand[3] = {j->operand[0], j->operand[1]};
-    if (n->n_in > 2) /* what is added, and isn't flushed */
-        operand[2] = room(j, f8_type_of(j->g, n->in[2])).data;
-    for (uint32_t side = 0; side < 2; side++) {
-        operand[side] = subnormals(j, f8_type_of(j->g, n->in[side]), j->operand[side]).data;
-        if (operand[side])
-            lost[side] = room(j, &n->type);
+    const f8_node *node = f8_at(j->g, p->product);
+    f8_type t = node->type;
+    if (n < f8_type_rows(&t))
+        t = (f8_type){t.dtype, 2, {n, f8_type_columns(&t)}};
+    f8_part part = {.out = &t, .first = first, .terms = F8_TERMS};
+    f8_rvalue want = room(j, &t);
+    bound b = {.error = p->error,
+               .relative = p->relative,
+               .absolute = p->absolute,
+               .sums = room(j, &t)};
+    F8_TRY(f8_arena_status(&j->arena, j->diag));
+    F8_TRY(f8_reference_part(j->g, p->product, &part, j->operand, &want.data, &j->arena.allocator,
+                             j->diag));
+    part.terms = F8_TERMS_MAGNITUDES;
+    F8_TRY(f8_reference_part(j->g, p->product, &part, j->operand, &b.sums.data,
+                             &j->arena.allocator, j->diag));
+    for (int side = 0; side < 2; side++) {
+        if (!p->loses[side])
+            continue;
+        part.terms = side ? F8_TERMS_SUBNORMAL_B : F8_TERMS_SUBNORMAL_A;
+        b.lost[side] = room(j, &t);
         F8_TRY(f8_arena_status(&j->arena, j->diag));
-        if (operand[side])
-            F8_TRY(f8_reference_magnitudes(j->g, product, operand, &lost[side].data,
-                                           &j->arena.allocator, j->diag));
-        operand[side] = j->operand[side];
+        F8_TRY(f8_reference_part(j->g, p->product, &part, j->operand, &b.lost[side].data,
+                                 &j->arena.allocator, j->diag));
     }
+    judge_result(j, 0, &f8_at(j->g, j->r)->type, first * f8_type_columns(&t), &want, &b);
     return F8_OK;
+}
+
+/* How many rows of a result are judged at once. An element of a product depends on its row and its
+ * column alone, so any number gives the same judgement. Few rows would pack B too often. */
+static int64_t rows_at_once(const f8_node *product)
+{
+    enum { BYTES = 512 << 10, FEWEST = 64 };
+    const f8_type *t = &product->type;
+    const int64_t rows = f8_type_rows(t), most = BYTES / (f8_type_bytes(t) / rows);
+    if (product->op == F8_OP_BATCH_MATMUL)
+        return rows;
+    return most > FEWEST ? most : FEWEST;
 }
 
 /* A machine that flushes subnormals loses what `lost` holds, and of each product and sum at most
@@ -190,22 +212,24 @@ static f8_status find_flushed(judge *j, f8_ref product, f8_rvalue lost[2])
 static f8_status judge_product(judge *j, f8_ref product)
 {
     const f8_node *n = f8_at(j->g, product);
-    const f8_type *result = &f8_at(j->g, j->r)->type;
-    const double narrow = result->dtype == F8_BF16 ? 2 * BF16 : 0;
+    const double narrow = f8_at(j->g, j->r)->type.dtype == F8_BF16 ? 2 * BF16 : 0;
     const double k = (double)f8_gemm_sizes_of(j->g, product).k;
     const bool fp8 = f8_dtype_is_fp8(f8_type_of(j->g, n->in[0])->dtype);
-    f8_rvalue want = room(j, &n->type);
-    bound b = {.error = (1 + narrow) * sum_error(j->sums, fp8, k),
+    const int64_t rows = f8_type_rows(&n->type), step = rows_at_once(n);
+    parts p = {.product = product,
+               .error = (1 + narrow) * sum_error(j->sums, fp8, k),
                .relative = narrow,
-               .absolute = 2 * k * SMALLEST,
-               .sums = room(j, &n->type)};
-    F8_TRY(f8_arena_status(&j->arena, j->diag));
-    F8_TRY(f8_reference_node(j->g, product, j->operand, &want.data, &j->arena.allocator, j->diag));
-    F8_TRY(f8_reference_magnitudes(j->g, product, j->operand, &b.sums.data, &j->arena.allocator,
-                                   j->diag));
-    F8_TRY(find_flushed(j, product, b.lost));
-    judge_result(j, 0, result, &want, &b);
-    return F8_OK;
+               .absolute = 2 * k * SMALLEST};
+    f8_status status = F8_OK;
+    for (int side = 0; side < 2 && n->op != F8_OP_SCALED_MATMUL; side++)
+        p.loses[side] = has_subnormal(f8_type_of(j->g, n->in[side]), j->operand[side]);
+    for (int64_t first = 0; first < rows && status == F8_OK; first += step) {
+        status = judge_part(j, &p, first, rows - first < step ? rows - first : step);
+        const f8_allocator a = j->arena.allocator;
+        f8_arena_end(&j->arena);
+        f8_arena_init(&j->arena, &a);
+    }
+    return status;
 }
 
 /* ---- attention ---- */
@@ -335,7 +359,7 @@ static f8_status judge_attention(judge *j)
         bound b = attention_bound(&s, i, &t);
         if (b.error > 0)
             b.sums = (f8_rvalue){t, sums[i]};
-        judge_result(j, i, &t, &exact, &b);
+        judge_result(j, i, &t, 0, &exact, &b);
     }
     return F8_OK;
 }

@@ -274,20 +274,27 @@ f8_status f8_reference_run_f64(const f8_func *f, const void *const *in, void *co
     return interpret(f, in, out, NULL, allocator, true, diag);
 }
 
-static f8_status one_node(const f8_graph *g, f8_ref r, const void *const *value,
-                          void *const *result, bool magnitudes, const f8_allocator *allocator,
-                          f8_diag *diag)
+f8_status f8_reference_part(const f8_graph *g, f8_ref r, const f8_part *part,
+                            const void *const *value, void *const *result,
+                            const f8_allocator *allocator, f8_diag *diag)
 {
     const f8_allocator own = allocator ? *allocator : f8_default_allocator();
     const f8_node *n = f8_at(g, r);
-    f8_interp x = {.allocator = &own, .diag = diag, .magnitudes = magnitudes, .at = g->loc[r]};
+    f8_interp x = {.allocator = &own,
+                   .diag = diag,
+                   .magnitudes = part->terms != F8_TERMS,
+                   .subnormal = part->terms == F8_TERMS_SUBNORMAL_A   ? 'a'
+                                : part->terms == F8_TERMS_SUBNORMAL_B ? 'b'
+                                                                      : 0,
+                   .first = part->first,
+                   .at = g->loc[r]};
     f8_arena arena;
     f8_arena_init(&arena, &own);
     f8_rvalue *operand = F8_NEW_ARRAY(&arena, f8_rvalue, n->n_in), out[F8_MAX_RESULTS];
     const f8_rvalue **in = f8_arena_array(&arena, n->n_in, sizeof *in);
     f8_status status = f8_arena_status(&arena, diag);
     for (uint32_t i = 0; status == F8_OK && i < n->n_in; i++) {
-        f8_type type = *f8_type_of(g, n->in[i]);
+        f8_type type = part->in ? part->in[i] : *f8_type_of(g, n->in[i]);
         if (n->op == F8_OP_PROJECT) /* value[0] is the result that PROJECT takes */
             type = n->type;
         operand[i] = (f8_rvalue){type, (void *)(uintptr_t)value[i]};
@@ -295,7 +302,7 @@ static f8_status one_node(const f8_graph *g, f8_ref r, const void *const *value,
     }
     if (status == F8_OK) {
         for (int i = 0; i < f8_op_facts(n->op)->results; i++)
-            out[i] = (f8_rvalue){f8_result_type(g, r, i), result[i]};
+            out[i] = (f8_rvalue){part->out ? *part->out : f8_result_type(g, r, i), result[i]};
         eval_node(&x, g, r, in, out);
         status = x.status;
     }
@@ -306,11 +313,13 @@ static f8_status one_node(const f8_graph *g, f8_ref r, const void *const *value,
 f8_status f8_reference_node(const f8_graph *g, f8_ref r, const void *const *value,
                             void *const *result, const f8_allocator *allocator, f8_diag *diag)
 {
-    return one_node(g, r, value, result, false, allocator, diag);
+    const f8_part all = {.terms = F8_TERMS};
+    return f8_reference_part(g, r, &all, value, result, allocator, diag);
 }
 
 f8_status f8_reference_magnitudes(const f8_graph *g, f8_ref r, const void *const *value,
                                   void *const *result, const f8_allocator *allocator, f8_diag *diag)
 {
-    return one_node(g, r, value, result, true, allocator, diag);
+    const f8_part all = {.terms = F8_TERMS_MAGNITUDES};
+    return f8_reference_part(g, r, &all, value, result, allocator, diag);
 }

@@ -41,4 +41,28 @@ f8_status f8_reference_magnitudes(const f8_graph *g, f8_ref r, const void *const
                                   void *const *result, const f8_allocator *allocator,
                                   f8_diag *diag);
 
+/* What the sums of a product have. */
+typedef enum f8_terms {
+    F8_TERMS,            /* its terms: f8_reference_node */
+    F8_TERMS_MAGNITUDES, /* f8_reference_magnitudes */
+    /* The same, but of those terms alone whose factor of A, or of B, is subnormal as an f32. Nothing
+     * is added. Not of an attention. */
+    F8_TERMS_SUBNORMAL_A,
+    F8_TERMS_SUBNORMAL_B
+} f8_terms;
+
+/* A node that is evaluated on part of its elements. Whoever asks knows that the op makes this part
+ * of the result of those parts of its operands, and passes them with the types that they have as
+ * tensors of their own. A MATMUL or SCALED_MATMUL is the exception: its operands are whole, and its
+ * result is some rows. */
+typedef struct f8_part {
+    const f8_type *in;  /* by operand; NULL: they are whole */
+    const f8_type *out; /* of the one result; NULL: it is whole */
+    int64_t first;      /* of a product: the row of the result that the part begins with */
+    f8_terms terms;
+} f8_part;
+f8_status f8_reference_part(const f8_graph *g, f8_ref r, const f8_part *part,
+                            const void *const *value, void *const *result,
+                            const f8_allocator *allocator, f8_diag *diag);
+
 #endif

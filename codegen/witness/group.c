@@ -30,31 +30,61 @@ static bool views_inside(const f8_witness *w, f8_ref r)
     return value_of(w, n->in[0])->inside || views_inside(w, n->in[0]);
 }
 
-static f8_status read_value(f8_witness *w, f8_ref r, f8_diag *diag)
+/* Whether the group may write to these bytes. Addresses are compared, not places: a variable and a
+ * port may be the same memory of the caller's. */
+static bool is_written(const f8_witness *w, const f8_group *group, const void *at, int64_t bytes)
+{
+    const f8_lowered *p = w->f->lowered;
+    const uintptr_t begin = (uintptr_t)at, end = begin + (uintptr_t)bytes;
+    for (uint32_t i = 0; i < group->n_out; i++) {
+        const f8_ref r = group->out[i];
+        const f8_type *t = f8_type_of(w->state->g, r);
+        const uintptr_t to = (uintptr_t)w->look(w->user, &p->place[r]);
+        const int64_t rows = f8_type_rows(t) + p->pad[r].rows; /* with what lies behind them */
+        const int64_t columns =
+            p->place[r].stride > f8_type_columns(t) ? p->place[r].stride : f8_type_columns(t);
+        const uintptr_t room = (uintptr_t)(rows * columns) * f8_dtype_size(t->dtype);
+        if (!to || (to < end && begin < to + room))
+            return true;
+    }
+    return false;
+}
+
+static f8_status read_value(f8_witness *w, const f8_group *group, f8_ref r, f8_diag *diag)
 {
     int64_t first;
     const f8_type *t = f8_type_of(w->state->g, r);
+    const f8_place *place = &w->f->lowered->place[r];
+    const void *there = f8_witness_look(w, place, t);
     f8_witness_value *v = value_of(w, r);
     list(w, r, false);
-    v->data = f8_witness_room(w, t, diag);
+    v->borrowed = there && !is_written(w, group, there, f8_type_bytes(t));
+    v->data = v->borrowed ? (void *)(uintptr_t)there : f8_witness_room(w, t, diag);
     if (!v->data)
         return F8_ERR_MEMORY;
-    F8_TRY(f8_witness_fetch(w, &w->f->lowered->place[r], t, v->data, diag));
+    if (!v->borrowed)
+        F8_TRY(f8_witness_fetch(w, place, t, v->data, diag));
     v->nonfinite = f8_witness_nonfinite(t, v->data, &first) > 0;
     return F8_OK;
 }
 
+static int by_ref(const void *a, const void *b)
+{
+    const f8_ref x = *(const f8_ref *)a, y = *(const f8_ref *)b;
+    return (x > y) - (x < y);
+}
+
 /* Values that lie nowhere, as constants, are computed. */
-static f8_status need(f8_witness *w, f8_ref r, f8_diag *diag)
+static f8_status need(f8_witness *w, const f8_group *group, f8_ref r, f8_diag *diag)
 {
     const f8_node *n = f8_at(w->state->g, r);
     if (value_of(w, r)->listed)
         return F8_OK;
     if (w->f->lowered->place[r].space != F8_SPACE_NONE && !views_inside(w, r))
-        return read_value(w, r, diag);
+        return read_value(w, group, r, diag);
     list(w, r, true);
     for (uint32_t i = 0; i < n->n_in; i++)
-        F8_TRY(need(w, n->in[i], diag));
+        F8_TRY(need(w, group, n->in[i], diag));
     return F8_OK;
 }
 
@@ -70,18 +100,13 @@ f8_status f8_witness_read(f8_witness *w, const f8_group *group, f8_diag *diag)
     for (uint32_t i = 0; i < n; i++) {
         const f8_node *node = f8_at(g, w->state->ref[i]);
         for (uint32_t k = 0; k < node->n_in; k++)
-            F8_TRY(need(w, node->in[k], diag));
+            F8_TRY(need(w, group, node->in[k], diag));
     }
+    qsort(w->state->ref, w->state->n_refs, sizeof(f8_ref), by_ref); /* a topological order */
     return F8_OK;
 }
 
 /* ---- computing ---- */
-
-static int by_ref(const void *a, const void *b)
-{
-    const f8_ref x = *(const f8_ref *)a, y = *(const f8_ref *)b;
-    return (x > y) - (x < y);
-}
 
 static void note_last_uses(f8_witness *w)
 {
@@ -93,7 +118,20 @@ static void note_last_uses(f8_witness *w)
     }
 }
 
-static f8_status compute(f8_witness *w, f8_ref r, f8_diag *diag)
+/* The memory of a value that is to be computed. A scatter adds to a copy of its operand that nobody
+ * else needs. */
+static void *target_of(f8_witness *w, f8_ref r, f8_diag *diag)
+{
+    const f8_node *n = f8_at(w->state->g, r);
+    f8_witness_value *acc = n->op == F8_OP_EMBEDDING_GRAD ? value_of(w, n->in[0]) : NULL;
+    if (!acc || acc->borrowed || acc->last != r)
+        return f8_witness_room(w, &n->type, diag);
+    void *data = acc->data;
+    acc->data = NULL;
+    return data;
+}
+
+f8_status f8_witness_compute_one(f8_witness *w, f8_ref r, f8_diag *diag)
 {
     enum { MOST = 64 };
     const struct f8_witness_state *s = w->state;
@@ -106,12 +144,20 @@ static f8_status compute(f8_witness *w, f8_ref r, f8_diag *diag)
                        f8_op_facts(n->op)->name);
     for (uint32_t k = 0; k < n->n_in; k++)
         operand[k] = value_of(w, n->in[k])->data;
-    v->data = f8_witness_room(w, &n->type, diag);
+    v->data = target_of(w, r, diag);
     if (!v->data)
         return F8_ERR_MEMORY;
     F8_TRY(f8_reference_node(s->g, r, operand, &v->data, &s->allocator, diag));
     v->nonfinite = n->n_in > 0 && f8_witness_nonfinite(&n->type, v->data, &first) > 0;
     return F8_OK;
+}
+
+void f8_witness_drop(const f8_witness *w, f8_ref r)
+{
+    f8_witness_value *v = value_of(w, r);
+    if (!v->borrowed)
+        f8_witness_free(w, f8_type_of(w->state->g, r), v->data);
+    v->data = NULL;
 }
 
 /* Values whose last user has been computed. */
@@ -122,8 +168,7 @@ static void drop_used(f8_witness *w, const f8_group *group, f8_ref user)
         f8_witness_value *v = value_of(w, n->in[k]);
         if (v->last != user || f8_listed(group->out, group->n_out, n->in[k]))
             continue;
-        f8_witness_free(w, f8_type_of(w->state->g, n->in[k]), v->data);
-        v->data = NULL;
+        f8_witness_drop(w, n->in[k]);
     }
 }
 
@@ -135,12 +180,11 @@ static bool is_part_of(const f8_graph *g, f8_ref r, f8_ref op)
 f8_status f8_witness_compute(f8_witness *w, const f8_group *group, f8_ref op, f8_diag *diag)
 {
     struct f8_witness_state *s = w->state;
-    qsort(s->ref, s->n_refs, sizeof *s->ref, by_ref); /* which is a topological order */
     note_last_uses(w);
     for (uint32_t i = 0; i < s->n_refs; i++) {
         if (!value_of(w, s->ref[i])->inside || is_part_of(s->g, s->ref[i], op))
             continue;
-        F8_TRY(compute(w, s->ref[i], diag));
+        F8_TRY(f8_witness_compute_one(w, s->ref[i], diag));
         drop_used(w, group, s->ref[i]);
     }
     return F8_OK;
@@ -180,8 +224,13 @@ void f8_witness_forget(f8_witness *w)
 {
     struct f8_witness_state *s = w->state;
     for (uint32_t i = 0; i < s->n_refs; i++) {
-        f8_witness_free(w, f8_type_of(s->g, s->ref[i]), value_of(w, s->ref[i])->data);
+        f8_witness_drop(w, s->ref[i]);
         *value_of(w, s->ref[i]) = (f8_witness_value){0};
     }
-    s->n_refs = 0;
+    for (uint32_t i = 0; i < s->n_seen; i++)
+        f8_witness_release(w, &s->seen[i]);
+    if (s->seen)
+        s->allocator.free(s->allocator.user, s->seen, s->n_seen * sizeof *s->seen);
+    s->seen = NULL;
+    s->n_refs = s->n_seen = 0;
 }
