@@ -40,7 +40,7 @@ static bool is_written(const f8_witness *w, const f8_group *group, const void *a
         const f8_ref r = group->out[i];
         const f8_type *t = f8_type_of(w->state->g, r);
         const uintptr_t to = (uintptr_t)w->look(w->user, &p->place[r]);
-        const int64_t rows = f8_type_rows(t) + p->pad[r].rows; /* with what lies behind them */
+        const int64_t rows = f8_type_rows(t) + (p->pad ? p->pad[r].rows : 0);
         const int64_t columns =
             p->place[r].stride > f8_type_columns(t) ? p->place[r].stride : f8_type_columns(t);
         const uintptr_t room = (uintptr_t)(rows * columns) * f8_dtype_size(t->dtype);
