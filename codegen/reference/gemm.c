@@ -13,7 +13,7 @@
 #include "ir/num/fp8.h"
 
 enum { TILE_M = 4, TILE_N = 8, LANES = 4, PANEL = 256, RUN = 512 };
-enum { PANEL_BYTES = 4 << 20 }; /* a panel of B takes no more, unless 8 columns do */
+enum { PANEL_BYTES = 1 << 20 }; /* a panel of B takes no more, unless 8 columns do */
 
 _Static_assert(TILE_M == 4 && TILE_N == 2 * LANES, "the tile below is written out");
 /* 4 doubles: one register of AVX2, two of SSE2. May alias double; needs only its alignment. */

@@ -13,7 +13,7 @@
 static const double U = 0x1p-24;          /* half an ulp of 1 in f32 */
 static const double BF16 = 0x1p-8;        /* the same in bf16 */
 static const double SMALLEST = 0x1p-126;  /* what lies below it may count as zero */
-static const double MOST = FLT_MAX / 4.0; /* larger sums may overflow on the way */
+static const double LARGEST = FLT_MAX / 4.0; /* larger sums may overflow on the way */
 
 static double at(const f8_rvalue *v, int64_t i)
 {
@@ -27,6 +27,8 @@ static f8_rvalue view(const f8_type *t, const void *data)
 {
     return (f8_rvalue){*t, (void *)(uintptr_t)data}; /* only read */
 }
+
+enum { OPERANDS = 8 }; /* of an attention's gradient */
 
 /* ---- one element ---- */
 
@@ -48,7 +50,7 @@ static void judge_element(f8_judgement *j, int result, int64_t i, double got, do
 {
     if (got == want || (isnan(got) && isnan(want)))
         return;
-    if (allowed >= MOST) {
+    if (allowed >= LARGEST) {
         j->unbounded++;
         return;
     }
@@ -103,11 +105,19 @@ static f8_rvalue room(judge *j, const f8_type *t)
     return (f8_rvalue){*t, f8_arena_array(&j->arena, 1, (size_t)f8_type_bytes(t))};
 }
 
+/* Forgets what was judged so far. */
+static void clear(judge *j)
+{
+    const f8_allocator a = j->arena.allocator;
+    f8_arena_end(&j->arena);
+    f8_arena_init(&j->arena, &a);
+}
+
 static double allowed_at(const bound *b, int64_t i, double want)
 {
     const double sum = b->sums.data ? at(&b->sums, i) : 0;
     double allowed = b->error * sum + b->absolute;
-    if (sum >= MOST)
+    if (sum >= LARGEST)
         return INFINITY;
     for (int side = 0; side < 2; side++) {
         const double lost = b->lost[side].data ? at(&b->lost[side], i) : 0;
@@ -199,7 +209,7 @@ static f8_status judge_part(judge *j, const parts *p, int64_t first, int64_t n)
  * column alone, so any number gives the same judgement. Few rows would pack B too often. */
 static int64_t rows_at_once(const f8_node *product)
 {
-    enum { BYTES = 512 << 10, FEWEST = 64 };
+    enum { BYTES = 256 << 10, FEWEST = 64 };
     const f8_type *t = &product->type;
     const int64_t rows = f8_type_rows(t), most = BYTES / (f8_type_bytes(t) / rows);
     if (product->op == F8_OP_BATCH_MATMUL)
@@ -225,9 +235,7 @@ static f8_status judge_product(judge *j, f8_ref product)
         p.loses[side] = has_subnormal(f8_type_of(j->g, n->in[side]), j->operand[side]);
     for (int64_t first = 0; first < rows && status == F8_OK; first += step) {
         status = judge_part(j, &p, first, rows - first < step ? rows - first : step);
-        const f8_allocator a = j->arena.allocator;
-        f8_arena_end(&j->arena);
-        f8_arena_init(&j->arena, &a);
+        clear(j);
     }
     return status;
 }
@@ -340,28 +348,89 @@ static bound attention_bound(const scores *s, int result, const f8_type *t)
     return (bound){.absolute = INFINITY}; /* exp of such an error is no longer linear */
 }
 
-static f8_status judge_attention(judge *j)
-{
-    const int results = f8_op_facts(f8_at(j->g, j->r)->op)->results;
+/* Operands, results and what these should be, of element b of the batch. Each has the batch as its
+ * first axis, but a mask that all share and the seed. */
+typedef struct batch {
+    int64_t b, size;
+    f8_type in[OPERANDS], out[F8_MAX_RESULTS];
+    const void *operand[OPERANDS];
     void *want[F8_MAX_RESULTS], *sums[F8_MAX_RESULTS];
-    for (int i = 0; i < results; i++) {
-        const f8_type t = f8_result_type(j->g, j->r, i);
-        want[i] = room(j, &t).data;
-        sums[i] = room(j, &t).data;
+    f8_judgement said[F8_MAX_RESULTS]; /* of the elements so far */
+} batch;
+
+static f8_type element_of(const batch *s, const f8_type *t, int64_t *offset)
+{
+    f8_type one = *t;
+    const bool has = t->rank >= 3 && t->dim[0] == s->size;
+    *offset = has ? s->b * (f8_type_bytes(t) / s->size) : 0;
+    if (has)
+        one.dim[0] = 1;
+    return one;
+}
+
+static void cut_batch(judge *j, batch *s)
+{
+    const f8_node *n = f8_at(j->g, j->r);
+    int64_t offset;
+    for (uint32_t i = 0; i < n->n_in; i++) {
+        s->in[i] = element_of(s, f8_type_of(j->g, n->in[i]), &offset);
+        s->operand[i] = (const char *)j->operand[i] + offset;
     }
-    F8_TRY(f8_arena_status(&j->arena, j->diag));
-    F8_TRY(f8_reference_node(j->g, j->r, j->operand, want, &j->arena.allocator, j->diag));
-    F8_TRY(f8_reference_magnitudes(j->g, j->r, j->operand, sums, &j->arena.allocator, j->diag));
-    const scores s = scores_of(j);
-    for (int i = 0; i < results; i++) {
+    for (int i = 0; i < f8_op_facts(n->op)->results; i++) {
         const f8_type t = f8_result_type(j->g, j->r, i);
-        const f8_rvalue exact = {t, want[i]};
-        bound b = attention_bound(&s, i, &t);
+        s->out[i] = element_of(s, &t, &offset);
+        s->want[i] = room(j, &s->out[i]).data;
+        s->sums[i] = room(j, &s->out[i]).data;
+    }
+}
+
+static f8_status judge_batch(judge *j, const scores *of, batch *s)
+{
+    f8_part part = {.in = s->in, .out = s->out, .first = s->b, .terms = F8_TERMS};
+    cut_batch(j, s);
+    F8_TRY(f8_arena_status(&j->arena, j->diag));
+    F8_TRY(f8_reference_part(j->g, j->r, &part, s->operand, s->want, &j->arena.allocator, j->diag));
+    part.terms = F8_TERMS_MAGNITUDES;
+    F8_TRY(f8_reference_part(j->g, j->r, &part, s->operand, s->sums, &j->arena.allocator, j->diag));
+    for (int i = 0; i < f8_op_facts(f8_at(j->g, j->r)->op)->results; i++) {
+        const f8_type t = f8_result_type(j->g, j->r, i);
+        const f8_rvalue exact = {s->out[i], s->want[i]};
+        bound b = attention_bound(of, i, &t);
         if (b.error > 0)
-            b.sums = (f8_rvalue){t, sums[i]};
-        judge_result(j, i, &t, 0, &exact, &b);
+            b.sums = (f8_rvalue){s->out[i], s->sums[i]};
+        j->out = &s->said[i];
+        judge_result(j, i, &t, s->b * f8_type_elements(&s->out[i]), &exact, &b);
     }
     return F8_OK;
+}
+
+/* Adds what was said of the next result. */
+static void add(f8_judgement *to, const f8_judgement *next)
+{
+    const f8_judgement before = *to;
+    if (before.ok)
+        *to = *next;
+    to->off = before.off + next->off;
+    to->unbounded = before.unbounded + next->unbounded;
+    to->worst = before.worst > next->worst ? before.worst : next->worst;
+}
+
+/* Each element of the batch by itself, so that what should be is never held whole. */
+static f8_status judge_attention(judge *j)
+{
+    const scores of = scores_of(j);
+    f8_judgement *out = j->out;
+    batch s = {.size = f8_type_of(j->g, f8_at(j->g, j->r)->in[0])->dim[0]};
+    f8_status status = F8_OK;
+    for (int i = 0; i < F8_MAX_RESULTS; i++)
+        s.said[i].ok = true;
+    for (; s.b < s.size && status == F8_OK; s.b++) {
+        status = judge_batch(j, &of, &s);
+        clear(j);
+    }
+    for (int i = 0; i < F8_MAX_RESULTS; i++)
+        add(out, &s.said[i]);
+    return status;
 }
 
 /* ---- one node ---- */

@@ -302,7 +302,7 @@ f8_status f8_reference_part(const f8_graph *g, f8_ref r, const f8_part *part,
     }
     if (status == F8_OK) {
         for (int i = 0; i < f8_op_facts(n->op)->results; i++)
-            out[i] = (f8_rvalue){part->out ? *part->out : f8_result_type(g, r, i), result[i]};
+            out[i] = (f8_rvalue){part->out ? part->out[i] : f8_result_type(g, r, i), result[i]};
         eval_node(&x, g, r, in, out);
         status = x.status;
     }
