@@ -209,7 +209,7 @@ static f8_status judge_part(judge *j, const parts *p, int64_t first, int64_t n)
  * column alone, so any number gives the same judgement. Few rows would pack B too often. */
 static int64_t rows_at_once(const f8_node *product)
 {
-    enum { BYTES = 256 << 10, FEWEST = 64 };
+    enum { BYTES = 128 << 10, FEWEST = 64 };
     const f8_type *t = &product->type;
     const int64_t rows = f8_type_rows(t), most = BYTES / (f8_type_bytes(t) / rows);
     if (product->op == F8_OP_BATCH_MATMUL)

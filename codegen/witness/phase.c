@@ -30,7 +30,7 @@
 #include "codegen/reference/reference.h"
 #include "ir/num/granularity.h"
 
-enum { PART_BYTES = 256 << 10 }; /* of the largest value of a phase; several are alive at once */
+enum { PART_BYTES = 64 << 10 }; /* of the largest value of a phase; several are alive at once */
 enum { MOST = 64 };              /* operands */
 
 typedef struct rows {
