@@ -95,6 +95,7 @@ typedef struct judge {
     f8_ref r;
     f8_sums sums;
     const void *const *operand, *const *result;
+    const f8_judge_rows *strides; /* of an attention; NULL: all rows follow one another */
     f8_arena arena;
     f8_judgement *out;
     f8_diag *diag;
@@ -126,15 +127,13 @@ static double allowed_at(const bound *b, int64_t i, double want)
     return isfinite(want) ? allowed + b->relative * fabs(want) : allowed;
 }
 
-/* The elements that `want` and `b` have; they are those from `first` on of the result. */
-static void judge_result(judge *j, int result, const f8_type *t, int64_t first,
+/* The elements that `got`, `want` and `b` have; they are those from `first` on of the result. */
+static void judge_result(judge *j, int result, int64_t first, const f8_rvalue *got,
                          const f8_rvalue *want, const bound *b)
 {
-    const f8_rvalue got = view(t, j->result[result]);
     for (int64_t i = 0; i < f8_type_elements(&want->type); i++) {
         const double exact = at(want, i);
-        judge_element(j->out, result, first + i, at(&got, first + i), exact,
-                      allowed_at(b, i, exact));
+        judge_element(j->out, result, first + i, at(got, i), exact, allowed_at(b, i, exact));
     }
 }
 
@@ -201,7 +200,11 @@ static f8_status judge_part(judge *j, const parts *p, int64_t first, int64_t n)
         F8_TRY(f8_reference_part(j->g, p->product, &part, j->operand, &b.lost[side].data,
                                  &j->arena.allocator, j->diag));
     }
-    judge_result(j, 0, &f8_at(j->g, j->r)->type, first * f8_type_columns(&t), &want, &b);
+    const f8_dtype d = f8_at(j->g, j->r)->type.dtype; /* of a cast, not of the product */
+    const f8_rvalue got = {
+        {d, t.rank, {0}},
+        (char *)(uintptr_t)j->result[0] + (size_t)(first * f8_type_columns(&t)) * f8_dtype_size(d)};
+    judge_result(j, 0, first * f8_type_columns(&t), &got, &want, &b);
     return F8_OK;
 }
 
@@ -244,14 +247,16 @@ static f8_status judge_product(judge *j, f8_ref product)
 
 /* The largest norm of a head's row, of elements that lie D after D. Rows with NaN or Inf don't
  * count: what they reach is NaN or Inf itself, and the bound is for the other elements. */
-static double largest_norm(const f8_type *t, const void *data, int64_t D)
+static double largest_norm(const f8_type *t, const void *data, int64_t stride, int64_t D)
 {
     const f8_rvalue v = view(t, data);
+    const int64_t columns = f8_type_columns(t);
     double top = 0;
     for (int64_t i = 0; i < f8_type_elements(t); i += D) {
+        const int64_t first = stride ? i / columns * stride + i % columns : i;
         double sum = 0;
         for (int64_t d = 0; d < D; d++)
-            sum += at(&v, i + d) * at(&v, i + d);
+            sum += at(&v, first + d) * at(&v, first + d);
         top = isfinite(sum) && sum > top ? sum : top;
     }
     return sqrt(top);
@@ -279,6 +284,11 @@ typedef struct scores {
     double lost;        /* what flushed subnormals cost a result at most */
 } scores;
 
+static int64_t operand_stride(const judge *j, uint32_t i)
+{
+    return j->strides ? j->strides->operand[i] : 0;
+}
+
 /* A: by Cauchy and Schwarz the magnitudes of a dot product sum up to at most the product of the
  * norms. Also the magnitudes of the others, which only `lost` needs. */
 static void measure(const judge *j, scores *s)
@@ -292,7 +302,7 @@ static void measure(const judge *j, scores *s)
     for (uint32_t i = 0; i < at_mask; i++) {
         const f8_type *t = f8_type_of(j->g, n->in[i]);
         top[i] = i == at_lse ? largest_finite(t, j->operand[i])
-                             : largest_norm(t, j->operand[i], (int64_t)s->D);
+                             : largest_norm(t, j->operand[i], operand_stride(j, i), (int64_t)s->D);
         others *= i == at_lse ? 1 : 1 + top[i];
     }
     s->size = scale * top[0] * top[1];
@@ -353,32 +363,44 @@ static bound attention_bound(const scores *s, int result, const f8_type *t)
 typedef struct batch {
     int64_t b, size;
     f8_type in[OPERANDS], out[F8_MAX_RESULTS];
-    const void *operand[OPERANDS];
+    const void *operand[OPERANDS], *got[F8_MAX_RESULTS];
     void *want[F8_MAX_RESULTS], *sums[F8_MAX_RESULTS];
     f8_judgement said[F8_MAX_RESULTS]; /* of the elements so far */
 } batch;
 
-static f8_type element_of(const batch *s, const f8_type *t, int64_t *offset)
+/* The type of a value's element of the batch, and its data: where it is, or a copy whose rows follow
+ * one another. */
+static f8_type element_of(judge *j, const batch *s, const f8_type *t, const void *all,
+                          int64_t stride, const void **data)
 {
     f8_type one = *t;
     const bool has = t->rank >= 3 && t->dim[0] == s->size;
-    *offset = has ? s->b * (f8_type_bytes(t) / s->size) : 0;
     if (has)
         one.dim[0] = 1;
+    const int64_t rows = f8_type_rows(&one), before = has ? s->b * rows : 0;
+    const size_t size = f8_dtype_size(t->dtype), columns = (size_t)f8_type_columns(t);
+    const size_t step = stride ? (size_t)stride : columns;
+    *data = all ? (const char *)all + (size_t)before * step * size : NULL;
+    if (!all || step == columns)
+        return one;
+    char *to = room(j, &one).data;
+    for (int64_t i = 0; to && i < rows; i++)
+        memcpy(to + (size_t)i * columns * size,
+               (const char *)*data + (size_t)i * step * size, columns * size);
+    *data = to;
     return one;
 }
 
 static void cut_batch(judge *j, batch *s)
 {
     const f8_node *n = f8_at(j->g, j->r);
-    int64_t offset;
-    for (uint32_t i = 0; i < n->n_in; i++) {
-        s->in[i] = element_of(s, f8_type_of(j->g, n->in[i]), &offset);
-        s->operand[i] = (const char *)j->operand[i] + offset;
-    }
+    for (uint32_t i = 0; i < n->n_in; i++)
+        s->in[i] = element_of(j, s, f8_type_of(j->g, n->in[i]), j->operand[i], operand_stride(j, i),
+                              &s->operand[i]);
     for (int i = 0; i < f8_op_facts(n->op)->results; i++) {
         const f8_type t = f8_result_type(j->g, j->r, i);
-        s->out[i] = element_of(s, &t, &offset);
+        s->out[i] = element_of(j, s, &t, j->result[i], j->strides ? j->strides->result[i] : 0,
+                               &s->got[i]);
         s->want[i] = room(j, &s->out[i]).data;
         s->sums[i] = room(j, &s->out[i]).data;
     }
@@ -394,12 +416,13 @@ static f8_status judge_batch(judge *j, const scores *of, batch *s)
     F8_TRY(f8_reference_part(j->g, j->r, &part, s->operand, s->sums, &j->arena.allocator, j->diag));
     for (int i = 0; i < f8_op_facts(f8_at(j->g, j->r)->op)->results; i++) {
         const f8_type t = f8_result_type(j->g, j->r, i);
-        const f8_rvalue exact = {s->out[i], s->want[i]};
+        const f8_rvalue exact = {s->out[i], s->want[i]}, got = view(&s->out[i], s->got[i]);
         bound b = attention_bound(of, i, &t);
         if (b.error > 0)
             b.sums = (f8_rvalue){s->out[i], s->sums[i]};
         j->out = &s->said[i];
-        judge_result(j, i, &t, s->b * f8_type_elements(&s->out[i]), &exact, &b);
+        if (s->got[i]) /* else nobody reads it */
+            judge_result(j, i, s->b * f8_type_elements(&s->out[i]), &got, &exact, &b);
     }
     return F8_OK;
 }
@@ -452,12 +475,20 @@ f8_status f8_judge_node(const f8_graph *g, f8_ref r, f8_sums sums, const void *c
                         const void *const *result, const f8_allocator *allocator, f8_judgement *out,
                         f8_diag *diag)
 {
+    return f8_judge_strided(g, r, sums, operand, result, NULL, allocator, out, diag);
+}
+
+f8_status f8_judge_strided(const f8_graph *g, f8_ref r, f8_sums sums, const void *const *operand,
+                           const void *const *result, const f8_judge_rows *strides,
+                           const f8_allocator *allocator, f8_judgement *out, f8_diag *diag)
+{
     *out = (f8_judgement){.ok = true};
     judge j = {.g = g,
                .r = r,
                .sums = sums,
                .operand = operand,
                .result = result,
+               .strides = strides,
                .out = out,
                .diag = diag};
     f8_arena_init(&j.arena, allocator);

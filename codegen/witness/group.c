@@ -50,21 +50,47 @@ static bool is_written(const f8_witness *w, const f8_group *group, const void *a
     return false;
 }
 
-static f8_status read_value(f8_witness *w, const f8_group *group, f8_ref r, f8_diag *diag)
+static bool has_nonfinite(const f8_type *t, const f8_witness_value *v)
 {
     int64_t first;
+    if (!v->stride)
+        return f8_witness_nonfinite(t, v->data, &first) > 0;
+    const f8_type row = {t->dtype, 1, {f8_type_columns(t)}};
+    const size_t step = (size_t)v->stride * f8_dtype_size(t->dtype);
+    for (int64_t i = 0; i < f8_type_rows(t); i++)
+        if (f8_witness_nonfinite(&row, (const char *)v->data + (size_t)i * step, &first))
+            return true;
+    return false;
+}
+
+/* Only the judge of an attention can read rows that do not follow one another. */
+static bool takes_strides(const f8_witness *w, const f8_group *group, f8_ref user)
+{
+    return user == group->out[0] &&
+           f8_op_facts(f8_at(w->state->g, user)->op)->cls == F8_ATTENTION;
+}
+
+/* r is an operand of `user`. */
+static f8_status read_value(f8_witness *w, const f8_group *group, f8_ref r, f8_ref user,
+                            f8_diag *diag)
+{
     const f8_type *t = f8_type_of(w->state->g, r);
     const f8_place *place = &w->f->lowered->place[r];
-    const void *there = f8_witness_look(w, place, t);
+    int64_t stride = 0;
+    const void *there =
+        f8_witness_look(w, place, t, takes_strides(w, group, user) ? &stride : NULL);
+    const int64_t step = stride ? stride : f8_type_columns(t);
+    const int64_t bytes = f8_type_rows(t) * step * (int64_t)f8_dtype_size(t->dtype);
     f8_witness_value *v = value_of(w, r);
     list(w, r, false);
-    v->borrowed = there && !is_written(w, group, there, f8_type_bytes(t));
+    v->borrowed = there && !is_written(w, group, there, bytes);
+    v->stride = v->borrowed ? stride : 0;
     v->data = v->borrowed ? (void *)(uintptr_t)there : f8_witness_room(w, t, diag);
     if (!v->data)
         return F8_ERR_MEMORY;
     if (!v->borrowed)
         F8_TRY(f8_witness_fetch(w, place, t, v->data, diag));
-    v->nonfinite = f8_witness_nonfinite(t, v->data, &first) > 0;
+    v->nonfinite = has_nonfinite(t, v);
     return F8_OK;
 }
 
@@ -75,16 +101,16 @@ static int by_ref(const void *a, const void *b)
 }
 
 /* Values that lie nowhere, as constants, are computed. */
-static f8_status need(f8_witness *w, const f8_group *group, f8_ref r, f8_diag *diag)
+static f8_status need(f8_witness *w, const f8_group *group, f8_ref r, f8_ref user, f8_diag *diag)
 {
     const f8_node *n = f8_at(w->state->g, r);
-    if (value_of(w, r)->listed)
+    if (value_of(w, r)->listed && (!value_of(w, r)->stride || takes_strides(w, group, user)))
         return F8_OK;
     if (w->f->lowered->place[r].space != F8_SPACE_NONE && !views_inside(w, r))
-        return read_value(w, group, r, diag);
+        return read_value(w, group, r, user, diag);
     list(w, r, true);
     for (uint32_t i = 0; i < n->n_in; i++)
-        F8_TRY(need(w, group, n->in[i], diag));
+        F8_TRY(need(w, group, n->in[i], r, diag));
     return F8_OK;
 }
 
@@ -100,7 +126,7 @@ f8_status f8_witness_read(f8_witness *w, const f8_group *group, f8_diag *diag)
     for (uint32_t i = 0; i < n; i++) {
         const f8_node *node = f8_at(g, w->state->ref[i]);
         for (uint32_t k = 0; k < node->n_in; k++)
-            F8_TRY(need(w, group, node->in[k], diag));
+            F8_TRY(need(w, group, node->in[k], w->state->ref[i], diag));
     }
     qsort(w->state->ref, w->state->n_refs, sizeof(f8_ref), by_ref); /* a topological order */
     return F8_OK;

@@ -15,7 +15,8 @@ typedef enum f8_witness_way {
 } f8_witness_way;
 
 typedef struct f8_witness_value {
-    void *data;     /* contiguous; NULL: not known, or dropped */
+    void *data;     /* contiguous but for `stride`; NULL: not known, or dropped */
+    int64_t stride; /* of an attention's operand that is borrowed: elements from row to row; else 0 */
     void *part;     /* phase.c: the part that is worked on; NULL: none */
     bool borrowed;  /* data is not ours: it is not written or freed */
     bool listed;    /* it is in f8_witness_state.ref */
@@ -32,7 +33,8 @@ typedef struct f8_witness_value {
 /* What a group has written. */
 typedef struct f8_witness_seen {
     f8_type type;
-    void *data; /* contiguous; NULL: it is not looked at */
+    void *data; /* contiguous but for `stride`; NULL: it is not looked at */
+    int64_t stride; /* as in f8_witness_value */
     bool borrowed;
     f8_judgement judgement;
 } f8_witness_seen;
@@ -55,13 +57,16 @@ void f8_witness_free(const f8_witness *w, const f8_type *t, void *data); /* may 
 /* Copies a value of type t from a place, as it is now; `to` is contiguous. */
 f8_status f8_witness_fetch(const f8_witness *w, const f8_place *from, const f8_type *t, void *to,
                            f8_diag *diag);
-/* The value itself, if the host can read it and it is contiguous; else NULL. */
-const void *f8_witness_look(const f8_witness *w, const f8_place *at, const f8_type *t);
-/* The value as it is now: itself, or a copy. It is to be released, also after a failure. */
-f8_status f8_witness_see(const f8_witness *w, const f8_place *at, const f8_type *t,
+/* The value itself, if the host can read it; else NULL. *stride becomes 0 if it is contiguous. With
+ * stride NULL it must be. */
+const void *f8_witness_look(const f8_witness *w, const f8_place *at, const f8_type *t,
+                            int64_t *stride);
+/* The value as it is now: itself, or a copy. It is to be released, also after a failure. Only if
+ * `rows` is set may it have a stride. */
+f8_status f8_witness_see(const f8_witness *w, const f8_place *at, const f8_type *t, bool rows,
                          f8_witness_seen *out, f8_diag *diag);
 void f8_witness_release(const f8_witness *w, f8_witness_seen *seen);
-/* How many elements are NaN or Inf; *first: the index of the first, or -1. */
+/* How many elements of contiguous data are NaN or Inf; *first: the index of the first, or -1. */
 int64_t f8_witness_nonfinite(const f8_type *t, const void *data, int64_t *first);
 
 /* ---- group.c ---- */

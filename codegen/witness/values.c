@@ -58,17 +58,24 @@ f8_status f8_witness_fetch(const f8_witness *w, const f8_place *from, const f8_t
     return status;
 }
 
-const void *f8_witness_look(const f8_witness *w, const f8_place *at, const f8_type *t)
+const void *f8_witness_look(const f8_witness *w, const f8_place *at, const f8_type *t,
+                            int64_t *stride)
 {
     const bool contiguous = at->stride == f8_type_columns(t) || f8_type_rows(t) == 1;
-    return w->look && contiguous && at->space != F8_SPACE_NONE ? w->look(w->user, at) : NULL;
+    if (stride)
+        *stride = contiguous ? 0 : at->stride;
+    return w->look && (contiguous || stride) ? w->look(w->user, at) : NULL;
 }
 
-f8_status f8_witness_see(const f8_witness *w, const f8_place *at, const f8_type *t,
+f8_status f8_witness_see(const f8_witness *w, const f8_place *at, const f8_type *t, bool rows,
                          f8_witness_seen *out, f8_diag *diag)
 {
-    const void *there = f8_witness_look(w, at, t);
-    *out = (f8_witness_seen){.type = *t, .borrowed = there != NULL, .judgement.ok = true};
+    int64_t stride = 0;
+    const void *there = f8_witness_look(w, at, t, rows ? &stride : NULL);
+    *out = (f8_witness_seen){.type = *t,
+                             .borrowed = there != NULL,
+                             .stride = there ? stride : 0,
+                             .judgement.ok = true};
     out->data = there ? (void *)(uintptr_t)there : f8_witness_room(w, t, diag);
     if (!out->data)
         return F8_ERR_MEMORY;

@@ -94,7 +94,7 @@ static f8_status look(f8_witness *w, uint32_t group, f8_ref r, const void *want,
 {
     const f8_type *t = f8_type_of(w->state->g, r);
     f8_witness_seen got;
-    const f8_status status = f8_witness_see(w, &w->f->lowered->place[r], t, &got, diag);
+    const f8_status status = f8_witness_see(w, &w->f->lowered->place[r], t, false, &got, diag);
     if (status == F8_OK && want)
         f8_judge_bits(t, got.data, want, &got.judgement);
     if (status == F8_OK)
@@ -115,7 +115,7 @@ static f8_status see_all(f8_witness *w, const f8_group *g, f8_diag *diag)
     for (uint32_t i = 0; i < g->n_out; i++)
         if (!f8_witness_is_overwritten(w->f, g, g->out[i]))
             F8_TRY(f8_witness_see(w, &w->f->lowered->place[g->out[i]], f8_type_of(s->g, g->out[i]),
-                                  &s->seen[i], diag));
+                                  false, &s->seen[i], diag));
     return F8_OK;
 }
 
@@ -146,6 +146,7 @@ static f8_status fetch_results(f8_witness *w, results *s, f8_diag *diag)
 {
     const f8_graph *g = w->state->g;
     const f8_ref op = s->group->out[0];
+    const bool attention = f8_op_facts(f8_at(g, op)->op)->cls == F8_ATTENTION;
     s->n = f8_op_facts(f8_at(g, op)->op)->results;
     for (uint32_t i = 0; i < s->group->n_out; i++) {
         const f8_ref r = s->group->out[i];
@@ -155,9 +156,26 @@ static f8_status fetch_results(f8_witness *w, results *s, f8_diag *diag)
         const f8_type t = f8_result_type(g, op, i);
         if (s->ref[i])
             F8_TRY(
-                f8_witness_see(w, &w->f->lowered->place[s->ref[i]], &t, &s->seen[i], diag));
+                f8_witness_see(w, &w->f->lowered->place[s->ref[i]], &t, attention, &s->seen[i],
+                               diag));
     }
     return F8_OK;
+}
+
+/* A value of which there are only rows is copied for whoever is told. */
+static f8_status report_result(f8_witness *w, uint32_t group, const results *s, int i,
+                               const f8_judgement *j, f8_diag *diag)
+{
+    const f8_witness_seen *seen = &s->seen[i];
+    f8_witness_seen own = *seen;
+    f8_status status = F8_OK;
+    if (seen->stride)
+        status = f8_witness_see(w, &w->f->lowered->place[s->ref[i]], &seen->type, false, &own, diag);
+    if (status == F8_OK)
+        report(w, group, s->ref[i], s->group->out[0], &own.type, own.data, j);
+    if (seen->stride)
+        f8_witness_release(w, &own);
+    return status;
 }
 
 static f8_status judge_results(f8_witness *w, uint32_t group, const results *s, f8_diag *diag)
@@ -167,19 +185,26 @@ static f8_status judge_results(f8_witness *w, uint32_t group, const results *s, 
     const f8_ref op = s->group->out[0];
     const f8_node *n = f8_at(g, op);
     const void *operand[MOST], *result[F8_MAX_RESULTS];
+    int64_t operand_stride[MOST], result_stride[F8_MAX_RESULTS];
+    const f8_judge_rows strides = {operand_stride, result_stride};
     f8_judgement j = {.ok = true};
-    for (int i = 0; i < s->n; i++)
+    for (int i = 0; i < s->n; i++) {
         result[i] = s->seen[i].data;
-    for (uint32_t k = 0; w->judges && k < n->n_in && k < MOST; k++)
+        result_stride[i] = s->seen[i].stride;
+    }
+    for (uint32_t k = 0; w->judges && k < n->n_in && k < MOST; k++) {
         operand[k] = w->state->value[n->in[k]].data;
+        operand_stride[k] = w->state->value[n->in[k]].stride;
+    }
     if (w->judges)
-        F8_TRY(f8_judge_node(g, op, w->sums, operand, result, &w->state->allocator, &j, diag));
+        F8_TRY(f8_judge_strided(g, op, w->sums, operand, result, &strides, &w->state->allocator, &j,
+                                diag));
     w->state->value[op].nonfinite = w->judges; /* so that a result's NaN or Inf is traced */
     for (int i = 0; i < s->n; i++) {
         f8_judgement own = j;
         own.ok |= own.result != i; /* the judgement has the first result that is off */
         if (s->ref[i])
-            report(w, group, s->ref[i], op, &s->seen[i].type, result[i], w->judges ? &own : NULL);
+            F8_TRY(report_result(w, group, s, i, w->judges ? &own : NULL, diag));
     }
     return F8_OK;
 }
@@ -204,9 +229,9 @@ static f8_status look_at_copy(f8_witness *w, uint32_t group, f8_diag *diag)
     const f8_final_copy *c = &p->copy[group - p->n_groups - 1];
     const f8_type *t = f8_type_of(w->state->g, c->from);
     f8_witness_seen from, to = {.data = NULL};
-    f8_status status = f8_witness_see(w, &p->place[c->from], t, &from, diag);
+    f8_status status = f8_witness_see(w, &p->place[c->from], t, false, &from, diag);
     if (status == F8_OK)
-        status = f8_witness_see(w, &c->to, t, &to, diag);
+        status = f8_witness_see(w, &c->to, t, false, &to, diag);
     if (status == F8_OK) {
         f8_judge_bits(t, to.data, from.data, &to.judgement);
         report(w, group, c->from, c->from, t, to.data, w->judges ? &to.judgement : NULL);
