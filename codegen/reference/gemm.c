@@ -68,7 +68,8 @@ static tile_fn pick_tile(void)
 
 typedef struct matrix {
     const f8_interp *x;
-    const f8_rvalue *v, *scale; /* scale: f32, by element, or NULL */
+    const f8_rvalue *v;
+    const f8_interp_grid *grid; /* its scale may be NULL */
     int64_t stride; /* columns as stored */
     bool transpose, round;
     bool subnormal; /* other elements count as zero */
@@ -81,15 +82,28 @@ static void keep_subnormals(double *v, int64_t n)
             v[i] = 0;
 }
 
-/* Loads elements [first, first + n) of the storage, rounded to bf16 if the op says so. */
+static void multiply_scales(const matrix *m, int64_t first, int64_t n, double *to)
+{
+    const f8_interp_grid *s = m->grid;
+    const int64_t row = f8_granularity_block(s->grain.rows, first / m->stride) * s->stride;
+    double scale = 0;
+    for (int64_t i = 0, at = -1; i < n; i++) {
+        const int64_t here = row + f8_granularity_block(s->grain.cols, first % m->stride + i);
+        if (here != at)
+            f8_interp_load(m->x, s->scale, here, 1, &scale);
+        at = here;
+        to[i] *= scale;
+    }
+}
+
+/* Loads elements [first, first + n) of a row of the storage, rounded to bf16 if the op says so. */
 static void load_run(const matrix *m, int64_t first, int64_t n, double *to)
 {
     f8_interp_load(m->x, m->v, first, n, to);
     if (m->subnormal)
         keep_subnormals(to, n);
-    if (m->scale)
-        for (int64_t i = 0; i < n; i++)
-            to[i] *= (double)((const float *)m->scale->data)[first + i];
+    if (m->grid->scale)
+        multiply_scales(m, first, n, to);
     if (m->round && !m->x->wide)
         for (int64_t i = 0; i < n; i++)
             to[i] = (double)f8_round_bf16((float)to[i]);
@@ -198,9 +212,9 @@ void f8_interp_matmul(f8_interp *x, const f8_interp_gemm *m, f8_rvalue *out)
         .added = x->subnormal ? NULL : m->added,
         .first = x->first,
         .alpha = 1,
-        .a = {x, m->a, m->a_spread, f8_type_columns(a), m->transpose_a, m->round_a,
+        .a = {x, m->a, &m->a_grid, f8_type_columns(a), m->transpose_a, m->round_a,
               x->subnormal == 'a'},
-        .b = {x, m->b, m->b_spread, f8_type_columns(b), m->transpose_b, m->round_b,
+        .b = {x, m->b, &m->b_grid, f8_type_columns(b), m->transpose_b, m->round_b,
               x->subnormal == 'b'},
         .k = m->transpose_a ? f8_type_rows(a) : f8_type_columns(a),
         .cols = f8_type_columns(&out->type),

@@ -83,12 +83,18 @@ void f8_interp_shape(f8_interp *x, const f8_graph *g, f8_ref r, const f8_rvalue 
 void f8_interp_gather(f8_interp *x, f8_op op, const f8_rvalue *const *in, f8_rvalue *out);
 
 /* ---- gemm.c: sums in double, rounded once ---- */
+/* Scales of blocks of an operand. */
+typedef struct f8_interp_grid {
+    const f8_rvalue *scale;
+    f8_granularity grain;
+    int64_t stride; /* elements from one row of blocks to the next */
+} f8_interp_grid;
+
 typedef struct f8_interp_gemm {
     const f8_rvalue *a, *b;
     const f8_rvalue *added;             /* what is added to the sum, acc or a bias; or NULL */
     const f8_rvalue *a_scale, *b_scale; /* one element each, or NULL */
-    /* else the scales as f32 in the shapes of the operands, or NULL */
-    const f8_rvalue *a_spread, *b_spread;
+    f8_interp_grid a_grid, b_grid;      /* else these, or NULL in them */
     bool transpose_a, transpose_b, round_a, round_b, is_bias;
 } f8_interp_gemm;
 void f8_interp_matmul(f8_interp *x, const f8_interp_gemm *m, f8_rvalue *out);

@@ -30,19 +30,19 @@ static const f8_rvalue *grid_of(f8_interp *x, const f8_rvalue *scale, f8_scale_l
     return grid;
 }
 
-static const f8_rvalue *spread(f8_interp *x, const f8_graph *g, f8_ref r, f8_attr_key key,
-                               bool k_is_rows, const f8_rvalue *codes, const f8_rvalue *scale)
+static f8_interp_grid scales_of(f8_interp *x, const f8_graph *g, f8_ref r, f8_attr_key key,
+                                bool k_is_rows, const f8_rvalue *codes, const f8_rvalue *scale)
 {
     f8_scales s = {.dtype = scale->type.dtype, .k_is_rows = k_is_rows};
     f8_scale_layout layout = F8_SCALES_GRID;
     f8_granularity_parse(f8_attr_s(g, r, key), &s.grain); /* inference has checked the texts */
     f8_scale_layout_parse(f8_attr_s(g, r, F8_A_SCALE_LAYOUT), &layout);
-    const f8_rvalue *grid = grid_of(x, scale, layout, &s, &codes->type);
-    return grid ? f8_interp_spread(x, grid, s.grain, &codes->type) : NULL;
+    return (f8_interp_grid){grid_of(x, scale, layout, &s, &codes->type), s.grain,
+                            f8_granularity_columns(s.grain, &codes->type)};
 }
 
-/* Spreads scales over the elements of the operands, unless each operand has a single scale. */
-static void spread_scales(f8_interp *x, const f8_graph *g, f8_ref r, const f8_rvalue *const *in,
+/* The scales of the operands: one each, or those of blocks. */
+static void set_scales(f8_interp *x, const f8_graph *g, f8_ref r, const f8_rvalue *const *in,
                           f8_interp_gemm *m)
 {
     f8_granularity a = f8_per_tensor, b = f8_per_tensor;
@@ -54,8 +54,8 @@ static void spread_scales(f8_interp *x, const f8_graph *g, f8_ref r, const f8_rv
         m->b_scale = in[3];
         return;
     }
-    m->a_spread = spread(x, g, r, F8_A_SCALE_A, m->transpose_a, in[0], in[1]);
-    m->b_spread = spread(x, g, r, F8_A_SCALE_B, !m->transpose_b, in[2], in[3]);
+    m->a_grid = scales_of(x, g, r, F8_A_SCALE_A, m->transpose_a, in[0], in[1]);
+    m->b_grid = scales_of(x, g, r, F8_A_SCALE_B, !m->transpose_b, in[2], in[3]);
 }
 
 static void eval_matmul(f8_interp *x, const f8_graph *g, f8_ref r, const f8_rvalue *const *in,
@@ -74,7 +74,9 @@ static void eval_matmul(f8_interp *x, const f8_graph *g, f8_ref r, const f8_rval
         .round_b = f8_attr_i(g, r, F8_A_ROUND_B),
     };
     if (o.a_scale)
-        spread_scales(x, g, r, in, &m);
+        set_scales(x, g, r, in, &m);
+    if (x->status != F8_OK)
+        return;
     if (n->op == F8_OP_BATCH_MATMUL)
         f8_interp_batch_matmul(x, &m, out);
     else

@@ -184,6 +184,7 @@ void f8_witness_drop(const f8_witness *w, f8_ref r)
     if (!v->borrowed)
         f8_witness_free(w, f8_type_of(w->state->g, r), v->data);
     v->data = NULL;
+    v->borrowed = false;
 }
 
 /* Values whose last user has been computed. */

@@ -25,6 +25,7 @@ typedef struct f8_witness_value {
     bool traced;    /* the NaN or Inf of the value that is traced pass through it */
     bool kept;      /* phase.c: a later phase reads it */
     bool whole;     /* phase.c: its parts are put together, for that phase or for a node of this */
+    bool owned;     /* the part is not in `data`, and to be freed */
     f8_witness_way way;
     uint32_t phase; /* the first one that computes it, from 1; 0: none does */
     f8_ref last;    /* the last value to be computed that needs it; 0: none */

@@ -314,27 +314,35 @@ static int64_t rows_at_once(const rows *p)
 
 /* ---- evaluating ---- */
 
-/* Compares some elements of r, from `first` on, with what the group has written, if it is this phase
- * that writes r. */
-static void judge(const rows *p, f8_ref r, const f8_type *t, int64_t first, const void *want)
+/* What the group has written as r, if it is this phase that writes it, and it is still there; else
+ * NULL. */
+static f8_witness_seen *seen_of(const rows *p, f8_ref r)
 {
     struct f8_witness_state *s = p->w->state;
-    f8_judgement j;
     if (!f8_listed(p->phase->out, p->phase->n_out, r))
+        return NULL;
+    for (uint32_t i = 0; i < s->n_seen; i++)
+        if (p->group->out[i] == r)
+            return s->seen[i].data ? &s->seen[i] : NULL;
+    return NULL;
+}
+
+/* Compares some elements of r, from `first` on, with what the group has written. */
+static void judge(const rows *p, f8_ref r, const f8_type *t, int64_t first, const void *want)
+{
+    f8_judgement j;
+    f8_witness_seen *seen = seen_of(p, r);
+    if (!seen)
         return;
-    for (uint32_t i = 0; i < s->n_seen; i++) {
-        f8_judgement *all = &s->seen[i].judgement;
-        if (p->group->out[i] != r || !s->seen[i].data)
-            continue;
-        const char *got = s->seen[i].data;
-        f8_judge_bits(t, got + (size_t)first * f8_dtype_size(t->dtype), want, &j);
-        const int64_t off = all->off + j.off;
-        if (all->ok && !j.ok) {
-            *all = j;
-            all->at += first;
-        }
-        all->off = off;
+    f8_judgement *all = &seen->judgement;
+    const char *got = seen->data;
+    f8_judge_bits(t, got + (size_t)first * f8_dtype_size(t->dtype), want, &j);
+    const int64_t off = all->off + j.off;
+    if (all->ok && !j.ok) {
+        *all = j;
+        all->at += first;
     }
+    all->off = off;
 }
 
 /* Computes a value that is needed whole of whole ones; those that lie nowhere, first. */
@@ -387,13 +395,43 @@ static f8_status prepare(const rows *p)
         for (uint32_t k = 0; k < n->n_in; k++)
             if (value_of(p, n->in[k])->way == F8_WITNESS_NOT && !value_of(p, n->in[k])->data)
                 F8_TRY(compute_whole(p, n->in[k]));
-        if (!v->whole || v->way == F8_WITNESS_LAST)
+        if (!v->whole || v->way == F8_WITNESS_LAST || v->data || seen_of(p, r))
             continue;
-        v->data = v->data ? v->data : f8_witness_room(p->w, &n->type, p->diag);
+        v->data = f8_witness_room(p->w, &n->type, p->diag);
         if (!v->data)
             return F8_ERR_MEMORY;
     }
     return F8_OK;
+}
+
+/* A part of a value that is needed whole. As long as its parts have the bits that the group has
+ * written, these can stand for them, and need no memory. */
+static f8_status put_together(const rows *p, f8_ref r, int64_t at, const f8_type *part)
+{
+    f8_witness_value *v = value_of(p, r);
+    const f8_witness_seen *seen = v->data ? NULL : seen_of(p, r);
+    const size_t bytes = (size_t)f8_type_bytes(part);
+    if (!v->owned || (seen && !memcmp((const char *)seen->data + at, v->part, bytes)))
+        return F8_OK;
+    if (!v->data)
+        v->data = f8_witness_room(p->w, &seen->type, p->diag);
+    if (!v->data)
+        return F8_ERR_MEMORY;
+    if (seen)
+        memcpy(v->data, seen->data, (size_t)at);
+    memcpy((char *)v->data + at, v->part, bytes);
+    return F8_OK;
+}
+
+static void take_seen(const rows *p)
+{
+    for (uint32_t i = 0; i < p->phase->n_nodes; i++) {
+        f8_witness_value *v = value_of(p, p->phase->node[i]);
+        if (!v->whole || v->data || v->way == F8_WITNESS_LAST)
+            continue;
+        v->data = seen_of(p, p->phase->node[i])->data;
+        v->borrowed = true;
+    }
 }
 
 /* The operand of a node for the part, and its type. */
@@ -418,7 +456,7 @@ static void drop_part(const rows *p, f8_ref r)
     f8_witness_value *v = value_of(p, r);
     const slice s = result_slice(p, r);
     const f8_type t = cut(p, f8_type_of(p->w->state->g, r), &s);
-    if (!v->whole)
+    if (v->owned)
         f8_witness_free(p->w, &t, v->part);
     v->part = NULL;
 }
@@ -439,14 +477,15 @@ static f8_status compute_part(const rows *p, f8_ref r)
                        f8_op_facts(n->op)->name);
     for (uint32_t k = 0; k < n->n_in; k++)
         operand[k] = operand_of(p, r, k, &in[k]);
-    v->part = v->whole ? (char *)v->data + at : f8_witness_room(p->w, &out, p->diag);
+    v->owned = !v->whole || !v->data || v->borrowed;
+    v->part = v->owned ? f8_witness_room(p->w, &out, p->diag) : (char *)v->data + at;
     if (!v->part)
         return F8_ERR_MEMORY;
     const f8_part part = {.in = in, .out = &out};
     F8_TRY(f8_reference_part(g, r, &part, operand, &v->part, &p->w->state->allocator, p->diag));
     v->nonfinite |= f8_witness_nonfinite(&out, v->part, &nonfinite) > 0;
     judge(p, r, &out, at / (int64_t)f8_dtype_size(out.dtype), v->part);
-    return F8_OK;
+    return v->whole && !v->borrowed ? put_together(p, r, at, &out) : F8_OK;
 }
 
 static f8_status run_part(const rows *p)
@@ -492,6 +531,7 @@ static f8_status run_phase(rows *p)
             p->n = p->length - p->first < step ? p->length - p->first : step;
             F8_TRY(run_part(p));
         }
+        take_seen(p);
         F8_TRY(run_whole(p, F8_WITNESS_LAST, false));
     }
     for (uint32_t i = 0; i < p->phase->n_nodes; i++)
