@@ -106,12 +106,14 @@ static f8_rvalue room(judge *j, const f8_type *t)
     return (f8_rvalue){*t, f8_arena_array(&j->arena, 1, (size_t)f8_type_bytes(t))};
 }
 
-/* Forgets what was judged so far. */
+/* Forgets the part that was judged. */
 static void clear(judge *j)
 {
     const f8_allocator a = j->arena.allocator;
     f8_arena_end(&j->arena);
     f8_arena_init(&j->arena, &a);
+    if (j->strides && j->strides->between)
+        j->strides->between(j->strides->user);
 }
 
 static double allowed_at(const bound *b, int64_t i, double want)

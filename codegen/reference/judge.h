@@ -40,6 +40,8 @@ f8_status f8_judge_node(const f8_graph *g, f8_ref r, f8_sums sums, const void *c
  * rows follow one another. */
 typedef struct f8_judge_rows {
     const int64_t *operand, *result;
+    void (*between)(void *user); /* called after each part that is judged; may be NULL */
+    void *user;
 } f8_judge_rows;
 
 /* The same where the values of an attention have something between their rows, as the parts of one

@@ -175,11 +175,12 @@ void f8_interp_gather(f8_interp *x, f8_op op, const f8_rvalue *const *in, f8_rva
     const size_t row = (size_t)n * f8_interp_element(x, F8_F32);
     uint8_t *to = out->data;
     const bool narrow = in[0]->type.dtype != F8_F32 && !x->wide; /* a table of bf16 */
-    if (op == F8_OP_EMBEDDING_GRAD && to != in[0]->data) /* it may add in place */
+    if (op == F8_OP_EMBEDDING_GRAD)
         memcpy(to, in[0]->data, (size_t)rows * row);
     for (int64_t i = 0; i < count; i++) {
-        const int64_t id = in[1]->type.dtype == F8_I64 ? ((const int64_t *)in[1]->data)[i]
-                                                       : ((const int32_t *)in[1]->data)[i];
+        const int64_t row_of = in[1]->type.dtype == F8_I64 ? ((const int64_t *)in[1]->data)[i]
+                                                           : ((const int32_t *)in[1]->data)[i];
+        const int64_t id = row_of - x->first; /* the table may begin there */
         const bool inside = id >= 0 && id < rows;
         if (op == F8_OP_EMBEDDING_GRAD) {
             if (inside) /* in order of position */

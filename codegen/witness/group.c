@@ -50,15 +50,15 @@ static bool is_written(const f8_witness *w, const f8_group *group, const void *a
     return false;
 }
 
-static bool has_nonfinite(const f8_type *t, const f8_witness_value *v)
+static bool has_nonfinite(const f8_type *t, const void *data, int64_t stride)
 {
     int64_t first;
-    if (!v->stride)
-        return f8_witness_nonfinite(t, v->data, &first) > 0;
+    if (!stride)
+        return f8_witness_nonfinite(t, data, &first) > 0;
     const f8_type row = {t->dtype, 1, {f8_type_columns(t)}};
-    const size_t step = (size_t)v->stride * f8_dtype_size(t->dtype);
+    const size_t step = (size_t)stride * f8_dtype_size(t->dtype);
     for (int64_t i = 0; i < f8_type_rows(t); i++)
-        if (f8_witness_nonfinite(&row, (const char *)v->data + (size_t)i * step, &first))
+        if (f8_witness_nonfinite(&row, (const char *)data + (size_t)i * step, &first))
             return true;
     return false;
 }
@@ -68,6 +68,17 @@ static bool takes_strides(const f8_witness *w, const f8_group *group, f8_ref use
 {
     return user == group->out[0] &&
            f8_op_facts(f8_at(w->state->g, user)->op)->cls == F8_ATTENTION;
+}
+
+enum { LARGE = 16 << 20 }; /* bytes of a value that is worth a file */
+
+/* Copies a value that the group writes over to where it takes no memory. */
+static void put_aside(const f8_witness *w, const f8_type *t, const void *there, f8_witness_value *v)
+{
+    if (f8_type_bytes(t) < LARGE || !w->put_aside)
+        return;
+    v->data = (void *)(uintptr_t)w->put_aside(w->user, there, f8_type_bytes(t));
+    v->aside = v->data != NULL;
 }
 
 /* r is an operand of `user`. */
@@ -85,12 +96,17 @@ static f8_status read_value(f8_witness *w, const f8_group *group, f8_ref r, f8_r
     list(w, r, false);
     v->borrowed = there && !is_written(w, group, there, bytes);
     v->stride = v->borrowed ? stride : 0;
-    v->data = v->borrowed ? (void *)(uintptr_t)there : f8_witness_room(w, t, diag);
-    if (!v->data)
-        return F8_ERR_MEMORY;
-    if (!v->borrowed)
+    if (v->borrowed)
+        v->data = (void *)(uintptr_t)there;
+    else if (there && !stride)
+        put_aside(w, t, there, v);
+    if (!v->data) {
+        v->data = f8_witness_room(w, t, diag);
+        if (!v->data)
+            return F8_ERR_MEMORY;
         F8_TRY(f8_witness_fetch(w, place, t, v->data, diag));
-    v->nonfinite = has_nonfinite(t, v);
+    }
+    v->nonfinite = has_nonfinite(t, v->aside ? there : v->data, v->stride);
     return F8_OK;
 }
 
@@ -144,19 +160,6 @@ static void note_last_uses(f8_witness *w)
     }
 }
 
-/* The memory of a value that is to be computed. A scatter adds to a copy of its operand that nobody
- * else needs. */
-static void *target_of(f8_witness *w, f8_ref r, f8_diag *diag)
-{
-    const f8_node *n = f8_at(w->state->g, r);
-    f8_witness_value *acc = n->op == F8_OP_EMBEDDING_GRAD ? value_of(w, n->in[0]) : NULL;
-    if (!acc || acc->borrowed || acc->last != r)
-        return f8_witness_room(w, &n->type, diag);
-    void *data = acc->data;
-    acc->data = NULL;
-    return data;
-}
-
 f8_status f8_witness_compute_one(f8_witness *w, f8_ref r, f8_diag *diag)
 {
     enum { MOST = 64 };
@@ -170,7 +173,7 @@ f8_status f8_witness_compute_one(f8_witness *w, f8_ref r, f8_diag *diag)
                        f8_op_facts(n->op)->name);
     for (uint32_t k = 0; k < n->n_in; k++)
         operand[k] = value_of(w, n->in[k])->data;
-    v->data = target_of(w, r, diag);
+    v->data = f8_witness_room(w, &n->type, diag);
     if (!v->data)
         return F8_ERR_MEMORY;
     F8_TRY(f8_reference_node(s->g, r, operand, &v->data, &s->allocator, diag));
@@ -181,10 +184,22 @@ f8_status f8_witness_compute_one(f8_witness *w, f8_ref r, f8_diag *diag)
 void f8_witness_drop(const f8_witness *w, f8_ref r)
 {
     f8_witness_value *v = value_of(w, r);
-    if (!v->borrowed)
-        f8_witness_free(w, f8_type_of(w->state->g, r), v->data);
+    const f8_type *t = f8_type_of(w->state->g, r);
+    if (v->aside)
+        w->end_aside(w->user, v->data, f8_type_bytes(t));
+    else if (!v->borrowed)
+        f8_witness_free(w, t, v->data);
     v->data = NULL;
-    v->borrowed = false;
+    v->borrowed = v->aside = false;
+}
+
+void f8_witness_unload(const f8_witness *w)
+{
+    const struct f8_witness_state *s = w->state;
+    for (uint32_t i = 0; i < s->n_refs; i++)
+        if (value_of(w, s->ref[i])->aside)
+            w->unload(w->user, value_of(w, s->ref[i])->data,
+                      f8_type_bytes(f8_type_of(s->g, s->ref[i])));
 }
 
 /* Values whose last user has been computed. */

@@ -19,6 +19,7 @@ typedef struct f8_witness_value {
     int64_t stride; /* of an attention's operand that is borrowed: elements from row to row; else 0 */
     void *part;     /* phase.c: the part that is worked on; NULL: none */
     bool borrowed;  /* data is not ours: it is not written or freed */
+    bool aside;     /* data is what f8_witness.put_aside gave */
     bool listed;    /* it is in f8_witness_state.ref */
     bool inside;    /* the interpreter is to compute it; else the group reads it */
     bool nonfinite; /* an element is NaN or Inf */
@@ -66,6 +67,9 @@ const void *f8_witness_look(const f8_witness *w, const f8_place *at, const f8_ty
  * `rows` is set may it have a stride. */
 f8_status f8_witness_see(const f8_witness *w, const f8_place *at, const f8_type *t, bool rows,
                          f8_witness_seen *out, f8_diag *diag);
+/* Adds to its judgement that of some elements, a value of type t, from element `first` on. Parts are
+ * judged in their order. */
+void f8_witness_judge(f8_witness_seen *seen, const f8_type *t, int64_t first, const void *want);
 void f8_witness_release(const f8_witness *w, f8_witness_seen *seen);
 /* How many elements of contiguous data are NaN or Inf; *first: the index of the first, or -1. */
 int64_t f8_witness_nonfinite(const f8_type *t, const void *data, int64_t *first);
@@ -81,6 +85,8 @@ f8_status f8_witness_compute(f8_witness *w, const f8_group *group, f8_ref op, f8
 /* Computes a value of operands that are there. */
 f8_status f8_witness_compute_one(f8_witness *w, f8_ref r, f8_diag *diag);
 void f8_witness_drop(const f8_witness *w, f8_ref r);
+/* Takes out of memory what was read of values that are put aside. */
+void f8_witness_unload(const f8_witness *w);
 /* Finds where the NaN or Inf of r come from, as in f8_witnessed. Only values that pass them on to r
  * count: others of the group may have some that do no harm, such as the scale of a block of zeros
  * before a select. */

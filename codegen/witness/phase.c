@@ -330,19 +330,9 @@ static f8_witness_seen *seen_of(const rows *p, f8_ref r)
 /* Compares some elements of r, from `first` on, with what the group has written. */
 static void judge(const rows *p, f8_ref r, const f8_type *t, int64_t first, const void *want)
 {
-    f8_judgement j;
     f8_witness_seen *seen = seen_of(p, r);
-    if (!seen)
-        return;
-    f8_judgement *all = &seen->judgement;
-    const char *got = seen->data;
-    f8_judge_bits(t, got + (size_t)first * f8_dtype_size(t->dtype), want, &j);
-    const int64_t off = all->off + j.off;
-    if (all->ok && !j.ok) {
-        *all = j;
-        all->at += first;
-    }
-    all->off = off;
+    if (seen)
+        f8_witness_judge(seen, t, first, want);
 }
 
 /* Computes a value that is needed whole of whole ones; those that lie nowhere, first. */
@@ -530,6 +520,7 @@ static f8_status run_phase(rows *p)
         for (p->first = 0; p->first < p->length; p->first += step) {
             p->n = p->length - p->first < step ? p->length - p->first : step;
             F8_TRY(run_part(p));
+            f8_witness_unload(p->w);
         }
         take_seen(p);
         F8_TRY(run_whole(p, F8_WITNESS_LAST, false));

@@ -82,6 +82,18 @@ f8_status f8_witness_see(const f8_witness *w, const f8_place *at, const f8_type 
     return there ? F8_OK : f8_witness_fetch(w, at, t, out->data, diag);
 }
 
+void f8_witness_judge(f8_witness_seen *seen, const f8_type *t, int64_t first, const void *want)
+{
+    f8_judgement j, *all = &seen->judgement;
+    f8_judge_bits(t, (const char *)seen->data + (size_t)first * f8_dtype_size(t->dtype), want, &j);
+    const int64_t off = all->off + j.off;
+    if (all->ok && !j.ok) {
+        *all = j;
+        all->at += first;
+    }
+    all->off = off;
+}
+
 void f8_witness_release(const f8_witness *w, f8_witness_seen *seen)
 {
     if (!seen->borrowed)

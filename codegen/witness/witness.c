@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "codegen/reference/reference.h"
+
 /* ---- life ---- */
 
 f8_status f8_witness_begin(f8_witness *w, f8_diag *diag)
@@ -178,6 +180,11 @@ static f8_status report_result(f8_witness *w, uint32_t group, const results *s, 
     return status;
 }
 
+static void unload(void *user)
+{
+    f8_witness_unload(user);
+}
+
 static f8_status judge_results(f8_witness *w, uint32_t group, const results *s, f8_diag *diag)
 {
     enum { MOST = 16 };
@@ -186,7 +193,7 @@ static f8_status judge_results(f8_witness *w, uint32_t group, const results *s, 
     const f8_node *n = f8_at(g, op);
     const void *operand[MOST], *result[F8_MAX_RESULTS];
     int64_t operand_stride[MOST], result_stride[F8_MAX_RESULTS];
-    const f8_judge_rows strides = {operand_stride, result_stride};
+    const f8_judge_rows strides = {operand_stride, result_stride, unload, w};
     f8_judgement j = {.ok = true};
     for (int i = 0; i < s->n; i++) {
         result[i] = s->seen[i].data;
@@ -241,6 +248,54 @@ static f8_status look_at_copy(f8_witness *w, uint32_t group, f8_diag *diag)
     return status;
 }
 
+/* A scatter, some rows of its table at a time: what is added to a row depends on no other row. */
+static f8_status look_at_scatter(f8_witness *w, uint32_t group, const f8_group *g, f8_diag *diag)
+{
+    enum { BYTES = 1 << 20, OPERANDS = 3 };
+    const struct f8_witness_state *s = w->state;
+    const f8_ref r = g->out[0];
+    const f8_node *n = f8_at(s->g, r);
+    const f8_type *t = &n->type;
+    const int64_t row = f8_type_bytes(t) / t->dim[0], step = row < BYTES ? BYTES / row : 1;
+    F8_TRY(see_all(w, g, diag));
+    f8_witness_seen *seen = &s->seen[0];
+    for (int64_t first = 0; first < t->dim[0]; first += step) {
+        f8_type in[OPERANDS], part = *t;
+        const void *operand[OPERANDS];
+        part.dim[0] = t->dim[0] - first < step ? t->dim[0] - first : step;
+        for (uint32_t k = 0; k < OPERANDS; k++) {
+            in[k] = k ? *f8_type_of(s->g, n->in[k]) : part;
+            operand[k] = (const char *)s->value[n->in[k]].data + (k ? 0 : first * row);
+        }
+        void *want = f8_witness_room(w, &part, diag);
+        if (!want)
+            return F8_ERR_MEMORY;
+        const f8_part some = {.in = in, .out = &part, .first = first};
+        const f8_status status =
+            f8_reference_part(s->g, r, &some, operand, &want, &s->allocator, diag);
+        int64_t at;
+        s->value[r].nonfinite |= status == F8_OK && f8_witness_nonfinite(&part, want, &at) > 0;
+        if (status == F8_OK)
+            f8_witness_judge(seen, &part, first * f8_type_columns(t), want);
+        f8_witness_free(w, &part, want);
+        F8_TRY(status);
+        f8_witness_unload(w);
+    }
+    report(w, group, r, r, t, seen->data, &seen->judgement);
+    f8_witness_forget(w);
+    return F8_OK;
+}
+
+/* Whether all that it takes is there: no operand is a constant that lies nowhere. */
+static bool is_scatter(const f8_witness *w, const f8_group *g)
+{
+    const f8_node *n = f8_at(w->state->g, g->out[0]);
+    bool is = g->kind == F8_GROUP_SCATTER && n->op == F8_OP_EMBEDDING_GRAD && g->n_out == 1;
+    for (uint32_t k = 0; is && k < n->n_in; k++)
+        is = w->state->value[n->in[k]].data != NULL;
+    return is;
+}
+
 f8_status f8_witness_after(f8_witness *w, uint32_t group, f8_diag *diag)
 {
     const f8_group *g = group_of(w, group);
@@ -251,6 +306,8 @@ f8_status f8_witness_after(f8_witness *w, uint32_t group, f8_diag *diag)
     const bool computes = judges(w, g);
     if (computes && f8_witness_has_rows(w, g))
         return look_at_rows(w, group, g, diag);
+    if (computes && is_scatter(w, g))
+        return look_at_scatter(w, group, g, diag);
     if (computes)
         F8_TRY(f8_witness_compute(w, g, 0, diag));
     for (uint32_t i = 0; i < g->n_out; i++)

@@ -55,6 +55,8 @@ bool cli_replay_open(cli_replay *r, const cli_replay_as *as)
         ok = cli_fail(r->ctx) == CLI_DONE;
     ok = ok && find_functions(r) &&
          cli_data_fit(r->data, r->c, r->module, r->program, r->micro_step);
+    if (ok)
+        f8_run_lend_folder(&r->folder->run, r->program);
     fp8c_module_destroy(r->module); /* the program has what it needs of it */
     r->module = NULL;
     give_back();

@@ -541,6 +541,54 @@ START_TEST(memory_of_judging)
 }
 END_TEST
 
+static const char huge[] =
+    "module huge\nparam wte: f32[65536, 64] normal(0.1)\n"
+    "func forward(%tokens: i32[64], %targets: i32[64]) -> f32[] {\n"
+    "  %x = embedding(wte, %tokens)\n"
+    "  return cross_entropy(linear(%x, wte) {transpose_b = true, name = \"head\"}, %targets)\n}\n"
+    "optimizer adamw {lr = 1e-3}\n";
+
+/* With a folder, large values that a step writes over lie in files: judging takes less memory than
+ * one of them. Without, what is judged is the same. */
+START_TEST(memory_of_large_values)
+{
+    enum { LARGE = 65536 * 64 * 4 };
+    counting c = {0};
+    const fp8c_context_options co = counted_options(&c);
+    fp8c_compile_options o = recipe("bf16");
+    const f8_fault f = parsed("kind=flip,function=update,value=wte,step=1,element=4000000,bit=12");
+    const char *folders[] = {NULL, "/tmp"};
+    fp8c_context *ctx;
+    o.witness = 1;
+    ck_assert_int_eq(fp8c_context_create(&co, &ctx), FP8C_OK);
+    fp8c_module *m = parse(ctx, huge);
+    for (int aside = 0; aside < 2; aside++) {
+        f8_fault_use(&f, NULL);
+        fp8c_program *p = compile(ctx, m, &o);
+        witness_log l = witness_new_log();
+        ck_assert_int_eq(fp8c_program_initialize(p, 1), FP8C_OK);
+        p->aside = folders[aside];
+        const size_t before = c.most = c.bytes;
+        for (int k = 0; k < 2; k++)
+            ck_assert_int_eq(
+                fp8c_program_run_witnessed(
+                    p, fp8c_program_function(p, k ? "update" : "micro_step"), 1, witness_note, &l),
+                FP8C_OK);
+        ck_assert_int_eq(f8_fault_count(), 1);
+        f8_fault_use(NULL, NULL);
+        ck_assert_msg((c.most - before < LARGE) == aside, "%zu bytes", c.most - before);
+        ck_assert_int_eq(l.wrong, 1);
+        for (int i = 0; i < l.n; i++)
+            if (l.value[i].verdict == FP8C_WRONG)
+                ck_assert(l.value[i].at == 4000000 && l.value[i].wrong == 1);
+        free(l.value);
+        fp8c_program_destroy(p);
+    }
+    fp8c_module_destroy(m);
+    fp8c_context_destroy(ctx);
+}
+END_TEST
+
 Suite *f8_suite(void)
 {
     Suite *s = suite_create("witness");
@@ -552,6 +600,7 @@ Suite *f8_suite(void)
     tcase_add_loop_test(t, faults_are_found_in_parts, 0,
                         (int)(sizeof faults_in_parts / sizeof *faults_in_parts));
     tcase_add_loop_test(t, memory_of_judging, 0, RECIPES);
+    tcase_add_test(t, memory_of_large_values);
     tcase_add_test(t, wrong_faults);
     tcase_add_loop_exit_test(t, impossible_faults, 2, 0, 7);
     tcase_add_loop_test(t, inf_in_a_weight, 0, 2);

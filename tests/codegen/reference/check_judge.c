@@ -453,7 +453,7 @@ START_TEST(rows_apart)
         for (int wrong = 0; wrong < 2; wrong++) {
             const void *operand[8], *result[F8_MAX_RESULTS];
             int64_t in_step[8], out_step[F8_MAX_RESULTS];
-            const f8_judge_rows rows = {in_step, out_step};
+            const f8_judge_rows rows = {in_step, out_step, NULL, NULL};
             f8_judgement apart;
             if (wrong)
                 store(type_of_result(&x, 0), x.got[0], 37, 1e6f);
