@@ -141,7 +141,7 @@ typedef struct product {
     const f8_interp_gemm *m;
     f8_rvalue *out;
     matrix a, b;
-    const f8_rvalue *added; /* or NULL */
+    const f8_rvalue *added;       /* or NULL */
     int64_t first, rows, cols, k; /* the rows from `first` on, which are those of `out` */
     int64_t panel;                /* columns of B that are packed at once */
     double alpha;
@@ -193,7 +193,8 @@ static void multiply(const product *p, double *a, double *b)
     }
 }
 
-/* The columns of a panel: a multiple of TILE_N. Which columns are packed together changes no sum. */
+/* The columns of a panel: a multiple of TILE_N. Which columns are packed together changes no sum.
+ */
 static int64_t panel_of(const product *p)
 {
     const int64_t most = PANEL_BYTES / ((int64_t)sizeof(double) * p->k) / TILE_N * TILE_N;

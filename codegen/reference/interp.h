@@ -29,8 +29,8 @@ typedef struct f8_interp {
     bool wide;
     bool magnitudes;     /* GEMM and attention sum magnitudes: f8_reference_magnitudes */
     char subnormal;      /* 'a', 'b': of this factor of a GEMM only subnormals count */
-    int64_t first;       /* what out begins with: the row of a GEMM's result or of a scatter's, or the
-                            element of an attention's batch */
+    int64_t first; /* what out begins with: the row of a GEMM's result or of a scatter's, or the
+                      element of an attention's batch */
     const f8_comm *comm; /* NULL: the rank is alone */
     f8_loc at;           /* where the node being evaluated stands in the text */
     f8_rvalue temp[F8_INTERP_TEMPS]; /* temporaries of the composite being evaluated */

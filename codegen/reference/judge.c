@@ -183,16 +183,14 @@ static f8_status judge_part(judge *j, const parts *p, int64_t first, int64_t n)
         t = (f8_type){t.dtype, 2, {n, f8_type_columns(&t)}};
     f8_part part = {.out = &t, .first = first, .terms = F8_TERMS};
     f8_rvalue want = room(j, &t);
-    bound b = {.error = p->error,
-               .relative = p->relative,
-               .absolute = p->absolute,
-               .sums = room(j, &t)};
+    bound b = {
+        .error = p->error, .relative = p->relative, .absolute = p->absolute, .sums = room(j, &t)};
     F8_TRY(f8_arena_status(&j->arena, j->diag));
     F8_TRY(f8_reference_part(j->g, p->product, &part, j->operand, &want.data, &j->arena.allocator,
                              j->diag));
     part.terms = F8_TERMS_MAGNITUDES;
-    F8_TRY(f8_reference_part(j->g, p->product, &part, j->operand, &b.sums.data,
-                             &j->arena.allocator, j->diag));
+    F8_TRY(f8_reference_part(j->g, p->product, &part, j->operand, &b.sums.data, &j->arena.allocator,
+                             j->diag));
     for (int side = 0; side < 2; side++) {
         if (!p->loses[side])
             continue;
@@ -203,9 +201,9 @@ static f8_status judge_part(judge *j, const parts *p, int64_t first, int64_t n)
                                  &j->arena.allocator, j->diag));
     }
     const f8_dtype d = f8_at(j->g, j->r)->type.dtype; /* of a cast, not of the product */
-    const f8_rvalue got = {
-        {d, t.rank, {0}},
-        (char *)(uintptr_t)j->result[0] + (size_t)(first * f8_type_columns(&t)) * f8_dtype_size(d)};
+    const f8_rvalue got = {{d, t.rank, {0}},
+                           (char *)(uintptr_t)j->result[0] +
+                               (size_t)(first * f8_type_columns(&t)) * f8_dtype_size(d)};
     judge_result(j, 0, first * f8_type_columns(&t), &got, &want, &b);
     return F8_OK;
 }
@@ -370,8 +368,8 @@ typedef struct batch {
     f8_judgement said[F8_MAX_RESULTS]; /* of the elements so far */
 } batch;
 
-/* The type of a value's element of the batch, and its data: where it is, or a copy whose rows follow
- * one another. */
+/* The type of a value's element of the batch, and its data: where it is, or a copy whose rows
+ * follow one another. */
 static f8_type element_of(judge *j, const batch *s, const f8_type *t, const void *all,
                           int64_t stride, const void **data)
 {
@@ -387,8 +385,8 @@ static f8_type element_of(judge *j, const batch *s, const f8_type *t, const void
         return one;
     char *to = room(j, &one).data;
     for (int64_t i = 0; to && i < rows; i++)
-        memcpy(to + (size_t)i * columns * size,
-               (const char *)*data + (size_t)i * step * size, columns * size);
+        memcpy(to + (size_t)i * columns * size, (const char *)*data + (size_t)i * step * size,
+               columns * size);
     *data = to;
     return one;
 }
@@ -401,8 +399,8 @@ static void cut_batch(judge *j, batch *s)
                               &s->operand[i]);
     for (int i = 0; i < f8_op_facts(n->op)->results; i++) {
         const f8_type t = f8_result_type(j->g, j->r, i);
-        s->out[i] = element_of(j, s, &t, j->result[i], j->strides ? j->strides->result[i] : 0,
-                               &s->got[i]);
+        s->out[i] =
+            element_of(j, s, &t, j->result[i], j->strides ? j->strides->result[i] : 0, &s->got[i]);
         s->want[i] = room(j, &s->out[i]).data;
         s->sums[i] = room(j, &s->out[i]).data;
     }

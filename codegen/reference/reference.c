@@ -43,7 +43,7 @@ static f8_interp_grid scales_of(f8_interp *x, const f8_graph *g, f8_ref r, f8_at
 
 /* The scales of the operands: one each, or those of blocks. */
 static void set_scales(f8_interp *x, const f8_graph *g, f8_ref r, const f8_rvalue *const *in,
-                          f8_interp_gemm *m)
+                       f8_interp_gemm *m)
 {
     f8_granularity a = f8_per_tensor, b = f8_per_tensor;
     f8_granularity_parse(f8_attr_s(g, r, F8_A_SCALE_A), &a);

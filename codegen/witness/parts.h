@@ -15,9 +15,10 @@ typedef enum f8_witness_way {
 } f8_witness_way;
 
 typedef struct f8_witness_value {
-    void *data;     /* contiguous but for `stride`; NULL: not known, or dropped */
-    int64_t stride; /* of an attention's operand that is borrowed: elements from row to row; else 0 */
-    void *part;     /* phase.c: the part that is worked on; NULL: none */
+    void *data; /* contiguous but for `stride`; NULL: not known, or dropped */
+    int64_t
+        stride; /* of an attention's operand that is borrowed: elements from row to row; else 0 */
+    void *part; /* phase.c: the part that is worked on; NULL: none */
     bool borrowed;  /* data is not ours: it is not written or freed */
     bool aside;     /* data is what f8_witness.put_aside gave */
     bool listed;    /* it is in f8_witness_state.ref */
@@ -35,7 +36,7 @@ typedef struct f8_witness_value {
 /* What a group has written. */
 typedef struct f8_witness_seen {
     f8_type type;
-    void *data; /* contiguous but for `stride`; NULL: it is not looked at */
+    void *data;     /* contiguous but for `stride`; NULL: it is not looked at */
     int64_t stride; /* as in f8_witness_value */
     bool borrowed;
     f8_judgement judgement;
@@ -67,8 +68,8 @@ const void *f8_witness_look(const f8_witness *w, const f8_place *at, const f8_ty
  * `rows` is set may it have a stride. */
 f8_status f8_witness_see(const f8_witness *w, const f8_place *at, const f8_type *t, bool rows,
                          f8_witness_seen *out, f8_diag *diag);
-/* Adds to its judgement that of some elements, a value of type t, from element `first` on. Parts are
- * judged in their order. */
+/* Adds to its judgement that of some elements, a value of type t, from element `first` on. Parts
+ * are judged in their order. */
 void f8_witness_judge(f8_witness_seen *seen, const f8_type *t, int64_t first, const void *want);
 void f8_witness_release(const f8_witness *w, f8_witness_seen *seen);
 /* How many elements of contiguous data are NaN or Inf; *first: the index of the first, or -1. */

@@ -8,11 +8,11 @@
  * - A value is cut along its first axis of more than one element. Nothing lies before that axis, so
  *   a part is contiguous. If it has other axes before the columns ([B, T, C]), a part has whole
  *   slices of that axis (T rows). The granule is the least number of rows that suits all values.
- * - Operands of pointwise ops are cut where the axis of the result that is cut is theirs, too. Where
- *   they broadcast along it, they are read whole. So is a table whose rows ids choose.
- * - Reductions along the last axis stay inside a row. Those along the first axis, in blocks of rows,
- *   take whole blocks. Scales of blocks of rows are cut by these blocks. All other reductions are
- *   no matter of a row.
+ * - Operands of pointwise ops are cut where the axis of the result that is cut is theirs, too.
+ * Where they broadcast along it, they are read whole. So is a table whose rows ids choose.
+ * - Reductions along the last axis stay inside a row. Those along the first axis, in blocks of
+ * rows, take whole blocks. Scales of blocks of rows are cut by these blocks. All other reductions
+ * are no matter of a row.
  * - Where an element is (IOTA, tables of ROPE) is a value, computed whole and then cut. So no op
  *   needs to know where its part begins; random bits are made of such values.
  * - What ends in another shape, such as a transpose, is made at the end of the phase of its whole
@@ -31,7 +31,7 @@
 #include "ir/num/granularity.h"
 
 enum { PART_BYTES = 64 << 10 }; /* of the largest value of a phase; several are alive at once */
-enum { MOST = 64 };              /* operands */
+enum { MOST = 64 };             /* operands */
 
 typedef struct rows {
     f8_witness *w;
@@ -44,8 +44,8 @@ typedef struct rows {
     int64_t first, n; /* the part */
 } rows;
 
-/* How an operand is read for a part: `axis` has 1 index for `unit` rows, and `bytes` for each index.
- * axis -1: the type stays as it is. unit 0: it is read whole. */
+/* How an operand is read for a part: `axis` has 1 index for `unit` rows, and `bytes` for each
+ * index. axis -1: the type stays as it is. unit 0: it is read whole. */
 typedef struct slice {
     int axis;
     int64_t unit, bytes;
@@ -187,9 +187,8 @@ static bool makes_blocks(const rows *p, f8_ref r)
         return false;
     const f8_type *t = f8_type_of(g, n->in[0]);
     const int64_t block = f8_attr_i(g, r, F8_A_BLOCK);
-    return t->rank > 1 && f8_attr_i(g, r, F8_A_AXIS) == 0 &&
-           f8_attr_ints(g, r, F8_A_AXES).n == 0 && block > 0 && has_rows(p, t) &&
-           axis_of(t) == 0 && n->type.rank == t->rank &&
+    return t->rank > 1 && f8_attr_i(g, r, F8_A_AXIS) == 0 && f8_attr_ints(g, r, F8_A_AXES).n == 0 &&
+           block > 0 && has_rows(p, t) && axis_of(t) == 0 && n->type.rank == t->rank &&
            n->type.dim[0] == (t->dim[0] + block - 1) / block &&
            f8_type_elements(&n->type) / n->type.dim[0] == f8_type_elements(t) / t->dim[0];
 }
@@ -251,10 +250,10 @@ static bool choose_way(rows *p, f8_ref r)
 {
     const f8_node *n = f8_at(p->w->state->g, r);
     f8_witness_value *v = value_of(p, r);
-    v->way = makes_blocks(p, r)                                       ? F8_WITNESS_BLOCKS
-             : n->n_in > 0 && has_rows(p, &n->type)                   ? F8_WITNESS_ROWS
-             : reads_rows(p, n)                                       ? F8_WITNESS_LAST
-                                                                      : F8_WITNESS_ONCE;
+    v->way = makes_blocks(p, r)                     ? F8_WITNESS_BLOCKS
+             : n->n_in > 0 && has_rows(p, &n->type) ? F8_WITNESS_ROWS
+             : reads_rows(p, n)                     ? F8_WITNESS_LAST
+                                                    : F8_WITNESS_ONCE;
     if (v->way == F8_WITNESS_ONCE)
         return true;
     if (v->way == F8_WITNESS_ROWS || v->way == F8_WITNESS_BLOCKS) {
@@ -495,7 +494,8 @@ static f8_status run_part(const rows *p)
         if (status == F8_OK && !value_of(p, r)->last)
             drop_part(p, r);
     }
-    for (uint32_t i = 0; i < p->phase->n_nodes; i++) /* after a failure, or if r is read at the end */
+    for (uint32_t i = 0; i < p->phase->n_nodes;
+         i++) /* after a failure, or if r is read at the end */
         if (value_of(p, p->phase->node[i])->part)
             drop_part(p, p->phase->node[i]);
     return status;

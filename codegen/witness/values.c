@@ -72,10 +72,8 @@ f8_status f8_witness_see(const f8_witness *w, const f8_place *at, const f8_type 
 {
     int64_t stride = 0;
     const void *there = f8_witness_look(w, at, t, rows ? &stride : NULL);
-    *out = (f8_witness_seen){.type = *t,
-                             .borrowed = there != NULL,
-                             .stride = there ? stride : 0,
-                             .judgement.ok = true};
+    *out = (f8_witness_seen){
+        .type = *t, .borrowed = there != NULL, .stride = there ? stride : 0, .judgement.ok = true};
     out->data = there ? (void *)(uintptr_t)there : f8_witness_room(w, t, diag);
     if (!out->data)
         return F8_ERR_MEMORY;

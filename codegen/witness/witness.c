@@ -157,9 +157,8 @@ static f8_status fetch_results(f8_witness *w, results *s, f8_diag *diag)
     for (int i = 0; i < s->n; i++) {
         const f8_type t = f8_result_type(g, op, i);
         if (s->ref[i])
-            F8_TRY(
-                f8_witness_see(w, &w->f->lowered->place[s->ref[i]], &t, attention, &s->seen[i],
-                               diag));
+            F8_TRY(f8_witness_see(w, &w->f->lowered->place[s->ref[i]], &t, attention, &s->seen[i],
+                                  diag));
     }
     return F8_OK;
 }
@@ -172,7 +171,8 @@ static f8_status report_result(f8_witness *w, uint32_t group, const results *s, 
     f8_witness_seen own = *seen;
     f8_status status = F8_OK;
     if (seen->stride)
-        status = f8_witness_see(w, &w->f->lowered->place[s->ref[i]], &seen->type, false, &own, diag);
+        status =
+            f8_witness_see(w, &w->f->lowered->place[s->ref[i]], &seen->type, false, &own, diag);
     if (status == F8_OK)
         report(w, group, s->ref[i], s->group->out[0], &own.type, own.data, j);
     if (seen->stride)

@@ -48,8 +48,9 @@ typedef struct f8_witness {
     f8_status (*fetch)(void *user, const f8_place *from, int64_t bytes, void *to, f8_diag *diag);
     /* Optional: the memory itself, if the host can read it; else NULL. */
     const void *(*look)(void *user, const f8_place *at);
-    /* Optional: keeps a copy of bytes elsewhere than in memory, and gives it to be read as if it were
-     * there; NULL: it can't. `unload` takes what was read of it out of memory again. `end` ends it. */
+    /* Optional: keeps a copy of bytes elsewhere than in memory, and gives it to be read as if it
+     * were there; NULL: it can't. `unload` takes what was read of it out of memory again. `end`
+     * ends it. */
     const void *(*put_aside)(void *user, const void *data, int64_t bytes);
     void (*unload)(void *user, const void *aside, int64_t bytes);
     void (*end_aside)(void *user, const void *aside, int64_t bytes);

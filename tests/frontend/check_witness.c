@@ -571,8 +571,8 @@ START_TEST(memory_of_large_values)
         const size_t before = c.most = c.bytes;
         for (int k = 0; k < 2; k++)
             ck_assert_int_eq(
-                fp8c_program_run_witnessed(
-                    p, fp8c_program_function(p, k ? "update" : "micro_step"), 1, witness_note, &l),
+                fp8c_program_run_witnessed(p, fp8c_program_function(p, k ? "update" : "micro_step"),
+                                           1, witness_note, &l),
                 FP8C_OK);
         ck_assert_int_eq(f8_fault_count(), 1);
         f8_fault_use(NULL, NULL);
