@@ -411,6 +411,26 @@ static f8_status keep_unit(const f8_compilation *c, f8_diag *diag)
     return F8_OK;
 }
 
+/* Keep what a witness reads, and let go of all else that the passes have made. */
+static f8_status keep_lowered(f8_variant *v, const f8_module *m, f8_diag *diag)
+{
+    f8_arena kept;
+    f8_arena_init(&kept, &v->graph.allocator);
+    f8_diag *own = F8_NEW(&kept, f8_diag); /* that of the compilation ends before the copy */
+    f8_module *copy = own ? f8_lowered_copy(m, &kept, own) : NULL;
+    f8_status status = f8_arena_status(&kept, diag);
+    if (status == F8_OK && !copy)
+        status = f8_fail(diag, F8_ERR_MEMORY, F8_NOWHERE, "%s", own->text);
+    if (status != F8_OK) {
+        f8_arena_end(&kept);
+        return status;
+    }
+    f8_arena_end(&v->graph);
+    v->graph = kept;
+    v->lowered = copy;
+    return F8_OK;
+}
+
 /* Whether budgets can be asked for later. */
 static bool takes_budgets(const f8_compilation *c)
 {
@@ -453,10 +473,8 @@ f8_status f8_compile_variant(fp8c_program *p, const f8_module *source,
     f8_gemm_lib_destroy(c->gemms);
     if (status == F8_OK && request->calibrate)
         return keep_unit(c, diag);
-    if (status == F8_OK && request->o.witness) {
-        v->lowered = c->unit.module;
-        return outlive(c->unit.module, &v->graph, diag);
-    }
+    if (status == F8_OK && request->o.witness)
+        return keep_lowered(v, c->unit.module, diag);
     if (p->target->kind != F8_TARGET_REFERENCE)
         f8_arena_end(&v->graph);
     return status;

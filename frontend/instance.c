@@ -121,6 +121,11 @@ static f8_status cpu_fetch(f8_instance *i, uint32_t func, const f8_arg *from, in
     return f8_exec_fetch(i->cpu, func, from, bytes, to, diag);
 }
 
+static const void *cpu_look(f8_instance *i, uint32_t func, const f8_arg *at)
+{
+    return f8_exec_look(i->cpu, func, at);
+}
+
 static double cpu_seconds(const f8_instance *i, uint32_t func, uint32_t step)
 {
     return f8_exec_step_seconds(i->cpu, func, step);
@@ -150,6 +155,7 @@ f8_status f8_instance_create_cpu(f8_instance *i, const f8_plan *plan,
         .info = cpu_info,
         .observe = cpu_observe,
         .fetch = cpu_fetch,
+        .look = cpu_look,
         .step_seconds = cpu_seconds,
         .algorithm = cpu_algorithm,
     };

@@ -1,7 +1,13 @@
 /* Runs under observation, and what a bad run needs to be made again: see fp8c.h, "the witness". */
 #include "codegen/witness/witness.h"
 
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "frontend/program.h"
 #include "ir/base/hash.h"
@@ -28,6 +34,60 @@ static f8_status fetch(void *user, const f8_place *from, int64_t bytes, void *to
     const int64_t base = from->space == F8_SPACE_CONST ? w->constants : 0;
     const f8_arg arg = {from->space, from->port, from->offset + base};
     return i->kind->fetch(i, w->func, &arg, bytes, to, diag);
+}
+
+static const void *look(void *user, const f8_place *at)
+{
+    const watch *w = user;
+    f8_instance *i = &w->p->now->instance;
+    const int64_t base = at->space == F8_SPACE_CONST ? w->constants : 0;
+    const f8_arg arg = {at->space, at->port, at->offset + base};
+    return i->kind->look ? i->kind->look(i, w->func, &arg) : NULL;
+}
+
+/* A new file without a name; -1: there can be none. Not every file system has O_TMPFILE. */
+static int nameless_file(const char *folder)
+{
+    char path[PATH_MAX];
+    const int fd = folder ? open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600) : -1;
+    if (fd >= 0 || !folder ||
+        snprintf(path, sizeof path, "%s/.aside-XXXXXX", folder) >= (int)sizeof path)
+        return fd;
+    const int named = mkostemp(path, O_CLOEXEC);
+    if (named >= 0)
+        unlink(path);
+    return named;
+}
+
+/* Copies bytes to a file in the program's folder for them, and maps it. */
+static const void *put_aside(void *user, const void *data, int64_t bytes)
+{
+    const watch *w = user;
+    const char *from = data;
+    const int fd = nameless_file(w->p->aside);
+    int64_t done = 0;
+    ssize_t n = 1;
+    while (fd >= 0 && done < bytes && n > 0) {
+        n = write(fd, from + done, (size_t)(bytes - done));
+        done += n > 0 ? n : 0;
+    }
+    void *map = fd >= 0 && done == bytes ? mmap(NULL, (size_t)bytes, PROT_READ, MAP_SHARED, fd, 0)
+                                         : MAP_FAILED;
+    if (fd >= 0)
+        close(fd);
+    return map == MAP_FAILED ? NULL : map;
+}
+
+static void unload(void *user, const void *aside, int64_t bytes)
+{
+    (void)user;
+    madvise((void *)(uintptr_t)aside, (size_t)bytes, MADV_DONTNEED); /* the file still has them */
+}
+
+static void end_aside(void *user, const void *aside, int64_t bytes)
+{
+    (void)user;
+    munmap((void *)(uintptr_t)aside, (size_t)bytes);
 }
 
 /* A result without a name of its own is called by its port: "loss", "fp8.scale". The gradient of a
@@ -149,6 +209,10 @@ static f8_status begin(watch *w, bool judges, f8_diag *diag)
                               .sums = sums_of(p->target),
                               .allocator = &p->ctx->allocator,
                               .fetch = fetch,
+                              .look = look,
+                              .put_aside = put_aside,
+                              .unload = unload,
+                              .end_aside = end_aside,
                               .report = say,
                               .user = w};
     return f8_witness_begin(&w->witness, diag);

@@ -65,7 +65,7 @@ static double masked(const heads *a, double score, int64_t key)
 /* What the probability of a query and a key is multiplied by. */
 static double kept(const heads *a, int64_t b, int64_t h, int64_t query, int64_t key)
 {
-    const int64_t row = (b * a->H + h) * a->T + query;
+    const int64_t row = ((a->x->first + b) * a->H + h) * a->T + query;
     if (a->dropout == 0)
         return 1;
     return f8_interp_drops((uint32_t)key, (uint32_t)row, a->key, a->dropout) ? 0

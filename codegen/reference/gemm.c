@@ -5,12 +5,15 @@
  * B is packed into panels of 8 columns and A into panels of 4 rows, both as doubles, so the inner
  * loop keeps a 4 x 8 tile in registers. A plain triple loop would take minutes for a training
  * step. */
+#include <float.h>
+#include <math.h>
 #include <string.h>
 
 #include "codegen/reference/interp.h"
 #include "ir/num/fp8.h"
 
 enum { TILE_M = 4, TILE_N = 8, LANES = 4, PANEL = 256, RUN = 512 };
+enum { PANEL_BYTES = 1 << 20 }; /* a panel of B takes no more, unless 8 columns do */
 
 _Static_assert(TILE_M == 4 && TILE_N == 2 * LANES, "the tile below is written out");
 /* 4 doubles: one register of AVX2, two of SSE2. May alias double; needs only its alignment. */
@@ -65,18 +68,42 @@ static tile_fn pick_tile(void)
 
 typedef struct matrix {
     const f8_interp *x;
-    const f8_rvalue *v, *scale; /* scale: f32, by element, or NULL */
+    const f8_rvalue *v;
+    const f8_interp_grid *grid; /* its scale may be NULL */
     int64_t stride; /* columns as stored */
     bool transpose, round;
+    bool subnormal; /* other elements count as zero */
 } matrix;
 
-/* Loads elements [first, first + n) of the storage, rounded to bf16 if the op says so. */
+static void keep_subnormals(double *v, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        if (!(fabs(v[i]) < (double)FLT_MIN))
+            v[i] = 0;
+}
+
+static void multiply_scales(const matrix *m, int64_t first, int64_t n, double *to)
+{
+    const f8_interp_grid *s = m->grid;
+    const int64_t row = f8_granularity_block(s->grain.rows, first / m->stride) * s->stride;
+    double scale = 0;
+    for (int64_t i = 0, at = -1; i < n; i++) {
+        const int64_t here = row + f8_granularity_block(s->grain.cols, first % m->stride + i);
+        if (here != at)
+            f8_interp_load(m->x, s->scale, here, 1, &scale);
+        at = here;
+        to[i] *= scale;
+    }
+}
+
+/* Loads elements [first, first + n) of a row of the storage, rounded to bf16 if the op says so. */
 static void load_run(const matrix *m, int64_t first, int64_t n, double *to)
 {
     f8_interp_load(m->x, m->v, first, n, to);
-    if (m->scale)
-        for (int64_t i = 0; i < n; i++)
-            to[i] *= (double)((const float *)m->scale->data)[first + i];
+    if (m->subnormal)
+        keep_subnormals(to, n);
+    if (m->grid->scale)
+        multiply_scales(m, first, n, to);
     if (m->round && !m->x->wide)
         for (int64_t i = 0; i < n; i++)
             to[i] = (double)f8_round_bf16((float)to[i]);
@@ -114,7 +141,9 @@ typedef struct product {
     const f8_interp_gemm *m;
     f8_rvalue *out;
     matrix a, b;
-    int64_t rows, cols, k;
+    const f8_rvalue *added;       /* or NULL */
+    int64_t first, rows, cols, k; /* the rows from `first` on, which are those of `out` */
+    int64_t panel;                /* columns of B that are packed at once */
     double alpha;
 } product;
 
@@ -124,15 +153,15 @@ static void finish(const product *p, int64_t row, int64_t col, int64_t rows, int
     const f8_interp_gemm *m = p->m;
     for (int64_t i = 0; i < rows; i++) {
         double sum[TILE_N], added[TILE_N] = {0};
-        const int64_t at = (row + i) * p->cols + col;
-        if (m->added)
-            f8_interp_load(p->x, m->added, m->is_bias ? col : at, cols, added);
+        const int64_t at = (row + i) * p->cols + col, from = at + p->first * p->cols;
+        if (p->added)
+            f8_interp_load(p->x, p->added, m->is_bias ? col : from, cols, added);
         f8_interp_magnitudes(p->x, added, cols);
         for (int64_t c = 0; c < cols; c++) {
             sum[c] = p->alpha * tile[i * TILE_N + c];
             if (m->is_bias && !p->x->wide) /* an f32 is added to an f32 */
                 sum[c] = (double)(float)sum[c];
-            if (m->added)
+            if (p->added)
                 sum[c] = added[c] + sum[c];
         }
         f8_interp_store(p->x, p->out, at, cols, sum);
@@ -148,20 +177,28 @@ static void multiply(const product *p, double *a, double *b)
 {
     const tile_fn run = pick_tile();
     lanes acc[TILE_M * TILE_N / LANES];
-    for (int64_t panel = 0; panel < p->cols; panel += PANEL) {
-        const int64_t width = least(PANEL, p->cols - panel);
+    for (int64_t panel = 0; panel < p->cols; panel += p->panel) {
+        const int64_t width = least(p->panel, p->cols - panel);
         for (int64_t c = 0; c < width; c += TILE_N)
             pack(&p->b, panel + c, least(TILE_N, width - c), p->k, TILE_N, p->b.transpose,
                  b + c * p->k);
         for (int64_t row = 0; row < p->rows; row += TILE_M) {
             const int64_t rows = least(TILE_M, p->rows - row);
-            pack(&p->a, row, rows, p->k, TILE_M, !p->a.transpose, a);
+            pack(&p->a, p->first + row, rows, p->k, TILE_M, !p->a.transpose, a);
             for (int64_t c = 0; c < width; c += TILE_N) {
                 run(a, b + c * p->k, p->k, acc);
                 finish(p, row, panel + c, rows, least(TILE_N, width - c), (const double *)acc);
             }
         }
     }
+}
+
+/* The columns of a panel: a multiple of TILE_N. Which columns are packed together changes no sum.
+ */
+static int64_t panel_of(const product *p)
+{
+    const int64_t most = PANEL_BYTES / ((int64_t)sizeof(double) * p->k) / TILE_N * TILE_N;
+    return least(f8_aligned(least(PANEL, p->cols), TILE_N), most > TILE_N ? most : TILE_N);
 }
 
 void f8_interp_matmul(f8_interp *x, const f8_interp_gemm *m, f8_rvalue *out)
@@ -173,9 +210,13 @@ void f8_interp_matmul(f8_interp *x, const f8_interp_gemm *m, f8_rvalue *out)
         .x = x,
         .m = m,
         .out = out,
+        .added = x->subnormal ? NULL : m->added,
+        .first = x->first,
         .alpha = 1,
-        .a = {x, m->a, m->a_spread, f8_type_columns(a), m->transpose_a, m->round_a},
-        .b = {x, m->b, m->b_spread, f8_type_columns(b), m->transpose_b, m->round_b},
+        .a = {x, m->a, &m->a_grid, f8_type_columns(a), m->transpose_a, m->round_a,
+              x->subnormal == 'a'},
+        .b = {x, m->b, &m->b_grid, f8_type_columns(b), m->transpose_b, m->round_b,
+              x->subnormal == 'b'},
         .k = m->transpose_a ? f8_type_rows(a) : f8_type_columns(a),
         .cols = f8_type_columns(&out->type),
         .rows = f8_type_rows(&out->type),
@@ -183,9 +224,9 @@ void f8_interp_matmul(f8_interp *x, const f8_interp_gemm *m, f8_rvalue *out)
     if (m->a_scale) /* one f32 factor, as the GEMM of other targets gets it */
         p.alpha = (double)(*(const float *)m->a_scale->data * *(const float *)m->b_scale->data);
     f8_interp_magnitudes(x, &p.alpha, 1);
-    const int64_t panel = f8_aligned(least(PANEL, p.cols), TILE_N);
+    p.panel = panel_of(&p);
     const size_t bytes_a = (size_t)(p.k * TILE_M) * sizeof(double);
-    const size_t bytes_b = (size_t)(p.k * panel) * sizeof(double);
+    const size_t bytes_b = (size_t)(p.k * p.panel) * sizeof(double);
     double *pa = f8_interp_alloc(x, bytes_a), *pb = f8_interp_alloc(x, bytes_b);
     if (pa && pb)
         multiply(&p, pa, pb);

@@ -13,7 +13,7 @@
 static const double U = 0x1p-24;          /* half an ulp of 1 in f32 */
 static const double BF16 = 0x1p-8;        /* the same in bf16 */
 static const double SMALLEST = 0x1p-126;  /* what lies below it may count as zero */
-static const double MOST = FLT_MAX / 4.0; /* larger sums may overflow on the way */
+static const double LARGEST = FLT_MAX / 4.0; /* larger sums may overflow on the way */
 
 static double at(const f8_rvalue *v, int64_t i)
 {
@@ -27,6 +27,8 @@ static f8_rvalue view(const f8_type *t, const void *data)
 {
     return (f8_rvalue){*t, (void *)(uintptr_t)data}; /* only read */
 }
+
+enum { OPERANDS = 8 }; /* of an attention's gradient */
 
 /* ---- one element ---- */
 
@@ -48,7 +50,7 @@ static void judge_element(f8_judgement *j, int result, int64_t i, double got, do
 {
     if (got == want || (isnan(got) && isnan(want)))
         return;
-    if (allowed >= MOST) {
+    if (allowed >= LARGEST) {
         j->unbounded++;
         return;
     }
@@ -93,6 +95,7 @@ typedef struct judge {
     f8_ref r;
     f8_sums sums;
     const void *const *operand, *const *result;
+    const f8_judge_rows *strides; /* of an attention; NULL: all rows follow one another */
     f8_arena arena;
     f8_judgement *out;
     f8_diag *diag;
@@ -103,11 +106,21 @@ static f8_rvalue room(judge *j, const f8_type *t)
     return (f8_rvalue){*t, f8_arena_array(&j->arena, 1, (size_t)f8_type_bytes(t))};
 }
 
+/* Forgets the part that was judged. */
+static void clear(judge *j)
+{
+    const f8_allocator a = j->arena.allocator;
+    f8_arena_end(&j->arena);
+    f8_arena_init(&j->arena, &a);
+    if (j->strides && j->strides->between)
+        j->strides->between(j->strides->user);
+}
+
 static double allowed_at(const bound *b, int64_t i, double want)
 {
     const double sum = b->sums.data ? at(&b->sums, i) : 0;
     double allowed = b->error * sum + b->absolute;
-    if (sum >= MOST)
+    if (sum >= LARGEST)
         return INFINITY;
     for (int side = 0; side < 2; side++) {
         const double lost = b->lost[side].data ? at(&b->lost[side], i) : 0;
@@ -116,13 +129,13 @@ static double allowed_at(const bound *b, int64_t i, double want)
     return isfinite(want) ? allowed + b->relative * fabs(want) : allowed;
 }
 
-static void judge_result(judge *j, int result, const f8_type *t, const f8_rvalue *want,
-                         const bound *b)
+/* The elements that `got`, `want` and `b` have; they are those from `first` on of the result. */
+static void judge_result(judge *j, int result, int64_t first, const f8_rvalue *got,
+                         const f8_rvalue *want, const bound *b)
 {
-    const f8_rvalue got = view(t, j->result[result]);
-    for (int64_t i = 0; i < f8_type_elements(t); i++) {
+    for (int64_t i = 0; i < f8_type_elements(&want->type); i++) {
         const double exact = at(want, i);
-        judge_element(j->out, result, i, at(&got, i), exact, allowed_at(b, i, exact));
+        judge_element(j->out, result, first + i, at(got, i), exact, allowed_at(b, i, exact));
     }
 }
 
@@ -142,47 +155,69 @@ static double sum_error(f8_sums sums, bool fp8, double k)
     return 2 * (k + 6) * U + (fp8 ? 4 * 33 * 0x1p-13 : 0);
 }
 
-/* Of an operand's elements those that are subnormal as an f32, and zeros for the rest. data is NULL
- * when there are none. */
-static f8_rvalue subnormals(judge *j, const f8_type *t, const void *data)
+static bool has_subnormal(const f8_type *t, const void *data)
 {
-    const size_t size = f8_dtype_size(t->dtype);
-    const f8_rvalue from = view(t, data);
-    f8_rvalue to = {*t, NULL};
+    const f8_rvalue v = view(t, data);
     for (int64_t i = 0; i < f8_type_elements(t); i++) {
-        const double x = fabs(at(&from, i));
-        if (!(x > 0 && x < (double)FLT_MIN))
-            continue;
-        if (!to.data)
-            to = room(j, t);
-        if (!to.data)
-            return to;
-        memcpy((char *)to.data + (size_t)i * size, (const char *)data + (size_t)i * size, size);
+        const double x = fabs(at(&v, i));
+        if (x > 0 && x < (double)FLT_MIN)
+            return true;
     }
-    return to;
+    return false;
 }
 
-/* What is lost where subnormal factors count as zero, as AMX has it: the product of those of each
- * operand in turn with the other's magnitudes. FP8 operands have none. */
-static f8_status find_flushed(judge *j, f8_ref product, f8_rvalue lost[2])
+/* A product whose rows are judged one part after the other, so that what they should be and their
+ * bounds are never held whole. */
+typedef struct parts {
+    f8_ref product;
+    bool loses[2]; /* the operand has subnormals, which count as zero on AMX. FP8 ones have none */
+    double relative, error, absolute;
+} parts;
+
+/* Rows [first, first + n) of the result. A batch of products is one part. */
+static f8_status judge_part(judge *j, const parts *p, int64_t first, int64_t n)
 {
-    const f8_node *n = f8_at(j->g, product);
-    if (n->op == F8_OP_SCALED_MATMUL)
-        return F8_OK;
-    const void *operand[3] = {j->operand[0], j->operand[1]};
-    if (n->n_in > 2) /* what is added, and isn't flushed */
-        operand[2] = room(j, f8_type_of(j->g, n->in[2])).data;
-    for (uint32_t side = 0; side < 2; side++) {
-        operand[side] = subnormals(j, f8_type_of(j->g, n->in[side]), j->operand[side]).data;
-        if (operand[side])
-            lost[side] = room(j, &n->type);
+    const f8_node *node = f8_at(j->g, p->product);
+    f8_type t = node->type;
+    if (n < f8_type_rows(&t))
+        t = (f8_type){t.dtype, 2, {n, f8_type_columns(&t)}};
+    f8_part part = {.out = &t, .first = first, .terms = F8_TERMS};
+    f8_rvalue want = room(j, &t);
+    bound b = {
+        .error = p->error, .relative = p->relative, .absolute = p->absolute, .sums = room(j, &t)};
+    F8_TRY(f8_arena_status(&j->arena, j->diag));
+    F8_TRY(f8_reference_part(j->g, p->product, &part, j->operand, &want.data, &j->arena.allocator,
+                             j->diag));
+    part.terms = F8_TERMS_MAGNITUDES;
+    F8_TRY(f8_reference_part(j->g, p->product, &part, j->operand, &b.sums.data, &j->arena.allocator,
+                             j->diag));
+    for (int side = 0; side < 2; side++) {
+        if (!p->loses[side])
+            continue;
+        part.terms = side ? F8_TERMS_SUBNORMAL_B : F8_TERMS_SUBNORMAL_A;
+        b.lost[side] = room(j, &t);
         F8_TRY(f8_arena_status(&j->arena, j->diag));
-        if (operand[side])
-            F8_TRY(f8_reference_magnitudes(j->g, product, operand, &lost[side].data,
-                                           &j->arena.allocator, j->diag));
-        operand[side] = j->operand[side];
+        F8_TRY(f8_reference_part(j->g, p->product, &part, j->operand, &b.lost[side].data,
+                                 &j->arena.allocator, j->diag));
     }
+    const f8_dtype d = f8_at(j->g, j->r)->type.dtype; /* of a cast, not of the product */
+    const f8_rvalue got = {{d, t.rank, {0}},
+                           (char *)(uintptr_t)j->result[0] +
+                               (size_t)(first * f8_type_columns(&t)) * f8_dtype_size(d)};
+    judge_result(j, 0, first * f8_type_columns(&t), &got, &want, &b);
     return F8_OK;
+}
+
+/* How many rows of a result are judged at once. An element of a product depends on its row and its
+ * column alone, so any number gives the same judgement. Few rows would pack B too often. */
+static int64_t rows_at_once(const f8_node *product)
+{
+    enum { BYTES = 128 << 10, FEWEST = 64 };
+    const f8_type *t = &product->type;
+    const int64_t rows = f8_type_rows(t), most = BYTES / (f8_type_bytes(t) / rows);
+    if (product->op == F8_OP_BATCH_MATMUL)
+        return rows;
+    return most > FEWEST ? most : FEWEST;
 }
 
 /* A machine that flushes subnormals loses what `lost` holds, and of each product and sum at most
@@ -190,36 +225,38 @@ static f8_status find_flushed(judge *j, f8_ref product, f8_rvalue lost[2])
 static f8_status judge_product(judge *j, f8_ref product)
 {
     const f8_node *n = f8_at(j->g, product);
-    const f8_type *result = &f8_at(j->g, j->r)->type;
-    const double narrow = result->dtype == F8_BF16 ? 2 * BF16 : 0;
+    const double narrow = f8_at(j->g, j->r)->type.dtype == F8_BF16 ? 2 * BF16 : 0;
     const double k = (double)f8_gemm_sizes_of(j->g, product).k;
     const bool fp8 = f8_dtype_is_fp8(f8_type_of(j->g, n->in[0])->dtype);
-    f8_rvalue want = room(j, &n->type);
-    bound b = {.error = (1 + narrow) * sum_error(j->sums, fp8, k),
+    const int64_t rows = f8_type_rows(&n->type), step = rows_at_once(n);
+    parts p = {.product = product,
+               .error = (1 + narrow) * sum_error(j->sums, fp8, k),
                .relative = narrow,
-               .absolute = 2 * k * SMALLEST,
-               .sums = room(j, &n->type)};
-    F8_TRY(f8_arena_status(&j->arena, j->diag));
-    F8_TRY(f8_reference_node(j->g, product, j->operand, &want.data, &j->arena.allocator, j->diag));
-    F8_TRY(f8_reference_magnitudes(j->g, product, j->operand, &b.sums.data, &j->arena.allocator,
-                                   j->diag));
-    F8_TRY(find_flushed(j, product, b.lost));
-    judge_result(j, 0, result, &want, &b);
-    return F8_OK;
+               .absolute = 2 * k * SMALLEST};
+    f8_status status = F8_OK;
+    for (int side = 0; side < 2 && n->op != F8_OP_SCALED_MATMUL; side++)
+        p.loses[side] = has_subnormal(f8_type_of(j->g, n->in[side]), j->operand[side]);
+    for (int64_t first = 0; first < rows && status == F8_OK; first += step) {
+        status = judge_part(j, &p, first, rows - first < step ? rows - first : step);
+        clear(j);
+    }
+    return status;
 }
 
 /* ---- attention ---- */
 
 /* The largest norm of a head's row, of elements that lie D after D. Rows with NaN or Inf don't
  * count: what they reach is NaN or Inf itself, and the bound is for the other elements. */
-static double largest_norm(const f8_type *t, const void *data, int64_t D)
+static double largest_norm(const f8_type *t, const void *data, int64_t stride, int64_t D)
 {
     const f8_rvalue v = view(t, data);
+    const int64_t columns = f8_type_columns(t);
     double top = 0;
     for (int64_t i = 0; i < f8_type_elements(t); i += D) {
+        const int64_t first = stride ? i / columns * stride + i % columns : i;
         double sum = 0;
         for (int64_t d = 0; d < D; d++)
-            sum += at(&v, i + d) * at(&v, i + d);
+            sum += at(&v, first + d) * at(&v, first + d);
         top = isfinite(sum) && sum > top ? sum : top;
     }
     return sqrt(top);
@@ -247,6 +284,11 @@ typedef struct scores {
     double lost;        /* what flushed subnormals cost a result at most */
 } scores;
 
+static int64_t operand_stride(const judge *j, uint32_t i)
+{
+    return j->strides ? j->strides->operand[i] : 0;
+}
+
 /* A: by Cauchy and Schwarz the magnitudes of a dot product sum up to at most the product of the
  * norms. Also the magnitudes of the others, which only `lost` needs. */
 static void measure(const judge *j, scores *s)
@@ -260,7 +302,7 @@ static void measure(const judge *j, scores *s)
     for (uint32_t i = 0; i < at_mask; i++) {
         const f8_type *t = f8_type_of(j->g, n->in[i]);
         top[i] = i == at_lse ? largest_finite(t, j->operand[i])
-                             : largest_norm(t, j->operand[i], (int64_t)s->D);
+                             : largest_norm(t, j->operand[i], operand_stride(j, i), (int64_t)s->D);
         others *= i == at_lse ? 1 : 1 + top[i];
     }
     s->size = scale * top[0] * top[1];
@@ -316,28 +358,102 @@ static bound attention_bound(const scores *s, int result, const f8_type *t)
     return (bound){.absolute = INFINITY}; /* exp of such an error is no longer linear */
 }
 
-static f8_status judge_attention(judge *j)
-{
-    const int results = f8_op_facts(f8_at(j->g, j->r)->op)->results;
+/* Operands, results and what these should be, of element b of the batch. Each has the batch as its
+ * first axis, but a mask that all share and the seed. */
+typedef struct batch {
+    int64_t b, size;
+    f8_type in[OPERANDS], out[F8_MAX_RESULTS];
+    const void *operand[OPERANDS], *got[F8_MAX_RESULTS];
     void *want[F8_MAX_RESULTS], *sums[F8_MAX_RESULTS];
-    for (int i = 0; i < results; i++) {
+    f8_judgement said[F8_MAX_RESULTS]; /* of the elements so far */
+} batch;
+
+/* The type of a value's element of the batch, and its data: where it is, or a copy whose rows
+ * follow one another. */
+static f8_type element_of(judge *j, const batch *s, const f8_type *t, const void *all,
+                          int64_t stride, const void **data)
+{
+    f8_type one = *t;
+    const bool has = t->rank >= 3 && t->dim[0] == s->size;
+    if (has)
+        one.dim[0] = 1;
+    const int64_t rows = f8_type_rows(&one), before = has ? s->b * rows : 0;
+    const size_t size = f8_dtype_size(t->dtype), columns = (size_t)f8_type_columns(t);
+    const size_t step = stride ? (size_t)stride : columns;
+    *data = all ? (const char *)all + (size_t)before * step * size : NULL;
+    if (!all || step == columns)
+        return one;
+    char *to = room(j, &one).data;
+    for (int64_t i = 0; to && i < rows; i++)
+        memcpy(to + (size_t)i * columns * size, (const char *)*data + (size_t)i * step * size,
+               columns * size);
+    *data = to;
+    return one;
+}
+
+static void cut_batch(judge *j, batch *s)
+{
+    const f8_node *n = f8_at(j->g, j->r);
+    for (uint32_t i = 0; i < n->n_in; i++)
+        s->in[i] = element_of(j, s, f8_type_of(j->g, n->in[i]), j->operand[i], operand_stride(j, i),
+                              &s->operand[i]);
+    for (int i = 0; i < f8_op_facts(n->op)->results; i++) {
         const f8_type t = f8_result_type(j->g, j->r, i);
-        want[i] = room(j, &t).data;
-        sums[i] = room(j, &t).data;
+        s->out[i] =
+            element_of(j, s, &t, j->result[i], j->strides ? j->strides->result[i] : 0, &s->got[i]);
+        s->want[i] = room(j, &s->out[i]).data;
+        s->sums[i] = room(j, &s->out[i]).data;
     }
+}
+
+static f8_status judge_batch(judge *j, const scores *of, batch *s)
+{
+    f8_part part = {.in = s->in, .out = s->out, .first = s->b, .terms = F8_TERMS};
+    cut_batch(j, s);
     F8_TRY(f8_arena_status(&j->arena, j->diag));
-    F8_TRY(f8_reference_node(j->g, j->r, j->operand, want, &j->arena.allocator, j->diag));
-    F8_TRY(f8_reference_magnitudes(j->g, j->r, j->operand, sums, &j->arena.allocator, j->diag));
-    const scores s = scores_of(j);
-    for (int i = 0; i < results; i++) {
+    F8_TRY(f8_reference_part(j->g, j->r, &part, s->operand, s->want, &j->arena.allocator, j->diag));
+    part.terms = F8_TERMS_MAGNITUDES;
+    F8_TRY(f8_reference_part(j->g, j->r, &part, s->operand, s->sums, &j->arena.allocator, j->diag));
+    for (int i = 0; i < f8_op_facts(f8_at(j->g, j->r)->op)->results; i++) {
         const f8_type t = f8_result_type(j->g, j->r, i);
-        const f8_rvalue exact = {t, want[i]};
-        bound b = attention_bound(&s, i, &t);
+        const f8_rvalue exact = {s->out[i], s->want[i]}, got = view(&s->out[i], s->got[i]);
+        bound b = attention_bound(of, i, &t);
         if (b.error > 0)
-            b.sums = (f8_rvalue){t, sums[i]};
-        judge_result(j, i, &t, &exact, &b);
+            b.sums = (f8_rvalue){s->out[i], s->sums[i]};
+        j->out = &s->said[i];
+        if (s->got[i]) /* else nobody reads it */
+            judge_result(j, i, s->b * f8_type_elements(&s->out[i]), &got, &exact, &b);
     }
     return F8_OK;
+}
+
+/* Adds what was said of the next result. */
+static void add(f8_judgement *to, const f8_judgement *next)
+{
+    const f8_judgement before = *to;
+    if (before.ok)
+        *to = *next;
+    to->off = before.off + next->off;
+    to->unbounded = before.unbounded + next->unbounded;
+    to->worst = before.worst > next->worst ? before.worst : next->worst;
+}
+
+/* Each element of the batch by itself, so that what should be is never held whole. */
+static f8_status judge_attention(judge *j)
+{
+    const scores of = scores_of(j);
+    f8_judgement *out = j->out;
+    batch s = {.size = f8_type_of(j->g, f8_at(j->g, j->r)->in[0])->dim[0]};
+    f8_status status = F8_OK;
+    for (int i = 0; i < F8_MAX_RESULTS; i++)
+        s.said[i].ok = true;
+    for (; s.b < s.size && status == F8_OK; s.b++) {
+        status = judge_batch(j, &of, &s);
+        clear(j);
+    }
+    for (int i = 0; i < F8_MAX_RESULTS; i++)
+        add(out, &s.said[i]);
+    return status;
 }
 
 /* ---- one node ---- */
@@ -359,12 +475,20 @@ f8_status f8_judge_node(const f8_graph *g, f8_ref r, f8_sums sums, const void *c
                         const void *const *result, const f8_allocator *allocator, f8_judgement *out,
                         f8_diag *diag)
 {
+    return f8_judge_strided(g, r, sums, operand, result, NULL, allocator, out, diag);
+}
+
+f8_status f8_judge_strided(const f8_graph *g, f8_ref r, f8_sums sums, const void *const *operand,
+                           const void *const *result, const f8_judge_rows *strides,
+                           const f8_allocator *allocator, f8_judgement *out, f8_diag *diag)
+{
     *out = (f8_judgement){.ok = true};
     judge j = {.g = g,
                .r = r,
                .sums = sums,
                .operand = operand,
                .result = result,
+               .strides = strides,
                .out = out,
                .diag = diag};
     f8_arena_init(&j.arena, allocator);

@@ -36,6 +36,20 @@ f8_status f8_judge_node(const f8_graph *g, f8_ref r, f8_sums sums, const void *c
                         const void *const *result, const f8_allocator *allocator, f8_judgement *out,
                         f8_diag *diag);
 
+/* Where the rows of values lie: elements from one row to the next, by operand and by result. 0: the
+ * rows follow one another. */
+typedef struct f8_judge_rows {
+    const int64_t *operand, *result;
+    void (*between)(void *user); /* called after each part that is judged; may be NULL */
+    void *user;
+} f8_judge_rows;
+
+/* The same where the values of an attention have something between their rows, as the parts of one
+ * product have. strides: NULL for none, and for other ops. */
+f8_status f8_judge_strided(const f8_graph *g, f8_ref r, f8_sums sums, const void *const *operand,
+                           const void *const *result, const f8_judge_rows *strides,
+                           const f8_allocator *allocator, f8_judgement *out, f8_diag *diag);
+
 /* Judges two values of a type, which must be equal by their bits; any NaN equals any NaN. */
 void f8_judge_bits(const f8_type *t, const void *got, const void *want, f8_judgement *out);
 

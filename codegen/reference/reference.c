@@ -30,20 +30,20 @@ static const f8_rvalue *grid_of(f8_interp *x, const f8_rvalue *scale, f8_scale_l
     return grid;
 }
 
-static const f8_rvalue *spread(f8_interp *x, const f8_graph *g, f8_ref r, f8_attr_key key,
-                               bool k_is_rows, const f8_rvalue *codes, const f8_rvalue *scale)
+static f8_interp_grid scales_of(f8_interp *x, const f8_graph *g, f8_ref r, f8_attr_key key,
+                                bool k_is_rows, const f8_rvalue *codes, const f8_rvalue *scale)
 {
     f8_scales s = {.dtype = scale->type.dtype, .k_is_rows = k_is_rows};
     f8_scale_layout layout = F8_SCALES_GRID;
     f8_granularity_parse(f8_attr_s(g, r, key), &s.grain); /* inference has checked the texts */
     f8_scale_layout_parse(f8_attr_s(g, r, F8_A_SCALE_LAYOUT), &layout);
-    const f8_rvalue *grid = grid_of(x, scale, layout, &s, &codes->type);
-    return grid ? f8_interp_spread(x, grid, s.grain, &codes->type) : NULL;
+    return (f8_interp_grid){grid_of(x, scale, layout, &s, &codes->type), s.grain,
+                            f8_granularity_columns(s.grain, &codes->type)};
 }
 
-/* Spreads scales over the elements of the operands, unless each operand has a single scale. */
-static void spread_scales(f8_interp *x, const f8_graph *g, f8_ref r, const f8_rvalue *const *in,
-                          f8_interp_gemm *m)
+/* The scales of the operands: one each, or those of blocks. */
+static void set_scales(f8_interp *x, const f8_graph *g, f8_ref r, const f8_rvalue *const *in,
+                       f8_interp_gemm *m)
 {
     f8_granularity a = f8_per_tensor, b = f8_per_tensor;
     f8_granularity_parse(f8_attr_s(g, r, F8_A_SCALE_A), &a);
@@ -54,8 +54,8 @@ static void spread_scales(f8_interp *x, const f8_graph *g, f8_ref r, const f8_rv
         m->b_scale = in[3];
         return;
     }
-    m->a_spread = spread(x, g, r, F8_A_SCALE_A, m->transpose_a, in[0], in[1]);
-    m->b_spread = spread(x, g, r, F8_A_SCALE_B, !m->transpose_b, in[2], in[3]);
+    m->a_grid = scales_of(x, g, r, F8_A_SCALE_A, m->transpose_a, in[0], in[1]);
+    m->b_grid = scales_of(x, g, r, F8_A_SCALE_B, !m->transpose_b, in[2], in[3]);
 }
 
 static void eval_matmul(f8_interp *x, const f8_graph *g, f8_ref r, const f8_rvalue *const *in,
@@ -74,7 +74,9 @@ static void eval_matmul(f8_interp *x, const f8_graph *g, f8_ref r, const f8_rval
         .round_b = f8_attr_i(g, r, F8_A_ROUND_B),
     };
     if (o.a_scale)
-        spread_scales(x, g, r, in, &m);
+        set_scales(x, g, r, in, &m);
+    if (x->status != F8_OK)
+        return;
     if (n->op == F8_OP_BATCH_MATMUL)
         f8_interp_batch_matmul(x, &m, out);
     else
@@ -274,20 +276,27 @@ f8_status f8_reference_run_f64(const f8_func *f, const void *const *in, void *co
     return interpret(f, in, out, NULL, allocator, true, diag);
 }
 
-static f8_status one_node(const f8_graph *g, f8_ref r, const void *const *value,
-                          void *const *result, bool magnitudes, const f8_allocator *allocator,
-                          f8_diag *diag)
+f8_status f8_reference_part(const f8_graph *g, f8_ref r, const f8_part *part,
+                            const void *const *value, void *const *result,
+                            const f8_allocator *allocator, f8_diag *diag)
 {
     const f8_allocator own = allocator ? *allocator : f8_default_allocator();
     const f8_node *n = f8_at(g, r);
-    f8_interp x = {.allocator = &own, .diag = diag, .magnitudes = magnitudes, .at = g->loc[r]};
+    f8_interp x = {.allocator = &own,
+                   .diag = diag,
+                   .magnitudes = part->terms != F8_TERMS,
+                   .subnormal = part->terms == F8_TERMS_SUBNORMAL_A   ? 'a'
+                                : part->terms == F8_TERMS_SUBNORMAL_B ? 'b'
+                                                                      : 0,
+                   .first = part->first,
+                   .at = g->loc[r]};
     f8_arena arena;
     f8_arena_init(&arena, &own);
     f8_rvalue *operand = F8_NEW_ARRAY(&arena, f8_rvalue, n->n_in), out[F8_MAX_RESULTS];
     const f8_rvalue **in = f8_arena_array(&arena, n->n_in, sizeof *in);
     f8_status status = f8_arena_status(&arena, diag);
     for (uint32_t i = 0; status == F8_OK && i < n->n_in; i++) {
-        f8_type type = *f8_type_of(g, n->in[i]);
+        f8_type type = part->in ? part->in[i] : *f8_type_of(g, n->in[i]);
         if (n->op == F8_OP_PROJECT) /* value[0] is the result that PROJECT takes */
             type = n->type;
         operand[i] = (f8_rvalue){type, (void *)(uintptr_t)value[i]};
@@ -295,7 +304,7 @@ static f8_status one_node(const f8_graph *g, f8_ref r, const void *const *value,
     }
     if (status == F8_OK) {
         for (int i = 0; i < f8_op_facts(n->op)->results; i++)
-            out[i] = (f8_rvalue){f8_result_type(g, r, i), result[i]};
+            out[i] = (f8_rvalue){part->out ? part->out[i] : f8_result_type(g, r, i), result[i]};
         eval_node(&x, g, r, in, out);
         status = x.status;
     }
@@ -306,11 +315,13 @@ static f8_status one_node(const f8_graph *g, f8_ref r, const void *const *value,
 f8_status f8_reference_node(const f8_graph *g, f8_ref r, const void *const *value,
                             void *const *result, const f8_allocator *allocator, f8_diag *diag)
 {
-    return one_node(g, r, value, result, false, allocator, diag);
+    const f8_part all = {.terms = F8_TERMS};
+    return f8_reference_part(g, r, &all, value, result, allocator, diag);
 }
 
 f8_status f8_reference_magnitudes(const f8_graph *g, f8_ref r, const void *const *value,
                                   void *const *result, const f8_allocator *allocator, f8_diag *diag)
 {
-    return one_node(g, r, value, result, true, allocator, diag);
+    const f8_part all = {.terms = F8_TERMS_MAGNITUDES};
+    return f8_reference_part(g, r, &all, value, result, allocator, diag);
 }

@@ -178,8 +178,9 @@ void f8_interp_gather(f8_interp *x, f8_op op, const f8_rvalue *const *in, f8_rva
     if (op == F8_OP_EMBEDDING_GRAD)
         memcpy(to, in[0]->data, (size_t)rows * row);
     for (int64_t i = 0; i < count; i++) {
-        const int64_t id = in[1]->type.dtype == F8_I64 ? ((const int64_t *)in[1]->data)[i]
-                                                       : ((const int32_t *)in[1]->data)[i];
+        const int64_t row_of = in[1]->type.dtype == F8_I64 ? ((const int64_t *)in[1]->data)[i]
+                                                           : ((const int32_t *)in[1]->data)[i];
+        const int64_t id = row_of - x->first; /* the table may begin there */
         const bool inside = id >= 0 && id < rows;
         if (op == F8_OP_EMBEDDING_GRAD) {
             if (inside) /* in order of position */

@@ -5,14 +5,42 @@
 
 #include "codegen/witness/witness.h"
 
+/* How phase.c evaluates a node in the phase that it works on. */
+typedef enum f8_witness_way {
+    F8_WITNESS_NOT,    /* it is not in the phase */
+    F8_WITNESS_ONCE,   /* whole, before the parts */
+    F8_WITNESS_ROWS,   /* part by part */
+    F8_WITNESS_BLOCKS, /* part by part; each of its rows is made of a block of rows */
+    F8_WITNESS_LAST,   /* whole, after the parts */
+} f8_witness_way;
+
 typedef struct f8_witness_value {
-    void *data;     /* contiguous; NULL: not known, or dropped */
+    void *data; /* contiguous but for `stride`; NULL: not known, or dropped */
+    int64_t
+        stride; /* of an attention's operand that is borrowed: elements from row to row; else 0 */
+    void *part; /* phase.c: the part that is worked on; NULL: none */
+    bool borrowed;  /* data is not ours: it is not written or freed */
+    bool aside;     /* data is what f8_witness.put_aside gave */
     bool listed;    /* it is in f8_witness_state.ref */
     bool inside;    /* the interpreter is to compute it; else the group reads it */
     bool nonfinite; /* an element is NaN or Inf */
     bool traced;    /* the NaN or Inf of the value that is traced pass through it */
+    bool kept;      /* phase.c: a later phase reads it */
+    bool whole;     /* phase.c: its parts are put together, for that phase or for a node of this */
+    bool owned;     /* the part is not in `data`, and to be freed */
+    f8_witness_way way;
+    uint32_t phase; /* the first one that computes it, from 1; 0: none does */
     f8_ref last;    /* the last value to be computed that needs it; 0: none */
 } f8_witness_value;
+
+/* What a group has written. */
+typedef struct f8_witness_seen {
+    f8_type type;
+    void *data;     /* contiguous but for `stride`; NULL: it is not looked at */
+    int64_t stride; /* as in f8_witness_value */
+    bool borrowed;
+    f8_judgement judgement;
+} f8_witness_seen;
 
 struct f8_witness_state {
     f8_allocator allocator;
@@ -20,6 +48,8 @@ struct f8_witness_state {
     f8_witness_value *value; /* by ref */
     f8_ref *ref;             /* the values of the group */
     uint32_t n_refs;
+    f8_witness_seen *seen; /* as the group's `out`; NULL: none are */
+    uint32_t n_seen;
 };
 
 /* ---- values.c ---- */
@@ -30,21 +60,46 @@ void f8_witness_free(const f8_witness *w, const f8_type *t, void *data); /* may 
 /* Copies a value of type t from a place, as it is now; `to` is contiguous. */
 f8_status f8_witness_fetch(const f8_witness *w, const f8_place *from, const f8_type *t, void *to,
                            f8_diag *diag);
-/* How many elements are NaN or Inf; *first: the index of the first, or -1. */
+/* The value itself, if the host can read it; else NULL. *stride becomes 0 if it is contiguous. With
+ * stride NULL it must be. */
+const void *f8_witness_look(const f8_witness *w, const f8_place *at, const f8_type *t,
+                            int64_t *stride);
+/* The value as it is now: itself, or a copy. It is to be released, also after a failure. Only if
+ * `rows` is set may it have a stride. */
+f8_status f8_witness_see(const f8_witness *w, const f8_place *at, const f8_type *t, bool rows,
+                         f8_witness_seen *out, f8_diag *diag);
+/* Adds to its judgement that of some elements, a value of type t, from element `first` on. Parts
+ * are judged in their order. */
+void f8_witness_judge(f8_witness_seen *seen, const f8_type *t, int64_t first, const void *want);
+void f8_witness_release(const f8_witness *w, f8_witness_seen *seen);
+/* How many elements of contiguous data are NaN or Inf; *first: the index of the first, or -1. */
 int64_t f8_witness_nonfinite(const f8_type *t, const void *data, int64_t *first);
 
 /* ---- group.c ---- */
 
-/* Lists the values of a group, and fetches those that it reads. */
+/* Lists the values of a group. Those that it reads are copied, unless they can be read later, too:
+ * what the host can read, and the group does not write over. */
 f8_status f8_witness_read(f8_witness *w, const f8_group *group, f8_diag *diag);
 /* Computes the other values, except `op` and its PROJECTs (0: computes all). Those that the group
  * writes are kept. */
 f8_status f8_witness_compute(f8_witness *w, const f8_group *group, f8_ref op, f8_diag *diag);
+/* Computes a value of operands that are there. */
+f8_status f8_witness_compute_one(f8_witness *w, f8_ref r, f8_diag *diag);
+void f8_witness_drop(const f8_witness *w, f8_ref r);
+/* Takes out of memory what was read of values that are put aside. */
+void f8_witness_unload(const f8_witness *w);
 /* Finds where the NaN or Inf of r come from, as in f8_witnessed. Only values that pass them on to r
  * count: others of the group may have some that do no harm, such as the scale of a block of zeros
  * before a select. */
 void f8_witness_trace(f8_witness *w, f8_ref r, f8_ref *from, f8_ref *made);
 /* Forgets the group. */
 void f8_witness_forget(f8_witness *w);
+
+/* ---- phase.c ---- */
+
+/* Whether f8_witness_judge_rows can judge the group; else it is computed whole. */
+bool f8_witness_has_rows(f8_witness *w, const f8_group *group);
+/* Computes a row kernel, phase after phase, and judges what is in f8_witness_state.seen. */
+f8_status f8_witness_judge_rows(f8_witness *w, const f8_group *group, f8_diag *diag);
 
 #endif

@@ -42,6 +42,11 @@ f8_status f8_witness_fetch(const f8_witness *w, const f8_place *from, const f8_t
         return F8_OK;
     if (from->stride == columns || rows == 1)
         return w->fetch(w->user, from, f8_type_bytes(t), to, diag);
+    const void *there = w->look ? w->look(w->user, from) : NULL;
+    if (there) {
+        compact(to, there, rows, (size_t)columns * size, (size_t)from->stride * size);
+        return F8_OK;
+    }
     const f8_type span = {t->dtype, 1, {(rows - 1) * from->stride + columns}};
     void *all = f8_witness_room(w, &span, diag);
     if (!all)
@@ -51,6 +56,47 @@ f8_status f8_witness_fetch(const f8_witness *w, const f8_place *from, const f8_t
         compact(to, all, rows, (size_t)columns * size, (size_t)from->stride * size);
     f8_witness_free(w, &span, all);
     return status;
+}
+
+const void *f8_witness_look(const f8_witness *w, const f8_place *at, const f8_type *t,
+                            int64_t *stride)
+{
+    const bool contiguous = at->stride == f8_type_columns(t) || f8_type_rows(t) == 1;
+    if (stride)
+        *stride = contiguous ? 0 : at->stride;
+    return w->look && (contiguous || stride) ? w->look(w->user, at) : NULL;
+}
+
+f8_status f8_witness_see(const f8_witness *w, const f8_place *at, const f8_type *t, bool rows,
+                         f8_witness_seen *out, f8_diag *diag)
+{
+    int64_t stride = 0;
+    const void *there = f8_witness_look(w, at, t, rows ? &stride : NULL);
+    *out = (f8_witness_seen){
+        .type = *t, .borrowed = there != NULL, .stride = there ? stride : 0, .judgement.ok = true};
+    out->data = there ? (void *)(uintptr_t)there : f8_witness_room(w, t, diag);
+    if (!out->data)
+        return F8_ERR_MEMORY;
+    return there ? F8_OK : f8_witness_fetch(w, at, t, out->data, diag);
+}
+
+void f8_witness_judge(f8_witness_seen *seen, const f8_type *t, int64_t first, const void *want)
+{
+    f8_judgement j, *all = &seen->judgement;
+    f8_judge_bits(t, (const char *)seen->data + (size_t)first * f8_dtype_size(t->dtype), want, &j);
+    const int64_t off = all->off + j.off;
+    if (all->ok && !j.ok) {
+        *all = j;
+        all->at += first;
+    }
+    all->off = off;
+}
+
+void f8_witness_release(const f8_witness *w, f8_witness_seen *seen)
+{
+    if (!seen->borrowed)
+        f8_witness_free(w, &seen->type, seen->data);
+    seen->data = NULL;
 }
 
 /* The bits of a format that are all set in NaN and Inf, and in nothing else. 0: it has neither. */

@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "codegen/reference/reference.h"
+
 /* ---- life ---- */
 
 f8_status f8_witness_begin(f8_witness *w, f8_diag *diag)
@@ -48,11 +50,16 @@ static bool is_bounded(const f8_group *g)
            g->kind == F8_GROUP_ATTENTION_GRAD;
 }
 
+static bool judges(const f8_witness *w, const f8_group *g)
+{
+    return w->judges && g->kind != F8_GROUP_COLLECTIVE;
+}
+
 f8_status f8_witness_before(f8_witness *w, uint32_t group, f8_diag *diag)
 {
     const f8_group *g = group_of(w, group);
     f8_witness_forget(w);
-    return g && w->judges ? f8_witness_read(w, g, diag) : F8_OK;
+    return g && judges(w, g) ? f8_witness_read(w, g, diag) : F8_OK;
 }
 
 bool f8_witness_is_overwritten(const f8_func *f, const f8_group *group, f8_ref r)
@@ -88,26 +95,52 @@ static void report(f8_witness *w, uint32_t group, f8_ref r, f8_ref by, const f8_
 static f8_status look(f8_witness *w, uint32_t group, f8_ref r, const void *want, f8_diag *diag)
 {
     const f8_type *t = f8_type_of(w->state->g, r);
-    f8_judgement j;
-    void *got = f8_witness_room(w, t, diag);
-    if (!got)
-        return F8_ERR_MEMORY;
-    const f8_status status = f8_witness_fetch(w, &w->f->lowered->place[r], t, got, diag);
+    f8_witness_seen got;
+    const f8_status status = f8_witness_see(w, &w->f->lowered->place[r], t, false, &got, diag);
     if (status == F8_OK && want)
-        f8_judge_bits(t, got, want, &j);
+        f8_judge_bits(t, got.data, want, &got.judgement);
     if (status == F8_OK)
-        report(w, group, r, r, t, got, want ? &j : NULL);
-    f8_witness_free(w, t, got);
+        report(w, group, r, r, t, got.data, want ? &got.judgement : NULL);
+    f8_witness_release(w, &got);
     return status;
+}
+
+static f8_status see_all(f8_witness *w, const f8_group *g, f8_diag *diag)
+{
+    struct f8_witness_state *s = w->state;
+    s->seen = s->allocator.alloc(s->allocator.user, g->n_out * sizeof *s->seen, 64);
+    if (!s->seen)
+        return f8_fail(diag, F8_ERR_MEMORY, F8_NOWHERE, "out of memory: %zu bytes were wanted",
+                       g->n_out * sizeof *s->seen);
+    memset(s->seen, 0, g->n_out * sizeof *s->seen);
+    s->n_seen = g->n_out;
+    for (uint32_t i = 0; i < g->n_out; i++)
+        if (!f8_witness_is_overwritten(w->f, g, g->out[i]))
+            F8_TRY(f8_witness_see(w, &w->f->lowered->place[g->out[i]], f8_type_of(s->g, g->out[i]),
+                                  false, &s->seen[i], diag));
+    return F8_OK;
+}
+
+/* A row kernel. */
+static f8_status look_at_rows(f8_witness *w, uint32_t group, const f8_group *g, f8_diag *diag)
+{
+    F8_TRY(see_all(w, g, diag));
+    F8_TRY(f8_witness_judge_rows(w, g, diag));
+    for (uint32_t i = 0; i < g->n_out; i++) {
+        const f8_witness_seen *s = &w->state->seen[i];
+        if (s->data)
+            report(w, group, g->out[i], g->out[i], &s->type, s->data, &s->judgement);
+    }
+    f8_witness_forget(w);
+    return F8_OK;
 }
 
 /* The results of a GEMM or an attention. The group's `out` lists the op first, and then the
  * PROJECTs that read its further results. */
 typedef struct results {
     const f8_group *group;
-    f8_type type[F8_MAX_RESULTS];
     f8_ref ref[F8_MAX_RESULTS]; /* 0: nobody reads it */
-    void *data[F8_MAX_RESULTS];
+    f8_witness_seen seen[F8_MAX_RESULTS];
     int n;
 } results;
 
@@ -115,21 +148,41 @@ static f8_status fetch_results(f8_witness *w, results *s, f8_diag *diag)
 {
     const f8_graph *g = w->state->g;
     const f8_ref op = s->group->out[0];
+    const bool attention = f8_op_facts(f8_at(g, op)->op)->cls == F8_ATTENTION;
     s->n = f8_op_facts(f8_at(g, op)->op)->results;
     for (uint32_t i = 0; i < s->group->n_out; i++) {
         const f8_ref r = s->group->out[i];
         s->ref[f8_at(g, r)->op == F8_OP_PROJECT ? f8_attr_i(g, r, F8_A_INDEX) : 0] = r;
     }
     for (int i = 0; i < s->n; i++) {
-        s->type[i] = f8_result_type(g, op, i);
-        s->data[i] = s->ref[i] ? f8_witness_room(w, &s->type[i], diag) : NULL;
-        if (s->ref[i] && !s->data[i])
-            return F8_ERR_MEMORY;
+        const f8_type t = f8_result_type(g, op, i);
         if (s->ref[i])
-            F8_TRY(f8_witness_fetch(w, &w->f->lowered->place[s->ref[i]], &s->type[i], s->data[i],
-                                    diag));
+            F8_TRY(f8_witness_see(w, &w->f->lowered->place[s->ref[i]], &t, attention, &s->seen[i],
+                                  diag));
     }
     return F8_OK;
+}
+
+/* A value of which there are only rows is copied for whoever is told. */
+static f8_status report_result(f8_witness *w, uint32_t group, const results *s, int i,
+                               const f8_judgement *j, f8_diag *diag)
+{
+    const f8_witness_seen *seen = &s->seen[i];
+    f8_witness_seen own = *seen;
+    f8_status status = F8_OK;
+    if (seen->stride)
+        status =
+            f8_witness_see(w, &w->f->lowered->place[s->ref[i]], &seen->type, false, &own, diag);
+    if (status == F8_OK)
+        report(w, group, s->ref[i], s->group->out[0], &own.type, own.data, j);
+    if (seen->stride)
+        f8_witness_release(w, &own);
+    return status;
+}
+
+static void unload(void *user)
+{
+    f8_witness_unload(user);
 }
 
 static f8_status judge_results(f8_witness *w, uint32_t group, const results *s, f8_diag *diag)
@@ -138,19 +191,27 @@ static f8_status judge_results(f8_witness *w, uint32_t group, const results *s, 
     const f8_graph *g = w->state->g;
     const f8_ref op = s->group->out[0];
     const f8_node *n = f8_at(g, op);
-    const void *operand[MOST];
+    const void *operand[MOST], *result[F8_MAX_RESULTS];
+    int64_t operand_stride[MOST], result_stride[F8_MAX_RESULTS];
+    const f8_judge_rows strides = {operand_stride, result_stride, unload, w};
     f8_judgement j = {.ok = true};
-    for (uint32_t k = 0; w->judges && k < n->n_in && k < MOST; k++)
+    for (int i = 0; i < s->n; i++) {
+        result[i] = s->seen[i].data;
+        result_stride[i] = s->seen[i].stride;
+    }
+    for (uint32_t k = 0; w->judges && k < n->n_in && k < MOST; k++) {
         operand[k] = w->state->value[n->in[k]].data;
+        operand_stride[k] = w->state->value[n->in[k]].stride;
+    }
     if (w->judges)
-        F8_TRY(f8_judge_node(g, op, w->sums, operand, (const void *const *)s->data,
-                             &w->state->allocator, &j, diag));
+        F8_TRY(f8_judge_strided(g, op, w->sums, operand, result, &strides, &w->state->allocator, &j,
+                                diag));
     w->state->value[op].nonfinite = w->judges; /* so that a result's NaN or Inf is traced */
     for (int i = 0; i < s->n; i++) {
         f8_judgement own = j;
         own.ok |= own.result != i; /* the judgement has the first result that is off */
         if (s->ref[i])
-            report(w, group, s->ref[i], op, &s->type[i], s->data[i], w->judges ? &own : NULL);
+            F8_TRY(report_result(w, group, s, i, w->judges ? &own : NULL, diag));
     }
     return F8_OK;
 }
@@ -164,7 +225,7 @@ static f8_status look_at_results(f8_witness *w, uint32_t group, const f8_group *
     if (status == F8_OK)
         status = judge_results(w, group, &s, diag);
     for (int i = 0; i < s.n; i++)
-        f8_witness_free(w, &s.type[i], s.data[i]);
+        f8_witness_release(w, &s.seen[i]);
     return status;
 }
 
@@ -174,18 +235,65 @@ static f8_status look_at_copy(f8_witness *w, uint32_t group, f8_diag *diag)
     const f8_lowered *p = w->f->lowered;
     const f8_final_copy *c = &p->copy[group - p->n_groups - 1];
     const f8_type *t = f8_type_of(w->state->g, c->from);
-    void *from = f8_witness_room(w, t, diag), *to = from ? f8_witness_room(w, t, diag) : NULL;
-    f8_judgement j;
-    f8_status status = to ? f8_witness_fetch(w, &p->place[c->from], t, from, diag) : F8_ERR_MEMORY;
+    f8_witness_seen from, to = {.data = NULL};
+    f8_status status = f8_witness_see(w, &p->place[c->from], t, false, &from, diag);
     if (status == F8_OK)
-        status = f8_witness_fetch(w, &c->to, t, to, diag);
+        status = f8_witness_see(w, &c->to, t, false, &to, diag);
     if (status == F8_OK) {
-        f8_judge_bits(t, to, from, &j);
-        report(w, group, c->from, c->from, t, to, w->judges ? &j : NULL);
+        f8_judge_bits(t, to.data, from.data, &to.judgement);
+        report(w, group, c->from, c->from, t, to.data, w->judges ? &to.judgement : NULL);
     }
-    f8_witness_free(w, t, from);
-    f8_witness_free(w, t, to);
+    f8_witness_release(w, &from);
+    f8_witness_release(w, &to);
     return status;
+}
+
+/* A scatter, some rows of its table at a time: what is added to a row depends on no other row. */
+static f8_status look_at_scatter(f8_witness *w, uint32_t group, const f8_group *g, f8_diag *diag)
+{
+    enum { BYTES = 1 << 20, OPERANDS = 3 };
+    const struct f8_witness_state *s = w->state;
+    const f8_ref r = g->out[0];
+    const f8_node *n = f8_at(s->g, r);
+    const f8_type *t = &n->type;
+    const int64_t row = f8_type_bytes(t) / t->dim[0], step = row < BYTES ? BYTES / row : 1;
+    F8_TRY(see_all(w, g, diag));
+    f8_witness_seen *seen = &s->seen[0];
+    for (int64_t first = 0; first < t->dim[0]; first += step) {
+        f8_type in[OPERANDS], part = *t;
+        const void *operand[OPERANDS];
+        part.dim[0] = t->dim[0] - first < step ? t->dim[0] - first : step;
+        for (uint32_t k = 0; k < OPERANDS; k++) {
+            in[k] = k ? *f8_type_of(s->g, n->in[k]) : part;
+            operand[k] = (const char *)s->value[n->in[k]].data + (k ? 0 : first * row);
+        }
+        void *want = f8_witness_room(w, &part, diag);
+        if (!want)
+            return F8_ERR_MEMORY;
+        const f8_part some = {.in = in, .out = &part, .first = first};
+        const f8_status status =
+            f8_reference_part(s->g, r, &some, operand, &want, &s->allocator, diag);
+        int64_t at;
+        s->value[r].nonfinite |= status == F8_OK && f8_witness_nonfinite(&part, want, &at) > 0;
+        if (status == F8_OK)
+            f8_witness_judge(seen, &part, first * f8_type_columns(t), want);
+        f8_witness_free(w, &part, want);
+        F8_TRY(status);
+        f8_witness_unload(w);
+    }
+    report(w, group, r, r, t, seen->data, &seen->judgement);
+    f8_witness_forget(w);
+    return F8_OK;
+}
+
+/* Whether all that it takes is there: no operand is a constant that lies nowhere. */
+static bool is_scatter(const f8_witness *w, const f8_group *g)
+{
+    const f8_node *n = f8_at(w->state->g, g->out[0]);
+    bool is = g->kind == F8_GROUP_SCATTER && n->op == F8_OP_EMBEDDING_GRAD && g->n_out == 1;
+    for (uint32_t k = 0; is && k < n->n_in; k++)
+        is = w->state->value[n->in[k]].data != NULL;
+    return is;
 }
 
 f8_status f8_witness_after(f8_witness *w, uint32_t group, f8_diag *diag)
@@ -195,7 +303,11 @@ f8_status f8_witness_after(f8_witness *w, uint32_t group, f8_diag *diag)
         return group > w->f->lowered->n_groups ? look_at_copy(w, group, diag) : F8_OK;
     if (is_bounded(g))
         return look_at_results(w, group, g, diag);
-    const bool computes = w->judges && g->kind != F8_GROUP_COLLECTIVE;
+    const bool computes = judges(w, g);
+    if (computes && f8_witness_has_rows(w, g))
+        return look_at_rows(w, group, g, diag);
+    if (computes && is_scatter(w, g))
+        return look_at_scatter(w, group, g, diag);
     if (computes)
         F8_TRY(f8_witness_compute(w, g, 0, diag));
     for (uint32_t i = 0; i < g->n_out; i++)

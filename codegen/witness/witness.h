@@ -11,8 +11,13 @@
  *     f8_witness_before(&w, group, diag);   the group runs   f8_witness_after(&w, group, diag);
  *     f8_witness_end(&w);
  *
- * Groups are numbered as in f8_step.group. Memory: the inputs and outputs of one group, and the
- * values inside it that are still needed. */
+ * Groups are numbered as in f8_step.group.
+ *
+ * Memory: the witness must not need more than the training that it explains. Values that the host
+ * can read where they are, and that the group does not write over, are not copied. Row kernels,
+ * products and their bounds are evaluated some rows at a time (phase.c, judge.c). So it holds what
+ * the group writes over, and what later phases of the group read. On a GPU it also holds copies of
+ * what one group reads and writes. */
 #ifndef F8_WITNESS_H
 #define F8_WITNESS_H
 
@@ -41,6 +46,14 @@ typedef struct f8_witness {
     const f8_allocator *allocator; /* NULL: the default */
     /* Copies bytes from a place of the function's memory, as it is now. */
     f8_status (*fetch)(void *user, const f8_place *from, int64_t bytes, void *to, f8_diag *diag);
+    /* Optional: the memory itself, if the host can read it; else NULL. */
+    const void *(*look)(void *user, const f8_place *at);
+    /* Optional: keeps a copy of bytes elsewhere than in memory, and gives it to be read as if it
+     * were there; NULL: it can't. `unload` takes what was read of it out of memory again. `end`
+     * ends it. */
+    const void *(*put_aside)(void *user, const void *data, int64_t bytes);
+    void (*unload)(void *user, const void *aside, int64_t bytes);
+    void (*end_aside)(void *user, const void *aside, int64_t bytes);
     void (*report)(void *user, const f8_witnessed *value);
     void *user;
     struct f8_witness_state *state; /* f8_witness_begin sets it */

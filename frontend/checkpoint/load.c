@@ -53,7 +53,7 @@ static f8_status get_value(const f8_load *l, int i, f8_arena *memory, void **out
     fp8c_program_variable(l->program, i, &v);
     if (!v.rows)
         return get_whole(l, i, memory, out);
-    f8_arena_init(&scratch, &l->memory.allocator);
+    f8_arena_init(&scratch, &memory->allocator);
     f8_status status = get_whole(l, i, &scratch, &whole);
     if (status == F8_OK)
         status = f8_shared_part(l->program, i, whole, memory, out, l->diag);
@@ -253,34 +253,106 @@ static f8_status load_in_turn(f8_load *l)
     return F8_OK;
 }
 
-static f8_status write_values(const f8_load *l, void *const *value, bool params)
+/* Memory for reading one value after another: an allocator whose blocks stay until the end. The
+ * n-th block that is out at once is always the same one, so when all values have been read once, it
+ * is as large as any of them needs, and reading them again asks for no more. */
+enum { BLOCKS = 8 };
+typedef struct reused {
+    f8_allocator from;
+    struct {
+        void *data;
+        size_t size;
+        bool out;
+    } block[BLOCKS];
+} reused;
+
+static void *reuse(void *user, size_t size, size_t align)
 {
-    const f8_plan *plan = &l->program->now->plan;
-    for (int i = 0; i < l->n; i++)
-        if (value[i] && plan->var[i].is_param == params)
-            F8_TRY(instance_of(l)->kind->write(instance_of(l), (uint32_t)i, value[i], l->diag));
-    return F8_OK;
+    reused *r = user;
+    for (int i = 0; i < BLOCKS; i++) {
+        if (r->block[i].out)
+            continue;
+        if (r->block[i].size < size) {
+            if (r->block[i].data)
+                r->from.free(r->from.user, r->block[i].data, r->block[i].size);
+            r->block[i].data = r->from.alloc(r->from.user, size, align);
+            r->block[i].size = r->block[i].data ? size : 0;
+        }
+        r->block[i].out = r->block[i].data != NULL;
+        return r->block[i].data;
+    }
+    return r->from.alloc(r->from.user, size, align);
 }
 
-/* The same with all values in memory before the first is written, so that a file that can't be read
- * changes nothing. */
-static f8_status load_at_once(f8_load *l)
+static void keep_block(void *user, void *data, size_t size)
 {
-    void **value = F8_NEW_ARRAY(&l->memory, void *, (size_t)l->n + 1);
-    F8_TRY(f8_arena_status(&l->memory, l->diag));
-    for (int i = 0; i < l->n; i++)
-        if (l->from[i])
-            F8_TRY(get_value(l, i, &l->memory, &value[i]));
-    F8_TRY(write_values(l, value, true));
+    reused *r = user;
+    for (int i = 0; i < BLOCKS; i++)
+        if (data && r->block[i].data == data) {
+            r->block[i].out = false;
+            return;
+        }
+    r->from.free(r->from.user, data, size);
+}
+
+static void end_reuse(reused *r)
+{
+    for (int i = 0; i < BLOCKS; i++)
+        if (r->block[i].data)
+            r->from.free(r->from.user, r->block[i].data, r->block[i].size);
+}
+
+/* Read each of the parameters or the states, and write it as it is if `writes` is set. */
+static f8_status copy_each(const f8_load *l, reused *memory, bool params, bool writes)
+{
+    const f8_plan *plan = &l->program->now->plan;
+    const f8_allocator a = {reuse, keep_block, memory};
+    f8_status status = F8_OK;
+    for (int i = 0; i < l->n && status == F8_OK; i++) {
+        f8_arena scratch;
+        void *value;
+        if (!l->from[i] || plan->var[i].is_param != params)
+            continue;
+        f8_arena_init(&scratch, &a);
+        status = get_value(l, i, &scratch, &value);
+        if (status == F8_OK && writes)
+            status = instance_of(l)->kind->write(instance_of(l), (uint32_t)i, value, l->diag);
+        f8_arena_end(&scratch);
+    }
+    return status;
+}
+
+static f8_status copy_all(const f8_load *l, reused *memory)
+{
+    F8_TRY(copy_each(l, memory, true, true));
     f8_variables_set(l->program);
     if (l->states == F8_LOAD_NO_STATES || l->compute)
         F8_TRY(run_prepare(l));
-    return write_values(l, value, false);
+    return copy_each(l, memory, false, true);
+}
+
+/* Load all values as they are. Each is read twice: a file that can't be read, or a lack of memory,
+ * is found before the first value is written, so that nothing changes. Holding all values until
+ * then would take as much memory as the variables themselves, which are most of what a training
+ * has. */
+static f8_status load_exactly(const f8_load *l)
+{
+    reused memory = {.from = l->memory.allocator};
+    f8_status status = copy_each(l, &memory, true, false);
+    if (status == F8_OK)
+        status = copy_each(l, &memory, false, false);
+    if (status == F8_OK) {
+        status = copy_all(l, &memory);
+        if (status != F8_OK)
+            f8_variables_clear(l->program);
+    }
+    end_reuse(&memory);
+    return status;
 }
 
 f8_status f8_load_values(f8_load *l)
 {
-    return l->exact ? load_at_once(l) : load_in_turn(l);
+    return l->exact ? load_exactly(l) : load_in_turn(l);
 }
 
 /* ---- the calls ---- */

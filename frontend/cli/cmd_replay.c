@@ -4,6 +4,20 @@
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
+
+/* ---- memory ---- */
+
+/* Gives back what malloc keeps for later. After a compilation that is many megabytes, of LLVM's and
+ * of the passes': a replay would need them beside what the run needs. */
+static void give_back(void)
+{
+#ifdef __GLIBC__
+    malloc_trim(0);
+#endif
+}
 
 /* ---- life ---- */
 
@@ -39,8 +53,14 @@ bool cli_replay_open(cli_replay *r, const cli_replay_as *as)
     bool ok = add_rule(r->ctx, r->module, as->rule);
     if (ok && fp8c_compile(r->module, &options, &r->program) != FP8C_OK)
         ok = cli_fail(r->ctx) == CLI_DONE;
-    return ok && find_functions(r) &&
-           cli_data_fit(r->data, r->c, r->module, r->program, r->micro_step);
+    ok = ok && find_functions(r) &&
+         cli_data_fit(r->data, r->c, r->module, r->program, r->micro_step);
+    if (ok)
+        f8_run_lend_folder(&r->folder->run, r->program);
+    fp8c_module_destroy(r->module); /* the program has what it needs of it */
+    r->module = NULL;
+    give_back();
+    return ok;
 }
 
 void cli_replay_close(cli_replay *r)
@@ -51,6 +71,7 @@ void cli_replay_close(cli_replay *r)
     r->program = NULL;
     r->module = NULL;
     r->ctx = NULL;
+    give_back();
 }
 
 /* ---- the checkpoint ---- */

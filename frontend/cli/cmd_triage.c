@@ -2,6 +2,9 @@
 #include "frontend/cli/cmd_triage.h"
 
 #include <inttypes.h>
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
 #include <stdlib.h>
 #include <string.h>
 
@@ -92,11 +95,22 @@ static int run_triage(cli_triage *t, cli *c, const char *folder)
     return code;
 }
 
+/* Makes large blocks of memory go back as soon as they are freed. By default malloc keeps such a
+ * block, so as not to ask for it again: what a compilation or the judging of one value needed for a
+ * moment would stay beside what the steps need. */
+static void keep_no_blocks(void)
+{
+#ifdef __GLIBC__
+    mallopt(M_MMAP_THRESHOLD, 128 << 10);
+#endif
+}
+
 int cmd_triage(const cli *given)
 {
     cli own = *given;
     cli_ranks ranks;
     cli_triage t = {.c = &own};
+    keep_no_blocks();
     own.file = NULL;
     own.resume = given->file;
     if (!cli_ranks_join(&ranks, &own))

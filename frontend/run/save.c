@@ -176,6 +176,11 @@ static f8_status agree_all_read(fp8c_program *program, const char *path, f8_stat
 
 /* ---- loading ---- */
 
+void f8_run_lend_folder(const f8_run *r, fp8c_program *program)
+{
+    program->aside = r->folder;
+}
+
 /* Load one checkpoint. *wrong: its failure is no damage. */
 static f8_status load_one(f8_run *r, fp8c_program *program, int64_t step, f8_run_position *at,
                           bool *same, fp8c_load_options *o, bool *wrong, f8_diag *diag)

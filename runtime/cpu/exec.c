@@ -198,10 +198,15 @@ void f8_exec_observe(f8_exec *x, const f8_observer *observer)
     x->observer = observer;
 }
 
+const void *f8_exec_look(f8_exec *x, uint32_t func, const f8_arg *at)
+{
+    return (const void *)(uintptr_t)f8_home_address(&x->tenant, func, at);
+}
+
 f8_status f8_exec_fetch(f8_exec *x, uint32_t func, const f8_arg *from, int64_t bytes, void *to,
                         f8_diag *diag)
 {
-    const void *at = (const void *)(uintptr_t)f8_home_address(&x->tenant, func, from);
+    const void *at = f8_exec_look(x, func, from);
     if (!at)
         return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "a step's memory is not bound");
     memcpy(to, at, (size_t)bytes);

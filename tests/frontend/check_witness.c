@@ -18,6 +18,13 @@ START_TEST(agrees)
 }
 END_TEST
 
+START_TEST(agrees_in_parts)
+{
+    witness_size = witness_larger;
+    witness_agrees("cpu", recipes[_i], 1);
+}
+END_TEST
+
 /* ---- faults ---- */
 
 typedef struct fault_case {
@@ -48,6 +55,20 @@ static const fault_case faults[] = {
     {"kind=flip,value=x.0,step=2,bit=3,recipe=block", NULL, 0, 0, 0, 0},
 };
 
+/* In parts after the first, or across the end of one. */
+static const fault_case faults_in_parts[] = {
+    {"kind=flip,value=r.0,step=2,element=24000,bit=3", "r.0", 1, 1, 24000, 1},
+    {"kind=corrupt,value=r.0,step=2,element=16380,count=10", "r.0", 1, 10, 16380, 1},
+    {"kind=flip,function=update,value=h.0.mlp.c_fc.weight,step=2,element=65000,bit=12",
+     "h.0.mlp.c_fc.weight", 1, 1, 65000, 1},
+    {"kind=flip,function=update,value=wte.weight,step=2,element=32767,bit=12", "wte.weight", 1, 1,
+     32767, 1},
+    {"kind=gemm,value=h.0.mlp.c_fc.wgrad,step=2,element=60000,factor=1.1", "h.0.mlp.c_fc.wgrad", 1,
+     1, 60000, 1},
+    {"kind=flip,value=h.0.mlp.c_fc.x.q,step=2,element=20000,bit=6", "h.0.mlp.c_fc.x.q", 1, 1, 20000,
+     1},
+};
+
 static f8_fault parsed(const char *text)
 {
     char why[F8_FAULT_WHY];
@@ -71,9 +92,8 @@ static void judge(const fault_case *c, const witness_log *l)
     }
 }
 
-START_TEST(faults_are_found)
+static void find(const fault_case *c)
 {
-    const fault_case *c = &faults[_i];
     const f8_fault f = parsed(c->fault);
     f8_api_run r;
     witness_log l = witness_new_log();
@@ -87,6 +107,18 @@ START_TEST(faults_are_found)
     judge(c, &l);
     free(l.value);
     f8_api_close(&r);
+}
+
+START_TEST(faults_are_found)
+{
+    find(&faults[_i]);
+}
+END_TEST
+
+START_TEST(faults_are_found_in_parts)
+{
+    witness_size = witness_larger;
+    find(&faults_in_parts[_i]);
 }
 END_TEST
 
@@ -458,13 +490,117 @@ START_TEST(no_memory)
 }
 END_TEST
 
+static const char large[] =
+    "module large\ndim B = 16, T = 128, C = 64\nparam wte: f32[64, C] normal(0.1)\n"
+    "param up: f32[C, 4*C] normal(0.1)\nparam down: f32[4*C, C] normal(0.1)\n"
+    "func forward(%tokens: i32[B, T], %targets: i32[B, T]) -> f32[] {\n"
+    "  %x = embedding(wte, %tokens)\n"
+    "  %h = linear(%x, up)\n"
+    "  %q = slice(%h) {axis = -1, start = 0, stop = C}\n"
+    "  %k = slice(%h) {axis = -1, start = C, stop = 2*C}\n"
+    "  %v = slice(%h) {axis = -1, start = 2*C, stop = 3*C}\n"
+    "  %a = attention(%q, %k, %v) {heads = 2}\n"
+    "  %y = add(%a, linear(gelu(%h), down))\n"
+    "  return cross_entropy(linear(%y, wte) {transpose_b = true, name = \"head\"}, %targets)\n}\n"
+    "optimizer adamw {lr = 1e-3}\n";
+
+/* Judging takes less than the largest value of a step, [2048, 256] in f32, though kernels have
+ * several of them inside; and what a program keeps for it is little. */
+START_TEST(memory_of_judging)
+{
+    enum { LARGEST = 2048 * 256 * 4, KEPT = 600 << 10 };
+    counting c = {0};
+    const fp8c_context_options co = counted_options(&c);
+    fp8c_compile_options o = recipe(recipes[_i]);
+    fp8c_context *ctx;
+    int values = 0;
+    o.threads = 1;
+    ck_assert_int_eq(fp8c_context_create(&co, &ctx), FP8C_OK);
+    fp8c_module *m = parse(ctx, large);
+    size_t before = c.bytes, kept[2];
+    for (int witness = 0; witness < 2; witness++) {
+        o.witness = witness;
+        fp8c_program *p = compile(ctx, m, &o);
+        ck_assert_int_eq(fp8c_program_initialize(p, 1), FP8C_OK);
+        kept[witness] = c.bytes - before;
+        const int functions[] = {fp8c_program_function(p, "micro_step"),
+                                 fp8c_program_function(p, "update")};
+        for (int f = 0; witness && f < 2; f++) {
+            c.most = before = c.bytes;
+            ck_assert_int_eq(fp8c_program_run_witnessed(p, functions[f], 1, has_name, &values),
+                             FP8C_OK);
+            ck_assert_msg(c.most - before < LARGEST, "%s: %zu bytes", o.recipe, c.most - before);
+        }
+        fp8c_program_destroy(p);
+        before = c.bytes;
+    }
+    ck_assert_msg(kept[1] < kept[0] + KEPT, "%zu bytes more", kept[1] - kept[0]);
+    ck_assert_int_gt(values, 20);
+    fp8c_module_destroy(m);
+    fp8c_context_destroy(ctx);
+}
+END_TEST
+
+static const char huge[] =
+    "module huge\nparam wte: f32[65536, 64] normal(0.1)\n"
+    "func forward(%tokens: i32[16], %targets: i32[16]) -> f32[] {\n"
+    "  %x = embedding(wte, %tokens)\n"
+    "  return cross_entropy(linear(%x, wte) {transpose_b = true, name = \"head\"}, %targets)\n}\n"
+    "optimizer adamw {lr = 1e-3}\n";
+
+/* With a folder, large values that a step writes over lie in files: judging takes less memory than
+ * one of them. Without, what is judged is the same. */
+START_TEST(memory_of_large_values)
+{
+    enum { LARGE = 65536 * 64 * 4 };
+    counting c = {0};
+    const fp8c_context_options co = counted_options(&c);
+    fp8c_compile_options o = recipe("bf16");
+    const f8_fault f = parsed("kind=flip,function=update,value=wte,step=1,element=4000000,bit=12");
+    const char *folders[] = {NULL, "/tmp"};
+    fp8c_context *ctx;
+    o.witness = 1;
+    ck_assert_int_eq(fp8c_context_create(&co, &ctx), FP8C_OK);
+    fp8c_module *m = parse(ctx, huge);
+    for (int aside = 0; aside < 2; aside++) {
+        f8_fault_use(&f, NULL);
+        fp8c_program *p = compile(ctx, m, &o);
+        witness_log l = witness_new_log();
+        ck_assert_int_eq(fp8c_program_initialize(p, 1), FP8C_OK);
+        p->aside = folders[aside];
+        const size_t before = c.most = c.bytes;
+        for (int k = 0; k < 2; k++)
+            ck_assert_int_eq(
+                fp8c_program_run_witnessed(p, fp8c_program_function(p, k ? "update" : "micro_step"),
+                                           1, witness_note, &l),
+                FP8C_OK);
+        ck_assert_int_eq(f8_fault_count(), 1);
+        f8_fault_use(NULL, NULL);
+        ck_assert_msg((c.most - before < LARGE) == aside, "%zu bytes", c.most - before);
+        ck_assert_int_eq(l.wrong, 1);
+        for (int i = 0; i < l.n; i++)
+            if (l.value[i].verdict == FP8C_WRONG)
+                ck_assert(l.value[i].at == 4000000 && l.value[i].wrong == 1);
+        free(l.value);
+        fp8c_program_destroy(p);
+    }
+    fp8c_module_destroy(m);
+    fp8c_context_destroy(ctx);
+}
+END_TEST
+
 Suite *f8_suite(void)
 {
     Suite *s = suite_create("witness");
     TCase *t = tcase_create("witness");
     tcase_set_timeout(t, TIMEOUT);
     tcase_add_loop_test(t, agrees, 0, RECIPES);
+    tcase_add_loop_test(t, agrees_in_parts, 0, RECIPES);
     tcase_add_loop_test(t, faults_are_found, 0, (int)(sizeof faults / sizeof *faults));
+    tcase_add_loop_test(t, faults_are_found_in_parts, 0,
+                        (int)(sizeof faults_in_parts / sizeof *faults_in_parts));
+    tcase_add_loop_test(t, memory_of_judging, 0, RECIPES);
+    tcase_add_test(t, memory_of_large_values);
     tcase_add_test(t, wrong_faults);
     tcase_add_loop_exit_test(t, impossible_faults, 2, 0, 7);
     tcase_add_loop_test(t, inf_in_a_weight, 0, 2);

@@ -361,7 +361,7 @@ START_TEST(other_ops_are_refused)
 END_TEST
 
 typedef struct meter {
-    int64_t live, count, fail_at;
+    int64_t live, most, count, fail_at; /* most: bytes that were out at once */
 } meter;
 
 static void *meter_alloc(void *user, size_t size, size_t align)
@@ -370,6 +370,7 @@ static void *meter_alloc(void *user, size_t size, size_t align)
     if (m->count++ == m->fail_at)
         return NULL;
     m->live += (int64_t)size;
+    m->most = m->live > m->most ? m->live : m->most;
     return aligned_alloc(align, (size + align - 1) / align * align);
 }
 
@@ -402,6 +403,100 @@ START_TEST(memory)
 }
 END_TEST
 
+/* What it should be and the bounds of a large result are never held whole. */
+START_TEST(memory_of_parts)
+{
+    static const char *const large[][3] = {
+        {"%a: f32[4096, 3], %b: f32[3, 128]", "f32[4096, 128]", "matmul(%a, %b)"},
+        {"%q: f32[64, 16, 128], %k: f32[64, 16, 128], %v: f32[64, 16, 128]", "f32[64, 16, 128]",
+         "attention(%q, %k, %v) {heads = 2}"}};
+    meter m = {.fail_at = -1};
+    const f8_allocator a = {meter_alloc, meter_free, &m};
+    fixture x;
+    start(&x, large[_i][0], large[_i][1], large[_i][2], 1);
+    if (_i == 0)
+        product(&x);
+    else
+        attention(&x, false);
+    if (_i == 0) /* with bounds of what flushed factors lose, too */
+        *(uint32_t *)(uintptr_t)x.operand[0] = *(uint32_t *)(uintptr_t)x.operand[1] = 1;
+    ck_assert_int_eq(f8_judge_node(x.g, x.r, F8_SUMS_F32, x.operand, (const void *const *)x.got, &a,
+                                   &x.j, &x.diag),
+                     F8_OK);
+    const int64_t result = f8_type_bytes(type_of_result(&x, 0));
+    ck_assert_msg(m.most < result, "%d bytes for a result of %d", (int)m.most, (int)result);
+    finish(&x);
+}
+END_TEST
+
+/* ---- the parts of an attention's batch ---- */
+
+/* A copy of a value with `more` elements of something else behind each row. */
+static void *spaced(fixture *x, const f8_type *t, const void *from, int64_t more)
+{
+    const size_t size = f8_dtype_size(t->dtype), row = (size_t)f8_type_columns(t) * size;
+    const size_t step = row + (size_t)more * size, rows = (size_t)f8_type_rows(t);
+    char *to = f8_arena_array(&x->arena, rows, step);
+    memset(to, 0x7f, rows * step);
+    for (size_t i = 0; i < rows; i++)
+        memcpy(to + i * step, (const char *)from + i * row, row);
+    return to;
+}
+
+/* Rows with something between them give the judgement of contiguous ones, right or wrong. */
+START_TEST(rows_apart)
+{
+    enum { MORE = 5 };
+    fixture x;
+    compute(&x, _i, 3);
+    if (f8_op_facts(f8_at(x.g, x.r)->op)->cls == F8_ATTENTION)
+        for (int wrong = 0; wrong < 2; wrong++) {
+            const void *operand[8], *result[F8_MAX_RESULTS];
+            int64_t in_step[8], out_step[F8_MAX_RESULTS];
+            const f8_judge_rows rows = {in_step, out_step, NULL, NULL};
+            f8_judgement apart;
+            if (wrong)
+                store(type_of_result(&x, 0), x.got[0], 37, 1e6f);
+            judge(&x, F8_SUMS_F32);
+            for (uint32_t k = 0; k < f8_at(x.g, x.r)->n_in; k++) {
+                const bool is = k < 3 || (k == 3 && type_of(&x, k)->rank == 3);
+                operand[k] = is ? spaced(&x, type_of(&x, k), x.operand[k], MORE) : x.operand[k];
+                in_step[k] = is ? f8_type_columns(type_of(&x, k)) + MORE : 0;
+            }
+            for (int i = 0; i < f8_op_facts(f8_at(x.g, x.r)->op)->results; i++) {
+                result[i] = spaced(&x, type_of_result(&x, i), x.got[i], MORE);
+                out_step[i] = f8_type_columns(type_of_result(&x, i)) + MORE;
+            }
+            ck_assert_int_eq(f8_judge_strided(x.g, x.r, F8_SUMS_F32, operand, result, &rows, NULL,
+                                              &apart, &x.diag),
+                             F8_OK);
+            ck_assert_int_eq(apart.ok, !wrong);
+            ck_assert_int_eq(apart.off, x.j.off);
+            ck_assert_int_eq(apart.at, x.j.at);
+            ck_assert(apart.got == x.j.got && apart.want == x.j.want &&
+                      apart.allowed == x.j.allowed && apart.worst == x.j.worst);
+        }
+    finish(&x);
+}
+END_TEST
+
+/* The first result that is off is named, though an element of the batch before has another. */
+START_TEST(first_result_first)
+{
+    fixture x;
+    start(&x, "%q: f32[2, 12, 32], %k: f32[2, 12, 32], %v: f32[2, 12, 32]", "f32[2, 12, 32]",
+          "attention(%q, %k, %v) {heads = 4}", 1);
+    attention(&x, false);
+    store(type_of_result(&x, 1), x.got[1], 0, 1e6f);            /* lse of the first */
+    store(type_of_result(&x, 0), x.got[0], 12 * 32 + 50, 1e6f); /* o of the second */
+    ck_assert(!judge(&x, F8_SUMS_F32));
+    ck_assert_int_eq(x.j.off, 2);
+    ck_assert_int_eq(x.j.result, 0);
+    ck_assert_int_eq(x.j.at, 12 * 32 + 50);
+    finish(&x);
+}
+END_TEST
+
 Suite *f8_suite(void)
 {
     Suite *s = suite_create("judge");
@@ -423,6 +518,9 @@ Suite *f8_suite(void)
     tcase_add_test(t, bits_of_nan);
     tcase_add_test(t, other_ops_are_refused);
     tcase_add_loop_test(t, memory, 0, CASES);
+    tcase_add_loop_test(t, memory_of_parts, 0, 2);
+    tcase_add_loop_test(t, rows_apart, 0, CASES);
+    tcase_add_test(t, first_result_first);
     suite_add_tcase(s, t);
     return s;
 }

@@ -501,6 +501,39 @@ START_TEST(out_of_memory)
 }
 END_TEST
 
+static const char wide[] =
+    "module wide\nparam e: f32[64, 128] normal(0.1)\nparam a: f32[128, 256] normal(0.1)\n"
+    "param b: f32[256, 128] normal(0.1)\n"
+    "func forward(%tokens: i32[16], %targets: i32[16]) -> f32[] {\n"
+    "  %y = linear(linear(embedding(e, %tokens), a), b)\n"
+    "  return cross_entropy(linear(%y, e) {transpose_b = true}, %targets)\n}\n"
+    "optimizer adamw {lr = 1e-3}\n";
+
+/* Loading takes the memory of one value, not that of another state. */
+START_TEST(memory)
+{
+    counting count = {0};
+    const fp8c_context_options co = counted_options(&count);
+    const fp8c_compile_options o = recipe("bf16");
+    life l = {0};
+    fp8c_variable v;
+    size_t state = 0;
+    ck_assert_int_eq(fp8c_context_create(&co, &l.ctx), FP8C_OK);
+    l.m = parse(l.ctx, wide);
+    l.p = compile(l.ctx, l.m, &o);
+    for (int i = 0; fp8c_program_variable(l.p, i, &v) == FP8C_OK; i++)
+        state += (size_t)fp8c_type_bytes(&v.type);
+    OK(l, fp8c_program_initialize(l.p, 1));
+    OK(l, fp8c_program_save(l.p, f8_cli_temp("state")));
+    const size_t before = count.most = count.bytes;
+    OK(l, fp8c_program_load(l.p, f8_cli_temp("state"), 0));
+    ck_assert_uint_gt(state, 900000);
+    ck_assert_msg(count.most - before < state / 2, "%zu bytes for a state of %zu",
+                  count.most - before, state);
+    end(&l);
+}
+END_TEST
+
 Suite *f8_suite(void)
 {
     f8_test_gpu_emulated();
@@ -517,6 +550,7 @@ Suite *f8_suite(void)
     tcase_add_test(t, does_not_fit);
     tcase_add_test(t, nothing_to_save);
     tcase_add_test(t, out_of_memory);
+    tcase_add_test(t, memory);
     suite_add_tcase(s, t);
     return s;
 }

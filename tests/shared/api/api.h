@@ -117,7 +117,7 @@ static inline int refuse(void *user, const char *text, size_t size)
  * too. */
 typedef struct counting {
     long n, fail_at, live;
-    size_t bytes;
+    size_t bytes, most; /* bytes that are out; most: at once, since the caller last set it */
 } counting;
 
 static inline void *count_alloc(void *user, size_t size, size_t align)
@@ -130,7 +130,11 @@ static inline void *count_alloc(void *user, size_t size, size_t align)
     if (p) {
         memset(p, 0xa5, size); /* nobody may count on zeros */
         __atomic_add_fetch(&c->live, 1, __ATOMIC_SEQ_CST);
-        __atomic_add_fetch(&c->bytes, size, __ATOMIC_SEQ_CST);
+        const size_t now = __atomic_add_fetch(&c->bytes, size, __ATOMIC_SEQ_CST);
+        size_t most = __atomic_load_n(&c->most, __ATOMIC_SEQ_CST);
+        while (most < now && !__atomic_compare_exchange_n(&c->most, &most, now, false,
+                                                          __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
+            ;
     }
     return p;
 }

@@ -14,6 +14,10 @@ enum { WITNESS_BYTES = 256, WITNESS_MOST = 4096, WITNESS_NAME = 128 };
 
 static const fp8c_dim witness_dims[] = {{"B", 2}, {"T", 32}, {"C", 32}, {"H", 2}, {"L", 2}};
 
+/* Its larger values are judged in several parts. */
+static const fp8c_dim witness_larger[] = {{"B", 2}, {"T", 96}, {"C", 128}, {"H", 2}, {"L", 1}};
+static const fp8c_dim *witness_size = witness_dims; /* the test chooses */
+
 /* What the witness said of a value. */
 typedef struct witness_said {
     int32_t function, step;
@@ -57,7 +61,7 @@ static inline void witness_begin(f8_api_run *r, const char *target, const char *
 {
     f8_api_setup setup = {
         .file = "frontend/models/gpt.f8",
-        .dims = witness_dims,
+        .dims = witness_size,
         .n_dims = 5,
         .options = {.target = target, .recipe = recipe, .threads = 1, .witness = witness}};
     ck_assert_msg(f8_api_open(r, &setup), "%s %s: %s", target, recipe, r->failed);
