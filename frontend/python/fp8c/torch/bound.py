@@ -217,7 +217,7 @@ class Bound:
     def forward(self, lease: Lease, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """The results; what the backward needs is in the lease's handle."""
         with self.lock:
-            self.scales.refresh()
+            versions = self.scales.refresh()
             ports = self._enter(inputs)
             given = self._given(inputs, lease.seed)
             _give(ports.forward_in, given)
@@ -225,7 +225,7 @@ class Bound:
             self.program.forward(lease.saved, ports.forward_in, ports.forward_out,
                                  first=self.scales.first, stats=lease.watch is not None)
             lease.figures = self._figures_of(lease)
-            lease.versions = self.now()
+            lease.versions = versions
             self.waiting.add(lease)
             return results
 
