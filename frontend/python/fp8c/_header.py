@@ -316,7 +316,7 @@ class TensorView(ctypes.Structure):
                 ("shape", i64_p), ("strides", i64_p), ("byte_offset", u64)]
 
 
-class ManagedTensor(Structure):
+class ManagedTensor(ctypes.Structure):
     """DLPack's DLManagedTensorVersioned."""
     _fields_ = [("major", u32), ("minor", u32), ("manager", ptr), ("deleter", DeleterFn),
                 ("flags", u64), ("tensor", TensorView)]

@@ -63,9 +63,9 @@ def give(addresses: Sequence[int], consumer: Callable[[Any], Any]) -> list[Any]:
     """What a consumer of capsules makes of managed tensors (versioned), each of which it is given.
     Those that it did not take before it raised an exception are deleted."""
     made: list[Any] = []
-    capsule = None
     try:
         for address in addresses:
+            capsule = None
             capsule = _new(address, _NEW, None)
             made.append(consumer(capsule))
     except BaseException:
