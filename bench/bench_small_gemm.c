@@ -80,7 +80,8 @@ int main(int argc, char **argv)
     must(x && f8_gemm_lib_create(NULL, &lib, &diag) == F8_OK, diag.text);
     for (int i = 0; i < ROOM / 4; i++)
         x->a[i] = x->b[i] = (float)(i % 255 + 1) / 256;
-    fprintf(json ? stderr : stdout, "%s\n      m, n, k    onednn-f32        f64  f64 / onednn-f32\n",
+    fprintf(json ? stderr : stdout,
+            "%s\n      m, n, k    onednn-f32        f64  f64 / onednn-f32\n",
             f8_gemm_lib_describe(lib));
     for (int i = 0; i < N_SHAPES; i++)
         log_ratio += log(compare(lib, shapes[i], x, json));

@@ -31,7 +31,7 @@ typedef struct place {
 
 struct fp8c_lender {
     fp8c_context *ctx;
-    atomic_size_t holders; /* the owner, until it destroys the lender, and each tensor that is out */
+    atomic_size_t holders; /* the owner until its destroy call, and each tensor that is out */
     atomic_bool ended;     /* the owner destroyed it: what comes back is freed */
     int64_t bytes;
     size_t n;

@@ -1,6 +1,6 @@
 /* Products of f32 whose sums are in f64. The product of two f32 is exact in f64, so neither fused
- * multiply-adds nor the width of vectors change a bit: an element of C is the sum in the order of k,
- * rounded once to f32. That is what target `reference` computes. */
+ * multiply-adds nor the width of vectors change a bit: an element of C is the sum in the order of
+ * k, rounded once to f32. That is what target `reference` computes. */
 #ifndef F8_GEMM_F64_H
 #define F8_GEMM_F64_H
 
