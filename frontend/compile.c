@@ -275,7 +275,7 @@ static f8_status build_plan(f8_compilation *c, f8_diag *diag)
     f8_build_options build = {.target = c->program->target,
                               .cpu = level ? level->llvm : NULL,
                               .gemm_algorithm =
-                                  /* every CPU has this algorithm */
+                                  /* every CPU has this algorithm, and f64 */
                               level ? F8_GEMM_ONEDNN_F32 : F8_GEMM_AUTO,
                               .cuda = c->program->cuda,
                               .attention = c->attention,

@@ -86,14 +86,14 @@
  * count as zero. Options with struct_size 0 are FP8C_ERR_INPUT.
  *
  * Ownership: an object made with a context keeps that context alive. fp8c_context_destroy gives up
- * the caller's hold, and the context goes with the last module, program, calibration, doctor,
- * tuning, burn or health. Until then its callbacks, its allocator and fp8c_context_message serve
+ * the caller's hold, and the context goes with the last module, program, lender, calibration,
+ * doctor, tuning, burn or health. Until then its callbacks, its allocator and fp8c_context_message serve
  * these objects. No new object can be made with it: FP8C_ERR_INPUT. A program is independent of its
  * module. A handle must not be used or destroyed after its destroy call: its memory is gone, and
  * fp8c cannot tell.
  *
  * Threads: any number of threads may use one context at the same time. A module, a program, a
- * calibration, a doctor or a tuning belongs to one thread at a time. Different objects may be used
+ * lender, a calibration, a doctor or a tuning belongs to one thread at a time. Different objects may be used
  * at the same time, also those of one context and of one GPU. Several threads may compile one
  * module at the same time if no thread changes it any more.
  *
@@ -964,6 +964,46 @@ FP8C_API fp8c_status fp8c_program_port_view(fp8c_program *program, int function,
                                             int index, fp8c_tensor_view *out);
 FP8C_API fp8c_status fp8c_program_variable_view(fp8c_program *program, int variable,
                                                 fp8c_tensor_view *out);
+
+/* ---- memory that is lent ----
+ *
+ * A call needs memory for its results. A caller that gives results away as DLPack's tensors, as a
+ * front end for a framework does, needs new memory at each call, which the system has to map and to
+ * clear. A lender lends the same memory again once the framework is done with it, and never before:
+ *
+ *     fp8c_lender_lend(lender, views, tensors);        // sets views[i]->data
+ *     fp8c_program_call(program, f, in, n_in, views, n);
+ *     ...                                              // the framework takes tensors[i]
+ *
+ * It keeps no more than was out at one time, place by place, and frees what 64 calls did not need.
+ * A lender belongs to one thread at a time. The tensors do not: they may be given back by any
+ * thread at any time, also while the lender is in use, and after it was destroyed. */
+typedef struct fp8c_lender fp8c_lender;
+
+/* DLPack's DLManagedTensorVersioned, of version 1.0. Whoever has it calls tensor->deleter(tensor)
+ * once. */
+typedef struct fp8c_managed_tensor {
+    uint32_t major, minor;
+    void *manager;
+    void (*deleter)(struct fp8c_managed_tensor *self);
+    uint64_t flags;
+    fp8c_tensor_view tensor; /* its strides are row-major, never NULL */
+} fp8c_managed_tensor;
+
+/* A lender of host memory for `n` tensors a call. FP8C_ERR_MEMORY. */
+FP8C_API fp8c_status fp8c_lender_create(fp8c_context *ctx, size_t n, fp8c_lender **out);
+/* Idle memory is freed, and what is out as it comes back; the context stays until then. */
+FP8C_API void fp8c_lender_destroy(fp8c_lender *lender);
+/* Lend memory for n tensors, contiguous and aligned to 64 bytes; its contents are whatever they
+ * are. views[i] has dtype and shape of the i-th, on device {1, 0}; `data` is set. Where sizes stay,
+ * the i-th tensor gets the memory that the i-th had before, if that came back. FP8C_ERR_INPUT: a
+ * view is wrong; FP8C_ERR_MEMORY: nothing is lent then. */
+FP8C_API fp8c_status fp8c_lender_lend(fp8c_lender *lender, fp8c_tensor_view *const *views,
+                                      fp8c_managed_tensor **out);
+/* The bytes that it has, lent or idle. */
+FP8C_API int64_t fp8c_lender_bytes(const fp8c_lender *lender);
+/* Free what is idle. */
+FP8C_API void fp8c_lender_trim(fp8c_lender *lender);
 
 /* ---- a layer in the caller's loop ----
  *

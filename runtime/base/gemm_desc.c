@@ -7,6 +7,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { F64_MOST = 1 << 14 }; /* multiplications; runtime/cpu/README.md has the figures */
+
+bool f8_gemm_sums_in_f64(const f8_gemm_desc *d)
+{
+    const bool f32 = (d->a == F8_F32 && !d->round_a) || (d->b == F8_F32 && !d->round_b);
+    return f32 && !d->has_alpha && (double)d->m * (double)d->n * (double)d->k < F64_MOST;
+}
+
 const char *f8_gemm_algorithm_name(uint32_t id)
 {
     switch (id) {
@@ -200,7 +208,8 @@ static bool parse_word(const char *word, const char **at, f8_gemm_desc *d)
         t->share = side[0] == 'a' ? F8_GEMM_SHARE_A : F8_GEMM_SHARE_B;
         return true;
     }
-    static const uint32_t ids[] = {F8_GEMM_ONEDNN_F32, F8_GEMM_ONEDNN_BF16, F8_GEMM_CUBLASLT};
+    static const uint32_t ids[] = {F8_GEMM_ONEDNN_F32, F8_GEMM_ONEDNN_BF16, F8_GEMM_F64,
+                                   F8_GEMM_CUBLASLT};
     for (size_t i = 0; i < sizeof ids / sizeof *ids; i++)
         if (!strcmp(word, f8_gemm_algorithm_name(ids[i]))) {
             d->algorithm = ids[i];

@@ -21,6 +21,7 @@
     X(F8_GEMM_AUTO, 0, "auto", "the first row of the table this CPU and problem allow") \
     X(F8_GEMM_ONEDNN_F32, 1, "onednn-f32", "operands decoded to f32, f32 multiply-add") \
     X(F8_GEMM_ONEDNN_BF16, 2, "onednn-bf16", "operands held as bf16, f32 accumulators") \
+    X(F8_GEMM_F64, 3, "f64", "small products with an f32 operand, sums in f64")         \
     X(F8_GEMM_CUBLASLT, 16, "cublaslt", "cuBLASLt's first heuristic answer that is deterministic")
 
 typedef enum f8_gemm_algorithm {
@@ -118,6 +119,10 @@ bool f8_gemm_batch_ok(const f8_gemm_desc *desc);
 /* The elements from the first to the last of an operand, F8_GEMM_A, F8_GEMM_B or F8_GEMM_C, with
  * its whole rows and its batch. */
 int64_t f8_gemm_elements(const f8_gemm_desc *desc, int which);
+
+/* Whether F8_GEMM_F64 computes it on a CPU: a product so small that this takes no more time, of
+ * operands that bf16 can't hold, without scales. */
+bool f8_gemm_sums_in_f64(const f8_gemm_desc *desc);
 
 const char *f8_gemm_algorithm_name(uint32_t algorithm); /* "?" when there is none */
 

@@ -14,7 +14,8 @@ enum {
 };
 
 /* ---- the algorithm table ----
- * AUTO takes the first row whose `automatic` holds. On Intel's CPUs without AMX oneDNN's f32 is
+ * AUTO takes the first row whose `automatic` holds. f64 is for small products that bf16 can't hold
+ * (README.md says why). On Intel's CPUs without AMX oneDNN's f32 is
  * about twice as fast as its bf16, so bf16 is then only on request. The next table has the CPUs
  * where it is the other way round. */
 
@@ -66,6 +67,12 @@ static bool bf16_automatic(const f8_gemm_lib *lib, const f8_gemm_desc *desc)
     return bf16_is_fast(&lib->cpu) && bf16_possible(lib, desc);
 }
 
+static bool in_f64(const f8_gemm_lib *lib, const f8_gemm_desc *desc)
+{
+    (void)lib;
+    return f8_gemm_sums_in_f64(desc);
+}
+
 static bool always(const f8_gemm_lib *lib, const f8_gemm_desc *desc)
 {
     (void)lib;
@@ -74,6 +81,7 @@ static bool always(const f8_gemm_lib *lib, const f8_gemm_desc *desc)
 }
 
 static const algorithm algorithms[] = {
+    {F8_GEMM_F64, in_f64, in_f64},
     {F8_GEMM_ONEDNN_BF16, bf16_possible, bf16_automatic},
     {F8_GEMM_ONEDNN_F32, always, always},
 };
@@ -103,7 +111,9 @@ static f8_status resolve_algorithm(const f8_gemm_lib *lib, f8_gemm_desc *desc, f
                            "GEMM algorithm %s can't do %s x %s%s on this CPU (%s)",
                            f8_gemm_algorithm_name(desc->algorithm), f8_dtype_name(desc->a),
                            f8_dtype_name(desc->b),
-                           chunk_after_sums(desc) ? " with such blocks of scales" : "",
+                           desc->algorithm == F8_GEMM_F64 ? " of this size or with scales"
+                           : chunk_after_sums(desc)       ? " with such blocks of scales"
+                                                          : "",
                            lib->description);
         }
     return f8_fail(diag, F8_ERR_UNSUPPORTED, F8_NOWHERE, "no GEMM algorithm has the number %u",
@@ -113,10 +123,11 @@ static f8_status resolve_algorithm(const f8_gemm_lib *lib, f8_gemm_desc *desc, f
 /* ---- the library handle ---- */
 
 /* Rows of the tuning database hold for this text. Their candidate "model" stands for the algorithm
- * that AUTO takes, so the text says which one that is where the CPU's features do not. */
+ * that AUTO takes, so the text says which one that is where the CPU's features do not. ", f64":
+ * small products of f32 were onednn-f32 before. */
 void f8_gemm_describe(const f8_gemm_cpu *cpu, int version, const char *simd, char *out, size_t size)
 {
-    snprintf(out, size, "oneDNN %d.%d.%d (%s%s)", version / 10000, version / 100 % 100,
+    snprintf(out, size, "oneDNN %d.%d.%d (%s%s, f64)", version / 10000, version / 100 % 100,
              version % 100, simd,
              cpu->amx            ? ", amx_bf16"
              : bf16_is_fast(cpu) ? ", avx512_bf16 by default"
@@ -292,6 +303,7 @@ static void choose_blocks(f8_gemm *g)
 {
     const f8_gemm_desc *d = &g->desc;
     g->bf16 = d->algorithm == F8_GEMM_ONEDNN_BF16;
+    g->f64 = d->algorithm == F8_GEMM_F64;
     choose_scaling(g);
     g->through_t = g->bf16 || (g->scaled && d->accumulate);
     g->source_a = source_of(d->a, d->round_a);
@@ -300,7 +312,7 @@ static void choose_blocks(f8_gemm *g)
     g->m = cut(d->m, t->m_block ? t->m_block : F8_GEMM_M_BLOCK, 16);
     g->n = cut(d->n, t->n_block ? t->n_block : F8_GEMM_N_BLOCK,
                g->bf16 ? N_STEP_BF16 : N_STEP_F32);
-    int64_t chunk = g->bf16 ? chunk_after_sums(d) : 0;
+    int64_t chunk = g->f64 ? d->k : g->bf16 ? chunk_after_sums(d) : 0;
     g->k = chunk ? (f8_gemm_axis){d->k, chunk, (d->k + chunk - 1) / chunk}
                  : cut(d->k, F8_GEMM_K_BLOCK, 32);
     g->share_a = t->share ? t->share == F8_GEMM_SHARE_A : d->m <= d->n;
@@ -407,7 +419,7 @@ f8_status f8_gemm_prepare(f8_gemm_lib *lib, const f8_gemm_desc *desc, int n_thre
     *g = (f8_gemm){.lib = lib, .refs = 1, .desc = d, .n_threads = n_threads};
     choose_blocks(g);
     f8_onednn_threads threads = f8_onednn_enter(lib->dnn);
-    if (!g->bf16)
+    if (d.algorithm == F8_GEMM_ONEDNN_F32)
         f8_onednn_warm_up(lib->dnn);
     f8_status status = create_tiles(g, diag);
     f8_onednn_leave(lib->dnn, threads);

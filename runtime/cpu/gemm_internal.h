@@ -76,6 +76,7 @@ struct f8_gemm {
     int n_threads;
 
     bool bf16;      /* panels hold bf16, else f32 */
+    bool f64;       /* sums are in f64; k is one chunk */
     bool pack_scales_a, pack_scales_b; /* multiplied in while packing, else after the sums */
     bool scaled;                       /* some are multiplied in after the sums */
     bool through_t; /* tiles are computed in T, else in C */

@@ -5,6 +5,7 @@
  * it with the blocks of its group, and goes on to the next, so C's elements are added up in the
  * order of k whoever runs the task. The products of a batch run one after the other, or each as one
  * task. */
+#include "runtime/cpu/gemm_f64.h"
 #include "runtime/cpu/gemm_internal.h"
 
 #include <stdatomic.h>
@@ -189,6 +190,16 @@ static f8_status run_through_t(const run_state *s, int thread, int64_t m, int64_
     return F8_OK;
 }
 
+/* In C itself, in one chunk of k. */
+static f8_status run_f64(const run_state *s, int thread, int64_t m, int64_t n, const char *a,
+                         const char *b)
+{
+    tile_place p = place_tile(s, thread, m, n, 0);
+    f8_gemm_f64_tile(p.rows, p.cols, p.length, (const float *)(const void *)a, p.length,
+                     (const float *)(const void *)b, p.cols, s->g->desc.accumulate, p.c, p.ldc);
+    return F8_OK;
+}
+
 /* In C itself, scaled once its last chunk of k is in. */
 static f8_status run_in_c(const run_state *s, int thread, int64_t m, int64_t n, int64_t k,
                           const char *a, const char *b)
@@ -209,6 +220,8 @@ static f8_status run_in_c(const run_state *s, int thread, int64_t m, int64_t n, 
 static f8_status run_tile(const run_state *s, int thread, int64_t m, int64_t n, int64_t k,
                           const char *a, const char *b)
 {
+    if (s->g->f64)
+        return run_f64(s, thread, m, n, a, b);
     return (s->g->through_t ? run_through_t : run_in_c)(s, thread, m, n, k, a, b);
 }
 

@@ -34,10 +34,8 @@ class Gradients(BackendTest):
                 self.assertEqual(set(own), set(exact))
                 for key, value in own.items():
                     error = float((value.double() - exact[key]).norm())
-                    # minilm: see test_models.Gradients.
-                    rest = 2e-7 if name == "minilm" else 1e-7
                     bound = float(2 * (single[key].double() - exact[key]).norm()
-                                  + rest * exact[key].norm())
+                                  + 1e-7 * exact[key].norm())
                     self.assertLessEqual(error, bound, f"{name}: {key}")
                 self.assertEqual(fp8c.torch.report(model).left_out, [])
 

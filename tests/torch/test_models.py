@@ -198,11 +198,27 @@ class Gradients(unittest.TestCase):
             if "dropout" in name:
                 continue
             with self.subTest(name):
-                # minilm's loss is of differences between scores times 20. A GEMM of the CPU adds the
-                # 32 products of a score one after the other, and so loses more than the reference,
-                # which adds in double, and than PyTorch's kernel for so small a product.
-                target = "reference" if name == "minilm" else "cpu"
-                self.assertEqual(numerics.compare(name, target=target), [])
+                self.assertEqual(numerics.compare(name), [])
+
+    def test_scores(self) -> None:
+        """minilm's loss is of differences between scores times 20, so the rounding of the 9 scores
+        makes most of every gradient's error: a matter of luck. Over the weights of 12 seeds nine
+        gradients in ten are at most twice as far from float64 as eager's."""
+        ratios: list[float] = []
+        for seed in range(12):
+            model, inputs = models.make("minilm", seed)
+            plan, args = run_plan.captured_call(model, inputs)
+            own = numerics.gradients(model, inputs, run_plan.run(plan, args)[0])
+            exact = numerics.eager(model, inputs, torch.float64)[1]
+            single = numerics.eager(model, inputs, torch.float32)[1]
+            for key, value in exact.items():
+                if float(value.norm()) > 1e-12:  # that of a key's bias is 0
+                    error = float((own[key].double() - value).norm())
+                    ratios.append(error / float((single[key].double() - value).norm()))
+        ratios.sort()
+        middle, high = ratios[len(ratios) // 2], ratios[len(ratios) * 9 // 10]
+        print(f"\n  minilm: errors over eager's, median {middle:.2f}, nine in ten below {high:.2f}")
+        self.assertLess(high, 2.0)
 
     def test_dynamic(self) -> None:
         """A plan made for one batch and length runs a smaller one, with its gradients."""

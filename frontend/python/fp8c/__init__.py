@@ -21,6 +21,7 @@ from .context import Context, default_context
 from .doctor import Doctor, warn_of_missing
 from .errors import (CancelledError, Error, FileError, InputError, InternalError, LibraryError,
                      OutOfMemoryError, UnsupportedError)
+from .lender import Lender
 from .module import Module
 from .options import compile_options, open_options
 from .program import INPUT, OUTPUT, Program, Saved
@@ -29,8 +30,8 @@ from .tensors import Tensor, View, Views
 
 __version__ = ".".join(map(str, VERSION))
 __all__ = ["INPUT", "OUTPUT", "Calibration", "CancelledError", "Closed", "Comm", "Context",
-           "Doctor", "Error", "FileError", "InputError", "InternalError", "LibraryError", "Module",
-           "OutOfMemoryError", "Position", "Program", "Saved", "Side", "Status", "Tensor",
+           "Doctor", "Error", "FileError", "InputError", "InternalError", "Lender", "LibraryError",
+           "Module", "OutOfMemoryError", "Position", "Program", "Saved", "Side", "Status", "Tensor",
            "UnsupportedError", "Verdict", "View", "Views", "compile_options", "default_context", "op",
            "open_options", "ops"]
 

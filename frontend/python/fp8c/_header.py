@@ -130,6 +130,7 @@ class TestResult(enum.IntEnum):
 # c_char_p would copy up to a 0, so texts of a given size and memory come as addresses.
 WriteFn = CFUNCTYPE(ctypes.c_int, ptr, ptr, size)
 WitnessFn = CFUNCTYPE(None, ptr, ptr)
+DeleterFn = CFUNCTYPE(None, ptr)
 LogFn = CFUNCTYPE(None, ptr, i32, text)
 ProgressFn = CFUNCTYPE(ctypes.c_int, ptr, ptr)
 TaskFn = CFUNCTYPE(None, ptr, i32, i64, i64)
@@ -313,6 +314,12 @@ class TensorView(ctypes.Structure):
     """DLPack's DLTensor."""
     _fields_ = [("data", ptr), ("device", DLDevice), ("ndim", i32), ("dtype", DLDataType),
                 ("shape", i64_p), ("strides", i64_p), ("byte_offset", u64)]
+
+
+class ManagedTensor(ctypes.Structure):
+    """DLPack's DLManagedTensorVersioned."""
+    _fields_ = [("major", u32), ("minor", u32), ("manager", ptr), ("deleter", DeleterFn),
+                ("flags", u64), ("tensor", TensorView)]
 
 
 class Position(Structure):
@@ -596,6 +603,11 @@ FUNCTIONS = {
     "program_call": (status, ptr, i32, ptr, size, ptr, size),
     "program_port_view": (status, ptr, i32, i32, i32, ptr),
     "program_variable_view": (status, ptr, i32, ptr),
+    "lender_create": (status, ptr, size, ptr),
+    "lender_destroy": (None, ptr),
+    "lender_lend": (status, ptr, ptr, ptr),
+    "lender_bytes": (i64, ptr),
+    "lender_trim": (None, ptr),
     "saved_create": (status, ptr, ptr),
     "saved_destroy": (None, ptr),
     "saved_bytes": (i64, ptr),

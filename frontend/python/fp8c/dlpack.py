@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import ctypes
-from typing import Any
+from typing import Any, Callable, Sequence
 
 from . import _header as h
 
@@ -11,18 +11,13 @@ VERSION = (1, 1)
 READ_ONLY = 1  # a flag of versioned capsules
 _OLD, _NEW = b"dltensor", b"dltensor_versioned"
 
-_Deleter = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+_Deleter = h.DeleterFn
+_Versioned = h.ManagedTensor
 
 
 class _Managed(ctypes.Structure):
     """DLManagedTensor."""
     _fields_ = [("tensor", h.TensorView), ("context", h.ptr), ("deleter", _Deleter)]
-
-
-class _Versioned(ctypes.Structure):
-    """DLManagedTensorVersioned."""
-    _fields_ = [("major", h.u32), ("minor", h.u32), ("context", h.ptr), ("deleter", _Deleter),
-                ("flags", h.u64), ("tensor", h.TensorView)]
 
 
 def _api(name: str, result: Any, *arguments: Any) -> Any:
@@ -62,6 +57,23 @@ def export(view: h.TensorView, owner: Any, max_version: tuple[int, int] | None) 
     address = ctypes.addressof(managed)
     _exported[address] = (managed, view, owner)
     return _new(address, name, ctypes.cast(_destruct, h.ptr).value)
+
+
+def give(addresses: Sequence[int], consumer: Callable[[Any], Any]) -> list[Any]:
+    """What a consumer of capsules makes of managed tensors (versioned), each of which it is given.
+    Those that it did not take before it raised an exception are deleted."""
+    made: list[Any] = []
+    try:
+        for address in addresses:
+            capsule = None
+            capsule = _new(address, _NEW, None)
+            made.append(consumer(capsule))
+    except BaseException:
+        taken = len(made) + (capsule is not None and not _is(capsule, _NEW))
+        for address in addresses[taken:]:
+            _Versioned.from_address(address).deleter(address)
+        raise
+    return made
 
 
 def take(tensor: Any) -> tuple[h.TensorView, bool, Any]:

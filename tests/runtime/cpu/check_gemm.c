@@ -36,6 +36,7 @@ static void check_problem(f8_gemm_desc desc)
         gemm_problem decoded = p;
         decoded.desc.a = decoded.desc.b = F8_F32;
         decoded.desc.round_a = decoded.desc.round_b = false;
+        decoded.desc.algorithm = chosen; /* small products of f32 have another one */
         decoded.a = gemm_problem_decoded(&p, true, false);
         decoded.b = gemm_problem_decoded(&p, false, false);
         float *c = gemm_problem_run(&g, &p, 1, 0), *plain = gemm_problem_run(&g, &decoded, 2, 2);
@@ -486,15 +487,15 @@ START_TEST(choice_by_cpu)
         uint32_t want;
         const char *says;
     } cpus[] = {
-        {"AuthenticAMD", GENOA, true, false, BF16, "(avx512, avx512_bf16 by default)"},
-        {"AuthenticAMD", TURIN, true, false, BF16, "(avx512, avx512_bf16 by default)"},
-        {"AuthenticAMD", GENOA, false, false, F32, "(avx512)"}, /* ONEDNN_MAX_CPU_ISA */
-        {"AuthenticAMD", MILAN, false, false, F32, "(avx512)"},
-        {"GenuineIntel", SAPPHIRE_RAPIDS, true, true, BF16, "(avx512, amx_bf16)"},
-        {"GenuineIntel", SAPPHIRE_RAPIDS, true, false, F32, "(avx512, avx512_bf16)"},
-        {"GenuineIntel", GENOA, true, false, F32, "(avx512, avx512_bf16)"},
-        {"AuthenticAMD", 0x800f12, true, false, F32, "(avx512, avx512_bf16)"}, /* family 23 */
-        {"", 0, true, false, F32, "(avx512, avx512_bf16)"},
+        {"AuthenticAMD", GENOA, true, false, BF16, "(avx512, avx512_bf16 by default, f64)"},
+        {"AuthenticAMD", TURIN, true, false, BF16, "(avx512, avx512_bf16 by default, f64)"},
+        {"AuthenticAMD", GENOA, false, false, F32, "(avx512, f64)"}, /* ONEDNN_MAX_CPU_ISA */
+        {"AuthenticAMD", MILAN, false, false, F32, "(avx512, f64)"},
+        {"GenuineIntel", SAPPHIRE_RAPIDS, true, true, BF16, "(avx512, amx_bf16, f64)"},
+        {"GenuineIntel", SAPPHIRE_RAPIDS, true, false, F32, "(avx512, avx512_bf16, f64)"},
+        {"GenuineIntel", GENOA, true, false, F32, "(avx512, avx512_bf16, f64)"},
+        {"AuthenticAMD", 0x800f12, true, false, F32, "(avx512, avx512_bf16, f64)"}, /* family 23 */
+        {"", 0, true, false, F32, "(avx512, avx512_bf16, f64)"},
     };
     for (size_t i = 0; i < sizeof cpus / sizeof *cpus; i++) {
         char vendor[13] = "", said[80];

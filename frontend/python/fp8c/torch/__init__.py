@@ -7,6 +7,7 @@
     fp8c.torch.state_dict(model)                scales, apart from the model's own state
     fp8c.torch.load_state_dict(model, state)
     fp8c.torch.update_scales(model)             ends a step of an optimizer that is not torch.optim's
+    fp8c.torch.release_memory(model)            gives memory that waits for the next call back
     fp8c.torch.compile_for_trainer(model, **options)    before Hugging Face's Trainer or Accelerate
     text = fp8c.torch.export_text(model, args, kwargs)     a module as text, for `fp8c compile`
 
@@ -51,6 +52,7 @@ What can't be captured raises `Unsupported`: op, reason, place. The message has 
 from .backend import fp8c_backend
 from .capture import Captured, Input, Output, capture, capture_module, names_of
 from .export import export_text
+from .memory import release_memory
 from .partition import partition
 from .places import Place, Unsupported
 from .plan import Eager, EagerOp, Linear, Param, Plan, Port, Prologue, Stage
@@ -64,5 +66,5 @@ from .trainer import compile_for_trainer
 __all__ = ["Captured", "Eager", "EagerOp", "Input", "Linear", "LinearReport", "Output", "Param", "Place",
            "Operand", "Plan", "Port", "Prologue", "Report", "Stage", "Statistics", "Unsupported", "capture",
            "capture_module", "check_version", "compile_for_trainer", "export_text", "fp8c_backend",
-           "load_state_dict", "names_of", "partition", "report", "state_dict", "statistics",
-           "update_scales"]
+           "load_state_dict", "names_of", "partition", "release_memory", "report", "state_dict",
+           "statistics", "update_scales"]

@@ -1,7 +1,10 @@
 """A program with its parameters: bound in place, its calls, and what its forwards save.
 
-Nothing is copied. Parameters are bound where PyTorch has them. Inputs and results of a call are
-PyTorch's tensors, given by their addresses. A gradient is a new tensor that autograd takes over.
+Nothing is copied. Parameters are bound where PyTorch has them. Inputs of a call are PyTorch's
+tensors, given by their addresses. A result or a gradient is a new tensor that autograd takes over.
+On a GPU its memory is PyTorch's, whose allocator keeps what was freed. On the CPU PyTorch's gives
+it back to the system, which would have to map and clear hundreds of megabytes at each step: there
+fp8c lends memory (fp8c.Lender) and lends it again once PyTorch has deleted the tensor.
 """
 
 from __future__ import annotations
@@ -95,6 +98,7 @@ class Bound:
         self._decisions: list[Any] | None = None
         self._views: dict[tuple, _Ports] = {}
         self.pair = pair  # else it has `eval` alone
+        self._lenders: dict[str, fp8c.Lender] = {}
         self.figures: list[Figure] = []  # of the last call that was watched
         self.watched: int | None = None  # the number of that call
         self.watched_at = 0  # when that was: scales.tick
@@ -213,14 +217,15 @@ class Bound:
     def forward(self, lease: Lease, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """The results; what the backward needs is in the lease's handle."""
         with self.lock:
-            self.scales.refresh()
+            versions = self.scales.refresh()
             ports = self._enter(inputs)
             given = self._given(inputs, lease.seed)
-            results = ports.give(ports.forward_in, ports.forward_out, given)
+            _give(ports.forward_in, given)
+            results = self._new("forward", ports.forward_out)
             self.program.forward(lease.saved, ports.forward_in, ports.forward_out,
                                  first=self.scales.first, stats=lease.watch is not None)
             lease.figures = self._figures_of(lease)
-            lease.versions = self.now()
+            lease.versions = versions
             self.waiting.add(lease)
             return results
 
@@ -236,7 +241,8 @@ class Bound:
             if self.stage.seed:
                 by_name["seed"] = _seed_tensor(lease.seed, self.device)
             given += [by_name[name] for name in ports.reread]
-            gradients = ports.give(ports.backward_in, ports.backward_out, given)
+            _give(ports.backward_in, given)
+            gradients = self._new("backward", ports.backward_out)
             self.program.backward(lease.saved, ports.backward_in, ports.backward_out)
             if lease.watch is not None:
                 self.figures, self.watched = lease.figures + self._figures_of(lease), lease.watch
@@ -261,7 +267,8 @@ class Bound:
         with self.lock:
             self.scales.refresh()
             ports = self._enter(inputs)
-            results = ports.give(ports.forward_in, ports.forward_out, inputs)
+            _give(ports.forward_in, inputs)
+            results = self._new("forward", ports.forward_out)
             self.program.call("eval", ports.forward_in, ports.forward_out)
             return results
 
@@ -269,6 +276,24 @@ class Bound:
         """A forward that no backward follows."""
         lease = self.lease(seed)
         return self.forward(lease, inputs)
+
+    # ---- tensors of a call ----
+
+    def _new(self, side: str, views: Views) -> list[torch.Tensor]:
+        """New tensors for the results of one side, with their addresses in `views`."""
+        if self.device.type != "cpu":
+            made = [torch.empty(v.shape, dtype=_TORCH[v.dtype], device=self.device) for v in views.views]
+            _give(views, made)
+            return made
+        if side not in self._lenders:
+            self._lenders[side] = fp8c.Lender(len(views))
+        return self._lenders[side].lend(views, torch.from_dlpack)
+
+    def release_memory(self) -> None:
+        """Give memory back that no tensor of PyTorch's has."""
+        with self.lock:
+            for lender in self._lenders.values():
+                lender.trim()
 
     def _given(self, inputs: Sequence[torch.Tensor], seed: int | None) -> list[torch.Tensor]:
         return [*inputs, _seed_tensor(seed, self.device)] if self.stage.seed else list(inputs)
@@ -302,23 +327,18 @@ class _Ports:
             self.backward_out = views(outs)
             self.gradients = [p.name for p in outs]
 
-    def give(self, ins: Views, outs: Views, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """Put inputs and new results into the views; -> the results."""
-        for view, tensor in zip(ins.views, inputs, strict=True):
-            view.c.data = tensor.data_ptr()
-        made = []
-        for view in outs.views:
-            tensor = torch.empty(view.shape, dtype=_TORCH[view.dtype], device=self.device)
-            view.c.data = tensor.data_ptr()
-            made.append(tensor)
-        return made
-
 
 class _Result:
     """A result of forward, which may have a cotangent."""
 
     def __init__(self, name: str, shape: Sequence[int], dtype: torch.dtype, device: torch.device):
         self.name, self.shape, self.dtype, self.device = name, tuple(shape), dtype, device
+
+
+def _give(views: Views, tensors: Sequence[torch.Tensor]) -> None:
+    """Put the addresses of tensors into the views of one side."""
+    for view, tensor in zip(views.views, tensors, strict=True):
+        view.c.data = tensor.data_ptr()
 
 
 def _like(port: _Result, cotangent: torch.Tensor | None) -> torch.Tensor:

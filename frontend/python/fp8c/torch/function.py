@@ -13,6 +13,7 @@ after all, the forward runs again in a program for all cotangents, which later c
 
 from __future__ import annotations
 
+import operator
 import threading
 from typing import Any, Mapping, Sequence
 
@@ -76,7 +77,7 @@ class Runner:
         """The program of these parameters and cotangents; compiled when it is first asked for."""
         last = self._last
         if last is not None and last.cotangents == cotangents and last.pair == pair \
-                and all(a is b for a, b in zip(last.params, params)):
+                and all(map(operator.is_, last.params, params)):
             return last
         key = (tuple(map(id, params)), tuple(cotangents), pair)
         with self._lock:

@@ -183,7 +183,7 @@ class Plan:
         values.update(self.constants)
         with torch.no_grad(), private.no_autocast():
             for part in self.prologue:
-                results = part.module(*(values[name] for name in part.inputs))
+                results = part.module.forward(*[values[name] for name in part.inputs])
                 values.update(zip(part.results, results, strict=True))
         return values
 

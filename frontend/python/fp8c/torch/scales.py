@@ -85,15 +85,16 @@ class Scales:
         """Whether a step is over whose amaxes were not pushed."""
         return self.dirty and (self.stepped or self.bound.now() != self.versions)
 
-    def refresh(self) -> None:
-        """Before a call: bring parameters, histories and scales up to date."""
+    def refresh(self) -> list[int]:
+        """Before a call: bring parameters, histories and scales up to date. -> The versions of the
+        parameters that they are up to date with."""
         moved = self.bound.bind()
-        if not self.has_prepare:
-            return
         versions = self.bound.now()
+        if not self.has_prepare:
+            return versions
         changed = moved or self.stepped or versions != self.versions
         if not changed and not self._behind():
-            return
+            return versions
         with _guard:
             if changed:
                 self.stepped = True
@@ -104,6 +105,7 @@ class Scales:
             self.stepped = False
             self.versions = versions
             self._look()
+        return versions
 
     def _run(self, function: str) -> None:
         self.bound.settle("a parameter")
