@@ -304,7 +304,6 @@ class _Ports:
 
     def __init__(self, bound: Bound, inputs: Sequence[torch.Tensor]):
         stage, program, device = bound.stage, bound.program, bound.device
-        self.device = device
         kind = (DEVICES[device.type], device.index or 0)
 
         def views(ports: Sequence[Any]) -> Views:
