@@ -4,14 +4,17 @@
 #   make                 builds the library and build/fp8c; installs nothing
 #   make run             trains a small GPT on the CPU, in FP8 and in BF16
 #   make check           runs every test once; make check TESTS="check_fp8 check_ir" runs these
-#   make check-sanitizers  runs the test programs again, under ASan, UBSan and TSan: ten minutes
+#   make check-sanitizers    runs most test programs again, under ASan and UBSan or under TSan: ten
+#                        minutes
+#   make check-nvrtc     compiles CUDA kernels with the real NVRTC for every architecture, not for
+#                        one as `make check`: three minutes
 #   make check-quick     runs a few tests of every folder: a minute and a half
 #   make check-codecs    compares conversions to FP8 of all 2^32 f32 values: a quarter of an hour
-#   make check-ranks     long tests of several ranks: stages, recipes and budgets in every combination,
-#                        and processes that are killed at 50 random moments (KILLS=50 SEED=1)
-#   make check-nvrtc     compiles every CUDA kernel with the real NVRTC for every architecture; `make
-#                        check` compiles each for one: three minutes
-#   make check-torch     tests fp8c.torch: TORCH_PYTHON=PYTHON, or it fetches PyTorch (tests/torch/run)
+#   make check-ranks     long tests of several ranks: stages, recipes and budgets in every
+#                        combination, and processes that are killed at 50 random moments
+#                        (KILLS=50 SEED=1)
+#   make check-torch     tests fp8c.torch: with TORCH_PYTHON=PYTHON, or it fetches PyTorch
+#                        (tests/torch/run)
 #   make check-gpu       runs the CUDA tests on the GPU of this machine
 #   make bench           measures, and writes build/bench.jsonl (bench/README.md)
 #   make bench-recipes DATA=FILE    trains under every recipe: half an hour; STEPS=1000 SEEDS=3
@@ -295,7 +298,7 @@ check-ranks: deps
 	@FP8C_RANKS=all $(BUILD)/tests/check_zero
 	@FP8C_KILLS=$(or $(KILLS),50) $(if $(SEED),FP8C_SEED=$(SEED)) tests/ranks_faults $(BUILD)
 
-# `make check` compiles each kernel for one architecture (tests/shared/cuda/nvrtc_cache.h).
+# The programs that compile a kernel for one architecture in `make check` (tests/README.md).
 NVRTC := check_cuda_kernels check_cuda_rows_text check_cuda_attention
 check-nvrtc: deps
 	@FP8C_NVRTC=all tests/run $(NVRTC)

@@ -1,5 +1,5 @@
-/* Small products of f32 on the CPU: f64, which sums in f64, against onednn-f32. Both take turns in
- * one thread. Bar: f64 takes at most the time of onednn-f32, in the geometric mean.
+/* Small products of f32 on the CPU: algorithm f64 against onednn-f32. Both take turns in one
+ * thread. The bar: in the geometric mean f64 takes at most the time of onednn-f32.
  *
  *     bench_small_gemm [--json] */
 #include <math.h>
@@ -13,7 +13,7 @@
 
 enum { ROUNDS = 101, RUNS = 40, ROOM = 1 << 20 };
 
-/* The last two have few columns or long sums, which f64 does worst. */
+/* m, n, k. The last two are among the worst for f64: long sums, and a single column. */
 static const int64_t shapes[][3] = {
     {3, 3, 32},   {3, 32, 3},   {8, 8, 32},   {16, 16, 16}, {11, 11, 32}, {8, 8, 128},
     {16, 16, 32}, {12, 32, 32}, {16, 31, 32}, {8, 8, 255},  {3, 3, 384},  {128, 1, 32},
@@ -50,7 +50,7 @@ static double time_of(f8_gemm *gemm, data *x)
     return (now() - start) / RUNS * 1e6;
 }
 
-/* The median ratio. */
+/* The median of f64's time over that of onednn-f32, for one shape. */
 static double compare(f8_gemm_lib *lib, const int64_t s[3], data *x, bool json)
 {
     const f8_gemm_desc d = {

@@ -5,11 +5,11 @@ usage: PYTHONPATH=frontend/python FP8C_LIBRARY=build/libfp8c.so python bench/tor
 
 A GPT-2 of Hugging Face's classes. The calls run one program, in one process, and take turns:
 
-    call   torch.compile's: dynamo's guards, the prologue, autograd. Results and gradients lie in
-           memory that fp8c lends, the same at each call
+    call   torch.compile's: dynamo's guards, the prologue, autograd. fp8c lends the memory of
+           results and gradients, the same at each call
     pair   fp8c.Program's own: inputs, results and gradients lie in NumPy's memory, always the same
-    new    as pair, but results and gradients lie in new memory, as PyTorch's allocator gives it: the
-           system has to map and clear it. What a call would cost without the lent memory
+    new    as pair, but results and gradients lie in new memory, which the system has to map and
+           clear. PyTorch's allocator would give such memory to a call for which fp8c lent none
 
 The bar: the call takes at most 3% and 5 ms more than the pair.
 """

@@ -275,7 +275,7 @@ static f8_status build_plan(f8_compilation *c, f8_diag *diag)
     f8_build_options build = {.target = c->program->target,
                               .cpu = level ? level->llvm : NULL,
                               .gemm_algorithm =
-                                  /* every CPU has this algorithm, and f64 */
+                                  /* every CPU has it, and f64, which small products take */
                               level ? F8_GEMM_ONEDNN_F32 : F8_GEMM_AUTO,
                               .cuda = c->program->cuda,
                               .attention = c->attention,
@@ -411,7 +411,7 @@ static f8_status keep_unit(const f8_compilation *c, f8_diag *diag)
     return F8_OK;
 }
 
-/* Keep what a witness reads, and let go of all else that the passes have made. */
+/* Keep the lowered functions, which a witness reads. Free all else that the passes have made. */
 static f8_status keep_lowered(f8_variant *v, const f8_module *m, f8_diag *diag)
 {
     f8_arena kept;

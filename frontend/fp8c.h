@@ -87,15 +87,15 @@
  *
  * Ownership: an object made with a context keeps that context alive. fp8c_context_destroy gives up
  * the caller's hold, and the context goes with the last module, program, lender, calibration,
- * doctor, tuning, burn or health. Until then its callbacks, its allocator and fp8c_context_message serve
- * these objects. No new object can be made with it: FP8C_ERR_INPUT. A program is independent of its
- * module. A handle must not be used or destroyed after its destroy call: its memory is gone, and
- * fp8c cannot tell.
+ * doctor, tuning, burn or health. Until then its callbacks, its allocator and fp8c_context_message
+ * serve these objects. No new object can be made with it: FP8C_ERR_INPUT. A program is independent
+ * of its module. A handle must not be used or destroyed after its destroy call: its memory is gone,
+ * and fp8c cannot tell.
  *
  * Threads: any number of threads may use one context at the same time. A module, a program, a
- * lender, a calibration, a doctor or a tuning belongs to one thread at a time. Different objects may be used
- * at the same time, also those of one context and of one GPU. Several threads may compile one
- * module at the same time if no thread changes it any more.
+ * lender, a calibration, a doctor or a tuning belongs to one thread at a time. Different objects
+ * may be used at the same time, also those of one context and of one GPU. Several threads may
+ * compile one module at the same time if no thread changes it any more.
  *
  * GPUs: a program for a CUDA target keeps its variables in device memory, so `data` of a variable
  * is NULL there. fp8c_program_read and fp8c_program_write copy variables on every target. The
@@ -967,21 +967,22 @@ FP8C_API fp8c_status fp8c_program_variable_view(fp8c_program *program, int varia
 
 /* ---- memory that is lent ----
  *
- * A call needs memory for its results. A caller that gives results away as DLPack's tensors, as a
- * front end for a framework does, needs new memory at each call, which the system has to map and to
- * clear. A lender lends the same memory again once the framework is done with it, and never before:
+ * A call needs memory for its results. A caller that gives its results away as DLPack tensors, as a
+ * front end of a framework does, would need new memory at each call, and the system would have to
+ * map and clear it. A lender lends the same memory again once the framework has deleted the tensor,
+ * and never before:
  *
  *     fp8c_lender_lend(lender, views, tensors);        // sets views[i]->data
  *     fp8c_program_call(program, f, in, n_in, views, n);
  *     ...                                              // the framework takes tensors[i]
  *
- * It keeps no more than was out at one time, place by place, and frees what 64 calls did not need.
- * A lender belongs to one thread at a time. The tensors do not: they may be given back by any
- * thread at any time, also while the lender is in use, and after it was destroyed. */
+ * For each tensor of a call a lender keeps at most as many blocks of memory as were lent for it at
+ * one time. It frees those that 64 calls in a row did not need. Any thread may give a tensor back
+ * at any time, also while another thread uses the lender, and after the lender was destroyed. */
 typedef struct fp8c_lender fp8c_lender;
 
-/* DLPack's DLManagedTensorVersioned, of version 1.0. Whoever has it calls tensor->deleter(tensor)
- * once. */
+/* DLPack's DLManagedTensorVersioned, version 1.0. Its holder gives the memory back by calling
+ * tensor->deleter(tensor), once. */
 typedef struct fp8c_managed_tensor {
     uint32_t major, minor;
     void *manager;
@@ -990,19 +991,23 @@ typedef struct fp8c_managed_tensor {
     fp8c_tensor_view tensor; /* its strides are row-major, never NULL */
 } fp8c_managed_tensor;
 
-/* A lender of host memory for `n` tensors a call. FP8C_ERR_MEMORY. */
+/* A lender of host memory for the n tensors of a call. The caller destroys *out. FP8C_ERR_INPUT:
+ * the context was destroyed. FP8C_ERR_MEMORY: out of memory. */
 FP8C_API fp8c_status fp8c_lender_create(fp8c_context *ctx, size_t n, fp8c_lender **out);
-/* Idle memory is freed, and what is out as it comes back; the context stays until then. */
+/* Frees idle memory. What is lent is freed as it is given back; until then the context lives on.
+ * NULL does nothing. */
 FP8C_API void fp8c_lender_destroy(fp8c_lender *lender);
-/* Lend memory for n tensors, contiguous and aligned to 64 bytes; its contents are whatever they
- * are. views[i] has dtype and shape of the i-th, on device {1, 0}; `data` is set. Where sizes stay,
- * the i-th tensor gets the memory that the i-th had before, if that came back. FP8C_ERR_INPUT: a
- * view is wrong; FP8C_ERR_MEMORY: nothing is lent then. */
+/* Lend memory for the lender's n tensors. views[i] gives dtype and shape of the i-th. It must be
+ * contiguous, on device {1, 0}. The call sets views[i]->data, aligned to 64 bytes, and out[i],
+ * whose holder gives the memory back. The contents are undefined. While sizes stay the same, the
+ * i-th tensor gets memory that the i-th had before, if any was given back. FP8C_ERR_INPUT: a view
+ * is wrong. FP8C_ERR_MEMORY: out of memory. After a failure nothing is lent, and `data` of the views
+ * and `out` must not be used. */
 FP8C_API fp8c_status fp8c_lender_lend(fp8c_lender *lender, fp8c_tensor_view *const *views,
                                       fp8c_managed_tensor **out);
-/* The bytes that it has, lent or idle. */
+/* The bytes of memory that the lender has, lent or idle. */
 FP8C_API int64_t fp8c_lender_bytes(const fp8c_lender *lender);
-/* Free what is idle. */
+/* Frees idle memory. */
 FP8C_API void fp8c_lender_trim(fp8c_lender *lender);
 
 /* ---- a layer in the caller's loop ----
@@ -1286,10 +1291,10 @@ FP8C_API fp8c_status fp8c_program_check_ranks(fp8c_program *program);
 FP8C_API fp8c_status fp8c_program_save(fp8c_program *program, const char *path);
 /* Read all variables back. The file must have each variable of the program, with its dtype and
  * shape, and no other tensors but "fp8c.state." ones. Otherwise the call fails before it changes
- * anything, and the message names what is missing or different. A state that `prepare` computes
- * from the parameters alone may be missing: then it is computed. With params_only the states keep
- * their values, so they must have some: initialize first. `prepare` then runs if the program has
- * it. */
+ * anything, and the message names what is missing or different. If the call fails while it writes
+ * values, the variables have none afterwards. A state that `prepare` computes from the parameters
+ * alone may be missing: then it is computed. With params_only the states keep their values, so they
+ * must have some: initialize first. `prepare` then runs if the program has it. */
 FP8C_API fp8c_status fp8c_program_load(fp8c_program *program, const char *path,
                                        int32_t params_only);
 

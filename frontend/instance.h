@@ -38,7 +38,7 @@ typedef struct f8_instance_kind {
     void (*observe)(f8_instance *i, const f8_observer *observer);
     f8_status (*fetch)(f8_instance *i, uint32_t func, const f8_arg *from, int64_t bytes, void *to,
                        f8_diag *diag);
-    /* as f8_exec_look; NULL: its memory is not the host's */
+    /* as f8_exec_look; NULL: the host can't read its memory */
     const void *(*look)(f8_instance *i, uint32_t func, const f8_arg *at);
     double (*step_seconds)(const f8_instance *i, uint32_t func, uint32_t step);
     const char *(*algorithm)(const f8_instance *i, uint32_t func,

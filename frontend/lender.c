@@ -1,7 +1,7 @@
-/* Lenders: memory that is lent as DLPack's tensors, and lent again once it came back. See fp8c.h.
+/* Lenders: memory that is lent as DLPack tensors, and again once it was given back. See fp8c.h.
  *
- * A tensor comes back in any thread, in the middle of anything. So giving back takes no lock: it
- * pushes the block on a list, which the lender's own thread takes whole at its next call. */
+ * Any thread may give a tensor back, whatever it is doing. So giving back takes no lock: it pushes
+ * the block on a list. The thread that has the lender takes the whole list at its next call. */
 #include <stdatomic.h>
 #include <string.h>
 
@@ -9,7 +9,7 @@
 
 enum {
     BLOCK_ALIGN = 64,
-    AGE = 64, /* calls after which memory is freed that none of them needed */
+    AGE = 64, /* an idle block that so many calls did not need is freed */
 };
 
 typedef struct block {
@@ -21,20 +21,20 @@ typedef struct block {
     _Alignas(BLOCK_ALIGN) char memory[];
 } block;
 
-/* What tensor number i of a call is lent. */
+/* The blocks for one tensor of a call. */
 typedef struct place {
-    _Atomic(block *) back; /* came back since the last call */
-    block *idle;           /* the one that came back last is first */
-    int n_idle, least;     /* least: of n_idle, in the calls since `calls` was 0 */
+    _Atomic(block *) back; /* given back since the last call */
+    block *idle;           /* those given back since the last call are put first */
+    int n_idle, least;     /* least: the least n_idle of the calls since `calls` was 0 */
     int calls;
 } place;
 
 struct fp8c_lender {
     fp8c_context *ctx;
-    atomic_size_t holders; /* the owner until its destroy call, and each tensor that is out */
-    atomic_bool ended;     /* the owner destroyed it: what comes back is freed */
-    int64_t bytes;
-    size_t n;
+    atomic_size_t holders; /* the owner until its destroy call, and each tensor that is lent */
+    atomic_bool ended;     /* the owner has destroyed it: what is given back is freed */
+    int64_t bytes;         /* of all blocks, lent or idle; the owner's thread alone counts them */
+    size_t n;              /* tensors of a call */
     place place[];
 };
 
@@ -65,7 +65,8 @@ static void free_list(fp8c_lender *l, block *b)
     }
 }
 
-/* The deleter of a tensor. Once the block is on the list, it may be lent again at once. */
+/* The deleter of a tensor. Once the block is on the list, another thread may lend it again: it is
+ * not read any more. */
 static void give_back(fp8c_managed_tensor *tensor)
 {
     block *b = (block *)tensor;
@@ -89,7 +90,7 @@ static void take_back(place *p)
     }
 }
 
-/* Free the `n` blocks that came back first. */
+/* Free the last `n` blocks of the idle list: those that have waited longest. */
 static void free_idle(fp8c_lender *l, place *p, int n)
 {
     block **link = &p->idle;
@@ -116,7 +117,8 @@ static block *new_block(fp8c_lender *l, size_t at, size_t bytes, f8_diag *diag)
     return b;
 }
 
-/* A block of at least so many bytes. One that is too small is freed: a dim has grown. */
+/* A block of at least so many bytes. An idle one that is too small, because a dim has grown, is
+ * freed, and a new one takes its place. */
 static block *take_block(fp8c_lender *l, size_t at, size_t bytes, f8_diag *diag)
 {
     place *p = &l->place[at];
@@ -164,7 +166,7 @@ static f8_status bytes_of(const fp8c_tensor_view *v, size_t *bytes, f8_diag *dia
     return F8_OK;
 }
 
-/* The block as a tensor like v, which gets the address. */
+/* The block as a tensor of v's dtype and shape. v->data becomes its address. */
 static fp8c_managed_tensor *lend(block *b, fp8c_tensor_view *v)
 {
     int64_t stride = 1;
@@ -231,7 +233,7 @@ void fp8c_lender_destroy(fp8c_lender *l)
 {
     if (!l)
         return;
-    atomic_store(&l->ended, true); /* before the lists are taken: what comes back later is freed */
+    atomic_store(&l->ended, true); /* before lists are taken: give_back frees what comes later */
     fp8c_lender_trim(l);
     release(l);
 }

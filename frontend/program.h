@@ -97,7 +97,7 @@ struct fp8c_program {
     f8_dependent *dependents;
     uint64_t lent;       /* bit i: ports of function i may have memory of a dependent */
     struct f8_kept *kept; /* rings of inputs, by function (kept_inputs.c); NULL: none */
-    const char *aside;    /* a folder for what a witness must keep of large values; NULL: none */
+    const char *aside;    /* where a witness puts large values aside: a folder; NULL: none */
     bool watched;         /* a run is under observation: its callback may begin no other */
     int32_t in_flight;   /* handles with a forward whose backward is still to run */
     bool plan_only;

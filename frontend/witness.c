@@ -45,7 +45,8 @@ static const void *look(void *user, const f8_place *at)
     return i->kind->look ? i->kind->look(i, w->func, &arg) : NULL;
 }
 
-/* A new file without a name; -1: there can be none. Not every file system has O_TMPFILE. */
+/* A new file without a name; -1: none could be made. A file system without O_TMPFILE gets a file
+ * that loses its name at once. */
 static int nameless_file(const char *folder)
 {
     char path[PATH_MAX];
@@ -59,7 +60,7 @@ static int nameless_file(const char *folder)
     return named;
 }
 
-/* Copies bytes to a file in the program's folder for them, and maps it. */
+/* Copies bytes to a nameless file in the folder that the program was lent, and maps it. */
 static const void *put_aside(void *user, const void *data, int64_t bytes)
 {
     const watch *w = user;

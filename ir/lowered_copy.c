@@ -1,7 +1,7 @@
-/* A copy of a module that has nothing but what its lowered functions are: see lowered.h.
+/* A copy of a module's lowered functions: see lowered.h.
  *
- * The arena of a module that went through the passes has every graph that they replaced. These take
- * many times the bytes of the last ones. */
+ * The arena of a module that went through the passes also holds every graph that they replaced.
+ * These take many times the bytes of the last ones. */
 #include "ir/lowered.h"
 
 #include <string.h>
@@ -33,7 +33,7 @@ static void copy_node(f8_module *m, f8_node *n)
     n->attr = attr;
 }
 
-/* The same refs. It is not to be added to: it has no table to find equal nodes with. */
+/* Nodes keep their refs. The copy has no table of equal nodes, so none can be added to it. */
 static f8_graph *copy_graph(f8_module *m, const f8_graph *from)
 {
     f8_graph *to = F8_NEW(m->arena, f8_graph);

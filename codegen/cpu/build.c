@@ -275,7 +275,7 @@ static f8_status choose_gemm(f8_build *b, f8_ref r, f8_gemm_desc *d)
         return f8_build_broken(b, r, "GEMMs of the CPU write f32 only");
     d->algorithm = b->options->gemm_algorithm;
     if (d->algorithm == F8_GEMM_ONEDNN_F32 && f8_gemm_sums_in_f64(d))
-        d->algorithm = F8_GEMM_F64; /* every CPU has this one, too */
+        d->algorithm = F8_GEMM_F64; /* which every CPU has, too */
     if (d->algorithm == F8_GEMM_AUTO && b->options->gemms)
         d->algorithm = f8_gemm_choose(b->options->gemms, d);
     return F8_OK;

@@ -13,7 +13,7 @@
 #include "ir/num/fp8.h"
 
 enum { TILE_M = 4, TILE_N = 8, LANES = 4, PANEL = 256, RUN = 512 };
-enum { PANEL_BYTES = 1 << 20 }; /* a panel of B takes no more, unless 8 columns do */
+enum { PANEL_BYTES = 1 << 20 }; /* the most of a panel of B, unless TILE_N columns take more */
 
 _Static_assert(TILE_M == 4 && TILE_N == 2 * LANES, "the tile below is written out");
 /* 4 doubles: one register of AVX2, two of SSE2. May alias double; needs only its alignment. */
@@ -72,7 +72,7 @@ typedef struct matrix {
     const f8_interp_grid *grid; /* its scale may be NULL */
     int64_t stride; /* columns as stored */
     bool transpose, round;
-    bool subnormal; /* other elements count as zero */
+    bool subnormal; /* elements that are not subnormal as an f32 count as zero */
 } matrix;
 
 static void keep_subnormals(double *v, int64_t n)
@@ -142,7 +142,7 @@ typedef struct product {
     f8_rvalue *out;
     matrix a, b;
     const f8_rvalue *added;       /* or NULL */
-    int64_t first, rows, cols, k; /* the rows from `first` on, which are those of `out` */
+    int64_t first, rows, cols, k; /* `out` has `rows` rows of the product, from `first` on */
     int64_t panel;                /* columns of B that are packed at once */
     double alpha;
 } product;
@@ -193,8 +193,7 @@ static void multiply(const product *p, double *a, double *b)
     }
 }
 
-/* The columns of a panel: a multiple of TILE_N. Which columns are packed together changes no sum.
- */
+/* The columns of a panel, a multiple of TILE_N. Their number changes no sum. */
 static int64_t panel_of(const product *p)
 {
     const int64_t most = PANEL_BYTES / ((int64_t)sizeof(double) * p->k) / TILE_N * TILE_N;

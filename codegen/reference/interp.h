@@ -28,9 +28,8 @@ typedef struct f8_interp {
     f8_status status;
     bool wide;
     bool magnitudes;     /* GEMM and attention sum magnitudes: f8_reference_magnitudes */
-    char subnormal;      /* 'a', 'b': of this factor of a GEMM only subnormals count */
-    int64_t first; /* what out begins with: the row of a GEMM's result or of a scatter's, or the
-                      element of an attention's batch */
+    char subnormal;      /* 'a', 'b': of this factor of a GEMM only subnormals count; else 0 */
+    int64_t first;       /* f8_part.first */
     const f8_comm *comm; /* NULL: the rank is alone */
     f8_loc at;           /* where the node being evaluated stands in the text */
     f8_rvalue temp[F8_INTERP_TEMPS]; /* temporaries of the composite being evaluated */
@@ -84,9 +83,9 @@ void f8_interp_shape(f8_interp *x, const f8_graph *g, f8_ref r, const f8_rvalue 
 void f8_interp_gather(f8_interp *x, f8_op op, const f8_rvalue *const *in, f8_rvalue *out);
 
 /* ---- gemm.c: sums in double, rounded once ---- */
-/* Scales of blocks of an operand. */
+/* The scales of an operand, one for each block. */
 typedef struct f8_interp_grid {
-    const f8_rvalue *scale;
+    const f8_rvalue *scale; /* NULL: there are none */
     f8_granularity grain;
     int64_t stride; /* elements from one row of blocks to the next */
 } f8_interp_grid;
@@ -95,7 +94,7 @@ typedef struct f8_interp_gemm {
     const f8_rvalue *a, *b;
     const f8_rvalue *added;             /* what is added to the sum, acc or a bias; or NULL */
     const f8_rvalue *a_scale, *b_scale; /* one element each, or NULL */
-    f8_interp_grid a_grid, b_grid;      /* else these, or NULL in them */
+    f8_interp_grid a_grid, b_grid;      /* without a_scale and b_scale */
     bool transpose_a, transpose_b, round_a, round_b, is_bias;
 } f8_interp_gemm;
 void f8_interp_matmul(f8_interp *x, const f8_interp_gemm *m, f8_rvalue *out);

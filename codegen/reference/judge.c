@@ -28,7 +28,7 @@ static f8_rvalue view(const f8_type *t, const void *data)
     return (f8_rvalue){*t, (void *)(uintptr_t)data}; /* only read */
 }
 
-enum { OPERANDS = 8 }; /* of an attention's gradient */
+enum { OPERANDS = 8 }; /* the most: an attention's gradient has them */
 
 /* ---- one element ---- */
 
@@ -95,7 +95,7 @@ typedef struct judge {
     f8_ref r;
     f8_sums sums;
     const void *const *operand, *const *result;
-    const f8_judge_rows *strides; /* of an attention; NULL: all rows follow one another */
+    const f8_judge_rows *strides; /* NULL: all values are contiguous */
     f8_arena arena;
     f8_judgement *out;
     f8_diag *diag;
@@ -106,7 +106,7 @@ static f8_rvalue room(judge *j, const f8_type *t)
     return (f8_rvalue){*t, f8_arena_array(&j->arena, 1, (size_t)f8_type_bytes(t))};
 }
 
-/* Forgets the part that was judged. */
+/* Frees what judging a part took. */
 static void clear(judge *j)
 {
     const f8_allocator a = j->arena.allocator;
@@ -129,7 +129,7 @@ static double allowed_at(const bound *b, int64_t i, double want)
     return isfinite(want) ? allowed + b->relative * fabs(want) : allowed;
 }
 
-/* The elements that `got`, `want` and `b` have; they are those from `first` on of the result. */
+/* Judges some elements of a result, from element `first` on: those in `got`, `want` and `b`. */
 static void judge_result(judge *j, int result, int64_t first, const f8_rvalue *got,
                          const f8_rvalue *want, const bound *b)
 {
@@ -166,15 +166,15 @@ static bool has_subnormal(const f8_type *t, const void *data)
     return false;
 }
 
-/* A product whose rows are judged one part after the other, so that what they should be and their
- * bounds are never held whole. */
+/* A product whose rows are judged in parts, so that neither their right values nor their bounds are
+ * ever held whole. */
 typedef struct parts {
     f8_ref product;
-    bool loses[2]; /* the operand has subnormals, which count as zero on AMX. FP8 ones have none */
+    bool loses[2]; /* A and B: has subnormals, which AMX takes as zeros. FP8 operands have none */
     double relative, error, absolute;
 } parts;
 
-/* Rows [first, first + n) of the result. A batch of products is one part. */
+/* Judges rows [first, first + n) of the result. A batch of products is one part. */
 static f8_status judge_part(judge *j, const parts *p, int64_t first, int64_t n)
 {
     const f8_node *node = f8_at(j->g, p->product);
@@ -208,8 +208,8 @@ static f8_status judge_part(judge *j, const parts *p, int64_t first, int64_t n)
     return F8_OK;
 }
 
-/* How many rows of a result are judged at once. An element of a product depends on its row and its
- * column alone, so any number gives the same judgement. Few rows would pack B too often. */
+/* How many rows of a result are judged at once. An element depends on a row of A and a column of B
+ * alone, so any number gives the same judgement. With few rows B would be packed too often. */
 static int64_t rows_at_once(const f8_node *product)
 {
     enum { BYTES = 128 << 10, FEWEST = 64 };
@@ -358,18 +358,18 @@ static bound attention_bound(const scores *s, int result, const f8_type *t)
     return (bound){.absolute = INFINITY}; /* exp of such an error is no longer linear */
 }
 
-/* Operands, results and what these should be, of element b of the batch. Each has the batch as its
- * first axis, but a mask that all share and the seed. */
+/* Sequence b of an attention's batch: its operands, its results and what these should be. The batch
+ * is the first axis of every value, but for the seed and a mask that all sequences share. */
 typedef struct batch {
-    int64_t b, size;
+    int64_t b, size; /* size: how many sequences */
     f8_type in[OPERANDS], out[F8_MAX_RESULTS];
     const void *operand[OPERANDS], *got[F8_MAX_RESULTS];
     void *want[F8_MAX_RESULTS], *sums[F8_MAX_RESULTS];
-    f8_judgement said[F8_MAX_RESULTS]; /* of the elements so far */
+    f8_judgement said[F8_MAX_RESULTS]; /* of each result, over the sequences so far */
 } batch;
 
-/* The type of a value's element of the batch, and its data: where it is, or a copy whose rows
- * follow one another. */
+/* The part of a value that belongs to sequence s->b: returns its type. *data: where it is if its
+ * rows follow one another, else a contiguous copy. */
 static f8_type element_of(judge *j, const batch *s, const f8_type *t, const void *all,
                           int64_t stride, const void **data)
 {
@@ -421,13 +421,13 @@ static f8_status judge_batch(judge *j, const scores *of, batch *s)
         if (b.error > 0)
             b.sums = (f8_rvalue){s->out[i], s->sums[i]};
         j->out = &s->said[i];
-        if (s->got[i]) /* else nobody reads it */
+        if (s->got[i]) /* else no node reads it */
             judge_result(j, i, s->b * f8_type_elements(&s->out[i]), &got, &exact, &b);
     }
     return F8_OK;
 }
 
-/* Adds what was said of the next result. */
+/* Adds the judgement of the next result. */
 static void add(f8_judgement *to, const f8_judgement *next)
 {
     const f8_judgement before = *to;
@@ -438,7 +438,7 @@ static void add(f8_judgement *to, const f8_judgement *next)
     to->worst = before.worst > next->worst ? before.worst : next->worst;
 }
 
-/* Each element of the batch by itself, so that what should be is never held whole. */
+/* Judges each sequence of the batch by itself, so that the right values are never held whole. */
 static f8_status judge_attention(judge *j)
 {
     const scores of = scores_of(j);

@@ -29,23 +29,24 @@ typedef struct f8_judgement {
 
 /* Judges node r: an op of class GEMM or ATTENTION, or a cast of a GEMM to bf16, which a target may
  * do in the product's own step. operand[k] holds operand k, of the product where r is a cast;
- * result[k] holds what the target gave as result k. Returns F8_OK when it could judge, whatever the
- * judgement. F8_ERR_UNSUPPORTED: r is another op. Memory comes from `allocator` (NULL: the default)
- * and is freed before the call returns. */
+ * result[k] holds what the target gave as result k. An attention's may be NULL: it is not judged.
+ * Values are contiguous. Returns F8_OK when it could judge, whatever the judgement.
+ * F8_ERR_UNSUPPORTED: r is another op. Memory comes from `allocator` (NULL: the default) and is
+ * freed before the call returns. */
 f8_status f8_judge_node(const f8_graph *g, f8_ref r, f8_sums sums, const void *const *operand,
                         const void *const *result, const f8_allocator *allocator, f8_judgement *out,
                         f8_diag *diag);
 
-/* Where the rows of values lie: elements from one row to the next, by operand and by result. 0: the
- * rows follow one another. */
+/* How the rows of operands and results lie: operand[k] and result[k] are the elements from one row
+ * to the next. 0: the value is contiguous, as all values of a product must be. */
 typedef struct f8_judge_rows {
     const int64_t *operand, *result;
-    void (*between)(void *user); /* called after each part that is judged; may be NULL */
+    void (*between)(void *user); /* called after each part has been judged; may be NULL */
     void *user;
 } f8_judge_rows;
 
-/* The same where the values of an attention have something between their rows, as the parts of one
- * product have. strides: NULL for none, and for other ops. */
+/* The same for values whose rows need not follow one another: q, k and v of an attention may be
+ * columns of one product. strides may be NULL: all values are contiguous. */
 f8_status f8_judge_strided(const f8_graph *g, f8_ref r, f8_sums sums, const void *const *operand,
                            const void *const *result, const f8_judge_rows *strides,
                            const f8_allocator *allocator, f8_judgement *out, f8_diag *diag);

@@ -41,29 +41,33 @@ f8_status f8_reference_magnitudes(const f8_graph *g, f8_ref r, const void *const
                                   void *const *result, const f8_allocator *allocator,
                                   f8_diag *diag);
 
-/* What the sums of a product have. */
+/* Which terms are summed. */
 typedef enum f8_terms {
-    F8_TERMS,            /* its terms: f8_reference_node */
-    F8_TERMS_MAGNITUDES, /* f8_reference_magnitudes */
-    /* The same, but of those terms alone whose factor of A, or of B, is subnormal as an f32.
-     * Nothing is added. Not of an attention. */
+    F8_TERMS,            /* those of the op: f8_reference_node */
+    F8_TERMS_MAGNITUDES, /* their magnitudes: f8_reference_magnitudes */
+    /* GEMMs only: the magnitudes of those terms alone whose factor from A, or from B, is subnormal
+     * as an f32. No bias and no `acc` is added. */
     F8_TERMS_SUBNORMAL_A,
     F8_TERMS_SUBNORMAL_B
 } f8_terms;
 
-/* A node that is evaluated on part of its elements. Whoever asks knows that the op makes this part
- * of the result of those parts of its operands, and passes them with the types that they have as
- * tensors of their own. A MATMUL or SCALED_MATMUL is the exception: its operands are whole, and its
- * result is some rows. A part of an attention is some of its batch. One of an EMBEDDING_GRAD is
- * some rows of its table, of which its first operand has the same ones. */
+/* A part of a node's results, and the parts of its operands that it is computed from. The caller
+ * must know that the op computes the one from the others. Parts are passed as tensors of their own,
+ * contiguous, with types of their own. Three kinds of ops have rules of their own:
+ *
+ *     MATMUL, SCALED_MATMUL    some rows of the result; all operands are whole
+ *     ATTENTION, its gradient  some sequences of the batch, of results and operands
+ *     EMBEDDING_GRAD           some rows of result and operand 0; the other operands are whole
+ */
 typedef struct f8_part {
-    const f8_type *in;  /* by operand; NULL: they are whole */
-    const f8_type *out; /* by result; NULL: they are whole */
-    /* Where the part begins: the row of a product or of a table that is scattered to, or the index
-     * in a batch. */
-    int64_t first;
+    const f8_type *in;  /* types of the operands; NULL: they are whole */
+    const f8_type *out; /* types of the results; NULL: they are whole */
+    int64_t first;      /* for these three: the part's first row or sequence in the whole */
     f8_terms terms;
 } f8_part;
+
+/* f8_reference_node for a part. value[k] and result[i] hold the parts. Memory comes from
+ * `allocator` (NULL: the default) and is freed before the call returns. */
 f8_status f8_reference_part(const f8_graph *g, f8_ref r, const f8_part *part,
                             const void *const *value, void *const *result,
                             const f8_allocator *allocator, f8_diag *diag);

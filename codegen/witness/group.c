@@ -30,8 +30,8 @@ static bool views_inside(const f8_witness *w, f8_ref r)
     return value_of(w, n->in[0])->inside || views_inside(w, n->in[0]);
 }
 
-/* Whether the group may write to these bytes. Addresses are compared, not places: a variable and a
- * port may be the same memory of the caller's. */
+/* Whether the group may write to these bytes. Addresses are compared, not places, because a
+ * variable and a port may be bound to the same memory of the caller. */
 static bool is_written(const f8_witness *w, const f8_group *group, const void *at, int64_t bytes)
 {
     const f8_lowered *p = w->f->lowered;
@@ -69,9 +69,10 @@ static bool takes_strides(const f8_witness *w, const f8_group *group, f8_ref use
     return user == group->out[0] && f8_op_facts(f8_at(w->state->g, user)->op)->cls == F8_ATTENTION;
 }
 
-enum { LARGE = 16 << 20 }; /* bytes of a value that is worth a file */
+enum { LARGE = 16 << 20 }; /* the fewest bytes of a value that is put aside */
 
-/* Copies a value that the group writes over to where it takes no memory. */
+/* Puts a value aside that the group writes over, if it is large and this can be done. Else v->data
+ * stays NULL. */
 static void put_aside(const f8_witness *w, const f8_type *t, const void *there, f8_witness_value *v)
 {
     if (f8_type_bytes(t) < LARGE || !w->put_aside)

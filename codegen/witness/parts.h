@@ -15,19 +15,20 @@ typedef enum f8_witness_way {
 } f8_witness_way;
 
 typedef struct f8_witness_value {
-    void *data; /* contiguous but for `stride`; NULL: not known, or dropped */
-    int64_t
-        stride; /* of an attention's operand that is borrowed: elements from row to row; else 0 */
-    void *part; /* phase.c: the part that is worked on; NULL: none */
-    bool borrowed;  /* data is not ours: it is not written or freed */
-    bool aside;     /* data is what f8_witness.put_aside gave */
+    void *data; /* row-major; NULL: not known, or dropped */
+    /* Elements from one row of `data` to the next; 0: it is contiguous. Only operands of an
+     * attention that are read where they are have one. */
+    int64_t stride;
+    void *part;     /* phase.c: the part that is evaluated; NULL: none */
+    bool borrowed;  /* data is the function's own memory: it is not written or freed */
+    bool aside;     /* data is what f8_witness.put_aside returned */
     bool listed;    /* it is in f8_witness_state.ref */
     bool inside;    /* the interpreter is to compute it; else the group reads it */
     bool nonfinite; /* an element is NaN or Inf */
     bool traced;    /* the NaN or Inf of the value that is traced pass through it */
     bool kept;      /* phase.c: a later phase reads it */
-    bool whole;     /* phase.c: its parts are put together, for that phase or for a node of this */
-    bool owned;     /* the part is not in `data`, and to be freed */
+    bool whole;     /* phase.c: put together, for a later phase or a node that is evaluated last */
+    bool owned;     /* phase.c: `part` has memory of its own; else it lies in `data` */
     f8_witness_way way;
     uint32_t phase; /* the first one that computes it, from 1; 0: none does */
     f8_ref last;    /* the last value to be computed that needs it; 0: none */
@@ -36,9 +37,9 @@ typedef struct f8_witness_value {
 /* What a group has written. */
 typedef struct f8_witness_seen {
     f8_type type;
-    void *data;     /* contiguous but for `stride`; NULL: it is not looked at */
+    void *data;     /* row-major; NULL: it is not judged, or was overwritten by a later phase */
     int64_t stride; /* as in f8_witness_value */
-    bool borrowed;
+    bool borrowed;  /* as in f8_witness_value */
     f8_judgement judgement;
 } f8_witness_seen;
 
@@ -48,7 +49,7 @@ struct f8_witness_state {
     f8_witness_value *value; /* by ref */
     f8_ref *ref;             /* the values of the group */
     uint32_t n_refs;
-    f8_witness_seen *seen; /* as the group's `out`; NULL: none are */
+    f8_witness_seen *seen; /* in the order of the group's `out`; NULL: there are none */
     uint32_t n_seen;
 };
 
@@ -60,16 +61,16 @@ void f8_witness_free(const f8_witness *w, const f8_type *t, void *data); /* may 
 /* Copies a value of type t from a place, as it is now; `to` is contiguous. */
 f8_status f8_witness_fetch(const f8_witness *w, const f8_place *from, const f8_type *t, void *to,
                            f8_diag *diag);
-/* The value itself, if the host can read it; else NULL. *stride becomes 0 if it is contiguous. With
- * stride NULL it must be. */
+/* The value where it is. NULL: the host can't read it, or `stride` is NULL and its rows do not
+ * follow one another. *stride: elements from one row to the next; 0: the value is contiguous. */
 const void *f8_witness_look(const f8_witness *w, const f8_place *at, const f8_type *t,
                             int64_t *stride);
-/* The value as it is now: itself, or a copy. It is to be released, also after a failure. Only if
- * `rows` is set may it have a stride. */
+/* The value as it is now: where it is, or a contiguous copy. With `rows` it may have a stride,
+ * which saves a copy. The caller releases *out, also after a failure. */
 f8_status f8_witness_see(const f8_witness *w, const f8_place *at, const f8_type *t, bool rows,
                          f8_witness_seen *out, f8_diag *diag);
-/* Adds to its judgement that of some elements, a value of type t, from element `first` on. Parts
- * are judged in their order. */
+/* Compares elements of `seen`, from element `first` on, with `want`, a contiguous value of type t,
+ * and adds the result to seen->judgement. Parts are judged in their order. `seen` is contiguous. */
 void f8_witness_judge(f8_witness_seen *seen, const f8_type *t, int64_t first, const void *want);
 void f8_witness_release(const f8_witness *w, f8_witness_seen *seen);
 /* How many elements of contiguous data are NaN or Inf; *first: the index of the first, or -1. */
@@ -77,16 +78,16 @@ int64_t f8_witness_nonfinite(const f8_type *t, const void *data, int64_t *first)
 
 /* ---- group.c ---- */
 
-/* Lists the values of a group. Those that it reads are copied, unless they can be read later, too:
- * what the host can read, and the group does not write over. */
+/* Lists the values of a group, in a topological order. A value that the group reads is copied,
+ * unless the host can read it where it is and the group does not write over it. */
 f8_status f8_witness_read(f8_witness *w, const f8_group *group, f8_diag *diag);
 /* Computes the other values, except `op` and its PROJECTs (0: computes all). Those that the group
  * writes are kept. */
 f8_status f8_witness_compute(f8_witness *w, const f8_group *group, f8_ref op, f8_diag *diag);
-/* Computes a value of operands that are there. */
+/* Computes a value; the data of its operands are there. */
 f8_status f8_witness_compute_one(f8_witness *w, f8_ref r, f8_diag *diag);
 void f8_witness_drop(const f8_witness *w, f8_ref r);
-/* Takes out of memory what was read of values that are put aside. */
+/* Takes values that are put aside out of memory; they are read again when they are needed. */
 void f8_witness_unload(const f8_witness *w);
 /* Finds where the NaN or Inf of r come from, as in f8_witnessed. Only values that pass them on to r
  * count: others of the group may have some that do no harm, such as the scale of a block of zeros
@@ -97,9 +98,11 @@ void f8_witness_forget(f8_witness *w);
 
 /* ---- phase.c ---- */
 
-/* Whether f8_witness_judge_rows can judge the group; else it is computed whole. */
+/* Whether f8_witness_judge_rows can judge the group; else it is computed whole. Sets `phase` and
+ * `kept` of the group's values. */
 bool f8_witness_has_rows(f8_witness *w, const f8_group *group);
-/* Computes a row kernel, phase after phase, and judges what is in f8_witness_state.seen. */
+/* Computes a row kernel, phase after phase, and adds judgements to f8_witness_state.seen. Needs
+ * f8_witness_has_rows. */
 f8_status f8_witness_judge_rows(f8_witness *w, const f8_group *group, f8_diag *diag);
 
 #endif

@@ -1,28 +1,29 @@
-/* A row kernel, evaluated some rows at a time, so that values inside it are never held whole.
+/* A row kernel, evaluated some rows at a time, so that the values inside it are never held whole.
  *
- * The kernel's phases (f8_phase) are evaluated in their order. In a phase of [rows, cols] the value
- * of a row depends on the same row of the values it is made of: the interpreter gives the same bits
- * for some of the rows, as tensors of their own, as it gives for these rows of all. This holds only
- * for what is listed in operand_slice, and only where types allow it:
+ * The kernel's phases (f8_phase) are evaluated in their order. In a phase of [rows, cols], a row of
+ * a value depends only on the same row of the values that it is computed from. So the interpreter
+ * can evaluate some of the rows, as tensors of their own, and gives the bits that these rows have
+ * in the whole value. This holds only for the ops that operand_slice lists, where types allow it:
  *
- * - A value is cut along its first axis of more than one element. Nothing lies before that axis, so
- *   a part is contiguous. If it has other axes before the columns ([B, T, C]), a part has whole
- *   slices of that axis (T rows). The granule is the least number of rows that suits all values.
- * - Operands of pointwise ops are cut where the axis of the result that is cut is theirs, too.
- * Where they broadcast along it, they are read whole. So is a table whose rows ids choose.
- * - Reductions along the last axis stay inside a row. Those along the first axis, in blocks of
- * rows, take whole blocks. Scales of blocks of rows are cut by these blocks. All other reductions
- * are no matter of a row.
- * - Where an element is (IOTA, tables of ROPE) is a value, computed whole and then cut. So no op
- *   needs to know where its part begins; random bits are made of such values.
- * - What ends in another shape, such as a transpose, is made at the end of the phase of its whole
- *   operand. If something in the phase needs more than its own rows otherwise, the phase is one
- *   part.
+ * - A value is cut along its first axis of more than one element. Axes before that one have one
+ *   element, so a part is contiguous. If more axes follow before the columns ([B, T, C]), a part
+ *   has whole slices of the axis (T rows each). The granule is the least number of rows that makes
+ *   whole slices of every value.
+ * - An operand of a pointwise op is cut if it has the axis along which the result is cut. If it is
+ *   broadcast along that axis, it is read whole. So is a table whose rows are chosen by ids.
+ * - A reduction along the last axis stays inside a row. A reduction of blocks of rows, along the
+ *   first axis, takes whole blocks. Scales of blocks of rows are cut between these blocks.
+ * - Indices of elements (IOTA, the tables of ROPE) are values, too. They are computed whole and
+ *   then cut, so no op needs to know where its part begins. Random bits are computed from them.
+ * - All other nodes need more than their own rows: a transpose, for instance, or a reduction along
+ *   other axes. Such a node is evaluated whole at the end of the phase, if no node of the phase
+ *   reads it. If one does, the whole phase is one part.
  *
- * In a flat phase, one row of all elements, "rows" here are elements.
+ * A flat phase has one row of all elements. There each element counts as a row.
  *
- * A value that a later phase reads is put together. Others are compared with what the group has
- * written as soon as a part is there, and dropped. */
+ * As soon as a part is computed, it is compared with what the group has written. After its last use
+ * in the phase it is dropped. A value that a later phase reads is put together from its parts.
+ * While these have the bits that the group has written, the group's own memory serves instead. */
 #include "codegen/witness/parts.h"
 
 #include <string.h>
@@ -31,7 +32,7 @@
 #include "ir/num/granularity.h"
 
 enum { PART_BYTES = 64 << 10 }; /* of the largest value of a phase; several are alive at once */
-enum { MOST = 64 };             /* operands */
+enum { MOST = 64 };             /* operands of a node */
 
 typedef struct rows {
     f8_witness *w;
@@ -41,11 +42,11 @@ typedef struct rows {
     bool flat;
     int64_t length;   /* rows of the phase; elements of a flat one */
     int64_t granule;  /* parts have a multiple of it, but for the last */
-    int64_t first, n; /* the part */
+    int64_t first, n; /* the part that is evaluated: rows [first, first + n) */
 } rows;
 
-/* How an operand is read for a part: `axis` has 1 index for `unit` rows, and `bytes` for each
- * index. axis -1: the type stays as it is. unit 0: it is read whole. */
+/* How a value is cut for a part. One index of `axis` stands for `unit` rows of the phase, and has
+ * `bytes` bytes. axis -1: a part has the type of the whole. unit 0: the value is read whole. */
 typedef struct slice {
     int axis;
     int64_t unit, bytes;
@@ -91,7 +92,7 @@ static f8_type cut(const rows *p, const f8_type *t, const slice *s)
     return part;
 }
 
-/* How a node's own parts lie in it. */
+/* How the result of a node is cut into parts. */
 static slice result_slice(const rows *p, f8_ref r)
 {
     const f8_graph *g = p->w->state->g;
@@ -104,8 +105,8 @@ static slice result_slice(const rows *p, f8_ref r)
 
 /* ---- what an op reads of an operand for some rows of its result ---- */
 
-/* The operand broadcasts to the result, axes aligned at their ends. Axes before the one that is cut
- * have one element in both. */
+/* The slice of an operand that broadcasts to the result: the last axes of both are aligned. Axes
+ * before the one that is cut have one element in both. */
 static slice aligned(const rows *p, const f8_type *result, const f8_type *t)
 {
     const int d = axis_of(result), axis = d - (result->rank - t->rank);
@@ -139,8 +140,8 @@ static bool is_last_axis(const f8_graph *g, f8_ref r, const f8_type *t)
            f8_attr_ints(g, r, F8_A_AXES).n == 0;
 }
 
-/* Operand k of node r, which has a row for each of the phase. False: a part of the result needs
- * more than that. */
+/* The slice of operand k that a part of node r reads. r has a row for each row of the phase. False:
+ * a part of r needs more of the operand than its own rows. */
 static bool operand_slice(const rows *p, f8_ref r, uint32_t k, slice *out)
 {
     const f8_graph *g = p->w->state->g;
@@ -178,7 +179,7 @@ static bool operand_slice(const rows *p, f8_ref r, uint32_t k, slice *out)
     }
 }
 
-/* A reduction of blocks of rows. */
+/* Whether the node is a reduction of blocks of rows. */
 static bool makes_blocks(const rows *p, f8_ref r)
 {
     const f8_graph *g = p->w->state->g;
@@ -216,7 +217,7 @@ static bool suits(rows *p, const slice *s, const f8_type *t)
     return true;
 }
 
-/* Whether the operands of a node can be read as parts. */
+/* Whether the node can be computed from parts of its operands. */
 static bool reads_parts(rows *p, f8_ref r)
 {
     const f8_graph *g = p->w->state->g;
@@ -245,7 +246,7 @@ static bool reads_rows(const rows *p, const f8_node *n)
     return false;
 }
 
-/* Chooses how a node is evaluated. False: the phase can't have parts. */
+/* Chooses how a node is evaluated. False: the phase must be one part. */
 static bool choose_way(rows *p, f8_ref r)
 {
     const f8_node *n = f8_at(p->w->state->g, r);
@@ -313,8 +314,8 @@ static int64_t rows_at_once(const rows *p)
 
 /* ---- evaluating ---- */
 
-/* What the group has written as r, if it is this phase that writes it, and it is still there; else
- * NULL. */
+/* What the group has written as r. NULL: this phase does not write it, or a later one has written
+ * over it. */
 static f8_witness_seen *seen_of(const rows *p, f8_ref r)
 {
     struct f8_witness_state *s = p->w->state;
@@ -334,7 +335,7 @@ static void judge(const rows *p, f8_ref r, const f8_type *t, int64_t first, cons
         f8_witness_judge(seen, t, first, want);
 }
 
-/* Computes a value that is needed whole of whole ones; those that lie nowhere, first. */
+/* Computes a whole value from whole operands. Operands that are not there are computed first. */
 static f8_status compute_whole(const rows *p, f8_ref r)
 {
     const f8_node *n = f8_at(p->w->state->g, r);
@@ -350,7 +351,8 @@ static bool is_kept(const rows *p, f8_ref r)
     return v->kept || !v->phase;
 }
 
-/* The nodes of a phase that are evaluated whole in that way. */
+/* Evaluates and judges the nodes of the phase whose way is `way`, ONCE or LAST. `drops`: values
+ * that no other node of the phase reads any more are dropped, unless a later phase reads them. */
 static f8_status run_whole(const rows *p, f8_witness_way way, bool drops)
 {
     const f8_graph *g = p->w->state->g;
@@ -371,7 +373,8 @@ static f8_status run_whole(const rows *p, f8_witness_way way, bool drops)
     return F8_OK;
 }
 
-/* Whole operands of nodes that have parts must be there before the first part. */
+/* Before the first part: computes the operands that parts read from outside the phase, and takes
+ * memory for values that are put together. */
 static f8_status prepare(const rows *p)
 {
     const f8_graph *g = p->w->state->g;
@@ -393,8 +396,8 @@ static f8_status prepare(const rows *p)
     return F8_OK;
 }
 
-/* A part of a value that is needed whole. As long as its parts have the bits that the group has
- * written, these can stand for them, and need no memory. */
+/* Adds a part to a value that is needed whole. While all parts so far have the bits that the group
+ * has written, the group's memory stands for them, and no other is taken. */
 static f8_status put_together(const rows *p, f8_ref r, int64_t at, const f8_type *part)
 {
     f8_witness_value *v = value_of(p, r);
@@ -412,6 +415,7 @@ static f8_status put_together(const rows *p, f8_ref r, int64_t at, const f8_type
     return F8_OK;
 }
 
+/* Values whose parts all had the bits that the group has written are read where it wrote them. */
 static void take_seen(const rows *p)
 {
     for (uint32_t i = 0; i < p->phase->n_nodes; i++) {
@@ -494,8 +498,8 @@ static f8_status run_part(const rows *p)
         if (status == F8_OK && !value_of(p, r)->last)
             drop_part(p, r);
     }
-    for (uint32_t i = 0; i < p->phase->n_nodes;
-         i++) /* after a failure, or if r is read at the end */
+    /* what is left: after a failure, or for nodes that are evaluated at the end */
+    for (uint32_t i = 0; i < p->phase->n_nodes; i++)
         if (value_of(p, p->phase->node[i])->part)
             drop_part(p, p->phase->node[i]);
     return status;
@@ -538,7 +542,8 @@ static bool is_in(const f8_phase *phase, f8_ref r)
     return f8_listed(phase->node, phase->n_nodes, r);
 }
 
-/* A value that phase `now` reads, and does not compute: an earlier phase must keep it. */
+/* Marks a value that phase `now` reads and does not compute: the phase that computes it keeps it.
+ * False: no earlier phase computes it. */
 static bool keep(f8_witness *w, f8_ref r, uint32_t now)
 {
     f8_witness_value *v = &w->state->value[r];

@@ -105,6 +105,7 @@ static f8_status look(f8_witness *w, uint32_t group, f8_ref r, const void *want,
     return status;
 }
 
+/* Fills f8_witness_state.seen with what the group has written, but for what it has written over. */
 static f8_status see_all(f8_witness *w, const f8_group *g, f8_diag *diag)
 {
     struct f8_witness_state *s = w->state;
@@ -121,7 +122,7 @@ static f8_status see_all(f8_witness *w, const f8_group *g, f8_diag *diag)
     return F8_OK;
 }
 
-/* A row kernel. */
+/* A row kernel, judged some rows at a time. */
 static f8_status look_at_rows(f8_witness *w, uint32_t group, const f8_group *g, f8_diag *diag)
 {
     F8_TRY(see_all(w, g, diag));
@@ -163,7 +164,7 @@ static f8_status fetch_results(f8_witness *w, results *s, f8_diag *diag)
     return F8_OK;
 }
 
-/* A value of which there are only rows is copied for whoever is told. */
+/* `report` is given contiguous values, so a result whose rows lie apart is copied for it. */
 static f8_status report_result(f8_witness *w, uint32_t group, const results *s, int i,
                                const f8_judgement *j, f8_diag *diag)
 {
@@ -248,7 +249,7 @@ static f8_status look_at_copy(f8_witness *w, uint32_t group, f8_diag *diag)
     return status;
 }
 
-/* A scatter, some rows of its table at a time: what is added to a row depends on no other row. */
+/* A scatter, judged some rows of its table at a time: a row depends on no other row. */
 static f8_status look_at_scatter(f8_witness *w, uint32_t group, const f8_group *g, f8_diag *diag)
 {
     enum { BYTES = 1 << 20, OPERANDS = 3 };
@@ -286,7 +287,8 @@ static f8_status look_at_scatter(f8_witness *w, uint32_t group, const f8_group *
     return F8_OK;
 }
 
-/* Whether all that it takes is there: no operand is a constant that lies nowhere. */
+/* Whether look_at_scatter can judge the group: the data of all operands are there. Those of a
+ * constant that lies nowhere are not. */
 static bool is_scatter(const f8_witness *w, const f8_group *g)
 {
     const f8_node *n = f8_at(w->state->g, g->out[0]);

@@ -1,11 +1,11 @@
 /* The witness: computes what a group writes a second time, with other code, on the same inputs.
  *
- * A plan runs a function group by group (ir/lowered.h). The witness copies what a group reads
- * before the group runs, and what it has written afterwards. It evaluates the group's nodes with
- * the reference interpreter on the copied inputs, and compares. So each group is judged by itself:
- * a wrong value that it reads does not make it wrong. A row kernel, a copy or a scatter must have
- * the interpreter's bits. A GEMM or an attention must lie within the bound of its sums (judge.h). A
- * collective has no witness: what the other ranks sent is not known.
+ * A plan runs a function group by group (ir/lowered.h). Before a group runs, the witness keeps its
+ * inputs: a copy, unless the host can read them in place afterwards. After the group has run, the
+ * witness evaluates its nodes with the reference interpreter on these inputs, and compares. So each
+ * group is judged by itself: a wrong value that it reads does not make it wrong. A row kernel, a
+ * copy or a scatter must have the interpreter's bits. A GEMM or an attention must lie within the
+ * bound of its sums (judge.h). A collective has no witness: what the other ranks sent is not known.
  *
  *     f8_witness_begin(&w, diag);
  *     f8_witness_before(&w, group, diag);   the group runs   f8_witness_after(&w, group, diag);
@@ -13,11 +13,8 @@
  *
  * Groups are numbered as in f8_step.group.
  *
- * Memory: the witness must not need more than the training that it explains. Values that the host
- * can read where they are, and that the group does not write over, are not copied. Row kernels,
- * products and their bounds are evaluated some rows at a time (phase.c, judge.c). So it holds what
- * the group writes over, and what later phases of the group read. On a GPU it also holds copies of
- * what one group reads and writes. */
+ * Memory: a run with a witness must not need much more memory than the run without one. README.md
+ * says what is copied, and what is evaluated in parts. */
 #ifndef F8_WITNESS_H
 #define F8_WITNESS_H
 
@@ -46,11 +43,11 @@ typedef struct f8_witness {
     const f8_allocator *allocator; /* NULL: the default */
     /* Copies bytes from a place of the function's memory, as it is now. */
     f8_status (*fetch)(void *user, const f8_place *from, int64_t bytes, void *to, f8_diag *diag);
-    /* Optional: the memory itself, if the host can read it; else NULL. */
+    /* Optional: the address of a place. NULL: the host can't read it. */
     const void *(*look)(void *user, const f8_place *at);
-    /* Optional: keeps a copy of bytes elsewhere than in memory, and gives it to be read as if it
-     * were there; NULL: it can't. `unload` takes what was read of it out of memory again. `end`
-     * ends it. */
+    /* Optional, all three or none: put_aside copies bytes to somewhere else than memory, such as a
+     * mapped file, and returns an address where they can be read; NULL: it can't. `unload` takes
+     * what was read there out of memory again, until it is read once more. `end_aside` frees it. */
     const void *(*put_aside)(void *user, const void *data, int64_t bytes);
     void (*unload)(void *user, const void *aside, int64_t bytes);
     void (*end_aside)(void *user, const void *aside, int64_t bytes);

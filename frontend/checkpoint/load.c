@@ -253,10 +253,11 @@ static f8_status load_in_turn(f8_load *l)
     return F8_OK;
 }
 
-/* Memory for reading one value after another: an allocator whose blocks stay until the end. The
- * n-th block that is out at once is always the same one, so when all values have been read once, it
- * is as large as any of them needs, and reading them again asks for no more. */
-enum { BLOCKS = 8 };
+/* Memory for reading one value after another: an allocator that keeps its blocks until the end. A
+ * request takes the first block that is free, and makes it larger if need be. Each value makes the
+ * same requests whenever it is read. So once all values have been read, the blocks are large enough
+ * for each of them, and reading them again can't run out of memory. */
+enum { BLOCKS = 8 }; /* more at once come from `from`, and are not kept */
 typedef struct reused {
     f8_allocator from;
     struct {
@@ -302,7 +303,8 @@ static void end_reuse(reused *r)
             r->from.free(r->from.user, r->block[i].data, r->block[i].size);
 }
 
-/* Read each of the parameters or the states, and write it as it is if `writes` is set. */
+/* Read each of the parameters, or of the states, one after the other. With `writes` each is also
+ * written to its variable. */
 static f8_status copy_each(const f8_load *l, reused *memory, bool params, bool writes)
 {
     const f8_plan *plan = &l->program->now->plan;
@@ -322,6 +324,7 @@ static f8_status copy_each(const f8_load *l, reused *memory, bool params, bool w
     return status;
 }
 
+/* The second reading: write the parameters, run `prepare` if it is needed, write the states. */
 static f8_status copy_all(const f8_load *l, reused *memory)
 {
     F8_TRY(copy_each(l, memory, true, true));
@@ -331,10 +334,10 @@ static f8_status copy_all(const f8_load *l, reused *memory)
     return copy_each(l, memory, false, true);
 }
 
-/* Load all values as they are. Each is read twice: a file that can't be read, or a lack of memory,
- * is found before the first value is written, so that nothing changes. Holding all values until
- * then would take as much memory as the variables themselves, which are most of what a training
- * has. */
+/* Load all values as they are. Each is read twice: first without writing it, so that a file that
+ * can't be read, or a lack of memory, is found before anything changes. To hold all values instead
+ * would take as much memory as the variables, which are most of a training's memory. If a later
+ * step fails nevertheless, the variables have no values. */
 static f8_status load_exactly(const f8_load *l)
 {
     reused memory = {.from = l->memory.allocator};

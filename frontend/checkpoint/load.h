@@ -30,8 +30,8 @@ typedef struct f8_load {
     f8_weights *weights;
     const fp8c_load_options *o; /* of which it reads allow_missing, scales and report */
     f8_load_states states;
-    bool exact; /* dtypes are as they are, no tensor is passed over, and all values have been read
-                   before the first is written */
+    bool exact; /* no dtype is converted, no tensor is left out, and every value is read once before
+                   the first is written */
     bool quantize; /* weights that the program stores as FP8 come from values, and none may be NaN,
                       nor Inf where it is quantized */
     f8_diag *diag;

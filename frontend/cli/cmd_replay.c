@@ -10,8 +10,8 @@
 
 /* ---- memory ---- */
 
-/* Gives back what malloc keeps for later. After a compilation that is many megabytes, of LLVM's and
- * of the passes': a replay would need them beside what the run needs. */
+/* Gives memory back to the system that was freed, but that malloc keeps. After a compilation these
+ * are many megabytes, which LLVM and the passes used. A replay should need no more than the run. */
 static void give_back(void)
 {
 #ifdef __GLIBC__
@@ -57,7 +57,7 @@ bool cli_replay_open(cli_replay *r, const cli_replay_as *as)
          cli_data_fit(r->data, r->c, r->module, r->program, r->micro_step);
     if (ok)
         f8_run_lend_folder(&r->folder->run, r->program);
-    fp8c_module_destroy(r->module); /* the program has what it needs of it */
+    fp8c_module_destroy(r->module); /* the program does not need it */
     r->module = NULL;
     give_back();
     return ok;

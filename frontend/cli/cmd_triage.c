@@ -95,9 +95,9 @@ static int run_triage(cli_triage *t, cli *c, const char *folder)
     return code;
 }
 
-/* Makes large blocks of memory go back as soon as they are freed. By default malloc keeps such a
- * block, so as not to ask for it again: what a compilation or the judging of one value needed for a
- * moment would stay beside what the steps need. */
+/* Makes malloc give large blocks back to the system as soon as they are freed. By default it may
+ * keep them for later. Then what a compilation or the judging of one value needs for a moment would
+ * be taken beside what the steps need. */
 static void keep_no_blocks(void)
 {
 #ifdef __GLIBC__

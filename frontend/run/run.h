@@ -122,8 +122,8 @@ f8_status f8_run_begin(f8_run *r, fp8c_program *program, const f8_run_texts *tex
  * the newest one of an earlier step than that stays, or if there is none, the oldest. What was
  * recorded before is on the disk before. */
 f8_status f8_run_save(f8_run *r, fp8c_program *program, const f8_run_position *at, f8_diag *diag);
-/* Let a witness of the program keep large values in files of the run's folder, where they take no
- * memory. The files have no names, so nothing is left of them whatever happens. The run must stay
+/* Let a witness of the program put large values aside in files in the run's folder, where they take
+ * no memory. The files have no names, so none is left over when the process ends. The run must stay
  * open as long as the program is used. */
 void f8_run_lend_folder(const f8_run *r, fp8c_program *program);
 /* Give the checkpoints of step `before` and of later ones another name, NAME.suspect, so that the

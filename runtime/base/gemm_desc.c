@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { F64_MOST = 1 << 14 }; /* multiplications; runtime/cpu/README.md has the figures */
+enum { F64_MOST = 1 << 14 }; /* multiplications; runtime/cpu/README.md says why */
 
 bool f8_gemm_sums_in_f64(const f8_gemm_desc *d)
 {

@@ -120,8 +120,8 @@ bool f8_gemm_batch_ok(const f8_gemm_desc *desc);
  * its whole rows and its batch. */
 int64_t f8_gemm_elements(const f8_gemm_desc *desc, int which);
 
-/* Whether F8_GEMM_F64 computes it on a CPU: a product so small that this takes no more time, of
- * operands that bf16 can't hold, without scales. */
+/* Whether a CPU computes the GEMM with F8_GEMM_F64: it is small, has no scales, and has an f32
+ * operand that is not rounded to bf16. */
 bool f8_gemm_sums_in_f64(const f8_gemm_desc *desc);
 
 const char *f8_gemm_algorithm_name(uint32_t algorithm); /* "?" when there is none */

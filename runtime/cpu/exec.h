@@ -65,7 +65,7 @@ f8_status f8_exec_run(f8_exec *x, uint32_t func, f8_diag *diag);
 
 /* From the next run on `observer` looks on (NULL: nobody). It is borrowed. */
 void f8_exec_observe(f8_exec *x, const f8_observer *observer);
-/* For an observer: a function's memory itself. NULL: there is none. */
+/* For an observer: the address of an argument in a function's memory. NULL: it is not bound. */
 const void *f8_exec_look(f8_exec *x, uint32_t func, const f8_arg *at);
 /* For an observer: copies bytes out of a function's memory. F8_ERR_INPUT: there is none. */
 f8_status f8_exec_fetch(f8_exec *x, uint32_t func, const f8_arg *from, int64_t bytes, void *to,

@@ -14,10 +14,9 @@ enum {
 };
 
 /* ---- the algorithm table ----
- * AUTO takes the first row whose `automatic` holds. f64 is for small products that bf16 can't hold
- * (README.md says why). On Intel's CPUs without AMX oneDNN's f32 is
- * about twice as fast as its bf16, so bf16 is then only on request. The next table has the CPUs
- * where it is the other way round. */
+ * AUTO takes the first row whose `automatic` holds. README.md says which products f64 is for, and
+ * why. On Intel's CPUs without AMX oneDNN's f32 is about twice as fast as its bf16, so bf16 is then
+ * only on request. The next table has the CPUs where it is the other way round. */
 
 /* AVX512_BF16 multiplies twice as many elements a cycle as f32 does. `fp8c tune` found onednn-bf16
  * 37 to 48% faster than onednn-f32 there. */
@@ -123,8 +122,8 @@ static f8_status resolve_algorithm(const f8_gemm_lib *lib, f8_gemm_desc *desc, f
 /* ---- the library handle ---- */
 
 /* Rows of the tuning database hold for this text. Their candidate "model" stands for the algorithm
- * that AUTO takes, so the text says which one that is where the CPU's features do not. ", f64":
- * small products of f32 were onednn-f32 before. */
+ * that AUTO takes, so the text says which one that is where the CPU's features do not. Rows without
+ * ", f64" are from before that algorithm, when small products of f32 took onednn-f32. */
 void f8_gemm_describe(const f8_gemm_cpu *cpu, int version, const char *simd, char *out, size_t size)
 {
     snprintf(out, size, "oneDNN %d.%d.%d (%s%s, f64)", version / 10000, version / 100 % 100,

@@ -22,10 +22,9 @@
  * of is finite, even where the other factors are zero.
  *
  * The bits depend on the desc, the algorithm and the CPU alone. C is cut into tiles and k into
- * chunks by shape and granularity, and each is a single-threaded call, of oneDNN's or (in f64, the
- * algorithm of small products that bf16 can't hold) of ours; so the number of threads and the
- * timing never show. In onednn-bf16 a subnormal factor counts as zero, because AMX and AVX512_BF16
- * multiply so.
+ * chunks by shape and granularity, and each is computed in one thread, by oneDNN or in f64 by
+ * gemm_f64.c; so the number of threads and the timing never show. In onednn-bf16 a subnormal factor
+ * counts as zero, because AMX and AVX512_BF16 multiply so.
  *
  * Operands are packed through the workspace. A run allocates nothing itself; oneDNN does (see
  * gemm_onednn.h). */

@@ -7,10 +7,12 @@
 #define AVX2 __attribute__((target("avx2,fma")))
 #define UNROLL _Pragma("GCC unroll 4") /* else the sums lie in memory */
 
-enum { ROWS = 4, COLS = 8, DEPTH = 256 }; /* of C and of k, that one pass sums */
+/* The sums of ROWS x COLS elements of C stay in registers. DEPTH: the most terms of k for which
+ * rows of A are widened at once. */
+enum { ROWS = 4, COLS = 8, DEPTH = 256 };
 
-/* ROWS rows of A as f64, DEPTH elements of each. Where A ends before, the last one is there several
- * times. */
+/* ROWS rows of A as f64, at most DEPTH elements of each. If A has fewer rows left, its last row is
+ * repeated. */
 typedef struct wide_rows {
     _Alignas(32) double row[ROWS][DEPTH];
 } wide_rows;
@@ -27,12 +29,13 @@ AVX2 static void widen(wide_rows *to, const float *a, int64_t lda, int64_t rows,
     }
 }
 
-/* Four columns of B or C, or the first `n` of them. */
+/* Which of four columns of B or C are read and written. */
 typedef struct quad {
-    bool whole;
-    __m128i mask;
+    bool whole;   /* all four; `mask` is not used */
+    __m128i mask; /* else those whose bits are set */
 } quad;
 
+/* The first n columns of four. */
 AVX2 static inline quad quad_of(int64_t n)
 {
     const int most = n < 0 ? 0 : (int)n;
@@ -53,7 +56,7 @@ AVX2 static inline void put(float *c, quad q, __m256d sum, bool add)
         _mm_maskstore_ps(c, q.mask, y);
 }
 
-/* A tile's operands: k terms of C[rows, cols]. */
+/* C[rows, cols] of at most ROWS x COLS elements, and the operands that it is the product of. */
 typedef struct block {
     const float *a, *b;
     float *c;
@@ -61,7 +64,7 @@ typedef struct block {
     bool add;
 } block;
 
-/* At most ROWS x COLS of C. a: its rows of A, already there unless k is more than DEPTH. */
+/* Computes a block of C. a: the block's rows of A, widened by the caller if k is at most DEPTH. */
 AVX2 static inline __attribute__((always_inline)) void sum_block(const block *x, wide_rows *a,
                                                                  quad left, quad right)
 {

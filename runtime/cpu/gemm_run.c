@@ -190,7 +190,7 @@ static f8_status run_through_t(const run_state *s, int thread, int64_t m, int64_
     return F8_OK;
 }
 
-/* In C itself, in one chunk of k. */
+/* The tile is computed in C itself. k is one chunk. */
 static f8_status run_f64(const run_state *s, int thread, int64_t m, int64_t n, const char *a,
                          const char *b)
 {

@@ -1,6 +1,6 @@
-/* Lenders: memory that is lent as DLPack's tensors. It is lent again once it is back and never
- * before, it is bounded, and any thread gives it back at any time, also after the lender's end.
- * tests/run also runs the test case "threads" under ThreadSanitizer. */
+/* Lenders: memory is lent again once its tensor was given back, and never before. It is bounded.
+ * Any thread may give a tensor back at any time, also after the lender's end. The test case
+ * "threads" also runs under ThreadSanitizer (`make check-sanitizers`). */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -79,7 +79,7 @@ START_TEST(tensors)
 }
 END_TEST
 
-/* Memory that is back is lent again, to the tensor of the same number. What is out is not. */
+/* Memory that was given back, and no other, is lent again, to the tensor of the same number. */
 START_TEST(again)
 {
     fp8c_context *ctx = create(NULL);
@@ -96,7 +96,7 @@ START_TEST(again)
         a = b;
     }
     ck_assert_int_eq(fp8c_lender_bytes(l), bytes);
-    a.tensor[2]->deleter(a.tensor[2]); /* the others stay out */
+    a.tensor[2]->deleter(a.tensor[2]); /* the others stay lent */
     ck_assert_int_eq(lend(l, &b), FP8C_OK);
     ck_assert_ptr_ne(a.view[0].data, b.view[0].data);
     ck_assert_ptr_ne(a.view[1].data, b.view[1].data);
@@ -115,7 +115,7 @@ END_TEST
 
 /* ---- bounds ---- */
 
-/* What several calls held at once is freed when calls no longer need it. */
+/* Memory that several calls held at once is freed when calls no longer need it. */
 START_TEST(age)
 {
     enum { AT_ONCE = 5 };
@@ -177,7 +177,7 @@ START_TEST(wrong_views)
     for (int i = 0; i < 6; i++) {
         lent a;
         describe(a.view, a.at);
-        fp8c_tensor_view *v = &a.view[i % 2]; /* [1] has been lent [0] by then */
+        fp8c_tensor_view *v = &a.view[i % 2]; /* with i == 1, tensor 0 is lent by then */
         v->ndim = 2;
         v->shape = i == 2 ? shape : i == 3 ? huge : shapes[0];
         v->device.type = i == 0 ? 2 : 1;
@@ -194,7 +194,7 @@ END_TEST
 
 /* Allocations of one call fail one after the other. Nothing is lent then, and nothing is lost. */
 typedef struct short_memory {
-    int left; /* < 0: as many as are asked for */
+    int left; /* allocations that succeed; < 0: all do */
     int64_t bytes;
 } short_memory;
 
@@ -253,7 +253,7 @@ typedef struct mailbox {
     atomic_bool over;
 } mailbox;
 
-/* Gives back what it finds, and leaves a sign that it did. */
+/* Gives back the tensors that it finds, and leaves a sign that it did. */
 static void *give_back_all(void *user)
 {
     mailbox *box = user;
@@ -270,8 +270,8 @@ static void *give_back_all(void *user)
     return NULL;
 }
 
-/* Two threads give back while a third one lends: no memory is lent twice at a time. The lender ends
- * while tensors are out. */
+/* Two threads give tensors back while a third one lends: no memory is lent twice at a time. The
+ * lender is destroyed while tensors are lent. */
 START_TEST(threads)
 {
     static mailbox box;
@@ -287,7 +287,7 @@ START_TEST(threads)
         const int64_t bytes = fp8c_lender_bytes(l);
         ck_assert_int_eq(fp8c_lender_lend(l, at, &tensor), FP8C_OK);
         int32_t *data = v.data;
-        if (fp8c_lender_bytes(l) <= bytes) /* it was out before */
+        if (fp8c_lender_bytes(l) <= bytes) /* no new memory: it was lent before */
             ck_assert_int_eq(*data, 0);
         *data = 1;
         tensor = atomic_exchange(&box.slot[call % HELD], tensor);

@@ -1,6 +1,6 @@
 /* What fp8c.h promises about threads: many threads on one context, each with its own program; one
  * module compiled by several threads at once; objects destroyed by any thread in any legal order.
- * check_api.c tests several contexts. tests/run also runs this under ThreadSanitizer. */
+ * check_api.c tests several contexts. It also runs under ThreadSanitizer (tests/README.md). */
 #include "tests/shared/api/api.h"
 #include "tests/shared/cuda/gpu.h"
 #include "tests/shared/suite.h"

@@ -55,7 +55,7 @@ static const fault_case faults[] = {
     {"kind=flip,value=x.0,step=2,bit=3,recipe=block", NULL, 0, 0, 0, 0},
 };
 
-/* In parts after the first, or across the end of one. */
+/* Faults in parts after the first, or across the end of a part. */
 static const fault_case faults_in_parts[] = {
     {"kind=flip,value=r.0,step=2,element=24000,bit=3", "r.0", 1, 1, 24000, 1},
     {"kind=corrupt,value=r.0,step=2,element=16380,count=10", "r.0", 1, 10, 16380, 1},
@@ -504,8 +504,8 @@ static const char large[] =
     "  return cross_entropy(linear(%y, wte) {transpose_b = true, name = \"head\"}, %targets)\n}\n"
     "optimizer adamw {lr = 1e-3}\n";
 
-/* Judging takes less than the largest value of a step, [2048, 256] in f32, though kernels have
- * several of them inside; and what a program keeps for it is little. */
+/* Judging takes less memory than the largest value of a step, [2048, 256] in f32, though several
+ * such values lie inside kernels. A program keeps at most KEPT bytes for its witness. */
 START_TEST(memory_of_judging)
 {
     enum { LARGEST = 2048 * 256 * 4, KEPT = 600 << 10 };
@@ -548,8 +548,8 @@ static const char huge[] =
     "  return cross_entropy(linear(%x, wte) {transpose_b = true, name = \"head\"}, %targets)\n}\n"
     "optimizer adamw {lr = 1e-3}\n";
 
-/* With a folder, large values that a step writes over lie in files: judging takes less memory than
- * one of them. Without, what is judged is the same. */
+/* With a folder, large values that a step writes over are put aside in files, and judging takes
+ * less memory than one of them. Without a folder it takes more, and finds the same. */
 START_TEST(memory_of_large_values)
 {
     enum { LARGE = 65536 * 64 * 4 };

@@ -203,7 +203,7 @@ MODELS: dict[str, Callable[[], ModelAndInputs]] = {
 
 
 def make(name: str | Callable[[], ModelAndInputs], seed: int = 0) -> ModelAndInputs:
-    """A model of `MODELS`, or what a function makes, in training mode, its weights from one seed."""
+    """A model of `MODELS`, or of a function, in training mode, with weights from the seed."""
     torch.manual_seed(seed)
     model, inputs = (MODELS[name] if isinstance(name, str) else name)()
     return model.train(), inputs

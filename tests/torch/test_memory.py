@@ -1,5 +1,5 @@
-"""The memory of results and gradients on the CPU: used again in the next call once PyTorch has
-deleted them, and never while anybody holds them; bounded, and given back."""
+"""The memory of results and gradients on the CPU: it is used again once PyTorch has deleted them,
+and never while somebody holds them. It is bounded, and it is given back."""
 
 from __future__ import annotations
 
@@ -87,10 +87,10 @@ class Again(BackendTest):
 
 
 class Held(BackendTest):
-    """Whoever holds a tensor has it for himself."""
+    """No later step writes to a tensor that somebody holds."""
 
     def keep_all(self, what: Any) -> None:
-        """Keep what(model, loss, logits) of each of some steps, and see that no later one writes it."""
+        """Hold the tensors of what(model, loss, logits) of 6 steps: no later step writes them."""
         model, call = self.model, self.call
         kept, copies = [], []
         for step in range(6):
@@ -126,7 +126,7 @@ class Held(BackendTest):
         self.keep_all(lambda model, loss, logits: [torch.from_numpy(logits.detach().numpy())])
 
     def test_saved_logits(self) -> None:
-        """PyTorch saves logits for an op of its own; the next forward leaves them alone."""
+        """PyTorch saves logits for an op of its own; the next forward does not write to them."""
         eager = twin(self.model)
         for call in (self.call, eager):
             losses = [call(**batch_of(seed=i))[1].square().mean() for i in range(3)]
@@ -149,7 +149,7 @@ class Held(BackendTest):
         self.keep_all(lambda model, loss, logits: [seen[-1], taken[-1]])
 
     def test_accumulation(self) -> None:
-        """With set_to_none=False the first gradient stays the parameter's, and later ones are added."""
+        """With set_to_none=False the first gradient stays, and later ones are added to it."""
         eager = twin(self.model)
         for call, model in ((self.call, self.model), (eager, eager)):
             addresses = set()
@@ -163,7 +163,7 @@ class Held(BackendTest):
             torch.testing.assert_close(p.grad, q.grad)
 
     def test_in_place(self) -> None:
-        """What the caller writes into a gradient or a result is no later step's business."""
+        """What the caller writes into a gradient or a result changes no later step."""
         eager, found = twin(self.model), []
         for call, model in ((self.call, self.model), (eager, eager)):
             for step in range(3):
@@ -178,7 +178,7 @@ class Held(BackendTest):
             torch.testing.assert_close(a, b)
 
     def test_other_threads(self) -> None:
-        """Tensors that other threads delete come back, and what they hold is theirs."""
+        """Other threads delete tensors; no step writes to those that they hold."""
         queue: list[list[torch.Tensor]] = []
         wrong: list[str] = []
         over = threading.Event()
@@ -208,8 +208,8 @@ class Held(BackendTest):
 
 class Bounded(BackendTest):
     def test_given_back(self) -> None:
-        """What was held at one time is given back when calls no longer need it, by release_memory,
-        and by the end of the program."""
+        """Memory is freed when calls no longer need it, by release_memory, and when the program
+        ends."""
         before = resident()
         model, x = Wide(), torch.ones(2, 3072)
         call = compiled(model)
@@ -241,7 +241,7 @@ class Bounded(BackendTest):
         self.assertLess(resident() - before, 40 * MB)
 
     def test_dynamic_sizes(self) -> None:
-        """A batch that changes its size takes no more than the largest did."""
+        """When the batch changes its size, no more memory is held than for the largest."""
         model = Several()
         call = torch.compile(model, backend=fp8c.torch.fp8c_backend, dynamic=True,
                              options={"recipe": "f32", "strict": True})

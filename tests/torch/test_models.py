@@ -201,9 +201,9 @@ class Gradients(unittest.TestCase):
                 self.assertEqual(numerics.compare(name), [])
 
     def test_scores(self) -> None:
-        """minilm's loss is of differences between scores times 20, so the rounding of the 9 scores
-        makes most of every gradient's error: a matter of luck. Over the weights of 12 seeds nine
-        gradients in ten are at most twice as far from float64 as eager's."""
+        """minilm's loss takes differences of scores times 20. So most of every gradient's error
+        comes from the rounding of 9 scores, and is a matter of luck. Over the weights of 12 seeds,
+        nine gradients in ten are at most twice as far from float64 as eager's."""
         ratios: list[float] = []
         for seed in range(12):
             model, inputs = models.make("minilm", seed)
@@ -212,7 +212,7 @@ class Gradients(unittest.TestCase):
             exact = numerics.eager(model, inputs, torch.float64)[1]
             single = numerics.eager(model, inputs, torch.float32)[1]
             for key, value in exact.items():
-                if float(value.norm()) > 1e-12:  # that of a key's bias is 0
+                if float(value.norm()) > 1e-12:  # the gradient of a key's bias is 0
                     error = float((own[key].double() - value).norm())
                     ratios.append(error / float((single[key].double() - value).norm()))
         ratios.sort()

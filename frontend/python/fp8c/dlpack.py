@@ -60,8 +60,8 @@ def export(view: h.TensorView, owner: Any, max_version: tuple[int, int] | None) 
 
 
 def give(addresses: Sequence[int], consumer: Callable[[Any], Any]) -> list[Any]:
-    """What a consumer of capsules makes of managed tensors (versioned), each of which it is given.
-    Those that it did not take before it raised an exception are deleted."""
+    """Give managed tensors (versioned), by their addresses, to a consumer as capsules. -> What it
+    returns for each. If it raises, the tensors that it has not taken are deleted."""
     made: list[Any] = []
     try:
         for address in addresses:

@@ -1,4 +1,4 @@
-"""Memory for results that are given away as DLPack's tensors, and used again once they are gone."""
+"""Memory for results that are given away as DLPack tensors, used again once they are deleted."""
 from __future__ import annotations
 
 import ctypes
@@ -13,16 +13,16 @@ from .tensors import Views
 
 
 class Lender(Owner):
-    """Lends host memory for the tensors of one side of a call, the same memory again and again.
+    """Lends host memory for the n results of a call, the same memory again and again.
 
         lender = fp8c.Lender(len(outputs))
         tensors = lender.lend(outputs, torch.from_dlpack)   # `outputs` is Views of host memory
         program.call("eval", inputs, outputs)
 
-    A tensor's memory is lent again when the framework has deleted it, and never before: whoever
-    holds the tensor, or a view of it, has it for himself. What was out at one time is kept, place
-    by place; what 64 calls did not need, `trim()` and the lender's end give back. The end of a
-    lender does not touch tensors that are out."""
+    A tensor's memory is lent again when the framework has deleted the tensor and all its views, and
+    never before. For each result the lender keeps at most as many blocks of memory as were lent for
+    it at one time. It frees blocks that 64 calls did not need; `trim()` and `close()` free all idle
+    ones. Tensors may be deleted in any thread, and live on after the lender is closed."""
 
     def __init__(self, n: int, *, context: Context | None = None):
         parent, out = (context or default_context())._open(), ctypes.c_void_p()
@@ -32,8 +32,12 @@ class Lender(Owner):
         self._n = n
 
     def lend(self, views: Views, consumer: Callable[[Any], Any]) -> list[Any]:
-        """Put each view of `views`, one for each tensor, on memory that nobody holds. -> What
-        `consumer` (`torch.from_dlpack`, for instance) makes of the capsule of each."""
+        """Lend memory for one tensor of each view, and set the address of each view. `consumer`
+        takes one DLPack capsule, as `torch.from_dlpack` does. -> What it returns for each tensor.
+
+        `views` has n views of contiguous host tensors; their dtypes and shapes may differ from call
+        to call. Another number is a `ValueError`, another view an `InputError`. After an error,
+        also one of the consumer, only what the consumer has taken is lent."""
         if len(views) != self._n:
             raise ValueError(f"a lender for {self._n} tensors was asked for {len(views)}")
         handle, made = self._open(), self._made
@@ -49,9 +53,9 @@ class Lender(Owner):
 
     @property
     def bytes(self) -> int:
-        """The bytes that it has, lent or idle."""
+        """The bytes of memory that the lender has, lent or idle."""
         return self._open().ask(lib.lender_bytes)
 
     def trim(self) -> None:
-        """Give idle memory back to the system."""
+        """Free idle memory."""
         self._open().ask(lib.lender_trim)

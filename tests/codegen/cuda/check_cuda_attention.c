@@ -475,8 +475,8 @@ static void set_strides(f8_attention_desc *x, int64_t gap)
     x->stride.k = x->stride.v = x->stride.dk = x->stride.dv = kv;
 }
 
-/* With the real NVRTC, where there is one: no spills, no local memory, nothing to warn of. By default
- * a plain shape is compiled for one architecture (nvrtc_in_turn). */
+/* With the real NVRTC, where there is one: no spills, no local memory, no warnings. By default a
+ * shape without mask and dropout is compiled for one architecture (nvrtc_in_turn). */
 START_TEST(compiles_without_spills)
 {
     f8_cuda_paths paths = f8_cuda_paths_from_environment();

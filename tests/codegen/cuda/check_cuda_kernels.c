@@ -1,11 +1,13 @@
-/* The kernels of the models compile with the real NVRTC, for every recipe and architecture, without spills, and with 16-byte accesses where rows allow it. Other tests run the kernels.
+/* The kernels of the models compile with the real NVRTC, under every recipe, without spills, and
+ * with 16-byte accesses where rows allow it. Other tests run the kernels.
  *
- * `make check` makes all texts, and compiles each for one architecture (nvrtc_in_turn);
- * `make check-nvrtc` compiles all. runtime/cuda/device.h says where NVRTC is looked for. Where it is
- * missing, only the texts are made. NVRTC takes longer to begin a text than to compile a small kernel, so several are compiled
- * as one. That still takes minutes, so build/nvrtc remembers each kernel's text that passed, by a
- * hash of all that this depends on (tests/shared/cuda/nvrtc_cache.h). Remove it to compile
- * everything again. */
+ * `make check` makes the texts for every architecture, and compiles each kernel for one of them
+ * (nvrtc_in_turn). `make check-nvrtc` compiles it for all. runtime/cuda/device.h says where NVRTC
+ * is looked for. Where it is missing, only the texts are made.
+ *
+ * NVRTC takes longer to begin a text than to compile a small kernel, so several texts are compiled
+ * as one. That still takes minutes, so build/nvrtc remembers each text that passed
+ * (tests/shared/cuda/nvrtc_cache.h). */
 #include "codegen/cuda/report.h"
 #include "codegen/cuda/emit.h"
 #include "tests/shared/cuda/cuda_plan.h"
@@ -40,7 +42,7 @@ typedef struct text {
     char *cuda;
     char *code; /* the same without comments */
     const char *arch;
-    bool asked; /* this run compiles it */
+    bool asked; /* this run compiles it, unless it passed before */
     char symbol[4][48];
     char from[128]; /* for messages */
     int n_symbols;
@@ -247,7 +249,8 @@ static void *compile_some(void *user)
     return NULL;
 }
 
-/* Lists the texts to compile that did not pass before; attention, which takes longest, last. */
+/* Lists the texts that are to be compiled: those that did not pass before. Attention, which takes
+ * longest, comes last. */
 static void list_left(texts *all)
 {
     nvrtc_cache_open(&all->cache, all->cuda);

@@ -1,6 +1,6 @@
 /* The text of row kernels compiles with the real NVRTC for all CUDA targets, without spills or
  * local memory and with 16-byte accesses. check_cuda_rows.c tests what the kernels compute. By
- * default a text is compiled for one of the targets, and one that passed is remembered in
+ * default a kernel is compiled for one of the targets. A text that passed is remembered in
  * build/nvrtc (tests/shared/cuda/nvrtc_cache.h). */
 #include "codegen/cuda/emit.h"
 #include "tests/shared/cuda/cuda_plan.h"
@@ -77,8 +77,8 @@ static const char *first_kernel(const char *text, char name[64])
     return name;
 }
 
-/* Every kernel of the case, for the CUDA targets whose turn it is: nothing in local memory. `vectors`: the least
- * number of 16-byte loads and stores in a kernel's PTX. */
+/* Checks every kernel of the case for the CUDA targets whose turn it is: nothing in local memory.
+ * `vectors`: the least number of 16-byte loads and stores in a kernel's PTX. */
 static void check_compiled(kcase *c, int vectors)
 {
     nvrtc_cache cache;

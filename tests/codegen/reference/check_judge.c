@@ -361,7 +361,7 @@ START_TEST(other_ops_are_refused)
 END_TEST
 
 typedef struct meter {
-    int64_t live, most, count, fail_at; /* most: bytes that were out at once */
+    int64_t live, most, count, fail_at; /* most: the most live bytes so far */
 } meter;
 
 static void *meter_alloc(void *user, size_t size, size_t align)
@@ -403,7 +403,7 @@ START_TEST(memory)
 }
 END_TEST
 
-/* What it should be and the bounds of a large result are never held whole. */
+/* The right values and the bounds of a large result are never held whole. */
 START_TEST(memory_of_parts)
 {
     static const char *const large[][3] = {
@@ -418,7 +418,7 @@ START_TEST(memory_of_parts)
         product(&x);
     else
         attention(&x, false);
-    if (_i == 0) /* with bounds of what flushed factors lose, too */
+    if (_i == 0) /* a subnormal in A and in B adds bounds of what flushing loses */
         *(uint32_t *)(uintptr_t)x.operand[0] = *(uint32_t *)(uintptr_t)x.operand[1] = 1;
     ck_assert_int_eq(f8_judge_node(x.g, x.r, F8_SUMS_F32, x.operand, (const void *const *)x.got, &a,
                                    &x.j, &x.diag),
@@ -429,9 +429,9 @@ START_TEST(memory_of_parts)
 }
 END_TEST
 
-/* ---- the parts of an attention's batch ---- */
+/* ---- the sequences of an attention's batch ---- */
 
-/* A copy of a value with `more` elements of something else behind each row. */
+/* A copy of a value with `more` other elements behind each row. */
 static void *spaced(fixture *x, const f8_type *t, const void *from, int64_t more)
 {
     const size_t size = f8_dtype_size(t->dtype), row = (size_t)f8_type_columns(t) * size;
@@ -443,7 +443,7 @@ static void *spaced(fixture *x, const f8_type *t, const void *from, int64_t more
     return to;
 }
 
-/* Rows with something between them give the judgement of contiguous ones, right or wrong. */
+/* Values whose rows lie apart get the judgement that contiguous ones get, right or wrong. */
 START_TEST(rows_apart)
 {
     enum { MORE = 5 };
@@ -480,7 +480,7 @@ START_TEST(rows_apart)
 }
 END_TEST
 
-/* The first result that is off is named, though an element of the batch before has another. */
+/* The judgement names the first result that is off, even if an earlier sequence of another is. */
 START_TEST(first_result_first)
 {
     fixture x;

@@ -509,7 +509,7 @@ static const char wide[] =
     "  return cross_entropy(linear(%y, e) {transpose_b = true}, %targets)\n}\n"
     "optimizer adamw {lr = 1e-3}\n";
 
-/* Loading takes the memory of one value, not that of another state. */
+/* Loading takes memory for one value at a time, far less than all values have. */
 START_TEST(memory)
 {
     counting count = {0};

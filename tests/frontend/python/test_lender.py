@@ -1,4 +1,4 @@
-"""Memory that is lent: the same again once it is back, given to a consumer that fails, and the end."""
+"""fp8c.Lender: memory that is lent again once it was given back, consumers that fail, the end."""
 import ctypes
 import gc
 import threading
@@ -10,7 +10,7 @@ from fp8c import dlpack
 
 
 class Taken:
-    """A consumer of DLPack: it has the tensor of a capsule, and deletes it with itself."""
+    """A consumer of DLPack: it takes the tensor of a capsule, which is deleted with this object."""
 
     def __init__(self, capsule):
         assert dlpack._is(capsule, dlpack._NEW)
@@ -61,7 +61,7 @@ class Lenders(unittest.TestCase):
         thread.join()
 
     def test_consumer_that_fails(self):
-        """What it did not take comes back, once; so does what it took before."""
+        """Tensors that it did not take are given back, once. Those that it took can be deleted."""
         for at in range(3):
             for takes in (False, True):  # it fails before or after it has taken
                 lender, seen = fp8c.Lender(3), []

@@ -36,7 +36,7 @@ static void check_problem(f8_gemm_desc desc)
         gemm_problem decoded = p;
         decoded.desc.a = decoded.desc.b = F8_F32;
         decoded.desc.round_a = decoded.desc.round_b = false;
-        decoded.desc.algorithm = chosen; /* small products of f32 have another one */
+        decoded.desc.algorithm = chosen; /* for a small product of f32 AUTO takes f64 */
         decoded.a = gemm_problem_decoded(&p, true, false);
         decoded.b = gemm_problem_decoded(&p, false, false);
         float *c = gemm_problem_run(&g, &p, 1, 0), *plain = gemm_problem_run(&g, &decoded, 2, 2);

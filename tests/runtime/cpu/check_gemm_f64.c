@@ -1,5 +1,5 @@
-/* Small products of f32, whose sums are in f64: an element is the sum in the order of k, rounded
- * once, whatever the form of the operands, the threads and the tuning. */
+/* Algorithm f64, for small products of f32: an element is the f64 sum in the order of k, rounded
+ * once, whatever the layouts of the operands, the number of threads and the tuning. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,7 +30,7 @@ static f8_gemm_desc small_desc(const int64_t s[3], int form)
     return d;
 }
 
-/* In f64, one after the other; accumulate adds to what is rounded. */
+/* Sums in f64, one term after the other. With `accumulate` the rounded sum is added to C in f32. */
 static void check_exact(const gemm_problem *p, const float *c)
 {
     const f8_gemm_desc *d = &p->desc;
@@ -66,7 +66,7 @@ START_TEST(exact_sums)
 }
 END_TEST
 
-/* One operand that bf16 can't hold is enough. */
+/* One f32 operand is enough. */
 START_TEST(one_of_f32)
 {
     static const f8_dtype narrow[] = {F8_BF16, F8_E4M3, F8_E5M2};
@@ -83,7 +83,7 @@ START_TEST(one_of_f32)
 }
 END_TEST
 
-/* Every product of a batch, with an operand that all share, too. */
+/* Every product of a batch. All share one B. */
 START_TEST(batch)
 {
     enum { M = 4, N = 5, K = 37, BATCH = 9 };
@@ -112,7 +112,7 @@ START_TEST(batch)
 }
 END_TEST
 
-/* Nothing is skipped: a NaN or an Inf meets zeros. A sum that f32 can't hold is Inf. */
+/* No term is skipped: NaN or Inf times zero is NaN. A sum that f32 can't hold is Inf. */
 START_TEST(special_values)
 {
     f8_gemm_desc d = small_desc((int64_t[]){5, 9, 8}, 0);
@@ -165,7 +165,7 @@ START_TEST(choice)
 }
 END_TEST
 
-/* What the tuner may take has the same bits; an algorithm that it names is found by its text. */
+/* The candidates of the tuner have the same bits. A candidate's text names the algorithm. */
 START_TEST(candidates)
 {
     f8_gemm_desc d = small_desc((int64_t[]){20, 50, 16}, 0), out[F8_GEMM_CANDIDATES], parsed = d;

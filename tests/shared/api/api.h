@@ -117,7 +117,7 @@ static inline int refuse(void *user, const char *text, size_t size)
  * too. */
 typedef struct counting {
     long n, fail_at, live;
-    size_t bytes, most; /* bytes that are out; most: at once, since the caller last set it */
+    size_t bytes, most; /* live bytes; the most of them at once since the caller last set `most` */
 } counting;
 
 static inline void *count_alloc(void *user, size_t size, size_t align)

@@ -14,7 +14,7 @@ enum { WITNESS_BYTES = 256, WITNESS_MOST = 4096, WITNESS_NAME = 128 };
 
 static const fp8c_dim witness_dims[] = {{"B", 2}, {"T", 32}, {"C", 32}, {"H", 2}, {"L", 2}};
 
-/* Its larger values are judged in several parts. */
+/* Dims with which the larger values are judged in several parts. */
 static const fp8c_dim witness_larger[] = {{"B", 2}, {"T", 96}, {"C", 128}, {"H", 2}, {"L", 1}};
 static const fp8c_dim *witness_size = witness_dims; /* the test chooses */
 

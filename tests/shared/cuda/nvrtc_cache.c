@@ -15,7 +15,7 @@
 
 #define FOLDER "build/nvrtc"
 
-/* After each text something that no text has, so that "ab", "c" is not "a", "bc". */
+/* A byte that no text has ends each text, so that "ab", "c" and "a", "bc" have different hashes. */
 static uint64_t hash_of(uint64_t h, const char *s)
 {
     return f8_fnv(f8_fnv(h, s), "\xff");

@@ -25,9 +25,9 @@ bool nvrtc_cache_has(const nvrtc_entry *entry);
 /* The text has passed; `note` goes into the file. */
 void nvrtc_cache_keep(const nvrtc_entry *entry, const char *note);
 
-/* Whether this run compiles the kernel for the architecture. To compile each kernel for all of them
- * takes six minutes of CPU time. So `make check` compiles each for one, which a hash of its name
- * chooses: every architecture has its share. `make check-nvrtc` compiles all (FP8C_NVRTC=all). */
+/* Whether this run compiles the kernel for the architecture (the name of a CUDA target). By default
+ * a kernel is compiled for one architecture, which a hash of its name chooses, so that each has its
+ * share. With FP8C_NVRTC=all it is compiled for all (tests/README.md). */
 bool nvrtc_in_turn(const char *kernel, const char *arch);
 
 /* Comments name the node that a kernel is of, and its description. Texts that differ in nothing

@@ -332,7 +332,7 @@ static const struct {
     {"%q: bf16[1, 16, 32], %k: bf16[1, 16, 32], %v: bf16[1, 16, 32], %o: bf16[1, 16, 32], "
      "%l: f32[1, 2, 16], %d: bf16[1, 16, 32]",
      "bf16[1, 16, 32]", "attention_grad(%q, %k, %v, %o, %l, %d) {heads = 2, causal = false}", 0.02},
-    /* judged in parts of 64 rows */
+    /* the next two are judged in parts of 64 rows */
     {"%a: f32[7, 150], %b: f32[7, 700], %c: f32[150, 700]", "f32[150, 700]",
      "matmul(%a, %b, %c) {transpose_a = true}", 2e-5},
     {"%a: f8e4m3[150, 16], %s: f32[150, 1], %b: f8e4m3[16, 700], %t: f32[1, 700]", "f32[150, 700]",

@@ -7,7 +7,7 @@
     fp8c.torch.state_dict(model)                scales, apart from the model's own state
     fp8c.torch.load_state_dict(model, state)
     fp8c.torch.update_scales(model)             ends a step of an optimizer that is not torch.optim's
-    fp8c.torch.release_memory(model)            gives memory that waits for the next call back
+    fp8c.torch.release_memory(model)            frees memory that is kept for the next call
     fp8c.torch.compile_for_trainer(model, **options)    before Hugging Face's Trainer or Accelerate
     text = fp8c.torch.export_text(model, args, kwargs)     a module as text, for `fp8c compile`
 

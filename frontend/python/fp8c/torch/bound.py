@@ -2,9 +2,10 @@
 
 Nothing is copied. Parameters are bound where PyTorch has them. Inputs of a call are PyTorch's
 tensors, given by their addresses. A result or a gradient is a new tensor that autograd takes over.
-On a GPU its memory is PyTorch's, whose allocator keeps what was freed. On the CPU PyTorch's gives
-it back to the system, which would have to map and clear hundreds of megabytes at each step: there
-fp8c lends memory (fp8c.Lender) and lends it again once PyTorch has deleted the tensor.
+On a GPU PyTorch allocates it, and keeps the memory of deleted tensors for new ones. On the CPU
+PyTorch's allocator gives that memory back to the system, which would have to map and clear hundreds
+of megabytes at each step. So there fp8c lends the memory (fp8c.Lender), and lends it again once
+PyTorch has deleted the tensor.
 """
 
 from __future__ import annotations
@@ -280,7 +281,7 @@ class Bound:
     # ---- tensors of a call ----
 
     def _new(self, side: str, views: Views) -> list[torch.Tensor]:
-        """New tensors for the results of one side, with their addresses in `views`."""
+        """New tensors for the results of "forward" or "backward"; `views` get their addresses."""
         if self.device.type != "cpu":
             made = [torch.empty(v.shape, dtype=_TORCH[v.dtype], device=self.device) for v in views.views]
             _give(views, made)
@@ -290,7 +291,7 @@ class Bound:
         return self._lenders[side].lend(views, torch.from_dlpack)
 
     def release_memory(self) -> None:
-        """Give memory back that no tensor of PyTorch's has."""
+        """Free memory of results and gradients that PyTorch has deleted."""
         with self.lock:
             for lender in self._lenders.values():
                 lender.trim()
@@ -335,7 +336,7 @@ class _Result:
 
 
 def _give(views: Views, tensors: Sequence[torch.Tensor]) -> None:
-    """Put the addresses of tensors into the views of one side."""
+    """Put the addresses of tensors into their views."""
     for view, tensor in zip(views.views, tensors, strict=True):
         view.c.data = tensor.data_ptr()
 

@@ -1,4 +1,4 @@
-"""The memory that programs on the CPU keep for results and gradients: giving it back."""
+"""Freeing the memory that programs on the CPU keep for results and gradients."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from .state import unwrap
 
 
 def release_memory(model: torch.nn.Module) -> None:
-    """Give the memory of results and gradients that PyTorch has deleted back to the system: on the
-    CPU a model's programs keep it for the next call. What a tensor still holds stays as it is. On a
-    GPU it is `torch.cuda.empty_cache` that does this."""
+    """Free memory that a model's programs on the CPU keep for the next call: that of results and
+    gradients which PyTorch has deleted. Tensors that are still held stay as they are. `model` may
+    be what `torch.compile` returned. On a GPU PyTorch keeps such memory, and
+    `torch.cuda.empty_cache` frees it."""
     for one in of_params(unwrap(model).parameters()):
         one.bound.release_memory()

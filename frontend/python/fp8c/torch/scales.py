@@ -87,7 +87,7 @@ class Scales:
 
     def refresh(self) -> list[int]:
         """Before a call: bring parameters, histories and scales up to date. -> The versions of the
-        parameters that they are up to date with."""
+        parameters at that time (`Bound.now`)."""
         moved = self.bound.bind()
         versions = self.bound.now()
         if not self.has_prepare:
