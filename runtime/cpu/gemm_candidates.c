@@ -7,8 +7,8 @@
 
 static bool same_way(const f8_gemm *x, const f8_gemm *y)
 {
-    return x->bf16 == y->bf16 && x->f64 == y->f64 && x->m.block == y->m.block && x->n.block == y->n.block &&
-           x->share_a == y->share_a && x->in_place_a == y->in_place_a;
+    return x->bf16 == y->bf16 && x->f64 == y->f64 && x->m.block == y->m.block &&
+           x->n.block == y->n.block && x->share_a == y->share_a && x->in_place_a == y->in_place_a;
 }
 
 typedef struct collection {

@@ -498,7 +498,8 @@ START_TEST(compiles_without_spills)
             static const int heads[] = {64, 128, 64, 64, 128, 128};
             f8_attention_desc d =
                 att_shape(k / 2 == 2 ? F8_F32 : F8_BF16, 8, 2048, 12, 4, heads[k / 2], true);
-            if (k >= 6 && (t->sm > 90 || (k >= 10 && t->sm != 90))) /* few architectures, for time */
+            /* few architectures, for time */
+            if (k >= 6 && (t->sm > 90 || (k >= 10 && t->sm != 90)))
                 continue;
             if (k >= 6)
                 d = att_masked(d, t->sm == 90 ? F8_MASK_ADD : F8_MASK_BOOL, "bqk");
