@@ -156,8 +156,8 @@ static f8_status bytes_of(const fp8c_tensor_view *v, size_t *bytes, f8_diag *dia
 {
     const int64_t bits = (int64_t)v->dtype.bits * v->dtype.lanes;
     int64_t n = bits / 8;
-    bool possible = v->ndim >= 0 && v->ndim <= FP8C_MAX_RANK && v->device.type == 1 && n > 0 &&
-                    bits % 8 == 0;
+    bool possible =
+        v->ndim >= 0 && v->ndim <= FP8C_MAX_RANK && v->device.type == 1 && n > 0 && bits % 8 == 0;
     for (int32_t i = 0; possible && i < v->ndim; i++)
         possible = v->shape[i] >= 0 && !__builtin_mul_overflow(n, v->shape[i], &n);
     if (!possible || n > INT64_MAX / 2 || (n > 0 && !is_contiguous(v)))
