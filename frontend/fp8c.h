@@ -998,11 +998,11 @@ FP8C_API fp8c_status fp8c_lender_create(fp8c_context *ctx, size_t n, fp8c_lender
  * NULL does nothing. */
 FP8C_API void fp8c_lender_destroy(fp8c_lender *lender);
 /* Lend memory for the lender's n tensors. views[i] gives dtype and shape of the i-th. It must be
- * contiguous, on device {1, 0}. The call sets views[i]->data, aligned to 64 bytes, and out[i],
- * whose holder gives the memory back. The contents are undefined. While sizes stay the same, the
- * i-th tensor gets memory that the i-th had before, if any was given back. FP8C_ERR_INPUT: a view
- * is wrong. FP8C_ERR_MEMORY: out of memory. After a failure nothing is lent, and neither `data` of
- * the views nor `out` may be used. */
+ * contiguous, on device {1, 0}, with elements of whole bytes. The call sets views[i]->data, aligned
+ * to 64 bytes, and out[i], whose holder gives the memory back. The contents are undefined. While
+ * sizes stay the same, the i-th tensor gets memory that the i-th had before, if any was given back.
+ * FP8C_ERR_INPUT: a view is wrong. FP8C_ERR_MEMORY: out of memory. After a failure nothing is lent,
+ * and `data` of the views and `out` must not be used. */
 FP8C_API fp8c_status fp8c_lender_lend(fp8c_lender *lender, fp8c_tensor_view *const *views,
                                       fp8c_managed_tensor **out);
 /* The bytes of memory that the lender has, lent or idle. */

@@ -154,13 +154,16 @@ static bool is_contiguous(const fp8c_tensor_view *v)
 
 static f8_status bytes_of(const fp8c_tensor_view *v, size_t *bytes, f8_diag *diag)
 {
-    int64_t n = (int64_t)v->dtype.bits * v->dtype.lanes / 8;
-    bool possible = v->ndim >= 0 && v->ndim <= FP8C_MAX_RANK && v->device.type == 1 && n > 0;
+    const int64_t bits = (int64_t)v->dtype.bits * v->dtype.lanes;
+    int64_t n = bits / 8;
+    bool possible =
+        v->ndim >= 0 && v->ndim <= FP8C_MAX_RANK && v->device.type == 1 && n > 0 && bits % 8 == 0;
     for (int32_t i = 0; possible && i < v->ndim; i++)
         possible = v->shape[i] >= 0 && !__builtin_mul_overflow(n, v->shape[i], &n);
-    if (!possible || n > INT64_MAX / 2 || !is_contiguous(v))
+    if (!possible || n > INT64_MAX / 2 || (n > 0 && !is_contiguous(v)))
         return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
-                       "a lender lends contiguous tensors of at most %d axes in host memory",
+                       "a lender lends contiguous tensors of at most %d axes in host memory, "
+                       "whose elements are whole bytes",
                        FP8C_MAX_RANK);
     *bytes = (size_t)f8_aligned(n, BLOCK_ALIGN);
     return F8_OK;
@@ -175,9 +178,10 @@ static fp8c_managed_tensor *lend(block *b, fp8c_tensor_view *v)
     b->tensor = (fp8c_managed_tensor){.major = 1, .deleter = give_back, .tensor = *v};
     b->tensor.tensor.shape = b->shape;
     b->tensor.tensor.strides = b->strides;
-    for (int32_t i = v->ndim; i-- > 0; stride *= v->shape[i]) {
+    for (int32_t i = v->ndim; i-- > 0;) {
         b->shape[i] = v->shape[i];
         b->strides[i] = stride;
+        (void)__builtin_mul_overflow(stride, v->shape[i], &stride); /* with no elements it may */
     }
     atomic_fetch_add_explicit(&b->lender->holders, 1, memory_order_relaxed);
     return &b->tensor;

@@ -44,6 +44,7 @@ struct f8_pool {
     _Atomic bool broken;  /* they did not do as f8_parallel says */
     int n_threads;
     int n_started; /* workers that run; n_threads - 1 once created */
+    pid_t process; /* that has the workers */
     worker *workers;
 
     /* The run's fields: atomic because a late thread may read them while the next run is set up (it
@@ -308,6 +309,7 @@ f8_status f8_pool_create(const f8_pool_options *options, f8_pool **out, f8_diag 
     memset(pool, 0, size);
     pool->allocator = al;
     pool->n_threads = n;
+    pool->process = getpid();
     pool->workers = (worker *)((char *)pool + header);
     if (lent)
         pool->parallel = *lent;
@@ -326,7 +328,8 @@ void f8_pool_destroy(f8_pool *pool)
         return;
     atomic_store(&pool->stop, true);
     wake_workers(pool, INT_MAX);
-    for (int i = 0; i < pool->n_started; i++)
+    const bool here = pool->process == getpid();
+    for (int i = 0; here && i < pool->n_started; i++)
         pthread_join(pool->workers[i].id, NULL);
     f8_allocator al = pool->allocator;
     size_t header = (size_t)f8_aligned(sizeof(f8_pool), CACHE_LINE);

@@ -40,7 +40,8 @@ int f8_pool_usable_cpus(void); /* at most F8_POOL_MAX_THREADS */
 /* Starts the threads. F8_ERR_INPUT for a thread count out of range, F8_ERR_MEMORY, or F8_ERR_IO if
  * the system refuses a thread (those already started are ended). */
 f8_status f8_pool_create(const f8_pool_options *options, f8_pool **out, f8_diag *diag);
-/* End the threads; pool may be NULL. Not while a run is in progress. */
+/* End the threads; pool may be NULL. Not while a run is in progress. A child of fork has no threads
+ * of a pool that its parent made: there runs use the caller's thread alone. */
 void f8_pool_destroy(f8_pool *pool);
 
 int f8_pool_threads(const f8_pool *pool); /* 1 for NULL */

@@ -167,6 +167,28 @@ START_TEST(sizes)
 }
 END_TEST
 
+/* A tensor of no elements may have any other dims. */
+START_TEST(no_elements)
+{
+    fp8c_context *ctx = create(NULL);
+    fp8c_lender *l;
+    ck_assert_int_eq(fp8c_lender_create(ctx, 1, &l), FP8C_OK);
+    int64_t shape[] = {3, 0, INT64_MAX, 4}, strides[] = {0, INT64_MAX, 4, 1};
+    fp8c_tensor_view v = {.device = {1, 0}, .ndim = 4, .dtype = {2, 32, 1}, .shape = shape};
+    fp8c_tensor_view *at[] = {&v};
+    for (int i = 0; i < 2; i++) {
+        fp8c_managed_tensor *tensor;
+        v.strides = i ? strides : NULL;
+        ck_assert_int_eq(fp8c_lender_lend(l, at, &tensor), FP8C_OK);
+        ck_assert_int_eq(tensor->tensor.shape[2], INT64_MAX);
+        ck_assert_int_eq(fp8c_lender_bytes(l), 0);
+        tensor->deleter(tensor);
+    }
+    fp8c_lender_destroy(l);
+    fp8c_context_destroy(ctx);
+}
+END_TEST
+
 /* ---- failures ---- */
 
 START_TEST(wrong_views)
@@ -174,7 +196,7 @@ START_TEST(wrong_views)
     fp8c_context *ctx = create(NULL);
     fp8c_lender *l = make(ctx);
     int64_t strides[] = {6, 1}, shape[] = {-1, 5}, huge[] = {INT64_MAX, 5};
-    for (int i = 0; i < 6; i++) {
+    for (int i = 0; i < 7; i++) {
         lent a;
         describe(a.view, a.at);
         fp8c_tensor_view *v = &a.view[i % 2]; /* with i == 1, tensor 0 is lent by then */
@@ -183,7 +205,7 @@ START_TEST(wrong_views)
         v->device.type = i == 0 ? 2 : 1;
         v->strides = i == 1 ? strides : NULL;
         v->ndim = i == 4 ? FP8C_MAX_RANK + 1 : 2;
-        v->dtype.bits = i == 5 ? 4 : 32;
+        v->dtype.bits = i == 5 ? 4 : i == 6 ? 12 : 32; /* 12: elements would share a byte */
         ck_assert_int_eq(fp8c_lender_lend(l, a.at, a.tensor), FP8C_ERR_INPUT);
         ck_assert_ptr_nonnull(strstr(fp8c_context_message(ctx), "a lender"));
     }
@@ -313,6 +335,7 @@ Suite *f8_suite(void)
     tcase_add_test(t, again);
     tcase_add_test(t, age);
     tcase_add_test(t, sizes);
+    tcase_add_test(t, no_elements);
     tcase_add_test(t, wrong_views);
     tcase_add_test(t, out_of_memory);
     suite_add_tcase(s, t);

@@ -10,6 +10,7 @@ CPU, CUDA = 1, 2
 VERSION = (1, 1)
 READ_ONLY = 1  # a flag of versioned capsules
 _OLD, _NEW = b"dltensor", b"dltensor_versioned"
+_USED = b"used_dltensor_versioned"  # the name of a capsule whose tensor was taken
 
 _Deleter = h.DeleterFn
 _Versioned = h.ManagedTensor
@@ -27,6 +28,7 @@ def _api(name: str, result: Any, *arguments: Any) -> Any:
 
 _new = _api("PyCapsule_New", ctypes.py_object, h.ptr, h.text, h.ptr)
 _pointer = _api("PyCapsule_GetPointer", h.ptr, ctypes.py_object, h.text)
+_rename = _api("PyCapsule_SetName", ctypes.c_int, ctypes.py_object, h.text)
 _is = _api("PyCapsule_IsValid", ctypes.c_int, ctypes.py_object, h.text)
 # In a destructor the capsule has no references, so it must not become an object of Python's.
 _raw_pointer = _api("PyCapsule_GetPointer", h.ptr, h.ptr, h.text)
@@ -70,6 +72,8 @@ def give(addresses: Sequence[int], consumer: Callable[[Any], Any]) -> list[Any]:
             made.append(consumer(capsule))
     except BaseException:
         taken = len(made) + (capsule is not None and not _is(capsule, _NEW))
+        if capsule is not None:
+            _rename(capsule, _USED)  # the consumer may have kept it
         for address in addresses[taken:]:
             _Versioned.from_address(address).deleter(address)
         raise

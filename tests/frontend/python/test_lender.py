@@ -82,6 +82,19 @@ class Lenders(unittest.TestCase):
                 lender.trim()
                 self.assertEqual(lender.bytes, 0, (at, takes))
 
+    def test_a_kept_capsule(self):
+        """A consumer that failed may have kept its capsule: nobody can take the tensor any more."""
+        lender, kept = fp8c.Lender(3), []
+
+        def consumer(capsule):
+            kept.append(capsule)
+            raise ZeroDivisionError
+
+        with self.assertRaises(ZeroDivisionError):
+            lender.lend(views(), consumer)
+        self.assertEqual(len(kept), 1)
+        self.assertFalse(dlpack._is(kept[0], dlpack._NEW))
+
     def test_wrong_views(self):
         lender = fp8c.Lender(2)
         with self.assertRaisesRegex(ValueError, "for 2 tensors was asked for 3"):

@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 #if defined(__SSE__)
 #include <xmmintrin.h>
 #endif
@@ -264,6 +266,42 @@ START_TEST(lent_threads_gone_wrong)
 }
 END_TEST
 
+static void add_tasks(void *user, int thread, int64_t begin, int64_t end)
+{
+    _Atomic int64_t *sum = user;
+    (void)thread;
+    for (int64_t i = begin; i < end; i++)
+        atomic_fetch_add(sum, i);
+}
+
+/* A child of fork has none of the threads: it computes with its own, and can end the pool. */
+START_TEST(in_a_child)
+{
+    enum { POOLS = 8, THREADS = 8 };
+    f8_pool *pool[POOLS];
+    for (int i = 0; i < POOLS; i++)
+        ck_assert_int_eq(f8_pool_create(&(f8_pool_options){.n_threads = THREADS}, &pool[i], NULL),
+                         F8_OK);
+    const pid_t child = fork();
+    if (child == 0) {
+        alarm(20);
+        for (int i = 0; i < POOLS; i++) {
+            _Atomic int64_t sum = 0;
+            f8_pool_run(pool[i], add_tasks, &sum, 1000);
+            if (atomic_load(&sum) != 1000 * 999 / 2)
+                _exit(1);
+            f8_pool_destroy(pool[i]);
+        }
+        _exit(0);
+    }
+    int status;
+    ck_assert_int_eq(waitpid(child, &status, 0), child);
+    ck_assert_msg(status == 0, "status %d", status);
+    for (int i = 0; i < POOLS; i++)
+        f8_pool_destroy(pool[i]);
+}
+END_TEST
+
 static void *no_memory(void *user, size_t size, size_t align)
 {
     (void)user, (void)size, (void)align;
@@ -337,6 +375,7 @@ Suite *f8_suite(void)
 #endif
     tcase_add_test(tc, lent_threads);
     tcase_add_loop_test(tc, lent_threads_gone_wrong, TWICE, WRONGS);
+    tcase_add_test(tc, in_a_child);
     tcase_add_test(tc, limits);
     tcase_add_test(tc, system_refuses_threads);
     suite_add_tcase(suite, tc);
