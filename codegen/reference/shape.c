@@ -180,8 +180,9 @@ void f8_interp_gather(f8_interp *x, f8_op op, const f8_rvalue *const *in, f8_rva
     for (int64_t i = 0; i < count; i++) {
         const int64_t row_of = in[1]->type.dtype == F8_I64 ? ((const int64_t *)in[1]->data)[i]
                                                            : ((const int32_t *)in[1]->data)[i];
-        const int64_t id = row_of - x->first; /* `out` begins with row x->first of the table */
-        const bool inside = id >= 0 && id < rows;
+        /* `out` begins with row x->first of the table. Far ids must not overflow. */
+        const bool inside = row_of >= x->first && row_of - x->first < rows;
+        const int64_t id = inside ? row_of - x->first : 0;
         if (op == F8_OP_EMBEDDING_GRAD) {
             if (inside) /* in order of position */
                 add_row(x, to + (size_t)id * row, (const uint8_t *)in[2]->data + (size_t)i * row,

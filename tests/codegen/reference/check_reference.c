@@ -318,6 +318,27 @@ START_TEST(gathers)
 }
 END_TEST
 
+/* Row 2 of a table alone. Ids that no table has are out of range there, too, however far. */
+START_TEST(gathers_a_part)
+{
+    fixture x;
+    start(&x, "func f(%soft: f32[3, 5], %ids: i64[4], %soft2: f32[4, 5]) -> (%r: f32[3, 5]) {\n"
+              "  return embedding_grad(%soft, %ids, %soft2)\n}");
+    const int64_t ids[] = {2, INT64_MIN, INT64_MAX, 0};
+    const f8_type row = {F8_F32, 2, {1, 5}}, in[] = {row, x.f->in[1].type, x.f->in[2].type};
+    const f8_part part = {.in = in, .out = &row, .first = 2};
+    const float *table = x.in[0], *dy = x.in[2];
+    const void *const operand[] = {table + 10, ids, dy};
+    float result[5];
+    void *const out[] = {result};
+    ck_assert_int_eq(f8_reference_part(x.f->graph, x.f->out[0].ref, &part, operand, out, NULL,
+                                       &x.diag), F8_OK);
+    for (int c = 0; c < 5; c++)
+        ASSERT_SAME(result[c], table[10 + c] + dy[c]);
+    finish(&x);
+}
+END_TEST
+
 /* ---- products ---- */
 
 static double get(f8_dtype d, const void *v, int i)
@@ -532,6 +553,7 @@ Suite *f8_suite(void)
     tcase_add_test(t, nothing_is_laundered);
     tcase_add_test(t, shapes);
     tcase_add_test(t, gathers);
+    tcase_add_test(t, gathers_a_part);
     tcase_add_loop_test(t, products, 0, 24);
     tcase_add_test(t, scaled_and_rounded_products);
     tcase_add_test(t, attention);
