@@ -27,12 +27,17 @@ typedef struct watch {
 
 /* ---- values ---- */
 
+static f8_arg arg_of(const watch *w, const f8_place *at)
+{
+    const int64_t base = at->space == F8_SPACE_CONST ? w->constants : 0;
+    return (f8_arg){at->space, at->port, at->offset + base};
+}
+
 static f8_status fetch(void *user, const f8_place *from, int64_t bytes, void *to, f8_diag *diag)
 {
     const watch *w = user;
     f8_instance *i = &w->p->now->instance;
-    const int64_t base = from->space == F8_SPACE_CONST ? w->constants : 0;
-    const f8_arg arg = {from->space, from->port, from->offset + base};
+    const f8_arg arg = arg_of(w, from);
     return i->kind->fetch(i, w->func, &arg, bytes, to, diag);
 }
 
@@ -40,8 +45,7 @@ static const void *look(void *user, const f8_place *at)
 {
     const watch *w = user;
     f8_instance *i = &w->p->now->instance;
-    const int64_t base = at->space == F8_SPACE_CONST ? w->constants : 0;
-    const f8_arg arg = {at->space, at->port, at->offset + base};
+    const f8_arg arg = arg_of(w, at);
     return i->kind->look ? i->kind->look(i, w->func, &arg) : NULL;
 }
 

@@ -131,10 +131,9 @@ int64_t f8_module_layout(const f8_module *m, int64_t *offsets);
 
 /* Copies a module's lowered functions to `arena`: ports, graphs with the same refs, groups, order,
  * places and constants. It leaves out variables and what only planning reads
- * (f8_lowered.allocation, root). No node can be added to the copy. A caller that keeps lowered
- * functions for long can then free the module's own arena, which also holds all that the passes
- * have made on the way. `diag` must live as long as the copy. NULL: out of memory, as `diag` says.
- */
+ * (f8_lowered.allocation, root). No node can be added to the copy. After it, the caller can free the
+ * module's own arena, which also holds every graph that the passes replaced. `diag` must live as
+ * long as the copy. NULL: out of memory, as `diag` says. */
 f8_module *f8_lowered_copy(const f8_module *from, f8_arena *arena, f8_diag *diag);
 
 /* The sizes of a node of class GEMM, as its operands say. Those of a BATCH_MATMUL are of one

@@ -126,7 +126,7 @@ static void forward_head(const heads *a, int64_t b, int64_t h, const double *q, 
 }
 
 /* Of one head; k and v of its key head. The scores have q and k of their own, because the others
- * may be magnitudes (f8_reference_magnitudes). */
+ * may be magnitudes (F8_TERMS_MAGNITUDES). */
 typedef struct gradient {
     const double *score_q, *score_k, *q, *k, *v, *o, *lse, *d_o;
     double *dq, *dk, *dv; /* dk and dv are added to what is there */

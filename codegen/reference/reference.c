@@ -318,10 +318,3 @@ f8_status f8_reference_node(const f8_graph *g, f8_ref r, const void *const *valu
     const f8_part all = {.terms = F8_TERMS};
     return f8_reference_part(g, r, &all, value, result, allocator, diag);
 }
-
-f8_status f8_reference_magnitudes(const f8_graph *g, f8_ref r, const void *const *value,
-                                  void *const *result, const f8_allocator *allocator, f8_diag *diag)
-{
-    const f8_part all = {.terms = F8_TERMS_MAGNITUDES};
-    return f8_reference_part(g, r, &all, value, result, allocator, diag);
-}

@@ -33,18 +33,14 @@ f8_status f8_reference_run_f64(const f8_func *f, const void *const *in, void *co
 f8_status f8_reference_node(const f8_graph *g, f8_ref r, const void *const *value,
                             void *const *result, const f8_allocator *allocator, f8_diag *diag);
 
-/* The same for a node of class GEMM or ATTENTION, with the magnitude of each term of the sums that
- * its results are: what errors of summing are relative to. A GEMM's factors and what is added count
- * by their magnitudes. So do v, and in the gradient q, k, v, o and d_o, but the scores and so the
- * probabilities keep their values, and lse is what f8_reference_node gives. */
-f8_status f8_reference_magnitudes(const f8_graph *g, f8_ref r, const void *const *value,
-                                  void *const *result, const f8_allocator *allocator,
-                                  f8_diag *diag);
-
 /* Which terms are summed. */
 typedef enum f8_terms {
-    F8_TERMS,            /* those of the op: f8_reference_node */
-    F8_TERMS_MAGNITUDES, /* their magnitudes: f8_reference_magnitudes */
+    F8_TERMS, /* those of the op: f8_reference_node */
+    /* For a node of class GEMM or ATTENTION: the magnitudes of the terms of the sums that are its
+     * results. Errors of summing are relative to these. A GEMM's factors and what is added count by
+     * their magnitudes. So do v, and in the gradient q, k, v, o and d_o. The scores, and so the
+     * probabilities, keep their values, and lse is what f8_reference_node gives. */
+    F8_TERMS_MAGNITUDES,
     /* GEMMs only: the magnitudes of those terms alone whose factor from A, or from B, is subnormal
      * as an f32. No bias and no `acc` is added. */
     F8_TERMS_SUBNORMAL_A,

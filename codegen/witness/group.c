@@ -63,7 +63,7 @@ static bool has_nonfinite(const f8_type *t, const void *data, int64_t stride)
     return false;
 }
 
-/* Only the judge of an attention can read rows that do not follow one another. */
+/* Only attentions are judged on values whose rows lie apart. */
 static bool takes_strides(const f8_witness *w, const f8_group *group, f8_ref user)
 {
     return user == group->out[0] && f8_op_facts(f8_at(w->state->g, user)->op)->cls == F8_ATTENTION;

@@ -105,7 +105,8 @@ static f8_status look(f8_witness *w, uint32_t group, f8_ref r, const void *want,
     return status;
 }
 
-/* Fills f8_witness_state.seen with what the group has written, but for what it has written over. */
+/* Fills f8_witness_state.seen with the values that the group has written. Those that it wrote over
+ * later are left out. */
 static f8_status see_all(f8_witness *w, const f8_group *g, f8_diag *diag)
 {
     struct f8_witness_state *s = w->state;

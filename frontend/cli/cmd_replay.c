@@ -10,8 +10,8 @@
 
 /* ---- memory ---- */
 
-/* Gives memory back to the system that was freed, but that malloc keeps. After a compilation these
- * are many megabytes, which LLVM and the passes used. A replay should need no more than the run. */
+/* Gives freed memory back to the system, which malloc otherwise keeps. LLVM and the passes leave
+ * many megabytes of it. A replay should need no more memory than the run. */
 static void give_back(void)
 {
 #ifdef __GLIBC__
