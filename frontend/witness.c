@@ -76,8 +76,8 @@ static const void *put_aside(void *user, const void *data, int64_t bytes)
         n = write(fd, from + done, (size_t)(bytes - done));
         done += n > 0 ? n : 0;
     }
-    void *map = fd >= 0 && done == bytes ? mmap(NULL, (size_t)bytes, PROT_READ, MAP_SHARED, fd, 0)
-                                         : MAP_FAILED;
+    void *map = done > 0 && done == bytes ? mmap(NULL, (size_t)done, PROT_READ, MAP_SHARED, fd, 0)
+                                          : MAP_FAILED;
     if (fd >= 0)
         close(fd);
     return map == MAP_FAILED ? NULL : map;
