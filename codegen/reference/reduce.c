@@ -75,7 +75,7 @@ static void sum_blocks(const float *v, int64_t rows, int64_t n, int64_t block, f
 }
 
 /* Adds blocks of 64 rows, then the sums of the blocks by the same rule. */
-static void sum_columns(f8_interp *x, const float *v, int64_t rows, int64_t n, float *out)
+static void sum_all_rows(f8_interp *x, const float *v, int64_t rows, int64_t n, float *out)
 {
     if (rows <= ROWS) {
         sum_blocks(v, rows, n, ROWS, out);
@@ -87,8 +87,20 @@ static void sum_columns(f8_interp *x, const float *v, int64_t rows, int64_t n, f
     if (!sums)
         return;
     sum_blocks(v, rows, n, ROWS, sums);
-    sum_columns(x, sums, blocks, n, out); /* recursion at most 11 deep: rows < 2^63 */
+    sum_all_rows(x, sums, blocks, n, out); /* recursion at most 11 deep: rows < 2^63 */
     f8_interp_free(x, sums, bytes);
+}
+
+/* Adds each block of `block` rows of v [rows, n] as if it were all. */
+static void sum_columns(f8_interp *x, const float *v, int64_t rows, int64_t n, int64_t block,
+                        float *out)
+{
+    if (block <= ROWS) {
+        sum_blocks(v, rows, n, block, out);
+        return;
+    }
+    for (int64_t first = 0; first < rows; first += block, out += n)
+        sum_all_rows(x, v + first * n, rows - first < block ? rows - first : block, n, out);
 }
 
 /* Reduces each block of `block` rows of v [rows, n] to a row of out. */
@@ -156,10 +168,8 @@ void f8_interp_reduce(f8_interp *x, f8_op op, int64_t axis, int64_t block, const
         reduce_rows(op, in->data, rows, n, out->data);
     else if (op != F8_OP_REDUCE_SUM)
         max_columns(op, in->data, rows, n, block > 0 ? block : rows, out->data);
-    else if (block > 0)
-        sum_blocks(in->data, rows, n, block, out->data);
     else
-        sum_columns(x, in->data, rows, n, out->data);
+        sum_columns(x, in->data, rows, n, block > 0 ? block : rows, out->data);
 }
 
 /* ---- several axes ---- */

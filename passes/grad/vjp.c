@@ -1,6 +1,7 @@
 /* Derivatives: the table of rules and the rules themselves. See vjp.h. */
 #include "passes/grad/vjp.h"
 
+#include "passes/unit/blocks.h"
 #include "passes/unit/formulas.h"
 
 typedef void rule(f8_graph *g, f8_ref y, f8_ref dy, f8_ref *dx);
@@ -425,7 +426,9 @@ RULE(error_result)
 RULE(reduce_sum)
 {
     f8_type t = type_of_input(g, y);
-    dx[0] = f8_broadcast(g, dy, &t);
+    const int64_t block = f8_attr_i(g, y, F8_A_BLOCK); /* of rows: only the first axis has them */
+    dx[0] = block && block < t.dim[0] ? f8_reshape(g, f8_spread_rows(g, dy, block, t.dim[0]), &t)
+                                      : f8_broadcast(g, dy, &t);
 }
 
 RULE(mean)

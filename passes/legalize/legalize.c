@@ -15,6 +15,7 @@
  * The reference target interprets any node, so only the rest of the compiler needs this. */
 #include "passes/legalize/legalize.h"
 #include "passes/legalize/legalizer.h"
+#include "passes/unit/formulas.h"
 #include "passes/unit/rows.h"
 
 #include <string.h>
@@ -44,6 +45,34 @@ static f8_ref sum_rows(f8_graph *g, f8_ref x)
     while (x && f8_type_rows(f8_type_of(g, x)) > BLOCK)
         x = reduce(g, F8_OP_REDUCE_SUM, x, 0, BLOCK);
     return x ? reduce(g, F8_OP_REDUCE_SUM, x, 0, 0) : 0;
+}
+
+/* x [R, C] with rows of -0.0 after each `block` of its rows, so that each has `rows`. They change no
+ * sum: -0.0 is the identity of addition. */
+static f8_ref pad_blocks(f8_graph *g, f8_ref x, int64_t block, int64_t rows)
+{
+    if (!x || block == rows)
+        return x;
+    const int64_t n = f8_type_of(g, x)->dim[0] / block, cols = f8_type_of(g, x)->dim[1];
+    const f8_type fill = {.dtype = F8_F32, .rank = 3, .dim = {n, rows - block, cols}};
+    const f8_ref part[] = {f8_reshape_to(g, x, 3, (int64_t[]){n, block, cols}),
+                           f8_broadcast(g, f8_const(g, -0.0), &fill)};
+    return f8_reshape_to(g, f8_concat(g, part, 2, 1), 2, (int64_t[]){n * rows, cols});
+}
+
+/* x [R, C] summed in blocks of rows, [blocks, C], each as all rows are: blocks of 64, then their
+ * sums by the same rule. Kernels have blocks of 64 rows, so others are padded to such. */
+static f8_ref sum_blocks(f8_graph *g, f8_ref x, int64_t block)
+{
+    while (x && block > 1) {
+        const int64_t rows = f8_type_of(g, x)->dim[0], parts = (block + BLOCK - 1) / BLOCK;
+        if (block >= rows)
+            return sum_rows(g, x);
+        x = pad_blocks(g, x, rows, (rows + block - 1) / block * block);
+        x = reduce(g, F8_OP_REDUCE_SUM, pad_blocks(g, x, block, parts * BLOCK), 0, BLOCK);
+        block = parts;
+    }
+    return x;
 }
 
 /* Maxima do not depend on order, so rows become columns. One column becomes a row by a reshape,
@@ -129,7 +158,7 @@ static f8_ref legal_reduce(f8_graph *g, const f8_graph *from, f8_ref old, f8_ref
     const f8_type out = from->node[old].type, in = *f8_type_of(g, x);
     const int64_t axis = f8_attr_i(from, old, F8_A_AXIS);
     const int64_t block = f8_attr_i(from, old, F8_A_BLOCK);
-    if (in.rank == 0 || (block && op == F8_OP_REDUCE_SUM))
+    if (in.rank == 0)
         return 0;
     const int at = (int)(axis < 0 ? axis + in.rank : axis);
     if (in.dim[at] == 1)
@@ -140,7 +169,7 @@ static f8_ref legal_reduce(f8_graph *g, const f8_graph *from, f8_ref old, f8_ref
         .dtype = in.dtype, .rank = 2, .dim = {in.dim[0], f8_type_elements(&in) / in.dim[0]}};
     x = f8_reshape(g, x, &matrix);
     if (op == F8_OP_REDUCE_SUM)
-        x = sum_rows(g, x);
+        x = sum_blocks(g, x, block ? block : in.dim[0]);
     else if (op == F8_OP_REDUCE_MAX || (matrix.dim[1] == 1 && !block))
         x = max_rows(g, op, x);
     else

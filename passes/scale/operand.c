@@ -205,7 +205,8 @@ static f8_ref first_scale(f8_scaler *s, f8_graph *g, const f8_quantized *q, cons
 static f8_ref scale_of(f8_scaler *s, f8_graph *g, f8_quantized *q, f8_ref x)
 {
     const f8_recipe *recipe = &q->recipe;
-    const bool is_param = param_of(s, g, q->source) >= 0;
+    const int32_t param = param_of(s, g, q->source);
+    const bool is_param = param >= 0;
     if (recipe->scaling == F8_SCALING_UNIT)
         return f8_const(g, 1);
     if (recipe->scaling == F8_SCALING_DELAYED) {
@@ -218,14 +219,16 @@ static f8_ref scale_of(f8_scaler *s, f8_graph *g, f8_quantized *q, f8_ref x)
         const f8_ref kept = element_of(s, g, s->var_scale, slot->index);
         return s->first && !is_param ? first_scale(s, g, q, slot, kept) : kept;
     }
+    /* Without a slot the step has another value here, such as a dropout of the parameter, which
+     * `eval` takes as it is. */
+    const f8_slot *slot = NULL;
     if (is_param && recipe->scaling == F8_SCALING_CURRENT) {
-        const f8_slot *slot = get_slot(s, g, &s->weights, q);
-        if (!slot)
+        slot = s->scan ? get_slot(s, g, &s->weights, q) : find_slot(&s->weights, q);
+        if (s->status != F8_OK)
             return 0;
-        q->amax = element_of(s, g, s->var_weights, slot->index);
-    } else {
-        q->amax = amax_of(g, x, q->grain);
     }
+    q->amax = slot && slot->param == param ? element_of(s, g, s->var_weights, slot->index)
+                                           : amax_of(g, x, q->grain);
     return own_scale(g, q);
 }
 

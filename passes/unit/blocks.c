@@ -125,13 +125,13 @@ static f8_ref times_columns(f8_graph *g, f8_ref x, f8_ref s, int64_t b, const f8
     return f8_reshape(g, times(g, x, f8_reshape(g, s, &scales), attr), &out);
 }
 
-/* s [blocks of rows, n] as [R, n]. */
-static f8_ref spread_rows(f8_graph *g, f8_ref s, int64_t b, int64_t rows)
+f8_ref f8_spread_rows(f8_graph *g, f8_ref s, int64_t b, int64_t rows)
 {
     if (!s)
         return 0;
-    const int64_t blocks = f8_type_of(g, s)->dim[0], n = f8_type_of(g, s)->dim[1];
-    const f8_type wide = {.dtype = f8_type_of(g, s)->dtype, .rank = 3, .dim = {blocks, b, n}};
+    const f8_type *t = f8_type_of(g, s);
+    const int64_t blocks = t->dim[0], n = f8_type_elements(t) / blocks;
+    const f8_type wide = {.dtype = t->dtype, .rank = 3, .dim = {blocks, b, n}};
     s = f8_broadcast(g, f8_reshape_to(g, s, 3, (int64_t[]){blocks, 1, n}), &wide);
     return f8_slice(g, f8_reshape_to(g, s, 2, (int64_t[]){blocks * b, n}), 0, 0, rows);
 }
@@ -146,7 +146,7 @@ static f8_ref times_blocks(f8_graph *g, f8_ref x, f8_ref s, f8_granularity grain
     f8_type out = *f8_type_of(g, x);
     out.dtype = attr ? (f8_dtype)attr[0].i : F8_F32;
     const int64_t rows = f8_type_rows(&out), cols = f8_type_columns(&out);
-    const f8_ref spread = spread_rows(g, s, grain.rows ? grain.rows : rows, rows);
+    const f8_ref spread = f8_spread_rows(g, s, grain.rows ? grain.rows : rows, rows);
     const f8_ref q =
         times_columns(g, as_matrix(g, x), spread, grain.cols ? grain.cols : cols, attr);
     return f8_reshape(g, q, &out);

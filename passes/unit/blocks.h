@@ -18,4 +18,7 @@ f8_ref f8_quantize_blocks(f8_graph *g, f8_ref x, f8_ref s, f8_granularity grain,
 /* decode(q) * s in f32; s is f32 or E8M0. */
 f8_ref f8_dequantize_blocks(f8_graph *g, f8_ref q, f8_ref s, f8_granularity grain);
 
+/* s [blocks, ..], a number for each block of b rows, as [rows, ..] with the other axes in one. */
+f8_ref f8_spread_rows(f8_graph *g, f8_ref s, int64_t b, int64_t rows);
+
 #endif

@@ -4,13 +4,15 @@
 #include <string.h>
 
 #include "codegen/reference/reference.h"
+#include "tests/shared/api/api.h"
 #include "tests/shared/passes/passes.h"
 #include "tests/shared/roundtrip.h"
 #include "tests/shared/graphs/compare.h"
 #include "tests/shared/graphs/graphgen.h"
+#include "tests/shared/graphs/modulegen.h"
 #include "tests/shared/suite.h"
 
-enum { GRAPHS = 400 };
+enum { GRAPHS = 400, MODULES = 64 };
 
 /* decompose, canonicalize and legalize keep every bit: composites are what they decompose to. */
 START_TEST(passes_keep_bits)
@@ -74,6 +76,38 @@ START_TEST(random_graphs_print_and_parse)
 }
 END_TEST
 
+/* Legal modules have a plan: on the CPU under every recipe, for a GPU under those that take any
+ * sizes. */
+START_TEST(modules_have_plans)
+{
+    static const char *const recipes[] = {"bf16",  "delayed", "current", "rowwise",
+                                          "block", "mxfp8",   "fake",    "delayed {history = 2}"};
+    static text t;
+    const char *seed = getenv("FP8C_SEED"), *count = getenv("FP8C_GRAPHS");
+    const uint32_t first = seed ? (uint32_t)strtoul(seed, NULL, 0) : 1;
+    const uint32_t n = count ? (uint32_t)strtoul(count, NULL, 0) : seed ? 1 : MODULES;
+    for (uint32_t i = first; i < first + n; i++) {
+        modulegen_make(i, &t);
+        if (n == 1)
+            printf("%s", t.s);
+        fp8c_context *ctx = new_context();
+        fp8c_module *m = parse(ctx, t.s);
+        for (int k = 0; k < 2; k++) {
+            fp8c_compile_options o = recipe(k ? i % 2 ? "bf16" : "fake" : recipes[i % 8]);
+            fp8c_program *p = NULL;
+            o.plan_only = 1;
+            o.target = k ? "sm_90a" : "cpu";
+            const fp8c_status status = fp8c_compile(m, &o, &p);
+            ck_assert_msg(status == FP8C_OK, "seed %u, %s, %s: %s\n%s", i, o.recipe, o.target,
+                          fp8c_context_message(ctx), t.s);
+            fp8c_program_destroy(p);
+        }
+        fp8c_module_destroy(m);
+        fp8c_context_destroy(ctx);
+    }
+}
+END_TEST
+
 Suite *f8_suite(void)
 {
     Suite *s = suite_create("random graphs");
@@ -81,6 +115,7 @@ Suite *f8_suite(void)
     tcase_set_timeout(t, 300);
     tcase_add_test(t, passes_keep_bits);
     tcase_add_test(t, random_graphs_print_and_parse);
+    tcase_add_test(t, modules_have_plans);
     suite_add_tcase(s, t);
     return s;
 }

@@ -358,6 +358,46 @@ START_TEST(reductions)
 }
 END_TEST
 
+/* ---- sums in blocks of rows ---- */
+
+enum { ROWS_B = 150, COLUMNS_B = 7 };
+static const int blocks[] = {1, 5, 48, 65, 128, 149, 1000};
+enum { N_BLOCKS = sizeof blocks / sizeof *blocks };
+
+static void want_block_sums(const double *x, double *const *k, double *const *y, double *dx)
+{
+    for (int i = 0; i < N_BLOCKS; i++) {
+        memset(y[i], 0, sizeof(double) * (ROWS_B / blocks[i] + 1) * COLUMNS_B);
+        for (int e = 0; e < ROWS_B * COLUMNS_B; e++) {
+            const int to = e / COLUMNS_B / blocks[i] * COLUMNS_B + e % COLUMNS_B;
+            y[i][to] += x[e];
+            dx[e] += k[i][to];
+        }
+    }
+}
+
+START_TEST(block_sums)
+{
+    static const case_ c = {"150, 7",
+                            "reduce_sum(x) {axis = 0, block = 1};"
+                            "reduce_sum(x) {axis = 0, block = 5};"
+                            "reduce_sum(x) {axis = 0, block = 48};"
+                            "reduce_sum(x) {axis = 0, block = 65};"
+                            "reduce_sum(x) {axis = 0, block = 128};"
+                            "reduce_sum(x) {axis = 0, block = 149};"
+                            "reduce_sum(x) {axis = 0, block = 1000}",
+                            "150, 7;30, 7;4, 7;3, 7;2, 7;2, 7;1, 7",
+                            ROWS_B * COLUMNS_B,
+                            {1050, 210, 28, 21, 14, 14, 7},
+                            want_block_sums,
+                            2e-5};
+    static float x[ROWS_B * COLUMNS_B];
+    for (int i = 0; i < ROWS_B * COLUMNS_B; i++)
+        x[i] = (float)(i * 487 % 1051) / 525 - 1;
+    check_case(&c, targets[_i], x);
+}
+END_TEST
+
 /* ---- rope with Llama 3's scaling ---- */
 
 enum { T_ROPE = 48, D_ROPE = 32 };
@@ -422,6 +462,7 @@ Suite *f8_suite(void)
     tcase_add_loop_test(t, relu, 0, N_TARGETS);
     tcase_add_loop_test(t, literals, 0, N_TARGETS);
     tcase_add_loop_test(t, reductions, 0, N_TARGETS);
+    tcase_add_loop_test(t, block_sums, 0, N_TARGETS);
     tcase_add_loop_test(t, rope_scaling, 0, N_TARGETS);
     suite_add_tcase(s, t);
     return s;

@@ -7,9 +7,8 @@
  *   FP8C_GRAPHS=N   how many layers: 30, or 1 with a seed, which is printed then */
 #include "tests/shared/api/pair_case.h"
 #include "tests/shared/random.h"
+#include "tests/shared/say.h"
 #include "tests/shared/suite.h"
-
-#include <stdarg.h>
 
 enum { GRAPHS = 30, FIRST = 180, MOST_VALUES = 64, MOST_RESULTS = 4, NARROW = 128, WIDE = 256 };
 
@@ -19,22 +18,6 @@ static const char *const recipes[] = {
 enum { N_RECIPES = sizeof recipes / sizeof *recipes };
 
 /* ---- a random layer ---- */
-
-/* A text that grows. */
-typedef struct text {
-    size_t n;
-    char s[16384];
-} text;
-
-static __attribute__((format(printf, 2, 3))) void say(text *t, const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    const int n = vsnprintf(t->s + t->n, sizeof t->s - t->n, format, args);
-    va_end(args);
-    ck_assert(n >= 0 && t->n + (size_t)n < sizeof t->s);
-    t->n += (size_t)n;
-}
 
 typedef struct value {
     char name[32];

@@ -69,6 +69,8 @@ static const gradient_case cases[] = {
     {F8_OP_REDUCE_SUM, "a: 2, 3, 4, 2", "", "mul(reduce_sum(mul(a, a)) {axes = [2, 0]}, a)"},
     {F8_OP_REDUCE_SUM, "a: 2, 3, 4", "", "mul(reduce_sum(mul(a, a)) {axes = [0, 1]}, a)"},
     {F8_OP_REDUCE_SUM, "a: 2, 3, 4", "", "mul(reduce_sum(mul(a, a)) {axes = [0, 1, 2]}, a)"},
+    {F8_OP_REDUCE_SUM, "a: 7, 2, 3", "", "tanh(reduce_sum(mul(a, a)) {axis = 0, block = 3})"},
+    {F8_OP_REDUCE_SUM, "a: 6, 2", "", "tanh(reduce_sum(mul(a, a)) {axis = 0, block = 70})"},
     {F8_OP_REDUCE_MAX, "a: 2, 3, 4", "", "sub(a, reduce_max(a) {axes = [0, -1]})"},
     {F8_OP_MEAN, "a: 2, 3, 4", "", "mul(mean(mul(a, a)) {axes = [0, 2]}, a)"},
     {F8_OP_MEAN, "a: 2, 3, 4", "", "mul(mean(mul(a, a)) {axis = 1}, a)"},

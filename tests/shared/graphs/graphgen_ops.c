@@ -149,6 +149,17 @@ static f8_ref reduce_axes(f8_gen *t, f8_op op, f8_ref a)
     return f8_make(t->g, op, &a, 1, &F8_INTS(F8_A_AXES, axes), 1);
 }
 
+/* Sums or amaxes of blocks of rows, any number of rows in each. */
+static f8_ref reduce_blocks(f8_gen *t, f8_ref a)
+{
+    const int64_t rows = f8_type_of(t->g, a)->dim[0];
+    if (f8_type_of(t->g, a)->rank < 2)
+        return f8_reduce(t->g, F8_OP_REDUCE_SUM, a, 0);
+    const f8_attr attr[] = {F8_INT(F8_A_AXIS, 0),
+                            F8_INT(F8_A_BLOCK, 1 + f8_gen_below(t, (int)rows + 1))};
+    return f8_make(t->g, f8_gen_chance(t, 3) ? F8_OP_REDUCE_AMAX : F8_OP_REDUCE_SUM, &a, 1, attr, 2);
+}
+
 static void reduce(f8_gen *t)
 {
     static const f8_op ops[] = {F8_OP_REDUCE_SUM, F8_OP_REDUCE_SUM, F8_OP_REDUCE_MAX,
@@ -160,6 +171,7 @@ static void reduce(f8_gen *t)
     case 2:
     case 3: f8_gen_add(t, f8_reduce(t->g, PICK(t, ops), a, 0)); break;
     case 4: f8_gen_add(t, reduce_axes(t, PICK(t, ops), a)); break;
+    case 5: f8_gen_add(t, reduce_blocks(t, a)); break;
     default: f8_gen_add(t, f8_reduce(t->g, PICK(t, ops), a, -1)); break;
     }
 }
