@@ -55,7 +55,7 @@ fp8c_status fp8c_module_param(fp8c_module *m, const char *name, const fp8c_type 
     f8_diag *diag = begin(m);
     if (from_text(m) || !type_ok(m, name, type))
         return f8_api_done(m, diag->status);
-    if ((unsigned)init > FP8C_INIT_UNIFORM)
+    if ((unsigned)init >= F8_INITS)
         return f8_api_done(m, f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
                                       "'%s': %d is not an fp8c_init", name ? name : "", (int)init));
     const f8_var var = {.name = name,

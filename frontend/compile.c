@@ -1,4 +1,5 @@
 /* Compiling a module: options, passes, plan, and what the program runs on. See fp8c.h. */
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -244,6 +245,11 @@ static f8_status read_options(f8_compilation *c, f8_diag *diag)
     if (o->observe && !o->inference)
         return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "observe is for programs with `inference`");
     F8_TRY(read_pair(o, out, diag));
+    if (o->lr && !(o->lr > 0 && isfinite(o->lr)))
+        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "lr: %g is not a positive number", o->lr);
+    if (o->optimizer_steps < 0)
+        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "optimizer_steps: %lld is negative",
+                       (long long)o->optimizer_steps);
     out->lr = o->lr;
     out->optimizer_steps = o->optimizer_steps;
     out->keep = o->keep;

@@ -194,7 +194,8 @@ static const f8_plan_port *get_port(const fp8c_program *p, int function, fp8c_si
 {
     const f8_plan_func *f = get_func(p, function);
     uint32_t n = 0;
-    const f8_plan_port *port = f ? f8_plan_ports(f, side == FP8C_OUTPUT, &n) : NULL;
+    const bool is_side = side == FP8C_INPUT || side == FP8C_OUTPUT;
+    const f8_plan_port *port = f && is_side ? f8_plan_ports(f, side == FP8C_OUTPUT, &n) : NULL;
     return index >= 0 && (uint32_t)index < n ? &port[index] : NULL;
 }
 
@@ -234,7 +235,7 @@ fp8c_status fp8c_program_bind(fp8c_program *p, int function, fp8c_side side, int
     f8_status status = f8_program_has_memory(p, &diag);
     if (status != F8_OK)
         return f8_api_result(p->ctx, &diag, status);
-    if (!port || port->var >= 0 || (side != FP8C_INPUT && side != FP8C_OUTPUT))
+    if (!port || port->var >= 0)
         status =
             f8_fail(&diag, F8_ERR_INPUT, F8_NOWHERE,
                     port && port->var >= 0 ? "port '%s' carries a variable: use fp8c_program_write"

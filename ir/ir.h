@@ -235,8 +235,16 @@ typedef enum f8_init_kind {
     F8_INIT_ONES,
     F8_INIT_CONST,
     F8_INIT_NORMAL,
-    F8_INIT_UNIFORM
+    F8_INIT_UNIFORM,
+    F8_INITS
 } f8_init_kind;
+extern const char *const f8_init_name[F8_INITS];
+static inline bool f8_init_takes_number(f8_init_kind kind)
+{
+    return kind >= F8_INIT_CONST;
+}
+/* Whether an initializer can have this number: widths are finite and not negative. */
+bool f8_init_has_number(f8_init_kind kind, double number);
 
 typedef struct f8_var {
     const char *name;

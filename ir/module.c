@@ -2,6 +2,7 @@
  * rewrite.c. */
 #include "ir/internal.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "ir/lowered.h"
@@ -29,6 +30,16 @@ f8_module *f8_module_create(f8_arena *arena, f8_diag *diag, const char *name, co
 
 /* ---- variables ---- */
 
+const char *const f8_init_name[F8_INITS] = {
+    [F8_INIT_ZEROS] = "zeros",   [F8_INIT_ONES] = "ones",       [F8_INIT_CONST] = "const",
+    [F8_INIT_NORMAL] = "normal", [F8_INIT_UNIFORM] = "uniform",
+};
+
+bool f8_init_has_number(f8_init_kind kind, double number)
+{
+    return kind < F8_INIT_NORMAL || (number >= 0 && isfinite(number));
+}
+
 static f8_status check_var(const f8_module *m, const f8_var *v)
 {
     if (!f8_name_ok(v->name))
@@ -55,6 +66,10 @@ static f8_status check_var(const f8_module *m, const f8_var *v)
         return f8_fail(m->diag, F8_ERR_INPUT, v->loc,
                        "'%s': only f32 and bf16 can be initialized at random, not %s", v->name,
                        f8_dtype_name(v->type.dtype));
+    if (!f8_init_has_number(v->init, v->init_arg))
+        return f8_fail(m->diag, F8_ERR_INPUT, v->loc,
+                       "'%s': %s(%g): the width must be finite and not negative", v->name,
+                       f8_init_name[v->init], v->init_arg);
     return F8_OK;
 }
 

@@ -129,17 +129,13 @@ static void put_dims(printer *p)
 
 static void put_var(printer *p, const f8_var *v)
 {
-    static const char *const init[] = {
-        [F8_INIT_ZEROS] = "zeros",   [F8_INIT_ONES] = "ones",       [F8_INIT_CONST] = "const",
-        [F8_INIT_NORMAL] = "normal", [F8_INIT_UNIFORM] = "uniform",
-    };
     put(p, v->kind == F8_VAR_PARAM ? "param " : "state ");
     put(p, v->name);
     put(p, ": ");
     put_type(p, &v->type);
     put(p, " ");
-    put(p, init[v->init]);
-    if (v->init >= F8_INIT_CONST) {
+    put(p, f8_init_name[v->init]);
+    if (f8_init_takes_number(v->init)) {
         put(p, "(");
         put_number(p, v->init_arg, false);
         put(p, ")");

@@ -1,7 +1,6 @@
 /* Modules and declarations: see parse.h and parser.h. */
 #include "frontend/text/parse.h"
 
-#include <math.h>
 #include <string.h>
 
 #include "frontend/text/parser.h"
@@ -18,22 +17,10 @@ static f8_status parse_item(f8_parser *p);
 
 /* ---- params and states ---- */
 
-static const struct {
-    const char *name;
-    f8_init_kind kind;
-    bool takes_number;
-} inits[] = {
-    {"zeros", F8_INIT_ZEROS, false},    {"ones", F8_INIT_ONES, false},
-    {"const", F8_INIT_CONST, true},     {"normal", F8_INIT_NORMAL, true},
-    {"uniform", F8_INIT_UNIFORM, true},
-};
-
-enum { N_INITS = sizeof inits / sizeof inits[0] };
-
 static const char *init_name(const void *user, size_t i)
 {
     (void)user;
-    return inits[i].name;
+    return f8_init_name[i];
 }
 
 /* init = "zeros" | "ones" | ("const" | "normal" | "uniform") "(" real ")" */
@@ -44,23 +31,23 @@ static f8_status parse_init(f8_parser *p, f8_var *v)
     if (p->tok.kind != F8_T_NAME)
         return f8_p_unexpected(
             p, "an initializer: zeros, ones, const(x), normal(deviation) or uniform(half width)");
-    while (i < N_INITS && !f8_p_at_word(p, inits[i].name))
+    while (i < F8_INITS && !f8_p_at_word(p, f8_init_name[i]))
         i++;
-    if (i == N_INITS)
+    if (i == F8_INITS)
         return f8_p_fail(p, p->tok.loc, "there is no initializer %s%s",
                          f8_lex_quote(&p->tok, found, sizeof found),
-                         f8_p_suggest(p->tok.text, p->tok.length, init_name, NULL, N_INITS, "",
+                         f8_p_suggest(p->tok.text, p->tok.length, init_name, NULL, F8_INITS, "",
                                       hint, sizeof hint));
     F8_TRY(f8_p_advance(p));
-    v->init = inits[i].kind;
-    if (!inits[i].takes_number)
+    v->init = (f8_init_kind)i;
+    if (!f8_init_takes_number(v->init))
         return F8_OK;
     F8_TRY(f8_p_expect(p, '(', "'(' and a number"));
     f8_loc loc = p->tok.loc;
     F8_TRY(f8_p_real(p, &v->init_arg));
-    if (v->init != F8_INIT_CONST && !(v->init_arg >= 0 && isfinite(v->init_arg)))
-        return f8_p_fail(p, loc, "%s(%g): the width must be finite and not negative", inits[i].name,
-                         v->init_arg);
+    if (!f8_init_has_number(v->init, v->init_arg))
+        return f8_p_fail(p, loc, "%s(%g): the width must be finite and not negative",
+                         f8_init_name[i], v->init_arg);
     return f8_p_expect(p, ')', "')'");
 }
 

@@ -47,8 +47,8 @@ static f8_ref sum_rows(f8_graph *g, f8_ref x)
     return x ? reduce(g, F8_OP_REDUCE_SUM, x, 0, 0) : 0;
 }
 
-/* x [R, C] with rows of -0.0 after each `block` of its rows, so that each has `rows`. They change no
- * sum: -0.0 is the identity of addition. */
+/* x [R, C] with rows of -0.0 after each `block` of its rows, so that each has `rows`. They change
+ * no sum: -0.0 is the identity of addition. */
 static f8_ref pad_blocks(f8_graph *g, f8_ref x, int64_t block, int64_t rows)
 {
     if (!x || block == rows)

@@ -48,6 +48,13 @@ START_TEST(walking)
                 const void *buffer = fp8c_program_buffer(p, functions, side, i);
                 ck_assert_msg(buffer && (uintptr_t)buffer % 64 == 0, "%s", port.name);
             }
+        const fp8c_side neither = (fp8c_side)7;
+        fp8c_tensor_view view;
+        ck_assert_int_eq(fp8c_program_port(p, functions, neither, 0, &port), FP8C_ERR_INPUT);
+        ck_assert_int_eq(fp8c_program_find_port(p, functions, neither, "tokens"), -1);
+        ck_assert_ptr_null(fp8c_program_buffer(p, functions, neither, 0));
+        ck_assert_int_eq(fp8c_program_bind(p, functions, neither, 0, NULL), FP8C_ERR_INPUT);
+        ck_assert_int_eq(fp8c_program_port_view(p, functions, neither, 0, &view), FP8C_ERR_INPUT);
         for (int i = 0; fp8c_program_step(p, functions, i, &s) == FP8C_OK; i++)
             ck_assert(s.name && s.kind && s.bytes_read >= 0);
     }

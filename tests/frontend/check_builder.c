@@ -1,5 +1,6 @@
 /* Modules built by calls of the public API are the modules that text gives. A failure says what is
  * wrong and where, and leaves every object usable. */
+#include <math.h>
 #include <stddef.h>
 
 #include "tests/shared/api/api.h"
@@ -97,6 +98,15 @@ START_TEST(builder_failures)
     ck_assert_int_eq(fp8c_module_recipe(m, "*", "fp4"), FP8C_ERR_INPUT);
     said(ctx, "no recipe 'fp4': there are f32, bf16, delayed, current, rowwise, rowwise_gw_hp, "
               "block, mxfp8, fake, auto");
+    static const double widths[] = {NAN, INFINITY, -1};
+    for (int i = 0; i < 6; i++) {
+        const fp8c_init init = i < 3 ? FP8C_INIT_NORMAL : FP8C_INIT_UNIFORM;
+        ck_assert_int_eq(fp8c_module_param(m, "v", &t, init, widths[i % 3]), FP8C_ERR_INPUT);
+        said(ctx, i < 3 ? "'v': normal(" : "'v': uniform(");
+        said(ctx, "): the width must be finite and not negative");
+    }
+    const fp8c_attr no_rate = {.name = "lr", .kind = FP8C_ATTR_FLOAT, .f = NAN};
+    ck_assert_int_eq(fp8c_module_optimizer(m, &no_rate, 1), FP8C_ERR_INPUT);
     const fp8c_attr unknown = {.name = "momentum", .kind = FP8C_ATTR_FLOAT};
     ck_assert_int_eq(fp8c_module_optimizer(m, &unknown, 1), FP8C_ERR_INPUT);
     ck_assert_int_eq(fp8c_func_end(m), FP8C_ERR_INPUT);
@@ -375,6 +385,11 @@ START_TEST(compile_options)
         {{.recipe = "fp4"}, "no recipe 'fp4'"},
         {{.recipe = "block {pow2 = true"}, "recipe 'block': ',' or '}' is missing at the end"},
         {{.target = "tpu"}, "no target 'tpu'"},
+        {{.lr = NAN}, "lr: nan is not a positive number"},
+        {{.lr = INFINITY}, "lr: inf is not a positive number"},
+        {{.lr = -1}, "lr: -1 is not a positive number"},
+        {{.optimizer_steps = -1}, "optimizer_steps: -1 is negative"},
+        {{.memory_share = NAN}, "memory: a share of nan is not between 0 and 1"},
         {{.threads = -1}, "threads: -1 is not from 0 to 256"},
         {{.threads = 257}, "threads: 257 is not from 0 to 256"},
         {{.print_after = "nonsense", .write = refuse}, "no pass 'nonsense'"},

@@ -157,7 +157,8 @@ static f8_ref reduce_blocks(f8_gen *t, f8_ref a)
         return f8_reduce(t->g, F8_OP_REDUCE_SUM, a, 0);
     const f8_attr attr[] = {F8_INT(F8_A_AXIS, 0),
                             F8_INT(F8_A_BLOCK, 1 + f8_gen_below(t, (int)rows + 1))};
-    return f8_make(t->g, f8_gen_chance(t, 3) ? F8_OP_REDUCE_AMAX : F8_OP_REDUCE_SUM, &a, 1, attr, 2);
+    return f8_make(t->g, f8_gen_chance(t, 3) ? F8_OP_REDUCE_AMAX : F8_OP_REDUCE_SUM, &a, 1, attr,
+                   2);
 }
 
 static void reduce(f8_gen *t)

@@ -70,7 +70,7 @@ static value param(generator *g, int rows, int cols)
 static value made_of_param(generator *g, int rows, int cols)
 {
     const int which = below(g, 7);
-    const value p = which == 1 ? param(g, rows + 3, cols)
+    const value p = which == 1   ? param(g, rows + 3, cols)
                     : which == 2 ? param(g, cols, rows)
                                  : param(g, rows, cols);
     if (which > 5)
@@ -87,9 +87,7 @@ static value made_of_param(generator *g, int rows, int cols)
     case 4:
         say(&g->body, "  %s = dropout(dropout(%s, %%seed), %%seed) {p = 0.5}\n", v.name, p.name);
         break;
-    default:
-        say(&g->body, "  %s = cast(cast(%s) {to = bf16}) {to = f32}\n", v.name, p.name);
-        break;
+    default: say(&g->body, "  %s = cast(cast(%s) {to = bf16}) {to = f32}\n", v.name, p.name); break;
     }
     return v;
 }
@@ -131,9 +129,7 @@ static void add_pointwise(generator *g)
         say(&g->body, "  %s = select(lt(%s, %s), %s, 0.5)\n", v.name, x.name, other, x.name);
         break;
     case 3: say(&g->body, "  %s = dropout(%s, %%seed)\n", v.name, x.name); break;
-    default:
-        say(&g->body, "  %s = %s(%s)\n", v.name, unary[below(g, 6)], x.name);
-        break;
+    default: say(&g->body, "  %s = %s(%s)\n", v.name, unary[below(g, 6)], x.name); break;
     }
 }
 
