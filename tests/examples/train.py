@@ -11,7 +11,7 @@ import sys
 try:
     import numpy as np
 except ImportError:
-    print("skipped: the Python program: no NumPy in this Python")
+    print("skipped: the Python program: no NumPy in this Python (Debian package python3-numpy)")
     sys.exit(0)
 
 INPUT, OUTPUT = 0, 1

@@ -122,7 +122,7 @@ class Taken(unittest.TestCase):
         try:
             import ml_dtypes
         except ImportError:
-            print("skipped: arrays of ml_dtypes: no such package in this Python")
+            print("skipped: arrays of ml_dtypes: no such package in this Python (PyPI: ml_dtypes)")
             return
         for name, dtype in (("bf16", ml_dtypes.bfloat16), ("f8e4m3", ml_dtypes.float8_e4m3fn)):
             x, y = np.arange(4).astype(dtype), np.zeros((2, 2), dtype)

@@ -59,7 +59,7 @@ class Wheel(unittest.TestCase):
         made = subprocess.run([sys.executable, "-m", "venv", self.folder / "env"], capture_output=True, text=True,
                               check=False, env=self.environment)
         if made.returncode:
-            print(f"skipped: the wheel in a clean environment: no venv here: {made.stdout.strip().splitlines()[:1]}")
+            print(f"skipped: the wheel in a clean environment: no venv here (Debian package python3-venv): {made.stdout.strip().splitlines()[:1]}")
             return
         offline = {**self.environment, "PIP_CONFIG_FILE": os.devnull}
         done = self.python("-m", "pip", "install", "-q", "--no-index", self.wheel, environment=offline)

@@ -217,7 +217,7 @@ START_TEST(declarations_agree_with_the_toolkit)
     snprintf(include, sizeof include, "%s/include", home && *home ? home : "/usr/local/cuda");
     snprintf(path, sizeof path, "%s/cudnn.h", include);
     if (access(path, R_OK) != 0) {
-        test_skip("declarations against cudnn.h", "it is not in %s", include);
+        test_skip("declarations against cudnn.h", "it is not in %s (PyPI: nvidia-cudnn-cu13)", include);
         return;
     }
     ck_assert(mkdtemp(temp) != NULL);

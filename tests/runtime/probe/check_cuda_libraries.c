@@ -58,7 +58,7 @@ START_TEST(declarations_agree_with_the_toolkit)
     char header[600];
     snprintf(header, sizeof header, "%s/cublasLt.h", include);
     if (access(header, R_OK) != 0) {
-        test_skip("declarations against cublasLt.h", "it is not in %s", include);
+        test_skip("declarations against cublasLt.h", "it is not in %s (PyPI: nvidia-cublas)", include);
         return;
     }
     f8_stub_file("agree.c", agreement);
