@@ -3,7 +3,7 @@
 #
 #   make                 builds the library and build/fp8c; installs nothing
 #   make run             trains a small GPT on the CPU, in FP8 and in BF16
-#   make check           runs every test once; make check TESTS="check_fp8 check_ir" runs these
+#   make check           runs every test once; make check TESTS="check_fp8 ranks" runs these
 #   make check-sanitizers    runs most test programs again, under ASan and UBSan or under TSan: ten
 #                        minutes
 #   make check-nvrtc     compiles CUDA kernels with the real NVRTC for every architecture, not for
@@ -304,7 +304,8 @@ check-nvrtc: deps
 	@FP8C_NVRTC=all tests/run $(NVRTC)
 
 # No part of `make check`: PyTorch is 3 GB to fetch.
-check-torch: build
+check-torch: deps
+	@$(MAKE) --no-print-directory $(JOBS) build
 	@tests/torch/run $(TORCH_TESTS)
 
 CODECS := check_codecs check_cuda_codecs check_codecs_header
@@ -371,7 +372,7 @@ DATADIR ?= $(PREFIX)/share
 MANDIR ?= $(DATADIR)/man
 DOCDIR ?= $(DATADIR)/doc/fp8c
 MODELS := $(wildcard frontend/models/*.f8)
-EXAMPLES := $(filter-out %/run,$(wildcard tests/examples/*))
+EXAMPLES := $(filter-out %/run %/readme,$(wildcard tests/examples/*))
 MAN := $(BUILD)/share/fp8c.1
 COMPLETIONS := $(BUILD)/share/fp8c.bash $(BUILD)/share/_fp8c $(BUILD)/share/fp8c.fish
 SHIMDIR = $(LIBDIR)/fp8c
@@ -394,8 +395,19 @@ $(BUILD)/share/_fp8c: $(BUILD)/fp8c
 $(BUILD)/share/fp8c.fish: $(BUILD)/fp8c
 	@mkdir -p $(@D)
 	@$< completion fish >$@
+# A program that is linked to the library must find it when it starts. With DESTDIR that is the matter
+# of whoever makes a package of it. Without it, the loader's cache is written anew; where the loader
+# finds the library in spite of that not, the pkg-config file has an rpath, which this prints.
+LOADER = [ -n "$(DESTDIR)" ] || { PATH="$$PATH:/usr/sbin:/sbin"; ldconfig 2>/dev/null; \
+         ldconfig -p | sed -n 's/.*=> //p' | grep '/$(subst .,\.,$(SONAME))$$' | { \
+             while read -r at; do [ "$$at" -ef "$(LIBDIR)/$(SONAME)" ] && exit; done; \
+             echo "The loader does not look in $(LIBDIR), or its cache can't be written: what is linked by pkg-config" \
+                 "with PKG_CONFIG_PATH=$(LIBDIR)/pkgconfig runs, other programs need LD_LIBRARY_PATH=$(LIBDIR)." >&2; \
+             echo '-Wl,-rpath,$${libdir} '; }; }
 installable: build $(STATIC) $(MAN) $(COMPLETIONS)
-install: installable
+install:
+	@.ci/install --missing build
+	@$(MAKE) --no-print-directory installable
 	install -d $(sort $(dir $(addprefix $(DESTDIR),$(INSTALLED))))
 	install $(BUILD)/fp8c $(DESTDIR)$(BINDIR)/fp8c
 	install -m 644 $(SO) $(STATIC) $(DESTDIR)$(LIBDIR)
@@ -403,9 +415,10 @@ install: installable
 	ln -sf $(notdir $(SO)) $(DESTDIR)$(LIBDIR)/$(SONAME)
 	ln -sf $(SONAME) $(DESTDIR)$(LIBDIR)/libfp8c.so
 	install -m 644 frontend/fp8c.h $(DESTDIR)$(INCLUDEDIR)
+	@rpath=$$($(LOADER)) && \
 	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@LIBDIR@|$(patsubst $(PREFIX)/%,$${prefix}/%,$(LIBDIR))|' \
 	    -e 's|@INCLUDEDIR@|$(patsubst $(PREFIX)/%,$${prefix}/%,$(INCLUDEDIR))|' -e 's|@VERSION@|$(VERSION)|' \
-	    frontend/fp8c.pc.in >$(DESTDIR)$(LIBDIR)/pkgconfig/fp8c.pc
+	    -e "s|@RPATH@|$$rpath|" frontend/fp8c.pc.in >$(DESTDIR)$(LIBDIR)/pkgconfig/fp8c.pc
 	install -m 644 $(MAN) $(DESTDIR)$(MANDIR)/man1/fp8c.1
 	install -m 644 $(BUILD)/share/fp8c.bash $(DESTDIR)$(DATADIR)/bash-completion/completions/fp8c
 	install -m 644 $(BUILD)/share/_fp8c $(DESTDIR)$(DATADIR)/zsh/site-functions/_fp8c
@@ -424,6 +437,7 @@ install-strip: install
 uninstall:
 	rm -f $(addprefix $(DESTDIR),$(INSTALLED))
 	@rmdir $(addprefix $(DESTDIR),$(DOCDIR)/examples $(DOCDIR) $(DATADIR)/fp8c/models $(DATADIR)/fp8c) $(DESTDIR)$(SHIMDIR) 2>/dev/null || true
+	@[ -n "$(DESTDIR)" ] || PATH="$$PATH:/usr/sbin:/sbin" ldconfig 2>/dev/null || true
 
 clean:
 	rm -rf build build-*

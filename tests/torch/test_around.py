@@ -132,11 +132,16 @@ class Around(BackendTest):
         self.assertEqual(made.stdout.strip(), "{'FP8': 9}", made.stderr)
 
     def test_readme(self) -> None:
-        """The examples of the README run as they are."""
+        """The examples of the READMEs run as they are."""
+        path = os.path.join(HERE, "../../README.md")
+        with open(path, encoding="utf-8") as file:
+            found = re.search(r"(?m)^    import torch\n(    .*\n)+", file.read())
+        assert found is not None
+        blocks = [re.sub("(?m)^    ", "", found[0])]
         path = os.path.join(HERE, "../../frontend/python/fp8c/torch/README.md")
         with open(path, encoding="utf-8") as file:
-            blocks = re.findall(r"```python\n(.*?)```", file.read(), re.S)
-        said = ("linears: 2 FP8", "2       w        fprop, dgrad  f8e4m3  tensor    88.1 dB  23.83%",
+            blocks += re.findall(r"```python\n(.*?)```", file.read(), re.S)
+        said = ("linears: 1 FP8", "linears: 2 FP8", "2       w        fprop, dgrad  f8e4m3  tensor    88.1 dB  23.83%",
                 "['weight:dy', 'weight:w', 'weight:x']")
         self.assertEqual(len(blocks), len(said))
         for block, words in zip(blocks, said):
