@@ -175,7 +175,7 @@ def options_exist(command: str, place: str) -> None:
 
 class World:
     def __init__(self, update: bool):
-        self.update, self.skipped = update, []
+        self.update = update
         self.listed = []
         for line in (HERE / "blocks").read_text().splitlines():
             if line.strip() and not line.startswith("#"):
@@ -241,7 +241,8 @@ class World:
                 if verb != "big" or self.update:
                     self.quote(block, quoted, output, lines)
         else:
-            raise Fault(f"{block.place}: what is this block? tests/examples/readme/blocks does not say: {block.words[:60]}")
+            raise Fault(f"{block.place}: what is this block? tests/examples/readme/blocks does not say: "
+                        f"{block.words[:60]}")
         return ""
 
     def readme(self, name: str) -> int:
