@@ -488,7 +488,7 @@ START_TEST(compiles_without_spills)
     OK(f8_cuda_create(&paths, NULL, &nvrtc, diag));
     int version;
     if (f8_cuda_nvrtc(nvrtc, &version, &diag) != F8_OK) {
-        test_skip("compiling attention for GPUs", "%s", diag.text);
+        test_skip("compiling attention for GPUs", "%s (PyPI: nvidia-cuda-nvrtc)", diag.text);
         f8_cuda_destroy(nvrtc);
         return;
     }

@@ -122,7 +122,7 @@ static bool compiled(const f8_cli_result *r)
         return true;
     ck_assert_int_eq(r->code, 1);
     ck_assert_msg(strstr(r->err, "nvrtc") != NULL, "%s", r->err);
-    test_skip("compiling for a GPU", "%.*s", (int)strcspn(r->err, "\n"), r->err);
+    test_skip("compiling for a GPU", "%.*s (PyPI: nvidia-cuda-nvrtc)", (int)strcspn(r->err, "\n"), r->err);
     return false;
 }
 

@@ -114,8 +114,13 @@ def some(output: str) -> str:
     return "\n".join(output.splitlines()[:30])
 
 
+def figure(word: str) -> str:
+    """Without the star that marks it."""
+    return word.removeprefix("* ").removesuffix(" *")
+
+
 def masked(word: str) -> str:
-    return NUMBER.sub("#", word.removeprefix("* ").removesuffix(" *"))
+    return NUMBER.sub("#", figure(word))
 
 
 def match(quoted: list[str], output: str, place: str) -> list[list[tuple[re.Match, str]]]:
@@ -123,6 +128,9 @@ def match(quoted: list[str], output: str, place: str) -> list[list[tuple[re.Matc
     said = [w for line in output.splitlines() for w in (word[0] for word in WORD.finditer(line))]
     made, at = [], 0
     for line in quoted:
+        if line.lstrip().startswith("..."):  # what follows is said of the lines that are left out
+            made.append([])
+            continue
         pairs: list[tuple[re.Match, str]] = []
         pieces: list[list[re.Match]] = [[]]
         for word in WORD.finditer(line):
@@ -132,12 +140,13 @@ def match(quoted: list[str], output: str, place: str) -> list[list[tuple[re.Matc
                 pieces[-1].append(word)
         for piece in pieces:
             wanted = [masked(w[0]) for w in piece]
-            for start in range(at, len(said) - len(wanted) + 1):
-                if [masked(w) for w in said[start:start + len(wanted)]] == wanted:
-                    pairs += zip(piece, said[start:start + len(wanted)])
-                    at = start + len(wanted)
-                    break
-            else:
+            starts = [start for start in range(at, len(said) - len(wanted) + 1)
+                      if [masked(w) for w in said[start:start + len(wanted)]] == wanted]
+            if wanted and starts:  # the row of a table that begins with the same figure, if there is one
+                start = next((s for s in starts if said[s] == piece[0][0]), starts[0])
+                pairs += zip(piece, said[start:start + len(wanted)])
+                at = start + len(wanted)
+            elif wanted:
                 raise Fault(f"{place}: this is not printed: {line.strip()}\nbut this:\n{some(output)}")
         made.append(pairs)
     return made
@@ -149,7 +158,7 @@ def replaced(line: str, pairs: list[tuple[re.Match, str]]) -> str:
     for word, now in pairs:
         gap = line[taken:word.start()]
         if len(gap) > 1 and NUMBER.match(now) and made.strip():
-            gap = " " * max(1, word.start() - len(made) + len(word[0]) - len(now))
+            gap = " " * max(1, word.start() - len(made) + len(figure(word[0])) - len(figure(now)))
         elif len(gap) > 1 and made.strip():
             gap = " " * max(1, word.start() - len(made))
         made += gap + now

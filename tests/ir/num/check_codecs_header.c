@@ -70,7 +70,7 @@ Suite *f8_suite(void)
 
 Suite *f8_suite(void)
 {
-    test_skip("the codec against CUDA's own", "there is no cuda_fp8.h (CUDA_INCLUDE)");
+    test_skip("the codec against CUDA's own", "there is no cuda_fp8.h (CUDA_INCLUDE; PyPI: nvidia-cuda-runtime)");
     return NULL;
 }
 

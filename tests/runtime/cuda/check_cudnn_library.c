@@ -121,7 +121,7 @@ static bool open_real(int sm)
     bool found = f8_dynlib_search("cuDNN", names, folders, &memory, &lib, &why, &d) == F8_OK &&
                  f8_dynlib_search("NVRTC", nvrtc, folders, &memory, &compiler, &why, &d) == F8_OK;
     if (!found)
-        test_skip("the real cuDNN", "%s", d.text);
+        test_skip("the real cuDNN", "%s (PyPI: nvidia-cudnn-cu13)", d.text);
     char temp[] = "/tmp/fp8c-XXXXXX", command[512], text[2048];
     if (found) {
         ck_assert(mkdtemp(temp) != NULL);

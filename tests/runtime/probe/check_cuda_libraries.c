@@ -297,7 +297,7 @@ static f8_cuda *real_nvrtc(void)
     f8_diag d = {0};
     if (f8_cuda_nvrtc(c, &version, &d) == F8_OK)
         return c;
-    test_skip("compiling with NVRTC", "%s", d.text);
+    test_skip("compiling with NVRTC", "%s (PyPI: nvidia-cuda-nvrtc)", d.text);
     f8_cuda_destroy(c);
     return NULL;
 }

@@ -68,6 +68,6 @@ bool cuda_plan_compiler(f8_cuda **cuda)
         return true;
     ck_assert_int_eq(d.status, F8_ERR_LIBRARY);
     ck_assert_ptr_nonnull(strstr(d.text, "nvrtc"));
-    test_skip("compiling with NVRTC", "%s", d.text);
+    test_skip("compiling with NVRTC", "%s (PyPI: nvidia-cuda-nvrtc)", d.text);
     return false;
 }
