@@ -236,6 +236,11 @@ $(BUILD)/fuzz_f8x: $(call object,$(PACKAGE))
 $(BUILD)/fuzz_%: $(BUILD)/obj/tests/fuzz/fuzz_%.o $(call object,$(LANGUAGE))
 	@echo "  link $@"
 	@$(CC) $(CFLAGS) -fsanitize=fuzzer -o $@ $^ $(LDLIBS) -ljansson
+# A program looks for the shims where it lies.
+$(BUILD)/bench/bench_ranks: | $(SHIMS:$(BUILD)/%=$(BUILD)/bench/%)
+$(SHIMS:$(BUILD)/%=$(BUILD)/bench/%): $(BUILD)/bench/%: $(BUILD)/%
+	@mkdir -p $(@D)
+	@ln -sf ../$* $@
 $(BUILD)/bench/%: $(BUILD)/obj/bench/%.o $(call object,$(PEERS)) $(LIBRARY)
 	@mkdir -p $(@D)
 	@echo "  link $@"

@@ -74,7 +74,8 @@
  * FP8C_ERR_INPUT for an index past the last, and leaves no message.
  *
  * Environment: fp8c reads it once, when a context is created. Each variable that it reads has a
- * context option that replaces it. (NCCL has variables of its own, which it reads when it likes;
+ * context option that replaces it. In a process with rights that its user lacks (set-uid) it reads
+ * no variable, and the log says so. (NCCL has variables of its own, which it reads when it likes;
  * fp8c_nccl_open looks whether NCCL_COMM_ID is there.) The locale of the process changes nothing
  * that fp8c reads or writes.
  *
@@ -203,8 +204,9 @@ typedef struct fp8c_context_options {
     void (*free)(void *user, void *ptr, size_t size);
     void *allocator_user;
     /* Where the GPU's libraries are. Each option replaces an environment variable: NULL takes the
-     * variable, "" counts as unset. The strings are copied. fp8c looks for these libraries only
-     * when a CUDA target is first used. */
+     * variable, "" counts as unset. The strings are copied. A path that is not absolute is passed
+     * over, and a message says so. fp8c looks for these libraries only when a CUDA target is first
+     * used. */
     const char *gpu_library_path; /* FP8C_CUDA_PATH: fp8c looks in this folder and no other */
     const char *cuda_home;        /* CUDA_HOME: a toolkit's folder */
     const char *cuda_path;        /* CUDA_PATH: another toolkit's folder */

@@ -8,7 +8,7 @@
 /* A whole number of the environment, or -1. */
 static long number(const char *variable)
 {
-    const char *text = getenv(variable);
+    const char *text = secure_getenv(variable);
     char *end;
     const long n = text && *text ? strtol(text, &end, 10) : -1;
     return n >= 0 && !*end && n <= 1 << 20 ? n : -1;
@@ -55,7 +55,7 @@ static bool choose_device(const cli_ranks *r, cli *c)
 static bool give_address(void)
 {
     char address[300];
-    const char *set = getenv("NCCL_COMM_ID"), *host = getenv("MASTER_ADDR");
+    const char *set = secure_getenv("NCCL_COMM_ID"), *host = secure_getenv("MASTER_ADDR");
     const long port = number("MASTER_PORT");
     if (set && *set)
         return true;

@@ -162,7 +162,7 @@ static bool gather_failed(const cli_peers *w)
 /* Where records of processes that run are: in memory, if there is such a folder. */
 static const char *place(void)
 {
-    const char *temporary = getenv("TMPDIR");
+    const char *temporary = secure_getenv("TMPDIR");
     return !access("/dev/shm", W_OK | X_OK) ? "/dev/shm"
            : temporary && *temporary        ? temporary
                                             : "/tmp";

@@ -29,7 +29,7 @@ static const char *started_by(void)
         const char *variable, *kind;
     } known[] = {{"OMPI_COMM_WORLD_SIZE", "openmpi"}, {"PMI_SIZE", "mpich"}};
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
-        const char *size = getenv(known[i].variable);
+        const char *size = secure_getenv(known[i].variable);
         if (size && atoi(size) > 1)
             return known[i].kind;
     }
