@@ -454,8 +454,11 @@ typedef struct fp8c_comm {
 /* The ranks of an MPI job (mpirun, srun). `kind` is "openmpi" or "mpich"; NULL: the first whose
  * library and whose shim, fp8c_mpi_KIND.so beside libfp8c.so, are there. MPI is initialized unless
  * the process has done so, with MPI_THREAD_SERIALIZED: no other thread may call MPI during a run.
- * A process has one at a time; once one that initialized MPI is closed, there is no other.
- * FP8C_ERR_LIBRARY says what is missing, or what MPI says. */
+ * A process has one at a time; once one that initialized MPI is closed, there is no other. Waits
+ * until all ranks call it, without a limit of time: fp8c train keeps one with a thread that ends
+ * the process (frontend/cli/cmd_joining.h). After a failure of this rank alone MPI stays
+ * initialized, as the others may not be in MPI_Finalize; end the process. FP8C_ERR_LIBRARY says
+ * what is missing, or what MPI says. */
 typedef struct fp8c_mpi fp8c_mpi;
 FP8C_API fp8c_status fp8c_mpi_open(fp8c_context *ctx, const char *kind, fp8c_mpi **out);
 /* To be called when all programs that use it are gone. NULL: nothing. */
@@ -492,7 +495,8 @@ typedef struct fp8c_nccl_options {
 } fp8c_nccl_options;
 /* Fill the FP8C_NCCL_ID bytes of `id`: one rank does. */
 FP8C_API fp8c_status fp8c_nccl_id(fp8c_context *ctx, void *id);
-/* Waits until all ranks call it. FP8C_ERR_LIBRARY says what is missing, or what NCCL says. */
+/* Waits until all ranks call it; `seconds` begin when all have joined. FP8C_ERR_LIBRARY says what
+ * is missing, or what NCCL says. */
 FP8C_API fp8c_status fp8c_nccl_open(fp8c_context *ctx, const fp8c_nccl_options *options,
                                     fp8c_nccl **out);
 /* To be called on all ranks, when all programs that use it are gone. NULL: nothing. */

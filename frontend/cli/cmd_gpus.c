@@ -86,7 +86,10 @@ bool cli_gpus_join(cli_ranks *r, cli *c)
     o.over = r->mpi ? &r->comm : NULL;
     o.rank = r->mpi ? 0 : r->comm.rank;
     o.ranks = r->mpi ? 0 : r->comm.ranks;
-    if (fp8c_nccl_open(r->ctx, &o, &r->nccl) != FP8C_OK) {
+    cli_joining_wait(r->joining, CLI_JOINS_GPUS);
+    const bool ok = fp8c_nccl_open(r->ctx, &o, &r->nccl) == FP8C_OK;
+    cli_joining_done(r->joining);
+    if (!ok) {
         cli_fail(r->ctx);
         return false;
     }
