@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "ir/base/file.h"
+#include "ir/base/format.h"
 #include "ir/base/owner.h"
 
 static const char *const names[] = {SQLITE_SYMBOLS(F8_DYNLIB_NAME)};
@@ -159,9 +160,8 @@ static f8_status make_schema(f8_db *db, f8_diag *diag)
 static void make_folders(const char *path)
 {
     char folder[PATH_MAX];
-    if (strlen(path) >= sizeof folder)
+    if (snprintf(folder, sizeof folder, "%s", path) >= (int)sizeof folder)
         return;
-    strcpy(folder, path);
     for (char *at = strchr(folder + 1, '/'); at; at = strchr(at + 1, '/')) {
         *at = 0;
         mkdir(folder, 0700);
@@ -171,19 +171,22 @@ static void make_folders(const char *path)
 
 /* The file with links followed, as SQLite itself would; a file that is still missing in the folder
  * that it will lie in. Where that can't be known, SQLite says what is wrong with the path. */
-static void follow(const char *path, char real[PATH_MAX])
+static f8_status follow(const char *path, char real[PATH_MAX], f8_diag *diag)
 {
-    char folder[PATH_MAX] = ".";
+    char folder[PATH_MAX], begin[PATH_MAX];
     const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
-    const size_t n = slash > path ? (size_t)(slash - path) : slash != NULL;
-    if (strlen(path) >= PATH_MAX || realpath(path, real))
-        return;
-    if (n)
-        snprintf(folder, sizeof folder, "%.*s", (int)n, path);
-    if (realpath(folder, real) && strlen(real) + strlen(name) + 2 < PATH_MAX)
-        sprintf(real + strlen(real), "/%s", name);
+    const int n = slash > path ? (int)(slash - path) : slash != NULL;
+    int used;
+    if (realpath(path, real))
+        return F8_OK;
+    snprintf(begin, sizeof begin, "%.*s", n ? n : 1, n ? path : ".");
+    if (realpath(begin, folder))
+        used = snprintf(real, PATH_MAX, "%s/%s", folder, name);
     else
-        strcpy(real, path);
+        used = snprintf(real, PATH_MAX, "%s", path);
+    return used < PATH_MAX ? F8_OK
+                           : f8_file_fail(diag, F8_ERR_IO, path, "tuning database: %s",
+                                          f8_errno_text(ENAMETOOLONG));
 }
 
 /* Whether only this user may write the file, and what SQLite reads beside it, and nobody else may
@@ -195,7 +198,7 @@ static f8_status check_owner(const char *real, f8_diag *diag)
     char path[PATH_MAX + 16];
     struct stat s;
     snprintf(path, sizeof path, "%.*s", slash ? (int)(slash - real) + 1 : 0, real);
-    const int folder = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    const int folder = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (folder < 0)
         return F8_OK; /* nor can SQLite open a file there */
     f8_status status = f8_owner_folder(folder, "the tuning database's folder", path, diag);
@@ -249,7 +252,7 @@ static f8_status open_checked(f8_db *db, f8_db_use use, int patience, f8_diag *d
 {
     char real[PATH_MAX];
     f8_diag owner = {0};
-    follow(db->path, real);
+    F8_TRY(follow(db->path, real, diag));
     if (use != F8_DB_TAKE && check_owner(real, &owner) != F8_OK)
         return f8_file_fail(diag, owner.status, db->path, "%s", owner.text);
     const f8_status status = open_file(db, use == F8_DB_WRITE, real, patience, diag);

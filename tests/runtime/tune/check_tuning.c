@@ -427,6 +427,11 @@ START_TEST(nowhere_to_write)
     ck_assert_int_eq(f8_tuning_open(file, NULL, &t, &diag), F8_ERR_IO);
     ck_assert_ptr_nonnull(strstr(diag.text, "tuning database: unable to open database file"));
     ck_assert_str_eq(diag.file, file);
+    char *deep = f8_arena_array(&arena, 6001, 1);
+    memset(deep, 'd', 6000);
+    diag = (f8_diag){0};
+    ck_assert_int_eq(f8_tuning_open(deep, NULL, &t, &diag), F8_ERR_IO);
+    ck_assert_ptr_nonnull(strstr(diag.text, "File name too long"));
     if (geteuid() == 0) {
         test_skip("a database that can't be written", "no mode keeps root out");
         return;
