@@ -231,6 +231,7 @@ int cli_ranks_leave(cli_ranks *r, int code)
         nanosleep(&passed_on, NULL);
         fp8c_mpi_abort(r->mpi, signalled ? CLI_SIGNALLED + signalled : code);
     }
+    cli_joining_by(r->joining, NULL, -1); /* MPI_Abort beside MPI_Finalize can hang mpirun */
     cli_joining_wait(r->joining, CLI_LEAVES);
     fp8c_nccl_close(r->nccl);
     fp8c_mpi_close(r->mpi);
