@@ -208,8 +208,9 @@ $(BUILD)/tests/codecs.so: $(call object,tests/peers/codecs.c tests/shared/num/co
 	@mkdir -p $(@D)
 	@echo "  link $@"
 	@$(CC) $(CFLAGS) -shared -o $@ $^ -lm
-# tests/ranks_faults puts this in the place of a shim.
-$(BUILD)/tests/flip_shim.so: $(call object,tests/faults/flip_shim.c)
+# tests/ranks_faults puts the first in the place of a shim, and the other before MPI.
+RANK_FAULTS := $(BUILD)/tests/flip_shim.so $(BUILD)/tests/stop_mpi.so
+$(RANK_FAULTS): $(BUILD)/tests/%.so: $(BUILD)/obj/tests/faults/%.o
 	@mkdir -p $(@D)
 	@echo "  link $@"
 	@$(CC) $(CFLAGS) -shared -o $@ $^ -ldl
@@ -236,6 +237,11 @@ $(BUILD)/fuzz_f8x: $(call object,$(PACKAGE))
 $(BUILD)/fuzz_%: $(BUILD)/obj/tests/fuzz/fuzz_%.o $(call object,$(LANGUAGE))
 	@echo "  link $@"
 	@$(CC) $(CFLAGS) -fsanitize=fuzzer -o $@ $^ $(LDLIBS) -ljansson
+# A program looks for the shims where it lies.
+$(BUILD)/bench/bench_ranks: | $(SHIMS:$(BUILD)/%=$(BUILD)/bench/%)
+$(SHIMS:$(BUILD)/%=$(BUILD)/bench/%): $(BUILD)/bench/%: $(BUILD)/%
+	@mkdir -p $(@D)
+	@ln -sf ../$* $@
 $(BUILD)/bench/%: $(BUILD)/obj/bench/%.o $(call object,$(PEERS)) $(LIBRARY)
 	@mkdir -p $(@D)
 	@echo "  link $@"
@@ -289,12 +295,12 @@ check-sanitizers: deps
 	@tests/run --sanitized
 
 # The benchmarks are built, so that a change does not break them unseen; no check runs them.
-check-build: build emulator $(BUILD)/tests/flip_shim.so $(BUILD)/tests/fp8c_faulty \
+check-build: build emulator $(RANK_FAULTS) $(BUILD)/tests/fp8c_faulty \
              $(TESTS:%=$(BUILD)/tests/%) $(BENCHES:%=$(BUILD)/bench/%)
 
 # Kills ranks at 50 random moments; `make check` kills two.
 check-ranks: deps
-	@$(MAKE) --no-print-directory build $(BUILD)/tests/flip_shim.so $(BUILD)/tests/check_zero
+	@$(MAKE) --no-print-directory build $(RANK_FAULTS) $(BUILD)/tests/check_zero
 	@FP8C_RANKS=all $(BUILD)/tests/check_zero
 	@FP8C_KILLS=$(or $(KILLS),50) $(if $(SEED),FP8C_SEED=$(SEED)) tests/ranks_faults $(BUILD)
 

@@ -74,7 +74,8 @@
  * FP8C_ERR_INPUT for an index past the last, and leaves no message.
  *
  * Environment: fp8c reads it once, when a context is created. Each variable that it reads has a
- * context option that replaces it. (NCCL has variables of its own, which it reads when it likes;
+ * context option that replaces it. In a process with rights that its user lacks (set-uid) it reads
+ * no variable, and the log says so. (NCCL has variables of its own, which it reads when it likes;
  * fp8c_nccl_open looks whether NCCL_COMM_ID is there.) The locale of the process changes nothing
  * that fp8c reads or writes.
  *
@@ -203,8 +204,9 @@ typedef struct fp8c_context_options {
     void (*free)(void *user, void *ptr, size_t size);
     void *allocator_user;
     /* Where the GPU's libraries are. Each option replaces an environment variable: NULL takes the
-     * variable, "" counts as unset. The strings are copied. fp8c looks for these libraries only
-     * when a CUDA target is first used. */
+     * variable, "" counts as unset. The strings are copied. A path that is not absolute is passed
+     * over, and a message says so. fp8c looks for these libraries only when a CUDA target is first
+     * used. */
     const char *gpu_library_path; /* FP8C_CUDA_PATH: fp8c looks in this folder and no other */
     const char *cuda_home;        /* CUDA_HOME: a toolkit's folder */
     const char *cuda_path;        /* CUDA_PATH: another toolkit's folder */
@@ -452,8 +454,11 @@ typedef struct fp8c_comm {
 /* The ranks of an MPI job (mpirun, srun). `kind` is "openmpi" or "mpich"; NULL: the first whose
  * library and whose shim, fp8c_mpi_KIND.so beside libfp8c.so, are there. MPI is initialized unless
  * the process has done so, with MPI_THREAD_SERIALIZED: no other thread may call MPI during a run.
- * A process has one at a time; once one that initialized MPI is closed, there is no other.
- * FP8C_ERR_LIBRARY says what is missing, or what MPI says. */
+ * A process has one at a time; once one that initialized MPI is closed, there is no other. Waits
+ * until all ranks call it, without a limit of time: fp8c train keeps one with a thread that ends
+ * the process (frontend/cli/cmd_joining.h). After a failure of this rank alone MPI stays
+ * initialized, as the others may not be in MPI_Finalize; end the process. FP8C_ERR_LIBRARY says
+ * what is missing, or what MPI says. */
 typedef struct fp8c_mpi fp8c_mpi;
 FP8C_API fp8c_status fp8c_mpi_open(fp8c_context *ctx, const char *kind, fp8c_mpi **out);
 /* To be called when all programs that use it are gone. NULL: nothing. */
@@ -490,7 +495,8 @@ typedef struct fp8c_nccl_options {
 } fp8c_nccl_options;
 /* Fill the FP8C_NCCL_ID bytes of `id`: one rank does. */
 FP8C_API fp8c_status fp8c_nccl_id(fp8c_context *ctx, void *id);
-/* Waits until all ranks call it. FP8C_ERR_LIBRARY says what is missing, or what NCCL says. */
+/* Waits until all ranks call it; `seconds` begin when all have joined. FP8C_ERR_LIBRARY says what
+ * is missing, or what NCCL says. */
 FP8C_API fp8c_status fp8c_nccl_open(fp8c_context *ctx, const fp8c_nccl_options *options,
                                     fp8c_nccl **out);
 /* To be called on all ranks, when all programs that use it are gone. NULL: nothing. */

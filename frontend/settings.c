@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/auxv.h>
 
 /* The strings of the settings, in the order of f8_settings_source.part. */
 enum { CUDA_FOLDER, CUDA_HOME, CUDA_PATH, PYTHON, HOME, CACHE, TUNING, DUMP };
@@ -16,20 +17,20 @@ static const char *choose(const char *option, const char *environment)
     return value && *value ? value : NULL;
 }
 
-/* The folder for caches by the XDG rules, given or by default. XDG ignores a path that is not
- * absolute. */
+/* The folder for caches by the XDG rules, given or by default. A path that is not absolute is
+ * ignored, as XDG has it: the cache would be in whatever directory is the current one. */
 static void default_cache(const char *home, const char *part[])
 {
-    const char *xdg = getenv("XDG_CACHE_HOME");
+    const char *xdg = secure_getenv("XDG_CACHE_HOME");
     const bool named = xdg && *xdg == '/';
-    part[0] = named ? xdg : home;
+    part[0] = named ? xdg : home && *home == '/' ? home : NULL;
     part[1] = !part[0] ? NULL : named ? "/fp8c" : "/.cache/fp8c";
 }
 
 static void read_folders(const fp8c_context_options *o, f8_settings_source *s)
 {
-    const char *cache = o->cache_dir ? o->cache_dir : getenv("FP8C_CACHE_DIR");
-    const char *tuning = o->tuning ? o->tuning : getenv("FP8C_TUNING");
+    const char *cache = o->cache_dir ? o->cache_dir : secure_getenv("FP8C_CACHE_DIR");
+    const char *tuning = o->tuning ? o->tuning : secure_getenv("FP8C_TUNING");
     if (cache) /* "" counts: it turns the cache off */
         s->part[CACHE][0] = choose(cache, NULL);
     else
@@ -42,9 +43,18 @@ static void read_folders(const fp8c_context_options *o, f8_settings_source *s)
     }
 }
 
+/* A set-uid process has rights that its user lacks, and libraries and code would be taken from
+ * where that user says. secure_getenv reads nothing there, here and in all of fp8c. */
+static void note_ignored(f8_settings_source *s)
+{
+    if (!s->wrong && getauxval(AT_SECURE))
+        s->wrong = "this process has rights that its user lacks (it is set-uid, or has file "
+                   "capabilities): fp8c reads no variable of its environment";
+}
+
 static void read_level(const fp8c_context_options *o, f8_settings_source *s)
 {
-    const char *text = o->verbose ? NULL : choose(NULL, getenv("FP8C_VERBOSE"));
+    const char *text = o->verbose ? NULL : choose(NULL, secure_getenv("FP8C_VERBOSE"));
     char *end = NULL;
     const long n = text ? strtol(text, &end, 10) : o->verbose;
     if (text && (*end || n < 0 || n > F8_LOG_DEBUG))
@@ -61,9 +71,10 @@ f8_settings_source f8_settings_read(const fp8c_context_options *o)
     s.part[CUDA_PATH][0] = choose(o->cuda_path, paths.cuda_path);
     s.part[PYTHON][0] = choose(o->python_env, paths.virtual_env);
     s.part[HOME][0] = choose(o->home, paths.home);
-    s.part[DUMP][0] = choose(o->dump, getenv("FP8C_DUMP"));
+    s.part[DUMP][0] = choose(o->dump, secure_getenv("FP8C_DUMP"));
     read_folders(o, &s);
     read_level(o, &s);
+    note_ignored(&s);
     for (int i = 0; i < F8_SETTINGS_STRINGS; i++) {
         for (const char **part = s.part[i]; *part; part++)
             s.bytes += strlen(*part);

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "ir/base/format.h"
+#include "ir/base/owner.h"
 
 f8_cache_key f8_cache_key_of(const char *text, size_t size)
 {
@@ -49,22 +50,10 @@ static f8_status fail(f8_diag *why, const char *folder, const char *what, int er
                    what, f8_errno_text(error));
 }
 
-/* Checks the owner. Code is read from the folder, so it must belong to the user, and nobody else
- * may replace files there. */
+/* Code is read from the folder. */
 static f8_status check_owner(const char *folder, int fd, f8_diag *why)
 {
-    struct stat s;
-    if (fstat(fd, &s))
-        return fail(why, folder, "can't be looked at", errno);
-    if (s.st_uid != geteuid())
-        return f8_fail(why, F8_ERR_IO, F8_NOWHERE,
-                       "the kernel cache's folder '%s' belongs to user %lu, and this is user %lu",
-                       folder, (unsigned long)s.st_uid, (unsigned long)geteuid());
-    if (s.st_mode & S_IWOTH && !(s.st_mode & S_ISVTX))
-        return f8_fail(why, F8_ERR_IO, F8_NOWHERE,
-                       "the kernel cache's folder '%s' can be written by everyone (mode %03o)",
-                       folder, (unsigned)s.st_mode & 0777);
-    return F8_OK;
+    return f8_owner_folder(fd, "the kernel cache's folder", folder, why);
 }
 
 /* Opens the folder of entries. If it cannot be made there is nothing to read, and c->folder stays

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "ir/base/format.h"
+#include "ir/base/owner.h"
 
 static const char magic[8] = "fp8c\r\n\x1a";
 
@@ -36,17 +37,16 @@ static f8_hash checksum(const f8_cache_header *h, const void *key, const void *v
 
 /* ---- reading ---- */
 
-/* Opens an entry: a regular file that belongs to this user and that nobody else may write, as
- * others may add files to some folders. Links are not followed, and a pipe is not waited for. */
+/* Opens an entry: a file that nobody else may write, as others may add files to some folders. Links
+ * are not followed, and a pipe is not waited for. */
 static int open_entry(const f8_cache *c, const char *name, struct stat *s)
 {
     const int fd =
         openat(c->folder, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
     if (fd < 0)
         return -1;
-    if (!fstat(fd, s) && S_ISREG(s->st_mode) && s->st_uid == geteuid() &&
-        !(s->st_mode & (S_IWGRP | S_IWOTH)) && s->st_size >= (off_t)sizeof(f8_cache_header) &&
-        s->st_size <= F8_CACHE_MOST_ENTRY)
+    if (!fstat(fd, s) && f8_owner_file(s, "", name, NULL) == F8_OK &&
+        s->st_size >= (off_t)sizeof(f8_cache_header) && s->st_size <= F8_CACHE_MOST_ENTRY)
         return fd;
     close(fd);
     return -1;

@@ -193,8 +193,8 @@ enum {
            "after every N steps compare what all processes have, and name the one that has other " \
            "bits (default 100, on GPUs 1000; 0: never)")                                           \
     OPTION(rank_timeout, "--rank-timeout", "SECONDS", PERIOD, ON_TRAIN,                            \
-           "end when a process has waited so long for others in one exchange, and say which have " \
-           "not come (default 600; 0: wait for ever)")                                             \
+           "end when a process has waited so long for others, and say which have not come "        \
+           "(default 600; 0: wait for ever)")                                                      \
     OPTION(seed, "--seed", "S", SEED, ON_TRAIN | ON_EXPLAIN | ON_RUN,                              \
            "the seed of initial values and batches (default 1)")                                   \
     OPTION(seeds, "--seeds", "N", COUNT, ON_TRAIN,                                                 \

@@ -93,6 +93,12 @@ static bool agree_module(const cli *c, const fp8c_module *module)
 
 bool cli_agree(const cli *c, const fp8c_module *module)
 {
-    return !c->ranks || (cli_ranks_agree(c->ranks, "the version of fp8c", fp8c_version()) &&
-                         agree_options(c) && agree_module(c, module));
+    if (!c->ranks)
+        return true;
+    cli_joining *j = c->ranks->peers ? NULL : c->ranks->joining;
+    cli_joining_wait(j, CLI_AGREES);
+    const bool ok = cli_ranks_agree(c->ranks, "the version of fp8c", fp8c_version()) &&
+                    agree_options(c) && agree_module(c, module);
+    cli_joining_done(j);
+    return ok;
 }

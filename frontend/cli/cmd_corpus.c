@@ -48,10 +48,10 @@ static bool check_tokens(cli_corpus *c, int64_t vocabulary)
     uint64_t *count = calloc((size_t)vocabulary, sizeof *count);
     if (!count)
         fprintf(stderr, "error: out of memory: a vocabulary of %" PRId64 "\n", vocabulary);
-    bool ok = count && cli_tokens_count(&c->tokens, vocabulary, count);
+    bool ok = count && cli_tokens_count(&c->tokens, vocabulary, count, &c->hash);
     if (ok)
         c->unigram = entropy(count, vocabulary, c->tokens.n);
-    ok = ok && cli_tokens_count(&c->validation, vocabulary, count);
+    ok = ok && cli_tokens_count(&c->validation, vocabulary, count, &c->validation_hash);
     free(count);
     return ok;
 }

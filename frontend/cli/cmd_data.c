@@ -92,15 +92,32 @@ const char *cli_data_unit(const cli_data *d)
     return d->by_rows ? "rows" : d->corpus.tokens.text ? "bytes" : "tokens";
 }
 
+/* By the names of the inputs. */
+static json_t *row_hashes(const cli_row_files *f)
+{
+    char text[33];
+    json_t *all = json_object();
+    for (size_t i = 0; all && i < f->n; i++)
+        if (json_object_set_new(all, f->file[i].name,
+                                json_string(f8_hash_text(f->hash[i], text)))) {
+            json_decref(all);
+            return NULL;
+        }
+    return all;
+}
+
 json_t *cli_data_facts(const cli_data *d)
 {
-    char unigram[40];
+    char unigram[40], hash[33], validation_hash[33];
     if (d->by_rows)
-        return json_pack("{sI sI}", "rows", (json_int_t)d->rows.data.rows, "validation",
-                         (json_int_t)d->rows.validation.rows);
+        return json_pack("{sI sI so so}", "rows", (json_int_t)d->rows.data.rows, "validation",
+                         (json_int_t)d->rows.validation.rows, "hash", row_hashes(&d->rows.data),
+                         "validation_hash", row_hashes(&d->rows.validation));
     snprintf(unigram, sizeof unigram, "%a", d->corpus.unigram);
-    return json_pack("{sI sI ss}", "tokens", (json_int_t)d->corpus.tokens.n, "validation",
-                     (json_int_t)d->corpus.validation.n, "unigram_entropy_hex", unigram);
+    return json_pack("{sI sI ss ss ss}", "tokens", (json_int_t)d->corpus.tokens.n, "validation",
+                     (json_int_t)d->corpus.validation.n, "unigram_entropy_hex", unigram, "hash",
+                     f8_hash_text(d->corpus.hash, hash), "validation_hash",
+                     f8_hash_text(d->corpus.validation_hash, validation_hash));
 }
 
 bool cli_data_agreed(const cli_data *d, const cli *c)

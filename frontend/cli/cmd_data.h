@@ -44,8 +44,9 @@ int64_t cli_data_items(const cli_data *d);
 const char *cli_data_items_name(const cli_data *d);
 /* The same as said of the files: "bytes", "tokens" or "rows". */
 const char *cli_data_unit(const cli_data *d);
-/* What tells these data from others, for a run that goes on later: how many there are, and for
- * tokens their entropy. NULL: out of memory. After cli_data_fit. */
+/* What tells these data from others, for other ranks and a run that goes on later: how many there
+ * are, hashes of their values, and for tokens their entropy. NULL: out of memory. After
+ * cli_data_fit. */
 json_t *cli_data_facts(const cli_data *d);
 /* Whether all ranks train on the same data, as often and from the same seeds. false after a message
  * on stderr. */

@@ -334,7 +334,7 @@ static int wait_for(pid_t child, bool burns)
 
 int cmd_doctor(const cli *c)
 {
-    const char *no_colour = getenv("NO_COLOR");
+    const char *no_colour = secure_getenv("NO_COLOR");
     doctor x = {.c = c, .to = cli_json_to_stdout(c) ? NULL : stdout};
     x.colour = x.to && isatty(STDOUT_FILENO) && !(no_colour && *no_colour);
     void *memory =

@@ -8,7 +8,7 @@
 /* A whole number of the environment, or -1. */
 static long number(const char *variable)
 {
-    const char *text = getenv(variable);
+    const char *text = secure_getenv(variable);
     char *end;
     const long n = text && *text ? strtol(text, &end, 10) : -1;
     return n >= 0 && !*end && n <= 1 << 20 ? n : -1;
@@ -55,7 +55,7 @@ static bool choose_device(const cli_ranks *r, cli *c)
 static bool give_address(void)
 {
     char address[300];
-    const char *set = getenv("NCCL_COMM_ID"), *host = getenv("MASTER_ADDR");
+    const char *set = secure_getenv("NCCL_COMM_ID"), *host = secure_getenv("MASTER_ADDR");
     const long port = number("MASTER_PORT");
     if (set && *set)
         return true;
@@ -86,7 +86,10 @@ bool cli_gpus_join(cli_ranks *r, cli *c)
     o.over = r->mpi ? &r->comm : NULL;
     o.rank = r->mpi ? 0 : r->comm.rank;
     o.ranks = r->mpi ? 0 : r->comm.ranks;
-    if (fp8c_nccl_open(r->ctx, &o, &r->nccl) != FP8C_OK) {
+    cli_joining_wait(r->joining, CLI_JOINS_GPUS);
+    const bool ok = fp8c_nccl_open(r->ctx, &o, &r->nccl) == FP8C_OK;
+    cli_joining_done(r->joining);
+    if (!ok) {
         cli_fail(r->ctx);
         return false;
     }

@@ -7,7 +7,6 @@
 #include <inttypes.h>
 #include <limits.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -17,6 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "frontend/cli/cmd_process.h"
 #include "ir/base/clock.h"
 
 enum { LIMIT = 600 }; /* seconds: the default of --rank-timeout */
@@ -162,7 +162,7 @@ static bool gather_failed(const cli_peers *w)
 /* Where records of processes that run are: in memory, if there is such a folder. */
 static const char *place(void)
 {
-    const char *temporary = getenv("TMPDIR");
+    const char *temporary = secure_getenv("TMPDIR");
     return !access("/dev/shm", W_OK | X_OK) ? "/dev/shm"
            : temporary && *temporary        ? temporary
                                             : "/tmp";
@@ -304,19 +304,6 @@ static void release(cli_peers *w)
     free(w);
 }
 
-/* Signals are for the main thread. */
-static bool start_thread(watched *all)
-{
-    sigset_t every, before;
-    sigfillset(&every);
-    pthread_sigmask(SIG_SETMASK, &every, &before);
-    const int failed = pthread_create(&all->thread, NULL, cli_peers_others, &all->peers);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (failed)
-        fprintf(stderr, "fp8c: error: can't start a thread: %s\n", strerror(failed));
-    return !failed;
-}
-
 double cli_peers_limit(const cli *c)
 {
     return c->rank_timeout < 0 ? 0 : c->rank_timeout ? c->rank_timeout : LIMIT;
@@ -350,7 +337,7 @@ cli_peers *cli_peers_begin(fp8c_comm *comm, fp8c_mpi *mpi, int messages, double 
         fprintf(stderr, "fp8c: error: eventfd: %s\n", strerror(errno));
         ok = false;
     }
-    if (!ok || !meet(w, &me) || !start_thread(all)) {
+    if (!ok || !meet(w, &me) || !cli_start_thread(&all->thread, cli_peers_others, &all->peers)) {
         release(w);
         return NULL;
     }

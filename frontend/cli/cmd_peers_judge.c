@@ -3,19 +3,17 @@
  * It sleeps in poll: a process of this machine that ends wakes it, and else it looks from time to
  * time how long this rank has been in one collective. */
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <poll.h>
 #include <pthread.h>
-#include <signal.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "frontend/cli/cmd_peers.h"
+#include "frontend/cli/cmd_process.h"
 #include "ir/base/clock.h"
 
 enum {
@@ -25,59 +23,18 @@ enum {
     TURN = 1000, /* milliseconds that a rank waits for each rank before it, which may speak */
     TURNS = 4,
     AFTER_FAILURE = 3, /* seconds for a rank that has failed to end the job itself */
-    OVERSLEPT = 1,     /* seconds more than asked for: the process was stopped */
-    LAST_RESORT = 5    /* seconds for MPI to end the job */
+    OVERSLEPT = 1      /* seconds more than asked for: the process was stopped */
 };
-
-/* What a message is made of; it is written at once. */
-typedef struct said {
-    char text[8192];
-    size_t n;
-} said;
-
-static void say(said *s, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static void say(said *s, const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    const int n = vsnprintf(s->text + s->n, sizeof s->text - s->n, format, args);
-    va_end(args);
-    s->n = n < 0 ? s->n : s->n + (size_t)n < sizeof s->text ? s->n + (size_t)n : sizeof s->text - 1;
-}
-
-static void put(int to, const said *s)
-{
-    for (size_t at = 0; at < s->n;) {
-        const ssize_t n = write(to, s->text + at, s->n - at);
-        if (n < 0 && errno != EINTR)
-            return; /* nobody can be told */
-        at += n > 0 ? (size_t)n : 0;
-    }
-}
 
 /* ---- what is known of a rank ---- */
 
-typedef enum life { RUNS, STOPPED, GONE, UNKNOWN } life;
-
 /* Of a process on this machine. */
-static life life_of(const cli_peers *w, int rank)
+static cli_life life_of(const cli_peers *w, int rank)
 {
-    char path[64], text[512];
     struct pollfd p = {.fd = w->process[rank], .events = POLLIN};
     if (w->process[rank] >= 0 && poll(&p, 1, 0) == 1)
-        return GONE;
-    snprintf(path, sizeof path, "/proc/%" PRId64 "/stat", w->peer[rank].pid);
-    const int fd = open(path, O_RDONLY | O_CLOEXEC);
-    const ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
-    if (fd >= 0)
-        close(fd);
-    if (n <= 0)
-        return fd < 0 && errno == ENOENT ? GONE : UNKNOWN;
-    text[n] = 0;
-    const char *state = strrchr(text, ')'); /* the name before it may have any characters */
-    if (!state || state[1] != ' ')
-        return UNKNOWN;
-    return strchr("Tt", state[2]) ? STOPPED : strchr("ZXx", state[2]) ? GONE : RUNS;
+        return CLI_GONE;
+    return cli_life_of(w->peer[rank].pid);
 }
 
 static bool has_record(const cli_peers *w, int rank)
@@ -102,62 +59,61 @@ static bool read_rank(const cli_peers *w, int rank, f8_rank_at *out)
     return found;
 }
 
-static void say_rank(said *s, const cli_peers *w, int rank)
+static void say_rank(cli_said *s, const cli_peers *w, int rank)
 {
-    say(s, "rank %d (host %s, process %" PRId64 ")", rank, w->peer[rank].host, w->peer[rank].pid);
+    cli_say_rank(s, rank, w->peer[rank].host, w->peer[rank].pid);
 }
 
 /* "collective 42: all_gather of 'grad.x' in micro_step, step 3" */
-static void say_at(said *s, const f8_rank_at *at)
+static void say_at(cli_said *s, const f8_rank_at *at)
 {
-    say(s, "collective %" PRIu64 ", %s of '%s'", at->number, at->op, at->name);
+    cli_say(s, "collective %" PRIu64 ", %s of '%s'", at->number, at->op, at->name);
     if (strcmp(at->function, "-"))
-        say(s, " in %s", at->function);
+        cli_say(s, " in %s", at->function);
     if (at->step > 0)
-        say(s, ", step %" PRId64, at->step);
+        cli_say(s, ", step %" PRId64, at->step);
     if (at->step > 0 && at->micro_step > 1)
-        say(s, ", micro-step %" PRId64, at->micro_step);
+        cli_say(s, ", micro-step %" PRId64, at->micro_step);
 }
 
-static void say_last(said *s, const cli_peers *w, int rank)
+static void say_last(cli_said *s, const cli_peers *w, int rank)
 {
     f8_rank_at at;
     if (!read_rank(w, rank, &at) || !at.number) {
-        say(s, "it has been in no collective yet");
+        cli_say(s, "it has been in no collective yet");
         return;
     }
-    say(s, at.state == F8_RANK_WAITS ? "it was in " : "the last one that it finished is ");
+    cli_say(s, at.state == F8_RANK_WAITS ? "it was in " : "the last one that it finished is ");
     say_at(s, &at);
 }
 
 /* ---- who is missing ---- */
 
 /* What a rank does that has not come to the collective, or can't go on. */
-static void say_why(said *s, const cli_peers *w, int rank, bool arrived, life l)
+static void say_why(cli_said *s, const cli_peers *w, int rank, bool arrived, cli_life l)
 {
-    const bool stuck = l == STOPPED || l == GONE;
-    say(s, "  ");
+    const bool stuck = l == CLI_STOPPED || l == CLI_GONE;
+    cli_say(s, "  ");
     say_rank(s, w, rank);
-    say(s, "%s%s%s: ", arrived ? "" : " has not arrived", !arrived && stuck ? ", and" : "",
-        l == STOPPED ? " is stopped (SIGSTOP)"
-        : l == GONE  ? " is gone"
-                     : "");
+    cli_say(s, "%s%s%s: ", arrived ? "" : " has not arrived", !arrived && stuck ? ", and" : "",
+            cli_life_text(l));
     say_last(s, w, rank);
-    say(s, "\n");
+    cli_say(s, "\n");
 }
 
 /* What is known of a rank of another machine that is not late by its record: little. */
-static void say_far(said *s, const cli_peers *w, int rank, bool known)
+static void say_far(cli_said *s, const cli_peers *w, int rank, bool known)
 {
-    say(s, known ? "  " : "  no record of ");
+    cli_say(s, known ? "  " : "  no record of ");
     say_rank(s, w, rank);
-    say(s, known ? " has arrived, by its record in the folder; its machine knows whether it runs\n"
-                 : " here\n");
+    cli_say(s,
+            known ? " has arrived, by its record in the folder; its machine knows whether it runs\n"
+                  : " here\n");
 }
 
 /* A line for each rank that has not come to collective `number`, or can't go on, or of which that
  * is not known. Returns how many there are. */
-static int say_missing(said *s, const cli_peers *w, uint64_t number)
+static int say_missing(cli_said *s, const cli_peers *w, uint64_t number)
 {
     int lines = 0;
     f8_rank_at at;
@@ -166,8 +122,8 @@ static int say_missing(said *s, const cli_peers *w, uint64_t number)
             continue;
         const bool near = has_record(w, r), known = read_rank(w, r, &at),
                    arrived = known && at.number >= number;
-        const life l = near ? life_of(w, r) : UNKNOWN;
-        if ((near && arrived && l != STOPPED && l != GONE) || lines++ >= SAID)
+        const cli_life l = near ? life_of(w, r) : CLI_UNKNOWN;
+        if ((near && arrived && l != CLI_STOPPED && l != CLI_GONE) || lines++ >= SAID)
             continue;
         if (!near && (arrived || !known))
             say_far(s, w, r, known);
@@ -175,80 +131,67 @@ static int say_missing(said *s, const cli_peers *w, uint64_t number)
             say_why(s, w, r, arrived, l);
     }
     if (lines > SAID)
-        say(s, "  and others\n");
+        cli_say(s, "  and others\n");
     return lines;
 }
 
-static void say_late(said *s, const cli_peers *w, double waited)
+static void say_late(cli_said *s, const cli_peers *w, double waited)
 {
     f8_rank_at at = {.op = "?", .function = "-", .name = "?"};
     f8_rank_read(&w->record[w->rank], &at);
-    say(s, "fp8c: error: ");
+    cli_say(s, "fp8c: error: ");
     say_rank(s, w, w->rank);
-    say(s, " has waited for %.1f seconds in ", waited);
+    cli_say(s, " has waited for %.1f seconds in ", waited);
     say_at(s, &at);
-    say(s, "; --rank-timeout is %g\n", w->limit);
+    cli_say(s, "; --rank-timeout is %g\n", w->limit);
     if (!say_missing(s, w, at.number))
-        say(s, "  all ranks have arrived: the exchange itself does not end\n");
+        cli_say(s, "  all ranks have arrived: the exchange itself does not end\n");
 }
 
-static void say_gone(said *s, const cli_peers *w, int rank)
+static void say_gone(cli_said *s, const cli_peers *w, int rank)
 {
-    say(s, "fp8c: error: ");
+    cli_say(s, "fp8c: error: ");
     say_rank(s, w, rank);
-    say(s, " is gone: ");
+    cli_say(s, " is gone: ");
     say_last(s, w, rank);
-    say(s, "\n");
+    cli_say(s, "\n");
 }
 
 void cli_peers_say_gone(const cli_peers *w)
 {
-    said s = {.n = 0};
+    cli_said s = {.n = 0};
     f8_rank_at at;
     for (int r = 0; r < w->ranks; r++) {
         if (r == w->rank || !has_record(w, r))
             continue;
         if (f8_rank_read(&w->record[r], &at) && at.state >= F8_RANK_LEFT)
             continue; /* it has said why */
-        const life l = life_of(w, r);
-        if (l == GONE) {
+        const cli_life l = life_of(w, r);
+        if (l == CLI_GONE) {
             say_gone(&s, w, r);
-        } else if (l == STOPPED) {
-            say(&s, "fp8c: error: ");
+        } else if (l == CLI_STOPPED) {
+            cli_say(&s, "fp8c: error: ");
             say_rank(&s, w, r);
-            say(&s, " is stopped (SIGSTOP): ");
+            cli_say(&s, " is stopped (SIGSTOP): ");
             say_last(&s, w, r);
-            say(&s, "\n");
+            cli_say(&s, "\n");
         }
     }
-    put(STDERR_FILENO, &s);
+    cli_say_to(STDERR_FILENO, &s);
 }
 
 /* ---- the end ---- */
 
-static void *last_resort(void *user)
-{
-    (void)user;
-    sleep(LAST_RESORT);
-    _exit(CLI_FAILED);
-}
-
 /* Ends all processes, with this message. Returns if the process ends already. */
-static void end_job(cli_peers *w, const said *s)
+static void end_job(cli_peers *w, const cli_said *s)
 {
-    /* MPICH's mpirun drops what it has not passed on when a process aborts */
-    static const struct timespec passed_on = {.tv_nsec = 200000000};
-    pthread_t thread;
     if (atomic_exchange(&w->ending, true))
         return;
-    put(w->messages, s);
+    cli_say_to(w->messages, s);
     f8_temporaries_remove(cli_temporaries());
 
     f8_rank_become(&w->record[w->rank], F8_RANK_FAILED);
-    nanosleep(&passed_on, NULL);
-    if (w->mpi && !pthread_create(&thread, NULL, last_resort, NULL))
-        fp8c_mpi_abort(w->mpi, CLI_FAILED);
-    _exit(CLI_FAILED);
+    cli_end_job(w->mpi);
 }
 
 /* How long this rank lets others of the machine speak first: all would say the same. */
@@ -256,7 +199,7 @@ static int turn_of(const cli_peers *w)
 {
     int before = 0;
     for (int r = 0; r < w->rank; r++)
-        before += has_record(w, r) && life_of(w, r) == RUNS;
+        before += has_record(w, r) && life_of(w, r) == CLI_RUNS;
     return TURN * (before < TURNS ? before : TURNS);
 }
 
@@ -287,7 +230,7 @@ static int find_gone(const cli_peers *w, bool *failed)
         if (r == w->rank || !has_record(w, r))
             continue;
         const bool known = f8_rank_read(&w->record[r], &at);
-        if ((known && at.state == F8_RANK_LEFT) || life_of(w, r) != GONE)
+        if ((known && at.state == F8_RANK_LEFT) || life_of(w, r) != CLI_GONE)
             continue;
         *failed = known && at.state == F8_RANK_FAILED;
         found = r;
@@ -360,13 +303,13 @@ static bool wait_for_turn(cli_peers *w, sleeper *s)
 /* Once a rank is gone. */
 static bool end_for(cli_peers *w, int gone, bool failed, sleeper *p)
 {
-    said s = {.n = 0};
+    cli_said s = {.n = 0};
     if (failed ? !rest(w, p, 1, AFTER_FAILURE * 1000) : !wait_for_turn(w, p))
         return false;
     if (failed) {
-        say(&s, "fp8c: error: ");
+        cli_say(&s, "fp8c: error: ");
         say_rank(&s, w, gone);
-        say(&s, " has failed, and said why\n");
+        cli_say(&s, " has failed, and said why\n");
     } else {
         say_gone(&s, w, gone);
     }
@@ -376,7 +319,7 @@ static bool end_for(cli_peers *w, int gone, bool failed, sleeper *p)
 
 static bool end_late(cli_peers *w, sleeper *p)
 {
-    said s = {.n = 0};
+    cli_said s = {.n = 0};
     if (!wait_for_turn(w, p))
         return false;
     const double seconds = waited(w);

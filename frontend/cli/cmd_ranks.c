@@ -29,7 +29,7 @@ static const char *started_by(void)
         const char *variable, *kind;
     } known[] = {{"OMPI_COMM_WORLD_SIZE", "openmpi"}, {"PMI_SIZE", "mpich"}};
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
-        const char *size = getenv(known[i].variable);
+        const char *size = secure_getenv(known[i].variable);
         if (size && atoi(size) > 1)
             return known[i].kind;
     }
@@ -128,7 +128,19 @@ static bool begin(cli_ranks *r, cli *c)
         c->json = c->write_rules = NULL;
     }
     c->ranks = r;
+    cli_joining_by(r->joining, r->mpi, r->messages);
     return true;
+}
+
+/* Joins MPI's job, which nobody may wait for longer than --rank-timeout. */
+static bool join_mpi(cli_ranks *r, const char *kind)
+{
+    cli_joining_wait(r->joining, CLI_JOINS_MPI);
+    const bool ok = fp8c_mpi_open(r->ctx, kind, &r->mpi) == FP8C_OK;
+    cli_joining_done(r->joining);
+    if (!ok)
+        cli_fail(r->ctx);
+    return ok;
 }
 
 bool cli_ranks_join(cli_ranks *r, cli *c)
@@ -136,14 +148,15 @@ bool cli_ranks_join(cli_ranks *r, cli *c)
     bool any, ok;
     const char *kind = wanted(c, &any);
     *r = (cli_ranks){.comm = {.struct_size = sizeof r->comm}, .messages = -1};
-    if (!kind && !any)
-        return without_mpi(r, c, &ok) ? (r->ctx = cli_context()) && begin(r, c) : ok;
-    if (!(r->ctx = cli_context()))
+    const bool with_mpi = kind || any;
+    if (!with_mpi && !without_mpi(r, c, &ok))
+        return ok;
+    if (!(r->ctx = cli_context()) || !(r->joining = cli_joining_begin(cli_peers_limit(c))))
         return false;
-    if (fp8c_mpi_open(r->ctx, kind, &r->mpi) != FP8C_OK) {
-        cli_fail(r->ctx);
+    if (!with_mpi)
+        return begin(r, c);
+    if (!join_mpi(r, kind))
         return false;
-    }
     fp8c_mpi_comm(r->mpi, &r->comm);
     return r->comm.ranks == 1 ? !is_of_another(kind) : begin(r, c);
 }
@@ -173,8 +186,10 @@ static bool join_gpus(cli_ranks *r, cli *c)
 /* Watches the ranks from here on. */
 static bool watch(cli_ranks *r, const cli *c)
 {
+    cli_joining_wait(r->joining, CLI_MEETS);
     r->peers = cli_peers_begin(&r->comm, r->mpi, r->messages >= 0 ? r->messages : STDERR_FILENO,
                                cli_peers_limit(c));
+    cli_joining_done(r->joining);
     return r->peers != NULL;
 }
 
@@ -216,8 +231,11 @@ int cli_ranks_leave(cli_ranks *r, int code)
         nanosleep(&passed_on, NULL);
         fp8c_mpi_abort(r->mpi, signalled ? CLI_SIGNALLED + signalled : code);
     }
+    cli_joining_by(r->joining, NULL, -1); /* MPI_Abort beside MPI_Finalize can hang mpirun */
+    cli_joining_wait(r->joining, CLI_LEAVES);
     fp8c_nccl_close(r->nccl);
     fp8c_mpi_close(r->mpi);
+    cli_joining_end(r->joining);
     fp8c_context_destroy(r->ctx);
     return code;
 }

@@ -2,6 +2,7 @@
 #ifndef F8_CMD_RANKS_H
 #define F8_CMD_RANKS_H
 
+#include "frontend/cli/cmd_joining.h"
 #include "frontend/cli/cmd_peers.h"
 
 typedef struct cli_ranks {
@@ -9,6 +10,7 @@ typedef struct cli_ranks {
     fp8c_mpi *mpi;
     fp8c_nccl *nccl; /* on GPUs */
     fp8c_comm comm;
+    cli_joining *joining; /* watches while there are no peers; NULL: one process */
     cli_peers *peers;
     bool stopped; /* all ranks know of a signal */
     bool lost;    /* ranks can no longer be asked, and stderr says why */

@@ -7,6 +7,8 @@
 
 #include "frontend/cli/cmd_mix.h"
 
+enum { HASHED_BLOCK = 1 << 16 /* bytes */, HASHED_BLOCKS = 1024 };
+
 /* ---- files ---- */
 
 static bool same_rows(const cli_row_files *f, size_t i)
@@ -51,7 +53,8 @@ static bool open_files(cli_row_files *f, const char *option, const cli_TEXTS *te
 {
     f->file = calloc(texts->n + 1, sizeof *f->file);
     f->in = calloc(texts->n + 1, sizeof *f->in);
-    if (!f->file || !f->in) {
+    f->hash = calloc(texts->n + 1, sizeof *f->hash);
+    if (!f->file || !f->in || !f->hash) {
         fprintf(stderr, "error: out of memory\n");
         return false;
     }
@@ -69,6 +72,7 @@ static void close_files(cli_row_files *f)
     }
     free(f->file);
     free(f->in);
+    free(f->hash);
     *f = (cli_row_files){0};
 }
 
@@ -126,14 +130,41 @@ static bool check_values(const cli_row_files *f, const cli_tensor_in *in, const 
     return status == F8_OK ? !cli_interrupted() : cli_file_fail(&diag);
 }
 
-static bool fit_port(const cli_row_files *f, size_t i, const fp8c_port *port)
+/* The hash of an input's values: of all, or if they are large, of blocks that lie evenly from the
+ * first value to the last. How many there are is compared apart. */
+static bool hash_values(const cli_row_files *f, size_t i, const fp8c_type *type)
+{
+    f8_diag diag = {0};
+    f8_hasher hasher;
+    const fp8c_type one = {.dtype = type->dtype};
+    const uint64_t all = f->rows * row_elements(type), bytes = (uint64_t)fp8c_type_bytes(&one),
+                   block = HASHED_BLOCK / bytes, every = all > HASHED_BLOCKS * block;
+    const uint64_t blocks = every ? HASHED_BLOCKS : (all + block - 1) / block;
+    void *values = malloc(HASHED_BLOCK);
+    f8_status status = values ? F8_OK : f8_file_fail(&diag, F8_ERR_MEMORY, NULL, "out of memory");
+    f8_hasher_begin(&hasher);
+    for (uint64_t k = 0; k < blocks && status == F8_OK && !cli_interrupted(); k++) {
+        const uint64_t at = every ? (all - block) / (blocks - 1) * k +
+                                        (all - block) % (blocks - 1) * k / (blocks - 1)
+                                  : k * block;
+        const uint64_t n = all - at < block ? all - at : block;
+        status = cli_tensor_read(&f->in[i], at, n, type->dtype, values, &diag);
+        if (status == F8_OK)
+            f8_hasher_add(&hasher, values, (size_t)(n * bytes));
+    }
+    free(values);
+    f->hash[i] = f8_hasher_end(&hasher);
+    return status == F8_OK ? !cli_interrupted() : cli_file_fail(&diag);
+}
+
+static bool fit_port(const cli_row_files *f, size_t i, const fp8c_port *port, bool compared)
 {
     f8_diag diag = {0};
     fp8c_type type = port->type;
     type.dim[0] = (int64_t)f->rows;
     if (cli_tensor_fits(&f->in[i], &type, &diag) != F8_OK)
         return cli_file_fail(&diag);
-    return check_values(f, &f->in[i], &type);
+    return check_values(f, &f->in[i], &type) && (!compared || hash_values(f, i, &type));
 }
 
 /* Says which of the inputs have no file, and which of the files no input. */
@@ -168,7 +199,7 @@ static bool fit_files(const cli_row_files *f, const char *option, const cli *c,
     bool ok = matched(f, option, c, program, function), more = ok;
     for (int i = 0; more && ok; i++)
         if (input(program, function, i, &port, &more))
-            ok = fit_port(f, find(f, port.name), &port);
+            ok = fit_port(f, find(f, port.name), &port, c->ranks || c->run || c->resume);
     return ok;
 }
 

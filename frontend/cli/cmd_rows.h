@@ -6,11 +6,13 @@
 #include "frontend/cli/cmd_ranks.h"
 #include "frontend/cli/cmd.h"
 #include "frontend/cli/cmd_tensor_file.h"
+#include "ir/base/hash.h"
 
 /* The files of one option; all have the same number of rows. */
 typedef struct cli_row_files {
     cli_tensor_file *file;
     cli_tensor_in *in;
+    f8_hash *hash; /* of the values, as the input has them: all, or of large files blocks of them */
     size_t n;
     uint64_t rows;
 } cli_row_files;
@@ -29,7 +31,8 @@ bool cli_rows_open(cli_rows *r, const cli *options);
 void cli_rows_close(cli_rows *r); /* all zeros is fine */
 /* Whether every input of a function has a file, whose rows have its dtype and sizes, and every file
  * an input; and the function has the output `loss`, f32 []. Values that may not fit the dtype are
- * read and checked. false after a message on stderr. */
+ * read and checked. Where ranks or a run's folder compare data, their hashes are computed. false
+ * after a message on stderr. */
 bool cli_rows_fit(cli_rows *r, const cli *options, const fp8c_program *program, int function);
 /* Fills the inputs of a function with batch number `batch` of the training rows. An epoch takes
  * each row once, in an order that depends on the seed and the number of the epoch alone; batches go

@@ -16,7 +16,7 @@
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "tokens are taken as they are");
 
-enum { HEADER = 1024, CHUNK = 1 << 20 };
+enum { HEADER = 1024, CHUNK = 1 << 20, HASHED = 4096 /* tokens at a time */ };
 
 static bool ends_in(const char *path, const char *suffix)
 {
@@ -253,15 +253,22 @@ static int64_t token(const uint8_t *from, int width, bool is_signed)
     }
 }
 
-/* Counts tokens [begin, end) of a shard. */
+/* Counts tokens [begin, end) of a shard, and adds them to the hash. */
 static bool count_part(const cli_shard *s, uint64_t begin, uint64_t end, int64_t vocabulary,
-                       uint64_t *count)
+                       uint64_t *count, f8_hasher *hasher)
 {
     const uint8_t *from = s->bytes + s->data;
+    int32_t hashed[HASHED];
+    size_t n = 0;
     for (uint64_t i = begin; i < end; i++) {
         const int64_t id = token(from + i * (uint64_t)s->width, s->width, s->is_signed);
         if (id >= 0 && id < vocabulary) {
             count[id]++;
+            hashed[n++] = (int32_t)id;
+            if (n < HASHED && i + 1 < end)
+                continue;
+            f8_hasher_add(hasher, hashed, n * sizeof *hashed);
+            n = 0;
             continue;
         }
         fprintf(stderr,
@@ -274,16 +281,20 @@ static bool count_part(const cli_shard *s, uint64_t begin, uint64_t end, int64_t
     return true;
 }
 
-bool cli_tokens_count(const cli_tokens *t, int64_t vocabulary, uint64_t *count)
+bool cli_tokens_count(const cli_tokens *t, int64_t vocabulary, uint64_t *count, f8_hash *hash)
 {
+    f8_hasher hasher;
+    f8_hasher_begin(&hasher);
     for (size_t i = 0; i < t->n_shards; i++) {
         const cli_shard *s = &t->shard[i];
         for (uint64_t at = 0; at < s->n; at += CHUNK) {
             const uint64_t end = s->n - at < CHUNK ? s->n : at + CHUNK;
-            if (cli_interrupted() || !is_whole(s) || !count_part(s, at, end, vocabulary, count))
+            if (cli_interrupted() || !is_whole(s) ||
+                !count_part(s, at, end, vocabulary, count, &hasher))
                 return false;
         }
     }
+    *hash = f8_hasher_end(&hasher);
     return true;
 }
 

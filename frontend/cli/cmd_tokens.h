@@ -3,6 +3,7 @@
 #define F8_CMD_TOKENS_H
 
 #include "frontend/cli/cmd.h"
+#include "ir/base/hash.h"
 
 /* How a file holds its tokens. It is found out in this order:
  *     .npy        the name ends in .npy, or the file begins like one: u1, u2, u4, i4 or i8, of any
@@ -42,9 +43,9 @@ typedef struct cli_tokens {
 bool cli_tokens_open(cli_tokens *t, const cli_TEXTS *files, const char *as);
 void cli_tokens_close(cli_tokens *t); /* all zeros is fine */
 /* Whether all tokens are in [0, vocabulary); adds to count[id] for each. It reads everything once.
- * false after a message on stderr that names the file, the offset in bytes and the token; and after
- * a signal. */
-bool cli_tokens_count(const cli_tokens *t, int64_t vocabulary, uint64_t *count);
+ * *hash becomes that of all tokens as i32, so it is the same however files hold them. false after a
+ * message on stderr that names the file, the offset in bytes and the token; and after a signal. */
+bool cli_tokens_count(const cli_tokens *t, int64_t vocabulary, uint64_t *count, f8_hash *hash);
 /* Copies tokens [at, at + n) of the stream to `to`. false after a message on stderr: a file became
  * shorter since it was opened. */
 bool cli_tokens_get(const cli_tokens *t, uint64_t at, int32_t *to, uint64_t n);

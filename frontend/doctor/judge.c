@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/auxv.h>
 #include <sys/stat.h>
 
 #include "codegen/cpu/llvm.h"
@@ -72,11 +73,14 @@ void f8_doctor_llvm(fp8c_doctor *d)
 static void environment(fp8c_doctor *d)
 {
 #define X(variable, advice)                                                                        \
-    if (getenv(variable))                                                                          \
+    if (secure_getenv(variable))                                                                   \
         f8_fact_add(&d->facts, "environment", variable,                                            \
-                    f8_arena_strdup(&d->arena, getenv(variable)), advice);
+                    f8_arena_strdup(&d->arena, secure_getenv(variable)), advice);
     VARIABLES(X)
 #undef X
+    if (getauxval(AT_SECURE))
+        f8_fact_add(&d->facts, "environment", "set-uid", "yes",
+                    "this process has rights that its user lacks: fp8c reads no variable");
 }
 
 static void cache(fp8c_doctor *d)

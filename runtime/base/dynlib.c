@@ -47,6 +47,21 @@ static f8_status fail_memory(const char *what, const char *reason, f8_diag *diag
                    what, reason);
 }
 
+/* A name without a slash is the loader's to find, and the loader does not look in the current
+ * directory unless LD_LIBRARY_PATH tells it to. Any other path must be absolute: what lies in the
+ * current directory may be anybody's. NULL with the reason. */
+static void *open_file(const char *name, const char **reason)
+{
+    const char *slash = strchr(name, '/');
+    if (!*name || (slash && slash != name)) {
+        *reason = *name ? "this is a relative path: an absolute one is needed" : "an empty name";
+        return NULL;
+    }
+    void *handle = dlopen(name, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+    *reason = handle ? NULL : last_error();
+    return handle;
+}
+
 f8_status f8_dynlib_open(const char *what, const char *const *names, f8_dynlib *out, f8_diag *diag)
 {
     char tried[256] = "";
@@ -54,12 +69,11 @@ f8_status f8_dynlib_open(const char *what, const char *const *names, f8_dynlib *
     size_t used = 0;
     *out = (f8_dynlib){0};
     for (int i = 0; names[i]; i++) {
-        void *handle = dlopen(names[i], RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+        void *handle = open_file(names[i], &reason);
         if (handle) {
             *out = (f8_dynlib){.handle = handle, .name = names[i]};
             return F8_OK;
         }
-        reason = last_error();
         if (lacks_memory(reason))
             return fail_memory(what, reason, diag);
         int n = snprintf(tried + used, sizeof tried - used, "%s%s", i ? ", " : "", names[i]);
@@ -82,9 +96,9 @@ typedef struct search {
 
 static bool try_load(search *s, const char *file)
 {
-    void *handle = dlopen(file, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+    const char *reason;
+    void *handle = open_file(file, &reason);
     if (!handle) {
-        const char *reason = last_error();
         const size_t n = strlen(file);
         /* If the loader just does not find a bare name, that is no news. A missing dependency is:
          * then the reason begins with the dependency's name. */
@@ -122,6 +136,11 @@ static bool try_folder(search *s, const char *folder)
 
 static bool try_pattern(search *s, const char *pattern)
 {
+    if (!f8_dynlib_looks_in(pattern)) {
+        s->refused = f8_arena_printf(s->arena, "%s; %s is passed over: it is no absolute path",
+                                     s->refused ? s->refused : "", pattern);
+        return false;
+    }
     if (!strpbrk(pattern, "*?[") || access(pattern, F_OK) == 0)
         return try_folder(s, pattern);
     glob_t matches = {0};
@@ -137,9 +156,18 @@ static const char *join(f8_arena *arena, const char *const *items)
 {
     const char *all = "";
     for (int i = 0; items[i] && all; i++)
-        all = f8_arena_printf(arena, "%s%s%s", all, i ? ", " : "",
-                              *items[i] ? items[i] : "the loader's path");
+        all = f8_arena_printf(arena, "%s%s%s", all, i ? ", " : "", items[i]);
     return all ? all : "";
+}
+
+static const char *join_folders(f8_arena *arena, const char *const *folders)
+{
+    const char *all = "";
+    for (int i = 0; folders[i] && all; i++)
+        if (f8_dynlib_looks_in(folders[i]))
+            all = f8_arena_printf(arena, "%s%s%s", all, *all ? ", " : "",
+                                  *folders[i] ? folders[i] : "the loader's path");
+    return !all || !*all ? "no folder" : all;
 }
 
 f8_status f8_dynlib_search(const char *what, const char *const *names, const char *const *folders,
@@ -157,7 +185,7 @@ f8_status f8_dynlib_search(const char *what, const char *const *names, const cha
         }
     out->refused = s.refused;
     *why = f8_arena_printf(arena, "can't load %s (%s): looked in %s%s", what, join(arena, names),
-                           join(arena, folders), s.refused ? s.refused : "");
+                           join_folders(arena, folders), s.refused ? s.refused : "");
     F8_TRY(f8_arena_status(arena, diag));
     if (s.memory)
         return fail_memory(what, s.memory, diag);

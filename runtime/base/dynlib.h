@@ -26,16 +26,16 @@ typedef struct f8_dynlib {
                             is there and was passed over; NULL: none. The arena's */
 } f8_dynlib;
 
-/* Loads the first of `names` that loads (NULL-terminated; sonames or paths; the strings outlive the
- * library). `what` is for people: "oneDNN 2". F8_ERR_LIBRARY has every name that was tried and the
- * loader's last reason. F8_ERR_MEMORY: there was no memory to map one of them. */
+/* Loads the first of `names` that loads (NULL-terminated; sonames or absolute paths; the strings
+ * outlive the library). `what` is for people: "oneDNN 2". F8_ERR_LIBRARY has every name that was
+ * tried and the loader's last reason. F8_ERR_MEMORY: there was no memory to map one of them. */
 f8_status f8_dynlib_open(const char *what, const char *const *names, f8_dynlib *out, f8_diag *diag);
 
 /* The same over a list of folders (NULL-terminated), with every name in each folder in turn. A
  * folder may be a glob(3) pattern; of its matches the last in alphabetical order comes first. "" is
- * the loader's own path. out->name is the full path of the file. On F8_ERR_LIBRARY *why is the
- * whole message, however long: the names, every folder as given, and why a file that exists did not
- * load. The arena owns both. */
+ * the loader's own path. A relative folder is passed over, and the message says so. out->name is
+ * the full path of the file. On F8_ERR_LIBRARY *why is the whole message, however long: the names,
+ * every folder as given, and why a file that exists did not load. The arena owns both. */
 f8_status f8_dynlib_search(const char *what, const char *const *names, const char *const *folders,
                            f8_arena *arena, f8_dynlib *out, const char **why, f8_diag *diag);
 
@@ -50,6 +50,14 @@ typedef struct f8_dynlib_file {
 } f8_dynlib_file;
 f8_status f8_dynlib_files(const char *const *names, const char *const *folders, f8_arena *arena,
                           f8_dynlib_file **out, size_t *n, f8_diag *diag);
+/* Whether a folder of such a list is looked in: it is absolute, or "". */
+static inline bool f8_dynlib_looks_in(const char *folder)
+{
+    return !*folder || *folder == '/';
+}
+/* The folder of the program or library that this code is in, whatever name it was started by:
+ * absolute, with links followed. NULL: /proc does not say, or memory ran out. The arena's. */
+const char *f8_dynlib_own_folder(f8_arena *arena);
 /* Whether two paths lead to one file. */
 bool f8_dynlib_same(const char *a, const char *b);
 /* The path of a library that this process has mapped: the first whose file name begins with

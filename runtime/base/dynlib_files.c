@@ -3,8 +3,10 @@
 
 #include <dlfcn.h>
 #include <glob.h>
+#include <inttypes.h>
 #include <limits.h>
 #include <link.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -69,7 +71,7 @@ f8_status f8_dynlib_files(const char *const *names, const char *const *folders, 
 {
     listing l = {.arena = arena};
     for (int f = 0; folders[f]; f++)
-        for (int i = 0; names[i]; i++) {
+        for (int i = 0; names[i] && f8_dynlib_looks_in(folders[f]); i++) {
             if (*folders[f])
                 add_pattern(&l, folders[f], names[i]);
             else
@@ -112,4 +114,27 @@ const char *f8_dynlib_mapped(const char *begins, const char *known, f8_arena *ar
     wanted w = {begins, known, arena, NULL};
     dl_iterate_phdr(look, &w);
     return w.found;
+}
+
+/* ---- where this code is ---- */
+
+/* dladdr has the name that a program was started by, which has no folder if it was found through
+ * PATH, and a library's as it was given, when the current directory may have been another. The
+ * kernel knows the file itself. A line of its list: "BEGIN-END MODE OFFSET DEVICE INODE PATH". */
+const char *f8_dynlib_own_folder(f8_arena *arena)
+{
+    const uintptr_t here = (uintptr_t)&f8_dynlib_own_folder;
+    FILE *maps = fopen("/proc/self/maps", "re");
+    char line[PATH_MAX + 128];
+    const char *folder = NULL;
+    while (maps && !folder && fgets(line, sizeof line, maps)) {
+        uintptr_t begin, end;
+        const char *path = strchr(line, '/'), *slash = strrchr(line, '/');
+        if (sscanf(line, "%" SCNxPTR "-%" SCNxPTR, &begin, &end) == 2 && begin <= here &&
+            here < end && path)
+            folder = f8_arena_printf(arena, "%.*s", slash > path ? (int)(slash - path) : 1, path);
+    }
+    if (maps)
+        fclose(maps);
+    return folder;
 }

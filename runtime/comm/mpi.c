@@ -1,11 +1,9 @@
 /* MPI through a shim: see mpi.h. */
 #include "runtime/comm/mpi.h"
 
-#include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "runtime/base/dynlib.h"
 #include "runtime/comm/shim/shim.h"
 
 const char *const f8_mpi_kind_name[F8_MPI_KINDS] = {"openmpi", "mpich"};
@@ -63,43 +61,50 @@ static f8_status reduce_scatter(void *user, const void *send, void *receive, int
 
 /* ---- opening ---- */
 
-/* The folder of the program or the library that this code is in. */
-static const char *own_folder(f8_arena *arena)
+f8_status f8_mpi_find(const char *kind, f8_arena *arena, f8_mpi_places *out, f8_diag *diag)
 {
-    Dl_info info;
-    const void *here = f8_mpi_kind_name;
-    if (!dladdr(here, &info) || !info.dli_fname)
-        return ".";
-    const char *end = strrchr(info.dli_fname, '/');
-    return end ? f8_arena_printf(arena, "%.*s", (int)(end - info.dli_fname), info.dli_fname) : ".";
-}
-
-static f8_status find_shim(f8_mpi *m, const char *kind, f8_arena *arena, f8_diag *diag)
-{
-    const char *names[F8_MPI_KINDS + 1] = {0}, *why = "";
-    const char *own = own_folder(arena);
-    const char *const folders[] = {own,
-                                   f8_arena_printf(arena, "%s/..", own),
-                                   f8_arena_printf(arena, "%s/fp8c", own),
-                                   f8_arena_printf(arena, "%s/../lib/fp8c", own),
-                                   f8_arena_printf(arena, "%s/../lib/x86_64-linux-gnu/fp8c", own),
-                                   NULL};
+    const char *own = f8_dynlib_own_folder(arena);
+    static const char *const below[] = {"", "/fp8c", "/../lib/fp8c", "/../lib64/fp8c",
+                                        "/../lib/x86_64-linux-gnu/fp8c"};
+    _Static_assert(sizeof below / sizeof *below < sizeof out->folder / sizeof *out->folder, "room");
     int n = 0;
+    *out = (f8_mpi_places){.name = {NULL}};
     for (int i = 0; i < F8_MPI_KINDS; i++)
         if (!kind || !strcmp(kind, f8_mpi_kind_name[i]))
-            names[n++] = f8_arena_printf(arena, "fp8c_mpi_%s.so", f8_mpi_kind_name[i]);
+            out->name[n++] = f8_arena_printf(arena, "fp8c_mpi_%s.so", f8_mpi_kind_name[i]);
+    for (size_t i = 0; own && i < sizeof below / sizeof *below; i++)
+        out->folder[i] = f8_arena_printf(arena, "%s%s", own, below[i]);
     F8_TRY(f8_arena_status(arena, diag));
     if (!n)
         return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "no MPI is named '%s': there are %s and %s",
                        kind, f8_mpi_kind_name[0], f8_mpi_kind_name[1]);
-    const f8_status found = f8_dynlib_search("MPI", names, folders, arena, &m->lib, &why, diag);
-    if (found != F8_OK)
-        return found;
+    return own ? F8_OK
+               : f8_fail(diag, F8_ERR_LIBRARY, F8_NOWHERE,
+                         "MPI: /proc/self/maps does not say where this program lies, and so where "
+                         "%s is",
+                         out->name[0]);
+}
+
+const char *f8_mpi_refused(const f8_dynlib *shim, f8_arena *arena)
+{
+    return f8_dynlib_find(shim, F8_MPI_SHIM_SYMBOL)
+               ? NULL
+               : f8_arena_printf(arena, "%s is no shim of fp8c", shim->name);
+}
+
+static f8_status find_shim(f8_mpi *m, const char *kind, f8_arena *arena, f8_diag *diag)
+{
+    const char *why = "";
+    f8_mpi_places at;
+    F8_TRY(f8_mpi_find(kind, arena, &at, diag));
+    F8_TRY(f8_dynlib_search("MPI", at.name, at.folder, arena, &m->lib, &why, diag));
+    why = f8_mpi_refused(&m->lib, arena);
+    F8_TRY(f8_arena_status(arena, diag));
+    if (why)
+        return f8_fail(diag, F8_ERR_LIBRARY, F8_NOWHERE, "%s", why);
     const f8_mpi_shim *(*table)(void);
     void *symbol = f8_dynlib_find(&m->lib, F8_MPI_SHIM_SYMBOL);
     memcpy(&table, &symbol, sizeof table);
-    if (!symbol)
-        return f8_fail(diag, F8_ERR_LIBRARY, F8_NOWHERE, "%s is no shim of fp8c", m->lib.name);
     m->shim = table();
     return F8_OK;
 }

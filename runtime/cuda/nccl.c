@@ -369,6 +369,7 @@ f8_status f8_nccl_present(f8_cuda *cuda, f8_diag *diag)
     return f8_cuda_load(cuda, F8_CUDA_NCCL, diag);
 }
 
+/* NCCL reads it by getenv, also in a set-uid process. */
 bool f8_nccl_has_address(void)
 {
     const char *address = getenv("NCCL_COMM_ID");

@@ -64,9 +64,9 @@ const char *const *f8_cuda_folders(const f8_cuda_paths *p, f8_arena *arena)
 
 f8_cuda_paths f8_cuda_paths_from_environment(void)
 {
-    return (f8_cuda_paths){.fp8c_cuda_path = getenv("FP8C_CUDA_PATH"),
-                           .cuda_home = getenv("CUDA_HOME"),
-                           .cuda_path = getenv("CUDA_PATH"),
-                           .virtual_env = getenv("VIRTUAL_ENV"),
-                           .home = getenv("HOME")};
+    return (f8_cuda_paths){.fp8c_cuda_path = secure_getenv("FP8C_CUDA_PATH"),
+                           .cuda_home = secure_getenv("CUDA_HOME"),
+                           .cuda_path = secure_getenv("CUDA_PATH"),
+                           .virtual_env = secure_getenv("VIRTUAL_ENV"),
+                           .home = secure_getenv("HOME")};
 }

@@ -1,10 +1,12 @@
 /* Components: what all have in common, and those that no GPU needs. See component.h. */
 #include "runtime/probe/component.h"
 
+#include <dlfcn.h>
 #include <oneapi/dnnl/dnnl.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "runtime/comm/mpi.h"
 #include "runtime/cpu/gemm_onednn.h"
 
 f8_component *f8_component_add(f8_components *all, const char *kind, const char *name,
@@ -181,13 +183,15 @@ void f8_components_onednn(f8_components *all, const f8_allocator *allocator)
 
 /* ---- MPI, SQLite ---- */
 
-static void ask_mpi(f8_components *all, f8_component *c, const f8_dynlib *lib)
+/* The library behind the shim, which has found it. */
+static void ask_mpi(f8_components *all, f8_component *c, const f8_dynlib *shim)
 {
     enum { ROOM = 8192 }; /* MPI_MAX_LIBRARY_VERSION_STRING: 256 of Open MPI, 8192 of MPICH */
     int (*version)(char *text, int *length); /* may be called before MPI_Init */
-    void *symbol = f8_dynlib_find(lib, "MPI_Get_library_version");
+    void *symbol = f8_dynlib_find(shim, "MPI_Get_library_version");
     char *text = f8_arena_array(all->arena, ROOM + 1, 1);
     int length = 0;
+    Dl_info info;
     memcpy(&version, &symbol, sizeof symbol);
     if (!text)
         return;
@@ -199,6 +203,52 @@ static void ask_mpi(f8_components *all, f8_component *c, const f8_dynlib *lib)
     }
     text[strcspn(text, "\n")] = '\0';
     c->version = text;
+    if (dladdr(symbol, &info) && info.dli_fname)
+        c->path = f8_arena_strdup(all->arena, info.dli_fname);
+}
+
+/* MPI is used through a shim alone, so the shim is what is tried. */
+static void mpi(f8_components *all)
+{
+    static const char *const libraries[] = {"libmpi.so.40", "libmpi.so.12", "libmpich.so.12", NULL},
+                             *const others[] = {"libmpi.so.[0-9]*", "libmpich.so.[0-9]*", NULL},
+                             *const folders[] = {"",
+                                                 "/usr/lib/x86_64-linux-gnu/openmpi/lib",
+                                                 "/usr/lib/x86_64-linux-gnu/mpich/lib",
+                                                 "/usr/lib64/openmpi/lib",
+                                                 "/usr/lib64/mpich/lib",
+                                                 NULL};
+    f8_component *c =
+        f8_component_add(all, "more", "MPI", "training with several processes, on CPUs",
+                         "Debian package libopenmpi3, or libmpich12");
+    f8_mpi_places at;
+    f8_dynlib shim;
+    f8_dynlib_file *file;
+    size_t n;
+    f8_diag diag = {0};
+    if (f8_mpi_find(NULL, all->arena, &at, &diag) != F8_OK) {
+        f8_component_fail(c, F8_COMPONENT_REFUSED, f8_arena_strdup(all->arena, diag.text));
+        return;
+    }
+    if (f8_component_search(all, c, at.name, at.folder, NULL, &shim)) {
+        const char *why = f8_mpi_refused(&shim, all->arena);
+        c->note = f8_arena_printf(all->arena, "used through %s", shim.name);
+        if (why)
+            f8_component_fail(c, F8_COMPONENT_REFUSED, why);
+        else
+            ask_mpi(all, c, &shim);
+        const char *places = c->places;
+        if (c->usable) /* other copies of MPI itself */
+            f8_component_copies(all, c, libraries, folders, NULL, NULL);
+        c->places = places;
+        f8_dynlib_close(&shim);
+    } else if (c->state == F8_COMPONENT_MISSING &&
+               f8_dynlib_files(others, folders, all->arena, &file, &n, NULL) == F8_OK && n) {
+        c->problem =
+            f8_arena_printf(all->arena, "there is %s, but fp8c has no shim for it (%s, %s)",
+                            file[0].path, at.name[0], at.name[1]);
+        c->get = "fp8c built where mpi.h is (Debian package libopenmpi-dev, or libmpich-dev)";
+    }
 }
 
 static void ask_sqlite(f8_components *all, f8_component *c, const f8_dynlib *lib)
@@ -215,26 +265,12 @@ static void ask_sqlite(f8_components *all, f8_component *c, const f8_dynlib *lib
 
 void f8_components_more(f8_components *all)
 {
-    static const char *const loader[] = {"", NULL},
-                             *const mpi[] = {"libmpi.so.40", "libmpi.so.12", "libmpich.so.12",
-                                             NULL},
-                             *const other_mpi[] = {"libmpi.so.[0-9]*", "libmpich.so.[0-9]*", NULL},
-                             *const mpi_folders[] = {"",
-                                                     "/usr/lib/x86_64-linux-gnu/openmpi/lib",
-                                                     "/usr/lib/x86_64-linux-gnu/mpich/lib",
-                                                     "/usr/lib64/openmpi/lib",
-                                                     "/usr/lib64/mpich/lib",
-                                                     NULL},
-                             *const sqlite[] = {"libsqlite3.so.0", NULL};
+    static const char *const loader[] = {"", NULL}, *const sqlite[] = {"libsqlite3.so.0", NULL};
     f8_dynlib lib;
     f8_component *c = f8_component_add(all, "more", "SQLite", "the tuning database",
                                        "Debian package libsqlite3-0");
     if (f8_component_search(all, c, sqlite, loader, NULL, &lib))
         ask_sqlite(all, c, &lib);
     f8_dynlib_close(&lib);
-    c = f8_component_add(all, "more", "MPI", "training with several processes, on CPUs",
-                         "Debian package libopenmpi3, or libmpich12");
-    if (f8_component_search(all, c, mpi, mpi_folders, other_mpi, &lib))
-        ask_mpi(all, c, &lib);
-    f8_dynlib_close(&lib);
+    mpi(all);
 }

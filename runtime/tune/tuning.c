@@ -22,7 +22,7 @@ f8_status f8_tuning_open(const char *path, const f8_allocator *allocator, f8_tun
                        size);
     *t = (f8_tuning){.allocator = al, .size = size};
     char *own = strcpy((char *)(t + 1), path);
-    const f8_status status = f8_db_open(&t->db, own, true, PATIENCE, diag);
+    const f8_status status = f8_db_open(&t->db, own, F8_DB_WRITE, PATIENCE, diag);
     if (status != F8_OK) {
         if (diag && diag->file == own)
             diag->file = path;
@@ -264,7 +264,7 @@ f8_status f8_tuned_read(const char *path, const char *device, int patience, f8_a
     if (!t)
         return f8_arena_status(arena, diag);
     *t = (f8_tuned){.arena = arena, .device = device};
-    F8_TRY(f8_db_open(&db, path, false, patience, diag));
+    F8_TRY(f8_db_open(&db, path, F8_DB_READ, patience, diag));
     const f8_status status = keep(t, &db, diag);
     f8_db_close(&db);
     F8_TRY(status);

@@ -2,13 +2,17 @@
 #include "runtime/tune/tuning_db.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "ir/base/file.h"
+#include "ir/base/format.h"
+#include "ir/base/owner.h"
 
 static const char *const names[] = {SQLITE_SYMBOLS(F8_DYNLIB_NAME)};
 static const char *const files[] = {"libsqlite3.so.0", NULL};
@@ -122,10 +126,12 @@ static f8_status number(f8_db *db, const char *sql, int64_t *out, f8_diag *diag)
 /* Finds out what the file is: empty (*empty), or a tuning database of a known schema. */
 static f8_status check(f8_db *db, bool *empty, f8_diag *diag)
 {
-    int64_t application, version, tables;
+    int64_t application, version, tables, others;
     F8_TRY(number(db, "PRAGMA application_id", &application, diag));
     F8_TRY(number(db, "PRAGMA user_version", &version, diag));
     F8_TRY(number(db, "SELECT count(*) FROM sqlite_master", &tables, diag));
+    F8_TRY(number(db, "SELECT count(*) FROM sqlite_master WHERE type NOT IN ('table', 'index')",
+                  &others, diag));
     *empty = !application && !version && !tables;
     if (!*empty && application != APPLICATION)
         return f8_file_fail(diag, F8_ERR_IO, db->path,
@@ -134,6 +140,9 @@ static f8_status check(f8_db *db, bool *empty, f8_diag *diag)
         return f8_file_fail(diag, F8_ERR_UNSUPPORTED, db->path,
                             "tuning database: it has schema %lld; this version of fp8c knows %d",
                             (long long)version, F8_TUNING_SCHEMA);
+    if (others)
+        return f8_file_fail(diag, F8_ERR_IO, db->path,
+                            "tuning database: it has views or triggers, which fp8c never makes");
     return F8_OK;
 }
 
@@ -151,9 +160,8 @@ static f8_status make_schema(f8_db *db, f8_diag *diag)
 static void make_folders(const char *path)
 {
     char folder[PATH_MAX];
-    if (strlen(path) >= sizeof folder)
+    if (snprintf(folder, sizeof folder, "%s", path) >= (int)sizeof folder)
         return;
-    strcpy(folder, path);
     for (char *at = strchr(folder + 1, '/'); at; at = strchr(at + 1, '/')) {
         *at = 0;
         mkdir(folder, 0700);
@@ -161,16 +169,72 @@ static void make_folders(const char *path)
     }
 }
 
-static f8_status open_file(f8_db *db, bool write, int patience, f8_diag *diag)
+/* The file with links followed, as SQLite itself would; a file that is still missing in the folder
+ * that it will lie in. Where that can't be known, SQLite says what is wrong with the path. */
+static f8_status follow(const char *path, char real[PATH_MAX], f8_diag *diag)
 {
-    const int flags = write ? SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE : SQLITE_OPEN_READONLY;
+    char folder[PATH_MAX], begin[PATH_MAX];
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    const int n = slash > path ? (int)(slash - path) : slash != NULL;
+    int used;
+    if (realpath(path, real))
+        return F8_OK;
+    snprintf(begin, sizeof begin, "%.*s", n ? n : 1, n ? path : ".");
+    if (realpath(begin, folder))
+        used = snprintf(real, PATH_MAX, "%s/%s", folder, name);
+    else
+        used = snprintf(real, PATH_MAX, "%s", path);
+    return used < PATH_MAX ? F8_OK
+                           : f8_file_fail(diag, F8_ERR_IO, path, "tuning database: %s",
+                                          f8_errno_text(ENAMETOOLONG));
+}
+
+/* Whether only this user may write the file, and what SQLite reads beside it, and nobody else may
+ * put others in their places. */
+static f8_status check_owner(const char *real, f8_diag *diag)
+{
+    static const char *const beside[] = {"", "-journal", "-wal", "-shm"};
+    const char *slash = strrchr(real, '/');
+    char path[PATH_MAX + 16];
+    struct stat s;
+    snprintf(path, sizeof path, "%.*s", slash ? (int)(slash - real) + 1 : 0, real);
+    const int folder = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (folder < 0)
+        return F8_OK; /* nor can SQLite open a file there */
+    f8_status status = f8_owner_folder(folder, "the tuning database's folder", path, diag);
+    close(folder);
+    for (size_t i = 0; i < sizeof beside / sizeof *beside && status == F8_OK; i++) {
+        snprintf(path, sizeof path, "%s%s", real, beside[i]);
+        if (!lstat(path, &s))
+            status = f8_owner_file(&s, "the tuning database", path, diag);
+    }
+    return status;
+}
+
+/* What is in a file may not make SQLite do more than read and write rows. */
+static f8_status be_defensive(f8_db *db, f8_diag *diag)
+{
+    int defensive = 0, trusting = 1;
+    db->api.sqlite3_db_config(db->handle, SQLITE_DBCONFIG_DEFENSIVE, 1, &defensive);
+    db->api.sqlite3_db_config(db->handle, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, &trusting);
+    return defensive && !trusting ? F8_OK
+                                  : f8_fail(diag, F8_ERR_LIBRARY, F8_NOWHERE,
+                                            "SQLite 3.31 or later is needed, this is %s",
+                                            db->api.sqlite3_libversion());
+}
+
+static f8_status open_file(f8_db *db, bool write, const char *real, int patience, f8_diag *diag)
+{
+    const int flags = SQLITE_OPEN_NOFOLLOW |
+                      (write ? SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE : SQLITE_OPEN_READONLY);
     bool empty;
     struct stat s;
-    if (stat(db->path, &s) == 0 && s.st_size > 0 &&
+    if (stat(real, &s) == 0 && s.st_size > 0 &&
         s.st_size < LEAST_BYTES) /* which SQLite takes for empty */
         return f8_file_fail(diag, F8_ERR_IO, db->path, "this is no tuning database");
-    if (db->api.sqlite3_open_v2(db->path, &db->handle, flags, NULL) != SQLITE_OK)
+    if (db->api.sqlite3_open_v2(real, &db->handle, flags, NULL) != SQLITE_OK)
         return f8_db_fail(db, diag);
+    F8_TRY(be_defensive(db, diag));
     db->api.sqlite3_busy_timeout(db->handle, patience);
     F8_TRY(
         f8_db_do(db, "BEGIN", diag)); /* one state of the file: another process may be making it */
@@ -184,22 +248,33 @@ static f8_status open_file(f8_db *db, bool write, int patience, f8_diag *diag)
     return empty ? make_schema(db, diag) : F8_OK;
 }
 
-f8_status f8_db_open(f8_db *db, const char *path, bool write, int patience, f8_diag *diag)
+static f8_status open_checked(f8_db *db, f8_db_use use, int patience, f8_diag *diag)
+{
+    char real[PATH_MAX];
+    f8_diag owner = {0};
+    F8_TRY(follow(db->path, real, diag));
+    if (use != F8_DB_TAKE && check_owner(real, &owner) != F8_OK)
+        return f8_file_fail(diag, owner.status, db->path, "%s", owner.text);
+    const f8_status status = open_file(db, use == F8_DB_WRITE, real, patience, diag);
+    if (status == F8_OK || use == F8_DB_WRITE || db->code != SQLITE_READONLY_ROLLBACK)
+        return status;
+    /* Opening the file for writing rolls back what a killed writer left half done. */
+    db->api.sqlite3_close_v2(db->handle);
+    db->handle = NULL;
+    if (diag)
+        *diag = (f8_diag){0};
+    return open_file(db, true, real, patience, diag);
+}
+
+f8_status f8_db_open(f8_db *db, const char *path, f8_db_use use, int patience, f8_diag *diag)
 {
     *db = (f8_db){.path = path};
     F8_TRY(f8_dynlib_open("SQLite 3", files, &db->lib, diag));
     F8_TRY(f8_dynlib_symbols(&db->lib, names, sizeof names / sizeof *names, &db->api, diag));
-    if (write)
+    if (use == F8_DB_WRITE)
         make_folders(path);
     f8_diag why = {0};
-    f8_status status = open_file(db, write, patience, &why);
-    /* Opening the file for writing rolls back what a killed writer left half done. */
-    if (status != F8_OK && !write && db->code == SQLITE_READONLY_ROLLBACK) {
-        db->api.sqlite3_close_v2(db->handle);
-        db->handle = NULL;
-        why = (f8_diag){0};
-        status = open_file(db, true, patience, &why);
-    }
+    const f8_status status = open_checked(db, use, patience, &why);
     if (status == F8_OK)
         return F8_OK;
     f8_db_close(db);

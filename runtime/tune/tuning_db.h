@@ -8,23 +8,24 @@
 #include "runtime/base/dynlib.h"
 #include "runtime/tune/tuning.h"
 
-#define SQLITE_SYMBOLS(X)          \
-    X(sqlite3_libversion)          \
-    X(sqlite3_open_v2)             \
-    X(sqlite3_close_v2)            \
-    X(sqlite3_busy_timeout)        \
-    X(sqlite3_db_readonly)         \
-    X(sqlite3_errmsg)              \
-    X(sqlite3_extended_errcode)    \
-    X(sqlite3_exec)                \
-    X(sqlite3_prepare_v2)          \
-    X(sqlite3_bind_text)           \
-    X(sqlite3_bind_double)         \
-    X(sqlite3_bind_int64)          \
-    X(sqlite3_step)                \
-    X(sqlite3_column_text)         \
-    X(sqlite3_column_double)       \
-    X(sqlite3_column_int64)        \
+#define SQLITE_SYMBOLS(X)                                                                          \
+    X(sqlite3_libversion)                                                                          \
+    X(sqlite3_open_v2)                                                                             \
+    X(sqlite3_close_v2)                                                                            \
+    X(sqlite3_busy_timeout)                                                                        \
+    X(sqlite3_db_config)                                                                           \
+    X(sqlite3_db_readonly)                                                                         \
+    X(sqlite3_errmsg)                                                                              \
+    X(sqlite3_extended_errcode)                                                                    \
+    X(sqlite3_exec)                                                                                \
+    X(sqlite3_prepare_v2)                                                                          \
+    X(sqlite3_bind_text)                                                                           \
+    X(sqlite3_bind_double)                                                                         \
+    X(sqlite3_bind_int64)                                                                          \
+    X(sqlite3_step)                                                                                \
+    X(sqlite3_column_text)                                                                         \
+    X(sqlite3_column_double)                                                                       \
+    X(sqlite3_column_int64)                                                                        \
     X(sqlite3_finalize)
 
 typedef struct sqlite_api {
@@ -40,10 +41,16 @@ typedef struct f8_db {
     int code;         /* SQLite's extended code of the first failure */
 } f8_db;
 
-/* Opens the file; `write`: for writing, and makes it if it is missing. What is no tuning database,
- * or is one of a later schema, is refused. A new file gets the schema. After a failure nothing is
- * open. */
-f8_status f8_db_open(f8_db *db, const char *path, bool write, int patience, f8_diag *diag);
+typedef enum f8_db_use {
+    F8_DB_READ,
+    F8_DB_WRITE, /* the file is made if it is missing, with the schema */
+    F8_DB_TAKE   /* to read the rows of another's database, which anybody may own */
+} f8_db_use;
+
+/* Opens the file. What is no tuning database, or is one of a later schema, is refused; but for
+ * F8_DB_TAKE so is one that others may write (ir/base/owner.h), as are its journal and its folder.
+ * After a failure nothing is open. */
+f8_status f8_db_open(f8_db *db, const char *path, f8_db_use use, int patience, f8_diag *diag);
 void f8_db_close(f8_db *db);
 
 /* SQLite's last failure as a status, with "PATH: what SQLite says". */

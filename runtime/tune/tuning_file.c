@@ -226,7 +226,7 @@ f8_status f8_tuning_merge(f8_tuning *t, const char *path, const char *device,
     merging m = {t, device, counts};
     *counts = (f8_tuning_counts){0};
     F8_TRY(check_other(t, path, diag));
-    F8_TRY(f8_db_open(&from, path, false, 30000, diag));
+    F8_TRY(f8_db_open(&from, path, F8_DB_TAKE, 30000, diag));
     f8_status status = f8_db_begin(&t->db, diag);
     if (status == F8_OK)
         status = f8_db_end(&t->db, f8_tuning_each(&from, merge_row, &m, diag), diag);

@@ -19,6 +19,8 @@ CPU_FILES = {"LLVM 19": ("libLLVM.so.19.1", "libLLVM-19.so.1", "libLLVM-19.so"),
 
 def _open() -> tuple[ctypes.CDLL, str]:
     path = os.environ.get("FP8C_LIBRARY") or os.path.join(os.path.dirname(__file__), LIBRARY)
+    if os.sep in path:  # another name is the loader's to find
+        path = os.path.abspath(path)
     try:
         return ctypes.CDLL(path), path
     except OSError as error:

@@ -27,6 +27,20 @@ static MPI_Comm *comm_of(f8_mpi_job *j)
     return (MPI_Comm *)(void *)j->comm;
 }
 
+/* As the embedder has set it, an error in the world ends the process. */
+static int copy_world(MPI_Comm *copy, char why[F8_SHIM_WHY])
+{
+    MPI_Errhandler before;
+    if (failed(MPI_Comm_get_errhandler(MPI_COMM_WORLD, &before), "MPI_Comm_get_errhandler", why) ||
+        failed(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN),
+               "MPI_Comm_set_errhandler", why))
+        return 1;
+    const int code = MPI_Comm_dup(MPI_COMM_WORLD, copy);
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, before);
+    MPI_Errhandler_free(&before);
+    return failed(code, "MPI_Comm_dup", why);
+}
+
 /* The communicator's errors are returned; MPI's default would end the process. It is a copy of the
  * world, so that no message of the embedder's is taken for one of ours. */
 static int begin(f8_mpi_job *j, char why[F8_SHIM_WHY])
@@ -52,8 +66,10 @@ static int begin(f8_mpi_job *j, char why[F8_SHIM_WHY])
                  MPI_THREAD_SERIALIZED);
         return 1;
     }
-    if (failed(MPI_Comm_dup(MPI_COMM_WORLD, world), "MPI_Comm_dup", why))
+    if (copy_world(world, why)) {
+        j->owns = 0; /* the others wait in MPI_Comm_dup, so this rank would wait in MPI_Finalize */
         return 1;
+    }
     j->begun = 1;
     return failed(MPI_Comm_set_errhandler(*world, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler",
                   why) ||

@@ -13,6 +13,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -386,7 +387,9 @@ END_TEST
  * with it. */
 START_TEST(images)
 {
-    const f8_cuda_paths paths = {.fp8c_cuda_path = "build/emulator"};
+    char emulator[PATH_MAX];
+    ck_assert_ptr_nonnull(realpath("build/emulator", emulator));
+    const f8_cuda_paths paths = {.fp8c_cuda_path = emulator};
     f8_diag d = {0};
     f8_cuda *cuda;
     cuda_plan none, cold, warm, other;

@@ -199,9 +199,49 @@ START_TEST(goes_on)
     ck_assert(n[0] == n[1] && !memcmp(bytes[0], bytes[1], n[0]));
     free(bytes[0]);
     free(bytes[1]);
+    char *labels = f8_cli_read(label + strlen("label="), &n[0]); /* two of them change places */
+    const char kept = labels[n[0] - 4];
+    labels[n[0] - 4] = labels[n[0] - 8];
+    labels[n[0] - 8] = kept;
+    ck_assert_int_ne(kept, labels[n[0] - 4]);
+    f8_cli_write("l.npy", labels, n[0]);
+    free(labels);
+    f8_cli_fails(F8_CLI("train", "--resume", folder), 1, "the data is {\"rows\":50,");
+    write_labels("l.npy", "<i8", 8, ROWS); /* the same labels, of another type */
+    const f8_cli_result r = F8_CLI("train", "--resume", folder, "--steps", "31");
+    ck_assert_msg(r.code == 0, "%s", r.err);
     write_labels("l.npy", "<i4", 4, ROWS - 1);
     write_x("x.npy", ROWS - 1);
     f8_cli_fails(F8_CLI("train", "--resume", folder), 1, "the data is {\"rows\":49,");
+    f8_cli_forget(folder);
+}
+END_TEST
+
+/* Of large files blocks are compared: a change of the first or the last value is seen. */
+START_TEST(large)
+{
+    enum { MANY = 3000000 };
+    static const int64_t zeros[2];
+    const char *file = write_npy("x.npy", "<f4", "3000000, 6", zeros, 2, 4),
+               *folder = keep(f8_cli_temp("run")), *x = pair("x", file),
+               *label = write_npy("l.npy", "<i4", "3000000,", zeros, 2, 4);
+    size_t head, unused;
+    free(f8_cli_read(file, &head));
+    free(f8_cli_read(label, &unused));
+    head -= 8;
+    ck_assert_int_eq(truncate(file, (off_t)head + (off_t)MANY * COLUMNS * 4), 0);
+    ck_assert_int_eq(truncate(label, (off_t)unused - 8 + (off_t)MANY * 4), 0);
+    f8_cli_ok(F8_CLI("train", model, "--batch", x, "--batch", pair("label", label), "--steps", "2",
+                     "--recipe", "f32", "--run", folder, "--stop-at", "1"));
+    for (int last = 0; last < 2; last++) {
+        const off_t at = (off_t)head + (last ? (off_t)MANY * COLUMNS * 4 - 1 : 0);
+        FILE *to = fopen(file, "r+b");
+        ck_assert(to && !fseeko(to, at, SEEK_SET) && fputc(1, to) == 1 && !fclose(to));
+        f8_cli_fails(F8_CLI("train", "--resume", folder), 1, "the data is {\"rows\":3000000,");
+        to = fopen(file, "r+b");
+        ck_assert(to && !fseeko(to, at, SEEK_SET) && fputc(0, to) == 0 && !fclose(to));
+    }
+    f8_cli_ok(F8_CLI("train", "--resume", folder));
     f8_cli_forget(folder);
 }
 END_TEST
@@ -214,6 +254,7 @@ Suite *f8_suite(void)
     tcase_add_checked_fixture(t, setup, f8_cli_teardown);
     tcase_add_test(t, trains_a_classifier);
     tcase_add_test(t, goes_on);
+    tcase_add_test(t, large);
     tcase_add_test(t, kinds_of_rows);
     tcase_add_test(t, rows_held_out);
     tcase_add_test(t, epochs);

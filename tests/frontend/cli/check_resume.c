@@ -561,6 +561,15 @@ START_TEST(not_a_run)
     f8_cli_ok(F8_CLI("train", "--resume", folder)); /* nothing of this did harm */
     f8_cli_write_words("text", TEXT + 1);
     REFUSED(1, "the data is {\"tokens\":6001", "--resume", folder);
+    /* as many bytes of each kind, in another order */
+    size_t n;
+    char *words = f8_cli_read(f8_cli_write_words("text", TEXT), &n);
+    ck_assert_uint_eq(n, TEXT);
+    f8_cli_write("text", words + TEXT / 2, TEXT - TEXT / 2);
+    FILE *text = fopen(data, "ab");
+    ck_assert(text && fwrite(words, 1, TEXT / 2, text) == TEXT / 2 && !fclose(text));
+    free(words);
+    REFUSED(1, "the data is {\"tokens\":6000", "--resume", folder);
     f8_cli_write_words("text", TEXT);
     unlink(in(folder, checkpoint(10)));
     unlink(in(folder, checkpoint(4)));

@@ -266,7 +266,7 @@ static void make_filled(const char *file)
 static void change(const char *file, const char *sql)
 {
     f8_db db;
-    OK(f8_db_open(&db, file, true, 10, diag));
+    OK(f8_db_open(&db, file, F8_DB_WRITE, 10, diag));
     OK(f8_db_do(&db, sql, diag));
     f8_db_close(&db);
 }
@@ -343,7 +343,7 @@ START_TEST(locked)
     f8_tuned *tuned;
     f8_diag diag = {0};
     make_filled(path);
-    OK(f8_db_open(&db, path, true, 10, diag));
+    OK(f8_db_open(&db, path, F8_DB_WRITE, 10, diag));
     OK(f8_db_do(&db, "BEGIN EXCLUSIVE", diag));
     ck_assert_int_eq(f8_tuned_read(path, here.device, 10, &arena, &tuned, &diag), F8_ERR_IO);
     ck_assert_ptr_nonnull(strstr(diag.text, "another process has it locked"));
@@ -351,6 +351,68 @@ START_TEST(locked)
     f8_db_close(&db);
     OK(f8_tuned_read(path, here.device, 10, &arena, &tuned, diag));
     ck_assert_uint_eq(f8_tuned_count(tuned), 60);
+}
+END_TEST
+
+enum { NOBODY = 65534 };
+
+/* As the kernel cache's: what others may write is not used, wherever it lies, nor a journal that
+ * they left beside it. Another's database may be merged, though. */
+START_TEST(somebody_elses)
+{
+    char file[160], beside[160], link[160], expected[160];
+    make_filled(path);
+    ck_assert_int_eq(chmod(path, 0620), 0);
+    check_refused(path, "can be written by others (mode 620): chmod go-w");
+    ck_assert_int_eq(chmod(path, 0644), 0);
+    snprintf(beside, sizeof beside, "%s/a/b", folder);
+    ck_assert_int_eq(chmod(beside, 0777), 0);
+    check_refused(path, "can be written by everyone (mode 777)");
+    ck_assert_int_eq(chmod(beside, 01777), 0); /* as /tmp: others can't take files of ours away */
+    f8_tuning_close(open_at(path));
+    ck_assert_int_eq(chmod(beside, 0700), 0);
+    snprintf(beside, sizeof beside, "%s-journal", path);
+    write_bytes(beside, "", 0);
+    ck_assert_int_eq(chmod(beside, 0666), 0);
+    check_refused(path, "-journal' can be written by others (mode 666)");
+    ck_assert_int_eq(unlink(beside), 0);
+    snprintf(link, sizeof link, "%s/link.db", folder); /* leads to a file that is ours */
+    ck_assert_int_eq(symlink(path, link), 0);
+    f8_tuning_close(open_at(link));
+    snprintf(file, sizeof file, "%s/own.db", folder);
+    if (geteuid()) {
+        test_skip("a database of another user", "only root can give one away");
+        return;
+    }
+    ck_assert_int_eq(chown(path, NOBODY, NOBODY), 0);
+    snprintf(expected, sizeof expected, "belongs to user %d, and this is user 0", NOBODY);
+    check_refused(path, expected);
+    check_refused(link, expected);
+    f8_tuning *t = open_at(file);
+    f8_tuning_counts counts;
+    OK(f8_tuning_merge(t, path, NULL, &counts, diag));
+    ck_assert_int_eq(counts.choices, 60);
+    f8_tuning_close(t);
+}
+END_TEST
+
+/* SQLite has the settings for files that it does not trust, and a schema with more than tables is
+ * refused: a view could run for ever. */
+START_TEST(defensive)
+{
+    f8_db db;
+    f8_diag diag = {0};
+    int on = 0, trusting = 1;
+    make_filled(path);
+    OK(f8_db_open(&db, path, F8_DB_WRITE, 10, diag));
+    db.api.sqlite3_db_config(db.handle, SQLITE_DBCONFIG_DEFENSIVE, -1, &on);
+    db.api.sqlite3_db_config(db.handle, SQLITE_DBCONFIG_TRUSTED_SCHEMA, -1, &trusting);
+    ck_assert(on && !trusting);
+    OK(f8_db_do(&db, "PRAGMA writable_schema = ON", diag));
+    ck_assert_int_ne(f8_db_do(&db, "UPDATE sqlite_master SET sql = 'x'", &diag), F8_OK);
+    f8_db_close(&db);
+    change(path, "CREATE VIEW v AS SELECT * FROM choice");
+    check_refused(path, "it has views or triggers");
 }
 END_TEST
 
@@ -365,6 +427,11 @@ START_TEST(nowhere_to_write)
     ck_assert_int_eq(f8_tuning_open(file, NULL, &t, &diag), F8_ERR_IO);
     ck_assert_ptr_nonnull(strstr(diag.text, "tuning database: unable to open database file"));
     ck_assert_str_eq(diag.file, file);
+    char *deep = f8_arena_array(&arena, 6001, 1);
+    memset(deep, 'd', 6000);
+    diag = (f8_diag){0};
+    ck_assert_int_eq(f8_tuning_open(deep, NULL, &t, &diag), F8_ERR_IO);
+    ck_assert_ptr_nonnull(strstr(diag.text, "File name too long"));
     if (geteuid() == 0) {
         test_skip("a database that can't be written", "no mode keeps root out");
         return;
@@ -551,6 +618,8 @@ Suite *f8_suite(void)
     tcase_add_test(t, later_schema);
     tcase_add_test(t, damaged);
     tcase_add_test(t, locked);
+    tcase_add_test(t, somebody_elses);
+    tcase_add_test(t, defensive);
     tcase_add_test(t, nowhere_to_write);
     tcase_add_test(t, there_and_back);
     tcase_add_test(t, merged);

@@ -1,0 +1,89 @@
+/* See cmd_process.h. */
+#include "frontend/cli/cmd_process.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { LAST_RESORT = 5 /* seconds for MPI to end the job */ };
+
+void cli_say(cli_said *s, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    const int n = vsnprintf(s->text + s->n, sizeof s->text - s->n, format, args);
+    va_end(args);
+    s->n = n < 0 ? s->n : s->n + (size_t)n < sizeof s->text ? s->n + (size_t)n : sizeof s->text - 1;
+}
+
+void cli_say_to(int to, const cli_said *s)
+{
+    for (size_t at = 0; at < s->n;) {
+        const ssize_t n = write(to, s->text + at, s->n - at);
+        if (n < 0 && errno != EINTR)
+            return; /* nobody can be told */
+        at += n > 0 ? (size_t)n : 0;
+    }
+}
+
+cli_life cli_life_of(int64_t pid)
+{
+    char path[64], text[512];
+    snprintf(path, sizeof path, "/proc/%" PRId64 "/stat", pid);
+    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    const ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
+    if (fd >= 0)
+        close(fd);
+    if (n <= 0)
+        return fd < 0 && errno == ENOENT ? CLI_GONE : CLI_UNKNOWN;
+    text[n] = 0;
+    const char *state = strrchr(text, ')'); /* the name before it may have any characters */
+    if (!state || state[1] != ' ')
+        return CLI_UNKNOWN;
+    return strchr("Tt", state[2]) ? CLI_STOPPED : strchr("ZXx", state[2]) ? CLI_GONE : CLI_RUNS;
+}
+
+const char *cli_life_text(cli_life l)
+{
+    return l == CLI_STOPPED ? " is stopped (SIGSTOP)" : l == CLI_GONE ? " is gone" : "";
+}
+
+void cli_say_rank(cli_said *s, int rank, const char *host, int64_t pid)
+{
+    cli_say(s, "rank %d (host %s, process %" PRId64 ")", rank, host, pid);
+}
+
+bool cli_start_thread(pthread_t *out, void *(*body)(void *), void *user)
+{
+    sigset_t every, before;
+    sigfillset(&every);
+    pthread_sigmask(SIG_SETMASK, &every, &before);
+    const int failed = pthread_create(out, NULL, body, user);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (failed)
+        fprintf(stderr, "fp8c: error: can't start a thread: %s\n", strerror(failed));
+    return !failed;
+}
+
+static void *last_resort(void *user)
+{
+    (void)user;
+    sleep(LAST_RESORT);
+    _exit(CLI_FAILED);
+}
+
+void cli_end_job(fp8c_mpi *mpi)
+{
+    /* MPICH's mpirun drops what it has not passed on when a process aborts */
+    static const struct timespec passed_on = {.tv_nsec = 200000000};
+    pthread_t thread;
+    nanosleep(&passed_on, NULL);
+    if (mpi && !pthread_create(&thread, NULL, last_resort, NULL))
+        fp8c_mpi_abort(mpi, CLI_FAILED);
+    _exit(CLI_FAILED);
+}
