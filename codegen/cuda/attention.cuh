@@ -243,12 +243,38 @@ F8_DEV void f8_att_add(float (&out)[MT][S::DP / 8][4], const f8_u32 (&a)[MT][NT 
 
 /* ---- masks ---- */
 
-/* With a mask, scores become x in units of log2 where the mask is applied, and the factor is 1. A
- * query that sees nothing has a sum of 0: its o is 0 and its lse +Inf, from which backward makes
- * zeros. Without a mask all of this is nothing. */
+/* With a bool mask, scores become x in units of log2 where the mask is applied, and the factor is 1.
+ * With a mask that is added they become s + mask, an f32 that is rounded once, and stay in units of
+ * exp: the largest, which backward subtracts, must be the very number that a score is. A query that
+ * sees nothing has a sum of 0: its o is 0 and its lse +Inf, from which backward makes zeros. Without
+ * a mask all of this is nothing. */
 template <class S> F8_DEV constexpr float f8_att_factor()
 {
     return S::MASK ? 1.0f : S::FACTOR;
+}
+
+/* A difference of scores in units of log2. */
+template <class S> F8_DEV float f8_att_log2(float x)
+{
+    return S::MASK == 2 ? x * 0x1.715476p0f : x;
+}
+
+/* What exp2 takes of a score, in forward: top is the row's largest so far, in its units. */
+template <class S> F8_DEV float f8_att_below(float s, float top)
+{
+    if constexpr (S::MASK == 2)
+        return f8_att_log2<S>(s - top);
+    else
+        return f8_fma(s, f8_att_factor<S>(), -top);
+}
+
+/* The same in backward: lse2 is lse in units of log2, or top; rest2 is there with top alone. */
+template <class S> F8_DEV float f8_att_exponent(float s, float lse2, float rest2)
+{
+    if constexpr (S::MASK == 2)
+        return f8_fma(s - lse2, 0x1.715476p0f, -rest2);
+    else
+        return f8_fma(s, f8_att_factor<S>(), -lse2);
 }
 
 /* The mask of one head: its element (query 0, key 0). */
@@ -271,7 +297,7 @@ F8_DEV float f8_att_masked(float s, const typename S::mask_type *mask, int query
         if constexpr (S::MASK == 1)
             return m != 0 ? s * S::FACTOR : -f8_from_bits(0x7f800000u);
         else
-            return f8_fma(s, S::FACTOR, m * 0x1.715476p0f);
+            return f8_fma(s, S::FACTOR, m);
     } else {
         return s;
     }
@@ -298,11 +324,23 @@ F8_DEV void f8_att_apply(float (&s)[MT][NT][4], const typename S::mask_type *mas
     }
 }
 
-/* Of a row, from the largest score and the sum: lse, and what o is multiplied by. */
-template <class S> F8_DEV float f8_att_lse(float top, float sum)
+/* The rows of lse of a head. */
+template <class S, class P> F8_DEV auto f8_att_lse_of(const P &p, int pair)
 {
-    const float lse = f8_fma(top, 0x1.62e430p-1f, f8_att_log<S>(sum));
-    return S::MASK && sum == 0.0f ? f8_from_bits(0x7f800000u) : lse;
+    return p.lse + (f8_i64)pair * (S::MASK == 2 ? 2 : 1) * S::T;
+}
+
+/* Of a row, from the largest score and the sum: lse, and what o is multiplied by. */
+template <class S> F8_DEV void f8_att_put_lse(float *lse, int row, float top, float sum)
+{
+    const bool blind = S::MASK && sum == 0.0f;
+    const float infinity = f8_from_bits(0x7f800000u), log = f8_att_log<S>(sum);
+    if constexpr (S::MASK == 2) {
+        lse[row] = blind ? 0.0f : sum == sum ? top : sum;
+        lse[S::T + row] = blind ? infinity : log;
+    } else {
+        lse[row] = blind ? infinity : f8_fma(top, 0x1.62e430p-1f, log);
+    }
 }
 template <class S> F8_DEV float f8_att_inverse(float sum)
 {
