@@ -121,6 +121,31 @@ static double weight(const heads *a, const double *lse, int64_t i, double s)
     return exp(a->adds ? (s - lse[i]) - lse[a->T + i] : s - lse[i]);
 }
 
+/* f8_part's `more` of query i: over the scores whose exp, at the most, is not 0 beside the largest.
+ * q is the query. */
+static double more_error(const heads *a, int64_t i, const double *q, const double *k, double top)
+{
+    const double e = a->x->score_error;
+    double more = 0;
+    for (int64_t j = 0; j < seen(a, i) && a->adds && a->x->magnitudes; j++) {
+        const double score = a->scale * dot(q, k + j * a->D, a->D);
+        const double s = masked(a, score, j), up = masked(a, score + e, j) - s;
+        const double off = fmax(up, s - masked(a, score - e, j)) - e;
+        if (s + up - top > -110)
+            more = fmax(more, off);
+    }
+    return more;
+}
+
+/* How often a probability counts, from `more`. */
+static double counted(const heads *a, double p, double more)
+{
+    const double without_bound = 1e120; /* 0 times it is 0, and no product of four values overflows */
+    if (!a->adds || !a->x->magnitudes)
+        return p;
+    return more > 0.5 ? without_bound : p * (1 + 2 * more / a->x->weight_error);
+}
+
 /* Computes o [T, D] and lse of one head; p [T] is scratch. A NaN anywhere in a row makes the whole
  * row NaN. */
 static void forward_head(const heads *a, int64_t b, int64_t h, const double *q, const double *k,
@@ -140,8 +165,12 @@ static void forward_head(const heads *a, int64_t b, int64_t h, const double *q, 
         for (int64_t j = 0; j < seen(a, i); j++)
             sum += exp(p[j] - top);
         put_lse(a, lse, i, top, sum);
+        const double more = more_error(a, i, q + i * D, k, top);
         for (int64_t j = 0; j < seen(a, i) && !(a->mask && sum == 0); j++)
-            add_scaled(o + i * D, kept(a, b, h, i, j) * exp(p[j] - top) / sum, v + j * D, D);
+            add_scaled(o + i * D,
+                       kept(a, b, h, i, j) * counted(a, exp(p[j] - top) / sum, more), v + j * D, D);
+        if (a->adds && a->x->magnitudes)
+            lse[i] = lse[a->T + i] = more > 0.5 ? (double)INFINITY : more;
     }
 }
 
@@ -163,9 +192,10 @@ static void backward_head(const heads *a, int64_t b, int64_t h, const gradient *
         const double sum = dot(d_o, g->o + i * D, D), delta = a->x->magnitudes ? -sum : sum;
         const double *score_q = g->score_q + i * D;
         load_mask(a, b, h, i);
+        const double more = more_error(a, i, score_q, g->score_k, g->lse[i]);
         for (int64_t j = 0; j < seen(a, i); j++) {
             const double s = masked(a, a->scale * dot(score_q, g->score_k + j * D, D), j);
-            const double p = weight(a, g->lse, i, s), keep = kept(a, b, h, i, j);
+            const double p = counted(a, weight(a, g->lse, i, s), more), keep = kept(a, b, h, i, j);
             const double ds = scale * p * (keep * dot(d_o, g->v + j * D, D) - delta);
             add_scaled(g->dv + j * D, keep * p, d_o, D);
             add_scaled(g->dq + i * D, ds, g->k + j * D, D);

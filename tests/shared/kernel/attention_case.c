@@ -5,6 +5,7 @@
 #include "tests/shared/random.h"
 
 #include <check.h>
+#include <float.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -109,13 +110,24 @@ static size_t element_size(const att_case *c, int tensor)
     return tensor == T_LSE || tensor == T_SEED ? 4 : f8_dtype_size(c->desc.dtype);
 }
 
+/* Where lse of a query is, its row d. */
+static int64_t lse_at(const f8_attention_desc *x, int64_t b, int64_t t, int64_t head, int64_t d)
+{
+    return ((b * x->H + head) * f8_attention_lse_rows(x) + d) * x->T + t;
+}
+
+static int64_t lse_count(const f8_attention_desc *x)
+{
+    return x->B * x->H * f8_attention_lse_rows(x) * x->T;
+}
+
 static uint8_t *element(const att_case *c, int tensor, int64_t b, int64_t t, int64_t head,
                         int64_t d)
 {
     const f8_attention_desc *x = &c->desc;
     int64_t at = (b * tokens(x, tensor) + t) * c->t[tensor].stride + head * x->D + d;
     if (tensor == T_LSE)
-        at = (b * x->H + head) * x->T + t;
+        at = lse_at(x, b, t, head, d);
     return c->t[tensor].base + (size_t)at * element_size(c, tensor);
 }
 
@@ -173,6 +185,20 @@ static double added(const att_case *c, int64_t b, int64_t h, int64_t i, int64_t 
     return (double)f;
 }
 
+/* Of a large row of an f32 mask; `draw` is within 1. Scores before it are within 30, so that at 1e9,
+ * where an f32 is a multiple of 64, all keys of one number score the same. */
+static float large(int64_t row, int64_t key, double draw)
+{
+    switch (row % 6) {
+    case 0: return -1e9f;
+    case 1: return -FLT_MAX;
+    case 2: return 1e9f;
+    case 3: return key % 3 ? -1e9f : (float)draw;
+    case 4: return -65504;
+    default: return draw < 0 ? -1e9f : -1e9f - 64;
+    }
+}
+
 static void fill_mask(att_case *c, uint64_t *s)
 {
     const f8_attention_desc *x = &c->desc;
@@ -182,7 +208,9 @@ static void fill_mask(att_case *c, uint64_t *s)
                 for (int64_t j = 0; x->masking && j < x->Tk; j++) {
                     const bool blind = x->mask.q && i == 0;
                     const double draw = uniform(s);
-                    const float f = blind || draw < -0.3 ? -INFINITY : (float)(4 * draw);
+                    float f = blind || draw < -0.3 ? -INFINITY : (float)(4 * draw);
+                    if (x->mask.q && i % 2)
+                        f = large(i / 2, j, draw);
                     const int64_t at =
                         b * x->mask.b + h * x->mask.h + i * x->mask.q + j * x->mask.k;
                     if (x->masking == F8_MASK_BOOL)
@@ -205,7 +233,7 @@ static void make_tensor(att_case *c, int tensor, int64_t gap)
     att_tensor *t = &c->t[tensor];
     t->heads = of_keys(tensor) ? x->Hkv : x->H;
     t->stride = t->heads * x->D + gap;
-    int64_t count = tensor == T_LSE    ? x->B * x->H * x->T
+    int64_t count = tensor == T_LSE    ? lse_count(x)
                     : tensor == T_MASK ? mask_count(x)
                     : tensor == T_SEED ? x->dropout > 0
                                        : x->B * tokens(x, tensor) * t->stride;
@@ -213,7 +241,7 @@ static void make_tensor(att_case *c, int tensor, int64_t gap)
     t->memory = must(aligned_alloc(64, (t->bytes + 63) / 64 * 64));
     t->base = t->memory + MARGIN;
     memset(t->memory, CANARY, t->bytes);
-    int64_t values = tensor == T_LSE ? count : x->B * tokens(x, tensor) * t->heads * x->D;
+    int64_t values = tensor == T_LSE ? lse_count(x) : x->B * tokens(x, tensor) * t->heads * x->D;
     t->value = must(calloc((size_t)values, sizeof(double)));
     t->bound = must(calloc((size_t)values, sizeof(double)));
 }
@@ -356,7 +384,10 @@ static void read_values(att_case *c, int tensor)
     double *to = c->t[tensor].value;
     if (tensor == T_LSE) {
         for (int64_t n = 0; n < x->B * x->H * x->T; n++)
-            to[n] = att_get(c, tensor, n / x->T / x->H, n % x->T, n / x->T % x->H, 0);
+            for (int64_t d = 0; d < f8_attention_lse_rows(x); d++) {
+                const int64_t b = n / x->T / x->H, h = n / x->T % x->H;
+                to[lse_at(x, b, n % x->T, h, d)] = att_get(c, tensor, b, n % x->T, h, d);
+            }
         return;
     }
     const int64_t T = tokens(x, tensor);
@@ -376,12 +407,49 @@ static const double *vector(const att_case *c, int tensor, int64_t b, int64_t t,
 typedef struct row {
     double *s, *p, *es; /* per key: scaled score, exp(s - lse), error of s */
     int64_t keys;
-    double lse;
+    double lse[2]; /* with an f32 mask the largest score, and the log of the sum of the rest */
+    double off;    /* what the largest score of an f32 mask is off by */
 } row;
 
 static double output_rounding(const att_case *c, double x)
 {
     return fabs(x) * (c->desc.dtype == F8_BF16 ? 0x1p-8 : UNIT) + 0x1p-126;
+}
+
+/* s of a key as the formula has it, with an f32 mask rounded to f32; and what a target's may be off
+ * by: before the mask `error`, which rounding beside a large mask swallows or makes a step of. */
+static double masked(const att_case *c, double score, double plus, double error, double *off)
+{
+    if (c->desc.masking != F8_MASK_ADD) {
+        *off = error;
+        return score + plus;
+    }
+    const double s = (double)(float)(score + plus);
+    const double up = (double)(float)(score + error + plus) - s;
+    *off = fmax(up, s - (double)(float)(score - error + plus));
+    return s;
+}
+
+/* The sum of exp(s - max), and lse from it. What exp's arguments are off by is added to es: without
+ * an f32 mask max is, too; with one it is a score itself, exact, and a difference is rounded. */
+static void normalize(const att_case *c, row *r, double max)
+{
+    const bool adds = c->desc.masking == F8_MASK_ADD;
+    double sum = 0;
+    for (int64_t j = 0; j < r->keys; j++)
+        sum += exp(r->s[j] - max);
+    r->lse[0] = adds ? max : max + log(sum);
+    r->lse[1] = log(sum);
+    for (int64_t j = 0; j < r->keys; j++) {
+        const double below = max - r->s[j], more = adds ? 4 * below : 2 * fabs(r->s[j]) + 2 * fabs(max);
+        if (r->s[j] == -INFINITY || (adds && below - r->es[j] > 104)) {
+            r->es[j] = 0; /* its exponential is 0 */
+            continue;
+        }
+        r->off = fmax(r->off, r->es[j]);
+        r->es[j] += c->errors.exp + UNIT * more; /* and rescaling */
+    }
+    r->off = adds ? r->off : 0; /* else errors of the largest and of the others go together */
 }
 
 static void scores(const att_case *c, row *r, int64_t b, int64_t i, int64_t h)
@@ -390,6 +458,7 @@ static void scores(const att_case *c, row *r, int64_t b, int64_t i, int64_t h)
     int64_t g = h / (x->H / x->Hkv);
     double scale = (double)x->scale;
     r->keys = x->causal && i < x->Tk ? i + 1 : x->Tk;
+    r->off = 0;
     double max = -INFINITY;
     for (int64_t j = 0; j < r->keys; j++) {
         const double *q = vector(c, T_Q, b, i, h), *k = vector(c, T_K, b, j, g);
@@ -400,26 +469,25 @@ static void scores(const att_case *c, row *r, int64_t b, int64_t i, int64_t h)
             abs += fabs(a);
         }
         const double plus = added(c, b, h, i, j);
-        r->s[j] = dot * scale + plus;
-        r->es[j] = (c->errors.term * (double)x->D * abs + UNIT * 2 * fabs(dot)) * fabs(scale) +
-                   UNIT * 2 * fabs(plus);
+        const double error =
+            (c->errors.term * (double)x->D * abs + UNIT * 2 * fabs(dot)) * fabs(scale);
+        r->s[j] = masked(c, dot * scale, plus, error, &r->es[j]);
         if (r->s[j] > max)
             max = r->s[j];
     }
     if (max == -INFINITY) { /* nothing to see */
-        r->lse = INFINITY;
+        r->lse[0] = x->masking == F8_MASK_ADD ? 0 : INFINITY;
+        r->lse[1] = INFINITY;
         memset(r->es, 0, (size_t)r->keys * sizeof *r->es);
         return;
     }
-    double sum = 0;
-    for (int64_t j = 0; j < r->keys; j++)
-        sum += exp(r->s[j] - max);
-    r->lse = max + log(sum);
-    for (int64_t j = 0; j < r->keys; j++)
-        if (r->s[j] == -INFINITY)
-            r->es[j] = 0; /* its exponential is 0 */
-        else
-            r->es[j] += c->errors.exp + UNIT * (2 * fabs(r->s[j]) + 2 * fabs(max)); /* and rescaling */
+    normalize(c, r, max);
+}
+
+/* The probability of a score, from the rows of lse at `lse`, T apart. */
+static double weight(const att_case *c, double s, const double *lse)
+{
+    return exp(c->desc.masking == F8_MASK_ADD ? (s - lse[0]) - lse[c->desc.T] : s - lse[0]);
 }
 
 static row new_row(const att_case *c)
@@ -436,6 +504,7 @@ static void free_row(row *r)
 void att_reference_forward(att_case *c)
 {
     const f8_attention_desc *x = &c->desc;
+    const bool adds = x->masking == F8_MASK_ADD;
     row r = new_row(c);
     read_values(c, T_Q), read_values(c, T_K), read_values(c, T_V);
     for (int64_t n = 0; n < x->B * x->H * x->T; n++) {
@@ -444,10 +513,15 @@ void att_reference_forward(att_case *c)
         double worst = 0, chain = c->errors.term * (double)(r.keys + 8 + 3 * (r.keys / 48));
         for (int64_t j = 0; j < r.keys; j++) {
             worst = fmax(worst, r.es[j]);
-            r.p[j] = exp(r.s[j] - r.lse);
+            r.p[j] = exp(r.s[j] - r.lse[0] - (adds ? r.lse[1] : 0));
         }
-        c->t[T_LSE].value[n] = r.lse;
-        c->t[T_LSE].bound[n] = SLACK * (worst + chain + UNIT * (4 + 4 * fabs(r.lse)));
+        for (int64_t d = 0; d < f8_attention_lse_rows(x); d++) {
+            const int64_t at = lse_at(x, b, i, h, d);
+            c->t[T_LSE].value[at] = r.lse[d];
+            c->t[T_LSE].bound[at] =
+                adds && d == 0 ? r.off
+                               : SLACK * (worst + r.off + chain + UNIT * (4 + 4 * fabs(r.lse[d])));
+        }
         for (int64_t d = 0; d < x->D; d++) {
             double o = 0, abs = 0;
             for (int64_t j = 0; j < r.keys; j++) {
@@ -477,7 +551,8 @@ static void backward_row(att_case *c, row *r, int64_t b, int64_t i, int64_t h)
     const int64_t D = x->D, g = h / (x->H / x->Hkv);
     const double *q = vector(c, T_Q, b, i, h), *o = vector(c, T_O, b, i, h);
     const double *dout = vector(c, T_DO, b, i, h);
-    double scale = (double)x->scale, lse = c->t[T_LSE].value[(b * x->H + h) * x->T + i];
+    const double scale = (double)x->scale, *lse = c->t[T_LSE].value + lse_at(x, b, i, h, 0);
+    const bool adds = x->masking == F8_MASK_ADD;
     double delta = 0, delta_abs = 0;
     /* the longest chain an element of dq, dk or dv sums in */
     const int64_t longest = x->T > x->Tk ? x->T : x->Tk;
@@ -490,8 +565,8 @@ static void backward_row(att_case *c, row *r, int64_t b, int64_t i, int64_t h)
         const double *k = vector(c, T_K, b, j, g), *v = vector(c, T_V, b, j, g);
         if (r->s[j] == -INFINITY)
             continue;
-        double p = exp(r->s[j] - lse), dp = 0, dp_abs = 0;
-        double ep = r->es[j] + UNIT * 2 * fabs(lse);
+        double p = weight(c, r->s[j], lse), dp = 0, dp_abs = 0;
+        double ep = r->es[j] + UNIT * 2 * fabs(lse[adds ? x->T : 0]);
         for (int64_t d = 0; d < D; d++) {
             dp += dout[d] * v[d];
             dp_abs += fabs(dout[d] * v[d]);
@@ -542,12 +617,12 @@ void att_check(const att_case *c, int tensor)
 {
     const f8_attention_desc *d = &c->desc;
     const att_tensor *t = &c->t[tensor];
-    int64_t D = tensor == T_LSE ? 1 : d->D;
+    int64_t D = tensor == T_LSE ? f8_attention_lse_rows(d) : d->D;
     for (int64_t b = 0; b < d->B; b++)
         for (int64_t i = 0; i < tokens(d, tensor); i++)
             for (int64_t h = 0; h < t->heads; h++)
                 for (int64_t e = 0; e < D; e++) {
-                    int64_t at = tensor == T_LSE ? (b * d->H + h) * d->T + i
+                    int64_t at = tensor == T_LSE ? lse_at(d, b, i, h, e)
                                                  : ((b * tokens(d, tensor) + i) * t->heads + h) * D + e;
                     double got = att_get(c, tensor, b, i, h, e);
                     double off = got == t->value[at] ? 0 : fabs(got - t->value[at]); /* or Inf */
