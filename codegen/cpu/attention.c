@@ -116,8 +116,8 @@ static LLVMValueRef make_softmax(f8_att *a, bool diag)
     return f;
 }
 
-/* The rows of lse from the largest score and the sum, and alpha = 1 / sum. With a mask, a query with
- * nothing to see has a sum of 0: lse = +Inf, or top = 0 and rest = +Inf, and alpha = 0. */
+/* The rows of lse from the largest score and the sum, and alpha = 1 / sum. With a mask, a query
+ * with nothing to see has a sum of 0: lse = +Inf, or top = 0 and rest = +Inf, and alpha = 0. */
 static void final_values(f8_att *a, LLVMValueRef max, LLVMValueRef sum, LLVMValueRef lse[2],
                          LLVMValueRef *alpha)
 {

@@ -3,17 +3,17 @@
  *
  * bf16 runs on tensor cores. Products are sums in f32 of bf16 operands, in the order of the
  * hardware. P and dS are rounded to bf16 before they enter a product. Everything else stays in f32
- * and is rounded once, on the way out. lse is f32, and two rows of it with an f32 mask. f32 uses plain multiply-adds in the order of d,
- * of keys and of queries.
+ * and is rounded once, on the way out. lse is f32, and two rows of it with an f32 mask. f32 uses
+ * plain multiply-adds in the order of d, of keys and of queries.
  *
  * A NaN or Inf of a query reaches its own row and the keys that it sees; one of a key or value
  * reaches the queries that see it. It reaches nothing else, also within the 16 x 16 blocks on the
  * diagonal, where 0 * NaN is kept out (f8_att_add_diagonal).
  *
- * Backward: first delta and lse go to the workspace, what backward adds to exponents in units of log2 (_0). Then dk and dv are
- * computed by blocks of keys, with the query heads of the group and their queries in order (_1),
- * then dq by blocks of queries (_2). The workspace is 16-byte aligned; tensors need only the
- * alignment of their element. */
+ * Backward: first delta and lse go to the workspace (_0), what is added to exponents in units of
+ * log2. Then dk and dv are computed by blocks of keys, with the query heads of the group and their
+ * queries in order (_1), then dq by blocks of queries (_2). The workspace is 16-byte aligned;
+ * tensors need only the alignment of their element. */
 #include "codegen/cuda/emit.h"
 
 #include <math.h>
@@ -117,7 +117,8 @@ static void emit_constants(f8_text *t, const f8_attention_desc *x, phase_kind ki
                 (long long)(kind == KEYS ? x->T : x->Tk));
     f8_text_add(t, "    static constexpr int TP = %lld, ROWS = %d;\n", (long long)padded_rows(x),
                 rows_of(x, kind, s));
-    f8_text_add(t, "    static constexpr int WARPS = %d, MT = %d, COLS = %d, SUB = %d, STATS = %d;\n",
+    f8_text_add(t,
+                "    static constexpr int WARPS = %d, MT = %d, COLS = %d, SUB = %d, STATS = %d;\n",
                 s->warps, s->pieces, s->cols, s->sub, stats_of(x));
     f8_text_add(
         t, "    static constexpr bool CAUSAL = %d, ROWS_ARE_KEYS = %d, HOLD = %d, NEGATIVE = %d;\n",

@@ -140,7 +140,8 @@ static double more_error(const heads *a, int64_t i, const double *q, const doubl
 /* How often a probability counts, from `more`. */
 static double counted(const heads *a, double p, double more)
 {
-    const double without_bound = 1e120; /* 0 times it is 0, and no product of four values overflows */
+    const double without_bound =
+        1e120; /* 0 times it is 0, and no product of four values overflows */
     if (!a->adds || !a->x->magnitudes)
         return p;
     return more > 0.5 ? without_bound : p * (1 + 2 * more / a->x->weight_error);
@@ -167,8 +168,8 @@ static void forward_head(const heads *a, int64_t b, int64_t h, const double *q, 
         put_lse(a, lse, i, top, sum);
         const double more = more_error(a, i, q + i * D, k, top);
         for (int64_t j = 0; j < seen(a, i) && !(a->mask && sum == 0); j++)
-            add_scaled(o + i * D,
-                       kept(a, b, h, i, j) * counted(a, exp(p[j] - top) / sum, more), v + j * D, D);
+            add_scaled(o + i * D, kept(a, b, h, i, j) * counted(a, exp(p[j] - top) / sum, more),
+                       v + j * D, D);
         if (a->adds && a->x->magnitudes)
             lse[i] = lse[a->T + i] = more > 0.5 ? (double)INFINITY : more;
     }
@@ -267,7 +268,8 @@ static void backward(const heads *a, int64_t batch, const f8_rvalue *const *in, 
 {
     const int64_t n = a->T * a->D, n_keys = a->K * a->D, group = a->H / a->KH;
     double *q = room, *o = q + n, *d_o = o + n, *dq = d_o + n, *k = dq + n, *v = k + n_keys,
-           *dk = v + n_keys, *dv = dk + n_keys, *lse = dv + n_keys, *more = lse + a->T * (1 + a->adds);
+           *dk = v + n_keys, *dv = dk + n_keys, *lse = dv + n_keys,
+           *more = lse + a->T * (1 + a->adds);
     const bool apart = a->x->magnitudes;
     const arrays to = {q, k, v, o, d_o, lse, apart ? more : q, apart ? more + n : k};
     const gradient g = {to.score_q, to.score_k, q, k, v, o, lse, d_o, dq, dk, dv};

@@ -318,12 +318,13 @@ static void measure(const judge *j, scores *s)
 
 /* With A the largest score's magnitude: a score errs by e = (D + 3) u A, its exponential by e and 2
  * u (A + 1) for the rounded difference and exp itself, a sum of T by T u: p is off by a factor of
- * at most w = 2 (e + 2 u (A + 1)) + (T + 4) u. With an f32 mask e is what a score errs by before the
- * mask is added. What rounding the sum then adds depends on its neighbours: the reference finds it
- * for each query (f8_part). The difference that exp takes is not as large as the mask, where p is
- * not 0: its magnitude stands in the place of A, beside e. On tensor cores p and dp - delta of bf16 operands
- * are rounded to bf16 before the products, 2^-8 each, twice in dq and dk (p, then ds), and
- * everything in f32 is allowed 4 times as much: sums cut off, exp2 and log2 with a factor. */
+ * at most w = 2 (e + 2 u (A + 1)) + (T + 4) u. With an f32 mask e is what a score errs by before
+ * the mask is added. What rounding the sum then adds depends on its neighbours: the reference finds
+ * it for each query (f8_part). The difference that exp takes is not as large as the mask, where p
+ * is not 0: its magnitude stands in the place of A, beside e. On tensor cores p and dp - delta of
+ * bf16 operands are rounded to bf16 before the products, 2^-8 each, twice in dq and dk (p, then
+ * ds), and everything in f32 is allowed 4 times as much: sums cut off, exp2 and log2 with a factor.
+ */
 static scores scores_of(const judge *j)
 {
     const f8_node *n = f8_at(j->g, j->r);

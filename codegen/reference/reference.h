@@ -62,11 +62,11 @@ typedef struct f8_part {
     int64_t first;      /* for these three: the part's first row or sequence in the whole */
     f8_terms terms;
     /* F8_TERMS_MAGNITUDES of an attention with an f32 mask. A target's score may be off by
-     * score_error before the mask is added and the sum is rounded; beside a large mask, where an f32
-     * has few neighbours, that is nothing, or a step to the next one. Of a query, `more` is what the
-     * rounded scores that count may be off by beyond score_error. Its terms count 1 + 2 more /
-     * weight_error times; infinitely, where more is over 1/2: exp of it is no longer linear. lse is
-     * `more`, or Inf. */
+     * score_error before the mask is added and the sum is rounded; beside a large mask, where an
+     * f32 has few neighbours, that is nothing, or a step to the next one. Of a query, `more` is
+     * what the rounded scores that count may be off by beyond score_error. Its terms count 1 + 2
+     * more / weight_error times; infinitely, where more is over 1/2: exp of it is no longer linear.
+     * lse is `more`, or Inf. */
     double score_error, weight_error;
 } f8_part;
 

@@ -1,11 +1,11 @@
-/* Attention under large finite masks, on every target, through the public API: results and gradients
- * against formulas in double, written here.
+/* Attention under large finite masks, on every target, through the public API: results and
+ * gradients against formulas in double, written here.
  *
- * A score is an f32: the factor times q k, plus the mask, rounded once. At -1e9 an f32 is a multiple
- * of 64, so all keys of a row that is masked so have the same score. That is the definition, as it
- * is in PyTorch's math in f32; in double the scores would still differ. Inputs are small multiples
- * of 1/8 and factors are powers of two: then a score before the mask is exact on every target, in
- * bf16 too, and the rounded sum is the same everywhere. */
+ * A score is an f32: the factor times q k, plus the mask, rounded once. At -1e9 an f32 is a
+ * multiple of 64, so all keys of a row that is masked so have the same score. That is the
+ * definition, as it is in PyTorch's math in f32; in double the scores would still differ. Inputs
+ * are small multiples of 1/8 and factors are powers of two: then a score before the mask is exact
+ * on every target, in bf16 too, and the rounded sum is the same everywhere. */
 #include <float.h>
 #include <math.h>
 
@@ -25,8 +25,8 @@ typedef struct case_ {
 } case_;
 
 static const case_ cases[] = {
-    {1, 1, true, 0, 1},    {1, 8, false, 0, 1},    {33, 33, false, 0, 1}, {33, 33, true, 0, 1},
-    {9, 20, false, 0.3, 1}, {20, 33, false, 0, 0x1p50f},
+    {1, 1, true, 0, 1},   {1, 8, false, 0, 1},    {33, 33, false, 0, 1},
+    {33, 33, true, 0, 1}, {9, 20, false, 0.3, 1}, {20, 33, false, 0, 0x1p50f},
 };
 enum { N_CASES = sizeof cases / sizeof *cases, KINDS = 11 };
 
@@ -38,13 +38,13 @@ static float mask_of(int kind, int j, int S)
     case 0: return -1e9f;
     case 1: return -FLT_MAX;
     case 2: return 1e9f;
-    case 3: return j % 2 ? few : -1e9f;           /* some hidden, some ordinary */
-    case 4: return -0x1.fep127f;                  /* the least bf16 */
-    case 5: return -65504;                        /* the least f16 */
-    case 6: return -1e9f - 64 * (float)(j % 3);   /* differences that an f32 of this size has */
+    case 3: return j % 2 ? few : -1e9f;         /* some hidden, some ordinary */
+    case 4: return -0x1.fep127f;                /* the least bf16 */
+    case 5: return -65504;                      /* the least f16 */
+    case 6: return -1e9f - 64 * (float)(j % 3); /* differences that an f32 of this size has */
     case 7: return j < S - 2 ? -INFINITY : 1e9f;
-    case 8: return -INFINITY;                     /* nothing to see */
-    case 9: return j % 3 ? -FLT_MAX : -1e9f;      /* the larger of two hides the other */
+    case 8: return -INFINITY;                /* nothing to see */
+    case 9: return j % 3 ? -FLT_MAX : -1e9f; /* the larger of two hides the other */
     default: return few;
     }
 }
@@ -125,7 +125,8 @@ static void expect_row(const case_ *c, int b, int h, int i)
     }
     for (int j = 0; j < c->S; j++) {
         const int to = key_at(c->S, b, h, j);
-        const double keep = kept(c, b, h, i, j), ds = p[j] / 4 * (keep * dot(dy + at, v + to) - delta);
+        const double keep = kept(c, b, h, i, j),
+                     ds = p[j] / 4 * (keep * dot(dy + at, v + to) - delta);
         double most = deltas;
         for (int d = 0; d < D; d++)
             most += keep * fabs((double)dy[at + d] * (double)v[to + d]);
@@ -177,12 +178,13 @@ static void run_case(setup *s, const case_ *c, const char *target, const char *o
 {
     const bool bf16 = !strcmp(of, "bf16");
     char text[512], what[96];
-    snprintf(text, sizeof text,
-             "module m\nfunc forward(%%q: f32[2, %d, 64], %%k: f32[2, %d, 32], %%v: f32[2, %d, 32],\n"
-             "  %%m: f32[2, 1, %d, %d], %%seed: i32[]) -> (%%y: f32[2, %d, 64]) {\n"
-             "  return attention(%%q, %%k, %%v, %%m, %%seed)\n"
-             "    {heads = 4, kv_heads = 2, causal = %s, dropout = %g}\n}\n",
-             c->T, c->S, c->S, c->T, c->S, c->T, c->causal ? "true" : "false", c->dropout);
+    snprintf(
+        text, sizeof text,
+        "module m\nfunc forward(%%q: f32[2, %d, 64], %%k: f32[2, %d, 32], %%v: f32[2, %d, 32],\n"
+        "  %%m: f32[2, 1, %d, %d], %%seed: i32[]) -> (%%y: f32[2, %d, 64]) {\n"
+        "  return attention(%%q, %%k, %%v, %%m, %%seed)\n"
+        "    {heads = 4, kv_heads = 2, causal = %s, dropout = %g}\n}\n",
+        c->T, c->S, c->S, c->T, c->S, c->T, c->causal ? "true" : "false", c->dropout);
     fp8c_compile_options o = pair_options(of);
     o.target = target;
     o.gradients_of = "q,k,v";
@@ -199,8 +201,8 @@ static void run_case(setup *s, const case_ *c, const char *target, const char *o
         pair_set(&s->in, "m", &type, mask);
         expect(c);
         pair_step(s->p, false, &s->in, &s->out);
-        snprintf(what, sizeof what, "%s on %s, case %d, kinds from %d", of, target, (int)(c - cases),
-                 first);
+        snprintf(what, sizeof what, "%s on %s, case %d, kinds from %d", of, target,
+                 (int)(c - cases), first);
         check(s, "y", &y, B * c->T * H * D, c, bf16, what);
         check(s, "dv", &dv, B * c->S * KH * D, c, bf16, what);
         check(s, "dq", &dq, B * c->T * H * D, c, bf16, what);

@@ -296,9 +296,9 @@ END_TEST
 /* Row i of a mask [9, 8]. The scores before it are within 8. */
 static float large_mask(int i, int j)
 {
-    const float rows[9][2] = {{-1e9f, -1e9f}, {-FLT_MAX, -FLT_MAX}, {1e9f, 1e9f}, {-1e9f, 0.5f},
-                              {-1e9f, -1e9f - 64}, {-INFINITY, -INFINITY}, {1e9f, -FLT_MAX},
-                              {-1e5f, -1e5f}, {0, 1}};
+    const float rows[9][2] = {{-1e9f, -1e9f},   {-FLT_MAX, -FLT_MAX}, {1e9f, 1e9f},
+                              {-1e9f, 0.5f},    {-1e9f, -1e9f - 64},  {-INFINITY, -INFINITY},
+                              {1e9f, -FLT_MAX}, {-1e5f, -1e5f},       {0, 1}};
     return rows[i][j % 2];
 }
 
@@ -327,8 +327,8 @@ static void start_masked(fixture *forward, fixture *x, uint32_t seed)
     attention(x, false);
 }
 
-/* Every element is judged, and what a lost logarithm of the sum does to dv is wrong: the weight of a
- * key of a row that is masked with one number is 1 for 1/8. So is a single element that is a
+/* Every element is judged, and what a lost logarithm of the sum does to dv is wrong: the weight of
+ * a key of a row that is masked with one number is 1 for 1/8. So is a single element that is a
  * hundredth off. */
 START_TEST(large_masks)
 {
@@ -352,8 +352,8 @@ START_TEST(large_masks)
             ck_assert_int_gt(x.j.off, 100);
             attention(&x, false);
         }
-        assert_named(&forward, 1, 0, -1e9 + 64);                     /* the largest score */
-        assert_named(&forward, 1, 9, 1.001 * log(8));                /* the log beside it */
+        assert_named(&forward, 1, 0, -1e9 + 64);      /* the largest score */
+        assert_named(&forward, 1, 9, 1.001 * log(8)); /* the log beside it */
         assert_named(&forward, 0, 16 + 3, 1e-3 + (double)((float *)forward.got[0])[16 + 3]);
         finish(&x);
         finish(&forward);

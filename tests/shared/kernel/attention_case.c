@@ -185,8 +185,8 @@ static double added(const att_case *c, int64_t b, int64_t h, int64_t i, int64_t 
     return (double)f;
 }
 
-/* Of a large row of an f32 mask; `draw` is within 1. Scores before it are within 30, so that at 1e9,
- * where an f32 is a multiple of 64, all keys of one number score the same. */
+/* Of a large row of an f32 mask; `draw` is within 1. Scores before it are within 30, so that at
+ * 1e9, where an f32 is a multiple of 64, all keys of one number score the same. */
 static float large(int64_t row, int64_t key, double draw)
 {
     switch (row % 6) {
@@ -441,7 +441,8 @@ static void normalize(const att_case *c, row *r, double max)
     r->lse[0] = adds ? max : max + log(sum);
     r->lse[1] = log(sum);
     for (int64_t j = 0; j < r->keys; j++) {
-        const double below = max - r->s[j], more = adds ? 4 * below : 2 * fabs(r->s[j]) + 2 * fabs(max);
+        const double below = max - r->s[j],
+                     more = adds ? 4 * below : 2 * fabs(r->s[j]) + 2 * fabs(max);
         if (r->s[j] == -INFINITY || (adds && below - r->es[j] > 104)) {
             r->es[j] = 0; /* its exponential is 0 */
             continue;
@@ -622,8 +623,9 @@ void att_check(const att_case *c, int tensor)
         for (int64_t i = 0; i < tokens(d, tensor); i++)
             for (int64_t h = 0; h < t->heads; h++)
                 for (int64_t e = 0; e < D; e++) {
-                    int64_t at = tensor == T_LSE ? lse_at(d, b, i, h, e)
-                                                 : ((b * tokens(d, tensor) + i) * t->heads + h) * D + e;
+                    int64_t at = tensor == T_LSE
+                                     ? lse_at(d, b, i, h, e)
+                                     : ((b * tokens(d, tensor) + i) * t->heads + h) * D + e;
                     double got = att_get(c, tensor, b, i, h, e);
                     double off = got == t->value[at] ? 0 : fabs(got - t->value[at]); /* or Inf */
                     ck_assert_msg(
