@@ -15,7 +15,15 @@
 #include "tests/shared/suite.h"
 
 static const char *targets[] = {"reference", "cpu", "cuda"};
-enum { N_TARGETS = 3, B = 2, H = 4, KH = 2, D = 16, MOST_T = 33, MOST = B * MOST_T * H * D };
+enum {
+    N_TARGETS = 3,
+    BATCH = 2,
+    H = 4,
+    KH = 2,
+    D = 16,
+    MOST_T = 33,
+    MOST = BATCH * MOST_T * H * D
+};
 
 typedef struct case_ {
     int T, S;
@@ -49,7 +57,7 @@ static float mask_of(int kind, int j, int S)
     }
 }
 
-static float mask[B * MOST_T * MOST_T], q[MOST], k[MOST], v[MOST], dy[MOST];
+static float mask[BATCH * MOST_T * MOST_T], q[MOST], k[MOST], v[MOST], dy[MOST];
 
 /* Gradients and the output, and of each the sum of the magnitudes of its terms. */
 typedef struct sums {
@@ -143,7 +151,7 @@ static void expect_row(const case_ *c, int b, int h, int i)
 static void expect(const case_ *c)
 {
     y = dq = dk = dv = (sums){{0}, {0}};
-    for (int row = 0; row < B * H * c->T; row++)
+    for (int row = 0; row < BATCH * H * c->T; row++)
         expect_row(c, row / (H * c->T), row / c->T % H, row % c->T);
 }
 
@@ -164,12 +172,12 @@ static void check(setup *s, const char *name, const sums *want, int n, const cas
 
 static void fill(setup *s, const char *name, int rows, int heads, float by, float *to)
 {
-    const fp8c_type type = {FP8C_F32, 3, {B, rows, heads * D}};
+    const fp8c_type type = {FP8C_F32, 3, {BATCH, rows, heads * D}};
     uint32_t seed = (uint32_t)name[strlen(name) - 1] * 7 + (uint32_t)rows;
-    for (int i = 0; i < B * rows * heads * D; i++)
+    for (int i = 0; i < BATCH * rows * heads * D; i++)
         to[i] = by * ((float)(test_random(&seed) % 17) - 8) / 8;
     if (by != 1 && *name == 'k') /* equal keys: huge scores whose differences are 0 */
-        for (int i = heads * D; i < B * rows * heads * D; i++)
+        for (int i = heads * D; i < BATCH * rows * heads * D; i++)
             to[i] = to[i % (heads * D)];
     pair_set(&s->in, name, &type, to);
 }
@@ -195,28 +203,109 @@ static void run_case(setup *s, const case_ *c, const char *target, const char *o
     fill(s, "dy", c->T, H, 1, dy);
     pair_set(&s->in, "seed", &(fp8c_type){.dtype = FP8C_I32}, &(int32_t){5});
     for (int first = 0; first < KINDS; first += c->T == 1 ? 2 : KINDS) {
-        const fp8c_type type = {FP8C_F32, 4, {B, 1, c->T, c->S}};
-        for (int i = 0; i < B * c->T * c->S; i++)
+        const fp8c_type type = {FP8C_F32, 4, {BATCH, 1, c->T, c->S}};
+        for (int i = 0; i < BATCH * c->T * c->S; i++)
             mask[i] = mask_of((i / c->S + first) % KINDS, i % c->S, c->S);
         pair_set(&s->in, "m", &type, mask);
         expect(c);
         pair_step(s->p, false, &s->in, &s->out);
         snprintf(what, sizeof what, "%s on %s, case %d, kinds from %d", of, target,
                  (int)(c - cases), first);
-        check(s, "y", &y, B * c->T * H * D, c, bf16, what);
-        check(s, "dv", &dv, B * c->S * KH * D, c, bf16, what);
-        check(s, "dq", &dq, B * c->T * H * D, c, bf16, what);
-        check(s, "dk", &dk, B * c->S * KH * D, c, bf16, what);
+        check(s, "y", &y, BATCH * c->T * H * D, c, bf16, what);
+        check(s, "dv", &dv, BATCH * c->S * KH * D, c, bf16, what);
+        check(s, "dq", &dq, BATCH * c->T * H * D, c, bf16, what);
+        check(s, "dk", &dk, BATCH * c->S * KH * D, c, bf16, what);
     }
     end(s);
 }
 
-static setup a;
+static setup a, b;
 
 START_TEST(gradients)
 {
     for (int i = 0; i < N_CASES; i++)
         run_case(&a, &cases[i], targets[_i % N_TARGETS], _i / N_TARGETS ? "bf16" : "f32");
+}
+END_TEST
+
+/* ---- recipes ---- */
+
+/* A layer with attention as an op and written out, whose softmax saves its probabilities. */
+#define LAYER(ATTENTION)                                                                           \
+    "module m\nparam wq: f32[128, 128] normal(0.1)\nparam wk: f32[128, 128] normal(0.1)\n"         \
+    "param wv: f32[128, 128] normal(0.1)\nparam wo: f32[128, 128] normal(0.1)\n"                   \
+    "func forward(%x: f32[2, 32, 128], %m: f32[2, 1, 32, 32]) -> (%y: f32[2, 32, 128]) {\n"        \
+    "  %q = linear(%x, wq)\n  %k = linear(%x, wk)\n  %v = linear(%x, wv)\n" ATTENTION              \
+    "  return linear(%a, wo)\n}\n"
+#define HEADS(X)                                                                                   \
+    "  %h" X " = transpose(reshape(%" X ") {shape = [2, 32, 8, 16]}) {perm = [0, 2, 1, 3]}\n"
+
+static const char whole[] = LAYER("  %a = attention(%q, %k, %v, %m) {heads = 8, causal = false}\n");
+static const char written_out[] = LAYER(HEADS("q") HEADS("k") HEADS(
+    "v") "  %s = mul(cast(batch_matmul(%hq, %hk) {transpose_b = true}) {to = f32}, 0.25)\n"
+         "  %o = batch_matmul(softmax(add(%s, %m)), %hv)\n"
+         "  %a = reshape(transpose(%o) {perm = [0, 2, 1, 3]}) {shape = [2, 32, 128]}\n");
+
+/* |x - y| over |y|, as vectors. */
+static double distance(const pair_value *x, const pair_value *y)
+{
+    double off = 0, size = 0;
+    for (int64_t i = 0; i < fp8c_type_bytes(&x->type) / 4; i++) {
+        const double u = (double)((const float *)x->data)[i],
+                     w = (double)((const float *)y->data)[i];
+        off += (u - w) * (u - w);
+        size += w * w;
+    }
+    return sqrt(off / size);
+}
+
+static void set_padding(setup *s, float number)
+{
+    static float m[2 * 32 * 32];
+    for (int i = 0; i < 2 * 32 * 32; i++)
+        m[i] = i < 32 * 32 && i % 32 < 12 ? number : 0; /* of the first sequence 12 keys */
+    for (int i = 0; i < 12 * 32; i++) /* and, as causal masks do, all keys of these queries */
+        m[i] = number;
+    pair_set(&s->in, "m", &(fp8c_type){FP8C_F32, 4, {2, 1, 32, 32}}, m);
+}
+
+/* A left-padded sequence under every recipe: the same gradients, but for what is rounded of values
+ * that differ by little. Roundings of single elements are up to 2^-8 in bf16 and 2^-4 in f8e4m3, of
+ * either sign: as vectors such values differ by less than two of them. A weight of 1 for 1/32 in 12
+ * of 64 queries is far more. */
+START_TEST(padding_under_recipes)
+{
+    /* written out, activations are bf16 but under f32: the least f32 would be -Inf there, and NaN
+     */
+    static const float numbers[] = {-1e9f, -0x1.fep127f, -FLT_MAX, -65504};
+    const char *name = recipes[_i % N_RECIPES];
+    fp8c_compile_options o = pair_options(name);
+    o.target = targets[_i / N_RECIPES];
+    o.gradients_of = "x";
+    const double most = !strcmp(name, "f32") ? 1e-6 : !strcmp(name, "bf16") ? 0.015 : 0.06;
+    if (!strcmp(name, "mxfp8") && !strcmp(o.target, "cuda")) /* sm_90a has none */
+        return;
+    begin(&a, whole, &o);
+    begin(&b, written_out, &o);
+    for (int i = 0; i < (strcmp(name, "f32") ? 2 : 4); i++) {
+        set_padding(&a, numbers[i]);
+        set_padding(&b, numbers[i]);
+        pair_step(a.p, !strcmp(name, "delayed"), &a.in, &a.out);
+        pair_step(b.p, !strcmp(name, "delayed"), &b.in, &b.out);
+        int n = 0;
+        for (int k = 0; k < a.out.n; k++) {
+            const pair_value *x = &a.out.value[k], *other = pair_find(&b.out, x->name);
+            if (!other || !strncmp(x->name, "saved.", 6) || x->type.dtype != FP8C_F32)
+                continue;
+            const double off = distance(x, other);
+            ck_assert_msg(off <= most, "%s on %s, %g: %s is off by %g", name, o.target,
+                          (double)numbers[i], x->name, off);
+            n++;
+        }
+        ck_assert_int_ge(n, 6); /* y, dx, and four weights' */
+    }
+    end(&b);
+    end(&a);
 }
 END_TEST
 
@@ -229,6 +318,7 @@ Suite *f8_suite(void)
     TCase *t = tcase_create("large_masks");
     tcase_set_timeout(t, 120);
     tcase_add_loop_test(t, gradients, 0, 2 * N_TARGETS);
+    tcase_add_loop_test(t, padding_under_recipes, 0, N_TARGETS * N_RECIPES);
     suite_add_tcase(s, t);
     return s;
 }
