@@ -58,6 +58,10 @@ void att_make(att_case *c, f8_llvm *llvm, const f8_attention_desc *desc, int64_t
               uint64_t seed);
 void att_free(att_case *c);
 
+/* How many tokens a tensor has, and where in lse a query is, its row d. */
+int64_t att_tokens(const f8_attention_desc *x, int tensor);
+int64_t att_lse_at(const f8_attention_desc *x, int64_t b, int64_t t, int64_t head, int64_t d);
+
 double att_get(const att_case *c, int tensor, int64_t b, int64_t t, int64_t head, int64_t d);
 void att_put(att_case *c, int tensor, int64_t b, int64_t t, int64_t head, int64_t d, double x);
 

@@ -125,6 +125,20 @@ static inline bool judge(fixture *x, f8_sums sums)
     ck_assert_msg(judge(x, sums), "result %d[%lld]: %g, not %g; allowed %g", (x)->j.result,        \
                   (long long)(x)->j.at, (x)->j.got, (x)->j.want, (x)->j.allowed)
 
+/* With element i of a result as `got`, it alone is off. */
+static inline void assert_named(fixture *x, int result, int64_t i, double got)
+{
+    const f8_type t = f8_result_type(x->g, x->r, result);
+    const uint32_t was = load_bits(t.dtype, x->got[result], i);
+    store(&t, x->got[result], i, (float)got);
+    ck_assert_msg(!judge(x, F8_SUMS_F32), "result %d[%lld] as %g", result, (long long)i, got);
+    ck_assert_int_eq(x->j.off, 1);
+    ck_assert_int_eq(x->j.result, result);
+    ck_assert_int_eq(x->j.at, i);
+    ck_assert_double_gt(x->j.worst, 1);
+    store_bits(t.dtype, x->got[result], i, was);
+}
+
 /* ---- products, in f32, from the last k to the first ---- */
 
 /* The scale of element (row, column) of operand i, as the attribute says. */
