@@ -232,7 +232,7 @@ f8_status f8_cuda_attention_emit(f8_text *t, const f8_target *target, const f8_a
     F8_TRY(f8_cuda_attention_supports(target, x, d));
     F8_TRY(f8_attention_check_strides(x, backward, d));
     *out = (f8_cuda_attention){.n = backward ? 3 : 1};
-    f8_text_add(t, "%s", f8_cuda_attention_common);
+    f8_text_add(t, "%s%s", f8_cuda_attention_common, f8_cuda_attention_masks);
     if (x->dtype == F8_F32)
         f8_text_add(t, "%s", f8_cuda_attention_f32);
     if (backward)
