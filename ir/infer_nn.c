@@ -327,11 +327,19 @@ static f8_status dropout_ok(f8_graph *g, const f8_node *n, const char *roles)
     return F8_OK;
 }
 
+bool f8_attention_adds(const f8_graph *g, const f8_node *n)
+{
+    const f8_ref mask = f8_attention_mask(g, n);
+    return mask && f8_type_of(g, mask)->dtype == F8_F32;
+}
+
 static f8_type lse_type(const f8_graph *g, const f8_node *n)
 {
-    const f8_type *q = f8_in_type(g, n, 0);
-    return (f8_type){
-        .dtype = F8_F32, .rank = 3, .dim = {q->dim[0], f8_node_attr(n, F8_A_HEADS)->i, q->dim[1]}};
+    const int64_t B = f8_in_type(g, n, 0)->dim[0], T = f8_in_type(g, n, 0)->dim[1];
+    const int64_t H = f8_node_attr(n, F8_A_HEADS)->i;
+    if (f8_attention_adds(g, n))
+        return (f8_type){.dtype = F8_F32, .rank = 4, .dim = {B, H, 2, T}};
+    return (f8_type){.dtype = F8_F32, .rank = 3, .dim = {B, H, T}};
 }
 
 f8_status f8_infer_attention(f8_graph *g, const f8_node *n, f8_type *out)
@@ -355,7 +363,8 @@ f8_status f8_infer_attention_grad(f8_graph *g, const f8_node *n, f8_type *out)
     if (!f8_type_equal(f8_in_type(g, n, 3), out) || !f8_type_equal(f8_in_type(g, n, 5), out) ||
         !f8_type_equal(f8_in_type(g, n, 4), &lse))
         return f8_infer_fail(g, n, roles,
-                             "o and do must be as q, lse f32[batch, heads, positions]");
+                             "o and do must be as q, lse f32[batch, heads, %spositions]",
+                             f8_attention_adds(g, n) ? "2, " : "");
     return F8_OK;
 }
 

@@ -222,6 +222,9 @@ static inline uint32_t f8_gemm_b(f8_op op)
  * if that is an i32; 0: it has none, or the node is another op. */
 f8_ref f8_attention_mask(const f8_graph *g, const f8_node *n);
 f8_ref f8_attention_seed(const f8_graph *g, const f8_node *n);
+/* Whether the mask is an f32 that is added. Then lse is two numbers a query: the largest score, and
+ * the log of the sum of exp(score - largest). Their sum would lose the log beside a large mask. */
+bool f8_attention_adds(const f8_graph *g, const f8_node *n);
 
 /* The type of result `index` of node r, whose op must have such a result. Attention's result 1 is
  * lse; those of its gradient are dk and dv, of the types of k and v. */

@@ -116,8 +116,31 @@ static LLVMValueRef make_softmax(f8_att *a, bool diag)
     return f;
 }
 
-/* void(ptr stats, ptr lse, i64 queries): lse = max + log(sum), alpha = 1 / sum. With a mask, a query
- * with nothing to see has a sum of 0: lse = +Inf, alpha = 0. */
+/* The rows of lse from the largest score and the sum, and alpha = 1 / sum. With a mask, a query
+ * with nothing to see has a sum of 0: lse = +Inf, or top = 0 and rest = +Inf, and alpha = 0. */
+static void final_values(f8_att *a, LLVMValueRef max, LLVMValueRef sum, LLVMValueRef lse[2],
+                         LLVMValueRef *alpha)
+{
+    f8_llvm_module *m = a->m;
+    LLVMValueRef log = f8_ll_scalar(m, F8_FN_LOG, sum), zero = f8_ll_vf32(m, 0.0f);
+    const bool adds = a->desc->masking == F8_MASK_ADD;
+    *alpha = m->ll->BuildFDiv(m->b, f8_ll_vf32(m, 1.0f), sum, "");
+    lse[0] = adds ? max : m->ll->BuildFAdd(m->b, max, log, "");
+    lse[1] = log;
+    if (!a->desc->masking)
+        return;
+    LLVMValueRef blind = m->ll->BuildFCmp(m->b, LLVMRealOEQ, sum, zero, "");
+    LLVMValueRef infinite = f8_ll_vf32(m, INFINITY);
+    *alpha = m->ll->BuildSelect(m->b, blind, zero, *alpha, "");
+    lse[0] = m->ll->BuildSelect(m->b, blind, adds ? zero : infinite, lse[0], "");
+    if (!adds)
+        return;
+    lse[1] = m->ll->BuildSelect(m->b, blind, infinite, log, "");
+    lse[0] = m->ll->BuildSelect(m->b, m->ll->BuildFCmp(m->b, LLVMRealUNO, sum, sum, ""), sum,
+                                lse[0], "");
+}
+
+/* void(ptr stats, ptr lse, i64 queries): stores lse, and in stats alpha = 1 / sum. */
 static LLVMValueRef make_finish(f8_att *a)
 {
     f8_llvm_module *m = a->m;
@@ -128,19 +151,15 @@ static LLVMValueRef make_finish(f8_att *a)
     f8_ll_loop l;
     f8_ll_loop_begin(m, &l, f8_ll_i64(m, 0), f8_ll_param(m, 2), f8_ll_i64(m, F8_MK_LANES), NULL, 0);
     LLVMValueRef stats = f8_ll_at(m, m->f32, f8_ll_param(m, 0), l.index);
-    LLVMValueRef sum = f8_att_load16(a, stats, STAT_SUM);
-    LLVMValueRef log = f8_ll_scalar(m, F8_FN_LOG, sum);
-    LLVMValueRef lse = m->ll->BuildFAdd(m->b, f8_att_load16(a, stats, STAT_MAX), log, "");
-    LLVMValueRef alpha = m->ll->BuildFDiv(m->b, f8_ll_vf32(m, 1.0f), sum, "");
-    if (a->desc->masking) {
-        LLVMValueRef zero = f8_ll_vf32(m, 0.0f),
-                     blind = m->ll->BuildFCmp(m->b, LLVMRealOEQ, sum, zero, "");
-        lse = m->ll->BuildSelect(m->b, blind, f8_ll_vf32(m, INFINITY), lse, "");
-        alpha = m->ll->BuildSelect(m->b, blind, zero, alpha, "");
-    }
+    LLVMValueRef lse[2], alpha;
+    final_values(a, f8_att_load16(a, stats, STAT_MAX), f8_att_load16(a, stats, STAT_SUM), lse,
+                 &alpha);
     f8_att_store16(a, alpha, stats, STAT_ALPHA);
     LLVMValueRef left = m->ll->BuildNSWSub(m->b, f8_ll_param(m, 2), l.index, "");
-    f8_ll_vstore(m, lse, f8_ll_at(m, m->f32, f8_ll_param(m, 1), l.index), f8_ll_mask(m, left));
+    for (int64_t row = 0; row < f8_attention_lse_rows(a->desc); row++) {
+        LLVMValueRef to = f8_ll_at(m, m->f32, f8_ll_param(m, 1), f8_ll_i64(m, row * a->desc->T));
+        f8_ll_vstore(m, lse[row], f8_ll_at(m, m->f32, to, l.index), f8_ll_mask(m, left));
+    }
     f8_ll_loop_end(m, &l, NULL);
     m->ll->BuildRetVoid(m->b);
     return f;

@@ -1,14 +1,13 @@
 /* The backward attention kernel (attention.h).
  *
  * For a block of queries and a block of keys, with p recomputed from lse:
- *     s[key][query] = k q^T (+ mask)  p = exp(scale * s - lse)
- *     dp = v do^T                   ds = p * (dp - delta), delta[query] = sum_d do * o
- *     dv += p do      dk += scale * ds q      dq += scale * ds^T k
- * There are two splits into tasks, which give the same bits. With enough heads there is one phase:
- * a task is one key/value head with all its queries, five products for each pair of blocks, with dk
- * and dv of the whole head in scratch. With few heads there are two phases of smaller tasks, which
- * compute s and dp twice: a task is 4 blocks of queries (dq), then 4 blocks of keys (dk, dv). The
- * shape alone decides the split.
+ *     s[key][query] = k q^T (+ mask)  p = exp(scale * s - lse), with an f32 mask exp((s - top) -
+ * rest) dp = v do^T                   ds = p * (dp - delta), delta[query] = sum_d do * o dv += p do
+ * dk += scale * ds q      dq += scale * ds^T k There are two splits into tasks, which give the same
+ * bits. With enough heads there is one phase: a task is one key/value head with all its queries,
+ * five products for each pair of blocks, with dk and dv of the whole head in scratch. With few
+ * heads there are two phases of smaller tasks, which compute s and dp twice: a task is 4 blocks of
+ * queries (dq), then 4 blocks of keys (dk, dv). The shape alone decides the split.
  *
  * Orders: dq adds keys in ascending order; dk and dv add heads, then queries, in ascending
  * order. */
@@ -23,8 +22,13 @@ enum { ENOUGH_HEADS = 8 };
  * phases. */
 #define ONE_PHASE_BYTES ((int64_t)64 << 20)
 
-/* Statistics of a block of queries, f32[48] each. */
-enum { STAT_LSE = 0, STAT_DELTA = F8_ATT_BLOCK, STATS = 2 * F8_ATT_BLOCK };
+/* Statistics of a block of queries, f32[48] each: lse or top, delta, rest. */
+enum {
+    STAT_LSE = 0,
+    STAT_DELTA = F8_ATT_BLOCK,
+    STAT_REST = 2 * F8_ATT_BLOCK,
+    STATS = 3 * F8_ATT_BLOCK
+};
 
 enum { Q, K, V, O, LSE, DO, MASK, SEED, DQ, DK, DV, ARGS };
 
@@ -80,6 +84,16 @@ static LLVMValueRef make_delta(backward *w)
     return f;
 }
 
+/* p of a vector of scores; minus: lse or top, with its sign changed. */
+static LLVMValueRef probability(backward *w, LLVMValueRef s, LLVMValueRef minus, LLVMValueRef rest)
+{
+    f8_llvm_module *m = w->a->m;
+    LLVMValueRef x = f8_ll_fma(m, s, f8_ll_vf32(m, f8_att_scale(w->a)), minus);
+    if (rest)
+        x = m->ll->BuildFSub(m->b, x, rest, "");
+    return f8_ll_scalar(m, F8_FN_EXP, x);
+}
+
 /* void(ptr s, ptr dp, ptr stats, i64 keys, i64 queries): s becomes p, dp becomes ds. On the
  * diagonal both are zero where the query may not see the key, or is none. */
 static LLVMValueRef make_ds(backward *w, bool diag)
@@ -92,11 +106,13 @@ static LLVMValueRef make_ds(backward *w, bool diag)
     f8_ll_noalias(m, f, 0);
     f8_ll_noalias(m, f, 1);
     LLVMValueRef stats = f8_ll_param(m, 2), minus[F8_ATT_GROUPS], delta[F8_ATT_GROUPS];
-    LLVMValueRef scale = f8_ll_vf32(m, f8_att_scale(w->a)), zero = f8_ll_vf32(m, 0.0f);
+    LLVMValueRef rest[F8_ATT_GROUPS] = {NULL}, zero = f8_ll_vf32(m, 0.0f);
     for (int g = 0; g < F8_ATT_GROUPS; g++) {
         minus[g] = m->ll->BuildFNeg(
             m->b, f8_att_load16(w->a, stats, STAT_LSE + g * F8_MK_LANES), "");
         delta[g] = f8_att_load16(w->a, stats, STAT_DELTA + g * F8_MK_LANES);
+        if (f8_attention_lse_rows(w->a->desc) > 1)
+            rest[g] = f8_att_load16(w->a, stats, STAT_REST + g * F8_MK_LANES);
     }
     f8_ll_loop l;
     f8_ll_loop_begin(m, &l, f8_ll_i64(m, 0), f8_ll_param(m, 3), f8_ll_i64(m, 1), NULL, 0);
@@ -104,8 +120,7 @@ static LLVMValueRef make_ds(backward *w, bool diag)
     LLVMValueRef dp = f8_att_slice(w->a, f8_ll_param(m, 1), l.index, F8_ATT_BLOCK, 0);
     for (int g = 0; g < F8_ATT_GROUPS; g++) {
         int64_t at = g * F8_MK_LANES;
-        LLVMValueRef p =
-            f8_ll_scalar(m, F8_FN_EXP, f8_ll_fma(m, f8_att_load16(w->a, s, at), scale, minus[g]));
+        LLVMValueRef p = probability(w, f8_att_load16(w->a, s, at), minus[g], rest[g]);
         LLVMValueRef ds = m->ll->BuildFSub(m->b, f8_att_load16(w->a, dp, at), delta[g], "");
         ds = m->ll->BuildFMul(m->b, p, ds, "");
         if (diag) {
@@ -167,12 +182,13 @@ static void load_queries(backward *w, LLVMValueRef head, LLVMValueRef i)
                  lse = f8_att_lse(a, w->args[LSE], w->batch, head, start);
     LLVMValueRef delta = f8_ll_at(m, m->f32, stats, f8_ll_i64(m, STAT_DELTA));
     f8_ll_call(m, w->delta, (LLVMValueRef[]){delta, room(w, w->dout_t), room(w, w->o)}, 3);
-    for (int g = 0; g < F8_ATT_GROUPS; g++) {
-        LLVMValueRef at = f8_ll_i64(m, g * F8_MK_LANES);
-        LLVMValueRef mask = f8_ll_mask(m, f8_att_add(a, queries, -g * F8_MK_LANES));
-        LLVMValueRef x = f8_ll_vload(m, m->f32, f8_ll_at(m, m->f32, lse, at), mask, NULL);
-        f8_att_store16(w->a, x, stats, STAT_LSE + g * F8_MK_LANES);
-    }
+    for (int g = 0; g < F8_ATT_GROUPS; g++)
+        for (int64_t row = 0; row < f8_attention_lse_rows(a->desc); row++) {
+            LLVMValueRef at = f8_ll_i64(m, row * a->desc->T + g * F8_MK_LANES);
+            LLVMValueRef mask = f8_ll_mask(m, f8_att_add(a, queries, -g * F8_MK_LANES));
+            LLVMValueRef x = f8_ll_vload(m, m->f32, f8_ll_at(m, m->f32, lse, at), mask, NULL);
+            f8_att_store16(w->a, x, stats, (row ? STAT_REST : STAT_LSE) + g * F8_MK_LANES);
+        }
     if (w->dq)
         f8_att_fill(a, room(w, w->dq_acc), f8_ll_i64(m, F8_ATT_BLOCK * a->padded), 0.0f);
 }

@@ -93,8 +93,8 @@ LLVMValueRef f8_att_lse(f8_att *a, LLVMValueRef base, LLVMValueRef batch, LLVMVa
 {
     f8_llvm_module *m = a->m;
     LLVMValueRef row = m->ll->BuildNSWAdd(m->b, f8_att_mul(a, batch, a->desc->H), head, "");
-    LLVMValueRef at = m->ll->BuildNSWAdd(m->b, f8_att_mul(a, row, a->desc->T), token, "");
-    return f8_ll_at(m, m->f32, base, at);
+    row = f8_att_mul(a, row, f8_attention_lse_rows(a->desc) * a->desc->T);
+    return f8_ll_at(m, m->f32, base, m->ll->BuildNSWAdd(m->b, row, token, ""));
 }
 
 LLVMValueRef f8_att_start(f8_att *a, LLVMValueRef block)

@@ -90,7 +90,8 @@ LLVMValueRef f8_att_token(f8_att *a, LLVMValueRef base, int64_t stride, LLVMValu
                           LLVMValueRef token, LLVMValueRef head);
 LLVMValueRef f8_att_key(f8_att *a, LLVMValueRef base, int64_t stride, LLVMValueRef batch,
                         LLVMValueRef key, LLVMValueRef head);
-/* lse + (batch * H + head) * T + token */
+/* The first row of lse, of one head, at `token`. With an f32 mask that is top, and rest lies T
+ * elements behind. */
 LLVMValueRef f8_att_lse(f8_att *a, LLVMValueRef base, LLVMValueRef batch, LLVMValueRef head,
                         LLVMValueRef token);
 /* The number of queries of block i, min(48, T - 48 i), of keys, and the first of either. */

@@ -3,17 +3,17 @@
  *
  * bf16 runs on tensor cores. Products are sums in f32 of bf16 operands, in the order of the
  * hardware. P and dS are rounded to bf16 before they enter a product. Everything else stays in f32
- * and is rounded once, on the way out. lse is f32. f32 uses plain multiply-adds in the order of d,
- * of keys and of queries.
+ * and is rounded once, on the way out. lse is f32, and two rows of it with an f32 mask. f32 uses
+ * plain multiply-adds in the order of d, of keys and of queries.
  *
  * A NaN or Inf of a query reaches its own row and the keys that it sees; one of a key or value
  * reaches the queries that see it. It reaches nothing else, also within the 16 x 16 blocks on the
  * diagonal, where 0 * NaN is kept out (f8_att_add_diagonal).
  *
- * Backward: first delta, and lse in units of log2, go to the workspace (_0). Then dk and dv are
- * computed by blocks of keys, with the query heads of the group and their queries in order (_1),
- * then dq by blocks of queries (_2). The workspace is 16-byte aligned; tensors need only the
- * alignment of their element. */
+ * Backward: first delta and lse go to the workspace (_0), what is added to exponents in units of
+ * log2. Then dk and dv are computed by blocks of keys, with the query heads of the group and their
+ * queries in order (_1), then dq by blocks of queries (_2). The workspace is 16-byte aligned;
+ * tensors need only the alignment of their element. */
 #include "codegen/cuda/emit.h"
 
 #include <math.h>
@@ -72,8 +72,14 @@ static int rows_of(const f8_attention_desc *x, phase_kind kind, const shape *s)
     return x->dtype == F8_F32 ? F32_ROWS : s->warps * s->pieces * 16;
 }
 
+/* The rows of the workspace: lse or top, delta, rest. */
+static int stats_of(const f8_attention_desc *x)
+{
+    return 1 + (int)f8_attention_lse_rows(x);
+}
+
 /* Bytes of shared memory: rows (forward: q; backward: two tensors), then two stages of two tensors'
- * columns, and for keys of lse and delta. */
+ * columns, and for keys of the workspace's rows. */
 static uint32_t shared_of(const f8_attention_desc *x, phase_kind kind, const shape *s)
 {
     if (kind == PREPARE)
@@ -81,7 +87,7 @@ static uint32_t shared_of(const f8_attention_desc *x, phase_kind kind, const sha
     if (x->dtype == F8_F32)
         return (uint32_t)(2 * F32_COLS * ((x->D + 3) / 4 * 4) * 4);
     const int pitch = (padded_d(x) + PAD) * 2, rows = rows_of(x, kind, s);
-    const int stats = kind == KEYS ? 2 * 2 * s->cols * 4 : 0;
+    const int stats = kind == KEYS ? 2 * stats_of(x) * s->cols * 4 : 0;
     return (uint32_t)((kind == FORWARD ? 1 : 2) * rows * pitch + 4 * s->cols * pitch + stats);
 }
 
@@ -98,7 +104,8 @@ static int64_t tasks_of(const f8_attention_desc *x, phase_kind kind, const shape
 static void emit_constants(f8_text *t, const f8_attention_desc *x, phase_kind kind, const shape *s,
                            const char *symbol)
 {
-    const float factor = (float)(fabs((double)x->scale) * 1.4426950408889634);
+    const bool adds = x->masking == F8_MASK_ADD;
+    const float factor = (float)(fabs((double)x->scale) * (adds ? 1 : 1.4426950408889634));
     f8_text_add(t, "\nstruct %s_shape {\n", symbol);
     f8_text_add(
         t,
@@ -110,12 +117,14 @@ static void emit_constants(f8_text *t, const f8_attention_desc *x, phase_kind ki
                 (long long)(kind == KEYS ? x->T : x->Tk));
     f8_text_add(t, "    static constexpr int TP = %lld, ROWS = %d;\n", (long long)padded_rows(x),
                 rows_of(x, kind, s));
-    f8_text_add(t, "    static constexpr int WARPS = %d, MT = %d, COLS = %d, SUB = %d;\n", s->warps,
-                s->pieces, s->cols, s->sub);
+    f8_text_add(t,
+                "    static constexpr int WARPS = %d, MT = %d, COLS = %d, SUB = %d, STATS = %d;\n",
+                s->warps, s->pieces, s->cols, s->sub, stats_of(x));
     f8_text_add(
         t, "    static constexpr bool CAUSAL = %d, ROWS_ARE_KEYS = %d, HOLD = %d, NEGATIVE = %d;\n",
         x->causal, kind == KEYS, s->hold, x->scale < 0);
-    /* scores in units of log2 are FACTOR times the product's, its sign changed when NEGATIVE */
+    /* scores are FACTOR times the product's, its sign changed when NEGATIVE; in units of log2,
+     * unless a mask is added to them */
     f8_text_add(t, "    static constexpr float SCALE = %af, FACTOR = %af;\n", (double)x->scale,
                 (double)factor);
     f8_text_add(t,
@@ -211,7 +220,7 @@ f8_status f8_cuda_attention_supports(const f8_target *target, const f8_attention
 
 int64_t f8_cuda_attention_workspace(const f8_attention_desc *x, bool backward)
 {
-    return backward ? 2 * 4 * x->B * x->H * padded_rows(x) : 0;
+    return backward ? stats_of(x) * 4 * x->B * x->H * padded_rows(x) : 0;
 }
 
 f8_status f8_cuda_attention_emit(f8_text *t, const f8_target *target, const f8_attention_desc *x,
@@ -223,7 +232,7 @@ f8_status f8_cuda_attention_emit(f8_text *t, const f8_target *target, const f8_a
     F8_TRY(f8_cuda_attention_supports(target, x, d));
     F8_TRY(f8_attention_check_strides(x, backward, d));
     *out = (f8_cuda_attention){.n = backward ? 3 : 1};
-    f8_text_add(t, "%s", f8_cuda_attention_common);
+    f8_text_add(t, "%s%s", f8_cuda_attention_common, f8_cuda_attention_masks);
     if (x->dtype == F8_F32)
         f8_text_add(t, "%s", f8_cuda_attention_f32);
     if (backward)

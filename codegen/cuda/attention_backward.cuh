@@ -1,8 +1,9 @@
 /* Attention backward. With x = s * scale * log2(e) and p = exp2(x - lse2) recomputed:
- *     dp = do v^T    ds = p * (dp - delta)    dv = p^T do    dk = scale * ds^T q    dq = scale * ds
- * k `workspace` is f32[2][B * H][TP]: lse in units of log2 (lse2), delta = sum of do * o; rows from
- * T on are 0. dk and dv are summed over the query heads of their group, then queries, in order; dq
- * over keys. */
+ *     dp = do v^T    ds = p * (dp - delta)    dv = p^T do    dk = scale * ds^T q    dq = scale * ds k
+ * `workspace` is f32[STATS][B * H][TP]: lse in units of log2 (lse2), delta = sum of do * o; rows from
+ * T on are 0. With a mask that is added it is top, delta, and rest in units of log2:
+ * p = exp2((s - top) * log2(e) - rest2). dk and dv are summed over the query heads of their group,
+ * then queries, in order; dq over keys. */
 #ifndef F8_ATTENTION_BACKWARD
 #define F8_ATTENTION_BACKWARD
 
@@ -51,8 +52,15 @@ template <class S, class P> F8_DEV void f8_att_prepare(const P &p)
                 sum += f8_shfl_xor(sum, mask);
             if (lane == 0) {
                 const f8_i64 at = (f8_i64)pair * S::TP + row;
-                lse2[at] = row < S::T ? p.lse[(f8_i64)pair * S::T + row] * 0x1.715476p0f : 0.0f;
+                const float *lse = f8_att_lse_of<S>(p, pair);
                 delta[at] = sum;
+                if constexpr (S::STATS > 2) {
+                    lse2[at] = row < S::T ? lse[row] : 0.0f;
+                    delta[at + (f8_i64)S::B * S::H * S::TP] =
+                        row < S::T ? lse[S::T + row] * 0x1.715476p0f : 0.0f;
+                } else {
+                    lse2[at] = row < S::T ? lse[row] * 0x1.715476p0f : 0.0f;
+                }
             }
         }
     }
@@ -60,7 +68,7 @@ template <class S, class P> F8_DEV void f8_att_prepare(const P &p)
 
 /* ---- dk and dv: rows are keys, columns queries ---- */
 
-/* One tile of queries of one head comes: q, do, lse2 and delta. */
+/* One tile of queries of one head comes: q, do, and their rows of the workspace. */
 template <class S, class P>
 F8_DEV void f8_att_keys_load(const P &p, const f8_att_task &t, int head, int col0, f8_u16 *q,
                              f8_u16 *dout, float *stats, bool q_aligned, bool do_aligned)
@@ -71,7 +79,7 @@ F8_DEV void f8_att_keys_load(const P &p, const f8_att_task &t, int head, int col
     f8_att_load<S, S::COLS, S::T>(dout, p.dout + batch * S::STRIDE_DO + head * S::D, S::STRIDE_DO,
                                   col0, do_aligned);
     const int which = f8_thread() / (S::COLS / 4), at = f8_thread() % (S::COLS / 4) * 4;
-    if (which < 2)
+    if (which < S::STATS)
         f8_copy_async16(
             stats + which * S::COLS + at,
             p.workspace + ((f8_i64)which * S::B * S::H + t.batch * S::H + head) * S::TP + col0 + at,
@@ -101,7 +109,8 @@ F8_DEV void f8_att_keys_step(float (&dk)[S::MT][S::DP / 8][4], float (&dv)[S::MT
 #pragma unroll
             for (int e = 0; e < 4; e++)
                 s[mt][n][e] = f8_att_exp2<false, true>(
-                    f8_fma(s[mt][n][e], f8_att_factor<S>(), -own[n * 8 + e % 2]));
+                    f8_att_exponent<S>(s[mt][n][e], own[n * 8 + e % 2],
+                                       S::STATS > 2 ? own[2 * S::COLS + n * 8 + e % 2] : 0.0f));
     if (masked)
         f8_att_mask<S, MT, NT>(s, 0.0f, row0, col0);
     const f8_u32 keep = f8_att_keep<S, MT, NT>(drop, row0, col0);
@@ -172,7 +181,7 @@ template <class S, class P> F8_DEV void f8_att_keys(const P &p, f8_u8 *room)
             f8_sync();
             if (i + 1 < GROUP * (TILES - begin))
                 f8_att_keys_load<S>(p, t, head, tile * S::COLS, qs + (1 - stage) * TILE,
-                                    dos + (1 - stage) * TILE, stats + (1 - stage) * 2 * S::COLS,
+                                    dos + (1 - stage) * TILE, stats + (1 - stage) * S::STATS * S::COLS,
                                     q_aligned, do_aligned);
 #pragma unroll 1
             for (int c = 0; c < S::COLS; c += S::SUB) {
@@ -181,7 +190,7 @@ template <class S, class P> F8_DEV void f8_att_keys(const P &p, f8_u8 *room)
                 if (seen)
                     f8_att_keys_step<S>(
                         dk, dv, ks + warp * MT * 16 * PITCH, vs + warp * MT * 16 * PITCH, qs + at,
-                        dos + at, stats + stage * 2 * S::COLS + c, mask, drop, seen == 1, row0,
+                        dos + at, stats + stage * S::STATS * S::COLS + c, mask, drop, seen == 1, row0,
                         col0 + c);
             }
         }
@@ -195,10 +204,11 @@ template <class S, class P> F8_DEV void f8_att_keys(const P &p, f8_u8 *room)
 
 /* ---- dq: rows are queries, columns keys ---- */
 
-/* SUB keys from col0 on; k and v begin at the first of them. lse2 and delta by [piece][half]. */
+/* SUB keys from col0 on; k and v begin at the first of them. The rows of the workspace by
+ * [piece][half]. */
 template <class S>
-F8_DEV void f8_att_queries_step(float (&dq)[S::MT][S::DP / 8][4], const float (&lse2)[S::MT][2],
-                                const float (&delta)[S::MT][2], const f8_u16 *q, const f8_u16 *dout,
+F8_DEV void f8_att_queries_step(float (&dq)[S::MT][S::DP / 8][4],
+                                const float (&stats)[S::STATS][S::MT][2], const f8_u16 *q, const f8_u16 *dout,
                                 const f8_u16 *k, const f8_u16 *v, const typename S::mask_type *mask,
                                 const f8_att_drop &drop, bool masked, int row0, int col0)
 {
@@ -217,9 +227,10 @@ F8_DEV void f8_att_queries_step(float (&dq)[S::MT][S::DP / 8][4], const float (&
         for (int n = 0; n < NT; n++)
 #pragma unroll
             for (int e = 0; e < 4; e++) {
-                const float x = f8_fma(s[mt][n][e], f8_att_factor<S>(), -lse2[mt][e / 2]);
+                const float x = f8_att_exponent<S>(s[mt][n][e], stats[0][mt][e / 2],
+                                                   stats[S::STATS - 1][mt][e / 2]);
                 const float dp = f8_att_dropped<S>(ds[mt][n][e], keep, (mt * NT + n) * 4 + e);
-                ds[mt][n][e] = f8_att_exp2<false, true>(x) * (dp - delta[mt][e / 2]);
+                ds[mt][n][e] = f8_att_exp2<false, true>(x) * (dp - stats[1][mt][e / 2]);
             }
     if (masked)
         f8_att_mask<S, MT, NT>(ds, 0.0f, row0, col0);
@@ -252,17 +263,18 @@ template <class S, class P> F8_DEV void f8_att_queries(const P &p, f8_u8 *room)
         f8_att_load<S, S::COLS, S::TK>(ks, k, S::STRIDE_K, 0, k_aligned);
         f8_att_load<S, S::COLS, S::TK>(vs, v, S::STRIDE_V, 0, v_aligned);
         f8_copy_commit();
-        float dq[MT][S::DP / 8][4], lse2[MT][2], delta[MT][2];
+        float dq[MT][S::DP / 8][4], stats[S::STATS][MT][2];
         f8_att_zero<S, MT>(dq);
-        const float *stats =
+        const float *from =
             p.workspace + (f8_i64)(t.batch * S::H + t.head) * S::TP + row0 + lane / 4;
 #pragma unroll
-        for (int mt = 0; mt < MT; mt++)
+        for (int i = 0; i < S::STATS; i++)
 #pragma unroll
-            for (int half = 0; half < 2; half++) {
-                lse2[mt][half] = stats[mt * 16 + half * 8];
-                delta[mt][half] = stats[(f8_i64)S::B * S::H * S::TP + mt * 16 + half * 8];
-            }
+            for (int mt = 0; mt < MT; mt++)
+#pragma unroll
+                for (int half = 0; half < 2; half++)
+                    stats[i][mt][half] =
+                        from[(f8_i64)i * S::B * S::H * S::TP + mt * 16 + half * 8];
 #pragma unroll 1
         for (int tile = 0; tile < tiles; tile++) {
             const int col0 = tile * S::COLS, stage = tile % 2 * TILE;
@@ -279,7 +291,7 @@ template <class S, class P> F8_DEV void f8_att_queries(const P &p, f8_u8 *room)
             for (int c = 0; c < S::COLS; c += S::SUB) {
                 const int seen = f8_att_seen<S>(row0, MT * 16, col0 + c, S::SUB);
                 if (seen)
-                    f8_att_queries_step<S>(dq, lse2, delta, qs + warp * MT * 16 * PITCH,
+                    f8_att_queries_step<S>(dq, stats, qs + warp * MT * 16 * PITCH,
                                            dos + warp * MT * 16 * PITCH, ks + stage + c * PITCH,
                                            vs + stage + c * PITCH, mask, drop, seen == 1, row0,
                                            col0 + c);

@@ -80,7 +80,7 @@ template <class S> F8_DEV void f8_att_f32_zero(float (&x)[f8_att_f32_own<S>()])
         x[i] = 0.0f;
 }
 
-/* A score in units of log2 over the factor. */
+/* A score: over the factor in units of log2, or s + mask. */
 template <class S>
 F8_DEV float f8_att_f32_score(const float (&x)[f8_att_f32_own<S>()], const float *y,
                               const typename S::mask_type *mask, int row, int column)
@@ -133,7 +133,7 @@ template <class S, class P> F8_DEV void f8_att_f32_forward(const P &p, f8_u8 *ro
             const float next = f8_maximum(top, most * f8_att_factor<S>());
             /* while all scores so far are -Inf, -Inf - -Inf must not make a NaN that stays */
             const float safe = next == none ? 0.0f : next;
-            const float alpha = f8_att_exp2<true, false>(top - safe);
+            const float alpha = f8_att_exp2<true, false>(f8_att_log2<S>(top - safe));
             top = next;
             sum *= alpha;
 #pragma unroll
@@ -141,7 +141,7 @@ template <class S, class P> F8_DEV void f8_att_f32_forward(const P &p, f8_u8 *ro
                 o[i] *= alpha;
 #pragma unroll
             for (int j = 0; j < S::COLS; j++) {
-                const float x = f8_att_exp2<true, false>(f8_fma(s[j], f8_att_factor<S>(), -safe));
+                const float x = f8_att_exp2<true, false>(f8_att_below<S>(s[j], safe));
                 sum += x;
                 if (f8_att_visible<S>(row, col0 + j))
                     f8_att_f32_add<S>(o, f8_att_f32_dropped<S>(x, drop, row, col0 + j),
@@ -149,16 +149,25 @@ template <class S, class P> F8_DEV void f8_att_f32_forward(const P &p, f8_u8 *ro
             }
         }
         if (f8_thread() % 4 == 0 && row < S::T)
-            p.lse[(f8_i64)(t.batch * S::H + t.head) * S::T + row] = f8_att_lse<S>(top, sum);
+            f8_att_put_lse<S>(f8_att_lse_of<S>(p, t.batch * S::H + t.head), row, top, sum);
         f8_att_f32_store<S>(p.o + batch * S::STRIDE_O + t.head * S::D, S::STRIDE_O, row, o,
                             f8_att_inverse<S>(sum));
     }
 }
 
-/* p of a score, from lse in units of log2. */
-template <class S> F8_DEV float f8_att_f32_weight(float score, float lse2)
+/* p of a score. */
+template <class S> F8_DEV float f8_att_f32_weight(float score, float lse2, float rest2)
 {
-    return f8_att_exp2<true, true>(f8_fma(score, f8_att_factor<S>(), -lse2));
+    return f8_att_exp2<true, true>(f8_att_exponent<S>(score, lse2, rest2));
+}
+
+/* rest2 of the query whose lse2 is at `lse2` in the workspace. */
+template <class S> F8_DEV float f8_att_f32_rest(const float *lse2)
+{
+    if constexpr (S::STATS > 2)
+        return lse2[2 * (f8_i64)S::B * S::H * S::TP];
+    else
+        return 0.0f;
 }
 
 template <class S, class P> F8_DEV void f8_att_f32_keys(const P &p, f8_u8 *room)
@@ -187,7 +196,8 @@ template <class S, class P> F8_DEV void f8_att_f32_keys(const P &p, f8_u8 *room)
 #pragma unroll 1
                 for (int j = 0; j < S::COLS; j++) {
                     const float s = f8_att_f32_score<S>(k, qs + j * PITCH, mask, row, col0 + j);
-                    const float x = f8_att_f32_weight<S>(s, lse2[col0 + j]);
+                    const float x = f8_att_f32_weight<S>(
+                        s, lse2[col0 + j], f8_att_f32_rest<S>(lse2 + col0 + j));
                     const float dp = f8_att_f32_dropped<S>(f8_att_f32_dot<S>(v, dos + j * PITCH),
                                                            drop, row, col0 + j);
                     if (f8_att_visible<S>(row, col0 + j)) {
@@ -218,6 +228,7 @@ template <class S, class P> F8_DEV void f8_att_f32_queries(const P &p, f8_u8 *ro
         const int end = S::CAUSAL && t.first + S::ROWS < S::TK ? t.first + S::ROWS : S::TK;
         const float *stats = p.workspace + (f8_i64)(t.batch * S::H + t.head) * S::TP + row;
         const float lse2 = stats[0], delta = stats[(f8_i64)S::B * S::H * S::TP];
+        const float rest2 = f8_att_f32_rest<S>(stats);
         float q[OWN], dout[OWN], dq[OWN];
         f8_att_f32_row<S>(q, p.q + batch * S::STRIDE_Q + t.head * S::D, S::STRIDE_Q, row);
         f8_att_f32_row<S>(dout, p.dout + batch * S::STRIDE_DO + t.head * S::D, S::STRIDE_DO, row);
@@ -229,7 +240,7 @@ template <class S, class P> F8_DEV void f8_att_f32_queries(const P &p, f8_u8 *ro
 #pragma unroll 1
             for (int j = 0; j < S::COLS; j++) {
                 const float s = f8_att_f32_score<S>(q, ks + j * PITCH, mask, row, col0 + j);
-                const float x = f8_att_f32_weight<S>(s, lse2);
+                const float x = f8_att_f32_weight<S>(s, lse2, rest2);
                 const float dp = f8_att_f32_dropped<S>(f8_att_f32_dot<S>(dout, vs + j * PITCH),
                                                        drop, row, col0 + j);
                 if (f8_att_visible<S>(row, col0 + j))

@@ -1,6 +1,6 @@
 /* Attention forward: rows are queries, columns keys; one pass over the keys with the running
- * maximum and sum of each row (FlashAttention-2). Scores stay in units of log2: x = s * scale *
- * log2(e). */
+ * maximum and sum of each row (FlashAttention-2). Scores stay in units of log2, x = s * scale *
+ * log2(e), unless a mask is added to them. */
 #ifndef F8_ATTENTION_FORWARD
 #define F8_ATTENTION_FORWARD
 
@@ -29,7 +29,8 @@ F8_DEV void f8_att_softmax(f8_att_running<S> &r, float (&s)[S::MT][S::COLS / 8][
             const float top = f8_maximum(r.top[mt][half], most * f8_att_factor<S>());
             /* while all scores so far are -Inf, -Inf - -Inf must not make a NaN that stays */
             const float safe = top == none ? 0.0f : top;
-            const float alpha = f8_att_exp2<false, false>(r.top[mt][half] - safe);
+            const float alpha =
+                f8_att_exp2<false, false>(f8_att_log2<S>(r.top[mt][half] - safe));
             r.top[mt][half] = top;
             float sum = r.sum[mt][half] * alpha;
 #pragma unroll
@@ -41,8 +42,7 @@ F8_DEV void f8_att_softmax(f8_att_running<S> &r, float (&s)[S::MT][S::COLS / 8][
             for (int n = 0; n < NT; n++)
 #pragma unroll
                 for (int e = half * 2; e < half * 2 + 2; e++) {
-                    s[mt][n][e] =
-                        f8_att_exp2<false, false>(f8_fma(s[mt][n][e], f8_att_factor<S>(), -safe));
+                    s[mt][n][e] = f8_att_exp2<false, false>(f8_att_below<S>(s[mt][n][e], safe));
                     sum += s[mt][n][e];
                 }
             r.sum[mt][half] = sum;
@@ -73,7 +73,7 @@ template <class S, class P>
 F8_DEV void f8_att_forward_end(f8_att_running<S> &r, const P &p, const f8_att_task &t, int row0)
 {
     const int lane = f8_thread() % 32;
-    float *lse = p.lse + (f8_i64)(t.batch * S::H + t.head) * S::T;
+    float *lse = f8_att_lse_of<S>(p, t.batch * S::H + t.head);
 #pragma unroll
     for (int mt = 0; mt < S::MT; mt++)
 #pragma unroll
@@ -83,7 +83,7 @@ F8_DEV void f8_att_forward_end(f8_att_running<S> &r, const P &p, const f8_att_ta
             sum += f8_shfl_xor(sum, 2);
             const int row = row0 + mt * 16 + half * 8 + lane / 4;
             if (lane % 4 == 0 && row < S::T)
-                lse[row] = f8_att_lse<S>(r.top[mt][half], sum);
+                f8_att_put_lse<S>(lse, row, r.top[mt][half], sum);
             r.sum[mt][half] = f8_att_inverse<S>(sum);
         }
     f8_att_store<S, S::MT>(p.o + (f8_i64)t.batch * S::T * S::STRIDE_O + t.head * S::D, S::STRIDE_O,

@@ -3,6 +3,11 @@
 
 #include <math.h>
 
+int64_t f8_attention_lse_rows(const f8_attention_desc *x)
+{
+    return x->masking == F8_MASK_ADD ? 2 : 1;
+}
+
 int32_t f8_attention_drop_limit(const f8_attention_desc *x)
 {
     return (int32_t)(floor(x->dropout * 0x1p32) - 0x1p31);

@@ -3,20 +3,25 @@
  * Forward, for head h of batch b and its key/value head g = h / (H / Hkv):
  *     s[i][j] = scale * sum_d q[i][d] k[j][d] + mask[i][j],  j < Tk, and j <= i when causal
  *     o[i]    = sum_j exp(s[i][j] - lse[i]) v[j],  lse[i] = log sum_j exp(s[i][j])
- * A bool mask stands for 0 where it is true and for -Inf (whatever the score) where it is false. What
- * a mask hides has weight 0, but v of it is multiplied by this 0: a NaN there is not hidden. With a
- * mask, a query whose scores are all -Inf has o = 0, lse = +Inf and no gradient.
- * Backward gives dq, dk and dv from do, o and lse. dk and dv are sums over the query heads of their
- * group. Its probabilities are exp(s - lse), and lse is rounded to f32: what large scores lose is
- * in ir/README.md, "Cross-entropy, and attention, of large logits".
+ * A bool mask stands for 0 where it is true and for -Inf (whatever the score) where it is false.
+ * What a mask hides has weight 0, but v of it is multiplied by this 0: a NaN there is not hidden.
+ * With a mask, a query whose scores are all -Inf has o = 0, lse = +Inf and no gradient. Backward
+ * gives dq, dk and dv from do, o and lse. dk and dv are sums over the query heads of their group.
+ * Its probabilities are exp(s - lse), and lse is rounded to f32: what large scores lose is in
+ * ir/README.md, "Cross-entropy, and attention, of large logits".
+ *
+ * An f32 mask may be as large as it likes, so with one s is an f32, the sum rounded once, and lse
+ * is two rows of f32: top[i] = max_j s[i][j] and rest[i] = log sum_j exp(s[i][j] - top[i]).
+ * Backward takes exp((s - top) - rest). A query that sees nothing has top = 0 and rest = +Inf;
+ * where rest is NaN, top is, too.
  *
  * Arguments (args of the kernel ABI; no ints):
  *     forward:  q, k, v, [mask,] [seed,] o, lse
  *     backward: q, k, v, o, lse, do, [mask,] [seed,] dq, dk, dv
  * The seed is one i32.
  * Element (b, t, head, d) of a tensor lies at base + (b * T + t) * stride + head * D + d, so views
- * into [B, T, 3C] need only their stride and base. k, v, dk and dv have Tk in the place of T. lse is f32[B, H, T]. Results overlap nothing
- * else. */
+ * into [B, T, 3C] need only their stride and base. k, v, dk and dv have Tk in the place of T. lse
+ * is f32[B, H, T], with an f32 mask f32[B, H, 2, T]. Results overlap nothing else. */
 #ifndef F8_CODEGEN_KERNEL_ATTENTION_H
 #define F8_CODEGEN_KERNEL_ATTENTION_H
 
@@ -41,6 +46,9 @@ typedef struct f8_attention_desc {
         int64_t b, h, q, k;
     } mask;
 } f8_attention_desc;
+
+/* How many f32 of lse a query has. */
+int64_t f8_attention_lse_rows(const f8_attention_desc *desc);
 
 /* With dropout the weight of query i and key j in o is dropped where the i32
  * random_bits(j, (b * H + h) * T + i, random_bits(seed, stream, 0)) is below the limit; else it is

@@ -259,7 +259,7 @@ static f8_status attention_traffic(f8_build *b, f8_ref r, f8_step *s, const f8_a
     }
     for (uint32_t i = 0; i < n->n_in; i++)
         s->bytes_read += f8_type_bytes(f8_build_type(b, n->in[i]));
-    s->bytes_written = f8_type_bytes(&n->type) + 4 * d->B * d->H * d->T;
+    s->bytes_written = f8_type_bytes(&n->type) + 4 * d->B * d->H * d->T * f8_attention_lse_rows(d);
     if (n->op == F8_OP_ATTENTION_GRAD)
         s->bytes_written = f8_type_bytes(f8_build_type(b, n->in[0])) +
                            f8_type_bytes(f8_build_type(b, n->in[1])) +

@@ -1,10 +1,13 @@
 /* The reference interpreter: attention and its gradient, computed in double and rounded once. For
  * every batch b and head h, with its key head h / (heads / kv_heads):
- *     s = scale q k^T + mask (keys <= query when causal), lse = log sum exp s, p = exp(s - lse), o
- * = p v dv = p^T do, dp = do v^T, ds = p (dp - sum(do o)), dq = scale ds k, dk = scale ds^T q With
- * dropout, o and dv have p / (1 - dropout) or 0 in the place of p, and dp likewise. A false of a
- * bool mask makes a score -Inf. With a mask, a query whose scores are all -Inf has o = 0 and lse =
- * +Inf, which makes every p of it 0. */
+ *     s = scale q k^T + mask (keys <= query when causal), lse = log sum exp s, p = exp(s - lse),
+ *     o = p v
+ *     dv = p^T do, dp = do v^T, ds = p (dp - sum(do o)), dq = scale ds k, dk = scale ds^T q
+ * With an f32 mask s is rounded to f32, and lse is kept as two numbers: top = max s and
+ * rest = log sum exp(s - top); p = exp((s - top) - rest).
+ * With dropout, o and dv have p / (1 - dropout) or 0 in the place of p, and dp likewise. A false of
+ * a bool mask makes a score -Inf. With a mask, a query whose scores are all -Inf has o = 0 and
+ * lse = +Inf (top = 0, rest = +Inf), which makes every p of it 0. */
 #include <math.h>
 #include <string.h>
 
@@ -20,6 +23,7 @@ typedef struct heads {
     double dropout;        /* the probability; 0: none */
     uint32_t key;          /* of what is dropped: the seed's and the stream's */
     const f8_rvalue *mask; /* NULL: none */
+    bool adds;             /* the mask is f32: lse is two rows, of top and of rest */
     double *row;           /* [K]: of the mask, what is added to a query's scores */
 } heads;
 
@@ -59,7 +63,8 @@ static double masked(const heads *a, double score, int64_t key)
         return score;
     if (a->mask->type.dtype == F8_BOOL)
         return a->row[key] != 0 ? score : -INFINITY;
-    return score + a->row[key];
+    const double sum = score + a->row[key];
+    return a->x->wide ? sum : (double)(float)sum;
 }
 
 /* What the probability of a query and a key is multiplied by. */
@@ -97,8 +102,53 @@ static int64_t seen(const heads *a, int64_t i)
     return a->causal && i < a->K ? i + 1 : a->K;
 }
 
-/* Computes o [T, D] and lse [T] of one head; p [T] is scratch. A NaN anywhere in a row makes the
- * whole row NaN. */
+/* Of query i, from its largest score and the sum of exp(s - top). */
+static void put_lse(const heads *a, double *lse, int64_t i, double top, double sum)
+{
+    const bool blind = a->mask && sum == 0;
+    const double log_sum = blind ? (double)INFINITY : log(sum);
+    if (!a->adds) {
+        lse[i] = blind ? log_sum : top + log_sum;
+        return;
+    }
+    lse[i] = isnan(sum) ? sum : blind ? 0 : top;
+    lse[a->T + i] = log_sum;
+}
+
+/* The probability of a score. */
+static double weight(const heads *a, const double *lse, int64_t i, double s)
+{
+    return exp(a->adds ? (s - lse[i]) - lse[a->T + i] : s - lse[i]);
+}
+
+/* f8_part's `more` of query i: over the scores whose exp, at the most, is not 0 beside the largest.
+ * q is the query. */
+static double more_error(const heads *a, int64_t i, const double *q, const double *k, double top)
+{
+    const double e = a->x->score_error;
+    double more = 0;
+    for (int64_t j = 0; j < seen(a, i) && a->adds && a->x->magnitudes; j++) {
+        const double score = a->scale * dot(q, k + j * a->D, a->D);
+        const double s = masked(a, score, j), up = masked(a, score + e, j) - s;
+        const double off = fmax(up, s - masked(a, score - e, j)) - e;
+        if (s + up - top > -110)
+            more = fmax(more, off);
+    }
+    return more;
+}
+
+/* How often a probability counts, from `more`. */
+static double counted(const heads *a, double p, double more)
+{
+    const double without_bound =
+        1e120; /* 0 times it is 0, and no product of four values overflows */
+    if (!a->adds || !a->x->magnitudes)
+        return p;
+    return more > 0.5 ? without_bound : p * (1 + 2 * more / a->x->weight_error);
+}
+
+/* Computes o [T, D] and lse of one head; p [T] is scratch. A NaN anywhere in a row makes the whole
+ * row NaN. */
 static void forward_head(const heads *a, int64_t b, int64_t h, const double *q, const double *k,
                          const double *v, double *p, double *o, double *lse)
 {
@@ -115,13 +165,13 @@ static void forward_head(const heads *a, int64_t b, int64_t h, const double *q, 
             top = 0;
         for (int64_t j = 0; j < seen(a, i); j++)
             sum += exp(p[j] - top);
-        if (a->mask && sum == 0) {
-            lse[i] = INFINITY;
-            continue;
-        }
-        lse[i] = top + log(sum);
-        for (int64_t j = 0; j < seen(a, i); j++)
-            add_scaled(o + i * D, kept(a, b, h, i, j) * exp(p[j] - top) / sum, v + j * D, D);
+        put_lse(a, lse, i, top, sum);
+        const double more = more_error(a, i, q + i * D, k, top);
+        for (int64_t j = 0; j < seen(a, i) && !(a->mask && sum == 0); j++)
+            add_scaled(o + i * D, kept(a, b, h, i, j) * counted(a, exp(p[j] - top) / sum, more),
+                       v + j * D, D);
+        if (a->adds && a->x->magnitudes)
+            lse[i] = lse[a->T + i] = more > 0.5 ? (double)INFINITY : more;
     }
 }
 
@@ -143,9 +193,10 @@ static void backward_head(const heads *a, int64_t b, int64_t h, const gradient *
         const double sum = dot(d_o, g->o + i * D, D), delta = a->x->magnitudes ? -sum : sum;
         const double *score_q = g->score_q + i * D;
         load_mask(a, b, h, i);
+        const double more = more_error(a, i, score_q, g->score_k, g->lse[i]);
         for (int64_t j = 0; j < seen(a, i); j++) {
             const double s = masked(a, a->scale * dot(score_q, g->score_k + j * D, D), j);
-            const double p = exp(s - g->lse[i]), keep = kept(a, b, h, i, j);
+            const double p = counted(a, weight(a, g->lse, i, s), more), keep = kept(a, b, h, i, j);
             const double ds = scale * p * (keep * dot(d_o, g->v + j * D, D) - delta);
             add_scaled(g->dv + j * D, keep * p, d_o, D);
             add_scaled(g->dq + i * D, ds, g->k + j * D, D);
@@ -160,7 +211,8 @@ static void forward(const heads *a, int64_t batch, const f8_rvalue *const *in, f
                     double *room)
 {
     const int64_t n = a->T * a->D, n_keys = a->K * a->D;
-    double *q = room, *k = q + n, *v = k + n_keys, *o = v + n_keys, *lse = o + n, *p = lse + a->T;
+    const int64_t logs = a->T * (1 + a->adds);
+    double *q = room, *k = q + n, *v = k + n_keys, *o = v + n_keys, *lse = o + n, *p = lse + logs;
     for (int64_t b = 0; b < batch; b++)
         for (int64_t h = 0; h < a->H; h++) {
             const int64_t kh = h / (a->H / a->KH);
@@ -170,7 +222,7 @@ static void forward(const heads *a, int64_t batch, const f8_rvalue *const *in, f
             f8_interp_magnitudes(a->x, v, n_keys);
             forward_head(a, b, h, q, k, v, p, o, lse);
             store_head(a, &out[0], a->H, b, h, o);
-            f8_interp_store(a->x, &out[1], (b * a->H + h) * a->T, a->T, lse);
+            f8_interp_store(a->x, &out[1], (b * a->H + h) * logs, logs, lse);
         }
 }
 
@@ -205,7 +257,8 @@ static void load_queries(const heads *a, const f8_rvalue *const *in, int64_t b, 
     load_scored(a, in[0], a->H, b, h, to->score_q, to->q);
     load_head(a, in[3], a->H, b, h, to->o);
     f8_interp_magnitudes(a->x, to->o, a->T * a->D);
-    f8_interp_load(a->x, in[4], (b * a->H + h) * a->T, a->T, to->lse);
+    const int64_t logs = a->T * (1 + a->adds);
+    f8_interp_load(a->x, in[4], (b * a->H + h) * logs, logs, to->lse);
     load_head(a, in[5], a->H, b, h, to->d_o);
     f8_interp_magnitudes(a->x, to->d_o, a->T * a->D);
 }
@@ -215,7 +268,8 @@ static void backward(const heads *a, int64_t batch, const f8_rvalue *const *in, 
 {
     const int64_t n = a->T * a->D, n_keys = a->K * a->D, group = a->H / a->KH;
     double *q = room, *o = q + n, *d_o = o + n, *dq = d_o + n, *k = dq + n, *v = k + n_keys,
-           *dk = v + n_keys, *dv = dk + n_keys, *lse = dv + n_keys, *more = lse + a->T;
+           *dk = v + n_keys, *dv = dk + n_keys, *lse = dv + n_keys,
+           *more = lse + a->T * (1 + a->adds);
     const bool apart = a->x->magnitudes;
     const arrays to = {q, k, v, o, d_o, lse, apart ? more : q, apart ? more + n : k};
     const gradient g = {to.score_q, to.score_k, q, k, v, o, lse, d_o, dq, dk, dv};
@@ -246,7 +300,8 @@ void f8_interp_attention(f8_interp *x, const f8_graph *g, f8_ref r, const f8_rva
                .H = f8_attr_i(g, r, F8_A_HEADS),
                .KH = f8_attr_i(g, r, F8_A_KV_HEADS),
                .scale = f8_attr_f(g, r, F8_A_SCALE),
-               .causal = f8_attr_i(g, r, F8_A_CAUSAL)};
+               .causal = f8_attr_i(g, r, F8_A_CAUSAL),
+               .adds = f8_attention_adds(g, f8_at(g, r))};
     a.D = q->dim[2] / a.H;
     if (a.scale == 0)
         a.scale = 1 / sqrt((double)a.D);
@@ -259,7 +314,7 @@ void f8_interp_attention(f8_interp *x, const f8_graph *g, f8_ref r, const f8_rva
         a.key = f8_interp_random(*(const uint32_t *)in[n->n_in - 1]->data,
                                  (uint32_t)f8_attr_i(g, r, F8_A_STREAM), 0);
     }
-    const size_t count = (size_t)((4 + (int)x->magnitudes) * (a.T + a.K) * a.D + a.T + 2 * a.K);
+    const size_t count = (size_t)((4 + (int)x->magnitudes) * (a.T + a.K) * a.D + 2 * (a.T + a.K));
     const size_t bytes = count * sizeof(double);
     double *room = f8_interp_alloc(x, bytes);
     if (room)

@@ -28,6 +28,7 @@ typedef struct f8_interp {
     f8_status status;
     bool wide;
     bool magnitudes;     /* GEMM and attention sum magnitudes: F8_TERMS_MAGNITUDES */
+    double score_error, weight_error; /* f8_part's */
     char subnormal;      /* 'a', 'b': of this factor of a GEMM only subnormals count; else 0 */
     int64_t first;       /* f8_part.first */
     const f8_comm *comm; /* NULL: the rank is alone */

@@ -280,6 +280,8 @@ typedef struct scores {
     double D, T, group; /* T: of queries and keys the longer */
     double u;           /* half an ulp, as large as it is allowed to be */
     double size, error; /* of the largest score: its magnitude A, and e, what it is off by */
+    double reach;       /* the largest magnitude of what exp takes of a score that counts */
+    bool adds;          /* an f32 mask: then A and e are those of scores before it */
     double factor;      /* w: what a probability is off by, over it */
     double lost;        /* what flushed subnormals cost a result at most */
 } scores;
@@ -305,19 +307,24 @@ static void measure(const judge *j, scores *s)
                              : largest_norm(t, j->operand[i], operand_stride(j, i), (int64_t)s->D);
         others *= i == at_lse ? 1 : 1 + top[i];
     }
-    s->size = scale * top[0] * top[1];
-    if (mask && f8_type_of(j->g, mask)->dtype == F8_F32)
-        s->size += largest_finite(f8_type_of(j->g, mask), j->operand[at_mask]);
-    if (s->grad && top[4] > s->size) /* lse is subtracted from a score */
-        s->size = top[4];
+    s->size = s->reach = scale * top[0] * top[1];
+    if (s->adds) /* beyond 104 below the largest, exp is 0 in f32 */
+        s->reach = fmin(s->size + largest_finite(f8_type_of(j->g, mask), j->operand[at_mask]),
+                        128 + log(s->T));
+    else if (s->grad && top[4] > s->size) /* lse is subtracted from a score */
+        s->size = s->reach = top[4];
     s->lost = 4 * s->T * s->group * others / (1 - f8_attr_f(j->g, j->r, F8_A_DROPOUT)) * SMALLEST;
 }
 
 /* With A the largest score's magnitude: a score errs by e = (D + 3) u A, its exponential by e and 2
  * u (A + 1) for the rounded difference and exp itself, a sum of T by T u: p is off by a factor of
- * at most w = 2 (e + 2 u (A + 1)) + (T + 4) u. On tensor cores p and dp - delta of bf16 operands
- * are rounded to bf16 before the products, 2^-8 each, twice in dq and dk (p, then ds), and
- * everything in f32 is allowed 4 times as much: sums cut off, exp2 and log2 with a factor. */
+ * at most w = 2 (e + 2 u (A + 1)) + (T + 4) u. With an f32 mask e is what a score errs by before
+ * the mask is added. What rounding the sum then adds depends on its neighbours: the reference finds
+ * it for each query (f8_part). The difference that exp takes is not as large as the mask, where p
+ * is not 0: its magnitude stands in the place of A, beside e. On tensor cores p and dp - delta of
+ * bf16 operands are rounded to bf16 before the products, 2^-8 each, twice in dq and dk (p, then
+ * ds), and everything in f32 is allowed 4 times as much: sums cut off, exp2 and log2 with a factor.
+ */
 static scores scores_of(const judge *j)
 {
     const f8_node *n = f8_at(j->g, j->r);
@@ -328,10 +335,11 @@ static scores scores_of(const judge *j)
                 .D = (double)D,
                 .T = (double)(T > K ? T : K),
                 .group = (double)group,
-                .u = j->sums == F8_SUMS_F32 ? U : 4 * U};
+                .u = j->sums == F8_SUMS_F32 ? U : 4 * U,
+                .adds = f8_attention_adds(j->g, n)};
     measure(j, &s);
     s.error = (s.D + 3) * s.u * s.size;
-    s.factor = 2 * (s.error + 2 * s.u * (s.size + 1)) + (s.T + 4) * s.u;
+    s.factor = 2 * (s.error + 2 * s.u * (s.reach + 1)) + (s.T + 4) * s.u;
     if (j->sums != F8_SUMS_F32 && q->dtype == F8_BF16)
         s.factor += 2 * BF16;
     return s;
@@ -348,12 +356,15 @@ static bound attention_bound(const scores *s, int result, const f8_type *t)
     const double terms[2][3] = {{s->T, 0, 0}, {added + s->T, added + shared, shared + 4}};
     bound b = {.relative = t->dtype == F8_BF16 ? 2 * BF16 : 2 * U};
     if (!s->grad && result == 1) {
-        b.absolute = s->error + (s->T + 4) * s->u + 2 * s->u * (s->size + log(s->T) + 1);
+        if (s->adds)
+            b = (bound){.error = 2}; /* of `more`: the largest is off by it, and the rest again */
+        b.absolute = s->error * (s->adds ? 2 : 1) + (s->T + 4) * s->u +
+                     2 * s->u * (s->reach + log(s->T) + 1);
     } else {
         b.error = s->factor + terms[s->grad][result] * s->u;
         b.absolute = s->lost;
     }
-    if (s->error + 2 * s->u * (s->size + 1) <= 0.5)
+    if (s->error + 2 * s->u * (s->reach + 1) <= 0.5)
         return b;
     return (bound){.absolute = INFINITY}; /* exp of such an error is no longer linear */
 }
@@ -413,6 +424,8 @@ static f8_status judge_batch(judge *j, const scores *of, batch *s)
     F8_TRY(f8_arena_status(&j->arena, j->diag));
     F8_TRY(f8_reference_part(j->g, j->r, &part, s->operand, s->want, &j->arena.allocator, j->diag));
     part.terms = F8_TERMS_MAGNITUDES;
+    part.score_error = of->error;
+    part.weight_error = of->factor;
     F8_TRY(f8_reference_part(j->g, j->r, &part, s->operand, s->sums, &j->arena.allocator, j->diag));
     for (int i = 0; i < f8_op_facts(f8_at(j->g, j->r)->op)->results; i++) {
         const f8_type t = f8_result_type(j->g, j->r, i);

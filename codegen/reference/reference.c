@@ -285,6 +285,8 @@ f8_status f8_reference_part(const f8_graph *g, f8_ref r, const f8_part *part,
     f8_interp x = {.allocator = &own,
                    .diag = diag,
                    .magnitudes = part->terms != F8_TERMS,
+                   .score_error = part->score_error,
+                   .weight_error = part->weight_error,
                    .subnormal = part->terms == F8_TERMS_SUBNORMAL_A   ? 'a'
                                 : part->terms == F8_TERMS_SUBNORMAL_B ? 'b'
                                                                       : 0,

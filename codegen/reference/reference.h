@@ -39,7 +39,8 @@ typedef enum f8_terms {
     /* For a node of class GEMM or ATTENTION: the magnitudes of the terms of the sums that are its
      * results. Errors of summing are relative to these. A GEMM's factors and what is added count by
      * their magnitudes. So do v, and in the gradient q, k, v, o and d_o. The scores, and so the
-     * probabilities, keep their values, and lse is what f8_reference_node gives. */
+     * probabilities, keep their values, and lse is what f8_reference_node gives; with an f32 mask
+     * see f8_part. */
     F8_TERMS_MAGNITUDES,
     /* GEMMs only: the magnitudes of those terms alone whose factor from A, or from B, is subnormal
      * as an f32. No bias and no `acc` is added. */
@@ -60,6 +61,13 @@ typedef struct f8_part {
     const f8_type *out; /* types of the results; NULL: they are whole */
     int64_t first;      /* for these three: the part's first row or sequence in the whole */
     f8_terms terms;
+    /* F8_TERMS_MAGNITUDES of an attention with an f32 mask. A target's score may be off by
+     * score_error before the mask is added and the sum is rounded; beside a large mask, where an
+     * f32 has few neighbours, that is nothing, or a step to the next one. Of a query, `more` is
+     * what the rounded scores that count may be off by beyond score_error. Its terms count 1 + 2
+     * more / weight_error times; infinitely, where more is over 1/2: exp of it is no longer linear.
+     * lse is `more`, or Inf. */
+    double score_error, weight_error;
 } f8_part;
 
 /* f8_reference_node for a part. value[k] and result[i] hold the parts. Memory comes from

@@ -134,6 +134,7 @@ static const char page[] =
     "  So `[.., K]` is a tensor whose last axis has the size K. `[]` is a scalar.\n"
     "- A small letter before the brackets is a dtype; the list after `;` says which. The same\n"
     "  letter is the same dtype.\n"
+    "- `f32[T] (f32 m: f32[2, T])` is the second where there is an operand whose letter m is f32.\n"
     "- A word is the value of that attribute: `to[..]`, `f32[shape]`, `heads*D`. Sizes are those\n"
     "  under the default attributes.\n"
     "\n"

@@ -363,7 +363,7 @@ static double attention_seconds(const f8_graph *g, const f8_target *t, f8_ref r)
     if (backward)
         bytes += (double)(f8_type_bytes(k) + f8_type_bytes(v));
     else
-        bytes += 4 * (double)f8_type_rows(q) * heads; /* lse */
+        bytes += 4 * (double)f8_type_rows(q) * heads * (f8_attention_adds(g, n) ? 2 : 1); /* lse */
     if (mask) { /* read once for every head, not only once */
         const f8_type *t_mask = f8_type_of(g, mask);
         bytes += bytes_of(g, mask) * (heads / (double)t_mask->dim[1] - 1);

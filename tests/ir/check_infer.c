@@ -280,6 +280,15 @@ static const row attentions[] = {
     {F8_OP_ATTENTION_GRAD,
      "f32[2,5,8] f32[2,6,8] f32[2,6,8] f32[2,5,8] f32[2,2,5] f32[2,5,8] bool[1,1,1,5]",
      "!the mask must be [2, 2, 5, 6]", ATTRS(AI(HEADS, 2))},
+    {F8_OP_ATTENTION_GRAD,
+     "f32[2,5,8] f32[2,6,8] f32[2,6,8] f32[2,5,8] f32[2,2,2,5] f32[2,5,8] f32[1,1,1,6]",
+     "f32[2, 5, 8]", ATTRS(AI(HEADS, 2))},
+    {F8_OP_ATTENTION_GRAD,
+     "f32[2,5,8] f32[2,6,8] f32[2,6,8] f32[2,5,8] f32[2,2,5] f32[2,5,8] f32[1,1,1,6]",
+     "!o and do must be as q, lse f32[batch, heads, 2, positions]", ATTRS(AI(HEADS, 2))},
+    {F8_OP_ATTENTION_GRAD,
+     "f32[2,5,8] f32[2,6,8] f32[2,6,8] f32[2,5,8] f32[2,2,2,5] f32[2,5,8] bool[1,1,1,6]",
+     "!o and do must be as q, lse f32[batch, heads, positions]", ATTRS(AI(HEADS, 2))},
 };
 
 static const row gathers[] = {

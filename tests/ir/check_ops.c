@@ -18,6 +18,7 @@ typedef struct reading {
     int64_t size[26];   /* A to Z */
     f8_dtype dtype[26]; /* a to z */
     f8_ints any;        /* what `..` stands for */
+    bool there[26];     /* an operand has the letter as its dtype */
     f8_attr attr[F8_MAX_ATTRS];
 } reading;
 
@@ -81,7 +82,7 @@ static int64_t read_size(reading *r, const char *at, size_t n, unsigned *letters
 }
 
 /* "t[.., K]" at *at, which moves behind it. */
-static port read_port(reading *r, const char **at)
+static port read_one(reading *r, const char **at)
 {
     port p = {.type = {.rank = 0}};
     const size_t n = strcspn(*at, "[");
@@ -109,6 +110,23 @@ static port read_port(reading *r, const char **at)
         }
         s += 2;
     }
+}
+
+/* The same, or the other type of "f32[T] (f32 m: f32[2, T])". */
+static port read_port(reading *r, const char **at)
+{
+    port p = read_one(r, at);
+    if (strncmp(*at, " (", 2))
+        return p;
+    const char *s = *at + 2;
+    const size_t n = strcspn(s, " ");
+    const char letter = s[n + 1];
+    const bool is = r->there[letter - 'a'] && r->dtype[letter - 'a'] == f8_dtype_by_name(s, n);
+    *at = s + n + 4; /* behind "f32 m: " */
+    const port other = read_one(r, at);
+    ck_assert_int_eq(**at, ')');
+    ++*at;
+    return is ? other : p;
 }
 
 static int read_ports(reading *r, const char **at, port *out)
@@ -246,12 +264,30 @@ static void refuses_others(const reading *r, const char *line, const port *in, i
     }
 }
 
-/* One line under one reading: `listed` says whether it allows the letters' dtypes. */
-static void hold(reading *r, const char *line, bool listed)
+/* Which letters the first k operands have as dtypes. A dtype stands behind the start or ", ". */
+static void set_there(reading *r, const char *line, int k)
+{
+    const char *end = strstr(line, "-> ");
+    memset(r->there, 0, sizeof r->there);
+    for (const char *s = line; k > 0 && s < end; s++) {
+        const bool begins = s == line || (s > line + 1 && !strncmp(s - 2, ", ", 2));
+        if (!begins || !islower((unsigned char)*s))
+            continue;
+        const size_t n = strcspn(s, "[,] (");
+        if (s[n] != '[') /* an attribute among sizes */
+            continue;
+        if (n == 1)
+            r->there[*s - 'a'] = true;
+        k--;
+    }
+}
+
+/* One line under one reading, with k operands. Returns how many it has in all. */
+static int read_line(reading *r, const char *line, int k, port *in, port *out)
 {
     const f8_op_info *o = f8_op_facts(r->op);
-    port in[MOST] = {0}, out[MOST];
     const char *at = line;
+    set_there(r, line, k);
     const int n = read_ports(r, &at, in);
     at += *at == ' ';
     ck_assert_msg(!strncmp(at, "-> ", 3), "%s: no arrow in '%s'", o->name, line);
@@ -259,14 +295,25 @@ static void hold(reading *r, const char *line, bool listed)
     const int results = read_ports(r, &at, out);
     ck_assert_msg(!*at || *at == ';', "%s: '%s' in '%s'", o->name, at, line);
     ck_assert_msg(results == o->results, "%s has %d results: %s", o->name, o->results, line);
+    return n;
+}
+
+/* One line under one reading: `listed` says whether it allows the letters' dtypes. */
+static void hold(reading *r, const char *line, bool listed)
+{
+    const f8_op_info *o = f8_op_facts(r->op);
+    port in[MOST] = {0}, out[MOST];
+    const int n = read_line(r, line, MOST, in, out), results = o->results;
     ck_assert_msg(n >= o->min_in && (n == o->max_in || strstr(o->operands, "...")), "%s: %s",
                   o->name, line);
-    for (int k = o->min_in > 0 ? o->min_in : n; k <= n; k++)
+    for (int k = o->min_in > 0 ? o->min_in : n; k <= n; k++) {
+        read_line(r, line, k, in, out);
         /* a letter may be that of an optional operand alone: with all of them it is held */
         if (k == n || (listed && r->op != F8_OP_CONCAT))
             ck_assert_msg(takes(r, in, k, out, results) == listed, "%s with %d operands %s: %s",
                           o->name, k, listed ? "is refused or gives other types" : "is taken",
                           line);
+    }
     if (listed)
         refuses_others(r, line, in, n);
 }

@@ -28,6 +28,13 @@ def trailing(batch: int = 2, length: int = 9) -> torch.Tensor:
     return mask
 
 
+def emptied(batch: int = 2, length: int = 9) -> torch.Tensor:
+    """A mask that hides the first positions of the first sequence, and all of the last."""
+    mask = padding(batch, length)
+    mask[-1] = 0
+    return mask
+
+
 def gpt2(
     p: float = 0.0, attention_p: float = 0.0, length: int = 9, batch: int = 2, layers: int = 2, **options: Any
 ) -> ModelAndInputs:
@@ -49,10 +56,10 @@ def gpt2(
 
 
 def llama(
-    mask_of: Callable[..., torch.Tensor] | None = padding, length: int = 9, **options: Any
+    mask_of: Callable[..., torch.Tensor] | None = padding, length: int = 9, layers: int = 2, **options: Any
 ) -> ModelAndInputs:
     config = transformers.LlamaConfig(
-        num_hidden_layers=2,
+        num_hidden_layers=layers,
         num_attention_heads=4,
         num_key_value_heads=2,
         hidden_size=32,
@@ -68,10 +75,10 @@ def llama(
     return transformers.LlamaForCausalLM(config), inputs
 
 
-def bert_config(p: float, attention_p: float, **options: Any) -> Any:
+def bert_config(p: float, attention_p: float, layers: int = 2, **options: Any) -> Any:
     """A tiny BERT. p, attention_p: of its dropouts."""
     return transformers.BertConfig(
-        num_hidden_layers=2,
+        num_hidden_layers=layers,
         num_attention_heads=4,
         hidden_size=32,
         intermediate_size=48,
@@ -84,10 +91,16 @@ def bert_config(p: float, attention_p: float, **options: Any) -> Any:
     )
 
 
-def bert(p: float = 0.0, attention_p: float = 0.0, length: int = 11, **options: Any) -> ModelAndInputs:
+def bert(
+    p: float = 0.0,
+    attention_p: float = 0.0,
+    length: int = 11,
+    mask_of: Callable[..., torch.Tensor] = trailing,
+    **options: Any,
+) -> ModelAndInputs:
     config = bert_config(p, attention_p, **options)
     tokens = ids(2, length)
-    mask = trailing(2, length)
+    mask = mask_of(2, length)
     labels = torch.where(torch.arange(length)[None] % 3 == 1, tokens, -100)
     return transformers.BertForMaskedLM(config), {
         "input_ids": tokens * mask,

@@ -49,19 +49,6 @@ static double allowed_at(fixture *x, int result, int64_t i)
     return x->j.allowed;
 }
 
-static void assert_named(fixture *x, int result, int64_t i, double got)
-{
-    const f8_type t = f8_result_type(x->g, x->r, result);
-    const uint32_t was = load_bits(t.dtype, x->got[result], i);
-    store(&t, x->got[result], i, (float)got);
-    ck_assert_msg(!judge(x, F8_SUMS_F32), "result %d[%lld] as %g", result, (long long)i, got);
-    ck_assert_int_eq(x->j.off, 1);
-    ck_assert_int_eq(x->j.result, result);
-    ck_assert_int_eq(x->j.at, i);
-    ck_assert_double_gt(x->j.worst, 1);
-    store_bits(t.dtype, x->got[result], i, was);
-}
-
 /* Each element of a small sample, of every result. */
 START_TEST(wrong_ones_are_named)
 {

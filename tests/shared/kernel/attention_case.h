@@ -16,7 +16,8 @@ typedef struct att_tensor {
     uint8_t *memory, *base; /* base: past a margin; the canary is wherever no element lies */
     size_t bytes;           /* of memory */
     int64_t stride, heads;
-    /* The reference [b][t][head][d] (lse: [b][h][t]) and what it may be off by. */
+    /* The reference [b][t][head][d] (lse: [b][h][t], with an f32 mask [b][h][2][t]) and what it may
+     * be off by. */
     double *value, *bound;
 } att_tensor;
 
@@ -50,11 +51,16 @@ int att_order(const f8_attention_desc *desc, bool backward, int order[T_COUNT]);
 const char *att_describe(const f8_attention_desc *d);
 
 /* A mask hides about a third, and all from the first query of every sequence and head that it has.
+ * An f32 mask with a row for each query has rows of large finite numbers, too.
  * gap: elements between tokens beyond the heads. Strides in `desc` are set here. Nothing is
  * compiled when llvm is NULL. Exits with a message when something fails. */
 void att_make(att_case *c, f8_llvm *llvm, const f8_attention_desc *desc, int64_t gap,
               uint64_t seed);
 void att_free(att_case *c);
+
+/* How many tokens a tensor has, and where in lse a query is, its row d. */
+int64_t att_tokens(const f8_attention_desc *x, int tensor);
+int64_t att_lse_at(const f8_attention_desc *x, int64_t b, int64_t t, int64_t head, int64_t d);
 
 double att_get(const att_case *c, int tensor, int64_t b, int64_t t, int64_t head, int64_t d);
 void att_put(att_case *c, int tensor, int64_t b, int64_t t, int64_t head, int64_t d, double x);

@@ -125,6 +125,20 @@ static inline bool judge(fixture *x, f8_sums sums)
     ck_assert_msg(judge(x, sums), "result %d[%lld]: %g, not %g; allowed %g", (x)->j.result,        \
                   (long long)(x)->j.at, (x)->j.got, (x)->j.want, (x)->j.allowed)
 
+/* With element i of a result as `got`, it alone is off. */
+static inline void assert_named(fixture *x, int result, int64_t i, double got)
+{
+    const f8_type t = f8_result_type(x->g, x->r, result);
+    const uint32_t was = load_bits(t.dtype, x->got[result], i);
+    store(&t, x->got[result], i, (float)got);
+    ck_assert_msg(!judge(x, F8_SUMS_F32), "result %d[%lld] as %g", result, (long long)i, got);
+    ck_assert_int_eq(x->j.off, 1);
+    ck_assert_int_eq(x->j.result, result);
+    ck_assert_int_eq(x->j.at, i);
+    ck_assert_double_gt(x->j.worst, 1);
+    store_bits(t.dtype, x->got[result], i, was);
+}
+
 /* ---- products, in f32, from the last k to the first ---- */
 
 /* The scale of element (row, column) of operand i, as the attribute says. */
@@ -180,6 +194,7 @@ static inline void product(fixture *x)
 typedef struct heads {
     int64_t B, T, S, H, KH, D;
     bool causal, narrow; /* narrow: p and ds are rounded to bf16 */
+    bool adds;           /* an f32 mask: lse is the largest score, and the rest */
     float scale;
 } heads;
 
@@ -191,6 +206,7 @@ static inline heads heads_of(const fixture *x, bool narrow)
     h.KH = f8_attr_i(x->g, x->op, F8_A_KV_HEADS);
     h.D = q->dim[2] / h.H;
     h.causal = f8_attr_i(x->g, x->op, F8_A_CAUSAL);
+    h.adds = f8_attention_adds(x->g, f8_at(x->g, x->op));
     h.scale = 1 / sqrtf((float)h.D);
     return h;
 }
@@ -234,11 +250,18 @@ static inline float narrowed(const heads *a, float v)
 
 static inline void attend(fixture *x, const heads *a, int64_t b, int64_t h, int64_t i)
 {
-    float p[64], sum = 0;
+    float p[64], sum = 0, top = a->adds ? -INFINITY : 0;
     const f8_type o = f8_result_type(x->g, x->r, 0);
     for (int64_t j = a->S; j-- > 0;)
-        sum += p[j] = expf(score(x, a, b, h, i, j));
-    ((float *)x->got[1])[(b * a->H + h) * a->T + i] = logf(sum);
+        p[j] = score(x, a, b, h, i, j);
+    for (int64_t j = a->S; a->adds && j-- > 0;)
+        top = fmaxf(top, p[j]);
+    for (int64_t j = a->S; j-- > 0;)
+        sum += p[j] = expf(p[j] - top);
+    float *lse = (float *)x->got[1] + (b * a->H + h) * a->T * (a->adds ? 2 : 1) + i;
+    if (a->adds)
+        *lse = top;
+    lse[a->adds ? a->T : 0] = logf(sum);
     for (int64_t d = 0; d < a->D; d++) {
         float y = 0;
         for (int64_t j = a->S; j-- > 0;)
@@ -253,7 +276,10 @@ static inline void differentiate(const fixture *x, const heads *a, int64_t b, in
     for (int64_t i = a->T; i-- > 0;)
         for (int64_t j = a->S; j-- > 0;) {
             const int64_t q = row_of(a, false, b, h, i), k = row_of(a, true, b, h, j);
-            const float p = expf(score(x, a, b, h, i, j) - in(x, 4, (b * a->H + h) * a->T + i));
+            const int64_t lse = (b * a->H + h) * a->T * (a->adds ? 2 : 1) + i;
+            float s = score(x, a, b, h, i, j) - in(x, 4, lse);
+            s -= a->adds ? in(x, 4, lse + a->T) : 0;
+            const float p = expf(s);
             const float dp = dot(x, a->D, 5, q, 2, k) - dot(x, a->D, 5, q, 3, q);
             const float ds = narrowed(a, a->scale * narrowed(a, p) * dp);
             for (int64_t d = 0; d < a->D; d++) {
@@ -326,7 +352,7 @@ static const struct {
     {"%q: f32[1, 9, 16], %k: f32[1, 8, 16], %v: f32[1, 8, 16], %m: bool[1, 1, 9, 8]",
      "f32[1, 9, 16]", "attention(%q, %k, %v, %m) {heads = 2, causal = false}", 1e-4},
     {"%q: f32[2, 12, 32], %k: f32[2, 12, 16], %v: f32[2, 12, 16], %o: f32[2, 12, 32], "
-     "%l: f32[2, 4, 12], %d: f32[2, 12, 32], %m: f32[1, 1, 12, 12]",
+     "%l: f32[2, 4, 2, 12], %d: f32[2, 12, 32], %m: f32[1, 1, 12, 12]",
      "f32[2, 12, 32]", "attention_grad(%q, %k, %v, %o, %l, %d, %m) {heads = 4, kv_heads = 2}",
      1e-3},
     {"%q: bf16[1, 16, 32], %k: bf16[1, 16, 32], %v: bf16[1, 16, 32], %o: bf16[1, 16, 32], "
@@ -337,6 +363,8 @@ static const struct {
      "matmul(%a, %b, %c) {transpose_a = true}", 2e-5},
     {"%a: f8e4m3[150, 16], %s: f32[150, 1], %b: f8e4m3[16, 700], %t: f32[1, 700]", "f32[150, 700]",
      "scaled_matmul(%a, %s, %b, %t) {scale_a = \"row\", scale_b = \"column\"}", 5e-5},
+    {"%q: f32[1, 9, 16], %k: f32[1, 8, 16], %v: f32[1, 8, 16], %m: f32[1, 1, 9, 8]",
+     "f32[1, 9, 16]", "attention(%q, %k, %v, %m) {heads = 2, causal = false}", 1e-4},
 };
 enum { CASES = sizeof cases / sizeof cases[0] };
 
