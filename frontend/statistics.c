@@ -55,8 +55,7 @@ static bool is_of(const f8_watched *w, const char *function)
     return !strncmp(function, w->function, n) && function[n] == '.';
 }
 
-/* Row `index` of a function's figures; NULL: there is none. */
-static const f8_watched *find_row(const fp8c_program *p, int function, int index)
+const f8_watched *f8_program_watched(const fp8c_program *p, int function, int index)
 {
     const f8_compile_report *report = &p->now->report;
     const char *name = fp8c_program_function_name(p, function);
@@ -71,7 +70,7 @@ static const f8_watched *find_row(const fp8c_program *p, int function, int index
 
 fp8c_status fp8c_program_statistic(fp8c_program *p, int function, int index, fp8c_statistic *out)
 {
-    const f8_watched *w = find_row(p, function, index);
+    const f8_watched *w = f8_program_watched(p, function, index);
     if (!w)
         return FP8C_ERR_INPUT;
     f8_diag diag = {0};
@@ -117,6 +116,6 @@ int fp8c_program_find_statistic(const fp8c_program *p, const char *name)
 
 const char *fp8c_program_statistic_alias(const fp8c_program *p, int function, int index, int alias)
 {
-    const f8_watched *w = find_row(p, function, index);
+    const f8_watched *w = f8_program_watched(p, function, index);
     return w && alias >= 0 && (size_t)alias < w->n_aliases ? w->alias[alias] : NULL;
 }
