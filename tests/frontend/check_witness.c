@@ -7,7 +7,6 @@
 #include "tests/shared/api/api.h"
 #include "tests/shared/api/rank_case.h"
 #include "tests/shared/api/witness_case.h"
-#include "tests/shared/api/witness_far.h"
 #include "tests/shared/suite.h"
 
 static const char *const recipes[] = {"bf16", "delayed", "current", "rowwise", "block"};
@@ -23,18 +22,6 @@ START_TEST(agrees_in_parts)
 {
     witness_size = witness_larger;
     witness_agrees("cpu", recipes[_i], 1);
-}
-END_TEST
-
-/* ---- tensors far from 1 ---- */
-
-static const char *const every_recipe[] = {"bf16",          "delayed", "current", "rowwise",
-                                           "rowwise_gw_hp", "block",   "mxfp8",   "fake"};
-enum { EVERY_RECIPE = sizeof every_recipe / sizeof *every_recipe };
-
-START_TEST(agrees_far_from_1)
-{
-    witness_far_agrees("cpu", every_recipe[_i]);
 }
 END_TEST
 
@@ -609,7 +596,6 @@ Suite *f8_suite(void)
     tcase_set_timeout(t, TIMEOUT);
     tcase_add_loop_test(t, agrees, 0, RECIPES);
     tcase_add_loop_test(t, agrees_in_parts, 0, RECIPES);
-    tcase_add_loop_test(t, agrees_far_from_1, 0, EVERY_RECIPE);
     tcase_add_loop_test(t, faults_are_found, 0, (int)(sizeof faults / sizeof *faults));
     tcase_add_loop_test(t, faults_are_found_in_parts, 0,
                         (int)(sizeof faults_in_parts / sizeof *faults_in_parts));
