@@ -1610,9 +1610,10 @@ FP8C_API const char *fp8c_program_statistic_alias(const fp8c_program *program, i
  *
  * A guard judges each step by what a training computes anyway, and says what is wrong: a loss or a
  * norm of the gradients that is not finite, with the tensor that is at fault; a loss that explodes;
- * a scale of recipe `delayed` that collapses; operands that underflow or saturate, where statistics
- * are on. It changes nothing and prints nothing. What to do is the caller's decision.
- * frontend/guard/README.md has the rules, their limits and what they cost.
+ * a scale of recipe `delayed` that collapses; operands that underflow, saturate or use little of
+ * their format's range, where statistics are on. It changes nothing and prints nothing. What to do
+ * is the caller's decision. frontend/guard/README.md has the rules, their limits and what they
+ * cost.
  *
  *     fp8c_guard_create(ctx, NULL, &guard);
  *     for (step = 1; step <= steps; step++) {
@@ -1660,12 +1661,13 @@ FP8C_API fp8c_status fp8c_program_find_nonfinite(fp8c_program *program, int func
 
 typedef enum fp8c_alarm_kind {
     FP8C_ALARM_LOSS_NONFINITE,
-    FP8C_ALARM_NORM_NONFINITE,   /* of the gradients; the loss is finite */
+    FP8C_ALARM_NORM_NONFINITE, /* of the gradients; the loss is finite */
     FP8C_ALARM_LOSS_EXPLODES,
     FP8C_ALARM_SCALE,            /* 0, not finite, or far from what it was */
     FP8C_ALARM_TENSOR_NONFINITE, /* this and what follows: of statistics */
     FP8C_ALARM_UNDERFLOW,
-    FP8C_ALARM_OVERFLOW
+    FP8C_ALARM_OVERFLOW,
+    FP8C_ALARM_RANGE /* little of the format's range is in use: scales are too small */
 } fp8c_alarm_kind;
 /* "loss_nonfinite", ...; NULL past the last. */
 FP8C_API const char *fp8c_alarm_name(fp8c_alarm_kind kind);

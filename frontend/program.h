@@ -163,6 +163,9 @@ f8_status f8_program_call(fp8c_program *p, int function, const fp8c_tensor_view 
  * would change them. */
 f8_status f8_program_may_change(const fp8c_program *p, const char *what, f8_diag *diag);
 
+/* What row `index` of a function's figures is of; NULL: there is none. */
+const f8_watched *f8_program_watched(const fp8c_program *p, int function, int index);
+
 /* F8_ERR_INPUT: the program was compiled only to be looked at. The second also fails if there is no
  * such function, or if one of its variables has no value. */
 f8_status f8_program_has_memory(const fp8c_program *p, f8_diag *diag);

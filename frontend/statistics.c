@@ -28,6 +28,17 @@ static void say_values(const f8_watched *w, const float *figure, fp8c_statistic 
     s->elements = w->elements;
 }
 
+/* What the sums of products are in squares of. */
+static double unit_of(double amax)
+{
+    int exponent;
+    if (!isfinite(amax))
+        return NAN;
+    frexp(amax, &exponent);
+    const double unit = amax > 0 ? ldexp(1, exponent - 1) : 0;
+    return fmin(fmax(unit, F8_FIGURE_UNIT_LEAST), F8_FIGURE_UNIT_MOST);
+}
+
 static void say_codes(const f8_watched *w, const float *figure, fp8c_statistic *s)
 {
     const double x_x = (double)figure[F8_FIGURE_X_X], d_d = (double)figure[F8_FIGURE_D_D],
@@ -37,7 +48,8 @@ static void say_codes(const f8_watched *w, const float *figure, fp8c_statistic *
     const bool q = w->quantized;
     s->underflow = q ? share((double)figure[F8_FIGURE_UNDERFLOW], w->elements) : NAN;
     s->overflow = q ? share((double)figure[F8_FIGURE_OVERFLOW], w->elements) : NAN;
-    s->mse = q ? share(error, w->elements) : NAN;
+    const double unit = unit_of(s->amax);
+    s->mse = q ? share(error * unit * unit, w->elements) : NAN;
     s->cosine = q ? x_d / sqrt(x_x * d_d) : NAN;
     s->sqnr = q ? 10 * log10(x_x / error) : NAN;
     s->used = q ? (double)figure[F8_FIGURE_LARGEST] / f8_dtype_max(w->format) : NAN;
@@ -55,8 +67,7 @@ static bool is_of(const f8_watched *w, const char *function)
     return !strncmp(function, w->function, n) && function[n] == '.';
 }
 
-/* Row `index` of a function's figures; NULL: there is none. */
-static const f8_watched *find_row(const fp8c_program *p, int function, int index)
+const f8_watched *f8_program_watched(const fp8c_program *p, int function, int index)
 {
     const f8_compile_report *report = &p->now->report;
     const char *name = fp8c_program_function_name(p, function);
@@ -71,7 +82,7 @@ static const f8_watched *find_row(const fp8c_program *p, int function, int index
 
 fp8c_status fp8c_program_statistic(fp8c_program *p, int function, int index, fp8c_statistic *out)
 {
-    const f8_watched *w = find_row(p, function, index);
+    const f8_watched *w = f8_program_watched(p, function, index);
     if (!w)
         return FP8C_ERR_INPUT;
     f8_diag diag = {0};
@@ -117,6 +128,6 @@ int fp8c_program_find_statistic(const fp8c_program *p, const char *name)
 
 const char *fp8c_program_statistic_alias(const fp8c_program *p, int function, int index, int alias)
 {
-    const f8_watched *w = find_row(p, function, index);
+    const f8_watched *w = f8_program_watched(p, function, index);
     return w && alias >= 0 && (size_t)alias < w->n_aliases ? w->alias[alias] : NULL;
 }

@@ -11,6 +11,7 @@
 
 #include "codegen/reference/interp.h"
 #include "ir/num/fp8.h"
+#include "ir/num/quantize.h"
 
 enum { TILE_M = 4, TILE_N = 8, LANES = 4, PANEL = 256, RUN = 512 };
 enum { PANEL_BYTES = 1 << 20 }; /* the most of a panel of B, unless TILE_N columns take more */
@@ -100,10 +101,10 @@ static void multiply_scales(const matrix *m, int64_t first, int64_t n, double *t
 static void load_run(const matrix *m, int64_t first, int64_t n, double *to)
 {
     f8_interp_load(m->x, m->v, first, n, to);
+    if (m->grid->scale && !m->x->unscaled)
+        multiply_scales(m, first, n, to);
     if (m->subnormal)
         keep_subnormals(to, n);
-    if (m->grid->scale)
-        multiply_scales(m, first, n, to);
     if (m->round && !m->x->wide)
         for (int64_t i = 0; i < n; i++)
             to[i] = (double)f8_round_bf16((float)to[i]);
@@ -209,7 +210,7 @@ void f8_interp_matmul(f8_interp *x, const f8_interp_gemm *m, f8_rvalue *out)
         .x = x,
         .m = m,
         .out = out,
-        .added = x->subnormal ? NULL : m->added,
+        .added = x->subnormal || x->unscaled ? NULL : m->added,
         .first = x->first,
         .alpha = 1,
         .a = {x, m->a, &m->a_grid, f8_type_columns(a), m->transpose_a, m->round_a,
@@ -220,8 +221,9 @@ void f8_interp_matmul(f8_interp *x, const f8_interp_gemm *m, f8_rvalue *out)
         .cols = f8_type_columns(&out->type),
         .rows = f8_type_rows(&out->type),
     };
-    if (m->a_scale) /* one f32 factor, as the GEMM of other targets gets it */
-        p.alpha = (double)(*(const float *)m->a_scale->data * *(const float *)m->b_scale->data);
+    if (m->a_scale && !x->unscaled)
+        p.alpha =
+            f8_scales_product(*(const float *)m->a_scale->data, *(const float *)m->b_scale->data);
     f8_interp_magnitudes(x, &p.alpha, 1);
     p.panel = panel_of(&p);
     const size_t bytes_a = (size_t)(p.k * TILE_M) * sizeof(double);

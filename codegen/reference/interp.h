@@ -30,6 +30,7 @@ typedef struct f8_interp {
     bool magnitudes;     /* GEMM and attention sum magnitudes: F8_TERMS_MAGNITUDES */
     double score_error, weight_error; /* f8_part's */
     char subnormal;      /* 'a', 'b': of this factor of a GEMM only subnormals count; else 0 */
+    bool unscaled;       /* a GEMM's scales count as 1: F8_TERMS_UNSCALED */
     int64_t first;       /* f8_part.first */
     const f8_comm *comm; /* NULL: the rank is alone */
     f8_loc at;           /* where the node being evaluated stands in the text */

@@ -290,6 +290,7 @@ f8_status f8_reference_part(const f8_graph *g, f8_ref r, const f8_part *part,
                    .subnormal = part->terms == F8_TERMS_SUBNORMAL_A   ? 'a'
                                 : part->terms == F8_TERMS_SUBNORMAL_B ? 'b'
                                                                       : 0,
+                   .unscaled = part->terms == F8_TERMS_UNSCALED,
                    .first = part->first,
                    .at = g->loc[r]};
     f8_arena arena;

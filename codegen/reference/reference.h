@@ -43,9 +43,13 @@ typedef enum f8_terms {
      * see f8_part. */
     F8_TERMS_MAGNITUDES,
     /* GEMMs only: the magnitudes of those terms alone whose factor from A, or from B, is subnormal
-     * as an f32. No bias and no `acc` is added. */
+     * as an f32; a factor is an element times its scale, if scales differ along k. No bias and no
+     * `acc` is added. */
     F8_TERMS_SUBNORMAL_A,
-    F8_TERMS_SUBNORMAL_B
+    F8_TERMS_SUBNORMAL_B,
+    /* SCALED_MATMUL only: the magnitudes of the products of codes, without scales. No `acc` is
+     * added. */
+    F8_TERMS_UNSCALED
 } f8_terms;
 
 /* A part of a node's results, and the parts of its operands that it is computed from. The caller

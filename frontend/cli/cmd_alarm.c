@@ -226,7 +226,7 @@ static bool say_all(const report *r)
     fp8c_alarm alarm = {.struct_size = sizeof alarm};
     const bool follows = cli_ranks_follows(a->c->ranks);
     sent mine = {0}, *all;
-    bool raised[FP8C_ALARM_OVERFLOW + 1] = {0};
+    bool raised[FP8C_ALARM_RANGE + 1] = {0};
     for (int i = 0; fp8c_guard_alarm(a->guard, i, &alarm) == FP8C_OK; i++) {
         if (!follows)
             say(r, &alarm, alarm.kind <= FP8C_ALARM_NORM_NONFINITE ? r->a->where : "");

@@ -1,5 +1,6 @@
 /* Guards: fp8c_guard_*, see fp8c.h. What is looked at, and how an alarm is put. The rules are in
  * judge.c. */
+#include <float.h>
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
@@ -7,16 +8,18 @@
 #include "frontend/guard/judge.h"
 #include "frontend/program.h"
 #include "ir/base/format.h"
+#include "ir/num/fp8.h"
 
-enum { KINDS = FP8C_ALARM_OVERFLOW + 1, GPU_EVERY = 10 };
-static const char *const kind_name[] = {"loss_nonfinite", "norm_nonfinite",   "loss_explodes",
-                                        "scale",          "tensor_nonfinite", "underflow",
-                                        "overflow"};
+enum { KINDS = FP8C_ALARM_RANGE + 1, GPU_EVERY = 10 };
+static const char *const kind_name[] = {
+    "loss_nonfinite",   "norm_nonfinite", "loss_explodes", "scale",
+    "tensor_nonfinite", "underflow",      "overflow",      "range"};
 _Static_assert(sizeof kind_name / sizeof *kind_name == KINDS, "a name for each kind");
 
 /* What is kept of a statistic. */
 typedef struct looks {
     uint8_t underflow, overflow; /* bad ones in a row */
+    f8_used_judge used;
 } looks;
 
 struct fp8c_guard {
@@ -266,7 +269,49 @@ static void say_share(fp8c_alarm *a, const fp8c_statistic *s, double share, doub
               s->name, does, F8_LOOKS, 100 * limit);
 }
 
-static void judge_statistic(fp8c_guard *g, const fp8c_statistic *s, looks *l)
+/* Why so little of the range is in use. */
+static void say_reason(const f8_watched *w, const fp8c_statistic *s, char *to, size_t size)
+{
+    const double largest = (double)f8_dtype_max(w->format);
+    if (w->recipe.margin >= F8_USED_BITS)
+        f8_format(to, size, "'margin = %" PRId64 "' makes its scales 2^%" PRId64 " times smaller",
+                  w->recipe.margin, w->recipe.margin);
+    else if (s->amax * (double)FLT_MAX < largest)
+        f8_format(to, size, "its largest value, %.3g, is too small for any scale in f32", s->amax);
+    else if (s->scale * (1 << F8_USED_BITS) <= s->scale_wanted)
+        f8_format(to, size, "its scale is %.3g, and its largest value, %.3g, asks for %.3g%s",
+                  s->scale, s->amax, s->scale_wanted,
+                  w->recipe.scaling == F8_SCALING_DELAYED ? ": its history has larger ones" : "");
+    else
+        f8_format(to, size, "its scales are too small for its largest value, %.3g", s->amax);
+}
+
+static void judge_used(fp8c_guard *g, const f8_watched *w, const fp8c_statistic *s,
+                       f8_used_judge *j)
+{
+    double middle;
+    char why[160];
+    if (isnan(s->used) || !(s->amax > 0) || s->nonfinite)
+        return; /* zeros use no code, and need none */
+    const bool history = w->recipe.scaling == F8_SCALING_DELAYED;
+    const double of_amax = history ? s->scale / (double)f8_dtype_max(w->format) : 0;
+    if (!f8_judge_used(j, s->used, s->amax, of_amax, &middle))
+        return;
+    fp8c_alarm *a = raised(g, FP8C_ALARM_RANGE);
+    if (!a)
+        return;
+    a->tensor = s->name;
+    a->role = "operand";
+    a->value = middle;
+    a->limit = F8_USED_LEAST;
+    say_reason(w, s, why, sizeof why);
+    f8_format(a->text, sizeof a->text,
+              "'%.96s' uses %.3g%% of the range of %s (median of its last looks; the limit is "
+              "%.3g%%): %s",
+              s->name, 100 * middle, s->format, 100 * F8_USED_LEAST, why);
+}
+
+static void judge_statistic(fp8c_guard *g, const f8_watched *w, const fp8c_statistic *s, looks *l)
 {
     if (s->what_if)
         return; /* nothing was computed with it */
@@ -285,6 +330,7 @@ static void judge_statistic(fp8c_guard *g, const fp8c_statistic *s, looks *l)
                   "underflows");
     if (f8_judge_look(&l->overflow, s->overflow > g->options.overflow))
         say_share(raised(g, FP8C_ALARM_OVERFLOW), s, s->overflow, g->options.overflow, "saturates");
+    judge_used(g, w, s, &l->used);
 }
 
 static f8_status judge_statistics(fp8c_guard *g, fp8c_program *p, int function, f8_diag *diag)
@@ -299,7 +345,7 @@ static f8_status judge_statistics(fp8c_guard *g, fp8c_program *p, int function, 
     for (size_t i = 0; i < g->n_looked; i++) {
         if (fp8c_program_statistic(p, function, (int)i, &s) != FP8C_OK)
             return F8_OK; /* not in this step */
-        judge_statistic(g, &s, &g->looked[i]);
+        judge_statistic(g, f8_program_watched(p, function, (int)i), &s, &g->looked[i]);
     }
     for (int i = FP8C_ALARM_TENSOR_NONFINITE; i < KINDS && g->n_looked; i++)
         g->looked_at[i] = true;

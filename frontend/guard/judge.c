@@ -114,6 +114,21 @@ bool f8_judge_look(uint8_t *in_row, bool bad)
     return *in_row >= F8_LOOKS;
 }
 
+bool f8_judge_used(f8_used_judge *j, double used, double amax, double of_amax, double *middle)
+{
+    double kept[F8_USED_KEPT], largest = 0;
+    const int64_t at = j->n++ % F8_USED_KEPT;
+    const int n = j->n < F8_USED_KEPT ? (int)j->n : F8_USED_KEPT;
+    j->amax[at] = (float)amax;
+    for (int i = 0; i < n; i++)
+        largest = fmax(largest, (double)j->amax[i]);
+    j->used[at] = (float)(of_amax > 0 ? fmin(1, largest * of_amax) : used);
+    for (int i = 0; i < n; i++)
+        kept[i] = (double)j->used[i];
+    *middle = median(kept, n);
+    return n >= F8_USED_FEWEST && *middle < F8_USED_LEAST;
+}
+
 bool f8_judge_raises(f8_alarm_state *s, bool bad)
 {
     if (bad) {

@@ -32,6 +32,13 @@
  * A statistic is bad if 3 looks in a row are above the limit: under `delayed` a tensor that grows
  * saturates for a step or two, and then its scale fits.
  *
+ * Of a format's range little is in use if the median of `used`, the largest code over the format's
+ * maximum, is below 1/16 in the last 16 looks (of 4 at least). Scales that are made of a tensor's
+ * own amax use 1, rounded to powers of two more than 1/2. Scales of a history are made for the
+ * largest amax of many steps: the gradients of an attention have amaxes that differ by 2^5 from
+ * step to step, and a median of `used` near 1/16 in a healthy run. So there `used` is what the
+ * largest amax of the last 16 looks would use: 0.55 and more in healthy runs.
+ *
  * Where the numbers come from: bench/results/2026-11-23-guards.md. */
 #ifndef F8_GUARD_JUDGE_H
 #define F8_GUARD_JUDGE_H
@@ -48,6 +55,9 @@ enum {
     F8_SCALE_LEAST = 8, /* values that a scale is compared with */
     F8_SCALE_BITS = 12, /* log2 of the factor */
     F8_LOOKS = 3,       /* bad looks in a row at a statistic */
+    F8_USED_KEPT = 16,  /* looks at a statistic's `used` */
+    F8_USED_FEWEST = 4, /* looks that say something */
+    F8_USED_BITS = 4,   /* -log2 of the least that should be in use */
     F8_QUIET = 8        /* good steps after which an alarm may be raised again */
 };
 
@@ -72,6 +82,18 @@ bool f8_judge_scale(float *ring, int64_t n, float scale, double *limit);
 
 /* Take whether a look at a statistic was bad. Whether enough in a row were. */
 bool f8_judge_look(uint8_t *in_row, bool bad);
+
+#define F8_USED_LEAST (1.0 / (1 << F8_USED_BITS))
+
+/* All zeros before the first look. */
+typedef struct f8_used_judge {
+    float used[F8_USED_KEPT], amax[F8_USED_KEPT]; /* rings */
+    int64_t n;                                    /* looks so far */
+} f8_used_judge;
+/* Take how much of its format's range an operand of this amax uses. of_amax: what an amax of 1
+ * would use, if the scale is made of a history; else 0. Whether too little is in use; *middle: the
+ * median of the last looks. */
+bool f8_judge_used(f8_used_judge *j, double used, double amax, double of_amax, double *middle);
 
 /* An alarm is raised once, until it was quiet for F8_QUIET steps. All zeros at the beginning. */
 typedef struct f8_alarm_state {

@@ -68,6 +68,20 @@ void f8_scales_of(const f8_quantizer *q, const float *amax, int64_t n, float *sc
 
 /* ---- codes ---- */
 
+double f8_scales_product(float a, float b)
+{
+    enum { DROPPED = 53 - 24 }; /* bits of the mantissa */
+    union {
+        double d;
+        uint64_t u;
+    } x = {.d = (double)a * (double)b}; /* exact */
+    if (!isfinite(x.d))
+        return x.d;
+    x.u += (1u << (DROPPED - 1)) - 1 + (x.u >> DROPPED & 1);
+    x.u &= ~(((uint64_t)1 << DROPPED) - 1);
+    return x.d;
+}
+
 void f8_matrix_encode(const f8_quantizer *q, const float *x, int64_t rows, int64_t cols,
                       const float *scale, uint8_t *codes)
 {

@@ -28,6 +28,12 @@ void f8_matrix_amax(f8_granularity grain, const float *x, int64_t rows, int64_t 
  * and either may be the array amax. */
 void f8_scales_of(const f8_quantizer *q, const float *amax, int64_t n, float *scale, float *inv);
 
+/* What the scales of a product's two operands multiply its sum by: a * b, rounded to the 24 bits of
+ * an f32 (to nearest, ties to even), with the exponent of a double. So it is never Inf or 0 because
+ * of its size, as the f32 product may be where the result is an ordinary number. Where the f32
+ * product is normal it is the same number. */
+double f8_scales_product(float a, float b);
+
 /* encode(x * scale), saturating. */
 void f8_matrix_encode(const f8_quantizer *q, const float *x, int64_t rows, int64_t cols,
                       const float *scale, uint8_t *codes);

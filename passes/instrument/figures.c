@@ -53,12 +53,51 @@ static f8_ref wanted(f8_graph *g, const f8_gemm_value *v, f8_ref amax, f8_dtype 
     return f8_make(g, F8_OP_FP8_SCALE, &amax, 1, attr, 3);
 }
 
+/* ---- sums of products ---- */
+
+/* The unit of a row or of the value: the power of two at or below its amax, from 2^-126 to 2^126.
+ * Sums are taken of elements in units of their row, where no square overflows or underflows. Then
+ * the row's sum is brought to the unit of the value. Powers of two change no other bit. */
+static f8_ref unit_of(f8_graph *g, f8_ref amax)
+{
+    const f8_ref power = f8_unary(g, F8_OP_POW2_FLOOR, amax);
+    const f8_ref least = f8_binary(g, F8_OP_MAX, power, f8_const(g, F8_FIGURE_UNIT_LEAST));
+    return f8_binary(g, F8_OP_MIN, least, f8_const(g, F8_FIGURE_UNIT_MOST));
+}
+
+typedef struct units {
+    f8_ref row;   /* what elements are multiplied by: 1 / the unit of the row */
+    f8_ref ratio; /* [.., 1]: the unit of the row over that of the value */
+} units;
+
+static units units_of(f8_graph *g, f8_ref x, f8_ref amax)
+{
+    const bool scalar = f8_type_of(g, x)->rank == 0;
+    const f8_ref row = unit_of(g, scalar ? amax : f8_reduce(g, F8_OP_REDUCE_AMAX, x, -1));
+    return (units){f8_binary(g, F8_OP_DIV, f8_const(g, 1), row),
+                   f8_binary(g, F8_OP_DIV, row, unit_of(g, amax))};
+}
+
+/* The sum of a b, which are in units of their rows, in squares of the value's unit. */
+static f8_ref sum_of_products(f8_graph *g, const units *u, f8_ref a, f8_ref b)
+{
+    f8_ref sum = f8_binary(g, F8_OP_MUL, a, b);
+    const int64_t rows = f8_type_rows(f8_type_of(g, sum));
+    if (f8_type_of(g, sum)->rank > 0)
+        sum = f8_reduce(g, F8_OP_REDUCE_SUM, sum, -1);
+    sum = f8_binary(g, F8_OP_MUL, f8_binary(g, F8_OP_MUL, sum, u->ratio), u->ratio);
+    return f8_sum_all(g, f8_reshape_to(g, sum, 1, &rows));
+}
+
 static void figures_of_codes(f8_graph *g, const f8_gemm_value *v, f8_ref x, f8_ref *figure)
 {
     const f8_dtype format = f8_type_of(g, v->q)->dtype;
     const f8_ref code = dequantized(g, v, f8_const(g, 1), "broadcast"),
-                 back = dequantized(g, v, v->scale_inv, v->granularity),
-                 off = f8_binary(g, F8_OP_SUB, back, x), zero = f8_const(g, 0);
+                 back = dequantized(g, v, v->scale_inv, v->granularity), zero = f8_const(g, 0);
+    const units u = units_of(g, x, figure[F8_FIGURE_AMAX]);
+    const f8_ref x_in_units = f8_binary(g, F8_OP_MUL, x, u.row),
+                 d_in_units = f8_binary(g, F8_OP_MUL, back, u.row),
+                 off = f8_binary(g, F8_OP_SUB, d_in_units, x_in_units);
     const f8_ref lost = f8_binary(g, F8_OP_AND, not_zero(g, x), f8_binary(g, F8_OP_EQ, code, zero));
     const f8_ref size = f8_unary(g, F8_OP_ABS, code),
                  largest = f8_binary(g, F8_OP_EQ, size, f8_const(g, f8_dtype_max(format))),
@@ -67,10 +106,10 @@ static void figures_of_codes(f8_graph *g, const f8_gemm_value *v, f8_ref x, f8_r
                      f8_unary(g, F8_OP_ABS, x));
     figure[F8_FIGURE_UNDERFLOW] = count(g, lost);
     figure[F8_FIGURE_OVERFLOW] = count(g, f8_binary(g, F8_OP_AND, largest, beyond));
-    figure[F8_FIGURE_X_X] = f8_sum_all(g, f8_binary(g, F8_OP_MUL, x, x));
-    figure[F8_FIGURE_D_D] = f8_sum_all(g, f8_binary(g, F8_OP_MUL, back, back));
-    figure[F8_FIGURE_X_D] = f8_sum_all(g, f8_binary(g, F8_OP_MUL, x, back));
-    figure[F8_FIGURE_ERROR] = f8_sum_all(g, f8_binary(g, F8_OP_MUL, off, off));
+    figure[F8_FIGURE_X_X] = sum_of_products(g, &u, x_in_units, x_in_units);
+    figure[F8_FIGURE_D_D] = sum_of_products(g, &u, d_in_units, d_in_units);
+    figure[F8_FIGURE_X_D] = sum_of_products(g, &u, x_in_units, d_in_units);
+    figure[F8_FIGURE_ERROR] = sum_of_products(g, &u, off, off);
     figure[F8_FIGURE_LARGEST] = f8_reduce_all(g, F8_OP_REDUCE_MAX, size);
     if (f8_granularity_equal(v->grain, f8_per_tensor)) {
         figure[F8_FIGURE_SCALE] = f8_reshape_to(g, v->scale, 0, NULL);

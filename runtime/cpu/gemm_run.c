@@ -133,12 +133,8 @@ typedef struct tile_place {
     char *scratch; /* oneDNN's */
 } tile_place;
 
-/* What the sums of a tile's chunk are multiplied by: row[r] * col[i]. */
-typedef struct tile_factors {
-    float row[F8_GEMM_M_MOST], col[F8_GEMM_N_MOST];
-} tile_factors;
-
-static void find_factors(const run_state *s, int64_t m, int64_t n, int64_t k, tile_factors *f)
+/* What the sums of a tile's chunk are multiplied by. */
+static void find_factors(const run_state *s, int64_t m, int64_t n, int64_t k, f8_gemm_factors *f)
 {
     static const f8_gemm_scales none = {0};
     const f8_gemm *g = s->g;
@@ -171,9 +167,8 @@ static f8_status run_through_t(const run_state *s, int thread, int64_t m, int64_
                                const char *a, const char *b)
 {
     const f8_gemm *g = s->g;
-    const f8_gemm_simd *simd = g->lib->simd;
     tile_place p = place_tile(s, thread, m, n, k);
-    tile_factors f;
+    f8_gemm_factors f;
     f8_onednn_tile *tile =
         g->tile[f8_axis_tail(&g->m, m)][f8_axis_tail(&g->n, n)][f8_axis_tail(&g->k, k)];
     if (g->bf16)
@@ -183,10 +178,8 @@ static f8_status run_through_t(const run_state *s, int thread, int64_t m, int64_
                                (const float *)(const void *)a, p.length,
                                (const float *)(const void *)b, p.cols, false, p.t, p.ldt));
     find_factors(s, m, n, k, &f);
-    if (g->desc.accumulate || k > 0)
-        simd->add(p.c, p.ldc, p.t, p.ldt, f.row, f.col, p.rows, p.cols);
-    else
-        simd->store(p.c, p.ldc, p.t, p.ldt, f.row, f.col, p.rows, p.cols);
+    f8_gemm_scales_finish(g->lib->simd, &f, g->desc.accumulate || k > 0, p.c, p.ldc, p.t, p.ldt,
+                          p.rows, p.cols);
     return F8_OK;
 }
 
@@ -210,9 +203,9 @@ static f8_status run_in_c(const run_state *s, int thread, int64_t m, int64_t n, 
                            p.length, (const float *)(const void *)b, p.cols,
                            g->desc.accumulate || k > 0, p.c, p.ldc));
     if (g->scaled && k == g->k.count - 1) {
-        tile_factors f;
+        f8_gemm_factors f;
         find_factors(s, m, n, k, &f);
-        g->lib->simd->store(p.c, p.ldc, p.c, p.ldc, f.row, f.col, p.rows, p.cols);
+        f8_gemm_scales_finish(g->lib->simd, &f, false, p.c, p.ldc, p.c, p.ldc, p.rows, p.cols);
     }
     return F8_OK;
 }

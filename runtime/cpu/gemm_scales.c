@@ -1,7 +1,11 @@
 /* Scales of a GEMM's operands: see gemm_scales.h. */
 #include "runtime/cpu/gemm_scales.h"
 
+#include <float.h>
+#include <math.h>
+
 #include "ir/num/fp8.h"
+#include "ir/num/quantize.h"
 
 /* ---- of a desc ---- */
 
@@ -132,6 +136,42 @@ void f8_gemm_scales_factors(const f8_gemm_scales *s, bool by_rows, int64_t first
         read_scales(s, from + f8_granularity_block(size, first + i) * step, 1, 1, &value);
         fill(factor + i, n, value);
     }
+}
+
+/* Whether every product of a row's and a column's factor is normal as an f32, so that multiplying
+ * the two in f32 gives f8_scales_product. */
+static bool all_normal(const f8_gemm_factors *f, int64_t rows, int64_t cols)
+{
+    const float *const side[] = {f->row, f->col};
+    const int64_t n[] = {rows, cols};
+    double least = 1, most = 1;
+    for (int s = 0; s < 2; s++) {
+        float low = FLT_MAX, high = 0;
+        bool ordered = true;
+        for (int64_t i = 0; i < n[s]; i++) {
+            const float x = fabsf(side[s][i]);
+            low = x < low ? x : low;
+            high = x > high ? x : high;
+            ordered &= x == x;
+        }
+        least *= ordered ? (double)low : 0;
+        most *= (double)high;
+    }
+    return least >= (double)FLT_MIN && most < (double)FLT_MAX;
+}
+
+void f8_gemm_scales_finish(const f8_gemm_simd *simd, const f8_gemm_factors *f, bool add, float *c,
+                           int64_t ldc, const float *t, int64_t ldt, int64_t rows, int64_t cols)
+{
+    if (all_normal(f, rows, cols)) {
+        (add ? simd->add : simd->store)(c, ldc, t, ldt, f->row, f->col, rows, cols);
+        return;
+    }
+    for (int64_t r = 0; r < rows; r++, c += ldc, t += ldt)
+        for (int64_t i = 0; i < cols; i++) {
+            const float x = (float)(f8_scales_product(f->row[r], f->col[i]) * (double)t[i]);
+            c[i] = add ? c[i] + x : x;
+        }
 }
 
 static const float ones[F8_SCALE_COLS] = {

@@ -41,6 +41,17 @@ int64_t f8_gemm_scales_chunk(const f8_gemm_desc *desc, int64_t most);
 void f8_gemm_scales_factors(const f8_gemm_scales *s, bool by_rows, int64_t first, int64_t count,
                             int64_t at, float *factor);
 
+/* The factors of a block of C, of the sizes that gemm_desc.h allows: row[r] * col[i]. */
+typedef struct f8_gemm_factors {
+    float row[F8_GEMM_M_MOST], col[F8_GEMM_N_MOST];
+} f8_gemm_factors;
+
+/* c[r][i] = t[r][i] (t may be c) times its factor, or with `add` c[r][i] + that. The factor is
+ * f8_scales_product of its row's and its column's, so neither overflows nor underflows; the product
+ * with t is rounded once. */
+void f8_gemm_scales_finish(const f8_gemm_simd *simd, const f8_gemm_factors *f, bool add, float *c,
+                           int64_t ldc, const float *t, int64_t ldt, int64_t rows, int64_t cols);
+
 enum { F8_SCALE_ROWS = 16, F8_SCALE_COLS = 64 };
 
 /* x[r][c] *= the scale of stored element (row + r, col + c), for r < rows <= F8_SCALE_ROWS, c <

@@ -134,8 +134,8 @@ class Rules(unittest.TestCase):
             "sub": torch.sub,
             "mul": torch.mul,
             "div": torch.div,
-            "maximum": torch.maximum,
-            "minimum": torch.minimum,
+            "maximum": lambda x, y: torch.maximum(x, y),
+            "minimum": lambda x, y: torch.minimum(x, y),
         }.items():
             with self.subTest(name):
                 n, m = size() + 1, size() + 1
@@ -175,6 +175,20 @@ class Rules(unittest.TestCase):
         }.items():
             with self.subTest(name):
                 gives(self, function, floats(*shape))
+
+    def test_ties(self) -> None:
+        """Values that are equal to 0, to each other, or to the maximum of their column."""
+        edges = [-0.5, 0.0, 0.7, 0.7, -0.5, 1.0, 0.25, 0.25]
+        other = [-0.5, 0.5, 0.7, 0.0, -0.5, 1.0, 0.25, -1.0]
+        for name, function in {
+            "relu": lambda x, y: torch.relu(x),
+            "maximum": lambda x, y: torch.maximum(x, y),
+            "minimum": lambda x, y: torch.minimum(x, y),
+            "amax": lambda x, y: x.amax(0) * y.amax(0),
+        }.items():
+            with self.subTest(name):
+                x, y = (torch.tensor([v, v[::-1]] * 2).reshape(8, 4) for v in (edges, other))
+                gives(self, function, x.requires_grad_(), y.requires_grad_())
 
     def test_norm_of_zero(self) -> None:
         """The norm's gradient at 0 is 0, not NaN."""

@@ -261,6 +261,55 @@ START_TEST(relu)
 }
 END_TEST
 
+/* ---- casts, and ties of max and min: as OPS.md says ---- */
+
+START_TEST(casts_to_integers)
+{
+    static const float x[8] = {2.5f, -2.5f, 0.99f, -0.0f, NAN, 3e9f, -INFINITY, 16777217.0f};
+    static const int32_t want[8] = {2, -2, 0, 0, 0, INT32_MAX, INT32_MIN, 16777216};
+    running r = begin("module m\nparam x: f32[8] zeros\n"
+                      "func forward() -> (%loss: f32[], %y: i32[8]) {\n"
+                      "  return reshape(reduce_sum(x)) {shape = []}, cast(x) {to = i32}\n}\n",
+                      targets[_i]);
+    write_variable(&r, "x", x);
+    r.step = fp8c_program_function(r.p, "eval");
+    step(&r);
+    const int32_t *y = port(&r, FP8C_OUTPUT, "y");
+    for (int i = 0; i < 8; i++)
+        ck_assert_msg(y[i] == want[i], "%g is %d on %s", (double)x[i], (int)y[i], targets[_i]);
+    end(&r);
+}
+END_TEST
+
+/* Each of `max`, `min` and `reduce_max`: the gradient of x[0 .. 4) beside `y`, and of a row. */
+START_TEST(ties)
+{
+    static const float x[4] = {1, 3, 2, 3}, other[4] = {1, 2, 3, 3};
+    static const struct {
+        const char *op;
+        float dx[4];
+    } want[] = {{"max(x, %y)", {0.5f, 1, 0, 0.5f}},
+                {"min(x, %y)", {0.5f, 0, 1, 0.5f}},
+                {"mul(reduce_max(x), %y)", {0, 4.5f, 0, 4.5f}}};
+    for (int k = 0; k < 3; k++) {
+        char text[256];
+        float grad[4];
+        snprintf(text, sizeof text,
+                 "module m\nparam x: f32[4] zeros\nfunc forward(%%y: f32[4]) -> (%%loss: f32[]) {\n"
+                 "  return reshape(reduce_sum(%s)) {shape = []}\n}\n",
+                 want[k].op);
+        running r = begin(text, targets[_i]);
+        write_variable(&r, "x", x);
+        memcpy(port(&r, FP8C_INPUT, "y"), other, sizeof other);
+        step(&r);
+        read_variable(&r, "grad.x", grad);
+        for (int i = 0; i < 4; i++)
+            near(want[k].op, targets[_i], (double)grad[i], (double)want[k].dx[i], 0);
+        end(&r);
+    }
+}
+END_TEST
+
 /* ---- literals that take another operand's dtype ---- */
 
 START_TEST(literals)
@@ -460,6 +509,8 @@ Suite *f8_suite(void)
     tcase_set_timeout(t, TIMEOUT);
     tcase_add_loop_test(t, large_logits, 0, N_TARGETS);
     tcase_add_loop_test(t, relu, 0, N_TARGETS);
+    tcase_add_loop_test(t, casts_to_integers, 0, N_TARGETS);
+    tcase_add_loop_test(t, ties, 0, N_TARGETS);
     tcase_add_loop_test(t, literals, 0, N_TARGETS);
     tcase_add_loop_test(t, reductions, 0, N_TARGETS);
     tcase_add_loop_test(t, block_sums, 0, N_TARGETS);

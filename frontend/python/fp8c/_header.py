@@ -102,6 +102,7 @@ class AlarmKind(enum.IntEnum):
     TENSOR_NONFINITE = 4
     UNDERFLOW = 5
     OVERFLOW = 6
+    RANGE = 7
 
 
 class Verdict(enum.IntEnum):

@@ -307,6 +307,24 @@ START_TEST(no_wrong_kernel)
 }
 END_TEST
 
+/* The reference has the known answers, too, to the bit. */
+START_TEST(the_reference)
+{
+    const f8_cli_result r =
+        F8_CLI("doctor", "--burn", shortest, "--target", "reference", "--json", "-");
+    json_t *all = records(r.out);
+    for (size_t i = 0; i < json_array_size(all); i++) {
+        const json_t *first = json_object_get(json_array_get(all, i), "first");
+        ck_assert_msg(!first || json_is_null(first), "%s: %s",
+                      json_string_value(json_object_get(json_array_get(all, i), "name")),
+                      json_string_value(first));
+    }
+    ck_assert_int_eq(number(record(all, "burn", NULL), "wrong"), 0);
+    ck_assert_int_eq(r.code, 0);
+    json_decref(all);
+}
+END_TEST
+
 Suite *f8_suite(void)
 {
     Suite *s = suite_create("burn");
@@ -321,6 +339,7 @@ Suite *f8_suite(void)
     tcase_add_test(t, emulated_gpu);
     tcase_add_test(t, a_gpu_that_fails);
     tcase_add_test(t, a_wrong_gpu);
+    tcase_add_test(t, the_reference);
     tcase_add_loop_test(t, a_wrong_kernel, 0, 2);
     tcase_add_test(t, no_wrong_kernel);
     suite_add_tcase(s, t);

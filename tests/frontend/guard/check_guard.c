@@ -6,6 +6,7 @@
 #include <math.h>
 
 #include "tests/shared/api/api.h"
+#include "tests/shared/api/api_run.h"
 #include "tests/shared/random.h"
 #include "tests/shared/suite.h"
 
@@ -246,7 +247,8 @@ START_TEST(kinds_and_options)
     fp8c_guard_destroy(NULL);
     ck_assert_str_eq(fp8c_alarm_name(FP8C_ALARM_LOSS_EXPLODES), "loss_explodes");
     ck_assert_str_eq(fp8c_alarm_name(FP8C_ALARM_OVERFLOW), "overflow");
-    ck_assert_ptr_null(fp8c_alarm_name((fp8c_alarm_kind)(FP8C_ALARM_OVERFLOW + 1)));
+    ck_assert_str_eq(fp8c_alarm_name(FP8C_ALARM_RANGE), "range");
+    ck_assert_ptr_null(fp8c_alarm_name((fp8c_alarm_kind)(FP8C_ALARM_RANGE + 1)));
     fp8c_context_destroy(ctx);
 }
 END_TEST
@@ -320,7 +322,8 @@ END_TEST
 /* ---- statistics ---- */
 
 /* A scale that is far too small makes an operand underflow, one that is too large saturates it. The
- * third look in a row raises the alarm; figures of a recipe that is not used raise none. */
+ * third look in a row raises the alarm; figures of a recipe that is not used raise none. The fourth
+ * look says that the small one uses little of the range, too. */
 START_TEST(statistics)
 {
     static const struct {
@@ -339,7 +342,7 @@ START_TEST(statistics)
         x++;
     for (size_t i = 0; i < 2; i++) {
         const fp8c_guard_options options = {.struct_size = sizeof options, .scale_every = -1};
-        fp8c_alarm a = {.struct_size = sizeof a};
+        fp8c_alarm a = {.struct_size = sizeof a, .tensor = ""};
         fp8c_guard *g;
         ck_assert_int_eq(fp8c_guard_create(ctx, &options, &g), FP8C_OK);
         for (int t = 1; t <= 6; t++) {
@@ -347,17 +350,79 @@ START_TEST(statistics)
             fill_batch(p, stats);
             write_scale(p, x, want[i].scale);
             ck_assert_int_eq(fp8c_program_run(p, stats), FP8C_OK);
-            ck_assert_int_eq(judge(g, &facts, &a), t == 3);
+            ck_assert_int_eq(judge(g, &facts, &a), t == 3 || (t == 4 && i == 0));
+            if (t == 3) {
+                ck_assert_int_eq(a.kind, want[i].kind);
+                ck_assert_msg(a.value > 0.5 && a.others == 0, "%s", a.text);
+            }
+            ck_assert_str_eq(a.tensor, t < 3 ? "" : "fc.x");
         }
-        ck_assert_int_eq(a.kind, want[i].kind);
-        ck_assert_str_eq(a.tensor, "fc.x");
-        ck_assert_msg(a.value > 0.5 && a.others == 0, "%s", a.text);
+        ck_assert_int_eq(a.kind, i ? FP8C_ALARM_OVERFLOW : FP8C_ALARM_RANGE);
+        ck_assert_msg(i || strstr(a.text, "its scale is 1e-09, and its largest value"), "%s",
+                      a.text);
         const fp8c_guard_facts plain = facts_of(p, 7, fp8c_program_function(p, "micro_step"));
         ck_assert_int_eq(judge(g, &plain, &a), 0);
         fp8c_guard_destroy(g);
     }
     fp8c_program_destroy(p);
     fp8c_context_destroy(ctx);
+}
+END_TEST
+
+/* A tiny GPT trained with all statistics. `says`: what the only alarm says, in step `step`; NULL:
+ * no recipe that is as it should be raises one. */
+static const struct {
+    const char *recipe, *says;
+    int step;
+} ranges[] = {
+    {"delayed", NULL, 0},
+    {"current", NULL, 0},
+    {"rowwise", NULL, 0},
+    {"rowwise_gw_hp", NULL, 0},
+    {"block", NULL, 0},
+    {"mxfp8", NULL, 0},
+    {"fake", NULL, 0},
+    {"current {pow2 = true}", NULL, 0},
+    {"rowwise {margin = 3}", NULL, 0},
+    {"current {margin = 8}",
+     "'h.0.attn.c_attn.x' uses 0.391% of the range of f8e4m3 (median of its last looks; the limit "
+     "is "
+     "6.25%): 'margin = 8' makes its scales 2^8 times smaller",
+     4},
+    {"delayed {margin = 8}", "'margin = 8' makes its scales 2^8 times smaller", 4},
+    {"block {margin = 5}", "'margin = 5' makes its scales 2^5 times smaller", 4},
+};
+
+START_TEST(range_in_use)
+{
+    static const fp8c_dim dims[] = {{"B", 2}, {"T", 16}, {"C", 32}, {"H", 2}, {"L", 1}};
+    const f8_api_setup setup = {
+        .file = "frontend/models/gpt.f8",
+        .dims = dims,
+        .n_dims = 5,
+        .options = {.recipe = ranges[_i].recipe, .stats = "*", .threads = 1}};
+    f8_api_run r;
+    ck_assert_msg(f8_api_open(&r, &setup), "%s", r.failed);
+    fp8c_guard *g = new_guard(r.ctx);
+    fp8c_alarm a = {.struct_size = sizeof a};
+    r.step = fp8c_program_function(r.program, "micro_step.stats");
+    for (int t = 1; t <= 40; t++) {
+        const bool raises = ranges[_i].says && t == ranges[_i].step;
+        fp8c_guard_facts facts = facts_of(r.program, t, r.step);
+        facts.loss = (double)f8_api_step(&r, 256, (uint64_t)t);
+        const int n = judge(g, &facts, &a);
+        ck_assert_msg(n == raises, "%s, step %d: %s", ranges[_i].recipe, t, n ? a.text : "nothing");
+        if (!raises)
+            continue;
+        ck_assert_int_eq(a.kind, FP8C_ALARM_RANGE);
+        ck_assert_msg(strstr(a.text, ranges[_i].says) != NULL, "%s", a.text);
+        ck_assert_int_gt(a.others, 3);
+        ck_assert_double_eq(a.limit, 0.0625);
+        ck_assert_str_eq(a.role, "operand");
+        ck_assert(!strncmp(a.text + 1, a.tensor, strlen(a.tensor)));
+    }
+    fp8c_guard_destroy(g);
+    f8_api_close(&r);
 }
 END_TEST
 
@@ -470,6 +535,7 @@ Suite *f8_suite(void)
     tcase_add_test(t, kinds_and_options);
     tcase_add_test(t, scales);
     tcase_add_test(t, statistics);
+    tcase_add_loop_test(t, range_in_use, 0, (int)(sizeof ranges / sizeof *ranges));
     tcase_add_test(t, found);
     suite_add_tcase(s, t);
     return s;

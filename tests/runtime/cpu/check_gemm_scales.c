@@ -366,6 +366,96 @@ START_TEST(smallest_scale)
 }
 END_TEST
 
+/* ---- far from 1 ---- */
+
+/* All scales of an operand times `by`. */
+static void multiply_scales(void *scales, size_t n, float by)
+{
+    for (size_t i = 0; i < n; i++)
+        ((float *)scales)[i] *= by;
+}
+
+static void zero_row(const gemm_problem *p, int64_t row)
+{
+    const f8_gemm_desc *d = &p->desc;
+    for (int64_t k = 0; k < d->k; k++)
+        ((uint8_t *)p->a)[d->trans_a ? k * d->lda + row : row * d->lda + k] = 0;
+}
+
+/* Within (k + 8) 2^-24 of the sum of magnitudes, and half of the smallest f32 for the result. Where
+ * scales come in blocks along k, an element times its scale may be subnormal: half of the smallest
+ * f32 of each, times the other. Sums that may overflow are no matter of this test. */
+static void check_far(const gemm_problem *p, const float *c, bool blocks)
+{
+    const f8_gemm_desc *d = &p->desc;
+    for (int64_t i = 0; i < d->m; i++)
+        for (int64_t j = 0; j < d->n; j++) {
+            const double *a = p->a_values + i * d->k, *b = p->b_values + j * d->k;
+            double want = 0, sum = 0, lost = 0;
+            for (int64_t k = 0; k < d->k; k++) {
+                want += a[k] * b[k];
+                sum += fabs(a[k] * b[k]);
+                lost += blocks ? 0x1p-150 * (fabs(a[k]) + fabs(b[k])) : 0;
+            }
+            const float got = c[i * d->ldc + j];
+            const double allowed = (double)(d->k + 8) * 0x1p-24 * sum + lost + 0x1p-150;
+            require(sum >= 0x1p126 || fabs((double)got - want) <= allowed,
+                    "[%d,%d] is %g, not %g +- %g", (int)i, (int)j, (double)got, want, allowed);
+        }
+}
+
+/* The product of the operands' scales overflows or underflows, while the result need not. */
+START_TEST(far_scales)
+{
+    static const float far[][2] = {{1e25f, 1e25f},   {2e19f, 2e19f},     {1e19f, 3e19f},
+                                   {1e-25f, 1e-25f}, {0x1p-128f, 1e30f}, {1e35f, 1e-36f},
+                                   {1e-36f, 1e35f},  {1e-20f, 1e-19f}};
+    for (size_t i = 0; i < sizeof far / sizeof *far * N_ALGORITHMS; i++) {
+        const float *by = far[i / N_ALGORITHMS];
+        f8_gemm_desc d = describe(&pairs[_i], sizes[3], F8_F32, (int)i * 3 & ~4);
+        if (!possible(&d, algorithms[i % N_ALGORITHMS]))
+            continue;
+        gemm_problem p = gemm_problem_make(d, &seed);
+        multiply_scales(p.scale_a, p.scale_a_count, by[0]);
+        multiply_scales(p.scale_b, p.scale_b_count, by[1]);
+        zero_row(&p, 2);
+        gemm_problem_dequantize(&p);
+        float *c = gemm_problem_run(&g, &p, 1, 0);
+        check_far(&p, c, _i >= 3);
+        free(c);
+        gemm_problem_end(&p);
+    }
+}
+END_TEST
+
+/* Powers of two change no bit of a mantissa: neither where they are nor beside it. */
+START_TEST(one_far_scale)
+{
+    for (int i = 0; i < 2 * N_ALGORITHMS; i++) {
+        f8_gemm_desc d = describe(&pairs[1], sizes[3], F8_F32, i / 2 * 4);
+        const float by = i & 1 ? 0x1p-110f : 0x1p100f;
+        d.accumulate = false;
+        if (!possible(&d, algorithms[i / 2]))
+            continue;
+        gemm_problem p = gemm_problem_make(d, &seed);
+        float *near = gemm_problem_run(&g, &p, 1, 0);
+        ((float *)p.scale_a)[3] *= by;
+        ((float *)p.scale_b)[5] *= by;
+        float *far = gemm_problem_run(&g, &p, 1, 0);
+        for (int64_t e = 0; e < d.m * d.n; e++) {
+            const int64_t row = e / d.n, column = e % d.n, at = row * d.ldc + column;
+            const float times = (row == 3 ? by : 1) * (column == 5 ? by : 1);
+            const float want = row == 3 && column == 5 ? near[at] * by * by : near[at] * times;
+            require(f8_bits(far[at]) == f8_bits(want), "[%d,%d] is %a, not %a", (int)row,
+                    (int)column, (double)far[at], (double)want);
+        }
+        free(near);
+        free(far);
+        gemm_problem_end(&p);
+    }
+}
+END_TEST
+
 /* ---- bad input ---- */
 
 static void refused(f8_gemm_desc d, f8_status status, const char *text)
@@ -424,6 +514,8 @@ Suite *f8_suite(void)
     tcase_add_test(tc, difference);
     tcase_add_loop_test(tc, not_finite, 0, N_PAIRS);
     tcase_add_test(tc, smallest_scale);
+    tcase_add_loop_test(tc, far_scales, 0, 5);
+    tcase_add_test(tc, one_far_scale);
     tcase_add_test(tc, bad_input);
     suite_add_tcase(suite, tc);
     return suite;

@@ -14,6 +14,9 @@ enum { RECIPES = sizeof recipes / sizeof *recipes };
 
 enum { M = 80, K = 160, N = 144 };
 
+/* log2 of how much larger x is, and g smaller: the test chooses. */
+static int exact_binades;
+
 static const char linear[] =
     "module exact\nparam w: f32[160, 144] zeros\nparam gain: f32[160] ones\n"
     "func forward(%x: f32[2, 40, 160], %g: f32[2, 40, 144]) -> (%loss: "
@@ -30,13 +33,14 @@ typedef struct exact {
 
 /* Values of three binades and both signs, so that sums of their products are exact. Of x and g the
  * first columns are so small that FP8 loses them; where w meets them it is zero. */
-static inline void fill(float *v, int64_t rows, int64_t columns, uint32_t seed, bool is_w)
+static inline void fill(float *v, int64_t rows, int64_t columns, uint32_t seed, bool is_w,
+                        int binades)
 {
     for (int64_t i = 0; i < rows * columns; i++) {
         seed = seed * 1664525u + 1013904223u;
         const float x = (float)((int)(seed >> 24) % 16 - 8) / 4;
         const bool small = i % columns < 4 || (is_w && i / columns < 4);
-        v[i] = !small ? x : is_w ? 0 : ldexpf(x, -30);
+        v[i] = ldexpf(!small ? x : is_w ? 0 : ldexpf(x, -30), binades);
     }
 }
 
@@ -57,7 +61,7 @@ static inline void run_exact(exact *e, const char *target, const char *name, con
     static float w[K * N], ones[K];
     for (int i = 0; i < K; i++)
         ones[i] = 1;
-    fill(w, K, N, 1, true);
+    fill(w, K, N, 1, true, 0);
     const int prepare = fp8c_program_function(e->p, "prepare"),
               update = fp8c_program_function(e->p, "update");
     for (int i = 0; i < 2; i++) { /* the second step has a history of amaxes */
@@ -72,7 +76,7 @@ static inline void run_exact(exact *e, const char *target, const char *name, con
         for (int k = 0; k < 2; k++)
             fill(fp8c_program_buffer(e->p, e->f, FP8C_INPUT,
                                      fp8c_program_find_port(e->p, e->f, FP8C_INPUT, in[k])),
-                 M, k ? N : K, 7 + (uint32_t)k, false);
+                 M, k ? N : K, 7 + (uint32_t)k, false, k ? -exact_binades : exact_binades);
         ck_assert_int_eq(fp8c_program_run(e->p, e->f), FP8C_OK);
     }
 }
