@@ -13,6 +13,7 @@
 #define F8_IR_H
 
 #include "ir/base/status.h"
+#include "ir/base/table.h"
 #include "ir/base/type.h"
 
 /* ---- ops and attributes, from their tables ---- */
@@ -121,8 +122,7 @@ typedef struct f8_graph {
     const char **name;   /* by ref: the node's name in the text, or NULL */
     uint32_t n_nodes;
     size_t node_room, loc_room, name_room;
-    uint32_t *table;     /* hash-consing: open addressing of refs */
-    uint32_t table_size;
+    f8_table table;      /* hash-consing: refs by their nodes' hashes */
     f8_loc at;           /* the location that new nodes get; the parser and passes set it */
 } f8_graph;
 
