@@ -12,6 +12,7 @@
 #ifndef F8_IR_H
 #define F8_IR_H
 
+#include "ir/base/progress.h"
 #include "ir/base/status.h"
 #include "ir/base/table.h"
 #include "ir/base/type.h"
@@ -357,6 +358,7 @@ struct f8_module {
     int64_t accumulate; /* how many micro_steps `train` runs for each update; 1 by default */
     int64_t zero; /* the stage of ZeRO, 0 to 3: which states several ranks share */
     struct f8_interner *strings;
+    f8_progress_phase *phase; /* of the call that works on it, for loops that take long; or NULL */
 };
 
 f8_module *f8_module_create(f8_arena *arena, f8_diag *diag, const char *name, const char *file);

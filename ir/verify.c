@@ -202,6 +202,8 @@ f8_status f8_verify(const f8_module *m, f8_diag *diag)
     for (size_t i = 0; status == F8_OK && i < m->n_funcs; i++) {
         verifier v = {.m = m, .f = &m->func[i], .diag = diag};
         status = check_func(&v, marks);
+        if (status == F8_OK)
+            status = f8_progress_within(m->phase, diag);
     }
     f8_arena_end(&scratch);
     return status;

@@ -157,6 +157,7 @@ struct f8_build {
     f8_step_builder **builders; /* by function of the plan, by step */
     f8_build_image *image;   /* CUDA: images of the plan, or what they would be made from */
     uint32_t n_images;
+    f8_progress_phase *phase; /* asked while functions are built: of this build, or of the passes */
     /* the function being built */
     const f8_func *func;
     f8_plan_func *out;
