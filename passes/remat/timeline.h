@@ -19,6 +19,7 @@ typedef struct f8_remat_timeline {
     /* out of memory, or cancelled, as `asked` says: the other fields mean nothing then */
     bool failed;
     f8_status asked;
+    uint64_t asked_at, calls; /* the work then; how often f8_remat_stop was called */
     f8_diag *diag;
 
     /* Of the problem, without repetitions: what an action reads (rows by step, then by value), and
