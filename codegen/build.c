@@ -150,8 +150,7 @@ static f8_status build_funcs(f8_build *b)
     b->builders = F8_NEW_ARRAY(b->arena, f8_step_builder *, m->n_funcs + 1);
     if (!b->plan->func || !b->builders)
         return f8_build_memory(b);
-    f8_progress_phase steps =
-        f8_progress_begin(b->options->progress, "steps", (int64_t)m->n_funcs);
+    f8_progress_phase steps = f8_progress_begin(b->options->progress, "steps", (int64_t)m->n_funcs);
     b->phase = b->options->progress ? &steps : m->phase;
     for (size_t i = 0; i < m->n_funcs; i++) {
         F8_TRY(f8_progress_at(&steps, (int64_t)i, m->func[i].name, b->diag));

@@ -199,7 +199,10 @@ typedef struct fp8c_context_options {
     /* The embedder's allocator: give both functions or neither. alloc returns memory aligned to
      * `align`, or NULL. Several threads call them at the same time if several use the context, and
      * while kernels compile. All memory of fp8c itself comes from it. Other libraries (LLVM,
-     * oneDNN, CUDA's, SQLite, and jansson, which reads and writes JSON) use malloc. */
+     * oneDNN, CUDA's, SQLite, and jansson, which reads and writes JSON) use malloc. Where it fails
+     * inside LLVM, while kernels of the CPU compile, or inside oneDNN, while a program of the CPU
+     * is made or runs, that library ends the process (SIGABRT, SIGSEGV): no status is possible. Who
+     * must survive it compiles and runs in a child process. An opened .f8x file needs no LLVM. */
     void *(*alloc)(void *user, size_t size, size_t align);
     void (*free)(void *user, void *ptr, size_t size);
     void *allocator_user;

@@ -1,6 +1,7 @@
 /* The graph: nodes in ascending order, hash-consed at construction. See ir.h.
  *
- * A node is looked up before its type is inferred, so making the same thing twice costs one hash. */
+ * A node is looked up before its type is inferred, so making the same thing twice costs one hash.
+ */
 #include "ir/internal.h"
 
 #include <string.h>

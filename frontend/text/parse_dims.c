@@ -49,8 +49,7 @@ static f8_status add_dim(f8_parser *p, const f8_dim *dim, const char *from)
     p->dim_text = texts;
     texts[m->n_dims] = (f8_dim_text){from, p->tok.text};
     grown[m->n_dims++] = *dim;
-    return f8_map_set(&p->dims, &p->scratch, f8_map_key(dim->name), (uint32_t)m->n_dims,
-                      p->diag);
+    return f8_map_set(&p->dims, &p->scratch, f8_map_key(dim->name), (uint32_t)m->n_dims, p->diag);
 }
 
 /* ["=" expr | "<=" expr], into d. *found: there is a value; *at: where it stands. */

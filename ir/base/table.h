@@ -9,7 +9,8 @@
  *             return i;
  *
  * Every table of fp8c with open addressing is one of these: at least half of it is free, and a walk
- * ends even where that is not so. No order depends on the values of hashes, so a pointer may be one.
+ * ends even where that is not so. No order depends on the values of hashes, so a pointer may be
+ * one.
  */
 #ifndef F8_TABLE_H
 #define F8_TABLE_H
@@ -23,8 +24,8 @@ typedef struct f8_table {
     uint32_t size, used;
 } f8_table;
 
-/* Adds an item with that hash, whether or not others have it. A table of zeros is empty; it grows in
- * the arena, the same one each time. */
+/* Adds an item with that hash, whether or not others have it. A table of zeros is empty; it grows
+ * in the arena, the same one each time. */
 f8_status f8_table_add(f8_table *t, f8_arena *arena, uint64_t hash, uint32_t item, f8_diag *d);
 /* Forgets all items. */
 void f8_table_clear(f8_table *t);

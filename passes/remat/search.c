@@ -11,7 +11,8 @@ struct f8_remat_scratch {
     struct gap *gap;
     double *over; /* by position: the excess before it */
     size_t gap_room, over_room;
-    uint32_t *value, n_values; /* those with bytes that can be recomputed: a small part of some problems */
+    uint32_t *value,
+        n_values; /* those with bytes that can be recomputed: a small part of some problems */
 };
 
 /* ---- a move: value v is dropped after one access and recomputed just before the next ---- */

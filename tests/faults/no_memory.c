@@ -15,7 +15,8 @@ void *__libc_memalign(size_t align, size_t size);
 
 static atomic_long count;
 
-/* Whether this is allocation number FP8C_NO_MEMORY_AT of the library that FP8C_NO_MEMORY_IN names. */
+/* Whether this is allocation number FP8C_NO_MEMORY_AT of the library that FP8C_NO_MEMORY_IN names.
+ */
 static int refuses(void *caller)
 {
     struct dl_find_object found;
@@ -60,7 +61,8 @@ int posix_memalign(void **out, size_t align, size_t size)
 static void *new_or_throw(size_t size, int refused)
 {
     void *p = refused ? NULL : __libc_malloc(size ? size : 1);
-    void (*bad_alloc)(void) = p ? NULL : (void (*)(void))dlsym(RTLD_DEFAULT, "_ZSt17__throw_bad_allocv");
+    void (*bad_alloc)(void) =
+        p ? NULL : (void (*)(void))dlsym(RTLD_DEFAULT, "_ZSt17__throw_bad_allocv");
     if (bad_alloc)
         bad_alloc();
     return p;

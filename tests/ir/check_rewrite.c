@@ -113,7 +113,8 @@ END_TEST
 /* Sums of bytes are made in int64: what could overflow there is refused, with its place. */
 START_TEST(too_many_bytes)
 {
-    const f8_type most = type2(F8_F32, F8_MOST_BYTES / 4, 1), more = type2(F8_F32, F8_MOST_BYTES / 4, 2);
+    const f8_type most = type2(F8_F32, F8_MOST_BYTES / 4, 1),
+                  more = type2(F8_F32, F8_MOST_BYTES / 4, 2);
     ck_assert_int_eq(f8_type_bytes(&most), F8_MOST_BYTES);
     ck_assert_int_eq(f8_type_bytes(&more), -1);
     ck_assert(f8_type_valid(&most) && !f8_type_valid(&more));

@@ -1,6 +1,6 @@
-/* The command on generated modules that are deep, wide, or have many inputs, functions, parameters or
- * rules, and on sizes up to 2^63: each run ends with a plan or says why there is none. What hangs is
- * killed by Check's limit. */
+/* The command on generated modules that are deep, wide, or have many inputs, functions, parameters
+ * or rules, and on sizes up to 2^63: each run ends with a plan or says why there is none. What
+ * hangs is killed by Check's limit. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,7 +16,8 @@ enum { TIMEOUT = 120 };
 #define LOSS "  return reshape(mean(mul(%%y, %%y)) {axes = [0, 1]}) {shape = []}\n}\n" ADAM
 #define ADAM "optimizer adamw {lr = 1e-3, clip = 1}\n"
 #define ONE_WEIGHT "module %s\ndim B = 8, C = 16\nparam w: f32[C, C] normal(0.1)\n"
-#define WEIGHTS "module %s\ndim B = 8, C = 16\nrepeat l < %d { param h.{l}.w: f32[C, C] normal(0.1) }\n"
+#define WEIGHTS                                                                                    \
+    "module %s\ndim B = 8, C = 16\nrepeat l < %d { param h.{l}.w: f32[C, C] normal(0.1) }\n"
 #define FORWARD "func forward(%%x: f32[B, C]) -> (%%loss: f32[]) {\n"
 
 /* Each names its result %y. */
@@ -36,15 +37,17 @@ static void deep(FILE *f, int n)
 
 static void wide(FILE *f, int n)
 {
-    fprintf(f, WEIGHTS FORWARD "  %%z = tanh(%%x)\n  repeat l < %d carry %%y = %%z {\n"
-                               "    %%y = add(%%y, linear(%%x, h.{l}.w))\n  }\n" LOSS,
+    fprintf(f,
+            WEIGHTS FORWARD "  %%z = tanh(%%x)\n  repeat l < %d carry %%y = %%z {\n"
+                            "    %%y = add(%%y, linear(%%x, h.{l}.w))\n  }\n" LOSS,
             "wide", n, n);
 }
 
 static void chain(FILE *f, int n)
 {
-    fprintf(f, ONE_WEIGHT FORWARD "  %%z = linear(%%x, w)\n  repeat l < %d carry %%y = %%z {\n"
-                                  "    %%y = add(tanh(%%y), %%z)\n  }\n" LOSS,
+    fprintf(f,
+            ONE_WEIGHT FORWARD "  %%z = linear(%%x, w)\n  repeat l < %d carry %%y = %%z {\n"
+                               "    %%y = add(tanh(%%y), %%z)\n  }\n" LOSS,
             "chain", n);
 }
 
@@ -63,8 +66,9 @@ static void functions(FILE *f, int n)
 {
     fprintf(f, ONE_WEIGHT, "functions");
     for (int i = 0; i < n; i++)
-        fprintf(f, "func f%d(%%x: f32[B, C]) -> (%%y: f32[B, C]) {\n  return gelu(linear(%%x, w))\n}\n",
-                i);
+        fprintf(
+            f, "func f%d(%%x: f32[B, C]) -> (%%y: f32[B, C]) {\n  return gelu(linear(%%x, w))\n}\n",
+            i);
     fprintf(f, FORWARD "  %%y = linear(%%x, w)\n" LOSS);
 }
 
@@ -83,8 +87,9 @@ static void dense(FILE *f, int n) /* each linear reads all results before it */
 static void rules(FILE *f, int n)
 {
     static const char *const recipe[] = {"bf16", "current", "delayed", "rowwise", "block"};
-    fprintf(f, WEIGHTS FORWARD "  repeat l < %d carry %%y = %%x {\n"
-                               "    %%y = tanh(linear(%%y, h.{l}.w))\n  }\n" LOSS,
+    fprintf(f,
+            WEIGHTS FORWARD "  repeat l < %d carry %%y = %%x {\n"
+                            "    %%y = tanh(linear(%%y, h.{l}.w))\n  }\n" LOSS,
             "rules", n, n);
     for (int i = 0; i < n; i++)
         fprintf(f, "recipe \"h.%d.*\" = %s\n", i, recipe[i % 5]);
@@ -92,9 +97,10 @@ static void rules(FILE *f, int n)
 
 static void norms(FILE *f, int n)
 {
-    fprintf(f, ONE_WEIGHT "repeat l < %d { param g.{l}: f32[C] ones }\n" FORWARD
-                          "  %%z = linear(%%x, w)\n  repeat l < %d carry %%y = %%z {\n"
-                          "    %%y = rmsnorm(%%y, g.{l})\n  }\n" LOSS,
+    fprintf(f,
+            ONE_WEIGHT "repeat l < %d { param g.{l}: f32[C] ones }\n" FORWARD
+                       "  %%z = linear(%%x, w)\n  repeat l < %d carry %%y = %%z {\n"
+                       "    %%y = rmsnorm(%%y, g.{l})\n  }\n" LOSS,
             "norms", n, n);
 }
 
@@ -205,7 +211,8 @@ END_TEST
 /* A plan that takes many times as long as the pause. */
 START_TEST(a_signal_ends_planning)
 {
-    const f8_cli_signal at[] = {{.number = SIGTERM, .caught = true, .pause = 300000}, {.number = 0}};
+    const f8_cli_signal at[] = {{.number = SIGTERM, .caught = true, .pause = 300000},
+                                {.number = 0}};
     const char *const args[] = {"plan", written(deep, 800), "--recipe", "rowwise", NULL};
     const f8_cli_result r = f8_cli_run_signals(at, args);
     ck_assert_msg(r.code == 128 + SIGTERM, "exit %d: %s", r.code, r.err);

@@ -1,4 +1,5 @@
-/* Hash tables and maps, against a search in all items; tables that are full, and that can't grow. */
+/* Hash tables and maps, against a search in all items; tables that are full, and that can't grow.
+ */
 #include "tests/shared/suite.h"
 
 #include <stdlib.h>
