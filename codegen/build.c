@@ -114,6 +114,7 @@ static f8_status build_func(f8_build *b, const f8_func *f)
         memcpy(b->plan->constants + b->constants_base, p->constants, (size_t)p->constants_bytes);
     for (uint32_t i = 0; i < p->n_groups; i++) {
         const uint32_t first = out->n_steps;
+        F8_TRY(f8_progress_within(b->phase, b->diag));
         b->scratch = 0;
         F8_TRY(f8_build_group(b, &p->group[p->order[i]]));
         F8_TRY(f8_build_zeros(b, &p->group[p->order[i]]));
@@ -149,14 +150,19 @@ static f8_status build_funcs(f8_build *b)
     b->builders = F8_NEW_ARRAY(b->arena, f8_step_builder *, m->n_funcs + 1);
     if (!b->plan->func || !b->builders)
         return f8_build_memory(b);
+    f8_progress_phase steps = f8_progress_begin(b->options->progress, "steps", (int64_t)m->n_funcs);
+    b->phase = b->options->progress ? &steps : m->phase;
     for (size_t i = 0; i < m->n_funcs; i++) {
+        F8_TRY(f8_progress_at(&steps, (int64_t)i, m->func[i].name, b->diag));
         if (!m->func[i].lowered)
             continue;
         b->out_index = b->plan->n_funcs;
         F8_TRY(build_func(b, &m->func[i]));
         b->plan->n_funcs++;
     }
-    return add_counters(b);
+    F8_TRY(add_counters(b));
+    b->phase = NULL;
+    return f8_progress_at(&steps, steps.total, "", b->diag);
 }
 
 static const f8_build_target *target_of(const f8_target *t)

@@ -173,8 +173,8 @@ typedef void (*fp8c_log_fn)(void *user, fp8c_log_level level, const char *text);
 /* How far a long call is. */
 typedef struct fp8c_progress {
     size_t struct_size;
-    const char *phase;   /* "passes", "kernels", "tune" */
-    const char *item;    /* the next item: a pass, a kernel, a problem; "" once all are done */
+    const char *phase;   /* "passes", "steps", "kernels"; "budget", "tune", "burn" */
+    const char *item;    /* the next item: a pass, a function, a kernel; "" once all are done */
     int64_t done, total; /* items of the phase */
     double seconds_left; /* of the phase, estimated; < 0: not known */
 } fp8c_progress;
@@ -199,7 +199,10 @@ typedef struct fp8c_context_options {
     /* The embedder's allocator: give both functions or neither. alloc returns memory aligned to
      * `align`, or NULL. Several threads call them at the same time if several use the context, and
      * while kernels compile. All memory of fp8c itself comes from it. Other libraries (LLVM,
-     * oneDNN, CUDA's, SQLite, and jansson, which reads and writes JSON) use malloc. */
+     * oneDNN, CUDA's, SQLite, and jansson, which reads and writes JSON) use malloc. Where it fails
+     * inside LLVM, while kernels of the CPU compile, or inside oneDNN, while a program of the CPU
+     * is made or runs, that library ends the process (SIGABRT, SIGSEGV): no status is possible. Who
+     * must survive it compiles and runs in a child process. An opened .f8x file needs no LLVM. */
     void *(*alloc)(void *user, size_t size, size_t align);
     void (*free)(void *user, void *ptr, size_t size);
     void *allocator_user;

@@ -224,14 +224,17 @@ static f8_status find_budget(f8_planning *k, const f8_budget *budget, f8_remat_s
         (budget->bytes > 0) == (budget->share > 0))
         return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
                        "memory: a budget is bytes, or a share between 0 and 1");
-    u->phase = f8_progress_begin(u->options.progress, "budget", 1);
+    f8_unit_listen(u, "budget", 1);
     u->pass = "remat";
     u->n_times = 0;
+    f8_status status = F8_OK;
     if (!k->budgets)
-        F8_TRY(f8_remat_budgets_make(u, &k->c.variant->graph, &k->budgets));
-    const f8_status status = f8_remat_budget(k->budgets, budget, out, planned);
+        status = f8_remat_budgets_make(u, &k->c.variant->graph, &k->budgets);
+    if (status == F8_OK)
+        status = f8_remat_budget(k->budgets, budget, out, planned);
     k->c.variant->gemms = k->c.gemms;
-    return status;
+    u->module->phase = NULL;
+    return status == F8_OK ? f8_progress_at(&u->phase, 1, "", diag) : status;
 }
 
 fp8c_status fp8c_program_budget(fp8c_program *p, int64_t memory_bytes, double memory_share,

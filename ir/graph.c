@@ -1,14 +1,14 @@
 /* The graph: nodes in ascending order, hash-consed at construction. See ir.h.
  *
- * The table is open addressing with linear probing over refs, at most half full. A node is looked
- * up before its type is inferred, so making the same thing twice costs one hash. */
+ * A node is looked up before its type is inferred, so making the same thing twice costs one hash.
+ */
 #include "ir/internal.h"
 
 #include <string.h>
 
 #include "ir/base/hash.h"
 
-enum { TABLE_FIRST = 64 };
+enum { NODES_FIRST = 32 };
 
 f8_graph *f8_graph_create(f8_module *module, f8_diag *diag)
 {
@@ -23,12 +23,10 @@ f8_graph *f8_graph_create_in(f8_module *module, f8_arena *arena, f8_diag *diag)
         return NULL;
     }
     *g = (f8_graph){.arena = arena, .module = module, .diag = diag, .n_nodes = 1};
-    g->table_size = TABLE_FIRST;
-    g->table = F8_NEW_ARRAY(arena, uint32_t, TABLE_FIRST);
-    g->node = f8_arena_grow(arena, NULL, 0, &g->node_room, TABLE_FIRST / 2, sizeof *g->node);
-    g->loc = f8_arena_grow(arena, NULL, 0, &g->loc_room, TABLE_FIRST / 2, sizeof *g->loc);
-    g->name = f8_arena_grow(arena, NULL, 0, &g->name_room, TABLE_FIRST / 2, sizeof *g->name);
-    if (!g->table || !g->node || !g->loc || !g->name) {
+    g->node = f8_arena_grow(arena, NULL, 0, &g->node_room, NODES_FIRST, sizeof *g->node);
+    g->loc = f8_arena_grow(arena, NULL, 0, &g->loc_room, NODES_FIRST, sizeof *g->loc);
+    g->name = f8_arena_grow(arena, NULL, 0, &g->name_room, NODES_FIRST, sizeof *g->name);
+    if (!g->node || !g->loc || !g->name) {
         f8_arena_status(arena, diag);
         return NULL;
     }
@@ -109,19 +107,11 @@ static bool node_equal(const f8_node *a, const f8_node *b)
 
 f8_ref f8_graph_lookup(const f8_graph *g, const f8_node *n)
 {
-    uint32_t mask = g->table_size - 1;
-    for (uint32_t i = n->hash & mask; g->table[i]; i = (i + 1) & mask)
-        if (node_equal(&g->node[g->table[i]], n))
-            return g->table[i];
+    f8_table_walk walk = f8_table_find(n->hash);
+    for (f8_ref r; f8_table_next(&g->table, &walk, &r);)
+        if (node_equal(&g->node[r], n))
+            return r;
     return 0;
-}
-
-static void table_put(uint32_t *table, uint32_t size, uint32_t hash, f8_ref r)
-{
-    uint32_t i = hash & (size - 1);
-    while (table[i])
-        i = (i + 1) & (size - 1);
-    table[i] = r;
 }
 
 /* ---- adding ---- */
@@ -144,19 +134,7 @@ static bool make_room(f8_graph *g)
     const char **name = f8_arena_grow(g->arena, g->name, n, &g->name_room, n + 1, sizeof *name);
     if (name)
         g->name = name;
-    if (!node || !loc || !name)
-        return false;
-    if (2 * n < g->table_size)
-        return true;
-    uint32_t size = g->table_size * 2;
-    uint32_t *table = F8_NEW_ARRAY(g->arena, uint32_t, size);
-    if (!table)
-        return false;
-    for (f8_ref r = 1; r < g->n_nodes; r++)
-        table_put(table, size, g->node[r].hash, r);
-    g->table = table;
-    g->table_size = size;
-    return true;
+    return node && loc && name;
 }
 
 /* Append `n`; its operands and attributes belong to the caller and are copied. */
@@ -177,11 +155,13 @@ static f8_ref add(f8_graph *g, f8_node *n)
         memcpy(attr, n->attr, (size_t)n_attrs * sizeof *attr);
     n->in = in;
     n->attr = attr;
-    f8_ref r = g->n_nodes++;
+    f8_ref r = g->n_nodes;
+    if (f8_table_add(&g->table, g->arena, n->hash, r, g->diag) != F8_OK)
+        return 0;
+    g->n_nodes++;
     g->node[r] = *n;
     g->loc[r] = g->at;
     g->name[r] = NULL;
-    table_put(g->table, g->table_size, n->hash, r);
     return r;
 }
 

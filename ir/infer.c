@@ -85,7 +85,7 @@ f8_status f8_infer(f8_graph *g, const f8_node *n, f8_type *out)
     f8_type t = {.dtype = F8_F32};
     F8_TRY(rules[n->op](g, n, &t));
     if (f8_type_bytes(&t) < 0)
-        return f8_infer_fail(g, n, NULL, "the result's size in bytes does not fit 64 bits");
+        return f8_infer_fail(g, n, NULL, "the result has more than 2^47 bytes");
     *out = t;
     return F8_OK;
 }

@@ -12,7 +12,9 @@
 #ifndef F8_IR_H
 #define F8_IR_H
 
+#include "ir/base/progress.h"
 #include "ir/base/status.h"
+#include "ir/base/table.h"
 #include "ir/base/type.h"
 
 /* ---- ops and attributes, from their tables ---- */
@@ -121,8 +123,7 @@ typedef struct f8_graph {
     const char **name;   /* by ref: the node's name in the text, or NULL */
     uint32_t n_nodes;
     size_t node_room, loc_room, name_room;
-    uint32_t *table;     /* hash-consing: open addressing of refs */
-    uint32_t table_size;
+    f8_table table;      /* hash-consing: refs by their nodes' hashes */
     f8_loc at;           /* the location that new nodes get; the parser and passes set it */
 } f8_graph;
 
@@ -357,6 +358,7 @@ struct f8_module {
     int64_t accumulate; /* how many micro_steps `train` runs for each update; 1 by default */
     int64_t zero; /* the stage of ZeRO, 0 to 3: which states several ranks share */
     struct f8_interner *strings;
+    f8_progress_phase *phase; /* of the call that works on it, for loops that take long; or NULL */
 };
 
 f8_module *f8_module_create(f8_arena *arena, f8_diag *diag, const char *name, const char *file);

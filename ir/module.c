@@ -59,8 +59,7 @@ static f8_status check_var(const f8_module *m, const f8_var *v)
                            "'%s': size %lld of axis %d is not positive", v->name,
                            (long long)v->type.dim[i], i);
     if (f8_type_bytes(&v->type) < 0)
-        return f8_fail(m->diag, F8_ERR_INPUT, v->loc,
-                       "'%s': its size in bytes does not fit 64 bits", v->name);
+        return f8_fail(m->diag, F8_ERR_INPUT, v->loc, "'%s': it has more than 2^47 bytes", v->name);
     bool random = v->init == F8_INIT_NORMAL || v->init == F8_INIT_UNIFORM;
     if (random && v->type.dtype != F8_F32 && v->type.dtype != F8_BF16)
         return f8_fail(m->diag, F8_ERR_INPUT, v->loc,

@@ -11,60 +11,42 @@ typedef struct interned {
 } interned;
 
 struct f8_interner {
-    interned *entry; /* open addressing, at most half full */
-    uint32_t size, used;
+    interned *entry;
+    uint32_t n;
+    size_t room;
+    f8_table table; /* of the entries, by their strings */
 };
-
-enum { STRINGS_FIRST = 256 };
 
 struct f8_interner *f8_interner_create(f8_arena *arena)
 {
-    struct f8_interner *t = F8_NEW(arena, struct f8_interner);
-    interned *entry = F8_NEW_ARRAY(arena, interned, STRINGS_FIRST);
-    if (!t || !entry)
-        return NULL;
-    *t = (struct f8_interner){entry, STRINGS_FIRST, 0};
-    return t;
+    return F8_NEW(arena, struct f8_interner);
 }
 
-/* The entry of `s`, or the free one where it belongs. */
-static interned *find_entry(const struct f8_interner *t, const char *s, size_t n)
+/* The entry of `s`, whose hash is given. NULL: there is none. */
+static interned *find_entry(const struct f8_interner *t, const char *s, size_t n, uint64_t hash)
 {
-    for (uint64_t i = f8_hash_bytes(s, n).lo;; i++) {
-        interned *e = &t->entry[i & (t->size - 1)];
-        if (!e->s || (!strncmp(e->s, s, n) && !e->s[n]))
-            return e;
-    }
+    f8_table_walk walk = f8_table_find(hash);
+    for (uint32_t i; f8_table_next(&t->table, &walk, &i);)
+        if (!strncmp(t->entry[i].s, s, n) && !t->entry[i].s[n])
+            return &t->entry[i];
+    return NULL;
 }
 
-static bool grow_strings(f8_module *m)
-{
-    struct f8_interner *t = m->strings;
-    struct f8_interner bigger = {.size = t->size * 2, .used = t->used};
-    bigger.entry = F8_NEW_ARRAY(m->arena, interned, bigger.size);
-    if (!bigger.entry)
-        return false;
-    for (uint32_t i = 0; i < t->size; i++)
-        if (t->entry[i].s)
-            *find_entry(&bigger, t->entry[i].s, strlen(t->entry[i].s)) = t->entry[i];
-    *t = bigger;
-    return true;
-}
-
+/* NULL: out of memory. */
 static interned *intern_entry(f8_module *m, const char *s, size_t n)
 {
     struct f8_interner *t = m->strings;
-    if (2 * t->used >= t->size && !grow_strings(m))
-        return NULL;
-    interned *e = find_entry(t, s, n);
-    if (e->s)
+    const uint64_t hash = f8_hash_bytes(s, n).lo;
+    interned *e = find_entry(t, s, n, hash);
+    if (e)
         return e;
     const char *copy = f8_arena_strndup(m->arena, s, n);
-    if (!copy)
+    e = f8_arena_grow(m->arena, t->entry, t->n, &t->room, (size_t)t->n + 1, sizeof *e);
+    if (!copy || !e || f8_table_add(&t->table, m->arena, hash, t->n, NULL) != F8_OK)
         return NULL;
-    *e = (interned){copy, -1};
-    t->used++;
-    return e;
+    t->entry = e;
+    e[t->n] = (interned){copy, -1};
+    return &e[t->n++];
 }
 
 const char *f8_intern_n(f8_module *m, const char *s, size_t n)
@@ -81,7 +63,8 @@ const char *f8_intern(f8_module *m, const char *s)
 
 const char *f8_intern_find(const f8_module *m, const char *s, size_t n)
 {
-    return find_entry(m->strings, s, n)->s;
+    const interned *e = find_entry(m->strings, s, n, f8_hash_bytes(s, n).lo);
+    return e ? e->s : NULL;
 }
 
 /* ---- names of variables ---- */
@@ -109,6 +92,7 @@ const char *f8_intern_var(f8_module *m, const char *name, int32_t var)
 
 int32_t f8_module_find_var(const f8_module *m, const char *name)
 {
-    const interned *e = find_entry(m->strings, name, strlen(name));
-    return e->s ? e->var : -1;
+    const size_t n = strlen(name);
+    const interned *e = find_entry(m->strings, name, n, f8_hash_bytes(name, n).lo);
+    return e ? e->var : -1;
 }

@@ -203,40 +203,33 @@ static void put_rules(printer *p, size_t from)
 
 /* ---- names of values ---- */
 
-typedef struct named {
-    const char *name; /* interned: equal strings are equal pointers */
-    f8_ref ref;       /* 0 if a port or several nodes have the name */
-} named;
-
-/* Enter a name into the open-addressing table of `mask` + 1 entries. */
-static void enter_name(named *table, size_t mask, const char *name, f8_ref ref)
+/* Notes that something has a name. Names are interned: equal strings are equal pointers. */
+static bool count_name(printer *p, f8_map *uses, const char *name)
 {
-    size_t i = (size_t)((uintptr_t)name * 0x9e3779b97f4a7c15u >> 20) & mask;
-    while (table[i].name && table[i].name != name)
-        i = (i + 1) & mask;
-    table[i].ref = table[i].name ? 0 : ref;
-    table[i].name = name;
+    const uint64_t key = f8_map_key(name);
+    return f8_map_set(uses, &p->scratch, key, f8_map_get(uses, key) + 1, NULL) == F8_OK;
+}
+
+/* Whether a node has a name that can be printed. */
+static bool is_named(const f8_graph *g, f8_ref r)
+{
+    return g->node[r].op != F8_OP_INPUT && f8_name_ok(g->name[r]);
 }
 
 /* label[r] = name for nodes whose name nothing else in the function has. */
 static bool label_nodes(printer *p)
 {
     const f8_graph *g = p->f->graph;
-    size_t size = 64;
-    while (size < 2 * (g->n_nodes + p->f->n_in))
-        size *= 2;
-    named *table = F8_NEW_ARRAY(&p->scratch, named, size);
-    if (!table)
-        return false;
+    f8_map uses = {0};
     for (size_t i = 0; i < p->f->n_in; i++)
-        if (p->f->in[i].var < 0)
-            enter_name(table, size - 1, p->f->in[i].name, 0);
+        if (p->f->in[i].var < 0 && !count_name(p, &uses, p->f->in[i].name))
+            return false;
     for (f8_ref r = 1; r < g->n_nodes; r++)
-        if (g->node[r].op != F8_OP_INPUT && f8_name_ok(g->name[r]))
-            enter_name(table, size - 1, g->name[r], r);
-    for (size_t i = 0; i < size; i++)
-        if (table[i].ref)
-            p->label[table[i].ref] = table[i].name;
+        if (is_named(g, r) && !count_name(p, &uses, g->name[r]))
+            return false;
+    for (f8_ref r = 1; r < g->n_nodes; r++)
+        if (is_named(g, r) && f8_map_get(&uses, f8_map_key(g->name[r])) == 1)
+            p->label[r] = g->name[r];
     return true;
 }
 

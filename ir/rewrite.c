@@ -109,8 +109,10 @@ static f8_status copy_graph(rewriter *w, f8_func *f, size_t n_out, f8_rewrite_fn
 {
     F8_TRY(copy_inputs(w, f));
     for (f8_ref r = 1; r < w->from->n_nodes; r++)
-        if (w->live[r] && w->from->node[r].op != F8_OP_INPUT)
+        if (w->live[r] && w->from->node[r].op != F8_OP_INPUT) {
             F8_TRY(copy_node(w, r, rewrite, user));
+            F8_TRY(f8_progress_within(w->from->module->phase, w->to->diag));
+        }
     for (size_t i = 0; i < n_out; i++) {
         f8_port *p = &f->out[i];
         p->ref = w->map[p->ref];

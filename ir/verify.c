@@ -154,6 +154,15 @@ static f8_status check_ports(const verifier *v, uint8_t *marks)
 
 /* ---- module ---- */
 
+/* Passes add the bytes of a function's values, and of the variables, in int64. */
+static f8_status check_sum(int64_t *sum, const f8_type *t, f8_loc loc, f8_diag *diag)
+{
+    *sum += f8_type_bytes(t);
+    return *sum <= INT64_MAX / 16 ? F8_OK
+                                  : f8_fail(diag, F8_ERR_UNSUPPORTED, loc,
+                                            "the module's values have more than 2^59 bytes");
+}
+
 static f8_status check_func(verifier *v, uint8_t *marks)
 {
     const f8_graph *g = v->f->graph;
@@ -162,19 +171,24 @@ static f8_status check_func(verifier *v, uint8_t *marks)
                        "verify: function '%s': its name is invalid or taken", v->f->name);
     v->view = *g;
     v->view.diag = v->diag;
-    for (f8_ref r = 1; r < g->n_nodes; r++)
+    int64_t sum = 0;
+    for (f8_ref r = 1; r < g->n_nodes; r++) {
         F8_TRY(check_node(v, r));
+        F8_TRY(check_sum(&sum, &g->node[r].type, g->loc[r], v->diag));
+    }
     return check_ports(v, marks);
 }
 
 static f8_status check_vars(const f8_module *m, f8_diag *diag)
 {
+    int64_t sum = 0;
     for (size_t i = 0; i < m->n_vars; i++) {
         const f8_var *v = &m->var[i];
         if (!f8_name_ok(v->name) || f8_module_find_var(m, v->name) != (int32_t)i ||
             !f8_type_valid(&v->type))
             return f8_fail(diag, F8_ERR_INTERNAL, v->loc, "verify: variable '%s' is not valid",
                            v->name ? v->name : "");
+        F8_TRY(check_sum(&sum, &v->type, v->loc, diag));
     }
     for (size_t i = 0; i < m->n_dims; i++)
         if (!f8_name_ok(m->dim[i].name) || m->dim[i].value < 1)
@@ -202,6 +216,8 @@ f8_status f8_verify(const f8_module *m, f8_diag *diag)
     for (size_t i = 0; status == F8_OK && i < m->n_funcs; i++) {
         verifier v = {.m = m, .f = &m->func[i], .diag = diag};
         status = check_func(&v, marks);
+        if (status == F8_OK)
+            status = f8_progress_within(m->phase, diag);
     }
     f8_arena_end(&scratch);
     return status;

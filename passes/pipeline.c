@@ -102,13 +102,9 @@ static f8_status run_one(f8_unit *u, size_t i)
     return F8_OK;
 }
 
-f8_status f8_run_passes(f8_unit *u)
+static f8_status run_all(f8_unit *u, int64_t n)
 {
     unsigned facts = 0;
-    int64_t n = 0;
-    while (n < N_PASSES && !ends_here(u, (size_t)n))
-        n++;
-    u->phase = f8_progress_begin(u->options.progress, "passes", n);
     if (!f8_module_find_func(u->module, "forward"))
         return f8_fail(u->diag, F8_ERR_INPUT, F8_NOWHERE, "module '%s' has no function 'forward'",
                        u->module->name);
@@ -125,4 +121,15 @@ f8_status f8_run_passes(f8_unit *u)
         facts = (facts & ~passes[i].breaks) | passes[i].gives;
     }
     return f8_progress_at(&u->phase, n, "", u->diag);
+}
+
+f8_status f8_run_passes(f8_unit *u)
+{
+    int64_t n = 0;
+    while (n < N_PASSES && !ends_here(u, (size_t)n))
+        n++;
+    f8_unit_listen(u, "passes", n);
+    const f8_status status = run_all(u, n);
+    u->module->phase = NULL;
+    return status;
 }

@@ -273,6 +273,10 @@ static f8_status choose_gemm(f8_build *b, f8_ref r, f8_gemm_desc *d)
 {
     if (d->c != F8_F32)
         return f8_build_broken(b, r, "GEMMs of the CPU write f32 only");
+    if (d->m > INT32_MAX || d->n > INT32_MAX || d->k > INT32_MAX)
+        return f8_fail(b->diag, F8_ERR_UNSUPPORTED, b->func->graph->loc[r],
+                       "a GEMM of the CPU has m, n and k up to 2^31 - 1, not m=%lld n=%lld k=%lld",
+                       (long long)d->m, (long long)d->n, (long long)d->k);
     d->algorithm = b->options->gemm_algorithm;
     if (d->algorithm == F8_GEMM_ONEDNN_F32 && f8_gemm_sums_in_f64(d))
         d->algorithm = F8_GEMM_F64; /* which every CPU has, too */

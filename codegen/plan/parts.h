@@ -7,6 +7,7 @@
 
 #include "codegen/plan/options.h"
 #include "codegen/kernel/attention.h"
+#include "ir/base/table.h"
 #include "ir/lowered.h"
 
 typedef enum f8_source_kind {
@@ -151,12 +152,12 @@ struct f8_build {
     f8_plan *plan;
     f8_kernel_source *source;
     uint32_t n_sources;
-    uint32_t *table; /* hash table with open addressing: index + 1 into `source` */
-    uint32_t table_size;
+    f8_table named; /* those that have a text, by its hash */
     size_t source_room, step_room, builder_room, choice_room;
     f8_step_builder **builders; /* by function of the plan, by step */
     f8_build_image *image;   /* CUDA: images of the plan, or what they would be made from */
     uint32_t n_images;
+    f8_progress_phase *phase; /* asked while functions are built: of this build, or of the passes */
     /* the function being built */
     const f8_func *func;
     f8_plan_func *out;

@@ -38,23 +38,6 @@ f8_ref f8_build_only_node(const f8_group *g)
 
 /* ---- the registry of kernels ---- */
 
-static f8_status grow_table(f8_build *b)
-{
-    const uint32_t size = b->table_size ? 2 * b->table_size : 256;
-    uint32_t *table = F8_NEW_ARRAY(b->arena, uint32_t, size);
-    if (!table)
-        return f8_build_memory(b);
-    for (uint32_t i = 0; i < b->n_sources; i++) {
-        uint32_t at = (uint32_t)b->source[i].hash & (size - 1);
-        while (table[at])
-            at = (at + 1) & (size - 1);
-        table[at] = i + 1;
-    }
-    b->table = table;
-    b->table_size = size;
-    return F8_OK;
-}
-
 f8_status f8_build_add_source(f8_build *b, const f8_kernel_source *source, uint32_t *index)
 {
     f8_kernel_source *grown = f8_arena_grow(b->arena, b->source, b->n_sources, &b->source_room,
@@ -71,21 +54,16 @@ f8_status f8_build_intern(f8_build *b, const f8_kernel_source *source, uint32_t 
 {
     if (!source->text || !source->name)
         return f8_build_memory(b);
-    if (2 * (b->n_sources + 1) > b->table_size)
-        F8_TRY(grow_table(b));
     const uint64_t hash = source->hash ? source->hash : f8_fnv(F8_FNV, source->text);
-    uint32_t at = (uint32_t)hash & (b->table_size - 1);
-    for (; b->table[at]; at = (at + 1) & (b->table_size - 1)) {
-        const uint32_t i = b->table[at] - 1;
+    f8_table_walk walk = f8_table_find(hash);
+    for (uint32_t i; f8_table_next(&b->named, &walk, &i);)
         if (b->source[i].hash == hash && !strcmp(b->source[i].text, source->text)) {
             *index = i;
             return F8_OK;
         }
-    }
     F8_TRY(f8_build_add_source(b, source, index));
     b->source[*index].hash = hash;
-    b->table[at] = *index + 1;
-    return F8_OK;
+    return f8_table_add(&b->named, b->arena, hash, *index, b->diag);
 }
 
 /* ---- steps ---- */

@@ -320,7 +320,8 @@ f8_status f8_parse(const char *text, size_t n, const char *file, const f8_dim_ov
 static f8_status know_dims(f8_parser *p)
 {
     for (size_t i = 0; i < p->m->n_dims; i++)
-        F8_TRY(f8_p_map_set(p, &p->dims, p->m->dim[i].name, (uint32_t)i + 1));
+        F8_TRY(f8_map_set(&p->dims, &p->scratch, f8_map_key(p->m->dim[i].name), (uint32_t)i + 1,
+                          p->diag));
     return F8_OK;
 }
 

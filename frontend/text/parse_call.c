@@ -20,7 +20,7 @@ static f8_status parse_value(f8_parser *p, f8_operand *o)
     char hint[80];
     f8_loc loc = o->loc;
     F8_TRY(f8_p_value_name(p, "a value", &name));
-    uint32_t found = f8_p_map_get(&p->values, name);
+    uint32_t found = f8_map_get(&p->values, f8_map_key(name));
     if (!found)
         return f8_p_fail(p, loc, "'%%%s' is not defined here%s", name,
                          f8_p_suggest(name, strlen(name), binding_name, p, p->n_bindings, "%", hint,
@@ -45,7 +45,7 @@ static f8_status parse_variable(f8_parser *p, f8_operand *o)
     o->var = f8_module_find_var(p->m, name);
     if (o->var >= 0)
         return F8_OK;
-    if (f8_p_map_get(&p->values, name))
+    if (f8_map_get(&p->values, f8_map_key(name)))
         return f8_p_fail(p, o->loc, "there is no param or state '%s' (did you mean '%%%s'?)", name,
                          name);
     char hint[80];

@@ -33,7 +33,7 @@ static size_t count_bounds(const f8_module *m)
 static f8_status add_dim(f8_parser *p, const f8_dim *dim, const char *from)
 {
     f8_module *m = p->m;
-    uint32_t other = f8_p_map_get(&p->dims, dim->name);
+    uint32_t other = f8_map_get(&p->dims, f8_map_key(dim->name));
     if (other)
         return f8_p_fail(p, dim->loc, "dim '%s' is already declared, at %u:%u", dim->name,
                          m->dim[other - 1].loc.line, m->dim[other - 1].loc.column);
@@ -49,7 +49,7 @@ static f8_status add_dim(f8_parser *p, const f8_dim *dim, const char *from)
     p->dim_text = texts;
     texts[m->n_dims] = (f8_dim_text){from, p->tok.text};
     grown[m->n_dims++] = *dim;
-    return f8_p_map_set(p, &p->dims, dim->name, (uint32_t)m->n_dims);
+    return f8_map_set(&p->dims, &p->scratch, f8_map_key(dim->name), (uint32_t)m->n_dims, p->diag);
 }
 
 /* ["=" expr | "<=" expr], into d. *found: there is a value; *at: where it stands. */

@@ -36,7 +36,7 @@ static f8_status named_value(f8_parser *p, number *v)
             v->i = p->loop[i].value;
             return f8_p_advance(p);
         }
-    uint32_t dim = f8_p_map_get(&p->dims, name);
+    uint32_t dim = f8_map_get(&p->dims, f8_map_key(name));
     if (dim) {
         v->i = p->m->dim[dim - 1].value;
         v->form = p->m->dim[dim - 1].form;

@@ -10,7 +10,7 @@ static f8_status parse_statements(f8_parser *p, size_t from, size_t to);
 
 static f8_status bind(f8_parser *p, const char *name, const f8_operand *value, f8_loc loc)
 {
-    uint32_t other = f8_p_map_get(&p->values, name);
+    uint32_t other = f8_map_get(&p->values, f8_map_key(name));
     if (other) {
         f8_loc first = p->binding[other - 1].loc;
         if (p->binding[other - 1].kind == F8_CARRIED_OUTSIDE)
@@ -27,13 +27,14 @@ static f8_status bind(f8_parser *p, const char *name, const f8_operand *value, f
         return f8_p_memory(p);
     p->binding = grown;
     grown[p->n_bindings++] = (f8_binding){.name = name, .value = *value, .loc = loc};
-    return f8_p_map_set(p, &p->values, name, (uint32_t)p->n_bindings);
+    return f8_map_set(&p->values, &p->scratch, f8_map_key(name), (uint32_t)p->n_bindings, p->diag);
 }
 
 static f8_status leave_scope(f8_parser *p, size_t mark)
 {
     while (p->n_bindings > mark)
-        F8_TRY(f8_p_map_set(p, &p->values, p->binding[--p->n_bindings].name, 0));
+        F8_TRY(f8_map_set(&p->values, &p->scratch, f8_map_key(p->binding[--p->n_bindings].name), 0,
+                          p->diag));
     return F8_OK;
 }
 
@@ -60,7 +61,7 @@ static f8_status parse_assignment(f8_parser *p)
     f8_operand value = {.kind = F8_OPERAND_REF};
     f8_loc loc = p->tok.loc;
     F8_TRY(f8_p_value_name(p, "a statement: '%name = ...', 'repeat' or 'return'", &name));
-    uint32_t other = f8_p_map_get(&p->values, name);
+    uint32_t other = f8_map_get(&p->values, f8_map_key(name));
     /* The message about a second definition comes before messages about the right-hand side. */
     if (other && p->binding[other - 1].kind != F8_CARRIED)
         return bind(p, name, &value, loc);

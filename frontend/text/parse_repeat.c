@@ -21,7 +21,7 @@ f8_status f8_p_repeat_head(f8_parser *p, f8_repeat *r)
         if (p->loop[i].name == r->name)
             return f8_p_fail(p, loc, "'%s' is already the variable of the repeat at %u:%u", r->name,
                              p->loop[i].loc.line, p->loop[i].loc.column);
-    uint32_t dim = f8_p_map_get(&p->dims, r->name);
+    uint32_t dim = f8_map_get(&p->dims, f8_map_key(r->name));
     if (dim)
         return f8_p_fail(p, loc, "'%s' is already a dim, declared at %u:%u", r->name,
                          p->m->dim[dim - 1].loc.line, p->m->dim[dim - 1].loc.column);

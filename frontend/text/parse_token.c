@@ -72,54 +72,6 @@ f8_status f8_p_count_declaration(f8_parser *p, f8_loc loc)
     return F8_OK;
 }
 
-/* ---- name maps ---- */
-
-/* Keys are interned, so equal names have equal addresses. A name that goes out of scope remains as
- * a key with value 0. */
-static uint32_t map_slot(const f8_name_map *map, const char *name)
-{
-    uint64_t h = (uint64_t)(uintptr_t)name * 0x9E3779B97F4A7C15u;
-    uint32_t i = (uint32_t)(h >> 32) & (map->size - 1);
-    while (map->key[i] && map->key[i] != name)
-        i = (i + 1) & (map->size - 1);
-    return i;
-}
-
-uint32_t f8_p_map_get(const f8_name_map *map, const char *name)
-{
-    return map->size ? map->value[map_slot(map, name)] : 0;
-}
-
-static f8_status map_grow(f8_parser *p, f8_name_map *map)
-{
-    f8_name_map bigger = {.size = map->size ? map->size * 2 : 64};
-    bigger.key = F8_NEW_ARRAY(&p->scratch, const char *, bigger.size);
-    bigger.value = F8_NEW_ARRAY(&p->scratch, uint32_t, bigger.size);
-    if (!bigger.key || !bigger.value)
-        return f8_p_memory(p);
-    for (uint32_t i = 0; i < map->size; i++) {
-        if (!map->value[i])
-            continue; /* names that are out of scope are dropped here */
-        uint32_t to = map_slot(&bigger, map->key[i]);
-        bigger.key[to] = map->key[i];
-        bigger.value[to] = map->value[i];
-        bigger.used++;
-    }
-    *map = bigger;
-    return F8_OK;
-}
-
-f8_status f8_p_map_set(f8_parser *p, f8_name_map *map, const char *name, uint32_t value)
-{
-    if (map->used * 2 >= map->size)
-        F8_TRY(map_grow(p, map));
-    uint32_t i = map_slot(map, name);
-    map->used += !map->key[i];
-    map->key[i] = name;
-    map->value[i] = value;
-    return F8_OK;
-}
-
 /* ---- suggestions ---- */
 
 enum { SUGGEST_LENGTH = 40 };

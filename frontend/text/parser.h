@@ -9,15 +9,9 @@
 
 #include "frontend/text/lex.h"
 #include "frontend/text/parse.h"
+#include "ir/base/table.h"
 
 enum { F8_MAX_LOOPS = 32 };
-
-/* A map from interned names to indices. */
-typedef struct f8_name_map {
-    const char **key;
-    uint32_t *value; /* 0: the name is not in the map */
-    uint32_t size, used;
-} f8_name_map;
 
 /* An operand that has been read. A variable or a constant becomes a node only when the call it
  * stands in becomes one, so that `f(w, g(%x))` and its canonical form number their nodes alike. */
@@ -62,7 +56,7 @@ typedef struct f8_parser {
     const f8_dim_override *override;
     size_t n_overrides;
     bool *override_used;
-    f8_name_map dims, values; /* to indices + 1 into m->dim and into binding */
+    f8_map dims, values;      /* of interned names: indices + 1 into m->dim and into binding */
     f8_binding *binding;      /* the names in scope, oldest first */
     size_t n_bindings, binding_room;
     f8_operand *operand; /* a stack: the operands of the calls that are being read */
@@ -97,9 +91,6 @@ f8_status f8_p_expect(f8_parser *p, char punct, const char *what);
 f8_status f8_p_unexpected(f8_parser *p, const char *expected);
 f8_status f8_p_enter(f8_parser *p); /* one level deeper; p->depth-- leaves it */
 f8_status f8_p_count_declaration(f8_parser *p, f8_loc loc);
-
-uint32_t f8_p_map_get(const f8_name_map *map, const char *name);
-f8_status f8_p_map_set(f8_parser *p, f8_name_map *map, const char *name, uint32_t value);
 
 /* For messages: writes " (did you mean 'PREFIXx'?)" with the candidate closest to `name`, or "",
  * into buf, and returns it. */

@@ -7,7 +7,8 @@
  *     }
  *     return f8_progress_at(&phase, n, "", diag);
  *
- * The callback runs between items, and only on the thread that made the call, however many threads
+ * An item that may take long calls f8_progress_within in its loops. The callback runs between items
+ * or there, and only on the thread that made the call, however many threads
  * work. */
 #ifndef F8_PROGRESS_H
 #define F8_PROGRESS_H
@@ -31,6 +32,10 @@ typedef struct f8_progress_phase {
     const char *name;
     int64_t total;
     double start; /* ir/base/clock.h */
+    /* what was reported last, and when */
+    int64_t done;
+    const char *item;
+    double asked;
 } f8_progress_phase;
 
 /* `to` and `name` are borrowed for as long as the phase lasts; `to` may be NULL. */
@@ -38,6 +43,8 @@ f8_progress_phase f8_progress_begin(const f8_progress *to, const char *name, int
 /* Report that `done` items are done and `item` comes next ("" after the last). Returns F8_OK, or
  * F8_ERR_CANCELLED with a message that says where the call stopped. The time left is estimated from
  * the rate so far. */
-f8_status f8_progress_at(const f8_progress_phase *p, int64_t done, const char *item, f8_diag *diag);
+f8_status f8_progress_at(f8_progress_phase *p, int64_t done, const char *item, f8_diag *diag);
+/* Report the same again, if that was a tenth of a second ago. NULL: nobody listens. */
+f8_status f8_progress_within(f8_progress_phase *p, f8_diag *diag);
 
 #endif

@@ -55,7 +55,7 @@ int64_t f8_type_bytes(const f8_type *t)
     int64_t n = f8_type_elements(t), bytes;
     if (n < 0 || __builtin_mul_overflow(n, (int64_t)dtypes[t->dtype].bytes, &bytes))
         return -1;
-    return bytes;
+    return bytes <= F8_MOST_BYTES ? bytes : -1;
 }
 
 bool f8_type_valid(const f8_type *t)

@@ -43,11 +43,16 @@ size_t f8_dtype_size(f8_dtype d); /* bytes */
 bool f8_dtype_is_float(f8_dtype d);
 bool f8_dtype_is_fp8(f8_dtype d); /* E4M3 or E5M2 */
 
-/* The number of elements, and of bytes; -1 when it does not fit int64, which is never so for types
- * that the library built. */
+/* The bytes that a value may have: 128 TiB, a process's address space. So bytes of several values,
+ * aligned or in wider dtypes, can be added and multiplied in int64; ir/verify.c looks at sums. */
+#define F8_MOST_BYTES ((int64_t)1 << 47)
+
+/* The number of elements, and of bytes; -1 when it does not fit int64, or is more than
+ * F8_MOST_BYTES, which is never so for types that the library built. */
 int64_t f8_type_elements(const f8_type *t);
 int64_t f8_type_bytes(const f8_type *t);
-/* Whether there is such a dtype and rank, all sizes are positive and the bytes fit int64. */
+/* Whether there is such a dtype and rank, all sizes are positive, and it has the bytes for a value.
+ */
 bool f8_type_valid(const f8_type *t);
 bool f8_type_equal(const f8_type *a, const f8_type *b);
 bool f8_type_same_shape(const f8_type *a, const f8_type *b);

@@ -25,8 +25,15 @@ static f8_status add_projections(f8_graph *g)
     return F8_OK;
 }
 
+static f8_status sink(f8_grouping *s)
+{
+    return s->unit->options.no_fuse ? F8_OK : f8_group_sink(s);
+}
+
 f8_status f8_group_function(f8_unit *u, f8_func *f, bool share_kernels)
 {
+    static f8_status (*const stage[])(f8_grouping *) = {f8_group_analyze, sink, f8_group_parts,
+                                                        f8_group_kernels, f8_group_emit};
     F8_TRY(add_projections(f->graph));
     f8_grouping s = {.unit = u, .func = f, .g = f->graph, .share_kernels = share_kernels};
     f8_arena_init(&s.scratch, &u->arena->allocator);
@@ -34,16 +41,11 @@ f8_status f8_group_function(f8_unit *u, f8_func *f, bool share_kernels)
     s.node = F8_NEW_ARRAY(&s.scratch, f8_group_node, s.g->n_nodes);
     s.result = f8_arena_array(&s.scratch, s.g->n_nodes, sizeof *s.result);
     f8_status status = f8_arena_status(&s.scratch, u->diag);
-    if (status == F8_OK)
-        status = f8_group_analyze(&s);
-    if (status == F8_OK && !u->options.no_fuse)
-        status = f8_group_sink(&s);
-    if (status == F8_OK)
-        status = f8_group_parts(&s);
-    if (status == F8_OK)
-        status = f8_group_kernels(&s);
-    if (status == F8_OK)
-        status = f8_group_emit(&s);
+    for (size_t i = 0; status == F8_OK && i < sizeof stage / sizeof *stage; i++) {
+        status = stage[i](&s);
+        if (status == F8_OK)
+            status = f8_unit_within(u);
+    }
     f8_arena_end(&s.scratch);
     return status;
 }

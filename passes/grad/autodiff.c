@@ -357,8 +357,10 @@ f8_status f8_differentiate(f8_unit *u, f8_func *f, const f8_vjp_request *request
         F8_TRY(contribute(&t, request->seed[i].value, request->seed[i].cotangent, 0));
     for (f8_ref r = t.n; r-- > 1;) {
         t.g->at = t.g->loc[r];
-        if (t.needs[r] && t.to[r])
+        if (t.needs[r] && t.to[r]) {
             F8_TRY(visit(&t, r, dx));
+            F8_TRY(f8_unit_within(u));
+        }
     }
     t.g->at = F8_NOWHERE;
     for (size_t i = 0; i < n_ports; i++) {

@@ -38,7 +38,7 @@ static int count_alike(const finder *d, const f8_gemm_value *v, f8_gemm_value **
 {
     int n = 0;
     *known = NULL;
-    for (uint32_t i = f8_index_first(&d->by_linear, f8_index_key(v->linear)); i != F8_INDEX_END;
+    for (uint32_t i = f8_index_first(&d->by_linear, f8_map_key(v->linear)); i != F8_INDEX_END;
          i = f8_index_next(&d->by_linear, i)) {
         f8_gemm_value *o = &d->out->value[i];
         if (o->kind != v->kind || o->what_if != v->what_if)
@@ -65,7 +65,7 @@ static f8_status add(finder *d, f8_gemm_value v)
         name = f8_arena_printf(d->scratch, "%s@%s", name, v.recipe.name);
     f8_gemm_value *grown =
         f8_arena_grow(d->scratch, l->value, l->n, &l->room, l->n + 1, sizeof *grown);
-    if (!name || !grown || !f8_index_add(&d->by_linear, f8_index_key(v.linear)))
+    if (!name || !grown || !f8_index_add(&d->by_linear, f8_map_key(v.linear)))
         return f8_arena_status(d->scratch, d->u->diag);
     v.name = f8_intern(d->u->module, name);
     l->value = grown;
@@ -188,7 +188,7 @@ static const f8_watched_kind result_kind[F8_ROLES] = {
  * reads it. */
 static bool w_is_nk(const finder *d, const char *linear)
 {
-    for (uint32_t i = f8_index_first(&d->by_linear, f8_index_key(linear)); i != F8_INDEX_END;
+    for (uint32_t i = f8_index_first(&d->by_linear, f8_map_key(linear)); i != F8_INDEX_END;
          i = f8_index_next(&d->by_linear, i))
         if (d->out->value[i].kind == F8_WATCHED_W)
             return !d->out->value[i].k_is_rows;

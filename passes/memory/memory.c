@@ -272,8 +272,10 @@ static void note_padding(f8_unit *u, const f8_func *f, f8_ref r)
 
 f8_status f8_pass_memory(f8_unit *u)
 {
-    for (size_t i = 0; i < u->module->n_funcs; i++)
+    for (size_t i = 0; i < u->module->n_funcs; i++) {
         F8_TRY(f8_place_function(u, &u->module->func[i]));
+        F8_TRY(f8_unit_within(u));
+    }
     for (size_t i = 0; i < u->module->n_funcs; i++) {
         const f8_func *f = &u->module->func[i];
         for (uint32_t k = 0; k < f->lowered->n_groups; k++)

@@ -208,7 +208,9 @@ f8_status f8_schedule_function(f8_unit *u, f8_func *f)
 
 f8_status f8_pass_schedule(f8_unit *u)
 {
-    for (size_t i = 0; i < u->module->n_funcs; i++)
+    for (size_t i = 0; i < u->module->n_funcs; i++) {
         F8_TRY(f8_schedule_function(u, &u->module->func[i]));
+        F8_TRY(f8_unit_within(u));
+    }
     return F8_OK;
 }

@@ -84,7 +84,9 @@ static f8_status make_func(f8_remat *s, const f8_remat_plan *plan, bool share_ke
     F8_TRY(f8_remat_rewrite(s, plan));
     F8_TRY(f8_group_function(u, s->func, share_kernels));
     F8_TRY(f8_schedule_function(u, s->func));
-    return f8_place_function(u, s->func);
+    F8_TRY(f8_unit_within(u));
+    F8_TRY(f8_place_function(u, s->func));
+    return f8_unit_within(u);
 }
 
 f8_status f8_fit_carry_out(f8_fit *x, const f8_remat_plan *plan, bool share_kernels,
@@ -294,11 +296,13 @@ f8_status f8_fit_begin(f8_fit *x, f8_unit *u, f8_func *f, f8_arena *scratch)
     F8_TRY(f8_arena_status(u->arena, u->diag));
     F8_TRY(f8_schedule_function(u, f));
     F8_TRY(f8_place_function(u, f));
+    F8_TRY(f8_unit_within(u));
     u->remat = (f8_remat_summary){.ran = true,
                                   .before = f->lowered->arena_bytes,
                                   .seconds = f8_cost_function(f, f8_unit_target(u))};
     F8_TRY(f8_memory_activations(f, scratch, u->diag, &u->remat.activations_before));
     F8_TRY(f8_remat_problem_make(&x->s, u, f, scratch));
+    F8_TRY(f8_unit_within(u));
     return f8_remat_siblings(&x->s, &x->shared);
 }
 

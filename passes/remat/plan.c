@@ -283,7 +283,7 @@ f8_status f8_remat_plan_make(const f8_remat_problem *p, int64_t budget, const f8
             search_lower(&t, from, &out->uncut, &best);
         out->action = F8_NEW_ARRAY(arena, f8_remat_action, best.n);
         if (t.failed)
-            status = f8_arena_status(&scratch, diag);
+            status = t.asked ? t.asked : f8_arena_status(&scratch, diag);
         else if (!out->action)
             status = f8_arena_status(arena, diag);
         else {

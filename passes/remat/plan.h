@@ -9,7 +9,7 @@
 #ifndef F8_REMAT_PLAN_H
 #define F8_REMAT_PLAN_H
 
-#include "ir/base/status.h"
+#include "ir/base/progress.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -36,6 +36,7 @@ typedef struct f8_remat_problem {
     const f8_remat_value *value;
     const f8_remat_step *step;
     uint32_t n_values, n_steps;
+    f8_progress_phase *phase; /* asked while a plan is searched for; NULL: nobody listens */
 } f8_remat_problem;
 
 typedef struct f8_remat_action {

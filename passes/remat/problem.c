@@ -278,6 +278,7 @@ static f8_status make_steps(f8_remat *s)
 f8_status f8_remat_problem_make(f8_remat *s, f8_unit *u, f8_func *f, f8_arena *scratch)
 {
     *s = (f8_remat){.unit = u, .func = f, .g = f->graph, .lowered = f->lowered, .scratch = scratch};
+    s->problem.phase = &u->phase;
     s->in = F8_NEW_ARRAY(scratch, f8_port, f->n_in);
     s->out = F8_NEW_ARRAY(scratch, f8_port, f->n_out);
     uint32_t *position = F8_NEW_ARRAY(scratch, uint32_t, f->lowered->n_groups);

@@ -11,6 +11,8 @@ struct f8_remat_scratch {
     struct gap *gap;
     double *over; /* by position: the excess before it */
     size_t gap_room, over_room;
+    uint32_t *value,
+        n_values; /* those with bytes that can be recomputed: a small part of some problems */
 };
 
 /* ---- a move: value v is dropped after one access and recomputed just before the next ---- */
@@ -195,8 +197,6 @@ static void push_gaps(f8_remat_timeline *t, heap *h, const double *over, uint32_
 {
     const struct f8_remat_accesses *x = &t->access[v];
     const double bytes = (double)t->p->value[v].bytes, seconds = t->p->value[v].seconds;
-    if (t->ready[v] > t->p->n_steps || t->p->value[v].bytes <= 0)
-        return;
     for (uint32_t i = 0; i + 1 < x->n; i++) {
         const uint32_t from = t->position[x->id[i]] + 1, to = t->position[x->id[i + 1]];
         if (from >= to || over[from] >= over[to] || f8_remat_makes(t, x->id[i + 1], v) ||
@@ -318,9 +318,15 @@ static bool make_scratch(f8_remat_timeline *t)
     if (t->scratch)
         return true;
     t->scratch = F8_NEW(t->arena, struct f8_remat_scratch);
-    if (t->scratch)
-        t->scratch->trial = F8_NEW(t->arena, trial);
-    t->failed = !t->scratch || !t->scratch->trial;
+    struct f8_remat_scratch *x = t->scratch;
+    if (x) {
+        x->trial = F8_NEW(t->arena, trial);
+        x->value = F8_NEW_ARRAY(t->arena, uint32_t, t->p->n_values);
+    }
+    t->failed = !x || !x->trial || !x->value;
+    for (uint32_t v = 0; v < t->p->n_values && !t->failed; v++)
+        if (t->ready[v] <= t->p->n_steps && t->p->value[v].bytes > 0)
+            x->value[x->n_values++] = v;
     return !t->failed;
 }
 
@@ -334,8 +340,8 @@ static void repair(f8_remat_timeline *t, double noise)
         sum_excess(t);
         before = h.version;
         h.n = 0;
-        for (uint32_t v = 0; v < t->p->n_values && !f8_remat_stop(t); v++)
-            push_gaps(t, &h, t->scratch->over, v);
+        for (uint32_t i = 0; i < t->scratch->n_values && !f8_remat_stop(t); i++)
+            push_gaps(t, &h, t->scratch->over, t->scratch->value[i]);
         excess = apply_best(t, &h, excess, t->scratch->trial);
         if (f8_remat_stop(t))
             return;

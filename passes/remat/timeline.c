@@ -487,7 +487,7 @@ f8_status f8_remat_timeline_make(const f8_remat_problem *p, int64_t budget, f8_a
                                  f8_diag *diag, f8_remat_timeline *t)
 {
     *t = (f8_remat_timeline){
-        .p = p, .arena = arena, .budget = budget, .limit = UINT64_MAX, .random = 1};
+        .p = p, .arena = arena, .diag = diag, .budget = budget, .limit = UINT64_MAX, .random = 1};
     F8_TRY(make_rows(t, diag));
     const size_t room = (size_t)p->n_steps * 2 + 64;
     uint32_t most_from = 0;
@@ -514,4 +514,15 @@ f8_status f8_remat_timeline_make(const f8_remat_problem *p, int64_t budget, f8_a
         t->steps[s].index = s;
     lay_out(t);
     return t->failed ? f8_arena_status(arena, diag) : F8_OK;
+}
+
+bool f8_remat_stop(f8_remat_timeline *t)
+{
+    enum { CALLS = 64, WORK = 1000000 }; /* the clock is read after as many, not each time */
+    if (!t->failed && (++t->calls % CALLS == 0 || t->work - t->asked_at > WORK)) {
+        t->asked = f8_progress_within(t->p->phase, t->diag);
+        t->asked_at = t->work;
+        t->failed = t->asked != F8_OK;
+    }
+    return t->failed || t->work >= t->limit;
 }

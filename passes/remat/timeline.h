@@ -16,7 +16,11 @@ typedef struct f8_remat_timeline {
     const f8_remat_problem *p;
     f8_arena *arena;
     int64_t budget;
-    bool failed; /* out of memory: the other fields mean nothing then */
+    /* out of memory, or cancelled, as `asked` says: the other fields mean nothing then */
+    bool failed;
+    f8_status asked;
+    uint64_t asked_at, calls; /* the work then; how often f8_remat_stop was called */
+    f8_diag *diag;
 
     /* Of the problem, without repetitions: what an action reads (rows by step, then by value), and
      * what a step makes. */
@@ -83,10 +87,8 @@ static inline bool f8_remat_is_recompute(const f8_remat_timeline *t, uint32_t id
     return id > t->p->n_steps;
 }
 
-static inline bool f8_remat_stop(const f8_remat_timeline *t)
-{
-    return t->failed || t->work >= t->limit;
-}
+/* Whether the search has to end. Asks whether the call goes on. */
+bool f8_remat_stop(f8_remat_timeline *t);
 
 /* What recomputing a value reads. */
 static inline const uint32_t *f8_remat_sources(const f8_remat_timeline *t, uint32_t value,

@@ -125,7 +125,7 @@ void f8_scale_decide(f8_scaler *s, const f8_graph *g, f8_ref old, const f8_produ
                      .k = p->size.k,
                      .fp8 = !f8_is_high(a) && !a->fake && !b->fake};
     u->fp8_gemms += d.fp8;
-    const uint32_t first = f8_index_first(&s->decisions, f8_index_key(d.linear));
+    const uint32_t first = f8_index_first(&s->decisions, f8_map_key(d.linear));
     for (uint32_t i = first; i != F8_INDEX_END; i = f8_index_next(&s->decisions, i)) {
         f8_decision *e = &u->decision[i];
         if (e->role == d.role && e->m == d.m && e->n == d.n && e->k == d.k) {
@@ -143,7 +143,7 @@ void f8_scale_decide(f8_scaler *s, const f8_graph *g, f8_ref old, const f8_produ
     u->linears += first == F8_INDEX_END;
     f8_decision *grown = f8_arena_grow(u->arena, u->decision, u->n_decisions, &u->decision_room,
                                        u->n_decisions + 1, sizeof *grown);
-    if (!grown || !f8_index_add(&s->decisions, f8_index_key(d.linear))) {
+    if (!grown || !f8_index_add(&s->decisions, f8_map_key(d.linear))) {
         s->status = f8_arena_status(grown ? &s->scratch : u->arena, u->diag);
         return;
     }

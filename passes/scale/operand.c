@@ -45,7 +45,7 @@ static f8_quantized *find_operand(f8_scaler *s, const f8_quantized *want)
 
 static bool is_shared_with(const f8_scaler *s, const f8_quantized *q, const char *linear)
 {
-    for (uint32_t i = f8_index_first(&s->sharers, f8_index_key(linear)); i != F8_INDEX_END;
+    for (uint32_t i = f8_index_first(&s->sharers, f8_map_key(linear)); i != F8_INDEX_END;
          i = f8_index_next(&s->sharers, i))
         if (&s->operand[s->sharer[i].operand] == q)
             return true;
@@ -61,10 +61,10 @@ static bool is_like(const f8_quantized *q, const f8_quantized *like)
 static int count_operands(const f8_scaler *s, const f8_quantized *like, const char *linear)
 {
     int n = 0;
-    for (uint32_t i = f8_index_first(&s->by_linear, f8_index_key(linear)); i != F8_INDEX_END;
+    for (uint32_t i = f8_index_first(&s->by_linear, f8_map_key(linear)); i != F8_INDEX_END;
          i = f8_index_next(&s->by_linear, i))
         n += is_like(&s->operand[i], like);
-    for (uint32_t i = f8_index_first(&s->sharers, f8_index_key(linear)); i != F8_INDEX_END;
+    for (uint32_t i = f8_index_first(&s->sharers, f8_map_key(linear)); i != F8_INDEX_END;
          i = f8_index_next(&s->sharers, i))
         n += is_like(&s->operand[s->sharer[i].operand], like);
     return n;
@@ -74,7 +74,7 @@ static int count_operands(const f8_scaler *s, const f8_quantized *like, const ch
 
 static f8_slot *find_slot(const f8_slots *t, const f8_quantized *q)
 {
-    for (uint32_t i = f8_index_first(&t->by_linear, f8_index_key(q->linear)); i != F8_INDEX_END;
+    for (uint32_t i = f8_index_first(&t->by_linear, f8_map_key(q->linear)); i != F8_INDEX_END;
          i = f8_index_next(&t->by_linear, i)) {
         f8_slot *slot = &t->slot[i];
         if (slot->kind == q->kind && slot->ordinal == q->ordinal)
@@ -125,7 +125,7 @@ static f8_slot *get_slot(f8_scaler *s, const f8_graph *g, f8_slots *t, const f8_
                     f8_operand_name[q->kind], q->linear);
         return NULL;
     }
-    if (!f8_index_add(&t->by_linear, f8_index_key(q->linear))) {
+    if (!f8_index_add(&t->by_linear, f8_map_key(q->linear))) {
         s->status = f8_arena_status(&s->scratch, s->u->diag);
         return NULL;
     }
@@ -329,7 +329,7 @@ static const f8_quantized *share(f8_scaler *s, const f8_quantized *q, const char
 {
     f8_sharer *grown = f8_arena_grow(&s->scratch, s->sharer, s->n_sharers, &s->sharer_room,
                                      s->n_sharers + 1, sizeof *grown);
-    if (!grown || !f8_index_add(&s->sharers, f8_index_key(linear))) {
+    if (!grown || !f8_index_add(&s->sharers, f8_map_key(linear))) {
         s->status = f8_arena_status(&s->scratch, s->u->diag);
         return NULL;
     }
@@ -351,7 +351,7 @@ const f8_quantized *f8_scale_operand(f8_scaler *s, f8_graph *g, f8_quantized wan
     f8_quantized *grown = f8_arena_grow(&s->scratch, s->operand, s->n_operands, &s->operand_room,
                                         s->n_operands + 1, sizeof *s->operand);
     if (!grown || !f8_index_add(&s->by_source, want.source) ||
-        !f8_index_add(&s->by_linear, f8_index_key(want.linear))) {
+        !f8_index_add(&s->by_linear, f8_map_key(want.linear))) {
         s->status = f8_arena_status(&s->scratch, s->u->diag);
         return NULL;
     }

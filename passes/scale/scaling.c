@@ -42,7 +42,7 @@
 
 static bool is_input(const f8_scaler *s, const char *linear, f8_ref source)
 {
-    for (uint32_t i = f8_index_first(&s->inputs, f8_index_key(linear)); i != F8_INDEX_END;
+    for (uint32_t i = f8_index_first(&s->inputs, f8_map_key(linear)); i != F8_INDEX_END;
          i = f8_index_next(&s->inputs, i))
         if (s->input[i].source == source)
             return true;
@@ -53,7 +53,7 @@ static void note_input(f8_scaler *s, const char *linear, f8_ref source)
 {
     f8_linear_input *grown = f8_arena_grow(&s->scratch, s->input, s->n_inputs, &s->input_room,
                                            s->n_inputs + 1, sizeof *grown);
-    if (!grown || !f8_index_add(&s->inputs, f8_index_key(linear))) {
+    if (!grown || !f8_index_add(&s->inputs, f8_map_key(linear))) {
         s->status = f8_arena_status(&s->scratch, s->u->diag);
         return;
     }

@@ -4,16 +4,12 @@
 #ifndef F8_INDEX_H
 #define F8_INDEX_H
 
-#include "ir/base/status.h"
+#include "ir/base/table.h"
 
 typedef struct f8_index {
     f8_arena *arena;
-    struct f8_index_list {
-        uint64_t key;
-        uint32_t first, last; /* items + 1; first 0: a free entry */
-    } *list;                  /* a hash table with open addressing */
-    uint32_t n_lists, size;
-    uint32_t *next; /* by item: the next of its list + 1 */
+    f8_map first, last; /* by key: an item of its list + 1 */
+    uint32_t *next;     /* by item: the next of its list + 1 */
     uint32_t n;
     size_t room;
 } f8_index;
@@ -33,10 +29,5 @@ void f8_index_clear(f8_index *x);
 /* The first item of that key, and the next one; F8_INDEX_END where there is none. */
 uint32_t f8_index_first(const f8_index *x, uint64_t key);
 uint32_t f8_index_next(const f8_index *x, uint32_t item);
-
-static inline uint64_t f8_index_key(const void *p)
-{
-    return (uint64_t)(uintptr_t)p;
-}
 
 #endif

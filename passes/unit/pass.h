@@ -186,7 +186,8 @@ typedef struct f8_options {
     void (*show)(void *user, const f8_unit *u, const char *pass);
     void *show_user;
     const f8_log *log;           /* may be NULL; each pass and its time */
-    const f8_progress *progress; /* may be NULL; asked before each pass, and after the last */
+    /* may be NULL; asked before each pass, in one that takes long, and after the last */
+    const f8_progress *progress;
 } f8_options;
 
 /* A linear as precision named it. Linears that share a weight share its name, which recipe rules
@@ -355,8 +356,13 @@ f8_assignment f8_recipe_for(const f8_unit *u, const char *linear, f8_role role,
 bool f8_is_micro_step(const char *name);
 /* Whether a port of a joint function is a cotangent. */
 bool f8_is_cotangent(const f8_unit *u, const f8_port *p);
-/* A pass that takes long asks whether to go on. F8_ERR_CANCELLED if not. */
+/* Begin a phase. What works on the unit's module asks in it, until the caller sets module->phase
+ * back to NULL. */
+void f8_unit_listen(f8_unit *u, const char *phase, int64_t total);
+/* A pass that takes long asks whether to go on: each time, or if it asked long enough ago.
+ * F8_ERR_CANCELLED if not. */
 f8_status f8_unit_go_on(f8_unit *u);
+f8_status f8_unit_within(f8_unit *u);
 /* How many ranks run the program, at least 1. */
 int32_t f8_unit_ranks(const f8_unit *u);
 /* The stage of ZeRO, 0 to 3; 0 where there is one rank. */

@@ -24,9 +24,20 @@ const f8_target *f8_unit_target(const f8_unit *u)
     return u->options.target ? u->options.target : f8_target_by_name("cpu");
 }
 
+void f8_unit_listen(f8_unit *u, const char *phase, int64_t total)
+{
+    u->phase = f8_progress_begin(u->options.progress, phase, total);
+    u->module->phase = &u->phase;
+}
+
 f8_status f8_unit_go_on(f8_unit *u)
 {
     return f8_progress_at(&u->phase, (int64_t)u->n_times, u->pass, u->diag);
+}
+
+f8_status f8_unit_within(f8_unit *u)
+{
+    return f8_progress_within(u->module->phase, u->diag);
 }
 
 bool f8_is_micro_step(const char *name)

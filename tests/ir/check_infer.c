@@ -52,7 +52,7 @@ static const row leaves[] = {
     {F8_OP_IOTA, "", "i32[2, 8]", ATTRS(AV(SHAPE, 2, 8))},
     {F8_OP_IOTA, "", "!size 0 of axis 1 is not positive", ATTRS(AV(SHAPE, 2, 0))},
     {F8_OP_IOTA, "", "!does not fit i32", ATTRS(AV(SHAPE, 1LL << 32))},
-    {F8_OP_IOTA, "", "!does not fit 64 bits", ATTRS(AV(SHAPE, 1LL << 40, 1LL << 30))},
+    {F8_OP_IOTA, "", "!has more than 2^47 bytes", ATTRS(AV(SHAPE, 1LL << 40, 1LL << 30))},
     {F8_OP_ROPE_COS, "", "f32[8, 4]", ATTRS(AV(SHAPE, 8, 4))},
     {F8_OP_ROPE_SIN, "", "!must be [T, D] with D even", ATTRS(AV(SHAPE, 8, 3))},
     {F8_OP_ROPE_SIN, "", "!must be [T, D]", ATTRS(AV(SHAPE, 8))},

@@ -81,6 +81,55 @@ START_TEST(rewrite_fails_cleanly)
 }
 END_TEST
 
+static int stop(void *user, const f8_progress_state *state)
+{
+    return !strcmp(state->item, user);
+}
+
+/* While a call works on the module, rewriting and verifying ask whether to go on. */
+START_TEST(both_can_be_cancelled)
+{
+    const f8_progress to = {stop, "canonicalize"};
+    f8_progress_phase phase = f8_progress_begin(&to, "passes", 9);
+    f8_ref x = input("x", 4, 8);
+    f8_func_result(f, "p", f8_binary(g, F8_OP_MUL, x, f8_unary(g, F8_OP_EXP, x)), -1);
+    f8_unary(g, F8_OP_NEG, x); /* else nothing is copied */
+    phase.item = "canonicalize";
+    phase.done = 3;
+    m->phase = &phase;
+    ck_assert_int_eq(f8_verify(m, &diag), F8_OK); /* it asked just now */
+    for (int i = 0; i < 2; i++) {
+        phase.asked = -1e9; /* long ago */
+        ck_assert_int_eq(i ? f8_verify(m, &diag) : f8_func_rewrite(f, NULL, NULL),
+                         F8_ERR_CANCELLED);
+        ck_assert_ptr_eq(f->graph, g);
+        expect("cancelled by the progress callback: passes, 3 of 9 done");
+    }
+    m->phase = NULL;
+    ck_assert_int_eq(f8_func_rewrite(f, NULL, NULL), F8_OK);
+}
+END_TEST
+
+/* Sums of bytes are made in int64: what could overflow there is refused, with its place. */
+START_TEST(too_many_bytes)
+{
+    const f8_type most = type2(F8_F32, F8_MOST_BYTES / 4, 1),
+                  more = type2(F8_F32, F8_MOST_BYTES / 4, 2);
+    ck_assert_int_eq(f8_type_bytes(&most), F8_MOST_BYTES);
+    ck_assert_int_eq(f8_type_bytes(&more), -1);
+    ck_assert(f8_type_valid(&most) && !f8_type_valid(&more));
+    f8_ref x = f8_func_input(f, "x", &most, -1);
+    for (int i = 0; i < 4200; i++) {
+        g->at = (f8_loc){(uint32_t)i + 1, 3};
+        x = f8_unary(g, F8_OP_EXP, x);
+    }
+    f8_func_result(f, "p", x, -1);
+    ck_assert_int_eq(f8_verify(m, &diag), F8_ERR_UNSUPPORTED);
+    ck_assert_uint_eq(diag.loc.line, 4095);
+    expect("the module's values have more than 2^59 bytes");
+}
+END_TEST
+
 /* Where a copy would be the same graph, the graph stays: nothing is dead, and inputs come first. */
 START_TEST(nothing_to_copy)
 {
@@ -261,6 +310,8 @@ Suite *f8_suite(void)
     tcase_add_test(t, rewrite_drops_the_dead);
     tcase_add_test(t, rewrite_replaces);
     tcase_add_test(t, rewrite_fails_cleanly);
+    tcase_add_test(t, both_can_be_cancelled);
+    tcase_add_test(t, too_many_bytes);
     tcase_add_test(t, nothing_to_copy);
     tcase_add_test(t, deep_and_wide);
     tcase_add_test(t, wide_concat);

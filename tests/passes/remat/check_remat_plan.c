@@ -391,6 +391,32 @@ START_TEST(work_of_deep_models)
 }
 END_TEST
 
+static int stop(void *user, const f8_progress_state *state)
+{
+    (void)state;
+    return ++*(int *)user == 2;
+}
+
+/* The search asks whether to go on, and what was found so far is given up. */
+START_TEST(cancelled)
+{
+    int calls = 0;
+    const f8_progress to = {stop, &calls};
+    f8_progress_phase phase = f8_progress_begin(&to, "budget", 1);
+    remat_graph g;
+    f8_remat_plan x;
+    f8_diag diag = {0};
+    remat_transformer(&g, &arena, 12);
+    const int64_t budget = no_plan(&g.p).peak / 4;
+    ck_assert_int_eq(f8_progress_at(&phase, 0, "remat", &diag), F8_OK);
+    phase.asked = -1e9; /* long ago */
+    g.p.phase = &phase;
+    ck_assert_int_eq(f8_remat_plan_make(&g.p, budget, NULL, &arena, &diag, &x), F8_ERR_CANCELLED);
+    ck_assert_str_eq(diag.text, "cancelled by the progress callback: budget, 0 of 1 done");
+    ck_assert_int_eq(calls, 2);
+}
+END_TEST
+
 /* Budgets too small for what begins at a cut: where one was, cuts are left out for smaller ones.
  * They took more than half of the first one's work. */
 START_TEST(work_below_what_cuts_meet)
@@ -533,6 +559,7 @@ Suite *f8_suite(void)
     tcase_add_test(tc, transformers);
     tcase_add_test(tc, work_of_deep_models);
     tcase_add_test(tc, work_below_what_cuts_meet);
+    tcase_add_test(tc, cancelled);
     tcase_add_test(tc, nested);
     tcase_add_test(tc, plans_repeat);
     tcase_add_test(tc, no_memory);
