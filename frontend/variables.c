@@ -77,6 +77,7 @@ f8_status f8_variables_begin(fp8c_program *p, f8_diag *diag)
     for (uint32_t v = 0; v < n; v++)
         p->var[v].at = p->var[v].own = (uintptr_t)f8_variable_memory(p, v);
     p->n_without_value = n;
+    F8_TRY(f8_histories_begin(p, diag));
     pthread_mutex_lock(&ctx->lock);
     p->next = ctx->programs;
     ctx->programs = p;
@@ -139,6 +140,8 @@ f8_status f8_variables_ready(const fp8c_program *p, const f8_plan_func *func, f8
 
 static void set_valued(fp8c_program *p, uint32_t v, bool valued)
 {
+    if ((int32_t)v == p->histories.variable)
+        p->histories.sure = -1;
     p->n_without_value += (uint32_t)p->var[v].valued;
     p->n_without_value -= (uint32_t)valued;
     p->var[v].valued = valued;
@@ -275,6 +278,7 @@ f8_status f8_variable_move(fp8c_program *p, uint32_t variable, void *at, f8_diag
     pthread_mutex_unlock(&p->ctx->lock);
     F8_TRY(status);
     p->now->instance.kind->bind_var(&p->now->instance, variable, (void *)a.at);
+    f8_histories_lend(p, variable);
     set_valued(p, variable, at != NULL || v->own_valued);
     return F8_OK;
 }

@@ -13,6 +13,15 @@ typedef struct f8_program_variable {
     bool valued, own_valued; /* it has a value: where it is now; in memory of ours */
 } f8_program_variable;
 
+/* The amax histories of a program whose functions have a form for empty ones. On a CPU they are
+ * looked at before each run of such a function. A GPU's are read only when they can have changed. */
+typedef struct f8_histories {
+    int32_t variable; /* -1: no function has such a form */
+    float *copy;      /* room for a GPU's */
+    bool shared;      /* others may write them at any time */
+    int64_t sure;     /* none is empty, nor will be after as many more pushes; -1: not known */
+} f8_histories;
+
 /* Once a program is compiled or opened: from here on it has p->var, and other programs of the
  * context know of it. F8_ERR_INPUT: its option `external` matches nothing. The second may be called
  * without the first. */

@@ -129,6 +129,15 @@ f8_func *f8_module_find_func(const f8_module *m, const char *name)
     return NULL;
 }
 
+bool f8_is_first_form(const char *first, const char *of)
+{
+    static const char step[] = "micro_step", mark[] = ".first";
+    const size_t n = sizeof step - 1;
+    return !strncmp(of, step, n) && !strncmp(first, step, n) &&
+           !strncmp(first + n, mark, sizeof mark - 1) &&
+           !strcmp(first + n + sizeof mark - 1, of + n);
+}
+
 /* ---- ports ---- */
 
 /* The port of that (interned) name among the caller's, or of that variable. */

@@ -190,14 +190,19 @@ static f8_status apply(f8_scaler *s, f8_func *f)
     return strcmp(f->name, "eval") || observes ? f8_scale_observe(s, f) : F8_OK;
 }
 
-/* Add joint.first, which scales operands with an empty history by their own amax. It makes entry
- * points of their own, so that plain steps keep their bits and read each tensor as often as before.
- */
+/* Add joint.first and micro_step.first, which scale operands with an empty history by their own
+ * amax. They are entry points of their own, so that plain steps keep their bits and read each tensor
+ * as often as before. */
 static f8_status add_first(f8_scaler *s)
 {
-    const f8_func *joint = f8_module_find_func(s->u->module, "joint");
-    return joint && s->delayed.n ? f8_copy_func(s->u->module, joint, "joint.first", &s->scratch)
-                                 : F8_OK;
+    static const char *const of[][2] = {{"joint", "joint.first"},
+                                        {"micro_step", "micro_step.first"}};
+    for (size_t i = 0; s->delayed.n && i < sizeof of / sizeof *of; i++) {
+        const f8_func *f = f8_module_find_func(s->u->module, of[i][0]);
+        if (f)
+            F8_TRY(f8_copy_func(s->u->module, f, of[i][1], &s->scratch));
+    }
+    return F8_OK;
 }
 
 static f8_status scale_module(f8_scaler *s)
@@ -211,10 +216,11 @@ static f8_status scale_module(f8_scaler *s)
     F8_TRY(find_slots(s, step));
     F8_TRY(f8_scale_declare(s));
     F8_TRY(add_first(s));
-    static const char *const with_linears[] = {"eval", "micro_step", "joint", "joint.first"};
+    static const char *const with_linears[] = {"eval", "micro_step", "micro_step.first", "joint",
+                                               "joint.first"};
     for (size_t i = 0; i < sizeof with_linears / sizeof *with_linears; i++) {
         f8_func *f = f8_module_find_func(m, with_linears[i]);
-        s->first = !strcmp(with_linears[i], "joint.first");
+        s->first = strstr(with_linears[i], ".first") != NULL;
         if (f)
             F8_TRY(apply(s, f));
     }
