@@ -395,17 +395,18 @@ static void reference_free(f8_instance *i, f8_block *block)
 
 static f8_status reference_run(f8_instance *i, uint32_t func, f8_diag *diag)
 {
-    const f8_plan_func *f = &i->plan->func[func];
+    const f8_plan *plan = i->plan;
+    const uint32_t base = f8_plan_base(plan->func, plan->n_funcs, func);
     for (int side = 0; side < 2; side++) {
         uint32_t n;
-        const f8_plan_port *p = f8_plan_ports(f, side, &n);
+        const f8_plan_port *p = f8_plan_ports(&plan->func[func], side, &n);
         for (uint32_t k = 0; k < n; k++, p++) {
             void **at = &i->bound[side][func][k];
             if (p->var >= 0)
                 *at = i->var[p->var];
             if (!*at)
                 return p->var >= 0 ? f8_unbound_variable(i->plan->var[p->var].name, diag)
-                                   : f8_unbound_port(side, p->name, f->name, diag);
+                                   : f8_unbound_port(side, p->name, plan->func[base].name, diag);
         }
     }
     return f8_reference_run_rank(&i->module->func[func], (const void *const *)i->bound[0][func],

@@ -180,15 +180,16 @@ void f8_home_port_moved(f8_tenant *t, uint32_t func)
 
 static f8_status check_bound(const f8_tenant *t, uint32_t func, f8_diag *diag)
 {
-    const f8_plan_func *f = &t->plan->func[func];
+    const f8_plan *plan = t->plan;
+    const uint32_t base = f8_plan_base(plan->func, plan->n_funcs, func);
     for (int side = 0; side < 2; side++) {
         uint32_t n;
-        const f8_plan_port *p = f8_plan_ports(f, side, &n);
+        const f8_plan_port *p = f8_plan_ports(&plan->func[func], side, &n);
         for (uint32_t k = 0; k < n; k++, p++) {
             if (t->port[func][side][k].at || t->port[func][side][k].bytes == 0)
                 continue;
-            return p->var >= 0 ? f8_unbound_variable(t->plan->var[p->var].name, diag)
-                               : f8_unbound_port(side, p->name, f->name, diag);
+            return p->var >= 0 ? f8_unbound_variable(plan->var[p->var].name, diag)
+                               : f8_unbound_port(side, p->name, plan->func[base].name, diag);
         }
     }
     return F8_OK;

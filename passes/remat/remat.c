@@ -172,7 +172,10 @@ static f8_status fit(f8_fit *x, const f8_budget *budget)
     if (x->best.arena != INT64_MAX)
         return keep(x, &x->best);
     F8_TRY(keep(x, &x->lowest));
-    return budget->bytes > 0 ? too_few_bytes(x) : too_small_share(x);
+    if (budget->bytes > 0)
+        return too_few_bytes(x);
+    /* a share is of micro_step: its form for the first steps gets as close as it can */
+    return f8_is_form(x->s.unit->module, x->s.func) ? F8_OK : too_small_share(x);
 }
 
 static f8_status remat_function(f8_unit *u, f8_func *f, f8_arena *scratch)
@@ -225,19 +228,29 @@ f8_status f8_pass_remat(f8_unit *u)
 
 /* ---- budgets one after another ---- */
 
+/* micro_step, and its form for the first steps if there is one: both have the arena. */
 struct f8_remat_budgets {
     f8_unit *unit;
-    f8_fit fit;
+    int n;
+    f8_fit fit[2];
+    f8_remat_summary before[2];
 };
 
 f8_status f8_remat_budgets_make(f8_unit *u, f8_arena *scratch, f8_remat_budgets **out)
 {
-    f8_func *f = f8_module_find_func(u->module, "micro_step");
+    static const char *const names[] = {"micro_step", "micro_step.first"};
     f8_remat_budgets *b = *out = F8_NEW(scratch, f8_remat_budgets);
     if (!b)
         return f8_arena_status(scratch, u->diag);
     b->unit = u;
-    return f8_fit_begin(&b->fit, u, f, scratch);
+    for (int i = 0; i < 2; i++) {
+        f8_func *f = f8_module_find_func(u->module, names[i]);
+        if (!f)
+            continue;
+        F8_TRY(f8_fit_begin(&b->fit[b->n], u, f, scratch));
+        b->before[b->n++] = u->remat;
+    }
+    return F8_OK;
 }
 
 f8_status f8_remat_budget(f8_remat_budgets *b, const f8_budget *budget, f8_remat_summary *out,
@@ -245,11 +258,18 @@ f8_status f8_remat_budget(f8_remat_budgets *b, const f8_budget *budget, f8_remat
 {
     f8_memory_outside outside;
     f8_unit *u = b->unit;
-    const int rounds = b->fit.rounds;
-    F8_TRY(fit(&b->fit, budget));
-    *out = u->remat;
-    out->rounds = b->fit.rounds - rounds;
+    int64_t most = 0;
+    for (int i = 0; i < b->n; i++) {
+        const int rounds = b->fit[i].rounds;
+        u->remat = b->before[i];
+        F8_TRY(fit(&b->fit[i], budget));
+        u->remat.rounds = b->fit[i].rounds - rounds;
+        most = u->remat.after > most ? u->remat.after : most;
+        if (i == 0)
+            *out = u->remat;
+    }
+    u->remat = *out;
     F8_TRY(f8_memory_fixed(u, &outside));
-    *planned = all_bytes(&outside, out->after);
+    *planned = all_bytes(&outside, most);
     return F8_OK;
 }

@@ -183,8 +183,10 @@ static f8_status apply(f8_scaler *s, f8_func *f)
 {
     const bool observes = s->u->options.observe;
     if ((s->delayed.n && !f8_func_var(f, observes ? s->var_amax : s->var_scale)) ||
-        (s->first && !f8_func_var(f, s->var_history)) ||
         (s->weights.n && !f8_func_var(f, s->var_weights)))
+        return s->u->diag->status;
+    /* behind the ports that the plain function has */
+    if (s->first && (!f8_func_var(f, s->var_amax) || !f8_func_var(f, s->var_history)))
         return s->u->diag->status;
     F8_TRY(rewrite(s, f));
     return strcmp(f->name, "eval") || observes ? f8_scale_observe(s, f) : F8_OK;
