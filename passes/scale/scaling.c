@@ -24,8 +24,10 @@
  * the weights as they are: initial ones, or just loaded. Current scaling keeps its weights' amax in
  * the same way, in fp8.weight_amax, instead of reading every weight twice a step.
  *
- * A pair gets a second one, forward.first and backward.first, where delayed operands with an empty
- * history are scaled by their own amax. The embedder calls it for its first steps.
+ * micro_step and the pair get a second form, micro_step.first, forward.first and backward.first,
+ * where delayed operands with an empty history are scaled by their own amax. The runtime runs
+ * micro_step.first in place of micro_step while there is such an operand; the embedder calls the
+ * pair's for its first steps.
  *
  * passes/scale/README.md, "Scales", says what scales are at the edges (zeros, denormals, Inf, NaN,
  * saturation).
