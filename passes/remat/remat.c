@@ -193,15 +193,28 @@ static f8_status fit(f8_fit *x, const f8_budget *budget, lack *l)
     F8_TRY(keep(x, &x->lowest));
     if (budget->bytes > 0)
         return too_few_bytes(x, l);
-    /* a share is of micro_step: its form for the first steps gets as close as it can */
     return f8_is_form(x->s.unit->module, x->s.func) ? F8_OK : too_small_share(x);
 }
 
-static f8_status remat_function(f8_unit *u, f8_func *f, f8_arena *scratch, lack *l)
+/* The budget of the form for the first steps. A share is of micro_step: the form gets the share of
+ * its own bytes that makes its arena as large as micro_step's. */
+static f8_budget budget_of_form(const f8_remat_summary *form, int64_t arena, const f8_budget *b)
+{
+    enum { ROUNDING = F8_ARENA_ALIGN }; /* no arena ends within */
+    f8_budget own = *b;
+    const double saved = (double)(form->before - arena - ROUNDING),
+                 most = (double)form->activations_before;
+    if (b->share > 0)
+        own.share = most > 0 && saved < most ? 1 - saved / most : b->share;
+    return own;
+}
+
+static f8_status remat_function(f8_unit *u, f8_func *f, f8_arena *scratch, int64_t arena, lack *l)
 {
     f8_fit x;
     F8_TRY(f8_fit_begin(&x, u, f, scratch));
-    x.budget = u->options.memory;
+    x.budget = f8_is_form(u->module, f) ? budget_of_form(&u->remat, arena, &u->options.memory)
+                                        : u->options.memory;
     const f8_status status =
         u->options.checkpoint || u->options.recompute ? fit_names(&x) : fit(&x, &x.budget, l);
     u->remat.rounds = x.rounds;
@@ -222,7 +235,7 @@ static f8_status remat_steps(f8_unit *u, f8_arena *scratch)
         f8_func *f = &u->module->func[i];
         if (!f8_is_micro_step(f->name))
             continue;
-        F8_TRY(remat_function(u, f, scratch, &l));
+        F8_TRY(remat_function(u, f, scratch, own.after, &l));
         if (!strcmp(f->name, "micro_step"))
             own = u->remat;
     }
@@ -283,7 +296,8 @@ f8_status f8_remat_budget(f8_remat_budgets *b, const f8_budget *budget, f8_remat
     for (int i = 0; i < b->n; i++) {
         const int rounds = b->fit[i].rounds;
         u->remat = b->before[i];
-        F8_TRY(fit(&b->fit[i], budget, &l));
+        const f8_budget own = i == 0 ? *budget : budget_of_form(&u->remat, out->after, budget);
+        F8_TRY(fit(&b->fit[i], &own, &l));
         u->remat.rounds = b->fit[i].rounds - rounds;
         most = u->remat.after > most ? u->remat.after : most;
         if (i == 0)
