@@ -1,14 +1,14 @@
 /* Which form of a function runs: itself, or its form for an empty amax history (fp8c.h, "the first
  * step"). The histories alone decide. */
 #include <math.h>
-#include <string.h>
 
 #include "frontend/program.h"
 
 /* ---- whether a history is empty ---- */
 
 /* An operand's history, newest first. It is empty where the graph takes it for one: where 0 < the
- * largest is false. Else: after how many pushes its newest observation is still there. -1: empty. */
+ * largest is false. Else: after how many pushes its newest observation is still there. -1: empty.
+ */
 static int64_t pushes_left(const float *history, int64_t n)
 {
     int64_t newest = -1;
@@ -43,32 +43,6 @@ static f8_status look(fp8c_program *p, f8_diag *diag)
     return F8_OK;
 }
 
-/* ---- life ---- */
-
-f8_status f8_histories_begin(fp8c_program *p, f8_diag *diag)
-{
-    const f8_plan *plan = &p->first->plan;
-    f8_histories *h = &p->histories;
-    bool any = false;
-    *h = (f8_histories){.variable = -1, .sure = -1};
-    for (uint32_t f = 0; f < plan->n_funcs; f++)
-        any |= plan->func[f].first != 0;
-    if (!any)
-        return F8_OK;
-    h->variable = fp8c_program_find_variable(p, "fp8.amax_history");
-    if (h->variable < 0 || plan->var[h->variable].type.rank != 2)
-        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
-                       "the program has a form for an empty amax history, and no histories");
-    if (p->now->instance.cuda)
-        h->copy = f8_arena_array(&p->arena, 1, (size_t)f8_type_bytes(&plan->var[h->variable].type));
-    return f8_arena_status(&p->arena, diag);
-}
-
-void f8_histories_lend(fp8c_program *p, uint32_t variable)
-{
-    p->histories.shared |= (int32_t)variable == p->histories.variable;
-}
-
 /* ---- the form ---- */
 
 /* Notes that the function, which is about to run, pushes the histories, if it does. */
@@ -79,37 +53,26 @@ static void note_push(fp8c_program *p, const f8_plan_func *f)
         h->sure -= f->out[i].var == h->variable;
 }
 
-/* What runs in place of a function that has a form for empty histories. */
-static f8_status choose(fp8c_program *p, uint32_t function, uint32_t *form, f8_diag *diag)
+f8_status f8_program_choose(fp8c_program *p, int function, uint32_t *form, f8_diag *diag)
 {
     const f8_plan *plan = &p->now->plan;
-    f8_histories *h = &p->histories;
+    const f8_histories *h = &p->histories;
     const uint32_t first = plan->func[function].first - 1;
+    *form = (uint32_t)function;
+    if (!plan->func[function].first)
+        return F8_OK;
     F8_TRY(f8_variables_ready(p, &plan->func[first], diag));
     if (h->sure < 0 || h->shared || !p->now->instance.cuda)
         F8_TRY(look(p, diag));
-    *form = h->sure < 0 ? first : function;
+    if (h->sure < 0)
+        *form = first;
     return F8_OK;
 }
 
 f8_status f8_program_form(fp8c_program *p, int function, uint32_t *form, f8_diag *diag)
 {
-    const f8_plan_func *f = &p->now->plan.func[function];
-    *form = (uint32_t)function;
-    if (f->first)
-        return choose(p, *form, form, diag);
+    F8_TRY(f8_program_choose(p, function, form, diag));
     if (p->histories.variable >= 0)
-        note_push(p, f);
+        note_push(p, &p->now->plan.func[function]);
     return F8_OK;
-}
-
-fp8c_status fp8c_program_form(fp8c_program *p, int function, int *form)
-{
-    f8_diag diag = {0};
-    uint32_t own = (uint32_t)function;
-    f8_status status = f8_program_can_run(p, function, &diag);
-    if (status == F8_OK && p->now->plan.func[function].first)
-        status = choose(p, own, &own, &diag);
-    *form = status == F8_OK ? (int)own : -1;
-    return f8_api_result(p->ctx, &diag, status);
 }

@@ -167,6 +167,17 @@ fp8c_status fp8c_program_run(fp8c_program *p, int function)
     return f8_api_result(p->ctx, &diag, status);
 }
 
+fp8c_status fp8c_program_form(fp8c_program *p, int function, int *form)
+{
+    f8_diag diag = {0};
+    uint32_t own = 0;
+    f8_status status = f8_program_can_run(p, function, &diag);
+    if (status == F8_OK)
+        status = f8_program_choose(p, function, &own, &diag);
+    *form = status == F8_OK ? (int)own : -1;
+    return f8_api_result(p->ctx, &diag, status);
+}
+
 fp8c_status fp8c_program_wait(fp8c_program *p)
 {
     f8_diag diag = {0};

@@ -185,12 +185,11 @@ int64_t f8_program_match_element(const fp8c_program *p, int variable, int64_t in
 
 /* ---- first.c ---- */
 
-f8_status f8_histories_begin(fp8c_program *p, f8_diag *diag);
-/* The variable's memory is known to others from now on. */
-void f8_histories_lend(fp8c_program *p, uint32_t variable);
 /* Before a run of a function: the function to run in its place, of the same buffers: itself, or its
  * form for an empty amax history while one is empty. */
 f8_status f8_program_form(fp8c_program *p, int function, uint32_t *form, f8_diag *diag);
+/* The same without a run. */
+f8_status f8_program_choose(fp8c_program *p, int function, uint32_t *form, f8_diag *diag);
 
 /* ---- kept_inputs.c ---- */
 

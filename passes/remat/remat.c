@@ -80,11 +80,11 @@ static f8_status too_few_bytes(const f8_fit *x, lack *l)
         return f8_arena_status(x->s.scratch, u->diag);
     }
     F8_TRY(peak_holders(&x->s, &group, &holders));
-    l->text = f8_arena_printf(x->s.scratch,
-                              "memory: the least possible budget is %" PRId64 " bytes (%" PRId64
-                              " of them the arena), %" PRId64 " were asked for. At '%s' %s holds %s",
-                              bytes, x->lowest.arena, x->budget.bytes, group, x->s.func->name,
-                              holders);
+    l->text =
+        f8_arena_printf(x->s.scratch,
+                        "memory: the least possible budget is %" PRId64 " bytes (%" PRId64
+                        " of them the arena), %" PRId64 " were asked for. At '%s' %s holds %s",
+                        bytes, x->lowest.arena, x->budget.bytes, group, x->s.func->name, holders);
     return f8_arena_status(x->s.scratch, u->diag);
 }
 

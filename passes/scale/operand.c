@@ -195,8 +195,8 @@ static f8_ref first_scale(f8_scaler *s, f8_graph *g, const f8_quantized *q, cons
 {
     const f8_type scalar = {.dtype = F8_BOOL};
     const f8_ref most = f8_reduce(g, F8_OP_REDUCE_MAX, f8_scale_port(s, s->var_history), -1);
-    const f8_ref observed = f8_slice(g, f8_binary(g, F8_OP_LT, f8_const(g, 0), most), 0,
-                                     slot->index, slot->index + 1);
+    const f8_ref observed =
+        f8_slice(g, f8_binary(g, F8_OP_LT, f8_const(g, 0), most), 0, slot->index, slot->index + 1);
     return f8_select(g, f8_reshape(g, observed, &scalar), kept, own_scale(g, q));
 }
 

@@ -195,8 +195,8 @@ static f8_status apply(f8_scaler *s, f8_func *f)
 }
 
 /* Add joint.first and micro_step.first, which scale operands with an empty history by their own
- * amax. They are entry points of their own, so that plain steps keep their bits and read each tensor
- * as often as before. */
+ * amax. They are entry points of their own, so that plain steps keep their bits and read each
+ * tensor as often as before. */
 static f8_status add_first(f8_scaler *s)
 {
     static const char *const of[][2] = {{"joint", "joint.first"},

@@ -88,8 +88,9 @@ START_TEST(depth_adds_no_code)
             found = !strcmp(a.stats.kernel[k].text, b.stats.kernel[i].text);
         /* a kernel over one number for each parameter or linear has another length; micro_step and
          * its form for the first step launch it once each */
-        ck_assert_msg(found || b.stats.kernel[i].launches <= (uint32_t)(1 + (_i == 2)), "new at depth 7: %s, %u launches",
-                      b.stats.kernel[i].name, b.stats.kernel[i].launches);
+        ck_assert_msg(found || b.stats.kernel[i].launches <= (uint32_t)(1 + (_i == 2)),
+                      "new at depth 7: %s, %u launches", b.stats.kernel[i].name,
+                      b.stats.kernel[i].launches);
     }
     ck_assert_uint_le(b.stats.n_kernels, a.stats.n_kernels);
     end(&a);

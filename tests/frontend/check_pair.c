@@ -51,8 +51,8 @@ START_TEST(vector_jacobian_product)
     for (int i = 0; i < 2; i++) {
         const pair_value *want = pair_find(&b.out, i ? "grad.w" : "grad.x");
         pair_set(&b.out, i ? "dw" : "dx", &want->type, want->data);
-        ck_assert_msg(pair_equal(&a.out, &b.out, i ? "dw" : "dx"), "d%c under %s",
-                      "xw"[i], recipes[_i]);
+        ck_assert_msg(pair_equal(&a.out, &b.out, i ? "dw" : "dx"), "d%c under %s", "xw"[i],
+                      recipes[_i]);
     }
     end(&a);
     end(&b);

@@ -195,9 +195,8 @@ START_TEST(figures_are_those_of_micro_step)
         pair_run(p, "micro_step.stats", &in, &out);
         ck_assert_int_ge(compare(p, first ? "forward.first.stats" : "forward.stats", " x w y "),
                          2 + 3 + 3);
-        ck_assert_int_ge(compare(p, first ? "backward.first.stats" : "backward.stats",
-                                 " dy dx dw "),
-                         3 + 2 + 3);
+        ck_assert_int_ge(
+            compare(p, first ? "backward.first.stats" : "backward.stats", " dy dx dw "), 3 + 2 + 3);
         const int update = fp8c_program_function(p, "update");
         ck_assert_int_eq(fp8c_program_run(p, update), FP8C_OK);
         pair_end(&in);

@@ -431,8 +431,7 @@ static bool is_first(const program *x)
 {
     const int step = fp8c_program_function(x->p, "micro_step");
     int form;
-    ck_assert_msg(fp8c_program_form(x->p, step, &form) == FP8C_OK, "%s",
-                  fp8c_context_message(ctx));
+    ck_assert_msg(fp8c_program_form(x->p, step, &form) == FP8C_OK, "%s", fp8c_context_message(ctx));
     return form != step;
 }
 

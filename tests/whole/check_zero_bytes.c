@@ -124,12 +124,13 @@ static int64_t held(const rank_case *c, int rank)
 
 START_TEST(nothing_falls_back)
 {
-    enum { ELEMENTS = 2 * 256 * 512, STEPS = 2 }; /* micro_step's, and first its form for that */
+    enum { ELEMENTS = 2 * 256 * 512, STEPS = 2 };  /* micro_step's, and first its form for that */
     static const int saved[STAGES] = {0, 4, 6, 8}; /* bytes an element, of 16, on 2 ranks */
     int64_t whole = 0;
     rank_case alone = case_of(fp8[_i], 1, 0, STEPS);
     rank_case_run(&alone);
-    ck_assert_int_ge(alone.info[0].fp8_gemms_executed, STEPS * 5); /* a has no dgrad: x is an input */
+    ck_assert_int_ge(alone.info[0].fp8_gemms_executed,
+                     STEPS * 5); /* a has no dgrad: x is an input */
     for (int zero = 0; zero < STAGES; zero++) {
         rank_case c = case_of(fp8[_i], 2, zero, STEPS);
         c.options.profile = 1;

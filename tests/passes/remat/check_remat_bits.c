@@ -471,8 +471,7 @@ START_TEST(bytes_in_all)
     ck_assert_int_eq(less.info.peak_bytes, less.info.planned_bytes);
     /* each form recomputes what its own arena asks for */
     ck_assert_int_eq(plain.in_first, plain.info.fp8_gemms_planned);
-    ck_assert_int_eq(less.info.fp8_gemms_executed,
-                     less.in_first + 2 * less.info.fp8_gemms_planned);
+    ck_assert_int_eq(less.info.fp8_gemms_executed, less.in_first + 2 * less.info.fp8_gemms_planned);
     ck_assert(!memcmp(&plain.loss, &less.loss, sizeof less.loss));
     ck_assert_uint_eq(plain.bytes, less.bytes);
     ck_assert(!memcmp(plain.state, less.state, less.bytes));

@@ -15,13 +15,11 @@ enum { FIRST_BYTES = 256 };
 static inline f8_api_run first_open(const char *target, const char *recipe, bool dumps)
 {
     static const fp8c_dim dims[] = {{"B", 1}, {"T", 16}, {"C", 32}, {"H", 2}, {"L", 2}};
-    const f8_api_setup setup = {.file = "frontend/models/gpt.f8",
-                                .dims = dims,
-                                .n_dims = 5,
-                                .options = {.target = target,
-                                            .recipe = recipe,
-                                            .threads = 1,
-                                            .dump = dumps ? "*" : NULL}};
+    const f8_api_setup setup = {
+        .file = "frontend/models/gpt.f8",
+        .dims = dims,
+        .n_dims = 5,
+        .options = {.target = target, .recipe = recipe, .threads = 1, .dump = dumps ? "*" : NULL}};
     f8_api_run r;
     ck_assert_msg(f8_api_open(&r, &setup), "%s %s: %s", target, recipe, r.failed);
     return r;
@@ -42,8 +40,7 @@ static inline void first_run(f8_api_run *r, const char *function)
 static inline const char *first_form(f8_api_run *r, const char *function)
 {
     int form;
-    first_must(r,
-               fp8c_program_form(r->program, fp8c_program_function(r->program, function), &form),
+    first_must(r, fp8c_program_form(r->program, fp8c_program_function(r->program, function), &form),
                function);
     return fp8c_program_function_name(r->program, form);
 }
@@ -112,8 +109,8 @@ static inline void first_batch(f8_api_run *r, const char *function, uint64_t num
     }
 }
 
-/* Every micro-step of the first update computes what `current` computes: the codes and scales of all
- * operands, the loss, the gradients, and so the new parameters. */
+/* Every micro-step of the first update computes what `current` computes: the codes and scales of
+ * all operands, the loss, the gradients, and so the new parameters. */
 static inline void first_is_currents(const char *target)
 {
     f8_api_run a = first_open(target, "delayed", true), b = first_open(target, "current", true);
@@ -194,8 +191,8 @@ static inline void first_by_histories(const char *target)
     f8_api_close(&b);
 }
 
-/* With all histories observed both forms give the same bits. With one empty, the other operands keep
- * their scales: `a` runs micro_step, and `b` the form by its name. */
+/* With all histories observed both forms give the same bits. With one empty, the other operands
+ * keep their scales: `a` runs micro_step, and `b` the form by its name. */
 static inline void first_keeps_bits(const char *target)
 {
     f8_api_run a = first_open(target, "delayed", false), b = first_open(target, "delayed", false);
