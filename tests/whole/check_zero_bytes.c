@@ -2,6 +2,7 @@
  * by the executor, and the variables that a rank has. Once FP8 was on, other libraries silently
  * left layers in bf16, or fell back to stage 0. */
 #include <malloc.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -173,6 +174,30 @@ START_TEST(gathers_codes)
     ck_assert_int_eq(bf16, (256 * 512 + 2 * 512 * 256) * 2 / 2);
     ck_assert_msg((double)codes <= 0.55 * (double)bf16, "%s: %lld bytes, bf16 %lld", fp8[_i],
                   (long long)codes, (long long)bf16);
+}
+END_TEST
+
+/* While histories are empty, `delayed` has the gradients of `current`: on every stage, where weights
+ * travel as codes, too. */
+START_TEST(first_step)
+{
+    static const char *const gradients[] = {"grad.a", "grad.b"};
+    rank_case a = case_of("delayed", 2, _i, 0), b = case_of("current", 2, _i, 0);
+    rank_case_run(&a);
+    rank_case_run(&b);
+    for (int i = 0; i < 2; i++) {
+        int64_t n, m;
+        float *x = rank_case_whole(&a, gradients[i], &n), *y = rank_case_whole(&b, gradients[i], &m);
+        float most = 0;
+        for (int64_t k = 0; k < n; k++)
+            most = fmaxf(most, fabsf(x[k]));
+        ck_assert(most > 0);
+        ck_assert_msg(n == m && !memcmp(x, y, (size_t)n * sizeof *x), "%s", gradients[i]);
+        free(x);
+        free(y);
+    }
+    rank_case_end(&a);
+    rank_case_end(&b);
 }
 END_TEST
 
@@ -387,6 +412,7 @@ Suite *f8_suite(void)
     tcase_set_timeout(c, 300);
     tcase_add_loop_test(c, nothing_falls_back, 0, FP8);
     tcase_add_loop_test(c, gathers_codes, 0, FP8);
+    tcase_add_loop_test(c, first_step, 0, STAGES);
     tcase_add_test(c, reductions);
     tcase_add_loop_test(c, memory, 0, 4);
     tcase_add_loop_test(c, travelling, 0, 3);
