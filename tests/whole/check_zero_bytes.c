@@ -177,8 +177,8 @@ START_TEST(gathers_codes)
 }
 END_TEST
 
-/* While histories are empty, `delayed` has the gradients of `current`: on every stage, where weights
- * travel as codes, too. */
+/* While histories are empty, `delayed` has the gradients of `current`: on every stage, where
+ * weights travel as codes, too. */
 START_TEST(first_step)
 {
     static const char *const gradients[] = {"grad.a", "grad.b"};
@@ -187,7 +187,8 @@ START_TEST(first_step)
     rank_case_run(&b);
     for (int i = 0; i < 2; i++) {
         int64_t n, m;
-        float *x = rank_case_whole(&a, gradients[i], &n), *y = rank_case_whole(&b, gradients[i], &m);
+        float *x = rank_case_whole(&a, gradients[i], &n),
+              *y = rank_case_whole(&b, gradients[i], &m);
         float most = 0;
         for (int64_t k = 0; k < n; k++)
             most = fmaxf(most, fabsf(x[k]));
