@@ -90,6 +90,15 @@ static f8_status add_counters(f8_build *b)
 
 /* ---- functions ---- */
 
+/* Of each function, the form for an empty amax history. */
+static void link_forms(f8_plan *plan)
+{
+    for (uint32_t f = 0; f < plan->n_funcs; f++)
+        for (uint32_t k = 0; k < plan->n_funcs; k++)
+            if (f8_is_first_form(plan->func[k].name, plan->func[f].name))
+                plan->func[f].first = k + 1;
+}
+
 /* Steps from `first` on belong to a group, by its number in f8_step.group. */
 static void number_steps(f8_build *b, uint32_t first, uint32_t group)
 {
@@ -215,6 +224,7 @@ f8_status f8_build_plan(const f8_module *m, const f8_build_options *options, f8_
     F8_TRY(build_vars(&b));
     F8_TRY(build_constants(&b));
     F8_TRY(build_funcs(&b));
+    link_forms(plan);
     if (options->dump)
         dump_kernels(&b);
     if (options->stats)
@@ -246,5 +256,7 @@ f8_status f8_build_interface(const f8_module *m, const f8_target *target, f8_are
         F8_TRY(build_ports(&b, f->in, f->n_in, &out->in, &out->n_in));
         F8_TRY(build_ports(&b, f->out, f->n_out, &out->out, &out->n_out));
     }
-    return f8_arena_status(arena, d);
+    F8_TRY(f8_arena_status(arena, d));
+    link_forms(plan);
+    return F8_OK;
 }

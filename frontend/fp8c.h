@@ -899,8 +899,8 @@ FP8C_API fp8c_status fp8c_program_fit(fp8c_program *program, int function,
  * again. (After an optimizer of the caller's `update_scales` does it.) */
 FP8C_API fp8c_status fp8c_program_initialize(fp8c_program *program, uint64_t seed);
 
-/* The index of a function (eval, micro_step, update, prepare; in a pair forward, backward and
- * others, as below), or -1. */
+/* The index of a function (eval, micro_step, micro_step.first, update, prepare; in a pair forward,
+ * backward and others, as below), or -1. */
 FP8C_API int fp8c_program_function(const fp8c_program *program, const char *name);
 FP8C_API const char *fp8c_program_function_name(const fp8c_program *program,
                                                 int function); /* NULL past the last */
@@ -933,6 +933,23 @@ FP8C_API fp8c_status fp8c_program_bind(fp8c_program *program, int function, fp8c
  * fp8c_program_wait, or something else, has waited for the stream. After a failure on a GPU every
  * later run fails too, and says so. */
 FP8C_API fp8c_status fp8c_program_run(fp8c_program *program, int function);
+/* The first step under recipe `delayed`. While the amax history of an operand is empty (all zeros),
+ * there is no scale to take from it. A run of micro_step then runs micro_step.first, which scales
+ * such an operand by the amax of the tensor itself, as `current` does, and every other operand as
+ * micro_step does. So do micro_step.stats and micro_step.dump, which have forms of that name
+ * (micro_step.first.stats). The histories alone decide, before each run, so every micro-step of the
+ * first update is meant, and also steps after a load or a carry that leaves a history empty. Both
+ * forms have the same buffers, those of micro_step. micro_step.first can be run by its own name,
+ * too: with no history empty it gives the bits of micro_step, and takes longer.
+ *
+ * On a GPU a look at the histories waits for the runs before it. It happens when an update may have
+ * emptied one: in the first steps, and then once in as many updates as a history has elements. If
+ * fp8c_program_variable_view or fp8c_program_bind_variable has made the memory of the histories
+ * known to the caller, it happens before each run.
+ *
+ * fp8c_program_form: the function that a run of `function` runs now, to look it up in the plan or
+ * in a profile. Fails as a run does, with *form = -1. */
+FP8C_API fp8c_status fp8c_program_form(fp8c_program *program, int function, int *form);
 /* Wait for the runs enqueued so far, and report what failed in them. On a CPU it does nothing. */
 FP8C_API fp8c_status fp8c_program_wait(fp8c_program *program);
 

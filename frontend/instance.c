@@ -291,17 +291,24 @@ static void *reference_memory(f8_instance *i, const char *external, const char *
                : f8_arena_array(&i->memory, 1, (size_t)f8_type_bytes(type));
 }
 
+/* A function's form for an empty history has the same buffers, and perhaps more ports. */
 static f8_status reference_ports(f8_instance *i, uint32_t func, const char *external)
 {
+    const uint32_t first = i->plan->func[func].first;
     for (int side = 0; side < 2; side++) {
-        uint32_t n;
+        uint32_t n, room;
+        f8_plan_ports(&i->plan->func[first ? first - 1 : func], side, &room);
         const f8_plan_port *port = f8_plan_ports(&i->plan->func[func], side, &n);
-        void **own = F8_NEW_ARRAY(&i->memory, void *, n),
-             **bound = F8_NEW_ARRAY(&i->memory, void *, n);
+        void **own = F8_NEW_ARRAY(&i->memory, void *, room),
+             **bound = F8_NEW_ARRAY(&i->memory, void *, room);
         if (!own || !bound)
             return F8_ERR_MEMORY;
         i->own[side][func] = own;
         i->bound[side][func] = bound;
+        if (first) {
+            i->own[side][first - 1] = own;
+            i->bound[side][first - 1] = bound;
+        }
         for (uint32_t k = 0; k < n; k++) {
             if (port[k].var < 0)
                 own[k] = reference_memory(i, external, port[k].name, &port[k].type);
@@ -325,7 +332,8 @@ static f8_status reference_allocate(f8_instance *i, const f8_instance *like, con
     for (size_t v = 0; v < p->n_vars && !like; v++)
         i->var[v] = i->own_var[v] = reference_memory(i, external, p->var[v].name, &p->var[v].type);
     for (uint32_t f = 0; f < p->n_funcs && !i->memory.failed; f++)
-        reference_ports(i, f, external);
+        if (f8_plan_base(p->func, p->n_funcs, f) == f)
+            reference_ports(i, f, external);
     return f8_arena_status(&i->memory, diag);
 }
 
@@ -387,17 +395,18 @@ static void reference_free(f8_instance *i, f8_block *block)
 
 static f8_status reference_run(f8_instance *i, uint32_t func, f8_diag *diag)
 {
-    const f8_plan_func *f = &i->plan->func[func];
+    const f8_plan *plan = i->plan;
+    const uint32_t base = f8_plan_base(plan->func, plan->n_funcs, func);
     for (int side = 0; side < 2; side++) {
         uint32_t n;
-        const f8_plan_port *p = f8_plan_ports(f, side, &n);
+        const f8_plan_port *p = f8_plan_ports(&plan->func[func], side, &n);
         for (uint32_t k = 0; k < n; k++, p++) {
             void **at = &i->bound[side][func][k];
             if (p->var >= 0)
                 *at = i->var[p->var];
             if (!*at)
                 return p->var >= 0 ? f8_unbound_variable(i->plan->var[p->var].name, diag)
-                                   : f8_unbound_port(side, p->name, f->name, diag);
+                                   : f8_unbound_port(side, p->name, plan->func[base].name, diag);
         }
     }
     return f8_reference_run_rank(&i->module->func[func], (const void *const *)i->bound[0][func],

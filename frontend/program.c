@@ -157,10 +157,24 @@ fp8c_status fp8c_program_run(fp8c_program *p, int function)
         return f8_api_result(p->ctx, &diag, status);
     f8_program_own_ports(p, function);
     status = f8_program_meet(p, function, &diag);
+    uint32_t form = 0;
     if (status == F8_OK)
         status = f8_program_keep(p, function, &diag);
     if (status == F8_OK)
-        status = instance->kind->run(instance, (uint32_t)function, &diag);
+        status = f8_program_form(p, function, &form, &diag);
+    if (status == F8_OK)
+        status = instance->kind->run(instance, form, &diag);
+    return f8_api_result(p->ctx, &diag, status);
+}
+
+fp8c_status fp8c_program_form(fp8c_program *p, int function, int *form)
+{
+    f8_diag diag = {0};
+    uint32_t own = 0;
+    f8_status status = f8_program_can_run(p, function, &diag);
+    if (status == F8_OK)
+        status = f8_program_choose(p, function, &own, &diag);
+    *form = status == F8_OK ? (int)own : -1;
     return f8_api_result(p->ctx, &diag, status);
 }
 

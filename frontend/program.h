@@ -101,6 +101,7 @@ struct fp8c_program {
     bool watched;         /* a run is under observation: its callback may begin no other */
     int32_t in_flight;   /* handles with a forward whose backward is still to run */
     bool plan_only;
+    f8_histories histories;
     f8_program_variable *var; /* NULL: the program has no memory, or is not whole yet */
     uint32_t n_without_value; /* of these */
     fp8c_program *next;       /* of the context's */
@@ -184,6 +185,14 @@ void f8_program_own_ports(fp8c_program *p, int function);
  * variable: they have a name or an alias in common. -1: there is none. carry.c. */
 int64_t f8_program_match_element(const fp8c_program *p, int variable, int64_t index,
                                  const fp8c_program *other, int its);
+
+/* ---- first.c ---- */
+
+/* Before a run of a function: the function to run in its place, of the same buffers: itself, or its
+ * form for an empty amax history while one is empty. */
+f8_status f8_program_form(fp8c_program *p, int function, uint32_t *form, f8_diag *diag);
+/* The same without a run. */
+f8_status f8_program_choose(fp8c_program *p, int function, uint32_t *form, f8_diag *diag);
 
 /* ---- kept_inputs.c ---- */
 

@@ -345,8 +345,10 @@ static f8_status call_now(fp8c_program *p, int function, const fp8c_tensor_view 
         F8_TRY(bind->bind(bind, p, function, diag));
     F8_TRY(bind_all(&c, function, p->given, n));
     F8_TRY(f8_program_meet(p, function, diag));
+    uint32_t form;
     F8_TRY(f8_program_keep(p, function, diag));
-    return instance->kind->run(instance, (uint32_t)function, diag);
+    F8_TRY(f8_program_form(p, function, &form, diag));
+    return instance->kind->run(instance, form, diag);
 }
 
 f8_status f8_program_call(fp8c_program *p, int function, const fp8c_tensor_view *const *inputs,
@@ -474,5 +476,6 @@ fp8c_status fp8c_program_variable_view(fp8c_program *p, int variable, fp8c_tenso
     if (!strides)
         return f8_api_result(p->ctx, &diag, diag.status);
     *out = view_of(p, type, strides, at, instance->cuda != NULL);
+    f8_histories_lend(p, (uint32_t)variable);
     return FP8C_OK;
 }

@@ -64,6 +64,31 @@ void *f8_variable_memory(const fp8c_program *p, uint32_t variable)
                           : instance->kind->var(instance, variable);
 }
 
+/* Finds the histories, if a function has a form for empty ones. */
+static f8_status begin_histories(fp8c_program *p, f8_diag *diag)
+{
+    const f8_plan *plan = &p->first->plan;
+    f8_histories *h = &p->histories;
+    bool any = false;
+    *h = (f8_histories){.variable = -1, .sure = -1};
+    for (uint32_t f = 0; f < plan->n_funcs; f++)
+        any |= plan->func[f].first != 0;
+    for (uint32_t v = 0; v < plan->n_vars && any; v++)
+        if (!strcmp(plan->var[v].name, "fp8.amax_history") && plan->var[v].type.rank == 2)
+            h->variable = (int32_t)v;
+    if (any && h->variable < 0)
+        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
+                       "the program has a form for an empty amax history, and no histories");
+    if (any && p->now->instance.cuda)
+        h->copy = f8_arena_array(&p->arena, 1, (size_t)bytes_of(p, (uint32_t)h->variable));
+    return f8_arena_status(&p->arena, diag);
+}
+
+void f8_histories_lend(fp8c_program *p, uint32_t variable)
+{
+    p->histories.shared |= (int32_t)variable == p->histories.variable;
+}
+
 f8_status f8_variables_begin(fp8c_program *p, f8_diag *diag)
 {
     fp8c_context *ctx = p->ctx;
@@ -77,6 +102,7 @@ f8_status f8_variables_begin(fp8c_program *p, f8_diag *diag)
     for (uint32_t v = 0; v < n; v++)
         p->var[v].at = p->var[v].own = (uintptr_t)f8_variable_memory(p, v);
     p->n_without_value = n;
+    F8_TRY(begin_histories(p, diag));
     pthread_mutex_lock(&ctx->lock);
     p->next = ctx->programs;
     ctx->programs = p;
@@ -139,6 +165,8 @@ f8_status f8_variables_ready(const fp8c_program *p, const f8_plan_func *func, f8
 
 static void set_valued(fp8c_program *p, uint32_t v, bool valued)
 {
+    if ((int32_t)v == p->histories.variable)
+        p->histories.sure = -1;
     p->n_without_value += (uint32_t)p->var[v].valued;
     p->n_without_value -= (uint32_t)valued;
     p->var[v].valued = valued;
@@ -275,6 +303,7 @@ f8_status f8_variable_move(fp8c_program *p, uint32_t variable, void *at, f8_diag
     pthread_mutex_unlock(&p->ctx->lock);
     F8_TRY(status);
     p->now->instance.kind->bind_var(&p->now->instance, variable, (void *)a.at);
+    f8_histories_lend(p, variable);
     set_valued(p, variable, at != NULL || v->own_valued);
     return F8_OK;
 }

@@ -13,6 +13,16 @@ typedef struct f8_program_variable {
     bool valued, own_valued; /* it has a value: where it is now; in memory of ours */
 } f8_program_variable;
 
+/* The amax histories of a program whose functions have a form for empty ones. On a CPU they are
+ * looked at before each run of such a function. A GPU's are read only when they can have changed.
+ */
+typedef struct f8_histories {
+    int32_t variable; /* -1: no function has such a form */
+    float *copy;      /* room for a GPU's */
+    bool shared;      /* others may write them at any time */
+    int64_t sure;     /* none is empty, nor will be after as many more pushes; -1: not known */
+} f8_histories;
+
 /* Once a program is compiled or opened: from here on it has p->var, and other programs of the
  * context know of it. F8_ERR_INPUT: its option `external` matches nothing. The second may be called
  * without the first. */
@@ -41,6 +51,8 @@ void f8_variable_set(fp8c_program *p, uint32_t variable);
 /* keep[v]: variable v has a value. In the program's arena. NULL: out of memory. */
 bool *f8_variables_keep(fp8c_program *p, f8_arena *arena);
 
+/* The variable's memory is known to others from now on. */
+void f8_histories_lend(fp8c_program *p, uint32_t variable);
 /* The variable is at `at` from now on; NULL: in memory of ours. F8_ERR_INPUT: that memory overlaps
  * another variable's of this program, or is used otherwise by another program of the context. */
 f8_status f8_variable_move(fp8c_program *p, uint32_t variable, void *at, f8_diag *diag);

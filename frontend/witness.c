@@ -15,7 +15,8 @@
 
 typedef struct watch {
     fp8c_program *p;
-    uint32_t func;
+    int called;
+    uint32_t func; /* its form that runs */
     const f8_plan_func *plan;
     int64_t constants; /* where those of the function begin in the plan's */
     f8_witness witness;
@@ -228,8 +229,8 @@ static f8_status run(watch *w, f8_diag *diag)
     fp8c_program *p = w->p;
     f8_instance *i = &p->now->instance;
     const f8_observer observer = {before, after, w};
-    F8_TRY(f8_program_meet(p, (int)w->func, diag));
-    F8_TRY(f8_program_keep(p, (int)w->func, diag));
+    F8_TRY(f8_program_meet(p, w->called, diag));
+    F8_TRY(f8_program_keep(p, w->called, diag));
     i->kind->observe(i, &observer);
     p->watched = true;
     f8_status status = i->kind->run(i, w->func, diag);
@@ -244,11 +245,13 @@ fp8c_status fp8c_program_run_witnessed(fp8c_program *p, int function, int32_t ju
                                        fp8c_witness_fn fn, void *user)
 {
     f8_diag diag = {0};
-    watch w = {.p = p, .func = (uint32_t)function, .fn = fn, .user = user};
+    watch w = {.p = p, .called = function, .fn = fn, .user = user};
     f8_status status = f8_program_can_run(p, function, &diag);
     if (status == F8_OK && !fn)
         status = f8_fail(&diag, F8_ERR_INPUT, F8_NOWHERE,
                          "fp8c_program_run_witnessed needs a callback: `fn` is NULL");
+    if (status == F8_OK)
+        status = f8_program_form(p, function, &w.func, &diag);
     if (status == F8_OK)
         status = begin(&w, judge != 0, &diag);
     if (status == F8_OK) {

@@ -128,6 +128,23 @@ f8_func *f8_module_find_func(const f8_module *m, const char *name)
     return NULL;
 }
 
+bool f8_is_first_form(const char *first, const char *of)
+{
+    static const char step[] = "micro_step", mark[] = ".first";
+    const size_t n = sizeof step - 1;
+    return !strncmp(of, step, n) && !strncmp(first, step, n) &&
+           !strncmp(first + n, mark, sizeof mark - 1) &&
+           !strcmp(first + n + sizeof mark - 1, of + n);
+}
+
+bool f8_is_form(const f8_module *m, const f8_func *f)
+{
+    bool found = false;
+    for (size_t i = 0; i < m->n_funcs && !found; i++)
+        found = f8_is_first_form(f->name, m->func[i].name);
+    return found;
+}
+
 /* ---- ports ---- */
 
 /* The port of that (interned) name among the caller's, or of that variable. */
@@ -259,6 +276,8 @@ f8_status f8_func_result(f8_func *f, const char *name, f8_ref ref, int32_t var)
     f8_graph *g = f->graph;
     const char *own = port_name(f, name, var);
     if (!own)
+        return g->diag->status;
+    if (!ref && g->diag->status != F8_OK) /* there was no memory for the node */
         return g->diag->status;
     if (!ref || ref >= g->n_nodes)
         return f8_fail(g->diag, F8_ERR_INTERNAL, g->at, "%s: result '%s' is no node", f->name, own);

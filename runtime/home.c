@@ -44,6 +44,12 @@ static int64_t port_room(const f8_plan_port *p, const char *external, int64_t al
                : f8_aligned(f8_type_bytes(&p->type), align);
 }
 
+/* Whether another function has buffers for its ports. */
+static bool is_form(const f8_plan *plan, uint32_t func)
+{
+    return f8_plan_base(plan->func, plan->n_funcs, func) != func;
+}
+
 /* With the padding behind it. */
 static int64_t var_room(const f8_plan *plan, uint32_t i)
 {
@@ -64,7 +70,7 @@ f8_sizes f8_plan_sizes(const f8_plan *plan, const char *external, int64_t align)
         for (int side = 0; side < 2; side++) {
             uint32_t n;
             const f8_plan_port *port = f8_plan_ports(func, side, &n);
-            for (uint32_t k = 0; k < n; k++)
+            for (uint32_t k = 0; k < n && !is_form(plan, f); k++)
                 s.ports += port_room(&port[k], external, align);
         }
         for (uint32_t i = 0; i < func->n_steps; i++)
@@ -163,17 +169,27 @@ void f8_home_bind_var(f8_home *home, uint32_t var, uint64_t at)
         mark_stale(t, var, v->at);
 }
 
+void f8_home_port_moved(f8_tenant *t, uint32_t func)
+{
+    const f8_plan *plan = t->plan;
+    const uint32_t base = f8_plan_base(plan->func, plan->n_funcs, func);
+    t->stale[base] = true;
+    if (plan->func[base].first)
+        t->stale[plan->func[base].first - 1] = true;
+}
+
 static f8_status check_bound(const f8_tenant *t, uint32_t func, f8_diag *diag)
 {
-    const f8_plan_func *f = &t->plan->func[func];
+    const f8_plan *plan = t->plan;
+    const uint32_t base = f8_plan_base(plan->func, plan->n_funcs, func);
     for (int side = 0; side < 2; side++) {
         uint32_t n;
-        const f8_plan_port *p = f8_plan_ports(f, side, &n);
+        const f8_plan_port *p = f8_plan_ports(&plan->func[func], side, &n);
         for (uint32_t k = 0; k < n; k++, p++) {
             if (t->port[func][side][k].at || t->port[func][side][k].bytes == 0)
                 continue;
-            return p->var >= 0 ? f8_unbound_variable(t->plan->var[p->var].name, diag)
-                               : f8_unbound_port(side, p->name, f->name, diag);
+            return p->var >= 0 ? f8_unbound_variable(plan->var[p->var].name, diag)
+                               : f8_unbound_port(side, p->name, plan->func[base].name, diag);
         }
     }
     return F8_OK;
@@ -208,6 +224,8 @@ static void place_ports(f8_tenant *t)
             const f8_plan_port *p = f8_plan_ports(&t->plan->func[i], side, &n);
             for (uint32_t k = 0; k < n; k++, p++) {
                 f8_live_port *l = &t->port[i][side][k];
+                if (p->var < 0 && is_form(t->plan, i))
+                    continue;
                 const bool none = p->var >= 0 || f8_patterns_match(external, p->name);
                 l->bytes = (size_t)f8_type_bytes(&p->type);
                 l->own = l->at = p->var >= 0 ? t->home->var[p->var].at
@@ -320,6 +338,9 @@ static f8_status make_ports(f8_tenant *t, f8_arena *memory, f8_diag *diag)
             f8_plan_ports(&plan->func[f], side, &n);
             t->port[f][side] = F8_NEW_ARRAY(memory, f8_live_port, n);
         }
+    for (uint32_t f = 0; t->port && f < plan->n_funcs; f++) /* the form has as many, or more */
+        for (int side = 0; side < 2 && plan->func[f].first; side++)
+            t->port[f][side] = t->port[plan->func[f].first - 1][side];
     return f8_arena_status(memory, diag);
 }
 

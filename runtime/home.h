@@ -85,7 +85,8 @@ struct f8_tenant {
     f8_home *home;
     const f8_plan *plan;
     f8_sizes sizes;
-    f8_live_port *(*port)[2]; /* [function][input, output][port] */
+    f8_live_port *(*port)[2]; /* [function][input, output][port]; a function and its form for an
+                                 empty history have them in common */
     bool *stale; /* by function: addresses have changed since its places were resolved */
     f8_block constants;
     f8_port_block ports; /* when they do not fit into the home's */
@@ -113,6 +114,9 @@ uint64_t f8_home_address(const f8_tenant *t, uint32_t func, const f8_arg *a);
 /* From now on the variable is at `at`; 0: in the home's own memory, if there is any. It does not
  * copy. Functions that have the variable become stale. */
 void f8_home_bind_var(f8_home *home, uint32_t var, uint64_t at);
+/* Another buffer is bound to a port of the function: it becomes stale, and the function that has
+ * its buffers in common with it. */
+void f8_home_port_moved(f8_tenant *t, uint32_t func);
 /* Before a run of a function: resolves its places if they are stale. F8_ERR_INPUT names a variable
  * or a port of the function that is external and that nothing is bound to. */
 f8_status f8_home_ready(f8_tenant *t, uint32_t func, f8_diag *diag);

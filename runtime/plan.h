@@ -118,6 +118,10 @@ typedef struct f8_plan_func {
     f8_plan_port *in, *out;
     uint32_t n_in, n_out;
     int64_t arena_bytes, lower_bound;
+    /* 1 + the index of the function that runs in its place while an amax history is empty; 0: there
+     * is none. That one has the same ports, then inputs that carry variables: it uses the buffers
+     * of this one. */
+    uint32_t first;
 } f8_plan_func;
 
 /* The ports of a function's side, 0 its inputs and 1 its outputs. *n: how many. */
@@ -125,6 +129,15 @@ static inline f8_plan_port *f8_plan_ports(const f8_plan_func *f, int side, uint3
 {
     *n = side ? f->n_out : f->n_in;
     return side ? f->out : f->in;
+}
+
+/* The function whose buffers function `form` uses, or `form` itself. */
+static inline uint32_t f8_plan_base(const f8_plan_func *func, uint32_t n_funcs, uint32_t form)
+{
+    uint32_t f = 0;
+    while (f < n_funcs && func[f].first != form + 1)
+        f++;
+    return f < n_funcs ? f : form;
 }
 
 typedef struct f8_plan_var {

@@ -511,6 +511,32 @@ static f8_status check_sizes(const checker *c)
     return fits ? F8_OK : wrong(c, "it asks for more memory than there are addresses");
 }
 
+static bool same_ports(const f8_plan_port *a, const f8_plan_port *b, uint32_t n)
+{
+    bool same = true;
+    for (uint32_t i = 0; same && i < n; i++)
+        same = a[i].var == b[i].var && !strcmp(a[i].name, b[i].name) &&
+               f8_type_equal(&a[i].type, &b[i].type);
+    return same;
+}
+
+/* The form of a function for an empty history: no other function has it, it has none itself, and
+ * the buffers of the function are its own. */
+static f8_status check_first(const checker *c, uint32_t func)
+{
+    const f8_plan *p = c->plan;
+    const f8_plan_func *f = &p->func[func];
+    if (!f->first)
+        return F8_OK;
+    const f8_plan_func *form = f->first <= p->n_funcs ? &p->func[f->first - 1] : NULL;
+    bool fits = form && !form->first && f8_plan_base(p->func, p->n_funcs, f->first - 1) == func &&
+                form->n_in >= f->n_in && form->n_out == f->n_out &&
+                same_ports(form->in, f->in, f->n_in) && same_ports(form->out, f->out, f->n_out);
+    for (uint32_t i = f->n_in; fits && i < form->n_in; i++)
+        fits = form->in[i].var >= 0;
+    return fits ? F8_OK : wrong(c, "a function's form for an empty history does not belong to it");
+}
+
 f8_status f8_plan_check(const f8_plan *plan, f8_diag *diag)
 {
     checker c = {.plan = plan, .diag = diag};
@@ -528,6 +554,7 @@ f8_status f8_plan_check(const f8_plan *plan, f8_diag *diag)
         c.n_under_way = 0;
         F8_TRY(check_ports(&c, c.func->in, c.func->n_in));
         F8_TRY(check_ports(&c, c.func->out, c.func->n_out));
+        F8_TRY(check_first(&c, i));
         for (uint32_t k = 0; k < c.func->n_steps; k++) {
             c.step = &c.func->step[k];
             F8_TRY(check_step(&c));

@@ -156,6 +156,7 @@ static void wire_func(f8_wire *w, void *element)
     F8_WIRE_ARRAY(w, f->step, f->n_steps, wire_step);
     f8_wire_size(w, &f->arena_bytes);
     f8_wire_size(w, &f->lower_bound);
+    f8_wire_u32(w, &f->first);
 }
 
 static void wire_var(f8_wire *w, void *element)

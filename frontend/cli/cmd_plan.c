@@ -134,6 +134,9 @@ static void print_memory(const plan *p, const fp8c_program *program, int functio
                 m.in_arena ? " (arena)" : "");
     fprintf(p->to, "%12.2f MiB  in all\n", mib(info.planned_bytes));
     print_launches(p->to, program, function);
+    const int first = fp8c_program_function(program, "micro_step.first");
+    if (first >= 0)
+        print_launches(p->to, program, first);
 }
 
 static const char *print_type(const fp8c_type *t, char *text, size_t size)

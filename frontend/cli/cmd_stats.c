@@ -138,7 +138,6 @@ bool cli_stats_record(cli_stats *w, int function, const char *recipe, uint64_t s
 {
     if (function == w->step)
         return true;
-    w->ran[function == w->dump]++;
     if (w->stats >= 0 && is_watched(w, step) &&
         !record_figures(w, function, recipe, seed, step, json, folder))
         return false;

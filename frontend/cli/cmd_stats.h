@@ -11,7 +11,6 @@ typedef struct cli_stats {
     fp8c_program *program;
     int step, stats, dump; /* functions; -1: there is none */
     int64_t first, last;   /* the steps to dump; none if last < first */
-    int64_t ran[2];        /* how often stats and dump ran */
 } cli_stats;
 
 /* Whether the options can be had together; a message on stderr says what can't. */

@@ -75,9 +75,22 @@ static fp8c_status failed(cli_train_run *r)
     return FP8C_ERR_IO;
 }
 
+/* Counts runs of a function of the plan. */
+static void count(cli_train_run *r, int function, int64_t runs)
+{
+    int i = 0;
+    while (i < r->n_ran && r->ran[i].function != function)
+        i++;
+    if (i == CLI_TRAIN_RAN)
+        return;
+    r->n_ran = i < r->n_ran ? r->n_ran : i + 1;
+    r->ran[i].function = function;
+    r->ran[i].runs += runs;
+}
+
 /* Runs a function of step `step`, from 1. With a fingerprint in the run's folder if the options ask
  * for one. */
-static fp8c_status run_function(cli_train_run *r, int function, int64_t step, int64_t micro_step)
+static fp8c_status run_form(cli_train_run *r, int function, int64_t step, int64_t micro_step)
 {
     cli_fingerprint f = {0};
     if (!r->folder->path || !cli_fingerprint_wanted(r->c, step))
@@ -92,6 +105,17 @@ static fp8c_status run_function(cli_train_run *r, int function, int64_t step, in
         cli_folder_record(r->folder, cli_fingerprint_record(&f, name, step, micro_step));
     cli_fingerprint_free(&f);
     return status == FP8C_OK && !kept ? FP8C_ERR_IO : status;
+}
+
+static fp8c_status run_function(cli_train_run *r, int function, int64_t step, int64_t micro_step)
+{
+    int form;
+    fp8c_status status = fp8c_program_form(r->program, function, &form);
+    if (status == FP8C_OK)
+        status = run_form(r, function, step, micro_step);
+    if (status == FP8C_OK)
+        count(r, form, 1);
+    return status;
 }
 
 /* One optimizer step: `accumulate` micro-steps each on a batch, then update. */
@@ -111,7 +135,6 @@ static fp8c_status train_step(cli_train_run *r, int64_t step, step_facts *f)
         const fp8c_status status = run_function(r, function, step + 1, a + 1);
         if (status != FP8C_OK)
             return status;
-        r->micro_steps_run += function == r->step;
         fp8c_program_info(r->program, &after);
         r->out->fp8_gemms = after.fp8_gemms_executed - before.fp8_gemms_executed;
         r->function = function;
@@ -123,7 +146,6 @@ static fp8c_status train_step(cli_train_run *r, int64_t step, step_facts *f)
             return failed(r);
     }
     const fp8c_status status = run_function(r, r->update, step + 1, 0);
-    r->steps_run += status == FP8C_OK;
     f->grad_norm = of_update(r, "grad_norm");
     f->lr = of_update(r, "lr");
     f->skipped = of_update(r, "skipped") == 1;
@@ -209,7 +231,7 @@ static fp8c_status evaluate(cli_train_run *r, int64_t step)
     int64_t batches = 0;
     const fp8c_status status =
         cli_held_out(r->data, r->program, r->eval, &o->heldout_loss, &batches);
-    r->evals_run += batches;
+    count(r, r->eval, batches);
     if (status != FP8C_OK || !r->c->eval_every || step % r->c->eval_every)
         return status;
     json_t *record = json_pack("{ss ss sI sI so sI}", "event", "eval", "recipe", o->recipe, "seed",
@@ -346,17 +368,18 @@ fp8c_status cli_train_steps(cli_train_run *r)
 
 /* ---- after a run ---- */
 
-/* How often a function ran; all other functions ran once. */
+static int64_t count_of(const cli_train_run *r, int function)
+{
+    int64_t runs = 0;
+    for (int i = 0; i < r->n_ran; i++)
+        runs += r->ran[i].function == function ? r->ran[i].runs : 0;
+    return runs;
+}
+
+/* How often a function ran. Those that are not counted ran once. */
 static double runs_of(const void *user, int function)
 {
-    const cli_train_run *r = user;
-    const cli_stats *w = &r->watched;
-    const int64_t runs = function == r->step     ? r->micro_steps_run
-                         : function == w->stats  ? w->ran[0]
-                         : function == w->dump   ? w->ran[1]
-                         : function == r->update ? r->steps_run
-                         : function == r->eval   ? r->evals_run
-                                                 : 1;
+    const int64_t runs = count_of(user, function);
     return runs > 0 ? (double)runs : 1;
 }
 
@@ -366,7 +389,7 @@ bool cli_train_put_profile(const cli_train_run *r)
 {
     if (r->c->profile && !cli_interrupted())
         cli_profile_print(cli_json_to_stdout(r->c) ? stderr : stdout, r->program, runs_of, r);
-    if (!r->folder->path || !r->steps_run)
+    if (!r->folder->path || !count_of(r, r->update))
         return true;
     char *text = cli_profile_text(r->program, runs_of, r);
     const bool ok = text && (!*text || cli_folder_put(r->folder, "profile.jsonl", text));

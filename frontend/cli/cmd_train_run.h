@@ -8,6 +8,8 @@
 #include "frontend/cli/cmd_stats.h"
 #include "frontend/cli/cmd_train.h"
 
+enum { CLI_TRAIN_RAN = 8 };
+
 typedef struct cli_train_run {
     const cli *c;
     fp8c_context *ctx;
@@ -20,8 +22,14 @@ typedef struct cli_train_run {
     double tail_sum;    /* of the losses of the last steps */
     int step, update, eval;
     int64_t accumulate;
-    int64_t steps_run, micro_steps_run, evals_run; /* of all seeds */
-    bool terminal;                                 /* stderr is one */
+    /* How often each function ran, of all seeds: update, eval, and micro_step, the one with
+     * statistics and the one that dumps, each in two forms. */
+    struct {
+        int function;
+        int64_t runs;
+    } ran[CLI_TRAIN_RAN];
+    int n_ran;
+    bool terminal; /* stderr is one */
     cli_train_result *out;
     cli_alarms alarms;
     int function; /* of the last micro-step */

@@ -193,9 +193,12 @@ static f8_status look_again(fp8c_program *p, int function, fp8c_found *f, f8_dia
 {
     kept k = {0};
     f8_arena_init(&k.memory, &p->ctx->allocator);
-    f8_status status = keep(p, function, &k, diag);
+    uint32_t form;
+    f8_status status = f8_program_form(p, function, &form, diag);
     if (status == F8_OK)
-        status = p->now->instance.kind->run(&p->now->instance, (uint32_t)function, diag);
+        status = keep(p, function, &k, diag);
+    if (status == F8_OK)
+        status = p->now->instance.kind->run(&p->now->instance, form, diag);
     if (status == F8_OK)
         status = look_at_gradients(p, f, diag);
     if (status == F8_OK)

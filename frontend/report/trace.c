@@ -34,8 +34,11 @@ static double runs_of(const json_t *profile, const char *function)
     return 0;
 }
 
-/* A micro-step: also of watched steps, whose functions have other names. */
-static const char *const micro_steps[] = {"micro_step", "micro_step.stats", "micro_step.dump"};
+/* A micro-step: also of the first steps and of watched ones, whose functions have other names. The
+ * one that most steps run comes first. */
+static const char *const micro_steps[] = {
+    "micro_step",       "micro_step.stats",       "micro_step.dump",
+    "micro_step.first", "micro_step.first.stats", "micro_step.first.dump"};
 enum { MICRO_STEPS = sizeof micro_steps / sizeof *micro_steps };
 
 /* How many micro-steps ran. *shown: the function to show; NULL if none ran. */

@@ -4,7 +4,8 @@
  *                      options.stats names, a row for each (f8_figure in unit/pass.h)
  *   forward.stats      likewise forward and backward of a pair: each has the figures of the values
  *   backward.stats     that it computes. Until the pass `split` they are one function, joint.stats.
- *                      joint.first.stats is that of the first pair, if there is one
+ *                      joint.first.stats is that of the first pair, if there is one, as
+ *                      micro_step.first.stats is that of micro_step.first
  *   micro_step.dump    micro_step, or micro_step.stats where there is one, with the values that
  *                      options.dump names as further results: NAME as f32, and of an operand that
  *                      is quantized its codes NAME.q and inverse scales NAME.scale_inv
@@ -255,6 +256,7 @@ static f8_status add_stats(f8_unit *u, f8_arena *scratch)
         const char *from, *name;
         giver give;
     } copy[] = {{"micro_step", "micro_step.stats", give_figures},
+                {"micro_step.first", "micro_step.first.stats", give_figures},
                 {"joint", "joint.stats", give_halves},
                 {"joint.first", "joint.first.stats", give_halves}};
     for (size_t i = 0; i < sizeof copy / sizeof *copy; i++)
@@ -263,23 +265,36 @@ static f8_status add_stats(f8_unit *u, f8_arena *scratch)
     return F8_OK;
 }
 
+static f8_status add_dump(f8_unit *u, const char *step, f8_arena *scratch)
+{
+    const char *stats = f8_arena_printf(scratch, "%s." F8_STATS, step),
+               *name = f8_arena_printf(scratch, "%s.dump", step);
+    if (!stats || !name)
+        return f8_arena_status(scratch, u->diag);
+    return add_copy(u, u->options.stats ? stats : step, name, dump_values, scratch);
+}
+
 static f8_status instrument(f8_unit *u, f8_arena *scratch)
 {
+    static const char *const steps[] = {"micro_step", "micro_step.first"};
     const f8_options *o = &u->options;
-    f8_func *step = f8_module_find_func(u->module, "micro_step");
+    const f8_func *step = f8_module_find_func(u->module, "micro_step");
     if (o->stats && !step && !f8_module_find_func(u->module, "joint"))
         return f8_fail(u->diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
                        "stats: only a program that trains watches its GEMMs");
     if (o->dump && !step)
         return f8_fail(u->diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
                        "dump: only a program with micro_step gives out what its GEMMs read");
-    if (o->keep && step)
-        F8_TRY(keep_operands(u, step, scratch));
+    for (size_t i = 0; o->keep && i < sizeof steps / sizeof *steps; i++) {
+        f8_func *f = f8_module_find_func(u->module, steps[i]);
+        if (f)
+            F8_TRY(keep_operands(u, f, scratch));
+    }
     if (o->stats)
         F8_TRY(add_stats(u, scratch));
-    if (o->dump)
-        F8_TRY(add_copy(u, o->stats ? "micro_step.stats" : "micro_step", "micro_step.dump",
-                        dump_values, scratch));
+    for (size_t i = 0; o->dump && i < sizeof steps / sizeof *steps; i++)
+        if (f8_module_find_func(u->module, steps[i]))
+            F8_TRY(add_dump(u, steps[i], scratch));
     return u->module->diag->status;
 }
 

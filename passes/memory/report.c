@@ -284,6 +284,8 @@ int64_t f8_memory_port_bytes(const f8_unit *u, const f8_port *p)
 static int64_t ports_bytes(const f8_unit *u, const f8_func *f)
 {
     int64_t bytes = 0;
+    if (f8_is_form(u->module, f))
+        return 0;
     for (size_t i = 0; i < f->n_in; i++)
         bytes += f8_memory_port_bytes(u, &f->in[i]);
     for (size_t i = 0; i < f->n_out; i++)

@@ -141,8 +141,9 @@ static void add_functions(listing *l)
     const f8_module *m = l->u->module;
     for (size_t i = 0; i < m->n_funcs; i++) {
         const f8_func *f = &m->func[i];
-        add_ports(l, f, f->in, f->n_in);
-        add_ports(l, f, f->out, f->n_out);
+        const bool has_ports = !f8_is_form(m, f);
+        add_ports(l, f, f->in, has_ports ? f->n_in : 0);
+        add_ports(l, f, f->out, has_ports ? f->n_out : 0);
         if (f->lowered->constants_bytes)
             add(l,
                 &(f8_memory_tensor){.name = f8_arena_printf(l->arena, "constants of %s", f->name),

@@ -54,24 +54,43 @@ static int64_t all_bytes(const f8_memory_outside *outside, int64_t arena)
     return outside->rest + (own > outside->others ? own : outside->others);
 }
 
-static f8_status too_few_bytes(const f8_fit *x)
+/* What the functions that fit no budget in bytes lack: the largest least budget of them, and the
+ * message about it. All zeros: they fit. */
+typedef struct lack {
+    int64_t bytes;
+    const char *text;
+} lack;
+
+static f8_status too_few_bytes(const f8_fit *x, lack *l)
 {
     f8_unit *u = x->s.unit;
     const char *group, *holders;
     f8_memory_outside outside;
     F8_TRY(f8_memory_fixed(u, &outside));
     const int64_t bytes = all_bytes(&outside, x->lowest.arena);
-    if (bytes == outside.rest + outside.others)
-        return f8_fail(u->diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
-                       "memory: the least possible budget is %" PRId64 " bytes, %" PRId64
-                       " were asked for. Functions other than micro_step need them, and only "
-                       "micro_step can recompute",
-                       bytes, x->budget.bytes);
+    if (bytes <= l->bytes)
+        return F8_OK;
+    l->bytes = bytes;
+    if (bytes == outside.rest + outside.others) {
+        l->text = f8_arena_printf(x->s.scratch,
+                                  "memory: the least possible budget is %" PRId64 " bytes, %" PRId64
+                                  " were asked for. Functions other than micro_step need them, and "
+                                  "only micro_step can recompute",
+                                  bytes, x->budget.bytes);
+        return f8_arena_status(x->s.scratch, u->diag);
+    }
     F8_TRY(peak_holders(&x->s, &group, &holders));
-    return f8_fail(u->diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
-                   "memory: the least possible budget is %" PRId64 " bytes (%" PRId64
-                   " of them the arena), %" PRId64 " were asked for. At '%s' %s holds %s",
-                   bytes, x->lowest.arena, x->budget.bytes, group, x->s.func->name, holders);
+    l->text =
+        f8_arena_printf(x->s.scratch,
+                        "memory: the least possible budget is %" PRId64 " bytes (%" PRId64
+                        " of them the arena), %" PRId64 " were asked for. At '%s' %s holds %s",
+                        bytes, x->lowest.arena, x->budget.bytes, group, x->s.func->name, holders);
+    return f8_arena_status(x->s.scratch, u->diag);
+}
+
+static f8_status say_lack(f8_unit *u, const lack *l)
+{
+    return !l->text ? F8_OK : f8_fail(u->diag, F8_ERR_UNSUPPORTED, F8_NOWHERE, "%s", l->text);
 }
 
 static f8_status too_small_share(const f8_fit *x)
@@ -160,7 +179,7 @@ static f8_status fit_names(f8_fit *x)
                    bytes, x->budget.bytes > 0 ? "" : " of the arena");
 }
 
-static f8_status fit(f8_fit *x, const f8_budget *budget)
+static f8_status fit(f8_fit *x, const f8_budget *budget, lack *l)
 {
     x->budget = *budget;
     F8_TRY(f8_fit_allowed(x, &x->allowed));
@@ -172,16 +191,32 @@ static f8_status fit(f8_fit *x, const f8_budget *budget)
     if (x->best.arena != INT64_MAX)
         return keep(x, &x->best);
     F8_TRY(keep(x, &x->lowest));
-    return budget->bytes > 0 ? too_few_bytes(x) : too_small_share(x);
+    if (budget->bytes > 0)
+        return too_few_bytes(x, l);
+    return f8_is_form(x->s.unit->module, x->s.func) ? F8_OK : too_small_share(x);
 }
 
-static f8_status remat_function(f8_unit *u, f8_func *f, f8_arena *scratch)
+/* The budget of the form for the first steps. A share is of micro_step: the form gets the share of
+ * its own bytes that makes its arena as large as micro_step's. */
+static f8_budget budget_of_form(const f8_remat_summary *form, int64_t arena, const f8_budget *b)
+{
+    enum { ROUNDING = F8_ARENA_ALIGN }; /* no arena ends within */
+    f8_budget own = *b;
+    const double saved = (double)(form->before - arena - ROUNDING),
+                 most = (double)form->activations_before;
+    if (b->share > 0)
+        own.share = most > 0 && saved < most ? 1 - saved / most : b->share;
+    return own;
+}
+
+static f8_status remat_function(f8_unit *u, f8_func *f, f8_arena *scratch, int64_t arena, lack *l)
 {
     f8_fit x;
     F8_TRY(f8_fit_begin(&x, u, f, scratch));
-    x.budget = u->options.memory;
+    x.budget = f8_is_form(u->module, f) ? budget_of_form(&u->remat, arena, &u->options.memory)
+                                        : u->options.memory;
     const f8_status status =
-        u->options.checkpoint || u->options.recompute ? fit_names(&x) : fit(&x, &x.budget);
+        u->options.checkpoint || u->options.recompute ? fit_names(&x) : fit(&x, &x.budget, l);
     u->remat.rounds = x.rounds;
     return status;
 }
@@ -195,17 +230,18 @@ static bool is_asked(const f8_options *o)
 static f8_status remat_steps(f8_unit *u, f8_arena *scratch)
 {
     f8_remat_summary own = {0};
+    lack l = {0};
     for (size_t i = 0; i < u->module->n_funcs; i++) {
         f8_func *f = &u->module->func[i];
         if (!f8_is_micro_step(f->name))
             continue;
-        F8_TRY(remat_function(u, f, scratch));
+        F8_TRY(remat_function(u, f, scratch, own.after, &l));
         if (!strcmp(f->name, "micro_step"))
             own = u->remat;
     }
     u->remat = own;
     u->fp8_gemms += own.fp8_gemms;
-    return F8_OK;
+    return say_lack(u, &l);
 }
 
 f8_status f8_pass_remat(f8_unit *u)
@@ -225,19 +261,29 @@ f8_status f8_pass_remat(f8_unit *u)
 
 /* ---- budgets one after another ---- */
 
+/* micro_step, and its form for the first steps if there is one: both have the arena. */
 struct f8_remat_budgets {
     f8_unit *unit;
-    f8_fit fit;
+    int n;
+    f8_fit fit[2];
+    f8_remat_summary before[2];
 };
 
 f8_status f8_remat_budgets_make(f8_unit *u, f8_arena *scratch, f8_remat_budgets **out)
 {
-    f8_func *f = f8_module_find_func(u->module, "micro_step");
+    static const char *const names[] = {"micro_step", "micro_step.first"};
     f8_remat_budgets *b = *out = F8_NEW(scratch, f8_remat_budgets);
     if (!b)
         return f8_arena_status(scratch, u->diag);
     b->unit = u;
-    return f8_fit_begin(&b->fit, u, f, scratch);
+    for (int i = 0; i < 2; i++) {
+        f8_func *f = f8_module_find_func(u->module, names[i]);
+        if (!f)
+            continue;
+        F8_TRY(f8_fit_begin(&b->fit[b->n], u, f, scratch));
+        b->before[b->n++] = u->remat;
+    }
+    return F8_OK;
 }
 
 f8_status f8_remat_budget(f8_remat_budgets *b, const f8_budget *budget, f8_remat_summary *out,
@@ -245,11 +291,21 @@ f8_status f8_remat_budget(f8_remat_budgets *b, const f8_budget *budget, f8_remat
 {
     f8_memory_outside outside;
     f8_unit *u = b->unit;
-    const int rounds = b->fit.rounds;
-    F8_TRY(fit(&b->fit, budget));
-    *out = u->remat;
-    out->rounds = b->fit.rounds - rounds;
+    int64_t most = 0;
+    lack l = {0};
+    for (int i = 0; i < b->n; i++) {
+        const int rounds = b->fit[i].rounds;
+        u->remat = b->before[i];
+        const f8_budget own = i == 0 ? *budget : budget_of_form(&u->remat, out->after, budget);
+        F8_TRY(fit(&b->fit[i], &own, &l));
+        u->remat.rounds = b->fit[i].rounds - rounds;
+        most = u->remat.after > most ? u->remat.after : most;
+        if (i == 0)
+            *out = u->remat;
+    }
+    u->remat = *out;
+    F8_TRY(say_lack(u, &l));
     F8_TRY(f8_memory_fixed(u, &outside));
-    *planned = all_bytes(&outside, out->after);
+    *planned = all_bytes(&outside, most);
     return F8_OK;
 }

@@ -188,16 +188,16 @@ static f8_ref own_scale(f8_graph *g, const f8_quantized *q)
     return f8_make(g, F8_OP_FP8_SCALE, &q->amax, 1, attr, 3);
 }
 
-/* The scale that is kept, or the operand's own while its history has no observation. */
+/* The scale that is kept, or the operand's own while its history has no observation. All operands
+ * of a function read one reduction of the histories. */
 static f8_ref first_scale(f8_scaler *s, f8_graph *g, const f8_quantized *q, const f8_slot *slot,
                           f8_ref kept)
 {
-    const f8_type scalar = {.dtype = F8_F32};
-    const f8_ref history =
-        f8_slice(g, f8_scale_port(s, s->var_history), 0, slot->index, slot->index + 1);
-    const f8_ref most = f8_reshape(g, f8_reduce(g, F8_OP_REDUCE_MAX, history, -1), &scalar);
-    const f8_ref observed = f8_binary(g, F8_OP_LT, f8_const(g, 0), most);
-    return f8_select(g, observed, kept, own_scale(g, q));
+    const f8_type scalar = {.dtype = F8_BOOL};
+    const f8_ref most = f8_reduce(g, F8_OP_REDUCE_MAX, f8_scale_port(s, s->var_history), -1);
+    const f8_ref observed =
+        f8_slice(g, f8_binary(g, F8_OP_LT, f8_const(g, 0), most), 0, slot->index, slot->index + 1);
+    return f8_select(g, f8_reshape(g, observed, &scalar), kept, own_scale(g, q));
 }
 
 /* The scale of an operand, one for each block; sets q->amax where it is known in the step. 0 on

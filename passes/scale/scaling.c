@@ -24,8 +24,10 @@
  * the weights as they are: initial ones, or just loaded. Current scaling keeps its weights' amax in
  * the same way, in fp8.weight_amax, instead of reading every weight twice a step.
  *
- * A pair gets a second one, forward.first and backward.first, where delayed operands with an empty
- * history are scaled by their own amax. The embedder calls it for its first steps.
+ * micro_step and the pair get a second form, micro_step.first, forward.first and backward.first,
+ * where delayed operands with an empty history are scaled by their own amax. The runtime runs
+ * micro_step.first in place of micro_step while there is such an operand; the embedder calls the
+ * pair's for its first steps.
  *
  * passes/scale/README.md, "Scales", says what scales are at the edges (zeros, denormals, Inf, NaN,
  * saturation).
@@ -183,21 +185,28 @@ static f8_status apply(f8_scaler *s, f8_func *f)
 {
     const bool observes = s->u->options.observe;
     if ((s->delayed.n && !f8_func_var(f, observes ? s->var_amax : s->var_scale)) ||
-        (s->first && !f8_func_var(f, s->var_history)) ||
         (s->weights.n && !f8_func_var(f, s->var_weights)))
+        return s->u->diag->status;
+    /* behind the ports that the plain function has */
+    if (s->first && (!f8_func_var(f, s->var_amax) || !f8_func_var(f, s->var_history)))
         return s->u->diag->status;
     F8_TRY(rewrite(s, f));
     return strcmp(f->name, "eval") || observes ? f8_scale_observe(s, f) : F8_OK;
 }
 
-/* Add joint.first, which scales operands with an empty history by their own amax. It makes entry
- * points of their own, so that plain steps keep their bits and read each tensor as often as before.
- */
+/* Add joint.first and micro_step.first, which scale operands with an empty history by their own
+ * amax. They are entry points of their own, so that plain steps keep their bits and read each
+ * tensor as often as before. */
 static f8_status add_first(f8_scaler *s)
 {
-    const f8_func *joint = f8_module_find_func(s->u->module, "joint");
-    return joint && s->delayed.n ? f8_copy_func(s->u->module, joint, "joint.first", &s->scratch)
-                                 : F8_OK;
+    static const char *const of[][2] = {{"joint", "joint.first"},
+                                        {"micro_step", "micro_step.first"}};
+    for (size_t i = 0; s->delayed.n && i < sizeof of / sizeof *of; i++) {
+        const f8_func *f = f8_module_find_func(s->u->module, of[i][0]);
+        if (f)
+            F8_TRY(f8_copy_func(s->u->module, f, of[i][1], &s->scratch));
+    }
+    return F8_OK;
 }
 
 static f8_status scale_module(f8_scaler *s)
@@ -211,10 +220,11 @@ static f8_status scale_module(f8_scaler *s)
     F8_TRY(find_slots(s, step));
     F8_TRY(f8_scale_declare(s));
     F8_TRY(add_first(s));
-    static const char *const with_linears[] = {"eval", "micro_step", "joint", "joint.first"};
+    static const char *const with_linears[] = {"eval", "micro_step", "micro_step.first", "joint",
+                                               "joint.first"};
     for (size_t i = 0; i < sizeof with_linears / sizeof *with_linears; i++) {
         f8_func *f = f8_module_find_func(m, with_linears[i]);
-        s->first = !strcmp(with_linears[i], "joint.first");
+        s->first = strstr(with_linears[i], ".first") != NULL;
         if (f)
             F8_TRY(apply(s, f));
     }

@@ -176,7 +176,7 @@ static f8_status share_variables(f8_unit *u, f8_wholes *out)
 
 static f8_status shard_func(f8_unit *u, f8_func *f, f8_wholes whole)
 {
-    const bool trains = !strcmp(f->name, "micro_step"), updates = !strcmp(f->name, "update"),
+    const bool trains = f8_is_micro_step(f->name), updates = !strcmp(f->name, "update"),
                sums = trains && !u->options.reduce_update;
     if (updates)
         F8_TRY(largest_amaxes(u, f));

@@ -153,7 +153,7 @@ void f8_exec_bind(f8_exec *x, uint32_t func, bool output, uint32_t port, void *b
 {
     f8_live_port *p = &x->tenant.port[func][output][port];
     p->at = buffer ? (uintptr_t)buffer : p->own;
-    x->tenant.stale[func] = true;
+    f8_home_port_moved(&x->tenant, func);
 }
 
 /* ---- running ---- */

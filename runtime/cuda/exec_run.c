@@ -251,7 +251,8 @@ f8_status f8_cuda_exec_bind(f8_cuda_exec *x, uint32_t func, bool output, uint32_
                        plan->name, f->func->name);
     p->at = device ? (uintptr_t)buffer : p->own;
     p->host = device ? NULL : buffer ? buffer : p->own_host;
-    x->tenant.stale[func] |= p->at != before;
+    if (p->at != before)
+        f8_home_port_moved(&x->tenant, func);
     return F8_OK;
 }
 

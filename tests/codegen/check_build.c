@@ -86,9 +86,11 @@ START_TEST(depth_adds_no_code)
         bool found = false;
         for (uint32_t k = 0; k < a.stats.n_kernels && !found; k++)
             found = !strcmp(a.stats.kernel[k].text, b.stats.kernel[i].text);
-        /* a kernel over one number for each parameter or linear has another length */
-        ck_assert_msg(found || b.stats.kernel[i].launches == 1, "new at depth 7: %s, %u launches",
-                      b.stats.kernel[i].name, b.stats.kernel[i].launches);
+        /* a kernel over one number for each parameter or linear has another length; micro_step and
+         * its form for the first step launch it once each */
+        ck_assert_msg(found || b.stats.kernel[i].launches <= (uint32_t)(1 + (_i == 2)),
+                      "new at depth 7: %s, %u launches", b.stats.kernel[i].name,
+                      b.stats.kernel[i].launches);
     }
     ck_assert_uint_le(b.stats.n_kernels, a.stats.n_kernels);
     end(&a);

@@ -1,5 +1,6 @@
 /* Statistics and dumps on a CUDA target: the interpreter's bits. On the emulator, or with
  * FP8C_TEST_GPU on this machine's GPU. */
+#include "tests/shared/api/first_case.h"
 #include "tests/shared/api/statistics_case.h"
 #include "tests/shared/cuda/gpu.h"
 #include "tests/shared/suite.h"
@@ -27,6 +28,16 @@ START_TEST(figures_have_the_interpreters_bits)
 }
 END_TEST
 
+/* ---- the first step of `delayed`, whose figures these often are ---- */
+
+START_TEST(first_step)
+{
+    static void (*const check[])(const char *) = {first_is_currents, first_by_histories,
+                                                  first_keeps_bits};
+    check[_i]("cuda");
+}
+END_TEST
+
 Suite *f8_suite(void)
 {
     Suite *s = suite_create("statistics on CUDA");
@@ -34,6 +45,7 @@ Suite *f8_suite(void)
     f8_test_gpu_emulated();
     tcase_set_timeout(t, 600);
     tcase_add_loop_test(t, figures_have_the_interpreters_bits, 0, 4);
+    tcase_add_loop_test(t, first_step, 0, 3);
     suite_add_tcase(s, t);
     return s;
 }

@@ -230,6 +230,35 @@ static void no_function(void)
 {
     bad.n_funcs = 0;
 }
+/* The function that has a form for an empty history. */
+static f8_plan_func *with_form(void)
+{
+    for (uint32_t f = 0; f < bad.n_funcs; f++)
+        if (bad.func[f].first)
+            return &bad.func[f];
+    ck_abort_msg("no function has a form for an empty history");
+}
+static void form_outside(void)
+{
+    with_form()->first = bad.n_funcs + 1;
+}
+static void form_of_itself(void)
+{
+    f8_plan_func *f = with_form();
+    f->first = (uint32_t)(f - bad.func) + 1;
+}
+static void form_of_two(void)
+{
+    const uint32_t form = with_form()->first;
+    for (uint32_t f = bad.n_funcs; f-- > 0;)
+        if (f + 1 != form)
+            bad.func[f].first = form;
+}
+static void form_with_ports(void)
+{
+    f8_plan_func *f = with_form();
+    bad.func[f->first - 1].n_out--;
+}
 static void var_outside(void)
 {
     bad.var[0].offset = plan->state_bytes;
@@ -350,6 +379,10 @@ static const struct {
     BAD(gemm_fp8, "counts as 9223372036854775807 FP8 GEMMs"),
     BAD(bytes_in_all, "its steps say that they move too many bytes"),
     BAD(no_function, "it has no function"),
+    BAD(form_outside, "form for an empty history does not belong to it"),
+    BAD(form_of_itself, "form for an empty history does not belong to it"),
+    BAD(form_of_two, "form for an empty history does not belong to it"),
+    BAD(form_with_ports, "form for an empty history does not belong to it"),
     BAD(var_outside, "lies outside the state"),
     BAD(var_odd, "lies outside the state"),
     BAD(var_on_another, "or overlaps another variable"),

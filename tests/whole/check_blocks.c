@@ -158,7 +158,7 @@ END_TEST
 START_TEST(pair_equals_micro_step)
 {
     begin(fp8c_recipe_name(_i), false, CUT_MARKED);
-    a.plain = b.plain = b.train = true;
+    b.train = true;
     equal_for(FEW);
     end();
 }

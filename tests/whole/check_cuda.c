@@ -232,7 +232,8 @@ START_TEST(profiled)
     again(&first, &s, "profiled");
     f8_api_run r;
     open_run(&r, &s);
-    ck_assert(isfinite(f8_api_step(&r, V, 1)));
+    for (int i = 1; i < 3; i++) /* the first step is another function's */
+        ck_assert(isfinite(f8_api_step(&r, V, i)));
     fp8c_step step;
     int n = 0, kinds[3] = {0};
     double seconds = 0;

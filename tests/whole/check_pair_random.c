@@ -426,6 +426,15 @@ static int compare(const program *x, const program *y, bool gradients, const cha
 
 /* ---- the comparisons ---- */
 
+/* Whether micro_step's form for an empty history runs now: the first pair has its bits. */
+static bool is_first(const program *x)
+{
+    const int step = fp8c_program_function(x->p, "micro_step");
+    int form;
+    ck_assert_msg(fp8c_program_form(x->p, step, &form) == FP8C_OK, "%s", fp8c_context_message(ctx));
+    return form != step;
+}
+
 /* Two steps of micro_step, and of its own pair, which adds to the same variables. */
 static void check_own_pair(void)
 {
@@ -434,7 +443,7 @@ static void check_own_pair(void)
         initialize(&whole);
         for (int i = 0; i < 2; i++) {
             if (pair) {
-                step(&whole, false, seed_now % 2);
+                step(&whole, is_first(&whole), seed_now % 2);
             } else {
                 pair_run(whole.p, "micro_step", &whole.in, &whole.out);
                 take_states(&whole);

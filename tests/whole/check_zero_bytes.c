@@ -2,6 +2,7 @@
  * by the executor, and the variables that a rank has. Once FP8 was on, other libraries silently
  * left layers in bf16, or fell back to stage 0. */
 #include <malloc.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -124,14 +125,15 @@ static int64_t held(const rank_case *c, int rank)
 
 START_TEST(nothing_falls_back)
 {
-    enum { ELEMENTS = 2 * 256 * 512 };
+    enum { ELEMENTS = 2 * 256 * 512, STEPS = 2 };  /* micro_step's, and first its form for that */
     static const int saved[STAGES] = {0, 4, 6, 8}; /* bytes an element, of 16, on 2 ranks */
     int64_t whole = 0;
-    rank_case alone = case_of(fp8[_i], 1, 0, 1);
+    rank_case alone = case_of(fp8[_i], 1, 0, STEPS);
     rank_case_run(&alone);
-    ck_assert_int_ge(alone.info[0].fp8_gemms_executed, 5); /* a has no dgrad: x is an input */
+    ck_assert_int_ge(alone.info[0].fp8_gemms_executed,
+                     STEPS * 5); /* a has no dgrad: x is an input */
     for (int zero = 0; zero < STAGES; zero++) {
-        rank_case c = case_of(fp8[_i], 2, zero, 1);
+        rank_case c = case_of(fp8[_i], 2, zero, STEPS);
         c.options.profile = 1;
         rank_case_run(&c);
         if (zero == 0)
@@ -172,6 +174,31 @@ START_TEST(gathers_codes)
     ck_assert_int_eq(bf16, (256 * 512 + 2 * 512 * 256) * 2 / 2);
     ck_assert_msg((double)codes <= 0.55 * (double)bf16, "%s: %lld bytes, bf16 %lld", fp8[_i],
                   (long long)codes, (long long)bf16);
+}
+END_TEST
+
+/* While histories are empty, `delayed` has the gradients of `current`: on every stage, where
+ * weights travel as codes, too. */
+START_TEST(first_step)
+{
+    static const char *const gradients[] = {"grad.a", "grad.b"};
+    rank_case a = case_of("delayed", 2, _i, 0), b = case_of("current", 2, _i, 0);
+    rank_case_run(&a);
+    rank_case_run(&b);
+    for (int i = 0; i < 2; i++) {
+        int64_t n, m;
+        float *x = rank_case_whole(&a, gradients[i], &n),
+              *y = rank_case_whole(&b, gradients[i], &m);
+        float most = 0;
+        for (int64_t k = 0; k < n; k++)
+            most = fmaxf(most, fabsf(x[k]));
+        ck_assert(most > 0);
+        ck_assert_msg(n == m && !memcmp(x, y, (size_t)n * sizeof *x), "%s", gradients[i]);
+        free(x);
+        free(y);
+    }
+    rank_case_end(&a);
+    rank_case_end(&b);
 }
 END_TEST
 
@@ -386,6 +413,7 @@ Suite *f8_suite(void)
     tcase_set_timeout(c, 300);
     tcase_add_loop_test(c, nothing_falls_back, 0, FP8);
     tcase_add_loop_test(c, gathers_codes, 0, FP8);
+    tcase_add_loop_test(c, first_step, 0, STAGES);
     tcase_add_test(c, reductions);
     tcase_add_loop_test(c, memory, 0, 4);
     tcase_add_loop_test(c, travelling, 0, 3);

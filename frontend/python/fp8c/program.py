@@ -189,6 +189,13 @@ class Program(Figures, Variables):
         """Run a function on the tensors of its last call or on the program's own buffers."""
         self._open().call(lib.program_run, self._indices[function])
 
+    def form(self, function: str | int) -> str:
+        """The name of the function that a run of `function` runs now: micro_step.first in place of
+        micro_step, while an amax history is empty (recipe `delayed`)."""
+        index = ctypes.c_int32()
+        self._open().call(lib.program_form, self._indices[function], ctypes.byref(index))
+        return self.functions[index.value]
+
     def run_witnessed(self, function: str | int, judge: bool = True) -> list[Witnessed]:
         """Run a function step by step, and say of each value that a step writes whether it is right.
         Needs the option `witness`."""

@@ -190,10 +190,11 @@ START_TEST(depth_adds_no_kernels)
     cuda_plan a, b;
     build_text(&a, "gpt2_124m", NULL, recipes[_i], "sm_90a");
     build_text(&b, "gpt2_124m", "L=24", recipes[_i], "sm_90a");
+    const uint32_t most = !strcmp(recipes[_i], "delayed") ? 2 : 1; /* forms of micro_step */
     for (uint32_t i = 0; i < b.stats.n_kernels; i++)
         /* what works on one number for each parameter or linear is as long as there are of them */
         ck_assert_msg(has_kernel(&a.stats, b.stats.kernel[i].hash, a.stats.n_kernels) ||
-                          b.stats.kernel[i].launches == 1,
+                          b.stats.kernel[i].launches <= most,
                       "new at depth 24: %s, %u launches", b.stats.kernel[i].name,
                       b.stats.kernel[i].launches);
     ck_assert_uint_eq(distinct(&a.stats), distinct(&b.stats));

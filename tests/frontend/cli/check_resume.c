@@ -274,6 +274,40 @@ END_TEST
 
 /* ---- another recipe ---- */
 
+static void eight_steps(const char *to, const char *last)
+{
+    F8_CLI("train", GPT, SMALL, "--data", data, "--steps", "8", "--recipe", "delayed", "--run", to,
+           "--stop-at", "4");
+    F8_CLI("train", "--resume", to, "--recipe", "bf16", "--stop-at", "6");
+    const f8_cli_result r = F8_CLI("train", "--resume", to, "--recipe", last, "--stop-at", "7");
+    ck_assert_msg(r.code == 0, "%s", r.err);
+}
+
+/* A step's loss and gradient norm, all bits. */
+static char *bits_of_step(const char *of, int step)
+{
+    int checksums;
+    char *all = bits(of, &checksums), want[16], *line, *save, *found = NULL;
+    snprintf(want, sizeof want, "%d ", step);
+    for (line = strtok_r(all, "\n", &save); line && !found; line = strtok_r(NULL, "\n", &save))
+        found = strncmp(line, want, strlen(want)) ? NULL : strdup(line);
+    free(all);
+    ck_assert_msg(found != NULL, "%s: no step %d", of, step);
+    return found;
+}
+
+/* Histories that begin anew are empty: the step is as under `current`. */
+START_TEST(another_recipe_is_first)
+{
+    eight_steps(folder, "delayed");
+    eight_steps(straight, "current");
+    char *got = bits_of_step(folder, 7), *want = bits_of_step(straight, 7);
+    ck_assert_str_eq(got, want);
+    free(got);
+    free(want);
+}
+END_TEST
+
 START_TEST(another_recipe)
 {
     F8_CLI("train", GPT, SMALL, "--data", data, "--steps", "8", "--recipe", "delayed", "--run",
@@ -605,6 +639,7 @@ Suite *f8_suite(void)
     tcase_add_test(t, damaged);
     tcase_add_test(t, source);
     tcase_add_test(t, another_recipe);
+    tcase_add_test(t, another_recipe_is_first);
     tcase_add_test(t, another_recipe_damaged);
     tcase_add_test(t, more_steps);
     tcase_add_test(t, a_signal);

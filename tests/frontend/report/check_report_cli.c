@@ -227,7 +227,31 @@ END_TEST
 
 /* ---- a run that was trained ---- */
 
-/* A training's folder has what the page and the trace need. */
+/* Of `delayed`: few values are at their worst in the first step, where most of the gradient of an
+ * attention would be zero under scales of 1. */
+static void check_first_step(void)
+{
+    size_t n;
+    int values = 0, in_first = 0;
+    char *text = f8_cli_read(records, &n);
+    json_t *all = records_of(text, "tensor"), *r;
+    json_array_foreach (all, n, r) {
+        const char *name = json_string_value(json_object_get(r, "tensor"));
+        if (!json_is_string(json_object_get(r, "quantized")) ||
+            strcmp(json_string_value(json_object_get(r, "quantized")), "delayed"))
+            continue;
+        const double underflow = json_number_value(json_object_get(r, "most_underflow"));
+        const bool first = json_integer_value(json_object_get(r, "most_underflow_step")) == 1;
+        ck_assert_msg(!first || underflow < 0.05, "%s: %g underflows in step 1", name, underflow);
+        in_first += json_integer_value(json_object_get(r, "least_sqnr_step")) == 1;
+        values++;
+    }
+    ck_assert_msg(values == 12 && 2 * in_first <= values, "%d of %d are worst in step 1", in_first,
+                  values);
+    json_decref(all);
+    free(text);
+}
+
 START_TEST(of_a_training)
 {
     const char *folder = f8_cli_temp("run");
@@ -244,6 +268,7 @@ START_TEST(of_a_training)
     ck_assert_msg(r.code == 0 && !r.n_err, "%s", r.err);
     says(r.out, "run: 4 steps, loss ");
     says(r.out, " tensors watched at 3 steps\n"); /* 1, 2 and 4 */
+    check_first_step();
     char *text = f8_cli_read(page, &n);
     says(text, "\"plan\":{\"memory\":{");
     says(text, "\"profile\":[{");

@@ -286,7 +286,7 @@ static void backwards(blocks *b, int m)
 /* The first steps of `delayed` have nothing observed. */
 static bool is_first(const blocks *b, int k)
 {
-    return !b->step && !b->plain && fp8c_program_function(b->p[k], "forward.first") >= 0;
+    return !b->step && fp8c_program_function(b->p[k], "forward.first") >= 0;
 }
 
 static void by_named_ports(blocks *b, int m)
@@ -366,7 +366,7 @@ void blocks_step(blocks *b)
             by_named_ports(b, m);
             continue;
         }
-        forwards(b, m, !b->step && !b->plain);
+        forwards(b, m, !b->step);
         if (b->n == 1)
             backwards(b, m);
     }

@@ -41,7 +41,6 @@ typedef struct blocks {
     blocks_param param[BLOCKS_PARAMS];
     int n_params;
     int step;
-    bool plain;  /* a first step is like any other */
     bool train;  /* the one program's micro_step runs in place of its pair */
     int forgets; /* the program whose update_scales is left out in the second step; -1: none */
     bool twice;  /* each forward runs twice; the first has no backward */

@@ -140,15 +140,22 @@ static void begin(recipe_case *c, memory m)
         }
 }
 
+/* A value of the step has its own scale until it was observed. No history of the story is full of
+ * zeros after that. */
 static void compare_delayed(recipe_case *c, memory m, const char *what)
 {
     for (int i = 0; i < c->n_specs; i++) {
         float *w = recipe_weight(c, i);
         const float *value[] = {c->effective, w, c->data[RECIPE_DY]};
         for (int k = 0; k < RECIPE_OPERANDS; k++) {
-            recipe_compare_scaled(c, i, k, value[k], m[i][k].scale, k != RECIPE_W, what);
+            const recipe_oracle o = recipe_oracle_of(&c->spec[i], k);
+            const float amax = amax_of(c, k, value[k]);
+            const bool own = k != RECIPE_W && !m[i][k].observed;
+            recipe_compare_scaled(c, i, k, value[k],
+                                  own ? recipe_oracle_scale(&o, amax, 1) : m[i][k].scale,
+                                  k != RECIPE_W, what);
             if (k != RECIPE_W)
-                recipe_history_see(&m[i][k], amax_of(c, k, value[k]));
+                recipe_history_see(&m[i][k], amax);
         }
         free(w);
     }

@@ -131,6 +131,7 @@ void recipe_history_update(recipe_history *h, const recipe_oracle *o)
 {
     const float newest = h->history[0];
     float most = newest;
+    h->observed |= newest > 0;
     for (int i = 1; i < h->length; i++)
         if (h->history[i] > most)
             most = h->history[i];

@@ -72,6 +72,7 @@ typedef struct recipe_history {
     float history[RECIPE_ORACLE_HISTORY], scale;
     int length;
     bool most_recent;
+    bool observed; /* something was pushed that is not zero */
 } recipe_history;
 
 void recipe_history_start(recipe_history *h, int length, bool most_recent);

@@ -381,9 +381,16 @@ static const char *called(const f8_graph *g, f8_ref r)
     return gemm ? f8_attr_s(g, r, F8_A_NAME) : g->name[r] ? g->name[r] : "";
 }
 
-int remat_most_again(const f8_compiled *p, f8_op op)
+/* The more of the forms of micro_step: under the least budget one of them has no choice. */
+static int most_of_forms(const f8_compiled *p, f8_op op, int (*count)(const f8_graph *, f8_op))
 {
-    const f8_graph *g = graph_of(p);
+    const f8_func *first = f8_module_find_func(p->unit.module, "micro_step.first");
+    const int own = count(graph_of(p), op), other = first ? count(first->graph, op) : 0;
+    return own > other ? own : other;
+}
+
+static int most_again(const f8_graph *g, f8_op op)
+{
     int most = 0;
     for (f8_ref r = 1; r < g->n_nodes; r++) {
         int n = 0;
@@ -395,9 +402,14 @@ int remat_most_again(const f8_compiled *p, f8_op op)
     return most;
 }
 
-int remat_depth(const f8_compiled *p)
+int remat_most_again(const f8_compiled *p, f8_op op)
 {
-    const f8_graph *g = graph_of(p);
+    return most_of_forms(p, op, most_again);
+}
+
+static int depth_of(const f8_graph *g, f8_op op)
+{
+    (void)op;
     int *depth = calloc(g->n_nodes, sizeof *depth), most = 0;
     for (f8_ref r = 1; r < g->n_nodes; r++) {
         for (uint32_t i = 0; i < g->node[r].n_in; i++)
@@ -408,4 +420,9 @@ int remat_depth(const f8_compiled *p)
     }
     free(depth);
     return most;
+}
+
+int remat_depth(const f8_compiled *p)
+{
+    return most_of_forms(p, F8_OP_MATMUL, depth_of);
 }

@@ -1,0 +1,78 @@
+/* Which form of a function runs: itself, or its form for an empty amax history (fp8c.h, "the first
+ * step"). The histories alone decide. */
+#include <math.h>
+
+#include "frontend/program.h"
+
+/* ---- whether a history is empty ---- */
+
+/* An operand's history, newest first. It is empty where the graph takes it for one: where 0 < the
+ * largest is false. Else: after how many pushes its newest observation is still there. -1: empty.
+ */
+static int64_t pushes_left(const float *history, int64_t n)
+{
+    int64_t newest = -1;
+    for (int64_t i = 0; i < n; i++) {
+        if (isnan(history[i]))
+            return -1;
+        if (history[i] > 0 && newest < 0)
+            newest = i;
+    }
+    return newest < 0 ? -1 : n - 1 - newest;
+}
+
+/* The least of all operands. */
+static int64_t least_pushes_left(const float *histories, const f8_type *t)
+{
+    int64_t least = INT64_MAX;
+    for (int64_t i = 0; i < t->dim[0] && least >= 0; i++) {
+        const int64_t left = pushes_left(histories + i * t->dim[1], t->dim[1]);
+        least = left < least ? left : least;
+    }
+    return least;
+}
+
+static f8_status look(fp8c_program *p, f8_diag *diag)
+{
+    f8_histories *h = &p->histories;
+    f8_instance *instance = &p->now->instance;
+    const float *at = instance->kind->var(instance, (uint32_t)h->variable);
+    if (!at)
+        F8_TRY(instance->kind->read(instance, (uint32_t)h->variable, h->copy, diag));
+    h->sure = least_pushes_left(at ? at : h->copy, &p->now->plan.var[h->variable].type);
+    return F8_OK;
+}
+
+/* ---- the form ---- */
+
+/* Notes that the function, which is about to run, pushes the histories, if it does. */
+static void note_push(fp8c_program *p, const f8_plan_func *f)
+{
+    f8_histories *h = &p->histories;
+    for (uint32_t i = 0; i < f->n_out && h->sure >= 0; i++)
+        h->sure -= f->out[i].var == h->variable;
+}
+
+f8_status f8_program_choose(fp8c_program *p, int function, uint32_t *form, f8_diag *diag)
+{
+    const f8_plan *plan = &p->now->plan;
+    const f8_histories *h = &p->histories;
+    const uint32_t first = plan->func[function].first - 1;
+    *form = (uint32_t)function;
+    if (!plan->func[function].first)
+        return F8_OK;
+    F8_TRY(f8_variables_ready(p, &plan->func[first], diag));
+    if (h->sure < 0 || h->shared || !p->now->instance.cuda)
+        F8_TRY(look(p, diag));
+    if (h->sure < 0)
+        *form = first;
+    return F8_OK;
+}
+
+f8_status f8_program_form(fp8c_program *p, int function, uint32_t *form, f8_diag *diag)
+{
+    F8_TRY(f8_program_choose(p, function, form, diag));
+    if (p->histories.variable >= 0)
+        note_push(p, &p->now->plan.func[function]);
+    return F8_OK;
+}
