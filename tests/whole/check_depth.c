@@ -181,6 +181,55 @@ START_TEST(many_linears)
 }
 END_TEST
 
+/* ---- the witness ---- */
+
+static void count_wrong(void *user, const fp8c_witnessed *v)
+{
+    int *const n = user;
+    n[v->verdict == FP8C_WRONG]++;
+    n[2] += v->verdict == FP8C_NOT_JUDGED;
+}
+
+/* Every value of a step is judged, also where one of them is put together of many. */
+START_TEST(many_operands_are_judged)
+{
+    static const char text[] = "module many\n"
+                               "dim L = 2, C = 16, T = 16\n"
+                               "repeat l < L { param w.{l}: f32[C, C] normal(0.1) }\n"
+                               "param s: f32[L, C] ones\n"
+                               "func forward(%x: f32[T, C]) -> (%loss: f32[], %h: f32[T, C]) {\n"
+                               "  repeat l < L carry %h = %x {\n"
+                               "    %n = mul(%h, slice(s) {axis = 0, start = l, stop = l + 1})\n"
+                               "    %h = add(%h, linear(%n, w.{l}))\n"
+                               "  }\n"
+                               "  return reshape(reduce_sum(reshape(%h) {shape = [T * C]})) "
+                               "{shape = []}, %h\n"
+                               "}\n"
+                               "optimizer adamw {lr = 1e-3}\n";
+    static const int64_t layers[] = {64, 65, 200};
+    const fp8c_dim depth = {"L", layers[_i]};
+    static const char *const functions[] = {"micro_step", "update"};
+    fp8c_context *ctx = new_context();
+    for (int no_fuse = 0; no_fuse < 2; no_fuse++) {
+        fp8c_compile_options o = delayed("cpu");
+        o.witness = 1;
+        o.no_fuse = no_fuse;
+        fp8c_program *p = compile_text(ctx, text, &depth, 1, NULL, &o);
+        ck_assert_int_eq(fp8c_program_initialize(p, 7), FP8C_OK);
+        for (int i = 0; i < 2; i++) {
+            int n[3] = {0};
+            ck_assert_msg(fp8c_program_run_witnessed(p, fp8c_program_function(p, functions[i]), 1,
+                                                     count_wrong, n) == FP8C_OK,
+                          "%s of %lld: %s", functions[i], (long long)layers[_i],
+                          fp8c_context_message(ctx));
+            ck_assert(n[0] > 0 && n[1] == 0 && n[2] == 0);
+        }
+        fp8c_program_destroy(p);
+    }
+    fp8c_context_destroy(ctx);
+}
+END_TEST
+
 /* ---- front doors ---- */
 
 static fp8c_value op(fp8c_module *m, const char *name, fp8c_value a, fp8c_value b, fp8c_value c,
@@ -389,6 +438,7 @@ Suite *f8_suite(void)
     tcase_add_test(t, llama_trains);
     tcase_add_loop_test(t, pairs_of_models, 0, N_TARGETS);
     tcase_add_loop_test(t, many_linears, 0, 3);
+    tcase_add_loop_test(t, many_operands_are_judged, 0, 3);
     tcase_add_test(t, by_calls);
     tcase_add_test(t, by_command);
     tcase_add_loop_test(t, kernels_of_every_gpu, 0, 4);
