@@ -262,9 +262,7 @@ static void give_to_block(f8_cuda_printer *p, uint32_t n, int at)
     case F8_K_SUM:
         f8_cuda_line(p, "f8_block_give<%d>(lanes + %d, s%u);", p->l.threads, at, n);
         break;
-    case F8_K_MAX:
-        f8_cuda_line(p, "f8_block_give(lanes + %d, f8_max<32>(m%u));", at, n);
-        break;
+    case F8_K_MAX: f8_cuda_line(p, "f8_block_give(lanes + %d, f8_max<32>(m%u));", at, n); break;
     default:
         f8_cuda_line(p, "f8_block_give(lanes + %d, f8_from_bits(f8_amax<32>(m%u)));", at, n);
         break;

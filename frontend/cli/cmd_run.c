@@ -187,8 +187,8 @@ static bool fit_shapes(const run *r, size_t at, shape *shapes, const fp8c_tensor
     f8_diag diag = {0};
     fp8c_port port;
     size_t n = 0;
-    for (int i = 0;
-         fp8c_program_port(r->program, r->function[at], FP8C_INPUT, i, &port) == FP8C_OK; i++) {
+    for (int i = 0; fp8c_program_port(r->program, r->function[at], FP8C_INPUT, i, &port) == FP8C_OK;
+         i++) {
         if (port.variable >= 0)
             continue;
         const cli_tensor_file *file = given(r, port.name);

@@ -97,7 +97,8 @@ static const char *const texts[] = {
     "func f(%a: f32[2, 8, 6, 5]) -> (%y: bf16[16, 6, 5], %z: f32[2, 8, 6, 5]) {\n"
     "  %w = transpose(reshape(exp(%a)) {shape = [2, 4, 2, 2, 3, 5]}) {perm = [0, 1, 3, 2, 4, 5]}\n"
     "  %s = softmax(%w)\n"
-    "  return cast(reshape(%s) {shape = [16, 6, 5]}) {to = bf16}, reshape(transpose(%s) {perm = [0, "
+    "  return cast(reshape(%s) {shape = [16, 6, 5]}) {to = bf16}, reshape(transpose(%s) {perm = "
+    "[0, "
     "1, 3, 2, 4, 5]}) {shape = [2, 8, 6, 5]}\n}\n",
     "func f(%a: f32[2, 1, 2, 3, 2, 4, 5], %b: f32[2, 1, 2, 1, 2, 4, 5]) -> (%y: f32[2, 1, 2, 3, 2, "
     "4, 5], %z: f32[3, 2, 2, 2, 3, 2, 2, 5]) {\n"

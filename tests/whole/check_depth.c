@@ -1,6 +1,7 @@
 /* Models as deep as real ones, and tiny otherwise: Llama and BERT of 12 layers under `delayed`, on
- * every target and through every front door of the library and the command. tests/torch/test_depth.py
- * has the same through torch.compile. What a kernel, a phase or a launch can hold shows only here. */
+ * every target and through every front door of the library and the command.
+ * tests/torch/test_depth.py has the same through torch.compile. What a kernel, a phase or a launch
+ * can hold shows only here. */
 #include "tests/shared/api/bounds.h"
 #include "tests/shared/api/cli.h"
 #include "tests/shared/api/pair_case.h"
@@ -19,9 +20,9 @@ enum { N_TARGETS = sizeof targets / sizeof *targets };
 
 /* ---- the models ---- */
 
-static const fp8c_dim llama_dims[] = {{"L", LAYERS}, {"B", 1}, {"T", 16}, {"C", 32},
+static const fp8c_dim llama_dims[] = {{"L", LAYERS}, {"B", 1},  {"T", 16}, {"C", 32},
                                       {"F", 32},     {"V", 32}, {"H", 2},  {"KV", 1}};
-static const fp8c_dim bert_dims[] = {{"L", LAYERS}, {"B", 1}, {"T", 16}, {"C", 32},
+static const fp8c_dim bert_dims[] = {{"L", LAYERS}, {"B", 1},  {"T", 16}, {"C", 32},
                                      {"F", 32},     {"V", 32}, {"H", 2},  {"P", 16}};
 enum { N_DIMS = 8 };
 
@@ -278,11 +279,9 @@ static fp8c_value block(fp8c_module *m, fp8c_value x, int l)
                      k = linear(m, n, param(m, l, "self_attn.k_proj")),
                      v = linear(m, n, param(m, l, "self_attn.v_proj"));
     const fp8c_value a = op(m, "attention", rope(m, q, 2), rope(m, k, 1), v, heads, 2);
-    const fp8c_value r =
-        op(m, "add", x, linear(m, a, param(m, l, "self_attn.o_proj")), 0, NULL, 0);
+    const fp8c_value r = op(m, "add", x, linear(m, a, param(m, l, "self_attn.o_proj")), 0, NULL, 0);
     const fp8c_value s = norm(m, r, param(m, l, "post_attention_layernorm"));
-    const fp8c_value g =
-        op(m, "silu", linear(m, s, param(m, l, "mlp.gate_proj")), 0, 0, NULL, 0);
+    const fp8c_value g = op(m, "silu", linear(m, s, param(m, l, "mlp.gate_proj")), 0, 0, NULL, 0);
     const fp8c_value both = op(m, "mul", g, linear(m, s, param(m, l, "mlp.up_proj")), 0, NULL, 0);
     return op(m, "add", r, linear(m, both, param(m, l, "mlp.down_proj")), 0, NULL, 0);
 }
@@ -363,7 +362,7 @@ START_TEST(by_calls)
 END_TEST
 
 #define DIMS                                                                                       \
-    "-D", "L=12", "-D", "B=1", "-D", "T=16", "-D", "C=32", "-D", "F=32", "-D", "V=256", "-D",       \
+    "-D", "L=12", "-D", "B=1", "-D", "T=16", "-D", "C=32", "-D", "F=32", "-D", "V=256", "-D",      \
         "H=2", "-D", "KV=1"
 #define RULE "--rule", "\"model.layers.*\" = delayed"
 
@@ -380,7 +379,8 @@ static const char *write_ids(const char *name, const int32_t id[16])
     return f8_cli_write(name, file, sizeof file);
 }
 
-/* The command trains it, and runs its steps from the text and from a .f8x file, with the same bits. */
+/* The command trains it, and runs its steps from the text and from a .f8x file, with the same bits.
+ */
 START_TEST(by_command)
 {
     char data[2048], file[512], ids[2][640], loss[2][640], bytes[2][256];

@@ -1,6 +1,6 @@
 /* The limits of ir/README.md, "Limits", that a text or a command line can reach: N is taken, and
- * N + 1 is refused with its place. check_parse.c has those of whole texts (bytes, unrolled repeats);
- * tests/whole/check_depth.c and check_kernel.c what has no limit any more. */
+ * N + 1 is refused with its place. check_parse.c has those of whole texts (bytes, unrolled
+ * repeats); tests/whole/check_depth.c and check_kernel.c what has no limit any more. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +12,8 @@
 
 /* ---- texts ---- */
 
-/* before, n times `repeated` joined by `joint`, after. %d in `repeated` is the number, from 0 on. */
+/* before, n times `repeated` joined by `joint`, after. %d in `repeated` is the number, from 0 on.
+ */
 typedef struct text_limit {
     const char *what, *before, *repeated, *joint, *after, *message;
     int most;
@@ -22,8 +23,8 @@ static const text_limit texts[] = {
     {"axes of a type", "module t\nparam w: f32[", "1", ", ", "] zeros\n",
      "2:36: a type has at most 8 axes", 8},
     {"integers of a list", "module t\nfunc f(%x: f32[1]) -> f32[1] { %y = reshape(%x) {shape = [",
-     "1", ", ", "]}\n  return reshape(%y) {shape = [1]} }\n",
-     "2:81: a list has at most 8 integers", 8},
+     "1", ", ", "]}\n  return reshape(%y) {shape = [1]} }\n", "2:81: a list has at most 8 integers",
+     8},
     {"bounds", "module t\n", "dim B%d <= 4", "\n", "\n", "10:5: a module has at most 8 bounds", 8},
     {"carried values", "module t\nfunc f(%x: f32[1]) -> f32[1] {\n  repeat i < 1 carry ",
      "%%v%d = %%x", ", ", NULL, "3:364: a repeat carries at most 32 values", 32},

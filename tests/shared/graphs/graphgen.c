@@ -44,7 +44,8 @@ int64_t f8_gen_size(f8_gen *t)
     return PICK(t, sizes);
 }
 
-/* Shapes of four to eight axes that broadcast into the first of them. New tensors have them, too. */
+/* Shapes of four to eight axes that broadcast into the first of them. New tensors have them, too.
+ */
 static void add_deep_shapes(f8_gen *t)
 {
     f8_type s[4] = {{.rank = (uint8_t)(4 + f8_gen_below(t, F8_MAX_RANK - 3))}};

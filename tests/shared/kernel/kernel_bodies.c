@@ -463,7 +463,8 @@ void kc_many_near(kcase *c, int rows, int cols, int n)
     const f8_ref x = kc_input(c, F8_F32, 2, rows, cols);
     for (int i = 0; i < n; i++) {
         f8_ref v = f8_binary(g, F8_OP_ADD, x, f8_const(g, 0.125 * i));
-        for (int k = 0; k < 9; k++) /* dearer than what is computed twice (codegen/kernel/build.c) */
+        for (int k = 0; k < 9;
+             k++) /* dearer than what is computed twice (codegen/kernel/build.c) */
             v = f8_binary(g, F8_OP_MUL, v, x);
         const f8_ref top = f8_reduce(g, F8_OP_REDUCE_MAX, v, -1);
         kc_out(c, f8_reduce(g, F8_OP_REDUCE_SUM, f8_binary(g, F8_OP_SUB, v, top), -1));
