@@ -148,7 +148,7 @@ typedef enum fp8c_dtype {
     FP8C_I64
 } fp8c_dtype;
 
-enum { FP8C_MAX_RANK = 5 };
+enum { FP8C_MAX_RANK = 8 };
 
 typedef struct fp8c_type {
     fp8c_dtype dtype;

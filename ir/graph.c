@@ -137,6 +137,23 @@ static bool make_room(f8_graph *g)
     return node && loc && name;
 }
 
+/* A copy of n's attributes, or those of the last node of its op, which often are the same. NULL:
+ * out of memory. */
+static const f8_attr *kept_attrs(f8_graph *g, const f8_node *n)
+{
+    const int n_attrs = f8_op_facts(n->op)->n_attrs;
+    const f8_attr *last = g->last[n->op];
+    bool same = last != NULL;
+    for (int i = 0; i < n_attrs && same; i++)
+        same = f8_attr_equal(&last[i], &n->attr[i]);
+    if (same)
+        return last;
+    f8_attr *attr = F8_NEW_ARRAY(g->arena, f8_attr, (size_t)n_attrs);
+    if (attr && n_attrs)
+        memcpy(attr, n->attr, (size_t)n_attrs * sizeof *attr);
+    return g->last[n->op] = attr;
+}
+
 /* Append `n`; its operands and attributes belong to the caller and are copied. */
 static f8_ref add(f8_graph *g, f8_node *n)
 {
@@ -144,15 +161,12 @@ static f8_ref add(f8_graph *g, f8_node *n)
         f8_fail(g->diag, F8_ERR_UNSUPPORTED, g->at, "the graph has too many nodes");
         return 0;
     }
-    int n_attrs = f8_op_facts(n->op)->n_attrs;
     f8_ref *in = F8_NEW_ARRAY(g->arena, f8_ref, n->n_in);
-    f8_attr *attr = F8_NEW_ARRAY(g->arena, f8_attr, (size_t)n_attrs);
+    const f8_attr *attr = kept_attrs(g, n);
     if (!in || !attr || !make_room(g))
         return out_of_memory(g);
     if (n->n_in)
         memcpy(in, n->in, n->n_in * sizeof *in);
-    if (n_attrs)
-        memcpy(attr, n->attr, (size_t)n_attrs * sizeof *attr);
     n->in = in;
     n->attr = attr;
     f8_ref r = g->n_nodes;

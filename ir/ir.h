@@ -109,7 +109,7 @@ typedef struct f8_node {
     uint32_t hash;
     f8_type type;        /* of the first result; PROJECT nodes have the types of the others */
     const f8_ref *in;
-    const f8_attr *attr; /* all attributes of the op, in the order of the table */
+    const f8_attr *attr; /* all attributes of the op, in the order of the table; nodes share them */
 } f8_node;
 
 typedef struct f8_module f8_module;
@@ -124,6 +124,7 @@ typedef struct f8_graph {
     uint32_t n_nodes;
     size_t node_room, loc_room, name_room;
     f8_table table;      /* hash-consing: refs by their nodes' hashes */
+    const f8_attr *last[F8_OP_COUNT]; /* by op: the attributes of the node that was made last */
     f8_loc at;           /* the location that new nodes get; the parser and passes set it */
 } f8_graph;
 

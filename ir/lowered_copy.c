@@ -22,20 +22,31 @@ static const char *text(f8_module *m, const char *from)
 
 /* ---- a graph ---- */
 
-static void copy_node(f8_module *m, f8_node *n)
+static const f8_attr *copy_attrs(f8_module *m, const f8_node *n)
 {
     const size_t n_attrs = f8_op_facts(n->op)->n_attrs;
     f8_attr *attr = COPY(m, n->attr, n_attrs);
     for (size_t i = 0; attr && i < n_attrs; i++)
         if (f8_attr_kind_of(attr[i].key) == F8_ATTR_STR)
             attr[i].s = text(m, attr[i].s);
+    return attr;
+}
+
+/* was, is: by op, the attributes of the last node and their copy, which nodes share. */
+static void copy_node(f8_module *m, f8_node *n, const f8_attr **was, const f8_attr **is)
+{
+    if (!is[n->op] || n->attr != was[n->op]) {
+        was[n->op] = n->attr;
+        is[n->op] = copy_attrs(m, n);
+    }
     n->in = COPY(m, n->in, n->n_in);
-    n->attr = attr;
+    n->attr = is[n->op];
 }
 
 /* Nodes keep their refs. The copy has no table of equal nodes, so none can be added to it. */
 static f8_graph *copy_graph(f8_module *m, const f8_graph *from)
 {
+    const f8_attr *was[F8_OP_COUNT] = {0}, *is[F8_OP_COUNT] = {0};
     f8_graph *to = F8_NEW(m->arena, f8_graph);
     if (!to)
         return NULL;
@@ -44,7 +55,7 @@ static f8_graph *copy_graph(f8_module *m, const f8_graph *from)
     to->loc = COPY(m, from->loc, from->n_nodes);
     to->name = COPY(m, from->name, from->n_nodes);
     for (f8_ref r = 1; !m->arena->failed && r < to->n_nodes; r++) {
-        copy_node(m, &to->node[r]);
+        copy_node(m, &to->node[r], was, is);
         to->name[r] = text(m, to->name[r]);
     }
     return to;

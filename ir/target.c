@@ -26,6 +26,7 @@
      .row_bytes = 16,                                                                              \
      .gemm_multiple = (number) >= 90 ? 8 : 1,                                                      \
      .near_columns = 8192,                                                                         \
+     .near_values = 64,                                                                            \
      .rates = rate,                                                                                \
      .speeds = speed,                                                                              \
      .head_bytes = (int64_t)512 << 20}
@@ -42,6 +43,7 @@
      .row_bytes = 1,                                                                               \
      .gemm_multiple = 1,                                                                           \
      .near_columns = INT64_MAX,                                                                    \
+     .near_values = UINT32_MAX,                                                                    \
      .rates = {0.4, 0.4, 0.4, 0.4, 0.4, 0.02},                                                     \
      .speeds = HOST_SPEEDS,                                                                        \
      .head_bytes = (int64_t)128 << 20}

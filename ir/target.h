@@ -57,6 +57,7 @@ typedef struct f8_target {
     int32_t row_bytes;        /* arena rows that GEMMs read begin at multiples of this many bytes */
     int32_t gemm_multiple;    /* bf16 GEMMs are slow unless m, n and k are multiples of this */
     int64_t near_columns;     /* row kernels keep values near only in rows of at most so many */
+    uint32_t near_values;     /* and of a row at most so many, but for those that are rolled */
     f8_rates rates;
     f8_speeds speeds;
     int driver;               /* CUDA: the first driver that runs it, as its CUDA version */

@@ -37,7 +37,8 @@ static void running_max(f8_att *a, LLVMValueRef s, LLVMValueRef keys, LLVMValueR
 {
     f8_llvm_module *m = a->m;
     LLVMValueRef scale = f8_ll_vf32(m, f8_att_scale(a)), next[F8_ATT_GROUPS];
-    f8_ll_loop l;
+    LLVMValueRef now[F8_ATT_GROUPS];
+    f8_ll_loop l = {.value = now};
     f8_ll_loop_begin(m, &l, f8_ll_i64(m, 0), keys, f8_ll_i64(m, 1), max, F8_ATT_GROUPS);
     LLVMValueRef row = f8_att_slice(a, s, l.index, F8_ATT_BLOCK, 0);
     for (int g = 0; g < F8_ATT_GROUPS; g++) {
@@ -63,7 +64,8 @@ static void exponentials(f8_att *a, LLVMValueRef s, LLVMValueRef keys, LLVMValue
         sum[g] = f8_ll_vf32(m, 0.0f);
         minus[g] = m->ll->BuildFNeg(m->b, max[g], "");
     }
-    f8_ll_loop l;
+    LLVMValueRef now[F8_ATT_GROUPS];
+    f8_ll_loop l = {.value = now};
     f8_ll_loop_begin(m, &l, f8_ll_i64(m, 0), keys, f8_ll_i64(m, 1), sum, F8_ATT_GROUPS);
     LLVMValueRef row = f8_att_slice(a, s, l.index, F8_ATT_BLOCK, 0);
     for (int g = 0; g < F8_ATT_GROUPS; g++) {

@@ -65,10 +65,10 @@ static LLVMValueRef make_delta(backward *w)
     snprintf(name, sizeof name, "%s_delta", w->a->symbol);
     LLVMTypeRef params[] = {m->ptr, m->ptr, m->ptr};
     LLVMValueRef f = f8_ll_function_begin(m, name, m->void_, params, 3);
-    LLVMValueRef sum[F8_ATT_GROUPS], zero = f8_ll_vf32(m, 0.0f);
+    LLVMValueRef sum[F8_ATT_GROUPS], now[F8_ATT_GROUPS], zero = f8_ll_vf32(m, 0.0f);
     for (int g = 0; g < F8_ATT_GROUPS; g++)
         sum[g] = zero;
-    f8_ll_loop l;
+    f8_ll_loop l = {.value = now};
     f8_ll_loop_begin(m, &l, f8_ll_i64(m, 0), f8_ll_i64(m, w->a->desc->D), f8_ll_i64(m, 1), sum,
                      F8_ATT_GROUPS);
     LLVMValueRef x = f8_att_slice(w->a, f8_ll_param(m, 1), l.index, F8_ATT_BLOCK, 0);

@@ -190,17 +190,15 @@ LLVMValueRef f8_ll_mask(f8_llvm_module *m, LLVMValueRef count);
 
 /* ---- control ---- */
 
-enum { F8_LL_CARRY_MAX = 64 };
-
 /* for (index = begin; index < end; index += step), all i64, with `count` values carried from one
  * iteration to the next:
+ *     f8_ll_loop l = {.value = room};          room for `count` values; none: f8_ll_loop l;
  *     f8_ll_loop_begin(m, &l, begin, end, step, init, count);
  *     ... l.index and l.value[k] are those of this iteration ...
  *     f8_ll_loop_end(m, &l, next);
  * Afterwards l.value[k] are the final values. Loops nest; the body may end in another block. */
 typedef struct f8_ll_loop {
-    LLVMValueRef index, value[F8_LL_CARRY_MAX];
-    LLVMValueRef step;
+    LLVMValueRef index, step, *value;
     LLVMBasicBlockRef head, exit;
     int count;
 } f8_ll_loop;

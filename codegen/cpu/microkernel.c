@@ -1,7 +1,7 @@
 /* Register-blocked products, packing and storing: see microkernel.h. */
 #include "codegen/cpu/microkernel.h"
 
-enum { MAX_ROWS = 16 };
+enum { MAX_ROWS = 16, MAX_ACC = 4 * MAX_ROWS };
 
 /* ---- products ---- */
 
@@ -74,7 +74,8 @@ static void start(product *p, LLVMValueRef factor, LLVMValueRef *acc)
 
 static void accumulate(product *p, LLVMValueRef begin, LLVMValueRef end, LLVMValueRef *acc)
 {
-    f8_ll_loop l;
+    LLVMValueRef now[MAX_ACC];
+    f8_ll_loop l = {.value = now};
     int count = p->rows * p->g->width;
     f8_ll_loop_begin(p->m, &l, begin, end, f8_ll_i64(p->m, 1), acc, count);
     for (int i = 0; i < count; i++)
@@ -108,7 +109,7 @@ LLVMValueRef f8_mk_gemm_function(f8_llvm_module *m, const char *name, const f8_m
     LLVMValueRef f = f8_ll_function_begin(m, name, m->void_, params, 6);
     f8_ll_noalias(m, f, 0);
     product p = {.m = m, .g = g, .rows = tile_rows(m, g->width)};
-    LLVMValueRef rows = f8_ll_param(m, 3), depth = f8_ll_param(m, 4), acc[MAX_ROWS * 4];
+    LLVMValueRef rows = f8_ll_param(m, 3), depth = f8_ll_param(m, 4), acc[MAX_ACC];
     f8_ll_loop l;
     f8_ll_loop_begin(m, &l, f8_ll_i64(m, 0), rows, f8_ll_i64(m, p.rows), NULL, 0);
     p.c = row_pointer(m, f8_ll_param(m, 0), l.index, g->c_row);

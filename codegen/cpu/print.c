@@ -11,13 +11,15 @@ f8_status f8_cpu_printer_begin(f8_cpu_printer *p, f8_arena *arena, f8_diag *d)
     LLVMValueRef **tables[] = {&p->base, &p->pointer, &p->absent};
     for (int i = 0; i < 3; i++)
         *tables[i] = F8_NEW_ARRAY(arena, LLVMValueRef, k->n_buffers + 1);
-    LLVMValueRef **by_instr[] = {&p->scalar, &p->vector, &p->partial, &p->blocks, &p->sizes};
-    for (int i = 0; i < 5; i++)
+    LLVMValueRef **by_instr[] = {&p->scalar, &p->vector, &p->partial, &p->blocks,
+                                 &p->sizes,  &p->carry,  &p->carried};
+    for (size_t i = 0; i < sizeof by_instr / sizeof *by_instr; i++)
         *by_instr[i] = F8_NEW_ARRAY(arena, LLVMValueRef, k->n_instrs + 1);
     for (int u = 0; u < k->config.unroll && u < F8_CPU_UNROLL_MOST; u++)
         p->unrolled[u] = F8_NEW_ARRAY(arena, LLVMValueRef, k->n_instrs + 1);
     p->ints = F8_NEW_ARRAY(arena, LLVMValueRef, k->n_ints + 1);
     p->needed = F8_NEW_ARRAY(arena, bool, k->n_instrs + 1);
+    p->owner = F8_NEW_ARRAY(arena, uint32_t, k->n_instrs + 1);
     if (arena->failed)
         return f8_arena_status(arena, d);
     for (uint32_t i = 0; i < k->n_buffers; i++)

@@ -26,6 +26,10 @@ typedef struct f8_cpu_printer {
     /* by instruction: the magnitudes of a row for a BLOCKAMAX, in scratch; 0 past the end of the
      * row */
     LLVMValueRef *sizes;
+    /* The maxima of a row of the current stage, in order: running; as a loop carries them; whose.
+     */
+    LLVMValueRef *carry, *carried;
+    uint32_t *owner;
     bool in_blocks; /* `column` and `mask` count blocks: a vector holds values of blocks */
     bool *needed; /* by instruction: whether the loop of the current stage evaluates it */
     LLVMValueRef lanes;             /* the lanes of row sums, in scratch */

@@ -12,6 +12,8 @@
 #include "codegen/cpu/rows.h"
 #include "codegen/cpu/reduce.h"
 
+#include <string.h>
+
 enum { WORD = 4 };
 
 /* n times 2^grain. */
@@ -95,8 +97,8 @@ static void reduce_vector(f8_cpu_printer *p, uint32_t n, LLVMValueRef *carry)
     }
 }
 
-/* Computes the values of a stage for the vector at p->column. carry holds the running maxima. */
-static void column_values(f8_cpu_printer *p, int32_t stage, LLVMValueRef *carry)
+/* Computes the values of a stage for the vector at p->column. p->carry has the running maxima. */
+static void column_values(f8_cpu_printer *p, int32_t stage)
 {
     const f8_kernel *k = p->k;
     int carries = 0;
@@ -106,7 +108,7 @@ static void column_values(f8_cpu_printer *p, int32_t stage, LLVMValueRef *carry)
         if (!p->needed[n] || i->op == F8_K_STORE)
             continue;
         if (f8_kinstr_is_root(i))
-            reduce_vector(p, n, f8_cpu_carried(i) ? &carry[carries++] : NULL);
+            reduce_vector(p, n, f8_cpu_carried(i) ? &p->carry[carries++] : NULL);
         else
             f8_cpu_print_vector(p, n);
     }
@@ -120,22 +122,22 @@ static void column_stores(f8_cpu_printer *p)
 }
 
 /* Computes and stores all of a stage for the vector at p->column. */
-static void column_body(f8_cpu_printer *p, int32_t stage, LLVMValueRef *carry)
+static void column_body(f8_cpu_printer *p, int32_t stage)
 {
-    column_values(p, stage, carry);
+    column_values(p, stage);
     column_stores(p);
 }
 
 /* The same for `unroll` vectors from p->column on: first the values of all vectors, in order, then
  * the stores. A store writes memory that only loads of its own columns may read. */
-static void column_bodies(f8_cpu_printer *p, int32_t stage, LLVMValueRef *carry, int unroll)
+static void column_bodies(f8_cpu_printer *p, int32_t stage, int unroll)
 {
     f8_llvm_module *m = p->m;
     LLVMValueRef *const own = p->vector, first = p->column;
     for (int u = 0; u < unroll; u++) {
         p->vector = p->unrolled[u];
         p->column = m->ll->BuildAdd(m->b, first, f8_ll_i64(m, u * m->lanes), "");
-        column_values(p, stage, carry);
+        column_values(p, stage);
     }
     for (int u = 0; u < unroll; u++) {
         p->vector = p->unrolled[u];
@@ -147,82 +149,73 @@ static void column_bodies(f8_cpu_printer *p, int32_t stage, LLVMValueRef *carry,
 
 /* The loop of one stage over [begin, end), `unroll` whole vectors in each iteration. */
 static void vectors_loop(f8_cpu_printer *p, int32_t stage, LLVMValueRef begin, LLVMValueRef end,
-                         LLVMValueRef *carry, int carries, int unroll)
+                         uint32_t carries, int unroll)
 {
     f8_llvm_module *m = p->m;
-    f8_ll_loop l;
-    f8_ll_loop_begin(m, &l, begin, end, f8_ll_i64(m, unroll * m->lanes), carry, carries);
+    f8_ll_loop l = {.value = p->carried};
+    f8_ll_loop_begin(m, &l, begin, end, f8_ll_i64(m, unroll * m->lanes), p->carry, (int)carries);
     p->column = l.index;
     p->mask = NULL;
-    LLVMValueRef next[F8_LL_CARRY_MAX];
-    for (int i = 0; i < carries; i++)
-        next[i] = l.value[i];
+    memcpy(p->carry, l.value, carries * sizeof(LLVMValueRef));
     if (unroll > 1)
-        column_bodies(p, stage, next, unroll);
+        column_bodies(p, stage, unroll);
     else
-        column_body(p, stage, next);
-    f8_ll_loop_end(m, &l, next);
-    for (int i = 0; i < carries; i++)
-        carry[i] = l.value[i];
+        column_body(p, stage);
+    f8_ll_loop_end(m, &l, p->carry);
+    memcpy(p->carry, l.value, carries * sizeof(LLVMValueRef));
 }
 
 /* The column loop of one stage over the whole vectors of [begin, whole). `begin` is a multiple of
  * `unroll` vectors. */
 static void column_loop(f8_cpu_printer *p, int32_t stage, LLVMValueRef begin, LLVMValueRef whole,
-                        LLVMValueRef *carry, int carries)
+                        uint32_t carries)
 {
     f8_llvm_module *m = p->m;
     const int unroll = p->k->config.unroll > 1 ? p->k->config.unroll : 1;
     if (unroll > 1) {
         LLVMValueRef several =
             m->ll->BuildAnd(m->b, whole, f8_ll_i64(m, ~(int64_t)(unroll * m->lanes - 1)), "");
-        vectors_loop(p, stage, begin, several, carry, carries, unroll);
+        vectors_loop(p, stage, begin, several, carries, unroll);
         begin = several;
     }
-    vectors_loop(p, stage, begin, whole, carry, carries, 1);
+    vectors_loop(p, stage, begin, whole, carries, 1);
 }
 
 /* ---- one row ---- */
 
-static f8_status row_stage(f8_cpu_printer *p, int32_t stage, f8_diag *d)
+static void row_stage(f8_cpu_printer *p, int32_t stage)
 {
     f8_llvm_module *m = p->m;
     const f8_kernel *k = p->k;
     if (!f8_kernel_needed(k, (uint32_t)stage, p->needed))
-        return F8_OK;
-    LLVMValueRef carry[F8_LL_CARRY_MAX];
-    uint32_t owner[F8_LL_CARRY_MAX];
-    int carries = 0;
+        return;
+    uint32_t carries = 0;
     for (uint32_t n = 0; n < k->n_instrs; n++) {
         if (!p->needed[n] || k->instr[n].stage != stage)
             continue;
         if (k->instr[n].op == F8_K_SUM)
             f8_cpu_start_sum(p, n);
         if (f8_cpu_carried(&k->instr[n])) {
-            if (carries == F8_LL_CARRY_MAX)
-                return f8_fail(d, F8_ERR_UNSUPPORTED, F8_NOWHERE,
-                               "a kernel has more than %d maxima in one stage", F8_LL_CARRY_MAX);
-            owner[carries] = n;
-            carry[carries++] = f8_cpu_max_identity(m, k->instr[n].op);
+            p->owner[carries] = n;
+            p->carry[carries++] = f8_cpu_max_identity(m, k->instr[n].op);
         }
     }
     const int64_t whole = k->cols / m->lanes * m->lanes;
     if (whole)
-        column_loop(p, stage, f8_ll_i64(m, 0), f8_ll_i64(m, whole), carry, carries);
+        column_loop(p, stage, f8_ll_i64(m, 0), f8_ll_i64(m, whole), carries);
     if (whole < k->cols) {
         p->column = f8_ll_i64(m, whole);
         p->mask = f8_cpu_const_mask(m, k->cols - whole);
-        column_body(p, stage, carry);
+        column_body(p, stage);
     }
-    for (int i = 0; i < carries; i++)
-        p->scalar[owner[i]] = f8_cpu_finish_max(p, k->instr[owner[i]].op, carry[i]);
+    for (uint32_t i = 0; i < carries; i++)
+        p->scalar[p->owner[i]] = f8_cpu_finish_max(p, k->instr[p->owner[i]].op, p->carry[i]);
     for (uint32_t n = 0; n < k->n_instrs; n++)
         if (p->needed[n] && k->instr[n].op == F8_K_SUM && k->instr[n].stage == stage)
             p->scalar[n] = f8_cpu_finish_sum(p, n);
     for (uint32_t n = 0; n < k->n_instrs; n++)
         if (p->needed[n] && k->instr[n].op == F8_K_BLOCKAMAX && k->instr[n].stage == stage)
             f8_cpu_finish_blocks(p, n);
-    return F8_OK;
 }
 
 /* The values and stores of one stage that vary over rows alone. */
@@ -313,7 +306,7 @@ static void row_blocks(f8_cpu_printer *p, int32_t stage)
     }
 }
 
-static f8_status rows_loop(f8_cpu_printer *p, LLVMValueRef begin, LLVMValueRef end, f8_diag *d)
+static void rows_loop(f8_cpu_printer *p, LLVMValueRef begin, LLVMValueRef end)
 {
     f8_llvm_module *m = p->m;
     f8_ll_loop l;
@@ -323,10 +316,9 @@ static f8_status rows_loop(f8_cpu_printer *p, LLVMValueRef begin, LLVMValueRef e
     for (int32_t stage = 0; stage < (int32_t)p->k->n_stages; stage++) {
         row_scalars(p, stage);
         row_blocks(p, stage);
-        F8_TRY(row_stage(p, stage, d));
+        row_stage(p, stage);
     }
     f8_ll_loop_end(m, &l, NULL);
-    return F8_OK;
 }
 
 /* ---- tasks ---- */
@@ -344,32 +336,32 @@ static int64_t block_below(const f8_kernel *k, int64_t limit)
 
 /* Rows [begin, end), which are whole blocks except at the end of the matrix. Loops over larger
  * blocks contain loops over smaller ones. */
-static f8_status blocks_loop(f8_cpu_printer *p, int64_t limit, LLVMValueRef begin, LLVMValueRef end,
-                             f8_diag *d)
+static void blocks_loop(f8_cpu_printer *p, int64_t limit, LLVMValueRef begin, LLVMValueRef end)
 {
     f8_llvm_module *m = p->m;
     const int64_t block = block_below(p->k, limit);
-    if (!block)
-        return rows_loop(p, begin, end, d);
+    if (!block) {
+        rows_loop(p, begin, end);
+        return;
+    }
     LLVMValueRef rows = f8_ll_i64(m, block);
     f8_ll_loop l;
     f8_ll_loop_begin(m, &l, begin, end, rows, NULL, 0);
     f8_cpu_start_partials(p, block);
     LLVMValueRef next = m->ll->BuildAdd(m->b, l.index, rows, "");
-    F8_TRY(blocks_loop(p, block, l.index, f8_ll_imin(m, next, end), d));
+    blocks_loop(p, block, l.index, f8_ll_imin(m, next, end));
     f8_cpu_store_partials(p, block, m->ll->BuildUDiv(m->b, l.index, rows, ""));
     f8_ll_loop_end(m, &l, NULL);
-    return F8_OK;
 }
 
-static f8_status print_rows(f8_cpu_printer *p, f8_diag *d)
+static void print_rows(f8_cpu_printer *p)
 {
     f8_llvm_module *m = p->m;
     LLVMValueRef each = f8_ll_i64(m, rows_per_task(p->k));
     LLVMValueRef begin = m->ll->BuildMul(m->b, p->phase.begin, each, "");
     LLVMValueRef end =
         f8_ll_imin(m, m->ll->BuildMul(m->b, p->phase.end, each, ""), p->ints[0]);
-    return blocks_loop(p, INT64_MAX, begin, end, d);
+    blocks_loop(p, INT64_MAX, begin, end);
 }
 
 static void print_flat(f8_cpu_printer *p)
@@ -381,12 +373,12 @@ static void print_flat(f8_cpu_printer *p)
     /* begin is a multiple of the vector, so rounding the end down leaves whole vectors */
     LLVMValueRef whole = m->ll->BuildAnd(m->b, end, f8_ll_i64(m, ~(int64_t)(m->lanes - 1)), "");
     f8_kernel_needed(p->k, 0, p->needed);
-    column_loop(p, 0, begin, whole, NULL, 0);
+    column_loop(p, 0, begin, whole, 0);
     f8_ll_if rest;
     f8_ll_if_begin(m, &rest, m->ll->BuildICmp(m->b, LLVMIntSLT, whole, end, ""));
     p->column = whole;
     p->mask = f8_ll_mask(m, m->ll->BuildSub(m->b, end, whole, ""));
-    column_body(p, 0, NULL);
+    column_body(p, 0);
     f8_ll_if_end(m, &rest);
 }
 
@@ -451,7 +443,6 @@ f8_status f8_cpu_rows_emit(f8_llvm_module *m, const f8_kernel *k, const char *sy
 {
     f8_cpu_printer p = {.m = m, .k = k};
     const int widest = m->lanes;
-    f8_status status = F8_OK;
     if (k->config.lanes && k->config.lanes < widest)
         m->lanes = k->config.lanes;
     f8_ll_phase_begin(m, &p.phase, symbol);
@@ -461,9 +452,8 @@ f8_status f8_cpu_rows_emit(f8_llvm_module *m, const f8_kernel *k, const char *sy
     if (k->flat)
         print_flat(&p);
     else
-        status = print_rows(&p, d);
-    if (status == F8_OK)
-        f8_ll_phase_end(m);
+        print_rows(&p);
+    f8_ll_phase_end(m);
     m->lanes = widest;
-    return status;
+    return F8_OK;
 }

@@ -20,8 +20,11 @@
 
 enum {
     F8_CUDA_WARP = 32,
-    F8_CUDA_NEAR_MAX = 64, /* values beyond this many slots are recomputed */
-    F8_CUDA_SPLIT = 256    /* columns of a task where rows are split */
+    F8_CUDA_NEAR_MAX = 64, /* near_values of every GPU (ir/target.c), so slots are no more */
+    /* Reductions of rows for which a block has memory at once: of 256 f32 each, and of the 48 KiB
+     * that static arrays may take. More take turns. */
+    F8_CUDA_BLOCK_SLOTS = 40,
+    F8_CUDA_SPLIT = 256 /* columns of a task where rows are split */
 };
 
 /* How a value that the description keeps near is kept. RECOMPUTED: it is not kept; recomputing it

@@ -27,7 +27,9 @@ void f8_cuda_rows_shared(f8_cuda_printer *p)
         return;
     const int reductions = f8_cuda_rows_reduced_before(p->k, (int32_t)p->k->n_stages);
     if (is_alone(p) && reductions)
-        f8_cuda_line(p, "F8_SHARED(float, lanes, %d);", reductions * F8_SUM_LANES);
+        f8_cuda_line(p, "F8_SHARED(float, lanes, %d);",
+                     (reductions < F8_CUDA_BLOCK_SLOTS ? reductions : F8_CUDA_BLOCK_SLOTS) *
+                         F8_SUM_LANES);
     if (l->shared)
         f8_cuda_line(p, "F8_SHARED_DYNAMIC(memory);");
     f8_cuda_line(p, "const int lane = f8_thread() %% %d;", l->group);

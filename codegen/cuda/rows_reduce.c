@@ -256,33 +256,62 @@ static void finish_in_warp(f8_cuda_printer *p)
     }
 }
 
-static void finish_in_block(f8_cuda_printer *p)
+static void give_to_block(f8_cuda_printer *p, uint32_t n, int at)
+{
+    switch (p->k->instr[n].op) {
+    case F8_K_SUM:
+        f8_cuda_line(p, "f8_block_give<%d>(lanes + %d, s%u);", p->l.threads, at, n);
+        break;
+    case F8_K_MAX: f8_cuda_line(p, "f8_block_give(lanes + %d, f8_max<32>(m%u));", at, n); break;
+    default:
+        f8_cuda_line(p, "f8_block_give(lanes + %d, f8_from_bits(f8_amax<32>(m%u)));", at, n);
+        break;
+    }
+}
+
+static void take_from_block(f8_cuda_printer *p, uint32_t n, int at)
 {
     const int threads = p->l.threads;
-    const int base = f8_cuda_rows_reduced_before(p->k, p->stage) * F8_SUM_LANES;
-    for (int pass = 0, at = base; pass < 2; pass++, at = base) {
-        for (uint32_t n = 0; n < p->k->n_instrs; n++) {
-            const f8_kinstr *i = &p->k->instr[n];
-            if (!is_reduced(p, n))
-                continue;
-            if (pass == 0 && i->op == F8_K_SUM)
-                f8_cuda_line(p, "f8_block_give<%d>(lanes + %d, s%u);", threads, at, n);
-            else if (pass == 0 && i->op == F8_K_MAX)
-                f8_cuda_line(p, "f8_block_give(lanes + %d, f8_max<32>(m%u));", at, n);
-            else if (pass == 0)
-                f8_cuda_line(p, "f8_block_give(lanes + %d, f8_from_bits(f8_amax<32>(m%u)));", at,
-                             n);
-            else if (i->op == F8_K_SUM)
-                f8_cuda_line(p, "const float v%u = f8_block_sum(lanes + %d);", n, at);
-            else if (i->op == F8_K_MAX)
-                f8_cuda_line(p, "const float v%u = f8_block_max<%d>(lanes + %d);", n, threads, at);
-            else
-                f8_cuda_line(p, "const float v%u = f8_from_bits(f8_block_amax<%d>(lanes + %d));", n,
-                             threads, at);
-            at += F8_SUM_LANES;
-        }
-        if (pass == 0)
+    switch (p->k->instr[n].op) {
+    case F8_K_SUM: f8_cuda_line(p, "const float v%u = f8_block_sum(lanes + %d);", n, at); break;
+    case F8_K_MAX:
+        f8_cuda_line(p, "const float v%u = f8_block_max<%d>(lanes + %d);", n, threads, at);
+        break;
+    default:
+        f8_cuda_line(p, "const float v%u = f8_from_bits(f8_block_amax<%d>(lanes + %d));", n,
+                     threads, at);
+        break;
+    }
+}
+
+/* Gives, or takes, the reductions of this stage from number `first` on, as many as have slots from
+ * slot `slot` on. Returns the number of the next one; 0: there is none. */
+static int pass_slots(f8_cuda_printer *p, int first, int slot, bool give)
+{
+    int number = 0;
+    for (uint32_t n = 0; n < p->k->n_instrs; n++) {
+        if (!is_reduced(p, n) || number++ < first)
+            continue;
+        if (slot == F8_CUDA_BLOCK_SLOTS)
+            return number - 1;
+        (give ? give_to_block : take_from_block)(p, n, slot++ * F8_SUM_LANES);
+    }
+    return 0;
+}
+
+/* Where all reductions of the kernel have slots, each has its own: no stage writes what another one
+ * still reads. Otherwise all stages use the same slots, in turns between barriers. */
+static void finish_in_block(f8_cuda_printer *p)
+{
+    const int all = f8_cuda_rows_reduced_before(p->k, (int32_t)p->k->n_stages);
+    const bool own = all <= F8_CUDA_BLOCK_SLOTS;
+    const int slot = own ? f8_cuda_rows_reduced_before(p->k, p->stage) : 0;
+    for (int first = 0, next = 1; next > 0; first = next) {
+        if (!own)
             f8_cuda_line(p, "f8_sync();");
+        next = pass_slots(p, first, slot, true);
+        f8_cuda_line(p, "f8_sync();");
+        pass_slots(p, first, slot, false);
     }
 }
 

@@ -291,6 +291,8 @@ static void choose_near(f8_kb *b)
                     f8_kinstr_is_root(i) || i->kind == F8_KIND_B ||
                     (cost[n].ops <= CHEAP && cost[n].loads <= CHEAP_LOADS))
                     continue;
+                if (k->n_near >= b->target->near_values)
+                    return;
                 i->near = (int32_t)k->n_near++;
                 more = true;
             }

@@ -162,21 +162,19 @@ static void note_last_uses(f8_witness *w)
 
 f8_status f8_witness_compute_one(f8_witness *w, f8_ref r, f8_diag *diag)
 {
-    enum { MOST = 64 };
     const struct f8_witness_state *s = w->state;
     const f8_node *n = f8_at(s->g, r);
-    const void *operand[MOST];
     f8_witness_value *v = value_of(w, r);
     int64_t first;
-    if (n->n_in > MOST || f8_op_facts(n->op)->results != 1)
+    if (f8_op_facts(n->op)->results != 1)
         return f8_fail(diag, F8_ERR_INTERNAL, s->g->loc[r], "%s inside a kernel has no witness",
                        f8_op_facts(n->op)->name);
     for (uint32_t k = 0; k < n->n_in; k++)
-        operand[k] = value_of(w, n->in[k])->data;
+        s->operand[k] = value_of(w, n->in[k])->data;
     v->data = f8_witness_room(w, &n->type, diag);
     if (!v->data)
         return F8_ERR_MEMORY;
-    F8_TRY(f8_reference_node(s->g, r, operand, &v->data, &s->allocator, diag));
+    F8_TRY(f8_reference_node(s->g, r, s->operand, &v->data, &s->allocator, diag));
     v->nonfinite = n->n_in > 0 && f8_witness_nonfinite(&n->type, v->data, &first) > 0;
     return F8_OK;
 }

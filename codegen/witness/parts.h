@@ -48,6 +48,8 @@ struct f8_witness_state {
     const f8_graph *g;
     f8_witness_value *value; /* by ref */
     f8_ref *ref;             /* the values of the group */
+    const void **operand;    /* room for the operands of any node, and for their types */
+    f8_type *operand_type;
     uint32_t n_refs;
     f8_witness_seen *seen; /* in the order of the group's `out`; NULL: there are none */
     uint32_t n_seen;

@@ -32,7 +32,6 @@
 #include "ir/num/granularity.h"
 
 enum { PART_BYTES = 64 << 10 }; /* of the largest value of a phase; several are alive at once */
-enum { MOST = 64 };             /* operands of a node */
 
 typedef struct rows {
     f8_witness *w;
@@ -458,16 +457,13 @@ static f8_status compute_part(const rows *p, f8_ref r)
 {
     const f8_graph *g = p->w->state->g;
     const f8_node *n = f8_at(g, r);
-    const void *operand[MOST];
-    f8_type in[MOST];
+    const void **operand = p->w->state->operand;
+    f8_type *in = p->w->state->operand_type;
     f8_witness_value *v = value_of(p, r);
     const slice s = result_slice(p, r);
     const f8_type out = cut(p, &n->type, &s);
     const int64_t at = p->first / s.unit * s.bytes;
     int64_t nonfinite;
-    if (n->n_in > MOST)
-        return f8_fail(p->diag, F8_ERR_INTERNAL, g->loc[r], "%s inside a kernel has no witness",
-                       f8_op_facts(n->op)->name);
     for (uint32_t k = 0; k < n->n_in; k++)
         operand[k] = operand_of(p, r, k, &in[k]);
     v->owned = !v->whole || !v->data || v->borrowed;

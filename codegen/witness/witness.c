@@ -7,20 +7,38 @@
 
 /* ---- life ---- */
 
+/* The most operands of a node. */
+static size_t most_operands(const f8_graph *g)
+{
+    size_t most = 0;
+    for (f8_ref r = 1; r < g->n_nodes; r++)
+        most = f8_at(g, r)->n_in > most ? f8_at(g, r)->n_in : most;
+    return most;
+}
+
+static size_t state_bytes(const f8_graph *g)
+{
+    return sizeof(struct f8_witness_state) +
+           g->n_nodes * (sizeof(f8_witness_value) + sizeof(f8_ref)) +
+           most_operands(g) * (sizeof(f8_type) + sizeof(void *));
+}
+
 f8_status f8_witness_begin(f8_witness *w, f8_diag *diag)
 {
     const f8_allocator a = w->allocator ? *w->allocator : f8_default_allocator();
-    const uint32_t n = w->f->graph->n_nodes;
-    const size_t bytes = sizeof *w->state + n * (sizeof(f8_witness_value) + sizeof(f8_ref));
+    const f8_graph *g = w->f->graph;
+    const size_t bytes = state_bytes(g), most = most_operands(g);
     w->state = a.alloc(a.user, bytes, 64);
     if (!w->state)
         return f8_fail(diag, F8_ERR_MEMORY, F8_NOWHERE, "out of memory: %zu bytes were wanted",
                        bytes);
     memset(w->state, 0, bytes);
     w->state->allocator = a;
-    w->state->g = w->f->graph;
+    w->state->g = g;
     w->state->value = (f8_witness_value *)(w->state + 1);
-    w->state->ref = (f8_ref *)(w->state->value + n);
+    w->state->operand_type = (f8_type *)(w->state->value + g->n_nodes);
+    w->state->operand = (const void **)(w->state->operand_type + most);
+    w->state->ref = (f8_ref *)(w->state->operand + most);
     return F8_OK;
 }
 
@@ -30,8 +48,7 @@ void f8_witness_end(f8_witness *w)
         return;
     f8_witness_forget(w);
     const f8_allocator a = w->state->allocator;
-    const uint32_t n = w->f->graph->n_nodes;
-    a.free(a.user, w->state, sizeof *w->state + n * (sizeof(f8_witness_value) + sizeof(f8_ref)));
+    a.free(a.user, w->state, state_bytes(w->state->g));
     w->state = NULL;
 }
 
@@ -189,7 +206,7 @@ static void unload(void *user)
 
 static f8_status judge_results(f8_witness *w, uint32_t group, const results *s, f8_diag *diag)
 {
-    enum { MOST = 16 };
+    enum { MOST = 16 }; /* is_bounded(): an attention's gradient has the most */
     const f8_graph *g = w->state->g;
     const f8_ref op = s->group->out[0];
     const f8_node *n = f8_at(g, op);

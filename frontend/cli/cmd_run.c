@@ -167,32 +167,55 @@ static const void *earlier_output(const run *r, size_t at, const fp8c_port *inpu
     return NULL;
 }
 
-/* Sets the values of dims that are bounds from the shapes in the files. */
-static bool fit_function(const run *r, size_t at)
+/* The shape of an input, in the file that is given for it. */
+typedef struct shape {
+    fp8c_tensor_view view;
+    int64_t dim[F8_ST_MAX_RANK];
+} shape;
+
+static size_t count_inputs(const run *r, size_t at)
 {
-    enum { MOST = 64 }; /* at most so many inputs give their shapes */
-    fp8c_tensor_view view[MOST] = {{0}};
-    const fp8c_tensor_view *views[MOST];
-    int64_t dim[MOST][F8_ST_MAX_RANK];
+    fp8c_port port;
+    int n = 0;
+    while (fp8c_program_port(r->program, r->function[at], FP8C_INPUT, n, &port) == FP8C_OK)
+        n++;
+    return (size_t)n;
+}
+
+static bool fit_shapes(const run *r, size_t at, shape *shapes, const fp8c_tensor_view **views)
+{
     f8_diag diag = {0};
     fp8c_port port;
     size_t n = 0;
-    for (int i = 0; n < MOST &&
-                    fp8c_program_port(r->program, r->function[at], FP8C_INPUT, i, &port) == FP8C_OK;
+    for (int i = 0; fp8c_program_port(r->program, r->function[at], FP8C_INPUT, i, &port) == FP8C_OK;
          i++) {
         if (port.variable >= 0)
             continue;
         const cli_tensor_file *file = given(r, port.name);
-        views[n] = file ? &view[n] : NULL;
-        view[n].shape = dim[n];
-        if (file && cli_tensor_file_shape(file, dim[n], &view[n].ndim, &diag) != F8_OK) {
+        shape *s = &shapes[n];
+        views[n++] = file ? &s->view : NULL;
+        s->view.shape = s->dim;
+        if (file && cli_tensor_file_shape(file, s->dim, &s->view.ndim, &diag) != F8_OK) {
             fprintf(stderr, "fp8c run: --input %s: ", port.name);
             return cli_file_fail(&diag);
         }
-        n++;
     }
     return fp8c_program_fit(r->program, r->function[at], views, n) == FP8C_OK ||
            cli_fail(r->ctx) == CLI_DONE;
+}
+
+/* Sets the values of dims that are bounds from the shapes in the files. */
+static bool fit_function(const run *r, size_t at)
+{
+    const size_t n = count_inputs(r, at);
+    shape *shapes = calloc(n + 1, sizeof *shapes);
+    const fp8c_tensor_view **views = calloc(n + 1, sizeof *views);
+    const bool ok = shapes && views && fit_shapes(r, at, shapes, views);
+    if (!shapes || !views)
+        fprintf(stderr, "fp8c: error: out of memory\n");
+    free(shapes);
+    free(views);
+    return ok;
 }
 
 static bool fit(const run *r)

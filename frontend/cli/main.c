@@ -20,9 +20,18 @@ static bool set_TOKENS(cli_TOKENS *to, const char *text)
     return !strcmp(text, "u16") || !strcmp(text, "u32") || !strcmp(text, "bytes");
 }
 
+/* Whether a list takes one more. If not, errno says so (E2BIG): what was given may be right. */
+static bool has_room(size_t n, size_t most)
+{
+    if (n < most)
+        return true;
+    errno = E2BIG;
+    return false;
+}
+
 static bool set_RECIPES(cli_RECIPES *to, const char *text)
 {
-    if (!*text || to->n == CLI_MAX_RECIPES)
+    if (!*text || !has_room(to->n, CLI_MAX_RECIPES))
         return false;
     to->text[to->n++] = text;
     return true;
@@ -30,7 +39,7 @@ static bool set_RECIPES(cli_RECIPES *to, const char *text)
 
 static bool set_TEXTS(cli_TEXTS *to, const char *text)
 {
-    if (!*text || to->n == CLI_MAX_TEXTS)
+    if (!*text || !has_room(to->n, CLI_MAX_TEXTS))
         return false;
     to->text[to->n++] = text;
     return true;
@@ -160,7 +169,7 @@ static bool set_SHARES(cli_SHARES *to, const char *text)
         errno = 0;
         const double x = strtod(text, &end);
         if (errno || end == text || strspn(text, "0123456789.") != (size_t)(end - text) ||
-            !(x > 0 && x < 1) || to->n == CLI_MAX_SHARES)
+            !(x > 0 && x < 1) || !has_room(to->n, CLI_MAX_SHARES))
             return false;
         add_share(to, x);
         if (!*end)
@@ -187,7 +196,7 @@ static bool set_LEVEL(cli_LEVEL *to, const char *text)
 static bool set_DIM(cli_DIM *to, char *text)
 {
     char *equals = strchr(text, '='), *end;
-    if (!equals || equals == text || to->n == CLI_MAX_DIMS)
+    if (!equals || equals == text || !has_room(to->n, CLI_MAX_DIMS))
         return false;
     errno = 0;
     const int64_t value = strtoll(equals + 1, &end, 10);
@@ -200,7 +209,7 @@ static bool set_DIM(cli_DIM *to, char *text)
 
 static bool set_RULE(cli_RULE *to, const char *text)
 {
-    if (!*text || to->n == CLI_MAX_RULES)
+    if (!*text || !has_room(to->n, CLI_MAX_RULES))
         return false;
     to->rule[to->n].origin = "--rule";
     to->rule[to->n++].text = text;
@@ -215,7 +224,7 @@ static bool set_LAYERS(cli_LAYERS *to, const char *text)
     const long long first = strtoll(text, &comma, 10);
     const long long last = *comma == ',' ? strtoll(comma + 1, &end, 10) : -1;
     if (errno || comma == text || *comma != ',' || end == comma + 1 || *end || first < 0 ||
-        last < 0 || to->n == CLI_MAX_RULES)
+        last < 0 || !has_room(to->n, CLI_MAX_RULES))
         return false;
     to->rule[to->n].origin = "--bf16-layers";
     to->rule[to->n].first = first;
@@ -250,10 +259,14 @@ static int parse_option(cli *c, int bit, char **argv, int argc, int *i)
         else if (arg && !*rest)                                                                    \
             return usage(c->command, "an argument is missing for", word);                          \
         c->given[CLI_AT_##field] = name;                                                           \
+        errno = 0;                                                                                 \
         if (value)                                                                                 \
             return set_##kind(&c->field, value)                                                    \
                        ? CLI_DONE                                                                  \
-                       : usage(c->command, "bad value for " name ":", value);                      \
+                       : usage(c->command,                                                         \
+                               errno == E2BIG ? "one too many for " name ":"                       \
+                                              : "bad value for " name ":",                         \
+                               value);                                                             \
     }
     CLI_OPTIONS(OPTION)
     CLI_MORE_OPTIONS(OPTION)

@@ -319,7 +319,7 @@ f8_status f8_p_type(f8_parser *p, f8_type *type)
     F8_TRY(f8_p_expect(p, '[', "'[' after the element type"));
     while (!f8_p_at(p, ']')) {
         if (type->rank == F8_MAX_RANK)
-            return f8_p_fail(p, p->tok.loc, "a type has at most %d dimensions", F8_MAX_RANK);
+            return f8_p_fail(p, p->tok.loc, "a type has at most %d axes", F8_MAX_RANK);
         if (type->rank > 0)
             F8_TRY(f8_p_expect(p, ',', "',' or ']'"));
         const f8_loc at = p->tok.loc;

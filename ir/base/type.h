@@ -25,7 +25,7 @@ typedef enum f8_dtype {
     F8_DTYPE_COUNT
 } f8_dtype;
 
-enum { F8_MAX_RANK = 5 };
+enum { F8_MAX_RANK = 8 };
 enum { F8_MAX_RANKS = 1024 }; /* processes that run one step together; a rank is one of them */
 
 /* An element type and a static shape: dim[0..rank), row-major. Rank 0 is a scalar of one

@@ -316,8 +316,8 @@ static f8_status own_results(f8_func *f)
     _Static_assert(F8_COPY_CLONE + MOST_RESULTS <= F8_CLONE_RECOMPUTED,
                    "copies and recomputed nodes have distinct clone numbers");
     if (f->n_out > MOST_RESULTS)
-        return f8_fail(g->diag, F8_ERR_UNSUPPORTED, F8_NOWHERE, "%s: more than %d results", f->name,
-                       MOST_RESULTS);
+        return f8_fail(g->diag, F8_ERR_UNSUPPORTED, g->loc[f->out[MOST_RESULTS].ref],
+                       "%s: more than %d results", f->name, MOST_RESULTS);
     for (size_t i = 0; i < f->n_out; i++) {
         f8_port *p = &f->out[i];
         const f8_ref base = f8_below_views(g, p->ref);

@@ -140,6 +140,13 @@ static CUresult load_module(CUmodule *out, const void *bytes)
     for (size_t i = 0; i < n; i++) {
         m->function[i] = (struct CUfunc_st){.module = m, .kernel = m->image->kernel[i]};
         place_arrays(m->image, &m->function[i]);
+        if (m->function[i].static_bytes > F8_EMU_SHARED_DEFAULT) { /* what ptxas refuses */
+            f8_emu_note("%s: %u bytes in arrays in shared memory, allowed %d",
+                        m->function[i].kernel->name, m->function[i].static_bytes,
+                        F8_EMU_SHARED_DEFAULT);
+            f8_emu_object_free(m);
+            return CUDA_ERROR_INVALID_IMAGE;
+        }
         const int left = F8_EMU_SHARED_DEFAULT - (int)m->function[i].static_bytes;
         m->function[i].dynamic_limit = left > 0 ? left : 0;
     }

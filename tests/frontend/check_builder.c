@@ -89,7 +89,7 @@ START_TEST(builder_failures)
     const fp8c_type bad_rank = {FP8C_F32, 9, {0}}, bad_dtype = {(fp8c_dtype)77, 1, {4}};
     ck_assert_int_eq(fp8c_module_create(ctx, "m", &m), FP8C_OK);
     ck_assert_int_eq(fp8c_module_param(m, "w", &bad_rank, FP8C_INIT_ZEROS, 0), FP8C_ERR_INPUT);
-    said(ctx, "'w': rank 9 is not 0 to 5");
+    said(ctx, "'w': rank 9 is not 0 to 8");
     ck_assert_int_eq(fp8c_module_param(m, "w", &bad_dtype, FP8C_INIT_ZEROS, 0), FP8C_ERR_INPUT);
     said(ctx, "'w': 77 is no dtype");
     ck_assert_int_eq(fp8c_module_param(m, "w", &t, (fp8c_init)9, 0), FP8C_ERR_INPUT);

@@ -463,7 +463,7 @@ START_TEST(no_memory_for_strides)
         ;
     l.p->arena.failed = 0;
     ck_assert_int_eq(fp8c_program_variable_view(l.p, 0, &v), FP8C_ERR_MEMORY);
-    said(l.ctx, "out of memory: 48 bytes were wanted");
+    said(l.ctx, "out of memory: 80 bytes were wanted");
     ck_assert_int_eq(fp8c_program_port_view(l.p, 0, FP8C_INPUT, 0, &v), FP8C_ERR_MEMORY);
     ck_assert(v.ndim == 77 && !l.p->arena.failed);
     c.fail_at = 0;

@@ -206,7 +206,7 @@ START_TEST(module_errors)
     expect("'v': it has more than 2^47 bytes");
     v.type.rank = 9;
     f8_module_var(m, &v);
-    expect("'v': at most 5 axes");
+    expect("'v': at most 8 axes");
     v.type = type2(F8_I32, 2, 2);
     v.init = F8_INIT_NORMAL;
     f8_module_var(m, &v);

@@ -86,6 +86,26 @@ static const char *const texts[] = {
     "{to = f32}\n}\n",
     "func f(%a: f32[4, 9, 1]) -> (%y: f32[1, 9, 1]) {\n"
     "  return add(reduce_max(neg(%a)) {axis = 0}, 0)\n}\n",
+    /* six to eight axes: along every second one, moved, reduced, cut and joined */
+    "func f(%a: bf16[2, 1, 3, 1, 2, 1, 2, 7], %b: f32[2, 5, 3, 2, 2, 3, 2, 7], %c: f32[5, 1, 2, 1, "
+    "3, 1, 1]) -> (%y: f32[2, 5, 3, 2, 2, 3, 2, 7]) {\n"
+    "  return fma(exp(cast(%a) {to = f32}), %b, neg(%c))\n}\n",
+    "func f(%a: f32[3, 1, 2, 2, 5, 2, 3, 4]) -> (%y: f32[4, 3, 2, 5, 2, 2, 1, 3], %z: f32[3, 1, 1, "
+    "2, 1, 2, 3, 1]) {\n"
+    "  %e = exp(%a)\n  return transpose(%e) {perm = [7, 6, 5, 4, 3, 2, 1, 0]}, reduce_sum(%e) "
+    "{axes = [2, 4, 7]}\n}\n",
+    "func f(%a: f32[2, 8, 6, 5]) -> (%y: bf16[16, 6, 5], %z: f32[2, 8, 6, 5]) {\n"
+    "  %w = transpose(reshape(exp(%a)) {shape = [2, 4, 2, 2, 3, 5]}) {perm = [0, 1, 3, 2, 4, 5]}\n"
+    "  %s = softmax(%w)\n"
+    "  return cast(reshape(%s) {shape = [16, 6, 5]}) {to = bf16}, reshape(transpose(%s) {perm = "
+    "[0, "
+    "1, 3, 2, 4, 5]}) {shape = [2, 8, 6, 5]}\n}\n",
+    "func f(%a: f32[2, 1, 2, 3, 2, 4, 5], %b: f32[2, 1, 2, 1, 2, 4, 5]) -> (%y: f32[2, 1, 2, 3, 2, "
+    "4, 5], %z: f32[3, 2, 2, 2, 3, 2, 2, 5]) {\n"
+    "  %s = slice(%a) {axis = 3, start = 1, stop = 3}\n"
+    "  %c = concat(neg(%s), %b) {axis = 3}\n"
+    "  return softmax(%c), broadcast(slice(%c) {axis = 5, start = 0, stop = 2}) {shape = [3, 2, 2, "
+    "2, 3, 2, 2, 5]}\n}\n",
 };
 enum { N_TEXTS = sizeof texts / sizeof *texts };
 

@@ -23,7 +23,7 @@ INPUT, OUTPUT = 0, 1
 # ---- the C API ----
 
 class Type(c.Structure):
-    _fields_ = [("dtype", c.c_int), ("rank", c.c_int32), ("dim", c.c_int64 * 5)]
+    _fields_ = [("dtype", c.c_int), ("rank", c.c_int32), ("dim", c.c_int64 * 8)]
 
 
 class Port(c.Structure):

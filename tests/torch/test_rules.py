@@ -202,6 +202,7 @@ class Rules(unittest.TestCase):
             "unsqueeze": lambda x: x.unsqueeze(1),
             "squeeze": lambda x: x.unsqueeze(1).squeeze(1),
             "permute": lambda x: x.permute(2, 0, 3, 1),
+            "windows": lambda x: x.view(1, 2, 3, 2, 2, 5).permute(0, 1, 3, 2, 4, 5).reshape(4, 6, 5),
             "transpose": lambda x: x.transpose(-1, 1),
             "mT": lambda x: x.mT,
             "expand": lambda x: x.unsqueeze(0).expand(3, -1, -1, -1, -1),

@@ -20,7 +20,7 @@ from ctypes import c_uint64 as u64
 from ctypes import c_void_p as ptr
 
 VERSION = (0, 1, 0)  # of the header, and so of the library that this package takes
-MAX_RANK = 5
+MAX_RANK = 8
 MAX_BOUNDS = 8
 NCCL_ID = 128
 

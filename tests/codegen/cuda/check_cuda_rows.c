@@ -65,6 +65,32 @@ START_TEST(softmaxes)
 }
 END_TEST
 
+/* No number of reductions in a stage is too many. Where a block has a row it has memory for 40. */
+START_TEST(many_reductions)
+{
+    static const struct {
+        int n, cols;
+    } many[] = {{40, 5000}, {41, 5000}, {200, 5000}, {65, 300}, {200, 16}};
+    kcase c;
+    kc_begin(&c);
+    kc_many_reductions(&c, 3, many[_i].cols, many[_i].n, many[_i].cols > 256);
+    check(&c);
+    kc_end(&c);
+}
+END_TEST
+
+/* Nor of values that a later stage needs: beyond 64 they are computed once more. */
+START_TEST(many_near)
+{
+    static const int many[] = {64, 65, 140};
+    kcase c;
+    kc_begin(&c);
+    kc_many_near(&c, 2, _i ? 100 : 1032, many[_i]);
+    check(&c);
+    kc_end(&c);
+}
+END_TEST
+
 START_TEST(pointwise)
 {
     kcase c;
@@ -440,6 +466,8 @@ Suite *f8_suite(void)
     tcase_add_loop_test(device, layernorms, 0, 2);
     tcase_add_loop_test(device, wide_rows, 0, 8);
     tcase_add_loop_test(device, softmaxes, 0, 2);
+    tcase_add_loop_test(device, many_reductions, 0, 5);
+    tcase_add_loop_test(device, many_near, 0, 3);
     tcase_add_loop_test(device, pointwise, 0, 4);
     tcase_add_test(device, ints_and_truth);
     tcase_add_loop_test(device, dtypes, 0, 4);

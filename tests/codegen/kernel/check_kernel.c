@@ -299,6 +299,29 @@ START_TEST(views)
 }
 END_TEST
 
+/* No number of reductions in a stage is too many, nor of values that are kept for a later one. */
+static const int many[] = {64, 65, 200};
+
+START_TEST(many_reductions)
+{
+    kcase c;
+    kc_begin(&c);
+    kc_many_reductions(&c, 3, _i ? 45 : 16, many[_i], _i > 0);
+    kc_check(&c);
+    kc_end(&c);
+}
+END_TEST
+
+START_TEST(many_near)
+{
+    kcase c;
+    kc_begin(&c);
+    kc_many_near(&c, 2, 45, many[_i]);
+    kc_check(&c);
+    kc_end(&c);
+}
+END_TEST
+
 START_TEST(long_rows)
 {
     kcase c;
@@ -373,6 +396,8 @@ Suite *f8_suite(void)
     tcase_add_loop_test(rows, copies, 0, KC_RAGGED);
     tcase_add_loop_test(rows, views, 0, KC_RAGGED);
     tcase_add_test(rows, long_rows);
+    tcase_add_loop_test(rows, many_reductions, 0, 3);
+    tcase_add_loop_test(rows, many_near, 0, 2);
     tcase_add_test(rows, small_shapes);
     suite_add_tcase(s, rows);
     suite_add_tcase(s, narrow_case());

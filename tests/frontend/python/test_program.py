@@ -111,6 +111,15 @@ class Values(unittest.TestCase):
         for got, want in zip((loss, dx, dw), expected):  # 5 and 7 terms in f32
             np.testing.assert_allclose(got, want, rtol=0, atol=16 * 2**-24 * max(1, np.abs(want).max()))
 
+    def test_eight_axes(self):
+        text = ("module m\nfunc forward(%x: f32[2, 1, 2, 3, 2, 1, 2, 3]) -> (%y: f32[3, 2, 1, 2, 3, 2, 1, 2]) "
+                "{ return transpose(%x) {perm = [7, 6, 5, 4, 3, 2, 1, 0]} }\n")
+        program = fp8c.Module.parse(text).compile(inference=True, recipe="f32")
+        x = np.arange(144, dtype=np.float32).reshape(2, 1, 2, 3, 2, 1, 2, 3)
+        y = np.zeros(x.shape[::-1], np.float32)
+        program.call("eval", [x], [y])
+        np.testing.assert_array_equal(y, x.transpose())
+
     def test_outputs_made_here(self):
         program = linear_program()
         saved = program.saved()

@@ -14,7 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { PATH_ROOM = 4096, MAX_ARGS = 64, ROTATING = 8 };
+enum { PATH_ROOM = 4096, MAX_ARGS = 256, ROTATING = 8 };
 
 static char folder[PATH_ROOM];
 static f8_cli_result last;

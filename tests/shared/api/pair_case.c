@@ -3,7 +3,7 @@
 
 #include "tests/shared/api/view.h"
 
-enum { PORTS = 256 };
+enum { PORTS = 4096 };
 
 void pair_end(pair_values *v)
 {

@@ -5,7 +5,7 @@
 
 #include "tests/shared/api/api.h"
 
-enum { PAIR_VALUES = 400 };
+enum { PAIR_VALUES = 4000 };
 
 typedef struct pair_value {
     char name[96];

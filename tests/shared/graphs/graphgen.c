@@ -44,6 +44,33 @@ int64_t f8_gen_size(f8_gen *t)
     return PICK(t, sizes);
 }
 
+/* Shapes of four to eight axes that broadcast into the first of them. New tensors have them, too.
+ */
+static void add_deep_shapes(f8_gen *t)
+{
+    f8_type s[4] = {{.rank = (uint8_t)(4 + f8_gen_below(t, F8_MAX_RANK - 3))}};
+    int64_t n = 1;
+    for (int i = 0; i < s->rank; i++) {
+        s->dim[i] = 1 + f8_gen_below(t, i + 1 < s->rank ? 4 : 40);
+        while (n * s->dim[i] > 20000)
+            s->dim[i] = 1;
+        n *= s->dim[i];
+    }
+    s[1] = s[2] = s[3] = *s;
+    for (int i = 0; i < s->rank; i++) {
+        if (i % 2)
+            s[1].dim[i] = 1;
+        if (f8_gen_chance(t, 2))
+            s[2].dim[i] = 1;
+    }
+    const int drop = 1 + f8_gen_below(t, s->rank - 1); /* first axes that the last one lacks */
+    s[3].rank = (uint8_t)(s->rank - drop);
+    memmove(s[3].dim, s[3].dim + drop, s[3].rank * sizeof *s[3].dim);
+    memcpy(t->shape + t->n_shapes, s, sizeof s);
+    memcpy(t->shape, s, sizeof s);
+    t->n_shapes += 4;
+}
+
 /* A family that broadcasts and reshapes into itself in many ways. */
 static void choose_shapes(f8_gen *t)
 {
@@ -61,6 +88,8 @@ static void choose_shapes(f8_gen *t)
     };
     memcpy(t->shape, all, sizeof all);
     t->n_shapes = (int)(sizeof all / sizeof all[0]);
+    if (f8_gen_chance(t, 3))
+        add_deep_shapes(t);
 }
 
 /* ---- values ---- */

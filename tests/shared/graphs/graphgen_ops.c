@@ -202,7 +202,7 @@ static void reshape(f8_gen *t)
 {
     const f8_ref a = f8_gen_some(t, PICK(t, movable));
     int64_t n = f8_type_elements(f8_type_of(t->g, a));
-    f8_type to = {.rank = (uint8_t)(1 + f8_gen_below(t, 3))};
+    f8_type to = {.rank = (uint8_t)(1 + f8_gen_below(t, f8_gen_chance(t, 3) ? F8_MAX_RANK : 3))};
     for (int i = 0; i < to.rank; i++) {
         int64_t d = n;
         if (i < to.rank - 1) {

@@ -5,7 +5,7 @@
 
 #include "tests/shared/graphs/graphgen.h"
 
-enum { F8_GEN_VALUES = 1024, F8_GEN_SHAPES = 16, F8_GEN_ELEMENTS = 70000, F8_GEN_STATES = 64 };
+enum { F8_GEN_VALUES = 1024, F8_GEN_SHAPES = 20, F8_GEN_ELEMENTS = 70000, F8_GEN_STATES = 64 };
 
 typedef struct f8_gen {
     uint64_t random;

@@ -444,3 +444,30 @@ void kc_small_shapes(kcase *c, bool in_place)
     kc_out(c, f8_broadcast(g, f8_const(g, 0), &zeros));
     kc_phase(c, 1, 45);
 }
+
+void kc_many_reductions(kcase *c, int rows, int cols, int n, bool sums)
+{
+    static const f8_op ops[] = {F8_OP_REDUCE_MAX, F8_OP_REDUCE_AMAX, F8_OP_REDUCE_SUM};
+    f8_graph *g = c->g;
+    const f8_ref x = kc_input(c, F8_F32, 2, rows, cols), y = kc_input(c, F8_F32, 2, rows, cols);
+    for (int i = 0; i < n; i++) {
+        const f8_ref by = f8_binary(g, F8_OP_MUL, y, f8_const(g, 1 + 0.25 * i));
+        kc_out(c, f8_reduce(g, ops[i % (sums ? 3 : 2)], f8_binary(g, F8_OP_SUB, x, by), -1));
+    }
+    kc_phase(c, rows, cols);
+}
+
+void kc_many_near(kcase *c, int rows, int cols, int n)
+{
+    f8_graph *g = c->g;
+    const f8_ref x = kc_input(c, F8_F32, 2, rows, cols);
+    for (int i = 0; i < n; i++) {
+        f8_ref v = f8_binary(g, F8_OP_ADD, x, f8_const(g, 0.125 * i));
+        for (int k = 0; k < 9;
+             k++) /* dearer than what is computed twice (codegen/kernel/build.c) */
+            v = f8_binary(g, F8_OP_MUL, v, x);
+        const f8_ref top = f8_reduce(g, F8_OP_REDUCE_MAX, v, -1);
+        kc_out(c, f8_reduce(g, F8_OP_REDUCE_SUM, f8_binary(g, F8_OP_SUB, v, top), -1));
+    }
+    kc_phase(c, rows, cols);
+}

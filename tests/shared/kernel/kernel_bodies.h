@@ -58,6 +58,10 @@ extern const int kc_tile_size[KC_TILE_SIZES][2];
 void kc_tiles(kcase *c, int rows, int cols, int high, int wide);
 /* Maximum, exp, sum, division; amax of the result and the logarithm of the sum. */
 void kc_softmax(kcase *c, int rows, int cols);
+/* n reductions of each row in one stage: maxima, amaxes and, with `sums`, sums in turn. */
+void kc_many_reductions(kcase *c, int rows, int cols, int n, bool sums);
+/* n values that a later stage needs and that take long to compute. */
+void kc_many_near(kcase *c, int rows, int cols, int n);
 /* Every pointwise op of f32: unary in one flat phase; binary and FMA by rows, in a phase for each
  * broadcast. */
 void kc_pointwise(kcase *c, int rows, int cols);

@@ -46,6 +46,7 @@ void kc_place(kcase *c, f8_ref r)
 {
     ck_assert_msg(r, "%s", c->diag.text);
     const f8_type *t = f8_type_of(c->g, r);
+    ck_assert_uint_lt(r, sizeof c->place / sizeof *c->place);
     c->place[r] = (f8_place){F8_SPACE_ARENA, -1, c->bytes, f8_type_columns(t)};
     c->bytes += (f8_type_bytes(t) + 63) / 64 * 64 + GUARD;
 }
@@ -100,6 +101,7 @@ void kc_out(kcase *c, f8_ref r)
     ck_assert_msg(r, "%s", c->diag.text);
     if (c->place[r].space == F8_SPACE_NONE)
         kc_place(c, r);
+    ck_assert_uint_lt(c->n_out, KC_LIST);
     c->out[c->n_out++] = r;
 }
 
@@ -186,8 +188,8 @@ void kc_fill(kcase *c)
 
 static void run_kernel(kcase *c, const f8_step *s, int64_t tasks_a_call, bool backwards)
 {
-    void *args[64];
-    ck_assert_uint_le(s->n_args, 64);
+    void *args[KC_LIST];
+    ck_assert_uint_le(s->n_args, KC_LIST);
     for (uint32_t i = 0; i < s->n_args; i++)
         args[i] = s->arg[i].space == F8_SPACE_CONST ? (void *)(c->plan.constants + s->arg[i].offset)
                                                     : (void *)(c->memory + s->arg[i].offset);

@@ -30,7 +30,7 @@ typedef struct kcase {
     f8_ref first; /* nodes from here on belong to the next phase */
     f8_ref out[KC_LIST], input[KC_LIST];
     uint32_t n_out, outs_used, n_input;
-    f8_place place[4 * KC_LIST];
+    f8_place place[8 * KC_LIST];
     uint32_t **value; /* by ref, after kc_evaluate: held forms (f32 bits, i32, 0/1, encodings) */
     uint8_t *memory;
     int64_t bytes;

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_KERNELS = 256, MAX_ARGS = 64, MAX_WORDS = 512 };
+enum { MAX_KERNELS = 256, MAX_ARGS = KC_LIST, MAX_WORDS = 512 };
 
 #define CU(call) ck_assert_int_eq(j->cuda->cu.call, CUDA_SUCCESS)
 

@@ -17,11 +17,11 @@ from typing import Any, Sequence
 
 import sympy
 
+from .._header import MAX_RANK
 from .places import Unsupported
 
 Size = Any  # int | sympy.Expr
 Shape = tuple[Size, ...]
-MAX_AXES = 5
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
 
 
@@ -142,8 +142,8 @@ class Builder:
         **attributes: Any,
     ) -> Value:
         """A call. A number as an operand is a literal. Attributes that are None are left out."""
-        if len(shape) > MAX_AXES:
-            raise Unsupported(name, f"a value has {len(shape)} axes; the language has {MAX_AXES}")
+        if len(shape) > MAX_RANK:
+            raise Unsupported(name, f"a value has {len(shape)} axes; the language has {MAX_RANK}")
         if any(isinstance(s, int) and s < 1 for s in shape):
             raise Unsupported(name, "a value has no elements")
         values = [self.literal(o) if isinstance(o, (int, float)) else o for o in operands]
