@@ -149,8 +149,7 @@ static bool replay_one(cli_triage *t, cli_replay *r, cli_replayed *out)
     return ok;
 }
 
-/* Whether `mine` is true on any rank: all must take the same branch. */
-static bool any_rank(const cli_triage *t, bool mine)
+bool cli_triage_any_rank(const cli_triage *t, bool mine)
 {
     int32_t own = mine, all[F8_MAX_RANKS];
     cli_ranks *ranks = t->c->ranks;
@@ -168,20 +167,38 @@ static const char *differs_in(cli_triage *t, cli_replay *r, const cli_replayed *
     const char *what = s ? difference(s, now) : NULL;
     if (s && !what && (t->found.first.known || *t->found.variable))
         what = "fingerprint";
-    if (!any_rank(t, what != NULL) && s && !has_checksum(r, s))
+    if (!cli_triage_any_rank(t, what != NULL) && s && !has_checksum(r, s))
         what = "checksum of all variables";
-    return any_rank(t, what != NULL) && !what ? "fingerprint" : what;
+    return cli_triage_any_rank(t, what != NULL) && !what ? "fingerprint" : what;
 }
 
-/* Replays up to step `end` and stops at the first that has other bits than its record. */
-static bool replay_to(cli_triage *t, cli_replay *r, int64_t end, cli_replayed *last)
+/* A checkpoint that differs from its record: names the first variable that does, where the replay
+ * from an older one has come to its step. */
+static void compare_checkpoint(cli_triage *t, const cli_replay *r)
+{
+    cli_fingerprint now = {0};
+    fp8c_variable v;
+    f8_triage *f = &t->found;
+    if (!f->changed || r->at != f->changed || *f->variable)
+        return;
+    cli_fingerprint_variables(&now, r->program);
+    for (size_t i = 0; i < now.n_variables && i < t->changed.n_variables && !*f->variable; i++)
+        if (now.variable[i] != t->changed.variable[i] &&
+            fp8c_program_variable(r->program, (int)i, &v) == FP8C_OK)
+            cli_triage_copy_text(f->variable, sizeof f->variable, v.name);
+    cli_fingerprint_free(&now);
+}
+
+/* Replays up to step `end` and stops at the first that has other bits than its record. *bad, which
+ * may be NULL: whether the last one is bad. */
+static bool replay_to(cli_triage *t, cli_replay *r, int64_t end, cli_replayed *last, bool *bad)
 {
     f8_triage *f = &t->found;
     f->differs = 0;
-    t->from = r->at;
     while (r->at < end && !f->differs) {
-        if (!replay_one(t, r, last))
+        if (!replay_one(t, r, last) || (bad && !cli_triage_guard_step(t, r, last, bad)))
             return false;
+        compare_checkpoint(t, r);
         f->differs_in = differs_in(t, r, last);
         f->differs = f->differs_in ? r->at : 0;
     }
@@ -190,18 +207,27 @@ static bool replay_to(cli_triage *t, cli_replay *r, int64_t end, cli_replayed *l
 
 /* ---- the device ---- */
 
-/* Notes an input or a variable that is not finite before the step that comes next. */
+/* Notes an input that is not finite before the step that comes next, and its row. */
 static bool look_for_nonfinite(cli_triage *t, cli_replay *r)
 {
     fp8c_found found = {.struct_size = sizeof found};
-    if (!cli_data_fill(r->data, r->program, r->micro_step, r->c->seed,
-                       (uint64_t)(r->at * r->accumulate)))
-        return false;
-    if (fp8c_program_find_nonfinite(r->program, r->micro_step, 0, &found) != FP8C_OK)
-        return cli_fail(r->ctx) == CLI_DONE;
-    const bool is_input = found.tensor && !strcmp(found.role, "input");
-    cli_triage_copy_text(t->found.input, sizeof t->found.input, is_input ? found.tensor : NULL);
-    cli_triage_copy_text(t->found.state, sizeof t->found.state, is_input ? NULL : found.tensor);
+    fp8c_port port;
+    f8_triage *f = &t->found;
+    for (int64_t a = 0; a < r->accumulate && !*f->input; a++) {
+        const uint64_t batch = (uint64_t)(r->at * r->accumulate + a);
+        if (!cli_data_fill(r->data, r->program, r->micro_step, r->c->seed, batch))
+            return false;
+        if (fp8c_program_find_nonfinite(r->program, r->micro_step, 0, &found) != FP8C_OK)
+            return cli_fail(r->ctx) == CLI_DONE;
+        if (!found.tensor || strcmp(found.role, "input") != 0)
+            continue;
+        cli_triage_copy_text(f->input, sizeof f->input, found.tensor);
+        const int at = fp8c_program_find_port(r->program, r->micro_step, FP8C_INPUT, found.tensor);
+        if (fp8c_program_port(r->program, r->micro_step, FP8C_INPUT, at, &port) != FP8C_OK)
+            continue;
+        cli_triage_copy_text(f->row.input, sizeof f->row.input, found.tensor);
+        cli_triage_note_row(t, batch, found.index / (found.elements / port.type.dim[0]));
+    }
     return true;
 }
 
@@ -278,12 +304,13 @@ static bool replay_on_other_threads(cli_triage *t)
         return true;
     r.c = &own;
     f->threads = own.threads = t->threads == 1 ? 2 : 1;
-    const bool ok = cli_replay_open(&r, &(cli_replay_as){0}) && cli_replay_load(&r, f->step) &&
+    const bool ok = cli_replay_open(&r, &(cli_replay_as){0}) &&
+                    cli_replay_load(&r, f->checkpoint + 1) &&
                     cli_replay_until(&r, f->step, &last);
     cli_replay_close(&r);
     if (!ok)
         return false;
-    f->unstable = any_rank(t, !same_bits(&t->bad, &last));
+    f->unstable = cli_triage_any_rank(t, !same_bits(&t->bad, &last));
     cli_triage_say(t, "on %d thread%s: %s", f->threads, f->threads == 1 ? "" : "s",
                    f->unstable ? "other bits" : "the same bits");
     return true;
@@ -296,10 +323,10 @@ static bool look_back(cli_triage *t, cli_replay *r, cli_replayed *out)
     f8_triage *f = &t->found;
     const double start = f8_seconds_now();
     int64_t end = f->checkpoint;
-    while (!f->differs && any_rank(t, f8_seconds_now() - start < SEARCH) &&
+    while (!f->differs && cli_triage_any_rank(t, f8_seconds_now() - start < SEARCH) &&
            cli_replay_load_older(r, end)) {
-        const int64_t from = r->at;
-        if (!replay_to(t, r, end, out))
+        const int64_t from = t->from = r->at;
+        if (!replay_to(t, r, end, out, NULL))
             return false;
         say_replayed(t, from, r->at);
         end = from;
@@ -312,28 +339,139 @@ static bool look_back(cli_triage *t, cli_replay *r, cli_replayed *out)
 static bool has_found(const cli_triage *t)
 {
     const f8_triage *f = &t->found;
-    return any_rank(t, f->wrong.known || *f->input);
+    return cli_triage_any_rank(t, f->wrong.known || *f->input);
 }
 
-/* Replays the run up to the bad step, and judges what the device computed. */
+/* Notes whether the checkpoint that was loaded has other bits than the record of its step, or a
+ * variable that is bad. */
+static bool look_at_checkpoint(cli_triage *t, cli_replay *r, bool *odd)
+{
+    f8_triage *f = &t->found;
+    const cli_triage_step *s = cli_triage_step_at(t, r->at);
+    f->checkpoint = r->at;
+    if (!cli_triage_look_at_state(t, r))
+        return false;
+    if (s && !has_checksum(r, s)) {
+        f->changed = r->at;
+        cli_fingerprint_free(&t->changed);
+        cli_fingerprint_variables(&t->changed, r->program);
+    }
+    *odd = cli_triage_any_rank(t, *f->state || f->changed == r->at);
+    return true;
+}
+
+/* Loads the newest checkpoint before the bad step; if something is odd in it, an older one, which
+ * may be from before. */
+static bool load(cli_triage *t, cli_replay *r)
+{
+    bool odd = false;
+    if (!cli_replay_load(r, t->found.step))
+        return false;
+    r->quiet = true;
+    t->found.passed_over = r->passed_over;
+    if (!look_at_checkpoint(t, r, &odd))
+        return false;
+    while (odd && t->found.checkpoint > 0) {
+        const int64_t newest = t->found.checkpoint;
+        if (!cli_replay_load_older(r, newest))
+            return cli_replay_load(r, newest + 1);
+        if (!look_at_checkpoint(t, r, &odd))
+            return false;
+    }
+    return true;
+}
+
+/* What update makes wrong shows in the next step: if nothing else does, that is replayed, too. */
+static bool replay_beyond(cli_triage *t, cli_replay *r)
+{
+    cli_triage_step *next = cli_triage_step_at(t, t->found.step + 1);
+    cli_replayed out;
+    if (!next || !*next->loss_hex)
+        return true;
+    if (!replay_to(t, r, t->found.step + 1, &out, NULL))
+        return false;
+    t->bad = t->found.differs ? out : t->bad;
+    return true;
+}
+
+/* Replays under a guard up to step `end`: the bad one, or a later one that has raised its alarm. A
+ * guard does not look in each step, so the first step that is bad in the replay is the bad one. */
+static bool replay_guarded(cli_triage *t, cli_replay *r, int64_t end, cli_replayed *last)
+{
+    f8_triage *f = &t->found;
+    while (r->at < end && !f->differs) {
+        bool bad = false;
+        if (!replay_to(t, r, r->at + 1, last, &bad))
+            return false;
+        bad = bad && r->at >= f->step;
+        if (r->at > f->step && bad && !f->replay_bad)
+            f->step = r->at;
+        if (r->at <= f->step || f->differs)
+            t->bad = *last;
+        f->replay_bad |= bad;
+    }
+    return true;
+}
+
+/* The step that raised the alarm of the bad one has it again, or else the device was wrong. */
+static void compare_alarm(cli_triage *t, const cli_replay *r)
+{
+    f8_triage *f = &t->found;
+    const bool gone = cli_triage_any_rank(t, !cli_triage_alarm_recurs(t, r));
+    f->replay_bad |= !gone;
+    if (gone) {
+        f->differs = f->step;
+        f->differs_in = f->differs_in ? f->differs_in : "alarm on another rank";
+    }
+}
+
+/* Replays the run up to the bad step, beside its records and under a guard. */
+static bool replay_run(cli_triage *t, cli_replay *r, cli_replayed *last)
+{
+    f8_triage *f = &t->found;
+    const bool late = *f->alarm && t->alarm.raised > f->step && cli_triage_is_scale(t);
+    if (!load(t, r) || !cli_triage_guard_begin(t, r))
+        return false;
+    const int64_t from = t->from = r->at;
+    if (!replay_guarded(t, r, late ? t->alarm.raised : f->step, last))
+        return false;
+    if (*f->alarm && !f->differs)
+        compare_alarm(t, r);
+    if (!f->differs && !f->replay_bad && !replay_beyond(t, r))
+        return false;
+    say_replayed(t, from, r->at);
+    *last = t->bad;
+    f->infinite = !last->finite;
+    return true;
+}
+
+/* Judges the bad step. If a variable had NaN or Inf before it, the step before has made them. */
+static bool judge_bad_step(cli_triage *t, cli_replay *r)
+{
+    f8_triage *f = &t->found;
+    if (!judge(t, r, f->step, &f->wrong))
+        return false;
+    if (!f->infinite || f->wrong.known || !f->nonfinite.known || !*f->nonfinite_input ||
+        f->step - 1 <= f->checkpoint ||
+        fp8c_program_find_variable(r->program, f->nonfinite_input) < 0)
+        return true;
+    f->nonfinite = (f8_triage_value){0};
+    return judge(t, r, f->step - 1, &f->wrong);
+}
+
+/* Replays the run, and judges what the device computed. */
 static bool look_at_device(cli_triage *t, cli_replay *r)
 {
     f8_triage *f = &t->found;
     cli_replayed last;
-    if (!cli_replay_load(r, f->step))
+    const bool ok = replay_run(t, r, &last);
+    cli_triage_guard_end(t);
+    cli_fingerprint_free(&t->changed);
+    if (!ok)
         return false;
-    r->quiet = true;
-    f->checkpoint = r->at;
-    f->passed_over = r->passed_over;
-    if (!replay_to(t, r, f->step, &last))
-        return false;
-    say_replayed(t, f->checkpoint, r->at);
-    f->replay_bad = cli_triage_is_bad(t, &last);
-    f->infinite = !last.finite;
-    t->bad = last;
     t->threads = threads_of(r);
     if (!f->differs &&
-        (!judge(t, r, f->step, &f->wrong) || (!has_found(t) && !look_back(t, r, &last))))
+        (!judge_bad_step(t, r) || (!has_found(t) && !look_back(t, r, &last))))
         return false;
     return !f->differs || (replay_again(t, r, &last) && judge(t, r, f->differs, &f->wrong));
 }
@@ -391,12 +529,12 @@ static bool gather(cli_triage *t)
 static bool halve(cli_triage *t, cli_replay *r, int64_t first, double start)
 {
     f8_triage *f = &t->found;
-    while (first < f->began && any_rank(t, f8_seconds_now() - start < SEARCH)) {
+    while (first < f->began && cli_triage_any_rank(t, f8_seconds_now() - start < SEARCH)) {
         f8_triage_value own = {0};
         const int64_t middle = first + (f->began - first) / 2;
         if (!judge(t, r, middle, &own))
             return false;
-        if (!any_rank(t, own.known)) {
+        if (!cli_triage_any_rank(t, own.known)) {
             first = middle + 1;
             continue;
         }
@@ -415,7 +553,7 @@ static bool find_begin(cli_triage *t, cli_replay *r)
     int64_t from = f->checkpoint;
     f->began = f->differs ? f->differs : f->step;
     while (halve(t, r, from + 1, start)) {
-        if (f->began > from + 1 || !any_rank(t, f8_seconds_now() - start < SEARCH) ||
+        if (f->began > from + 1 || !cli_triage_any_rank(t, f8_seconds_now() - start < SEARCH) ||
             !cli_replay_load_older(r, from))
             return true;
         from = r->at;
@@ -436,7 +574,7 @@ static bool look_at_bf16(cli_triage *t)
     if (!ok)
         return false;
     t->found.wrong_in_bf16 = own;
-    t->found.wrong_in_bf16.known = any_rank(t, own.known);
+    t->found.wrong_in_bf16.known = cli_triage_any_rank(t, own.known);
     cli_triage_say(t, "under bf16 the same step has %s",
                    t->found.wrong_in_bf16.known ? "a wrong value, too" : "no wrong value");
     return true;
@@ -446,9 +584,10 @@ bool cli_triage_device(cli_triage *t)
 {
     cli_replay r = cli_triage_replay(t);
     r.quiet = false; /* for the first load */
-    bool ok = cli_replay_open(&r, &(cli_replay_as){.witness = true}) &&
+    bool ok = cli_replay_open(&r, &(cli_replay_as){.witness = true,
+                                                  .stats = cli_triage_stats(t)}) &&
               cli_folder_fits(&t->folder, r.ctx, r.program, &t->data) && look_at_device(t, &r);
-    if (ok && any_rank(t, t->found.wrong.known))
+    if (ok && cli_triage_any_rank(t, t->found.wrong.known))
         ok = find_begin(t, &r);
     cli_replay_close(&r);
     if (!ok || !gather(t))

@@ -38,6 +38,36 @@ static double of_hex(const char *hex)
     return hex ? strtod(hex, NULL) : NAN;
 }
 
+/* NAN where it is no number: records have NaN and Inf as null. */
+static double number_of(const json_t *record, const char *name)
+{
+    const json_t *x = json_object_get(record, name);
+    return json_is_number(x) ? json_number_value(x) : NAN;
+}
+
+/* Keeps the alarm whose first bad step is the first one. One that comes later may be its effect: the
+ * history of `delayed` hides later bad steps, and a scale that comes back is far, too. */
+static void take_alarm(cli_triage_alarm *a, const json_t *r, int64_t step)
+{
+    const json_int_t since = json_integer_value(json_object_get(r, "since"));
+    const char *kind = json_string_value(json_object_get(r, "kind"));
+    const bool explodes = kind && !strcmp(kind, "loss_explodes"),
+               of_scale = kind && !strcmp(kind, "scale");
+    const int64_t at = explodes ? since + 1 : of_scale ? since : step; /* the first far one */
+    const int64_t first = at > 0 && at < step ? at : step;
+    if (a->step && a->step <= first)
+        return;
+    *a = (cli_triage_alarm){.step = first,
+                            .raised = step,
+                            .value = number_of(r, "value"),
+                            .limit = number_of(r, "limit")};
+    cli_triage_copy_text(a->kind, sizeof a->kind, kind);
+    cli_triage_copy_text(a->text, sizeof a->text,
+                         json_string_value(json_object_get(r, "message")));
+    cli_triage_copy_text(a->tensor, sizeof a->tensor,
+                         json_string_value(json_object_get(r, "tensor")));
+}
+
 static f8_status take(void *user, const f8_run_line *line, f8_diag *diag)
 {
     cli_triage *t = user;
@@ -65,13 +95,8 @@ static f8_status take(void *user, const f8_run_line *line, f8_diag *diag)
         if (!s->fingerprint)
             s->fingerprint = json_array();
         json_array_append(s->fingerprint, (json_t *)(uintptr_t)line->record);
-    } else if (!strcmp(event, "warning") && !t->alarm) {
-        const json_int_t since = json_integer_value(json_object_get(r, "since"));
-        const char *kind = json_string_value(json_object_get(r, "kind"));
-        const bool explodes = kind && !strcmp(kind, "loss_explodes");
-        t->alarm = explodes && since + 1 < step ? since + 1 : step; /* the first far loss */
-        cli_triage_copy_text(t->alarm_text, sizeof t->alarm_text,
-                             json_string_value(json_object_get(r, "message")));
+    } else if (!strcmp(event, "warning")) {
+        take_alarm(&t->alarm, r, step);
     }
     return F8_OK;
 }
@@ -85,6 +110,8 @@ static bool read_records(cli_triage *t)
 }
 
 /* ---- which step ---- */
+
+enum { HISTORY = 16 }; /* steps that the amax history of `delayed` has by default */
 
 static bool is_far(fp8c_guard *g, int64_t step, double loss)
 {
@@ -111,19 +138,33 @@ bool cli_triage_is_bad(cli_triage *t, const cli_replayed *r)
     return bad;
 }
 
-static bool choose_step(cli_triage *t)
+/* Without an alarm: the first step whose loss or gradient norm is not finite. */
+static void look_for_nonfinite(cli_triage *t)
 {
-    f8_triage *f = &t->found;
-    for (int64_t s = 1; s <= t->n_steps && !t->alarm; s++) {
+    for (int64_t s = 1; s <= t->n_steps && !t->alarm.step; s++) {
         const cli_triage_step *r = &t->step[s - 1];
         if (!*r->loss_hex || (isfinite(r->loss) && (!*r->norm_hex || isfinite(r->grad_norm))))
             continue;
-        t->alarm = s;
-        cli_triage_copy_text(t->alarm_text, sizeof t->alarm_text,
+        t->alarm.step = s;
+        cli_triage_copy_text(t->alarm.text, sizeof t->alarm.text,
                              isfinite(r->loss) ? "the gradient norm is not finite"
                                                : "the loss is not finite");
     }
-    f->step = t->c->bad_step ? t->c->bad_step : t->alarm;
+}
+
+/* Whether a step is bad by an earlier alarm, which dates it: while the outlier of that step is in
+ * the history of `delayed`, no other one raises an alarm. */
+static bool is_hidden(const cli_triage *t, int64_t step)
+{
+    return !strcmp(t->alarm.kind, "scale") && t->alarm.step < step &&
+           step < t->alarm.step + HISTORY;
+}
+
+static bool choose_step(cli_triage *t)
+{
+    f8_triage *f = &t->found;
+    look_for_nonfinite(t);
+    f->step = t->c->bad_step ? t->c->bad_step : t->alarm.step;
     if (!f->step) {
         fprintf(stderr, "%s: error: no record says that a step is bad; --step N names one\n",
                 t->folder.path);
@@ -134,10 +175,14 @@ static bool choose_step(cli_triage *t)
                 t->folder.path, f->step);
         return false;
     }
-    if (f->step == t->alarm)
-        cli_triage_copy_text(f->why, sizeof f->why, t->alarm_text);
-    else
+    if (is_hidden(t, f->step))
+        f->step = t->alarm.step;
+    if (f->step == t->alarm.step) {
+        cli_triage_copy_text(f->why, sizeof f->why, t->alarm.text);
+        cli_triage_copy_text(f->alarm, sizeof f->alarm, t->alarm.kind);
+    } else {
         cli_triage_copy_text(f->why, sizeof f->why, "--step names it");
+    }
     return true;
 }
 

@@ -5,6 +5,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "frontend/guard/guard.h"
 #include "frontend/guard/judge.h"
 #include "frontend/program.h"
 #include "ir/base/format.h"
@@ -198,8 +199,18 @@ static f8_status begin_scales(fp8c_guard *g, fp8c_program *p, f8_diag *diag)
     return f8_arena_status(&g->arena, diag);
 }
 
-static void say_scale(fp8c_alarm *a, const char *operand, double scale, double limit)
+/* How many steps lie between two looks. */
+static int64_t scale_every(const fp8c_guard *g, fp8c_program *p)
 {
+    fp8c_variable v;
+    fp8c_program_variable(p, g->scale, &v);
+    return g->options.scale_every ? g->options.scale_every : v.data ? 1 : GPU_EVERY;
+}
+
+/* since: the first step after the last look that was good. */
+static void say_scale(fp8c_alarm *a, const char *operand, double scale, double limit, int64_t since)
+{
+    a->since = since > 1 ? since : 1;
     a->tensor = operand;
     a->role = "scale";
     a->value = isnan(scale) ? NAN : scale;
@@ -225,18 +236,14 @@ static f8_status scales_of(fp8c_guard *g, fp8c_program *p, const float **out, f8
 
 static bool looks_at_scales(const fp8c_guard *g, fp8c_program *p)
 {
-    fp8c_variable v;
-    if (g->scale < 0 || g->options.scale_every < 0 ||
-        fp8c_program_variable(p, g->scale, &v) != FP8C_OK)
-        return false;
-    const int64_t every = g->options.scale_every ? g->options.scale_every : v.data ? 1 : GPU_EVERY;
-    return g->step % every == 0;
+    return g->scale >= 0 && g->options.scale_every >= 0 && g->step % scale_every(g, p) == 0;
 }
 
 static f8_status judge_scales(fp8c_guard *g, fp8c_program *p, f8_diag *diag)
 {
     const float *scale;
     double limit;
+    int64_t ago;
     if (g->scale == -2)
         F8_TRY(begin_scales(g, p, diag));
     if (!looks_at_scales(g, p))
@@ -244,13 +251,32 @@ static f8_status judge_scales(fp8c_guard *g, fp8c_program *p, f8_diag *diag)
     F8_TRY(scales_of(g, p, &scale, diag));
     g->looked_at[FP8C_ALARM_SCALE] = true;
     for (int64_t i = 0; i < g->n_scales; i++)
-        if (f8_judge_scale(g->ring + i * F8_SCALE_KEPT, g->scale_looks, scale[i], &limit)) {
+        if (f8_judge_scale(g->ring + i * F8_SCALE_KEPT, g->scale_looks, scale[i], &limit,
+                           &ago)) {
             fp8c_alarm *a = raised(g, FP8C_ALARM_SCALE);
             if (a)
-                say_scale(a, fp8c_program_element(p, g->scale, i), (double)scale[i], limit);
+                say_scale(a, fp8c_program_element(p, g->scale, i), (double)scale[i], limit,
+                          g->step + 1 - (ago + 1) * scale_every(g, p));
         }
     g->scale_looks++;
     return F8_OK;
+}
+
+fp8c_status f8_guard_prime_scales(fp8c_guard *g, fp8c_program *p, int64_t steps)
+{
+    const float *scale;
+    double limit;
+    int64_t ago;
+    f8_diag diag = {0};
+    f8_status status = g->scale == -2 ? begin_scales(g, p, &diag) : F8_OK;
+    if (status == F8_OK && g->scale >= 0)
+        status = scales_of(g, p, &scale, &diag);
+    if (status != F8_OK || g->scale < 0)
+        return f8_api_result(g->ctx, &diag, status);
+    for (int64_t n = 0; n < steps && n < F8_SCALE_KEPT; n++, g->scale_looks++)
+        for (int64_t i = 0; i < g->n_scales; i++)
+            f8_judge_scale(g->ring + i * F8_SCALE_KEPT, g->scale_looks, scale[i], &limit, &ago);
+    return f8_api_result(g->ctx, &diag, F8_OK);
 }
 
 /* ---- statistics ---- */
