@@ -75,7 +75,7 @@ class Campaign:
     def train(self, folder, case, fault=None, log=None):
         words = ["train", *self.model(case["model"]), *case["options"], "--recipe", case["recipe"],
                  "--seed", case["seed"], "--steps", case["steps"], "--run", folder,
-                 "--save-every", SAVE_EVERY, "--keep", 100]
+                 *case.get("keep", ["--save-every", SAVE_EVERY, "--keep", 100])]
         words += self.fingerprints if case.get("fingerprints", True) else []
         words += ["--threads", 1] if case["ranks"] > 1 else []
         done = self.run(self.faulty, words, fault, log, ranks=case["ranks"])
@@ -426,11 +426,13 @@ def variable(draw, campaign, recipe, wanted):
 def bit(campaign, draw, wanted, recipes=RECIPES):
     """A bit of an exponent, most often the highest: it makes a small number huge."""
     case = basic(draw, recipes)
+    case |= {"steps": 32, "step": draw.randint(3, 30)}
     name, elements = variable(draw, campaign, case["recipe"], wanted)
     which = 30 if draw.random() < 0.6 else draw.randint(23, 29)
-    keys = ["kind=bit", f"value={name}", f"step={case['step']}",
-            f"element={draw.randrange(elements)}", f"bit={which}"]
-    return dict(case, fault=",".join(keys), right="memory")
+    once = draw.random() < 0.4 # by update, and not in memory before the step
+    keys = ["kind=flip,function=update" if once else "kind=bit", f"value={name}",
+            f"step={case['step']}", f"element={draw.randrange(elements)}", f"bit={which}"]
+    return dict(case, fault=",".join(keys), right="transient" if once else "memory")
 
 
 def is_weight(name):
@@ -452,29 +454,32 @@ def columns(campaign, draw, zero, column):
 
 
 def spoiled(campaign, draw, name):
-    """Rows of floats; one row of x or of y is spoiled. Returns the options and the row."""
+    """Rows of floats; one row or four of x or of y are spoiled. Returns the options and the
+    rows."""
     options = batches(campaign, draw, 1, "")
     path = campaign.out / options[1 if name == "x" else 3].split("=")[1]
     width = 512 if name == "x" else 64
     data = path.read_bytes()
     head = 10 + struct.unpack("<H", data[8:10])[0]
     x = array.array("f", data[head:])
-    at = draw.randrange(1152)
+    places = draw.sample(range(1152), draw.choice([1, 1, 1, 4]))
     value = draw.choice([1e3, 1e5, 1e5, 1e8, 1e30, 1e30, float("nan"), float("inf")])
-    if draw.random() < 0.5 and value < 1e38:
-        for k in range(width):
-            x[at * width + k] *= value
-    else:
-        x[at * width + draw.randrange(width)] = value
+    whole = draw.random() < 0.5 and value < 1e38
+    for at in places:
+        if whole:
+            for k in range(width):
+                x[at * width + k] *= value
+        else:
+            x[at * width + draw.randrange(width)] = value
     write_npy(path, (1280, width), x)
-    return options, at, "data" if value < 1e38 else "input"
+    return options, places, "data" if value < 1e38 else "input"
 
 
 def spoiled_rows(campaign, draw, name):
-    options, at, right = spoiled(campaign, draw, name)
+    options, places, right = spoiled(campaign, draw, name)
     case = basic(draw, RECIPES)
     size = draw.choice([4, 8, 32])
-    return dict(case, model="rows", steps=36, right=right, place=at, input=name,
+    return dict(case, model="rows", steps=36, right=right, places=places, input=name,
                 options=["-D", f"B={size}", "-D", f"onset={NEVER}", *options])
 
 
@@ -488,13 +493,35 @@ def mixed_epsilon(campaign, draw):
     """Features that are zero in nearly all rows, and an epsilon that is next to nothing."""
     eps, zero = draw.choice([("1e-46", 0.0), ("1e-30", 1e-26), ("1e-28", 1e-25)])
     text = pathlib.Path(ROWS[0]).read_text().replace("lr = 1e-2,", f"lr = 1e-2, eps = {eps},")
-    path = campaign.out / f"epsilon-{eps}.f8"
+    path = campaign.out / f"epsilon-{eps}-{draw.randrange(1 << 30)}.f8"
     path.write_text(text)
     return dict(basic(draw), model=str(path), step=None, steps=36, right="epsilon", options=[
         "-D", "B=32", "-D", f"onset={NEVER}", *columns(campaign, draw, zero, 1.0)])
 
 
+def edited(campaign, draw):
+    """The checkpoint that a run goes on from is of another run: a bit of a weight was flipped in
+    the step before it was written, so that the file's own checksum is right."""
+    case = bit(campaign, draw, is_weight)
+    keys = dict(pair.split("=") for pair in case["fault"].split(","))
+    fault = f"kind=flip,function=update,value={keys['value']},step=20,element={keys['element']},bit=30"
+    return dict(case, edit=fault, step=21, fault=None, right="memory")
+
+
+def train_edited(campaign, folder, case, log):
+    """Trains to step 20, takes the checkpoint of a run with a fault, and goes on."""
+    part = dict(case, keep=[*case["keep"], "--stop-at", 20])
+    campaign.train(folder, part)
+    campaign.train(f"{folder}-other", part, case["edit"], log)
+    name = "checkpoint-20.safetensors"
+    shutil.copy(campaign.out / f"{folder}-other" / name, campaign.out / folder / name)
+    shutil.rmtree(campaign.out / f"{folder}-other")
+    campaign.run(campaign.clean, ["train", "--resume", folder, "--guard", case["keep"][-1]])
+    return Records(campaign.out / folder)
+
+
 MIXED = {
+    "checkpoint": edited,
     "weight": lambda c, d: bit(c, d, is_weight),
     "moment": lambda c, d: bit(c, d, lambda n: n.startswith(("opt.m.", "opt.v."))),
     "scale": lambda c, d: bit(c, d, lambda n: n == "fp8.scale", ["delayed"]),
@@ -510,14 +537,18 @@ def is_right(case, verdict):
     """Class, and what it must name."""
     if not verdict:
         return False
+    if verdict["class"] == "state" and case.get("fault") and case["model"] == "gpt":
+        # the checkpoints from before the fault are gone: what is left names the variable
+        return verdict["checkpoint"] >= case["step"] and f"value={verdict['value']['value']}," \
+            in case["fault"]
     if case["right"] == "memory": # it takes a fingerprint to tell it from another transient fault
         return verdict["class"] == "memory" or (
             verdict["class"] == "transient" and not case["fingerprints"])
     if verdict["class"] != case["right"]:
         return False
     row = verdict.get("row") or {}
-    return "place" not in case or (row.get("place") == case["place"]
-                                   and row.get("input") == case["input"])
+    return "places" not in case or (row.get("place") in case["places"]
+                                    and row.get("input") == case["input"])
 
 
 def mixed_one(campaign, number, name, seed, beside):
@@ -525,9 +556,27 @@ def mixed_one(campaign, number, name, seed, beside):
     draw = random.Random(seed)
     for attempt in range(20):
         case = dict(MIXED[name](campaign, draw), fingerprints=number % 2 == 0)
+        every, keep = draw.choice([5, 10]), draw.choice([2, 3, 100])
+        case["keep"] = ["--save-every", every, "--keep", keep,
+                        *(draw.choice([[], [], ["--stats", "*", "--every", 2]])
+                          if case["model"] == "gpt" else []), # weights that grow from 0 saturate
+                        "--guard", draw.choice(["warn", "stop"])]
         folder = f"mixed-{number}-{attempt}"
-        records = campaign.train(folder, case, case.get("fault"), campaign.out / f"{folder}.log")
+        log = campaign.out / f"{folder}.log"
+        if "edit" in case:
+            records = train_edited(campaign, folder, case, log)
+            if not records.warning: # no guard has kept the checkpoints from before
+                case["keep"][3] = 100
+                shutil.rmtree(campaign.out / folder)
+                records = train_edited(campaign, folder, case, log)
+            asked = records.warning or 21
+            break
+        records = campaign.train(folder, case, case.get("fault"), log)
         asked = records.warning
+        if not asked and keep < 100: # no guard has kept the checkpoints from before
+            case["keep"][3] = 100
+            shutil.rmtree(campaign.out / folder)
+            records = campaign.train(folder, case, case.get("fault"), log)
         if not asked and case.get("fault"):
             end = min(case["step"] + 2, case["steps"])
             asked = end if records.differ(campaign.reference(case), end) else None
@@ -541,7 +590,7 @@ def mixed_one(campaign, number, name, seed, beside):
     result = {"name": name, "folder": folder, "case": case, "asked": asked, "drawn": attempt + 1,
               "alarm": records.warning is not None, "verdict": verdict, "said": said,
               "right": is_right(case, verdict), "step": None}
-    if case.get("fault") and verdict:
+    if (case.get("fault") or "edit" in case) and verdict:
         result["step"] = verdict["step"] == case["step"]
     if beside:
         result["beside"], _ = campaign.triage(folder, step, program=beside)
@@ -569,7 +618,7 @@ def mixed(campaign, given):
               + (f"{sum(steps)} of {len(steps)} |" if steps else "- |"))
     for r in results:
         c, v, b = r["case"], r["verdict"] or {"class": "failed", "step": 0}, r.get("beside")
-        what = c.get("fault") or f"{c['right']} " + " ".join(
+        what = c.get("edit") or c.get("fault") or f"{c['right']} " + " ".join(
             str(o).split("/")[-1] for o in c["options"] if not str(o).startswith("-D"))
         line = (f"{r['folder']} {r['name']} {c['recipe']} "
                 f"{'' if c['fingerprints'] else 'no '}fingerprints [{what}] "
@@ -583,7 +632,7 @@ def mixed(campaign, given):
 
 def is_old_right(result):
     """The former verdicts name no row."""
-    case = {k: v for k, v in result["case"].items() if k != "place"}
+    case = {k: v for k, v in result["case"].items() if k != "places"}
     return is_right(case, result.get("beside"))
 
 

@@ -18,6 +18,7 @@ struct cli_replay {
     int64_t accumulate, at; /* at: the step after which the variables are */
     int64_t passed_over;    /* checkpoints that could not be loaded */
     bool quiet;             /* says nothing of those */
+    bool same;              /* the checkpoint was written under this recipe */
     int64_t since;          /* steps up to this one were trained under other conditions */
     cli_stats watched;      /* which steps run micro_step.stats */
     int function;           /* what the last micro-step ran */

@@ -19,6 +19,8 @@ typedef struct cli_triage_step {
     json_t *fingerprint;                                    /* records of its functions, or NULL */
 } cli_triage_step;
 
+enum { CLI_TRIAGE_HISTORY = 16 }; /* steps that the amax history of `delayed` has by default */
+
 /* An alarm as the records have it. */
 typedef struct cli_triage_alarm {
     int64_t step;  /* the first bad one; 0: there is no alarm */
@@ -37,6 +39,8 @@ typedef struct cli_triage {
     cli_triage_alarm alarm; /* the one with the first bad step */
     const char *stats;      /* what the run watched; NULL: nothing */
     fp8c_guard *guard;      /* of the replay that goes on */
+    uint32_t far;           /* of it; bit i: the loss i steps ago was far */
+    int far_ago;            /* the first of those that explode together came so many steps ago */
     cli_fingerprint changed; /* the variables of the checkpoint of step found.changed */
     f8_triage found;
     f8_triage_verdict verdict;
@@ -61,9 +65,9 @@ typedef struct cli_triage {
 bool cli_triage_read(cli_triage *t);
 /* The step as it was recorded; NULL: it was not. */
 cli_triage_step *cli_triage_step_at(cli_triage *t, int64_t step);
-/* Whether a replayed loss is bad beside those before the bad step, whichever step it is of: by the
- * rule of train's guard. */
-bool cli_triage_is_bad(cli_triage *t, const cli_replayed *r);
+/* Whether a replayed loss is far from those before the bad step, whichever step it is of, by the
+ * rule of train's guard; *at_once: so far that this alone raises an alarm. */
+bool cli_triage_is_far(cli_triage *t, const cli_replayed *r, bool *at_once);
 /* A replay of the run, to be opened. It says nothing of damaged checkpoints. */
 cli_replay cli_triage_replay(cli_triage *t);
 void cli_triage_copy_text(char *to, size_t room, const char *from); /* from: NULL is "" */
@@ -73,16 +77,21 @@ void cli_triage_say(const cli_triage *t, const char *format, ...)
 
 /* ---- cmd_triage_alarm.c: a guard runs over a replay as it ran over the run ---- */
 
-/* Whether the stored alarm is of a scale. */
+/* Whether the stored alarm is of a scale; or of that or a statistic, whose number a replay must have
+ * again in the step that raised it. */
+bool cli_triage_has_value(const cli_triage *t);
 bool cli_triage_is_scale(const cli_triage *t);
+/* Whether it is of one that has grown. A scale of `delayed` grows when the outlier that made it
+ * small leaves the amax history: the bad step is as many steps older as the history is long. */
+bool cli_triage_returns(const cli_triage *t);
 /* What statistics a replay needs for it. NULL: none. */
 const char *cli_triage_stats(const cli_triage *t);
 /* Begins with a replay that has loaded a checkpoint. End it before the replay is closed; also in
  * order to begin anew. false after a message on stderr. */
 bool cli_triage_guard_begin(cli_triage *t, const cli_replay *r);
 void cli_triage_guard_end(cli_triage *t);
-/* Judges the step that was replayed last. *bad: its loss is bad, or from the bad step on a guard
- * raises an alarm, or the scale of the stored alarm is still beyond its limit. */
+/* Judges the step that was replayed last. *bad: its loss explodes, or from the bad step on a guard
+ * raises another alarm, or the number of the stored alarm is still beyond its limit. */
 bool cli_triage_guard_step(cli_triage *t, const cli_replay *r, const cli_replayed *out, bool *bad);
 /* Whether the bad step, replayed last, has the stored alarm again, bit by bit. What does not is
  * noted in t->found. */
@@ -95,6 +104,8 @@ bool cli_triage_look_at_state(cli_triage *t, const cli_replay *r);
 /* Finds the row of the bad step's batches with the largest elements, for its size alone. The inputs
  * of the replay are then other ones. */
 bool cli_triage_find_row(cli_triage *t, cli_replay *r);
+/* Whether that row of the inputs of `function` stands out as the one that was found does. */
+bool cli_triage_stands_out(const cli_triage *t, const cli_replay *r, int function, int64_t row);
 /* Notes in which row an element of an input is. */
 void cli_triage_note_row(cli_triage *t, uint64_t batch, int64_t row);
 

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "frontend/guard/guard.h"
+#include "frontend/guard/judge.h"
 
 /* ---- the guard ---- */
 
@@ -19,11 +20,20 @@ bool cli_triage_is_scale(const cli_triage *t)
     return is_of(t, FP8C_ALARM_SCALE);
 }
 
+static bool is_of_statistic(const cli_triage *t)
+{
+    return is_of(t, FP8C_ALARM_TENSOR_NONFINITE) || is_of(t, FP8C_ALARM_UNDERFLOW) ||
+           is_of(t, FP8C_ALARM_OVERFLOW);
+}
+
+bool cli_triage_has_value(const cli_triage *t)
+{
+    return cli_triage_is_scale(t) || is_of_statistic(t);
+}
+
 const char *cli_triage_stats(const cli_triage *t)
 {
-    const bool needed = is_of(t, FP8C_ALARM_TENSOR_NONFINITE) ||
-                        is_of(t, FP8C_ALARM_UNDERFLOW) || is_of(t, FP8C_ALARM_OVERFLOW);
-    return needed ? t->stats : NULL;
+    return is_of_statistic(t) ? t->stats : NULL;
 }
 
 void cli_triage_guard_end(cli_triage *t)
@@ -35,6 +45,7 @@ void cli_triage_guard_end(cli_triage *t)
 bool cli_triage_guard_begin(cli_triage *t, const cli_replay *r)
 {
     cli_triage_guard_end(t);
+    t->far = 0;
     return (fp8c_guard_create(r->ctx, NULL, &t->guard) == FP8C_OK &&
             f8_guard_prime_scales(t->guard, r->program, r->at) == FP8C_OK) ||
            cli_fail(r->ctx) == CLI_DONE;
@@ -104,22 +115,45 @@ bool cli_triage_alarm_recurs(cli_triage *t, const cli_replay *r)
     return false;
 }
 
-/* Whether the scale that raised the alarm is still where the run's guard would raise it. */
+bool cli_triage_returns(const cli_triage *t)
+{
+    return cli_triage_is_scale(t) && t->alarm.value > t->alarm.limit;
+}
+
+/* Whether the number that raised the alarm is still where the run's guard would raise it. Of a scale
+ * that came back: whether it is where it came back from. A share counts from half the limit on, as
+ * chance alone moves it across. */
 static bool stands(const cli_triage *t, const cli_replay *r)
 {
     const double limit = t->alarm.limit;
     double now;
-    if (!cli_triage_is_scale(t) || !scale_of(r, t->alarm.tensor, &now))
+    if (!value_now(t, r, &now))
         return false;
+    if (!cli_triage_is_scale(t))
+        return now > limit / 2;
     if (!isfinite(limit)) /* it was zero, or not finite */
         return !(now > 0 && isfinite(now));
-    return t->alarm.value < limit ? now < limit : now > limit;
+    return now < limit;
 }
 
 /* ---- a step ---- */
 
-/* The loss is judged beside those of the run: a replay must not teach the guard its own. So alarms
- * of a loss do not count here. */
+/* Whether a loss explodes beside those of the run: the replay's own guard may have learned far ones
+ * of the replay, so its alarms of a loss do not count. */
+static bool explodes(cli_triage *t, const cli_replayed *out)
+{
+    bool at_once;
+    int n = 0;
+    t->far = (t->far << 1 | cli_triage_is_far(t, out, &at_once)) & ((1u << F8_LOSS_LAST) - 1);
+    for (int i = 0; i < F8_LOSS_LAST; i++)
+        n += t->far >> i & 1;
+    const bool together = t->far & 1 && n >= F8_LOSS_FAR;
+    t->far_ago = at_once || !together ? 0 : F8_LOSS_LAST - 1;
+    while (!(t->far >> t->far_ago & 1) && t->far_ago)
+        t->far_ago--;
+    return at_once || together;
+}
+
 bool cli_triage_guard_step(cli_triage *t, const cli_replay *r, const cli_replayed *out, bool *bad)
 {
     const fp8c_guard_facts facts = {.struct_size = sizeof facts,
@@ -134,7 +168,7 @@ bool cli_triage_guard_step(cli_triage *t, const cli_replay *r, const cli_replaye
         return cli_fail(r->ctx) == CLI_DONE;
     for (int i = 0; fp8c_guard_alarm(t->guard, i, &alarm) == FP8C_OK; i++)
         raised |= alarm.kind >= FP8C_ALARM_SCALE;
-    *bad = cli_triage_is_bad(t, out) ||
+    *bad = explodes(t, out) ||
            (r->at >= t->found.step && cli_triage_any_rank(t, raised || stands(t, r)));
     return true;
 }

@@ -351,7 +351,7 @@ static bool look_at_checkpoint(cli_triage *t, cli_replay *r, bool *odd)
     f->checkpoint = r->at;
     if (!cli_triage_look_at_state(t, r))
         return false;
-    if (s && !has_checksum(r, s)) {
+    if (s && r->same && !has_checksum(r, s)) {
         f->changed = r->at;
         cli_fingerprint_free(&t->changed);
         cli_fingerprint_variables(&t->changed, r->program);
@@ -360,12 +360,25 @@ static bool look_at_checkpoint(cli_triage *t, cli_replay *r, bool *odd)
     return true;
 }
 
+/* Loads the newest checkpoint before the bad step. If a scale has come back, the bad step is that
+ * whose outlier has left the history, as long as there is a checkpoint from before it. */
+static bool load_newest(cli_triage *t, cli_replay *r)
+{
+    const int64_t entered = t->alarm.raised - CLI_TRIAGE_HISTORY;
+    if (*t->found.alarm && cli_triage_returns(t) && entered >= 1 &&
+        cli_replay_load_older(r, entered)) {
+        t->found.step = entered;
+        return true;
+    }
+    return cli_replay_load(r, t->found.step);
+}
+
 /* Loads the newest checkpoint before the bad step; if something is odd in it, an older one, which
  * may be from before. */
 static bool load(cli_triage *t, cli_replay *r)
 {
     bool odd = false;
-    if (!cli_replay_load(r, t->found.step))
+    if (!load_newest(t, r))
         return false;
     r->quiet = true;
     t->found.passed_over = r->passed_over;
@@ -400,10 +413,11 @@ static bool replay_guarded(cli_triage *t, cli_replay *r, int64_t end, cli_replay
 {
     f8_triage *f = &t->found;
     while (r->at < end && !f->differs) {
-        bool bad = false;
+        bool bad = false, at_once;
         if (!replay_to(t, r, r->at + 1, last, &bad))
             return false;
-        bad = bad && r->at >= f->step;
+        bad = r->at == f->step ? bad || cli_triage_is_far(t, last, &at_once)
+                               : bad && r->at > f->step;
         if (r->at > f->step && bad && !f->replay_bad)
             f->step = r->at;
         if (r->at <= f->step || f->differs)
@@ -429,9 +443,9 @@ static void compare_alarm(cli_triage *t, const cli_replay *r)
 static bool replay_run(cli_triage *t, cli_replay *r, cli_replayed *last)
 {
     f8_triage *f = &t->found;
-    const bool late = *f->alarm && t->alarm.raised > f->step && cli_triage_is_scale(t);
     if (!load(t, r) || !cli_triage_guard_begin(t, r))
         return false;
+    const bool late = *f->alarm && t->alarm.raised > f->step && cli_triage_has_value(t);
     const int64_t from = t->from = r->at;
     if (!replay_guarded(t, r, late ? t->alarm.raised : f->step, last))
         return false;

@@ -13,16 +13,16 @@ static const double lone = 0x1p16;
 enum { FEW = 16 }; /* of fewer elements nothing is said */
 
 /* Notes a variable whose largest element stands alone, or is not finite. */
-static void look_at_values(f8_triage *f, const char *name, const float *x, int64_t n)
+static void look_at_values(f8_triage *f, const char *name, const float *x, int64_t from, int64_t n)
 {
     double most = 0, next = 0;
     int64_t at = 0;
     for (int64_t i = 0; i < n; i++) {
-        const double size = fabs((double)x[i]);
+        const double size = fabs((double)x[from + i]);
         if (!(size <= most)) {
             next = most;
             most = isfinite(size) ? size : INFINITY;
-            at = i;
+            at = from + i;
         } else {
             next = fmax(next, size);
         }
@@ -30,12 +30,23 @@ static void look_at_values(f8_triage *f, const char *name, const float *x, int64
     const bool finite = isfinite(most);
     if (finite && (*f->state || n < FEW || !(next > 0) || most < next * lone))
         return;
-    if (*f->state && !isfinite(f->state_value))
+    if (*f->state && !f->state_finite)
         return;
     cli_triage_copy_text(f->state, sizeof f->state, name);
+    f->state_finite = finite;
     f->state_at = at;
     f->state_value = (double)x[at];
     f->state_next = next;
+}
+
+/* How many elements of a variable are alike: all; of a history of amaxes those of one operand, and
+ * of what has one element of each operand none. */
+static int64_t alike(const cli_replay *r, int i, const fp8c_variable *v)
+{
+    const int64_t n = fp8c_type_bytes(&v->type) / (int64_t)sizeof(float);
+    if (!fp8c_program_element(r->program, i, 0))
+        return n;
+    return v->type.rank > 1 ? n / v->type.dim[0] : 1;
 }
 
 bool cli_triage_look_at_state(cli_triage *t, const cli_replay *r)
@@ -44,14 +55,14 @@ bool cli_triage_look_at_state(cli_triage *t, const cli_replay *r)
     bool ok = true;
     *t->found.state = 0;
     for (int i = 0; ok && fp8c_program_variable(r->program, i, &v) == FP8C_OK; i++) {
-        if (v.type.dtype != FP8C_F32 || !strncmp(v.name, "grad.", 5) ||
-            fp8c_program_element(r->program, i, 0)) /* one of each operand: no two are alike */
+        if (v.type.dtype != FP8C_F32 || !strncmp(v.name, "grad.", 5) || !strcmp(v.name, "fp8.amax"))
             continue;
-        float *x = malloc((size_t)fp8c_type_bytes(&v.type) + 1);
+        const int64_t n = fp8c_type_bytes(&v.type) / (int64_t)sizeof(float), of = alike(r, i, &v);
+        float *x = malloc((size_t)n * sizeof *x + 1);
         ok = x && fp8c_program_read(r->program, i, x) == FP8C_OK;
-        if (ok)
-            look_at_values(&t->found, v.name, x, fp8c_type_bytes(&v.type) / (int64_t)sizeof *x);
-        else
+        for (int64_t k = 0; ok && k < n; k += of)
+            look_at_values(&t->found, v.name, x, k, of);
+        if (!ok)
             fprintf(stderr, "%s: error: '%s' can't be read\n", t->folder.path, v.name);
         free(x);
     }
@@ -135,6 +146,20 @@ static bool look_at_input(cli_triage *t, const cli_replay *r, const fp8c_port *p
     }
     free(size);
     return ok;
+}
+
+bool cli_triage_stands_out(const cli_triage *t, const cli_replay *r, int function, int64_t row)
+{
+    const f8_triage_row *as = &t->found.row;
+    fp8c_port port;
+    double size;
+    const int at = fp8c_program_find_port(r->program, function, FP8C_INPUT, as->input);
+    if (fp8c_program_port(r->program, function, FP8C_INPUT, at, &port) != FP8C_OK)
+        return false;
+    const int64_t columns = fp8c_type_bytes(&port.type) / 4 / port.type.dim[0];
+    const float *x = fp8c_program_buffer(r->program, function, FP8C_INPUT, at);
+    sizes_of(x + row * columns, 1, columns, &size);
+    return size > outlier * as->usual;
 }
 
 bool cli_triage_find_row(cli_triage *t, cli_replay *r)

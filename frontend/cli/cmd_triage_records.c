@@ -51,9 +51,10 @@ static void take_alarm(cli_triage_alarm *a, const json_t *r, int64_t step)
 {
     const json_int_t since = json_integer_value(json_object_get(r, "since"));
     const char *kind = json_string_value(json_object_get(r, "kind"));
+    /* what is not finite is so in the step that says it; a loss is far after the step `since` */
     const bool explodes = kind && !strcmp(kind, "loss_explodes"),
-               of_scale = kind && !strcmp(kind, "scale");
-    const int64_t at = explodes ? since + 1 : of_scale ? since : step; /* the first far one */
+               infinite = !kind || strstr(kind, "nonfinite") != NULL;
+    const int64_t at = explodes ? since + 1 : infinite ? step : since;
     const int64_t first = at > 0 && at < step ? at : step;
     if (a->step && a->step <= first)
         return;
@@ -111,31 +112,36 @@ static bool read_records(cli_triage *t)
 
 /* ---- which step ---- */
 
-enum { HISTORY = 16 }; /* steps that the amax history of `delayed` has by default */
-
-static bool is_far(fp8c_guard *g, int64_t step, double loss)
+/* Whether a loss is far, and whether that alone raises an alarm. */
+static bool is_far(fp8c_guard *g, int64_t step, double loss, bool *at_once)
 {
     const fp8c_guard_facts facts = {.struct_size = sizeof facts, .step = step, .loss = loss};
-    return fp8c_guard_step(g, &facts) == FP8C_OK && fp8c_guard_far(g);
+    fp8c_alarm alarm = {.struct_size = sizeof alarm};
+    const bool ok = fp8c_guard_step(g, &facts) == FP8C_OK;
+    *at_once = false;
+    for (int i = 0; ok && fp8c_guard_alarm(g, i, &alarm) == FP8C_OK; i++)
+        *at_once |= alarm.kind == FP8C_ALARM_LOSS_EXPLODES;
+    return ok && fp8c_guard_far(g);
 }
 
-/* Whether a replayed step is bad by the rule of train's guard. Its loss is compared with the losses
- * before the bad step, also if it is a later step: a trial must not teach the guard its own losses.
- */
-bool cli_triage_is_bad(cli_triage *t, const cli_replayed *r)
+/* Compares the loss with those before the bad step, also that of a later step: a trial must not
+ * teach the guard its own losses. */
+bool cli_triage_is_far(cli_triage *t, const cli_replayed *r, bool *at_once)
 {
     fp8c_context *ctx = NULL; /* not the one that is watched for signals */
     fp8c_guard *g = NULL;
-    bool bad = !r->finite;
-    if (fp8c_context_create(NULL, &ctx) == FP8C_OK && fp8c_guard_create(ctx, NULL, &g) == FP8C_OK) {
+    bool far = !r->finite, once;
+    *at_once = far;
+    if (!far && fp8c_context_create(NULL, &ctx) == FP8C_OK &&
+        fp8c_guard_create(ctx, NULL, &g) == FP8C_OK) {
         for (int64_t s = 1; s < t->found.step; s++)
             if (*t->step[s - 1].loss_hex)
-                is_far(g, s, t->step[s - 1].loss);
-        bad |= is_far(g, t->found.step, r->loss);
+                is_far(g, s, t->step[s - 1].loss, &once);
+        far = is_far(g, t->found.step, r->loss, at_once);
     }
     fp8c_guard_destroy(g);
     fp8c_context_destroy(ctx);
-    return bad;
+    return far;
 }
 
 /* Without an alarm: the first step whose loss or gradient norm is not finite. */
@@ -157,7 +163,7 @@ static void look_for_nonfinite(cli_triage *t)
 static bool is_hidden(const cli_triage *t, int64_t step)
 {
     return !strcmp(t->alarm.kind, "scale") && t->alarm.step < step &&
-           step < t->alarm.step + HISTORY;
+           step < t->alarm.step + CLI_TRIAGE_HISTORY;
 }
 
 static bool choose_step(cli_triage *t)

@@ -44,7 +44,7 @@ static bool run_trial(cli_triage *t, cli_replay *r, const exchanged *other, f8_t
     t->too_late = bad && r->at == from + 1 ? from : 0;
     t->began_at = from;
     cli_triage_guard_end(t);
-    *out = (f8_triage_trial){out->what, true, bad, now.loss, r->at};
+    *out = (f8_triage_trial){out->what, true, bad, now.loss, r->at - t->far_ago};
     return ok;
 }
 
@@ -101,50 +101,53 @@ static bool try_batches(cli_triage *t)
 
 /* Rows that get those of other places. */
 typedef struct left_out {
-    bool everywhere;      /* the row at `place`, in each batch from the bad step on */
-    uint64_t place;       /* or else */
-    int64_t first, n;     /* rows of the bad step, counted over its micro-steps */
-    const cli_triage *t;
+    cli_triage *t;
+    bool by_size;     /* those that stand out, in each batch from the bad step on; or else */
+    int64_t first, n; /* rows of the bad step, counted over its micro-steps */
+    int64_t found;    /* rows of the bad step that were left out */
 } left_out;
 
-static bool is_left_out(const left_out *l, const cli_replay *r, int64_t step, uint64_t batch,
-                        int64_t row)
+static bool is_left_out(left_out *l, const cli_replay *r, int function, int64_t step,
+                        uint64_t batch, int64_t row)
 {
-    const uint64_t begins = (uint64_t)((l->t->found.step - 1) * r->accumulate);
-    const int64_t at = (int64_t)(batch - begins) * cli_data_rows(r->data) + row;
-    if (l->everywhere)
-        return step >= l->t->found.step &&
-               cli_data_place(r->data, r->c->seed, batch, row) == l->place;
-    return step == l->t->found.step && at >= l->first && at < l->first + l->n;
+    const int64_t bad = l->t->found.step;
+    const int64_t at =
+        ((int64_t)batch - (bad - 1) * r->accumulate) * cli_data_rows(r->data) + row;
+    if (l->by_size)
+        return step >= bad && cli_triage_stands_out(l->t, r, function, row);
+    return step == bad && at >= l->first && at < l->first + l->n;
 }
+
+enum { MOST_TRIES = 64 }; /* rows that are tried in the place of one that is left out */
 
 /* An alter of cli_replay. */
 static bool leave_out(cli_replay *r, int function, int64_t step, uint64_t batch, void *user)
 {
-    const left_out *l = user;
-    bool ok = true;
-    for (int64_t row = 0; row < cli_data_rows(r->data) && ok; row++) {
-        if (!is_left_out(l, r, step, batch, row))
-            continue;
+    left_out *l = user;
+    for (int64_t row = 0; row < cli_data_rows(r->data); row++) {
         uint64_t from = batch + CLI_TRIAGE_FAR;
-        uint64_t place = cli_data_place(r->data, r->c->seed, from, row);
-        while (l->everywhere && place == l->place)
-            place = cli_data_place(r->data, r->c->seed, ++from, row);
-        ok = cli_data_put(r->data, r->program, function, place, row);
+        bool out = is_left_out(l, r, function, step, batch, row);
+        l->found += out && step == l->t->found.step;
+        for (int i = 0; out && i < MOST_TRIES; i++, from++) {
+            const uint64_t place = cli_data_place(r->data, r->c->seed, from, row);
+            if (!cli_data_put(r->data, r->program, function, place, row))
+                return false;
+            out = l->by_size && cli_triage_stands_out(l->t, r, function, row);
+        }
     }
-    return ok;
+    return true;
 }
 
-/* Tries the step without the row that stands out by its size. */
+/* Tries the step without the rows that stand out by their size. */
 static bool try_row(cli_triage *t, cli_replay *r, bool *healed)
 {
-    f8_triage_row *row = &t->found.row;
-    left_out without = {.everywhere = true, .place = (uint64_t)row->place, .t = t};
+    left_out without = {.t = t, .by_size = true};
     f8_triage_trial trial = {.what = F8_TRIAGE_ROW};
     r->alter = leave_out;
     r->user = &without;
     const bool ok = run_trial(t, r, NULL, &trial) && keep_trial(t, &trial);
     r->alter = NULL;
+    t->found.row.others = without.found - 1;
     *healed = ok && !trial.bad;
     return ok;
 }
@@ -153,7 +156,7 @@ static bool try_row(cli_triage *t, cli_replay *r, bool *healed)
 static bool halve_rows(cli_triage *t, cli_replay *r)
 {
     const int64_t B = cli_data_rows(r->data);
-    left_out without = {.n = B * r->accumulate, .t = t};
+    left_out without = {.t = t, .n = B * r->accumulate};
     f8_triage_trial trial = {.what = F8_TRIAGE_ROW};
     bool ok = true;
     r->alter = leave_out;
@@ -173,6 +176,7 @@ static bool halve_rows(cli_triage *t, cli_replay *r)
     r->alter = NULL;
     if (ok && without.n == 1 && !trial.bad) {
         const int64_t first = (t->found.step - 1) * r->accumulate;
+        t->found.row = (f8_triage_row){.rank = -1};
         cli_triage_note_row(t, (uint64_t)(first + without.first / B), without.first % B);
         return keep_trial(t, &trial);
     }
@@ -192,8 +196,6 @@ static bool look_at_rows(cli_triage *t, bool by_size, bool *healed)
         ok = cli_triage_find_row(t, &r);
         if (ok && t->found.row.known)
             ok = try_row(t, &r, healed);
-        if (!*healed)
-            t->found.row = (f8_triage_row){.rank = -1};
     } else if (ok) {
         ok = halve_rows(t, &r);
     }
@@ -267,13 +269,7 @@ static double highest_rate(const cli_triage *t)
     return rate;
 }
 
-static bool is_lower(const cli_triage *t, size_t n)
-{
-    const f8_triage_trial *last = &t->found.trial[n - 1];
-    return !isfinite(last[-1].loss) || last->loss < last[-1].loss;
-}
-
-enum { FEW_RATES = 3 }; /* so many are tried in any case, more while the loss falls with the rate */
+enum { FEW_RATES = 3 }; /* so many are tried from each checkpoint, more from the first one */
 
 /* Tries lower rates under bf16 until one is good. */
 static bool try_rates_once(cli_triage *t)
@@ -281,7 +277,7 @@ static bool try_rates_once(cli_triage *t)
     const double rate = highest_rate(t);
     for (size_t i = 0; i < F8_TRIAGE_N_RATES; i++) {
         const f8_triage_rate *to = &f8_triage_rates[i];
-        if (i >= FEW_RATES && (t->too_late || !is_lower(t, t->found.n_trials)))
+        if (i >= FEW_RATES && (t->too_late || !t->found.from_start))
             return true;
         if (!try_as(t, to->what, &(cli_replay_as){.recipe = "bf16", .lr = rate / to->divisor},
                     NULL))
@@ -333,13 +329,34 @@ static bool try_epsilon(cli_triage *t)
            try_as(t, F8_TRIAGE_LARGER_EPSILON, &(cli_replay_as){.eps = F8_TRIAGE_EPS}, NULL);
 }
 
+/* A scale that came back, where no checkpoint is from before its outlier entered the history: the
+ * batch of that step can still be looked at. */
+static bool look_at_entered(cli_triage *t)
+{
+    f8_triage *f = &t->found;
+    const int64_t step = f->step, entered = t->alarm.raised - CLI_TRIAGE_HISTORY;
+    cli_replay r = cli_triage_replay(t);
+    if (!*f->alarm || !cli_triage_returns(t) || entered < 1 || step == entered || t->c->ranks)
+        return true;
+    f->step = entered;
+    const bool ok = cli_replay_open(&r, &(cli_replay_as){0}) && cli_triage_find_row(t, &r);
+    cli_replay_close(&r);
+    f->entered = ok && f->row.known;
+    f->step = f->entered ? entered : step;
+    return ok;
+}
+
 /* Runs trials until one heals the step, if the device is right and the replay is bad, too. */
 bool cli_triage_trials(cli_triage *t)
 {
     const f8_triage *f = &t->found;
     bool healed;
     if (f->unstable || f->wrong.known || f->differs || f->changed || *f->input || !f->replay_bad ||
-        (*f->state && !isfinite(f->state_value)))
+        (*f->state && !f->state_finite))
+        return true;
+    if (!look_at_entered(t))
+        return false;
+    if (f->entered)
         return true;
     if (!try_data(t, &healed))
         return false;

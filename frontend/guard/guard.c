@@ -21,6 +21,7 @@ _Static_assert(sizeof kind_name / sizeof *kind_name == KINDS, "a name for each k
 typedef struct looks {
     uint8_t underflow, overflow; /* bad ones in a row */
     f8_used_judge used;
+    int64_t underflows, overflows; /* the first step that may have done the first of them */
 } looks;
 
 struct fp8c_guard {
@@ -41,6 +42,7 @@ struct fp8c_guard {
     float *ring;   /* [n_scales, F8_SCALE_KEPT] */
     float *copy;   /* [n_scales], for scales that are not in host memory */
     looks *looked; /* by statistic */
+    int64_t last_look;
     size_t n_looked;
 };
 
@@ -282,10 +284,11 @@ fp8c_status f8_guard_prime_scales(fp8c_guard *g, fp8c_program *p, int64_t steps)
 /* ---- statistics ---- */
 
 static void say_share(fp8c_alarm *a, const fp8c_statistic *s, double share, double limit,
-                      const char *does)
+                      int64_t since, const char *does)
 {
     if (!a)
         return;
+    a->since = since;
     a->tensor = s->name;
     a->role = "operand";
     a->value = share;
@@ -337,6 +340,14 @@ static void judge_used(fp8c_guard *g, const f8_watched *w, const fp8c_statistic 
               s->name, 100 * middle, s->format, 100 * F8_USED_LEAST, why);
 }
 
+/* Takes a look. *since: the step after the last look that was good, or the first look. */
+static bool looks_bad(const fp8c_guard *g, uint8_t *in_row, int64_t *since, bool bad)
+{
+    if (bad && !*in_row)
+        *since = g->last_look ? g->last_look + 1 : g->step;
+    return f8_judge_look(in_row, bad);
+}
+
 static void judge_statistic(fp8c_guard *g, const f8_watched *w, const fp8c_statistic *s, looks *l)
 {
     if (s->what_if)
@@ -351,11 +362,12 @@ static void judge_statistic(fp8c_guard *g, const f8_watched *w, const fp8c_stati
                   "%" PRId64 " of %" PRId64 " elements of '%.120s' are not finite", s->nonfinite,
                   s->elements, s->name);
     }
-    if (f8_judge_look(&l->underflow, s->underflow > g->options.underflow))
+    if (looks_bad(g, &l->underflow, &l->underflows, s->underflow > g->options.underflow))
         say_share(raised(g, FP8C_ALARM_UNDERFLOW), s, s->underflow, g->options.underflow,
-                  "underflows");
-    if (f8_judge_look(&l->overflow, s->overflow > g->options.overflow))
-        say_share(raised(g, FP8C_ALARM_OVERFLOW), s, s->overflow, g->options.overflow, "saturates");
+                  l->underflows, "underflows");
+    if (looks_bad(g, &l->overflow, &l->overflows, s->overflow > g->options.overflow))
+        say_share(raised(g, FP8C_ALARM_OVERFLOW), s, s->overflow, g->options.overflow, l->overflows,
+                  "saturates");
     judge_used(g, w, s, &l->used);
 }
 
@@ -375,6 +387,7 @@ static f8_status judge_statistics(fp8c_guard *g, fp8c_program *p, int function, 
     }
     for (int i = FP8C_ALARM_TENSOR_NONFINITE; i < KINDS && g->n_looked; i++)
         g->looked_at[i] = true;
+    g->last_look = g->n_looked ? g->step : g->last_look;
     return F8_OK;
 }
 

@@ -62,6 +62,7 @@ typedef struct f8_triage_row {
     char input[64], file[128]; /* "": none stands out; "": the data are one text */
     int64_t row, place;        /* in the batch of its rank, and in the file; both from 0 */
     int rank;                  /* -1: there is one */
+    int64_t others;            /* rows of that batch that stand out, too */
     double largest, usual;     /* its largest |element|, and the median of those of all rows */
 } f8_triage_row;
 
@@ -103,9 +104,12 @@ typedef struct f8_triage {
     char host[64];   /* of that rank */
     char input[64];  /* an input with NaN or Inf */
     char state[128]; /* a variable that is bad in the checkpoint: with NaN or Inf, or else */
-    int64_t state_at; /* this element, */
+    bool state_finite; /* the latter: */
+    int64_t state_at;  /* this element, */
     double state_value, state_next; /* which is out of proportion to the next one */
     f8_triage_row row;              /* of the input, or the one without which the step is good */
+    bool entered; /* its size made a scale small, which came back when it left the history; no
+                     checkpoint is from before it */
     f8_triage_value nonfinite;                   /* the first value with NaN or Inf */
     char nonfinite_input[128], nonfinite_op[32]; /* as in fp8c_witnessed */
     /* The operand that FP8 takes worst, and its linear; "": none is known. */

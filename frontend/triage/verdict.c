@@ -52,24 +52,28 @@ static double or_inf(double x)
     return isnan(x) ? INFINITY : x;
 }
 
-/* Whether the losses of a run from its first step on fall with the rate, each, and at last by half:
- * then the rate is the cause, though none that was tried is low enough. */
+/* Whether a trial went less wrong than another: later, or by less. */
+static bool is_milder(const f8_triage_trial *a, const f8_triage_trial *b, double by)
+{
+    return a->step > b->step || (a->step == b->step && or_inf(a->loss) * by < or_inf(b->loss));
+}
+
+/* Whether a run from its first step on goes the less wrong the lower the rate is, and clearly so
+ * from the highest to the lowest: then the rate is the cause, though none that was tried is low
+ * enough. */
 static bool falls_with_rate(const f8_triage *t)
 {
-    double first = NAN, last = INFINITY;
-    int n = 0;
+    const f8_triage_trial *first = NULL, *last = NULL;
     for (size_t i = 0; t->from_start && i < F8_TRIAGE_N_RATES; i++) {
         const f8_triage_trial *trial = f8_triage_find(t, f8_triage_rates[i].what);
         if (!trial)
             continue;
-        const double loss = or_inf(trial->loss);
-        if (n && loss >= last && isfinite(last))
+        if (last && is_milder(last, trial, 1))
             return false;
-        first = n ? first : loss;
-        last = loss;
-        n++;
+        first = first ? first : trial;
+        last = trial;
     }
-    return n > 1 && isfinite(last) && last < first / 2;
+    return first && is_milder(last, first, 2);
 }
 
 bool f8_triage_is_fp8(const char *recipe)
@@ -89,11 +93,11 @@ static f8_triage_class class_of(const f8_triage *t)
         return *t->variable ? F8_TRIAGE_MEMORY : F8_TRIAGE_TRANSIENT;
     if (*t->input)
         return F8_TRIAGE_INPUT;
-    if (*t->state && !isfinite(t->state_value))
+    if (*t->state && !t->state_finite)
         return F8_TRIAGE_STATE;
     if (!t->replay_bad)
         return F8_TRIAGE_HEALTHY;
-    if (f8_triage_is_good(t, F8_TRIAGE_ROW) || f8_triage_is_good(t, "another batch"))
+    if (t->entered || f8_triage_is_good(t, F8_TRIAGE_ROW) || f8_triage_is_good(t, "another batch"))
         return F8_TRIAGE_DATA;
     if (*t->state)
         return F8_TRIAGE_STATE;
@@ -270,7 +274,7 @@ static void say_input(const f8_triage *t, f8_triage_verdict *v)
 
 static void say_state(const f8_triage *t, f8_triage_verdict *v)
 {
-    const bool finite = isfinite(t->state_value);
+    const bool finite = t->state_finite;
     v->value.known = true;
     f8_format(v->value.value, sizeof v->value.value, "%s", t->state);
     if (finite)
@@ -293,26 +297,31 @@ static void say_state(const f8_triage *t, f8_triage_verdict *v)
 
 static void say_data(const f8_triage *t, f8_triage_verdict *v)
 {
-    char row[260], size[260] = "";
+    char row[260], others[60] = "", size[400] = "";
+    const bool is_row = f8_triage_is_good(t, F8_TRIAGE_ROW);
     which_row(&t->row, row);
+    if (t->row.others > 0)
+        f8_format(others, sizeof others, " and %" PRId64 " more as large", t->row.others);
     if (*t->row.input) {
         v->value.known = true;
         f8_format(v->value.value, sizeof v->value.value, "%s", t->row.input);
         f8_format(size, sizeof size,
-                  " The largest element of input '%s' in that row is %.4g, and in the median row "
-                  "%.4g.",
-                  t->row.input, t->row.largest, t->row.usual);
+                  " The largest element of input '%s' in %s is %.4g, and in the median row %.4g.",
+                  t->row.input, is_row ? "that row" : row, t->row.largest, t->row.usual);
     }
-    if (t->row.known)
+    if (t->entered)
         f8_format(v->text, sizeof v->text,
                   "The data made step %" PRId64
-                  " bad: without %s of its batch the same step is good. Every op is right.%s",
-                  t->step, row, size);
+                  " bad: from then on a scale was as small as an outlier of its batch wants, until "
+                  "that left the amax history. No checkpoint is from before, so nothing was "
+                  "tried.%s",
+                  t->step, size);
     else
         f8_format(v->text, sizeof v->text,
-                  "The data made step %" PRId64
-                  " bad: with another batch the same step is good. Every op is right.",
-                  t->step);
+              "The data made step %" PRId64 " bad: %s%s%s the same step is good. Every op is "
+              "right.%s",
+              t->step, is_row ? "without " : "with another batch", is_row ? row : "",
+              is_row ? others : "", size);
     f8_format(v->advice, sizeof v->advice,
               "Look at the batch of step %" PRId64
               ". Clipping gradients at a smaller norm bounds what one batch can do.",

@@ -140,7 +140,7 @@ START_TEST(device_first)
     *t.input = 0;
     judged(&t, F8_TRIAGE_STATE);
     *t.state = 0;
-    judged(&t, F8_TRIAGE_BATCH);
+    judged(&t, F8_TRIAGE_DATA);
 }
 END_TEST
 
@@ -203,7 +203,7 @@ START_TEST(trials)
     t.trial[1].bad = false;
     judged(&t, F8_TRIAGE_FP8);
     t.trial[0].bad = false;
-    judged(&t, F8_TRIAGE_BATCH);
+    judged(&t, F8_TRIAGE_DATA);
 }
 END_TEST
 
