@@ -139,7 +139,9 @@ static bool stands(const cli_triage *t, const cli_replay *r)
 /* ---- a step ---- */
 
 /* Whether a loss explodes beside those of the run: the replay's own guard may have learned far ones
- * of the replay, so its alarms of a loss do not count. */
+ * of the replay, so its alarms of a loss do not count. Where the run had many far losses, and none
+ * so far that it raised the alarm at once, one far loss is bad: what leaves any has healed nothing.
+ */
 static bool explodes(cli_triage *t, const cli_replayed *out)
 {
     bool at_once;
@@ -147,7 +149,9 @@ static bool explodes(cli_triage *t, const cli_replayed *out)
     t->far = (t->far << 1 | cli_triage_is_far(t, out, &at_once)) & ((1u << F8_LOSS_LAST) - 1);
     for (int i = 0; i < F8_LOSS_LAST; i++)
         n += t->far >> i & 1;
-    const bool together = t->far & 1 && n >= F8_LOSS_FAR;
+    const bool by_count =
+        is_of(t, FP8C_ALARM_LOSS_EXPLODES) && t->alarm.raised > t->found.step && *t->found.alarm;
+    const bool together = t->far & 1 && n >= (by_count ? 1 : F8_LOSS_FAR);
     t->far_ago = at_once || !together ? 0 : F8_LOSS_LAST - 1;
     while (!(t->far >> t->far_ago & 1) && t->far_ago)
         t->far_ago--;

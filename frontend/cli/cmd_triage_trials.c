@@ -28,9 +28,10 @@ static int64_t batch_of(const exchanged *other, int64_t step)
     return 0;
 }
 
-/* Replays the steps under other conditions from the same checkpoint, and BEYOND more, until one is
- * bad. `other` may be NULL. */
-static bool run_trial(cli_triage *t, cli_replay *r, const exchanged *other, f8_triage_trial *out)
+/* Replays the steps under other conditions from the same checkpoint, and `beyond` more, until one
+ * is bad. `other` may be NULL. */
+static bool run_trial(cli_triage *t, cli_replay *r, const exchanged *other, int beyond,
+                      f8_triage_trial *out)
 {
     f8_triage *f = &t->found;
     cli_replayed now = {0};
@@ -38,7 +39,7 @@ static bool run_trial(cli_triage *t, cli_replay *r, const exchanged *other, f8_t
                             cli_replay_load(r, f->checkpoint + 1)) &&
                            cli_triage_guard_begin(t, r);
     const int64_t from = r->at;
-    while (ok && r->at < f->step + BEYOND && !bad)
+    while (ok && r->at < f->step + beyond && !bad)
         ok = cli_replay_step(r, batch_of(other, r->at + 1), NULL, &now) &&
              cli_triage_guard_step(t, r, &now, &bad);
     t->too_late = bad && r->at == from + 1 ? from : 0;
@@ -69,7 +70,7 @@ static bool try_as(cli_triage *t, const char *what, const cli_replay_as *as, con
     f8_triage_trial trial = {.what = what};
     own.stats = cli_triage_stats(t);
     own.every = 1;
-    const bool ok = cli_replay_open(&r, &own) && run_trial(t, &r, other, &trial);
+    const bool ok = cli_replay_open(&r, &own) && run_trial(t, &r, other, BEYOND, &trial);
     cli_replay_close(&r);
     return ok && keep_trial(t, &trial);
 }
@@ -145,31 +146,33 @@ static bool try_row(cli_triage *t, cli_replay *r, bool *healed)
     f8_triage_trial trial = {.what = F8_TRIAGE_ROW};
     r->alter = leave_out;
     r->user = &without;
-    const bool ok = run_trial(t, r, NULL, &trial) && keep_trial(t, &trial);
+    const bool ok = run_trial(t, r, NULL, BEYOND, &trial) && keep_trial(t, &trial);
     r->alter = NULL;
     t->found.row.others = without.found - 1;
     *healed = ok && !trial.bad;
     return ok;
 }
 
-/* Finds the only row without which the step is good, by halves. None stands out by its size. */
+/* Finds the only row without which the step is good, by halves. None stands out by its size. No
+ * later step is looked at, as the row may come again; so the step must be bad by itself. */
 static bool halve_rows(cli_triage *t, cli_replay *r)
 {
     const int64_t B = cli_data_rows(r->data);
-    left_out without = {.t = t, .n = B * r->accumulate};
+    left_out without = {.t = t};
     f8_triage_trial trial = {.what = F8_TRIAGE_ROW};
-    bool ok = true;
     r->alter = leave_out;
     r->user = &without;
+    bool ok = run_trial(t, r, NULL, 0, &trial);
+    without.n = trial.bad ? B * r->accumulate : 0;
     while (ok && without.n > 1) {
         const int64_t all = without.n;
         without.n = all / 2;
-        ok = run_trial(t, r, NULL, &trial);
+        ok = run_trial(t, r, NULL, 0, &trial);
         if (!ok || !trial.bad)
             continue;
         without.first += all / 2;
         without.n = all - all / 2;
-        ok = run_trial(t, r, NULL, &trial);
+        ok = run_trial(t, r, NULL, 0, &trial);
         if (trial.bad) /* there are several */
             break;
     }
