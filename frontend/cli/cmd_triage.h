@@ -104,6 +104,8 @@ bool cli_triage_look_at_state(cli_triage *t, const cli_replay *r);
 /* Finds the row of the bad step's batches with the largest elements, for its size alone. The inputs
  * of the replay are then other ones. */
 bool cli_triage_find_row(cli_triage *t, cli_replay *r);
+/* Gives all ranks the row of the one that stands out most. */
+bool cli_triage_share_row(cli_triage *t);
 /* Whether that row of the inputs of `function` stands out as the one that was found does. */
 bool cli_triage_stands_out(const cli_triage *t, const cli_replay *r, int function, int64_t row);
 /* Notes in which row an element of an input is. */

@@ -497,6 +497,10 @@ typedef struct told {
     int64_t judged;
     f8_triage_value wrong;
     char input[64], state[128], host[64];
+    bool state_finite;
+    int64_t state_at;
+    double state_value, state_next;
+    f8_triage_row row;
 } told;
 
 /* Finds the first rank whose device is wrong, else the first whose inputs or variables before the
@@ -505,7 +509,13 @@ static bool gather(cli_triage *t)
 {
     f8_triage *f = &t->found;
     cli_ranks *ranks = t->c->ranks;
-    told mine = {.judged = f->judged, .wrong = f->wrong};
+    told mine = {.judged = f->judged,
+                 .wrong = f->wrong,
+                 .state_finite = f->state_finite,
+                 .state_at = f->state_at,
+                 .state_value = f->state_value,
+                 .state_next = f->state_next,
+                 .row = f->row};
     f->ranks = ranks ? ranks->comm.ranks : 1;
     f->rank = -1;
     if (!ranks)
@@ -533,6 +543,11 @@ static bool gather(cli_triage *t)
         cli_triage_copy_text(f->input, sizeof f->input, all[i].input);
         cli_triage_copy_text(f->state, sizeof f->state, all[i].state);
         cli_triage_copy_text(f->host, sizeof f->host, all[i].host);
+        f->state_finite = all[i].state_finite;
+        f->state_at = all[i].state_at;
+        f->state_value = all[i].state_value;
+        f->state_next = all[i].state_next;
+        f->row = all[i].row;
     }
     free(all);
     return true;

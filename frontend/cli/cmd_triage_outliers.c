@@ -177,3 +177,26 @@ bool cli_triage_find_row(cli_triage *t, cli_replay *r)
                                    (uint64_t)((t->found.step - 1) * r->accumulate + a), &ratio);
     return ok;
 }
+
+bool cli_triage_share_row(cli_triage *t)
+{
+    f8_triage_row *own = &t->found.row, *all;
+    cli_ranks *ranks = t->c->ranks;
+    int64_t others = -1;
+    if (!ranks)
+        return true;
+    all = calloc((size_t)ranks->comm.ranks, sizeof *all);
+    const bool ok = all && cli_ranks_gather(ranks, "the rows that stand out", own, all, sizeof *all);
+    if (!all)
+        fprintf(stderr, "fp8c: error: out of memory\n");
+    for (int i = 0; ok && i < ranks->comm.ranks; i++) {
+        if (!all[i].known)
+            continue;
+        others += all[i].others + 1;
+        if (!own->known || all[i].largest / all[i].usual > own->largest / own->usual)
+            *own = all[i];
+    }
+    own->others = others;
+    free(all);
+    return ok;
+}

@@ -139,7 +139,7 @@ static bool leave_out(cli_replay *r, int function, int64_t step, uint64_t batch,
     return true;
 }
 
-/* Tries the step without the rows that stand out by their size. */
+/* The trial without them. */
 static bool try_row(cli_triage *t, cli_replay *r, bool *healed)
 {
     left_out without = {.t = t, .by_size = true};
@@ -186,22 +186,24 @@ static bool halve_rows(cli_triage *t, cli_replay *r)
     return ok;
 }
 
-/* Names the row that makes the step bad, if one alone does. Of several ranks each has rows of its
- * own, and what one would leave out is in no other's. */
+/* Tries the step without the rows that stand out by their size. Each rank looks at its own. */
+static bool try_by_size(cli_triage *t, cli_replay *r, bool *healed)
+{
+    return cli_triage_find_row(t, r) &&
+           (!cli_triage_any_rank(t, t->found.row.known) ||
+            (try_row(t, r, healed) && cli_triage_share_row(t)));
+}
+
+/* Names the row that makes the step bad, if one alone does. */
 static bool look_at_rows(cli_triage *t, bool by_size, bool *healed)
 {
     cli_replay r = cli_triage_replay(t);
     *healed = false;
-    if (t->c->ranks)
+    if (!by_size && t->c->ranks) /* no rank has all rows to halve */
         return true;
-    bool ok = cli_replay_open(&r, &(cli_replay_as){.stats = cli_triage_stats(t), .every = 1});
-    if (ok && by_size) {
-        ok = cli_triage_find_row(t, &r);
-        if (ok && t->found.row.known)
-            ok = try_row(t, &r, healed);
-    } else if (ok) {
-        ok = halve_rows(t, &r);
-    }
+    const bool ok =
+        cli_replay_open(&r, &(cli_replay_as){.stats = cli_triage_stats(t), .every = 1}) &&
+        (by_size ? try_by_size(t, &r, healed) : halve_rows(t, &r));
     cli_replay_close(&r);
     return ok;
 }
