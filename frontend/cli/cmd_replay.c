@@ -96,8 +96,8 @@ static f8_status load(cli_replay *r, int64_t step, f8_diag *diag)
     f8_run_position at = r->folder->at;
     r->same = true;
     at.recipe = r->recipe;
-    const f8_status status =
-        f8_run_load_before(&r->folder->run, r->program, step, &at, &r->same, say_passed_over, r, diag);
+    const f8_status status = f8_run_load_before(&r->folder->run, r->program, step, &at, &r->same,
+                                                say_passed_over, r, diag);
     r->at = at.step;
     if (status == F8_OK && r->at < r->since)
         return f8_file_fail(diag, F8_ERR_INPUT, r->folder->path,

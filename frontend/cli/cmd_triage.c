@@ -23,10 +23,9 @@ static json_t *value_record(const f8_triage_value *v)
 static json_t *row_record(const f8_triage_row *r)
 {
     return r->known ? json_pack("{ss ss sI sI so so so?}", "input", r->input, "file", r->file,
-                                "row", (json_int_t)r->row, "place", (json_int_t)r->place,
-                                "largest", cli_json_number(r->largest), "usual",
-                                cli_json_number(r->usual), "rank",
-                                r->rank < 0 ? NULL : json_integer(r->rank))
+                                "row", (json_int_t)r->row, "place", (json_int_t)r->place, "largest",
+                                cli_json_number(r->largest), "usual", cli_json_number(r->usual),
+                                "rank", r->rank < 0 ? NULL : json_integer(r->rank))
                     : json_null();
 }
 

@@ -23,7 +23,7 @@ enum { CLI_TRIAGE_HISTORY = 16 }; /* steps that the amax history of `delayed` ha
 
 /* An alarm as the records have it. */
 typedef struct cli_triage_alarm {
-    int64_t step;  /* the first bad one; 0: there is no alarm */
+    int64_t step;   /* the first bad one; 0: there is no alarm */
     int64_t raised; /* the step that raised it */
     char text[120], kind[20], tensor[128];
     double value, limit;
@@ -36,11 +36,11 @@ typedef struct cli_triage {
     cli_json json;
     cli_triage_step *step; /* by step, from 1 */
     int64_t n_steps;
-    cli_triage_alarm alarm; /* the one with the first bad step */
-    const char *stats;      /* what the run watched; NULL: nothing */
-    fp8c_guard *guard;      /* of the replay that goes on */
-    uint32_t far;           /* of it; bit i: the loss i steps ago was far */
-    int far_ago;            /* the first of those that explode together came so many steps ago */
+    cli_triage_alarm alarm;  /* the one with the first bad step */
+    const char *stats;       /* what the run watched; NULL: nothing */
+    fp8c_guard *guard;       /* of the replay that goes on */
+    uint32_t far;            /* of it; bit i: the loss i steps ago was far */
+    int far_ago;             /* the first of those that explode together came so many steps ago */
     cli_fingerprint changed; /* the variables of the checkpoint of step found.changed */
     f8_triage found;
     f8_triage_verdict verdict;
@@ -71,14 +71,16 @@ bool cli_triage_is_far(cli_triage *t, const cli_replayed *r, bool *at_once);
 /* A replay of the run, to be opened. It says nothing of damaged checkpoints. */
 cli_replay cli_triage_replay(cli_triage *t);
 void cli_triage_copy_text(char *to, size_t room, const char *from); /* from: NULL is "" */
+/* Whether `mine` is true on any rank: all must take the same branch. */
+bool cli_triage_any_rank(const cli_triage *t, bool mine);
 /* Prints a line of progress, unless stdout carries records. */
 void cli_triage_say(const cli_triage *t, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
 /* ---- cmd_triage_alarm.c: a guard runs over a replay as it ran over the run ---- */
 
-/* Whether the stored alarm is of a scale; or of that or a statistic, whose number a replay must have
- * again in the step that raised it. */
+/* Whether the stored alarm is of a scale; or of that or a statistic, whose number a replay must
+ * have again in the step that raised it. */
 bool cli_triage_has_value(const cli_triage *t);
 bool cli_triage_is_scale(const cli_triage *t);
 /* Whether it is of one that has grown. A scale of `delayed` grows when the outlier that made it
@@ -111,14 +113,22 @@ bool cli_triage_stands_out(const cli_triage *t, const cli_replay *r, int functio
 /* Notes in which row an element of an input is. */
 void cli_triage_note_row(cli_triage *t, uint64_t batch, int64_t row);
 
+/* ---- cmd_triage_replay.c: the run beside its records ---- */
+
+void cli_triage_note_value(f8_triage_value *to, const fp8c_program *p, const fp8c_witnessed *v);
+/* Replays up to step `end` and stops at the first that has other bits than its record. *bad, which
+ * may be NULL: whether the last one is bad. */
+bool cli_triage_replay_to(cli_triage *t, cli_replay *r, int64_t end, cli_replayed *last, bool *bad);
+void cli_triage_say_replayed(const cli_triage *t, int64_t from, int64_t to);
+/* Replays the run up to the bad step, beside its records and under a guard, which the caller ends.
+ */
+bool cli_triage_replay_run(cli_triage *t, cli_replay *r, cli_replayed *last);
+
 /* ---- cmd_triage_device.c ---- */
 
 /* Replays the run up to the bad step beside its records, and judges the step with a witness. All
  * ranks then have what one has found. */
 bool cli_triage_device(cli_triage *t);
-
-/* Whether `mine` is true on any rank: all must take the same branch. */
-bool cli_triage_any_rank(const cli_triage *t, bool mine);
 
 /* ---- cmd_triage_trials.c ---- */
 

@@ -87,8 +87,8 @@ static bool value_now(const cli_triage *t, const cli_replay *r, double *out)
     fp8c_statistic s = {.struct_size = sizeof s};
     if (cli_triage_is_scale(t))
         return scale_of(r, t->alarm.tensor, out);
-    for (int i = 0; cli_triage_stats(t) &&
-                    fp8c_program_statistic(r->program, r->function, i, &s) == FP8C_OK;
+    for (int i = 0;
+         cli_triage_stats(t) && fp8c_program_statistic(r->program, r->function, i, &s) == FP8C_OK;
          i++)
         if (!strcmp(s.name, t->alarm.tensor)) {
             *out = share_of(t, &s);
@@ -108,7 +108,7 @@ bool cli_triage_alarm_recurs(cli_triage *t, const cli_replay *r)
     double now;
     if (!value_now(t, r, &now) || is_same(now, t->alarm.value))
         return true; /* of a loss the bits say it */
-    f->differs_in = cli_triage_is_scale(t)              ? "scale"
+    f->differs_in = cli_triage_is_scale(t)                  ? "scale"
                     : is_of(t, FP8C_ALARM_TENSOR_NONFINITE) ? "count of NaN and Inf"
                                                             : "share of bad elements";
     cli_triage_copy_text(f->differs_of, sizeof f->differs_of, t->alarm.tensor);
@@ -120,9 +120,9 @@ bool cli_triage_returns(const cli_triage *t)
     return cli_triage_is_scale(t) && t->alarm.value > t->alarm.limit;
 }
 
-/* Whether the number that raised the alarm is still where the run's guard would raise it. Of a scale
- * that came back: whether it is where it came back from. A share counts from half the limit on, as
- * chance alone moves it across. */
+/* Whether the number that raised the alarm is still where the run's guard would raise it. Of a
+ * scale that came back: whether it is where it came back from. A share counts from half the limit
+ * on, as chance alone moves it across. */
 static bool stands(const cli_triage *t, const cli_replay *r)
 {
     const double limit = t->alarm.limit;
@@ -171,7 +171,7 @@ bool cli_triage_guard_step(cli_triage *t, const cli_replay *r, const cli_replaye
     if (fp8c_guard_step(t->guard, &facts) != FP8C_OK)
         return cli_fail(r->ctx) == CLI_DONE;
     for (int i = 0; fp8c_guard_alarm(t->guard, i, &alarm) == FP8C_OK; i++)
-        raised |= alarm.kind >= FP8C_ALARM_SCALE;
+        raised |= alarm.kind >= FP8C_ALARM_SCALE && alarm.kind != FP8C_ALARM_RANGE;
     *bad = explodes(t, out) ||
            (r->at >= t->found.step && cli_triage_any_rank(t, raised || stands(t, r)));
     return true;

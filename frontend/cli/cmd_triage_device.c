@@ -9,202 +9,6 @@
 
 #include "ir/base/clock.h"
 
-/* ---- watching ---- */
-
-static void note_value(f8_triage_value *to, const fp8c_program *p, const fp8c_witnessed *v)
-{
-    if (to->known)
-        return;
-    to->known = true;
-    cli_triage_copy_text(to->function, sizeof to->function,
-                         fp8c_program_function_name(p, v->function));
-    cli_triage_copy_text(to->kind, sizeof to->kind, v->kind);
-    cli_triage_copy_text(to->op, sizeof to->op, v->name);
-    cli_triage_copy_text(to->value, sizeof to->value, v->value);
-    to->at = v->at;
-    to->wrong = v->wrong;
-    to->got = v->got;
-    to->want = v->want;
-    to->allowed = v->allowed;
-}
-
-/* Compares a value of a replay with its hash in the record. */
-static void compare_value(void *user, const fp8c_witnessed *v)
-{
-    cli_triage *t = user;
-    const size_t index = t->now.n++;
-    if (index < t->now.room && t->now.value[index] != v->hash)
-        note_value(&t->other, t->watched->program, v);
-}
-
-static void see_value(void *user, const fp8c_witnessed *v)
-{
-    cli_triage *t = user;
-    const fp8c_program *p = t->watched->program;
-    t->found.judged += v->verdict != FP8C_NOT_JUDGED && t->wrong == &t->found.wrong;
-    if (v->verdict == FP8C_WRONG)
-        note_value(t->wrong, p, v);
-    if (t->wrong != &t->found.wrong) /* another recipe than the run's */
-        return;
-    if (v->nonfinite && !t->found.nonfinite.known) {
-        note_value(&t->found.nonfinite, p, v);
-        t->found.nonfinite.at = v->nonfinite_at;
-        cli_triage_copy_text(t->found.nonfinite_input, sizeof t->found.nonfinite_input,
-                             v->nonfinite_input);
-        cli_triage_copy_text(t->found.nonfinite_op, sizeof t->found.nonfinite_op, v->nonfinite_op);
-    }
-}
-
-static bool is_written(const cli_replay *r, int variable)
-{
-    fp8c_port port;
-    for (int i = 0; fp8c_program_port(r->program, r->micro_step, FP8C_OUTPUT, i, &port) == FP8C_OK;
-         i++)
-        if (port.variable == variable)
-            return true;
-    return false;
-}
-
-/* Compares the variables before update with those of the record. Only those count that micro_step
- * does not write. */
-static void compare_variables(cli_triage *t, cli_replay *r, const cli_fingerprint *then)
-{
-    cli_fingerprint now = {0};
-    fp8c_variable v;
-    cli_fingerprint_variables(&now, r->program);
-    for (size_t i = 0; i < now.n_variables && i < then->n_variables && !*t->found.variable; i++)
-        if (now.variable[i] != then->variable[i] && !is_written(r, (int)i) &&
-            fp8c_program_variable(r->program, (int)i, &v) == FP8C_OK)
-            cli_triage_copy_text(t->found.variable, sizeof t->found.variable, v.name);
-    cli_fingerprint_free(&now);
-}
-
-/* A record with more values or fewer is damaged, or of another plan: it says nothing. */
-static void end_function(cli_triage *t)
-{
-    if (t->now.n == t->now.room && !t->found.first.known)
-        t->found.first = t->other;
-    t->other = (f8_triage_value){0};
-    cli_fingerprint_free(&t->now);
-}
-
-/* Whether what the variables were before the watched step is known: else update may have written
- * them wrongly, in a step without a fingerprint. */
-static bool is_known_before(cli_triage *t)
-{
-    const cli_triage_step *s = cli_triage_step_at(t, t->watched_step - 1);
-    return t->watched_step - 1 == t->from || (s && s->fingerprint);
-}
-
-/* Finds the function's record of the watched step: it is of rank 0. */
-static void begin_function(void *user, int function, int64_t micro_step)
-{
-    cli_triage *t = user;
-    const cli_triage_step *s =
-        cli_ranks_follows(t->c->ranks) ? NULL : cli_triage_step_at(t, t->watched_step);
-    const char *name = fp8c_program_function_name(t->watched->program, function);
-    end_function(t);
-    for (size_t i = 0; s && i < json_array_size(s->fingerprint); i++)
-        if (cli_fingerprint_read(&t->now, json_array_get(s->fingerprint, i), name, micro_step)) {
-            t->found.fingerprints = true;
-            break;
-        }
-    if (t->now.variable && is_known_before(t))
-        compare_variables(t, t->watched, &t->now);
-    t->now.room = t->now.n; /* what there is to compare with */
-    t->now.n = 0;
-}
-
-/* ---- steps of the replay ---- */
-
-static const char *difference(const cli_triage_step *s, const cli_replayed *now)
-{
-    char loss[40], norm[40];
-    if (*s->loss_hex && strcmp(cli_hex(now->loss, loss), s->loss_hex))
-        return "loss";
-    if (*s->norm_hex && strcmp(cli_hex(now->grad_norm, norm), s->norm_hex))
-        return "gradient norm";
-    return NULL;
-}
-
-/* Whether the state after a step has the checksum of its record, if there is one. */
-static bool has_checksum(cli_replay *r, const cli_triage_step *s)
-{
-    f8_diag diag = {0};
-    char sum[F8_RUN_HASH];
-    if (!*s->checksum || f8_run_checksum(r->program, sum, &diag) != F8_OK)
-        return true;
-    return !strcmp(sum, s->checksum);
-}
-
-/* Replays the next step. If it has a fingerprint, the first value that differs is noted. */
-static bool replay_one(cli_triage *t, cli_replay *r, cli_replayed *out)
-{
-    const cli_triage_step *s = cli_triage_step_at(t, r->at + 1);
-    const cli_replay_watch watch = {.value = compare_value, .begin = begin_function, .user = t};
-    t->watched = r;
-    t->watched_step = r->at + 1;
-    const bool ok = cli_replay_step(r, 0, s && s->fingerprint ? &watch : NULL, out);
-    end_function(t);
-    return ok;
-}
-
-bool cli_triage_any_rank(const cli_triage *t, bool mine)
-{
-    int32_t own = mine, all[F8_MAX_RANKS];
-    cli_ranks *ranks = t->c->ranks;
-    if (!cli_ranks_gather(ranks, "what triage has found", &own, all, sizeof own))
-        return mine; /* the ranks are lost: the next step of the replay fails */
-    for (int i = 0; ranks && i < ranks->comm.ranks; i++)
-        own |= all[i];
-    return own != 0;
-}
-
-/* What differs in the step that was replayed; NULL: nothing. Ranks agree whether something does. */
-static const char *differs_in(cli_triage *t, cli_replay *r, const cli_replayed *now)
-{
-    const cli_triage_step *s = cli_triage_step_at(t, r->at);
-    const char *what = s ? difference(s, now) : NULL;
-    if (s && !what && (t->found.first.known || *t->found.variable))
-        what = "fingerprint";
-    if (!cli_triage_any_rank(t, what != NULL) && s && !has_checksum(r, s))
-        what = "checksum of all variables";
-    return cli_triage_any_rank(t, what != NULL) && !what ? "fingerprint" : what;
-}
-
-/* A checkpoint that differs from its record: names the first variable that does, where the replay
- * from an older one has come to its step. */
-static void compare_checkpoint(cli_triage *t, const cli_replay *r)
-{
-    cli_fingerprint now = {0};
-    fp8c_variable v;
-    f8_triage *f = &t->found;
-    if (!f->changed || r->at != f->changed || *f->variable)
-        return;
-    cli_fingerprint_variables(&now, r->program);
-    for (size_t i = 0; i < now.n_variables && i < t->changed.n_variables && !*f->variable; i++)
-        if (now.variable[i] != t->changed.variable[i] &&
-            fp8c_program_variable(r->program, (int)i, &v) == FP8C_OK)
-            cli_triage_copy_text(f->variable, sizeof f->variable, v.name);
-    cli_fingerprint_free(&now);
-}
-
-/* Replays up to step `end` and stops at the first that has other bits than its record. *bad, which
- * may be NULL: whether the last one is bad. */
-static bool replay_to(cli_triage *t, cli_replay *r, int64_t end, cli_replayed *last, bool *bad)
-{
-    f8_triage *f = &t->found;
-    f->differs = 0;
-    while (r->at < end && !f->differs) {
-        if (!replay_one(t, r, last) || (bad && !cli_triage_guard_step(t, r, last, bad)))
-            return false;
-        compare_checkpoint(t, r);
-        f->differs_in = differs_in(t, r, last);
-        f->differs = f->differs_in ? r->at : 0;
-    }
-    return true;
-}
-
 /* ---- the device ---- */
 
 /* Notes an input that is not finite before the step that comes next, and its row. */
@@ -231,6 +35,24 @@ static bool look_for_nonfinite(cli_triage *t, cli_replay *r)
     return true;
 }
 
+static void see_value(void *user, const fp8c_witnessed *v)
+{
+    cli_triage *t = user;
+    const fp8c_program *p = t->watched->program;
+    t->found.judged += v->verdict != FP8C_NOT_JUDGED && t->wrong == &t->found.wrong;
+    if (v->verdict == FP8C_WRONG)
+        cli_triage_note_value(t->wrong, p, v);
+    if (t->wrong != &t->found.wrong) /* another recipe than the run's */
+        return;
+    if (v->nonfinite && !t->found.nonfinite.known) {
+        cli_triage_note_value(&t->found.nonfinite, p, v);
+        t->found.nonfinite.at = v->nonfinite_at;
+        cli_triage_copy_text(t->found.nonfinite_input, sizeof t->found.nonfinite_input,
+                             v->nonfinite_input);
+        cli_triage_copy_text(t->found.nonfinite_op, sizeof t->found.nonfinite_op, v->nonfinite_op);
+    }
+}
+
 /* Replays a step once more with a witness, which judges its values. `wrong` gets the first wrong
  * one. */
 static bool judge(cli_triage *t, cli_replay *r, int64_t step, f8_triage_value *wrong)
@@ -252,18 +74,6 @@ static bool judge(cli_triage *t, cli_replay *r, int64_t step, f8_triage_value *w
 }
 
 enum { SEARCH = 60 }; /* seconds after which no more steps are looked at */
-
-static void say_replayed(const cli_triage *t, int64_t from, int64_t to)
-{
-    const f8_triage *f = &t->found;
-    char outcome[100] = "the bits of the records";
-    if (f->differs)
-        snprintf(outcome, sizeof outcome, "step %" PRId64 " has another %s than its record",
-                 f->differs, f->differs_in);
-    cli_triage_say(
-        t, "replayed steps %" PRId64 " to %" PRId64 " from the checkpoint of step %" PRId64 ": %s",
-        from + 1, to, from, outcome);
-}
 
 static bool same_bits(const cli_replayed *a, const cli_replayed *b)
 {
@@ -305,8 +115,7 @@ static bool replay_on_other_threads(cli_triage *t)
     r.c = &own;
     f->threads = own.threads = t->threads == 1 ? 2 : 1;
     const bool ok = cli_replay_open(&r, &(cli_replay_as){0}) &&
-                    cli_replay_load(&r, f->checkpoint + 1) &&
-                    cli_replay_until(&r, f->step, &last);
+                    cli_replay_load(&r, f->checkpoint + 1) && cli_replay_until(&r, f->step, &last);
     cli_replay_close(&r);
     if (!ok)
         return false;
@@ -326,9 +135,9 @@ static bool look_back(cli_triage *t, cli_replay *r, cli_replayed *out)
     while (!f->differs && cli_triage_any_rank(t, f8_seconds_now() - start < SEARCH) &&
            cli_replay_load_older(r, end)) {
         const int64_t from = t->from = r->at;
-        if (!replay_to(t, r, end, out, NULL))
+        if (!cli_triage_replay_to(t, r, end, out, NULL))
             return false;
-        say_replayed(t, from, r->at);
+        cli_triage_say_replayed(t, from, r->at);
         end = from;
     }
     if (f->differs)
@@ -340,123 +149,6 @@ static bool has_found(const cli_triage *t)
 {
     const f8_triage *f = &t->found;
     return cli_triage_any_rank(t, f->wrong.known || *f->input);
-}
-
-/* Notes whether the checkpoint that was loaded has other bits than the record of its step, or a
- * variable that is bad. */
-static bool look_at_checkpoint(cli_triage *t, cli_replay *r, bool *odd)
-{
-    f8_triage *f = &t->found;
-    const cli_triage_step *s = cli_triage_step_at(t, r->at);
-    f->checkpoint = r->at;
-    if (!cli_triage_look_at_state(t, r))
-        return false;
-    if (s && r->same && !has_checksum(r, s)) {
-        f->changed = r->at;
-        cli_fingerprint_free(&t->changed);
-        cli_fingerprint_variables(&t->changed, r->program);
-    }
-    *odd = cli_triage_any_rank(t, *f->state || f->changed == r->at);
-    return true;
-}
-
-/* Loads the newest checkpoint before the bad step. If a scale has come back, the bad step is that
- * whose outlier has left the history, as long as there is a checkpoint from before it. */
-static bool load_newest(cli_triage *t, cli_replay *r)
-{
-    const int64_t entered = t->alarm.raised - CLI_TRIAGE_HISTORY;
-    if (*t->found.alarm && cli_triage_returns(t) && entered >= 1 &&
-        cli_replay_load_older(r, entered)) {
-        t->found.step = entered;
-        return true;
-    }
-    return cli_replay_load(r, t->found.step);
-}
-
-/* Loads the newest checkpoint before the bad step; if something is odd in it, an older one, which
- * may be from before. */
-static bool load(cli_triage *t, cli_replay *r)
-{
-    bool odd = false;
-    if (!load_newest(t, r))
-        return false;
-    r->quiet = true;
-    t->found.passed_over = r->passed_over;
-    if (!look_at_checkpoint(t, r, &odd))
-        return false;
-    while (odd && t->found.checkpoint > 0) {
-        const int64_t newest = t->found.checkpoint;
-        if (!cli_replay_load_older(r, newest))
-            return cli_replay_load(r, newest + 1);
-        if (!look_at_checkpoint(t, r, &odd))
-            return false;
-    }
-    return true;
-}
-
-/* What update makes wrong shows in the next step: if nothing else does, that is replayed, too. */
-static bool replay_beyond(cli_triage *t, cli_replay *r)
-{
-    cli_triage_step *next = cli_triage_step_at(t, t->found.step + 1);
-    cli_replayed out;
-    if (!next || !*next->loss_hex)
-        return true;
-    if (!replay_to(t, r, t->found.step + 1, &out, NULL))
-        return false;
-    t->bad = t->found.differs ? out : t->bad;
-    return true;
-}
-
-/* Replays under a guard up to step `end`: the bad one, or a later one that has raised its alarm. A
- * guard does not look in each step, so the first step that is bad in the replay is the bad one. */
-static bool replay_guarded(cli_triage *t, cli_replay *r, int64_t end, cli_replayed *last)
-{
-    f8_triage *f = &t->found;
-    while (r->at < end && !f->differs) {
-        bool bad = false, at_once;
-        if (!replay_to(t, r, r->at + 1, last, &bad))
-            return false;
-        bad = r->at == f->step ? bad || cli_triage_is_far(t, last, &at_once)
-                               : bad && r->at > f->step;
-        if (r->at > f->step && bad && !f->replay_bad)
-            f->step = r->at;
-        if (r->at <= f->step || f->differs)
-            t->bad = *last;
-        f->replay_bad |= bad;
-    }
-    return true;
-}
-
-/* The step that raised the alarm of the bad one has it again, or else the device was wrong. */
-static void compare_alarm(cli_triage *t, const cli_replay *r)
-{
-    f8_triage *f = &t->found;
-    const bool gone = cli_triage_any_rank(t, !cli_triage_alarm_recurs(t, r));
-    f->replay_bad |= !gone;
-    if (gone) {
-        f->differs = f->step;
-        f->differs_in = f->differs_in ? f->differs_in : "alarm on another rank";
-    }
-}
-
-/* Replays the run up to the bad step, beside its records and under a guard. */
-static bool replay_run(cli_triage *t, cli_replay *r, cli_replayed *last)
-{
-    f8_triage *f = &t->found;
-    if (!load(t, r) || !cli_triage_guard_begin(t, r))
-        return false;
-    const bool late = *f->alarm && t->alarm.raised > f->step && cli_triage_has_value(t);
-    const int64_t from = t->from = r->at;
-    if (!replay_guarded(t, r, late ? t->alarm.raised : f->step, last))
-        return false;
-    if (*f->alarm && !f->differs)
-        compare_alarm(t, r);
-    if (!f->differs && !f->replay_bad && !replay_beyond(t, r))
-        return false;
-    say_replayed(t, from, r->at);
-    *last = t->bad;
-    f->infinite = !last->finite;
-    return true;
 }
 
 /* Judges the bad step. If a variable had NaN or Inf before it, the step before has made them. */
@@ -478,14 +170,13 @@ static bool look_at_device(cli_triage *t, cli_replay *r)
 {
     f8_triage *f = &t->found;
     cli_replayed last;
-    const bool ok = replay_run(t, r, &last);
+    const bool ok = cli_triage_replay_run(t, r, &last);
     cli_triage_guard_end(t);
     cli_fingerprint_free(&t->changed);
     if (!ok)
         return false;
     t->threads = threads_of(r);
-    if (!f->differs &&
-        (!judge_bad_step(t, r) || (!has_found(t) && !look_back(t, r, &last))))
+    if (!f->differs && (!judge_bad_step(t, r) || (!has_found(t) && !look_back(t, r, &last))))
         return false;
     return !f->differs || (replay_again(t, r, &last) && judge(t, r, f->differs, &f->wrong));
 }
@@ -613,9 +304,9 @@ bool cli_triage_device(cli_triage *t)
 {
     cli_replay r = cli_triage_replay(t);
     r.quiet = false; /* for the first load */
-    bool ok = cli_replay_open(&r, &(cli_replay_as){.witness = true,
-                                                  .stats = cli_triage_stats(t)}) &&
-              cli_folder_fits(&t->folder, r.ctx, r.program, &t->data) && look_at_device(t, &r);
+    bool ok =
+        cli_replay_open(&r, &(cli_replay_as){.witness = true, .stats = cli_triage_stats(t)}) &&
+        cli_folder_fits(&t->folder, r.ctx, r.program, &t->data) && look_at_device(t, &r);
     if (ok && cli_triage_any_rank(t, t->found.wrong.known))
         ok = find_begin(t, &r);
     cli_replay_close(&r);

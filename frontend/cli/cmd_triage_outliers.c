@@ -169,12 +169,12 @@ bool cli_triage_find_row(cli_triage *t, cli_replay *r)
     bool ok = true;
     t->found.row = (f8_triage_row){.rank = -1};
     for (int64_t a = 0; a < r->accumulate && ok; a++)
-        for (int i = 0; ok && fp8c_program_port(r->program, r->micro_step, FP8C_INPUT, i, &port) ==
-                                  FP8C_OK;
+        for (int i = 0;
+             ok && fp8c_program_port(r->program, r->micro_step, FP8C_INPUT, i, &port) == FP8C_OK;
              i++)
             if (port.variable < 0 && port.type.dtype == FP8C_F32 && port.type.rank > 0)
-                ok = look_at_input(t, r, &port,
-                                   (uint64_t)((t->found.step - 1) * r->accumulate + a), &ratio);
+                ok = look_at_input(t, r, &port, (uint64_t)((t->found.step - 1) * r->accumulate + a),
+                                   &ratio);
     return ok;
 }
 
@@ -182,21 +182,17 @@ bool cli_triage_share_row(cli_triage *t)
 {
     f8_triage_row *own = &t->found.row, *all;
     cli_ranks *ranks = t->c->ranks;
-    int64_t others = -1;
     if (!ranks)
         return true;
     all = calloc((size_t)ranks->comm.ranks, sizeof *all);
-    const bool ok = all && cli_ranks_gather(ranks, "the rows that stand out", own, all, sizeof *all);
+    const bool ok =
+        all && cli_ranks_gather(ranks, "the rows that stand out", own, all, sizeof *all);
     if (!all)
         fprintf(stderr, "fp8c: error: out of memory\n");
     for (int i = 0; ok && i < ranks->comm.ranks; i++) {
-        if (!all[i].known)
-            continue;
-        others += all[i].others + 1;
-        if (!own->known || all[i].largest / all[i].usual > own->largest / own->usual)
-            *own = all[i];
+        const bool more = !own->known || all[i].largest / all[i].usual > own->largest / own->usual;
+        *own = all[i].known && more ? all[i] : *own;
     }
-    own->others = others;
     free(all);
     return ok;
 }

@@ -45,8 +45,8 @@ static double number_of(const json_t *record, const char *name)
     return json_is_number(x) ? json_number_value(x) : NAN;
 }
 
-/* Keeps the alarm whose first bad step is the first one. One that comes later may be its effect: the
- * history of `delayed` hides later bad steps, and a scale that comes back is far, too. */
+/* Keeps the alarm whose first bad step is the first one. One that comes later may be its effect:
+ * the history of `delayed` hides later bad steps, and a scale that comes back is far, too. */
 static void take_alarm(cli_triage_alarm *a, const json_t *r, int64_t step)
 {
     const json_int_t since = json_integer_value(json_object_get(r, "since"));
@@ -56,15 +56,16 @@ static void take_alarm(cli_triage_alarm *a, const json_t *r, int64_t step)
                infinite = !kind || strstr(kind, "nonfinite") != NULL;
     const int64_t at = explodes ? since + 1 : infinite ? step : since;
     const int64_t first = at > 0 && at < step ? at : step;
-    if (a->step && a->step <= first)
-        return;
+    if (!strcmp(kind ? kind : "", fp8c_alarm_name(FP8C_ALARM_RANGE)))
+        return; /* it wastes codes, and makes no step bad */
+    if (a->step && (a->step <= first || strstr(kind ? kind : "", "flow")))
+        return; /* a share is dated to a step after the last look, which may be too early */
     *a = (cli_triage_alarm){.step = first,
                             .raised = step,
                             .value = number_of(r, "value"),
                             .limit = number_of(r, "limit")};
     cli_triage_copy_text(a->kind, sizeof a->kind, kind);
-    cli_triage_copy_text(a->text, sizeof a->text,
-                         json_string_value(json_object_get(r, "message")));
+    cli_triage_copy_text(a->text, sizeof a->text, json_string_value(json_object_get(r, "message")));
     cli_triage_copy_text(a->tensor, sizeof a->tensor,
                          json_string_value(json_object_get(r, "tensor")));
 }
@@ -252,4 +253,17 @@ void cli_triage_say(const cli_triage *t, const char *format, ...)
     va_end(args);
     printf("\n");
     fflush(stdout);
+}
+
+/* ---- ranks ---- */
+
+bool cli_triage_any_rank(const cli_triage *t, bool mine)
+{
+    int32_t own = mine, all[F8_MAX_RANKS];
+    cli_ranks *ranks = t->c->ranks;
+    if (!cli_ranks_gather(ranks, "what triage has found", &own, all, sizeof own))
+        return mine; /* the ranks are lost: the next step of the replay fails */
+    for (int i = 0; ranks && i < ranks->comm.ranks; i++)
+        own |= all[i];
+    return own != 0;
 }

@@ -112,8 +112,7 @@ static bool is_left_out(left_out *l, const cli_replay *r, int function, int64_t 
                         uint64_t batch, int64_t row)
 {
     const int64_t bad = l->t->found.step;
-    const int64_t at =
-        ((int64_t)batch - (bad - 1) * r->accumulate) * cli_data_rows(r->data) + row;
+    const int64_t at = ((int64_t)batch - (bad - 1) * r->accumulate) * cli_data_rows(r->data) + row;
     if (l->by_size)
         return step >= bad && cli_triage_stands_out(l->t, r, function, row);
     return step == bad && at >= l->first && at < l->first + l->n;
@@ -146,8 +145,12 @@ static bool try_row(cli_triage *t, cli_replay *r, bool *healed)
     f8_triage_trial trial = {.what = F8_TRIAGE_ROW};
     r->alter = leave_out;
     r->user = &without;
-    const bool ok = run_trial(t, r, NULL, BEYOND, &trial) && keep_trial(t, &trial);
+    int64_t found[F8_MAX_RANKS];
+    const bool ok = run_trial(t, r, NULL, BEYOND, &trial) && keep_trial(t, &trial) &&
+                    cli_ranks_gather(t->c->ranks, "rows", &without.found, found, sizeof *found);
     r->alter = NULL;
+    for (int i = 0; ok && t->c->ranks && i < t->c->ranks->comm.ranks; i++)
+        without.found += i == t->c->ranks->comm.rank ? 0 : found[i];
     t->found.row.others = without.found - 1;
     *healed = ok && !trial.bad;
     return ok;
@@ -186,12 +189,12 @@ static bool halve_rows(cli_triage *t, cli_replay *r)
     return ok;
 }
 
-/* Tries the step without the rows that stand out by their size. Each rank looks at its own. */
+/* Tries the step without the rows that stand out by their size. The row that one rank has now
+ * another one has in a later step, so all look for what is as large. */
 static bool try_by_size(cli_triage *t, cli_replay *r, bool *healed)
 {
-    return cli_triage_find_row(t, r) &&
-           (!cli_triage_any_rank(t, t->found.row.known) ||
-            (try_row(t, r, healed) && cli_triage_share_row(t)));
+    return cli_triage_find_row(t, r) && cli_triage_share_row(t) &&
+           (!t->found.row.known || try_row(t, r, healed));
 }
 
 /* Names the row that makes the step bad, if one alone does. */
@@ -226,8 +229,7 @@ static bool find_operand(cli_triage *t)
     cli_replayed out;
     double worst = INFINITY;
     const bool ok = cli_replay_open(&r, &(cli_replay_as){.stats = "*", .every = 1}) &&
-                    cli_replay_load(&r, f->checkpoint + 1) &&
-                    cli_replay_until(&r, f->step, &out);
+                    cli_replay_load(&r, f->checkpoint + 1) && cli_replay_until(&r, f->step, &out);
     for (int i = 0; ok && fp8c_program_statistic(r.program, r.function, i, &s) == FP8C_OK; i++) {
         const double quality = quality_of(&s);
         if (!s.recipe || s.nonfinite || quality >= worst)

@@ -253,8 +253,7 @@ static f8_status judge_scales(fp8c_guard *g, fp8c_program *p, f8_diag *diag)
     F8_TRY(scales_of(g, p, &scale, diag));
     g->looked_at[FP8C_ALARM_SCALE] = true;
     for (int64_t i = 0; i < g->n_scales; i++)
-        if (f8_judge_scale(g->ring + i * F8_SCALE_KEPT, g->scale_looks, scale[i], &limit,
-                           &ago)) {
+        if (f8_judge_scale(g->ring + i * F8_SCALE_KEPT, g->scale_looks, scale[i], &limit, &ago)) {
             fp8c_alarm *a = raised(g, FP8C_ALARM_SCALE);
             if (a)
                 say_scale(a, fp8c_program_element(p, g->scale, i), (double)scale[i], limit,

@@ -104,8 +104,8 @@ typedef struct f8_triage {
     char host[64];   /* of that rank */
     char input[64];  /* an input with NaN or Inf */
     char state[128]; /* a variable that is bad in the checkpoint: with NaN or Inf, or else */
-    bool state_finite; /* the latter: */
-    int64_t state_at;  /* this element, */
+    bool state_finite;              /* the latter: */
+    int64_t state_at;               /* this element, */
     double state_value, state_next; /* which is out of proportion to the next one */
     f8_triage_row row;              /* of the input, or the one without which the step is good */
     bool entered; /* its size made a scale small, which came back when it left the history; no
@@ -117,7 +117,8 @@ typedef struct f8_triage {
     double sqnr, overflow, underflow;
     bool infinite;   /* the loss or the gradient norm of the replay is not finite */
     int threads;     /* another number of threads, on which the step was replayed; 0: it was not */
-    bool replay_bad; /* the step is bad in the replay, too: its loss is, or a guard raises an alarm */
+    bool replay_bad; /* the step is bad in the replay, too: its loss is, or a guard raises an alarm
+                      */
     double eps;      /* the optimizer's */
     bool from_start; /* rates were tried from the first step on */
     f8_triage_trial trial[F8_TRIAGE_TRIALS];

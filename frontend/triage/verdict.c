@@ -318,10 +318,10 @@ static void say_data(const f8_triage *t, f8_triage_verdict *v)
                   t->step, size);
     else
         f8_format(v->text, sizeof v->text,
-              "The data made step %" PRId64 " bad: %s%s%s the same step is good. Every op is "
-              "right.%s",
-              t->step, is_row ? "without " : "with another batch", is_row ? row : "",
-              is_row ? others : "", size);
+                  "The data made step %" PRId64 " bad: %s%s%s the same step is good. Every op is "
+                  "right.%s",
+                  t->step, is_row ? "without " : "with another batch", is_row ? row : "",
+                  is_row ? others : "", size);
     f8_format(v->advice, sizeof v->advice,
               "Look at the batch of step %" PRId64
               ". Clipping gradients at a smaller norm bounds what one batch can do.",
