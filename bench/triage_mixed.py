@@ -113,7 +113,8 @@ def edited(campaign, draw):
     the step before it was written, so that the file's own checksum is right."""
     case = bit(campaign, draw, is_weight)
     keys = dict(pair.split("=") for pair in case["fault"].split(","))
-    fault = f"kind=flip,function=update,value={keys['value']},step=20,element={keys['element']},bit=30"
+    fault = (f"kind=flip,function=update,value={keys['value']},step=20,"
+             f"element={keys['element']},bit=30")
     return dict(case, edit=fault, step=21, fault=None, right="memory")
 
 
