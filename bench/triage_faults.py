@@ -55,7 +55,7 @@ class Campaign:
                               capture_output=True, check=False)
 
     def model(self, name):
-        return [*GPT, "--data", self.text] if name == "gpt" else [*ROWS]
+        return {"gpt": [*GPT, "--data", self.text], "rows": ROWS}.get(name) or [name]
 
     def values(self, recipe):
         """What the functions of a training write, by function."""
@@ -69,8 +69,8 @@ class Campaign:
     def train(self, folder, case, fault=None, log=None):
         words = ["train", *self.model(case["model"]), *case["options"], "--recipe", case["recipe"],
                  "--seed", case["seed"], "--steps", case["steps"], "--run", folder,
-                 "--save-every", SAVE_EVERY, "--keep", 100]
-        words += self.fingerprints
+                 *case.get("keep", ["--save-every", SAVE_EVERY, "--keep", 100])]
+        words += self.fingerprints if case.get("fingerprints", True) else []
         words += ["--threads", 1] if case["ranks"] > 1 else []
         done = self.run(self.faulty, words, fault, log, ranks=case["ranks"])
         if not (self.out / folder / "steps.jsonl").exists():
@@ -80,15 +80,15 @@ class Campaign:
     def reference(self, case):
         """The records of the same training without a fault."""
         key = json.dumps([case["model"], case["options"], case["recipe"], case["seed"],
-                          case["steps"], case["ranks"]], default=str)
+                          case["steps"], case["ranks"], case.get("fingerprints")], default=str)
         with self.lock:
             if key not in self.healthy:
                 self.healthy[key] = self.train(f"healthy-{len(self.healthy)}", case)
             return self.healthy[key]
 
-    def triage(self, folder, step=None, fault=None, ranks=1):
+    def triage(self, folder, step=None, fault=None, ranks=1, program=None):
         words = ["triage", folder, "--json", "-", *(["--step", step] if step else [])]
-        done = self.run(self.faulty, words, fault, ranks=ranks)
+        done = self.run(program or self.faulty, words, fault, ranks=ranks)
         lines = done.stdout.splitlines()
         return (json.loads(lines[-1]) if done.returncode == 0 and lines else None), done.stderr
 
@@ -301,7 +301,7 @@ CLASSES = {  # how one is drawn, and the verdict that is right
     "Inf in a parameter": (inf, "memory"),
     "NaN in the data's file": (nan_in_file, "input"),
     "NaN in an input, once": (nan_in_memory, "transient"),
-    "a row of the data 1000 times too large": (bad_batch, "batch"),
+    "a row of the data 1000 times too large": (bad_batch, "data"),
     "checkpoint damaged": (damaged, "by fault"),
     "learning rate too high": (rate, "learning_rate"),
     "outliers": (outliers, "fp8"),
@@ -468,6 +468,22 @@ def misses(results):
                   + (f"; {r['said'].strip()}" if not r["verdict"] else ""))
 
 
+def raised(fine):
+    """Says which healthy runs were accused. Returns whether any was."""
+    print(f"healthy runs: nothing raised in {sum(r['right'] for r in fine)} of {len(fine)}\n")
+    for r in fine:
+        if not r["right"]:
+            print(f"raised: {r['folder']} {r['case']}: warning {r['warning']}, verdict "
+                  f"{r['verdict'] and r['verdict']['class']} {r['said'].strip()}")
+    return not all(r["right"] for r in fine)
+
+
+def save(given, faults, fine):
+    if given.json:
+        with open(given.json, "w", encoding="utf-8") as f:
+            json.dump({"seed": given.seed, "faults": faults, "healthy": fine}, f, default=str)
+
+
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n", maxsplit=1)[0])
     parser.add_argument("build")
@@ -494,16 +510,10 @@ def main():
         results = list(pool.map(lambda job: one(campaign, *job), jobs))
         fine = list(pool.map(lambda job: healthy(campaign, *job), sound))
     table(results)
-    if fine:
-        print(f"healthy runs: nothing raised in {sum(r['right'] for r in fine)} of {len(fine)}\n")
     misses(results)
-    for r in fine:
-        if not r["right"]:
-            print(f"raised: {r['folder']}: warning {r['warning']}, verdict "
-                  f"{r['verdict'] and r['verdict']['class']} {r['said'].strip()}")
-    if given.json:
-        with open(given.json, "w", encoding="utf-8") as f:
-            json.dump({"seed": given.seed, "faults": results, "healthy": fine}, f, default=str)
+    if fine:
+        raised(fine)
+    save(given, results, fine)
     return any(r["right"] and not r["right"]["class"] for r in results if r["effect"])
 
 

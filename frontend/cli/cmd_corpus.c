@@ -125,15 +125,24 @@ static bool window(const cli_corpus *c, const cli_tokens *from, uint64_t at, int
            cli_tokens_get(from, at + 1, targets + row * c->T, T);
 }
 
+uint64_t cli_corpus_place(const cli_corpus *c, uint64_t seed, uint64_t batch, int64_t row)
+{
+    const uint64_t draw = cli_share_place(&c->share, batch, row);
+    return cli_mix(cli_mix(seed) + draw) % (c->train - (uint64_t)c->T);
+}
+
+bool cli_corpus_put(const cli_corpus *c, uint64_t at, int64_t row, int32_t *tokens,
+                    int32_t *targets)
+{
+    return window(c, &c->tokens, at, row, tokens, targets);
+}
+
 bool cli_corpus_draw(const cli_corpus *c, uint64_t seed, uint64_t batch, int32_t *tokens,
                      int32_t *targets)
 {
     bool ok = true;
-    for (int64_t row = 0; row < c->B && ok; row++) {
-        const uint64_t draw = cli_share_place(&c->share, batch, row);
-        const uint64_t at = cli_mix(cli_mix(seed) + draw) % (c->train - (uint64_t)c->T);
-        ok = window(c, &c->tokens, at, row, tokens, targets);
-    }
+    for (int64_t row = 0; row < c->B && ok; row++)
+        ok = cli_corpus_put(c, cli_corpus_place(c, seed, batch, row), row, tokens, targets);
     return ok;
 }
 

@@ -33,7 +33,12 @@ bool cli_corpus_cut(cli_corpus *c, const cli *options, const fp8c_module *module
  * message on stderr: a file can't be read any more. */
 bool cli_corpus_draw(const cli_corpus *c, uint64_t seed, uint64_t batch, int32_t *tokens,
                      int32_t *targets);
-/* The same with batch number `batch` of the held-out tokens, whose windows follow each other. If
+/* Where the window of row `row` of a batch begins. */
+uint64_t cli_corpus_place(const cli_corpus *c, uint64_t seed, uint64_t batch, int64_t row);
+/* Puts the window that begins at token `at` into row `row`. false after a message on stderr. */
+bool cli_corpus_put(const cli_corpus *c, uint64_t at, int64_t row, int32_t *tokens,
+                    int32_t *targets);
+/* Fills both with batch number `batch` of the held-out tokens, whose windows follow each other. If
  * they are fewer than B, they are repeated. */
 bool cli_corpus_held_out(const cli_corpus *c, uint64_t batch, int32_t *tokens, int32_t *targets);
 /* How many whole batches of windows the held-out tokens have, at least 1. */

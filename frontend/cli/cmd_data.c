@@ -42,6 +42,28 @@ bool cli_data_fill(cli_data *d, fp8c_program *program, int function, uint64_t se
     return ok;
 }
 
+int64_t cli_data_rows(const cli_data *d)
+{
+    return d->by_rows ? d->rows.B : d->corpus.B;
+}
+
+uint64_t cli_data_place(const cli_data *d, uint64_t seed, uint64_t batch, int64_t row)
+{
+    return d->by_rows ? cli_rows_place(&d->rows, seed, batch, row)
+                      : cli_corpus_place(&d->corpus, seed, batch, row);
+}
+
+bool cli_data_put(cli_data *d, fp8c_program *program, int function, uint64_t place, int64_t row)
+{
+    const bool ok = d->by_rows
+                        ? cli_rows_put(&d->rows, program, function, place, row)
+                        : cli_corpus_put(&d->corpus, place, row,
+                                         cli_buffer(program, function, FP8C_INPUT, "tokens"),
+                                         cli_buffer(program, function, FP8C_INPUT, "targets"));
+    d->failed |= !ok;
+    return ok;
+}
+
 static bool fill_held_out(cli_data *d, fp8c_program *program, int eval, uint64_t batch)
 {
     const bool ok =

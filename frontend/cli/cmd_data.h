@@ -33,6 +33,12 @@ bool cli_data_fit(cli_data *d, const cli *c, const fp8c_module *module,
 /* Fills the inputs of a function with batch number `batch` of the training data. false after a
  * message on stderr: a file can't be read any more. */
 bool cli_data_fill(cli_data *d, fp8c_program *program, int function, uint64_t seed, uint64_t batch);
+/* The rows of a batch of this rank. */
+int64_t cli_data_rows(const cli_data *d);
+/* What row `row` of a batch is in the files: the number of a row, or of a window's first token. */
+uint64_t cli_data_place(const cli_data *d, uint64_t seed, uint64_t batch, int64_t row);
+/* Fills row `row` of the inputs with what the files have at a place. false as in cli_data_fill. */
+bool cli_data_put(cli_data *d, fp8c_program *program, int function, uint64_t place, int64_t row);
 /* The mean loss that `eval` gives for the held-out data, over whole batches in their order, at most
  * CLI_HELD_OUT_BATCHES: always the same ones. If the data are less than a batch, they are repeated.
  * FP8C_ERR_IO with d->failed: a file can't be read any more. */

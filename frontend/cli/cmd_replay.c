@@ -8,6 +8,8 @@
 #include <malloc.h>
 #endif
 
+#include "frontend/api.h"
+
 /* ---- memory ---- */
 
 /* Gives freed memory back to the system, which malloc otherwise keeps. LLVM and the passes leave
@@ -50,13 +52,18 @@ bool cli_replay_open(cli_replay *r, const cli_replay_as *as)
     options.lr = as->lr > 0 ? as->lr : options.lr;
     options.comm = r->c->ranks ? &r->c->ranks->comm : NULL;
     r->accumulate = fp8c_module_accumulate(r->module);
+    if (as->eps > 0)
+        r->module->ir->optimizer.eps = as->eps;
     bool ok = add_rule(r->ctx, r->module, as->rule);
     if (ok && fp8c_compile(r->module, &options, &r->program) != FP8C_OK)
         ok = cli_fail(r->ctx) == CLI_DONE;
     ok = ok && find_functions(r) &&
          cli_data_fit(r->data, r->c, r->module, r->program, r->micro_step);
-    if (ok)
+    if (ok) {
         f8_run_lend_folder(&r->folder->run, r->program);
+        cli_stats_begin(&r->watched, r->c, r->program, r->micro_step);
+        r->watched.every = as->every > 0 ? as->every : r->watched.every;
+    }
     fp8c_module_destroy(r->module); /* the program does not need it */
     r->module = NULL;
     give_back();
@@ -86,11 +93,11 @@ static void say_passed_over(void *user, const f8_diag *why)
 
 static f8_status load(cli_replay *r, int64_t step, f8_diag *diag)
 {
-    bool same = true;
     f8_run_position at = r->folder->at;
+    r->same = true;
     at.recipe = r->recipe;
-    const f8_status status =
-        f8_run_load_before(&r->folder->run, r->program, step, &at, &same, say_passed_over, r, diag);
+    const f8_status status = f8_run_load_before(&r->folder->run, r->program, step, &at, &r->same,
+                                                say_passed_over, r, diag);
     r->at = at.step;
     if (status == F8_OK && r->at < r->since)
         return f8_file_fail(diag, F8_ERR_INPUT, r->folder->path,
@@ -134,14 +141,17 @@ bool cli_replay_step(cli_replay *r, int64_t batch_of, const cli_replay_watch *wa
                      cli_replayed *out)
 {
     const int64_t batches = (batch_of ? batch_of - 1 : r->at) * r->accumulate;
-    const float *loss = cli_buffer(r->program, r->micro_step, FP8C_OUTPUT, "loss");
-    *out = (cli_replayed){.loss = loss ? 0 : NAN, .grad_norm = NAN};
+    *out = (cli_replayed){.loss = NAN, .grad_norm = NAN};
     for (int64_t a = 0; a < r->accumulate; a++) {
-        if (!cli_data_fill(r->data, r->program, r->micro_step, r->c->seed,
-                           (uint64_t)(batches + a)) ||
-            !run(r, r->micro_step, a + 1, watch))
+        const bool last = a + 1 == r->accumulate;
+        const uint64_t batch = (uint64_t)(batches + a);
+        r->function = last ? cli_stats_function(&r->watched, r->at + 1) : r->micro_step;
+        const float *loss = cli_buffer(r->program, r->function, FP8C_OUTPUT, "loss");
+        if (!cli_data_fill(r->data, r->program, r->function, r->c->seed, batch) ||
+            (r->alter && !r->alter(r, r->function, r->at + 1, batch, r->user)) ||
+            !run(r, r->function, a + 1, watch))
             return false;
-        out->loss += loss ? (double)*loss / (double)r->accumulate : 0;
+        out->loss = loss ? (a ? out->loss : 0) + (double)*loss / (double)r->accumulate : NAN;
     }
     if (!run(r, r->update, 0, watch))
         return false;

@@ -3,9 +3,10 @@
 #ifndef F8_CMD_REPLAY_H
 #define F8_CMD_REPLAY_H
 
-#include "frontend/cli/cmd_folder.h"
+#include "frontend/cli/cmd_stats.h"
 
-typedef struct cli_replay {
+typedef struct cli_replay cli_replay;
+struct cli_replay {
     const cli *c;
     cli_folder *folder;
     cli_data *data;
@@ -17,8 +18,15 @@ typedef struct cli_replay {
     int64_t accumulate, at; /* at: the step after which the variables are */
     int64_t passed_over;    /* checkpoints that could not be loaded */
     bool quiet;             /* says nothing of those */
+    bool same;              /* the checkpoint was written under this recipe */
     int64_t since;          /* steps up to this one were trained under other conditions */
-} cli_replay;
+    cli_stats watched;      /* which steps run micro_step.stats */
+    int function;           /* what the last micro-step ran */
+    /* Changes the inputs of `function`, which have batch number `batch` for step `step`. false
+     * after a message on stderr. NULL: they stay as they are. */
+    bool (*alter)(cli_replay *r, int function, int64_t step, uint64_t batch, void *user);
+    void *user;
+};
 
 /* The results of a replayed step. */
 typedef struct cli_replayed {
@@ -30,9 +38,10 @@ typedef struct cli_replayed {
 typedef struct cli_replay_as {
     const char *recipe; /* NULL: the run's */
     const char *rule;   /* one rule more, as --rule takes it; NULL: none */
-    double lr;          /* > 0: instead of the run's */
+    double lr, eps;     /* > 0: the optimizer's, instead of the run's */
     bool witness;
     const char *stats; /* as in fp8c_compile_options; NULL: none */
+    int64_t every;     /* > 0: every so many steps run with them; else those that the run had so */
 } cli_replay_as;
 
 /* Compiles the run's module. The caller has set c, folder and data. The texts of `as` must outlive

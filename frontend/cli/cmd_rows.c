@@ -312,15 +312,24 @@ static bool copy_row(const cli_row_files *f, fp8c_program *program, int function
     return true;
 }
 
+uint64_t cli_rows_place(const cli_rows *r, uint64_t seed, uint64_t batch, int64_t row)
+{
+    const uint64_t place = cli_share_place(&r->share, batch, row);
+    const uint64_t key = cli_mix(cli_mix(seed) + place / r->train);
+    return permuted(key, place % r->train, r->train);
+}
+
+bool cli_rows_put(const cli_rows *r, fp8c_program *program, int function, uint64_t from, int64_t to)
+{
+    return copy_row(&r->data, program, function, from, to);
+}
+
 bool cli_rows_draw(const cli_rows *r, fp8c_program *program, int function, uint64_t seed,
                    uint64_t batch)
 {
     bool ok = true;
-    for (int64_t row = 0; row < r->B && ok; row++) {
-        const uint64_t place = cli_share_place(&r->share, batch, row);
-        const uint64_t key = cli_mix(cli_mix(seed) + place / r->train);
-        ok = copy_row(&r->data, program, function, permuted(key, place % r->train, r->train), row);
-    }
+    for (int64_t row = 0; row < r->B && ok; row++)
+        ok = cli_rows_put(r, program, function, cli_rows_place(r, seed, batch, row), row);
     return ok;
 }
 

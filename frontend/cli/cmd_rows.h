@@ -39,8 +39,13 @@ bool cli_rows_fit(cli_rows *r, const cli *options, const fp8c_program *program, 
  * on across its end. false after a message on stderr: a file can't be read any more. */
 bool cli_rows_draw(const cli_rows *r, fp8c_program *program, int function, uint64_t seed,
                    uint64_t batch);
-/* The same with batch number `batch` of the held-out rows, in their order. If they are fewer than
- * B, they are repeated. */
+/* Which row of the files is row `row` of a batch. */
+uint64_t cli_rows_place(const cli_rows *r, uint64_t seed, uint64_t batch, int64_t row);
+/* Puts row `from` of the files into row `to` of the inputs. false after a message on stderr. */
+bool cli_rows_put(const cli_rows *r, fp8c_program *program, int function, uint64_t from,
+                  int64_t to);
+/* Fills the inputs with batch number `batch` of the held-out rows, in their order. If they are
+ * fewer than B, they are repeated. */
 bool cli_rows_held_out(const cli_rows *r, fp8c_program *program, int function, uint64_t batch);
 /* How many whole batches the held-out rows have, at least 1. */
 uint64_t cli_rows_held_out_batches(const cli_rows *r);

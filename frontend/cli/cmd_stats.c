@@ -43,6 +43,7 @@ bool cli_stats_refused(const cli *c)
 void cli_stats_begin(cli_stats *w, const cli *c, fp8c_program *program, int step)
 {
     *w = (cli_stats){.c = c, .program = program, .step = step, .last = -1};
+    w->every = c->every ? c->every : CLI_EVERY;
     w->stats = fp8c_program_function(program, "micro_step.stats");
     w->dump = fp8c_program_function(program, "micro_step.dump");
     if (c->dump_steps)
@@ -51,8 +52,7 @@ void cli_stats_begin(cli_stats *w, const cli *c, fp8c_program *program, int step
 
 static bool is_watched(const cli_stats *w, int64_t step)
 {
-    const int64_t every = w->c->every ? w->c->every : CLI_EVERY;
-    return w->stats >= 0 && (step == 1 || step % every == 0);
+    return w->stats >= 0 && (step == 1 || step % w->every == 0);
 }
 
 int cli_stats_function(const cli_stats *w, int64_t step)

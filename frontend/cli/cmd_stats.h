@@ -10,6 +10,7 @@ typedef struct cli_stats {
     const cli *c;
     fp8c_program *program;
     int step, stats, dump; /* functions; -1: there is none */
+    int64_t every;         /* --every */
     int64_t first, last;   /* the steps to dump; none if last < first */
 } cli_stats;
 

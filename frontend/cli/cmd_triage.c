@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "frontend/api.h"
 #include "frontend/cli/cmd_train.h"
 
 /* ---- the outcome ---- */
@@ -16,6 +17,15 @@ static json_t *value_record(const f8_triage_value *v)
 {
     return v->known ? json_pack("{ss ss ss ss}", "function", v->function, "kind", v->kind, "op",
                                 v->op, "value", v->value)
+                    : json_null();
+}
+
+static json_t *row_record(const f8_triage_row *r)
+{
+    return r->known ? json_pack("{ss ss sI sI so so so?}", "input", r->input, "file", r->file,
+                                "row", (json_int_t)r->row, "place", (json_int_t)r->place, "largest",
+                                cli_json_number(r->largest), "usual", cli_json_number(r->usual),
+                                "rank", r->rank < 0 ? NULL : json_integer(r->rank))
                     : json_null();
 }
 
@@ -30,7 +40,7 @@ static void record(cli_triage *t)
                                                 cli_json_number(f->trial[i].loss)));
     cli_json_record(
         &t->json,
-        json_pack("{ss ss ss sI sI ss sI sI sI ss? so sI so so so ss ss so?}", "event", "triage",
+        json_pack("{ss ss ss sI sI ss sI sI sI ss? so sI so so so ss ss so? so}", "event", "triage",
                   "run", t->folder.path, "class", f8_triage_class_name[v->class], "step",
                   (json_int_t)v->step, "bad_step", (json_int_t)f->step, "why", f->why, "checkpoint",
                   (json_int_t)f->checkpoint, "passed_over", (json_int_t)f->passed_over, "differs",
@@ -38,7 +48,7 @@ static void record(cli_triage *t)
                   value_record(&v->value), "judged", (json_int_t)f->judged, "wrong",
                   value_record(&f->wrong), "nonfinite", value_record(&f->nonfinite), "trials",
                   trials, "text", v->text, "advice", v->advice, "rank",
-                  v->rank < 0 ? NULL : json_integer(v->rank)));
+                  v->rank < 0 ? NULL : json_integer(v->rank), "row", row_record(&f->row)));
 }
 
 static int investigate(cli_triage *t)
@@ -75,6 +85,7 @@ static bool load_module(cli_triage *t, cli *c)
         return false;
     const bool ok = cli_folder_module(&t->folder, module) &&
                     (!c->ranks || cli_ranks_divide(c->ranks, c, module));
+    t->found.eps = module->ir->optimizer.declared ? module->ir->optimizer.eps : 0;
     fp8c_module_destroy(module);
     fp8c_context_destroy(ctx);
     return ok;
@@ -86,6 +97,7 @@ static int run_triage(cli_triage *t, cli *c, const char *folder)
     if (!cli_folder_look(&t->folder, c, folder))
         return code;
     c->steps = c->steps ? c->steps : CLI_STEPS;
+    t->stats = c->stats;
     c->stats = c->stats_recipe = c->dump = NULL;
     if (load_module(t, c) && cli_data_open(&t->data, c) && cli_json_open(&t->json, c->json)) {
         code = investigate(t);

@@ -38,6 +38,38 @@ static double of_hex(const char *hex)
     return hex ? strtod(hex, NULL) : NAN;
 }
 
+/* NAN where it is no number: records have NaN and Inf as null. */
+static double number_of(const json_t *record, const char *name)
+{
+    const json_t *x = json_object_get(record, name);
+    return json_is_number(x) ? json_number_value(x) : NAN;
+}
+
+/* Keeps the alarm whose first bad step is the first one. One that comes later may be its effect:
+ * the history of `delayed` hides later bad steps, and a scale that comes back is far, too. */
+static void take_alarm(cli_triage_alarm *a, const json_t *r, int64_t step)
+{
+    const json_int_t since = json_integer_value(json_object_get(r, "since"));
+    const char *kind = json_string_value(json_object_get(r, "kind"));
+    /* what is not finite is so in the step that says it; a loss is far after the step `since` */
+    const bool explodes = kind && !strcmp(kind, "loss_explodes"),
+               infinite = !kind || strstr(kind, "nonfinite") != NULL;
+    const int64_t at = explodes ? since + 1 : infinite ? step : since;
+    const int64_t first = at > 0 && at < step ? at : step;
+    if (!strcmp(kind ? kind : "", fp8c_alarm_name(FP8C_ALARM_RANGE)))
+        return; /* it wastes codes, and makes no step bad */
+    if (a->step && (a->step <= first || strstr(kind ? kind : "", "flow")))
+        return; /* a share is dated to a step after the last look, which may be too early */
+    *a = (cli_triage_alarm){.step = first,
+                            .raised = step,
+                            .value = number_of(r, "value"),
+                            .limit = number_of(r, "limit")};
+    cli_triage_copy_text(a->kind, sizeof a->kind, kind);
+    cli_triage_copy_text(a->text, sizeof a->text, json_string_value(json_object_get(r, "message")));
+    cli_triage_copy_text(a->tensor, sizeof a->tensor,
+                         json_string_value(json_object_get(r, "tensor")));
+}
+
 static f8_status take(void *user, const f8_run_line *line, f8_diag *diag)
 {
     cli_triage *t = user;
@@ -65,13 +97,8 @@ static f8_status take(void *user, const f8_run_line *line, f8_diag *diag)
         if (!s->fingerprint)
             s->fingerprint = json_array();
         json_array_append(s->fingerprint, (json_t *)(uintptr_t)line->record);
-    } else if (!strcmp(event, "warning") && !t->alarm) {
-        const json_int_t since = json_integer_value(json_object_get(r, "since"));
-        const char *kind = json_string_value(json_object_get(r, "kind"));
-        const bool explodes = kind && !strcmp(kind, "loss_explodes");
-        t->alarm = explodes && since + 1 < step ? since + 1 : step; /* the first far loss */
-        cli_triage_copy_text(t->alarm_text, sizeof t->alarm_text,
-                             json_string_value(json_object_get(r, "message")));
+    } else if (!strcmp(event, "warning")) {
+        take_alarm(&t->alarm, r, step);
     }
     return F8_OK;
 }
@@ -86,44 +113,65 @@ static bool read_records(cli_triage *t)
 
 /* ---- which step ---- */
 
-static bool is_far(fp8c_guard *g, int64_t step, double loss)
+/* Whether a loss is far, and whether that alone raises an alarm. */
+static bool is_far(fp8c_guard *g, int64_t step, double loss, bool *at_once)
 {
     const fp8c_guard_facts facts = {.struct_size = sizeof facts, .step = step, .loss = loss};
-    return fp8c_guard_step(g, &facts) == FP8C_OK && fp8c_guard_far(g);
+    fp8c_alarm alarm = {.struct_size = sizeof alarm};
+    const bool ok = fp8c_guard_step(g, &facts) == FP8C_OK;
+    *at_once = false;
+    for (int i = 0; ok && fp8c_guard_alarm(g, i, &alarm) == FP8C_OK; i++)
+        *at_once |= alarm.kind == FP8C_ALARM_LOSS_EXPLODES;
+    return ok && fp8c_guard_far(g);
 }
 
-/* Whether a replayed step is bad by the rule of train's guard. Its loss is compared with the losses
- * before the bad step, also if it is a later step: a trial must not teach the guard its own losses.
- */
-bool cli_triage_is_bad(cli_triage *t, const cli_replayed *r)
+/* Compares the loss with those before the bad step, also that of a later step: a trial must not
+ * teach the guard its own losses. */
+bool cli_triage_is_far(cli_triage *t, const cli_replayed *r, bool *at_once)
 {
     fp8c_context *ctx = NULL; /* not the one that is watched for signals */
     fp8c_guard *g = NULL;
-    bool bad = !r->finite;
-    if (fp8c_context_create(NULL, &ctx) == FP8C_OK && fp8c_guard_create(ctx, NULL, &g) == FP8C_OK) {
+    bool far = !r->finite, once;
+    *at_once = far;
+    if (!far && fp8c_context_create(NULL, &ctx) == FP8C_OK &&
+        fp8c_guard_create(ctx, NULL, &g) == FP8C_OK) {
         for (int64_t s = 1; s < t->found.step; s++)
             if (*t->step[s - 1].loss_hex)
-                is_far(g, s, t->step[s - 1].loss);
-        bad |= is_far(g, t->found.step, r->loss);
+                is_far(g, s, t->step[s - 1].loss, &once);
+        far = is_far(g, t->found.step, r->loss, at_once);
     }
     fp8c_guard_destroy(g);
     fp8c_context_destroy(ctx);
-    return bad;
+    return far;
+}
+
+/* Without an alarm: the first step whose loss or gradient norm is not finite. */
+static void look_for_nonfinite(cli_triage *t)
+{
+    for (int64_t s = 1; s <= t->n_steps && !t->alarm.step; s++) {
+        const cli_triage_step *r = &t->step[s - 1];
+        if (!*r->loss_hex || (isfinite(r->loss) && (!*r->norm_hex || isfinite(r->grad_norm))))
+            continue;
+        t->alarm.step = s;
+        cli_triage_copy_text(t->alarm.text, sizeof t->alarm.text,
+                             isfinite(r->loss) ? "the gradient norm is not finite"
+                                               : "the loss is not finite");
+    }
+}
+
+/* Whether a step is bad by an earlier alarm, which dates it: while the outlier of that step is in
+ * the history of `delayed`, no other one raises an alarm. */
+static bool is_hidden(const cli_triage *t, int64_t step)
+{
+    return !strcmp(t->alarm.kind, "scale") && t->alarm.step < step &&
+           step < t->alarm.step + CLI_TRIAGE_HISTORY;
 }
 
 static bool choose_step(cli_triage *t)
 {
     f8_triage *f = &t->found;
-    for (int64_t s = 1; s <= t->n_steps && !t->alarm; s++) {
-        const cli_triage_step *r = &t->step[s - 1];
-        if (!*r->loss_hex || (isfinite(r->loss) && (!*r->norm_hex || isfinite(r->grad_norm))))
-            continue;
-        t->alarm = s;
-        cli_triage_copy_text(t->alarm_text, sizeof t->alarm_text,
-                             isfinite(r->loss) ? "the gradient norm is not finite"
-                                               : "the loss is not finite");
-    }
-    f->step = t->c->bad_step ? t->c->bad_step : t->alarm;
+    look_for_nonfinite(t);
+    f->step = t->c->bad_step ? t->c->bad_step : t->alarm.step;
     if (!f->step) {
         fprintf(stderr, "%s: error: no record says that a step is bad; --step N names one\n",
                 t->folder.path);
@@ -134,10 +182,14 @@ static bool choose_step(cli_triage *t)
                 t->folder.path, f->step);
         return false;
     }
-    if (f->step == t->alarm)
-        cli_triage_copy_text(f->why, sizeof f->why, t->alarm_text);
-    else
+    if (is_hidden(t, f->step))
+        f->step = t->alarm.step;
+    if (f->step == t->alarm.step) {
+        cli_triage_copy_text(f->why, sizeof f->why, t->alarm.text);
+        cli_triage_copy_text(f->alarm, sizeof f->alarm, t->alarm.kind);
+    } else {
         cli_triage_copy_text(f->why, sizeof f->why, "--step names it");
+    }
     return true;
 }
 
@@ -201,4 +253,17 @@ void cli_triage_say(const cli_triage *t, const char *format, ...)
     va_end(args);
     printf("\n");
     fflush(stdout);
+}
+
+/* ---- ranks ---- */
+
+bool cli_triage_any_rank(const cli_triage *t, bool mine)
+{
+    int32_t own = mine, all[F8_MAX_RANKS];
+    cli_ranks *ranks = t->c->ranks;
+    if (!cli_ranks_gather(ranks, "what triage has found", &own, all, sizeof own))
+        return mine; /* the ranks are lost: the next step of the replay fails */
+    for (int i = 0; ranks && i < ranks->comm.ranks; i++)
+        own |= all[i];
+    return own != 0;
 }

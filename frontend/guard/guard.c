@@ -5,6 +5,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "frontend/guard/guard.h"
 #include "frontend/guard/judge.h"
 #include "frontend/program.h"
 #include "ir/base/format.h"
@@ -20,6 +21,7 @@ _Static_assert(sizeof kind_name / sizeof *kind_name == KINDS, "a name for each k
 typedef struct looks {
     uint8_t underflow, overflow; /* bad ones in a row */
     f8_used_judge used;
+    int64_t underflows, overflows; /* the first step that may have done the first of them */
 } looks;
 
 struct fp8c_guard {
@@ -40,6 +42,7 @@ struct fp8c_guard {
     float *ring;   /* [n_scales, F8_SCALE_KEPT] */
     float *copy;   /* [n_scales], for scales that are not in host memory */
     looks *looked; /* by statistic */
+    int64_t last_look;
     size_t n_looked;
 };
 
@@ -198,8 +201,18 @@ static f8_status begin_scales(fp8c_guard *g, fp8c_program *p, f8_diag *diag)
     return f8_arena_status(&g->arena, diag);
 }
 
-static void say_scale(fp8c_alarm *a, const char *operand, double scale, double limit)
+/* How many steps lie between two looks. */
+static int64_t scale_every(const fp8c_guard *g, fp8c_program *p)
 {
+    fp8c_variable v;
+    fp8c_program_variable(p, g->scale, &v);
+    return g->options.scale_every ? g->options.scale_every : v.data ? 1 : GPU_EVERY;
+}
+
+/* since: the first step after the last look that was good. */
+static void say_scale(fp8c_alarm *a, const char *operand, double scale, double limit, int64_t since)
+{
+    a->since = since > 1 ? since : 1;
     a->tensor = operand;
     a->role = "scale";
     a->value = isnan(scale) ? NAN : scale;
@@ -225,18 +238,14 @@ static f8_status scales_of(fp8c_guard *g, fp8c_program *p, const float **out, f8
 
 static bool looks_at_scales(const fp8c_guard *g, fp8c_program *p)
 {
-    fp8c_variable v;
-    if (g->scale < 0 || g->options.scale_every < 0 ||
-        fp8c_program_variable(p, g->scale, &v) != FP8C_OK)
-        return false;
-    const int64_t every = g->options.scale_every ? g->options.scale_every : v.data ? 1 : GPU_EVERY;
-    return g->step % every == 0;
+    return g->scale >= 0 && g->options.scale_every >= 0 && g->step % scale_every(g, p) == 0;
 }
 
 static f8_status judge_scales(fp8c_guard *g, fp8c_program *p, f8_diag *diag)
 {
     const float *scale;
     double limit;
+    int64_t ago;
     if (g->scale == -2)
         F8_TRY(begin_scales(g, p, diag));
     if (!looks_at_scales(g, p))
@@ -244,22 +253,41 @@ static f8_status judge_scales(fp8c_guard *g, fp8c_program *p, f8_diag *diag)
     F8_TRY(scales_of(g, p, &scale, diag));
     g->looked_at[FP8C_ALARM_SCALE] = true;
     for (int64_t i = 0; i < g->n_scales; i++)
-        if (f8_judge_scale(g->ring + i * F8_SCALE_KEPT, g->scale_looks, scale[i], &limit)) {
+        if (f8_judge_scale(g->ring + i * F8_SCALE_KEPT, g->scale_looks, scale[i], &limit, &ago)) {
             fp8c_alarm *a = raised(g, FP8C_ALARM_SCALE);
             if (a)
-                say_scale(a, fp8c_program_element(p, g->scale, i), (double)scale[i], limit);
+                say_scale(a, fp8c_program_element(p, g->scale, i), (double)scale[i], limit,
+                          g->step + 1 - (ago + 1) * scale_every(g, p));
         }
     g->scale_looks++;
     return F8_OK;
 }
 
+fp8c_status f8_guard_prime_scales(fp8c_guard *g, fp8c_program *p, int64_t steps)
+{
+    const float *scale;
+    double limit;
+    int64_t ago;
+    f8_diag diag = {0};
+    f8_status status = g->scale == -2 ? begin_scales(g, p, &diag) : F8_OK;
+    if (status == F8_OK && g->scale >= 0)
+        status = scales_of(g, p, &scale, &diag);
+    if (status != F8_OK || g->scale < 0)
+        return f8_api_result(g->ctx, &diag, status);
+    for (int64_t n = 0; n < steps && n < F8_SCALE_KEPT; n++, g->scale_looks++)
+        for (int64_t i = 0; i < g->n_scales; i++)
+            f8_judge_scale(g->ring + i * F8_SCALE_KEPT, g->scale_looks, scale[i], &limit, &ago);
+    return f8_api_result(g->ctx, &diag, F8_OK);
+}
+
 /* ---- statistics ---- */
 
 static void say_share(fp8c_alarm *a, const fp8c_statistic *s, double share, double limit,
-                      const char *does)
+                      int64_t since, const char *does)
 {
     if (!a)
         return;
+    a->since = since;
     a->tensor = s->name;
     a->role = "operand";
     a->value = share;
@@ -311,6 +339,14 @@ static void judge_used(fp8c_guard *g, const f8_watched *w, const fp8c_statistic 
               s->name, 100 * middle, s->format, 100 * F8_USED_LEAST, why);
 }
 
+/* Takes a look. *since: the step after the last look that was good, or the first look. */
+static bool looks_bad(const fp8c_guard *g, uint8_t *in_row, int64_t *since, bool bad)
+{
+    if (bad && !*in_row)
+        *since = g->last_look ? g->last_look + 1 : g->step;
+    return f8_judge_look(in_row, bad);
+}
+
 static void judge_statistic(fp8c_guard *g, const f8_watched *w, const fp8c_statistic *s, looks *l)
 {
     if (s->what_if)
@@ -325,11 +361,12 @@ static void judge_statistic(fp8c_guard *g, const f8_watched *w, const fp8c_stati
                   "%" PRId64 " of %" PRId64 " elements of '%.120s' are not finite", s->nonfinite,
                   s->elements, s->name);
     }
-    if (f8_judge_look(&l->underflow, s->underflow > g->options.underflow))
+    if (looks_bad(g, &l->underflow, &l->underflows, s->underflow > g->options.underflow))
         say_share(raised(g, FP8C_ALARM_UNDERFLOW), s, s->underflow, g->options.underflow,
-                  "underflows");
-    if (f8_judge_look(&l->overflow, s->overflow > g->options.overflow))
-        say_share(raised(g, FP8C_ALARM_OVERFLOW), s, s->overflow, g->options.overflow, "saturates");
+                  l->underflows, "underflows");
+    if (looks_bad(g, &l->overflow, &l->overflows, s->overflow > g->options.overflow))
+        say_share(raised(g, FP8C_ALARM_OVERFLOW), s, s->overflow, g->options.overflow, l->overflows,
+                  "saturates");
     judge_used(g, w, s, &l->used);
 }
 
@@ -349,6 +386,7 @@ static f8_status judge_statistics(fp8c_guard *g, fp8c_program *p, int function, 
     }
     for (int i = FP8C_ALARM_TENSOR_NONFINITE; i < KINDS && g->n_looked; i++)
         g->looked_at[i] = true;
+    g->last_look = g->n_looked ? g->step : g->last_look;
     return F8_OK;
 }
 

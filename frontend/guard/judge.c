@@ -86,9 +86,10 @@ int f8_judge_since(const f8_loss_judge *j)
 
 /* ---- a scale ---- */
 
-bool f8_judge_scale(float *ring, int64_t n, float scale, double *limit)
+bool f8_judge_scale(float *ring, int64_t n, float scale, double *limit, int64_t *ago)
 {
     *limit = NAN;
+    *ago = 0;
     if (!(scale > 0) || isinf(scale))
         return true; /* the median goes on without it */
     double kept[F8_SCALE_KEPT];
@@ -100,7 +101,11 @@ bool f8_judge_scale(float *ring, int64_t n, float scale, double *limit)
             kept[i] = (double)ring[i];
         const double middle = median(kept, filled);
         far = fabs(now - middle) > F8_SCALE_BITS;
-        *limit = exp2(now < middle ? middle - F8_SCALE_BITS : middle + F8_SCALE_BITS);
+        const double apart = now < middle ? -F8_SCALE_BITS : F8_SCALE_BITS;
+        *limit = exp2(middle + apart);
+        while (far && *ago < filled &&
+               ((double)ring[(n - 1 - *ago) % F8_SCALE_KEPT] - middle) / apart > 1)
+            ++*ago;
     }
     ring[n % F8_SCALE_KEPT] = (float)now;
     return far;

@@ -77,8 +77,9 @@ int f8_judge_since(const f8_loss_judge *j);
 
 /* Take the next value of one scale. `ring` has F8_SCALE_KEPT places, and `n` values were taken
  * before. Whether it is far; *limit is then the value from where on it is, or NaN for one that is 0
- * or not finite. */
-bool f8_judge_scale(float *ring, int64_t n, float scale, double *limit);
+ * or not finite; and *ago says how many values just before it are beyond that limit, too: with
+ * fewer than F8_SCALE_LEAST values nothing was compared. */
+bool f8_judge_scale(float *ring, int64_t n, float scale, double *limit, int64_t *ago);
 
 /* Take whether a look at a statistic was bad. Whether enough in a row were. */
 bool f8_judge_look(uint8_t *in_row, bool bad);

@@ -98,6 +98,7 @@ f8_fault_change f8_fault_damage(const f8_fault *f, const f8_fault_memory *m)
                                                        : f->kind == F8_FAULT_GEMM ? largest(m)
                                                                                   : 0;
     switch (f->kind) {
+    case F8_FAULT_BIT:
     case F8_FAULT_FLIP: store(m, at, load(m, at) ^ (uint64_t)1 << f->bit, &c); break;
     case F8_FAULT_CORRUPT: corrupt(f, m, at, &c); break;
     case F8_FAULT_GEMM:
@@ -139,7 +140,8 @@ const char *f8_fault_misfit(const f8_fault *f, const f8_type *t)
     const bool wide = t->dtype == F8_F32 || t->dtype == F8_BF16 || t->dtype == F8_F16;
     if (f->element >= f8_type_elements(t))
         return "it has fewer elements";
-    if (f->kind == F8_FAULT_FLIP && f->bit >= 8 * (int64_t)f8_dtype_size(t->dtype))
+    if ((f->kind == F8_FAULT_FLIP || f->kind == F8_FAULT_BIT) &&
+        f->bit >= 8 * (int64_t)f8_dtype_size(t->dtype))
         return "its elements have fewer bits";
     if (!wide && (f->kind == F8_FAULT_GEMM || f->kind == F8_FAULT_INF || f->kind == F8_FAULT_NAN))
         return "it is no f32, bf16 or f16";

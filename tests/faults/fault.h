@@ -17,7 +17,8 @@ typedef enum f8_fault_kind {
     F8_FAULT_STALE,   /* states keep the values that they had before the function */
     F8_FAULT_ZERO,    /* the gradient of a parameter is zero */
     F8_FAULT_INF,     /* an element of a variable is Inf, before the function */
-    F8_FAULT_NAN      /* an element of an input is NaN, before the function */
+    F8_FAULT_NAN,     /* an element of an input is NaN, before the function */
+    F8_FAULT_BIT      /* one bit of one element of a variable, before the function */
 } f8_fault_kind;
 
 typedef struct f8_fault {
@@ -39,6 +40,8 @@ typedef struct f8_fault {
 /* false: `why` says what is wrong with the text. */
 bool f8_fault_parse(const char *text, f8_fault *out, char why[F8_FAULT_WHY]);
 const char *f8_fault_kind_name(f8_fault_kind k);
+/* Whether it happens before the function, and not in it. */
+bool f8_fault_is_between(const f8_fault *f);
 
 /* The fault of all programs that are compiled from now on, in whichever thread; NULL: none. What
  * really happened is appended to the file `log`, a line of JSON for each time (NULL: nowhere). A

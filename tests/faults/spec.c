@@ -10,12 +10,17 @@
 static const char *const kinds[] = {
     [F8_FAULT_FLIP] = "flip",   [F8_FAULT_CORRUPT] = "corrupt", [F8_FAULT_GEMM] = "gemm",
     [F8_FAULT_STALE] = "stale", [F8_FAULT_ZERO] = "zero",       [F8_FAULT_INF] = "inf",
-    [F8_FAULT_NAN] = "nan"};
+    [F8_FAULT_NAN] = "nan",     [F8_FAULT_BIT] = "bit"};
 enum { KINDS = sizeof kinds / sizeof *kinds };
 
 const char *f8_fault_kind_name(f8_fault_kind k)
 {
     return kinds[k];
+}
+
+bool f8_fault_is_between(const f8_fault *f)
+{
+    return f->kind == F8_FAULT_INF || f->kind == F8_FAULT_NAN || f->kind == F8_FAULT_BIT;
 }
 
 static bool wrong(char why[F8_FAULT_WHY], const char *key, const char *value, const char *says)
@@ -31,7 +36,7 @@ static bool read_kind(f8_fault *f, const char *value, char why[F8_FAULT_WHY])
             f->kind = (f8_fault_kind)k;
             return true;
         }
-    return wrong(why, "kind", value, "not one of flip, corrupt, gemm, stale, zero, inf, nan");
+    return wrong(why, "kind", value, "not one of flip, corrupt, gemm, stale, zero, inf, nan, bit");
 }
 
 static bool read_when(f8_fault *f, const char *value, char why[F8_FAULT_WHY])
@@ -111,7 +116,7 @@ static bool read_pair(f8_fault *f, const char *key, const char *value, char why[
 /* What the text must say, and what it need not. */
 static bool complete(f8_fault *f, char why[F8_FAULT_WHY])
 {
-    const bool between = f->kind == F8_FAULT_INF || f->kind == F8_FAULT_NAN;
+    const bool between = f8_fault_is_between(f);
     const char *missing = !f->kind   ? "kind"
                           : !f->step ? "step"
                           : !*f->value && f->kind != F8_FAULT_STALE && f->kind != F8_FAULT_NAN
@@ -122,7 +127,7 @@ static bool complete(f8_fault *f, char why[F8_FAULT_WHY])
         return false;
     }
     if (!strcmp(f->target, "cuda") && !between)
-        return wrong(why, "target", f->target, "only kinds inf and nan");
+        return wrong(why, "target", f->target, "only kinds inf, nan and bit");
     if (!*f->function)
         strcpy(f->function, f->kind == F8_FAULT_STALE ? "update" : "micro_step");
     return true;

@@ -179,11 +179,6 @@ static victim *victim_on(const f8_exec *x, const f8_variant **variant)
 
 /* ---- before a function ---- */
 
-static bool is_between(const f8_fault *f)
-{
-    return f->kind == F8_FAULT_INF || f->kind == F8_FAULT_NAN;
-}
-
 static void damage_variable(victim *v, const char *function)
 {
     f8_instance *i = &v->p->now->instance;
@@ -231,12 +226,12 @@ static void before_run(fp8c_program *p, int function)
 {
     victim *v = victim_of(p);
     const char *name = fp8c_program_function_name(p, function);
-    if (!v || !name || !is_between(&v->fault) || !is_due(v, name))
+    if (!v || !name || !f8_fault_is_between(&v->fault) || !is_due(v, name))
         return;
-    if (v->fault.kind == F8_FAULT_INF)
-        damage_variable(v, name);
-    else
+    if (v->fault.kind == F8_FAULT_NAN)
         damage_input(v, function);
+    else
+        damage_variable(v, name);
 }
 
 fp8c_status __wrap_fp8c_program_run(fp8c_program *p, int function)
@@ -264,7 +259,7 @@ static f8_fault_memory memory_of(const f8_exec *x, uint32_t func, const f8_fault
 static void begin(victim *v, const f8_variant *variant, const f8_exec *x, uint32_t func)
 {
     char why[F8_FAULT_WHY];
-    v->due = !is_between(&v->fault) && is_due(v, variant->plan.func[func].name);
+    v->due = !f8_fault_is_between(&v->fault) && is_due(v, variant->plan.func[func].name);
     if (!v->due)
         return;
     f8_arena_end(&v->arena);
@@ -358,7 +353,7 @@ static bool is_possible(const fp8c_program *p, f8_fault *f, uint32_t func, char 
 {
     f8_arena arena;
     f8_fault_values values;
-    if (is_between(f)) {
+    if (f8_fault_is_between(f)) {
         const char *misfit = misfit_between(p, f, func);
         if (misfit)
             snprintf(why, F8_FAULT_WHY, "kind=%s,value=%s: %s", f8_fault_kind_name(f->kind),
@@ -425,7 +420,7 @@ fp8c_status __wrap_fp8c_compile(const fp8c_module *m, const fp8c_compile_options
     if ((!f.kind && !lists) || !o || o->struct_size != sizeof *o || !is_meant(&f, o))
         return __real_fp8c_compile(m, o, out);
     fp8c_compile_options own = *o;
-    own.witness |= !is_between(&f); /* on a CPU it changes no bit */
+    own.witness |= !f8_fault_is_between(&f); /* on a CPU it changes no bit */
     const fp8c_status status = __real_fp8c_compile(m, &own, out);
     if (status != FP8C_OK)
         return status;

@@ -132,7 +132,7 @@ START_TEST(wrong_faults)
         {"kind=flip,value=x,step=1,size=3", "size=3: no such key"},
         {"kind=flip,value=x,step=1,function=forwards", "function=forwards: no function"},
         {"kind=flip,value=x,step=1,when=never", "when=never: not once or always"},
-        {"kind=flip,value=x,step=1,target=cuda", "target=cuda: only kinds inf and nan"},
+        {"kind=flip,value=x,step=1,target=cuda", "target=cuda: only kinds inf, nan and bit"},
         {"flip", "flip=: KEY=VALUE is wanted"}};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         char why[F8_FAULT_WHY];

@@ -5,6 +5,7 @@
  * seeds are others. */
 #include <math.h>
 
+#include "frontend/guard/judge.h"
 #include "tests/shared/api/api.h"
 #include "tests/shared/api/api_run.h"
 #include "tests/shared/random.h"
@@ -319,6 +320,24 @@ START_TEST(scales)
 }
 END_TEST
 
+/* With fewer than eight values nothing is compared; what was far by then is dated afterwards. */
+START_TEST(scale_ago)
+{
+    float ring[F8_SCALE_KEPT];
+    double limit;
+    int64_t ago;
+    for (int64_t n = 0; n < 8; n++)
+        ck_assert(!f8_judge_scale(ring, n, n < 5 ? 1 : 1e-9F, &limit, &ago) && ago == 0);
+    ck_assert(f8_judge_scale(ring, 8, 1e-9F, &limit, &ago));
+    ck_assert_int_eq(ago, 3);
+    ck_assert(limit == 0x1p-12);
+    ck_assert(!f8_judge_scale(ring, 9, 1, &limit, &ago) && ago == 0);
+    /* beyond the other limit is another alarm */
+    ck_assert(f8_judge_scale(ring, 10, 1e9F, &limit, &ago));
+    ck_assert_int_eq(ago, 0);
+}
+END_TEST
+
 /* ---- statistics ---- */
 
 /* A scale that is far too small makes an operand underflow, one that is too large saturates it. The
@@ -354,6 +373,7 @@ START_TEST(statistics)
             ck_assert_int_eq(judge(g, &facts, &a), t == 3 || (t == 4 && i == 0));
             if (t == 3) {
                 ck_assert_int_eq(a.kind, want[i].kind);
+                ck_assert_int_eq(a.since, 1); /* the first of the three looks */
                 ck_assert_msg(a.value > 0.5 && a.others == 0, "%s", a.text);
             }
             ck_assert_str_eq(a.tensor, t < 3 ? "" : "fc.x");
@@ -535,6 +555,7 @@ Suite *f8_suite(void)
     tcase_add_test(t, suspects_and_recovers);
     tcase_add_test(t, kinds_and_options);
     tcase_add_test(t, scales);
+    tcase_add_test(t, scale_ago);
     tcase_add_test(t, statistics);
     tcase_add_loop_test(t, range_in_use, 0, (int)(sizeof ranges / sizeof *ranges));
     tcase_add_test(t, found);

@@ -1,5 +1,6 @@
 /* From evidence to a verdict (frontend/triage/): the class of each kind of evidence, which kind
  * counts first, and what the words name. */
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -140,7 +141,7 @@ START_TEST(device_first)
     *t.input = 0;
     judged(&t, F8_TRIAGE_STATE);
     *t.state = 0;
-    judged(&t, F8_TRIAGE_BATCH);
+    judged(&t, F8_TRIAGE_DATA);
 }
 END_TEST
 
@@ -203,7 +204,7 @@ START_TEST(trials)
     t.trial[1].bad = false;
     judged(&t, F8_TRIAGE_FP8);
     t.trial[0].bad = false;
-    judged(&t, F8_TRIAGE_BATCH);
+    judged(&t, F8_TRIAGE_DATA);
 }
 END_TEST
 
@@ -260,6 +261,79 @@ START_TEST(cures)
 }
 END_TEST
 
+/* What stands out: a row comes before an element of a variable, which comes before FP8. */
+START_TEST(outliers)
+{
+    f8_triage t = bad_step();
+    try_with(&t, "bf16", false);
+    judged(&t, F8_TRIAGE_FP8);
+    snprintf(t.state, sizeof t.state, "opt.m.up");
+    t.state_finite = true;
+    t.state_at = 7;
+    t.state_value = 1e30;
+    t.state_next = 0.5;
+    says(judged(&t, F8_TRIAGE_STATE).text,
+         "its element 7 is 1e+30, and the largest of all others 0.5");
+    t.row = (f8_triage_row){true, "x", "x.npy", 3, 713, -1, 2, 1e30, 2.5};
+    try_with(&t, F8_TRIAGE_ROW, false);
+    f8_triage_verdict v = judged(&t, F8_TRIAGE_DATA);
+    ck_assert_str_eq(v.value.value, "x");
+    says(v.text, "without row 3 (row 713 of x.npy) and 2 more as large the same step is good");
+    says(v.text, "is 1e+30, and in the median row 2.5");
+    t.trial[1].bad = true;
+    judged(&t, F8_TRIAGE_STATE);
+    try_with(&t, "another batch", false);
+    says(judged(&t, F8_TRIAGE_DATA).text, "with another batch the same step is good");
+    t.n_trials = 0;
+    t.entered = true; /* nothing could be tried */
+    says(judged(&t, F8_TRIAGE_DATA).text, "until that left the amax history");
+    /* the step is good: an element that stands out is no fault */
+    t.replay_bad = false;
+    judged(&t, F8_TRIAGE_HEALTHY);
+}
+END_TEST
+
+/* An alarm that the replay does not raise, and a checkpoint that is not that of the run. */
+START_TEST(evidence_of_records)
+{
+    f8_triage t = bad_step();
+    t.differs = 9;
+    t.differs_in = "scale";
+    snprintf(t.differs_of, sizeof t.differs_of, "up.w");
+    says(judged(&t, F8_TRIAGE_TRANSIENT).text, "another scale of 'up.w'");
+    t.changed = 5;
+    f8_triage_verdict v = judged(&t, F8_TRIAGE_MEMORY);
+    ck_assert_int_eq(v.step, 6);
+    says(v.text, "the checkpoint of step 5 has other bits");
+}
+END_TEST
+
+/* A run that is bad from its first step on: there is nothing older that could be the cause. */
+START_TEST(from_the_start)
+{
+    f8_triage t = bad_step();
+    try_with(&t, "bf16", true);
+    for (int i = 0; i < 3; i++) {
+        try_with(&t, f8_triage_rates[i].what, true);
+        t.trial[t.n_trials - 1].loss = i ? 1e6 / (i * i) : NAN;
+    }
+    says(judged(&t, F8_TRIAGE_UNKNOWN).text, "older than the checkpoint of step 5");
+    t.checkpoint = 0;
+    t.from_start = true;
+    says(judged(&t, F8_TRIAGE_RATE).text, "falls with the learning rate");
+    t.trial[2].step = t.trial[3].step = 20; /* later is milder, whatever the loss */
+    t.trial[3].loss = 2e5;
+    judged(&t, F8_TRIAGE_RATE);
+    t.trial[3].step = 19; /* a lower rate is worse */
+    f8_triage_verdict v = judged(&t, F8_TRIAGE_UNKNOWN);
+    ck_assert_ptr_null(strstr(v.text, "older than"));
+    says(v.text, "from its first step on");
+    try_with(&t, F8_TRIAGE_LARGER_EPSILON, false);
+    t.eps = 1e-30;
+    says(judged(&t, F8_TRIAGE_EPSILON).text, "epsilon of 1e-30");
+}
+END_TEST
+
 /* A trial that was not run says nothing. */
 START_TEST(not_run)
 {
@@ -289,6 +363,9 @@ Suite *f8_suite(void)
     tcase_add_test(c, origins);
     tcase_add_test(c, cures);
     tcase_add_test(c, not_run);
+    tcase_add_test(c, outliers);
+    tcase_add_test(c, evidence_of_records);
+    tcase_add_test(c, from_the_start);
     suite_add_tcase(s, c);
     return s;
 }

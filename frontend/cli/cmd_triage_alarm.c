@@ -1,0 +1,178 @@
+/* The alarms of a replay: a guard runs over it as it ran over the run. See cmd_triage.h. */
+#include "frontend/cli/cmd_triage.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "frontend/guard/guard.h"
+#include "frontend/guard/judge.h"
+
+/* ---- the guard ---- */
+
+static bool is_of(const cli_triage *t, fp8c_alarm_kind kind)
+{
+    return !strcmp(t->alarm.kind, fp8c_alarm_name(kind));
+}
+
+bool cli_triage_is_scale(const cli_triage *t)
+{
+    return is_of(t, FP8C_ALARM_SCALE);
+}
+
+static bool is_of_statistic(const cli_triage *t)
+{
+    return is_of(t, FP8C_ALARM_TENSOR_NONFINITE) || is_of(t, FP8C_ALARM_UNDERFLOW) ||
+           is_of(t, FP8C_ALARM_OVERFLOW);
+}
+
+bool cli_triage_has_value(const cli_triage *t)
+{
+    return cli_triage_is_scale(t) || is_of_statistic(t);
+}
+
+const char *cli_triage_stats(const cli_triage *t)
+{
+    return is_of_statistic(t) ? t->stats : NULL;
+}
+
+void cli_triage_guard_end(cli_triage *t)
+{
+    fp8c_guard_destroy(t->guard);
+    t->guard = NULL;
+}
+
+bool cli_triage_guard_begin(cli_triage *t, const cli_replay *r)
+{
+    cli_triage_guard_end(t);
+    t->far = 0;
+    return (fp8c_guard_create(r->ctx, NULL, &t->guard) == FP8C_OK &&
+            f8_guard_prime_scales(t->guard, r->program, r->at) == FP8C_OK) ||
+           cli_fail(r->ctx) == CLI_DONE;
+}
+
+/* ---- the stored alarm ---- */
+
+/* The scale of an operand of `delayed`. false: the program has none. */
+static bool scale_of(const cli_replay *r, const char *operand, double *out)
+{
+    const int variable = fp8c_program_find_variable(r->program, "fp8.scale");
+    fp8c_variable v;
+    int64_t i = 0;
+    const char *name = NULL;
+    if (variable < 0 || fp8c_program_variable(r->program, variable, &v) != FP8C_OK)
+        return false;
+    while ((name = fp8c_program_element(r->program, variable, i)) && strcmp(name, operand) != 0)
+        i++;
+    float *all = name ? malloc((size_t)fp8c_type_bytes(&v.type)) : NULL;
+    const bool ok = all && fp8c_program_read(r->program, variable, all) == FP8C_OK;
+    if (ok)
+        *out = (double)all[i];
+    free(all);
+    return ok;
+}
+
+/* What the alarm's value is of in a statistic. */
+static double share_of(const cli_triage *t, const fp8c_statistic *s)
+{
+    return is_of(t, FP8C_ALARM_UNDERFLOW)  ? s->underflow
+           : is_of(t, FP8C_ALARM_OVERFLOW) ? s->overflow
+                                           : (double)s->nonfinite;
+}
+
+/* The number that raised the stored alarm, as it is after the last step of the replay. false: it
+ * has none. */
+static bool value_now(const cli_triage *t, const cli_replay *r, double *out)
+{
+    fp8c_statistic s = {.struct_size = sizeof s};
+    if (cli_triage_is_scale(t))
+        return scale_of(r, t->alarm.tensor, out);
+    for (int i = 0;
+         cli_triage_stats(t) && fp8c_program_statistic(r->program, r->function, i, &s) == FP8C_OK;
+         i++)
+        if (!strcmp(s.name, t->alarm.tensor)) {
+            *out = share_of(t, &s);
+            return true;
+        }
+    return false;
+}
+
+static bool is_same(double a, double b)
+{
+    return a == b || (!isfinite(a) && !isfinite(b));
+}
+
+bool cli_triage_alarm_recurs(cli_triage *t, const cli_replay *r)
+{
+    f8_triage *f = &t->found;
+    double now;
+    if (!value_now(t, r, &now) || is_same(now, t->alarm.value))
+        return true; /* of a loss the bits say it */
+    f->differs_in = cli_triage_is_scale(t)                  ? "scale"
+                    : is_of(t, FP8C_ALARM_TENSOR_NONFINITE) ? "count of NaN and Inf"
+                                                            : "share of bad elements";
+    cli_triage_copy_text(f->differs_of, sizeof f->differs_of, t->alarm.tensor);
+    return false;
+}
+
+bool cli_triage_returns(const cli_triage *t)
+{
+    return cli_triage_is_scale(t) && t->alarm.value > t->alarm.limit;
+}
+
+/* Whether the number that raised the alarm is still where the run's guard would raise it. Of a
+ * scale that came back: whether it is where it came back from. A share counts from half the limit
+ * on, as chance alone moves it across. */
+static bool stands(const cli_triage *t, const cli_replay *r)
+{
+    const double limit = t->alarm.limit;
+    double now;
+    if (!value_now(t, r, &now))
+        return false;
+    if (!cli_triage_is_scale(t))
+        return now > limit / 2;
+    if (!isfinite(limit)) /* it was zero, or not finite */
+        return !(now > 0 && isfinite(now));
+    return now < limit;
+}
+
+/* ---- a step ---- */
+
+/* Whether a loss explodes beside those of the run: the replay's own guard may have learned far ones
+ * of the replay, so its alarms of a loss do not count. Where the run had many far losses, and none
+ * so far that it raised the alarm at once, one far loss is bad: what leaves any has healed nothing.
+ */
+static bool explodes(cli_triage *t, const cli_replayed *out)
+{
+    bool at_once;
+    int n = 0;
+    t->far = (t->far << 1 | cli_triage_is_far(t, out, &at_once)) & ((1u << F8_LOSS_LAST) - 1);
+    for (int i = 0; i < F8_LOSS_LAST; i++)
+        n += t->far >> i & 1;
+    const bool by_count =
+        is_of(t, FP8C_ALARM_LOSS_EXPLODES) && t->alarm.raised > t->found.step && *t->found.alarm;
+    const bool together = t->far & 1 && n >= (by_count ? 1 : F8_LOSS_FAR);
+    t->far_ago = at_once || !together ? 0 : F8_LOSS_LAST - 1;
+    while (!(t->far >> t->far_ago & 1) && t->far_ago)
+        t->far_ago--;
+    return at_once || together;
+}
+
+bool cli_triage_guard_step(cli_triage *t, const cli_replay *r, const cli_replayed *out, bool *bad)
+{
+    const fp8c_guard_facts facts = {.struct_size = sizeof facts,
+                                    .step = r->at,
+                                    .loss = out->loss,
+                                    .grad_norm = out->grad_norm,
+                                    .program = r->program,
+                                    .function = r->function};
+    fp8c_alarm alarm = {.struct_size = sizeof alarm};
+    bool raised = false;
+    if (fp8c_guard_step(t->guard, &facts) != FP8C_OK)
+        return cli_fail(r->ctx) == CLI_DONE;
+    for (int i = 0; fp8c_guard_alarm(t->guard, i, &alarm) == FP8C_OK; i++)
+        raised |= alarm.kind >= FP8C_ALARM_SCALE && alarm.kind != FP8C_ALARM_RANGE;
+    *bad = explodes(t, out) ||
+           (r->at >= t->found.step && cli_triage_any_rank(t, raised || stands(t, r)));
+    return true;
+}
