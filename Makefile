@@ -402,8 +402,8 @@ $(BUILD)/share/fp8c.fish: $(BUILD)/fp8c
 	@mkdir -p $(@D)
 	@$< completion fish >$@
 # A program that is linked to the library must find it when it starts. With DESTDIR that is the matter
-# of whoever makes a package of it. Without it, the loader's cache is written anew; where the loader
-# finds the library in spite of that not, the pkg-config file has an rpath, which this prints.
+# of whoever makes a package of it. Without it, the loader's cache is written anew. Where the loader
+# still does not find the library, the pkg-config file gets an rpath, which this prints.
 LOADER = [ -n "$(DESTDIR)" ] || { PATH="$$PATH:/usr/sbin:/sbin"; ldconfig 2>/dev/null; \
          ldconfig -p 2>/dev/null | sed -n 's/.*=> //p' | grep '/$(subst .,\.,$(SONAME))$$' | { \
              while read -r at; do [ "$$at" -ef "$(LIBDIR)/$(SONAME)" ] && exit; done; \

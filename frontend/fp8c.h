@@ -201,8 +201,9 @@ typedef struct fp8c_context_options {
      * while kernels compile. All memory of fp8c itself comes from it. Other libraries (LLVM,
      * oneDNN, CUDA's, SQLite, and jansson, which reads and writes JSON) use malloc. Where it fails
      * inside LLVM, while kernels of the CPU compile, or inside oneDNN, while a program of the CPU
-     * is made or runs, that library ends the process (SIGABRT, SIGSEGV): no status is possible. Who
-     * must survive it compiles and runs in a child process. An opened .f8x file needs no LLVM. */
+     * is made or runs, that library ends the process (SIGABRT, SIGSEGV): no status is possible. A
+     * process that must survive this compiles and runs in a child. An opened .f8x file needs no
+     * LLVM. */
     void *(*alloc)(void *user, size_t size, size_t align);
     void (*free)(void *user, void *ptr, size_t size);
     void *allocator_user;
@@ -457,11 +458,11 @@ typedef struct fp8c_comm {
 /* The ranks of an MPI job (mpirun, srun). `kind` is "openmpi" or "mpich"; NULL: the first whose
  * library and whose shim, fp8c_mpi_KIND.so beside libfp8c.so, are there. MPI is initialized unless
  * the process has done so, with MPI_THREAD_SERIALIZED: no other thread may call MPI during a run.
- * A process has one at a time; once one that initialized MPI is closed, there is no other. Waits
- * until all ranks call it, without a limit of time: fp8c train keeps one with a thread that ends
- * the process (frontend/cli/cmd_joining.h). After a failure of this rank alone MPI stays
- * initialized, as the others may not be in MPI_Finalize; end the process. FP8C_ERR_LIBRARY says
- * what is missing, or what MPI says. */
+ * A process has one at a time; once one that initialized MPI is closed, there is no other. The call
+ * waits until all ranks make it, without a limit of time. (fp8c train has a thread that ends the
+ * process after --rank-timeout: frontend/cli/cmd_joining.h.) If it fails in this rank alone, MPI
+ * stays initialized, as the others may not be in MPI_Finalize: end the process. FP8C_ERR_LIBRARY
+ * says what is missing, or what MPI says. */
 typedef struct fp8c_mpi fp8c_mpi;
 FP8C_API fp8c_status fp8c_mpi_open(fp8c_context *ctx, const char *kind, fp8c_mpi **out);
 /* To be called when all programs that use it are gone. NULL: nothing. */
@@ -498,8 +499,8 @@ typedef struct fp8c_nccl_options {
 } fp8c_nccl_options;
 /* Fill the FP8C_NCCL_ID bytes of `id`: one rank does. */
 FP8C_API fp8c_status fp8c_nccl_id(fp8c_context *ctx, void *id);
-/* Waits until all ranks call it; `seconds` begin when all have joined. FP8C_ERR_LIBRARY says what
- * is missing, or what NCCL says. */
+/* Waits until all ranks call it; the limit `seconds` holds only after that. FP8C_ERR_LIBRARY says
+ * what is missing, or what NCCL says. */
 FP8C_API fp8c_status fp8c_nccl_open(fp8c_context *ctx, const fp8c_nccl_options *options,
                                     fp8c_nccl **out);
 /* To be called on all ranks, when all programs that use it are gone. NULL: nothing. */
@@ -936,16 +937,16 @@ FP8C_API fp8c_status fp8c_program_run(fp8c_program *program, int function);
 /* The first step under recipe `delayed`. While the amax history of an operand is empty (all zeros),
  * there is no scale to take from it. A run of micro_step then runs micro_step.first, which scales
  * such an operand by the amax of the tensor itself, as `current` does, and every other operand as
- * micro_step does. So do micro_step.stats and micro_step.dump, which have forms of that name
- * (micro_step.first.stats). The histories alone decide, before each run, so every micro-step of the
- * first update is meant, and also steps after a load or a carry that leaves a history empty. Both
- * forms have the same buffers, those of micro_step. micro_step.first can be run by its own name,
- * too: with no history empty it gives the bits of micro_step, and takes longer.
+ * micro_step does. In the same way a run of micro_step.stats runs micro_step.first.stats, and one of
+ * micro_step.dump micro_step.first.dump. The histories alone decide, before each run. So every micro-step of the
+ * first update runs micro_step.first, and so do steps after a load or a carry that leaves a history
+ * empty. Both forms have the same buffers, those of micro_step. micro_step.first can be run by its
+ * own name, too: with no history empty it gives the bits of micro_step, and takes longer.
  *
- * On a GPU a look at the histories waits for the runs before it. It happens when an update may have
- * emptied one: in the first steps, and then once in as many updates as a history has elements. If
- * fp8c_program_variable_view or fp8c_program_bind_variable has made the memory of the histories
- * known to the caller, it happens before each run.
+ * On a GPU a look at the histories waits for the runs before it. fp8c looks only when an update may
+ * have emptied one: in the first steps, and then once in as many updates as a history has elements.
+ * If the caller has the memory of the histories, by fp8c_program_variable_view or
+ * fp8c_program_bind_variable, it looks before each run.
  *
  * fp8c_program_form: the function that a run of `function` runs now, to look it up in the plan or
  * in a profile. Fails as a run does, with *form = -1. */

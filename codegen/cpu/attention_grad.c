@@ -1,13 +1,16 @@
 /* The backward attention kernel (attention.h).
  *
  * For a block of queries and a block of keys, with p recomputed from lse:
- *     s[key][query] = k q^T (+ mask)  p = exp(scale * s - lse), with an f32 mask exp((s - top) -
- * rest) dp = v do^T                   ds = p * (dp - delta), delta[query] = sum_d do * o dv += p do
- * dk += scale * ds q      dq += scale * ds^T k There are two splits into tasks, which give the same
- * bits. With enough heads there is one phase: a task is one key/value head with all its queries,
- * five products for each pair of blocks, with dk and dv of the whole head in scratch. With few
- * heads there are two phases of smaller tasks, which compute s and dp twice: a task is 4 blocks of
- * queries (dq), then 4 blocks of keys (dk, dv). The shape alone decides the split.
+ *     s[key][query] = k q^T (+ mask)  p = exp(scale * s - lse)
+ *     dp = v do^T                   ds = p * (dp - delta), delta[query] = sum_d do * o
+ *     dv += p do      dk += scale * ds q      dq += scale * ds^T k
+ * With an f32 mask p = exp((s - top) - rest).
+ *
+ * There are two splits into tasks, which give the same bits. With enough heads there is one phase:
+ * a task is one key/value head with all its queries, five products for each pair of blocks, with dk
+ * and dv of the whole head in scratch. With few heads there are two phases of smaller tasks, which
+ * compute s and dp twice: a task is 4 blocks of queries (dq), then 4 blocks of keys (dk, dv). The
+ * shape alone decides the split.
  *
  * Orders: dq adds keys in ascending order; dk and dv add heads, then queries, in ascending
  * order. */

@@ -7,11 +7,11 @@
 /* Where cuDNN computes attention: the architectures, head sizes, numbers of tokens and directions
  * of a row. Elsewhere our own kernels do. A row is added only for what was measured on that
  * architecture (bench/results). cuDNN is chosen only where its bits repeat and its workspace is
- * worth it; with a mask, dropout, or other keys than queries never. A mask's values are data, and
- * cuDNN's backward takes lse as one f32, beside which a large mask loses the log of the sum (and
- * cuDNN gave NaN where two large negative numbers were subtracted: jax pull request 22078). Outside
- * compute capability 10 the backward takes T * T values for every head. T is a multiple of 128,
- * because the backward of cuDNN 9.15 and before wants that. */
+ * worth it; with a mask, dropout, or other keys than queries never. A mask's values are data, so
+ * they may be large. cuDNN's backward takes lse as one f32, and beside a large mask that loses the
+ * log of the sum. (cuDNN also gave NaN where two large negative numbers were subtracted: jax pull
+ * request 22078.) Outside compute capability 10 the backward takes T * T values for every head. T
+ * is a multiple of 128, because the backward of cuDNN 9.15 and before wants that. */
 static const struct {
     int sm_from, sm_to;
     int64_t D_from, D_to, T_from, T_to;

@@ -1,11 +1,10 @@
-/* Who is missing while ranks join, or leave: then there is no record yet, or no longer, that the
- * others could read (cmd_peers.h), and before MPI_Init has returned nothing can be exchanged at
- * all.
+/* Who is missing while ranks join or leave. At these times there are no records that ranks could read
+ * of each other (cmd_peers.h). Before MPI_Init has returned they can exchange nothing at all.
  *
  * A thread of each rank watches how long such a call takes. Its name says how far this rank has
- * come, as "fp8c joins 2"; the threads of other ranks see it in /proc, and nothing is left of it
- * when the process ends. Ranks of this machine are found by the environment that the launcher gave
- * them, also a rank that has not begun yet. */
+ * come: "fp8c joins 2". The threads of other ranks see the name in /proc, and nothing is left of it
+ * when the process ends. They find the ranks of this machine by the environment that the launcher
+ * gave them, even a rank that has not begun yet. */
 #ifndef F8_CMD_JOINING_H
 #define F8_CMD_JOINING_H
 

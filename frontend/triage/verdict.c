@@ -241,7 +241,7 @@ static void say_persistent(const f8_triage *t, f8_triage_verdict *v)
         "may be damaged.");
 }
 
-/* "row 7 (row 713 of x.npy)"; "row 7 of rank 2 (from 4711 on in the data)"; "" */
+/* "row 7 (row 713 of x.npy)"; "row 7 of rank 2 (from token 4711 of the data on)"; "" */
 static const char *which_row(const f8_triage_row *r, char text[260])
 {
     char rank[32] = "";

@@ -13,9 +13,9 @@
  *
  * - Scales that do not change along k: the f32 product of A's and B's scale, one for each element
  *   of C, multiplies the finished f32 sum over k, with one rounding. The exponent of that product
- * is not bounded (f8_scales_product): it is neither Inf nor 0 because of its size. When
- * accumulating, or in bf16, it multiplies the sum of each chunk of k (a thousand or so), which is
- * then added to C.
+ *   is not bounded (f8_scales_product): it is neither Inf nor 0 because of its size. When
+ *   accumulating, or in bf16, it multiplies the sum of each chunk of k (a thousand or so), which
+ *   is then added to C.
  * - f32 blocks along k, in onednn-bf16: the same, in chunks that no end of a block cuts.
  * - Other blocks along k multiply the operand's elements while these are packed: E8M0 in
  *   onednn-bf16 exactly (except subnormals), any in onednn-f32 with one f32 rounding.
