@@ -456,13 +456,13 @@ typedef struct fp8c_comm {
 } fp8c_comm;
 
 /* The ranks of an MPI job (mpirun, srun). `kind` is "openmpi" or "mpich"; NULL: the first whose
- * library and whose shim, fp8c_mpi_KIND.so beside libfp8c.so, are there. MPI is initialized unless
- * the process has done so, with MPI_THREAD_SERIALIZED: no other thread may call MPI during a run.
- * A process has one at a time; once one that initialized MPI is closed, there is no other. The call
- * waits until all ranks make it, without a limit of time. (fp8c train has a thread that ends the
- * process after --rank-timeout: frontend/cli/cmd_joining.h.) If it fails in this rank alone, MPI
- * stays initialized, as the others may not be in MPI_Finalize: end the process. FP8C_ERR_LIBRARY
- * says what is missing, or what MPI says. */
+ * library and whose shim, fp8c_mpi_KIND.so beside libfp8c.so or in a folder fp8c there, are found.
+ * MPI is initialized unless the process has done so, with MPI_THREAD_SERIALIZED: no other thread
+ * may call MPI during a run. A process has one at a time; once one that initialized MPI is closed,
+ * there is no other. The call waits until all ranks make it, without a limit of time. (fp8c train
+ * has a thread that ends the process after --rank-timeout: frontend/cli/cmd_joining.h.) If it
+ * fails in this rank alone, MPI stays initialized, as the others may not be in MPI_Finalize: end
+ * the process. FP8C_ERR_LIBRARY says what is missing, or what MPI says. */
 typedef struct fp8c_mpi fp8c_mpi;
 FP8C_API fp8c_status fp8c_mpi_open(fp8c_context *ctx, const char *kind, fp8c_mpi **out);
 /* To be called when all programs that use it are gone. NULL: nothing. */
@@ -937,11 +937,12 @@ FP8C_API fp8c_status fp8c_program_run(fp8c_program *program, int function);
 /* The first step under recipe `delayed`. While the amax history of an operand is empty (all zeros),
  * there is no scale to take from it. A run of micro_step then runs micro_step.first, which scales
  * such an operand by the amax of the tensor itself, as `current` does, and every other operand as
- * micro_step does. In the same way a run of micro_step.stats runs micro_step.first.stats, and one of
- * micro_step.dump micro_step.first.dump. The histories alone decide, before each run. So every micro-step of the
- * first update runs micro_step.first, and so do steps after a load or a carry that leaves a history
- * empty. Both forms have the same buffers, those of micro_step. micro_step.first can be run by its
- * own name, too: with no history empty it gives the bits of micro_step, and takes longer.
+ * micro_step does. In the same way a run of micro_step.stats runs micro_step.first.stats, and one
+ * of micro_step.dump micro_step.first.dump. The histories alone decide, before each run. So every
+ * micro-step of the first update runs micro_step.first, and so do steps after a load or a carry
+ * that leaves a history empty. Both forms have the same buffers, those of micro_step.
+ * micro_step.first can be run by its own name, too: with no history empty it gives the bits of
+ * micro_step, and takes longer.
  *
  * On a GPU a look at the histories waits for the runs before it. fp8c looks only when an update may
  * have emptied one: in the first steps, and then once in as many updates as a history has elements.

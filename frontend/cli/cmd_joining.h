@@ -1,5 +1,5 @@
-/* Who is missing while ranks join or leave. At these times there are no records that ranks could read
- * of each other (cmd_peers.h). Before MPI_Init has returned they can exchange nothing at all.
+/* Who is missing while ranks join or leave. At these times there are no records that ranks could
+ * read of each other (cmd_peers.h). Before MPI_Init has returned they can exchange nothing at all.
  *
  * A thread of each rank watches how long such a call takes. Its name says how far this rank has
  * come: "fp8c joins 2". The threads of other ranks see the name in /proc, and nothing is left of it

@@ -1,6 +1,6 @@
 /* The limits of ir/README.md, "Limits", that a text or a command line can reach: N is taken, and
  * N + 1 is refused with its place. check_parse.c has those of whole texts (bytes, unrolled
- * repeats); tests/whole/check_depth.c and check_kernel.c what has no limit any more. */
+ * repeats); tests/whole/check_depth.c and check_kernel.c have what has no limit. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
