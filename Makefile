@@ -226,6 +226,9 @@ $(BUILD)/tests/fp8c_faulty: $(call object,$(CLI) $(FAULTS) tests/faults/faulty.c
 $(BUILD)/tests/check_triage: | $(BUILD)/tests/fp8c_faulty
 $(BUILD)/tests/check_witness: $(call object,$(FAULTS))
 $(BUILD)/tests/check_witness: private CHECK += $(FAULTY)
+# Its allocator is that of the libraries it opens, too.
+$(BUILD)/tests/check_no_memory: $(call object,tests/faults/no_memory.c)
+$(BUILD)/tests/check_no_memory: private CHECK += -Wl,--export-dynamic
 # The command with a kernel that computes wrong: check_burn runs it.
 WRONG_KERNEL := -Wl,--wrap=f8_exec_create -Wl,--wrap=f8_blob_phase
 $(BUILD)/tests/fp8c_wrong_kernel: $(call object,tests/faults/flip_kernel.c $(CLI)) $(LIBRARY)

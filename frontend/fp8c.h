@@ -201,9 +201,9 @@ typedef struct fp8c_context_options {
      * while kernels compile. All memory of fp8c itself comes from it. Other libraries (LLVM,
      * oneDNN, CUDA's, SQLite, and jansson, which reads and writes JSON) use malloc. Where it fails
      * inside LLVM, while kernels of the CPU compile, or inside oneDNN, while a program of the CPU
-     * is made or runs, that library ends the process (SIGABRT, SIGSEGV): no status is possible. A
-     * process that must survive this compiles and runs in a child. An opened .f8x file needs no
-     * LLVM. */
+     * is made or runs, that library mostly ends the process: SIGABRT, SIGSEGV, exit code 127, or
+     * std::bad_alloc, which must not be caught. Who must survive it compiles and runs in a child
+     * process ("Out of memory" in frontend/README.md). An opened .f8x file needs no LLVM. */
     void *(*alloc)(void *user, size_t size, size_t align);
     void (*free)(void *user, void *ptr, size_t size);
     void *allocator_user;

@@ -28,8 +28,11 @@ static const char *const api_names[] = {
 #undef X
 };
 
+/* NULL: no memory, or `s` is NULL, which LLVM gives where it has none. */
 static char *copy_text(const f8_allocator *a, const char *s)
 {
+    if (!s)
+        return NULL;
     size_t n = strlen(s) + 1;
     char *t = a->alloc(a->user, n, 1);
     return t ? memcpy(t, s, n) : NULL;
@@ -85,6 +88,8 @@ static void register_target(const f8_llvm_api *ll)
 
 static bool has_feature(const char *features, const char *name)
 {
+    if (!features)
+        return false;
     size_t n = strlen(name);
     for (const char *s = features; (s = strstr(s, name)); s += n)
         if (s > features && s[-1] == '+' && (s[n] == 0 || s[n] == ','))
@@ -214,7 +219,7 @@ static void on_diagnostic(LLVMDiagnosticInfoRef info, void *user)
     if (m->message[0] || m->ll->GetDiagInfoSeverity(info) != LLVMDSError)
         return;
     char *text = m->ll->GetDiagInfoDescription(info);
-    snprintf(m->message, sizeof m->message, "%s", text);
+    snprintf(m->message, sizeof m->message, "%s", text ? text : "an error");
     m->ll->DisposeMessage(text);
 }
 
@@ -360,7 +365,7 @@ f8_status f8_llvm_module_compile(f8_llvm_module *m, f8_arena *arena, f8_object *
 char *f8_llvm_module_text(f8_llvm_module *m, f8_arena *arena)
 {
     char *text = m->ll->PrintModuleToString(m->module);
-    char *copy = f8_arena_strdup(arena, text);
+    char *copy = text ? f8_arena_strdup(arena, text) : NULL;
     m->ll->DisposeMessage(text);
     return copy;
 }

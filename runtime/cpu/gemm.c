@@ -418,9 +418,10 @@ f8_status f8_gemm_prepare(f8_gemm_lib *lib, const f8_gemm_desc *desc, int n_thre
     *g = (f8_gemm){.lib = lib, .refs = 1, .desc = d, .n_threads = n_threads};
     choose_blocks(g);
     f8_onednn_threads threads = f8_onednn_enter(lib->dnn);
-    if (d.algorithm == F8_GEMM_ONEDNN_F32)
-        f8_onednn_warm_up(lib->dnn);
-    f8_status status = create_tiles(g, diag);
+    f8_status status =
+        d.algorithm == F8_GEMM_ONEDNN_F32 ? f8_onednn_warm_up(lib->dnn, diag) : F8_OK;
+    if (status == F8_OK)
+        status = create_tiles(g, diag);
     f8_onednn_leave(lib->dnn, threads);
     if (status != F8_OK) {
         destroy_gemm(g);

@@ -108,6 +108,13 @@ static f8_status find_openmp(f8_onednn *dnn, f8_diag *diag)
     return F8_OK;
 }
 
+static f8_status status_of(dnnl_status_t status)
+{
+    return status == dnnl_success         ? F8_OK
+           : status == dnnl_out_of_memory ? F8_ERR_MEMORY
+                                          : F8_ERR_LIBRARY;
+}
+
 static f8_status open_library(f8_onednn *dnn, f8_diag *diag)
 {
     F8_TRY(f8_dynlib_open("oneDNN 2", onednn_files, &dnn->lib, diag));
@@ -121,7 +128,7 @@ static f8_status open_library(f8_onednn *dnn, f8_diag *diag)
     F8_TRY(find_openmp(dnn, diag));
     dnnl_status_t status = dnn->api.dnnl_engine_create(&dnn->engine, dnnl_cpu, 0);
     if (status != dnnl_success)
-        return f8_fail(diag, F8_ERR_LIBRARY, F8_NOWHERE, "oneDNN made no CPU engine (status %d)",
+        return f8_fail(diag, status_of(status), F8_NOWHERE, "oneDNN made no CPU engine (status %d)",
                        (int)status);
     return F8_OK;
 }
@@ -153,18 +160,23 @@ f8_status f8_onednn_sgemm(const f8_onednn *dnn, int64_t m, int64_t n, int64_t k,
 {
     dnnl_status_t status =
         dnn->api.dnnl_sgemm('N', 'N', m, n, k, 1.0f, a, lda, b, ldb, add ? 1.0f : 0.0f, c, ldc);
-    return status == dnnl_success ? F8_OK : F8_ERR_LIBRARY;
+    return status_of(status);
 }
 
-void f8_onednn_warm_up(f8_onednn *dnn)
+f8_status f8_onednn_warm_up(f8_onednn *dnn, f8_diag *diag)
 {
     if (dnn->warm)
-        return;
-    dnn->warm = true;
+        return F8_OK;
     enum { SIZE = 64 };
     static const float zeros[SIZE * SIZE];
     float c[SIZE * SIZE];
-    f8_onednn_sgemm(dnn, SIZE, SIZE, SIZE, zeros, SIZE, zeros, SIZE, false, c, SIZE);
+    const f8_status s =
+        f8_onednn_sgemm(dnn, SIZE, SIZE, SIZE, zeros, SIZE, zeros, SIZE, false, c, SIZE);
+    if (s != F8_OK)
+        return f8_fail(diag, s, F8_NOWHERE, "oneDNN made no kernels for f32 (%s)",
+                       s == F8_ERR_MEMORY ? "out of memory" : "it failed");
+    dnn->warm = true;
+    return F8_OK;
 }
 
 /* ---- the handle ---- */
@@ -306,7 +318,7 @@ f8_status f8_onednn_tile_create(f8_onednn *dnn, const f8_onednn_shape *shape, in
     dnnl_status_t status = create_all(tile, shape);
     if (status != dnnl_success) {
         f8_onednn_tile_destroy(tile);
-        return f8_fail(diag, F8_ERR_LIBRARY, F8_NOWHERE,
+        return f8_fail(diag, status_of(status), F8_NOWHERE,
                        "oneDNN refused a bf16 tile of %lld x %lld x %lld (status %d)",
                        (long long)shape->m, (long long)shape->n, (long long)shape->k, (int)status);
     }
@@ -370,5 +382,5 @@ f8_status f8_onednn_tile_run(f8_onednn_tile *tile, int thread, const void *a, co
     if (status == dnnl_success)
         status = api->dnnl_primitive_execute(tile->primitive, ts->stream,
                                              (int)(sizeof args / sizeof *args), args);
-    return status == dnnl_success ? F8_OK : F8_ERR_LIBRARY;
+    return status_of(status);
 }

@@ -36,14 +36,14 @@ f8_onednn_threads f8_onednn_enter(const f8_onednn *dnn);
 void f8_onednn_leave(const f8_onednn *dnn, f8_onednn_threads threads);
 
 /* C[m, n] = A[m, k] x B[k, n], or added to C: f32, row-major with row strides, between enter and
- * leave. F8_ERR_LIBRARY when oneDNN fails (its memory, mostly). */
+ * leave. F8_ERR_MEMORY or F8_ERR_LIBRARY when oneDNN says that it failed. */
 f8_status f8_onednn_sgemm(const f8_onednn *dnn, int64_t m, int64_t n, int64_t k, const float *a,
                           int64_t lda, const float *b, int64_t ldb, bool add, float *c,
                           int64_t ldc);
 
 /* oneDNN generates sgemm's kernels, 20 ms of them, when it is first used: before the first step,
  * then, where there will be one. Between enter and leave. */
-void f8_onednn_warm_up(f8_onednn *dnn);
+f8_status f8_onednn_warm_up(f8_onednn *dnn, f8_diag *diag);
 
 /* T[m, n] = A[m, k] x B[k, n]: T f32 and A bf16, both dense row-major; B bf16 in the layout of
  * f8_gemm_pack_pairs. n is a multiple of 64, k of 32. */
@@ -53,7 +53,7 @@ typedef struct f8_onednn_shape {
 
 typedef struct f8_onednn_tile f8_onednn_tile;
 
-/* Between enter and leave. F8_ERR_LIBRARY says which shape was refused. */
+/* Between enter and leave. F8_ERR_LIBRARY says which shape was refused; F8_ERR_MEMORY. */
 f8_status f8_onednn_tile_create(f8_onednn *dnn, const f8_onednn_shape *shape, int n_threads,
                                 f8_onednn_tile **out, f8_diag *diag);
 void f8_onednn_tile_destroy(f8_onednn_tile *tile);           /* may be NULL */

@@ -1,11 +1,13 @@
-/* An allocator that says no to one allocation of one library, for LD_PRELOAD: see README.md, "No
- * memory inside a library". Not part of any program. */
-#define _GNU_SOURCE
+/* The allocator: see no_memory.h. Operator new is libstdc++'s own, which calls malloc and throws.
+ */
+#include "tests/faults/no_memory.h"
+
 #include <dlfcn.h>
 #include <errno.h>
+#include <execinfo.h>
 #include <link.h>
 #include <stdatomic.h>
-#include <stdlib.h>
+#include <stdio.h>
 #include <string.h>
 
 void *__libc_malloc(size_t size);
@@ -13,79 +15,121 @@ void *__libc_calloc(size_t n, size_t size);
 void *__libc_realloc(void *old, size_t size);
 void *__libc_memalign(size_t align, size_t size);
 
-static atomic_long count;
+enum { FRAMES = 512 };
 
-/* Whether this is allocation number FP8C_NO_MEMORY_AT of the library that FP8C_NO_MEMORY_IN names.
- */
-static int refuses(void *caller)
+static const char *watched; /* the library */
+static long step;
+static _Atomic(no_memory_fn) asked;
+static atomic_long count;
+static _Thread_local bool busy; /* in here: allocations of our own */
+
+static const char *file_of(void *at)
 {
     struct dl_find_object found;
-    const char *library = getenv("FP8C_NO_MEMORY_IN"), *at = getenv("FP8C_NO_MEMORY_AT");
-    if (!library || !at || _dl_find_object(caller, &found) ||
-        !strstr(found.dlfo_link_map->l_name, library) ||
-        atomic_fetch_add(&count, 1) + 1 != atol(at))
-        return 0;
-    errno = ENOMEM;
-    return 1;
+    if (_dl_find_object(at, &found))
+        return "";
+    const char *name = found.dlfo_link_map->l_name, *slash = strrchr(name, '/');
+    return slash ? slash + 1 : *name ? name : "fp8c"; /* the program has no name */
 }
 
-#define CALLER __builtin_return_address(0)
-
-void *malloc(size_t size)
+/* The outermost frame of the library: what fp8c called. NULL: none is on the stack. */
+static const char *call_of(void)
 {
-    return refuses(CALLER) ? NULL : __libc_malloc(size);
+    void *frame[FRAMES];
+    const int n = backtrace(frame, FRAMES);
+    for (int i = n - 1; i >= 0; i--) {
+        Dl_info info;
+        if (!strstr(file_of(frame[i]), watched))
+            continue;
+        if (i + 1 < n && strstr(file_of(frame[i + 1]), "ld-linux"))
+            return "loading";
+        return dladdr(frame[i], &info) && info.dli_sname ? info.dli_sname : "?";
+    }
+    return NULL;
 }
 
-void *calloc(size_t n, size_t size)
+static bool refuses(void)
 {
-    return refuses(CALLER) ? NULL : __libc_calloc(n, size);
+    no_memory_fn refuse = asked;
+    if (!refuse || busy)
+        return false;
+    const long n = atomic_fetch_add(&count, 1) + 1;
+    if (n % step)
+        return false;
+    busy = true;
+    const char *call = call_of();
+    const bool no = call && refuse(n, call);
+    busy = false;
+    if (no)
+        errno = ENOMEM;
+    return no;
 }
 
-void *realloc(void *old, size_t size)
+void no_memory_watch(const char *library, long every, no_memory_fn refuse)
 {
-    return refuses(CALLER) ? NULL : __libc_realloc(old, size);
+    void *frame[2];
+    asked = NULL;
+    backtrace(frame, 2); /* loads libgcc */
+    watched = library;
+    step = every;
+    if (refuse)
+        count = 0;
+    asked = refuse;
 }
 
-void *aligned_alloc(size_t align, size_t size)
+long no_memory_count(void)
 {
-    return refuses(CALLER) ? NULL : __libc_memalign(align, size);
+    return count;
 }
 
-int posix_memalign(void **out, size_t align, size_t size)
+void no_memory_place(char *file, size_t size)
 {
-    *out = refuses(CALLER) ? NULL : __libc_memalign(align, size);
-    return *out ? 0 : ENOMEM;
+    static const char *const passed[] = {"libc.so", "libstdc++.so", "libgcc_s.so", "ld-linux"};
+    void *frame[FRAMES];
+    busy = true;
+    const int n = backtrace(frame, FRAMES);
+    *file = 0;
+    /* The first frames are this function, the handler, and libc's return from it. */
+    for (int i = 3; i < n && !*file; i++) {
+        const char *name = file_of(frame[i]);
+        bool pass = false;
+        for (size_t p = 0; p < sizeof passed / sizeof *passed; p++)
+            pass |= strstr(name, passed[p]) == name;
+        if (!pass)
+            snprintf(file, size, "%s", *name ? name : "generated code");
+    }
+    busy = false;
 }
 
-/* C++'s new, and new that does not throw, under their symbols' names. */
-static void *new_or_throw(size_t size, int refused)
+/* ---- what stands in for libc's ---- */
+
+#define PUBLIC __attribute__((visibility("default")))
+
+PUBLIC void *malloc(size_t size)
 {
-    void *p = refused ? NULL : __libc_malloc(size ? size : 1);
-    void (*bad_alloc)(void) =
-        p ? NULL : (void (*)(void))dlsym(RTLD_DEFAULT, "_ZSt17__throw_bad_allocv");
-    if (bad_alloc)
-        bad_alloc();
-    return p;
+    return refuses() ? NULL : __libc_malloc(size);
 }
 
-void *_Znwm(size_t size)
+PUBLIC void *calloc(size_t n, size_t size)
 {
-    return new_or_throw(size, refuses(CALLER));
+    return refuses() ? NULL : __libc_calloc(n, size);
 }
 
-void *_Znam(size_t size)
+PUBLIC void *realloc(void *old, size_t size)
 {
-    return new_or_throw(size, refuses(CALLER));
+    return refuses() ? NULL : __libc_realloc(old, size);
 }
 
-void *_ZnwmRKSt9nothrow_t(size_t size, const void *tag)
+PUBLIC void *aligned_alloc(size_t align, size_t size)
 {
-    (void)tag;
-    return refuses(CALLER) ? NULL : __libc_malloc(size);
+    return refuses() ? NULL : __libc_memalign(align, size);
 }
 
-void *_ZnamRKSt9nothrow_t(size_t size, const void *tag)
+PUBLIC int posix_memalign(void **out, size_t align, size_t size)
 {
-    (void)tag;
-    return refuses(CALLER) ? NULL : __libc_malloc(size);
+    void *p = refuses() ? NULL : __libc_memalign(align, size);
+    if (!p)
+        return ENOMEM;
+    *out = p;
+    return 0;
 }
