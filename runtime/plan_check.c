@@ -438,11 +438,12 @@ static f8_status check_vars(const checker *c)
         if (v->rows && (v->type.rank == 0 || p->ranks < 2 ||
                         v->type.dim[0] != f8_shard_rows(v->rows, p->ranks)))
             return wrong(c, "variable '%s' is not a rank's part of its rows", v->name);
-        if (v->offset % 64 || v->offset < end || v->offset > p->state_bytes ||
-            f8_type_bytes(&v->type) > p->state_bytes - v->offset)
+        const int64_t bytes = f8_type_bytes(&v->type);
+        if (v->offset % 64 || v->offset < end || v->offset > p->state_bytes || bytes < 0 ||
+            bytes > p->state_bytes - v->offset)
             return wrong(c, "variable '%s' lies outside the state, or overlaps another variable",
                          v->name);
-        end = v->offset + f8_type_bytes(&v->type);
+        end = v->offset + bytes;
     }
     return F8_OK;
 }
@@ -505,7 +506,7 @@ static f8_status check_sizes(const checker *c)
         for (uint32_t k = 0; fits && k < f->n_in + f->n_out; k++) {
             const int64_t bytes =
                 f8_type_bytes(k < f->n_in ? &f->in[k].type : &f->out[k - f->n_in].type);
-            fits = bytes <= most && (ports += bytes) <= most;
+            fits = bytes >= 0 && bytes <= most && (ports += bytes) <= most;
         }
     }
     return fits ? F8_OK : wrong(c, "it asks for more memory than there are addresses");
