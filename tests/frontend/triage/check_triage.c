@@ -231,6 +231,36 @@ START_TEST(outlier_in_file)
 }
 END_TEST
 
+/* An operand that FP8 can't hold, at any granularity: in bf16 its linear is right. Another one is
+ * all zeros, so it has no SQNR, and FP8 takes nothing of it. */
+START_TEST(wide_operand)
+{
+    static const char model[] =
+        "module m\nparam w: f32[16, 16] normal(1)\nparam z: f32[16, 16] normal(1)\n"
+        "func forward(%x: f32[8, 16]) -> (%loss: f32[]) {\n"
+        "  %y = linear(exp(mul(%x, 40.0)), w)\n"
+        "  %q = abs(add(%y, linear(mul(%x, 0.0), z)))\n"
+        "  %s = reduce_sum(reshape(div(%q, add(%q, 1.0))) {shape = [128]})\n"
+        "  return reshape(%s) {shape = []}\n}\n"
+        "optimizer adamw {lr = 1e-3}\n";
+    static const char *const recipes[] = {"delayed", "current"};
+    char rows[PATH + 10], of[PATH];
+    snprintf(of, sizeof of, "%s", f8_cli_write("rows.f8", model, sizeof model - 1));
+    snprintf(rows, sizeof rows, "x=%s", write_rows("x.npy", 80, 16, 0, 0, 0));
+    for (int i = 0; i < 2; i++) {
+        f8_cli_result r = F8_CLI("train", of, "--batch", rows, "--steps", "4", "--run", folder,
+                                 "--recipe", recipes[i], "--stats", "*", "--every", "1");
+        ck_assert_msg(r.code == 0 && strstr(r.err, "of 'w.x' underflows"), "%s", r.err);
+        triage(NULL, NULL);
+        is("fp8", 1);
+        ck_assert_ptr_nonnull(strstr(text("text"), "FP8 takes worst is 'w.x': SQNR "));
+        ck_assert_ptr_nonnull(strstr(text("advice"), "recipe \"w\" = bf16"));
+        f8_cli_forget(folder);
+    }
+    unlink(f8_cli_temp("x.npy"));
+}
+END_TEST
+
 /* No element of the row stands out: the row is found by halves. */
 START_TEST(row_by_halves)
 {
@@ -464,6 +494,7 @@ Suite *f8_suite(void)
     tcase_add_test(faults, inf_in_memory);
     tcase_add_test(faults, nan_in_file);
     tcase_add_test(faults, outlier_in_file);
+    tcase_add_test(faults, wide_operand);
     tcase_add_test(faults, row_by_halves);
     tcase_add_test(faults, alarm_alone);
     tcase_add_test(faults, changed_checkpoint);
