@@ -68,7 +68,7 @@ static bool judge(cli_triage *t, cli_replay *r, int64_t step, f8_triage_value *w
     if (wrong == &t->found.wrong)
         t->found.judged = 0;
     if (step == t->found.step && wrong == &t->found.wrong && !t->found.differs &&
-        !look_for_nonfinite(t, r))
+        t->found.replay_bad && !look_for_nonfinite(t, r))
         return false;
     return cli_replay_step(r, 0, &watch, &out);
 }

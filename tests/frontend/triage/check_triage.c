@@ -198,6 +198,27 @@ START_TEST(nan_in_file)
 }
 END_TEST
 
+/* -Inf in an input may be meant, as in a mask that is added to scores. A step that is good is not
+ * blamed on it. */
+START_TEST(inf_that_is_meant)
+{
+    static const char model[] = "module m\nparam w: f32[16, 16] normal(0.1)\n"
+                                "func forward(%x: f32[2, 16]) -> (%loss: f32[]) {\n"
+                                "  %y = linear(exp(%x), w)\n"
+                                "  %s = reduce_sum(reshape(mul(%y, %y)) {shape = [32]})\n"
+                                "  return reshape(%s) {shape = []}\n}\n"
+                                "optimizer adamw {lr = 1e-3}\n";
+    char rows[PATH + 10];
+    const char *of = f8_cli_write("rows.f8", model, sizeof model - 1);
+    snprintf(rows, sizeof rows, "x=%s", write_rows("x.npy", 4, 16, 0, 64, -INFINITY));
+    f8_cli_result r = F8_CLI("train", of, "--batch", rows, "--steps", "3", "--run", folder);
+    ck_assert_msg(r.code == 0, "exit %d: %s", r.code, r.err);
+    triage("3", NULL);
+    is("healthy", 3);
+    unlink(f8_cli_temp("x.npy"));
+}
+END_TEST
+
 /* A row that the codes of `delayed` clip: the loss hardly moves, and the scale gives the alarm.
  * Guards compare scales from their ninth look on; the row comes before. It may also come into the
  * replay again. */
@@ -493,6 +514,7 @@ Suite *f8_suite(void)
     tcase_add_test(faults, once_without_fingerprints);
     tcase_add_test(faults, inf_in_memory);
     tcase_add_test(faults, nan_in_file);
+    tcase_add_test(faults, inf_that_is_meant);
     tcase_add_test(faults, outlier_in_file);
     tcase_add_test(faults, wide_operand);
     tcase_add_test(faults, row_by_halves);
