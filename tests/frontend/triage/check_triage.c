@@ -210,7 +210,7 @@ START_TEST(inf_that_is_meant)
                                 "optimizer adamw {lr = 1e-3}\n";
     char rows[PATH + 10];
     const char *of = f8_cli_write("rows.f8", model, sizeof model - 1);
-    snprintf(rows, sizeof rows, "x=%s", write_rows("x.npy", 4, 16, 0, 64, -INFINITY));
+    snprintf(rows, sizeof rows, "x=%s", write_rows("x.npy", 40, 16, 0, 16 * 30, -INFINITY));
     f8_cli_result r = F8_CLI("train", of, "--batch", rows, "--steps", "3", "--run", folder);
     ck_assert_msg(r.code == 0, "exit %d: %s", r.code, r.err);
     triage("3", NULL);
