@@ -198,24 +198,34 @@ START_TEST(nan_in_file)
 }
 END_TEST
 
-/* -Inf in an input may be meant, as in a mask that is added to scores. A step that is good is not
- * blamed on it. */
+/* -Inf in an input may be meant, as in a mask that is added to scores. It is not blamed for a step
+ * that is good, nor, if good steps have it, for a bad one. */
 START_TEST(inf_that_is_meant)
 {
-    static const char model[] = "module m\nparam w: f32[16, 16] normal(0.1)\n"
-                                "func forward(%x: f32[2, 16]) -> (%loss: f32[]) {\n"
-                                "  %y = linear(exp(%x), w)\n"
-                                "  %s = reduce_sum(reshape(mul(%y, %y)) {shape = [32]})\n"
-                                "  return reshape(%s) {shape = []}\n}\n"
-                                "optimizer adamw {lr = 1e-3}\n";
-    char rows[PATH + 10];
-    const char *of = f8_cli_write("rows.f8", model, sizeof model - 1);
-    snprintf(rows, sizeof rows, "x=%s", write_rows("x.npy", 40, 16, 0, 16 * 30, -INFINITY));
-    f8_cli_result r = F8_CLI("train", of, "--batch", rows, "--steps", "3", "--run", folder);
+    static const char model[] =
+        "module m\nparam w: f32[16, 16] normal(0.1)\n"
+        "func forward(%mask: f32[2, 16], %x: f32[2, 16]) -> (%loss: f32[]) {\n"
+        "  %y = linear(add(exp(%mask), %x), w)\n"
+        "  %s = reduce_sum(reshape(mul(%y, %y)) {shape = [32]})\n"
+        "  return reshape(%s) {shape = []}\n}\n"
+        "optimizer adamw {lr = 1e-3}\n";
+    char rows[PATH + 10], mask[PATH + 10], of[PATH];
+    snprintf(of, sizeof of, "%s", f8_cli_write("rows.f8", model, sizeof model - 1));
+    snprintf(rows, sizeof rows, "x=%s", write_rows("x.npy", 40, 16, 0, 0, 0));
+    snprintf(mask, sizeof mask, "mask=%s", write_rows("mask.npy", 40, 16, 0, 640, -INFINITY));
+    f8_cli_result r =
+        F8_CLI("train", of, "--batch", rows, "--batch", mask, "--steps", "3", "--run", folder);
     ck_assert_msg(r.code == 0, "exit %d: %s", r.code, r.err);
     triage("3", NULL);
     is("healthy", 3);
+    f8_cli_forget(folder);
+    r = F8_CLI("train", of, "--batch", rows, "--batch", mask, "--steps", "9", "--run", folder,
+               "--lr", "1e4");
+    ck_assert_msg(strstr(r.err, "explodes") != NULL, "%s", r.err);
+    triage(NULL, NULL);
+    is("learning_rate", 2);
     unlink(f8_cli_temp("x.npy"));
+    unlink(f8_cli_temp("mask.npy"));
 }
 END_TEST
 
