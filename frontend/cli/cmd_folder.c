@@ -353,8 +353,11 @@ bool cli_folder_fits(const cli_folder *f, fp8c_context *ctx, const fp8c_program 
     }
     json_t *facts = cli_data_facts(data), *now = versions(ctx, program), *version;
     bool ok = facts && now;
-    if (ok && !json_equal(facts, json_object_get(info, "data")))
-        ok = refuse(f, "the data", facts, json_object_get(info, "data"));
+    const json_t *had = json_object_get(info, "data");
+    const bool old = json_object_size(had) && !json_object_get(had, "hash");
+    if (ok && !json_equal(facts, had))
+        ok = refuse(f, old ? "the data (an older fp8c kept no hash of the data)" : "the data",
+                    facts, had);
     json_object_foreach (now, name, version) {
         const char *other = json_string_value(json_object_get(before, name));
         if (ok && (!other || strcmp(other, json_string_value(version))))

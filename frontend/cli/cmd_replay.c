@@ -42,6 +42,7 @@ static bool find_functions(cli_replay *r)
 bool cli_replay_open(cli_replay *r, const cli_replay_as *as)
 {
     r->recipe = as->recipe ? as->recipe : r->c->recipe;
+    r->rule = as->rule;
     r->program = NULL;
     if (!cli_load(r->c, &r->ctx, &r->module))
         return false;
@@ -54,7 +55,7 @@ bool cli_replay_open(cli_replay *r, const cli_replay_as *as)
     r->accumulate = fp8c_module_accumulate(r->module);
     if (as->eps > 0)
         r->module->ir->optimizer.eps = as->eps;
-    bool ok = add_rule(r->ctx, r->module, as->rule);
+    bool ok = add_rule(r->ctx, r->module, r->rule);
     if (ok && fp8c_compile(r->module, &options, &r->program) != FP8C_OK)
         ok = cli_fail(r->ctx) == CLI_DONE;
     ok = ok && find_functions(r) &&
@@ -95,7 +96,7 @@ static f8_status load(cli_replay *r, int64_t step, f8_diag *diag)
 {
     f8_run_position at = r->folder->at;
     r->same = true;
-    at.recipe = r->recipe;
+    at.recipe = r->rule ? "" : r->recipe; /* a rule more changes the states as a recipe does */
     const f8_status status = f8_run_load_before(&r->folder->run, r->program, step, &at, &r->same,
                                                 say_passed_over, r, diag);
     r->at = at.step;

@@ -13,12 +13,12 @@ struct cli_replay {
     fp8c_context *ctx;
     fp8c_module *module;
     fp8c_program *program; /* NULL: none is open */
-    const char *recipe;
+    const char *recipe, *rule; /* rule: one more than the run has; NULL: none */
     int micro_step, update;
     int64_t accumulate, at; /* at: the step after which the variables are */
     int64_t passed_over;    /* checkpoints that could not be loaded */
     bool quiet;             /* says nothing of those */
-    bool same;              /* the checkpoint was written under this recipe */
+    bool same;              /* the checkpoint was written under this recipe, and no rule more */
     int64_t since;          /* steps up to this one were trained under other conditions */
     cli_stats watched;      /* which steps run micro_step.stats */
     int function;           /* what the last micro-step ran */

@@ -11,19 +11,32 @@
 
 /* ---- the device ---- */
 
-/* Notes an input that is not finite before the step that comes next, and its row. */
+/* The first input of a micro-step that is not finite; *found has no tensor if there is none. */
+static bool find_input(cli_replay *r, uint64_t batch, fp8c_found *found)
+{
+    *found = (fp8c_found){.struct_size = sizeof *found};
+    if (!cli_data_fill(r->data, r->program, r->micro_step, r->c->seed, batch))
+        return false;
+    if (fp8c_program_find_nonfinite(r->program, r->micro_step, 0, found) != FP8C_OK)
+        return cli_fail(r->ctx) == CLI_DONE;
+    if (found->tensor && strcmp(found->role, "input") != 0)
+        found->tensor = NULL;
+    return true;
+}
+
+/* Notes an input that is not finite before the step that comes next, and its row. If it is so in
+ * the step before, too, which is good, it is meant, as -Inf is in a mask. */
 static bool look_for_nonfinite(cli_triage *t, cli_replay *r)
 {
-    fp8c_found found = {.struct_size = sizeof found};
+    fp8c_found before = {0}, found;
     fp8c_port port;
     f8_triage *f = &t->found;
     for (int64_t a = 0; a < r->accumulate && !*f->input; a++) {
         const uint64_t batch = (uint64_t)(r->at * r->accumulate + a);
-        if (!cli_data_fill(r->data, r->program, r->micro_step, r->c->seed, batch))
+        if ((r->at && !find_input(r, batch - (uint64_t)r->accumulate, &before)) ||
+            !find_input(r, batch, &found))
             return false;
-        if (fp8c_program_find_nonfinite(r->program, r->micro_step, 0, &found) != FP8C_OK)
-            return cli_fail(r->ctx) == CLI_DONE;
-        if (!found.tensor || strcmp(found.role, "input") != 0)
+        if (!found.tensor || (before.tensor && !strcmp(before.tensor, found.tensor)))
             continue;
         cli_triage_copy_text(f->input, sizeof f->input, found.tensor);
         const int at = fp8c_program_find_port(r->program, r->micro_step, FP8C_INPUT, found.tensor);
@@ -68,7 +81,7 @@ static bool judge(cli_triage *t, cli_replay *r, int64_t step, f8_triage_value *w
     if (wrong == &t->found.wrong)
         t->found.judged = 0;
     if (step == t->found.step && wrong == &t->found.wrong && !t->found.differs &&
-        !look_for_nonfinite(t, r))
+        t->found.replay_bad && !look_for_nonfinite(t, r))
         return false;
     return cli_replay_step(r, 0, &watch, &out);
 }

@@ -214,10 +214,10 @@ static bool look_at_rows(cli_triage *t, bool by_size, bool *healed)
 /* ---- FP8 ---- */
 
 /* The SQNR less a penalty for elements that saturate or become 0: large elements that stay can hide
- * these from the SQNR. */
+ * these from the SQNR. Operands of zeros have none, and lose nothing. */
 static double quality_of(const fp8c_statistic *s)
 {
-    return isfinite(s->sqnr) ? s->sqnr - 1000 * s->overflow - 100 * s->underflow : -INFINITY;
+    return isnan(s->sqnr) ? INFINITY : s->sqnr - 1000 * s->overflow - 100 * s->underflow;
 }
 
 /* Finds the operand that FP8 takes worst, by the statistics of the bad step. */

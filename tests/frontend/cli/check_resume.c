@@ -577,6 +577,8 @@ START_TEST(not_a_run)
     with_member("target", json_string("sm_90a"), "was compiled for sm_90a");
     with_member("resolved", json_object(), "its options lack --recipe");
     with_member("data", json_object(), "the data is {");
+    with_member("data", json_pack("{si}", "tokens", TEXT),
+                "an older fp8c kept no hash of the data");
     with_member("module", json_string("0"), "the model is not that of the run");
     with_file("module.f8", "module m\n", "");
     with_file("steps.jsonl", "", "it ends with step 0, and the checkpoint is of step 4");

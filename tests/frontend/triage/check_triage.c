@@ -198,6 +198,37 @@ START_TEST(nan_in_file)
 }
 END_TEST
 
+/* -Inf in an input may be meant, as in a mask that is added to scores. It is not blamed for a step
+ * that is good, nor, if good steps have it, for a bad one. */
+START_TEST(inf_that_is_meant)
+{
+    static const char model[] =
+        "module m\nparam w: f32[16, 16] normal(0.1)\n"
+        "func forward(%mask: f32[2, 16], %x: f32[2, 16]) -> (%loss: f32[]) {\n"
+        "  %y = linear(add(exp(%mask), %x), w)\n"
+        "  %s = reduce_sum(reshape(mul(%y, %y)) {shape = [32]})\n"
+        "  return reshape(%s) {shape = []}\n}\n"
+        "optimizer adamw {lr = 1e-3}\n";
+    char rows[PATH + 10], mask[PATH + 10], of[PATH];
+    snprintf(of, sizeof of, "%s", f8_cli_write("rows.f8", model, sizeof model - 1));
+    snprintf(rows, sizeof rows, "x=%s", write_rows("x.npy", 40, 16, 0, 0, 0));
+    snprintf(mask, sizeof mask, "mask=%s", write_rows("mask.npy", 40, 16, 0, 640, -INFINITY));
+    f8_cli_result r =
+        F8_CLI("train", of, "--batch", rows, "--batch", mask, "--steps", "3", "--run", folder);
+    ck_assert_msg(r.code == 0, "exit %d: %s", r.code, r.err);
+    triage("3", NULL);
+    is("healthy", 3);
+    f8_cli_forget(folder);
+    r = F8_CLI("train", of, "--batch", rows, "--batch", mask, "--steps", "9", "--run", folder,
+               "--lr", "1e4");
+    ck_assert_msg(strstr(r.err, "explodes") != NULL, "%s", r.err);
+    triage(NULL, NULL);
+    is("learning_rate", 2);
+    unlink(f8_cli_temp("x.npy"));
+    unlink(f8_cli_temp("mask.npy"));
+}
+END_TEST
+
 /* A row that the codes of `delayed` clip: the loss hardly moves, and the scale gives the alarm.
  * Guards compare scales from their ninth look on; the row comes before. It may also come into the
  * replay again. */
@@ -225,6 +256,36 @@ START_TEST(outlier_in_file)
         ck_assert_int_lt(json_integer_value(json_object_get(record, "step")), 9);
         is_row("x", 11);
         ck_assert_ptr_nonnull(strstr(text("text"), "(row 11 of x.npy)"));
+        f8_cli_forget(folder);
+    }
+    unlink(f8_cli_temp("x.npy"));
+}
+END_TEST
+
+/* An operand that FP8 can't hold, at any granularity: in bf16 its linear is right. Another one is
+ * all zeros, so it has no SQNR, and FP8 takes nothing of it. */
+START_TEST(wide_operand)
+{
+    static const char model[] =
+        "module m\nparam w: f32[16, 16] normal(1)\nparam z: f32[16, 16] normal(1)\n"
+        "func forward(%x: f32[8, 16]) -> (%loss: f32[]) {\n"
+        "  %y = linear(exp(mul(%x, 40.0)), w)\n"
+        "  %q = abs(add(%y, linear(mul(%x, 0.0), z)))\n"
+        "  %s = reduce_sum(reshape(div(%q, add(%q, 1.0))) {shape = [128]})\n"
+        "  return reshape(%s) {shape = []}\n}\n"
+        "optimizer adamw {lr = 1e-3}\n";
+    static const char *const recipes[] = {"delayed", "current"};
+    char rows[PATH + 10], of[PATH];
+    snprintf(of, sizeof of, "%s", f8_cli_write("rows.f8", model, sizeof model - 1));
+    snprintf(rows, sizeof rows, "x=%s", write_rows("x.npy", 80, 16, 0, 0, 0));
+    for (int i = 0; i < 2; i++) {
+        f8_cli_result r = F8_CLI("train", of, "--batch", rows, "--steps", "4", "--run", folder,
+                                 "--recipe", recipes[i], "--stats", "*", "--every", "1");
+        ck_assert_msg(r.code == 0 && strstr(r.err, "of 'w.x' underflows"), "%s", r.err);
+        triage(NULL, NULL);
+        is("fp8", 1);
+        ck_assert_ptr_nonnull(strstr(text("text"), "FP8 takes worst is 'w.x': SQNR "));
+        ck_assert_ptr_nonnull(strstr(text("advice"), "recipe \"w\" = bf16"));
         f8_cli_forget(folder);
     }
     unlink(f8_cli_temp("x.npy"));
@@ -463,7 +524,9 @@ Suite *f8_suite(void)
     tcase_add_test(faults, once_without_fingerprints);
     tcase_add_test(faults, inf_in_memory);
     tcase_add_test(faults, nan_in_file);
+    tcase_add_test(faults, inf_that_is_meant);
     tcase_add_test(faults, outlier_in_file);
+    tcase_add_test(faults, wide_operand);
     tcase_add_test(faults, row_by_halves);
     tcase_add_test(faults, alarm_alone);
     tcase_add_test(faults, changed_checkpoint);
