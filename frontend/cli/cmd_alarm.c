@@ -68,7 +68,9 @@ void cli_alarm_replay(cli_alarms *a, const json_t *record)
     const json_int_t since = json_integer_value(json_object_get(record, "since"));
     if (!a->guard)
         return;
-    if (!strcmp(event, "warning") && since > 0 && !a->since)
+    const char *kind = json_string_value(json_object_get(record, "kind"));
+    const bool bad = kind && strcmp(kind, fp8c_alarm_name(FP8C_ALARM_RANGE));
+    if (!strcmp(event, "warning") && bad && since > 0 && !a->since)
         a->since = since;
     if (strcmp(event, "step"))
         return;
@@ -185,6 +187,12 @@ bool cli_alarm_judge(cli_alarms *a, int64_t step, int function, double loss, dou
 
 /* ---- reports ---- */
 
+/* Whether an alarm says that a step is bad. Too little range only costs precision. */
+static bool is_bad(fp8c_alarm_kind kind)
+{
+    return kind != FP8C_ALARM_RANGE;
+}
+
 typedef struct report {
     cli_alarms *a;
     const char *recipe;
@@ -199,8 +207,9 @@ static void say(const report *r, const fp8c_alarm *alarm, const char *where)
 {
     const cli_alarms *a = r->a;
     fprintf(stderr, "%sfp8c: %s: %s, seed %" PRIu64 ", step %" PRId64 "%s: %s\n",
-            r->terminal ? "\r\033[K" : "", a->mode == CLI_GUARD_WARN ? "warning" : "error",
-            r->recipe, r->seed, alarm->step, where, alarm->text);
+            r->terminal ? "\r\033[K" : "",
+            a->mode == CLI_GUARD_WARN || !is_bad(alarm->kind) ? "warning" : "error", r->recipe,
+            r->seed, alarm->step, where, alarm->text);
     json_t *record = json_pack(
         "{ss ss sI sI sI ss ss? ss? so so so ss}", "event", "warning", "recipe", r->recipe, "seed",
         (json_int_t)r->seed, "step", (json_int_t)alarm->step, "since", (json_int_t)alarm->since,
@@ -211,16 +220,18 @@ static void say(const report *r, const fp8c_alarm *alarm, const char *where)
     cli_folder_record(r->folder, record);
 }
 
-/* An alarm as it is sent to the other ranks. */
+/* An alarm as it is sent to the other ranks, and whether any of the rank's says that the step is
+ * bad.
+ */
 typedef struct sent {
     fp8c_alarm alarm;
     char tensor[128];
-    int32_t there;
+    int32_t there, bad;
 } sent;
 
 /* Says the alarms of rank 0. Of each other rank it says the first alarm, if rank 0 has none of that
- * kind. */
-static bool say_all(const report *r)
+ * kind. bad: whether any rank has one that says so of the step. */
+static bool say_all(const report *r, bool *bad)
 {
     const cli_alarms *a = r->a;
     fp8c_alarm alarm = {.struct_size = sizeof alarm};
@@ -231,16 +242,22 @@ static bool say_all(const report *r)
         if (!follows)
             say(r, &alarm, alarm.kind <= FP8C_ALARM_NORM_NONFINITE ? r->a->where : "");
         raised[alarm.kind] = true;
+        if (alarm.kind >= FP8C_ALARM_TENSOR_NONFINITE || !follows)
+            mine.bad |= is_bad(alarm.kind);
         if (mine.there || alarm.kind < FP8C_ALARM_TENSOR_NONFINITE)
             continue;
-        mine = (sent){.alarm = alarm, .there = true};
+        mine.alarm = alarm;
+        mine.there = true;
         snprintf(mine.tensor, sizeof mine.tensor, "%s", alarm.tensor ? alarm.tensor : "");
     }
+    *bad = mine.bad;
     if (!a->c->ranks)
         return true;
     const int ranks = a->c->ranks->comm.ranks;
     all = calloc((size_t)ranks, sizeof *all);
     const bool ok = all && cli_ranks_gather(a->c->ranks, "alarms", &mine, all, sizeof mine);
+    for (int i = 0; ok && i < ranks; i++)
+        *bad |= all[i].bad;
     for (int i = 1; ok && !follows && i < ranks; i++) {
         char where[32];
         if (!all[i].there || raised[all[i].alarm.kind])
@@ -261,7 +278,7 @@ static int64_t first_since(const cli_alarms *a, int64_t step)
     fp8c_alarm alarm = {.struct_size = sizeof alarm};
     int64_t since = step;
     for (int i = 0; fp8c_guard_alarm(a->guard, i, &alarm) == FP8C_OK; i++)
-        since = alarm.since < since ? alarm.since : since;
+        since = is_bad(alarm.kind) && alarm.since < since ? alarm.since : since;
     return since;
 }
 
@@ -271,9 +288,10 @@ bool cli_alarm_report(cli_alarms *a, int64_t step, const char *recipe, uint64_t 
     if (!a->guard)
         return true;
     const report r = {a, recipe, seed, loss, json, folder, terminal};
-    if (a->any) {
-        if (!say_all(&r))
-            return false;
+    bool bad = false;
+    if (a->any && !say_all(&r, &bad))
+        return false;
+    if (bad) {
         const int64_t since = first_since(a, step);
         a->since = a->since ? a->since : since;
         a->stopped = a->mode > CLI_GUARD_WARN ? since : 0;

@@ -258,6 +258,23 @@ START_TEST(other_modes)
 }
 END_TEST
 
+/* Scales that are too small make no step bad: there is a warning, and the run goes on. */
+START_TEST(range_warns)
+{
+    const char *folder = keep(f8_cli_temp("range"));
+    const f8_cli_result r =
+        F8_CLI("train", model, "--batch", good, "--batch", labels, "--recipe",
+               "current {margin = 8}", "--threads", "1", "--steps", "8", "--stats", "*", "--every",
+               "1", "--guard", "stop", "--run", folder);
+    ck_assert_msg(r.code == 0, "exit %d: %s", r.code, r.err);
+    ck_assert_msg(strstr(r.err, "fp8c: warning: current") != NULL, "%s", r.err);
+    json_t *warnings = records(folder, "warning");
+    ck_assert_str_eq(json_string_value(json_object_get(json_array_get(warnings, 0), "kind")),
+                     "range");
+    json_decref(warnings);
+}
+END_TEST
+
 Suite *f8_suite(void)
 {
     Suite *s = suite_create("guard_cli");
@@ -270,6 +287,7 @@ Suite *f8_suite(void)
     tcase_add_test(t, keeps_what_is_from_before);
     tcase_add_test(t, stops_at_a_later_alarm);
     tcase_add_test(t, other_modes);
+    tcase_add_test(t, range_warns);
     suite_add_tcase(s, t);
     return s;
 }
