@@ -42,6 +42,7 @@ static bool find_functions(cli_replay *r)
 bool cli_replay_open(cli_replay *r, const cli_replay_as *as)
 {
     r->recipe = as->recipe ? as->recipe : r->c->recipe;
+    r->ruled = as->rule != NULL;
     r->program = NULL;
     if (!cli_load(r->c, &r->ctx, &r->module))
         return false;
@@ -95,7 +96,7 @@ static f8_status load(cli_replay *r, int64_t step, f8_diag *diag)
 {
     f8_run_position at = r->folder->at;
     r->same = true;
-    at.recipe = r->recipe;
+    at.recipe = r->ruled ? "" : r->recipe;
     const f8_status status = f8_run_load_before(&r->folder->run, r->program, step, &at, &r->same,
                                                 say_passed_over, r, diag);
     r->at = at.step;

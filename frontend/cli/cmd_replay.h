@@ -14,6 +14,7 @@ struct cli_replay {
     fp8c_module *module;
     fp8c_program *program; /* NULL: none is open */
     const char *recipe;
+    bool ruled; /* with a rule more than the run: its FP8 states are others */
     int micro_step, update;
     int64_t accumulate, at; /* at: the step after which the variables are */
     int64_t passed_over;    /* checkpoints that could not be loaded */
