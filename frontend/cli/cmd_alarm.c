@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "frontend/guard/guard.h"
+
 static const char *const modes[] = {"off", "warn", "stop", "triage"};
 enum { MODES = sizeof modes / sizeof *modes };
 
@@ -69,8 +71,7 @@ void cli_alarm_replay(cli_alarms *a, const json_t *record)
     if (!a->guard)
         return;
     const char *kind = json_string_value(json_object_get(record, "kind"));
-    const bool bad = kind && strcmp(kind, fp8c_alarm_name(FP8C_ALARM_RANGE));
-    if (!strcmp(event, "warning") && bad && since > 0 && !a->since)
+    if (!strcmp(event, "warning") && f8_alarm_is_bad(kind) && since > 0 && !a->since)
         a->since = since;
     if (strcmp(event, "step"))
         return;
@@ -187,10 +188,9 @@ bool cli_alarm_judge(cli_alarms *a, int64_t step, int function, double loss, dou
 
 /* ---- reports ---- */
 
-/* Whether an alarm says that a step is bad. Too little range only costs precision. */
 static bool is_bad(fp8c_alarm_kind kind)
 {
-    return kind != FP8C_ALARM_RANGE;
+    return f8_alarm_is_bad(fp8c_alarm_name(kind));
 }
 
 typedef struct report {

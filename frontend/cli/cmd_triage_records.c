@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "frontend/guard/guard.h"
 #include "frontend/run/lines.h"
 
 /* ---- what the records say ---- */
@@ -56,8 +57,8 @@ static void take_alarm(cli_triage_alarm *a, const json_t *r, int64_t step)
                infinite = !kind || strstr(kind, "nonfinite") != NULL;
     const int64_t at = explodes ? since + 1 : infinite ? step : since;
     const int64_t first = at > 0 && at < step ? at : step;
-    if (!strcmp(kind ? kind : "", fp8c_alarm_name(FP8C_ALARM_RANGE)))
-        return; /* it wastes codes, and makes no step bad */
+    if (!f8_alarm_is_bad(kind))
+        return;
     if (a->step && (a->step <= first || strstr(kind ? kind : "", "flow")))
         return; /* a share is dated to a step after the last look, which may be too early */
     *a = (cli_triage_alarm){.step = first,

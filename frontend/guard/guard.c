@@ -51,6 +51,11 @@ const char *fp8c_alarm_name(fp8c_alarm_kind kind)
     return (unsigned)kind < KINDS ? kind_name[kind] : NULL;
 }
 
+bool f8_alarm_is_bad(const char *kind)
+{
+    return !kind || strcmp(kind, kind_name[FP8C_ALARM_RANGE]);
+}
+
 fp8c_status fp8c_guard_create(fp8c_context *ctx, const fp8c_guard_options *options,
                               fp8c_guard **out)
 {

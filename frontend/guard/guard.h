@@ -1,8 +1,14 @@
-/* What a replay asks of a guard beyond fp8c.h. Internal to frontend/. */
+/* What the command and a replay ask of a guard beyond fp8c.h. Internal to frontend/. */
 #ifndef F8_GUARD_H
 #define F8_GUARD_H
 
+#include <stdbool.h>
+
 #include "frontend/fp8c.h"
+
+/* Whether alarms of that kind, by its name, say that a step is bad. Those of `range` only say that
+ * codes are wasted. */
+bool f8_alarm_is_bad(const char *kind);
 
 /* Takes the scales that the program has now, as if it had had them in each of the `steps` steps
  * before: those of a checkpoint are all that is known of the time before it. Raises nothing. Call
