@@ -195,6 +195,7 @@ static size_t stored_bytes(int64_t rows, int64_t stride, f8_dtype dtype)
 static void allocate_operands(gpu_gemms *m)
 {
     size_t most[2][F8_DTYPE_COUNT] = {0}, result = 256;
+    int64_t columns = 8;
     for (int i = 0; i < m->n; i++) {
         const f8_gemm_desc *d = &m->step[i]->gemm;
         const size_t a = stored_bytes(d->trans_a ? d->k : d->m, d->lda, d->a);
@@ -203,6 +204,7 @@ static void allocate_operands(gpu_gemms *m)
         most[0][d->a] = a > most[0][d->a] ? a : most[0][d->a];
         most[1][d->b] = b > most[1][d->b] ? b : most[1][d->b];
         result = c > result ? c : result;
+        columns = d->n > columns ? d->n : columns;
     }
     for (int side = 0; side < 2; side++)
         for (int t = 0; t < F8_DTYPE_COUNT; t++)

@@ -6,7 +6,8 @@ batches; the median of the rounds, after a few steps that are not counted. Write
 bench/README.md describes, one JSON object a line.
 
 Recipes: bf16, and where torchao is installed its float8 training with one scale for a tensor
-(tensorwise) or for each row (rowwise); the head stays bf16, as in ours.
+(tensorwise) or for each row (rowwise); the head stays bf16, as in ours. fp8c-RECIPE compiles the same
+model by torch.compile's backend fp8c, under RECIPE with the head in bf16; the optimizer is the same.
 
 usage: gpu_torch.py [--rounds N] [--recipe RECIPE] gpt2|gpt2-even|mpt ...
 """
@@ -89,6 +90,14 @@ def in_float8(model, recipe):
     return convert_to_float8_training(model, config=Float8LinearConfig.from_recipe_name(recipe))
 
 
+def in_fp8c(model, recipe):
+    import fp8c.torch
+    options = {"recipe": recipe, "strict": True}
+    if recipe != "bf16":
+        options["rules"] = ['"wte" = bf16']  # the head
+    return torch.compile(model, backend=fp8c.torch.fp8c_backend, options=options)
+
+
 def bench(which, rounds, recipe):
     s = SIZES[which]
     torch.manual_seed(1)
@@ -97,18 +106,19 @@ def bench(which, rounds, recipe):
         model = Model(**s)
     parameters = sum(p.numel() for p in model.parameters())
     assert parameters == PARAMETERS[which], f"{parameters} parameters, not {PARAMETERS[which]}"
-    if recipe != "bf16":
+    ours = recipe.startswith("fp8c-")
+    if recipe != "bf16" and not ours:
         model = in_float8(model, recipe)
     decay = [p for p in model.parameters() if p.dim() > 1]
     rest = [p for p in model.parameters() if p.dim() <= 1]
     optimizer = torch.optim.AdamW(
         [{"params": decay, "weight_decay": 0.1}, {"params": rest, "weight_decay": 0.0}],
         lr=s["lr"], betas=(0.9, 0.95), eps=1e-8, fused=True)
-    compiled = torch.compile(model)
+    compiled = in_fp8c(model, recipe[len("fp8c-"):]) if ours else torch.compile(model)
     tokens, targets = batch(0, s["B"], s["T"], s["V"])
 
     def step():
-        with torch.autocast("cuda", dtype=torch.bfloat16):
+        with torch.autocast("cuda", dtype=torch.bfloat16, enabled=not ours):  # fp8c casts by its recipe
             loss = compiled(tokens, targets)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -138,7 +148,8 @@ def bench(which, rounds, recipe):
 def main():
     p = argparse.ArgumentParser()
     p.add_argument("--rounds", type=int, default=10)
-    p.add_argument("--recipe", choices=["bf16", "tensorwise", "rowwise"], default="bf16")
+    p.add_argument("--recipe", choices=["bf16", "tensorwise", "rowwise", "fp8c-bf16",
+                                           "fp8c-delayed", "fp8c-current"], default="bf16")
     p.add_argument("models", nargs="+", choices=sorted(SIZES))
     args = p.parse_args()
     torch.set_float32_matmul_precision("high")

@@ -24,7 +24,7 @@ from fp8c.tensors import View, Views
 
 from . import scales
 from .places import Unsupported
-from .plan import Stage
+from .plan import Stage, at_vectors
 from .settings import Settings
 
 _TORCH = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16, "i32": torch.int32,
@@ -32,6 +32,9 @@ _TORCH = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16, "i
 _NAMES = {dtype: name for name, dtype in _TORCH.items()}
 OPERANDS = "*.x,*.w,*.dy,*.x.*,*.w.*,*.dy.*"  # what is watched
 DEVICES = {"cpu": 1, "cuda": 2}  # DLPack's
+# CU_STREAM_LEGACY. PyTorch writes 0 for its default stream; to fp8c 0 is a stream of the program's
+# own, which does not wait for that one.
+_STREAM_LEGACY = 1
 
 
 def device_of(tensors: Sequence[torch.Tensor]) -> torch.device:
@@ -104,6 +107,7 @@ class Bound:
         self.watched: int | None = None  # the number of that call
         self.watched_at = 0  # when that was: scales.tick
         self.program = self._compile(limits)
+        self.follow_stream()
         self.watches = self.program.has("forward.stats")
         self.program.initialize(0)
         self.addresses = [0] * len(params)
@@ -210,16 +214,18 @@ class Bound:
             found = self._views[key] = _Ports(self, inputs)
         return found
 
-    def _enter(self, inputs: Sequence[torch.Tensor]) -> "_Ports":
+    def follow_stream(self) -> None:
+        """Enqueue what follows, scales too, on the stream that PyTorch uses now."""
         if self.device.type == "cuda":
-            self.program.set_stream(torch.cuda.current_stream(self.device).cuda_stream)
-        return self._ports(inputs)
+            stream = torch.cuda.current_stream(self.device).cuda_stream
+            self.program.set_stream(stream or _STREAM_LEGACY)
 
     def forward(self, lease: Lease, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """The results; what the backward needs is in the lease's handle."""
         with self.lock:
+            self.follow_stream()
             versions = self.scales.refresh()
-            ports = self._enter(inputs)
+            ports = self._ports(inputs)
             given = self._given(inputs, lease.seed)
             _give(ports.forward_in, given)
             results = self._new("forward", ports.forward_out)
@@ -235,7 +241,8 @@ class Bound:
         """The gradients, by the names of backward's results. The lease is over."""
         with self.lock:
             lease.check()
-            ports = self._enter(inputs)
+            self.follow_stream()
+            ports = self._ports(inputs)
             given = [_like(port, cotangents[port.name]) for port in ports.results
                      if port.name in self.cotangents]
             by_name = dict(zip((p.name for p in self.stage.inputs), inputs))
@@ -266,8 +273,9 @@ class Bound:
     def evaluate(self, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """The results of `eval`, with nothing kept."""
         with self.lock:
+            self.follow_stream()
             self.scales.refresh()
-            ports = self._enter(inputs)
+            ports = self._ports(inputs)
             _give(ports.forward_in, inputs)
             results = self._new("forward", ports.forward_out)
             self.program.call("eval", ports.forward_in, ports.forward_out)
@@ -345,7 +353,7 @@ def _like(port: _Result, cotangent: torch.Tensor | None) -> torch.Tensor:
     """A cotangent as backward takes it; one that is not there is zeros."""
     if cotangent is None:
         return torch.zeros(port.shape, dtype=port.dtype, device=port.device)
-    return cotangent.to(port.dtype).contiguous()
+    return at_vectors(cotangent.to(port.dtype).contiguous())
 
 
 def _seed_tensor(seed: int | None, device: torch.device) -> torch.Tensor:

@@ -118,6 +118,7 @@ class Scales:
             _join(members)
         now = tick()
         for one in members:
+            one.bound.follow_stream()
             one.bound.bind()
             if one.has_update:
                 one._run("update_scales")
@@ -138,6 +139,7 @@ class Scales:
         newer = [s for s in newer if set(s.elements) & set(self.names()) and s.same_weights(self)]
         for one in sorted(newer, key=lambda s: s.pushed):
             self.bound.settle("a parameter")
+            one.bound.follow_stream()
             self.bound.program.carry_from(one.bound.program)
             self.pushed = one.pushed
         return bool(newer)
