@@ -219,7 +219,10 @@ END_TEST
 static const struct {
     const char *args[8], *most, *more, *message;
 } values[] = {
-    {{"compile", "no.f8", "--target", "sm_90a", "--threads"}, "256", "257", "bad value for --threads: '257'"},
+    {{"compile", "no.f8", "--target", "sm_90a", "--threads"},
+     "256",
+     "257",
+     "bad value for --threads: '257'"},
     {{"plan", "no.f8", "--ranks"}, "1024", "1025", "bad value for --ranks: '1025'"},
     {{"train", "no.f8", "--data", "x", "--seeds"}, "1000", "1001", "--seeds 1001: at most 1000"},
 };
