@@ -44,6 +44,8 @@ static const text_limit texts[] = {
      "module t\nparam w: f32[4, 4] zeros\nfunc forward(%x: f32[4, 4]) -> f32[4, 4] { return "
      "linear(%x, w) {name = \"",
      "a", "", "\"} }\n", "3:73: this string is longer than 1023 bytes", 1023},
+    {"characters of a number", "module t\nfunc f(%x: f32[4]) -> f32[4] {\n  return mul(%x, 0.", "1",
+     "", ")\n}\n", "3:18: this number has 128 characters; the limit is 127", 125},
     {"declarations", "module t\n", "dim a%d = 1", "\n", "\n",
      "65538:5: the module has more than 65536 declarations", 65536},
 };
@@ -143,6 +145,42 @@ START_TEST(of_numbers)
     parse(text, F8_OK, numbers[_i].what, "");
     snprintf(text, sizeof text, numbers[_i].text, numbers[_i].most + 1);
     parse(text, F8_ERR_INPUT, numbers[_i].what, numbers[_i].message);
+}
+END_TEST
+
+/* ---- repeats ---- */
+
+static f8_status parse_within(f8_parse_limits limits, f8_diag *d)
+{
+    static const char text[] = "module t\nfunc f(%x: f32[4]) -> f32[4] {\n"
+                               "  repeat i < 100 carry %y = %x { %y = neg(%y) }\n  return %y\n}\n";
+    f8_arena arena;
+    f8_module *m;
+    f8_arena_init(&arena, NULL);
+    *d = (f8_diag){0};
+    const f8_status status =
+        f8_parse_limited(text, strlen(text), "t.f8", NULL, 0, &limits, &arena, d, &m);
+    f8_arena_end(&arena);
+    return status;
+}
+
+/* A text at these limits takes seconds to read, so that the test sets its own. */
+START_TEST(of_repeats)
+{
+    f8_diag d;
+    f8_parse_limits limits = f8_default_parse_limits;
+    ck_assert_uint_eq(limits.nodes, 1000000);
+    ck_assert_uint_eq(limits.unrolled, 1 << 28);
+    limits.nodes = 101; /* and the input */
+    ck_assert_msg(parse_within(limits, &d) == F8_OK, "%s", d.text);
+    limits.nodes = 100;
+    ck_assert_int_eq(parse_within(limits, &d), F8_ERR_INPUT);
+    ck_assert_str_eq(d.text, "the module has more than 100 nodes");
+    ck_assert_uint_eq(d.loc.line, 3);
+    limits = f8_default_parse_limits;
+    for (limits.unrolled = 99 * 10; parse_within(limits, &d) != F8_OK; limits.unrolled++)
+        ck_assert_msg(strstr(d.text, "unroll to more than ") && d.loc.line == 3, "%s", d.text);
+    ck_assert_uint_eq(limits.unrolled % 99, 0); /* the repeat reads its body 99 times again */
 }
 END_TEST
 
@@ -279,6 +317,7 @@ Suite *f8_suite(void)
     tcase_add_checked_fixture(t, f8_cli_setup, f8_cli_teardown);
     tcase_add_loop_test(t, of_texts, 0, N_TEXTS);
     tcase_add_loop_test(t, of_numbers, 0, N_NUMBERS);
+    tcase_add_test(t, of_repeats);
     tcase_add_test(t, of_bytes);
     tcase_add_loop_test(t, of_repeated_options, 0, N_REPEATED);
     tcase_add_loop_test(t, of_values, 0, N_VALUES);
