@@ -22,7 +22,8 @@ f8_graph *f8_graph_create_in(f8_module *module, f8_arena *arena, f8_diag *diag)
         f8_arena_status(arena, diag);
         return NULL;
     }
-    *g = (f8_graph){.arena = arena, .module = module, .diag = diag, .n_nodes = 1};
+    *g = (f8_graph){
+        .arena = arena, .module = module, .diag = diag, .n_nodes = 1, .most_nodes = F8_MAX_NODES};
     g->node = f8_arena_grow(arena, NULL, 0, &g->node_room, NODES_FIRST, sizeof *g->node);
     g->loc = f8_arena_grow(arena, NULL, 0, &g->loc_room, NODES_FIRST, sizeof *g->loc);
     g->name = f8_arena_grow(arena, NULL, 0, &g->name_room, NODES_FIRST, sizeof *g->name);
@@ -157,8 +158,9 @@ static const f8_attr *kept_attrs(f8_graph *g, const f8_node *n)
 /* Append `n`; its operands and attributes belong to the caller and are copied. */
 static f8_ref add(f8_graph *g, f8_node *n)
 {
-    if (g->n_nodes >= (uint32_t)1 << 30) {
-        f8_fail(g->diag, F8_ERR_UNSUPPORTED, g->at, "the graph has too many nodes");
+    if (g->n_nodes > g->most_nodes) { /* node 0 is none */
+        f8_fail(g->diag, F8_ERR_UNSUPPORTED, g->at, "the graph has more than %u nodes",
+                g->most_nodes);
         return 0;
     }
     f8_ref *in = F8_NEW_ARRAY(g->arena, f8_ref, n->n_in);

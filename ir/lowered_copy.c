@@ -50,7 +50,11 @@ static f8_graph *copy_graph(f8_module *m, const f8_graph *from)
     f8_graph *to = F8_NEW(m->arena, f8_graph);
     if (!to)
         return NULL;
-    *to = (f8_graph){.arena = m->arena, .module = m, .diag = m->diag, .n_nodes = from->n_nodes};
+    *to = (f8_graph){.arena = m->arena,
+                     .module = m,
+                     .diag = m->diag,
+                     .n_nodes = from->n_nodes,
+                     .most_nodes = from->most_nodes};
     to->node = COPY(m, from->node, from->n_nodes);
     to->loc = COPY(m, from->loc, from->n_nodes);
     to->name = COPY(m, from->name, from->n_nodes);

@@ -8,8 +8,6 @@ typedef struct span {
     size_t n;
 } span;
 
-enum { MOST_STARS = 16 };
-
 /* Where the n bytes at `part` first occur in `text`; NULL: nowhere. */
 static const char *find_part(const char *text, const char *part, size_t n)
 {
@@ -22,7 +20,7 @@ static const char *find_part(const char *text, const char *part, size_t n)
 /* What each star of the pattern stands for. A star's text ends where what follows the star first
  * occurs; after the last star it is the end of the name that counts. So no choice is ever taken
  * back. */
-static bool match_stars(const char *pattern, const char *name, span star[MOST_STARS])
+static bool match_stars(const char *pattern, const char *name, span *star)
 {
     size_t n = strcspn(pattern, "*");
     if (strncmp(pattern, name, n))
@@ -31,7 +29,7 @@ static bool match_stars(const char *pattern, const char *name, span star[MOST_ST
     pattern += n;
     if (!*pattern)
         return !*name;
-    for (int i = 0; i < MOST_STARS; i++) {
+    for (;; star++) {
         pattern++;
         n = strcspn(pattern, "*");
         const bool last = !pattern[n];
@@ -40,23 +38,31 @@ static bool match_stars(const char *pattern, const char *name, span star[MOST_ST
         const char *end = last ? name + strlen(name) - n : find_part(name, pattern, n);
         if (!end || strncmp(end, pattern, n))
             return false;
-        star[i] = (span){name, (size_t)(end - name)};
+        *star = (span){name, (size_t)(end - name)};
         if (last)
             return true;
         name = end + n;
         pattern += n;
     }
-    return false;
+}
+
+static size_t count_stars(const char *pattern)
+{
+    size_t n = 0;
+    for (; *pattern; pattern++)
+        n += *pattern == '*';
+    return n;
 }
 
 bool f8_weights_map(const char *from, const char *to, const char *name, f8_arena *memory,
                     const char **name_out)
 {
-    span star[MOST_STARS] = {{0}};
-    if (!match_stars(from, name, star))
+    const size_t n = count_stars(from);
+    span *star = F8_NEW_ARRAY(memory, span, n + 1);
+    if (!star || !match_stars(from, name, star))
         return false;
     size_t room = strlen(to) + 1;
-    for (int i = 0; i < MOST_STARS; i++)
+    for (size_t i = 0; i < n; i++)
         room += star[i].n;
     char *out = F8_NEW_ARRAY(memory, char, room);
     *name_out = out;

@@ -103,7 +103,7 @@ fp8c_status fp8c_doctor_component(const fp8c_doctor *d, int index, fp8c_componen
 {
     if (index < 0 || (size_t)index >= d->components.n)
         return FP8C_ERR_INPUT;
-    const f8_component *c = &d->components.item[index];
+    const f8_component *c = d->components.item[index];
     *out = (fp8c_component){
         .name = c->name,
         .kind = c->kind,

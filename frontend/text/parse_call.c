@@ -59,7 +59,7 @@ static f8_status check_graph(f8_parser *p, f8_ref ref, f8_loc loc)
 {
     if (!ref)
         return p->diag->status ? p->diag->status : f8_p_memory(p);
-    if (p->nodes_before + p->f->graph->n_nodes > p->limits->nodes)
+    if (p->nodes_before + p->f->graph->n_nodes - 1 > p->limits->nodes) /* node 0 is none */
         return f8_p_fail(p, loc, "the module has more than %u nodes", p->limits->nodes);
     return F8_OK;
 }

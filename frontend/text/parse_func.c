@@ -357,7 +357,7 @@ f8_status f8_p_func(f8_parser *p)
         return f8_p_unterminated(p, open, "function");
     F8_TRY(parse_return(p, list, open));
     F8_TRY(leave_scope(p, 0));
-    p->nodes_before += p->f->graph->n_nodes;
+    p->nodes_before += p->f->graph->n_nodes - 1;
     p->f->graph->at = F8_NOWHERE;
     p->f = NULL;
     return f8_p_expect(p, '}', "'}'");

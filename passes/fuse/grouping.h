@@ -50,17 +50,26 @@ typedef struct f8_group_node {
  * of their number. A phase of this size takes it one to two seconds. `work` is f8_op_work, summed
  * over nodes; a tanh has 27. `buffers` are the distinct values read and the values stored. The
  * largest phases of frontend/models/ have 2497 and 290 (mpt_1b under current: the scales of 96
- * weights). */
-enum { F8_PHASE_WORK = 2560, F8_PHASE_BUFFERS = 320 };
+ * weights). `words` are those that buffers take of a launch's parameters: an address, and the
+ * distance of rows where there are several. A launch on CUDA has 511 (F8_MULTI_WORDS), of which
+ * numbers of rows, maps and tasks take a few. */
+enum { F8_PHASE_WORK = 2560, F8_PHASE_BUFFERS = 320, F8_PHASE_WORDS = 448 };
 
 typedef struct f8_phase_size {
     double work;
-    uint32_t buffers;
+    uint32_t buffers, words;
 } f8_phase_size;
+
+static inline f8_phase_size f8_phase_sum(f8_phase_size a, f8_phase_size b)
+{
+    return (f8_phase_size){a.work + b.work, a.buffers + b.buffers, a.words + b.words};
+}
 
 static inline bool f8_phase_fits(f8_phase_size a, f8_phase_size b)
 {
-    return a.work + b.work <= F8_PHASE_WORK && a.buffers + b.buffers <= F8_PHASE_BUFFERS;
+    const f8_phase_size all = f8_phase_sum(a, b);
+    return all.work <= F8_PHASE_WORK && all.buffers <= F8_PHASE_BUFFERS &&
+           all.words <= F8_PHASE_WORDS;
 }
 
 /* A phase under construction: connected nodes of one domain and one moment. */

@@ -63,8 +63,7 @@ static f8_status add_part(f8_grouping *s, uint32_t kernel, uint32_t part)
     k->part = grown;
     k->part[k->n_parts++] = part;
     k->n_nodes += s->part[part].n_nodes;
-    k->size.work += s->part[part].size.work;
-    k->size.buffers += s->part[part].size.buffers;
+    k->size = f8_phase_sum(k->size, s->part[part].size);
     k->recompute =
         k->n_parts == 1 || k->recompute == s->part[part].recompute ? s->part[part].recompute : 0;
     s->part[part].kernel = kernel;
@@ -155,12 +154,11 @@ static f8_status merge_fills(f8_grouping *s)
         const f8_ref variable = filled_variable(s, p, uses);
         f8_part *to = variable && reader[variable] ? &s->part[reader[variable] - 1] : NULL;
         if (!to || to == p || to->rows != p->rows || to->cols != p->cols || to->n_nodes == 0 ||
-            to->recompute)
+            to->recompute || !f8_phase_fits(to->size, p->size))
             continue;
         to->node = united(&s->scratch, to->node, to->n_nodes, p->node, p->n_nodes, &to->n_nodes);
         to->out = united(&s->scratch, to->out, to->n_out, p->out, 1, &to->n_out);
-        to->size.work += p->size.work;
-        to->size.buffers += p->size.buffers;
+        to->size = f8_phase_sum(to->size, p->size);
         F8_TRY(f8_arena_status(&s->scratch, s->unit->diag));
         p->n_nodes = 0; /* merged */
     }
@@ -252,8 +250,7 @@ static f8_status add_phase(f8_grouping *s, f8_group *group, const f8_part *befor
     const bool same = before && before->when == p->when && before->rows == p->rows &&
                       before->cols == p->cols && before->piece == p->piece &&
                       f8_phase_fits(*size, p->size);
-    *size = (f8_phase_size){(same ? size->work : 0) + p->size.work,
-                            (same ? size->buffers : 0) + p->size.buffers};
+    *size = f8_phase_sum(same ? *size : (f8_phase_size){0}, p->size);
     f8_phase *to = &group->phase[same ? group->n_phases - 1 : group->n_phases++];
     to->rows = p->rows;
     to->cols = p->cols;

@@ -261,12 +261,21 @@ static void list_part(cell *c, uint32_t leader)
     qsort(c->list, c->n_list, sizeof *c->list, by_slot);
 }
 
-/* What the node at `slot` reads from memory in piece `piece` that the piece has not read yet. */
-static uint32_t new_reads(cell *c, uint32_t slot, uint32_t piece)
+static void count_buffer(const cell *c, f8_ref r, f8_phase_size *size)
+{
+    size->buffers++;
+    size->words += f8_type_rows(f8_type_of(c->s->g, r)) > 1 ? 2 : 1;
+}
+
+/* The size of the node at `slot` in piece `piece`: what it computes, its result if that is stored,
+ * and what it reads from memory that the piece has not read yet. */
+static f8_phase_size size_of(cell *c, uint32_t slot, uint32_t piece)
 {
     const f8_grouping *s = c->s;
     const f8_ref r = c->node[slot];
-    uint32_t n = 0;
+    f8_phase_size size = {.work = f8_op_work(s->g->node[r].op)};
+    if (is_output(c, slot))
+        count_buffer(c, r, &size);
     for (uint32_t k = 0; k < s->g->node[r].n_in; k++) {
         const f8_ref o = s->g->node[r].in[k], base = s->view[o].base;
         if (computed_here(c, r, k) && (c->piece[c->slot[o]] == piece || !read_later(c, o)))
@@ -274,9 +283,9 @@ static uint32_t new_reads(cell *c, uint32_t slot, uint32_t piece)
         if (s->node[base].role == F8_ROLE_CALC || c->read_stamp[base] == c->reading)
             continue;
         c->read_stamp[base] = c->reading;
-        n++;
+        count_buffer(c, o, &size);
     }
-    return n;
+    return size;
 }
 
 static void note_last_reads(cell *c)
@@ -323,20 +332,19 @@ static uint32_t number_pieces(cell *c, bool whole, f8_phase_size *size)
     note_last_reads(c);
     for (uint32_t at = 0; at < c->n_list; at++) {
         const uint32_t i = c->list[at];
-        f8_phase_size own = {f8_op_work(c->s->g->node[c->node[i]].op), is_output(c, i)};
         c->piece[i] = piece;
-        own.buffers += new_reads(c, i, piece);
-        const f8_phase_size at_end = {size->work, size->buffers + (uint32_t)kept};
+        f8_phase_size own = size_of(c, i, piece);
+        const f8_phase_size at_end = {size->work, size->buffers + (uint32_t)kept,
+                                      size->words + 2 * (uint32_t)kept};
         if (!whole && size->work > 0 && !f8_phase_fits(at_end, own)) {
             c->reading++;
             c->piece[i] = ++piece;
             kept = 0;
             *size = (f8_phase_size){0};
-            own.buffers = is_output(c, i) + new_reads(c, i, piece);
+            own = size_of(c, i, piece);
         }
         kept += kept_change(c, i, piece);
-        size->work += own.work;
-        size->buffers += own.buffers;
+        *size = f8_phase_sum(*size, own);
     }
     return piece;
 }

@@ -25,9 +25,9 @@ typedef struct writer {
     /* the highest level of the steps so far, gradients aside; nodes below it could run earlier */
     uint32_t latest;
     f8_ref *in;      /* operands of one node */
+    f8_ref *view;    /* the views stacked on one value, the last first */
+    size_t view_room;
 } writer;
-
-enum { MOST_VIEWS = 64 }; /* how many views may be stacked */
 
 static uint32_t recompute_of(const f8_graph *g, f8_ref r)
 {
@@ -53,10 +53,16 @@ static f8_ref make(writer *w, f8_ref r, const f8_ref *in, uint32_t recompute)
 static f8_ref newest(writer *w, f8_ref r)
 {
     const f8_remat *s = w->s;
-    f8_ref chain[MOST_VIEWS];
     uint32_t n = 0;
-    while (s->storage.view[r].base != r && n < MOST_VIEWS) {
-        chain[n++] = r;
+    while (s->storage.view[r].base != r) {
+        f8_ref *grown =
+            f8_arena_grow(s->scratch, w->view, n, &w->view_room, (size_t)n + 1, sizeof *grown);
+        if (!grown) {
+            f8_arena_status(s->scratch, s->unit->diag);
+            return 0;
+        }
+        w->view = grown;
+        grown[n++] = r;
         r = s->g->node[r].in[0];
     }
     f8_ref made = w->now[r];
@@ -68,7 +74,7 @@ static f8_ref newest(writer *w, f8_ref r)
         return 0;
     }
     while (n-- > 0 && made)
-        made = make(w, chain[n], &made, recompute_of(w->to, made));
+        made = make(w, w->view[n], &made, recompute_of(w->to, made));
     return made;
 }
 

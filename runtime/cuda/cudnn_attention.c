@@ -197,7 +197,11 @@ static f8_status reproducible(const f8_cudnn *c, f8_cudnn_ref engine, int64_t id
     int64_t n = 0;
     F8_TRY(f8_cudnn_get(c, engine, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE,
                         MAX_NOTES, &n, note, diag));
-    for (int64_t i = 0; i < n && i < MAX_NOTES; i++)
+    if (n > MAX_NOTES)
+        return f8_fail(diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
+                       "cuDNN: engine %lld has %lld notes: at most %d can be read", (long long)id,
+                       (long long)n, MAX_NOTES);
+    for (int64_t i = 0; i < n; i++)
         if (note[i] == CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC)
             return f8_fail(diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
                            "cuDNN: engine %lld is not deterministic", (long long)id);

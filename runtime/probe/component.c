@@ -14,7 +14,14 @@ f8_component *f8_component_add(f8_components *all, const char *kind, const char 
 {
     if (all->before)
         all->before(all->user, name);
-    f8_component *c = &all->item[all->n < F8_COMPONENTS_MAX ? all->n++ : all->n - 1];
+    f8_component *c = F8_NEW(all->arena, f8_component), **grown;
+    grown = f8_arena_grow(all->arena, all->item, all->n, &all->room, all->n + 1, sizeof *grown);
+    if (grown && c) {
+        all->item = grown;
+        grown[all->n++] = c;
+    } else {
+        c = &all->lost;
+    }
     *c = (f8_component){.name = name,
                         .kind = kind,
                         .state = F8_COMPONENT_MISSING,
@@ -42,8 +49,8 @@ void f8_component_fail(f8_component *c, f8_component_state state, const char *pr
 f8_component *f8_component_find(f8_components *all, const char *name)
 {
     for (size_t i = 0; i < all->n; i++)
-        if (!strcmp(all->item[i].name, name))
-            return &all->item[i];
+        if (!strcmp(all->item[i]->name, name))
+            return all->item[i];
     return NULL;
 }
 

@@ -33,18 +33,17 @@ typedef struct f8_component {
     const char *get;     /* how to get it */
 } f8_component;
 
-enum { F8_COMPONENTS_MAX = 64 };
-
 typedef struct f8_components {
     f8_arena *arena;
     void (*before)(void *user,
                    const char *what); /* called with what is examined next; may be NULL */
     void *user;
-    size_t n;
-    f8_component item[F8_COMPONENTS_MAX];
+    size_t n, room;
+    f8_component **item; /* each stays where it is when more are added */
+    f8_component lost;   /* what is added when the arena has no memory: the arena says so */
 } f8_components;
 
-/* Adds a component, MISSING so far. If there is no room, the last one is overwritten. */
+/* Adds a component, MISSING so far. Never NULL. */
 f8_component *f8_component_add(f8_components *all, const char *kind, const char *name,
                                const char *enables, const char *get);
 void f8_component_ok(f8_component *c);
@@ -86,12 +85,10 @@ typedef struct f8_fact {
     const char *advice; /* NULL: there is no advice */
 } f8_fact;
 
-enum { F8_FACTS_MAX = 512 };
-
 typedef struct f8_facts {
     f8_arena *arena;
-    size_t n;
-    f8_fact item[F8_FACTS_MAX];
+    size_t n, room;
+    f8_fact *item;
 } f8_facts;
 
 void f8_fact_add(f8_facts *all, const char *group, const char *name, const char *value,

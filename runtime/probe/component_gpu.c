@@ -92,22 +92,40 @@ static void ask_clocks(const gpu *g)
         text ? "times measured now are not the GPU's" : NULL);
 }
 
+/* The processes that compute on the GPU. With too little room NVML says how much it wants, and some
+ * more may have begun when it is asked again. NULL: it does not say. */
+static const f8_nvml_process *ask_processes(const gpu *g, unsigned *n)
+{
+    enum { ROOM = 64, TRIES = 4 };
+    unsigned room = ROOM;
+    if (!g->api->nvmlDeviceGetComputeRunningProcesses_v3)
+        return NULL;
+    for (int i = 0; i < TRIES; i++, room = *n + ROOM) {
+        f8_nvml_process *process = F8_NEW_ARRAY(g->facts->arena, f8_nvml_process, room);
+        if (!process)
+            return NULL;
+        *n = room;
+        const int said = g->api->nvmlDeviceGetComputeRunningProcesses_v3(g->device, n, process);
+        if (said != F8_NVML_INSUFFICIENT_SIZE)
+            return said || *n > room ? NULL : process;
+    }
+    return NULL;
+}
+
 static void ask_memory(const gpu *g)
 {
-    enum { MOST = 64 };
     f8_nvml_memory m;
-    f8_nvml_process process[MOST];
-    unsigned n = MOST, others = 0;
+    unsigned n, others = 0;
     if (g->api->nvmlDeviceGetMemoryInfo && !g->api->nvmlDeviceGetMemoryInfo(g->device, &m))
         say(g, "memory in use",
             f8_arena_printf(g->facts->arena, "%.1f of %.1f GiB", (double)m.used / (1 << 30),
                             (double)m.total / (1 << 30)),
             NULL);
-    if (!g->api->nvmlDeviceGetComputeRunningProcesses_v3 ||
-        g->api->nvmlDeviceGetComputeRunningProcesses_v3(g->device, &n, process))
+    const f8_nvml_process *process = ask_processes(g, &n);
+    if (!process)
         return;
     const char *text = NULL;
-    for (unsigned i = 0; i < n && i < MOST; i++) {
+    for (unsigned i = 0; i < n; i++) {
         if (process[i].pid == (unsigned)getpid())
             continue;
         others++;
@@ -184,12 +202,11 @@ static void add_gpu(f8_components *all, f8_facts *facts, f8_cuda *cuda, int ordi
 
 void f8_components_gpus(f8_components *all, f8_facts *facts, f8_cuda *cuda)
 {
-    enum { MOST = 16 };
     f8_diag d = {0};
     int count;
     const f8_status status = f8_cuda_count(cuda, &count, &d);
     if (status == F8_OK && count) {
-        for (int i = 0; i < count && i < MOST; i++)
+        for (int i = 0; i < count; i++)
             add_gpu(all, facts, cuda, i);
         return;
     }

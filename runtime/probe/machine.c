@@ -13,8 +13,13 @@
 void f8_fact_add(f8_facts *all, const char *group, const char *name, const char *value,
                  const char *advice)
 {
-    if (all->n < F8_FACTS_MAX && value)
-        all->item[all->n++] = (f8_fact){group, name, value, advice};
+    f8_fact *grown =
+        value ? f8_arena_grow(all->arena, all->item, all->n, &all->room, all->n + 1, sizeof *grown)
+              : NULL;
+    if (!grown) /* the arena says whether it had no memory */
+        return;
+    all->item = grown;
+    grown[all->n++] = (f8_fact){group, name, value, advice};
 }
 
 typedef struct machine {

@@ -101,6 +101,24 @@ START_TEST(bad_comms)
 }
 END_TEST
 
+/* The last of 1024 ranks. */
+START_TEST(most_ranks)
+{
+    echo e = {.ranks = 1024};
+    const fp8c_comm comm = comm_of(&e, 1023);
+    fp8c_context *ctx = new_context();
+    fp8c_module *m = parse(ctx, model);
+    fp8c_compile_options with = recipe("bf16"), without = recipe("bf16");
+    with.comm = &comm;
+    without.ranks = 1024;
+    without.no_device = 1;
+    fp8c_program_destroy(compile(ctx, m, &with));
+    fp8c_program_destroy(compile(ctx, m, &without));
+    fp8c_module_destroy(m);
+    fp8c_context_destroy(ctx);
+}
+END_TEST
+
 static int adds_nothing(void *user, const float *send, float *receive, size_t n)
 {
     (void)user, (void)send, (void)receive, (void)n;
@@ -465,6 +483,7 @@ Suite *f8_suite(void)
     TCase *c = tcase_create("comm");
     tcase_set_timeout(c, TIMEOUT);
     tcase_add_test(c, bad_comms);
+    tcase_add_test(c, most_ranks);
     tcase_add_test(c, bad_options);
     tcase_add_loop_test(c, half_a_library, 0, 2);
     tcase_add_test(c, calibrating);

@@ -92,6 +92,27 @@ START_TEST(attributes_and_names)
 }
 END_TEST
 
+/* Making 2^30 nodes takes minutes and 100 GiB, so that this graph may have fewer. */
+START_TEST(most_nodes)
+{
+    enum { MOST = 100 };
+    ck_assert_uint_eq(g->most_nodes, F8_MAX_NODES);
+    ck_assert_uint_eq(F8_MAX_NODES, 1u << 30);
+    g->most_nodes = MOST;
+    f8_ref r = input("x", 4, 8);
+    for (uint32_t i = 2; i <= MOST; i++)
+        r = f8_unary(g, F8_OP_EXP, r);
+    ck_assert_uint_eq(r, MOST);
+    ck_assert_int_eq(f8_verify(m, &diag), F8_OK);
+    g->at = (f8_loc){7, 3};
+    ck_assert_uint_eq(f8_unary(g, F8_OP_EXP, r - 1), r); /* one that is there is not made again */
+    ck_assert_uint_eq(f8_unary(g, F8_OP_EXP, r), 0);
+    ck_assert_int_eq(diag.status, F8_ERR_UNSUPPORTED);
+    ck_assert_uint_eq(diag.loc.line, 7);
+    expect("the graph has more than 100 nodes");
+}
+END_TEST
+
 START_TEST(failures_travel)
 {
     f8_ref x = input("x", 4, 8), y = input("y", 3, 8);
@@ -349,6 +370,7 @@ Suite *f8_suite(void)
     tcase_add_test(t, op_table);
     tcase_add_test(t, equal_nodes_are_one);
     tcase_add_test(t, attributes_and_names);
+    tcase_add_test(t, most_nodes);
     tcase_add_test(t, failures_travel);
     tcase_add_test(t, sums_undo_broadcasting);
     tcase_add_test(t, module_names);

@@ -58,7 +58,7 @@ static void lower(test_unit *t, const char *text, int64_t layers, const char *re
 
 static void phase_is_bounded(const f8_func *f, const f8_phase *p)
 {
-    f8_phase_size size = {0, p->n_out};
+    f8_phase_size size = {.buffers = p->n_out};
     for (uint32_t i = 0; i < p->n_nodes; i++)
         size.work += f8_op_work(f8_at(f->graph, p->node[i])->op);
     ck_assert_msg(size.work <= F8_PHASE_WORK && size.buffers <= F8_PHASE_BUFFERS,

@@ -7,7 +7,8 @@
  * that is not deterministic and one that refuses every plan, so that a careless choice shows.
  *
  * FP8C_EMULATOR_FAIL=<function>[:n[:code]] makes the n-th call of a function fail, as in
- * tests/emulator; FP8C_EMULATOR_CUDNN is the version it says it is (91900). */
+ * tests/emulator; FP8C_EMULATOR_CUDNN is the version it says it is (91900),
+ * FP8C_EMULATOR_CUDNN_NOTES how many harmless notes each engine has (1). */
 #ifndef F8_EMU_CUDNN_H
 #define F8_EMU_CUDNN_H
 
@@ -23,6 +24,9 @@ F8_CUDNN_SYMBOLS(F8_EMU_CUDNN_PROTOTYPE)
 /* Descriptors and handles that live. */
 int64_t f8_emulator_cudnn_count(void);
 #pragma GCC visibility pop
+
+/* A number of the environment (tests/emulator/common.c). */
+int64_t f8_emu_setting(const char *name, int64_t otherwise);
 
 /* ---- descriptors (descriptor.c) ---- */
 

@@ -8,7 +8,6 @@
 #include <string.h>
 
 bool f8_emu_fails(const char *function, int *code); /* tests/emulator/common.c */
-int64_t f8_emu_setting(const char *name, int64_t otherwise);
 
 struct cudnnContext {
     cudaStream_t stream;

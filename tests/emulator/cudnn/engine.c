@@ -271,10 +271,11 @@ static int read_knobs(const descriptor *config, int64_t room, int64_t *count,
 
 static int read_notes(const descriptor *engine, int64_t room, int64_t *count, int *notes)
 {
-    const int all[] = {0 /* tensor cores */, CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC};
-    *count = emu_long(engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX) == NOT_DETERMINISTIC ? 2 : 1;
+    const int64_t others = f8_emu_setting("FP8C_EMULATOR_CUDNN_NOTES", 1);
+    const bool spoils = emu_long(engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX) == NOT_DETERMINISTIC;
+    *count = others + spoils;
     for (int64_t i = 0; i < *count && i < room; i++)
-        notes[i] = all[i];
+        notes[i] = i < others ? 0 /* tensor cores */ : CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC;
     return CUDNN_STATUS_SUCCESS;
 }
 

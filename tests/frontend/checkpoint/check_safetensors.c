@@ -245,6 +245,19 @@ START_TEST(bad_header)
 }
 END_TEST
 
+START_TEST(most_axes)
+{
+    size_t n;
+    f8_st_file f;
+    char *file =
+        make_file("{'a':{'dtype':'F32','shape':[1,1,1,1,1,1,2,3],'data_offsets':[0,24]}}", 24, &n);
+    ck_assert_msg(open_path(&f, f8_cli_write("axes.safetensors", file, n)), "%s", diag.text);
+    ck_assert(f.n == 1 && f.tensor[0].rank == F8_ST_MAX_RANK && f.tensor[0].dim[7] == 3);
+    f8_st_close(&f);
+    free(file);
+}
+END_TEST
+
 START_TEST(bad_paths)
 {
     f8_st_file f;
@@ -534,6 +547,7 @@ Suite *f8_suite(void)
     tcase_add_test(t, reads_no_tensors);
     tcase_add_test(t, bad_sizes);
     tcase_add_loop_test(t, bad_header, 0, sizeof bad_headers / sizeof *bad_headers);
+    tcase_add_test(t, most_axes);
     tcase_add_test(t, bad_paths);
     tcase_add_test(t, shorter_while_open);
     tcase_add_test(t, damaged);

@@ -77,6 +77,27 @@ START_TEST(maps)
 }
 END_TEST
 
+/* A pattern may have any number of stars. */
+START_TEST(maps_of_many_stars)
+{
+    enum { MANY = 200 };
+    char from[2 * MANY + 1] = "", to[MANY + 1] = "", name[2 * MANY + 1] = "", want[MANY + 1] = "";
+    f8_arena memory;
+    f8_arena_init(&memory, NULL);
+    for (int i = 0; i < MANY; i++) {
+        const char letter[] = {(char)('a' + i % 26), 0};
+        const char *got = NULL;
+        strcat(from, "*.");
+        strcat(to, "*");
+        strcat(strcat(name, letter), ".");
+        strcat(want, letter);
+        ck_assert_msg(f8_weights_map(from, to, name, &memory, &got), "%d stars", i + 1);
+        ck_assert_str_eq(got, want);
+    }
+    f8_arena_end(&memory);
+}
+END_TEST
+
 /* ---- files ---- */
 
 /* The weights of a program as others save them, "bert." in front: bert.wte, bert.fc.weight,
@@ -535,6 +556,7 @@ Suite *f8_suite(void)
     tcase_set_timeout(t, TIMEOUT);
     tcase_add_checked_fixture(t, f8_cli_setup, f8_cli_teardown);
     tcase_add_test(t, maps);
+    tcase_add_test(t, maps_of_many_stars);
     tcase_add_test(t, takes);
     tcase_add_test(t, trains_on);
     tcase_add_loop_test(t, quantizes, 0, 2);

@@ -54,7 +54,7 @@ static const struct {
     const char *header;
     f8_st_dtype dtype;
     int rank;
-    int64_t dim[3];
+    int64_t dim[8];
     size_t bytes;
 } good[] = {
     {1,
@@ -74,6 +74,12 @@ static const struct {
      3,
      {1, 1, 2},
      8},
+    {1,
+     "{'descr': '<f4', 'fortran_order': False, 'shape': (1, 1, 2, 1, 1, 1, 1, 3), }\n",
+     F8_ST_F32,
+     8,
+     {1, 1, 2, 1, 1, 1, 1, 3},
+     24},
     {1, "{'descr': '|V2', 'fortran_order': False, 'shape': (3,), }\n", F8_ST_U16, 1, {3}, 6},
     {1, "{'descr': '|V1', 'fortran_order': False, 'shape': (3,), }\n", F8_ST_U8, 1, {3}, 3},
     {1, "{'descr': '>u1', 'fortran_order': False, 'shape': (3,), }\n", F8_ST_U8, 1, {3}, 3},

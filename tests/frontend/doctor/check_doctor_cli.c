@@ -369,8 +369,18 @@ static const char nvml[] =
     "{ m->total = 8ull << 30; m->used = 3ull << 30; return 0; }\n"
     "int nvmlDeviceGetComputeRunningProcesses_v3(f8_nvml_device d, unsigned *n, f8_nvml_process "
     "*p)\n"
-    "{ p[0].pid = 1; p[0].used = 2ull << 30; p[1].pid = 2; p[1].used = ~0ull; *n = 2; return 0; "
-    "}\n";
+    "{\n    const unsigned room = *n;\n    *n = PROCESSES;\n"
+    "    for (unsigned i = 0; i < *n && i < room; i++) {\n        p[i].pid = i + 1;\n"
+    "        p[i].used = i ? ~0ull : 2ull << 30;\n    }\n"
+    "    return room < *n ? F8_NVML_INSUFFICIENT_SIZE : 0;\n}\n";
+
+/* NVML that knows of n processes on the GPU. */
+static void make_nvml(int n)
+{
+    char text[4096];
+    snprintf(text, sizeof text, "enum { PROCESSES = %d };\n%s", n, nvml);
+    f8_stub_library("driver", "libnvidia-ml.so.1", "F8_NVML_SYMBOLS", text);
+}
 
 START_TEST(state_of_a_gpu)
 {
@@ -385,7 +395,7 @@ START_TEST(state_of_a_gpu)
         {"other processes", "process 1: 2.0 GiB; process 2", "they take memory"},
     };
     make_driver(bus);
-    f8_stub_library("driver", "libnvidia-ml.so.1", "F8_NVML_SYMBOLS", nvml);
+    make_nvml(2);
     f8_cli_result r = F8_CLI("doctor", "--target", "reference", "--json", "-");
     f8_cli_ok(r);
     json_t *all = read_records(r.out);
@@ -397,6 +407,41 @@ START_TEST(state_of_a_gpu)
         if (facts[i].advice)
             says(text_of(f, "advice"), facts[i].advice);
     }
+    json_decref(all);
+}
+END_TEST
+
+/* All of them are listed: NVML is asked again where there was no room for them. */
+START_TEST(processes_of_a_gpu)
+{
+    static const int numbers[] = {0, 64, 65, 300};
+    make_driver(bus);
+    make_nvml(numbers[_i]);
+    f8_cli_result r = F8_CLI("doctor", "--target", "reference", "--json", "-");
+    f8_cli_ok(r);
+    json_t *all = read_records(r.out);
+    const char *value = text_of(record(all, "fact", "name", "other processes"), "value");
+    char last[40] = "none";
+    if (numbers[_i])
+        snprintf(last, sizeof last, "; process %d", numbers[_i]);
+    ck_assert_str_eq(value + strlen(value) - strlen(last), last);
+    json_decref(all);
+}
+END_TEST
+
+/* A GPU that no API here can use is one of the components too. */
+START_TEST(many_gpus)
+{
+    make_driver("int cuDeviceGetCount(int *n)\n{\n    *n = 100;\n    return 0;\n}\n");
+    f8_cli_result r = F8_CLI("doctor", "--target", "reference", "--json", "-");
+    f8_cli_ok(r);
+    json_t *all = read_records(r.out);
+    for (int i = 0; i < 100; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "GPU %d", i);
+        record(all, "component", "name", name);
+    }
+    record(all, "component", "name", "SQLite");
     json_decref(all);
 }
 END_TEST
@@ -504,6 +549,8 @@ Suite *f8_suite(void)
     tcase_add_test(t, a_driver_that_fails);
     tcase_add_loop_test(t, one_flipped_bit, 0, sizeof flips / sizeof *flips);
     tcase_add_test(t, state_of_a_gpu);
+    tcase_add_loop_test(t, processes_of_a_gpu, 0, 4);
+    tcase_add_test(t, many_gpus);
     tcase_add_loop_test(t, a_library_that_ends_the_process, 0, sizeof endings / sizeof *endings);
     tcase_add_test(t, cpu_libraries);
     tcase_add_test(t, nobody_reads);

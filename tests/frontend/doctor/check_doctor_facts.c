@@ -96,6 +96,59 @@ START_TEST(limits_of_a_cgroup)
 }
 END_TEST
 
+/* ---- no limit ---- */
+
+/* A machine may have many GPUs. What is known of them is listed in full, and a component stays
+ * where it is when others are added. */
+START_TEST(many_components_and_facts)
+{
+    enum { MANY = 2000 };
+    static f8_component *at[MANY];
+    f8_arena arena;
+    f8_arena_init(&arena, NULL);
+    f8_components all = {.arena = &arena};
+    f8_facts facts = {.arena = &arena};
+    for (int i = 0; i < MANY; i++) {
+        const char *name = f8_arena_printf(&arena, "GPU %d", i);
+        at[i] = f8_component_add(&all, "cuda", name, "", "");
+        f8_fact_add(&facts, name, "memory", "80 GiB", NULL);
+        f8_fact_add(&facts, name, "clock", NULL, NULL); /* not known */
+    }
+    ck_assert_uint_eq(all.n, MANY);
+    ck_assert_uint_eq(facts.n, MANY);
+    for (int i = 0; i < MANY; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "GPU %d", i);
+        ck_assert_ptr_eq(f8_component_find(&all, name), at[i]);
+        ck_assert_ptr_eq(all.item[i], at[i]);
+        ck_assert_str_eq(at[i]->name, name);
+        ck_assert_str_eq(facts.item[i].group, name);
+    }
+    f8_arena_end(&arena);
+}
+END_TEST
+
+static void *nothing(void *user, size_t size, size_t align)
+{
+    (void)user, (void)size, (void)align;
+    return NULL;
+}
+
+/* Without memory what is added is lost, and the arena says so. */
+START_TEST(components_and_facts_without_memory)
+{
+    f8_arena arena;
+    f8_arena_init(&arena, &(f8_allocator){nothing, NULL, NULL});
+    f8_components all = {.arena = &arena};
+    f8_facts facts = {.arena = &arena};
+    ck_assert_ptr_nonnull(f8_component_add(&all, "cuda", "GPU 0", "", ""));
+    f8_fact_add(&facts, "GPU 0", "memory", "80 GiB", NULL);
+    ck_assert(all.n == 0 && facts.n == 0 && arena.failed);
+    ck_assert_ptr_null(f8_component_find(&all, "GPU 0"));
+    f8_arena_end(&arena);
+}
+END_TEST
+
 /* ---- facts of the API's own ---- */
 
 static bool find_fact(const char *group, const char *name, fp8c_fact *f)
@@ -252,6 +305,8 @@ Suite *f8_suite(void)
     tcase_set_timeout(t, TIMEOUT);
     tcase_add_checked_fixture(t, f8_stub_setup, f8_stub_teardown);
     tcase_add_test(t, limits_of_a_cgroup);
+    tcase_add_test(t, many_components_and_facts);
+    tcase_add_test(t, components_and_facts_without_memory);
     tcase_add_test(t, cache_and_tuning);
     tcase_add_test(t, tuned_on_this_device);
     tcase_add_test(t, after_its_context);

@@ -324,6 +324,10 @@ START_TEST(limits)
     f8_allocator broken = {no_memory, NULL, NULL};
     options = (f8_pool_options){.n_threads = 2, .allocator = &broken};
     ck_assert_int_eq(f8_pool_create(&options, &pool, NULL), F8_ERR_MEMORY);
+    options = (f8_pool_options){.n_threads = 256};
+    ck_assert_int_eq(f8_pool_create(&options, &pool, NULL), F8_OK);
+    ck_assert_int_eq(f8_pool_threads(pool), 256);
+    f8_pool_destroy(pool);
     options = (f8_pool_options){.n_threads = 0}; /* what the process may use */
     ck_assert_int_eq(f8_pool_create(&options, &pool, NULL), F8_OK);
     ck_assert_int_ge(f8_pool_threads(pool), 1);

@@ -219,6 +219,28 @@ START_TEST(the_first_reproducible_engine_is_taken)
 }
 END_TEST
 
+/* An engine with more notes than are read may be one that does not repeat. */
+START_TEST(an_engine_of_many_notes)
+{
+    if (!alive) {
+        test_skip("an engine of many notes", "a GPU's engines have few");
+        return;
+    }
+    f8_cudnn_attention_desc x = cudnn_case_shape(&cudnn, 2, 64, 2, 2, 64, true);
+    f8_diag d = {0};
+    f8_cudnn_attention *a;
+    setenv("FP8C_EMULATOR_CUDNN_NOTES", "32", 1);
+    f8_cudnn_attention_destroy(cudnn_case_prepare(&cudnn, &x, false, NULL));
+    setenv("FP8C_EMULATOR_CUDNN_NOTES", "33", 1);
+    ck_assert_int_eq(f8_cudnn_attention_prepare(&cudnn, &x, &(f8_cudnn_choice){0}, NULL, &a, &d),
+                     F8_ERR_UNSUPPORTED);
+    ck_assert_ptr_null(a);
+    cudnn_case_contains(d.text, "none of 3 engines takes this attention: cuDNN: engine 90 has 34 "
+                                "notes: at most 32 can be read");
+    unsetenv("FP8C_EMULATOR_CUDNN_NOTES");
+}
+END_TEST
+
 START_TEST(backward_keeps_its_workspace_apart)
 {
     f8_cudnn_attention_desc x = cudnn_case_shape(&cudnn, 2, 64, 2, 2, 64, true);
@@ -359,6 +381,7 @@ Suite *f8_suite(void)
     tcase_add_test(t, bounds_see_mistakes);
     tcase_add_test(t, same_bits_every_time);
     tcase_add_test(t, the_first_reproducible_engine_is_taken);
+    tcase_add_test(t, an_engine_of_many_notes);
     tcase_add_test(t, backward_keeps_its_workspace_apart);
     tcase_add_test(t, arguments_are_checked);
     tcase_add_loop_test(t, every_call_may_fail, 0, 8);
