@@ -359,7 +359,11 @@ $(GPU_PROGRAMS): $(GPU)/%:
 	@mkdir -p $(@D)
 	@echo "  link $@"
 	@$(CC) $(CFLAGS) -s -o $@ $^ $(GPU_STATIC) $(LDLIBS)
-gpu: $(GPU_PROGRAMS)
+# fp8c.torch's tests open it.
+$(GPU)/libfp8c.so: $(BUILD)/libfp8c.so
+	@mkdir -p $(@D)
+	@strip --strip-unneeded -o $@ $<
+gpu: $(GPU_PROGRAMS) $(GPU)/libfp8c.so
 check-gpu: deps
 	@$(MAKE) --no-print-directory gpu
 	@tests/gpu $(GPU) $(PART)

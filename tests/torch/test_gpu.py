@@ -1,15 +1,20 @@
-"""The backend on a GPU: gradients, bits, streams, waits, addresses, memory. Skipped without one."""
+"""The backend on a GPU: gradients, bits, streams, waits, addresses, memory. Without a GPU only what
+stands for one is tested: which stream is named, and which tensors are copied."""
 
 from __future__ import annotations
 
 import copy
 import unittest
+from types import SimpleNamespace
+from unittest import mock
 
 import torch
 import torch.nn.functional as F
 from torch import nn
 
 import fp8c.torch
+from fp8c.torch.bound import Bound
+from fp8c.torch.plan import at_vectors
 from support import compiled, gradients
 
 
@@ -30,9 +35,9 @@ class Block(nn.Module):
 
 
 class Model(nn.Module):
-    def __init__(self, layers: int = 2, width: int = 128, heads: int = 4, outputs: int = 48):
+    def __init__(self, layers: int = 2, width: int = 128, outputs: int = 48):
         super().__init__()
-        self.blocks = nn.ModuleList(Block(width, heads) for _ in range(layers))
+        self.blocks = nn.ModuleList(Block(width, width // 32) for _ in range(layers))
         self.head = nn.Linear(width, outputs)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -55,6 +60,23 @@ def pass_of(call, model: nn.Module, x: torch.Tensor) -> dict[str, torch.Tensor]:
 
 def worst(ours: dict[str, torch.Tensor], theirs: dict[str, torch.Tensor]) -> float:
     return max(float((ours[n].double() - theirs[n].double()).norm() / theirs[n].double().norm()) for n in theirs)
+
+
+class StandIn(unittest.TestCase):
+    def test_named_stream(self) -> None:
+        """PyTorch's default stream, which it writes as 0, is CU_STREAM_LEGACY to fp8c."""
+        named = []
+        bound = Bound.__new__(Bound)
+        bound.device, bound.program = torch.device("cuda", 0), SimpleNamespace(set_stream=named.append)
+        for stream in (0, 4096):
+            with mock.patch("torch.cuda.current_stream", return_value=SimpleNamespace(cuda_stream=stream)):
+                bound.follow_stream()
+        self.assertEqual(named, [1, 4096])
+
+    def test_copied(self) -> None:
+        for address, on_gpu, copied in ((64, True, False), (72, True, True), (72, False, False)):
+            tensor = SimpleNamespace(is_cuda=on_gpu, data_ptr=lambda: address, clone=lambda: "a copy")
+            self.assertEqual(at_vectors(tensor) == "a copy", copied, (address, on_gpu))
 
 
 @unittest.skipUnless(torch.cuda.is_available(), "this machine has no GPU")

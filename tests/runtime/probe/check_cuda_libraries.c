@@ -30,7 +30,8 @@ static void contains(const char *text, const char *part)
 /* Of the product, and of the emulator beyond it. */
 static const char agreement[] =
     "#include <cuda.h>\n#include <nvrtc.h>\n#include <cublasLt.h>\n#ifdef NCCL\n#include <nccl.h>\n"
-    "#else\ntypedef int ncclResult_t, ncclDataType_t;\ntypedef struct ncclComm *ncclComm_t;\n"
+    "#else\ntypedef int ncclResult_t, ncclDataType_t, ncclRedOp_t;\ntypedef struct ncclComm "
+    "*ncclComm_t;\n"
     "typedef struct { char internal[128]; } ncclUniqueId;\n#endif\n"
     "#define F8_CUDA_API_TOOLKIT\n#include \"tests/emulator/api.h\"\n"
     "#define V(n, v) _Static_assert((int)(n) == (v), #n);\n"
