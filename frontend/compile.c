@@ -272,6 +272,19 @@ static bool wants_listings(const fp8c_compile_options *o)
     return o->listings || o->text_only;
 }
 
+/* What the finished graph takes. The passes are over, so the plan that is made for it asks in a
+ * phase of its own whether to go on. */
+static f8_status find_bytes(f8_compilation *c, f8_code_bytes *bytes, f8_diag *diag)
+{
+    f8_unit *u = &c->unit;
+    f8_unit_listen(u, "budget", 1);
+    f8_status status = f8_progress_at(&u->phase, 0, "memory", diag);
+    if (status == F8_OK)
+        status = f8_compilation_code_bytes(c, u, bytes);
+    u->module->phase = NULL;
+    return status == F8_OK ? f8_progress_at(&u->phase, 1, "", diag) : status;
+}
+
 static f8_status build_plan(f8_compilation *c, f8_diag *diag)
 {
     const fp8c_compile_options *o = c->o;
@@ -300,7 +313,7 @@ static f8_status build_plan(f8_compilation *c, f8_diag *diag)
         return f8_build_interface(c->unit.module, c->program->target, &v->arena, &v->plan, diag);
     if (c->unit.options.memory.bytes > 0) {
         f8_code_bytes bytes;
-        F8_TRY(f8_compilation_code_bytes(c, &c->unit, &bytes));
+        F8_TRY(find_bytes(c, &bytes, diag));
         build.arena_most = c->unit.options.memory.bytes - (bytes.total - bytes.arena);
     }
     if (!o->plan_only && !o->text_only)

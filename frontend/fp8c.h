@@ -173,7 +173,7 @@ typedef void (*fp8c_log_fn)(void *user, fp8c_log_level level, const char *text);
 /* How far a long call is. */
 typedef struct fp8c_progress {
     size_t struct_size;
-    const char *phase;   /* "passes", "steps", "kernels"; "budget", "tune", "burn" */
+    const char *phase;   /* "passes", "steps", "kernels", "report"; "budget", "tune", "burn" */
     const char *item;    /* the next item: a pass, a function, a kernel; "" once all are done */
     int64_t done, total; /* items of the phase */
     double seconds_left; /* of the phase, estimated; < 0: not known */

@@ -95,10 +95,12 @@ static void keep_report(f8_arena *arena, f8_memory_report *r)
 static f8_status keep_funcs(const f8_unit *u, f8_arena *arena, f8_compile_report *t)
 {
     const f8_module *m = u->module;
+    f8_progress_phase phase = f8_progress_begin(u->options.progress, "report", (int64_t)m->n_funcs);
     t->func = F8_NEW_ARRAY(arena, f8_compile_report_func, m->n_funcs);
     F8_TRY(f8_arena_status(arena, u->diag));
     for (size_t i = 0; i < m->n_funcs; i++) {
         const f8_func *f = &m->func[i];
+        F8_TRY(f8_progress_at(&phase, (int64_t)i, f->name, u->diag));
         if (!f->lowered)
             continue; /* nor is it in the plan */
         f8_compile_report_func *to = &t->func[t->n_funcs++];
@@ -108,7 +110,8 @@ static f8_status keep_funcs(const f8_unit *u, f8_arena *arena, f8_compile_report
         to->arena_bytes = f->lowered->arena_bytes;
         to->seconds = f8_cost_function(f, u->options.target);
     }
-    return f8_arena_status(arena, u->diag);
+    F8_TRY(f8_arena_status(arena, u->diag));
+    return f8_progress_at(&phase, phase.total, "", u->diag);
 }
 
 /* ---- code ---- */

@@ -9,7 +9,8 @@
 
 typedef struct watch {
     pthread_t owner;
-    int calls, cancel_at; /* 0: never */
+    int calls, cancel_at;  /* 0: never */
+    const char *cancel_in; /* this phase, or NULL */
     bool foreign, wrong;
     char phase[16];
     int64_t done, total;
@@ -33,7 +34,7 @@ static int progress(void *user, const fp8c_progress *p)
                 (p->done == 0) != (p->seconds_left < 0) || (p->done < p->total && !*p->item);
     w->done = p->done;
     w->ended += p->done == p->total;
-    return ++w->calls == w->cancel_at;
+    return ++w->calls == w->cancel_at || (w->cancel_in && !strcmp(w->phase, w->cancel_in));
 }
 
 static fp8c_context *watched(watch *w, counting *c, const char *cache)
@@ -93,13 +94,17 @@ START_TEST(progress_of_a_compile)
     float loss;
     fp8c_compile_options o = recipe("delayed");
     watch w = whole(&o, &loss);
-    ck_assert_str_eq(w.seen, "passes steps kernels ");
-    ck_assert_int_eq(w.ended, 3);
-    ck_assert_int_ge(w.calls, 14 + 1 + 1 + 1);
+    ck_assert_str_eq(w.seen, "passes steps kernels report ");
+    ck_assert_int_eq(w.ended, 4);
+    ck_assert_int_ge(w.calls, 14 + 1 + 1 + 1 + 1);
     o.plan_only = 1;
     w = whole(&o, &loss);
-    ck_assert_str_eq(w.seen, "passes steps ");
-    ck_assert_int_eq(w.ended, 2);
+    ck_assert_str_eq(w.seen, "passes steps report ");
+    ck_assert_int_eq(w.ended, 3);
+    o.memory_bytes = 1 << 30;
+    w = whole(&o, &loss);
+    ck_assert_str_eq(w.seen, "passes budget steps report ");
+    ck_assert_int_eq(w.ended, 4);
 }
 END_TEST
 
@@ -148,6 +153,15 @@ START_TEST(cancelled)
 }
 END_TEST
 
+/* With a budget, also while the bytes of the finished plan are counted. */
+START_TEST(cancelled_within_a_budget)
+{
+    fp8c_compile_options o = recipe("delayed");
+    o.memory_bytes = 1 << 30;
+    cancel_at_each(&o);
+}
+END_TEST
+
 START_TEST(cancelled_on_reference)
 {
     fp8c_compile_options o = recipe("bf16");
@@ -162,12 +176,8 @@ START_TEST(cancelled_for_a_gpu)
     fp8c_compile_options o = recipe("bf16");
     o.target = "sm_90a";
     o.threads = 2;
-    o.text_only = 1;
-    float loss;
-    const int passes = whole(&o, &loss).calls;
-    o.text_only = 0;
     o.no_device = 1;
-    watch w = {.owner = pthread_self(), .cancel_at = passes + 1};
+    watch w = {.owner = pthread_self(), .cancel_in = "kernels"};
     counting c = {0};
     fp8c_context *ctx = watched(&w, &c, "");
     fp8c_module *m = parse(ctx, model);
@@ -290,6 +300,7 @@ Suite *f8_suite(void)
     tcase_set_timeout(t, TIMEOUT);
     tcase_add_test(t, progress_of_a_compile);
     tcase_add_test(t, cancelled);
+    tcase_add_test(t, cancelled_within_a_budget);
     tcase_add_test(t, cancelled_on_reference);
     tcase_add_test(t, cancelled_for_a_gpu);
     tcase_add_test(t, cancelled_within_a_pass);

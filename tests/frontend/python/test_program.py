@@ -467,7 +467,7 @@ class Callbacks(unittest.TestCase):
         context = fp8c.Context(progress=lambda p: seen.append(p), cache_dir="")
         module = gpt(context)
         module.compile()
-        self.assertEqual({p.phase for p in seen}, {"passes", "steps", "kernels"})
+        self.assertEqual({p.phase for p in seen}, {"passes", "steps", "kernels", "report"})
         stop = fp8c.Context(progress=lambda p: p.phase == "kernels", cache_dir="")
         with self.assertRaises(fp8c.CancelledError):
             gpt(stop).compile()
