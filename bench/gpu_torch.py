@@ -25,6 +25,7 @@ SIZES = {
     "gpt2-even": dict(name="gpt2_124m_v50304", B=16, T=1024, C=768, H=12, L=12, V=50304, gelu="tanh", lr=6e-4),
     "mpt": dict(name="mpt_1b", B=8, T=2048, C=2048, H=16, L=24, V=50368, gelu="none", lr=2e-4),
 }
+RECIPES = ["bf16", "tensorwise", "rowwise", "fp8c-bf16", "fp8c-delayed", "fp8c-current"]
 PARAMETERS = {"gpt2": 124439808, "gpt2-even": 124475904, "mpt": 1315950592}
 
 
@@ -148,8 +149,7 @@ def bench(which, rounds, recipe):
 def main():
     p = argparse.ArgumentParser()
     p.add_argument("--rounds", type=int, default=10)
-    p.add_argument("--recipe", choices=["bf16", "tensorwise", "rowwise", "fp8c-bf16",
-                                           "fp8c-delayed", "fp8c-current"], default="bf16")
+    p.add_argument("--recipe", choices=RECIPES, default="bf16")
     p.add_argument("models", nargs="+", choices=sorted(SIZES))
     args = p.parse_args()
     torch.set_float32_matmul_precision("high")

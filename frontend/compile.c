@@ -272,8 +272,8 @@ static bool wants_listings(const fp8c_compile_options *o)
     return o->listings || o->text_only;
 }
 
-/* What the finished graph takes. The passes are over, so the plan that is made for it asks in a
- * phase of its own whether to go on. */
+/* The bytes that the finished graph takes. To count them a plan is made, which may take long. The
+ * passes are over, so this is a phase of its own, in which the plan can be cancelled. */
 static f8_status find_bytes(f8_compilation *c, f8_code_bytes *bytes, f8_diag *diag)
 {
     f8_unit *u = &c->unit;
@@ -281,8 +281,7 @@ static f8_status find_bytes(f8_compilation *c, f8_code_bytes *bytes, f8_diag *di
     f8_status status = f8_progress_at(&u->phase, 0, "memory", diag);
     if (status == F8_OK)
         status = f8_compilation_code_bytes(c, u, bytes);
-    u->module->phase = NULL;
-    return status == F8_OK ? f8_progress_at(&u->phase, 1, "", diag) : status;
+    return f8_unit_end(u, status);
 }
 
 static f8_status build_plan(f8_compilation *c, f8_diag *diag)

@@ -233,8 +233,7 @@ static f8_status find_budget(f8_planning *k, const f8_budget *budget, f8_remat_s
     if (status == F8_OK)
         status = f8_remat_budget(k->budgets, budget, out, planned);
     k->c.variant->gemms = k->c.gemms;
-    u->module->phase = NULL;
-    return status == F8_OK ? f8_progress_at(&u->phase, 1, "", diag) : status;
+    return f8_unit_end(u, status);
 }
 
 fp8c_status fp8c_program_budget(fp8c_program *p, int64_t memory_bytes, double memory_share,

@@ -99,7 +99,7 @@ f8_attr_key f8_attr_by_name(const char *name, size_t length); /* F8_A_COUNT if t
 
 /* ---- graph ---- */
 
-enum { F8_MAX_NODES = 1 << 30 }; /* of a graph: twice as many still are a uint32_t */
+enum { F8_MAX_NODES = 1 << 30 }; /* of a graph; a uint32_t holds twice that number */
 
 typedef uint32_t f8_ref;
 
@@ -123,7 +123,7 @@ typedef struct f8_graph {
     f8_node *node;       /* [1, n_nodes) */
     f8_loc *loc;         /* by ref: where the node comes from in the source text */
     const char **name;   /* by ref: the node's name in the text, or NULL */
-    uint32_t n_nodes, most_nodes; /* most_nodes: F8_MAX_NODES, less only in tests */
+    uint32_t n_nodes, most_nodes; /* most_nodes: F8_MAX_NODES, or less in a test */
     size_t node_room, loc_room, name_room;
     f8_table table;      /* hash-consing: refs by their nodes' hashes */
     const f8_attr *last[F8_OP_COUNT]; /* by op: the attributes of the node that was made last */

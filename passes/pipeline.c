@@ -120,7 +120,7 @@ static f8_status run_all(f8_unit *u, int64_t n)
         F8_TRY(run_one(u, i));
         facts = (facts & ~passes[i].breaks) | passes[i].gives;
     }
-    return f8_progress_at(&u->phase, n, "", u->diag);
+    return F8_OK;
 }
 
 f8_status f8_run_passes(f8_unit *u)
@@ -129,7 +129,5 @@ f8_status f8_run_passes(f8_unit *u)
     while (n < N_PASSES && !ends_here(u, (size_t)n))
         n++;
     f8_unit_listen(u, "passes", n);
-    const f8_status status = run_all(u, n);
-    u->module->phase = NULL;
-    return status;
+    return f8_unit_end(u, run_all(u, n));
 }

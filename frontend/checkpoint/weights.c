@@ -96,17 +96,15 @@ static bool is_state(const char *name)
 static f8_status split(opener *o, const char *map, const char **from, const char **to)
 {
     const char *equals = strchr(map, '=');
-    int stars = 0;
     if (!equals || equals == map || !equals[1])
         return f8_fail(o->diag, F8_ERR_INPUT, F8_NOWHERE, "map '%s' is not FROM=TO", map);
     *from = f8_arena_strndup(&o->w->memory, map, (size_t)(equals - map));
     *to = equals + 1;
     F8_TRY(f8_arena_status(&o->w->memory, o->diag));
-    for (const char *c = map; *c; c++)
-        stars += *c == '*' ? (c < equals ? 1 : -1) : 0;
-    return stars >= 0 ? F8_OK
-                      : f8_fail(o->diag, F8_ERR_INPUT, F8_NOWHERE,
-                                "map '%s' has more stars in TO than in FROM", map);
+    return f8_weights_stars(*to) <= f8_weights_stars(*from)
+               ? F8_OK
+               : f8_fail(o->diag, F8_ERR_INPUT, F8_NOWHERE,
+                         "map '%s' has more stars in TO than in FROM", map);
 }
 
 /* Note the tensors that a pattern ignores. */

@@ -43,6 +43,8 @@ bool f8_weights_have_states(const f8_weights *w);
  * little as possible. NULL there: out of memory. (weights_map.c) */
 bool f8_weights_map(const char *from, const char *to, const char *name, f8_arena *memory,
                     const char **name_out);
+/* The number of stars in a side of a map. (weights_map.c) */
+size_t f8_weights_stars(const char *pattern);
 
 /* The files that an index lists, in the order of their names, with their folder in front; and
  * `tensors`, the index's map from tensors to file names, which belongs to *owner. The index is

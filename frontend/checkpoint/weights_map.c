@@ -46,7 +46,7 @@ static bool match_stars(const char *pattern, const char *name, span *star)
     }
 }
 
-static size_t count_stars(const char *pattern)
+size_t f8_weights_stars(const char *pattern)
 {
     size_t n = 0;
     for (; *pattern; pattern++)
@@ -57,9 +57,13 @@ static size_t count_stars(const char *pattern)
 bool f8_weights_map(const char *from, const char *to, const char *name, f8_arena *memory,
                     const char **name_out)
 {
-    const size_t n = count_stars(from);
+    const size_t n = f8_weights_stars(from);
     span *star = F8_NEW_ARRAY(memory, span, n + 1);
-    if (!star || !match_stars(from, name, star))
+    if (!star) {
+        *name_out = NULL;
+        return true;
+    }
+    if (!match_stars(from, name, star))
         return false;
     size_t room = strlen(to) + 1;
     for (size_t i = 0; i < n; i++)

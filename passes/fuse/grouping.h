@@ -50,9 +50,9 @@ typedef struct f8_group_node {
  * of their number. A phase of this size takes it one to two seconds. `work` is f8_op_work, summed
  * over nodes; a tanh has 27. `buffers` are the distinct values read and the values stored. The
  * largest phases of frontend/models/ have 2497 and 290 (mpt_1b under current: the scales of 96
- * weights). `words` are those that buffers take of a launch's parameters: an address, and the
- * distance of rows where there are several. A launch on CUDA has 511 (F8_MULTI_WORDS), of which
- * numbers of rows, maps and tasks take a few. */
+ * weights). `words` are the parameters of a launch that the buffers take: an address each, and the
+ * distance between rows if there are several. A launch on CUDA takes 511 (F8_MULTI_WORDS). Numbers
+ * of rows, maps and tasks need some of them. */
 enum { F8_PHASE_WORK = 2560, F8_PHASE_BUFFERS = 320, F8_PHASE_WORDS = 448 };
 
 typedef struct f8_phase_size {

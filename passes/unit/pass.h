@@ -356,9 +356,11 @@ f8_assignment f8_recipe_for(const f8_unit *u, const char *linear, f8_role role,
 bool f8_is_micro_step(const char *name);
 /* Whether a port of a joint function is a cotangent. */
 bool f8_is_cotangent(const f8_unit *u, const f8_port *p);
-/* Begin a phase. What works on the unit's module asks in it, until the caller sets module->phase
- * back to NULL. */
+/* Begin a phase. What works on the unit's module asks in it, until f8_unit_end. */
 void f8_unit_listen(f8_unit *u, const char *phase, int64_t total);
+/* End the phase. `status` is the outcome of the work: F8_OK is reported as the phase's end. Returns
+ * status, or F8_ERR_CANCELLED. */
+f8_status f8_unit_end(f8_unit *u, f8_status status);
 /* A pass that takes long asks whether to go on: each time, or if it asked long enough ago.
  * F8_ERR_CANCELLED if not. */
 f8_status f8_unit_go_on(f8_unit *u);

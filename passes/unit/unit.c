@@ -30,6 +30,12 @@ void f8_unit_listen(f8_unit *u, const char *phase, int64_t total)
     u->module->phase = &u->phase;
 }
 
+f8_status f8_unit_end(f8_unit *u, f8_status status)
+{
+    u->module->phase = NULL;
+    return status == F8_OK ? f8_progress_at(&u->phase, u->phase.total, "", u->diag) : status;
+}
+
 f8_status f8_unit_go_on(f8_unit *u)
 {
     return f8_progress_at(&u->phase, (int64_t)u->n_times, u->pass, u->diag);

@@ -92,8 +92,9 @@ static void ask_clocks(const gpu *g)
         text ? "times measured now are not the GPU's" : NULL);
 }
 
-/* The processes that compute on the GPU. With too little room NVML says how much it wants, and some
- * more may have begun when it is asked again. NULL: it does not say. */
+/* The n processes that compute on the GPU, in the arena of the facts. If the array is too small,
+ * NVML says how many processes there are. More may start before the next call, so that it is asked
+ * a few times. NULL: NVML gave no answer, or there was no memory. */
 static const f8_nvml_process *ask_processes(const gpu *g, unsigned *n)
 {
     enum { ROOM = 64, TRIES = 4 };

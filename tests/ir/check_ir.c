@@ -92,7 +92,7 @@ START_TEST(attributes_and_names)
 }
 END_TEST
 
-/* Making 2^30 nodes takes minutes and 100 GiB, so that this graph may have fewer. */
+/* 2^30 nodes take minutes and 100 GiB, so this test lowers the limit of its graph. */
 START_TEST(most_nodes)
 {
     enum { MOST = 100 };

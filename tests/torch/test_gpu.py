@@ -4,6 +4,8 @@ stands for one is tested: which stream is named, and which tensors are copied.""
 from __future__ import annotations
 
 import copy
+import os
+import sys
 import unittest
 from types import SimpleNamespace
 from unittest import mock
@@ -17,27 +19,14 @@ from fp8c.torch.bound import Bound
 from fp8c.torch.plan import at_vectors
 from support import compiled, gradients
 
-
-class Block(nn.Module):
-    def __init__(self, width: int, heads: int):
-        super().__init__()
-        self.heads = heads
-        self.ln_1, self.ln_2 = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.qkv, self.proj = nn.Linear(width, 3 * width), nn.Linear(width, width)
-        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        B, T, C = x.shape
-        q, k, v = self.qkv(self.ln_1(x)).view(B, T, 3, self.heads, C // self.heads).permute(2, 0, 3, 1, 4)
-        a = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-        x = x + self.proj(a.transpose(1, 2).reshape(B, T, C))
-        return x + self.down(F.gelu(self.up(self.ln_2(x))))
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../bench"))
+from gpu_torch import Block  # noqa: E402
 
 
 class Model(nn.Module):
     def __init__(self, layers: int = 2, width: int = 128, outputs: int = 48):
         super().__init__()
-        self.blocks = nn.ModuleList(Block(width, width // 32) for _ in range(layers))
+        self.blocks = nn.ModuleList(Block(width, width // 32, gelu="none") for _ in range(layers))
         self.head = nn.Linear(width, outputs)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:

@@ -1,6 +1,6 @@
-/* Kernels with many parameters: what reads more values than a launch has room for is split, and
- * gives the interpreter's bits. On the emulator alone: NVRTC takes about a minute for each of these
- * kernels. */
+/* Kernels with many parameters. A kernel that reads more values than a launch has room for is
+ * split, and the parts give the interpreter's bits. The test runs in the emulator only, because
+ * NVRTC takes about a minute for each of these kernels. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -83,8 +83,8 @@ static uint32_t run(const char *target, const char *text, int n, float *out)
     return most;
 }
 
-static const int inputs[] = {222, 223,
-                             MOST}; /* with the result: 446 words, 448, several launches */
+/* With the result these take 446 words, 448 words, and several launches. */
+static const int inputs[] = {222, 223, MOST};
 
 START_TEST(of_many_inputs)
 {

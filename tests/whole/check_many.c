@@ -1,6 +1,6 @@
-/* The limits of ir/README.md, "Limits", that no short text reaches: results of a function, sets of
- * values of a file, collectives under way. N is taken, N + 1 is refused with its place or split.
- * And what has no limit: views stacked on one value, under a budget of memory too. */
+/* The limits in the table of ir/README.md that no short text reaches: results of a function, sets
+ * of values of a file, collectives under way. fp8c takes N, and refuses or splits N + 1. The last
+ * test stacks views on one value, which has no limit, with and without a memory budget. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

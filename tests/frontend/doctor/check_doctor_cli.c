@@ -374,7 +374,7 @@ static const char nvml[] =
     "        p[i].used = i ? ~0ull : 2ull << 30;\n    }\n"
     "    return room < *n ? F8_NVML_INSUFFICIENT_SIZE : 0;\n}\n";
 
-/* NVML that knows of n processes on the GPU. */
+/* Makes an NVML that reports n processes on the GPU. */
 static void make_nvml(int n)
 {
     char text[4096];
@@ -411,7 +411,7 @@ START_TEST(state_of_a_gpu)
 }
 END_TEST
 
-/* All of them are listed: NVML is asked again where there was no room for them. */
+/* doctor lists all processes. NVML is asked again if the first array was too small. */
 START_TEST(processes_of_a_gpu)
 {
     static const int numbers[] = {0, 64, 65, 300};
@@ -429,7 +429,7 @@ START_TEST(processes_of_a_gpu)
 }
 END_TEST
 
-/* A GPU that no API here can use is one of the components too. */
+/* doctor lists every GPU that the driver counts, here 100, though none of them can be opened. */
 START_TEST(many_gpus)
 {
     make_driver("int cuDeviceGetCount(int *n)\n{\n    *n = 100;\n    return 0;\n}\n");

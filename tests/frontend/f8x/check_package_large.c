@@ -1,5 +1,5 @@
-/* A .f8x file has at most 4 GiB: one of so many bytes is written and read, one byte more is
- * refused. The bytes are zeros that no memory and no disk holds. */
+/* A .f8x file has at most 4 GiB. fp8c writes and reads a file of exactly that size, and refuses one
+ * byte more. Nearly all of its bytes are zeros that take no memory and no disk. */
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -42,7 +42,7 @@ static f8_status count(void *user, const void *some, size_t n)
     return F8_OK;
 }
 
-/* Writes the small file with so many zeros in place of its code. */
+/* Writes the small file again, with n zeros as its code. *size: the bytes that were written. */
 static f8_status write_with(uint8_t *zeros, uint64_t n, uint64_t *size, f8_diag *diag)
 {
     f8_package p;

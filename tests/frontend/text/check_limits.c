@@ -1,7 +1,6 @@
-/* The limits of ir/README.md, "Limits", that a text or a command line can reach: N is taken, and
- * N + 1 is refused with its place. check_parse.c has those of whole texts (bytes, unrolled
- * repeats), tests/whole/check_many.c those that no short text reaches; check_depth.c and
- * check_kernel.c have what has no limit. */
+/* The limits in the table of ir/README.md that a text or a command line can reach. fp8c takes N,
+ * and refuses N + 1 with its place. tests/whole/check_many.c tests the limits that no short text
+ * reaches. check_depth.c and check_kernel.c test what has no limit. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
