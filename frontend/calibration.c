@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "frontend/calibration.h"
+#include "frontend/options.h"
 #include "ir/num/fp8.h"
 
 /* ---- making one ---- */
@@ -63,14 +64,7 @@ fp8c_status fp8c_calibration_create(const fp8c_module *module, const fp8c_compil
                                      .threads = own.threads}; /* there is no GPU to run on */
     if (own.no_device && own.target && f8_cpu_level_by_target(own.target))
         own.target = NULL; /* the code is for a CPU that may be another than this one */
-    own.no_device = 0;
-    own.recipe = "bf16";
-    own.inference = own.observe = own.pair = own.add_gradients = own.train_step = 0;
-    own.cotangents = own.gradients_of = own.frozen = NULL;
-    own.stats = own.stats_recipe = own.dump = NULL;
-    own.keep = own.print_after = own.checkpoint = own.recompute = NULL;
-    own.memory_bytes = own.plan_only = 0; /* the memory budget is for the program to come */
-    own.memory_share = 0;
+    own = f8_options_for_calibration(&own);
     if (!(error_budget >= 0) || error_budget > 1) {
         f8_fail(&diag, F8_ERR_INPUT, F8_NOWHERE, "an error budget of %g is not a share from 0 to 1",
                 error_budget);

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "frontend/api.h"
+#include "frontend/options.h"
 #include "frontend/program.h"
 #include "runtime/comm/mpi.h"
 
@@ -106,19 +107,9 @@ f8_status f8_program_note_module(fp8c_program *p, const f8_module *m, const fp8c
     f8_hasher h;
     if (!f8_program_comm(p))
         return F8_OK;
-    const char *recipe = o->recipe ? o->recipe : "",
-               *reduce_dtype = o->reduce_dtype ? o->reduce_dtype : "f32",
-               *reduce_at = o->reduce_at ? o->reduce_at : "micro_step",
-               *reduce_order = o->reduce_order ? o->reduce_order : "ranks";
     f8_hasher_begin(&h);
     f8_hasher_add(&h, fp8c_version(), strlen(fp8c_version()) + 1);
-    f8_hasher_add(&h, recipe, strlen(recipe) + 1);
-    f8_hasher_add(&h, &o->lr, sizeof o->lr);
-    f8_hasher_add(&h, &o->optimizer_steps, sizeof o->optimizer_steps);
-    f8_hasher_add(&h, &o->zero, sizeof o->zero);
-    f8_hasher_add(&h, reduce_dtype, strlen(reduce_dtype) + 1);
-    f8_hasher_add(&h, reduce_at, strlen(reduce_at) + 1);
-    f8_hasher_add(&h, reduce_order, strlen(reduce_order) + 1);
+    f8_options_hash(o, &h);
     const f8_writer writer = {add_text, &h};
     const f8_status status = f8_print_module(m, &writer);
     if (status != F8_OK)

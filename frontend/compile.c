@@ -5,6 +5,7 @@
 
 #include "frontend/calibration.h"
 #include "frontend/compile.h"
+#include "frontend/options.h"
 #include "frontend/target.h"
 #include "ir/base/clock.h"
 #include "passes/grad/untrained.h"
@@ -73,12 +74,6 @@ static f8_status read_stored(f8_compilation *c, f8_diag *diag)
     f8_arena *arena = c->unit.arena;
     if (!o->stored && !o->n_stored_weights)
         return F8_OK;
-    if (!o->inference)
-        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
-                       "weights can be stored in FP8 only with `inference`");
-    if (o->stored && o->n_stored_weights)
-        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
-                       "stored and stored_weights are both given: give one");
     if (o->stored) {
         out->stored = &c->stored;
         return f8_recipe_parse(o->stored, F8_NOWHERE, &c->stored, diag);
@@ -109,9 +104,6 @@ static f8_status read_budget(f8_compilation *c, f8_diag *diag)
     if (o->memory_share && !(o->memory_share > 0 && o->memory_share < 1))
         return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
                        "memory: a share of %g is not between 0 and 1", o->memory_share);
-    if (o->memory_bytes && o->memory_share)
-        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
-                       "memory: both bytes and a share are given: give one");
     if (out->target->kind == F8_TARGET_REFERENCE &&
         (o->memory_bytes || o->memory_share || o->checkpoint || o->recompute))
         return f8_fail(diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
@@ -126,25 +118,9 @@ static f8_status read_budget(f8_compilation *c, f8_diag *diag)
 
 static f8_status read_pair(const fp8c_compile_options *o, f8_options *out, f8_diag *diag)
 {
-    const char *needs = o->cotangents      ? "cotangents"
-                        : o->gradients_of  ? "gradients_of"
-                        : o->add_gradients ? "add_gradients"
-                        : o->train_step    ? "train_step"
-                        : o->frozen        ? "frozen"
-                                           : NULL;
-    if (!o->pair && needs)
-        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "%s needs `pair`", needs);
-    if (o->pair && o->inference)
-        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
-                       "`pair` and `inference` are both given: a program for inference has no "
-                       "backward");
     if (o->pair && o->keep && !o->train_step)
         return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
                        "keep names operands of micro_step, which a pair has only with train_step");
-    if (o->frozen && o->train_step)
-        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
-                       "frozen is for a pair alone: the micro_step of train_step trains every "
-                       "parameter");
     out->pair = o->pair;
     out->cotangents = o->cotangents;
     out->gradients_of = o->gradients_of;
@@ -163,8 +139,6 @@ static f8_status read_statistics(f8_compilation *c, f8_diag *diag)
     out->dump = o->dump;
     if (!o->stats_recipe)
         return F8_OK;
-    if (!o->stats)
-        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "stats_recipe needs `stats`");
     F8_TRY(f8_recipe_parse(o->stats_recipe, F8_NOWHERE, &c->stats_recipe, diag));
     out->stats_recipe = &c->stats_recipe;
     const f8_scaling s = c->stats_recipe.scaling;
@@ -224,6 +198,7 @@ static f8_status read_options(f8_compilation *c, f8_diag *diag)
 {
     const fp8c_compile_options *o = c->o;
     f8_options *out = &c->unit.options;
+    F8_TRY(f8_options_check(o, diag));
     F8_TRY(f8_recipe_parse(o->recipe ? o->recipe : "bf16", F8_NOWHERE, &c->recipe, diag));
     out->target = c->program->target;
     out->recipe = &c->recipe;
@@ -242,8 +217,6 @@ static f8_status read_options(f8_compilation *c, f8_diag *diag)
     out->no_fuse = o->no_fuse;
     out->inference = o->inference;
     out->observe = o->observe;
-    if (o->observe && !o->inference)
-        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "observe is for programs with `inference`");
     F8_TRY(read_pair(o, out, diag));
     if (o->lr && !(o->lr > 0 && isfinite(o->lr)))
         return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "lr: %g is not a positive number", o->lr);

@@ -1,6 +1,7 @@
 /* Compiling ahead of time into a .f8x file: see fp8c.h and package.h. */
 #include <string.h>
 
+#include "frontend/options.h"
 #include "frontend/target.h"
 
 /* ---- options ---- */
@@ -23,11 +24,7 @@ static f8_status check_options(const fp8c_compile_options *o, size_t n, f8_diag 
             return f8_fail(
                 diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
                 "target reference interprets the module: it has no code to write into a file");
-        if (o[i].keep || o[i].print_after || o[i].plan_only || o[i].listings || o[i].text_only ||
-            o[i].external || o[i].stats || o[i].dump || o[i].witness)
-            return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
-                           "a file can't have keep, print_after, plan_only, listings, text_only, "
-                           "external, stats, dump or witness");
+        F8_TRY(f8_options_check_file(&o[i], diag));
         for (size_t k = 0; k < i; k++)
             if (!strcmp(plain_name(o[k].target), name))
                 return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "target %s is given twice", name);

@@ -1,6 +1,8 @@
 /* What a program keeps of its module's text and options: see source.h. */
 #include "frontend/source.h"
 
+#include "frontend/options.h"
+
 #include <string.h>
 
 static f8_status keep_bounds(fp8c_program *p, const f8_module *m, f8_diag *diag)
@@ -44,38 +46,6 @@ static void keep_rules(f8_source *to, const f8_module *m, f8_arena *arena)
     }
 }
 
-/* The strings of the options to copy. keep_options drops print_after and values. */
-static const size_t option_string[] = {
-    offsetof(fp8c_compile_options, target),       offsetof(fp8c_compile_options, recipe),
-    offsetof(fp8c_compile_options, keep),         offsetof(fp8c_compile_options, attention),
-    offsetof(fp8c_compile_options, stored),       offsetof(fp8c_compile_options, checkpoint),
-    offsetof(fp8c_compile_options, recompute),    offsetof(fp8c_compile_options, cotangents),
-    offsetof(fp8c_compile_options, gradients_of), offsetof(fp8c_compile_options, external),
-    offsetof(fp8c_compile_options, stats),        offsetof(fp8c_compile_options, stats_recipe),
-    offsetof(fp8c_compile_options, reduce_dtype), offsetof(fp8c_compile_options, reduce_at),
-    offsetof(fp8c_compile_options, reduce_order), offsetof(fp8c_compile_options, dump),
-    offsetof(fp8c_compile_options, frozen),
-};
-
-/* Copy the options without pointers that the caller may free later, and without what only a first
- * compile needs: where to print to, the calibration, the values of a file. */
-static void keep_options(fp8c_compile_options *own, const fp8c_compile_options *o, f8_arena *arena)
-{
-    *own = *o;
-    for (size_t i = 0; i < sizeof option_string / sizeof *option_string; i++) {
-        const char **s = (const char **)((char *)own + option_string[i]);
-        *s = f8_arena_strdup(arena, *s);
-    }
-    own->print_after = own->values = NULL;
-    own->write = NULL;
-    own->calibration = NULL;
-    fp8c_stored_as *list = F8_NEW_ARRAY(arena, fp8c_stored_as, o->n_stored_weights);
-    for (size_t i = 0; list && i < o->n_stored_weights; i++)
-        list[i] = (fp8c_stored_as){f8_arena_strdup(arena, o->stored_weights[i].name),
-                                   f8_arena_strdup(arena, o->stored_weights[i].recipe)};
-    own->stored_weights = list;
-}
-
 static void keep_chosen(f8_compile_request *own, const f8_compile_request *from, f8_arena *arena)
 {
     f8_trial *chosen = F8_NEW_ARRAY(arena, f8_trial, from->n_chosen);
@@ -112,7 +82,7 @@ f8_status f8_source_keep(fp8c_program *p, const fp8c_module *m, const f8_compile
             dim[to->n_dims++] =
                 (f8_dim_override){f8_arena_strdup(arena, m->ir->dim[i].name), m->ir->dim[i].value};
     keep_rules(to, m->ir, arena);
-    keep_options(&to->request.o, &request->o, arena);
+    f8_options_keep(&to->request.o, &request->o, arena);
     keep_chosen(&to->request, request, arena);
     p->bounds.source = to;
     return f8_arena_status(arena, diag);

@@ -1,7 +1,4 @@
-/* What the ranks were started with: see cmd_agree.h.
- *
- * Another value of most options would make a rank do other exchanges than the others, and all would
- * wait for ever. So all options are compared that are not listed here. */
+/* What the ranks were started with: see cmd_agree.h. */
 #include "frontend/cli/cmd_agree.h"
 
 #include <stdlib.h>
@@ -10,36 +7,17 @@
 #include "frontend/cli/cmd_options.h"
 #include "ir/base/hash.h"
 
-/* Whether ranks may differ in an option: it says where a rank runs, what it prints or where its
- * data lie, which are compared themselves. */
-static bool is_own(int at)
-{
-    switch (at) {
-    case CLI_AT_threads:
-    case CLI_AT_device:
-    case CLI_AT_verbose:
-    case CLI_AT_profile:
-    case CLI_AT_comm:
-    case CLI_AT_rank_timeout:
-    case CLI_AT_json:        /* rank 0's alone */
-    case CLI_AT_write_rules: /* too */
-    case CLI_AT_data:
-    case CLI_AT_batches:
-    case CLI_AT_validation: return true;
-    default: return !(cli_options[at].on & ON_TRAIN);
-    }
-}
-
 /* The hash of each option's value; false: out of memory. */
 static bool hash_options(const cli *c, f8_hash hash[CLI_N_OPTIONS])
 {
     for (int at = 0; at < CLI_N_OPTIONS; at++) {
-        json_t *value = is_own(at) ? NULL : cli_option_json(c, at);
+        const bool alike = cli_options[at].ranks == RANKS_ALIKE;
+        json_t *value = alike ? cli_option_json(c, at) : NULL;
         char *text = value ? json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT) : NULL;
         hash[at] = text ? f8_hash_bytes(text, strlen(text)) : (f8_hash){0, 0};
         json_decref(value);
         free(text);
-        if (!is_own(at) && !text)
+        if (alike && !text)
             return false;
     }
     return true;

@@ -7,7 +7,7 @@
  * linears as FP8 codes, each with its scales (passes/scale/serve.c names them), and more metadata:
  *     fp8c.stored     JSON, {"WEIGHT": "block {pow2 = true}", ...}: recipe of each stored weight
  *     fp8c.export     the recipe that was given to export
- *     fp8c.rules      JSON, [RULE, ...]: what --rule and --bf16-layers gave
+ *     fp8c.rules      JSON, [RULE, ...]: what --rule gave
  *     fp8c.library    the version of fp8c that wrote the file
  *
  * Weights of others are read too: frontend/checkpoint/README.md, "Weights of others". */

@@ -17,11 +17,39 @@ const cli_command cli_commands[] = {
         {NULL, NULL, NULL, 0},
 };
 
-const cli_option cli_options[] = {
-#define OPTION(field, name, argument, kind, on, help) {name, argument, help, on},
-    CLI_OPTIONS(OPTION) CLI_MORE_OPTIONS(OPTION)
+/* A row says how an option of train goes on and what ranks have of it, and of no other option. */
+#define OPTION(field, name, argument, kind, on, sets, goes_on, ranks, unused, help)                \
+    _Static_assert(((on) & ON_TRAIN) != 0                                                          \
+                       ? (int)(goes_on) != NOT_TRAIN && (int)(ranks) != NOT_TRAIN                  \
+                       : (int)(goes_on) == NOT_TRAIN && (int)(ranks) == NOT_TRAIN,                 \
+                   "the columns of " #field " in options.def");
+#define OTHER_HELP(field, name, argument, on, help)
+#include "frontend/cli/options.def"
 #undef OPTION
-        {NULL, NULL, NULL, 0},
+#undef OTHER_HELP
+
+#define ALSO , .also =
+const cli_option cli_options[] = {
+#define OPTION(field, names, arg, kind, commands, sets, resume, between, ways, text)               \
+    {.name = names,                                                                                \
+     .argument = arg,                                                                              \
+     .help = text,                                                                                 \
+     .at = CLI_AT_##field,                                                                         \
+     .on = commands,                                                                               \
+     .goes_on = resume,                                                                            \
+     .ranks = between,                                                                             \
+     .unused = ways},
+#define OTHER_HELP(field, names, arg, commands, text)
+#include "frontend/cli/options.def"
+#undef OPTION
+#undef OTHER_HELP
+#define OPTION(field, names, arg, kind, commands, sets, resume, between, ways, text)
+#define OTHER_HELP(field, names, arg, commands, text)                                              \
+    {.name = names, .argument = arg, .help = text, .at = CLI_AT_##field, .on = commands},
+#include "frontend/cli/options.def"
+#undef OPTION
+#undef OTHER_HELP
+    {.name = NULL},
 };
 
 const cli_command *cli_find_command(const char *name)
@@ -140,21 +168,10 @@ int cli_read_recipes(cli *c)
     return code;
 }
 
-const char *cli_rule(const cli *c, size_t index, char *buf, size_t size)
-{
-    if (c->rules.rule[index].text)
-        return c->rules.rule[index].text;
-    snprintf(buf, size, "layers %" PRId64 ", %" PRId64 " = bf16", c->rules.rule[index].first,
-             c->rules.rule[index].last);
-    return buf;
-}
-
 static fp8c_status add_rules(const cli *c, fp8c_module *module)
 {
     for (size_t i = 0; i < c->rules.n; i++) {
-        char layers[80];
-        const fp8c_status status = fp8c_module_rule(module, cli_rule(c, i, layers, sizeof layers),
-                                                    c->rules.rule[i].origin);
+        const fp8c_status status = fp8c_module_rule(module, c->rules.text[i], "--rule");
         if (status != FP8C_OK)
             return status;
     }
@@ -213,33 +230,21 @@ void cli_note_steps(const cli *c)
 
 fp8c_compile_options cli_compile_options(const cli *c, const char *recipe)
 {
-    return (fp8c_compile_options){
-        .struct_size = sizeof(fp8c_compile_options),
-        .target = c->target,
-        .recipe = recipe,
-        .threads = c->threads,
-        .no_fuse = c->no_fuse,
-        .profile = c->profile,
-        .lr = c->lr,
-        .device = c->device,
-        .attention = c->attention,
-        .memory_bytes = c->memory.bytes,
-        .memory_share = c->memory.share,
-        .checkpoint = c->checkpoint,
-        .recompute = c->recompute,
-        .inference = c->inference,
-        .stats = c->stats,
-        .stats_recipe = c->stats_recipe,
-        .dump = c->dump,
-        .ranks = c->n_ranks,
-        .zero = c->zero,
-        .reduce_dtype = c->reduce_dtype,
-        .reduce_at = c->reduce_at,
-        .reduce_order = c->reduce_order,
-        .optimizer_steps = c->steps      ? c->steps
-                           : needs_steps ? CLI_STEPS
-                                         : 0,
-    };
+    fp8c_compile_options options = {.struct_size = sizeof options, .recipe = recipe};
+#define SETS(field) options.field = c->field;
+#define SETS_MEMORY(field)                                                                         \
+    options.memory_bytes = c->field.bytes;                                                         \
+    options.memory_share = c->field.share;
+#define SETS_RANKS(field) options.ranks = c->field;
+#define SETS_STEPS(field)                                                                          \
+    options.optimizer_steps = c->field ? c->field : needs_steps ? CLI_STEPS : 0;
+#define SETS_NOTHING(field)
+#define OPTION(field, name, argument, kind, on, sets, goes_on, ranks, unused, help) sets(field)
+#define OTHER_HELP(field, name, argument, on, help)
+#include "frontend/cli/options.def"
+#undef OPTION
+#undef OTHER_HELP
+    return options;
 }
 
 fp8c_compile_options cli_listing_options(const cli *c, const char *recipe)

@@ -95,7 +95,7 @@ static void bash(void)
          "  case $before in");
     for (const cli_option *o = cli_options; o->name; o++)
         if (o->argument)
-            bash_argument(o->name, o->argument);
+            bash_argument(o->name, o->argument); /* one with two names has none */
     puts("  esac\n"
          "  case $command in");
     for (const cli_command *c = cli_commands; c->name; c++) {
@@ -103,7 +103,7 @@ static void bash(void)
         printf("    %s) options='--help", c->name);
         for (const cli_option *o = cli_options; o->name; o++)
             if (o->on & c->bit)
-                printf(" %s", o->name);
+                printf(" %s%s%s", o->name, o->also ? " " : "", o->also ? o->also : "");
         const values v = values_of(c->operand, words, sizeof words);
         printf("' operand='%s' ;;\n", v == FILES ? "FILE" : v == WORDS ? words : "");
     }
@@ -147,6 +147,17 @@ static void zsh_argument(const char *argument)
     }
 }
 
+static void zsh_option(const cli_option *o, const char *name)
+{
+    char help[CLI_HELP_TEXT];
+    printf(" \\\n  '*%s[", name);
+    zsh_text(cli_option_help(o, help));
+    putchar(']');
+    if (o->argument)
+        zsh_argument(o->argument);
+    putchar('\'');
+}
+
 static void zsh(void)
 {
     puts("#compdef fp8c\n"
@@ -169,15 +180,10 @@ static void zsh(void)
     for (const cli_command *c = cli_commands; c->name; c++) {
         printf("%s) _arguments '--help[its options]'", c->name);
         for (const cli_option *o = cli_options; o->name; o++) {
-            if (!(o->on & c->bit))
-                continue;
-            printf(" \\\n  '*%s[", o->name);
-            char help[CLI_HELP_TEXT];
-            zsh_text(cli_option_help(o, help));
-            putchar(']');
-            if (o->argument)
-                zsh_argument(o->argument);
-            putchar('\'');
+            if (o->on & c->bit)
+                zsh_option(o, o->name);
+            if (o->on & c->bit && o->also)
+                zsh_option(o, o->also);
         }
         if (c->operand) {
             fputs(strstr(c->operand, "...") ? " \\\n  '*" : " \\\n  '1", stdout);
@@ -201,12 +207,20 @@ static void fish_text(const char *s)
             putchar(*s);
 }
 
+static void fish_name(const char *name)
+{
+    const bool is_long = name[1] == '-';
+    printf(" -%c '%s'", is_long ? 'l' : 's', name + 1 + is_long);
+}
+
 static void fish_option(const cli_command *c, const cli_option *o)
 {
     char words[WORDS_ROOM], help[CLI_HELP_TEXT];
-    const bool is_long = o->name[1] == '-';
-    printf("complete -c fp8c -n '__fish_seen_subcommand_from %s' -%c '%s' -d '", c->name,
-           is_long ? 'l' : 's', o->name + 1 + is_long);
+    printf("complete -c fp8c -n '__fish_seen_subcommand_from %s'", c->name);
+    fish_name(o->name);
+    if (o->also)
+        fish_name(o->also);
+    fputs(" -d '", stdout);
     fish_text(cli_option_help(o, help));
     putchar('\'');
     switch (values_of(o->argument, words, sizeof words)) {

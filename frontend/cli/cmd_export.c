@@ -129,10 +129,8 @@ static json_t *stored_weights(const export *e)
 static json_t *rules(const cli *c)
 {
     json_t *all = json_array();
-    for (size_t i = 0; i < c->rules.n; i++) {
-        char text[80];
-        json_array_append_new(all, json_string(cli_rule(c, i, text, sizeof text)));
-    }
+    for (size_t i = 0; i < c->rules.n; i++)
+        json_array_append_new(all, json_string(c->rules.text[i]));
     return all;
 }
 

@@ -30,51 +30,6 @@ bool cli_folder_refused(const cli *c)
     return true;
 }
 
-/* What an option does when a run goes on. OWN: it is of one command. FREE: it changes no bit, or
- * like --steps is asked to. All others are kept. */
-typedef enum fate { KEPT, FREE, OWN } fate;
-
-static fate fate_of(int at)
-{
-    switch (at) {
-    case CLI_AT_run:
-    case CLI_AT_resume:
-    case CLI_AT_stop_at:
-    case CLI_AT_json:
-    case CLI_AT_save:
-    case CLI_AT_save_state:
-    case CLI_AT_profile:
-    case CLI_AT_verbose:
-    case CLI_AT_write_rules:
-    case CLI_AT_comm:    /* how this command was started */
-    case CLI_AT_compare: /* a folder has one run */
-    case CLI_AT_seeds: return OWN;
-    case CLI_AT_steps:
-    case CLI_AT_save_every:
-    case CLI_AT_keep:
-    case CLI_AT_checksum_every:
-    case CLI_AT_guard:
-    case CLI_AT_fingerprint_every:
-    case CLI_AT_eval_every:
-    case CLI_AT_stats:
-    case CLI_AT_every:
-    case CLI_AT_stats_recipe:
-    case CLI_AT_dump:
-    case CLI_AT_dump_steps:
-    case CLI_AT_threads:
-    case CLI_AT_memory:
-    case CLI_AT_checkpoint:
-    case CLI_AT_recompute:
-    case CLI_AT_no_fuse:
-    case CLI_AT_device:
-    case CLI_AT_check_ranks:
-    case CLI_AT_rank_timeout:
-    case CLI_AT_zero:
-    case CLI_AT_recipe: return FREE;
-    default: return KEPT;
-    }
-}
-
 /* Says that an option differs from what the run has. */
 static bool refuse(const cli_folder *f, const char *name, const json_t *now, const json_t *before)
 {
@@ -103,7 +58,8 @@ static bool merge(const cli_folder *f, cli *c, int at, const json_t *all)
         return false;
     }
     json_t *now = cli_option_json(c, at);
-    const bool ok = fate_of(at) == FREE || json_equal(now, before) || refuse(f, name, now, before);
+    const bool ok = cli_options[at].goes_on == RUN_FREE || json_equal(now, before) ||
+                    refuse(f, name, now, before);
     json_decref(now);
     return ok;
 }
@@ -155,7 +111,8 @@ static bool take_options(cli_folder *f, cli *c)
     /* a copy: run.json's own values change as the run goes on */
     const json_t *all = f->options = json_deep_copy(json_object_get(f->run.info, "resolved"));
     for (int at = 0; at < CLI_N_OPTIONS; at++)
-        if (cli_options[at].on & ON_TRAIN && fate_of(at) != OWN && !merge(f, c, at, all))
+        if ((cli_options[at].goes_on == RUN_KEPT || cli_options[at].goes_on == RUN_FREE) &&
+            !merge(f, c, at, all))
             return false;
     f->steps = json_integer_value(json_object_get(all, "--steps"));
     take_text(f, c);
@@ -459,7 +416,7 @@ static bool update(cli_folder *f, const cli *c, const fp8c_program *program, boo
                              "ranks", (json_int_t)ranks_of(c), "changed", (int)is_changed(f, c));
     bool ok = !json_array_append_new(json_object_get(info, "resumed"), mark);
     for (int at = 0; at < CLI_N_OPTIONS; at++)
-        if (cli_options[at].on & ON_TRAIN && fate_of(at) == FREE)
+        if (cli_options[at].goes_on == RUN_FREE)
             ok = ok && !json_object_set_new(all, cli_option_name(at), cli_option_json(c, at));
     ok = ok && !json_object_set_new(info, "recipe", json_string(c->recipe)) &&
          !json_object_set_new(info, "ranks", json_integer(ranks_of(c)));

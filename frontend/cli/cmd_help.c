@@ -14,23 +14,31 @@ void cli_help(FILE *to)
     fputs("\n`fp8c COMMAND --help` lists its options. `fp8c --version` prints the version.\n", to);
 }
 
+enum { LEFT = 48 };
+
+/* "-v, --verbose", "--steps N". */
+static const char *left(const cli_option *o, char text[LEFT])
+{
+    snprintf(text, LEFT, "%s%s%s%s%s", o->name, o->also ? ", " : "", o->also ? o->also : "",
+             o->argument ? " " : "", o->argument ? o->argument : "");
+    return text;
+}
+
 void cli_help_command(const cli_command *command)
 {
     int width = 0;
     printf("usage: fp8c %s%s%s [OPTION ...]\n%s\n\n", command->name, command->operand ? " " : "",
            command->operand ? command->operand : "", command->help);
     for (const cli_option *o = cli_options; o->name; o++) {
-        const int n = (int)strlen(o->name) + (o->argument ? 1 + (int)strlen(o->argument) : 0);
+        char text[LEFT];
+        const int n = (int)strlen(left(o, text));
         if (o->on & command->bit && n > width)
             width = n;
     }
     for (const cli_option *o = cli_options; o->name; o++) {
-        char left[40], help[CLI_HELP_TEXT];
-        if (!(o->on & command->bit))
-            continue;
-        snprintf(left, sizeof left, "%s%s%s", o->name, o->argument ? " " : "",
-                 o->argument ? o->argument : "");
-        printf("  %-*s  %s\n", width, left, cli_option_help(o, help));
+        char text[LEFT], help[CLI_HELP_TEXT];
+        if (o->on & command->bit)
+            printf("  %-*s  %s\n", width, left(o, text), cli_option_help(o, help));
     }
 }
 

@@ -27,11 +27,15 @@ static void line(const char *s)
     putchar('\n');
 }
 
-/* "--name" in bold, followed by its argument in italics. */
+/* "-n, --name" in bold, followed by its argument in italics. */
 static void option_name(const cli_option *o)
 {
     fputs(o->argument ? ".BI \"" : ".B \"", stdout);
     text(o->name);
+    if (o->also) {
+        fputs(", ", stdout);
+        text(o->also);
+    }
     if (o->argument) {
         fputs(" \" \"", stdout);
         text(o->argument);

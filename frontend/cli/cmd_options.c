@@ -5,15 +5,14 @@
 
 /* ---- a value of each kind as JSON: null where there is none ---- */
 
-static json_t *from_TEXT(const cli *c, const cli_TEXT *v)
+static json_t *from_TEXT(const cli_TEXT *v)
 {
-    (void)c;
     return *v ? json_string(*v) : json_null();
 }
 
-static json_t *from_TOKENS(const cli *c, const cli_TOKENS *v)
+static json_t *from_TOKENS(const cli_TOKENS *v)
 {
-    return from_TEXT(c, v);
+    return from_TEXT(v);
 }
 
 static json_t *from_list(const char *const *text, size_t n)
@@ -27,112 +26,96 @@ static json_t *from_list(const char *const *text, size_t n)
     return list;
 }
 
-static json_t *from_TEXTS(const cli *c, const cli_TEXTS *v)
+static json_t *from_TEXTS(const cli_TEXTS *v)
 {
-    (void)c;
     return from_list(v->text, v->n);
 }
 
-static json_t *from_TENSORS(const cli *c, const cli_TENSORS *v)
+static json_t *from_TENSORS(const cli_TENSORS *v)
 {
-    return from_TEXTS(c, v);
+    return from_TEXTS(v);
 }
 
-static json_t *from_RECIPES(const cli *c, const cli_RECIPES *v)
+static json_t *from_RECIPES(const cli_RECIPES *v)
 {
-    (void)c;
     return from_list(v->text, v->n);
 }
 
-static json_t *from_COUNT(const cli *c, const cli_COUNT *v)
+static json_t *from_COUNT(const cli_COUNT *v)
 {
-    (void)c;
     return *v ? json_integer(*v) : json_null();
 }
 
-static json_t *from_THREADS(const cli *c, const cli_THREADS *v)
+static json_t *from_THREADS(const cli_THREADS *v)
 {
-    (void)c;
     return *v ? json_integer(*v) : json_null();
 }
 
-static json_t *from_RANKS(const cli *c, const cli_RANKS *v)
+static json_t *from_RANKS(const cli_RANKS *v)
 {
-    return from_THREADS(c, v);
+    return from_THREADS(v);
 }
 
-static json_t *from_STAGE(const cli *c, const cli_STAGE *v)
+static json_t *from_STAGE(const cli_STAGE *v)
 {
-    (void)c;
     return *v ? json_integer(*v < 0 ? 0 : *v) : json_null();
 }
 
-static json_t *from_PERIOD(const cli *c, const cli_PERIOD *v)
+static json_t *from_PERIOD(const cli_PERIOD *v)
 {
-    return from_STAGE(c, v);
+    return from_STAGE(v);
 }
 
-static json_t *from_LEVEL(const cli *c, const cli_LEVEL *v)
+static json_t *from_LEVEL(const cli_LEVEL *v)
 {
-    return from_THREADS(c, v);
+    return from_THREADS(v);
 }
 
-static json_t *from_ORDINAL(const cli *c, const cli_ORDINAL *v)
+static json_t *from_ORDINAL(const cli_ORDINAL *v)
 {
-    (void)c;
     return json_integer(*v);
 }
 
-static json_t *from_SEED(const cli *c, const cli_SEED *v)
+static json_t *from_SEED(const cli_SEED *v)
 {
-    (void)c;
     return json_integer((json_int_t)*v);
 }
 
-static json_t *from_NUMBER(const cli *c, const cli_NUMBER *v)
+static json_t *from_NUMBER(const cli_NUMBER *v)
 {
-    (void)c;
     return *v > 0 ? json_real(*v) : json_null();
 }
 
-static json_t *from_FLAG(const cli *c, const cli_FLAG *v)
+static json_t *from_FLAG(const cli_FLAG *v)
 {
-    (void)c;
     return json_boolean(*v);
 }
 
 /* Bytes are an integer, a share is a real number. */
-static json_t *from_MEMORY(const cli *c, const cli_MEMORY *v)
+static json_t *from_MEMORY(const cli_MEMORY *v)
 {
-    (void)c;
     return v->bytes ? json_integer(v->bytes) : v->share > 0 ? json_real(v->share) : json_null();
 }
 
-static json_t *from_SHARES(const cli *c, const cli_SHARES *v)
+static json_t *from_SHARES(const cli_SHARES *v)
 {
-    (void)c;
     json_t *list = v->n ? json_array() : json_null();
     for (size_t i = 0; i < v->n; i++)
         json_array_append_new(list, json_real(v->share[i]));
     return list;
 }
 
-static json_t *from_DIM(const cli *c, const cli_DIM *v)
+static json_t *from_DIM(const cli_DIM *v)
 {
-    (void)c;
     json_t *dims = v->n ? json_object() : json_null();
     for (size_t i = 0; i < v->n; i++)
         json_object_set_new(dims, v->dim[i].name, json_integer(v->dim[i].value));
     return dims;
 }
 
-static json_t *from_RULE(const cli *c, const cli_RULE *v)
+static json_t *from_RULE(const cli_RULE *v)
 {
-    char text[80];
-    json_t *rules = v->n ? json_array() : json_null();
-    for (size_t i = 0; i < v->n; i++)
-        json_array_append_new(rules, json_string(cli_rule(c, i, text, sizeof text)));
-    return rules;
+    return from_list(v->text, v->n);
 }
 
 /* ---- and back ---- */
@@ -266,15 +249,7 @@ static bool to_DIM(cli_DIM *to, const json_t *v)
 
 static bool to_RULE(cli_RULE *to, const json_t *v)
 {
-    const bool ok = json_is_array(v) && json_array_size(v) <= CLI_MAX_RULES;
-    *to = (cli_RULE){0};
-    for (; ok && to->n < json_array_size(v); to->n++) {
-        to->rule[to->n].origin = "--rule";
-        to->rule[to->n].text = json_string_value(json_array_get(v, to->n));
-        if (!to->rule[to->n].text)
-            return false;
-    }
-    return ok;
+    return to_list(to->text, &to->n, CLI_MAX_RULES, v);
 }
 
 /* ---- by the table ---- */
@@ -282,10 +257,12 @@ static bool to_RULE(cli_RULE *to, const json_t *v)
 json_t *cli_option_json(const cli *c, int at)
 {
     switch (at) {
-#define OPTION(field, name, argument, kind, on, help)                                              \
-    case CLI_AT_##field: return from_##kind(c, &c->field);
-        CLI_OPTIONS(OPTION)
+#define OPTION(field, name, argument, kind, on, sets, goes_on, ranks, unused, help)                \
+    case CLI_AT_##field: return from_##kind(&c->field);
+#define OTHER_HELP(field, name, argument, on, help)
+#include "frontend/cli/options.def"
 #undef OPTION
+#undef OTHER_HELP
     default: return NULL;
     }
 }
@@ -293,10 +270,12 @@ json_t *cli_option_json(const cli *c, int at)
 bool cli_option_set(cli *c, int at, const json_t *value)
 {
     switch (at) {
-#define OPTION(field, name, argument, kind, on, help)                                              \
+#define OPTION(field, name, argument, kind, on, sets, goes_on, ranks, unused, help)                \
     case CLI_AT_##field: return to_##kind(&c->field, value);
-        CLI_OPTIONS(OPTION)
+#define OTHER_HELP(field, name, argument, on, help)
+#include "frontend/cli/options.def"
 #undef OPTION
+#undef OTHER_HELP
     default: return false;
     }
 }

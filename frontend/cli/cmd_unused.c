@@ -4,9 +4,6 @@
 
 #include "frontend/cli/cmd_calibrate.h"
 
-enum { MOST = 20 };
-#define AT(field) (CLI_AT_##field + 1)
-
 /* ---- ways to work ---- */
 
 static bool prints_text(const cli *c)
@@ -90,72 +87,38 @@ static bool prints_man(const cli *c)
     return c->man && c->file;
 }
 
-/* ---- what each does not use ---- */
+/* ---- who does not use an option then ---- */
 
 static const struct {
+    int way; /* of the column `unused` in options.def */
     int on;
     bool (*when)(const cli *c);
     const char *who;
-    int option[MOST + 1]; /* AT of each, then 0 */
-} unused[] = {
-    {ON_PRINT,
-     prints_text,
-     "without --print-after, print",
-     {AT(recipe), AT(target), AT(attention), AT(device), AT(memory), AT(checkpoint), AT(recompute),
-      AT(no_fuse), AT(steps)}},
-    {ON_TRAIN | ON_EXPLAIN,
-     without_auto,
-     "without --recipe auto, it",
-     {AT(calibrate), AT(budget), AT(write_rules)}},
-    {ON_TRAIN,
-     without_folder,
-     "without --run and --resume, train",
-     {AT(stop_at), AT(save_every), AT(keep), AT(checksum_every), AT(fingerprint_every),
-      AT(dump), AT(dump_steps)}},
-    {ON_TRAIN, without_records, "without --json, --run and --resume, train", {AT(stats)}},
-    {ON_EXPLAIN,
-     without_auto,
-     "without --recipe auto, explain",
-     {AT(data), AT(tokens), AT(batches), AT(seed)}},
-    {ON_DATA, takes_rows, "with --batch, it", {AT(data), AT(tokens)}},
-    {ON_COMPILE, compiles_kernels, "without -o NAME.f8x, compile", {AT(values)}},
-    {ON_COMPILE, infers, "with --inference, compile", {AT(steps)}},
-    {ON_RUN,
-     runs_file,
-     "with a compiled file, run",
-     {AT(recipe), AT(rules), AT(attention), AT(steps)}},
-    {ON_RUN, never_updates, "without the function update, run", {AT(steps)}},
-    {ON_TUNE,
-     tunes_gemm,
-     "with --gemm, tune",
-     {AT(recipe), AT(rules), AT(attention), AT(memory), AT(checkpoint), AT(recompute), AT(no_fuse),
-      AT(only), AT(dims)}},
-    {ON_TUNE,
-     moves_rows,
-     "with --export, --import and --merge, tune",
-     {AT(recipe), AT(rules), AT(target), AT(attention), AT(device), AT(memory), AT(checkpoint),
-      AT(recompute), AT(no_fuse), AT(only), AT(dims), AT(threads), AT(json), AT(time), AT(runs),
-      AT(same_bits), AT(again)}},
-    {ON_TARGET | ON_TUNE, without_gpu, "a --target that is no GPU", {AT(device)}},
-    {ON_DOCTOR, only_looks, "without --burn, doctor", {AT(threads)}},
-    {ON_HELP, prints_man, "with a COMMAND, help", {AT(man)}},
+} ways[] = {
+    {PRINTS_TEXT, ON_PRINT, prints_text, "without --print-after, print"},
+    {NO_AUTO, ON_TRAIN | ON_EXPLAIN, without_auto, "without --recipe auto, it"},
+    {NO_FOLDER, ON_TRAIN, without_folder, "without --run and --resume, train"},
+    {NO_RECORDS, ON_TRAIN, without_records, "without --json, --run and --resume, train"},
+    {EXPLAINS_WITHOUT_AUTO, ON_EXPLAIN, without_auto, "without --recipe auto, explain"},
+    {TAKES_ROWS, ON_DATA, takes_rows, "with --batch, it"},
+    {COMPILES_KERNELS, ON_COMPILE, compiles_kernels, "without -o NAME.f8x, compile"},
+    {INFERS, ON_COMPILE, infers, "with --inference, compile"},
+    {RUNS_FILE, ON_RUN, runs_file, "with a compiled file, run"},
+    {NEVER_UPDATES, ON_RUN, never_updates, "without the function update, run"},
+    {TUNES_GEMM, ON_TUNE, tunes_gemm, "with --gemm, tune"},
+    {MOVES_ROWS, ON_TUNE, moves_rows, "with --export, --import and --merge, tune"},
+    {NO_GPU, ON_TARGET | ON_TUNE, without_gpu, "a --target that is no GPU"},
+    {ONLY_LOOKS, ON_DOCTOR, only_looks, "without --burn, doctor"},
+    {PRINTS_MAN, ON_HELP, prints_man, "with a COMMAND, help"},
 };
-
-/* Whether a list has the option. */
-static bool lists(const int *list, int at)
-{
-    while (*list && *list != at + 1)
-        list++;
-    return *list != 0;
-}
 
 bool cli_refuses_unused(const cli *c, int bit)
 {
-    for (size_t i = 0; i < sizeof unused / sizeof *unused; i++)
-        for (int at = 0; at < CLI_N_OPTIONS && unused[i].on & bit; at++)
-            if (c->given[at] && lists(unused[i].option, at) && unused[i].when(c)) {
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++)
+        for (int at = 0; at < CLI_N_OPTIONS && ways[i].on & bit; at++)
+            if (c->given[at] && cli_options[at].unused & ways[i].way && ways[i].when(c)) {
                 fprintf(stderr, "fp8c %s: %s does not use '%s'; see fp8c %s --help\n", c->command,
-                        unused[i].who, c->given[at], c->command);
+                        ways[i].who, c->given[at], c->command);
                 return true;
             }
     return false;

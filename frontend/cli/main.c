@@ -211,25 +211,21 @@ static bool set_RULE(cli_RULE *to, const char *text)
 {
     if (!*text || !has_room(to->n, CLI_MAX_RULES))
         return false;
-    to->rule[to->n].origin = "--rule";
-    to->rule[to->n++].text = text;
+    to->text[to->n++] = text;
     return true;
 }
 
-/* FIRST,LAST */
-static bool set_LAYERS(cli_LAYERS *to, const char *text)
+static bool set_option(cli *c, int at, char *text)
 {
-    char *comma, *end;
-    errno = 0;
-    const long long first = strtoll(text, &comma, 10);
-    const long long last = *comma == ',' ? strtoll(comma + 1, &end, 10) : -1;
-    if (errno || comma == text || *comma != ',' || end == comma + 1 || *end || first < 0 ||
-        last < 0 || !has_room(to->n, CLI_MAX_RULES))
-        return false;
-    to->rule[to->n].origin = "--bf16-layers";
-    to->rule[to->n].first = first;
-    to->rule[to->n++].last = last;
-    return true;
+    switch (at) {
+#define OPTION(field, name, argument, kind, on, sets, goes_on, ranks, unused, help)                \
+    case CLI_AT_##field: return set_##kind(&c->field, text);
+#define OTHER_HELP(field, name, argument, on, help)
+#include "frontend/cli/options.def"
+#undef OPTION
+#undef OTHER_HELP
+    default: return false;
+    }
 }
 
 /* ---- parsing ---- */
@@ -241,37 +237,61 @@ static int usage(const char *command, const char *what, const char *word)
     return CLI_USAGE;
 }
 
+/* What a word has behind the name of an option: "", "=VALUE", or of a short option with an argument
+ * VALUE. NULL: the word is another option, or there is no such name. */
+static char *behind(char *word, const char *name, bool argument)
+{
+    const size_t n = name ? strlen(name) : 0;
+    if (!name || strncmp(word, name, n))
+        return NULL;
+    const bool is_short = name[1] != '-';
+    return !word[n] || (argument && (word[n] == '=' || is_short)) ? word + n : NULL;
+}
+
+/* Gives the option its value: the rest of the word, or the next word, to which *i moves then. */
+static int take_value(cli *c, const cli_option *o, const char *name, char *rest, char **argv,
+                      int argc, int *i)
+{
+    char what[64];
+    if (o->argument && !*rest && *i + 1 >= argc)
+        return usage(c->command, "an argument is missing for", name);
+    char *value = !o->argument ? argv[*i] : !*rest ? argv[++*i] : rest + (*rest == '=');
+    c->given[o->at] = name;
+    errno = 0;
+    if (set_option(c, o->at, value))
+        return CLI_DONE;
+    snprintf(what, sizeof what, "%s for %s:", errno == E2BIG ? "one too many" : "bad value", name);
+    return usage(c->command, what, value);
+}
+
+/* An option of older versions: the message has the rule to write. `next` may be NULL. */
+static int no_bf16_layers(const cli *c, const char *word, const char *next)
+{
+    const char *equals = strchr(word, '='), *value = equals ? equals + 1 : next ? next : "";
+    char first[16] = "FIRST", last[16] = "LAST";
+    if (sscanf(value, "%15[0-9],%15[0-9]", first, last) != 2) {
+        strcpy(first, "FIRST");
+        strcpy(last, "LAST");
+    }
+    fprintf(stderr, "fp8c %s: no such option '%s': write --rule 'layers %s, %s = bf16'\n",
+            c->command, word, first, last);
+    return CLI_USAGE;
+}
+
 /* Reads one option at argv[*i]. Moves *i to its argument, if that is a word of its own. */
 static int parse_option(cli *c, int bit, char **argv, int argc, int *i)
 {
-    char *word = argv[*i];
-#define OPTION(field, name, argument, kind, on, help)                                              \
-    if (((on) & bit) && !strncmp(word, name, strlen(name))) {                                      \
-        char *rest = word + strlen(name), *value = NULL;                                           \
-        const char *arg = argument;                                                                \
-        const bool is_short = name[1] != '-';                                                      \
-        if (!arg && !*rest)                                                                        \
-            value = word;                                                                          \
-        else if (arg && !*rest && *i + 1 < argc)                                                   \
-            value = argv[++*i];                                                                    \
-        else if (arg && (*rest == '=' || (is_short && *rest)))                                     \
-            value = rest + (*rest == '=');                                                         \
-        else if (arg && !*rest)                                                                    \
-            return usage(c->command, "an argument is missing for", word);                          \
-        c->given[CLI_AT_##field] = name;                                                           \
-        errno = 0;                                                                                 \
-        if (value)                                                                                 \
-            return set_##kind(&c->field, value)                                                    \
-                       ? CLI_DONE                                                                  \
-                       : usage(c->command,                                                         \
-                               errno == E2BIG ? "one too many for " name ":"                       \
-                                              : "bad value for " name ":",                         \
-                               value);                                                             \
+    char *word = argv[*i], *rest;
+    for (const cli_option *o = cli_options; o->name; o++) {
+        if (!(o->on & bit))
+            continue;
+        if ((rest = behind(word, o->name, o->argument)))
+            return take_value(c, o, o->name, rest, argv, argc, i);
+        if ((rest = behind(word, o->also, o->argument)))
+            return take_value(c, o, o->also, rest, argv, argc, i);
     }
-    CLI_OPTIONS(OPTION)
-    CLI_MORE_OPTIONS(OPTION)
-#undef OPTION
-    return usage(c->command, "no such option", word);
+    return !strncmp(word, "--bf16-layers", 13) ? no_bf16_layers(c, word, argv[*i + 1])
+                                               : usage(c->command, "no such option", word);
 }
 
 static bool takes_several(const cli_command *command)
@@ -311,7 +331,7 @@ static int parse_command(cli *c, const cli_command *command, char **argv, int ar
     if (compiles && c->rules.n && c->recipe == cli_default_recipe && !c->compare.n && !c->resume)
         return usage(c->command,
                      "the default recipe, bf16, overrides all rules: give --recipe with",
-                     c->rules.rule[0].origin);
+                     c->given[CLI_AT_rules]);
     return cli_read_recipes(c);
 }
 

@@ -285,13 +285,13 @@ START_TEST(rules_that_fail)
     decided(p, "fc", "wgrad", "delayed", "recipe \"fc\" = auto (line 9)");
     fp8c_program_destroy(p);
 
-    ck_assert_int_eq(fp8c_module_rule(m, "layers 1, 1 = bf16", "--bf16-layers"), FP8C_OK);
+    ck_assert_int_eq(fp8c_module_rule(m, "layers 1, 1 = bf16", "--rule"), FP8C_OK);
     ck_assert_int_eq(fp8c_module_check(m), FP8C_ERR_INPUT);
     ck_assert_str_eq(fp8c_context_message(ctx),
-                     "tiny.f8: error: --bf16-layers: recipe layers: no linear of 'tiny' "
+                     "tiny.f8: error: --rule: recipe layers: no linear of 'tiny' "
                      "has a layer's number in its name");
     ck_assert_int_eq(fp8c_compile(m, &o, &p), FP8C_ERR_INPUT);
-    said(ctx, "tiny.f8: error: --bf16-layers: recipe layers: no linear of 'tiny'");
+    said(ctx, "tiny.f8: error: --rule: recipe layers: no linear of 'tiny'");
     fp8c_module_destroy(m);
 
     ck_assert_int_eq(fp8c_module_create(ctx, "m", &m),

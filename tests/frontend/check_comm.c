@@ -344,6 +344,65 @@ static int gather_other(void *user, const void *send, void *receive, size_t byte
     return failed;
 }
 
+/* What a rank shows the others first: the hash of its program. */
+static unsigned char shown[64];
+static int gather_shown(void *user, const void *send, void *receive, size_t bytes)
+{
+    ck_assert_uint_le(bytes, sizeof shown);
+    memcpy(shown, send, bytes);
+    gather_other(user, send, receive, bytes);
+    return 0;
+}
+
+static void show(fp8c_compile_options o, unsigned char out[sizeof shown])
+{
+    echo e = {.ranks = 2};
+    fp8c_comm comm = comm_of(&e, 0);
+    comm.all_gather = gather_shown;
+    fp8c_context *ctx = new_context();
+    fp8c_module *m = parse(ctx, model);
+    o.struct_size = sizeof o;
+    o.comm = &comm;
+    fp8c_program *p = compile(ctx, m, &o);
+    const int step = fp8c_program_function(p, "micro_step");
+    ck_assert_int_eq(fp8c_program_initialize(p, 1), FP8C_OK);
+    fill_batch(p, step);
+    memset(shown, 0, sizeof shown);
+    ck_assert_int_eq(fp8c_program_run(p, step), FP8C_ERR_INPUT);
+    memcpy(out, shown, sizeof shown);
+    fp8c_program_destroy(p);
+    fp8c_module_destroy(m);
+    fp8c_context_destroy(ctx);
+}
+
+/* Ranks compare the options that change bits, and no others; an option that is spelled out counts
+ * as the default that it is. */
+START_TEST(compared_options)
+{
+    static const struct {
+        fp8c_compile_options o;
+        bool same;
+    } with[] = {{{.recipe = "bf16"}, true},
+                {{.threads = 1}, true},
+                {{.profile = 1}, true},
+                {{.attention = "table"}, true},
+                {{.reduce_at = "micro_step"}, true},
+                {{.attention = "own"}, false},
+                {{.recipe = "f32"}, false},
+                {{.lr = 0.5}, false},
+                {{.optimizer_steps = 7}, false},
+                {{.zero = 1}, false},
+                {{.reduce_dtype = "bf16"}, false},
+                {{.reduce_at = "update"}, false}};
+    unsigned char plain[sizeof shown], other[sizeof shown];
+    show((fp8c_compile_options){0}, plain);
+    for (size_t i = 0; i < sizeof with / sizeof *with; i++) {
+        show(with[i].o, other);
+        ck_assert_msg(!memcmp(plain, other, sizeof plain) == with[i].same, "%zu", i);
+    }
+}
+END_TEST
+
 START_TEST(another_program)
 {
     echo e = {.ranks = 2};
@@ -491,6 +550,7 @@ Suite *f8_suite(void)
     tcase_add_test(c, other_ranks);
     tcase_add_test(c, failing);
     tcase_add_test(c, observed);
+    tcase_add_test(c, compared_options);
     tcase_add_test(c, another_program);
     tcase_add_test(c, files);
     tcase_add_test(c, tuning);

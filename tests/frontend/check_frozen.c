@@ -135,7 +135,7 @@ START_TEST(refused)
         const char *message;
     } bad[] = {
         {{.frozen = "up"}, "frozen needs `pair`"},
-        {{.pair = 1, .train_step = 1, .frozen = "up"}, "frozen is for a pair alone"},
+        {{.pair = 1, .train_step = 1, .frozen = "up"}, "`frozen` and `train_step` are both given"},
         {{.pair = 1, .frozen = "side"},
          "frozen: no parameter matches 'side'; they are: ln, up, bias, down"},
         {{.pair = 1, .frozen = "*"},

@@ -302,7 +302,8 @@ START_TEST(refused_options)
     refused(ctx, layer, &o, FP8C_ERR_UNSUPPORTED, "a pair takes no budget in bytes");
     o.memory_bytes = 0;
     o.inference = 1;
-    refused(ctx, layer, &o, FP8C_ERR_INPUT, "`pair` and `inference` are both given");
+    refused(ctx, layer, &o, FP8C_ERR_INPUT,
+            "`pair` and `inference` are both given: give one of them");
     o.inference = 0;
     o.keep = "*";
     refused(ctx, layer, &o, FP8C_ERR_INPUT, "keep names operands of micro_step");

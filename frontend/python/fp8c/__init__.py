@@ -23,7 +23,8 @@ from .errors import (CancelledError, Error, FileError, InputError, InternalError
                      OutOfMemoryError, UnsupportedError)
 from .lender import Lender
 from .module import Module
-from .options import compile_options, open_options
+from ._options import compile_options
+from .options import open_options
 from .program import INPUT, OUTPUT, Program, Saved
 from .records import Position
 from .tensors import Tensor, View, Views

@@ -220,23 +220,6 @@ class NcclOptions(Structure):
                 ("over", ptr), ("id", ptr), ("seconds", f64)]
 
 
-class CompileOptions(Structure):
-    _fields_ = [("struct_size", size), ("target", text), ("recipe", text), ("threads", i32),
-                ("no_fuse", i32), ("inference", i32), ("pair", i32), ("profile", i32), ("lr", f64),
-                ("optimizer_steps", i64), ("keep", text), ("print_after", text), ("write", WriteFn),
-                ("write_user", ptr), ("no_device", i32), ("device", i32), ("listings", i32),
-                ("text_only", i32), ("stream", ptr), ("device_alloc", DeviceAllocFn),
-                ("device_free", FreeFn), ("device_user", ptr), ("attention", text),
-                ("calibration", ptr), ("stored", text), ("stored_weights", ptr),
-                ("n_stored_weights", size), ("memory_bytes", i64), ("memory_share", f64),
-                ("checkpoint", text), ("recompute", text), ("plan_only", i32), ("values", text),
-                ("observe", i32), ("cotangents", text), ("gradients_of", text),
-                ("add_gradients", i32), ("train_step", i32), ("external", text), ("stats", text),
-                ("stats_recipe", text), ("dump", text), ("comm", ptr), ("ranks", i32),
-                ("zero", i32), ("reduce_dtype", text), ("reduce_at", text), ("reduce_order", text),
-                ("witness", i32), ("frozen", text)]
-
-
 class Trial(Structure):
     _fields_ = [("linear", text), ("role", text), ("m", i64), ("n", i64), ("k", i64),
                 ("winner", i32), ("reason", text), ("fixed", i32)]

@@ -7,7 +7,8 @@ from typing import Any
 from ._handle import Handle, Owner
 from ._native import lib
 from .module import Module
-from .options import compile_options, writer
+from ._options import compile_options
+from .options import writer
 from .program import Program
 from .records import Candidate, Trial, each
 

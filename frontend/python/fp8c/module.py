@@ -10,7 +10,8 @@ from ._handle import Handle
 from ._native import lib
 from .builder import Builder
 from .context import Context, default_context, encode
-from .options import compile_options, writer
+from ._options import CompileOptions, compile_options
+from .options import writer
 
 if TYPE_CHECKING:
     from .program import Program
@@ -114,6 +115,6 @@ class Module(Builder):
         """Compile for each of `options` and write a .f8x file, whole or not at all. Each of them
         is a mapping of options of `compile_options`."""
         made = [compile_options(**o) for o in options]
-        array = (h.CompileOptions * max(len(made), 1))(*[m.struct for m in made])
+        array = (CompileOptions * max(len(made), 1))(*[m.struct for m in made])
         handle = self._open()
         handle.check(lib.compile_file(handle.ptr, array, len(made), os.fsencode(path)))

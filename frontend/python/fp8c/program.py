@@ -12,7 +12,8 @@ from .context import Context, default_context, encode
 from .errors import raise_from
 from .figures import Figures
 from .module import Module
-from .options import Options, compile_options, open_options
+from ._options import compile_options
+from .options import Options, open_options
 from .records import Port, Witnessed, plain
 from .tensors import Tensor, Views
 from .variables import Variables, memory_of

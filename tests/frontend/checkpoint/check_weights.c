@@ -505,7 +505,7 @@ START_TEST(observes_wrong)
     fp8c_program *p;
     o.inference = 0;
     ck_assert_int_eq(fp8c_compile(l.m, &o, &p), FP8C_ERR_INPUT);
-    said(l.ctx, "observe is for programs with `inference`");
+    said(l.ctx, "observe needs `inference`");
     end(&l);
     end(&observer);
 }

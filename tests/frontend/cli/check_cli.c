@@ -61,8 +61,7 @@ START_TEST(help_and_version)
         const char *recipe;
         for (int k = 0; (recipe = fp8c_recipe_name(k)); k++)
             ck_assert_msg(strstr(r.out, recipe) != NULL, "%s: %s", commands[i], recipe);
-        ck_assert_ptr_nonnull(strstr(r.out, "\n  --rule RULE              "));
-        ck_assert_ptr_nonnull(strstr(r.out, "\n  --bf16-layers FIRST,LAST  "));
+        ck_assert_ptr_nonnull(strstr(r.out, "\n  --rule RULE  "));
     }
     ck_assert_ptr_nonnull(strstr(F8_CLI("train", "--help").out, "--save-state FILE"));
     ck_assert_ptr_null(strstr(F8_CLI("check", "--help").out, "--save-state FILE"));
@@ -107,10 +106,14 @@ START_TEST(wrong_usage)
     f8_cli_fails(
         F8_CLI("explain", GPT, "--rule", "\"h.*\" = block"), 2,
         "fp8c explain: the default recipe, bf16, overrides all rules: give --recipe with '--rule'");
+    f8_cli_fails(F8_CLI("print", GPT, "--print-after", "scaling", "--rule", "layers 1, 1 = bf16"),
+                 2, "give --recipe with '--rule'");
     f8_cli_fails(F8_CLI("compile", GPT, "--bf16-layers", "1,1"), 2,
-                 "give --recipe with '--bf16-layers'");
-    f8_cli_fails(F8_CLI("print", GPT, "--print-after", "scaling", "--bf16-layers", "1,1"), 2,
-                 "give --recipe with");
+                 "no such option '--bf16-layers': write --rule 'layers 1, 1 = bf16'");
+    f8_cli_fails(F8_CLI("compile", GPT, "--bf16-layers=1,2"), 2,
+                 "no such option '--bf16-layers=1,2': write --rule 'layers 1, 2 = bf16'");
+    f8_cli_fails(F8_CLI("compile", GPT, "--bf16-layers"), 2,
+                 "no such option '--bf16-layers': write --rule 'layers FIRST, LAST = bf16'");
 }
 END_TEST
 
@@ -144,7 +147,7 @@ START_TEST(unused_options)
          "with --inference, compile",
          "--steps"},
         {{"run", "x.f8x", "--recipe", "block"}, "with a compiled file, run", "--recipe"},
-        {{"run", "x.f8x", "--bf16-layers", "1,1"}, "with a compiled file, run", "--bf16-layers"},
+        {{"run", "x.f8x", "--rule", "layers 1, 1 = bf16"}, "with a compiled file, run", "--rule"},
         {{"run", "x.f8x", "--steps", "3"}, "with a compiled file, run", "--steps"},
         {{"run", GPT, "--steps", "3"}, "without the function update, run", "--steps"},
         {{"tune", "--gemm", "8x8x8:f32", "--recipe", "block"}, "with --gemm, tune", "--recipe"},
@@ -181,10 +184,6 @@ START_TEST(wrong_values)
         {"--lr", "0"},       {"--lr", "-1"},       {"--lr", "nan"},
         {"--lr", "inf"},     {"--lr", "1,5"},      {"--device", "-1"},
         {"--device", "x"},   {"--device", "2147483648"},
-        {"--bf16-layers", "x"},    {"--bf16-layers", ""},   {"--bf16-layers", "1"},
-        {"--bf16-layers", "1,"},   {"--bf16-layers", ",1"}, {"--bf16-layers", "1,1,1"},
-        {"--bf16-layers", "-1,1"}, {"--bf16-layers", "1,-1"}, {"--bf16-layers", "1,1x"},
-        {"--bf16-layers", "1;1"},  {"--bf16-layers", "9223372036854775808,1"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         char want[64];

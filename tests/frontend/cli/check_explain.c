@@ -113,21 +113,22 @@ START_TEST(explain_rules)
     decided(r.out, "h.0.mlp.c_fc", "wgrad",
             "f8e4m3 x f8e5m2 current 32x128x64 recipe \"h.*\" = auto (line 52)");
 
-    r = EXPLAIN("--recipe=block", "--bf16-layers", "1,1", "--rule", "\"h.2.mlp.*\" = rowwise");
+    r = EXPLAIN("--recipe=block", "--rule", "layers 1, 1 = bf16", "--rule",
+                "\"h.2.mlp.*\" = rowwise");
     f8_cli_ok(r);
     decided(r.out, "h.0.mlp.c_fc", "fprop",
-            "bf16 x bf16 none 64x128x32 recipe layers 1, 1 = bf16 (--bf16-layers)");
+            "bf16 x bf16 none 64x128x32 recipe layers 1, 1 = bf16 (--rule)");
     decided(r.out, "h.1.mlp.c_fc", "fprop",
             "f8e4m3 x f8e4m3 block 64x128x32 recipe \"h.*\" = auto (line 52)");
     decided(r.out, "h.2.attn.c_proj", "dgrad",
-            "bf16 x bf16 none 64x32x32 recipe layers 1, 1 = bf16 (--bf16-layers)");
+            "bf16 x bf16 none 64x32x32 recipe layers 1, 1 = bf16 (--rule)");
     decided(r.out, "h.2.mlp.c_fc", "wgrad",
             "f8e4m3 x f8e4m3 rowwise 32x128x64 recipe \"h.2.mlp.*\" = rowwise (--rule)");
 
-    r = EXPLAIN("--recipe=block", "--rule", "\"h.2.mlp.*\" = rowwise", "--bf16-layers=0,1");
+    r = EXPLAIN("--recipe=block", "--rule", "\"h.2.mlp.*\" = rowwise", "--rule=layers 0, 1 = bf16");
     f8_cli_ok(r);
     decided(r.out, "h.2.mlp.c_fc", "wgrad",
-            "bf16 x bf16 none 32x128x64 recipe layers 0, 1 = bf16 (--bf16-layers)");
+            "bf16 x bf16 none 32x128x64 recipe layers 0, 1 = bf16 (--rule)");
     decided(r.out, "h.0.mlp.c_fc", "wgrad",
             "f8e4m3 x f8e4m3 block 32x128x64 recipe \"h.*\" = auto (line 52)");
 
@@ -142,8 +143,9 @@ END_TEST
 /* Rules on the command line print, check and fail as those of the text do. */
 START_TEST(rules_on_the_command_line)
 {
-    const f8_cli_result r = F8_CLI("print", GPT, "--rule", "\"lm_head\" fprop w=block{pow2=true}",
-                                   "--bf16-layers", "2,3", "--rule", "\"h.{L - 1}.*\" = bf16");
+    const f8_cli_result r =
+        F8_CLI("print", GPT, "--rule", "\"lm_head\" fprop w=block{pow2=true}", "--rule",
+               "layers 2, 3 = bf16", "--rule", "\"h.{L - 1}.*\" = bf16");
     f8_cli_ok(r);
     ck_assert_ptr_nonnull(strstr(
         r.out, "\nrecipe \"lm_head\" = bf16\nrecipe \"lm_head\" fprop w = block {pow2 = true}\n"

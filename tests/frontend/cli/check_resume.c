@@ -168,8 +168,8 @@ START_TEST(with_options)
 {
     halves("delayed", (const char *const[]){"--memory", "0.5", NULL});
     halves("delayed {history = 3}",
-           (const char *const[]){"--rule", "\"h.*\" wgrad = bf16", "--bf16-layers", "0,0", "--lr",
-                                 "0.01", "--seed", "7", "--eval-every", "4", NULL});
+           (const char *const[]){"--rule", "\"h.*\" wgrad = bf16", "--rule", "layers 0, 0 = bf16",
+                                 "--lr", "0.01", "--seed", "7", "--eval-every", "4", NULL});
     uint16_t tokens[3000];
     uint32_t seed = 3;
     for (int i = 0; i < 3000; i++)
@@ -377,6 +377,23 @@ START_TEST(more_steps)
     says(F8_CLI("train", "--resume", folder, "--steps", "6"), 1,
          "the run is at step 8 already, after --steps 6\n");
     f8_cli_ok(F8_CLI("train", "--resume", folder)); /* 8 it is now */
+}
+END_TEST
+
+/* --stats-recipe begins like --stats, and --dump-steps like --dump: neither takes the other's
+ * place.
+ */
+START_TEST(options_that_begin_alike)
+{
+    f8_cli_ok(F8_CLI("train", file, "--data", data, "--steps", "2", "--stop-at", "1", "--stats",
+                     "*.x", "--dump", "*.w", "--dump-steps", "9:9", "--run", folder));
+    f8_cli_ok(
+        F8_CLI("train", "--resume", folder, "--stats-recipe", "block", "--dump-steps", "8:8"));
+    json_t *run = load("run.json"), *all = json_object_get(run, "resolved");
+    ck_assert_str_eq(json_string_value(json_object_get(all, "--stats")), "*.x");
+    ck_assert_str_eq(json_string_value(json_object_get(all, "--dump")), "*.w");
+    ck_assert_str_eq(json_string_value(json_object_get(all, "--stats-recipe")), "block");
+    json_decref(run);
 }
 END_TEST
 
@@ -588,7 +605,7 @@ START_TEST(not_a_run)
     REFUSED(1, "--seed is 2, and the run has 1", "--resume", folder, "--seed", "2");
     REFUSED(1, "--lr is 0.5, and the run has null", "--resume", folder, "--lr", "0.5");
     REFUSED(1, "--rule is [\"layers 1, 1 = bf16\"], and the run has null", "--resume", folder,
-            "--bf16-layers", "1,1");
+            "--rule", "layers 1, 1 = bf16");
     REFUSED(1, "-D is {\"C\":32}, and the run has null", "--resume", folder, "-D", "C=32");
     REFUSED(1, "the model is not that of the run", GPT, "--resume", folder);
     REFUSED(1, "already, after --stop-at 3", "--resume", folder, "--stop-at", "3");
@@ -644,6 +661,7 @@ Suite *f8_suite(void)
     tcase_add_test(t, another_recipe_is_first);
     tcase_add_test(t, another_recipe_damaged);
     tcase_add_test(t, more_steps);
+    tcase_add_test(t, options_that_begin_alike);
     tcase_add_test(t, a_signal);
     tcase_add_test(t, killed);
     tcase_add_test(t, full_disk);

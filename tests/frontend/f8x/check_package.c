@@ -418,6 +418,12 @@ START_TEST(refused_options)
     o[1].target = "cpu:x86-64-v3";
     REFUSED(2, FP8C_ERR_INPUT, "nonsense"); /* when one target is compiled already */
     o[0].plan_only = 1;
+    REFUSED(1, FP8C_ERR_INPUT, "a file can't have plan_only");
+    o[0] = recipe("bf16");
+    o[0].witness = 1;
+    REFUSED(1, FP8C_ERR_INPUT, "a file can't have witness");
+    o[0] = recipe("bf16");
+    o[0].keep = "*";
     REFUSED(1, FP8C_ERR_INPUT, "a file can't have keep");
     o[0] = recipe("bf16");
     path = f8_cli_temp("no/such/folder.f8x");

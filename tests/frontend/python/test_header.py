@@ -3,12 +3,16 @@ import ctypes
 import inspect
 import os
 import re
+import sys
 import tempfile
 import unittest
 
 import header
-from fp8c import _header, options, records, tensors
+from fp8c import _header, _options, options, records, tensors
 from fp8c._native import lib
+
+sys.path.append(os.path.join(os.path.dirname(header.HEADER), "python"))
+import generate  # noqa: E402
 
 NOT_OF_THE_HEADER = {"Structure", "DLDevice", "DLDataType"}
 CONSTANTS = ("MAX_RANK", "MAX_BOUNDS", "NCCL_ID")
@@ -39,7 +43,7 @@ def differences(path=header.HEADER):
     """Lines that say what fp8c._header and a header have unlike."""
     structs, enums, functions = header.read(path)
     lines = []
-    mine = {snake(n): c for n, c in vars(_header).items() if inspect.isclass(c)
+    mine = {snake(n): c for n, c in (vars(_header) | vars(_options)).items() if inspect.isclass(c)
             and issubclass(c, ctypes.Structure) and n not in NOT_OF_THE_HEADER}
     lines += [f"only in the header: struct {n}" for n in structs.keys() - mine.keys()]
     lines += [f"not in the header: struct {n}" for n in mine.keys() - structs.keys()]
@@ -113,10 +117,18 @@ class Header(unittest.TestCase):
 
     def test_options_are_all_keywords(self):
         of_c = {"struct_size", "write_user", "device_user", "n_stored_weights"}
-        for function, struct in ((options.compile_options, _header.CompileOptions),
+        for function, struct in ((_options.compile_options, _options.CompileOptions),
                                  (options.open_options, _header.OpenOptions)):
             names = {n for n, *_ in struct._fields_} - of_c
             self.assertEqual(set(inspect.signature(function).parameters), names)
+
+    def test_options_are_generated(self):
+        with open(os.path.join(os.path.dirname(header.HEADER), "options.def"), encoding="utf-8") as file:
+            text = file.read()
+        self.assertEqual(generate.FILE.read_text(encoding="utf-8"), generate.generated(text),
+                         "run python3 frontend/python/generate.py")
+        planted = text.replace("OPTION(frozen,", "OPTION(thawed,")
+        self.assertNotEqual(generate.generated(planted), generate.generated(text))
 
 
 if __name__ == "__main__":

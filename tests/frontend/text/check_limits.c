@@ -222,13 +222,19 @@ static const struct {
     const char *command, *option, *value; /* %d: a number from 1 on */
     int most;
 } repeated[] = {
-    {"eval", "-D", "X%d=1", 32},           {"eval", "--compare", "f%d", 16},
-    {"tune", "--merge", "f%d", 16},        {"eval", "--rule", "\"h.%d\" = bf16", 64},
-    {"eval", "--bf16-layers", "%d,1", 64}, {"eval", "--data", "f%d", 64},
-    {"eval", "--batch", "x%d=f.npy", 64},  {"eval", "--validation", "f%d", 64},
-    {"eval", "--weights", "f%d", 64},      {"eval", "--ignore", "x%d", 64},
-    {"eval", "--map", "x%d=y", 64},        {"eval", "--allow-missing", "x%d", 64},
-    {"run", "--function", "x%d", 64},      {"run", "--input", "x%d=f.npy", 64},
+    {"eval", "-D", "X%d=1", 32},
+    {"eval", "--compare", "f%d", 16},
+    {"tune", "--merge", "f%d", 16},
+    {"eval", "--rule", "\"h.%d\" = bf16", 64},
+    {"eval", "--data", "f%d", 64},
+    {"eval", "--batch", "x%d=f.npy", 64},
+    {"eval", "--validation", "f%d", 64},
+    {"eval", "--weights", "f%d", 64},
+    {"eval", "--ignore", "x%d", 64},
+    {"eval", "--map", "x%d=y", 64},
+    {"eval", "--allow-missing", "x%d", 64},
+    {"run", "--function", "x%d", 64},
+    {"run", "--input", "x%d=f.npy", 64},
     {"run", "--output", "x%d=f.npy", 64},
 };
 enum { N_REPEATED = sizeof repeated / sizeof *repeated };

@@ -373,13 +373,14 @@ START_TEST(budgets_that_cannot_be_met)
                                                {.memory_share = 1},
                                                {.memory_share = -0.5},
                                                {.memory_bytes = 1, .memory_share = 0.5}};
-    static const char *const says[] = {"least",
-                                       "least",
-                                       "least",
-                                       "-1 bytes",
-                                       "not between 0 and 1",
-                                       "not between 0 and 1",
-                                       "both bytes and a share are given"};
+    static const char *const says[] = {
+        "least",
+        "least",
+        "least",
+        "-1 bytes",
+        "not between 0 and 1",
+        "not between 0 and 1",
+        "`memory_bytes` and `memory_share` are both given: give one of them"};
     opened o;
     ck_assert_int_ne(compile(&o, NULL, GPT, dims, 3, bad[_i]), FP8C_OK);
     ck_assert_msg(strstr(fp8c_context_message(o.ctx), says[_i]), "%s", fp8c_context_message(o.ctx));

@@ -418,8 +418,8 @@ START_TEST(rules_without_linears)
     } rows[] = {
         {"\"nope\" wgrad = bf16", NULL, "recipe \"nope\" matches no linear of 't'"},
         {"\"nope\" = bf16", "--rule", "--rule: recipe \"nope\" matches no linear of 't'"},
-        {"layers 1, 1 = bf16", "--bf16-layers",
-         "--bf16-layers: recipe layers: no linear of 't' has a layer's number in its name"},
+        {"layers 1, 1 = bf16", "--rule",
+         "--rule: recipe layers: no linear of 't' has a layer's number in its name"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         rules r;

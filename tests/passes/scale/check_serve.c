@@ -344,7 +344,7 @@ START_TEST(refusals)
     fp8c_module *m = parse(ctx, text);
     fp8c_compile_options o = recipe("bf16");
     o.stored = "block";
-    refused(ctx, m, &o, "weights can be stored in FP8 only with `inference`");
+    refused(ctx, m, &o, "stored needs `inference`");
     o.inference = 1;
     o.stored = "bf16";
     refused(ctx, m, &o, "no weight is stored in FP8");
@@ -365,14 +365,14 @@ START_TEST(refusals)
     };
     o.n_stored_weights = 1;
     o.stored_weights = &bad[0].as;
-    refused(ctx, m, &o, "stored and stored_weights are both given: give one");
+    refused(ctx, m, &o, "`stored` and `stored_weights` are both given: give one of them");
     o.stored = NULL;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         o.stored_weights = &bad[i].as;
         refused(ctx, m, &o, bad[i].why);
     }
     o.inference = 0;
-    refused(ctx, m, &o, "weights can be stored in FP8 only with `inference`");
+    refused(ctx, m, &o, "stored_weights needs `inference`");
     const served s = serve(ctx, m, "block", "block");
     fp8c_variable v;
     const float one = 1;
