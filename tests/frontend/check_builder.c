@@ -155,7 +155,8 @@ START_TEST(builder_messages)
         many[i] = (fp8c_attr){.name = "axis", .kind = FP8C_ATTR_INT};
     for (int i = 0; i < 4; i++) {
         static const char *const want[] = {
-            "error: there is no op 'ad'", "error: softmax has 9 attributes: no op takes more than 8",
+            "error: there is no op 'ad'",
+            "error: softmax has 9 attributes: no op takes more than 8",
             "error: softmax: no attribute 'axis' of that kind",
             "error: function 'forward' has no result"};
         fp8c_module *m;
