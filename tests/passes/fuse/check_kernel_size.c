@@ -1,28 +1,11 @@
 /* The largest phase and the largest kernel: a function of just that size is one, and what is one
  * larger is split. The sizes are those of the table "Limits" in ir/README.md. */
 #include "tests/shared/passes/unit.h"
+#include "tests/shared/say.h"
 #include "tests/shared/suite.h"
-
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
 
 #include "ir/lowered.h"
 #include "passes/unit/cost.h"
-
-/* A text that grows. */
-typedef struct text {
-    char *at;
-    size_t size;
-    FILE *file;
-} text;
-
-static void begin(text *t)
-{
-    t->file = open_memstream(&t->at, &t->size);
-    ck_assert_ptr_nonnull(t->file);
-    fputs("module m\n", t->file);
-}
 
 /* What grouping made of the text's function. */
 typedef struct grouped {
@@ -31,13 +14,11 @@ typedef struct grouped {
     uint32_t buffers; /* of the first kernel */
 } grouped;
 
-static grouped group(text *text)
+static grouped group(const text *text)
 {
     test_unit t;
     grouped made = {0};
-    fclose(text->file);
-    test_unit_parse(&t, text->at, "f32");
-    free(text->at);
+    test_unit_parse(&t, text->s, "f32");
     test_pass(&t, f8_pass_canonicalize);
     test_place(&t);
     const f8_func *f = &t.unit.module->func[0];
@@ -58,12 +39,11 @@ static grouped group(text *text)
 /* `steps` additions, one after the other. */
 static grouped chain(int steps)
 {
-    text t;
-    begin(&t);
-    fprintf(t.file,
-            "func forward(%%x: f32[8], %%w: f32[8]) -> (%%y: f32[8]) {\n"
-            "  repeat i < %d carry %%y = %%x {\n    %%y = add(%%y, %%w)\n  }\n  return %%y\n}\n",
-            steps);
+    text t = {0};
+    say(&t,
+        "module m\nfunc forward(%%x: f32[8], %%w: f32[8]) -> (%%y: f32[8]) {\n"
+        "  repeat i < %d carry %%y = %%x {\n    %%y = add(%%y, %%w)\n  }\n  return %%y\n}\n",
+        steps);
     return group(&t);
 }
 
@@ -80,15 +60,14 @@ END_TEST
 /* The sum of `values` inputs of a type and, where asked for, of a vector. */
 static grouped sum_of(int values, const char *type, bool vector)
 {
-    text t;
-    begin(&t);
-    fprintf(t.file, "func forward(%%v: f32[8]");
+    text t = {0};
+    say(&t, "module m\nfunc forward(%%v: f32[8]");
     for (int i = 0; i < values; i++)
-        fprintf(t.file, ", %%x%d: %s", i, type);
-    fprintf(t.file, ") -> (%%y: %s) {\n  %%s0 = exp(%%x0)\n", type);
+        say(&t, ", %%x%d: %s", i, type);
+    say(&t, ") -> (%%y: %s) {\n  %%s0 = exp(%%x0)\n", type);
     for (int i = 1; i < values; i++)
-        fprintf(t.file, "  %%s%d = add(%%s%d, %%x%d)\n", i, i - 1, i);
-    fprintf(t.file, "  return add(%%s%d, %s)\n}\n", values - 1, vector ? "%v" : "1");
+        say(&t, "  %%s%d = add(%%s%d, %%x%d)\n", i, i - 1, i);
+    say(&t, "  return add(%%s%d, %s)\n}\n", values - 1, vector ? "%v" : "1");
     return group(&t);
 }
 
@@ -114,16 +93,15 @@ END_TEST
 /* Each sum over rows ends a phase: what reads it waits for all rows. */
 static grouped visits(int phases, int before, int after)
 {
-    text t;
-    begin(&t);
-    fprintf(t.file,
-            "func forward(%%x: f32[8, 8], %%w: f32[8, 8]) -> (%%y: f32[8, 8]) {\n"
-            "  repeat i < %d carry %%b = %%x {\n    %%b = add(%%b, %%w)\n  }\n"
-            "  repeat i < %d carry %%v = %%b {\n"
-            "    %%v = mul(%%v, reduce_sum(%%v) {axis = 0})\n  }\n"
-            "  repeat i < %d carry %%y = %%v {\n    %%y = add(%%y, %%w)\n  }\n"
-            "  return %%y\n}\n",
-            before, phases - 1, after);
+    text t = {0};
+    say(&t,
+        "module m\nfunc forward(%%x: f32[8, 8], %%w: f32[8, 8]) -> (%%y: f32[8, 8]) {\n"
+        "  repeat i < %d carry %%b = %%x {\n    %%b = add(%%b, %%w)\n  }\n"
+        "  repeat i < %d carry %%v = %%b {\n"
+        "    %%v = mul(%%v, reduce_sum(%%v) {axis = 0})\n  }\n"
+        "  repeat i < %d carry %%y = %%v {\n    %%y = add(%%y, %%w)\n  }\n"
+        "  return %%y\n}\n",
+        before, phases - 1, after);
     return group(&t);
 }
 
