@@ -226,6 +226,9 @@ $(BUILD)/tests/fp8c_faulty: $(call object,$(CLI) $(FAULTS) tests/faults/faulty.c
 $(BUILD)/tests/check_triage: | $(BUILD)/tests/fp8c_faulty
 $(BUILD)/tests/check_witness: $(call object,$(FAULTS))
 $(BUILD)/tests/check_witness: private CHECK += $(FAULTY)
+# The shim over a stand-in of MPI, which the test has.
+$(BUILD)/tests/check_mpi_shim: $(call object,runtime/comm/shim/mpi.c)
+$(call test_object,check_mpi_shim) $(call object,runtime/comm/shim/mpi.c): CFLAGS += -Itests/shared/mpi
 # Its allocator is that of the libraries it opens, too.
 $(BUILD)/tests/check_no_memory: $(call object,tests/faults/no_memory.c)
 $(BUILD)/tests/check_no_memory: private CHECK += -Wl,--export-dynamic

@@ -256,7 +256,7 @@ static bool operands_ok(f8_graph *g, f8_op op, const f8_ref *in, int n_in)
 }
 
 f8_ref f8_make_clone(f8_graph *g, f8_op op, const f8_ref *in, int n_in, const f8_attr *attr,
-                     int n_attr, uint32_t clone)
+                     int n_attr, uint64_t clone)
 {
     if (op <= F8_OP_NONE || op >= F8_OP_COUNT || op == F8_OP_INPUT) {
         f8_fail(g->diag, F8_ERR_INTERNAL, g->at, "this op can't be made by f8_make");

@@ -106,9 +106,9 @@ typedef uint32_t f8_ref;
 typedef struct f8_node {
     f8_op op;
     uint32_t n_in;
-    uint32_t clone; /* keeps copies apart: those for one use are numbered below
-                     * F8_CLONE_RECOMPUTED, recomputed ones from it on */
     uint32_t hash;
+    uint64_t clone;      /* keeps copies apart: those for one use are numbered below
+                          * F8_CLONE_RECOMPUTED, recomputed ones from it on */
     f8_type type;        /* of the first result; PROJECT nodes have the types of the others */
     const f8_ref *in;
     const f8_attr *attr; /* all attributes of the op, in the order of the table; nodes share them */
@@ -136,8 +136,11 @@ f8_graph *f8_graph_create_in(f8_module *module, f8_arena *arena, f8_diag *diag);
 
 /* A node that remat recomputes has the clone number n * F8_CLONE_RECOMPUTED + the original's
  * number, where n >= 1 counts the places between groups. Other clones (passes/legalize makes at
- * most one for each result) have smaller numbers. Both parts have 16 bits. */
-enum { F8_CLONE_RECOMPUTED = 1 << 16 };
+ * most one for each result) have smaller numbers. There are fewer places than nodes, so a clone
+ * number has at most F8_CLONE_BITS. */
+enum { F8_CLONE_RECOMPUTED = 1 << 16, F8_CLONE_BITS = 46 };
+_Static_assert(F8_MAX_NODES <= (UINT64_C(1) << F8_CLONE_BITS) / F8_CLONE_RECOMPUTED,
+               "each place has a node and a clone number of its own");
 
 static inline const f8_node *f8_at(const f8_graph *g, f8_ref r)
 {
@@ -158,7 +161,7 @@ static inline const f8_type *f8_type_of(const f8_graph *g, f8_ref r)
  * places. f8_input makes INPUT nodes, whose type is given. Returns 0 on failure. */
 f8_ref f8_make(f8_graph *g, f8_op op, const f8_ref *in, int n_in, const f8_attr *attr, int n_attr);
 f8_ref f8_make_clone(f8_graph *g, f8_op op, const f8_ref *in, int n_in, const f8_attr *attr,
-                     int n_attr, uint32_t clone);
+                     int n_attr, uint64_t clone);
 f8_ref f8_input(f8_graph *g, int64_t index, const f8_type *type);
 void f8_set_name(f8_graph *g, f8_ref r, const char *name); /* keeps an existing name */
 

@@ -342,7 +342,7 @@ static void put_node(printer *p, f8_ref r)
     put(p, f8_op_facts(n->op)->name);
     if (n->clone) {
         put(p, "#");
-        put_int(p, n->clone);
+        put_int(p, (int64_t)n->clone);
     }
     put(p, "(");
     for (uint32_t i = 0; i < n->n_in; i++) {

@@ -158,9 +158,9 @@ static f8_status check_ports(const verifier *v, uint8_t *marks)
 static f8_status check_sum(int64_t *sum, const f8_type *t, f8_loc loc, f8_diag *diag)
 {
     *sum += f8_type_bytes(t);
-    return *sum <= INT64_MAX / 16 ? F8_OK
-                                  : f8_fail(diag, F8_ERR_UNSUPPORTED, loc,
-                                            "the module's values have more than 2^59 bytes");
+    return *sum <= INT64_C(1) << 59 ? F8_OK
+                                    : f8_fail(diag, F8_ERR_UNSUPPORTED, loc,
+                                              "the module's values have more than 2^59 bytes");
 }
 
 static f8_status check_func(verifier *v, uint8_t *marks)

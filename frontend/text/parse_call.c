@@ -222,13 +222,14 @@ static f8_status parse_op(f8_parser *p, f8_op *op)
                      f8_op_name_hint(p->tok.text, p->tok.length, hint, sizeof hint));
 }
 
-static f8_status parse_clone(f8_parser *p, uint32_t *clone)
+static f8_status parse_clone(f8_parser *p, uint64_t *clone)
 {
     int64_t v;
     F8_TRY(f8_lex_int(&p->tok, &v, p->diag));
-    if (v > UINT32_MAX)
-        return f8_p_fail(p, p->tok.loc, "this clone number does not fit into 32 bits");
-    *clone = (uint32_t)v;
+    if (v >> F8_CLONE_BITS)
+        return f8_p_fail(p, p->tok.loc, "this clone number does not fit into %d bits",
+                         F8_CLONE_BITS);
+    *clone = (uint64_t)v;
     return f8_p_advance(p);
 }
 
@@ -264,7 +265,7 @@ static f8_status parse_operands(f8_parser *p)
 /* Not inlined into parse_call, which recurses: each level would have a copy of the array `in`. */
 static __attribute__((noinline)) f8_status make_call(f8_parser *p, f8_op op, size_t base,
                                                      const f8_attr *attr, int n_attrs,
-                                                     uint32_t clone, f8_loc loc, f8_ref *ref)
+                                                     uint64_t clone, f8_loc loc, f8_ref *ref)
 {
     f8_ref in[MAX_OPERANDS];
     size_t n = p->n_operands - base;
@@ -283,7 +284,7 @@ static f8_status parse_call(f8_parser *p, f8_ref *ref)
 {
     f8_loc loc = p->tok.loc;
     f8_op op;
-    uint32_t clone = 0;
+    uint64_t clone = 0;
     F8_TRY(f8_p_enter(p));
     F8_TRY(parse_op(p, &op));
     if (p->tok.kind == F8_T_CLONE)

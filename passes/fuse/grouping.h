@@ -135,7 +135,7 @@ static inline bool f8_group_computed(const f8_group_node *n)
 /* Values recomputed between the same two steps have one number, from 1; originals have 0. */
 static inline uint32_t f8_group_recomputed(const f8_grouping *s, f8_ref r)
 {
-    return s->g->node[r].clone / F8_CLONE_RECOMPUTED;
+    return (uint32_t)(s->g->node[r].clone / F8_CLONE_RECOMPUTED); /* 30 bits */
 }
 
 /* Whether a FUSED node is only ever an output of its phase: a column sum, whose blocks are other

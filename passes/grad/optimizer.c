@@ -165,7 +165,7 @@ static f8_status store(const update *s, int32_t var, f8_ref value, f8_ref old)
 
 /* Zeros that no other state shares: each state is set to zero in place, in the kernel that updates
  * what belongs to it. */
-static f8_ref own_zeros(f8_graph *g, const f8_type *type, uint32_t clone)
+static f8_ref own_zeros(f8_graph *g, const f8_type *type, uint64_t clone)
 {
     f8_ref zero = f8_cast(g, f8_const(g, 0), type->dtype);
     f8_ints shape = {.n = type->rank};

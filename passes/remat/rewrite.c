@@ -20,7 +20,7 @@ typedef struct writer {
     f8_ref *local;   /* by ref: the new node, within the kernel being made */
     uint32_t *stamp; /* by ref: == kernel where local[] is valid */
     uint32_t kernel;
-    uint32_t recompute; /* clone number of what is being recomputed; 0 while a step is made */
+    uint64_t recompute; /* clone number of what is being recomputed; 0 while a step is made */
     uint32_t places; /* how many places between steps have recomputed something so far */
     /* the highest level of the steps so far, gradients aside; nodes below it could run earlier */
     uint32_t latest;
@@ -29,13 +29,13 @@ typedef struct writer {
     size_t view_room;
 } writer;
 
-static uint32_t recompute_of(const f8_graph *g, f8_ref r)
+static uint64_t recompute_of(const f8_graph *g, f8_ref r)
 {
     return g->node[r].clone - g->node[r].clone % F8_CLONE_RECOMPUTED;
 }
 
 /* Node `r` on new operands. recompute: 0, or a clone number that is added to its own. */
-static f8_ref make(writer *w, f8_ref r, const f8_ref *in, uint32_t recompute)
+static f8_ref make(writer *w, f8_ref r, const f8_ref *in, uint64_t recompute)
 {
     const f8_graph *from = w->s->g;
     const f8_node *n = f8_at(from, r);
@@ -100,10 +100,10 @@ static void run_phase(writer *w, const f8_group *group, const f8_phase *p)
     for (uint32_t i = 0; i < p->n_nodes; i++) {
         const f8_ref r = p->node[i];
         const f8_node *n = f8_at(s->g, r);
-        uint32_t recompute = 0;
+        uint64_t recompute = 0;
         for (uint32_t k = 0; k < n->n_in; k++) {
             w->in[k] = operand(w, group, p, n->in[k]);
-            const uint32_t of = recompute_of(w->to, w->in[k]);
+            const uint64_t of = recompute_of(w->to, w->in[k]);
             recompute = of > recompute ? of : recompute;
         }
         w->local[r] = make(w, r, w->in, s->level[r] < own_level ? recompute : 0);
@@ -195,11 +195,8 @@ static f8_status carry_out(writer *w, const f8_remat_plan *plan)
         }
         /* All values recomputed between two steps share one number, so that they may share kernels.
          */
-        if (!w->recompute && ++w->places > UINT32_MAX / F8_CLONE_RECOMPUTED)
-            return f8_fail(
-                s->unit->diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
-                "remat: the plan recomputes at more places than there are clone numbers");
-        w->recompute = w->places * F8_CLONE_RECOMPUTED;
+        w->places += w->recompute == 0;
+        w->recompute = (uint64_t)w->places * F8_CLONE_RECOMPUTED;
         recompute_value(w, a->index);
     }
     for (size_t i = 0; i < s->func->n_out && w->to->diag->status == F8_OK; i++)

@@ -117,7 +117,7 @@ static f8_ref scaled(f8_scaler *s, f8_graph *to, const f8_graph *from, f8_ref ol
         F8_STR(F8_A_SCALE_A, f8_granularity_print(q[0].grain, grain[0], sizeof grain[0])),
         F8_STR(F8_A_SCALE_B, f8_granularity_print(q[1].grain, grain[1], sizeof grain[1])),
     };
-    const uint32_t clone = f8_at(from, old)->clone;
+    const uint64_t clone = f8_at(from, old)->clone;
     if (fake)
         return f8_make_clone(to, F8_OP_MATMUL, bf16, (int)n_in, attr, 5, clone);
     const f8_ref operands[] = {q[0].q, q[0].scale_inv, q[1].q, q[1].scale_inv, bf16[2]};

@@ -20,7 +20,7 @@ static f8_type matrix_of(f8_dtype dtype, int64_t rows, int64_t columns)
     return (f8_type){.dtype = dtype, .rank = 2, .dim = {rows, columns}};
 }
 
-static f8_ref collective(f8_graph *g, f8_op op, f8_ref x, int32_t ranks, uint32_t clone)
+static f8_ref collective(f8_graph *g, f8_op op, f8_ref x, int32_t ranks, uint64_t clone)
 {
     return f8_make_clone(g, op, &x, 1, &F8_INT(F8_A_RANKS, ranks), 1, clone);
 }
@@ -37,7 +37,7 @@ static f8_ref joined(f8_graph *g, f8_ref rows, const f8_type *type, int32_t rank
 
 /* `shard`: vectors; size[i]: the elements of each. Gives [ranks, size[i]]. */
 static bool gather_vectors(f8_graph *g, int32_t ranks, const f8_ref *shard, size_t n,
-                           uint32_t clone, const char *name, f8_ref *rows)
+                           uint64_t clone, const char *name, f8_ref *rows)
 {
     const f8_ref all = collective(g, F8_OP_ALL_GATHER, f8_concat(g, shard, n, 0), ranks, clone);
     int64_t at = 0;
@@ -52,7 +52,7 @@ static bool gather_vectors(f8_graph *g, int32_t ranks, const f8_ref *shard, size
 }
 
 bool f8_gather(f8_graph *g, int32_t ranks, const f8_ref *shard, const f8_type *type, size_t n,
-               uint32_t clone, const char *name, f8_ref *whole)
+               uint64_t clone, const char *name, f8_ref *whole)
 {
     f8_ref *vector = F8_NEW_ARRAY(g->arena, f8_ref, n);
     if (!vector)

@@ -77,19 +77,27 @@ static int begin(f8_mpi_job *j, char why[F8_SHIM_WHY])
            failed(MPI_Comm_size(*world, &j->ranks), "MPI_Comm_size", why);
 }
 
-/* Counts are ints. More bytes than that go as larger elements: a power of two that divides them. */
+/* Counts are ints. More bytes than that are one element: as many pieces as fit, and the rest. */
 static int element_of(int64_t bytes, int *count, MPI_Datatype *element, char why[F8_SHIM_WHY])
 {
-    int64_t size = 1;
-    while (bytes / size > INT_MAX && bytes % (2 * size) == 0)
-        size *= 2;
-    if (bytes / size > INT_MAX) {
-        snprintf(why, F8_SHIM_WHY, "%lld bytes are too many for one message", (long long)bytes);
+    enum { PIECE = 1 << 20 };
+    MPI_Datatype piece;
+    if (failed(MPI_Type_contiguous(bytes > INT_MAX ? PIECE : 1, MPI_BYTE, &piece),
+               "MPI_Type_contiguous", why))
         return 1;
+    *count = bytes > INT_MAX ? 1 : (int)bytes;
+    *element = piece;
+    if (bytes > INT_MAX) {
+        const int length[] = {(int)(bytes / PIECE), (int)(bytes % PIECE)};
+        const MPI_Aint at[] = {0, (MPI_Aint)(bytes - length[1])};
+        const MPI_Datatype of[] = {piece, MPI_BYTE};
+        const int bad = failed(MPI_Type_create_struct(2, length, at, of, element),
+                               "MPI_Type_create_struct", why);
+        MPI_Type_free(&piece);
+        if (bad)
+            return 1;
     }
-    *count = (int)(bytes / size);
-    return failed(MPI_Type_contiguous((int)size, MPI_BYTE, element), "MPI_Type_contiguous", why) ||
-           failed(MPI_Type_commit(element), "MPI_Type_commit", why);
+    return failed(MPI_Type_commit(element), "MPI_Type_commit", why);
 }
 
 static double seconds_now(void)
@@ -156,35 +164,59 @@ static int all_to_all(f8_mpi_job *j, const void *send, void *receive, int64_t by
     return bad;
 }
 
-static int count_of(int64_t n, int *count, char why[F8_SHIM_WHY])
+/* The most numbers that one call adds: 1 GiB. Longer sums are several calls. MPI's counts are ints,
+ * and Open MPI has twice the bytes of a call as a buffer in each rank. */
+enum { ONE_SUM = 1 << 28 };
+
+static int length_of(int64_t left)
 {
-    if (n > INT_MAX)
-        snprintf(why, F8_SHIM_WHY, "%lld numbers are too many for one reduction", (long long)n);
-    *count = (int)n;
-    return n > INT_MAX;
+    return left < ONE_SUM ? (int)left : ONE_SUM;
 }
 
 static int all_reduce(f8_mpi_job *j, const void *send, void *receive, int64_t n,
                       char why[F8_SHIM_WHY])
 {
+    const float *from = send;
+    float *to = receive;
     MPI_Request request;
-    int count;
-    return count_of(n, &count, why) ||
-           failed(MPI_Iallreduce(send, receive, count, MPI_FLOAT, MPI_SUM, *comm_of(j), &request),
-                  "MPI_Iallreduce", why) ||
-           wait_for(&request, "MPI_Iallreduce", why);
+    for (int64_t at = 0; at < n; at += ONE_SUM)
+        if (failed(MPI_Iallreduce(from + at, to + at, length_of(n - at), MPI_FLOAT, MPI_SUM,
+                                  *comm_of(j), &request),
+                   "MPI_Iallreduce", why) ||
+            wait_for(&request, "MPI_Iallreduce", why))
+            return 1;
+    return 0;
 }
 
+/* The row of rank `root`, which alone receives its sum. */
+static int reduce_row(f8_mpi_job *j, int root, const float *row, float *to, int64_t n,
+                      char why[F8_SHIM_WHY])
+{
+    MPI_Request request;
+    for (int64_t at = 0; at < n; at += ONE_SUM)
+        if (failed(MPI_Ireduce(row + at, to + at, length_of(n - at), MPI_FLOAT, MPI_SUM, root,
+                               *comm_of(j), &request),
+                   "MPI_Ireduce", why) ||
+            wait_for(&request, "MPI_Ireduce", why))
+            return 1;
+    return 0;
+}
+
+/* The rows of all ranks are one sum of MPI's, or as many as there are rows. */
 static int reduce_scatter(f8_mpi_job *j, const void *send, void *receive, int64_t n,
                           char why[F8_SHIM_WHY])
 {
+    const float *from = send;
     MPI_Request request;
-    int count;
-    return count_of(n, &count, why) ||
-           failed(MPI_Ireduce_scatter_block(send, receive, count, MPI_FLOAT, MPI_SUM, *comm_of(j),
-                                            &request),
-                  "MPI_Ireduce_scatter_block", why) ||
-           wait_for(&request, "MPI_Ireduce_scatter_block", why);
+    if (n * j->ranks <= ONE_SUM)
+        return failed(MPI_Ireduce_scatter_block(send, receive, (int)n, MPI_FLOAT, MPI_SUM,
+                                                *comm_of(j), &request),
+                      "MPI_Ireduce_scatter_block", why) ||
+               wait_for(&request, "MPI_Ireduce_scatter_block", why);
+    for (int root = 0; root < j->ranks; root++)
+        if (reduce_row(j, root, from + root * n, receive, n, why))
+            return 1;
+    return 0;
 }
 
 static void end_all(int code)
