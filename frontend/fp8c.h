@@ -507,7 +507,8 @@ FP8C_API fp8c_status fp8c_nccl_id(fp8c_context *ctx, void *id);
  * NCCL_COMM_BLOCKING=1 in the environment, by which NCCL makes its calls wait. */
 FP8C_API fp8c_status fp8c_nccl_open(fp8c_context *ctx, const fp8c_nccl_options *options,
                                     fp8c_nccl **out);
-/* To be called on all ranks, when all programs that use it are gone. NULL: nothing. */
+/* To be called on all ranks, when all programs that use it are gone. What NCCL still has to end is
+ * waited for under the limit `seconds`. NULL: nothing. */
 FP8C_API void fp8c_nccl_close(fp8c_nccl *nccl);
 /* Fills the struct, whose struct_size the caller has set. It is valid until fp8c_nccl_close. Its
  * calls exchange host memory: those of `over`, which must live as long, else through the GPUs. */

@@ -23,6 +23,7 @@
 
 #pragma GCC visibility push(default)
 F8_NCCL_SYMBOLS(F8_EMU_PROTOTYPE)
+int64_t f8_emulator_communicators(void); /* that were neither aborted nor destroyed; for tests */
 #pragma GCC visibility pop
 
 enum { VERSION = 22809, DEAD_EVERY = 256 };
@@ -147,6 +148,14 @@ static bool find_driver(driver *d)
 
 /* ---- life ---- */
 
+int64_t f8_emulator_communicators(void)
+{
+    int64_t n = 0;
+    for (const struct ncclComm *c = __atomic_load_n(&comms, __ATOMIC_ACQUIRE); c; c = c->next)
+        n += !c->gone;
+    return n;
+}
+
 /* A communicator that still is one. */
 static ncclResult_t check_comm(const struct ncclComm *comm, const char *function)
 {
@@ -174,10 +183,9 @@ static ncclResult_t check_config(const ncclConfig_t *config)
     if (config->magic != NCCL_CONFIG_MAGIC || config->size < sizeof *config ||
         config->version < 21400)
         return refuse(ncclInvalidArgument, "ncclConfig_t argument not initialized");
-    if (config->blocking != 0 && config->blocking != 1 && config->blocking != INT_MIN)
-        return refuse(ncclInvalidArgument, "Invalid config blocking attribute value %d",
-                      config->blocking);
-    return ncclSuccess;
+    if (config->blocking == 0 || config->blocking == 1 || config->blocking == INT_MIN)
+        return ncclSuccess;
+    return refuse(ncclInvalidArgument, "Invalid blocking attribute value %d", config->blocking);
 }
 
 static ncclResult_t join(ncclComm_t c)
@@ -200,12 +208,8 @@ static void *join_later(void *comm)
 
 static ncclResult_t start_joining(ncclComm_t c)
 {
-    if (c->blocking) {
-        const ncclResult_t r = join(c);
-        if (r)
-            snprintf(last, sizeof last, "%s", c->why);
-        return r;
-    }
+    if (c->blocking)
+        return join(c);
     c->joining = 1;
     c->threaded = pthread_create(&c->thread, NULL, join_later, c) == 0;
     return c->threaded ? ncclInProgress : ncclSystemError;
@@ -233,6 +237,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int ranks, ncclUniqueId id
     c->member = (f8_emu_member){.rank = rank, .ranks = ranks};
     r = start_joining(c);
     if (r != ncclSuccess && r != ncclInProgress) {
+        snprintf(last, sizeof last, "%s", c->why);
         free(c);
         return r;
     }
@@ -414,15 +419,13 @@ static ncclResult_t state(ncclComm_t c)
     driver d;
     if (c->joining || (c->pending && !c->asked++))
         return ncclInProgress;
-    if (c->finalizes) {
-        c->finalizes = false;
-        return ncclInProgress;
-    }
     operation *o = c->pending;
+    const bool finalizes = c->finalizes;
     c->pending = NULL;
+    c->finalizes = false;
     if (o && (!find_driver(&d) || give_to_driver(&d, o, c->stream)))
         fail_later(c, ncclUnhandledCudaError, "the driver takes no work");
-    return c->error;
+    return finalizes ? ncclInProgress : c->error;
 }
 
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *error)

@@ -1,6 +1,7 @@
 /* How ranks with a GPU each join: by an id that the caller has brought to them or by the
  * environment, ranks that don't fit together, that come late or never. Ranks are threads; the GPUs
  * and NCCL are the emulator's. */
+#include <dlfcn.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -96,8 +97,12 @@ END_TEST
 
 /* ---- ranks that come late, or never ---- */
 
+/* NCCL stays loaded, so that communicators that are left are counted. */
 static void make_id(by_id *b)
 {
+    char path[1024];
+    snprintf(path, sizeof path, "%s/libnccl.so.2", getenv("FP8C_CUDA_PATH"));
+    ck_assert_msg(dlopen(path, RTLD_NOW) != NULL, "%s", dlerror());
     fp8c_context *ctx = new_context();
     ck_assert_int_eq(fp8c_nccl_id(ctx, b->id), FP8C_OK);
     fp8c_context_destroy(ctx);
@@ -157,6 +162,20 @@ START_TEST(stuck_in_the_first_exchange)
 }
 END_TEST
 
+/* A communicator that can't be left in order is aborted. */
+START_TEST(leaving_fails)
+{
+    static const char *const fails[] = {"ncclCommFinalize", "ncclCommDestroy"};
+    by_id b = {.ranks = {2, 2}, .seconds = 20};
+    make_id(&b);
+    setenv("FP8C_EMULATOR_FAIL", fails[_i], 1);
+    ranks_run(RANKS, join_by_id, &b, NULL);
+    for (int r = 0; r < RANKS; r++)
+        ck_assert_msg(b.status[r] == FP8C_OK, "%s", b.said[r]);
+    rank_gpu_nothing_left();
+}
+END_TEST
+
 /* A process that is stopped for longer than the limit does not blame the others when it goes on. */
 START_TEST(stopped_while_joining)
 {
@@ -192,6 +211,7 @@ Suite *f8_suite(void)
     tcase_add_loop_test(c, a_rank_never_comes, 0, RANKS);
     tcase_add_loop_test(c, a_rank_comes_late, 0, RANKS);
     tcase_add_test(c, stuck_in_the_first_exchange);
+    tcase_add_loop_test(c, leaving_fails, 0, 2);
     tcase_add_test(c, stopped_while_joining);
     suite_add_tcase(suite, c);
     return suite;

@@ -27,6 +27,17 @@ fp8c_status rank_gpu_join(fp8c_context *ctx, const fp8c_comm *comm, double secon
     return status == FP8C_OK ? fp8c_nccl_comm(*nccl, out) : status;
 }
 
+static void no_communicator_left(void)
+{
+    void *lib = dlopen("libnccl.so.2", RTLD_NOW | RTLD_NOLOAD);
+    int64_t (*count)(void) = NULL;
+    if (!lib)
+        return;
+    *(void **)&count = dlsym(lib, "f8_emulator_communicators");
+    ck_assert_msg(count() == 0, "%lld communicators are left", (long long)count());
+    dlclose(lib);
+}
+
 void rank_gpu_nothing_left(void)
 {
     void *lib = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
@@ -38,4 +49,5 @@ void rank_gpu_nothing_left(void)
         ck_assert_msg(count(kinds[i]) == 0, "%lld of kind %s are left", (long long)count(kinds[i]),
                       kinds[i]);
     dlclose(lib);
+    no_communicator_left();
 }
