@@ -3,8 +3,8 @@
  * that they share (nccl_world.c). Operations run as they do on devices: a call only enqueues, and
  * an operation ends when every rank has enqueued its own.
  *
- * A communicator that does not block joins in a thread of its own. Its operations are enqueued only
- * when the state is asked for the second time: one who does not wait for that finds them missing.
+ * A communicator that does not block joins in a thread. Its operations are enqueued when the state
+ * is asked for the second time: one who does not wait for that finds them missing.
  *
  * Every rank must enqueue the same operations in the same order: the real library would hang or
  * give wrong bytes, here it is an error. So are calls that would deadlock or that use a
@@ -45,9 +45,8 @@ struct ncclComm {
     f8_emu_member member;
     int device;
     ncclUniqueId id;
-    bool blocking, finalizes, finalized, in_world;
-    bool threaded;       /* it has `thread` */
-    _Atomic int joining; /* the thread still joins the ranks */
+    bool blocking, finalizes, finalized, in_world, threaded; /* threaded: it has `thread` */
+    _Atomic int joining;                                     /* the thread still joins the ranks */
     pthread_t thread;
     operation *pending; /* not enqueued yet, for `stream` */
     CUstream stream;
