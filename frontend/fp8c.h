@@ -472,7 +472,7 @@ FP8C_API fp8c_status fp8c_mpi_comm(fp8c_mpi *mpi, fp8c_comm *out);
 /* Ends all processes of the job, this one too: for a rank that fails while others wait for it. */
 FP8C_API void fp8c_mpi_abort(fp8c_mpi *mpi, int exit_code);
 
-/* The ranks' GPUs, one for each, joined by NCCL (libnccl.so.2, 2.13 or later; found as the other
+/* The ranks' GPUs, one for each, joined by NCCL (libnccl.so.2, 2.14 or later; found as the other
  * libraries of NVIDIA are). NCCL moves the bytes of collectives from device to device; sums are
  * fp8c's own, as everywhere. One handle can serve many programs, one after the other, from one
  * thread at a time.
@@ -495,15 +495,20 @@ typedef struct fp8c_nccl_options {
     int32_t rank, ranks;   /* without `over` */
     const fp8c_comm *over; /* NULL: none */
     const void *id;        /* FP8C_NCCL_ID bytes, or NULL */
-    double seconds;        /* 0: 600 */
+    double seconds;        /* the limit for joining, and for each collective; 0: 600 */
 } fp8c_nccl_options;
 /* Fill the FP8C_NCCL_ID bytes of `id`: one rank does. */
 FP8C_API fp8c_status fp8c_nccl_id(fp8c_context *ctx, void *id);
-/* Waits until all ranks call it; the limit `seconds` holds only after that. FP8C_ERR_LIBRARY says
- * what is missing, or what NCCL says. */
+/* Waits until all ranks call it. FP8C_ERR_LIBRARY says what is missing, what NCCL says, or that the
+ * others have not joined within `seconds`. Then nothing is left of this rank but, in the process
+ * that made the id, a thread of NCCL that listens for the missing rank, with its socket: NCCL has
+ * no call that ends it. A process that was stopped itself, as by a debugger, waits anew. The limit
+ * does not hold for `over`, whose all_gather is called first and is the caller's own, and not with
+ * NCCL_COMM_BLOCKING=1 in the environment, by which NCCL makes its calls wait. */
 FP8C_API fp8c_status fp8c_nccl_open(fp8c_context *ctx, const fp8c_nccl_options *options,
                                     fp8c_nccl **out);
-/* To be called on all ranks, when all programs that use it are gone. NULL: nothing. */
+/* To be called on all ranks, when all programs that use it are gone. What NCCL still has to end is
+ * waited for under the limit `seconds`. NULL: nothing. */
 FP8C_API void fp8c_nccl_close(fp8c_nccl *nccl);
 /* Fills the struct, whose struct_size the caller has set. It is valid until fp8c_nccl_close. Its
  * calls exchange host memory: those of `over`, which must live as long, else through the GPUs. */

@@ -118,7 +118,7 @@
     X(CUBLASLT_ALGO_CONFIG_INNER_SHAPE_ID, 7)        \
     X(CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID, 8)
 
-/* NCCL 2.13 and later. */
+/* NCCL 2.14 and later. */
 #define F8_NCCL_VALUES(X)                                                                          \
     X(ncclSuccess, 0)                                                                              \
     X(ncclUnhandledCudaError, 1)                                                                   \
@@ -185,7 +185,15 @@ typedef struct ncclComm *ncclComm_t;
 typedef struct ncclUniqueId {
     char internal[NCCL_UNIQUE_ID_BYTES];
 } ncclUniqueId;
+/* As of NCCL 2.14: later versions take it by its size and version, and have defaults for the rest.
+ */
+typedef struct ncclConfig_t {
+    size_t size;
+    unsigned magic, version;
+    int blocking;
+} ncclConfig_t;
 #endif
+#define NCCL_CONFIG_MAGIC 0xcafebeefU /* of every ncclConfig_t */
 
 /* The toolkit's minimal install has no header of NVML, so its parts are ours in either case. */
 typedef int f8_nvml_return;
@@ -317,7 +325,9 @@ typedef int f8_nvml_return;
     X(const char *, ncclGetErrorString, (ncclResult_t result))                                     \
     X(const char *, ncclGetLastError, (ncclComm_t comm))                                           \
     X(ncclResult_t, ncclGetUniqueId, (ncclUniqueId * id))                                          \
-    X(ncclResult_t, ncclCommInitRank, (ncclComm_t * comm, int ranks, ncclUniqueId id, int rank))   \
+    X(ncclResult_t, ncclCommInitRankConfig,                                                        \
+      (ncclComm_t * comm, int ranks, ncclUniqueId id, int rank, ncclConfig_t *config))             \
+    X(ncclResult_t, ncclCommFinalize, (ncclComm_t comm))                                           \
     X(ncclResult_t, ncclCommDestroy, (ncclComm_t comm))                                            \
     X(ncclResult_t, ncclCommAbort, (ncclComm_t comm))                                              \
     X(ncclResult_t, ncclCommGetAsyncError, (ncclComm_t comm, ncclResult_t * error))                \

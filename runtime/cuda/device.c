@@ -213,7 +213,7 @@ static f8_status symbols(f8_cuda *c, f8_cuda_library_id id, f8_diag *d)
     return F8_ERR_INTERNAL;
 }
 
-enum { NCCL_OLDEST = 21300 }; /* the first with ncclGetLastError */
+enum { NCCL_OLDEST = 21400 }; /* the first whose communicators need not block */
 
 /* Ask a library for its version, which also proves that it answers. */
 static f8_status version(f8_cuda *c, f8_cuda_library_id id, f8_diag *d)
@@ -253,7 +253,7 @@ static f8_status version(f8_cuda *c, f8_cuda_library_id id, f8_diag *d)
         return v >= NCCL_OLDEST
                    ? F8_OK
                    : f8_fail(d, F8_ERR_LIBRARY, F8_NOWHERE,
-                             "NCCL 2.13 or later is needed, this is version code %d", v);
+                             "NCCL 2.14 or later is needed, this is version code %d", v);
     case F8_CUDA_NVML: {
         const f8_nvml_return r = c->nvml.nvmlInit_v2();
         if (r != 0)

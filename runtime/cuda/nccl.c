@@ -26,8 +26,15 @@ enum {
     SECONDS = 600,
     SPINS = 2000, /* looks at the stream before the waiting thread sleeps between two of them */
     ERROR_EVERY = 64,
+    STOPPED = 1, /* seconds between two looks: the process itself was stopped */
+    CONFIG_VERSION = 21400,
 };
 static const struct timespec nap = {.tv_nsec = 50000};
+
+/* How long something is waited for, by f8_seconds_now. */
+typedef struct patience {
+    double since, looked;
+} patience;
 
 struct f8_nccl {
     f8_allocator allocator;
@@ -45,6 +52,7 @@ struct f8_nccl {
     size_t staging_bytes;
     f8_comm host;
     bool joined;
+    patience joining; /* from the call of NCCL until `joined` */
     f8_diag failure; /* status F8_OK until something fails */
 };
 
@@ -79,7 +87,7 @@ static f8_status failed(f8_nccl *n, const char *what, const char *why, const cha
 }
 
 /* An error of NCCL ends the communicator: nothing is known of what it has done. */
-static f8_status check(f8_nccl *n, ncclResult_t result, const char *what, f8_diag *diag)
+static f8_status report(f8_nccl *n, ncclResult_t result, const char *what, f8_diag *diag)
 {
     const f8_nccl_api *nccl = &n->cuda->nccl;
     if (result == ncclSuccess)
@@ -129,6 +137,75 @@ static void tell(f8_nccl *n, uint64_t number, bool ended)
 
 /* ---- waiting ---- */
 
+static patience from_now(void)
+{
+    const double now = f8_seconds_now();
+    return (patience){now, now};
+}
+
+/* Called at every look. A process that was stopped waits anew: the others were given no time. */
+static bool too_long(const f8_nccl *n, patience *p)
+{
+    const double now = f8_seconds_now();
+    if (now - p->looked > STOPPED)
+        p->since = now;
+    p->looked = now;
+    return now - p->since >= n->seconds;
+}
+
+static void rest(int looks)
+{
+    if (looks > SPINS)
+        nanosleep(&nap, NULL);
+    else
+        sched_yield();
+}
+
+static f8_status joins_late(f8_nccl *n, f8_diag *diag)
+{
+    char why[160];
+    f8_format(why, sizeof why,
+              "it has waited for %.1f seconds for the others to join; the limit is %g: a rank is "
+              "missing or stuck",
+              n->joining.looked - n->joining.since, n->seconds);
+    return failed(n, "joining the other ranks", why, "", diag);
+}
+
+static f8_status ends_late(f8_nccl *n, const char *what, f8_diag *diag)
+{
+    char why[120];
+    f8_format(why, sizeof why, "it has not ended after %g seconds: another rank is gone or stuck",
+              n->seconds);
+    return failed(n, what, why, "", diag);
+}
+
+/* The communicator's state: an error, ncclInProgress or ncclSuccess. */
+static ncclResult_t state(const f8_nccl *n)
+{
+    ncclResult_t now = ncclSuccess;
+    const ncclResult_t asked = n->cuda->nccl.ncclCommGetAsyncError(n->comm, &now);
+    return asked != ncclSuccess ? asked : now;
+}
+
+/* Waits for the end of a call that goes on in the background. Before that NCCL takes no other call,
+ * and what the call enqueues is not in the stream. */
+static f8_status settle(f8_nccl *n, const char *what, f8_diag *diag)
+{
+    patience own = from_now(), *p = n->joined ? &own : &n->joining;
+    ncclResult_t now;
+    for (int looks = 0; (now = state(n)) == ncclInProgress; looks++) {
+        if (too_long(n, p))
+            return n->joined ? ends_late(n, what, diag) : joins_late(n, diag);
+        rest(looks);
+    }
+    return report(n, now, what, diag);
+}
+
+static f8_status check(f8_nccl *n, ncclResult_t result, const char *what, f8_diag *diag)
+{
+    return result == ncclInProgress ? settle(n, what, diag) : report(n, result, what, diag);
+}
+
 /* The first collective that has begun and not ended: other ranks are waited for. */
 static const enqueued *running(const f8_nccl *n, uint64_t *number)
 {
@@ -146,32 +223,24 @@ static const enqueued *running(const f8_nccl *n, uint64_t *number)
 /* What a wait knows: since when which collective has been running. */
 typedef struct watch {
     uint64_t number;
-    double since; /* 0: none was running */
+    bool runs;
+    patience patience;
 } watch;
 
 static f8_status look(f8_nccl *n, watch *w, const char *what, f8_diag *diag)
 {
-    ncclResult_t error = ncclSuccess;
     uint64_t number = 0;
     F8_TRY(usable(n, diag));
-    const ncclResult_t asked = n->cuda->nccl.ncclCommGetAsyncError(n->comm, &error);
+    const ncclResult_t now = state(n);
     const enqueued *e = running(n, &number);
-    F8_TRY(check(n,
-                 asked != ncclSuccess      ? asked
-                 : error == ncclInProgress ? ncclSuccess
-                                           : error,
-                 e ? e->what : what, diag));
-    const double now = f8_seconds_now();
+    F8_TRY(report(n, now == ncclInProgress ? ncclSuccess : now, e ? e->what : what, diag));
+    if (!n->joined && too_long(n, &n->joining))
+        return joins_late(n, diag);
     if (e)
         tell(n, number, false);
-    if (!e || !w->since || w->number != number)
-        *w = (watch){number, e ? now : 0};
-    if (!e || now - w->since < n->seconds)
-        return F8_OK;
-    char why[120];
-    f8_format(why, sizeof why, "it has not ended after %g seconds: another rank is gone or stuck",
-              n->seconds);
-    return failed(n, e->what, why, "", diag);
+    if (!e || !w->runs || w->number != number)
+        *w = (watch){number, e != NULL, from_now()};
+    return e && too_long(n, &w->patience) ? ends_late(n, e->what, diag) : F8_OK;
 }
 
 f8_status f8_nccl_wait(f8_nccl *n, CUstream stream, const char *what, f8_diag *diag)
@@ -181,10 +250,7 @@ f8_status f8_nccl_wait(f8_nccl *n, CUstream stream, const char *what, f8_diag *d
     for (int spins = 0; (r = n->cuda->cu.cuStreamQuery(stream)) == CUDA_ERROR_NOT_READY; spins++) {
         if (spins % ERROR_EVERY == 0 || spins > SPINS)
             F8_TRY(look(n, &w, what, diag));
-        if (spins > SPINS)
-            nanosleep(&nap, NULL);
-        else
-            sched_yield();
+        rest(spins);
     }
     F8_TRY(f8_cuda_check(n->cuda, r, diag, "%s", what));
     F8_TRY(usable(n, diag));
@@ -414,7 +480,10 @@ static f8_status join(f8_nccl *n, const void *id, f8_diag *diag)
         CU("NCCL", cuEventCreate, &n->last[i].begins, CU_EVENT_DISABLE_TIMING);
         CU("NCCL", cuEventCreate, &n->last[i].ends, CU_EVENT_DISABLE_TIMING);
     }
-    F8_TRY(check(n, n->cuda->nccl.ncclCommInitRank(&n->comm, n->ranks, which, n->rank),
+    ncclConfig_t config = {sizeof config, NCCL_CONFIG_MAGIC, CONFIG_VERSION, .blocking = 0};
+    n->joining = from_now();
+    F8_TRY(check(n,
+                 n->cuda->nccl.ncclCommInitRankConfig(&n->comm, n->ranks, which, n->rank, &config),
                  "joining the other ranks", diag));
     F8_TRY(try_both(n, diag));
     n->joined = true;
@@ -455,6 +524,18 @@ f8_status f8_nccl_create(f8_cuda *cuda, const f8_nccl_options *o, f8_nccl **out,
     return status;
 }
 
+/* Finalizing waits for what the ranks still do, under the limit; what is finalized is freed without
+ * waiting. If it fails, the communicator is aborted. */
+static void leave(f8_nccl *n)
+{
+    const f8_nccl_api *nccl = &n->cuda->nccl;
+    if (n->comm && n->joined && n->failure.status == F8_OK &&
+        check(n, nccl->ncclCommFinalize(n->comm), "leaving the other ranks", NULL) == F8_OK &&
+        nccl->ncclCommDestroy(n->comm) == ncclSuccess)
+        n->comm = NULL;
+    end_comm(n);
+}
+
 /* The results of the calls are ignored: after the device is lost they all fail, and the driver has
  * freed everything itself. */
 void f8_nccl_destroy(f8_nccl *n)
@@ -463,8 +544,8 @@ void f8_nccl_destroy(f8_nccl *n)
         return;
     const f8_cuda_api *cu = &n->cuda->cu;
     const bool entered = f8_cuda_enter(n->cuda, NULL) == F8_OK;
-    if (n->comm && entered && n->joined && n->failure.status == F8_OK)
-        n->cuda->nccl.ncclCommDestroy(n->comm);
+    if (entered)
+        leave(n);
     else
         end_comm(n);
     if (n->staging)

@@ -27,13 +27,15 @@ bool f8_nccl_has_address(void);
 typedef struct f8_nccl_options {
     int rank, ranks; /* 1 to F8_MAX_RANKS */
     const void *id;
-    double seconds; /* how long a collective may run before the others are given up; 0: 600 */
+    double seconds; /* how long joining may take, and a collective may run, before the others are
+                       given up; 0: 600 */
     const f8_allocator *allocator;
 } f8_nccl_options;
 
 /* Joins the other ranks, and exchanges a few bytes with each, so that all connections exist. Waits
- * for all ranks to call it. `cuda` has its device open and outlives the communicator.
- * F8_ERR_LIBRARY: NCCL is missing, too old, or fails; the message has the rank. */
+ * for all ranks to call it, for no longer than `seconds` in all. `cuda` has its device open and
+ * outlives the communicator. F8_ERR_LIBRARY: NCCL is missing, too old, or fails, or a rank does not
+ * come; the message has the rank. */
 f8_status f8_nccl_create(f8_cuda *cuda, const f8_nccl_options *options, f8_nccl **out,
                          f8_diag *diag);
 void f8_nccl_destroy(f8_nccl *n); /* may be NULL; after all executors that use it */

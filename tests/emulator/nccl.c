@@ -3,6 +3,9 @@
  * that they share (nccl_world.c). Operations run as they do on devices: a call only enqueues, and
  * an operation ends when every rank has enqueued its own.
  *
+ * A communicator that does not block joins in a thread. Its operations are enqueued when the state
+ * is asked for the second time: one who does not wait for that finds them missing.
+ *
  * Every rank must enqueue the same operations in the same order: the real library would hang or
  * give wrong bytes, here it is an error. So are calls that would deadlock or that use a
  * communicator that is gone. */
@@ -11,6 +14,8 @@
 #include "tests/emulator/nccl.h"
 
 #include <dlfcn.h>
+#include <limits.h>
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,6 +23,7 @@
 
 #pragma GCC visibility push(default)
 F8_NCCL_SYMBOLS(F8_EMU_PROTOTYPE)
+int64_t f8_emulator_communicators(void); /* that were neither aborted nor destroyed; for tests */
 #pragma GCC visibility pop
 
 enum { VERSION = 22809, DEAD_EVERY = 256 };
@@ -38,6 +44,13 @@ struct ncclComm {
     ncclComm_t next;
     f8_emu_member member;
     int device;
+    ncclUniqueId id;
+    bool blocking, finalizes, finalized, in_world, threaded; /* threaded: it has `thread` */
+    _Atomic int joining;                                     /* the thread still joins the ranks */
+    pthread_t thread;
+    operation *pending; /* not enqueued yet, for `stream` */
+    CUstream stream;
+    int asked;         /* so often for the state of `pending` */
     bool gone;         /* aborted or destroyed; its memory stays, so that later uses are found */
     _Atomic int error; /* the asynchronous one */
     char why[200];
@@ -134,6 +147,14 @@ static bool find_driver(driver *d)
 
 /* ---- life ---- */
 
+int64_t f8_emulator_communicators(void)
+{
+    int64_t n = 0;
+    for (const struct ncclComm *c = __atomic_load_n(&comms, __ATOMIC_ACQUIRE); c; c = c->next)
+        n += !c->gone;
+    return n;
+}
+
 /* A communicator that still is one. */
 static ncclResult_t check_comm(const struct ncclComm *comm, const char *function)
 {
@@ -154,7 +175,47 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId *id)
                                            : refuse(ncclSystemError, "there are no random bytes");
 }
 
-ncclResult_t ncclCommInitRank(ncclComm_t *comm, int ranks, ncclUniqueId id, int rank)
+static ncclResult_t check_config(const ncclConfig_t *config)
+{
+    if (!config)
+        return ncclSuccess;
+    if (config->magic != NCCL_CONFIG_MAGIC || config->size < sizeof *config ||
+        config->version < 21400)
+        return refuse(ncclInvalidArgument, "ncclConfig_t argument not initialized");
+    if (config->blocking == 0 || config->blocking == 1 || config->blocking == INT_MIN)
+        return ncclSuccess;
+    return refuse(ncclInvalidArgument, "Invalid blocking attribute value %d", config->blocking);
+}
+
+static ncclResult_t join(ncclComm_t c)
+{
+    char why[200];
+    const ncclResult_t r = f8_emu_join(&c->member, c->id.internal, c->device, why, sizeof why);
+    c->in_world = r == ncclSuccess;
+    if (r)
+        fail_later(c, r, "%s", why);
+    return r;
+}
+
+static void *join_later(void *comm)
+{
+    ncclComm_t c = comm;
+    join(c);
+    c->joining = 0;
+    return NULL;
+}
+
+static ncclResult_t start_joining(ncclComm_t c)
+{
+    if (c->blocking)
+        return join(c);
+    c->joining = 1;
+    c->threaded = pthread_create(&c->thread, NULL, join_later, c) == 0;
+    return c->threaded ? ncclInProgress : ncclSystemError;
+}
+
+ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int ranks, ncclUniqueId id, int rank,
+                                    ncclConfig_t *config)
 {
     driver d;
     *comm = NULL;
@@ -165,14 +226,17 @@ ncclResult_t ncclCommInitRank(ncclComm_t *comm, int ranks, ncclUniqueId id, int 
         return refuse(ncclInvalidArgument, "Invalid rank requested : %d/%d", rank, ranks);
     if (ranks > F8_EMU_RANKS)
         return refuse(ncclInternalError, "the stand-in has at most %d ranks", F8_EMU_RANKS);
-    ncclComm_t c = calloc(1, sizeof *c);
+    ncclResult_t r = check_config(config);
+    ncclComm_t c = r ? NULL : calloc(1, sizeof *c);
     if (!c)
-        return ncclSystemError;
+        return r ? r : ncclSystemError;
     c->device = d.current();
+    c->id = id;
+    c->blocking = !config || config->blocking != 0;
     c->member = (f8_emu_member){.rank = rank, .ranks = ranks};
-    const ncclResult_t r = f8_emu_join(&c->member, id.internal, c->device, last, sizeof last);
-    if (r != ncclSuccess) {
-        f8_emu_note("NCCL: %s", last);
+    r = start_joining(c);
+    if (r != ncclSuccess && r != ncclInProgress) {
+        snprintf(last, sizeof last, "%s", c->why);
         free(c);
         return r;
     }
@@ -181,24 +245,58 @@ ncclResult_t ncclCommInitRank(ncclComm_t *comm, int ranks, ncclUniqueId id, int 
     while (!__atomic_compare_exchange_n(&comms, &c->next, c, false, __ATOMIC_ACQ_REL,
                                         __ATOMIC_ACQUIRE));
     *comm = c;
-    return ncclSuccess;
+    return r;
 }
 
 static ncclResult_t end(ncclComm_t c)
 {
+    __atomic_store_n(&c->member.cancelled, 1, __ATOMIC_RELEASE);
+    if (c->threaded)
+        pthread_join(c->thread, NULL);
+    free(c->pending);
+    c->pending = NULL;
     c->gone = true;
-    f8_emu_leave_world(&c->member);
+    if (c->in_world)
+        f8_emu_leave_world(&c->member);
     return ncclSuccess;
+}
+
+/* A communicator for which no call goes on in the background. */
+static ncclResult_t check_ready(const struct ncclComm *c, const char *function)
+{
+    const ncclResult_t r = check_comm(c, function);
+    if (!r && (c->joining || c->pending || c->finalizes))
+        return refuse(ncclInvalidArgument,
+                      "%s: the call before is in progress: wait for ncclCommGetAsyncError",
+                      function);
+    return r || c->in_world ? r : c->error;
+}
+
+ncclResult_t ncclCommFinalize(ncclComm_t comm)
+{
+    MAY_FAIL();
+    const ncclResult_t r = check_ready(comm, __func__);
+    if (r)
+        return r;
+    if (comm->finalized)
+        return refuse(ncclInvalidArgument, "ncclCommFinalize: a second time");
+    if (comm->running)
+        return refuse(ncclInternalError, "the stand-in finalizes no communicator that is in use");
+    comm->finalized = true;
+    comm->finalizes = !comm->blocking;
+    return comm->blocking ? ncclSuccess : ncclInProgress;
 }
 
 ncclResult_t ncclCommDestroy(ncclComm_t comm)
 {
     MAY_FAIL();
-    const ncclResult_t r = check_comm(comm, __func__);
+    const ncclResult_t r = check_ready(comm, __func__);
     if (r)
         return r;
     if (comm->running)
         return refuse(ncclInternalError, "the stand-in destroys no communicator that is in use");
+    if (!comm->blocking && !comm->finalized)
+        return refuse(ncclInvalidUsage, "ncclCommDestroy: it would block: finalize before");
     return end(comm);
 }
 
@@ -206,15 +304,6 @@ ncclResult_t ncclCommAbort(ncclComm_t comm)
 {
     const ncclResult_t r = check_comm(comm, __func__);
     return r ? r : end(comm);
-}
-
-ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *error)
-{
-    MAY_FAIL();
-    const ncclResult_t r = check_comm(comm, __func__);
-    if (!r)
-        *error = comm->error;
-    return r;
 }
 
 /* ---- running ---- */
@@ -269,6 +358,14 @@ static int run(const void *data)
     return F8_EMULATOR_LATER;
 }
 
+static ncclResult_t check_usable(const struct ncclComm *c, const char *function)
+{
+    const ncclResult_t r = check_ready(c, function);
+    return !r && c->finalized
+               ? refuse(ncclInvalidUsage, "%s: the communicator is finalized", function)
+               : r;
+}
+
 static ncclResult_t check_memory(const driver *d, const struct ncclComm *c, const void *p,
                                  size_t bytes, const char *function)
 {
@@ -290,18 +387,53 @@ static ncclResult_t check_stream(const driver *d, const struct ncclComm *c, CUst
                     : ncclSuccess;
 }
 
-static ncclResult_t enqueue(const driver *d, const operation *what, CUstream s)
+static ncclResult_t give_to_driver(const driver *d, operation *o, CUstream s)
 {
-    operation *o = malloc(sizeof *o);
-    if (!o)
-        return ncclSystemError;
-    *o = *what;
     o->number = ++o->comm->enqueued;
     o->next = o->comm->running;
     o->comm->running = o;
     return d->enqueue(s, run, &o, sizeof o) == CUDA_SUCCESS
                ? ncclSuccess
                : refuse(ncclUnhandledCudaError, "the driver takes no work");
+}
+
+static ncclResult_t enqueue(const driver *d, const operation *what, CUstream s)
+{
+    ncclComm_t c = what->comm;
+    operation *o = malloc(sizeof *o);
+    if (!o)
+        return ncclSystemError;
+    *o = *what;
+    if (c->blocking)
+        return give_to_driver(d, o, s);
+    c->pending = o;
+    c->stream = s;
+    c->asked = 0;
+    return ncclInProgress;
+}
+
+/* What goes on in the background goes on here. */
+static ncclResult_t state(ncclComm_t c)
+{
+    driver d;
+    if (c->joining || (c->pending && !c->asked++))
+        return ncclInProgress;
+    operation *o = c->pending;
+    const bool finalizes = c->finalizes;
+    c->pending = NULL;
+    c->finalizes = false;
+    if (o && (!find_driver(&d) || give_to_driver(&d, o, c->stream)))
+        fail_later(c, ncclUnhandledCudaError, "the driver takes no work");
+    return finalizes ? ncclInProgress : c->error;
+}
+
+ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *error)
+{
+    MAY_FAIL();
+    const ncclResult_t r = check_comm(comm, __func__);
+    if (!r)
+        *error = state(comm);
+    return r;
 }
 
 /* ---- groups ---- */
@@ -343,7 +475,7 @@ static ncclResult_t add(void *at, size_t bytes, int peer, ncclComm_t comm, CUstr
     driver d;
     if (!find_driver(&d))
         return ncclUnhandledCudaError;
-    ncclResult_t r = check_comm(comm, function);
+    ncclResult_t r = check_usable(comm, function);
     if (!r)
         r = check_stream(&d, comm, s, function);
     if (!r)
@@ -397,7 +529,7 @@ ncclResult_t ncclAllGather(const void *send, void *receive, size_t count, ncclDa
 {
     driver d;
     MAY_FAIL();
-    ncclResult_t r = check_comm(comm, __func__);
+    ncclResult_t r = check_usable(comm, __func__);
     if (!r && (type != ncclUint8 || now.depth || !find_driver(&d)))
         r = refuse(ncclInvalidArgument, "the stand-in gathers bytes, and not in a group");
     if (!r)
@@ -427,7 +559,7 @@ static ncclResult_t reduce(const void *send, void *receive, size_t count, ncclDa
                            const char *function)
 {
     driver d;
-    ncclResult_t r = check_comm(comm, function);
+    ncclResult_t r = check_usable(comm, function);
     if (!r && (type != ncclFloat32 || op != ncclSum || now.depth || !find_driver(&d)))
         r = refuse(ncclInvalidArgument, "the stand-in adds f32, and not in a group");
     if (!r)

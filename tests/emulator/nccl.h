@@ -29,6 +29,7 @@ typedef struct f8_emu_member {
     int rank, ranks;
     struct f8_emu_world *world;
     int file[F8_EMU_RANKS]; /* what each rank sends */
+    int cancelled;          /* atomic; 1: f8_emu_join gives up */
 } f8_emu_member;
 
 /* A name for a communicator, as the bytes of an id: new, or of the address in NCCL_COMM_ID. */

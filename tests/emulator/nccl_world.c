@@ -112,9 +112,9 @@ static void pause_a_moment(void)
 }
 
 /* What rank 0 has made; what a process left behind that ended is none. */
-static world *find(const char *id, double until)
+static world *find(const f8_emu_member *m, const char *id, double until)
 {
-    for (; seconds_now() < until; pause_a_moment()) {
+    for (; seconds_now() < until && !GET(m->cancelled); pause_a_moment()) {
         world *w = map(shm_open(id, O_RDWR, 0));
         if (w && GET(w->ready) == READY && lives(w->place[0].pid))
             return w;
@@ -132,9 +132,11 @@ static int count(const world *w, bool opened)
     return n;
 }
 
-static bool all(const world *w, bool opened, double until)
+static bool all(const f8_emu_member *m, bool opened, double until)
 {
-    while (count(w, opened) < w->ranks && seconds_now() < until && !GET(w->refused))
+    const world *w = m->world;
+    while (count(w, opened) < w->ranks && seconds_now() < until && !GET(w->refused) &&
+           !GET(m->cancelled))
         pause_a_moment();
     return count(w, opened) == w->ranks;
 }
@@ -157,7 +159,7 @@ static int join(f8_emu_member *m, const char *id, int device, char *why, size_t 
 {
     const double until =
         seconds_now() + (double)f8_emu_setting("FP8C_EMULATOR_NCCL_SECONDS", SECONDS);
-    world *w = m->world = m->rank ? find(id, until) : make(id, m->ranks);
+    world *w = m->world = m->rank ? find(m, id, until) : make(id, m->ranks);
     int free_place = 0;
     if (!w) {
         snprintf(why, room, "rank 0 did not come");
@@ -175,7 +177,7 @@ static int join(f8_emu_member *m, const char *id, int device, char *why, size_t 
     if (!open_files(m, id, true))
         return ncclSystemError;
     SET(p->joined, 1);
-    if (!all(w, false, until)) {
+    if (!all(m, false, until)) {
         snprintf(why, room, GET(w->refused) ? "a rank was refused" : "%d of %d ranks came",
                  count(w, false), w->ranks);
         return GET(w->refused) ? ncclInvalidUsage : ncclSystemError;
@@ -192,7 +194,7 @@ static int join(f8_emu_member *m, const char *id, int device, char *why, size_t 
     if (!open_files(m, id, false))
         return ncclSystemError;
     SET(p->opened, 1);
-    return all(w, true, until) ? ncclSuccess : ncclSystemError;
+    return all(m, true, until) ? ncclSuccess : ncclSystemError;
 }
 
 int f8_emu_join(f8_emu_member *m, const char *id, int device, char *why, size_t room)

@@ -8,6 +8,7 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { RANKS = 3, BYTES = 1000, ROOM = RANKS * BYTES };
 
@@ -45,6 +46,39 @@ static unsigned char sent(int rank, int i)
     return (unsigned char)(rank * 71 + i * 13 + i / 256);
 }
 
+/* Whether communicators block, set before ranks begin. */
+static int blocks = 1;
+
+static ncclResult_t init(rank *r, int ranks)
+{
+    ncclConfig_t config = {sizeof config, NCCL_CONFIG_MAGIC, 21400, blocks};
+    return r->nccl.ncclCommInitRankConfig(&r->comm, ranks, r->id, r->number, &config);
+}
+
+/* The state of the communicator after what goes on in the background. */
+static ncclResult_t settled(rank *r)
+{
+    ncclResult_t state = ncclInProgress;
+    while (state == ncclInProgress) {
+        NCCL(r->nccl.ncclCommGetAsyncError(r->comm, &state));
+        usleep(100);
+    }
+    return state;
+}
+
+static ncclResult_t call_ended(rank *r, ncclResult_t result)
+{
+    ck_assert_int_ne(result, blocks ? ncclInProgress : ncclSuccess);
+    return result == ncclInProgress ? settled(r) : result;
+}
+
+static void destroy(rank *r)
+{
+    if (!blocks)
+        NCCL(call_ended(r, r->nccl.ncclCommFinalize(r->comm)));
+    NCCL(r->nccl.ncclCommDestroy(r->comm));
+}
+
 static void begin(rank *r)
 {
     const f8_cuda_api *cu = &r->e->cu;
@@ -58,7 +92,9 @@ static void begin(rank *r)
         bytes[i] = sent(r->number, i);
     OK(cu->cuMemcpyHtoDAsync_v2(r->send, bytes, ROOM, r->stream));
     OK(cu->cuStreamSynchronize(r->stream));
-    NCCL(r->nccl.ncclCommInitRank(&r->comm, RANKS, r->id, r->number));
+    r->error = init(r, RANKS);
+    ck_assert_int_eq(r->error, blocks ? ncclSuccess : ncclInProgress);
+    NCCL(settled(r));
 }
 
 static void end(rank *r)
@@ -131,7 +167,7 @@ static void exchanges(rank *r)
     unsigned char got[ROOM];
     for (int times = 0; times < 20; times++) {
         const bool gathers = times % 3;
-        NCCL(gathers ? gather(r, BYTES) : all_to_all(r, BYTES));
+        NCCL(call_ended(r, gathers ? gather(r, BYTES) : all_to_all(r, BYTES)));
         OK(r->e->cu.cuMemcpyDtoHAsync_v2(got, r->receive, ROOM, r->stream));
         OK(r->e->cu.cuStreamSynchronize(r->stream));
         for (int i = 0; i < ROOM; i++)
@@ -139,7 +175,7 @@ static void exchanges(rank *r)
                 ck_assert_int_eq(got[i],
                                  sent(i / BYTES, i % BYTES + (gathers ? 0 : r->number * BYTES)));
     }
-    NCCL(r->nccl.ncclCommDestroy(r->comm));
+    destroy(r);
 }
 
 /* Whole numbers, so that no order is seen: what each rank adds, and which part it gets. */
@@ -178,8 +214,9 @@ END_TEST
 
 START_TEST(bytes)
 {
-    if (_i)
+    if (_i % 2)
         setenv("FP8C_EMULATOR_LAZY", "1", 1);
+    blocks = _i / 2;
     run(exchanges);
     unsetenv("FP8C_EMULATOR_LAZY");
 }
@@ -316,6 +353,61 @@ START_TEST(misuse)
 }
 END_TEST
 
+/* ---- communicators that don't block ---- */
+
+/* Calls that a communicator does not take while one before is in progress, and after its end. */
+static void in_progress(rank *r)
+{
+    ck_assert_int_eq(gather(r, 16), ncclInProgress);
+    OK(r->e->cu.cuStreamQuery(r->stream)); /* it is not enqueued yet */
+    ck_assert_int_eq(gather(r, 16), ncclInvalidArgument);
+    ck_assert_int_eq(r->nccl.ncclCommFinalize(r->comm), ncclInvalidArgument);
+    ck_assert_int_eq(r->nccl.ncclCommDestroy(r->comm), ncclInvalidArgument);
+    NCCL(settled(r));
+    OK(r->e->cu.cuStreamSynchronize(r->stream));
+    ck_assert_int_eq(r->nccl.ncclCommDestroy(r->comm), ncclInvalidUsage); /* it would block */
+    ck_assert_int_eq(r->nccl.ncclCommFinalize(r->comm), ncclInProgress);
+    ck_assert_int_eq(r->nccl.ncclCommDestroy(r->comm), ncclInvalidArgument);
+    NCCL(settled(r));
+    ck_assert_int_eq(gather(r, 16), ncclInvalidUsage);
+    ck_assert_int_eq(r->nccl.ncclCommFinalize(r->comm), ncclInvalidArgument);
+    NCCL(r->nccl.ncclCommDestroy(r->comm));
+}
+
+START_TEST(not_blocking)
+{
+    blocks = 0;
+    run(in_progress);
+}
+END_TEST
+
+/* Nobody else comes: the call returns, and an abort ends what goes on. */
+static void abort_alone(rank *r)
+{
+    ncclResult_t state;
+    ncclConfig_t none = {.blocking = 0};
+    NCCL(r->nccl.ncclCommFinalize(r->comm) == ncclInProgress ? settled(r) : ncclInternalError);
+    NCCL(r->nccl.ncclCommDestroy(r->comm));
+    ck_assert_int_eq(r->nccl.ncclCommInitRankConfig(&r->comm, RANKS, r->id, r->number, &none),
+                     ncclInvalidArgument);
+    OK(r->nccl.ncclGetUniqueId(&r->id)); /* each rank has one of its own */
+    ck_assert_int_eq(init(r, RANKS), ncclInProgress);
+    NCCL(r->nccl.ncclCommGetAsyncError(r->comm, &state));
+    ck_assert_int_eq(state, ncclInProgress);
+    ck_assert_int_eq(gather(r, 16), ncclInvalidArgument);
+    ck_assert_int_eq(r->nccl.ncclCommDestroy(r->comm), ncclInvalidArgument);
+    NCCL(r->nccl.ncclCommAbort(r->comm));
+    ck_assert_int_eq(r->nccl.ncclCommGetAsyncError(r->comm, &state), ncclInvalidArgument);
+}
+
+START_TEST(aborted_while_joining)
+{
+    blocks = 0;
+    setenv("FP8C_EMULATOR_NCCL_SECONDS", "1000", 1);
+    run(abort_alone);
+}
+END_TEST
+
 /* A rank aborts while the others wait for it. */
 static void leaves(rank *r)
 {
@@ -339,11 +431,13 @@ Suite *f8_suite(void)
     Suite *suite = suite_create("emulator nccl");
     TCase *c = tcase_create("nccl");
     tcase_set_timeout(c, 60);
-    tcase_add_loop_test(c, bytes, 0, 2);
+    tcase_add_loop_test(c, bytes, 0, 4);
     tcase_add_test(c, added);
     tcase_add_test(c, waiting);
     tcase_add_loop_test(c, ranks_differ, 0, 3);
     tcase_add_test(c, misuse);
+    tcase_add_test(c, not_blocking);
+    tcase_add_test(c, aborted_while_joining);
     tcase_add_test(c, a_rank_leaves);
     suite_add_tcase(suite, c);
     return suite;

@@ -2,6 +2,7 @@
  * are looked for, the messages when they are missing, NVRTC. Needs a C compiler. Tests that need
  * the toolkit are skipped where it is not installed. */
 #include "codegen/cuda/emit.h"
+#include "runtime/cuda/api.h"
 #include "runtime/cuda/device.h"
 #include "tests/shared/stub_library.h"
 #include "tests/shared/suite.h"
@@ -27,19 +28,27 @@ static void contains(const char *text, const char *part)
 
 /* ---- declarations ---- */
 
+/* Members are added behind `blocking`. */
+#define NCCL_CONFIG                                                                                \
+    "_Static_assert(__builtin_offsetof(ncclConfig_t, size) == 0, \"\");\n"                         \
+    "_Static_assert(__builtin_offsetof(ncclConfig_t, magic) == 8, \"\");\n"                        \
+    "_Static_assert(__builtin_offsetof(ncclConfig_t, version) == 12, \"\");\n"                     \
+    "_Static_assert(__builtin_offsetof(ncclConfig_t, blocking) == 16, \"\");\n"
+
 /* Of the product, and of the emulator beyond it. */
 static const char agreement[] =
     "#include <cuda.h>\n#include <nvrtc.h>\n#include <cublasLt.h>\n#ifdef NCCL\n#include <nccl.h>\n"
     "#else\ntypedef int ncclResult_t, ncclDataType_t, ncclRedOp_t;\ntypedef struct ncclComm "
     "*ncclComm_t;\n"
-    "typedef struct { char internal[128]; } ncclUniqueId;\n#endif\n"
+    "typedef struct { char internal[128]; } ncclUniqueId;\n"
+    "typedef struct { int blocking; } ncclConfig_t;\n#endif\n"
     "#define F8_CUDA_API_TOOLKIT\n#include \"tests/emulator/api.h\"\n"
     "#define V(n, v) _Static_assert((int)(n) == (v), #n);\n"
     "F8_CUDA_VALUES(V) F8_NVRTC_VALUES(V) F8_CUBLASLT_VALUES(V)\n"
     "F8_EMU_CUDA_VALUES(V) F8_EMU_NVRTC_VALUES(V) F8_EMU_CUBLASLT_VALUES(V)\n"
     "#define P(r, n, p) _Static_assert(__builtin_types_compatible_p(__typeof__(&n), r(*) p), #n);\n"
     "F8_CUDA_SYMBOLS(P) F8_NVRTC_SYMBOLS(P) F8_CUBLASLT_SYMBOLS(P)\n"
-    "#ifdef NCCL\nF8_NCCL_VALUES(V) F8_NCCL_SYMBOLS(P)\n#endif\n"
+    "#ifdef NCCL\nF8_NCCL_VALUES(V) F8_NCCL_SYMBOLS(P)\n" NCCL_CONFIG "#endif\n"
     "_Static_assert(sizeof(cublasLtMatmulAlgo_t) == ALGO, \"\");\n"
     "_Static_assert(sizeof(cublasLtMatmulHeuristicResult_t) == RESULT, \"\");\n"
     "_Static_assert(sizeof(CUdeviceptr) == 8 && sizeof(CUresult) == sizeof(int), \"\");\n"
@@ -47,7 +56,7 @@ static const char agreement[] =
     "\"\");\n";
 
 static const char own_sizes[] =
-    "#include \"runtime/cuda/api.h\"\n"
+    "#include \"runtime/cuda/api.h\"\n" NCCL_CONFIG
     "_Static_assert(sizeof(cublasLtMatmulAlgo_t) == ALGO, \"\");\n"
     "_Static_assert(sizeof(cublasLtMatmulHeuristicResult_t) == RESULT, \"\");\n";
 
@@ -70,6 +79,8 @@ START_TEST(declarations_agree_with_the_toolkit)
     snprintf(of_nccl, sizeof of_nccl, nccl && *nccl ? "%.480s/include" : "%.480s",
              nccl && *nccl ? nccl : include);
     snprintf(header, sizeof header, "%s/nccl.h", of_nccl);
+    if (access(header, R_OK) == 0) /* what marks a ncclConfig_t stands in an initializer alone */
+        ck_assert(f8_stub_shell("grep -qi 0x%x '%s'", NCCL_CONFIG_MAGIC, header) == 0);
     ck_assert(f8_stub_shell("cc -std=gnu17 -fsyntax-only %s %s -I. -I'%s' -I'%s' %s", sizes,
                             access(header, R_OK) == 0 ? "-DNCCL" : "", include, of_nccl,
                             f8_stub_path("agree.c")) == 0);

@@ -16,4 +16,8 @@ bool rank_gpus(const char *what);
 fp8c_status rank_gpu_join(fp8c_context *ctx, const fp8c_comm *comm, double seconds,
                           fp8c_nccl **nccl, fp8c_comm *out);
 
+/* Fails the test if streams, events, graphs or memory of the devices are left, or communicators
+ * while the test itself keeps NCCL loaded. The primary context stays, and with it cuBLASLt's. */
+void rank_gpu_nothing_left(void);
+
 #endif
