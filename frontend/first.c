@@ -1,6 +1,7 @@
 /* Which form of a function runs: itself, or its form for an empty amax history (fp8c.h, "the first
  * step"). The histories alone decide. */
 #include <math.h>
+#include <string.h>
 
 #include "frontend/program.h"
 
@@ -41,6 +42,40 @@ static f8_status look(fp8c_program *p, f8_diag *diag)
         F8_TRY(instance->kind->read(instance, (uint32_t)h->variable, h->copy, diag));
     h->sure = least_pushes_left(at ? at : h->copy, &p->now->plan.var[h->variable].type);
     return F8_OK;
+}
+
+/* ---- what the forms run ---- */
+
+static int64_t fp8_steps(const f8_plan_func *f)
+{
+    int64_t n = 0;
+    for (uint32_t i = 0; i < f->n_steps; i++)
+        n += f->step[i].kind == F8_STEP_GEMM && f->step[i].fp8;
+    return n;
+}
+
+static bool is_micro_step(const char *name)
+{
+    static const char step[] = "micro_step";
+    const size_t n = sizeof step - 1;
+    return !strncmp(name, step, n) && (!name[n] || name[n] == '.');
+}
+
+/* The passes counted micro_step's. The interpreter's plan has no steps, and budgets do not change
+ * what it runs: there all forms have the same. */
+int64_t fp8c_program_fp8_gemms(const fp8c_program *p, int function)
+{
+    const f8_plan *plan = &p->now->plan;
+    if (function < 0 || (uint32_t)function >= plan->n_funcs ||
+        !is_micro_step(plan->func[function].name))
+        return -1;
+    uint32_t plain = 0;
+    while (plain < plan->n_funcs && strcmp(plan->func[plain].name, "micro_step"))
+        plain++;
+    if (plain == plan->n_funcs)
+        return -1;
+    return p->now->report.fp8_gemms + fp8_steps(&plan->func[function]) -
+           fp8_steps(&plan->func[plain]);
 }
 
 /* ---- the form ---- */

@@ -949,6 +949,10 @@ FP8C_API fp8c_status fp8c_program_run(fp8c_program *program, int function);
  * micro_step.first can be run by its own name, too: with no history empty it gives the bits of
  * micro_step, and takes longer.
  *
+ * eval has no such form: where a history is empty it scales by 1. For initial values that changes
+ * the loss by about 0.01%. For weights of others carry the scales from a program that observes
+ * (fp8c_compile_options.observe).
+ *
  * On a GPU a look at the histories waits for the runs before it. fp8c looks only when an update may
  * have emptied one: in the first steps, and then once in as many updates as a history has elements.
  * If the caller has the memory of the histories, by fp8c_program_variable_view or
@@ -1545,6 +1549,10 @@ typedef struct fp8c_info {
     int32_t threads;
 } fp8c_info;
 FP8C_API void fp8c_program_info(const fp8c_program *program, fp8c_info *out);
+/* The FP8 GEMMs planned of a run of micro_step or of a form of it, such as micro_step.first. Under
+ * a budget of memory each form recomputes what suits it, so the forms may differ. -1: another
+ * function. */
+FP8C_API int64_t fp8c_program_fp8_gemms(const fp8c_program *program, int function);
 /* The target compiled for: "cpu", "sm_90a". "cuda" is resolved to the GPU's architecture. */
 FP8C_API const char *fp8c_program_target(const fp8c_program *program);
 

@@ -187,9 +187,13 @@ static void print_counts(const fp8c_program *p, FILE *to, cli_json *json)
         "\ntarget %s: %" PRId64 " linears; of their GEMMs in a micro-step %" PRId64
         " are planned in FP8, %" PRId64 " not\n",
         fp8c_program_target(p), info.linears, info.fp8_gemms_planned, count_excluded(p));
-    if (fp8c_program_function(p, "micro_step.first") >= 0)
-        say(to, "while an amax history is empty, as in step 1, micro_step.first runs in place of "
-                "micro_step: it scales such an operand by its own amax\n");
+    const int first = fp8c_program_function(p, "micro_step.first");
+    if (first >= 0)
+        say(to,
+            "while an amax history is empty, as in step 1, micro_step.first runs in place of "
+            "micro_step: it scales such an operand by its own amax; %" PRId64
+            " of its GEMMs are planned in FP8\n",
+            fp8c_program_fp8_gemms(p, first));
     say(to, "%" PRId64 " distinct kernels, %.1f KiB of code; compiled in %.2f s\n",
         info.distinct_kernels, (double)info.code_bytes / 1024, info.compile_seconds);
     say(to,

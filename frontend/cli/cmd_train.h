@@ -14,7 +14,7 @@ typedef struct cli_train_result {
     fp8c_remat remat;
     char target[24];
     fp8c_device device;             /* its name is "" if there is none */
-    int64_t fp8_gemms;              /* fp8_gemms: executed by the last micro-step */
+    int64_t fp8_planned, fp8_gemms; /* FP8 GEMMs of the last micro-step: planned, executed */
     int64_t skipped;                /* steps whose gradient norm was not finite */
     int64_t done;                   /* steps */
     bool saved;                     /* the checkpoint is written */

@@ -147,7 +147,7 @@ static void print_row(const cli *c, const cli_train_result *r, const summary *s,
         printf(" %7.3f%%%s", 100 * s->of[GAP].deviation, s->inside ? " *" : "  ");
     printf(" %10.0f %8.1f MiB %7.2f s  %" PRId64 " (%" PRId64 ")\n", s->of[RATE].mean,
            (double)r->info.peak_bytes / (1 << 20), r->info.compile_seconds, r->fp8_gemms,
-           r->info.fp8_gemms_planned);
+           r->fp8_planned);
 }
 
 static void print_spread(const cli *c, bool inside)

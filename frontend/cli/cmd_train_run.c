@@ -115,6 +115,8 @@ static fp8c_status run_function(cli_train_run *r, int function, int64_t step, in
         status = run_form(r, function, step, micro_step);
     if (status == FP8C_OK)
         count(r, form, 1);
+    if (status == FP8C_OK && function != r->update)
+        r->out->fp8_planned = fp8c_program_fp8_gemms(r->program, form);
     return status;
 }
 
@@ -161,22 +163,21 @@ static const char *rate_name(const cli_train_run *r)
 static void summary(cli_train_run *r)
 {
     const cli_train_result *o = r->out;
-    cli_json_record(r->json,
-                    json_pack("{ss ss ss ss? sI so so so sf sI sI sI sI sI sf sI sI sf sI sI}",
-                              "event", "summary", "recipe", o->recipe, "target", o->target,
-                              "device", *o->device.name ? o->device.name : NULL, "steps",
-                              (json_int_t)r->c->steps, "final_loss", cli_json_number(o->final_loss),
-                              "heldout_loss", cli_json_number(o->heldout_loss), "unigram_entropy",
-                              cli_json_number(cli_data_unigram(r->data)), "compile_seconds",
-                              o->info.compile_seconds, "peak_bytes", (json_int_t)o->info.peak_bytes,
-                              "planned_peak_bytes", (json_int_t)o->info.planned_bytes,
-                              "arena_bytes", (json_int_t)o->info.arena_bytes, "activation_bytes",
-                              (json_int_t)o->peak.activation_bytes, "recomputed",
-                              (json_int_t)o->remat.recomputed, "extra_seconds",
-                              o->remat.extra_seconds, "fp8_gemms_planned",
-                              (json_int_t)o->info.fp8_gemms_planned, "fp8_gemms_executed",
-                              (json_int_t)o->fp8_gemms, rate_name(r), o->items_per_second, "seed",
-                              (json_int_t)o->seed, "skipped", (json_int_t)o->skipped));
+    cli_json_record(
+        r->json, json_pack("{ss ss ss ss? sI so so so sf sI sI sI sI sI sf sI sI sf sI sI}",
+                           "event", "summary", "recipe", o->recipe, "target", o->target, "device",
+                           *o->device.name ? o->device.name : NULL, "steps",
+                           (json_int_t)r->c->steps, "final_loss", cli_json_number(o->final_loss),
+                           "heldout_loss", cli_json_number(o->heldout_loss), "unigram_entropy",
+                           cli_json_number(cli_data_unigram(r->data)), "compile_seconds",
+                           o->info.compile_seconds, "peak_bytes", (json_int_t)o->info.peak_bytes,
+                           "planned_peak_bytes", (json_int_t)o->info.planned_bytes, "arena_bytes",
+                           (json_int_t)o->info.arena_bytes, "activation_bytes",
+                           (json_int_t)o->peak.activation_bytes, "recomputed",
+                           (json_int_t)o->remat.recomputed, "extra_seconds", o->remat.extra_seconds,
+                           "fp8_gemms_planned", (json_int_t)o->fp8_planned, "fp8_gemms_executed",
+                           (json_int_t)o->fp8_gemms, rate_name(r), o->items_per_second, "seed",
+                           (json_int_t)o->seed, "skipped", (json_int_t)o->skipped));
 }
 
 static json_t *step_record(const cli_train_run *r, int64_t step, const step_facts *f, double rate)
@@ -317,6 +318,7 @@ fp8c_status cli_train_steps(cli_train_run *r)
                  ? "interrupted: this step is finished and saved; once more ends at once"
                  : "interrupted: this step is finished; once more ends at once");
     r->stops = cli_ranks_stop(r->c->ranks);
+    r->out->fp8_planned = fp8c_program_fp8_gemms(r->program, r->step);
     double start = f8_seconds_now(); /* evaluations move it on: a rate is that of training */
     for (int64_t step = r->begin; step < r->end; step++) {
         step_facts f;

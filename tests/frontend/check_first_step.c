@@ -23,6 +23,12 @@ START_TEST(keeps_bits)
 }
 END_TEST
 
+START_TEST(has_no_eval)
+{
+    first_has_no_eval(targets[_i]);
+}
+END_TEST
+
 Suite *f8_suite(void)
 {
     Suite *s = suite_create("first step");
@@ -31,6 +37,7 @@ Suite *f8_suite(void)
     tcase_add_loop_test(t, is_currents, 0, 2);
     tcase_add_loop_test(t, by_histories, 0, 2);
     tcase_add_loop_test(t, keeps_bits, 0, 2);
+    tcase_add_loop_test(t, has_no_eval, 0, 2);
     suite_add_tcase(s, t);
     return s;
 }

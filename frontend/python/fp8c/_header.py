@@ -617,6 +617,7 @@ FUNCTIONS = {
     "program_bind_variable": (status, ptr, i32, ptr),
     "program_set_stream": (status, ptr, ptr),
     "program_info": (None, ptr, ptr),
+    "program_fp8_gemms": (i64, ptr, i32),
     "program_target": (text, ptr),
     "program_device": (status, ptr, ptr),
     "program_statistic": (status, ptr, i32, i32, ptr),

@@ -165,6 +165,27 @@ START_TEST(recipes_with_options)
 }
 END_TEST
 
+/* Under a budget the form for the first steps recomputes other values than micro_step. What was
+ * planned is told of the form that ran: of a run of one step that is micro_step.first. */
+START_TEST(planned_of_the_form_that_ran)
+{
+    static const char *const steps[] = {"1", "2"};
+    double executed[2];
+    for (int i = 0; i < 2; i++) {
+        const f8_cli_result r =
+            F8_CLI("train", "frontend/models/gpt.f8", "--data", make_text(), "--steps", steps[i],
+                   "-D", "B=2", "--recipe", "delayed", "--memory", "0.3", "--json", "-");
+        ck_assert_msg(r.code == 0, "%s", r.err);
+        run records = {0};
+        read_records(&records, r.out);
+        executed[i] = number(records.summary, "fp8_gemms_executed");
+        ck_assert_double_eq(number(records.summary, "fp8_gemms_planned"), executed[i]);
+        end(&records);
+    }
+    ck_assert_double_ne(executed[0], executed[1]); /* else this shows nothing */
+}
+END_TEST
+
 START_TEST(json_alone_on_stdout)
 {
     f8_cli_result r = F8_CLI("train", GPT, "--data", make_text(), "--steps", "4", SMALL, "--json",
@@ -400,6 +421,7 @@ Suite *f8_suite(void)
     tcase_add_test(t, records);
     tcase_add_test(t, compare);
     tcase_add_test(t, recipes_with_options);
+    tcase_add_test(t, planned_of_the_form_that_ran);
     tcase_add_test(t, json_alone_on_stdout);
     tcase_add_test(t, progress_on_a_terminal);
     tcase_add_test(t, same_bits);

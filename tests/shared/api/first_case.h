@@ -191,6 +191,30 @@ static inline void first_by_histories(const char *target)
     f8_api_close(&b);
 }
 
+/* The loss of the run's batch by a function whose buffers were not filled yet. */
+static inline float first_loss(f8_api_run *r, const char *function, uint64_t number)
+{
+    const int f = fp8c_program_function(r->program, function);
+    first_batch(r, function, number);
+    first_run(r, function);
+    return *(const float *)f8_api_buffer(r, f, FP8C_OUTPUT, "loss", NULL);
+}
+
+/* eval has one form, so while the histories are empty its values have scale 1: its loss is not that
+ * of micro_step.first. A carry from a program that observed its own batches gives it the scales,
+ * and an update does. */
+static inline void first_has_no_eval(const char *target)
+{
+    f8_api_run a = first_open(target, "delayed", false), b = first_open(target, "current", false);
+    ck_assert_int_lt(fp8c_program_function(a.program, "eval.first"), 0);
+    const float empty = first_loss(&a, "eval", 3), first = first_loss(&a, "micro_step", 3),
+                own = first_loss(&b, "eval", 3);
+    ck_assert(first == own);
+    ck_assert(empty != own && fabsf(empty - own) < 1e-2f * own);
+    f8_api_close(&a);
+    f8_api_close(&b);
+}
+
 /* With all histories observed both forms give the same bits. With one empty, the other operands
  * keep their scales: `a` runs micro_step, and `b` the form by its name. */
 static inline void first_keeps_bits(const char *target)
