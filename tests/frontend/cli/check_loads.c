@@ -55,8 +55,8 @@ static json_t *versions(void)
     return all;
 }
 
-static const char *const begin[] = {"train", file, "--data", data,    "--steps", "3",
-                                    "--run", folder, "--stop-at", "2", NULL};
+static const char *const begin[] = {"train", file,   "--data",    data, "--steps", "3",
+                                    "--run", folder, "--stop-at", "2",  NULL};
 
 START_TEST(cpu)
 {
@@ -87,7 +87,7 @@ END_TEST
 
 START_TEST(reference)
 {
-    const char *const args[] = {"train", file,    "--data",   data,        "--steps", "1",
+    const char *const args[] = {"train", file,   "--data",   data,        "--steps", "1",
                                 "--run", folder, "--target", "reference", NULL};
     ck_assert_msg(!loads("libLLVM", args), "target reference loads LLVM");
     json_t *all = versions();
@@ -98,7 +98,7 @@ END_TEST
 
 START_TEST(gpu)
 {
-    const char *const args[] = {"train", file,    "--data",   data,   "--steps", "1",
+    const char *const args[] = {"train", file,   "--data",   data,   "--steps", "1",
                                 "--run", folder, "--target", "cuda", NULL};
     f8_test_gpu_emulated();
     ck_assert_msg(!loads("libLLVM", args), "target cuda loads LLVM");
