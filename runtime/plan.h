@@ -78,29 +78,31 @@ typedef struct f8_step_phase {
 enum { F8_COPY_RANK = F8_MAX_RANK };
 
 typedef struct f8_step {
-    f8_step_kind kind;
+    f8_step_kind kind; /* which member of the union is meant; nothing reads another */
     const char *name;
     f8_arg *arg; /* KERNEL: as the kernel wants; GEMM: F8_GEMM_ARGS; COPY: from, to;
                   * ATTENTION: q, k, v, o, lse, and backward do, dq, dk, dv;
                   * COLLECTIVE: what is sent, what is received */
-    uint32_t n_args, n_ints, n_phases;
-    int64_t *ints;    /* KERNEL: run-time extents, phase by phase as arg */
+    uint32_t n_args, n_ints, n_phases; /* ints, phases: of a KERNEL; others have none */
+    int64_t *ints;                     /* run-time extents, phase by phase as arg */
     f8_step_phase *phase;
-    f8_gemm_desc gemm;
-    f8_cudnn_attention_desc attention;
-    f8_collective_desc collective;
-    uint32_t waits;   /* WAIT: the index of the collective's step in the function */
-    uint32_t choice;  /* GEMM: index + 1 into the plan's choices; 0: none */
-    struct {          /* COPY: to[i..] = from[i..] over `size`, strides in elements */
-        int32_t rank;
-        uint32_t element;
-        int64_t size[F8_COPY_RANK], from[F8_COPY_RANK], to[F8_COPY_RANK];
-    } copy;
-    int64_t bytes_read, bytes_written; /* of distinct inputs and outputs: for listings */
+    union {
+        f8_gemm_desc gemm;                 /* GEMM */
+        f8_cudnn_attention_desc attention; /* ATTENTION */
+        f8_collective_desc collective;     /* COLLECTIVE */
+        uint32_t waits; /* WAIT: the index of the collective's step in the function */
+        struct {        /* COPY: to[i..] = from[i..] over `size`, strides in elements */
+            int32_t rank;
+            uint32_t element;
+            int64_t size[F8_COPY_RANK], from[F8_COPY_RANK], to[F8_COPY_RANK];
+        } copy;
+    };
+    uint32_t choice; /* GEMM: index + 1 into the plan's choices; 0: none */
     /* Of which group of the lowered function it is a step: 1 + its position in the order of groups,
      * or 1 + the number of groups + the index of a copy at the end. For who looks on (observer.h).
      * It counts in plans that were built unmerged. It is not in files: there it is 0 */
     uint32_t group;
+    int64_t bytes_read, bytes_written; /* of distinct inputs and outputs: for listings */
     uint64_t hash;    /* KERNEL: of its description: equal kernels share code */
     int64_t fp8;      /* GEMM: 1 when both operands are FP8 */
 } f8_step;

@@ -209,6 +209,20 @@ const char *f8_llvm_identity(const f8_llvm *x, f8_arena *arena)
         x->version, (long long)x->size, x->triple, x->cpu, x->features, x->lanes);
 }
 
+bool f8_llvm_identity_read(const char *identity, f8_arena *arena, const char **version,
+                           const char **cpu)
+{
+    static const char first[] = "llvm ", second[] = "\ncpu ";
+    const char *name = strstr(identity, second);
+    if (strncmp(identity, first, sizeof first - 1) || !name)
+        return false;
+    identity += sizeof first - 1;
+    name += sizeof second - 1;
+    *version = f8_arena_strndup(arena, identity, strcspn(identity, ","));
+    *cpu = f8_arena_strndup(arena, name, strcspn(name, "\n"));
+    return *version && *cpu;
+}
+
 /* ---- one module ---- */
 
 /* Without a handler LLVM prints to stderr and may exit. This one keeps the first error for the

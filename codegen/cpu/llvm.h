@@ -67,6 +67,10 @@ const char *const *f8_llvm_library_names(void);
 /* What decides which code LLVM makes of IR: LLVM itself and the machine, as text for a key. NULL:
  * out of memory. */
 const char *f8_llvm_identity(const f8_llvm *llvm, f8_arena *arena);
+/* Of such a text: "19.1.7" and the CPU that LLVM names, in the arena. False: it is no such text, or
+ * out of memory. */
+bool f8_llvm_identity_read(const char *identity, f8_arena *arena, const char **version,
+                           const char **cpu);
 
 /* ---- one module ---- */
 

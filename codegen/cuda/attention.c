@@ -30,11 +30,13 @@ enum {
 
 typedef enum phase_kind { FORWARD, PREPARE, KEYS, QUERIES } phase_kind;
 
-/* The shape of one kernel: warps, pieces of 16 rows a warp has, columns of a tile, columns a warp
- * takes at once (backward), row fragments kept in registers (forward). */
+/* The shape of one kernel. */
 typedef struct shape {
-    int warps, pieces, cols, sub;
-    bool hold;
+    int warps;
+    int pieces; /* of 16 rows, that a warp has */
+    int cols;   /* of a tile */
+    int sub;    /* backward: columns that a warp takes at once */
+    bool hold;  /* forward: the fragments of its rows stay in registers */
 } shape;
 
 static int64_t padded_rows(const f8_attention_desc *x)
@@ -49,20 +51,23 @@ static int padded_d(const f8_attention_desc *x)
 
 static shape shape_of(const f8_target *target, const f8_attention_desc *x, phase_kind kind)
 {
-    /* a mask wants registers: smaller tiles, or fragments spill (measured with NVRTC 13). So does
-     * dropout, whose kept elements of a tile must fit one word (f8_att_keep) */
-    const bool more = x->masking || x->dropout > 0;
-    const bool narrow = x->D <= 64, big = target->shared_large && !more;
-    const int pieces = more && !narrow ? 1 : 2;
-    const int cols = big ? 64 : 32;
-    if (x->dtype == F8_F32)
-        return (shape){.warps = 4, .pieces = 1, .cols = F32_COLS, .sub = F32_COLS};
-    switch (kind) {
-    case FORWARD: return (shape){4, pieces, narrow ? cols : 32, narrow ? cols : 32, narrow};
-    case KEYS: return (shape){4, narrow && big ? 2 : 1, cols, 32, false};
-    case QUERIES: return (shape){4, narrow && big ? 2 : 1, cols, 32, false};
-    default: return (shape){4, 1, cols, cols, false};
+    /* A mask wants registers: with larger tiles fragments spill (measured with NVRTC 13). So does
+     * dropout, whose kept elements of a tile must fit one word (f8_att_keep). */
+    const bool wants_registers = x->masking || x->dropout > 0;
+    const bool narrow = x->D <= 64, large_tiles = target->shared_large && !wants_registers;
+    const int cols = large_tiles ? 64 : 32;
+    shape s = {.warps = 4, .pieces = 1, .cols = cols, .sub = cols};
+    if (x->dtype == F8_F32) {
+        s.cols = s.sub = F32_COLS;
+    } else if (kind == FORWARD) {
+        s.pieces = wants_registers && !narrow ? 1 : 2;
+        s.cols = s.sub = narrow ? cols : 32;
+        s.hold = narrow;
+    } else if (kind != PREPARE) {
+        s.pieces = narrow && large_tiles ? 2 : 1;
+        s.sub = 32;
     }
+    return s;
 }
 
 static int rows_of(const f8_attention_desc *x, phase_kind kind, const shape *s)

@@ -48,9 +48,14 @@ f8_status f8_cuda_attention_by_cudnn(const f8_target *target, const f8_attention
                                      .causal = d->causal,
                                      .backward = backward,
                                      .scale = d->scale,
-                                     .stride = {d->stride.q, d->stride.k, d->stride.v, d->stride.o,
-                                                d->stride.dout, d->stride.dq, d->stride.dk,
-                                                d->stride.dv}};
+                                     .stride = {.q = d->stride.q,
+                                                .k = d->stride.k,
+                                                .v = d->stride.v,
+                                                .o = d->stride.o,
+                                                .dout = d->stride.dout,
+                                                .dq = d->stride.dq,
+                                                .dk = d->stride.dk,
+                                                .dv = d->stride.dv}};
     if (d->dtype != F8_BF16)
         return f8_fail(diag, F8_ERR_UNSUPPORTED, F8_NOWHERE, "cuDNN attention: %s is not bf16",
                        f8_dtype_name(d->dtype));

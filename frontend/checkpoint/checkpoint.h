@@ -26,8 +26,8 @@ extern const char f8_checkpoint_prefix[], f8_checkpoint_version[];
 f8_st_tensor f8_checkpoint_tensor(const fp8c_variable *v);
 /* Whether both have the same rank, and the same sizes of the axes from `first` on. */
 bool f8_checkpoint_same_shape(const f8_st_tensor *a, const f8_st_tensor *b, int32_t first);
-/* Whether `prepare` computes the state from the parameters alone. A state that it also reads, it
- * changes only in part. */
+/* Whether `prepare` computes the whole state from other variables: then a file may lack it. A state
+ * that `prepare` also reads is not such a one, since it keeps a part of what it was. */
 bool f8_checkpoint_is_computed(fp8c_program *program, int variable);
 /* Whether evaluating needs the state's value in the file: eval reads the state, and it is neither
  * computed nor amaxes that eval itself observes. */

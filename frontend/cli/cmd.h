@@ -283,7 +283,9 @@ void cli_interrupt_text(const char *text);
 void cli_note_signal(int number);
 /* What f8_file_begin gets: the files that a signal removes. */
 f8_temporaries *cli_temporaries(void);
-/* Keeps the context alive up to cli_settle, or up to the next context, for a signal. */
+/* The context whose unfinished files a signal removes. It stays alive until cli_settle or the next
+ * call of this, though the command destroys it before: a signal may come at any time. False: out of
+ * memory. */
 bool cli_keep(fp8c_context *ctx);
 /* Ends the command: signals are no longer held. Returns `code`, or after a signal its exit code,
  * having said the text. */

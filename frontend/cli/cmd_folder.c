@@ -10,6 +10,7 @@
 #include "frontend/cli/cmd_calibrate.h"
 #include "frontend/cli/cmd_options.h"
 #include "frontend/cli/cmd_plan.h"
+#include "frontend/doctor/doctor.h"
 
 /* ---- options ---- */
 
@@ -184,21 +185,20 @@ bool cli_folder_module(cli_folder *f, const fp8c_module *module)
 
 /* ---- what run.json says ---- */
 
-/* {"fp8c": "0.1.0", "LLVM": "19.1.7", ...}: of the components that the target uses. */
+/* {"fp8c": "0.1.0", "LLVM 19": "19.1.7, for znver4", ...}: of the components that the target
+ * uses. */
 static json_t *versions(fp8c_context *ctx, const fp8c_program *program)
 {
-    const bool gpu = !strncmp(fp8c_program_target(program), "sm_", 3);
-    const fp8c_doctor_options options = {.struct_size = sizeof options, .cpu_only = !gpu};
     fp8c_doctor *doctor;
     fp8c_component component;
     json_t *all = json_pack("{ss}", "fp8c", fp8c_version());
-    if (fp8c_doctor_create(ctx, &options, &doctor) != FP8C_OK) {
+    if (f8_doctor_used(ctx, program, &doctor) != FP8C_OK) {
         cli_fail(ctx);
         json_decref(all);
         return NULL;
     }
     for (int i = 0; fp8c_doctor_component(doctor, i, &component) == FP8C_OK; i++)
-        if (component.version && !strcmp(component.kind, gpu ? "cuda" : "cpu"))
+        if (component.version)
             json_object_set_new(all, component.name, json_string(component.version));
     fp8c_doctor_destroy(doctor);
     return all;

@@ -9,14 +9,14 @@
 
 typedef struct cli_peers cli_peers;
 
+/* The limit of --rank-timeout, in seconds; 0: there is none. */
+double cli_peers_limit(const cli *c);
 /* Begins to keep the record, and starts the thread. All ranks call it together. From here on `comm`
  * is one that notes each exchange; the given one is used through it.
  *     mpi       what ends the job; NULL: this process ends, and its launcher ends the others
  *     messages  a descriptor to write to
  *     limit     how many seconds one collective may take; 0: any
  * NULL after a message on stderr. */
-/* The limit of --rank-timeout. */
-double cli_peers_limit(const cli *c);
 cli_peers *cli_peers_begin(fp8c_comm *comm, fp8c_mpi *mpi, int messages, double limit);
 /* Ends both; `comm` is not to be used any more. After a failure of this process (`code` is not
  * CLI_DONE) it says on stderr which of the others are gone or stopped. NULL: nothing. Does not

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "codegen/cuda/emit.h"
+#include "frontend/program.h"
 #include "ir/base/clock.h"
 
 #define SAME(a, b)                                                                                 \
@@ -63,8 +64,22 @@ static f8_status look(fp8c_doctor *d, f8_diag *diag)
     return f8_arena_status(&d->arena, diag);
 }
 
-fp8c_status fp8c_doctor_create(fp8c_context *ctx, const fp8c_doctor_options *options,
-                               fp8c_doctor **out)
+static f8_status look_at_used(fp8c_doctor *d, const fp8c_program *program, f8_diag *diag)
+{
+    if (program->target->kind == F8_TARGET_CPU) {
+        F8_TRY(f8_doctor_llvm_known(d, diag));
+        f8_components_onednn(&d->components, &d->ctx->allocator);
+    } else if (program->target->kind == F8_TARGET_CUDA) {
+        F8_TRY(f8_cuda_create(&d->ctx->settings.gpu, &d->ctx->allocator, &d->cuda, diag));
+        f8_components_cuda(&d->components, d->cuda, &trial);
+        f8_components_gpus(&d->components, &d->facts, d->cuda);
+    }
+    return f8_arena_status(&d->arena, diag);
+}
+
+/* `used`: look only at what this program's target uses; NULL: as the options say. */
+static fp8c_status create(fp8c_context *ctx, const fp8c_doctor_options *options,
+                          const fp8c_program *used, fp8c_doctor **out)
 {
     f8_diag diag = {0};
     *out = NULL;
@@ -79,13 +94,24 @@ fp8c_status fp8c_doctor_create(fp8c_context *ctx, const fp8c_doctor_options *opt
     d->components.before = d->options.before;
     d->components.user = d->options.user;
     if (status == F8_OK)
-        status = look(d, &diag);
+        status = used ? look_at_used(d, used, &diag) : look(d, &diag);
     if (status != F8_OK) {
         fp8c_doctor_destroy(d);
         return f8_api_result(ctx, &diag, status);
     }
     *out = d;
     return FP8C_OK;
+}
+
+fp8c_status fp8c_doctor_create(fp8c_context *ctx, const fp8c_doctor_options *options,
+                               fp8c_doctor **out)
+{
+    return create(ctx, options, NULL, out);
+}
+
+fp8c_status f8_doctor_used(fp8c_context *ctx, const fp8c_program *program, fp8c_doctor **out)
+{
+    return create(ctx, NULL, program, out);
 }
 
 void fp8c_doctor_destroy(fp8c_doctor *d)

@@ -21,10 +21,16 @@ struct fp8c_doctor {
     struct f8_probe *expected; /* the results of `reference`; NULL: it did not run yet */
 };
 
+/* A doctor for the record of a run: it knows the components that the program's target uses, as
+ * fp8c_doctor_create does, and judges nothing. LLVM is not loaded if the kernel cache knows its
+ * version (codegen/cpu/llvm_known.h). */
+fp8c_status f8_doctor_used(fp8c_context *ctx, const fp8c_program *program, fp8c_doctor **out);
+
 /* Fill what can be compiled and run, from the components found. */
 void f8_doctor_judge(fp8c_doctor *d);
 /* Add the component LLVM, and the facts of the cache and the environment. */
 void f8_doctor_llvm(fp8c_doctor *d);
+f8_status f8_doctor_llvm_known(fp8c_doctor *d, f8_diag *diag); /* as f8_doctor_used has it */
 void f8_doctor_facts(fp8c_doctor *d);
 
 /* ---- the self-test ---- */

@@ -7,7 +7,7 @@
 #include <sys/auxv.h>
 #include <sys/stat.h>
 
-#include "codegen/cpu/llvm.h"
+#include "codegen/cpu/llvm_known.h"
 #include "frontend/doctor/doctor.h"
 #include "frontend/tuned.h"
 #include "ir/base/format.h"
@@ -18,22 +18,34 @@ enum { PATIENCE = 200 }; /* milliseconds to wait for a process that writes the t
 static const char llvm_name[] = "LLVM 19", onednn_name[] = "oneDNN 2",
                   driver_name[] = "the CUDA driver";
 
-void f8_doctor_llvm(fp8c_doctor *d)
+static const char *const loader[] = {"", NULL}, *const other_llvms[] = {"libLLVM.so.[0-9]*",
+                                                                        "libLLVM-[0-9]*.so*", NULL};
+
+static f8_component *add_llvm(fp8c_doctor *d)
 {
-    static const char *const loader[] = {"", NULL}, *const others[] = {"libLLVM.so.[0-9]*",
-                                                                       "libLLVM-[0-9]*.so*", NULL};
-    f8_component *c = f8_component_add(&d->components, "cpu", llvm_name, "kernels of target cpu",
-                                       "Debian package libllvm19");
+    return f8_component_add(&d->components, "cpu", llvm_name, "kernels of target cpu",
+                            "Debian package libllvm19");
+}
+
+static void set_version(fp8c_doctor *d, f8_component *c, const char *version, const char *cpu)
+{
+    c->version = f8_arena_printf(&d->arena, "%s, for %s", version, cpu);
+    c->major = atoi(version);
+}
+
+/* Loads LLVM. The kernel cache remembers what it says, if there are a cache and a question. */
+static void ask_llvm(fp8c_doctor *d, f8_component *c, f8_cache *cache, const char *question)
+{
     f8_dynlib lib;
     f8_llvm *llvm;
     f8_diag diag = {0};
-    if (!f8_component_search(&d->components, c, f8_llvm_library_names(), loader, others, &lib))
+    if (!f8_component_search(&d->components, c, f8_llvm_library_names(), loader, other_llvms, &lib))
         return;
     const f8_status status =
         f8_llvm_load(&llvm, &(f8_llvm_options){.allocator = &d->ctx->allocator}, &diag);
     if (status == F8_OK) {
-        c->version = f8_arena_printf(&d->arena, "%s, for %s", llvm->version, llvm->cpu);
-        c->major = atoi(llvm->version);
+        set_version(d, c, llvm->version, llvm->cpu);
+        f8_llvm_remember(cache, question, llvm, &d->arena);
     } else if (status == F8_ERR_UNSUPPORTED) {
         /* LLVM is fine: the CPU lacks features */
         d->cpu_refused = f8_arena_strdup(&d->arena, diag.text);
@@ -42,6 +54,29 @@ void f8_doctor_llvm(fp8c_doctor *d)
     }
     f8_llvm_free(status == F8_OK ? llvm : NULL);
     f8_dynlib_close(&lib);
+}
+
+void f8_doctor_llvm(fp8c_doctor *d)
+{
+    ask_llvm(d, add_llvm(d), NULL, NULL);
+}
+
+f8_status f8_doctor_llvm_known(fp8c_doctor *d, f8_diag *diag)
+{
+    f8_cache *cache;
+    const char *version, *cpu;
+    F8_TRY(f8_api_cache(d->ctx, &cache, diag));
+    const char *question = cache ? f8_llvm_question(&(f8_llvm_options){0}, &d->arena) : NULL;
+    const char *identity = f8_llvm_recall(cache, question, &d->arena);
+    f8_component *c = add_llvm(d);
+    if (identity && f8_llvm_identity_read(identity, &d->arena, &version, &cpu)) {
+        f8_component_ok(c);
+        set_version(d, c, version, cpu);
+        c->places = f8_component_places(&d->arena, f8_llvm_library_names(), loader);
+    } else {
+        ask_llvm(d, c, cache, question);
+    }
+    return F8_OK;
 }
 
 /* ---- facts ---- */

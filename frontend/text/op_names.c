@@ -1,8 +1,8 @@
-/* Names of ops that do not exist: see op_names.h.
+/* What the message of an unknown op proposes: see op_names.h.
  *
- * A name that is spelled nearly as an op's can be another op's in another framework: `elu` is not
- * `gelu`, `gt` is not `lt`. Such names are listed here, so that nobody is led to an op of another
- * meaning. Where a line of ops says the same, the list has it. */
+ * To propose the op that is spelled most alike would mislead: for `gt` that is `lt`, and for `elu`
+ * it is `gelu`. So ops of other frameworks are listed first, each with how to write it here, or as
+ * one that has no short way. Only other names are compared by their spelling. */
 #include "frontend/text/op_names.h"
 
 #include <stdio.h>

@@ -94,31 +94,54 @@ static f8_ref whole_of(const finder *d, f8_ref shard, const f8_type *like, const
     return whole;
 }
 
+/* Where an operand's numbers come from. */
+typedef struct operand_source {
+    f8_ref read;      /* the operand's codes, or, where it has none, the operand */
+    bool is_codes;    /* `read` are codes */
+    f8_ref shard;     /* ZeRO 3: the shard of which `read` is the gather; 0: it is no gather */
+    f8_ref made;      /* the node that computes the numbers: below a gather, or `read` itself */
+    f8_ref scale_inv; /* of the codes; 0: they have none */
+} operand_source;
+
+static operand_source source_of(const f8_graph *g, f8_ref gemm, int which)
+{
+    const f8_gemm_operands of = f8_gemm_operands_of(f8_at(g, gemm));
+    const f8_ref operand = which ? of.b : of.a, fake = fake_codes(g, operand);
+    operand_source s = {.read = operand};
+    if (f8_dtype_is_fp8(f8_type_of(g, operand)->dtype)) {
+        s.is_codes = true;
+        s.scale_inv = which ? of.b_scale : of.a_scale;
+    } else if (fake) {
+        s.is_codes = true;
+        s.read = fake;
+        s.scale_inv = f8_at(g, f8_at(g, operand)->in[0])->in[1]; /* of the DEQUANTIZE */
+    }
+    s.shard = f8_gathered_shard(g, s.read);
+    s.made = s.shard ? s.shard : s.read;
+    return s;
+}
+
 /* The operand as it is. */
 static f8_gemm_value own_value(finder *d, f8_ref gemm, int which)
 {
     f8_graph *g = d->func->graph;
-    const f8_gemm_operands of = f8_gemm_operands_of(f8_at(g, gemm));
-    const f8_ref operand = which ? of.b : of.a, fake = fake_codes(g, operand),
-                 codes = f8_dtype_is_fp8(f8_type_of(g, operand)->dtype) ? operand : fake,
-                 read = codes ? codes : operand, shard = f8_gathered_shard(g, read),
-                 made = shard ? shard : read;
-    const f8_type type = *f8_type_of(g, read);
+    const operand_source from = source_of(g, gemm, which);
+    const f8_type type = *f8_type_of(g, from.read);
     f8_gemm_value v = {0};
-    if (!codes || f8_at(g, made)->op != F8_OP_QUANTIZE) {
-        v.x = f8_scale_source(g, made);
+    if (from.is_codes && f8_at(g, from.made)->op == F8_OP_QUANTIZE) {
+        v.q = from.read;
+        v.x = f8_at(g, from.made)->in[0];
+        v.scale = f8_at(g, from.made)->in[1];
+        v.granularity = f8_attr_s(g, from.made, F8_A_GRANULARITY);
+        v.scale_inv = from.scale_inv;
     } else {
-        v.q = read;
-        v.x = f8_at(g, made)->in[0];
-        v.scale = f8_at(g, made)->in[1];
-        v.granularity = f8_attr_s(g, made, F8_A_GRANULARITY);
-        v.scale_inv =
-            !fake ? (which ? of.b_scale : of.a_scale) : f8_at(g, f8_at(g, operand)->in[0])->in[1];
+        v.x = f8_scale_source(g, from.made);
     }
-    if (shard && v.q)
-        v.q = whole_of(d, shard, &type, g->name[made]);
-    if (shard)
-        v.x = whole_of(d, v.x, &type, g->name[v.x]);
+    if (!from.shard)
+        return v;
+    if (v.q)
+        v.q = whole_of(d, from.shard, &type, g->name[from.made]);
+    v.x = whole_of(d, v.x, &type, g->name[v.x]);
     return v;
 }
 

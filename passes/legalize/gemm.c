@@ -33,22 +33,21 @@ static f8_ref rounded_parameter(const f8_func *f, const f8_graph *g, f8_ref r)
     return f->in[port].var >= 0 ? n->in[0] : 0;
 }
 
-/* An operand of a matmul, and whether the GEMM rounds it; true if either changed. */
-static bool round_operand(const f8_legalizer *l, f8_graph *g, f8_ref *operand, f8_attr *round)
+/* Changes an operand of a matmul, and whether the GEMM rounds it, to what the target has. */
+static void round_operand(const f8_legalizer *l, f8_graph *g, f8_ref *operand, f8_attr *round)
 {
     if (l->target->gemm_rounds) {
         const f8_ref param = l->unit->options.no_fuse ? 0 : rounded_parameter(l->func, g, *operand);
         if (!param)
-            return false;
+            return;
         *operand = param;
         round->i = 1;
-        return true;
+        return;
     }
     if (!round->i)
-        return false;
+        return;
     *operand = f8_cast(g, *operand, F8_BF16);
     round->i = 0;
-    return true;
 }
 
 /* ---- FP8 operands with k contiguous ---- */
@@ -139,87 +138,142 @@ static bool adds_bias(const f8_legalizer *l, const f8_graph *g, f8_ref product)
 /* ---- batches ---- */
 
 /* A batch has a matrix for each product, or one for all of them: an operand that broadcasts along
- * some of its axes only is spread out. Whether it was. */
-static bool spread_batch(f8_graph *g, const f8_node *n, f8_ref *operand)
+ * some of its axes only is spread out. */
+static void spread_batch(f8_graph *g, const f8_node *n, f8_ref *operand)
 {
     f8_type one, wide = n->type, *t = &wide;
     if (!*operand)
-        return false;
+        return;
     const f8_type *was = f8_type_of(g, *operand);
     const int64_t matrices = f8_type_batch(was, &one);
     if (matrices == 1 || matrices == f8_type_batch(&n->type, &one))
-        return false;
+        return;
     t->dtype = was->dtype;
     t->dim[t->rank - 2] = was->dim[was->rank - 2];
     t->dim[t->rank - 1] = was->dim[was->rank - 1];
     *operand = f8_broadcast(g, *operand, t);
-    return true;
 }
 
 /* ---- one product ---- */
+
+/* A product while it is rewritten: the node as it was, and what the new one will have. */
+typedef struct product {
+    const f8_node *was;
+    f8_ref operand[5];
+    f8_attr attr[F8_MAX_ATTRS];
+    int n_attrs;
+} product;
+
+static product product_of(const f8_node *n, const f8_ref *in)
+{
+    product p = {.was = n, .n_attrs = f8_op_facts(n->op)->n_attrs};
+    memcpy(p.operand, in, n->n_in * sizeof *in);
+    memcpy(p.attr, n->attr, (size_t)p.n_attrs * sizeof *p.attr);
+    return p;
+}
+
+/* The first or the second matrix. */
+static f8_ref *matrix_of(product *p, int which)
+{
+    return &p->operand[which ? f8_gemm_b(p->was->op) : 0];
+}
+
+/* NULL: the op has no such attribute. */
+static f8_attr *attr_of(product *p, f8_attr_key key)
+{
+    for (int i = 0; i < p->n_attrs; i++)
+        if (p->attr[i].key == key)
+            return &p->attr[i];
+    return NULL;
+}
+
+/* Whether anything is unlike the node as it was, with operands `in`. */
+static bool is_changed(const product *p, const f8_ref *in)
+{
+    for (uint32_t i = 0; i < p->was->n_in; i++)
+        if (p->operand[i] != in[i])
+            return true;
+    for (int i = 0; i < p->n_attrs; i++)
+        if (!f8_attr_equal(&p->attr[i], &p->was->attr[i]))
+            return true;
+    return false;
+}
+
+static void round_operands(const f8_legalizer *l, f8_graph *to, product *p)
+{
+    for (int i = 0; i < 2; i++) {
+        f8_attr *round = attr_of(p, i ? F8_A_ROUND_B : F8_A_ROUND_A);
+        if (round)
+            round_operand(l, to, matrix_of(p, i), round);
+    }
+}
+
+/* Makes k the contiguous axis of both matrices of codes, if the target wants that: the first is
+ * [m, k], and the second is stored [n, k]. turned: those that were transposed. */
+static void make_k_contiguous(const f8_legalizer *l, f8_graph *to, product *p, bool turned[2])
+{
+    for (int i = 0; i < 2; i++) {
+        f8_attr *transpose = attr_of(p, i ? F8_A_TRANSPOSE_B : F8_A_TRANSPOSE_A);
+        const bool wanted = i == 1;
+        turned[i] = l->target->fp8_tn && (transpose->i != 0) != wanted;
+        if (!turned[i])
+            continue;
+        transpose->i = wanted;
+        *matrix_of(p, i) = exchanged(to, *matrix_of(p, i));
+    }
+}
+
+/* Makes the result f32 where the GEMM cannot write it narrower: a cast has to follow. Whether it
+ * did. */
+static bool widen_result(const f8_legalizer *l, const f8_graph *to, product *p, bool bias_apart)
+{
+    f8_attr *dtype = attr_of(p, F8_A_TO);
+    const f8_ref a = p->operand[0]; /* 0: the graph failed */
+    if (!dtype || dtype->i == F8_F32)
+        return false;
+    if (!bias_apart && writes_bf16(l, a ? f8_type_of(to, a)->dtype : F8_F32))
+        return false;
+    dtype->i = F8_F32;
+    return true;
+}
+
+static void align(const f8_legalizer *l, f8_graph *to, f8_ref *operand)
+{
+    if (is_misaligned(l, to, *operand))
+        *operand = f8_legal_copy(to, *operand);
+}
 
 f8_ref f8_legal_gemm(const f8_legalizer *l, f8_graph *to, const f8_graph *from, f8_ref old,
                      const f8_ref *in)
 {
     const f8_node *n = f8_at(from, old);
-    const bool scaled = n->op == F8_OP_SCALED_MATMUL;
-    const int n_attrs = f8_op_facts(n->op)->n_attrs, b = (int)f8_gemm_b(n->op);
-    f8_ref operand[5] = {0};
-    f8_attr attr[F8_MAX_ATTRS];
-    bool changed = false, narrow = false, turned[2] = {false, false};
     const bool fp8 = f8_dtype_is_fp8(f8_type_of(from, n->in[0])->dtype);
     if (fp8 && !has_fp8_gemm(l, to, from, old))
         return 0;
-    const f8_ref bias = f8_gemm_operands_of(n).bias ? in[n->n_in - 1] : 0;
-    const bool apart = bias && !adds_bias(l, from, old); /* a row kernel adds it */
-    for (uint32_t i = 0; i < n->n_in; i++)
-        operand[i] = in[i];
+    product p = product_of(n, in);
+    bool turned[2] = {false, false};
+    const int last = (int)n->n_in - 1; /* the bias, if there is one */
+    const bool has_bias = f8_gemm_operands_of(n).bias != 0;
+    const bool bias_apart = has_bias && !adds_bias(l, from, old); /* a row kernel adds it */
     for (int i = 0; i < 2 && n->op == F8_OP_BATCH_MATMUL; i++)
-        changed |= spread_batch(to, n, &operand[i]);
-    for (int i = 0; i < n_attrs; i++) {
-        attr[i] = n->attr[i];
-        switch (attr[i].key) {
-        case F8_A_ROUND_A: changed |= round_operand(l, to, &operand[0], &attr[i]); break;
-        case F8_A_ROUND_B: changed |= round_operand(l, to, &operand[b], &attr[i]); break;
-        case F8_A_TRANSPOSE_A:
-        case F8_A_TRANSPOSE_B: {
-            const bool second = attr[i].key == F8_A_TRANSPOSE_B;
-            if (!fp8 || !l->target->fp8_tn || (attr[i].i != 0) == second)
-                break;
-            attr[i].i = second;
-            turned[second] = true;
-            operand[second ? b : 0] = exchanged(to, operand[second ? b : 0]);
-            changed = true;
-            break;
-        }
-        case F8_A_TO:
-            narrow =
-                attr[i].i != F8_F32 &&
-                (apart || !writes_bf16(l, operand[0] ? f8_type_of(to, operand[0])->dtype : F8_F32));
-            if (narrow)
-                attr[i].i = F8_F32;
-            changed |= narrow;
-            break;
-        default: break;
-        }
-    }
-    if (scaled)
-        changed |= f8_legal_scales(l, to, from, old, turned, operand, attr);
+        spread_batch(to, n, &p.operand[i]);
+    if (fp8)
+        make_k_contiguous(l, to, &p, turned);
+    round_operands(l, to, &p);
+    const bool widened = widen_result(l, to, &p, bias_apart);
+    if (n->op == F8_OP_SCALED_MATMUL)
+        f8_legal_scales(l, to, from, old, turned, p.operand, p.attr);
     for (int i = 0; fp8 && l->target->kind == F8_TARGET_CUDA && i < 2; i++)
-        if (is_misaligned(l, to, operand[i * b])) {
-            operand[i * b] = f8_legal_copy(to, operand[i * b]);
-            changed = true;
-        }
-    if (bias && !apart && is_misaligned(l, to, bias)) {
-        operand[n->n_in - 1] = f8_legal_copy(to, bias);
-        changed = true;
-    }
-    if (!changed)
+        align(l, to, matrix_of(&p, i));
+    if (has_bias && !bias_apart)
+        align(l, to, &p.operand[last]);
+    if (!is_changed(&p, in))
         return 0;
-    f8_ref r = f8_make_clone(to, n->op, operand, (int)n->n_in - apart, attr, n_attrs, n->clone);
-    if (apart)
-        r = f8_binary(to, F8_OP_ADD, r, f8_cast(to, bias, F8_F32));
-    return narrow ? f8_cast(to, r, n->type.dtype) : r;
+    f8_ref r = f8_make_clone(to, n->op, p.operand, bias_apart ? last : last + 1, p.attr, p.n_attrs,
+                             n->clone);
+    if (bias_apart)
+        r = f8_binary(to, F8_OP_ADD, r, f8_cast(to, in[last], F8_F32));
+    return widened ? f8_cast(to, r, n->type.dtype) : r;
 }
 
 /* ---- products rounded to bf16 ---- */

@@ -21,10 +21,9 @@ f8_ref f8_legal_gemm_rounded(const f8_legalizer *l, f8_graph *to, const f8_graph
 
 /* scales.c: whether the target's GEMM has the scales of SCALED_MATMUL `old`; if not, the message is
  * written. The second function changes operand[1] and operand[3] to what that GEMM reads, and adds
- * the attributes that say so. turned: the operands whose codes were transposed. True if anything
- * changed. */
+ * the attributes that say so. turned: the operands whose codes were transposed. */
 bool f8_has_scaling(const f8_legalizer *l, f8_graph *to, const f8_graph *from, f8_ref old);
-bool f8_legal_scales(const f8_legalizer *l, f8_graph *to, const f8_graph *from, f8_ref old,
+void f8_legal_scales(const f8_legalizer *l, f8_graph *to, const f8_graph *from, f8_ref old,
                      const bool turned[2], f8_ref *operand, f8_attr *attr);
 
 /* scales.c: the kind of scales of the second operand of a SCALED_MATMUL. */

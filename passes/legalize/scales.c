@@ -200,28 +200,21 @@ static f8_ref legal_array(const f8_legalizer *l, f8_graph *g, f8_ref array, f8_s
     return spread ? f8_broadcast(g, array, &type) : whole(g, f8_reshape(g, array, &type));
 }
 
-bool f8_legal_scales(const f8_legalizer *l, f8_graph *to, const f8_graph *from, f8_ref old,
+void f8_legal_scales(const f8_legalizer *l, f8_graph *to, const f8_graph *from, f8_ref old,
                      const bool turned[2], f8_ref *operand, f8_attr *attr)
 {
     const f8_scales s[] = {scales_of(from, old, 0), scales_of(from, old, 1)};
     const f8_scale_kind kind[] = {f8_scales_kind(&s[0]), f8_scales_kind(&s[1])};
     const bool grid = layout_of(from, old) == F8_SCALES_GRID;
     const bool cuda = l->target->kind == F8_TARGET_CUDA;
-    bool changed = false;
     for (int i = 0; i < 2; i++) {
-        const f8_ref before = operand[2 * i + 1];
         f8_attr *grain = attr_of(attr, i ? F8_A_SCALE_B : F8_A_SCALE_A);
-        const char *text = grain->s;
         const bool spread = cuda && is_spread(kind, i);
         operand[2 * i + 1] =
-            legal_array(l, to, before, s[i], spread, turned[i],
+            legal_array(l, to, operand[2 * i + 1], s[i], spread, turned[i],
                         f8_type_of(from, f8_at(from, old)->in[2 * i]), grain, grid);
-        changed |= operand[2 * i + 1] != before || grain->s != text;
     }
-    if (cuda && grid && kind[0] > F8_SCALED_ROWS) {
+    if (cuda && grid && kind[0] > F8_SCALED_ROWS)
         attr_of(attr, F8_A_SCALE_LAYOUT)->s =
             f8_intern(to->module, f8_scale_layout_name(F8_SCALES_CUBLASLT));
-        changed = true;
-    }
-    return changed;
 }

@@ -175,41 +175,49 @@ static f8_ref param_amax(f8_scaler *s, f8_func *f, const f8_slots *t)
 
 /* ---- scales ---- */
 
-/* The scales of slots [lo, hi), all of one rule and either all parameters or none, from seen [N,
- * columns], newest first, and from `present` [N], amaxes that are not in `seen`; 0: there are none.
- * A parameter always has a present amax, and that is its most recent one. */
-static f8_ref scales_of_run(f8_graph *g, const f8_slot *rule, f8_ref seen, f8_ref present,
-                            f8_ref previous, int64_t lo, int64_t hi)
+/* From what scales are computed: amaxes, and the scales before. Rows, and elements of vectors, are
+ * slots by their index. */
+typedef struct amaxes {
+    f8_ref history; /* [slots, columns], the newest first */
+    f8_ref now;     /* [slots]: amaxes newer than the history, which are not in it; 0: there are
+                       none. For a parameter it is the amax of the value that it has */
+    f8_ref scale;   /* [slots]: the scales so far */
+} amaxes;
+
+/* The scales of slots [lo, hi). They have one rule, `rule` is any of them, and either all of them
+ * are parameters or none is. */
+static f8_ref scales_of_run(f8_graph *g, const f8_slot *rule, const amaxes *from, int64_t lo,
+                            int64_t hi)
 {
     const f8_type vector = {.dtype = F8_F32, .rank = 1, .dim = {hi - lo}};
-    if (!seen)
+    if (!from->history)
         return 0;
-    const int64_t kept = f8_type_of(g, seen)->dim[1];
-    const int64_t count = rule->recipe.most_recent ? 1 : rule->recipe.history;
-    const f8_ref run = f8_slice(g, seen, 0, lo, hi);
+    const bool is_param = rule->param >= 0, most_recent = rule->recipe.most_recent;
+    const int64_t kept = f8_type_of(g, from->history)->dim[1];
+    const int64_t count = most_recent ? 1 : rule->recipe.history;
+    const f8_ref run = f8_slice(g, from->history, 0, lo, hi);
     const f8_ref window = f8_slice(g, run, 1, 0, count < kept ? count : kept);
-    const f8_ref newest = present ? f8_slice(g, present, 0, lo, hi)
-                                  : f8_reshape(g, f8_slice(g, run, 1, 0, 1), &vector);
-    f8_ref amax = f8_reshape(g, f8_reduce(g, F8_OP_REDUCE_MAX, window, -1), &vector);
-    if (present && rule->param >= 0 && rule->recipe.most_recent)
-        amax = newest;
-    else if (present)
-        amax = f8_binary(g, F8_OP_MAX, amax, newest);
-    const f8_ref in[] = {amax, f8_slice(g, previous, 0, lo, hi)};
+    const f8_ref newest = from->now ? f8_slice(g, from->now, 0, lo, hi)
+                                    : f8_reshape(g, f8_slice(g, run, 1, 0, 1), &vector);
+    const f8_ref before = f8_reshape(g, f8_reduce(g, F8_OP_REDUCE_MAX, window, -1), &vector);
+    f8_ref amax = before; /* without `now` the window has the newest amax, too */
+    if (from->now)
+        amax = is_param && most_recent ? newest : f8_binary(g, F8_OP_MAX, before, newest);
+    const f8_ref in[] = {amax, f8_slice(g, from->scale, 0, lo, hi)};
     const f8_attr attr[] = {F8_INT(F8_A_FORMAT, f8_recipe_format(&rule->recipe, rule->kind)),
                             F8_INT(F8_A_MARGIN, rule->recipe.margin),
                             F8_INT(F8_A_POW2, rule->recipe.pow2)};
     const f8_ref scale = f8_make(g, F8_OP_FP8_SCALE, in, 2, attr, 3);
-    if (rule->param < 0)
+    if (!is_param)
         return scale;
     /* No step reads this amax. So a parameter that is not finite must show here, and not saturate.
      */
     return f8_binary(g, F8_OP_ADD, scale, f8_binary(g, F8_OP_SUB, newest, newest));
 }
 
-/* The scales of all slots. `seen` and `present` have their amaxes, as for scales_of_run. A slot
- * without any amax keeps its scale in `previous`. */
-static f8_ref scales(f8_scaler *s, f8_graph *g, f8_ref seen, f8_ref present, f8_ref previous)
+/* The scales of all slots. A slot without any amax keeps the scale that it has. Neighbours of one
+ * rule are computed together: one node for each such run of slots, rather than for each slot. */
+static f8_ref scales(f8_scaler *s, f8_graph *g, const amaxes *from)
 {
     const int64_t n = (int64_t)s->delayed.n;
     f8_ref *part = F8_NEW_ARRAY(&s->scratch, f8_ref, s->delayed.n);
@@ -226,7 +234,7 @@ static f8_ref scales(f8_scaler *s, f8_graph *g, f8_ref seen, f8_ref present, f8_
             if (!one_rule(rule, next) || (rule->param < 0) != (next->param < 0))
                 break;
         }
-        part[parts++] = scales_of_run(g, rule, seen, present, previous, lo, hi);
+        part[parts++] = scales_of_run(g, rule, from, lo, hi);
     }
     return f8_concat(g, part, parts, 0);
 }
@@ -256,7 +264,7 @@ static f8_status push_histories(f8_scaler *s, f8_func *f)
     const f8_ref history = f8_func_var(f, s->var_history);
     const f8_ref amax = f8_binary(g, F8_OP_MAX, seen, param_amax(s, f, &s->delayed));
     const f8_ref pushed = f8_make(g, F8_OP_HISTORY_PUSH, (f8_ref[]){history, amax}, 2, NULL, 0);
-    const f8_ref next = scales(s, g, pushed, 0, scale);
+    const f8_ref next = scales(s, g, &(amaxes){.history = pushed, .scale = scale});
     const f8_ref applied = was_applied(f, amax);
     const f8_ref new_history = f8_select(g, applied, pushed, history);
     const f8_ref new_scale = f8_select(g, applied, next, scale);
@@ -282,20 +290,19 @@ static f8_status renew(f8_scaler *s, const char *name, bool make)
 
 /* All scales anew, from the histories and from the weights as they are: initial ones, or just
  * loaded. In a program that observes, also from the values that eval has seen. Between steps this
- * changes no bit: update took the present amax of each weight into its history. */
+ * changes no bit: update pushed the amax of each weight into its history. */
 static f8_status make_prepare(f8_scaler *s)
 {
     f8_func *f = f8_module_func(s->u->module, "prepare");
     if (!f)
         return s->u->diag->status;
     if (s->delayed.n) {
-        const f8_ref scale = f8_func_var(f, s->var_scale);
-        const f8_ref history = f8_func_var(f, s->var_history);
-        f8_ref present = param_amax(s, f, &s->delayed);
+        amaxes from = {.scale = f8_func_var(f, s->var_scale)};
+        from.history = f8_func_var(f, s->var_history);
+        from.now = param_amax(s, f, &s->delayed);
         if (s->u->options.observe)
-            present = f8_binary(f->graph, F8_OP_MAX, present, f8_func_var(f, s->var_amax));
-        const f8_ref next = scales(s, f->graph, history, present, scale);
-        F8_TRY(f8_func_result(f, "fp8.scale", next, s->var_scale));
+            from.now = f8_binary(f->graph, F8_OP_MAX, from.now, f8_func_var(f, s->var_amax));
+        F8_TRY(f8_func_result(f, "fp8.scale", scales(s, f->graph, &from), s->var_scale));
     }
     if (!s->weights.n)
         return s->u->diag->status;

@@ -1,5 +1,7 @@
 /* Plans as bytes: what is read is the plan that was written. check_plan_refused.c tests plans that
  * are refused. */
+#include <stddef.h>
+
 #include "runtime/base/gemm_desc.h"
 #include "tests/shared/api/plan_copy.h"
 #include "tests/shared/random.h"
@@ -128,6 +130,55 @@ START_TEST(every_field)
 }
 END_TEST
 
+/* ---- what a step does not hold ---- */
+
+/* Bytes of the payload that the step's kind uses. */
+static size_t payload(const f8_step *s)
+{
+    switch (s->kind) {
+    case F8_STEP_KERNEL: return 0;
+    case F8_STEP_GEMM: return sizeof s->gemm;
+    case F8_STEP_COPY: return sizeof s->copy;
+    case F8_STEP_ATTENTION: return sizeof s->attention;
+    case F8_STEP_COLLECTIVE: return sizeof s->collective;
+    case F8_STEP_WAIT: return sizeof s->waits;
+    }
+    return 0;
+}
+
+static f8_wire written(f8_plan *p)
+{
+    f8_wire w;
+    f8_wire_begin_write(&w, &arena);
+    f8_plan_wire(&w, p);
+    return w;
+}
+
+/* The payloads of all kinds share their bytes. Those that a step does not use reach no file,
+ * whatever they are. */
+START_TEST(other_payloads)
+{
+    const size_t all = sizeof(f8_gemm_desc);
+    f8_plan p = copy();
+    ck_assert_uint_le(sizeof(f8_step), 300);
+    for (int kind = 0; kind < F8_STEP_KINDS; kind++) {
+        f8_step *s = &p.func[0].step[kind];
+        uint8_t *bytes = (uint8_t *)&s->gemm;
+        s->kind = (f8_step_kind)kind;
+        ck_assert_uint_le(payload(s), all);
+        memset(bytes, 0, all);
+        const f8_wire before = written(&p);
+        memset(bytes + payload(s), 0xff, all - payload(s));
+        if (s->kind == F8_STEP_COPY) /* its rank is 0: no axis counts */
+            memset(s->copy.size, 0xff,
+                   sizeof s->copy - offsetof(f8_step, copy.size) + offsetof(f8_step, copy));
+        const f8_wire after = written(&p);
+        ck_assert_uint_eq(before.size, after.size);
+        ck_assert_mem_eq(before.bytes, after.bytes, after.size);
+    }
+}
+END_TEST
+
 /* Bytes changed at random: refused, or a plan that holds what is promised. */
 START_TEST(noise)
 {
@@ -172,6 +223,7 @@ Suite *f8_suite(void)
     tcase_set_timeout(t, TIMEOUT);
     tcase_add_test(t, round_trip);
     tcase_add_test(t, every_field);
+    tcase_add_test(t, other_payloads);
     tcase_add_test(t, noise);
     suite_add_tcase(s, t);
     return s;
