@@ -36,8 +36,11 @@ static bool loads(const char *name, const char *const *args)
     bool found = false, any = false;
     for (size_t i = 0; i < reports.gl_pathc; i++) {
         char *text = f8_cli_read(reports.gl_pathv[i], &n);
-        any = any || strstr(text, "libjansson.so");
-        found = found || strstr(text, name);
+        /* its own report: the compiler that the emulator starts writes one, too */
+        if (strstr(text, "libjansson.so")) {
+            any = true;
+            found = found || strstr(text, name);
+        }
         free(text);
         ck_assert(!unlink(reports.gl_pathv[i]));
     }
