@@ -292,6 +292,10 @@ $(TEXT): $(wildcard tests/README.md bench/README.md) \
 run: deps
 	@$(MAKE) --no-print-directory $(JOBS) build $(TEXT)
 	$(BUILD)/fp8c train frontend/models/gpt.f8 --data $(TEXT) --steps 300 --recipe delayed --compare bf16
+	@echo 'Three commands to try next:'
+	@echo '  $(BUILD)/fp8c explain frontend/models/gpt.f8 --recipe delayed'
+	@echo "  $(BUILD)/fp8c train frontend/models/gpt.f8 --data $(TEXT) --recipe delayed --stats '*' --run my-run"
+	@echo '  $(BUILD)/fp8c report my-run -o my-run.html'
 
 check: deps
 	@tests/run $(if $(filter file,$(origin TESTS)),,$(TESTS))
