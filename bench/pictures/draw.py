@@ -255,10 +255,14 @@ def report(folder: str) -> str:
 def main(words: list[str]) -> int:
     pictures = {"pipeline": (pipeline, 0), "loss": (loss, 1), "report": (report, 1)}
     draw, n = pictures.get(words[0] if words else "", (None, -1))
-    if len(words) - 1 != n:
+    if draw is None or len(words) - 1 != n:
         print(__doc__.strip(), file=sys.stderr)
         return 2
-    sys.stdout.write(draw(*words[1:]))
+    try:
+        sys.stdout.write(draw(*words[1:]))
+    except (OSError, KeyError, ValueError, StopIteration) as error:
+        print(f"draw.py: error: {' '.join(words)}: {error!r}", file=sys.stderr)
+        return 1
     return 0
 
 
