@@ -48,8 +48,8 @@ static survey open_survey(gpu_device *g, int64_t workspace)
     f8_nvrtc_result code;
     char arch[16];
     snprintf(arch, sizeof arch, "sm_%d", g->facts.sm);
-    gpu_check(f8_cuda_compile(g->cuda, text, "compare.cu", f8_cuda_header, "fp8c.cuh", arch, false,
-                              &arena, &code, &diag),
+    gpu_check(f8_cuda_compile(g->cuda, text, "compare.cu", f8_cuda_header, "fp8c.cuh", arch,
+                              (f8_nvrtc_options){0}, &arena, &code, &diag),
               &diag, "compare");
     GPU_CU(g, cuModuleLoadData, &s.module, code.cubin);
     GPU_CU(g, cuModuleGetFunction, &s.compare, s.module, "compare");

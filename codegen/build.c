@@ -106,6 +106,12 @@ static void number_steps(f8_build *b, uint32_t first, uint32_t group)
         b->out->step[i].group = group;
 }
 
+static void count_launch(const f8_build *b, f8_kernel_source *u)
+{
+    u->launches++;
+    u->first_launches += f8_is_first_name(b->func->name);
+}
+
 static f8_status build_func(f8_build *b, const f8_func *f)
 {
     const f8_lowered *p = f->lowered;
@@ -144,7 +150,7 @@ static f8_status build_func(f8_build *b, const f8_func *f)
     b->builders[b->out_index] = b->builder;
     for (uint32_t i = 0; i < out->n_steps; i++)
         for (uint32_t k = 0; k < b->builder[i].n_launches; k++)
-            b->source[b->builder[i].launch[k].source].launches++;
+            count_launch(b, &b->source[b->builder[i].launch[k].source]);
     out->arena_bytes = p->arena_bytes;
     if (b->most_scratch + b->renamed)
         out->arena_bytes = f8_build_renamed_base(b) + b->renamed;

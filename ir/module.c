@@ -137,6 +137,11 @@ bool f8_is_first_form(const char *first, const char *of)
            !strcmp(first + n + sizeof mark - 1, of + n);
 }
 
+bool f8_is_first_name(const char *name)
+{
+    return strstr(name, ".first") != NULL;
+}
+
 bool f8_is_form(const f8_module *m, const f8_func *f)
 {
     bool found = false;

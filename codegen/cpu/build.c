@@ -90,6 +90,7 @@ static f8_status make(void *user, uint32_t i, f8_arena *arena, f8_diag *d)
     const double start = f8_seconds_now();
     f8_llvm_module *m;
     F8_TRY(f8_llvm_module_begin(&m, c->llvm, "fp8c", d));
+    m->fast = f8_build_compiles_fast(&b->source[i]);
     f8_status s = emit(m, &b->source[i], arena, d);
     if (s == F8_OK && b->options->dump)
         dump_text(b->options, i, m, arena);
@@ -108,12 +109,13 @@ static const char *unit_name(void *user, uint32_t i, uint32_t *n_kernels)
 
 /* ---- cache entries ---- */
 
-/* The key: the emitters, LLVM and the machine, and the text of the kernel. */
+/* The key: the emitters, LLVM and the machine, how it is compiled, and the text of the kernel. */
 static const char *key(void *user, uint32_t i, f8_arena *arena)
 {
     const compilation *c = user;
-    return f8_arena_printf(arena, "cpu kernel\ncode %s\n%s%s", f8_code_id, c->identity,
-                           c->b->source[i].text);
+    const f8_kernel_source *u = &c->b->source[i];
+    return f8_arena_printf(arena, "cpu kernel\ncode %s\n%s%s%s", f8_code_id, c->identity,
+                           f8_build_compiles_fast(u) ? "compiled fast\n" : "", u->text);
 }
 
 static bool take(void *user, uint32_t i, const f8_cache_value *value)

@@ -192,8 +192,9 @@ void f8_llvm_free(f8_llvm *x)
     if (!x)
         return;
     f8_allocator a = x->allocator;
-    while (x->n_machines)
-        x->ll.DisposeTargetMachine(x->machine[--x->n_machines]);
+    for (int fast = 0; fast < 2; fast++)
+        for (int i = 0; i < x->machines[fast].n; i++)
+            x->ll.DisposeTargetMachine(x->machines[fast].at[i]);
     pthread_mutex_destroy(&x->lock);
     free_text(&a, x->cpu);
     free_text(&a, x->features);
@@ -238,26 +239,28 @@ static void on_diagnostic(LLVMDiagnosticInfoRef info, void *user)
 }
 
 /* A machine is used by one thread at a time: takes one that no module uses, or makes one. */
-static LLVMTargetMachineRef take_machine(f8_llvm *x)
+static LLVMTargetMachineRef take_machine(f8_llvm *x, bool fast)
 {
+    f8_llvm_machines *idle = &x->machines[fast];
     LLVMTargetMachineRef machine = NULL;
     pthread_mutex_lock(&x->lock);
-    if (x->n_machines)
-        machine = x->machine[--x->n_machines];
+    if (idle->n)
+        machine = idle->at[--idle->n];
     pthread_mutex_unlock(&x->lock);
     if (machine)
         return machine;
     return x->ll.CreateTargetMachine(x->target, x->triple, x->cpu, x->features,
-                                     LLVMCodeGenLevelAggressive, LLVMRelocPIC,
-                                     LLVMCodeModelSmall);
+                                     fast ? LLVMCodeGenLevelNone : LLVMCodeGenLevelAggressive,
+                                     LLVMRelocPIC, LLVMCodeModelSmall);
 }
 
-static void give_machine(f8_llvm *x, LLVMTargetMachineRef machine)
+static void give_machine(f8_llvm *x, bool fast, LLVMTargetMachineRef machine)
 {
+    f8_llvm_machines *idle = &x->machines[fast];
     pthread_mutex_lock(&x->lock);
-    const bool kept = x->n_machines < F8_LLVM_MACHINES;
+    const bool kept = idle->n < F8_LLVM_MACHINES;
     if (kept)
-        x->machine[x->n_machines++] = machine;
+        idle->at[idle->n++] = machine;
     pthread_mutex_unlock(&x->lock);
     if (!kept)
         x->ll.DisposeTargetMachine(machine);
@@ -362,7 +365,7 @@ f8_status f8_llvm_module_compile(f8_llvm_module *m, f8_arena *arena, f8_object *
         return s;
     }
     ll->DisposeMessage(message);
-    LLVMTargetMachineRef machine = take_machine(m->llvm);
+    LLVMTargetMachineRef machine = take_machine(m->llvm, m->fast);
     if (!machine)
         return f8_fail(d, F8_ERR_LIBRARY, F8_NOWHERE, "LLVM cannot make code for the CPU '%s'",
                        m->llvm->cpu);
@@ -372,7 +375,7 @@ f8_status f8_llvm_module_compile(f8_llvm_module *m, f8_arena *arena, f8_object *
     f8_status s = optimize(m, machine, d);
     if (s == F8_OK)
         s = emit(m, machine, arena, out, d);
-    give_machine(m->llvm, machine);
+    give_machine(m->llvm, m->fast, machine);
     return s;
 }
 

@@ -40,14 +40,18 @@ typedef struct f8_llvm_options {
 
 enum { F8_LLVM_MACHINES = 16 };
 
+typedef struct f8_llvm_machines {
+    LLVMTargetMachineRef at[F8_LLVM_MACHINES];
+    int n;
+} f8_llvm_machines;
+
 typedef struct f8_llvm {
     f8_llvm_api ll;
     f8_allocator allocator;
     LLVMTargetRef target;
     /* guards the machines that no module uses now; making one takes a millisecond */
     pthread_mutex_t lock;
-    LLVMTargetMachineRef machine[F8_LLVM_MACHINES];
-    int n_machines;
+    f8_llvm_machines machines[2];  /* by f8_llvm_module.fast */
     char *triple, *cpu, *features; /* as given to LLVM, NUL-terminated */
     char *path;                    /* path of the library; NULL if the loader does not tell it */
     int64_t size;                  /* bytes of that file */
@@ -84,6 +88,9 @@ typedef struct f8_llvm_module {
     LLVMTypeRef phase_type; /* the kernel ABI: void(ptr args, ptr ints, i64, i64, ptr scratch) */
     LLVMValueRef function;  /* the function being built */
     int lanes; /* lanes of the vectors of f8_ll_v*: llvm->lanes unless the emitter changes it */
+    /* Set by the caller: compile in half the time, to code of the same results that takes about
+     * twice the time. */
+    bool fast;
     char message[512];      /* the first error LLVM reported on this context */
 } f8_llvm_module;
 

@@ -19,8 +19,9 @@
 #include "runtime/cuda/device.h"
 
 /* NVRTC takes 0.06 s of CPU time for a text of one line. 20000 of these characters are what all row
- * kernels share (divide.cuh, rows.cuh), so a batch has about four row kernels. */
-enum { BATCH_CHARACTERS = 40000 };
+ * kernels share (divide.cuh, rows.cuh), so a batch has about four row kernels. Where kernels are
+ * compiled fast, reading what they share takes most of the time: those batches are longer. */
+enum { BATCH_CHARACTERS = 40000, FAST_BATCH_CHARACTERS = 120000 };
 
 /* The texts [begin, end) of one image, and the result of compiling it. */
 typedef struct batch {
@@ -119,6 +120,11 @@ static bool is_long(const compilation *p, uint32_t code)
     return p->b->source[p->code[code]->source].kind == F8_SOURCE_ATTENTION;
 }
 
+static bool is_fast(const compilation *p, uint32_t code)
+{
+    return p->code[code]->launches == p->code[code]->first_launches;
+}
+
 /* Whether batch `a` ends before text `next`. Attention takes the compiler a second or two, so it is
  * a batch of its own. */
 static bool is_full(const compilation *p, const batch *a, uint32_t next)
@@ -128,9 +134,23 @@ static bool is_full(const compilation *p, const batch *a, uint32_t next)
         return true;
     if (o->want_ptx)
         return false;
-    if (is_long(p, next) || is_long(p, next - 1))
+    if (is_long(p, next) || is_long(p, next - 1) || is_fast(p, next) != is_fast(p, next - 1))
         return true;
-    return o->batch ? a->end - a->begin >= o->batch : a->text.n >= BATCH_CHARACTERS;
+    if (o->batch)
+        return a->end - a->begin >= o->batch;
+    return a->text.n >= (is_fast(p, next - 1) ? FAST_BATCH_CHARACTERS : BATCH_CHARACTERS);
+}
+
+/* Attention first, then the long batches of what is compiled fast, then the others. */
+static void order_batches(compilation *p)
+{
+    uint32_t n = 0;
+    for (int turn = 0; turn < 3; turn++)
+        for (uint32_t i = 0; i < p->n_batches; i++) {
+            const uint32_t first = p->batch[i].begin;
+            if (turn == (is_long(p, first) ? 0 : is_fast(p, first) ? 1 : 2))
+                p->order[n++] = i;
+        }
 }
 
 static f8_status emit_all(compilation *p)
@@ -146,11 +166,7 @@ static f8_status emit_all(compilation *p)
         if (is_full(p, a, i + 1))
             p->n_batches++;
     }
-    uint32_t n = 0;
-    for (int turn = 0; turn < 2; turn++)
-        for (uint32_t i = 0; i < p->n_batches; i++)
-            if (is_long(p, p->batch[i].begin) == (turn == 0))
-                p->order[n++] = i;
+    order_batches(p);
     return F8_OK;
 }
 
@@ -170,8 +186,11 @@ static f8_status list_codes(compilation *p)
                 const f8_build_launch *l = &b->builders[f][i].launch[k];
                 const bool multi = l->n_instances > 1;
                 f8_cuda_code *c = &code[2 * l->source + multi];
-                *c = (f8_cuda_code){
-                    .source = l->source, .multi = multi, .launches = c->launches + 1};
+                *c = (f8_cuda_code){.source = l->source,
+                                    .multi = multi,
+                                    .launches = c->launches + 1,
+                                    .first_launches = c->first_launches +
+                                                      f8_is_first_name(b->plan->func[f].name)};
                 b->source[l->source].cuda[multi] = c;
             }
     for (uint32_t i = 0; i < 2 * b->n_sources; i++)
@@ -201,9 +220,10 @@ static f8_status compile_batch(void *user, uint32_t index, f8_arena *arena, f8_d
     const f8_build *b = p->b;
     batch *a = &p->batch[index];
     const double start = f8_seconds_now();
-    const f8_status s =
-        f8_cuda_compile(b->options->cuda, a->text.s, text_name, f8_cuda_header, "fp8c.cuh",
-                        b->facts->name, b->options->want_ptx, arena, &a->result, d);
+    const f8_status s = f8_cuda_compile(
+        b->options->cuda, a->text.s, text_name, f8_cuda_header, "fp8c.cuh", b->facts->name,
+        (f8_nvrtc_options){.want_ptx = b->options->want_ptx, .fast = is_fast(p, a->begin)}, arena,
+        &a->result, d);
     a->seconds = f8_seconds_now() - start;
     return s;
 }
@@ -280,9 +300,9 @@ static const char *image_key(void *user, uint32_t i, f8_arena *arena)
     const compilation *p = user;
     char header[33];
     f8_hash_text(f8_hash_bytes(f8_cuda_header, strlen(f8_cuda_header)), header);
-    return f8_arena_printf(arena, "cuda image\n%sarchitecture %s\nptx %d\nheader %s\n%s",
-                           p->compiler, p->b->facts->name, p->b->options->want_ptx, header,
-                           p->batch[i].text.s);
+    return f8_arena_printf(arena, "cuda image\n%sarchitecture %s\nptx %d\nfast %d\nheader %s\n%s",
+                           p->compiler, p->b->facts->name, p->b->options->want_ptx,
+                           is_fast(p, p->batch[i].begin), header, p->batch[i].text.s);
 }
 
 /* The value of an entry in the cache: this struct, then the cubin, the log and the PTX; the last

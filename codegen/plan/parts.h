@@ -24,7 +24,9 @@ typedef struct f8_kernel_source {
     const char *name, *text;
     f8_loc loc; /* of the first group that uses it, in the text of the module */
     uint64_t hash;
-    uint32_t launches;
+    /* the steps that launch it, and how many of them are of forms for an empty amax history
+     * (ir/ir.h, f8_is_first_name) */
+    uint32_t launches, first_launches;
     const f8_kernel *kernel;     /* ROWS */
     f8_attention_desc attention; /* ATTENTION */
     bool backward;
@@ -200,6 +202,9 @@ f8_status f8_build_waits(f8_build *b);
 
 /* F8_OK, or the failure of the arena if it ran out of memory. */
 f8_status f8_build_memory(const f8_build *b);
+/* Whether kernel `u` is compiled fast and not to be fast: only forms for an empty amax history
+ * launch it, so it is run in a step or two. Its results have the same bits. */
+bool f8_build_compiles_fast(const f8_kernel_source *u);
 /* Adds a kernel, whether or not it is there already. */
 f8_status f8_build_add_source(f8_build *b, const f8_kernel_source *source, uint32_t *index);
 /* Finds the kernel with this text, or adds it. *index is its number. Sets its hash. */

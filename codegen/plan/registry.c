@@ -38,6 +38,11 @@ f8_ref f8_build_only_node(const f8_group *g)
 
 /* ---- the registry of kernels ---- */
 
+bool f8_build_compiles_fast(const f8_kernel_source *u)
+{
+    return u->launches && u->launches == u->first_launches;
+}
+
 f8_status f8_build_add_source(f8_build *b, const f8_kernel_source *source, uint32_t *index)
 {
     f8_kernel_source *grown = f8_arena_grow(b->arena, b->source, b->n_sources, &b->source_room,

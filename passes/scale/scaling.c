@@ -224,7 +224,7 @@ static f8_status scale_module(f8_scaler *s)
                                                "joint.first"};
     for (size_t i = 0; i < sizeof with_linears / sizeof *with_linears; i++) {
         f8_func *f = f8_module_find_func(m, with_linears[i]);
-        s->first = strstr(with_linears[i], ".first") != NULL;
+        s->first = f8_is_first_name(with_linears[i]);
         if (f)
             F8_TRY(apply(s, f));
     }

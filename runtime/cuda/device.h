@@ -49,15 +49,22 @@ typedef struct f8_nvrtc_result {
     size_t cubin_size;
     char *ptx, *log;
 } f8_nvrtc_result;
+typedef struct f8_nvrtc_options {
+    bool want_ptx;
+    /* Compile in about half the time, to slower code of the same results. NVRTC does so since 12.9;
+     * an older one compiles as always. */
+    bool fast;
+} f8_nvrtc_options;
 f8_status f8_cuda_compile(f8_cuda *cuda, const char *text, const char *name, const char *header,
-                          const char *header_name, const char *arch, bool want_ptx, f8_arena *arena,
-                          f8_nvrtc_result *out, f8_diag *diag);
+                          const char *header_name, const char *arch, f8_nvrtc_options options,
+                          f8_arena *arena, f8_nvrtc_result *out, f8_diag *diag);
 /* F8_ERR_UNSUPPORTED when the NVRTC found is too old for an architecture, "sm_90a". */
 f8_status f8_cuda_knows(f8_cuda *cuda, const char *arch, f8_arena *arena, f8_diag *diag);
 /* Loads NVRTC, as f8_cuda_compile does, and gives its version, 13000. */
 f8_status f8_cuda_nvrtc(f8_cuda *cuda, int *version, f8_diag *diag);
-/* What else decides what f8_cuda_compile makes, apart from texts, architecture and want_ptx:
- * NVRTC's version and options, as text for a cache key. Loads NVRTC. NULL if the arena failed. */
+/* What else decides what f8_cuda_compile makes, apart from texts, architecture and
+ * f8_nvrtc_options: NVRTC's version and options, as text for a cache key. Loads NVRTC. NULL if the
+ * arena failed. */
 f8_status f8_cuda_compiler(f8_cuda *cuda, f8_arena *arena, const char **out, f8_diag *diag);
 
 /* ---- what is here: for doctor and for the message of `--target cuda` ---- */

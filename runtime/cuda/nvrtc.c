@@ -19,6 +19,9 @@ enum { N_FIXED = sizeof fixed_options / sizeof *fixed_options };
 static const char no_cache[] = "--no-cache";
 enum { CACHES_SINCE = 12090 };
 
+static const char fast[] = "--Ofast-compile=mid";
+enum { FAST_SINCE = 12090 };
+
 f8_status f8_cuda_compiler(f8_cuda *c, f8_arena *arena, const char **out, f8_diag *diag)
 {
     *out = NULL;
@@ -117,21 +120,23 @@ static f8_status take_code(const f8_cuda *c, nvrtcProgram p, const char *name, b
 }
 
 static f8_status compile(const f8_cuda *c, nvrtcProgram p, const char *name, const char *arch,
-                         bool want_ptx, f8_arena *arena, f8_nvrtc_result *out, f8_diag *diag)
+                         f8_nvrtc_options o, f8_arena *arena, f8_nvrtc_result *out, f8_diag *diag)
 {
     char architecture[64];
     snprintf(architecture, sizeof architecture, "--gpu-architecture=%s", arch);
-    const char *options[N_FIXED + 2] = {architecture};
+    const char *options[N_FIXED + 3] = {architecture};
     memcpy(options + 1, fixed_options, sizeof fixed_options);
     int n = N_FIXED + 1;
     if (c->nvrtc_version >= CACHES_SINCE)
         options[n++] = no_cache;
+    if (o.fast && c->nvrtc_version >= FAST_SINCE)
+        options[n++] = fast;
     const nvrtcResult r = c->nvrtc.nvrtcCompileProgram(p, n, options);
     F8_TRY(take_log(c, p, name, arena, &out->log, diag));
     if (r == NVRTC_ERROR_COMPILATION)
         return report(name, arch, out->log, diag);
     F8_TRY(rtc_check(c, r, "nvrtcCompileProgram", name, diag));
-    return take_code(c, p, name, want_ptx, arena, out, diag);
+    return take_code(c, p, name, o.want_ptx, arena, out, diag);
 }
 
 f8_status f8_cuda_knows(f8_cuda *c, const char *arch, f8_arena *arena, f8_diag *diag)
@@ -141,8 +146,8 @@ f8_status f8_cuda_knows(f8_cuda *c, const char *arch, f8_arena *arena, f8_diag *
 }
 
 f8_status f8_cuda_compile(f8_cuda *c, const char *text, const char *name, const char *header,
-                          const char *header_name, const char *arch, bool want_ptx, f8_arena *arena,
-                          f8_nvrtc_result *out, f8_diag *diag)
+                          const char *header_name, const char *arch, f8_nvrtc_options options,
+                          f8_arena *arena, f8_nvrtc_result *out, f8_diag *diag)
 {
     *out = (f8_nvrtc_result){0};
     F8_TRY(f8_cuda_load(c, F8_CUDA_NVRTC, diag));
@@ -151,7 +156,7 @@ f8_status f8_cuda_compile(f8_cuda *c, const char *text, const char *name, const 
     F8_TRY(rtc_check(
         c, c->nvrtc.nvrtcCreateProgram(&p, text, name, header ? 1 : 0, &header, &header_name),
         "nvrtcCreateProgram", name, diag));
-    const f8_status status = compile(c, p, name, arch, want_ptx, arena, out, diag);
+    const f8_status status = compile(c, p, name, arch, options, arena, out, diag);
     c->nvrtc.nvrtcDestroyProgram(&p);
     return status;
 }

@@ -83,7 +83,7 @@ static void add_builtins(f8_components *all, f8_cuda *cuda, const f8_component *
         c->places = f8_component_places(all->arena, names, folders);
     const f8_status status =
         f8_cuda_compile(cuda, trial->text, "trial.cu", trial->header, trial->header_name, "sm_90",
-                        false, all->arena, &r, &d);
+                        (f8_nvrtc_options){0}, all->arena, &r, &d);
     c->path = f8_dynlib_mapped("libnvrtc-builtins.so", NULL, all->arena);
     if (status == F8_OK) {
         f8_component_ok(c);

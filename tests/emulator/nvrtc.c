@@ -140,7 +140,8 @@ static const char *check_options(nvrtcProgram p, int n, const char *const *optio
 {
     static const char *const harmless[] = {
         "--ftz=false", "--prec-div=true", "--prec-sqrt=true", "--std=c++17",
-        "-default-device", "--ptxas-options=-v", "--no-cache", "--generate-line-info", "-lineinfo"};
+        "-default-device", "--ptxas-options=-v", "--no-cache", "--generate-line-info", "-lineinfo",
+        "--Ofast-compile=mid"};
     static const char arch_option[] = "--gpu-architecture=";
     const char *arch = NULL;
     bool fmad = true;

@@ -422,6 +422,52 @@ START_TEST(images)
 }
 END_TEST
 
+/* ---- kernels compiled fast ---- */
+
+/* gpt's eval, as a function of that name. Returns how many of its kernels the cache had. */
+static uint32_t build_eval(const char *name, const char *target, f8_cuda *cuda, uint32_t *kernels)
+{
+    const f8_dim_override one_layer = {"L", 1};
+    const cuda_model gpt = {.file = "frontend/models/gpt.f8",
+                            .dims = &one_layer,
+                            .n_dims = 1,
+                            .recipe = "bf16",
+                            .target = f8_target_by_name(target),
+                            .inference = true};
+    cuda_plan p;
+    f8_cache *c = open_cache();
+    cuda_plan_lower(&p, &gpt);
+    f8_module_find_func(p.unit.module, "eval")->name = name;
+    cuda_plan_finish(&p, (f8_build_options){.cache = c, .cuda = cuda});
+    ck_assert_msg(p.status == F8_OK, "%s", p.diag.text);
+    const uint32_t cached = p.stats.n_cached;
+    *kernels = p.plan.n_kernels;
+    cuda_plan_end(&p);
+    f8_cache_close(c);
+    return cached;
+}
+
+/* A kernel that is compiled fast is never taken for one that is not, nor the other way round. */
+START_TEST(compiled_fast)
+{
+    char emulator[PATH_MAX];
+    ck_assert_ptr_nonnull(realpath("build/emulator", emulator));
+    const f8_cuda_paths paths = {.fp8c_cuda_path = emulator};
+    f8_diag d = {0};
+    f8_cuda *cuda;
+    ck_assert_msg(f8_cuda_create(&paths, NULL, &cuda, &d) == F8_OK, "%s", d.text);
+    for (int on_cuda = 0; on_cuda < 2; on_cuda++) {
+        const char *target = on_cuda ? "sm_90a" : "cpu";
+        uint32_t n;
+        ck_assert_uint_eq(build_eval("eval.first", target, cuda, &n), 0);
+        ck_assert_uint_eq(build_eval("eval", target, cuda, &n), 0);
+        ck_assert_uint_eq(build_eval("eval.first", target, cuda, &n), n);
+        ck_assert_uint_eq(build_eval("eval", target, cuda, &n), n);
+    }
+    f8_cuda_destroy(cuda);
+}
+END_TEST
+
 Suite *f8_suite(void)
 {
     Suite *s = suite_create("cache_build");
@@ -437,6 +483,7 @@ Suite *f8_suite(void)
     tcase_add_test(t, llvm_known);
     tcase_add_test(t, llvm_changed);
     tcase_add_test(t, images);
+    tcase_add_test(t, compiled_fast);
     suite_add_tcase(s, t);
     return s;
 }

@@ -55,7 +55,8 @@ static void build(kernels *k, const f8_attention_desc *desc, bool backward)
     f8_nvrtc_result r;
     f8_diag d = {0};
     ck_assert_msg(f8_cuda_compile(device.cuda, text, "attention", f8_cuda_header, "fp8c.cuh",
-                                  device.target->name, false, &arena, &r, &d) == F8_OK,
+                                  device.target->name, (f8_nvrtc_options){0}, &arena, &r,
+                                  &d) == F8_OK,
                   "%s\n%s", d.text, r.log);
     OK(f8_cuda_enter(device.cuda, diag));
     CU(cuModuleLoadData(&k->module, r.cubin));
@@ -456,7 +457,7 @@ static void *compile_jobs(void *argument)
         if (f8_cuda_attention_emit(&t, f8_target_by_name(j->target), &j->desc, j->backward, "att",
                                    &a, &d) ||
             f8_cuda_compile(c->nvrtc, t.s, "attention", f8_cuda_header, "fp8c.cuh", j->target,
-                            false, &arena, &r, &d) ||
+                            (f8_nvrtc_options){0}, &arena, &r, &d) ||
             count(r.log, "bytes stack frame") != a.n ||
             count(r.log, " 0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads") !=
                 a.n ||

@@ -215,9 +215,9 @@ static bool compile_batch(texts *all, text *const *t, uint32_t n)
         wide = wide || t[i]->wide;
     char *joined = n > 1 ? join(t, n) : NULL;
     f8_arena_init(&arena, NULL);
-    const f8_status s =
-        f8_cuda_compile(all->cuda, joined ? joined : t[0]->cuda, "kernel.cu", f8_cuda_header,
-                        "fp8c.cuh", t[0]->arch, wide, &arena, &r, &d);
+    const f8_status s = f8_cuda_compile(all->cuda, joined ? joined : t[0]->cuda, "kernel.cu",
+                                        f8_cuda_header, "fp8c.cuh", t[0]->arch,
+                                        (f8_nvrtc_options){.want_ptx = wide}, &arena, &r, &d);
     free(joined);
     for (uint32_t i = 0; i < n; i++)
         if (s != F8_OK && n > 1)

@@ -45,8 +45,8 @@ static void check_text(const char *text, int n_kernels, const char *arch, int ve
     f8_nvrtc_result r;
     f8_diag d = {0};
     f8_arena_init(&arena, NULL);
-    ck_assert_msg(f8_cuda_compile(toolkit, text, "rows", f8_cuda_header, "fp8c.cuh", arch, true,
-                                  &arena, &r, &d) == F8_OK,
+    ck_assert_msg(f8_cuda_compile(toolkit, text, "rows", f8_cuda_header, "fp8c.cuh", arch,
+                                  (f8_nvrtc_options){.want_ptx = true}, &arena, &r, &d) == F8_OK,
                   "%s: %s\n%s", arch, d.text, r.log);
     const int clean =
         count(r.log, " 0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads");

@@ -43,7 +43,7 @@ static f8_image compile(const f8_text *t, f8_arena *arena)
 {
     f8_nvrtc_result r;
     OK(f8_cuda_compile(device.cuda, t->s, "step.cu", f8_cuda_header, "fp8c.cuh",
-                       device.target->name, false, arena, &r, diag));
+                       device.target->name, (f8_nvrtc_options){0}, arena, &r, diag));
     return (f8_image){r.cubin, (int64_t)r.cubin_size};
 }
 

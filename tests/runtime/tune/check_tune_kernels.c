@@ -34,6 +34,25 @@ START_TEST(cpu)
 }
 END_TEST
 
+/* Kernels of forms for an empty amax history are compiled fast: to other code with the same
+ * results. */
+START_TEST(cpu_compiled_fast)
+{
+    kcase c[2];
+    for (int fast = 0; fast < 2; fast++) {
+        kc_begin(&c[fast]);
+        c[fast].f->name = fast ? "f.first" : "f";
+        c[fast].specials = true;
+        ck_assert(kv_body(&c[fast], _i));
+        kc_check(&c[fast]);
+    }
+    ck_assert(c[0].plan.blob_bytes != c[1].plan.blob_bytes ||
+              memcmp(c[0].plan.blob, c[1].plan.blob, (size_t)c[0].plan.blob_bytes) != 0);
+    kc_end(&c[0]);
+    kc_end(&c[1]);
+}
+END_TEST
+
 START_TEST(cuda)
 {
     cuda_device device;
@@ -127,6 +146,7 @@ Suite *f8_suite(void)
     tcase_set_timeout(t, 300);
     tcase_add_checked_fixture(t, NULL, plain);
     tcase_add_loop_test(t, cpu, 0, 17);
+    tcase_add_loop_test(t, cpu_compiled_fast, 0, 17);
     tcase_add_loop_test(t, cuda, 0, 3);
     tcase_add_test(t, texts_and_back);
     tcase_add_test(t, texts_that_are_none);

@@ -70,7 +70,8 @@ static void compile(bench *b)
     f8_diag d = {0};
     f8_nvrtc_result r;
     ck_assert_msg(f8_cuda_compile(b->device.cuda, text, "check.cu", f8_cuda_header, "fp8c.cuh",
-                                  b->device.target->name, false, &b->arena, &r, &d) == F8_OK,
+                                  b->device.target->name, (f8_nvrtc_options){0}, &b->arena, &r,
+                                  &d) == F8_OK,
                   "%s", d.text);
     b->image = (f8_image){r.cubin, (int64_t)r.cubin_size};
 }

@@ -137,7 +137,7 @@ static void compile(job *j)
     f8_nvrtc_result r;
     f8_diag d = {0};
     ck_assert_msg(f8_cuda_compile(j->cuda, j->text, "rows", f8_cuda_header, "fp8c.cuh",
-                                  j->target->name, false, &arena, &r, &d) == F8_OK,
+                                  j->target->name, (f8_nvrtc_options){0}, &arena, &r, &d) == F8_OK,
                   "%s\n%s", d.text, r.log);
     OK(f8_cuda_enter(j->cuda, diag));
     CU(cuModuleLoadData(&j->module, r.cubin));
