@@ -19,7 +19,7 @@ void test_skip(const char *what, const char *why, ...)
     va_end(args);
 }
 
-/* Instead of Check's own (the Makefile says why). */
+/* Instead of Check's own (tests/test.mk says why). */
 void __wrap__mark_point(const char *file, int line);
 void __wrap__mark_point(const char *file, int line)
 {
