@@ -31,7 +31,7 @@ static bool open_one(cli_row_files *f, const char *option, const char *text)
 {
     f8_diag diag = {0};
     const size_t i = f->n++;
-    if (!cli_tensor_file_parse(text, &f->file[i])) {
+    if (!f8_tensor_file_parse(text, &f->file[i])) {
         fprintf(stderr, "%s '%s': error: not NAME=FILE.npy or NAME=FILE.safetensors[:TENSOR]\n",
                 option, text);
         return false;
@@ -42,7 +42,7 @@ static bool open_one(cli_row_files *f, const char *option, const char *text)
                     f->file[i].name);
             return false;
         }
-    if (cli_tensor_open(&f->in[i], &f->file[i], &diag) != F8_OK)
+    if (f8_tensor_open(&f->in[i], &f->file[i], &diag) != F8_OK)
         return cli_file_fail(&diag);
     if (i == 0 && f->in[0].tensor.rank > 0)
         f->rows = (uint64_t)f->in[0].tensor.dim[0];
@@ -67,8 +67,8 @@ static bool open_files(cli_row_files *f, const char *option, const cli_TEXTS *te
 static void close_files(cli_row_files *f)
 {
     for (size_t i = 0; i < f->n; i++) {
-        cli_tensor_close(&f->in[i]);
-        cli_tensor_file_free(&f->file[i]);
+        f8_tensor_close(&f->in[i]);
+        f8_tensor_file_free(&f->file[i]);
     }
     free(f->file);
     free(f->in);
@@ -115,7 +115,7 @@ static uint64_t row_elements(const fp8c_type *type)
 }
 
 /* Reads what may not fit, row by row: i64 and u8 for i32, bool. */
-static bool check_values(const cli_row_files *f, const cli_tensor_in *in, const fp8c_type *type)
+static bool check_values(const cli_row_files *f, const f8_tensor_in *in, const fp8c_type *type)
 {
     f8_diag diag = {0};
     const uint64_t n = row_elements(type);
@@ -125,7 +125,7 @@ static bool check_values(const cli_row_files *f, const cli_tensor_in *in, const 
     void *row = malloc((size_t)n * 4 + 1);
     f8_status status = row ? F8_OK : f8_file_fail(&diag, F8_ERR_MEMORY, NULL, "out of memory");
     for (uint64_t i = 0; i < f->rows && status == F8_OK && !cli_interrupted(); i++)
-        status = cli_tensor_read(in, i * n, n, type->dtype, row, &diag);
+        status = f8_tensor_read(in, i * n, n, type->dtype, row, &diag);
     free(row);
     return status == F8_OK ? !cli_interrupted() : cli_file_fail(&diag);
 }
@@ -148,7 +148,7 @@ static bool hash_values(const cli_row_files *f, size_t i, const fp8c_type *type)
                                         (all - block) % (blocks - 1) * k / (blocks - 1)
                                   : k * block;
         const uint64_t n = all - at < block ? all - at : block;
-        status = cli_tensor_read(&f->in[i], at, n, type->dtype, values, &diag);
+        status = f8_tensor_read(&f->in[i], at, n, type->dtype, values, &diag);
         if (status == F8_OK)
             f8_hasher_add(&hasher, values, (size_t)(n * bytes));
     }
@@ -162,7 +162,7 @@ static bool fit_port(const cli_row_files *f, size_t i, const fp8c_port *port, bo
     f8_diag diag = {0};
     fp8c_type type = port->type;
     type.dim[0] = (int64_t)f->rows;
-    if (cli_tensor_fits(&f->in[i], &type, &diag) != F8_OK)
+    if (f8_tensor_fits(&f->in[i], &type, &diag) != F8_OK)
         return cli_file_fail(&diag);
     return check_values(f, &f->in[i], &type) && (!compared || hash_values(f, i, &type));
 }
@@ -305,8 +305,8 @@ static bool copy_row(const cli_row_files *f, fp8c_program *program, int function
         const uint64_t n = row_elements(&port.type);
         const size_t bytes = (size_t)(fp8c_type_bytes(&port.type) / port.type.dim[0]);
         char *buffer = fp8c_program_buffer(program, function, FP8C_INPUT, i);
-        if (cli_tensor_read(&f->in[find(f, port.name)], from * n, n, port.type.dtype,
-                            buffer + (size_t)to * bytes, &diag) != F8_OK)
+        if (f8_tensor_read(&f->in[find(f, port.name)], from * n, n, port.type.dtype,
+                           buffer + (size_t)to * bytes, &diag) != F8_OK)
             return cli_file_fail(&diag);
     }
     return true;

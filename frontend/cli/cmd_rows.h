@@ -5,13 +5,13 @@
 
 #include "frontend/cli/cmd_ranks.h"
 #include "frontend/cli/cmd.h"
-#include "frontend/cli/cmd_tensor_file.h"
+#include "frontend/checkpoint/tensor_file.h"
 #include "ir/base/hash.h"
 
 /* The files of one option; all have the same number of rows. */
 typedef struct cli_row_files {
-    cli_tensor_file *file;
-    cli_tensor_in *in;
+    f8_tensor_file *file;
+    f8_tensor_in *in;
     f8_hash *hash; /* of the values, as the input has them: all, or of large files blocks of them */
     size_t n;
     uint64_t rows;

@@ -12,7 +12,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
-#include "frontend/cli/cmd_npy.h"
+#include "frontend/checkpoint/npy.h"
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "tokens are taken as they are");
 
@@ -99,14 +99,14 @@ static bool set_npy(cli_shard *s)
                  {F8_ST_U32, 4, false},
                  {F8_ST_I32, 4, true},
                  {F8_ST_I64, 8, true}};
-    cli_npy npy;
+    f8_npy npy;
     f8_diag diag = {0};
-    if (cli_npy_open(&npy, s->path, &diag) != F8_OK)
+    if (f8_npy_open(&npy, s->path, &diag) != F8_OK)
         return cli_file_fail(&diag);
     const size_t data = (size_t)npy.data;
     const bool same = npy.in.size == s->size, raw = strchr(npy.descr, 'V') != NULL;
     const f8_st_dtype dtype = npy.tensor.dtype;
-    cli_npy_close(&npy);
+    f8_npy_close(&npy);
     if (!same)
         return bad(s, "the file changed while it was opened");
     for (size_t i = 0; i < sizeof known / sizeof *known && !raw; i++)
