@@ -2,7 +2,7 @@
 #ifndef F8_CMD_CALIBRATE_H
 #define F8_CMD_CALIBRATE_H
 
-#include "frontend/cli/cmd_data.h"
+#include "frontend/train/data/data.h"
 
 bool cli_is_auto(const char *recipe);
 /* For commands that have no data to measure on. If `recipe` is auto, prints a message on stderr and

@@ -2,7 +2,7 @@
 #ifndef F8_CMD_FOLDER_H
 #define F8_CMD_FOLDER_H
 
-#include "frontend/cli/cmd_data.h"
+#include "frontend/train/data/data.h"
 #include "frontend/run/run.h"
 
 enum { CLI_KEEP = 2 }; /* the default of --keep */

@@ -3,7 +3,7 @@
 #define F8_CMD_OBSERVE_H
 
 #include "frontend/cli/cmd_checkpoint.h"
-#include "frontend/cli/cmd_data.h"
+#include "frontend/train/data/data.h"
 
 /* Fills the inputs of function `eval` of the program that observes with batch `index`. false after
  * a message on stderr. */

@@ -2,7 +2,7 @@
 #ifndef F8_CMD_TRAIN_H
 #define F8_CMD_TRAIN_H
 
-#include "frontend/cli/cmd_data.h"
+#include "frontend/train/data/data.h"
 
 /* A run: one recipe with one seed. */
 typedef struct cli_train_result {

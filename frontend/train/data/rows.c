@@ -1,11 +1,11 @@
 /* Rows of tensors in files as batches: see cmd_rows.h. */
-#include "frontend/cli/cmd_rows.h"
+#include "frontend/train/data/rows.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "frontend/cli/cmd_mix.h"
+#include "frontend/train/data/mix.h"
 
 enum { HASHED_BLOCK = 1 << 16 /* bytes */, HASHED_BLOCKS = 1024 };
 

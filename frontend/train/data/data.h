@@ -5,9 +5,9 @@
 #ifndef F8_CMD_DATA_H
 #define F8_CMD_DATA_H
 
-#include "frontend/cli/cmd_corpus.h"
+#include "frontend/train/data/corpus.h"
 #include "frontend/cli/cmd_ranks.h"
-#include "frontend/cli/cmd_rows.h"
+#include "frontend/train/data/rows.h"
 
 /* The batches of the held-out data that a loss is the mean of, if there are as many. */
 enum { CLI_HELD_OUT_BATCHES = 16 };

@@ -2,7 +2,7 @@
  *
  * Files are mapped, since token files are often larger than the memory. Reading a mapped byte that
  * the file no longer has would raise SIGBUS, so the size is asked for before each read. */
-#include "frontend/cli/cmd_tokens.h"
+#include "frontend/train/data/tokens.h"
 
 #include <errno.h>
 #include <glob.h>

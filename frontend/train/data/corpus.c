@@ -1,11 +1,11 @@
 /* Tokens cut into windows: see cmd_corpus.h. */
-#include "frontend/cli/cmd_corpus.h"
+#include "frontend/train/data/corpus.h"
 
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 
-#include "frontend/cli/cmd_mix.h"
+#include "frontend/train/data/mix.h"
 
 bool cli_corpus_open(cli_corpus *c, const cli *options)
 {

@@ -4,7 +4,7 @@
 #define F8_CMD_CORPUS_H
 
 #include "frontend/cli/cmd_ranks.h"
-#include "frontend/cli/cmd_tokens.h"
+#include "frontend/train/data/tokens.h"
 
 /* A window has T + 1 tokens: T tokens and their successors. Windows lie in the stream of tokens
  * wherever they fall, also across two files. All fields are 0 before cli_corpus_open. */

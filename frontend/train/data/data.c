@@ -1,5 +1,5 @@
 /* The data of a command: see cmd_data.h. */
-#include "frontend/cli/cmd_data.h"
+#include "frontend/train/data/data.h"
 
 #include <inttypes.h>
 #include <math.h>
