@@ -80,7 +80,7 @@ SONAME := libfp8c.so.$(firstword $(subst ., ,$(VERSION)))
 # below them.
 files = $(sort $(foreach f,$(1),$(foreach p,$(2),$(wildcard $(f)/$(p))) \
         $(call files,$(patsubst %/,%,$(wildcard $(f)/*/)),$(2))))
-CLI := $(call files,frontend/cli frontend/train,*.c)
+CLI := $(call files,frontend/cli,*.c)
 # Each shim is compiled against the mpi.h of one implementation of MPI, where that is installed.
 MPI_openmpi := $(shell pkg-config --exists ompi-c 2>/dev/null && echo ompi-c)
 MPI_mpich := $(shell pkg-config --exists mpich 2>/dev/null && echo mpich)

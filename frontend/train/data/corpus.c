@@ -1,4 +1,4 @@
-/* Tokens cut into windows: see cmd_corpus.h. */
+/* Tokens cut into windows: see corpus.h. */
 #include "frontend/train/data/corpus.h"
 
 #include <inttypes.h>
@@ -6,19 +6,20 @@
 #include <stdlib.h>
 
 #include "frontend/train/data/mix.h"
+#include "ir/base/file.h"
 
-bool cli_corpus_open(cli_corpus *c, const cli *options)
+f8_status f8_corpus_open(f8_corpus *c, const f8_data_options *o, f8_diag *diag)
 {
-    *c = (cli_corpus){0};
-    return cli_tokens_open(&c->tokens, &options->data, options->tokens) &&
-           (!options->validation.n ||
-            cli_tokens_open(&c->validation, &options->validation, options->tokens));
+    *c = (f8_corpus){0};
+    F8_TRY(f8_tokens_open(&c->tokens, o->files, o->n_files, o, diag));
+    return o->n_validation ? f8_tokens_open(&c->validation, o->validation, o->n_validation, o, diag)
+                           : F8_OK;
 }
 
-void cli_corpus_close(cli_corpus *c)
+void f8_corpus_close(f8_corpus *c)
 {
-    cli_tokens_close(&c->tokens);
-    cli_tokens_close(&c->validation);
+    f8_tokens_close(&c->tokens);
+    f8_tokens_close(&c->validation);
 }
 
 /* ---- cutting ---- */
@@ -32,46 +33,49 @@ static double entropy(const uint64_t *count, int64_t vocabulary, uint64_t n)
     return h;
 }
 
-static bool too_few(const cli_tokens *t, uint64_t window, uint64_t needed, const char *why)
+static f8_status too_few(const f8_tokens *t, uint64_t window, uint64_t needed, const char *why,
+                         f8_diag *diag)
 {
-    fprintf(stderr,
-            "%s: error: the %s only %" PRIu64 " %s: a sequence takes %" PRIu64
-            "%s, so at least %" PRIu64 " are needed\n",
-            t->shown, t->text ? "text has" : "files have", t->n, t->text ? "bytes" : "tokens",
-            window, why, needed);
-    return false;
+    return f8_file_fail(diag, F8_ERR_INPUT, t->shown,
+                        "the %s only %" PRIu64 " %s: a sequence takes %" PRIu64
+                        "%s, so at least %" PRIu64 " are needed",
+                        t->text ? "text has" : "files have", t->n, t->text ? "bytes" : "tokens",
+                        window, why, needed);
 }
 
-/* Whether all tokens are in the vocabulary; the entropy of those of --data. */
-static bool check_tokens(cli_corpus *c, int64_t vocabulary)
+/* Whether all tokens are in the vocabulary; the entropy of those to train on. */
+static f8_status check_tokens(f8_corpus *c, int64_t vocabulary, const f8_stop *stop, f8_diag *diag)
 {
     uint64_t *count = calloc((size_t)vocabulary, sizeof *count);
     if (!count)
-        fprintf(stderr, "error: out of memory: a vocabulary of %" PRId64 "\n", vocabulary);
-    bool ok = count && cli_tokens_count(&c->tokens, vocabulary, count, &c->hash);
-    if (ok)
+        return f8_fail(diag, F8_ERR_MEMORY, F8_NOWHERE, "out of memory: a vocabulary of %" PRId64,
+                       vocabulary);
+    f8_status status = f8_tokens_count(&c->tokens, vocabulary, stop, count, &c->hash, diag);
+    if (status == F8_OK) {
         c->unigram = entropy(count, vocabulary, c->tokens.n);
-    ok = ok && cli_tokens_count(&c->validation, vocabulary, count, &c->validation_hash);
+        status =
+            f8_tokens_count(&c->validation, vocabulary, stop, count, &c->validation_hash, diag);
+    }
     free(count);
-    return ok;
+    return status;
 }
 
-static bool cut(cli_corpus *c, int64_t vocabulary)
+static f8_status cut(f8_corpus *c, int64_t vocabulary, const f8_stop *stop, f8_diag *diag)
 {
     const uint64_t window = (uint64_t)c->T + 1, n = c->tokens.n;
     if (c->validation.n_shards) {
         c->train = n;
         if (n < window)
-            return too_few(&c->tokens, window, window, "");
+            return too_few(&c->tokens, window, window, "", diag);
         if (c->validation.n < window)
-            return too_few(&c->validation, window, window, "");
+            return too_few(&c->validation, window, window, "", diag);
     } else {
         c->train = n - n / 10;
         if (c->train < window || n - c->train < window)
-            return too_few(&c->tokens, window, 10 * window,
-                           ", and a tenth of the text is held out");
+            return too_few(&c->tokens, window, 10 * window, ", and a tenth of the text is held out",
+                           diag);
     }
-    return check_tokens(c, vocabulary);
+    return check_tokens(c, vocabulary, stop, diag);
 }
 
 /* Whether there is a port `name` of that type. A size of 0 in `type` stands for any size, and is
@@ -92,82 +96,83 @@ static bool has_port(const fp8c_program *program, int function, fp8c_side side, 
     return true;
 }
 
-bool cli_corpus_cut(cli_corpus *c, const cli *options, const fp8c_module *module,
-                    const fp8c_program *program, int function)
+f8_status f8_corpus_cut(f8_corpus *c, const f8_data_options *o, const fp8c_module *module,
+                        const fp8c_program *program, int function, f8_diag *diag)
 {
     fp8c_type tokens = {.dtype = FP8C_I32, .rank = 2}, loss = {.dtype = FP8C_F32};
     if (!has_port(program, function, FP8C_INPUT, "tokens", &tokens) ||
         !has_port(program, function, FP8C_INPUT, "targets", &tokens) ||
-        !has_port(program, function, FP8C_OUTPUT, "loss", &loss)) {
-        fprintf(stderr,
-                "%s: error: %s needs a function forward(%%tokens, %%targets) with two inputs "
-                "i32[B, T], whose first result is the loss, f32[]\n",
-                options->file, options->command);
-        return false;
-    }
+        !has_port(program, function, FP8C_OUTPUT, "loss", &loss))
+        return f8_file_fail(
+            diag, F8_ERR_INPUT, o->model,
+            "%s needs a function forward(%%tokens, %%targets) with two inputs i32[B, T], whose "
+            "first result is the loss, f32[]",
+            o->needs);
     const int64_t vocabulary = fp8c_module_dim(module, "V");
     if (c->T != 0) /* already cut, for another recipe of the same module */
-        return true;
+        return F8_OK;
     c->B = tokens.dim[0];
     c->T = tokens.dim[1];
-    c->share = cli_share_of(options, c->B);
-    return cut(c, vocabulary > 0 ? vocabulary : 256);
+    c->share = f8_data_share(o, c->B);
+    const f8_status status = cut(c, vocabulary > 0 ? vocabulary : 256, &o->stop, diag);
+    if (status != F8_OK)
+        c->T = 0;
+    return status;
 }
 
 /* ---- batches ---- */
 
 /* The window at token `at` as row `row` of tokens and targets, both [B, T]. */
-static bool window(const cli_corpus *c, const cli_tokens *from, uint64_t at, int64_t row,
-                   int32_t *tokens, int32_t *targets)
+static f8_status window(const f8_corpus *c, const f8_tokens *from, uint64_t at, int64_t row,
+                        int32_t *tokens, int32_t *targets, f8_diag *diag)
 {
     const uint64_t T = (uint64_t)c->T;
-    return cli_tokens_get(from, at, tokens + row * c->T, T) &&
-           cli_tokens_get(from, at + 1, targets + row * c->T, T);
+    F8_TRY(f8_tokens_get(from, at, tokens + row * c->T, T, diag));
+    return f8_tokens_get(from, at + 1, targets + row * c->T, T, diag);
 }
 
-uint64_t cli_corpus_place(const cli_corpus *c, uint64_t seed, uint64_t batch, int64_t row)
+uint64_t f8_corpus_place(const f8_corpus *c, uint64_t seed, uint64_t batch, int64_t row)
 {
-    const uint64_t draw = cli_share_place(&c->share, batch, row);
-    return cli_mix(cli_mix(seed) + draw) % (c->train - (uint64_t)c->T);
+    const uint64_t draw = f8_share_place(&c->share, batch, row);
+    return f8_mix(f8_mix(seed) + draw) % (c->train - (uint64_t)c->T);
 }
 
-bool cli_corpus_put(const cli_corpus *c, uint64_t at, int64_t row, int32_t *tokens,
-                    int32_t *targets)
+f8_status f8_corpus_put(const f8_corpus *c, uint64_t at, int64_t row, int32_t *tokens,
+                        int32_t *targets, f8_diag *diag)
 {
-    return window(c, &c->tokens, at, row, tokens, targets);
+    return window(c, &c->tokens, at, row, tokens, targets, diag);
 }
 
-bool cli_corpus_draw(const cli_corpus *c, uint64_t seed, uint64_t batch, int32_t *tokens,
-                     int32_t *targets)
+f8_status f8_corpus_draw(const f8_corpus *c, uint64_t seed, uint64_t batch, int32_t *tokens,
+                         int32_t *targets, f8_diag *diag)
 {
-    bool ok = true;
-    for (int64_t row = 0; row < c->B && ok; row++)
-        ok = cli_corpus_put(c, cli_corpus_place(c, seed, batch, row), row, tokens, targets);
-    return ok;
+    for (int64_t row = 0; row < c->B; row++)
+        F8_TRY(f8_corpus_put(c, f8_corpus_place(c, seed, batch, row), row, tokens, targets, diag));
+    return F8_OK;
 }
 
 /* The held-out tokens: where they begin in `from`, and how many windows follow each other there. */
-static const cli_tokens *held_out(const cli_corpus *c, uint64_t *begin, uint64_t *windows)
+static const f8_tokens *held_out(const f8_corpus *c, uint64_t *begin, uint64_t *windows)
 {
-    const cli_tokens *from = c->validation.n_shards ? &c->validation : &c->tokens;
+    const f8_tokens *from = c->validation.n_shards ? &c->validation : &c->tokens;
     *begin = c->validation.n_shards ? 0 : c->train;
     *windows = (from->n - *begin - 1) / (uint64_t)c->T;
     return from;
 }
 
-bool cli_corpus_held_out(const cli_corpus *c, uint64_t batch, int32_t *tokens, int32_t *targets)
+f8_status f8_corpus_held_out(const f8_corpus *c, uint64_t batch, int32_t *tokens, int32_t *targets,
+                             f8_diag *diag)
 {
     uint64_t begin, windows;
-    const cli_tokens *from = held_out(c, &begin, &windows);
-    bool ok = true;
-    for (int64_t row = 0; row < c->B && ok; row++) {
-        const uint64_t at = cli_share_place(&c->share, batch, row) % windows;
-        ok = window(c, from, begin + at * (uint64_t)c->T, row, tokens, targets);
+    const f8_tokens *from = held_out(c, &begin, &windows);
+    for (int64_t row = 0; row < c->B; row++) {
+        const uint64_t at = f8_share_place(&c->share, batch, row) % windows;
+        F8_TRY(window(c, from, begin + at * (uint64_t)c->T, row, tokens, targets, diag));
     }
-    return ok;
+    return F8_OK;
 }
 
-uint64_t cli_corpus_held_out_batches(const cli_corpus *c)
+uint64_t f8_corpus_held_out_batches(const f8_corpus *c)
 {
     uint64_t begin, windows;
     held_out(c, &begin, &windows);
