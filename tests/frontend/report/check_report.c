@@ -240,13 +240,13 @@ static void make_large(f8_report_run *run)
                                 .point = calloc(WATCHED, sizeof *s->point)};
         for (int k = 0; k < WATCHED; k++) {
             s->point[k].step = k + 1;
-            for (int f = 0; f < F8_REPORT_N_FIGURES; f++)
-                s->point[k].figure[f] = i % OPERANDS >= 3 && f > F8_REPORT_FIGURE_nonfinite
+            for (int f = 0; f < F8_FIGURES; f++)
+                s->point[k].figure[f] = i % OPERANDS >= 3 && f > F8_FIGURE_nonfinite
                                             ? NAN
                                             : (1 + test_random(&seed)) * 1.234567e-12;
         }
     }
-    run->series[0].point[SPIKE - 1].figure[F8_REPORT_FIGURE_mse] = 4321;
+    run->series[0].point[SPIKE - 1].figure[F8_FIGURE_mse] = 4321;
 }
 
 START_TEST(stays_small)
