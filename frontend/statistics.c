@@ -50,6 +50,7 @@ fp8c_status fp8c_program_statistic(fp8c_program *p, int function, int index, fp8
                           .recipe = w->quantized ? w->recipe.name : NULL,
                           .format = w->quantized ? f8_dtype_name(w->format) : NULL,
                           .what_if = w->what_if,
+                          .elements = w->elements,
                           .gemms = w->gemms};
     char text[sizeof own.granularity];
     if (w->quantized)
