@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "frontend/report/report.h"
+#include "frontend/report/parts.h"
 #include "tests/shared/api/cli.h"
 #include "tests/shared/api/report_case.h"
 #include "tests/shared/random.h"
