@@ -13,7 +13,7 @@ typedef struct cli_corpus {
     uint64_t train; /* tokens [0, train) are for training; the others are held out, unless there are
                        validation files, which then are */
     int64_t B, T;   /* 0 before cli_corpus_cut */
-    cli_share share;               /* of a batch of all ranks */
+    cli_share share; /* of a batch of all ranks */
     f8_hash hash, validation_hash; /* of all tokens: cmd_tokens.h */
     double unigram; /* entropy of single tokens, in nats: the best loss of a model that ignores
                        their order */

@@ -22,8 +22,8 @@ void cli_data_close(cli_data *d)
     cli_rows_close(&d->rows);
 }
 
-bool cli_data_fit(cli_data *d, const cli *c, const fp8c_module *module, const fp8c_program *program,
-                  int function)
+bool cli_data_fit(cli_data *d, const cli *c, const fp8c_module *module,
+                  const fp8c_program *program, int function)
 {
     return d->by_rows ? cli_rows_fit(&d->rows, c, program, function)
                       : cli_corpus_cut(&d->corpus, c, module, program, function);
@@ -33,11 +33,11 @@ bool cli_data_fit(cli_data *d, const cli *c, const fp8c_module *module, const fp
 
 bool cli_data_fill(cli_data *d, fp8c_program *program, int function, uint64_t seed, uint64_t batch)
 {
-    const bool ok = d->by_rows
-                        ? cli_rows_draw(&d->rows, program, function, seed, batch)
-                        : cli_corpus_draw(&d->corpus, seed, batch,
-                                          cli_buffer(program, function, FP8C_INPUT, "tokens"),
-                                          cli_buffer(program, function, FP8C_INPUT, "targets"));
+    const bool ok =
+        d->by_rows ? cli_rows_draw(&d->rows, program, function, seed, batch)
+                   : cli_corpus_draw(&d->corpus, seed, batch,
+                                     cli_buffer(program, function, FP8C_INPUT, "tokens"),
+                                     cli_buffer(program, function, FP8C_INPUT, "targets"));
     d->failed |= !ok;
     return ok;
 }
@@ -66,11 +66,11 @@ bool cli_data_put(cli_data *d, fp8c_program *program, int function, uint64_t pla
 
 static bool fill_held_out(cli_data *d, fp8c_program *program, int eval, uint64_t batch)
 {
-    const bool ok = d->by_rows
-                        ? cli_rows_held_out(&d->rows, program, eval, batch)
-                        : cli_corpus_held_out(&d->corpus, batch,
-                                              cli_buffer(program, eval, FP8C_INPUT, "tokens"),
-                                              cli_buffer(program, eval, FP8C_INPUT, "targets"));
+    const bool ok =
+        d->by_rows ? cli_rows_held_out(&d->rows, program, eval, batch)
+                   : cli_corpus_held_out(&d->corpus, batch,
+                                         cli_buffer(program, eval, FP8C_INPUT, "tokens"),
+                                         cli_buffer(program, eval, FP8C_INPUT, "targets"));
     d->failed |= !ok;
     return ok;
 }

@@ -17,7 +17,7 @@ typedef struct cli_data {
     cli_corpus corpus;
     cli_rows rows;
     cli_ranks *ranks; /* NULL: this process is alone */
-    bool failed;      /* reading a file failed later on, and stderr says so */
+    bool failed; /* reading a file failed later on, and stderr says so */
 } cli_data;
 
 /* Whether the options name data. */
@@ -28,8 +28,8 @@ void cli_data_close(cli_data *d); /* all zeros is fine */
 /* Checks the data against the inputs of a function. Every function that is to be filled has the
  * same ones, so later calls for other programs of the module check less. false after a message on
  * stderr, or a signal. */
-bool cli_data_fit(cli_data *d, const cli *c, const fp8c_module *module, const fp8c_program *program,
-                  int function);
+bool cli_data_fit(cli_data *d, const cli *c, const fp8c_module *module,
+                  const fp8c_program *program, int function);
 /* Fills the inputs of a function with batch number `batch` of the training data. false after a
  * message on stderr: a file can't be read any more. */
 bool cli_data_fill(cli_data *d, fp8c_program *program, int function, uint64_t seed, uint64_t batch);

@@ -15,7 +15,7 @@ typedef struct export {
     fp8c_program *program;
     cli_weights weights;
     f8_load load;      /* load.from: of each variable; NULL: the program made the value */
-    cli_data data;     /* to calibrate on */
+    cli_data data; /* to calibrate on */
     f8_st_dtype dtype; /* of parameters that stay out of FP8; F8_ST_N_DTYPES: the checkpoint's */
     f8_st_tensor *tensor;      /* of the file that is written */
     int *variable;             /* of each tensor */

@@ -20,9 +20,10 @@ static bool same_rows(const cli_row_files *f, size_t i)
         fprintf(stderr, "%s: error: for '%s': a scalar has no rows\n", f->file[i].path,
                 f->file[i].name);
     else
-        fprintf(
-            stderr, "%s: error: '%s' has %" PRId64 " rows here, but '%s' has %" PRIu64 " in %s\n",
-            f->file[i].path, f->file[i].name, t->dim[0], f->file[0].name, f->rows, f->file[0].path);
+        fprintf(stderr,
+                "%s: error: '%s' has %" PRId64 " rows here, but '%s' has %" PRIu64 " in %s\n",
+                f->file[i].path, f->file[i].name, t->dim[0], f->file[0].name, f->rows,
+                f->file[0].path);
     return false;
 }
 
@@ -37,7 +38,8 @@ static bool open_one(cli_row_files *f, const char *option, const char *text)
     }
     for (size_t k = 0; k < i; k++)
         if (!strcmp(f->file[k].name, f->file[i].name)) {
-            fprintf(stderr, "%s '%s': error: '%s' is given twice\n", option, text, f->file[i].name);
+            fprintf(stderr, "%s '%s': error: '%s' is given twice\n", option, text,
+                    f->file[i].name);
             return false;
         }
     if (cli_tensor_open(&f->in[i], &f->file[i], &diag) != F8_OK)
@@ -117,7 +119,8 @@ static bool check_values(const cli_row_files *f, const cli_tensor_in *in, const 
 {
     f8_diag diag = {0};
     const uint64_t n = row_elements(type);
-    if (type->dtype != FP8C_BOOL && (type->dtype != FP8C_I32 || in->tensor.dtype != F8_ST_I64))
+    if (type->dtype != FP8C_BOOL &&
+        (type->dtype != FP8C_I32 || in->tensor.dtype != F8_ST_I64))
         return true;
     void *row = malloc((size_t)n * 4 + 1);
     f8_status status = row ? F8_OK : f8_file_fail(&diag, F8_ERR_MEMORY, NULL, "out of memory");
@@ -172,8 +175,8 @@ static bool matched(const cli_row_files *f, const char *option, const cli *c,
     bool ok = true, more = true;
     for (int i = 0; more; i++)
         if (input(program, function, i, &port, &more) && find(f, port.name) == f->n) {
-            fprintf(stderr, "%s%s%s", ok ? c->file : "",
-                    ok ? ": error: no file for the inputs: " : ", ", port.name);
+            fprintf(stderr, "%s%s%s", ok ? c->file : "", ok ? ": error: no file for the inputs: "
+                                                            : ", ", port.name);
             ok = false;
         }
     if (!ok)
@@ -345,8 +348,8 @@ bool cli_rows_held_out(const cli_rows *r, fp8c_program *program, int function, u
     const cli_row_files *from = held_out(r, &begin, &n);
     bool ok = true;
     for (int64_t row = 0; row < r->B && ok; row++)
-        ok = copy_row(from, program, function, begin + cli_share_place(&r->share, batch, row) % n,
-                      row);
+        ok = copy_row(from, program, function,
+                      begin + cli_share_place(&r->share, batch, row) % n, row);
     return ok;
 }
 

@@ -20,9 +20,9 @@ typedef struct cli_row_files {
 /* All fields are 0 before cli_rows_open. */
 typedef struct cli_rows {
     cli_row_files data, validation; /* validation: no files without --validation */
-    uint64_t train;  /* rows [0, train) are for training; the others are held out, unless there are
-                        validation files, which then are */
-    int64_t B;       /* rows of a batch; 0 before cli_rows_fit */
+    uint64_t train; /* rows [0, train) are for training; the others are held out, unless there are
+                       validation files, which then are */
+    int64_t B;      /* rows of a batch; 0 before cli_rows_fit */
     cli_share share; /* of a batch of all ranks */
 } cli_rows;
 
