@@ -158,6 +158,20 @@ static f8_status build_func(f8_build *b, const f8_func *f)
     return F8_OK;
 }
 
+static f8_status build_each(f8_build *b, f8_progress_phase *steps)
+{
+    const f8_module *m = b->module;
+    for (size_t i = 0; i < m->n_funcs; i++) {
+        F8_TRY(f8_progress_at(steps, (int64_t)i, m->func[i].name, b->diag));
+        if (!m->func[i].lowered)
+            continue;
+        b->out_index = b->plan->n_funcs;
+        F8_TRY(build_func(b, &m->func[i]));
+        b->plan->n_funcs++;
+    }
+    return add_counters(b);
+}
+
 static f8_status build_funcs(f8_build *b)
 {
     const f8_module *m = b->module;
@@ -167,17 +181,9 @@ static f8_status build_funcs(f8_build *b)
         return f8_build_memory(b);
     f8_progress_phase steps = f8_progress_begin(b->options->progress, "steps", (int64_t)m->n_funcs);
     b->phase = b->options->progress ? &steps : m->phase;
-    for (size_t i = 0; i < m->n_funcs; i++) {
-        F8_TRY(f8_progress_at(&steps, (int64_t)i, m->func[i].name, b->diag));
-        if (!m->func[i].lowered)
-            continue;
-        b->out_index = b->plan->n_funcs;
-        F8_TRY(build_func(b, &m->func[i]));
-        b->plan->n_funcs++;
-    }
-    F8_TRY(add_counters(b));
+    const f8_status status = build_each(b, &steps);
     b->phase = NULL;
-    return f8_progress_at(&steps, steps.total, "", b->diag);
+    return status == F8_OK ? f8_progress_at(&steps, steps.total, "", b->diag) : status;
 }
 
 static const f8_build_target *target_of(const f8_target *t)

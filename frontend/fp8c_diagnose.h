@@ -175,7 +175,10 @@ FP8C_API fp8c_status fp8c_program_budget(fp8c_program *program, int64_t memory_b
  * the gradient over the micro-steps since the last update. A second one of its kind is LINEAR.x.1,
  * as in a head that is computed in chunks, and LINEAR.x.1x128 or LINEAR.x.row has scales that do
  * not cover the whole tensor. A value that several linears read is watched once, under the name of
- * the first of them that matches. Its names in the others are its aliases. */
+ * the first of them that matches. Its names in the others are its aliases.
+ *
+ * Figures are of x, the value. Those of codes also take d, the value quantized and dequantized:
+ * they are NaN if it is not quantized. Where an x is not finite, so are its d. */
 typedef struct fp8c_statistic {
     size_t struct_size;           /* sizeof(fp8c_statistic), set by the caller */
     const char *name, *linear;    /* the program's, as all texts here */
@@ -186,24 +189,35 @@ typedef struct fp8c_statistic {
                                      not quantized */
     int32_t what_if;              /* quantized by stats_recipe, for its figures alone */
     int64_t elements;
-    double amin, amax;            /* of |x|: the smallest that is not 0, and the largest. amin: NaN
-                                     if all are 0 */
-    double range;                 /* log2(amax / amin): binades */
-    int64_t nonfinite;            /* how many are NaN or Inf */
-    /* Of a value that is quantized; else NaN. d is the value quantized and dequantized. Where an
-     * x is not finite, so are its d. */
-    double underflow, overflow;   /* shares of elements: not 0 but quantized to 0; too large to
-                                     round to the format's maximum, so that they saturate */
-    double mse;                   /* the mean of (d - x)^2 */
-    double cosine;                /* sum of x d / sqrt(sum of x^2 * sum of d^2) */
-    double sqnr;                  /* 10 log10(sum of x^2 / sum of (d - x)^2): decibels */
-    double scale, scale_wanted;   /* what x is multiplied by, and what its own amax asks for; NaN
-                                     where there is a scale for each row or block */
-    double used;                  /* the largest |code| as a share of the format's maximum: how much
-                                     of its range is in use. A scale that is 256 times too small
-                                     shows here, and hardly in sqnr. NaN if not quantized */
     const char *gemms;            /* the GEMMs of the linear that read it, or made it: "fprop",
                                      "fprop, wgrad" */
+    /* figures.def begins */
+    /* the smallest |x| that is not 0; NaN if all are 0 */
+    double amin;
+    /* the largest |x| */
+    double amax;
+    /* log2(amax / amin): binades */
+    double range;
+    /* how many are NaN or Inf */
+    int64_t nonfinite;
+    /* the share of elements that are not 0 but quantized to 0 */
+    double underflow;
+    /* the share of elements too large to round to the format's maximum, so that they saturate */
+    double overflow;
+    /* the mean of (d - x)^2 */
+    double mse;
+    /* sum of x d / sqrt(sum of x^2 * sum of d^2) */
+    double cosine;
+    /* 10 log10(sum of x^2 / sum of (d - x)^2): decibels; E4M3 gives 31, E5M2 25 */
+    double sqnr;
+    /* what x is multiplied by; NaN where there is a scale for each row or block */
+    double scale;
+    /* the scale that the value's own amax asks for; NaN as scale, and under a scale of 1 */
+    double scale_wanted;
+    /* the largest |code| as a share of the format's maximum: how much of its range is in use. A
+     * scale that is 256 times too small shows here, and hardly in sqnr */
+    double used;
+    /* figures.def ends */
 } fp8c_statistic;
 /* Statistic `index`, as the last run of `function` left it: micro_step.stats, micro_step.dump, or
  * one of a pair's. (fp8c_program_call gives the figures to the caller instead, as the result

@@ -1,61 +1,10 @@
-/* Statistics: what fp8c_statistic says, made of the figures that functions which watch compute
+/* Statistics: what fp8c_statistic says, made of the sums that functions which watch compute
  * (passes/instrument). */
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "frontend/figures.h"
 #include "frontend/program.h"
-
-/* ---- figures to statistics ---- */
-
-static double share(double part, int64_t whole)
-{
-    return whole > 0 ? part / (double)whole : NAN;
-}
-
-static double or_nan(float figure, bool there_is_one)
-{
-    return there_is_one ? (double)figure : NAN;
-}
-
-static void say_values(const f8_watched *w, const float *figure, fp8c_statistic *s)
-{
-    const double amin = -(double)figure[F8_FIGURE_MINUS_AMIN];
-    s->amax = (double)figure[F8_FIGURE_AMAX];
-    s->amin = isfinite(amin) ? amin : NAN;
-    s->range = log2(s->amax / s->amin);
-    s->nonfinite = (int64_t)figure[F8_FIGURE_NON_FINITE];
-    s->elements = w->elements;
-}
-
-/* What the sums of products are in squares of. */
-static double unit_of(double amax)
-{
-    int exponent;
-    if (!isfinite(amax))
-        return NAN;
-    frexp(amax, &exponent);
-    const double unit = amax > 0 ? ldexp(1, exponent - 1) : 0;
-    return fmin(fmax(unit, F8_FIGURE_UNIT_LEAST), F8_FIGURE_UNIT_MOST);
-}
-
-static void say_codes(const f8_watched *w, const float *figure, fp8c_statistic *s)
-{
-    const double x_x = (double)figure[F8_FIGURE_X_X], d_d = (double)figure[F8_FIGURE_D_D],
-                 x_d = (double)figure[F8_FIGURE_X_D], error = (double)figure[F8_FIGURE_ERROR];
-    const bool one_scale = w->quantized && f8_granularity_equal(w->grain, f8_per_tensor);
-    const bool wants = one_scale && w->recipe.scaling != F8_SCALING_UNIT;
-    const bool q = w->quantized;
-    s->underflow = q ? share((double)figure[F8_FIGURE_UNDERFLOW], w->elements) : NAN;
-    s->overflow = q ? share((double)figure[F8_FIGURE_OVERFLOW], w->elements) : NAN;
-    const double unit = unit_of(s->amax);
-    s->mse = q ? share(error * unit * unit, w->elements) : NAN;
-    s->cosine = q ? x_d / sqrt(x_x * d_d) : NAN;
-    s->sqnr = q ? 10 * log10(x_x / error) : NAN;
-    s->used = q ? (double)figure[F8_FIGURE_LARGEST] / f8_dtype_max(w->format) : NAN;
-    s->scale = or_nan(figure[F8_FIGURE_SCALE], one_scale);
-    s->scale_wanted = or_nan(figure[F8_FIGURE_SCALE_WANTED], wants);
-}
 
 /* ---- rows ---- */
 
@@ -93,7 +42,7 @@ fp8c_status fp8c_program_statistic(fp8c_program *p, int function, int index, fp8
         p, function, FP8C_OUTPUT, fp8c_program_find_port(p, function, FP8C_OUTPUT, F8_STATS));
     if (!row)
         return FP8C_ERR_INPUT;
-    row += (size_t)index * F8_WATCHED_FIGURES;
+    row += (size_t)index * F8_SUMS;
     fp8c_statistic own = {.struct_size = sizeof own,
                           .name = w->name,
                           .linear = w->linear,
@@ -101,13 +50,13 @@ fp8c_status fp8c_program_statistic(fp8c_program *p, int function, int index, fp8
                           .recipe = w->quantized ? w->recipe.name : NULL,
                           .format = w->quantized ? f8_dtype_name(w->format) : NULL,
                           .what_if = w->what_if,
+                          .elements = w->elements,
                           .gemms = w->gemms};
     char text[sizeof own.granularity];
     if (w->quantized)
         snprintf(own.granularity, sizeof own.granularity, "%s",
                  f8_granularity_print(w->grain, text, sizeof text));
-    say_values(w, row, &own);
-    say_codes(w, row, &own);
+    f8_figures_fill(w, row, &own);
     f8_api_give(out, &own);
     return FP8C_OK;
 }

@@ -72,9 +72,9 @@ static void print_run(const f8_report_run *r)
 static void print_parted(const f8_report_parted *p)
 {
     printf("  %s: step %" PRId64 ", underflow %.3g%% (%.3g%%), MSE %.3g (%.3g)\n", p->run->tensor,
-           p->step, 100 * p->run_at.figure[F8_REPORT_FIGURE_underflow],
-           100 * p->good_at.figure[F8_REPORT_FIGURE_underflow],
-           p->run_at.figure[F8_REPORT_FIGURE_mse], p->good_at.figure[F8_REPORT_FIGURE_mse]);
+           p->step, 100 * p->run_at.figure[F8_FIGURE_underflow],
+           100 * p->good_at.figure[F8_FIGURE_underflow], p->run_at.figure[F8_FIGURE_mse],
+           p->good_at.figure[F8_FIGURE_mse]);
 }
 
 /* Prints where a run parts from the good one. false after a message on stderr. */

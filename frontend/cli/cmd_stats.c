@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "frontend/checkpoint/tensor_file.h"
+#include "frontend/figures.h"
 
 /* ---- which steps ---- */
 
@@ -66,18 +67,18 @@ int cli_stats_function(const cli_stats *w, int64_t step)
 
 static json_t *record(const fp8c_statistic *s, const char *recipe, uint64_t seed, int64_t step)
 {
-    return json_pack(
-        "{ss ss sI sI ss ss ss ss? sb ss? ss? sI so so so sI so so so so so so so so}", "event",
-        "stats", "recipe", recipe, "seed", (json_int_t)seed, "step", (json_int_t)step, "tensor",
-        s->name, "linear", s->linear, "operand", s->operand, "quantized", s->recipe, "what_if",
-        (int)s->what_if, "format", s->format, "granularity", s->recipe ? s->granularity : NULL,
-        "elements", (json_int_t)s->elements, "amin", cli_json_number(s->amin), "amax",
-        cli_json_number(s->amax), "range", cli_json_number(s->range), "nonfinite",
-        (json_int_t)s->nonfinite, "underflow", cli_json_number(s->underflow), "overflow",
-        cli_json_number(s->overflow), "mse", cli_json_number(s->mse), "cosine",
-        cli_json_number(s->cosine), "sqnr", cli_json_number(s->sqnr), "used",
-        cli_json_number(s->used), "scale", cli_json_number(s->scale), "scale_wanted",
-        cli_json_number(s->scale_wanted));
+    json_t *r = json_pack("{ss ss sI sI ss ss ss ss? sb ss? ss? sI}", "event", "stats", "recipe",
+                          recipe, "seed", (json_int_t)seed, "step", (json_int_t)step, "tensor",
+                          s->name, "linear", s->linear, "operand", s->operand, "quantized",
+                          s->recipe, "what_if", (int)s->what_if, "format", s->format, "granularity",
+                          s->recipe ? s->granularity : NULL, "elements", (json_int_t)s->elements);
+    for (int i = 0; i < F8_FIGURES; i++) {
+        const double x = f8_figure_of(s, i);
+        json_object_set_new(r, f8_figures[i].name,
+                            f8_figures[i].is_count ? json_integer((json_int_t)x)
+                                                   : cli_json_number(x));
+    }
+    return r;
 }
 
 static bool record_figures(const cli_stats *w, int function, const char *recipe, uint64_t seed,

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "frontend/figures.h"
 #include "frontend/guard/guard.h"
 #include "frontend/guard/judge.h"
 
@@ -20,20 +21,26 @@ bool cli_triage_is_scale(const cli_triage *t)
     return is_of(t, FP8C_ALARM_SCALE);
 }
 
-static bool is_of_statistic(const cli_triage *t)
+/* The figure whose value raised the alarm. -1: it is of another kind, or judged the median of
+ * looks.
+ */
+static int figure_of(const cli_triage *t)
 {
-    return is_of(t, FP8C_ALARM_TENSOR_NONFINITE) || is_of(t, FP8C_ALARM_UNDERFLOW) ||
-           is_of(t, FP8C_ALARM_OVERFLOW);
+    for (int i = 0; i < F8_FIGURES; i++)
+        if (f8_figures[i].alarm >= 0 && f8_figures[i].alarm != FP8C_ALARM_RANGE &&
+            is_of(t, (fp8c_alarm_kind)f8_figures[i].alarm))
+            return i;
+    return -1;
 }
 
 bool cli_triage_has_value(const cli_triage *t)
 {
-    return cli_triage_is_scale(t) || is_of_statistic(t);
+    return cli_triage_is_scale(t) || figure_of(t) >= 0;
 }
 
 const char *cli_triage_stats(const cli_triage *t)
 {
-    return is_of_statistic(t) ? t->stats : NULL;
+    return figure_of(t) >= 0 ? t->stats : NULL;
 }
 
 void cli_triage_guard_end(cli_triage *t)
@@ -72,14 +79,6 @@ static bool scale_of(const cli_replay *r, const char *operand, double *out)
     return ok;
 }
 
-/* What the alarm's value is of in a statistic. */
-static double share_of(const cli_triage *t, const fp8c_statistic *s)
-{
-    return is_of(t, FP8C_ALARM_UNDERFLOW)  ? s->underflow
-           : is_of(t, FP8C_ALARM_OVERFLOW) ? s->overflow
-                                           : (double)s->nonfinite;
-}
-
 /* The number that raised the stored alarm, as it is after the last step of the replay. false: it
  * has none. */
 static bool value_now(const cli_triage *t, const cli_replay *r, double *out)
@@ -91,7 +90,7 @@ static bool value_now(const cli_triage *t, const cli_replay *r, double *out)
          cli_triage_stats(t) && fp8c_program_statistic(r->program, r->function, i, &s) == FP8C_OK;
          i++)
         if (!strcmp(s.name, t->alarm.tensor)) {
-            *out = share_of(t, &s);
+            *out = f8_figure_of(&s, figure_of(t));
             return true;
         }
     return false;

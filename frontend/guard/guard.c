@@ -5,6 +5,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "frontend/figures.h"
 #include "frontend/guard/guard.h"
 #include "frontend/guard/judge.h"
 #include "frontend/program.h"
@@ -19,9 +20,11 @@ _Static_assert(sizeof kind_name / sizeof *kind_name == KINDS, "a name for each k
 
 /* What is kept of a statistic. */
 typedef struct looks {
-    uint8_t underflow, overflow; /* bad ones in a row */
+    struct {
+        uint8_t in_row; /* bad ones */
+        int64_t since;  /* the first step that may have done the first of them */
+    } of[F8_FIGURES];
     f8_used_judge used;
-    int64_t underflows, overflows; /* the first step that may have done the first of them */
 } looks;
 
 struct fp8c_guard {
@@ -352,27 +355,41 @@ static bool looks_bad(const fp8c_guard *g, uint8_t *in_row, int64_t *since, bool
     return f8_judge_look(in_row, bad);
 }
 
-static void judge_statistic(fp8c_guard *g, const f8_watched *w, const fp8c_statistic *s, looks *l)
+static void judge_finite(fp8c_guard *g, const fp8c_statistic *s)
 {
-    if (s->what_if)
-        return; /* nothing was computed with it */
     fp8c_alarm *a = s->nonfinite ? raised(g, FP8C_ALARM_TENSOR_NONFINITE) : NULL;
-    if (a) {
-        a->tensor = s->name;
-        a->role = "operand";
-        a->value = (double)s->nonfinite;
-        a->limit = 0;
-        f8_format(a->text, sizeof a->text,
-                  "%" PRId64 " of %" PRId64 " elements of '%.120s' are not finite", s->nonfinite,
-                  s->elements, s->name);
+    if (!a)
+        return;
+    a->tensor = s->name;
+    a->role = "operand";
+    a->value = (double)s->nonfinite;
+    a->limit = 0;
+    f8_format(a->text, sizeof a->text,
+              "%" PRId64 " of %" PRId64 " elements of '%.120s' are not finite", s->nonfinite,
+              s->elements, s->name);
+}
+
+static void judge_share(fp8c_guard *g, const fp8c_statistic *s, looks *l, int figure, double limit,
+                        const char *does)
+{
+    const double share = f8_figure_of(s, figure);
+    if (looks_bad(g, &l->of[figure].in_row, &l->of[figure].since, share > limit))
+        say_share(raised(g, (fp8c_alarm_kind)f8_figures[figure].alarm), s, share, limit,
+                  l->of[figure].since, does);
+}
+
+static void judge_figure(fp8c_guard *g, const f8_watched *w, const fp8c_statistic *s, looks *l,
+                         int figure)
+{
+    switch (f8_figures[figure].alarm) {
+    case FP8C_ALARM_TENSOR_NONFINITE: judge_finite(g, s); break;
+    case FP8C_ALARM_UNDERFLOW:
+        judge_share(g, s, l, figure, g->options.underflow, "underflows");
+        break;
+    case FP8C_ALARM_OVERFLOW: judge_share(g, s, l, figure, g->options.overflow, "saturates"); break;
+    case FP8C_ALARM_RANGE: judge_used(g, w, s, &l->used); break;
+    default: break;
     }
-    if (looks_bad(g, &l->underflow, &l->underflows, s->underflow > g->options.underflow))
-        say_share(raised(g, FP8C_ALARM_UNDERFLOW), s, s->underflow, g->options.underflow,
-                  l->underflows, "underflows");
-    if (looks_bad(g, &l->overflow, &l->overflows, s->overflow > g->options.overflow))
-        say_share(raised(g, FP8C_ALARM_OVERFLOW), s, s->overflow, g->options.overflow, l->overflows,
-                  "saturates");
-    judge_used(g, w, s, &l->used);
 }
 
 static f8_status judge_statistics(fp8c_guard *g, fp8c_program *p, int function, f8_diag *diag)
@@ -387,7 +404,8 @@ static f8_status judge_statistics(fp8c_guard *g, fp8c_program *p, int function, 
     for (size_t i = 0; i < g->n_looked; i++) {
         if (fp8c_program_statistic(p, function, (int)i, &s) != FP8C_OK)
             return F8_OK; /* not in this step */
-        judge_statistic(g, f8_program_watched(p, function, (int)i), &s, &g->looked[i]);
+        for (int k = 0; k < F8_FIGURES && !s.what_if; k++) /* nothing was computed with a what-if */
+            judge_figure(g, f8_program_watched(p, function, (int)i), &s, &g->looked[i], k);
     }
     for (int i = FP8C_ALARM_TENSOR_NONFINITE; i < KINDS && g->n_looked; i++)
         g->looked_at[i] = true;

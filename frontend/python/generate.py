@@ -1,5 +1,6 @@
-"""Writes fp8c/_options.py from frontend/options.def: the struct of a compile's options for ctypes, and
-`compile_options` with a keyword for each.
+"""Writes what follows from tables of frontend/ but must be text of its own. From options.def: fp8c/_options.py,
+the struct of a compile's options for ctypes and `compile_options` with a keyword for each. From figures.def:
+fp8c/_figures.py, their fields in fp8c_diagnose.h, and the table of records in cli/README.md.
 
 usage: python3 frontend/python/generate.py          (tests/frontend/python/test_header.py compares)"""
 from __future__ import annotations
@@ -8,8 +9,7 @@ import pathlib
 import re
 import textwrap
 
-HERE = pathlib.Path(__file__).resolve().parent
-FILE = HERE / "fp8c/_options.py"
+FRONTEND = pathlib.Path(__file__).resolve().parents[1]
 
 # By kind: the type for ctypes, and the keyword with its default; None: no keyword, another's row fills it.
 KINDS = {"FLAG": ("h.i32", "bool = False"), "COUNT": ("h.i32", "int = 0"), "LONG": ("h.i64", "int = 0"),
@@ -42,18 +42,35 @@ stored_weights: {parameter: recipe}. stream: the address of a CUstream. comm: a 
 callbacks the caller keeps alive, as fp8c_mpi_comm fills it.'''
 
 
-def rows(text: str) -> list[dict[str, str]]:
-    """The rows of options.def by column."""
-    names = ("field", "kind", "usual", "needs", "excludes", "bits", "ranks", "kept", "with")
-    found = re.findall(r'^OPTION\((.*?),\s*"([^"]*)"\)$', text, re.M | re.S)
-    made = [dict(zip(names, map(str.strip, columns.split(","))), help=words) for columns, words in found]
-    if len(made) != len(re.findall(r"^OPTION\(", text, re.M)) or any(len(r) != len(names) + 1 for r in made):
-        raise SystemExit("options.def: a row is not OPTION(9 columns, \"help\")")
-    return made
+OPTION = ("field", "kind", "usual", "needs", "excludes", "bits", "ranks", "kept", "with", "help")
+FIGURE = ("name", "unit", "has", "better", "kept", "worst", "beside", "alarm", "formula", "label", "sentence")
+
+
+def split(text: str) -> list[str]:
+    """The arguments of a macro; the parts of a text in quotes as one text."""
+    parts, depth, quoted = [""], 0, False
+    for c in text:
+        quoted ^= c == '"'
+        depth += 0 if quoted else (c == "(") - (c == ")")
+        if c == "," and not quoted and not depth:
+            parts.append("")
+        else:
+            parts[-1] += c
+    parts = [p.strip() for p in parts]
+    return ["".join(re.findall(r'"([^"]*)"', p)) if p.startswith('"') else p for p in parts]
+
+
+def rows(text: str, macro: str, names: tuple[str, ...]) -> list[dict[str, str]]:
+    """The rows of a table by column."""
+    found = re.findall(rf"^{macro}\((.*?)\)$", text, re.M | re.S)
+    made = [split(columns) for columns in found]
+    if len(made) != len(re.findall(rf"^{macro}\(", text, re.M)) or any(len(r) != len(names) for r in made):
+        raise SystemExit(f"a row is not {macro}({', '.join(names)})")
+    return [dict(zip(names, r)) for r in made]
 
 
 def described(row: dict[str, str]) -> str:
-    usual = f" ({row['usual'].strip(chr(34))})" if row["usual"] != "NULL" else ""
+    usual = f" ({row['usual']})" if row["usual"] != "NULL" else ""
     needs = [f"needs {n}" for n in re.findall(r"ONE\((\w+)\)", row["needs"])]
     needs += [f"not with {n}" for n in re.findall(r"ONE\((\w+)\)", row["excludes"])]
     return f"{row['field']}{usual}: {row['help']}{'; ' + ', '.join(needs) if needs else ''}"
@@ -70,9 +87,9 @@ def listed(first: str, items: list[str], end: str, indent: int) -> str:
     return "\n".join(lines) + "\n"
 
 
-def generated(text: str) -> str:
-    """What the file has, from the text of options.def."""
-    all_rows = rows(text)
+def options(text: str) -> str:
+    """What fp8c/_options.py has, from the text of options.def."""
+    all_rows = rows(text, "OPTION", OPTION)
     fields = [f'("{r["field"]}", {KINDS[r["kind"]][0]})' for r in all_rows]
     keywords = [(r, KINDS[r["kind"]][1]) for r in all_rows if KINDS[r["kind"]][1]]
     docs = [textwrap.fill(described(r), 95, subsequent_indent="    ") for r, _ in keywords]
@@ -83,5 +100,81 @@ def generated(text: str) -> str:
     return body + "    return fill(CompileOptions, locals())\n"
 
 
+# The figures of a value, by column `has`: which values have them.
+HAS = {"ALL": "all", "QUANTIZED": "quantized ones", "ONE_SCALE": "those with one scale",
+       "ASKING": "those with one scale that an amax asks for"}
+
+FIGURES_HEAD = '''"""The figures of watched values. frontend/python/generate.py writes this file from frontend/figures.def: change those."""
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from . import _header as h
+
+'''
+CLASS = {"i64": "int", "i32": "int", "f64": "float", "text": "str", "char * 48": "str"}
+
+
+def kind_of(row: dict[str, str]) -> str:
+    return "i64" if row["unit"] == "COUNT" else "f64"
+
+
+def figures(text: str) -> str:
+    """What fp8c/_figures.py has, from the text of figures.def."""
+    all_rows = rows(text, "FIGURE", FIGURE)
+    kinds = {"name": "text", "linear": "text", "operand": "text", "recipe": "text", "format": "text",
+             "granularity": "char * 48", "what_if": "i32", "elements": "i64", "gemms": "text"}
+    kinds |= {r["name"]: kind_of(r) for r in all_rows}
+    fields = [f'("{name}", h.{kind})' for name, kind in kinds.items()]
+    docs = [textwrap.fill(f"{r['name']}: {r['sentence']}", 95, subsequent_indent="    ") for r in all_rows]
+    body = FIGURES_HEAD + "\nclass CStatistic(h.Structure):\n"
+    body += listed("    _fields_ = [", ['("struct_size", h.size)', *fields], "]", 16)
+    body += "\n\nclass Statistic(NamedTuple):\n"
+    body += textwrap.indent('"""fp8c_statistic. x is the value, d the value quantized and dequantized. Figures of codes and of d are\nNaN where it is not quantized.\n\n'
+                            + "\n".join(docs) + '"""', "    ") + "\n"
+    for name, kind in kinds.items():
+        body += f"    {name}: {CLASS[kind]}{' | None' if name in ('recipe', 'format') else ''}\n"
+    return body
+
+
+def fields_of_c(text: str) -> str:
+    """The fields of fp8c_statistic."""
+    lines = []
+    for r in rows(text, "FIGURE", FIGURE):
+        words = textwrap.fill(f"/* {r['sentence']} */", 99, initial_indent="    ", subsequent_indent="     * ")
+        lines += [words, f"    {'int64_t' if kind_of(r) == 'i64' else 'double'} {r['name']};"]
+    return "\n".join(lines)
+
+
+def table(text: str) -> str:
+    """The table of cli/README.md."""
+    lines = ["| figure | of which tensors | what it says |", "| --- | --- | --- |"]
+    for r in rows(text, "FIGURE", FIGURE):
+        sentence = r["sentence"].replace("|", "\\|")
+        lines.append(f"| `{r['name']}` | {HAS[r['has']]} | {sentence} |")
+    return "\n".join(lines)
+
+
+def between(path: str, begins: str, ends: str, words: str) -> tuple[str, str]:
+    """A file, and its text with other words between two lines."""
+    text = (FRONTEND / path).read_text(encoding="utf-8")
+    head, rest = text.split(begins + "\n")
+    return path, f"{head}{begins}\n{words}\n{ends}\n{rest.split(ends + chr(10))[1]}"
+
+
+def generated(options_def: str, figures_def: str) -> dict[str, str]:
+    """What the files below frontend/ have, from the texts of the tables."""
+    return dict([("python/fp8c/_options.py", options(options_def)), ("python/fp8c/_figures.py", figures(figures_def)),
+                 between("fp8c_diagnose.h", "    /* figures.def begins */", "    /* figures.def ends */",
+                         fields_of_c(figures_def)),
+                 between("cli/README.md", "<!-- figures.def begins -->", "<!-- figures.def ends -->",
+                         table(figures_def))])
+
+
+def tables() -> list[str]:
+    return [(FRONTEND / name).read_text(encoding="utf-8") for name in ("options.def", "figures.def")]
+
+
 if __name__ == "__main__":
-    FILE.write_text(generated((HERE.parent / "options.def").read_text()))
+    for path, text in generated(*tables()).items():
+        (FRONTEND / path).write_text(text, encoding="utf-8")

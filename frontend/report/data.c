@@ -93,9 +93,16 @@ static json_t *rule(void)
 
 static json_t *figures(void)
 {
+    static const char *const better[] = {[F8_BETTER_NEITHER] = "neither",
+                                         [F8_BETTER_LOWER] = "lower",
+                                         [F8_BETTER_HIGHER] = "higher"};
     json_t *all = json_array();
-    for (int i = 0; i < F8_REPORT_N_FIGURES; i++)
-        json_array_append_new(all, json_string(f8_report_figure_names[i]));
+    for (int i = 0; i < F8_FIGURES; i++) {
+        const f8_figure *f = &f8_figures[i];
+        json_array_append_new(all, json_pack("{ss ss ss ss ss}", "name", f->name, "label", f->label,
+                                             "unit", f->unit, "better", better[f->better], "beside",
+                                             f8_figures[f->beside].name));
+    }
     return all;
 }
 

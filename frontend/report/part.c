@@ -78,9 +78,9 @@ static size_t first_left(const pairs *p, int figure, double least, double factor
 /* false: the tensor does not part. */
 static bool judge(const pairs *p, f8_report_parted *out)
 {
-    const size_t underflow = first_left(p, F8_REPORT_FIGURE_underflow, F8_PART_UNDERFLOW_LEAST,
+    const size_t underflow = first_left(p, F8_FIGURE_underflow, F8_PART_UNDERFLOW_LEAST,
                                         F8_PART_UNDERFLOW_FACTOR),
-                 mse = first_left(p, F8_REPORT_FIGURE_mse, 0, F8_PART_MSE_FACTOR);
+                 mse = first_left(p, F8_FIGURE_mse, 0, F8_PART_MSE_FACTOR);
     if (underflow == p->n && mse == p->n)
         return false;
     const size_t at = underflow == p->n ? mse
@@ -91,8 +91,8 @@ static bool judge(const pairs *p, f8_report_parted *out)
     out->step = p->run[at]->step;
     out->good_at = *p->good[at];
     out->run_at = *p->run[at];
-    out->factor = fmax(times(p, at, F8_REPORT_FIGURE_underflow, F8_PART_UNDERFLOW_LEAST),
-                       times(p, at, F8_REPORT_FIGURE_mse, 0));
+    out->factor = fmax(times(p, at, F8_FIGURE_underflow, F8_PART_UNDERFLOW_LEAST),
+                       times(p, at, F8_FIGURE_mse, 0));
     return true;
 }
 

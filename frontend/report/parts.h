@@ -22,8 +22,6 @@ void f8_report_free_series(f8_report_run *run);
 
 /* ---- writing ---- */
 
-extern const char *const f8_report_figure_names[F8_REPORT_N_FIGURES];
-
 /* How JSON is written: short numbers. */
 enum { F8_REPORT_FLAGS = JSON_COMPACT | JSON_PRESERVE_ORDER | JSON_REAL_PRECISION(7) };
 /* A number with `digits` significant digits (0: all), null for NaN and infinities; an integer if it

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "frontend/report/parts.h"
+#include "ir/base/format.h"
 
 enum { DIGITS = 0 }; /* all */
 
@@ -29,8 +30,7 @@ static json_t *part_record(const f8_report_run *good, const f8_report_run *run,
 static json_t *parted_record(const f8_report_run *good, const f8_report_run *run, size_t rank,
                              const f8_report_parted *p)
 {
-    static const int figures[] = {F8_REPORT_FIGURE_underflow, F8_REPORT_FIGURE_mse,
-                                  F8_REPORT_FIGURE_amax};
+    static const int figures[] = {F8_FIGURE_underflow, F8_FIGURE_mse, F8_FIGURE_amax};
     json_t *record =
         json_pack("{ss ss ss sI ss ss ss ss sb so so so so}", "event", "parted", "good", good->name,
                   "run", run->name, "rank", (json_int_t)rank, "tensor", p->run->tensor, "linear",
@@ -40,7 +40,7 @@ static json_t *parted_record(const f8_report_run *good, const f8_report_run *run
                   step_or_null(p->mse_step), "factor", f8_report_json(p->factor, DIGITS));
     for (size_t i = 0; i < sizeof figures / sizeof *figures && record; i++) {
         char name[40] = "good_";
-        const char *figure = f8_report_figure_names[figures[i]];
+        const char *figure = f8_figures[figures[i]].name;
         strncat(name, figure, sizeof name - 6);
         json_object_set_new(record, name, f8_report_json(p->good_at.figure[figures[i]], DIGITS));
         json_object_set_new(record, figure, f8_report_json(p->run_at.figure[figures[i]], DIGITS));
@@ -89,46 +89,35 @@ static json_t *run_record(const f8_report_run *r)
         (json_int_t)r->n_watched, "series", (json_int_t)r->n_series);
 }
 
-/* A figure at its worst, and the step. */
-typedef struct worst {
-    double x;
-    int64_t step;
-} worst;
-
-static worst worst_of(const f8_report_series *s, int figure, bool most)
+/* Adds the figure at its worst, and the step. */
+static void add_worst(json_t *record, const f8_report_series *s, int figure)
 {
-    worst w = {.x = NAN};
+    const bool most = f8_figures[figure].kept == F8_KEPT_MOST;
+    double worst = NAN;
+    int64_t step = 0;
+    char name[64];
     for (size_t i = 0; i < s->n; i++) {
         const double x = s->point[i].figure[figure];
-        if (!isnan(x) && (isnan(w.x) || (most ? x > w.x : x < w.x)))
-            w = (worst){x, s->point[i].step};
+        if (!isnan(x) && (isnan(worst) || (most ? x > worst : x < worst))) {
+            worst = x;
+            step = s->point[i].step;
+        }
     }
-    return w;
+    f8_format(name, sizeof name, "%s_%s", most ? "most" : "least", f8_figures[figure].name);
+    json_object_set_new(record, name, f8_report_json(worst, DIGITS));
+    strncat(name, "_step", sizeof name - strlen(name) - 1);
+    json_object_set_new(record, name, step_or_null(step));
 }
 
 static json_t *tensor_record(const f8_report_run *r, const f8_report_series *s)
 {
-    static const struct {
-        int figure;
-        bool most;
-        const char *name, *step;
-    } shown[] = {
-        {F8_REPORT_FIGURE_sqnr, false, "least_sqnr", "least_sqnr_step"},
-        {F8_REPORT_FIGURE_underflow, true, "most_underflow", "most_underflow_step"},
-        {F8_REPORT_FIGURE_overflow, true, "most_overflow", "most_overflow_step"},
-        {F8_REPORT_FIGURE_mse, true, "most_mse", "most_mse_step"},
-        {F8_REPORT_FIGURE_amax, true, "most_amax", "most_amax_step"},
-        {F8_REPORT_FIGURE_nonfinite, true, "most_nonfinite", "most_nonfinite_step"},
-    };
     json_t *record = json_pack(
         "{ss ss ss ss ss ss ss ss sb sI}", "event", "tensor", "run", r->name, "tensor", s->tensor,
         "linear", s->linear, "operand", s->operand, "quantized", s->quantized, "format", s->format,
         "granularity", s->granularity, "what_if", (int)s->what_if, "watched", (json_int_t)s->n);
-    for (size_t i = 0; i < sizeof shown / sizeof *shown && record; i++) {
-        const worst w = worst_of(s, shown[i].figure, shown[i].most);
-        json_object_set_new(record, shown[i].name, f8_report_json(w.x, DIGITS));
-        json_object_set_new(record, shown[i].step, step_or_null(w.step));
-    }
+    for (int i = 0; i < F8_FIGURES && record; i++)
+        if (f8_figures[i].has_worst)
+            add_worst(record, s, i);
     return record;
 }
 

@@ -12,37 +12,14 @@
 #ifndef F8_REPORT_H
 #define F8_REPORT_H
 
+#include "frontend/figures.h"
 #include "frontend/fp8c.h"
 #include "frontend/run/run.h"
-
-/* FIGURE(name, kept): a figure of a tensor, as records `stats` have it. A picture may show several
- * steps as one point, and `kept` says which value the point has: the MOST or the LEAST of theirs.
- * APART is for a scale and the scale that is wanted: the point has the two of one step, the step at
- * which they are farthest apart. */
-#define F8_REPORT_FIGURES(FIGURE)                                                                  \
-    FIGURE(amin, LEAST)                                                                            \
-    FIGURE(amax, MOST)                                                                             \
-    FIGURE(nonfinite, MOST)                                                                        \
-    FIGURE(underflow, MOST)                                                                        \
-    FIGURE(overflow, MOST)                                                                         \
-    FIGURE(mse, MOST)                                                                              \
-    FIGURE(cosine, LEAST)                                                                          \
-    FIGURE(sqnr, LEAST)                                                                            \
-    FIGURE(range, MOST)                                                                            \
-    FIGURE(scale, APART)                                                                           \
-    FIGURE(scale_wanted, APART)
-
-enum {
-#define FIGURE(name, kept) F8_REPORT_FIGURE_##name,
-    F8_REPORT_FIGURES(FIGURE)
-#undef FIGURE
-        F8_REPORT_N_FIGURES
-};
 
 /* The figures of a tensor at a step; NaN: it has none. */
 typedef struct f8_report_point {
     int64_t step;
-    double figure[F8_REPORT_N_FIGURES];
+    double figure[F8_FIGURES];
 } f8_report_point;
 
 /* A tensor under one recipe over the steps at which it was watched. Texts are "" where the records

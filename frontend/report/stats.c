@@ -7,12 +7,6 @@
 
 #include "frontend/report/parts.h"
 
-const char *const f8_report_figure_names[F8_REPORT_N_FIGURES] = {
-#define FIGURE(name, kept) #name,
-    F8_REPORT_FIGURES(FIGURE)
-#undef FIGURE
-};
-
 bool f8_report_quantized(const f8_report_series *s)
 {
     return *s->quantized != 0;
@@ -142,9 +136,9 @@ f8_status f8_report_take_stats(void *user, const f8_run_line *line, f8_diag *dia
         return F8_OK;
     if (!read_label(record, &l))
         return f8_run_bad_line(line, "does not say what tensor it is of", diag);
-    for (int i = 0; i < F8_REPORT_N_FIGURES; i++)
-        if (!f8_report_number(record, f8_report_figure_names[i], &p.figure[i])) {
-            snprintf(what, sizeof what, "has a '%s' that is no number", f8_report_figure_names[i]);
+    for (int i = 0; i < F8_FIGURES; i++)
+        if (!f8_report_number(record, f8_figures[i].name, &p.figure[i])) {
+            snprintf(what, sizeof what, "has a '%s' that is no number", f8_figures[i].name);
             return f8_run_bad_line(line, what, diag);
         }
     const size_t guess = run->last_series + 1;

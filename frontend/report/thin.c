@@ -22,19 +22,11 @@ json_t *f8_report_json(double x, int digits)
 
 /* ---- points ---- */
 
-enum kept { LEAST, MOST, APART };
-
-static const enum kept kept_of[F8_REPORT_N_FIGURES] = {
-#define FIGURE(name, kept) kept,
-    F8_REPORT_FIGURES(FIGURE)
-#undef FIGURE
-};
-
 /* How far a scale is from the one that the tensor's amax asks for: the logarithm of their ratio,
  * without its sign. 0 where one of them is missing. */
 static double apart(const f8_report_point *p)
 {
-    const double x = p->figure[F8_REPORT_FIGURE_scale] / p->figure[F8_REPORT_FIGURE_scale_wanted];
+    const double x = p->figure[F8_FIGURE_scale] / p->figure[F8_FIGURE_scale_wanted];
     return x > 0 ? fabs(log(x)) : 0;
 }
 
@@ -45,13 +37,13 @@ static double figure_of(const f8_report_point *from, const f8_report_point *end,
     double kept = NAN, farthest = -1;
     for (const f8_report_point *p = from; p < end; p++) {
         const double x = p->figure[figure];
-        if (kept_of[figure] == APART) {
+        if (f8_figures[figure].kept == F8_KEPT_APART) {
             if (!isnan(x) && apart(p) > farthest) {
                 farthest = apart(p);
                 kept = x;
             }
         } else {
-            kept = kept_of[figure] == MOST ? fmax(kept, x) : fmin(kept, x);
+            kept = f8_figures[figure].kept == F8_KEPT_MOST ? fmax(kept, x) : fmin(kept, x);
         }
     }
     return kept;
@@ -79,7 +71,7 @@ size_t f8_report_columns(const f8_report_run *run)
 {
     size_t n = 0;
     for (size_t i = 0; i < run->n_series; i++)
-        for (int f = 0; f < F8_REPORT_N_FIGURES; f++)
+        for (int f = 0; f < F8_FIGURES; f++)
             n += nature_of(&run->series[i], f) == VARIED;
     return n;
 }
@@ -107,13 +99,12 @@ static json_t *series(const f8_report_run *run, const f8_report_series *s, size_
         json_pack("{ss ss ss ss ss ss sb sI}", "tensor", s->tensor, "linear", s->linear, "operand",
                   s->operand, "quantized", s->quantized, "format", s->format, "granularity",
                   s->granularity, "what_if", (int)s->what_if, "elements", (json_int_t)s->elements);
-    for (int f = 0; f < F8_REPORT_N_FIGURES && all; f++) {
+    for (int f = 0; f < F8_FIGURES && all; f++) {
         const nature n = nature_of(s, f);
         if (n == CONSTANT && s->n == run->n_watched)
-            json_object_set_new(all, f8_report_figure_names[f],
-                                f8_report_json(s->point[0].figure[f], 4));
+            json_object_set_new(all, f8_figures[f].name, f8_report_json(s->point[0].figure[f], 4));
         else if (n != ABSENT)
-            json_object_set_new(all, f8_report_figure_names[f], column(run, s, f, each));
+            json_object_set_new(all, f8_figures[f].name, column(run, s, f, each));
     }
     return all;
 }

@@ -46,9 +46,10 @@ static double saturation(f8_dtype format)
 }
 
 /* The scale that the value's own amax asks for, where one scale is for the whole value. */
-static f8_ref wanted(f8_graph *g, const f8_gemm_value *v, f8_ref amax, f8_dtype format)
+static f8_ref wanted(f8_graph *g, const f8_gemm_value *v, f8_ref amax)
 {
-    const f8_attr attr[] = {F8_INT(F8_A_FORMAT, format), F8_INT(F8_A_MARGIN, v->recipe.margin),
+    const f8_attr attr[] = {F8_INT(F8_A_FORMAT, f8_type_of(g, v->q)->dtype),
+                            F8_INT(F8_A_MARGIN, v->recipe.margin),
                             F8_INT(F8_A_POW2, v->recipe.pow2)};
     return f8_make(g, F8_OP_FP8_SCALE, &amax, 1, attr, 3);
 }
@@ -61,8 +62,8 @@ static f8_ref wanted(f8_graph *g, const f8_gemm_value *v, f8_ref amax, f8_dtype 
 static f8_ref unit_of(f8_graph *g, f8_ref amax)
 {
     const f8_ref power = f8_unary(g, F8_OP_POW2_FLOOR, amax);
-    const f8_ref least = f8_binary(g, F8_OP_MAX, power, f8_const(g, F8_FIGURE_UNIT_LEAST));
-    return f8_binary(g, F8_OP_MIN, least, f8_const(g, F8_FIGURE_UNIT_MOST));
+    const f8_ref least = f8_binary(g, F8_OP_MAX, power, f8_const(g, F8_SUM_UNIT_LEAST));
+    return f8_binary(g, F8_OP_MIN, least, f8_const(g, F8_SUM_UNIT_MOST));
 }
 
 typedef struct units {
@@ -89,47 +90,59 @@ static f8_ref sum_of_products(f8_graph *g, const units *u, f8_ref a, f8_ref b)
     return f8_sum_all(g, f8_reshape_to(g, sum, 1, &rows));
 }
 
-static void figures_of_codes(f8_graph *g, const f8_gemm_value *v, f8_ref x, f8_ref *figure)
+/* What the sums of codes are made of. */
+typedef struct codes {
+    f8_ref x, d, off;             /* in units of their rows */
+    f8_ref size;                  /* |code| */
+    f8_ref lost, largest, beyond; /* conditions */
+    units units;
+} codes;
+
+static codes codes_of(f8_graph *g, const f8_gemm_value *v, f8_ref x, f8_ref amax, f8_ref zero)
 {
     const f8_dtype format = f8_type_of(g, v->q)->dtype;
     const f8_ref code = dequantized(g, v, f8_const(g, 1), "broadcast"),
-                 back = dequantized(g, v, v->scale_inv, v->granularity), zero = f8_const(g, 0);
-    const units u = units_of(g, x, figure[F8_FIGURE_AMAX]);
-    const f8_ref x_in_units = f8_binary(g, F8_OP_MUL, x, u.row),
-                 d_in_units = f8_binary(g, F8_OP_MUL, back, u.row),
-                 off = f8_binary(g, F8_OP_SUB, d_in_units, x_in_units);
-    const f8_ref lost = f8_binary(g, F8_OP_AND, not_zero(g, x), f8_binary(g, F8_OP_EQ, code, zero));
-    const f8_ref size = f8_unary(g, F8_OP_ABS, code),
-                 largest = f8_binary(g, F8_OP_EQ, size, f8_const(g, f8_dtype_max(format))),
-                 beyond = f8_binary(
-                     g, F8_OP_LT, f8_mul_const(g, f8_unary(g, F8_OP_ABS, back), saturation(format)),
-                     f8_unary(g, F8_OP_ABS, x));
-    figure[F8_FIGURE_UNDERFLOW] = count(g, lost);
-    figure[F8_FIGURE_OVERFLOW] = count(g, f8_binary(g, F8_OP_AND, largest, beyond));
-    figure[F8_FIGURE_X_X] = sum_of_products(g, &u, x_in_units, x_in_units);
-    figure[F8_FIGURE_D_D] = sum_of_products(g, &u, d_in_units, d_in_units);
-    figure[F8_FIGURE_X_D] = sum_of_products(g, &u, x_in_units, d_in_units);
-    figure[F8_FIGURE_ERROR] = sum_of_products(g, &u, off, off);
-    figure[F8_FIGURE_LARGEST] = f8_reduce_all(g, F8_OP_REDUCE_MAX, size);
-    if (f8_granularity_equal(v->grain, f8_per_tensor)) {
-        figure[F8_FIGURE_SCALE] = f8_reshape_to(g, v->scale, 0, NULL);
-        if (v->recipe.scaling != F8_SCALING_UNIT)
-            figure[F8_FIGURE_SCALE_WANTED] = wanted(g, v, figure[F8_FIGURE_AMAX], format);
-    }
+                 back = dequantized(g, v, v->scale_inv, v->granularity);
+    codes c = {.units = units_of(g, x, amax)};
+    c.x = f8_binary(g, F8_OP_MUL, x, c.units.row);
+    c.d = f8_binary(g, F8_OP_MUL, back, c.units.row);
+    c.off = f8_binary(g, F8_OP_SUB, c.d, c.x);
+    c.lost = f8_binary(g, F8_OP_AND, not_zero(g, x), f8_binary(g, F8_OP_EQ, code, zero));
+    c.size = f8_unary(g, F8_OP_ABS, code);
+    c.largest = f8_binary(g, F8_OP_EQ, c.size, f8_const(g, f8_dtype_max(format)));
+    c.beyond =
+        f8_binary(g, F8_OP_LT, f8_mul_const(g, f8_unary(g, F8_OP_ABS, back), saturation(format)),
+                  f8_unary(g, F8_OP_ABS, x));
+    return c;
+}
+
+static f8_has has_of(const f8_gemm_value *v)
+{
+    return !v->q                                            ? F8_HAS_ALL
+           : !f8_granularity_equal(v->grain, f8_per_tensor) ? F8_HAS_QUANTIZED
+           : v->recipe.scaling == F8_SCALING_UNIT           ? F8_HAS_ONE_SCALE
+                                                            : F8_HAS_ASKING;
 }
 
 f8_ref f8_figures_of(f8_graph *g, const f8_gemm_value *v)
 {
     const f8_ref x = f8_cast(g, v->x, F8_F32), zero = f8_const(g, 0);
-    f8_ref figure[F8_WATCHED_FIGURES];
-    for (int i = 0; i < F8_WATCHED_FIGURES; i++)
-        figure[i] = zero;
-    figure[F8_FIGURE_AMAX] = f8_amax_tensor(g, x);
-    figure[F8_FIGURE_MINUS_AMIN] = minus_amin(g, x);
-    figure[F8_FIGURE_NON_FINITE] = count(g, f8_unary(g, F8_OP_NOT, f8_unary(g, F8_OP_ISFINITE, x)));
+    const int has = has_of(v);
+    codes c = {0};
+    f8_ref sum[F8_SUMS];
+#define SUM(name, of, nodes)                                                                       \
+    if (F8_HAS_##of == F8_HAS_ALL)                                                                 \
+        sum[F8_SUM_##name] = nodes;
+#include "passes/unit/sums.def"
+#undef SUM
     if (v->q)
-        figures_of_codes(g, v, x, figure);
-    for (int i = 0; i < F8_WATCHED_FIGURES; i++)
-        figure[i] = f8_reshape_to(g, figure[i], 2, (int64_t[]){1, 1});
-    return f8_concat(g, figure, F8_WATCHED_FIGURES, 1);
+        c = codes_of(g, v, x, sum[F8_SUM_AMAX], zero);
+#define SUM(name, of, nodes)                                                                       \
+    if (F8_HAS_##of > F8_HAS_ALL)                                                                  \
+        sum[F8_SUM_##name] = has >= F8_HAS_##of ? nodes : zero;
+#include "passes/unit/sums.def"
+#undef SUM
+    for (int i = 0; i < F8_SUMS; i++)
+        sum[i] = f8_reshape_to(g, sum[i], 2, (int64_t[]){1, 1});
+    return f8_concat(g, sum, F8_SUMS, 1);
 }

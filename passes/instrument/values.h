@@ -39,7 +39,7 @@ f8_status f8_find_gemm_values(f8_unit *u, f8_func *f, const f8_recipe *what_if, 
  * granularity. */
 bool f8_same_gemm_value(const f8_gemm_value *a, const f8_gemm_value *b);
 
-/* The figures of a value as F8_WATCHED_FIGURES scalars, [1, F8_WATCHED_FIGURES]. 0 if the graph
+/* The figures of a value as F8_SUMS scalars, [1, F8_SUMS]. 0 if the graph
  * failed. */
 f8_ref f8_figures_of(f8_graph *g, const f8_gemm_value *v);
 

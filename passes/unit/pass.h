@@ -241,36 +241,29 @@ typedef enum f8_watched_kind {
 } f8_watched_kind;
 extern const char *const f8_watched_kind_name[F8_WATCHED_KINDS]; /* "x", "w", "dy", "y", ... */
 
-/* The figures of a watched value x, f32 all of them. d is what x became: quantized and dequantized.
- * Those after NON_FINITE are 0 where x is not quantized, and the scales where there are several. */
-typedef enum f8_figure {
-    F8_FIGURE_AMAX,       /* max |x|, NaN > Inf > finite */
-    F8_FIGURE_MINUS_AMIN, /* -min |x| over the finite x that are not 0; -Inf if there is none */
-    F8_FIGURE_NON_FINITE, /* how many x are NaN or Inf */
-    F8_FIGURE_UNDERFLOW,  /* how many x are not 0, but have the code 0 */
-    F8_FIGURE_OVERFLOW,   /* how many x are too large to round to the largest code */
-    F8_FIGURE_X_X,     /* the sum of x^2; this and the next three in squares of the value's unit */
-    F8_FIGURE_D_D,     /* the sum of d^2 */
-    F8_FIGURE_X_D,     /* the sum of x d */
-    F8_FIGURE_ERROR,   /* the sum of (d - x)^2 */
-    F8_FIGURE_LARGEST, /* the largest |code|, as a number */
-    F8_FIGURE_SCALE,   /* the scale in use */
-    F8_FIGURE_SCALE_WANTED, /* the scale that follows from this amax */
-    F8_WATCHED_FIGURES
-} f8_figure;
+/* The sums of a watched value: sums.def. */
+typedef enum f8_sum {
+#define SUM(name, has, nodes) F8_SUM_##name,
+#include "passes/unit/sums.def"
+#undef SUM
+    F8_SUMS
+} f8_sum;
+
+/* Which values have a sum or a figure; each kind is one of the kind before it. */
+typedef enum f8_has { F8_HAS_ALL, F8_HAS_QUANTIZED, F8_HAS_ONE_SCALE, F8_HAS_ASKING } f8_has;
 
 /* The unit of a value for its sums of products: the power of two at or below its amax, but not
  * beyond these. */
-#define F8_FIGURE_UNIT_LEAST 0x1p-126
-#define F8_FIGURE_UNIT_MOST 0x1p126
+#define F8_SUM_UNIT_LEAST 0x1p-126
+#define F8_SUM_UNIT_MOST 0x1p126
 
-/* The result with the figures of a function that watches. Of a joint function both halves have
+/* The result with the sums of a function that watches. Of a joint function both halves have
  * one, so that of the backward is named F8_STATS_BACKWARD until it is cut. */
 #define F8_STATS "stats"
 #define F8_STATS_BACKWARD "stats.backward"
 
-/* A value whose figures a function that watches gives: a row of its result "stats", f32 [watched
- * values, F8_WATCHED_FIGURES]. */
+/* A value whose sums a function that watches gives: a row of its result "stats", f32 [watched
+ * values, F8_SUMS]. */
 typedef struct f8_watched {
     const char *function;      /* "micro_step", "forward" or "backward"; rows count within it */
     const char *name, *linear; /* passes/instrument/values.h */

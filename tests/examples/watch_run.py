@@ -10,7 +10,7 @@ import os
 import sys
 
 CURVES = ("loss", "grad_norm", "lr", "tokens_per_second", "rows_per_second")
-FIGURES = ("amax", "nonfinite", "underflow", "overflow", "mse", "cosine", "sqnr", "range", "scale", "scale_wanted")
+NO_FIGURES = ("seed", "step", "elements")  # numbers of a record of statistics that are none
 
 
 def records(folder):
@@ -31,9 +31,9 @@ def scalars(folder):
                 if r.get(name) is not None:
                     yield r["step"], "train/" + name, r[name]
         elif r["event"] == "stats":
-            for name in FIGURES:
-                if r.get(name) is not None:
-                    yield r["step"], name + "/" + r["tensor"], r[name]
+            for name, value in r.items():
+                if type(value) in (int, float) and name not in NO_FIGURES:
+                    yield r["step"], name + "/" + r["tensor"], value
 
 
 def to_tensorboard(folder, log):

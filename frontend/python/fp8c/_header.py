@@ -342,14 +342,6 @@ class Device(Structure):
                 ("driver", i32), ("multiprocessors", i32), ("memory", i64), ("memory_free", i64)]
 
 
-class Statistic(Structure):
-    _fields_ = [("struct_size", size), ("name", text), ("linear", text), ("operand", text),
-                ("recipe", text), ("format", text), ("granularity", char * 48), ("what_if", i32),
-                ("elements", i64), ("amin", f64), ("amax", f64), ("range", f64), ("nonfinite", i64),
-                ("underflow", f64), ("overflow", f64), ("mse", f64), ("cosine", f64), ("sqnr", f64),
-                ("scale", f64), ("scale_wanted", f64), ("used", f64), ("gemms", text)]
-
-
 class Found(Structure):
     _fields_ = [("struct_size", size), ("tensor", text), ("role", text), ("index", i64),
                 ("value", f64), ("nonfinite", i64), ("elements", i64), ("others", i64)]

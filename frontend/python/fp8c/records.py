@@ -6,6 +6,7 @@ import ctypes
 from typing import Any, Callable, Iterator, NamedTuple
 
 from . import _header as h
+from ._figures import CStatistic, Statistic
 from .tensors import DTYPES
 
 
@@ -140,30 +141,6 @@ class Stored(NamedTuple):
     kept: str | None
 
 
-class Statistic(NamedTuple):
-    name: str
-    linear: str
-    operand: str
-    recipe: str | None
-    format: str | None
-    granularity: str
-    what_if: int
-    elements: int
-    amin: float
-    amax: float
-    range: float
-    nonfinite: int
-    underflow: float
-    overflow: float
-    mse: float
-    cosine: float
-    sqnr: float
-    scale: float
-    scale_wanted: float
-    used: float
-    gemms: str
-
-
 class Witnessed(NamedTuple):
     function: int
     step: int
@@ -290,7 +267,7 @@ class TargetReport(NamedTuple):
 STRUCTS: dict[type, type] = {
     ProgramDim: h.ProgramDim, Info: h.Info, Decision: h.Decision, Step: h.Step, Peak: h.Peak,
     Memory: h.Memory, TensorUse: h.Tensor, Remat: h.Remat, Pass: h.Pass, Choice: h.Choice,
-    Stored: h.Stored, Statistic: h.Statistic, Device: h.Device, Position: h.Position,
+    Stored: h.Stored, Statistic: CStatistic, Device: h.Device, Position: h.Position,
     Carried: h.Carried, LoadItem: h.LoadItem, CacheInfo: h.CacheInfo, Progress: h.Progress,
     Trial: h.Trial, Candidate: h.Candidate, Component: h.Component, Fact: h.Fact,
     TargetReport: h.TargetReport, Port: h.Port}

@@ -71,21 +71,15 @@ function most(list) {
 
 // ---- figures of tensors ----
 
-// worse: 1 where much is bad, -1 where little is, 0 where it is neither. log: its picture is.
-const FIGURES = {
-  underflow: {label: 'underflow', worse: 1, show: percent},
-  mse: {label: 'MSE', worse: 1, log: true, show: num},
-  sqnr: {label: 'SQNR (dB)', worse: -1, show: num},
-  cosine: {label: 'cosine', worse: -1, show: x => num(x, 6)},
-  overflow: {label: 'overflow', worse: 1, show: percent},
-  lag: {label: 'scale off by (binades)', worse: 1, show: num},
-  nonfinite: {label: 'values that are not finite', worse: 1, show: num},
-  range: {label: 'dynamic range (binades)', worse: 1, show: num},
-  amax: {label: 'amax', worse: 0, log: true, show: num},
-  amin: {label: 'amin', worse: 0, log: true, show: num},
-  scale: {label: 'scale in use', worse: 0, log: true, show: num},
-  scale_wanted: {label: 'scale asked for', worse: 0, log: true, show: num},
+// How a figure is shown by its unit (frontend/figures.def). log: its picture is.
+const UNITS = {
+  VALUE: {log: true}, SQUARE: {log: true}, FACTOR: {log: true}, COUNT: {zero: true},
+  SHARE: {zero: true, show: percent}, COSINE: {show: x => num(x, 6)}, BINADES: {}, DECIBELS: {},
 };
+// worse: 1 where much is bad, -1 where little is, 0 where it is neither.
+const FIGURES = Object.fromEntries(DATA.figures.map(f => [f.name, {label: f.label,
+  worse: {lower: 1, higher: -1, neither: 0}[f.better], show: num, ...UNITS[f.unit]}]));
+FIGURES.lag = {label: 'scale off by (binades)', worse: 1, show: num};
 const OPERANDS = {x: 'x, input of the forward', w: 'w, weight', dy: 'dy, gradient of the result',
                   y: 'y, result', dx: 'dx, gradient of the input', dw: 'dw, gradient of the weight'};
 

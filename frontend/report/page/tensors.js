@@ -169,17 +169,11 @@ function tensorSection() {
       .filter(s => s.tensor === state.tensor)
       .map(s => `${run.name}: ${num(s.elements)} elements, ${kindOf(s)}`));
     about.replaceChildren(of.join('; '));
-    const pictures = [
-      ['The scale in use, and the one the tensor asks for', [{name: 'scale', label: 'in use'},
-        {name: 'scale_wanted', label: 'asked for', dashed: true}], {log: true}],
-      ['amax and amin', [{name: 'amax', label: 'amax'}, {name: 'amin', label: 'amin', dashed: true}], {log: true}],
-      ['Underflow', [{name: 'underflow', label: ''}], {show: percent, zero: true}],
-      ['Overflow', [{name: 'overflow', label: ''}], {show: percent, zero: true}],
-      ['MSE', [{name: 'mse', label: ''}], {log: true}],
-      ['SQNR (dB)', [{name: 'sqnr', label: ''}], {}],
-      ['Dynamic range (binades)', [{name: 'range', label: ''}], {}],
-      ['Values that are not finite', [{name: 'nonfinite', label: ''}], {zero: true}],
-    ];
+    const pictures = DATA.figures.filter(f => f.beside === f.name).map(f => {
+      const figures = [f, ...DATA.figures.filter(g => g !== f && g.beside === f.name)];
+      return [figures.map(g => g.label).join(', '), figures.map(g => ({name: g.name,
+        label: figures.length > 1 ? g.label : '', dashed: g !== f})), FIGURES[f.name]];
+    });
     holder.replaceChildren(...pictures.map(([title, figures, options]) => {
       const lines = tensorLines(state.tensor, state.recipe, figures);
       return lines.length ? chart(lines, {title, ...options, height: 180}) : null;

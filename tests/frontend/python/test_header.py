@@ -8,7 +8,7 @@ import tempfile
 import unittest
 
 import header
-from fp8c import _header, _options, options, records, tensors
+from fp8c import _figures, _header, _options, options, records, tensors
 from fp8c._native import lib
 
 sys.path.append(os.path.join(header.FOLDER, "python"))
@@ -43,7 +43,8 @@ def differences(folder=header.FOLDER):
     """Lines that say what fp8c._header and a header have unlike."""
     structs, enums, functions = header.read(folder)
     lines = []
-    mine = {snake(n): c for n, c in (vars(_header) | vars(_options)).items() if inspect.isclass(c)
+    mine = {snake(n): c for n, c in (vars(_header) | vars(_options) |
+                                               {"Statistic": _figures.CStatistic}).items() if inspect.isclass(c)
             and issubclass(c, ctypes.Structure) and n not in NOT_OF_THE_HEADER}
     lines += [f"only in the header: struct {n}" for n in structs.keys() - mine.keys()]
     lines += [f"not in the header: struct {n}" for n in mine.keys() - structs.keys()]
@@ -124,13 +125,15 @@ class Header(unittest.TestCase):
             names = {n for n, *_ in struct._fields_} - of_c
             self.assertEqual(set(inspect.signature(function).parameters), names)
 
-    def test_options_are_generated(self):
-        with open(os.path.join(header.FOLDER, "options.def"), encoding="utf-8") as file:
-            text = file.read()
-        self.assertEqual(generate.FILE.read_text(encoding="utf-8"), generate.generated(text),
-                         "run python3 frontend/python/generate.py")
-        planted = text.replace("OPTION(frozen,", "OPTION(thawed,")
-        self.assertNotEqual(generate.generated(planted), generate.generated(text))
+    def test_generated(self):
+        options_def, figures_def = generate.tables()
+        written = generate.generated(options_def, figures_def)
+        for path, text in written.items():
+            self.assertEqual((generate.FRONTEND / path).read_text(encoding="utf-8"), text,
+                             "run python3 frontend/python/generate.py")
+        planted = generate.generated(options_def.replace("OPTION(frozen,", "OPTION(thawed,"),
+                                     figures_def.replace("FIGURE(used,", "FIGURE(useful,"))
+        self.assertEqual([path for path in written if planted[path] == written[path]], [])
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "frontend/report/report.h"
+#include "frontend/report/parts.h"
 #include "tests/shared/api/cli.h"
 #include "tests/shared/api/report_case.h"
 #include "tests/shared/random.h"
@@ -97,6 +97,33 @@ static json_t *tensor_at(const json_t *run, const char *name)
     ck_abort_msg("there is no tensor %s", name);
     return NULL;
 }
+
+/* Every figure is on the page: its column of a quantized tensor, and how its unit is shown. */
+START_TEST(shows_every_figure)
+{
+    const char *folder = f8_report_case_write(
+        "figures",
+        &(f8_report_case){.layers = 1, .steps = 20, .every = 10, .seed = 1, .recipe = "delayed"});
+    size_t size;
+    char unit[40];
+    f8_report r = read_runs(&folder, 1);
+    json_t *data = page_data(&r, &size);
+    const json_t *x = tensor_at(run_at(data, 0), "h.0.attn.x");
+    for (int i = 0; i < F8_FIGURES; i++) {
+        const f8_figure *f = &f8_figures[i];
+        ck_assert_str_eq(
+            json_string_value(at(json_array_get(at(data, "figures"), (size_t)i), "name")), f->name);
+        ck_assert_msg(json_is_number(json_object_get(x, f->name)) ||
+                          json_is_array(json_object_get(x, f->name)),
+                      "%s is not on the page", f->name);
+        snprintf(unit, sizeof unit, "%s: {", f->unit);
+        ck_assert_msg(strstr(f8_report_js_base, unit) != NULL, "base.js has no %s", unit);
+        ck_assert_msg(f8_figures[f->beside].beside == f->beside, "%s has no picture", f->name);
+    }
+    json_decref(data);
+    f8_report_free(&r);
+}
+END_TEST
 
 START_TEST(holds_what_the_folder_has)
 {
@@ -240,13 +267,13 @@ static void make_large(f8_report_run *run)
                                 .point = calloc(WATCHED, sizeof *s->point)};
         for (int k = 0; k < WATCHED; k++) {
             s->point[k].step = k + 1;
-            for (int f = 0; f < F8_REPORT_N_FIGURES; f++)
-                s->point[k].figure[f] = i % OPERANDS >= 3 && f > F8_REPORT_FIGURE_nonfinite
+            for (int f = 0; f < F8_FIGURES; f++)
+                s->point[k].figure[f] = i % OPERANDS >= 3 && f > F8_FIGURE_nonfinite
                                             ? NAN
                                             : (1 + test_random(&seed)) * 1.234567e-12;
         }
     }
-    run->series[0].point[SPIKE - 1].figure[F8_REPORT_FIGURE_mse] = 4321;
+    run->series[0].point[SPIKE - 1].figure[F8_FIGURE_mse] = 4321;
 }
 
 START_TEST(stays_small)
@@ -398,6 +425,7 @@ Suite *f8_suite(void)
     tcase_set_timeout(t, TIMEOUT);
     tcase_add_checked_fixture(t, setup, teardown);
     tcase_add_test(t, holds_what_the_folder_has);
+    tcase_add_test(t, shows_every_figure);
     tcase_add_test(t, escapes_names);
     tcase_add_test(t, without_statistics);
     tcase_add_test(t, what_if_figures);

@@ -57,7 +57,7 @@ static void write_tensor(FILE *to, const f8_report_case *c, uint32_t *r, int ste
         fprintf(to,
                 "\"format\":\"f8e4m3\",\"granularity\":\"tensor\",\"underflow\":%.6g,"
                 "\"overflow\":0.0,\"mse\":%.6g,\"cosine\":0.9995,\"sqnr\":%.6g,\"scale\":%.6g,"
-                "\"scale_wanted\":%.6g}\n",
+                "\"scale_wanted\":%.6g,\"used\":0.75}\n",
                 (bad ? 0.8 : 0.01) * scatter(r), (bad ? 1e3 : 1e-2) * scatter(r),
                 (bad ? 4 : 30) * scatter(r), 80 * scatter(r), 448 / amax);
 }
