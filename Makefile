@@ -124,7 +124,7 @@ $(BUILD)/obj/codegen/cache/code_id.o: $(CODE)
 code-id:
 	@echo '$(CODE_ID)'
 $(BUILD)/obj/codegen/cuda/text.o: $(wildcard codegen/cuda/*.cuh)
-$(BUILD)/obj/frontend/report/page.o: $(wildcard frontend/report/page/*)
+$(BUILD)/obj/frontend/diagnose/report/page.o: $(wildcard frontend/diagnose/report/page/*)
 $(LIBRARY): $(call object,$(LIB))
 	@rm -f $@
 	@$(AR) rcs $@ $^

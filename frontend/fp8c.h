@@ -822,8 +822,7 @@ FP8C_API void fp8c_lender_trim(fp8c_lender *lender);
  *     forward.first   the same ports as forward and backward. Only with recipe `delayed`: an
  *     backward.first  operand whose amax history is empty is scaled by its own amax
  *     forward.stats   only with `stats`: forward and backward with figures ("statistics" of
- * fp8c_diagnose.h),
- *     ...             and those of the first pair with figures
+ *     ...             fp8c_diagnose.h), and those of the first pair with figures
  *     update_scales   only if a linear is `delayed` or `current`: ends a step. It pushes the amaxes
  *                     that the backwards have seen on the histories, makes the next scales, and
  *                     takes the amaxes of the weights

@@ -239,7 +239,7 @@ FP8C_API const char *fp8c_program_statistic_alias(const fp8c_program *program, i
  * norm of the gradients that is not finite, with the tensor that is at fault; a loss that explodes;
  * a scale of recipe `delayed` that collapses; operands that underflow, saturate or use little of
  * their format's range, where statistics are on. It changes nothing and prints nothing. What to do
- * is the caller's decision. frontend/guard/README.md has the rules, their limits and what they
+ * is the caller's decision. frontend/diagnose/guard/README.md has the rules, their limits and what they
  * cost.
  *
  *     fp8c_guard_create(ctx, NULL, &guard);
@@ -506,7 +506,7 @@ FP8C_API fp8c_status fp8c_doctor_test(fp8c_doctor *doctor, int target, fp8c_self
  * both gradients), attention, and kernels of every sort (norms, softmax, quantizing, sums of
  * columns, an optimizer's step), again and again for so many seconds on all threads. It compares
  * each result with a known answer, and counts those that differ in a bit: then the device computes
- * wrong values, or memory loses bits. frontend/doctor/README.md says where the answers come
+ * wrong values, or memory loses bits. frontend/diagnose/doctor/README.md says where the answers come
  * from. */
 typedef struct fp8c_burn fp8c_burn;
 

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "frontend/guard/guard.h"
+#include "frontend/diagnose/guard/guard.h"
 
 static const char *const modes[] = {"off", "warn", "stop", "triage"};
 enum { MODES = sizeof modes / sizeof *modes };

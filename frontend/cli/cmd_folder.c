@@ -10,7 +10,7 @@
 #include "frontend/cli/cmd_calibrate.h"
 #include "frontend/cli/cmd_options.h"
 #include "frontend/cli/cmd_plan.h"
-#include "frontend/doctor/doctor.h"
+#include "frontend/diagnose/doctor/doctor.h"
 
 /* ---- options ---- */
 

@@ -2,7 +2,7 @@
 #include <stdlib.h>
 
 #include "frontend/cli/cmd_profile.h"
-#include "frontend/report/report.h"
+#include "frontend/diagnose/report/report.h"
 
 static void print_step(FILE *to, const fp8c_program *program, int function, int index,
                        const fp8c_step *s, double runs)

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "frontend/cli/cmd.h"
-#include "frontend/report/report.h"
+#include "frontend/diagnose/report/report.h"
 
 enum { NAMED = 5 }; /* tensors that are printed of each run */
 

@@ -1,5 +1,5 @@
 /* fp8c triage: says why a step of a training run went wrong. cmd_triage*.c gather the evidence, as
- * ../triage/README.md describes it, and print. ../triage/verdict.c draws the verdict.
+ * ../diagnose/triage/README.md describes it, and print. ../diagnose/triage/verdict.c draws the verdict.
  *
  * A function that returns false has left a message on stderr, unless it says what its answer means.
  */
@@ -8,7 +8,7 @@
 
 #include "frontend/cli/cmd_fingerprint.h"
 #include "frontend/cli/cmd_replay.h"
-#include "frontend/triage/triage.h"
+#include "frontend/diagnose/triage/triage.h"
 
 enum { CLI_TRIAGE_FAR = 1000003 }; /* batches ahead: another batch */
 

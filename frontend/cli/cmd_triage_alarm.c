@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "frontend/figures.h"
-#include "frontend/guard/guard.h"
-#include "frontend/guard/judge.h"
+#include "frontend/diagnose/guard/guard.h"
+#include "frontend/diagnose/guard/judge.h"
 
 /* ---- the guard ---- */
 

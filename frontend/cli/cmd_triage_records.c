@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "frontend/guard/guard.h"
+#include "frontend/diagnose/guard/guard.h"
 #include "frontend/run/lines.h"
 
 /* ---- what the records say ---- */
