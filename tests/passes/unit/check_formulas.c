@@ -253,6 +253,13 @@ static void ce_mean_ignored(const operands *o, double *y)
     *y = sum_of(each) / n;
 }
 
+static void ce_mean_of_29(const operands *o, double *y)
+{
+    double each[ROWS];
+    const int n = losses(o, 0, 3, each);
+    *y = sum_of(each) / n;
+}
+
 static void ce_sum(const operands *o, double *y)
 {
     double each[ROWS];
@@ -334,6 +341,7 @@ static const struct {
     {"cross_entropy(%x, %t)", "f32[]", 3, 0, 8, 0x8b32e780ef784ac7, ce_mean},
     {"cross_entropy(%x, %t)", "f32[]", 3, 1e4, 8, 0x9f0aa0b453b53eca, ce_mean},
     {"cross_entropy(%x, %t) " SMOOTH "}", "f32[]", 3, 0, 8, 0x740b578d67405668, ce_mean_ignored},
+    {"cross_entropy(%x, %t) {ignore = 3}", "f32[]", 3, 0, 8, 0x4b47270d9a49a492, ce_mean_of_29},
     {"cross_entropy(%x, %t) " SMOOTH ", reduction = \"sum\"}", "f32[]", 3, 0, 8, 0xd1bf4d42387dff5d,
      ce_sum},
     {"cross_entropy(%x, %t) {reduction = \"none\"}", "f32[16, 2]", 3, 0, 8, 0xb38b5681c6c93b9c,
@@ -466,6 +474,23 @@ START_TEST(bits)
 }
 END_TEST
 
+/* Each composite, and each op that decompose expands as it does a composite. */
+START_TEST(every_composite_has_a_case)
+{
+    static const f8_op others[] = {F8_OP_AMAX, F8_OP_HISTORY_PUSH};
+    for (int op = F8_OP_NONE + 1; op < F8_OP_COUNT; op++) {
+        const f8_op_info *o = f8_op_facts((f8_op)op);
+        if (o->cls != F8_COMPOSITE && op != (int)others[0] && op != (int)others[1])
+            continue;
+        const size_t n = strlen(o->name);
+        bool found = false;
+        for (int k = 0; k < N_CASES; k++)
+            found |= !strncmp(cases[k].expr, o->name, n) && cases[k].expr[n] == '(';
+        ck_assert_msg(found, "%s has no definition here", o->name);
+    }
+}
+END_TEST
+
 /* ---- what no definition in double says ---- */
 
 /* A target that is no class makes its row's loss and gradient not finite, and no other row's. */
@@ -533,6 +558,7 @@ Suite *f8_suite(void)
 {
     Suite *s = suite_create("formulas");
     TCase *t = tcase_create("definitions");
+    tcase_add_test(t, every_composite_has_a_case);
     tcase_add_loop_test(t, by_definition, 0, N_CASES);
     tcase_add_loop_test(t, targets_outside, 0, 2);
     tcase_add_loop_test(t, scales, 0, 3);
