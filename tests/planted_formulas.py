@@ -21,8 +21,7 @@ import tempfile
 
 SOURCE = "passes/unit/formulas.c"
 # Programs and their test cases. The last one only says that bits changed, so it comes last.
-JUDGES = [("check_formulas", "definitions"), ("check_gradients", "gradients"), ("check_autodiff", ""),
-          ("check_random_graphs", "random graphs"), ("check_formulas", "bits")]
+JUDGES = [("check_formulas", "definitions"), ("check_gradients", "gradients"), ("check_formulas", "bits")]
 FUNCTIONS = ["f8_mean_of", "row_rsqrt", "f8_layernorm_rows", "f8_rmsnorm_rows", "f8_layernorm", "f8_rmsnorm", "f8_softmax",
              "f8_silu", "f8_silu_slope", "gelu_gate", "f8_gelu", "f8_gelu_slope", "f8_rotated", "f8_dropped",
              "target_hit", "target_is_class", "softmax_of_row", "where_counted", "counted_rows", "f8_ce_losses",
@@ -113,6 +112,8 @@ ORDERS = {
     "f8_mean_of": [("times 1 / n", f"{B}DIV, sum, f8_const(g, (double)n))", "f8_mul_const(g, sum, 1 / (double)n)")],
 }
 SAME = {  # FUNCTION, what is planted: why no number changes
+    ("f8_dropped", "value d->p"): "whether p is 0",
+    ("f8_amax_tensor", "op REDUCE_AMAX, no. 2"): "the rows' results are not negative",
 }
 
 
@@ -212,7 +213,7 @@ def judge(build, folder, source, every):
                            check=True)
         try:
             done = subprocess.run([str(folder / name)], capture_output=True, check=False, timeout=300,
-                                  env=os.environ | ({"CK_RUN_CASE": case} if case else {}))
+                                  env=os.environ | {"CK_RUN_CASE": case})
         except subprocess.TimeoutExpired:
             done = None
         assert not done or b"Checks: 0" not in done.stdout, f"{name} has no case {case}"

@@ -204,6 +204,11 @@ static void amax(const operands *o, double *y)
         *y = fmax(*y, fabs(o->x[i]));
 }
 
+static void amax_of_square(const operands *o, double *y)
+{
+    *y = o->d * o->d;
+}
+
 static void history_push(const operands *o, double *y)
 {
     for (int i = 0; i < MOST; i++)
@@ -272,6 +277,11 @@ static void ce_each(const operands *o, double *y)
     losses(o, 0, -1, y);
 }
 
+static void ce_each_smooth(const operands *o, double *y)
+{
+    losses(o, 0.2, IGNORED, y);
+}
+
 static void ce_gradient(const operands *o, double e, int64_t ignore, double all, double *y)
 {
     for (int i = 0; i < ROWS; i++) {
@@ -326,6 +336,8 @@ static const struct {
     {"softmax(%x)", "f32[16, 2, 12]", 3, 1000, 8, 0xb67b31d476537c97, softmax},
     {"silu(%x)", "f32[16, 2, 12]", 4, 0, 8, 0x1e2b73d243ecf63b, silu},
     {"gelu(%x)", "f32[16, 2, 12]", 3, 0, 8, 0xab1c28774bc2f59f, gelu_tanh},
+    {"gelu(%x)", "f32[16, 2, 12]", 1.5, 0, 8, 0x6f5cd71cb0462033, gelu_tanh},
+    {"gelu(%x)", "f32[16, 2, 12]", 6, 0, 8, 0x02be4e94b6e8cf93, gelu_tanh},
     {"gelu(%x) {approximate = \"none\"}", "f32[16, 2, 12]", 3, 0, 8, 0xc555389d0cb4ed74, gelu_erf},
     {"rope(%x) {heads = 2}", "f32[16, 2, 12]", 1, 0, 8, 0x12b1357fd3b98306, rope},
     {"rope(%x) {heads = 2, inverse = true}", "f32[16, 2, 12]", 1, 0, 8, 0xc367ad928d6b40bf,
@@ -337,6 +349,8 @@ static const struct {
     {"mean(%x) {axis = 0}", "f32[1, 2, 12]", 1, 0, 8, 0xf3ad8735cdd463bc, mean_first},
     {"mean(%x) {axes = [0, 2]}", "f32[1, 2, 1]", 1, 0, 8, 0x18c3ff216d3a24d9, mean_two},
     {"amax(%x)", "f32[]", 1, 0, 0, 0x6b0f5e8cddeb1b36, amax},
+    {"amax(%x)", "f32[]", 1, -0.5, 0, 0x050e881e01db67ab, amax},
+    {"amax(mul(%d, %d))", "f32[]", 1, 0, 1, 0xc36b9a41fd853eca, amax_of_square},
     {"history_push(%x, %r)", "f32[16, 2, 12]", 1, 0, 0, 0x996bb9c3cecb9b71, history_push},
     {"cross_entropy(%x, %t)", "f32[]", 3, 0, 8, 0x8b32e780ef784ac7, ce_mean},
     {"cross_entropy(%x, %t)", "f32[]", 3, 1e4, 8, 0x9f0aa0b453b53eca, ce_mean},
@@ -346,6 +360,8 @@ static const struct {
      ce_sum},
     {"cross_entropy(%x, %t) {reduction = \"none\"}", "f32[16, 2]", 3, 0, 8, 0xb38b5681c6c93b9c,
      ce_each},
+    {"cross_entropy(%x, %t) " SMOOTH ", reduction = \"none\"}", "f32[16, 2]", 3, 0, 8,
+     0xedf0c032da2eac0f, ce_each_smooth},
     {"cross_entropy_grad(%x, %t, %d)", "f32[16, 2, 12]", 3, 0, 8, 0x27801afa3b5a1de3, ce_grad_mean},
     {"cross_entropy_grad(%x, %t, %d) {reduction = \"sum\"}", "f32[16, 2, 12]", 3, 1e4, 8,
      0x4e4925d2275fbb56, ce_grad_sum},
@@ -518,6 +534,27 @@ START_TEST(targets_outside)
 }
 END_TEST
 
+/* The least p that drops an element is one step of 2^-32 above the greatest that keeps it. */
+START_TEST(limit_of_dropout)
+{
+    enum { AT = 7 * COLS + 5, STREAM = 5 };
+    const uint32_t key = random_word(SEED, STREAM, 0);
+    const double word = random_word(AT % COLS, AT / COLS, key) ^ 0x80000000u;
+    test_unit t;
+    float y[MOST];
+    char expr[96];
+    snprintf(expr, sizeof expr, "dropout(%%x, %%s) {p = %.17g, stream = %d}", (word + _i) * 0x1p-32,
+             STREAM);
+    decomposed(&t, expr, "f32[16, 2, 12]");
+    const f8_func *f = test_func(&t, "forward");
+    test_values in = {.t = &t};
+    fill(&in, f, 1, 0);
+    run_f32(&t, f, &in, y);
+    ck_assert_msg((y[AT] == 0) == _i, "%s gives %g", expr, (double)y[AT]);
+    test_unit_end(&t);
+}
+END_TEST
+
 /* fp8_scale: (max of the format * 2^-margin) / amax, at most the largest f32, and then rounded down
  * to a power of two; `previous`, or else 1, of an amax that can't be divided by. */
 START_TEST(scales)
@@ -561,6 +598,7 @@ Suite *f8_suite(void)
     tcase_add_test(t, every_composite_has_a_case);
     tcase_add_loop_test(t, by_definition, 0, N_CASES);
     tcase_add_loop_test(t, targets_outside, 0, 2);
+    tcase_add_loop_test(t, limit_of_dropout, 0, 2);
     tcase_add_loop_test(t, scales, 0, 3);
     suite_add_tcase(s, t);
     t = tcase_create("bits");
