@@ -427,7 +427,7 @@ typedef struct fp8c_exchange {
  * in the order of the ranks, so the results do not depend on who moves the bytes; but see
  * reduce_order of fp8c_compile_options. */
 typedef struct fp8c_comm {
-    size_t struct_size;  /* sizeof(fp8c_comm) */
+    size_t struct_size; /* sizeof(fp8c_comm) */
     int32_t rank, ranks; /* this rank's number; how many there are, 1 to 1024 */
     void *user;
     /* receive[r * bytes ...] = the `bytes` bytes that rank r sends, of all ranks */
@@ -436,8 +436,8 @@ typedef struct fp8c_comm {
      * each */
     int (*all_to_all)(void *user, const void *send, void *receive, size_t bytes);
     const char *(*message)(void *user); /* why the last call failed; may be NULL */
-    int32_t on_caller; /* 1: every call comes from the thread that calls fp8c, and a run waits for
-                          it. The results have the same bits, and ranks may differ in this */
+    int32_t on_caller; /* 1: every call comes from the thread that calls fp8c, and a run waits for it.
+                          The results have the same bits, and ranks may differ in this */
     struct fp8c_nccl *nccl; /* for programs on a GPU, which take their collectives to NCCL: from
                                fp8c_nccl_comm. The calls above then only compare what the ranks
                                run. NULL: programs on the CPU and the reference alone */
@@ -681,21 +681,21 @@ FP8C_API fp8c_status fp8c_calibration_observe(fp8c_calibration *calibration);
 typedef struct fp8c_trial {
     const char *linear, *role; /* as in fp8c_decision */
     int64_t m, n, k;
-    int32_t winner; /* index of a candidate */
+    int32_t winner;            /* index of a candidate */
     const char *reason;
-    int32_t fixed; /* a rule of the module decided */
+    int32_t fixed;             /* a rule of the module decided */
 } fp8c_trial;
 
 typedef struct fp8c_candidate {
     const char *recipe;
-    const char *excluded; /* why it can't be chosen, or NULL */
+    const char *excluded;           /* why it can't be chosen, or NULL */
     double error; /* relative, of the GEMM's result; NaN: the result was zero in every batch, or not
                      finite */
     /* Of the operands a and b: */
-    double sqnr[2];                   /* dB */
+    double sqnr[2];                 /* dB */
     double underflow[2], overflow[2]; /* shares of elements that became 0, that exceed the format */
-    double seconds, gemm_seconds;     /* estimates from the target's rates */
-    double bytes;                     /* moved to make the operands */
+    double seconds, gemm_seconds;   /* estimates from the target's rates */
+    double bytes;                   /* moved to make the operands */
 } fp8c_candidate;
 
 /* Candidate 0 is bf16. Both end a loop. */
@@ -784,18 +784,18 @@ FP8C_API fp8c_status fp8c_file_read_target(fp8c_context *ctx, const char *path, 
 typedef struct fp8c_tuning fp8c_tuning;
 
 typedef struct fp8c_tune_options {
-    size_t struct_size;                  /* sizeof(fp8c_tune_options) */
+    size_t struct_size;   /* sizeof(fp8c_tune_options) */
     const fp8c_compile_options *compile; /* of the programs to come; NULL: the defaults. A CUDA
       target needs its device. Target reference, no_device, text_only, plan_only and several ranks
       can't be had */
-    const char *database;                /* NULL: the context's */
-    const char *only;                    /* name pattern: the steps to tune. NULL: all */
-    double seconds;    /* > 0: start no new timing after so many seconds, but for a few runs that
-                          choose among what was timed. What takes longer is left for the next
-                          call */
-    int32_t runs;      /* of each candidate, and of the model's choice in turn with it; 0: 7 */
-    int32_t same_bits; /* leave out candidates that change bits: other algorithms */
-    int32_t again;     /* time what was timed before a second time */
+    const char *database; /* NULL: the context's */
+    const char *only;     /* name pattern: the steps to tune. NULL: all */
+    double seconds;       /* > 0: start no new timing after so many seconds, but for a few runs that
+                             choose among what was timed. What takes longer is left for the next
+                             call */
+    int32_t runs;         /* of each candidate, and of the model's choice in turn with it; 0: 7 */
+    int32_t same_bits;    /* leave out candidates that change bits: other algorithms */
+    int32_t again;        /* time what was timed before a second time */
 } fp8c_tune_options;
 
 /* Time what was not timed yet for this module, choose, and keep both in the database. options may
@@ -812,23 +812,23 @@ FP8C_API fp8c_status fp8c_tune_gemm(fp8c_context *ctx, const char *gemm,
 FP8C_API void fp8c_tuning_destroy(fp8c_tuning *tuning);
 
 typedef struct fp8c_tuning_info {
-    size_t struct_size; /* sizeof(fp8c_tuning_info), set by the caller */
+    size_t struct_size;        /* sizeof(fp8c_tuning_info), set by the caller */
     const char *database, *device;
     int32_t problems, chosen; /* chosen: problems for which something beats the model's choice */
-    int64_t timed, kept;      /* candidates timed now; known from before */
-    int64_t changed_bits;     /* candidates dropped: the same algorithm gave other bits */
+    int64_t timed, kept;       /* candidates timed now; known from before */
+    int64_t changed_bits;      /* candidates dropped: the same algorithm gave other bits */
     double untuned_seconds, tuned_seconds; /* of a step, the least of several runs in turns at the
                                               end; 0: nothing new was chosen */
-    int32_t finished;                      /* 0: `seconds` ran out first */
+    int32_t finished;          /* 0: `seconds` ran out first */
 } fp8c_tuning_info;
 FP8C_API void fp8c_tuning_report(const fp8c_tuning *tuning, fp8c_tuning_info *out);
 
 /* A problem: a GEMM, or a kernel at an extent. Seconds are of all its runs in a step, the least. */
 typedef struct fp8c_tuned {
-    const char *problem, *name;    /* name: of the first step that has it */
-    const char *candidate;         /* the chosen one; "model" */
-    int32_t gemm, count;           /* count: how often a step has it */
-    int32_t candidates;            /* with the model's */
+    const char *problem, *name;  /* name: of the first step that has it */
+    const char *candidate;       /* the chosen one; "model" */
+    int32_t gemm, count;         /* count: how often a step has it */
+    int32_t candidates;          /* with the model's */
     double model_seconds, seconds; /* 0: not timed */
 } fp8c_tuned;
 /* Ends a loop. */
@@ -842,9 +842,9 @@ FP8C_API fp8c_status fp8c_tuning_candidate(const fp8c_tuning *tuning, int index,
  * Rows of other devices or versions are kept for them. `database` NULL: the context's.
  * FP8C_ERR_INPUT: an export would replace a database, or the rows come from the database itself. */
 typedef struct fp8c_tuning_rows {
-    size_t struct_size; /* sizeof(fp8c_tuning_rows), set by the caller */
+    size_t struct_size;      /* sizeof(fp8c_tuning_rows), set by the caller */
     int64_t timings, choices;
-    int64_t older;  /* not taken over, since the database has rows as new */
+    int64_t older;           /* not taken over, since the database has rows as new */
     int64_t others; /* of other devices than this CPU with `threads` of the context */
 } fp8c_tuning_rows;
 FP8C_API fp8c_status fp8c_tuning_export(fp8c_context *ctx, const char *database, const char *path,
@@ -1599,33 +1599,33 @@ FP8C_API fp8c_status fp8c_program_device(fp8c_program *program, fp8c_device *out
  * not cover the whole tensor. A value that several linears read is watched once, under the name of
  * the first of them that matches. Its names in the others are its aliases. */
 typedef struct fp8c_statistic {
-    size_t struct_size;        /* sizeof(fp8c_statistic), set by the caller */
-    const char *name, *linear; /* the program's, as all texts here */
-    const char *operand;       /* "x", "w", "dy", "y", "dx" or "dw" */
-    const char *recipe;        /* what the figures of codes are of; NULL: not quantized */
-    const char *format;        /* of the codes: "f8e4m3", "f8e5m2"; NULL: not quantized */
-    char granularity[48];      /* what a scale covers: "tensor", "row", "block(1,128)"; "":
-                                  not quantized */
-    int32_t what_if;           /* quantized by stats_recipe, for its figures alone */
+    size_t struct_size;           /* sizeof(fp8c_statistic), set by the caller */
+    const char *name, *linear;    /* the program's, as all texts here */
+    const char *operand;          /* "x", "w", "dy", "y", "dx" or "dw" */
+    const char *recipe;           /* what the figures of codes are of; NULL: not quantized */
+    const char *format;           /* of the codes: "f8e4m3", "f8e5m2"; NULL: not quantized */
+    char granularity[48];         /* what a scale covers: "tensor", "row", "block(1,128)"; "":
+                                     not quantized */
+    int32_t what_if;              /* quantized by stats_recipe, for its figures alone */
     int64_t elements;
-    double amin, amax; /* of |x|: the smallest that is not 0, and the largest. amin: NaN
-                          if all are 0 */
-    double range;      /* log2(amax / amin): binades */
-    int64_t nonfinite; /* how many are NaN or Inf */
+    double amin, amax;            /* of |x|: the smallest that is not 0, and the largest. amin: NaN
+                                     if all are 0 */
+    double range;                 /* log2(amax / amin): binades */
+    int64_t nonfinite;            /* how many are NaN or Inf */
     /* Of a value that is quantized; else NaN. d is the value quantized and dequantized. Where an
      * x is not finite, so are its d. */
-    double underflow, overflow; /* shares of elements: not 0 but quantized to 0; too large to
-                                   round to the format's maximum, so that they saturate */
-    double mse;                 /* the mean of (d - x)^2 */
-    double cosine;              /* sum of x d / sqrt(sum of x^2 * sum of d^2) */
-    double sqnr;                /* 10 log10(sum of x^2 / sum of (d - x)^2): decibels */
-    double scale, scale_wanted; /* what x is multiplied by, and what its own amax asks for; NaN
-                                   where there is a scale for each row or block */
-    double used;                /* the largest |code| as a share of the format's maximum: how much
-                                   of its range is in use. A scale that is 256 times too small
-                                   shows here, and hardly in sqnr. NaN if not quantized */
-    const char *gemms;          /* the GEMMs of the linear that read it, or made it: "fprop",
-                                   "fprop, wgrad" */
+    double underflow, overflow;   /* shares of elements: not 0 but quantized to 0; too large to
+                                     round to the format's maximum, so that they saturate */
+    double mse;                   /* the mean of (d - x)^2 */
+    double cosine;                /* sum of x d / sqrt(sum of x^2 * sum of d^2) */
+    double sqnr;                  /* 10 log10(sum of x^2 / sum of (d - x)^2): decibels */
+    double scale, scale_wanted;   /* what x is multiplied by, and what its own amax asks for; NaN
+                                     where there is a scale for each row or block */
+    double used;                  /* the largest |code| as a share of the format's maximum: how much
+                                     of its range is in use. A scale that is 256 times too small
+                                     shows here, and hardly in sqnr. NaN if not quantized */
+    const char *gemms;            /* the GEMMs of the linear that read it, or made it: "fprop",
+                                     "fprop, wgrad" */
 } fp8c_statistic;
 /* Statistic `index`, as the last run of `function` left it: micro_step.stats, micro_step.dump, or
  * one of a pair's. (fp8c_program_call gives the figures to the caller instead, as the result
@@ -1679,7 +1679,7 @@ typedef struct fp8c_found {
     int64_t nonfinite;  /* how many are not; 0: all gradients are finite, but the square of this
                            element is not, nor is their norm */
     int64_t elements;
-    int64_t others; /* further tensors of this role of which the same is true */
+    int64_t others;     /* further tensors of this role of which the same is true */
 } fp8c_found;
 /* Look for it: in the buffers of the inputs of `function`, which a caller has run last, then in
  * parameters, states and gradients (grad.NAME), each in the order of the ports or variables. Inputs
@@ -1691,8 +1691,8 @@ typedef struct fp8c_found {
  * none is found then, the step gave another result than before: the machine may compute wrong.
  * All ranks call it together with again = 1. Both read all variables, and wait for the runs before.
  * FP8C_OK also if there is none: out->tensor is NULL. */
-FP8C_API fp8c_status fp8c_program_find_nonfinite(fp8c_program *program, int function, int32_t again,
-                                                 fp8c_found *out);
+FP8C_API fp8c_status fp8c_program_find_nonfinite(fp8c_program *program, int function,
+                                                 int32_t again, fp8c_found *out);
 
 typedef enum fp8c_alarm_kind {
     FP8C_ALARM_LOSS_NONFINITE,
@@ -1736,7 +1736,7 @@ typedef struct fp8c_guard_facts {
 FP8C_API fp8c_status fp8c_guard_step(fp8c_guard *guard, const fp8c_guard_facts *facts);
 
 typedef struct fp8c_alarm {
-    size_t struct_size; /* sizeof(fp8c_alarm), set by the caller */
+    size_t struct_size;  /* sizeof(fp8c_alarm), set by the caller */
     fp8c_alarm_kind kind;
     int64_t step, since; /* since: the first step whose update may have done it. What was saved
                             before this step is from before */
@@ -1762,7 +1762,7 @@ FP8C_API int64_t fp8c_guard_suspects(const fp8c_guard *guard);
 
 /* One line per GEMM of a linear. */
 typedef struct fp8c_decision {
-    const char *linear, *role; /* role: fprop, dgrad, wgrad */
+    const char *linear, *role;   /* role: fprop, dgrad, wgrad */
     const char *format_a, *format_b, *scaling, *reason;
     int64_t m, n, k, count;
     int32_t fp8;
@@ -1776,9 +1776,9 @@ typedef struct fp8c_step {
     const char *name, *kind; /* kind: kernel, gemm, copy, attention (by a library), collective, wait
                                 (for a collective of that name) */
     int32_t phases;
-    uint64_t hash;                     /* of a kernel: equal ones share code */
+    uint64_t hash;           /* of a kernel: equal ones share code */
     int64_t bytes_read, bytes_written; /* of distinct inputs and outputs */
-    double seconds;                    /* with `profile`: of all runs together */
+    double seconds;          /* with `profile`: of all runs together */
 } fp8c_step;
 /* Ends a loop. */
 FP8C_API fp8c_status fp8c_program_step(const fp8c_program *program, int function, int index,
@@ -1804,7 +1804,7 @@ typedef enum fp8c_verdict {
 /* A value that a step has just written. All pointers are good until the callback returns. */
 typedef struct fp8c_witnessed {
     size_t struct_size;
-    int32_t function, step;  /* fp8c_program_step */
+    int32_t function, step; /* fp8c_program_step */
     const char *kind, *name; /* of the step */
     const char *value; /* its name: that of a port or a tensor of the text; or a GEMM's linear and
                           role; or an op and its operand, as "gelu of h.0.mlp.c_fc.fprop" */
@@ -1812,8 +1812,8 @@ typedef struct fp8c_witnessed {
     const void *data; /* the elements, in host memory and contiguous */
     uint64_t hash;    /* of these bytes: equal in every run that gives these bits */
     fp8c_verdict verdict;
-    int64_t wrong, at;               /* how many elements are wrong, and the index of the first */
-    double got, want, allowed;       /* of that element: |got - want| may be up to `allowed` */
+    int64_t wrong, at; /* how many elements are wrong, and the index of the first */
+    double got, want, allowed; /* of that element: |got - want| may be up to `allowed` */
     int64_t nonfinite, nonfinite_at; /* elements that are NaN or Inf, and the index of the first */
     const char *nonfinite_input; /* with `judge`: a value with NaN or Inf that the step has read,
                                     and from which those of this value come; NULL: none */
@@ -1844,11 +1844,11 @@ FP8C_API const void *fp8c_program_kept_input(fp8c_program *program, int function
 
 /* What a step of kind `collective` exchanges with the other ranks. */
 typedef struct fp8c_collective {
-    const char *op; /* all_gather, all_to_all; all_slice, which exchanges nothing; with reduce_order
-                       "library" all_reduce and reduce_scatter */
+    const char *op;  /* all_gather, all_to_all; all_slice, which exchanges nothing; with reduce_order
+                        "library" all_reduce and reduce_scatter */
     int32_t ranks;
-    int64_t bytes;    /* to each other rank, and as many from it; of an all_slice 0; of the last two
-                         as a ring's, since the library chooses */
+    int64_t bytes;   /* to each other rank, and as many from it; of an all_slice 0; of the last two
+                        as a ring's, since the library chooses */
     fp8c_dtype dtype; /* of the elements that it moves */
 } fp8c_collective;
 /* FP8C_ERR_INPUT: there is no such step, or it is of another kind. */
@@ -1889,7 +1889,7 @@ typedef struct fp8c_kernel {
     int32_t threads, multi;    /* threads of a block; multi: one launch runs it on many tensors */
     int64_t registers, stack, spill_stores, spill_loads; /* of a thread; the last three in bytes */
     int64_t shared, shared_dynamic;                      /* bytes of a block */
-    double seconds; /* its share of the time to compile its image */
+    double seconds;            /* its share of the time to compile its image */
 } fp8c_kernel;
 /* Ends a loop. */
 FP8C_API fp8c_status fp8c_program_kernel(const fp8c_program *program, int index, fp8c_kernel *out);
@@ -2019,8 +2019,8 @@ typedef enum fp8c_component_state {
 FP8C_API const char *fp8c_component_state_name(fp8c_component_state state);
 
 typedef struct fp8c_component {
-    const char *name; /* "NVRTC" */
-    const char *kind; /* "cpu", "cuda" or "more": which targets use it */
+    const char *name;    /* "NVRTC" */
+    const char *kind;    /* "cpu", "cuda" or "more": which targets use it */
     fp8c_component_state state;
     const char *version; /* as the component reports it; NULL: it could not be asked */
     int32_t major;       /* of the version: 12 or 13 for CUDA's libraries; 0: unknown, or none */
@@ -2049,7 +2049,7 @@ FP8C_API fp8c_status fp8c_doctor_fact(const fp8c_doctor *doctor, int index, fp8c
 /* What can be done for a target of fp8c_target_name; "cuda" is the first GPU of this machine. */
 typedef struct fp8c_target_report {
     const char *name;
-    const char *is; /* "cuda": the architecture of that GPU; else NULL */
+    const char *is;              /* "cuda": the architecture of that GPU; else NULL */
     int32_t can_compile, can_run;
     const char *compile_missing; /* why it can't, and what to do; NULL when it can */
     const char *run_missing;
@@ -2101,18 +2101,18 @@ FP8C_API fp8c_status fp8c_doctor_burn(fp8c_context *ctx, const fp8c_burn_options
 FP8C_API void fp8c_burn_destroy(fp8c_burn *burn);
 
 typedef struct fp8c_burn_info {
-    size_t struct_size;          /* sizeof(fp8c_burn_info), set by the caller */
+    size_t struct_size;       /* sizeof(fp8c_burn_info), set by the caller */
     const char *target, *device; /* device: its name */
-    int32_t threads;             /* of the CPU */
-    int32_t finished;            /* 0: it was stopped early, or a run failed */
-    const char *failure;         /* why a run failed, which ends the burn; NULL: none did */
-    double seconds;              /* of the burn */
-    int64_t rounds;              /* whole ones. In a round everything is computed once or more */
-    int64_t comparisons, wrong;  /* results that were compared; how many of them differed */
-    int64_t runs;  /* of programs. On a GPU results are compared after several runs, or
-                      fetching them would take longer than computing them */
-    int64_t bytes; /* compared */
-    double busy;   /* seconds in which programs ran */
+    int32_t threads;          /* of the CPU */
+    int32_t finished;         /* 0: it was stopped early, or a run failed */
+    const char *failure;      /* why a run failed, which ends the burn; NULL: none did */
+    double seconds;           /* of the burn */
+    int64_t rounds;           /* whole ones. In a round everything is computed once or more */
+    int64_t comparisons, wrong; /* results that were compared; how many of them differed */
+    int64_t runs;             /* of programs. On a GPU results are compared after several runs, or
+                                 fetching them would take longer than computing them */
+    int64_t bytes;            /* compared */
+    double busy;              /* seconds in which programs ran */
     double first_flops, last_flops; /* floating-point operations a second while GEMMs ran, in the
                                        first quarter of the time and in the last; 0: not known */
 } fp8c_burn_info;
@@ -2120,16 +2120,16 @@ FP8C_API void fp8c_burn_report(const fp8c_burn *burn, fp8c_burn_info *out);
 
 /* One result of the burn, or several that the target can't have. */
 typedef struct fp8c_burn_result {
-    size_t struct_size;         /* sizeof(fp8c_burn_result), set by the caller */
-    const char *name;           /* "GEMM bf16 dgrad", "softmax" */
-    const char *step;           /* the step that writes it, as kernels are called; "": not known */
-    const char *skipped;        /* why it is not computed here; NULL: it is computed */
+    size_t struct_size;       /* sizeof(fp8c_burn_result), set by the caller */
+    const char *name;         /* "GEMM bf16 dgrad", "softmax" */
+    const char *step;         /* the step that writes it, as kernels are called; "": not known */
+    const char *skipped;      /* why it is not computed here; NULL: it is computed */
     int64_t comparisons, wrong; /* as in fp8c_burn_info */
-    const char *first;     /* the first difference: round, element, its value, the known answer,
-                              how many elements are wrong; NULL: there was none */
-    int64_t first_round;   /* of that: counted from 1; 0: there was none */
-    int64_t first_element; /* its index, row by row */
-    int64_t first_count;   /* how many elements of that result were wrong */
+    const char *first;        /* the first difference: round, element, its value, the known answer,
+                                 how many elements are wrong; NULL: there was none */
+    int64_t first_round;      /* of that: counted from 1; 0: there was none */
+    int64_t first_element;    /* its index, row by row */
+    int64_t first_count;      /* how many elements of that result were wrong */
 } fp8c_burn_result;
 /* Ends a loop. */
 FP8C_API fp8c_status fp8c_burn_result_at(const fp8c_burn *burn, int index, fp8c_burn_result *out);
@@ -2149,7 +2149,7 @@ typedef struct fp8c_health_options {
     size_t struct_size; /* sizeof(fp8c_health_options) */
     int32_t gpu;        /* 1: GPU number `device`; 0: the CPU */
     int32_t device;
-    double seconds; /* between two looks at a GPU; 0: 1. < 0: only fp8c_health_look looks */
+    double seconds;     /* between two looks at a GPU; 0: 1. < 0: only fp8c_health_look looks */
 } fp8c_health_options;
 
 /* options may be NULL. FP8C_ERR_MEMORY; FP8C_ERR_IO: the system refuses a thread. */
