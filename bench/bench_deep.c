@@ -14,6 +14,7 @@
 
 #include "bench/figures.h"
 #include "frontend/fp8c.h"
+#include "frontend/fp8c_diagnose.h"
 #include "ir/base/clock.h"
 
 static const char file[] = "frontend/models/llama_block.f8";

@@ -22,6 +22,7 @@
 
 #include "bench/figures.h"
 #include "bench/gpu_device.h"
+#include "frontend/fp8c_diagnose.h"
 #include "frontend/program.h"
 #include "ir/base/clock.h"
 

@@ -13,6 +13,7 @@
 
 #include "bench/figures.h"
 #include "frontend/fp8c.h"
+#include "frontend/fp8c_ranks.h"
 #include "ir/base/clock.h"
 
 enum { MAX_ROUNDS = 64, VOCABULARY = 256 };

@@ -16,6 +16,7 @@
 #include "bench/figures.h"
 #include "bench/peer_onednn.h"
 #include "frontend/fp8c.h"
+#include "frontend/fp8c_diagnose.h"
 #include "ir/base/clock.h"
 #include "runtime/cpu/gemm.h"
 

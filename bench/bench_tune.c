@@ -14,6 +14,7 @@
 
 #include "bench/figures.h"
 #include "frontend/fp8c.h"
+#include "frontend/fp8c_tune.h"
 #include "ir/base/clock.h"
 
 enum { MOST_ROUNDS = 64 };

@@ -15,6 +15,9 @@
 
 #include "codegen/cache/cache.h"
 #include "frontend/fp8c.h"
+#include "frontend/fp8c_diagnose.h"
+#include "frontend/fp8c_ranks.h"
+#include "frontend/fp8c_tune.h"
 #include "frontend/settings.h"
 #include "ir/ir.h"
 #include "ir/base/progress.h"

@@ -1,6 +1,6 @@
 /* Calibrations: run a few batches in high precision, measure every recipe on what the GEMMs read,
- * and choose. See fp8c.h. passes/scale/ does the sampling, measuring and weighing (calibrate.c,
- * measure.c, choose.c). */
+ * and choose. See fp8c_tune.h. passes/scale/ does the sampling, measuring and weighing
+ * (calibrate.c, measure.c, choose.c). */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/* Whether variables that every rank has whole have the same bits on all. See fp8c.h.
+/* Whether variables that every rank has whole have the same bits on all. See fp8c_ranks.h.
  *
  * One exchange of 16 bytes compares all of them. Only if it finds a difference, the ranks exchange
  * a hash of each variable and who they are. */

@@ -1,4 +1,5 @@
-/* Inputs that are kept: a ring of copies of what a function's last runs were given. See fp8c.h. */
+/* Inputs that are kept: a ring of copies of what a function's last runs were given. See
+ * fp8c_diagnose.h. */
 #include <inttypes.h>
 #include <string.h>
 

@@ -1,4 +1,5 @@
-/* What a program takes in memory, from its plan alone: see fp8c.h and passes/memory/report.h. */
+/* What a program takes in memory, from its plan alone: see fp8c_diagnose.h and
+ * passes/memory/report.h. */
 #include <stdio.h>
 #include <string.h>
 

@@ -1,4 +1,5 @@
-/* Runs under observation, and what a bad run needs to be made again: see fp8c.h, "the witness". */
+/* Runs under observation, and what a bad run needs to be made again: see
+ * fp8c_diagnose.h, "the witness". */
 #include "codegen/witness/witness.h"
 
 #include <fcntl.h>

@@ -66,7 +66,7 @@ class Picture:
 
 TEXT = ["%h = linear(%x, up)", "%g = gelu(%h)", "%y = linear(%g, down)", "loss(%y, %targets)",
         "optimizer adamw", 'recipe "head" = bf16']
-PASSES = [("precision", "bf16 or FP8 for each GEMM"), ("autodiff", "the backward step"),
+PASSES = [("precision", "bf16 for activations"), ("autodiff", "the backward step"),
           ("scaling", "casts, scales, amax histories"), ("legalize", "layouts that GEMMs take"),
           ("group", "rows of ops to kernels"), ("remat", "what to recompute"), ("memory", "one arena")]
 STEP = [("kernel", "norm, cast to E4M3, amax", BLUE), ("GEMM", "fprop  E4M3 x E4M3", ORANGE),

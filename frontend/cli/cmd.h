@@ -7,6 +7,9 @@
 #include <stdio.h>
 
 #include "frontend/fp8c.h"
+#include "frontend/fp8c_diagnose.h"
+#include "frontend/fp8c_ranks.h"
+#include "frontend/fp8c_tune.h"
 #include "ir/base/file.h"
 #include "ir/base/type.h"
 

@@ -24,7 +24,7 @@ bool cli_refuses_auto(const cli *c, const char *recipe)
     return true;
 }
 
-static fp8c_status observe(const cli *c, fp8c_calibration *calibration, cli_data *data, int step)
+static fp8c_status observe(const cli *c, fp8c_calibration *calibration, f8_data *data, int step)
 {
     fp8c_program *p = fp8c_calibration_program(calibration);
     const int64_t batches = c->calibrate ? c->calibrate : DEFAULT_BATCHES;
@@ -54,7 +54,7 @@ static bool write_rules(const cli *c, fp8c_context *ctx, const fp8c_calibration 
 }
 
 fp8c_calibration *cli_calibrate(const cli *c, fp8c_context *ctx, const fp8c_module *module,
-                                const fp8c_compile_options *options, cli_data *data)
+                                const fp8c_compile_options *options, f8_data *data)
 {
     fp8c_calibration *calibration;
     if (fp8c_calibration_create(module, options, c->budget, &calibration) != FP8C_OK) {
@@ -63,7 +63,7 @@ fp8c_calibration *cli_calibrate(const cli *c, fp8c_context *ctx, const fp8c_modu
     }
     fp8c_program *p = fp8c_calibration_program(calibration);
     const int step = fp8c_program_function(p, "micro_step");
-    bool ok = cli_data_fit(data, c, module, p, step);
+    bool ok = cli_data_fit(data, module, p, step);
     if (ok && observe(c, calibration, data, step) != FP8C_OK) {
         if (!data->failed)
             cli_fail(ctx);

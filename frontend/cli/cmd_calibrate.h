@@ -2,7 +2,7 @@
 #ifndef F8_CMD_CALIBRATE_H
 #define F8_CMD_CALIBRATE_H
 
-#include "frontend/cli/cmd_data.h"
+#include "frontend/cli/data.h"
 
 bool cli_is_auto(const char *recipe);
 /* For commands that have no data to measure on. If `recipe` is auto, prints a message on stderr and
@@ -13,7 +13,7 @@ bool cli_refuses_auto(const cli *c, const char *recipe);
  * values of --seed. Writes the file of --write-rules. `options` are those of the program that will
  * be compiled. The caller destroys the result. NULL after a message on stderr. */
 fp8c_calibration *cli_calibrate(const cli *c, fp8c_context *ctx, const fp8c_module *module,
-                                const fp8c_compile_options *options, cli_data *data);
+                                const fp8c_compile_options *options, f8_data *data);
 
 /* Adds what the calibration chose to the rules of the module, so that recipe auto no longer needs a
  * calibration. false after a message on stderr. */

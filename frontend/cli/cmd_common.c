@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 
 #include "frontend/cli/cmd.h"
+#include "frontend/train/data/stream.h"
 
 const char cli_default_recipe[] = "bf16";
 
@@ -96,40 +97,11 @@ const char *cli_option_help(const cli_option *option, char buf[CLI_HELP_TEXT])
 
 char *cli_read_file(const char *path, size_t *size)
 {
-    FILE *f = fopen(path, "rb");
-    if (!f) {
-        fprintf(stderr, "%s: error: %s\n", path, strerror(errno));
-        return NULL;
-    }
-    char *text = NULL;
-    size_t used = 0, room = 0;
-    for (;;) {
-        if (used + 1 >= room) { /* the last byte is the NUL's */
-            room = room ? room * 2 : 1 << 16;
-            char *grown = realloc(text, room);
-            if (!grown) {
-                fprintf(stderr, "%s: error: out of memory: %zu bytes were wanted\n", path, room);
-                goto fail;
-            }
-            text = grown;
-        }
-        const size_t n = fread(text + used, 1, room - used - 1, f);
-        used += n;
-        text[used] = 0;
-        if (n == 0 || feof(f) || ferror(f))
-            break;
-    }
-    if (ferror(f)) {
-        fprintf(stderr, "%s: error: %s\n", path, strerror(errno));
-        goto fail;
-    }
-    fclose(f);
-    *size = used;
+    char *text;
+    f8_diag diag = {0};
+    if (f8_stream_read(path, &text, size, &diag) != F8_OK)
+        cli_file_fail(&diag);
     return text;
-fail:
-    fclose(f);
-    free(text);
-    return NULL;
 }
 
 int cli_fail(const fp8c_context *ctx)

@@ -19,7 +19,7 @@ typedef struct eval {
     const cli *c;
     fp8c_context *ctx;
     const fp8c_module *module;
-    cli_data data;
+    f8_data data;
     cli_weights weights;
     cli_stored stored; /* the recipes under which the files store them */
     cli_json json;
@@ -30,17 +30,16 @@ static void record(eval *e, const char *recipe, const result *r)
 {
     const char *trained = f8_weights_metadata(&e->weights.files, "fp8c.recipe");
     const char *stored = e->stored.n ? f8_weights_metadata(&e->weights.files, "fp8c.export") : NULL;
-    cli_json_record(&e->json, json_pack("{ss ss ss ss ss? ss? sI so sI sI sI sI sf sI}", "event",
-                                        "eval", "recipe", recipe, "target", r->target, "weights",
-                                        e->weights.files.shown, "trained", trained, "stored",
-                                        stored, "weights_bytes", (json_int_t)r->weights_bytes,
-                                        "heldout_loss", cli_json_number(r->loss), "batches",
-                                        (json_int_t)r->batches, cli_data_items_name(&e->data),
-                                        (json_int_t)(r->batches * cli_data_items(&e->data)),
-                                        "fp8_gemms_planned", (json_int_t)r->info.fp8_gemms_planned,
-                                        "fp8_gemms_executed", (json_int_t)r->fp8_gemms,
-                                        "compile_seconds", r->info.compile_seconds, "peak_bytes",
-                                        (json_int_t)r->info.peak_bytes));
+    cli_json_record(
+        &e->json,
+        json_pack("{ss ss ss ss ss? ss? sI so sI sI sI sI sf sI}", "event", "eval", "recipe",
+                  recipe, "target", r->target, "weights", e->weights.files.shown, "trained",
+                  trained, "stored", stored, "weights_bytes", (json_int_t)r->weights_bytes,
+                  "heldout_loss", cli_json_number(r->loss), "batches", (json_int_t)r->batches,
+                  f8_data_items_name(&e->data), (json_int_t)(r->batches * f8_data_items(&e->data)),
+                  "fp8_gemms_planned", (json_int_t)r->info.fp8_gemms_planned, "fp8_gemms_executed",
+                  (json_int_t)r->fp8_gemms, "compile_seconds", r->info.compile_seconds,
+                  "peak_bytes", (json_int_t)r->info.peak_bytes));
 }
 
 static int64_t weights_bytes(fp8c_program *program)
@@ -77,7 +76,7 @@ static bool eval_program(eval *e, const fp8c_compile_options *options, fp8c_prog
     const int function = fp8c_program_function(program, "eval");
     fp8c_info before = {.struct_size = sizeof before};
     snprintf(r->target, sizeof r->target, "%s", fp8c_program_target(program));
-    if (!cli_data_fit(&e->data, e->c, e->module, program, function) ||
+    if (!cli_data_fit(&e->data, e->module, program, function) ||
         !cli_observe_data(&e->weights, e->ctx, e->module, options, program, &e->data) ||
         !cli_weights_load(&e->weights, e->ctx, program, recipe))
         return false;
@@ -86,7 +85,7 @@ static bool eval_program(eval *e, const fp8c_compile_options *options, fp8c_prog
         return false;
     r->weights_bytes = weights_bytes(program);
     fp8c_program_info(program, &before);
-    if (cli_held_out(&e->data, program, function, &r->loss, &r->batches) != FP8C_OK)
+    if (cli_data_held_out(&e->data, program, function, &r->loss, &r->batches) != FP8C_OK)
         return !e->data.failed && cli_fail(e->ctx) == CLI_DONE;
     r->info.struct_size = sizeof r->info;
     fp8c_program_info(program, &r->info);
@@ -141,11 +140,11 @@ static void print_table(const eval *e)
                stored ? f8_st_shown(stored, shown[0], sizeof shown[0]) : "?");
     for (size_t i = 0; i <= e->c->compare.n; i++)
         cli_print_calibrated(cli_recipe(e->c, i), e->results[i].calibration,
-                             cli_data_shown(&e->data));
+                             f8_data_shown(&e->data));
     char compared[80];
-    printf("%s, of %" PRId64 " held-out %s of %s%s\n", cli_data_losses(&e->data),
-           first->batches * cli_data_items(&e->data), cli_data_unit(&e->data),
-           cli_data_held_out_shown(&e->data), cli_data_compared(&e->data, compared));
+    printf("%s, of %" PRId64 " held-out %s of %s%s\n", f8_data_losses(&e->data),
+           first->batches * f8_data_items(&e->data), f8_data_unit(&e->data),
+           f8_data_held_out_shown(&e->data), f8_data_compared(&e->data, compared));
 }
 
 static int run(eval *e)
@@ -179,7 +178,7 @@ int cmd_eval(const cli *c)
     const int code = run(&e);
     cli_stored_free(&e.stored);
     cli_weights_close(&e.weights);
-    cli_data_close(&e.data);
+    f8_data_close(&e.data);
     fp8c_module_destroy(module);
     fp8c_context_destroy(e.ctx);
     return code;

@@ -220,13 +220,13 @@ static void print_counts(const fp8c_program *p, FILE *to, cli_json *json)
 static fp8c_calibration *calibrate(const cli *c, fp8c_context *ctx, const fp8c_module *module,
                                    const fp8c_compile_options *options)
 {
-    cli_data data = {0};
+    f8_data data = {0};
     fp8c_calibration *calibration = NULL;
     if (!cli_data_given(c))
         fprintf(stderr, "fp8c explain: recipe auto measures on data: --data FILE is needed\n");
     else if (cli_data_open(&data, c))
         calibration = cli_calibrate(c, ctx, module, options, &data);
-    cli_data_close(&data);
+    f8_data_close(&data);
     return calibration;
 }
 

@@ -15,7 +15,7 @@ typedef struct export {
     fp8c_program *program;
     cli_weights weights;
     f8_load load;      /* load.from: of each variable; NULL: the program made the value */
-    cli_data data; /* to calibrate on */
+    f8_data data;      /* to calibrate on */
     f8_st_dtype dtype; /* of parameters that stay out of FP8; F8_ST_N_DTYPES: the checkpoint's */
     f8_st_tensor *tensor;      /* of the file that is written */
     int *variable;             /* of each tensor */
@@ -217,7 +217,7 @@ static void report(export *e)
                e->c->output, stored, parameters, e->c->recipe, (double)bytes / (1 << 20),
                (double)before / (1 << 20), e->weights.files.shown);
     if (!cli_json_to_stdout(e->c))
-        cli_print_calibrated(e->c->recipe, e->weights.batches, cli_data_shown(&e->data));
+        cli_print_calibrated(e->c->recipe, e->weights.batches, f8_data_shown(&e->data));
 }
 
 /* Calibrates scales on --data, on the CPU. Data that nothing uses are refused. */
@@ -304,7 +304,7 @@ int cmd_export(const cli *c)
     const int code = run(&e);
     f8_load_end(&e.load);
     cli_weights_close(&e.weights);
-    cli_data_close(&e.data);
+    f8_data_close(&e.data);
     free(e.tensor);
     free(e.variable);
     free(e.names);

@@ -249,7 +249,7 @@ static int ranks_of(const cli *c)
 
 /* false after a message on stderr. */
 static bool describe(const cli *c, const cli_folder *f, fp8c_context *ctx, fp8c_program *program,
-                     const cli_data *data, json_t **info)
+                     const f8_data *data, json_t **info)
 {
     char begun[40] = "";
     const time_t now = time(NULL);
@@ -261,17 +261,17 @@ static bool describe(const cli *c, const cli_folder *f, fp8c_context *ctx, fp8c_
     fp8c_program_device(program, &device); /* fails if there is none */
     if (gmtime_r(&now, &utc))
         strftime(begun, sizeof begun, "%Y-%m-%dT%H:%M:%SZ", &utc);
-    *info = json_pack(
-        "{ss so ss? ss ss ss ss? sI so so so s[]}", "begun", begun, "versions", components, "file",
-        c->file, "module", f->at.module, "recipe", c->recipe, "target",
-        fp8c_program_target(program), "device", *device.name ? device.name : NULL, "ranks",
-        (json_int_t)ranks_of(c), "options", cli_options_json(c, ON_TRAIN, true), "resolved",
-        cli_options_json(c, ON_TRAIN, false), "data", cli_data_facts(data), "resumed");
+    *info = json_pack("{ss so ss? ss ss ss ss? sI so so so s[]}", "begun", begun, "versions",
+                      components, "file", c->file, "module", f->at.module, "recipe", c->recipe,
+                      "target", fp8c_program_target(program), "device",
+                      *device.name ? device.name : NULL, "ranks", (json_int_t)ranks_of(c),
+                      "options", cli_options_json(c, ON_TRAIN, true), "resolved",
+                      cli_options_json(c, ON_TRAIN, false), "data", f8_data_facts(data), "resumed");
     return true;
 }
 
 static bool begin(cli_folder *f, const cli *c, fp8c_context *ctx, fp8c_program *program,
-                  const cli_data *data)
+                  const f8_data *data)
 {
     f8_diag diag = {0};
     f->at.seed = c->seed;
@@ -297,7 +297,7 @@ static bool begin(cli_folder *f, const cli *c, fp8c_context *ctx, fp8c_program *
 /* ---- going on ---- */
 
 bool cli_folder_fits(const cli_folder *f, fp8c_context *ctx, const fp8c_program *program,
-                     const cli_data *data)
+                     const f8_data *data)
 {
     const json_t *info = f->run.info, *before = json_object_get(info, "versions");
     const char *target = json_string_value(json_object_get(info, "target")), *name;
@@ -308,7 +308,7 @@ bool cli_folder_fits(const cli_folder *f, fp8c_context *ctx, const fp8c_program 
                 f->path, target ? target : "?", fp8c_program_target(program));
         return false;
     }
-    json_t *facts = cli_data_facts(data), *now = versions(ctx, program), *version;
+    json_t *facts = f8_data_facts(data), *now = versions(ctx, program), *version;
     bool ok = facts && now;
     const json_t *had = json_object_get(info, "data");
     const bool old = json_object_size(had) && !json_object_get(had, "hash");
@@ -454,7 +454,7 @@ static void note_ranks(const cli_folder *f, const cli *c)
 }
 
 static bool go_on(cli_folder *f, const cli *c, fp8c_context *ctx, fp8c_program *program,
-                  const cli_data *data, cli_folder_each each, void *user)
+                  const f8_data *data, cli_folder_each each, void *user)
 {
     f8_diag diag = {0};
     char *told = NULL;
@@ -478,7 +478,7 @@ static bool go_on(cli_folder *f, const cli *c, fp8c_context *ctx, fp8c_program *
 }
 
 bool cli_folder_start(cli_folder *f, const cli *c, fp8c_context *ctx, fp8c_program *program,
-                      const cli_data *data, cli_folder_each each, void *user)
+                      const f8_data *data, cli_folder_each each, void *user)
 {
     f->at.recipe = c->recipe;
     f->at.keep = c->keep ? c->keep : CLI_KEEP;

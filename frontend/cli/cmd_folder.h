@@ -2,7 +2,7 @@
 #ifndef F8_CMD_FOLDER_H
 #define F8_CMD_FOLDER_H
 
-#include "frontend/cli/cmd_data.h"
+#include "frontend/cli/data.h"
 #include "frontend/run/run.h"
 
 enum { CLI_KEEP = 2 }; /* the default of --keep */
@@ -40,12 +40,12 @@ bool cli_folder_module(cli_folder *f, const fp8c_module *module);
 /* Whether this machine, with these data, gives the bits that the run has, as far as can be told.
  * false after a message on stderr; another version of a library is warned of. */
 bool cli_folder_fits(const cli_folder *f, fp8c_context *ctx, const fp8c_program *program,
-                     const cli_data *data);
+                     const f8_data *data);
 /* Makes the folder of --run, with a first checkpoint of the initialized program; or gives it the
  * values of the newest checkpoint, and `each` the records up to there. f->at.step is where the
  * training begins. false after a message on stderr. */
 bool cli_folder_start(cli_folder *f, const cli *c, fp8c_context *ctx, fp8c_program *program,
-                      const cli_data *data, cli_folder_each each, void *user);
+                      const f8_data *data, cli_folder_each each, void *user);
 /* Writes a record. Takes over the reference. After a failure, which is said on stderr once, false.
  */
 bool cli_folder_record(cli_folder *f, json_t *record);

@@ -47,18 +47,18 @@ bool cli_observe(cli_weights *w, fp8c_context *ctx, const fp8c_module *module,
 typedef struct source {
     const cli *c;
     const fp8c_module *module;
-    cli_data *data;
+    f8_data *data;
 } source;
 
 static bool fill_from_data(void *user, fp8c_program *observer, int eval, int64_t index)
 {
     const source *s = user;
-    return cli_data_fit(s->data, s->c, s->module, observer, eval) &&
+    return cli_data_fit(s->data, s->module, observer, eval) &&
            cli_data_fill(s->data, observer, eval, s->c->seed, (uint64_t)index);
 }
 
 bool cli_observe_data(cli_weights *w, fp8c_context *ctx, const fp8c_module *module,
-                      const fp8c_compile_options *options, fp8c_program *program, cli_data *data)
+                      const fp8c_compile_options *options, fp8c_program *program, f8_data *data)
 {
     source s = {w->c, module, data};
     const int64_t batches = w->c->calibrate ? w->c->calibrate : DEFAULT_BATCHES;

@@ -3,7 +3,7 @@
 #define F8_CMD_OBSERVE_H
 
 #include "frontend/cli/cmd_checkpoint.h"
-#include "frontend/cli/cmd_data.h"
+#include "frontend/cli/data.h"
 
 /* Fills the inputs of function `eval` of the program that observes with batch `index`. false after
  * a message on stderr. */
@@ -16,7 +16,7 @@ bool cli_observe(cli_weights *w, fp8c_context *ctx, const fp8c_module *module,
                  cli_fill fill, void *user);
 /* The same with --calibrate batches of the training data. */
 bool cli_observe_data(cli_weights *w, fp8c_context *ctx, const fp8c_module *module,
-                      const fp8c_compile_options *options, fp8c_program *program, cli_data *data);
+                      const fp8c_compile_options *options, fp8c_program *program, f8_data *data);
 /* Prints that scales were calibrated on so many batches of `what`; nothing if there were none. */
 void cli_print_calibrated(const char *recipe, int64_t batches, const char *what);
 

@@ -301,14 +301,9 @@ bool cli_ranks_agree(cli_ranks *r, const char *what, const char *text)
 
 /* ---- batches ---- */
 
-cli_share cli_share_of(const cli *c, int64_t B)
+f8_share cli_share_of(const cli *c, int64_t B)
 {
     const uint64_t ranks = c->ranks ? (uint64_t)c->ranks->comm.ranks : 1,
                    rank = c->ranks ? (uint64_t)c->ranks->comm.rank : 0;
-    return (cli_share){ranks * (uint64_t)B, rank * (uint64_t)B};
-}
-
-uint64_t cli_share_place(const cli_share *s, uint64_t batch, int64_t row)
-{
-    return batch * s->rows + s->first + (uint64_t)row;
+    return (f8_share){ranks * (uint64_t)B, rank * (uint64_t)B};
 }

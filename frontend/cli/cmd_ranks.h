@@ -4,6 +4,7 @@
 
 #include "frontend/cli/cmd_joining.h"
 #include "frontend/cli/cmd_peers.h"
+#include "frontend/train/data/share.h"
 
 typedef struct cli_ranks {
     fp8c_context *ctx;
@@ -53,14 +54,7 @@ bool cli_ranks_check(const cli *c, int64_t step, bool saved);
  * NULL: true. */
 bool cli_ranks_agree(cli_ranks *r, const char *what, const char *text);
 
-/* Of the `rows` rows that a batch of all ranks has, this rank's begin at `first`. */
-typedef struct cli_share {
-    uint64_t rows, first;
-} cli_share;
-/* B: the rows that this rank has. */
-cli_share cli_share_of(const cli *c, int64_t B);
-/* The place of this rank's row `row` of batch `batch` in the sequence of all rows of all batches.
- */
-uint64_t cli_share_place(const cli_share *s, uint64_t batch, int64_t row);
+/* This rank's share of a batch of which it has B rows. */
+f8_share cli_share_of(const cli *c, int64_t B);
 
 #endif

@@ -58,8 +58,7 @@ bool cli_replay_open(cli_replay *r, const cli_replay_as *as)
     bool ok = add_rule(r->ctx, r->module, r->rule);
     if (ok && fp8c_compile(r->module, &options, &r->program) != FP8C_OK)
         ok = cli_fail(r->ctx) == CLI_DONE;
-    ok = ok && find_functions(r) &&
-         cli_data_fit(r->data, r->c, r->module, r->program, r->micro_step);
+    ok = ok && find_functions(r) && cli_data_fit(r->data, r->module, r->program, r->micro_step);
     if (ok) {
         f8_run_lend_folder(&r->folder->run, r->program);
         cli_stats_begin(&r->watched, r->c, r->program, r->micro_step);

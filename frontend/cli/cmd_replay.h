@@ -9,7 +9,7 @@ typedef struct cli_replay cli_replay;
 struct cli_replay {
     const cli *c;
     cli_folder *folder;
-    cli_data *data;
+    f8_data *data;
     fp8c_context *ctx;
     fp8c_module *module;
     fp8c_program *program; /* NULL: none is open */

@@ -6,7 +6,7 @@
 
 #include "frontend/cli/cmd_calibrate.h"
 #include "frontend/cli/cmd_observe.h"
-#include "frontend/cli/cmd_tensor_file.h"
+#include "frontend/checkpoint/tensor_file.h"
 #include "ir/base/clock.h"
 
 typedef struct run {
@@ -21,8 +21,8 @@ typedef struct run {
     const char *name[CLI_MAX_TEXTS]; /* the functions, in the order in which they run */
     int function[CLI_MAX_TEXTS];
     size_t n;
-    cli_tensor_file input[CLI_MAX_TEXTS];
-    cli_tensor_output output[CLI_MAX_TEXTS];
+    f8_tensor_file input[CLI_MAX_TEXTS];
+    f8_tensor_output output[CLI_MAX_TEXTS];
     double *seconds; /* of each repetition */
 } run;
 
@@ -52,7 +52,7 @@ static int read_options(run *r)
 {
     const cli *c = r->c;
     for (size_t i = 0; i < c->inputs.n; i++) {
-        if (!cli_tensor_file_parse(c->inputs.text[i], &r->input[i]))
+        if (!f8_tensor_file_parse(c->inputs.text[i], &r->input[i]))
             return usage("--input '%s' is not NAME=FILE.npy or NAME=FILE.safetensors[:TENSOR]",
                          c->inputs.text[i]);
         for (size_t k = 0; k < i; k++)
@@ -60,7 +60,7 @@ static int read_options(run *r)
                 return usage("--input '%s' is given twice", r->input[i].name);
     }
     for (size_t i = 0; i < c->outputs.n; i++)
-        if (!cli_tensor_file_parse(c->outputs.text[i], &r->output[i].file))
+        if (!f8_tensor_file_parse(c->outputs.text[i], &r->output[i].file))
             return usage("--output '%s' is not NAME=FILE.npy or NAME=FILE.safetensors[:TENSOR]",
                          c->outputs.text[i]);
     if (!c->weights.n && (c->ignore.n || c->map.n || c->allow_missing.n))
@@ -129,7 +129,7 @@ static bool find_functions(run *r)
 
 /* ---- inputs and outputs ---- */
 
-static const cli_tensor_file *given(const run *r, const char *name)
+static const f8_tensor_file *given(const run *r, const char *name)
 {
     for (size_t i = 0; i < r->c->inputs.n; i++)
         if (!strcmp(r->input[i].name, name))
@@ -191,11 +191,11 @@ static bool fit_shapes(const run *r, size_t at, shape *shapes, const fp8c_tensor
          i++) {
         if (port.variable >= 0)
             continue;
-        const cli_tensor_file *file = given(r, port.name);
+        const f8_tensor_file *file = given(r, port.name);
         shape *s = &shapes[n];
         views[n++] = file ? &s->view : NULL;
         s->view.shape = s->dim;
-        if (file && cli_tensor_file_shape(file, s->dim, &s->view.ndim, &diag) != F8_OK) {
+        if (file && f8_tensor_file_shape(file, s->dim, &s->view.ndim, &diag) != F8_OK) {
             fprintf(stderr, "fp8c run: --input %s: ", port.name);
             return cli_file_fail(&diag);
         }
@@ -266,7 +266,7 @@ static bool find_outputs(run *r)
 {
     f8_diag diag = {0};
     for (size_t k = 0; k < r->c->outputs.n; k++) {
-        cli_tensor_output *o = &r->output[k];
+        f8_tensor_output *o = &r->output[k];
         fp8c_port port;
         for (size_t f = r->n; f-- > 0 && !o->bytes;) {
             const int i = find_port(r, f, FP8C_OUTPUT, o->file.name, &port);
@@ -279,7 +279,7 @@ static bool find_outputs(run *r)
             return fail(r, "--output %s: none of the functions has an output of this name",
                         o->file.name);
     }
-    if (cli_tensor_files_writable(cli_temporaries(), r->output, r->c->outputs.n, &diag) != F8_OK)
+    if (f8_tensor_files_writable(cli_temporaries(), r->output, r->c->outputs.n, &diag) != F8_OK)
         return cli_file_fail(&diag);
     return !r->c->save || f8_file_writable(cli_temporaries(), r->c->save, &diag) == F8_OK ||
            cli_file_fail(&diag);
@@ -293,9 +293,9 @@ static bool read_inputs(const run *r)
         for (size_t f = 0; f < r->n; f++) {
             const int i = find_port(r, f, FP8C_INPUT, r->input[k].name, &port);
             if (i >= 0 &&
-                cli_tensor_file_read(&r->input[k], &port.type,
-                                     fp8c_program_buffer(r->program, r->function[f], FP8C_INPUT, i),
-                                     &diag) != F8_OK) {
+                f8_tensor_file_read(&r->input[k], &port.type,
+                                    fp8c_program_buffer(r->program, r->function[f], FP8C_INPUT, i),
+                                    &diag) != F8_OK) {
                 fprintf(stderr, "fp8c run: --input %s: ", r->input[k].name);
                 return cli_file_fail(&diag);
             }
@@ -313,10 +313,10 @@ static bool fill_given(void *user, fp8c_program *observer, int eval, int64_t ind
     fp8c_port port;
     (void)index;
     for (int i = 0; fp8c_program_port(observer, eval, FP8C_INPUT, i, &port) == FP8C_OK; i++) {
-        const cli_tensor_file *file = port.variable < 0 ? given(r, port.name) : NULL;
-        if (file && cli_tensor_file_read(file, &port.type,
-                                         fp8c_program_buffer(observer, eval, FP8C_INPUT, i),
-                                         &diag) != F8_OK)
+        const f8_tensor_file *file = port.variable < 0 ? given(r, port.name) : NULL;
+        if (file &&
+            f8_tensor_file_read(file, &port.type,
+                                fp8c_program_buffer(observer, eval, FP8C_INPUT, i), &diag) != F8_OK)
             return cli_file_fail(&diag);
     }
     return true;
@@ -463,7 +463,7 @@ static void report(run *r)
 static bool finish(run *r)
 {
     f8_diag diag = {0};
-    if (cli_tensor_files_write(cli_temporaries(), r->output, r->c->outputs.n, &diag) != F8_OK)
+    if (f8_tensor_files_write(cli_temporaries(), r->output, r->c->outputs.n, &diag) != F8_OK)
         return cli_file_fail(&diag);
     if (r->c->save && fp8c_program_save(r->program, r->c->save) != FP8C_OK)
         return cli_fail(r->ctx) == CLI_DONE;
@@ -498,8 +498,8 @@ int cmd_run(const cli *given_options)
         code = ok ? CLI_DONE : CLI_FAILED;
     }
     for (size_t i = 0; i < CLI_MAX_TEXTS; i++) {
-        cli_tensor_file_free(&r.input[i]);
-        cli_tensor_file_free(&r.output[i].file);
+        f8_tensor_file_free(&r.input[i]);
+        f8_tensor_file_free(&r.output[i].file);
     }
     free(r.seconds);
     cli_stored_free(&r.stored);

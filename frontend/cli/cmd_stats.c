@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "frontend/cli/cmd_tensor_file.h"
+#include "frontend/checkpoint/tensor_file.h"
 
 /* ---- which steps ---- */
 
@@ -96,7 +96,7 @@ static bool record_figures(const cli_stats *w, int function, const char *recipe,
 /* ---- dumps ---- */
 
 /* The results that micro_step does not have, as tensors of one file. Returns how many. */
-static size_t dumped(const cli_stats *w, char *path, cli_tensor_output *to)
+static size_t dumped(const cli_stats *w, char *path, f8_tensor_output *to)
 {
     fp8c_port port;
     size_t n = 0;
@@ -105,7 +105,7 @@ static size_t dumped(const cli_stats *w, char *path, cli_tensor_output *to)
             fp8c_program_find_port(w->program, w->step, FP8C_OUTPUT, port.name) >= 0)
             continue;
         if (to)
-            to[n] = (cli_tensor_output){
+            to[n] = (f8_tensor_output){
                 .file = {.name = (char *)port.name, .path = path, .tensor = port.name},
                 .type = port.type,
                 .bytes = fp8c_program_buffer(w->program, w->dump, FP8C_OUTPUT, i)};
@@ -121,14 +121,14 @@ static bool dump(const cli_stats *w, int64_t step, cli_folder *folder)
     snprintf(name, sizeof name, "dump-%" PRId64 ".safetensors", step);
     snprintf(path, sizeof path, "%s", f8_run_path(&folder->run, name));
     const size_t n = dumped(w, path, NULL);
-    cli_tensor_output *output = calloc(n + 1, sizeof *output);
+    f8_tensor_output *output = calloc(n + 1, sizeof *output);
     if (!output) {
         fprintf(stderr, "%s: error: out of memory\n", path);
         return false;
     }
     dumped(w, path, output);
-    const bool ok = cli_tensor_files_write(cli_temporaries(), output, n, &diag) == F8_OK ||
-                    cli_file_fail(&diag);
+    const bool ok =
+        f8_tensor_files_write(cli_temporaries(), output, n, &diag) == F8_OK || cli_file_fail(&diag);
     free(output);
     return ok;
 }

@@ -110,7 +110,7 @@ static bool settle(fp8c_context *ctx, fp8c_module *module, cli_folder *folder,
 
 /* Trains under one recipe with every seed. out: a result for each seed. *at becomes the last of
  * them that ran. save: where to write the checkpoint of the first seed, or NULL. */
-static int train_recipe(const cli *c, fp8c_context *ctx, fp8c_module *module, cli_data *data,
+static int train_recipe(const cli *c, fp8c_context *ctx, fp8c_module *module, f8_data *data,
                         cli_json *json, cli_folder *folder, const char *save, const char *recipe,
                         cli_train_result *out, const cli_train_result **at)
 {
@@ -138,7 +138,7 @@ static int train_recipe(const cli *c, fp8c_context *ctx, fp8c_module *module, cl
         return cli_fail(ctx);
     bool ok = cli_train_find_functions(&r);
     cli_stats_begin(&r.watched, c, r.program, r.step);
-    ok = ok && cli_data_fit(data, c, module, r.program, r.step) && cli_data_agreed(data, c);
+    ok = ok && cli_data_fit(data, module, r.program, r.step) && cli_data_agreed(data, c);
     for (int64_t i = 0; i < c->seeds && ok && !cli_ranks_stop(c->ranks); i++) {
         out[i].recipe = recipe;
         out[i].seed = c->seed + (uint64_t)i;
@@ -174,7 +174,7 @@ static int train_all(const cli *c, fp8c_context *ctx, fp8c_module *module, cli_f
                      cli_train_result *results)
 {
     cli_json json = {0};
-    cli_data data = {0};
+    f8_data data = {0};
     const cli_train_result *at = NULL;
     say_stopped(c, results, NULL);
     /* Everything that can be checked is checked before the first run. */
@@ -199,7 +199,7 @@ static int train_all(const cli *c, fp8c_context *ctx, fp8c_module *module, cli_f
                results->done, c->steps, results->recipe, folder->path);
     else if (!quiet)
         cli_train_print(c, results, cli_train_tail(c), &data);
-    cli_data_close(&data);
+    f8_data_close(&data);
     return code;
 }
 

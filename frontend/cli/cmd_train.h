@@ -2,7 +2,7 @@
 #ifndef F8_CMD_TRAIN_H
 #define F8_CMD_TRAIN_H
 
-#include "frontend/cli/cmd_data.h"
+#include "frontend/cli/data.h"
 
 /* A run: one recipe with one seed. */
 typedef struct cli_train_result {
@@ -39,6 +39,6 @@ void cli_train_progress(const cli_train_now *now);
 void cli_train_record_spread(const cli *c, const cli_train_result *results, cli_json *json);
 /* Prints the table and what stands below it. tail: the steps whose mean is the final loss. */
 void cli_train_print(const cli *c, const cli_train_result *results, int64_t tail,
-                     const cli_data *data);
+                     const f8_data *data);
 
 #endif

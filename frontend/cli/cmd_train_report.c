@@ -120,12 +120,12 @@ void cli_train_record_spread(const cli *c, const cli_train_result *results, cli_
 
 /* ---- the table ---- */
 
-static void print_head(const cli *c, const cli_data *data, int width)
+static void print_head(const cli *c, const f8_data *data, int width)
 {
     char rate[16];
     const bool several = c->seeds > 1;
     const char *spread = several ? "   spread" : "";
-    snprintf(rate, sizeof rate, "%s/s", cli_data_items_name(data));
+    snprintf(rate, sizeof rate, "%s/s", f8_data_items_name(data));
     printf("%-*s %11s%s %11s%s %10s%s%s %10s %12s %9s  %s\n", width, "recipe", "final loss", spread,
            "held out", spread, "gap", spread, several ? "  " : "", rate, "peak memory", "compile",
            "FP8 GEMMs a step (planned)");
@@ -189,7 +189,7 @@ static void print_remat(const cli_train_result *r)
 }
 
 void cli_train_print(const cli *c, const cli_train_result *results, int64_t tail,
-                     const cli_data *data)
+                     const f8_data *data)
 {
     const int width = cli_recipe_width(c, 10);
     bool inside = false;
@@ -211,6 +211,5 @@ void cli_train_print(const cli *c, const cli_train_result *results, int64_t tail
     char compared[80], of[60] = "that of the last step";
     if (tail > 1)
         snprintf(of, sizeof of, "the mean of the last %" PRId64 " steps", tail);
-    printf("%s; final loss is %s%s\n", cli_data_losses(data), of,
-           cli_data_compared(data, compared));
+    printf("%s; final loss is %s%s\n", f8_data_losses(data), of, f8_data_compared(data, compared));
 }

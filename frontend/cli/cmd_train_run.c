@@ -46,8 +46,8 @@ static void progress(const cli_train_run *r, int64_t step, const step_facts *f, 
                          .last = step == r->end,
                          .loss = f->loss,
                          .lr = f->lr,
-                         .rate = (double)(n * r->accumulate * cli_data_items(r->data)) / seconds,
-                         .items = cli_data_items_name(r->data),
+                         .rate = (double)(n * r->accumulate * f8_data_items(r->data)) / seconds,
+                         .items = f8_data_items_name(r->data),
                          .seconds_left = seconds / (double)n * (double)(r->end - step),
                          .bytes = info.peak_bytes});
 }
@@ -169,7 +169,7 @@ static void summary(cli_train_run *r)
                            *o->device.name ? o->device.name : NULL, "steps",
                            (json_int_t)r->c->steps, "final_loss", cli_json_number(o->final_loss),
                            "heldout_loss", cli_json_number(o->heldout_loss), "unigram_entropy",
-                           cli_json_number(cli_data_unigram(r->data)), "compile_seconds",
+                           cli_json_number(f8_data_unigram(r->data)), "compile_seconds",
                            o->info.compile_seconds, "peak_bytes", (json_int_t)o->info.peak_bytes,
                            "planned_peak_bytes", (json_int_t)o->info.planned_bytes, "arena_bytes",
                            (json_int_t)o->info.arena_bytes, "activation_bytes",
@@ -231,7 +231,7 @@ static fp8c_status evaluate(cli_train_run *r, int64_t step)
     cli_train_result *o = r->out;
     int64_t batches = 0;
     const fp8c_status status =
-        cli_held_out(r->data, r->program, r->eval, &o->heldout_loss, &batches);
+        cli_data_held_out(r->data, r->program, r->eval, &o->heldout_loss, &batches);
     count(r, r->eval, batches);
     if (status != FP8C_OK || !r->c->eval_every || step % r->c->eval_every)
         return status;
@@ -311,7 +311,7 @@ static fp8c_status check_ranks(const cli_train_run *r)
 
 fp8c_status cli_train_steps(cli_train_run *r)
 {
-    const int64_t items = r->accumulate * cli_data_items(r->data);
+    const int64_t items = r->accumulate * f8_data_items(r->data);
     const int64_t tail = cli_train_tail(r->c);
     double last = 0, beside;
     cli_hold(r->c->save || r->folder->path

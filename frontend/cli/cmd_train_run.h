@@ -14,7 +14,7 @@ typedef struct cli_train_run {
     const cli *c;
     fp8c_context *ctx;
     fp8c_program *program;
-    cli_data *data;
+    f8_data *data;
     cli_json *json;
     cli_folder *folder;
     int64_t begin, end; /* the steps [begin, end) are trained; others were, or are left */

@@ -72,7 +72,7 @@ static void end(cli_triage *t)
     for (int64_t s = 0; s < t->n_steps; s++)
         json_decref(t->step[s].fingerprint);
     free(t->step);
-    cli_data_close(&t->data);
+    f8_data_close(&t->data);
     cli_folder_close(&t->folder);
 }
 

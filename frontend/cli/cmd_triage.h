@@ -32,7 +32,7 @@ typedef struct cli_triage_alarm {
 typedef struct cli_triage {
     const cli *c;
     cli_folder folder;
-    cli_data data;
+    f8_data data;
     cli_json json;
     cli_triage_step *step; /* by step, from 1 */
     int64_t n_steps;

@@ -95,7 +95,7 @@ static int by_size(const void *a, const void *b)
 /* The file of an input: its name without folders. "": a text's. */
 static const char *file_of(const cli_triage *t, const char *input)
 {
-    const cli_row_files *f = &t->data.rows.data;
+    const f8_row_files *f = &t->data.rows.data;
     for (size_t i = 0; t->data.by_rows && i < f->n; i++)
         if (!input || !strcmp(f->file[i].name, input)) {
             const char *slash = strrchr(f->file[i].path, '/');
@@ -109,7 +109,7 @@ void cli_triage_note_row(cli_triage *t, uint64_t batch, int64_t row)
     f8_triage_row *to = &t->found.row;
     to->known = true;
     to->row = row;
-    to->place = (int64_t)cli_data_place(&t->data, t->c->seed, batch, row);
+    to->place = (int64_t)f8_data_place(&t->data, t->c->seed, batch, row);
     to->rank = t->c->ranks ? t->c->ranks->comm.rank : -1;
     cli_triage_copy_text(to->file, sizeof to->file, file_of(t, *to->input ? to->input : NULL));
 }

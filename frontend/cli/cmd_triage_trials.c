@@ -112,7 +112,7 @@ static bool is_left_out(left_out *l, const cli_replay *r, int function, int64_t 
                         uint64_t batch, int64_t row)
 {
     const int64_t bad = l->t->found.step;
-    const int64_t at = ((int64_t)batch - (bad - 1) * r->accumulate) * cli_data_rows(r->data) + row;
+    const int64_t at = ((int64_t)batch - (bad - 1) * r->accumulate) * f8_data_rows(r->data) + row;
     if (l->by_size)
         return step >= bad && cli_triage_stands_out(l->t, r, function, row);
     return step == bad && at >= l->first && at < l->first + l->n;
@@ -124,12 +124,12 @@ enum { MOST_TRIES = 64 }; /* rows that are tried in the place of one that is lef
 static bool leave_out(cli_replay *r, int function, int64_t step, uint64_t batch, void *user)
 {
     left_out *l = user;
-    for (int64_t row = 0; row < cli_data_rows(r->data); row++) {
+    for (int64_t row = 0; row < f8_data_rows(r->data); row++) {
         uint64_t from = batch + CLI_TRIAGE_FAR;
         bool out = is_left_out(l, r, function, step, batch, row);
         l->found += out && step == l->t->found.step;
         for (int i = 0; out && i < MOST_TRIES; i++, from++) {
-            const uint64_t place = cli_data_place(r->data, r->c->seed, from, row);
+            const uint64_t place = f8_data_place(r->data, r->c->seed, from, row);
             if (!cli_data_put(r->data, r->program, function, place, row))
                 return false;
             out = l->by_size && cli_triage_stands_out(l->t, r, function, row);
@@ -160,7 +160,7 @@ static bool try_row(cli_triage *t, cli_replay *r, bool *healed)
  * later step is looked at, as the row may come again; so the step must be bad by itself. */
 static bool halve_rows(cli_triage *t, cli_replay *r)
 {
-    const int64_t B = cli_data_rows(r->data);
+    const int64_t B = f8_data_rows(r->data);
     left_out without = {.t = t};
     f8_triage_trial trial = {.what = F8_TRIAGE_ROW};
     r->alter = leave_out;

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "frontend/cli/cmd.h"
-#include "frontend/cli/cmd_tensor_file.h"
+#include "frontend/checkpoint/tensor_file.h"
 
 /* ---- values of options: false if the text is not such a value ---- */
 
@@ -47,9 +47,9 @@ static bool set_TEXTS(cli_TEXTS *to, const char *text)
 
 static bool set_TENSORS(cli_TENSORS *to, const char *text)
 {
-    cli_tensor_file f;
-    const bool ok = cli_tensor_file_parse(text, &f);
-    cli_tensor_file_free(&f);
+    f8_tensor_file f;
+    const bool ok = f8_tensor_file_parse(text, &f);
+    f8_tensor_file_free(&f);
     return ok && set_TEXTS(to, text);
 }
 

@@ -1,4 +1,4 @@
-/* A burn: the calls of fp8c.h, and the rounds. See burn.h. */
+/* A burn: the calls of fp8c_diagnose.h, and the rounds. See burn.h. */
 #include "frontend/doctor/burn.h"
 
 #include <math.h>

@@ -1,4 +1,4 @@
-/* doctor: the calls of fp8c.h, and running a test. */
+/* doctor: the calls of fp8c_diagnose.h, and running a test. */
 #include "frontend/doctor/doctor.h"
 
 #include <jansson.h>

@@ -1,4 +1,5 @@
-/* Watching a device's health: the calls of fp8c.h, and the thread that waits for a GPU's XIDs. */
+/* Watching a device's health: the calls of fp8c_diagnose.h, and the thread that waits for a GPU's
+ * XIDs. */
 #include <inttypes.h>
 #include <math.h>
 #include <pthread.h>

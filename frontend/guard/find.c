@@ -1,5 +1,5 @@
-/* The first tensor that is not finite: fp8c_program_find_nonfinite, see fp8c.h. It reads everything
- * once, and is for a step that has gone wrong. */
+/* The first tensor that is not finite: fp8c_program_find_nonfinite, see fp8c_diagnose.h. It reads
+ * everything once, and is for a step that has gone wrong. */
 #include <float.h>
 #include <math.h>
 #include <string.h>

@@ -1,5 +1,5 @@
-/* Guards: fp8c_guard_*, see fp8c.h. What is looked at, and how an alarm is put. The rules are in
- * judge.c. */
+/* Guards: fp8c_guard_*, see fp8c_diagnose.h. What is looked at, and how an alarm is put. The rules
+ * are in judge.c. */
 #include <float.h>
 #include <inttypes.h>
 #include <math.h>

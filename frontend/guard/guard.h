@@ -1,10 +1,11 @@
-/* What the command and a replay ask of a guard beyond fp8c.h. Internal to frontend/. */
+/* What the command and a replay ask of a guard beyond fp8c_diagnose.h. Internal to frontend/. */
 #ifndef F8_GUARD_H
 #define F8_GUARD_H
 
 #include <stdbool.h>
 
 #include "frontend/fp8c.h"
+#include "frontend/fp8c_diagnose.h"
 
 /* Whether alarms of that kind, by its name, say that a step is bad. Those of `range` only say that
  * codes are wasted. */

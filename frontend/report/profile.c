@@ -1,4 +1,6 @@
 /* Records of the time that steps took: see report.h. */
+#include "frontend/fp8c_diagnose.h"
+#include "frontend/fp8c_ranks.h"
 #include "frontend/report/report.h"
 
 json_t *f8_report_profile(const fp8c_program *program, int function, int index, double runs)

@@ -1,4 +1,4 @@
-/* Rows of the tuning database, to files and from files: see fp8c.h. */
+/* Rows of the tuning database, to files and from files: see fp8c_tune.h. */
 #include <string.h>
 
 #include "frontend/tuned.h"

@@ -1,4 +1,4 @@
-/* Tuning: see fp8c.h and tune.h. */
+/* Tuning: see fp8c_tune.h and tune.h. */
 #include "frontend/tune/tune.h"
 
 #include <ctype.h>

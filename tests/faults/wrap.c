@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "frontend/fp8c_diagnose.h"
 #include "runtime/cpu/exec_internal.h"
 #include "tests/faults/choose.h"
 #include "tests/faults/damage.h"

@@ -1,6 +1,8 @@
 /* Dims that are bounds. For each value, in any order, a program with a bound gives the bits of a
  * program compiled for that value alone. Its variables and memory are those of the bound. Values
  * can follow from the shapes of inputs. Wrong values are refused. */
+#include "frontend/fp8c_diagnose.h"
+#include "frontend/fp8c_tune.h"
 #include "tests/shared/api/bounds.h"
 #include "tests/shared/api/bounds_case.h"
 #include "tests/shared/suite.h"

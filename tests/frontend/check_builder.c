@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stddef.h>
 
+#include "frontend/fp8c_diagnose.h"
 #include "tests/shared/api/api.h"
 #include "tests/shared/suite.h"
 

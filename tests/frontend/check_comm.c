@@ -2,6 +2,8 @@
  * error that says what. And exchanges that fail in the middle of a run. */
 #include <unistd.h>
 
+#include "frontend/fp8c_ranks.h"
+#include "frontend/fp8c_tune.h"
 #include "tests/shared/api/api.h"
 #include "tests/shared/suite.h"
 

@@ -1,5 +1,6 @@
 /* Memory and streams of the caller on a GPU: variables and ports in its device memory, and a stream
  * that is changed between runs. On the emulator, or with FP8C_TEST_GPU on this machine's GPU. */
+#include "frontend/fp8c_diagnose.h"
 #include "tests/shared/api/bounds_case.h"
 #include "tests/shared/api/caller_memory.h"
 #include "tests/shared/cuda/embedder.h"

@@ -1,5 +1,6 @@
 /* Statistics and dumps on a CUDA target: the interpreter's bits. On the emulator, or with
  * FP8C_TEST_GPU on this machine's GPU. */
+#include "frontend/fp8c_diagnose.h"
 #include "tests/shared/api/first_case.h"
 #include "tests/shared/api/statistics_case.h"
 #include "tests/shared/cuda/gpu.h"

@@ -1,5 +1,7 @@
 /* Variables and ports that have no memory of ours: option `external`. check_cuda_memory has the
  * same on a GPU. */
+#include "frontend/fp8c_diagnose.h"
+#include "frontend/fp8c_tune.h"
 #include "tests/shared/api/api_run.h"
 #include "tests/shared/api/bounds_case.h"
 #include "tests/shared/api/caller_memory.h"

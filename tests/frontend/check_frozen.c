@@ -1,5 +1,6 @@
 /* Parameters that the option `frozen` names: backward has no gradient of them and runs no GEMM for
  * one, and everything else keeps its bits. */
+#include "frontend/fp8c_diagnose.h"
 #include "tests/shared/api/pair_case.h"
 #include "tests/shared/suite.h"
 

@@ -1,6 +1,7 @@
 /* Inputs that are kept: the copies are what the last runs were given, and a run on them again gives
  * the same bits, on a CPU and on the reference target.
  * check_cuda_memory has those of a GPU. */
+#include "frontend/fp8c_diagnose.h"
 #include "tests/shared/api/api_run.h"
 #include "tests/shared/suite.h"
 

@@ -3,6 +3,8 @@
  * freed, once. */
 #include <unistd.h>
 
+#include "frontend/fp8c_diagnose.h"
+#include "frontend/fp8c_tune.h"
 #include "tests/shared/api/api.h"
 #include "tests/shared/suite.h"
 

@@ -3,6 +3,7 @@
  */
 #include <unistd.h>
 
+#include "frontend/fp8c_ranks.h"
 #include "tests/shared/api/api.h"
 #include "tests/shared/api/rank_gpu.h"
 #include "tests/shared/api/rank_threads.h"

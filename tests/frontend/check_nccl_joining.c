@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "frontend/fp8c_ranks.h"
 #include "ir/base/clock.h"
 #include "tests/shared/api/api.h"
 #include "tests/shared/api/rank_gpu.h"

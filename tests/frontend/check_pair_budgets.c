@@ -1,5 +1,6 @@
 /* What forward saves for backward: under budgets and name patterns, of states, of attention, of
  * logits. Whatever is saved, results and gradients have the same bits. */
+#include "frontend/fp8c_diagnose.h"
 #include "tests/shared/api/pair_layer.h"
 #include "tests/shared/suite.h"
 

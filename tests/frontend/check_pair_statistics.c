@@ -1,6 +1,7 @@
 /* Statistics of a pair: a forward and a backward that watch give the same bits as plain ones, and
  * their figures are those of micro_step.stats. On the CPU, the reference target, and CUDA (the
  * emulator, or a GPU with FP8C_TEST_GPU). */
+#include "frontend/fp8c_diagnose.h"
 #include "tests/shared/api/pair_case.h"
 #include "tests/shared/cuda/gpu.h"
 #include "tests/shared/suite.h"

@@ -1,5 +1,6 @@
 /* fp8c_program_check_ranks: a bit that differs in what all ranks have is found, with the rank whose
  * it is. Ranks are threads which exchange bytes through the API's callbacks. */
+#include "frontend/fp8c_ranks.h"
 #include "tests/shared/api/rank_threads.h"
 
 #include <stdio.h>

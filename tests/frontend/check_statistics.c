@@ -2,6 +2,7 @@
  * bits on every target, and they are what plain loops over the dumped values give. */
 #include <float.h>
 
+#include "frontend/fp8c_diagnose.h"
 #include "tests/shared/api/api_run.h"
 #include "tests/shared/api/statistics_case.h"
 #include "tests/shared/suite.h"

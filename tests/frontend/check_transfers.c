@@ -4,6 +4,8 @@
 #include <jansson.h>
 #include <time.h>
 
+#include "frontend/fp8c_diagnose.h"
+#include "frontend/fp8c_ranks.h"
 #include "frontend/program.h"
 #include "frontend/report/report.h"
 #include "ir/base/clock.h"

@@ -3,6 +3,8 @@
  * in no others. */
 #include <math.h>
 
+#include "frontend/fp8c_diagnose.h"
+#include "frontend/fp8c_ranks.h"
 #include "tests/faults/fault.h"
 #include "tests/shared/api/api.h"
 #include "tests/shared/api/rank_case.h"

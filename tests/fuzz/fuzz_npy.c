@@ -9,7 +9,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "frontend/cli/cmd_npy.h"
+#include "frontend/checkpoint/npy.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -23,19 +23,19 @@ static void require(bool ok, const char *what, const char *message)
 
 static void try_bytes(const void *bytes, size_t n)
 {
-    cli_npy f;
+    f8_npy f;
     f8_diag diag = {0};
     const int fd = memfd_create("input", MFD_CLOEXEC);
     require(fd >= 0 && write(fd, bytes, n) == (ssize_t)n, "no file in memory", "");
-    if (cli_npy_open_fd(&f, "input", fd, &diag) != F8_OK) {
+    if (f8_npy_open_fd(&f, "input", fd, &diag) != F8_OK) {
         require(diag.status != F8_OK && diag.file && *diag.text, "a failure without a message",
                 diag.text);
         return;
     }
     uint8_t *elements = malloc(n + 1);
     require(f.data + f.tensor.bytes == n, "bytes that are no elements", f.descr);
-    require(cli_npy_read(&f, elements, &diag) == F8_OK, "can't be read", diag.text);
-    cli_npy_close(&f);
+    require(f8_npy_read(&f, elements, &diag) == F8_OK, "can't be read", diag.text);
+    f8_npy_close(&f);
     free(elements);
 }
 

@@ -2,6 +2,8 @@
  * declares the same parameters as f32 and has the same values. Nothing is rounded twice: results
  * and gradients of inputs equal the twin's bit for bit. The gradient of a parameter is that of the
  * twin, rounded once. */
+#include "frontend/fp8c_ranks.h"
+#include "frontend/fp8c_tune.h"
 #include "tests/shared/api/pair_layer.h"
 #include "tests/shared/cuda/gpu.h"
 #include "tests/shared/suite.h"

@@ -1,6 +1,7 @@
 /* Layers in the caller's loop: four blocks as four programs, whose caller passes values and
  * gradients from one to the next, equal the four as one program's pair, bit by bit. The caller's
  * optimizer is the same. */
+#include "frontend/fp8c_diagnose.h"
 #include "tests/shared/api/blocks_case.h"
 #include "tests/shared/suite.h"
 

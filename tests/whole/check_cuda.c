@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "frontend/fp8c_diagnose.h"
 #include "tests/shared/api/api_run.h"
 #include "tests/shared/cuda/gpu.h"
 #include "tests/shared/suite.h"

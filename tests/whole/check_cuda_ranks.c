@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "frontend/fp8c_ranks.h"
 #include "tests/shared/api/api_run.h"
 #include "tests/shared/api/rank_case.h"
 #include "tests/shared/api/rank_gpu.h"

@@ -2,6 +2,7 @@
  * every target and through every front door of the library and the command.
  * tests/torch/test_depth.py has the same through torch.compile. What a kernel, a phase or a launch
  * can hold shows only here. */
+#include "frontend/fp8c_diagnose.h"
 #include "tests/shared/api/bounds.h"
 #include "tests/shared/api/cli.h"
 #include "tests/shared/api/pair_case.h"

@@ -1,5 +1,6 @@
 /* Ranks that train together, as threads which exchange bytes through the API's callbacks: every
  * rank has the same bits, and the same bits at every run and at every budget. */
+#include "frontend/fp8c_ranks.h"
 #include "tests/shared/api/rank_threads.h"
 
 #include <math.h>

@@ -1,5 +1,7 @@
 /* The stages of ZeRO: what ranks share changes no bit of a training. Ranks are threads which
  * exchange bytes through the API's callbacks. */
+#include "frontend/fp8c_diagnose.h"
+#include "frontend/fp8c_ranks.h"
 #include "tests/shared/api/rank_threads.h"
 
 #include <math.h>

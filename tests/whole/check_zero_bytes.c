@@ -7,6 +7,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "frontend/fp8c_diagnose.h"
+#include "frontend/fp8c_ranks.h"
 #include "tests/shared/api/api_run.h"
 #include "tests/shared/api/rank_case.h"
 #include "tests/shared/suite.h"

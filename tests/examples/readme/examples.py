@@ -31,6 +31,7 @@ TOP = HERE.parents[2]
 COMMANDS = ("fp8c", "make", "gcc", "mpirun", "torchrun", "python3", "env/bin/pip")
 NUMBER = re.compile(r"\b[0-9a-f]{32}\b|[+-]?\d[\d.]*(e[+-]?\d+)?")
 WORD = re.compile(r"(\* )?\S+( \*(?!\S))?")  # with the star that marks a row or a figure, which moves, too
+STARRED = re.compile(r"\S \*(\s|$)")
 # What a message says that a machine lacks, and where it is had.
 LACKS = {"can't load NVRTC": "PyPI: nvidia-cuda-nvrtc", "can't load the CUDA driver": "an NVIDIA driver"}
 
@@ -128,7 +129,9 @@ def match(quoted: list[str], output: str, place: str) -> list[list[tuple[re.Matc
     said = [w for line in output.splitlines() for w in (word[0] for word in WORD.finditer(line))]
     made, at = [], 0
     for line in quoted:
-        if line.lstrip().startswith("..."):  # what follows is said of the lines that are left out
+        # What follows "..." is said of the lines that are left out. The legend of a star stands below a table
+        # only if a figure of it has one.
+        if line.lstrip().startswith("...") or (line.startswith("* ") and not STARRED.search(output)):
             made.append([])
             continue
         pairs: list[tuple[re.Match, str]] = []

@@ -4,7 +4,7 @@
 
 #include <unistd.h>
 
-#include "frontend/cli/cmd_npy.h"
+#include "frontend/checkpoint/npy.h"
 #include "tests/shared/api/api.h"
 #include "tests/shared/suite.h"
 
@@ -84,14 +84,14 @@ static void expected(float y[8], uint16_t z[8])
 
 static void has_array(const char *name, f8_st_dtype dtype, const void *bytes, size_t n)
 {
-    cli_npy f;
+    f8_npy f;
     f8_diag diag = {0};
     char value[256];
-    ck_assert_msg(cli_npy_open(&f, f8_cli_temp(name), &diag) == F8_OK, "%s", diag.text);
+    ck_assert_msg(f8_npy_open(&f, f8_cli_temp(name), &diag) == F8_OK, "%s", diag.text);
     ck_assert(f.tensor.dtype == dtype && f.tensor.bytes == n &&
-              cli_npy_read(&f, value, NULL) == F8_OK);
+              f8_npy_read(&f, value, NULL) == F8_OK);
     ck_assert(!memcmp(value, bytes, n));
-    cli_npy_close(&f);
+    f8_npy_close(&f);
 }
 
 START_TEST(a_text)
@@ -179,15 +179,15 @@ START_TEST(without_a_loss)
     const files *f = write_files();
     char module[4500], package[4500];
     float y[8];
-    cli_npy of_text;
+    f8_npy of_text;
     f8_diag diag = {0};
     snprintf(module, sizeof module, "%s",
              f8_cli_write("lossless.f8", lossless, sizeof lossless - 1));
     snprintf(package, sizeof package, "%s", f8_cli_temp("lossless.f8x"));
     f8_cli_ok(F8_CLI("run", module, "--input", f->x, "--output", f->y));
-    ck_assert(cli_npy_open(&of_text, f8_cli_temp("y.npy"), &diag) == F8_OK &&
-              of_text.tensor.bytes == sizeof y && cli_npy_read(&of_text, y, NULL) == F8_OK);
-    cli_npy_close(&of_text);
+    ck_assert(f8_npy_open(&of_text, f8_cli_temp("y.npy"), &diag) == F8_OK &&
+              of_text.tensor.bytes == sizeof y && f8_npy_read(&of_text, y, NULL) == F8_OK);
+    f8_npy_close(&of_text);
     ck_assert(!unlink(f8_cli_temp("y.npy")));
     f8_cli_fails(F8_CLI("run", module, "--input", f->x, "--function", "micro_step"), 1, no_loss);
     f8_cli_fails(F8_CLI("compile", module, "-o", package), 1, no_loss);

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "frontend/fp8c.h"
+#include "frontend/fp8c_diagnose.h"
 #include "tests/shared/api/cli.h"
 #include "tests/shared/cuda/gpu.h"
 #include "tests/shared/stub_library.h"

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "frontend/fp8c.h"
+#include "frontend/fp8c_diagnose.h"
 #include "tests/shared/stub_library.h"
 #include "tests/shared/suite.h"
 

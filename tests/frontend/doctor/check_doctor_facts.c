@@ -5,6 +5,8 @@
 #include <string.h>
 
 #include "frontend/fp8c.h"
+#include "frontend/fp8c_diagnose.h"
+#include "frontend/fp8c_tune.h"
 #include "runtime/probe/component.h"
 #include "runtime/tune/tuning.h"
 #include "tests/shared/stub_library.h"

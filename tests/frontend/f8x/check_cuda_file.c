@@ -1,6 +1,7 @@
 /* .f8x files for GPUs. What was compiled for an architecture, without a device, runs on a device of
  * it with the bits of a program compiled there, and is refused on another. On the emulator, or with
  * FP8C_TEST_GPU on a GPU. */
+#include "frontend/fp8c_diagnose.h"
 #include "tests/shared/api/api.h"
 #include "tests/shared/api/cli.h"
 #include "tests/shared/cuda/gpu.h"

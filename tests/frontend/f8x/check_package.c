@@ -3,6 +3,7 @@
  * check_package_damage.c tests damaged files. */
 #include <unistd.h>
 
+#include "frontend/fp8c_diagnose.h"
 #include "frontend/program.h"
 #include "tests/shared/passes/compile.h"
 #include "tests/shared/api/package_case.h"

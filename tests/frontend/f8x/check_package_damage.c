@@ -1,5 +1,6 @@
 /* .f8x files that are damaged, made to do harm, or of another version or CPU. Each is refused with
  * a message, and no memory is lost. The test runs none of their code. */
+#include "frontend/fp8c_diagnose.h"
 #include "frontend/f8x/parts.h"
 #include "frontend/program.h"
 #include "tests/shared/api/package_case.h"

@@ -2,6 +2,7 @@
  * what is not finite is found in device memory, without a trace. */
 #include <math.h>
 
+#include "frontend/fp8c_diagnose.h"
 #include "tests/shared/api/api.h"
 #include "tests/shared/cuda/gpu.h"
 #include "tests/shared/suite.h"

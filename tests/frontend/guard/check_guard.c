@@ -5,6 +5,7 @@
  * seeds are others. */
 #include <math.h>
 
+#include "frontend/fp8c_diagnose.h"
 #include "frontend/guard/judge.h"
 #include "tests/shared/api/api.h"
 #include "tests/shared/api/api_run.h"

@@ -1,26 +1,32 @@
-"""What frontend/fp8c.h declares, as gcc sees it: structs from debug information, functions from -aux-info.
+"""What the public headers, frontend/fp8c*.h, declare, as gcc sees it: structs from debug information, functions from -aux-info.
 
 A type is a text: "i32", "u8", "f64", "ptr" for any pointer, "i64[5]", "char[33]", or "{...}" for a nested struct.
 An enum is "i32".
 """
+import glob
 import os
 import re
 import subprocess
 import tempfile
 
-HEADER = os.path.join(os.path.dirname(__file__), "../../../frontend/fp8c.h")
+FOLDER = os.path.join(os.path.dirname(__file__), "../../../frontend")
 BASE = {"signed": "i", "unsigned": "u", "float": "f", "signed char": "char", "unsigned char": "u"}
 
 
-def read(path=HEADER, prefix="fp8c_"):
-    """-> (structs, enums, functions) of a header.
+def headers(folder=FOLDER):
+    """The paths of the public headers in a folder."""
+    return sorted(glob.glob(os.path.join(folder, "fp8c*.h")))
+
+
+def read(folder=FOLDER, prefix="fp8c_"):
+    """-> (structs, enums, functions) of the public headers in a folder.
 
     structs: name -> (size, [(field, offset, type)]); enums: name -> {constant: value}; functions: name -> (type of
     the result or "void", [types of the arguments])."""
-    with tempfile.TemporaryDirectory() as folder:
-        source, aux, obj = (os.path.join(folder, name) for name in ("h.c", "aux.txt", "h.o"))
+    with tempfile.TemporaryDirectory() as place:
+        source, aux, obj = (os.path.join(place, name) for name in ("h.c", "aux.txt", "h.o"))
         with open(source, "w", encoding="utf-8") as file:
-            file.write(f'#include "{os.path.abspath(path)}"\n')
+            file.writelines(f'#include "{os.path.abspath(path)}"\n' for path in headers(folder))
         subprocess.run(["gcc", "-std=c17", "-g", "-fno-eliminate-unused-debug-types", "-aux-info", aux, "-c", source,
                         "-o", obj], check=True)
         dump = subprocess.run(["readelf", "--debug-dump=info", obj], check=True, capture_output=True, text=True).stdout

@@ -1,4 +1,4 @@
-"""The declarations for ctypes against fp8c.h, as gcc reads it; and that each planted difference is found."""
+"""The declarations for ctypes against the public headers, as gcc reads them; and that each planted difference is found."""
 import ctypes
 import inspect
 import os
@@ -11,7 +11,7 @@ import header
 from fp8c import _header, _options, options, records, tensors
 from fp8c._native import lib
 
-sys.path.append(os.path.join(os.path.dirname(header.HEADER), "python"))
+sys.path.append(os.path.join(header.FOLDER, "python"))
 import generate  # noqa: E402
 
 NOT_OF_THE_HEADER = {"Structure", "DLDevice", "DLDataType"}
@@ -39,9 +39,9 @@ def spell(t):
     return f"{kind}{8 * ctypes.sizeof(t)}"
 
 
-def differences(path=header.HEADER):
+def differences(folder=header.FOLDER):
     """Lines that say what fp8c._header and a header have unlike."""
-    structs, enums, functions = header.read(path)
+    structs, enums, functions = header.read(folder)
     lines = []
     mine = {snake(n): c for n, c in (vars(_header) | vars(_options)).items() if inspect.isclass(c)
             and issubclass(c, ctypes.Structure) and n not in NOT_OF_THE_HEADER}
@@ -81,8 +81,10 @@ class Header(unittest.TestCase):
         self.assertEqual(differences(), [])
 
     def test_planted(self):
-        with open(header.HEADER, encoding="utf-8") as file:
-            text = file.read()
+        texts = {}
+        for path in header.headers():
+            with open(path, encoding="utf-8") as file:
+                texts[os.path.basename(path)] = file.read()
         plants = {"fp8c_compile_options: .*fields": ("    const char *reduce_order;", "    const char *reduce_order; int x;"),
                   "fp8c_port": ("    int32_t variable; /* >= 0: the port", "    int64_t variable; /* >= 0: the port"),
                   "fp8c_status": ("FP8C_OK = 0,", "FP8C_OK = 0, FP8C_NEW,"),
@@ -92,16 +94,16 @@ class Header(unittest.TestCase):
                   "fp8c_module_name": ("const char *fp8c_module_name(", "const char *fp8c_module_title("),
                   "fp8c_peak": ("double seconds;              /* of a run", "float seconds; /* of a run")}
         with tempfile.TemporaryDirectory() as folder:
-            path = os.path.join(folder, "fp8c.h")
             for what, (old, new) in plants.items():
-                self.assertEqual(text.count(old), 1, old)
-                with open(path, "w", encoding="utf-8") as file:
-                    file.write(text.replace(old, new))
-                found = differences(path)
+                self.assertEqual(sum(text.count(old) for text in texts.values()), 1, old)
+                for name, text in texts.items():
+                    with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
+                        file.write(text.replace(old, new))
+                found = differences(folder)
                 self.assertTrue(any(re.search(what, line) for line in found), (what, found))
 
     def test_version(self):
-        with open(header.HEADER, encoding="utf-8") as file:
+        with open(os.path.join(header.FOLDER, "fp8c.h"), encoding="utf-8") as file:
             found = re.findall(r"define FP8C_VERSION_(?:MAJOR|MINOR|PATCH) (\d+)", file.read())
         self.assertEqual(tuple(map(int, found)), _header.VERSION)
 
@@ -123,7 +125,7 @@ class Header(unittest.TestCase):
             self.assertEqual(set(inspect.signature(function).parameters), names)
 
     def test_options_are_generated(self):
-        with open(os.path.join(os.path.dirname(header.HEADER), "options.def"), encoding="utf-8") as file:
+        with open(os.path.join(header.FOLDER, "options.def"), encoding="utf-8") as file:
             text = file.read()
         self.assertEqual(generate.FILE.read_text(encoding="utf-8"), generate.generated(text),
                          "run python3 frontend/python/generate.py")

@@ -4,6 +4,8 @@
 #include <jansson.h>
 #include <unistd.h>
 
+#include "frontend/fp8c_diagnose.h"
+#include "frontend/fp8c_tune.h"
 #include "tests/shared/api/api.h"
 #include "tests/shared/api/cli.h"
 #include "tests/shared/cuda/gpu.h"

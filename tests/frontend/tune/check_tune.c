@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "frontend/fp8c_tune.h"
 #include "tests/shared/api/api.h"
 #include "tests/shared/api/cli.h"
 #include "tests/shared/suite.h"

@@ -9,6 +9,8 @@
 #include <locale.h>
 #include <sys/stat.h>
 
+#include "frontend/fp8c_diagnose.h"
+#include "frontend/fp8c_tune.h"
 #include "runtime/base/dynlib.h"
 #include "tests/shared/api/api.h"
 #include "tests/shared/api/cli.h"

@@ -5,6 +5,7 @@
 
 #include "codegen/build.h"
 #include "frontend/fp8c.h"
+#include "frontend/fp8c_diagnose.h"
 
 #include <pthread.h>
 #include <stdio.h>

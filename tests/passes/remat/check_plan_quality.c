@@ -1,5 +1,6 @@
 /* The planner's quality on real models: what budgets cost, through the public API. Small graphs and
  * their exact optimum are in check_remat_plan.c. */
+#include "frontend/fp8c_diagnose.h"
 #include "tests/shared/api/api.h"
 #include "tests/shared/suite.h"
 

@@ -2,6 +2,8 @@
  * is the one that the chosen rules give when they are pasted into the text. */
 #include <math.h>
 
+#include "frontend/fp8c_diagnose.h"
+#include "frontend/fp8c_tune.h"
 #include "tests/shared/api/api.h"
 #include "tests/shared/suite.h"
 

@@ -18,6 +18,7 @@
 #include <string.h>
 
 #include "frontend/fp8c.h"
+#include "frontend/fp8c_tune.h"
 #include "tests/shared/passes/compile.h"
 #include "tests/shared/random.h"
 #include "tests/shared/suite.h"

@@ -1,15 +1,11 @@
-/* The formulas of composites (passes/unit/formulas.c) against definitions in double, one composite
- * at a time.
- *
- * The interpreter evaluates only what decompose makes of a composite, so it can't judge a formula.
- * Here each composite is decomposed and evaluated three ways:
- *   - in double, within a few roundings of the constants, which are f32 in the graph;
- *   - in f32, where a worse order of operations loses digits: `near` says how many roundings a case
- *     may lose. Large logits and a large mean are there for this;
- *   - the bits of the f32 result, as a hash. Two orders may be equally exact, and still each
- * program would give other bits (ir/README.md: an op's order is part of what it means). A hash
- * changes only where the meaning of an op is changed on purpose. tests/planted_formulas.py plants
- * changes in the formulas and shows that each is found. */
+/* The formulas of composites (passes/unit/formulas.c) against definitions in double. The
+ * interpreter evaluates only what decompose makes of a composite, so it can't judge a formula. Here
+ * each is decomposed and evaluated in double, within a few roundings of its f32 constants; in f32,
+ * within the roundings that `near` grants, since a worse order of operations loses digits; and the
+ * bits of the f32 result are held as a hash. Orders may be equally exact and differ in bits
+ * (ir/README.md: an op's order is part of what it means). A hash changes only where an op's meaning
+ * is changed on purpose. tests/planted_formulas.py plants changes in the formulas and shows that
+ * each is found. */
 #include <float.h>
 #include <math.h>
 #include <stdio.h>
@@ -317,6 +313,8 @@ static void ce_grad_each(const operands *o, double *y)
 
 /* ---- cases ---- */
 
+#define ALL "f32[16, 2, 12]"
+#define EACH "f32[16, 2]"
 #define SMOOTH "{ignore = 7, label_smoothing = 0.2"
 
 static const struct {
@@ -326,49 +324,45 @@ static const struct {
     uint64_t bits;
     void (*define)(const operands *o, double *y);
 } cases[] = {
-    {"layernorm(%x, %w, %b)", "f32[16, 2, 12]", 2, 0, 8, 0xad629e1fc0f7e015, layernorm},
-    {"layernorm(%x, %w, %b)", "f32[16, 2, 12]", 2, 1000, 2000, 0x0babc87e13115479, layernorm},
-    {"layernorm(%x, %w, %b) {eps = 0.25}", "f32[16, 2, 12]", 1, 0, 8, 0x162015fea6a194a3,
-     layernorm_eps},
-    {"rmsnorm(%x, %w)", "f32[16, 2, 12]", 2, 0, 8, 0x4de974bb29f891a7, rmsnorm},
-    {"rmsnorm(%x, %w) {eps = 0.25}", "f32[16, 2, 12]", 1, 0, 8, 0x3d5efcf2398bf616, rmsnorm_eps},
-    {"softmax(%x)", "f32[16, 2, 12]", 3, 0, 8, 0x2939b05fea84cad7, softmax},
-    {"softmax(%x)", "f32[16, 2, 12]", 3, 1000, 8, 0xb67b31d476537c97, softmax},
-    {"silu(%x)", "f32[16, 2, 12]", 4, 0, 8, 0x1e2b73d243ecf63b, silu},
-    {"gelu(%x)", "f32[16, 2, 12]", 3, 0, 8, 0xab1c28774bc2f59f, gelu_tanh},
-    {"gelu(%x)", "f32[16, 2, 12]", 1.5, 0, 8, 0x6f5cd71cb0462033, gelu_tanh},
-    {"gelu(%x)", "f32[16, 2, 12]", 6, 0, 8, 0x02be4e94b6e8cf93, gelu_tanh},
-    {"gelu(%x) {approximate = \"none\"}", "f32[16, 2, 12]", 3, 0, 8, 0xc555389d0cb4ed74, gelu_erf},
-    {"rope(%x) {heads = 2}", "f32[16, 2, 12]", 1, 0, 8, 0x12b1357fd3b98306, rope},
-    {"rope(%x) {heads = 2, inverse = true}", "f32[16, 2, 12]", 1, 0, 8, 0xc367ad928d6b40bf,
-     rope_inverse},
-    {"dropout(%x, %s) {p = 0.3, stream = 5}", "f32[16, 2, 12]", 1, 0, 8, 0x02d6e0da8d92cafc,
-     dropout},
-    {"linear(%x, %m, %b)", "f32[16, 2, 12]", 1, 0, 8, 0xd2294361677ead3a, linear},
+    {"layernorm(%x, %w, %b)", ALL, 2, 0, 8, 0xad629e1fc0f7e015, layernorm},
+    {"layernorm(%x, %w, %b)", ALL, 2, 1000, 2000, 0x0babc87e13115479, layernorm},
+    {"layernorm(%x, %w, %b) {eps = 0.25}", ALL, 1, 0, 8, 0x162015fea6a194a3, layernorm_eps},
+    {"rmsnorm(%x, %w)", ALL, 2, 0, 8, 0x4de974bb29f891a7, rmsnorm},
+    {"rmsnorm(%x, %w) {eps = 0.25}", ALL, 1, 0, 8, 0x3d5efcf2398bf616, rmsnorm_eps},
+    {"softmax(%x)", ALL, 3, 0, 8, 0x2939b05fea84cad7, softmax},
+    {"softmax(%x)", ALL, 3, 1000, 8, 0xb67b31d476537c97, softmax},
+    {"silu(%x)", ALL, 4, 0, 8, 0x1e2b73d243ecf63b, silu},
+    {"gelu(%x)", ALL, 3, 0, 8, 0xab1c28774bc2f59f, gelu_tanh},
+    {"gelu(%x)", ALL, 1.5, 0, 8, 0x6f5cd71cb0462033, gelu_tanh},
+    {"gelu(%x)", ALL, 6, 0, 8, 0x02be4e94b6e8cf93, gelu_tanh},
+    {"gelu(%x) {approximate = \"none\"}", ALL, 3, 0, 8, 0xc555389d0cb4ed74, gelu_erf},
+    {"rope(%x) {heads = 2}", ALL, 1, 0, 8, 0x12b1357fd3b98306, rope},
+    {"rope(%x) {heads = 2, inverse = true}", ALL, 1, 0, 8, 0xc367ad928d6b40bf, rope_inverse},
+    {"dropout(%x, %s) {p = 0.3, stream = 5}", ALL, 1, 0, 8, 0x02d6e0da8d92cafc, dropout},
+    {"linear(%x, %m, %b)", ALL, 1, 0, 8, 0xd2294361677ead3a, linear},
     {"mean(%x)", "f32[16, 2, 1]", 1, 0, 8, 0x6a8e657b76df8298, mean_last},
     {"mean(%x) {axis = 0}", "f32[1, 2, 12]", 1, 0, 8, 0xf3ad8735cdd463bc, mean_first},
     {"mean(%x) {axes = [0, 2]}", "f32[1, 2, 1]", 1, 0, 8, 0x18c3ff216d3a24d9, mean_two},
     {"amax(%x)", "f32[]", 1, 0, 0, 0x6b0f5e8cddeb1b36, amax},
     {"amax(%x)", "f32[]", 1, -0.5, 0, 0x050e881e01db67ab, amax},
     {"amax(mul(%d, %d))", "f32[]", 1, 0, 1, 0xc36b9a41fd853eca, amax_of_square},
-    {"history_push(%x, %r)", "f32[16, 2, 12]", 1, 0, 0, 0x996bb9c3cecb9b71, history_push},
+    {"history_push(%x, %r)", ALL, 1, 0, 0, 0x996bb9c3cecb9b71, history_push},
     {"cross_entropy(%x, %t)", "f32[]", 3, 0, 8, 0x8b32e780ef784ac7, ce_mean},
     {"cross_entropy(%x, %t)", "f32[]", 3, 1e4, 8, 0x9f0aa0b453b53eca, ce_mean},
     {"cross_entropy(%x, %t) " SMOOTH "}", "f32[]", 3, 0, 8, 0x740b578d67405668, ce_mean_ignored},
     {"cross_entropy(%x, %t) {ignore = 3}", "f32[]", 3, 0, 8, 0x4b47270d9a49a492, ce_mean_of_29},
     {"cross_entropy(%x, %t) " SMOOTH ", reduction = \"sum\"}", "f32[]", 3, 0, 8, 0xd1bf4d42387dff5d,
      ce_sum},
-    {"cross_entropy(%x, %t) {reduction = \"none\"}", "f32[16, 2]", 3, 0, 8, 0xb38b5681c6c93b9c,
-     ce_each},
-    {"cross_entropy(%x, %t) " SMOOTH ", reduction = \"none\"}", "f32[16, 2]", 3, 0, 8,
-     0xedf0c032da2eac0f, ce_each_smooth},
-    {"cross_entropy_grad(%x, %t, %d)", "f32[16, 2, 12]", 3, 0, 8, 0x27801afa3b5a1de3, ce_grad_mean},
-    {"cross_entropy_grad(%x, %t, %d) {reduction = \"sum\"}", "f32[16, 2, 12]", 3, 1e4, 8,
-     0x4e4925d2275fbb56, ce_grad_sum},
-    {"cross_entropy_grad(%x, %t, %d) " SMOOTH "}", "f32[16, 2, 12]", 3, 0, 8, 0xabcf1243b74e4d54,
+    {"cross_entropy(%x, %t) {reduction = \"none\"}", EACH, 3, 0, 8, 0xb38b5681c6c93b9c, ce_each},
+    {"cross_entropy(%x, %t) " SMOOTH ", reduction = \"none\"}", EACH, 3, 0, 8, 0xedf0c032da2eac0f,
+     ce_each_smooth},
+    {"cross_entropy_grad(%x, %t, %d)", ALL, 3, 0, 8, 0x27801afa3b5a1de3, ce_grad_mean},
+    {"cross_entropy_grad(%x, %t, %d) {reduction = \"sum\"}", ALL, 3, 1e4, 8, 0x4e4925d2275fbb56,
+     ce_grad_sum},
+    {"cross_entropy_grad(%x, %t, %d) " SMOOTH "}", ALL, 3, 0, 8, 0xabcf1243b74e4d54,
      ce_grad_ignored},
-    {"cross_entropy_grad(%x, %t, %r) {label_smoothing = 0.2, reduction = \"none\"}",
-     "f32[16, 2, 12]", 3, 0, 8, 0x9d5a7a6bc8810dfe, ce_grad_each},
+    {"cross_entropy_grad(%x, %t, %r) {label_smoothing = 0.2, reduction = \"none\"}", ALL, 3, 0, 8,
+     0x9d5a7a6bc8810dfe, ce_grad_each},
 };
 
 enum { N_CASES = sizeof cases / sizeof cases[0] };
@@ -518,7 +512,7 @@ START_TEST(targets_outside)
     };
     test_unit t;
     float y[MOST];
-    decomposed(&t, exprs[_i], _i ? "f32[16, 2, 12]" : "f32[16, 2]");
+    decomposed(&t, exprs[_i], _i ? ALL : EACH);
     const f8_func *f = test_func(&t, "forward");
     test_values in = {.t = &t};
     fill(&in, f, 3, 0);
@@ -545,7 +539,7 @@ START_TEST(limit_of_dropout)
     char expr[96];
     snprintf(expr, sizeof expr, "dropout(%%x, %%s) {p = %.17g, stream = %d}", (word + _i) * 0x1p-32,
              STREAM);
-    decomposed(&t, expr, "f32[16, 2, 12]");
+    decomposed(&t, expr, ALL);
     const f8_func *f = test_func(&t, "forward");
     test_values in = {.t = &t};
     fill(&in, f, 1, 0);

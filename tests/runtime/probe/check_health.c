@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include "frontend/fp8c.h"
+#include "frontend/fp8c_diagnose.h"
 #include "runtime/probe/health.h"
 #include "tests/shared/cuda/gpu.h"
 #include "tests/shared/stub_library.h"

@@ -1,4 +1,6 @@
 /* See rank_case.h. */
+#include "frontend/fp8c_diagnose.h"
+#include "frontend/fp8c_ranks.h"
 #include "tests/shared/api/rank_case.h"
 
 #include <stdio.h>

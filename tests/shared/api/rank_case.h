@@ -5,6 +5,7 @@
 
 #include <stdbool.h>
 
+#include "frontend/fp8c_ranks.h"
 #include "tests/shared/api/rank_threads.h"
 
 enum { RANK_VALUES = 96, RANK_STEPS = 256 };

@@ -1,4 +1,5 @@
 /* See rank_gpu.h. */
+#include "frontend/fp8c_ranks.h"
 #include "tests/shared/api/rank_gpu.h"
 
 #include <dlfcn.h>

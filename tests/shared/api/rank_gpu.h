@@ -5,6 +5,7 @@
 #include <stdbool.h>
 
 #include "frontend/fp8c.h"
+#include "frontend/fp8c_ranks.h"
 
 /* Makes the emulator have as many devices as there may be ranks. false: the tests run on a real
  * GPU, of which one is not enough; says that `what` is skipped. Call it before any context is made.

@@ -1,4 +1,5 @@
 /* See rank_threads.h. */
+#include "frontend/fp8c_ranks.h"
 #include "tests/shared/api/rank_threads.h"
 
 #include <pthread.h>

@@ -5,6 +5,7 @@
 #include <stdint.h>
 
 #include "frontend/fp8c.h"
+#include "frontend/fp8c_ranks.h"
 
 enum { RANKS_MOST = 8 };
 

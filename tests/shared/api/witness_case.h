@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "frontend/fp8c_diagnose.h"
 #include "frontend/program.h"
 #include "tests/shared/api/api_run.h"
 

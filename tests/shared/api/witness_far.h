@@ -4,6 +4,7 @@
 
 #include <math.h>
 
+#include "frontend/fp8c_diagnose.h"
 #include "tests/shared/api/api.h"
 #include "tests/shared/api/witness_case.h"
 

@@ -8,33 +8,33 @@
  * literals that a header has. It wants each of the three keys once and no other key, elements in C
  * order and little-endian, and no bytes after them. It reads headers of up to 10,000 bytes, as
  * NumPy's own reader does. */
-#ifndef F8_CMD_NPY_H
-#define F8_CMD_NPY_H
+#ifndef F8_NPY_H
+#define F8_NPY_H
 
 #include "frontend/fp8c.h"
 #include "frontend/checkpoint/safetensors.h"
 
-enum { CLI_NPY_HEADER = 10000 };
+enum { F8_NPY_HEADER = 10000 };
 
-typedef struct cli_npy {
+typedef struct f8_npy {
     f8_file_in in;
     uint64_t data;       /* where the elements begin */
     f8_st_tensor tensor; /* without a name. 'V1' and 'V2', for which NumPy has no type, are U8 and
                             U16 */
     char descr[16];
-} cli_npy;
+} f8_npy;
 
 /* Like f8_st_open: `path` must outlive `f`. F8_ERR_INPUT if the file is not as described above.
  * After a failure there is nothing to close. */
-f8_status cli_npy_open(cli_npy *f, const char *path, f8_diag *diag);
-f8_status cli_npy_open_fd(cli_npy *f, const char *path, int fd, f8_diag *diag);
-void cli_npy_close(cli_npy *f);
+f8_status f8_npy_open(f8_npy *f, const char *path, f8_diag *diag);
+f8_status f8_npy_open_fd(f8_npy *f, const char *path, int fd, f8_diag *diag);
+void f8_npy_close(f8_npy *f);
 /* Reads all elements, tensor.bytes bytes, to `to`. */
-f8_status cli_npy_read(const cli_npy *f, void *to, f8_diag *diag);
+f8_status f8_npy_read(const f8_npy *f, void *to, f8_diag *diag);
 
 /* Writes a tensor of n bytes, whole or not at all (ir/base/file.h has `list`). bf16 is written as
  * 'V2' and FP8 as 'V1', as NumPy writes the types of ml_dtypes. */
-f8_status cli_npy_write(f8_temporaries *list, const char *path, const fp8c_type *type,
-                        const void *bytes, size_t n, f8_diag *diag);
+f8_status f8_npy_write(f8_temporaries *list, const char *path, const fp8c_type *type,
+                       const void *bytes, size_t n, f8_diag *diag);
 
 #endif

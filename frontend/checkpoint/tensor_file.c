@@ -1,5 +1,5 @@
-/* Tensors in files: see cmd_tensor_file.h. */
-#include "frontend/cli/cmd_tensor_file.h"
+/* Tensors in files: see tensor_file.h. */
+#include "frontend/checkpoint/tensor_file.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -10,10 +10,10 @@
 
 static const char suffix[] = ".safetensors";
 
-bool cli_tensor_file_parse(const char *text, cli_tensor_file *out)
+bool f8_tensor_file_parse(const char *text, f8_tensor_file *out)
 {
     const char *equals = strchr(text, '=');
-    *out = (cli_tensor_file){0};
+    *out = (f8_tensor_file){0};
     if (!equals || equals == text || !equals[1])
         return false;
     out->name = strndup(text, (size_t)(equals - text));
@@ -32,11 +32,11 @@ bool cli_tensor_file_parse(const char *text, cli_tensor_file *out)
     return out->tensor ? *out->tensor != 0 : n > 4 && !strcmp(out->path + n - 4, ".npy");
 }
 
-void cli_tensor_file_free(cli_tensor_file *f)
+void f8_tensor_file_free(f8_tensor_file *f)
 {
     free(f->name);
     free(f->path);
-    *f = (cli_tensor_file){0};
+    *f = (f8_tensor_file){0};
 }
 
 /* The tensor of a file that has a port's type. */
@@ -80,7 +80,7 @@ static void to_i64(f8_st_dtype from, const void *raw, int64_t *to, uint64_t n)
 
 /* Converts the n elements at `raw`, of dtype `from`, to values of a port at `to`. The first is
  * element `first` of the tensor, for the message. */
-static f8_status take(const cli_tensor_in *in, const void *raw, uint64_t first, uint64_t n,
+static f8_status take(const f8_tensor_in *in, const void *raw, uint64_t first, uint64_t n,
                       fp8c_dtype dtype, void *to, f8_diag *diag)
 {
     const f8_st_dtype from = in->tensor.dtype;
@@ -101,7 +101,7 @@ static f8_status take(const cli_tensor_in *in, const void *raw, uint64_t first, 
                                     in->file->name, first + good, fp8c_dtype_name(dtype));
 }
 
-static f8_status find_tensor(cli_tensor_in *in, f8_diag *diag)
+static f8_status find_tensor(f8_tensor_in *in, f8_diag *diag)
 {
     const f8_st_tensor *t = f8_st_find(&in->safetensors, in->file->tensor);
     if (!t)
@@ -113,11 +113,11 @@ static f8_status find_tensor(cli_tensor_in *in, f8_diag *diag)
     return F8_OK;
 }
 
-f8_status cli_tensor_open(cli_tensor_in *in, const cli_tensor_file *f, f8_diag *diag)
+f8_status f8_tensor_open(f8_tensor_in *in, const f8_tensor_file *f, f8_diag *diag)
 {
-    *in = (cli_tensor_in){.file = f};
+    *in = (f8_tensor_in){.file = f};
     if (!f->tensor) {
-        F8_TRY(cli_npy_open(&in->npy, f->path, diag));
+        F8_TRY(f8_npy_open(&in->npy, f->path, diag));
         in->tensor = in->npy.tensor;
         in->begin = in->npy.data;
         return F8_OK;
@@ -125,23 +125,23 @@ f8_status cli_tensor_open(cli_tensor_in *in, const cli_tensor_file *f, f8_diag *
     F8_TRY(f8_st_open(&in->safetensors, f->path, NULL, diag));
     const f8_status status = find_tensor(in, diag);
     if (status != F8_OK)
-        cli_tensor_close(in);
+        f8_tensor_close(in);
     return status;
 }
 
-void cli_tensor_close(cli_tensor_in *in)
+void f8_tensor_close(f8_tensor_in *in)
 {
     if (in->file && in->file->tensor)
         f8_st_close(&in->safetensors);
     else if (in->file)
-        cli_npy_close(&in->npy);
-    *in = (cli_tensor_in){0};
+        f8_npy_close(&in->npy);
+    *in = (f8_tensor_in){0};
 }
 
-f8_status cli_tensor_fits(const cli_tensor_in *in, const fp8c_type *type, f8_diag *diag)
+f8_status f8_tensor_fits(const f8_tensor_in *in, const fp8c_type *type, f8_diag *diag)
 {
     char here[128], there[128];
-    const cli_tensor_file *f = in->file;
+    const f8_tensor_file *f = in->file;
     const f8_st_tensor want = tensor_of(type), *t = &in->tensor;
     const bool right = t->dtype == want.dtype || becomes(t->dtype, type->dtype, !f->tensor);
     if (right && f8_checkpoint_same_shape(t, &want, 0))
@@ -152,8 +152,8 @@ f8_status cli_tensor_fits(const cli_tensor_in *in, const fp8c_type *type, f8_dia
                         f8_st_type_text(&want, there, sizeof there));
 }
 
-f8_status cli_tensor_read(const cli_tensor_in *in, uint64_t first, uint64_t n, fp8c_dtype dtype,
-                          void *to, f8_diag *diag)
+f8_status f8_tensor_read(const f8_tensor_in *in, uint64_t first, uint64_t n, fp8c_dtype dtype,
+                         void *to, f8_diag *diag)
 {
     const f8_file_in *file = in->file->tensor ? &in->safetensors.in : &in->npy.in;
     const uint64_t width = f8_st_dtype_bytes(in->tensor.dtype);
@@ -167,34 +167,34 @@ f8_status cli_tensor_read(const cli_tensor_in *in, uint64_t first, uint64_t n, f
     return status;
 }
 
-f8_status cli_tensor_file_shape(const cli_tensor_file *f, int64_t dim[F8_ST_MAX_RANK],
-                                int32_t *rank, f8_diag *diag)
+f8_status f8_tensor_file_shape(const f8_tensor_file *f, int64_t dim[F8_ST_MAX_RANK], int32_t *rank,
+                               f8_diag *diag)
 {
-    cli_tensor_in in;
-    F8_TRY(cli_tensor_open(&in, f, diag));
+    f8_tensor_in in;
+    F8_TRY(f8_tensor_open(&in, f, diag));
     memcpy(dim, in.tensor.dim, sizeof in.tensor.dim);
     *rank = in.tensor.rank;
-    cli_tensor_close(&in);
+    f8_tensor_close(&in);
     return F8_OK;
 }
 
-f8_status cli_tensor_file_read(const cli_tensor_file *f, const fp8c_type *type, void *to,
-                               f8_diag *diag)
+f8_status f8_tensor_file_read(const f8_tensor_file *f, const fp8c_type *type, void *to,
+                              f8_diag *diag)
 {
-    cli_tensor_in in;
-    F8_TRY(cli_tensor_open(&in, f, diag));
-    f8_status status = cli_tensor_fits(&in, type, diag);
+    f8_tensor_in in;
+    F8_TRY(f8_tensor_open(&in, f, diag));
+    f8_status status = f8_tensor_fits(&in, type, diag);
     if (status == F8_OK)
-        status = cli_tensor_read(&in, 0, in.tensor.bytes / f8_st_dtype_bytes(in.tensor.dtype),
-                                 type->dtype, to, diag);
-    cli_tensor_close(&in);
+        status = f8_tensor_read(&in, 0, in.tensor.bytes / f8_st_dtype_bytes(in.tensor.dtype),
+                                type->dtype, to, diag);
+    f8_tensor_close(&in);
     return status;
 }
 
 /* ---- writing ---- */
 
-f8_status cli_tensor_files_writable(f8_temporaries *list, const cli_tensor_output *output, size_t n,
-                                    f8_diag *diag)
+f8_status f8_tensor_files_writable(f8_temporaries *list, const f8_tensor_output *output, size_t n,
+                                   f8_diag *diag)
 {
     for (size_t i = 0; i < n; i++) {
         F8_TRY(f8_file_writable(list, output[i].file.path, diag));
@@ -212,17 +212,17 @@ f8_status cli_tensor_files_writable(f8_temporaries *list, const cli_tensor_outpu
 static f8_status fill(void *user, size_t index, void *to, f8_diag *diag)
 {
     (void)diag;
-    const cli_tensor_output *const *one = user;
+    const f8_tensor_output *const *one = user;
     memcpy(to, one[index]->bytes, (size_t)fp8c_type_bytes(&one[index]->type));
     return F8_OK;
 }
 
 /* Writes those of the n outputs that have the same path as the first. */
-static f8_status write_safetensors(f8_temporaries *list, const cli_tensor_output *output, size_t n,
+static f8_status write_safetensors(f8_temporaries *list, const f8_tensor_output *output, size_t n,
                                    f8_diag *diag)
 {
     const char *path = output->file.path;
-    const cli_tensor_output **one = calloc(n, sizeof *one);
+    const f8_tensor_output **one = calloc(n, sizeof *one);
     f8_st_tensor *tensor = calloc(n, sizeof *tensor);
     f8_st_contents c = {.tensor = tensor, .fill = fill, .user = one, .list = list};
     for (size_t i = 0; i < n && one && tensor; i++)
@@ -239,8 +239,8 @@ static f8_status write_safetensors(f8_temporaries *list, const cli_tensor_output
     return status;
 }
 
-f8_status cli_tensor_files_write(f8_temporaries *list, const cli_tensor_output *output, size_t n,
-                                 f8_diag *diag)
+f8_status f8_tensor_files_write(f8_temporaries *list, const f8_tensor_output *output, size_t n,
+                                f8_diag *diag)
 {
     for (size_t i = 0; i < n; i++) {
         bool written = false;
@@ -250,8 +250,8 @@ f8_status cli_tensor_files_write(f8_temporaries *list, const cli_tensor_output *
             continue;
         F8_TRY(output[i].file.tensor
                    ? write_safetensors(list, output + i, n - i, diag)
-                   : cli_npy_write(list, output[i].file.path, &output[i].type, output[i].bytes,
-                                   (size_t)fp8c_type_bytes(&output[i].type), diag));
+                   : f8_npy_write(list, output[i].file.path, &output[i].type, output[i].bytes,
+                                  (size_t)fp8c_type_bytes(&output[i].type), diag));
     }
     return F8_OK;
 }

@@ -6,8 +6,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "frontend/cli/cmd_npy.h"
-#include "frontend/cli/cmd_tensor_file.h"
+#include "frontend/checkpoint/npy.h"
+#include "frontend/checkpoint/tensor_file.h"
 #include "tests/shared/api/cli.h"
 #include "tests/shared/random.h"
 #include "tests/shared/suite.h"
@@ -16,12 +16,12 @@ enum { TIMEOUT = 120 };
 
 static f8_diag diag; /* of the last failure */
 
-static bool open_bytes(cli_npy *f, const void *bytes, size_t n)
+static bool open_bytes(f8_npy *f, const void *bytes, size_t n)
 {
     const int fd = memfd_create("npy", MFD_CLOEXEC);
     ck_assert(fd >= 0 && write(fd, bytes, n) == (ssize_t)n);
     diag = (f8_diag){0};
-    return cli_npy_open_fd(f, "some.npy", fd, &diag) == F8_OK;
+    return f8_npy_open_fd(f, "some.npy", fd, &diag) == F8_OK;
 }
 
 /* A file of a version with this header, then `data` zeros: its size. */
@@ -40,7 +40,7 @@ static size_t make(char *to, int major, const char *header, size_t data)
 
 static void refused(const char *bytes, size_t n, const char *message)
 {
-    cli_npy f;
+    f8_npy f;
     ck_assert_msg(!open_bytes(&f, bytes, n), "taken, instead of: %s", message);
     ck_assert_str_eq(diag.text, message);
     ck_assert_str_eq(diag.file, "some.npy");
@@ -88,7 +88,7 @@ static const struct {
 START_TEST(taken)
 {
     char bytes[400], to[40];
-    cli_npy f;
+    f8_npy f;
     const size_t n = make(bytes, good[_i].major, good[_i].header, good[_i].bytes);
     for (size_t i = 0; i < good[_i].bytes; i++)
         bytes[n - good[_i].bytes + i] = (char)(i + 1);
@@ -97,10 +97,10 @@ START_TEST(taken)
     ck_assert_uint_eq(f.tensor.bytes, good[_i].bytes);
     for (int i = 0; i < good[_i].rank; i++)
         ck_assert_int_eq(f.tensor.dim[i], good[_i].dim[i]);
-    ck_assert_int_eq(cli_npy_read(&f, to, NULL), F8_OK);
+    ck_assert_int_eq(f8_npy_read(&f, to, NULL), F8_OK);
     ck_assert(!memcmp(to, bytes + n - good[_i].bytes, good[_i].bytes));
-    cli_npy_close(&f);
-    cli_npy_close(&f);
+    f8_npy_close(&f);
+    f8_npy_close(&f);
 }
 END_TEST
 
@@ -196,7 +196,7 @@ START_TEST(bad_files)
     refused(bytes, 9, "9 bytes are too few for a .npy file");
     refused("PK\3\4 this is .npz", 17, "it does not begin like a .npy file");
     for (size_t cut = 10; cut < n; cut++) {
-        cli_npy f;
+        f8_npy f;
         ck_assert(!open_bytes(&f, bytes, cut) && strstr(diag.text, "is truncated"));
         ck_assert_msg(cut >= whole ||
                           strstr(diag.text, "its header ends at byte 70, the file at"),
@@ -224,12 +224,12 @@ START_TEST(damaged)
     int taken = 0;
     for (size_t at = 0; at < n; at++)
         for (int value = 0; value < 256; value += f8_cli_sanitized() ? 5 : 1) {
-            cli_npy f;
+            f8_npy f;
             const char old = bytes[at];
             bytes[at] = (char)value;
             if (open_bytes(&f, bytes, n)) {
-                ck_assert(f.tensor.bytes <= 6 && cli_npy_read(&f, to, NULL) == F8_OK);
-                cli_npy_close(&f);
+                ck_assert(f.tensor.bytes <= 6 && f8_npy_read(&f, to, NULL) == F8_OK);
+                f8_npy_close(&f);
                 taken++;
             } else {
                 ck_assert(*diag.text);
@@ -251,7 +251,7 @@ START_TEST(written)
     const fp8c_type type = {FP8C_F32, 2, {2, 3}};
     const char *path = f8_cli_temp("x.npy");
     size_t n;
-    ck_assert_int_eq(cli_npy_write(NULL, path, &type, x, sizeof x, &diag), F8_OK);
+    ck_assert_int_eq(f8_npy_write(NULL, path, &type, x, sizeof x, &diag), F8_OK);
     char *file = f8_cli_read(path, &n);
     ck_assert_uint_eq(n, 128 + sizeof x);
     ck_assert(!memcmp(file, header, sizeof header - 1) && file[127] == '\n' &&
@@ -260,7 +260,7 @@ START_TEST(written)
         ck_assert_int_eq(file[i], ' ');
     free(file);
     diag = (f8_diag){0};
-    ck_assert_int_eq(cli_npy_write(NULL, "no/such/x.npy", &type, x, sizeof x, &diag), F8_ERR_IO);
+    ck_assert_int_eq(f8_npy_write(NULL, "no/such/x.npy", &type, x, sizeof x, &diag), F8_ERR_IO);
     ck_assert_str_eq(diag.text, "No such file or directory");
 }
 END_TEST
@@ -276,17 +276,17 @@ START_TEST(round_trip)
     uint8_t *bytes = malloc(n), *back = malloc(n);
     for (size_t i = 0; i < n; i++)
         bytes[i] = (uint8_t)(test_random(&r) % (type.dtype == FP8C_BOOL ? 2 : 256));
-    cli_tensor_file f;
+    f8_tensor_file f;
     char text[5000];
     const char *path = f8_cli_temp("x.npy");
     snprintf(text, sizeof text, "x=%s", path);
     diag = (f8_diag){0};
-    ck_assert(cli_tensor_file_parse(text, &f) && !f.tensor);
-    ck_assert_int_eq(cli_npy_write(NULL, path, &type, bytes, n, &diag), F8_OK);
-    ck_assert_msg(cli_tensor_file_read(&f, &type, back, &diag) == F8_OK, "seed %d: %s", 2000 + _i,
+    ck_assert(f8_tensor_file_parse(text, &f) && !f.tensor);
+    ck_assert_int_eq(f8_npy_write(NULL, path, &type, bytes, n, &diag), F8_OK);
+    ck_assert_msg(f8_tensor_file_read(&f, &type, back, &diag) == F8_OK, "seed %d: %s", 2000 + _i,
                   diag.text);
     ck_assert(!memcmp(bytes, back, n));
-    cli_tensor_file_free(&f);
+    f8_tensor_file_free(&f);
     free(bytes);
     free(back);
 }
@@ -297,14 +297,14 @@ END_TEST
 static f8_status take(const char *header, const void *bytes, size_t n, fp8c_type type, void *to)
 {
     char file[400], text[5000];
-    cli_tensor_file f;
+    f8_tensor_file f;
     const size_t whole = make(file, 1, header, n);
     memcpy(file + whole - n, bytes, n);
     snprintf(text, sizeof text, "x=%s", f8_cli_write("x.npy", file, whole));
-    ck_assert(cli_tensor_file_parse(text, &f));
+    ck_assert(f8_tensor_file_parse(text, &f));
     diag = (f8_diag){0};
-    const f8_status status = cli_tensor_file_read(&f, &type, to, &diag);
-    cli_tensor_file_free(&f);
+    const f8_status status = f8_tensor_file_read(&f, &type, to, &diag);
+    f8_tensor_file_free(&f);
     return status;
 }
 
@@ -387,17 +387,17 @@ START_TEST(names)
                       {"x=a=b.npy", "x", "a=b.npy", NULL}};
     static const char *const none[] = {
         "x", "x=", "=a.npy", "x=a.txt", "x=.npy", "x=a.safetensors:", "x=a.npz"};
-    cli_tensor_file f;
+    f8_tensor_file f;
     for (size_t i = 0; i < sizeof good_names / sizeof *good_names; i++) {
-        ck_assert(cli_tensor_file_parse(good_names[i].text, &f));
+        ck_assert(f8_tensor_file_parse(good_names[i].text, &f));
         ck_assert_str_eq(f.name, good_names[i].name);
         ck_assert_str_eq(f.path, good_names[i].path);
         ck_assert_pstr_eq(f.tensor, good_names[i].tensor);
-        cli_tensor_file_free(&f);
+        f8_tensor_file_free(&f);
     }
     for (size_t i = 0; i < sizeof none / sizeof *none; i++) {
-        ck_assert_msg(!cli_tensor_file_parse(none[i], &f), "%s", none[i]);
-        cli_tensor_file_free(&f);
+        ck_assert_msg(!f8_tensor_file_parse(none[i], &f), "%s", none[i]);
+        f8_tensor_file_free(&f);
     }
 }
 END_TEST

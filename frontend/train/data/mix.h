@@ -1,10 +1,10 @@
 /* Numbers that look random, from a number: the draws of batches. */
-#ifndef F8_CMD_MIX_H
-#define F8_CMD_MIX_H
+#ifndef F8_MIX_H
+#define F8_MIX_H
 
 #include <stdint.h>
 
-static inline uint64_t cli_mix(uint64_t x) /* splitmix64 */
+static inline uint64_t f8_mix(uint64_t x) /* splitmix64 */
 {
     x += 0x9e3779b97f4a7c15u;
     x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;

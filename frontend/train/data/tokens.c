@@ -1,18 +1,21 @@
-/* Files of tokens as one long stream: see cmd_tokens.h.
+/* Files of tokens as one long stream: see tokens.h.
  *
  * Files are mapped, since token files are often larger than the memory. Reading a mapped byte that
  * the file no longer has would raise SIGBUS, so the size is asked for before each read. */
-#include "frontend/cli/cmd_tokens.h"
+#include "frontend/train/data/tokens.h"
 
 #include <errno.h>
 #include <glob.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 
-#include "frontend/cli/cmd_npy.h"
+#include "frontend/checkpoint/npy.h"
+#include "frontend/train/data/stream.h"
+#include "ir/base/format.h"
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "tokens are taken as they are");
 
@@ -27,21 +30,20 @@ static bool ends_in(const char *path, const char *suffix)
 /* ---- a file's bytes ---- */
 
 /* Maps a regular file. Anything else, such as a pipe, is read whole. */
-static bool load(cli_shard *s)
+static f8_status load(f8_token_shard *s, f8_diag *diag)
 {
     struct stat at;
     f8_file_in in;
-    f8_diag diag = {0};
     if (stat(s->path, &at) || !S_ISREG(at.st_mode)) {
-        s->bytes = (const uint8_t *)cli_read_file(s->path, &s->size);
-        return s->bytes != NULL;
+        char *bytes;
+        const f8_status status = f8_stream_read(s->path, &bytes, &s->size, diag);
+        s->bytes = (const uint8_t *)bytes;
+        return status;
     }
-    if (f8_file_open(&in, s->path, &diag) != F8_OK)
-        return cli_file_fail(&diag);
+    F8_TRY(f8_file_open(&in, s->path, diag));
     void *bytes = in.size ? mmap(NULL, (size_t)in.size, PROT_READ, MAP_SHARED, in.fd, 0) : NULL;
     const bool ok = bytes != MAP_FAILED && !fstat(in.fd, &at);
-    if (!ok)
-        fprintf(stderr, "%s: error: %s\n", s->path, strerror(errno));
+    const int error = errno;
     if (bytes != MAP_FAILED) {
         s->bytes = bytes;
         s->size = (size_t)in.size;
@@ -50,30 +52,28 @@ static bool load(cli_shard *s)
         s->inode = (uint64_t)at.st_ino;
     }
     f8_file_close(&in); /* the mapping stays: a thousand shards need no thousand descriptors */
-    return ok;
+    return ok ? F8_OK : f8_file_fail(diag, F8_ERR_IO, s->path, "%s", f8_errno_text(error));
 }
 
 /* Whether a mapped file still has all its bytes. A new file under the old name is no matter. */
-static bool is_whole(const cli_shard *s)
+static f8_status is_whole(const f8_token_shard *s, f8_diag *diag)
 {
     struct stat now;
     if (!s->mapped || stat(s->path, &now) || (uint64_t)now.st_dev != s->device ||
         (uint64_t)now.st_ino != s->inode || (uint64_t)now.st_size >= s->size)
-        return true;
-    fprintf(stderr, "%s: error: the file became shorter while it was read\n", s->path);
-    return false;
+        return F8_OK;
+    return f8_file_fail(diag, F8_ERR_IO, s->path, "the file became shorter while it was read");
 }
 
 /* ---- what a file holds ---- */
 
-static bool bad(const cli_shard *s, const char *what)
+static f8_status bad(const f8_token_shard *s, const char *what, f8_diag *diag)
 {
-    fprintf(stderr, "%s: error: %s\n", s->path, what);
-    return false;
+    return f8_file_fail(diag, F8_ERR_INPUT, s->path, "%s", what);
 }
 
 /* The tokens take the bytes from `data` on, `width` each. */
-static bool set_type(cli_shard *s, size_t data, int width, bool is_signed)
+static f8_status set_type(f8_token_shard *s, size_t data, int width, bool is_signed, f8_diag *diag)
 {
     const size_t bytes = s->size - data;
     s->data = data;
@@ -81,14 +81,13 @@ static bool set_type(cli_shard *s, size_t data, int width, bool is_signed)
     s->is_signed = is_signed;
     s->n = bytes / (size_t)width;
     if (bytes % (size_t)width == 0)
-        return true;
-    fprintf(stderr,
-            "%s: error: the last token is not whole: %zu bytes of tokens, of which each takes %d\n",
-            s->path, bytes, width);
-    return false;
+        return F8_OK;
+    return f8_file_fail(diag, F8_ERR_INPUT, s->path,
+                        "the last token is not whole: %zu bytes of tokens, of which each takes %d",
+                        bytes, width);
 }
 
-static bool set_npy(cli_shard *s)
+static f8_status set_npy(f8_token_shard *s, f8_diag *diag)
 {
     static const struct {
         f8_st_dtype dtype;
@@ -99,24 +98,22 @@ static bool set_npy(cli_shard *s)
                  {F8_ST_U32, 4, false},
                  {F8_ST_I32, 4, true},
                  {F8_ST_I64, 8, true}};
-    cli_npy npy;
-    f8_diag diag = {0};
-    if (cli_npy_open(&npy, s->path, &diag) != F8_OK)
-        return cli_file_fail(&diag);
+    f8_npy npy;
+    F8_TRY(f8_npy_open(&npy, s->path, diag));
     const size_t data = (size_t)npy.data;
     const bool same = npy.in.size == s->size, raw = strchr(npy.descr, 'V') != NULL;
     const f8_st_dtype dtype = npy.tensor.dtype;
-    cli_npy_close(&npy);
+    f8_npy_close(&npy);
     if (!same)
-        return bad(s, "the file changed while it was opened");
+        return bad(s, "the file changed while it was opened", diag);
     for (size_t i = 0; i < sizeof known / sizeof *known && !raw; i++)
         if (known[i].dtype == dtype)
-            return set_type(s, data, known[i].width, known[i].is_signed);
-    return bad(s, "its elements are no tokens: u1, u2, u4, i4 or i8 are needed");
+            return set_type(s, data, known[i].width, known[i].is_signed, diag);
+    return bad(s, "its elements are no tokens: u1, u2, u4, i4 or i8 are needed", diag);
 }
 
 /* The width of the tokens after an llm.c header; 0: there is no such header. */
-static int llmc_width(const cli_shard *s)
+static int llmc_width(const f8_token_shard *s)
 {
     int32_t magic;
     if (s->size < HEADER)
@@ -125,108 +122,101 @@ static int llmc_width(const cli_shard *s)
     return magic == 20240520 ? 2 : magic == 20240801 ? 4 : 0;
 }
 
-static bool set_llmc(cli_shard *s, int width)
+static f8_status set_llmc(f8_token_shard *s, int width, f8_diag *diag)
 {
     int32_t head[3];
     memcpy(head, s->bytes, sizeof head);
     const int known = width == 2 ? 1 : 7;
-    if (head[1] != known) {
-        fprintf(stderr,
-                "%s: error: its llm.c header has version %" PRId32 "; version %d can be read\n",
-                s->path, head[1], known);
-        return false;
-    }
-    if (!set_type(s, HEADER, width, false))
-        return false;
+    if (head[1] != known)
+        return f8_file_fail(diag, F8_ERR_UNSUPPORTED, s->path,
+                            "its llm.c header has version %" PRId32 "; version %d can be read",
+                            head[1], known);
+    F8_TRY(set_type(s, HEADER, width, false, diag));
     if ((uint64_t)head[2] == s->n)
-        return true;
-    fprintf(stderr, "%s: error: its header counts %" PRId32 " tokens, but %" PRIu64 " follow it\n",
-            s->path, head[2], s->n);
-    return false;
+        return F8_OK;
+    return f8_file_fail(diag, F8_ERR_INPUT, s->path,
+                        "its header counts %" PRId32 " tokens, but %" PRIu64 " follow it", head[2],
+                        s->n);
 }
 
-static bool find_type(cli_shard *s, const char *as)
+static f8_status find_type(f8_token_shard *s, const f8_data_options *o, f8_diag *diag)
 {
+    const char *as = o->tokens;
     const int asked = !as ? 0 : !strcmp(as, "u16") ? 2 : !strcmp(as, "u32") ? 4 : 1;
     const int llmc = llmc_width(s);
-    bool ok;
     if (asked == 1)
-        return set_type(s, 0, 1, false);
+        return set_type(s, 0, 1, false, diag);
     if (ends_in(s->path, ".npy") || (s->size > 6 && !memcmp(s->bytes, "\x93NUMPY", 6)))
-        ok = set_npy(s);
+        F8_TRY(set_npy(s, diag));
     else if (llmc)
-        ok = set_llmc(s, llmc);
+        F8_TRY(set_llmc(s, llmc, diag));
     else
-        return set_type(s, 0, asked ? asked : ends_in(s->path, ".bin") ? 2 : 1, false);
-    if (!ok || !asked || (s->width == asked && !s->is_signed))
-        return ok;
-    fprintf(stderr, "%s: error: --tokens %s, but its header says %c%d\n", s->path, as,
-            s->is_signed ? 'i' : 'u', 8 * s->width);
-    return false;
+        return set_type(s, 0, asked ? asked : ends_in(s->path, ".bin") ? 2 : 1, false, diag);
+    if (!asked || (s->width == asked && !s->is_signed))
+        return F8_OK;
+    return f8_file_fail(diag, F8_ERR_INPUT, s->path, "%s %s, but its header says %c%d",
+                        o->tokens_name, as, s->is_signed ? 'i' : 'u', 8 * s->width);
 }
 
 /* ---- the stream ---- */
 
-static bool add_shard(cli_tokens *t, const char *path, const char *as)
+static f8_status add_shard(f8_tokens *t, const char *path, const f8_data_options *o, f8_diag *diag)
 {
-    cli_shard *grown = realloc(t->shard, (t->n_shards + 1) * sizeof *grown);
-    if (!grown) {
-        fprintf(stderr, "error: out of memory\n");
-        return false;
-    }
+    f8_token_shard *grown = realloc(t->shard, (t->n_shards + 1) * sizeof *grown);
+    if (!grown)
+        return f8_fail(diag, F8_ERR_MEMORY, F8_NOWHERE, "out of memory");
     t->shard = grown;
-    cli_shard *s = &grown[t->n_shards++];
-    *s = (cli_shard){.path = strdup(path), .first = t->n};
-    if (!s->path) {
-        fprintf(stderr, "error: out of memory\n");
-        return false;
-    }
-    if (!load(s) || !find_type(s, as))
-        return false;
+    f8_token_shard *s = &grown[t->n_shards++];
+    *s = (f8_token_shard){.path = strdup(path), .first = t->n};
+    if (!s->path)
+        return f8_fail(diag, F8_ERR_MEMORY, F8_NOWHERE, "out of memory");
+    F8_TRY(load(s, diag));
+    F8_TRY(find_type(s, o, diag));
     t->n += s->n;
     t->text &= s->width == 1 && s->data == 0;
-    return true;
+    return F8_OK;
 }
 
 /* A path, or all that match a pattern. */
-static bool add_files(cli_tokens *t, const char *path, const char *as)
+static f8_status add_files(f8_tokens *t, const char *path, const f8_data_options *o, f8_diag *diag)
 {
     struct stat s;
     glob_t found = {0};
     if (!strchr(path, '*') || !stat(path, &s))
-        return add_shard(t, path, as);
-    const int status = glob(path, 0, NULL, &found);
-    bool ok = status == 0;
-    if (!ok)
-        fprintf(stderr, "%s: error: %s\n", path,
-                status == GLOB_NOMATCH ? "no file matches this pattern" : strerror(errno));
-    for (size_t i = 0; ok && i < found.gl_pathc; i++)
-        ok = add_shard(t, found.gl_pathv[i], as);
+        return add_shard(t, path, o, diag);
+    const int globbed = glob(path, 0, NULL, &found);
+    f8_status status = F8_OK;
+    if (globbed == GLOB_NOMATCH)
+        status = f8_file_fail(diag, F8_ERR_INPUT, path, "no file matches this pattern");
+    else if (globbed)
+        status = f8_file_fail(diag, F8_ERR_IO, path, "%s", f8_errno_text(errno));
+    for (size_t i = 0; status == F8_OK && i < found.gl_pathc; i++)
+        status = add_shard(t, found.gl_pathv[i], o, diag);
     globfree(&found);
-    return ok;
+    return status;
 }
 
-bool cli_tokens_open(cli_tokens *t, const cli_TEXTS *files, const char *as)
+f8_status f8_tokens_open(f8_tokens *t, const char *const *files, size_t n, const f8_data_options *o,
+                         f8_diag *diag)
 {
-    *t = (cli_tokens){.text = true};
-    for (size_t i = 0; i < files->n; i++)
-        if (!add_files(t, files->text[i], as))
-            return false;
+    *t = (f8_tokens){.text = true};
+    for (size_t i = 0; i < n; i++)
+        F8_TRY(add_files(t, files[i], o, diag));
     for (size_t i = 0; i < t->n_shards && t->n_shards > 1; i++)
         if (!t->shard[i].n)
-            return bad(&t->shard[i], "it has no tokens");
+            return bad(&t->shard[i], "it has no tokens", diag);
     if (t->n_shards > 1)
         snprintf(t->shown, sizeof t->shown, "%.256s and %zu more", t->shard->path,
                  t->n_shards - 1);
     else
         snprintf(t->shown, sizeof t->shown, "%s", t->shard->path);
-    return true;
+    return F8_OK;
 }
 
-void cli_tokens_close(cli_tokens *t)
+void f8_tokens_close(f8_tokens *t)
 {
     for (size_t i = 0; i < t->n_shards; i++) {
-        cli_shard *s = &t->shard[i];
+        f8_token_shard *s = &t->shard[i];
         if (s->mapped && s->size)
             munmap((void *)s->bytes, s->size);
         else if (!s->mapped)
@@ -234,7 +224,7 @@ void cli_tokens_close(cli_tokens *t)
         free(s->path);
     }
     free(t->shard);
-    *t = (cli_tokens){0};
+    *t = (f8_tokens){0};
 }
 
 /* ---- tokens ---- */
@@ -254,8 +244,8 @@ static int64_t token(const uint8_t *from, int width, bool is_signed)
 }
 
 /* Counts tokens [begin, end) of a shard, and adds them to the hash. */
-static bool count_part(const cli_shard *s, uint64_t begin, uint64_t end, int64_t vocabulary,
-                       uint64_t *count, f8_hasher *hasher)
+static f8_status count_part(const f8_token_shard *s, uint64_t begin, uint64_t end,
+                            int64_t vocabulary, uint64_t *count, f8_hasher *hasher, f8_diag *diag)
 {
     const uint8_t *from = s->bytes + s->data;
     int32_t hashed[HASHED];
@@ -271,35 +261,35 @@ static bool count_part(const cli_shard *s, uint64_t begin, uint64_t end, int64_t
             n = 0;
             continue;
         }
-        fprintf(stderr,
-                "%s: error: %s %" PRId64 " at offset %" PRIu64
-                " is outside the model's vocabulary of %" PRId64 "\n",
-                s->path, s->width == 1 ? "byte" : "token", id, s->data + i * (uint64_t)s->width,
-                vocabulary);
-        return false;
+        return f8_file_fail(
+            diag, F8_ERR_INPUT, s->path,
+            "%s %" PRId64 " at offset %" PRIu64 " is outside the model's vocabulary of %" PRId64,
+            s->width == 1 ? "byte" : "token", id, s->data + i * (uint64_t)s->width, vocabulary);
     }
-    return true;
+    return F8_OK;
 }
 
-bool cli_tokens_count(const cli_tokens *t, int64_t vocabulary, uint64_t *count, f8_hash *hash)
+f8_status f8_tokens_count(const f8_tokens *t, int64_t vocabulary, const f8_stop *stop,
+                          uint64_t *count, f8_hash *hash, f8_diag *diag)
 {
     f8_hasher hasher;
     f8_hasher_begin(&hasher);
     for (size_t i = 0; i < t->n_shards; i++) {
-        const cli_shard *s = &t->shard[i];
+        const f8_token_shard *s = &t->shard[i];
         for (uint64_t at = 0; at < s->n; at += CHUNK) {
             const uint64_t end = s->n - at < CHUNK ? s->n : at + CHUNK;
-            if (cli_interrupted() || !is_whole(s) ||
-                !count_part(s, at, end, vocabulary, count, &hasher))
-                return false;
+            if (f8_stop_asked(stop))
+                return f8_file_fail(diag, F8_ERR_CANCELLED, s->path, "cancelled");
+            F8_TRY(is_whole(s, diag));
+            F8_TRY(count_part(s, at, end, vocabulary, count, &hasher, diag));
         }
     }
     *hash = f8_hasher_end(&hasher);
-    return true;
+    return F8_OK;
 }
 
 /* The shard that has token `at` of the stream. */
-static size_t shard_of(const cli_tokens *t, uint64_t at)
+static size_t shard_of(const f8_tokens *t, uint64_t at)
 {
     size_t low = 0, high = t->n_shards;
     while (high - low > 1) {
@@ -312,19 +302,18 @@ static size_t shard_of(const cli_tokens *t, uint64_t at)
     return low;
 }
 
-bool cli_tokens_get(const cli_tokens *t, uint64_t at, int32_t *to, uint64_t n)
+f8_status f8_tokens_get(const f8_tokens *t, uint64_t at, int32_t *to, uint64_t n, f8_diag *diag)
 {
     for (size_t i = shard_of(t, at); n > 0; i++) {
-        const cli_shard *s = &t->shard[i];
+        const f8_token_shard *s = &t->shard[i];
         const uint64_t begin = at - s->first, part = s->n - begin < n ? s->n - begin : n;
         const uint8_t *from = s->bytes + s->data + begin * (uint64_t)s->width;
-        if (!is_whole(s))
-            return false;
+        F8_TRY(is_whole(s, diag));
         for (uint64_t k = 0; k < part; k++)
             to[k] = (int32_t)token(from + k * (uint64_t)s->width, s->width, s->is_signed);
         at += part;
         to += part;
         n -= part;
     }
-    return true;
+    return F8_OK;
 }

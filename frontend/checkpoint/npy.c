@@ -1,5 +1,5 @@
-/* .npy files: see cmd_npy.h. */
-#include "frontend/cli/cmd_npy.h"
+/* .npy files: see npy.h. */
+#include "frontend/checkpoint/npy.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -13,7 +13,7 @@ static const char magic[6] = "\x93NUMPY";
 
 typedef struct parser {
     const char *at, *end;
-    cli_npy *f;
+    f8_npy *f;
     f8_diag *diag;
     bool has_descr, has_order, has_shape, fortran;
 } parser;
@@ -182,7 +182,7 @@ static f8_status parse(parser *p)
 /* ---- reading ---- */
 
 /* Reads the version and the header's length, *n. *at: where the header begins. */
-static f8_status read_length(cli_npy *f, uint64_t *at, uint64_t *n, f8_diag *diag)
+static f8_status read_length(f8_npy *f, uint64_t *at, uint64_t *n, f8_diag *diag)
 {
     unsigned char head[12] = {0};
     const uint64_t size = f->in.size;
@@ -201,10 +201,10 @@ static f8_status read_length(cli_npy *f, uint64_t *at, uint64_t *n, f8_diag *dia
     *n = head[8] | (uint64_t)head[9] << 8;
     if (head[6] > 1)
         *n |= (uint64_t)head[10] << 16 | (uint64_t)head[11] << 24;
-    if (*n > CLI_NPY_HEADER)
+    if (*n > F8_NPY_HEADER)
         return f8_file_fail(diag, F8_ERR_INPUT, f->in.path,
                             "a header of %" PRIu64 " bytes is too long: the limit is %d", *n,
-                            CLI_NPY_HEADER);
+                            F8_NPY_HEADER);
     if (size < *at || *n > size - *at)
         return f8_file_fail(diag, F8_ERR_INPUT, f->in.path,
                             "the file is truncated: its header ends at byte %" PRIu64
@@ -213,7 +213,7 @@ static f8_status read_length(cli_npy *f, uint64_t *at, uint64_t *n, f8_diag *dia
     return F8_OK;
 }
 
-static f8_status check_size(cli_npy *f, f8_diag *diag)
+static f8_status check_size(f8_npy *f, f8_diag *diag)
 {
     f8_st_tensor *t = &f->tensor;
     const uint64_t has = f->in.size - f->data;
@@ -230,9 +230,9 @@ static f8_status check_size(cli_npy *f, f8_diag *diag)
                         has < t->bytes ? "it is truncated" : "the file is too long");
 }
 
-static f8_status read_header(cli_npy *f, f8_diag *diag)
+static f8_status read_header(f8_npy *f, f8_diag *diag)
 {
-    char text[CLI_NPY_HEADER + 1];
+    char text[F8_NPY_HEADER + 1];
     uint64_t at = 0, n = 0;
     F8_TRY(read_length(f, &at, &n, diag));
     F8_TRY(f8_file_get(&f->in, text, n, at, diag));
@@ -244,35 +244,35 @@ static f8_status read_header(cli_npy *f, f8_diag *diag)
     return check_size(f, diag);
 }
 
-static f8_status opened(cli_npy *f, f8_status status, f8_diag *diag)
+static f8_status opened(f8_npy *f, f8_status status, f8_diag *diag)
 {
     if (status == F8_OK)
         status = read_header(f, diag);
     if (status != F8_OK)
-        cli_npy_close(f);
+        f8_npy_close(f);
     return status;
 }
 
-f8_status cli_npy_open(cli_npy *f, const char *path, f8_diag *diag)
+f8_status f8_npy_open(f8_npy *f, const char *path, f8_diag *diag)
 {
-    *f = (cli_npy){0};
+    *f = (f8_npy){0};
     return opened(f, f8_file_open(&f->in, path, diag), diag);
 }
 
-f8_status cli_npy_open_fd(cli_npy *f, const char *path, int fd, f8_diag *diag)
+f8_status f8_npy_open_fd(f8_npy *f, const char *path, int fd, f8_diag *diag)
 {
-    *f = (cli_npy){0};
+    *f = (f8_npy){0};
     return opened(f, f8_file_open_fd(&f->in, path, fd, diag), diag);
 }
 
-void cli_npy_close(cli_npy *f)
+void f8_npy_close(f8_npy *f)
 {
     if (f->in.path)
         f8_file_close(&f->in);
-    *f = (cli_npy){.in.fd = -1};
+    *f = (f8_npy){.in.fd = -1};
 }
 
-f8_status cli_npy_read(const cli_npy *f, void *to, f8_diag *diag)
+f8_status f8_npy_read(const f8_npy *f, void *to, f8_diag *diag)
 {
     return f8_file_get(&f->in, to, f->tensor.bytes, f->data, diag);
 }
@@ -304,8 +304,8 @@ static size_t make_header(const fp8c_type *type, char to[256])
     return whole;
 }
 
-f8_status cli_npy_write(f8_temporaries *list, const char *path, const fp8c_type *type,
-                        const void *bytes, size_t n, f8_diag *diag)
+f8_status f8_npy_write(f8_temporaries *list, const char *path, const fp8c_type *type,
+                       const void *bytes, size_t n, f8_diag *diag)
 {
     char header[256]; /* 5 sizes of at most 19 digits fit */
     f8_file_out out;

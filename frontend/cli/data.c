@@ -1,0 +1,94 @@
+/* The data of a command: see data.h. */
+#include "frontend/cli/data.h"
+
+#include <stdlib.h>
+
+bool cli_data_given(const cli *c)
+{
+    return c->data.n || c->batches.n;
+}
+
+static bool interrupted(void *user)
+{
+    (void)user;
+    return cli_interrupted();
+}
+
+static bool ranks_stop(void *ranks)
+{
+    return cli_ranks_stop(ranks);
+}
+
+static f8_data_options options_of(const cli *c)
+{
+    return (f8_data_options){.files = c->data.text,
+                             .n_files = c->data.n,
+                             .tokens = c->tokens,
+                             .batches = c->batches.text,
+                             .n_batches = c->batches.n,
+                             .validation = c->validation.text,
+                             .n_validation = c->validation.n,
+                             .one = cli_share_of(c, 1),
+                             .hashes = c->ranks || c->run || c->resume,
+                             .stop = {interrupted, NULL},
+                             .stop_together = {ranks_stop, c->ranks},
+                             .model = c->file,
+                             .needs = c->command,
+                             .batches_name = "--batch",
+                             .validation_name = "--validation",
+                             .tokens_name = "--tokens"};
+}
+
+/* Prints a failure. Of a signal nothing is said here: cli_settle does. */
+static bool done(f8_status status, const f8_diag *diag)
+{
+    return status == F8_OK || (status != F8_ERR_CANCELLED && cli_file_fail(diag));
+}
+
+bool cli_data_open(f8_data *d, const cli *c)
+{
+    f8_diag diag = {0};
+    const f8_data_options options = options_of(c);
+    return done(f8_data_open(d, &options, &diag), &diag);
+}
+
+bool cli_data_fit(f8_data *d, const fp8c_module *module, const fp8c_program *program, int function)
+{
+    f8_diag diag = {0};
+    return done(f8_data_fit(d, module, program, function, &diag), &diag);
+}
+
+bool cli_data_fill(f8_data *d, fp8c_program *program, int function, uint64_t seed, uint64_t batch)
+{
+    f8_diag diag = {0};
+    return done(f8_data_fill(d, program, function, seed, batch, &diag), &diag);
+}
+
+bool cli_data_put(f8_data *d, fp8c_program *program, int function, uint64_t place, int64_t row)
+{
+    f8_diag diag = {0};
+    return done(f8_data_put(d, program, function, place, row, &diag), &diag);
+}
+
+fp8c_status cli_data_held_out(f8_data *d, fp8c_program *program, int eval, double *loss,
+                              int64_t *batches)
+{
+    f8_diag diag = {0};
+    const fp8c_status status = f8_data_held_out(d, program, eval, loss, batches, &diag);
+    done(diag.status, &diag);
+    return status;
+}
+
+bool cli_data_agreed(const f8_data *d, const cli *c)
+{
+    if (!c->ranks)
+        return true;
+    json_t *facts = f8_data_facts(d);
+    char *text = facts ? json_dumps(facts, JSON_SORT_KEYS) : NULL;
+    const bool ok = text && cli_ranks_agree(c->ranks, "the data", text);
+    if (!text)
+        fprintf(stderr, "error: out of memory\n");
+    free(text);
+    json_decref(facts);
+    return ok;
+}

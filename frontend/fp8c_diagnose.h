@@ -1,0 +1,609 @@
+/* What a program is made of, what it takes, and whether it goes well: decisions, steps and kernels;
+ * memory; statistics of tensors, guards and the witness; the machine's doctor, burn and health.
+ * fp8c.h has what holds of all calls: failures, ownership, threads. */
+#ifndef FP8C_DIAGNOSE_H
+#define FP8C_DIAGNOSE_H
+
+#include "fp8c.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- what was decided ---- */
+
+/* One line per GEMM of a linear. */
+typedef struct fp8c_decision {
+    const char *linear, *role;   /* role: fprop, dgrad, wgrad */
+    const char *format_a, *format_b, *scaling, *reason;
+    int64_t m, n, k, count;
+    int32_t fp8;
+} fp8c_decision;
+/* Ends a loop. */
+FP8C_API fp8c_status fp8c_program_decision(const fp8c_program *program, int index,
+                                           fp8c_decision *out);
+
+/* One step of a function's plan. */
+typedef struct fp8c_step {
+    const char *name, *kind; /* kind: kernel, gemm, copy, attention (by a library), collective, wait
+                                (for a collective of that name) */
+    int32_t phases;
+    uint64_t hash;           /* of a kernel: equal ones share code */
+    int64_t bytes_read, bytes_written; /* of distinct inputs and outputs */
+    double seconds;          /* with `profile`: of all runs together */
+} fp8c_step;
+/* Ends a loop. */
+FP8C_API fp8c_status fp8c_program_step(const fp8c_program *program, int function, int index,
+                                       fp8c_step *out);
+
+/* How the library computes this GEMM, in its own words, or the algorithm that a file fixed. NULL
+ * for other steps, and where neither is known. */
+FP8C_API const char *fp8c_program_algorithm(const fp8c_program *program, int function, int index);
+
+/* With `listings`: one image (a cubin) of a CUDA target, and what it was made from. */
+typedef struct fp8c_image {
+    const char *cuda, *ptx, *log; /* log: the compiler's messages, registers and spills by kernel */
+    const void *cubin;            /* with text_only: NULL, and so are ptx and log */
+    size_t cubin_size;
+} fp8c_image;
+/* Ends a loop. */
+FP8C_API fp8c_status fp8c_program_image(const fp8c_program *program, int index, fp8c_image *out);
+
+/* A kernel of a CUDA target: a __global__ function. With text_only `registers` is 0, since no
+ * compiler has seen it yet. */
+typedef struct fp8c_kernel {
+    const char *name, *symbol; /* of the first step that runs it; in its image */
+    uint64_t hash;             /* of its description */
+    int32_t image, launches;   /* launches: over all functions */
+    int32_t threads, multi;    /* threads of a block; multi: one launch runs it on many tensors */
+    int64_t registers, stack, spill_stores, spill_loads; /* of a thread; the last three in bytes */
+    int64_t shared, shared_dynamic;                      /* bytes of a block */
+    double seconds;            /* its share of the time to compile its image */
+} fp8c_kernel;
+/* Ends a loop. */
+FP8C_API fp8c_status fp8c_program_kernel(const fp8c_program *program, int index, fp8c_kernel *out);
+
+typedef struct fp8c_pass {
+    const char *name;
+    double seconds;
+    int64_t nodes;
+} fp8c_pass;
+/* Ends a loop. */
+FP8C_API fp8c_status fp8c_program_pass(const fp8c_program *program, int index, fp8c_pass *out);
+
+/* ---- memory: where the bytes go, and what a budget costs ----
+ *
+ * Compiling alone gives these figures, also with plan_only. Strings live as long as the program. */
+
+/* The arena of a function at its peak: the position in its order where most bytes are in use. */
+typedef struct fp8c_peak {
+    const char *step;            /* what runs there */
+    int32_t position, positions; /* the peak's; how many there are */
+    int64_t arena_bytes;         /* the function's */
+    int64_t alive_bytes;         /* of these, in use at the peak */
+    int64_t activation_bytes;    /* of those, activations and FP8 copies: kept for the backward */
+    double seconds;              /* of a run of the function, estimated from the target's rates */
+} fp8c_peak;
+/* FP8C_ERR_INPUT past the last function, and for target reference, which has no arena. */
+FP8C_API fp8c_status fp8c_program_peak(const fp8c_program *program, int function, fp8c_peak *out);
+
+/* Bytes by category at that peak. Outside the arena: parameters, gradients, optimizer, states,
+ * inputs and results, constants. In the arena: activations, FP8 copies, weight copies, recomputed,
+ * workspace. Then scratch (room that kernels and GEMMs work in), and unused (bytes of the arena
+ * that other functions or other moments need). They add up to planned_bytes of fp8c_info: what is
+ * external is left out. */
+typedef struct fp8c_memory {
+    const char *category;
+    int64_t bytes;
+    int32_t in_arena;
+} fp8c_memory;
+/* Ends a loop. */
+FP8C_API fp8c_status fp8c_program_memory(const fp8c_program *program, int function, int index,
+                                         fp8c_memory *out);
+
+/* What is in memory at that peak, the biggest first: variables, ports, and allocations of the
+ * arena. The category of what is external is "external". An allocation may hold several values one
+ * after the other. */
+typedef struct fp8c_tensor {
+    const char *name, *category;
+    fp8c_type type;
+    int64_t bytes;           /* in memory, with padding */
+    const char *made, *read; /* in the arena: the first step that writes it, the last that reads it;
+                                else "" */
+    int32_t first, last;     /* the positions of these steps */
+} fp8c_tensor;
+/* Ends a loop. */
+FP8C_API fp8c_status fp8c_program_tensor(const fp8c_program *program, int function, int index,
+                                         fp8c_tensor *out);
+
+/* What memory_bytes, memory_share, checkpoint or recompute changed: bytes of micro_step's arena,
+ * and estimated seconds of a micro_step. All zeros if none of them was given. Of a pair, the
+ * activations are the bytes that `forward` saves, `recomputed` counts the values that it no longer
+ * saves, and the seconds are of forward and backward. There arena_before, arena_after and fp8_gemms
+ * are 0, and arena_budget is INT64_MAX. */
+typedef struct fp8c_remat {
+    size_t struct_size;   /* sizeof(fp8c_remat), set by the caller */
+    int64_t arena_before; /* without them */
+    int64_t arena_budget; /* allowed; INT64_MAX: only patterns were given */
+    int64_t arena_after;  /* planned */
+    int64_t activations_before, activations_after; /* of these, activations and FP8 copies at the
+                                                      peak */
+    int64_t recomputed;   /* values that are recomputed, each counted as often as that */
+    int64_t fp8_gemms;    /* FP8 GEMMs among them */
+    double seconds;       /* without them */
+    double extra_seconds; /* what recomputing adds */
+    int32_t rounds;       /* plans that were laid out to find the best */
+} fp8c_remat;
+FP8C_API void fp8c_program_remat(const fp8c_program *program, fp8c_remat *out);
+/* What a budget would change: memory_bytes or memory_share, as in fp8c_compile_options, and the
+ * other 0. `planned_bytes` is that of fp8c_info then. The program must be compiled with plan_only,
+ * for training, without a budget, patterns and `pair`; else FP8C_ERR_INPUT. It stays as it is. One
+ * budget after another takes far less time than a compile for each: what they have in common is
+ * found once, and the search for a plan starts at the plan of the call before. So a plan can differ
+ * a little from that of a compile. A budget that can't be met is FP8C_ERR_UNSUPPORTED, and the
+ * message names the least that can. */
+FP8C_API fp8c_status fp8c_program_budget(fp8c_program *program, int64_t memory_bytes,
+                                         double memory_share, fp8c_remat *out,
+                                         int64_t *planned_bytes);
+
+/* ---- statistics ----
+ *
+ * A program compiled with `stats` has the function micro_step.stats. It does what micro_step does,
+ * with the same bits, and also computes figures of the values that `stats` names. A caller who
+ * wants to see them runs it in place of micro_step now and then. Other steps cost what they cost
+ * without `stats`. The figures are those of the last micro_step.stats, of one micro-batch.
+ *
+ *     for (step = 0; step < steps; step++) {
+ *         fp8c_program_run(program, step % 100 ? micro_step : micro_step_stats);
+ *         fp8c_program_run(program, update);
+ *         for (int i = 0;
+ *              step % 100 == 0 && !fp8c_program_statistic(program, micro_step_stats, i, &s); i++)
+ *             printf("%s: %g of the values underflow\n", s.name, s.underflow);
+ *     }
+ *
+ * In a pair, forward.stats and backward.stats give the figures of what each of them computes: x, w
+ * and y are forward's, and dy, dx and dw are backward's. fp8c_program_forward runs them with
+ * FP8C_FORWARD_STATS. Then the figures stay with the program, and `outputs` are for the results
+ * alone. Ask for them before the next run of the same function. Where there is forward.first,
+ * forward.first.stats and backward.first.stats watch the first steps.
+ *
+ * The same holds for `dump` and micro_step.dump, whose results are ports as any function's. With
+ * both options micro_step.dump has figures, too.
+ *
+ * Names are as in fp8c_decision: LINEAR.x, .w, .dy are operands, before they are quantized; .y is
+ * what fprop gives, .dx is dgrad's result, both as the model reads them. .dw is wgrad's: the sum of
+ * the gradient over the micro-steps since the last update. A second one of its kind is LINEAR.x.1,
+ * as in a head that is computed in chunks, and LINEAR.x.1x128 or LINEAR.x.row has scales that do
+ * not cover the whole tensor. A value that several linears read is watched once, under the name of
+ * the first of them that matches. Its names in the others are its aliases. */
+typedef struct fp8c_statistic {
+    size_t struct_size;           /* sizeof(fp8c_statistic), set by the caller */
+    const char *name, *linear;    /* the program's, as all texts here */
+    const char *operand;          /* "x", "w", "dy", "y", "dx" or "dw" */
+    const char *recipe;           /* what the figures of codes are of; NULL: not quantized */
+    const char *format;           /* of the codes: "f8e4m3", "f8e5m2"; NULL: not quantized */
+    char granularity[48];         /* what a scale covers: "tensor", "row", "block(1,128)"; "":
+                                     not quantized */
+    int32_t what_if;              /* quantized by stats_recipe, for its figures alone */
+    int64_t elements;
+    double amin, amax;            /* of |x|: the smallest that is not 0, and the largest. amin: NaN
+                                     if all are 0 */
+    double range;                 /* log2(amax / amin): binades */
+    int64_t nonfinite;            /* how many are NaN or Inf */
+    /* Of a value that is quantized; else NaN. d is the value quantized and dequantized. Where an
+     * x is not finite, so are its d. */
+    double underflow, overflow;   /* shares of elements: not 0 but quantized to 0; too large to
+                                     round to the format's maximum, so that they saturate */
+    double mse;                   /* the mean of (d - x)^2 */
+    double cosine;                /* sum of x d / sqrt(sum of x^2 * sum of d^2) */
+    double sqnr;                  /* 10 log10(sum of x^2 / sum of (d - x)^2): decibels */
+    double scale, scale_wanted;   /* what x is multiplied by, and what its own amax asks for; NaN
+                                     where there is a scale for each row or block */
+    double used;                  /* the largest |code| as a share of the format's maximum: how much
+                                     of its range is in use. A scale that is 256 times too small
+                                     shows here, and hardly in sqnr. NaN if not quantized */
+    const char *gemms;            /* the GEMMs of the linear that read it, or made it: "fprop",
+                                     "fprop, wgrad" */
+} fp8c_statistic;
+/* Statistic `index`, as the last run of `function` left it: micro_step.stats, micro_step.dump, or
+ * one of a pair's. (fp8c_program_call gives the figures to the caller instead, as the result
+ * "stats".) On a CUDA target with a stream of the caller's, wait first. FP8C_ERR_INPUT past the
+ * last, or if the function has no figures: that ends a loop, and sets no message. */
+FP8C_API fp8c_status fp8c_program_statistic(fp8c_program *program, int function, int index,
+                                            fp8c_statistic *out);
+/* The index of the statistic with that name, or -1. A program with micro_step.stats and a pair has
+ * it twice: then it is that of micro_step.stats. */
+FP8C_API int fp8c_program_find_statistic(const fp8c_program *program, const char *name);
+/* The names that the value of a statistic has in other linears that read it: 0, 1, ... NULL past
+ * the last. */
+FP8C_API const char *fp8c_program_statistic_alias(const fp8c_program *program, int function,
+                                                  int index, int alias);
+
+/* ---- guards: a training that goes wrong ----
+ *
+ * A guard judges each step by what a training computes anyway, and says what is wrong: a loss or a
+ * norm of the gradients that is not finite, with the tensor that is at fault; a loss that explodes;
+ * a scale of recipe `delayed` that collapses; operands that underflow, saturate or use little of
+ * their format's range, where statistics are on. It changes nothing and prints nothing. What to do
+ * is the caller's decision. frontend/guard/README.md has the rules, their limits and what they
+ * cost.
+ *
+ *     fp8c_guard_create(ctx, NULL, &guard);
+ *     for (step = 1; step <= steps; step++) {
+ *         fp8c_found found = {.struct_size = sizeof found};
+ *         fp8c_program_run(program, micro_step);
+ *         if (!isfinite(*loss))
+ *             fp8c_program_find_nonfinite(program, micro_step, 0, &found); // before update
+ *         fp8c_program_run(program, update);
+ *         if (isfinite(*loss) && !isfinite(*grad_norm))
+ *             fp8c_program_find_nonfinite(program, micro_step, 1, &found); // update has cleared it
+ *         fp8c_guard_facts facts = {sizeof facts, step, *loss, *grad_norm, program, micro_step,
+ *                                   &found};
+ *         fp8c_guard_step(guard, &facts);
+ *         for (i = 0; fp8c_guard_alarm(guard, i, &alarm) == FP8C_OK; i++)
+ *             fprintf(stderr, "step %d: %s\n", step, alarm.text);
+ *     }
+ *
+ * Several ranks: loss, norm and scales have the same bits on all of them, so their guards raise the
+ * same alarms. Statistics, and what is found in inputs, are each rank's own. */
+
+/* The first tensor that is not finite. Texts are the program's. */
+typedef struct fp8c_found {
+    size_t struct_size; /* sizeof(fp8c_found), set by the caller */
+    const char *tensor; /* of a state of FP8 scales the operand, "h.0.mlp.c_fc.w"; NULL: none */
+    const char *role;   /* "input", "parameter", "state", "scale" or "gradient" */
+    int64_t index;      /* of its first element that is not finite, in row-major order */
+    double value;       /* of that element */
+    int64_t nonfinite;  /* how many are not; 0: all gradients are finite, but the square of this
+                           element is not, nor is their norm */
+    int64_t elements;
+    int64_t others;     /* further tensors of this role of which the same is true */
+} fp8c_found;
+/* Look for it: in the buffers of the inputs of `function`, which a caller has run last, then in
+ * parameters, states and gradients (grad.NAME), each in the order of the ports or variables. Inputs
+ * in a GPU's memory are left out.
+ * again = 0: looks at gradients as they are, so call it before `update`, which makes them zero.
+ * again = 1: runs `function` once more on its buffers, looks at the gradients that this makes, and
+ * then gives all variables back the values that they had. It is for a step that `update` has
+ * skipped: its variables are as they were before, so the gradients have the same bits again. If
+ * none is found then, the step gave another result than before: the machine may compute wrong.
+ * All ranks call it together with again = 1. Both read all variables, and wait for the runs before.
+ * FP8C_OK also if there is none: out->tensor is NULL. */
+FP8C_API fp8c_status fp8c_program_find_nonfinite(fp8c_program *program, int function,
+                                                 int32_t again, fp8c_found *out);
+
+typedef enum fp8c_alarm_kind {
+    FP8C_ALARM_LOSS_NONFINITE,
+    FP8C_ALARM_NORM_NONFINITE, /* of the gradients; the loss is finite */
+    FP8C_ALARM_LOSS_EXPLODES,
+    FP8C_ALARM_SCALE,            /* 0, not finite, or far from what it was */
+    FP8C_ALARM_TENSOR_NONFINITE, /* this and what follows: of statistics */
+    FP8C_ALARM_UNDERFLOW,
+    FP8C_ALARM_OVERFLOW,
+    FP8C_ALARM_RANGE /* little of the format's range is in use: scales are too small */
+} fp8c_alarm_kind;
+/* "loss_nonfinite", ...; NULL past the last. */
+FP8C_API const char *fp8c_alarm_name(fp8c_alarm_kind kind);
+
+typedef struct fp8c_guard fp8c_guard;
+
+typedef struct fp8c_guard_options {
+    size_t struct_size;  /* sizeof(fp8c_guard_options) */
+    int32_t scale_every; /* look at scales in every Nth step; -1: never; 0: in every step, on a GPU
+                            in every 10th, since it has to wait there */
+    double underflow, overflow; /* the shares of elements that are too many; 0: 0.1 and 0.01 */
+} fp8c_guard_options;
+
+/* `options` may be NULL. FP8C_ERR_MEMORY. */
+FP8C_API fp8c_status fp8c_guard_create(fp8c_context *ctx, const fp8c_guard_options *options,
+                                       fp8c_guard **out);
+FP8C_API void fp8c_guard_destroy(fp8c_guard *guard);
+
+/* What a step was like. */
+typedef struct fp8c_guard_facts {
+    size_t struct_size;      /* sizeof(fp8c_guard_facts) */
+    int64_t step;            /* from 1 */
+    double loss, grad_norm;  /* grad_norm: 0 if it is not known */
+    fp8c_program *program;   /* NULL: scales and statistics are not looked at. The same one in all
+                                steps of a guard, and it outlives the guard's alarms */
+    int32_t function;        /* of the last micro-step: micro_step.stats has figures to judge */
+    const fp8c_found *found; /* what is not finite, as far as the caller has looked; or NULL */
+} fp8c_guard_facts;
+/* Judge a step. The alarms of the step before are gone. FP8C_ERR_MEMORY; or the program's scales
+ * can't be read. */
+FP8C_API fp8c_status fp8c_guard_step(fp8c_guard *guard, const fp8c_guard_facts *facts);
+
+typedef struct fp8c_alarm {
+    size_t struct_size;  /* sizeof(fp8c_alarm), set by the caller */
+    fp8c_alarm_kind kind;
+    int64_t step, since; /* since: the first step whose update may have done it. What was saved
+                            before this step is from before */
+    const char *tensor;  /* an operand, an input or a variable; NULL: of no tensor */
+    const char *role;    /* "operand", or as in fp8c_found; NULL */
+    double value, limit; /* what was judged, and what it may be; NaN: there is no such number */
+    int64_t others;      /* further tensors of which the same is true */
+    char text[320];      /* all of it as a sentence without its end */
+} fp8c_alarm;
+/* Alarm `index` of the last step. Each kind is raised once, and again only after 8 steps in a row
+ * without it. FP8C_ERR_INPUT past the last ends a loop, and sets no message. */
+FP8C_API fp8c_status fp8c_guard_alarm(const fp8c_guard *guard, int index, fp8c_alarm *out);
+/* Whether a kind was raised and has not been quiet for long enough: no alarm of this kind can come
+ * in the next step, so there is no need to look for a tensor. */
+FP8C_API int32_t fp8c_guard_raised(const fp8c_guard *guard, fp8c_alarm_kind kind);
+/* Whether the loss of the last step was far from the running estimate: one such step is
+ * no alarm. */
+FP8C_API int32_t fp8c_guard_far(const fp8c_guard *guard);
+/* The `since` that an alarm would have which may come in the next steps, because losses are far now
+ * but not yet enough of them. 0: none. A caller that removes old checkpoints keeps the newest one
+ * from before this step, too. */
+FP8C_API int64_t fp8c_guard_suspects(const fp8c_guard *guard);
+
+/* ---- the witness: which step of a plan computes a wrong value ----
+ *
+ * A program that was compiled with `witness` can run a function under observation. Each step of its
+ * plan then runs alone, and a callback gets the values that the step has written. Results are those
+ * of fp8c_program_run.
+ *
+ * With `judge` fp8c also judges each value. The witness is the reference interpreter: it evaluates
+ * the same ops once more, on the inputs that the device itself had. A kernel must have written the
+ * interpreter's bits. A GEMM or an attention must lie within the bound of its sums. For a sum of K
+ * products in f32 the bound is (K + 6) 2^-24 times the sum of their magnitudes, and twice that on a
+ * GPU; Hopper's FP8 sums keep fewer bits (codegen/reference/judge.c derives the bounds). So a step
+ * that computes a wrong value differs from one that was only given wrong inputs. */
+typedef enum fp8c_verdict {
+    FP8C_NOT_JUDGED, /* `judge` was 0, or the step is a collective, which has no witness */
+    FP8C_RIGHT,
+    FP8C_WRONG
+} fp8c_verdict;
+
+/* A value that a step has just written. All pointers are good until the callback returns. */
+typedef struct fp8c_witnessed {
+    size_t struct_size;
+    int32_t function, step; /* fp8c_program_step */
+    const char *kind, *name; /* of the step */
+    const char *value; /* its name: that of a port or a tensor of the text; or a GEMM's linear and
+                          role; or an op and its operand, as "gelu of h.0.mlp.c_fc.fprop" */
+    fp8c_type type;
+    const void *data; /* the elements, in host memory and contiguous */
+    uint64_t hash;    /* of these bytes: equal in every run that gives these bits */
+    fp8c_verdict verdict;
+    int64_t wrong, at; /* how many elements are wrong, and the index of the first */
+    double got, want, allowed; /* of that element: |got - want| may be up to `allowed` */
+    int64_t nonfinite, nonfinite_at; /* elements that are NaN or Inf, and the index of the first */
+    const char *nonfinite_input; /* with `judge`: a value with NaN or Inf that the step has read,
+                                    and from which those of this value come; NULL: none */
+    const char *nonfinite_op;    /* with `judge`: the op in the step that made them of finite
+                                    operands, such as "quantize"; NULL: none did */
+} fp8c_witnessed;
+typedef void (*fp8c_witness_fn)(void *user, const fp8c_witnessed *value);
+
+/* Runs a function as fp8c_program_run does, but under observation. No collective goes on beside
+ * other steps. The callback may read the program; it may not run, change or destroy it.
+ * FP8C_ERR_INPUT: the program was compiled without `witness`, or a callback of the same program
+ * calls this. After another failure the state is undefined, as after a failed run. */
+FP8C_API fp8c_status fp8c_program_run_witnessed(fp8c_program *program, int function, int32_t judge,
+                                                fp8c_witness_fn fn, void *user);
+
+/* Keep copies of the inputs of a function's last `runs` runs in host memory, so that a run that
+ * went wrong can be repeated. 0: keep none from now on. Inputs are the input ports that carry no
+ * variable. Each run first copies its inputs, and waits for those in a GPU's memory. A loop that
+ * can make a batch again from a seed and a number, as that of `fp8c train`, needs no copies.
+ * FP8C_ERR_INPUT: there is no such function. FP8C_ERR_UNSUPPORTED: the program has dims that are
+ * bounds. */
+FP8C_API fp8c_status fp8c_program_keep_inputs(fp8c_program *program, int function, int32_t runs);
+/* Input `index` of the run that is `back` runs before the last (0: the last itself): contiguous, of
+ * the port's type, until the function runs again. NULL: it was not kept, or the port carries a
+ * variable. */
+FP8C_API const void *fp8c_program_kept_input(fp8c_program *program, int function, int32_t back,
+                                             int index);
+
+/* ---- doctor: what this machine has and can do, what is missing and how to get it ---- */
+
+/* A doctor looks for everything the library can use, as a program would: with the context's
+ * settings and environment. It loads the libraries that it finds and asks for their version. They
+ * stay mapped, as those of programs do. Strings belong to the doctor. */
+typedef struct fp8c_doctor fp8c_doctor;
+
+typedef struct fp8c_doctor_options {
+    size_t struct_size; /* sizeof(fp8c_doctor_options) */
+    /* Called before fp8c looks at each component and tests each target. If a library kills the
+     * process as it is loaded, the caller knows its name. NULL: no call. */
+    void (*before)(void *user, const char *what);
+    void *user;
+    int32_t cpu_only; /* look only at the components that target "cpu" uses: nothing of CUDA is
+                         loaded. There are then no facts and no targets */
+} fp8c_doctor_options;
+
+/* `options` may be NULL. A missing component is no failure: it is reported. FP8C_ERR_MEMORY. */
+FP8C_API fp8c_status fp8c_doctor_create(fp8c_context *ctx, const fp8c_doctor_options *options,
+                                        fp8c_doctor **out);
+FP8C_API void fp8c_doctor_destroy(fp8c_doctor *doctor);
+
+typedef enum fp8c_component_state {
+    FP8C_COMPONENT_OK,
+    FP8C_COMPONENT_MISSING, /* found nowhere */
+    FP8C_COMPONENT_REFUSED, /* found, but it does not load, lacks a function, or fails when asked */
+    FP8C_COMPONENT_VERSION, /* found, but too old, or of another major version */
+    FP8C_COMPONENT_MISMATCHED /* good alone, but it does not fit the other components */
+} fp8c_component_state;
+/* "ok", "missing", "does not load", "wrong version", "mismatched" */
+FP8C_API const char *fp8c_component_state_name(fp8c_component_state state);
+
+typedef struct fp8c_component {
+    const char *name;    /* "NVRTC" */
+    const char *kind;    /* "cpu", "cuda" or "more": which targets use it */
+    fp8c_component_state state;
+    const char *version; /* as the component reports it; NULL: it could not be asked */
+    int32_t major;       /* of the version: 12 or 13 for CUDA's libraries; 0: unknown, or none */
+    const char *path;    /* the file that is mapped; NULL: none */
+    const char *problem; /* what is wrong, in the words of the loader or the library if they have
+                            any; NULL when ok */
+    const char *note;    /* what does no harm, as other copies that were found; NULL: nothing */
+    const char *enables; /* what it is for */
+    const char *places;  /* the file names, and every folder where fp8c looked for them; "": it did
+                            not look */
+    const char *get;     /* the packages that have it */
+} fp8c_component;
+/* Ends a loop. */
+FP8C_API fp8c_status fp8c_doctor_component(const fp8c_doctor *doctor, int index,
+                                           fp8c_component *out);
+
+/* Facts: the CPU, memory and their limits, the state of each GPU, the cache, and the environment
+ * variables that have an effect and are set. */
+typedef struct fp8c_fact {
+    const char *group, *name, *value; /* "CPU", "level", "x86-64-v4" */
+    const char *advice;               /* NULL: there is none */
+} fp8c_fact;
+/* Ends a loop. */
+FP8C_API fp8c_status fp8c_doctor_fact(const fp8c_doctor *doctor, int index, fp8c_fact *out);
+
+/* What can be done for a target of fp8c_target_name; "cuda" is the first GPU of this machine. */
+typedef struct fp8c_target_report {
+    const char *name;
+    const char *is;              /* "cuda": the architecture of that GPU; else NULL */
+    int32_t can_compile, can_run;
+    const char *compile_missing; /* why it can't, and what to do; NULL when it can */
+    const char *run_missing;
+} fp8c_target_report;
+/* Ends a loop. */
+FP8C_API fp8c_status fp8c_doctor_target(const fp8c_doctor *doctor, int index,
+                                        fp8c_target_report *out);
+
+typedef enum fp8c_test_result {
+    FP8C_TEST_FAILED,
+    FP8C_TEST_PASSED,
+    FP8C_TEST_COMPILED, /* it compiled, and the code can't be run here */
+    FP8C_TEST_NOT_RUN   /* nothing can be tested: the target's report says why */
+} fp8c_test_result;
+typedef struct fp8c_self_test {
+    fp8c_test_result result;
+    double seconds;
+    const char *detail; /* of a failure: its message, or the first difference; NULL */
+} fp8c_self_test;
+/* Compile a small module for the target without a cache, and run it. It has FP8 GEMMs, quantizing
+ * fused with what precedes it, and reductions. All its sums are exact, so its results must equal,
+ * bit for bit, those of integer arithmetic and those of target `reference`. A test that fails is a
+ * result, not an error. FP8C_ERR_INPUT: there is no such target. */
+FP8C_API fp8c_status fp8c_doctor_test(fp8c_doctor *doctor, int target, fp8c_self_test *out);
+
+/* ---- a burn: a device under load for a while, each result compared with a known answer ----
+ *
+ * A burn runs GEMMs (f32, bf16, FP8 with scales of each kind that the target takes; forward and
+ * both gradients), attention, and kernels of every sort (norms, softmax, quantizing, sums of
+ * columns, an optimizer's step), again and again for so many seconds on all threads. It compares
+ * each result with a known answer, and counts those that differ in a bit: then the device computes
+ * wrong values, or memory loses bits. frontend/doctor/README.md says where the answers come
+ * from. */
+typedef struct fp8c_burn fp8c_burn;
+
+typedef struct fp8c_burn_options {
+    size_t struct_size; /* sizeof(fp8c_burn_options) */
+    const char *target; /* one that can run here: "cpu" (default), "cuda", ... */
+    int32_t device;     /* of a CUDA target: the GPU's ordinal */
+    int32_t threads;    /* 0: as the context says */
+    double seconds;     /* how long, without preparing; 0: 10. At least one round is run */
+} fp8c_burn_options;
+
+/* Prepare and burn. A wrong result is no failure of the call. The context's progress callback is
+ * called between runs (phase "burn", in seconds); if it asks to stop, the burn ends early with what
+ * was counted so far, unless it was still preparing: FP8C_ERR_CANCELLED. options may be NULL. */
+FP8C_API fp8c_status fp8c_doctor_burn(fp8c_context *ctx, const fp8c_burn_options *options,
+                                      fp8c_burn **out);
+FP8C_API void fp8c_burn_destroy(fp8c_burn *burn);
+
+typedef struct fp8c_burn_info {
+    size_t struct_size;       /* sizeof(fp8c_burn_info), set by the caller */
+    const char *target, *device; /* device: its name */
+    int32_t threads;          /* of the CPU */
+    int32_t finished;         /* 0: it was stopped early, or a run failed */
+    const char *failure;      /* why a run failed, which ends the burn; NULL: none did */
+    double seconds;           /* of the burn */
+    int64_t rounds;           /* whole ones. In a round everything is computed once or more */
+    int64_t comparisons, wrong; /* results that were compared; how many of them differed */
+    int64_t runs;             /* of programs. On a GPU results are compared after several runs, or
+                                 fetching them would take longer than computing them */
+    int64_t bytes;            /* compared */
+    double busy;              /* seconds in which programs ran */
+    double first_flops, last_flops; /* floating-point operations a second while GEMMs ran, in the
+                                       first quarter of the time and in the last; 0: not known */
+} fp8c_burn_info;
+FP8C_API void fp8c_burn_report(const fp8c_burn *burn, fp8c_burn_info *out);
+
+/* One result of the burn, or several that the target can't have. */
+typedef struct fp8c_burn_result {
+    size_t struct_size;       /* sizeof(fp8c_burn_result), set by the caller */
+    const char *name;         /* "GEMM bf16 dgrad", "softmax" */
+    const char *step;         /* the step that writes it, as kernels are called; "": not known */
+    const char *skipped;      /* why it is not computed here; NULL: it is computed */
+    int64_t comparisons, wrong; /* as in fp8c_burn_info */
+    const char *first;        /* the first difference: round, element, its value, the known answer,
+                                 how many elements are wrong; NULL: there was none */
+    int64_t first_round;      /* of that: counted from 1; 0: there was none */
+    int64_t first_element;    /* its index, row by row */
+    int64_t first_count;      /* how many elements of that result were wrong */
+} fp8c_burn_result;
+/* Ends a loop. */
+FP8C_API fp8c_status fp8c_burn_result_at(const fp8c_burn *burn, int index, fp8c_burn_result *out);
+
+/* ---- health: what a device counts of its own errors, beside a program that runs ----
+ *
+ * An fp8c_health watches one device from its creation on. For a GPU it asks NVML for XIDs, errors
+ * of memory and of NVLinks, remapped rows, clocks and what holds them down, and temperature. A
+ * thread of fp8c's waits for XIDs, and looks at the other values every `seconds`. For the CPU it
+ * reads the kernel's files: machine checks, errors of memory, heat. It reads them when it is
+ * created, and in fp8c_health_look. A value that can't be had is unknown. A missing NVML is no
+ * failure: then all values are unknown. Between fp8c_health_create and fp8c_health_destroy any
+ * thread may make the other calls. */
+typedef struct fp8c_health fp8c_health;
+
+typedef struct fp8c_health_options {
+    size_t struct_size; /* sizeof(fp8c_health_options) */
+    int32_t gpu;        /* 1: GPU number `device`; 0: the CPU */
+    int32_t device;
+    double seconds;     /* between two looks at a GPU; 0: 1. < 0: only fp8c_health_look looks */
+} fp8c_health_options;
+
+/* options may be NULL. FP8C_ERR_MEMORY; FP8C_ERR_IO: the system refuses a thread. */
+FP8C_API fp8c_status fp8c_health_create(fp8c_context *ctx, const fp8c_health_options *options,
+                                        fp8c_health **out);
+FP8C_API void fp8c_health_destroy(fp8c_health *health);
+/* Look now. */
+FP8C_API void fp8c_health_look(fp8c_health *health);
+
+typedef struct fp8c_health_info {
+    size_t struct_size;  /* sizeof(fp8c_health_info), set by the caller */
+    const char *source;  /* "NVML, driver 580.65.06", "the kernel"; or why there is none */
+    int32_t known;       /* how many values are known; 0: nothing is known of the device */
+    int32_t events;      /* so far */
+    int32_t faults;      /* how many of them mean that results may be wrong */
+    const char *address; /* a GPU's, on the bus; "" */
+} fp8c_health_info;
+FP8C_API void fp8c_health_report(fp8c_health *health, fp8c_health_info *out);
+
+typedef struct fp8c_health_value {
+    size_t struct_size;      /* sizeof(fp8c_health_value), set by the caller */
+    const char *name, *text; /* name: in records, as "ecc_uncorrected"; text: in words */
+    int64_t first, now;      /* when the health was created, and at the last look; -1: not known */
+    int32_t fault;           /* 1: if it grows, results may be wrong */
+} fp8c_health_value;
+/* Ends a loop. */
+FP8C_API fp8c_status fp8c_health_value_at(fp8c_health *health, int index, fp8c_health_value *out);
+
+/* Something that has changed: an XID, a counter that grew, something new that holds clocks down.
+ * Only the first 256 are kept. */
+typedef struct fp8c_health_event {
+    size_t struct_size; /* sizeof(fp8c_health_event), set by the caller */
+    const char *name;   /* of the value */
+    char text[160];     /* "XID 79: GPU has fallen off the bus" */
+    double seconds;     /* since the health was created */
+    int64_t number;     /* an XID's number; else by how much the counter grew */
+    int32_t fault;      /* as in fp8c_health_value */
+} fp8c_health_event;
+/* In their order. Ends a loop. */
+FP8C_API fp8c_status fp8c_health_event_at(fp8c_health *health, int index, fp8c_health_event *out);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
