@@ -138,6 +138,17 @@ check-ranks: deps
 	@FP8C_RANKS=all $(BUILD)/tests/check_zero
 	@FP8C_KILLS=$(or $(KILLS),50) $(if $(SEED),FP8C_SEED=$(SEED)) tests/ranks_faults $(BUILD)
 
+# Each change that is planted in a composite's formula must be found by a test (tests/README.md).
+FORMULA_JUDGES := check_formulas check_gradients
+check-formulas: deps
+	@$(MAKE) --no-print-directory $(JOBS) $(FORMULA_JUDGES:%=$(BUILD)/tests/%)
+	@CC='$(CC)' CFLAGS='$(CFLAGS)' LINK='$(call object,$(SHARED)) $(LIBRARY) $(CHECK) $(LDLIBS) -ljansson' \
+	    python3 tests/planted_formulas.py $(BUILD) $(FUNCTIONS)
+
+# Adds one thing of each kind in a copy of the tree, and counts the files (tests/additions/run).
+check-additions: deps
+	@CC='$(CC)' BUILD=$(BUILD) tests/additions/run $(KIND)
+
 # The programs that compile a kernel for one architecture in `make check` (tests/README.md).
 NVRTC := check_cuda_kernels check_cuda_rows_text check_cuda_attention
 check-nvrtc: deps
@@ -154,4 +165,4 @@ check-codecs: deps
 	@for t in $(CODECS); do FP8C_CODECS=all $(BUILD)/tests/$$t || exit 1; done
 	@FP8C_CODECS=all tests/peers/run $(BUILD) --install
 
-.PHONY: emulator $(EMULATOR) check check-quick check-sanitizers check-build check-ranks check-nvrtc check-torch check-codecs
+.PHONY: emulator $(EMULATOR) check check-quick check-sanitizers check-build check-ranks check-formulas check-additions check-nvrtc check-torch check-codecs

@@ -20,7 +20,7 @@ typedef struct f8_rvalue {
     void *data;
 } f8_rvalue;
 
-enum { F8_INTERP_TEMPS = 48 };
+enum { F8_INTERP_TEMPS = 4 };
 
 typedef struct f8_interp {
     const f8_allocator *allocator;
@@ -34,7 +34,7 @@ typedef struct f8_interp {
     int64_t first;       /* f8_part.first */
     const f8_comm *comm; /* NULL: the rank is alone */
     f8_loc at;           /* where the node being evaluated stands in the text */
-    f8_rvalue temp[F8_INTERP_TEMPS]; /* temporaries of the composite being evaluated */
+    f8_rvalue temp[F8_INTERP_TEMPS]; /* temporaries of the node being evaluated */
     int n_temps;
 } f8_interp;
 
@@ -111,12 +111,8 @@ void f8_interp_attention(f8_interp *x, const f8_graph *g, f8_ref r, const f8_rva
 void f8_interp_collective(f8_interp *x, const f8_graph *g, f8_ref r, const f8_rvalue *in,
                           f8_rvalue *out);
 
-/* ---- composite.c: the hash of dropout, and whether it drops an element ---- */
+/* ---- dropout.c: the hash of dropout, and whether it drops an element ---- */
 uint32_t f8_interp_random(uint32_t a, uint32_t b, uint32_t c);
 bool f8_interp_drops(uint32_t column, uint32_t row, uint32_t key, double p);
-
-/* ---- composite.c: classes COMPOSITE and FP8, except quantize ---- */
-void f8_interp_composite(f8_interp *x, const f8_graph *g, f8_ref r, const f8_rvalue *const *in,
-                         f8_rvalue *out);
 
 #endif

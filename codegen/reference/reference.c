@@ -88,6 +88,14 @@ static bool holds_fp8(const f8_type *t)
     return f8_dtype_is_fp8(t->dtype) || t->dtype == F8_E8M0;
 }
 
+/* A composite's formula stands once, in the pass that expands it. */
+static void refuse_composite(f8_interp *x, f8_op op)
+{
+    x->status =
+        f8_fail(x->diag, F8_ERR_INTERNAL, x->at,
+                "reference: %s is evaluated after the pass decompose", f8_op_facts(op)->name);
+}
+
 /* out[0..results of the op) */
 static void eval_node(f8_interp *x, const f8_graph *g, f8_ref r, const f8_rvalue *const *in,
                       f8_rvalue *out)
@@ -124,9 +132,9 @@ static void eval_node(f8_interp *x, const f8_graph *g, f8_ref r, const f8_rvalue
             f8_interp_dequantize(x, in[0], in[1], f8_attr_s(g, r, F8_A_GRANULARITY), out);
             break;
         }
-        f8_interp_composite(x, g, r, in, out);
+        refuse_composite(x, n->op);
         break;
-    case F8_COMPOSITE: f8_interp_composite(x, g, r, in, out); break;
+    case F8_COMPOSITE: refuse_composite(x, n->op); break;
     case F8_COLLECTIVE: f8_interp_collective(x, g, r, in[0], out); break;
     }
     f8_interp_free_temps(x);

@@ -13,9 +13,9 @@
 
 /* in[i] and out[i] are buffers of the ports of the function, row-major, of the types of the ports.
  * Results are written after everything is computed, so an out buffer may be the in buffer of the
- * same variable. Takes any verified function, with composites or without. Memory comes from
- * `allocator` (NULL: the default) and is freed before the call returns; a value is freed after its
- * last use. */
+ * same variable. Takes any verified function without composites: the pass `decompose` expands them.
+ * Memory comes from `allocator` (NULL: the default) and is freed before the call returns; a value
+ * is freed after its last use. */
 f8_status f8_reference_run(const f8_func *f, const void *const *in, void *const *out,
                            const f8_allocator *allocator, f8_diag *diag);
 

@@ -1,7 +1,6 @@
-/* Quantizing on the host: see quantize.h. The formulas of scales are written three times: here, in
- * the graph (passes/unit/formulas.c: f8_scale_of_amax; passes/scale/operand.c: scale_inv and E8M0)
- * and in the interpreter (codegen/reference/composite.c: fp8_scale). Tests compare them bit for
- * bit. */
+/* Quantizing on the host: see quantize.h. The formulas of scales are written twice: here, and in
+ * the graph (passes/unit/formulas.c: f8_scale_of_amax; passes/scale/operand.c: scale_inv and E8M0).
+ * Tests compare them bit for bit. */
 #include "ir/num/quantize.h"
 
 #include <float.h>

@@ -98,8 +98,8 @@ f8_ref f8_amax_tensor(f8_graph *g, f8_ref x);
  * amax of 0, Inf or NaN keeps `previous` (1 when there is none); an infinite scale (tiny amax)
  * becomes FLT_MAX. amax has any shape. pow2: the scale is then rounded down to a power of two. This
  * is Transformer Engine's definition (common/recipe/recipe_common.cuh, compute_scale_from_amax),
- * f32 throughout. More in passes/scale/README.md, "Scales". The formula stands twice more: for
- * hosts (ir/num/quantize.c) and in the interpreter (codegen/reference/composite.c). */
+ * f32 throughout. More in passes/scale/README.md, "Scales". The formula stands once more, for
+ * hosts: ir/num/quantize.c. */
 f8_ref f8_scale_of_amax(f8_graph *g, f8_ref amax, f8_ref previous, f8_dtype format, int64_t margin,
                         bool pow2);
 f8_ref f8_history_pushed(f8_graph *g, f8_ref history,

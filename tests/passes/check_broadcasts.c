@@ -2,10 +2,10 @@
  * They run on the CPU, and for the GPU targets by the descriptions of their kernels. All bits are
  * the interpreter's, fused or not. */
 #include "codegen/build.h"
-#include "codegen/reference/reference.h"
 #include "frontend/instance.h"
 #include "tests/shared/graphs/compare.h"
 #include "tests/shared/graphs/graphgen.h"
+#include "tests/shared/passes/primitive.h"
 #include "tests/shared/passes/program_check.h"
 #include "tests/shared/passes/program_run.h"
 #include "tests/shared/suite.h"
@@ -210,7 +210,7 @@ START_TEST(every_bit)
     void *want[MAX_PORTS];
     const f8_func *f = parsed(&t, texts[_i]);
     ports(&t, f, in, want);
-    ck_assert_msg(f8_reference_run(f, in, want, NULL, &t.diag) == F8_OK, "%s", t.diag.text);
+    ck_assert_msg(test_reference_run(f, in, want, &t.diag) == F8_OK, "%s", t.diag.text);
     for (int k = 0; k < N_TARGETS; k++)
         for (int no_fuse = 0; no_fuse < 2; no_fuse++)
             check_target(texts[_i], targets[k], no_fuse, want);

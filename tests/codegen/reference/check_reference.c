@@ -8,7 +8,9 @@
 #include "codegen/reference/reference.h"
 #include "frontend/text/parse.h"
 #include "ir/num/scalar.h"
+#include "passes/pipeline.h"
 #include "tests/shared/graphs/graphgen.h"
+#include "tests/shared/passes/primitive.h"
 #include "tests/shared/suite.h"
 
 /* ---- functions from text ---- */
@@ -39,8 +41,7 @@ static void start(fixture *x, const char *body)
 
 static void go(fixture *x)
 {
-    ck_assert_msg(f8_reference_run(x->f, (const void *const *)x->in, x->out, NULL, &x->diag) ==
-                      F8_OK,
+    ck_assert_msg(test_reference_run(x->f, (const void *const *)x->in, x->out, &x->diag) == F8_OK,
                   "%s", x->diag.text);
 }
 
@@ -479,8 +480,7 @@ START_TEST(double_precision)
           "reduce_sum(%a)\n}");
     memcpy(x.in[0], (double[]){1.0 / 3, 2.7}, 16);
     memcpy(x.in[1], (int32_t[]){INT32_MAX, 5}, 8);
-    ck_assert_int_eq(f8_reference_run_f64(x.f, (const void *const *)x.in, x.out, NULL, &x.diag),
-                     F8_OK);
+    ck_assert_int_eq(test_reference_run_f64(x.f, (const void *const *)x.in, x.out, &x.diag), F8_OK);
     ck_assert_double_eq(((double *)x.out[0])[0], exp(1.0 / 3)); /* the cast to bf16 did not round */
     ck_assert_double_eq(((double *)x.out[1])[1], 2.7);
     ck_assert_int_eq(((int32_t *)x.out[2])[0], INT32_MAX);
@@ -488,9 +488,25 @@ START_TEST(double_precision)
     ck_assert_double_eq(*(double *)x.out[3], 1.0 / 3 + 2.7);
     finish(&x);
     start(&x, "func f(%a: f32[2]) -> (%y: f32[2]) {\n  return cast(quantize(%a, 1))\n}");
-    ck_assert_int_eq(f8_reference_run_f64(x.f, (const void *const *)x.in, x.out, NULL, &x.diag),
+    ck_assert_int_eq(test_reference_run_f64(x.f, (const void *const *)x.in, x.out, &x.diag),
                      F8_ERR_UNSUPPORTED);
     ck_assert_str_eq(x.diag.text, "quantize: no FP8 values in double precision");
+    finish(&x);
+}
+END_TEST
+
+/* A composite's formula stands in the pass that expands it, not here. */
+START_TEST(composites_are_refused)
+{
+    static const char *const body[] = {"func f(%a: f32[2]) -> (%y: f32[2]) {\n  return gelu(%a)\n}",
+                                       "func f(%a: f32[2]) -> (%y: f32[]) {\n  return amax(%a)\n}"};
+    static const char *const of[] = {"gelu", "amax"};
+    fixture x;
+    start(&x, body[_i]);
+    const f8_status status = f8_reference_run(x.f, (const void *const *)x.in, x.out, NULL, &x.diag);
+    ck_assert_int_eq(status, F8_ERR_INTERNAL);
+    ck_assert_msg(strstr(x.diag.text, of[_i]) && strstr(x.diag.text, "after the pass decompose"),
+                  "%s", x.diag.text);
     finish(&x);
 }
 END_TEST
@@ -523,6 +539,8 @@ START_TEST(memory)
         &x,
         "func f(%soft: f32[100, 100]) -> (%y: f32[100, 1]) {\n  repeat i < 20 carry %x = %soft {\n"
         "    %x = softmax(matmul(%x, %x))\n  }\n  return reduce_sum(%x)\n}");
+    f8_unit u = {.module = x.m, .arena = &x.arena, .diag = &x.diag};
+    ck_assert_int_eq(f8_pass_decompose(&u), F8_OK);
     meter m = {.fail_at = -1};
     const f8_allocator a = {meter_alloc, meter_free, &m};
     ck_assert_int_eq(f8_reference_run(x.f, (const void *const *)x.in, x.out, &a, &x.diag), F8_OK);
@@ -559,6 +577,7 @@ Suite *f8_suite(void)
     tcase_add_test(t, attention);
     tcase_add_test(t, results_over_inputs);
     tcase_add_test(t, double_precision);
+    tcase_add_loop_test(t, composites_are_refused, 0, 2);
     tcase_add_test(t, memory);
     suite_add_tcase(s, t);
     return s;

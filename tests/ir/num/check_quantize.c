@@ -5,10 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "codegen/reference/reference.h"
 #include "frontend/text/parse.h"
 #include "ir/num/fp8.h"
 #include "ir/num/quantize.h"
+#include "tests/shared/passes/primitive.h"
 #include "tests/shared/random.h"
 #include "tests/shared/suite.h"
 
@@ -99,7 +99,7 @@ static void graph(const tensor *t, const f8_quantizer *q, const char *grain, flo
     ck_assert_msg(m, "%u:%u %s\n%s", diag.loc.line, diag.loc.column, diag.text, full);
     const void *in[] = {t->x};
     void *out[] = {amax, scale, inv, codes};
-    ck_assert_msg(f8_reference_run(&m->func[0], in, out, NULL, &diag) == F8_OK, "%s", diag.text);
+    ck_assert_msg(test_reference_run(&m->func[0], in, out, &diag) == F8_OK, "%s", diag.text);
     f8_arena_end(&arena);
 }
 

@@ -4,10 +4,10 @@
 #include <string.h>
 
 #include "codegen/build.h"
-#include "codegen/reference/reference.h"
 #include "frontend/instance.h"
 #include "tests/shared/kernel_cache.h"
 #include "tests/shared/passes/passes.h"
+#include "tests/shared/passes/primitive.h"
 #include "tests/shared/graphs/differential_parts.h"
 
 enum { RUNS = 2, MESSAGE = F8_MESSAGE, VARIANTS = 3 };
@@ -327,7 +327,7 @@ static bool check_against_oracle(const f8_judge *j, oracle *o, const compiled *t
         if (sscanf(f->in[i].name, "cut.%u.%d", &r, &index) == 2)
             memcpy(o->in[i], cut_result(o, t, r, index), (size_t)f8_type_bytes(&f->in[i].type));
     }
-    if (f8_reference_run(f, (const void *const *)o->in, o->out, NULL, &o->diag) != F8_OK) {
+    if (test_reference_run(f, (const void *const *)o->in, o->out, &o->diag) != F8_OK) {
         snprintf(message, MESSAGE, "reference: %s", o->diag.text);
         return false;
     }

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "ir/num/fp8.h"
+#include "ir/num/scalar.h"
 
 /* ---- numbers ---- */
 
@@ -26,6 +27,32 @@ int f8_gen_below(f8_gen *t, int n)
 bool f8_gen_chance(f8_gen *t, int one_in)
 {
     return f8_gen_below(t, one_in) == 0;
+}
+
+/* ---- ops ---- */
+
+f8_op f8_gen_op_of(f8_class cls, const char *infer, int k)
+{
+    static const char *const rules[] = {
+#define OP(ID, name, lo, hi, results, CLS, rule, ...) [F8_OP_##ID] = #rule,
+#include "ir/ops.def"
+#undef OP
+    };
+    for (int op = F8_OP_NONE + 1; op < F8_OP_COUNT; op++) {
+        const f8_op_info *o = f8_op_facts((f8_op)op);
+        const bool takes_f32 = cls != F8_POINTWISE || o->form[F8_KIND_F];
+        if (o->cls == cls && o->max_in == 1 && takes_f32 && !strcmp(rules[op], infer) && k-- == 0)
+            return (f8_op)op;
+    }
+    return F8_OP_NONE;
+}
+
+int f8_gen_ops_of(f8_class cls, const char *infer)
+{
+    int n = 0;
+    while (f8_gen_op_of(cls, infer, n) != F8_OP_NONE)
+        n++;
+    return n;
 }
 
 /* ---- shapes ---- */

@@ -9,10 +9,9 @@
 
 static void unary(f8_gen *t)
 {
-    static const f8_op ops[] = {F8_OP_NEG,     F8_OP_ABS,   F8_OP_SQRT, F8_OP_RSQRT, F8_OP_EXP,
-                                F8_OP_LOG,     F8_OP_TANH,  F8_OP_ERF,  F8_OP_SIN,   F8_OP_COS,
-                                F8_OP_SIGMOID, F8_OP_FLOOR, F8_OP_RELU, F8_OP_NEG};
-    f8_gen_add(t, f8_unary(t->g, PICK(t, ops), f8_gen_some(t, F8_F32)));
+    const f8_op op = f8_gen_op_of(F8_POINTWISE, "pointwise",
+                                  f8_gen_below(t, f8_gen_ops_of(F8_POINTWISE, "pointwise")));
+    f8_gen_add(t, f8_unary(t->g, op, f8_gen_some(t, F8_F32)));
 }
 
 static void binary(f8_gen *t)
@@ -506,16 +505,31 @@ static void attention(f8_gen *t)
 
 /* ---- composites ---- */
 
+/* One that has an operand and its shape. */
+static void plain_composite(f8_gen *t, f8_op op, f8_ref a)
+{
+    const f8_attr form =
+        F8_STR(F8_A_APPROXIMATE, op == F8_OP_GELU && f8_gen_chance(t, 2) ? "tanh" : "none");
+    f8_gen_add(t, f8_make(t->g, op, &a, 1, &form, op == F8_OP_GELU));
+}
+
 static void composite(f8_gen *t)
 {
     f8_graph *g = t->g;
+    enum { OTHERS = 6, FIRST_PLAIN = 2 };
+    const int plain = f8_gen_ops_of(F8_COMPOSITE, "same1");
     const f8_ref a = f8_gen_tensor(t, F8_F32);
     const f8_type s = *f8_type_of(g, a);
     const f8_type vector = f8_gen_shape(1, f8_type_columns(&s), 0, 0);
     f8_type rows = s;
     rows.rank--;
-    switch (f8_gen_below(t, 9)) {
-    case 8: {
+    const int die = f8_gen_below(t, OTHERS + plain);
+    if (die >= FIRST_PLAIN && die < FIRST_PLAIN + plain) {
+        plain_composite(t, f8_gen_op_of(F8_COMPOSITE, "same1", die - FIRST_PLAIN), a);
+        return;
+    }
+    switch (die < FIRST_PLAIN ? die : die - plain) {
+    case 5: {
         const f8_attr attr[] = {F8_FLOAT(F8_A_P, f8_gen_chance(t, 5) ? 0 : 0.3),
                                 F8_INT(F8_A_STREAM, f8_gen_below(t, 2))};
         const f8_ref seed = f8_gen_input(t, f8_gen_shape(0, 0, 0, 0), F8_I32, "seed");
@@ -531,13 +545,7 @@ static void composite(f8_gen *t)
     case 1:
         f8_gen_add(t, f8_binary(g, F8_OP_RMSNORM, a, f8_gen_input(t, vector, param_dtype(t), "x")));
         break;
-    case 2: f8_gen_add(t, f8_unary(g, F8_OP_SOFTMAX, a)); break;
-    case 3:
-        f8_gen_add(t, f8_make(g, F8_OP_GELU, &a, 1,
-                              &F8_STR(F8_A_APPROXIMATE, f8_gen_chance(t, 2) ? "tanh" : "none"), 1));
-        break;
-    case 4: f8_gen_add(t, f8_unary(g, F8_OP_SILU, a)); break;
-    case 5: {
+    case 2: {
         static const char *const reductions[] = {"mean", "sum", "none"};
         const f8_ref targets = f8_gen_input(t, rows, f8_gen_chance(t, 3) ? F8_I64 : F8_I32, "ids");
         const f8_attr attr[] = {F8_STR(F8_A_REDUCTION, reductions[f8_gen_below(t, 3)]),

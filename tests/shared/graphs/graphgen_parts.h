@@ -31,6 +31,10 @@ typedef bool (*f8_gen_test)(const f8_gen *t, f8_ref r, const void *arg);
 int f8_gen_below(f8_gen *t, int n); /* [0, n) */
 bool f8_gen_chance(f8_gen *t, int one_in);
 int64_t f8_gen_size(f8_gen *t); /* ragged */
+/* The k-th op of one operand that has this class and infer rule, and takes f32; NONE after the
+ * last. How many there are. So a new op occurs in these graphs without a line here. */
+f8_op f8_gen_op_of(f8_class cls, const char *infer, int k);
+int f8_gen_ops_of(f8_class cls, const char *infer);
 f8_type f8_gen_shape(int rank, int64_t a, int64_t b, int64_t c);
 /* Whether two shapes broadcast to one that is not too large. */
 bool f8_gen_broadcasts(const f8_type *a, const f8_type *b, f8_type *out);

@@ -1,8 +1,8 @@
 /* Tests of passes: see unit.h. */
 #include "tests/shared/passes/unit.h"
 
-#include "codegen/reference/reference.h"
 #include "frontend/text/parse.h"
+#include "tests/shared/passes/primitive.h"
 #include "tests/shared/passes/program_check.h"
 
 #include <check.h>
@@ -159,5 +159,5 @@ void test_run_f64(const f8_func *f, test_values *in, test_values *out)
     for (size_t i = 0; i < f->n_out; i++)
         to[i] = test_value(out, f->out[i].name, &f->out[i].type);
     f8_diag diag = {0};
-    ck_assert_msg(f8_reference_run_f64(f, from, to, NULL, &diag) == F8_OK, "%s", diag.text);
+    ck_assert_msg(test_reference_run_f64(f, from, to, &diag) == F8_OK, "%s", diag.text);
 }

@@ -1,8 +1,8 @@
 /* See recompute.h. */
 #include "tests/shared/remat/recompute.h"
 
-#include "codegen/reference/reference.h"
 #include "tests/shared/graphs/graphgen.h"
+#include "tests/shared/passes/primitive.h"
 #include "tests/shared/passes/program_run.h"
 
 typedef struct rewrite {
@@ -95,5 +95,5 @@ f8_status recompute_run(f8_module *m, uint64_t seed, const f8_target *target, vo
     for (size_t i = 0; i < f->n_in; i++)
         graphgen_fill(seed, f->in[i].name, &f->in[i].type, in[i]);
     return target ? f8_program_run(f, target, (const void *const *)in, out, diag)
-                  : f8_reference_run(f, (const void *const *)in, out, NULL, diag);
+                  : test_reference_run(f, (const void *const *)in, out, diag);
 }
