@@ -1,5 +1,5 @@
-/* See cmd_process.h. */
-#include "frontend/cli/cmd_process.h"
+/* See process.h. */
+#include "frontend/train/ranks/process.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -12,7 +12,7 @@
 
 enum { LAST_RESORT = 5 /* seconds for MPI to end the job */ };
 
-void cli_say(cli_said *s, const char *format, ...)
+void f8_say(f8_said *s, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
@@ -21,7 +21,7 @@ void cli_say(cli_said *s, const char *format, ...)
     s->n = n < 0 ? s->n : s->n + (size_t)n < sizeof s->text ? s->n + (size_t)n : sizeof s->text - 1;
 }
 
-void cli_say_to(int to, const cli_said *s)
+void f8_say_to(int to, const f8_said *s)
 {
     for (size_t at = 0; at < s->n;) {
         const ssize_t n = write(to, s->text + at, s->n - at);
@@ -31,7 +31,7 @@ void cli_say_to(int to, const cli_said *s)
     }
 }
 
-cli_life cli_life_of(int64_t pid)
+f8_life f8_life_of(int64_t pid)
 {
     char path[64], text[512];
     snprintf(path, sizeof path, "/proc/%" PRId64 "/stat", pid);
@@ -40,25 +40,25 @@ cli_life cli_life_of(int64_t pid)
     if (fd >= 0)
         close(fd);
     if (n <= 0)
-        return fd < 0 && errno == ENOENT ? CLI_GONE : CLI_UNKNOWN;
+        return fd < 0 && errno == ENOENT ? F8_LIFE_GONE : F8_LIFE_UNKNOWN;
     text[n] = 0;
     const char *state = strrchr(text, ')'); /* the name before it may have any characters */
     if (!state || state[1] != ' ')
-        return CLI_UNKNOWN;
-    return strchr("Tt", state[2]) ? CLI_STOPPED : strchr("ZXx", state[2]) ? CLI_GONE : CLI_RUNS;
+        return F8_LIFE_UNKNOWN;
+    return strchr("Tt", state[2]) ? F8_LIFE_STOPPED : strchr("ZXx", state[2]) ? F8_LIFE_GONE : F8_LIFE_RUNS;
 }
 
-const char *cli_life_text(cli_life l)
+const char *f8_life_text(f8_life l)
 {
-    return l == CLI_STOPPED ? " is stopped (SIGSTOP)" : l == CLI_GONE ? " is gone" : "";
+    return l == F8_LIFE_STOPPED ? " is stopped (SIGSTOP)" : l == F8_LIFE_GONE ? " is gone" : "";
 }
 
-void cli_say_rank(cli_said *s, int rank, const char *host, int64_t pid)
+void f8_say_rank(f8_said *s, int rank, const char *host, int64_t pid)
 {
-    cli_say(s, "rank %d (host %s, process %" PRId64 ")", rank, host, pid);
+    f8_say(s, "rank %d (host %s, process %" PRId64 ")", rank, host, pid);
 }
 
-bool cli_start_thread(pthread_t *out, void *(*body)(void *), void *user)
+bool f8_start_thread(pthread_t *out, void *(*body)(void *), void *user)
 {
     sigset_t every, before;
     sigfillset(&every);

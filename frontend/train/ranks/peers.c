@@ -1,5 +1,5 @@
-/* The record of what this rank exchanges: see cmd_peers.h. */
-#include "frontend/cli/cmd_peers.h"
+/* The record of what this rank exchanges: see peers.h. */
+#include "frontend/train/ranks/peers.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -16,20 +16,20 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "frontend/cli/cmd_process.h"
+#include "frontend/train/ranks/process.h"
 #include "ir/base/clock.h"
 
 enum { LIMIT = 600 }; /* seconds: the default of --rank-timeout */
 
 /* With the thread that reads the records. */
 typedef struct watched {
-    cli_peers peers; /* the first member */
+    f8_peers peers; /* the first member */
     pthread_t thread;
 } watched;
 
 /* ---- notes ---- */
 
-static void note(cli_peers *w, const fp8c_exchange *x)
+static void note(f8_peers *w, const fp8c_exchange *x)
 {
     struct timespec now = {0};
     clock_gettime(CLOCK_REALTIME, &now);
@@ -46,7 +46,7 @@ static void note(cli_peers *w, const fp8c_exchange *x)
     w->since = (int64_t)(f8_seconds_now() * 1e9);
 }
 
-static void note_end(cli_peers *w)
+static void note_end(f8_peers *w)
 {
     w->since = 0;
     if (w->ending) /* the record says so */
@@ -56,7 +56,7 @@ static void note_end(cli_peers *w)
 }
 
 /* A first record, of no collective. */
-static void note_begin(cli_peers *w)
+static void note_begin(f8_peers *w)
 {
     note(w, &(fp8c_exchange){.op = "-", .name = "-"});
     note_end(w);
@@ -66,7 +66,7 @@ static void note_begin(cli_peers *w)
  * same on all ranks, so the sum of both numbers is, too. */
 static void observe(void *user, const fp8c_exchange *x, int32_t ended)
 {
-    cli_peers *w = user;
+    f8_peers *w = user;
     if (x->enqueued)
         w->enqueued = x->enqueued;
     if (x->enqueued && w->inside) /* host memory that goes through the GPUs: noted already */
@@ -81,7 +81,7 @@ static void observe(void *user, const fp8c_exchange *x, int32_t ended)
     note(w, x);
 }
 
-static int exchange(cli_peers *w, const char *op, const void *send, void *receive, size_t bytes)
+static int exchange(f8_peers *w, const char *op, const void *send, void *receive, size_t bytes)
 {
     const bool noted = w->inside; /* by the program, which knows what it is */
     const fp8c_exchange x = {.op = op, .name = w->name, .bytes = (int64_t)bytes};
@@ -107,29 +107,29 @@ static int all_to_all(void *user, const void *send, void *receive, size_t bytes)
 /* Programs alone add, and note it. */
 static int all_reduce(void *user, const float *send, float *receive, size_t n)
 {
-    const cli_peers *w = user;
+    const f8_peers *w = user;
     return w->inner.all_reduce(w->inner.user, send, receive, n);
 }
 
 static int reduce_scatter(void *user, const float *send, float *receive, size_t n)
 {
-    const cli_peers *w = user;
+    const f8_peers *w = user;
     return w->inner.reduce_scatter(w->inner.user, send, receive, n);
 }
 
 static const char *message(void *user)
 {
-    const cli_peers *w = user;
+    const f8_peers *w = user;
     return w->inner.message ? w->inner.message(w->inner.user) : NULL;
 }
 
-void cli_peers_name(cli_peers *w, const char *name)
+void f8_peers_name(f8_peers *w, const char *name)
 {
     if (w)
         w->name = name;
 }
 
-void cli_peers_step(cli_peers *w, int64_t step, int64_t micro_step)
+void f8_peers_step(f8_peers *w, int64_t step, int64_t micro_step)
 {
     if (!w)
         return;
@@ -139,7 +139,7 @@ void cli_peers_step(cli_peers *w, int64_t step, int64_t micro_step)
 
 /* ---- files ---- */
 
-static void who_is(const cli_peers *w, char who[256])
+static void who_is(const f8_peers *w, char who[256])
 {
     snprintf(who, 256, "rank %d of %d, host %s, process %" PRId64, w->rank, w->ranks,
              w->peer[w->rank].host, w->peer[w->rank].pid);
@@ -151,7 +151,7 @@ static bool out_of_memory(void)
     return false;
 }
 
-static bool gather_failed(const cli_peers *w)
+static bool gather_failed(const f8_peers *w)
 {
     const char *why = message((void *)w);
     fprintf(stderr, "fp8c: error: the ranks can't exchange bytes%s%s\n", why ? ": " : "",
@@ -169,7 +169,7 @@ static const char *place(void)
 }
 
 /* What tells machines and containers apart: processes see each other within a namespace of them. */
-static void identify(cli_peer *me)
+static void identify(f8_peer *me)
 {
     char processes[48] = "";
     uint64_t chance = 0;
@@ -186,14 +186,14 @@ static void identify(cli_peer *me)
              me->pid, chance);
 }
 
-static bool is_near(const cli_peers *w, int rank)
+static bool is_near(const f8_peers *w, int rank)
 {
     return !strcmp(w->peer[rank].machine, w->peer[w->rank].machine);
 }
 
 /* Opens the records of the machine's other processes. One that can't be opened is one that there is
  * no record of. */
-static void open_near(cli_peers *w)
+static void open_near(f8_peers *w)
 {
     for (int r = 0; r < w->ranks; r++) {
         f8_diag diag = {0};
@@ -205,7 +205,7 @@ static void open_near(cli_peers *w)
 }
 
 /* Makes this rank's record, opens the others', and then has no file any more that could be left. */
-static bool meet(cli_peers *w, cli_peer *me)
+static bool meet(f8_peers *w, f8_peer *me)
 {
     char who[256];
     f8_diag diag = {0};
@@ -257,7 +257,7 @@ static bool make_folder(const char *path)
     return empty_folder(path);
 }
 
-bool cli_peers_folder(cli_peers *w, const char *folder)
+bool f8_peers_folder(f8_peers *w, const char *folder)
 {
     char path[PATH_MAX], own[PATH_MAX + 16], who[256];
     int32_t all[F8_MAX_RANKS];
@@ -266,7 +266,7 @@ bool cli_peers_folder(cli_peers *w, const char *folder)
         return true;
     snprintf(path, sizeof path, "%s/ranks", folder);
     int32_t ok = w->rank > 0 || make_folder(path);
-    cli_peers_name(w, "whether the folder is there");
+    f8_peers_name(w, "whether the folder is there");
     if (all_gather(w, &ok, all, sizeof ok)) /* all wait for rank 0 */
         return gather_failed(w);
     if (!all[0])
@@ -286,7 +286,7 @@ bool cli_peers_folder(cli_peers *w, const char *folder)
 
 /* ---- life ---- */
 
-static void release(cli_peers *w)
+static void release(f8_peers *w)
 {
     for (int r = 0; r < w->ranks; r++) {
         if (w->record)
@@ -304,21 +304,21 @@ static void release(cli_peers *w)
     free(w);
 }
 
-double cli_peers_limit(const cli *c)
+double f8_peers_limit(const cli *c)
 {
     return c->rank_timeout < 0 ? 0 : c->rank_timeout ? c->rank_timeout : LIMIT;
 }
 
-cli_peers *cli_peers_begin(fp8c_comm *comm, fp8c_mpi *mpi, int messages, double limit)
+f8_peers *f8_peers_begin(fp8c_comm *comm, fp8c_mpi *mpi, int messages, double limit)
 {
     watched *all = calloc(1, sizeof *all);
-    cli_peer me = {0};
+    f8_peer me = {0};
     if (!all) {
         out_of_memory();
         return NULL;
     }
-    cli_peers *w = &all->peers;
-    *w = (cli_peers){.inner = *comm,
+    f8_peers *w = &all->peers;
+    *w = (f8_peers){.inner = *comm,
                      .mpi = mpi,
                      .messages = messages,
                      .limit = limit,
@@ -337,7 +337,7 @@ cli_peers *cli_peers_begin(fp8c_comm *comm, fp8c_mpi *mpi, int messages, double 
         fprintf(stderr, "fp8c: error: eventfd: %s\n", strerror(errno));
         ok = false;
     }
-    if (!ok || !meet(w, &me) || !cli_start_thread(&all->thread, cli_peers_others, &all->peers)) {
+    if (!ok || !meet(w, &me) || !f8_start_thread(&all->thread, f8_peers_others, &all->peers)) {
         release(w);
         return NULL;
     }
@@ -351,7 +351,7 @@ cli_peers *cli_peers_begin(fp8c_comm *comm, fp8c_mpi *mpi, int messages, double 
     return w;
 }
 
-void cli_peers_end(cli_peers *w, int code)
+void f8_peers_end(f8_peers *w, int code)
 {
     const uint64_t one = 1;
     const f8_rank_state state = code == CLI_DONE ? F8_RANK_LEFT : F8_RANK_FAILED;
@@ -365,6 +365,6 @@ void cli_peers_end(cli_peers *w, int code)
     if (write(w->wake, &one, sizeof one) == sizeof one)
         pthread_join(((watched *)(void *)w)->thread, NULL);
     if (code != CLI_DONE)
-        cli_peers_say_gone(w);
+        f8_peers_say_gone(w);
     release(w);
 }
