@@ -7,6 +7,7 @@
 #include <inttypes.h>
 #include <poll.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -15,6 +16,7 @@
 
 #include "frontend/train/ranks/process.h"
 #include "ir/base/clock.h"
+#include "ir/base/format.h"
 
 enum {
     LONGEST = 500, /* milliseconds between two looks */
@@ -30,9 +32,9 @@ enum {
 
 struct f8_joining {
     pthread_t thread;
-    double limit;
+    const f8_ranks_options *options;
     fp8c_mpi *_Atomic mpi;
-    atomic_int messages, stage;
+    atomic_int stage;
     _Atomic int64_t since; /* when the wait began, in nanoseconds; 0: there is none */
     int wake;              /* an eventfd: the thread shall end */
 };
@@ -199,8 +201,8 @@ static void say_other(f8_said *s, const seen *other, int rank, const char *host,
     } else if (!arrived || stopped) {
         f8_say(s, "  ");
         f8_say_rank(s, rank, host, other->pid);
-        f8_say(s, "%s%s%s\n", arrived ? "" : " has not arrived",
-                !arrived && stopped ? ", and" : "", f8_life_text(other->life));
+        f8_say(s, "%s%s%s\n", arrived ? "" : " has not arrived", !arrived && stopped ? ", and" : "",
+               f8_life_text(other->life));
     } else {
         return;
     }
@@ -214,13 +216,12 @@ static void say_late(f8_said *s, const f8_joining *j, int stage, double waited)
     const char *variable = rank_variable(&rank, &ranks);
     seen *all = variable && ranks > 0 ? look_around(variable, ranks) : NULL;
     gethostname(host, sizeof host - 1);
-    f8_say(s, "fp8c: error: ");
     if (variable)
         f8_say_rank(s, rank, host, getpid());
     else
         f8_say(s, "process %d", (int)getpid());
-    f8_say(s, " has waited for %.1f seconds %s; --rank-timeout is %g\n", waited, wait_text[stage],
-            j->limit);
+    f8_say(s, " has waited for %.1f seconds %s; %s is %g\n", waited, wait_text[stage],
+           j->options->limit_name, j->options->limit);
     for (int r = 0; all && r < ranks && lines < SAID; r++)
         if (r != rank)
             say_other(s, &all[r], r, host, stage, &lines);
@@ -265,8 +266,8 @@ static bool wait_for_turn(f8_joining *j, int stage)
     if (n)
         goes_on = rest(j, TURN * n);
     for (int r = 0; all && r < rank; r++)
-        gone |=
-            all[r].stage == stage && all[r].life == F8_LIFE_RUNS && f8_life_of(all[r].pid) == F8_LIFE_GONE;
+        gone |= all[r].stage == stage && all[r].life == F8_LIFE_RUNS &&
+                f8_life_of(all[r].pid) == F8_LIFE_GONE;
     free(all);
     return goes_on && (!gone || rest(j, ENDING));
 }
@@ -274,25 +275,26 @@ static bool wait_for_turn(f8_joining *j, int stage)
 static void *watch(void *joining)
 {
     f8_joining *j = joining;
-    const double tenth = j->limit * 100; /* of the limit, in milliseconds */
-    const int pause = j->limit <= 0      ? -1
-                      : tenth > LONGEST  ? LONGEST
-                      : tenth < SHORTEST ? SHORTEST
-                                         : (int)tenth;
+    const f8_ranks_callbacks *call = &j->options->call;
+    const double tenth = j->options->limit * 100; /* of the limit, in milliseconds */
+    const int pause = j->options->limit <= 0 ? -1
+                      : tenth > LONGEST      ? LONGEST
+                      : tenth < SHORTEST     ? SHORTEST
+                                             : (int)tenth;
     while (rest(j, pause)) {
         const int stage = j->stage;
-        if (j->limit <= 0 || waited(j) <= j->limit)
+        if (j->options->limit <= 0 || waited(j) <= j->options->limit)
             continue;
         if (!wait_for_turn(j, stage))
             break;
         const double seconds = waited(j);
-        if (j->stage != stage || seconds <= j->limit)
+        if (j->stage != stage || seconds <= j->options->limit)
             continue;
         f8_said s = {.n = 0};
         say_late(&s, j, stage, seconds);
-        f8_say_to(j->messages, &s);
-        f8_temporaries_remove(cli_temporaries());
-        cli_end_job(j->mpi);
+        call->say(call->user, s.text);
+        call->end(call->user, j->mpi);
+        break;
     }
     return NULL;
 }
@@ -307,24 +309,23 @@ static void enter(f8_joining *j, f8_stage stage)
     j->stage = (int)stage;
 }
 
-f8_joining *f8_joining_begin(double limit)
+f8_status f8_joining_begin(f8_joining **out, const f8_ranks_options *options, f8_diag *diag)
 {
-    f8_joining *j = calloc(1, sizeof *j);
-    if (!j) {
-        fprintf(stderr, "fp8c: error: out of memory\n");
-        return NULL;
-    }
-    j->limit = limit;
-    j->messages = STDERR_FILENO;
+    f8_joining *j = *out = calloc(1, sizeof *j);
+    if (!j)
+        return f8_fail(diag, F8_ERR_MEMORY, F8_NOWHERE, "out of memory");
+    j->options = options;
     j->wake = eventfd(0, EFD_CLOEXEC);
-    if (j->wake < 0)
-        fprintf(stderr, "fp8c: error: eventfd: %s\n", strerror(errno));
-    if (j->wake >= 0 && f8_start_thread(&j->thread, watch, j))
-        return j;
+    const f8_status status =
+        j->wake < 0 ? f8_fail(diag, F8_ERR_IO, F8_NOWHERE, "eventfd: %s", f8_errno_text(errno))
+                    : f8_start_thread(&j->thread, watch, j, diag);
+    if (status == F8_OK)
+        return F8_OK;
     if (j->wake >= 0)
         close(j->wake);
     free(j);
-    return NULL;
+    *out = NULL;
+    return status;
 }
 
 void f8_joining_end(f8_joining *j)
@@ -355,11 +356,8 @@ void f8_joining_done(f8_joining *j)
         enter(j, F8_STAGE_TRAINS);
 }
 
-void f8_joining_by(f8_joining *j, fp8c_mpi *mpi, int messages)
+void f8_joining_by(f8_joining *j, fp8c_mpi *mpi)
 {
-    if (!j)
-        return;
-    j->mpi = mpi;
-    if (messages >= 0)
-        j->messages = messages;
+    if (j)
+        j->mpi = mpi;
 }

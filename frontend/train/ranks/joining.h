@@ -8,7 +8,8 @@
 #ifndef F8_RANKS_JOINING_H
 #define F8_RANKS_JOINING_H
 
-#include "frontend/cli/cmd.h"
+#include "frontend/train/ranks/options.h"
+#include "ir/base/status.h"
 
 /* In the order in which ranks come to them. */
 typedef enum f8_stage {
@@ -23,15 +24,14 @@ typedef enum f8_stage {
 
 typedef struct f8_joining f8_joining;
 
-/* Starts the thread. limit: how many seconds a stage may take; 0: any. NULL after a message on
- * stderr. */
-f8_joining *f8_joining_begin(double limit);
+/* Starts the thread. F8_ERR_MEMORY, F8_ERR_IO. */
+f8_status f8_joining_begin(f8_joining **out, const f8_ranks_options *options, f8_diag *diag);
 void f8_joining_end(f8_joining *j); /* may be NULL, as in the calls below */
 /* From here on this rank waits for the others, until f8_joining_done. */
 void f8_joining_wait(f8_joining *j, f8_stage stage);
 void f8_joining_done(f8_joining *j);
 /* What ends the job once it is there; without it this process ends, and its launcher ends the
- * others. And where messages go, unless to stderr. */
-void f8_joining_by(f8_joining *j, fp8c_mpi *mpi, int messages);
+ * others. */
+void f8_joining_by(f8_joining *j, fp8c_mpi *mpi);
 
 #endif

@@ -1,4 +1,4 @@
-/* The thread that watches the other ranks: see peers.h.
+/* The thread that watches the other ranks: see judge.h.
  *
  * It sleeps in poll: a process of this machine that ends wakes it, and else it looks from time to
  * time how long this rank has been in one collective. */
@@ -7,12 +7,13 @@
 #include <limits.h>
 #include <poll.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
-#include "frontend/train/ranks/peers.h"
+#include "frontend/train/ranks/judge.h"
 #include "frontend/train/ranks/process.h"
 #include "ir/base/clock.h"
 
@@ -96,7 +97,7 @@ static void say_why(f8_said *s, const f8_peers *w, int rank, bool arrived, f8_li
     f8_say(s, "  ");
     say_rank(s, w, rank);
     f8_say(s, "%s%s%s: ", arrived ? "" : " has not arrived", !arrived && stuck ? ", and" : "",
-            f8_life_text(l));
+           f8_life_text(l));
     say_last(s, w, rank);
     f8_say(s, "\n");
 }
@@ -106,8 +107,8 @@ static void say_far(f8_said *s, const f8_peers *w, int rank, bool known)
 {
     f8_say(s, known ? "  " : "  no record of ");
     say_rank(s, w, rank);
-    f8_say(s,
-            known ? " has arrived, by its record in the folder; its machine knows whether it runs\n"
+    f8_say(s, known
+                  ? " has arrived, by its record in the folder; its machine knows whether it runs\n"
                   : " here\n");
 }
 
@@ -139,18 +140,16 @@ static void say_late(f8_said *s, const f8_peers *w, double waited)
 {
     f8_rank_at at = {.op = "?", .function = "-", .name = "?"};
     f8_rank_read(&w->record[w->rank], &at);
-    f8_say(s, "fp8c: error: ");
     say_rank(s, w, w->rank);
     f8_say(s, " has waited for %.1f seconds in ", waited);
     say_at(s, &at);
-    f8_say(s, "; --rank-timeout is %g\n", w->limit);
+    f8_say(s, "; %s is %g\n", w->options->limit_name, w->options->limit);
     if (!say_missing(s, w, at.number))
         f8_say(s, "  all ranks have arrived: the exchange itself does not end\n");
 }
 
 static void say_gone(f8_said *s, const f8_peers *w, int rank)
 {
-    f8_say(s, "fp8c: error: ");
     say_rank(s, w, rank);
     f8_say(s, " is gone: ");
     say_last(s, w, rank);
@@ -159,9 +158,9 @@ static void say_gone(f8_said *s, const f8_peers *w, int rank)
 
 void f8_peers_say_gone(const f8_peers *w)
 {
-    f8_said s = {.n = 0};
     f8_rank_at at;
     for (int r = 0; r < w->ranks; r++) {
+        f8_said s = {.n = 0};
         if (r == w->rank || !has_record(w, r))
             continue;
         if (f8_rank_read(&w->record[r], &at) && at.state >= F8_RANK_LEFT)
@@ -170,14 +169,14 @@ void f8_peers_say_gone(const f8_peers *w)
         if (l == F8_LIFE_GONE) {
             say_gone(&s, w, r);
         } else if (l == F8_LIFE_STOPPED) {
-            f8_say(&s, "fp8c: error: ");
             say_rank(&s, w, r);
             f8_say(&s, " is stopped (SIGSTOP): ");
             say_last(&s, w, r);
             f8_say(&s, "\n");
         }
+        if (s.n)
+            w->options->call.say(w->options->call.user, s.text);
     }
-    f8_say_to(STDERR_FILENO, &s);
 }
 
 /* ---- the end ---- */
@@ -187,11 +186,9 @@ static void end_job(f8_peers *w, const f8_said *s)
 {
     if (atomic_exchange(&w->ending, true))
         return;
-    f8_say_to(w->messages, s);
-    f8_temporaries_remove(cli_temporaries());
-
+    w->options->call.say(w->options->call.user, s->text);
     f8_rank_become(&w->record[w->rank], F8_RANK_FAILED);
-    cli_end_job(w->mpi);
+    w->options->call.end(w->options->call.user, w->mpi);
 }
 
 /* How long this rank lets others of the machine speak first: all would say the same. */
@@ -284,7 +281,7 @@ static int processes(const f8_peers *w, struct pollfd *p)
 
 static int pause_of(const f8_peers *w)
 {
-    const double tenth = w->limit * 100; /* of the limit, in milliseconds */
+    const double tenth = w->options->limit * 100; /* of the limit, in milliseconds */
     return tenth <= 0 || tenth > LONGEST ? LONGEST : tenth < SHORTEST ? SHORTEST : (int)tenth;
 }
 
@@ -307,7 +304,6 @@ static bool end_for(f8_peers *w, int gone, bool failed, sleeper *p)
     if (failed ? !rest(w, p, 1, AFTER_FAILURE * 1000) : !wait_for_turn(w, p))
         return false;
     if (failed) {
-        f8_say(&s, "fp8c: error: ");
         say_rank(&s, w, gone);
         f8_say(&s, " has failed, and said why\n");
     } else {
@@ -323,7 +319,7 @@ static bool end_late(f8_peers *w, sleeper *p)
     if (!wait_for_turn(w, p))
         return false;
     const double seconds = waited(w);
-    if (seconds < w->limit)
+    if (seconds < w->options->limit)
         return true;
     say_late(&s, w, seconds);
     end_job(w, &s);
@@ -357,7 +353,7 @@ void *f8_peers_others(void *peers)
             f8_rank_flush(&w->kept);
         if (gone >= 0)
             goes_on = end_for(w, gone, failed, &s);
-        else if (w->limit > 0 && waited(w) > w->limit)
+        else if (w->options->limit > 0 && waited(w) > w->options->limit)
             goes_on = end_late(w, &s);
     }
     free(all);

@@ -1,4 +1,4 @@
-/* See process.h. */
+/* Processes of this machine, and texts: see process.h. */
 #include "frontend/train/ranks/process.h"
 
 #include <errno.h>
@@ -6,11 +6,11 @@
 #include <inttypes.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
-enum { LAST_RESORT = 5 /* seconds for MPI to end the job */ };
+#include "ir/base/format.h"
 
 void f8_say(f8_said *s, const char *format, ...)
 {
@@ -19,16 +19,6 @@ void f8_say(f8_said *s, const char *format, ...)
     const int n = vsnprintf(s->text + s->n, sizeof s->text - s->n, format, args);
     va_end(args);
     s->n = n < 0 ? s->n : s->n + (size_t)n < sizeof s->text ? s->n + (size_t)n : sizeof s->text - 1;
-}
-
-void f8_say_to(int to, const f8_said *s)
-{
-    for (size_t at = 0; at < s->n;) {
-        const ssize_t n = write(to, s->text + at, s->n - at);
-        if (n < 0 && errno != EINTR)
-            return; /* nobody can be told */
-        at += n > 0 ? (size_t)n : 0;
-    }
 }
 
 f8_life f8_life_of(int64_t pid)
@@ -45,7 +35,9 @@ f8_life f8_life_of(int64_t pid)
     const char *state = strrchr(text, ')'); /* the name before it may have any characters */
     if (!state || state[1] != ' ')
         return F8_LIFE_UNKNOWN;
-    return strchr("Tt", state[2]) ? F8_LIFE_STOPPED : strchr("ZXx", state[2]) ? F8_LIFE_GONE : F8_LIFE_RUNS;
+    return strchr("Tt", state[2])    ? F8_LIFE_STOPPED
+           : strchr("ZXx", state[2]) ? F8_LIFE_GONE
+                                     : F8_LIFE_RUNS;
 }
 
 const char *f8_life_text(f8_life l)
@@ -58,32 +50,14 @@ void f8_say_rank(f8_said *s, int rank, const char *host, int64_t pid)
     f8_say(s, "rank %d (host %s, process %" PRId64 ")", rank, host, pid);
 }
 
-bool f8_start_thread(pthread_t *out, void *(*body)(void *), void *user)
+f8_status f8_start_thread(pthread_t *out, void *(*body)(void *), void *user, f8_diag *diag)
 {
     sigset_t every, before;
     sigfillset(&every);
     pthread_sigmask(SIG_SETMASK, &every, &before);
     const int failed = pthread_create(out, NULL, body, user);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (failed)
-        fprintf(stderr, "fp8c: error: can't start a thread: %s\n", strerror(failed));
-    return !failed;
-}
-
-static void *last_resort(void *user)
-{
-    (void)user;
-    sleep(LAST_RESORT);
-    _exit(CLI_FAILED);
-}
-
-void cli_end_job(fp8c_mpi *mpi)
-{
-    /* MPICH's mpirun drops what it has not passed on when a process aborts */
-    static const struct timespec passed_on = {.tv_nsec = 200000000};
-    pthread_t thread;
-    nanosleep(&passed_on, NULL);
-    if (mpi && !pthread_create(&thread, NULL, last_resort, NULL))
-        fp8c_mpi_abort(mpi, CLI_FAILED);
-    _exit(CLI_FAILED);
+    return failed ? f8_fail(diag, F8_ERR_IO, F8_NOWHERE, "can't start a thread: %s",
+                            f8_errno_text(failed))
+                  : F8_OK;
 }
