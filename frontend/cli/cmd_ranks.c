@@ -25,10 +25,8 @@ static const struct timespec for_rank_0 = {.tv_sec = 2};
 /* ---- what happens among the ranks ---- */
 
 /* Written at once: ranks share the descriptor. */
-static void say(void *user, const char *text)
+static void put(int to, const char *text)
 {
-    const cli_ranks *r = user;
-    const int to = r->messages >= 0 ? r->messages : STDERR_FILENO;
     char all[9000];
     const int n = snprintf(all, sizeof all, "fp8c: error: %s", text);
     for (int at = 0; at < n && at < (int)sizeof all - 1;) {
@@ -37,6 +35,19 @@ static void say(void *user, const char *text)
             return; /* nobody can be told */
         at += wrote > 0 ? (int)wrote : 0;
     }
+}
+
+static void say(void *user, const char *text)
+{
+    const cli_ranks *r = user;
+    put(r->messages >= 0 ? r->messages : STDERR_FILENO, text);
+}
+
+/* Of ranks above 0 it is kept with what else they say. */
+static void gone(void *user, const char *text)
+{
+    (void)user;
+    put(STDERR_FILENO, text);
 }
 
 static void *last_resort(void *user)
@@ -204,7 +215,7 @@ bool cli_ranks_join(cli_ranks *r, cli *c)
                                           : c->rank_timeout   ? c->rank_timeout
                                                               : LIMIT,
                                  .limit_name = "--rank-timeout",
-                                 .call = {r, say, end, stopped, stop}},
+                                 .call = {r, say, gone, end, stopped, stop}},
                      .messages = -1};
     const bool with_mpi = kind || any;
     if (!with_mpi && !without_mpi(c, &rank, &ranks, &ok))
@@ -280,11 +291,12 @@ bool cli_ranks_divide(f8_ranks *r, cli *c, const fp8c_module *module)
 
 int cli_ranks_leave(cli_ranks *r, int code)
 {
-    f8_diag diag = {0};
     f8_ranks *all = &r->joined;
-    if (f8_ranks_settle(all, code != CLI_DONE, &diag) && code == CLI_DONE)
+    if (code == CLI_DONE && all->comm.ranks > 1) /* rank 0 may still be writing */
+        cli_ranks_stop(all);
+    if (all->lost)
         code = CLI_FAILED;
-    cli_ranks_said(F8_OK, &diag);
+    f8_ranks_settle(all, code != CLI_DONE);
     if (code != CLI_DONE && r->messages >= 0 && (!all->common || !nanosleep(&for_rank_0, NULL)))
         tell(r);
     const int signalled = all->stopped ? 0 : cli_interrupted();

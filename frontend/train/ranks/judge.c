@@ -175,7 +175,7 @@ void f8_peers_say_gone(const f8_peers *w)
             f8_say(&s, "\n");
         }
         if (s.n)
-            w->options->call.say(w->options->call.user, s.text);
+            w->options->call.gone(w->options->call.user, s.text);
     }
 }
 

@@ -10,11 +10,13 @@
 /* All functions must be given. `user` is what each of them gets. */
 typedef struct f8_ranks_callbacks {
     void *user;
-    /* A rank is missing, gone or late, or `text` says which of the others are gone or stopped when
-     * this rank fails. One or several lines, each with its end; the text is valid during the call.
-     * It comes from a thread that watches, while the caller's own thread may wait in a collective,
-     * or from f8_peers_end. */
+    /* A rank is missing, gone or late. One or several lines, each with its end; the text is valid
+     * during the call. It comes from a thread that watches, while the caller's own thread may wait
+     * in a collective. */
     void (*say)(void *user, const char *text);
+    /* This rank has failed, and another one is gone or stopped. It comes from f8_peers_end, in the
+     * caller's thread, once for each such rank. */
+    void (*gone)(void *user, const char *text);
     /* The training can't go on: ends this process and, by `mpi`, the others. `mpi` is NULL if there
      * is none, or none any more that may be used beside others' calls. It comes from a thread that
      * watches, right after `say`, and is not to return: the caller's thread waits for a rank that

@@ -69,14 +69,10 @@ static void abort_job(fp8c_mpi *mpi, int exit_code)
     fp8c_mpi_abort(mpi, exit_code);
 }
 
-bool f8_ranks_settle(f8_ranks *r, bool failed, f8_diag *diag)
+void f8_ranks_settle(f8_ranks *r, bool failed)
 {
-    if (!failed && r->comm.ranks > 1) /* rank 0 may still be writing */
-        f8_ranks_tell(r, NULL, diag);
-    failed |= r->lost;
     f8_peers_end(r->peers, failed);
     r->peers = NULL;
-    return failed;
 }
 
 void f8_ranks_leave(f8_ranks *r, int exit_code)

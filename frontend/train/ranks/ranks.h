@@ -35,9 +35,10 @@ f8_status f8_ranks_join_alone(f8_ranks *r, const f8_ranks_options *options, int3
 /* The ranks are joined: watches the others from here on (peers.h). */
 f8_status f8_ranks_watch(f8_ranks *r, f8_diag *diag);
 
-/* The end has two parts, as a caller may want to say something in between. The first waits for the
- * other ranks, if this one has not failed. Returns whether it has failed by then. */
-bool f8_ranks_settle(f8_ranks *r, bool failed, f8_diag *diag);
+/* The end has two parts, as a caller may want to say something in between. The first ends the
+ * watching (f8_peers_end). A rank that has not failed calls f8_ranks_tell before it: others may
+ * still be writing. */
+void f8_ranks_settle(f8_ranks *r, bool failed);
 /* exit_code: with another number than 0 all others end too, MPI's with this exit code. */
 void f8_ranks_leave(f8_ranks *r, int exit_code);
 
