@@ -20,8 +20,8 @@ enum { RANKS = 2, SECONDS = 20, TERM = 15 };
 static struct {
     char text[4096]; /* all that was said */
     int ended, own;  /* own: calls of `gone` */
-    int32_t reason; /* of this rank to stop */
-    int pair[2];    /* between the two processes; [0] is rank 0's */
+    int32_t reason;  /* of this rank to stop */
+    int pair[2];     /* between the two processes; [0] is rank 0's */
     sem_t end;
 } seen;
 
