@@ -66,7 +66,7 @@ struct fp8c_comm {
  * MPI is initialized unless the process has done so, with MPI_THREAD_SERIALIZED: no other thread
  * may call MPI during a run. A process has one at a time; once one that initialized MPI is closed,
  * there is no other. The call waits until all ranks make it, without a limit of time. (fp8c train
- * has a thread that ends the process after --rank-timeout: frontend/cli/cmd_joining.h.) If it
+ * has a thread that ends the process after --rank-timeout: frontend/train/ranks/joining.h.) If it
  * fails in this rank alone, MPI stays initialized, as the others may not be in MPI_Finalize: end
  * the process. FP8C_ERR_LIBRARY says what is missing, or what MPI says. */
 typedef struct fp8c_mpi fp8c_mpi;

@@ -164,7 +164,7 @@ typedef struct cli {
 #include "frontend/cli/options.def"
 #undef OPTION
 #undef OTHER_HELP
-    struct cli_ranks *ranks; /* the ranks that this process is one of (cmd_ranks.h), or NULL */
+    struct f8_ranks *ranks;  /* the ranks that this process is one of, or NULL */
     fp8c_dim part;           /* of them: a dim, and what of it this rank has; no name: all */
     const char *given[CLI_N_OPTIONS]; /* the name under which an option was given, or NULL */
 } cli;

@@ -117,7 +117,7 @@ static int order(const cli_alarm_found *f)
 /* Makes a->seen that of the rank whose finding is nearest to the cause. */
 static bool share(cli_alarms *a)
 {
-    cli_ranks *ranks = a->c->ranks;
+    f8_ranks *ranks = a->c->ranks;
     if (!ranks)
         return true;
     cli_alarm_found *all = calloc((size_t)ranks->comm.ranks, sizeof *all);
@@ -180,7 +180,7 @@ bool cli_alarm_judge(cli_alarms *a, int64_t step, int function, double loss, dou
     if (fp8c_guard_step(a->guard, &facts) != FP8C_OK)
         return failed(a);
     fp8c_alarm alarm = {.struct_size = sizeof alarm};
-    const bool follows = cli_ranks_follows(a->c->ranks);
+    const bool follows = f8_ranks_follows(a->c->ranks);
     for (int i = 0; fp8c_guard_alarm(a->guard, i, &alarm) == FP8C_OK; i++)
         a->any |= !follows || alarm.kind >= FP8C_ALARM_TENSOR_NONFINITE;
     return true;
@@ -235,7 +235,7 @@ static bool say_all(const report *r, bool *bad)
 {
     const cli_alarms *a = r->a;
     fp8c_alarm alarm = {.struct_size = sizeof alarm};
-    const bool follows = cli_ranks_follows(a->c->ranks);
+    const bool follows = f8_ranks_follows(a->c->ranks);
     sent mine = {0}, *all;
     bool raised[FP8C_ALARM_RANGE + 1] = {0};
     for (int i = 0; fp8c_guard_alarm(a->guard, i, &alarm) == FP8C_OK; i++) {

@@ -16,7 +16,7 @@ bool cli_checkpoint_save(const cli *c, const char *path, fp8c_program *program, 
     snprintf(steps, sizeof steps, "%" PRId64, n_steps);
     snprintf(seed, sizeof seed, "%" PRIu64, c->seed);
     const f8_st_pair more[] = {{"fp8c.recipe", recipe}, {"fp8c.steps", steps}, {"fp8c.seed", seed}};
-    if (cli_ranks_follows(c->ranks) && !f8_shares(program))
+    if (f8_ranks_follows(c->ranks) && !f8_shares(program))
         return true;
     return f8_checkpoint_write(program, path, more, sizeof more / sizeof *more, &diag) == F8_OK ||
            cli_file_fail(&diag);
@@ -57,7 +57,7 @@ static bool give_state(fp8c_program *program)
 
 bool cli_state_save(const cli *c, const char *path, fp8c_program *program)
 {
-    if (cli_ranks_follows(c->ranks))
+    if (f8_ranks_follows(c->ranks))
         return give_state(program);
     f8_file_out out;
     f8_diag diag = {0};
@@ -74,7 +74,7 @@ bool cli_can_save(const cli *c)
 {
     const char *const paths[] = {c->save, c->save_state};
     f8_diag diag = {0};
-    for (int i = 0; i < 2 && !cli_ranks_follows(c->ranks); i++)
+    for (int i = 0; i < 2 && !f8_ranks_follows(c->ranks); i++)
         if (paths[i] && f8_file_writable(cli_temporaries(), paths[i], &diag) != F8_OK)
             return cli_file_fail(&diag);
     return true;

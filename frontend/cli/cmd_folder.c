@@ -127,7 +127,7 @@ bool cli_folder_open(cli_folder *f, cli *c)
         .path = c->run ? c->run : c->resume, .resumed = c->resume, .run = F8_RUN_CLOSED};
     if (!f->path)
         return true;
-    if (cli_ranks_follows(c->ranks)) {
+    if (f8_ranks_follows(c->ranks)) {
         if (f8_run_follow(&f->run, f->path, f->resumed, &diag) != F8_OK)
             return cli_file_fail(&diag);
         return c->run || take_options(f, c);

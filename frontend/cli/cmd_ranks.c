@@ -1,68 +1,95 @@
 /* Processes that train together: see cmd_ranks.h. */
 #include "frontend/cli/cmd_ranks.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <stdlib.h>
+#include <pthread.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
-#include "frontend/cli/cmd_gpus.h"
-#include "ir/base/hash.h"
+#include "frontend/train/ranks/gpus.h"
 
 static const char batch_dim[] = "B";
 /* The defaults of --check-ranks. A hash takes 8 GB a second; GPUs have shorter
  * steps, and their variables are copied to the host first. */
 enum { CHECK = 100, CHECK_ON_GPUS = 1000 };
+enum { LIMIT = 600 };     /* seconds: the default of --rank-timeout */
+enum { LAST_RESORT = 5 }; /* seconds for MPI to end the job */
 /* MPICH's mpirun drops what it has not passed on when a process aborts. */
 static const struct timespec passed_on = {.tv_nsec = 200000000};
 /* In this time rank 0 says why all fail, and ends them by a signal. */
 static const struct timespec for_rank_0 = {.tv_sec = 2};
 
-/* ---- joining ---- */
+/* ---- what happens among the ranks ---- */
 
-/* What mpirun sets; NULL: this process was started alone. */
-static const char *started_by(void)
+/* Written at once: ranks share the descriptor. */
+static void put(int to, const char *text)
 {
-    static const struct {
-        const char *variable, *kind;
-    } known[] = {{"OMPI_COMM_WORLD_SIZE", "openmpi"}, {"PMI_SIZE", "mpich"}};
-    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
-        const char *size = secure_getenv(known[i].variable);
-        if (size && atoi(size) > 1)
-            return known[i].kind;
+    char all[9000];
+    const int n = snprintf(all, sizeof all, "fp8c: error: %s", text);
+    for (int at = 0; at < n && at < (int)sizeof all - 1;) {
+        const ssize_t wrote = write(to, all + at, (size_t)(n - at));
+        if (wrote < 0 && errno != EINTR)
+            return; /* nobody can be told */
+        at += wrote > 0 ? (int)wrote : 0;
     }
-    return NULL;
 }
 
-/* The MPI that the options ask for: NULL with *any for the first that is there; NULL without: none.
- */
-static const char *wanted(const cli *c, bool *any)
+static void say(void *user, const char *text)
 {
-    const char *started = started_by();
-    *any = false;
-    if (!c->comm)
-        return started;
-    if (!strcmp(c->comm, "none") || !strcmp(c->comm, "nccl"))
-        return NULL;
-    *any = !strcmp(c->comm, "mpi") && !started;
-    return !strcmp(c->comm, "mpi") ? started : c->comm;
+    const cli_ranks *r = user;
+    put(r->messages >= 0 ? r->messages : STDERR_FILENO, text);
 }
 
-/* Whether another MPI than `kind` has started this process with others, of which this one knows
- * nothing: each would train alone and write the same files. Says so. */
-static bool is_of_another(const char *kind)
+/* Of ranks above 0 it is kept with what else they say. */
+static void gone(void *user, const char *text)
 {
-    const char *started = started_by();
-    if (!started || !kind || !strcmp(started, kind))
-        return false;
-    fprintf(stderr,
-            "fp8c train: --comm %s: this process was started by the mpirun of %s, whose other "
-            "processes %s does not know; give --comm %s\n",
-            kind, started, kind, started);
-    return true;
+    (void)user;
+    put(STDERR_FILENO, text);
 }
+
+static void *last_resort(void *user)
+{
+    (void)user;
+    sleep(LAST_RESORT);
+    _exit(CLI_FAILED);
+}
+
+static void end(void *user, fp8c_mpi *mpi)
+{
+    pthread_t thread;
+    (void)user;
+    f8_temporaries_remove(cli_temporaries());
+    nanosleep(&passed_on, NULL);
+    if (mpi && !pthread_create(&thread, NULL, last_resort, NULL))
+        fp8c_mpi_abort(mpi, CLI_FAILED);
+    _exit(CLI_FAILED);
+}
+
+static int32_t stopped(void *user)
+{
+    (void)user;
+    return cli_interrupted();
+}
+
+static void stop(void *user, int32_t signal)
+{
+    (void)user;
+    cli_note_signal(signal);
+}
+
+bool cli_ranks_said(f8_status status, const f8_diag *diag)
+{
+    if (diag->status != F8_OK && diag->file)
+        cli_file_fail(diag);
+    else if (diag->status != F8_OK)
+        fprintf(stderr, "fp8c: error: %s\n", diag->text);
+    return status == F8_OK;
+}
+
+/* ---- what rank 0 alone says ---- */
 
 /* From here on stdout goes nowhere, and stderr is kept. */
 static void be_quiet(cli_ranks *r)
@@ -90,9 +117,45 @@ static void tell(const cli_ranks *r)
     if (copy >= 0 && lseek(copy, 0, SEEK_SET) == 0)
         kept = fdopen(copy, "r");
     while (kept && fgets(line, sizeof line, kept))
-        dprintf(r->messages, "rank %d: %s", r->comm.rank, line);
+        dprintf(r->messages, "rank %d: %s", r->joined.comm.rank, line);
     if (kept)
         fclose(kept);
+}
+
+/* ---- joining ---- */
+
+/* Whether the program is for GPUs. */
+static bool on_gpus(const cli *c)
+{
+    return c->target && (!strcmp(c->target, "cuda") || !strncmp(c->target, "sm_", 3));
+}
+
+/* The MPI that the options ask for: NULL with *any for the first that is there; NULL without: none.
+ */
+static const char *wanted(const cli *c, bool *any)
+{
+    const char *started = f8_ranks_launcher();
+    *any = false;
+    if (!c->comm)
+        return started;
+    if (!strcmp(c->comm, "none") || !strcmp(c->comm, "nccl"))
+        return NULL;
+    *any = !strcmp(c->comm, "mpi") && !started;
+    return !strcmp(c->comm, "mpi") ? started : c->comm;
+}
+
+/* Whether another MPI than `kind` has started this process with others, of which this one knows
+ * nothing: each would train alone and write the same files. Says so. */
+static bool is_of_another(const char *kind)
+{
+    const char *started = f8_ranks_launcher();
+    if (!started || !kind || !strcmp(started, kind))
+        return false;
+    fprintf(stderr,
+            "fp8c train: --comm %s: this process was started by the mpirun of %s, whose other "
+            "processes %s does not know; give --comm %s\n",
+            kind, started, kind, started);
+    return true;
 }
 
 static const char need_mpirun[] =
@@ -101,11 +164,11 @@ static const char need_mpirun[] =
 
 /* Whether the environment says, or --comm nccl, that there are processes without MPI. *ok: no
  * message on stderr. */
-static bool without_mpi(cli_ranks *r, const cli *c, bool *ok)
+static bool without_mpi(const cli *c, int32_t *rank, int32_t *ranks, bool *ok)
 {
     const bool asked = c->comm && !strcmp(c->comm, "nccl");
-    const bool started = cli_gpus_started(&r->comm.rank, &r->comm.ranks);
-    const bool gpus = cli_gpus_wanted(c) || (c->resume && !c->target); /* the run has the target */
+    const bool started = f8_gpus_started(rank, ranks);
+    const bool gpus = on_gpus(c) || (c->resume && !c->target); /* the run has the target */
     *ok = true;
     if (!asked && (c->comm || !started))
         return false;
@@ -120,85 +183,97 @@ static bool without_mpi(cli_ranks *r, const cli *c, bool *ok)
     return *ok;
 }
 
-/* The ranks' number and how many there are is known. */
-static bool begin(cli_ranks *r, cli *c)
+/* Says why ranks could not be joined: the context has the message, or `diag`. */
+static bool joined(const cli_ranks *r, f8_status status, const f8_diag *diag)
 {
-    if (cli_ranks_follows(r)) {
+    if (status == F8_ERR_LIBRARY && diag->status == F8_OK)
+        cli_fail(r->options.ctx);
+    else if (status == F8_ERR_INPUT)
+        fprintf(stderr, "fp8c train: %s\n", diag->text);
+    else
+        cli_ranks_said(status, diag);
+    return status == F8_OK;
+}
+
+/* The ranks' number and how many there are is known. */
+static void begin(cli_ranks *r, cli *c)
+{
+    if (f8_ranks_follows(&r->joined)) {
         be_quiet(r);
         c->json = c->write_rules = NULL;
     }
-    c->ranks = r;
-    cli_joining_by(r->joining, r->mpi, r->messages);
-    return true;
-}
-
-/* Joins MPI's job, which nobody may wait for longer than --rank-timeout. */
-static bool join_mpi(cli_ranks *r, const char *kind)
-{
-    cli_joining_wait(r->joining, CLI_JOINS_MPI);
-    const bool ok = fp8c_mpi_open(r->ctx, kind, &r->mpi) == FP8C_OK;
-    cli_joining_done(r->joining);
-    if (!ok)
-        cli_fail(r->ctx);
-    return ok;
+    c->ranks = &r->joined;
 }
 
 bool cli_ranks_join(cli_ranks *r, cli *c)
 {
     bool any, ok;
+    int32_t rank, ranks;
+    f8_diag diag = {0};
     const char *kind = wanted(c, &any);
-    *r = (cli_ranks){.comm = {.struct_size = sizeof r->comm}, .messages = -1};
+    *r = (cli_ranks){.options = {.limit = c->rank_timeout < 0 ? 0
+                                          : c->rank_timeout   ? c->rank_timeout
+                                                              : LIMIT,
+                                 .limit_name = "--rank-timeout",
+                                 .call = {r, say, gone, end, stopped, stop}},
+                     .messages = -1};
     const bool with_mpi = kind || any;
-    if (!with_mpi && !without_mpi(r, c, &ok))
+    if (!with_mpi && !without_mpi(c, &rank, &ranks, &ok))
         return ok;
-    if (!(r->ctx = cli_context()) || !(r->joining = cli_joining_begin(cli_peers_limit(c))))
+    if (!(r->options.ctx = cli_context()))
         return false;
-    if (!with_mpi)
-        return begin(r, c);
-    if (!join_mpi(r, kind))
+    const f8_status status = with_mpi
+                                 ? f8_ranks_join_mpi(&r->joined, &r->options, kind, &diag)
+                                 : f8_ranks_join_alone(&r->joined, &r->options, rank, ranks, &diag);
+    if (!joined(r, status, &diag))
         return false;
-    fp8c_mpi_comm(r->mpi, &r->comm);
-    return r->comm.ranks == 1 ? !is_of_another(kind) : begin(r, c);
+    if (r->joined.comm.ranks == 1)
+        return !is_of_another(kind);
+    begin(r, c);
+    return true;
 }
 
 bool cli_ranks_check(const cli *c, int64_t step, bool saved)
 {
-    const int64_t usual = cli_gpus_wanted(c) ? CHECK_ON_GPUS : CHECK,
+    const int64_t usual = on_gpus(c) ? CHECK_ON_GPUS : CHECK,
                   every = c->check_ranks ? c->check_ranks : usual;
     return c->ranks && every > 0 && (saved || step % every == 0);
 }
 
-bool cli_ranks_follows(const cli_ranks *r)
+static bool choose_device(const f8_ranks *r, cli *c)
 {
-    return r && r->comm.rank > 0;
+    const int32_t local = f8_gpus_local_rank(r);
+    if (c->given[CLI_AT_device])
+        return true;
+    if (local < 0)
+        fprintf(stderr, "fp8c train: which GPU is this process's? The launcher does not say which "
+                        "process of its machine it is (LOCAL_RANK); give --device N\n");
+    else
+        c->device = local;
+    return local >= 0;
 }
 
-/* NCCL between the GPUs of the ranks, if they have any. */
-static bool join_gpus(cli_ranks *r, cli *c)
+/* NCCL between the GPUs of the ranks, if they have any, and the thread that watches. */
+static bool join_more(f8_ranks *r, cli *c)
 {
-    if (cli_gpus_wanted(c))
-        return cli_gpus_join(r, c);
-    if (!r->mpi)
+    f8_diag diag = {0};
+    const cli_ranks *all = r->options->call.user;
+    if (!on_gpus(c) && !r->mpi) {
         fprintf(stderr, "%s", need_mpirun);
-    return r->mpi != NULL;
+        return false;
+    }
+    if (on_gpus(c) &&
+        (!choose_device(r, c) || !joined(all, f8_gpus_join(r, c->device, &diag), &diag)))
+        return false;
+    return cli_ranks_said(f8_ranks_watch(r, &diag), &diag);
 }
 
-/* Watches the ranks from here on. */
-static bool watch(cli_ranks *r, const cli *c)
-{
-    cli_joining_wait(r->joining, CLI_MEETS);
-    r->peers = cli_peers_begin(&r->comm, r->mpi, r->messages >= 0 ? r->messages : STDERR_FILENO,
-                               cli_peers_limit(c));
-    cli_joining_done(r->joining);
-    return r->peers != NULL;
-}
-
-bool cli_ranks_divide(cli_ranks *r, cli *c, const fp8c_module *module)
+bool cli_ranks_divide(f8_ranks *r, cli *c, const fp8c_module *module)
 {
     const int64_t rows = fp8c_module_dim(module, batch_dim), ranks = r->comm.ranks;
     if (rows >= 1 && rows % ranks == 0) {
         c->part = (fp8c_dim){batch_dim, rows / ranks};
-        return join_gpus(r, c) && watch(r, c);
+        return join_more(r, c);
     }
     r->common = r->mpi != NULL; /* they have the same model */
     if (rows < 1)
@@ -216,87 +291,53 @@ bool cli_ranks_divide(cli_ranks *r, cli *c, const fp8c_module *module)
 
 int cli_ranks_leave(cli_ranks *r, int code)
 {
-    if (code == CLI_DONE && r->comm.ranks > 1) /* rank 0 may still be writing */
-        cli_ranks_stop(r);
-    if (r->lost)
+    f8_ranks *all = &r->joined;
+    if (code == CLI_DONE && all->comm.ranks > 1) /* rank 0 may still be writing */
+        cli_ranks_stop(all);
+    if (all->lost)
         code = CLI_FAILED;
-    cli_peers_end(r->peers, code);
-    r->peers = NULL;
-    if (code != CLI_DONE && r->messages >= 0 && (!r->common || !nanosleep(&for_rank_0, NULL)))
+    f8_ranks_settle(all, code != CLI_DONE);
+    if (code != CLI_DONE && r->messages >= 0 && (!all->common || !nanosleep(&for_rank_0, NULL)))
         tell(r);
-    const int signalled = r->stopped ? 0 : cli_interrupted();
-    if ((code != CLI_DONE || signalled) && r->nccl)
-        fp8c_nccl_abort(r->nccl);
-    if ((code != CLI_DONE || signalled) && r->mpi && r->comm.ranks > 1) {
-        nanosleep(&passed_on, NULL);
-        fp8c_mpi_abort(r->mpi, signalled ? CLI_SIGNALLED + signalled : code);
-    }
-    cli_joining_by(r->joining, NULL, -1); /* MPI_Abort beside MPI_Finalize can hang mpirun */
-    cli_joining_wait(r->joining, CLI_LEAVES);
-    fp8c_nccl_close(r->nccl);
-    fp8c_mpi_close(r->mpi);
-    cli_joining_end(r->joining);
-    fp8c_context_destroy(r->ctx);
+    const int signalled = all->stopped ? 0 : cli_interrupted();
+    f8_ranks_leave(all, signalled ? CLI_SIGNALLED + signalled : code);
+    fp8c_context_destroy(r->options.ctx);
     return code;
 }
 
-bool cli_ranks_gather(cli_ranks *r, const char *what, const void *mine, void *all, size_t bytes)
+/* ---- what ranks tell each other ---- */
+
+bool cli_ranks_gather(f8_ranks *r, const char *what, const void *mine, void *all, size_t bytes)
 {
-    if (!r) {
-        memcpy(all, mine, bytes);
-        return true;
-    }
-    cli_peers_name(r->peers, what);
-    if (!r->lost && !r->comm.all_gather(r->comm.user, mine, all, bytes))
-        return true;
-    if (!r->lost)
-        fprintf(stderr, "fp8c: error: %s\n", r->comm.message(r->comm.user));
-    r->lost = true;
-    return false;
+    f8_diag diag = {0};
+    return cli_ranks_said(f8_ranks_gather(r, what, mine, all, bytes, &diag), &diag);
 }
 
-bool cli_ranks_tell(cli_ranks *r, bool *flag)
+bool cli_ranks_tell(f8_ranks *r, bool *flag)
 {
-    int32_t signal = cli_interrupted(), all[F8_MAX_RANKS][2];
-    const int32_t mine[2] = {signal, flag && *flag};
+    f8_diag diag = {0};
     if (!r)
-        return signal != 0;
-    if (!cli_ranks_gather(r, "signals", mine, all, sizeof mine))
-        return true;
-    for (int i = 0; i < r->comm.ranks; i++) {
-        signal = signal ? signal : all[i][0];
-        if (flag)
-            *flag |= all[i][1] != 0;
-    }
-    if (signal && !cli_interrupted())
-        cli_note_signal(signal);
-    r->stopped |= signal != 0;
-    return signal != 0;
+        return cli_interrupted() != 0;
+    const bool stops = f8_ranks_tell(r, flag, &diag);
+    cli_ranks_said(F8_OK, &diag);
+    return stops;
 }
 
-bool cli_ranks_stop(cli_ranks *r)
+bool cli_ranks_stop(f8_ranks *r)
 {
     return cli_ranks_tell(r, NULL);
 }
 
-bool cli_ranks_agree(cli_ranks *r, const char *what, const char *text)
+bool cli_ranks_agree(f8_ranks *r, const char *what, const char *text)
 {
-    f8_hash mine, all[F8_MAX_RANKS];
-    if (!r)
-        return true;
-    cli_peers_name(r->peers, what);
-    mine = f8_hash_bytes(text, strlen(text));
-    if (r->comm.all_gather(r->comm.user, &mine, all, sizeof mine)) {
-        fprintf(stderr, "fp8c: error: %s\n", r->comm.message(r->comm.user));
-        return false;
-    }
-    for (int i = 1; i < r->comm.ranks; i++)
-        if (!f8_hash_equal(all[i], all[0])) {
-            fprintf(stderr, "fp8c: error: %s of rank %d differs from that of rank 0\n", what, i);
-            r->common = true;
-            return false;
-        }
-    return true;
+    f8_diag diag = {0};
+    return cli_ranks_said(f8_ranks_agree(r, what, text, &diag), &diag);
+}
+
+bool cli_ranks_folder(const cli *c, const char *folder)
+{
+    f8_diag diag = {0};
+    return cli_ranks_said(f8_peers_folder(cli_peers_of(c), folder, &diag), &diag);
 }
 
 /* ---- batches ---- */

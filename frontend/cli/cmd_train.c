@@ -45,7 +45,7 @@ static bool train_seed(cli_train_run *r, const char *save, const char *state)
     if (status == FP8C_OK &&
         !cli_folder_start(f, r->c, r->ctx, r->program, r->data, cli_train_replay, r))
         return false;
-    if (status == FP8C_OK && !cli_peers_folder(cli_peers_of(r->c), f->path))
+    if (status == FP8C_OK && !cli_ranks_folder(r->c, f->path))
         return false;
     o->saved = f->path != NULL;
     o->done = r->begin = f->path ? f->at.step : 0;
@@ -261,7 +261,7 @@ int cmd_train(const cli *given)
     own.steps = own.steps ? own.steps : CLI_STEPS;
     if (code == CLI_DONE)
         code = train_module(&own, &folder);
-    const bool triage = folder.triage && !cli_ranks_follows(own.ranks);
+    const bool triage = folder.triage && !f8_ranks_follows(own.ranks);
     cli_folder_close(&folder);
     if (triage)
         code = cli_alarm_triage(&own, own.run ? own.run : own.resume);

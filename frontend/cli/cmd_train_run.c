@@ -131,7 +131,7 @@ static fp8c_status train_step(cli_train_run *r, int64_t step, step_facts *f)
         if (!cli_data_fill(r->data, r->program, function, r->out->seed,
                            (uint64_t)(step * r->accumulate + a)))
             return FP8C_ERR_IO;
-        cli_peers_step(cli_peers_of(r->c), step + 1, a + 1);
+        f8_peers_step(cli_peers_of(r->c), step + 1, a + 1);
         fp8c_info before = {.struct_size = sizeof before}, after = before;
         fp8c_program_info(r->program, &before);
         const fp8c_status status = run_function(r, function, step + 1, a + 1);

@@ -212,7 +212,7 @@ typedef struct told {
 static bool gather(cli_triage *t)
 {
     f8_triage *f = &t->found;
-    cli_ranks *ranks = t->c->ranks;
+    f8_ranks *ranks = t->c->ranks;
     told mine = {.judged = f->judged,
                  .wrong = f->wrong,
                  .state_finite = f->state_finite,

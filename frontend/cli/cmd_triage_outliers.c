@@ -181,7 +181,7 @@ bool cli_triage_find_row(cli_triage *t, cli_replay *r)
 bool cli_triage_share_row(cli_triage *t)
 {
     f8_triage_row *own = &t->found.row, *all;
-    cli_ranks *ranks = t->c->ranks;
+    f8_ranks *ranks = t->c->ranks;
     if (!ranks)
         return true;
     all = calloc((size_t)ranks->comm.ranks, sizeof *all);

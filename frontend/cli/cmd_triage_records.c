@@ -247,7 +247,7 @@ cli_replay cli_triage_replay(cli_triage *t)
 void cli_triage_say(const cli_triage *t, const char *format, ...)
 {
     va_list args;
-    if (cli_json_to_stdout(t->c) || cli_ranks_follows(t->c->ranks))
+    if (cli_json_to_stdout(t->c) || f8_ranks_follows(t->c->ranks))
         return;
     va_start(args, format);
     vprintf(format, args);
@@ -261,7 +261,7 @@ void cli_triage_say(const cli_triage *t, const char *format, ...)
 bool cli_triage_any_rank(const cli_triage *t, bool mine)
 {
     int32_t own = mine, all[F8_MAX_RANKS];
-    cli_ranks *ranks = t->c->ranks;
+    f8_ranks *ranks = t->c->ranks;
     if (!cli_ranks_gather(ranks, "what triage has found", &own, all, sizeof own))
         return mine; /* the ranks are lost: the next step of the replay fails */
     for (int i = 0; ranks && i < ranks->comm.ranks; i++)

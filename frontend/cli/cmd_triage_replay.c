@@ -78,7 +78,7 @@ static void begin_function(void *user, int function, int64_t micro_step)
 {
     cli_triage *t = user;
     const cli_triage_step *s =
-        cli_ranks_follows(t->c->ranks) ? NULL : cli_triage_step_at(t, t->watched_step);
+        f8_ranks_follows(t->c->ranks) ? NULL : cli_triage_step_at(t, t->watched_step);
     const char *name = fp8c_program_function_name(t->watched->program, function);
     end_function(t);
     for (size_t i = 0; s && i < json_array_size(s->fingerprint); i++)

@@ -151,7 +151,7 @@ void f8_rank_write(f8_rank_file *f, const f8_rank_at *at)
     store_word(to + LAST, number);
     store_word(to + STATE, state_word[at->state]);
     for (int i = BODY; i < LAST; i += WORD)
-        store_word(to + i, body + i - BODY);
+        store_word(to + i, body + (i - BODY));
     number[WORD - 1] = ' ';
     store_word(to, number);
 }

@@ -1,5 +1,5 @@
-/* The thread that watches while ranks join: see cmd_joining.h. */
-#include "frontend/cli/cmd_joining.h"
+/* The thread that watches while ranks join: see joining.h. */
+#include "frontend/train/ranks/joining.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -7,14 +7,16 @@
 #include <inttypes.h>
 #include <poll.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <time.h>
 #include <unistd.h>
 
-#include "frontend/cli/cmd_process.h"
+#include "frontend/train/ranks/process.h"
 #include "ir/base/clock.h"
+#include "ir/base/format.h"
 
 enum {
     LONGEST = 500, /* milliseconds between two looks */
@@ -28,11 +30,11 @@ enum {
     FAR_UP = 64            /* ancestors that are looked at */
 };
 
-struct cli_joining {
+struct f8_joining {
     pthread_t thread;
-    double limit;
+    const f8_ranks_options *options;
     fp8c_mpi *_Atomic mpi;
-    atomic_int messages, stage;
+    atomic_int stage;
     _Atomic int64_t since; /* when the wait began, in nanoseconds; 0: there is none */
     int wake;              /* an eventfd: the thread shall end */
 };
@@ -127,11 +129,11 @@ static int64_t launcher_of(int64_t pid, const char *variable, char *room)
     return pid;
 }
 
-/* How far a process has come: CLI_BEGINS if it has no such thread. */
+/* How far a process has come: F8_STAGE_BEGINS if it has no such thread. */
 static int stage_of(int64_t pid)
 {
     char path[64], name[64], text[32];
-    int stage = CLI_BEGINS;
+    int stage = F8_STAGE_BEGINS;
     size_t size;
     snprintf(path, sizeof path, "/proc/%" PRId64 "/task", pid);
     DIR *tasks = opendir(path);
@@ -150,14 +152,14 @@ static int stage_of(int64_t pid)
 typedef struct seen {
     int64_t pid; /* 0: there is no process of it here */
     int stage;
-    cli_life life;
+    f8_life life;
 } seen;
 
 /* Of two processes of a rank, such as a shell and what it started, the one that tells more. */
 static bool tells_more(const seen *a, const seen *b)
 {
     return !b->pid || a->stage > b->stage ||
-           (a->stage == b->stage && (a->life == CLI_STOPPED || b->life != CLI_STOPPED));
+           (a->stage == b->stage && (a->life == F8_LIFE_STOPPED || b->life != F8_LIFE_STOPPED));
 }
 
 static void look_at(int64_t pid, const char *variable, int64_t launcher, seen *all, int ranks,
@@ -166,8 +168,8 @@ static void look_at(int64_t pid, const char *variable, int64_t launcher, seen *a
     const int rank = rank_of(pid, variable, room);
     if (rank < 0 || rank >= ranks || launcher_of(pid, variable, room) != launcher)
         return;
-    const seen s = {pid, stage_of(pid), cli_life_of(pid)};
-    if (s.life != CLI_GONE && tells_more(&s, &all[rank]))
+    const seen s = {pid, stage_of(pid), f8_life_of(pid)};
+    if (s.life != F8_LIFE_GONE && tells_more(&s, &all[rank]))
         all[rank] = s;
 }
 
@@ -190,44 +192,43 @@ static seen *look_around(const char *variable, int ranks)
 
 /* ---- what is said ---- */
 
-static void say_other(cli_said *s, const seen *other, int rank, const char *host, int stage,
+static void say_other(f8_said *s, const seen *other, int rank, const char *host, int stage,
                       int *lines)
 {
-    const bool arrived = other->stage >= stage, stopped = other->life == CLI_STOPPED;
+    const bool arrived = other->stage >= stage, stopped = other->life == F8_LIFE_STOPPED;
     if (!other->pid) {
-        cli_say(s, "  rank %d has no process here (host %s): nothing is known of it\n", rank, host);
+        f8_say(s, "  rank %d has no process here (host %s): nothing is known of it\n", rank, host);
     } else if (!arrived || stopped) {
-        cli_say(s, "  ");
-        cli_say_rank(s, rank, host, other->pid);
-        cli_say(s, "%s%s%s\n", arrived ? "" : " has not arrived",
-                !arrived && stopped ? ", and" : "", cli_life_text(other->life));
+        f8_say(s, "  ");
+        f8_say_rank(s, rank, host, other->pid);
+        f8_say(s, "%s%s%s\n", arrived ? "" : " has not arrived", !arrived && stopped ? ", and" : "",
+               f8_life_text(other->life));
     } else {
         return;
     }
     ++*lines;
 }
 
-static void say_late(cli_said *s, const cli_joining *j, int stage, double waited)
+static void say_late(f8_said *s, const f8_joining *j, int stage, double waited)
 {
     char host[64] = "?";
     int rank, ranks, lines = 0;
     const char *variable = rank_variable(&rank, &ranks);
     seen *all = variable && ranks > 0 ? look_around(variable, ranks) : NULL;
     gethostname(host, sizeof host - 1);
-    cli_say(s, "fp8c: error: ");
     if (variable)
-        cli_say_rank(s, rank, host, getpid());
+        f8_say_rank(s, rank, host, getpid());
     else
-        cli_say(s, "process %d", (int)getpid());
-    cli_say(s, " has waited for %.1f seconds %s; --rank-timeout is %g\n", waited, wait_text[stage],
-            j->limit);
+        f8_say(s, "process %d", (int)getpid());
+    f8_say(s, " has waited for %.1f seconds %s; %s is %g\n", waited, wait_text[stage],
+           j->options->limit_name, j->options->limit);
     for (int r = 0; all && r < ranks && lines < SAID; r++)
         if (r != rank)
             say_other(s, &all[r], r, host, stage, &lines);
     if (!all)
-        cli_say(s, "  which ranks there are is not known: the launcher says it in no variable\n");
+        f8_say(s, "  which ranks there are is not known: the launcher says it in no variable\n");
     else if (!lines)
-        cli_say(s, "  all ranks have arrived: the call itself does not end\n");
+        f8_say(s, "  all ranks have arrived: the call itself does not end\n");
     free(all);
 }
 
@@ -235,7 +236,7 @@ static void say_late(cli_said *s, const cli_joining *j, int stage, double waited
 
 /* Sleeps for so many milliseconds. false: the thread shall end. A process that was stopped itself
  * waits anew. */
-static bool rest(cli_joining *j, int milliseconds)
+static bool rest(f8_joining *j, int milliseconds)
 {
     struct pollfd p = {.fd = j->wake, .events = POLLIN};
     const double begin = f8_seconds_now();
@@ -246,7 +247,7 @@ static bool rest(cli_joining *j, int milliseconds)
     return ready <= 0;
 }
 
-static double waited(const cli_joining *j)
+static double waited(const f8_joining *j)
 {
     const int64_t since = j->since;
     return since ? f8_seconds_now() - 1e-9 * (double)since : 0;
@@ -254,52 +255,53 @@ static double waited(const cli_joining *j)
 
 /* Lets ranks before this one, which would say the same, speak first; one of them that is gone has,
  * and ends the job. false: the thread shall end. */
-static bool wait_for_turn(cli_joining *j, int stage)
+static bool wait_for_turn(f8_joining *j, int stage)
 {
     int rank, ranks, n = 0;
     const char *variable = rank_variable(&rank, &ranks);
     bool goes_on = true, gone = false;
     seen *all = variable && rank < ranks ? look_around(variable, ranks) : NULL;
     for (int r = 0; all && r < rank; r++)
-        n += all[r].stage == stage && all[r].life == CLI_RUNS && n < TURNS;
+        n += all[r].stage == stage && all[r].life == F8_LIFE_RUNS && n < TURNS;
     if (n)
         goes_on = rest(j, TURN * n);
     for (int r = 0; all && r < rank; r++)
-        gone |=
-            all[r].stage == stage && all[r].life == CLI_RUNS && cli_life_of(all[r].pid) == CLI_GONE;
+        gone |= all[r].stage == stage && all[r].life == F8_LIFE_RUNS &&
+                f8_life_of(all[r].pid) == F8_LIFE_GONE;
     free(all);
     return goes_on && (!gone || rest(j, ENDING));
 }
 
 static void *watch(void *joining)
 {
-    cli_joining *j = joining;
-    const double tenth = j->limit * 100; /* of the limit, in milliseconds */
-    const int pause = j->limit <= 0      ? -1
-                      : tenth > LONGEST  ? LONGEST
-                      : tenth < SHORTEST ? SHORTEST
-                                         : (int)tenth;
+    f8_joining *j = joining;
+    const f8_ranks_callbacks *call = &j->options->call;
+    const double tenth = j->options->limit * 100; /* of the limit, in milliseconds */
+    const int pause = j->options->limit <= 0 ? -1
+                      : tenth > LONGEST      ? LONGEST
+                      : tenth < SHORTEST     ? SHORTEST
+                                             : (int)tenth;
     while (rest(j, pause)) {
         const int stage = j->stage;
-        if (j->limit <= 0 || waited(j) <= j->limit)
+        if (j->options->limit <= 0 || waited(j) <= j->options->limit)
             continue;
         if (!wait_for_turn(j, stage))
             break;
         const double seconds = waited(j);
-        if (j->stage != stage || seconds <= j->limit)
+        if (j->stage != stage || seconds <= j->options->limit)
             continue;
-        cli_said s = {.n = 0};
+        f8_said s = {.n = 0};
         say_late(&s, j, stage, seconds);
-        cli_say_to(j->messages, &s);
-        f8_temporaries_remove(cli_temporaries());
-        cli_end_job(j->mpi);
+        call->say(call->user, s.text);
+        call->end(call->user, j->mpi);
+        break;
     }
     return NULL;
 }
 
 /* ---- life ---- */
 
-static void enter(cli_joining *j, cli_stage stage)
+static void enter(f8_joining *j, f8_stage stage)
 {
     char name[16];
     snprintf(name, sizeof name, "%s%d", thread_name, (int)stage);
@@ -307,27 +309,26 @@ static void enter(cli_joining *j, cli_stage stage)
     j->stage = (int)stage;
 }
 
-cli_joining *cli_joining_begin(double limit)
+f8_status f8_joining_begin(f8_joining **out, const f8_ranks_options *options, f8_diag *diag)
 {
-    cli_joining *j = calloc(1, sizeof *j);
-    if (!j) {
-        fprintf(stderr, "fp8c: error: out of memory\n");
-        return NULL;
-    }
-    j->limit = limit;
-    j->messages = STDERR_FILENO;
+    f8_joining *j = *out = calloc(1, sizeof *j);
+    if (!j)
+        return f8_fail(diag, F8_ERR_MEMORY, F8_NOWHERE, "out of memory");
+    j->options = options;
     j->wake = eventfd(0, EFD_CLOEXEC);
-    if (j->wake < 0)
-        fprintf(stderr, "fp8c: error: eventfd: %s\n", strerror(errno));
-    if (j->wake >= 0 && cli_start_thread(&j->thread, watch, j))
-        return j;
+    const f8_status status =
+        j->wake < 0 ? f8_fail(diag, F8_ERR_IO, F8_NOWHERE, "eventfd: %s", f8_errno_text(errno))
+                    : f8_start_thread(&j->thread, watch, j, diag);
+    if (status == F8_OK)
+        return F8_OK;
     if (j->wake >= 0)
         close(j->wake);
     free(j);
-    return NULL;
+    *out = NULL;
+    return status;
 }
 
-void cli_joining_end(cli_joining *j)
+void f8_joining_end(f8_joining *j)
 {
     const uint64_t one = 1;
     if (!j)
@@ -338,7 +339,7 @@ void cli_joining_end(cli_joining *j)
     free(j);
 }
 
-void cli_joining_wait(cli_joining *j, cli_stage stage)
+void f8_joining_wait(f8_joining *j, f8_stage stage)
 {
     if (!j)
         return;
@@ -346,20 +347,17 @@ void cli_joining_wait(cli_joining *j, cli_stage stage)
     j->since = (int64_t)(f8_seconds_now() * 1e9);
 }
 
-void cli_joining_done(cli_joining *j)
+void f8_joining_done(f8_joining *j)
 {
     if (!j)
         return;
     j->since = 0;
-    if (j->stage == CLI_MEETS)
-        enter(j, CLI_TRAINS);
+    if (j->stage == F8_STAGE_MEETS)
+        enter(j, F8_STAGE_TRAINS);
 }
 
-void cli_joining_by(cli_joining *j, fp8c_mpi *mpi, int messages)
+void f8_joining_by(f8_joining *j, fp8c_mpi *mpi)
 {
-    if (!j)
-        return;
-    j->mpi = mpi;
-    if (messages >= 0)
-        j->messages = messages;
+    if (j)
+        j->mpi = mpi;
 }

@@ -1,4 +1,4 @@
-/* The thread that watches the other ranks: see cmd_peers.h.
+/* The thread that watches the other ranks: see judge.h.
  *
  * It sleeps in poll: a process of this machine that ends wakes it, and else it looks from time to
  * time how long this rank has been in one collective. */
@@ -7,13 +7,14 @@
 #include <limits.h>
 #include <poll.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
-#include "frontend/cli/cmd_peers.h"
-#include "frontend/cli/cmd_process.h"
+#include "frontend/train/ranks/judge.h"
+#include "frontend/train/ranks/process.h"
 #include "ir/base/clock.h"
 
 enum {
@@ -29,22 +30,22 @@ enum {
 /* ---- what is known of a rank ---- */
 
 /* Of a process on this machine. */
-static cli_life life_of(const cli_peers *w, int rank)
+static f8_life life_of(const f8_peers *w, int rank)
 {
     struct pollfd p = {.fd = w->process[rank], .events = POLLIN};
     if (w->process[rank] >= 0 && poll(&p, 1, 0) == 1)
-        return CLI_GONE;
-    return cli_life_of(w->peer[rank].pid);
+        return F8_LIFE_GONE;
+    return f8_life_of(w->peer[rank].pid);
 }
 
-static bool has_record(const cli_peers *w, int rank)
+static bool has_record(const f8_peers *w, int rank)
 {
     return w->record[rank].bytes != NULL;
 }
 
 /* The last record of a rank: where this machine has none, that of the run's folder, which other
  * machines may see too. */
-static bool read_rank(const cli_peers *w, int rank, f8_rank_at *out)
+static bool read_rank(const f8_peers *w, int rank, f8_rank_at *out)
 {
     char path[PATH_MAX];
     f8_rank_file file;
@@ -59,61 +60,61 @@ static bool read_rank(const cli_peers *w, int rank, f8_rank_at *out)
     return found;
 }
 
-static void say_rank(cli_said *s, const cli_peers *w, int rank)
+static void say_rank(f8_said *s, const f8_peers *w, int rank)
 {
-    cli_say_rank(s, rank, w->peer[rank].host, w->peer[rank].pid);
+    f8_say_rank(s, rank, w->peer[rank].host, w->peer[rank].pid);
 }
 
 /* "collective 42: all_gather of 'grad.x' in micro_step, step 3" */
-static void say_at(cli_said *s, const f8_rank_at *at)
+static void say_at(f8_said *s, const f8_rank_at *at)
 {
-    cli_say(s, "collective %" PRIu64 ", %s of '%s'", at->number, at->op, at->name);
+    f8_say(s, "collective %" PRIu64 ", %s of '%s'", at->number, at->op, at->name);
     if (strcmp(at->function, "-"))
-        cli_say(s, " in %s", at->function);
+        f8_say(s, " in %s", at->function);
     if (at->step > 0)
-        cli_say(s, ", step %" PRId64, at->step);
+        f8_say(s, ", step %" PRId64, at->step);
     if (at->step > 0 && at->micro_step > 1)
-        cli_say(s, ", micro-step %" PRId64, at->micro_step);
+        f8_say(s, ", micro-step %" PRId64, at->micro_step);
 }
 
-static void say_last(cli_said *s, const cli_peers *w, int rank)
+static void say_last(f8_said *s, const f8_peers *w, int rank)
 {
     f8_rank_at at;
     if (!read_rank(w, rank, &at) || !at.number) {
-        cli_say(s, "it has been in no collective yet");
+        f8_say(s, "it has been in no collective yet");
         return;
     }
-    cli_say(s, at.state == F8_RANK_WAITS ? "it was in " : "the last one that it finished is ");
+    f8_say(s, at.state == F8_RANK_WAITS ? "it was in " : "the last one that it finished is ");
     say_at(s, &at);
 }
 
 /* ---- who is missing ---- */
 
 /* What a rank does that has not come to the collective, or can't go on. */
-static void say_why(cli_said *s, const cli_peers *w, int rank, bool arrived, cli_life l)
+static void say_why(f8_said *s, const f8_peers *w, int rank, bool arrived, f8_life l)
 {
-    const bool stuck = l == CLI_STOPPED || l == CLI_GONE;
-    cli_say(s, "  ");
+    const bool stuck = l == F8_LIFE_STOPPED || l == F8_LIFE_GONE;
+    f8_say(s, "  ");
     say_rank(s, w, rank);
-    cli_say(s, "%s%s%s: ", arrived ? "" : " has not arrived", !arrived && stuck ? ", and" : "",
-            cli_life_text(l));
+    f8_say(s, "%s%s%s: ", arrived ? "" : " has not arrived", !arrived && stuck ? ", and" : "",
+           f8_life_text(l));
     say_last(s, w, rank);
-    cli_say(s, "\n");
+    f8_say(s, "\n");
 }
 
 /* What is known of a rank of another machine that is not late by its record: little. */
-static void say_far(cli_said *s, const cli_peers *w, int rank, bool known)
+static void say_far(f8_said *s, const f8_peers *w, int rank, bool known)
 {
-    cli_say(s, known ? "  " : "  no record of ");
+    f8_say(s, known ? "  " : "  no record of ");
     say_rank(s, w, rank);
-    cli_say(s,
-            known ? " has arrived, by its record in the folder; its machine knows whether it runs\n"
+    f8_say(s, known
+                  ? " has arrived, by its record in the folder; its machine knows whether it runs\n"
                   : " here\n");
 }
 
 /* A line for each rank that has not come to collective `number`, or can't go on, or of which that
  * is not known. Returns how many there are. */
-static int say_missing(cli_said *s, const cli_peers *w, uint64_t number)
+static int say_missing(f8_said *s, const f8_peers *w, uint64_t number)
 {
     int lines = 0;
     f8_rank_at at;
@@ -122,8 +123,8 @@ static int say_missing(cli_said *s, const cli_peers *w, uint64_t number)
             continue;
         const bool near = has_record(w, r), known = read_rank(w, r, &at),
                    arrived = known && at.number >= number;
-        const cli_life l = near ? life_of(w, r) : CLI_UNKNOWN;
-        if ((near && arrived && l != CLI_STOPPED && l != CLI_GONE) || lines++ >= SAID)
+        const f8_life l = near ? life_of(w, r) : F8_LIFE_UNKNOWN;
+        if ((near && arrived && l != F8_LIFE_STOPPED && l != F8_LIFE_GONE) || lines++ >= SAID)
             continue;
         if (!near && (arrived || !known))
             say_far(s, w, r, known);
@@ -131,88 +132,84 @@ static int say_missing(cli_said *s, const cli_peers *w, uint64_t number)
             say_why(s, w, r, arrived, l);
     }
     if (lines > SAID)
-        cli_say(s, "  and others\n");
+        f8_say(s, "  and others\n");
     return lines;
 }
 
-static void say_late(cli_said *s, const cli_peers *w, double waited)
+static void say_late(f8_said *s, const f8_peers *w, double waited)
 {
     f8_rank_at at = {.op = "?", .function = "-", .name = "?"};
     f8_rank_read(&w->record[w->rank], &at);
-    cli_say(s, "fp8c: error: ");
     say_rank(s, w, w->rank);
-    cli_say(s, " has waited for %.1f seconds in ", waited);
+    f8_say(s, " has waited for %.1f seconds in ", waited);
     say_at(s, &at);
-    cli_say(s, "; --rank-timeout is %g\n", w->limit);
+    f8_say(s, "; %s is %g\n", w->options->limit_name, w->options->limit);
     if (!say_missing(s, w, at.number))
-        cli_say(s, "  all ranks have arrived: the exchange itself does not end\n");
+        f8_say(s, "  all ranks have arrived: the exchange itself does not end\n");
 }
 
-static void say_gone(cli_said *s, const cli_peers *w, int rank)
+static void say_gone(f8_said *s, const f8_peers *w, int rank)
 {
-    cli_say(s, "fp8c: error: ");
     say_rank(s, w, rank);
-    cli_say(s, " is gone: ");
+    f8_say(s, " is gone: ");
     say_last(s, w, rank);
-    cli_say(s, "\n");
+    f8_say(s, "\n");
 }
 
-void cli_peers_say_gone(const cli_peers *w)
+void f8_peers_say_gone(const f8_peers *w)
 {
-    cli_said s = {.n = 0};
     f8_rank_at at;
     for (int r = 0; r < w->ranks; r++) {
+        f8_said s = {.n = 0};
         if (r == w->rank || !has_record(w, r))
             continue;
         if (f8_rank_read(&w->record[r], &at) && at.state >= F8_RANK_LEFT)
             continue; /* it has said why */
-        const cli_life l = life_of(w, r);
-        if (l == CLI_GONE) {
+        const f8_life l = life_of(w, r);
+        if (l == F8_LIFE_GONE) {
             say_gone(&s, w, r);
-        } else if (l == CLI_STOPPED) {
-            cli_say(&s, "fp8c: error: ");
+        } else if (l == F8_LIFE_STOPPED) {
             say_rank(&s, w, r);
-            cli_say(&s, " is stopped (SIGSTOP): ");
+            f8_say(&s, " is stopped (SIGSTOP): ");
             say_last(&s, w, r);
-            cli_say(&s, "\n");
+            f8_say(&s, "\n");
         }
+        if (s.n)
+            w->options->call.gone(w->options->call.user, s.text);
     }
-    cli_say_to(STDERR_FILENO, &s);
 }
 
 /* ---- the end ---- */
 
 /* Ends all processes, with this message. Returns if the process ends already. */
-static void end_job(cli_peers *w, const cli_said *s)
+static void end_job(f8_peers *w, const f8_said *s)
 {
     if (atomic_exchange(&w->ending, true))
         return;
-    cli_say_to(w->messages, s);
-    f8_temporaries_remove(cli_temporaries());
-
+    w->options->call.say(w->options->call.user, s->text);
     f8_rank_become(&w->record[w->rank], F8_RANK_FAILED);
-    cli_end_job(w->mpi);
+    w->options->call.end(w->options->call.user, w->mpi);
 }
 
 /* How long this rank lets others of the machine speak first: all would say the same. */
-static int turn_of(const cli_peers *w)
+static int turn_of(const f8_peers *w)
 {
     int before = 0;
     for (int r = 0; r < w->rank; r++)
-        before += has_record(w, r) && life_of(w, r) == CLI_RUNS;
+        before += has_record(w, r) && life_of(w, r) == F8_LIFE_RUNS;
     return TURN * (before < TURNS ? before : TURNS);
 }
 
 /* ---- the thread ---- */
 
-static double waited(const cli_peers *w)
+static double waited(const f8_peers *w)
 {
     const int64_t since = w->since;
     return since ? f8_seconds_now() - 1e-9 * (double)since : 0;
 }
 
 /* Whether an end of each process of this machine wakes the thread. */
-static bool is_woken(const cli_peers *w)
+static bool is_woken(const f8_peers *w)
 {
     for (int r = 0; r < w->ranks; r++)
         if (has_record(w, r) && r != w->rank && w->process[r] < 0)
@@ -222,7 +219,7 @@ static bool is_woken(const cli_peers *w)
 
 /* A rank whose process has ended though it had not done its work; -1: there is none. *failed: it
  * has said why. */
-static int find_gone(const cli_peers *w, bool *failed)
+static int find_gone(const f8_peers *w, bool *failed)
 {
     int found = -1;
     f8_rank_at at;
@@ -230,7 +227,7 @@ static int find_gone(const cli_peers *w, bool *failed)
         if (r == w->rank || !has_record(w, r))
             continue;
         const bool known = f8_rank_read(&w->record[r], &at);
-        if ((known && at.state == F8_RANK_LEFT) || life_of(w, r) != CLI_GONE)
+        if ((known && at.state == F8_RANK_LEFT) || life_of(w, r) != F8_LIFE_GONE)
             continue;
         *failed = known && at.state == F8_RANK_FAILED;
         found = r;
@@ -248,7 +245,7 @@ typedef struct sleeper {
 } sleeper;
 
 /* This process was stopped itself: the time that it has waited for others begins anew. */
-static void start_anew(cli_peers *w)
+static void start_anew(f8_peers *w)
 {
     int64_t since = w->since;
     if (since)
@@ -256,7 +253,7 @@ static void start_anew(cli_peers *w)
 }
 
 /* Sleeps until something happens, or for so many milliseconds. false: the thread shall end. */
-static bool rest(cli_peers *w, sleeper *s, int n, int milliseconds)
+static bool rest(f8_peers *w, sleeper *s, int n, int milliseconds)
 {
     const double begin = f8_seconds_now();
     const int ready = poll(s->p, (nfds_t)n, milliseconds);
@@ -272,7 +269,7 @@ static bool rest(cli_peers *w, sleeper *s, int n, int milliseconds)
     return !w->ending;
 }
 
-static int processes(const cli_peers *w, struct pollfd *p)
+static int processes(const f8_peers *w, struct pollfd *p)
 {
     int n = 0;
     p[n++] = (struct pollfd){.fd = w->wake, .events = POLLIN};
@@ -282,14 +279,14 @@ static int processes(const cli_peers *w, struct pollfd *p)
     return n;
 }
 
-static int pause_of(const cli_peers *w)
+static int pause_of(const f8_peers *w)
 {
-    const double tenth = w->limit * 100; /* of the limit, in milliseconds */
+    const double tenth = w->options->limit * 100; /* of the limit, in milliseconds */
     return tenth <= 0 || tenth > LONGEST ? LONGEST : tenth < SHORTEST ? SHORTEST : (int)tenth;
 }
 
 /* Lets others of the machine speak first. false: the thread shall end. */
-static bool wait_for_turn(cli_peers *w, sleeper *s)
+static bool wait_for_turn(f8_peers *w, sleeper *s)
 {
     f8_rank_at at;
     if (!rest(w, s, 1, turn_of(w)))
@@ -301,15 +298,14 @@ static bool wait_for_turn(cli_peers *w, sleeper *s)
 }
 
 /* Once a rank is gone. */
-static bool end_for(cli_peers *w, int gone, bool failed, sleeper *p)
+static bool end_for(f8_peers *w, int gone, bool failed, sleeper *p)
 {
-    cli_said s = {.n = 0};
+    f8_said s = {.n = 0};
     if (failed ? !rest(w, p, 1, AFTER_FAILURE * 1000) : !wait_for_turn(w, p))
         return false;
     if (failed) {
-        cli_say(&s, "fp8c: error: ");
         say_rank(&s, w, gone);
-        cli_say(&s, " has failed, and said why\n");
+        f8_say(&s, " has failed, and said why\n");
     } else {
         say_gone(&s, w, gone);
     }
@@ -317,13 +313,13 @@ static bool end_for(cli_peers *w, int gone, bool failed, sleeper *p)
     return false;
 }
 
-static bool end_late(cli_peers *w, sleeper *p)
+static bool end_late(f8_peers *w, sleeper *p)
 {
-    cli_said s = {.n = 0};
+    f8_said s = {.n = 0};
     if (!wait_for_turn(w, p))
         return false;
     const double seconds = waited(w);
-    if (seconds < w->limit)
+    if (seconds < w->options->limit)
         return true;
     say_late(&s, w, seconds);
     end_job(w, &s);
@@ -331,7 +327,7 @@ static bool end_late(cli_peers *w, sleeper *p)
 }
 
 /* Whether ranks on other machines may want to read this one's record in the run's folder. */
-static bool has_far(const cli_peers *w)
+static bool has_far(const f8_peers *w)
 {
     for (int r = 0; r < w->ranks; r++)
         if (!has_record(w, r))
@@ -339,9 +335,9 @@ static bool has_far(const cli_peers *w)
     return false;
 }
 
-void *cli_peers_others(void *peers)
+void *f8_peers_others(void *peers)
 {
-    cli_peers *w = peers;
+    f8_peers *w = peers;
     struct pollfd one, *all = calloc((size_t)w->ranks + 1, sizeof *all);
     sleeper s = {.p = all ? all : &one, .n = 1};
     const bool woken = all && is_woken(w), far = has_far(w);
@@ -357,7 +353,7 @@ void *cli_peers_others(void *peers)
             f8_rank_flush(&w->kept);
         if (gone >= 0)
             goes_on = end_for(w, gone, failed, &s);
-        else if (w->limit > 0 && waited(w) > w->limit)
+        else if (w->options->limit > 0 && waited(w) > w->options->limit)
             goes_on = end_late(w, &s);
     }
     free(all);

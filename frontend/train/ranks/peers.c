@@ -1,5 +1,5 @@
-/* The record of what this rank exchanges: see cmd_peers.h. */
-#include "frontend/cli/cmd_peers.h"
+/* The record of what this rank exchanges: see peers.h. */
+#include "frontend/train/ranks/peers.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -7,6 +7,7 @@
 #include <inttypes.h>
 #include <limits.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -16,20 +17,22 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "frontend/cli/cmd_process.h"
+#include "frontend/train/ranks/judge.h"
+#include "frontend/train/ranks/process.h"
 #include "ir/base/clock.h"
-
-enum { LIMIT = 600 }; /* seconds: the default of --rank-timeout */
+#include "ir/base/file.h"
+#include "ir/base/format.h"
+#include "ir/base/type.h"
 
 /* With the thread that reads the records. */
 typedef struct watched {
-    cli_peers peers; /* the first member */
+    f8_peers peers; /* the first member */
     pthread_t thread;
 } watched;
 
 /* ---- notes ---- */
 
-static void note(cli_peers *w, const fp8c_exchange *x)
+static void note(f8_peers *w, const fp8c_exchange *x)
 {
     struct timespec now = {0};
     clock_gettime(CLOCK_REALTIME, &now);
@@ -46,7 +49,7 @@ static void note(cli_peers *w, const fp8c_exchange *x)
     w->since = (int64_t)(f8_seconds_now() * 1e9);
 }
 
-static void note_end(cli_peers *w)
+static void note_end(f8_peers *w)
 {
     w->since = 0;
     if (w->ending) /* the record says so */
@@ -56,7 +59,7 @@ static void note_end(cli_peers *w)
 }
 
 /* A first record, of no collective. */
-static void note_begin(cli_peers *w)
+static void note_begin(f8_peers *w)
 {
     note(w, &(fp8c_exchange){.op = "-", .name = "-"});
     note_end(w);
@@ -66,7 +69,7 @@ static void note_begin(cli_peers *w)
  * same on all ranks, so the sum of both numbers is, too. */
 static void observe(void *user, const fp8c_exchange *x, int32_t ended)
 {
-    cli_peers *w = user;
+    f8_peers *w = user;
     if (x->enqueued)
         w->enqueued = x->enqueued;
     if (x->enqueued && w->inside) /* host memory that goes through the GPUs: noted already */
@@ -81,7 +84,7 @@ static void observe(void *user, const fp8c_exchange *x, int32_t ended)
     note(w, x);
 }
 
-static int exchange(cli_peers *w, const char *op, const void *send, void *receive, size_t bytes)
+static int exchange(f8_peers *w, const char *op, const void *send, void *receive, size_t bytes)
 {
     const bool noted = w->inside; /* by the program, which knows what it is */
     const fp8c_exchange x = {.op = op, .name = w->name, .bytes = (int64_t)bytes};
@@ -107,29 +110,29 @@ static int all_to_all(void *user, const void *send, void *receive, size_t bytes)
 /* Programs alone add, and note it. */
 static int all_reduce(void *user, const float *send, float *receive, size_t n)
 {
-    const cli_peers *w = user;
+    const f8_peers *w = user;
     return w->inner.all_reduce(w->inner.user, send, receive, n);
 }
 
 static int reduce_scatter(void *user, const float *send, float *receive, size_t n)
 {
-    const cli_peers *w = user;
+    const f8_peers *w = user;
     return w->inner.reduce_scatter(w->inner.user, send, receive, n);
 }
 
 static const char *message(void *user)
 {
-    const cli_peers *w = user;
+    const f8_peers *w = user;
     return w->inner.message ? w->inner.message(w->inner.user) : NULL;
 }
 
-void cli_peers_name(cli_peers *w, const char *name)
+void f8_peers_name(f8_peers *w, const char *name)
 {
     if (w)
         w->name = name;
 }
 
-void cli_peers_step(cli_peers *w, int64_t step, int64_t micro_step)
+void f8_peers_step(f8_peers *w, int64_t step, int64_t micro_step)
 {
     if (!w)
         return;
@@ -139,24 +142,22 @@ void cli_peers_step(cli_peers *w, int64_t step, int64_t micro_step)
 
 /* ---- files ---- */
 
-static void who_is(const cli_peers *w, char who[256])
+static void who_is(const f8_peers *w, char who[256])
 {
     snprintf(who, 256, "rank %d of %d, host %s, process %" PRId64, w->rank, w->ranks,
              w->peer[w->rank].host, w->peer[w->rank].pid);
 }
 
-static bool out_of_memory(void)
+static f8_status out_of_memory(f8_diag *diag)
 {
-    fprintf(stderr, "fp8c: error: out of memory\n");
-    return false;
+    return f8_fail(diag, F8_ERR_MEMORY, F8_NOWHERE, "out of memory");
 }
 
-static bool gather_failed(const cli_peers *w)
+static f8_status gather_failed(const f8_peers *w, f8_diag *diag)
 {
     const char *why = message((void *)w);
-    fprintf(stderr, "fp8c: error: the ranks can't exchange bytes%s%s\n", why ? ": " : "",
-            why ? why : "");
-    return false;
+    return f8_fail(diag, F8_ERR_LIBRARY, F8_NOWHERE, "the ranks can't exchange bytes%s%s",
+                   why ? ": " : "", why ? why : "");
 }
 
 /* Where records of processes that run are: in memory, if there is such a folder. */
@@ -169,7 +170,7 @@ static const char *place(void)
 }
 
 /* What tells machines and containers apart: processes see each other within a namespace of them. */
-static void identify(cli_peer *me)
+static void identify(f8_peer *me)
 {
     char processes[48] = "";
     uint64_t chance = 0;
@@ -186,14 +187,14 @@ static void identify(cli_peer *me)
              me->pid, chance);
 }
 
-static bool is_near(const cli_peers *w, int rank)
+static bool is_near(const f8_peers *w, int rank)
 {
     return !strcmp(w->peer[rank].machine, w->peer[w->rank].machine);
 }
 
 /* Opens the records of the machine's other processes. One that can't be opened is one that there is
  * no record of. */
-static void open_near(cli_peers *w)
+static void open_near(f8_peers *w)
 {
     for (int r = 0; r < w->ranks; r++) {
         f8_diag diag = {0};
@@ -205,88 +206,101 @@ static void open_near(cli_peers *w)
 }
 
 /* Makes this rank's record, opens the others', and then has no file any more that could be left. */
-static bool meet(cli_peers *w, cli_peer *me)
+static f8_status meet(f8_peers *w, f8_diag *diag)
 {
     char who[256];
-    f8_diag diag = {0};
-    identify(me);
-    if (w->inner.all_gather(w->inner.user, me, w->peer, sizeof *me))
-        return gather_failed(w);
+    f8_peer me = {0};
+    identify(&me);
+    snprintf(w->where, F8_PEERS_PATH, "%s", me.path);
+    if (w->inner.all_gather(w->inner.user, &me, w->peer, sizeof me))
+        return gather_failed(w, diag);
     who_is(w, who);
-    const bool made = f8_rank_create(&w->record[w->rank], me->path, who, &diag) == F8_OK;
-    int32_t mine = made, all[F8_MAX_RANKS];
+    const f8_status status = f8_rank_create(&w->record[w->rank], w->where, who, diag);
+    int32_t mine = status == F8_OK, all[F8_MAX_RANKS];
     /* all have made theirs; then all have opened them */
     bool ok = !w->inner.all_gather(w->inner.user, &mine, all, sizeof mine);
     if (ok)
         open_near(w);
-    if (made)
+    if (mine)
         note_begin(w);
     ok = ok && !w->inner.all_gather(w->inner.user, &mine, all, sizeof mine);
-    if (made)
-        unlink(me->path);
-    return !made ? cli_file_fail(&diag) : ok || gather_failed(w);
+    if (mine)
+        unlink(w->where);
+    return status != F8_OK || ok ? status : gather_failed(w, diag);
 }
 
-static bool folder_failed(const char *path, const char *what)
+/* About the path at w->where. */
+static f8_status folder_failed(const f8_peers *w, const char *what, f8_diag *diag)
 {
-    fprintf(stderr, "%s: error: %s: %s\n", path, what, strerror(errno));
-    return false;
+    return f8_file_fail(diag, F8_ERR_IO, w->where, "%s: %s", what, f8_errno_text(errno));
 }
 
 /* Removes the records of an earlier run: files whose names are numbers. */
-static bool empty_folder(const char *path)
+static f8_status empty_folder(const f8_peers *w, const char *path, f8_diag *diag)
 {
+    f8_status status = F8_OK;
     DIR *folder = opendir(path);
-    bool ok = folder || folder_failed(path, "can't read the folder");
-    for (struct dirent *e; ok && (e = readdir(folder));) {
-        char old[PATH_MAX + sizeof e->d_name];
-        snprintf(old, sizeof old, "%s/%s", path, e->d_name);
-        if (strspn(e->d_name, "0123456789") == strlen(e->d_name) && unlink(old))
-            ok = folder_failed(old, "can't remove it");
+    if (!folder)
+        return folder_failed(w, "can't read the folder", diag);
+    for (struct dirent *e; status == F8_OK && (e = readdir(folder));) {
+        snprintf(w->where, F8_PEERS_PATH, "%s/%s", path, e->d_name);
+        if (strspn(e->d_name, "0123456789") == strlen(e->d_name) && unlink(w->where))
+            status = folder_failed(w, "can't remove it", diag);
     }
-    if (folder)
-        closedir(folder);
-    return ok;
+    closedir(folder);
+    return status;
 }
 
 /* The others get the folder `ranks` from rank 0. */
-static bool make_folder(const char *path)
+static f8_status make_folder(const f8_peers *w, const char *path, f8_diag *diag)
 {
+    snprintf(w->where, F8_PEERS_PATH, "%s", path);
     if (mkdir(path, 0777) && errno != EEXIST)
-        return folder_failed(path, "can't make the folder");
-    return empty_folder(path);
+        return folder_failed(w, "can't make the folder", diag);
+    return empty_folder(w, path, diag);
 }
 
-bool cli_peers_folder(cli_peers *w, const char *folder)
+/* This rank's record in the folder `path`, if it sees the folder. */
+static f8_status keep(f8_peers *w, const char *path, f8_diag *diag)
 {
-    char path[PATH_MAX], own[PATH_MAX + 16], who[256];
-    int32_t all[F8_MAX_RANKS];
-    f8_diag diag = {0};
-    if (!w || !folder)
-        return true;
-    snprintf(path, sizeof path, "%s/ranks", folder);
-    int32_t ok = w->rank > 0 || make_folder(path);
-    cli_peers_name(w, "whether the folder is there");
-    if (all_gather(w, &ok, all, sizeof ok)) /* all wait for rank 0 */
-        return gather_failed(w);
-    if (!all[0])
-        return false;
+    char who[256];
     who_is(w, who);
-    snprintf(own, sizeof own, "%s/%d", path, w->rank);
-    if (w->rank == 0 || !access(path, X_OK))
-        ok = f8_rank_create(&w->kept, own, who, &diag) == F8_OK || cli_file_fail(&diag);
+    snprintf(w->where, F8_PEERS_PATH, "%s/%d", path, w->rank);
+    if (w->rank > 0 && access(path, X_OK))
+        return F8_OK;
+    return f8_rank_create(&w->kept, w->where, who, diag);
+}
+
+f8_status f8_peers_folder(f8_peers *w, const char *folder, f8_diag *diag)
+{
+    char path[PATH_MAX];
+    int32_t all[F8_MAX_RANKS];
+    if (!w || !folder)
+        return F8_OK;
+    snprintf(path, sizeof path, "%s/ranks", folder);
+    f8_status status = w->rank > 0 ? F8_OK : make_folder(w, path, diag);
+    int32_t ok = status == F8_OK;
+    f8_peers_name(w, "whether the folder is there");
+    if (all_gather(w, &ok, all, sizeof ok)) /* all wait for rank 0 */
+        return gather_failed(w, diag);
+    if (!all[0])
+        return F8_ERR_IO;
+    status = keep(w, path, diag);
+    ok = status == F8_OK;
     if (all_gather(w, &ok, all, sizeof ok))
-        return gather_failed(w);
+        return gather_failed(w, diag);
     for (int r = 0; r < w->ranks; r++)
         ok &= all[r];
     w->folder = strdup(path);
     w->in_folder = ok && w->folder;
-    return ok && (w->folder || out_of_memory());
+    if (!ok)
+        return F8_ERR_IO;
+    return w->folder ? F8_OK : out_of_memory(diag);
 }
 
 /* ---- life ---- */
 
-static void release(cli_peers *w)
+static void release(f8_peers *w)
 {
     for (int r = 0; r < w->ranks; r++) {
         if (w->record)
@@ -304,27 +318,9 @@ static void release(cli_peers *w)
     free(w);
 }
 
-double cli_peers_limit(const cli *c)
+/* The memory of all ranks' records, and what wakes the thread. */
+static f8_status make_room(f8_peers *w, f8_diag *diag)
 {
-    return c->rank_timeout < 0 ? 0 : c->rank_timeout ? c->rank_timeout : LIMIT;
-}
-
-cli_peers *cli_peers_begin(fp8c_comm *comm, fp8c_mpi *mpi, int messages, double limit)
-{
-    watched *all = calloc(1, sizeof *all);
-    cli_peer me = {0};
-    if (!all) {
-        out_of_memory();
-        return NULL;
-    }
-    cli_peers *w = &all->peers;
-    *w = (cli_peers){.inner = *comm,
-                     .mpi = mpi,
-                     .messages = messages,
-                     .limit = limit,
-                     .rank = comm->rank,
-                     .ranks = comm->ranks,
-                     .name = "the ranks"};
     const size_t n = (size_t)w->ranks;
     w->peer = calloc(n, sizeof *w->peer);
     w->record = calloc(n, sizeof *w->record);
@@ -332,39 +328,59 @@ cli_peers *cli_peers_begin(fp8c_comm *comm, fp8c_mpi *mpi, int messages, double 
     w->wake = eventfd(0, EFD_CLOEXEC);
     for (size_t r = 0; w->process && r < n; r++)
         w->process[r] = -1;
-    bool ok = (w->peer && w->record && w->process) || out_of_memory();
-    if (ok && w->wake < 0) {
-        fprintf(stderr, "fp8c: error: eventfd: %s\n", strerror(errno));
-        ok = false;
-    }
-    if (!ok || !meet(w, &me) || !cli_start_thread(&all->thread, cli_peers_others, &all->peers)) {
+    if (!w->peer || !w->record || !w->process)
+        return out_of_memory(diag);
+    return w->wake < 0 ? f8_fail(diag, F8_ERR_IO, F8_NOWHERE, "eventfd: %s", f8_errno_text(errno))
+                       : F8_OK;
+}
+
+f8_status f8_peers_begin(f8_peers **out, fp8c_comm *comm, fp8c_mpi *mpi,
+                         const f8_ranks_options *options, char *path, f8_diag *diag)
+{
+    watched *all = calloc(1, sizeof *all);
+    *out = NULL;
+    if (!all)
+        return out_of_memory(diag);
+    f8_peers *w = &all->peers;
+    *w = (f8_peers){.inner = *comm,
+                    .mpi = mpi,
+                    .options = options,
+                    .where = path,
+                    .rank = comm->rank,
+                    .ranks = comm->ranks,
+                    .name = "the ranks"};
+    f8_status status = make_room(w, diag);
+    status = status == F8_OK ? meet(w, diag) : status;
+    status = status == F8_OK ? f8_start_thread(&all->thread, f8_peers_others, w, diag) : status;
+    if (status != F8_OK) {
         release(w);
-        return NULL;
+        return status;
     }
-    comm->user = w;
+    comm->user = *out = w;
     comm->all_gather = all_gather;
     comm->all_to_all = all_to_all;
     comm->all_reduce = w->inner.all_reduce ? all_reduce : NULL;
     comm->reduce_scatter = w->inner.reduce_scatter ? reduce_scatter : NULL;
     comm->message = message;
     comm->observe = observe;
-    return w;
+    return F8_OK;
 }
 
-void cli_peers_end(cli_peers *w, int code)
+void f8_peers_end(f8_peers *w, bool failed)
 {
     const uint64_t one = 1;
-    const f8_rank_state state = code == CLI_DONE ? F8_RANK_LEFT : F8_RANK_FAILED;
+    const f8_rank_state state = failed ? F8_RANK_FAILED : F8_RANK_LEFT;
     if (!w)
         return;
-    if (atomic_exchange(&w->ending, true)) /* the thread is about to end the process */
-        for (;;)
-            pause();
-    f8_rank_become(&w->record[w->rank], state);
-    f8_rank_become(&w->kept, state);
-    if (write(w->wake, &one, sizeof one) == sizeof one)
-        pthread_join(((watched *)(void *)w)->thread, NULL);
-    if (code != CLI_DONE)
-        cli_peers_say_gone(w);
+    const bool leaves = !atomic_exchange(&w->ending, true); /* else the thread ends the process */
+    if (leaves) {
+        f8_rank_become(&w->record[w->rank], state);
+        f8_rank_become(&w->kept, state);
+        if (write(w->wake, &one, sizeof one) != sizeof one)
+            return; /* the thread still reads what would be given back */
+    }
+    pthread_join(((watched *)(void *)w)->thread, NULL);
+    if (leaves && failed)
+        f8_peers_say_gone(w);
     release(w);
 }
