@@ -16,7 +16,7 @@ void f8_say(f8_said *s, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
-    const int n = vsnprintf(s->text + s->n, sizeof s->text - s->n, format, args);
+    const int n = f8_vformat(s->text + s->n, sizeof s->text - s->n, format, args);
     va_end(args);
     s->n = n < 0 ? s->n : s->n + (size_t)n < sizeof s->text ? s->n + (size_t)n : sizeof s->text - 1;
 }
