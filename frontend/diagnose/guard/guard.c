@@ -378,6 +378,19 @@ static void judge_share(fp8c_guard *g, const fp8c_statistic *s, looks *l, int fi
                   l->of[figure].since, does);
 }
 
+/* A row's alarm is one that judge_figure knows. Two of them are rules for one figure. */
+enum { NO_ALARM = -1 };
+#define FIGURE(name, unit, has, better, kept, worst, beside, alarm, formula, label, sentence)      \
+    _Static_assert(                                                                                \
+        (int)(alarm) == NO_ALARM || (int)(alarm) == FP8C_ALARM_UNDERFLOW ||                        \
+            (int)(alarm) == FP8C_ALARM_OVERFLOW ||                                                 \
+            ((int)(alarm) == FP8C_ALARM_TENSOR_NONFINITE &&                                        \
+             (int)F8_FIGURE_##name == F8_FIGURE_nonfinite) ||                                      \
+            ((int)(alarm) == FP8C_ALARM_RANGE && (int)F8_FIGURE_##name == F8_FIGURE_used),         \
+        "no rule judges " #name " for " #alarm);
+#include "frontend/figures.def"
+#undef FIGURE
+
 static void judge_figure(fp8c_guard *g, const f8_watched *w, const fp8c_statistic *s, looks *l,
                          int figure)
 {
