@@ -120,9 +120,10 @@ static bool is_long(const compilation *p, uint32_t code)
     return p->b->source[p->code[code]->source].kind == F8_SOURCE_ATTENTION;
 }
 
+/* With PTX all texts are one image, which is compiled as always. */
 static bool is_fast(const compilation *p, uint32_t code)
 {
-    return p->code[code]->launches == p->code[code]->first_launches;
+    return !p->b->options->want_ptx && p->code[code]->launches == p->code[code]->first_launches;
 }
 
 /* Whether batch `a` ends before text `next`. Attention takes the compiler a second or two, so it is

@@ -205,15 +205,20 @@ static void begin(cli_ranks *r, cli *c)
     c->ranks = &r->joined;
 }
 
+/* Seconds, of --rank-timeout; 0: there is no limit. */
+static double limit_of(const cli *c)
+{
+    const double given = c->rank_timeout ? c->rank_timeout : LIMIT;
+    return given < 0 ? 0 : given;
+}
+
 bool cli_ranks_join(cli_ranks *r, cli *c)
 {
     bool any, ok;
     int32_t rank, ranks;
     f8_diag diag = {0};
     const char *kind = wanted(c, &any);
-    *r = (cli_ranks){.options = {.limit = c->rank_timeout < 0 ? 0
-                                          : c->rank_timeout   ? c->rank_timeout
-                                                              : LIMIT,
+    *r = (cli_ranks){.options = {.limit = limit_of(c),
                                  .limit_name = "--rank-timeout",
                                  .call = {r, say, gone, end, stopped, stop}},
                      .messages = -1};
@@ -257,7 +262,8 @@ static bool choose_device(const f8_ranks *r, cli *c)
 static bool join_more(f8_ranks *r, cli *c)
 {
     f8_diag diag = {0};
-    const cli_ranks *all = r->options->call.user;
+    cli_ranks *all = r->options->call.user;
+    all->options.limit = limit_of(c); /* a run that goes on has brought its own */
     if (!on_gpus(c) && !r->mpi) {
         fprintf(stderr, "%s", need_mpirun);
         return false;
