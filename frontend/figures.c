@@ -32,6 +32,15 @@ _Static_assert(sizeof(fp8c_statistic) == FIRST + sizeof(rows), "a row for each f
 
 enum { NOT, WORST, NO_ALARM = -1 };
 
+/* A count has no NaN for values that lack it. A worst value is the most or the least of a tensor.
+ */
+#define FIGURE(name, unit, has, better, kept, worst, beside, alarm, formula, label, sentence)      \
+    _Static_assert(_Generic((of_##unit)0, int64_t: F8_HAS_##has == F8_HAS_ALL, default: 1) &&      \
+                       !(worst == WORST && F8_KEPT_##kept == F8_KEPT_APART),                       \
+                   "the columns of " #name);
+#include "frontend/figures.def"
+#undef FIGURE
+
 const f8_figure f8_figures[F8_FIGURES] = {
 #define FIGURE(name, unit, has, better, kept, worst, beside, alarm, formula, label, sentence)      \
     {#name,          #unit,                                                                        \

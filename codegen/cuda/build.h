@@ -12,7 +12,7 @@
 typedef struct f8_cuda_code {
     uint32_t source;
     bool multi;
-    uint32_t launches, first_launches; /* as those of f8_kernel_source */
+    uint32_t launches;
     uint32_t image;
     size_t begin, end;    /* where its text begins and ends within the image's text, */
     uint32_t line,

@@ -123,7 +123,7 @@ static bool is_long(const compilation *p, uint32_t code)
 /* With PTX all texts are one image, which is compiled as always. */
 static bool is_fast(const compilation *p, uint32_t code)
 {
-    return !p->b->options->want_ptx && p->code[code]->launches == p->code[code]->first_launches;
+    return !p->b->options->want_ptx && f8_build_compiles_fast(&p->b->source[p->code[code]->source]);
 }
 
 /* Whether batch `a` ends before text `next`. Attention takes the compiler a second or two, so it is
@@ -187,11 +187,8 @@ static f8_status list_codes(compilation *p)
                 const f8_build_launch *l = &b->builders[f][i].launch[k];
                 const bool multi = l->n_instances > 1;
                 f8_cuda_code *c = &code[2 * l->source + multi];
-                *c = (f8_cuda_code){.source = l->source,
-                                    .multi = multi,
-                                    .launches = c->launches + 1,
-                                    .first_launches = c->first_launches +
-                                                      f8_is_first_name(b->plan->func[f].name)};
+                *c = (f8_cuda_code){
+                    .source = l->source, .multi = multi, .launches = c->launches + 1};
                 b->source[l->source].cuda[multi] = c;
             }
     for (uint32_t i = 0; i < 2 * b->n_sources; i++)

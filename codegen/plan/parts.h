@@ -202,8 +202,8 @@ f8_status f8_build_waits(f8_build *b);
 
 /* F8_OK, or the failure of the arena if it ran out of memory. */
 f8_status f8_build_memory(const f8_build *b);
-/* Whether kernel `u` is compiled fast and not to be fast: only forms for an empty amax history
- * launch it, so it is run in a step or two. Its results have the same bits. */
+/* Whether only forms for an empty amax history launch kernel `u`. They run in a step or two, so the
+ * compiler takes less time for it and makes slower code, which gives the same bits. */
 bool f8_build_compiles_fast(const f8_kernel_source *u);
 /* Adds a kernel, whether or not it is there already. */
 f8_status f8_build_add_source(f8_build *b, const f8_kernel_source *source, uint32_t *index);

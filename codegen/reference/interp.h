@@ -63,20 +63,12 @@ void f8_interp_quantize(f8_interp *x, const f8_rvalue *v, const f8_rvalue *scale
 /* decode(q) * scale for `dequantize`. */
 void f8_interp_dequantize(f8_interp *x, const f8_rvalue *q, const f8_rvalue *scale,
                           const char *granularity, f8_rvalue *out);
-/* `scale` (f32 or E8M0) has one number for each block of a value of type `like`. Returns these
- * numbers spread over its elements: f32, alive until the node has been evaluated. NULL after a
- * failure. */
-const f8_rvalue *f8_interp_spread(f8_interp *x, const f8_rvalue *scale, f8_granularity grain,
-                                  const f8_type *like);
 
 /* ---- reduce.c: canonical orders (ir/README.md) ---- */
 /* The axes that node r reduces, as bits. */
 unsigned f8_interp_axes(const f8_graph *g, f8_ref r);
 void f8_interp_reduce_axes(f8_interp *x, f8_op op, unsigned axes, int64_t block,
                            const f8_rvalue *in, f8_rvalue *out);
-/* One axis: the first or the last. */
-void f8_interp_reduce(f8_interp *x, f8_op op, int64_t axis, int64_t block, const f8_rvalue *in,
-                      f8_rvalue *out);
 
 /* ---- shape.c: classes LEAF (except INPUT), SHAPE and GATHER ---- */
 void f8_interp_leaf(f8_interp *x, const f8_graph *g, f8_ref r, f8_rvalue *out);

@@ -286,9 +286,11 @@ void f8_interp_pointwise(f8_interp *x, f8_op op, const f8_rvalue *const *in, int
         run_words(op, in, n_in, out);
 }
 
-/* `scale`, one number for each block, as f32 in the shape of `like`. */
-const f8_rvalue *f8_interp_spread(f8_interp *x, const f8_rvalue *scale, f8_granularity grain,
-                                  const f8_type *like)
+/* `scale` (f32 or E8M0) has one number for each block of a value of type `like`. Returns these
+ * numbers spread over its elements: f32, alive until the node has been evaluated. NULL after a
+ * failure. */
+static const f8_rvalue *spread(f8_interp *x, const f8_rvalue *scale, f8_granularity grain,
+                               const f8_type *like)
 {
     f8_type t = *like;
     t.dtype = F8_F32;
@@ -315,7 +317,7 @@ void f8_interp_quantize(f8_interp *x, const f8_rvalue *v, const f8_rvalue *scale
     uint32_t buf[2][BLOCK];
     f8_granularity grain;
     if (x->status == F8_OK && f8_granularity_parse(granularity, &grain))
-        scale = f8_interp_spread(x, scale, grain, &v->type);
+        scale = spread(x, scale, grain, &v->type);
     if (x->status != F8_OK)
         return;
     const f8_rvalue *const in[] = {v, scale};
@@ -350,7 +352,7 @@ void f8_interp_dequantize(f8_interp *x, const f8_rvalue *q, const f8_rvalue *sca
         return;
     f8_interp_pointwise(x, F8_OP_CAST, &q, 1, decoded);
     if (f8_granularity_parse(granularity, &grain)) {
-        scale = f8_interp_spread(x, scale, grain, &q->type);
+        scale = spread(x, scale, grain, &q->type);
     } else if (scale->type.dtype != F8_F32) {
         f8_type t = scale->type;
         t.dtype = F8_F32;

@@ -144,10 +144,11 @@ static void reduce_doubles(f8_op op, const double *v, int64_t rows, int64_t n, i
         }
 }
 
-/* ---- the entry ---- */
+/* ---- one axis ---- */
 
-void f8_interp_reduce(f8_interp *x, f8_op op, int64_t axis, int64_t block, const f8_rvalue *in,
-                      f8_rvalue *out)
+/* The first axis or the last. */
+static void reduce_axis(f8_interp *x, f8_op op, int64_t axis, int64_t block, const f8_rvalue *in,
+                        f8_rvalue *out)
 {
     if (x->status != F8_OK)
         return;
@@ -223,7 +224,7 @@ void f8_interp_reduce_axes(f8_interp *x, f8_op op, unsigned axes, int64_t block,
     if (x->status != F8_OK)
         return;
     if (axes == 1u || axes == 1u << (t->rank - 1)) {
-        f8_interp_reduce(x, op, axes == 1u && t->rank > 1 ? 0 : t->rank - 1, block, in, out);
+        reduce_axis(x, op, axes == 1u && t->rank > 1 ? 0 : t->rank - 1, block, in, out);
         return;
     }
     const int64_t rest = f8_type_elements(&out->type), count = f8_type_elements(t) / rest;
@@ -232,15 +233,15 @@ void f8_interp_reduce_axes(f8_interp *x, f8_op op, unsigned axes, int64_t block,
         f8_rvalue *rows =
             f8_interp_temp(x, &(f8_type){.dtype = F8_F32, .rank = 2, .dim = {1, f8_type_rows(t)}});
         if (rows) {
-            f8_interp_reduce(x, op, t->rank - 1, 0, in, rows);
-            f8_interp_reduce(x, op, 1, 0, rows, out);
+            reduce_axis(x, op, t->rank - 1, 0, in, rows);
+            reduce_axis(x, op, 1, 0, rows, out);
         }
     } else if (are_first(axes, t) && count > 1) {
         view.type = (f8_type){.dtype = F8_F32, .rank = 2, .dim = {count, rest}};
-        f8_interp_reduce(x, op, 0, 0, &view, out);
+        reduce_axis(x, op, 0, 0, &view, out);
     } else {
         f8_rvalue *m = gathered(x, axes, in, rest, count);
         if (m)
-            f8_interp_reduce(x, op, 1, 0, m, out);
+            reduce_axis(x, op, 1, 0, m, out);
     }
 }
