@@ -247,8 +247,6 @@ int cli_flush_stdout(int code);
 /* Creates a context from the environment and cli_context_options. NULL after a message on stderr.
  */
 fp8c_context *cli_context(void);
-/* The program's own buffer for the port of that name; NULL if there is no such port. */
-void *cli_buffer(fp8c_program *program, int function, fp8c_side side, const char *name);
 /* Writes a type into `text` as "f32[8, 256]", and returns it. */
 enum { CLI_TYPE_TEXT = 160 };
 const char *cli_type(const fp8c_type *type, char text[CLI_TYPE_TEXT]);

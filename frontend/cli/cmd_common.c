@@ -246,12 +246,6 @@ size_t cli_baseline(const cli *c)
     return c->compare.n > 0;
 }
 
-void *cli_buffer(fp8c_program *program, int function, fp8c_side side, const char *name)
-{
-    return fp8c_program_buffer(program, function, side,
-                               fp8c_program_find_port(program, function, side, name));
-}
-
 const char *cli_type(const fp8c_type *type, char text[CLI_TYPE_TEXT])
 {
     int n = snprintf(text, CLI_TYPE_TEXT, "%s[", fp8c_dtype_name(type->dtype));

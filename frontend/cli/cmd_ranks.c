@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "frontend/train/ranks/gpus.h"
+#include "frontend/train/ranks/process.h"
 
 static const char batch_dim[] = "B";
 /* The defaults of --check-ranks. A hash takes 8 GB a second; GPUs have shorter
@@ -17,8 +18,6 @@ static const char batch_dim[] = "B";
 enum { CHECK = 100, CHECK_ON_GPUS = 1000 };
 enum { LIMIT = 600 };     /* seconds: the default of --rank-timeout */
 enum { LAST_RESORT = 5 }; /* seconds for MPI to end the job */
-/* MPICH's mpirun drops what it has not passed on when a process aborts. */
-static const struct timespec passed_on = {.tv_nsec = 200000000};
 /* In this time rank 0 says why all fail, and ends them by a signal. */
 static const struct timespec for_rank_0 = {.tv_sec = 2};
 
@@ -62,7 +61,7 @@ static void end(void *user, fp8c_mpi *mpi)
     pthread_t thread;
     (void)user;
     f8_temporaries_remove(cli_temporaries());
-    nanosleep(&passed_on, NULL);
+    f8_wait_passed_on();
     if (mpi && !pthread_create(&thread, NULL, last_resort, NULL))
         fp8c_mpi_abort(mpi, CLI_FAILED);
     _exit(CLI_FAILED);

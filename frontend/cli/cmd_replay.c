@@ -146,7 +146,7 @@ bool cli_replay_step(cli_replay *r, int64_t batch_of, const cli_replay_watch *wa
         const bool last = a + 1 == r->accumulate;
         const uint64_t batch = (uint64_t)(batches + a);
         r->function = last ? cli_stats_function(&r->watched, r->at + 1) : r->micro_step;
-        const float *loss = cli_buffer(r->program, r->function, FP8C_OUTPUT, "loss");
+        const float *loss = f8_data_buffer(r->program, r->function, FP8C_OUTPUT, "loss");
         if (!cli_data_fill(r->data, r->program, r->function, r->c->seed, batch) ||
             (r->alter && !r->alter(r, r->function, r->at + 1, batch, r->user)) ||
             !run(r, r->function, a + 1, watch))
@@ -155,7 +155,7 @@ bool cli_replay_step(cli_replay *r, int64_t batch_of, const cli_replay_watch *wa
     }
     if (!run(r, r->update, 0, watch))
         return false;
-    const float *norm = cli_buffer(r->program, r->update, FP8C_OUTPUT, "grad_norm");
+    const float *norm = f8_data_buffer(r->program, r->update, FP8C_OUTPUT, "grad_norm");
     out->grad_norm = norm ? (double)*norm : NAN;
     out->finite = isfinite(out->loss) && (!norm || isfinite(out->grad_norm));
     r->at++;

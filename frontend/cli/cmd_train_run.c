@@ -64,7 +64,7 @@ static void report_step(const cli_train_run *r, int64_t step, const step_facts *
 /* The scalar of that name that `update` gave last. */
 static double of_update(const cli_train_run *r, const char *name)
 {
-    const float *value = cli_buffer(r->program, r->update, FP8C_OUTPUT, name);
+    const float *value = f8_data_buffer(r->program, r->update, FP8C_OUTPUT, name);
     return value ? (double)*value : NAN;
 }
 
@@ -127,7 +127,7 @@ static fp8c_status train_step(cli_train_run *r, int64_t step, step_facts *f)
     for (int64_t a = 0; a < r->accumulate; a++) {
         const bool last = a + 1 == r->accumulate;
         const int function = last ? cli_stats_function(&r->watched, step + 1) : r->step;
-        const float *value = cli_buffer(r->program, function, FP8C_OUTPUT, "loss");
+        const float *value = f8_data_buffer(r->program, function, FP8C_OUTPUT, "loss");
         if (!cli_data_fill(r->data, r->program, function, r->out->seed,
                            (uint64_t)(step * r->accumulate + a)))
             return FP8C_ERR_IO;

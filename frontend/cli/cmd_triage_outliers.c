@@ -125,7 +125,7 @@ static bool look_at_input(cli_triage *t, const cli_replay *r, const fp8c_port *p
     for (int i = 0; i < 2 && ok; i++) {
         ok = cli_data_fill(&t->data, r->program, r->micro_step, t->c->seed,
                            batch + (i ? 0 : CLI_TRIAGE_FAR));
-        const float *x = cli_buffer(r->program, r->micro_step, FP8C_INPUT, port->name);
+        const float *x = f8_data_buffer(r->program, r->micro_step, FP8C_INPUT, port->name);
         if (ok)
             sizes_of(x, rows, columns, size + i * rows);
     }

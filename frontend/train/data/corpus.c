@@ -176,5 +176,5 @@ uint64_t f8_corpus_held_out_batches(const f8_corpus *c)
 {
     uint64_t begin, windows;
     held_out(c, &begin, &windows);
-    return windows < 2 * c->share.rows ? 1 : windows / c->share.rows;
+    return f8_share_batches(&c->share, windows);
 }

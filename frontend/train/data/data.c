@@ -28,7 +28,7 @@ f8_status f8_data_fit(f8_data *d, const fp8c_module *module, const fp8c_program 
 
 /* ---- batches ---- */
 
-static void *buffer(fp8c_program *program, int function, fp8c_side side, const char *name)
+void *f8_data_buffer(fp8c_program *program, int function, fp8c_side side, const char *name)
 {
     return fp8c_program_buffer(program, function, side,
                                fp8c_program_find_port(program, function, side, name));
@@ -47,8 +47,9 @@ f8_status f8_data_fill(f8_data *d, fp8c_program *program, int function, uint64_t
     return noted(d, d->by_rows
                         ? f8_rows_draw(&d->rows, program, function, seed, batch, diag)
                         : f8_corpus_draw(&d->corpus, seed, batch,
-                                         buffer(program, function, FP8C_INPUT, "tokens"),
-                                         buffer(program, function, FP8C_INPUT, "targets"), diag));
+                                         f8_data_buffer(program, function, FP8C_INPUT, "tokens"),
+                                         f8_data_buffer(program, function, FP8C_INPUT, "targets"),
+                                         diag));
 }
 
 int64_t f8_data_rows(const f8_data *d)
@@ -68,8 +69,9 @@ f8_status f8_data_put(f8_data *d, fp8c_program *program, int function, uint64_t 
     return noted(d, d->by_rows
                         ? f8_rows_put(&d->rows, program, function, place, row, diag)
                         : f8_corpus_put(&d->corpus, place, row,
-                                        buffer(program, function, FP8C_INPUT, "tokens"),
-                                        buffer(program, function, FP8C_INPUT, "targets"), diag));
+                                        f8_data_buffer(program, function, FP8C_INPUT, "tokens"),
+                                        f8_data_buffer(program, function, FP8C_INPUT, "targets"),
+                                        diag));
 }
 
 f8_status f8_data_fill_held_out(f8_data *d, fp8c_program *program, int function, uint64_t batch,
@@ -78,14 +80,15 @@ f8_status f8_data_fill_held_out(f8_data *d, fp8c_program *program, int function,
     return noted(
         d, d->by_rows ? f8_rows_held_out(&d->rows, program, function, batch, diag)
                       : f8_corpus_held_out(&d->corpus, batch,
-                                           buffer(program, function, FP8C_INPUT, "tokens"),
-                                           buffer(program, function, FP8C_INPUT, "targets"), diag));
+                                           f8_data_buffer(program, function, FP8C_INPUT, "tokens"),
+                                           f8_data_buffer(program, function, FP8C_INPUT, "targets"),
+                                           diag));
 }
 
 fp8c_status f8_data_held_out(f8_data *d, fp8c_program *program, int eval, double *loss,
                              int64_t *batches, f8_diag *diag)
 {
-    const float *value = buffer(program, eval, FP8C_OUTPUT, "loss");
+    const float *value = f8_data_buffer(program, eval, FP8C_OUTPUT, "loss");
     const uint64_t has = d->by_rows ? f8_rows_held_out_batches(&d->rows)
                                     : f8_corpus_held_out_batches(&d->corpus),
                    n = has < F8_HELD_OUT_BATCHES ? has : F8_HELD_OUT_BATCHES;

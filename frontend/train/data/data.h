@@ -25,6 +25,8 @@ typedef struct f8_data {
  * case. */
 f8_status f8_data_open(f8_data *d, const f8_data_options *options, f8_diag *diag);
 void f8_data_close(f8_data *d); /* all zeros is fine */
+/* The program's own buffer for the port of that name; NULL if there is no such port. */
+void *f8_data_buffer(fp8c_program *program, int function, fp8c_side side, const char *name);
 /* Checks the data against the inputs of a function. Every function that is to be filled has the
  * same ones, so later calls for other programs of the module check less. F8_ERR_CANCELLED:
  * options.stop said so. */

@@ -394,5 +394,5 @@ uint64_t f8_rows_held_out_batches(const f8_rows *r)
 {
     uint64_t begin, n;
     held_out(r, &begin, &n);
-    return n < 2 * r->share.rows ? 1 : n / r->share.rows;
+    return f8_share_batches(&r->share, n);
 }

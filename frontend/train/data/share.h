@@ -16,4 +16,10 @@ static inline uint64_t f8_share_place(const f8_share *s, uint64_t batch, int64_t
     return batch * s->rows + s->first + (uint64_t)row;
 }
 
+/* How many whole batches of all ranks `n` rows are, at least 1. */
+static inline uint64_t f8_share_batches(const f8_share *s, uint64_t n)
+{
+    return n < 2 * s->rows ? 1 : n / s->rows;
+}
+
 #endif

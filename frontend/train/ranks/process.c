@@ -8,6 +8,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "ir/base/format.h"
@@ -48,6 +49,12 @@ const char *f8_life_text(f8_life l)
 void f8_say_rank(f8_said *s, int rank, const char *host, int64_t pid)
 {
     f8_say(s, "rank %d (host %s, process %" PRId64 ")", rank, host, pid);
+}
+
+void f8_wait_passed_on(void)
+{
+    static const struct timespec usual = {.tv_nsec = 200000000};
+    nanosleep(&usual, NULL);
 }
 
 f8_status f8_start_thread(pthread_t *out, void *(*body)(void *), void *user, f8_diag *diag)

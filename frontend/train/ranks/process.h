@@ -25,6 +25,9 @@ const char *f8_life_text(f8_life l);
 /* How such a message begins: "rank 1 (host n3, process 4424)". */
 void f8_say_rank(f8_said *s, int rank, const char *host, int64_t pid);
 
+/* Waits for MPICH's mpirun, which drops what it has not passed on when a process aborts. */
+void f8_wait_passed_on(void);
+
 /* Starts a thread that no signal goes to. F8_ERR_IO. */
 f8_status f8_start_thread(pthread_t *out, void *(*body)(void *), void *user, f8_diag *diag);
 

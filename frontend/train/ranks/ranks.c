@@ -3,8 +3,8 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "frontend/train/ranks/process.h"
 #include "ir/base/type.h"
 
 /* ---- joining ---- */
@@ -61,14 +61,6 @@ f8_status f8_ranks_watch(f8_ranks *r, f8_diag *diag)
 
 /* ---- leaving ---- */
 
-/* MPICH's mpirun drops what it has not passed on when a process aborts. */
-static void abort_job(fp8c_mpi *mpi, int exit_code)
-{
-    static const struct timespec passed_on = {.tv_nsec = 200000000};
-    nanosleep(&passed_on, NULL);
-    fp8c_mpi_abort(mpi, exit_code);
-}
-
 void f8_ranks_settle(f8_ranks *r, bool failed)
 {
     f8_peers_end(r->peers, failed);
@@ -79,8 +71,10 @@ void f8_ranks_leave(f8_ranks *r, int exit_code)
 {
     if (exit_code && r->nccl)
         fp8c_nccl_abort(r->nccl);
-    if (exit_code && r->mpi && r->comm.ranks > 1)
-        abort_job(r->mpi, exit_code);
+    if (exit_code && r->mpi && r->comm.ranks > 1) {
+        f8_wait_passed_on();
+        fp8c_mpi_abort(r->mpi, exit_code);
+    }
     f8_joining_by(r->joining, NULL); /* MPI_Abort beside MPI_Finalize can hang mpirun */
     f8_joining_wait(r->joining, F8_STAGE_LEAVES);
     fp8c_nccl_close(r->nccl);
@@ -95,17 +89,6 @@ bool f8_ranks_follows(const f8_ranks *r)
     return r && r->comm.rank > 0;
 }
 
-static f8_status exchange(f8_ranks *r, const char *what, const void *mine, void *all, size_t bytes,
-                          f8_diag *diag)
-{
-    f8_peers_name(r->peers, what);
-    if (!r->comm.all_gather(r->comm.user, mine, all, bytes))
-        return F8_OK;
-    const char *why = r->comm.message ? r->comm.message(r->comm.user) : NULL;
-    return f8_fail(diag, F8_ERR_LIBRARY, F8_NOWHERE, "%s",
-                   why ? why : "the ranks can't exchange bytes");
-}
-
 f8_status f8_ranks_gather(f8_ranks *r, const char *what, const void *mine, void *all, size_t bytes,
                           f8_diag *diag)
 {
@@ -115,9 +98,13 @@ f8_status f8_ranks_gather(f8_ranks *r, const char *what, const void *mine, void 
     }
     if (r->lost)
         return F8_ERR_LIBRARY;
-    const f8_status status = exchange(r, what, mine, all, bytes, diag);
-    r->lost = status != F8_OK;
-    return status;
+    f8_peers_name(r->peers, what);
+    if (!r->comm.all_gather(r->comm.user, mine, all, bytes))
+        return F8_OK;
+    r->lost = true;
+    const char *why = r->comm.message ? r->comm.message(r->comm.user) : NULL;
+    return f8_fail(diag, F8_ERR_LIBRARY, F8_NOWHERE, "%s",
+                   why ? why : "the ranks can't exchange bytes");
 }
 
 bool f8_ranks_tell(f8_ranks *r, bool *flag, f8_diag *diag)
@@ -142,12 +129,12 @@ f8_status f8_ranks_agree_facts(f8_ranks *r, const char *what, const f8_ranks_fac
                                f8_diag *diag)
 {
     const size_t ranks = (size_t)r->comm.ranks;
-    f8_hash *all = malloc((ranks + 1) * n * sizeof *all), *own = all ? all + ranks * n : NULL;
+    f8_hash *all = calloc((ranks + 1) * n, sizeof *all), *own = all ? all + ranks * n : NULL;
     if (!all)
         return f8_fail(diag, F8_ERR_MEMORY, F8_NOWHERE, "out of memory");
     for (size_t i = 0; i < n; i++)
         own[i] = mine[i].hash;
-    f8_status status = exchange(r, what, own, all, n * sizeof *own, diag);
+    f8_status status = f8_ranks_gather(r, what, own, all, n * sizeof *own, diag);
     for (size_t i = 0; i < n; i++)
         for (size_t rank = 1; status == F8_OK && rank < ranks; rank++)
             if (!f8_hash_equal(all[rank * n + i], all[i])) {

@@ -59,7 +59,8 @@ typedef struct f8_ranks_fact {
     f8_hash hash;     /* of its value */
 } f8_ranks_fact;
 
-/* Whether all ranks have the same values; all of them know the `n` names, in one order.
+/* Whether all ranks have the same values; all of them know the `n` names, in one order. Fails as
+ * f8_ranks_gather, and:
  * F8_ERR_INPUT on all ranks, and r->common: the message names the first fact that differs, and the
  * rank. `what` names the exchange. */
 f8_status f8_ranks_agree_facts(f8_ranks *r, const char *what, const f8_ranks_fact *mine, size_t n,
