@@ -383,17 +383,23 @@ END_TEST
 
 /* ---- CUDA, with the emulator's NVRTC ---- */
 
-/* An image of several kernels is found by its text, its architecture, and whether PTX was wanted
- * with it. */
-START_TEST(images)
+static f8_cuda *emulated(void)
 {
     char emulator[PATH_MAX];
     ck_assert_ptr_nonnull(realpath("build/emulator", emulator));
     const f8_cuda_paths paths = {.fp8c_cuda_path = emulator};
     f8_diag d = {0};
     f8_cuda *cuda;
-    cuda_plan none, cold, warm, other;
     ck_assert_msg(f8_cuda_create(&paths, NULL, &cuda, &d) == F8_OK, "%s", d.text);
+    return cuda;
+}
+
+/* An image of several kernels is found by its text, its architecture, and whether PTX was wanted
+ * with it. */
+START_TEST(images)
+{
+    f8_cuda *cuda = emulated();
+    cuda_plan none, cold, warm, other;
     model = "../../tests/models/running"; /* little to compile */
     const f8_build_options o = {.cuda = cuda, .batch = 4};
     build(&none, "bf16", "sm_90a", false, o);
@@ -450,12 +456,7 @@ static uint32_t build_eval(const char *name, const char *target, f8_cuda *cuda, 
 /* A kernel that is compiled fast is never taken for one that is not, nor the other way round. */
 START_TEST(compiled_fast)
 {
-    char emulator[PATH_MAX];
-    ck_assert_ptr_nonnull(realpath("build/emulator", emulator));
-    const f8_cuda_paths paths = {.fp8c_cuda_path = emulator};
-    f8_diag d = {0};
-    f8_cuda *cuda;
-    ck_assert_msg(f8_cuda_create(&paths, NULL, &cuda, &d) == F8_OK, "%s", d.text);
+    f8_cuda *cuda = emulated();
     for (int on_cuda = 0; on_cuda < 2; on_cuda++) {
         const char *target = on_cuda ? "sm_90a" : "cpu";
         uint32_t n;
