@@ -276,11 +276,11 @@ typedef struct fp8c_found {
 /* Look for it: in the buffers of the inputs of `function`, which a caller has run last, then in
  * parameters, states and gradients (grad.NAME), each in the order of the ports or variables. Inputs
  * in a GPU's memory are left out.
- * again = 0: looks at gradients as they are, so call it before `update`, which makes them zero.
- * again = 1: runs `function` once more on its buffers, looks at the gradients that this makes, and
- * then gives all variables back the values that they had. It is for a step that `update` has
- * skipped: its variables are as they were before, so the gradients have the same bits again. If
- * none is found then, the step gave another result than before: the machine may compute wrong.
+ * With again = 0 the call looks at gradients as they are. Make it before `update`, which makes them
+ * zero. With again = 1 it runs `function` once more on its buffers, looks at the gradients that
+ * this makes, and then gives all variables back the values that they had. That is for a step that
+ * `update` has skipped: its variables are as they were, so the gradients have the same bits again.
+ * If none is found then, the step gave another result than before: the machine may compute wrong.
  * All ranks call it together with again = 1. Both read all variables, and wait for the runs before.
  * FP8C_OK also if there is none: out->tensor is NULL. */
 FP8C_API fp8c_status fp8c_program_find_nonfinite(fp8c_program *program, int function,

@@ -383,7 +383,8 @@ f8_func *f8_module_find_func(const f8_module *m, const char *name);
 /* Whether the function `first` is the form of the function `of` that runs in its place while an
  * amax history is empty: "micro_step.first.stats" of "micro_step.stats". */
 bool f8_is_first_form(const char *first, const char *of);
-/* Whether a function of this name is such a form, of a step or of a pair: "backward.first". */
+/* Whether this is the name of a form that runs while an amax history is empty: "micro_step.first"
+ * of a step, "backward.first" of a pair. */
 bool f8_is_first_name(const char *name);
 /* Whether f is such a form of a function of m. Then that one's buffers are f's. */
 bool f8_is_form(const f8_module *m, const f8_func *f);

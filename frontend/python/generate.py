@@ -104,12 +104,18 @@ def options(text: str) -> str:
 HAS = {"ALL": "all", "QUANTIZED": "quantized ones", "ONE_SCALE": "those with one scale",
        "ASKING": "those with one scale that an amax asks for"}
 
-FIGURES_HEAD = '''"""The figures of watched values. frontend/python/generate.py writes this file from frontend/figures.def: change those."""
+FIGURES_HEAD = '''"""The figures of watched values.
+
+frontend/python/generate.py writes this file from frontend/figures.def: change those."""
 from __future__ import annotations
 
 from typing import NamedTuple
 
 from . import _header as h
+
+'''
+STATISTIC_DOC = '''"""fp8c_statistic. x is the value, d the value quantized and dequantized. Figures of codes and of d are
+NaN where it is not quantized.
 
 '''
 CLASS = {"i64": "int", "i32": "int", "f64": "float", "text": "str", "char * 48": "str"}
@@ -130,8 +136,7 @@ def figures(text: str) -> str:
     body = FIGURES_HEAD + "\nclass CStatistic(h.Structure):\n"
     body += listed("    _fields_ = [", ['("struct_size", h.size)', *fields], "]", 16)
     body += "\n\nclass Statistic(NamedTuple):\n"
-    body += textwrap.indent('"""fp8c_statistic. x is the value, d the value quantized and dequantized. Figures of codes and of d are\nNaN where it is not quantized.\n\n'
-                            + "\n".join(docs) + '"""', "    ") + "\n"
+    body += textwrap.indent(STATISTIC_DOC + "\n".join(docs) + '"""', "    ") + "\n"
     for name, kind in kinds.items():
         body += f"    {name}: {CLASS[kind]}{' | None' if name in ('recipe', 'format') else ''}\n"
     return body

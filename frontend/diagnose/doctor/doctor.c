@@ -10,7 +10,7 @@
 #include "ir/base/clock.h"
 
 #define SAME(a, b)                                                                                 \
-    _Static_assert((int)(a) == (int)(b), "fp8c.h and runtime/probe/component.h disagree")
+    _Static_assert((int)(a) == (int)(b), "fp8c_diagnose.h and runtime/probe/component.h disagree")
 SAME(FP8C_COMPONENT_OK, F8_COMPONENT_OK);
 SAME(FP8C_COMPONENT_MISSING, F8_COMPONENT_MISSING);
 SAME(FP8C_COMPONENT_REFUSED, F8_COMPONENT_REFUSED);

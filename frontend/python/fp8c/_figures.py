@@ -1,4 +1,6 @@
-"""The figures of watched values. frontend/python/generate.py writes this file from frontend/figures.def: change those."""
+"""The figures of watched values.
+
+frontend/python/generate.py writes this file from frontend/figures.def: change those."""
 from __future__ import annotations
 
 from typing import NamedTuple

@@ -1,11 +1,12 @@
 /* The formulas of composites (passes/unit/formulas.c) against definitions in double. The
  * interpreter evaluates only what decompose makes of a composite, so it can't judge a formula. Here
- * each is decomposed and evaluated in double, within a few roundings of its f32 constants; in f32,
- * within the roundings that `near` grants, since a worse order of operations loses digits; and the
- * bits of the f32 result are held as a hash. Orders may be equally exact and differ in bits
- * (ir/README.md: an op's order is part of what it means). A hash changes only where an op's meaning
- * is changed on purpose. tests/planted_formulas.py plants changes in the formulas and shows that
- * each is found. */
+ * each composite is decomposed, and its graph is judged three times:
+ *     in double   it lies within a few roundings of its f32 constants of the definition
+ *     in f32      it lies within the roundings that `near` grants: a worse order of operations
+ * loses digits by bits     the f32 result has the hash that is written here Two orders may be
+ * equally exact and differ in bits (ir/README.md: an op's order is part of what it means). A hash
+ * changes only where an op's meaning is changed on purpose. tests/planted_formulas.py plants
+ * changes in the formulas and shows that each is found. */
 #include <float.h>
 #include <math.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* A burn finds what computes wrong, and nothing where all is right: through fp8c.h, as
+/* A burn finds what computes wrong, and nothing where all is right: through fp8c_diagnose.h, as
  * `fp8c doctor --burn`, and with a kernel that the test makes wrong (tests/faults/flip_kernel.c).
  */
 #include <jansson.h>
@@ -68,7 +68,7 @@ static json_int_t number(const json_t *r, const char *field)
     return json_integer_value(value);
 }
 
-/* ---- through fp8c.h ---- */
+/* ---- through fp8c_diagnose.h ---- */
 
 static int heard, limit;
 

@@ -1,6 +1,6 @@
-/* `doctor` through fp8c.h, over installations that the test makes up. Each thing that can be wrong
- * with one gets its state, and a text that says what to do. check_doctor_cli.c tests what it finds
- * on this machine, and its self-tests. */
+/* `doctor` through fp8c_diagnose.h, over installations that the test makes up. Each thing that can
+ * be wrong with one gets its state, and a text that says what to do. check_doctor_cli.c tests what
+ * it finds on this machine, and its self-tests. */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
