@@ -31,7 +31,9 @@ typedef struct f8_ranks_callbacks {
 /* Must live until the ranks are left. */
 typedef struct f8_ranks_options {
     fp8c_context *ctx; /* finds MPI and NCCL */
-    double limit;      /* seconds that one collective, or one stage of joining, may take; 0: any */
+    /* Seconds that one collective, or one stage of joining, may take; 0: any. It may be set anew until
+     * f8_ranks_watch: a thread that watches reads it. */
+    _Atomic double limit;
     const char *limit_name; /* what the caller's messages call it: "--rank-timeout" */
     f8_ranks_callbacks call;
 } f8_ranks_options;
