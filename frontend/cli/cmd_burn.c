@@ -1,6 +1,6 @@
 /* fp8c doctor --burn: prints what the library's burn finds, one device after the other. */
 #include "frontend/cli/cmd_burn.h"
-#include "frontend/cli/cmd_health.h"
+#include "frontend/diagnose/health/device.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -87,22 +87,22 @@ static bool show(const cli_burning *x, const fp8c_burn *b, int32_t device)
 
 /* What the device counted of its own errors meanwhile. Whether there was none after which results
  * may be wrong. */
-static bool show_health(const cli_burning *x, cli_health *h)
+static bool show_health(const cli_burning *x, f8_device_health *h)
 {
     char state[200];
     fp8c_health_event e;
     bool well = true;
     if (h->health)
         fp8c_health_look(h->health);
-    if (x->to && *cli_health_state(h, state, sizeof state))
+    if (x->to && *f8_device_health_state(h, state, sizeof state))
         fprintf(x->to, "%s: %s\n", h->device, state);
-    while (cli_health_next(h, &e)) {
+    while (f8_device_health_next(h, &e)) {
         well &= !e.fault;
-        cli_json_record(x->json, cli_health_record(h, &e));
+        cli_json_record(x->json, f8_device_health_record(h, &e));
         if (x->to)
             fprintf(x->to, "%s: %s%s\n", h->device, e.fault ? "FAULT: " : "", e.text);
     }
-    json_t *summary = cli_health_summary(h);
+    json_t *summary = f8_device_health_summary(h);
     if (summary)
         cli_json_record(x->json, summary);
     return well;
@@ -112,7 +112,7 @@ static bool burn_device(const cli_burning *x, const char *target, int32_t device
 {
     char what[64];
     fp8c_burn *b;
-    cli_health health;
+    f8_device_health health;
     const fp8c_burn_options options = {.struct_size = sizeof options,
                                        .target = target,
                                        .device = device,
@@ -121,13 +121,13 @@ static bool burn_device(const cli_burning *x, const char *target, int32_t device
     snprintf(what, sizeof what, "a burn of %s %d", target, (int)device);
     x->before(x->user, what);
     const bool gpu = strncmp(target, "cpu", 3) != 0 && strcmp(target, "reference") != 0;
-    cli_health_begin(&health, x->ctx, gpu, device);
+    f8_device_health_begin(&health, x->ctx, gpu, device);
     const fp8c_status status = fp8c_doctor_burn(x->ctx, &options, &b);
     bool well = status == FP8C_OK && show(x, b, device);
     if (status != FP8C_OK)
         cli_fail(x->ctx);
     well &= show_health(x, &health);
-    cli_health_end(&health);
+    f8_device_health_end(&health);
     fp8c_burn_destroy(b);
     return well;
 }

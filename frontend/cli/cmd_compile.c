@@ -4,7 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "frontend/cli/cmd_calibrate.h"
+#include "frontend/cli/auto.h"
 
 typedef enum emit_kind { EMIT_CUDA, EMIT_PTX, EMIT_CUBIN, EMIT_REPORT, EMIT_COUNT } emit_kind;
 static const char *const emit_names[] = {"cuda", "ptx", "cubin", "report"};

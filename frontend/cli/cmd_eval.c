@@ -3,7 +3,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "frontend/cli/cmd_calibrate.h"
+#include "frontend/cli/auto.h"
 #include "frontend/cli/cmd_observe.h"
 
 typedef struct result {
@@ -23,7 +23,7 @@ typedef struct eval {
     cli_weights weights;
     cli_stored stored; /* the recipes under which the files store them */
     cli_json json;
-    result results[1 + CLI_MAX_RECIPES];
+    result results[1 + F8_MOST_RECIPES];
 } eval;
 
 static void record(eval *e, const char *recipe, const result *r)

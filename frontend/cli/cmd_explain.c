@@ -4,7 +4,7 @@
 #include <stdarg.h>
 #include <string.h>
 
-#include "frontend/cli/cmd_calibrate.h"
+#include "frontend/cli/auto.h"
 
 /* Prints to the table. `to` is NULL if stdout is for the records. */
 static void say(FILE *to, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -247,7 +247,7 @@ int cmd_explain(const cli *c)
     fp8c_program *program = NULL;
     fp8c_calibration *calibration = NULL;
     int code = CLI_DONE;
-    if (cli_is_auto(c->recipe) && !(calibration = calibrate(c, ctx, module, &options)))
+    if (f8_is_auto(c->recipe) && !(calibration = calibrate(c, ctx, module, &options)))
         code = CLI_FAILED;
     options.calibration = calibration;
     if (calibration)

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "frontend/cli/cmd_calibrate.h"
+#include "frontend/cli/auto.h"
 #include "frontend/cli/cmd_observe.h"
 
 typedef struct export {
@@ -289,7 +289,7 @@ int cmd_export(const cli *c)
     export e = {.c = c, .dtype = F8_ST_N_DTYPES};
     if (!c->weights.n || !c->output)
         return usage(c->weights.n ? "-o FILE is needed" : "--weights FILE is needed");
-    if (c->recipe == cli_default_recipe)
+    if (c->recipe == f8_default_recipe)
         return usage("--recipe RECIPE is needed: the recipe under which the weights are stored");
     if (cli_refuses_auto(c, c->recipe))
         return CLI_USAGE;

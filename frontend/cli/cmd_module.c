@@ -1,7 +1,7 @@
 /* fp8c check and fp8c print. */
 #include <inttypes.h>
 
-#include "frontend/cli/cmd_calibrate.h"
+#include "frontend/cli/auto.h"
 
 /* Parses c->file and returns the exit code of `work`. */
 static int with_module(const cli *c,
@@ -24,7 +24,7 @@ static int check(const cli *c, fp8c_context *ctx, fp8c_module *module)
     int64_t elements;
     const int64_t tensors = fp8c_module_parameters(module, &elements);
     if (c->target || c->attention ||
-        c->recipe != cli_default_recipe) { /* also check that it compiles so */
+        c->recipe != f8_default_recipe) { /* also check that it compiles so */
         const fp8c_compile_options options = cli_listing_options(c, c->recipe);
         fp8c_program *program;
         if (fp8c_compile(module, &options, &program) != FP8C_OK)

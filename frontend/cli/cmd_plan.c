@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "frontend/cli/cmd_calibrate.h"
+#include "frontend/cli/auto.h"
 #include "frontend/cli/cmd_plan.h"
 
 enum { ARENA_SHOWN = 16, OTHERS_SHOWN = 4 };
@@ -305,9 +305,9 @@ static double print_no_budget(plan *p, const fp8c_program *program)
 /* Prints what each budget costs as it is known, down to the first that can't be met. */
 static int print_budgets(plan *p, fp8c_program *program)
 {
-    static const cli_SHARES usual = {
+    static const f8_option_SHARES usual = {
         .share = {0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.05, 0.02, 0.01}, .n = 12};
-    const cli_SHARES *list = p->c->budgets.n ? &p->c->budgets : &usual;
+    const f8_option_SHARES *list = p->c->budgets.n ? &p->c->budgets : &usual;
     const double seconds = print_no_budget(p, program);
     for (size_t i = 0; i < list->n; i++) {
         row r = {.share = list->share[i], .remat.struct_size = sizeof r.remat};

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "frontend/cli/cmd_calibrate.h"
+#include "frontend/cli/auto.h"
 #include "frontend/cli/cmd_observe.h"
 #include "frontend/checkpoint/tensor_file.h"
 #include "ir/base/clock.h"
@@ -18,11 +18,11 @@ typedef struct run {
     cli_weights weights;
     cli_stored stored; /* the recipes under which the files store them */
     cli_json json;
-    const char *name[CLI_MAX_TEXTS]; /* the functions, in the order in which they run */
-    int function[CLI_MAX_TEXTS];
+    const char *name[F8_MOST_TEXTS]; /* the functions, in the order in which they run */
+    int function[F8_MOST_TEXTS];
     size_t n;
-    f8_tensor_file input[CLI_MAX_TEXTS];
-    f8_tensor_output output[CLI_MAX_TEXTS];
+    f8_tensor_file input[F8_MOST_TEXTS];
+    f8_tensor_output output[F8_MOST_TEXTS];
     double *seconds; /* of each repetition */
 } run;
 
@@ -497,7 +497,7 @@ int cmd_run(const cli *given_options)
         ok &= cli_json_close(&r.json);
         code = ok ? CLI_DONE : CLI_FAILED;
     }
-    for (size_t i = 0; i < CLI_MAX_TEXTS; i++) {
+    for (size_t i = 0; i < F8_MOST_TEXTS; i++) {
         f8_tensor_file_free(&r.input[i]);
         f8_tensor_file_free(&r.output[i].file);
     }

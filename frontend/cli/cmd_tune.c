@@ -100,7 +100,7 @@ static int move_rows(const cli *c, fp8c_context *ctx)
     struct {
         move fn;
         const char *path, *what;
-    } list[2 + CLI_MAX_RECIPES];
+    } list[2 + F8_MOST_RECIPES];
     int n = 0;
     if (c->rows_in)
         list[n].fn = fp8c_tuning_import, list[n].path = c->rows_in, list[n++].what = "added";

@@ -64,12 +64,6 @@ bool cli_data_fill(f8_data *d, fp8c_program *program, int function, uint64_t see
     return done(f8_data_fill(d, program, function, seed, batch, &diag), &diag);
 }
 
-bool cli_data_put(f8_data *d, fp8c_program *program, int function, uint64_t place, int64_t row)
-{
-    f8_diag diag = {0};
-    return done(f8_data_put(d, program, function, place, row, &diag), &diag);
-}
-
 fp8c_status cli_data_held_out(f8_data *d, fp8c_program *program, int eval, double *loss,
                               int64_t *batches)
 {
@@ -77,18 +71,4 @@ fp8c_status cli_data_held_out(f8_data *d, fp8c_program *program, int eval, doubl
     const fp8c_status status = f8_data_held_out(d, program, eval, loss, batches, &diag);
     done(diag.status, &diag);
     return status;
-}
-
-bool cli_data_agreed(const f8_data *d, const cli *c)
-{
-    if (!c->ranks)
-        return true;
-    json_t *facts = f8_data_facts(d);
-    char *text = facts ? json_dumps(facts, JSON_SORT_KEYS) : NULL;
-    const bool ok = text && cli_ranks_agree(c->ranks, "the data", text);
-    if (!text)
-        fprintf(stderr, "error: out of memory\n");
-    free(text);
-    json_decref(facts);
-    return ok;
 }
