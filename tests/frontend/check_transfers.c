@@ -7,6 +7,7 @@
 #include "frontend/fp8c_diagnose.h"
 #include "frontend/fp8c_ranks.h"
 #include "frontend/program.h"
+#include "frontend/diagnose/report/report.h"
 #include "frontend/records/records.h"
 #include "ir/base/clock.h"
 #include "tests/shared/suite.h"
