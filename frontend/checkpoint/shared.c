@@ -2,6 +2,7 @@
 #include "frontend/checkpoint/shared.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "frontend/program.h"
@@ -157,4 +158,38 @@ f8_status f8_shared_write(fp8c_program *program, const char *path, f8_st_content
         return f8_st_write(path, contents, allocator, diag);
     return comm->rank == 0 ? write_and_ask(program, path, contents, allocator, diag)
                            : answer(program, path, allocator, diag);
+}
+
+/* ---- without names ---- */
+
+/* `out` NULL: this rank only gives its part. */
+static f8_status put_bytes(fp8c_program *program, int variable, const fp8c_variable *v,
+                           f8_file_out *out, f8_diag *diag)
+{
+    const size_t bytes = f8_shared_bytes(v);
+    void *whole = malloc(bytes + 1);
+    if (!whole)
+        return f8_file_fail(diag, F8_ERR_MEMORY, out ? out->path : NULL,
+                            "out of memory: %zu bytes were wanted", bytes);
+    f8_status status = f8_shared_read(program, variable, whole, diag);
+    if (status == F8_OK && out)
+        status = f8_file_put(out, whole, bytes);
+    free(whole);
+    return status;
+}
+
+f8_status f8_shared_write_bytes(fp8c_program *program, const char *path, f8_temporaries *list,
+                                f8_diag *diag)
+{
+    f8_file_out file, *out = path ? &file : NULL;
+    fp8c_variable v;
+    f8_status status = out ? f8_file_begin(out, list, path, false, diag) : F8_OK;
+    for (int i = 0; status == F8_OK && fp8c_program_variable(program, i, &v) == FP8C_OK; i++)
+        if (out || v.rows)
+            status = put_bytes(program, i, &v, out, diag);
+    if (status == F8_OK && out)
+        status = f8_file_commit(out);
+    if (out)
+        f8_file_end(out);
+    return status;
 }

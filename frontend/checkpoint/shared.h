@@ -22,5 +22,9 @@ f8_status f8_shared_part(fp8c_program *program, int variable, const void *whole,
  * variables are shared, all ranks call this together, and all fail if rank 0 does. */
 f8_status f8_shared_write(fp8c_program *program, const char *path, f8_st_contents *contents,
                           const f8_allocator *allocator, f8_diag *diag);
+/* Write the bytes of all variables, whole, one after the other, without names. Where variables are
+ * shared, all ranks call this together; those whose path is NULL give their parts. */
+f8_status f8_shared_write_bytes(fp8c_program *program, const char *path, f8_temporaries *list,
+                                f8_diag *diag);
 
 #endif

@@ -11,6 +11,7 @@
 #include "frontend/fp8c_ranks.h"
 #include "frontend/fp8c_tune.h"
 #include "frontend/train/options.h"
+#include "frontend/records/records.h"
 #include "ir/base/file.h"
 #include "ir/base/type.h"
 
@@ -206,9 +207,26 @@ int cli_read_recipes(cli *c);
 /* Creates a context and parses c->file. The rules of c->rules follow those of the text. false after
  * a message on stderr; then there is nothing to destroy. */
 bool cli_load(const cli *c, fp8c_context **ctx, fp8c_module **module);
+/* Prints "WHERE: error: ..." on stderr (where NULL: "error: ..."), and returns false. */
+bool cli_error(const char *where, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* Prints that the command line is wrong: "fp8c COMMAND: ...; see fp8c COMMAND --help". Returns
+ * CLI_USAGE. */
+int cli_usage(const cli *c, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* Prints to a table, and returns how much. NULL, where stdout is for records, takes nothing. */
+int cli_say(FILE *to, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* Whether a list, with commas, has a name. */
+bool cli_lists(const char *list, const char *name);
+static inline double cli_mib(int64_t bytes)
+{
+    return (double)bytes / (1 << 20);
+}
 /* Prints the context's message on stderr, unless a signal stopped the call: then cli_settle prints.
  * Returns CLI_FAILED. */
 int cli_fail(const fp8c_context *ctx);
+/* Whether a call of the library did well. false after its message. */
+bool cli_ok(const fp8c_context *ctx, fp8c_status status);
+/* The same where the diag may have the message instead. Of a signal nothing is said here. */
+bool cli_done(const fp8c_context *ctx, fp8c_status status, const f8_diag *diag);
 /* Warns of a schedule that got the default length, as neither the text nor --steps give one. Call
  * it where the schedule is to be used. */
 void cli_note_steps(const cli *c);
@@ -224,10 +242,6 @@ int cli_flush_stdout(int code);
 /* Creates a context from the environment and cli_context_options. NULL after a message on stderr.
  */
 fp8c_context *cli_context(void);
-/* Writes a type into `text` as "f32[8, 256]", and returns it. */
-enum { CLI_TYPE_TEXT = 160 };
-const char *cli_type(const fp8c_type *type, char text[CLI_TYPE_TEXT]);
-
 /* The recipe that gaps are relative to, as an index for cli_recipe: bf16 if it is there, else the
  * first --compare; 0 if there is no --compare. */
 size_t cli_baseline(const cli *c);
@@ -299,7 +313,28 @@ typedef struct cli_text {
 void cli_text_open(cli_text *t, const char *path);
 bool cli_text_end(cli_text *t, bool wanted);
 bool cli_json_to_stdout(const cli *c); /* if so, stdout carries nothing but records */
-json_t *cli_json_number(double x);     /* NaN and infinities become null: JSON has neither */
+#define cli_json_number f8_json_number
+
+/* Where tables go: stdout, or NULL if stdout is for records. */
+FILE *cli_table(const cli *c);
+
+/* ---- commands that read one file, or none (cmd_common.c) ---- */
+
+/* What such a command works with. */
+typedef struct cli_job {
+    const cli *c;
+    fp8c_context *ctx;
+    fp8c_module *module;   /* of c->file, if it is a text */
+    fp8c_program *program; /* what the command made of it */
+    FILE *to;              /* as cli_table gives it */
+    cli_json json;
+} cli_job;
+
+/* Makes a context, with `loads` loads c->file, and opens --json. `work` then says whether all went
+ * well; if not, stderr has a message. Returns the exit code. */
+int cli_work(const cli *c, bool loads, bool (*work)(cli_job *j));
+/* Makes the program. false after a message on stderr. */
+bool cli_compile(cli_job *j, const fp8c_compile_options *options);
 
 /* Print a line for each GEMM of a linear, and for each step of a function, as a table to `to`
  * (unless NULL) and as records. explain and inspect share them (cmd_explain.c). */

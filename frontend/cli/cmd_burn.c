@@ -15,54 +15,36 @@ static const double steady = 0.9, patience = 5;
 static void print_result(const cli_burning *x, const fp8c_burn_result *r)
 {
     if (r->skipped)
-        fprintf(x->to, "  %-*s not on this target: %s\n", NAME, r->name, r->skipped);
+        cli_say(x->to, "  %-*s not on this target: %s\n", NAME, r->name, r->skipped);
     else
-        fprintf(x->to, "  %-*s %-*s %" PRId64 " compared%s", NAME, r->name, STEP, r->step,
+        cli_say(x->to, "  %-*s %-*s %" PRId64 " compared%s", NAME, r->name, STEP, r->step,
                 r->comparisons, r->wrong ? "" : "\n");
     if (r->wrong)
-        fprintf(x->to, ", %" PRId64 " WRONG\n      first in %s\n", r->wrong, r->first);
+        cli_say(x->to, ", %" PRId64 " WRONG\n      first in %s\n", r->wrong, r->first);
 }
 
 static void print_info(const cli_burning *x, const fp8c_burn_info *i)
 {
-    fprintf(x->to,
+    cli_say(x->to,
             "  %" PRId64 " round%s in %.1f s%s, under load for %.0f%% of it: %" PRId64
             " results (%.1f GiB) compared, %" PRId64 " wrong\n",
             i->rounds, i->rounds == 1 ? "" : "s", i->seconds, i->finished ? "" : ", stopped early",
             100 * i->busy / i->seconds, i->comparisons, (double)i->bytes / (1 << 30), i->wrong);
     if (i->first_flops > 0)
-        fprintf(x->to, "  GEMMs at %.1f GFLOP/s at first, %.1f at the end\n", i->first_flops / 1e9,
+        cli_say(x->to, "  GEMMs at %.1f GFLOP/s at first, %.1f at the end\n", i->first_flops / 1e9,
                 i->last_flops / 1e9);
     if (i->seconds >= patience && i->last_flops < steady * i->first_flops)
-        fprintf(x->to, "  the rate fell by %.0f%%: heat, a limit of power, or other processes\n",
+        cli_say(x->to, "  the rate fell by %.0f%%: heat, a limit of power, or other processes\n",
                 100 * (1 - i->last_flops / i->first_flops));
     if (i->failure)
-        fprintf(x->to, "  a run FAILED: %s\n", i->failure);
-    fprintf(x->to, "%s: %s\n", i->target,
+        cli_say(x->to, "  a run FAILED: %s\n", i->failure);
+    cli_say(x->to, "%s: %s\n", i->target,
             i->wrong || i->failure ? "something is WRONG" : "no result was wrong");
 }
 
-static void record(const cli_burning *x, const fp8c_burn *b, const fp8c_burn_info *i,
-                   int32_t device)
+static json_t *begin(const fp8c_burn_info *i, int32_t device)
 {
-    fp8c_burn_result r = {.struct_size = sizeof r};
-    for (int n = 0; fp8c_burn_result_at(b, n, &r) == FP8C_OK; n++)
-        cli_json_record(x->json,
-                        json_pack("{ss ss si ss ss ss? sI sI ss? sI sI sI}", "event", "burn_result",
-                                  "target", i->target, "device", (int)device, "name", r.name,
-                                  "step", r.step, "skipped", r.skipped, "comparisons",
-                                  (json_int_t)r.comparisons, "wrong", (json_int_t)r.wrong, "first",
-                                  r.first, "first_round", (json_int_t)r.first_round,
-                                  "first_element", (json_int_t)r.first_element, "first_count",
-                                  (json_int_t)r.first_count));
-    cli_json_record(
-        x->json, json_pack("{ss ss si ss si sb ss? sf sI sI sI sI sI sf sf sf}", "event", "burn",
-                           "target", i->target, "device", (int)device, "name", i->device, "threads",
-                           (int)i->threads, "finished", (int)i->finished, "failure", i->failure,
-                           "seconds", i->seconds, "rounds", (json_int_t)i->rounds, "comparisons",
-                           (json_int_t)i->comparisons, "wrong", (json_int_t)i->wrong, "runs",
-                           (json_int_t)i->runs, "bytes", (json_int_t)i->bytes, "busy", i->busy,
-                           "first_flops", i->first_flops, "last_flops", i->last_flops));
+    return json_pack("{ss si}", "target", i->target, "device", (int)device);
 }
 
 /* Whether nothing was wrong. */
@@ -71,17 +53,17 @@ static bool show(const cli_burning *x, const fp8c_burn *b, int32_t device)
     fp8c_burn_info i = {.struct_size = sizeof i};
     fp8c_burn_result r = {.struct_size = sizeof r};
     fp8c_burn_report(b, &i);
-    record(x, b, &i, device);
-    if (x->to) {
-        if (!strcmp(i.target, "cuda")) /* there may be several */
-            fprintf(x->to, "%s, GPU %" PRId32 ", %s\n", i.target, device, i.device);
-        else
-            fprintf(x->to, "%s, %s, %d threads\n", i.target, i.device, (int)i.threads);
-        for (int n = 0; fp8c_burn_result_at(b, n, &r) == FP8C_OK; n++)
-            print_result(x, &r);
-        print_info(x, &i);
-        fflush(x->to);
+    if (!strcmp(i.target, "cuda")) /* there may be several */
+        cli_say(x->to, "%s, GPU %" PRId32 ", %s\n", i.target, device, i.device);
+    else
+        cli_say(x->to, "%s, %s, %d threads\n", i.target, i.device, (int)i.threads);
+    for (int n = 0; fp8c_burn_result_at(b, n, &r) == FP8C_OK; n++) {
+        print_result(x, &r);
+        cli_json_record(x->json, f8_record_burn_result(begin(&i, device), &r));
     }
+    print_info(x, &i);
+    cli_json_record(x->json, f8_record_burn(begin(&i, device), &i));
+    fflush(stdout);
     return !i.wrong && !i.failure;
 }
 
@@ -94,13 +76,12 @@ static bool show_health(const cli_burning *x, f8_device_health *h)
     bool well = true;
     if (h->health)
         fp8c_health_look(h->health);
-    if (x->to && *f8_device_health_state(h, state, sizeof state))
-        fprintf(x->to, "%s: %s\n", h->device, state);
+    if (*f8_device_health_state(h, state, sizeof state))
+        cli_say(x->to, "%s: %s\n", h->device, state);
     while (f8_device_health_next(h, &e)) {
         well &= !e.fault;
         cli_json_record(x->json, f8_device_health_record(h, &e));
-        if (x->to)
-            fprintf(x->to, "%s: %s%s\n", h->device, e.fault ? "FAULT: " : "", e.text);
+        cli_say(x->to, "%s: %s%s\n", h->device, e.fault ? "FAULT: " : "", e.text);
     }
     json_t *summary = f8_device_health_summary(h);
     if (summary)
@@ -159,13 +140,8 @@ static bool burn_target(const cli_burning *x, const fp8c_target_report *t)
 
 static bool is_asked(const cli *c, const fp8c_target_report *t)
 {
-    const size_t n = strlen(t->name);
-    if (!c->target)
-        return !strcmp(t->name, "cpu") || (!strcmp(t->name, "cuda") && t->can_run);
-    for (const char *at = c->target; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL)
-        if (strcspn(at, ",") == n && !strncmp(at, t->name, n))
-            return true;
-    return false;
+    return c->target ? cli_lists(c->target, t->name)
+                     : !strcmp(t->name, "cpu") || (!strcmp(t->name, "cuda") && t->can_run);
 }
 
 int cli_burn(const cli_burning *x)

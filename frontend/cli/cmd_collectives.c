@@ -4,135 +4,90 @@
 
 #include "frontend/cli/cmd.h"
 
-enum { KINDS = 4 };
-static const struct {
-    const char *kind, *one, *several;
-} kinds[KINDS] = {{"kernel", "kernel", "kernels"},
-                  {"gemm", "GEMM", "GEMMs"},
-                  {"attention", "attention", "attentions"},
-                  {"copy", "copy", "copies"}};
-
-/* Steps between the start of a collective and the wait for it. */
-typedef struct beside {
-    int n[KINDS];
-    const char *first, *last; /* their names */
-    json_t *all;
-} beside;
-
-static void count_step(beside *b, const fp8c_step *s)
+/* "2 kernels, 1 GEMM: first to last", of the steps beside a collective. */
+static void describe(const json_t *beside, char *text, size_t size)
 {
-    for (int i = 0; i < KINDS; i++) {
-        if (strcmp(s->kind, kinds[i].kind))
-            continue;
-        b->n[i]++;
-        b->first = b->first ? b->first : s->name;
-        b->last = s->name;
-        json_array_append_new(b->all, json_pack("{ss ss}", "kind", s->kind, "name", s->name));
+    static const struct {
+        const char *kind, *one, *several;
+    } kinds[] = {{"kernel", "kernel", "kernels"},
+                 {"gemm", "GEMM", "GEMMs"},
+                 {"attention", "attention", "attentions"},
+                 {"copy", "copy", "copies"}};
+    const size_t all = json_array_size(beside);
+    size_t used = 0;
+    for (int k = 0; k < 4; k++) {
+        size_t i, n = 0;
+        json_t *step;
+        json_array_foreach (beside, i, step)
+            n += !strcmp(json_string_value(json_object_get(step, "kind")), kinds[k].kind);
+        if (n)
+            used += (size_t)snprintf(text + used, size - used, "%s%zu %s", used ? ", " : "", n,
+                                     n == 1 ? kinds[k].one : kinds[k].several);
     }
-}
-
-/* The caller owns `all`. */
-static beside steps_beside(const fp8c_program *p, int function, int index, int wait)
-{
-    beside b = {.all = json_array()};
-    fp8c_step s;
-    for (int i = index + 1; i < wait; i++)
-        if (fp8c_program_step(p, function, i, &s) == FP8C_OK)
-            count_step(&b, &s);
-    return b;
-}
-
-static void describe(const beside *b, char *text, size_t size)
-{
-    int used = 0;
-    for (int i = 0; i < KINDS; i++)
-        if (b->n[i])
-            used += snprintf(text + used, size - (size_t)used, "%s%d %s", used ? ", " : "", b->n[i],
-                             b->n[i] == 1 ? kinds[i].one : kinds[i].several);
-    if (!used)
+    const char *first = all ? json_string_value(json_object_get(json_array_get(beside, 0), "name"))
+                            : NULL,
+               *last =
+                   all ? json_string_value(json_object_get(json_array_get(beside, all - 1), "name"))
+                       : NULL;
+    if (!all)
         snprintf(text, size, "nothing");
-    else if (b->first == b->last)
-        snprintf(text + used, size - (size_t)used, ": %s", b->first);
     else
-        snprintf(text + used, size - (size_t)used, ": %s to %s", b->first, b->last);
+        snprintf(text + used, size - used, all == 1 ? ": %s" : ": %s to %s", first, last);
 }
 
-/* Collective `index` of a function, if the step is one that moves bytes. */
+/* Whether a step is a collective that moves bytes. */
 static bool moves(const fp8c_program *p, int function, int index, fp8c_collective *c)
 {
     return fp8c_program_collective(p, function, index, c) == FP8C_OK && c->bytes > 0;
 }
 
-static void print_one(const fp8c_program *p, int function, int index, const fp8c_step *s,
-                      const fp8c_collective *c, int width, FILE *to, cli_json *json)
+static void print_one(const fp8c_program *p, int function, int index, const fp8c_collective *c,
+                      int width, FILE *to, cli_json *json)
 {
-    fp8c_transfer t = {.struct_size = sizeof t};
-    const bool goes_on = fp8c_program_transfer(p, function, index, &t) == FP8C_OK;
-    const beside b = steps_beside(p, function, index, goes_on ? t.wait : index);
-    const int64_t sent = c->bytes * (c->ranks - 1);
+    fp8c_step s;
     char text[400];
-    describe(&b, text, sizeof text);
-    if (to)
-        fprintf(to, "%-14s  %-6s  %5d  %9.1f  %-*s  %s\n", c->op, fp8c_dtype_name(c->dtype),
-                (int)c->ranks, (double)sent / 1024, width, s->name, text);
-    cli_json_record(json, json_pack("{ss ss sI ss ss ss si sI sI so so}", "event", "collective",
-                                    "function", fp8c_program_function_name(p, function), "step",
-                                    (json_int_t)index, "op", c->op, "name", s->name, "dtype",
-                                    fp8c_dtype_name(c->dtype), "ranks", (int)c->ranks, "bytes",
-                                    (json_int_t)c->bytes, "bytes_sent", (json_int_t)sent, "wait",
-                                    goes_on ? json_integer(t.wait) : json_null(), "beside", b.all));
+    fp8c_program_step(p, function, index, &s);
+    json_t *record = f8_record_collective(p, function, index, &s, c);
+    describe(json_object_get(record, "beside"), text, sizeof text);
+    cli_say(to, "%-14s  %-6s  %5d  %9.1f  %-*s  %s\n", c->op, fp8c_dtype_name(c->dtype),
+            (int)c->ranks, (double)(c->bytes * (c->ranks - 1)) / 1024, width, s.name, text);
+    cli_json_record(json, record);
 }
 
-/* Whether another than fp8c adds. */
-static bool adds(const fp8c_collective *c)
-{
-    return !strcmp(c->op, "all_reduce") || !strcmp(c->op, "reduce_scatter");
-}
-
-/* How many collectives of a function move bytes. *sent: by a rank; *width: of the longest name. */
-static int64_t survey(const fp8c_program *p, int function, int64_t *sent, int *ranks, int *width)
+/* Prints the collectives of a function, and what they move, if any does. */
+static void print_function(const fp8c_program *p, int function, FILE *to, cli_json *json)
 {
     fp8c_step s;
     fp8c_collective c;
-    int64_t n = 0;
-    *sent = 0;
-    *width = (int)strlen("name");
+    int64_t n = 0, sent = 0;
+    int ranks = 0, width = (int)strlen("name");
+    bool of_library = false; /* another than fp8c adds */
     for (int i = 0; fp8c_program_step(p, function, i, &s) == FP8C_OK; i++) {
         if (!moves(p, function, i, &c))
             continue;
         n++;
-        *sent += c.bytes * (c.ranks - 1);
-        *ranks = (int)c.ranks;
-        *width = (int)strlen(s.name) > *width ? (int)strlen(s.name) : *width;
+        sent += c.bytes * (c.ranks - 1);
+        ranks = (int)c.ranks;
+        width = (int)strlen(s.name) > width ? (int)strlen(s.name) : width;
+        of_library |= !strcmp(c.op, "all_reduce") || !strcmp(c.op, "reduce_scatter");
     }
-    return n;
+    if (!n)
+        return;
+    cli_say(to,
+            "\n%s: each of %d ranks sends %.1f KiB to the others, and receives as much, in "
+            "%" PRId64 " collective%s\n%-14s  %-6s  %5s  %9s  %-*s  %s\n",
+            fp8c_program_function_name(p, function), ranks, (double)sent / 1024, n,
+            n == 1 ? "" : "s", "op", "dtype", "ranks", "sent KiB", width, "name", "goes on beside");
+    for (int i = 0; fp8c_program_step(p, function, i, &s) == FP8C_OK; i++)
+        if (moves(p, function, i, &c))
+            print_one(p, function, i, &c, width, to, json);
+    if (of_library)
+        cli_say(to, "sums of all_reduce and reduce_scatter are the library's: their order, and so "
+                    "the bits, may differ from run to run\n");
 }
 
 void cli_print_collectives(const fp8c_program *p, FILE *to, cli_json *json)
 {
-    const char *function;
-    fp8c_step s;
-    fp8c_collective c;
-    for (int f = 0; (function = fp8c_program_function_name(p, f)); f++) {
-        int64_t sent;
-        int ranks = 0, width;
-        const int64_t n = survey(p, f, &sent, &ranks, &width);
-        if (n && to) {
-            fprintf(to,
-                    "\n%s: each of %d ranks sends %.1f KiB to the others, and receives as much, in "
-                    "%" PRId64 " collective%s\n",
-                    function, ranks, (double)sent / 1024, n, n == 1 ? "" : "s");
-            fprintf(to, "%-14s  %-6s  %5s  %9s  %-*s  %s\n", "op", "dtype", "ranks", "sent KiB",
-                    width, "name", "goes on beside");
-        }
-        bool of_library = false;
-        for (int i = 0; n && fp8c_program_step(p, f, i, &s) == FP8C_OK; i++)
-            if (moves(p, f, i, &c)) {
-                print_one(p, f, i, &s, &c, width, to, json);
-                of_library |= adds(&c);
-            }
-        if (of_library && to)
-            fprintf(to, "sums of all_reduce and reduce_scatter are the library's: their order, and "
-                        "so the bits, may differ from run to run\n");
-    }
+    for (int f = 0; fp8c_program_function_name(p, f); f++)
+        print_function(p, f, to, json);
 }

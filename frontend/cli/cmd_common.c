@@ -1,7 +1,6 @@
 /* What the commands share: the tables of commands and options, files, modules, JSON Lines. */
 #include <errno.h>
-#include <inttypes.h>
-#include <math.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -112,6 +111,39 @@ char *cli_read_file(const char *path, size_t *size)
     return text;
 }
 
+/* ---- messages ---- */
+
+bool cli_error(const char *where, const char *format, ...)
+{
+    va_list args;
+    fprintf(stderr, "%s%serror: ", where ? where : "", where ? ": " : "");
+    va_start(args, format);
+    vfprintf(stderr, format, args);
+    va_end(args);
+    fputc('\n', stderr);
+    return false;
+}
+
+int cli_usage(const cli *c, const char *format, ...)
+{
+    va_list args;
+    fprintf(stderr, "fp8c %s: ", c->command);
+    va_start(args, format);
+    vfprintf(stderr, format, args);
+    va_end(args);
+    fprintf(stderr, "; see fp8c %s --help\n", c->command);
+    return CLI_USAGE;
+}
+
+int cli_say(FILE *to, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    const int n = to ? vfprintf(to, format, args) : 0;
+    va_end(args);
+    return n;
+}
+
 int cli_fail(const fp8c_context *ctx)
 {
     if (!cli_interrupted())
@@ -119,14 +151,42 @@ int cli_fail(const fp8c_context *ctx)
     return CLI_FAILED;
 }
 
+bool cli_ok(const fp8c_context *ctx, fp8c_status status)
+{
+    return status == FP8C_OK || cli_fail(ctx) == CLI_DONE;
+}
+
+bool cli_done(const fp8c_context *ctx, fp8c_status status, const f8_diag *diag)
+{
+    if (status == FP8C_OK || diag->status == F8_OK)
+        return cli_ok(ctx, status);
+    return diag->status != F8_ERR_CANCELLED && cli_file_fail(diag);
+}
+
+bool cli_file_fail(const f8_diag *diag)
+{
+    return cli_error(diag->file, "%s", diag->text);
+}
+
+/* ---- contexts, modules and programs ---- */
+
 fp8c_context *cli_context(void)
 {
     fp8c_context *ctx;
     if (fp8c_context_create(cli_context_options(), &ctx) == FP8C_OK && cli_keep(ctx))
         return ctx;
-    fprintf(stderr, "error: out of memory\n");
+    cli_error(NULL, "out of memory");
     fp8c_context_destroy(ctx);
     return NULL;
+}
+
+bool cli_lists(const char *list, const char *name)
+{
+    const size_t n = strlen(name);
+    for (const char *at = list; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL)
+        if (strcspn(at, ",") == n && !strncmp(at, name, n))
+            return true;
+    return false;
 }
 
 int cli_read_recipes(cli *c)
@@ -148,6 +208,8 @@ int cli_read_recipes(cli *c)
     return code;
 }
 
+/* ---- recipes ---- */
+
 const char *cli_recipe(const cli *c, size_t index)
 {
     return index ? c->compare.text[index - 1] : c->recipe;
@@ -168,17 +230,6 @@ size_t cli_baseline(const cli *c)
     return c->compare.n > 0;
 }
 
-const char *cli_type(const fp8c_type *type, char text[CLI_TYPE_TEXT])
-{
-    int n = snprintf(text, CLI_TYPE_TEXT, "%s[", fp8c_dtype_name(type->dtype));
-    for (int i = 0; i < type->rank && n < CLI_TYPE_TEXT; i++)
-        n += snprintf(text + n, (size_t)(CLI_TYPE_TEXT - n), "%s%" PRId64, i ? ", " : "",
-                      type->dim[i]);
-    if (n < CLI_TYPE_TEXT)
-        snprintf(text + n, (size_t)(CLI_TYPE_TEXT - n), "]");
-    return text;
-}
-
 int cli_write_file(void *file, const char *text, size_t size)
 {
     return fwrite(text, 1, size, file) != size;
@@ -192,7 +243,7 @@ int cli_flush_stdout(int code)
         fflush(stdout); /* an earlier write failed: another one tells why */
     if (!failed || code != CLI_DONE)
         return code;
-    fprintf(stderr, "error: stdout: %s\n", errno ? strerror(errno) : "not everything was written");
+    cli_error(NULL, "stdout: %s", errno ? strerror(errno) : "not everything was written");
     return CLI_FAILED;
 }
 
@@ -204,9 +255,7 @@ bool cli_json_open(cli_json *j, const char *path)
     if (!path)
         return true;
     j->file = strcmp(path, "-") ? fopen(path, "w") : stdout;
-    if (!j->file)
-        fprintf(stderr, "%s: error: %s\n", path, strerror(errno));
-    return j->file != NULL;
+    return j->file || cli_error(path, "%s", strerror(errno));
 }
 
 void cli_json_record(cli_json *j, json_t *record)
@@ -229,10 +278,8 @@ bool cli_json_close(cli_json *j)
         j->error = errno;
     }
     j->file = NULL;
-    if (j->failed)
-        fprintf(stderr, "%s: error: the JSON records could not be written: %s\n", j->path,
-                j->error ? strerror(j->error) : "a value has no JSON form");
-    return !j->failed;
+    return !j->failed || cli_error(j->path, "the JSON records could not be written: %s",
+                                   j->error ? strerror(j->error) : "a value has no JSON form");
 }
 
 bool cli_json_to_stdout(const cli *c)
@@ -240,19 +287,12 @@ bool cli_json_to_stdout(const cli *c)
     return c->json && !strcmp(c->json, "-");
 }
 
-json_t *cli_json_number(double x)
+FILE *cli_table(const cli *c)
 {
-    return isfinite(x) ? json_real(x) : json_null();
+    return cli_json_to_stdout(c) ? NULL : stdout;
 }
 
 /* ---- files ---- */
-
-bool cli_file_fail(const f8_diag *diag)
-{
-    fprintf(stderr, "%s%serror: %s\n", diag->file ? diag->file : "", diag->file ? ": " : "",
-            diag->text);
-    return false;
-}
 
 void cli_text_open(cli_text *t, const char *path)
 {
@@ -287,8 +327,8 @@ bool cli_text_end(cli_text *t, bool wanted)
     f8_diag diag = {0};
     bool ok = close_stream(t->to, t->path != NULL);
     if (!ok)
-        fprintf(stderr, "%s: error: %s\n", t->path ? t->path : "stdout",
-                errno ? strerror(errno) : "not everything was written");
+        cli_error(t->path ? t->path : "stdout", "%s",
+                  errno ? strerror(errno) : "not everything was written");
     else if (wanted && t->gathered)
         ok = f8_file_write(cli_temporaries(), t->path, t->bytes, t->size, false, &diag) == F8_OK ||
              cli_file_fail(&diag);

@@ -17,34 +17,22 @@ static emit_kind emit_of(const cli *c)
     return c->emit ? (emit_kind)i : EMIT_REPORT;
 }
 
-static int wrong(const char *what)
-{
-    fprintf(stderr, "fp8c compile: %s; see fp8c compile --help\n", what);
-    return CLI_USAGE;
-}
-
-static int no_gpu(void)
-{
-    char names[CLI_HELP_TEXT], text[CLI_HELP_TEXT + 80];
-    snprintf(text, sizeof text, "--target must name a GPU: cuda, %s (or give -o NAME.f8x)",
-             cli_names(fp8c_target_name, "sm_", NULL, names));
-    return wrong(text);
-}
-
 /* Checks that the options go together. Returns CLI_DONE, or an exit code after a message. */
 static int check_options(const cli *c)
 {
     const emit_kind kind = emit_of(c);
+    char names[CLI_HELP_TEXT];
     if (kind == EMIT_COUNT)
-        return wrong("--emit takes cuda, ptx, cubin or report");
+        return cli_usage(c, "--emit takes cuda, ptx, cubin or report");
     if (!c->target || !strncmp(c->target, "cpu", 3) || !strcmp(c->target, "reference"))
-        return no_gpu();
+        return cli_usage(c, "--target must name a GPU: cuda, %s (or give -o NAME.f8x)",
+                         cli_names(fp8c_target_name, "sm_", NULL, names));
     if (c->json && kind != EMIT_REPORT)
-        return wrong("--json needs --emit report");
+        return cli_usage(c, "--json needs --emit report");
     if (cli_json_to_stdout(c) && c->output)
-        return wrong("--json - and -o can't go together: the report goes to one place");
+        return cli_usage(c, "--json - and -o can't go together: the report goes to one place");
     if (kind == EMIT_CUBIN && !c->output && isatty(STDOUT_FILENO))
-        return wrong("a terminal can't show machine code: give -o FILE");
+        return cli_usage(c, "a terminal can't show machine code: give -o FILE");
     return CLI_DONE;
 }
 
@@ -52,45 +40,26 @@ static int check_options(const cli *c)
 
 static void print_kernels(const fp8c_program *p, FILE *to, cli_json *json)
 {
-    fp8c_kernel k;
-    if (to)
-        fprintf(to, "%-29s %8s %7s %9s %8s %8s %6s %6s  %s\n", "kernel", "launches", "threads",
-                "registers", "shared", "dynamic", "stack", "spills", "name");
-    for (int i = 0; fp8c_program_kernel(p, i, &k) == FP8C_OK; i++) {
-        char hash[24];
-        snprintf(hash, sizeof hash, "%016" PRIx64, k.hash);
-        if (to)
-            fprintf(to,
-                    "%-29s %8d %7d %9" PRId64 " %8" PRId64 " %8" PRId64 " %6" PRId64 " %6" PRId64
-                    "  %s\n",
-                    k.symbol, k.launches, k.threads, k.registers, k.shared, k.shared_dynamic,
-                    k.stack, k.spill_stores + k.spill_loads, k.name);
-        cli_json_record(json, json_pack("{ss ss ss ss sf si si si sb sI sI sI sI sI sI}", "event",
-                                        "kernel", "name", k.name, "symbol", k.symbol, "hash", hash,
-                                        "seconds", k.seconds, "image", (int)k.image, "launches",
-                                        (int)k.launches, "threads", (int)k.threads, "multi",
-                                        (int)k.multi, "registers", (json_int_t)k.registers,
-                                        "shared", (json_int_t)k.shared, "shared_dynamic",
-                                        (json_int_t)k.shared_dynamic, "stack", (json_int_t)k.stack,
-                                        "spill_stores", (json_int_t)k.spill_stores, "spill_loads",
-                                        (json_int_t)k.spill_loads));
-    }
-}
-
-static void print_summary(const fp8c_program *p, FILE *to, cli_json *json)
-{
     fp8c_info info = {.struct_size = sizeof info};
     int64_t launches = 0;
     fp8c_kernel k;
-    fp8c_program_info(p, &info);
-    for (int i = 0; fp8c_program_kernel(p, i, &k) == FP8C_OK; i++)
+    cli_say(to, "%-29s %8s %7s %9s %8s %8s %6s %6s  %s\n", "kernel", "launches", "threads",
+            "registers", "shared", "dynamic", "stack", "spills", "name");
+    for (int i = 0; fp8c_program_kernel(p, i, &k) == FP8C_OK; i++) {
+        cli_say(to,
+                "%-29s %8d %7d %9" PRId64 " %8" PRId64 " %8" PRId64 " %6" PRId64 " %6" PRId64
+                "  %s\n",
+                k.symbol, k.launches, k.threads, k.registers, k.shared, k.shared_dynamic, k.stack,
+                k.spill_stores + k.spill_loads, k.name);
+        cli_json_record(json, f8_record_kernel(json_object(), &k));
         launches += k.launches;
-    if (to)
-        fprintf(to,
-                "\ntarget %s: %" PRId64 " distinct kernels for %" PRId64
-                " launches, %.1f KiB of code; compiled in %.2f s\n",
-                fp8c_program_target(p), info.distinct_kernels, launches,
-                (double)info.code_bytes / 1024, info.compile_seconds);
+    }
+    fp8c_program_info(p, &info);
+    cli_say(to,
+            "\ntarget %s: %" PRId64 " distinct kernels for %" PRId64
+            " launches, %.1f KiB of code; compiled in %.2f s\n",
+            fp8c_program_target(p), info.distinct_kernels, launches, (double)info.code_bytes / 1024,
+            info.compile_seconds);
     cli_json_record(json, json_pack("{ss ss sI sI sI sf}", "event", "kernels", "target",
                                     fp8c_program_target(p), "distinct_kernels",
                                     (json_int_t)info.distinct_kernels, "launches",
@@ -115,51 +84,32 @@ static void write_image(const fp8c_program *p, emit_kind kind, FILE *to)
     }
 }
 
-static int put(const cli *c, const fp8c_program *p, cli_json *json)
+static bool compile(cli_job *j)
 {
-    cli_text text;
-    cli_text_open(&text, c->output);
+    const cli *c = j->c;
     const emit_kind kind = emit_of(c);
-    if (text.to && kind == EMIT_REPORT) {
-        FILE *table = cli_json_to_stdout(c) ? NULL : text.to;
-        print_kernels(p, table, json);
-        print_summary(p, table, json);
-    } else if (text.to) {
-        write_image(p, kind, text.to);
-    }
-    return cli_text_end(&text, true) ? CLI_DONE : CLI_FAILED;
+    cli_text text;
+    if (kind != EMIT_REPORT && !c->inference)
+        cli_note_steps(c);
+    fp8c_compile_options options = cli_listing_options(c, c->recipe);
+    options.text_only = kind == EMIT_CUDA;
+    options.listings = kind != EMIT_REPORT;
+    if (!cli_compile(j, &options))
+        return false;
+    cli_text_open(&text, c->output);
+    if (text.to && kind == EMIT_REPORT)
+        print_kernels(j->program, j->to ? text.to : NULL, &j->json);
+    else if (text.to)
+        write_image(j->program, kind, text.to);
+    return cli_text_end(&text, true);
 }
 
 int cmd_compile(const cli *c)
 {
-    fp8c_context *ctx;
-    fp8c_module *module;
-    fp8c_program *program;
-    cli_json json;
     if (!c->emit && cli_is_package(c->output))
         return cli_compile_package(c);
-    int code = check_options(c);
+    const int code = check_options(c);
     if (code != CLI_DONE)
         return code;
-    if (cli_refuses_auto(c, c->recipe))
-        return CLI_USAGE;
-    if (!cli_load(c, &ctx, &module))
-        return CLI_FAILED;
-    if (cli_json_open(&json, c->json)) {
-        if (emit_of(c) != EMIT_REPORT && !c->inference)
-            cli_note_steps(c);
-        fp8c_compile_options options = cli_listing_options(c, c->recipe);
-        options.text_only = emit_of(c) == EMIT_CUDA;
-        options.listings = emit_of(c) != EMIT_REPORT;
-        code = fp8c_compile(module, &options, &program) == FP8C_OK ? put(c, program, &json)
-                                                                   : cli_fail(ctx);
-        fp8c_program_destroy(program);
-        if (!cli_json_close(&json))
-            code = CLI_FAILED;
-    } else {
-        code = CLI_FAILED;
-    }
-    fp8c_module_destroy(module);
-    fp8c_context_destroy(ctx);
-    return code;
+    return cli_refuses_auto(c, c->recipe) ? CLI_USAGE : cli_work(c, true, compile);
 }

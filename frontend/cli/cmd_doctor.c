@@ -52,7 +52,7 @@ static void word(const doctor *x, mood mood, const char *text, int width)
         [GOOD] = "\033[32m", [BAD] = "\033[31m", [WARN] = "\033[33m"};
     const bool coloured = x->colour && mood != PLAIN;
     const int spaces = width - (int)strlen(text);
-    fprintf(x->to, "%s%s%s%*s", coloured ? codes[mood] : "", text, coloured ? "\033[0m" : "",
+    cli_say(x->to, "%s%s%s%*s", coloured ? codes[mood] : "", text, coloured ? "\033[0m" : "",
             spaces > 0 ? spaces : 0, "");
 }
 
@@ -60,20 +60,20 @@ static void word(const doctor *x, mood mood, const char *text, int width)
 static void below(const doctor *x, const char *label, const char *text)
 {
     enum { PAGE = 110, INDENT = 4 };
-    int column = fprintf(x->to, "%*s%s%s", INDENT, "", label, *label ? ": " : "");
+    int column = cli_say(x->to, "%*s%s%s", INDENT, "", label, *label ? ": " : "");
     bool first = true;
     while (*text) {
         const int n = (int)strcspn(text, " \n");
         if (!first && column + 1 + n > PAGE) {
-            fprintf(x->to, "\n%*s", INDENT + 2, "");
+            cli_say(x->to, "\n%*s", INDENT + 2, "");
             column = INDENT + 2;
             first = true;
         }
-        column += fprintf(x->to, "%s%.*s", first ? "" : " ", n, text);
+        column += cli_say(x->to, "%s%.*s", first ? "" : " ", n, text);
         first = false;
         text += n + strspn(text + n, " \n");
     }
-    fputc('\n', x->to);
+    cli_say(x->to, "\n");
 }
 
 /* ---- components ---- */
@@ -88,9 +88,9 @@ static void print_component(const doctor *x, const fp8c_component *c)
     const mood mood = c->state == FP8C_COMPONENT_OK        ? GOOD
                       : c->state == FP8C_COMPONENT_MISSING ? WARN
                                                            : BAD;
-    fprintf(x->to, "  %-*s", WIDTH, c->name);
+    cli_say(x->to, "  %-*s", WIDTH, c->name);
     word(x, mood, fp8c_component_state_name(c->state), c->version || c->path ? 15 : 0);
-    fprintf(x->to, "%s%s%s\n", c->version ? c->version : "", c->version && c->path ? "  " : "",
+    cli_say(x->to, "%s%s%s\n", c->version ? c->version : "", c->version && c->path ? "  " : "",
             c->path ? c->path : "");
     if (c->problem)
         below(x, "", c->problem);
@@ -105,26 +105,14 @@ static void print_component(const doctor *x, const fp8c_component *c)
         below(x, "to get it", c->get);
 }
 
-static void record_component(doctor *x, const fp8c_component *c)
-{
-    cli_json_record(&x->json,
-                    json_pack("{ss ss ss ss ss? si ss? ss? ss? ss ss ss}", "event", "component",
-                              "name", c->name, "kind", c->kind, "state",
-                              fp8c_component_state_name(c->state), "version", c->version, "major",
-                              (int)c->major, "path", c->path, "problem", c->problem, "note",
-                              c->note, "enables", c->enables, "places", c->places, "get", c->get));
-}
-
 static void components(doctor *x)
 {
     fp8c_component c;
     const char *kind = "";
     for (int i = 0; fp8c_doctor_component(x->d, i, &c) == FP8C_OK; i++) {
-        record_component(x, &c);
-        if (!x->to)
-            continue;
+        cli_json_record(&x->json, f8_record_component(json_object(), &c));
         if (strcmp(kind, c.kind) != 0)
-            fprintf(x->to, "%s%s\n", i ? "\n" : "", kind_title(c.kind));
+            cli_say(x->to, "%s%s\n", i ? "\n" : "", kind_title(c.kind));
         kind = c.kind;
         print_component(x, &c);
     }
@@ -135,31 +123,17 @@ static void facts(doctor *x)
     fp8c_fact f;
     const char *group = "";
     for (int i = 0; fp8c_doctor_fact(x->d, i, &f) == FP8C_OK; i++) {
-        cli_json_record(&x->json, json_pack("{ss ss ss ss ss?}", "event", "fact", "group", f.group,
-                                            "name", f.name, "value", f.value, "advice", f.advice));
-        if (!x->to)
-            continue;
+        cli_json_record(&x->json, f8_record_fact(json_object(), &f));
         if (strcmp(group, f.group) != 0)
-            fprintf(x->to, "\n%s\n", f.group);
+            cli_say(x->to, "\n%s\n", f.group);
         group = f.group;
-        fprintf(x->to, "  %-*s%s\n", WIDTH, f.name, f.value);
+        cli_say(x->to, "  %-*s%s\n", WIDTH, f.name, f.value);
         if (f.advice)
             below(x, "", f.advice);
     }
 }
 
 /* ---- targets ---- */
-
-/* Whether `name` is in the list of --target, or is the default if --target was not given. */
-static bool is_asked(const cli *c, const char *name)
-{
-    const char *list = c->target ? c->target : default_target;
-    const size_t n = strlen(name);
-    for (const char *at = list; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL)
-        if (strcspn(at, ",") == n && !strncmp(at, name, n))
-            return true;
-    return false;
-}
 
 /* Whether every name in the list of --target is a target. false after a message. */
 static bool check_names(const doctor *x)
@@ -190,17 +164,6 @@ static void record_target(doctor *x, const fp8c_target_report *t, bool asked)
                               "run_missing", t->run_missing));
 }
 
-static void record_test(doctor *x, const fp8c_target_report *t, const fp8c_self_test *s)
-{
-    static const char *const results[] = {[FP8C_TEST_FAILED] = "failed",
-                                          [FP8C_TEST_PASSED] = "passed",
-                                          [FP8C_TEST_COMPILED] = "compiled",
-                                          [FP8C_TEST_NOT_RUN] = "not run"};
-    cli_json_record(&x->json, json_pack("{ss ss ss sf ss?}", "event", "self_test", "target",
-                                        t->name, "result", results[s->result], "seconds",
-                                        s->seconds, "detail", s->detail));
-}
-
 static bool same(const char *a, const char *b)
 {
     return a && b && !strcmp(a, b);
@@ -210,7 +173,7 @@ static bool same(const char *a, const char *b)
 static void print_target(const doctor *x, const fp8c_target_report *t, const fp8c_self_test *s,
                          const fp8c_target_report *before)
 {
-    fprintf(x->to, "  %-*s", WIDTH, t->name);
+    cli_say(x->to, "  %-*s", WIDTH, t->name);
     word(x, t->can_compile ? GOOD : WARN, t->can_compile ? "compiles" : "can't compile", 15);
     word(x, t->can_run ? GOOD : WARN, t->can_run ? "runs" : "can't run",
          s->result != FP8C_TEST_NOT_RUN ? 11 : 0);
@@ -221,8 +184,8 @@ static void print_target(const doctor *x, const fp8c_target_report *t, const fp8
     else if (s->result == FP8C_TEST_COMPILED)
         word(x, GOOD, "self-test compiled", 0);
     if (s->result != FP8C_TEST_NOT_RUN)
-        fprintf(x->to, ", %.2f s", s->seconds);
-    fprintf(x->to, "%s%s%s\n", t->is ? " (" : "", t->is ? t->is : "", t->is ? ")" : "");
+        cli_say(x->to, ", %.2f s", s->seconds);
+    cli_say(x->to, "%s%s%s\n", t->is ? " (" : "", t->is ? t->is : "", t->is ? ")" : "");
     if (s->detail)
         below(x, "", s->detail);
     if (t->compile_missing)
@@ -239,21 +202,18 @@ static bool targets(doctor *x)
 {
     fp8c_target_report t, before = {0};
     bool well = true;
-    if (x->to)
-        fprintf(x->to, "\ntargets\n");
+    cli_say(x->to, "\ntargets\n");
     for (int i = 0; fp8c_doctor_target(x->d, i, &t) == FP8C_OK; i++) {
-        const bool asked = is_asked(x->c, t.name);
+        const bool asked = cli_lists(x->c->target ? x->c->target : default_target, t.name);
         fp8c_self_test s = {.result = FP8C_TEST_NOT_RUN};
         record_target(x, &t, asked);
         if (x->c->target && !asked)
             continue;
         fp8c_doctor_test(x->d, i, &s);
-        record_test(x, &t, &s);
-        if (x->to) {
-            print_target(x, &t, &s, &before);
-            before = t;
-            fflush(x->to);
-        }
+        cli_json_record(&x->json, f8_record_self_test(json_pack("{ss}", "target", t.name), &s));
+        print_target(x, &t, &s, &before);
+        before = t;
+        fflush(stdout);
         well = well && (!asked || s.result == FP8C_TEST_PASSED);
     }
     return well;
@@ -270,7 +230,7 @@ static int examine(doctor *x)
     const bool burns = x->c->burn > 0;
     /* What burns can be stopped, and shows how far it is. */
     if (fp8c_context_create(burns ? cli_context_options() : NULL, &ctx) != FP8C_OK) {
-        fprintf(stderr, "error: out of memory\n");
+        cli_error(NULL, "out of memory");
         return CLI_FAILED;
     }
     cli_keep(ctx);
@@ -285,16 +245,14 @@ static int examine(doctor *x)
     } else if (burns) {
         code = cli_burn(&(cli_burning){x->c, ctx, x->d, x->to, &x->json, look_at, x});
     } else {
-        if (x->to)
-            fprintf(x->to, "fp8c %s\n\n", fp8c_version());
+        cli_say(x->to, "fp8c %s\n\n", fp8c_version());
         components(x);
         facts(x);
         const bool well = targets(x);
         const char *asked = x->c->target ? x->c->target : default_target;
         cli_json_record(&x->json, json_pack("{ss ss sb}", "event", "summary", "asked", asked,
                                             "works", (int)well));
-        if (x->to)
-            fprintf(x->to, "\n%s: %s\n", asked, well ? "works" : "does not work");
+        cli_say(x->to, "\n%s: %s\n", asked, well ? "works" : "does not work");
         code = well ? CLI_DONE : CLI_FAILED;
     }
     if (!cli_json_close(&x->json))
@@ -335,7 +293,7 @@ static int wait_for(pid_t child, bool burns)
 int cmd_doctor(const cli *c)
 {
     const char *no_colour = secure_getenv("NO_COLOR");
-    doctor x = {.c = c, .to = cli_json_to_stdout(c) ? NULL : stdout};
+    doctor x = {.c = c, .to = cli_table(c)};
     x.colour = x.to && isatty(STDOUT_FILENO) && !(no_colour && *no_colour);
     void *memory =
         mmap(NULL, sizeof *x.shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "frontend/cli/auto.h"
-#include "frontend/cli/cmd_observe.h"
+#include "frontend/cli/cmd_checkpoint.h"
 
 typedef struct result {
     double loss;
@@ -20,8 +20,8 @@ typedef struct eval {
     fp8c_context *ctx;
     const fp8c_module *module;
     f8_data data;
-    cli_weights weights;
-    cli_stored stored; /* the recipes under which the files store them */
+    f8_loader weights;
+    f8_stored stored; /* the recipes under which the files store them */
     cli_json json;
     result results[1 + F8_MOST_RECIPES];
 } eval;
@@ -77,8 +77,8 @@ static bool eval_program(eval *e, const fp8c_compile_options *options, fp8c_prog
     fp8c_info before = {.struct_size = sizeof before};
     snprintf(r->target, sizeof r->target, "%s", fp8c_program_target(program));
     if (!cli_data_fit(&e->data, e->module, program, function) ||
-        !cli_observe_data(&e->weights, e->ctx, e->module, options, program, &e->data) ||
-        !cli_weights_load(&e->weights, e->ctx, program, recipe))
+        !cli_weights_observe(&e->weights, e->c, e->ctx, e->module, options, program, &e->data) ||
+        !cli_weights_load(&e->weights, e->c, e->ctx, program, recipe))
         return false;
     r->calibration = e->weights.batches;
     if (!uses_calibrate(e, r))
@@ -90,7 +90,7 @@ static bool eval_program(eval *e, const fp8c_compile_options *options, fp8c_prog
     r->info.struct_size = sizeof r->info;
     fp8c_program_info(program, &r->info);
     r->fp8_gemms = (r->info.fp8_gemms_executed - before.fp8_gemms_executed) / r->batches;
-    cli_weights_report(&e->weights, recipe, &e->json);
+    cli_weights_report(&e->weights, e->c, recipe, &e->json);
     record(e, recipe, r);
     return true;
 }
@@ -150,7 +150,7 @@ static void print_table(const eval *e)
 static int run(eval *e)
 {
     bool ok = cli_data_open(&e->data, e->c) && cli_weights_open(&e->weights, e->c) &&
-              cli_stored_read(&e->stored, &e->weights.files, e->ctx) &&
+              cli_stored_read(&e->stored, &e->weights, e->ctx) &&
               cli_json_open(&e->json, e->c->json);
     for (size_t i = 0; ok && i <= e->c->compare.n; i++)
         ok = eval_recipe(e, i);
@@ -176,8 +176,8 @@ int cmd_eval(const cli *c)
         return CLI_FAILED;
     e.module = module;
     const int code = run(&e);
-    cli_stored_free(&e.stored);
-    cli_weights_close(&e.weights);
+    f8_stored_free(&e.stored);
+    f8_loader_close(&e.weights);
     f8_data_close(&e.data);
     fp8c_module_destroy(module);
     fp8c_context_destroy(e.ctx);

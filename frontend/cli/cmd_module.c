@@ -3,65 +3,44 @@
 
 #include "frontend/cli/auto.h"
 
-/* Parses c->file and returns the exit code of `work`. */
-static int with_module(const cli *c,
-                     int (*work)(const cli *c, fp8c_context *ctx, fp8c_module *module))
+static bool check(cli_job *j)
 {
-    fp8c_context *ctx;
-    fp8c_module *module;
-    if (cli_refuses_auto(c, c->recipe))
-        return CLI_USAGE;
-    if (!cli_load(c, &ctx, &module))
-        return CLI_FAILED;
-    const int code = work(c, ctx, module);
-    fp8c_module_destroy(module);
-    fp8c_context_destroy(ctx);
-    return code;
-}
-
-static int check(const cli *c, fp8c_context *ctx, fp8c_module *module)
-{
+    const cli *c = j->c;
     int64_t elements;
-    const int64_t tensors = fp8c_module_parameters(module, &elements);
+    const int64_t tensors = fp8c_module_parameters(j->module, &elements);
     if (c->target || c->attention ||
         c->recipe != f8_default_recipe) { /* also check that it compiles so */
         const fp8c_compile_options options = cli_listing_options(c, c->recipe);
-        fp8c_program *program;
-        if (fp8c_compile(module, &options, &program) != FP8C_OK)
-            return cli_fail(ctx);
-        fp8c_program_destroy(program);
+        if (!cli_compile(j, &options))
+            return false;
     }
     printf("%s: ok, %" PRId64 " parameter tensor%s, %" PRId64 " parameter%s\n", c->file, tensors,
            tensors == 1 ? "" : "s", elements, elements == 1 ? "" : "s");
-    return CLI_DONE;
+    return true;
 }
 
 int cmd_check(const cli *c)
 {
-    return with_module(c, check);
+    return cli_refuses_auto(c, c->recipe) ? CLI_USAGE : cli_work(c, true, check);
 }
 
-static int print(const cli *c, fp8c_context *ctx, fp8c_module *module)
+static bool print(cli_job *j)
 {
     fp8c_status status;
-    if (c->print_after) {
-        fp8c_compile_options options = cli_listing_options(c, c->recipe);
+    if (j->c->print_after) {
+        fp8c_compile_options options = cli_listing_options(j->c, j->c->recipe);
         options.plan_only = 1; /* passes need no kernels */
-        options.print_after = c->print_after;
+        options.print_after = j->c->print_after;
         options.write = cli_write_file;
         options.write_user = stdout;
-        fp8c_program *program;
-        status = fp8c_compile(module, &options, &program);
-        fp8c_program_destroy(program);
+        status = fp8c_compile(j->module, &options, &j->program);
     } else {
-        status = fp8c_module_print(module, cli_write_file, stdout);
+        status = fp8c_module_print(j->module, cli_write_file, stdout);
     }
-    if (ferror(stdout)) /* main says so */
-        return CLI_DONE;
-    return status == FP8C_OK ? CLI_DONE : cli_fail(ctx);
+    return ferror(stdout) || cli_ok(j->ctx, status); /* main says so */
 }
 
 int cmd_print(const cli *c)
 {
-    return with_module(c, print);
+    return cli_refuses_auto(c, c->recipe) ? CLI_USAGE : cli_work(c, true, print);
 }

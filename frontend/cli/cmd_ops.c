@@ -59,45 +59,6 @@ static const char *gradient_of(const fp8c_op_info *o)
                                           : "yes";
 }
 
-/* ---- records ---- */
-
-static json_t *default_of(const fp8c_attr *a)
-{
-    switch (a->kind) {
-    case FP8C_ATTR_INT: return json_integer((json_int_t)a->i);
-    case FP8C_ATTR_FLOAT: return cli_json_number(a->f);
-    case FP8C_ATTR_BOOL: return json_boolean(a->i);
-    case FP8C_ATTR_DTYPE: return json_string(fp8c_dtype_name((fp8c_dtype)a->i));
-    case FP8C_ATTR_STRING: return json_string(a->s);
-    case FP8C_ATTR_INTS: return json_array();
-    }
-    return NULL;
-}
-
-static void record(cli_json *json, const fp8c_op_info *o)
-{
-    static const char *const kinds[] = {"int", "float", "bool", "dtype", "string", "ints"};
-    json_t *operands = json_array(), *attributes = json_array();
-    for (const char *name = o->operands; *name;) {
-        const size_t length = strcspn(name, " ");
-        json_array_append_new(operands, json_stringn(name, length));
-        name += length + (name[length] == ' ');
-    }
-    fp8c_op_attr a = {.struct_size = sizeof a};
-    for (int i = 0; fp8c_op_attribute(o->name, i, &a) == FP8C_OK; i++)
-        json_array_append_new(attributes,
-                              json_pack("{ss ss so ss}", "name", a.attr.name, "kind",
-                                        kinds[a.attr.kind], "default", default_of(&a.attr), "text",
-                                        a.text));
-    cli_json_record(json,
-                    json_pack("{ss ss ss so sI sI sI ss ss ss so}", "event", "op", "name", o->name,
-                              "group", o->group, "operands", operands, "min_operands",
-                              (json_int_t)o->min_operands, "max_operands",
-                              (json_int_t)o->max_operands, "results", (json_int_t)o->results,
-                              "types", o->types, "gradient", o->gradient, "text", o->text,
-                              "attributes", attributes));
-}
-
 /* ---- for people ---- */
 
 static void print_op(const fp8c_op_info *o)
@@ -158,7 +119,7 @@ static void markdown_op(const fp8c_op_info *o)
 static void show(const cli *c, cli_json *json, const fp8c_op_info *o)
 {
     if (c->json)
-        record(json, o);
+        cli_json_record(json, f8_record_op(json_object(), o));
     if (c->markdown)
         markdown_op(o);
     else if (c->file && !cli_json_to_stdout(c))

@@ -1,8 +1,5 @@
-/* The time that each step of a program's plan took: for people, and for the folder of a run. */
-#include <stdlib.h>
-
+/* The time that each step of a program's plan took: see cmd_profile.h. */
 #include "frontend/cli/cmd_profile.h"
-#include "frontend/diagnose/report/report.h"
 
 static void print_step(FILE *to, const fp8c_program *program, int function, int index,
                        const fp8c_step *s, double runs)
@@ -19,7 +16,7 @@ static void print_step(FILE *to, const fp8c_program *program, int function, int 
     fprintf(to, "\n");
 }
 
-void cli_profile_print(FILE *to, const fp8c_program *program, cli_profile_runs runs,
+void cli_profile_print(FILE *to, const fp8c_program *program, f8_profile_runs runs,
                        const void *user)
 {
     fp8c_step s;
@@ -27,24 +24,4 @@ void cli_profile_print(FILE *to, const fp8c_program *program, cli_profile_runs r
         for (int i = 0; fp8c_program_step(program, f, i, &s) == FP8C_OK; i++)
             if (s.seconds > 0)
                 print_step(to, program, f, i, &s, runs(user, f));
-}
-
-char *cli_profile_text(const fp8c_program *program, cli_profile_runs runs, const void *user)
-{
-    fp8c_step s;
-    char *text = NULL;
-    size_t n;
-    cli_json json = {.file = open_memstream(&text, &n), .path = "profile.jsonl"};
-    if (!json.file) {
-        fprintf(stderr, "error: out of memory\n");
-        return NULL;
-    }
-    for (int f = 0; fp8c_program_function_name(program, f); f++)
-        for (int i = 0; fp8c_program_step(program, f, i, &s) == FP8C_OK; i++)
-            if (s.seconds > 0)
-                cli_json_record(&json, f8_report_profile(program, f, i, runs(user, f)));
-    if (cli_json_close(&json))
-        return text;
-    free(text);
-    return NULL;
 }

@@ -16,17 +16,14 @@ static void print_problem(const fp8c_tuning *t, int index, const fp8c_tuned *x, 
     const double gain = x->model_seconds > 0 ? 100 * (1 - x->seconds / x->model_seconds) : 0;
     const char *text;
     double seconds;
-    json_t *all = json_array();
-    if (to)
-        fprintf(to, "%-32.32s %5d %11.3f %11.3f %6.1f%%  %-28s %s\n", x->name, x->count,
-                1e3 * x->model_seconds, 1e3 * x->seconds, gain, x->candidate, x->problem);
+    json_t *all = json_array(), *record = f8_record_tuned(json_object(), x);
+    cli_say(to, "%-32.32s %5d %11.3f %11.3f %6.1f%%  %-28s %s\n", x->name, x->count,
+            1e3 * x->model_seconds, 1e3 * x->seconds, gain, x->candidate, x->problem);
     for (int c = 0; fp8c_tuning_candidate(t, index, c, &text, &seconds) == FP8C_OK; c++)
         json_array_append_new(all, json_pack("{ss so}", "candidate", text, "seconds",
                                              seconds > 0 ? json_real(seconds) : json_null()));
-    cli_json_record(json, json_pack("{ss ss ss sb si ss sf sf so}", "event", "tune", "problem",
-                                    x->problem, "name", x->name, "gemm", (int)x->gemm, "count",
-                                    (int)x->count, "candidate", x->candidate, "model_seconds",
-                                    x->model_seconds, "seconds", x->seconds, "candidates", all));
+    json_object_set_new(record, "candidates", all);
+    cli_json_record(json, record);
 }
 
 static void print_tuning(const fp8c_tuning *t, FILE *to, cli_json *json)
@@ -34,24 +31,15 @@ static void print_tuning(const fp8c_tuning *t, FILE *to, cli_json *json)
     fp8c_tuned x;
     fp8c_tuning_info info = {.struct_size = sizeof info};
     fp8c_tuning_report(t, &info);
-    if (to)
-        fprintf(to, "%-32s %5s %11s %11s %7s  %-28s %s\n", "first step", "steps", "model ms",
-                "chosen ms", "gain", "chosen", "problem");
+    cli_say(to, "%-32s %5s %11s %11s %7s  %-28s %s\n", "first step", "steps", "model ms",
+            "chosen ms", "gain", "chosen", "problem");
     for (int i = 0; fp8c_tuning_problem(t, i, &x) == FP8C_OK; i++)
         print_problem(t, i, &x, i < MOST_LINES || strcmp(x.candidate, "model") ? to : NULL, json);
-    if (to && info.problems > MOST_LINES)
-        fprintf(to, "... and others that take less time and keep the model's choice (--json FILE "
+    if (info.problems > MOST_LINES)
+        cli_say(to, "... and others that take less time and keep the model's choice (--json FILE "
                     "lists all)\n");
-    cli_json_record(json, json_pack("{ss ss ss si si sI sI sI sf sf sb}", "event", "tuned",
-                                    "device", info.device, "database", info.database, "problems",
-                                    (int)info.problems, "chosen", (int)info.chosen, "timed",
-                                    (json_int_t)info.timed, "kept", (json_int_t)info.kept,
-                                    "changed_bits", (json_int_t)info.changed_bits,
-                                    "untuned_seconds", info.untuned_seconds, "tuned_seconds",
-                                    info.tuned_seconds, "finished", (int)info.finished));
-    if (!to)
-        return;
-    fprintf(to,
+    cli_json_record(json, f8_record_tuning(json_object(), &info));
+    cli_say(to,
             "\n%s\n%d problem%s: for %d a candidate is faster than the model's choice; %" PRId64
             " candidate%s timed, %" PRId64 " timed earlier, %" PRId64
             " dropped because they changed bits%s\n",
@@ -62,82 +50,62 @@ static void print_tuning(const fp8c_tuning *t, FILE *to, cli_json *json)
                           : "; the time ran out before a candidate was timed: a longer --time is "
                             "needed");
     if (info.tuned_seconds > 0)
-        fprintf(to, "a step, timed in turns: %.3f ms untuned, %.3f ms tuned (%.1f%% less)\n",
+        cli_say(to, "a step, timed in turns: %.3f ms untuned, %.3f ms tuned (%.1f%% less)\n",
                 1e3 * info.untuned_seconds, 1e3 * info.tuned_seconds,
                 100 * (1 - info.tuned_seconds / info.untuned_seconds));
-    fprintf(to, "saved in %s\n", info.database);
+    cli_say(to, "saved in %s\n", info.database);
 }
 
 /* ---- the command ---- */
 
-static int tune(const cli *c, fp8c_context *ctx, const fp8c_module *module)
+static bool tune(cli_job *j)
 {
+    const cli *c = j->c;
     fp8c_compile_options compile = cli_compile_options(c, c->recipe);
     const fp8c_tune_options options = {.struct_size = sizeof options, .compile = &compile,
                                        .database = c->database, .only = c->only, .seconds = c->time,
                                        .runs = (int32_t)(c->runs > 64 ? 65 : c->runs),
                                        .same_bits = c->same_bits, .again = c->again};
-    FILE *to = cli_json_to_stdout(c) ? NULL : stdout;
     fp8c_tuning *tuning;
-    cli_json json;
-    if (!cli_json_open(&json, c->json))
-        return CLI_FAILED;
     cli_interrupt_text("interrupted\nthe timings so far are saved; run this again to continue");
-    const fp8c_status status = module ? fp8c_tune(module, &options, &tuning)
-                                      : fp8c_tune_gemm(ctx, c->gemm, &options, &tuning);
-    int code = CLI_DONE;
-    if (status == FP8C_OK)
-        print_tuning(tuning, to, &json);
-    else
-        code = cli_fail(ctx);
+    const bool ok = cli_ok(j->ctx, j->module ? fp8c_tune(j->module, &options, &tuning)
+                                             : fp8c_tune_gemm(j->ctx, c->gemm, &options, &tuning));
+    if (ok)
+        print_tuning(tuning, j->to, &j->json);
     fp8c_tuning_destroy(tuning);
-    return cli_json_close(&json) || code != CLI_DONE ? code : CLI_FAILED;
+    return ok;
 }
 
-static int move_rows(const cli *c, fp8c_context *ctx)
+/* Moves rows of the database from or to a file, and says how many. */
+static bool move_file(const cli_job *j, const char *path, const char *what,
+                      fp8c_status (*move)(fp8c_context *, const char *, const char *,
+                                          fp8c_tuning_rows *))
 {
-    typedef fp8c_status (*move)(fp8c_context *, const char *, const char *, fp8c_tuning_rows *);
-    struct {
-        move fn;
-        const char *path, *what;
-    } list[2 + F8_MOST_RECIPES];
-    int n = 0;
-    if (c->rows_in)
-        list[n].fn = fp8c_tuning_import, list[n].path = c->rows_in, list[n++].what = "added";
-    for (size_t i = 0; i < c->merge.n; i++)
-        list[n].fn = fp8c_tuning_merge, list[n].path = c->merge.text[i],
-        list[n++].what = "added";
-    if (c->rows_out)
-        list[n].fn = fp8c_tuning_export, list[n].path = c->rows_out, list[n++].what = "written";
-    for (int i = 0; i < n; i++) {
-        fp8c_tuning_rows rows = {.struct_size = sizeof rows};
-        if (list[i].fn(ctx, c->database, list[i].path, &rows) != FP8C_OK)
-            return cli_fail(ctx);
-        printf("%s: %" PRId64 " timings and %" PRId64 " choices %s, %" PRId64
-               " skipped as the database is not older; %" PRId64 " of all are for other devices\n",
-               list[i].path, rows.timings, rows.choices, list[i].what, rows.older, rows.others);
-    }
-    return CLI_DONE;
+    fp8c_tuning_rows rows = {.struct_size = sizeof rows};
+    if (!path)
+        return true;
+    if (!cli_ok(j->ctx, move(j->ctx, j->c->database, path, &rows)))
+        return false;
+    printf("%s: %" PRId64 " timings and %" PRId64 " choices %s, %" PRId64
+           " skipped as the database is not older; %" PRId64 " of all are for other devices\n",
+           path, rows.timings, rows.choices, what, rows.older, rows.others);
+    return true;
 }
 
-static int wrong(const char *what)
+static bool move_rows(cli_job *j)
 {
-    fprintf(stderr, "fp8c tune: %s; see fp8c tune --help\n", what);
-    return CLI_USAGE;
+    const cli *c = j->c;
+    bool ok = move_file(j, c->rows_in, "added", fp8c_tuning_import);
+    for (size_t i = 0; ok && i < c->merge.n; i++)
+        ok = move_file(j, c->merge.text[i], "added", fp8c_tuning_merge);
+    return ok && move_file(j, c->rows_out, "written", fp8c_tuning_export);
 }
 
 int cmd_tune(const cli *c)
 {
     const bool moves = c->rows_in || c->rows_out || c->merge.n;
-    fp8c_context *ctx;
-    fp8c_module *module = NULL;
     if (!c->file + !c->gemm + !moves != 2)
-        return wrong(
-            "give either FILE.f8, or --gemm, or some of --export, --import and --merge");
-    if (c->file ? !cli_load(c, &ctx, &module) : !(ctx = cli_context()))
-        return CLI_FAILED;
-    const int code = moves ? move_rows(c, ctx) : tune(c, ctx, module);
-    fp8c_module_destroy(module);
-    fp8c_context_destroy(ctx);
-    return code;
+        return cli_usage(
+            c, "give either FILE.f8, or --gemm, or some of --export, --import and --merge");
+    return cli_work(c, c->file != NULL, moves ? move_rows : tune);
 }

@@ -8,6 +8,7 @@
 #include "frontend/fp8c_ranks.h"
 #include "frontend/program.h"
 #include "frontend/diagnose/report/report.h"
+#include "frontend/records/records.h"
 #include "ir/base/clock.h"
 #include "tests/shared/suite.h"
 
@@ -292,7 +293,7 @@ static json_t *profile_of(rank *r)
     const int ran = form_of(r);
     for (int i = 0; fp8c_program_step(r->program, ran, i, &s) == FP8C_OK; i++)
         if (s.seconds > 0)
-            json_array_append_new(all, f8_report_profile(r->program, ran, i, 1));
+            json_array_append_new(all, f8_record_profile(r->program, ran, i, 1));
     return all;
 }
 

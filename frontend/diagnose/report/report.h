@@ -111,8 +111,6 @@ f8_status f8_report_data(const f8_report *r, json_t **data, f8_diag *diag);
 /* One optimizer step of each run as a trace of Chrome's. F8_ERR_INPUT: a folder has no profile.
  * (trace.c) */
 f8_status f8_report_trace(const f8_report *r, json_t **trace, f8_diag *diag);
-/* The record `profile` of a step of a program's plan: its mean time over `runs` runs. (profile.c) */
-json_t *f8_report_profile(const fp8c_program *program, int function, int index, double runs);
 /* Pass the records of `fp8c report --json` to `each`, one by one. It owns what it gets. (records.c)
  */
 f8_status f8_report_records(const f8_report *r, void (*each)(void *user, json_t *record),
