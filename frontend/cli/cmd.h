@@ -157,7 +157,7 @@ enum {
 
 typedef struct cli {
     const char *command, *file;
-    cli_TEXTS files; /* `file` and those that follow it */
+    cli_TEXTS files;                                 /* `file` and those that follow it */
     char canonical[1 + CLI_MAX_RECIPES][CLI_RECIPE]; /* recipe and compare point into this */
 #define OPTION(field, name, argument, kind, on, sets, goes_on, ranks, unused, help)                \
     cli_##kind field;

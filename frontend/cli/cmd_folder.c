@@ -395,8 +395,8 @@ static bool is_planned_anew(const cli_folder *f, const cli *c)
         anew |= !json_equal(now, json_object_get(all, cli_option_name(options[i])));
         json_decref(now);
     }
-    return anew && json_integer_value(
-                       json_object_get(all, cli_option_name(CLI_AT_fingerprint_every))) > 0;
+    return anew &&
+           json_integer_value(json_object_get(all, cli_option_name(CLI_AT_fingerprint_every))) > 0;
 }
 
 /* Whether the steps from now on have other records than they would have had. */

@@ -10,7 +10,7 @@ typedef struct cli_train_result {
     uint64_t seed;
     double final_loss, heldout_loss, items_per_second; /* tokens or rows */
     fp8c_info info;
-    fp8c_peak peak;                 /* of micro_step */
+    fp8c_peak peak; /* of micro_step */
     fp8c_remat remat;
     char target[24];
     fp8c_device device;             /* its name is "" if there is none */

@@ -1,5 +1,6 @@
 /* fp8c triage: says why a step of a training run went wrong. cmd_triage*.c gather the evidence, as
- * ../diagnose/triage/README.md describes it, and print. ../diagnose/triage/verdict.c draws the verdict.
+ * ../diagnose/triage/README.md describes it, and print. ../diagnose/triage/verdict.c draws the
+ * verdict.
  *
  * A function that returns false has left a message on stderr, unless it says what its answer means.
  */
