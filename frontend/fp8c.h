@@ -66,7 +66,7 @@
  *         if (status == FP8C_OK)
  *             status = train(program, 100);
  *         if (status == FP8C_OK)
- *             status = fp8c_program_save(program, "mlp.safetensors");
+ *             status = fp8c_program_save(program, "mlp.safetensors", NULL);
  *         if (status != FP8C_OK)
  *             fprintf(stderr, "%s\n", ctx ? fp8c_context_message(ctx) : "no context");
  *         fp8c_program_destroy(program);
@@ -1072,20 +1072,6 @@ FP8C_API int fp8c_program_find_variable(const fp8c_program *program,
  * wait for the runs before them. */
 FP8C_API fp8c_status fp8c_program_read(fp8c_program *program, int variable, void *to);
 FP8C_API fp8c_status fp8c_program_write(fp8c_program *program, int variable, const void *from);
-/* Write all variables as a safetensors file, whole or not at all. Parameters have their own names,
- * states "fp8c.state.NAME". The metadata name the elements of FP8 states (fp8c_program_element).
- * Where ranks share variables (`zero`), all of them call this together: rank 0 writes the whole of
- * each, and all fail if it does. Any number of ranks can load the file, at any stage. */
-FP8C_API fp8c_status fp8c_program_save(fp8c_program *program, const char *path);
-/* Read all variables back. The file must have each variable of the program, with its dtype and
- * shape, and no other tensors but "fp8c.state." ones. Otherwise the call fails before it changes
- * anything, and the message names what is missing or different. If the call fails while it writes
- * values, the variables have none afterwards. A state that `prepare` computes from the parameters
- * alone may be missing: then it is computed. With params_only the states keep their values, so they
- * must have some: initialize first. `prepare` then runs if the program has it. */
-FP8C_API fp8c_status fp8c_program_load(fp8c_program *program, const char *path,
-                                       int32_t params_only);
-
 /* Where in a training a state was saved: what a caller needs to go on bit for bit. fp8c gives the
  * numbers back as they were; their meaning is the caller's. */
 typedef struct fp8c_position {
@@ -1093,15 +1079,25 @@ typedef struct fp8c_position {
     int64_t step;         /* optimizer steps that are done; not negative */
     uint64_t seed, batch; /* of the order of the data; the number of the next batch */
 } fp8c_position;
-/* fp8c_program_save with the position and a checksum of all variables in the metadata, as the
- * checkpoints of `fp8c train --run` have them. */
-FP8C_API fp8c_status fp8c_program_save_at(fp8c_program *program, const char *path,
-                                          const fp8c_position *at);
-/* fp8c_program_load of all variables from such a file; *at becomes its position. FP8C_ERR_INPUT
- * also: the file has none, which is seen before anything changes; or the values do not have the
+/* Write all variables as a safetensors file, whole or not at all. Parameters have their own names,
+ * states "fp8c.state.NAME". The metadata name the elements of FP8 states (fp8c_program_element).
+ * With `at`, which may be NULL, they have the position and a checksum of all variables, as the
+ * checkpoints of `fp8c train --run` have them. Where ranks share variables (`zero`), all of them
+ * call this together: rank 0 writes the whole of each, and all fail if it does. Any number of ranks
+ * can load the file, at any stage. */
+FP8C_API fp8c_status fp8c_program_save(fp8c_program *program, const char *path,
+                                       const fp8c_position *at);
+/* Read all variables back. The file must have each variable of the program, with its dtype and
+ * shape, and no other tensors but "fp8c.state." ones. Otherwise the call fails before it changes
+ * anything, and the message names what is missing or different. If the call fails while it writes
+ * values, the variables have none afterwards. A state that `prepare` computes from the parameters
+ * alone may be missing: then it is computed. With params_only the states keep their values, so they
+ * must have some: initialize first. `prepare` then runs if the program has it.
+ * `at` may be NULL. Else *at becomes the file's position. FP8C_ERR_INPUT also: params_only; the
+ * file has no position, which is seen before anything changes; or the values do not have the
  * checksum, so that the file is damaged. Then the variables have its values nevertheless. */
-FP8C_API fp8c_status fp8c_program_load_at(fp8c_program *program, const char *path,
-                                          fp8c_position *at);
+FP8C_API fp8c_status fp8c_program_load(fp8c_program *program, const char *path, int32_t params_only,
+                                       fp8c_position *at);
 
 /* ---- weights of others ----
  *

@@ -1,6 +1,5 @@
-/* Checkpoints: a program's variables as a safetensors file, and back. This has fp8c_program_save
- * and fp8c_program_load, and what the command line's files share with theirs. Internal to
- * frontend/.
+/* Checkpoints: a program's variables as a safetensors file, and back. fp8c_program_save
+ * and fp8c_program_load are made of it, and so are the command line's files. Internal to frontend/.
  *
  * A parameter has its own name in the file, as in its ecosystem. A state (scales, amaxes and their
  * histories, optimizer moments) has the name "fp8c.state." and its own; loaders of plain weights

@@ -1,5 +1,4 @@
-/* Reading files of weights into a program, and fp8c_program_save, fp8c_program_load and
- * fp8c_program_load_weights: see load.h. */
+/* Reading files of weights into a program, and fp8c_program_load_weights: see load.h. */
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
@@ -360,52 +359,35 @@ f8_status f8_load_values(f8_load *l)
 
 /* ---- the calls ---- */
 
-/* Load the files of l->o. Only what the caller sets of `l` is set. */
-static fp8c_status load(f8_load *l, bool usual_states)
+f8_status f8_load_allowed(fp8c_program *p, const char *call, f8_diag *diag)
 {
-    fp8c_program *p = l->program;
-    f8_diag diag = {0};
-    f8_weights weights = {0};
-    l->weights = &weights;
-    l->diag = &diag;
-    f8_status status = f8_program_has_memory(p, &diag);
-    if (status == F8_OK)
-        status = f8_program_may_change(
-            p, usual_states ? "fp8c_program_load_weights" : "fp8c_program_load", &diag);
-    if (status == F8_OK)
-        status = f8_variables_bound(p, &diag);
-    if (status == F8_OK)
-        status = f8_weights_open(&weights, l->o, &p->ctx->allocator, &diag);
-    if (status == F8_OK && usual_states)
-        l->states = f8_load_usual_states(p, &weights);
-    if (status == F8_OK)
-        status = f8_load_match(l);
-    if (status == F8_OK)
-        status = f8_load_values(l);
-    const fp8c_status result = f8_api_result(p->ctx, &diag, status); /* it may name a file */
-    f8_load_end(l);
-    f8_weights_close(&weights);
-    return result;
+    F8_TRY(f8_program_has_memory(p, diag));
+    F8_TRY(f8_program_may_change(p, call, diag));
+    return f8_variables_bound(p, diag);
 }
 
-fp8c_status fp8c_program_load(fp8c_program *p, const char *path, int32_t params_only)
+static f8_status load(f8_load *l)
 {
-    const fp8c_load_options o = {.struct_size = sizeof o, .files = &path, .n_files = 1};
-    f8_load l = {.program = p,
-                 .o = &o,
-                 .states = params_only ? F8_LOAD_NO_STATES : F8_LOAD_ALL_STATES,
-                 .exact = true};
-    return load(&l, false);
+    F8_TRY(f8_load_allowed(l->program, "fp8c_program_load_weights", l->diag));
+    F8_TRY(f8_weights_open(l->weights, l->o, &l->program->ctx->allocator, l->diag));
+    l->states = f8_load_usual_states(l->program, l->weights);
+    F8_TRY(f8_load_match(l));
+    return f8_load_values(l);
 }
 
 fp8c_status fp8c_program_load_weights(fp8c_program *p, const fp8c_load_options *options)
 {
     f8_diag diag = {0};
+    f8_weights weights = {0};
     fp8c_load_options own = {.struct_size = sizeof own};
-    f8_load l = {.program = p, .o = &own};
-    if (f8_api_options(&own, options, "fp8c_load_options", &diag) != F8_OK)
-        return f8_api_result(p->ctx, &diag, diag.status);
-    return load(&l, true);
+    f8_load l = {.program = p, .weights = &weights, .o = &own, .diag = &diag};
+    f8_status status = f8_api_options(&own, options, "fp8c_load_options", &diag);
+    if (status == F8_OK)
+        status = load(&l);
+    const fp8c_status result = f8_api_result(p->ctx, &diag, status); /* it may name a file */
+    f8_load_end(&l);
+    f8_weights_close(&weights);
+    return result;
 }
 
 f8_status f8_checkpoint_can_write(fp8c_program *p, f8_diag *diag)
@@ -416,13 +398,4 @@ f8_status f8_checkpoint_can_write(fp8c_program *p, f8_diag *diag)
                ? F8_OK
                : f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
                          "the variables have no values: there is nothing to save");
-}
-
-fp8c_status fp8c_program_save(fp8c_program *p, const char *path)
-{
-    f8_diag diag = {0};
-    f8_status status = f8_checkpoint_can_write(p, &diag);
-    if (status == F8_OK)
-        status = f8_checkpoint_write(p, path, NULL, 0, &diag);
-    return f8_api_result(p->ctx, &diag, status);
 }

@@ -465,7 +465,7 @@ static bool finish(run *r)
     f8_diag diag = {0};
     if (f8_tensor_files_write(cli_temporaries(), r->output, r->c->outputs.n, &diag) != F8_OK)
         return cli_file_fail(&diag);
-    if (r->c->save && fp8c_program_save(r->program, r->c->save) != FP8C_OK)
+    if (r->c->save && fp8c_program_save(r->program, r->c->save, NULL) != FP8C_OK)
         return cli_fail(r->ctx) == CLI_DONE;
     report(r);
     return true;

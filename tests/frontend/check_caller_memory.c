@@ -145,7 +145,7 @@ START_TEST(values)
     ck_assert_int_eq(fp8c_program_run(p, fp8c_program_function(p, "eval")), FP8C_ERR_INPUT);
     said(ctx, "variable 'wte' has no value: initialize or write it, or bind a tensor");
     const char *path = f8_cli_temp("values.safetensors");
-    ck_assert_int_eq(fp8c_program_save(p, path), FP8C_ERR_INPUT);
+    ck_assert_int_eq(fp8c_program_save(p, path, NULL), FP8C_ERR_INPUT);
     for (int i = 0; i < t.n; i += 2)
         ck_assert_int_eq(fp8c_program_write(p, i, t.at[i]), FP8C_OK);
     float loss = train_step(p), want = train_step(q);
@@ -158,12 +158,12 @@ START_TEST(values)
     ck_assert(!memcmp(&loss, &want, sizeof loss));
 
     /* a file's values go where variables are */
-    ck_assert_int_eq(fp8c_program_save(q, path), FP8C_OK);
+    ck_assert_int_eq(fp8c_program_save(q, path, NULL), FP8C_OK);
     for (int i = 0; i < t.n; i++) {
         memset(t.at[i], 0, t.bytes[i]);
         ck_assert_int_eq(caller_bind(p, i, t.at[i], CPU), FP8C_OK);
     }
-    ck_assert_msg(fp8c_program_load(p, path, 0) == FP8C_OK, "%s", fp8c_context_message(ctx));
+    ck_assert_msg(fp8c_program_load(p, path, 0, NULL) == FP8C_OK, "%s", fp8c_context_message(ctx));
     for (int i = 0; i < t.n; i++) {
         char value[4096];
         ck_assert_uint_le(t.bytes[i], sizeof value);

@@ -174,8 +174,12 @@ START_TEST(nothing_changes_in_flight)
     said(ctx, waits);
     ck_assert_int_eq(fp8c_program_initialize(p, 1), FP8C_ERR_INPUT);
     said(ctx, waits);
-    ck_assert_int_eq(fp8c_program_load(p, "nowhere.safetensors", 0), FP8C_ERR_INPUT);
-    said(ctx, waits);
+    for (int k = 0; k < 2; k++) {
+        fp8c_position at = {.struct_size = sizeof at};
+        ck_assert_int_eq(fp8c_program_load(p, "nowhere.safetensors", 0, k ? &at : NULL),
+                         FP8C_ERR_INPUT);
+        said(ctx, waits);
+    }
     fp8c_program *q = make(ctx, layer, targets[_i], "delayed");
     ck_assert_int_eq(fp8c_program_carry(p, q, NULL), FP8C_ERR_INPUT);
     said(ctx, waits);
