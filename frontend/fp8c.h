@@ -300,24 +300,22 @@ FP8C_API fp8c_status fp8c_module_parse(fp8c_context *ctx, const char *text, size
                                        fp8c_module **out);
 FP8C_API void fp8c_module_destroy(fp8c_module *module);
 
-FP8C_API const char *fp8c_module_name(const fp8c_module *module);
+typedef struct fp8c_module_info {
+    size_t struct_size;           /* sizeof(fp8c_module_info), set by the caller */
+    const char *name;             /* the module's */
+    int64_t parameters, elements; /* how many; the sum of their elements */
+    int64_t accumulate;           /* micro-steps per update */
+    int64_t optimizer_steps;      /* the length of the optimizer's schedule; 0: none is declared */
+    int32_t needs_steps; /* the schedule has an end and the module does not say where: a compile of
+                            `update` needs fp8c_compile_options.optimizer_steps */
+} fp8c_module_info;
+FP8C_API void fp8c_module_report(const fp8c_module *module, fp8c_module_info *out);
 
 /* Print the module in canonical form. Parsing that text gives the identical module. */
 FP8C_API fp8c_status fp8c_module_print(const fp8c_module *module, fp8c_write_fn write, void *user);
 
-/* The number of parameters, and the sum of their elements. */
-FP8C_API int64_t fp8c_module_parameters(const fp8c_module *module, int64_t *elements);
-
 /* The value of a dim; the bound, if it is a bound; -1 if the module has no dim of that name. */
 FP8C_API int64_t fp8c_module_dim(const fp8c_module *module, const char *name);
-
-/* How many micro-steps per update the module declares. */
-FP8C_API int64_t fp8c_module_accumulate(const fp8c_module *module);
-/* The length of the optimizer's schedule; 0: the module declares none. */
-FP8C_API int64_t fp8c_module_optimizer_steps(const fp8c_module *module);
-/* Whether the schedule has an end and the module does not say where: then a compile of `update`
- * needs fp8c_compile_options.optimizer_steps. */
-FP8C_API int fp8c_module_needs_steps(const fp8c_module *module);
 
 /* ---- building a module without text: the same graph, node for node ---- */
 

@@ -185,7 +185,10 @@ bool cli_load(const cli *c, fp8c_context **ctx, fp8c_module **module)
         *ctx = NULL;
         ok = false;
     }
-    needs_steps = ok && fp8c_module_needs_steps(*module);
+    fp8c_module_info info = {.struct_size = sizeof info};
+    if (ok)
+        fp8c_module_report(*module, &info);
+    needs_steps = info.needs_steps;
     free(text);
     return ok;
 }

@@ -145,18 +145,16 @@ static char *dumped(json_t *value)
 static bool write_file(export *e)
 {
     static const char *const carried[] = {"fp8c.recipe", "fp8c.steps", "fp8c.seed"};
+    fp8c_module_info info = {.struct_size = sizeof info};
+    fp8c_module_report(e->module, &info);
     f8_diag diag = {0};
     char *elements = f8_checkpoint_elements(e->program, false), *stored = dumped(stored_weights(e));
     char *asked = dumped(rules(e->c)), *aliases = f8_checkpoint_aliases(e->program, false);
     f8_st_pair metadata[12] = {
-        {"format", "pt"},
-        {"fp8c.version", f8_checkpoint_version},
-        {"fp8c.model", fp8c_module_name(e->module)},
-        {"fp8c.elements", elements},
-        {"fp8c.stored", stored},
-        {"fp8c.export", e->c->recipe},
-        {"fp8c.rules", asked},
-        {"fp8c.library", fp8c_version()},
+        {"format", "pt"},          {"fp8c.version", f8_checkpoint_version},
+        {"fp8c.model", info.name}, {"fp8c.elements", elements},
+        {"fp8c.stored", stored},   {"fp8c.export", e->c->recipe},
+        {"fp8c.rules", asked},     {"fp8c.library", fp8c_version()},
     };
     size_t n = 8;
     if (aliases && f8_checkpoint_has_aliases(aliases))

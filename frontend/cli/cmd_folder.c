@@ -172,7 +172,9 @@ bool cli_folder_module(cli_folder *f, const fp8c_module *module)
         return false;
     }
     f8_hash_text(f8_hash_bytes(f->text, f->n_text), f->at.module);
-    fp8c_module_parameters(module, &f->parameters);
+    fp8c_module_info info = {.struct_size = sizeof info};
+    fp8c_module_report(module, &info);
+    f->parameters = info.elements;
     const char *before = json_string_value(json_object_get(f->run.info, "module"));
     if (!f->resumed || (before && !strcmp(before, f->at.module)))
         return true;

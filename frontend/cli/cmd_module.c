@@ -21,8 +21,8 @@ static int with_module(const cli *c,
 
 static int check(const cli *c, fp8c_context *ctx, fp8c_module *module)
 {
-    int64_t elements;
-    const int64_t tensors = fp8c_module_parameters(module, &elements);
+    fp8c_module_info info = {.struct_size = sizeof info};
+    fp8c_module_report(module, &info);
     if (c->target || c->attention ||
         c->recipe != cli_default_recipe) { /* also check that it compiles so */
         const fp8c_compile_options options = cli_listing_options(c, c->recipe);
@@ -31,8 +31,9 @@ static int check(const cli *c, fp8c_context *ctx, fp8c_module *module)
             return cli_fail(ctx);
         fp8c_program_destroy(program);
     }
-    printf("%s: ok, %" PRId64 " parameter tensor%s, %" PRId64 " parameter%s\n", c->file, tensors,
-           tensors == 1 ? "" : "s", elements, elements == 1 ? "" : "s");
+    printf("%s: ok, %" PRId64 " parameter tensor%s, %" PRId64 " parameter%s\n", c->file,
+           info.parameters, info.parameters == 1 ? "" : "s", info.elements,
+           info.elements == 1 ? "" : "s");
     return CLI_DONE;
 }
 

@@ -105,12 +105,17 @@ bool cli_memory_record(const fp8c_program *program, int function, const char *re
     return true;
 }
 
+static fp8c_module_info module_of(const plan *p)
+{
+    fp8c_module_info info = {.struct_size = sizeof info};
+    fp8c_module_report(p->module, &info);
+    return info;
+}
+
 static void record_function(plan *p, const fp8c_program *program, int function)
 {
     json_t *record;
-    int64_t parameters;
-    fp8c_module_parameters(p->module, &parameters);
-    if (cli_memory_record(program, function, p->c->recipe, parameters, &record))
+    if (cli_memory_record(program, function, p->c->recipe, module_of(p).elements, &record))
         cli_json_record(&p->json, record);
 }
 
@@ -119,12 +124,11 @@ static void print_memory(const plan *p, const fp8c_program *program, int functio
     fp8c_info info = {.struct_size = sizeof info};
     fp8c_peak peak;
     fp8c_memory m;
-    int64_t parameters;
-    const int64_t tensors = fp8c_module_parameters(p->module, &parameters);
+    const fp8c_module_info module = module_of(p);
     fp8c_program_info(program, &info);
     fp8c_program_peak(program, function, &peak);
-    fprintf(p->to, "%s: %" PRId64 " parameters (%.2f M) in %" PRId64 " tensors\n",
-            fp8c_module_name(p->module), parameters, 1e-6 * (double)parameters, tensors);
+    fprintf(p->to, "%s: %" PRId64 " parameters (%.2f M) in %" PRId64 " tensors\n", module.name,
+            module.elements, 1e-6 * (double)module.elements, module.parameters);
     fprintf(p->to, "target %s, recipe %s: memory at the peak of %s, at '%s' (step %d of %d)\n",
             fp8c_program_target(program), p->c->recipe,
             fp8c_program_function_name(program, function), peak.step, peak.position,
@@ -213,17 +217,17 @@ static double step_seconds(const plan *p, const fp8c_program *program, fp8c_peak
     *micro = *update = (fp8c_peak){0};
     fp8c_program_peak(program, fp8c_program_function(program, "micro_step"), micro);
     fp8c_program_peak(program, fp8c_program_function(program, "update"), update);
-    return (double)fp8c_module_accumulate(p->module) * micro->seconds + update->seconds;
+    return (double)module_of(p).accumulate * micro->seconds + update->seconds;
 }
 
 static void print_time(const plan *p, const fp8c_program *program)
 {
     fp8c_peak micro, update;
     const double step = step_seconds(p, program, &micro, &update);
-    fprintf(
-        p->to,
-        "\nestimated: %.3f ms a step: %" PRId64 " x micro_step of %.3f ms, and update of %.3f ms\n",
-        1e3 * step, fp8c_module_accumulate(p->module), 1e3 * micro.seconds, 1e3 * update.seconds);
+    fprintf(p->to,
+            "\nestimated: %.3f ms a step: %" PRId64
+            " x micro_step of %.3f ms, and update of %.3f ms\n",
+            1e3 * step, module_of(p).accumulate, 1e3 * micro.seconds, 1e3 * update.seconds);
 }
 
 /* ---- budgets ---- */
@@ -265,7 +269,7 @@ static void print_failed_budget(plan *p, double share)
 /* `seconds` is that of a step without a budget. */
 static void print_budget(plan *p, const row *r, double seconds)
 {
-    const double more = (double)fp8c_module_accumulate(p->module) * r->remat.extra_seconds;
+    const double more = (double)module_of(p).accumulate * r->remat.extra_seconds;
     const double extra = more / seconds;
     print_share(p, r->share);
     if (p->to)

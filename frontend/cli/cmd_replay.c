@@ -52,7 +52,9 @@ bool cli_replay_open(cli_replay *r, const cli_replay_as *as)
     options.witness = as->witness && strncmp(r->c->target ? r->c->target : "cpu", "reference", 9);
     options.lr = as->lr > 0 ? as->lr : options.lr;
     options.comm = r->c->ranks ? &r->c->ranks->comm : NULL;
-    r->accumulate = fp8c_module_accumulate(r->module);
+    fp8c_module_info info = {.struct_size = sizeof info};
+    fp8c_module_report(r->module, &info);
+    r->accumulate = info.accumulate;
     if (as->eps > 0)
         r->module->ir->optimizer.eps = as->eps;
     bool ok = add_rule(r->ctx, r->module, r->rule);

@@ -118,12 +118,14 @@ static int train_recipe(const cli *c, fp8c_context *ctx, fp8c_module *module, f8
     options.profile |= folder->path && times_for_nothing(c);
     options.witness = folder->path && c->fingerprint_every;
     options.comm = c->ranks ? &c->ranks->comm : NULL;
+    fp8c_module_info info = {.struct_size = sizeof info};
+    fp8c_module_report(module, &info);
     cli_train_run r = {.c = c,
                        .ctx = ctx,
                        .data = data,
                        .json = json,
                        .folder = folder,
-                       .accumulate = fp8c_module_accumulate(module),
+                       .accumulate = info.accumulate,
                        .terminal = isatty(STDERR_FILENO)};
     fp8c_calibration *calibration = NULL;
     if (cli_is_auto(recipe) && !folder->resumed && /* the module of such a run has the rules */

@@ -352,11 +352,12 @@ START_TEST(messages)
     said(ctx, "no dim of that name");
     fp8c_module *good = parse(ctx, model); /* a failure leaves the context usable */
     ck_assert_int_eq(fp8c_module_print(good, refuse, NULL), FP8C_ERR_IO);
-    int64_t elements;
-    ck_assert_int_eq(fp8c_module_parameters(good, &elements), 3);
-    ck_assert_int_eq(elements, V * C + C * C + C);
+    fp8c_module_info info = {.struct_size = sizeof info};
+    fp8c_module_report(good, &info);
+    ck_assert_int_eq(info.parameters, 3);
+    ck_assert_int_eq(info.elements, V * C + C * C + C);
+    ck_assert_int_eq(info.accumulate, 1);
     ck_assert_int_eq(fp8c_module_dim(good, "B"), -1);
-    ck_assert_int_eq(fp8c_module_accumulate(good), 1);
     fp8c_module_destroy(good);
     fp8c_context_destroy(ctx);
 }

@@ -185,6 +185,11 @@ class Dim(Structure):
     _fields_ = [("name", text), ("value", i64)]
 
 
+class ModuleInfo(Structure):
+    _fields_ = [("struct_size", size), ("name", text), ("parameters", i64), ("elements", i64),
+                ("accumulate", i64), ("optimizer_steps", i64), ("needs_steps", i32)]
+
+
 class Attr(Structure):
     _fields_ = [("name", text), ("kind", i32), ("i", i64), ("f", f64), ("s", text), ("ints", ptr),
                 ("n_ints", i32)]
@@ -502,13 +507,9 @@ FUNCTIONS = {
     "context_cache": (status, ptr, ptr),
     "module_parse": (status, ptr, text, size, text, ptr, size, ptr),
     "module_destroy": (None, ptr),
-    "module_name": (text, ptr),
+    "module_report": (None, ptr, ptr),
     "module_print": (status, ptr, WriteFn, ptr),
-    "module_parameters": (i64, ptr, ptr),
     "module_dim": (i64, ptr, text),
-    "module_accumulate": (i64, ptr),
-    "module_optimizer_steps": (i64, ptr),
-    "module_needs_steps": (i32, ptr),
     "module_create": (status, ptr, text, ptr),
     "module_param": (status, ptr, text, ptr, i32, f64),
     "module_optimizer": (status, ptr, ptr, size),

@@ -56,6 +56,15 @@ class Info(NamedTuple):
     threads: int
 
 
+class ModuleInfo(NamedTuple):
+    name: str
+    parameters: int
+    elements: int
+    accumulate: int
+    optimizer_steps: int
+    needs_steps: int
+
+
 class Decision(NamedTuple):
     linear: str
     role: str
@@ -270,7 +279,7 @@ STRUCTS: dict[type, type] = {
     Stored: h.Stored, Statistic: CStatistic, Device: h.Device, Position: h.Position,
     Carried: h.Carried, LoadItem: h.LoadItem, CacheInfo: h.CacheInfo, Progress: h.Progress,
     Trial: h.Trial, Candidate: h.Candidate, Component: h.Component, Fact: h.Fact,
-    TargetReport: h.TargetReport, Port: h.Port}
+    TargetReport: h.TargetReport, Port: h.Port, ModuleInfo: h.ModuleInfo}
 
 
 def plain(value: Any) -> Any:
