@@ -165,6 +165,19 @@ typedef struct fp8c_type {
 FP8C_API const char *fp8c_dtype_name(fp8c_dtype dtype);
 FP8C_API int64_t fp8c_type_bytes(const fp8c_type *type);
 
+/* Lists of names: what an option may have, and what values of an enum are called. */
+typedef enum fp8c_name_kind {
+    FP8C_NAME_OP,             /* the ops in the order of the manual */
+    FP8C_NAME_PASS,           /* the passes in their order, as print_after names them */
+    FP8C_NAME_RECIPE,         /* that `recipe` may have */
+    FP8C_NAME_TARGET,         /* that `target` may have */
+    FP8C_NAME_ALARM,          /* by fp8c_alarm_kind: "loss_nonfinite", ... */
+    FP8C_NAME_COMPONENT_STATE /* by fp8c_component_state: "ok", "missing", "does not load", "wrong
+                                 version", "mismatched" */
+} fp8c_name_kind;
+/* NULL past the last. */
+FP8C_API const char *fp8c_name(fp8c_name_kind kind, int index);
+
 /* Receives text. If it returns non-zero, the call that wrote fails with FP8C_ERR_IO. */
 typedef int (*fp8c_write_fn)(void *user, const char *text, size_t size);
 
@@ -392,8 +405,6 @@ typedef struct fp8c_op_attr {
     fp8c_attr attr;     /* with the value that it has if it is not given */
     const char *text;   /* what it says */
 } fp8c_op_attr;
-/* The ops in the order of the manual; NULL past the last. */
-FP8C_API const char *fp8c_op_name(int index);
 /* FP8C_ERR_INPUT: there is no such op, or struct_size is 0. */
 FP8C_API fp8c_status fp8c_op(const char *name, fp8c_op_info *out);
 /* Attribute `index` of an op. Ends a loop. */
@@ -411,7 +422,7 @@ typedef struct fp8c_stored_as {
 
 typedef struct fp8c_compile_options {
     size_t struct_size;      /* sizeof(fp8c_compile_options) */
-    const char *target;      /* one of fp8c_target_name: "cpu" (default), "reference", "cuda" (the
+    const char *target;      /* an FP8C_NAME_TARGET: "cpu" (default), "reference", "cuda" (the
                                 GPU of this machine), or an architecture as "sm_90a". Or
                                 "cpu:x86-64-v3", "cpu:x86-64-v4": code for any CPU of that level */
     const char *recipe; /* "bf16" (default), or any recipe of the text, as "block {pow2 = true}" */
@@ -548,17 +559,11 @@ typedef struct fp8c_compile_options {
     const char *frozen;
 } fp8c_compile_options;
 
-/* The passes in their order, as print_after names them; NULL past the last. */
-FP8C_API const char *fp8c_pass_name(int index);
-/* The names that `recipe` may have; NULL past the last. */
-FP8C_API const char *fp8c_recipe_name(int index);
 /* Write a recipe, NAME or NAME {key = value, ...}, in canonical form into `text`, cut to `size`.
  * That form has only the options that differ from the name's defaults. FP8C_ERR_INPUT: it is not a
  * recipe. */
 FP8C_API fp8c_status fp8c_recipe_canonical(fp8c_context *ctx, const char *recipe, char *text,
                                            size_t size);
-/* The names that `target` may have; NULL past the last. */
-FP8C_API const char *fp8c_target_name(int index);
 
 /* options may be NULL. */
 FP8C_API fp8c_status fp8c_compile(const fp8c_module *module, const fp8c_compile_options *options,

@@ -296,8 +296,6 @@ typedef enum fp8c_alarm_kind {
     FP8C_ALARM_OVERFLOW,
     FP8C_ALARM_RANGE /* little of the format's range is in use: scales are too small */
 } fp8c_alarm_kind;
-/* "loss_nonfinite", ...; NULL past the last. */
-FP8C_API const char *fp8c_alarm_name(fp8c_alarm_kind kind);
 
 typedef struct fp8c_guard fp8c_guard;
 
@@ -440,8 +438,6 @@ typedef enum fp8c_component_state {
     FP8C_COMPONENT_VERSION, /* found, but too old, or of another major version */
     FP8C_COMPONENT_MISMATCHED /* good alone, but it does not fit the other components */
 } fp8c_component_state;
-/* "ok", "missing", "does not load", "wrong version", "mismatched" */
-FP8C_API const char *fp8c_component_state_name(fp8c_component_state state);
 
 typedef struct fp8c_component {
     const char *name;    /* "NVRTC" */
@@ -471,7 +467,7 @@ typedef struct fp8c_fact {
 /* Ends a loop. */
 FP8C_API fp8c_status fp8c_doctor_fact(const fp8c_doctor *doctor, int index, fp8c_fact *out);
 
-/* What can be done for a target of fp8c_target_name; "cuda" is the first GPU of this machine. */
+/* What can be done for an FP8C_NAME_TARGET; "cuda" is the first GPU of this machine. */
 typedef struct fp8c_target_report {
     const char *name;
     const char *is;              /* "cuda": the architecture of that GPU; else NULL */

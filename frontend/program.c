@@ -608,16 +608,6 @@ fp8c_status fp8c_program_pass(const fp8c_program *p, int index, fp8c_pass *out)
     return FP8C_OK;
 }
 
-const char *fp8c_pass_name(int index)
-{
-    return index < 0 ? NULL : f8_pass_name((size_t)index);
-}
-
-const char *fp8c_recipe_name(int index)
-{
-    return index < 0 ? NULL : f8_recipe_name((size_t)index);
-}
-
 fp8c_status fp8c_recipe_canonical(fp8c_context *ctx, const char *recipe, char *text, size_t size)
 {
     f8_recipe parsed;

@@ -190,7 +190,7 @@ bool cli_alarm_judge(cli_alarms *a, int64_t step, int function, double loss, dou
 
 static bool is_bad(fp8c_alarm_kind kind)
 {
-    return f8_alarm_is_bad(fp8c_alarm_name(kind));
+    return f8_alarm_is_bad(fp8c_name(FP8C_NAME_ALARM, kind));
 }
 
 typedef struct report {
@@ -213,9 +213,9 @@ static void say(const report *r, const fp8c_alarm *alarm, const char *where)
     json_t *record = json_pack(
         "{ss ss sI sI sI ss ss? ss? so so so ss}", "event", "warning", "recipe", r->recipe, "seed",
         (json_int_t)r->seed, "step", (json_int_t)alarm->step, "since", (json_int_t)alarm->since,
-        "kind", fp8c_alarm_name(alarm->kind), "tensor", alarm->tensor, "role", alarm->role, "value",
-        cli_json_number(alarm->value), "limit", cli_json_number(alarm->limit), "loss",
-        cli_json_number(r->loss), "message", alarm->text);
+        "kind", fp8c_name(FP8C_NAME_ALARM, alarm->kind), "tensor", alarm->tensor, "role",
+        alarm->role, "value", cli_json_number(alarm->value), "limit", cli_json_number(alarm->limit),
+        "loss", cli_json_number(r->loss), "message", alarm->text);
     cli_json_record(r->json, json_incref(record));
     cli_folder_record(r->folder, record);
 }

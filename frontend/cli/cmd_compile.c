@@ -27,7 +27,7 @@ static int no_gpu(void)
 {
     char names[CLI_HELP_TEXT], text[CLI_HELP_TEXT + 80];
     snprintf(text, sizeof text, "--target must name a GPU: cuda, %s (or give -o NAME.f8x)",
-             cli_names(fp8c_target_name, "sm_", NULL, names));
+             cli_names(FP8C_NAME_TARGET, "sm_", NULL, names));
     return wrong(text);
 }
 

@@ -89,7 +89,7 @@ static void print_component(const doctor *x, const fp8c_component *c)
                       : c->state == FP8C_COMPONENT_MISSING ? WARN
                                                            : BAD;
     fprintf(x->to, "  %-*s", WIDTH, c->name);
-    word(x, mood, fp8c_component_state_name(c->state), c->version || c->path ? 15 : 0);
+    word(x, mood, fp8c_name(FP8C_NAME_COMPONENT_STATE, c->state), c->version || c->path ? 15 : 0);
     fprintf(x->to, "%s%s%s\n", c->version ? c->version : "", c->version && c->path ? "  " : "",
             c->path ? c->path : "");
     if (c->problem)
@@ -107,12 +107,12 @@ static void print_component(const doctor *x, const fp8c_component *c)
 
 static void record_component(doctor *x, const fp8c_component *c)
 {
-    cli_json_record(&x->json,
-                    json_pack("{ss ss ss ss ss? si ss? ss? ss? ss ss ss}", "event", "component",
-                              "name", c->name, "kind", c->kind, "state",
-                              fp8c_component_state_name(c->state), "version", c->version, "major",
-                              (int)c->major, "path", c->path, "problem", c->problem, "note",
-                              c->note, "enables", c->enables, "places", c->places, "get", c->get));
+    cli_json_record(&x->json, json_pack("{ss ss ss ss ss? si ss? ss? ss? ss ss ss}", "event",
+                                        "component", "name", c->name, "kind", c->kind, "state",
+                                        fp8c_name(FP8C_NAME_COMPONENT_STATE, c->state), "version",
+                                        c->version, "major", (int)c->major, "path", c->path,
+                                        "problem", c->problem, "note", c->note, "enables",
+                                        c->enables, "places", c->places, "get", c->get));
 }
 
 static void components(doctor *x)

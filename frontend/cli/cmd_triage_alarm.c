@@ -13,7 +13,7 @@
 
 static bool is_of(const cli_triage *t, fp8c_alarm_kind kind)
 {
-    return !strcmp(t->alarm.kind, fp8c_alarm_name(kind));
+    return !strcmp(t->alarm.kind, fp8c_name(FP8C_NAME_ALARM, kind));
 }
 
 bool cli_triage_is_scale(const cli_triage *t)
@@ -170,7 +170,8 @@ bool cli_triage_guard_step(cli_triage *t, const cli_replay *r, const cli_replaye
     if (fp8c_guard_step(t->guard, &facts) != FP8C_OK)
         return cli_fail(r->ctx) == CLI_DONE;
     for (int i = 0; fp8c_guard_alarm(t->guard, i, &alarm) == FP8C_OK; i++)
-        raised |= alarm.kind >= FP8C_ALARM_SCALE && f8_alarm_is_bad(fp8c_alarm_name(alarm.kind));
+        raised |= alarm.kind >= FP8C_ALARM_SCALE &&
+                  f8_alarm_is_bad(fp8c_name(FP8C_NAME_ALARM, alarm.kind));
     *bad = explodes(t, out) ||
            (r->at >= t->found.step && cli_triage_any_rank(t, raised || stands(t, r)));
     return true;

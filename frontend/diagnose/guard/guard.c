@@ -49,7 +49,7 @@ struct fp8c_guard {
     size_t n_looked;
 };
 
-const char *fp8c_alarm_name(fp8c_alarm_kind kind)
+const char *f8_alarm_name(int kind)
 {
     return (unsigned)kind < KINDS ? kind_name[kind] : NULL;
 }

@@ -52,6 +52,15 @@ class DType(enum.IntEnum):
     I64 = 8
 
 
+class NameKind(enum.IntEnum):
+    OP = 0
+    PASS = 1
+    RECIPE = 2
+    TARGET = 3
+    ALARM = 4
+    COMPONENT_STATE = 5
+
+
 class LogLevel(enum.IntEnum):
     WARNING = 0
     INFO = 1
@@ -500,6 +509,7 @@ FUNCTIONS = {
     "version_number": (i32,),
     "dtype_name": (text, i32),
     "type_bytes": (i64, ptr),
+    "name": (text, i32, i32),
     "context_create": (status, ptr, ptr),
     "context_destroy": (None, ptr),
     "context_abandon_files": (None, ptr),
@@ -523,7 +533,6 @@ FUNCTIONS = {
     "func_op": (u32, ptr, text, ptr, size, ptr, size),
     "func_result": (status, ptr, text, u32),
     "func_end": (status, ptr),
-    "op_name": (text, i32),
     "op": (status, text, ptr),
     "op_attribute": (status, text, i32, ptr),
     "mpi_open": (status, ptr, text, ptr),
@@ -542,7 +551,6 @@ FUNCTIONS = {
     "calibration_trial": (status, ptr, i32, ptr),
     "calibration_candidate": (status, ptr, i32, i32, ptr),
     "calibration_rules": (status, ptr, WriteFn, ptr),
-    "target_name": (text, i32),
     "compile": (status, ptr, ptr, ptr),
     "program_destroy": (None, ptr),
     "compile_file": (status, ptr, ptr, size, text),
@@ -614,7 +622,6 @@ FUNCTIONS = {
     "program_statistic": (status, ptr, i32, i32, ptr),
     "program_find_statistic": (i32, ptr, text),
     "program_find_nonfinite": (status, ptr, i32, i32, ptr),
-    "alarm_name": (text, i32),
     "guard_create": (status, ptr, ptr, ptr),
     "guard_destroy": (None, ptr),
     "guard_step": (status, ptr, ptr),
@@ -636,12 +643,9 @@ FUNCTIONS = {
     "program_remat": (None, ptr, ptr),
     "program_budget": (status, ptr, i64, f64, ptr, ptr),
     "program_pass": (status, ptr, i32, ptr),
-    "pass_name": (text, i32),
-    "recipe_name": (text, i32),
     "recipe_canonical": (status, ptr, text, ptr, size),
     "doctor_create": (status, ptr, ptr, ptr),
     "doctor_destroy": (None, ptr),
-    "component_state_name": (text, i32),
     "doctor_component": (status, ptr, i32, ptr),
     "doctor_fact": (status, ptr, i32, ptr),
     "doctor_target": (status, ptr, i32, ptr),

@@ -62,7 +62,7 @@ def op(name: str) -> Op:
 def ops() -> list[Op]:
     """All ops, in the order of the manual."""
     found: list[Op] = []
-    while name := lib.op_name(len(found)):
+    while name := lib.name(h.NameKind.OP, len(found)):
         found.append(op(name.decode()))
     return found
 
