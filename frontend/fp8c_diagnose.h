@@ -339,16 +339,21 @@ typedef struct fp8c_alarm {
 /* Alarm `index` of the last step. Each kind is raised once, and again only after 8 steps in a row
  * without it. FP8C_ERR_INPUT past the last ends a loop, and sets no message. */
 FP8C_API fp8c_status fp8c_guard_alarm(const fp8c_guard *guard, int index, fp8c_alarm *out);
-/* Whether a kind was raised and has not been quiet for long enough: no alarm of this kind can come
- * in the next step, so there is no need to look for a tensor. */
-FP8C_API int32_t fp8c_guard_raised(const fp8c_guard *guard, fp8c_alarm_kind kind);
-/* Whether the loss of the last step was far from the running estimate: one such step is
- * no alarm. */
-FP8C_API int32_t fp8c_guard_far(const fp8c_guard *guard);
-/* The `since` that an alarm would have which may come in the next steps, because losses are far now
- * but not yet enough of them. 0: none. A caller that removes old checkpoints keeps the newest one
- * from before this step, too. */
-FP8C_API int64_t fp8c_guard_suspects(const fp8c_guard *guard);
+
+/* What a guard has in mind between two steps. */
+typedef struct fp8c_guard_info {
+    size_t struct_size; /* sizeof(fp8c_guard_info), set by the caller */
+    uint32_t raised;  /* bit 1 << KIND: the kind was raised and has not been quiet for long enough.
+                         No alarm of this kind can come in the next step, so there is no need to
+                         look for a tensor */
+    int32_t far;      /* the loss of the last step was far from the running estimate: one such step
+                         is no alarm */
+    int64_t suspects; /* the `since` that an alarm would have which may come in the next steps,
+                         because losses are far now but not yet enough of them. 0: none. A caller
+                         that removes old checkpoints keeps the newest one from before this step,
+                         too */
+} fp8c_guard_info;
+FP8C_API void fp8c_guard_report(const fp8c_guard *guard, fp8c_guard_info *out);
 
 /* ---- the witness: which step of a plan computes a wrong value ----
  *

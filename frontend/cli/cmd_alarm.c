@@ -96,10 +96,21 @@ static bool find(cli_alarms *a, int function, bool again)
     return true;
 }
 
+static fp8c_guard_info info_of(const cli_alarms *a)
+{
+    fp8c_guard_info info = {.struct_size = sizeof info};
+    fp8c_guard_report(a->guard, &info);
+    return info;
+}
+
+static bool raised(const cli_alarms *a, fp8c_alarm_kind kind)
+{
+    return info_of(a).raised >> kind & 1;
+}
+
 bool cli_alarm_micro_step(cli_alarms *a, int function, double loss)
 {
-    if (!a->guard || isfinite(loss) || *a->seen.tensor ||
-        fp8c_guard_raised(a->guard, FP8C_ALARM_LOSS_NONFINITE))
+    if (!a->guard || isfinite(loss) || *a->seen.tensor || raised(a, FP8C_ALARM_LOSS_NONFINITE))
         return true;
     return find(a, function, false);
 }
@@ -149,7 +160,7 @@ bool cli_alarm_wants_again(cli_alarms *a, double loss, double norm)
     if (!a->guard || (!bad_loss && isfinite(norm)))
         return false;
     const fp8c_alarm_kind kind = bad_loss ? FP8C_ALARM_LOSS_NONFINITE : FP8C_ALARM_NORM_NONFINITE;
-    return of_rank_0(a, !fp8c_guard_raised(a->guard, kind), &a->looks) && a->looks && !bad_loss;
+    return of_rank_0(a, !raised(a, kind), &a->looks) && a->looks && !bad_loss;
 }
 
 bool cli_alarm_again(cli_alarms *a, int function)
@@ -296,7 +307,7 @@ bool cli_alarm_report(cli_alarms *a, int64_t step, const char *recipe, uint64_t 
         a->since = a->since ? a->since : since;
         a->stopped = a->mode > CLI_GUARD_WARN ? since : 0;
     }
-    folder->at.before = a->since ? a->since : fp8c_guard_suspects(a->guard);
+    folder->at.before = a->since ? a->since : info_of(a).suspects;
     a->looks = false;
     a->seen = (cli_alarm_found){0};
     *a->where = 0;

@@ -36,9 +36,9 @@ struct fp8c_guard {
     bool looked_at[KINDS], bad[KINDS]; /* in this step */
     fp8c_alarm alarm[KINDS];
     int n_alarms;
-    bool far;         /* fp8c_guard_far */
+    bool far;         /* fp8c_guard_info */
     int64_t step;     /* the last */
-    int64_t suspects; /* fp8c_guard_suspects */
+    int64_t suspects; /* fp8c_guard_info */
     int scale;        /* the variable; -1: there is none; -2: not looked for yet */
     int64_t n_scales;
     int64_t scale_looks;
@@ -460,17 +460,10 @@ fp8c_status fp8c_guard_alarm(const fp8c_guard *g, int index, fp8c_alarm *out)
     return FP8C_OK;
 }
 
-int32_t fp8c_guard_raised(const fp8c_guard *g, fp8c_alarm_kind kind)
+void fp8c_guard_report(const fp8c_guard *g, fp8c_guard_info *out)
 {
-    return (unsigned)kind < KINDS && g->state[kind].raised;
-}
-
-int32_t fp8c_guard_far(const fp8c_guard *g)
-{
-    return g->far;
-}
-
-int64_t fp8c_guard_suspects(const fp8c_guard *g)
-{
-    return g->suspects;
+    fp8c_guard_info own = {.struct_size = sizeof own, .far = g->far, .suspects = g->suspects};
+    for (int i = 0; i < KINDS; i++)
+        own.raised |= (uint32_t)g->state[i].raised << i;
+    f8_api_give(out, &own);
 }

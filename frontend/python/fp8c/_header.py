@@ -370,6 +370,10 @@ class GuardFacts(Structure):
                 ("program", ptr), ("function", i32), ("found", POINTER(Found))]
 
 
+class GuardInfo(Structure):
+    _fields_ = [("struct_size", size), ("raised", u32), ("far", i32), ("suspects", i64)]
+
+
 class Alarm(Structure):
     _fields_ = [("struct_size", size), ("kind", i32), ("step", i64), ("since", i64),
                 ("tensor", text), ("role", text), ("value", f64), ("limit", f64), ("others", i64),
@@ -626,9 +630,7 @@ FUNCTIONS = {
     "guard_destroy": (None, ptr),
     "guard_step": (status, ptr, ptr),
     "guard_alarm": (status, ptr, i32, ptr),
-    "guard_raised": (i32, ptr, i32),
-    "guard_far": (i32, ptr),
-    "guard_suspects": (i64, ptr),
+    "guard_report": (None, ptr, ptr),
     "program_statistic_alias": (text, ptr, i32, i32, i32),
     "program_decision": (status, ptr, i32, ptr),
     "program_step": (status, ptr, i32, i32, ptr),
