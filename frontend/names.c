@@ -2,6 +2,7 @@
 #include "frontend/api.h"
 #include "frontend/diagnose/guard/guard.h"
 #include "frontend/target.h"
+#include "passes/pipeline.h"
 
 /* Every op but `input`, which the text does not call. */
 static const char *op_name(int index)
