@@ -598,6 +598,8 @@ typedef struct fp8c_open_options {
     void *device_user;
     const char *external;
     const fp8c_comm *comm; /* FP8C_ERR_INPUT: the file was compiled for more ranks, or for fewer */
+    const void *bytes;     /* a file's bytes, if `path` is NULL */
+    size_t n_bytes;
 } fp8c_open_options;
 /* Make a program from a file, or from a file's bytes. The file is read whole and the bytes are
  * copied, so later changes to either do not reach the program. options may be NULL. FP8C_ERR_INPUT:
@@ -605,28 +607,23 @@ typedef struct fp8c_open_options {
  * target of it runs here; the message names both sides. */
 FP8C_API fp8c_status fp8c_program_open(fp8c_context *ctx, const char *path,
                                        const fp8c_open_options *options, fp8c_program **out);
-FP8C_API fp8c_status fp8c_program_open_bytes(fp8c_context *ctx, const void *bytes, size_t size,
-                                             const fp8c_open_options *options, fp8c_program **out);
 
-/* What a file holds, on any machine. Each call reads the file again, and fails as opening does. */
+/* What a file holds, and its target `index`, on any machine. */
 typedef struct fp8c_file_info {
     size_t struct_size;          /* sizeof(fp8c_file_info), set by the caller */
     const char *version;         /* of fp8c; a file of another version is refused */
     int32_t format, plan_format;
     int64_t bytes;
     char checksum[33];           /* of its contents, as hexadecimal digits */
-    int32_t targets;
-} fp8c_file_info;
-FP8C_API fp8c_status fp8c_file_read_info(fp8c_context *ctx, const char *path, fp8c_file_info *out);
-typedef struct fp8c_file_target {
-    char target[32];
+    int32_t targets;             /* how many; at least 1 */
+    char target[32];             /* of this target, and so the rest: its name */
     char missing[160]; /* features that its code needs and this CPU lacks; "": none, or a GPU's */
     char dims[192];              /* "B <= 32, T <= 128"; "": no dim is a bound */
     int32_t variants;            /* plans: one for each set of values of these dims */
-} fp8c_file_target;
-/* Ends a loop. */
-FP8C_API fp8c_status fp8c_file_read_target(fp8c_context *ctx, const char *path, int index,
-                                           fp8c_file_target *out);
+} fp8c_file_info;
+/* Reads the file again in each call, and fails as opening does. Ends a loop. */
+FP8C_API fp8c_status fp8c_file_read_info(fp8c_context *ctx, const char *path, int index,
+                                         fp8c_file_info *out);
 
 /* ---- dims that are bounds ----
  *

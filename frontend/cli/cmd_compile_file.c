@@ -40,19 +40,18 @@ static int split(char *list, const char *name[MOST_TARGETS])
 static int report_file(const cli *c, fp8c_context *ctx, cli_json *json)
 {
     fp8c_file_info info = {.struct_size = sizeof info};
-    fp8c_file_target target;
     json_t *targets = json_array();
-    if (fp8c_file_read_info(ctx, c->output, &info) != FP8C_OK) {
+    if (fp8c_file_read_info(ctx, c->output, 0, &info) != FP8C_OK) {
         json_decref(targets);
         return cli_fail(ctx);
     }
     FILE *to = cli_json_to_stdout(c) ? NULL : stdout;
     if (to)
         fprintf(to, "%s: %" PRId64 " bytes, for", c->output, info.bytes);
-    for (int i = 0; fp8c_file_read_target(ctx, c->output, i, &target) == FP8C_OK; i++) {
+    for (int i = 0; fp8c_file_read_info(ctx, c->output, i, &info) == FP8C_OK; i++) {
         if (to)
-            fprintf(to, "%s %s", i ? "," : "", target.target);
-        json_array_append_new(targets, json_string(target.target));
+            fprintf(to, "%s %s", i ? "," : "", info.target);
+        json_array_append_new(targets, json_string(info.target));
     }
     if (to)
         fputc('\n', to);

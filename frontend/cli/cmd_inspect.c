@@ -55,7 +55,7 @@ static json_t *json_values(const fp8c_program *p)
 }
 
 /* Prints "dims B <= 8: 3 plans, for B = 8; B = 3; B = 2", with as many sets on a line as fit. */
-static void print_values(const inspect *x, const fp8c_program *p, const fp8c_file_target *t)
+static void print_values(const inspect *x, const fp8c_program *p, const fp8c_file_info *t)
 {
     int64_t value[FP8C_MAX_BOUNDS];
     const dims d = read_dims(p);
@@ -180,7 +180,7 @@ static void print_memory(inspect *x, const fp8c_program *p)
     }
 }
 
-static int print_target(inspect *x, const fp8c_file_target *t)
+static int print_target(inspect *x, const fp8c_file_info *t)
 {
     const fp8c_open_options options = {
         .struct_size = sizeof options, .target = t->target, .no_device = 1};
@@ -220,9 +220,8 @@ static int print_target(inspect *x, const fp8c_file_target *t)
 static int print_file(inspect *x)
 {
     fp8c_file_info info = {.struct_size = sizeof info};
-    fp8c_file_target t;
     bool found = !x->c->target;
-    if (fp8c_file_read_info(x->ctx, x->c->file, &info) != FP8C_OK)
+    if (fp8c_file_read_info(x->ctx, x->c->file, 0, &info) != FP8C_OK)
         return cli_fail(x->ctx);
     say(x, "%s: fp8c %s, format %d.%d, %" PRId64 " bytes, checksum %s\n", x->c->file, info.version,
         info.format, info.plan_format, info.bytes, info.checksum);
@@ -231,11 +230,11 @@ static int print_file(inspect *x)
                               "version", info.version, "format", (int)info.format, "plan_format",
                               (int)info.plan_format, "bytes", (json_int_t)info.bytes, "checksum",
                               info.checksum, "targets", (int)info.targets));
-    for (int i = 0; fp8c_file_read_target(x->ctx, x->c->file, i, &t) == FP8C_OK; i++) {
-        if (x->c->target && strcmp(x->c->target, t.target))
+    for (int i = 0; fp8c_file_read_info(x->ctx, x->c->file, i, &info) == FP8C_OK; i++) {
+        if (x->c->target && strcmp(x->c->target, info.target))
             continue;
         found = true;
-        const int code = print_target(x, &t);
+        const int code = print_target(x, &info);
         if (code != CLI_DONE)
             return code;
     }

@@ -249,17 +249,13 @@ class OpenOptions(Structure):
     _fields_ = [("struct_size", size), ("target", text), ("threads", i32), ("profile", i32),
                 ("device", i32), ("no_device", i32), ("stream", ptr),
                 ("device_alloc", DeviceAllocFn), ("device_free", FreeFn), ("device_user", ptr),
-                ("external", text), ("comm", ptr)]
+                ("external", text), ("comm", ptr), ("bytes", ptr), ("n_bytes", size)]
 
 
 class FileInfo(Structure):
     _fields_ = [("struct_size", size), ("version", text), ("format", i32), ("plan_format", i32),
-                ("bytes", i64), ("checksum", char * 33), ("targets", i32)]
-
-
-class FileTarget(Structure):
-    _fields_ = [("target", char * 32), ("missing", char * 160), ("dims", char * 192),
-                ("variants", i32)]
+                ("bytes", i64), ("checksum", char * 33), ("targets", i32), ("target", char * 32),
+                ("missing", char * 160), ("dims", char * 192), ("variants", i32)]
 
 
 class TuneOptions(Structure):
@@ -559,9 +555,7 @@ FUNCTIONS = {
     "program_destroy": (None, ptr),
     "compile_file": (status, ptr, ptr, size, text),
     "program_open": (status, ptr, text, ptr, ptr),
-    "program_open_bytes": (status, ptr, ptr, size, ptr, ptr),
-    "file_read_info": (status, ptr, text, ptr),
-    "file_read_target": (status, ptr, text, i32, ptr),
+    "file_read_info": (status, ptr, text, i32, ptr),
     "tune": (status, ptr, ptr, ptr),
     "tune_gemm": (status, ptr, text, ptr, ptr),
     "tuning_destroy": (None, ptr),

@@ -76,11 +76,18 @@ static int read_all(fp8c_program *p)
     return n;
 }
 
+static fp8c_status open_bytes(fp8c_context *with, const void *bytes, size_t n, fp8c_program **out)
+{
+    const fp8c_open_options o = {.struct_size = sizeof o, .bytes = bytes, .n_bytes = n};
+    return fp8c_program_open(with, NULL, &o, out);
+}
+
 static fp8c_status look_at(const void *bytes, size_t n)
 {
-    const fp8c_open_options o = {.struct_size = sizeof o, .no_device = 1};
+    const fp8c_open_options o = {
+        .struct_size = sizeof o, .no_device = 1, .bytes = bytes, .n_bytes = n};
     fp8c_program *p;
-    const fp8c_status status = fp8c_program_open_bytes(ctx, bytes, n, &o, &p);
+    const fp8c_status status = fp8c_program_open(ctx, NULL, &o, &p);
     if (status == FP8C_OK)
         ck_assert_int_ne(read_all(p), -1);
     fp8c_program_destroy(p);
@@ -250,8 +257,7 @@ START_TEST(another_cpu)
               f8_cpu_add(&package.program[0].needs, "amx-complex"));
     ck_assert_int_eq(f8_package_write(&package, &allocator, put, &out, &d), F8_OK);
     fp8c_program *p;
-    ck_assert_int_eq(fp8c_program_open_bytes(ctx, out.bytes, out.n, NULL, &p),
-                     FP8C_ERR_UNSUPPORTED);
+    ck_assert_int_eq(open_bytes(ctx, out.bytes, out.n, &p), FP8C_ERR_UNSUPPORTED);
     said(ctx, "code for cpu needs ");
     said(ctx, "xop");
     said(ctx, f8_cpu_name(name));
@@ -327,7 +333,7 @@ START_TEST(other_axes)
             .program = &program, .n_programs = 1, .version = fp8c_version()};
         out.n = 0;
         ck_assert_int_eq(f8_package_write(&package, &allocator, put, &out, &d), F8_OK);
-        const fp8c_status status = fp8c_program_open_bytes(ctx, out.bytes, out.n, NULL, &p);
+        const fp8c_status status = open_bytes(ctx, out.bytes, out.n, &p);
         ck_assert_int_eq(status, axis < F8_MAX_RANK ? FP8C_OK : FP8C_ERR_INPUT);
         if (status != FP8C_OK)
             continue;
@@ -379,8 +385,7 @@ START_TEST(other_elements)
         out.n = 0;
         ck_assert_int_eq(f8_package_write(&package, &allocator, put, &out, &d), F8_OK);
         const bool wrong = i > 0 && i < 4;
-        ck_assert_msg(fp8c_program_open_bytes(ctx, out.bytes, out.n, NULL, &p) ==
-                          (wrong ? FP8C_ERR_INPUT : FP8C_OK),
+        ck_assert_msg(open_bytes(ctx, out.bytes, out.n, &p) == (wrong ? FP8C_ERR_INPUT : FP8C_OK),
                       "%d: %s", i, fp8c_context_message(ctx));
         if (wrong)
             said(ctx, i == 3 ? "it has another name of an element that does not exist"
@@ -426,7 +431,7 @@ START_TEST(other_variables)
             .program = &program, .n_programs = 1, .version = fp8c_version()};
         out.n = 0;
         ck_assert_int_eq(f8_package_write(&package, &allocator, put, &out, &d), F8_OK);
-        ck_assert_msg(fp8c_program_open_bytes(ctx, out.bytes, out.n, NULL, &p) == FP8C_OK, "%s",
+        ck_assert_msg(open_bytes(ctx, out.bytes, out.n, &p) == FP8C_OK, "%s",
                       fp8c_context_message(ctx));
         const fp8c_status status = fp8c_program_set_dim(p, "B", 1);
         ck_assert_int_eq(status, honest ? FP8C_OK : FP8C_ERR_INPUT);
@@ -456,7 +461,7 @@ START_TEST(memory_fails)
             continue;
         }
         fp8c_program *p;
-        const fp8c_status status = fp8c_program_open_bytes(own, bytes, n, NULL, &p);
+        const fp8c_status status = open_bytes(own, bytes, n, &p);
         ck_assert(status == FP8C_OK || status == FP8C_ERR_MEMORY);
         fp8c_program_destroy(p);
         fp8c_context_destroy(own);

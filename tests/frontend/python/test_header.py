@@ -119,7 +119,7 @@ class Header(unittest.TestCase):
             self.assertEqual(tuple(n.rstrip("_") for n in record._fields), names, record.__name__)
 
     def test_options_are_all_keywords(self):
-        of_c = {"struct_size", "write_user", "device_user", "n_stored_weights"}
+        of_c = {"struct_size", "bytes", "n_bytes", "write_user", "device_user", "n_stored_weights"}
         for function, struct in ((_options.compile_options, _options.CompileOptions),
                                  (options.open_options, _header.OpenOptions)):
             names = {n for n, *_ in struct._fields_} - of_c
