@@ -284,7 +284,7 @@ FP8C_API void fp8c_context_abandon_files(fp8c_context *ctx);
  * call failed yet. Valid until the thread's next failing call on the context, or its end. */
 FP8C_API const char *fp8c_context_message(const fp8c_context *ctx);
 
-/* The kernel cache. */
+/* The kernel cache, and the tuning database. */
 typedef struct fp8c_cache_info { /* the strings are the context's */
     size_t struct_size;     /* sizeof(fp8c_cache_info), set by the caller */
     const char *folder;     /* NULL: no cache is used */
@@ -292,6 +292,7 @@ typedef struct fp8c_cache_info { /* the strings are the context's */
     int32_t read_only;
     int64_t hits, misses, stored; /* of this context, so far */
     int64_t bytes, entries; /* in the folder, now */
+    const char *tuning;     /* the database that compiles read if it exists; NULL: none */
 } fp8c_cache_info;
 /* Opens the cache if nothing was compiled yet. FP8C_ERR_MEMORY. */
 FP8C_API fp8c_status fp8c_context_cache(fp8c_context *ctx, fp8c_cache_info *out);
@@ -801,10 +802,8 @@ FP8C_API void fp8c_lender_destroy(fp8c_lender *lender);
  * and `data` of the views and `out` must not be used. */
 FP8C_API fp8c_status fp8c_lender_lend(fp8c_lender *lender, fp8c_tensor_view *const *views,
                                       fp8c_managed_tensor **out);
-/* The bytes of memory that the lender has, lent or idle. */
-FP8C_API int64_t fp8c_lender_bytes(const fp8c_lender *lender);
-/* Frees idle memory. */
-FP8C_API void fp8c_lender_trim(fp8c_lender *lender);
+/* The bytes of memory that the lender has, lent or idle. With `trim` it frees idle memory first. */
+FP8C_API int64_t fp8c_lender_bytes(fp8c_lender *lender, int32_t trim);
 
 /* ---- a layer in the caller's loop ----
  *
@@ -1018,14 +1017,13 @@ FP8C_API void fp8c_lender_trim(fp8c_lender *lender);
 
 /* A handle: memory for what one forward saves, on the program's device. It holds a forward until
  * the backward of that forward has run, and then serves the next one. It belongs to the thread that
- * its program belongs to, and may be destroyed before or after the program. */
+ * its program belongs to, and may be destroyed before or after the program. In fp8c_info its bytes
+ * are among peak_bytes, not planned_bytes. They grow if a dim that is a bound gets a value for
+ * which forward saves more. */
 typedef struct fp8c_saved fp8c_saved;
 /* FP8C_ERR_INPUT: the program has no `forward`, or no memory. FP8C_ERR_MEMORY. */
 FP8C_API fp8c_status fp8c_saved_create(fp8c_program *program, fp8c_saved **out);
 FP8C_API void fp8c_saved_destroy(fp8c_saved *saved);
-/* The bytes that it takes. In fp8c_info they are among peak_bytes, not planned_bytes. They grow if
- * a dim that is a bound gets a value for which forward saves more. */
-FP8C_API int64_t fp8c_saved_bytes(const fp8c_saved *saved);
 /* Give up the forward that it holds, if any: its backward will not run. */
 FP8C_API void fp8c_saved_drop(fp8c_saved *saved);
 

@@ -142,9 +142,6 @@ FP8C_API fp8c_status fp8c_tuning_import(fp8c_context *ctx, const char *database,
 FP8C_API fp8c_status fp8c_tuning_merge(fp8c_context *ctx, const char *database, const char *path,
                                        fp8c_tuning_rows *rows);
 
-/* The database that compiles of this context read if it exists; NULL: none. */
-FP8C_API const char *fp8c_context_tuning(const fp8c_context *ctx);
-
 /* How a program computes a problem, and who chose that. */
 typedef struct fp8c_choice {
     const char *problem, *candidate; /* as in fp8c_tuned */

@@ -131,7 +131,7 @@ static void print_remat(const fp8c_peak *peak, const fp8c_remat *r, FILE *to)
 
 /* Prints whether timings or the cost model chose algorithms and configurations, and which timings
  * chose something other than the model. */
-static void print_choices(const fp8c_context *ctx, const fp8c_program *p, FILE *to, cli_json *json)
+static void print_choices(fp8c_context *ctx, const fp8c_program *p, FILE *to, cli_json *json)
 {
     int tuned[2] = {0}, all[2] = {0};
     fp8c_choice c;
@@ -149,9 +149,11 @@ static void print_choices(const fp8c_context *ctx, const fp8c_program *p, FILE *
             all[1], all[0]);
         return;
     }
+    fp8c_cache_info info = {.struct_size = sizeof info};
+    fp8c_context_cache(ctx, &info);
     say(to,
         "tuned: timings in %s chose for %d GEMMs and %d kernels, the cost model for %d and %d\n",
-        fp8c_context_tuning(ctx), tuned[1], tuned[0], all[1] - tuned[1], all[0] - tuned[0]);
+        info.tuning, tuned[1], tuned[0], all[1] - tuned[1], all[0] - tuned[0]);
     for (int i = 0; fp8c_program_choice(p, i, &c) == FP8C_OK; i++)
         if (c.tuned && strcmp(c.candidate, "model"))
             say(to, "  %-24s %s (x%d)\n", c.candidate, c.problem, c.count);

@@ -67,8 +67,3 @@ fp8c_status fp8c_tuning_merge(fp8c_context *ctx, const char *database, const cha
 {
     return move(ctx, database, path, f8_tuning_merge, rows);
 }
-
-const char *fp8c_context_tuning(const fp8c_context *ctx)
-{
-    return ctx->settings.tuning;
-}

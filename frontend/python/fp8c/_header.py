@@ -187,7 +187,8 @@ class ContextOptions(Structure):
 
 class CacheInfo(Structure):
     _fields_ = [("struct_size", size), ("folder", text), ("why_not", text), ("read_only", i32),
-                ("hits", i64), ("misses", i64), ("stored", i64), ("bytes", i64), ("entries", i64)]
+                ("hits", i64), ("misses", i64), ("stored", i64), ("bytes", i64), ("entries", i64),
+                ("tuning", text)]
 
 
 class Dim(Structure):
@@ -565,7 +566,6 @@ FUNCTIONS = {
     "tuning_export": (status, ptr, text, text, ptr),
     "tuning_import": (status, ptr, text, text, ptr),
     "tuning_merge": (status, ptr, text, text, ptr),
-    "context_tuning": (text, ptr),
     "program_choice": (status, ptr, i32, ptr),
     "program_dims": (status, ptr, i32, ptr),
     "program_values": (status, ptr, i32, ptr),
@@ -590,11 +590,9 @@ FUNCTIONS = {
     "lender_create": (status, ptr, size, ptr),
     "lender_destroy": (None, ptr),
     "lender_lend": (status, ptr, ptr, ptr),
-    "lender_bytes": (i64, ptr),
-    "lender_trim": (None, ptr),
+    "lender_bytes": (i64, ptr, i32),
     "saved_create": (status, ptr, ptr),
     "saved_destroy": (None, ptr),
-    "saved_bytes": (i64, ptr),
     "saved_drop": (None, ptr),
     "program_forward": (status, ptr, i32, ptr, ptr, size, ptr, size),
     "program_backward": (status, ptr, ptr, ptr, size, ptr, size),

@@ -285,11 +285,6 @@ class Saved(Owner):
             handle = self._open()
         return handle.ptr
 
-    @property
-    def bytes(self) -> int:
-        """The bytes that it takes."""
-        return self._open().ask(lib.saved_bytes)
-
     def drop(self) -> None:
         """Give up the forward that it holds, if any: its backward will not run."""
         self._open().ask(lib.saved_drop)

@@ -208,6 +208,7 @@ class CacheInfo(NamedTuple):
     stored: int
     bytes: int
     entries: int
+    tuning: str | None
 
 
 class Progress(NamedTuple):

@@ -449,7 +449,9 @@ START_TEST(bad_options)
     ck_assert_int_eq(fp8c_tune_gemm(without, "16x16x16:f32", NULL, &t), FP8C_ERR_INPUT);
     ck_assert_ptr_nonnull(
         strstr(fp8c_context_message(without), "no tuning database: none was named"));
-    ck_assert_ptr_null(fp8c_context_tuning(without));
+    fp8c_cache_info info = {.struct_size = sizeof info, .tuning = "unset"};
+    ck_assert_int_eq(fp8c_context_cache(without, &info), FP8C_OK);
+    ck_assert_ptr_null(info.tuning);
     fp8c_context_destroy(without);
     fp8c_tuning_destroy(NULL);
     fp8c_context_destroy(ctx);
