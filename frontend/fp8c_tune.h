@@ -84,19 +84,18 @@ typedef struct fp8c_tune_options {
     int32_t runs;         /* of each candidate, and of the model's choice in turn with it; 0: 7 */
     int32_t same_bits;    /* leave out candidates that change bits: other algorithms */
     int32_t again;        /* time what was timed before a second time */
+    const char *gemm;     /* without a module: "MxNxK:FORMAT". M and N are rows and columns of the
+                             result,     K is the length of the sums. FORMAT, the dtype of both operands, is
+                             f32,     bf16, f8e4m3 or f8e5m2. The second operand is [N, K]. Of `compile`
+                             only     target, threads and device count */
 } fp8c_tune_options;
 
-/* Time what was not timed yet for this module, choose, and keep both in the database. options may
- * be NULL. The context's progress callback is called between runs (phase "tune"). If it cancels, or
- * the process dies, what was timed by then stays. FP8C_ERR_IO: the database can't be used; its file
- * is unchanged. */
-FP8C_API fp8c_status fp8c_tune(const fp8c_module *module, const fp8c_tune_options *options,
-                               fp8c_tuning **out);
-/* The same for one GEMM, "MxNxK:FORMAT". M and N are rows and columns of the result, K is the
- * length of the sums. FORMAT, the dtype of both operands, is f32, bf16, f8e4m3 or f8e5m2. The
- * second operand is [N, K]. Of `compile` only target and threads count. */
-FP8C_API fp8c_status fp8c_tune_gemm(fp8c_context *ctx, const char *gemm,
-                                    const fp8c_tune_options *options, fp8c_tuning **out);
+/* Time what was not timed yet for a module, or for one GEMM if `module` is NULL. Choose, and keep
+ * both in the database. Only with a module may options be NULL. The context's progress callback is
+ * called between runs (phase "tune"). If it cancels, or the process dies, what was timed by then
+ * stays. FP8C_ERR_IO: the database can't be used; its file is unchanged. */
+FP8C_API fp8c_status fp8c_tune(fp8c_context *ctx, const fp8c_module *module,
+                               const fp8c_tune_options *options, fp8c_tuning **out);
 FP8C_API void fp8c_tuning_destroy(fp8c_tuning *tuning);
 
 typedef struct fp8c_tuning_info {

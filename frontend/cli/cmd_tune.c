@@ -73,18 +73,22 @@ static void print_tuning(const fp8c_tuning *t, FILE *to, cli_json *json)
 static int tune(const cli *c, fp8c_context *ctx, const fp8c_module *module)
 {
     fp8c_compile_options compile = cli_compile_options(c, c->recipe);
-    const fp8c_tune_options options = {.struct_size = sizeof options, .compile = &compile,
-                                       .database = c->database, .only = c->only, .seconds = c->time,
+    const fp8c_tune_options options = {.struct_size = sizeof options,
+                                       .compile = &compile,
+                                       .database = c->database,
+                                       .only = c->only,
+                                       .seconds = c->time,
                                        .runs = (int32_t)(c->runs > 64 ? 65 : c->runs),
-                                       .same_bits = c->same_bits, .again = c->again};
+                                       .same_bits = c->same_bits,
+                                       .again = c->again,
+                                       .gemm = c->gemm};
     FILE *to = cli_json_to_stdout(c) ? NULL : stdout;
     fp8c_tuning *tuning;
     cli_json json;
     if (!cli_json_open(&json, c->json))
         return CLI_FAILED;
     cli_interrupt_text("interrupted\nthe timings so far are saved; run this again to continue");
-    const fp8c_status status = module ? fp8c_tune(module, &options, &tuning)
-                                      : fp8c_tune_gemm(ctx, c->gemm, &options, &tuning);
+    const fp8c_status status = fp8c_tune(ctx, module, &options, &tuning);
     int code = CLI_DONE;
     if (status == FP8C_OK)
         print_tuning(tuning, to, &json);

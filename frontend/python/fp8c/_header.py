@@ -261,7 +261,8 @@ class FileInfo(Structure):
 
 class TuneOptions(Structure):
     _fields_ = [("struct_size", size), ("compile", ptr), ("database", text), ("only", text),
-                ("seconds", f64), ("runs", i32), ("same_bits", i32), ("again", i32)]
+                ("seconds", f64), ("runs", i32), ("same_bits", i32), ("again", i32),
+                ("gemm", text)]
 
 
 class TuningInfo(Structure):
@@ -557,8 +558,7 @@ FUNCTIONS = {
     "compile_file": (status, ptr, ptr, size, text),
     "program_open": (status, ptr, text, ptr, ptr),
     "file_read_info": (status, ptr, text, i32, ptr),
-    "tune": (status, ptr, ptr, ptr),
-    "tune_gemm": (status, ptr, text, ptr, ptr),
+    "tune": (status, ptr, ptr, ptr, ptr),
     "tuning_destroy": (None, ptr),
     "tuning_report": (None, ptr, ptr),
     "tuning_problem": (status, ptr, i32, ptr),

@@ -81,7 +81,8 @@ START_TEST(algorithms)
         "}\n";
     const fp8c_compile_options compile_options = {.struct_size = sizeof compile_options,
                                                   .target = "cuda"};
-    const fp8c_tune_options o = {.struct_size = sizeof o, .runs = 2, .compile = &compile_options};
+    const fp8c_tune_options o = {
+        .struct_size = sizeof o, .runs = 2, .compile = &compile_options, .gemm = "64x32x256:bf16"};
     fp8c_context *ctx = new_context();
     fp8c_tuning *t;
     fp8c_tuned x;
@@ -91,8 +92,7 @@ START_TEST(algorithms)
     int tuned;
     algorithm(ctx, text, model_is, &tuned);
     ck_assert_int_eq(tuned, 0);
-    ck_assert_msg(fp8c_tune_gemm(ctx, "64x32x256:bf16", &o, &t) == FP8C_OK, "%s",
-                  fp8c_context_message(ctx));
+    ck_assert_msg(fp8c_tune(ctx, NULL, &o, &t) == FP8C_OK, "%s", fp8c_context_message(ctx));
     ck_assert_int_eq(fp8c_tuning_problem(t, 0, &x), FP8C_OK);
     ck_assert_int_ge(x.candidates, 2);
     for (int c = 0; fp8c_tuning_candidate(t, 0, c, &candidate, &seconds) == FP8C_OK; c++) {
@@ -179,7 +179,7 @@ START_TEST(variants)
     int tuned, n = 0;
     train(ctx, plain, &tuned);
     ck_assert_int_eq(tuned, 0);
-    ck_assert_msg(fp8c_tune(m, &o, &t) == FP8C_OK, "%s",
+    ck_assert_msg(fp8c_tune(ctx, m, &o, &t) == FP8C_OK, "%s",
                   fp8c_context_message(ctx)); /* nothing but choices: the model's */
     fp8c_tuning_destroy(t);
     edit_choices(ctx, some_variant, &n);
