@@ -100,22 +100,20 @@ static int tune(const cli *c, fp8c_context *ctx, const fp8c_module *module)
 
 static int move_rows(const cli *c, fp8c_context *ctx)
 {
-    typedef fp8c_status (*move)(fp8c_context *, const char *, const char *, fp8c_tuning_rows *);
     struct {
-        move fn;
+        fp8c_tuning_way way;
         const char *path, *what;
     } list[2 + CLI_MAX_RECIPES];
     int n = 0;
     if (c->rows_in)
-        list[n].fn = fp8c_tuning_import, list[n].path = c->rows_in, list[n++].what = "added";
+        list[n].way = FP8C_TUNING_IMPORT, list[n].path = c->rows_in, list[n++].what = "added";
     for (size_t i = 0; i < c->merge.n; i++)
-        list[n].fn = fp8c_tuning_merge, list[n].path = c->merge.text[i],
-        list[n++].what = "added";
+        list[n].way = FP8C_TUNING_MERGE, list[n].path = c->merge.text[i], list[n++].what = "added";
     if (c->rows_out)
-        list[n].fn = fp8c_tuning_export, list[n].path = c->rows_out, list[n++].what = "written";
+        list[n].way = FP8C_TUNING_EXPORT, list[n].path = c->rows_out, list[n++].what = "written";
     for (int i = 0; i < n; i++) {
         fp8c_tuning_rows rows = {.struct_size = sizeof rows};
-        if (list[i].fn(ctx, c->database, list[i].path, &rows) != FP8C_OK)
+        if (fp8c_tuning_move(ctx, list[i].way, c->database, list[i].path, &rows) != FP8C_OK)
             return cli_fail(ctx);
         printf("%s: %" PRId64 " timings and %" PRId64 " choices %s, %" PRId64
                " skipped as the database is not older; %" PRId64 " of all are for other devices\n",

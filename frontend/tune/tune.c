@@ -213,7 +213,7 @@ fp8c_status fp8c_tune(fp8c_context *ctx, const fp8c_module *module,
                       const fp8c_tune_options *options, fp8c_tuning **out)
 {
     *out = NULL;
-    return module ? begin(ctx, module, options, out) : tune_gemm(ctx, options, out);
+    return module ? begin(module->ctx, module, options, out) : tune_gemm(ctx, options, out);
 }
 
 /* ---- what was found ---- */

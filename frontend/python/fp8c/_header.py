@@ -61,6 +61,12 @@ class NameKind(enum.IntEnum):
     COMPONENT_STATE = 5
 
 
+class TuningWay(enum.IntEnum):
+    EXPORT = 0
+    IMPORT = 1
+    MERGE = 2
+
+
 class LogLevel(enum.IntEnum):
     WARNING = 0
     INFO = 1
@@ -563,9 +569,7 @@ FUNCTIONS = {
     "tuning_report": (None, ptr, ptr),
     "tuning_problem": (status, ptr, i32, ptr),
     "tuning_candidate": (status, ptr, i32, i32, ptr, ptr),
-    "tuning_export": (status, ptr, text, text, ptr),
-    "tuning_import": (status, ptr, text, text, ptr),
-    "tuning_merge": (status, ptr, text, text, ptr),
+    "tuning_move": (status, ptr, i32, text, text, ptr),
     "program_choice": (status, ptr, i32, ptr),
     "program_dims": (status, ptr, i32, ptr),
     "program_values": (status, ptr, i32, ptr),

@@ -28,7 +28,7 @@ static void edit_choices(fp8c_context *ctx, const char *(*fn)(const char *proble
 {
     const char *from = f8_cli_temp("rows.jsonl"), *to = f8_cli_temp("edited.jsonl");
     FILE *out = fopen(to, "w");
-    ck_assert_int_eq(fp8c_tuning_export(ctx, NULL, from, NULL), FP8C_OK);
+    ck_assert_int_eq(fp8c_tuning_move(ctx, FP8C_TUNING_EXPORT, NULL, from, NULL), FP8C_OK);
     FILE *in = fopen(from, "r");
     ck_assert(in && out);
     for (json_t *row; (row = json_loadf(in, JSON_DISABLE_EOF_CHECK, NULL)); json_decref(row)) {
@@ -43,7 +43,7 @@ static void edit_choices(fp8c_context *ctx, const char *(*fn)(const char *proble
     fclose(in);
     fclose(out);
     unlink(database);
-    ck_assert_msg(fp8c_tuning_import(ctx, NULL, to, NULL) == FP8C_OK, "%s",
+    ck_assert_msg(fp8c_tuning_move(ctx, FP8C_TUNING_IMPORT, NULL, to, NULL) == FP8C_OK, "%s",
                   fp8c_context_message(ctx));
 }
 

@@ -107,7 +107,7 @@ static int edit_rows(fp8c_context *ctx, bool (*fn)(json_t *row, void *user), voi
 {
     const char *from = f8_cli_temp("rows.jsonl"), *to = f8_cli_temp("edited.jsonl");
     fp8c_tuning_rows rows = {.struct_size = sizeof rows};
-    ck_assert_int_eq(fp8c_tuning_export(ctx, NULL, from, &rows), FP8C_OK);
+    ck_assert_int_eq(fp8c_tuning_move(ctx, FP8C_TUNING_EXPORT, NULL, from, &rows), FP8C_OK);
     ck_assert_int_gt(rows.timings, 0);
     FILE *in = fopen(from, "r"), *out = fopen(to, "w");
     ck_assert(in && out);
@@ -122,7 +122,7 @@ static int edit_rows(fp8c_context *ctx, bool (*fn)(json_t *row, void *user), voi
     fclose(in);
     fclose(out);
     unlink(database);
-    ck_assert_msg(fp8c_tuning_import(ctx, NULL, to, &rows) == FP8C_OK, "%s",
+    ck_assert_msg(fp8c_tuning_move(ctx, FP8C_TUNING_IMPORT, NULL, to, &rows) == FP8C_OK, "%s",
                   fp8c_context_message(ctx));
     ck_assert_int_eq(rows.older, 0);
     return line - kept;
@@ -145,11 +145,11 @@ START_TEST(nothing_there)
     fp8c_context *ctx = context();
     const char *none = f8_cli_temp("none.db"), *fresh = f8_cli_temp("fresh.db"),
                *rows = f8_cli_temp("none.jsonl");
-    ck_assert_int_eq(fp8c_tuning_export(ctx, none, rows, NULL), FP8C_ERR_IO);
+    ck_assert_int_eq(fp8c_tuning_move(ctx, FP8C_TUNING_EXPORT, none, rows, NULL), FP8C_ERR_IO);
     ck_assert_msg(strstr(fp8c_context_message(ctx), "none.db: error: No such file") != NULL, "%s",
                   fp8c_context_message(ctx));
-    ck_assert_int_eq(fp8c_tuning_import(ctx, fresh, rows, NULL), FP8C_ERR_IO);
-    ck_assert_int_eq(fp8c_tuning_merge(ctx, fresh, none, NULL), FP8C_ERR_IO);
+    ck_assert_int_eq(fp8c_tuning_move(ctx, FP8C_TUNING_IMPORT, fresh, rows, NULL), FP8C_ERR_IO);
+    ck_assert_int_eq(fp8c_tuning_move(ctx, FP8C_TUNING_MERGE, fresh, none, NULL), FP8C_ERR_IO);
     ck_assert(access(none, F_OK) && access(fresh, F_OK) && access(rows, F_OK));
     fp8c_context_destroy(ctx);
 }
