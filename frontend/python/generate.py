@@ -39,7 +39,7 @@ DOC = '''fp8c_compile_options by keyword: fp8c.h says more of each.
 
 Python's own: write gets text (str). device_alloc(bytes) -> address or 0, device_free(address, bytes).
 stored_weights: {parameter: recipe}. stream: the address of a CUstream. comm: a struct whose
-callbacks the caller keeps alive, as fp8c_mpi_comm fills it.'''
+callbacks the caller keeps alive, as fp8c_mpi_open fills it.'''
 
 
 OPTION = ("field", "kind", "usual", "needs", "excludes", "bits", "ranks", "kept", "with", "help")
