@@ -23,6 +23,23 @@ typedef struct fp8c_decision {
 FP8C_API fp8c_status fp8c_program_decision(const fp8c_program *program, int index,
                                            fp8c_decision *out);
 
+/* What a step of kind `collective` exchanges with the other ranks. */
+typedef struct fp8c_collective {
+    const char *op; /* all_gather, all_to_all; all_slice, which exchanges nothing; with reduce_order
+                       "library" all_reduce and reduce_scatter. NULL: the step is no collective */
+    int32_t ranks;
+    int64_t bytes;    /* to each other rank, and as many from it; of an all_slice 0; of the last two
+                         as a ring's, since the library chooses */
+    fp8c_dtype dtype; /* of the elements that it moves */
+    /* One that goes on beside the steps behind it, until a step waits for it: */
+    int32_t wait;   /* the index of the step that waits; 0: none, the collective ends in its step */
+    int32_t beside; /* how many other steps run in between */
+    int32_t goes_on; /* 0: runs of this program wait in the call, as `on_caller` asks */
+    /* with `profile`, of all runs together: from the start to the call of the engine, which earlier
+     * ones may hold up; and how long the run then waited for its end */
+    double queued, waited;
+} fp8c_collective;
+
 /* One step of a function's plan. */
 typedef struct fp8c_step {
     const char *name, *kind; /* kind: kernel, gemm, copy, attention (by a library), collective, wait
@@ -31,14 +48,13 @@ typedef struct fp8c_step {
     uint64_t hash;           /* of a kernel: equal ones share code */
     int64_t bytes_read, bytes_written; /* of distinct inputs and outputs */
     double seconds;          /* with `profile`: of all runs together */
+    const char *algorithm; /* how the library computes this GEMM, in its own words, or the algorithm
+                              that a file fixed. NULL: another step, or neither is known */
+    fp8c_collective collective;
 } fp8c_step;
 /* Ends a loop. */
 FP8C_API fp8c_status fp8c_program_step(const fp8c_program *program, int function, int index,
                                        fp8c_step *out);
-
-/* How the library computes this GEMM, in its own words, or the algorithm that a file fixed. NULL
- * for other steps, and where neither is known. */
-FP8C_API const char *fp8c_program_algorithm(const fp8c_program *program, int function, int index);
 
 /* With `listings`: one image (a cubin) of a CUDA target, and what it was made from. */
 typedef struct fp8c_image {

@@ -132,32 +132,6 @@ FP8C_API void fp8c_nccl_abort(fp8c_nccl *nccl);
  * compared. FP8C_OK where there is one rank. */
 FP8C_API fp8c_status fp8c_program_check_ranks(fp8c_program *program);
 
-/* What a step of kind `collective` exchanges with the other ranks. */
-typedef struct fp8c_collective {
-    const char *op;  /* all_gather, all_to_all; all_slice, which exchanges nothing; with reduce_order
-                        "library" all_reduce and reduce_scatter */
-    int32_t ranks;
-    int64_t bytes;   /* to each other rank, and as many from it; of an all_slice 0; of the last two
-                        as a ring's, since the library chooses */
-    fp8c_dtype dtype; /* of the elements that it moves */
-} fp8c_collective;
-/* FP8C_ERR_INPUT: there is no such step, or it is of another kind. */
-FP8C_API fp8c_status fp8c_program_collective(const fp8c_program *program, int function, int index,
-                                             fp8c_collective *out);
-/* A collective that goes on beside the steps behind it, until a step waits for it. */
-typedef struct fp8c_transfer {
-    size_t struct_size; /* sizeof(fp8c_transfer) */
-    int32_t wait;       /* the index of the step that waits */
-    int32_t beside;     /* how many other steps run in between */
-    int32_t goes_on;    /* 0: runs of this program wait in the call, as `on_caller` asks */
-    /* with `profile`, of all runs together: from the start to the call of the engine, which earlier
-     * ones may hold up; in the call; and how long the run then waited for its end */
-    double queued, seconds, waited;
-} fp8c_transfer;
-/* FP8C_ERR_INPUT: there is no such step, or it is no such collective. */
-FP8C_API fp8c_status fp8c_program_transfer(const fp8c_program *program, int function, int index,
-                                           fp8c_transfer *out);
-
 #ifdef __cplusplus
 }
 #endif

@@ -57,30 +57,30 @@ static void describe(const beside *b, char *text, size_t size)
         snprintf(text + used, size - (size_t)used, ": %s to %s", b->first, b->last);
 }
 
-/* Collective `index` of a function, if the step is one that moves bytes. */
-static bool moves(const fp8c_program *p, int function, int index, fp8c_collective *c)
+/* Whether the step is a collective that moves bytes. */
+static bool moves(const fp8c_step *s)
 {
-    return fp8c_program_collective(p, function, index, c) == FP8C_OK && c->bytes > 0;
+    return s->collective.op && s->collective.bytes > 0;
 }
 
-static void print_one(const fp8c_program *p, int function, int index, const fp8c_step *s,
-                      const fp8c_collective *c, int width, FILE *to, cli_json *json)
+static void print_one(const fp8c_program *p, int function, int index, const fp8c_step *s, int width,
+                      FILE *to, cli_json *json)
 {
-    fp8c_transfer t = {.struct_size = sizeof t};
-    const bool goes_on = fp8c_program_transfer(p, function, index, &t) == FP8C_OK;
-    const beside b = steps_beside(p, function, index, goes_on ? t.wait : index);
+    const fp8c_collective *c = &s->collective;
+    const beside b = steps_beside(p, function, index, c->wait);
     const int64_t sent = c->bytes * (c->ranks - 1);
     char text[400];
     describe(&b, text, sizeof text);
     if (to)
         fprintf(to, "%-14s  %-6s  %5d  %9.1f  %-*s  %s\n", c->op, fp8c_dtype_name(c->dtype),
                 (int)c->ranks, (double)sent / 1024, width, s->name, text);
-    cli_json_record(json, json_pack("{ss ss sI ss ss ss si sI sI so so}", "event", "collective",
-                                    "function", fp8c_program_function_name(p, function), "step",
-                                    (json_int_t)index, "op", c->op, "name", s->name, "dtype",
-                                    fp8c_dtype_name(c->dtype), "ranks", (int)c->ranks, "bytes",
-                                    (json_int_t)c->bytes, "bytes_sent", (json_int_t)sent, "wait",
-                                    goes_on ? json_integer(t.wait) : json_null(), "beside", b.all));
+    cli_json_record(json,
+                    json_pack("{ss ss sI ss ss ss si sI sI so so}", "event", "collective",
+                              "function", fp8c_program_function_name(p, function), "step",
+                              (json_int_t)index, "op", c->op, "name", s->name, "dtype",
+                              fp8c_dtype_name(c->dtype), "ranks", (int)c->ranks, "bytes",
+                              (json_int_t)c->bytes, "bytes_sent", (json_int_t)sent, "wait",
+                              c->wait ? json_integer(c->wait) : json_null(), "beside", b.all));
 }
 
 /* Whether another than fp8c adds. */
@@ -93,16 +93,15 @@ static bool adds(const fp8c_collective *c)
 static int64_t survey(const fp8c_program *p, int function, int64_t *sent, int *ranks, int *width)
 {
     fp8c_step s;
-    fp8c_collective c;
     int64_t n = 0;
     *sent = 0;
     *width = (int)strlen("name");
     for (int i = 0; fp8c_program_step(p, function, i, &s) == FP8C_OK; i++) {
-        if (!moves(p, function, i, &c))
+        if (!moves(&s))
             continue;
         n++;
-        *sent += c.bytes * (c.ranks - 1);
-        *ranks = (int)c.ranks;
+        *sent += s.collective.bytes * (s.collective.ranks - 1);
+        *ranks = (int)s.collective.ranks;
         *width = (int)strlen(s.name) > *width ? (int)strlen(s.name) : *width;
     }
     return n;
@@ -112,7 +111,6 @@ void cli_print_collectives(const fp8c_program *p, FILE *to, cli_json *json)
 {
     const char *function;
     fp8c_step s;
-    fp8c_collective c;
     for (int f = 0; (function = fp8c_program_function_name(p, f)); f++) {
         int64_t sent;
         int ranks = 0, width;
@@ -127,9 +125,9 @@ void cli_print_collectives(const fp8c_program *p, FILE *to, cli_json *json)
         }
         bool of_library = false;
         for (int i = 0; n && fp8c_program_step(p, f, i, &s) == FP8C_OK; i++)
-            if (moves(p, f, i, &c)) {
-                print_one(p, f, i, &s, &c, width, to, json);
-                of_library |= adds(&c);
+            if (moves(&s)) {
+                print_one(p, f, i, &s, width, to, json);
+                of_library |= adds(&s.collective);
             }
         if (of_library && to)
             fprintf(to, "sums of all_reduce and reduce_scatter are the library's: their order, and "

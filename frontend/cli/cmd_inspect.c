@@ -143,11 +143,9 @@ static void print_function(inspect *x, fp8c_program *p, int function)
     int64_t steps = 0;
     const char *name = fp8c_program_function_name(p, function);
     json_t *by = json_object();
-    for (int i = 0; fp8c_program_step(p, function, i, &s) == FP8C_OK; i++, steps++) {
-        const char *how = fp8c_program_algorithm(p, function, i);
+    for (int i = 0; fp8c_program_step(p, function, i, &s) == FP8C_OK; i++, steps++)
         if (!strcmp(s.kind, "gemm"))
-            count_algorithm(&gemms, how ? how : "?");
-    }
+            count_algorithm(&gemms, s.algorithm ? s.algorithm : "?");
     fp8c_program_peak(p, function, &peak);
     say(x, "\n%s: %" PRId64 " steps, arena %.1f MiB\n", name, steps,
         (double)peak.arena_bytes / (1 << 20));

@@ -390,9 +390,15 @@ class Decision(Structure):
                 ("count", i64), ("fp8", i32)]
 
 
+class Collective(Structure):
+    _fields_ = [("op", text), ("ranks", i32), ("bytes", i64), ("dtype", i32), ("wait", i32),
+                ("beside", i32), ("goes_on", i32), ("queued", f64), ("waited", f64)]
+
+
 class Step(Structure):
     _fields_ = [("name", text), ("kind", text), ("phases", i32), ("hash", u64), ("bytes_read", i64),
-                ("bytes_written", i64), ("seconds", f64)]
+                ("bytes_written", i64), ("seconds", f64), ("algorithm", text),
+                ("collective", Collective)]
 
 
 class Witnessed(Structure):
@@ -401,15 +407,6 @@ class Witnessed(Structure):
                 ("verdict", i32), ("wrong", i64), ("at", i64), ("got", f64), ("want", f64),
                 ("allowed", f64), ("nonfinite", i64), ("nonfinite_at", i64),
                 ("nonfinite_input", text), ("nonfinite_op", text)]
-
-
-class Collective(Structure):
-    _fields_ = [("op", text), ("ranks", i32), ("bytes", i64), ("dtype", i32)]
-
-
-class Transfer(Structure):
-    _fields_ = [("struct_size", size), ("wait", i32), ("beside", i32), ("goes_on", i32),
-                ("queued", f64), ("seconds", f64), ("waited", f64)]
 
 
 class Image(Structure):
@@ -628,9 +625,6 @@ FUNCTIONS = {
     "program_statistic_alias": (text, ptr, i32, i32, i32),
     "program_decision": (status, ptr, i32, ptr),
     "program_step": (status, ptr, i32, i32, ptr),
-    "program_collective": (status, ptr, i32, i32, ptr),
-    "program_transfer": (status, ptr, i32, i32, ptr),
-    "program_algorithm": (text, ptr, i32, i32),
     "program_image": (status, ptr, i32, ptr),
     "program_kernel": (status, ptr, i32, ptr),
     "program_peak": (status, ptr, i32, ptr),

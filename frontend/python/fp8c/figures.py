@@ -48,11 +48,6 @@ class Figures(Owner):
         """The steps of a function's plan; seconds with the option `profile`."""
         return self._list(Step, lib.program_step, self.index(function))
 
-    def algorithm(self, function: str | int, step: int) -> str | None:
-        """How the library computes the GEMM that a step is; None for others."""
-        text = self._open().ask(lib.program_algorithm, self.index(function), step)
-        return text.decode() if text is not None else None
-
     def choices(self) -> list[Choice]:
         """How problems are computed, and whether the tuning database chose that."""
         return self._list(Choice, lib.program_choice)

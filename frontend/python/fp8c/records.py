@@ -79,6 +79,18 @@ class Decision(NamedTuple):
     fp8: int
 
 
+class Collective(NamedTuple):
+    op: str
+    ranks: int
+    bytes: int
+    dtype: str
+    wait: int
+    beside: int
+    goes_on: int
+    queued: float
+    waited: float
+
+
 class Step(NamedTuple):
     name: str
     kind: str
@@ -87,6 +99,8 @@ class Step(NamedTuple):
     bytes_read: int
     bytes_written: int
     seconds: float
+    algorithm: str | None
+    collective: Collective | None  # None: the step is another
 
 
 class Peak(NamedTuple):
@@ -275,8 +289,8 @@ class TargetReport(NamedTuple):
 
 # The struct of each of them whose fields all have its fields' names and order.
 STRUCTS: dict[type, type] = {
-    ProgramDim: h.ProgramDim, Info: h.Info, Decision: h.Decision, Step: h.Step, Peak: h.Peak,
-    Memory: h.Memory, TensorUse: h.Tensor, Remat: h.Remat, Pass: h.Pass, Choice: h.Choice,
+    ProgramDim: h.ProgramDim, Info: h.Info, Decision: h.Decision, Step: h.Step,
+    Collective: h.Collective, Peak: h.Peak, Memory: h.Memory, TensorUse: h.Tensor, Remat: h.Remat, Pass: h.Pass, Choice: h.Choice,
     Stored: h.Stored, Statistic: CStatistic, Device: h.Device, Position: h.Position,
     Carried: h.Carried, LoadItem: h.LoadItem, CacheInfo: h.CacheInfo, Progress: h.Progress,
     Trial: h.Trial, Candidate: h.Candidate, Component: h.Component, Fact: h.Fact,
@@ -289,6 +303,10 @@ def plain(value: Any) -> Any:
         return value.decode("utf-8", "replace")
     if isinstance(value, h.Type):
         return Type(DTYPES[value.dtype].name, tuple(value.dim[:value.rank]))
+    if isinstance(value, h.Collective):
+        if not value.op:
+            return None
+        return record(Collective, value)._replace(dtype=DTYPES[value.dtype].name)
     if isinstance(value, ctypes.Array):
         return tuple(value)
     return value

@@ -63,10 +63,8 @@ static int read_all(fp8c_program *p)
         for (int side = 0; side < 2; side++)
             for (int i = 0; fp8c_program_port(p, f, (fp8c_side)side, i, &port) == FP8C_OK; i++)
                 n += (int)strlen(port.name) + (int)fp8c_type_bytes(&port.type);
-        for (int i = 0; fp8c_program_step(p, f, i, &step) == FP8C_OK; i++) {
-            const char *how = fp8c_program_algorithm(p, f, i);
-            n += (int)strlen(step.name) + (how ? (int)strlen(how) : 0);
-        }
+        for (int i = 0; fp8c_program_step(p, f, i, &step) == FP8C_OK; i++)
+            n += (int)strlen(step.name) + (step.algorithm ? (int)strlen(step.algorithm) : 0);
         fp8c_program_peak(p, f, &peak);
         for (int i = 0; fp8c_program_memory(p, f, i, &memory) == FP8C_OK; i++)
             n += (int)strlen(memory.category);

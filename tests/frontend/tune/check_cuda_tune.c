@@ -59,7 +59,7 @@ static void algorithm(fp8c_context *ctx, const char *text, char to[256], int *tu
     to[0] = 0;
     for (int i = 0; fp8c_program_step(p, eval, i, &s) == FP8C_OK; i++)
         if (!strcmp(s.kind, "gemm"))
-            snprintf(to, 256, "%s", fp8c_program_algorithm(p, eval, i));
+            snprintf(to, 256, "%s", s.algorithm);
     *tuned = 0;
     for (int i = 0; fp8c_program_choice(p, i, &c) == FP8C_OK; i++)
         *tuned += c.gemm && c.tuned;
