@@ -207,6 +207,7 @@ typedef struct fp8c_statistic {
     int64_t elements;
     const char *gemms;            /* the GEMMs of the linear that read it, or made it: "fprop",
                                      "fprop, wgrad" */
+    const char *const *aliases;   /* its names in other linears that read it, then NULL */
     /* figures.def begins */
     /* the smallest |x| that is not 0; NaN if all are 0 */
     double amin;
@@ -241,13 +242,6 @@ typedef struct fp8c_statistic {
  * last, or if the function has no figures: that ends a loop, and sets no message. */
 FP8C_API fp8c_status fp8c_program_statistic(fp8c_program *program, int function, int index,
                                             fp8c_statistic *out);
-/* The index of the statistic with that name, or -1. A program with micro_step.stats and a pair has
- * it twice: then it is that of micro_step.stats. */
-FP8C_API int fp8c_program_find_statistic(const fp8c_program *program, const char *name);
-/* The names that the value of a statistic has in other linears that read it: 0, 1, ... NULL past
- * the last. */
-FP8C_API const char *fp8c_program_statistic_alias(const fp8c_program *program, int function,
-                                                  int index, int alias);
 
 /* ---- guards: a training that goes wrong ----
  *

@@ -25,6 +25,7 @@ MAX_BOUNDS = 8
 NCCL_ID = 128
 
 i64_p = POINTER(i64)
+texts = POINTER(text)  # then NULL
 
 
 # ---- enums ----
@@ -615,14 +616,12 @@ FUNCTIONS = {
     "program_target": (text, ptr),
     "program_device": (status, ptr, ptr),
     "program_statistic": (status, ptr, i32, i32, ptr),
-    "program_find_statistic": (i32, ptr, text),
     "program_find_nonfinite": (status, ptr, i32, i32, ptr),
     "guard_create": (status, ptr, ptr, ptr),
     "guard_destroy": (None, ptr),
     "guard_step": (status, ptr, ptr),
     "guard_alarm": (status, ptr, i32, ptr),
     "guard_report": (None, ptr, ptr),
-    "program_statistic_alias": (text, ptr, i32, i32, i32),
     "program_decision": (status, ptr, i32, ptr),
     "program_step": (status, ptr, i32, i32, ptr),
     "program_image": (status, ptr, i32, ptr),

@@ -105,14 +105,6 @@ class Figures(Owner):
         """The figures of what `stats` names, as the last run of the function left them."""
         return self._list(Statistic, lib.program_statistic, self.index(function))
 
-    def statistic_aliases(self, function: str | int, index: int) -> list[str]:
-        """The names that the value of a statistic has in other linears that read it."""
-        handle, function = self._open(), self.index(function)
-        found: list[str] = []
-        while text := handle.ask(lib.program_statistic_alias, function, index, len(found)):
-            found.append(text.decode())
-        return found
-
     def gpu(self) -> Device:
         """The GPU the program runs on. InputError: it runs on none."""
         return self._one(Device, h.Device(), lib.program_device)

@@ -303,6 +303,8 @@ def plain(value: Any) -> Any:
         return value.decode("utf-8", "replace")
     if isinstance(value, h.Type):
         return Type(DTYPES[value.dtype].name, tuple(value.dim[:value.rank]))
+    if isinstance(value, h.texts):
+        return tuple(text.decode() for text in iter(iter(value).__next__, None))
     if isinstance(value, h.Collective):
         if not value.op:
             return None
