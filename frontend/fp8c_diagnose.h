@@ -411,19 +411,6 @@ typedef void (*fp8c_witness_fn)(void *user, const fp8c_witnessed *value);
 FP8C_API fp8c_status fp8c_program_run_witnessed(fp8c_program *program, int function, int32_t judge,
                                                 fp8c_witness_fn fn, void *user);
 
-/* Keep copies of the inputs of a function's last `runs` runs in host memory, so that a run that
- * went wrong can be repeated. 0: keep none from now on. Inputs are the input ports that carry no
- * variable. Each run first copies its inputs, and waits for those in a GPU's memory. A loop that
- * can make a batch again from a seed and a number, as that of `fp8c train`, needs no copies.
- * FP8C_ERR_INPUT: there is no such function. FP8C_ERR_UNSUPPORTED: the program has dims that are
- * bounds. */
-FP8C_API fp8c_status fp8c_program_keep_inputs(fp8c_program *program, int function, int32_t runs);
-/* Input `index` of the run that is `back` runs before the last (0: the last itself): contiguous, of
- * the port's type, until the function runs again. NULL: it was not kept, or the port carries a
- * variable. */
-FP8C_API const void *fp8c_program_kept_input(fp8c_program *program, int function, int32_t back,
-                                             int index);
-
 /* ---- doctor: what this machine has and can do, what is missing and how to get it ---- */
 
 /* A doctor looks for everything the library can use, as a program would: with the context's

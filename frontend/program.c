@@ -42,7 +42,6 @@ void fp8c_program_destroy(fp8c_program *p)
         d->leave(d);
     }
     f8_variables_end(p);
-    f8_program_drop_kept(p);
     for (f8_variant *v = p->first; v; v = v->next) {
         f8_instance_destroy(&v->instance);
         f8_arena_end(&v->arena);
@@ -158,8 +157,6 @@ fp8c_status fp8c_program_run(fp8c_program *p, int function)
     f8_program_own_ports(p, function);
     status = f8_program_meet(p, function, &diag);
     uint32_t form = 0;
-    if (status == F8_OK)
-        status = f8_program_keep(p, function, &diag);
     if (status == F8_OK)
         status = f8_program_form(p, function, &form, &diag);
     if (status == F8_OK)

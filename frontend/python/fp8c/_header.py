@@ -580,8 +580,6 @@ FUNCTIONS = {
     "program_bind": (status, ptr, i32, i32, i32, ptr),
     "program_run": (status, ptr, i32),
     "program_form": (status, ptr, i32, ptr),
-    "program_keep_inputs": (status, ptr, i32, i32),
-    "program_kept_input": (ptr, ptr, i32, i32, i32),
     "program_run_witnessed": (status, ptr, i32, i32, WitnessFn, ptr),
     "program_wait": (status, ptr),
     "program_call": (status, ptr, i32, ptr, size, ptr, size),
