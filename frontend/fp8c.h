@@ -365,9 +365,6 @@ FP8C_API fp8c_status fp8c_module_param(fp8c_module *module, const char *name, co
                                        fp8c_init init, double argument);
 /* Set fields of the optimizer by name, as the text's `optimizer adamw {...}`. */
 FP8C_API fp8c_status fp8c_module_optimizer(fp8c_module *module, const fp8c_attr *fields, size_t n);
-/* Add the rule `recipe "PATTERN" = RECIPE` of the text. */
-FP8C_API fp8c_status fp8c_module_recipe(fp8c_module *module, const char *pattern,
-                                        const char *recipe);
 /* Add a rule after all others, so that it wins. `rule` is what the text has after `recipe`, as
  * "\"h.*\" wgrad = bf16" or "layers 1, 1 = bf16". `origin` is what messages and decisions call the
  * rule's place, as "--rule" or a file's name; it may be NULL. A program in bf16 or f32 is so

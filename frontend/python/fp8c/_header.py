@@ -529,7 +529,6 @@ FUNCTIONS = {
     "module_create": (status, ptr, text, ptr),
     "module_param": (status, ptr, text, ptr, i32, f64),
     "module_optimizer": (status, ptr, ptr, size),
-    "module_recipe": (status, ptr, text, text),
     "module_rule": (status, ptr, text, text),
     "module_check": (status, ptr),
     "func_begin": (status, ptr, text),

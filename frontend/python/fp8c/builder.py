@@ -174,7 +174,7 @@ class Builder(Owner):
 
     def recipe(self, pattern: str, recipe: str) -> None:
         """Add the rule `recipe "PATTERN" = RECIPE`."""
-        self._open().call(lib.module_recipe, encode(pattern), encode(recipe))
+        self._open().call(lib.module_rule, encode(f'"{pattern}" = {recipe}'), None)
 
     def function(self, name: str) -> Function:
         """A function to be built, one at a time."""
