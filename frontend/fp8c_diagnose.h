@@ -563,24 +563,22 @@ FP8C_API fp8c_status fp8c_burn_result_at(const fp8c_burn *burn, int index, fp8c_
  * of memory and of NVLinks, remapped rows, clocks and what holds them down, and temperature. A
  * thread of fp8c's waits for XIDs, and looks at the other values every `seconds`. For the CPU it
  * reads the kernel's files: machine checks, errors of memory, heat. It reads them when it is
- * created, and in fp8c_health_look. A value that can't be had is unknown. A missing NVML is no
- * failure: then all values are unknown. Between fp8c_health_create and fp8c_health_destroy any
- * thread may make the other calls. */
+ * created, and where the caller asks for a look. A value that can't be had is unknown. A missing
+ * NVML is no failure: then all values are unknown. Between fp8c_health_create and
+ * fp8c_health_destroy any thread may make the other calls. */
 typedef struct fp8c_health fp8c_health;
 
 typedef struct fp8c_health_options {
     size_t struct_size; /* sizeof(fp8c_health_options) */
     int32_t gpu;        /* 1: GPU number `device`; 0: the CPU */
     int32_t device;
-    double seconds;     /* between two looks at a GPU; 0: 1. < 0: only fp8c_health_look looks */
+    double seconds; /* between two looks at a GPU; 0: 1. < 0: only the caller looks */
 } fp8c_health_options;
 
 /* options may be NULL. FP8C_ERR_MEMORY; FP8C_ERR_IO: the system refuses a thread. */
 FP8C_API fp8c_status fp8c_health_create(fp8c_context *ctx, const fp8c_health_options *options,
                                         fp8c_health **out);
 FP8C_API void fp8c_health_destroy(fp8c_health *health);
-/* Look now. */
-FP8C_API void fp8c_health_look(fp8c_health *health);
 
 typedef struct fp8c_health_info {
     size_t struct_size;  /* sizeof(fp8c_health_info), set by the caller */
@@ -590,7 +588,8 @@ typedef struct fp8c_health_info {
     int32_t faults;      /* how many of them mean that results may be wrong */
     const char *address; /* a GPU's, on the bus; "" */
 } fp8c_health_info;
-FP8C_API void fp8c_health_report(fp8c_health *health, fp8c_health_info *out);
+/* With `look` it looks at the device first. Then `out` may be NULL. */
+FP8C_API void fp8c_health_report(fp8c_health *health, int32_t look, fp8c_health_info *out);
 
 typedef struct fp8c_health_value {
     size_t struct_size;      /* sizeof(fp8c_health_value), set by the caller */

@@ -93,7 +93,7 @@ static bool show_health(const cli_burning *x, cli_health *h)
     fp8c_health_event e;
     bool well = true;
     if (h->health)
-        fp8c_health_look(h->health);
+        fp8c_health_report(h->health, 1, NULL);
     if (x->to && *cli_health_state(h, state, sizeof state))
         fprintf(x->to, "%s: %s\n", h->device, state);
     while (cli_health_next(h, &e)) {

@@ -15,7 +15,7 @@ void cli_health_begin(cli_health *h, fp8c_context *ctx, bool gpu, int32_t device
     snprintf(h->device, sizeof h->device, "CPU");
     if (fp8c_health_create(ctx, &options, &h->health) != FP8C_OK)
         return; /* the command itself does not depend on it */
-    fp8c_health_report(h->health, &info);
+    fp8c_health_report(h->health, 0, &info);
     if (gpu)
         snprintf(h->device, sizeof h->device, "GPU %" PRId32 "%s%.40s%s", device,
                  *info.address ? " (" : "", info.address, *info.address ? ")" : "");
@@ -56,7 +56,7 @@ json_t *cli_health_summary(const cli_health *h)
     fp8c_health_value v = {.struct_size = sizeof v};
     if (!h->health)
         return NULL;
-    fp8c_health_report(h->health, &info);
+    fp8c_health_report(h->health, 0, &info);
     json_t *values = json_object();
     if (!info.known || (!h->gpu && !info.events) || !values) {
         json_decref(values);
@@ -113,7 +113,7 @@ void cli_health_tell(cli_health *h, cli_json *json, cli_folder *folder, json_t *
 {
     fp8c_health_event e;
     if (last && h->health)
-        fp8c_health_look(h->health);
+        fp8c_health_report(h->health, 1, NULL);
     while (cli_health_next(h, &e)) {
         fprintf(stderr, "fp8c: warning: %s: %s\n", h->device, e.text);
         put(json, folder, at, cli_health_record(h, &e));

@@ -642,8 +642,7 @@ FUNCTIONS = {
     "burn_result_at": (status, ptr, i32, ptr),
     "health_create": (status, ptr, ptr, ptr),
     "health_destroy": (None, ptr),
-    "health_look": (None, ptr),
-    "health_report": (None, ptr, ptr),
+    "health_report": (None, ptr, i32, ptr),
     "health_value_at": (status, ptr, i32, ptr),
     "health_event_at": (status, ptr, i32, ptr),
 }
