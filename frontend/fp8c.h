@@ -1178,14 +1178,13 @@ FP8C_API fp8c_status fp8c_program_load_weights(fp8c_program *program,
 
 /* What element `index` along a state's first axis stands for. For FP8 scales and amaxes it is an
  * operand of a linear's GEMMs, "h.0.attn.c_attn.x" (operands x, w and dy). A program that trains
- * and one for inference have the same names, but not the same indices. NULL past the last, and for
- * other variables. */
-FP8C_API const char *fp8c_program_element(const fp8c_program *program, int variable, int64_t index);
-/* Linears that read one value under one recipe share one operand, as those that make q, k and v of
- * attention do. Its element has the name that it has in the first of them, "attn.q.x". Its names in
- * the others, "attn.k.x" and "attn.v.x", are the element's aliases 0, 1, ... NULL past the last. */
-FP8C_API const char *fp8c_program_element_alias(const fp8c_program *program, int variable,
-                                                int64_t index, int alias);
+ * and one for inference have the same names, but not the same indices. Linears that read one value
+ * under one recipe share one operand, as those that make q, k and v of attention do: then the
+ * element has several names. Number 0 is that in the first of the linears, "attn.q.x"; 1, 2, ...
+ * are its aliases, "attn.k.x" and "attn.v.x". NULL past the last element or name, and for other
+ * variables. */
+FP8C_API const char *fp8c_program_element(const fp8c_program *program, int variable, int64_t index,
+                                          int number);
 
 /* Copy to program `to` what program `from` has observed of its operands under `delayed`: the amax
  * histories (fp8.amax_history) and the amaxes since the last update (fp8.amax). Then `to` can have

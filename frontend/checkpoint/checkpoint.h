@@ -10,7 +10,7 @@
  *                    along its first axis stand for (fp8c_program_element). A program finds its own
  *                    by these names, in whatever order they are.
  *     fp8c.aliases   JSON, {"h.0.attn.k.x": "h.0.attn.q.x", ...}: other names of elements
- *                    (fp8c_program_element_alias), each with the name that the lists have. Absent
+ *                    (fp8c_program_element), each with the name that the lists have. Absent
  *                    where there are none.
  * A writer may add more (frontend/cli/cmd_checkpoint.h). */
 #ifndef F8_CHECKPOINT_H

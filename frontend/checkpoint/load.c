@@ -29,7 +29,7 @@ static f8_status get_whole(const f8_load *l, int i, f8_arena *memory, void **out
         want.dtype = F8_ST_F32;
         want.bytes *= sizeof(float);
     }
-    const bool gathers = fp8c_program_element(l->program, i, 0) != NULL;
+    const bool gathers = fp8c_program_element(l->program, i, 0, 0) != NULL;
     const bool same = !gathers && t->tensor->dtype == want.dtype;
     void *raw = f8_arena_array(memory, 1, (size_t)t->tensor->bytes + 1);
     void *value = same ? raw : f8_arena_array(memory, 1, (size_t)want.bytes + 1);
@@ -124,7 +124,7 @@ static f8_status keep_nan(const f8_load *l, int i, f8_arena *memory, float *valu
     fp8c_variable v;
     fp8c_program_variable(l->program, i, &v);
     const size_t n = (size_t)fp8c_type_bytes(&v.type) / sizeof *value;
-    if (!fp8c_program_element(l->program, i, 0) ||
+    if (!fp8c_program_element(l->program, i, 0, 0) ||
         !f8_checkpoint_has_port(l->program, "prepare", FP8C_OUTPUT, i))
         return F8_OK;
     float *now = F8_NEW_ARRAY(memory, float, n + 1);
@@ -156,7 +156,7 @@ static f8_status check_observed(const f8_load *l, fp8c_program *from, f8_arena *
         if (!isfinite(seen[k]))
             return f8_fail(l->diag, F8_ERR_INPUT, F8_NOWHERE,
                            "'%s' is not finite: no scale follows from it",
-                           fp8c_program_element(from, amax, k));
+                           fp8c_program_element(from, amax, k, 0));
     }
     return any ? F8_OK
                : f8_fail(l->diag, F8_ERR_INPUT, F8_NOWHERE,
@@ -178,7 +178,7 @@ static f8_status get_observed(const f8_load *l, int i, f8_arena *memory, float *
     F8_TRY(f8_arena_status(memory, l->diag));
     F8_TRY(instance->kind->run(instance, (uint32_t)prepare, l->diag));
     F8_TRY(instance->kind->read(instance, (uint32_t)variable, all, l->diag));
-    for (int64_t k = 0; fp8c_program_element(l->program, i, k); k++) {
+    for (int64_t k = 0; fp8c_program_element(l->program, i, k, 0); k++) {
         const int64_t at = f8_program_match_element(l->program, i, k, from, variable);
         if (at >= 0) /* always: f8_load_match has found each */
             (*out)[k] = all[at];
@@ -226,7 +226,7 @@ static f8_status load_each(const f8_load *l, bool params)
         if (l->from[i])
             status = load_one(l, i, params, &scratch);
         else if (!params && l->calibrated && f8_checkpoint_is_needed(l->program, i) &&
-                 fp8c_program_element(l->program, i, 0))
+                 fp8c_program_element(l->program, i, 0, 0))
             status = load_observed(l, i, &scratch);
         f8_arena_end(&scratch);
     }

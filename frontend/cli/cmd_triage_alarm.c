@@ -69,7 +69,7 @@ static bool scale_of(const cli_replay *r, const char *operand, double *out)
     const char *name = NULL;
     if (variable < 0 || fp8c_program_variable(r->program, variable, &v) != FP8C_OK)
         return false;
-    while ((name = fp8c_program_element(r->program, variable, i)) && strcmp(name, operand) != 0)
+    while ((name = fp8c_program_element(r->program, variable, i, 0)) && strcmp(name, operand) != 0)
         i++;
     float *all = name ? malloc((size_t)fp8c_type_bytes(&v.type)) : NULL;
     const bool ok = all && fp8c_program_read(r->program, variable, all) == FP8C_OK;

@@ -198,7 +198,7 @@ static f8_status begin_scales(fp8c_guard *g, fp8c_program *p, f8_diag *diag)
 {
     fp8c_variable v;
     g->scale = fp8c_program_find_variable(p, "fp8.scale");
-    if (g->scale < 0 || !fp8c_program_element(p, g->scale, 0) ||
+    if (g->scale < 0 || !fp8c_program_element(p, g->scale, 0, 0) ||
         fp8c_program_variable(p, g->scale, &v) != FP8C_OK || v.type.dtype != FP8C_F32) {
         g->scale = -1;
         return F8_OK;
@@ -264,7 +264,7 @@ static f8_status judge_scales(fp8c_guard *g, fp8c_program *p, f8_diag *diag)
         if (f8_judge_scale(g->ring + i * F8_SCALE_KEPT, g->scale_looks, scale[i], &limit, &ago)) {
             fp8c_alarm *a = raised(g, FP8C_ALARM_SCALE);
             if (a)
-                say_scale(a, fp8c_program_element(p, g->scale, i), (double)scale[i], limit,
+                say_scale(a, fp8c_program_element(p, g->scale, i, 0), (double)scale[i], limit,
                           g->step + 1 - (ago + 1) * scale_every(g, p));
         }
     g->scale_looks++;

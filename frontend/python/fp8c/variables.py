@@ -124,7 +124,7 @@ class Variables(Owner):
         """What the elements of a state stand for: of FP8 scales, operands ("fc.x"). []: nothing."""
         handle, index = self._open(), self.variable(name).index
         found: list[str] = []
-        while text := handle.ask(lib.program_element, index, len(found)):
+        while text := handle.ask(lib.program_element, index, len(found), 0):
             found.append(text.decode())
         return found
 
@@ -132,7 +132,7 @@ class Variables(Owner):
         """The other names of an element, which several linears share."""
         handle, index = self._open(), self.variable(name).index
         found: list[str] = []
-        while text := handle.ask(lib.program_element_alias, index, element, len(found)):
+        while text := handle.ask(lib.program_element, index, element, len(found) + 1):
             found.append(text.decode())
         return found
 

@@ -179,7 +179,7 @@ static float scale_of(const life *l, const char *name)
     const char *element;
     const int variable = fp8c_program_find_variable(l->p, "fp8.scale");
     OK(*l, fp8c_program_read(l->p, variable, scale));
-    for (int64_t k = 0; (element = fp8c_program_element(l->p, variable, k)); k++)
+    for (int64_t k = 0; (element = fp8c_program_element(l->p, variable, k, 0)); k++)
         if (!strcmp(element, name))
             return scale[k];
     ck_abort_msg("no %s", name);

@@ -461,7 +461,7 @@ START_TEST(observes)
     OK(l, fp8c_program_read(l.p, fp8c_program_find_variable(l.p, "fp8.scale"), scale));
     const int variable = fp8c_program_find_variable(l.p, "fp8.scale");
     for (int k = 0; k < 2; k++)
-        if (!strcmp(fp8c_program_element(l.p, variable, k), "fc.x"))
+        if (!strcmp(fp8c_program_element(l.p, variable, k, 0), "fc.x"))
             ck_assert(scale[k] == 448 / amax[k] && amax[k] > 0);
         else { /* a weight: the largest magnitude of its values */
             float most = 0;

@@ -34,9 +34,9 @@ static int read_reports(fp8c_program *p)
     fp8c_program_info(p, &info);
     fp8c_program_remat(p, &remat);
     for (int i = 0; fp8c_program_variable(p, i, &v) == FP8C_OK; i++)
-        for (int64_t k = 0; fp8c_program_element(p, i, k); k++) {
-            const char *name = fp8c_program_element(p, i, k);
-            for (int alias = 0; name; name = fp8c_program_element_alias(p, i, k, alias++))
+        for (int64_t k = 0; fp8c_program_element(p, i, k, 0); k++) {
+            const char *name = fp8c_program_element(p, i, k, 0);
+            for (int alias = 0; name; name = fp8c_program_element(p, i, k, alias++ + 1))
                 n += (int)strlen(name);
         }
     for (int i = 0; fp8c_program_decision(p, i, &d) == FP8C_OK; i++)

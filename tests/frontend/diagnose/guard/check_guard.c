@@ -305,7 +305,7 @@ START_TEST(scales)
                 {0, true},     {NAN, true},  {INFINITY, true}};
     fp8c_context *ctx = new_context();
     fp8c_program *p = new_program(ctx, model, recipe("delayed"));
-    const char *operand = fp8c_program_element(p, fp8c_program_find_variable(p, "fp8.scale"), 1);
+    const char *operand = fp8c_program_element(p, fp8c_program_find_variable(p, "fp8.scale"), 1, 0);
     for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
         fp8c_guard *g = new_guard(ctx);
         fp8c_alarm a = {.struct_size = sizeof a};
@@ -365,7 +365,7 @@ START_TEST(statistics)
     const int stats = fp8c_program_function(p, "micro_step.stats"),
               scale = fp8c_program_find_variable(p, "fp8.scale");
     int64_t x = 0;
-    while (strcmp(fp8c_program_element(p, scale, x), "fc.x"))
+    while (strcmp(fp8c_program_element(p, scale, x, 0), "fc.x"))
         x++;
     train_step(p); /* from here on the scale that is kept counts */
     for (size_t i = 0; i < 2; i++) {
