@@ -178,7 +178,7 @@ enum { CLI_HELP_TEXT = 512 };
 const char *cli_option_help(const cli_option *option, char buf[CLI_HELP_TEXT]);
 /* Writes the names that begin with `start` into `buf` as "a, b (default) or c", and returns it.
  * `usual` is the default, or NULL. */
-const char *cli_names(const char *(*name)(int index), const char *start, const char *usual,
+const char *cli_names(fp8c_name_kind kind, const char *start, const char *usual,
                       char buf[CLI_HELP_TEXT]);
 /* Print what `fp8c help` and `fp8c COMMAND --help` show (cmd_help.c). */
 void cli_help(FILE *to);

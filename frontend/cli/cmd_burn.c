@@ -75,7 +75,7 @@ static bool show_health(const cli_burning *x, f8_device_health *h)
     fp8c_health_event e;
     bool well = true;
     if (h->health)
-        fp8c_health_look(h->health);
+        fp8c_health_report(h->health, 1, NULL);
     if (*f8_device_health_state(h, state, sizeof state))
         cli_say(x->to, "%s: %s\n", h->device, state);
     while (f8_device_health_next(h, &e)) {

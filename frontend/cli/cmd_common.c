@@ -68,13 +68,13 @@ const cli_command *cli_find_command(const char *name)
     return NULL;
 }
 
-const char *cli_names(const char *(*name)(int index), const char *start, const char *usual,
+const char *cli_names(fp8c_name_kind kind, const char *start, const char *usual,
                       char buf[CLI_HELP_TEXT])
 {
     const char *before = NULL;
     size_t n = 0;
     for (int i = 0, more = 1; more && n < CLI_HELP_TEXT; i++) {
-        const char *next = name(i);
+        const char *next = fp8c_name(kind, i);
         more = next != NULL;
         if (more && strncmp(next, start, strlen(start)))
             continue;
@@ -95,9 +95,9 @@ const char *cli_option_help(const cli_option *option, char buf[CLI_HELP_TEXT])
     if (!option->argument || !strstr(option->help, "%s"))
         return option->help;
     if (!strcmp(option->argument, "TARGET"))
-        cli_names(fp8c_target_name, "sm_", NULL, names);
+        cli_names(FP8C_NAME_TARGET, "sm_", NULL, names);
     else
-        cli_names(fp8c_recipe_name, "", f8_default_recipe, names);
+        cli_names(FP8C_NAME_RECIPE, "", f8_default_recipe, names);
     snprintf(buf, CLI_HELP_TEXT, option->help, names);
     return buf;
 }

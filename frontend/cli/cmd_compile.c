@@ -26,7 +26,7 @@ static int check_options(const cli *c)
         return cli_usage(c, "--emit takes cuda, ptx, cubin or report");
     if (!c->target || !strncmp(c->target, "cpu", 3) || !strcmp(c->target, "reference"))
         return cli_usage(c, "--target must name a GPU: cuda, %s (or give -o NAME.f8x)",
-                         cli_names(fp8c_target_name, "sm_", NULL, names));
+                         cli_names(FP8C_NAME_TARGET, "sm_", NULL, names));
     if (c->json && kind != EMIT_REPORT)
         return cli_usage(c, "--json needs --emit report");
     if (cli_json_to_stdout(c) && c->output)

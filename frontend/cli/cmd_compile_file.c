@@ -37,14 +37,13 @@ static bool report_file(cli_job *j)
 {
     const char *path = j->c->output;
     fp8c_file_info info = {.struct_size = sizeof info};
-    fp8c_file_target target;
-    if (!cli_ok(j->ctx, fp8c_file_read_info(j->ctx, path, &info)))
+    if (!cli_ok(j->ctx, fp8c_file_read_info(j->ctx, path, 0, &info)))
         return false;
     json_t *targets = json_array();
     cli_say(j->to, "%s: %" PRId64 " bytes, for", path, info.bytes);
-    for (int i = 0; fp8c_file_read_target(j->ctx, path, i, &target) == FP8C_OK; i++) {
-        cli_say(j->to, "%s %s", i ? "," : "", target.target);
-        json_array_append_new(targets, json_string(target.target));
+    for (int i = 0; fp8c_file_read_info(j->ctx, path, i, &info) == FP8C_OK; i++) {
+        cli_say(j->to, "%s %s", i ? "," : "", info.target);
+        json_array_append_new(targets, json_string(info.target));
     }
     cli_say(j->to, "\n");
     cli_json_record(&j->json, json_pack("{ss ss sI ss so}", "event", "file", "path", path, "bytes",

@@ -7,7 +7,7 @@ bool cli_load(const cli *c, fp8c_context **ctx, fp8c_module **module)
 {
     f8_train t = cli_told(c, NULL);
     const bool ok = f8_train_load(&t, ctx, module);
-    needs_steps = ok && fp8c_module_needs_steps(*module);
+    needs_steps = ok && f8_module_info(*module).needs_steps;
     return ok;
 }
 

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "frontend/diagnose/guard/guard.h"
+#include "frontend/figures.h"
 #include "frontend/records/records.h"
 #include "frontend/run/number.h"
 #include "ir/base/type.h"
@@ -79,6 +80,18 @@ void f8_alarms_replay(f8_alarms *a, const json_t *record)
 
 /* ---- what is not finite ---- */
 
+static fp8c_guard_info info_of(const f8_alarms *a)
+{
+    fp8c_guard_info info = {.struct_size = sizeof info};
+    fp8c_guard_report(a->guard, &info);
+    return info;
+}
+
+static bool raised(const f8_alarms *a, fp8c_alarm_kind kind)
+{
+    return info_of(a).raised >> kind & 1;
+}
+
 static bool find(f8_alarms *a, int function, bool again)
 {
     fp8c_found *f = &a->seen.found;
@@ -93,8 +106,7 @@ static bool find(f8_alarms *a, int function, bool again)
 
 bool f8_alarms_micro_step(f8_alarms *a, int function, double loss)
 {
-    if (!a->guard || isfinite(loss) || *a->seen.tensor ||
-        fp8c_guard_raised(a->guard, FP8C_ALARM_LOSS_NONFINITE))
+    if (!a->guard || isfinite(loss) || *a->seen.tensor || raised(a, FP8C_ALARM_LOSS_NONFINITE))
         return true;
     return find(a, function, false);
 }
@@ -142,7 +154,7 @@ bool f8_alarms_want_again(f8_alarms *a, double loss, double norm)
     if (!a->guard || (!bad_loss && isfinite(norm)))
         return false;
     const fp8c_alarm_kind kind = bad_loss ? FP8C_ALARM_LOSS_NONFINITE : FP8C_ALARM_NORM_NONFINITE;
-    return of_rank_0(a, !fp8c_guard_raised(a->guard, kind), &a->looks) && a->looks && !bad_loss;
+    return of_rank_0(a, !raised(a, kind), &a->looks) && a->looks && !bad_loss;
 }
 
 bool f8_alarms_again(f8_alarms *a, int function)
@@ -183,7 +195,7 @@ bool f8_alarms_judge(f8_alarms *a, int64_t step, int function, double loss, doub
 
 static bool is_bad(fp8c_alarm_kind kind)
 {
-    return f8_alarm_is_bad(fp8c_alarm_name(kind));
+    return f8_alarm_is_bad(fp8c_name(FP8C_NAME_ALARM, kind));
 }
 
 typedef struct report {
@@ -205,7 +217,7 @@ static bool say(const report *r, const fp8c_alarm *alarm, const char *where)
                           json_pack("{ss ss sI sI sI ss ss? ss? so so so ss}", "event", "warning",
                                     "recipe", r->recipe, "seed", (json_int_t)r->seed, "step",
                                     (json_int_t)alarm->step, "since", (json_int_t)alarm->since,
-                                    "kind", fp8c_alarm_name(alarm->kind), "tensor", alarm->tensor,
+                                    "kind", f8_alarm_name(alarm->kind), "tensor", alarm->tensor,
                                     "role", alarm->role, "value", f8_json_number(alarm->value),
                                     "limit", f8_json_number(alarm->limit), "loss",
                                     f8_json_number(r->loss), "message", alarm->text));
@@ -287,7 +299,7 @@ bool f8_alarms_report(f8_alarms *a, int64_t step, const char *recipe, uint64_t s
         a->since = a->since ? a->since : since;
         a->stopped = a->mode > F8_GUARD_WARN ? since : 0;
     }
-    folder->at.before = a->since ? a->since : fp8c_guard_suspects(a->guard);
+    folder->at.before = a->since ? a->since : info_of(a).suspects;
     a->looks = false;
     a->seen = (f8_alarm_found){0};
     *a->where = 0;

@@ -26,7 +26,7 @@ bool f8_folder_module(f8_folder *f, const fp8c_module *module)
     if (!f->text)
         return false;
     f8_hash_text(f8_hash_bytes(f->text, f->n_text), f->at.module);
-    fp8c_module_parameters(module, &f->parameters);
+    f->parameters = f8_module_info(module).elements;
     const char *before = json_string_value(json_object_get(f->run.info, "module"));
     if (!f->resumed || (before && !strcmp(before, f->at.module)))
         return true;

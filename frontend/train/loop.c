@@ -194,7 +194,7 @@ bool f8_training_tell_health(f8_training *r, bool last)
     json_t *at = json_pack("{ss sI sI}", "recipe", r->out->recipe, "seed", (json_int_t)r->out->seed,
                            "step", (json_int_t)r->out->done);
     if (last && h->health)
-        fp8c_health_look(h->health);
+        fp8c_health_report(h->health, 1, NULL);
     while (f8_device_health_next(h, &e)) {
         f8_train_say(r->t, "fp8c: warning: %s: %s", h->device, e.text);
         json_t *what = f8_device_health_record(h, &e);

@@ -84,9 +84,16 @@ enum {
 extern const char f8_default_recipe[];
 
 /* The options of a compile of the training under a recipe. needs_steps: the module's schedule does
- * (fp8c_module_needs_steps). */
+ * (fp8c_module_info). */
 fp8c_compile_options f8_train_compile_options(const f8_train_options *o, const char *recipe,
                                               bool needs_steps);
+
+static inline fp8c_module_info f8_module_info(const fp8c_module *module)
+{
+    fp8c_module_info info = {.struct_size = sizeof info};
+    fp8c_module_report(module, &info);
+    return info;
+}
 
 /* The values of all options, given or not: one that has none is null. With `only_given` those that
  * were given. NULL: out of memory. */

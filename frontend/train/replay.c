@@ -47,13 +47,13 @@ bool f8_replay_open(f8_replay *r, const f8_replay_as *as)
     if (!f8_train_load(r->t, &r->ctx, &r->module))
         return false;
     fp8c_compile_options options =
-        f8_train_compile_options(o, r->recipe, fp8c_module_needs_steps(r->module));
+        f8_train_compile_options(o, r->recipe, f8_module_info(r->module).needs_steps);
     options.stats = as->stats;
     options.stats_recipe = options.dump = NULL;
     options.witness = as->witness && strncmp(o->target ? o->target : "cpu", "reference", 9);
     options.lr = as->lr > 0 ? as->lr : options.lr;
     options.comm = r->t->ranks ? &r->t->ranks->comm : NULL;
-    r->accumulate = fp8c_module_accumulate(r->module);
+    r->accumulate = f8_module_info(r->module).accumulate;
     if (as->eps > 0)
         r->module->ir->optimizer.eps = as->eps;
     const bool ok =

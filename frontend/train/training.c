@@ -59,15 +59,15 @@ bool f8_training_open(f8_training *r, const fp8c_module *module, const char *rec
                       fp8c_calibration *calibration)
 {
     const f8_train_options *o = r->t->options;
-    fp8c_compile_options options =
-        f8_train_compile_options(o, recipe, fp8c_module_needs_steps(module));
+    const fp8c_module_info info = f8_module_info(module);
+    fp8c_compile_options options = f8_train_compile_options(o, recipe, info.needs_steps);
     f8_diag diag = {0};
     options.profile |= r->folder->path && times_for_nothing(o);
     options.witness = r->folder->path && o->fingerprint_every;
     options.comm = r->t->ranks ? &r->t->ranks->comm : NULL;
     options.calibration = calibration;
     r->recipe = recipe;
-    r->accumulate = fp8c_module_accumulate(module);
+    r->accumulate = info.accumulate;
     if (!f8_train_ok(r->t, r->ctx, fp8c_compile(module, &options, &r->program)) ||
         !find_functions(r))
         return false;

@@ -15,7 +15,7 @@ void f8_device_health_begin(f8_device_health *h, fp8c_context *ctx, bool gpu, in
     snprintf(h->device, sizeof h->device, "CPU");
     if (fp8c_health_create(ctx, &options, &h->health) != FP8C_OK)
         return; /* the program does not depend on it */
-    fp8c_health_report(h->health, &info);
+    fp8c_health_report(h->health, 0, &info);
     if (gpu)
         snprintf(h->device, sizeof h->device, "GPU %" PRId32 "%s%.40s%s", device,
                  *info.address ? " (" : "", info.address, *info.address ? ")" : "");
@@ -57,7 +57,7 @@ json_t *f8_device_health_summary(const f8_device_health *h)
     fp8c_health_value v = {.struct_size = sizeof v};
     if (!h->health)
         return NULL;
-    fp8c_health_report(h->health, &info);
+    fp8c_health_report(h->health, 0, &info);
     json_t *values = json_object();
     if (!info.known || (!h->gpu && !info.events) || !values) {
         json_decref(values);

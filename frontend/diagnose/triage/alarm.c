@@ -13,7 +13,7 @@
 
 static bool is_of(const f8_triage_search *t, fp8c_alarm_kind kind)
 {
-    return !strcmp(t->alarm.kind, fp8c_alarm_name(kind));
+    return !strcmp(t->alarm.kind, fp8c_name(FP8C_NAME_ALARM, kind));
 }
 
 bool f8_triage_is_scale(const f8_triage_search *t)
@@ -68,7 +68,7 @@ static bool scale_of(const f8_replay *r, const char *operand, double *out)
     const char *name = NULL;
     if (variable < 0 || fp8c_program_variable(r->program, variable, &v) != FP8C_OK)
         return false;
-    while ((name = fp8c_program_element(r->program, variable, i)) && strcmp(name, operand) != 0)
+    while ((name = fp8c_program_element(r->program, variable, i, 0)) && strcmp(name, operand) != 0)
         i++;
     float *all = name ? malloc((size_t)fp8c_type_bytes(&v.type)) : NULL;
     const bool ok = all && fp8c_program_read(r->program, variable, all) == FP8C_OK;
@@ -170,7 +170,8 @@ bool f8_triage_guard_step(f8_triage_search *t, const f8_replay *r, const f8_repl
     if (!f8_train_ok(t->t, r->ctx, fp8c_guard_step(t->guard, &facts)))
         return false;
     for (int i = 0; fp8c_guard_alarm(t->guard, i, &alarm) == FP8C_OK; i++)
-        raised |= alarm.kind >= FP8C_ALARM_SCALE && f8_alarm_is_bad(fp8c_alarm_name(alarm.kind));
+        raised |= alarm.kind >= FP8C_ALARM_SCALE &&
+                  f8_alarm_is_bad(fp8c_name(FP8C_NAME_ALARM, alarm.kind));
     *bad = explodes(t, out) ||
            (r->at >= t->found.step && f8_triage_any_rank(t, raised || stands(t, r)));
     return true;

@@ -44,7 +44,7 @@ static void look_at_values(f8_triage *f, const char *name, const float *x, int64
 static int64_t alike(const f8_replay *r, int i, const fp8c_variable *v)
 {
     const int64_t n = fp8c_type_bytes(&v->type) / (int64_t)sizeof(float);
-    if (!fp8c_program_element(r->program, i, 0))
+    if (!fp8c_program_element(r->program, i, 0, 0))
         return n;
     return v->type.rank > 1 ? n / v->type.dim[0] : 1;
 }

@@ -119,7 +119,9 @@ static bool is_far(fp8c_guard *g, int64_t step, double loss, bool *at_once)
     *at_once = false;
     for (int i = 0; ok && fp8c_guard_alarm(g, i, &alarm) == FP8C_OK; i++)
         *at_once |= alarm.kind == FP8C_ALARM_LOSS_EXPLODES;
-    return ok && fp8c_guard_far(g);
+    fp8c_guard_info info = {.struct_size = sizeof info};
+    fp8c_guard_report(g, &info);
+    return ok && info.far;
 }
 
 /* Compares the loss with those before the bad step, also that of a later step: a trial must not
