@@ -2,6 +2,7 @@
  * modules, compiling, running, variables, a layer in the caller's loop. Beside it are
  *
  *     fp8c_ranks.h     several ranks, joined by MPI, by NCCL or by the caller
+ *     fp8c_train.h     a training run: data, steps, guards, a folder to go on from
  *     fp8c_tune.h      choosing by measuring: recipes, and ways to compute
  *     fp8c_diagnose.h  decisions, memory, statistics, guards, the machine
  *

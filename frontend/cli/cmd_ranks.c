@@ -311,12 +311,3 @@ bool cli_ranks_stop(f8_ranks *r)
     cli_ranks_said(F8_OK, &diag);
     return stops;
 }
-
-/* ---- batches ---- */
-
-f8_share cli_share_of(const cli *c, int64_t B)
-{
-    const uint64_t ranks = c->ranks ? (uint64_t)c->ranks->comm.ranks : 1,
-                   rank = c->ranks ? (uint64_t)c->ranks->comm.rank : 0;
-    return (f8_share){ranks * (uint64_t)B, rank * (uint64_t)B};
-}

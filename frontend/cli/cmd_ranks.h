@@ -1,12 +1,11 @@
 /* Processes that train together: what the options say of them, and what stderr says
- * (../train/ranks/ joins and watches them), and each one's part of a batch. */
+ * (../train/ranks/ joins and watches them). */
 #ifndef F8_CMD_RANKS_H
 #define F8_CMD_RANKS_H
 
 #include <stdatomic.h>
 
 #include "frontend/cli/cmd.h"
-#include "frontend/train/data/share.h"
 #include "frontend/train/ranks/ranks.h"
 
 typedef struct cli_ranks {
@@ -31,8 +30,5 @@ int cli_ranks_leave(cli_ranks *r, int code);
 bool cli_ranks_stop(f8_ranks *r);
 /* Says the message, if there is one. Returns whether `status` is F8_OK. */
 bool cli_ranks_said(f8_status status, const f8_diag *diag);
-
-/* This rank's share of a batch of which it has B rows. */
-f8_share cli_share_of(const cli *c, int64_t B);
 
 #endif

@@ -21,22 +21,12 @@ static bool ranks_stop(void *ranks)
 
 static f8_data_options options_of(const cli *c)
 {
-    return (f8_data_options){.files = c->data.text,
-                             .n_files = c->data.n,
-                             .tokens = c->tokens,
-                             .batches = c->batches.text,
-                             .n_batches = c->batches.n,
-                             .validation = c->validation.text,
-                             .n_validation = c->validation.n,
-                             .one = cli_share_of(c, 1),
-                             .hashes = c->ranks || c->run || c->resume,
-                             .stop = {interrupted, NULL},
-                             .stop_together = {ranks_stop, c->ranks},
-                             .model = c->file,
-                             .needs = c->command,
-                             .batches_name = "--batch",
-                             .validation_name = "--validation",
-                             .tokens_name = "--tokens"};
+    f8_data_options o = f8_train_data_options(&c->train, c->ranks);
+    o.stop = (f8_stop){interrupted, NULL};
+    o.stop_together = (f8_stop){ranks_stop, c->ranks};
+    o.model = c->file;
+    o.needs = c->command;
+    return o;
 }
 
 /* Prints a failure. Of a signal nothing is said here: cli_settle does. */

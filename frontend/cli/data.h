@@ -5,6 +5,7 @@
 
 #include "frontend/cli/cmd_ranks.h"
 #include "frontend/train/data/data.h"
+#include "frontend/train/train.h"
 
 /* Whether the options name data. */
 bool cli_data_given(const cli *c);

@@ -63,8 +63,8 @@ static char *source_of(f8_folder *f)
     f8_diag diag = {0};
     size_t size;
     char *text;
-    if (!f->t->file) /* it was made by calls */
-        return strdup(f->text);
+    if (f->t->source || !f->t->file) /* without either it was made by calls */
+        return strdup(f->t->source ? f->t->source : f->text);
     return f8_train_done(f->t, f8_stream_read(f->t->file, &text, &size, &diag), &diag) ? text : NULL;
 }
 

@@ -107,25 +107,49 @@ static fp8c_status parse(const f8_train *t, fp8c_context *ctx, const char *text,
     return status == FP8C_OK ? fp8c_module_check(*module) : status;
 }
 
-bool f8_train_load(f8_train *t, fp8c_context **ctx, fp8c_module **module)
+fp8c_module *f8_train_parse(f8_train *t, fp8c_context *ctx)
 {
     f8_diag diag = {0};
     size_t size;
     char *text;
-    *ctx = NULL;
-    *module = NULL;
+    fp8c_module *module = NULL;
     if (!f8_train_done(t, f8_stream_read(t->file, &text, &size, &diag), &diag))
-        return false;
-    *ctx = t->call.context(t->call.user);
-    const bool ok = *ctx && f8_train_ok(t, *ctx, parse(t, *ctx, text, size, module));
+        return NULL;
+    const bool ok = f8_train_ok(t, ctx, parse(t, ctx, text, size, &module));
     free(text);
     if (ok)
+        return module;
+    fp8c_module_destroy(module);
+    return NULL;
+}
+
+bool f8_train_load(f8_train *t, fp8c_context **ctx, fp8c_module **module)
+{
+    *ctx = t->call.context(t->call.user);
+    *module = *ctx ? f8_train_parse(t, *ctx) : NULL;
+    if (*module)
         return true;
-    fp8c_module_destroy(*module);
     fp8c_context_destroy(*ctx);
-    *module = NULL;
     *ctx = NULL;
     return false;
+}
+
+f8_data_options f8_train_data_options(const f8_train_options *o, const f8_ranks *ranks)
+{
+    const uint64_t n = ranks ? (uint64_t)ranks->comm.ranks : 1,
+                   rank = ranks ? (uint64_t)ranks->comm.rank : 0;
+    return (f8_data_options){.files = o->data.text,
+                             .n_files = o->data.n,
+                             .tokens = o->tokens,
+                             .batches = o->batches.text,
+                             .n_batches = o->batches.n,
+                             .validation = o->validation.text,
+                             .n_validation = o->validation.n,
+                             .one = {n, rank},
+                             .hashes = ranks || o->run || o->resume,
+                             .batches_name = "--batch",
+                             .validation_name = "--validation",
+                             .tokens_name = "--tokens"};
 }
 
 static int write_stream(void *file, const char *text, size_t size)

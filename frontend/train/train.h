@@ -5,6 +5,7 @@
 #ifndef F8_TRAIN_H
 #define F8_TRAIN_H
 
+#include "frontend/train/data/options.h"
 #include "frontend/train/options.h"
 #include "frontend/train/ranks/ranks.h"
 #include "ir/base/file.h"
@@ -23,7 +24,7 @@ typedef struct f8_train_call {
     bool (*record)(void *user, json_t *record);
     /* Why the caller wants the training to stop, as the number of a signal; 0: it does not. */
     int32_t (*stopped)(void *user);
-    /* A new context, for a program that is compiled from a file. NULL after `failed`. */
+    /* A new context, for f8_train_load and replays, which destroy it. NULL after `failed`. */
     fp8c_context *(*context)(void *user);
 } f8_train_call;
 
@@ -31,7 +32,8 @@ typedef struct f8_train_call {
 typedef struct f8_train {
     f8_train_options *options; /* a run that goes on fills in what it has */
     f8_train_call call;
-    const char *file; /* of the model's text */
+    const char *file;   /* of the model's text */
+    const char *source; /* that text; NULL: the file has it */
     fp8c_dim part;    /* of several ranks: a dim, and how much of it this one has; no name: all */
     f8_ranks *ranks;  /* NULL: one process */
     f8_temporaries *list;
@@ -56,11 +58,19 @@ void f8_train_say(f8_train *t, const char *format, ...) __attribute__((format(pr
 
 /* ---- the model ---- */
 
-/* Creates a context and parses t->file with the dims, this rank's part and the rules of the
- * options. false: there is nothing to destroy. */
+/* Parses t->file in a context, with the dims, this rank's part and the rules of the options. NULL
+ * after `failed`. */
+fp8c_module *f8_train_parse(f8_train *t, fp8c_context *ctx);
+/* The same in a new context. false: there is nothing to destroy. */
 bool f8_train_load(f8_train *t, fp8c_context **ctx, fp8c_module **module);
 /* The text of a module, which the caller frees. NULL after `failed`. */
 char *f8_train_text(f8_train *t, const fp8c_module *module, size_t *size);
+
+/* ---- data ---- */
+
+/* What the options say of the data, for one of the ranks. The caller adds whom to ask whether to
+ * stop, and who needs the data. */
+f8_data_options f8_train_data_options(const f8_train_options *o, const f8_ranks *ranks);
 
 /* ---- ranks ---- */
 
