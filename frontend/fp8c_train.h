@@ -71,7 +71,7 @@ typedef struct fp8c_training_options {
      * call. */
     void (*say)(void *user, const char *text);    /* warnings, and what a run goes on with: lines */
     void (*record)(void *user, const char *json); /* the records of `train --json`, one by one */
-    int32_t (*stop)(void *user); /* asked between steps: not 0, and the training stops */
+    int32_t (*stop)(void *user); /* asked before and after a step: not 0, and no step follows */
     void *user;
 } fp8c_training_options;
 
@@ -105,9 +105,9 @@ typedef struct fp8c_training_step {
  * why. After any failure only fp8c_training_end and fp8c_training_destroy do something. */
 FP8C_API fp8c_status fp8c_training_run(fp8c_training *training, fp8c_training_step *out);
 
-/* Saves the checkpoint of the last step and the times of steps in the folder. Call it once, after
- * the last step that is wanted. Also after a failure: then it saves nothing, and gives the failure
- * again. */
+/* Saves the checkpoint of the last step and the times of steps in the folder, and leaves the folder
+ * to others. Call it after the last step that is wanted; a second call does nothing. After a failure
+ * it saves nothing, and gives the failure again. */
 FP8C_API fp8c_status fp8c_training_end(fp8c_training *training);
 
 typedef struct fp8c_training_result {

@@ -364,6 +364,7 @@ fp8c_status fp8c_training_run(fp8c_training *p, fp8c_training_step *out)
     fp8c_training_step step = {.struct_size = sizeof step, .heldout_loss = NAN};
     if (p->over && p->status != F8_OK)
         return (fp8c_status)p->status;
+    p->r.stops |= !p->over && stopped(p);
     const bool goes_on = !p->over && f8_training_goes_on(&p->r),
                ok = !goes_on || f8_training_step(&p->r, &f);
     step.step = f.step;
@@ -385,10 +386,12 @@ fp8c_status fp8c_training_run(fp8c_training *p, fp8c_training_step *out)
 
 fp8c_status fp8c_training_end(fp8c_training *p)
 {
-    if (p->over && !p->r.alarms.stopped)
+    const bool alarmed = p->r.alarms.stopped && p->r.alarms.guard;
+    if (p->over && !alarmed)
         return (fp8c_status)p->status;
     const bool ok = f8_training_end(&p->r) && f8_training_put_profile(&p->r);
     p->over = true;
+    f8_folder_close(&p->folder); /* another may go on with the run */
     return ok ? FP8C_OK : end(p);
 }
 

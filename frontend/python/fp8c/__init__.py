@@ -28,12 +28,13 @@ from .options import open_options
 from .program import INPUT, OUTPUT, Program, Saved
 from .records import Position
 from .tensors import Tensor, View, Views
+from .training import Training
 
 __version__ = ".".join(map(str, VERSION))
 __all__ = ["INPUT", "OUTPUT", "Calibration", "CancelledError", "Closed", "Comm", "Context",
            "Doctor", "Error", "FileError", "InputError", "InternalError", "Lender", "LibraryError",
            "Module", "OutOfMemoryError", "Position", "Program", "Saved", "Side", "Status", "Tensor",
-           "UnsupportedError", "Verdict", "View", "Views", "compile_options", "default_context", "op",
+           "Training", "UnsupportedError", "Verdict", "View", "Views", "compile_options", "default_context", "op",
            "open_options", "ops"]
 
 warn_of_missing()

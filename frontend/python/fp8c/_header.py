@@ -150,6 +150,8 @@ WitnessFn = CFUNCTYPE(None, ptr, ptr)
 DeleterFn = CFUNCTYPE(None, ptr)
 LogFn = CFUNCTYPE(None, ptr, i32, text)
 ProgressFn = CFUNCTYPE(ctypes.c_int, ptr, ptr)
+TextFn = CFUNCTYPE(None, ptr, text)  # say and record of a training
+StopFn = CFUNCTYPE(i32, ptr)
 TaskFn = CFUNCTYPE(None, ptr, i32, i64, i64)
 ParallelFn = CFUNCTYPE(None, ptr, TaskFn, ptr, i64)
 AllocFn = CFUNCTYPE(ptr, ptr, size, size)
@@ -264,6 +266,28 @@ class FileInfo(Structure):
     _fields_ = [("struct_size", size), ("version", text), ("format", i32), ("plan_format", i32),
                 ("bytes", i64), ("checksum", char * 33), ("targets", i32), ("target", char * 32),
                 ("missing", char * 160), ("dims", char * 192), ("variants", i32)]
+
+
+class TrainingOptions(Structure):
+    _fields_ = [("struct_size", size), ("compile", ptr), ("data", ptr), ("n_data", size),
+                ("batches", ptr), ("n_batches", size), ("validation", ptr), ("n_validation", size),
+                ("tokens", text), ("steps", i64), ("stop_at", i64), ("eval_every", i64),
+                ("seed", u64), ("run", text), ("resume", text), ("save_every", i64), ("keep", i64),
+                ("checksum_every", i64), ("fingerprint_every", i64), ("guard", text),
+                ("every", i64), ("dump_steps", text), ("calibrate", i64), ("error_budget", f64),
+                ("say", TextFn), ("record", TextFn), ("stop", StopFn), ("user", ptr)]
+
+
+class TrainingStep(Structure):
+    _fields_ = [("struct_size", size), ("step", i64), ("steps", i64), ("loss", f64),
+                ("grad_norm", f64), ("lr", f64), ("heldout_loss", f64), ("seconds", f64),
+                ("skipped", i32), ("alarms", i32)]
+
+
+class TrainingResult(Structure):
+    _fields_ = [("struct_size", size), ("begun_at", i64), ("done", i64), ("skipped", i64),
+                ("final_loss", f64), ("heldout_loss", f64), ("items_per_second", f64),
+                ("fp8_gemms", i64)]
 
 
 class TuneOptions(Structure):
@@ -547,6 +571,12 @@ FUNCTIONS = {
     "nccl_open": (status, ptr, ptr, ptr, ptr),
     "nccl_close": (None, ptr),
     "nccl_abort": (None, ptr),
+    "training_create": (status, ptr, ptr, ptr, ptr),
+    "training_destroy": (None, ptr),
+    "training_run": (status, ptr, ptr),
+    "training_end": (status, ptr),
+    "training_report": (None, ptr, ptr),
+    "training_program": (ptr, ptr),
     "calibration_create": (status, ptr, ptr, f64, ptr),
     "calibration_destroy": (None, ptr),
     "calibration_program": (ptr, ptr),

@@ -65,6 +65,28 @@ class ModuleInfo(NamedTuple):
     needs_steps: int
 
 
+class TrainingStep(NamedTuple):
+    step: int
+    steps: int
+    loss: float
+    grad_norm: float
+    lr: float
+    heldout_loss: float
+    seconds: float
+    skipped: int
+    alarms: int
+
+
+class TrainingResult(NamedTuple):
+    begun_at: int
+    done: int
+    skipped: int
+    final_loss: float
+    heldout_loss: float
+    items_per_second: float
+    fp8_gemms: int
+
+
 class Decision(NamedTuple):
     linear: str
     role: str
@@ -289,7 +311,7 @@ class TargetReport(NamedTuple):
 
 # The struct of each of them whose fields all have its fields' names and order.
 STRUCTS: dict[type, type] = {
-    ProgramDim: h.ProgramDim, Info: h.Info, Decision: h.Decision, Step: h.Step,
+    ProgramDim: h.ProgramDim, TrainingStep: h.TrainingStep, TrainingResult: h.TrainingResult, Info: h.Info, Decision: h.Decision, Step: h.Step,
     Collective: h.Collective, Peak: h.Peak, Memory: h.Memory, TensorUse: h.Tensor, Remat: h.Remat, Pass: h.Pass, Choice: h.Choice,
     Stored: h.Stored, Statistic: CStatistic, Device: h.Device, Position: h.Position,
     Carried: h.Carried, LoadItem: h.LoadItem, CacheInfo: h.CacheInfo, Progress: h.Progress,

@@ -244,19 +244,17 @@ START_TEST(caller_stops)
     ck_assert_int_eq(s.step, 1);
     heard.stop = 1;
     ck_assert_int_eq(fp8c_training_run(t, &s), FP8C_OK);
-    ck_assert_int_eq(s.step, 2); /* it was asked after the step */
-    ck_assert_int_eq(fp8c_training_run(t, &s), FP8C_OK);
     ck_assert_int_eq(s.step, 0);
     ck_assert_int_eq(fp8c_training_end(t), FP8C_OK);
     ck_assert_int_eq(fp8c_training_end(t), FP8C_OK);
     fp8c_training_destroy(t);
-    ck_assert(there(folder, "checkpoint-2.safetensors"));
+    ck_assert(there(folder, "checkpoint-1.safetensors"));
     heard.stop = 0;
     o = options();
     o.run = NULL;
     o.resume = folder;
     t = create(&o, module);
-    ck_assert_int_eq(run_all(t, rest), STEPS - 2);
+    ck_assert_int_eq(run_all(t, rest), STEPS - 1);
     fp8c_training_destroy(t);
     by_command(straight);
     same_file("checkpoint-8.safetensors");

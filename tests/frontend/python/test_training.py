@@ -1,0 +1,107 @@
+"""Training runs from Python: the command's losses and folders, callbacks, what ends a run."""
+import json
+import logging
+import math
+import pathlib
+import tempfile
+import unittest
+
+import fp8c
+from support import MODELS, command
+
+DIMS = {"B": 2, "T": 32, "L": 1, "C": 32, "H": 2}
+TEXT = pathlib.Path(MODELS) / "README.md"
+
+
+def gpt():
+    return fp8c.Module.load(pathlib.Path(MODELS) / "gpt.f8", dims=DIMS)
+
+
+def losses(folder):
+    lines = (json.loads(line) for line in (folder / "steps.jsonl").read_text().splitlines())
+    return [float.fromhex(r["loss_hex"]) for r in lines if r["event"] == "step"]
+
+
+class Runs(unittest.TestCase):
+    def setUp(self):
+        place = tempfile.TemporaryDirectory()
+        self.addCleanup(place.cleanup)
+        self.folder = pathlib.Path(place.name)
+
+    def test_the_command_goes_on_and_back(self):
+        run = self.folder / "run"
+        with fp8c.Training(gpt(), TEXT, recipe="delayed", steps=8, stop_at=3, run=run) as training:
+            first = list(training)
+        self.assertEqual([s.step for s in first], [1, 2, 3])
+        self.assertEqual((training.result.done, training.result.begun_at), (3, 0))
+        self.assertTrue(math.isnan(training.result.final_loss))
+        command("train", "--resume", run, "--stop-at", "5")
+        rest = list(fp8c.Training(resume=run))
+        self.assertEqual([s.step for s in rest], [6, 7, 8])
+        self.assertFalse(math.isnan(rest[-1].heldout_loss))
+        whole = self.folder / "whole"
+        dims = [word for item in DIMS.items() for word in ("-D", "%s=%d" % item)]
+        command("train", pathlib.Path(MODELS) / "gpt.f8", *dims, "--data", TEXT, "--recipe", "delayed", "--steps", "8",
+                "--run", whole)
+        self.assertEqual(losses(run), losses(whole))
+        self.assertEqual([s.loss for s in first], losses(whole)[:3])
+
+    def test_callbacks(self):
+        records = []
+        training = fp8c.Training(gpt(), TEXT, steps=4, eval_every=2, stats="*", every=2, record=records.append)
+        for step in training:
+            if step.step == 3:
+                training.stop()
+        events = [r["event"] for r in records]
+        self.assertEqual((events.count("step"), events.count("eval")), (3, 1))
+        self.assertIn("stats", events)
+        self.assertEqual(training.result.done, 3)
+
+    def test_a_callback_raises(self):
+        def told(record):
+            raise KeyError(record["event"])
+        with self.assertRaises(KeyError):
+            for _ in fp8c.Training(gpt(), TEXT, steps=4, record=told):
+                pass
+
+    def test_an_exception_saves_nothing(self):
+        run = self.folder / "run"
+        with self.assertRaises(ZeroDivisionError), fp8c.Training(gpt(), TEXT, steps=4, run=run) as training:
+            for _ in training:
+                1 / 0
+        training.close()
+        self.assertEqual(sorted(p.name for p in run.glob("checkpoint*")), ["checkpoint-0.safetensors"])
+
+    def test_a_guard_ends_it(self):
+        with self.assertLogs("fp8c", logging.WARNING), self.assertRaises(fp8c.CancelledError) as caught:
+            for _ in fp8c.Training(gpt(), TEXT, lr=1e30, steps=40, guard="stop", run=self.folder / "run"):
+                pass
+        self.assertIn("the guard ended the run", str(caught.exception))
+
+    def test_what_is_refused(self):
+        with self.assertRaisesRegex(fp8c.FileError, "nofile: error: No such file"):
+            fp8c.Training(gpt(), "nofile")
+        with self.assertRaisesRegex(fp8c.InputError, "data or batches"):
+            fp8c.Training(gpt())
+        with self.assertRaisesRegex(fp8c.InputError, "no compile option 'pair'"):
+            fp8c.Training(gpt(), TEXT, pair=True)
+        with self.assertRaisesRegex(TypeError, "recepi"):
+            fp8c.Training(gpt(), TEXT, recepi="delayed")
+
+    def test_rows_and_the_program(self):
+        import numpy as np
+        np.save(self.folder / "x.npy", np.ones((32, 4), np.float32))
+        np.save(self.folder / "y.npy", np.zeros(32, np.int32))
+        module = fp8c.Module.parse("module m\ndim B = 2\nparam w: f32[4, 3] normal(0.5)\n"
+                                   "func forward(%x: f32[B, 4], %y: i32[B]) -> (%loss: f32[]) {\n"
+                                   "  return cross_entropy(linear(%x, w), %y)\n}\noptimizer adamw {lr = 0.05}\n")
+        batches = {"x": self.folder / "x.npy", "y": self.folder / "y.npy"}
+        training = fp8c.Training(module, batches=batches, steps=3, seed=0)
+        before = training.program.tensor("w").numpy().copy()
+        found = [s.loss for s in training]
+        self.assertLess(found[-1], found[0])
+        self.assertFalse((training.program.tensor("w").numpy() == before).all())
+
+
+if __name__ == "__main__":
+    unittest.main()
