@@ -574,7 +574,7 @@ typedef struct fp8c_health_options {
     size_t struct_size; /* sizeof(fp8c_health_options) */
     int32_t gpu;        /* 1: GPU number `device`; 0: the CPU */
     int32_t device;
-    double seconds;     /* between two looks at a GPU; 0: 1. < 0: only fp8c_health_look looks */
+    double seconds; /* between two looks at a GPU; 0: 1. < 0: only fp8c_health_look looks */
 } fp8c_health_options;
 
 /* options may be NULL. FP8C_ERR_MEMORY; FP8C_ERR_IO: the system refuses a thread. */

@@ -135,11 +135,11 @@ FP8C_API fp8c_status fp8c_program_check_ranks(fp8c_program *program);
 
 /* What a step of kind `collective` exchanges with the other ranks. */
 typedef struct fp8c_collective {
-    const char *op;  /* all_gather, all_to_all; all_slice, which exchanges nothing; with reduce_order
-                        "library" all_reduce and reduce_scatter */
+    const char *op; /* all_gather, all_to_all; all_slice, which exchanges nothing; with reduce_order
+                       "library" all_reduce and reduce_scatter */
     int32_t ranks;
-    int64_t bytes;   /* to each other rank, and as many from it; of an all_slice 0; of the last two
-                        as a ring's, since the library chooses */
+    int64_t bytes;    /* to each other rank, and as many from it; of an all_slice 0; of the last two
+                         as a ring's, since the library chooses */
     fp8c_dtype dtype; /* of the elements that it moves */
 } fp8c_collective;
 /* FP8C_ERR_INPUT: there is no such step, or it is of another kind. */

@@ -341,9 +341,9 @@ bool cli_json_to_stdout(const cli *c); /* if so, stdout carries nothing but reco
 /* Where tables go: stdout, or NULL if stdout is for records. */
 FILE *cli_table(const cli *c);
 
-/* ---- commands that read one file, or none (cmd_common.c) ---- */
+/* ---- a command at work (cmd_common.c) ---- */
 
-/* What such a command works with. */
+/* What most commands work with. */
 typedef struct cli_job {
     const cli *c;
     fp8c_context *ctx;
@@ -353,9 +353,11 @@ typedef struct cli_job {
     cli_json json;
 } cli_job;
 
-/* Makes a context, with `loads` loads c->file, and opens --json. `work` then says whether all went
- * well; if not, stderr has a message. Returns the exit code. */
+/* A whole command: makes a context, with `loads` loads c->file, and opens --json. `work` then says
+ * whether all went well; if not, stderr has a message. Returns the exit code. */
 int cli_work(const cli *c, bool loads, bool (*work)(cli_job *j));
+/* Closes the records and destroys what there is. Returns the exit code. */
+int cli_end(cli_job *j, bool ok);
 /* Makes the program. false after a message on stderr. */
 bool cli_compile(cli_job *j, const fp8c_compile_options *options);
 

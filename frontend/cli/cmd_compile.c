@@ -60,11 +60,7 @@ static void print_kernels(const fp8c_program *p, FILE *to, cli_json *json)
             " launches, %.1f KiB of code; compiled in %.2f s\n",
             fp8c_program_target(p), info.distinct_kernels, launches, (double)info.code_bytes / 1024,
             info.compile_seconds);
-    cli_json_record(json, json_pack("{ss ss sI sI sI sf}", "event", "kernels", "target",
-                                    fp8c_program_target(p), "distinct_kernels",
-                                    (json_int_t)info.distinct_kernels, "launches",
-                                    (json_int_t)launches, "code_bytes", (json_int_t)info.code_bytes,
-                                    "compile_seconds", info.compile_seconds));
+    cli_json_record(json, f8_record_kernels(p, launches));
 }
 
 /* ---- source texts and machine code ---- */

@@ -155,15 +155,6 @@ static bool check_names(const doctor *x)
     return true;
 }
 
-static void record_target(doctor *x, const fp8c_target_report *t, bool asked)
-{
-    cli_json_record(&x->json,
-                    json_pack("{ss ss ss? sb sb sb ss? ss?}", "event", "target", "name", t->name,
-                              "is", t->is, "asked", (int)asked, "compiles", (int)t->can_compile,
-                              "runs", (int)t->can_run, "compile_missing", t->compile_missing,
-                              "run_missing", t->run_missing));
-}
-
 static bool same(const char *a, const char *b)
 {
     return a && b && !strcmp(a, b);
@@ -173,18 +164,17 @@ static bool same(const char *a, const char *b)
 static void print_target(const doctor *x, const fp8c_target_report *t, const fp8c_self_test *s,
                          const fp8c_target_report *before)
 {
+    static const char *const results[] = {[FP8C_TEST_FAILED] = "self-test FAILED",
+                                          [FP8C_TEST_PASSED] = "self-test passed",
+                                          [FP8C_TEST_COMPILED] = "self-test compiled"};
+    const bool tested = s->result != FP8C_TEST_NOT_RUN;
     cli_say(x->to, "  %-*s", WIDTH, t->name);
     word(x, t->can_compile ? GOOD : WARN, t->can_compile ? "compiles" : "can't compile", 15);
-    word(x, t->can_run ? GOOD : WARN, t->can_run ? "runs" : "can't run",
-         s->result != FP8C_TEST_NOT_RUN ? 11 : 0);
-    if (s->result == FP8C_TEST_FAILED)
-        word(x, BAD, "self-test FAILED", 0);
-    else if (s->result == FP8C_TEST_PASSED)
-        word(x, GOOD, "self-test passed", 0);
-    else if (s->result == FP8C_TEST_COMPILED)
-        word(x, GOOD, "self-test compiled", 0);
-    if (s->result != FP8C_TEST_NOT_RUN)
+    word(x, t->can_run ? GOOD : WARN, t->can_run ? "runs" : "can't run", tested ? 11 : 0);
+    if (tested) {
+        word(x, s->result == FP8C_TEST_FAILED ? BAD : GOOD, results[s->result], 0);
         cli_say(x->to, ", %.2f s", s->seconds);
+    }
     cli_say(x->to, "%s%s%s\n", t->is ? " (" : "", t->is ? t->is : "", t->is ? ")" : "");
     if (s->detail)
         below(x, "", s->detail);
@@ -206,7 +196,8 @@ static bool targets(doctor *x)
     for (int i = 0; fp8c_doctor_target(x->d, i, &t) == FP8C_OK; i++) {
         const bool asked = cli_lists(x->c->target ? x->c->target : default_target, t.name);
         fp8c_self_test s = {.result = FP8C_TEST_NOT_RUN};
-        record_target(x, &t, asked);
+        json_t *begin = json_pack("{ss ss? sb}", "name", t.name, "is", t.is, "asked", (int)asked);
+        cli_json_record(&x->json, f8_record_ability(begin, &t));
         if (x->c->target && !asked)
             continue;
         fp8c_doctor_test(x->d, i, &s);

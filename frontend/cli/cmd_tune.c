@@ -62,10 +62,14 @@ static bool tune(cli_job *j)
 {
     const cli *c = j->c;
     fp8c_compile_options compile = cli_compile_options(c, c->recipe);
-    const fp8c_tune_options options = {.struct_size = sizeof options, .compile = &compile,
-                                       .database = c->database, .only = c->only, .seconds = c->time,
+    const fp8c_tune_options options = {.struct_size = sizeof options,
+                                       .compile = &compile,
+                                       .database = c->database,
+                                       .only = c->only,
+                                       .seconds = c->time,
                                        .runs = (int32_t)(c->runs > 64 ? 65 : c->runs),
-                                       .same_bits = c->same_bits, .again = c->again};
+                                       .same_bits = c->same_bits,
+                                       .again = c->again};
     fp8c_tuning *tuning;
     cli_interrupt_text("interrupted\nthe timings so far are saved; run this again to continue");
     const bool ok = cli_ok(j->ctx, j->module ? fp8c_tune(j->module, &options, &tuning)

@@ -29,21 +29,15 @@ static bool has_room(size_t n, size_t most)
     return false;
 }
 
-static bool set_RECIPES(cli_RECIPES *to, const char *text)
-{
-    if (!*text || !has_room(to->n, CLI_MAX_RECIPES))
-        return false;
-    to->text[to->n++] = text;
-    return true;
-}
-
-static bool set_TEXTS(cli_TEXTS *to, const char *text)
-{
-    if (!*text || !has_room(to->n, CLI_MAX_TEXTS))
-        return false;
-    to->text[to->n++] = text;
-    return true;
-}
+/* Lists of texts that are not empty. */
+#define LIST(kind, most)                                                                           \
+    static bool set_##kind(cli_##kind *to, const char *text)                                       \
+    {                                                                                              \
+        return *text && has_room(to->n, most) && (to->text[to->n++] = text);                       \
+    }
+LIST(RECIPES, CLI_MAX_RECIPES)
+LIST(TEXTS, CLI_MAX_TEXTS)
+LIST(RULE, CLI_MAX_RULES)
 
 static bool set_TENSORS(cli_TENSORS *to, const char *text)
 {
@@ -53,32 +47,27 @@ static bool set_TENSORS(cli_TENSORS *to, const char *text)
     return ok && set_TEXTS(to, text);
 }
 
-static bool set_COUNT(cli_COUNT *to, const char *text)
+static bool integer(const char *text, int64_t least, int64_t most, int64_t *to)
 {
     char *end;
     errno = 0;
     *to = strtoll(text, &end, 10);
-    return !errno && end != text && !*end && *to >= 1;
+    return !errno && end != text && !*end && *to >= least && *to <= most;
 }
 
-static bool set_up_to(int32_t *to, const char *text, int64_t most)
-{
-    int64_t n;
-    if (!set_COUNT(&n, text) || n > most)
-        return false;
-    *to = (int32_t)n;
-    return true;
-}
-
-static bool set_THREADS(cli_THREADS *to, const char *text)
-{
-    return set_up_to(to, text, 256);
-}
-
-static bool set_RANKS(cli_RANKS *to, const char *text)
-{
-    return set_up_to(to, text, F8_MAX_RANKS);
-}
+#define INTEGER(kind, least, most)                                                                 \
+    static bool set_##kind(cli_##kind *to, const char *text)                                       \
+    {                                                                                              \
+        int64_t n;                                                                                 \
+        const bool ok = integer(text, least, most, &n);                                            \
+        *to = (cli_##kind)n;                                                                       \
+        return ok;                                                                                 \
+    }
+INTEGER(COUNT, 1, INT64_MAX)
+INTEGER(THREADS, 1, 256)
+INTEGER(RANKS, 1, F8_MAX_RANKS)
+INTEGER(ORDINAL, 0, INT32_MAX)
+INTEGER(SEED, *text == '-', INT64_MAX) /* JSON writes it signed; -0 is none */
 
 static bool set_STAGE(cli_STAGE *to, const char *text)
 {
@@ -86,29 +75,11 @@ static bool set_STAGE(cli_STAGE *to, const char *text)
     return text[0] >= '0' && text[0] <= '3' && !text[1];
 }
 
-static bool set_ORDINAL(cli_ORDINAL *to, const char *text)
-{
-    char *end;
-    errno = 0;
-    const long n = strtol(text, &end, 10);
-    *to = (int32_t)n;
-    return !errno && end != text && !*end && n >= 0 && n <= INT32_MAX;
-}
-
 static bool set_PERIOD(cli_PERIOD *to, const char *text)
 {
     const bool ok = set_ORDINAL(to, text);
     *to = *to ? *to : -1;
     return ok;
-}
-
-static bool set_SEED(cli_SEED *to, const char *text)
-{
-    char *end;
-    errno = 0;
-    *to = strtoull(text, &end, 10);
-    return !errno && end != text && !*end && *text != '-' &&
-           *to <= INT64_MAX; /* JSON writes it signed */
 }
 
 static bool set_NUMBER(cli_NUMBER *to, const char *text)
@@ -204,14 +175,6 @@ static bool set_DIM(cli_DIM *to, char *text)
         return false;
     *equals = 0;
     to->dim[to->n++] = (fp8c_dim){text, value};
-    return true;
-}
-
-static bool set_RULE(cli_RULE *to, const char *text)
-{
-    if (!*text || !has_room(to->n, CLI_MAX_RULES))
-        return false;
-    to->text[to->n++] = text;
     return true;
 }
 
