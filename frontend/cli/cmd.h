@@ -218,9 +218,8 @@ CLI_COMMANDS(COMMAND)
 extern const char cli_default_recipe[]; /* c->recipe points here when --recipe is not given */
 /* Refuses options that the command would not use: true after a message on stderr (cmd_unused.c). */
 bool cli_refuses_unused(const cli *c, int bit);
-/* Whether a path ends in .f8x, and fp8c compile -o NAME.f8x (cmd_compile_file.c). */
+/* Whether a path ends in .f8x. */
 bool cli_is_package(const char *path);
-int cli_compile_package(const cli *c);
 /* Reads a whole file, and puts a NUL behind it. The caller frees the result. NULL after a message
  * on stderr. */
 char *cli_read_file(const char *path, size_t *size);
@@ -360,6 +359,11 @@ int cli_work(const cli *c, bool loads, bool (*work)(cli_job *j));
 int cli_end(cli_job *j, bool ok);
 /* Makes the program. false after a message on stderr. */
 bool cli_compile(cli_job *j, const fp8c_compile_options *options);
+
+/* Burns each device that --target names: the CPU and all GPUs, if it names none. `before` is called
+ * before each. false if anything was wrong. (cmd_burn.c) */
+bool cli_burn(cli_job *j, fp8c_doctor *doctor, void (*before)(void *user, const char *what),
+              void *user);
 
 /* Print a line for each GEMM of a linear, and for each step of a function, as a table to `to`
  * (unless NULL) and as records. explain and inspect share them (cmd_explain.c). */
