@@ -202,6 +202,16 @@ const char *cli_option_help(const cli_option *option, char buf[CLI_HELP_TEXT]);
  * `usual` is the default, or NULL. */
 const char *cli_names(const char *(*name)(int index), const char *start, const char *usual,
                       char buf[CLI_HELP_TEXT]);
+/* The next option that a command takes. o NULL: the first; NULL: there is no other. (cmd_help.c) */
+const cli_option *cli_next_option(const cli_option *o, int bit);
+/* Prints a format in which each % stands for the next text, escaped: a character that begins an
+ * entry of `of` is replaced by the rest of the entry. A text that begins with one of `first` gets
+ * "\\&" in front. (cmd_help.c) */
+enum { CLI_ESCAPES = 6 };
+typedef struct cli_escapes {
+    const char *first, *of[CLI_ESCAPES];
+} cli_escapes;
+void cli_put(const cli_escapes *e, const char *format, ...);
 /* Print what `fp8c help` and `fp8c COMMAND --help` show (cmd_help.c). */
 void cli_help(FILE *to);
 void cli_help_command(const cli_command *command);

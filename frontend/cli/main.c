@@ -245,9 +245,7 @@ static int no_bf16_layers(const cli *c, const char *word, const char *next)
 static int parse_option(cli *c, int bit, char **argv, int argc, int *i)
 {
     char *word = argv[*i], *rest;
-    for (const cli_option *o = cli_options; o->name; o++) {
-        if (!(o->on & bit))
-            continue;
+    for (const cli_option *o = NULL; (o = cli_next_option(o, bit));) {
         if ((rest = behind(word, o->name, o->argument)))
             return take_value(c, o, o->name, rest, argv, argc, i);
         if ((rest = behind(word, o->also, o->argument)))
