@@ -28,39 +28,12 @@ enum {
     CLI_STEPS = 100   /* the default of --steps */
 };
 
-/* The commands as bits: an option lists those that take it. */
-enum {
-    ON_CHECK = 1,
-    ON_PRINT = 2,
-    ON_TRAIN = 4,
-    ON_EXPLAIN = 8,
-    ON_COMPILE = 16,
-    ON_EVAL = 32,
-    ON_EXPORT = 64,
-    ON_PLAN = 128,
-    ON_HELP = 256,
-    ON_COMPLETION = 512,
-    ON_DOCTOR = 1024,
-    ON_INSPECT = 2048,
-    ON_RUN = 4096,
-    ON_ALL = 255 | ON_RUN, /* the commands that read a module */
-    ON_TARGET = ON_ALL & ~ON_EXPORT,
-    ON_STEP = ON_PRINT | ON_TRAIN | ON_EXPLAIN | ON_COMPILE | ON_PLAN,
-    ON_TUNE = 8192,
-    ON_OPS = 16384,
-    ON_REPORT = 32768,
-    ON_TRIAGE = 65536,
-    ON_DATA = ON_TRAIN | ON_EXPLAIN | ON_EVAL | ON_EXPORT,
-    ON_WEIGHTS = ON_EVAL | ON_EXPORT | ON_RUN
-};
-
 /* COMMAND(name, bit, operand, "help"), in the order in which help lists them. The function
  * int cmd_NAME(const cli *) runs the command and returns the exit code. The operand says what the
  * `file` of cli is. An operand in [] may be left out, and of one that ends in ... there may be
  * several: `files` has them all. NULL means that the command takes none.
  * The help, the man page and the shells' completions are made from this table and the one of
- * options.
- * */
+ * options. The bit stands for the command where an option lists those that take it. */
 #define CLI_COMMANDS(COMMAND)                                                                      \
     COMMAND(check, ON_CHECK, "FILE.f8", "parse and verify a module")                               \
     COMMAND(print, ON_PRINT, "FILE.f8",                                                            \
@@ -90,6 +63,22 @@ enum {
     COMMAND(completion, ON_COMPLETION, "SHELL",                                                    \
             "print the completion script for a shell: bash, zsh or fish")                          \
     COMMAND(help, ON_HELP, "[COMMAND]", "list the commands, or the options of one command")
+
+enum {
+#define COMMAND(name, bit, operand, help) CLI_AT_##bit,
+    CLI_COMMANDS(COMMAND)
+#undef COMMAND
+};
+enum {
+#define COMMAND(name, bit, operand, help) bit = 1 << CLI_AT_##bit,
+    CLI_COMMANDS(COMMAND)
+#undef COMMAND
+        ON_STEP = ON_PRINT | ON_TRAIN | ON_EXPLAIN | ON_COMPILE | ON_PLAN,
+    ON_WEIGHTS = ON_EVAL | ON_EXPORT | ON_RUN,
+    ON_ALL = ON_STEP | ON_WEIGHTS | ON_CHECK, /* the commands that read a module */
+    ON_TARGET = ON_ALL & ~ON_EXPORT,
+    ON_DATA = ON_TRAIN | ON_EXPLAIN | ON_EVAL | ON_EXPORT
+};
 
 typedef const char *cli_TEXT, *cli_TOKENS;
 typedef int64_t cli_COUNT;
