@@ -85,7 +85,7 @@ static void measure(bool json, char *self, size_t i_case, char *file)
     const char *name = cases[i_case].name;
     compile(cases[i_case].recipe, cases[i_case].target, file);
     must(fp8c_context_create(NULL, &ctx) == FP8C_OK, "context");
-    must(fp8c_file_read_info(ctx, file, &info) == FP8C_OK, fp8c_context_message(ctx));
+    must(fp8c_file_read_info(ctx, file, 0, &info) == FP8C_OK, fp8c_context_message(ctx));
     fp8c_context_destroy(ctx);
     report(json, (double)info.bytes / 1024, "KiB", "f8x_size_%s", name);
     for (int k = 0; k < 2; k++) {

@@ -173,8 +173,8 @@ int main(int argc, char **argv)
     fp8c_mpi *mpi;
     fp8c_comm comm = {.struct_size = sizeof comm};
     must(fp8c_context_create(NULL, &ctx) == FP8C_OK, "context");
-    must(fp8c_mpi_open(ctx, "openmpi", &mpi) == FP8C_OK, fp8c_context_message(ctx));
-    must(fp8c_mpi_comm(mpi, &comm) == FP8C_OK && comm.ranks == 2, "two ranks");
+    must(fp8c_mpi_open(ctx, "openmpi", &comm, &mpi) == FP8C_OK, fp8c_context_message(ctx));
+    must(comm.ranks == 2, "two ranks");
     for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
         if (only && strcmp(only, models[i].name))
             continue;

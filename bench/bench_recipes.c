@@ -244,7 +244,7 @@ int main(int argc, char **argv)
 {
     const char *name;
     if (argc == 2 && !strcmp(argv[1], "list")) {
-        for (int i = 0; (name = fp8c_recipe_name(i)); i++)
+        for (int i = 0; (name = fp8c_name(FP8C_NAME_RECIPE, i)); i++)
             puts(name);
     } else {
         must(argc == 6 && !strcmp(argv[1], "record"), "usage: list | record KEY MODEL TEXT LEFT");

@@ -110,8 +110,7 @@ static void be_rank(char **arg)
                    small[] = {{"B", 1}, {"T", 16}, {"C", 64}, {"L", 1}};
     snprintf(file, sizeof file, "frontend/models/%s.f8", arg[0]);
     must(fp8c_context_create(NULL, &j.ctx) == FP8C_OK, "context");
-    must(fp8c_mpi_open(j.ctx, "openmpi", &mpi) == FP8C_OK && fp8c_mpi_comm(mpi, &j.comm) == FP8C_OK,
-         fp8c_context_message(j.ctx));
+    must(fp8c_mpi_open(j.ctx, "openmpi", &j.comm, &mpi) == FP8C_OK, fp8c_context_message(j.ctx));
     fp8c_program_destroy(make(&j, file, dim, 2));
     fp8c_program *p = make(&j, "frontend/models/gpt.f8", small, 4);
     train(&j, p);

@@ -64,7 +64,7 @@ static void tune(bench *x)
     fp8c_tuning *t;
     fp8c_tuned p;
     const double start = f8_seconds_now();
-    must(fp8c_tune(x->module[1], &o, &t) == FP8C_OK, fp8c_context_message(x->ctx[1]));
+    must(fp8c_tune(x->ctx[1], x->module[1], &o, &t) == FP8C_OK, fp8c_context_message(x->ctx[1]));
     fp8c_tuning_report(t, &info);
     report(x->json, f8_seconds_now() - start, "s", "tune_seconds");
     report(x->json, info.problems, "problems", "tune_problems");

@@ -113,6 +113,8 @@ struct fp8c_module {
  * the text that the diag's place points into; it may be NULL. */
 fp8c_status f8_api_fail(fp8c_context *ctx, const f8_diag *diag, f8_status status, const char *text,
                         size_t size);
+/* Make a whole text the calling thread's message. */
+void f8_api_message(fp8c_context *ctx, const char *text);
 /* End a call without a text: FP8C_OK, or a failure like f8_api_fail's. */
 fp8c_status f8_api_result(fp8c_context *ctx, const f8_diag *diag, f8_status status);
 /* End a call on a module, which is one thread's. The module's first failure, if any, becomes the

@@ -117,22 +117,6 @@ fp8c_status fp8c_module_optimizer(fp8c_module *m, const fp8c_attr *fields, size_
     return f8_api_done(m, status);
 }
 
-fp8c_status fp8c_module_recipe(fp8c_module *m, const char *pattern, const char *recipe)
-{
-    f8_diag *diag = begin(m);
-    f8_module *ir = m->ir;
-    f8_recipe parsed;
-    char text[F8_RECIPE_TEXT];
-    if (f8_recipe_parse(recipe, F8_NOWHERE, &parsed, diag) != F8_OK)
-        return f8_api_done(m, diag->status);
-    const f8_recipe_rule rule = {.pattern = f8_intern(ir, pattern),
-                                 .recipe =
-                                     f8_intern(ir, f8_recipe_print(&parsed, text, sizeof text))};
-    if (!rule.pattern || !rule.recipe)
-        return f8_api_done(m, f8_arena_status(&m->arena, diag));
-    return f8_api_done(m, f8_add_rule(ir, &rule));
-}
-
 fp8c_status fp8c_module_rule(fp8c_module *m, const char *rule, const char *origin)
 {
     f8_diag *diag = begin(m);

@@ -10,28 +10,21 @@
 
 /* ---- elements ---- */
 
-static const char *name_of(const f8_elements *e, int64_t index)
+static const char *name_of(const f8_elements *e, int64_t index, int number)
 {
-    return e && index >= 0 && index < e->n ? e->name[index] : NULL;
-}
-
-static const char *alias_of(const f8_elements *e, int64_t index, int alias)
-{
-    for (int64_t i = 0; e && alias >= 0 && i < e->n_aliases; i++)
-        if (e->alias[i].element == index && alias-- == 0)
+    if (!e || index < 0 || index >= e->n || number < 0)
+        return NULL;
+    if (number == 0)
+        return e->name[index];
+    for (int64_t i = 0; i < e->n_aliases; i++)
+        if (e->alias[i].element == index && --number == 0)
             return e->alias[i].name;
     return NULL;
 }
 
-const char *fp8c_program_element(const fp8c_program *p, int variable, int64_t index)
+const char *fp8c_program_element(const fp8c_program *p, int variable, int64_t index, int number)
 {
-    return name_of(f8_elements_of(&p->now->report, variable), index);
-}
-
-const char *fp8c_program_element_alias(const fp8c_program *p, int variable, int64_t index,
-                                       int alias)
-{
-    return alias_of(f8_elements_of(&p->now->report, variable), index, alias);
+    return name_of(f8_elements_of(&p->now->report, variable), index, number);
 }
 
 /* The element of that name or, if none has it, of that alias; -1: there is none. */
@@ -48,8 +41,8 @@ static int64_t find_name(const f8_elements *e, const char *name)
 
 static int64_t match(const f8_elements *e, int64_t index, const f8_elements *its)
 {
-    const char *name = name_of(e, index);
-    for (int alias = 0; name; name = alias_of(e, index, alias++)) {
+    const char *name;
+    for (int i = 0; (name = name_of(e, index, i)); i++) {
         const int64_t found = find_name(its, name);
         if (found >= 0)
             return found;

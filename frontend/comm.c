@@ -219,7 +219,7 @@ static const char *mpi_message(void *user)
     return ((fp8c_mpi *)user)->diag.text;
 }
 
-fp8c_status fp8c_mpi_open(fp8c_context *ctx, const char *kind, fp8c_mpi **out)
+fp8c_status fp8c_mpi_open(fp8c_context *ctx, const char *kind, fp8c_comm *comm, fp8c_mpi **out)
 {
     f8_diag diag = {0};
     fp8c_mpi *m = f8_api_new(ctx, sizeof *m, _Alignof(fp8c_mpi), &diag);
@@ -229,26 +229,11 @@ fp8c_status fp8c_mpi_open(fp8c_context *ctx, const char *kind, fp8c_mpi **out)
     m->ctx = ctx;
     const f8_status status = f8_mpi_open(kind, &ctx->allocator, &m->mpi, &diag);
     const fp8c_status result = f8_api_result(ctx, &diag, status);
-    if (status == F8_OK)
-        *out = m;
-    else
+    if (status != F8_OK) {
         fp8c_mpi_close(m);
-    return result;
-}
-
-void fp8c_mpi_close(fp8c_mpi *m)
-{
-    if (!m)
-        return;
-    f8_mpi_close(m->mpi);
-    f8_api_delete(m->ctx, m, sizeof *m);
-}
-
-fp8c_status fp8c_mpi_comm(fp8c_mpi *m, fp8c_comm *out)
-{
+        return result;
+    }
     const f8_comm *c = f8_mpi_comm(m->mpi);
-    if (!out->struct_size)
-        return FP8C_ERR_INPUT;
     const fp8c_comm own = {.struct_size = sizeof own,
                            .rank = c->rank,
                            .ranks = c->ranks,
@@ -258,8 +243,17 @@ fp8c_status fp8c_mpi_comm(fp8c_mpi *m, fp8c_comm *out)
                            .all_reduce = mpi_all_reduce,
                            .reduce_scatter = mpi_reduce_scatter,
                            .message = mpi_message};
-    f8_api_give(out, &own);
+    f8_api_give(comm, &own);
+    *out = m;
     return FP8C_OK;
+}
+
+void fp8c_mpi_close(fp8c_mpi *m)
+{
+    if (!m)
+        return;
+    f8_mpi_close(m->mpi);
+    f8_api_delete(m->ctx, m, sizeof *m);
 }
 
 void fp8c_mpi_abort(fp8c_mpi *m, int exit_code)

@@ -6,7 +6,7 @@
 
 /* ---- options ---- */
 
-/* One name for a target that has several: fp8c_target_name's, and "cpu" for "cpu:native". */
+/* One name for a target that has several: f8_target_name's, and "cpu" for "cpu:native". */
 static const char *plain_name(const char *target)
 {
     return !target || !strcmp(target, "cpu:native") ? "cpu" : target;

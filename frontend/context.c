@@ -334,7 +334,8 @@ fp8c_status fp8c_context_cache(fp8c_context *ctx, fp8c_cache_info *out)
     if (status != F8_OK)
         return f8_api_result(ctx, &diag, status);
     fp8c_cache_info own = {.struct_size = sizeof own,
-                           .why_not = ctx->cache_why[0] ? ctx->cache_why : NULL};
+                           .why_not = ctx->cache_why[0] ? ctx->cache_why : NULL,
+                           .tuning = ctx->settings.tuning};
     f8_cache_facts facts;
     if (cache) {
         f8_cache_look(cache, &facts);

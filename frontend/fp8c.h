@@ -2,6 +2,7 @@
  * modules, compiling, running, variables, a layer in the caller's loop. Beside it are
  *
  *     fp8c_ranks.h     several ranks, joined by MPI, by NCCL or by the caller
+ *     fp8c_train.h     a training run: data, steps, guards, a folder to go on from
  *     fp8c_tune.h      choosing by measuring: recipes, and ways to compute
  *     fp8c_diagnose.h  decisions, memory, statistics, guards, the machine
  *
@@ -66,7 +67,7 @@
  *         if (status == FP8C_OK)
  *             status = train(program, 100);
  *         if (status == FP8C_OK)
- *             status = fp8c_program_save(program, "mlp.safetensors");
+ *             status = fp8c_program_save(program, "mlp.safetensors", NULL);
  *         if (status != FP8C_OK)
  *             fprintf(stderr, "%s\n", ctx ? fp8c_context_message(ctx) : "no context");
  *         fp8c_program_destroy(program);
@@ -164,6 +165,19 @@ typedef struct fp8c_type {
 
 FP8C_API const char *fp8c_dtype_name(fp8c_dtype dtype);
 FP8C_API int64_t fp8c_type_bytes(const fp8c_type *type);
+
+/* Lists of names: what an option may have, and what values of an enum are called. */
+typedef enum fp8c_name_kind {
+    FP8C_NAME_OP,             /* the ops in the order of the manual */
+    FP8C_NAME_PASS,           /* the passes in their order, as print_after names them */
+    FP8C_NAME_RECIPE,         /* that `recipe` may have */
+    FP8C_NAME_TARGET,         /* that `target` may have */
+    FP8C_NAME_ALARM,          /* by fp8c_alarm_kind: "loss_nonfinite", ... */
+    FP8C_NAME_COMPONENT_STATE /* by fp8c_component_state: "ok", "missing", "does not load", "wrong
+                                 version", "mismatched" */
+} fp8c_name_kind;
+/* NULL past the last. */
+FP8C_API const char *fp8c_name(fp8c_name_kind kind, int index);
 
 /* Receives text. If it returns non-zero, the call that wrote fails with FP8C_ERR_IO. */
 typedef int (*fp8c_write_fn)(void *user, const char *text, size_t size);
@@ -271,7 +285,7 @@ FP8C_API void fp8c_context_abandon_files(fp8c_context *ctx);
  * call failed yet. Valid until the thread's next failing call on the context, or its end. */
 FP8C_API const char *fp8c_context_message(const fp8c_context *ctx);
 
-/* The kernel cache. */
+/* The kernel cache, and the tuning database. */
 typedef struct fp8c_cache_info { /* the strings are the context's */
     size_t struct_size;     /* sizeof(fp8c_cache_info), set by the caller */
     const char *folder;     /* NULL: no cache is used */
@@ -279,6 +293,7 @@ typedef struct fp8c_cache_info { /* the strings are the context's */
     int32_t read_only;
     int64_t hits, misses, stored; /* of this context, so far */
     int64_t bytes, entries; /* in the folder, now */
+    const char *tuning;     /* the database that compiles read if it exists; NULL: none */
 } fp8c_cache_info;
 /* Opens the cache if nothing was compiled yet. FP8C_ERR_MEMORY. */
 FP8C_API fp8c_status fp8c_context_cache(fp8c_context *ctx, fp8c_cache_info *out);
@@ -300,24 +315,22 @@ FP8C_API fp8c_status fp8c_module_parse(fp8c_context *ctx, const char *text, size
                                        fp8c_module **out);
 FP8C_API void fp8c_module_destroy(fp8c_module *module);
 
-FP8C_API const char *fp8c_module_name(const fp8c_module *module);
+typedef struct fp8c_module_info {
+    size_t struct_size;           /* sizeof(fp8c_module_info), set by the caller */
+    const char *name;             /* the module's */
+    int64_t parameters, elements; /* how many; the sum of their elements */
+    int64_t accumulate;           /* micro-steps per update */
+    int64_t optimizer_steps;      /* the length of the optimizer's schedule; 0: none is declared */
+    int32_t needs_steps; /* the schedule has an end and the module does not say where: a compile of
+                            `update` needs fp8c_compile_options.optimizer_steps */
+} fp8c_module_info;
+FP8C_API void fp8c_module_report(const fp8c_module *module, fp8c_module_info *out);
 
 /* Print the module in canonical form. Parsing that text gives the identical module. */
 FP8C_API fp8c_status fp8c_module_print(const fp8c_module *module, fp8c_write_fn write, void *user);
 
-/* The number of parameters, and the sum of their elements. */
-FP8C_API int64_t fp8c_module_parameters(const fp8c_module *module, int64_t *elements);
-
 /* The value of a dim; the bound, if it is a bound; -1 if the module has no dim of that name. */
 FP8C_API int64_t fp8c_module_dim(const fp8c_module *module, const char *name);
-
-/* How many micro-steps per update the module declares. */
-FP8C_API int64_t fp8c_module_accumulate(const fp8c_module *module);
-/* The length of the optimizer's schedule; 0: the module declares none. */
-FP8C_API int64_t fp8c_module_optimizer_steps(const fp8c_module *module);
-/* Whether the schedule has an end and the module does not say where: then a compile of `update`
- * needs fp8c_compile_options.optimizer_steps. */
-FP8C_API int fp8c_module_needs_steps(const fp8c_module *module);
 
 /* ---- building a module without text: the same graph, node for node ---- */
 
@@ -353,9 +366,6 @@ FP8C_API fp8c_status fp8c_module_param(fp8c_module *module, const char *name, co
                                        fp8c_init init, double argument);
 /* Set fields of the optimizer by name, as the text's `optimizer adamw {...}`. */
 FP8C_API fp8c_status fp8c_module_optimizer(fp8c_module *module, const fp8c_attr *fields, size_t n);
-/* Add the rule `recipe "PATTERN" = RECIPE` of the text. */
-FP8C_API fp8c_status fp8c_module_recipe(fp8c_module *module, const char *pattern,
-                                        const char *recipe);
 /* Add a rule after all others, so that it wins. `rule` is what the text has after `recipe`, as
  * "\"h.*\" wgrad = bf16" or "layers 1, 1 = bf16". `origin` is what messages and decisions call the
  * rule's place, as "--rule" or a file's name; it may be NULL. A program in bf16 or f32 is so
@@ -394,8 +404,6 @@ typedef struct fp8c_op_attr {
     fp8c_attr attr;     /* with the value that it has if it is not given */
     const char *text;   /* what it says */
 } fp8c_op_attr;
-/* The ops in the order of the manual; NULL past the last. */
-FP8C_API const char *fp8c_op_name(int index);
 /* FP8C_ERR_INPUT: there is no such op, or struct_size is 0. */
 FP8C_API fp8c_status fp8c_op(const char *name, fp8c_op_info *out);
 /* Attribute `index` of an op. Ends a loop. */
@@ -413,7 +421,7 @@ typedef struct fp8c_stored_as {
 
 typedef struct fp8c_compile_options {
     size_t struct_size;      /* sizeof(fp8c_compile_options) */
-    const char *target;      /* one of fp8c_target_name: "cpu" (default), "reference", "cuda" (the
+    const char *target;      /* an FP8C_NAME_TARGET: "cpu" (default), "reference", "cuda" (the
                                 GPU of this machine), or an architecture as "sm_90a". Or
                                 "cpu:x86-64-v3", "cpu:x86-64-v4": code for any CPU of that level */
     const char *recipe; /* "bf16" (default), or any recipe of the text, as "block {pow2 = true}" */
@@ -550,17 +558,11 @@ typedef struct fp8c_compile_options {
     const char *frozen;
 } fp8c_compile_options;
 
-/* The passes in their order, as print_after names them; NULL past the last. */
-FP8C_API const char *fp8c_pass_name(int index);
-/* The names that `recipe` may have; NULL past the last. */
-FP8C_API const char *fp8c_recipe_name(int index);
 /* Write a recipe, NAME or NAME {key = value, ...}, in canonical form into `text`, cut to `size`.
  * That form has only the options that differ from the name's defaults. FP8C_ERR_INPUT: it is not a
  * recipe. */
 FP8C_API fp8c_status fp8c_recipe_canonical(fp8c_context *ctx, const char *recipe, char *text,
                                            size_t size);
-/* The names that `target` may have; NULL past the last. */
-FP8C_API const char *fp8c_target_name(int index);
 
 /* options may be NULL. */
 FP8C_API fp8c_status fp8c_compile(const fp8c_module *module, const fp8c_compile_options *options,
@@ -595,6 +597,8 @@ typedef struct fp8c_open_options {
     void *device_user;
     const char *external;
     const fp8c_comm *comm; /* FP8C_ERR_INPUT: the file was compiled for more ranks, or for fewer */
+    const void *bytes;     /* a file's bytes, if `path` is NULL */
+    size_t n_bytes;
 } fp8c_open_options;
 /* Make a program from a file, or from a file's bytes. The file is read whole and the bytes are
  * copied, so later changes to either do not reach the program. options may be NULL. FP8C_ERR_INPUT:
@@ -602,28 +606,23 @@ typedef struct fp8c_open_options {
  * target of it runs here; the message names both sides. */
 FP8C_API fp8c_status fp8c_program_open(fp8c_context *ctx, const char *path,
                                        const fp8c_open_options *options, fp8c_program **out);
-FP8C_API fp8c_status fp8c_program_open_bytes(fp8c_context *ctx, const void *bytes, size_t size,
-                                             const fp8c_open_options *options, fp8c_program **out);
 
-/* What a file holds, on any machine. Each call reads the file again, and fails as opening does. */
+/* What a file holds, and its target `index`, on any machine. */
 typedef struct fp8c_file_info {
     size_t struct_size;          /* sizeof(fp8c_file_info), set by the caller */
     const char *version;         /* of fp8c; a file of another version is refused */
     int32_t format, plan_format;
     int64_t bytes;
     char checksum[33];           /* of its contents, as hexadecimal digits */
-    int32_t targets;
-} fp8c_file_info;
-FP8C_API fp8c_status fp8c_file_read_info(fp8c_context *ctx, const char *path, fp8c_file_info *out);
-typedef struct fp8c_file_target {
-    char target[32];
+    int32_t targets;             /* how many; at least 1 */
+    char target[32];             /* of this target, and so the rest: its name */
     char missing[160]; /* features that its code needs and this CPU lacks; "": none, or a GPU's */
     char dims[192];              /* "B <= 32, T <= 128"; "": no dim is a bound */
     int32_t variants;            /* plans: one for each set of values of these dims */
-} fp8c_file_target;
-/* Ends a loop. */
-FP8C_API fp8c_status fp8c_file_read_target(fp8c_context *ctx, const char *path, int index,
-                                           fp8c_file_target *out);
+} fp8c_file_info;
+/* Reads the file again in each call, and fails as opening does. Ends a loop. */
+FP8C_API fp8c_status fp8c_file_read_info(fp8c_context *ctx, const char *path, int index,
+                                         fp8c_file_info *out);
 
 /* ---- dims that are bounds ----
  *
@@ -801,10 +800,8 @@ FP8C_API void fp8c_lender_destroy(fp8c_lender *lender);
  * and `data` of the views and `out` must not be used. */
 FP8C_API fp8c_status fp8c_lender_lend(fp8c_lender *lender, fp8c_tensor_view *const *views,
                                       fp8c_managed_tensor **out);
-/* The bytes of memory that the lender has, lent or idle. */
-FP8C_API int64_t fp8c_lender_bytes(const fp8c_lender *lender);
-/* Frees idle memory. */
-FP8C_API void fp8c_lender_trim(fp8c_lender *lender);
+/* The bytes of memory that the lender has, lent or idle. With `trim` it frees idle memory first. */
+FP8C_API int64_t fp8c_lender_bytes(fp8c_lender *lender, int32_t trim);
 
 /* ---- a layer in the caller's loop ----
  *
@@ -1018,14 +1015,13 @@ FP8C_API void fp8c_lender_trim(fp8c_lender *lender);
 
 /* A handle: memory for what one forward saves, on the program's device. It holds a forward until
  * the backward of that forward has run, and then serves the next one. It belongs to the thread that
- * its program belongs to, and may be destroyed before or after the program. */
+ * its program belongs to, and may be destroyed before or after the program. In fp8c_info its bytes
+ * are among peak_bytes, not planned_bytes. They grow if a dim that is a bound gets a value for
+ * which forward saves more. */
 typedef struct fp8c_saved fp8c_saved;
 /* FP8C_ERR_INPUT: the program has no `forward`, or no memory. FP8C_ERR_MEMORY. */
 FP8C_API fp8c_status fp8c_saved_create(fp8c_program *program, fp8c_saved **out);
 FP8C_API void fp8c_saved_destroy(fp8c_saved *saved);
-/* The bytes that it takes. In fp8c_info they are among peak_bytes, not planned_bytes. They grow if
- * a dim that is a bound gets a value for which forward saves more. */
-FP8C_API int64_t fp8c_saved_bytes(const fp8c_saved *saved);
 /* Give up the forward that it holds, if any: its backward will not run. */
 FP8C_API void fp8c_saved_drop(fp8c_saved *saved);
 
@@ -1072,20 +1068,6 @@ FP8C_API int fp8c_program_find_variable(const fp8c_program *program,
  * wait for the runs before them. */
 FP8C_API fp8c_status fp8c_program_read(fp8c_program *program, int variable, void *to);
 FP8C_API fp8c_status fp8c_program_write(fp8c_program *program, int variable, const void *from);
-/* Write all variables as a safetensors file, whole or not at all. Parameters have their own names,
- * states "fp8c.state.NAME". The metadata name the elements of FP8 states (fp8c_program_element).
- * Where ranks share variables (`zero`), all of them call this together: rank 0 writes the whole of
- * each, and all fail if it does. Any number of ranks can load the file, at any stage. */
-FP8C_API fp8c_status fp8c_program_save(fp8c_program *program, const char *path);
-/* Read all variables back. The file must have each variable of the program, with its dtype and
- * shape, and no other tensors but "fp8c.state." ones. Otherwise the call fails before it changes
- * anything, and the message names what is missing or different. If the call fails while it writes
- * values, the variables have none afterwards. A state that `prepare` computes from the parameters
- * alone may be missing: then it is computed. With params_only the states keep their values, so they
- * must have some: initialize first. `prepare` then runs if the program has it. */
-FP8C_API fp8c_status fp8c_program_load(fp8c_program *program, const char *path,
-                                       int32_t params_only);
-
 /* Where in a training a state was saved: what a caller needs to go on bit for bit. fp8c gives the
  * numbers back as they were; their meaning is the caller's. */
 typedef struct fp8c_position {
@@ -1093,15 +1075,25 @@ typedef struct fp8c_position {
     int64_t step;         /* optimizer steps that are done; not negative */
     uint64_t seed, batch; /* of the order of the data; the number of the next batch */
 } fp8c_position;
-/* fp8c_program_save with the position and a checksum of all variables in the metadata, as the
- * checkpoints of `fp8c train --run` have them. */
-FP8C_API fp8c_status fp8c_program_save_at(fp8c_program *program, const char *path,
-                                          const fp8c_position *at);
-/* fp8c_program_load of all variables from such a file; *at becomes its position. FP8C_ERR_INPUT
- * also: the file has none, which is seen before anything changes; or the values do not have the
+/* Write all variables as a safetensors file, whole or not at all. Parameters have their own names,
+ * states "fp8c.state.NAME". The metadata name the elements of FP8 states (fp8c_program_element).
+ * With `at`, which may be NULL, they have the position and a checksum of all variables, as the
+ * checkpoints of `fp8c train --run` have them. Where ranks share variables (`zero`), all of them
+ * call this together: rank 0 writes the whole of each, and all fail if it does. Any number of ranks
+ * can load the file, at any stage. */
+FP8C_API fp8c_status fp8c_program_save(fp8c_program *program, const char *path,
+                                       const fp8c_position *at);
+/* Read all variables back. The file must have each variable of the program, with its dtype and
+ * shape, and no other tensors but "fp8c.state." ones. Otherwise the call fails before it changes
+ * anything, and the message names what is missing or different. If the call fails while it writes
+ * values, the variables have none afterwards. A state that `prepare` computes from the parameters
+ * alone may be missing: then it is computed. With params_only the states keep their values, so they
+ * must have some: initialize first. `prepare` then runs if the program has it.
+ * `at` may be NULL. Else *at becomes the file's position. FP8C_ERR_INPUT also: params_only; the
+ * file has no position, which is seen before anything changes; or the values do not have the
  * checksum, so that the file is damaged. Then the variables have its values nevertheless. */
-FP8C_API fp8c_status fp8c_program_load_at(fp8c_program *program, const char *path,
-                                          fp8c_position *at);
+FP8C_API fp8c_status fp8c_program_load(fp8c_program *program, const char *path, int32_t params_only,
+                                       fp8c_position *at);
 
 /* ---- weights of others ----
  *
@@ -1187,14 +1179,13 @@ FP8C_API fp8c_status fp8c_program_load_weights(fp8c_program *program,
 
 /* What element `index` along a state's first axis stands for. For FP8 scales and amaxes it is an
  * operand of a linear's GEMMs, "h.0.attn.c_attn.x" (operands x, w and dy). A program that trains
- * and one for inference have the same names, but not the same indices. NULL past the last, and for
- * other variables. */
-FP8C_API const char *fp8c_program_element(const fp8c_program *program, int variable, int64_t index);
-/* Linears that read one value under one recipe share one operand, as those that make q, k and v of
- * attention do. Its element has the name that it has in the first of them, "attn.q.x". Its names in
- * the others, "attn.k.x" and "attn.v.x", are the element's aliases 0, 1, ... NULL past the last. */
-FP8C_API const char *fp8c_program_element_alias(const fp8c_program *program, int variable,
-                                                int64_t index, int alias);
+ * and one for inference have the same names, but not the same indices. Linears that read one value
+ * under one recipe share one operand, as those that make q, k and v of attention do: then the
+ * element has several names. Number 0 is that in the first of the linears, "attn.q.x"; 1, 2, ...
+ * are its aliases, "attn.k.x" and "attn.v.x". NULL past the last element or name, and for other
+ * variables. */
+FP8C_API const char *fp8c_program_element(const fp8c_program *program, int variable, int64_t index,
+                                          int number);
 
 /* Copy to program `to` what program `from` has observed of its operands under `delayed`: the amax
  * histories (fp8.amax_history) and the amaxes since the last update (fp8.amax). Then `to` can have

@@ -23,6 +23,23 @@ typedef struct fp8c_decision {
 FP8C_API fp8c_status fp8c_program_decision(const fp8c_program *program, int index,
                                            fp8c_decision *out);
 
+/* What a step of kind `collective` exchanges with the other ranks. */
+typedef struct fp8c_collective {
+    const char *op; /* all_gather, all_to_all; all_slice, which exchanges nothing; with reduce_order
+                       "library" all_reduce and reduce_scatter. NULL: the step is no collective */
+    int32_t ranks;
+    int64_t bytes;    /* to each other rank, and as many from it; of an all_slice 0; of the last two
+                         as a ring's, since the library chooses */
+    fp8c_dtype dtype; /* of the elements that it moves */
+    /* One that goes on beside the steps behind it, until a step waits for it: */
+    int32_t wait;   /* the index of the step that waits; 0: none, the collective ends in its step */
+    int32_t beside; /* how many other steps run in between */
+    int32_t goes_on; /* 0: runs of this program wait in the call, as `on_caller` asks */
+    /* with `profile`, of all runs together: from the start to the call of the engine, which earlier
+     * ones may hold up; and how long the run then waited for its end */
+    double queued, waited;
+} fp8c_collective;
+
 /* One step of a function's plan. */
 typedef struct fp8c_step {
     const char *name, *kind; /* kind: kernel, gemm, copy, attention (by a library), collective, wait
@@ -31,14 +48,13 @@ typedef struct fp8c_step {
     uint64_t hash;           /* of a kernel: equal ones share code */
     int64_t bytes_read, bytes_written; /* of distinct inputs and outputs */
     double seconds;          /* with `profile`: of all runs together */
+    const char *algorithm; /* how the library computes this GEMM, in its own words, or the algorithm
+                              that a file fixed. NULL: another step, or neither is known */
+    fp8c_collective collective;
 } fp8c_step;
 /* Ends a loop. */
 FP8C_API fp8c_status fp8c_program_step(const fp8c_program *program, int function, int index,
                                        fp8c_step *out);
-
-/* How the library computes this GEMM, in its own words, or the algorithm that a file fixed. NULL
- * for other steps, and where neither is known. */
-FP8C_API const char *fp8c_program_algorithm(const fp8c_program *program, int function, int index);
 
 /* With `listings`: one image (a cubin) of a CUDA target, and what it was made from. */
 typedef struct fp8c_image {
@@ -191,6 +207,7 @@ typedef struct fp8c_statistic {
     int64_t elements;
     const char *gemms;            /* the GEMMs of the linear that read it, or made it: "fprop",
                                      "fprop, wgrad" */
+    const char *const *aliases;   /* its names in other linears that read it, then NULL */
     /* figures.def begins */
     /* the smallest |x| that is not 0; NaN if all are 0 */
     double amin;
@@ -225,13 +242,6 @@ typedef struct fp8c_statistic {
  * last, or if the function has no figures: that ends a loop, and sets no message. */
 FP8C_API fp8c_status fp8c_program_statistic(fp8c_program *program, int function, int index,
                                             fp8c_statistic *out);
-/* The index of the statistic with that name, or -1. A program with micro_step.stats and a pair has
- * it twice: then it is that of micro_step.stats. */
-FP8C_API int fp8c_program_find_statistic(const fp8c_program *program, const char *name);
-/* The names that the value of a statistic has in other linears that read it: 0, 1, ... NULL past
- * the last. */
-FP8C_API const char *fp8c_program_statistic_alias(const fp8c_program *program, int function,
-                                                  int index, int alias);
 
 /* ---- guards: a training that goes wrong ----
  *
@@ -296,8 +306,6 @@ typedef enum fp8c_alarm_kind {
     FP8C_ALARM_OVERFLOW,
     FP8C_ALARM_RANGE /* little of the format's range is in use: scales are too small */
 } fp8c_alarm_kind;
-/* "loss_nonfinite", ...; NULL past the last. */
-FP8C_API const char *fp8c_alarm_name(fp8c_alarm_kind kind);
 
 typedef struct fp8c_guard fp8c_guard;
 
@@ -341,16 +349,21 @@ typedef struct fp8c_alarm {
 /* Alarm `index` of the last step. Each kind is raised once, and again only after 8 steps in a row
  * without it. FP8C_ERR_INPUT past the last ends a loop, and sets no message. */
 FP8C_API fp8c_status fp8c_guard_alarm(const fp8c_guard *guard, int index, fp8c_alarm *out);
-/* Whether a kind was raised and has not been quiet for long enough: no alarm of this kind can come
- * in the next step, so there is no need to look for a tensor. */
-FP8C_API int32_t fp8c_guard_raised(const fp8c_guard *guard, fp8c_alarm_kind kind);
-/* Whether the loss of the last step was far from the running estimate: one such step is
- * no alarm. */
-FP8C_API int32_t fp8c_guard_far(const fp8c_guard *guard);
-/* The `since` that an alarm would have which may come in the next steps, because losses are far now
- * but not yet enough of them. 0: none. A caller that removes old checkpoints keeps the newest one
- * from before this step, too. */
-FP8C_API int64_t fp8c_guard_suspects(const fp8c_guard *guard);
+
+/* What a guard has in mind between two steps. */
+typedef struct fp8c_guard_info {
+    size_t struct_size; /* sizeof(fp8c_guard_info), set by the caller */
+    uint32_t raised;  /* bit 1 << KIND: the kind was raised and has not been quiet for long enough.
+                         No alarm of this kind can come in the next step, so there is no need to
+                         look for a tensor */
+    int32_t far;      /* the loss of the last step was far from the running estimate: one such step
+                         is no alarm */
+    int64_t suspects; /* the `since` that an alarm would have which may come in the next steps,
+                         because losses are far now but not yet enough of them. 0: none. A caller
+                         that removes old checkpoints keeps the newest one from before this step,
+                         too */
+} fp8c_guard_info;
+FP8C_API void fp8c_guard_report(const fp8c_guard *guard, fp8c_guard_info *out);
 
 /* ---- the witness: which step of a plan computes a wrong value ----
  *
@@ -398,19 +411,6 @@ typedef void (*fp8c_witness_fn)(void *user, const fp8c_witnessed *value);
 FP8C_API fp8c_status fp8c_program_run_witnessed(fp8c_program *program, int function, int32_t judge,
                                                 fp8c_witness_fn fn, void *user);
 
-/* Keep copies of the inputs of a function's last `runs` runs in host memory, so that a run that
- * went wrong can be repeated. 0: keep none from now on. Inputs are the input ports that carry no
- * variable. Each run first copies its inputs, and waits for those in a GPU's memory. A loop that
- * can make a batch again from a seed and a number, as that of `fp8c train`, needs no copies.
- * FP8C_ERR_INPUT: there is no such function. FP8C_ERR_UNSUPPORTED: the program has dims that are
- * bounds. */
-FP8C_API fp8c_status fp8c_program_keep_inputs(fp8c_program *program, int function, int32_t runs);
-/* Input `index` of the run that is `back` runs before the last (0: the last itself): contiguous, of
- * the port's type, until the function runs again. NULL: it was not kept, or the port carries a
- * variable. */
-FP8C_API const void *fp8c_program_kept_input(fp8c_program *program, int function, int32_t back,
-                                             int index);
-
 /* ---- doctor: what this machine has and can do, what is missing and how to get it ---- */
 
 /* A doctor looks for everything the library can use, as a program would: with the context's
@@ -440,8 +440,6 @@ typedef enum fp8c_component_state {
     FP8C_COMPONENT_VERSION, /* found, but too old, or of another major version */
     FP8C_COMPONENT_MISMATCHED /* good alone, but it does not fit the other components */
 } fp8c_component_state;
-/* "ok", "missing", "does not load", "wrong version", "mismatched" */
-FP8C_API const char *fp8c_component_state_name(fp8c_component_state state);
 
 typedef struct fp8c_component {
     const char *name;    /* "NVRTC" */
@@ -471,7 +469,7 @@ typedef struct fp8c_fact {
 /* Ends a loop. */
 FP8C_API fp8c_status fp8c_doctor_fact(const fp8c_doctor *doctor, int index, fp8c_fact *out);
 
-/* What can be done for a target of fp8c_target_name; "cuda" is the first GPU of this machine. */
+/* What can be done for an FP8C_NAME_TARGET; "cuda" is the first GPU of this machine. */
 typedef struct fp8c_target_report {
     const char *name;
     const char *is;              /* "cuda": the architecture of that GPU; else NULL */
@@ -565,24 +563,22 @@ FP8C_API fp8c_status fp8c_burn_result_at(const fp8c_burn *burn, int index, fp8c_
  * of memory and of NVLinks, remapped rows, clocks and what holds them down, and temperature. A
  * thread of fp8c's waits for XIDs, and looks at the other values every `seconds`. For the CPU it
  * reads the kernel's files: machine checks, errors of memory, heat. It reads them when it is
- * created, and in fp8c_health_look. A value that can't be had is unknown. A missing NVML is no
- * failure: then all values are unknown. Between fp8c_health_create and fp8c_health_destroy any
- * thread may make the other calls. */
+ * created, and where the caller asks for a look. A value that can't be had is unknown. A missing
+ * NVML is no failure: then all values are unknown. Between fp8c_health_create and
+ * fp8c_health_destroy any thread may make the other calls. */
 typedef struct fp8c_health fp8c_health;
 
 typedef struct fp8c_health_options {
     size_t struct_size; /* sizeof(fp8c_health_options) */
     int32_t gpu;        /* 1: GPU number `device`; 0: the CPU */
     int32_t device;
-    double seconds; /* between two looks at a GPU; 0: 1. < 0: only fp8c_health_look looks */
+    double seconds; /* between two looks at a GPU; 0: 1. < 0: only the caller looks */
 } fp8c_health_options;
 
 /* options may be NULL. FP8C_ERR_MEMORY; FP8C_ERR_IO: the system refuses a thread. */
 FP8C_API fp8c_status fp8c_health_create(fp8c_context *ctx, const fp8c_health_options *options,
                                         fp8c_health **out);
 FP8C_API void fp8c_health_destroy(fp8c_health *health);
-/* Look now. */
-FP8C_API void fp8c_health_look(fp8c_health *health);
 
 typedef struct fp8c_health_info {
     size_t struct_size;  /* sizeof(fp8c_health_info), set by the caller */
@@ -592,7 +588,8 @@ typedef struct fp8c_health_info {
     int32_t faults;      /* how many of them mean that results may be wrong */
     const char *address; /* a GPU's, on the bus; "" */
 } fp8c_health_info;
-FP8C_API void fp8c_health_report(fp8c_health *health, fp8c_health_info *out);
+/* With `look` it looks at the device first. Then `out` may be NULL. */
+FP8C_API void fp8c_health_report(fp8c_health *health, int32_t look, fp8c_health_info *out);
 
 typedef struct fp8c_health_value {
     size_t struct_size;      /* sizeof(fp8c_health_value), set by the caller */

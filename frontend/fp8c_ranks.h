@@ -45,7 +45,7 @@ struct fp8c_comm {
     int32_t on_caller; /* 1: every call comes from the thread that calls fp8c, and a run waits for it.
                           The results have the same bits, and ranks may differ in this */
     struct fp8c_nccl *nccl; /* for programs on a GPU, which take their collectives to NCCL: from
-                               fp8c_nccl_comm. The calls above then only compare what the ranks
+                               fp8c_nccl_open. The calls above then only compare what the ranks
                                run. NULL: programs on the CPU and the reference alone */
     /* Called right before (ended 0) and right after (ended 1) each call above, by the thread that
      * makes it, so that a rank can tell later what it waited for. Whether the call failed is not
@@ -70,11 +70,11 @@ struct fp8c_comm {
  * fails in this rank alone, MPI stays initialized, as the others may not be in MPI_Finalize: end
  * the process. FP8C_ERR_LIBRARY says what is missing, or what MPI says. */
 typedef struct fp8c_mpi fp8c_mpi;
-FP8C_API fp8c_status fp8c_mpi_open(fp8c_context *ctx, const char *kind, fp8c_mpi **out);
+/* Fills *comm, whose struct_size the caller has set. It is valid until fp8c_mpi_close. */
+FP8C_API fp8c_status fp8c_mpi_open(fp8c_context *ctx, const char *kind, fp8c_comm *comm,
+                                   fp8c_mpi **out);
 /* To be called when all programs that use it are gone. NULL: nothing. */
 FP8C_API void fp8c_mpi_close(fp8c_mpi *mpi);
-/* Fills the struct, whose struct_size the caller has set. It is valid until fp8c_mpi_close. */
-FP8C_API fp8c_status fp8c_mpi_comm(fp8c_mpi *mpi, fp8c_comm *out);
 /* Ends all processes of the job, this one too: for a rank that fails while others wait for it. */
 FP8C_API void fp8c_mpi_abort(fp8c_mpi *mpi, int exit_code);
 
@@ -105,20 +105,19 @@ typedef struct fp8c_nccl_options {
 } fp8c_nccl_options;
 /* Fill the FP8C_NCCL_ID bytes of `id`: one rank does. */
 FP8C_API fp8c_status fp8c_nccl_id(fp8c_context *ctx, void *id);
-/* Waits until all ranks call it. FP8C_ERR_LIBRARY says what is missing, what NCCL says, or that the
+/* Waits until all ranks call it, then fills *comm, whose struct_size the caller has set. It is valid
+ * until fp8c_nccl_close. Its calls exchange host memory: those of `over`, which must live as long,
+ * else through the GPUs. `over` and `comm` may be one struct. FP8C_ERR_LIBRARY says what is missing, what NCCL says, or that the
  * others have not joined within `seconds`. Then nothing is left of this rank but, in the process
  * that made the id, a thread of NCCL that listens for the missing rank, with its socket: NCCL has
  * no call that ends it. A process that was stopped itself, as by a debugger, waits anew. The limit
  * does not hold for `over`, whose all_gather is called first and is the caller's own, and not with
  * NCCL_COMM_BLOCKING=1 in the environment, by which NCCL makes its calls wait. */
 FP8C_API fp8c_status fp8c_nccl_open(fp8c_context *ctx, const fp8c_nccl_options *options,
-                                    fp8c_nccl **out);
+                                    fp8c_comm *comm, fp8c_nccl **out);
 /* To be called on all ranks, when all programs that use it are gone. What NCCL still has to end is
  * waited for under the limit `seconds`. NULL: nothing. */
 FP8C_API void fp8c_nccl_close(fp8c_nccl *nccl);
-/* Fills the struct, whose struct_size the caller has set. It is valid until fp8c_nccl_close. Its
- * calls exchange host memory: those of `over`, which must live as long, else through the GPUs. */
-FP8C_API fp8c_status fp8c_nccl_comm(fp8c_nccl *nccl, fp8c_comm *out);
 /* For a rank that fails while others wait for it: their collectives fail, and all later ones. */
 FP8C_API void fp8c_nccl_abort(fp8c_nccl *nccl);
 
@@ -132,32 +131,6 @@ FP8C_API void fp8c_nccl_abort(fp8c_nccl *nccl);
  * that computes wrong, or an exchange. What ranks share (`zero`) has no second copy and can't be
  * compared. FP8C_OK where there is one rank. */
 FP8C_API fp8c_status fp8c_program_check_ranks(fp8c_program *program);
-
-/* What a step of kind `collective` exchanges with the other ranks. */
-typedef struct fp8c_collective {
-    const char *op; /* all_gather, all_to_all; all_slice, which exchanges nothing; with reduce_order
-                       "library" all_reduce and reduce_scatter */
-    int32_t ranks;
-    int64_t bytes;    /* to each other rank, and as many from it; of an all_slice 0; of the last two
-                         as a ring's, since the library chooses */
-    fp8c_dtype dtype; /* of the elements that it moves */
-} fp8c_collective;
-/* FP8C_ERR_INPUT: there is no such step, or it is of another kind. */
-FP8C_API fp8c_status fp8c_program_collective(const fp8c_program *program, int function, int index,
-                                             fp8c_collective *out);
-/* A collective that goes on beside the steps behind it, until a step waits for it. */
-typedef struct fp8c_transfer {
-    size_t struct_size; /* sizeof(fp8c_transfer) */
-    int32_t wait;       /* the index of the step that waits */
-    int32_t beside;     /* how many other steps run in between */
-    int32_t goes_on;    /* 0: runs of this program wait in the call, as `on_caller` asks */
-    /* with `profile`, of all runs together: from the start to the call of the engine, which earlier
-     * ones may hold up; in the call; and how long the run then waited for its end */
-    double queued, seconds, waited;
-} fp8c_transfer;
-/* FP8C_ERR_INPUT: there is no such step, or it is no such collective. */
-FP8C_API fp8c_status fp8c_program_transfer(const fp8c_program *program, int function, int index,
-                                           fp8c_transfer *out);
 
 #ifdef __cplusplus
 }

@@ -84,19 +84,18 @@ typedef struct fp8c_tune_options {
     int32_t runs;         /* of each candidate, and of the model's choice in turn with it; 0: 7 */
     int32_t same_bits;    /* leave out candidates that change bits: other algorithms */
     int32_t again;        /* time what was timed before a second time */
+    const char *gemm;     /* without a module: "MxNxK:FORMAT". M and N are rows and columns of the
+                             result,     K is the length of the sums. FORMAT, the dtype of both operands, is
+                             f32,     bf16, f8e4m3 or f8e5m2. The second operand is [N, K]. Of `compile`
+                             only     target, threads and device count */
 } fp8c_tune_options;
 
-/* Time what was not timed yet for this module, choose, and keep both in the database. options may
- * be NULL. The context's progress callback is called between runs (phase "tune"). If it cancels, or
- * the process dies, what was timed by then stays. FP8C_ERR_IO: the database can't be used; its file
- * is unchanged. */
-FP8C_API fp8c_status fp8c_tune(const fp8c_module *module, const fp8c_tune_options *options,
-                               fp8c_tuning **out);
-/* The same for one GEMM, "MxNxK:FORMAT". M and N are rows and columns of the result, K is the
- * length of the sums. FORMAT, the dtype of both operands, is f32, bf16, f8e4m3 or f8e5m2. The
- * second operand is [N, K]. Of `compile` only target and threads count. */
-FP8C_API fp8c_status fp8c_tune_gemm(fp8c_context *ctx, const char *gemm,
-                                    const fp8c_tune_options *options, fp8c_tuning **out);
+/* Time what was not timed yet for a module, or for one GEMM if `module` is NULL. Choose, and keep
+ * both in the database. ctx is the module's. Only with a module may options be NULL. The context's
+ * progress callback is called between runs (phase "tune"). If it cancels, or the process dies, what
+ * was timed by then stays. FP8C_ERR_IO: the database can't be used; its file is unchanged. */
+FP8C_API fp8c_status fp8c_tune(fp8c_context *ctx, const fp8c_module *module,
+                               const fp8c_tune_options *options, fp8c_tuning **out);
 FP8C_API void fp8c_tuning_destroy(fp8c_tuning *tuning);
 
 typedef struct fp8c_tuning_info {
@@ -125,25 +124,23 @@ FP8C_API fp8c_status fp8c_tuning_problem(const fp8c_tuning *tuning, int index, f
 FP8C_API fp8c_status fp8c_tuning_candidate(const fp8c_tuning *tuning, int index, int candidate,
                                            const char **text, double *seconds);
 
-/* Rows of the database. Export writes them as a file of JSON Lines. Import takes them over from
- * such a file, and merge from another database, where they are newer. Each does all or nothing.
- * Rows of other devices or versions are kept for them. `database` NULL: the context's.
- * FP8C_ERR_INPUT: an export would replace a database, or the rows come from the database itself. */
+/* Rows of the database, to and from a file. Each way does all or nothing. Rows of other devices or
+ * versions are kept for them. */
+typedef enum fp8c_tuning_way {
+    FP8C_TUNING_EXPORT, /* write them as JSON Lines. A file that is a database is not replaced */
+    FP8C_TUNING_IMPORT, /* take them over from such a file, where they are newer */
+    FP8C_TUNING_MERGE   /* the same from another database */
+} fp8c_tuning_way;
 typedef struct fp8c_tuning_rows {
     size_t struct_size;      /* sizeof(fp8c_tuning_rows), set by the caller */
     int64_t timings, choices;
     int64_t older;           /* not taken over, since the database has rows as new */
     int64_t others; /* of other devices than this CPU with `threads` of the context */
 } fp8c_tuning_rows;
-FP8C_API fp8c_status fp8c_tuning_export(fp8c_context *ctx, const char *database, const char *path,
-                                        fp8c_tuning_rows *rows);
-FP8C_API fp8c_status fp8c_tuning_import(fp8c_context *ctx, const char *database, const char *path,
-                                        fp8c_tuning_rows *rows);
-FP8C_API fp8c_status fp8c_tuning_merge(fp8c_context *ctx, const char *database, const char *path,
-                                       fp8c_tuning_rows *rows);
-
-/* The database that compiles of this context read if it exists; NULL: none. */
-FP8C_API const char *fp8c_context_tuning(const fp8c_context *ctx);
+/* `database` NULL: the context's. `rows` may be NULL. FP8C_ERR_INPUT: an export would replace a
+ * database, or the rows come from the database itself. */
+FP8C_API fp8c_status fp8c_tuning_move(fp8c_context *ctx, fp8c_tuning_way way, const char *database,
+                                      const char *path, fp8c_tuning_rows *rows);
 
 /* How a program computes a problem, and who chose that. */
 typedef struct fp8c_choice {

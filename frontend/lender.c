@@ -220,17 +220,13 @@ fp8c_status fp8c_lender_create(fp8c_context *ctx, size_t n, fp8c_lender **out)
     return FP8C_OK;
 }
 
-int64_t fp8c_lender_bytes(const fp8c_lender *l)
+int64_t fp8c_lender_bytes(fp8c_lender *l, int32_t trim)
 {
-    return l->bytes;
-}
-
-void fp8c_lender_trim(fp8c_lender *l)
-{
-    for (size_t i = 0; i < l->n; i++) {
+    for (size_t i = 0; trim && i < l->n; i++) {
         take_back(&l->place[i]);
         free_idle(l, &l->place[i], l->place[i].n_idle);
     }
+    return l->bytes;
 }
 
 void fp8c_lender_destroy(fp8c_lender *l)
@@ -238,6 +234,6 @@ void fp8c_lender_destroy(fp8c_lender *l)
     if (!l)
         return;
     atomic_store(&l->ended, true); /* before lists are taken: give_back frees what comes later */
-    fp8c_lender_trim(l);
+    fp8c_lender_bytes(l, true);
     release(l);
 }

@@ -9,6 +9,7 @@
 
 #include "frontend/api.h"
 #include "frontend/text/diag.h"
+#include "ir/base/format.h"
 
 enum { MANY = 64 }; /* from so many on, the room of threads that ended is used again */
 
@@ -73,8 +74,8 @@ static void render(const f8_diag *diag, f8_status status, const char *text, size
         m->text[--n] = 0;
 }
 
-fp8c_status f8_api_fail(fp8c_context *ctx, const f8_diag *diag, f8_status status, const char *text,
-                        size_t size)
+/* The room for this thread's message. NULL: out of memory, which the context remembers. */
+static f8_message *mine(fp8c_context *ctx)
 {
     const pid_t thread = gettid();
     pthread_mutex_lock(&ctx->lock);
@@ -83,6 +84,20 @@ fp8c_status f8_api_fail(fp8c_context *ctx, const f8_diag *diag, f8_status status
         m = add(ctx, thread);
     ctx->lost |= !m;
     pthread_mutex_unlock(&ctx->lock);
+    return m;
+}
+
+void f8_api_message(fp8c_context *ctx, const char *text)
+{
+    f8_message *m = mine(ctx);
+    if (m && text != m->text)
+        f8_format(m->text, sizeof m->text, "%s", text);
+}
+
+fp8c_status f8_api_fail(fp8c_context *ctx, const f8_diag *diag, f8_status status, const char *text,
+                        size_t size)
+{
+    f8_message *m = mine(ctx);
     if (m) /* only this thread uses it from here on */
         render(diag, status, text, size, m);
     return (fp8c_status)status;

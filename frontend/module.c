@@ -84,34 +84,21 @@ fp8c_status fp8c_module_print(const fp8c_module *m, fp8c_write_fn write, void *u
     return f8_api_result(m->ctx, &diag, status);
 }
 
-int64_t fp8c_module_parameters(const fp8c_module *m, int64_t *elements)
-{
-    int64_t count = 0, total = 0;
-    for (size_t i = 0; i < m->ir->n_vars; i++) {
-        if (m->ir->var[i].kind != F8_VAR_PARAM)
-            continue;
-        count++;
-        total += f8_type_elements(&m->ir->var[i].type);
-    }
-    if (elements)
-        *elements = total;
-    return count;
-}
-
-int64_t fp8c_module_accumulate(const fp8c_module *m)
-{
-    return m->ir->accumulate;
-}
-
-int64_t fp8c_module_optimizer_steps(const fp8c_module *m)
-{
-    return m->ir->optimizer.declared ? m->ir->optimizer.steps : 0;
-}
-
-int fp8c_module_needs_steps(const fp8c_module *m)
+void fp8c_module_report(const fp8c_module *m, fp8c_module_info *out)
 {
     const f8_optimizer *o = &m->ir->optimizer;
-    return o->declared && o->steps < 1 && o->schedule && strcmp(o->schedule, "constant") != 0;
+    fp8c_module_info own = {.struct_size = sizeof own,
+                            .name = m->ir->name,
+                            .accumulate = m->ir->accumulate,
+                            .optimizer_steps = o->declared ? o->steps : 0,
+                            .needs_steps = o->declared && o->steps < 1 && o->schedule &&
+                                           strcmp(o->schedule, "constant") != 0};
+    for (size_t i = 0; i < m->ir->n_vars; i++)
+        if (m->ir->var[i].kind == F8_VAR_PARAM) {
+            own.parameters++;
+            own.elements += f8_type_elements(&m->ir->var[i].type);
+        }
+    f8_api_give(out, &own);
 }
 
 int64_t fp8c_module_dim(const fp8c_module *m, const char *name)
@@ -120,9 +107,4 @@ int64_t fp8c_module_dim(const fp8c_module *m, const char *name)
         if (!strcmp(m->ir->dim[i].name, name))
             return m->ir->dim[i].value;
     return -1;
-}
-
-const char *fp8c_module_name(const fp8c_module *m)
-{
-    return m->ir->name;
 }

@@ -115,23 +115,6 @@ static f8_status open_nccl(fp8c_nccl *n, const fp8c_nccl_options *options, f8_di
 
 /* ---- handles ---- */
 
-fp8c_status fp8c_nccl_open(fp8c_context *ctx, const fp8c_nccl_options *options, fp8c_nccl **out)
-{
-    f8_diag diag = {0};
-    fp8c_nccl *n = f8_api_new(ctx, sizeof *n, _Alignof(fp8c_nccl), &diag);
-    *out = NULL;
-    if (!n)
-        return f8_api_result(ctx, &diag, diag.status);
-    n->ctx = ctx;
-    const f8_status status = open_nccl(n, options, &diag);
-    const fp8c_status result = f8_api_result(ctx, &diag, status);
-    if (status == F8_OK)
-        *out = n;
-    else
-        fp8c_nccl_close(n);
-    return result;
-}
-
 void fp8c_nccl_close(fp8c_nccl *n)
 {
     if (!n)
@@ -189,10 +172,21 @@ static const char *message(void *user)
     return n->over.message ? n->over.message(n->over.user) : NULL;
 }
 
-fp8c_status fp8c_nccl_comm(fp8c_nccl *n, fp8c_comm *out)
+fp8c_status fp8c_nccl_open(fp8c_context *ctx, const fp8c_nccl_options *options, fp8c_comm *comm,
+                           fp8c_nccl **out)
 {
-    if (!out->struct_size)
-        return FP8C_ERR_INPUT;
+    f8_diag diag = {0};
+    fp8c_nccl *n = f8_api_new(ctx, sizeof *n, _Alignof(fp8c_nccl), &diag);
+    *out = NULL;
+    if (!n)
+        return f8_api_result(ctx, &diag, diag.status);
+    n->ctx = ctx;
+    const f8_status status = open_nccl(n, options, &diag);
+    if (status != F8_OK) {
+        f8_api_result(ctx, &diag, status);
+        fp8c_nccl_close(n);
+        return (fp8c_status)status;
+    }
     const fp8c_comm own = {.struct_size = sizeof own,
                            .rank = f8_nccl_rank(n->nccl),
                            .ranks = f8_nccl_ranks(n->nccl),
@@ -201,7 +195,8 @@ fp8c_status fp8c_nccl_comm(fp8c_nccl *n, fp8c_comm *out)
                            .all_to_all = to_all,
                            .message = message,
                            .nccl = n};
-    f8_api_give(out, &own);
+    f8_api_give(comm, &own);
+    *out = n;
     return FP8C_OK;
 }
 

@@ -194,24 +194,6 @@ static f8_status open_program(fp8c_program *p, const fp8c_open_options *o, f8_di
     return f8_variables_begin(p, diag);
 }
 
-/* Open the package in the file's bytes, which belong to p from here on. */
-static fp8c_status finish(fp8c_program *p, const fp8c_open_options *options, f8_status status,
-                          f8_diag *diag, fp8c_program **out)
-{
-    fp8c_open_options own = {.struct_size = sizeof own};
-    if (status == F8_OK)
-        status = f8_api_options(&own, options, "fp8c_open_options", diag);
-    if (status == F8_OK)
-        status = open_program(p, &own, diag);
-    if (status == F8_OK) {
-        *out = p;
-        return FP8C_OK;
-    }
-    f8_api_result(p->ctx, diag, status);
-    fp8c_program_destroy(p);
-    return (fp8c_status)status;
-}
-
 /* Read a whole file, unless its header shows that it is of another kind. */
 static f8_status read_file(const fp8c_context *ctx, const char *path, f8_file_bytes *out,
                            f8_diag *diag)
@@ -229,17 +211,6 @@ static f8_status read_file(const fp8c_context *ctx, const char *path, f8_file_by
     return status;
 }
 
-fp8c_status fp8c_program_open(fp8c_context *ctx, const char *path, const fp8c_open_options *options,
-                              fp8c_program **out)
-{
-    f8_diag diag = {.file = path};
-    *out = NULL;
-    fp8c_program *p = f8_program_create(ctx, &diag);
-    if (!p)
-        return f8_api_result(ctx, &diag, diag.status);
-    return finish(p, options, read_file(ctx, path, &p->file, &diag), &diag, out);
-}
-
 /* A copy of the bytes, aligned like a file that was read. */
 static f8_status copy_bytes(fp8c_program *p, const void *bytes, size_t size, f8_diag *diag)
 {
@@ -255,20 +226,41 @@ static f8_status copy_bytes(fp8c_program *p, const void *bytes, size_t size, f8_
     return F8_OK;
 }
 
-fp8c_status fp8c_program_open_bytes(fp8c_context *ctx, const void *bytes, size_t size,
-                                    const fp8c_open_options *options, fp8c_program **out)
+static f8_status read_package(fp8c_program *p, const char *path, const fp8c_open_options *o,
+                              f8_diag *diag)
 {
-    f8_diag diag = {0};
+    if (path)
+        return read_file(p->ctx, path, &p->file, diag);
+    if (!o->bytes)
+        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "there is neither a path nor bytes");
+    return copy_bytes(p, o->bytes, o->n_bytes, diag);
+}
+
+fp8c_status fp8c_program_open(fp8c_context *ctx, const char *path, const fp8c_open_options *options,
+                              fp8c_program **out)
+{
+    f8_diag diag = {.file = path};
+    fp8c_open_options own = {.struct_size = sizeof own};
     *out = NULL;
     fp8c_program *p = f8_program_create(ctx, &diag);
     if (!p)
         return f8_api_result(ctx, &diag, diag.status);
-    return finish(p, options, copy_bytes(p, bytes, size, &diag), &diag, out);
+    f8_status status = f8_api_options(&own, options, "fp8c_open_options", &diag);
+    if (status == F8_OK)
+        status = read_package(p, path, &own, &diag);
+    if (status == F8_OK)
+        status = open_program(p, &own, &diag);
+    if (status == F8_OK) {
+        *out = p;
+        return FP8C_OK;
+    }
+    f8_api_result(ctx, &diag, status);
+    fp8c_program_destroy(p);
+    return (fp8c_status)status;
 }
 
 /* ---- what a file holds ---- */
 
-/* For fp8c_file_read_info and fp8c_file_read_target: a file that is open for one call. */
 static f8_status look(fp8c_context *ctx, const char *path, f8_file_bytes *file, f8_arena *arena,
                       f8_package *package, f8_diag *diag)
 {
@@ -277,44 +269,29 @@ static f8_status look(fp8c_context *ctx, const char *path, f8_file_bytes *file, 
     return f8_package_open(file->bytes, file->size, fp8c_version(), arena, package, diag);
 }
 
-fp8c_status fp8c_file_read_info(fp8c_context *ctx, const char *path, fp8c_file_info *out)
-{
-    f8_diag diag = {.file = path};
-    f8_file_bytes file = {0};
-    f8_arena arena;
-    f8_package package;
-    const f8_status status = look(ctx, path, &file, &arena, &package, &diag);
-    if (status == F8_OK) {
-        fp8c_file_info own = {.struct_size = sizeof own,
-                              .version = fp8c_version(),
-                              .format = F8_PACKAGE_FORMAT,
-                              .plan_format = F8_PLAN_FORMAT,
-                              .bytes = (int64_t)package.size,
-                              .targets = (int32_t)package.n_programs};
-        f8_hash_text(package.checksum, own.checksum);
-        f8_api_give(out, &own);
-    }
-    f8_arena_end(&arena);
-    f8_file_release(&file);
-    return f8_api_result(ctx, &diag, status);
-}
-
-static void describe(const f8_package_program *p, fp8c_file_target *out)
+static void describe(const f8_package *package, const f8_package_program *p, fp8c_file_info *out)
 {
     const f8_cpu_features has = f8_cpu_detect();
-    *out = (fp8c_file_target){.variants = (int32_t)p->n_variants};
-    snprintf(out->target, sizeof out->target, "%s", p->target);
+    fp8c_file_info own = {.struct_size = sizeof own,
+                          .version = fp8c_version(),
+                          .format = F8_PACKAGE_FORMAT,
+                          .plan_format = F8_PLAN_FORMAT,
+                          .bytes = (int64_t)package->size,
+                          .targets = (int32_t)package->n_programs,
+                          .variants = (int32_t)p->n_variants};
+    f8_hash_text(package->checksum, own.checksum);
+    snprintf(own.target, sizeof own.target, "%s", p->target);
     if (is_cpu(p))
-        f8_cpu_suffices(&has, &p->needs, out->missing, sizeof out->missing);
+        f8_cpu_suffices(&has, &p->needs, own.missing, sizeof own.missing);
     for (uint32_t i = 0; i < p->n_dims; i++) {
-        const size_t n = strlen(out->dims);
-        snprintf(out->dims + n, sizeof out->dims - n, "%s%s <= %lld", n ? ", " : "", p->dim[i].name,
+        const size_t n = strlen(own.dims);
+        snprintf(own.dims + n, sizeof own.dims - n, "%s%s <= %lld", n ? ", " : "", p->dim[i].name,
                  (long long)p->dim[i].most);
     }
+    f8_api_give(out, &own);
 }
 
-fp8c_status fp8c_file_read_target(fp8c_context *ctx, const char *path, int index,
-                                  fp8c_file_target *out)
+fp8c_status fp8c_file_read_info(fp8c_context *ctx, const char *path, int index, fp8c_file_info *out)
 {
     f8_diag diag = {.file = path};
     f8_file_bytes file = {0};
@@ -323,7 +300,7 @@ fp8c_status fp8c_file_read_target(fp8c_context *ctx, const char *path, int index
     const f8_status status = look(ctx, path, &file, &arena, &package, &diag);
     const bool there = status == F8_OK && index >= 0 && (uint32_t)index < package.n_programs;
     if (there)
-        describe(&package.program[index], out);
+        describe(&package, &package.program[index], out);
     f8_arena_end(&arena);
     f8_file_release(&file);
     if (status != F8_OK)

@@ -4,15 +4,6 @@
 
 #include "frontend/api.h"
 
-/* Every op but `input`, which the text does not call. */
-const char *fp8c_op_name(int index)
-{
-    for (int op = F8_OP_NONE + 1; op < F8_OP_COUNT && index >= 0; op++)
-        if (op != F8_OP_INPUT && index-- == 0)
-            return f8_op_facts((f8_op)op)->name;
-    return NULL;
-}
-
 fp8c_status fp8c_op(const char *name, fp8c_op_info *out)
 {
     static const char *const groups[] = {

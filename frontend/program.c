@@ -42,7 +42,6 @@ void fp8c_program_destroy(fp8c_program *p)
         d->leave(d);
     }
     f8_variables_end(p);
-    f8_program_drop_kept(p);
     for (f8_variant *v = p->first; v; v = v->next) {
         f8_instance_destroy(&v->instance);
         f8_arena_end(&v->arena);
@@ -158,8 +157,6 @@ fp8c_status fp8c_program_run(fp8c_program *p, int function)
     f8_program_own_ports(p, function);
     status = f8_program_meet(p, function, &diag);
     uint32_t form = 0;
-    if (status == F8_OK)
-        status = f8_program_keep(p, function, &diag);
     if (status == F8_OK)
         status = f8_program_form(p, function, &form, &diag);
     if (status == F8_OK)
@@ -441,71 +438,6 @@ void fp8c_program_info(const fp8c_program *p, fp8c_info *out)
     f8_api_give(out, &own);
 }
 
-fp8c_status fp8c_program_collective(const fp8c_program *p, int function, int index,
-                                    fp8c_collective *out)
-{
-    fp8c_step s;
-    if (fp8c_program_step(p, function, index, &s) != FP8C_OK ||
-        p->now->plan.func[function].step[index].kind != F8_STEP_COLLECTIVE)
-        return FP8C_ERR_INPUT;
-    const f8_collective_desc *d = &p->now->plan.func[function].step[index].collective;
-    int64_t bytes = d->bytes;
-    if (d->kind == F8_COLLECTIVE_ALL_SLICE)
-        bytes = 0;
-    else if (d->kind == F8_COLLECTIVE_ALL_REDUCE) /* a ring: parts are summed, then gathered */
-        bytes = 2 * (d->bytes + d->ranks - 1) / d->ranks;
-    *out = (fp8c_collective){f8_collective_name[d->kind], d->ranks, bytes, (fp8c_dtype)d->dtype};
-    return FP8C_OK;
-}
-
-/* The index of the step that waits for step `index`; 0: none does. */
-static uint32_t wait_of(const f8_plan_func *f, uint32_t index)
-{
-    for (uint32_t i = index + 1; i < f->n_steps; i++)
-        if (f->step[i].kind == F8_STEP_WAIT && f->step[i].waits == index)
-            return i;
-    return 0;
-}
-
-fp8c_status fp8c_program_transfer(const fp8c_program *p, int function, int index,
-                                  fp8c_transfer *out)
-{
-    const f8_instance *instance = &p->now->instance;
-    fp8c_collective c;
-    if (fp8c_program_collective(p, function, index, &c) != FP8C_OK)
-        return FP8C_ERR_INPUT;
-    const f8_plan_func *f = &p->now->plan.func[function];
-    const uint32_t wait = wait_of(f, (uint32_t)index);
-    fp8c_transfer own = {.struct_size = sizeof own, .wait = (int32_t)wait, .goes_on = 1};
-    if (!wait || !out->struct_size)
-        return FP8C_ERR_INPUT;
-    for (uint32_t i = (uint32_t)index + 1; i < wait; i++)
-        own.beside += f->step[i].kind != F8_STEP_COLLECTIVE && f->step[i].kind != F8_STEP_WAIT;
-    if (instance->cpu) {
-        own.goes_on = f8_exec_goes_on(instance->cpu);
-        own.queued = f8_exec_queued_seconds(instance->cpu, (uint32_t)function, (uint32_t)index);
-        own.seconds = f8_exec_step_seconds(instance->cpu, (uint32_t)function, (uint32_t)index);
-        own.waited = f8_exec_step_seconds(instance->cpu, (uint32_t)function, wait);
-    }
-    f8_api_give(out, &own);
-    return FP8C_OK;
-}
-
-const char *fp8c_program_algorithm(const fp8c_program *p, int function, int index)
-{
-    const f8_instance *instance = &p->now->instance;
-    fp8c_step s;
-    if (fp8c_program_step(p, function, index, &s) != FP8C_OK)
-        return NULL;
-    const char *said =
-        instance->kind ? instance->kind->algorithm(instance, (uint32_t)function, (uint32_t)index)
-                       : NULL;
-    const f8_step *step = &p->now->plan.func[function].step[index];
-    if (said || step->kind != F8_STEP_GEMM || step->gemm.algorithm == F8_GEMM_AUTO)
-        return said;
-    return f8_gemm_algorithm_name(step->gemm.algorithm); /* the plan from a file names it */
-}
-
 const char *fp8c_program_target(const fp8c_program *p)
 {
     return p->now->plan.target;
@@ -579,6 +511,41 @@ fp8c_status fp8c_program_decision(const fp8c_program *p, int index, fp8c_decisio
     return FP8C_OK;
 }
 
+/* The index of the step that waits for step `index`; 0: none does. */
+static uint32_t wait_of(const f8_plan_func *f, uint32_t index)
+{
+    for (uint32_t i = index + 1; i < f->n_steps; i++)
+        if (f->step[i].kind == F8_STEP_WAIT && f->step[i].waits == index)
+            return i;
+    return 0;
+}
+
+static fp8c_collective collective_of(const fp8c_program *p, uint32_t function, uint32_t index)
+{
+    const f8_exec *cpu = p->now->instance.cpu;
+    const f8_plan_func *f = &p->now->plan.func[function];
+    const f8_collective_desc *d = &f->step[index].collective;
+    const uint32_t wait = wait_of(f, index);
+    fp8c_collective c = {.op = f8_collective_name[d->kind],
+                         .ranks = d->ranks,
+                         .bytes = d->bytes,
+                         .dtype = (fp8c_dtype)d->dtype,
+                         .wait = (int32_t)wait,
+                         .goes_on = wait != 0};
+    if (d->kind == F8_COLLECTIVE_ALL_SLICE)
+        c.bytes = 0;
+    else if (d->kind == F8_COLLECTIVE_ALL_REDUCE) /* a ring: parts are summed, then gathered */
+        c.bytes = 2 * (d->bytes + d->ranks - 1) / d->ranks;
+    for (uint32_t i = index + 1; i < wait; i++)
+        c.beside += f->step[i].kind != F8_STEP_COLLECTIVE && f->step[i].kind != F8_STEP_WAIT;
+    if (wait && cpu) {
+        c.goes_on = f8_exec_goes_on(cpu);
+        c.queued = f8_exec_queued_seconds(cpu, function, index);
+        c.waited = f8_exec_step_seconds(cpu, function, wait);
+    }
+    return c;
+}
+
 fp8c_status fp8c_program_step(const fp8c_program *p, int function, int index, fp8c_step *out)
 {
     if (function < 0 || (uint32_t)function >= p->now->plan.n_funcs || index < 0 ||
@@ -590,12 +557,24 @@ fp8c_status fp8c_program_step(const fp8c_program *p, int function, int index, fp
                                         [F8_STEP_ATTENTION] = "attention",
                                         [F8_STEP_COLLECTIVE] = "collective",
                                         [F8_STEP_WAIT] = "wait"};
-    const f8_step *s = &p->now->plan.func[function].step[index];
-    *out = (fp8c_step){
-        s->name, kinds[s->kind], (int32_t)s->n_phases, s->hash, s->bytes_read, s->bytes_written, 0};
-    if (p->now->instance.kind)
-        out->seconds = p->now->instance.kind->step_seconds(&p->now->instance, (uint32_t)function,
-                                                           (uint32_t)index);
+    const f8_instance *instance = &p->now->instance;
+    const uint32_t f = (uint32_t)function, i = (uint32_t)index;
+    const f8_step *s = &p->now->plan.func[f].step[i];
+    *out = (fp8c_step){.name = s->name,
+                       .kind = kinds[s->kind],
+                       .phases = (int32_t)s->n_phases,
+                       .hash = s->hash,
+                       .bytes_read = s->bytes_read,
+                       .bytes_written = s->bytes_written};
+    if (instance->kind) {
+        out->seconds = instance->kind->step_seconds(instance, f, i);
+        out->algorithm = instance->kind->algorithm(instance, f, i);
+    }
+    if (!out->algorithm && s->kind == F8_STEP_GEMM && s->gemm.algorithm != F8_GEMM_AUTO)
+        out->algorithm =
+            f8_gemm_algorithm_name(s->gemm.algorithm); /* the plan of a file names it */
+    if (s->kind == F8_STEP_COLLECTIVE)
+        out->collective = collective_of(p, f, i);
     return FP8C_OK;
 }
 
@@ -606,16 +585,6 @@ fp8c_status fp8c_program_pass(const fp8c_program *p, int index, fp8c_pass *out)
     const f8_pass_time *t = &p->now->report.time[index];
     *out = (fp8c_pass){t->name, t->seconds, t->nodes};
     return FP8C_OK;
-}
-
-const char *fp8c_pass_name(int index)
-{
-    return index < 0 ? NULL : f8_pass_name((size_t)index);
-}
-
-const char *fp8c_recipe_name(int index)
-{
-    return index < 0 ? NULL : f8_recipe_name((size_t)index);
 }
 
 fp8c_status fp8c_recipe_canonical(fp8c_context *ctx, const char *recipe, char *text, size_t size)

@@ -96,7 +96,6 @@ struct fp8c_program {
     size_t given_room;
     f8_dependent *dependents;
     uint64_t lent;       /* bit i: ports of function i may have memory of a dependent */
-    struct f8_kept *kept; /* rings of inputs, by function (kept_inputs.c); NULL: none */
     const char *aside;    /* where a witness puts large values aside: a folder; NULL: none */
     bool watched;         /* a run is under observation: its callback may begin no other */
     int32_t in_flight;   /* handles with a forward whose backward is still to run */
@@ -193,16 +192,6 @@ int64_t f8_program_match_element(const fp8c_program *p, int variable, int64_t in
 f8_status f8_program_form(fp8c_program *p, int function, uint32_t *form, f8_diag *diag);
 /* The same without a run. */
 f8_status f8_program_choose(fp8c_program *p, int function, uint32_t *form, f8_diag *diag);
-
-/* ---- kept_inputs.c ---- */
-
-typedef struct f8_kept f8_kept;
-/* fp8c_program_keep_inputs of a program that has memory, and fp8c_program_kept_input. */
-f8_status f8_program_keep_runs(fp8c_program *p, int function, int32_t runs, f8_diag *diag);
-const void *f8_program_kept(fp8c_program *p, int function, int32_t back, int index);
-/* Before a run of a function: copies its inputs, if the caller wants them kept. */
-f8_status f8_program_keep(fp8c_program *p, int function, f8_diag *diag);
-void f8_program_drop_kept(fp8c_program *p);
 
 /* fp8c_program_quantize of a program that has memory. */
 f8_status f8_program_quantize(fp8c_program *p, int variable, const float *from, const float *scale,

@@ -206,11 +206,6 @@ void fp8c_saved_destroy(fp8c_saved *s)
     f8_api_delete(s->ctx, s, sizeof *s);
 }
 
-int64_t fp8c_saved_bytes(const fp8c_saved *s)
-{
-    return s->memory.bytes;
-}
-
 /* ---- calls ---- */
 
 /* Whether the handle belongs to the program, and its forward is in flight or not, as the call

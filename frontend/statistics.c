@@ -51,7 +51,8 @@ fp8c_status fp8c_program_statistic(fp8c_program *p, int function, int index, fp8
                           .format = w->quantized ? f8_dtype_name(w->format) : NULL,
                           .what_if = w->what_if,
                           .elements = w->elements,
-                          .gemms = w->gemms};
+                          .gemms = w->gemms,
+                          .aliases = w->alias};
     char text[sizeof own.granularity];
     if (w->quantized)
         snprintf(own.granularity, sizeof own.granularity, "%s",
@@ -59,24 +60,4 @@ fp8c_status fp8c_program_statistic(fp8c_program *p, int function, int index, fp8
     f8_figures_fill(w, row, &own);
     f8_api_give(out, &own);
     return FP8C_OK;
-}
-
-int fp8c_program_find_statistic(const fp8c_program *p, const char *name)
-{
-    const f8_compile_report *report = &p->now->report;
-    for (size_t i = 0; name && i < report->n_watched; i++) {
-        int row = 0;
-        if (strcmp(report->watched[i].name, name))
-            continue;
-        for (size_t k = 0; k < i; k++)
-            row += !strcmp(report->watched[k].function, report->watched[i].function);
-        return row;
-    }
-    return -1;
-}
-
-const char *fp8c_program_statistic_alias(const fp8c_program *p, int function, int index, int alias)
-{
-    const f8_watched *w = f8_program_watched(p, function, index);
-    return w && alias >= 0 && (size_t)alias < w->n_aliases ? w->alias[alias] : NULL;
 }

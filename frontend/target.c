@@ -9,7 +9,7 @@
 /* "cpu", and the name that means the same. */
 static const char native[] = "cpu:native";
 
-const char *fp8c_target_name(int index)
+const char *f8_target_name(int index)
 {
     size_t i = index < 0 ? SIZE_MAX : (size_t)index, n = 0;
     while (f8_target_at(n))
@@ -30,7 +30,7 @@ static const char *list_targets(char *names, size_t size, bool devices)
     size_t n = 0;
     const char *name;
     names[0] = 0;
-    for (int i = 0; (name = fp8c_target_name(i)) && n < size; i++) {
+    for (int i = 0; (name = f8_target_name(i)) && n < size; i++) {
         const f8_target *t = f8_target_by_name(name);
         if (!devices || (t && t->kind == F8_TARGET_CUDA))
             n += (size_t)snprintf(names + n, size - n, "%s%s", n ? ", " : "", name);

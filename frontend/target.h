@@ -4,7 +4,10 @@
 
 #include "frontend/program.h"
 
-/* Set p->target and p->level from `name`, one of fp8c_target_name, and p->cuda for a CUDA target.
+/* The names of targets; NULL past the last. */
+const char *f8_target_name(int index);
+
+/* Set p->target and p->level from `name`, one of f8_target_name, and p->cuda for a CUDA target.
  * p->run.device is its device. Unless run.no_device, the machine's GPU must be of this target;
  * "cuda" asks the GPU what it is in any case. F8_ERR_INPUT: an unknown name. F8_ERR_UNSUPPORTED: a
  * GPU of another architecture. For a driver or device that is not there: as runtime/cuda/device.h

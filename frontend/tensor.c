@@ -346,7 +346,6 @@ static f8_status call_now(fp8c_program *p, int function, const fp8c_tensor_view 
     F8_TRY(bind_all(&c, function, p->given, n));
     F8_TRY(f8_program_meet(p, function, diag));
     uint32_t form;
-    F8_TRY(f8_program_keep(p, function, diag));
     F8_TRY(f8_program_form(p, function, &form, diag));
     return instance->kind->run(instance, form, diag);
 }

@@ -231,7 +231,6 @@ static f8_status run(watch *w, f8_diag *diag)
     f8_instance *i = &p->now->instance;
     const f8_observer observer = {before, after, w};
     F8_TRY(f8_program_meet(p, w->called, diag));
-    F8_TRY(f8_program_keep(p, w->called, diag));
     i->kind->observe(i, &observer);
     p->watched = true;
     f8_status status = i->kind->run(i, w->func, diag);
@@ -261,20 +260,4 @@ fp8c_status fp8c_program_run_witnessed(fp8c_program *p, int function, int32_t ju
     }
     f8_witness_end(&w.witness);
     return f8_api_result(p->ctx, &diag, status);
-}
-
-/* ---- inputs that are kept ---- */
-
-fp8c_status fp8c_program_keep_inputs(fp8c_program *p, int function, int32_t runs)
-{
-    f8_diag diag = {0};
-    f8_status status = f8_program_has_memory(p, &diag);
-    if (status == F8_OK)
-        status = f8_program_keep_runs(p, function, runs, &diag);
-    return f8_api_result(p->ctx, &diag, status);
-}
-
-const void *fp8c_program_kept_input(fp8c_program *p, int function, int32_t back, int index)
-{
-    return f8_program_kept(p, function, back, index);
 }

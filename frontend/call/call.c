@@ -253,7 +253,7 @@ fp8c_status f8_call_run(const f8_call *call)
 fp8c_status f8_call_write(f8_call *call, f8_diag *diag)
 {
     const f8_status status = f8_tensor_files_write(call->list, call->output, call->n_outputs, diag);
-    return status == F8_OK && call->save ? fp8c_program_save(call->program, call->save)
+    return status == F8_OK && call->save ? fp8c_program_save(call->program, call->save, NULL)
                                          : (fp8c_status)status;
 }
 

@@ -63,7 +63,7 @@ bool f8_checkpoint_is_computed(fp8c_program *program, int variable)
 
 bool f8_checkpoint_is_needed(fp8c_program *program, int variable)
 {
-    const bool observed = fp8c_program_element(program, variable, 0) &&
+    const bool observed = fp8c_program_element(program, variable, 0, 0) &&
                           f8_checkpoint_has_port(program, "eval", FP8C_OUTPUT, variable);
     return f8_checkpoint_has_port(program, "eval", FP8C_INPUT, variable) && !observed &&
            !f8_checkpoint_is_computed(program, variable);
@@ -72,7 +72,7 @@ bool f8_checkpoint_is_needed(fp8c_program *program, int variable)
 /* Whether a file tells the names of a state's elements. */
 static bool is_listed(fp8c_program *program, int variable, bool all)
 {
-    return fp8c_program_element(program, variable, 0) &&
+    return fp8c_program_element(program, variable, 0, 0) &&
            (all || f8_checkpoint_is_needed(program, variable));
 }
 
@@ -91,7 +91,7 @@ char *f8_checkpoint_elements(fp8c_program *program, bool all)
     const char *name;
     for (int i = 0; fp8c_program_variable(program, i, &v) == FP8C_OK; i++) {
         json_t *list = is_listed(program, i, all) ? json_array() : NULL;
-        for (int64_t k = 0; list && (name = fp8c_program_element(program, i, k)); k++)
+        for (int64_t k = 0; list && (name = fp8c_program_element(program, i, k, 0)); k++)
             json_array_append_new(list, json_string(name));
         if (list)
             json_object_set_new(lists, v.name, list);
@@ -106,8 +106,8 @@ char *f8_checkpoint_aliases(fp8c_program *program, bool all)
     const char *name, *alias;
     for (int i = 0; fp8c_program_variable(program, i, &v) == FP8C_OK; i++)
         for (int64_t k = 0;
-             is_listed(program, i, all) && (name = fp8c_program_element(program, i, k)); k++)
-            for (int a = 0; (alias = fp8c_program_element_alias(program, i, k, a)); a++)
+             is_listed(program, i, all) && (name = fp8c_program_element(program, i, k, 0)); k++)
+            for (int a = 1; (alias = fp8c_program_element(program, i, k, a)); a++)
                 json_object_set_new(aliases, alias, json_string(name));
     return dump(aliases);
 }
@@ -145,8 +145,8 @@ int64_t f8_checkpoint_find(const f8_checkpoint_names *names, fp8c_program *progr
 {
     fp8c_variable v;
     fp8c_program_variable(program, variable, &v);
-    const char *name = fp8c_program_element(program, variable, index);
-    for (int a = 0; name; name = fp8c_program_element_alias(program, variable, index, a++)) {
+    const char *name;
+    for (int a = 0; (name = fp8c_program_element(program, variable, index, a)); a++) {
         const int64_t found = f8_checkpoint_element(names, v.name, name);
         if (found >= 0)
             return found;
@@ -160,7 +160,7 @@ bool f8_checkpoint_fits(fp8c_program *program, int variable, const f8_st_tensor 
     fp8c_variable v;
     fp8c_program_variable(program, variable, &v);
     const f8_st_tensor want = f8_checkpoint_tensor(&v);
-    const bool named = fp8c_program_element(program, variable, 0) != NULL;
+    const bool named = fp8c_program_element(program, variable, 0, 0) != NULL;
     return f8_checkpoint_same_shape(t, &want, named) && t->dtype == want.dtype &&
            (!named || (t->rank >= 1 && (size_t)t->dim[0] == f8_checkpoint_count(names, v.name)));
 }
@@ -171,12 +171,12 @@ void f8_checkpoint_gather(fp8c_program *program, int variable, const f8_checkpoi
     fp8c_variable v;
     fp8c_program_variable(program, variable, &v);
     const size_t whole = (size_t)fp8c_type_bytes(&v.type);
-    if (!fp8c_program_element(program, variable, 0)) {
+    if (!fp8c_program_element(program, variable, 0, 0)) {
         memcpy(to, bytes, whole);
         return;
     }
     const size_t row = whole / (size_t)v.type.dim[0];
-    for (int64_t k = 0; fp8c_program_element(program, variable, k); k++)
+    for (int64_t k = 0; fp8c_program_element(program, variable, k, 0); k++)
         memcpy((char *)to + (size_t)k * row,
                (const char *)bytes + (size_t)f8_checkpoint_find(names, program, variable, k) * row,
                row);

@@ -1,6 +1,5 @@
-/* Checkpoints: a program's variables as a safetensors file, and back. This has fp8c_program_save
- * and fp8c_program_load, and what the command line's files share with theirs. Internal to
- * frontend/.
+/* Checkpoints: a program's variables as a safetensors file, and back. fp8c_program_save
+ * and fp8c_program_load are made of it, and so are the command line's files. Internal to frontend/.
  *
  * A parameter has its own name in the file, as in its ecosystem. A state (scales, amaxes and their
  * histories, optimizer moments) has the name "fp8c.state." and its own; loaders of plain weights
@@ -11,7 +10,7 @@
  *                    along its first axis stand for (fp8c_program_element). A program finds its own
  *                    by these names, in whatever order they are.
  *     fp8c.aliases   JSON, {"h.0.attn.k.x": "h.0.attn.q.x", ...}: other names of elements
- *                    (fp8c_program_element_alias), each with the name that the lists have. Absent
+ *                    (fp8c_program_element), each with the name that the lists have. Absent
  *                    where there are none.
  * A writer may add more (frontend/cli/cmd_checkpoint.h). */
 #ifndef F8_CHECKPOINT_H

@@ -1,5 +1,4 @@
-/* Reading files of weights into a program, and fp8c_program_save, fp8c_program_load and
- * fp8c_program_load_weights: see load.h. */
+/* Reading files of weights into a program, and fp8c_program_load_weights: see load.h. */
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
@@ -30,7 +29,7 @@ static f8_status get_whole(const f8_load *l, int i, f8_arena *memory, void **out
         want.dtype = F8_ST_F32;
         want.bytes *= sizeof(float);
     }
-    const bool gathers = fp8c_program_element(l->program, i, 0) != NULL;
+    const bool gathers = fp8c_program_element(l->program, i, 0, 0) != NULL;
     const bool same = !gathers && t->tensor->dtype == want.dtype;
     void *raw = f8_arena_array(memory, 1, (size_t)t->tensor->bytes + 1);
     void *value = same ? raw : f8_arena_array(memory, 1, (size_t)want.bytes + 1);
@@ -125,7 +124,7 @@ static f8_status keep_nan(const f8_load *l, int i, f8_arena *memory, float *valu
     fp8c_variable v;
     fp8c_program_variable(l->program, i, &v);
     const size_t n = (size_t)fp8c_type_bytes(&v.type) / sizeof *value;
-    if (!fp8c_program_element(l->program, i, 0) ||
+    if (!fp8c_program_element(l->program, i, 0, 0) ||
         !f8_checkpoint_has_port(l->program, "prepare", FP8C_OUTPUT, i))
         return F8_OK;
     float *now = F8_NEW_ARRAY(memory, float, n + 1);
@@ -157,7 +156,7 @@ static f8_status check_observed(const f8_load *l, fp8c_program *from, f8_arena *
         if (!isfinite(seen[k]))
             return f8_fail(l->diag, F8_ERR_INPUT, F8_NOWHERE,
                            "'%s' is not finite: no scale follows from it",
-                           fp8c_program_element(from, amax, k));
+                           fp8c_program_element(from, amax, k, 0));
     }
     return any ? F8_OK
                : f8_fail(l->diag, F8_ERR_INPUT, F8_NOWHERE,
@@ -179,7 +178,7 @@ static f8_status get_observed(const f8_load *l, int i, f8_arena *memory, float *
     F8_TRY(f8_arena_status(memory, l->diag));
     F8_TRY(instance->kind->run(instance, (uint32_t)prepare, l->diag));
     F8_TRY(instance->kind->read(instance, (uint32_t)variable, all, l->diag));
-    for (int64_t k = 0; fp8c_program_element(l->program, i, k); k++) {
+    for (int64_t k = 0; fp8c_program_element(l->program, i, k, 0); k++) {
         const int64_t at = f8_program_match_element(l->program, i, k, from, variable);
         if (at >= 0) /* always: f8_load_match has found each */
             (*out)[k] = all[at];
@@ -227,7 +226,7 @@ static f8_status load_each(const f8_load *l, bool params)
         if (l->from[i])
             status = load_one(l, i, params, &scratch);
         else if (!params && l->calibrated && f8_checkpoint_is_needed(l->program, i) &&
-                 fp8c_program_element(l->program, i, 0))
+                 fp8c_program_element(l->program, i, 0, 0))
             status = load_observed(l, i, &scratch);
         f8_arena_end(&scratch);
     }
@@ -360,52 +359,35 @@ f8_status f8_load_values(f8_load *l)
 
 /* ---- the calls ---- */
 
-/* Load the files of l->o. Only what the caller sets of `l` is set. */
-static fp8c_status load(f8_load *l, bool usual_states)
+f8_status f8_load_allowed(fp8c_program *p, const char *call, f8_diag *diag)
 {
-    fp8c_program *p = l->program;
-    f8_diag diag = {0};
-    f8_weights weights = {0};
-    l->weights = &weights;
-    l->diag = &diag;
-    f8_status status = f8_program_has_memory(p, &diag);
-    if (status == F8_OK)
-        status = f8_program_may_change(
-            p, usual_states ? "fp8c_program_load_weights" : "fp8c_program_load", &diag);
-    if (status == F8_OK)
-        status = f8_variables_bound(p, &diag);
-    if (status == F8_OK)
-        status = f8_weights_open(&weights, l->o, &p->ctx->allocator, &diag);
-    if (status == F8_OK && usual_states)
-        l->states = f8_load_usual_states(p, &weights);
-    if (status == F8_OK)
-        status = f8_load_match(l);
-    if (status == F8_OK)
-        status = f8_load_values(l);
-    const fp8c_status result = f8_api_result(p->ctx, &diag, status); /* it may name a file */
-    f8_load_end(l);
-    f8_weights_close(&weights);
-    return result;
+    F8_TRY(f8_program_has_memory(p, diag));
+    F8_TRY(f8_program_may_change(p, call, diag));
+    return f8_variables_bound(p, diag);
 }
 
-fp8c_status fp8c_program_load(fp8c_program *p, const char *path, int32_t params_only)
+static f8_status load(f8_load *l)
 {
-    const fp8c_load_options o = {.struct_size = sizeof o, .files = &path, .n_files = 1};
-    f8_load l = {.program = p,
-                 .o = &o,
-                 .states = params_only ? F8_LOAD_NO_STATES : F8_LOAD_ALL_STATES,
-                 .exact = true};
-    return load(&l, false);
+    F8_TRY(f8_load_allowed(l->program, "fp8c_program_load_weights", l->diag));
+    F8_TRY(f8_weights_open(l->weights, l->o, &l->program->ctx->allocator, l->diag));
+    l->states = f8_load_usual_states(l->program, l->weights);
+    F8_TRY(f8_load_match(l));
+    return f8_load_values(l);
 }
 
 fp8c_status fp8c_program_load_weights(fp8c_program *p, const fp8c_load_options *options)
 {
     f8_diag diag = {0};
+    f8_weights weights = {0};
     fp8c_load_options own = {.struct_size = sizeof own};
-    f8_load l = {.program = p, .o = &own};
-    if (f8_api_options(&own, options, "fp8c_load_options", &diag) != F8_OK)
-        return f8_api_result(p->ctx, &diag, diag.status);
-    return load(&l, true);
+    f8_load l = {.program = p, .weights = &weights, .o = &own, .diag = &diag};
+    f8_status status = f8_api_options(&own, options, "fp8c_load_options", &diag);
+    if (status == F8_OK)
+        status = load(&l);
+    const fp8c_status result = f8_api_result(p->ctx, &diag, status); /* it may name a file */
+    f8_load_end(&l);
+    f8_weights_close(&weights);
+    return result;
 }
 
 f8_status f8_checkpoint_can_write(fp8c_program *p, f8_diag *diag)
@@ -416,13 +398,4 @@ f8_status f8_checkpoint_can_write(fp8c_program *p, f8_diag *diag)
                ? F8_OK
                : f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
                          "the variables have no values: there is nothing to save");
-}
-
-fp8c_status fp8c_program_save(fp8c_program *p, const char *path)
-{
-    f8_diag diag = {0};
-    f8_status status = f8_checkpoint_can_write(p, &diag);
-    if (status == F8_OK)
-        status = f8_checkpoint_write(p, path, NULL, 0, &diag);
-    return f8_api_result(p->ctx, &diag, status);
 }

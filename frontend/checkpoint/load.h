@@ -55,6 +55,8 @@ f8_load_states f8_load_usual_states(fp8c_program *program, const f8_weights *wei
  * can give, and no file has them. */
 bool f8_load_needs_scales(fp8c_program *program, const f8_weights *weights);
 
+/* Whether values may be loaded now. `call` is for the message. */
+f8_status f8_load_allowed(fp8c_program *program, const char *call, f8_diag *diag);
 /* Find the tensor of every variable, and say through o->report what becomes of each. */
 f8_status f8_load_match(f8_load *l);
 f8_status f8_load_values(f8_load *l);

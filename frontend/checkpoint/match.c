@@ -188,9 +188,9 @@ static bool match_observed(f8_load *l, int i, const fp8c_variable *v)
     const char *element;
     const fp8c_program *from = l->o->scales;
     const int variable = from ? fp8c_program_find_variable(from, v->name) : -1;
-    if (variable < 0 || l->exact || !fp8c_program_element(l->program, i, 0))
+    if (variable < 0 || l->exact || !fp8c_program_element(l->program, i, 0, 0))
         return false;
-    for (int64_t k = 0; (element = fp8c_program_element(l->program, i, k)); k++)
+    for (int64_t k = 0; (element = fp8c_program_element(l->program, i, k, 0)); k++)
         if (f8_program_match_element(l->program, i, k, from, variable) < 0)
             missing(l, element, "is missing ", "in the program that observes");
     item_of(l, FP8C_LOAD_CALIBRATED, v->name, NULL, "from the program that observes");
@@ -201,7 +201,7 @@ static bool match_observed(f8_load *l, int i, const fp8c_variable *v)
 static const char *lacked(const f8_load *l, int i, int64_t *k)
 {
     const char *element;
-    while ((element = fp8c_program_element(l->program, i, *k)) &&
+    while ((element = fp8c_program_element(l->program, i, *k, 0)) &&
            f8_checkpoint_find(&l->names, l->program, i, *k) >= 0)
         ++*k;
     return element;
@@ -233,7 +233,7 @@ static void match_state(f8_load *l, int i, const fp8c_variable *v)
     if (!t) {
         if (match_observed(l, i, v))
             return;
-        l->scales_missing |= fp8c_program_element(l->program, i, 0) != NULL;
+        l->scales_missing |= fp8c_program_element(l->program, i, 0, 0) != NULL;
         missing(l, v->name, "is missing: ", type);
         return;
     }
@@ -328,7 +328,7 @@ bool f8_load_needs_scales(fp8c_program *program, const f8_weights *weights)
     fp8c_variable v;
     const f8_load l = {.program = program, .weights = (f8_weights *)weights, .prefix = ""};
     for (int i = 0; fp8c_program_variable(program, i, &v) == FP8C_OK; i++)
-        if (!v.is_param && fp8c_program_element(program, i, 0) &&
+        if (!v.is_param && fp8c_program_element(program, i, 0, 0) &&
             f8_checkpoint_is_needed(program, i) && !f8_load_find_state(&l, v.name))
             return true;
     return false;

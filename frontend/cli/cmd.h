@@ -10,6 +10,7 @@
 #include "frontend/fp8c_diagnose.h"
 #include "frontend/fp8c_ranks.h"
 #include "frontend/fp8c_tune.h"
+#include "frontend/train/options.h"
 #include "frontend/records/records.h"
 #include "ir/base/file.h"
 #include "ir/base/type.h"
@@ -19,13 +20,8 @@ enum {
     CLI_FAILED = 1,
     CLI_USAGE = 2,
     CLI_SIGNALLED = 128, /* plus the number of the signal, as shells do: 130 or 143 */
-    CLI_MAX_DIMS = 32,
-    CLI_MAX_RECIPES = 16,
-    CLI_MAX_RULES = 64,
-    CLI_MAX_TEXTS = 64,
     CLI_MAX_SHARES = 64,
-    CLI_RECIPE = 256, /* bytes of a recipe in canonical text */
-    CLI_STEPS = 100   /* the default of --steps */
+    CLI_RECIPE = 256 /* bytes of a recipe in canonical text */
 };
 
 /* COMMAND(name, bit, operand, "help"), in the order in which help lists them. The function
@@ -73,49 +69,20 @@ enum {
 #define COMMAND(name, bit, operand, help) bit = 1 << CLI_AT_##bit,
     CLI_COMMANDS(COMMAND)
 #undef COMMAND
-        ON_STEP = ON_PRINT | ON_TRAIN | ON_EXPLAIN | ON_COMPILE | ON_PLAN,
+    ON_STEP = ON_PRINT | ON_TRAIN | ON_EXPLAIN | ON_COMPILE | ON_PLAN,
     ON_WEIGHTS = ON_EVAL | ON_EXPORT | ON_RUN,
     ON_ALL = ON_STEP | ON_WEIGHTS | ON_CHECK, /* the commands that read a module */
     ON_TARGET = ON_ALL & ~ON_EXPORT,
     ON_DATA = ON_TRAIN | ON_EXPLAIN | ON_EVAL | ON_EXPORT
 };
 
-typedef const char *cli_TEXT, *cli_TOKENS;
-typedef int64_t cli_COUNT;
-typedef int32_t cli_THREADS, cli_RANKS, cli_STAGE;
-typedef int32_t cli_ORDINAL, cli_PERIOD;
-typedef double cli_NUMBER;
-typedef uint64_t cli_SEED;
-typedef bool cli_FLAG;
-typedef int32_t cli_LEVEL;
-typedef struct cli_MEMORY {
-    int64_t bytes;
-    double share; /* one of the two; the other is 0 */
-} cli_MEMORY;
-typedef struct cli_SHARES {
+typedef int32_t f8_option_RANKS;
+typedef struct f8_option_SHARES {
     double share[CLI_MAX_SHARES]; /* the largest first */
     size_t n;
-} cli_SHARES;
-typedef struct cli_RECIPES {
-    const char *text[CLI_MAX_RECIPES];
-    size_t n;
-} cli_RECIPES;
-typedef struct cli_TEXTS {
-    const char *text[CLI_MAX_TEXTS];
-    size_t n;
-} cli_TEXTS, cli_TENSORS;
-typedef struct cli_DIM {
-    fp8c_dim dim[CLI_MAX_DIMS];
-    size_t n;
-} cli_DIM;
-typedef struct cli_RULE {
-    const char *text[CLI_MAX_RULES];
-    size_t n;
-} cli_RULE;
+} f8_option_SHARES;
 
-/* The columns of options.def behind the commands. */
-typedef enum cli_goes_on { NOT_TRAIN, RUN_KEPT, RUN_FREE, RUN_OWN } cli_goes_on;
-enum { RANKS_ALIKE = 1, RANKS_APART };
+/* The ways to work in which an option is unused: a column of options.def. */
 enum {
     USED = 0,
     PRINTS_TEXT = 1 << 0,
@@ -136,7 +103,7 @@ enum {
 };
 
 enum {
-#define OPTION(field, name, argument, kind, on, sets, goes_on, ranks, unused, help) CLI_AT_##field,
+#define OPTION(field, name, argument, kind, on, where, unused, help) CLI_AT_##field,
 #define OTHER_HELP(field, name, argument, on, help)
 #include "frontend/cli/options.def"
 #undef OPTION
@@ -146,14 +113,25 @@ enum {
 
 typedef struct cli {
     const char *command, *file;
-    cli_TEXTS files;                                 /* `file` and those that follow it */
-    char canonical[1 + CLI_MAX_RECIPES][CLI_RECIPE]; /* recipe and compare point into this */
-#define OPTION(field, name, argument, kind, on, sets, goes_on, ranks, unused, help)                \
-    cli_##kind field;
+    f8_option_TEXTS files;                           /* `file` and those that follow it */
+    char canonical[1 + F8_MOST_RECIPES][CLI_RECIPE]; /* recipe and compare point into this */
+    union {
+        f8_train_options train;
+        struct { /* the same, by their names */
+#define OPTION(field, name, kind, sets, goes_on, ranks) f8_option_##kind field;
+#include "frontend/train/options.def"
+#undef OPTION
+        };
+    };
+#define TRAINS(kind, field)
+#define OWN(kind, field) f8_option_##kind field;
+#define OPTION(field, name, argument, kind, on, where, unused, help) where(kind, field)
 #define OTHER_HELP(field, name, argument, on, help)
 #include "frontend/cli/options.def"
 #undef OPTION
 #undef OTHER_HELP
+#undef TRAINS
+#undef OWN
     struct f8_ranks *ranks;  /* the ranks that this process is one of, or NULL */
     fp8c_dim part;           /* of them: a dim, and what of it this rank has; no name: all */
     const char *given[CLI_N_OPTIONS]; /* the name under which an option was given, or NULL */
@@ -171,8 +149,8 @@ typedef struct cli_option {
     const char *argument, *help; /* argument: NULL for none; help: see cli_option_help */
     int at;                      /* CLI_AT_x */
     int on;                      /* the bits of the commands that take it */
-    cli_goes_on goes_on;
-    int ranks, unused;
+    int trains;                  /* F8_TRAIN_AT_x; -1: it is no option of a training */
+    int unused;
 } cli_option;
 
 /* Both arrays end with an entry whose name is NULL. The first CLI_N_OPTIONS options are the rows of
@@ -189,7 +167,7 @@ enum { CLI_HELP_TEXT = 512 };
 const char *cli_option_help(const cli_option *option, char buf[CLI_HELP_TEXT]);
 /* Writes the names that begin with `start` into `buf` as "a, b (default) or c", and returns it.
  * `usual` is the default, or NULL. */
-const char *cli_names(const char *(*name)(int index), const char *start, const char *usual,
+const char *cli_names(fp8c_name_kind kind, const char *start, const char *usual,
                       char buf[CLI_HELP_TEXT]);
 /* The next option that a command takes. o NULL: the first; NULL: there is no other. (cmd_help.c) */
 const cli_option *cli_next_option(const cli_option *o, int bit);
@@ -214,7 +192,6 @@ CLI_COMMANDS(COMMAND)
 
 /* ---- shared (cmd_common.c) ---- */
 
-extern const char cli_default_recipe[]; /* c->recipe points here when --recipe is not given */
 /* Refuses options that the command would not use: true after a message on stderr (cmd_unused.c). */
 bool cli_refuses_unused(const cli *c, int bit);
 /* Whether a path ends in .f8x. */

@@ -1,5 +1,6 @@
 /* fp8c doctor --burn: prints what the library's burn finds, one device after the other. */
-#include "frontend/cli/cmd_health.h"
+#include "frontend/cli/cmd.h"
+#include "frontend/diagnose/health/device.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -76,21 +77,21 @@ static bool show(const burning *x, const fp8c_burn *b, int32_t device)
 
 /* What the device counted of its own errors meanwhile. Whether there was none after which results
  * may be wrong. */
-static bool show_health(const burning *x, cli_health *h)
+static bool show_health(const burning *x, f8_device_health *h)
 {
     char state[200];
     fp8c_health_event e;
     bool well = true;
     if (h->health)
-        fp8c_health_look(h->health);
-    if (*cli_health_state(h, state, sizeof state))
+        fp8c_health_report(h->health, 1, NULL);
+    if (*f8_device_health_state(h, state, sizeof state))
         cli_say(x->job->to, "%s: %s\n", h->device, state);
-    while (cli_health_next(h, &e)) {
+    while (f8_device_health_next(h, &e)) {
         well &= !e.fault;
-        cli_json_record(&x->job->json, cli_health_record(h, &e));
+        cli_json_record(&x->job->json, f8_device_health_record(h, &e));
         cli_say(x->job->to, "%s: %s%s\n", h->device, e.fault ? "FAULT: " : "", e.text);
     }
-    json_t *summary = cli_health_summary(h);
+    json_t *summary = f8_device_health_summary(h);
     if (summary)
         cli_json_record(&x->job->json, summary);
     return well;
@@ -100,7 +101,7 @@ static bool burn_device(const burning *x, const char *target, int32_t device)
 {
     char what[64];
     fp8c_burn *b;
-    cli_health health;
+    f8_device_health health;
     const fp8c_burn_options options = {.struct_size = sizeof options,
                                        .target = target,
                                        .device = device,
@@ -109,11 +110,11 @@ static bool burn_device(const burning *x, const char *target, int32_t device)
     snprintf(what, sizeof what, "a burn of %s %d", target, (int)device);
     x->before(x->user, what);
     const bool gpu = strncmp(target, "cpu", 3) != 0 && strcmp(target, "reference") != 0;
-    cli_health_begin(&health, x->job->ctx, gpu, device);
+    f8_device_health_begin(&health, x->job->ctx, gpu, device);
     bool well =
         cli_ok(x->job->ctx, fp8c_doctor_burn(x->job->ctx, &options, &b)) && show(x, b, device);
     well &= show_health(x, &health);
-    cli_health_end(&health);
+    f8_device_health_end(&health);
     fp8c_burn_destroy(b);
     return well;
 }

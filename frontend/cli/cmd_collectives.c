@@ -36,21 +36,20 @@ static void describe(const json_t *beside, char *text, size_t size)
 }
 
 /* Whether a step is a collective that moves bytes. */
-static bool moves(const fp8c_program *p, int function, int index, fp8c_collective *c)
+static bool moves(const fp8c_step *s)
 {
-    return fp8c_program_collective(p, function, index, c) == FP8C_OK && c->bytes > 0;
+    return s->collective.op && s->collective.bytes > 0;
 }
 
-static void print_one(const fp8c_program *p, int function, int index, const fp8c_collective *c,
-                      int width, FILE *to, cli_json *json)
+static void print_one(const fp8c_program *p, int function, int index, const fp8c_step *s, int width,
+                      FILE *to, cli_json *json)
 {
-    fp8c_step s;
+    const fp8c_collective *c = &s->collective;
     char text[400];
-    fp8c_program_step(p, function, index, &s);
-    json_t *record = f8_record_collective(p, function, index, &s, c);
+    json_t *record = f8_record_collective(p, function, index, s);
     describe(json_object_get(record, "beside"), text, sizeof text);
     cli_say(to, "%-14s  %-6s  %5d  %9.1f  %-*s  %s\n", c->op, fp8c_dtype_name(c->dtype),
-            (int)c->ranks, (double)(c->bytes * (c->ranks - 1)) / 1024, width, s.name, text);
+            (int)c->ranks, (double)(c->bytes * (c->ranks - 1)) / 1024, width, s->name, text);
     cli_json_record(json, record);
 }
 
@@ -58,18 +57,17 @@ static void print_one(const fp8c_program *p, int function, int index, const fp8c
 static void print_function(const fp8c_program *p, int function, FILE *to, cli_json *json)
 {
     fp8c_step s;
-    fp8c_collective c;
     int64_t n = 0, sent = 0;
     int ranks = 0, width = (int)strlen("name");
     bool of_library = false; /* another than fp8c adds */
     for (int i = 0; fp8c_program_step(p, function, i, &s) == FP8C_OK; i++) {
-        if (!moves(p, function, i, &c))
+        if (!moves(&s))
             continue;
         n++;
-        sent += c.bytes * (c.ranks - 1);
-        ranks = (int)c.ranks;
+        sent += s.collective.bytes * (s.collective.ranks - 1);
+        ranks = (int)s.collective.ranks;
         width = (int)strlen(s.name) > width ? (int)strlen(s.name) : width;
-        of_library |= !strcmp(c.op, "all_reduce") || !strcmp(c.op, "reduce_scatter");
+        of_library |= !strcmp(s.collective.op, "all_reduce") || !strcmp(s.collective.op, "reduce_scatter");
     }
     if (!n)
         return;
@@ -79,8 +77,8 @@ static void print_function(const fp8c_program *p, int function, FILE *to, cli_js
             fp8c_program_function_name(p, function), ranks, (double)sent / 1024, n,
             n == 1 ? "" : "s", "op", "dtype", "ranks", "sent KiB", width, "name", "goes on beside");
     for (int i = 0; fp8c_program_step(p, function, i, &s) == FP8C_OK; i++)
-        if (moves(p, function, i, &c))
-            print_one(p, function, i, &c, width, to, json);
+        if (moves(&s))
+            print_one(p, function, i, &s, width, to, json);
     if (of_library)
         cli_say(to, "sums of all_reduce and reduce_scatter are the library's: their order, and so "
                     "the bits, may differ from run to run\n");

@@ -8,8 +8,6 @@
 #include "frontend/cli/cmd.h"
 #include "frontend/train/data/stream.h"
 
-const char cli_default_recipe[] = "bf16";
-
 const cli_command cli_commands[] = {
 #define COMMAND(name, bit, operand, help) {#name, operand, help, bit},
     CLI_COMMANDS(COMMAND)
@@ -17,40 +15,50 @@ const cli_command cli_commands[] = {
         {NULL, NULL, NULL, 0},
 };
 
-/* A row says how an option of train goes on and what ranks have of it, and of no other option. */
-#define OPTION(field, name, argument, kind, on, sets, goes_on, ranks, unused, help)                \
-    _Static_assert(((on) & ON_TRAIN) != 0                                                          \
-                       ? (int)(goes_on) != NOT_TRAIN && (int)(ranks) != NOT_TRAIN                  \
-                       : (int)(goes_on) == NOT_TRAIN && (int)(ranks) == NOT_TRAIN,                 \
-                   "the columns of " #field " in options.def");
+/* Exactly the options of train are those of a training, and of the same kinds. */
+#define TRAINS(kind, field, on)                                                                    \
+    _Static_assert(((on) & ON_TRAIN) && F8_KIND_##kind == F8_TRAIN_KIND_##field,                   \
+                   "the row " #field " in both options.def");
+#define OWN(kind, field, on) _Static_assert(!((on) & ON_TRAIN), "train takes " #field);
+#define OPTION(field, name, argument, kind, on, where, unused, help) where(kind, field, on)
 #define OTHER_HELP(field, name, argument, on, help)
 #include "frontend/cli/options.def"
 #undef OPTION
 #undef OTHER_HELP
+#undef TRAINS
+#undef OWN
 
 #define ALSO , .also =
+#define TRAINS(field) F8_TRAIN_AT_##field
+#define OWN(field) -1
 const cli_option cli_options[] = {
-#define OPTION(field, names, arg, kind, commands, sets, resume, between, ways, text)               \
+#define OPTION(field, names, arg, kind, commands, where, ways, text)                               \
     {.name = names,                                                                                \
      .argument = arg,                                                                              \
      .help = text,                                                                                 \
      .at = CLI_AT_##field,                                                                         \
      .on = commands,                                                                               \
-     .goes_on = resume,                                                                            \
-     .ranks = between,                                                                             \
+     .trains = where(field),                                                                       \
      .unused = ways},
 #define OTHER_HELP(field, names, arg, commands, text)
 #include "frontend/cli/options.def"
 #undef OPTION
 #undef OTHER_HELP
-#define OPTION(field, names, arg, kind, commands, sets, resume, between, ways, text)
+#define OPTION(field, names, arg, kind, commands, where, ways, text)
 #define OTHER_HELP(field, names, arg, commands, text)                                              \
-    {.name = names, .argument = arg, .help = text, .at = CLI_AT_##field, .on = commands},
+    {.name = names,                                                                                \
+     .argument = arg,                                                                              \
+     .help = text,                                                                                 \
+     .at = CLI_AT_##field,                                                                         \
+     .on = commands,                                                                               \
+     .trains = -1},
 #include "frontend/cli/options.def"
 #undef OPTION
 #undef OTHER_HELP
     {.name = NULL},
 };
+#undef TRAINS
+#undef OWN
 
 const cli_command *cli_find_command(const char *name)
 {
@@ -60,13 +68,13 @@ const cli_command *cli_find_command(const char *name)
     return NULL;
 }
 
-const char *cli_names(const char *(*name)(int index), const char *start, const char *usual,
+const char *cli_names(fp8c_name_kind kind, const char *start, const char *usual,
                       char buf[CLI_HELP_TEXT])
 {
     const char *before = NULL;
     size_t n = 0;
     for (int i = 0, more = 1; more && n < CLI_HELP_TEXT; i++) {
-        const char *next = name(i);
+        const char *next = fp8c_name(kind, i);
         more = next != NULL;
         if (more && strncmp(next, start, strlen(start)))
             continue;
@@ -87,9 +95,9 @@ const char *cli_option_help(const cli_option *option, char buf[CLI_HELP_TEXT])
     if (!option->argument || !strstr(option->help, "%s"))
         return option->help;
     if (!strcmp(option->argument, "TARGET"))
-        cli_names(fp8c_target_name, "sm_", NULL, names);
+        cli_names(FP8C_NAME_TARGET, "sm_", NULL, names);
     else
-        cli_names(fp8c_recipe_name, "", cli_default_recipe, names);
+        cli_names(FP8C_NAME_RECIPE, "", f8_default_recipe, names);
     snprintf(buf, CLI_HELP_TEXT, option->help, names);
     return buf;
 }
@@ -193,7 +201,7 @@ int cli_read_recipes(cli *c)
     int code = ctx ? CLI_DONE : CLI_FAILED;
     for (size_t i = 0; i <= c->compare.n && code == CLI_DONE; i++) {
         const char **text = i ? &c->compare.text[i - 1] : &c->recipe;
-        if (*text == cli_default_recipe)
+        if (*text == f8_default_recipe)
             continue;
         if (fp8c_recipe_canonical(ctx, *text, c->canonical[i], sizeof c->canonical[i]) == FP8C_OK) {
             *text = c->canonical[i];
@@ -204,114 +212,6 @@ int cli_read_recipes(cli *c)
     }
     fp8c_context_destroy(ctx);
     return code;
-}
-
-static fp8c_status add_rules(const cli *c, fp8c_module *module)
-{
-    for (size_t i = 0; i < c->rules.n; i++) {
-        const fp8c_status status = fp8c_module_rule(module, c->rules.text[i], "--rule");
-        if (status != FP8C_OK)
-            return status;
-    }
-    return fp8c_module_check(module);
-}
-
-static bool needs_steps; /* the module that was loaded does */
-
-/* The dims of -D, and this rank's part of one, which wins. Returns how many. */
-static size_t dims_of(const cli *c, fp8c_dim out[CLI_MAX_DIMS + 1])
-{
-    size_t n = 0;
-    for (size_t i = 0; i < c->dims.n; i++)
-        if (!c->part.name || strcmp(c->dims.dim[i].name, c->part.name))
-            out[n++] = c->dims.dim[i];
-    if (c->part.name)
-        out[n++] = c->part;
-    return n;
-}
-
-bool cli_load(const cli *c, fp8c_context **ctx, fp8c_module **module)
-{
-    fp8c_dim dim[CLI_MAX_DIMS + 1];
-    const size_t n = dims_of(c, dim);
-    *ctx = NULL;
-    *module = NULL;
-    size_t size;
-    char *text = cli_read_file(c->file, &size);
-    if (!text)
-        return false;
-    *ctx = cli_context();
-    bool ok = *ctx != NULL;
-    if (ok && (fp8c_module_parse(*ctx, text, size, c->file, dim, n, module) != FP8C_OK ||
-               add_rules(c, *module) != FP8C_OK)) {
-        cli_fail(*ctx);
-        fp8c_module_destroy(*module);
-        fp8c_context_destroy(*ctx);
-        *module = NULL;
-        *ctx = NULL;
-        ok = false;
-    }
-    needs_steps = ok && fp8c_module_needs_steps(*module);
-    free(text);
-    return ok;
-}
-
-void cli_note_steps(const cli *c)
-{
-    if (needs_steps && !c->steps)
-        fprintf(
-            stderr,
-            "fp8c: warning: the optimizer's schedule has no `steps`: it gets %d; --steps N gives "
-            "it others\n",
-            CLI_STEPS);
-}
-
-fp8c_compile_options cli_compile_options(const cli *c, const char *recipe)
-{
-    fp8c_compile_options options = {.struct_size = sizeof options, .recipe = recipe};
-#define SETS(field) options.field = c->field;
-#define SETS_MEMORY(field)                                                                         \
-    options.memory_bytes = c->field.bytes;                                                         \
-    options.memory_share = c->field.share;
-#define SETS_RANKS(field) options.ranks = c->field;
-#define SETS_STEPS(field)                                                                          \
-    options.optimizer_steps = c->field ? c->field : needs_steps ? CLI_STEPS : 0;
-#define SETS_NOTHING(field)
-#define OPTION(field, name, argument, kind, on, sets, goes_on, ranks, unused, help) sets(field)
-#define OTHER_HELP(field, name, argument, on, help)
-#include "frontend/cli/options.def"
-#undef OPTION
-#undef OTHER_HELP
-    return options;
-}
-
-fp8c_compile_options cli_listing_options(const cli *c, const char *recipe)
-{
-    fp8c_compile_options options = cli_compile_options(c, recipe);
-    options.no_device = 1;
-    return options;
-}
-
-bool cli_compile(cli_job *j, const fp8c_compile_options *options)
-{
-    return cli_ok(j->ctx, fp8c_compile(j->module, options, &j->program));
-}
-
-int cli_end(cli_job *j, bool ok)
-{
-    ok &= cli_json_close(&j->json);
-    fp8c_program_destroy(j->program);
-    fp8c_module_destroy(j->module);
-    fp8c_context_destroy(j->ctx);
-    return ok ? CLI_DONE : CLI_FAILED;
-}
-
-int cli_work(const cli *c, bool loads, bool (*work)(cli_job *j))
-{
-    cli_job j = {.c = c, .to = cli_table(c)};
-    bool ok = loads ? cli_load(c, &j.ctx, &j.module) : (j.ctx = cli_context()) != NULL;
-    ok = ok && cli_json_open(&j.json, c->json) && work(&j);
-    return cli_end(&j, ok);
 }
 
 /* ---- recipes ---- */

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "frontend/cli/cmd_calibrate.h"
+#include "frontend/cli/auto.h"
 
 typedef enum emit_kind { EMIT_CUDA, EMIT_PTX, EMIT_CUBIN, EMIT_REPORT, EMIT_COUNT } emit_kind;
 static const char *const emit_names[] = {"cuda", "ptx", "cubin", "report"};
@@ -27,7 +27,7 @@ static int check_options(const cli *c)
         return cli_usage(c, "--emit takes cuda, ptx, cubin or report");
     if (!c->target || !strncmp(c->target, "cpu", 3) || !strcmp(c->target, "reference"))
         return cli_usage(c, "--target must name a GPU: cuda, %s (or give -o NAME.f8x)",
-                         cli_names(fp8c_target_name, "sm_", NULL, names));
+                         cli_names(FP8C_NAME_TARGET, "sm_", NULL, names));
     if (c->json && kind != EMIT_REPORT)
         return cli_usage(c, "--json needs --emit report");
     if (cli_json_to_stdout(c) && c->output)
@@ -129,14 +129,13 @@ static bool report_file(cli_job *j)
 {
     const char *path = j->c->output;
     fp8c_file_info info = {.struct_size = sizeof info};
-    fp8c_file_target target;
-    if (!cli_ok(j->ctx, fp8c_file_read_info(j->ctx, path, &info)))
+    if (!cli_ok(j->ctx, fp8c_file_read_info(j->ctx, path, 0, &info)))
         return false;
     json_t *targets = json_array();
     cli_say(j->to, "%s: %" PRId64 " bytes, for", path, info.bytes);
-    for (int i = 0; fp8c_file_read_target(j->ctx, path, i, &target) == FP8C_OK; i++) {
-        cli_say(j->to, "%s %s", i ? "," : "", target.target);
-        json_array_append_new(targets, json_string(target.target));
+    for (int i = 0; fp8c_file_read_info(j->ctx, path, i, &info) == FP8C_OK; i++) {
+        cli_say(j->to, "%s %s", i ? "," : "", info.target);
+        json_array_append_new(targets, json_string(info.target));
     }
     cli_say(j->to, "\n");
     cli_json_record(&j->json, json_pack("{ss ss sI ss so}", "event", "file", "path", path, "bytes",

@@ -8,18 +8,21 @@
 
 typedef enum values { NO_VALUES, FILES, WORDS } values;
 
-static values words_of(const char *(*name)(int index), char *words, size_t size)
+enum { COMMANDS = -1 };
+
+/* kind: of fp8c_name, or COMMANDS. */
+static values words_of(int kind, char *words, size_t size)
 {
     size_t n = 0;
+    const char *name;
     *words = 0;
-    for (int i = 0; name(i) && n < size; i++)
-        n += (size_t)snprintf(words + n, size - n, "%s%s", i ? " " : "", name(i));
+    for (int i = 0; n < size; i++) {
+        name = kind == COMMANDS ? cli_commands[i].name : fp8c_name((fp8c_name_kind)kind, i);
+        if (!name)
+            break;
+        n += (size_t)snprintf(words + n, size - n, "%s%s", i ? " " : "", name);
+    }
     return WORDS;
-}
-
-static const char *command_name(int index)
-{
-    return cli_commands[index].name;
 }
 
 /* What may stand for an argument, by its name in the help. For WORDS, `words` gets the words with a
@@ -32,15 +35,15 @@ static values values_of(const char *argument, char *words, size_t size)
         !strncmp(argument, "DIR", 3))
         return FILES;
     if (!strcmp(argument, "RECIPE"))
-        return words_of(fp8c_recipe_name, words, size);
+        return words_of(FP8C_NAME_RECIPE, words, size);
     if (!strncmp(argument, "TARGET", 6))
-        return words_of(fp8c_target_name, words, size);
+        return words_of(FP8C_NAME_TARGET, words, size);
     if (!strcmp(argument, "PASS"))
-        return words_of(fp8c_pass_name, words, size);
+        return words_of(FP8C_NAME_PASS, words, size);
     if (!strcmp(argument, "[COMMAND]"))
-        return words_of(command_name, words, size);
+        return words_of(COMMANDS, words, size);
     if (!strcmp(argument, "[OP]"))
-        return words_of(fp8c_op_name, words, size);
+        return words_of(FP8C_NAME_OP, words, size);
     if (!strcmp(argument, "SHELL"))
         return snprintf(words, size, "bash zsh fish"), WORDS;
     return NO_VALUES;

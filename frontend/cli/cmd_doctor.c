@@ -87,7 +87,8 @@ static void print_component(const doctor *x, const fp8c_component *c)
                       : c->state == FP8C_COMPONENT_MISSING ? WARN
                                                            : BAD;
     cli_say(x->job.to, "  %-*s", WIDTH, c->name);
-    word(x, mood, fp8c_component_state_name(c->state), c->version || c->path ? 15 : 0);
+    word(x, mood, fp8c_name(FP8C_NAME_COMPONENT_STATE, (int)c->state),
+         c->version || c->path ? 15 : 0);
     cli_say(x->job.to, "%s%s%s\n", c->version ? c->version : "", c->version && c->path ? "  " : "",
             c->path ? c->path : "");
     if (c->problem)

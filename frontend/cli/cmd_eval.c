@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "frontend/call/evaluate.h"
-#include "frontend/cli/cmd_calibrate.h"
+#include "frontend/cli/auto.h"
 #include "frontend/cli/cmd_checkpoint.h"
 
 typedef struct eval {
@@ -13,7 +13,7 @@ typedef struct eval {
     f8_data data;
     f8_loader weights;
     f8_stored stored; /* the recipes under which the files store them */
-    f8_evaluation results[1 + CLI_MAX_RECIPES];
+    f8_evaluation results[1 + F8_MOST_RECIPES];
 } eval;
 
 /* Whether any recipe used the batches of --calibrate. Known once the weights of the last recipe,

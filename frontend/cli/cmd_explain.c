@@ -3,7 +3,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "frontend/cli/cmd_calibrate.h"
+#include "frontend/cli/auto.h"
 
 enum { CELLS = 5 };
 
@@ -72,6 +72,8 @@ static void print_choices(cli_job *j)
 {
     int tuned[2] = {0}, all[2] = {0};
     fp8c_choice c;
+    fp8c_cache_info cache = {.struct_size = sizeof cache};
+    fp8c_context_cache(j->ctx, &cache);
     for (int i = 0; fp8c_program_choice(j->program, i, &c) == FP8C_OK; i++) {
         all[c.gemm != 0]++;
         tuned[c.gemm != 0] += c.tuned != 0;
@@ -87,7 +89,7 @@ static void print_choices(cli_job *j)
     cli_say(j->to,
             "tuned: timings in %s chose for %d GEMMs and %d kernels, the cost model for %d and "
             "%d\n",
-            fp8c_context_tuning(j->ctx), tuned[1], tuned[0], all[1] - tuned[1], all[0] - tuned[0]);
+            cache.tuning, tuned[1], tuned[0], all[1] - tuned[1], all[0] - tuned[0]);
     for (int i = 0; fp8c_program_choice(j->program, i, &c) == FP8C_OK; i++)
         if (c.tuned && strcmp(c.candidate, "model"))
             cli_say(j->to, "  %-24s %s (x%d)\n", c.candidate, c.problem, c.count);
@@ -158,7 +160,7 @@ static bool explain(cli_job *j)
 {
     fp8c_compile_options options = cli_listing_options(j->c, j->c->recipe);
     fp8c_calibration *calibration = NULL;
-    if (cli_is_auto(j->c->recipe) && !(calibration = calibrate(j, &options)))
+    if (f8_is_auto(j->c->recipe) && !(calibration = calibrate(j, &options)))
         return false;
     options.calibration = calibration;
     if (calibration)

@@ -4,7 +4,7 @@
 
 #include "frontend/call/evaluate.h"
 #include "frontend/checkpoint/export.h"
-#include "frontend/cli/cmd_calibrate.h"
+#include "frontend/cli/auto.h"
 #include "frontend/cli/cmd_checkpoint.h"
 
 typedef struct export {
@@ -94,7 +94,7 @@ int cmd_export(const cli *c)
                          .list = cli_temporaries()}};
     if (!c->weights.n || !c->output)
         return cli_usage(c, c->weights.n ? "-o FILE is needed" : "--weights FILE is needed");
-    if (c->recipe == cli_default_recipe)
+    if (c->recipe == f8_default_recipe)
         return cli_usage(
             c, "--recipe RECIPE is needed: the recipe under which the weights are stored");
     if (cli_refuses_auto(c, c->recipe))

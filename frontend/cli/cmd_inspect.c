@@ -9,7 +9,7 @@ enum { LINE = 100 }; /* columns */
 /* ---- a target ---- */
 
 /* Prints "dims B <= 8: 3 plans, for B = 8; B = 3; B = 2", with as many sets on a line as fit. */
-static void print_values(FILE *to, const fp8c_file_target *t, json_t *sets)
+static void print_values(FILE *to, const fp8c_file_info *t, json_t *sets)
 {
     int column = 0;
     size_t i;
@@ -104,7 +104,7 @@ static void print_memory(cli_job *j)
     }
 }
 
-static void print_target(cli_job *j, const fp8c_file_target *t)
+static void print_target(cli_job *j, const fp8c_file_info *t)
 {
     fp8c_info info = {.struct_size = sizeof info};
     json_t *record = f8_record_target(j->program, t);
@@ -132,14 +132,14 @@ static bool inspect(cli_job *j)
 {
     const cli *c = j->c;
     fp8c_file_info info = {.struct_size = sizeof info};
-    fp8c_file_target t;
+    fp8c_file_info t = {.struct_size = sizeof t};
     bool found = !c->target;
-    if (!cli_ok(j->ctx, fp8c_file_read_info(j->ctx, c->file, &info)))
+    if (!cli_ok(j->ctx, fp8c_file_read_info(j->ctx, c->file, 0, &info)))
         return false;
     cli_say(j->to, "%s: fp8c %s, format %d.%d, %" PRId64 " bytes, checksum %s\n", c->file,
             info.version, info.format, info.plan_format, info.bytes, info.checksum);
     cli_json_record(&j->json, f8_record_file(json_pack("{ss}", "path", c->file), &info));
-    for (int i = 0; fp8c_file_read_target(j->ctx, c->file, i, &t) == FP8C_OK; i++) {
+    for (int i = 0; fp8c_file_read_info(j->ctx, c->file, i, &t) == FP8C_OK; i++) {
         const fp8c_open_options options = {
             .struct_size = sizeof options, .target = t.target, .no_device = 1};
         if (c->target && strcmp(c->target, t.target))

@@ -1,21 +1,21 @@
 /* fp8c check and fp8c print. */
 #include <inttypes.h>
 
-#include "frontend/cli/cmd_calibrate.h"
+#include "frontend/cli/auto.h"
 
 static bool check(cli_job *j)
 {
     const cli *c = j->c;
-    int64_t elements;
-    const int64_t tensors = fp8c_module_parameters(j->module, &elements);
+    const fp8c_module_info info = f8_module_info(j->module);
     if (c->target || c->attention ||
-        c->recipe != cli_default_recipe) { /* also check that it compiles so */
+        c->recipe != f8_default_recipe) { /* also check that it compiles so */
         const fp8c_compile_options options = cli_listing_options(c, c->recipe);
         if (!cli_compile(j, &options))
             return false;
     }
-    printf("%s: ok, %" PRId64 " parameter tensor%s, %" PRId64 " parameter%s\n", c->file, tensors,
-           tensors == 1 ? "" : "s", elements, elements == 1 ? "" : "s");
+    printf("%s: ok, %" PRId64 " parameter tensor%s, %" PRId64 " parameter%s\n", c->file,
+           info.parameters, info.parameters == 1 ? "" : "s", info.elements,
+           info.elements == 1 ? "" : "s");
     return true;
 }
 

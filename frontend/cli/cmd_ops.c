@@ -134,7 +134,7 @@ static void show_all(const cli *c, cli_json *json)
     if (c->markdown)
         fputs(page, stdout);
     for (size_t g = 0; g < sizeof groups / sizeof *groups; g++)
-        for (int i = 0; (name = fp8c_op_name(i)); i++) {
+        for (int i = 0; (name = fp8c_name(FP8C_NAME_OP, i)); i++) {
             fp8c_op_info o = {.struct_size = sizeof o};
             if (fp8c_op(name, &o) != FP8C_OK || strcmp(o.group, groups[g].name))
                 continue;

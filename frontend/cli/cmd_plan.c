@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "frontend/cli/cmd_calibrate.h"
+#include "frontend/cli/auto.h"
 
 enum { ARENA_SHOWN = 16, OTHERS_SHOWN = 4 };
 
@@ -29,12 +29,11 @@ static void print_memory(const cli_job *j, int function)
     fp8c_info info = {.struct_size = sizeof info};
     fp8c_peak peak = {0};
     fp8c_memory m;
-    int64_t parameters;
-    const int64_t tensors = fp8c_module_parameters(j->module, &parameters);
+    const fp8c_module_info module = f8_module_info(j->module);
     fp8c_program_info(j->program, &info);
     fp8c_program_peak(j->program, function, &peak);
     cli_say(j->to, "%s: %" PRId64 " parameters (%.2f M) in %" PRId64 " tensors\n",
-            fp8c_module_name(j->module), parameters, 1e-6 * (double)parameters, tensors);
+            module.name, module.elements, 1e-6 * (double)module.elements, module.parameters);
     cli_say(j->to, "target %s, recipe %s: memory at the peak of %s, at '%s' (step %d of %d)\n",
             fp8c_program_target(j->program), j->c->recipe,
             fp8c_program_function_name(j->program, function), peak.step, peak.position,
@@ -88,7 +87,7 @@ static double step_seconds(const cli_job *j, fp8c_peak *micro, fp8c_peak *update
     *micro = *update = (fp8c_peak){0};
     fp8c_program_peak(p, fp8c_program_function(p, "micro_step"), micro);
     fp8c_program_peak(p, fp8c_program_function(p, "update"), update);
-    return (double)fp8c_module_accumulate(j->module) * micro->seconds + update->seconds;
+    return (double)f8_module_info(j->module).accumulate * micro->seconds + update->seconds;
 }
 
 static void print_time(const cli_job *j)
@@ -99,7 +98,7 @@ static void print_time(const cli_job *j)
     cli_say(
         j->to,
         "\nestimated: %.3f ms a step: %" PRId64 " x micro_step of %.3f ms, and update of %.3f ms\n",
-        1e3 * step, fp8c_module_accumulate(j->module), 1e3 * micro.seconds, 1e3 * update.seconds);
+        1e3 * step, f8_module_info(j->module).accumulate, 1e3 * micro.seconds, 1e3 * update.seconds);
     fp8c_program_remat(j->program, &r);
     if (r.arena_before)
         cli_say(j->to,
@@ -142,7 +141,7 @@ static void print_failed_budget(cli_job *j, double share)
 static void print_budget(cli_job *j, double share, int64_t planned_bytes, const fp8c_remat *r,
                          double seconds)
 {
-    const double more = (double)fp8c_module_accumulate(j->module) * r->extra_seconds;
+    const double more = (double)f8_module_info(j->module).accumulate * r->extra_seconds;
     print_share(j, share);
     cli_say(j->to, "  %11.1f  %11.1f  %15.1f  %10" PRId64 "  %+8.2f%%\n", cli_mib(planned_bytes),
             cli_mib(r->arena_after), cli_mib(r->activations_after), r->recomputed,
@@ -170,9 +169,9 @@ static double print_no_budget(cli_job *j)
 /* Prints what each budget costs as it is known, down to the first that can't be met. */
 static bool print_budgets(cli_job *j)
 {
-    static const cli_SHARES usual = {
+    static const f8_option_SHARES usual = {
         .share = {0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.05, 0.02, 0.01}, .n = 12};
-    const cli_SHARES *list = j->c->budgets.n ? &j->c->budgets : &usual;
+    const f8_option_SHARES *list = j->c->budgets.n ? &j->c->budgets : &usual;
     const double seconds = print_no_budget(j);
     for (size_t i = 0; i < list->n; i++) {
         fp8c_remat remat = {.struct_size = sizeof remat};
@@ -202,14 +201,13 @@ static bool plan(cli_job *j)
 {
     fp8c_compile_options options = cli_compile_options(j->c, j->c->recipe);
     json_t *record;
-    int64_t parameters;
     options.plan_only = 1;
     if (!cli_compile(j, &options))
         return false;
     const int step = fp8c_program_function(j->program, "micro_step");
     if (step < 0)
         return cli_error(j->c->file, "the module has no 'micro_step'");
-    fp8c_module_parameters(j->module, &parameters);
+    const int64_t parameters = f8_module_info(j->module).elements;
     for (int f = 0; fp8c_program_function_name(j->program, f); f++)
         if (f8_record_memory(j->program, f, j->c->recipe, parameters, &record))
             cli_json_record(&j->json, record);

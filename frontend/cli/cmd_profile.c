@@ -1,18 +1,17 @@
-/* The time that each step of a program's plan took: for people, and for the folder of a run. */
+/* The time that each step of a program's plan took: see cmd_profile.h. */
 #include "frontend/cli/cmd_profile.h"
 
-static void print_step(FILE *to, const fp8c_program *program, int function, int index,
-                       const fp8c_step *s, double runs)
+static void print_step(FILE *to, const fp8c_program *program, int function, const fp8c_step *s,
+                       double runs)
 {
-    const char *algorithm = fp8c_program_algorithm(program, function, index);
-    fp8c_transfer t = {.struct_size = sizeof t};
+    const fp8c_collective *c = &s->collective;
     fprintf(to, "profile %s %s %s %.6f s %.3f GB/s%s%s",
             fp8c_program_function_name(program, function), s->kind, s->name, s->seconds / runs,
             (double)(s->bytes_read + s->bytes_written) * runs / s->seconds / 1e9,
-            algorithm ? " " : "", algorithm ? algorithm : "");
-    if (fp8c_program_transfer(program, function, index, &t) == FP8C_OK && t.goes_on)
-        fprintf(to, ", beside %d steps; queued %.6f s, waited for %.6f s", t.beside,
-                t.queued / runs, t.waited / runs);
+            s->algorithm ? " " : "", s->algorithm ? s->algorithm : "");
+    if (c->goes_on)
+        fprintf(to, ", beside %d steps; queued %.6f s, waited for %.6f s", c->beside,
+                c->queued / runs, c->waited / runs);
     fprintf(to, "\n");
 }
 
@@ -23,13 +22,5 @@ void cli_profile_print(FILE *to, const fp8c_program *program, f8_profile_runs ru
     for (int f = 0; fp8c_program_function_name(program, f); f++)
         for (int i = 0; fp8c_program_step(program, f, i, &s) == FP8C_OK; i++)
             if (s.seconds > 0)
-                print_step(to, program, f, i, &s, runs(user, f));
-}
-
-char *cli_profile_text(const fp8c_program *program, f8_profile_runs runs, const void *user)
-{
-    char *text = f8_record_lines(f8_records_profile(program, runs, user));
-    if (!text)
-        cli_error(NULL, "out of memory");
-    return text;
+                print_step(to, program, f, &s, runs(user, f));
 }

@@ -7,8 +7,5 @@
 /* Prints a line for each step that took time, with the mean of a run. */
 void cli_profile_print(FILE *to, const fp8c_program *program, f8_profile_runs runs,
                        const void *user);
-/* The same as JSON Lines: records `profile`. The caller frees the text; it is "" if no time was
- * measured. NULL after a message on stderr. */
-char *cli_profile_text(const fp8c_program *program, f8_profile_runs runs, const void *user);
 
 #endif

@@ -13,9 +13,6 @@
 #include "frontend/train/ranks/process.h"
 
 static const char batch_dim[] = "B";
-/* The defaults of --check-ranks. A hash takes 8 GB a second; GPUs have shorter
- * steps, and their variables are copied to the host first. */
-enum { CHECK = 100, CHECK_ON_GPUS = 1000 };
 enum { LIMIT = 600 };     /* seconds: the default of --rank-timeout */
 enum { LAST_RESORT = 5 }; /* seconds for MPI to end the job */
 /* In this time rank 0 says why all fail, and ends them by a signal. */
@@ -237,13 +234,6 @@ bool cli_ranks_join(cli_ranks *r, cli *c)
     return true;
 }
 
-bool cli_ranks_check(const cli *c, int64_t step, bool saved)
-{
-    const int64_t usual = on_gpus(c) ? CHECK_ON_GPUS : CHECK,
-                  every = c->check_ranks ? c->check_ranks : usual;
-    return c->ranks && every > 0 && (saved || step % every == 0);
-}
-
 static bool choose_device(const f8_ranks *r, cli *c)
 {
     const int32_t local = f8_gpus_local_rank(r);
@@ -312,44 +302,12 @@ int cli_ranks_leave(cli_ranks *r, int code)
 
 /* ---- what ranks tell each other ---- */
 
-bool cli_ranks_gather(f8_ranks *r, const char *what, const void *mine, void *all, size_t bytes)
-{
-    f8_diag diag = {0};
-    return cli_ranks_said(f8_ranks_gather(r, what, mine, all, bytes, &diag), &diag);
-}
-
-bool cli_ranks_tell(f8_ranks *r, bool *flag)
+bool cli_ranks_stop(f8_ranks *r)
 {
     f8_diag diag = {0};
     if (!r)
         return cli_interrupted() != 0;
-    const bool stops = f8_ranks_tell(r, flag, &diag);
+    const bool stops = f8_ranks_tell(r, NULL, &diag);
     cli_ranks_said(F8_OK, &diag);
     return stops;
-}
-
-bool cli_ranks_stop(f8_ranks *r)
-{
-    return cli_ranks_tell(r, NULL);
-}
-
-bool cli_ranks_agree(f8_ranks *r, const char *what, const char *text)
-{
-    f8_diag diag = {0};
-    return cli_ranks_said(f8_ranks_agree(r, what, text, &diag), &diag);
-}
-
-bool cli_ranks_folder(const cli *c, const char *folder)
-{
-    f8_diag diag = {0};
-    return cli_ranks_said(f8_peers_folder(cli_peers_of(c), folder, &diag), &diag);
-}
-
-/* ---- batches ---- */
-
-f8_share cli_share_of(const cli *c, int64_t B)
-{
-    const uint64_t ranks = c->ranks ? (uint64_t)c->ranks->comm.ranks : 1,
-                   rank = c->ranks ? (uint64_t)c->ranks->comm.rank : 0;
-    return (f8_share){ranks * (uint64_t)B, rank * (uint64_t)B};
 }

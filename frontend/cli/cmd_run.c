@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "frontend/call/call.h"
-#include "frontend/cli/cmd_calibrate.h"
+#include "frontend/cli/auto.h"
 #include "frontend/cli/cmd_checkpoint.h"
 #include "ir/base/clock.h"
 

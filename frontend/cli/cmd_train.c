@@ -4,16 +4,17 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "frontend/cli/cmd_agree.h"
-#include "frontend/cli/cmd_calibrate.h"
+#include "frontend/cli/auto.h"
 #include "frontend/cli/cmd_checkpoint.h"
-#include "frontend/cli/cmd_train_run.h"
+#include "frontend/cli/cmd_profile.h"
+#include "frontend/cli/cmd_train.h"
+#include "frontend/cli/told.h"
 
 enum { MOST_SEEDS = 1000, STOPPED = 2 * CLI_RECIPE + 8192 };
 
 /* Sets what a signal that ends the command makes it say. results: NULL before there are any. at:
  * the last run, or NULL. */
-static void say_stopped(const cli *c, const cli_train_result *results, const cli_train_result *at)
+static void say_stopped(const cli *c, const f8_train_result *results, const f8_train_result *at)
 {
     static char text[STOPPED]; /* it outlives the command */
     const bool saved = results && results->saved;
@@ -32,159 +33,180 @@ static void say_stopped(const cli *c, const cli_train_result *results, const cli
     cli_interrupt_text(text);
 }
 
+/* ---- a run ---- */
+
+enum { LINES = 10 }; /* that stay, of a run */
+
+/* Says how far a run is, on a terminal. *last: when it was said. */
+static void say_progress(const f8_training *r, const f8_train_step *f, double *last)
+{
+    const f8_train_result *o = r->out;
+    const int64_t steps = r->t->options->steps, lines = steps < LINES ? steps : LINES,
+                  n = f->step - r->begin;
+    if (f->step * lines / steps != (f->step - 1) * lines / steps)
+        fprintf(stderr,
+                "\r\033[K%s  step %" PRId64
+                "  loss %.4f  gradient norm %.4g  lr %.4g  skipped %" PRId64 "\n",
+                o->recipe, f->step, f->loss, f->grad_norm, f->lr, o->skipped);
+    if (f->seconds - *last > 0.1 || f->step == r->end) {
+        fp8c_info info = {.struct_size = sizeof info};
+        fp8c_program_info(r->program, &info);
+        cli_train_progress(&(cli_train_now){
+            .recipe = o->recipe,
+            .step = f->step,
+            .steps = steps,
+            .last = f->step == r->end,
+            .loss = f->loss,
+            .lr = f->lr,
+            .rate = (double)(n * r->accumulate * f8_data_items(r->data)) / f->seconds,
+            .items = f8_data_items_name(r->data),
+            .seconds_left = f->seconds / (double)n * (double)(r->end - f->step),
+            .bytes = info.peak_bytes});
+        *last = f->seconds;
+    }
+    if (f->evaluated && !r->stops)
+        fprintf(stderr, "\r\033[K%s  step %" PRId64 "  held out %.4f\n", o->recipe, f->step,
+                o->heldout_loss);
+}
+
+/* Says what to do after a guard has ended the run. */
+static void say_alarm(const f8_training *r, const f8_folder *folder)
+{
+    const f8_alarms *a = &r->alarms;
+    const char *mode = f8_alarms_mode(a);
+    if (!folder->path) {
+        fprintf(stderr,
+                "  --guard %s: the run ends here, and nothing is saved. With --run DIR a run keeps "
+                "checkpoints to go on from; with --guard warn it goes on\n",
+                mode);
+        return;
+    }
+    if (r->left < 0)
+        return;
+    fprintf(stderr,
+            "  --guard %s: the run ends here. Its newest checkpoint is that of step %" PRId64
+            "%s\n",
+            mode, r->left, r->left < a->stopped ? ", from before" : ": there is no earlier one");
+    if (a->mode == F8_GUARD_STOP)
+        fprintf(stderr, "  to look for the cause: fp8c triage %s\n", folder->path);
+    fprintf(stderr,
+            "  to go on from there in spite of it: fp8c train --resume %s --guard warn; or under "
+            "another --recipe\n",
+            folder->path);
+}
+
 /* Initializes, trains, and saves what is asked for: the checkpoint at `save` and the state at
  * `state`, where they are not NULL. After a signal these are of the last step. false after a
  * message on stderr. */
-static bool train_seed(cli_train_run *r, const char *save, const char *state)
+static bool train_seed(const cli *c, f8_training *r, uint64_t seed, f8_train_result *o,
+                       const char *save, const char *state)
 {
-    cli_train_result *o = r->out;
-    cli_folder *f = r->folder;
-    fp8c_status status = fp8c_program_initialize(r->program, o->seed);
-    if (status == FP8C_OK && !cli_alarm_begin(&r->alarms, r->c, r->ctx, r->program))
-        return false;
-    if (status == FP8C_OK &&
-        !cli_folder_start(f, r->c, r->ctx, r->program, r->data, cli_train_replay, r))
-        return false;
-    if (status == FP8C_OK && !cli_ranks_folder(r->c, f->path))
-        return false;
-    o->saved = f->path != NULL;
-    o->done = r->begin = f->path ? f->at.step : 0;
-    r->end = r->c->stop_at && r->c->stop_at < r->c->steps ? r->c->stop_at : r->c->steps;
-    if (status == FP8C_OK) {
-        cli_health_of(&r->health, r->ctx, r->program, r->c->device);
-        status = cli_train_steps(r);
-        cli_train_tell_health(r, o->done, true); /* after a failure above all */
-        cli_health_end(&r->health);
+    const bool terminal = isatty(STDERR_FILENO);
+    double last = 0;
+    cli_hold(c->save || r->folder->path
+                 ? "interrupted: this step is finished and saved; once more ends at once"
+                 : "interrupted: this step is finished; once more ends at once");
+    bool ok = f8_training_begin(r, seed, o);
+    while (ok && f8_training_goes_on(r)) {
+        f8_train_step f;
+        ok = f8_training_step(r, &f);
+        if (terminal && o->done == f.step)
+            say_progress(r, &f, &last);
     }
-    if (r->alarms.stopped) {
-        cli_alarm_stop(&r->alarms, f);
-        if (r->c->ranks)
-            r->c->ranks->common = true; /* rank 0 has said why */
-        return false;
-    }
-    if (status != FP8C_OK && status != FP8C_ERR_CANCELLED) {
-        if (!r->json->failed && !r->data->failed &&
-            !f->failed) /* said already, or by cli_json_close */
-            fprintf(stderr, "%s\n", fp8c_context_message(r->ctx)); /* after a signal, too */
-        return false;
-    }
-    if (!cli_folder_save(f, r->c, r->program, o->done, (uint64_t)(o->done * r->accumulate)))
-        return false;
-    if (!o->done)
-        return true;
-    if ((state && !cli_state_save(r->c, state, r->program)) ||
-        (save && !cli_checkpoint_save(r->c, save, r->program, o->recipe, o->done)))
+    ok = f8_training_end(r);
+    if (r->alarms.stopped)
+        say_alarm(r, r->folder);
+    if (!ok || !o->done)
+        return ok;
+    if ((state && !cli_state_save(c, state, r->program)) ||
+        (save && !cli_checkpoint_save(c, save, r->program, o->recipe, o->done)))
         return false;
     o->saved |= save != NULL;
     return true;
 }
 
-/* What all seeds of a recipe share. */
-static void describe(fp8c_program *program, cli_train_result *out)
-{
-    snprintf(out->target, sizeof out->target, "%s", fp8c_program_target(program));
-    out->device.struct_size = sizeof out->device;
-    fp8c_program_device(program, &out->device); /* fails if there is no device */
-    out->remat.struct_size = sizeof out->remat;
-    fp8c_program_remat(program, &out->remat);
-    fp8c_program_peak(program, fp8c_program_function(program, "micro_step"), &out->peak);
-}
-
-/* Whether timing each step of the plan costs next to nothing: on a CPU it is two looks at a clock.
- * A GPU would lose its graphs. */
-static bool times_for_nothing(const cli *c)
-{
-    return !c->target || !strncmp(c->target, "cpu", 3);
-}
+/* ---- a recipe ---- */
 
 /* Makes what auto chose rules of the run's module: the run that goes on does not measure again. The
  * calibration ends, also after a failure. */
-static bool settle(fp8c_context *ctx, fp8c_module *module, cli_folder *folder,
-                   fp8c_calibration **calibration)
+static bool settle(f8_training *r, fp8c_module *module, fp8c_calibration **calibration)
 {
-    const bool ok = cli_take_rules(ctx, module, *calibration) && cli_folder_module(folder, module);
+    const bool ok = f8_train_take_rules(r->t, r->ctx, module, *calibration) &&
+                    f8_folder_module(r->folder, module);
     fp8c_calibration_destroy(*calibration);
     *calibration = NULL;
     return ok;
 }
 
-/* Trains under one recipe with every seed. out: a result for each seed. *at becomes the last of
- * them that ran. save: where to write the checkpoint of the first seed, or NULL. */
-static int train_recipe(const cli *c, fp8c_context *ctx, fp8c_module *module, f8_data *data,
-                        cli_json *json, cli_folder *folder, const char *save, const char *recipe,
-                        cli_train_result *out, const cli_train_result **at)
+static bool open_training(const cli *c, f8_training *r, fp8c_module *module, const char *recipe)
 {
     fp8c_compile_options options = cli_compile_options(c, recipe);
-    options.profile |= folder->path && times_for_nothing(c);
-    options.witness = folder->path && c->fingerprint_every;
-    options.comm = c->ranks ? &c->ranks->comm : NULL;
-    cli_train_run r = {.c = c,
-                       .ctx = ctx,
-                       .data = data,
-                       .json = json,
-                       .folder = folder,
-                       .accumulate = fp8c_module_accumulate(module),
-                       .terminal = isatty(STDERR_FILENO)};
     fp8c_calibration *calibration = NULL;
-    if (cli_is_auto(recipe) && !folder->resumed && /* the module of such a run has the rules */
-        !(calibration = cli_calibrate(c, ctx, module, &options, data)))
-        return CLI_FAILED;
-    if (calibration && folder->path && !settle(ctx, module, folder, &calibration))
-        return CLI_FAILED;
-    options.calibration = calibration;
-    const fp8c_status compiled = fp8c_compile(module, &options, &r.program);
+    options.comm = c->ranks ? &c->ranks->comm : NULL;
+    if (f8_is_auto(recipe) && !r->folder->resumed && /* the module of such a run has the rules */
+        !(calibration = cli_calibrate(c, r->ctx, module, &options, r->data)))
+        return false;
+    const bool ok = (!calibration || !r->folder->path || settle(r, module, &calibration)) &&
+                    f8_training_open(r, module, recipe, calibration);
     fp8c_calibration_destroy(calibration);
-    if (compiled != FP8C_OK)
-        return cli_fail(ctx);
-    bool ok = cli_train_find_functions(&r);
-    cli_stats_begin(&r.watched, c, r.program, r.step);
-    ok = ok && cli_data_fit(data, module, r.program, r.step) && cli_data_agreed(data, c);
-    for (int64_t i = 0; i < c->seeds && ok && !cli_ranks_stop(c->ranks); i++) {
-        out[i].recipe = recipe;
-        out[i].seed = c->seed + (uint64_t)i;
-        describe(r.program, &out[i]);
-        *at = r.out = &out[i];
-        r.tail_sum = 0;
-        ok = train_seed(&r, i ? NULL : save, i ? NULL : c->save_state);
-        cli_alarm_end(&r.alarms);
-    }
-    ok = ok && cli_train_put_profile(&r);
-    fp8c_program_destroy(r.program);
-    return ok ? CLI_DONE : CLI_FAILED;
+    return ok;
 }
+
+/* Whether all seeds of a training ended well. *triage: a guard asks for it. */
+static bool train_seeds(const cli *c, f8_training *r, const char *save, f8_train_result *out,
+                        const f8_train_result **at, bool *triage)
+{
+    bool ok = true;
+    for (int64_t i = 0; i < c->seeds && ok && !f8_train_stops(r->t, NULL); i++) {
+        *at = &out[i];
+        ok = train_seed(c, r, c->seed + (uint64_t)i, &out[i], i ? NULL : save,
+                        i ? NULL : c->save_state);
+        *triage |= r->alarms.stopped && r->alarms.mode == F8_GUARD_TRIAGE && r->left >= 0;
+    }
+    if (ok && c->profile && !cli_interrupted())
+        cli_profile_print(cli_json_to_stdout(c) ? stderr : stdout, r->program, f8_training_runs, r);
+    return ok && f8_training_put_profile(r);
+}
+
+/* ---- all runs ---- */
 
 static bool usable(const cli *c)
 {
+    f8_diag diag = {0};
     if (!cli_data_given(c))
         fprintf(stderr, "fp8c train: --data FILE or --batch NAME=FILE is needed; see fp8c train "
                         "--help\n");
     else if (c->seeds > MOST_SEEDS || c->seed > (uint64_t)(INT64_MAX - c->seeds + 1))
         fprintf(stderr, "fp8c train: --seeds %" PRId64 ": at most %d, and none above 2^63 - 1\n",
                 c->seeds, MOST_SEEDS);
-    else if (c->fingerprint_every && c->target && !strcmp(c->target, "reference"))
-        fprintf(stderr, "fp8c train: --fingerprint-every is of the steps of a plan, and --target "
-                        "reference has none\n");
+    else if (f8_training_check(&c->train, &diag) != F8_OK)
+        fprintf(stderr, "fp8c train: %s\n", diag.text);
     else
-        return !cli_stats_refused(c) && !cli_alarm_refused(c);
+        return true;
     return false;
 }
 
 /* Trains under every recipe. results: one for each recipe and seed, recipe by recipe. */
-static int train_all(const cli *c, fp8c_context *ctx, fp8c_module *module, cli_folder *folder,
-                     cli_train_result *results)
+static int train_all(const cli *c, fp8c_context *ctx, fp8c_module *module, f8_folder *folder,
+                     f8_train_result *results, bool *triage)
 {
     cli_json json = {0};
+    f8_train t = cli_told(c, &json);
     f8_data data = {0};
-    const cli_train_result *at = NULL;
+    const f8_train_result *at = NULL;
     say_stopped(c, results, NULL);
     /* Everything that can be checked is checked before the first run. */
     const bool ready = cli_can_save(c) && cli_data_open(&data, c) && cli_json_open(&json, c->json);
     int code = ready ? CLI_DONE : CLI_FAILED;
     if (ready)
         cli_hold(NULL);
-    for (size_t i = 0; i <= c->compare.n && code == CLI_DONE && !cli_ranks_stop(c->ranks); i++) {
-        code = train_recipe(c, ctx, module, &data, &json, folder, i ? NULL : c->save,
-                            cli_recipe(c, i), results + i * (size_t)c->seeds, &at);
+    folder->t = &t;
+    for (size_t i = 0; i <= c->compare.n && code == CLI_DONE && !f8_train_stops(&t, NULL); i++) {
+        f8_training r = {.t = &t, .ctx = ctx, .data = &data, .folder = folder};
+        if (!open_training(c, &r, module, cli_recipe(c, i)) ||
+            !train_seeds(c, &r, i ? NULL : c->save, results + i * (size_t)c->seeds, &at, triage))
+            code = CLI_FAILED;
+        f8_training_close(&r);
         say_stopped(c, results, at);
     }
     code = c->ranks && c->ranks->lost ? CLI_FAILED : code;
@@ -198,24 +220,25 @@ static int train_all(const cli *c, fp8c_context *ctx, fp8c_module *module, cli_f
                "--resume %s\n",
                results->done, c->steps, results->recipe, folder->path);
     else if (!quiet)
-        cli_train_print(c, results, cli_train_tail(c), &data);
+        cli_train_print(c, results, f8_training_tail(&c->train), &data);
     f8_data_close(&data);
     return code;
 }
 
 /* The module as this process runs it: whole for the folder, then with this rank's part of a batch.
  * *ctx and *module are NULL after a message on stderr. */
-static bool load_module(cli *c, cli_folder *folder, fp8c_context **ctx, fp8c_module **module)
+static bool load_module(cli *c, f8_folder *folder, fp8c_context **ctx, fp8c_module **module)
 {
+    f8_train t = cli_told(c, NULL);
     if (!cli_load(c, ctx, module))
         return false;
-    bool ok = cli_folder_module(folder, *module);
+    bool ok = f8_folder_module(folder, *module);
     if (ok && !c->ranks)
         return true;
     /* under MPI before anything else: ranks that are alike then also fail alike */
     const bool first = ok && c->ranks->mpi;
-    ok = ok && (!first || cli_agree(c, *module)) && cli_ranks_divide(c->ranks, c, *module) &&
-         (first || cli_agree(c, *module));
+    ok = ok && (!first || f8_train_agree_all(&t, *module)) &&
+         cli_ranks_divide(c->ranks, c, *module) && (first || f8_train_agree_all(&t, *module));
     fp8c_module_destroy(*module);
     fp8c_context_destroy(*ctx);
     *module = NULL;
@@ -223,47 +246,82 @@ static bool load_module(cli *c, cli_folder *folder, fp8c_context **ctx, fp8c_mod
     return ok && cli_load(c, ctx, module);
 }
 
-static int train_module(cli *c, cli_folder *folder)
+static int train_module(cli *c, f8_folder *folder, bool *triage)
 {
     fp8c_context *ctx;
     fp8c_module *module;
     if (!load_module(c, folder, &ctx, &module))
         return CLI_FAILED;
     int code = CLI_FAILED;
-    cli_train_result *results = calloc((1 + c->compare.n) * (size_t)c->seeds, sizeof *results);
+    f8_train_result *results = calloc((1 + c->compare.n) * (size_t)c->seeds, sizeof *results);
     if (!results)
         fprintf(stderr, "error: out of memory\n");
     else
-        code = train_all(c, ctx, module, folder, results);
+        code = train_all(c, ctx, module, folder, results, triage);
     free(results);
     fp8c_module_destroy(module);
     fp8c_context_destroy(ctx);
     return code;
 }
 
+/* --guard triage goes on here, in one process with what `fp8c triage` does. Several processes have
+ * parted by now: somebody starts them again. */
+static void look_for_cause(const cli *c, const char *folder)
+{
+    const cli triage = {.command = "triage",
+                        .file = folder,
+                        .files = {{folder}, 1},
+                        .recipe = f8_default_recipe,
+                        .seed = 1,
+                        .seeds = 1};
+    if (c->ranks) {
+        fprintf(stderr, "  to look for the cause, with as many processes: fp8c triage %s\n",
+                folder);
+        return;
+    }
+    fprintf(stderr, "  fp8c triage %s\n", folder);
+    cmd_triage(&triage);
+}
+
+static bool refused(const cli *c)
+{
+    const char *with = c->run ? "--run" : "--resume";
+    if (!c->file && !c->resume)
+        fprintf(stderr, "fp8c train: an argument is missing: 'FILE.f8'; see fp8c train --help\n");
+    else if (c->run && c->resume)
+        fprintf(stderr, "fp8c train: --run begins a run, and --resume goes on with one: give one "
+                        "of the two\n");
+    else if ((c->run || c->resume) && (c->compare.n || c->given[CLI_AT_seeds]))
+        fprintf(stderr,
+                "fp8c train: %s keeps one run: --%s makes several; give each its own folder\n",
+                with, c->compare.n ? "compare" : "seeds");
+    else
+        return false;
+    return true;
+}
+
 int cmd_train(const cli *given)
 {
     cli own = *given;
-    cli_folder folder;
+    f8_folder folder;
     cli_ranks ranks;
-    if (cli_folder_refused(&own))
+    bool triage = false;
+    if (refused(&own))
         return CLI_USAGE;
-    if (!own.file && !own.resume) {
-        fprintf(stderr, "fp8c train: an argument is missing: 'FILE.f8'; see fp8c train --help\n");
-        return CLI_USAGE;
-    }
     int code = CLI_FAILED;
     say_stopped(&own, NULL, NULL);
     if (!cli_ranks_join(&ranks, &own))
         return cli_ranks_leave(&ranks, CLI_FAILED);
-    if (cli_folder_open(&folder, &own))
+    f8_train t = cli_told(&own, NULL);
+    if (f8_folder_open(&folder, &t))
         code = usable(&own) ? CLI_DONE : CLI_USAGE;
-    own.steps = own.steps ? own.steps : CLI_STEPS;
+    own.file = t.file; /* the folder has one */
+    own.steps = own.steps ? own.steps : F8_DEFAULT_STEPS;
     if (code == CLI_DONE)
-        code = train_module(&own, &folder);
-    const bool triage = folder.triage && !f8_ranks_follows(own.ranks);
-    cli_folder_close(&folder);
-    if (triage)
-        code = cli_alarm_triage(&own, own.run ? own.run : own.resume);
+        code = train_module(&own, &folder, &triage);
+    const char *path = own.run ? own.run : own.resume;
+    f8_folder_close(&folder);
+    if (triage && path && !f8_ranks_follows(own.ranks))
+        look_for_cause(&own, path);
     return cli_ranks_leave(&ranks, code);
 }

@@ -2,23 +2,8 @@
 #ifndef F8_CMD_TRAIN_H
 #define F8_CMD_TRAIN_H
 
-#include "frontend/cli/data.h"
-
-/* A run: one recipe with one seed. */
-typedef struct cli_train_result {
-    const char *recipe;
-    uint64_t seed;
-    double final_loss, heldout_loss, items_per_second; /* tokens or rows */
-    fp8c_info info;
-    fp8c_peak peak; /* of micro_step */
-    fp8c_remat remat;
-    char target[24];
-    fp8c_device device;             /* its name is "" if there is none */
-    int64_t fp8_planned, fp8_gemms; /* FP8 GEMMs of the last micro-step: planned, executed */
-    int64_t skipped;                /* steps whose gradient norm was not finite */
-    int64_t done;                   /* steps */
-    bool saved;                     /* the checkpoint is written */
-} cli_train_result;
+#include "frontend/cli/cmd.h"
+#include "frontend/train/training.h"
 
 /* How far a run is. */
 typedef struct cli_train_now {
@@ -36,9 +21,9 @@ void cli_train_progress(const cli_train_now *now);
 /* results: c->seeds results of --recipe, then as many of each --compare. */
 
 /* Writes a record `spread` for each recipe, if there are several seeds. */
-void cli_train_record_spread(const cli *c, const cli_train_result *results, cli_json *json);
+void cli_train_record_spread(const cli *c, const f8_train_result *results, cli_json *json);
 /* Prints the table and what stands below it. tail: the steps whose mean is the final loss. */
-void cli_train_print(const cli *c, const cli_train_result *results, int64_t tail,
+void cli_train_print(const cli *c, const f8_train_result *results, int64_t tail,
                      const f8_data *data);
 
 #endif

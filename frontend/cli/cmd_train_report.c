@@ -70,7 +70,7 @@ typedef struct summary {
     bool is_base, inside; /* inside: the gap is not larger than its spread */
 } summary;
 
-static double quantity(const cli_train_result *r, const cli_train_result *base, int which)
+static double quantity(const f8_train_result *r, const f8_train_result *base, int which)
 {
     return which == FINAL      ? r->final_loss
            : which == HELD_OUT ? r->heldout_loss
@@ -78,7 +78,7 @@ static double quantity(const cli_train_result *r, const cli_train_result *base, 
                                : r->final_loss / base->final_loss - 1;
 }
 
-static summary summarize(const cli *c, const cli_train_result *results, size_t recipe)
+static summary summarize(const cli *c, const f8_train_result *results, size_t recipe)
 {
     const int64_t n = c->seeds;
     const size_t base = cli_baseline(c);
@@ -97,7 +97,7 @@ static summary summarize(const cli *c, const cli_train_result *results, size_t r
     return s;
 }
 
-void cli_train_record_spread(const cli *c, const cli_train_result *results, cli_json *json)
+void cli_train_record_spread(const cli *c, const f8_train_result *results, cli_json *json)
 {
     for (size_t i = 0; i <= c->compare.n && c->seeds > 1; i++) {
         const summary s = summarize(c, results, i);
@@ -132,7 +132,7 @@ static void print_head(const cli *c, const f8_data *data, int width)
 }
 
 /* Losses that are not finite are shown as they are: a diverged run must look like one. */
-static void print_row(const cli *c, const cli_train_result *r, const summary *s, int width)
+static void print_row(const cli *c, const f8_train_result *r, const summary *s, int width)
 {
     char spread[2][16] = {"", ""}, gap[40] = "-";
     for (int q = FINAL; q <= HELD_OUT && c->seeds > 1; q++)
@@ -166,7 +166,7 @@ static void print_spread(const cli *c, bool inside)
         printf("* not larger than its spread: these runs do not show a difference\n");
 }
 
-static void print_skipped(const cli *c, const cli_train_result *results, size_t recipe)
+static void print_skipped(const cli *c, const f8_train_result *results, size_t recipe)
 {
     int64_t skipped = 0;
     for (int64_t i = 0; i < c->seeds; i++)
@@ -177,7 +177,7 @@ static void print_skipped(const cli *c, const cli_train_result *results, size_t 
                cli_recipe(c, recipe), skipped, c->seeds * c->steps);
 }
 
-static void print_remat(const cli_train_result *r)
+static void print_remat(const f8_train_result *r)
 {
     const fp8c_remat *m = &r->remat;
     if (m->arena_before)
@@ -188,7 +188,7 @@ static void print_remat(const cli_train_result *r)
                (double)m->arena_after / (1 << 20), 100 * m->extra_seconds / m->seconds);
 }
 
-void cli_train_print(const cli *c, const cli_train_result *results, int64_t tail,
+void cli_train_print(const cli *c, const f8_train_result *results, int64_t tail,
                      const f8_data *data)
 {
     const int width = cli_recipe_width(c, 10);

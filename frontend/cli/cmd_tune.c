@@ -68,12 +68,11 @@ static bool tune(cli_job *j)
                                        .only = c->only,
                                        .seconds = c->time,
                                        .runs = (int32_t)(c->runs > 64 ? 65 : c->runs),
-                                       .same_bits = c->same_bits,
-                                       .again = c->again};
+                                       .same_bits = c->same_bits, .again = c->again,
+                                       .gemm = c->gemm};
     fp8c_tuning *tuning;
     cli_interrupt_text("interrupted\nthe timings so far are saved; run this again to continue");
-    const bool ok = cli_ok(j->ctx, j->module ? fp8c_tune(j->module, &options, &tuning)
-                                             : fp8c_tune_gemm(j->ctx, c->gemm, &options, &tuning));
+    const bool ok = cli_ok(j->ctx, fp8c_tune(j->ctx, j->module, &options, &tuning));
     if (ok)
         print_tuning(tuning, j->to, &j->json);
     fp8c_tuning_destroy(tuning);
@@ -82,13 +81,12 @@ static bool tune(cli_job *j)
 
 /* Moves rows of the database from or to a file, and says how many. */
 static bool move_file(const cli_job *j, const char *path, const char *what,
-                      fp8c_status (*move)(fp8c_context *, const char *, const char *,
-                                          fp8c_tuning_rows *))
+                      fp8c_tuning_way way)
 {
     fp8c_tuning_rows rows = {.struct_size = sizeof rows};
     if (!path)
         return true;
-    if (!cli_ok(j->ctx, move(j->ctx, j->c->database, path, &rows)))
+    if (!cli_ok(j->ctx, fp8c_tuning_move(j->ctx, way, j->c->database, path, &rows)))
         return false;
     printf("%s: %" PRId64 " timings and %" PRId64 " choices %s, %" PRId64
            " skipped as the database is not older; %" PRId64 " of all are for other devices\n",
@@ -99,10 +97,10 @@ static bool move_file(const cli_job *j, const char *path, const char *what,
 static bool move_rows(cli_job *j)
 {
     const cli *c = j->c;
-    bool ok = move_file(j, c->rows_in, "added", fp8c_tuning_import);
+    bool ok = move_file(j, c->rows_in, "added", FP8C_TUNING_IMPORT);
     for (size_t i = 0; ok && i < c->merge.n; i++)
-        ok = move_file(j, c->merge.text[i], "added", fp8c_tuning_merge);
-    return ok && move_file(j, c->rows_out, "written", fp8c_tuning_export);
+        ok = move_file(j, c->merge.text[i], "added", FP8C_TUNING_MERGE);
+    return ok && move_file(j, c->rows_out, "written", FP8C_TUNING_EXPORT);
 }
 
 int cmd_tune(const cli *c)

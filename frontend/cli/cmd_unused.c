@@ -2,12 +2,12 @@
  * whoever gives one expects it to do something. The library refuses what a target does not have. */
 #include <string.h>
 
-#include "frontend/cli/cmd_calibrate.h"
+#include "frontend/cli/auto.h"
 
 static bool without_auto(const cli *c)
 {
     for (size_t i = 0; i <= c->compare.n; i++)
-        if (cli_is_auto(cli_recipe(c, i)))
+        if (f8_is_auto(cli_recipe(c, i)))
             return false;
     return true;
 }

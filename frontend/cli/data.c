@@ -21,22 +21,12 @@ static bool ranks_stop(void *ranks)
 
 static f8_data_options options_of(const cli *c)
 {
-    return (f8_data_options){.files = c->data.text,
-                             .n_files = c->data.n,
-                             .tokens = c->tokens,
-                             .batches = c->batches.text,
-                             .n_batches = c->batches.n,
-                             .validation = c->validation.text,
-                             .n_validation = c->validation.n,
-                             .one = cli_share_of(c, 1),
-                             .hashes = c->ranks || c->run || c->resume,
-                             .stop = {interrupted, NULL},
-                             .stop_together = {ranks_stop, c->ranks},
-                             .model = c->file,
-                             .needs = c->command,
-                             .batches_name = "--batch",
-                             .validation_name = "--validation",
-                             .tokens_name = "--tokens"};
+    f8_data_options o = f8_train_data_options(&c->train, c->ranks);
+    o.stop = (f8_stop){interrupted, NULL};
+    o.stop_together = (f8_stop){ranks_stop, c->ranks};
+    o.model = c->file;
+    o.needs = c->command;
+    return o;
 }
 
 /* Prints a failure. Of a signal nothing is said here: cli_settle does. */
@@ -64,12 +54,6 @@ bool cli_data_fill(f8_data *d, fp8c_program *program, int function, uint64_t see
     return done(f8_data_fill(d, program, function, seed, batch, &diag), &diag);
 }
 
-bool cli_data_put(f8_data *d, fp8c_program *program, int function, uint64_t place, int64_t row)
-{
-    f8_diag diag = {0};
-    return done(f8_data_put(d, program, function, place, row, &diag), &diag);
-}
-
 fp8c_status cli_data_held_out(f8_data *d, fp8c_program *program, int eval, double *loss,
                               int64_t *batches)
 {
@@ -77,18 +61,4 @@ fp8c_status cli_data_held_out(f8_data *d, fp8c_program *program, int eval, doubl
     const fp8c_status status = f8_data_held_out(d, program, eval, loss, batches, &diag);
     done(diag.status, &diag);
     return status;
-}
-
-bool cli_data_agreed(const f8_data *d, const cli *c)
-{
-    if (!c->ranks)
-        return true;
-    json_t *facts = f8_data_facts(d);
-    char *text = facts ? json_dumps(facts, JSON_SORT_KEYS) : NULL;
-    const bool ok = text && cli_ranks_agree(c->ranks, "the data", text);
-    if (!text)
-        fprintf(stderr, "error: out of memory\n");
-    free(text);
-    json_decref(facts);
-    return ok;
 }

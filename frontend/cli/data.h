@@ -5,20 +5,17 @@
 
 #include "frontend/cli/cmd_ranks.h"
 #include "frontend/train/data/data.h"
+#include "frontend/train/train.h"
 
 /* Whether the options name data. */
 bool cli_data_given(const cli *c);
-/* The same as f8_data_open, f8_data_fit, f8_data_fill, f8_data_put and f8_data_held_out. false
+/* The same as f8_data_open, f8_data_fit, f8_data_fill and f8_data_held_out. false
  * after a message on stderr, or a signal. `c` and its ranks must live until the data are closed. */
 bool cli_data_open(f8_data *d, const cli *c);
 bool cli_data_fit(f8_data *d, const fp8c_module *module, const fp8c_program *program, int function);
 bool cli_data_fill(f8_data *d, fp8c_program *program, int function, uint64_t seed, uint64_t batch);
-bool cli_data_put(f8_data *d, fp8c_program *program, int function, uint64_t place, int64_t row);
 /* With d->failed stderr has a message; else the context of the program has it. */
 fp8c_status cli_data_held_out(f8_data *d, fp8c_program *program, int eval, double *loss,
                               int64_t *batches);
-/* Whether all ranks train on the same data, as often and from the same seeds. false after a message
- * on stderr. */
-bool cli_data_agreed(const f8_data *d, const cli *c);
 
 #endif

@@ -8,13 +8,13 @@
 
 /* ---- values of options: false if the text is not such a value ---- */
 
-static bool set_TEXT(cli_TEXT *to, const char *text)
+static bool set_TEXT(f8_option_TEXT *to, const char *text)
 {
     *to = text;
     return *text != 0;
 }
 
-static bool set_TOKENS(cli_TOKENS *to, const char *text)
+static bool set_TOKENS(f8_option_TOKENS *to, const char *text)
 {
     *to = text;
     return !strcmp(text, "u16") || !strcmp(text, "u32") || !strcmp(text, "bytes");
@@ -31,15 +31,14 @@ static bool has_room(size_t n, size_t most)
 
 /* Lists of texts that are not empty. */
 #define LIST(kind, most)                                                                           \
-    static bool set_##kind(cli_##kind *to, const char *text)                                       \
+    static bool set_##kind(f8_option_##kind *to, const char *text)                                       \
     {                                                                                              \
         return *text && has_room(to->n, most) && (to->text[to->n++] = text);                       \
     }
-LIST(RECIPES, CLI_MAX_RECIPES)
-LIST(TEXTS, CLI_MAX_TEXTS)
-LIST(RULE, CLI_MAX_RULES)
+LIST(RECIPES, F8_MOST_RECIPES)
+LIST(TEXTS, F8_MOST_TEXTS)
 
-static bool set_TENSORS(cli_TENSORS *to, const char *text)
+static bool set_TENSORS(f8_option_TENSORS *to, const char *text)
 {
     f8_tensor_file f;
     const bool ok = f8_tensor_file_parse(text, &f);
@@ -56,33 +55,33 @@ static bool integer(const char *text, int64_t least, int64_t most, int64_t *to)
 }
 
 #define INTEGER(kind, least, most)                                                                 \
-    static bool set_##kind(cli_##kind *to, const char *text)                                       \
+    static bool set_##kind(f8_option_##kind *to, const char *text)                                       \
     {                                                                                              \
         int64_t n;                                                                                 \
         const bool ok = integer(text, least, most, &n);                                            \
-        *to = (cli_##kind)n;                                                                       \
+        *to = (f8_option_##kind)n;                                                                       \
         return ok;                                                                                 \
     }
 INTEGER(COUNT, 1, INT64_MAX)
-INTEGER(THREADS, 1, 256)
+INTEGER(THREADS, 1, F8_MOST_THREADS)
 INTEGER(RANKS, 1, F8_MAX_RANKS)
 INTEGER(ORDINAL, 0, INT32_MAX)
 INTEGER(SEED, *text == '-', INT64_MAX) /* JSON writes it signed; -0 is none */
 
-static bool set_STAGE(cli_STAGE *to, const char *text)
+static bool set_STAGE(f8_option_STAGE *to, const char *text)
 {
     *to = text[0] == '0' ? -1 : text[0] - '0';
     return text[0] >= '0' && text[0] <= '3' && !text[1];
 }
 
-static bool set_PERIOD(cli_PERIOD *to, const char *text)
+static bool set_PERIOD(f8_option_PERIOD *to, const char *text)
 {
     const bool ok = set_ORDINAL(to, text);
     *to = *to ? *to : -1;
     return ok;
 }
 
-static bool set_NUMBER(cli_NUMBER *to, const char *text)
+static bool set_NUMBER(f8_option_NUMBER *to, const char *text)
 {
     char *end;
     errno = 0;
@@ -105,7 +104,7 @@ static int binary_unit(const char *text)
 
 /* A number of bytes, with or without a unit. Below 1 and without a unit it is a share. 1.0 is an
  * error: whoever writes it does not mean one byte. */
-static bool set_MEMORY(cli_MEMORY *to, const char *text)
+static bool set_MEMORY(f8_option_MEMORY *to, const char *text)
 {
     char *end;
     errno = 0;
@@ -118,12 +117,12 @@ static bool set_MEMORY(cli_MEMORY *to, const char *text)
                share = shift == 0 && x < 1,
                whole = bytes >= 1 && bytes <= 1e18 &&
                        (shift || (bytes == (double)(int64_t)bytes && !dotted));
-    *to = (cli_MEMORY){share ? 0 : whole ? (int64_t)bytes : 0, share ? x : 0};
+    *to = (f8_option_MEMORY){share ? 0 : whole ? (int64_t)bytes : 0, share ? x : 0};
     return number && x > 0 && (share || whole);
 }
 
 /* Keeps the list in descending order, each share once. */
-static void add_share(cli_SHARES *to, double share)
+static void add_share(f8_option_SHARES *to, double share)
 {
     size_t at = 0;
     while (at < to->n && to->share[at] > share)
@@ -134,7 +133,7 @@ static void add_share(cli_SHARES *to, double share)
     to->share[at] = share;
 }
 
-static bool set_SHARES(cli_SHARES *to, const char *text)
+static bool set_SHARES(f8_option_SHARES *to, const char *text)
 {
     for (char *end;; text = end + 1) {
         errno = 0;
@@ -150,13 +149,13 @@ static bool set_SHARES(cli_SHARES *to, const char *text)
     }
 }
 
-static bool set_FLAG(cli_FLAG *to, const char *text)
+static bool set_FLAG(f8_option_FLAG *to, const char *text)
 {
     (void)text;
     return *to = true;
 }
 
-static bool set_LEVEL(cli_LEVEL *to, const char *text)
+static bool set_LEVEL(f8_option_LEVEL *to, const char *text)
 {
     (void)text;
     *to += *to < FP8C_LOG_DEBUG;
@@ -164,10 +163,10 @@ static bool set_LEVEL(cli_LEVEL *to, const char *text)
 }
 
 /* NAME=N. Ends the name in argv with a NUL. */
-static bool set_DIM(cli_DIM *to, char *text)
+static bool set_DIM(f8_option_DIM *to, char *text)
 {
     char *equals = strchr(text, '='), *end;
-    if (!equals || equals == text || !has_room(to->n, CLI_MAX_DIMS))
+    if (!equals || equals == text || !has_room(to->n, F8_MOST_DIMS))
         return false;
     errno = 0;
     const int64_t value = strtoll(equals + 1, &end, 10);
@@ -178,10 +177,12 @@ static bool set_DIM(cli_DIM *to, char *text)
     return true;
 }
 
+#define set_RULE set_TEXTS
+
 static bool set_option(cli *c, int at, char *text)
 {
     switch (at) {
-#define OPTION(field, name, argument, kind, on, sets, goes_on, ranks, unused, help)                \
+#define OPTION(field, name, argument, kind, on, where, unused, help)                               \
     case CLI_AT_##field: return set_##kind(&c->field, text);
 #define OTHER_HELP(field, name, argument, on, help)
 #include "frontend/cli/options.def"
@@ -220,6 +221,8 @@ static int take_value(cli *c, const cli_option *o, const char *name, char *rest,
         return usage(c->command, "an argument is missing for", name);
     char *value = !o->argument ? argv[*i] : !*rest ? argv[++*i] : rest + (*rest == '=');
     c->given[o->at] = name;
+    if (o->trains >= 0)
+        c->train.given[o->trains] = true;
     errno = 0;
     if (set_option(c, o->at, value))
         return CLI_DONE;
@@ -289,7 +292,7 @@ static int parse_command(cli *c, const cli_command *command, char **argv, int ar
     if (!(command->bit & (ON_ALL | ON_TUNE)))
         return CLI_DONE;
     const bool compiles = !(command->bit & (ON_CHECK | ON_PRINT)) || c->print_after;
-    if (compiles && c->rules.n && c->recipe == cli_default_recipe && !c->compare.n && !c->resume)
+    if (compiles && c->rules.n && c->recipe == f8_default_recipe && !c->compare.n && !c->resume)
         return usage(c->command,
                      "the default recipe, bf16, overrides all rules: give --recipe with",
                      c->given[CLI_AT_rules]);
@@ -325,7 +328,7 @@ int main(int argc, char **argv)
     const cli_command *command = cli_find_command(argv[1]);
     if (!command)
         return usage(NULL, "no such command", argv[1]);
-    cli c = {.recipe = cli_default_recipe, .seed = 1, .seeds = 1};
+    cli c = {.recipe = f8_default_recipe, .seed = 1, .seeds = 1};
     int status = parse_command(&c, command, argv, argc);
     if (status == CLI_DONE) {
         cli_watch(c.verbose, !cli_json_to_stdout(&c));

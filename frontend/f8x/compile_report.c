@@ -50,11 +50,14 @@ static void keep_stored(const f8_unit *u, f8_arena *arena, f8_compile_report *t)
     }
 }
 
+/* The names, then NULL. */
 static const char *const *keep_names(f8_arena *arena, const char *const *name, size_t n)
 {
-    const char **own = F8_NEW_ARRAY(arena, const char *, n);
+    const char **own = F8_NEW_ARRAY(arena, const char *, n + 1);
     for (size_t i = 0; own && i < n; i++)
         own[i] = f8_arena_strdup(arena, name[i]);
+    if (own)
+        own[n] = NULL;
     return own;
 }
 

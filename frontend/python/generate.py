@@ -39,7 +39,7 @@ DOC = '''fp8c_compile_options by keyword: fp8c.h says more of each.
 
 Python's own: write gets text (str). device_alloc(bytes) -> address or 0, device_free(address, bytes).
 stored_weights: {parameter: recipe}. stream: the address of a CUstream. comm: a struct whose
-callbacks the caller keeps alive, as fp8c_mpi_comm fills it.'''
+callbacks the caller keeps alive, as fp8c_mpi_open fills it.'''
 
 
 OPTION = ("field", "kind", "usual", "needs", "excludes", "bits", "ranks", "kept", "with", "help")
@@ -118,7 +118,8 @@ STATISTIC_DOC = '''"""fp8c_statistic. x is the value, d the value quantized and 
 NaN where it is not quantized.
 
 '''
-CLASS = {"i64": "int", "i32": "int", "f64": "float", "text": "str", "char * 48": "str"}
+CLASS = {"i64": "int", "i32": "int", "f64": "float", "text": "str", "char * 48": "str",
+         "texts": "tuple[str, ...]"}
 
 
 def kind_of(row: dict[str, str]) -> str:
@@ -129,7 +130,7 @@ def figures(text: str) -> str:
     """What fp8c/_figures.py has, from the text of figures.def."""
     all_rows = rows(text, "FIGURE", FIGURE)
     kinds = {"name": "text", "linear": "text", "operand": "text", "recipe": "text", "format": "text",
-             "granularity": "char * 48", "what_if": "i32", "elements": "i64", "gemms": "text"}
+             "granularity": "char * 48", "what_if": "i32", "elements": "i64", "gemms": "text", "aliases": "texts"}
     kinds |= {r["name"]: kind_of(r) for r in all_rows}
     fields = [f'("{name}", h.{kind})' for name, kind in kinds.items()]
     docs = [textwrap.fill(f"{r['name']}: {r['sentence']}", 95, subsequent_indent="    ") for r in all_rows]

@@ -145,8 +145,7 @@ json_t *f8_record_function(const fp8c_program *program, int function)
     json_t *gemms = json_object();
     int steps = 0;
     for (; fp8c_program_step(program, function, steps, &s) == FP8C_OK; steps++) {
-        const char *how = fp8c_program_algorithm(program, function, steps);
-        how = how ? how : "?";
+        const char *how = s.algorithm ? s.algorithm : "?";
         if (!strcmp(s.kind, "gemm"))
             json_object_set_new(gemms, how,
                                 json_integer(json_integer_value(json_object_get(gemms, how)) + 1));
@@ -172,7 +171,7 @@ static json_t *values(const fp8c_program *program)
     return sets;
 }
 
-json_t *f8_record_target(const fp8c_program *program, const fp8c_file_target *target)
+json_t *f8_record_target(const fp8c_program *program, const fp8c_file_info *target)
 {
     fp8c_info info = {.struct_size = sizeof info};
     fp8c_program_info(program, &info);

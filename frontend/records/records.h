@@ -50,14 +50,13 @@ json_t *f8_record_kernels(const fp8c_program *program, int64_t launches);
 json_t *f8_record_function(const fp8c_program *program, int function);
 /* A target of a compiled file, opened as `program`; `values`: the sets of values of dims that are
  * bounds, each as {"B": 8, "S": 4}. */
-json_t *f8_record_target(const fp8c_program *program, const fp8c_file_target *target);
+json_t *f8_record_target(const fp8c_program *program, const fp8c_file_info *target);
 
 /* ---- what its steps do (steps.c) ---- */
 
-/* A step that moves bytes between ranks, with the steps that run until the wait for it; `s` and
- * `c` are of this step. */
+/* A step `s` that moves bytes between ranks, with the steps that run until the wait for it. */
 json_t *f8_record_collective(const fp8c_program *program, int function, int index,
-                             const fp8c_step *s, const fp8c_collective *c);
+                             const fp8c_step *s);
 /* The mean time of a step over `runs` runs of its function. */
 json_t *f8_record_profile(const fp8c_program *program, int function, int index, double runs);
 /* The records of all steps that took time. `runs` says how often a function ran, at least 1. */

@@ -4,14 +4,13 @@
 #include "frontend/records/records.h"
 
 json_t *f8_record_collective(const fp8c_program *program, int function, int index,
-                             const fp8c_step *s, const fp8c_collective *c)
+                             const fp8c_step *s)
 {
+    const fp8c_collective *c = &s->collective;
     static const char *const computes[] = {"kernel", "gemm", "attention", "copy"};
-    fp8c_transfer t = {.struct_size = sizeof t};
     fp8c_step other;
-    const bool goes_on = fp8c_program_transfer(program, function, index, &t) == FP8C_OK;
     json_t *beside = json_array();
-    for (int i = index + 1; goes_on && i < t.wait; i++)
+    for (int i = index + 1; i < c->wait; i++)
         for (int k = 0; fp8c_program_step(program, function, i, &other) == FP8C_OK && k < 4; k++)
             if (!strcmp(other.kind, computes[k]))
                 json_array_append_new(beside,
@@ -21,13 +20,12 @@ json_t *f8_record_collective(const fp8c_program *program, int function, int inde
                      "name", s->name, "dtype", fp8c_dtype_name(c->dtype), "ranks", (int)c->ranks,
                      "bytes", (json_int_t)c->bytes, "bytes_sent",
                      (json_int_t)(c->bytes * (c->ranks - 1)), "wait",
-                     goes_on ? json_integer(t.wait) : json_null(), "beside", beside);
+                     c->wait ? json_integer(c->wait) : json_null(), "beside", beside);
 }
 
 json_t *f8_record_profile(const fp8c_program *program, int function, int index, double runs)
 {
     fp8c_step s;
-    fp8c_transfer t = {.struct_size = sizeof t};
     if (fp8c_program_step(program, function, index, &s) != FP8C_OK)
         return NULL;
     json_t *record =
@@ -35,9 +33,9 @@ json_t *f8_record_profile(const fp8c_program *program, int function, int index, 
                   fp8c_program_function_name(program, function), "kind", s.kind, "name", s.name,
                   "runs", (json_int_t)runs, "seconds", s.seconds / runs, "bytes_read",
                   (json_int_t)s.bytes_read, "bytes_written", (json_int_t)s.bytes_written,
-                  "algorithm", fp8c_program_algorithm(program, function, index));
-    if (fp8c_program_transfer(program, function, index, &t) == FP8C_OK && t.goes_on)
-        json_object_set_new(record, "queued", json_real(t.queued / runs));
+                  "algorithm", s.algorithm);
+    if (s.collective.goes_on)
+        json_object_set_new(record, "queued", json_real(s.collective.queued / runs));
     return record;
 }
 

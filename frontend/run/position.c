@@ -130,35 +130,46 @@ bool f8_run_read_marks(const f8_weights *files, int64_t *step, uint64_t *seed, u
 
 /* ---- the public calls ---- */
 
-fp8c_status fp8c_program_save_at(fp8c_program *p, const char *path, const fp8c_position *at)
+static f8_status save_at(fp8c_program *p, const char *path, const fp8c_position *at, f8_diag *diag)
 {
-    f8_diag diag = {0};
     fp8c_position own = {.struct_size = sizeof own};
     f8_run_marks marks;
-    f8_status status = f8_api_options(&own, at, "fp8c_position", &diag);
-    if (status == F8_OK && own.step < 0)
-        status = f8_fail(&diag, F8_ERR_INPUT, F8_NOWHERE, "step %" PRId64 " is negative", own.step);
-    if (status == F8_OK)
+    F8_TRY(f8_api_options(&own, at, "fp8c_position", diag));
+    if (own.step < 0)
+        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "step %" PRId64 " is negative", own.step);
+    F8_TRY(f8_checkpoint_can_write(p, diag));
+    F8_TRY(f8_run_mark(p, own.step, own.seed, own.batch, &marks, diag));
+    return f8_checkpoint_write(p, path, marks.pair, F8_RUN_MARKS, diag);
+}
+
+fp8c_status fp8c_program_save(fp8c_program *p, const char *path, const fp8c_position *at)
+{
+    f8_diag diag = {0};
+    f8_status status;
+    if (at) {
+        status = save_at(p, path, at, &diag);
+    } else {
         status = f8_checkpoint_can_write(p, &diag);
-    if (status == F8_OK)
-        status = f8_run_mark(p, own.step, own.seed, own.batch, &marks, &diag);
-    if (status == F8_OK)
-        status = f8_checkpoint_write(p, path, marks.pair, F8_RUN_MARKS, &diag);
+        if (status == F8_OK)
+            status = f8_checkpoint_write(p, path, NULL, 0, &diag);
+    }
     return f8_api_result(p->ctx, &diag, status);
 }
 
-static f8_status load_at(f8_load *l, const char *path, fp8c_position *own)
+static f8_status load(f8_load *l, const char *path, fp8c_position *at)
 {
+    F8_TRY(f8_load_allowed(l->program, "fp8c_program_load", l->diag));
     F8_TRY(f8_weights_open(l->weights, l->o, &l->program->ctx->allocator, l->diag));
-    if (!f8_run_read_marks(l->weights, &own->step, &own->seed, &own->batch))
+    if (at && !f8_run_read_marks(l->weights, &at->step, &at->seed, &at->batch))
         return f8_file_fail(l->diag, F8_ERR_INPUT, path,
-                            "it has no position in a training: fp8c_program_save_at writes one");
+                            "it has no position in a training: fp8c_program_save writes one");
     F8_TRY(f8_load_match(l));
     F8_TRY(f8_load_values(l));
-    return f8_run_check_sum(l->program, l->weights, path, l->diag);
+    return at ? f8_run_check_sum(l->program, l->weights, path, l->diag) : F8_OK;
 }
 
-fp8c_status fp8c_program_load_at(fp8c_program *p, const char *path, fp8c_position *out)
+fp8c_status fp8c_program_load(fp8c_program *p, const char *path, int32_t params_only,
+                              fp8c_position *out)
 {
     f8_diag diag = {0};
     f8_weights files = {0};
@@ -167,18 +178,18 @@ fp8c_status fp8c_program_load_at(fp8c_program *p, const char *path, fp8c_positio
     f8_load l = {.program = p,
                  .weights = &files,
                  .o = &o,
-                 .states = F8_LOAD_ALL_STATES,
+                 .states = params_only ? F8_LOAD_NO_STATES : F8_LOAD_ALL_STATES,
                  .exact = true,
                  .diag = &diag};
-    f8_status status = f8_program_has_memory(p, &diag);
-    if (status == F8_OK)
-        status = f8_variables_bound(p, &diag);
-    if (status == F8_OK)
-        status = load_at(&l, path, &own);
+    const f8_status status =
+        out && params_only
+            ? f8_fail(&diag, F8_ERR_INPUT, F8_NOWHERE,
+                      "a position is of all variables, and params_only leaves out the states")
+            : load(&l, path, out ? &own : NULL);
     f8_load_end(&l);
     const fp8c_status result = f8_api_result(p->ctx, &diag, status);
     f8_weights_close(&files); /* the message may have named it */
-    if (result == FP8C_OK)
+    if (result == FP8C_OK && out)
         f8_api_give(out, &own);
     return result;
 }

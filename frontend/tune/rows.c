@@ -4,9 +4,6 @@
 #include "frontend/tuned.h"
 #include "ir/base/file.h"
 
-typedef f8_status (*move_fn)(f8_tuning *t, const char *path, const char *device,
-                             f8_tuning_counts *counts, f8_diag *diag);
-
 /* Check this before anything is made: a mistyped name must not leave a new database behind. */
 static f8_status check_there(const char *path, f8_diag *diag)
 {
@@ -16,9 +13,13 @@ static f8_status check_there(const char *path, f8_diag *diag)
     return F8_OK;
 }
 
-static fp8c_status move(fp8c_context *ctx, const char *database, const char *path, move_fn fn,
-                        fp8c_tuning_rows *rows)
+fp8c_status fp8c_tuning_move(fp8c_context *ctx, fp8c_tuning_way way, const char *database,
+                             const char *path, fp8c_tuning_rows *rows)
 {
+    f8_status (*const move[])(f8_tuning *, const char *, const char *, f8_tuning_counts *,
+                              f8_diag *) = {[FP8C_TUNING_EXPORT] = f8_tuning_export,
+                                            [FP8C_TUNING_IMPORT] = f8_tuning_import,
+                                            [FP8C_TUNING_MERGE] = f8_tuning_merge};
     f8_diag diag = {0};
     f8_tuning *t = NULL;
     f8_tuning_counts counts = {0};
@@ -28,15 +29,17 @@ static fp8c_status move(fp8c_context *ctx, const char *database, const char *pat
     database = database ? database : ctx->settings.tuning;
     f8_tuning_device(&here, &keys);
     f8_status status =
-        database ? check_there(fn == f8_tuning_export ? database : path, &diag)
-                 : f8_fail(&diag, F8_ERR_INPUT, F8_NOWHERE,
-                           "no tuning database: none was named, and the context has none");
+        (unsigned)way >= sizeof move / sizeof *move
+            ? f8_fail(&diag, F8_ERR_INPUT, F8_NOWHERE, "there is no way %d to move rows", (int)way)
+        : database ? check_there(way == FP8C_TUNING_EXPORT ? database : path, &diag)
+                   : f8_fail(&diag, F8_ERR_INPUT, F8_NOWHERE,
+                             "no tuning database: none was named, and the context has none");
     if (status == F8_OK)
         status = f8_tuning_open(database, &ctx->allocator, &t, &diag);
     if (status == F8_OK)
         f8_tuning_list(t, &ctx->temporaries);
     if (status == F8_OK)
-        status = fn(t, path, keys.device, &counts, &diag);
+        status = move[way](t, path, keys.device, &counts, &diag);
     const fp8c_status done = f8_api_result(ctx, &diag, status);
     f8_tuning_close(t);
     if (done == FP8C_OK && rows) {
@@ -48,27 +51,4 @@ static fp8c_status move(fp8c_context *ctx, const char *database, const char *pat
         f8_api_give(rows, &own);
     }
     return done;
-}
-
-fp8c_status fp8c_tuning_export(fp8c_context *ctx, const char *database, const char *path,
-                               fp8c_tuning_rows *rows)
-{
-    return move(ctx, database, path, f8_tuning_export, rows);
-}
-
-fp8c_status fp8c_tuning_import(fp8c_context *ctx, const char *database, const char *path,
-                               fp8c_tuning_rows *rows)
-{
-    return move(ctx, database, path, f8_tuning_import, rows);
-}
-
-fp8c_status fp8c_tuning_merge(fp8c_context *ctx, const char *database, const char *path,
-                              fp8c_tuning_rows *rows)
-{
-    return move(ctx, database, path, f8_tuning_merge, rows);
-}
-
-const char *fp8c_context_tuning(const fp8c_context *ctx)
-{
-    return ctx->settings.tuning;
 }

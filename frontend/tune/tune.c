@@ -105,12 +105,6 @@ static fp8c_status begin(fp8c_context *ctx, const fp8c_module *module,
     return (fp8c_status)status;
 }
 
-fp8c_status fp8c_tune(const fp8c_module *module, const fp8c_tune_options *options,
-                      fp8c_tuning **out)
-{
-    return begin(module->ctx, module, options, out);
-}
-
 /* ---- one GEMM ---- */
 
 enum { COLD_BYTES = 64 << 20, MOST_COPIES = 8 };
@@ -182,25 +176,23 @@ static fp8c_status make_module(fp8c_context *ctx, const gemm_text *g, fp8c_modul
     return status == FP8C_OK ? fp8c_func_end(*out) : status;
 }
 
-fp8c_status fp8c_tune_gemm(fp8c_context *ctx, const char *gemm, const fp8c_tune_options *options,
-                           fp8c_tuning **out)
+static fp8c_status tune_gemm(fp8c_context *ctx, const fp8c_tune_options *options, fp8c_tuning **out)
 {
     gemm_text g = {0};
     f8_diag diag = {0};
     fp8c_module *module = NULL;
     fp8c_tune_options own = {.struct_size = sizeof own};
-    fp8c_compile_options compile = {.struct_size = sizeof compile};
-    *out = NULL;
-    if (!parse_gemm(gemm, &g)) {
-        f8_fail(&diag, F8_ERR_INPUT, F8_NOWHERE,
-                "GEMM '%s' is not MxNxK:FORMAT, as 2048x768x3072:f8e4m3 (or f32, bf16, f8e5m2)",
-                gemm);
-        return f8_api_result(ctx, &diag, diag.status);
-    }
-    fp8c_compile_options given = compile;
-    if (f8_api_options(&own, options, "fp8c_tune_options", &diag) != F8_OK ||
-        f8_api_options(&given, own.compile, "fp8c_compile_options", &diag) != F8_OK)
-        return f8_api_result(ctx, &diag, diag.status);
+    fp8c_compile_options compile = {.struct_size = sizeof compile}, given = compile;
+    f8_status read = f8_api_options(&own, options, "fp8c_tune_options", &diag);
+    if (read == F8_OK)
+        read = f8_api_options(&given, own.compile, "fp8c_compile_options", &diag);
+    if (read == F8_OK && !parse_gemm(own.gemm ? own.gemm : "", &g))
+        read =
+            f8_fail(&diag, F8_ERR_INPUT, F8_NOWHERE,
+                    "GEMM '%s' is not MxNxK:FORMAT, as 2048x768x3072:f8e4m3 (or f32, bf16, f8e5m2)",
+                    own.gemm ? own.gemm : "");
+    if (read != F8_OK)
+        return f8_api_result(ctx, &diag, read);
     compile.target = given.target;
     compile.threads = given.threads;
     compile.device = given.device;
@@ -215,6 +207,13 @@ fp8c_status fp8c_tune_gemm(fp8c_context *ctx, const char *gemm, const fp8c_tune_
         (*out)->module = NULL;
     fp8c_module_destroy(module);
     return status;
+}
+
+fp8c_status fp8c_tune(fp8c_context *ctx, const fp8c_module *module,
+                      const fp8c_tune_options *options, fp8c_tuning **out)
+{
+    *out = NULL;
+    return module ? begin(module->ctx, module, options, out) : tune_gemm(ctx, options, out);
 }
 
 /* ---- what was found ---- */

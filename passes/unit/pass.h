@@ -267,7 +267,7 @@ typedef enum f8_has { F8_HAS_ALL, F8_HAS_QUANTIZED, F8_HAS_ONE_SCALE, F8_HAS_ASK
 typedef struct f8_watched {
     const char *function;      /* "micro_step", "forward" or "backward"; rows count within it */
     const char *name, *linear; /* passes/instrument/values.h */
-    const char *const *alias;  /* its names in other linears that read it */
+    const char *const *alias;  /* its names in other linears that read it; in a report then NULL */
     size_t n_aliases;
     const char *gemms; /* which of the linear's GEMMs read it: "fprop, wgrad" */
     f8_watched_kind kind;

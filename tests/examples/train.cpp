@@ -91,11 +91,11 @@ class program
     }
     void save(const std::string &path) const
     {
-        ctx_.must(fp8c_program_save(handle_.get(), path.c_str()));
+        ctx_.must(fp8c_program_save(handle_.get(), path.c_str(), nullptr));
     }
     void load(const std::string &path)
     {
-        ctx_.must(fp8c_program_load(handle_.get(), path.c_str(), 0));
+        ctx_.must(fp8c_program_load(handle_.get(), path.c_str(), 0, nullptr));
     }
 
   private:

@@ -224,7 +224,7 @@ static fp8c_module *build(fp8c_context *ctx)
     want(fp8c_module_create(ctx, "block", &m) == FP8C_OK, fp8c_context_message(ctx));
     parameters(m);
     want(fp8c_module_optimizer(m, optimizer, 2) == FP8C_OK &&
-             fp8c_module_recipe(m, "head", "bf16") == FP8C_OK,
+             fp8c_module_rule(m, "\"head\" = bf16", NULL) == FP8C_OK,
          fp8c_context_message(ctx));
     want(fp8c_func_begin(m, "forward") == FP8C_OK, fp8c_context_message(ctx));
     const fp8c_value tokens = fp8c_func_input(m, "tokens", &ids),

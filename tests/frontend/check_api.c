@@ -75,11 +75,11 @@ START_TEST(walking)
     ck_assert_int_eq(info.linears, 2);
     ck_assert_int_eq(info.threads, 1);
     ck_assert_int_eq(fp8c_program_pass(p, 0, &pass), FP8C_OK);
-    ck_assert_str_eq(pass.name, fp8c_pass_name(0));
+    ck_assert_str_eq(pass.name, fp8c_name(FP8C_NAME_PASS, 0));
     ck_assert_int_eq(fp8c_program_pass(p, 1000, &pass), FP8C_ERR_INPUT);
-    ck_assert_ptr_null(fp8c_pass_name(1000));
-    ck_assert_ptr_null(fp8c_pass_name(-1));
-    ck_assert_ptr_null(fp8c_recipe_name(-1));
+    ck_assert_ptr_null(fp8c_name(FP8C_NAME_PASS, 1000));
+    ck_assert_ptr_null(fp8c_name(FP8C_NAME_PASS, -1));
+    ck_assert_ptr_null(fp8c_name(FP8C_NAME_RECIPE, -1));
     ck_assert_ptr_null(fp8c_program_buffer(p, -1, FP8C_INPUT, 0));
     ck_assert_ptr_null(fp8c_program_buffer(p, 0, FP8C_INPUT, 1000));
     ck_assert_ptr_null(fp8c_program_function_name(p, 1000));
@@ -264,7 +264,7 @@ START_TEST(ops)
     fp8c_op_info o = {.struct_size = sizeof o};
     fp8c_op_attr a = {.struct_size = sizeof a};
     int n = 0;
-    for (const char *name; (name = fp8c_op_name(n)); n++) {
+    for (const char *name; (name = fp8c_name(FP8C_NAME_OP, n)); n++) {
         ck_assert_int_eq(fp8c_op(name, &o), FP8C_OK);
         ck_assert_str_eq(o.name, name);
         ck_assert(*o.text && *o.group && o.results >= 1 && o.min_operands <= o.max_operands);
@@ -274,7 +274,7 @@ START_TEST(ops)
         ck_assert_int_eq(attributes, o.attributes);
     }
     ck_assert_int_gt(n, 50);
-    ck_assert_ptr_null(fp8c_op_name(-1));
+    ck_assert_ptr_null(fp8c_name(FP8C_NAME_OP, -1));
     ck_assert_int_eq(fp8c_op("rmsnorm", &o), FP8C_OK);
     ck_assert_str_eq(o.operands, "x weight");
     ck_assert_str_eq(o.types, "f32[.., C], t[C] -> f32[.., C]; t: f32, bf16");

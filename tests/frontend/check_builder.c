@@ -21,8 +21,8 @@ static void declare(fp8c_module *m)
     ck_assert_int_eq(fp8c_module_param(m, "fc.weight", &fc, FP8C_INIT_NORMAL, 0.1), FP8C_OK);
     ck_assert_int_eq(fp8c_module_param(m, "fc.bias", &bias, FP8C_INIT_ZEROS, 0), FP8C_OK);
     ck_assert_int_eq(fp8c_module_optimizer(m, fields, 2), FP8C_OK);
-    ck_assert_int_eq(fp8c_module_recipe(m, "fc", "auto"), FP8C_OK);
-    ck_assert_int_eq(fp8c_module_recipe(m, "head", "bf16"), FP8C_OK);
+    ck_assert_int_eq(fp8c_module_rule(m, "\"fc\" = auto", NULL), FP8C_OK);
+    ck_assert_int_eq(fp8c_module_rule(m, "\"head\" = bf16", NULL), FP8C_OK);
 }
 
 static fp8c_value name_value(fp8c_module *m, const char *op, const fp8c_value *in, size_t n,
@@ -96,7 +96,7 @@ START_TEST(builder_failures)
     ck_assert_int_eq(fp8c_module_param(m, "w", &t, (fp8c_init)9, 0), FP8C_ERR_INPUT);
     ck_assert_int_eq(fp8c_module_param(m, "w", &t, FP8C_INIT_ZEROS, 0), FP8C_OK);
     ck_assert_int_eq(fp8c_module_param(m, "w", &t, FP8C_INIT_ZEROS, 0), FP8C_ERR_INPUT);
-    ck_assert_int_eq(fp8c_module_recipe(m, "*", "fp4"), FP8C_ERR_INPUT);
+    ck_assert_int_eq(fp8c_module_rule(m, "\"*\" = fp4", NULL), FP8C_ERR_INPUT);
     said(ctx, "no recipe 'fp4': there are f32, bf16, delayed, current, rowwise, rowwise_gw_hp, "
               "block, mxfp8, fake, auto");
     static const double widths[] = {NAN, INFINITY, -1};
@@ -352,11 +352,12 @@ START_TEST(messages)
     said(ctx, "no dim of that name");
     fp8c_module *good = parse(ctx, model); /* a failure leaves the context usable */
     ck_assert_int_eq(fp8c_module_print(good, refuse, NULL), FP8C_ERR_IO);
-    int64_t elements;
-    ck_assert_int_eq(fp8c_module_parameters(good, &elements), 3);
-    ck_assert_int_eq(elements, V * C + C * C + C);
+    fp8c_module_info info = {.struct_size = sizeof info};
+    fp8c_module_report(good, &info);
+    ck_assert_int_eq(info.parameters, 3);
+    ck_assert_int_eq(info.elements, V * C + C * C + C);
+    ck_assert_int_eq(info.accumulate, 1);
     ck_assert_int_eq(fp8c_module_dim(good, "B"), -1);
-    ck_assert_int_eq(fp8c_module_accumulate(good), 1);
     fp8c_module_destroy(good);
     fp8c_context_destroy(ctx);
 }

@@ -145,7 +145,7 @@ START_TEST(values)
     ck_assert_int_eq(fp8c_program_run(p, fp8c_program_function(p, "eval")), FP8C_ERR_INPUT);
     said(ctx, "variable 'wte' has no value: initialize or write it, or bind a tensor");
     const char *path = f8_cli_temp("values.safetensors");
-    ck_assert_int_eq(fp8c_program_save(p, path), FP8C_ERR_INPUT);
+    ck_assert_int_eq(fp8c_program_save(p, path, NULL), FP8C_ERR_INPUT);
     for (int i = 0; i < t.n; i += 2)
         ck_assert_int_eq(fp8c_program_write(p, i, t.at[i]), FP8C_OK);
     float loss = train_step(p), want = train_step(q);
@@ -158,12 +158,12 @@ START_TEST(values)
     ck_assert(!memcmp(&loss, &want, sizeof loss));
 
     /* a file's values go where variables are */
-    ck_assert_int_eq(fp8c_program_save(q, path), FP8C_OK);
+    ck_assert_int_eq(fp8c_program_save(q, path, NULL), FP8C_OK);
     for (int i = 0; i < t.n; i++) {
         memset(t.at[i], 0, t.bytes[i]);
         ck_assert_int_eq(caller_bind(p, i, t.at[i], CPU), FP8C_OK);
     }
-    ck_assert_msg(fp8c_program_load(p, path, 0) == FP8C_OK, "%s", fp8c_context_message(ctx));
+    ck_assert_msg(fp8c_program_load(p, path, 0, NULL) == FP8C_OK, "%s", fp8c_context_message(ctx));
     for (int i = 0; i < t.n; i++) {
         char value[4096];
         ck_assert_uint_le(t.bytes[i], sizeof value);
@@ -209,15 +209,16 @@ START_TEST(shared)
         fill_batch(train, eval);
         fill_batch(serve, served);
         for (int i = 0; fp8c_program_variable(serve, i, &v) == FP8C_OK; i++)
-            if (!v.is_param && fp8c_program_element(serve, i, 0)) { /* the same scales, by name */
+            if (!v.is_param &&
+                fp8c_program_element(serve, i, 0, 0)) { /* the same scales, by name */
                 const char *element;
                 float *to = v.data, from[64];
                 const int its = fp8c_program_find_variable(train, v.name);
                 ck_assert_uint_le(t.bytes[its], sizeof from);
                 memcpy(from, t.at[its], t.bytes[its]);
-                for (int k = 0; (element = fp8c_program_element(serve, i, k)); k++)
-                    for (int j = 0; fp8c_program_element(train, its, j); j++)
-                        if (!strcmp(element, fp8c_program_element(train, its, j)) &&
+                for (int k = 0; (element = fp8c_program_element(serve, i, k, 0)); k++)
+                    for (int j = 0; fp8c_program_element(train, its, j, 0); j++)
+                        if (!strcmp(element, fp8c_program_element(train, its, j, 0)) &&
                             v.type.rank == 1)
                             to[k] = from[j];
             }
@@ -290,7 +291,7 @@ START_TEST(shared_scales)
                  *other = compile(ctx, n, &o), *far = compile(elsewhere, e, &o);
     static _Alignas(64) char memory[4][4096];
     const char *name = "fp8.scale";
-    ck_assert_ptr_nonnull(fp8c_program_element(p, find(p, name), 0));
+    ck_assert_ptr_nonnull(fp8c_program_element(p, find(p, name), 0, 0));
     ck_assert_int_eq(caller_bind(p, find(p, name), memory[0], CPU), FP8C_OK);
     ck_assert_int_eq(caller_bind(same, find(same, name), memory[0], CPU), FP8C_OK);
     ck_assert_int_eq(caller_bind(far, find(far, name), memory[0], CPU), FP8C_OK);

@@ -47,13 +47,13 @@ static void aliases_are(fp8c_program *p, const char *name, const char *first, co
         const char *const want[] = {first, second, NULL};
         ck_assert_int_ge(k, 0);
         for (int a = 0; a < 3; a++) {
-            const char *alias = fp8c_program_element_alias(p, variable, k, a);
+            const char *alias = fp8c_program_element(p, variable, k, a + 1);
             ck_assert_msg(!want[a] == !alias && (!alias || !strcmp(alias, want[a])), "%s: %s", name,
                           alias);
         }
-        ck_assert_ptr_null(fp8c_program_element_alias(p, variable, k, -1));
-        ck_assert_ptr_null(fp8c_program_element_alias(p, variable, -1, 0));
-        ck_assert_ptr_null(fp8c_program_element_alias(p, variable, 1000, 0));
+        ck_assert_ptr_null(fp8c_program_element(p, variable, k, -1));
+        ck_assert_ptr_null(fp8c_program_element(p, variable, -1, 1));
+        ck_assert_ptr_null(fp8c_program_element(p, variable, 1000, 1));
     }
 }
 
@@ -65,7 +65,7 @@ START_TEST(shared_operands)
     fp8c_program *p = begin("delayed", NULL),
                  *k_alone = begin("delayed", "\"k\" = delayed {margin = 1}"),
                  *no_q = begin("delayed", "\"q\" = bf16"), *q = begin("delayed", NULL);
-    ck_assert_ptr_null(fp8c_program_element_alias(p, fp8c_program_find_variable(p, "fc"), 0, 0));
+    ck_assert_ptr_null(fp8c_program_element(p, fp8c_program_find_variable(p, "fc"), 0, 1));
     aliases_are(p, "q.x", "k.x", "v.x");
     aliases_are(p, "fc.x", NULL, NULL);
     aliases_are(p, "q.dy", NULL, NULL);

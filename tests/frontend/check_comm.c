@@ -491,7 +491,7 @@ START_TEST(tuning)
     const fp8c_tune_options tune = {
         .struct_size = sizeof tune, .compile = &o, .database = "/dev/null/tuning"};
     fp8c_tuning *tuning;
-    ck_assert_int_eq(fp8c_tune(m, &tune, &tuning), FP8C_ERR_UNSUPPORTED);
+    ck_assert_int_eq(fp8c_tune(ctx, m, &tune, &tuning), FP8C_ERR_UNSUPPORTED);
     said(ctx, "tune without comm and ranks");
     ck_assert_int_eq(e.calls, 0);
     fp8c_module_destroy(m);

@@ -232,7 +232,7 @@ START_TEST(abandoned_files)
     const fp8c_compile_options options = recipe("bf16");
     fp8c_program *p = compile(ctx, m, &options);
     ck_assert_int_eq(fp8c_program_initialize(p, 1), FP8C_OK);
-    ck_assert_int_eq(fp8c_program_save(p, below("it")), FP8C_ERR_CANCELLED);
+    ck_assert_int_eq(fp8c_program_save(p, below("it"), NULL), FP8C_ERR_CANCELLED);
     ck_assert_ptr_nonnull(strstr(fp8c_context_message(ctx),
                                  "/it: error: not written: the context's files were given up"));
     ck_assert_int_eq(fp8c_compile_file(m, &options, 1, below("it.f8x")), FP8C_ERR_CANCELLED);

@@ -232,9 +232,9 @@ START_TEST(names)
                                        "cpu:x86-64-v4", "cpu:native"};
     const int n = sizeof want / sizeof *want;
     for (int i = 0; i < n; i++)
-        ck_assert_str_eq(fp8c_target_name(i), want[i]);
-    ck_assert_ptr_null(fp8c_target_name(n));
-    ck_assert_ptr_null(fp8c_target_name(-1));
+        ck_assert_str_eq(fp8c_name(FP8C_NAME_TARGET, i), want[i]);
+    ck_assert_ptr_null(fp8c_name(FP8C_NAME_TARGET, n));
+    ck_assert_ptr_null(fp8c_name(FP8C_NAME_TARGET, -1));
 }
 END_TEST
 

@@ -87,9 +87,9 @@ START_TEST(external)
     said(ctx, want);
     ck_assert_int_eq(fp8c_program_write(p, 0, ports), FP8C_ERR_INPUT);
     said(ctx, want);
-    ck_assert_int_eq(fp8c_program_save(p, f8_cli_temp("external")), FP8C_ERR_INPUT);
+    ck_assert_int_eq(fp8c_program_save(p, f8_cli_temp("external"), NULL), FP8C_ERR_INPUT);
     said(ctx, want);
-    ck_assert_int_eq(fp8c_program_load(p, f8_cli_temp("external"), 0), FP8C_ERR_INPUT);
+    ck_assert_int_eq(fp8c_program_load(p, f8_cli_temp("external"), 0, NULL), FP8C_ERR_INPUT);
     said(ctx, want);
     ck_assert_int_eq(fp8c_program_initialize(p, 1), FP8C_OK); /* of nothing */
     ck_assert_int_eq(fp8c_program_run(p, step), FP8C_ERR_INPUT);

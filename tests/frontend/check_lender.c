@@ -46,7 +46,7 @@ static fp8c_lender *make(fp8c_context *ctx)
 {
     fp8c_lender *l;
     ck_assert_int_eq(fp8c_lender_create(ctx, N, &l), FP8C_OK);
-    ck_assert_int_eq(fp8c_lender_bytes(l), 0);
+    ck_assert_int_eq(fp8c_lender_bytes(l, 0), 0);
     return l;
 }
 
@@ -86,7 +86,7 @@ START_TEST(again)
     fp8c_lender *l = make(ctx);
     lent a, b, c;
     ck_assert_int_eq(lend(l, &a), FP8C_OK);
-    const int64_t bytes = fp8c_lender_bytes(l);
+    const int64_t bytes = fp8c_lender_bytes(l, 0);
     ck_assert_int_eq(bytes, 3 * 64);
     for (int round = 0; round < 2 * AGE + 3; round++) {
         give_back(&a);
@@ -95,15 +95,15 @@ START_TEST(again)
             ck_assert_ptr_eq(a.view[i].data, b.view[i].data);
         a = b;
     }
-    ck_assert_int_eq(fp8c_lender_bytes(l), bytes);
+    ck_assert_int_eq(fp8c_lender_bytes(l, 0), bytes);
     a.tensor[2]->deleter(a.tensor[2]); /* the others stay lent */
     ck_assert_int_eq(lend(l, &b), FP8C_OK);
     ck_assert_ptr_ne(a.view[0].data, b.view[0].data);
     ck_assert_ptr_ne(a.view[1].data, b.view[1].data);
     ck_assert_ptr_eq(a.view[2].data, b.view[2].data);
-    ck_assert_int_eq(fp8c_lender_bytes(l), 5 * 64);
+    ck_assert_int_eq(fp8c_lender_bytes(l, 0), 5 * 64);
     ck_assert_int_eq(lend(l, &c), FP8C_OK);
-    ck_assert_int_eq(fp8c_lender_bytes(l), 8 * 64);
+    ck_assert_int_eq(fp8c_lender_bytes(l, 0), 8 * 64);
     give_back(&b);
     give_back(&c);
     a.tensor[0]->deleter(a.tensor[0]);
@@ -126,17 +126,17 @@ START_TEST(age)
         ck_assert_int_eq(lend(l, &many[i]), FP8C_OK);
     for (int i = 0; i < AT_ONCE; i++)
         give_back(&many[i]);
-    ck_assert_int_eq(fp8c_lender_bytes(l), AT_ONCE * N * 64);
+    ck_assert_int_eq(fp8c_lender_bytes(l, 0), AT_ONCE * N * 64);
     for (int round = 0; round < 2 * AGE; round++) {
         ck_assert_int_eq(lend(l, &one), FP8C_OK);
         give_back(&one);
     }
-    ck_assert_int_eq(fp8c_lender_bytes(l), N * 64);
-    fp8c_lender_trim(l);
-    ck_assert_int_eq(fp8c_lender_bytes(l), 0);
+    ck_assert_int_eq(fp8c_lender_bytes(l, 0), N * 64);
+    fp8c_lender_bytes(l, 1);
+    ck_assert_int_eq(fp8c_lender_bytes(l, 0), 0);
     ck_assert_int_eq(lend(l, &one), FP8C_OK);
-    fp8c_lender_trim(l);
-    ck_assert_int_eq(fp8c_lender_bytes(l), N * 64);
+    fp8c_lender_bytes(l, 1);
+    ck_assert_int_eq(fp8c_lender_bytes(l, 0), N * 64);
     give_back(&one);
     fp8c_lender_destroy(l);
     fp8c_context_destroy(ctx);
@@ -158,7 +158,7 @@ START_TEST(sizes)
         fp8c_managed_tensor *tensor;
         ck_assert_int_eq(fp8c_lender_lend(l, at, &tensor), FP8C_OK);
         ck_assert_int_eq(tensor->tensor.shape[0], rows[i]);
-        ck_assert_int_eq(fp8c_lender_bytes(l), bytes[i]);
+        ck_assert_int_eq(fp8c_lender_bytes(l, 0), bytes[i]);
         memset(v.data, 1, (size_t)rows[i] * 4);
         tensor->deleter(tensor);
     }
@@ -181,7 +181,7 @@ START_TEST(no_elements)
         v.strides = i ? strides : NULL;
         ck_assert_int_eq(fp8c_lender_lend(l, at, &tensor), FP8C_OK);
         ck_assert_int_eq(tensor->tensor.shape[2], INT64_MAX);
-        ck_assert_int_eq(fp8c_lender_bytes(l), 0);
+        ck_assert_int_eq(fp8c_lender_bytes(l, 0), 0);
         tensor->deleter(tensor);
     }
     fp8c_lender_destroy(l);
@@ -250,8 +250,8 @@ START_TEST(out_of_memory)
         m.left = n;
         ck_assert_int_eq(lend(l, &a), FP8C_ERR_MEMORY);
         ck_assert_ptr_nonnull(strstr(fp8c_context_message(ctx), "out of memory"));
-        fp8c_lender_trim(l);
-        ck_assert_int_eq(fp8c_lender_bytes(l), 0);
+        fp8c_lender_bytes(l, 1);
+        ck_assert_int_eq(fp8c_lender_bytes(l, 0), 0);
     }
     m.left = 0;
     ck_assert_int_eq(fp8c_lender_create(ctx, N, &none), FP8C_ERR_MEMORY);
@@ -306,10 +306,10 @@ START_TEST(threads)
     for (int call = 0; call < CALLS; call++) {
         fp8c_tensor_view v = {.device = {1, 0}, .dtype = {0, 32, 1}}, *at[] = {&v};
         fp8c_managed_tensor *tensor;
-        const int64_t bytes = fp8c_lender_bytes(l);
+        const int64_t bytes = fp8c_lender_bytes(l, 0);
         ck_assert_int_eq(fp8c_lender_lend(l, at, &tensor), FP8C_OK);
         int32_t *data = v.data;
-        if (fp8c_lender_bytes(l) <= bytes) /* no new memory: it was lent before */
+        if (fp8c_lender_bytes(l, 0) <= bytes) /* no new memory: it was lent before */
             ck_assert_int_eq(*data, 0);
         *data = 1;
         tensor = atomic_exchange(&box.slot[call % HELD], tensor);
@@ -318,7 +318,7 @@ START_TEST(threads)
             tensor->deleter(tensor);
         }
     }
-    ck_assert_int_le(fp8c_lender_bytes(l), (HELD + 3) * 64); /* slots, and one in each hand */
+    ck_assert_int_le(fp8c_lender_bytes(l, 0), (HELD + 3) * 64); /* slots, and one in each hand */
     fp8c_lender_destroy(l);
     fp8c_context_destroy(ctx);
     atomic_store(&box.over, true);

@@ -125,8 +125,9 @@ static void one_tuning(fp8c_context *ctx, objects *o)
     char folder[] = "/tmp/fp8c.lifetime.XXXXXX", file[64];
     ck_assert_ptr_nonnull(mkdtemp(folder));
     snprintf(file, sizeof file, "%s/tuning.db", folder);
-    const fp8c_tune_options how = {.struct_size = sizeof how, .database = file};
-    ck_assert_msg(fp8c_tune_gemm(ctx, "64x64x64:f32", &how, &o->tuning) == FP8C_OK, "%s",
+    const fp8c_tune_options how = {
+        .struct_size = sizeof how, .database = file, .gemm = "64x64x64:f32"};
+    ck_assert_msg(fp8c_tune(ctx, NULL, &how, &o->tuning) == FP8C_OK, "%s",
                   fp8c_context_message(ctx));
     char command[96];
     snprintf(command, sizeof command, "rm -r %s", folder);

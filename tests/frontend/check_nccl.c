@@ -74,9 +74,7 @@ static void attempt_rank(const fp8c_comm *comm, void *user)
         .struct_size = sizeof o, .device = a->device[r], .over = comm, .seconds = a->seconds};
     own.struct_size = sizeof own;
     fp8c_context_create(NULL, &ctx);
-    a->status[r] = a->open[r] = fp8c_nccl_open(ctx, &o, &nccl);
-    if (a->status[r] == FP8C_OK)
-        a->status[r] = fp8c_nccl_comm(nccl, &own);
+    a->status[r] = a->open[r] = fp8c_nccl_open(ctx, &o, &own, &nccl);
     own.observe = a->watches ? observe : NULL;
     if (a->status[r] == FP8C_OK)
         a->status[r] = fp8c_module_parse(ctx, model, strlen(model), "tiny.f8", NULL, 0, &m);
@@ -319,8 +317,9 @@ START_TEST(bad_options)
         fp8c_context *ctx = new_context();
         fp8c_nccl_options o = wrong[i].o;
         fp8c_nccl *nccl;
+        fp8c_comm own = {.struct_size = sizeof own};
         o.struct_size = sizeof o;
-        ck_assert_int_eq(fp8c_nccl_open(ctx, &o, &nccl), FP8C_ERR_INPUT);
+        ck_assert_int_eq(fp8c_nccl_open(ctx, &o, &own, &nccl), FP8C_ERR_INPUT);
         ck_assert_ptr_null(nccl);
         said(ctx, wrong[i].says);
         fp8c_context_destroy(ctx);

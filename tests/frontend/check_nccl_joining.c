@@ -51,9 +51,7 @@ static void join_by_id(const fp8c_comm *comm, void *user)
     for (int i = 0; i < b->late[r] * 10; i++)
         usleep(10000); /* by small steps: the time for which the process is stopped is not in it */
     fp8c_context_create(NULL, &ctx);
-    b->status[r] = fp8c_nccl_open(ctx, &o, &nccl);
-    if (b->status[r] == FP8C_OK)
-        fp8c_nccl_comm(nccl, &own);
+    b->status[r] = fp8c_nccl_open(ctx, &o, &own, &nccl);
     if (b->status[r] == FP8C_OK && own.all_gather(own.user, &mine, all, sizeof mine) == 0)
         b->got[r] = all[0] * 100 + all[1];
     snprintf(b->said[r], sizeof b->said[r], "%s", fp8c_context_message(ctx));

@@ -101,7 +101,7 @@ static void step(void)
 typedef struct pointers {
     int n;
     const void *at[POINTERS];
-    int64_t saved_bytes[IN_FLIGHT];
+    int64_t peak_bytes; /* with those of the handles */
 } pointers;
 
 static void add(pointers *s, const void *at)
@@ -122,8 +122,9 @@ static void look(pointers *s)
         for (int side = 0; side < 2; side++)
             for (int i = 0; fp8c_program_port(l.p, f, (fp8c_side)side, i, &port) == FP8C_OK; i++)
                 add(s, fp8c_program_buffer(l.p, f, (fp8c_side)side, i));
-    for (int i = 0; i < IN_FLIGHT; i++)
-        s->saved_bytes[i] = fp8c_saved_bytes(l.saved[i]);
+    fp8c_info info = {.struct_size = sizeof info};
+    fp8c_program_info(l.p, &info);
+    s->peak_bytes = info.peak_bytes;
 }
 
 typedef struct memory {

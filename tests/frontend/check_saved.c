@@ -174,8 +174,12 @@ START_TEST(nothing_changes_in_flight)
     said(ctx, waits);
     ck_assert_int_eq(fp8c_program_initialize(p, 1), FP8C_ERR_INPUT);
     said(ctx, waits);
-    ck_assert_int_eq(fp8c_program_load(p, "nowhere.safetensors", 0), FP8C_ERR_INPUT);
-    said(ctx, waits);
+    for (int k = 0; k < 2; k++) {
+        fp8c_position at = {.struct_size = sizeof at};
+        ck_assert_int_eq(fp8c_program_load(p, "nowhere.safetensors", 0, k ? &at : NULL),
+                         FP8C_ERR_INPUT);
+        said(ctx, waits);
+    }
     fp8c_program *q = make(ctx, layer, targets[_i], "delayed");
     ck_assert_int_eq(fp8c_program_carry(p, q, NULL), FP8C_ERR_INPUT);
     said(ctx, waits);
@@ -362,10 +366,9 @@ START_TEST(bytes_of_handles)
     fp8c_program_info(p, &before);
     fp8c_saved *s = handle(ctx, p);
     fp8c_program_info(p, &after);
-    const int64_t bytes = fp8c_saved_bytes(s);
+    const int64_t bytes = after.peak_bytes - before.peak_bytes;
     ck_assert_int_ge(bytes, plain > first ? plain : first);
     ck_assert_int_le(bytes, (plain > first ? plain : first) + 255 * (n > n_first ? n : n_first));
-    ck_assert_int_eq(after.peak_bytes - before.peak_bytes, bytes);
     fp8c_saved_destroy(s);
     s = handle(ctx, p);
     fp8c_program_info(p, &after);

@@ -171,12 +171,10 @@ START_TEST(figures_are_those_of_plain_loops)
     run_exact(&e, "cpu", recipes[_i], NULL, 0, true);
     for (; fp8c_program_statistic(e.p, e.f, n, &s) == FP8C_OK; n++) {
         judge(&e, &s);
-        ck_assert_int_eq(fp8c_program_find_statistic(e.p, s.name), n);
         lost += s.underflow > 0;
     }
     ck_assert_int_ge(n, 6); /* x, w, dy, y, dx, dw, and others where scales run along a sum */
     ck_assert_int_eq(lost > 0, _i > 0);
-    ck_assert_int_eq(fp8c_program_find_statistic(e.p, "fc.z"), -1);
     end_exact(&e);
 }
 END_TEST
@@ -229,9 +227,10 @@ START_TEST(what_if_is_what_the_recipe_does)
             continue;
         ck_assert(!strcmp(at + 1, other[_i]) && !strcmp(s.recipe, other[_i]));
         snprintf(name, sizeof name, "%.*s", (int)(at - s.name), s.name);
-        ck_assert_int_eq(
-            fp8c_program_statistic(real.p, real.f, fp8c_program_find_statistic(real.p, name), &t),
-            FP8C_OK);
+        int k = 0;
+        while (fp8c_program_statistic(real.p, real.f, k, &t) == FP8C_OK && strcmp(t.name, name))
+            k++;
+        ck_assert_str_eq(t.name, name);
         same_figures(&s, &t);
         n++;
     }

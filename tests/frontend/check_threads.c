@@ -131,14 +131,14 @@ static void *read_module(void *user)
 {
     reader *r = user;
     const fp8c_compile_options wrong = {.struct_size = sizeof wrong, .target = "abacus"};
-    int64_t elements;
+    fp8c_module_info info = {.struct_size = sizeof info};
     r->ok = true;
     for (int i = 0; i < 20 && r->ok; i++) {
         fp8c_program *p;
         r->text.n = 0;
+        fp8c_module_report(r->module, &info);
         r->ok = fp8c_module_print(r->module, collect, &r->text) == FP8C_OK &&
-                fp8c_module_parameters(r->module, &elements) == 3 &&
-                fp8c_module_dim(r->module, "B") == -1 &&
+                info.parameters == 3 && fp8c_module_dim(r->module, "B") == -1 &&
                 fp8c_compile(r->module, &wrong, &p) == FP8C_ERR_INPUT &&
                 strstr(fp8c_context_message(r->ctx), "no target 'abacus'");
     }

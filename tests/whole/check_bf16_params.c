@@ -318,10 +318,10 @@ START_TEST(saved)
     begin(&a, MODEL("bf16"), &o);
     micro_step(&a);
     run(a.ctx, a.p, "update");
-    OK(a, fp8c_program_save(a.p, path(STATE)));
+    OK(a, fp8c_program_save(a.p, path(STATE), NULL));
     const float want = micro_step(&a);
     begin(&b, MODEL("bf16"), &o);
-    OK(b, fp8c_program_load(b.p, path(STATE), 0));
+    OK(b, fp8c_program_load(b.p, path(STATE), 0, NULL));
     ck_assert(micro_step(&b) == want);
     fp8c_program_destroy(b.p);
 
@@ -329,7 +329,7 @@ START_TEST(saved)
     OK(b, fp8c_compile_file(m, &o, 1, path(PROGRAM)));
     fp8c_module_destroy(m);
     OK(b, fp8c_program_open(b.ctx, path(PROGRAM), NULL, &b.p));
-    OK(b, fp8c_program_load(b.p, path(STATE), 0));
+    OK(b, fp8c_program_load(b.p, path(STATE), 0, NULL));
     ck_assert(micro_step(&b) == want);
     end_twins();
 }
@@ -348,8 +348,8 @@ START_TEST(stored)
 {
     fp8c_compile_options o = recipe("bf16");
     begin_twins(&o, "cpu");
-    OK(a, fp8c_program_save(a.p, path(NARROW)));
-    OK(b, fp8c_program_save(b.p, path(WIDE)));
+    OK(a, fp8c_program_save(a.p, path(NARROW), NULL));
+    OK(b, fp8c_program_save(b.p, path(WIDE), NULL));
     ck_assert_int_eq(load(&a, WIDE), FP8C_ERR_INPUT);
     said(a.ctx, "can't become BF16 [256, 128] exactly");
     end_twins();

@@ -60,7 +60,7 @@ static bool is_fp8(const char *recipe_name)
  * FP8 are equal after every step. The model learns meanwhile, in FP8 GEMMs. */
 START_TEST(four_programs_equal_one)
 {
-    const char *name = fp8c_recipe_name(_i);
+    const char *name = fp8c_name(FP8C_NAME_RECIPE, _i);
     begin(name, true, CUT_PROBED);
     equal_for(1);
     const float before = loss(&a);
@@ -78,7 +78,7 @@ END_TEST
 /* The same without the inputs that make the gradients at the cuts visible. */
 START_TEST(without_probes)
 {
-    begin(fp8c_recipe_name(_i), true, CUT_MARKED);
+    begin(fp8c_name(FP8C_NAME_RECIPE, _i), true, CUT_MARKED);
     equal_for(FEW);
     end();
 }
@@ -87,7 +87,8 @@ END_TEST
 /* Each of the four programs has another budget, which changes no bit. */
 START_TEST(with_budgets)
 {
-    const blocks_how alone = {.target = "cpu", .recipe = fp8c_recipe_name(_i), .cut = CUT_PROBED};
+    const blocks_how alone = {
+        .target = "cpu", .recipe = fp8c_name(FP8C_NAME_RECIPE, _i), .cut = CUT_PROBED};
     blocks_how other = alone;
     other.four = other.budgets = true;
     ctx = new_context();
@@ -109,7 +110,7 @@ END_TEST
  * FP8 recipes are not, since they quantize from the value before that rounding. */
 START_TEST(without_boundaries)
 {
-    const char *name = fp8c_recipe_name(_i);
+    const char *name = fp8c_name(FP8C_NAME_RECIPE, _i);
     begin(name, true, CUT_NONE);
     const char *what = step();
     if (is_fp8(name))
@@ -126,7 +127,7 @@ START_TEST(first_difference)
 {
     static char text[2 * 16384];
     static pair_values in, out[2];
-    const char *name = fp8c_recipe_name(_i), *first = NULL;
+    const char *name = fp8c_name(FP8C_NAME_RECIPE, _i), *first = NULL;
     ctx = new_context();
     for (int i = 0; i < 2; i++) {
         blocks_text(text, sizeof text, name, 0, 2, i ? CUT_NONE : CUT_MARKED, "nrmdsy");
@@ -158,7 +159,7 @@ END_TEST
 /* The head is not cut into chunks here. */
 START_TEST(pair_equals_micro_step)
 {
-    begin(fp8c_recipe_name(_i), false, CUT_MARKED);
+    begin(fp8c_name(FP8C_NAME_RECIPE, _i), false, CUT_MARKED);
     b.train = true;
     equal_for(FEW);
     end();
@@ -196,7 +197,7 @@ END_TEST
 Suite *f8_suite(void)
 {
     int n = 0;
-    while (fp8c_recipe_name(n))
+    while (fp8c_name(FP8C_NAME_RECIPE, n))
         n++;
     Suite *s = suite_create("blocks");
     TCase *t = tcase_create("blocks");

@@ -29,7 +29,7 @@ static bool has(fp8c_context *ctx, const char *name)
 
 START_TEST(four_programs_equal_one)
 {
-    const char *name = emulated ? "delayed" : fp8c_recipe_name(_i);
+    const char *name = emulated ? "delayed" : fp8c_name(FP8C_NAME_RECIPE, _i);
     fp8c_context *ctx = new_context();
     if (!has(ctx, name)) {
         fp8c_context_destroy(ctx);
@@ -55,7 +55,7 @@ Suite *f8_suite(void)
 {
     emulated = f8_test_gpu_emulated();
     int n = 0;
-    while (!emulated && fp8c_recipe_name(n))
+    while (!emulated && fp8c_name(FP8C_NAME_RECIPE, n))
         n++;
     Suite *s = suite_create("cuda_blocks");
     TCase *t = tcase_create("cuda_blocks");

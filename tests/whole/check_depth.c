@@ -346,7 +346,7 @@ static fp8c_module *built(fp8c_context *ctx)
         fp8c_func_result(m, "loss", op(m, "cross_entropy", logits, targets_of, 0, NULL, 0)),
         FP8C_OK);
     ck_assert_msg(fp8c_func_end(m) == FP8C_OK, "%s", fp8c_context_message(ctx));
-    ck_assert_int_eq(fp8c_module_recipe(m, "lm_head", "bf16"), FP8C_OK);
+    ck_assert_int_eq(fp8c_module_rule(m, "\"lm_head\" = bf16", NULL), FP8C_OK);
     return m;
 }
 

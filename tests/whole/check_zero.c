@@ -141,7 +141,7 @@ static void train(const fp8c_comm *comm, void *user)
     bool ok = t->budget ? open_with_budget(&r, &setup) : f8_api_open(&r, &setup);
     r.first_row = (int64_t)rank * ROWS / t->ranks;
     if (ok && t->load)
-        ok = fp8c_program_load(r.program, t->load, 0) == FP8C_OK;
+        ok = fp8c_program_load(r.program, t->load, 0, NULL) == FP8C_OK;
     if (ok && t->budget) {
         fp8c_remat remat = {.struct_size = sizeof remat};
         fp8c_program_remat(r.program, &remat);
@@ -149,7 +149,7 @@ static void train(const fp8c_comm *comm, void *user)
     }
     ok = ok && train_steps(&r, t, rank);
     if (ok && t->save)
-        ok = fp8c_program_save(r.program, t->save) == FP8C_OK;
+        ok = fp8c_program_save(r.program, t->save, NULL) == FP8C_OK;
     for (int i = 0; ok && fp8c_program_variable(r.program, i, &v) == FP8C_OK; i++)
         ok = append_whole(&r, comm, t, i, &v);
     if (!ok) {

@@ -281,12 +281,12 @@ static void find_largest(const fp8c_program *p, int64_t *bucket, int64_t *layer)
 {
     static const char *const functions[] = {"micro_step", "update"};
     fp8c_step s;
-    fp8c_collective c;
     *bucket = *layer = 0;
     for (int f = 0; f < 2; f++) {
         const int function = fp8c_program_function(p, functions[f]);
         for (int i = 0; fp8c_program_step(p, function, i, &s) == FP8C_OK; i++) {
-            if (fp8c_program_collective(p, function, i, &c) != FP8C_OK || !c.bytes)
+            const fp8c_collective c = s.collective;
+            if (!c.op || !c.bytes)
                 continue;
             int64_t *most = strcmp(c.op, "all_to_all") ? layer : bucket;
             const int64_t bytes = c.bytes * c.ranks;

@@ -17,13 +17,6 @@ SAME(FP8C_COMPONENT_REFUSED, F8_COMPONENT_REFUSED);
 SAME(FP8C_COMPONENT_VERSION, F8_COMPONENT_VERSION);
 SAME(FP8C_COMPONENT_MISMATCHED, F8_COMPONENT_MISMATCHED);
 
-const char *fp8c_component_state_name(fp8c_component_state state)
-{
-    static const char *const names[] = {"ok", "missing", "does not load", "wrong version",
-                                        "mismatched"};
-    return (unsigned)state < sizeof names / sizeof *names ? names[state] : "?";
-}
-
 static void add_jansson(f8_components *all)
 {
     f8_component *c = f8_component_add(all, "more", "jansson", "reading and writing JSON", "");

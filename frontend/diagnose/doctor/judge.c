@@ -325,7 +325,8 @@ void f8_doctor_judge(fp8c_doctor *d)
 {
     const char *name;
     for (int gpu = 0; gpu < 2; gpu++)
-        for (int i = 0; (name = fp8c_target_name(i)) && d->n_targets < F8_DOCTOR_TARGETS; i++)
+        for (int i = 0; (name = fp8c_name(FP8C_NAME_TARGET, i)) && d->n_targets < F8_DOCTOR_TARGETS;
+             i++)
             if ((strncmp(name, "cpu", 3) != 0) == gpu)
                 judge(d, name);
 }

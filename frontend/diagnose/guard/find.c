@@ -86,10 +86,10 @@ static bool is_gradient(const f8_plan_var *v)
 static const char *role_of(const fp8c_program *p, uint32_t variable)
 {
     const f8_plan_var *v = &p->now->plan.var[variable];
-    return v->is_param                                 ? "parameter"
-           : is_gradient(v)                            ? "gradient"
-           : fp8c_program_element(p, (int)variable, 0) ? "scale"
-                                                       : "state";
+    return v->is_param                                    ? "parameter"
+           : is_gradient(v)                               ? "gradient"
+           : fp8c_program_element(p, (int)variable, 0, 0) ? "scale"
+                                                          : "state";
 }
 
 /* The program's values of a variable: where they lie, or on a GPU a copy in `memory`. */
@@ -133,7 +133,7 @@ static f8_status look_at_variables(fp8c_program *p, const char *role, fp8c_found
         F8_TRY(status);
         if (!looked && f->tensor && !strcmp(role, "scale")) {
             const int64_t each = v->type.rank > 1 ? f->elements / v->type.dim[0] : 1;
-            f->tensor = fp8c_program_element(p, (int)i, f->index / each);
+            f->tensor = fp8c_program_element(p, (int)i, f->index / each, 0);
         }
     }
     return F8_OK;

@@ -13,10 +13,6 @@
 #include "ir/num/fp8.h"
 
 enum { KINDS = FP8C_ALARM_RANGE + 1, GPU_EVERY = 10 };
-static const char *const kind_name[] = {
-    "loss_nonfinite",   "norm_nonfinite", "loss_explodes", "scale",
-    "tensor_nonfinite", "underflow",      "overflow",      "range"};
-_Static_assert(sizeof kind_name / sizeof *kind_name == KINDS, "a name for each kind");
 
 /* What is kept of a statistic. */
 typedef struct looks {
@@ -36,9 +32,9 @@ struct fp8c_guard {
     bool looked_at[KINDS], bad[KINDS]; /* in this step */
     fp8c_alarm alarm[KINDS];
     int n_alarms;
-    bool far;         /* fp8c_guard_far */
+    bool far;         /* fp8c_guard_info */
     int64_t step;     /* the last */
-    int64_t suspects; /* fp8c_guard_suspects */
+    int64_t suspects; /* fp8c_guard_info */
     int scale;        /* the variable; -1: there is none; -2: not looked for yet */
     int64_t n_scales;
     int64_t scale_looks;
@@ -49,14 +45,9 @@ struct fp8c_guard {
     size_t n_looked;
 };
 
-const char *fp8c_alarm_name(fp8c_alarm_kind kind)
-{
-    return (unsigned)kind < KINDS ? kind_name[kind] : NULL;
-}
-
 bool f8_alarm_is_bad(const char *kind)
 {
-    return !kind || strcmp(kind, kind_name[FP8C_ALARM_RANGE]);
+    return !kind || strcmp(kind, f8_alarm_name(FP8C_ALARM_RANGE));
 }
 
 fp8c_status fp8c_guard_create(fp8c_context *ctx, const fp8c_guard_options *options,
@@ -198,7 +189,7 @@ static f8_status begin_scales(fp8c_guard *g, fp8c_program *p, f8_diag *diag)
 {
     fp8c_variable v;
     g->scale = fp8c_program_find_variable(p, "fp8.scale");
-    if (g->scale < 0 || !fp8c_program_element(p, g->scale, 0) ||
+    if (g->scale < 0 || !fp8c_program_element(p, g->scale, 0, 0) ||
         fp8c_program_variable(p, g->scale, &v) != FP8C_OK || v.type.dtype != FP8C_F32) {
         g->scale = -1;
         return F8_OK;
@@ -264,7 +255,7 @@ static f8_status judge_scales(fp8c_guard *g, fp8c_program *p, f8_diag *diag)
         if (f8_judge_scale(g->ring + i * F8_SCALE_KEPT, g->scale_looks, scale[i], &limit, &ago)) {
             fp8c_alarm *a = raised(g, FP8C_ALARM_SCALE);
             if (a)
-                say_scale(a, fp8c_program_element(p, g->scale, i), (double)scale[i], limit,
+                say_scale(a, fp8c_program_element(p, g->scale, i, 0), (double)scale[i], limit,
                           g->step + 1 - (ago + 1) * scale_every(g, p));
         }
     g->scale_looks++;
@@ -460,17 +451,10 @@ fp8c_status fp8c_guard_alarm(const fp8c_guard *g, int index, fp8c_alarm *out)
     return FP8C_OK;
 }
 
-int32_t fp8c_guard_raised(const fp8c_guard *g, fp8c_alarm_kind kind)
+void fp8c_guard_report(const fp8c_guard *g, fp8c_guard_info *out)
 {
-    return (unsigned)kind < KINDS && g->state[kind].raised;
-}
-
-int32_t fp8c_guard_far(const fp8c_guard *g)
-{
-    return g->far;
-}
-
-int64_t fp8c_guard_suspects(const fp8c_guard *g)
-{
-    return g->suspects;
+    fp8c_guard_info own = {.struct_size = sizeof own, .far = g->far, .suspects = g->suspects};
+    for (int i = 0; i < KINDS; i++)
+        own.raised |= (uint32_t)g->state[i].raised << i;
+    f8_api_give(out, &own);
 }

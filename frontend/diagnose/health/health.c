@@ -106,7 +106,7 @@ static void look(const fp8c_health *h, f8_health *out)
         f8_health_cpu("", out);
 }
 
-void fp8c_health_look(fp8c_health *h)
+static void look_now(fp8c_health *h)
 {
     f8_health seen;
     if (h->options.gpu && !h->gpu)
@@ -179,7 +179,7 @@ static void *watch(void *user)
         if (!waits)
             nanosleep(&pause, NULL);
         if (f8_seconds_now() - looked >= h->options.seconds) {
-            fp8c_health_look(h);
+            look_now(h);
             looked = f8_seconds_now();
         }
     }
@@ -238,7 +238,7 @@ static f8_status begin(fp8c_health *h, const fp8c_health_options *options, f8_di
             note_xid(h, xid);
         h->now.value[F8_HEALTH_xids] = waits ? h->xids : -1;
     }
-    fp8c_health_look(h);
+    look_now(h);
     h->first = h->now;
     return h->gpu && h->options.seconds > 0 ? start_thread(h, diag) : F8_OK;
 }
@@ -281,8 +281,12 @@ void fp8c_health_destroy(fp8c_health *h)
 
 /* ---- what is known ---- */
 
-void fp8c_health_report(fp8c_health *h, fp8c_health_info *out)
+void fp8c_health_report(fp8c_health *h, int32_t look, fp8c_health_info *out)
 {
+    if (look)
+        look_now(h);
+    if (!out)
+        return;
     fp8c_health_info info = {
         .struct_size = sizeof info, .source = h->source, .address = h->address};
     pthread_mutex_lock(&h->lock);

@@ -1,8 +1,7 @@
 /* Why a step of a training went wrong: the verdict that follows from what a replay has shown.
  *
- * `fp8c triage` (frontend/cli/cmd_triage*.c) replays the step and fills in the evidence. Here is
- * the order in which evidence counts, and the words. Nothing here runs a program, and nothing
- * prints. Internal to frontend/.
+ * search.h replays the step and fills in the evidence. Here is the order in which evidence counts,
+ * and the words. Nothing here runs a program. Internal to frontend/.
  *
  * The order, the strongest first:
  *     1. two replays differ                              the device is unstable

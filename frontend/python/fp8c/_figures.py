@@ -11,10 +11,10 @@ from . import _header as h
 class CStatistic(h.Structure):
     _fields_ = [("struct_size", h.size), ("name", h.text), ("linear", h.text), ("operand", h.text),
                 ("recipe", h.text), ("format", h.text), ("granularity", h.char * 48),
-                ("what_if", h.i32), ("elements", h.i64), ("gemms", h.text), ("amin", h.f64),
-                ("amax", h.f64), ("range", h.f64), ("nonfinite", h.i64), ("underflow", h.f64),
-                ("overflow", h.f64), ("mse", h.f64), ("cosine", h.f64), ("sqnr", h.f64),
-                ("scale", h.f64), ("scale_wanted", h.f64), ("used", h.f64)]
+                ("what_if", h.i32), ("elements", h.i64), ("gemms", h.text), ("aliases", h.texts),
+                ("amin", h.f64), ("amax", h.f64), ("range", h.f64), ("nonfinite", h.i64),
+                ("underflow", h.f64), ("overflow", h.f64), ("mse", h.f64), ("cosine", h.f64),
+                ("sqnr", h.f64), ("scale", h.f64), ("scale_wanted", h.f64), ("used", h.f64)]
 
 
 class Statistic(NamedTuple):
@@ -45,6 +45,7 @@ class Statistic(NamedTuple):
     what_if: int
     elements: int
     gemms: str
+    aliases: tuple[str, ...]
     amin: float
     amax: float
     range: float

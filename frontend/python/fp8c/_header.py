@@ -25,6 +25,7 @@ MAX_BOUNDS = 8
 NCCL_ID = 128
 
 i64_p = POINTER(i64)
+texts = POINTER(text)  # then NULL
 
 
 # ---- enums ----
@@ -50,6 +51,21 @@ class DType(enum.IntEnum):
     F8E5M2 = 6
     F8E8M0 = 7
     I64 = 8
+
+
+class NameKind(enum.IntEnum):
+    OP = 0
+    PASS = 1
+    RECIPE = 2
+    TARGET = 3
+    ALARM = 4
+    COMPONENT_STATE = 5
+
+
+class TuningWay(enum.IntEnum):
+    EXPORT = 0
+    IMPORT = 1
+    MERGE = 2
 
 
 class LogLevel(enum.IntEnum):
@@ -178,11 +194,17 @@ class ContextOptions(Structure):
 
 class CacheInfo(Structure):
     _fields_ = [("struct_size", size), ("folder", text), ("why_not", text), ("read_only", i32),
-                ("hits", i64), ("misses", i64), ("stored", i64), ("bytes", i64), ("entries", i64)]
+                ("hits", i64), ("misses", i64), ("stored", i64), ("bytes", i64), ("entries", i64),
+                ("tuning", text)]
 
 
 class Dim(Structure):
     _fields_ = [("name", text), ("value", i64)]
+
+
+class ModuleInfo(Structure):
+    _fields_ = [("struct_size", size), ("name", text), ("parameters", i64), ("elements", i64),
+                ("accumulate", i64), ("optimizer_steps", i64), ("needs_steps", i32)]
 
 
 class Attr(Structure):
@@ -235,22 +257,19 @@ class OpenOptions(Structure):
     _fields_ = [("struct_size", size), ("target", text), ("threads", i32), ("profile", i32),
                 ("device", i32), ("no_device", i32), ("stream", ptr),
                 ("device_alloc", DeviceAllocFn), ("device_free", FreeFn), ("device_user", ptr),
-                ("external", text), ("comm", ptr)]
+                ("external", text), ("comm", ptr), ("bytes", ptr), ("n_bytes", size)]
 
 
 class FileInfo(Structure):
     _fields_ = [("struct_size", size), ("version", text), ("format", i32), ("plan_format", i32),
-                ("bytes", i64), ("checksum", char * 33), ("targets", i32)]
-
-
-class FileTarget(Structure):
-    _fields_ = [("target", char * 32), ("missing", char * 160), ("dims", char * 192),
-                ("variants", i32)]
+                ("bytes", i64), ("checksum", char * 33), ("targets", i32), ("target", char * 32),
+                ("missing", char * 160), ("dims", char * 192), ("variants", i32)]
 
 
 class TuneOptions(Structure):
     _fields_ = [("struct_size", size), ("compile", ptr), ("database", text), ("only", text),
-                ("seconds", f64), ("runs", i32), ("same_bits", i32), ("again", i32)]
+                ("seconds", f64), ("runs", i32), ("same_bits", i32), ("again", i32),
+                ("gemm", text)]
 
 
 class TuningInfo(Structure):
@@ -356,6 +375,10 @@ class GuardFacts(Structure):
                 ("program", ptr), ("function", i32), ("found", POINTER(Found))]
 
 
+class GuardInfo(Structure):
+    _fields_ = [("struct_size", size), ("raised", u32), ("far", i32), ("suspects", i64)]
+
+
 class Alarm(Structure):
     _fields_ = [("struct_size", size), ("kind", i32), ("step", i64), ("since", i64),
                 ("tensor", text), ("role", text), ("value", f64), ("limit", f64), ("others", i64),
@@ -368,9 +391,15 @@ class Decision(Structure):
                 ("count", i64), ("fp8", i32)]
 
 
+class Collective(Structure):
+    _fields_ = [("op", text), ("ranks", i32), ("bytes", i64), ("dtype", i32), ("wait", i32),
+                ("beside", i32), ("goes_on", i32), ("queued", f64), ("waited", f64)]
+
+
 class Step(Structure):
     _fields_ = [("name", text), ("kind", text), ("phases", i32), ("hash", u64), ("bytes_read", i64),
-                ("bytes_written", i64), ("seconds", f64)]
+                ("bytes_written", i64), ("seconds", f64), ("algorithm", text),
+                ("collective", Collective)]
 
 
 class Witnessed(Structure):
@@ -379,15 +408,6 @@ class Witnessed(Structure):
                 ("verdict", i32), ("wrong", i64), ("at", i64), ("got", f64), ("want", f64),
                 ("allowed", f64), ("nonfinite", i64), ("nonfinite_at", i64),
                 ("nonfinite_input", text), ("nonfinite_op", text)]
-
-
-class Collective(Structure):
-    _fields_ = [("op", text), ("ranks", i32), ("bytes", i64), ("dtype", i32)]
-
-
-class Transfer(Structure):
-    _fields_ = [("struct_size", size), ("wait", i32), ("beside", i32), ("goes_on", i32),
-                ("queued", f64), ("seconds", f64), ("waited", f64)]
 
 
 class Image(Structure):
@@ -495,6 +515,7 @@ FUNCTIONS = {
     "version_number": (i32,),
     "dtype_name": (text, i32),
     "type_bytes": (i64, ptr),
+    "name": (text, i32, i32),
     "context_create": (status, ptr, ptr),
     "context_destroy": (None, ptr),
     "context_abandon_files": (None, ptr),
@@ -502,17 +523,12 @@ FUNCTIONS = {
     "context_cache": (status, ptr, ptr),
     "module_parse": (status, ptr, text, size, text, ptr, size, ptr),
     "module_destroy": (None, ptr),
-    "module_name": (text, ptr),
+    "module_report": (None, ptr, ptr),
     "module_print": (status, ptr, WriteFn, ptr),
-    "module_parameters": (i64, ptr, ptr),
     "module_dim": (i64, ptr, text),
-    "module_accumulate": (i64, ptr),
-    "module_optimizer_steps": (i64, ptr),
-    "module_needs_steps": (i32, ptr),
     "module_create": (status, ptr, text, ptr),
     "module_param": (status, ptr, text, ptr, i32, f64),
     "module_optimizer": (status, ptr, ptr, size),
-    "module_recipe": (status, ptr, text, text),
     "module_rule": (status, ptr, text, text),
     "module_check": (status, ptr),
     "func_begin": (status, ptr, text),
@@ -522,17 +538,14 @@ FUNCTIONS = {
     "func_op": (u32, ptr, text, ptr, size, ptr, size),
     "func_result": (status, ptr, text, u32),
     "func_end": (status, ptr),
-    "op_name": (text, i32),
     "op": (status, text, ptr),
     "op_attribute": (status, text, i32, ptr),
-    "mpi_open": (status, ptr, text, ptr),
+    "mpi_open": (status, ptr, text, ptr, ptr),
     "mpi_close": (None, ptr),
-    "mpi_comm": (status, ptr, ptr),
     "mpi_abort": (None, ptr, i32),
     "nccl_id": (status, ptr, ptr),
-    "nccl_open": (status, ptr, ptr, ptr),
+    "nccl_open": (status, ptr, ptr, ptr, ptr),
     "nccl_close": (None, ptr),
-    "nccl_comm": (status, ptr, ptr),
     "nccl_abort": (None, ptr),
     "calibration_create": (status, ptr, ptr, f64, ptr),
     "calibration_destroy": (None, ptr),
@@ -541,24 +554,17 @@ FUNCTIONS = {
     "calibration_trial": (status, ptr, i32, ptr),
     "calibration_candidate": (status, ptr, i32, i32, ptr),
     "calibration_rules": (status, ptr, WriteFn, ptr),
-    "target_name": (text, i32),
     "compile": (status, ptr, ptr, ptr),
     "program_destroy": (None, ptr),
     "compile_file": (status, ptr, ptr, size, text),
     "program_open": (status, ptr, text, ptr, ptr),
-    "program_open_bytes": (status, ptr, ptr, size, ptr, ptr),
-    "file_read_info": (status, ptr, text, ptr),
-    "file_read_target": (status, ptr, text, i32, ptr),
-    "tune": (status, ptr, ptr, ptr),
-    "tune_gemm": (status, ptr, text, ptr, ptr),
+    "file_read_info": (status, ptr, text, i32, ptr),
+    "tune": (status, ptr, ptr, ptr, ptr),
     "tuning_destroy": (None, ptr),
     "tuning_report": (None, ptr, ptr),
     "tuning_problem": (status, ptr, i32, ptr),
     "tuning_candidate": (status, ptr, i32, i32, ptr, ptr),
-    "tuning_export": (status, ptr, text, text, ptr),
-    "tuning_import": (status, ptr, text, text, ptr),
-    "tuning_merge": (status, ptr, text, text, ptr),
-    "context_tuning": (text, ptr),
+    "tuning_move": (status, ptr, i32, text, text, ptr),
     "program_choice": (status, ptr, i32, ptr),
     "program_dims": (status, ptr, i32, ptr),
     "program_values": (status, ptr, i32, ptr),
@@ -573,8 +579,6 @@ FUNCTIONS = {
     "program_bind": (status, ptr, i32, i32, i32, ptr),
     "program_run": (status, ptr, i32),
     "program_form": (status, ptr, i32, ptr),
-    "program_keep_inputs": (status, ptr, i32, i32),
-    "program_kept_input": (ptr, ptr, i32, i32, i32),
     "program_run_witnessed": (status, ptr, i32, i32, WitnessFn, ptr),
     "program_wait": (status, ptr),
     "program_call": (status, ptr, i32, ptr, size, ptr, size),
@@ -583,11 +587,9 @@ FUNCTIONS = {
     "lender_create": (status, ptr, size, ptr),
     "lender_destroy": (None, ptr),
     "lender_lend": (status, ptr, ptr, ptr),
-    "lender_bytes": (i64, ptr),
-    "lender_trim": (None, ptr),
+    "lender_bytes": (i64, ptr, i32),
     "saved_create": (status, ptr, ptr),
     "saved_destroy": (None, ptr),
-    "saved_bytes": (i64, ptr),
     "saved_drop": (None, ptr),
     "program_forward": (status, ptr, i32, ptr, ptr, size, ptr, size),
     "program_backward": (status, ptr, ptr, ptr, size, ptr, size),
@@ -596,13 +598,10 @@ FUNCTIONS = {
     "program_read": (status, ptr, i32, ptr),
     "program_write": (status, ptr, i32, ptr),
     "program_check_ranks": (status, ptr),
-    "program_save": (status, ptr, text),
-    "program_load": (status, ptr, text, i32),
-    "program_save_at": (status, ptr, text, ptr),
-    "program_load_at": (status, ptr, text, ptr),
+    "program_save": (status, ptr, text, ptr),
+    "program_load": (status, ptr, text, i32, ptr),
     "program_load_weights": (status, ptr, ptr),
-    "program_element": (text, ptr, i32, i64),
-    "program_element_alias": (text, ptr, i32, i64, i32),
+    "program_element": (text, ptr, i32, i64, i32),
     "program_carry": (status, ptr, ptr, ptr),
     "program_stored": (status, ptr, i32, ptr),
     "program_quantize": (status, ptr, i32, ptr, ptr),
@@ -613,22 +612,14 @@ FUNCTIONS = {
     "program_target": (text, ptr),
     "program_device": (status, ptr, ptr),
     "program_statistic": (status, ptr, i32, i32, ptr),
-    "program_find_statistic": (i32, ptr, text),
     "program_find_nonfinite": (status, ptr, i32, i32, ptr),
-    "alarm_name": (text, i32),
     "guard_create": (status, ptr, ptr, ptr),
     "guard_destroy": (None, ptr),
     "guard_step": (status, ptr, ptr),
     "guard_alarm": (status, ptr, i32, ptr),
-    "guard_raised": (i32, ptr, i32),
-    "guard_far": (i32, ptr),
-    "guard_suspects": (i64, ptr),
-    "program_statistic_alias": (text, ptr, i32, i32, i32),
+    "guard_report": (None, ptr, ptr),
     "program_decision": (status, ptr, i32, ptr),
     "program_step": (status, ptr, i32, i32, ptr),
-    "program_collective": (status, ptr, i32, i32, ptr),
-    "program_transfer": (status, ptr, i32, i32, ptr),
-    "program_algorithm": (text, ptr, i32, i32),
     "program_image": (status, ptr, i32, ptr),
     "program_kernel": (status, ptr, i32, ptr),
     "program_peak": (status, ptr, i32, ptr),
@@ -637,12 +628,9 @@ FUNCTIONS = {
     "program_remat": (None, ptr, ptr),
     "program_budget": (status, ptr, i64, f64, ptr, ptr),
     "program_pass": (status, ptr, i32, ptr),
-    "pass_name": (text, i32),
-    "recipe_name": (text, i32),
     "recipe_canonical": (status, ptr, text, ptr, size),
     "doctor_create": (status, ptr, ptr, ptr),
     "doctor_destroy": (None, ptr),
-    "component_state_name": (text, i32),
     "doctor_component": (status, ptr, i32, ptr),
     "doctor_fact": (status, ptr, i32, ptr),
     "doctor_target": (status, ptr, i32, ptr),
@@ -653,8 +641,7 @@ FUNCTIONS = {
     "burn_result_at": (status, ptr, i32, ptr),
     "health_create": (status, ptr, ptr, ptr),
     "health_destroy": (None, ptr),
-    "health_look": (None, ptr),
-    "health_report": (None, ptr, ptr),
+    "health_report": (None, ptr, i32, ptr),
     "health_value_at": (status, ptr, i32, ptr),
     "health_event_at": (status, ptr, i32, ptr),
 }

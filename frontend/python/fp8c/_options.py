@@ -95,5 +95,5 @@ def compile_options(*, target: str | None = None, recipe: str | None = None, thr
 
     Python's own: write gets text (str). device_alloc(bytes) -> address or 0, device_free(address, bytes).
     stored_weights: {parameter: recipe}. stream: the address of a CUstream. comm: a struct whose
-    callbacks the caller keeps alive, as fp8c_mpi_comm fills it."""
+    callbacks the caller keeps alive, as fp8c_mpi_open fills it."""
     return fill(CompileOptions, locals())

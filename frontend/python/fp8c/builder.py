@@ -62,7 +62,7 @@ def op(name: str) -> Op:
 def ops() -> list[Op]:
     """All ops, in the order of the manual."""
     found: list[Op] = []
-    while name := lib.op_name(len(found)):
+    while name := lib.name(h.NameKind.OP, len(found)):
         found.append(op(name.decode()))
     return found
 
@@ -174,7 +174,7 @@ class Builder(Owner):
 
     def recipe(self, pattern: str, recipe: str) -> None:
         """Add the rule `recipe "PATTERN" = RECIPE`."""
-        self._open().call(lib.module_recipe, encode(pattern), encode(recipe))
+        self._open().call(lib.module_rule, encode(f'"{pattern}" = {recipe}'), None)
 
     def function(self, name: str) -> Function:
         """A function to be built, one at a time."""

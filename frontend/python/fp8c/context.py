@@ -78,7 +78,8 @@ class Context(Owner):
         self._handle = Handle(out.value, lib.context_destroy, keep=(log, told))
 
     def cache(self) -> CacheInfo:
-        """The kernel cache: its folder, hits and misses of this context, its size."""
+        """The kernel cache: its folder, hits and misses of this context, its size; and the tuning
+        database."""
         struct = h.CacheInfo()
         handle = self._open()
         handle.check(lib.context_cache(handle.ptr, ctypes.byref(struct)))
@@ -86,8 +87,7 @@ class Context(Owner):
 
     def tuning_database(self) -> str | None:
         """The tuning database that compiles of this context read; None: none."""
-        path = lib.context_tuning(self._open().ptr)
-        return path.decode() if path is not None else None
+        return self.cache().tuning
 
     def abandon_files(self) -> None:
         """Remove the temporary files of all calls that are running, before the process ends. The

@@ -48,11 +48,6 @@ class Figures(Owner):
         """The steps of a function's plan; seconds with the option `profile`."""
         return self._list(Step, lib.program_step, self.index(function))
 
-    def algorithm(self, function: str | int, step: int) -> str | None:
-        """How the library computes the GEMM that a step is; None for others."""
-        text = self._open().ask(lib.program_algorithm, self.index(function), step)
-        return text.decode() if text is not None else None
-
     def choices(self) -> list[Choice]:
         """How problems are computed, and whether the tuning database chose that."""
         return self._list(Choice, lib.program_choice)
@@ -109,14 +104,6 @@ class Figures(Owner):
     def statistics(self, function: str | int = "micro_step.stats") -> list[Statistic]:
         """The figures of what `stats` names, as the last run of the function left them."""
         return self._list(Statistic, lib.program_statistic, self.index(function))
-
-    def statistic_aliases(self, function: str | int, index: int) -> list[str]:
-        """The names that the value of a statistic has in other linears that read it."""
-        handle, function = self._open(), self.index(function)
-        found: list[str] = []
-        while text := handle.ask(lib.program_statistic_alias, function, index, len(found)):
-            found.append(text.decode())
-        return found
 
     def gpu(self) -> Device:
         """The GPU the program runs on. InputError: it runs on none."""

@@ -54,8 +54,8 @@ class Lender(Owner):
     @property
     def bytes(self) -> int:
         """The bytes of memory that the lender has, lent or idle."""
-        return self._open().ask(lib.lender_bytes)
+        return self._open().ask(lib.lender_bytes, 0)
 
     def trim(self) -> None:
         """Free idle memory."""
-        self._open().ask(lib.lender_trim)
+        self._open().ask(lib.lender_bytes, 1)

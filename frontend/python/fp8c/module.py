@@ -12,6 +12,7 @@ from .builder import Builder
 from .context import Context, default_context, encode
 from ._options import CompileOptions, compile_options
 from .options import writer
+from .records import ModuleInfo, record
 
 if TYPE_CHECKING:
     from .program import Program
@@ -60,7 +61,13 @@ class Module(Builder):
 
     @property
     def name(self) -> str:
-        return self._open().ask(lib.module_name).decode()
+        return self.info().name
+
+    def info(self) -> ModuleInfo:
+        """Its name, how many parameters and elements it has, and what it says of steps."""
+        struct = h.ModuleInfo()
+        self._open().ask(lib.module_report, ctypes.byref(struct))
+        return record(ModuleInfo, struct)
 
     def text(self) -> str:
         """The module in canonical form. Parsing that text gives the identical module."""
@@ -72,8 +79,7 @@ class Module(Builder):
 
     def parameters(self) -> tuple[int, int]:
         """The number of parameters, and the sum of their elements."""
-        elements = ctypes.c_int64()
-        return self._open().ask(lib.module_parameters, ctypes.byref(elements)), elements.value
+        return self.info()[1:3]
 
     def dim(self, name: str) -> int:
         """The value of a dim, or its bound. KeyError: the module has no dim of that name."""
@@ -85,17 +91,17 @@ class Module(Builder):
     @property
     def accumulate(self) -> int:
         """How many micro-steps an update takes."""
-        return self._open().ask(lib.module_accumulate)
+        return self.info().accumulate
 
     @property
     def optimizer_steps(self) -> int:
         """The length of the optimizer's schedule; 0: the module declares none."""
-        return self._open().ask(lib.module_optimizer_steps)
+        return self.info().optimizer_steps
 
     @property
     def needs_steps(self) -> bool:
         """Whether a compile needs `optimizer_steps`."""
-        return bool(self._open().ask(lib.module_needs_steps))
+        return bool(self.info().needs_steps)
 
     def rule(self, rule: str, origin: str | None = None) -> None:
         """Add a recipe rule after all others: what a text has after the word `recipe`, as

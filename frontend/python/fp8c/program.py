@@ -55,20 +55,21 @@ class Program(Figures, Variables):
              **options: Any) -> "Program":
         """A program from a .f8x file. The options are those of `open_options`: target, threads,
         external, ..."""
-        context, made = context or default_context(), open_options(**options)
-        parent, out = context._open(), ctypes.c_void_p()
-        status = lib.program_open(parent.ptr, os.fsencode(path), ctypes.byref(made.struct),
-                                  ctypes.byref(out))
-        return cls._made(status, out, parent, made, context)
+        return cls._opened(os.fsencode(path), open_options(**options), context)
 
     @classmethod
     def open_bytes(cls, data: bytes, *, context: Context | None = None,
                    **options: Any) -> "Program":
         """`open` of the bytes of such a file."""
-        context, made = context or default_context(), open_options(**options)
+        made = open_options(**options)
+        made.struct.bytes, made.struct.n_bytes = ctypes.cast(data, ctypes.c_void_p), len(data)
+        return cls._opened(None, made, context)
+
+    @classmethod
+    def _opened(cls, path: bytes | None, made: Options, context: Context | None) -> "Program":
+        context = context or default_context()
         parent, out = context._open(), ctypes.c_void_p()
-        status = lib.program_open_bytes(parent.ptr, data, len(data), ctypes.byref(made.struct),
-                                        ctypes.byref(out))
+        status = lib.program_open(parent.ptr, path, ctypes.byref(made.struct), ctypes.byref(out))
         return cls._made(status, out, parent, made, context)
 
     @classmethod
@@ -283,11 +284,6 @@ class Saved(Owner):
         if handle is None:
             handle = self._open()
         return handle.ptr
-
-    @property
-    def bytes(self) -> int:
-        """The bytes that it takes."""
-        return self._open().ask(lib.saved_bytes)
 
     def drop(self) -> None:
         """Give up the forward that it holds, if any: its backward will not run."""

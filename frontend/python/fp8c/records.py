@@ -56,6 +56,15 @@ class Info(NamedTuple):
     threads: int
 
 
+class ModuleInfo(NamedTuple):
+    name: str
+    parameters: int
+    elements: int
+    accumulate: int
+    optimizer_steps: int
+    needs_steps: int
+
+
 class Decision(NamedTuple):
     linear: str
     role: str
@@ -70,6 +79,18 @@ class Decision(NamedTuple):
     fp8: int
 
 
+class Collective(NamedTuple):
+    op: str
+    ranks: int
+    bytes: int
+    dtype: str
+    wait: int
+    beside: int
+    goes_on: int
+    queued: float
+    waited: float
+
+
 class Step(NamedTuple):
     name: str
     kind: str
@@ -78,6 +99,8 @@ class Step(NamedTuple):
     bytes_read: int
     bytes_written: int
     seconds: float
+    algorithm: str | None
+    collective: Collective | None  # None: the step is another
 
 
 class Peak(NamedTuple):
@@ -199,6 +222,7 @@ class CacheInfo(NamedTuple):
     stored: int
     bytes: int
     entries: int
+    tuning: str | None
 
 
 class Progress(NamedTuple):
@@ -265,12 +289,12 @@ class TargetReport(NamedTuple):
 
 # The struct of each of them whose fields all have its fields' names and order.
 STRUCTS: dict[type, type] = {
-    ProgramDim: h.ProgramDim, Info: h.Info, Decision: h.Decision, Step: h.Step, Peak: h.Peak,
-    Memory: h.Memory, TensorUse: h.Tensor, Remat: h.Remat, Pass: h.Pass, Choice: h.Choice,
+    ProgramDim: h.ProgramDim, Info: h.Info, Decision: h.Decision, Step: h.Step,
+    Collective: h.Collective, Peak: h.Peak, Memory: h.Memory, TensorUse: h.Tensor, Remat: h.Remat, Pass: h.Pass, Choice: h.Choice,
     Stored: h.Stored, Statistic: CStatistic, Device: h.Device, Position: h.Position,
     Carried: h.Carried, LoadItem: h.LoadItem, CacheInfo: h.CacheInfo, Progress: h.Progress,
     Trial: h.Trial, Candidate: h.Candidate, Component: h.Component, Fact: h.Fact,
-    TargetReport: h.TargetReport, Port: h.Port}
+    TargetReport: h.TargetReport, Port: h.Port, ModuleInfo: h.ModuleInfo}
 
 
 def plain(value: Any) -> Any:
@@ -279,6 +303,12 @@ def plain(value: Any) -> Any:
         return value.decode("utf-8", "replace")
     if isinstance(value, h.Type):
         return Type(DTYPES[value.dtype].name, tuple(value.dim[:value.rank]))
+    if isinstance(value, h.texts):
+        return tuple(text.decode() for text in iter(iter(value).__next__, None))
+    if isinstance(value, h.Collective):
+        if not value.op:
+            return None
+        return record(Collective, value)._replace(dtype=DTYPES[value.dtype].name)
     if isinstance(value, ctypes.Array):
         return tuple(value)
     return value

@@ -88,20 +88,17 @@ class Variables(Owner):
     def save(self, path: str | os.PathLike, at: Position | None = None) -> None:
         """Write all variables as a safetensors file, whole or not at all. at: where in a training
         they were, for `load_at`."""
-        if at is None:
-            self._open().call(lib.program_save, os.fsencode(path))
-        else:
-            self._open().call(lib.program_save_at, os.fsencode(path),
-                              ctypes.byref(h.Position(**at._asdict())))
+        position = ctypes.byref(h.Position(**at._asdict())) if at else None
+        self._open().call(lib.program_save, os.fsencode(path), position)
 
     def load(self, path: str | os.PathLike, params_only: bool = False) -> None:
         """Read all variables back from a file of `save`; with params_only not the states."""
-        self._open().call(lib.program_load, os.fsencode(path), params_only)
+        self._open().call(lib.program_load, os.fsencode(path), params_only, None)
 
     def load_at(self, path: str | os.PathLike) -> Position:
         """`load` of a file that has a position, and that position."""
         at = h.Position()
-        self._open().call(lib.program_load_at, os.fsencode(path), ctypes.byref(at))
+        self._open().call(lib.program_load, os.fsencode(path), 0, ctypes.byref(at))
         return record(Position, at)
 
     def load_weights(self, files: Sequence[str | os.PathLike], *, ignore: Sequence[str] = (),
@@ -127,7 +124,7 @@ class Variables(Owner):
         """What the elements of a state stand for: of FP8 scales, operands ("fc.x"). []: nothing."""
         handle, index = self._open(), self.variable(name).index
         found: list[str] = []
-        while text := handle.ask(lib.program_element, index, len(found)):
+        while text := handle.ask(lib.program_element, index, len(found), 0):
             found.append(text.decode())
         return found
 
@@ -135,7 +132,7 @@ class Variables(Owner):
         """The other names of an element, which several linears share."""
         handle, index = self._open(), self.variable(name).index
         found: list[str] = []
-        while text := handle.ask(lib.program_element_alias, index, element, len(found)):
+        while text := handle.ask(lib.program_element, index, element, len(found) + 1):
             found.append(text.decode())
         return found
 

@@ -71,7 +71,7 @@ f8_status f8_gpus_join(f8_ranks *r, int32_t device, f8_diag *diag)
     o.rank = r->mpi ? 0 : r->comm.rank;
     o.ranks = r->mpi ? 0 : r->comm.ranks;
     f8_joining_wait(r->joining, F8_STAGE_JOINS_GPUS);
-    const bool ok = fp8c_nccl_open(r->options->ctx, &o, &r->nccl) == FP8C_OK;
+    const bool ok = fp8c_nccl_open(r->options->ctx, &o, &r->comm, &r->nccl) == FP8C_OK;
     f8_joining_done(r->joining);
-    return ok && fp8c_nccl_comm(r->nccl, &r->comm) == FP8C_OK ? F8_OK : F8_ERR_LIBRARY;
+    return ok ? F8_OK : F8_ERR_LIBRARY;
 }

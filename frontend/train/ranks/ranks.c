@@ -33,9 +33,9 @@ f8_status f8_ranks_join_mpi(f8_ranks *r, const f8_ranks_options *options, const 
 {
     F8_TRY(begin(r, options, diag));
     f8_joining_wait(r->joining, F8_STAGE_JOINS_MPI);
-    const bool ok = fp8c_mpi_open(options->ctx, kind, &r->mpi) == FP8C_OK;
+    const bool ok = fp8c_mpi_open(options->ctx, kind, &r->comm, &r->mpi) == FP8C_OK;
     f8_joining_done(r->joining);
-    if (!ok || fp8c_mpi_comm(r->mpi, &r->comm) != FP8C_OK)
+    if (!ok)
         return F8_ERR_LIBRARY;
     if (r->comm.ranks > 1)
         f8_joining_by(r->joining, r->mpi);

@@ -22,7 +22,7 @@ static void begin(void)
     snprintf(checkpoint, sizeof checkpoint, "%s", f8_cli_temp("w.safetensors"));
     snprintf(exported, sizeof exported, "%s", f8_cli_temp("e.safetensors"));
     ck_assert_int_eq(fp8c_program_initialize(p, 3), FP8C_OK);
-    ck_assert_int_eq(fp8c_program_save(p, checkpoint), FP8C_OK);
+    ck_assert_int_eq(fp8c_program_save(p, checkpoint, NULL), FP8C_OK);
     fp8c_program_destroy(p);
 }
 

@@ -68,8 +68,8 @@ START_TEST(goes_on)
     OK(a, fp8c_program_initialize(a.p, 1));
     train_step(a.p);
     train_step(a.p);
-    OK(a, fp8c_program_save(a.p, path));
-    OK(b, fp8c_program_load(b.p, path, 0)); /* never initialized */
+    OK(a, fp8c_program_save(a.p, path, NULL));
+    OK(b, fp8c_program_load(b.p, path, 0, NULL)); /* never initialized */
     uint8_t *x = bytes_of(&a, &n[0]), *y = bytes_of(&b, &n[1]);
     ck_assert(n[0] == n[1] && n[0] > 1000 && !memcmp(x, y, n[0]));
     free(x);
@@ -95,8 +95,8 @@ START_TEST(the_file)
     life l = begin(model, &o);
     size_t n[2];
     OK(l, fp8c_program_initialize(l.p, 1));
-    OK(l, fp8c_program_save(l.p, f8_cli_temp("one")));
-    OK(l, fp8c_program_save(l.p, f8_cli_temp("two")));
+    OK(l, fp8c_program_save(l.p, f8_cli_temp("one"), NULL));
+    OK(l, fp8c_program_save(l.p, f8_cli_temp("two"), NULL));
     char *one = f8_cli_read(f8_cli_temp("one"), &n[0]),
          *two = f8_cli_read(f8_cli_temp("two"), &n[1]);
     ck_assert(n[0] == n[1] && !memcmp(one, two, n[0]));
@@ -128,10 +128,10 @@ START_TEST(serves_a_training)
     OK(a, fp8c_program_initialize(a.p, 1));
     for (int i = 0; i < 4; i++)
         train_step(a.p);
-    OK(a, fp8c_program_save(a.p, f8_cli_temp("state")));
+    OK(a, fp8c_program_save(a.p, f8_cli_temp("state"), NULL));
     o.inference = 1;
     life b = begin(model, &o);
-    OK(b, fp8c_program_load(b.p, f8_cli_temp("state"), 0));
+    OK(b, fp8c_program_load(b.p, f8_cli_temp("state"), 0, NULL));
     float loss[2];
     life *const both[] = {&a, &b};
     for (int k = 0; k < 2; k++) {
@@ -179,7 +179,7 @@ static float scale_of(const life *l, const char *name)
     const char *element;
     const int variable = fp8c_program_find_variable(l->p, "fp8.scale");
     OK(*l, fp8c_program_read(l->p, variable, scale));
-    for (int64_t k = 0; (element = fp8c_program_element(l->p, variable, k)); k++)
+    for (int64_t k = 0; (element = fp8c_program_element(l->p, variable, k, 0)); k++)
         if (!strcmp(element, name))
             return scale[k];
     ck_abort_msg("no %s", name);
@@ -203,8 +203,8 @@ START_TEST(shared_operands)
         train_step(a.p);
         const float scale = scale_of(&a, cases[i].element);
         ck_assert(scale != 1);
-        OK(a, fp8c_program_save(a.p, path));
-        OK(b, fp8c_program_load(b.p, path, 0));
+        OK(a, fp8c_program_save(a.p, path, NULL));
+        OK(b, fp8c_program_load(b.p, path, 0, NULL));
         ck_assert_float_eq(scale_of(&b, cases[i].to_element), scale);
         ck_assert_float_eq(scale_of(&b, "v.w"), scale_of(&a, "v.w"));
         copy *c = read_copy("shared");
@@ -215,16 +215,16 @@ START_TEST(shared_operands)
         ck_assert_str_eq(aliases, cases[i].aliases);
         set_metadata(c, "fp8c.aliases", "[1");
         write_copy(c, "bad", false);
-        ck_assert_int_eq(fp8c_program_load(b.p, f8_cli_temp("bad"), 0), FP8C_ERR_INPUT);
+        ck_assert_int_eq(fp8c_program_load(b.p, f8_cli_temp("bad"), 0, NULL), FP8C_ERR_INPUT);
         said(b.ctx, "its metadata 'fp8c.aliases' is not JSON");
         set_metadata(c, "fp8c.aliases",
                      "{\"k.x\":[\"q.x\"]}"); /* no names: as if there were none */
         write_copy(c, "bad", false);
         if (i == 0) {
-            ck_assert_int_eq(fp8c_program_load(b.p, f8_cli_temp("bad"), 0), FP8C_ERR_INPUT);
+            ck_assert_int_eq(fp8c_program_load(b.p, f8_cli_temp("bad"), 0, NULL), FP8C_ERR_INPUT);
             said(b.ctx, "'k.x' is missing in fp8c.state.fp8.scale");
         } else {
-            OK(b, fp8c_program_load(b.p, f8_cli_temp("bad"), 0));
+            OK(b, fp8c_program_load(b.p, f8_cli_temp("bad"), 0, NULL));
         }
         free_copy(c);
         end(&a);
@@ -247,8 +247,8 @@ START_TEST(command_line)
     life l = {.ctx = new_context()};
     OK(l, fp8c_module_parse(l.ctx, file, size, GPT, dims, 5, &l.m));
     l.p = compile(l.ctx, l.m, &o);
-    OK(l, fp8c_program_load(l.p, f8_cli_temp("cli"), 0));
-    OK(l, fp8c_program_save(l.p, f8_cli_temp("api")));
+    OK(l, fp8c_program_load(l.p, f8_cli_temp("cli"), 0, NULL));
+    OK(l, fp8c_program_save(l.p, f8_cli_temp("api"), NULL));
     ok(RUN("eval", GPT, SMALL, "--recipe", "delayed", "--weights", f8_cli_temp("api")));
     ck_assert(number("eval", 0, "heldout_loss") == trained);
     copy *a = read_copy("cli"), *b = read_copy("api");
@@ -274,12 +274,12 @@ START_TEST(parameters_alone)
     const char *path = f8_cli_temp("state");
     OK(a, fp8c_program_initialize(a.p, 1));
     train_step(a.p);
-    OK(a, fp8c_program_save(a.p, path));
-    ck_assert_int_eq(fp8c_program_load(b.p, path, 1), FP8C_ERR_INPUT);
+    OK(a, fp8c_program_save(a.p, path, NULL));
+    ck_assert_int_eq(fp8c_program_load(b.p, path, 1, NULL), FP8C_ERR_INPUT);
     said(b.ctx, "has no value, and only parameters are to be loaded: call "
                 "fp8c_program_initialize first");
     OK(b, fp8c_program_initialize(b.p, 2));
-    OK(b, fp8c_program_load(b.p, path, 1));
+    OK(b, fp8c_program_load(b.p, path, 1, NULL));
     fp8c_variable v;
     int params = 0, moments = 0;
     for (int i = 0; fp8c_program_variable(b.p, i, &v) == FP8C_OK; i++) {
@@ -301,8 +301,8 @@ START_TEST(parameters_alone)
     copy *c = read_copy("state"); /* and of a file that has nothing else */
     drop_states(c);
     write_copy(c, "weights", true);
-    OK(b, fp8c_program_load(b.p, f8_cli_temp("weights"), 1));
-    ck_assert_int_eq(fp8c_program_load(b.p, f8_cli_temp("weights"), 0), FP8C_ERR_INPUT);
+    OK(b, fp8c_program_load(b.p, f8_cli_temp("weights"), 1, NULL));
+    ck_assert_int_eq(fp8c_program_load(b.p, f8_cli_temp("weights"), 0, NULL), FP8C_ERR_INPUT);
     said(b.ctx, "'opt.m.wte' is missing: F32 [16, 32]");
     end(&a);
     end(&b);
@@ -409,14 +409,14 @@ START_TEST(does_not_fit)
     size_t n[2];
     OK(l, fp8c_program_initialize(l.p, 1));
     train_step(l.p);
-    OK(l, fp8c_program_save(l.p, f8_cli_temp("good")));
+    OK(l, fp8c_program_save(l.p, f8_cli_temp("good"), NULL));
     train_step(l.p);
     uint8_t *before = bytes_of(&l, &n[0]);
     for (size_t i = 0; i < sizeof misfits / sizeof *misfits; i++) {
         copy *c = read_copy("good");
         misfits[i].change(c);
         write_copy(c, "bad", true);
-        ck_assert_msg(fp8c_program_load(l.p, f8_cli_temp("bad"), 0) == FP8C_ERR_INPUT,
+        ck_assert_msg(fp8c_program_load(l.p, f8_cli_temp("bad"), 0, NULL) == FP8C_ERR_INPUT,
                       "taken, instead of: %s", misfits[i].message);
         said(l.ctx, "/bad: error: ");
         said(l.ctx, misfits[i].message);
@@ -428,16 +428,16 @@ START_TEST(does_not_fit)
     char *good = f8_cli_read(f8_cli_temp("good"), &n[0]);
     for (size_t cut = 0; cut < n[0]; cut += n[0] / 23 + 1) {
         f8_cli_write("bad", good, cut);
-        ck_assert_int_eq(fp8c_program_load(l.p, f8_cli_temp("bad"), 0), FP8C_ERR_INPUT);
+        ck_assert_int_eq(fp8c_program_load(l.p, f8_cli_temp("bad"), 0, NULL), FP8C_ERR_INPUT);
     }
     free(good);
     uint8_t *after = bytes_of(&l, &n[1]);
     ck_assert(!memcmp(before, after, n[1]));
     free(after);
     free(before);
-    ck_assert_int_eq(fp8c_program_load(l.p, f8_cli_temp("none"), 0), FP8C_ERR_IO);
+    ck_assert_int_eq(fp8c_program_load(l.p, f8_cli_temp("none"), 0, NULL), FP8C_ERR_IO);
     said(l.ctx, "/none: error: No such file or directory");
-    ck_assert_int_eq(fp8c_program_save(l.p, "no/such/folder"), FP8C_ERR_IO);
+    ck_assert_int_eq(fp8c_program_save(l.p, "no/such/folder", NULL), FP8C_ERR_IO);
     said(l.ctx, "no/such/folder: error: No such file or directory");
     end(&l);
 }
@@ -447,14 +447,14 @@ START_TEST(nothing_to_save)
 {
     fp8c_compile_options o = recipe("bf16");
     life l = begin(model, &o);
-    ck_assert_int_eq(fp8c_program_save(l.p, f8_cli_temp("state")), FP8C_ERR_INPUT);
+    ck_assert_int_eq(fp8c_program_save(l.p, f8_cli_temp("state"), NULL), FP8C_ERR_INPUT);
     said(l.ctx, "the variables have no values: there is nothing to save");
     end(&l);
     o.plan_only = 1;
     l = begin(model, &o);
-    ck_assert_int_eq(fp8c_program_save(l.p, f8_cli_temp("state")), FP8C_ERR_INPUT);
+    ck_assert_int_eq(fp8c_program_save(l.p, f8_cli_temp("state"), NULL), FP8C_ERR_INPUT);
     said(l.ctx, "compiled with plan_only");
-    ck_assert_int_eq(fp8c_program_load(l.p, f8_cli_temp("state"), 0), FP8C_ERR_INPUT);
+    ck_assert_int_eq(fp8c_program_load(l.p, f8_cli_temp("state"), 0, NULL), FP8C_ERR_INPUT);
     said(l.ctx, "compiled with plan_only");
     end(&l);
 }
@@ -472,7 +472,7 @@ START_TEST(out_of_memory)
     l.m = parse(l.ctx, model);
     l.p = compile(l.ctx, l.m, &o);
     OK(l, fp8c_program_initialize(l.p, 1));
-    OK(l, fp8c_program_save(l.p, f8_cli_temp("state")));
+    OK(l, fp8c_program_save(l.p, f8_cli_temp("state"), NULL));
     train_step(l.p);
     uint8_t *before = bytes_of(&l, &n[0]);
     for (int load = 0; load < 2; load++) {
@@ -481,8 +481,8 @@ START_TEST(out_of_memory)
             const long live = count.live;
             count.n = 0;
             count.fail_at = at;
-            const fp8c_status status = load ? fp8c_program_load(l.p, f8_cli_temp("state"), 0)
-                                            : fp8c_program_save(l.p, f8_cli_temp("other"));
+            const fp8c_status status = load ? fp8c_program_load(l.p, f8_cli_temp("state"), 0, NULL)
+                                            : fp8c_program_save(l.p, f8_cli_temp("other"), NULL);
             count.fail_at = 0;
             ck_assert_int_eq(count.live, live);
             if (status == FP8C_OK)
@@ -524,9 +524,9 @@ START_TEST(memory)
     for (int i = 0; fp8c_program_variable(l.p, i, &v) == FP8C_OK; i++)
         state += (size_t)fp8c_type_bytes(&v.type);
     OK(l, fp8c_program_initialize(l.p, 1));
-    OK(l, fp8c_program_save(l.p, f8_cli_temp("state")));
+    OK(l, fp8c_program_save(l.p, f8_cli_temp("state"), NULL));
     const size_t before = count.most = count.bytes;
-    OK(l, fp8c_program_load(l.p, f8_cli_temp("state"), 0));
+    OK(l, fp8c_program_load(l.p, f8_cli_temp("state"), 0, NULL));
     ck_assert_uint_gt(state, 900000);
     ck_assert_msg(count.most - before < state / 2, "%zu bytes for a state of %zu",
                   count.most - before, state);

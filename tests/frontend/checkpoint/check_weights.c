@@ -107,7 +107,7 @@ static copy *others(const char *name)
     const fp8c_compile_options o = inference("f32");
     life l = begin(&o);
     OK(l, fp8c_program_initialize(l.p, 7));
-    OK(l, fp8c_program_save(l.p, f8_cli_temp(name)));
+    OK(l, fp8c_program_save(l.p, f8_cli_temp(name), NULL));
     end(&l);
     copy *c = read_copy(name);
     drop_states(c);
@@ -243,7 +243,7 @@ START_TEST(trains_on)
     said(l.ctx, "has no value, and only parameters are to be loaded: call fp8c_program_initialize");
     OK(l, fp8c_program_initialize(l.p, 1));
     train_step(l.p);
-    OK(l, fp8c_program_save(l.p, f8_cli_temp("own")));
+    OK(l, fp8c_program_save(l.p, f8_cli_temp("own"), NULL));
     OK(l, load(l.p, &usual, NULL, &s));
     ck_assert_int_eq(s.n[FP8C_LOAD_TAKEN], 3);
     copy *before = read_copy("own");
@@ -335,7 +335,7 @@ START_TEST(does_not_fit)
     c->tensor[at(c, "bert.wte")].dim[1] = V;
     write_copy(c, "transposed", true);
     OK(l, fp8c_program_initialize(l.p, 1));
-    OK(l, fp8c_program_save(l.p, f8_cli_temp("before")));
+    OK(l, fp8c_program_save(l.p, f8_cli_temp("before"), NULL));
     before = read_copy("before");
     for (size_t i = 0; i < sizeof misfits / sizeof *misfits; i++) {
         ck_assert_msg(load(l.p, &misfits[i].asked, NULL, &s) != FP8C_OK, "taken, instead of: %s",
@@ -461,7 +461,7 @@ START_TEST(observes)
     OK(l, fp8c_program_read(l.p, fp8c_program_find_variable(l.p, "fp8.scale"), scale));
     const int variable = fp8c_program_find_variable(l.p, "fp8.scale");
     for (int k = 0; k < 2; k++)
-        if (!strcmp(fp8c_program_element(l.p, variable, k), "fc.x"))
+        if (!strcmp(fp8c_program_element(l.p, variable, k, 0), "fc.x"))
             ck_assert(scale[k] == 448 / amax[k] && amax[k] > 0);
         else { /* a weight: the largest magnitude of its values */
             float most = 0;
@@ -471,7 +471,7 @@ START_TEST(observes)
             ck_assert(scale[k] == 448 / most && amax[k] == 0);
         }
     /* What it saves is a checkpoint that needs no calibration. */
-    OK(l, fp8c_program_save(l.p, f8_cli_temp("own")));
+    OK(l, fp8c_program_save(l.p, f8_cli_temp("own"), NULL));
     const asked own = {.file = {"own"}};
     OK(l, load(l.p, &own, NULL, &s));
     const float again = eval_once(&l);

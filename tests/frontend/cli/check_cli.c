@@ -59,7 +59,7 @@ START_TEST(help_and_version)
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
         r = F8_CLI(commands[i], "--help");
         const char *recipe;
-        for (int k = 0; (recipe = fp8c_recipe_name(k)); k++)
+        for (int k = 0; (recipe = fp8c_name(FP8C_NAME_RECIPE, k)); k++)
             ck_assert_msg(strstr(r.out, recipe) != NULL, "%s: %s", commands[i], recipe);
         ck_assert_ptr_nonnull(strstr(r.out, "\n  --rule RULE  "));
     }
@@ -240,7 +240,7 @@ START_TEST(print_after)
     static const char *const recipes[] = {"bf16", "delayed"};
     const char *pass;
     for (int k = 0; k < 2; k++)
-        for (int i = 0; (pass = fp8c_pass_name(i)); i++) {
+        for (int i = 0; (pass = fp8c_name(FP8C_NAME_PASS, i)); i++) {
             f8_cli_result r =
                 F8_CLI("print", GPT, "--print-after", pass, "--recipe", recipes[k], SMALL);
             f8_cli_ok(r);

@@ -27,7 +27,7 @@ START_TEST(ops_listed)
     const f8_cli_result r = F8_CLI("ops");
     f8_cli_ok(r);
     const char *name;
-    for (int i = 0; (name = fp8c_op_name(i)); i++) {
+    for (int i = 0; (name = fp8c_name(FP8C_NAME_OP, i)); i++) {
         char line[64];
         snprintf(line, sizeof line, "\n  %s ", name);
         ck_assert_msg(strstr(r.out, line) != NULL, "no '%s' in %s", name, r.out);

@@ -383,7 +383,8 @@ START_TEST(trains)
         ck_assert_int_eq(fp8c_program_run(p, step), FP8C_OK);
         ck_assert_int_eq(fp8c_program_run(p, update), FP8C_OK);
         if (i >= 2)
-            ck_assert_int_eq(fp8c_program_save(p, f8_cli_temp(i == 2 ? "api3" : "api4")), FP8C_OK);
+            ck_assert_int_eq(fp8c_program_save(p, f8_cli_temp(i == 2 ? "api3" : "api4"), NULL),
+                             FP8C_OK);
     }
     same_files("saved.safetensors", "api3");
     same_files("next.safetensors", "api4");

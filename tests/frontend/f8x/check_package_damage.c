@@ -34,9 +34,9 @@ static int read_reports(fp8c_program *p)
     fp8c_program_info(p, &info);
     fp8c_program_remat(p, &remat);
     for (int i = 0; fp8c_program_variable(p, i, &v) == FP8C_OK; i++)
-        for (int64_t k = 0; fp8c_program_element(p, i, k); k++) {
-            const char *name = fp8c_program_element(p, i, k);
-            for (int alias = 0; name; name = fp8c_program_element_alias(p, i, k, alias++))
+        for (int64_t k = 0; fp8c_program_element(p, i, k, 0); k++) {
+            const char *name = fp8c_program_element(p, i, k, 0);
+            for (int alias = 0; name; name = fp8c_program_element(p, i, k, alias++ + 1))
                 n += (int)strlen(name);
         }
     for (int i = 0; fp8c_program_decision(p, i, &d) == FP8C_OK; i++)
@@ -63,10 +63,8 @@ static int read_all(fp8c_program *p)
         for (int side = 0; side < 2; side++)
             for (int i = 0; fp8c_program_port(p, f, (fp8c_side)side, i, &port) == FP8C_OK; i++)
                 n += (int)strlen(port.name) + (int)fp8c_type_bytes(&port.type);
-        for (int i = 0; fp8c_program_step(p, f, i, &step) == FP8C_OK; i++) {
-            const char *how = fp8c_program_algorithm(p, f, i);
-            n += (int)strlen(step.name) + (how ? (int)strlen(how) : 0);
-        }
+        for (int i = 0; fp8c_program_step(p, f, i, &step) == FP8C_OK; i++)
+            n += (int)strlen(step.name) + (step.algorithm ? (int)strlen(step.algorithm) : 0);
         fp8c_program_peak(p, f, &peak);
         for (int i = 0; fp8c_program_memory(p, f, i, &memory) == FP8C_OK; i++)
             n += (int)strlen(memory.category);
@@ -76,11 +74,18 @@ static int read_all(fp8c_program *p)
     return n;
 }
 
+static fp8c_status open_bytes(fp8c_context *with, const void *bytes, size_t n, fp8c_program **out)
+{
+    const fp8c_open_options o = {.struct_size = sizeof o, .bytes = bytes, .n_bytes = n};
+    return fp8c_program_open(with, NULL, &o, out);
+}
+
 static fp8c_status look_at(const void *bytes, size_t n)
 {
-    const fp8c_open_options o = {.struct_size = sizeof o, .no_device = 1};
+    const fp8c_open_options o = {
+        .struct_size = sizeof o, .no_device = 1, .bytes = bytes, .n_bytes = n};
     fp8c_program *p;
-    const fp8c_status status = fp8c_program_open_bytes(ctx, bytes, n, &o, &p);
+    const fp8c_status status = fp8c_program_open(ctx, NULL, &o, &p);
     if (status == FP8C_OK)
         ck_assert_int_ne(read_all(p), -1);
     fp8c_program_destroy(p);
@@ -250,8 +255,7 @@ START_TEST(another_cpu)
               f8_cpu_add(&package.program[0].needs, "amx-complex"));
     ck_assert_int_eq(f8_package_write(&package, &allocator, put, &out, &d), F8_OK);
     fp8c_program *p;
-    ck_assert_int_eq(fp8c_program_open_bytes(ctx, out.bytes, out.n, NULL, &p),
-                     FP8C_ERR_UNSUPPORTED);
+    ck_assert_int_eq(open_bytes(ctx, out.bytes, out.n, &p), FP8C_ERR_UNSUPPORTED);
     said(ctx, "code for cpu needs ");
     said(ctx, "xop");
     said(ctx, f8_cpu_name(name));
@@ -327,7 +331,7 @@ START_TEST(other_axes)
             .program = &program, .n_programs = 1, .version = fp8c_version()};
         out.n = 0;
         ck_assert_int_eq(f8_package_write(&package, &allocator, put, &out, &d), F8_OK);
-        const fp8c_status status = fp8c_program_open_bytes(ctx, out.bytes, out.n, NULL, &p);
+        const fp8c_status status = open_bytes(ctx, out.bytes, out.n, &p);
         ck_assert_int_eq(status, axis < F8_MAX_RANK ? FP8C_OK : FP8C_ERR_INPUT);
         if (status != FP8C_OK)
             continue;
@@ -379,8 +383,7 @@ START_TEST(other_elements)
         out.n = 0;
         ck_assert_int_eq(f8_package_write(&package, &allocator, put, &out, &d), F8_OK);
         const bool wrong = i > 0 && i < 4;
-        ck_assert_msg(fp8c_program_open_bytes(ctx, out.bytes, out.n, NULL, &p) ==
-                          (wrong ? FP8C_ERR_INPUT : FP8C_OK),
+        ck_assert_msg(open_bytes(ctx, out.bytes, out.n, &p) == (wrong ? FP8C_ERR_INPUT : FP8C_OK),
                       "%d: %s", i, fp8c_context_message(ctx));
         if (wrong)
             said(ctx, i == 3 ? "it has another name of an element that does not exist"
@@ -426,7 +429,7 @@ START_TEST(other_variables)
             .program = &program, .n_programs = 1, .version = fp8c_version()};
         out.n = 0;
         ck_assert_int_eq(f8_package_write(&package, &allocator, put, &out, &d), F8_OK);
-        ck_assert_msg(fp8c_program_open_bytes(ctx, out.bytes, out.n, NULL, &p) == FP8C_OK, "%s",
+        ck_assert_msg(open_bytes(ctx, out.bytes, out.n, &p) == FP8C_OK, "%s",
                       fp8c_context_message(ctx));
         const fp8c_status status = fp8c_program_set_dim(p, "B", 1);
         ck_assert_int_eq(status, honest ? FP8C_OK : FP8C_ERR_INPUT);
@@ -456,7 +459,7 @@ START_TEST(memory_fails)
             continue;
         }
         fp8c_program *p;
-        const fp8c_status status = fp8c_program_open_bytes(own, bytes, n, NULL, &p);
+        const fp8c_status status = open_bytes(own, bytes, n, &p);
         ck_assert(status == FP8C_OK || status == FP8C_ERR_MEMORY);
         fp8c_program_destroy(p);
         fp8c_context_destroy(own);

@@ -92,7 +92,7 @@ class Header(unittest.TestCase):
                   "fp8c_side": ("FP8C_INPUT = 0, FP8C_OUTPUT = 1", "FP8C_INPUT = 1, FP8C_OUTPUT = 0"),
                   "MAX_BOUNDS": ("FP8C_MAX_BOUNDS = 8", "FP8C_MAX_BOUNDS = 9"),
                   "fp8c_program_load:": ("int32_t params_only", "int64_t params_only"),
-                  "fp8c_module_name": ("const char *fp8c_module_name(", "const char *fp8c_module_title("),
+                  "fp8c_module_print": ("fp8c_status fp8c_module_print(", "fp8c_status fp8c_module_show("),
                   "fp8c_peak": ("double seconds;              /* of a run", "float seconds; /* of a run")}
         with tempfile.TemporaryDirectory() as folder:
             for what, (old, new) in plants.items():
@@ -119,7 +119,7 @@ class Header(unittest.TestCase):
             self.assertEqual(tuple(n.rstrip("_") for n in record._fields), names, record.__name__)
 
     def test_options_are_all_keywords(self):
-        of_c = {"struct_size", "write_user", "device_user", "n_stored_weights"}
+        of_c = {"struct_size", "bytes", "n_bytes", "write_user", "device_user", "n_stored_weights"}
         for function, struct in ((_options.compile_options, _options.CompileOptions),
                                  (options.open_options, _header.OpenOptions)):
             names = {n for n, *_ in struct._fields_} - of_c

@@ -19,7 +19,7 @@ class Ends(unittest.TestCase):
         module = fp8c.Module.parse(LINEAR, context=context)
         program = module.compile(pair=True)
         saved = program.saved()
-        for thing, use in ((saved, lambda: saved.bytes), (program, program.info), (module, module.text),
+        for thing, use in ((saved, saved.drop), (program, program.info), (module, module.text),
                            (context, context.cache)):
             self.assertFalse(thing.closed)
             use()

@@ -28,7 +28,7 @@ static void edit_choices(fp8c_context *ctx, const char *(*fn)(const char *proble
 {
     const char *from = f8_cli_temp("rows.jsonl"), *to = f8_cli_temp("edited.jsonl");
     FILE *out = fopen(to, "w");
-    ck_assert_int_eq(fp8c_tuning_export(ctx, NULL, from, NULL), FP8C_OK);
+    ck_assert_int_eq(fp8c_tuning_move(ctx, FP8C_TUNING_EXPORT, NULL, from, NULL), FP8C_OK);
     FILE *in = fopen(from, "r");
     ck_assert(in && out);
     for (json_t *row; (row = json_loadf(in, JSON_DISABLE_EOF_CHECK, NULL)); json_decref(row)) {
@@ -43,7 +43,7 @@ static void edit_choices(fp8c_context *ctx, const char *(*fn)(const char *proble
     fclose(in);
     fclose(out);
     unlink(database);
-    ck_assert_msg(fp8c_tuning_import(ctx, NULL, to, NULL) == FP8C_OK, "%s",
+    ck_assert_msg(fp8c_tuning_move(ctx, FP8C_TUNING_IMPORT, NULL, to, NULL) == FP8C_OK, "%s",
                   fp8c_context_message(ctx));
 }
 
@@ -59,7 +59,7 @@ static void algorithm(fp8c_context *ctx, const char *text, char to[256], int *tu
     to[0] = 0;
     for (int i = 0; fp8c_program_step(p, eval, i, &s) == FP8C_OK; i++)
         if (!strcmp(s.kind, "gemm"))
-            snprintf(to, 256, "%s", fp8c_program_algorithm(p, eval, i));
+            snprintf(to, 256, "%s", s.algorithm);
     *tuned = 0;
     for (int i = 0; fp8c_program_choice(p, i, &c) == FP8C_OK; i++)
         *tuned += c.gemm && c.tuned;
@@ -81,7 +81,8 @@ START_TEST(algorithms)
         "}\n";
     const fp8c_compile_options compile_options = {.struct_size = sizeof compile_options,
                                                   .target = "cuda"};
-    const fp8c_tune_options o = {.struct_size = sizeof o, .runs = 2, .compile = &compile_options};
+    const fp8c_tune_options o = {
+        .struct_size = sizeof o, .runs = 2, .compile = &compile_options, .gemm = "64x32x256:bf16"};
     fp8c_context *ctx = new_context();
     fp8c_tuning *t;
     fp8c_tuned x;
@@ -91,8 +92,7 @@ START_TEST(algorithms)
     int tuned;
     algorithm(ctx, text, model_is, &tuned);
     ck_assert_int_eq(tuned, 0);
-    ck_assert_msg(fp8c_tune_gemm(ctx, "64x32x256:bf16", &o, &t) == FP8C_OK, "%s",
-                  fp8c_context_message(ctx));
+    ck_assert_msg(fp8c_tune(ctx, NULL, &o, &t) == FP8C_OK, "%s", fp8c_context_message(ctx));
     ck_assert_int_eq(fp8c_tuning_problem(t, 0, &x), FP8C_OK);
     ck_assert_int_ge(x.candidates, 2);
     for (int c = 0; fp8c_tuning_candidate(t, 0, c, &candidate, &seconds) == FP8C_OK; c++) {
@@ -179,7 +179,7 @@ START_TEST(variants)
     int tuned, n = 0;
     train(ctx, plain, &tuned);
     ck_assert_int_eq(tuned, 0);
-    ck_assert_msg(fp8c_tune(m, &o, &t) == FP8C_OK, "%s",
+    ck_assert_msg(fp8c_tune(ctx, m, &o, &t) == FP8C_OK, "%s",
                   fp8c_context_message(ctx)); /* nothing but choices: the model's */
     fp8c_tuning_destroy(t);
     edit_choices(ctx, some_variant, &n);

@@ -68,7 +68,7 @@ static found tune_with(fp8c_context *ctx, const fp8c_tune_options *more)
     o.struct_size = sizeof o;
     o.compile = &compile_options;
     o.runs = o.runs ? o.runs : 1;
-    f.status = fp8c_tune(m, &o, &t);
+    f.status = fp8c_tune(ctx, m, &o, &t);
     if (f.status == FP8C_OK) {
         fp8c_tuned x;
         const char *text;
@@ -107,7 +107,7 @@ static int edit_rows(fp8c_context *ctx, bool (*fn)(json_t *row, void *user), voi
 {
     const char *from = f8_cli_temp("rows.jsonl"), *to = f8_cli_temp("edited.jsonl");
     fp8c_tuning_rows rows = {.struct_size = sizeof rows};
-    ck_assert_int_eq(fp8c_tuning_export(ctx, NULL, from, &rows), FP8C_OK);
+    ck_assert_int_eq(fp8c_tuning_move(ctx, FP8C_TUNING_EXPORT, NULL, from, &rows), FP8C_OK);
     ck_assert_int_gt(rows.timings, 0);
     FILE *in = fopen(from, "r"), *out = fopen(to, "w");
     ck_assert(in && out);
@@ -122,7 +122,7 @@ static int edit_rows(fp8c_context *ctx, bool (*fn)(json_t *row, void *user), voi
     fclose(in);
     fclose(out);
     unlink(database);
-    ck_assert_msg(fp8c_tuning_import(ctx, NULL, to, &rows) == FP8C_OK, "%s",
+    ck_assert_msg(fp8c_tuning_move(ctx, FP8C_TUNING_IMPORT, NULL, to, &rows) == FP8C_OK, "%s",
                   fp8c_context_message(ctx));
     ck_assert_int_eq(rows.older, 0);
     return line - kept;
@@ -145,11 +145,11 @@ START_TEST(nothing_there)
     fp8c_context *ctx = context();
     const char *none = f8_cli_temp("none.db"), *fresh = f8_cli_temp("fresh.db"),
                *rows = f8_cli_temp("none.jsonl");
-    ck_assert_int_eq(fp8c_tuning_export(ctx, none, rows, NULL), FP8C_ERR_IO);
+    ck_assert_int_eq(fp8c_tuning_move(ctx, FP8C_TUNING_EXPORT, none, rows, NULL), FP8C_ERR_IO);
     ck_assert_msg(strstr(fp8c_context_message(ctx), "none.db: error: No such file") != NULL, "%s",
                   fp8c_context_message(ctx));
-    ck_assert_int_eq(fp8c_tuning_import(ctx, fresh, rows, NULL), FP8C_ERR_IO);
-    ck_assert_int_eq(fp8c_tuning_merge(ctx, fresh, none, NULL), FP8C_ERR_IO);
+    ck_assert_int_eq(fp8c_tuning_move(ctx, FP8C_TUNING_IMPORT, fresh, rows, NULL), FP8C_ERR_IO);
+    ck_assert_int_eq(fp8c_tuning_move(ctx, FP8C_TUNING_MERGE, fresh, none, NULL), FP8C_ERR_IO);
     ck_assert(access(none, F_OK) && access(fresh, F_OK) && access(rows, F_OK));
     fp8c_context_destroy(ctx);
 }
@@ -389,13 +389,12 @@ START_TEST(out_of_time)
     fp8c_context *ctx = context();
     for (int again = 0; again < 2; again++) {
         const fp8c_tune_options o = {
-            .struct_size = sizeof o, .runs = 3, .seconds = again ? 0 : 0.5};
+            .struct_size = sizeof o, .runs = 3, .seconds = again ? 0 : 0.5, .gemm = "64x64x64:f32"};
         fp8c_tuning_info info = {.struct_size = sizeof info};
         fp8c_tuning *t;
         asked = 0;
         nap = again ? 0 : 600000;
-        ck_assert_msg(fp8c_tune_gemm(ctx, "64x64x64:f32", &o, &t) == FP8C_OK, "%s",
-                      fp8c_context_message(ctx));
+        ck_assert_msg(fp8c_tune(ctx, NULL, &o, &t) == FP8C_OK, "%s", fp8c_context_message(ctx));
         fp8c_tuning_report(t, &info);
         ck_assert_int_eq(info.finished, again);
         ck_assert_int_eq(info.timed > 0, again);
@@ -432,7 +431,7 @@ START_TEST(bad_options)
         bad[i].c.struct_size = sizeof bad[i].c;
         bad[i].o.compile = &bad[i].c;
         t = (fp8c_tuning *)m;
-        ck_assert_int_ne(fp8c_tune(m, &bad[i].o, &t), FP8C_OK);
+        ck_assert_int_ne(fp8c_tune(ctx, m, &bad[i].o, &t), FP8C_OK);
         ck_assert_ptr_null(t);
         ck_assert_msg(strstr(fp8c_context_message(ctx), bad[i].why) != NULL, "%s",
                       fp8c_context_message(ctx));
@@ -441,15 +440,19 @@ START_TEST(bad_options)
         "",           "1x2x3",      "1x2:f32",    "0x2x3:f32",           "1x2x3:f64",
         "1x2x3:f32x", "-1x2x3:f32", "1 x2x3:f32", "99999999999x1x1:f32", "1x2x3x4:f32"};
     for (size_t i = 0; i < sizeof gemms / sizeof *gemms; i++) {
-        ck_assert_int_eq(fp8c_tune_gemm(ctx, gemms[i], NULL, &t), FP8C_ERR_INPUT);
+        const fp8c_tune_options o = {.struct_size = sizeof o, .gemm = gemms[i]};
+        ck_assert_int_eq(fp8c_tune(ctx, NULL, i ? &o : NULL, &t), FP8C_ERR_INPUT);
         ck_assert_ptr_nonnull(strstr(fp8c_context_message(ctx), "is not MxNxK:FORMAT"));
     }
     fp8c_module_destroy(m);
     ck_assert_int_eq(fp8c_context_create(&none, &without), FP8C_OK);
-    ck_assert_int_eq(fp8c_tune_gemm(without, "16x16x16:f32", NULL, &t), FP8C_ERR_INPUT);
+    const fp8c_tune_options small = {.struct_size = sizeof small, .gemm = "16x16x16:f32"};
+    ck_assert_int_eq(fp8c_tune(without, NULL, &small, &t), FP8C_ERR_INPUT);
     ck_assert_ptr_nonnull(
         strstr(fp8c_context_message(without), "no tuning database: none was named"));
-    ck_assert_ptr_null(fp8c_context_tuning(without));
+    fp8c_cache_info info = {.struct_size = sizeof info, .tuning = "unset"};
+    ck_assert_int_eq(fp8c_context_cache(without, &info), FP8C_OK);
+    ck_assert_ptr_null(info.tuning);
     fp8c_context_destroy(without);
     fp8c_tuning_destroy(NULL);
     fp8c_context_destroy(ctx);
@@ -465,11 +468,11 @@ START_TEST(no_memory)
         counting c = {.fail_at = at ? at : LONG_MAX};
         const fp8c_context_options o = counted_options(&c);
         const fp8c_tune_options tune_options = {
-            .struct_size = sizeof tune_options, .runs = 1, .again = 1};
+            .struct_size = sizeof tune_options, .runs = 1, .again = 1, .gemm = "32x32x32:f8e4m3"};
         fp8c_context *ctx;
         fp8c_tuning *t = NULL;
         if (fp8c_context_create(&o, &ctx) == FP8C_OK) {
-            const fp8c_status status = fp8c_tune_gemm(ctx, "32x32x32:f8e4m3", &tune_options, &t);
+            const fp8c_status status = fp8c_tune(ctx, NULL, &tune_options, &t);
             ck_assert_msg(status == FP8C_OK || status == FP8C_ERR_MEMORY, "%ld: %d: %s", at, status,
                           fp8c_context_message(ctx));
             ck_assert((status == FP8C_OK) == (t != NULL));
@@ -490,12 +493,11 @@ START_TEST(one_gemm)
                                         "33x7x65:f8e5m2"};
     fp8c_context *ctx = context();
     for (size_t i = 0; i < sizeof gemms / sizeof *gemms; i++) {
-        const fp8c_tune_options o = {.struct_size = sizeof o, .runs = 2};
+        const fp8c_tune_options o = {.struct_size = sizeof o, .runs = 2, .gemm = gemms[i]};
         fp8c_tuning *t;
         fp8c_tuned x;
         char start[64];
-        ck_assert_msg(fp8c_tune_gemm(ctx, gemms[i], &o, &t) == FP8C_OK, "%s",
-                      fp8c_context_message(ctx));
+        ck_assert_msg(fp8c_tune(ctx, NULL, &o, &t) == FP8C_OK, "%s", fp8c_context_message(ctx));
         ck_assert_int_eq(fp8c_tuning_problem(t, 0, &x), FP8C_OK);
         snprintf(start, sizeof start, "gemm %.*s %s x ", (int)strcspn(gemms[i], ":"), gemms[i],
                  strchr(gemms[i], ':') + 1);

@@ -423,9 +423,9 @@ START_TEST(a_plan_cannot_run)
     ck_assert_int_eq(fp8c_program_bind(o.program, step, FP8C_INPUT, 0, NULL), FP8C_ERR_INPUT);
     ck_assert_int_eq(fp8c_program_read(o.program, 0, want), FP8C_ERR_INPUT);
     ck_assert_ptr_null(fp8c_program_buffer(o.program, step, FP8C_INPUT, 0));
-    ck_assert_ptr_null(fp8c_program_algorithm(o.program, step, 1));
     while (fp8c_program_step(o.program, step, steps, &s) == FP8C_OK) {
         ck_assert(s.bytes_read + s.bytes_written > 0);
+        ck_assert(steps != 1 || !s.algorithm);
         steps++;
     }
     ck_assert_int_gt(steps, 50);

@@ -274,21 +274,22 @@ START_TEST(scales_have_names)
     const int32_t all = index_of(p, state[_i]), some = index_of(serving, state[_i]);
     const char *name;
     int64_t n = 0, weights = 0;
-    for (; (name = fp8c_program_element(serving, some, n)); n++) {
+    for (; (name = fp8c_program_element(serving, some, n, 0)); n++) {
         const float *mine = variable(serving, state[_i]).data, *whole = variable(p, state[_i]).data;
         int64_t k = 0;
-        while (fp8c_program_element(p, all, k) && strcmp(fp8c_program_element(p, all, k), name))
+        while (fp8c_program_element(p, all, k, 0) &&
+               strcmp(fp8c_program_element(p, all, k, 0), name))
             k++;
-        ck_assert_msg(fp8c_program_element(p, all, k) != NULL, "no %s where it trains", name);
+        ck_assert_msg(fp8c_program_element(p, all, k, 0) != NULL, "no %s where it trains", name);
         ck_assert_float_eq(mine[n], whole[k]);
         weights += !strcmp(name, "fc.w") && mine[n] != 1 && mine[n] != 0;
     }
     ck_assert_int_eq(n, count(&(fp8c_variable[]){variable(serving, state[_i])}[0]));
     ck_assert_int_eq(n, _i == 2 ? 2 : 1);
     ck_assert_int_eq(weights, 1);
-    ck_assert_ptr_null(fp8c_program_element(p, all, -1));
-    ck_assert_ptr_null(fp8c_program_element(p, index_of(p, "wte"), 0));
-    ck_assert_ptr_null(fp8c_program_element(p, -1, 0));
+    ck_assert_ptr_null(fp8c_program_element(p, all, -1, 0));
+    ck_assert_ptr_null(fp8c_program_element(p, index_of(p, "wte"), 0, 0));
+    ck_assert_ptr_null(fp8c_program_element(p, -1, 0, 0));
     fp8c_program_destroy(serving);
     fp8c_module_destroy(m);
     stop(ctx, p);

@@ -132,7 +132,7 @@ static void begin(double seconds)
 static fp8c_health_info info(void)
 {
     fp8c_health_info i = {.struct_size = sizeof i};
-    fp8c_health_report(health, &i);
+    fp8c_health_report(health, 0, &i);
     return i;
 }
 
@@ -170,7 +170,7 @@ START_TEST(a_healthy_gpu)
 {
     says("");
     begin(-1);
-    fp8c_health_look(health);
+    fp8c_health_report(health, 1, NULL);
     ck_assert_str_eq(info().source, "NVML, driver 580.65.06");
     ck_assert_str_eq(info().address, "0000:10:00.0");
     ck_assert(info().events == 0 && info().faults == 0 && info().known >= 12);
@@ -191,9 +191,9 @@ START_TEST(what_grows_is_an_event)
     says("");
     begin(-1);
     says("temperature 88\nclock 900\nreasons 0x20\necc_uncorrected 1\nremapped 0 1 1 0\n");
-    fp8c_health_look(health);
+    fp8c_health_report(health, 1, NULL);
     says("");
-    fp8c_health_look(health);
+    fp8c_health_report(health, 1, NULL);
     ck_assert_int_eq(info().events, 4);
     ck_assert_int_eq(info().faults, 3);
     ck_assert_str_eq(event(0).name, "ecc_uncorrected");
@@ -231,7 +231,7 @@ START_TEST(a_lost_gpu)
     begin(0.01);
     says("lost 1\n");
     wait_for_events(1);
-    fp8c_health_look(health);
+    fp8c_health_report(health, 1, NULL);
     ck_assert_str_eq(event(0).text, "the GPU is lost");
     ck_assert_int_eq(info().events, 1);             /* said once */
     ck_assert_int_eq(value("temperature").now, 45); /* what was known last */
@@ -253,7 +253,7 @@ START_TEST(an_old_library)
                     "{ *d = 0; return pci[0] != '0'; }\n");
     setenv("FP8C_CUDA_PATH", f8_stub_path("old"), 1);
     begin(0.01);
-    fp8c_health_look(health);
+    fp8c_health_report(health, 1, NULL);
     ck_assert(info().events == 0 && info().known >= 1);
     ck_assert_int_eq(value("lost").now, 0);
     ck_assert_int_eq(value("xids").now, -1);
@@ -268,7 +268,7 @@ START_TEST(no_nvml)
     if (_i)
         setenv("FP8C_CUDA_PATH", f8_stub_path("nothing"), 1);
     begin(0);
-    fp8c_health_look(health);
+    fp8c_health_report(health, 1, NULL);
     ck_assert_int_eq(info().known, 0);
     ck_assert_msg(strstr(info().source, _i ? "libcuda.so.1" : "Driver Not Loaded") != NULL, "%s",
                   info().source);
@@ -280,7 +280,7 @@ START_TEST(the_cpu)
 {
     ck_assert_int_eq(fp8c_context_create(NULL, &ctx), FP8C_OK);
     ck_assert_int_eq(fp8c_health_create(ctx, NULL, &health), FP8C_OK);
-    fp8c_health_look(health);
+    fp8c_health_report(health, 1, NULL);
     ck_assert_str_eq(info().source, "the kernel");
     ck_assert_int_eq(value("temperature").now, -1);
     fp8c_health_value v = {.struct_size = sizeof v};
@@ -299,7 +299,7 @@ START_TEST(many_readers)
     says("ecc_corrected 7\n");
     wait_for_events(1);
     for (int i = 0; i < 50; i++) {
-        fp8c_health_look(health);
+        fp8c_health_report(health, 1, NULL);
         ck_assert_int_ge(value("ecc_corrected").now, 2);
     }
     ck_assert_int_eq(info().events, 1);

@@ -423,7 +423,7 @@ static void list_states(const blocks *b, pair_values *out)
             const int64_t columns = s->type.rank > 1 ? s->type.dim[1] : 1;
             const fp8c_type row = {FP8C_F32, 1, {columns}};
             const char *element;
-            for (int64_t e = 0; (element = fp8c_program_element(b->p[k], v, e)); e++) {
+            for (int64_t e = 0; (element = fp8c_program_element(b->p[k], v, e, 0)); e++) {
                 char name[96];
                 snprintf(name, sizeof name, "%s of %s", s->name, element);
                 pair_set(out, name, &row, (const float *)s->data + e * columns);

@@ -114,7 +114,7 @@ static inline int64_t element(fp8c_program *p, const char *state, const char *na
 {
     const int variable = fp8c_program_find_variable(p, state);
     const char *its;
-    for (int64_t i = 0; (its = fp8c_program_element(p, variable, i)); i++)
+    for (int64_t i = 0; (its = fp8c_program_element(p, variable, i, 0)); i++)
         if (!strcmp(its, name))
             return i;
     return -1;

@@ -35,18 +35,17 @@ static void keep(one_rank *r, const char *function, const char *name, const fp8c
     memcpy(v->data, data, bytes);
 }
 
-static const char *op_of(const one_rank *r, int function, int index, const char *kind)
+static const char *op_of(const fp8c_step *s)
 {
     static const char *const ops[] = {"all_gather", "all_to_all", "all_slice", "all_reduce",
                                       "reduce_scatter"};
     static const char *const kinds[] = {"kernel", "gemm", "copy", "attention", "wait"};
-    fp8c_collective c;
-    if (fp8c_program_collective(r->program, function, index, &c) == FP8C_OK)
+    if (s->collective.op)
         for (size_t i = 0; i < sizeof ops / sizeof *ops; i++)
-            if (!strcmp(c.op, ops[i]))
+            if (!strcmp(s->collective.op, ops[i]))
                 return ops[i];
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
-        if (!strcmp(kind, kinds[i]))
+        if (!strcmp(s->kind, kinds[i]))
             return kinds[i];
     return "another";
 }
@@ -62,7 +61,7 @@ static void keep_steps(one_rank *r, const char *name)
             abort();
         snprintf(full, sizeof full, "%s:%s", name, s.name);
         c->step[r->rank][c->n_steps[r->rank]++] =
-            (rank_step){strdup(full), op_of(r, function, i, s.kind), s.bytes_read, s.seconds};
+            (rank_step){strdup(full), op_of(&s), s.bytes_read, s.seconds};
     }
 }
 

@@ -24,8 +24,7 @@ fp8c_status rank_gpu_join(fp8c_context *ctx, const fp8c_comm *comm, double secon
     const fp8c_nccl_options o = {
         .struct_size = sizeof o, .device = comm->rank, .over = comm, .seconds = seconds};
     out->struct_size = sizeof *out;
-    const fp8c_status status = fp8c_nccl_open(ctx, &o, nccl);
-    return status == FP8C_OK ? fp8c_nccl_comm(*nccl, out) : status;
+    return fp8c_nccl_open(ctx, &o, out, nccl);
 }
 
 static void no_communicator_left(void)

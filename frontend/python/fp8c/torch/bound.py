@@ -13,7 +13,6 @@ from __future__ import annotations
 import threading
 import weakref
 from collections import deque
-from dataclasses import dataclass
 from typing import Any, Mapping, Sequence
 
 import torch
@@ -48,14 +47,6 @@ def device_of(tensors: Sequence[torch.Tensor]) -> torch.device:
     return device
 
 
-@dataclass(frozen=True)
-class Figure:
-    """The figures of one value, and the names that it has in other linears that read it."""
-
-    statistic: Statistic
-    aliases: list[str]
-
-
 class Lease:
     """A handle for one forward, until its backward has run or the graph is gone."""
 
@@ -64,7 +55,7 @@ class Lease:
     def __init__(self, bound: "Bound", saved: fp8c.Saved, seed: int | None,
                  watch: int | None):
         self.bound, self.saved, self.seed, self.watch = bound, saved, seed, watch
-        self.figures: list[Figure] = []  # of the forward, if it was watched
+        self.figures: list[Statistic] = []  # of the forward, if it was watched
         self.versions: list[int] = []
         self.lost = ""
 
@@ -103,7 +94,7 @@ class Bound:
         self._views: dict[tuple, _Ports] = {}
         self.pair = pair  # else it has `eval` alone
         self._lenders: dict[str, fp8c.Lender] = {}
-        self.figures: list[Figure] = []  # of the last call that was watched
+        self.figures: list[Statistic] = []  # of the last call that was watched
         self.watched: int | None = None  # the number of that call
         self.watched_at = 0  # when that was: scales.tick
         self.program = self._compile(limits)
@@ -261,14 +252,13 @@ class Bound:
             self.scales.backward_ran()
             return dict(zip(ports.gradients, gradients, strict=True))
 
-    def _figures_of(self, lease: Lease) -> list[Figure]:
+    def _figures_of(self, lease: Lease) -> list[Statistic]:
         """What the function that has just run saw, if its call is watched."""
         if lease.watch is None:
             return []
         function = lease.saved.function
         self.program.wait()
-        return [Figure(s, self.program.statistic_aliases(function, i))
-                for i, s in enumerate(self.program.statistics(function)) if s.operand in ("x", "w", "dy")]
+        return [s for s in self.program.statistics(function) if s.operand in ("x", "w", "dy")]
 
     def evaluate(self, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """The results of `eval`, with nothing kept."""

@@ -16,7 +16,9 @@ from typing import Iterator
 
 import torch
 
-from .bound import Bound, Figure
+from fp8c.records import Statistic
+
+from .bound import Bound
 from .plan import Linear
 from .report import graphs_of, linears_of
 from .state import unwrap
@@ -117,10 +119,9 @@ def _rank(one: Operand) -> tuple[int, int, str]:
     return ("x", "w", "dy").index(one.operand), one.part, one.gemms
 
 
-def _operand(bound: Bound, owner: str, linear: Linear, figure: Figure) -> Operand | None:
+def _operand(bound: Bound, owner: str, linear: Linear, s: Statistic) -> Operand | None:
     """The figure as this linear has it; None: it is of others."""
-    s = figure.statistic
-    name = next((name for name in (s.name, *figure.aliases) if _linear_of(bound, name) == linear.name), None)
+    name = next((name for name in (s.name, *s.aliases) if _linear_of(bound, name) == linear.name), None)
     if name is None or bound.watched is None:
         return None
     rest = name[len(linear.name) + 1:].split(".")

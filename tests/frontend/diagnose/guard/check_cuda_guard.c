@@ -63,7 +63,7 @@ START_TEST(scales_in_every_tenth_step)
     }
     ck_assert_int_eq(a.kind, FP8C_ALARM_SCALE);
     ck_assert_str_eq(a.tensor,
-                     fp8c_program_element(p, fp8c_program_find_variable(p, "fp8.scale"), 1));
+                     fp8c_program_element(p, fp8c_program_find_variable(p, "fp8.scale"), 1, 0));
     fp8c_guard_destroy(g);
     fp8c_program_destroy(p);
     fp8c_context_destroy(ctx);

@@ -1,0 +1,89 @@
+/* Recipe auto on the command line: see auto.h. */
+#include "frontend/cli/auto.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "frontend/cli/told.h"
+
+bool cli_refuses_auto(const cli *c, const char *recipe)
+{
+    if (!f8_is_auto(recipe))
+        return false;
+    fprintf(stderr,
+            "fp8c %s: only train and explain take recipe auto: add the lines that they write with "
+            "--write-rules to the text, and give another recipe here\n",
+            c->command);
+    return true;
+}
+
+/* Writes the rules to the FILE of --write-rules; `-` is stdout. */
+static bool write_rules(const cli *c, fp8c_context *ctx, const fp8c_calibration *calibration)
+{
+    if (!c->write_rules)
+        return true;
+    cli_text text;
+    cli_text_open(&text, c->write_rules);
+    const bool whole =
+        text.to && fp8c_calibration_rules(calibration, cli_write_file, text.to) == FP8C_OK;
+    if (text.to && !whole && !ferror(text.to))
+        cli_fail(ctx);
+    return cli_text_end(&text, whole) && whole;
+}
+
+fp8c_calibration *cli_calibrate(const cli *c, fp8c_context *ctx, const fp8c_module *module,
+                                const fp8c_compile_options *options, f8_data *data)
+{
+    f8_train t = cli_told(c, NULL);
+    fp8c_calibration *calibration = f8_train_calibrate(&t, ctx, module, options, data);
+    if (calibration && write_rules(c, ctx, calibration))
+        return calibration;
+    fp8c_calibration_destroy(calibration);
+    return NULL;
+}
+
+/* ---- what explain shows of a calibration ---- */
+
+static void print_candidate(FILE *to, cli_json *json, const fp8c_trial *t, const fp8c_candidate *k,
+                            bool won)
+{
+    if (to && k->excluded)
+        fprintf(to, "    %-8s is excluded: %s\n", k->recipe, k->excluded);
+    else if (to && k->error > 0)
+        fprintf(to, "  %s %-8s %7.2f%% %8.1f %8.1f %9.2f%% %9.2f%% %10.2f %10.2f\n",
+                won ? "*" : " ", k->recipe, 100 * k->error, k->sqnr[0], k->sqnr[1],
+                100 * k->underflow[0], 100 * k->underflow[1], 1e6 * k->seconds,
+                1e6 * k->gemm_seconds);
+    else if (to)
+        fprintf(to, "  %s %-8s %8s %8s %8s %10s %10s %10.2f %10.2f\n", won ? "*" : " ", k->recipe,
+                "-", "-", "-", "-", "-", 1e6 * k->seconds, 1e6 * k->gemm_seconds);
+    cli_json_record(
+        json,
+        json_pack("{ss ss ss ss ss? so s[oo] s[oo] s[oo] sf sf sf sb}", "event", "candidate",
+                  "gemm", t->linear, "role", t->role, "recipe", k->recipe, "excluded", k->excluded,
+                  "error", cli_json_number(k->error), "sqnr", cli_json_number(k->sqnr[0]),
+                  cli_json_number(k->sqnr[1]), "underflow", cli_json_number(k->underflow[0]),
+                  cli_json_number(k->underflow[1]), "overflow", cli_json_number(k->overflow[0]),
+                  cli_json_number(k->overflow[1]), "seconds", k->seconds, "gemm_seconds",
+                  k->gemm_seconds, "bytes", k->bytes, "winner", (int)won));
+}
+
+void cli_print_trials(const fp8c_calibration *calibration, FILE *to, cli_json *json)
+{
+    fp8c_trial t;
+    fp8c_candidate k;
+    if (to)
+        fprintf(to, "%-12s %8s %17s %21s %21s\n", "candidates", "error", "SQNR a, b (dB)",
+                "underflow a, b", "estimated us, GEMM");
+    for (int i = 0; fp8c_calibration_trial(calibration, i, &t) == FP8C_OK; i++) {
+        if (to)
+            fprintf(to, "%s %s, %" PRId64 "x%" PRId64 "x%" PRId64 ": %s\n", t.linear, t.role, t.m,
+                    t.n, t.k, t.reason);
+        for (int c = 0; fp8c_calibration_candidate(calibration, i, c, &k) == FP8C_OK; c++)
+            if (!t.fixed)
+                print_candidate(to, json, &t, &k, c == t.winner);
+    }
+    if (to)
+        fprintf(to, "\n");
+}

@@ -1,0 +1,19 @@
+/* Recipe auto on the command line. */
+#ifndef F8_CLI_AUTO_H
+#define F8_CLI_AUTO_H
+
+#include "frontend/cli/data.h"
+#include "frontend/train/calibrate.h"
+
+/* For commands that have no data to measure on. If `recipe` is auto, prints a message on stderr and
+ * returns true. */
+bool cli_refuses_auto(const cli *c, const char *recipe);
+
+/* f8_train_calibrate, and writes the file of --write-rules. NULL after a message on stderr. */
+fp8c_calibration *cli_calibrate(const cli *c, fp8c_context *ctx, const fp8c_module *module,
+                                const fp8c_compile_options *options, f8_data *data);
+/* Prints the candidates of every GEMM, their errors and costs, and which one won: a table to `to`
+ * (unless NULL), and records with event "candidate". */
+void cli_print_trials(const fp8c_calibration *calibration, FILE *to, cli_json *json);
+
+#endif

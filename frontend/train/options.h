@@ -1,0 +1,107 @@
+/* The options of a training (options.def), and as JSON: {"--recipe": "delayed", "-D": {"B": 2}}. */
+#ifndef F8_TRAIN_OPTIONS_H
+#define F8_TRAIN_OPTIONS_H
+
+#include <jansson.h>
+#include <stdbool.h>
+
+#include "frontend/fp8c.h"
+
+enum { F8_MOST_DIMS = 32, F8_MOST_RECIPES = 16, F8_MOST_TEXTS = 64, F8_MOST_THREADS = 256 };
+
+/* ---- the kinds of values ---- */
+
+#define F8_OPTION_KINDS(KIND)                                                                      \
+    KIND(TEXT)                                                                                     \
+    KIND(TOKENS) KIND(TEXTS) KIND(RECIPES) KIND(TENSORS) KIND(COUNT) KIND(ORDINAL) KIND(THREADS)   \
+        KIND(STAGE) KIND(PERIOD) KIND(NUMBER) KIND(SEED) KIND(FLAG) KIND(LEVEL) KIND(DIM)          \
+            KIND(RULE) KIND(MEMORY)
+enum {
+#define KIND(kind) F8_KIND_##kind,
+    F8_OPTION_KINDS(KIND)
+#undef KIND
+/* of each option */
+#define OPTION(field, name, kind, sets, goes_on, ranks) F8_TRAIN_KIND_##field = F8_KIND_##kind,
+#include "frontend/train/options.def"
+#undef OPTION
+};
+
+typedef const char *f8_option_TEXT, *f8_option_TOKENS;
+typedef int64_t f8_option_COUNT;
+typedef int32_t f8_option_THREADS, f8_option_STAGE, f8_option_ORDINAL, f8_option_PERIOD,
+    f8_option_LEVEL;
+typedef double f8_option_NUMBER;
+typedef uint64_t f8_option_SEED;
+typedef bool f8_option_FLAG;
+typedef struct f8_option_MEMORY {
+    int64_t bytes;
+    double share; /* one of the two; the other is 0 */
+} f8_option_MEMORY;
+typedef struct f8_option_TEXTS {
+    const char *text[F8_MOST_TEXTS];
+    size_t n;
+} f8_option_TEXTS, f8_option_TENSORS, f8_option_RULE;
+typedef struct f8_option_RECIPES {
+    const char *text[F8_MOST_RECIPES];
+    size_t n;
+} f8_option_RECIPES;
+typedef struct f8_option_DIM {
+    fp8c_dim dim[F8_MOST_DIMS];
+    size_t n;
+} f8_option_DIM;
+
+/* ---- the options ---- */
+
+typedef enum f8_goes_on { RUN_KEPT, RUN_FREE, RUN_OWN } f8_goes_on;
+enum { RANKS_ALIKE, RANKS_APART };
+
+enum {
+#define OPTION(field, name, kind, sets, goes_on, ranks) F8_TRAIN_AT_##field,
+#include "frontend/train/options.def"
+#undef OPTION
+    F8_TRAIN_OPTIONS
+};
+typedef struct f8_train_options {
+#define OPTION(field, name, kind, sets, goes_on, ranks) f8_option_##kind field;
+#include "frontend/train/options.def"
+#undef OPTION
+    bool given[F8_TRAIN_OPTIONS]; /* which of them the caller gave */
+} f8_train_options;
+
+typedef struct f8_train_option {
+    const char *name;
+    f8_goes_on goes_on;
+    int ranks;
+} f8_train_option;
+extern const f8_train_option f8_train_option_rows[F8_TRAIN_OPTIONS];
+
+/* The values that options have where nothing else is said. */
+enum {
+    F8_DEFAULT_STEPS = 100,
+    F8_DEFAULT_KEEP = 2,  /* checkpoints */
+    F8_DEFAULT_EVERY = 10 /* steps from one with statistics to the next */
+};
+extern const char f8_default_recipe[];
+
+/* The options of a compile of the training under a recipe. needs_steps: the module's schedule does
+ * (fp8c_module_info). */
+fp8c_compile_options f8_train_compile_options(const f8_train_options *o, const char *recipe,
+                                              bool needs_steps);
+
+static inline fp8c_module_info f8_module_info(const fp8c_module *module)
+{
+    fp8c_module_info info = {.struct_size = sizeof info};
+    fp8c_module_report(module, &info);
+    return info;
+}
+
+/* The values of all options, given or not: one that has none is null. With `only_given` those that
+ * were given. NULL: out of memory. */
+json_t *f8_train_options_json(const f8_train_options *o, bool only_given);
+/* The value of one option by its index, F8_TRAIN_AT_x. NULL: out of memory. */
+json_t *f8_train_option_json(const f8_train_options *o, int at);
+/* Sets an option to a value that f8_train_option_json made. Texts stay in the value, which must
+ * live on. false: it is no such value. */
+bool f8_train_option_set(f8_train_options *o, int at, const json_t *value);
+
+#endif

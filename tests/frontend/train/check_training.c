@@ -1,0 +1,444 @@
+/* A training without the command, by fp8c_train.h: the losses and the folder of `fp8c train`, a run
+ * that goes on from the command's folder and the command from its, what the caller hears, a caller
+ * and a guard that end it, and what is refused; the options of the command are those of a training.
+ */
+#include <jansson.h>
+#include <math.h>
+
+#include "frontend/cli/cmd.h"
+#include "frontend/fp8c_train.h"
+#include "tests/shared/api/train_case.h"
+#include "tests/shared/suite.h"
+
+enum { STEPS = 8 };
+
+static fp8c_context *ctx;
+static fp8c_module *module;
+
+static struct {
+    char said[4000];
+    int records, steps, evals, warnings, stats;
+    int32_t stop;
+} heard;
+
+static void say(void *user, const char *text)
+{
+    (void)user;
+    strncat(heard.said, text, sizeof heard.said - strlen(heard.said) - 2);
+    strcat(heard.said, "\n");
+}
+
+static void record(void *user, const char *text)
+{
+    (void)user;
+    json_t *r = json_loads(text, 0, NULL);
+    ck_assert_msg(r != NULL, "no JSON: %s", text);
+    const char *event = json_string_value(json_object_get(r, "event"));
+    heard.records++;
+    heard.steps += !strcmp(event, "step");
+    heard.evals += !strcmp(event, "eval");
+    heard.warnings += !strcmp(event, "warning");
+    heard.stats += !strcmp(event, "stats");
+    json_decref(r);
+}
+
+static int32_t stop(void *user)
+{
+    (void)user;
+    return heard.stop;
+}
+
+static void setup(void)
+{
+    size_t n;
+    train_setup("lr = 1e-2, schedule = \"cosine\", min_lr = 0.1");
+    char *text = f8_cli_read(file, &n);
+    ck_assert_int_eq(fp8c_context_create(NULL, &ctx), FP8C_OK);
+    ck_assert_int_eq(fp8c_module_parse(ctx, text, n, file, NULL, 0, &module), FP8C_OK);
+    free(text);
+    memset(&heard, 0, sizeof heard);
+}
+
+static void teardown(void)
+{
+    fp8c_module_destroy(module);
+    fp8c_context_destroy(ctx);
+    train_teardown();
+}
+
+static const fp8c_compile_options delayed = {
+    .struct_size = sizeof delayed, .recipe = "delayed", .threads = 1};
+
+/* Options for STEPS steps on the text. */
+static fp8c_training_options options(void)
+{
+    static const char *const files[] = {data};
+    return (fp8c_training_options){.struct_size = sizeof(fp8c_training_options),
+                                   .compile = &delayed,
+                                   .data = files,
+                                   .n_data = 1,
+                                   .steps = STEPS,
+                                   .seed = 1,
+                                   .say = say,
+                                   .record = record,
+                                   .stop = stop};
+}
+
+static fp8c_training *create(const fp8c_training_options *o, fp8c_module *of)
+{
+    fp8c_training *t;
+    ck_assert_msg(fp8c_training_create(ctx, of, o, &t) == FP8C_OK, "%s", fp8c_context_message(ctx));
+    return t;
+}
+
+/* Runs all steps that are left, into `loss` by their number, and ends. Returns how many. */
+static int run_all(fp8c_training *t, double loss[STEPS + 1])
+{
+    fp8c_training_step s = {.struct_size = sizeof s};
+    int n = 0;
+    for (;; n++) {
+        ck_assert_msg(fp8c_training_run(t, &s) == FP8C_OK, "%s", fp8c_context_message(ctx));
+        if (!s.step)
+            break;
+        ck_assert(s.step <= STEPS && s.steps == STEPS);
+        loss[s.step] = s.loss;
+    }
+    ck_assert_msg(fp8c_training_end(t) == FP8C_OK, "%s", fp8c_context_message(ctx));
+    return n;
+}
+
+/* The losses that steps.jsonl of a folder has, to the bit. Returns how many. */
+static int losses_of(const char *of, double loss[STEPS + 1])
+{
+    size_t n;
+    char *all = f8_cli_read(in(of, "steps.jsonl"), &n), *save;
+    int steps = 0;
+    for (char *line = strtok_r(all, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
+        json_t *r = json_loads(line, 0, NULL);
+        if (!strcmp(json_string_value(json_object_get(r, "event")), "step")) {
+            loss[json_integer_value(json_object_get(r, "step"))] =
+                strtod(json_string_value(json_object_get(r, "loss_hex")), NULL);
+            steps++;
+        }
+        json_decref(r);
+    }
+    free(all);
+    return steps;
+}
+
+static void by_command(const char *where)
+{
+    f8_cli_ok(F8_CLI("train", file, "--data", data, "--recipe", "delayed", "--steps", "8", "--run",
+                     where, "--threads", "1"));
+}
+
+static void same_file(const char *name)
+{
+    size_t n[2];
+    char *a = f8_cli_read(in(straight, name), &n[0]), *b = f8_cli_read(in(folder, name), &n[1]);
+    ck_assert_msg(n[0] == n[1] && !memcmp(a, b, n[0]), "%s differs", name);
+    free(a);
+    free(b);
+}
+
+/* ---- beside the command ---- */
+
+START_TEST(bits_of_the_command)
+{
+    double theirs[STEPS + 1] = {0}, own[STEPS + 1] = {0};
+    fp8c_training_options o = options();
+    fp8c_training_result result = {.struct_size = sizeof result};
+    o.run = folder;
+    by_command(straight);
+    fp8c_training *t = create(&o, module);
+    ck_assert_int_eq(run_all(t, own), STEPS);
+    fp8c_training_report(t, &result);
+    fp8c_training_destroy(t);
+    ck_assert_int_eq(losses_of(straight, theirs), STEPS);
+    ck_assert_mem_eq(theirs, own, sizeof own);
+    ck_assert(own[1] != own[STEPS] && own[STEPS] > 0);
+    for (int i = 1; i <= 2; i++)
+        same_file(i == 1 ? "module.f8" : "source.f8");
+    same_file("checkpoint-8.safetensors");
+    same_file("decisions.jsonl");
+    same_file("plan.json");
+    ck_assert(result.done == STEPS && result.begun_at == 0 && result.skipped == 0);
+    ck_assert(result.fp8_gemms > 0 && result.items_per_second > 0 && result.heldout_loss > 0);
+    double mean = 0;
+    for (int i = STEPS / 2 + 1; i <= STEPS; i++)
+        mean += own[i] / (STEPS / 2);
+    ck_assert_double_eq_tol(result.final_loss, mean, 1e-12);
+    ck_assert(heard.steps == STEPS && !heard.warnings && !*heard.said);
+}
+END_TEST
+
+/* Begins here, goes on in the command, and the other way round. */
+START_TEST(goes_on_by_the_command)
+{
+    double first[STEPS + 1] = {0}, all[STEPS + 1] = {0};
+    fp8c_training_options o = options();
+    o.run = folder;
+    o.stop_at = 3;
+    by_command(straight);
+    fp8c_training *t = create(&o, module);
+    ck_assert_int_eq(run_all(t, first), 3);
+    fp8c_training_destroy(t);
+    f8_cli_ok(F8_CLI("train", "--resume", folder));
+    losses_of(folder, all);
+    ck_assert_mem_eq(&all[1], &first[1], 3 * sizeof *all);
+    same_file("checkpoint-8.safetensors");
+}
+END_TEST
+
+START_TEST(goes_on_with_the_command)
+{
+    double all[STEPS + 1] = {0}, own[STEPS + 1] = {0};
+    const fp8c_training_options resume = {
+        .struct_size = sizeof resume, .resume = folder, .say = say};
+    by_command(straight);
+    f8_cli_ok(F8_CLI("train", file, "--data", data, "--recipe", "delayed", "--steps", "8", "--run",
+                     folder, "--stop-at", "5", "--threads", "1"));
+    fp8c_training *t = create(&resume, NULL);
+    ck_assert_int_eq(run_all(t, own), STEPS - 5);
+    fp8c_training_destroy(t);
+    losses_of(folder, all);
+    ck_assert_mem_eq(&all[6], &own[6], 3 * sizeof *all);
+    same_file("checkpoint-8.safetensors");
+    /* a run that has all its steps has none left */
+    t = create(&resume, NULL);
+    ck_assert_int_eq(run_all(t, own), 0);
+    fp8c_training_destroy(t);
+    ck_assert_str_eq(heard.said, "");
+    f8_cli_ok(F8_CLI("report", folder, "-o", f8_cli_temp("page.html")));
+}
+END_TEST
+
+/* ---- what the caller hears ---- */
+
+START_TEST(records)
+{
+    double own[STEPS + 1];
+    fp8c_compile_options compile = delayed;
+    fp8c_training_options o = options();
+    compile.stats = "*";
+    o.compile = &compile;
+    o.every = 4;
+    o.eval_every = 2;
+    fp8c_training *t = create(&o, module);
+    run_all(t, own);
+    fp8c_training_destroy(t);
+    ck_assert_int_eq(heard.steps, STEPS);
+    ck_assert_int_eq(heard.evals, STEPS / 2);
+    ck_assert(heard.stats > 0 && heard.stats % 3 == 0); /* steps 1, 4 and 8 */
+}
+END_TEST
+
+START_TEST(caller_stops)
+{
+    fp8c_training_step s = {.struct_size = sizeof s};
+    fp8c_training_options o = options();
+    double rest[STEPS + 1];
+    o.run = folder;
+    fp8c_training *t = create(&o, module);
+    ck_assert_int_eq(fp8c_training_run(t, &s), FP8C_OK);
+    ck_assert_int_eq(s.step, 1);
+    heard.stop = 1;
+    ck_assert_int_eq(fp8c_training_run(t, &s), FP8C_OK);
+    ck_assert_int_eq(s.step, 2); /* it was asked after the step */
+    ck_assert_int_eq(fp8c_training_run(t, &s), FP8C_OK);
+    ck_assert_int_eq(s.step, 0);
+    ck_assert_int_eq(fp8c_training_end(t), FP8C_OK);
+    ck_assert_int_eq(fp8c_training_end(t), FP8C_OK);
+    fp8c_training_destroy(t);
+    ck_assert(there(folder, "checkpoint-2.safetensors"));
+    heard.stop = 0;
+    o = options();
+    o.run = NULL;
+    o.resume = folder;
+    t = create(&o, module);
+    ck_assert_int_eq(run_all(t, rest), STEPS - 2);
+    fp8c_training_destroy(t);
+    by_command(straight);
+    same_file("checkpoint-8.safetensors");
+}
+END_TEST
+
+START_TEST(guard_ends_it)
+{
+    fp8c_training_step s = {.struct_size = sizeof s};
+    fp8c_compile_options compile = delayed;
+    fp8c_training_options o = options();
+    fp8c_status status = FP8C_OK;
+    compile.lr = 1e30;
+    o.compile = &compile;
+    o.steps = 40;
+    o.guard = "stop";
+    o.run = folder;
+    fp8c_training *t = create(&o, module);
+    while (status == FP8C_OK && (status = fp8c_training_run(t, &s)) == FP8C_OK)
+        ck_assert(s.step > 0 && s.step < 40);
+    ck_assert_int_eq(status, FP8C_ERR_CANCELLED);
+    ck_assert(s.step > 1 && s.alarms > 0 && heard.warnings > 0);
+    ck_assert_msg(strstr(fp8c_context_message(ctx), "the guard ended the run: the "), "%s",
+                  fp8c_context_message(ctx));
+    ck_assert_int_eq(fp8c_training_run(t, &s), FP8C_ERR_CANCELLED);
+    ck_assert_int_eq(fp8c_training_end(t), FP8C_ERR_CANCELLED);
+    ck_assert_int_eq(fp8c_training_end(t), FP8C_ERR_CANCELLED);
+    fp8c_training_destroy(t);
+    ck_assert(there(folder, "checkpoint-0.safetensors"));
+    const f8_cli_result r = F8_CLI("triage", folder);
+    ck_assert_msg(r.code == 0 && strstr(r.out, "verdict:"), "%s%s", r.out, r.err);
+}
+END_TEST
+
+/* Without its end the folder has what was saved on the way. */
+START_TEST(destroyed_without_an_end)
+{
+    fp8c_training_options o = options();
+    o.run = folder;
+    o.save_every = 2;
+    fp8c_training *t = create(&o, module);
+    for (int i = 0; i < 3; i++)
+        ck_assert_int_eq(fp8c_training_run(t, NULL), FP8C_OK);
+    ck_assert_ptr_nonnull(fp8c_training_program(t));
+    fp8c_training_destroy(t);
+    fp8c_training_destroy(NULL);
+    ck_assert(there(folder, "checkpoint-2.safetensors") &&
+              !there(folder, "checkpoint-3.safetensors"));
+    by_command(straight);
+    f8_cli_ok(F8_CLI("train", "--resume", folder));
+    same_file("checkpoint-8.safetensors");
+}
+END_TEST
+
+/* ---- what is refused ---- */
+
+static void refused(const char *what, fp8c_status status, fp8c_module *of,
+                    const fp8c_training_options *o)
+{
+    fp8c_training *t;
+    ck_assert_int_eq(fp8c_training_create(ctx, of, o, &t), status);
+    ck_assert_ptr_null(t);
+    ck_assert_msg(strstr(fp8c_context_message(ctx), what), "%s: %s", what,
+                  fp8c_context_message(ctx));
+    struct stat s;
+    ck_assert(stat(folder, &s) != 0);
+}
+
+START_TEST(bad_options)
+{
+    fp8c_compile_options compile = delayed;
+    fp8c_training_options o = options(), good = o;
+    refused("a module is needed", FP8C_ERR_INPUT, NULL, &o);
+#define BAD(what, ...)                                                                             \
+    o = good;                                                                                      \
+    compile = delayed;                                                                             \
+    o.compile = &compile;                                                                          \
+    o.run = folder;                                                                                \
+    __VA_ARGS__;                                                                                   \
+    refused(what, FP8C_ERR_INPUT, module, &o)
+    BAD("struct_size", o.struct_size = 3);
+    BAD("data or batches", o.n_data = 0);
+    BAD("run or resume", o.run = NULL, o.stop_at = 3);
+    BAD("one of the two", o.resume = folder);
+    BAD("below 0", o.save_every = -1);
+    BAD("off, warn or stop", o.guard = "triage");
+    BAD("--guard loud", o.guard = "loud");
+    BAD("--dump-steps", compile.dump = "*");
+    BAD("--stats PATTERN", o.every = 3);
+    BAD("no compile option 'pair'", compile.pair = 1);
+    BAD("no compile option 'external'", compile.external = "*");
+    BAD("steps", compile.optimizer_steps = 9);
+    BAD("one process trains", compile.zero = 1);
+    BAD("2^63 - 1", o.seed = UINT64_MAX);
+    BAD("recipe", compile.recipe = "delaid");
+    BAD("cpux", compile.target = "cpux");
+}
+END_TEST
+
+START_TEST(bad_files)
+{
+    const char *const missing[] = {"nowhere"};
+    fp8c_training_options o = options();
+    o.run = folder;
+    o.data = missing;
+    refused("nowhere: error: ", FP8C_ERR_IO, module, &o);
+    o = options();
+    o.resume = folder;
+    refused("No such file", FP8C_ERR_IO, module, &o);
+}
+END_TEST
+
+/* What a run that is there says of another seed, data and model. */
+START_TEST(bad_resume)
+{
+    fp8c_training *t;
+    double own[STEPS + 1];
+    fp8c_training_options o = options();
+    o.run = straight;
+    o.stop_at = 2;
+    t = create(&o, module);
+    run_all(t, own);
+    fp8c_training_destroy(t);
+    o.run = NULL;
+    o.resume = straight;
+    o.seed = 5;
+    refused("--seed is 5, and the run has 1", FP8C_ERR_INPUT, module, &o);
+    o = options();
+    o.run = straight;
+    refused("a new run needs an empty folder", FP8C_ERR_INPUT, module, &o);
+    ck_assert_int_eq(fp8c_module_rule(module, "\"up\" = bf16", "test"), FP8C_OK);
+    o.run = NULL;
+    o.resume = straight;
+    refused("the model is not that of the run", FP8C_ERR_INPUT, module, &o);
+}
+END_TEST
+
+/* ---- the tables ---- */
+
+/* The command's options of a training have their names. */
+START_TEST(names_of_options)
+{
+    int n = 0;
+    const char *const names[] = {
+#define TRAINS(name) name,
+#define OWN(name)
+#define ALSO "\0"
+#define OPTION(field, name, argument, kind, on, where, unused, help) where(name)
+#define OTHER_HELP(field, name, argument, on, help)
+#include "frontend/cli/options.def"
+#undef OPTION
+#undef OTHER_HELP
+#undef ALSO
+    };
+    const char *const own[] = {
+#define OPTION(field, name, kind, sets, goes_on, ranks) name,
+#include "frontend/train/options.def"
+#undef OPTION
+    };
+    ck_assert_uint_eq(sizeof names, sizeof own);
+    for (; n < F8_TRAIN_OPTIONS; n++)
+        ck_assert_str_eq(names[n], own[n]);
+}
+END_TEST
+
+Suite *f8_suite(void)
+{
+    Suite *s = suite_create("training");
+    TCase *t = tcase_create("training");
+    tcase_add_checked_fixture(t, setup, teardown);
+    tcase_set_timeout(t, 120);
+    tcase_add_test(t, bits_of_the_command);
+    tcase_add_test(t, goes_on_by_the_command);
+    tcase_add_test(t, goes_on_with_the_command);
+    tcase_add_test(t, records);
+    tcase_add_test(t, caller_stops);
+    tcase_add_test(t, guard_ends_it);
+    tcase_add_test(t, destroyed_without_an_end);
+    tcase_add_test(t, bad_options);
+    tcase_add_test(t, bad_files);
+    tcase_add_test(t, bad_resume);
+    tcase_add_test(t, names_of_options);
+    suite_add_tcase(s, t);
+    return s;
+}
