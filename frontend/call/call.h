@@ -55,5 +55,8 @@ typedef struct f8_summary {
     int64_t finite, n;
 } f8_summary;
 f8_summary f8_call_summarize(const fp8c_type *type, const void *bytes);
+/* The record `output`. */
+json_t *f8_record_output(const char *function, const fp8c_port *port, const void *bytes,
+                         const f8_summary *s);
 
 #endif

@@ -3,6 +3,7 @@
 
 #include "frontend/call/call.h"
 #include "frontend/checkpoint/checkpoint.h"
+#include "frontend/records/records.h"
 
 double f8_call_element(fp8c_dtype dtype, const void *bytes, int64_t i)
 {
@@ -36,4 +37,16 @@ f8_summary f8_call_summarize(const fp8c_type *type, const void *bytes)
     }
     s.mean = s.finite ? s.mean / (double)s.finite : NAN;
     return s;
+}
+
+json_t *f8_record_output(const char *function, const fp8c_port *port, const void *bytes,
+                         const f8_summary *s)
+{
+    char type[F8_TYPE_TEXT];
+    return json_pack("{ss ss ss ss so so so so sI}", "event", "output", "function", function,
+                     "name", port->name, "type", f8_type_shown(&port->type, type), "value",
+                     s->n == 1 ? f8_json_number(f8_call_element(port->type.dtype, bytes, 0))
+                               : json_null(),
+                     "min", f8_json_number(s->min), "max", f8_json_number(s->max), "mean",
+                     f8_json_number(s->mean), "not_finite", (json_int_t)(s->n - s->finite));
 }

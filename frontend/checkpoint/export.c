@@ -193,3 +193,11 @@ f8_status f8_export_write(f8_export *e, fp8c_program *program, const f8_load *lo
     f8_arena_end(&memory);
     return status;
 }
+
+json_t *f8_export_record(const f8_export *e, const char *weights)
+{
+    return json_pack("{ss ss ss ss sI sI sI sI}", "event", "export", "recipe", e->recipe, "weights",
+                     weights, "file", e->path, "parameters", (json_int_t)e->parameters, "stored",
+                     (json_int_t)e->stored, "checkpoint_bytes", (json_int_t)e->bytes_before,
+                     "bytes", (json_int_t)e->bytes);
+}

@@ -19,5 +19,7 @@ typedef struct f8_export {
 /* Write the parameters of a program for inference, and the states that its `eval` reads. `load` is
  * the load that quantized them (f8_loader_quantize). */
 f8_status f8_export_write(f8_export *e, fp8c_program *program, const f8_load *load, f8_diag *diag);
+/* The record `export`. `weights`: the files they came from, for people. */
+json_t *f8_export_record(const f8_export *e, const char *weights);
 
 #endif

@@ -24,39 +24,12 @@ enum {
     CLI_RECIPE = 256 /* bytes of a recipe in canonical text */
 };
 
-/* The commands as bits: an option lists those that take it. */
-enum {
-    ON_CHECK = 1,
-    ON_PRINT = 2,
-    ON_TRAIN = 4,
-    ON_EXPLAIN = 8,
-    ON_COMPILE = 16,
-    ON_EVAL = 32,
-    ON_EXPORT = 64,
-    ON_PLAN = 128,
-    ON_HELP = 256,
-    ON_COMPLETION = 512,
-    ON_DOCTOR = 1024,
-    ON_INSPECT = 2048,
-    ON_RUN = 4096,
-    ON_ALL = 255 | ON_RUN, /* the commands that read a module */
-    ON_TARGET = ON_ALL & ~ON_EXPORT,
-    ON_STEP = ON_PRINT | ON_TRAIN | ON_EXPLAIN | ON_COMPILE | ON_PLAN,
-    ON_TUNE = 8192,
-    ON_OPS = 16384,
-    ON_REPORT = 32768,
-    ON_TRIAGE = 65536,
-    ON_DATA = ON_TRAIN | ON_EXPLAIN | ON_EVAL | ON_EXPORT,
-    ON_WEIGHTS = ON_EVAL | ON_EXPORT | ON_RUN
-};
-
 /* COMMAND(name, bit, operand, "help"), in the order in which help lists them. The function
  * int cmd_NAME(const cli *) runs the command and returns the exit code. The operand says what the
  * `file` of cli is. An operand in [] may be left out, and of one that ends in ... there may be
  * several: `files` has them all. NULL means that the command takes none.
  * The help, the man page and the shells' completions are made from this table and the one of
- * options.
- * */
+ * options. The bit stands for the command where an option lists those that take it. */
 #define CLI_COMMANDS(COMMAND)                                                                      \
     COMMAND(check, ON_CHECK, "FILE.f8", "parse and verify a module")                               \
     COMMAND(print, ON_PRINT, "FILE.f8",                                                            \
@@ -86,6 +59,22 @@ enum {
     COMMAND(completion, ON_COMPLETION, "SHELL",                                                    \
             "print the completion script for a shell: bash, zsh or fish")                          \
     COMMAND(help, ON_HELP, "[COMMAND]", "list the commands, or the options of one command")
+
+enum {
+#define COMMAND(name, bit, operand, help) CLI_AT_##bit,
+    CLI_COMMANDS(COMMAND)
+#undef COMMAND
+};
+enum {
+#define COMMAND(name, bit, operand, help) bit = 1 << CLI_AT_##bit,
+    CLI_COMMANDS(COMMAND)
+#undef COMMAND
+    ON_STEP = ON_PRINT | ON_TRAIN | ON_EXPLAIN | ON_COMPILE | ON_PLAN,
+    ON_WEIGHTS = ON_EVAL | ON_EXPORT | ON_RUN,
+    ON_ALL = ON_STEP | ON_WEIGHTS | ON_CHECK, /* the commands that read a module */
+    ON_TARGET = ON_ALL & ~ON_EXPORT,
+    ON_DATA = ON_TRAIN | ON_EXPLAIN | ON_EVAL | ON_EXPORT
+};
 
 typedef int32_t f8_option_RANKS;
 typedef struct f8_option_SHARES {
@@ -180,6 +169,16 @@ const char *cli_option_help(const cli_option *option, char buf[CLI_HELP_TEXT]);
  * `usual` is the default, or NULL. */
 const char *cli_names(fp8c_name_kind kind, const char *start, const char *usual,
                       char buf[CLI_HELP_TEXT]);
+/* The next option that a command takes. o NULL: the first; NULL: there is no other. (cmd_help.c) */
+const cli_option *cli_next_option(const cli_option *o, int bit);
+/* Prints a format in which each % stands for the next text, escaped: a character that begins an
+ * entry of `of` is replaced by the rest of the entry. A text that begins with one of `first` gets
+ * "\\&" in front. (cmd_help.c) */
+enum { CLI_ESCAPES = 6 };
+typedef struct cli_escapes {
+    const char *first, *of[CLI_ESCAPES];
+} cli_escapes;
+void cli_put(const cli_escapes *e, const char *format, ...);
 /* Print what `fp8c help` and `fp8c COMMAND --help` show (cmd_help.c). */
 void cli_help(FILE *to);
 void cli_help_command(const cli_command *command);
@@ -195,9 +194,8 @@ CLI_COMMANDS(COMMAND)
 
 /* Refuses options that the command would not use: true after a message on stderr (cmd_unused.c). */
 bool cli_refuses_unused(const cli *c, int bit);
-/* Whether a path ends in .f8x, and fp8c compile -o NAME.f8x (cmd_compile_file.c). */
+/* Whether a path ends in .f8x. */
 bool cli_is_package(const char *path);
-int cli_compile_package(const cli *c);
 /* Reads a whole file, and puts a NUL behind it. The caller frees the result. NULL after a message
  * on stderr. */
 char *cli_read_file(const char *path, size_t *size);
@@ -318,9 +316,9 @@ bool cli_json_to_stdout(const cli *c); /* if so, stdout carries nothing but reco
 /* Where tables go: stdout, or NULL if stdout is for records. */
 FILE *cli_table(const cli *c);
 
-/* ---- commands that read one file, or none (cmd_common.c) ---- */
+/* ---- a command at work (cmd_common.c) ---- */
 
-/* What such a command works with. */
+/* What most commands work with. */
 typedef struct cli_job {
     const cli *c;
     fp8c_context *ctx;
@@ -330,11 +328,18 @@ typedef struct cli_job {
     cli_json json;
 } cli_job;
 
-/* Makes a context, with `loads` loads c->file, and opens --json. `work` then says whether all went
- * well; if not, stderr has a message. Returns the exit code. */
+/* A whole command: makes a context, with `loads` loads c->file, and opens --json. `work` then says
+ * whether all went well; if not, stderr has a message. Returns the exit code. */
 int cli_work(const cli *c, bool loads, bool (*work)(cli_job *j));
+/* Closes the records and destroys what there is. Returns the exit code. */
+int cli_end(cli_job *j, bool ok);
 /* Makes the program. false after a message on stderr. */
 bool cli_compile(cli_job *j, const fp8c_compile_options *options);
+
+/* Burns each device that --target names: the CPU and all GPUs, if it names none. `before` is called
+ * before each. false if anything was wrong. (cmd_burn.c) */
+bool cli_burn(cli_job *j, fp8c_doctor *doctor, void (*before)(void *user, const char *what),
+              void *user);
 
 /* Print a line for each GEMM of a linear, and for each step of a function, as a table to `to`
  * (unless NULL) and as records. explain and inspect share them (cmd_explain.c). */

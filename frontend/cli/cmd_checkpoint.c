@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { NAME_ROOM = 1024, DEFAULT_BATCHES = 8 }; /* names of a module have 511 bytes at most */
+enum { NAME_ROOM = 1024 }; /* names of a module have 511 bytes at most */
 
 /* ---- what train writes ---- */
 
@@ -75,11 +75,11 @@ static void print_lists(const f8_loader *l)
     }
 }
 
-void cli_weights_report(const f8_loader *l, const cli *c, const char *recipe, cli_json *json)
+void cli_weights_report(const f8_loader *l, cli_job *j, const char *recipe)
 {
-    if (c->verbose)
+    if (j->c->verbose)
         print_lists(l);
-    cli_json_record(json, f8_loader_record(l, recipe));
+    cli_json_record(&j->json, f8_loader_record(l, recipe));
 }
 
 /* How to get the scales that the files lack. */
@@ -139,47 +139,13 @@ bool cli_stored_read(f8_stored *s, const f8_loader *l, fp8c_context *ctx)
     return f8_stored_read(s, &l->files, ctx, &diag) == F8_OK || cli_file_fail(&diag);
 }
 
-bool cli_weights_done(const f8_loader *l, const cli *c, fp8c_context *ctx, const char *recipe,
-                      fp8c_status status, const f8_diag *diag)
+bool cli_weights_done(const f8_loader *l, const cli_job *j, const char *recipe, fp8c_status status,
+                      const f8_diag *diag)
 {
     if (status == FP8C_OK || !json_array_size(l->problems))
-        return cli_done(ctx, status, diag);
-    print_problems(l, c, recipe);
+        return cli_done(j->ctx, status, diag);
+    print_problems(l, j->c, recipe);
     return false;
-}
-
-bool cli_weights_load(f8_loader *l, const cli *c, fp8c_context *ctx, fp8c_program *program,
-                      const char *recipe)
-{
-    f8_diag diag = {0};
-    const fp8c_status status = f8_loader_load(l, program, &diag);
-    return cli_weights_done(l, c, ctx, recipe, status, &diag);
-}
-
-/* ---- scales of `delayed` for weights that have none ---- */
-
-typedef struct source {
-    const cli *c;
-    const fp8c_module *module;
-    f8_data *data;
-} source;
-
-static f8_status fill(void *user, fp8c_program *observer, int eval, int64_t index, f8_diag *diag)
-{
-    const source *s = user;
-    F8_TRY(f8_data_fit(s->data, s->module, observer, eval, diag));
-    return f8_data_fill(s->data, observer, eval, s->c->seed, (uint64_t)index, diag);
-}
-
-bool cli_weights_observe(f8_loader *l, const cli *c, fp8c_context *ctx, const fp8c_module *module,
-                         const fp8c_compile_options *options, fp8c_program *program, f8_data *data)
-{
-    source s = {c, module, data};
-    f8_diag diag = {0};
-    const fp8c_status status =
-        f8_loader_observe(l, module, options, program,
-                          c->calibrate ? c->calibrate : DEFAULT_BATCHES, fill, &s, &diag);
-    return cli_weights_done(l, c, ctx, options->recipe, status, &diag);
 }
 
 void cli_print_calibrated(const char *recipe, int64_t batches, const char *what)

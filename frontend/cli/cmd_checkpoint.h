@@ -34,15 +34,10 @@ bool cli_weights_open(f8_loader *l, const cli *c);
 bool cli_stored_read(f8_stored *s, const f8_loader *l, fp8c_context *ctx);
 /* Whether a call on *l, for a program under `recipe`, did well. If tensors do not fit, the message
  * names each. */
-bool cli_weights_done(const f8_loader *l, const cli *c, fp8c_context *ctx, const char *recipe,
-                      fp8c_status status, const f8_diag *diag);
-/* f8_loader_load; f8_loader_observe with --calibrate batches of the data. */
-bool cli_weights_load(f8_loader *l, const cli *c, fp8c_context *ctx, fp8c_program *program,
-                      const char *recipe);
-bool cli_weights_observe(f8_loader *l, const cli *c, fp8c_context *ctx, const fp8c_module *module,
-                         const fp8c_compile_options *options, fp8c_program *program, f8_data *data);
+bool cli_weights_done(const f8_loader *l, const cli_job *j, const char *recipe, fp8c_status status,
+                      const f8_diag *diag);
 /* Says what became of each tensor in the last load: with -v on stderr, and as a record. */
-void cli_weights_report(const f8_loader *l, const cli *c, const char *recipe, cli_json *json);
+void cli_weights_report(const f8_loader *l, cli_job *j, const char *recipe);
 /* Prints that scales were calibrated on so many batches of `what`; nothing if there were none. */
 void cli_print_calibrated(const char *recipe, int64_t batches, const char *what);
 

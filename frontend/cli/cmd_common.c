@@ -111,6 +111,12 @@ char *cli_read_file(const char *path, size_t *size)
     return text;
 }
 
+bool cli_is_package(const char *path)
+{
+    const size_t n = path ? strlen(path) : 0;
+    return n > 4 && !strcmp(path + n - 4, ".f8x");
+}
+
 /* ---- messages ---- */
 
 bool cli_error(const char *where, const char *format, ...)

@@ -1,6 +1,7 @@
 /* fp8c compile: writes the kernels of a CUDA target as CUDA C, PTX or machine code, or a report on
- * them. It needs no GPU. cmd_compile_file.c compiles ahead of time into a file. */
+ * them, or compiles ahead of time into a file. It needs no GPU. */
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -60,11 +61,7 @@ static void print_kernels(const fp8c_program *p, FILE *to, cli_json *json)
             " launches, %.1f KiB of code; compiled in %.2f s\n",
             fp8c_program_target(p), info.distinct_kernels, launches, (double)info.code_bytes / 1024,
             info.compile_seconds);
-    cli_json_record(json, json_pack("{ss ss sI sI sI sf}", "event", "kernels", "target",
-                                    fp8c_program_target(p), "distinct_kernels",
-                                    (json_int_t)info.distinct_kernels, "launches",
-                                    (json_int_t)launches, "code_bytes", (json_int_t)info.code_bytes,
-                                    "compile_seconds", info.compile_seconds));
+    cli_json_record(json, f8_record_kernels(p, launches));
 }
 
 /* ---- source texts and machine code ---- */
@@ -104,12 +101,78 @@ static bool compile(cli_job *j)
     return cli_text_end(&text, true);
 }
 
+/* ---- NAME.f8x ---- */
+
+enum { MOST_TARGETS = 16 };
+
+/* Whether the list of --target can be taken. false after a message: there are too many, or one is
+ * empty. */
+static bool check_targets(const char *list)
+{
+    for (int n = 0; list; n++) {
+        const size_t length = strcspn(list, ",");
+        if (n == MOST_TARGETS) {
+            fprintf(stderr, "fp8c compile: --target takes at most %d targets\n", MOST_TARGETS);
+            return false;
+        }
+        if (!length) {
+            fprintf(stderr, "fp8c compile: bad value for --target: name %d of the list is empty\n",
+                    n + 1);
+            return false;
+        }
+        list = list[length] ? list + length + 1 : NULL;
+    }
+    return true;
+}
+
+static bool report_file(cli_job *j)
+{
+    const char *path = j->c->output;
+    fp8c_file_info info = {.struct_size = sizeof info};
+    if (!cli_ok(j->ctx, fp8c_file_read_info(j->ctx, path, 0, &info)))
+        return false;
+    json_t *targets = json_array();
+    cli_say(j->to, "%s: %" PRId64 " bytes, for", path, info.bytes);
+    for (int i = 0; fp8c_file_read_info(j->ctx, path, i, &info) == FP8C_OK; i++) {
+        cli_say(j->to, "%s %s", i ? "," : "", info.target);
+        json_array_append_new(targets, json_string(info.target));
+    }
+    cli_say(j->to, "\n");
+    cli_json_record(&j->json, json_pack("{ss ss sI ss so}", "event", "file", "path", path, "bytes",
+                                        (json_int_t)info.bytes, "checksum", info.checksum,
+                                        "targets", targets));
+    return true;
+}
+
+static bool compile_package(cli_job *j)
+{
+    fp8c_compile_options options[MOST_TARGETS];
+    const cli *c = j->c;
+    size_t n = 0;
+    char *list = strdup(c->target ? c->target : "cpu"), *rest;
+    if (!list)
+        return cli_error(NULL, "out of memory");
+    if (!c->inference)
+        cli_note_steps(c);
+    for (char *name = strtok_r(list, ",", &rest); name; name = strtok_r(NULL, ",", &rest)) {
+        options[n] = cli_listing_options(c, c->recipe);
+        options[n].target = name;
+        options[n++].values = c->values;
+    }
+    const bool ok = cli_ok(j->ctx, fp8c_compile_file(j->module, options, n, c->output));
+    free(list);
+    return ok && report_file(j);
+}
+
+/* ---- the command ---- */
+
 int cmd_compile(const cli *c)
 {
-    if (!c->emit && cli_is_package(c->output))
-        return cli_compile_package(c);
-    const int code = check_options(c);
+    const bool package = !c->emit && cli_is_package(c->output);
+    const int code = package ? CLI_DONE : check_options(c);
     if (code != CLI_DONE)
         return code;
-    return cli_refuses_auto(c, c->recipe) ? CLI_USAGE : cli_work(c, true, compile);
+    if (cli_refuses_auto(c, c->recipe) || (package && !check_targets(c->target)))
+        return CLI_USAGE;
+    return cli_work(c, true, package ? compile_package : compile);
 }

@@ -104,9 +104,8 @@ static void bash(void)
     for (const cli_command *c = cli_commands; c->name; c++) {
         char words[WORDS_ROOM];
         printf("    %s) options='--help", c->name);
-        for (const cli_option *o = cli_options; o->name; o++)
-            if (o->on & c->bit)
-                printf(" %s%s%s", o->name, o->also ? " " : "", o->also ? o->also : "");
+        for (const cli_option *o = NULL; (o = cli_next_option(o, c->bit));)
+            printf(" %s%s%s", o->name, o->also ? " " : "", o->also ? o->also : "");
         const values v = values_of(c->operand, words, sizeof words);
         printf("' operand='%s' ;;\n", v == FILES ? "FILE" : v == WORDS ? words : "");
     }
@@ -123,24 +122,14 @@ static void bash(void)
 /* ---- zsh ---- */
 
 /* Text inside '...' of a specification of _arguments, where colons and brackets must be escaped. */
-static void zsh_text(const char *s)
-{
-    for (; *s; s++)
-        if (*s == '\'')
-            fputs("'\\''", stdout);
-        else if (strchr("[]:\\", *s))
-            printf("\\%c", *s);
-        else
-            putchar(*s);
-}
+static const cli_escapes in_zsh = {.of = {"''\\''", "[\\[", "]\\]", ":\\:", "\\\\\\"}};
 
 /* ":message:action" of an argument. */
 static void zsh_argument(const char *argument)
 {
     char words[WORDS_ROOM];
     const values v = values_of(argument, words, sizeof words);
-    putchar(':');
-    zsh_text(argument);
+    cli_put(&in_zsh, ":%", argument);
     switch (v) {
     case FILES:
         fputs(strncmp(argument, "NAME=", 5) ? ":_files" : ":{ compset -P \"*=\"; _files }", stdout);
@@ -154,8 +143,7 @@ static void zsh_option(const cli_option *o, const char *name)
 {
     char help[CLI_HELP_TEXT];
     printf(" \\\n  '*%s[", name);
-    zsh_text(cli_option_help(o, help));
-    putchar(']');
+    cli_put(&in_zsh, "%]", cli_option_help(o, help));
     if (o->argument)
         zsh_argument(o->argument);
     putchar('\'');
@@ -166,11 +154,8 @@ static void zsh(void)
     puts("#compdef fp8c\n"
          "# zsh completion of fp8c; written by `fp8c completion zsh`\n"
          "local -a commands=(");
-    for (const cli_command *c = cli_commands; c->name; c++) {
-        printf("  '%s:", c->name);
-        zsh_text(c->help);
-        puts("'");
-    }
+    for (const cli_command *c = cli_commands; c->name; c++)
+        cli_put(&in_zsh, "  '%:%'\n", c->name, c->help);
     puts(")\n"
          "if (( CURRENT == 2 )); then\n"
          "  _describe command commands\n"
@@ -182,10 +167,9 @@ static void zsh(void)
          "case $command in");
     for (const cli_command *c = cli_commands; c->name; c++) {
         printf("%s) _arguments '--help[its options]'", c->name);
-        for (const cli_option *o = cli_options; o->name; o++) {
-            if (o->on & c->bit)
-                zsh_option(o, o->name);
-            if (o->on & c->bit && o->also)
+        for (const cli_option *o = NULL; (o = cli_next_option(o, c->bit));) {
+            zsh_option(o, o->name);
+            if (o->also)
                 zsh_option(o, o->also);
         }
         if (c->operand) {
@@ -201,14 +185,7 @@ static void zsh(void)
 /* ---- fish ---- */
 
 /* Text inside '...'. */
-static void fish_text(const char *s)
-{
-    for (; *s; s++)
-        if (*s == '\'' || *s == '\\')
-            printf("\\%c", *s);
-        else
-            putchar(*s);
-}
+static const cli_escapes in_fish = {.of = {"'\\'", "\\\\\\"}};
 
 static void fish_name(const char *name)
 {
@@ -223,9 +200,7 @@ static void fish_option(const cli_command *c, const cli_option *o)
     fish_name(o->name);
     if (o->also)
         fish_name(o->also);
-    fputs(" -d '", stdout);
-    fish_text(cli_option_help(o, help));
-    putchar('\'');
+    cli_put(&in_fish, " -d '%'", cli_option_help(o, help));
     switch (values_of(o->argument, words, sizeof words)) {
     case FILES: fputs(" -rF", stdout); break;
     case WORDS: printf(" -xa '%s'", words); break;
@@ -242,16 +217,14 @@ static void fish(void)
          "complete -c fp8c -l help -d 'the usage'");
     for (const cli_command *c = cli_commands; c->name; c++) {
         char words[WORDS_ROOM];
-        printf("complete -c fp8c -n '__fish_use_subcommand' -a '%s' -d '", c->name);
-        fish_text(c->help);
-        puts("'");
+        cli_put(&in_fish, "complete -c fp8c -n '__fish_use_subcommand' -a '%' -d '%'\n", c->name,
+                c->help);
         const values v = values_of(c->operand, words, sizeof words);
         if (v != NO_VALUES)
             printf("complete -c fp8c -n '__fish_seen_subcommand_from %s' %s%s%s\n", c->name,
                    v == FILES ? "-F" : "-a '", v == FILES ? "" : words, v == FILES ? "" : "'");
-        for (const cli_option *o = cli_options; o->name; o++)
-            if (o->on & c->bit)
-                fish_option(c, o);
+        for (const cli_option *o = NULL; (o = cli_next_option(o, c->bit));)
+            fish_option(c, o);
     }
 }
 

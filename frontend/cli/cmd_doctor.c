@@ -13,7 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "frontend/cli/cmd_burn.h"
+#include "frontend/cli/cmd.h"
 
 /* What the child writes for its parent, in shared memory. */
 enum { AT = 128 };
@@ -23,11 +23,9 @@ typedef struct shared {
 } shared;
 
 typedef struct doctor {
-    const cli *c;
+    cli_job job;
     fp8c_doctor *d;
-    FILE *to; /* NULL: stdout is for the records */
     bool colour;
-    cli_json json;
     shared *shared; /* the child writes it, the parent reads it */
 } doctor;
 
@@ -52,7 +50,7 @@ static void word(const doctor *x, mood mood, const char *text, int width)
         [GOOD] = "\033[32m", [BAD] = "\033[31m", [WARN] = "\033[33m"};
     const bool coloured = x->colour && mood != PLAIN;
     const int spaces = width - (int)strlen(text);
-    cli_say(x->to, "%s%s%s%*s", coloured ? codes[mood] : "", text, coloured ? "\033[0m" : "",
+    cli_say(x->job.to, "%s%s%s%*s", coloured ? codes[mood] : "", text, coloured ? "\033[0m" : "",
             spaces > 0 ? spaces : 0, "");
 }
 
@@ -60,20 +58,20 @@ static void word(const doctor *x, mood mood, const char *text, int width)
 static void below(const doctor *x, const char *label, const char *text)
 {
     enum { PAGE = 110, INDENT = 4 };
-    int column = cli_say(x->to, "%*s%s%s", INDENT, "", label, *label ? ": " : "");
+    int column = cli_say(x->job.to, "%*s%s%s", INDENT, "", label, *label ? ": " : "");
     bool first = true;
     while (*text) {
         const int n = (int)strcspn(text, " \n");
         if (!first && column + 1 + n > PAGE) {
-            cli_say(x->to, "\n%*s", INDENT + 2, "");
+            cli_say(x->job.to, "\n%*s", INDENT + 2, "");
             column = INDENT + 2;
             first = true;
         }
-        column += cli_say(x->to, "%s%.*s", first ? "" : " ", n, text);
+        column += cli_say(x->job.to, "%s%.*s", first ? "" : " ", n, text);
         first = false;
         text += n + strspn(text + n, " \n");
     }
-    cli_say(x->to, "\n");
+    cli_say(x->job.to, "\n");
 }
 
 /* ---- components ---- */
@@ -88,9 +86,10 @@ static void print_component(const doctor *x, const fp8c_component *c)
     const mood mood = c->state == FP8C_COMPONENT_OK        ? GOOD
                       : c->state == FP8C_COMPONENT_MISSING ? WARN
                                                            : BAD;
-    cli_say(x->to, "  %-*s", WIDTH, c->name);
-    word(x, mood, fp8c_name(FP8C_NAME_COMPONENT_STATE, (int)c->state), c->version || c->path ? 15 : 0);
-    cli_say(x->to, "%s%s%s\n", c->version ? c->version : "", c->version && c->path ? "  " : "",
+    cli_say(x->job.to, "  %-*s", WIDTH, c->name);
+    word(x, mood, fp8c_name(FP8C_NAME_COMPONENT_STATE, (int)c->state),
+         c->version || c->path ? 15 : 0);
+    cli_say(x->job.to, "%s%s%s\n", c->version ? c->version : "", c->version && c->path ? "  " : "",
             c->path ? c->path : "");
     if (c->problem)
         below(x, "", c->problem);
@@ -110,9 +109,9 @@ static void components(doctor *x)
     fp8c_component c;
     const char *kind = "";
     for (int i = 0; fp8c_doctor_component(x->d, i, &c) == FP8C_OK; i++) {
-        cli_json_record(&x->json, f8_record_component(json_object(), &c));
+        cli_json_record(&x->job.json, f8_record_component(json_object(), &c));
         if (strcmp(kind, c.kind) != 0)
-            cli_say(x->to, "%s%s\n", i ? "\n" : "", kind_title(c.kind));
+            cli_say(x->job.to, "%s%s\n", i ? "\n" : "", kind_title(c.kind));
         kind = c.kind;
         print_component(x, &c);
     }
@@ -123,11 +122,11 @@ static void facts(doctor *x)
     fp8c_fact f;
     const char *group = "";
     for (int i = 0; fp8c_doctor_fact(x->d, i, &f) == FP8C_OK; i++) {
-        cli_json_record(&x->json, f8_record_fact(json_object(), &f));
+        cli_json_record(&x->job.json, f8_record_fact(json_object(), &f));
         if (strcmp(group, f.group) != 0)
-            cli_say(x->to, "\n%s\n", f.group);
+            cli_say(x->job.to, "\n%s\n", f.group);
         group = f.group;
-        cli_say(x->to, "  %-*s%s\n", WIDTH, f.name, f.value);
+        cli_say(x->job.to, "  %-*s%s\n", WIDTH, f.name, f.value);
         if (f.advice)
             below(x, "", f.advice);
     }
@@ -138,7 +137,7 @@ static void facts(doctor *x)
 /* Whether every name in the list of --target is a target. false after a message. */
 static bool check_names(const doctor *x)
 {
-    for (const char *at = x->c->target; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL) {
+    for (const char *at = x->job.c->target; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL) {
         const int n = (int)strcspn(at, ",");
         fp8c_target_report t;
         bool found = false;
@@ -155,15 +154,6 @@ static bool check_names(const doctor *x)
     return true;
 }
 
-static void record_target(doctor *x, const fp8c_target_report *t, bool asked)
-{
-    cli_json_record(&x->json,
-                    json_pack("{ss ss ss? sb sb sb ss? ss?}", "event", "target", "name", t->name,
-                              "is", t->is, "asked", (int)asked, "compiles", (int)t->can_compile,
-                              "runs", (int)t->can_run, "compile_missing", t->compile_missing,
-                              "run_missing", t->run_missing));
-}
-
 static bool same(const char *a, const char *b)
 {
     return a && b && !strcmp(a, b);
@@ -173,19 +163,18 @@ static bool same(const char *a, const char *b)
 static void print_target(const doctor *x, const fp8c_target_report *t, const fp8c_self_test *s,
                          const fp8c_target_report *before)
 {
-    cli_say(x->to, "  %-*s", WIDTH, t->name);
+    static const char *const results[] = {[FP8C_TEST_FAILED] = "self-test FAILED",
+                                          [FP8C_TEST_PASSED] = "self-test passed",
+                                          [FP8C_TEST_COMPILED] = "self-test compiled"};
+    const bool tested = s->result != FP8C_TEST_NOT_RUN;
+    cli_say(x->job.to, "  %-*s", WIDTH, t->name);
     word(x, t->can_compile ? GOOD : WARN, t->can_compile ? "compiles" : "can't compile", 15);
-    word(x, t->can_run ? GOOD : WARN, t->can_run ? "runs" : "can't run",
-         s->result != FP8C_TEST_NOT_RUN ? 11 : 0);
-    if (s->result == FP8C_TEST_FAILED)
-        word(x, BAD, "self-test FAILED", 0);
-    else if (s->result == FP8C_TEST_PASSED)
-        word(x, GOOD, "self-test passed", 0);
-    else if (s->result == FP8C_TEST_COMPILED)
-        word(x, GOOD, "self-test compiled", 0);
-    if (s->result != FP8C_TEST_NOT_RUN)
-        cli_say(x->to, ", %.2f s", s->seconds);
-    cli_say(x->to, "%s%s%s\n", t->is ? " (" : "", t->is ? t->is : "", t->is ? ")" : "");
+    word(x, t->can_run ? GOOD : WARN, t->can_run ? "runs" : "can't run", tested ? 11 : 0);
+    if (tested) {
+        word(x, s->result == FP8C_TEST_FAILED ? BAD : GOOD, results[s->result], 0);
+        cli_say(x->job.to, ", %.2f s", s->seconds);
+    }
+    cli_say(x->job.to, "%s%s%s\n", t->is ? " (" : "", t->is ? t->is : "", t->is ? ")" : "");
     if (s->detail)
         below(x, "", s->detail);
     if (t->compile_missing)
@@ -202,15 +191,16 @@ static bool targets(doctor *x)
 {
     fp8c_target_report t, before = {0};
     bool well = true;
-    cli_say(x->to, "\ntargets\n");
+    cli_say(x->job.to, "\ntargets\n");
     for (int i = 0; fp8c_doctor_target(x->d, i, &t) == FP8C_OK; i++) {
-        const bool asked = cli_lists(x->c->target ? x->c->target : default_target, t.name);
+        const bool asked = cli_lists(x->job.c->target ? x->job.c->target : default_target, t.name);
         fp8c_self_test s = {.result = FP8C_TEST_NOT_RUN};
-        record_target(x, &t, asked);
-        if (x->c->target && !asked)
+        json_t *begin = json_pack("{ss ss? sb}", "name", t.name, "is", t.is, "asked", (int)asked);
+        cli_json_record(&x->job.json, f8_record_ability(begin, &t));
+        if (x->job.c->target && !asked)
             continue;
         fp8c_doctor_test(x->d, i, &s);
-        cli_json_record(&x->json, f8_record_self_test(json_pack("{ss}", "target", t.name), &s));
+        cli_json_record(&x->job.json, f8_record_self_test(json_pack("{ss}", "target", t.name), &s));
         print_target(x, &t, &s, &before);
         before = t;
         fflush(stdout);
@@ -221,56 +211,51 @@ static bool targets(doctor *x)
 
 /* ---- the command ---- */
 
+static bool look(doctor *x)
+{
+    cli_say(x->job.to, "fp8c %s\n\n", fp8c_version());
+    components(x);
+    facts(x);
+    const bool well = targets(x);
+    const char *asked = x->job.c->target ? x->job.c->target : default_target;
+    cli_json_record(&x->job.json, json_pack("{ss ss sb}", "event", "summary", "asked", asked,
+                                            "works", (int)well));
+    cli_say(x->job.to, "\n%s: %s\n", asked, well ? "works" : "does not work");
+    return well;
+}
+
 static int examine(doctor *x)
 {
     const fp8c_doctor_options options = {
         .struct_size = sizeof options, .before = look_at, .user = x};
-    fp8c_context *ctx;
+    cli_job *j = &x->job;
+    const bool burns = j->c->burn > 0;
     int code = CLI_FAILED;
-    const bool burns = x->c->burn > 0;
     /* What burns can be stopped, and shows how far it is. */
-    if (fp8c_context_create(burns ? cli_context_options() : NULL, &ctx) != FP8C_OK) {
+    if (fp8c_context_create(burns ? cli_context_options() : NULL, &j->ctx) != FP8C_OK) {
         cli_error(NULL, "out of memory");
         return CLI_FAILED;
     }
-    cli_keep(ctx);
-    if (!cli_json_open(&x->json, x->c->json)) {
-        fp8c_context_destroy(ctx);
-        return CLI_FAILED;
-    }
-    if (fp8c_doctor_create(ctx, &options, &x->d) != FP8C_OK) {
-        cli_fail(ctx);
-    } else if (!check_names(x)) {
-        code = CLI_USAGE;
-    } else if (burns) {
-        code = cli_burn(&(cli_burning){x->c, ctx, x->d, x->to, &x->json, look_at, x});
-    } else {
-        cli_say(x->to, "fp8c %s\n\n", fp8c_version());
-        components(x);
-        facts(x);
-        const bool well = targets(x);
-        const char *asked = x->c->target ? x->c->target : default_target;
-        cli_json_record(&x->json, json_pack("{ss ss sb}", "event", "summary", "asked", asked,
-                                            "works", (int)well));
-        cli_say(x->to, "\n%s: %s\n", asked, well ? "works" : "does not work");
-        code = well ? CLI_DONE : CLI_FAILED;
-    }
-    if (!cli_json_close(&x->json))
-        code = CLI_FAILED;
+    cli_keep(j->ctx);
+    if (cli_json_open(&j->json, j->c->json) &&
+        cli_ok(j->ctx, fp8c_doctor_create(j->ctx, &options, &x->d)))
+        code = !check_names(x)                                     ? CLI_USAGE
+               : (burns ? cli_burn(j, x->d, look_at, x) : look(x)) ? CLI_DONE
+                                                                   : CLI_FAILED;
     fp8c_doctor_destroy(x->d);
-    fp8c_context_destroy(ctx);
-    return code;
+    const int end = cli_end(j, true);
+    return end == CLI_DONE ? code : end;
 }
 
 static int report_death(const shared *s, int status)
 {
     const char *at = *s->at ? s->at : "its own start";
     if (WIFSIGNALED(status))
-        fprintf(stderr, "error: signal %d (%s) ended the process while it looked at: %s\n",
-                WTERMSIG(status), strsignal(WTERMSIG(status)), at);
+        cli_error(NULL, "signal %d (%s) ended the process while it looked at: %s", WTERMSIG(status),
+                  strsignal(WTERMSIG(status)), at);
     else
-        fprintf(stderr, "error: the process ended with exit code %d while it looked at: %s\n",
-                WEXITSTATUS(status), at);
+        cli_error(NULL, "the process ended with exit code %d while it looked at: %s",
+                  WEXITSTATUS(status), at);
     return CLI_FAILED;
 }
 
@@ -293,14 +278,14 @@ static int wait_for(pid_t child, bool burns)
 int cmd_doctor(const cli *c)
 {
     const char *no_colour = secure_getenv("NO_COLOR");
-    doctor x = {.c = c, .to = cli_table(c)};
-    x.colour = x.to && isatty(STDOUT_FILENO) && !(no_colour && *no_colour);
+    doctor x = {.job = {.c = c, .to = cli_table(c)}};
+    x.colour = x.job.to && isatty(STDOUT_FILENO) && !(no_colour && *no_colour);
     void *memory =
         mmap(NULL, sizeof *x.shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     fflush(NULL);
     const pid_t child = memory == MAP_FAILED ? -1 : fork();
     if (child < 0) {
-        fprintf(stderr, "error: %s\n", strerror(errno));
+        cli_error(NULL, "%s", strerror(errno));
         return CLI_FAILED;
     }
     x.shared = memory;

@@ -3,183 +3,121 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "frontend/call/evaluate.h"
 #include "frontend/cli/auto.h"
 #include "frontend/cli/cmd_checkpoint.h"
 
-typedef struct result {
-    double loss;
-    int64_t batches, fp8_gemms; /* fp8_gemms: executed by each batch */
-    int64_t calibration;        /* batches that scales were calibrated on; 0: they were not */
-    int64_t weights_bytes;      /* the parameters in memory, with the scales of those in FP8 */
-    fp8c_info info;
-    char target[24];
-} result;
-
 typedef struct eval {
-    const cli *c;
-    fp8c_context *ctx;
-    const fp8c_module *module;
+    cli_job job;
+    f8_evaluating on;
     f8_data data;
     f8_loader weights;
     f8_stored stored; /* the recipes under which the files store them */
-    cli_json json;
-    result results[1 + F8_MOST_RECIPES];
+    f8_evaluation results[1 + F8_MOST_RECIPES];
 } eval;
 
-static void record(eval *e, const char *recipe, const result *r)
+/* Whether any recipe used the batches of --calibrate. Known once the weights of the last recipe,
+ * number `index`, are loaded; if none did, the option is refused. */
+static bool uses_calibrate(const eval *e, size_t index)
 {
-    const char *trained = f8_weights_metadata(&e->weights.files, "fp8c.recipe");
-    const char *stored = e->stored.n ? f8_weights_metadata(&e->weights.files, "fp8c.export") : NULL;
-    cli_json_record(
-        &e->json,
-        json_pack("{ss ss ss ss ss? ss? sI so sI sI sI sI sf sI}", "event", "eval", "recipe",
-                  recipe, "target", r->target, "weights", e->weights.files.shown, "trained",
-                  trained, "stored", stored, "weights_bytes", (json_int_t)r->weights_bytes,
-                  "heldout_loss", cli_json_number(r->loss), "batches", (json_int_t)r->batches,
-                  f8_data_items_name(&e->data), (json_int_t)(r->batches * f8_data_items(&e->data)),
-                  "fp8_gemms_planned", (json_int_t)r->info.fp8_gemms_planned, "fp8_gemms_executed",
-                  (json_int_t)r->fp8_gemms, "compile_seconds", r->info.compile_seconds,
-                  "peak_bytes", (json_int_t)r->info.peak_bytes));
-}
-
-static int64_t weights_bytes(fp8c_program *program)
-{
-    fp8c_variable v;
-    int64_t bytes = 0;
-    for (int i = 0; fp8c_program_variable(program, i, &v) == FP8C_OK; i++)
-        bytes += v.is_param ? fp8c_type_bytes(&v.type) : 0;
-    return bytes;
-}
-
-/* Whether any recipe used the batches of --calibrate. Known once the weights of the last recipe are
- * loaded; if none did, the option is refused. */
-static bool uses_calibrate(const eval *e, const result *r)
-{
+    const cli *c = e->job.c;
     int64_t calibrated = 0;
-    for (size_t i = 0; i <= e->c->compare.n; i++)
-        calibrated += e->results[i].calibration;
-    if (!e->c->calibrate || calibrated || r != &e->results[e->c->compare.n])
-        return true;
-    fprintf(stderr,
-            "%s: error: --calibrate: there are no scales to calibrate: the weights have all that "
-            "%s need%s\n",
-            e->weights.files.shown, e->c->compare.n ? "these recipes" : e->c->recipe,
-            e->c->compare.n ? "" : "s");
-    return false;
+    for (size_t i = 0; i <= c->compare.n; i++)
+        calibrated += e->results[i].calibrated;
+    return !c->calibrate || calibrated || index < c->compare.n ||
+           cli_error(e->weights.files.shown,
+                     "--calibrate: there are no scales to calibrate: the weights have all that %s "
+                     "need%s",
+                     c->compare.n ? "these recipes" : c->recipe, c->compare.n ? "" : "s");
 }
 
-/* false after a message on stderr. */
-static bool eval_program(eval *e, const fp8c_compile_options *options, fp8c_program *program,
-                         result *r)
+static bool eval_program(eval *e, const fp8c_compile_options *options, size_t index)
 {
-    const char *recipe = options->recipe;
-    const int function = fp8c_program_function(program, "eval");
-    fp8c_info before = {.struct_size = sizeof before};
-    snprintf(r->target, sizeof r->target, "%s", fp8c_program_target(program));
-    if (!cli_data_fit(&e->data, e->module, program, function) ||
-        !cli_weights_observe(&e->weights, e->c, e->ctx, e->module, options, program, &e->data) ||
-        !cli_weights_load(&e->weights, e->c, e->ctx, program, recipe))
+    fp8c_program *program = e->job.program;
+    f8_evaluation *x = &e->results[index];
+    f8_diag diag = {0};
+    const fp8c_status loaded = f8_evaluate_load(&e->on, options, program, x, &diag);
+    if (!cli_weights_done(&e->weights, &e->job, options->recipe, loaded, &diag) ||
+        !uses_calibrate(e, index) ||
+        !cli_done(e->job.ctx, f8_evaluate(&e->on, program, x, &diag), &diag))
         return false;
-    r->calibration = e->weights.batches;
-    if (!uses_calibrate(e, r))
-        return false;
-    r->weights_bytes = weights_bytes(program);
-    fp8c_program_info(program, &before);
-    if (cli_data_held_out(&e->data, program, function, &r->loss, &r->batches) != FP8C_OK)
-        return !e->data.failed && cli_fail(e->ctx) == CLI_DONE;
-    r->info.struct_size = sizeof r->info;
-    fp8c_program_info(program, &r->info);
-    r->fp8_gemms = (r->info.fp8_gemms_executed - before.fp8_gemms_executed) / r->batches;
-    cli_weights_report(&e->weights, e->c, recipe, &e->json);
-    record(e, recipe, r);
+    cli_weights_report(&e->weights, &e->job, options->recipe);
+    cli_json_record(&e->job.json,
+                    f8_evaluation_record(&e->on, options->recipe, e->stored.n > 0, x));
     return true;
 }
 
 static bool eval_recipe(eval *e, size_t index)
 {
-    const char *recipe = cli_recipe(e->c, index);
-    fp8c_program *program;
-    fp8c_compile_options options = cli_compile_options(e->c, recipe);
+    fp8c_compile_options options = cli_compile_options(e->job.c, cli_recipe(e->job.c, index));
     options.inference = 1;
     options.stored_weights = e->stored.weight;
     options.n_stored_weights = e->stored.n;
-    const bool ok = fp8c_compile(e->module, &options, &program) == FP8C_OK
-                        ? eval_program(e, &options, program, &e->results[index])
-                        : cli_fail(e->ctx) == CLI_DONE;
-    fp8c_program_destroy(program);
-    return ok;
+    fp8c_program_destroy(e->job.program);
+    return cli_compile(&e->job, &options) && eval_program(e, &options, index);
+}
+
+/* What the files say of themselves, as text that can be printed; "?": nothing. */
+static const char *said(const eval *e, const char *key, char shown[200])
+{
+    const char *text = f8_weights_metadata(&e->weights.files, key);
+    return text ? f8_st_shown(text, shown, 200) : "?";
 }
 
 static void print_table(const eval *e)
 {
-    const size_t base = cli_baseline(e->c);
-    const result *first = &e->results[0];
-    const char *trained = f8_weights_metadata(&e->weights.files, "fp8c.recipe"),
-               *steps = f8_weights_metadata(&e->weights.files, "fp8c.steps"),
-               *stored = f8_weights_metadata(&e->weights.files, "fp8c.export");
-    const int width = cli_recipe_width(e->c, 24);
+    const size_t base = cli_baseline(e->job.c);
+    const char *files = e->weights.files.shown;
+    const int width = cli_recipe_width(e->job.c, 24);
+    char shown[2][200], compared[80];
     printf("%-*s %11s %10s %12s %12s %9s  %s\n", width, "recipe", "held out", "gap", "weights",
            "peak memory", "compile", "FP8 GEMMs a batch (planned)");
-    for (size_t i = 0; i <= e->c->compare.n; i++) {
-        const result *r = &e->results[i];
+    for (size_t i = 0; i <= e->job.c->compare.n; i++) {
+        const f8_evaluation *x = &e->results[i];
         char gap[24] = "-";
         if (i != base)
-            snprintf(gap, sizeof gap, "%+.3f%%", 100 * (r->loss / e->results[base].loss - 1));
+            snprintf(gap, sizeof gap, "%+.3f%%", 100 * (x->loss / e->results[base].loss - 1));
         printf("%-*s %11.4f %10s %8.2f MiB %8.1f MiB %7.2f s  %" PRId64 " (%" PRId64 ")\n", width,
-               cli_recipe(e->c, i), r->loss, gap, (double)r->weights_bytes / (1 << 20),
-               (double)r->info.peak_bytes / (1 << 20), r->info.compile_seconds, r->fp8_gemms,
-               r->info.fp8_gemms_planned);
+               cli_recipe(e->job.c, i), x->loss, gap, cli_mib(x->weights_bytes),
+               cli_mib(x->info.peak_bytes), x->info.compile_seconds, x->fp8_gemms,
+               x->info.fp8_gemms_planned);
     }
-    char shown[2][200];
-    if (trained)
-        printf("%s: trained under %s, %s steps\n", e->weights.files.shown,
-               f8_st_shown(trained, shown[0], sizeof shown[0]),
-               steps ? f8_st_shown(steps, shown[1], sizeof shown[1]) : "?");
+    if (f8_weights_metadata(&e->weights.files, "fp8c.recipe"))
+        printf("%s: trained under %s, %s steps\n", files, said(e, "fp8c.recipe", shown[0]),
+               said(e, "fp8c.steps", shown[1]));
     if (e->stored.n)
-        printf("%s: %zu weights stored in FP8 under %s\n", e->weights.files.shown, e->stored.n,
-               stored ? f8_st_shown(stored, shown[0], sizeof shown[0]) : "?");
-    for (size_t i = 0; i <= e->c->compare.n; i++)
-        cli_print_calibrated(cli_recipe(e->c, i), e->results[i].calibration,
+        printf("%s: %zu weights stored in FP8 under %s\n", files, e->stored.n,
+               said(e, "fp8c.export", shown[0]));
+    for (size_t i = 0; i <= e->job.c->compare.n; i++)
+        cli_print_calibrated(cli_recipe(e->job.c, i), e->results[i].calibrated,
                              f8_data_shown(&e->data));
-    char compared[80];
     printf("%s, of %" PRId64 " held-out %s of %s%s\n", f8_data_losses(&e->data),
-           first->batches * f8_data_items(&e->data), f8_data_unit(&e->data),
+           e->results[0].batches * f8_data_items(&e->data), f8_data_unit(&e->data),
            f8_data_held_out_shown(&e->data), f8_data_compared(&e->data, compared));
-}
-
-static int run(eval *e)
-{
-    bool ok = cli_data_open(&e->data, e->c) && cli_weights_open(&e->weights, e->c) &&
-              cli_stored_read(&e->stored, &e->weights, e->ctx) &&
-              cli_json_open(&e->json, e->c->json);
-    for (size_t i = 0; ok && i <= e->c->compare.n; i++)
-        ok = eval_recipe(e, i);
-    ok &= cli_json_close(&e->json);
-    if (ok && !cli_json_to_stdout(e->c))
-        print_table(e);
-    return ok ? CLI_DONE : CLI_FAILED;
 }
 
 int cmd_eval(const cli *c)
 {
-    if (!c->weights.n || !cli_data_given(c)) {
-        fprintf(stderr, "fp8c eval: %sFILE is needed; see fp8c eval --help\n",
-                c->weights.n ? "--data FILE or --batch NAME=" : "--weights ");
-        return CLI_USAGE;
-    }
+    if (!c->weights.n || !cli_data_given(c))
+        return cli_usage(c, "%sFILE is needed",
+                         c->weights.n ? "--data FILE or --batch NAME=" : "--weights ");
     for (size_t i = 0; i <= c->compare.n; i++)
         if (cli_refuses_auto(c, cli_recipe(c, i)))
             return CLI_USAGE;
-    eval e = {.c = c};
-    fp8c_module *module;
-    if (!cli_load(c, &e.ctx, &module))
+    eval e = {.job.c = c};
+    if (!cli_load(c, &e.job.ctx, &e.job.module))
         return CLI_FAILED;
-    e.module = module;
-    const int code = run(&e);
+    e.on = (f8_evaluating){e.job.module, &e.data, &e.weights, c->calibrate, c->seed};
+    bool ok = cli_data_open(&e.data, c) && cli_weights_open(&e.weights, c) &&
+              cli_stored_read(&e.stored, &e.weights, e.job.ctx) &&
+              cli_json_open(&e.job.json, c->json);
+    for (size_t i = 0; ok && i <= c->compare.n; i++)
+        ok = eval_recipe(&e, i);
+    ok &= cli_json_close(&e.job.json);
+    if (ok && !cli_json_to_stdout(c))
+        print_table(&e);
     f8_stored_free(&e.stored);
     f8_loader_close(&e.weights);
     f8_data_close(&e.data);
-    fp8c_module_destroy(module);
-    fp8c_context_destroy(e.ctx);
-    return code;
+    return cli_end(&e.job, ok);
 }

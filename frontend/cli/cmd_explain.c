@@ -7,52 +7,39 @@
 
 enum { CELLS = 5 };
 
-/* A line of the table without its reason: linear, role, formats, scaling, sizes. */
-typedef struct line {
-    char formats[40], size[80];
-    const char *cell[CELLS];
-} line;
-
-static void make_line(const fp8c_decision *d, line *l)
+/* Prints a line of the table: linear, role, formats, scaling, sizes, reason. Columns become as wide
+ * as what was ever in them, so the table is made once for nobody. */
+static void print_line(FILE *to, int width[CELLS], const char *const cell[CELLS],
+                       const char *reason)
 {
-    char times[24] = "";
-    snprintf(l->formats, sizeof l->formats, "%s x %s", d->format_a, d->format_b);
+    for (int i = 0; i < CELLS; i++) {
+        width[i] = (int)strlen(cell[i]) > width[i] ? (int)strlen(cell[i]) : width[i];
+        cli_say(to, "%-*s  ", width[i], cell[i]);
+    }
+    cli_say(to, "%s\n", reason);
+}
+
+static void print_decision(FILE *to, int width[CELLS], const fp8c_decision *d)
+{
+    char formats[40], size[80], times[24] = "";
+    snprintf(formats, sizeof formats, "%s x %s", d->format_a, d->format_b);
     if (d->count > 1)
         snprintf(times, sizeof times, " (x%" PRId64 ")", d->count);
-    snprintf(l->size, sizeof l->size, "%" PRId64 "x%" PRId64 "x%" PRId64 "%s", d->m, d->n, d->k,
-             times);
-    const char *const cell[] = {d->linear, d->role, l->formats, d->scaling, l->size};
-    memcpy(l->cell, cell, sizeof cell);
-}
-
-static void widen(int width[CELLS], const line *l)
-{
-    for (int i = 0; i < CELLS; i++)
-        width[i] = (int)strlen(l->cell[i]) > width[i] ? (int)strlen(l->cell[i]) : width[i];
-}
-
-static void print_line(FILE *to, const int width[CELLS], const line *l, const char *reason)
-{
-    for (int i = 0; i < CELLS; i++)
-        cli_say(to, "%-*s  ", width[i], l->cell[i]);
-    cli_say(to, "%s\n", reason);
+    snprintf(size, sizeof size, "%" PRId64 "x%" PRId64 "x%" PRId64 "%s", d->m, d->n, d->k, times);
+    const char *const cell[] = {d->linear, d->role, formats, d->scaling, size};
+    print_line(to, width, cell, d->reason);
 }
 
 void cli_print_decisions(const fp8c_program *p, FILE *to, cli_json *json)
 {
-    const line head = {.cell = {"linear", "role", "formats", "scaling", "m x n x k"}};
+    static const char *const head[] = {"linear", "role", "formats", "scaling", "m x n x k"};
     int width[CELLS] = {0};
     fp8c_decision d;
-    line l;
-    widen(width, &head);
+    for (int i = 0; fp8c_program_decision(p, i, &d) == FP8C_OK; i++)
+        print_decision(NULL, width, &d);
+    print_line(to, width, head, "why");
     for (int i = 0; fp8c_program_decision(p, i, &d) == FP8C_OK; i++) {
-        make_line(&d, &l);
-        widen(width, &l);
-    }
-    print_line(to, width, &head, "why");
-    for (int i = 0; fp8c_program_decision(p, i, &d) == FP8C_OK; i++) {
-        make_line(&d, &l);
-        print_line(to, width, &l, d.reason);
+        print_decision(to, width, &d);
         cli_json_record(json, f8_record_decision(json_object(), &d));
     }
 }

@@ -1,7 +1,46 @@
 /* fp8c help: the tables of commands and options as people read them. */
+#include <stdarg.h>
 #include <string.h>
 
 #include "frontend/cli/cmd.h"
+
+/* The text that replaces a character; NULL: none does. */
+static const char *escaped(const cli_escapes *e, char c)
+{
+    for (int i = 0; i < CLI_ESCAPES && e->of[i]; i++)
+        if (*e->of[i] == c)
+            return e->of[i] + 1;
+    return NULL;
+}
+
+void cli_put(const cli_escapes *e, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    for (; *format; format++) {
+        const char *s = *format == '%' ? va_arg(args, const char *) : NULL;
+        if (!s)
+            putchar(*format);
+        else if (e->first && *s && strchr(e->first, *s))
+            fputs("\\&", stdout);
+        for (; s && *s; s++) {
+            const char *as = escaped(e, *s);
+            if (as)
+                fputs(as, stdout);
+            else
+                putchar(*s);
+        }
+    }
+    va_end(args);
+}
+
+const cli_option *cli_next_option(const cli_option *o, int bit)
+{
+    for (o = o ? o + 1 : cli_options; o->name; o++)
+        if (o->on & bit)
+            return o;
+    return NULL;
+}
 
 void cli_help(FILE *to)
 {
@@ -27,19 +66,15 @@ static const char *left(const cli_option *o, char text[LEFT])
 void cli_help_command(const cli_command *command)
 {
     int width = 0;
+    char text[LEFT], help[CLI_HELP_TEXT];
     printf("usage: fp8c %s%s%s [OPTION ...]\n%s\n\n", command->name, command->operand ? " " : "",
            command->operand ? command->operand : "", command->help);
-    for (const cli_option *o = cli_options; o->name; o++) {
-        char text[LEFT];
+    for (const cli_option *o = NULL; (o = cli_next_option(o, command->bit));) {
         const int n = (int)strlen(left(o, text));
-        if (o->on & command->bit && n > width)
-            width = n;
+        width = n > width ? n : width;
     }
-    for (const cli_option *o = cli_options; o->name; o++) {
-        char text[LEFT], help[CLI_HELP_TEXT];
-        if (o->on & command->bit)
-            printf("  %-*s  %s\n", width, left(o, text), cli_option_help(o, help));
-    }
+    for (const cli_option *o = NULL; (o = cli_next_option(o, command->bit));)
+        printf("  %-*s  %s\n", width, left(o, text), cli_option_help(o, help));
 }
 
 int cmd_help(const cli *c)

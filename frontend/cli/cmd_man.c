@@ -3,53 +3,16 @@
 
 #include "frontend/cli/cmd.h"
 
-/* Prints text and escapes what has a meaning in roff: backslashes, hyphens, quotes, and a dot or a
- * quote at the beginning of a line. */
-static void text(const char *s)
-{
-    if (*s == '.' || *s == '\'')
-        fputs("\\&", stdout);
-    for (; *s; s++)
-        switch (*s) {
-        case '\\': fputs("\\e", stdout); break;
-        case '-': fputs("\\-", stdout); break;
-        case '\'': fputs("\\(aq", stdout); break;
-        case '`': fputs("\\(ga", stdout); break;
-        case '^': fputs("\\(ha", stdout); break;
-        case '~': fputs("\\(ti", stdout); break;
-        default: putchar(*s);
-        }
-}
-
-static void line(const char *s)
-{
-    text(s);
-    putchar('\n');
-}
-
-/* "-n, --name" in bold, followed by its argument in italics. */
-static void option_name(const cli_option *o)
-{
-    fputs(o->argument ? ".BI \"" : ".B \"", stdout);
-    text(o->name);
-    if (o->also) {
-        fputs(", ", stdout);
-        text(o->also);
-    }
-    if (o->argument) {
-        fputs(" \" \"", stdout);
-        text(o->argument);
-    }
-    fputs("\"\n", stdout);
-}
+/* What has a meaning in roff: backslashes, hyphens, quotes, and a dot or a quote at the beginning
+ * of a line. */
+static const cli_escapes roff = {"'.", {"\\\\e", "-\\-", "'\\(aq", "`\\(ga", "^\\(ha", "~\\(ti"}};
 
 static void synopsis(void)
 {
     puts(".SH SYNOPSIS");
     for (const cli_command *c = cli_commands; c->name; c++) {
-        printf("%s.B fp8c ", c == cli_commands ? "" : ".br\n");
-        line(c->name);
         const bool optional = c->operand && *c->operand == '[';
+        cli_put(&roff, c == cli_commands ? ".B fp8c %\n" : ".br\n.B fp8c %\n", c->name);
         if (c->operand)
             printf("%s\\fI%.*s\\fR%s\n", optional ? "[" : "",
                    (int)strcspn(c->operand + optional, "]"), c->operand + optional,
@@ -63,19 +26,13 @@ static void commands(void)
 {
     puts(".SH COMMANDS");
     for (const cli_command *c = cli_commands; c->name; c++) {
-        fputs(".TP\n.B ", stdout);
-        line(c->name);
-        line(c->help);
-        bool any = false;
-        for (const cli_option *o = cli_options; o->name; o++) {
-            if (!(o->on & c->bit))
-                continue;
-            fputs(any ? ", \\fB" : ".br\nOptions: \\fB", stdout);
-            text(o->name);
-            fputs("\\fR", stdout);
-            any = true;
+        const char *before = ".br\nOptions: \\fB%\\fR";
+        cli_put(&roff, ".TP\n.B %\n%\n", c->name, c->help);
+        for (const cli_option *o = NULL; (o = cli_next_option(o, c->bit));) {
+            cli_put(&roff, before, o->name);
+            before = ", \\fB%\\fR";
         }
-        fputs(any ? ".\n" : "", stdout);
+        fputs(*before == ',' ? ".\n" : "", stdout);
     }
 }
 
@@ -83,16 +40,18 @@ static void options(void)
 {
     puts(".SH OPTIONS\nThe argument of an option is the next word, or follows \\(lq=\\(rq.");
     for (const cli_option *o = cli_options; o->name; o++) {
-        puts(".TP");
-        option_name(o);
         char help[CLI_HELP_TEXT];
-        line(cli_option_help(o, help));
-        const char *separator = ".br\nCommands: ";
+        const char *before = ".br\nCommands: %";
+        cli_put(&roff, o->argument ? ".TP\n.BI \"%" : ".TP\n.B \"%", o->name);
+        if (o->also)
+            cli_put(&roff, ", %", o->also);
+        if (o->argument)
+            cli_put(&roff, " \" \"%", o->argument);
+        cli_put(&roff, "\"\n%\n", cli_option_help(o, help));
         for (const cli_command *c = cli_commands; c->name; c++)
             if (o->on & c->bit) {
-                fputs(separator, stdout);
-                text(c->name);
-                separator = ", ";
+                cli_put(&roff, before, c->name);
+                before = ", %";
             }
         puts(".");
     }
@@ -117,8 +76,7 @@ static const struct {
      "where the CUDA libraries are looked for without FP8C_CUDA_PATH"},
     {"RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT",
      "train on GPUs without mpirun: as torchrun sets them, which process this is, of how many, "
-     "with "
-     "which GPU, and where they find each other"},
+     "with which GPU, and where they find each other"},
     {"NCCL_COMM_ID",
      "the same: HOST:PORT where they find each other (default: MASTER_ADDR, and the "
      "port after MASTER_PORT)"},
@@ -143,22 +101,20 @@ int cli_man(void)
     commands();
     options();
     puts(".SH ENVIRONMENT");
-    for (size_t i = 0; i < sizeof environment / sizeof *environment; i++) {
-        fputs(".TP\n.B ", stdout);
-        line(environment[i].name);
-        line(environment[i].help);
-    }
+    for (size_t i = 0; i < sizeof environment / sizeof *environment; i++)
+        cli_put(&roff, ".TP\n.B %\n%\n", environment[i].name, environment[i].help);
     puts(".SH EXIT STATUS\n0: done. 1: failed; a message on stderr says why. 2: wrong usage. "
          "130, 143: ended by\nSIGINT (Ctrl-C) or SIGTERM; no file is left half written. train "
          "finishes its "
          "step and saves it;\na second signal ends it at once.");
     puts(".SH EXAMPLES\n.nf");
-    line("fp8c check gpt.f8");
-    line("fp8c explain gpt.f8 --recipe delayed");
-    line("fp8c train gpt.f8 --data FILE --recipe delayed --compare bf16");
-    line("fp8c compile gpt.f8 --recipe delayed --target cpu:x86-64-v3 -o gpt.f8x");
-    line("fp8c run gpt.f8x --input tokens=tokens.npy --input targets=targets.npy --output "
-         "loss=loss.npy");
+    cli_put(&roff, "%\n", "fp8c check gpt.f8");
+    cli_put(&roff, "%\n", "fp8c explain gpt.f8 --recipe delayed");
+    cli_put(&roff, "%\n", "fp8c train gpt.f8 --data FILE --recipe delayed --compare bf16");
+    cli_put(&roff, "%\n", "fp8c compile gpt.f8 --recipe delayed --target cpu:x86-64-v3 -o gpt.f8x");
+    cli_put(&roff, "%\n",
+            "fp8c run gpt.f8x --input tokens=tokens.npy --input targets=targets.npy --output "
+            "loss=loss.npy");
     puts(".fi");
     return CLI_DONE;
 }

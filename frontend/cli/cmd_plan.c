@@ -142,18 +142,11 @@ static void print_budget(cli_job *j, double share, int64_t planned_bytes, const 
                          double seconds)
 {
     const double more = (double)f8_module_info(j->module).accumulate * r->extra_seconds;
-    const double extra = more / seconds;
     print_share(j, share);
     cli_say(j->to, "  %11.1f  %11.1f  %15.1f  %10" PRId64 "  %+8.2f%%\n", cli_mib(planned_bytes),
-            cli_mib(r->arena_after), cli_mib(r->activations_after), r->recomputed, 100 * extra);
-    cli_json_record(&j->json, json_pack("{ss sf sI sI sI sI sI sI sf sf sf}", "event", "budget",
-                                        "share", share, "planned_bytes", (json_int_t)planned_bytes,
-                                        "arena_bytes", (json_int_t)r->arena_after, "arena_budget",
-                                        (json_int_t)r->arena_budget, "activation_bytes",
-                                        (json_int_t)r->activations_after, "recomputed",
-                                        (json_int_t)r->recomputed, "fp8_gemms_recomputed",
-                                        (json_int_t)r->fp8_gemms, "seconds", seconds + more,
-                                        "extra_seconds", r->extra_seconds, "extra", extra));
+            cli_mib(r->arena_after), cli_mib(r->activations_after), r->recomputed,
+            100 * more / seconds);
+    cli_json_record(&j->json, f8_record_budget(share, planned_bytes, r, seconds, more));
 }
 
 /* The row without a budget. Gives the seconds of a step. */

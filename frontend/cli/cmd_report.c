@@ -116,12 +116,8 @@ int cmd_report(const cli *c)
     f8_diag diag = {0};
     f8_report report;
     made m = {0};
-    if (!c->output && !c->json && !c->trace) {
-        fprintf(stderr,
-                "fp8c report: -o FILE (the page), --json FILE or --trace FILE is needed; see "
-                "fp8c report --help\n");
-        return CLI_USAGE;
-    }
+    if (!c->output && !c->json && !c->trace)
+        return cli_usage(c, "-o FILE (the page), --json FILE or --trace FILE is needed");
     f8_status status = f8_report_read(&report, c->files.text, c->files.n, &diag);
     if (status == F8_OK)
         status = make(c, &report, &m, &diag);

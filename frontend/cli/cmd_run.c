@@ -10,13 +10,10 @@
 #include "ir/base/clock.h"
 
 typedef struct run {
-    const cli *c;
-    fp8c_context *ctx;
-    fp8c_module *module; /* NULL: the program was opened */
+    cli_job job; /* without a module: the program was opened */
     fp8c_compile_options options;
     f8_loader weights;
     f8_stored stored; /* the recipes under which the files store them */
-    cli_json json;
     f8_call call;
     double *seconds; /* of each repetition */
 } run;
@@ -26,7 +23,7 @@ typedef struct run {
 static int read_options(run *r)
 {
     static const char form[] = "%s '%s' is not NAME=FILE.npy or NAME=FILE.safetensors[:TENSOR]";
-    const cli *c = r->c;
+    const cli *c = r->job.c;
     f8_call *call = &r->call;
     *call = (f8_call){.shown = c->file,
                       .n_functions = c->functions.n ? c->functions.n : 1,
@@ -66,35 +63,35 @@ static bool asks_for(const run *r, const char *a, const char *b)
 
 static bool compile(run *r)
 {
-    if (!cli_load(r->c, &r->ctx, &r->module))
+    if (!cli_load(r->job.c, &r->job.ctx, &r->job.module))
         return false;
-    r->options = cli_compile_options(r->c, r->c->recipe);
+    r->options = cli_compile_options(r->job.c, r->job.c->recipe);
     r->options.pair = asks_for(r, "forward", "backward");
     r->options.train_step = r->options.pair && asks_for(r, "micro_step", "update");
     r->options.inference = !r->options.pair && !asks_for(r, "micro_step", "update");
     if (!r->options.inference && !r->options.pair)
-        cli_note_steps(r->c);
-    if (r->c->weights.n && !cli_stored_read(&r->stored, &r->weights, r->ctx))
+        cli_note_steps(r->job.c);
+    if (r->job.c->weights.n && !cli_stored_read(&r->stored, &r->weights, r->job.ctx))
         return false;
     r->options.stored_weights = r->stored.weight;
     r->options.n_stored_weights = r->stored.n;
-    return cli_ok(r->ctx, fp8c_compile(r->module, &r->options, &r->call.program));
+    return cli_ok(r->job.ctx, fp8c_compile(r->job.module, &r->options, &r->call.program));
 }
 
 static bool open_package(run *r)
 {
-    const cli *c = r->c;
+    const cli *c = r->job.c;
     const fp8c_open_options options = {.struct_size = sizeof options,
                                        .target = c->target,
                                        .threads = c->threads,
                                        .device = c->device};
-    r->ctx = cli_context();
-    if (!r->ctx)
+    r->job.ctx = cli_context();
+    if (!r->job.ctx)
         return false;
-    fp8c_status status = fp8c_program_open(r->ctx, c->file, &options, &r->call.program);
+    fp8c_status status = fp8c_program_open(r->job.ctx, c->file, &options, &r->call.program);
     for (size_t i = 0; i < c->dims.n && status == FP8C_OK; i++)
         status = fp8c_program_set_dim(r->call.program, c->dims.dim[i].name, c->dims.dim[i].value);
-    return cli_ok(r->ctx, status);
+    return cli_ok(r->job.ctx, status);
 }
 
 static bool prepare(run *r)
@@ -103,7 +100,7 @@ static bool prepare(run *r)
     const fp8c_status status = f8_call_prepare(&r->call, &diag);
     if (status != FP8C_OK && r->call.failed_input)
         fprintf(stderr, "fp8c run: --input %s: ", r->call.failed_input);
-    return cli_done(r->ctx, status, &diag);
+    return cli_done(r->job.ctx, status, &diag);
 }
 
 /* ---- weights ---- */
@@ -119,25 +116,26 @@ static f8_status fill(void *call, fp8c_program *observer, int eval, int64_t inde
  * takes everything from a checkpoint that holds states, else the parameters alone. */
 static bool load(run *r)
 {
-    const cli *c = r->c;
+    const cli *c = r->job.c;
     fp8c_program *program = r->call.program;
     f8_diag diag = {0};
     if (!c->weights.n)
-        return cli_ok(r->ctx, fp8c_program_initialize(program, c->seed));
-    if (r->module && r->options.inference) {
-        const fp8c_status status = f8_loader_observe(&r->weights, r->module, &r->options, program,
-                                                     1, fill, &r->call, &diag);
-        if (!cli_weights_done(&r->weights, c, r->ctx, c->recipe, status, &diag))
+        return cli_ok(r->job.ctx, fp8c_program_initialize(program, c->seed));
+    if (r->job.module && r->options.inference) {
+        const fp8c_status status = f8_loader_observe(&r->weights, r->job.module, &r->options,
+                                                     program, 1, fill, &r->call, &diag);
+        if (!cli_weights_done(&r->weights, &r->job, c->recipe, status, &diag))
             return false;
     }
-    return cli_weights_load(&r->weights, c, r->ctx, program, c->recipe);
+    const fp8c_status status = f8_loader_load(&r->weights, program, &diag);
+    return cli_weights_done(&r->weights, &r->job, c->recipe, status, &diag);
 }
 
 static bool run_all(const run *r)
 {
-    for (int64_t k = 0; k < r->c->repeat; k++) {
+    for (int64_t k = 0; k < r->job.c->repeat; k++) {
         const double start = f8_seconds_now();
-        if (!cli_ok(r->ctx, f8_call_run(&r->call)))
+        if (!cli_ok(r->job.ctx, f8_call_run(&r->call)))
             return false;
         r->seconds[k] = f8_seconds_now() - start;
     }
@@ -150,23 +148,17 @@ static void report_output(run *r, size_t at, const fp8c_port *port, const void *
 {
     char type[F8_TYPE_TEXT];
     const f8_summary s = f8_call_summarize(&port->type, bytes);
-    const double first = f8_call_element(port->type.dtype, bytes, 0);
-    FILE *to = cli_table(r->c);
-    f8_type_shown(&port->type, type);
-    cli_json_record(&r->json,
-                    json_pack("{ss ss ss ss so so so so sI}", "event", "output", "function",
-                              r->call.function[at], "name", port->name, "type", type, "value",
-                              s.n == 1 ? f8_json_number(first) : json_null(), "min",
-                              f8_json_number(s.min), "max", f8_json_number(s.max), "mean",
-                              f8_json_number(s.mean), "not_finite", (json_int_t)(s.n - s.finite)));
-    cli_say(to, "%-12s %-20s %-20s ", r->call.function[at], port->name, type);
+    FILE *to = r->job.to;
+    cli_json_record(&r->job.json, f8_record_output(r->call.function[at], port, bytes, &s));
+    cli_say(to, "%-12s %-20s %-20s ", r->call.function[at], port->name,
+            f8_type_shown(&port->type, type));
     if (s.n == 1)
-        cli_say(to, "%.9g\n", first);
+        cli_say(to, "%.9g", f8_call_element(port->type.dtype, bytes, 0));
     else
         cli_say(to, "min %.6g, max %.6g, mean %.6g", s.min, s.max, s.mean);
     if (s.n > 1 && s.finite < s.n)
         cli_say(to, "; %" PRId64 " of %" PRId64 " are not finite", s.n - s.finite, s.n);
-    cli_say(to, s.n == 1 ? "" : "\n");
+    cli_say(to, "\n");
 }
 
 static int by_size(const void *x, const void *y)
@@ -179,10 +171,10 @@ static void report(run *r)
 {
     fp8c_program *program = r->call.program;
     const char *target = fp8c_program_target(program);
-    const int64_t n = r->c->repeat;
+    const int64_t n = r->job.c->repeat;
     fp8c_port port;
-    if (r->c->weights.n)
-        cli_weights_report(&r->weights, r->c, r->c->recipe, &r->json);
+    if (r->job.c->weights.n)
+        cli_weights_report(&r->weights, &r->job, r->job.c->recipe);
     for (size_t f = 0; f < r->call.n_functions; f++) {
         const int function = r->call.index[f];
         for (int i = 0; fp8c_program_port(program, function, FP8C_OUTPUT, i, &port) == FP8C_OK; i++)
@@ -190,12 +182,12 @@ static void report(run *r)
                 report_output(r, f, &port, fp8c_program_buffer(program, function, FP8C_OUTPUT, i));
     }
     qsort(r->seconds, (size_t)n, sizeof *r->seconds, by_size);
-    cli_json_record(&r->json, json_pack("{ss ss sI sf sf}", "event", "run", "target", target,
-                                        "times", (json_int_t)n, "seconds_median", r->seconds[n / 2],
-                                        "seconds_min", r->seconds[0]));
-    if (cli_json_to_stdout(r->c))
+    cli_json_record(&r->job.json, json_pack("{ss ss sI sf sf}", "event", "run", "target", target,
+                                            "times", (json_int_t)n, "seconds_median",
+                                            r->seconds[n / 2], "seconds_min", r->seconds[0]));
+    if (cli_json_to_stdout(r->job.c))
         return;
-    cli_print_calibrated(r->c->recipe, r->weights.batches, "the inputs given");
+    cli_print_calibrated(r->job.c->recipe, r->weights.batches, "the inputs given");
     if (n > 1)
         printf("%" PRId64 " times on %s: median %.6g ms, least %.6g ms\n", n, target,
                1e3 * r->seconds[n / 2], 1e3 * r->seconds[0]);
@@ -209,40 +201,35 @@ static bool finish(run *r)
     const fp8c_status status = f8_call_write(&r->call, &diag);
     if (status == FP8C_OK)
         report(r);
-    return cli_done(r->ctx, status, &diag);
+    return cli_done(r->job.ctx, status, &diag);
 }
 
 /* Everything that can be checked is checked before anything is computed. */
 static bool run_program(run *r)
 {
-    r->seconds = calloc((size_t)r->c->repeat, sizeof *r->seconds);
+    r->seconds = calloc((size_t)r->job.c->repeat, sizeof *r->seconds);
     if (!r->seconds)
-        return cli_error(r->c->file, "out of memory");
-    if (r->c->weights.n && !cli_weights_open(&r->weights, r->c))
+        return cli_error(r->job.c->file, "out of memory");
+    if (r->job.c->weights.n && !cli_weights_open(&r->weights, r->job.c))
         return false;
-    return (cli_is_package(r->c->file) ? open_package(r) : compile(r)) && prepare(r) &&
-           cli_json_open(&r->json, r->c->json) && load(r) && run_all(r) && finish(r);
+    return (cli_is_package(r->job.c->file) ? open_package(r) : compile(r)) && prepare(r) &&
+           cli_json_open(&r->job.json, r->job.c->json) && load(r) && run_all(r) && finish(r);
 }
 
-int cmd_run(const cli *given_options)
+int cmd_run(const cli *given)
 {
-    cli c = *given_options;
-    run r = {.c = &c};
+    cli c = *given;
+    run r = {.job = {.c = &c, .to = cli_table(&c)}};
     c.repeat = c.repeat ? c.repeat : 1;
     if (cli_refuses_auto(&c, c.recipe))
         return CLI_USAGE;
-    int code = read_options(&r);
-    if (code == CLI_DONE) {
-        bool ok = run_program(&r);
-        ok &= cli_json_close(&r.json);
-        code = ok ? CLI_DONE : CLI_FAILED;
-    }
+    const int code = read_options(&r);
+    const bool ok = code == CLI_DONE && run_program(&r);
     free(r.seconds);
     f8_stored_free(&r.stored);
     f8_loader_close(&r.weights);
-    fp8c_module_destroy(r.module);
-    fp8c_program_destroy(r.call.program);
     f8_call_free(&r.call);
-    fp8c_context_destroy(r.ctx);
-    return code;
+    r.job.program = r.call.program;
+    const int end = cli_end(&r.job, ok);
+    return code == CLI_DONE ? end : code;
 }

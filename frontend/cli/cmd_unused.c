@@ -4,13 +4,6 @@
 
 #include "frontend/cli/auto.h"
 
-/* ---- ways to work ---- */
-
-static bool prints_text(const cli *c)
-{
-    return !c->print_after;
-}
-
 static bool without_auto(const cli *c)
 {
     for (size_t i = 0; i <= c->compare.n; i++)
@@ -19,31 +12,11 @@ static bool without_auto(const cli *c)
     return true;
 }
 
-static bool without_folder(const cli *c)
-{
-    return !c->run && !c->resume;
-}
-
-static bool takes_rows(const cli *c)
-{
-    return c->batches.n > 0;
-}
-
 /* A .f8x file without --target is opened for the GPU if it is for one. */
 static bool without_gpu(const cli *c)
 {
     const bool opens = !c->target && c->file && cli_is_package(c->file);
     return !opens && (!c->target || (!strstr(c->target, "cuda") && !strstr(c->target, "sm_")));
-}
-
-static bool compiles_kernels(const cli *c)
-{
-    return c->emit || !cli_is_package(c->output);
-}
-
-static bool runs_file(const cli *c)
-{
-    return cli_is_package(c->file);
 }
 
 static bool never_updates(const cli *c)
@@ -57,69 +30,46 @@ static bool never_updates(const cli *c)
     return pair || !updates;
 }
 
-static bool without_records(const cli *c)
+/* WAY(way, commands, when, "who"): a value of the column `unused` in options.def, the commands that
+ * know this way to work, whether `c` asks for it, and who then does not use the option. */
+#define WAYS                                                                                       \
+    WAY(PRINTS_TEXT, ON_PRINT, !c->print_after, "without --print-after, print")                    \
+    WAY(NO_AUTO, ON_TRAIN | ON_EXPLAIN, without_auto(c), "without --recipe auto, it")              \
+    WAY(NO_FOLDER, ON_TRAIN, !c->run && !c->resume, "without --run and --resume, train")           \
+    WAY(NO_RECORDS, ON_TRAIN, !c->json && !c->run && !c->resume,                                   \
+        "without --json, --run and --resume, train")                                               \
+    WAY(EXPLAINS_WITHOUT_AUTO, ON_EXPLAIN, without_auto(c), "without --recipe auto, explain")      \
+    WAY(TAKES_ROWS, ON_DATA, c->batches.n > 0, "with --batch, it")                                 \
+    WAY(COMPILES_KERNELS, ON_COMPILE, c->emit || !cli_is_package(c->output),                       \
+        "without -o NAME.f8x, compile")                                                            \
+    WAY(INFERS, ON_COMPILE, c->inference, "with --inference, compile")                             \
+    WAY(RUNS_FILE, ON_RUN, cli_is_package(c->file), "with a compiled file, run")                   \
+    WAY(NEVER_UPDATES, ON_RUN, never_updates(c), "without the function update, run")               \
+    WAY(TUNES_GEMM, ON_TUNE, c->gemm != NULL, "with --gemm, tune")                                 \
+    WAY(MOVES_ROWS, ON_TUNE, c->rows_in || c->rows_out || c->merge.n,                              \
+        "with --export, --import and --merge, tune")                                               \
+    WAY(NO_GPU, ON_TARGET | ON_TUNE, without_gpu(c), "a --target that is no GPU")                  \
+    WAY(ONLY_LOOKS, ON_DOCTOR, !(c->burn > 0), "without --burn, doctor")                           \
+    WAY(PRINTS_MAN, ON_HELP, c->man && c->file, "with a COMMAND, help")
+
+/* Refuses the options that have no use in a way to work. */
+static bool refuses(const cli *c, int way, const char *who)
 {
-    return !c->json && !c->run && !c->resume;
+    for (int at = 0; at < CLI_N_OPTIONS; at++)
+        if (c->given[at] && cli_options[at].unused & way) {
+            fprintf(stderr, "fp8c %s: %s does not use '%s'; see fp8c %s --help\n", c->command, who,
+                    c->given[at], c->command);
+            return true;
+        }
+    return false;
 }
-
-static bool infers(const cli *c)
-{
-    return c->inference;
-}
-
-static bool tunes_gemm(const cli *c)
-{
-    return c->gemm != NULL;
-}
-
-static bool moves_rows(const cli *c)
-{
-    return c->rows_in || c->rows_out || c->merge.n;
-}
-
-static bool only_looks(const cli *c)
-{
-    return !(c->burn > 0);
-}
-
-static bool prints_man(const cli *c)
-{
-    return c->man && c->file;
-}
-
-/* ---- who does not use an option then ---- */
-
-static const struct {
-    int way; /* of the column `unused` in options.def */
-    int on;
-    bool (*when)(const cli *c);
-    const char *who;
-} ways[] = {
-    {PRINTS_TEXT, ON_PRINT, prints_text, "without --print-after, print"},
-    {NO_AUTO, ON_TRAIN | ON_EXPLAIN, without_auto, "without --recipe auto, it"},
-    {NO_FOLDER, ON_TRAIN, without_folder, "without --run and --resume, train"},
-    {NO_RECORDS, ON_TRAIN, without_records, "without --json, --run and --resume, train"},
-    {EXPLAINS_WITHOUT_AUTO, ON_EXPLAIN, without_auto, "without --recipe auto, explain"},
-    {TAKES_ROWS, ON_DATA, takes_rows, "with --batch, it"},
-    {COMPILES_KERNELS, ON_COMPILE, compiles_kernels, "without -o NAME.f8x, compile"},
-    {INFERS, ON_COMPILE, infers, "with --inference, compile"},
-    {RUNS_FILE, ON_RUN, runs_file, "with a compiled file, run"},
-    {NEVER_UPDATES, ON_RUN, never_updates, "without the function update, run"},
-    {TUNES_GEMM, ON_TUNE, tunes_gemm, "with --gemm, tune"},
-    {MOVES_ROWS, ON_TUNE, moves_rows, "with --export, --import and --merge, tune"},
-    {NO_GPU, ON_TARGET | ON_TUNE, without_gpu, "a --target that is no GPU"},
-    {ONLY_LOOKS, ON_DOCTOR, only_looks, "without --burn, doctor"},
-    {PRINTS_MAN, ON_HELP, prints_man, "with a COMMAND, help"},
-};
 
 bool cli_refuses_unused(const cli *c, int bit)
 {
-    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++)
-        for (int at = 0; at < CLI_N_OPTIONS && ways[i].on & bit; at++)
-            if (c->given[at] && cli_options[at].unused & ways[i].way && ways[i].when(c)) {
-                fprintf(stderr, "fp8c %s: %s does not use '%s'; see fp8c %s --help\n", c->command,
-                        ways[i].who, c->given[at], c->command);
-                return true;
-            }
-    return false;
+#define WAY(way, on, when, who)                                                                    \
+    if ((on) & bit && (when) && refuses(c, way, who))                                              \
+        return true;
+    WAYS
+#undef WAY
+        return false;
 }

@@ -29,21 +29,14 @@ static bool has_room(size_t n, size_t most)
     return false;
 }
 
-static bool set_RECIPES(f8_option_RECIPES *to, const char *text)
-{
-    if (!*text || !has_room(to->n, F8_MOST_RECIPES))
-        return false;
-    to->text[to->n++] = text;
-    return true;
-}
-
-static bool set_TEXTS(f8_option_TEXTS *to, const char *text)
-{
-    if (!*text || !has_room(to->n, F8_MOST_TEXTS))
-        return false;
-    to->text[to->n++] = text;
-    return true;
-}
+/* Lists of texts that are not empty. */
+#define LIST(kind, most)                                                                           \
+    static bool set_##kind(f8_option_##kind *to, const char *text)                                       \
+    {                                                                                              \
+        return *text && has_room(to->n, most) && (to->text[to->n++] = text);                       \
+    }
+LIST(RECIPES, F8_MOST_RECIPES)
+LIST(TEXTS, F8_MOST_TEXTS)
 
 static bool set_TENSORS(f8_option_TENSORS *to, const char *text)
 {
@@ -53,32 +46,27 @@ static bool set_TENSORS(f8_option_TENSORS *to, const char *text)
     return ok && set_TEXTS(to, text);
 }
 
-static bool set_COUNT(f8_option_COUNT *to, const char *text)
+static bool integer(const char *text, int64_t least, int64_t most, int64_t *to)
 {
     char *end;
     errno = 0;
     *to = strtoll(text, &end, 10);
-    return !errno && end != text && !*end && *to >= 1;
+    return !errno && end != text && !*end && *to >= least && *to <= most;
 }
 
-static bool set_up_to(int32_t *to, const char *text, int64_t most)
-{
-    int64_t n;
-    if (!set_COUNT(&n, text) || n > most)
-        return false;
-    *to = (int32_t)n;
-    return true;
-}
-
-static bool set_THREADS(f8_option_THREADS *to, const char *text)
-{
-    return set_up_to(to, text, F8_MOST_THREADS);
-}
-
-static bool set_RANKS(f8_option_RANKS *to, const char *text)
-{
-    return set_up_to(to, text, F8_MAX_RANKS);
-}
+#define INTEGER(kind, least, most)                                                                 \
+    static bool set_##kind(f8_option_##kind *to, const char *text)                                       \
+    {                                                                                              \
+        int64_t n;                                                                                 \
+        const bool ok = integer(text, least, most, &n);                                            \
+        *to = (f8_option_##kind)n;                                                                       \
+        return ok;                                                                                 \
+    }
+INTEGER(COUNT, 1, INT64_MAX)
+INTEGER(THREADS, 1, F8_MOST_THREADS)
+INTEGER(RANKS, 1, F8_MAX_RANKS)
+INTEGER(ORDINAL, 0, INT32_MAX)
+INTEGER(SEED, *text == '-', INT64_MAX) /* JSON writes it signed; -0 is none */
 
 static bool set_STAGE(f8_option_STAGE *to, const char *text)
 {
@@ -86,29 +74,11 @@ static bool set_STAGE(f8_option_STAGE *to, const char *text)
     return text[0] >= '0' && text[0] <= '3' && !text[1];
 }
 
-static bool set_ORDINAL(f8_option_ORDINAL *to, const char *text)
-{
-    char *end;
-    errno = 0;
-    const long n = strtol(text, &end, 10);
-    *to = (int32_t)n;
-    return !errno && end != text && !*end && n >= 0 && n <= INT32_MAX;
-}
-
 static bool set_PERIOD(f8_option_PERIOD *to, const char *text)
 {
     const bool ok = set_ORDINAL(to, text);
     *to = *to ? *to : -1;
     return ok;
-}
-
-static bool set_SEED(f8_option_SEED *to, const char *text)
-{
-    char *end;
-    errno = 0;
-    *to = strtoull(text, &end, 10);
-    return !errno && end != text && !*end && *text != '-' &&
-           *to <= INT64_MAX; /* JSON writes it signed */
 }
 
 static bool set_NUMBER(f8_option_NUMBER *to, const char *text)
@@ -278,9 +248,7 @@ static int no_bf16_layers(const cli *c, const char *word, const char *next)
 static int parse_option(cli *c, int bit, char **argv, int argc, int *i)
 {
     char *word = argv[*i], *rest;
-    for (const cli_option *o = cli_options; o->name; o++) {
-        if (!(o->on & bit))
-            continue;
+    for (const cli_option *o = NULL; (o = cli_next_option(o, bit));) {
         if ((rest = behind(word, o->name, o->argument)))
             return take_value(c, o, o->name, rest, argv, argc, i);
         if ((rest = behind(word, o->also, o->argument)))

@@ -41,16 +41,19 @@ bool cli_compile(cli_job *j, const fp8c_compile_options *options)
     return cli_ok(j->ctx, fp8c_compile(j->module, options, &j->program));
 }
 
+int cli_end(cli_job *j, bool ok)
+{
+    ok &= cli_json_close(&j->json);
+    fp8c_program_destroy(j->program);
+    fp8c_module_destroy(j->module);
+    fp8c_context_destroy(j->ctx);
+    return ok ? CLI_DONE : CLI_FAILED;
+}
+
 int cli_work(const cli *c, bool loads, bool (*work)(cli_job *j))
 {
     cli_job j = {.c = c, .to = cli_table(c)};
     bool ok = loads ? cli_load(c, &j.ctx, &j.module) : (j.ctx = cli_context()) != NULL;
-    if (ok && (ok = cli_json_open(&j.json, c->json))) {
-        ok = work(&j);
-        ok &= cli_json_close(&j.json);
-    }
-    fp8c_program_destroy(j.program);
-    fp8c_module_destroy(j.module);
-    fp8c_context_destroy(j.ctx);
-    return ok ? CLI_DONE : CLI_FAILED;
+    ok = ok && cli_json_open(&j.json, c->json) && work(&j);
+    return cli_end(&j, ok);
 }

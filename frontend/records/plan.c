@@ -114,7 +114,29 @@ bool f8_record_tensor_at(const fp8c_program *program, int function, int index, j
     return true;
 }
 
-/* ---- files ---- */
+json_t *f8_record_budget(double share, int64_t planned_bytes, const fp8c_remat *remat,
+                         double seconds, double more)
+{
+    return json_pack(
+        "{ss sf sI sI sI sI sI sI sf sf sf}", "event", "budget", "share", share, "planned_bytes",
+        (json_int_t)planned_bytes, "arena_bytes", (json_int_t)remat->arena_after, "arena_budget",
+        (json_int_t)remat->arena_budget, "activation_bytes", (json_int_t)remat->activations_after,
+        "recomputed", (json_int_t)remat->recomputed, "fp8_gemms_recomputed",
+        (json_int_t)remat->fp8_gemms, "seconds", seconds + more, "extra_seconds",
+        remat->extra_seconds, "extra", more / seconds);
+}
+
+/* ---- kernels, and files ---- */
+
+json_t *f8_record_kernels(const fp8c_program *program, int64_t launches)
+{
+    fp8c_info info = {.struct_size = sizeof info};
+    fp8c_program_info(program, &info);
+    return json_pack(
+        "{ss ss sI sI sI sf}", "event", "kernels", "target", fp8c_program_target(program),
+        "distinct_kernels", (json_int_t)info.distinct_kernels, "launches", (json_int_t)launches,
+        "code_bytes", (json_int_t)info.code_bytes, "compile_seconds", info.compile_seconds);
+}
 
 json_t *f8_record_function(const fp8c_program *program, int function)
 {

@@ -40,6 +40,12 @@ bool f8_record_memory(const fp8c_program *program, int function, const char *rec
                       int64_t parameters, json_t **record);
 /* One of the tensors that are in memory there, the largest first. false ends a loop. */
 bool f8_record_tensor_at(const fp8c_program *program, int function, int index, json_t **record);
+/* A budget, as a share of the activations, with what it plans; `seconds` is that of a step without
+ * a budget, `more` what recomputing adds. */
+json_t *f8_record_budget(double share, int64_t planned_bytes, const fp8c_remat *remat,
+                         double seconds, double more);
+/* The kernels of a CUDA target together; `launches`: how often a run launches one. */
+json_t *f8_record_kernels(const fp8c_program *program, int64_t launches);
 /* A function of a compiled file: its steps, its memory, its GEMMs by algorithm. */
 json_t *f8_record_function(const fp8c_program *program, int function);
 /* A target of a compiled file, opened as `program`; `values`: the sets of values of dims that are
