@@ -103,7 +103,7 @@ EMULATOR_LIBRARIES := $(addprefix $(EMULATOR)/,libcuda.so.1 libnvrtc.so.13 libcu
                         libcudnn.so.9 libnccl.so.2 libnvidia-ml.so.1)
 emulated = $(patsubst %,$(EMULATOR)/obj/%.o,common $(1))
 $(EMULATOR)/libcuda.so.1: $(call emulated,block device fault fiber memory module stream warp)
-$(EMULATOR)/libnvrtc.so.13: $(call emulated,nvrtc nvrtc_compile)
+$(EMULATOR)/libnvrtc.so.13: $(call emulated,nvrtc nvrtc_compile object text)
 $(EMULATOR)/libcublasLt.so.13: $(call emulated,cublaslt cublaslt_limits gemm)
 $(EMULATOR)/libcudnn.so.9: $(call emulated,cudnn/descriptor cudnn/engine cudnn/evaluate)
 $(EMULATOR)/libnccl.so.2: $(call emulated,nccl nccl_world)
@@ -113,7 +113,7 @@ $(EMULATOR)/obj/%.o: tests/emulator/%.c
 	@mkdir -p $(@D)
 	@echo "  cc   $<"
 	@$(CC) $(EMULATOR_FLAGS) $(EMULATOR_FLAGS_$*) -c $< -o $@
-$(EMULATOR)/obj/nvrtc_compile.o: tests/emulator/fp8c.cuh tests/emulator/image.h
+$(EMULATOR)/obj/nvrtc_compile.o: $(addprefix tests/emulator/,fp8c.cuh image.h object.c text.c)
 $(EMULATOR_LIBRARIES):
 	@echo "  link $@"
 	@$(CC) -shared -Wl,-soname,$(@F) -Wl,--no-undefined -o $@ $(filter %.o,$^) -ldl -lm -lpthread

@@ -30,6 +30,9 @@ enum {
     /* Pauses before sleeping: some hundreds of microseconds. A step of a program often leaves
      * threads idle for less, and waking one costs as much as a small kernel. */
     SPINS = 10000,
+    /* One pause in so many gives the CPU to who else wants it. Without, idle threads of several processes on
+     * few CPUs keep the working ones off. */
+    YIELD_EVERY = 16,
 };
 
 typedef struct worker {
@@ -162,8 +165,10 @@ static void *worker_main(void *arg)
         }
         int spins = 0;
         while (spins < SPINS && atomic_load_explicit(&pool->wake, memory_order_acquire) == seen) {
-            pause_briefly();
-            spins++;
+            if (++spins % YIELD_EVERY)
+                pause_briefly();
+            else
+                sched_yield();
         }
         if (spins < SPINS)
             continue;

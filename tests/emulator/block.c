@@ -416,9 +416,8 @@ static void fill_shared(void)
     const f8_emu_launch *l = B.launch;
     memset(B.context.shared, CANARY, (size_t)(B.memory + F8_EMU_MAX_SHARED - B.context.shared));
     memset(B.context.dynamic, POISON, l->dynamic_bytes);
-    for (f8_emu_array *const *a = l->array; a < l->array_end; a++)
-        if (strcmp((*a)->body, l->kernel->body) == 0)
-            memset(B.context.shared + (*a)->offset, POISON, (*a)->bytes);
+    for (unsigned i = 0; i < l->n_arrays; i++)
+        memset(B.context.shared + l->array[i]->offset, POISON, l->array[i]->bytes);
 }
 
 static bool is_canary(const uint8_t *from, const uint8_t *to)
@@ -433,12 +432,10 @@ static void check_redzones(void)
     const f8_emu_launch *l = B.launch;
     bool good = is_canary(B.context.dynamic + l->dynamic_bytes, B.memory + F8_EMU_MAX_SHARED);
     const uint8_t *at = B.context.shared;
-    for (f8_emu_array *const *a = l->array; a < l->array_end;
-         a++) /* in the order of their offsets */
-        if (strcmp((*a)->body, l->kernel->body) == 0) {
-            good = good && is_canary(at, B.context.shared + (*a)->offset);
-            at = B.context.shared + (*a)->offset + (*a)->bytes;
-        }
+    for (unsigned i = 0; i < l->n_arrays; i++) {
+        good = good && is_canary(at, B.context.shared + l->array[i]->offset);
+        at = B.context.shared + l->array[i]->offset + l->array[i]->bytes;
+    }
     if (good && is_canary(at, B.context.dynamic))
         return;
     f8_emu_note("%s, block %lld wrote past an array in shared memory", l->kernel->name,

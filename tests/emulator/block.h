@@ -20,13 +20,14 @@ enum { F8_EMU_REDZONE = 128 }; /* between arrays in shared memory */
 
 typedef struct f8_emu_launch {
     const f8_emu_kernel *kernel;
-    f8_emu_context **context; /* the image's */
+    f8_emu_context **context; /* the piece's */
     const void *params;
     int64_t blocks;
     uint32_t threads;
     uint32_t static_bytes, dynamic_bytes; /* static: laid out with redzones, F8_EMU_REDZONE first */
-    f8_emu_array *const *array, *const *array_end; /* those of this kernel are checked */
-    uint64_t seed;                                 /* 0: in order */
+    f8_emu_array *const *array; /* in the order of their offsets */
+    unsigned n_arrays;
+    uint64_t seed; /* 0: in order */
 } f8_emu_launch;
 
 /* 0 or the error that the real driver would show later (CUDA_ERROR_LAUNCH_FAILED ...). */

@@ -41,20 +41,12 @@ static_assert(sizeof(f8_x4) == 16 && sizeof(f8_x2) == 8, "what one access moves"
 
 #define F8_DEV static inline __attribute__((always_inline, unused))
 
-static f8_emu_context *f8_emu_self;
-
-/* Lists that the linker gathers: pointers only, which no compiler pads. */
-#define F8_EMU_LISTED(SECTION) __attribute__((used, retain, section(SECTION)))
 extern "C" {
-extern f8_emu_kernel *const __start_f8_kernels[] __attribute__((weak, visibility("hidden")));
-extern f8_emu_kernel *const __stop_f8_kernels[] __attribute__((weak, visibility("hidden")));
-extern f8_emu_array *const __start_f8_arrays[] __attribute__((weak, visibility("hidden")));
-extern f8_emu_array *const __stop_f8_arrays[] __attribute__((weak, visibility("hidden")));
-__attribute__((visibility("default"))) extern f8_emu_image f8_emu_image_of_text;
-f8_emu_image f8_emu_image_of_text = {F8_EMU_IMAGE_VERSION, &f8_emu_self,
-                                     __start_f8_kernels,   __stop_f8_kernels,
-                                     __start_f8_arrays,    __stop_f8_arrays};
+f8_emu_context *f8_emu_self;
 }
+
+/* Lists in sections of their own, of pointers only, which no compiler pads. */
+#define F8_EMU_LISTED(SECTION) __attribute__((used, section(SECTION)))
 
 #define F8_KERNEL(NAME, THREADS, MIN_BLOCKS)                                                         \
     static void NAME##_f8_body(const NAME##_params &p);                                              \

@@ -1,14 +1,14 @@
-/* What a compiled text and the driver stand-in know of each other. Read by C (driver) and by C++
+/* What compiled kernels and the driver stand-in know of each other. Read by C (driver) and by C++
  * (kernels, through the stand-in fp8c.cuh), so it stays in what both have.
  *
- * A compiled text exports one f8_emu_image. It lists the kernels and, for each kernel, its arrays
- * in shared memory; the driver lays those out when it loads the image and writes their offsets
- * back. Everything a thread does together with others goes through the functions of f8_emu_context.
- */
+ * The NVRTC stand-in cuts the compiler's object into pieces, one a kernel: the kernel and all that it
+ * refers to. A piece lists the kernel's arrays in shared memory; the driver lays those out when it loads the
+ * piece and writes their offsets back. Everything a thread does together with others goes through the
+ * functions of f8_emu_context. */
 #ifndef F8_EMU_IMAGE_H
 #define F8_EMU_IMAGE_H
 
-enum { F8_EMU_IMAGE_VERSION = 2 };
+enum { F8_EMU_PIECE_VERSION = 3, F8_EMU_PAGE = 4096 };
 
 /* The running thread, kept up to date by the driver at every switch. */
 typedef struct f8_emu_context {
@@ -42,14 +42,24 @@ typedef struct f8_emu_array {
     unsigned offset; /* written by the driver */
 } f8_emu_array;
 
-typedef struct f8_emu_image {
-    int version;
-    f8_emu_context **context; /* written by the driver */
-    f8_emu_kernel *const *kernel, *const *kernel_end;
-    f8_emu_array *const *array, *const *array_end;
-} f8_emu_image;
+/* A kernel's memory is its code from the start of a page, then its data from the start of a page. What refers to its own
+ * place is done. These follow the piece's head: the bytes of code, the bytes of data, offsets in the memory
+ * (unsigned) of the arrays' f8_emu_array and of the addresses to which the memory's own is added, and the functions
+ * that it calls. */
+typedef struct f8_emu_piece {
+    unsigned version, bytes;  /* bytes: the head and what follows */
+    unsigned code, data;      /* bytes of each */
+    unsigned kernel, context; /* where its f8_emu_kernel is, and the f8_emu_context * of who runs it */
+    unsigned n_arrays, n_addresses, n_functions;
+    char orphan[92]; /* the function with an array in shared memory that is no kernel's; else empty */
+} f8_emu_piece;
 
-/* Before the bytes of the shared object in what the NVRTC stand-in calls a cubin. */
+typedef struct f8_emu_function {
+    unsigned at; /* where its address goes */
+    char name[60];
+} f8_emu_function;
+
+/* Before the pieces in what the NVRTC stand-in calls a cubin. */
 typedef struct f8_emu_cubin {
     char magic[8]; /* F8_EMU_MAGIC */
     char arch[16]; /* "sm_90a" */

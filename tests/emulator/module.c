@@ -6,11 +6,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 struct CUfunc_st {
     struct CUmod_st *module;
     const f8_emu_kernel *kernel;
+    f8_emu_context **context;
+    f8_emu_array **array;
+    unsigned n_arrays;
     uint32_t static_bytes; /* its arrays in shared memory, as the device counts them */
     uint32_t placed_bytes; /* and as they are laid out here */
     int dynamic_limit;
@@ -18,10 +20,8 @@ struct CUfunc_st {
 
 struct CUmod_st {
     f8_emu_object object;
-    void *library;
-    int fd; /* of the file in memory: kept, since the loader knows libraries by path,
-               /proc/self/fd/N */
-    const f8_emu_image *image;
+    unsigned char *memory; /* of all pieces */
+    size_t bytes;
     struct CUfunc_st *function;
     size_t n_functions;
 };
@@ -63,54 +63,98 @@ static CUresult check_cubin(const f8_emu_cubin *cubin)
     return CUDA_SUCCESS;
 }
 
-/* A file in memory, so that each load is a library of its own. */
-static void *load(const f8_emu_cubin *cubin, int fd)
+static size_t page_aligned(size_t n)
 {
-    const char *bytes = (const char *)(cubin + 1);
-    size_t left = cubin->size;
-    void *library = NULL;
-    while (fd >= 0 && left) {
-        const ssize_t n = write(fd, bytes, left);
-        if (n <= 0)
-            break;
-        bytes += n;
-        left -= (size_t)n;
+    return (n + F8_EMU_PAGE - 1) / F8_EMU_PAGE * F8_EMU_PAGE;
+}
+
+static size_t memory_of(const f8_emu_piece *p)
+{
+    return page_aligned(p->code) + page_aligned(p->data);
+}
+
+static const f8_emu_piece *next_piece(const f8_emu_piece *p)
+{
+    return (const f8_emu_piece *)((const char *)p + p->bytes);
+}
+
+/* A piece at its place in memory. What it calls is in libm, or in libc. */
+static bool load_piece(const f8_emu_piece *p, unsigned char *to, struct CUfunc_st *f)
+{
+    static void *library;
+    if (!library)
+        library = dlopen("libm.so.6", RTLD_NOW | RTLD_LOCAL);
+    const unsigned char *from = (const unsigned char *)(p + 1);
+    memcpy(to, from, p->code);
+    memcpy(to + page_aligned(p->code), from + p->code, p->data);
+    const unsigned *array = (const unsigned *)(const void *)(from + p->code + p->data);
+    unsigned at;
+    for (unsigned i = 0; i < p->n_arrays; i++) {
+        memcpy(&at, array + i, sizeof at);
+        f->array[i] = (f8_emu_array *)(void *)(to + at);
     }
-    if (fd >= 0 && !left) {
-        char path[64];
-        snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
-        library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-        if (!library)
-            f8_emu_note("%s", dlerror());
+    const unsigned *address = array + p->n_arrays;
+    for (unsigned i = 0; i < p->n_addresses; i++) {
+        uint64_t value;
+        memcpy(&at, address + i, sizeof at);
+        memcpy(&value, to + at, sizeof value);
+        value += (uint64_t)(uintptr_t)to;
+        memcpy(to + at, &value, sizeof value);
     }
-    return library;
+    for (unsigned i = 0; i < p->n_functions; i++) {
+        f8_emu_function function;
+        memcpy(&function, (const char *)(address + p->n_addresses) + i * sizeof function, sizeof function);
+        void *found = library ? dlsym(library, function.name) : NULL;
+        if (!found) {
+            f8_emu_note("a kernel calls '%s', which is not there", function.name);
+            return false;
+        }
+        memcpy(to + function.at, &found, sizeof found);
+    }
+    f->kernel = (const f8_emu_kernel *)(const void *)(to + p->kernel);
+    f->context = (f8_emu_context **)(void *)(to + p->context);
+    f->n_arrays = p->n_arrays;
+    return !p->code || mprotect(to, page_aligned(p->code), PROT_READ | PROT_EXEC) == 0;
 }
 
 /* A redzone before each array and after the last. */
-static void place_arrays(const f8_emu_image *image, struct CUfunc_st *f)
+static void place_arrays(struct CUfunc_st *f)
 {
     uint32_t at = F8_EMU_REDZONE;
-    for (f8_emu_array *const *a = image->array; a < image->array_end; a++)
-        if (strcmp((*a)->body, f->kernel->body) == 0) {
-            (*a)->offset = at;
-            const uint32_t bytes = ((*a)->bytes + 127) / 128 * 128;
-            at += bytes + F8_EMU_REDZONE;
-            f->static_bytes += bytes;
-        }
+    for (unsigned i = 0; i < f->n_arrays; i++) {
+        f->array[i]->offset = at;
+        const uint32_t bytes = (f->array[i]->bytes + 127) / 128 * 128;
+        at += bytes + F8_EMU_REDZONE;
+        f->static_bytes += bytes;
+    }
     f->placed_bytes = at;
 }
 
-/* Arrays declared outside of a kernel's own body would have nowhere to be. */
-static bool arrays_have_kernels(const f8_emu_image *image)
+/* The kernels of all pieces. Arrays declared outside of a kernel's own body would have nowhere to be. */
+static bool load_pieces(struct CUmod_st *m, const f8_emu_piece *first, const f8_emu_piece *end)
 {
-    for (f8_emu_array *const *a = image->array; a < image->array_end; a++) {
-        bool found = false;
-        for (f8_emu_kernel *const *k = image->kernel; k < image->kernel_end && !found; k++)
-            found = strcmp((*k)->body, (*a)->body) == 0;
-        if (!found) {
-            f8_emu_note("F8_SHARED in %s, which is no kernel", (*a)->body);
+    for (const f8_emu_piece *p = first; p < end; p = next_piece(p)) {
+        if (p->version != F8_EMU_PIECE_VERSION || p->bytes < sizeof *p)
+            return false;
+        if (p->orphan[0]) {
+            f8_emu_note("F8_SHARED in %s, which is no kernel", p->orphan);
             return false;
         }
+        m->bytes += memory_of(p);
+        m->n_functions++;
+    }
+    m->function = calloc(m->n_functions + 1, sizeof *m->function);
+    m->memory = m->bytes ? mmap(NULL, m->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) : NULL;
+    if (!m->function || m->memory == MAP_FAILED)
+        return false;
+    unsigned char *to = m->memory;
+    struct CUfunc_st *f = m->function;
+    for (const f8_emu_piece *p = first; p < end; to += memory_of(p), p = next_piece(p), f++) {
+        f->module = m;
+        f->array = calloc(p->n_arrays + 1, sizeof(f8_emu_array *));
+        if (!f->array || !load_piece(p, to, f))
+            return false;
+        place_arrays(f);
     }
     return true;
 }
@@ -126,29 +170,21 @@ static CUresult load_module(CUmodule *out, const void *bytes)
     struct CUmod_st *m = f8_emu_object_new(F8_EMU_MODULE, sizeof *m);
     if (!m)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    m->fd = memfd_create("module", MFD_CLOEXEC);
-    m->library = load(cubin, m->fd);
-    m->image = m->library ? dlsym(m->library, "f8_emu_image_of_text") : NULL;
-    const size_t n = m->image ? (size_t)(m->image->kernel_end - m->image->kernel) : 0;
-    m->function = calloc(n + 1, sizeof *m->function);
-    if (!m->image || !m->function || m->image->version != F8_EMU_IMAGE_VERSION ||
-        !arrays_have_kernels(m->image)) {
+    const char *first = (const char *)(cubin + 1);
+    if (!load_pieces(m, (const f8_emu_piece *)(const void *)first,
+                     (const f8_emu_piece *)(const void *)(first + cubin->size))) {
         f8_emu_object_free(m);
         return CUDA_ERROR_INVALID_IMAGE;
     }
-    m->n_functions = n;
-    for (size_t i = 0; i < n; i++) {
-        m->function[i] = (struct CUfunc_st){.module = m, .kernel = m->image->kernel[i]};
-        place_arrays(m->image, &m->function[i]);
-        if (m->function[i].static_bytes > F8_EMU_SHARED_DEFAULT) { /* what ptxas refuses */
-            f8_emu_note("%s: %u bytes in arrays in shared memory, allowed %d",
-                        m->function[i].kernel->name, m->function[i].static_bytes,
+    for (size_t i = 0; i < m->n_functions; i++) {
+        struct CUfunc_st *f = &m->function[i];
+        if (f->static_bytes > F8_EMU_SHARED_DEFAULT) { /* what ptxas refuses */
+            f8_emu_note("%s: %u bytes in arrays in shared memory, allowed %d", f->kernel->name, f->static_bytes,
                         F8_EMU_SHARED_DEFAULT);
             f8_emu_object_free(m);
             return CUDA_ERROR_INVALID_IMAGE;
         }
-        const int left = F8_EMU_SHARED_DEFAULT - (int)m->function[i].static_bytes;
-        m->function[i].dynamic_limit = left > 0 ? left : 0;
+        f->dynamic_limit = F8_EMU_SHARED_DEFAULT - (int)f->static_bytes;
     }
     *out = m;
     return CUDA_SUCCESS;
@@ -172,10 +208,10 @@ CUresult cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned n, int
 void f8_emu_module_close(void *module)
 {
     struct CUmod_st *m = module;
-    if (m->library)
-        dlclose(m->library);
-    if (m->fd >= 0)
-        close(m->fd);
+    if (m->memory && m->memory != MAP_FAILED)
+        munmap(m->memory, m->bytes);
+    for (size_t i = 0; i < m->n_functions && m->function; i++)
+        free(m->function[i].array);
     free(m->function);
 }
 
@@ -262,14 +298,14 @@ int f8_emu_kernel_run(const f8_emu_kernel_call *call)
     launches++;
     const f8_emu_launch launch = {
         .kernel = f->kernel,
-        .context = f->module->image->context,
+        .context = f->context,
         .params = call->params,
         .blocks = call->blocks,
         .threads = call->threads,
         .static_bytes = f->placed_bytes,
         .dynamic_bytes = call->shared,
-        .array = f->module->image->array,
-        .array_end = f->module->image->array_end,
+        .array = f->array,
+        .n_arrays = f->n_arrays,
         /* Never 0, and another for every launch. */
         .seed = seed ? 2 * ((uint64_t)seed * 0x2545f4914f6cdd1du + (uint64_t)launches) + 1 : 0,
     };

@@ -8,8 +8,7 @@
 
 #pragma GCC visibility push(default)
 F8_NVRTC_SYMBOLS(F8_EMU_PROTOTYPE)
-/* How many texts this process had compiled, from the cache or not. */
-int64_t f8_emulator_compiled(void);
+int64_t f8_emulator_compiler_runs(void);
 #pragma GCC visibility pop
 
 struct _nvrtcProgram {
@@ -20,11 +19,10 @@ struct _nvrtcProgram {
 
 static const int archs[] = {75, 80, 86, 87, 88, 89, 90, 100, 103, 110, 120, 121};
 enum { N_ARCHS = sizeof archs / sizeof *archs };
-static int64_t n_compiled;
 
-int64_t f8_emulator_compiled(void)
+int64_t f8_emulator_compiler_runs(void)
 {
-    return __atomic_load_n(&n_compiled, __ATOMIC_RELAXED);
+    return __atomic_load_n(&f8_emu_compiler_runs, __ATOMIC_RELAXED);
 }
 
 const char *nvrtcGetErrorString(nvrtcResult result)
@@ -220,7 +218,6 @@ nvrtcResult nvrtcCompileProgram(nvrtcProgram p, int n_options, const char *const
             p->cubin.n = sizeof head + object.n;
             p->compiled = true;
             add_report(p, arch);
-            __atomic_add_fetch(&n_compiled, 1, __ATOMIC_RELAXED);
         } else {
             r = NVRTC_ERROR_OUT_OF_MEMORY;
         }
