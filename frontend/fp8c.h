@@ -162,11 +162,11 @@ typedef struct fp8c_type {
     int64_t dim[FP8C_MAX_RANK];
 } fp8c_type;
 
-FP8C_API const char *fp8c_dtype_name(fp8c_dtype dtype);
 FP8C_API int64_t fp8c_type_bytes(const fp8c_type *type);
 
 /* Lists of names: what an option may have, and what values of an enum are called. */
 typedef enum fp8c_name_kind {
+    FP8C_NAME_DTYPE,          /* by fp8c_dtype: "f32", ... */
     FP8C_NAME_OP,             /* the ops in the order of the manual */
     FP8C_NAME_PASS,           /* the passes in their order, as print_after names them */
     FP8C_NAME_RECIPE,         /* that `recipe` may have */

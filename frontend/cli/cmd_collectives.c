@@ -72,13 +72,14 @@ static void print_one(const fp8c_program *p, int function, int index, const fp8c
     char text[400];
     describe(&b, text, sizeof text);
     if (to)
-        fprintf(to, "%-14s  %-6s  %5d  %9.1f  %-*s  %s\n", c->op, fp8c_dtype_name(c->dtype),
-                (int)c->ranks, (double)sent / 1024, width, s->name, text);
+        fprintf(to, "%-14s  %-6s  %5d  %9.1f  %-*s  %s\n", c->op,
+                fp8c_name(FP8C_NAME_DTYPE, c->dtype), (int)c->ranks, (double)sent / 1024, width,
+                s->name, text);
     cli_json_record(json,
                     json_pack("{ss ss sI ss ss ss si sI sI so so}", "event", "collective",
                               "function", fp8c_program_function_name(p, function), "step",
                               (json_int_t)index, "op", c->op, "name", s->name, "dtype",
-                              fp8c_dtype_name(c->dtype), "ranks", (int)c->ranks, "bytes",
+                              fp8c_name(FP8C_NAME_DTYPE, c->dtype), "ranks", (int)c->ranks, "bytes",
                               (json_int_t)c->bytes, "bytes_sent", (json_int_t)sent, "wait",
                               c->wait ? json_integer(c->wait) : json_null(), "beside", b.all));
 }

@@ -251,7 +251,7 @@ size_t cli_baseline(const cli *c)
 
 const char *cli_type(const fp8c_type *type, char text[CLI_TYPE_TEXT])
 {
-    int n = snprintf(text, CLI_TYPE_TEXT, "%s[", fp8c_dtype_name(type->dtype));
+    int n = snprintf(text, CLI_TYPE_TEXT, "%s[", fp8c_name(FP8C_NAME_DTYPE, type->dtype));
     for (int i = 0; i < type->rank && n < CLI_TYPE_TEXT; i++)
         n += snprintf(text + n, (size_t)(CLI_TYPE_TEXT - n), "%s%" PRId64, i ? ", " : "",
                       type->dim[i]);

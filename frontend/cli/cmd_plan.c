@@ -145,7 +145,7 @@ static void print_memory(const plan *p, const fp8c_program *program, int functio
 
 static const char *print_type(const fp8c_type *t, char *text, size_t size)
 {
-    size_t n = (size_t)snprintf(text, size, "%s[", fp8c_dtype_name(t->dtype));
+    size_t n = (size_t)snprintf(text, size, "%s[", fp8c_name(FP8C_NAME_DTYPE, t->dtype));
     for (int i = 0; i < t->rank && n < size; i++)
         n += (size_t)snprintf(text + n, size - n, "%s%" PRId64, i ? ", " : "", t->dim[i]);
     if (n < size)

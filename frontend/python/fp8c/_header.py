@@ -54,12 +54,13 @@ class DType(enum.IntEnum):
 
 
 class NameKind(enum.IntEnum):
-    OP = 0
-    PASS = 1
-    RECIPE = 2
-    TARGET = 3
-    ALARM = 4
-    COMPONENT_STATE = 5
+    DTYPE = 0
+    OP = 1
+    PASS = 2
+    RECIPE = 3
+    TARGET = 4
+    ALARM = 5
+    COMPONENT_STATE = 6
 
 
 class TuningWay(enum.IntEnum):
@@ -513,7 +514,6 @@ status = i32
 FUNCTIONS = {
     "version": (text,),
     "version_number": (i32,),
-    "dtype_name": (text, i32),
     "type_bytes": (i64, ptr),
     "name": (text, i32, i32),
     "context_create": (status, ptr, ptr),
