@@ -184,7 +184,7 @@ static void print_counts(const fp8c_program *p, FILE *to, cli_json *json)
     fp8c_remat remat = {.struct_size = sizeof remat};
     fp8c_program_info(p, &info);
     fp8c_program_peak(p, fp8c_program_function(p, "micro_step"), &peak);
-    fp8c_program_remat(p, &remat);
+    fp8c_program_remat(p, 0, 0, &remat);
     say(to,
         "\ntarget %s: %" PRId64 " linears; of their GEMMs in a micro-step %" PRId64
         " are planned in FP8, %" PRId64 " not\n",

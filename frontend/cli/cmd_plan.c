@@ -317,14 +317,14 @@ static int print_budgets(plan *p, fp8c_program *program)
         row r = {.share = list->share[i], .remat.struct_size = sizeof r.remat};
         if (p->to)
             fflush(p->to);
-        const fp8c_status status =
-            fp8c_program_budget(program, 0, r.share, &r.remat, &r.planned_bytes);
+        const fp8c_status status = fp8c_program_remat(program, 0, r.share, &r.remat);
         if (status == FP8C_ERR_UNSUPPORTED) {
             print_failed_budget(p, r.share);
             return CLI_DONE;
         }
         if (status != FP8C_OK)
             return cli_fail(p->ctx);
+        r.planned_bytes = r.remat.planned_bytes;
         r.arena_bytes = r.remat.arena_after;
         r.arena_budget = r.remat.arena_budget;
         r.activation_bytes = r.remat.activations_after;
@@ -339,7 +339,7 @@ static int show(plan *p, const fp8c_program *program)
 {
     const int step = fp8c_program_function(program, "micro_step");
     fp8c_remat remat = {.struct_size = sizeof remat};
-    fp8c_program_remat(program, &remat);
+    fp8c_program_remat(program, 0, 0, &remat);
     if (step < 0) {
         fprintf(stderr, "%s: error: the module has no 'micro_step'\n", p->c->file);
         return CLI_FAILED;

@@ -86,7 +86,7 @@ static void describe(fp8c_program *program, cli_train_result *out)
     out->device.struct_size = sizeof out->device;
     fp8c_program_device(program, &out->device); /* fails if there is no device */
     out->remat.struct_size = sizeof out->remat;
-    fp8c_program_remat(program, &out->remat);
+    fp8c_program_remat(program, 0, 0, &out->remat);
     fp8c_program_peak(program, fp8c_program_function(program, "micro_step"), &out->peak);
 }
 

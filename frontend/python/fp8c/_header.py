@@ -440,7 +440,7 @@ class Remat(Structure):
     _fields_ = [("struct_size", size), ("arena_before", i64), ("arena_budget", i64),
                 ("arena_after", i64), ("activations_before", i64), ("activations_after", i64),
                 ("recomputed", i64), ("fp8_gemms", i64), ("seconds", f64), ("extra_seconds", f64),
-                ("rounds", i32)]
+                ("rounds", i32), ("planned_bytes", i64)]
 
 
 class Pass(Structure):
@@ -513,7 +513,6 @@ status = i32
 
 FUNCTIONS = {
     "version": (text,),
-    "version_number": (i32,),
     "type_bytes": (i64, ptr),
     "name": (text, i32, i32),
     "context_create": (status, ptr, ptr),
@@ -625,8 +624,7 @@ FUNCTIONS = {
     "program_peak": (status, ptr, i32, ptr),
     "program_memory": (status, ptr, i32, i32, ptr),
     "program_tensor": (status, ptr, i32, i32, ptr),
-    "program_remat": (None, ptr, ptr),
-    "program_budget": (status, ptr, i64, f64, ptr, ptr),
+    "program_remat": (status, ptr, i64, f64, ptr),
     "program_pass": (status, ptr, i32, ptr),
     "recipe_canonical": (status, ptr, text, ptr, size),
     "doctor_create": (status, ptr, ptr, ptr),
