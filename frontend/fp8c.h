@@ -120,6 +120,10 @@ extern "C" {
 #define FP8C_VERSION_MAJOR 0
 #define FP8C_VERSION_MINOR 1
 #define FP8C_VERSION_PATCH 0
+/* The number of the binary interface, raised when a function goes or changes. The soname and the
+ * symbol version carry it, so the loader refuses a library of another one. What an older version
+ * lacks shows when the loader misses a function, or by struct_size. */
+#define FP8C_ABI 1
 
 #if defined(__GNUC__)
 #define FP8C_API __attribute__((visibility("default")))
@@ -131,10 +135,7 @@ extern "C" {
 #define FP8C_VERSION_NUMBER                                                                        \
     (FP8C_VERSION_MAJOR * 10000 + FP8C_VERSION_MINOR * 100 + FP8C_VERSION_PATCH)
 
-/* The version of the library that is linked, "0.1.0".
- * The soname and the symbol version carry the major version, so the loader refuses a library of
- * another one. What an older minor version lacks shows when the loader misses a function, or by
- * struct_size. */
+/* The version of the library that is linked, "0.1.0". */
 FP8C_API const char *fp8c_version(void);
 
 typedef enum fp8c_status {
