@@ -69,10 +69,10 @@ CFLAGS += -std=c17 -D_GNU_SOURCE -g -Wall -Wextra -Werror -ffp-contract=off -fvi
           $(FLAGS_$(VARIANT)) -I. -isystem $(LLVM_INCLUDE) -MMD -MP
 LDLIBS += -ldl -lm -lpthread
 
-# The version stands in fp8c.h alone.
+# The version and the number of the interface stand in fp8c.h alone.
 VERSION := $(shell awk '/define FP8C_VERSION_(MAJOR|MINOR|PATCH) / { v = v (v == "" ? "" : ".") $$3 } END { print v }' \
                    frontend/fp8c.h)
-SONAME := libfp8c.so.$(firstword $(subst ., ,$(VERSION)))
+SONAME := libfp8c.so.$(shell awk '/define FP8C_ABI / { print $$3 }' frontend/fp8c.h)
 
 # ---- sources ----
 
@@ -88,7 +88,7 @@ SHIMS := $(foreach k,openmpi mpich,$(if $(MPI_$(k)),$(BUILD)/fp8c_mpi_$(k).so))
 LIB := $(filter-out $(CLI) runtime/comm/shim/%,$(call files,ir passes codegen runtime frontend,*.c))
 object = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
 LIBRARY := $(BUILD)/libfp8c.a
-SO := $(BUILD)/libfp8c.so.$(VERSION)
+SO := $(BUILD)/$(SONAME)
 STATIC := $(BUILD)/static/libfp8c.a
 # jansson is linked into the library and hidden there.
 SO_FLAGS := -shared -Wl,-soname,$(SONAME) -Wl,--version-script=frontend/fp8c.map -Wl,-z,defs -Wl,-z,relro -Wl,-z,now \
@@ -131,8 +131,7 @@ $(LIBRARY): $(call object,$(LIB))
 $(SO): $(call object,$(LIB)) frontend/fp8c.map
 	@echo "  link $@"
 	@$(CC) $(CFLAGS) $(SO_FLAGS) -o $@ $(filter %.o,$^) -l:libjansson.a $(LDLIBS)
-	@ln -sf $(@F) $(BUILD)/$(SONAME)
-	@ln -sf $(SONAME) $(BUILD)/libfp8c.so
+	@ln -sf $(@F) $(BUILD)/libfp8c.so
 # The static library: one object that exports fp8c_* alone, with jansson inside.
 $(STATIC): $(call object,$(LIB))
 	@mkdir -p $(@D)

@@ -116,8 +116,7 @@ static void plans(bool json, const char *path)
     must(fp8c_compile(module, &options, &program) == FP8C_OK, fp8c_context_message(ctx));
     for (size_t i = 0; i < sizeof shares / sizeof *shares; i++) {
         fp8c_remat remat = {.struct_size = sizeof remat};
-        int64_t planned;
-        must(fp8c_program_budget(program, 0, shares[i], &remat, &planned) == FP8C_OK,
+        must(fp8c_program_remat(program, 0, shares[i], &remat) == FP8C_OK,
              fp8c_context_message(ctx));
     }
     const double cpu = (double)(clock() - before) / CLOCKS_PER_SEC;

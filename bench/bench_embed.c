@@ -3,7 +3,7 @@
  * program. Where a figure has a bar, it is printed next to it. A bar that does not hold is
  * reported; the program does not fail.
  *
- *     bench_embed [--json] [LIBRARY]      LIBRARY: libfp8c.so.0 in the folder above this program's
+ *     bench_embed [--json] [LIBRARY]      LIBRARY: libfp8c.so.1 in the folder above this program's
  */
 #include <dlfcn.h>
 #include <libgen.h>
@@ -274,7 +274,7 @@ int main(int argc, char **argv)
         return load(argv[2]);
     must(realpath("/proc/self/exe", self) != NULL, "/proc/self/exe");
     memcpy(folder, self, sizeof self);
-    snprintf(path, sizeof path, "%s/libfp8c.so.%d", dirname(dirname(folder)), FP8C_VERSION_MAJOR);
+    snprintf(path, sizeof path, "%s/libfp8c.so.%d", dirname(dirname(folder)), FP8C_ABI);
     for (int i = 1; i < argc; i++)
         if (!strcmp(argv[i], "--json"))
             json = true;

@@ -122,7 +122,7 @@ static const void *output(const program *p, const char *name, f8_type *type)
     fp8c_port port;
     const int i = find(p, FP8C_OUTPUT, name);
     fp8c_program_port(p->program, p->step, FP8C_OUTPUT, i, &port);
-    const char *dtype = fp8c_dtype_name(port.type.dtype);
+    const char *dtype = fp8c_name(FP8C_NAME_DTYPE, port.type.dtype);
     type->dtype = f8_dtype_by_name(dtype, strlen(dtype));
     type->rank = (uint8_t)port.type.rank;
     memcpy(type->dim, port.type.dim, sizeof type->dim);

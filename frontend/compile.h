@@ -24,7 +24,7 @@ typedef struct f8_compilation {
     f8_tuned_choices tuned; /* what the tuning database chose */
 } f8_compilation;
 
-/* A compile that plan_only keeps, so that budgets can be asked for (fp8c_program_budget). In the
+/* A compile that plan_only keeps, so that budgets can be asked for (fp8c_program_remat). In the
  * variant's arena `graph`. */
 typedef struct f8_planning {
     f8_compile_request request;

@@ -87,16 +87,6 @@ const char *fp8c_version(void)
     return VERSION(FP8C_VERSION_MAJOR, FP8C_VERSION_MINOR, FP8C_VERSION_PATCH);
 }
 
-int32_t fp8c_version_number(void)
-{
-    return FP8C_VERSION_NUMBER;
-}
-
-const char *fp8c_dtype_name(fp8c_dtype dtype)
-{
-    return (unsigned)dtype < F8_DTYPE_COUNT ? f8_dtype_name((f8_dtype)dtype) : "?";
-}
-
 int64_t fp8c_type_bytes(const fp8c_type *type)
 {
     const f8_type t = f8_api_type_in(type);

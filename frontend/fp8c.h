@@ -121,6 +121,10 @@ extern "C" {
 #define FP8C_VERSION_MAJOR 0
 #define FP8C_VERSION_MINOR 1
 #define FP8C_VERSION_PATCH 0
+/* The number of the binary interface, raised when a function goes or changes. The soname and the
+ * symbol version carry it, so the loader refuses a library of another one. What an older version
+ * lacks shows when the loader misses a function, or by struct_size. */
+#define FP8C_ABI 1
 
 #if defined(__GNUC__)
 #define FP8C_API __attribute__((visibility("default")))
@@ -132,12 +136,8 @@ extern "C" {
 #define FP8C_VERSION_NUMBER                                                                        \
     (FP8C_VERSION_MAJOR * 10000 + FP8C_VERSION_MINOR * 100 + FP8C_VERSION_PATCH)
 
-/* The version of the library that is linked, as "0.1.0" and as a number like FP8C_VERSION_NUMBER.
- * The soname and the symbol version carry the major version, so the loader refuses a library of
- * another one. What an older minor version lacks shows when the loader misses a function, or by
- * struct_size. To know beforehand, compare fp8c_version_number() with FP8C_VERSION_NUMBER. */
+/* The version of the library that is linked, "0.1.0". */
 FP8C_API const char *fp8c_version(void);
-FP8C_API int32_t fp8c_version_number(void);
 
 typedef enum fp8c_status {
     FP8C_OK = 0,
@@ -163,11 +163,11 @@ typedef struct fp8c_type {
     int64_t dim[FP8C_MAX_RANK];
 } fp8c_type;
 
-FP8C_API const char *fp8c_dtype_name(fp8c_dtype dtype);
 FP8C_API int64_t fp8c_type_bytes(const fp8c_type *type);
 
 /* Lists of names: what an option may have, and what values of an enum are called. */
 typedef enum fp8c_name_kind {
+    FP8C_NAME_DTYPE,          /* by fp8c_dtype: "f32", ... */
     FP8C_NAME_OP,             /* the ops in the order of the manual */
     FP8C_NAME_PASS,           /* the passes in their order, as print_after names them */
     FP8C_NAME_RECIPE,         /* that `recipe` may have */
@@ -487,11 +487,11 @@ typedef struct fp8c_compile_options {
                                every layer. NULL: no such wish */
     const char *recompute;  /* name pattern: recompute the matching values in the backward. NULL:
                                none. A pattern that matches nothing is FP8C_ERR_INPUT */
-    int32_t plan_only; /* stop before code is made: there are decisions, steps, memory and
-                          estimates, but nothing to run. It needs no LLVM, NVRTC or GPU, but
-                          "cuda" asks a GPU what it is. For a CPU it needs oneDNN, which knows how
-                          much scratch GEMMs take. fp8c_program_budget then says what less memory
-                          costs */
+    int32_t plan_only;      /* stop before code is made: there are decisions, steps, memory and
+                               estimates, but nothing to run. It needs no LLVM, NVRTC or GPU, but
+                               "cuda" asks a GPU what it is. For a CPU it needs oneDNN, which knows how
+                               much scratch GEMMs take. fp8c_program_remat then says what less memory
+                               costs */
     const char *values; /* fp8c_compile_file of a module with bounds: the values to put into the
                            file, "B=1,2,4,8", with spaces between dims. A dim that is not named has
                            every value from 1 to its bound. At most 64 sets of values. NULL: every

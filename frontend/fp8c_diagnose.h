@@ -149,18 +149,17 @@ typedef struct fp8c_remat {
     double seconds;       /* without them */
     double extra_seconds; /* what recomputing adds */
     int32_t rounds;       /* plans that were laid out to find the best */
+    int64_t planned_bytes; /* as in fp8c_info, with that budget */
 } fp8c_remat;
-FP8C_API void fp8c_program_remat(const fp8c_program *program, fp8c_remat *out);
-/* What a budget would change: memory_bytes or memory_share, as in fp8c_compile_options, and the
- * other 0. `planned_bytes` is that of fp8c_info then. The program must be compiled with plan_only,
- * for training, without a budget, patterns and `pair`; else FP8C_ERR_INPUT. It stays as it is. One
- * budget after another takes far less time than a compile for each: what they have in common is
- * found once, and the search for a plan starts at the plan of the call before. So a plan can differ
- * a little from that of a compile. A budget that can't be met is FP8C_ERR_UNSUPPORTED, and the
- * message names the least that can. */
-FP8C_API fp8c_status fp8c_program_budget(fp8c_program *program, int64_t memory_bytes,
-                                         double memory_share, fp8c_remat *out,
-                                         int64_t *planned_bytes);
+/* What memory_bytes or memory_share, as in fp8c_compile_options and the other 0, would change. Both
+ * 0: what the options of the program's compile have changed; that never fails. For another budget
+ * the program must be compiled with plan_only, for training, without a budget, patterns and `pair`;
+ * else FP8C_ERR_INPUT. It stays as it is. One budget after another takes far less time than a
+ * compile for each: what they have in common is found once, and the search for a plan starts at the
+ * plan of the call before. So a plan can differ a little from that of a compile. A budget that
+ * can't be met is FP8C_ERR_UNSUPPORTED, and the message names the least that can. */
+FP8C_API fp8c_status fp8c_program_remat(const fp8c_program *program, int64_t memory_bytes,
+                                        double memory_share, fp8c_remat *out);
 
 /* ---- statistics ----
  *

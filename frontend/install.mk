@@ -13,7 +13,7 @@ EXAMPLES := $(filter-out %/run %/readme,$(wildcard tests/examples/*))
 MAN := $(BUILD)/share/fp8c.1
 COMPLETIONS := $(BUILD)/share/fp8c.bash $(BUILD)/share/_fp8c $(BUILD)/share/fp8c.fish
 SHIMDIR = $(LIBDIR)/fp8c
-INSTALLED = $(addprefix $(SHIMDIR)/,$(notdir $(SHIMS))) $(BINDIR)/fp8c $(LIBDIR)/$(notdir $(SO)) $(LIBDIR)/$(SONAME) $(LIBDIR)/libfp8c.so $(LIBDIR)/libfp8c.a \
+INSTALLED = $(addprefix $(SHIMDIR)/,$(notdir $(SHIMS))) $(BINDIR)/fp8c $(LIBDIR)/$(SONAME) $(LIBDIR)/libfp8c.so $(LIBDIR)/libfp8c.a \
             $(LIBDIR)/pkgconfig/fp8c.pc $(addprefix $(INCLUDEDIR)/,$(notdir $(HEADERS))) $(MANDIR)/man1/fp8c.1 \
             $(DATADIR)/bash-completion/completions/fp8c $(DATADIR)/zsh/site-functions/_fp8c \
             $(DATADIR)/fish/vendor_completions.d/fp8c.fish $(addprefix $(DOCDIR)/,LICENSE language.md ops.md) \
@@ -49,7 +49,6 @@ install:
 	install $(BUILD)/fp8c $(DESTDIR)$(BINDIR)/fp8c
 	install -m 644 $(SO) $(STATIC) $(DESTDIR)$(LIBDIR)
 	$(if $(SHIMS),install -m 644 $(SHIMS) $(DESTDIR)$(SHIMDIR))
-	ln -sf $(notdir $(SO)) $(DESTDIR)$(LIBDIR)/$(SONAME)
 	ln -sf $(SONAME) $(DESTDIR)$(LIBDIR)/libfp8c.so
 	install -m 644 $(HEADERS) $(DESTDIR)$(INCLUDEDIR)
 	@rpath=$$($(LOADER)) && \

@@ -193,7 +193,7 @@ fp8c_status fp8c_program_tensor(const fp8c_program *p, int function, int index, 
     return FP8C_OK;
 }
 
-static void give_remat(const f8_remat_summary *r, fp8c_remat *out)
+static void give_remat(const f8_remat_summary *r, int64_t planned, fp8c_remat *out)
 {
     fp8c_remat own = {.struct_size = sizeof own,
                       .arena_before = r->before,
@@ -205,13 +205,9 @@ static void give_remat(const f8_remat_summary *r, fp8c_remat *out)
                       .fp8_gemms = r->fp8_gemms,
                       .seconds = r->seconds,
                       .extra_seconds = r->extra_seconds,
-                      .rounds = r->rounds};
+                      .rounds = r->rounds,
+                      .planned_bytes = planned};
     f8_api_give(out, &own);
-}
-
-void fp8c_program_remat(const fp8c_program *p, fp8c_remat *out)
-{
-    give_remat(&p->now->report.remat, out);
 }
 
 /* ---- budgets ---- */
@@ -237,12 +233,19 @@ static f8_status find_budget(f8_planning *k, const f8_budget *budget, f8_remat_s
     return f8_unit_end(u, status);
 }
 
-fp8c_status fp8c_program_budget(fp8c_program *p, int64_t memory_bytes, double memory_share,
-                                fp8c_remat *out, int64_t *planned_bytes)
+fp8c_status fp8c_program_remat(const fp8c_program *p, int64_t memory_bytes, double memory_share,
+                               fp8c_remat *out)
 {
     f8_planning *k = p->now->planning;
     f8_remat_summary found;
     f8_diag refused = {0};
+    int64_t planned;
+    if (memory_bytes == 0 && memory_share == 0) {
+        fp8c_info info = {.struct_size = sizeof info};
+        fp8c_program_info(p, &info);
+        give_remat(&p->now->report.remat, info.planned_bytes, out);
+        return FP8C_OK;
+    }
     if (!k)
         return f8_api_result(
             p->ctx, &refused,
@@ -251,8 +254,8 @@ fp8c_status fp8c_program_budget(fp8c_program *p, int64_t memory_bytes, double me
                     "training, without a budget, checkpoint, recompute and pair"));
     k->diag = (f8_diag){.file = k->c.unit.module->file};
     const f8_status status =
-        find_budget(k, &(f8_budget){memory_bytes, memory_share}, &found, planned_bytes);
+        find_budget(k, &(f8_budget){memory_bytes, memory_share}, &found, &planned);
     if (status == F8_OK)
-        give_remat(&found, out);
+        give_remat(&found, planned, out);
     return f8_api_result(p->ctx, &k->diag, status);
 }

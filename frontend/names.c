@@ -25,6 +25,7 @@ const char *fp8c_name(fp8c_name_kind kind, int index)
     if (index < 0)
         return NULL;
     switch (kind) {
+    case FP8C_NAME_DTYPE: return index < F8_DTYPE_COUNT ? f8_dtype_name((f8_dtype)index) : NULL;
     case FP8C_NAME_OP: return op_name(index);
     case FP8C_NAME_PASS: return f8_pass_name((size_t)index);
     case FP8C_NAME_RECIPE: return f8_recipe_name((size_t)index);

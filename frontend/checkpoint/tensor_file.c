@@ -95,10 +95,11 @@ static f8_status take(const f8_tensor_in *in, const void *raw, uint64_t first, u
         while (good < n && (dtype != FP8C_BOOL || ((const uint8_t *)raw)[good] <= 1))
             good++;
     }
-    return good == n ? F8_OK
-                     : f8_file_fail(diag, F8_ERR_INPUT, in->file->path,
-                                    "for '%s': element %" PRIu64 " does not fit into %s",
-                                    in->file->name, first + good, fp8c_dtype_name(dtype));
+    return good == n
+               ? F8_OK
+               : f8_file_fail(diag, F8_ERR_INPUT, in->file->path,
+                              "for '%s': element %" PRIu64 " does not fit into %s", in->file->name,
+                              first + good, fp8c_name(FP8C_NAME_DTYPE, dtype));
 }
 
 static f8_status find_tensor(f8_tensor_in *in, f8_diag *diag)

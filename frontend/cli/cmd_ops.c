@@ -45,7 +45,9 @@ static const char *value_of(const fp8c_attr *a, char value[VALUE])
     case FP8C_ATTR_INT: snprintf(value, VALUE, "%" PRId64, a->i); break;
     case FP8C_ATTR_FLOAT: snprintf(value, VALUE, "%g", a->f); break;
     case FP8C_ATTR_BOOL: snprintf(value, VALUE, "%s", a->i ? "true" : "false"); break;
-    case FP8C_ATTR_DTYPE: snprintf(value, VALUE, "%s", fp8c_dtype_name((fp8c_dtype)a->i)); break;
+    case FP8C_ATTR_DTYPE:
+        snprintf(value, VALUE, "%s", fp8c_name(FP8C_NAME_DTYPE, (fp8c_dtype)a->i));
+        break;
     case FP8C_ATTR_STRING: snprintf(value, VALUE, "\"%s\"", a->s); break;
     case FP8C_ATTR_INTS: snprintf(value, VALUE, "[]"); break;
     }

@@ -128,7 +128,7 @@ static bool parse_gemm(const char *text, gemm_text *g)
         text = end + 1;
     }
     for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes; i++)
-        if (!strcmp(text, fp8c_dtype_name(dtypes[i]))) {
+        if (!strcmp(text, fp8c_name(FP8C_NAME_DTYPE, dtypes[i]))) {
             g->dtype = dtypes[i];
             return true;
         }

@@ -21,7 +21,7 @@ START_TEST(budgets_keep_bits)
         pair_step(s->p, false, &s->in, &s->out);
         bytes[i] = pair_saved_bytes(s->p, "forward", &n);
         fp8c_remat made = {.struct_size = sizeof made};
-        fp8c_program_remat(s->p, &made);
+        fp8c_program_remat(s->p, 0, 0, &made);
         if (i == 0)
             continue;
         ck_assert_msg(bytes[i] <= bytes[0] * shares[i], "%s: %lld of %lld bytes for %g",

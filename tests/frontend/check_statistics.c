@@ -252,7 +252,7 @@ START_TEST(under_a_budget)
     setup.options.stats = "*";
     ck_assert_msg(f8_api_open(&watched, &setup), "%s", watched.failed);
     fp8c_remat remat = {.struct_size = sizeof remat};
-    fp8c_program_remat(watched.program, &remat);
+    fp8c_program_remat(watched.program, 0, 0, &remat);
     ck_assert_int_gt(remat.recomputed, 0);
     fp8c_info info = {.struct_size = sizeof info};
     fp8c_program_info(watched.program, &info);

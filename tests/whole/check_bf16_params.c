@@ -58,7 +58,8 @@ static int64_t elements(fp8c_program *p, const char *name, fp8c_dtype dtype)
 {
     fp8c_variable v;
     ck_assert_int_eq(fp8c_program_variable(p, fp8c_program_find_variable(p, name), &v), FP8C_OK);
-    ck_assert_msg(v.type.dtype == dtype, "%s is %s", name, fp8c_dtype_name(v.type.dtype));
+    ck_assert_msg(v.type.dtype == dtype, "%s is %s", name,
+                  fp8c_name(FP8C_NAME_DTYPE, v.type.dtype));
     return fp8c_type_bytes(&v.type) / (dtype == FP8C_BF16 ? 2 : 4);
 }
 

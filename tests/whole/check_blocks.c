@@ -96,7 +96,7 @@ START_TEST(with_budgets)
     blocks_begin(&b, ctx, &other);
     for (int k = 0; k < BLOCKS; k++) {
         fp8c_remat made = {.struct_size = sizeof made};
-        fp8c_program_remat(b.p[k], &made);
+        fp8c_program_remat(b.p[k], 0, 0, &made);
         ck_assert_int_gt(made.recomputed, 0);
     }
     equal_for(FEW);

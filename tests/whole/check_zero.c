@@ -107,7 +107,7 @@ static bool open_with_budget(f8_api_run *r, f8_api_setup *setup)
         fp8c_remat remat = {.struct_size = sizeof remat};
         setup->options.memory_share = shares[i];
         if (f8_api_open(r, setup))
-            fp8c_program_remat(r->program, &remat);
+            fp8c_program_remat(r->program, 0, 0, &remat);
         if (remat.recomputed > 0)
             return true;
         f8_api_close(r);
@@ -144,7 +144,7 @@ static void train(const fp8c_comm *comm, void *user)
         ok = fp8c_program_load(r.program, t->load, 0, NULL) == FP8C_OK;
     if (ok && t->budget) {
         fp8c_remat remat = {.struct_size = sizeof remat};
-        fp8c_program_remat(r.program, &remat);
+        fp8c_program_remat(r.program, 0, 0, &remat);
         t->recomputed[rank] = remat.recomputed;
     }
     ok = ok && train_steps(&r, t, rank);

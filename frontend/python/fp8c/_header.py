@@ -54,12 +54,13 @@ class DType(enum.IntEnum):
 
 
 class NameKind(enum.IntEnum):
-    OP = 0
-    PASS = 1
-    RECIPE = 2
-    TARGET = 3
-    ALARM = 4
-    COMPONENT_STATE = 5
+    DTYPE = 0
+    OP = 1
+    PASS = 2
+    RECIPE = 3
+    TARGET = 4
+    ALARM = 5
+    COMPONENT_STATE = 6
 
 
 class TuningWay(enum.IntEnum):
@@ -463,7 +464,7 @@ class Remat(Structure):
     _fields_ = [("struct_size", size), ("arena_before", i64), ("arena_budget", i64),
                 ("arena_after", i64), ("activations_before", i64), ("activations_after", i64),
                 ("recomputed", i64), ("fp8_gemms", i64), ("seconds", f64), ("extra_seconds", f64),
-                ("rounds", i32)]
+                ("rounds", i32), ("planned_bytes", i64)]
 
 
 class Pass(Structure):
@@ -536,8 +537,6 @@ status = i32
 
 FUNCTIONS = {
     "version": (text,),
-    "version_number": (i32,),
-    "dtype_name": (text, i32),
     "type_bytes": (i64, ptr),
     "name": (text, i32, i32),
     "context_create": (status, ptr, ptr),
@@ -655,8 +654,7 @@ FUNCTIONS = {
     "program_peak": (status, ptr, i32, ptr),
     "program_memory": (status, ptr, i32, i32, ptr),
     "program_tensor": (status, ptr, i32, i32, ptr),
-    "program_remat": (None, ptr, ptr),
-    "program_budget": (status, ptr, i64, f64, ptr, ptr),
+    "program_remat": (status, ptr, i64, f64, ptr),
     "program_pass": (status, ptr, i32, ptr),
     "recipe_canonical": (status, ptr, text, ptr, size),
     "doctor_create": (status, ptr, ptr, ptr),

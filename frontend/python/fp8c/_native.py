@@ -30,14 +30,14 @@ def _open() -> tuple[ctypes.CDLL, str]:
 
 def _version(library: ctypes.CDLL, path: str) -> None:
     try:
-        number, text = library.fp8c_version_number, library.fp8c_version
+        text = library.fp8c_version
     except AttributeError as error:
         raise ImportError(f"{path} is not libfp8c: it has no fp8c_version") from error
     text.restype = ctypes.c_char_p
-    major, minor, patch = h.VERSION
-    if number() != major * 10000 + minor * 100 + patch:
-        raise ImportError(f"{path} is libfp8c {(text() or b'?').decode()}, and this package is for "
-                          f"libfp8c {major}.{minor}.{patch}: install the two together")
+    found, wanted = (text() or b"?").decode(), ".".join(map(str, h.VERSION))
+    if found != wanted:
+        raise ImportError(f"{path} is libfp8c {found}, and this package is for libfp8c {wanted}: "
+                          "install the two together")
 
 
 def _functions(library: ctypes.CDLL, path: str) -> SimpleNamespace:

@@ -68,18 +68,10 @@ class Figures(Owner):
         """What is in memory at that peak, the biggest first."""
         return self._list(TensorUse, lib.program_tensor, self.index(function))
 
-    def remat(self) -> Remat:
-        """What a budget or patterns of recomputing changed."""
-        struct = h.Remat()
-        self._open().ask(lib.program_remat, ctypes.byref(struct))
-        return record(Remat, struct)
-
-    def budget(self, *, memory_bytes: int = 0, memory_share: float = 0.0) -> tuple[Remat, int]:
-        """What a budget would change, and the planned bytes then. Needs `plan_only`."""
-        struct, planned = h.Remat(), ctypes.c_int64()
-        self._open().call(lib.program_budget, memory_bytes, memory_share, ctypes.byref(struct),
-                          ctypes.byref(planned))
-        return record(Remat, struct), planned.value
+    def remat(self, *, memory_bytes: int = 0, memory_share: float = 0.0) -> Remat:
+        """What a budget would change, which needs `plan_only`. Without one: what the budget or the
+        patterns of the compile changed."""
+        return self._one(Remat, h.Remat(), lib.program_remat, memory_bytes, memory_share)
 
     def dims(self) -> list[ProgramDim]:
         """The dims that are bounds, with their values now."""

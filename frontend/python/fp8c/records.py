@@ -163,6 +163,7 @@ class Remat(NamedTuple):
     seconds: float
     extra_seconds: float
     rounds: int
+    planned_bytes: int
 
 
 class Pass(NamedTuple):

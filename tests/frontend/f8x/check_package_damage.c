@@ -32,7 +32,7 @@ static int read_reports(fp8c_program *p)
     fp8c_pass pass;
     int n = 0;
     fp8c_program_info(p, &info);
-    fp8c_program_remat(p, &remat);
+    fp8c_program_remat(p, 0, 0, &remat);
     for (int i = 0; fp8c_program_variable(p, i, &v) == FP8C_OK; i++)
         for (int64_t k = 0; fp8c_program_element(p, i, k, 0); k++) {
             const char *name = fp8c_program_element(p, i, k, 0);

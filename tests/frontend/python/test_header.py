@@ -110,7 +110,7 @@ class Header(unittest.TestCase):
 
     def test_dtypes_are_in_the_order_of_the_enum(self):
         for dtype in _header.DType:
-            self.assertEqual(tensors.DTYPES[dtype].name, lib.dtype_name(dtype).decode())
+            self.assertEqual(tensors.DTYPES[dtype].name, lib.name(_header.NameKind.DTYPE, dtype).decode())
             self.assertEqual(tensors.DTYPES[dtype].name.upper(), dtype.name)
 
     def test_records_have_the_fields_of_their_structs(self):

@@ -348,11 +348,11 @@ class Figures(unittest.TestCase):
 
     def test_plan_only(self):
         program = gpt().compile(plan_only=True)
-        remat, planned = program.budget(memory_share=0.6)
+        remat = program.remat(memory_share=0.6)
         self.assertLess(remat.activations_after, remat.activations_before)
-        self.assertGreater(planned, 0)
+        self.assertGreater(remat.planned_bytes, 0)
         with self.assertRaises(fp8c.UnsupportedError):
-            program.budget(memory_bytes=1)
+            program.remat(memory_bytes=1)
 
     def test_auto(self):
         module = gpt()

@@ -244,7 +244,7 @@ START_TEST(budgets_in_bytes)
         COMPILES(&o, NULL, GPT, .recipe = recipe, .target = target, .memory_bytes = budget,
                  .plan_only = !real);
         fp8c_program_info(o.program, &info);
-        fp8c_program_remat(o.program, &remat);
+        fp8c_program_remat(o.program, 0, 0, &remat);
         ck_assert_int_le(info.planned_bytes, budget);
         ck_assert(!real || info.peak_bytes == info.planned_bytes);
         ck_assert(quarter == 4 ? remat.recomputed == 0 : remat.recomputed > 0);
@@ -255,10 +255,10 @@ START_TEST(budgets_in_bytes)
 }
 END_TEST
 
-static fp8c_status ask(opened *o, int64_t bytes, double share, fp8c_remat *out, int64_t *planned)
+static fp8c_status ask(opened *o, int64_t bytes, double share, fp8c_remat *out)
 {
     *out = (fp8c_remat){.struct_size = sizeof *out};
-    return fp8c_program_budget(o->program, bytes, share, out, planned);
+    return fp8c_program_remat(o->program, bytes, share, out);
 }
 
 /* Budgets asked of one program, up and down: each fits, and the program stays as it is. What can't
@@ -270,12 +270,11 @@ START_TEST(budgets_of_a_program)
     opened o;
     fp8c_info info = {.struct_size = sizeof info};
     fp8c_remat plain = {.struct_size = sizeof plain}, x[N];
-    int64_t planned[N];
     COMPILES(&o, NULL, GPT, .target = _i ? "sm_90a" : "cpu", .plan_only = 1);
     fp8c_program_info(o.program, &info);
     const int64_t whole = info.planned_bytes;
     for (int i = 0; i < N; i++) {
-        const fp8c_status status = ask(&o, shares[i] == 0, shares[i], &x[i], &planned[i]);
+        const fp8c_status status = ask(&o, shares[i] == 0, shares[i], &x[i]);
         if (shares[i] == 0) {
             ck_assert_int_eq(status, FP8C_ERR_UNSUPPORTED);
             ck_assert_ptr_nonnull(strstr(fp8c_context_message(o.ctx), "least possible budget"));
@@ -284,20 +283,20 @@ START_TEST(budgets_of_a_program)
         ck_assert_msg(status == FP8C_OK, "%s", fp8c_context_message(o.ctx));
         ck_assert_int_gt(x[i].recomputed, 0);
         ck_assert_int_le(x[i].arena_after, x[i].arena_budget);
-        ck_assert_int_lt(planned[i], whole);
+        ck_assert_int_lt(x[i].planned_bytes, whole);
         ck_assert_int_eq(x[i].arena_before, x[0].arena_before);
         ck_assert(x[i].seconds == x[0].seconds);
     }
     ck_assert_double_gt(x[2].extra_seconds, x[1].extra_seconds);
     ck_assert_double_gt(x[1].extra_seconds, x[0].extra_seconds);
     ck_assert_double_eq_tol(x[5].extra_seconds, x[1].extra_seconds, 0.02 * x[1].seconds);
-    ck_assert_int_eq(ask(&o, planned[1], 0, &x[0], &planned[0]), FP8C_OK);
-    ck_assert_int_le(planned[0], planned[1]);
-    ck_assert_int_eq(ask(&o, whole, 0, &x[0], &planned[0]), FP8C_OK); /* nothing is needed */
-    ck_assert(x[0].recomputed == 0 && x[0].extra_seconds == 0 && planned[0] == whole);
+    ck_assert_int_eq(ask(&o, x[1].planned_bytes, 0, &x[0]), FP8C_OK);
+    ck_assert_int_le(x[0].planned_bytes, x[1].planned_bytes);
+    ck_assert_int_eq(ask(&o, whole, 0, &x[0]), FP8C_OK); /* nothing is needed */
+    ck_assert(x[0].recomputed == 0 && x[0].extra_seconds == 0 && x[0].planned_bytes == whole);
     fp8c_program_info(o.program, &info);
-    fp8c_program_remat(o.program, &plain);
-    ck_assert(info.planned_bytes == whole && plain.recomputed == 0);
+    fp8c_program_remat(o.program, 0, 0, &plain);
+    ck_assert(info.planned_bytes == whole && plain.recomputed == 0 && plain.planned_bytes == whole);
     end(&o);
 }
 END_TEST
@@ -309,21 +308,21 @@ START_TEST(budgets_refused)
                                                    {.plan_only = 1, .checkpoint = "x.*"},
                                                    {.plan_only = 1, .inference = 1},
                                                    {.plan_only = 1, .target = "reference"}};
-    static const fp8c_remat bad[] = {{0}, {.arena_budget = -1}, {.seconds = 1}, {.seconds = -0.5},
+    static const fp8c_remat bad[] = {{.arena_budget = -1},
+                                     {.seconds = 1},
+                                     {.seconds = -0.5},
                                      {.arena_budget = 1 << 20, .seconds = 0.5}};
     fp8c_remat out;
-    int64_t planned;
     opened o;
     for (size_t i = 0; i < sizeof without / sizeof *without; i++) {
         ck_assert_int_eq(compile(&o, NULL, GPT, dims, 3, without[i]), FP8C_OK);
-        ck_assert_int_eq(ask(&o, 0, 0.5, &out, &planned), FP8C_ERR_INPUT);
+        ck_assert_int_eq(ask(&o, 0, 0.5, &out), FP8C_ERR_INPUT);
         ck_assert_ptr_nonnull(strstr(fp8c_context_message(o.ctx), "compiled with plan_only for"));
         end(&o);
     }
     COMPILES(&o, NULL, GPT, .plan_only = 1);
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        ck_assert_int_eq(ask(&o, bad[i].arena_budget, bad[i].seconds, &out, &planned),
-                         FP8C_ERR_INPUT);
+        ck_assert_int_eq(ask(&o, bad[i].arena_budget, bad[i].seconds, &out), FP8C_ERR_INPUT);
         ck_assert_ptr_nonnull(strstr(fp8c_context_message(o.ctx), "a share between 0 and 1"));
     }
     end(&o);

@@ -63,8 +63,7 @@ START_TEST(what_budgets_cost)
     for (int i = 0; i < 2; i++) {
         const quality *q = &cases[_i].budget[i];
         fp8c_remat r = {.struct_size = sizeof r};
-        int64_t planned;
-        ck_assert_msg(fp8c_program_budget(p, 0, q->share, &r, &planned) == FP8C_OK, "%s",
+        ck_assert_msg(fp8c_program_remat(p, 0, q->share, &r) == FP8C_OK, "%s",
                       fp8c_context_message(ctx));
         const double percent = 100 * r.extra_seconds / r.seconds;
         printf("%s, %s, share %g: %+.3f%%, %lld values\n", cases[_i].model, cases[_i].recipe,
