@@ -48,8 +48,9 @@ static void print_one(const fp8c_program *p, int function, int index, const fp8c
     char text[400];
     json_t *record = f8_record_collective(p, function, index, s);
     describe(json_object_get(record, "beside"), text, sizeof text);
-    cli_say(to, "%-14s  %-6s  %5d  %9.1f  %-*s  %s\n", c->op, fp8c_dtype_name(c->dtype),
-            (int)c->ranks, (double)(c->bytes * (c->ranks - 1)) / 1024, width, s->name, text);
+    cli_say(to, "%-14s  %-6s  %5d  %9.1f  %-*s  %s\n", c->op,
+            fp8c_name(FP8C_NAME_DTYPE, (int)c->dtype), (int)c->ranks,
+            (double)(c->bytes * (c->ranks - 1)) / 1024, width, s->name, text);
     cli_json_record(json, record);
 }
 

@@ -101,7 +101,7 @@ static void print_remat(const fp8c_program *p, FILE *to)
     fp8c_peak peak = {0};
     fp8c_remat r = {.struct_size = sizeof r};
     fp8c_program_peak(p, fp8c_program_function(p, "micro_step"), &peak);
-    fp8c_program_remat(p, &r);
+    fp8c_program_remat(p, 0, 0, &r);
     if (!peak.positions)
         return;
     cli_say(to,

@@ -99,7 +99,7 @@ static void print_time(const cli_job *j)
         j->to,
         "\nestimated: %.3f ms a step: %" PRId64 " x micro_step of %.3f ms, and update of %.3f ms\n",
         1e3 * step, f8_module_info(j->module).accumulate, 1e3 * micro.seconds, 1e3 * update.seconds);
-    fp8c_program_remat(j->program, &r);
+    fp8c_program_remat(j->program, 0, 0, &r);
     if (r.arena_before)
         cli_say(j->to,
                 "each micro_step recomputes %" PRId64
@@ -175,17 +175,15 @@ static bool print_budgets(cli_job *j)
     const double seconds = print_no_budget(j);
     for (size_t i = 0; i < list->n; i++) {
         fp8c_remat remat = {.struct_size = sizeof remat};
-        int64_t planned_bytes;
         fflush(stdout);
-        const fp8c_status status =
-            fp8c_program_budget(j->program, 0, list->share[i], &remat, &planned_bytes);
+        const fp8c_status status = fp8c_program_remat(j->program, 0, list->share[i], &remat);
         if (status == FP8C_ERR_UNSUPPORTED) {
             print_failed_budget(j, list->share[i]);
             return true;
         }
         if (!cli_ok(j->ctx, status))
             return false;
-        print_budget(j, list->share[i], planned_bytes, &remat, seconds);
+        print_budget(j, list->share[i], remat.planned_bytes, &remat, seconds);
     }
     return true;
 }

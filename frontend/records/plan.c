@@ -55,7 +55,7 @@ json_t *f8_record_plan(const fp8c_program *program)
     const int micro_step = fp8c_program_function(program, "micro_step");
     fp8c_program_info(program, &info);
     fp8c_program_peak(program, micro_step, &peak);
-    fp8c_program_remat(program, &remat);
+    fp8c_program_remat(program, 0, 0, &remat);
     const int function = micro_step < 0 ? fp8c_program_function(program, "eval") : micro_step;
     return json_pack("{ss ss sI sI sI sI sI sf sI sI sI sI sI sf so}", "event", "plan", "target",
                      fp8c_program_target(program), "linears", (json_int_t)info.linears,

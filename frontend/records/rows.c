@@ -114,7 +114,7 @@ static json_t *default_of(const fp8c_attr *a)
     case FP8C_ATTR_INT: return json_integer((json_int_t)a->i);
     case FP8C_ATTR_FLOAT: return f8_json_number(a->f);
     case FP8C_ATTR_BOOL: return json_boolean(a->i);
-    case FP8C_ATTR_DTYPE: return json_string(fp8c_dtype_name((fp8c_dtype)a->i));
+    case FP8C_ATTR_DTYPE: return json_string(fp8c_name(FP8C_NAME_DTYPE, (int)a->i));
     case FP8C_ATTR_STRING: return json_string(a->s);
     case FP8C_ATTR_INTS: return json_array();
     }

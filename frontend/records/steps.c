@@ -17,8 +17,8 @@ json_t *f8_record_collective(const fp8c_program *program, int function, int inde
                                       json_pack("{ss ss}", "kind", other.kind, "name", other.name));
     return json_pack("{ss ss si ss ss ss si sI sI so so}", "event", "collective", "function",
                      fp8c_program_function_name(program, function), "step", index, "op", c->op,
-                     "name", s->name, "dtype", fp8c_dtype_name(c->dtype), "ranks", (int)c->ranks,
-                     "bytes", (json_int_t)c->bytes, "bytes_sent",
+                     "name", s->name, "dtype", fp8c_name(FP8C_NAME_DTYPE, (int)c->dtype), "ranks",
+                     (int)c->ranks, "bytes", (json_int_t)c->bytes, "bytes_sent",
                      (json_int_t)(c->bytes * (c->ranks - 1)), "wait",
                      c->wait ? json_integer(c->wait) : json_null(), "beside", beside);
 }

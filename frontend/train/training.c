@@ -92,7 +92,7 @@ static void describe(f8_training *r, f8_train_result *out)
     out->device.struct_size = sizeof out->device;
     fp8c_program_device(r->program, &out->device); /* fails if there is no device */
     out->remat.struct_size = sizeof out->remat;
-    fp8c_program_remat(r->program, &out->remat);
+    fp8c_program_remat(r->program, 0, 0, &out->remat);
     fp8c_program_peak(r->program, r->micro_step, &out->peak);
     out->fp8_planned = fp8c_program_fp8_gemms(r->program, r->micro_step);
 }
