@@ -24,51 +24,14 @@ enum {
     CLI_RECIPE = 256 /* bytes of a recipe in canonical text */
 };
 
-/* COMMAND(name, bit, operand, "help"), in the order in which help lists them. The function
- * int cmd_NAME(const cli *) runs the command and returns the exit code. The operand says what the
- * `file` of cli is. An operand in [] may be left out, and of one that ends in ... there may be
- * several: `files` has them all. NULL means that the command takes none.
- * The help, the man page and the shells' completions are made from this table and the one of
- * options. The bit stands for the command where an option lists those that take it. */
-#define CLI_COMMANDS(COMMAND)                                                                      \
-    COMMAND(check, ON_CHECK, "FILE.f8", "parse and verify a module")                               \
-    COMMAND(print, ON_PRINT, "FILE.f8",                                                            \
-            "print a module in canonical form, or as it is after a pass")                          \
-    COMMAND(train, ON_TRAIN, "[FILE.f8]", "train a model on the tokens of files, or on tensors")   \
-    COMMAND(eval, ON_EVAL, "FILE.f8",                                                              \
-            "compute the held-out loss of a checkpoint under one or more recipes")                 \
-    COMMAND(export, ON_EXPORT, "FILE.f8",                                                          \
-            "write a checkpoint's weights as FP8 with their scales")                               \
-    COMMAND(explain, ON_EXPLAIN, "FILE.f8",                                                        \
-            "show the recipe of each GEMM and where it comes from, and list the kernels")          \
-    COMMAND(plan, ON_PLAN, "FILE.f8",                                                              \
-            "show the memory and estimated time of a training step, and what less memory costs")   \
-    COMMAND(compile, ON_COMPILE, "FILE.f8",                                                        \
-            "compile ahead of time into FILE.f8x, or write or report on the kernels of a GPU")     \
-    COMMAND(inspect, ON_INSPECT, "FILE.f8x", "show what a compiled file holds, on any machine")    \
-    COMMAND(run, ON_RUN, "FILE.f8x|FILE.f8", "run functions on tensors from files")                \
-    COMMAND(report, ON_REPORT, "DIR ...",                                                          \
-            "show training runs as one page: curves, what FP8 does to each tensor, memory, time")  \
-    COMMAND(triage, ON_TRIAGE, "DIR",                                                              \
-            "say why a step of a training run went wrong: numerics, hardware or data")             \
-    COMMAND(tune, ON_TUNE, "[FILE.f8]",                                                            \
-            "time the ways to compute each GEMM and kernel; later compiles take the fastest")      \
-    COMMAND(ops, ON_OPS, "[OP]", "list the ops of the language, or show all about one of them")    \
-    COMMAND(doctor, ON_DOCTOR, NULL,                                                               \
-            "show what this machine has and lacks for each target, and test each target")          \
-    COMMAND(completion, ON_COMPLETION, "SHELL",                                                    \
-            "print the completion script for a shell: bash, zsh or fish")                          \
-    COMMAND(help, ON_HELP, "[COMMAND]", "list the commands, or the options of one command")
-
+/* The bits of the commands (commands.def), and of some together. */
 enum {
 #define COMMAND(name, bit, operand, help) CLI_AT_##bit,
-    CLI_COMMANDS(COMMAND)
-#undef COMMAND
+#include "frontend/cli/commands.def"
 };
 enum {
 #define COMMAND(name, bit, operand, help) bit = 1 << CLI_AT_##bit,
-    CLI_COMMANDS(COMMAND)
-#undef COMMAND
+#include "frontend/cli/commands.def"
     ON_STEP = ON_PRINT | ON_TRAIN | ON_EXPLAIN | ON_COMPILE | ON_PLAN,
     ON_WEIGHTS = ON_EVAL | ON_EXPORT | ON_RUN,
     ON_ALL = ON_STEP | ON_WEIGHTS | ON_CHECK, /* the commands that read a module */
@@ -82,32 +45,21 @@ typedef struct f8_option_SHARES {
     size_t n;
 } f8_option_SHARES;
 
-/* The ways to work in which an option is unused: a column of options.def. */
+/* The ways to work (ways.def) in which an option is unused, as bits. */
+enum {
+#define WAY(way, on, when, who) CLI_AT_##way,
+#include "frontend/cli/ways.def"
+};
 enum {
     USED = 0,
-    PRINTS_TEXT = 1 << 0,
-    NO_AUTO = 1 << 1,
-    NO_FOLDER = 1 << 2,
-    NO_RECORDS = 1 << 3,
-    EXPLAINS_WITHOUT_AUTO = 1 << 4,
-    TAKES_ROWS = 1 << 5,
-    COMPILES_KERNELS = 1 << 6,
-    INFERS = 1 << 7,
-    RUNS_FILE = 1 << 8,
-    NEVER_UPDATES = 1 << 9,
-    TUNES_GEMM = 1 << 10,
-    MOVES_ROWS = 1 << 11,
-    NO_GPU = 1 << 12,
-    ONLY_LOOKS = 1 << 13,
-    PRINTS_MAN = 1 << 14
+#define WAY(way, on, when, who) way = 1 << CLI_AT_##way,
+#include "frontend/cli/ways.def"
 };
 
 enum {
 #define OPTION(field, name, argument, kind, on, where, unused, help) CLI_AT_##field,
 #define OTHER_HELP(field, name, argument, on, help)
 #include "frontend/cli/options.def"
-#undef OPTION
-#undef OTHER_HELP
     CLI_N_OPTIONS
 };
 
@@ -128,8 +80,6 @@ typedef struct cli {
 #define OPTION(field, name, argument, kind, on, where, unused, help) where(kind, field)
 #define OTHER_HELP(field, name, argument, on, help)
 #include "frontend/cli/options.def"
-#undef OPTION
-#undef OTHER_HELP
 #undef TRAINS
 #undef OWN
     struct f8_ranks *ranks;  /* the ranks that this process is one of, or NULL */
@@ -169,11 +119,11 @@ const char *cli_option_help(const cli_option *option, char buf[CLI_HELP_TEXT]);
  * `usual` is the default, or NULL. */
 const char *cli_names(fp8c_name_kind kind, const char *start, const char *usual,
                       char buf[CLI_HELP_TEXT]);
-/* The next option that a command takes. o NULL: the first; NULL: there is no other. (cmd_help.c) */
+/* The next option that a command takes. o NULL: the first; NULL: there is no other. */
 const cli_option *cli_next_option(const cli_option *o, int bit);
 /* Prints a format in which each % stands for the next text, escaped: a character that begins an
  * entry of `of` is replaced by the rest of the entry. A text that begins with one of `first` gets
- * "\\&" in front. (cmd_help.c) */
+ * "\\&" in front. */
 enum { CLI_ESCAPES = 6 };
 typedef struct cli_escapes {
     const char *first, *of[CLI_ESCAPES];
@@ -187,8 +137,7 @@ int cli_man(void);
 
 /* ---- the commands: each returns an exit code ---- */
 #define COMMAND(name, bit, operand, help) int cmd_##name(const cli *c);
-CLI_COMMANDS(COMMAND)
-#undef COMMAND
+#include "frontend/cli/commands.def"
 
 /* ---- shared (cmd_common.c) ---- */
 
@@ -196,9 +145,6 @@ CLI_COMMANDS(COMMAND)
 bool cli_refuses_unused(const cli *c, int bit);
 /* Whether a path ends in .f8x. */
 bool cli_is_package(const char *path);
-/* Reads a whole file, and puts a NUL behind it. The caller frees the result. NULL after a message
- * on stderr. */
-char *cli_read_file(const char *path, size_t *size);
 /* Makes the recipes of --recipe and --compare canonical. CLI_FAILED after a message on stderr if a
  * text is not a recipe. */
 int cli_read_recipes(cli *c);

@@ -6,13 +6,11 @@
 #include <sys/stat.h>
 
 #include "frontend/cli/cmd.h"
-#include "frontend/train/data/stream.h"
 
 const cli_command cli_commands[] = {
 #define COMMAND(name, bit, operand, help) {#name, operand, help, bit},
-    CLI_COMMANDS(COMMAND)
-#undef COMMAND
-        {NULL, NULL, NULL, 0},
+#include "frontend/cli/commands.def"
+    {NULL, NULL, NULL, 0},
 };
 
 /* Exactly the options of train are those of a training, and of the same kinds. */
@@ -23,8 +21,6 @@ const cli_command cli_commands[] = {
 #define OPTION(field, name, argument, kind, on, where, unused, help) where(kind, field, on)
 #define OTHER_HELP(field, name, argument, on, help)
 #include "frontend/cli/options.def"
-#undef OPTION
-#undef OTHER_HELP
 #undef TRAINS
 #undef OWN
 
@@ -42,8 +38,6 @@ const cli_option cli_options[] = {
      .unused = ways},
 #define OTHER_HELP(field, names, arg, commands, text)
 #include "frontend/cli/options.def"
-#undef OPTION
-#undef OTHER_HELP
 #define OPTION(field, names, arg, kind, commands, where, ways, text)
 #define OTHER_HELP(field, names, arg, commands, text)                                              \
     {.name = names,                                                                                \
@@ -53,8 +47,6 @@ const cli_option cli_options[] = {
      .on = commands,                                                                               \
      .trains = -1},
 #include "frontend/cli/options.def"
-#undef OPTION
-#undef OTHER_HELP
     {.name = NULL},
 };
 #undef TRAINS
@@ -102,13 +94,42 @@ const char *cli_option_help(const cli_option *option, char buf[CLI_HELP_TEXT])
     return buf;
 }
 
-char *cli_read_file(const char *path, size_t *size)
+/* The text that replaces a character; NULL: none does. */
+static const char *escaped(const cli_escapes *e, char c)
 {
-    char *text;
-    f8_diag diag = {0};
-    if (f8_stream_read(path, &text, size, &diag) != F8_OK)
-        cli_file_fail(&diag);
-    return text;
+    for (int i = 0; i < CLI_ESCAPES && e->of[i]; i++)
+        if (*e->of[i] == c)
+            return e->of[i] + 1;
+    return NULL;
+}
+
+void cli_put(const cli_escapes *e, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    for (; *format; format++) {
+        const char *s = *format == '%' ? va_arg(args, const char *) : NULL;
+        if (!s)
+            putchar(*format);
+        else if (e->first && *s && strchr(e->first, *s))
+            fputs("\\&", stdout);
+        for (; s && *s; s++) {
+            const char *as = escaped(e, *s);
+            if (as)
+                fputs(as, stdout);
+            else
+                putchar(*s);
+        }
+    }
+    va_end(args);
+}
+
+const cli_option *cli_next_option(const cli_option *o, int bit)
+{
+    for (o = o ? o + 1 : cli_options; o->name; o++)
+        if (o->on & bit)
+            return o;
+    return NULL;
 }
 
 bool cli_is_package(const char *path)

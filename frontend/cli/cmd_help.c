@@ -1,46 +1,7 @@
 /* fp8c help: the tables of commands and options as people read them. */
-#include <stdarg.h>
 #include <string.h>
 
 #include "frontend/cli/cmd.h"
-
-/* The text that replaces a character; NULL: none does. */
-static const char *escaped(const cli_escapes *e, char c)
-{
-    for (int i = 0; i < CLI_ESCAPES && e->of[i]; i++)
-        if (*e->of[i] == c)
-            return e->of[i] + 1;
-    return NULL;
-}
-
-void cli_put(const cli_escapes *e, const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    for (; *format; format++) {
-        const char *s = *format == '%' ? va_arg(args, const char *) : NULL;
-        if (!s)
-            putchar(*format);
-        else if (e->first && *s && strchr(e->first, *s))
-            fputs("\\&", stdout);
-        for (; s && *s; s++) {
-            const char *as = escaped(e, *s);
-            if (as)
-                fputs(as, stdout);
-            else
-                putchar(*s);
-        }
-    }
-    va_end(args);
-}
-
-const cli_option *cli_next_option(const cli_option *o, int bit)
-{
-    for (o = o ? o + 1 : cli_options; o->name; o++)
-        if (o->on & bit)
-            return o;
-    return NULL;
-}
 
 void cli_help(FILE *to)
 {

@@ -30,28 +30,6 @@ static bool never_updates(const cli *c)
     return pair || !updates;
 }
 
-/* WAY(way, commands, when, "who"): a value of the column `unused` in options.def, the commands that
- * know this way to work, whether `c` asks for it, and who then does not use the option. */
-#define WAYS                                                                                       \
-    WAY(PRINTS_TEXT, ON_PRINT, !c->print_after, "without --print-after, print")                    \
-    WAY(NO_AUTO, ON_TRAIN | ON_EXPLAIN, without_auto(c), "without --recipe auto, it")              \
-    WAY(NO_FOLDER, ON_TRAIN, !c->run && !c->resume, "without --run and --resume, train")           \
-    WAY(NO_RECORDS, ON_TRAIN, !c->json && !c->run && !c->resume,                                   \
-        "without --json, --run and --resume, train")                                               \
-    WAY(EXPLAINS_WITHOUT_AUTO, ON_EXPLAIN, without_auto(c), "without --recipe auto, explain")      \
-    WAY(TAKES_ROWS, ON_DATA, c->batches.n > 0, "with --batch, it")                                 \
-    WAY(COMPILES_KERNELS, ON_COMPILE, c->emit || !cli_is_package(c->output),                       \
-        "without -o NAME.f8x, compile")                                                            \
-    WAY(INFERS, ON_COMPILE, c->inference, "with --inference, compile")                             \
-    WAY(RUNS_FILE, ON_RUN, cli_is_package(c->file), "with a compiled file, run")                   \
-    WAY(NEVER_UPDATES, ON_RUN, never_updates(c), "without the function update, run")               \
-    WAY(TUNES_GEMM, ON_TUNE, c->gemm != NULL, "with --gemm, tune")                                 \
-    WAY(MOVES_ROWS, ON_TUNE, c->rows_in || c->rows_out || c->merge.n,                              \
-        "with --export, --import and --merge, tune")                                               \
-    WAY(NO_GPU, ON_TARGET | ON_TUNE, without_gpu(c), "a --target that is no GPU")                  \
-    WAY(ONLY_LOOKS, ON_DOCTOR, !(c->burn > 0), "without --burn, doctor")                           \
-    WAY(PRINTS_MAN, ON_HELP, c->man && c->file, "with a COMMAND, help")
-
 /* Refuses the options that have no use in a way to work. */
 static bool refuses(const cli *c, int way, const char *who)
 {
@@ -69,7 +47,6 @@ bool cli_refuses_unused(const cli *c, int bit)
 #define WAY(way, on, when, who)                                                                    \
     if ((on) & bit && (when) && refuses(c, way, who))                                              \
         return true;
-    WAYS
-#undef WAY
-        return false;
+#include "frontend/cli/ways.def"
+    return false;
 }

@@ -9,13 +9,8 @@
 
 /* Whether the options name data. */
 bool cli_data_given(const cli *c);
-/* The same as f8_data_open, f8_data_fit, f8_data_fill and f8_data_held_out. false
- * after a message on stderr, or a signal. `c` and its ranks must live until the data are closed. */
+/* The same as f8_data_open. false after a message on stderr, or a signal. `c` and its ranks must
+ * live until the data are closed. */
 bool cli_data_open(f8_data *d, const cli *c);
-bool cli_data_fit(f8_data *d, const fp8c_module *module, const fp8c_program *program, int function);
-bool cli_data_fill(f8_data *d, fp8c_program *program, int function, uint64_t seed, uint64_t batch);
-/* With d->failed stderr has a message; else the context of the program has it. */
-fp8c_status cli_data_held_out(f8_data *d, fp8c_program *program, int eval, double *loss,
-                              int64_t *batches);
 
 #endif

@@ -186,8 +186,6 @@ static bool set_option(cli *c, int at, char *text)
     case CLI_AT_##field: return set_##kind(&c->field, text);
 #define OTHER_HELP(field, name, argument, on, help)
 #include "frontend/cli/options.def"
-#undef OPTION
-#undef OTHER_HELP
     default: return false;
     }
 }
@@ -304,8 +302,7 @@ static int run(const cli *c, int bit)
     switch (bit) {
 #define COMMAND(name, bit, operand, help)                                                          \
     case bit: return cmd_##name(c);
-        CLI_COMMANDS(COMMAND)
-#undef COMMAND
+#include "frontend/cli/commands.def"
     default: return CLI_USAGE;
     }
 }
