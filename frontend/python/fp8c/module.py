@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import ctypes
 import os
-from typing import TYPE_CHECKING, Any, Iterable, Mapping
+from typing import Any, Iterable, Mapping
 
 from . import _header as h
 from ._handle import Handle
@@ -12,10 +12,8 @@ from .builder import Builder
 from .context import Context, default_context, encode
 from ._options import CompileOptions, compile_options
 from .options import writer
+from .program import Program
 from .records import ModuleInfo, record
-
-if TYPE_CHECKING:
-    from .program import Program
 
 
 class Module(Builder):
@@ -112,9 +110,8 @@ class Module(Builder):
         """Check the whole module: every rule must match a linear."""
         self._open().call(lib.module_check)
 
-    def compile(self, **options: Any) -> "Program":
+    def compile(self, **options: Any) -> Program:
         """A program. The options are those of `compile_options`."""
-        from .program import Program
         return Program.compile(self, **options)
 
     def compile_file(self, path: str | os.PathLike, options: Iterable[Mapping[str, Any]]) -> None:

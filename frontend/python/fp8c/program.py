@@ -11,7 +11,6 @@ from ._native import lib
 from .context import Context, default_context, encode
 from .errors import raise_from
 from .figures import Figures
-from .module import Module
 from ._options import compile_options
 from .options import Options, open_options
 from .records import Port, Witnessed, plain
@@ -41,7 +40,7 @@ class Program(Figures, Variables):
             self._indices[name] = self._indices[index] = index
 
     @classmethod
-    def compile(cls, module: Module, **options: Any) -> "Program":
+    def compile(cls, module: Any, **options: Any) -> "Program":
         """Compile a module. The options are those of `compile_options`: target, recipe, pair,
         inference, memory_share, ... Raises InputError, UnsupportedError, LibraryError; and
         CancelledError if the context's `progress` cancels."""

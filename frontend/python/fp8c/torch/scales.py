@@ -18,13 +18,10 @@ from __future__ import annotations
 import itertools
 import threading
 import weakref
-from typing import TYPE_CHECKING, Any, Iterable, Sequence
+from typing import Any, Callable, Iterable, Protocol, Sequence
 
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
-
-if TYPE_CHECKING:
-    from .bound import Bound
 
 AMAX, HISTORY, SCALE = "fp8.amax", "fp8.amax_history", "fp8.scale"
 STATES = (HISTORY, AMAX, SCALE)
@@ -35,6 +32,22 @@ _guard = threading.RLock()
 _hooked = False
 
 
+loaders: list[Callable[["Scales"], None]] = []  # give new scales what was loaded for them before
+
+
+class Bound(Protocol):
+    """What this module asks of a program that is bound to its parameters (bound.py)."""
+    program: Any
+    stage: Any
+    params: Sequence[torch.Tensor]
+    settings: Any
+
+    def now(self) -> Any: ...
+    def bind(self) -> Any: ...
+    def settle(self, what: str) -> None: ...
+    def follow_stream(self) -> None: ...
+
+
 class Scales:
     """The scales of one program.
 
@@ -42,7 +55,7 @@ class Scales:
     pushed: when histories were pushed or taken; 0: never. pushes: how often they were pushed.
     """
 
-    def __init__(self, bound: "Bound"):
+    def __init__(self, bound: Bound):
         self.bound = bound
         program = bound.program
         self.has_update = program.has("update_scales")
@@ -199,8 +212,8 @@ class Scales:
 
     def _load_pending(self) -> None:
         """Take what load_state_dict left for these parameters."""
-        from . import state
-        state.apply_pending(self)
+        for load in loaders:
+            load(self)
 
 
 def tick() -> int:

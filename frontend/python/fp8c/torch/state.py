@@ -113,3 +113,6 @@ def _row(param: Any, operand: str, pushed: int) -> torch.Tensor | None:
     reference, rows, when = _pending.get(id(param), (None, {}, 0))
     known = reference is not None and reference() is param and when > pushed
     return rows.get(operand) if known else None
+
+
+scales.loaders.append(apply_pending)
