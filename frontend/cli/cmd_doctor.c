@@ -13,7 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "frontend/cli/cmd.h"
+#include "frontend/cli/cli.h"
 
 /* What the child writes for its parent, in shared memory. */
 enum { AT = 128 };

@@ -6,7 +6,7 @@
 
 #include "frontend/call/call.h"
 #include "frontend/cli/auto.h"
-#include "frontend/cli/cmd_checkpoint.h"
+#include "frontend/cli/checkpoint.h"
 #include "ir/base/clock.h"
 
 typedef struct run {

@@ -1,9 +1,9 @@
-/* fp8c: parses the command line by the tables in cmd.h and runs the command. */
+/* fp8c: parses the command line by the tables in cli.h and runs the command. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "frontend/cli/cmd.h"
+#include "frontend/cli/cli.h"
 #include "frontend/checkpoint/tensor_file.h"
 
 /* ---- values of options: false if the text is not such a value ---- */

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "frontend/cli/cmd.h"
+#include "frontend/cli/cli.h"
 
 int cli_write_file(void *file, const char *text, size_t size)
 {

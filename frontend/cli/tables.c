@@ -2,7 +2,7 @@
 #include <stdarg.h>
 #include <string.h>
 
-#include "frontend/cli/cmd.h"
+#include "frontend/cli/cli.h"
 
 const cli_command cli_commands[] = {
 #define COMMAND(name, bit, operand, help) {#name, operand, help, bit},

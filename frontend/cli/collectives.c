@@ -1,8 +1,8 @@
-/* What a program exchanges with other ranks, and what it computes meanwhile: see cmd.h. */
+/* What a program exchanges with other ranks, and what it computes meanwhile: see cli.h. */
 #include <inttypes.h>
 #include <string.h>
 
-#include "frontend/cli/cmd.h"
+#include "frontend/cli/cli.h"
 
 /* "2 kernels, 1 GEMM: first to last", of the steps beside a collective. */
 static void describe(const json_t *beside, char *text, size_t size)

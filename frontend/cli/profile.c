@@ -1,5 +1,5 @@
-/* The time that each step of a program's plan took: see cmd_profile.h. */
-#include "frontend/cli/cmd_profile.h"
+/* The time that each step of a program's plan took: see profile.h. */
+#include "frontend/cli/profile.h"
 
 static void print_step(FILE *to, const fp8c_program *program, int function, const fp8c_step *s,
                        double runs)

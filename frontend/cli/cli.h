@@ -1,6 +1,6 @@
 /* The command line: the tables of commands and options, and what the commands share. */
-#ifndef F8_CMD_H
-#define F8_CMD_H
+#ifndef F8_CLI_H
+#define F8_CLI_H
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -132,14 +132,14 @@ void cli_put(const cli_escapes *e, const char *format, ...);
 /* Print what `fp8c help` and `fp8c COMMAND --help` show (cmd_help.c). */
 void cli_help(FILE *to);
 void cli_help_command(const cli_command *command);
-/* Prints the man page on stdout (cmd_man.c). */
+/* Prints the man page on stdout (man.c). */
 int cli_man(void);
 
 /* ---- the commands: each returns an exit code ---- */
 #define COMMAND(name, bit, operand, help) int cmd_##name(const cli *c);
 #include "frontend/cli/commands.def"
 
-/* ---- shared (cmd_common.c) ---- */
+/* ---- shared (common.c) ---- */
 
 /* Print "WHERE: error: ..." on stderr (where NULL: "error: ..."), and return false. */
 bool cli_error(const char *where, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -157,7 +157,7 @@ bool cli_done(const fp8c_context *ctx, fp8c_status status, const f8_diag *diag);
 /* Creates a context from the environment and cli_context_options. NULL after a message on stderr.
  */
 fp8c_context *cli_context(void);
-/* Refuses options that the command would not use: true after a message on stderr (cmd_unused.c). */
+/* Refuses options that the command would not use: true after a message on stderr (unused.c). */
 bool cli_refuses_unused(const cli *c, int bit);
 /* Whether a path ends in .f8x, and whether a list, with commas, has a name. */
 bool cli_is_package(const char *path);
@@ -247,7 +247,7 @@ int cli_end(cli_job *j, bool ok);
 /* Makes the program. false after a message on stderr. */
 bool cli_compile(cli_job *j, const fp8c_compile_options *options);
 
-/* ---- progress and log (cmd_progress.c) ---- */
+/* ---- progress and log (progress.c) ---- */
 
 /* Called before the command runs. Sets what cli_context_options returns. bar: show the progress of
  * a long call, if stderr is a terminal. */
@@ -256,7 +256,7 @@ const fp8c_context_options *cli_context_options(void);
 /* How many columns a line on the terminal may have. */
 int cli_columns(void);
 
-/* ---- signals (cmd_signal.c has what they do) ---- */
+/* ---- signals (signal.c has what they do) ---- */
 
 /* Watches for signals from here on: the first thing that main does. */
 void cli_signals(void);
@@ -283,7 +283,7 @@ int cli_settle(int code);
 /* ---- what several commands print ---- */
 
 /* Burns each device that --target names: the CPU and all GPUs, if it names none. `before` is called
- * before each. false if anything was wrong. (cmd_burn.c) */
+ * before each. false if anything was wrong. (burn.c) */
 bool cli_burn(cli_job *j, fp8c_doctor *doctor, void (*before)(void *user, const char *what),
               void *user);
 
@@ -292,7 +292,7 @@ bool cli_burn(cli_job *j, fp8c_doctor *doctor, void (*before)(void *user, const 
 void cli_print_decisions(const fp8c_program *p, FILE *to, cli_json *json);
 void cli_print_steps(const fp8c_program *p, int function, FILE *to, cli_json *json);
 /* The same for each collective that moves bytes, and for the steps beside which it does
- * (cmd_collectives.c). */
+ * (collectives.c). */
 void cli_print_collectives(const fp8c_program *p, FILE *to, cli_json *json);
 
 #endif

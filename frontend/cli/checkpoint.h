@@ -13,8 +13,8 @@
  * Weights of others are read too: frontend/checkpoint/README.md, "Weights of others".
  *
  * What can fail returns false after a message on stderr. */
-#ifndef F8_CMD_CHECKPOINT_H
-#define F8_CMD_CHECKPOINT_H
+#ifndef F8_CLI_CHECKPOINT_H
+#define F8_CLI_CHECKPOINT_H
 
 #include "frontend/checkpoint/loader.h"
 #include "frontend/cli/data.h"

@@ -2,7 +2,7 @@
 #include <stdarg.h>
 #include <string.h>
 
-#include "frontend/cli/cmd.h"
+#include "frontend/cli/cli.h"
 
 bool cli_is_package(const char *path)
 {
