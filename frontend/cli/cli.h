@@ -292,7 +292,10 @@ bool cli_burn(cli_job *j, fp8c_doctor *doctor, void (*before)(void *user, const 
 void cli_print_decisions(const fp8c_program *p, FILE *to, cli_json *json);
 void cli_print_steps(const fp8c_program *p, int function, FILE *to, cli_json *json);
 /* The same for each collective that moves bytes, and for the steps beside which it does
- * (collectives.c). */
+ * (steps.c). */
 void cli_print_collectives(const fp8c_program *p, FILE *to, cli_json *json);
+/* Prints a line for each step that took time, with the mean of a run. (steps.c) */
+void cli_profile_print(FILE *to, const fp8c_program *program, f8_profile_runs runs,
+                       const void *user);
 
 #endif

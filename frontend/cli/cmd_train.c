@@ -6,7 +6,6 @@
 
 #include "frontend/cli/auto.h"
 #include "frontend/cli/checkpoint.h"
-#include "frontend/cli/profile.h"
 #include "frontend/cli/cmd_train.h"
 #include "frontend/cli/told.h"
 
