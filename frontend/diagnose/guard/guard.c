@@ -13,10 +13,6 @@
 #include "ir/num/fp8.h"
 
 enum { KINDS = FP8C_ALARM_RANGE + 1, GPU_EVERY = 10 };
-static const char *const kind_name[] = {
-    "loss_nonfinite",   "norm_nonfinite", "loss_explodes", "scale",
-    "tensor_nonfinite", "underflow",      "overflow",      "range"};
-_Static_assert(sizeof kind_name / sizeof *kind_name == KINDS, "a name for each kind");
 
 /* What is kept of a statistic. */
 typedef struct looks {
@@ -49,14 +45,9 @@ struct fp8c_guard {
     size_t n_looked;
 };
 
-const char *f8_alarm_name(int kind)
-{
-    return (unsigned)kind < KINDS ? kind_name[kind] : NULL;
-}
-
 bool f8_alarm_is_bad(const char *kind)
 {
-    return !kind || strcmp(kind, kind_name[FP8C_ALARM_RANGE]);
+    return !kind || strcmp(kind, fp8c_name(FP8C_NAME_ALARM, FP8C_ALARM_RANGE));
 }
 
 fp8c_status fp8c_guard_create(fp8c_context *ctx, const fp8c_guard_options *options,

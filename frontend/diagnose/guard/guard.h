@@ -7,8 +7,6 @@
 #include "frontend/fp8c.h"
 #include "frontend/fp8c_diagnose.h"
 
-/* The name of a kind; NULL past the last. */
-const char *f8_alarm_name(int kind);
 /* Whether alarms of that kind, by its name, say that a step is bad. Those of `range` only say that
  * codes are wasted. */
 bool f8_alarm_is_bad(const char *kind);
