@@ -17,6 +17,7 @@
 
 #include "bench/figures.h"
 #include "frontend/fp8c.h"
+#include "frontend/fp8c_diagnose.h"
 #include "ir/base/clock.h"
 
 enum { LOADS = 50, ROUNDS = 15, RUNS = 20000, LIVES = 9 };

@@ -16,7 +16,7 @@
 #include <string.h>
 
 #include "bench/figures.h"
-#include "frontend/fp8c.h"
+#include "frontend/fp8c_diagnose.h"
 #include "tests/shared/num/operand.h"
 
 enum { BATCHES = 4 };

@@ -18,6 +18,7 @@
 
 #include "bench/figures.h"
 #include "frontend/fp8c.h"
+#include "frontend/fp8c_diagnose.h"
 #include "frontend/fp8c_ranks.h"
 
 enum { VOCABULARY = 256, STEPS = 1 };

@@ -11,6 +11,7 @@
 
 #include "bench/figures.h"
 #include "frontend/fp8c.h"
+#include "frontend/fp8c_diagnose.h"
 #include "ir/base/clock.h"
 
 enum { MAX_ROUNDS = 64, KINDS = 3 };

@@ -16,6 +16,7 @@
 
 #include "bench/figures.h"
 #include "frontend/fp8c.h"
+#include "frontend/fp8c_diagnose.h"
 #include "ir/base/clock.h"
 
 enum { ROUNDS = 9, MOST_ROUNDS = 99, NO_COMPILER = 2 };

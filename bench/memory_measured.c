@@ -14,6 +14,7 @@
 
 #include "bench/figures.h"
 #include "frontend/fp8c.h"
+#include "frontend/fp8c_diagnose.h"
 #include "ir/base/clock.h"
 
 enum { PROGRAMS = 3, MAX_ROUNDS = 32, BATCH = 2 };

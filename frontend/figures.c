@@ -118,12 +118,3 @@ double f8_figure_of(const fp8c_statistic *s, int figure)
     memcpy(&x, at, sizeof x);
     return x;
 }
-
-const char *f8_alarm_name(int kind)
-{
-    static const char *const names[] = {
-        "loss_nonfinite",   "norm_nonfinite", "loss_explodes", "scale",
-        "tensor_nonfinite", "underflow",      "overflow",      "range"};
-    _Static_assert(sizeof names / sizeof *names == FP8C_ALARM_RANGE + 1, "a name for each kind");
-    return (unsigned)kind <= FP8C_ALARM_RANGE ? names[kind] : NULL;
-}

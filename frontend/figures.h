@@ -29,9 +29,6 @@ typedef struct f8_figure {
 } f8_figure;
 extern const f8_figure f8_figures[F8_FIGURES];
 
-/* The name of an fp8c_alarm_kind; NULL past the last. */
-const char *f8_alarm_name(int kind);
-
 /* Fills the figures of a statistic from the sums of its value. */
 void f8_figures_fill(const f8_watched *w, const float *sum, fp8c_statistic *s);
 /* One of them; NaN: the value has none. */

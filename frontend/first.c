@@ -1,5 +1,5 @@
-/* Which form of a function runs: itself, or its form for an empty amax history (fp8c.h, "the first
- * step"). The histories alone decide. */
+/* Which form of a function runs: itself, or its form for an empty amax history (embedding.md, "The
+ * first step"). The histories alone decide. */
 #include <math.h>
 #include <string.h>
 

@@ -1,5 +1,6 @@
 /* What a program is made of, what it takes, and whether it goes well: decisions, steps and kernels;
- * memory; statistics of tensors, guards and the witness; the machine's doctor, burn and health.
+ * memory; statistics of tensors, guards and the witness; names, ops, the cache and files; the
+ * machine's doctor, burn and health.
  * fp8c.h has what holds of all calls: failures, ownership, threads. */
 #ifndef FP8C_DIAGNOSE_H
 #define FP8C_DIAGNOSE_H
@@ -10,7 +11,38 @@
 extern "C" {
 #endif
 
-/* ---- what was decided ---- */
+/* ---- what was decided, and figures ---- */
+
+typedef struct fp8c_info {
+    size_t struct_size; /* sizeof(fp8c_info), set by the caller */
+    double compile_seconds;
+    int64_t planned_bytes, peak_bytes;     /* known before the run; the most ever allocated */
+    int64_t arena_bytes, arena_lower_bound; /* of the function that needs the most */
+    int64_t linears, fp8_gemms_planned;    /* FP8 GEMMs per micro_step */
+    int64_t gemms_executed, fp8_gemms_executed, kernels_executed; /* since creation */
+    int64_t distinct_kernels, code_bytes;
+    int64_t kernels_cached; /* of the distinct ones: found in the cache rather than compiled */
+    int32_t threads;
+} fp8c_info;
+FP8C_API void fp8c_program_info(const fp8c_program *program, fp8c_info *out);
+/* The FP8 GEMMs planned of a run of micro_step or of a form of it, such as micro_step.first. Under
+ * a budget of memory each form recomputes what suits it, so the forms may differ. -1: another
+ * function. */
+FP8C_API int64_t fp8c_program_fp8_gemms(const fp8c_program *program, int function);
+/* The target compiled for: "cpu", "sm_90a". "cuda" is resolved to the GPU's architecture. */
+FP8C_API const char *fp8c_program_target(const fp8c_program *program);
+
+/* The GPU a program runs on. */
+typedef struct fp8c_device {
+    size_t struct_size;         /* sizeof(fp8c_device), set by the caller */
+    char name[128];
+    int32_t compute_capability; /* times 10: 90 */
+    int32_t driver;             /* the newest CUDA version that the driver takes: 13000 */
+    int32_t multiprocessors;
+    int64_t memory, memory_free; /* bytes; free: now */
+} fp8c_device;
+/* FP8C_ERR_INPUT: it does not run on a GPU. */
+FP8C_API fp8c_status fp8c_program_device(fp8c_program *program, fp8c_device *out);
 
 /* One line per GEMM of a linear. */
 typedef struct fp8c_decision {
@@ -163,37 +195,11 @@ FP8C_API fp8c_status fp8c_program_remat(const fp8c_program *program, int64_t mem
 
 /* ---- statistics ----
  *
- * A program compiled with `stats` has the function micro_step.stats. It does what micro_step does,
- * with the same bits, and also computes figures of the values that `stats` names. A caller who
- * wants to see them runs it in place of micro_step now and then. Other steps cost what they cost
- * without `stats`. The figures are those of the last micro_step.stats, of one micro-batch.
- *
- *     for (step = 0; step < steps; step++) {
- *         fp8c_program_run(program, step % 100 ? micro_step : micro_step_stats);
- *         fp8c_program_run(program, update);
- *         for (int i = 0;
- *              step % 100 == 0 && !fp8c_program_statistic(program, micro_step_stats, i, &s); i++)
- *             printf("%s: %g of the values underflow\n", s.name, s.underflow);
- *     }
- *
- * In a pair, forward.stats and backward.stats give the figures of what each of them computes: x, w
- * and y are forward's, and dy, dx and dw are backward's. fp8c_program_forward runs them with
- * FP8C_FORWARD_STATS. Then the figures stay with the program, and `outputs` are for the results
- * alone. Ask for them before the next run of the same function. Where there is forward.first,
- * forward.first.stats and backward.first.stats watch the first steps.
- *
- * The same holds for `dump` and micro_step.dump, whose results are ports as any function's. With
- * both options micro_step.dump has figures, too.
- *
- * Names are as in fp8c_decision: LINEAR.x, .w, .dy are operands, before they are quantized; .y is
- * what fprop gives, .dx is dgrad's result, both as the model reads them. .dw is wgrad's: the sum of
- * the gradient over the micro-steps since the last update. A second one of its kind is LINEAR.x.1,
- * as in a head that is computed in chunks, and LINEAR.x.1x128 or LINEAR.x.row has scales that do
- * not cover the whole tensor. A value that several linears read is watched once, under the name of
- * the first of them that matches. Its names in the others are its aliases.
- *
- * Figures are of x, the value. Those of codes also take d, the value quantized and dequantized:
- * they are NaN if it is not quantized. Where an x is not finite, so are its d. */
+ * A program compiled with `stats` has functions that also compute figures of the values that
+ * `stats` names: micro_step.stats, forward.stats, backward.stats. "Statistics" in
+ * frontend/embedding.md says when to run them, and how values are named. Figures are of x, the
+ * value. Those of codes also take d, the value quantized and dequantized: they are NaN if it is not
+ * quantized. */
 typedef struct fp8c_statistic {
     size_t struct_size;           /* sizeof(fp8c_statistic), set by the caller */
     const char *name, *linear;    /* the program's, as all texts here */
@@ -244,31 +250,9 @@ FP8C_API fp8c_status fp8c_program_statistic(fp8c_program *program, int function,
 
 /* ---- guards: a training that goes wrong ----
  *
- * A guard judges each step by what a training computes anyway, and says what is wrong: a loss or a
- * norm of the gradients that is not finite, with the tensor that is at fault; a loss that explodes;
- * a scale of recipe `delayed` that collapses; operands that underflow, saturate or use little of
- * their format's range, where statistics are on. It changes nothing and prints nothing. What to do
- * is the caller's decision. frontend/diagnose/guard/README.md has the rules, their limits and what they
- * cost.
- *
- *     fp8c_guard_create(ctx, NULL, &guard);
- *     for (step = 1; step <= steps; step++) {
- *         fp8c_found found = {.struct_size = sizeof found};
- *         fp8c_program_run(program, micro_step);
- *         if (!isfinite(*loss))
- *             fp8c_program_find_nonfinite(program, micro_step, 0, &found); // before update
- *         fp8c_program_run(program, update);
- *         if (isfinite(*loss) && !isfinite(*grad_norm))
- *             fp8c_program_find_nonfinite(program, micro_step, 1, &found); // update has cleared it
- *         fp8c_guard_facts facts = {sizeof facts, step, *loss, *grad_norm, program, micro_step,
- *                                   &found};
- *         fp8c_guard_step(guard, &facts);
- *         for (i = 0; fp8c_guard_alarm(guard, i, &alarm) == FP8C_OK; i++)
- *             fprintf(stderr, "step %d: %s\n", step, alarm.text);
- *     }
- *
- * Several ranks: loss, norm and scales have the same bits on all of them, so their guards raise the
- * same alarms. Statistics, and what is found in inputs, are each rank's own. */
+ * A guard judges each step by what a training computes anyway, and says what is wrong. It changes
+ * nothing. "Guards" in frontend/embedding.md has a loop with one; frontend/diagnose/guard/README.md
+ * has the rules, their limits and what they cost. */
 
 /* The first tensor that is not finite. Texts are the program's. */
 typedef struct fp8c_found {
@@ -366,16 +350,10 @@ FP8C_API void fp8c_guard_report(const fp8c_guard *guard, fp8c_guard_info *out);
 
 /* ---- the witness: which step of a plan computes a wrong value ----
  *
- * A program that was compiled with `witness` can run a function under observation. Each step of its
- * plan then runs alone, and a callback gets the values that the step has written. Results are those
- * of fp8c_program_run.
- *
- * With `judge` fp8c also judges each value. The witness is the reference interpreter: it evaluates
- * the same ops once more, on the inputs that the device itself had. A kernel must have written the
- * interpreter's bits. A GEMM or an attention must lie within the bound of its sums. For a sum of K
- * products in f32 the bound is (K + 6) 2^-24 times the sum of their magnitudes, and twice that on a
- * GPU; Hopper's FP8 sums keep fewer bits (codegen/reference/judge.c derives the bounds). So a step
- * that computes a wrong value differs from one that was only given wrong inputs. */
+ * A program that was compiled with `witness` can run a function under observation: each step of its
+ * plan runs alone, and a callback gets the values that it has written. With `judge` fp8c also
+ * judges each value ("The witness" in frontend/embedding.md). Results are those of
+ * fp8c_program_run. */
 typedef enum fp8c_verdict {
     FP8C_NOT_JUDGED, /* `judge` was 0, or the step is a collective, which has no witness */
     FP8C_RIGHT,
@@ -409,6 +387,84 @@ typedef void (*fp8c_witness_fn)(void *user, const fp8c_witnessed *value);
  * calls this. After another failure the state is undefined, as after a failed run. */
 FP8C_API fp8c_status fp8c_program_run_witnessed(fp8c_program *program, int function, int32_t judge,
                                                 fp8c_witness_fn fn, void *user);
+
+/* ---- names: what an option may have, and what values of an enum are called ---- */
+
+typedef enum fp8c_name_kind {
+    FP8C_NAME_DTYPE,          /* by fp8c_dtype: "f32", ... */
+    FP8C_NAME_OP,             /* the ops in the order of the manual */
+    FP8C_NAME_PASS,           /* the passes in their order, as print_after names them */
+    FP8C_NAME_RECIPE,         /* that `recipe` may have */
+    FP8C_NAME_TARGET,         /* that `target` may have */
+    FP8C_NAME_ALARM,          /* by fp8c_alarm_kind: "loss_nonfinite", ... */
+    FP8C_NAME_COMPONENT_STATE /* by fp8c_component_state: "ok", "missing", ... */
+} fp8c_name_kind;
+/* NULL past the last. */
+FP8C_API const char *fp8c_name(fp8c_name_kind kind, int index);
+
+/* ---- the ops that functions may call: what `fp8c ops` shows ---- */
+
+typedef struct fp8c_op_info {
+    size_t struct_size;       /* sizeof(fp8c_op_info), set by the caller */
+    const char *name, *group; /* group: "pointwise", "reduction", "gemm", ... */
+    const char *operands; /* their names with a space between two: "x w bias". "x ...": any number
+                             of them */
+    int32_t min_operands, max_operands, results, attributes;
+    const char *gradient; /* "yes"; "zero": it is zero everywhere; "none": differentiating fails */
+    const char *text;     /* what it computes */
+    char types[320]; /* of operands and results: "f32[.., K], f32[K, N], f32[N] -> f32[.., N]".
+                        frontend/text/OPS.md of the sources says how to read it */
+} fp8c_op_info;
+typedef struct fp8c_op_attr {
+    size_t struct_size; /* sizeof(fp8c_op_attr), set by the caller */
+    fp8c_attr attr;     /* with the value that it has if it is not given */
+    const char *text;   /* what it says */
+} fp8c_op_attr;
+/* FP8C_ERR_INPUT: there is no such op, or struct_size is 0. */
+FP8C_API fp8c_status fp8c_op(const char *name, fp8c_op_info *out);
+/* Attribute `index` of an op. Ends a loop. */
+FP8C_API fp8c_status fp8c_op_attribute(const char *name, int index, fp8c_op_attr *out);
+
+/* Write a recipe, NAME or NAME {key = value, ...}, into `text`, cut to `size`: with only the
+ * options that differ from the name's defaults. FP8C_ERR_INPUT: it is not a recipe. */
+FP8C_API fp8c_status fp8c_recipe_canonical(fp8c_context *ctx, const char *recipe, char *text,
+                                           size_t size);
+
+/* ---- the cache, and files ---- */
+
+/* The kernel cache, and the tuning database. */
+typedef struct fp8c_cache_info { /* the strings are the context's */
+    size_t struct_size;     /* sizeof(fp8c_cache_info), set by the caller */
+    const char *folder;     /* NULL: no cache is used */
+    const char *why_not;    /* why no cache is used; NULL: one is used, or it was turned off */
+    int32_t read_only;
+    int64_t hits, misses, stored; /* of this context, so far */
+    int64_t bytes, entries; /* in the folder, now */
+    const char *tuning;     /* the database that compiles read if it exists; NULL: none */
+} fp8c_cache_info;
+/* Opens the cache if nothing was compiled yet. FP8C_ERR_MEMORY. */
+FP8C_API fp8c_status fp8c_context_cache(fp8c_context *ctx, fp8c_cache_info *out);
+
+/* What a file holds, and its target `index`, on any machine. */
+typedef struct fp8c_file_info {
+    size_t struct_size;          /* sizeof(fp8c_file_info), set by the caller */
+    const char *version;         /* of fp8c; a file of another version is refused */
+    int32_t format, plan_format;
+    int64_t bytes;
+    char checksum[33];           /* of its contents, as hexadecimal digits */
+    int32_t targets;             /* how many; at least 1 */
+    char target[32];             /* of this target, and so the rest: its name */
+    char missing[160]; /* features that its code needs and this CPU lacks; "": none, or a GPU's */
+    char dims[192];              /* "B <= 32, T <= 128"; "": no dim is a bound */
+    int32_t variants;            /* plans: one for each set of values of these dims */
+} fp8c_file_info;
+/* Reads the file again in each call, and fails as opening does. Ends a loop. */
+FP8C_API fp8c_status fp8c_file_read_info(fp8c_context *ctx, const char *path, int index,
+                                         fp8c_file_info *out);
+
+/* Set `index` of the values for which the program has a plan; 0 is the one it began with. value[i]
+ * is that of dim i of fp8c_program_dims. Ends a loop. */
+FP8C_API fp8c_status fp8c_program_values(const fp8c_program *program, int index, int64_t *value);
 
 /* ---- doctor: what this machine has and can do, what is missing and how to get it ---- */
 
@@ -499,12 +555,9 @@ FP8C_API fp8c_status fp8c_doctor_test(fp8c_doctor *doctor, int target, fp8c_self
 
 /* ---- a burn: a device under load for a while, each result compared with a known answer ----
  *
- * A burn runs GEMMs (f32, bf16, FP8 with scales of each kind that the target takes; forward and
- * both gradients), attention, and kernels of every sort (norms, softmax, quantizing, sums of
- * columns, an optimizer's step), again and again for so many seconds on all threads. It compares
- * each result with a known answer, and counts those that differ in a bit: then the device computes
- * wrong values, or memory loses bits. frontend/diagnose/doctor/README.md says where the answers come
- * from. */
+ * A burn runs GEMMs, attention and kernels of every sort again and again, and counts results that
+ * differ from a known answer in a bit: then the device computes wrong values, or memory loses bits
+ * (frontend/diagnose/doctor/README.md). */
 typedef struct fp8c_burn fp8c_burn;
 
 typedef struct fp8c_burn_options {

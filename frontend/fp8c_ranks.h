@@ -105,14 +105,15 @@ typedef struct fp8c_nccl_options {
 } fp8c_nccl_options;
 /* Fill the FP8C_NCCL_ID bytes of `id`: one rank does. */
 FP8C_API fp8c_status fp8c_nccl_id(fp8c_context *ctx, void *id);
-/* Waits until all ranks call it, then fills *comm, whose struct_size the caller has set. It is valid
- * until fp8c_nccl_close. Its calls exchange host memory: those of `over`, which must live as long,
- * else through the GPUs. `over` and `comm` may be one struct. FP8C_ERR_LIBRARY says what is missing, what NCCL says, or that the
- * others have not joined within `seconds`. Then nothing is left of this rank but, in the process
- * that made the id, a thread of NCCL that listens for the missing rank, with its socket: NCCL has
- * no call that ends it. A process that was stopped itself, as by a debugger, waits anew. The limit
- * does not hold for `over`, whose all_gather is called first and is the caller's own, and not with
- * NCCL_COMM_BLOCKING=1 in the environment, by which NCCL makes its calls wait. */
+/* Waits until all ranks call it, then fills *comm, whose struct_size the caller has set. It is
+ * valid until fp8c_nccl_close. Its calls exchange host memory: those of `over`, which must live as
+ * long, else through the GPUs. `over` and `comm` may be one struct. FP8C_ERR_LIBRARY says what is
+ * missing, what NCCL says, or that the others have not joined within `seconds`. Then nothing is
+ * left of this rank but, in the process that made the id, a thread of NCCL that listens for the
+ * missing rank, with its socket: NCCL has no call that ends it. A process that was stopped itself,
+ * as by a debugger, waits anew. The limit does not hold for `over`, whose all_gather is called
+ * first and is the caller's own, and not with NCCL_COMM_BLOCKING=1 in the environment, by which
+ * NCCL makes its calls wait. */
 FP8C_API fp8c_status fp8c_nccl_open(fp8c_context *ctx, const fp8c_nccl_options *options,
                                     fp8c_comm *comm, fp8c_nccl **out);
 /* To be called on all ranks, when all programs that use it are gone. What NCCL still has to end is

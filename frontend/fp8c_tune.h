@@ -84,10 +84,10 @@ typedef struct fp8c_tune_options {
     int32_t runs;         /* of each candidate, and of the model's choice in turn with it; 0: 7 */
     int32_t same_bits;    /* leave out candidates that change bits: other algorithms */
     int32_t again;        /* time what was timed before a second time */
-    const char *gemm;     /* without a module: "MxNxK:FORMAT". M and N are rows and columns of the
-                             result,     K is the length of the sums. FORMAT, the dtype of both operands, is
-                             f32,     bf16, f8e4m3 or f8e5m2. The second operand is [N, K]. Of `compile`
-                             only     target, threads and device count */
+    const char *gemm; /* without a module: "MxNxK:FORMAT". M and N are rows and columns of the
+                         result, K is the length of the sums. FORMAT, the dtype of both operands, is
+                         f32, bf16, f8e4m3 or f8e5m2. The second operand is [N, K]. Of `compile` only
+                         target, threads and device count */
 } fp8c_tune_options;
 
 /* Time what was not timed yet for a module, or for one GEMM if `module` is NULL. Choose, and keep

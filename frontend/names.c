@@ -1,6 +1,5 @@
 /* Lists of names: fp8c_name. */
 #include "frontend/api.h"
-#include "frontend/figures.h"
 #include "frontend/target.h"
 #include "passes/pipeline.h"
 
@@ -13,12 +12,14 @@ static const char *op_name(int index)
     return NULL;
 }
 
-static const char *state_name(int state)
-{
-    static const char *const names[] = {"ok", "missing", "does not load", "wrong version",
-                                        "mismatched"};
-    return state < (int)(sizeof names / sizeof *names) ? names[state] : NULL;
-}
+static const char *const alarms[] = {
+    "loss_nonfinite",   "norm_nonfinite", "loss_explodes", "scale",
+    "tensor_nonfinite", "underflow",      "overflow",      "range"};
+static const char *const states[] = {"ok", "missing", "does not load", "wrong version",
+                                     "mismatched"};
+enum { ALARMS = FP8C_ALARM_RANGE + 1, STATES = FP8C_COMPONENT_MISMATCHED + 1 };
+_Static_assert(sizeof alarms / sizeof *alarms == ALARMS, "a name for each kind");
+_Static_assert(sizeof states / sizeof *states == STATES, "a name for each state");
 
 const char *fp8c_name(fp8c_name_kind kind, int index)
 {
@@ -30,8 +31,8 @@ const char *fp8c_name(fp8c_name_kind kind, int index)
     case FP8C_NAME_PASS: return f8_pass_name((size_t)index);
     case FP8C_NAME_RECIPE: return f8_recipe_name((size_t)index);
     case FP8C_NAME_TARGET: return f8_target_name(index);
-    case FP8C_NAME_ALARM: return f8_alarm_name(index);
-    case FP8C_NAME_COMPONENT_STATE: return state_name(index);
+    case FP8C_NAME_ALARM: return index < ALARMS ? alarms[index] : NULL;
+    case FP8C_NAME_COMPONENT_STATE: return index < STATES ? states[index] : NULL;
     }
     return NULL;
 }

@@ -4,6 +4,7 @@
 #ifndef F8_EVALUATE_H
 #define F8_EVALUATE_H
 
+#include "frontend/fp8c_diagnose.h"
 #include "frontend/checkpoint/loader.h"
 #include "frontend/train/data/data.h"
 

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "frontend/fp8c_diagnose.h"
 #include "frontend/checkpoint/loader.h"
 
 f8_status f8_loader_open(f8_loader *l, const fp8c_load_options *o, uint64_t seed, f8_diag *diag)

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "frontend/checkpoint/checkpoint.h"
+#include "frontend/fp8c_diagnose.h"
 
 static const char suffix[] = ".safetensors";
 

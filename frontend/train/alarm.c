@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "frontend/diagnose/guard/guard.h"
-#include "frontend/figures.h"
 #include "frontend/records/records.h"
 #include "frontend/run/number.h"
 #include "ir/base/type.h"
@@ -213,14 +212,14 @@ static bool say(const report *r, const fp8c_alarm *alarm, const char *where)
     f8_train_say(a->t, "fp8c: %s: %s, seed %" PRIu64 ", step %" PRId64 "%s: %s",
                  a->mode == F8_GUARD_WARN || !is_bad(alarm->kind) ? "warning" : "error", r->recipe,
                  r->seed, alarm->step, where, alarm->text);
-    return f8_folder_both(r->folder,
-                          json_pack("{ss ss sI sI sI ss ss? ss? so so so ss}", "event", "warning",
-                                    "recipe", r->recipe, "seed", (json_int_t)r->seed, "step",
-                                    (json_int_t)alarm->step, "since", (json_int_t)alarm->since,
-                                    "kind", f8_alarm_name(alarm->kind), "tensor", alarm->tensor,
-                                    "role", alarm->role, "value", f8_json_number(alarm->value),
-                                    "limit", f8_json_number(alarm->limit), "loss",
-                                    f8_json_number(r->loss), "message", alarm->text));
+    return f8_folder_both(
+        r->folder,
+        json_pack("{ss ss sI sI sI ss ss? ss? so so so ss}", "event", "warning", "recipe",
+                  r->recipe, "seed", (json_int_t)r->seed, "step", (json_int_t)alarm->step, "since",
+                  (json_int_t)alarm->since, "kind", fp8c_name(FP8C_NAME_ALARM, (int)alarm->kind),
+                  "tensor", alarm->tensor, "role", alarm->role, "value",
+                  f8_json_number(alarm->value), "limit", f8_json_number(alarm->limit), "loss",
+                  f8_json_number(r->loss), "message", alarm->text));
 }
 
 /* An alarm as it is sent to the other ranks, and whether any of the rank's says that the step is

@@ -5,6 +5,7 @@
 #ifndef F8_TRAIN_H
 #define F8_TRAIN_H
 
+#include "frontend/fp8c_diagnose.h"
 #include "frontend/train/data/options.h"
 #include "frontend/train/options.h"
 #include "frontend/train/ranks/ranks.h"

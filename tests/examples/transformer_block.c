@@ -4,6 +4,7 @@
  * and compares: the losses fall, the second run gives the bits of the first, and every byte that
  * was taken is given back. */
 #include <fp8c.h>
+#include <fp8c_diagnose.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>

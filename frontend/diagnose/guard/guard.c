@@ -47,7 +47,7 @@ struct fp8c_guard {
 
 bool f8_alarm_is_bad(const char *kind)
 {
-    return !kind || strcmp(kind, f8_alarm_name(FP8C_ALARM_RANGE));
+    return !kind || strcmp(kind, fp8c_name(FP8C_NAME_ALARM, FP8C_ALARM_RANGE));
 }
 
 fp8c_status fp8c_guard_create(fp8c_context *ctx, const fp8c_guard_options *options,

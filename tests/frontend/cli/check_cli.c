@@ -8,7 +8,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "frontend/fp8c.h"
+#include "frontend/fp8c_diagnose.h"
 #include "tests/shared/api/cli.h"
 #include "tests/shared/suite.h"
 

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "frontend/fp8c.h"
+#include "frontend/fp8c_diagnose.h"
 #include "tests/shared/api/cli.h"
 #include "tests/shared/suite.h"
 

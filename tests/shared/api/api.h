@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "frontend/fp8c.h"
+#include "frontend/fp8c_diagnose.h"
 
 enum { TIMEOUT = 900, V = 16, C = 32, ROWS = 8 };
 

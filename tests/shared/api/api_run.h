@@ -5,7 +5,7 @@
 
 #include <stdbool.h>
 
-#include "frontend/fp8c.h"
+#include "frontend/fp8c_diagnose.h"
 
 typedef struct f8_api_setup {
     const char *file;   /* a model, relative to the project's root */

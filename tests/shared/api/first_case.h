@@ -1,4 +1,5 @@
-/* The first steps under `delayed`, for tests on any target: see fp8c.h, "the first step". */
+/* The first steps under `delayed`, for tests on any target: see frontend/embedding.md, "The first
+ * step". */
 #ifndef TEST_FIRST_CASE_H
 #define TEST_FIRST_CASE_H
 

@@ -5,6 +5,7 @@
 
 #include <stdbool.h>
 
+#include "frontend/fp8c_diagnose.h"
 #include "frontend/fp8c_ranks.h"
 #include "tests/shared/api/rank_threads.h"
 
