@@ -9,11 +9,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "frontend/train/ranks/gpus.h"
+#include "frontend/cli/told.h"
 #include "frontend/train/ranks/process.h"
 
-static const char batch_dim[] = "B";
-enum { LIMIT = 600 };     /* seconds: the default of --rank-timeout */
 enum { LAST_RESORT = 5 }; /* seconds for MPI to end the job */
 /* In this time rank 0 says why all fail, and ends them by a signal. */
 static const struct timespec for_rank_0 = {.tv_sec = 2};
@@ -120,168 +118,27 @@ static void tell(const cli_ranks *r)
 
 /* ---- joining ---- */
 
-/* Whether the program is for GPUs. */
-static bool on_gpus(const cli *c)
+bool cli_ranks_join(cli_ranks *r, cli *c)
 {
-    return c->target && (!strcmp(c->target, "cuda") || !strncmp(c->target, "sm_", 3));
-}
-
-/* The MPI that the options ask for: NULL with *any for the first that is there; NULL without: none.
- */
-static const char *wanted(const cli *c, bool *any)
-{
-    const char *started = f8_ranks_launcher();
-    *any = false;
-    if (!c->comm)
-        return started;
-    if (!strcmp(c->comm, "none") || !strcmp(c->comm, "nccl"))
-        return NULL;
-    *any = !strcmp(c->comm, "mpi") && !started;
-    return !strcmp(c->comm, "mpi") ? started : c->comm;
-}
-
-/* Whether another MPI than `kind` has started this process with others, of which this one knows
- * nothing: each would train alone and write the same files. Says so. */
-static bool is_of_another(const char *kind)
-{
-    const char *started = f8_ranks_launcher();
-    if (!started || !kind || !strcmp(started, kind))
+    *r = (cli_ranks){.options.call = {r, say, gone, end, stopped, stop}, .messages = -1};
+    f8_train t = cli_told(c, NULL);
+    if (!f8_train_join(&t, &r->joined, &r->options))
         return false;
-    fprintf(stderr,
-            "fp8c train: --comm %s: this process was started by the mpirun of %s, whose other "
-            "processes %s does not know; give --comm %s\n",
-            kind, started, kind, started);
-    return true;
-}
-
-static const char need_mpirun[] =
-    "fp8c train: WORLD_SIZE says that several processes were started together: on CPUs they need "
-    "mpirun; --comm none trains each for itself\n";
-
-/* Whether the environment says, or --comm nccl, that there are processes without MPI. *ok: no
- * message on stderr. */
-static bool without_mpi(const cli *c, int32_t *rank, int32_t *ranks, bool *ok)
-{
-    const bool asked = c->comm && !strcmp(c->comm, "nccl");
-    const bool started = f8_gpus_started(rank, ranks);
-    const bool gpus = on_gpus(c) || (c->resume && !c->target); /* the run has the target */
-    *ok = true;
-    if (!asked && (c->comm || !started))
-        return false;
-    *ok = started && gpus;
-    if (!gpus && asked)
-        fprintf(stderr, "fp8c train: --comm nccl joins GPUs: give --target cuda\n");
-    else if (!gpus)
-        fprintf(stderr, "%s", need_mpirun);
-    else if (!started)
-        fprintf(stderr, "fp8c train: --comm nccl: RANK and WORLD_SIZE are to be in the "
-                        "environment, as torchrun sets them\n");
-    return *ok;
-}
-
-/* Says why ranks could not be joined: the context has the message, or `diag`. */
-static bool joined(const cli_ranks *r, f8_status status, const f8_diag *diag)
-{
-    if (status == F8_ERR_LIBRARY && diag->status == F8_OK)
-        cli_fail(r->options.ctx);
-    else if (status == F8_ERR_INPUT)
-        fprintf(stderr, "fp8c train: %s\n", diag->text);
-    else
-        cli_ranks_said(status, diag);
-    return status == F8_OK;
-}
-
-/* The ranks' number and how many there are is known. */
-static void begin(cli_ranks *r, cli *c)
-{
-    if (f8_ranks_follows(&r->joined)) {
+    c->ranks = t.ranks;
+    if (f8_ranks_follows(c->ranks)) {
         be_quiet(r);
         c->json = c->write_rules = NULL;
     }
-    c->ranks = &r->joined;
-}
-
-/* Seconds, of --rank-timeout; 0: there is no limit. */
-static double limit_of(const cli *c)
-{
-    const double given = c->rank_timeout ? c->rank_timeout : LIMIT;
-    return given < 0 ? 0 : given;
-}
-
-bool cli_ranks_join(cli_ranks *r, cli *c)
-{
-    bool any, ok;
-    int32_t rank, ranks;
-    f8_diag diag = {0};
-    const char *kind = wanted(c, &any);
-    *r = (cli_ranks){.options = {.limit = limit_of(c),
-                                 .limit_name = "--rank-timeout",
-                                 .call = {r, say, gone, end, stopped, stop}},
-                     .messages = -1};
-    const bool with_mpi = kind || any;
-    if (!with_mpi && !without_mpi(c, &rank, &ranks, &ok))
-        return ok;
-    if (!(r->options.ctx = cli_context()))
-        return false;
-    const f8_status status = with_mpi
-                                 ? f8_ranks_join_mpi(&r->joined, &r->options, kind, &diag)
-                                 : f8_ranks_join_alone(&r->joined, &r->options, rank, ranks, &diag);
-    if (!joined(r, status, &diag))
-        return false;
-    if (r->joined.comm.ranks == 1)
-        return !is_of_another(kind);
-    begin(r, c);
     return true;
-}
-
-static bool choose_device(const f8_ranks *r, cli *c)
-{
-    const int32_t local = f8_gpus_local_rank(r);
-    if (c->given[CLI_AT_device])
-        return true;
-    if (local < 0)
-        fprintf(stderr, "fp8c train: which GPU is this process's? The launcher does not say which "
-                        "process of its machine it is (LOCAL_RANK); give --device N\n");
-    else
-        c->device = local;
-    return local >= 0;
-}
-
-/* NCCL between the GPUs of the ranks, if they have any, and the thread that watches. */
-static bool join_more(f8_ranks *r, cli *c)
-{
-    f8_diag diag = {0};
-    cli_ranks *all = r->options->call.user;
-    all->options.limit = limit_of(c); /* a run that goes on has brought its own */
-    if (!on_gpus(c) && !r->mpi) {
-        fprintf(stderr, "%s", need_mpirun);
-        return false;
-    }
-    if (on_gpus(c) &&
-        (!choose_device(r, c) || !joined(all, f8_gpus_join(r, c->device, &diag), &diag)))
-        return false;
-    return cli_ranks_said(f8_ranks_watch(r, &diag), &diag);
 }
 
 bool cli_ranks_divide(f8_ranks *r, cli *c, const fp8c_module *module)
 {
-    const int64_t rows = fp8c_module_dim(module, batch_dim), ranks = r->comm.ranks;
-    if (rows >= 1 && rows % ranks == 0) {
-        c->part = (fp8c_dim){batch_dim, rows / ranks};
-        return join_more(r, c);
-    }
-    r->common = r->mpi != NULL; /* they have the same model */
-    if (rows < 1)
-        fprintf(stderr,
-                "%s: error: %" PRId64 " ranks divide the batch, which must be the dim %s: the "
-                "module has no such dim\n",
-                c->file, ranks, batch_dim);
-    else
-        fprintf(stderr,
-                "%s: error: %" PRId64 " ranks can't divide a batch of %s = %" PRId64
-                " rows evenly; give -D %s=N with a multiple of %" PRId64 "\n",
-                c->file, ranks, batch_dim, rows, batch_dim, ranks);
-    return false;
+    f8_train t = cli_told(c, NULL);
+    cli_ranks *own = r->options->call.user;
+    const bool ok = f8_train_divide(&t, &own->options, module);
+    c->part = t.part;
+    return ok;
 }
 
 int cli_ranks_leave(cli_ranks *r, int code)

@@ -42,6 +42,7 @@ f8_train cli_told(const cli *c, cli_json *json)
 {
     return (f8_train){.options = (f8_train_options *)(uintptr_t)&c->train,
                       .call = {json, failed, say, record, stopped, context},
+                      .who = "fp8c train",
                       .file = c->file,
                       .part = c->part,
                       .ranks = c->ranks,

@@ -247,17 +247,12 @@ static bool evaluate(f8_training *r, int64_t step)
     return step > r->begin ? f8_folder_both(r->folder, what) : f8_train_record(r->t, what);
 }
 
-static bool on_gpus(const f8_train_options *o)
-{
-    return o->target && (!strcmp(o->target, "cuda") || !strncmp(o->target, "sm_", 3));
-}
-
 /* Compares what all ranks have, where --check-ranks asks for it, or the values are to be saved. If
  * they differ, all ranks have the message. */
 static bool check_ranks(f8_training *r, int64_t step)
 {
     const f8_train_options *o = r->t->options;
-    const int64_t usual = on_gpus(o) ? CHECK_ON_GPUS : CHECK,
+    const int64_t usual = f8_train_on_gpus(o) ? CHECK_ON_GPUS : CHECK,
                   every = o->check_ranks ? o->check_ranks : usual;
     const bool saves = step == r->end || r->stops || f8_folder_saves(r->folder, step, false);
     if (!r->t->ranks || every <= 0 || !(saves || step % every == 0))

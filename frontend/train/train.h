@@ -33,6 +33,7 @@ typedef struct f8_train_call {
 typedef struct f8_train {
     f8_train_options *options; /* a run that goes on fills in what it has */
     f8_train_call call;
+    const char *who; /* whom messages about options come from: "fp8c train" */
     const char *file;   /* of the model's text */
     const char *source; /* that text; NULL: the file has it */
     fp8c_dim part;    /* of several ranks: a dim, and how much of it this one has; no name: all */
@@ -75,6 +76,14 @@ f8_data_options f8_train_data_options(const f8_train_options *o, const f8_ranks 
 
 /* ---- ranks ---- */
 
+/* Joins the processes that the options or the environment say there are; if these are several,
+ * t->ranks becomes `r`. The caller has set own->call. When the ranks are left it destroys own->ctx,
+ * also after a failure. */
+bool f8_train_join(f8_train *t, f8_ranks *r, f8_ranks_options *own);
+/* Divides the dim B of the module among the ranks: t->part. On GPUs it also joins them; then it
+ * watches them. */
+bool f8_train_divide(f8_train *t, f8_ranks_options *own, const fp8c_module *module);
+bool f8_train_on_gpus(const f8_train_options *o);
 /* How many processes train together, and whether this one is not their first. */
 int f8_train_ranks(const f8_train *t);
 bool f8_train_follows(const f8_train *t);
