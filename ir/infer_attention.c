@@ -1,6 +1,8 @@
 /* Result types, IV: attention and dropout. See infer.c. */
 #include "ir/internal.h"
 
+#include <math.h>
+
 /* The checks of q, k and v. */
 static f8_status heads_ok(f8_graph *g, const f8_node *n, const char *roles)
 {
