@@ -4,6 +4,7 @@
 
 #include "frontend/call/call.h"
 #include "frontend/records/records.h"
+#include "ir/base/clock.h"
 
 /* ---- functions and ports ---- */
 
@@ -242,11 +243,38 @@ static fp8c_status run_function(const f8_call *call, size_t at)
     return fp8c_program_run(call->program, call->index[at]);
 }
 
-fp8c_status f8_call_run(const f8_call *call)
+static fp8c_status run_once(const f8_call *call)
 {
     fp8c_status status = FP8C_OK;
     for (size_t i = 0; i < call->n_functions && status == FP8C_OK; i++)
         status = run_function(call, i);
+    return status;
+}
+
+static int by_size(const void *x, const void *y)
+{
+    const double a = *(const double *)x, b = *(const double *)y;
+    return a < b ? -1 : a > b;
+}
+
+fp8c_status f8_call_repeat(const f8_call *call, int64_t n, double *median, double *least,
+                           f8_diag *diag)
+{
+    double *seconds = calloc((size_t)n, sizeof *seconds);
+    fp8c_status status = seconds ? FP8C_OK
+                                 : (fp8c_status)f8_file_fail(diag, F8_ERR_MEMORY, call->shown,
+                                                             "out of memory");
+    for (int64_t k = 0; k < n && status == FP8C_OK; k++) {
+        const double start = f8_seconds_now();
+        status = run_once(call);
+        seconds[k] = f8_seconds_now() - start;
+    }
+    if (status == FP8C_OK) {
+        qsort(seconds, (size_t)n, sizeof *seconds, by_size);
+        *median = seconds[n / 2];
+        *least = seconds[0];
+    }
+    free(seconds);
     return status;
 }
 

@@ -6,7 +6,7 @@
  *     status = f8_call_prepare(&call, &diag);
  *     ... the variables get their values ...
  *     if (status == FP8C_OK)
- *         status = f8_call_run(&call);                (as often as is wanted)
+ *         status = f8_call_repeat(&call, 1, &median, &least, &diag);
  *     if (status == FP8C_OK)
  *         status = f8_call_write(&call, &diag);
  *     f8_call_free(&call);
@@ -38,7 +38,9 @@ typedef struct f8_call {
 /* Finds the functions, gives dims that are bounds the values that the files' shapes have, checks
  * that each input has a source and each file can be written, and reads the inputs. */
 fp8c_status f8_call_prepare(f8_call *call, f8_diag *diag);
-fp8c_status f8_call_run(const f8_call *call);
+/* Runs the functions in their order, all of them n times, and gives the seconds of once. */
+fp8c_status f8_call_repeat(const f8_call *call, int64_t n, double *median, double *least,
+                           f8_diag *diag);
 /* Writes the outputs, then the checkpoint. Each file is written whole or not at all. */
 fp8c_status f8_call_write(f8_call *call, f8_diag *diag);
 void f8_call_free(f8_call *call);

@@ -12,7 +12,7 @@
  *     fp8c.aliases   JSON, {"h.0.attn.k.x": "h.0.attn.q.x", ...}: other names of elements
  *                    (fp8c_program_element), each with the name that the lists have. Absent
  *                    where there are none.
- * A writer may add more (frontend/cli/cmd_checkpoint.h). */
+ * A writer may add more (export.h). */
 #ifndef F8_CHECKPOINT_H
 #define F8_CHECKPOINT_H
 

@@ -1,5 +1,12 @@
 /* Writing a program's weights as FP8 codes with their scales, as README.md, "Exported weights",
- * describes the file. Internal to frontend/. */
+ * describes the file. It holds only those states that `eval` reads. The codes of linears' weights
+ * have their scales beside them (passes/scale/serve.c names these), and the metadata is that of a
+ * checkpoint and
+ *     fp8c.stored     JSON, {"WEIGHT": "block {pow2 = true}", ...}: recipe of each stored weight
+ *     fp8c.export     the recipe that was given to export
+ *     fp8c.rules      JSON, [RULE, ...]: the rules that were given beside the text's
+ *     fp8c.library    the version of fp8c that wrote the file
+ * Internal to frontend/. */
 #ifndef F8_EXPORT_H
 #define F8_EXPORT_H
 

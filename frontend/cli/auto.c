@@ -58,15 +58,15 @@ static void print_candidate(FILE *to, cli_json *json, const fp8c_trial *t, const
     else if (to)
         fprintf(to, "  %s %-8s %8s %8s %8s %10s %10s %10.2f %10.2f\n", won ? "*" : " ", k->recipe,
                 "-", "-", "-", "-", "-", 1e6 * k->seconds, 1e6 * k->gemm_seconds);
-    cli_json_record(
-        json,
-        json_pack("{ss ss ss ss ss? so s[oo] s[oo] s[oo] sf sf sf sb}", "event", "candidate",
-                  "gemm", t->linear, "role", t->role, "recipe", k->recipe, "excluded", k->excluded,
-                  "error", cli_json_number(k->error), "sqnr", cli_json_number(k->sqnr[0]),
-                  cli_json_number(k->sqnr[1]), "underflow", cli_json_number(k->underflow[0]),
-                  cli_json_number(k->underflow[1]), "overflow", cli_json_number(k->overflow[0]),
-                  cli_json_number(k->overflow[1]), "seconds", k->seconds, "gemm_seconds",
-                  k->gemm_seconds, "bytes", k->bytes, "winner", (int)won));
+    cli_json_record(json,
+                    json_pack("{ss ss ss ss ss? so s[oo] s[oo] s[oo] sf sf sf sb}", "event",
+                              "candidate", "gemm", t->linear, "role", t->role, "recipe", k->recipe,
+                              "excluded", k->excluded, "error", f8_json_number(k->error), "sqnr",
+                              f8_json_number(k->sqnr[0]), f8_json_number(k->sqnr[1]), "underflow",
+                              f8_json_number(k->underflow[0]), f8_json_number(k->underflow[1]),
+                              "overflow", f8_json_number(k->overflow[0]),
+                              f8_json_number(k->overflow[1]), "seconds", k->seconds, "gemm_seconds",
+                              k->gemm_seconds, "bytes", k->bytes, "winner", (int)won));
 }
 
 void cli_print_trials(const fp8c_calibration *calibration, FILE *to, cli_json *json)

@@ -2,7 +2,7 @@
  * and options. All shells offer the same words for an argument; only the syntax differs. */
 #include <string.h>
 
-#include "frontend/cli/cmd.h"
+#include "frontend/cli/cli.h"
 
 /* ---- what an argument may be ---- */
 

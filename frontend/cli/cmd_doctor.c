@@ -13,7 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "frontend/cli/cmd.h"
+#include "frontend/cli/cli.h"
 
 /* What the child writes for its parent, in shared memory. */
 enum { AT = 128 };
@@ -41,16 +41,15 @@ static void look_at(void *user, const char *what)
 
 /* ---- lines ---- */
 
-typedef enum mood { GOOD, BAD, WARN, PLAIN } mood;
+typedef enum mood { GOOD, BAD, WARN } mood;
 
 /* Prints a word in its colour and pads it to `width` columns. */
 static void word(const doctor *x, mood mood, const char *text, int width)
 {
     static const char *const codes[] = {
         [GOOD] = "\033[32m", [BAD] = "\033[31m", [WARN] = "\033[33m"};
-    const bool coloured = x->colour && mood != PLAIN;
     const int spaces = width - (int)strlen(text);
-    cli_say(x->job.to, "%s%s%s%*s", coloured ? codes[mood] : "", text, coloured ? "\033[0m" : "",
+    cli_say(x->job.to, "%s%s%s%*s", x->colour ? codes[mood] : "", text, x->colour ? "\033[0m" : "",
             spaces > 0 ? spaces : 0, "");
 }
 
@@ -75,11 +74,6 @@ static void below(const doctor *x, const char *label, const char *text)
 }
 
 /* ---- components ---- */
-
-static const char *kind_title(const char *kind)
-{
-    return !strcmp(kind, "cpu") ? "for target cpu" : !strcmp(kind, "cuda") ? "for GPUs" : "more";
-}
 
 static void print_component(const doctor *x, const fp8c_component *c)
 {
@@ -111,7 +105,10 @@ static void components(doctor *x)
     for (int i = 0; fp8c_doctor_component(x->d, i, &c) == FP8C_OK; i++) {
         cli_json_record(&x->job.json, f8_record_component(json_object(), &c));
         if (strcmp(kind, c.kind) != 0)
-            cli_say(x->job.to, "%s%s\n", i ? "\n" : "", kind_title(c.kind));
+            cli_say(x->job.to, "%s%s\n", i ? "\n" : "",
+                    !strcmp(c.kind, "cpu")    ? "for target cpu"
+                    : !strcmp(c.kind, "cuda") ? "for GPUs"
+                                              : "more");
         kind = c.kind;
         print_component(x, &c);
     }
@@ -154,12 +151,14 @@ static bool check_names(const doctor *x)
     return true;
 }
 
-static bool same(const char *a, const char *b)
+/* Prints what a target lacks; `before`: what the one before lacks. */
+static void print_missing(const doctor *x, const char *label, const char *what, const char *before)
 {
-    return a && b && !strcmp(a, b);
+    if (what)
+        below(x, label, before && !strcmp(what, before) ? "the same" : what);
 }
 
-/* `before` is the target that was printed last. If both lack the same, this prints "the same". */
+/* `before` is the target that was printed last. */
 static void print_target(const doctor *x, const fp8c_target_report *t, const fp8c_self_test *s,
                          const fp8c_target_report *before)
 {
@@ -177,12 +176,8 @@ static void print_target(const doctor *x, const fp8c_target_report *t, const fp8
     cli_say(x->job.to, "%s%s%s\n", t->is ? " (" : "", t->is ? t->is : "", t->is ? ")" : "");
     if (s->detail)
         below(x, "", s->detail);
-    if (t->compile_missing)
-        below(x, "can't compile",
-              same(t->compile_missing, before->compile_missing) ? "the same" : t->compile_missing);
-    if (t->run_missing)
-        below(x, "can't run",
-              same(t->run_missing, before->run_missing) ? "the same" : t->run_missing);
+    print_missing(x, "can't compile", t->compile_missing, before->compile_missing);
+    print_missing(x, "can't run", t->run_missing, before->run_missing);
 }
 
 /* Whether all targets that were asked for work: they compile and run, and their results are right.

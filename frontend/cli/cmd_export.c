@@ -5,7 +5,7 @@
 #include "frontend/call/evaluate.h"
 #include "frontend/checkpoint/export.h"
 #include "frontend/cli/auto.h"
-#include "frontend/cli/cmd_checkpoint.h"
+#include "frontend/cli/checkpoint.h"
 
 typedef struct export {
     cli_job job;

@@ -1,7 +1,7 @@
 /* fp8c help: the tables of commands and options as people read them. */
 #include <string.h>
 
-#include "frontend/cli/cmd.h"
+#include "frontend/cli/cli.h"
 
 void cli_help(FILE *to)
 {

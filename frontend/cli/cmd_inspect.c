@@ -2,7 +2,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "frontend/cli/cmd.h"
+#include "frontend/cli/cli.h"
 
 enum { LINE = 100 }; /* columns */
 

@@ -3,7 +3,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "frontend/cli/cmd.h"
+#include "frontend/cli/cli.h"
 
 enum { CALL = 160, VALUE = 64 };
 

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "frontend/cli/cmd.h"
+#include "frontend/cli/cli.h"
 #include "frontend/diagnose/report/report.h"
 
 enum { NAMED = 5 }; /* tensors that are printed of each run */

@@ -1,13 +1,10 @@
 /* fp8c run: runs functions on tensors from files. It opens a .f8x file, or compiles a text. */
 #include <inttypes.h>
-#include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "frontend/call/call.h"
 #include "frontend/cli/auto.h"
-#include "frontend/cli/cmd_checkpoint.h"
-#include "ir/base/clock.h"
+#include "frontend/cli/checkpoint.h"
 
 typedef struct run {
     cli_job job; /* without a module: the program was opened */
@@ -15,7 +12,7 @@ typedef struct run {
     f8_loader weights;
     f8_stored stored; /* the recipes under which the files store them */
     f8_call call;
-    double *seconds; /* of each repetition */
+    double median, least; /* seconds of a repetition */
 } run;
 
 /* ---- options ---- */
@@ -131,17 +128,6 @@ static bool load(run *r)
     return cli_weights_done(&r->weights, &r->job, c->recipe, status, &diag);
 }
 
-static bool run_all(const run *r)
-{
-    for (int64_t k = 0; k < r->job.c->repeat; k++) {
-        const double start = f8_seconds_now();
-        if (!cli_ok(r->job.ctx, f8_call_run(&r->call)))
-            return false;
-        r->seconds[k] = f8_seconds_now() - start;
-    }
-    return true;
-}
-
 /* ---- the report ---- */
 
 static void report_output(run *r, size_t at, const fp8c_port *port, const void *bytes)
@@ -161,12 +147,6 @@ static void report_output(run *r, size_t at, const fp8c_port *port, const void *
     cli_say(to, "\n");
 }
 
-static int by_size(const void *x, const void *y)
-{
-    const double a = *(const double *)x, b = *(const double *)y;
-    return a < b ? -1 : a > b;
-}
-
 static void report(run *r)
 {
     fp8c_program *program = r->call.program;
@@ -181,24 +161,25 @@ static void report(run *r)
             if (port.variable < 0)
                 report_output(r, f, &port, fp8c_program_buffer(program, function, FP8C_OUTPUT, i));
     }
-    qsort(r->seconds, (size_t)n, sizeof *r->seconds, by_size);
     cli_json_record(&r->job.json, json_pack("{ss ss sI sf sf}", "event", "run", "target", target,
                                             "times", (json_int_t)n, "seconds_median",
-                                            r->seconds[n / 2], "seconds_min", r->seconds[0]));
+                                            r->median, "seconds_min", r->least));
     if (cli_json_to_stdout(r->job.c))
         return;
     cli_print_calibrated(r->job.c->recipe, r->weights.batches, "the inputs given");
     if (n > 1)
         printf("%" PRId64 " times on %s: median %.6g ms, least %.6g ms\n", n, target,
-               1e3 * r->seconds[n / 2], 1e3 * r->seconds[0]);
+               1e3 * r->median, 1e3 * r->least);
 }
 
 /* ---- the command ---- */
 
-static bool finish(run *r)
+static bool run_and_write(run *r)
 {
     f8_diag diag = {0};
-    const fp8c_status status = f8_call_write(&r->call, &diag);
+    fp8c_status status = f8_call_repeat(&r->call, r->job.c->repeat, &r->median, &r->least, &diag);
+    if (status == FP8C_OK)
+        status = f8_call_write(&r->call, &diag);
     if (status == FP8C_OK)
         report(r);
     return cli_done(r->job.ctx, status, &diag);
@@ -207,13 +188,10 @@ static bool finish(run *r)
 /* Everything that can be checked is checked before anything is computed. */
 static bool run_program(run *r)
 {
-    r->seconds = calloc((size_t)r->job.c->repeat, sizeof *r->seconds);
-    if (!r->seconds)
-        return cli_error(r->job.c->file, "out of memory");
     if (r->job.c->weights.n && !cli_weights_open(&r->weights, r->job.c))
         return false;
     return (cli_is_package(r->job.c->file) ? open_package(r) : compile(r)) && prepare(r) &&
-           cli_json_open(&r->job.json, r->job.c->json) && load(r) && run_all(r) && finish(r);
+           cli_json_open(&r->job.json, r->job.c->json) && load(r) && run_and_write(r);
 }
 
 int cmd_run(const cli *given)
@@ -225,7 +203,6 @@ int cmd_run(const cli *given)
         return CLI_USAGE;
     const int code = read_options(&r);
     const bool ok = code == CLI_DONE && run_program(&r);
-    free(r.seconds);
     f8_stored_free(&r.stored);
     f8_loader_close(&r.weights);
     f8_call_free(&r.call);

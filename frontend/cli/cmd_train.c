@@ -5,8 +5,7 @@
 #include <unistd.h>
 
 #include "frontend/cli/auto.h"
-#include "frontend/cli/cmd_checkpoint.h"
-#include "frontend/cli/cmd_profile.h"
+#include "frontend/cli/checkpoint.h"
 #include "frontend/cli/cmd_train.h"
 #include "frontend/cli/told.h"
 

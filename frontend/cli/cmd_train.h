@@ -2,7 +2,7 @@
 #ifndef F8_CMD_TRAIN_H
 #define F8_CMD_TRAIN_H
 
-#include "frontend/cli/cmd.h"
+#include "frontend/cli/cli.h"
 #include "frontend/train/training.h"
 
 /* How far a run is. */

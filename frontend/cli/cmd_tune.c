@@ -4,7 +4,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "frontend/cli/cmd.h"
+#include "frontend/cli/cli.h"
 
 enum { MOST_LINES = 20 };
 

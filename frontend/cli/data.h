@@ -3,7 +3,7 @@
 #ifndef F8_CLI_DATA_H
 #define F8_CLI_DATA_H
 
-#include "frontend/cli/cmd_ranks.h"
+#include "frontend/cli/ranks.h"
 #include "frontend/train/data/data.h"
 #include "frontend/train/train.h"
 

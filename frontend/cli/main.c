@@ -1,9 +1,9 @@
-/* fp8c: parses the command line by the tables in cmd.h and runs the command. */
+/* fp8c: parses the command line by the tables in cli.h and runs the command. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "frontend/cli/cmd.h"
+#include "frontend/cli/cli.h"
 #include "frontend/checkpoint/tensor_file.h"
 
 /* ---- values of options: false if the text is not such a value ---- */
@@ -256,11 +256,6 @@ static int parse_option(cli *c, int bit, char **argv, int argc, int *i)
                                                : usage(c->command, "no such option", word);
 }
 
-static bool takes_several(const cli_command *command)
-{
-    return strstr(command->operand, "...") != NULL;
-}
-
 static int parse_command(cli *c, const cli_command *command, char **argv, int argc)
 {
     c->command = command->name;
@@ -275,7 +270,7 @@ static int parse_command(cli *c, const cli_command *command, char **argv, int ar
                 return status;
         } else if (!command->operand) {
             return usage(c->command, "this command takes no file, but is given", argv[i]);
-        } else if (c->file && !takes_several(command)) {
+        } else if (c->file && !strstr(command->operand, "...")) {
             return usage(c->command, "this command takes one file, but is also given", argv[i]);
         } else if (!set_TEXTS(&c->files, argv[i])) {
             return usage(c->command, "this is one too many, or no name at all:", argv[i]);

@@ -1,4 +1,4 @@
-/* The model of a command, and the options of its compiles: see cmd.h. */
+/* The model of a command, and the options of its compiles: see cli.h. */
 #include "frontend/cli/told.h"
 
 static bool needs_steps; /* the module that was loaded does */

@@ -2,7 +2,7 @@
 #ifndef F8_CLI_TOLD_H
 #define F8_CLI_TOLD_H
 
-#include "frontend/cli/cmd.h"
+#include "frontend/cli/cli.h"
 #include "frontend/train/train.h"
 
 /* What the library is told of a command line. Its failures and words go to stderr, its records to

@@ -5,7 +5,7 @@
 #include <jansson.h>
 #include <math.h>
 
-#include "frontend/cli/cmd.h"
+#include "frontend/cli/cli.h"
 #include "frontend/fp8c_train.h"
 #include "tests/shared/api/train_case.h"
 #include "tests/shared/suite.h"

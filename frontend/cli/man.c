@@ -1,7 +1,7 @@
 /* The man page fp8c(1) as roff, made from the tables of commands and options. */
 #include <string.h>
 
-#include "frontend/cli/cmd.h"
+#include "frontend/cli/cli.h"
 
 /* What has a meaning in roff: backslashes, hyphens, quotes, and a dot or a quote at the beginning
  * of a line. */

@@ -1,5 +1,5 @@
-/* Processes that train together: see cmd_ranks.h. */
-#include "frontend/cli/cmd_ranks.h"
+/* Processes that train together: see ranks.h. */
+#include "frontend/cli/ranks.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -105,14 +105,14 @@ void cli_train_record_spread(const cli *c, const f8_train_result *results, cli_j
         json_t *record =
             json_pack("{ss ss sI sI so so so so}", "event", "spread", "recipe", cli_recipe(c, i),
                       "seed", (json_int_t)c->seed, "seeds", (json_int_t)c->seeds, "final_loss",
-                      cli_json_number(s.of[FINAL].mean), "final_loss_deviation",
-                      cli_json_number(s.of[FINAL].deviation), "heldout_loss",
-                      cli_json_number(s.of[HELD_OUT].mean), "heldout_loss_deviation",
-                      cli_json_number(s.of[HELD_OUT].deviation));
+                      f8_json_number(s.of[FINAL].mean), "final_loss_deviation",
+                      f8_json_number(s.of[FINAL].deviation), "heldout_loss",
+                      f8_json_number(s.of[HELD_OUT].mean), "heldout_loss_deviation",
+                      f8_json_number(s.of[HELD_OUT].deviation));
         if (record && !s.is_base)
             json_object_update_new(record,
-                                   json_pack("{so so sb}", "gap", cli_json_number(gap->mean),
-                                             "gap_deviation", cli_json_number(gap->deviation),
+                                   json_pack("{so so sb}", "gap", f8_json_number(gap->mean),
+                                             "gap_deviation", f8_json_number(gap->deviation),
                                              "gap_inside_spread", (int)s.inside));
         cli_json_record(json, record);
     }

@@ -1,20 +1,10 @@
-/* Checkpoints on the command line. frontend/checkpoint/checkpoint.h describes their format.
- * `fp8c train` adds to the metadata:
- *     fp8c.recipe     the recipe of the training, as it was given
- *     fp8c.steps, fp8c.seed
- *
- * A file that `fp8c export` wrote holds only those states that `eval` reads. It holds weights of
- * linears as FP8 codes, each with its scales (passes/scale/serve.c names them), and more metadata:
- *     fp8c.stored     JSON, {"WEIGHT": "block {pow2 = true}", ...}: recipe of each stored weight
- *     fp8c.export     the recipe that was given to export
- *     fp8c.rules      JSON, [RULE, ...]: what --rule gave
- *     fp8c.library    the version of fp8c that wrote the file
- *
- * Weights of others are read too: frontend/checkpoint/README.md, "Weights of others".
+/* --weights, --save and --save-state: what the options say of checkpoints, and what is printed.
+ * frontend/checkpoint/README.md describes the files; `fp8c train` adds `fp8c.recipe`, the recipe as
+ * it was given, `fp8c.steps` and `fp8c.seed` to their metadata.
  *
  * What can fail returns false after a message on stderr. */
-#ifndef F8_CMD_CHECKPOINT_H
-#define F8_CMD_CHECKPOINT_H
+#ifndef F8_CLI_CHECKPOINT_H
+#define F8_CLI_CHECKPOINT_H
 
 #include "frontend/checkpoint/loader.h"
 #include "frontend/cli/data.h"

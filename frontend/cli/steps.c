@@ -1,8 +1,9 @@
-/* What a program exchanges with other ranks, and what it computes meanwhile: see cmd.h. */
+/* Lines about the steps of a plan: what they exchange with other ranks and what goes on meanwhile,
+ * and the time that they took. */
 #include <inttypes.h>
 #include <string.h>
 
-#include "frontend/cli/cmd.h"
+#include "frontend/cli/cli.h"
 
 /* "2 kernels, 1 GEMM: first to last", of the steps beside a collective. */
 static void describe(const json_t *beside, char *text, size_t size)
@@ -24,15 +25,13 @@ static void describe(const json_t *beside, char *text, size_t size)
             used += (size_t)snprintf(text + used, size - used, "%s%zu %s", used ? ", " : "", n,
                                      n == 1 ? kinds[k].one : kinds[k].several);
     }
-    const char *first = all ? json_string_value(json_object_get(json_array_get(beside, 0), "name"))
-                            : NULL,
-               *last =
-                   all ? json_string_value(json_object_get(json_array_get(beside, all - 1), "name"))
-                       : NULL;
+    const char *first = json_string_value(json_object_get(json_array_get(beside, 0), "name")),
+               *last = json_string_value(json_object_get(json_array_get(beside, all - 1), "name"));
     if (!all)
         snprintf(text, size, "nothing");
     else
-        snprintf(text + used, size - used, all == 1 ? ": %s" : ": %s to %s", first, last);
+        snprintf(text + used, size - used, ": %s%s%s", first, all > 1 ? " to " : "",
+                 all > 1 ? last : "");
 }
 
 /* Whether a step is a collective that moves bytes. */
@@ -89,4 +88,30 @@ void cli_print_collectives(const fp8c_program *p, FILE *to, cli_json *json)
 {
     for (int f = 0; fp8c_program_function_name(p, f); f++)
         print_function(p, f, to, json);
+}
+
+/* ---- times ---- */
+
+static void print_step(FILE *to, const fp8c_program *program, int function, const fp8c_step *s,
+                       double runs)
+{
+    const fp8c_collective *c = &s->collective;
+    fprintf(to, "profile %s %s %s %.6f s %.3f GB/s%s%s",
+            fp8c_program_function_name(program, function), s->kind, s->name, s->seconds / runs,
+            (double)(s->bytes_read + s->bytes_written) * runs / s->seconds / 1e9,
+            s->algorithm ? " " : "", s->algorithm ? s->algorithm : "");
+    if (c->goes_on)
+        fprintf(to, ", beside %d steps; queued %.6f s, waited for %.6f s", c->beside,
+                c->queued / runs, c->waited / runs);
+    fprintf(to, "\n");
+}
+
+void cli_profile_print(FILE *to, const fp8c_program *program, f8_profile_runs runs,
+                       const void *user)
+{
+    fp8c_step s;
+    for (int f = 0; fp8c_program_function_name(program, f); f++)
+        for (int i = 0; fp8c_program_step(program, f, i, &s) == FP8C_OK; i++)
+            if (s.seconds > 0)
+                print_step(to, program, f, &s, runs(user, f));
 }

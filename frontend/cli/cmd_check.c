@@ -1,4 +1,4 @@
-/* fp8c check and fp8c print. */
+/* fp8c check: parses and verifies a module, and compiles it if a target or recipe is asked for. */
 #include <inttypes.h>
 
 #include "frontend/cli/auto.h"
@@ -22,25 +22,4 @@ static bool check(cli_job *j)
 int cmd_check(const cli *c)
 {
     return cli_refuses_auto(c, c->recipe) ? CLI_USAGE : cli_work(c, true, check);
-}
-
-static bool print(cli_job *j)
-{
-    fp8c_status status;
-    if (j->c->print_after) {
-        fp8c_compile_options options = cli_listing_options(j->c, j->c->recipe);
-        options.plan_only = 1; /* passes need no kernels */
-        options.print_after = j->c->print_after;
-        options.write = cli_write_file;
-        options.write_user = stdout;
-        status = fp8c_compile(j->module, &options, &j->program);
-    } else {
-        status = fp8c_module_print(j->module, cli_write_file, stdout);
-    }
-    return ferror(stdout) || cli_ok(j->ctx, status); /* main says so */
-}
-
-int cmd_print(const cli *c)
-{
-    return cli_refuses_auto(c, c->recipe) ? CLI_USAGE : cli_work(c, true, print);
 }

@@ -15,7 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "frontend/cli/cmd.h"
+#include "frontend/cli/cli.h"
 
 /* Signals within so many nanoseconds are one: `timeout` and programs that pass signals on send two.
  */

@@ -1,5 +1,5 @@
 /* fp8c doctor --burn: prints what the library's burn finds, one device after the other. */
-#include "frontend/cli/cmd.h"
+#include "frontend/cli/cli.h"
 #include "frontend/diagnose/health/device.h"
 
 #include <inttypes.h>

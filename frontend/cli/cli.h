@@ -1,6 +1,6 @@
 /* The command line: the tables of commands and options, and what the commands share. */
-#ifndef F8_CMD_H
-#define F8_CMD_H
+#ifndef F8_CLI_H
+#define F8_CLI_H
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -87,7 +87,7 @@ typedef struct cli {
     const char *given[CLI_N_OPTIONS]; /* the name under which an option was given, or NULL */
 } cli;
 
-/* ---- the tables as data (cmd_common.c) ---- */
+/* ---- the tables as data (tables.c) ---- */
 
 typedef struct cli_command {
     const char *name, *operand, *help; /* operand: NULL for none */
@@ -132,38 +132,21 @@ void cli_put(const cli_escapes *e, const char *format, ...);
 /* Print what `fp8c help` and `fp8c COMMAND --help` show (cmd_help.c). */
 void cli_help(FILE *to);
 void cli_help_command(const cli_command *command);
-/* Prints the man page on stdout (cmd_man.c). */
+/* Prints the man page on stdout (man.c). */
 int cli_man(void);
 
 /* ---- the commands: each returns an exit code ---- */
 #define COMMAND(name, bit, operand, help) int cmd_##name(const cli *c);
 #include "frontend/cli/commands.def"
 
-/* ---- shared (cmd_common.c) ---- */
+/* ---- shared (common.c) ---- */
 
-/* Refuses options that the command would not use: true after a message on stderr (cmd_unused.c). */
-bool cli_refuses_unused(const cli *c, int bit);
-/* Whether a path ends in .f8x. */
-bool cli_is_package(const char *path);
-/* Makes the recipes of --recipe and --compare canonical. CLI_FAILED after a message on stderr if a
- * text is not a recipe. */
-int cli_read_recipes(cli *c);
-/* Creates a context and parses c->file. The rules of c->rules follow those of the text. false after
- * a message on stderr; then there is nothing to destroy. */
-bool cli_load(const cli *c, fp8c_context **ctx, fp8c_module **module);
-/* Prints "WHERE: error: ..." on stderr (where NULL: "error: ..."), and returns false. */
+/* Print "WHERE: error: ..." on stderr (where NULL: "error: ..."), and return false. */
 bool cli_error(const char *where, const char *format, ...) __attribute__((format(printf, 2, 3)));
+bool cli_file_fail(const f8_diag *diag);
 /* Prints that the command line is wrong: "fp8c COMMAND: ...; see fp8c COMMAND --help". Returns
  * CLI_USAGE. */
 int cli_usage(const cli *c, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* Prints to a table, and returns how much. NULL, where stdout is for records, takes nothing. */
-int cli_say(FILE *to, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* Whether a list, with commas, has a name. */
-bool cli_lists(const char *list, const char *name);
-static inline double cli_mib(int64_t bytes)
-{
-    return (double)bytes / (1 << 20);
-}
 /* Prints the context's message on stderr, unless a signal stopped the call: then cli_settle prints.
  * Returns CLI_FAILED. */
 int cli_fail(const fp8c_context *ctx);
@@ -171,6 +154,74 @@ int cli_fail(const fp8c_context *ctx);
 bool cli_ok(const fp8c_context *ctx, fp8c_status status);
 /* The same where the diag may have the message instead. Of a signal nothing is said here. */
 bool cli_done(const fp8c_context *ctx, fp8c_status status, const f8_diag *diag);
+/* Creates a context from the environment and cli_context_options. NULL after a message on stderr.
+ */
+fp8c_context *cli_context(void);
+/* Refuses options that the command would not use: true after a message on stderr (unused.c). */
+bool cli_refuses_unused(const cli *c, int bit);
+/* Whether a path ends in .f8x, and whether a list, with commas, has a name. */
+bool cli_is_package(const char *path);
+bool cli_lists(const char *list, const char *name);
+/* Makes the recipes of --recipe and --compare canonical. CLI_FAILED after a message on stderr if a
+ * text is not a recipe. */
+int cli_read_recipes(cli *c);
+/* Index 0 is --recipe, index i the i-th --compare. */
+const char *cli_recipe(const cli *c, size_t index);
+/* The recipe that gaps are relative to, as such an index: bf16 if it is there, else the first
+ * --compare; 0 if there is no --compare. */
+size_t cli_baseline(const cli *c);
+/* The width of the longest recipe's text, and at least `least`. */
+int cli_recipe_width(const cli *c, int least);
+
+/* ---- what commands write (output.c) ---- */
+
+/* Writes JSON Lines. With path NULL nothing is written and every call succeeds. A failed write is
+ * remembered: cli_json_close reports it on stderr and returns false. */
+typedef struct cli_json {
+    FILE *file;
+    const char *path;
+    bool failed;
+    int error; /* errno of the write that failed */
+} cli_json;
+bool cli_json_open(cli_json *j, const char *path);
+/* Takes over the reference. A record that is NULL counts as a failed write. */
+void cli_json_record(cli_json *j, json_t *record);
+bool cli_json_close(cli_json *j);
+bool cli_json_to_stdout(const cli *c); /* if so, stdout carries nothing but records */
+
+/* Where tables go: stdout, or NULL if stdout is for records. */
+FILE *cli_table(const cli *c);
+/* Prints to a table, and returns how much. NULL takes nothing. */
+int cli_say(FILE *to, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static inline double cli_mib(int64_t bytes)
+{
+    return (double)bytes / (1 << 20);
+}
+
+/* A text that goes to the file `path`, or to stdout if that is NULL or "-". A regular file gets it
+ * whole at the end, or keeps what it had. cli_text_end says on stderr why nothing, or not
+ * everything, was written, and then returns false. `wanted`: false after a failure, which leaves
+ * the file as it was. */
+typedef struct cli_text {
+    const char *path;
+    FILE *to; /* to write to; NULL: it can't be opened, which cli_text_end tells */
+    char *bytes;
+    size_t size;
+    bool gathered; /* in `bytes` until the end */
+} cli_text;
+void cli_text_open(cli_text *t, const char *path);
+bool cli_text_end(cli_text *t, bool wanted);
+/* An fp8c_write_fn whose `user` is a FILE. */
+int cli_write_file(void *file, const char *text, size_t size);
+/* Writes what is left in the buffer of stdout. Returns `code`; CLI_FAILED after a message on stderr
+ * if something could not be written and nothing else failed. */
+int cli_flush_stdout(int code);
+
+/* ---- a command at work (model.c) ---- */
+
+/* Creates a context and parses c->file. The rules of c->rules follow those of the text. false after
+ * a message on stderr; then there is nothing to destroy. */
+bool cli_load(const cli *c, fp8c_context **ctx, fp8c_module **module);
 /* Warns of a schedule that got the default length, as neither the text nor --steps give one. Call
  * it where the schedule is to be used. */
 void cli_note_steps(const cli *c);
@@ -178,23 +229,25 @@ void cli_note_steps(const cli *c);
 fp8c_compile_options cli_compile_options(const cli *c, const char *recipe);
 /* The options for a listing: a CUDA target that is named by its architecture needs no device. */
 fp8c_compile_options cli_listing_options(const cli *c, const char *recipe);
-/* An fp8c_write_fn whose `user` is a FILE. */
-int cli_write_file(void *file, const char *text, size_t size);
-/* Writes what is left in the buffer of stdout. Returns `code`; CLI_FAILED after a message on stderr
- * if something could not be written and nothing else failed. */
-int cli_flush_stdout(int code);
-/* Creates a context from the environment and cli_context_options. NULL after a message on stderr.
- */
-fp8c_context *cli_context(void);
-/* The recipe that gaps are relative to, as an index for cli_recipe: bf16 if it is there, else the
- * first --compare; 0 if there is no --compare. */
-size_t cli_baseline(const cli *c);
-/* Index 0 is --recipe, index i the i-th --compare. */
-const char *cli_recipe(const cli *c, size_t index);
-/* The width of the longest recipe's text, and at least `least`. */
-int cli_recipe_width(const cli *c, int least);
 
-/* ---- progress and log (cmd_progress.c) ---- */
+/* What most commands work with. */
+typedef struct cli_job {
+    const cli *c;
+    fp8c_context *ctx;
+    fp8c_module *module;   /* of c->file, if it is a text */
+    fp8c_program *program; /* what the command made of it */
+    FILE *to;              /* as cli_table gives it */
+    cli_json json;
+} cli_job;
+/* A whole command: makes a context, with `loads` loads c->file, and opens --json. `work` then says
+ * whether all went well; if not, stderr has a message. Returns the exit code. */
+int cli_work(const cli *c, bool loads, bool (*work)(cli_job *j));
+/* Closes the records and destroys what there is. Returns the exit code. */
+int cli_end(cli_job *j, bool ok);
+/* Makes the program. false after a message on stderr. */
+bool cli_compile(cli_job *j, const fp8c_compile_options *options);
+
+/* ---- progress and log (progress.c) ---- */
 
 /* Called before the command runs. Sets what cli_context_options returns. bar: show the progress of
  * a long call, if stderr is a terminal. */
@@ -203,7 +256,7 @@ const fp8c_context_options *cli_context_options(void);
 /* How many columns a line on the terminal may have. */
 int cli_columns(void);
 
-/* ---- signals (cmd_signal.c has what they do) ---- */
+/* ---- signals (signal.c has what they do) ---- */
 
 /* Watches for signals from here on: the first thing that main does. */
 void cli_signals(void);
@@ -227,63 +280,10 @@ bool cli_keep(fp8c_context *ctx);
  * having said the text. */
 int cli_settle(int code);
 
-/* Writes JSON Lines. With path NULL nothing is written and every call succeeds. A failed write is
- * remembered: cli_json_close reports it on stderr and returns false. */
-typedef struct cli_json {
-    FILE *file;
-    const char *path;
-    bool failed;
-    int error; /* errno of the write that failed */
-} cli_json;
-bool cli_json_open(cli_json *j, const char *path);
-/* Takes over the reference. A record that is NULL counts as a failed write. */
-void cli_json_record(cli_json *j, json_t *record);
-bool cli_json_close(cli_json *j);
-
-/* Prints the failure of a file on stderr, and returns false. */
-bool cli_file_fail(const f8_diag *diag);
-
-/* A text that goes to the file `path`, or to stdout if that is NULL or "-". A regular file gets it
- * whole at the end, or keeps what it had. cli_text_end says on stderr why nothing, or not
- * everything, was written, and then returns false. `wanted`: false after a failure, which leaves
- * the file as it was. */
-typedef struct cli_text {
-    const char *path;
-    FILE *to; /* to write to; NULL: it can't be opened, which cli_text_end tells */
-    char *bytes;
-    size_t size;
-    bool gathered; /* in `bytes` until the end */
-} cli_text;
-void cli_text_open(cli_text *t, const char *path);
-bool cli_text_end(cli_text *t, bool wanted);
-bool cli_json_to_stdout(const cli *c); /* if so, stdout carries nothing but records */
-#define cli_json_number f8_json_number
-
-/* Where tables go: stdout, or NULL if stdout is for records. */
-FILE *cli_table(const cli *c);
-
-/* ---- a command at work (cmd_common.c) ---- */
-
-/* What most commands work with. */
-typedef struct cli_job {
-    const cli *c;
-    fp8c_context *ctx;
-    fp8c_module *module;   /* of c->file, if it is a text */
-    fp8c_program *program; /* what the command made of it */
-    FILE *to;              /* as cli_table gives it */
-    cli_json json;
-} cli_job;
-
-/* A whole command: makes a context, with `loads` loads c->file, and opens --json. `work` then says
- * whether all went well; if not, stderr has a message. Returns the exit code. */
-int cli_work(const cli *c, bool loads, bool (*work)(cli_job *j));
-/* Closes the records and destroys what there is. Returns the exit code. */
-int cli_end(cli_job *j, bool ok);
-/* Makes the program. false after a message on stderr. */
-bool cli_compile(cli_job *j, const fp8c_compile_options *options);
+/* ---- what several commands print ---- */
 
 /* Burns each device that --target names: the CPU and all GPUs, if it names none. `before` is called
- * before each. false if anything was wrong. (cmd_burn.c) */
+ * before each. false if anything was wrong. (burn.c) */
 bool cli_burn(cli_job *j, fp8c_doctor *doctor, void (*before)(void *user, const char *what),
               void *user);
 
@@ -292,7 +292,10 @@ bool cli_burn(cli_job *j, fp8c_doctor *doctor, void (*before)(void *user, const 
 void cli_print_decisions(const fp8c_program *p, FILE *to, cli_json *json);
 void cli_print_steps(const fp8c_program *p, int function, FILE *to, cli_json *json);
 /* The same for each collective that moves bytes, and for the steps beside which it does
- * (cmd_collectives.c). */
+ * (steps.c). */
 void cli_print_collectives(const fp8c_program *p, FILE *to, cli_json *json);
+/* Prints a line for each step that took time, with the mean of a run. (steps.c) */
+void cli_profile_print(FILE *to, const fp8c_program *program, f8_profile_runs runs,
+                       const void *user);
 
 #endif

@@ -1,11 +1,11 @@
 /* Processes that train together: what the options say of them, and what stderr says
  * (../train/ranks/ joins and watches them). */
-#ifndef F8_CMD_RANKS_H
-#define F8_CMD_RANKS_H
+#ifndef F8_CLI_RANKS_H
+#define F8_CLI_RANKS_H
 
 #include <stdatomic.h>
 
-#include "frontend/cli/cmd.h"
+#include "frontend/cli/cli.h"
 #include "frontend/train/ranks/ranks.h"
 
 typedef struct cli_ranks {

@@ -1,5 +1,5 @@
-/* Writes and loads checkpoints: see cmd_checkpoint.h. */
-#include "frontend/cli/cmd_checkpoint.h"
+/* Writes and loads checkpoints: see checkpoint.h. */
+#include "frontend/cli/checkpoint.h"
 
 #include "frontend/checkpoint/shared.h"
 

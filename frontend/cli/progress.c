@@ -5,7 +5,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#include "frontend/cli/cmd.h"
+#include "frontend/cli/cli.h"
 #include "ir/base/clock.h"
 #include "ir/base/hash.h"
 

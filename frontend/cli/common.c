@@ -1,0 +1,121 @@
+/* What the commands share: messages, contexts, recipes. */
+#include <stdarg.h>
+#include <string.h>
+
+#include "frontend/cli/cli.h"
+
+bool cli_is_package(const char *path)
+{
+    const size_t n = path ? strlen(path) : 0;
+    return n > 4 && !strcmp(path + n - 4, ".f8x");
+}
+
+/* ---- messages ---- */
+
+bool cli_error(const char *where, const char *format, ...)
+{
+    va_list args;
+    fprintf(stderr, "%s%serror: ", where ? where : "", where ? ": " : "");
+    va_start(args, format);
+    vfprintf(stderr, format, args);
+    va_end(args);
+    fputc('\n', stderr);
+    return false;
+}
+
+int cli_usage(const cli *c, const char *format, ...)
+{
+    va_list args;
+    fprintf(stderr, "fp8c %s: ", c->command);
+    va_start(args, format);
+    vfprintf(stderr, format, args);
+    va_end(args);
+    fprintf(stderr, "; see fp8c %s --help\n", c->command);
+    return CLI_USAGE;
+}
+
+int cli_fail(const fp8c_context *ctx)
+{
+    if (!cli_interrupted())
+        fprintf(stderr, "%s\n", fp8c_context_message(ctx));
+    return CLI_FAILED;
+}
+
+bool cli_ok(const fp8c_context *ctx, fp8c_status status)
+{
+    return status == FP8C_OK || cli_fail(ctx) == CLI_DONE;
+}
+
+bool cli_done(const fp8c_context *ctx, fp8c_status status, const f8_diag *diag)
+{
+    if (status == FP8C_OK || diag->status == F8_OK)
+        return cli_ok(ctx, status);
+    return diag->status != F8_ERR_CANCELLED && cli_file_fail(diag);
+}
+
+bool cli_file_fail(const f8_diag *diag)
+{
+    return cli_error(diag->file, "%s", diag->text);
+}
+
+/* ---- contexts, modules and programs ---- */
+
+fp8c_context *cli_context(void)
+{
+    fp8c_context *ctx;
+    if (fp8c_context_create(cli_context_options(), &ctx) == FP8C_OK && cli_keep(ctx))
+        return ctx;
+    cli_error(NULL, "out of memory");
+    fp8c_context_destroy(ctx);
+    return NULL;
+}
+
+bool cli_lists(const char *list, const char *name)
+{
+    const size_t n = strlen(name);
+    for (const char *at = list; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL)
+        if (strcspn(at, ",") == n && !strncmp(at, name, n))
+            return true;
+    return false;
+}
+
+int cli_read_recipes(cli *c)
+{
+    fp8c_context *ctx = cli_context();
+    int code = ctx ? CLI_DONE : CLI_FAILED;
+    for (size_t i = 0; i <= c->compare.n && code == CLI_DONE; i++) {
+        const char **text = i ? &c->compare.text[i - 1] : &c->recipe;
+        if (*text == f8_default_recipe)
+            continue;
+        if (fp8c_recipe_canonical(ctx, *text, c->canonical[i], sizeof c->canonical[i]) == FP8C_OK) {
+            *text = c->canonical[i];
+        } else {
+            fprintf(stderr, "%s '%s': ", i ? "--compare" : "--recipe", *text);
+            code = cli_fail(ctx);
+        }
+    }
+    fp8c_context_destroy(ctx);
+    return code;
+}
+
+/* ---- recipes ---- */
+
+const char *cli_recipe(const cli *c, size_t index)
+{
+    return index ? c->compare.text[index - 1] : c->recipe;
+}
+
+int cli_recipe_width(const cli *c, int least)
+{
+    for (size_t i = 0; i <= c->compare.n; i++)
+        least = (int)strlen(cli_recipe(c, i)) > least ? (int)strlen(cli_recipe(c, i)) : least;
+    return least;
+}
+
+size_t cli_baseline(const cli *c)
+{
+    for (size_t i = 0; i <= c->compare.n; i++)
+        if (!strcmp(cli_recipe(c, i), "bf16"))
+            return i;
+    return c->compare.n > 0;
+}
