@@ -74,3 +74,13 @@ f8_status f8_need_dtype(f8_graph *g, const f8_node *n, const char *roles, uint32
     return f8_infer_fail(g, n, roles, "operand %u must be %s, not %s%s", i + 1,
                          dtype_list(mask, list, sizeof list), f8_dtype_name(d), how);
 }
+
+f8_status f8_infer_need_type(f8_graph *g, const f8_node *n, const char *roles, uint32_t i,
+                             const f8_type *t)
+{
+    char text[160];
+    if (f8_type_equal(f8_in_type(g, n, i), t))
+        return F8_OK;
+    return f8_infer_fail(g, n, roles, "operand %u must be %s%s", i + 1, t->rank ? "" : "a scalar, ",
+                         f8_type_print(t, text, sizeof text));
+}

@@ -43,6 +43,9 @@ void f8_canonical_attrs(const f8_graph *g, f8_op op, const f8_ref *in, uint32_t 
  * g->at. `roles` names the operands, separated by spaces, or is NULL. */
 f8_status f8_infer_fail(f8_graph *g, const f8_node *n, const char *roles, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
+/* Operand `i` must have type `t`. */
+f8_status f8_infer_need_type(f8_graph *g, const f8_node *n, const char *roles, uint32_t i,
+                             const f8_type *t);
 
 static inline const f8_type *f8_in_type(const f8_graph *g, const f8_node *n, uint32_t i)
 {

@@ -33,7 +33,7 @@ FLAGS_test_tsan := -O0
 $(call object,$(TEST_SOURCES)): CFLAGS += $(FLAGS_test_$(VARIANT))
 # Slow evaluators that tests compare with. They compute on memory of their own, so no variant
 # sanitizes them: under sanitizers they would take longer than what they judge.
-ORACLES := $(addprefix tests/shared/,kernel/gemm_problem.c kernel/kernel_eval.c recipe/recipe_oracle.c \
+ORACLES := $(addprefix tests/shared/,kernel/gemm_problem.c recipe/recipe_oracle.c \
            num/codec_oracle.c)
 $(call object,$(ORACLES)): CFLAGS += -O2 -fno-sanitize=all
 
@@ -145,6 +145,13 @@ check-formulas: deps
 	@CC='$(CC)' CFLAGS='$(CFLAGS)' LINK='$(call object,$(SHARED)) $(LIBRARY) $(CHECK) $(LDLIBS) -ljansson' \
 	    python3 tests/planted_formulas.py $(BUILD) $(FUNCTIONS)
 
+# Which tests find changes that are planted in the code of kernels and in the table of forms (tests/README.md).
+KERNEL_JUDGES := $(shell sed -n '/^SINGLE/,/^OPERATORS/p' tests/planted_kernels.py | grep -o 'check_[a-z_]*')
+check-kernels: deps
+	@$(MAKE) --no-print-directory $(JOBS) emulator $(KERNEL_JUDGES:%=$(BUILD)/tests/%)
+	@CC='$(CC)' CFLAGS='$(CFLAGS)' LINK='$(call object,$(SHARED)) $(LIBRARY) $(CHECK) $(LDLIBS) -ljansson' \
+	    FP8C_CACHE_DIR=$(BUILD)/check/cache python3 tests/planted_kernels.py $(BUILD) $(ARGUMENTS)
+
 # Adds one thing of each kind in a copy of the tree, and counts the files (tests/additions/run).
 check-additions: deps
 	@CC='$(CC)' BUILD=$(BUILD) tests/additions/run $(KIND)
@@ -165,4 +172,4 @@ check-codecs: deps
 	@for t in $(CODECS); do FP8C_CODECS=all $(BUILD)/tests/$$t || exit 1; done
 	@FP8C_CODECS=all tests/peers/run $(BUILD) --install
 
-.PHONY: emulator $(EMULATOR) check check-quick check-sanitizers check-build check-ranks check-formulas check-additions check-nvrtc check-torch check-codecs
+.PHONY: emulator $(EMULATOR) check check-quick check-sanitizers check-build check-ranks check-formulas check-kernels check-additions check-nvrtc check-torch check-codecs

@@ -7,8 +7,7 @@
  *     - eval_double below states every op a second time, with libm;
  *       tests/passes/grad/check_gradients.c computes finite differences of it;
  *     - tests/codegen/reference/check_reference.c compares results with expected ones;
- *     - tests/shared/kernel/kernel_eval.c states every op in C; tests/codegen/kernel/check_kernel.c
- *       compares lowered kernels with it;
+ *     - tests/codegen/reference/check_forms.c states every op in C, for each dtype;
  *     - tests/ir/num/check_scalar.c compares primitives and functions with libm and exact results.
  *
  * In wide mode blocks are doubles. Integer arithmetic uses words in both modes. */

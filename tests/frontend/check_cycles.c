@@ -22,7 +22,7 @@ enum { WARM = 100 };
 /* By how much two readings may differ without a leak. Bytes in use may not differ: the smallest
  * block of malloc takes 32 bytes, so a slack of half of that for each cycle finds one block lost in
  * two cycles. The heap's end moves by 132 KiB at a time: the slack for mapped bytes is two such
- * steps, and still finds a page that is mapped and lost in each of 100 cycles. Resident bytes also
+ * steps, and still finds a page that is mapped and lost in each of 70 cycles. Resident bytes also
  * grow by pages of libraries that are read for the first time, and by reserves that are used for
  * the first time. */
 static const int64_t slack_block = 16, slack_mapped = 264 << 10, slack_resident = 1 << 20;
@@ -160,14 +160,14 @@ START_TEST(from_the_cache)
 }
 END_TEST
 
-/* Compiling takes most of a cycle then: a hundred of them is as many as the tolerances want. */
+/* Compiling takes most of a cycle then: seventy of them is as many as the tolerances want. */
 START_TEST(compiled_each_time)
 {
     grow_nothing(&(life){.name = "a context each, no cache",
                          .cache = "",
                          .options = recipe("delayed"),
                          .warm = WARM / 4,
-                         .cycles = cycles() < 1000 ? cycles() / 10 : 100});
+                         .cycles = cycles() < 1000 ? cycles() / 10 : 70});
 }
 END_TEST
 

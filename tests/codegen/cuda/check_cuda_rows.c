@@ -1,5 +1,5 @@
 /* Row kernels on a CUDA device (the emulator, or with FP8C_TEST_GPU this machine's GPU), bit for
- * bit against the slow evaluator of kernel_eval.c. Cases cover ragged shapes, all dtypes, any
+ * bit against the interpreter. Cases cover ragged shapes, all dtypes, any
  * alignment, any grid, one tensor a launch or many, and in the emulator any order of blocks and
  * warps. check_cuda_rows_text.c compiles the same text with the real NVRTC. */
 #include "tests/shared/kernel/kernel_bodies.h"

@@ -14,7 +14,7 @@ static void plain(void)
     kv_use(NULL);
 }
 
-/* Against the naive evaluator, bit by bit, under any split into tasks. */
+/* Against the interpreter, bit by bit, under any split into tasks. */
 START_TEST(cpu)
 {
     for (int v = 0; kv_config(false, v); v++) {

@@ -1,7 +1,7 @@
-/* Fixture of kernel tests: see kernel_case.h. The slow evaluator is in kernel_eval.c. */
+/* Fixture of kernel tests: see kernel_case.h. Their values are in kernel_values.c. */
 #include "tests/shared/kernel/kernel_case.h"
 #include "tests/shared/kernel/kernel_desc.h"
-#include "tests/shared/kernel/kernel_eval.h"
+#include "tests/shared/kernel/kernel_values.h"
 
 #include "codegen/kernel/kernel.h"
 #include "runtime/copy.h"
@@ -82,7 +82,7 @@ f8_ref kc_input(kcase *c, f8_dtype dtype, int rank, ...)
     va_start(dims, rank);
     const f8_ref r = input(c, dtype, rank, dims);
     va_end(dims);
-    ke_fill_input(c, r, 0);
+    kv_fill_input(c, r, 0);
     return r;
 }
 
@@ -92,7 +92,7 @@ f8_ref kc_ids(kcase *c, int64_t limit, int rank, ...)
     va_start(dims, rank);
     const f8_ref r = input(c, F8_I32, rank, dims);
     va_end(dims);
-    ke_fill_input(c, r, limit);
+    kv_fill_input(c, r, limit);
     return r;
 }
 
@@ -173,7 +173,7 @@ f8_status kc_build(kcase *c)
 
 void kc_evaluate(kcase *c)
 {
-    ke_evaluate(c); /* what has values keeps them */
+    kv_evaluate(c); /* what has values keeps them */
 }
 
 void kc_fill(kcase *c)
@@ -183,7 +183,7 @@ void kc_fill(kcase *c)
         ck_assert(!posix_memalign((void **)&c->memory, 64, bytes + GUARD));
     memset(c->memory, PATTERN, bytes);
     for (uint32_t i = 0; i < c->n_input; i++)
-        ke_write(c, c->input[i]);
+        kv_write(c, c->input[i]);
 }
 
 static void run_kernel(kcase *c, const f8_step *s, int64_t tasks_a_call, bool backwards)
@@ -227,9 +227,9 @@ void kc_compare(kcase *c, const char *what)
 {
     uint8_t *accessed = calloc((size_t)c->bytes, 1);
     for (uint32_t i = 0; i < c->n_out; i++)
-        ke_compare(c, c->out[i], what, accessed);
+        kv_compare(c, c->out[i], what, accessed);
     for (uint32_t i = 0; i < c->n_input; i++)
-        ke_mark(c, c->input[i], accessed);
+        kv_mark(c, c->input[i], accessed);
     for (int64_t i = 0; i < c->bytes; i++)
         if (!accessed[i] && c->memory[i] != PATTERN)
             ck_abort_msg("%s: byte %lld was written outside all results", what, (long long)i);

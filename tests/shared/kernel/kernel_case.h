@@ -1,4 +1,4 @@
-/* One small function run through codegen and through a naive evaluator: for tests of kernels.
+/* One small function run through codegen and through the interpreter: for tests of kernels.
  *
  *     kcase c;
  *     kc_begin(&c);
