@@ -36,6 +36,12 @@ static void say_stopped(const cli *c, const f8_train_result *results, const f8_t
 
 enum { LINES = 10 }; /* that stay, of a run */
 
+static void say_held_out(const f8_train_result *o, int64_t step)
+{
+    fprintf(stderr, "\r\033[K%s  step %" PRId64 "  held out %.4f\n", o->recipe, step,
+            o->heldout_loss);
+}
+
 /* Says how far a run is, on a terminal. *last: when it was said. */
 static void say_progress(const f8_training *r, const f8_train_step *f, double *last)
 {
@@ -64,8 +70,7 @@ static void say_progress(const f8_training *r, const f8_train_step *f, double *l
         *last = f->seconds;
     }
     if (f->evaluated && !r->stops)
-        fprintf(stderr, "\r\033[K%s  step %" PRId64 "  held out %.4f\n", o->recipe, f->step,
-                o->heldout_loss);
+        say_held_out(o, f->step);
 }
 
 /* Says what to do after a guard has ended the run. */
@@ -112,7 +117,9 @@ static bool train_seed(const cli *c, f8_training *r, uint64_t seed, f8_train_res
         if (terminal && o->done == f.step)
             say_progress(r, &f, &last);
     }
-    ok = f8_training_end(r);
+    ok = f8_training_end(r); /* evaluates after the last step */
+    if (ok && terminal && c->eval_every && o->done == c->steps && c->steps % c->eval_every == 0)
+        say_held_out(o, c->steps);
     if (r->alarms.stopped)
         say_alarm(r, r->folder);
     if (!ok || !o->done)
