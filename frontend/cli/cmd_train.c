@@ -64,7 +64,8 @@ static void say_progress(const f8_training *r, const f8_train_step *f, double *l
             .bytes = info.peak_bytes});
         *last = f->seconds;
     }
-    if (f->evaluated && !r->stops)
+    const int64_t every = r->t->options->eval_every;
+    if (f->evaluated && every && f->step % every == 0)
         fprintf(stderr, "\r\033[K%s  step %" PRId64 "  held out %.4f\n", o->recipe, f->step,
                 o->heldout_loss);
 }
