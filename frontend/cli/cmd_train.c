@@ -36,10 +36,13 @@ static void say_stopped(const cli *c, const f8_train_result *results, const f8_t
 
 enum { LINES = 10 }; /* that stay, of a run */
 
-static void say_held_out(const f8_train_result *o, int64_t step)
+/* Says the held-out loss after the last step, if --eval-every asked for it. */
+static void say_held_out(const f8_training *r)
 {
-    fprintf(stderr, "\r\033[K%s  step %" PRId64 "  held out %.4f\n", o->recipe, step,
-            o->heldout_loss);
+    const int64_t every = r->t->options->eval_every, step = r->out->done;
+    if (step && r->evaluated == step && every && step % every == 0)
+        fprintf(stderr, "\r\033[K%s  step %" PRId64 "  held out %.4f\n", r->out->recipe, step,
+                r->out->heldout_loss);
 }
 
 /* Says how far a run is, on a terminal. *last: when it was said. */
@@ -69,8 +72,6 @@ static void say_progress(const f8_training *r, const f8_train_step *f, double *l
             .bytes = info.peak_bytes});
         *last = f->seconds;
     }
-    if (f->evaluated && !r->stops)
-        say_held_out(o, f->step);
 }
 
 /* Says what to do after a guard has ended the run. */
@@ -111,15 +112,17 @@ static bool train_seed(const cli *c, f8_training *r, uint64_t seed, f8_train_res
                  ? "interrupted: this step is finished and saved; once more ends at once"
                  : "interrupted: this step is finished; once more ends at once");
     bool ok = f8_training_begin(r, seed, o);
+    if (ok && terminal) /* a run that has all its steps */
+        say_held_out(r);
     while (ok && f8_training_goes_on(r)) {
         f8_train_step f;
         ok = f8_training_step(r, &f);
-        if (terminal && o->done == f.step)
+        if (terminal && o->done == f.step) {
             say_progress(r, &f, &last);
+            say_held_out(r);
+        }
     }
-    ok = f8_training_end(r); /* evaluates after the last step */
-    if (ok && terminal && c->eval_every && o->done == c->steps && c->steps % c->eval_every == 0)
-        say_held_out(o, c->steps);
+    ok = f8_training_end(r);
     if (r->alarms.stopped)
         say_alarm(r, r->folder);
     if (!ok || !o->done)
