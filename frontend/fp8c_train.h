@@ -3,20 +3,50 @@
  * never stopped. fp8c.h has what holds of all calls: failures, ownership, threads. A training
  * belongs to one thread at a time.
  *
- *     fp8c_compile_options compile = {.struct_size = sizeof compile, .recipe = "delayed"};
- *     const char *data[] = {"tokens.bin"};
- *     fp8c_training_options options = {.struct_size = sizeof options, .compile = &compile,
- *                                      .data = data, .n_data = 1, .steps = 1000, .seed = 1,
- *                                      .run = "my-run"};
- *     fp8c_training_step step = {.struct_size = sizeof step};
- *     fp8c_training *training;
- *     fp8c_status status = fp8c_training_create(ctx, module, &options, &training);
- *     while (status == FP8C_OK && (status = fp8c_training_run(training, &step)) == FP8C_OK &&
- *            step.step)
- *         printf("step %lld loss %.4f\n", (long long)step.step, step.loss);
- *     if (training)
- *         status = fp8c_training_end(training); // after a failure: the same failure
- *     fp8c_training_destroy(training);
+ *     #include <fp8c_train.h>
+ *     #include <stdio.h>
+ *
+ *     static fp8c_status train(fp8c_context *ctx, const char *text, size_t size, const char *data)
+ *     {
+ *         fp8c_module *module = NULL;
+ *         fp8c_training *training = NULL;
+ *         fp8c_training_step step = {.struct_size = sizeof step};
+ *         const fp8c_compile_options compile = {.struct_size = sizeof compile,
+ *                                               .recipe = "delayed"};
+ *         const fp8c_training_options options = {.struct_size = sizeof options,
+ *                                                .compile = &compile,
+ *                                                .data = &data, .n_data = 1,
+ *                                                .steps = 20, .seed = 1,
+ *                                                .run = "my-run"};
+ *         fp8c_status status = fp8c_module_parse(ctx, text, size, "gpt.f8", NULL, 0, &module);
+ *         if (status == FP8C_OK)
+ *             status = fp8c_training_create(ctx, module, &options, &training);
+ *         while (status == FP8C_OK && (status = fp8c_training_run(training, &step)) == FP8C_OK &&
+ *                step.step)
+ *             printf("step %d loss %.4f\n", (int)step.step, step.loss);
+ *         if (training)
+ *             status = fp8c_training_end(training); // after a failure: the same failure
+ *         if (status != FP8C_OK)
+ *             fprintf(stderr, "%s\n", fp8c_context_message(ctx));
+ *         fp8c_training_destroy(training);
+ *         fp8c_module_destroy(module);
+ *         return status;
+ *     }
+ *
+ *     int main(int argc, char **argv) // gpt.f8 tokens.bin
+ *     {
+ *         static char text[100000];
+ *         fp8c_context *ctx = NULL;
+ *         FILE *file = argc == 3 ? fopen(argv[1], "r") : NULL;
+ *         const size_t size = file ? fread(text, 1, sizeof text, file) : 0;
+ *         fp8c_status status = fp8c_context_create(NULL, &ctx);
+ *         if (file)
+ *             fclose(file);
+ *         if (status == FP8C_OK)
+ *             status = train(ctx, text, size, argv[2]);
+ *         fp8c_context_destroy(ctx);
+ *         return status != FP8C_OK;
+ *     }
  *
  * The folder is one of `fp8c train --run`: the commands `report` and `triage` read it, and `train
  * --resume` goes on with it. Messages name options as the command does: --save-every is save_every.
