@@ -89,8 +89,8 @@
  * module. A handle must not be used or destroyed after its destroy call.
  *
  * Threads: any number may use one context at the same time. A module, a program, a lender, a
- * calibration, a doctor or a tuning belongs to one thread at a time. Several threads may compile
- * one module at the same time if no thread changes it any more. */
+ * training, a calibration, a doctor, a tuning or a guard belongs to one thread at a time. Several
+ * threads may compile one module at the same time if no thread changes it any more. */
 #ifndef FP8C_H
 #define FP8C_H
 

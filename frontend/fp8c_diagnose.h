@@ -557,7 +557,7 @@ FP8C_API fp8c_status fp8c_doctor_test(fp8c_doctor *doctor, int target, fp8c_self
  *
  * A burn runs GEMMs, attention and kernels of every sort again and again, and counts results that
  * differ from a known answer in a bit: then the device computes wrong values, or memory loses bits
- * (frontend/diagnose/doctor/README.md). */
+ * (frontend/diagnose/burn/README.md). */
 typedef struct fp8c_burn fp8c_burn;
 
 typedef struct fp8c_burn_options {

@@ -1,6 +1,7 @@
-/* A training run as `fp8c train` has it: batches from files, an optimizer's steps, guards,
- * statistics, and a folder that keeps the run, from which it goes on bit for bit. fp8c.h has what
- * holds of all calls: failures, ownership, threads. A training belongs to one thread at a time.
+/* A training run as `fp8c train` has it: batches from files, optimizer steps, guards, statistics,
+ * and a folder that keeps the run. A run that goes on from its folder has the bits of one that was
+ * never stopped. fp8c.h has what holds of all calls: failures, ownership, threads. A training
+ * belongs to one thread at a time.
  *
  *     #include <fp8c_train.h>
  *     #include <stdio.h>
@@ -23,8 +24,8 @@
  *         while (status == FP8C_OK && (status = fp8c_training_run(training, &step)) == FP8C_OK &&
  *                step.step)
  *             printf("step %d loss %.4f\n", (int)step.step, step.loss);
- *         if (status == FP8C_OK)
- *             status = fp8c_training_end(training);
+ *         if (training)
+ *             status = fp8c_training_end(training); // after a failure: the same failure
  *         if (status != FP8C_OK)
  *             fprintf(stderr, "%s\n", fp8c_context_message(ctx));
  *         fp8c_training_destroy(training);
@@ -49,7 +50,7 @@
  *
  * The folder is one of `fp8c train --run`: the commands `report` and `triage` read it, and `train
  * --resume` goes on with it. Messages name options as the command does: --save-every is save_every.
- * One process trains; several are the command's. */
+ * One process trains here. The command can train with several. */
 #ifndef FP8C_TRAIN_H
 #define FP8C_TRAIN_H
 
@@ -63,17 +64,19 @@ extern "C" {
 typedef struct fp8c_training_options {
     size_t struct_size; /* sizeof(fp8c_training_options), set by the caller */
     /* Of these options: recipe, target, threads, device, attention, lr, memory_bytes, memory_share,
-     * checkpoint, recompute, stats, stats_recipe, dump, profile, no_fuse. Others are refused. NULL:
-     * the defaults, or those of the run that goes on. */
+     * checkpoint, recompute, stats, stats_recipe, dump, profile, no_fuse. In one process
+     * reduce_dtype, reduce_at and reduce_order have no effect. Others are refused. NULL: the
+     * defaults, or those of the run that goes on. */
     const fp8c_compile_options *compile;
 
-    /* Either files of tokens, whose last tenth is held out unless there is validation data, or rows
-     * of tensors, "NAME=FILE.npy" or "NAME=FILE.safetensors[:TENSOR]", one for each input. */
+    /* Either files of tokens (`data`), or rows of tensors (`batches`): "NAME=FILE.npy" or
+     * "NAME=FILE.safetensors[:TENSOR]", one for each input of forward. The last tenth is held out.
+     * "Data" in frontend/cli/README.md has the formats. */
     const char *const *data;
     size_t n_data;
     const char *const *batches;
     size_t n_batches;
-    const char *const *validation; /* files of the same kind, to hold out instead */
+    const char *const *validation; /* of the same kind, to hold out instead of the last tenth */
     size_t n_validation;
     const char *tokens; /* "u16", "u32" or "bytes"; NULL: each file's name and header tell */
 
@@ -84,11 +87,13 @@ typedef struct fp8c_training_options {
 
     const char *run;    /* a new folder, or an empty one, to keep the run in; NULL: none */
     const char *resume; /* or the folder of a run, to go on from its newest checkpoint with its
-                           options. Those that are given and change bits must be equal to its own */
+                           options. Those that are given and change bits must be equal to its own,
+                           but for the recipe and `steps` */
     int64_t save_every; /* a checkpoint in the folder after every so many steps; 0: at the end */
     int64_t keep;       /* how many checkpoints are kept; 0: 2 */
-    int64_t checksum_every, fingerprint_every; /* hashes in the folder's records; 0: with each
-                                                  checkpoint; never */
+    /* After every so many steps the folder's records have a checksum of all variables (0: with each
+     * checkpoint), and a hash of each value of the step, for `triage` (0: never). */
+    int64_t checksum_every, fingerprint_every;
 
     const char *guard; /* what to do when the run goes wrong: "off", "warn" (NULL), or "stop" */
     int64_t every;     /* of compile->stats: in the first step and in every so many; 0: 10 */
@@ -99,7 +104,7 @@ typedef struct fp8c_training_options {
 
     /* Called in the thread that calls; each may be NULL. `text` and `json` are valid during the
      * call. */
-    void (*say)(void *user, const char *text);    /* warnings, and what a run goes on with: lines */
+    void (*say)(void *user, const char *text);    /* lines: warnings, and with what a run goes on */
     void (*record)(void *user, const char *json); /* the records of `train --json`, one by one */
     int32_t (*stop)(void *user); /* asked before and after a step: not 0, and no step follows */
     void *user;
@@ -119,31 +124,34 @@ FP8C_API fp8c_status fp8c_training_create(fp8c_context *ctx, fp8c_module *module
 /* Without fp8c_training_end, steps since the folder's last checkpoint are lost. */
 FP8C_API void fp8c_training_destroy(fp8c_training *training);
 
-/* What a step gave. NaN: the module's own `update` does not say it. */
+/* What a step gave. grad_norm and lr are NaN where the module has an `update` of its own that does
+ * not give them. */
 typedef struct fp8c_training_step {
     size_t struct_size; /* sizeof(fp8c_training_step), set by the caller */
-    int64_t step, steps; /* its number, from 1, and 0: none was left; how many there are */
+    int64_t step, steps; /* its number, from 1; how many there are. step 0: none was left */
     double loss, grad_norm, lr;
     double heldout_loss; /* NaN: it was not computed after this step */
-    double seconds;      /* since the training began or went on, without evaluations */
+    double seconds;      /* since it began or went on, without evaluations and checkpoints */
     int32_t skipped;     /* the gradient norm was not finite, so the variables are as before */
     int32_t alarms;      /* that the guard has raised in this step */
 } fp8c_training_step;
 
-/* One optimizer step and what follows it: alarms, records, the held-out loss, a checkpoint. Where no
- * step is left, as all are done, or those up to `stop_at`, or `stop` was not 0, out->step is 0.
- * FP8C_ERR_CANCELLED: the guard ended the run in this step; *out has the step, and the message says
- * why. After any failure only fp8c_training_end and fp8c_training_destroy do something. */
+/* One optimizer step and what follows it: alarms, records, the held-out loss, a checkpoint. Where
+ * no step is left, as all are done, or those up to `stop_at`, or `stop` was not 0, out->step is 0.
+ * `out` may be NULL. FP8C_ERR_CANCELLED: the guard ended the run in this step; *out has the step,
+ * and the message says why. After a failure later calls give it again. */
 FP8C_API fp8c_status fp8c_training_run(fp8c_training *training, fp8c_training_step *out);
 
 /* Saves the checkpoint of the last step and the times of steps in the folder, and leaves the folder
- * to others. Call it after the last step that is wanted; a second call does nothing. After a failure
- * it saves nothing, and gives the failure again. */
+ * to others. Call it after the last step that is wanted; a second call does nothing. After a
+ * failure it saves nothing, and gives the failure again. Where the guard has ended the run, call it
+ * too: checkpoints that are not from before then get the name NAME.suspect, and no run goes on from
+ * them. */
 FP8C_API fp8c_status fp8c_training_end(fp8c_training *training);
 
 typedef struct fp8c_training_result {
     size_t struct_size; /* sizeof(fp8c_training_result), set by the caller */
-    int64_t begun_at, done, skipped; /* steps before it went on; steps in all; those skipped */
+    int64_t begun_at, done, skipped; /* steps: before it went on; done in all; skipped in all */
     double final_loss;   /* the mean of the last 20 steps, or of half of fewer than 40; NaN: steps
                             are left */
     double heldout_loss; /* the last one; NaN: there is none */

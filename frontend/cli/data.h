@@ -1,5 +1,5 @@
-/* The data of train, eval, explain, export and triage: what the options say of them, and what
- * stderr says of a failure (../train/data/). */
+/* The data of train, eval, explain, export and triage (../train/data/): when reading them stops,
+ * and what stderr says of a failure. */
 #ifndef F8_CLI_DATA_H
 #define F8_CLI_DATA_H
 

@@ -1,5 +1,5 @@
-/* Processes that train together: what the options say of them, and what stderr says
- * (../train/ranks/ joins and watches them). */
+/* Processes that train together: who prints, what stderr says, and how a job ends. train/join.c
+ * joins them by the options. */
 #ifndef F8_CLI_RANKS_H
 #define F8_CLI_RANKS_H
 

@@ -36,7 +36,7 @@ typedef struct f8_train_step {
     int64_t step; /* from 1 */
     double loss, grad_norm, lr;
     bool skipped;   /* the gradient norm was not finite */
-    double seconds; /* of all steps since the training went on, without evaluations */
+    double seconds; /* since the training went on, without evaluations and checkpoints */
     bool evaluated; /* the held-out loss after it is in the result */
 } f8_train_step;
 

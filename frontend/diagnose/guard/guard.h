@@ -1,4 +1,4 @@
-/* What the command and a replay ask of a guard beyond fp8c_diagnose.h. Internal to frontend/. */
+/* What training and triage ask of a guard beyond fp8c_diagnose.h. Internal to frontend/. */
 #ifndef F8_GUARD_H
 #define F8_GUARD_H
 

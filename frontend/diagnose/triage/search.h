@@ -104,7 +104,7 @@ bool f8_triage_returns(const f8_triage_search *t);
 /* What statistics a replay needs for it. NULL: none. */
 const char *f8_triage_stats(const f8_triage_search *t);
 /* Begins with a replay that has loaded a checkpoint. End it before the replay is closed; also in
- * order to begin anew. false after a message on stderr. */
+ * order to begin anew. */
 bool f8_triage_guard_begin(f8_triage_search *t, const f8_replay *r);
 void f8_triage_guard_end(f8_triage_search *t);
 /* Judges the step that was replayed last. *bad: its loss explodes, or from the bad step on a guard
