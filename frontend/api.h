@@ -16,6 +16,7 @@
 #include "codegen/cache/cache.h"
 #include "frontend/fp8c.h"
 #include "frontend/fp8c_diagnose.h"
+#include "frontend/fp8c_machine.h"
 #include "frontend/fp8c_ranks.h"
 #include "frontend/fp8c_tune.h"
 #include "frontend/settings.h"

@@ -4,7 +4,8 @@
  *     fp8c_ranks.h     several ranks, joined by MPI, by NCCL or by the caller
  *     fp8c_train.h     a training run: data, steps, guards, a folder to go on from
  *     fp8c_tune.h      choosing by measuring: recipes, and ways to compute
- *     fp8c_diagnose.h  figures, decisions, memory, statistics, guards, ops, files, the machine
+ *     fp8c_diagnose.h  figures, decisions, memory, statistics, guards, ops, files
+ *     fp8c_machine.h   what the machine has, whether it computes right, its health
  *
  * A whole program:
  *
@@ -240,8 +241,7 @@ typedef struct fp8c_dim {
 } fp8c_dim;
 
 /* Parse the textual language (frontend/text/README.md). `dims` replace the values of `dim` lines;
- * for a dim that is a bound, `dim B <= 32`, they replace the bound. `file` is the name that
- * messages show. */
+ * for a dim that is a bound, `dim B <= 32`, they replace the bound. Messages show `file`. */
 FP8C_API fp8c_status fp8c_module_parse(fp8c_context *ctx, const char *text, size_t size,
                                        const char *file, const fp8c_dim *dims, size_t n_dims,
                                        fp8c_module **out);

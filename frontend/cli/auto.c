@@ -2,8 +2,6 @@
 #include "frontend/cli/auto.h"
 
 #include <inttypes.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "frontend/cli/told.h"
 

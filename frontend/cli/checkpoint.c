@@ -4,7 +4,6 @@
 #include "frontend/checkpoint/shared.h"
 
 #include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum { NAME_ROOM = 1024 }; /* names of a module have 511 bytes at most */

@@ -1,7 +1,6 @@
 /* fp8c eval: the held-out loss of a checkpoint under one or more recipes. It shows what a model
  * loses if it is used in another precision than it was trained in. */
 #include <inttypes.h>
-#include <string.h>
 
 #include "frontend/call/evaluate.h"
 #include "frontend/cli/auto.h"

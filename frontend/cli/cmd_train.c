@@ -1,13 +1,13 @@
 /* fp8c train: trains a model on the data of files, under one or more recipes. */
 #include <inttypes.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "frontend/cli/auto.h"
 #include "frontend/cli/checkpoint.h"
 #include "frontend/cli/cmd_train.h"
 #include "frontend/cli/told.h"
+#include "frontend/train/spread.h"
 
 enum { MOST_SEEDS = 1000, STOPPED = 2 * CLI_RECIPE + 8192 };
 
@@ -49,27 +49,14 @@ static void say_held_out(const f8_training *r)
 static void say_progress(const f8_training *r, const f8_train_step *f, double *last)
 {
     const f8_train_result *o = r->out;
-    const int64_t steps = r->t->options->steps, lines = steps < LINES ? steps : LINES,
-                  n = f->step - r->begin;
+    const int64_t steps = r->t->options->steps, lines = steps < LINES ? steps : LINES;
     if (f->step * lines / steps != (f->step - 1) * lines / steps)
         fprintf(stderr,
                 "\r\033[K%s  step %" PRId64
                 "  loss %.4f  gradient norm %.4g  lr %.4g  skipped %" PRId64 "\n",
                 o->recipe, f->step, f->loss, f->grad_norm, f->lr, o->skipped);
     if (f->seconds - *last > 0.1 || f->step == r->end) {
-        fp8c_info info = {.struct_size = sizeof info};
-        fp8c_program_info(r->program, &info);
-        cli_train_progress(&(cli_train_now){
-            .recipe = o->recipe,
-            .step = f->step,
-            .steps = steps,
-            .last = f->step == r->end,
-            .loss = f->loss,
-            .lr = f->lr,
-            .rate = (double)(n * r->accumulate * f8_data_items(r->data)) / f->seconds,
-            .items = f8_data_items_name(r->data),
-            .seconds_left = f->seconds / (double)n * (double)(r->end - f->step),
-            .bytes = info.peak_bytes});
+        cli_train_progress(r, f);
         *last = f->seconds;
     }
 }
@@ -195,6 +182,16 @@ static bool usable(const cli *c)
     return false;
 }
 
+/* Writes a record `spread` for each recipe, if there are several seeds. */
+static void record_spreads(const cli *c, const f8_train_result *runs, cli_json *json)
+{
+    const f8_train_result *base = runs + cli_baseline(c) * (size_t)c->seeds;
+    for (size_t i = 0; i <= c->compare.n && c->seeds > 1; i++, runs += c->seeds) {
+        const f8_spreads s = f8_spreads_of(runs, base, c->seeds);
+        cli_json_record(json, f8_spreads_record(&s, runs, c->seeds, runs == base));
+    }
+}
+
 /* Trains under every recipe. results: one for each recipe and seed, recipe by recipe. */
 static int train_all(const cli *c, fp8c_context *ctx, fp8c_module *module, f8_folder *folder,
                      f8_train_result *results, bool *triage)
@@ -220,7 +217,7 @@ static int train_all(const cli *c, fp8c_context *ctx, fp8c_module *module, f8_fo
     }
     code = c->ranks && c->ranks->lost ? CLI_FAILED : code;
     if (code == CLI_DONE && !cli_interrupted())
-        cli_train_record_spread(c, results, &json);
+        record_spreads(c, results, &json);
     if (!cli_json_close(&json))
         code = CLI_FAILED;
     const bool quiet = code != CLI_DONE || cli_json_to_stdout(c) || cli_interrupted();

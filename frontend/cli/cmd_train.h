@@ -5,23 +5,14 @@
 #include "frontend/cli/cli.h"
 #include "frontend/train/training.h"
 
-/* How far a run is. */
-typedef struct cli_train_now {
-    const char *recipe, *items; /* items: what the rate counts */
-    int64_t step, steps, bytes; /* bytes: of memory */
-    double loss, lr, rate, seconds_left;
-    bool last;
-} cli_train_now;
-
-/* Draws the line on the terminal anew. The bar takes what the terminal has left beside the figures.
- * A line that is too long even so is cut: one that goes on in the next row could not be drawn over.
+/* Draws the line that says how far a run is on the terminal anew. The bar takes what the terminal
+ * has left beside the figures. A line that is too long even so is cut: one that goes on in the next
+ * row could not be drawn over.
  */
-void cli_train_progress(const cli_train_now *now);
+void cli_train_progress(const f8_training *r, const f8_train_step *f);
 
 /* results: c->seeds results of --recipe, then as many of each --compare. */
 
-/* Writes a record `spread` for each recipe, if there are several seeds. */
-void cli_train_record_spread(const cli *c, const f8_train_result *results, cli_json *json);
 /* Prints the table and what stands below it. tail: the steps whose mean is the final loss. */
 void cli_train_print(const cli *c, const f8_train_result *results, int64_t tail,
                      const f8_data *data);

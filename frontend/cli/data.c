@@ -1,8 +1,6 @@
 /* The data of a command: see data.h. */
 #include "frontend/cli/data.h"
 
-#include <stdlib.h>
-
 bool cli_data_given(const cli *c)
 {
     return c->data.n || c->batches.n;

@@ -1,6 +1,5 @@
 /* The progress line of a long call, and the log on stderr. */
 #include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <unistd.h>

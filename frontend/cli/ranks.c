@@ -3,9 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <inttypes.h>
 #include <pthread.h>
-#include <string.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -72,15 +70,6 @@ static void stop(void *user, int32_t signal)
 {
     (void)user;
     cli_note_signal(signal);
-}
-
-bool cli_ranks_said(f8_status status, const f8_diag *diag)
-{
-    if (diag->status != F8_OK && diag->file)
-        cli_file_fail(diag);
-    else if (diag->status != F8_OK)
-        fprintf(stderr, "fp8c: error: %s\n", diag->text);
-    return status == F8_OK;
 }
 
 /* ---- what rank 0 alone says ---- */
@@ -157,14 +146,10 @@ int cli_ranks_leave(cli_ranks *r, int code)
     return code;
 }
 
-/* ---- what ranks tell each other ---- */
-
 bool cli_ranks_stop(f8_ranks *r)
 {
-    f8_diag diag = {0};
-    if (!r)
-        return cli_interrupted() != 0;
-    const bool stops = f8_ranks_tell(r, NULL, &diag);
-    cli_ranks_said(F8_OK, &diag);
-    return stops;
+    static const cli none;
+    f8_train t = cli_told(&none, NULL);
+    t.ranks = r;
+    return f8_train_stops(&t, NULL);
 }

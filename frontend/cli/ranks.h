@@ -28,7 +28,5 @@ int cli_ranks_leave(cli_ranks *r, int code);
 /* Whether a signal came to any rank: all get the same answer at once, and then have that signal
  * noted. Also if they can't be asked: r->lost. NULL: cli_interrupted. */
 bool cli_ranks_stop(f8_ranks *r);
-/* Says the message, if there is one. Returns whether `status` is F8_OK. */
-bool cli_ranks_said(f8_status status, const f8_diag *diag);
 
 #endif

@@ -10,6 +10,7 @@
 
 #include "frontend/fp8c.h"
 #include "frontend/fp8c_diagnose.h"
+#include "frontend/fp8c_machine.h"
 #include "frontend/fp8c_ranks.h"
 #include "frontend/fp8c_tune.h"
 

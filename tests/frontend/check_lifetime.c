@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "frontend/fp8c_diagnose.h"
+#include "frontend/fp8c_machine.h"
 #include "frontend/fp8c_tune.h"
 #include "tests/shared/api/api.h"
 #include "tests/shared/suite.h"

@@ -1,4 +1,4 @@
-/* doctor's burn: what its parts share. See fp8c_diagnose.h for what a burn is.
+/* doctor's burn: what its parts share. See fp8c_machine.h for what a burn is.
  *
  * A job is a program that runs in every round, on a GPU several times. An item is one of its
  * results, with the known answer.

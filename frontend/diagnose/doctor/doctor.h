@@ -1,4 +1,4 @@
-/* doctor: what its parts share. See fp8c_diagnose.h. */
+/* doctor: what its parts share. See fp8c_machine.h. */
 #ifndef F8_DOCTOR_H
 #define F8_DOCTOR_H
 

@@ -6,6 +6,7 @@
 #include <stdbool.h>
 
 #include "frontend/fp8c_diagnose.h"
+#include "frontend/fp8c_machine.h"
 
 typedef struct f8_device_health {
     fp8c_health *health; /* NULL: it could not be made, and nothing is told */

@@ -1,4 +1,4 @@
-/* Watching a device's health: the calls of fp8c_diagnose.h, and the thread that waits for a GPU's
+/* Watching a device's health: the calls of fp8c_machine.h, and the thread that waits for a GPU's
  * XIDs. */
 #include <inttypes.h>
 #include <math.h>

@@ -7,6 +7,7 @@
 
 #include "frontend/cli/cli.h"
 #include "frontend/fp8c_train.h"
+#include "frontend/train/spread.h"
 #include "tests/shared/api/train_case.h"
 #include "tests/shared/suite.h"
 
@@ -534,6 +535,25 @@ START_TEST(bad_resume)
 }
 END_TEST
 
+/* ---- several seeds ---- */
+
+START_TEST(spreads)
+{
+    const f8_train_result base[] = {{.final_loss = 2, .heldout_loss = 4, .items_per_second = 10},
+                                    {.final_loss = 4, .heldout_loss = 8, .items_per_second = 30}};
+    const f8_train_result own[] = {{.final_loss = 3, .heldout_loss = NAN}, {.final_loss = 3}};
+    f8_spreads s = f8_spreads_of(base, base, 2);
+    ck_assert(s.final_loss.mean == 3 && s.heldout_loss.mean == 6 && s.items_per_second.mean == 20);
+    ck_assert_double_eq_tol(s.final_loss.deviation, sqrt(2), 1e-15);
+    ck_assert(!s.inside && s.gap.mean == 0);
+    s = f8_spreads_of(own, base, 2); /* the gaps are 1/2 and -1/4 */
+    ck_assert(s.gap.mean == 0.125 && s.inside && isnan(s.heldout_loss.mean));
+    ck_assert_double_eq_tol(s.gap.deviation, 0.375 * sqrt(2), 1e-15);
+    s = f8_spreads_of(own, base, 1);
+    ck_assert(s.gap.mean == 0.5 && s.gap.deviation == 0 && !s.inside);
+}
+END_TEST
+
 /* ---- the tables ---- */
 
 /* The command's options of a training have their names. */
@@ -582,6 +602,7 @@ Suite *f8_suite(void)
     tcase_add_test(t, bad_options);
     tcase_add_test(t, bad_files);
     tcase_add_test(t, bad_resume);
+    tcase_add_test(t, spreads);
     tcase_add_test(t, names_of_options);
     suite_add_tcase(s, t);
     return s;

@@ -7,6 +7,7 @@
 
 #include "frontend/fp8c.h"
 #include "frontend/fp8c_diagnose.h"
+#include "frontend/fp8c_machine.h"
 #include "runtime/probe/health.h"
 #include "tests/shared/cuda/gpu.h"
 #include "tests/shared/stub_library.h"

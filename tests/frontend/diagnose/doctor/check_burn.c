@@ -10,6 +10,7 @@
 
 #include "frontend/fp8c.h"
 #include "frontend/fp8c_diagnose.h"
+#include "frontend/fp8c_machine.h"
 #include "tests/shared/api/cli.h"
 #include "tests/shared/cuda/gpu.h"
 #include "tests/shared/stub_library.h"

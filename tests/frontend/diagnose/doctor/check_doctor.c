@@ -8,6 +8,7 @@
 
 #include "frontend/fp8c.h"
 #include "frontend/fp8c_diagnose.h"
+#include "frontend/fp8c_machine.h"
 #include "tests/shared/stub_library.h"
 #include "tests/shared/suite.h"
 

@@ -6,6 +6,7 @@
 
 #include "frontend/fp8c.h"
 #include "frontend/fp8c_diagnose.h"
+#include "frontend/fp8c_machine.h"
 #include "frontend/fp8c_tune.h"
 #include "runtime/probe/component.h"
 #include "runtime/tune/tuning.h"
