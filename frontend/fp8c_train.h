@@ -115,8 +115,9 @@ typedef struct fp8c_training fp8c_training;
 /* Compiles the module, and initializes its variables with the seed or goes on with a run. `module`
  * NULL: that of the run in `resume`. With recipe auto and `run` the module gets a rule for each
  * GEMM. The training keeps the context alive, and does not need the module.
- * FP8C_ERR_INPUT: data or options that do not fit; FP8C_ERR_IO: files; those of fp8c_compile. After
- * a failure there is no training, and a new folder is not left behind. */
+ * FP8C_ERR_INPUT: data or options that do not fit, or a module of another context; FP8C_ERR_IO:
+ * files; FP8C_ERR_CANCELLED: `stop` was not 0 meanwhile; those of fp8c_compile. After a failure
+ * there is no training, and a new folder is not left behind. */
 FP8C_API fp8c_status fp8c_training_create(fp8c_context *ctx, fp8c_module *module,
                                           const fp8c_training_options *options,
                                           fp8c_training **out);

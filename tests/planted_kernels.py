@@ -18,6 +18,7 @@ import pathlib
 import random
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -57,14 +58,18 @@ def build(folder, name, objects):
 
 
 def finds(folder, name, objects):
+    """Whether a judge fails. Its cache of kernels is a new one: keys know nothing of a planted change."""
     build(folder, name, objects)
+    cache = folder / "cache"
     try:
-        done = subprocess.run([str(folder / name)], capture_output=True, check=False, timeout=900, env=os.environ)
+        done = subprocess.run([str(folder / name)], capture_output=True, check=False, timeout=900,
+                              env=os.environ | {"FP8C_CACHE_DIR": str(cache.absolute())})
         return done.returncode not in (0, 77)
     except subprocess.TimeoutExpired:
         return True
     finally:
         (folder / name).unlink()
+        shutil.rmtree(cache, ignore_errors=True)
 
 
 def compiled(folder, source, to, more=()):

@@ -150,7 +150,7 @@ KERNEL_JUDGES := $(shell sed -n '/^SINGLE/,/^OPERATORS/p' tests/planted_kernels.
 check-kernels: deps
 	@$(MAKE) --no-print-directory $(JOBS) emulator $(KERNEL_JUDGES:%=$(BUILD)/tests/%)
 	@CC='$(CC)' CFLAGS='$(CFLAGS)' LINK='$(call object,$(SHARED)) $(LIBRARY) $(CHECK) $(LDLIBS) -ljansson' \
-	    FP8C_CACHE_DIR=$(BUILD)/check/cache python3 tests/planted_kernels.py $(BUILD) $(ARGUMENTS)
+	    python3 tests/planted_kernels.py $(BUILD) $(ARGUMENTS)
 
 # Adds one thing of each kind in a copy of the tree, and counts the files (tests/additions/run).
 check-additions: deps

@@ -7,9 +7,17 @@
 
 #include "frontend/cli/told.h"
 
-bool cli_refuses_auto(const cli *c, const char *recipe)
+bool cli_is_auto(const cli *c)
 {
-    if (!f8_is_auto(recipe))
+    for (size_t i = 0; i <= c->compare.n; i++)
+        if (f8_is_auto(cli_recipe(c, i)))
+            return true;
+    return false;
+}
+
+bool cli_refuses_auto(const cli *c)
+{
+    if (!cli_is_auto(c))
         return false;
     fprintf(stderr,
             "fp8c %s: only train and explain take recipe auto: add the lines that they write with "

@@ -5,9 +5,10 @@
 #include "frontend/cli/data.h"
 #include "frontend/train/calibrate.h"
 
-/* For commands that have no data to measure on. If `recipe` is auto, prints a message on stderr and
- * returns true. */
-bool cli_refuses_auto(const cli *c, const char *recipe);
+/* Whether --recipe or a --compare is auto. */
+bool cli_is_auto(const cli *c);
+/* The same for commands that have no data to measure on: true after a message on stderr. */
+bool cli_refuses_auto(const cli *c);
 
 /* f8_train_calibrate, and writes the file of --write-rules. NULL after a message on stderr. */
 fp8c_calibration *cli_calibrate(const cli *c, fp8c_context *ctx, const fp8c_module *module,

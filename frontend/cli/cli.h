@@ -95,12 +95,12 @@ typedef struct cli_command {
 } cli_command;
 
 typedef struct cli_option {
-    const char *name, *also;     /* also: its other name, or NULL */
     const char *argument, *help; /* argument: NULL for none; help: see cli_option_help */
     int at;                      /* CLI_AT_x */
     int on;                      /* the bits of the commands that take it */
     int trains;                  /* F8_TRAIN_AT_x; -1: it is no option of a training */
     int unused;
+    const char *name, *also; /* also: its other name, or NULL */
 } cli_option;
 
 /* Both arrays end with an entry whose name is NULL. The first CLI_N_OPTIONS options are the rows of
@@ -162,6 +162,8 @@ bool cli_refuses_unused(const cli *c, int bit);
 /* Whether a path ends in .f8x, and whether a list, with commas, has a name. */
 bool cli_is_package(const char *path);
 bool cli_lists(const char *list, const char *name);
+/* Whether --function names one of the two. */
+bool cli_asks_for(const cli *c, const char *a, const char *b);
 /* Makes the recipes of --recipe and --compare canonical. CLI_FAILED after a message on stderr if a
  * text is not a recipe. */
 int cli_read_recipes(cli *c);

@@ -21,5 +21,5 @@ static bool check(cli_job *j)
 
 int cmd_check(const cli *c)
 {
-    return cli_refuses_auto(c, c->recipe) ? CLI_USAGE : cli_work(c, true, check);
+    return cli_refuses_auto(c) ? CLI_USAGE : cli_work(c, true, check);
 }

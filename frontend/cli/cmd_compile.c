@@ -172,7 +172,7 @@ int cmd_compile(const cli *c)
     const int code = package ? CLI_DONE : check_options(c);
     if (code != CLI_DONE)
         return code;
-    if (cli_refuses_auto(c, c->recipe) || (package && !check_targets(c->target)))
+    if (cli_refuses_auto(c) || (package && !check_targets(c->target)))
         return CLI_USAGE;
     return cli_work(c, true, package ? compile_package : compile);
 }

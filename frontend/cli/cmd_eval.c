@@ -101,9 +101,8 @@ int cmd_eval(const cli *c)
     if (!c->weights.n || !cli_data_given(c))
         return cli_usage(c, "%sFILE is needed",
                          c->weights.n ? "--data FILE or --batch NAME=" : "--weights ");
-    for (size_t i = 0; i <= c->compare.n; i++)
-        if (cli_refuses_auto(c, cli_recipe(c, i)))
-            return CLI_USAGE;
+    if (cli_refuses_auto(c))
+        return CLI_USAGE;
     eval e = {.job.c = c};
     if (!cli_load(c, &e.job.ctx, &e.job.module))
         return CLI_FAILED;

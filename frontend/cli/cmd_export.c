@@ -97,7 +97,7 @@ int cmd_export(const cli *c)
     if (c->recipe == f8_default_recipe)
         return cli_usage(
             c, "--recipe RECIPE is needed: the recipe under which the weights are stored");
-    if (cli_refuses_auto(c, c->recipe))
+    if (cli_refuses_auto(c))
         return CLI_USAGE;
     if ((c->calibrate || c->tokens) && !cli_data_given(c))
         return cli_usage(c, "%s needs --data FILE", c->tokens ? "--tokens" : "--calibrate");

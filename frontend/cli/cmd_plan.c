@@ -222,7 +222,7 @@ int cmd_plan(const cli *c)
         fprintf(stderr, "fp8c plan: target reference has no plan: it interprets the graph\n");
         return CLI_USAGE;
     }
-    if (cli_refuses_auto(c, c->recipe))
+    if (cli_refuses_auto(c))
         return CLI_USAGE;
     if (asks_for_one(c) && c->budgets.n) {
         fprintf(stderr, "fp8c plan: --budgets asks for a table, and --memory, --checkpoint and "

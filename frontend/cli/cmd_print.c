@@ -19,5 +19,5 @@ static bool print(cli_job *j)
 
 int cmd_print(const cli *c)
 {
-    return cli_refuses_auto(c, c->recipe) ? CLI_USAGE : cli_work(c, true, print);
+    return cli_refuses_auto(c) ? CLI_USAGE : cli_work(c, true, print);
 }

@@ -50,22 +50,15 @@ static int read_options(run *r)
 
 /* ---- the program ---- */
 
-static bool asks_for(const run *r, const char *a, const char *b)
-{
-    for (size_t i = 0; i < r->call.n_functions; i++)
-        if (!strcmp(r->call.function[i], a) || !strcmp(r->call.function[i], b))
-            return true;
-    return false;
-}
-
 static bool compile(run *r)
 {
     if (!cli_load(r->job.c, &r->job.ctx, &r->job.module))
         return false;
     r->options = cli_compile_options(r->job.c, r->job.c->recipe);
-    r->options.pair = asks_for(r, "forward", "backward");
-    r->options.train_step = r->options.pair && asks_for(r, "micro_step", "update");
-    r->options.inference = !r->options.pair && !asks_for(r, "micro_step", "update");
+    const bool updates = cli_asks_for(r->job.c, "micro_step", "update");
+    r->options.pair = cli_asks_for(r->job.c, "forward", "backward");
+    r->options.train_step = r->options.pair && updates;
+    r->options.inference = !r->options.pair && !updates;
     if (!r->options.inference && !r->options.pair)
         cli_note_steps(r->job.c);
     if (r->job.c->weights.n && !cli_stored_read(&r->stored, &r->weights, r->job.ctx))
@@ -199,7 +192,7 @@ int cmd_run(const cli *given)
     cli c = *given;
     run r = {.job = {.c = &c, .to = cli_table(&c)}};
     c.repeat = c.repeat ? c.repeat : 1;
-    if (cli_refuses_auto(&c, c.recipe))
+    if (cli_refuses_auto(&c))
         return CLI_USAGE;
     const int code = read_options(&r);
     const bool ok = code == CLI_DONE && run_program(&r);

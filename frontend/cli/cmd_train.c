@@ -36,6 +36,15 @@ static void say_stopped(const cli *c, const f8_train_result *results, const f8_t
 
 enum { LINES = 10 }; /* that stay, of a run */
 
+/* Says the held-out loss after the last step, if --eval-every asked for it. */
+static void say_held_out(const f8_training *r)
+{
+    const int64_t every = r->t->options->eval_every, step = r->out->done;
+    if (step && r->evaluated == step && every && step % every == 0)
+        fprintf(stderr, "\r\033[K%s  step %" PRId64 "  held out %.4f\n", r->out->recipe, step,
+                r->out->heldout_loss);
+}
+
 /* Says how far a run is, on a terminal. *last: when it was said. */
 static void say_progress(const f8_training *r, const f8_train_step *f, double *last)
 {
@@ -63,9 +72,6 @@ static void say_progress(const f8_training *r, const f8_train_step *f, double *l
             .bytes = info.peak_bytes});
         *last = f->seconds;
     }
-    if (f->evaluated && !r->stops)
-        fprintf(stderr, "\r\033[K%s  step %" PRId64 "  held out %.4f\n", o->recipe, f->step,
-                o->heldout_loss);
 }
 
 /* Says what to do after a guard has ended the run. */
@@ -106,11 +112,15 @@ static bool train_seed(const cli *c, f8_training *r, uint64_t seed, f8_train_res
                  ? "interrupted: this step is finished and saved; once more ends at once"
                  : "interrupted: this step is finished; once more ends at once");
     bool ok = f8_training_begin(r, seed, o);
+    if (ok && terminal) /* a run that has all its steps */
+        say_held_out(r);
     while (ok && f8_training_goes_on(r)) {
         f8_train_step f;
         ok = f8_training_step(r, &f);
-        if (terminal && o->done == f.step)
+        if (terminal && o->done == f.step) {
             say_progress(r, &f, &last);
+            say_held_out(r);
+        }
     }
     ok = f8_training_end(r);
     if (r->alarms.stopped)

@@ -79,6 +79,14 @@ bool cli_lists(const char *list, const char *name)
     return false;
 }
 
+bool cli_asks_for(const cli *c, const char *a, const char *b)
+{
+    for (size_t i = 0; i < c->functions.n; i++)
+        if (!strcmp(c->functions.text[i], a) || !strcmp(c->functions.text[i], b))
+            return true;
+    return false;
+}
+
 int cli_read_recipes(cli *c)
 {
     fp8c_context *ctx = cli_context();

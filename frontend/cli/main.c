@@ -192,13 +192,6 @@ static bool set_option(cli *c, int at, char *text)
 
 /* ---- parsing ---- */
 
-static int usage(const char *command, const char *what, const char *word)
-{
-    fprintf(stderr, "fp8c%s%s: %s '%s'; see fp8c %s%s--help\n", command ? " " : "",
-            command ? command : "", what, word, command ? command : "", command ? " " : "");
-    return CLI_USAGE;
-}
-
 /* What a word has behind the name of an option: "", "=VALUE", or of a short option with an argument
  * VALUE. NULL: the word is another option, or there is no such name. */
 static char *behind(char *word, const char *name, bool argument)
@@ -214,9 +207,8 @@ static char *behind(char *word, const char *name, bool argument)
 static int take_value(cli *c, const cli_option *o, const char *name, char *rest, char **argv,
                       int argc, int *i)
 {
-    char what[64];
     if (o->argument && !*rest && *i + 1 >= argc)
-        return usage(c->command, "an argument is missing for", name);
+        return cli_usage(c, "an argument is missing for '%s'", name);
     char *value = !o->argument ? argv[*i] : !*rest ? argv[++*i] : rest + (*rest == '=');
     c->given[o->at] = name;
     if (o->trains >= 0)
@@ -224,8 +216,8 @@ static int take_value(cli *c, const cli_option *o, const char *name, char *rest,
     errno = 0;
     if (set_option(c, o->at, value))
         return CLI_DONE;
-    snprintf(what, sizeof what, "%s for %s:", errno == E2BIG ? "one too many" : "bad value", name);
-    return usage(c->command, what, value);
+    return cli_usage(c, "%s for %s: '%s'", errno == E2BIG ? "one too many" : "bad value", name,
+                     value);
 }
 
 /* An option of older versions: the message has the rule to write. `next` may be NULL. */
@@ -253,7 +245,7 @@ static int parse_option(cli *c, int bit, char **argv, int argc, int *i)
             return take_value(c, o, o->also, rest, argv, argc, i);
     }
     return !strncmp(word, "--bf16-layers", 13) ? no_bf16_layers(c, word, argv[*i + 1])
-                                               : usage(c->command, "no such option", word);
+                                               : cli_usage(c, "no such option '%s'", word);
 }
 
 static int parse_command(cli *c, const cli_command *command, char **argv, int argc)
@@ -269,26 +261,26 @@ static int parse_command(cli *c, const cli_command *command, char **argv, int ar
             if (status != CLI_DONE)
                 return status;
         } else if (!command->operand) {
-            return usage(c->command, "this command takes no file, but is given", argv[i]);
+            return cli_usage(c, "this command takes no file, but is given '%s'", argv[i]);
         } else if (c->file && !strstr(command->operand, "...")) {
-            return usage(c->command, "this command takes one file, but is also given", argv[i]);
+            return cli_usage(c, "this command takes one file, but is also given '%s'", argv[i]);
         } else if (!set_TEXTS(&c->files, argv[i])) {
-            return usage(c->command, "this is one too many, or no name at all:", argv[i]);
+            return cli_usage(c, "this is one too many, or no name at all: '%s'", argv[i]);
         } else {
             c->file = c->files.text[0];
         }
     }
     if (!c->file && command->operand && *command->operand != '[')
-        return usage(c->command, "an argument is missing:", command->operand);
+        return cli_usage(c, "an argument is missing: '%s'", command->operand);
     if (cli_refuses_unused(c, command->bit))
         return CLI_USAGE;
     if (!(command->bit & (ON_ALL | ON_TUNE)))
         return CLI_DONE;
     const bool compiles = !(command->bit & (ON_CHECK | ON_PRINT)) || c->print_after;
     if (compiles && c->rules.n && c->recipe == f8_default_recipe && !c->compare.n && !c->resume)
-        return usage(c->command,
-                     "the default recipe, bf16, overrides all rules: give --recipe with",
-                     c->given[CLI_AT_rules]);
+        return cli_usage(c,
+                         "the default recipe, bf16, overrides all rules: give --recipe with '%s'",
+                         c->given[CLI_AT_rules]);
     return cli_read_recipes(c);
 }
 
@@ -318,8 +310,10 @@ int main(int argc, char **argv)
         return cli_flush_stdout(CLI_DONE);
     }
     const cli_command *command = cli_find_command(argv[1]);
-    if (!command)
-        return usage(NULL, "no such command", argv[1]);
+    if (!command) {
+        fprintf(stderr, "fp8c: no such command '%s'; see fp8c --help\n", argv[1]);
+        return CLI_USAGE;
+    }
     cli c = {.recipe = f8_default_recipe, .seed = 1, .seeds = 1};
     int status = parse_command(&c, command, argv, argc);
     if (status == CLI_DONE) {

@@ -26,23 +26,9 @@ const cli_command cli_commands[] = {
 #define OWN(field) -1
 const cli_option cli_options[] = {
 #define OPTION(field, names, arg, kind, commands, where, ways, text)                               \
-    {.name = names,                                                                                \
-     .argument = arg,                                                                              \
-     .help = text,                                                                                 \
-     .at = CLI_AT_##field,                                                                         \
-     .on = commands,                                                                               \
-     .trains = where(field),                                                                       \
-     .unused = ways},
-#define OTHER_HELP(field, names, arg, commands, text)
-#include "frontend/cli/options.def"
-#define OPTION(field, names, arg, kind, commands, where, ways, text)
+    {arg, text, CLI_AT_##field, commands, where(field), ways, .name = names},
 #define OTHER_HELP(field, names, arg, commands, text)                                              \
-    {.name = names,                                                                                \
-     .argument = arg,                                                                              \
-     .help = text,                                                                                 \
-     .at = CLI_AT_##field,                                                                         \
-     .on = commands,                                                                               \
-     .trains = -1},
+    {arg, text, CLI_AT_##field, commands, -1, USED, .name = names},
 #include "frontend/cli/options.def"
     {.name = NULL},
 };

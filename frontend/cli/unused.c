@@ -4,30 +4,11 @@
 
 #include "frontend/cli/auto.h"
 
-static bool without_auto(const cli *c)
-{
-    for (size_t i = 0; i <= c->compare.n; i++)
-        if (f8_is_auto(cli_recipe(c, i)))
-            return false;
-    return true;
-}
-
 /* A .f8x file without --target is opened for the GPU if it is for one. */
 static bool without_gpu(const cli *c)
 {
     const bool opens = !c->target && c->file && cli_is_package(c->file);
     return !opens && (!c->target || (!strstr(c->target, "cuda") && !strstr(c->target, "sm_")));
-}
-
-static bool never_updates(const cli *c)
-{
-    bool pair = false, updates = false;
-    for (size_t i = 0; i < c->functions.n; i++) {
-        const char *name = c->functions.text[i];
-        pair |= !strcmp(name, "forward") || !strcmp(name, "backward");
-        updates |= !strcmp(name, "micro_step") || !strcmp(name, "update");
-    }
-    return pair || !updates;
 }
 
 /* Refuses the options that have no use in a way to work. */

@@ -105,7 +105,7 @@ static f8_status take_compile(fp8c_training *p, const fp8c_compile_options *give
     if (c.optimizer_steps > 0)
         return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
                        "a training has its own option for optimizer_steps: steps");
-    if (c.comm || c.zero)
+    if (c.comm || c.zero || c.reduce_dtype || c.reduce_at || c.reduce_order)
         return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
                        "one process trains here; the command trains with several");
     o->recipe = c.recipe;
@@ -131,16 +131,33 @@ static f8_status take_list(f8_option_TEXTS *to, const char *const *text, size_t 
 {
     if (n > F8_MOST_TEXTS)
         return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "%s: at most %d", name, F8_MOST_TEXTS);
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++) {
+        if (!text || !text[i])
+            return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "%s[%d] is NULL", name, (int)i);
         to->text[i] = text[i];
+    }
     to->n = n;
     return F8_OK;
 }
 
-static f8_status take_own(fp8c_training *p, f8_diag *diag)
+/* What is kept in a folder, and nowhere else. */
+static f8_status check_folder(const fp8c_training_options *g, const char *dump, f8_diag *diag)
 {
-    const fp8c_training_options *g = &p->own;
-    f8_train_options *o = &p->options;
+    const char *needs = g->stop_at             ? "stop_at"
+                        : g->save_every        ? "save_every"
+                        : g->keep              ? "keep"
+                        : g->checksum_every    ? "checksum_every"
+                        : g->fingerprint_every ? "fingerprint_every"
+                        : dump                 ? "dump"
+                                               : NULL;
+    if (!needs || g->run || g->resume)
+        return F8_OK;
+    return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "%s needs a folder: run or resume", needs);
+}
+
+static f8_status check_own(const fp8c_training_options *g, f8_diag *diag)
+{
+    static const char *const kinds[] = {"u16", "u32", "bytes"};
     const int64_t counts[] = {g->steps,    g->stop_at,        g->eval_every,        g->save_every,
                               g->keep,     g->checksum_every, g->fingerprint_every, g->every,
                               g->calibrate};
@@ -150,14 +167,26 @@ static f8_status take_own(fp8c_training *p, f8_diag *diag)
     if (g->run && g->resume)
         return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
                        "run begins a run, and resume goes on with one: give one of the two");
-    if (g->stop_at && !g->run && !g->resume)
-        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "stop_at needs a folder: run or resume");
     if (g->guard && !strcmp(g->guard, "triage"))
         return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "guard: off, warn or stop was expected");
     if (g->seed > INT64_MAX)
         return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "seed: at most 2^63 - 1");
     if (!g->resume && !g->n_data && !g->n_batches)
         return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "data or batches are needed");
+    for (int i = 0; i < 3 && g->tokens; i++)
+        if (!strcmp(g->tokens, kinds[i]))
+            return F8_OK;
+    return g->tokens ? f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
+                               "tokens %s: u16, u32 or bytes was expected", g->tokens)
+                     : F8_OK;
+}
+
+static f8_status take_own(fp8c_training *p, f8_diag *diag)
+{
+    const fp8c_training_options *g = &p->own;
+    f8_train_options *o = &p->options;
+    F8_TRY(check_own(g, diag));
+    F8_TRY(check_folder(g, o->dump, diag));
     F8_TRY(take_list(&o->data, g->data, g->n_data, "data", diag));
     F8_TRY(take_list(&o->batches, g->batches, g->n_batches, "batches", diag));
     F8_TRY(take_list(&o->validation, g->validation, g->n_validation, "validation", diag));
@@ -170,6 +199,18 @@ static f8_status take_own(fp8c_training *p, f8_diag *diag)
                 o->budget = g->error_budget;
     o->seeds = 1;
     return F8_OK;
+}
+
+/* The dims that the module's text was parsed with: ranks that go on with the run parse it again. A
+ * run that goes on has its own. */
+static void take_dims(fp8c_training *p, const fp8c_module *module)
+{
+    f8_option_DIM *to = &p->options.dims;
+    const f8_module *m = module ? module->ir : NULL;
+    for (size_t i = 0; m && !p->own.resume && i < m->n_dims && to->n < F8_MOST_DIMS; i++)
+        if (m->dim[i].given)
+            to->dim[to->n++] =
+                (fp8c_dim){f8_arena_strdup(&p->arena, m->dim[i].name), m->dim[i].value};
 }
 
 /* Copies of texts. */
@@ -201,13 +242,19 @@ static void keep_TEXTS(f8_arena *a, f8_option_TEXTS *list)
 #define keep_LEVEL keep_NOTHING
 #define keep_MEMORY keep_NOTHING
 
-static f8_status take_options(fp8c_training *p, const fp8c_training_options *given, f8_diag *diag)
+static f8_status take_options(fp8c_training *p, const fp8c_training_options *given,
+                              const fp8c_module *module, f8_diag *diag)
 {
     f8_train_options *o = &p->options;
     p->own = (fp8c_training_options){.struct_size = sizeof p->own};
     F8_TRY(f8_api_options(&p->own, given, "fp8c_training_options", diag));
     F8_TRY(take_compile(p, p->own.compile, diag));
     F8_TRY(take_own(p, diag));
+    if (!module && !p->own.resume)
+        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "a module is needed, or resume");
+    if (module && module->ctx != p->ctx)
+        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "the module is of another context");
+    take_dims(p, module);
 #define OPTION(field, name, kind, sets, goes_on, ranks)                                            \
     o->given[F8_TRAIN_AT_##field] = is_given(&o->field, sizeof o->field);                          \
     keep_##kind(&p->arena, &o->field);
@@ -271,7 +318,17 @@ static bool open_data(fp8c_training *p)
     return f8_train_done(&p->t, f8_data_open(&p->data, &options, &diag), &diag);
 }
 
-/* false: p->status, and the message, say why. */
+/* Ends a call that has failed, or would be of no use after a failure. stopped: what the caller has
+ * done, where nothing else is wrong. */
+static fp8c_status end(fp8c_training *p, const char *stopped)
+{
+    p->over = true;
+    if (p->status == F8_OK)
+        failed(p, p->t.failure != F8_OK ? p->t.failure : F8_ERR_CANCELLED, stopped);
+    return (fp8c_status)p->status;
+}
+
+/* false: it has failed, or the caller has stopped it. */
 static bool start(fp8c_training *p, fp8c_module *module)
 {
     f8_train *t = &p->t;
@@ -307,13 +364,11 @@ fp8c_status fp8c_training_create(fp8c_context *ctx, fp8c_module *module,
                       .list = &ctx->temporaries};
     p->r = (f8_training){.t = &p->t, .ctx = ctx, .data = &p->data, .folder = &p->folder};
     p->result.final_loss = p->result.heldout_loss = p->result.items_per_second = NAN;
-    f8_status status = take_options(p, options, &diag);
-    if (status == F8_OK && !module && !p->own.resume)
-        status = f8_fail(&diag, F8_ERR_INPUT, F8_NOWHERE, "a module is needed, or resume");
+    f8_status status = take_options(p, options, module, &diag);
     if (status != F8_OK && p->status == F8_OK)
         f8_api_fail(ctx, &diag, status, NULL, 0);
     if (status == F8_OK && !start(p, module))
-        status = p->status != F8_OK ? p->status : p->t.failure;
+        status = (f8_status)end(p, "the training was stopped before its first step");
     if (status == F8_OK)
         *out = p;
     else
@@ -328,16 +383,6 @@ void fp8c_training_destroy(fp8c_training *training)
 }
 
 /* ---- steps ---- */
-
-/* Ends a call that has failed, or would be of no use after a failure. */
-static fp8c_status end(fp8c_training *p)
-{
-    p->over = true;
-    if (p->status == F8_OK)
-        failed(p, p->t.failure != F8_OK ? p->t.failure : F8_ERR_CANCELLED,
-               "the training was stopped inside a step");
-    return (fp8c_status)p->status;
-}
 
 static int32_t count_alarms(const fp8c_training *p)
 {
@@ -375,24 +420,25 @@ fp8c_status fp8c_training_run(fp8c_training *p, fp8c_training_step *out)
     step.seconds = f.seconds;
     step.skipped = f.skipped;
     step.alarms = goes_on ? count_alarms(p) : 0;
-    if (f.evaluated || (goes_on && ok && p->result.done == p->options.steps))
+    if (f.evaluated)
         step.heldout_loss = p->result.heldout_loss;
     if (out)
         f8_api_give(out, &step);
-    if (!ok && p->r.alarms.stopped)
+    if (ok)
+        return FP8C_OK;
+    if (p->r.alarms.stopped)
         say_alarm(p);
-    return ok ? FP8C_OK : end(p);
+    if (p->r.alarms.stopped || p->r.failed) /* tells of the device, sets checkpoints aside */
+        f8_training_end(&p->r);
+    return end(p, "the training was stopped inside a step");
 }
 
 fp8c_status fp8c_training_end(fp8c_training *p)
 {
-    const bool alarmed = p->r.alarms.stopped && p->r.alarms.guard;
-    if (p->over && !alarmed)
-        return (fp8c_status)p->status;
-    const bool ok = f8_training_end(&p->r) && f8_training_put_profile(&p->r);
+    const bool ok = p->over || (f8_training_end(&p->r) && f8_training_put_profile(&p->r));
     p->over = true;
     f8_folder_close(&p->folder); /* another may go on with the run */
-    return ok ? FP8C_OK : end(p);
+    return ok ? (fp8c_status)p->status : end(p, "the training was stopped");
 }
 
 void fp8c_training_report(const fp8c_training *p, fp8c_training_result *out)

@@ -238,6 +238,7 @@ static bool evaluate(f8_training *r, int64_t step)
         return r->stops = true;
     if (!f8_train_ok(r->t, r->ctx, status))
         return false;
+    r->evaluated = step;
     if (!every || step % every)
         return true;
     json_t *what = json_pack("{ss ss sI sI so sI}", "event", "eval", "recipe", o->recipe, "seed",
@@ -263,19 +264,18 @@ static bool check_ranks(f8_training *r, int64_t step)
 }
 
 /* The held-out loss and a checkpoint, where they are due. They move r->start on. */
-static bool after_step(f8_training *r, f8_train_step *f)
+static bool after_step(f8_training *r, int64_t step)
 {
     const double begin = f8_seconds_now();
     const f8_train_options *o = r->t->options;
-    const int64_t step = f->step;
-    const bool saves = step < r->end && f8_folder_saves(r->folder, step, false);
-    f->evaluated = o->eval_every && step % o->eval_every == 0 && step < o->steps;
-    if (f->evaluated && !evaluate(r, step))
+    const bool saves = step < r->end && f8_folder_saves(r->folder, step, false),
+               evaluates = o->eval_every && step % o->eval_every == 0 && step < o->steps;
+    if (evaluates && !evaluate(r, step))
         return false;
     if (saves && !r->stops &&
         !f8_folder_save(r->folder, r->program, step, (uint64_t)(step * r->accumulate)))
         return false;
-    if ((f->evaluated || saves) && !r->stops) /* it took long */
+    if ((evaluates || saves) && !r->stops) /* it took long */
         r->stops = f8_train_stops(r->t, NULL);
     r->start += f8_seconds_now() - begin;
     return true;
@@ -315,12 +315,13 @@ static bool one_step(f8_training *r, f8_train_step *f)
         r->tail_sum += f->loss;
     r->out->skipped += f->skipped;
     f->seconds = end - r->start;
-    return report(r, f, end - begin) && !r->alarms.stopped && after_step(r, f);
+    return report(r, f, end - begin) && !r->alarms.stopped && after_step(r, step + 1);
 }
 
 bool f8_training_step(f8_training *r, f8_train_step *f)
 {
     const bool ok = one_step(r, f) && (r->out->done < r->end || r->stops || f8_training_finish(r));
+    f->evaluated = r->evaluated == f->step;
     r->failed = !ok && !r->alarms.stopped && r->t->failure != F8_ERR_CANCELLED;
     r->stops |= !ok;
     return ok;

@@ -126,6 +126,7 @@ bool f8_training_begin(f8_training *r, uint64_t seed, f8_train_result *out)
     out->recipe = r->recipe;
     out->seed = seed;
     r->tail_sum = 0;
+    r->evaluated = 0;
     r->failed = true; /* until all of this has succeeded */
     describe(r, out);
     if (!f8_train_ok(t, r->ctx, fp8c_program_initialize(r->program, seed)) ||

@@ -62,6 +62,7 @@ typedef struct f8_training {
     /* of the seed */
     f8_train_result *out;
     int64_t begin, end; /* the steps [begin, end) are trained; others were, or are left */
+    int64_t evaluated;  /* out->heldout_loss is that after this step */
     bool stops;         /* any rank wants to stop; all know it at the same place */
     bool failed;
     double tail_sum; /* of the losses of the last steps */

@@ -25,7 +25,7 @@ static const char *const models[] = {"gpt", "gpt2_124m", "llama_block"};
 static const char *const recipes[] = {"f32", "bf16", "delayed", "current"};
 static const char *const architectures[] = {"sm_89", "sm_90a", "sm_100a", "sm_120a"};
 enum { N_MODELS = 3, N_RECIPES = 4, N_ARCHITECTURES = 4, MOST_TEXTS = 4096, MOST_THREADS = 16 };
-enum { MOST_TOGETHER = 8 }; /* texts compiled as one */
+enum { MOST_TOGETHER = 24 }; /* texts compiled as one */
 
 /* Each kernel is printed as a text of its own, so that equal kernels have equal texts. */
 static void build_text(cuda_plan *b, const char *model, const char *recipe, const char *arch)

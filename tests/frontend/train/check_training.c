@@ -19,6 +19,7 @@ static struct {
     char said[4000];
     int records, steps, evals, warnings, stats;
     int32_t stop;
+    int asked, stop_from; /* stop_from: stops when it is asked for that time, from 1; 0: never */
 } heard;
 
 static void say(void *user, const char *text)
@@ -45,17 +46,26 @@ static void record(void *user, const char *text)
 static int32_t stop(void *user)
 {
     (void)user;
-    return heard.stop;
+    heard.asked++;
+    return heard.stop || (heard.stop_from && heard.asked >= heard.stop_from);
+}
+
+/* The model with other dims. */
+static fp8c_module *parse(fp8c_context *in, const fp8c_dim *dims, size_t n_dims)
+{
+    fp8c_module *m;
+    size_t n;
+    char *text = f8_cli_read(file, &n);
+    ck_assert_int_eq(fp8c_module_parse(in, text, n, file, dims, n_dims, &m), FP8C_OK);
+    free(text);
+    return m;
 }
 
 static void setup(void)
 {
-    size_t n;
     train_setup("lr = 1e-2, schedule = \"cosine\", min_lr = 0.1");
-    char *text = f8_cli_read(file, &n);
     ck_assert_int_eq(fp8c_context_create(NULL, &ctx), FP8C_OK);
-    ck_assert_int_eq(fp8c_module_parse(ctx, text, n, file, NULL, 0, &module), FP8C_OK);
-    free(text);
+    module = parse(ctx, NULL, 0);
     memset(&heard, 0, sizeof heard);
 }
 
@@ -213,6 +223,32 @@ START_TEST(goes_on_with_the_command)
 }
 END_TEST
 
+/* The folder has the dims that the text was parsed with: ranks that go on parse it again. */
+START_TEST(keeps_dims)
+{
+    double own[STEPS + 1];
+    char *name = strdup("B");
+    const fp8c_dim dims[] = {{name, 4}};
+    fp8c_module *wide = parse(ctx, dims, 1);
+    fp8c_training_options o = options();
+    free(name);
+    o.run = folder;
+    o.stop_at = 3;
+    fp8c_training *t = create(&o, wide);
+    fp8c_module_destroy(wide);
+    ck_assert_int_eq(run_all(t, own), 3);
+    fp8c_training_destroy(t);
+    size_t n;
+    char *text = f8_cli_read(in(folder, "run.json"), &n);
+    json_t *all = json_loadb(text, n, 0, NULL), *of = json_object_get(all, "resolved");
+    free(text);
+    of = json_object_get(of, "-D");
+    ck_assert(json_object_size(of) == 1 && json_integer_value(json_object_get(of, "B")) == 4);
+    json_decref(all);
+    f8_cli_ok(F8_CLI("train", "--resume", folder));
+}
+END_TEST
+
 /* ---- what the caller hears ---- */
 
 START_TEST(records)
@@ -261,6 +297,70 @@ START_TEST(caller_stops)
 }
 END_TEST
 
+/* Whenever it is stopped while it is created, there is a training without steps, or none and a
+ * message. */
+START_TEST(stopped_before_its_first_step)
+{
+    fp8c_compile_options compile = delayed;
+    fp8c_training_options o = options();
+    fp8c_training_step s = {.struct_size = sizeof s};
+    int none = 0;
+    compile.recipe = "auto";
+    o.compile = &compile;
+    o.calibrate = 3;
+    for (heard.stop_from = 1; s.step != 1; heard.stop_from++) {
+        fp8c_training *t;
+        heard.asked = 0;
+        f8_cli_forget(folder);
+        o.run = folder;
+        const fp8c_status status = fp8c_training_create(ctx, module, &o, &t);
+        if (status == FP8C_OK) {
+            ck_assert_ptr_nonnull(fp8c_training_program(t));
+            ck_assert_int_eq(fp8c_training_run(t, &s), FP8C_OK);
+            ck_assert_int_eq(fp8c_training_end(t), FP8C_OK);
+            fp8c_training_destroy(t);
+            continue;
+        }
+        ck_assert_int_eq(status, FP8C_ERR_CANCELLED);
+        ck_assert_ptr_null(t);
+        ck_assert_str_eq(fp8c_context_message(ctx),
+                         "the training was stopped before its first step");
+        ck_assert(!there(folder, "run.json"));
+        none++;
+    }
+    ck_assert_int_ge(none, 4);
+}
+END_TEST
+
+/* Wherever it is stopped, the held-out loss is that after its step, or there is none. */
+START_TEST(stopped_while_it_evaluates)
+{
+    fp8c_training_options o = options();
+    fp8c_training_step s = {.struct_size = sizeof s};
+    double loss[4] = {0};
+    int without = 0;
+    o.eval_every = 1;
+    o.steps = 3;
+    for (int from = 0; from == 0 || heard.asked >= from; from++) {
+        heard.stop_from = from ? from + 4 : 0; /* after what creates it has asked */
+        heard.asked = 0;
+        fp8c_training *t = create(&o, module);
+        for (;;) {
+            ck_assert_int_eq(fp8c_training_run(t, &s), FP8C_OK);
+            if (!s.step)
+                break;
+            if (!from)
+                loss[s.step] = s.heldout_loss;
+            without += isnan(s.heldout_loss);
+            ck_assert(isnan(s.heldout_loss) ? from : s.heldout_loss == loss[s.step]);
+        }
+        fp8c_training_destroy(t);
+    }
+    ck_assert(loss[1] > 0 && loss[1] != loss[2] && loss[2] != loss[3]);
+    ck_assert_int_ge(without, 3);
+}
+END_TEST
+
 START_TEST(guard_ends_it)
 {
     fp8c_training_step s = {.struct_size = sizeof s};
@@ -286,6 +386,32 @@ START_TEST(guard_ends_it)
     ck_assert(there(folder, "checkpoint-0.safetensors"));
     const f8_cli_result r = F8_CLI("triage", folder);
     ck_assert_msg(r.code == 0 && strstr(r.out, "verdict:"), "%s%s", r.out, r.err);
+}
+END_TEST
+
+/* What was saved since the first bad step is set aside, also without an end. */
+START_TEST(guard_sets_aside)
+{
+    fp8c_training_step s = {.struct_size = sizeof s};
+    fp8c_compile_options compile = {.struct_size = sizeof compile, .recipe = "f32", .lr = 300};
+    fp8c_training_options o = options();
+    fp8c_status status = FP8C_OK;
+    char name[60];
+    o.compile = &compile;
+    o.steps = 60;
+    o.guard = "stop";
+    o.run = folder;
+    o.save_every = 1;
+    fp8c_training *t = create(&o, module);
+    while (status == FP8C_OK)
+        status = fp8c_training_run(t, &s);
+    ck_assert_int_eq(status, FP8C_ERR_CANCELLED);
+    fp8c_training_destroy(t);
+    snprintf(name, sizeof name, "checkpoint-%d.safetensors", (int)s.step - 1);
+    ck_assert_msg(!there(folder, name), "the alarm of step %d: %s", (int)s.step,
+                  fp8c_context_message(ctx));
+    strcat(name, ".suspect");
+    ck_assert(there(folder, name));
 }
 END_TEST
 
@@ -351,6 +477,22 @@ START_TEST(bad_options)
     BAD("2^63 - 1", o.seed = UINT64_MAX);
     BAD("recipe", compile.recipe = "delaid");
     BAD("cpux", compile.target = "cpux");
+    BAD("one process trains", compile.reduce_dtype = "f32");
+    BAD("u16, u32 or bytes", o.tokens = "u8");
+    const char *const none[] = {NULL};
+    BAD("data[0] is NULL", o.data = none);
+    BAD("data[0] is NULL", o.data = NULL);
+    BAD("batches[0] is NULL", o.n_data = 0, o.batches = none, o.n_batches = 1);
+    BAD("validation[0] is NULL", o.validation = none, o.n_validation = 1);
+    BAD("dump needs a folder", o.run = NULL, compile.dump = "*", o.dump_steps = "1:1");
+    BAD("save_every needs a folder", o.run = NULL, o.save_every = 1);
+    fp8c_context *other;
+    ck_assert_int_eq(fp8c_context_create(NULL, &other), FP8C_OK);
+    fp8c_module *theirs = parse(other, NULL, 0);
+    o = good;
+    refused("the module is of another context", FP8C_ERR_INPUT, theirs, &o);
+    fp8c_module_destroy(theirs);
+    fp8c_context_destroy(other);
 }
 END_TEST
 
@@ -429,9 +571,13 @@ Suite *f8_suite(void)
     tcase_add_test(t, bits_of_the_command);
     tcase_add_test(t, goes_on_by_the_command);
     tcase_add_test(t, goes_on_with_the_command);
+    tcase_add_test(t, keeps_dims);
     tcase_add_test(t, records);
     tcase_add_test(t, caller_stops);
+    tcase_add_test(t, stopped_before_its_first_step);
+    tcase_add_test(t, stopped_while_it_evaluates);
     tcase_add_test(t, guard_ends_it);
+    tcase_add_test(t, guard_sets_aside);
     tcase_add_test(t, destroyed_without_an_end);
     tcase_add_test(t, bad_options);
     tcase_add_test(t, bad_files);
