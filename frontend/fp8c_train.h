@@ -24,8 +24,8 @@
  *         while (status == FP8C_OK && (status = fp8c_training_run(training, &step)) == FP8C_OK &&
  *                step.step)
  *             printf("step %d loss %.4f\n", (int)step.step, step.loss);
- *         if (training)
- *             status = fp8c_training_end(training); // after a failure: the same failure
+ *         if (status == FP8C_OK)
+ *             status = fp8c_training_end(training);
  *         if (status != FP8C_OK)
  *             fprintf(stderr, "%s\n", fp8c_context_message(ctx));
  *         fp8c_training_destroy(training);
@@ -64,9 +64,8 @@ extern "C" {
 typedef struct fp8c_training_options {
     size_t struct_size; /* sizeof(fp8c_training_options), set by the caller */
     /* Of these options: recipe, target, threads, device, attention, lr, memory_bytes, memory_share,
-     * checkpoint, recompute, stats, stats_recipe, dump, profile, no_fuse. In one process
-     * reduce_dtype, reduce_at and reduce_order have no effect. Others are refused. NULL: the
-     * defaults, or those of the run that goes on. */
+     * checkpoint, recompute, stats, stats_recipe, dump, profile, no_fuse. Others are refused, and
+     * so is dump without a folder. NULL: the defaults, or those of the run that goes on. */
     const fp8c_compile_options *compile;
 
     /* Either files of tokens (`data`), or rows of tensors (`batches`): "NAME=FILE.npy" or
@@ -89,9 +88,10 @@ typedef struct fp8c_training_options {
     const char *resume; /* or the folder of a run, to go on from its newest checkpoint with its
                            options. Those that are given and change bits must be equal to its own,
                            but for the recipe and `steps` */
+    /* Of the folder, and refused without one: */
     int64_t save_every; /* a checkpoint in the folder after every so many steps; 0: at the end */
     int64_t keep;       /* how many checkpoints are kept; 0: 2 */
-    /* After every so many steps the folder's records have a checksum of all variables (0: with each
+    /* After every so many steps its records have a checksum of all variables (0: with each
      * checkpoint), and a hash of each value of the step, for `triage` (0: never). */
     int64_t checksum_every, fingerprint_every;
 
@@ -139,14 +139,13 @@ typedef struct fp8c_training_step {
 /* One optimizer step and what follows it: alarms, records, the held-out loss, a checkpoint. Where
  * no step is left, as all are done, or those up to `stop_at`, or `stop` was not 0, out->step is 0.
  * `out` may be NULL. FP8C_ERR_CANCELLED: the guard ended the run in this step; *out has the step,
- * and the message says why. After a failure later calls give it again. */
+ * and the message says why. Checkpoints that are not from before then have the name NAME.suspect,
+ * and no run goes on from them. After a failure later calls give it again. */
 FP8C_API fp8c_status fp8c_training_run(fp8c_training *training, fp8c_training_step *out);
 
 /* Saves the checkpoint of the last step and the times of steps in the folder, and leaves the folder
  * to others. Call it after the last step that is wanted; a second call does nothing. After a
- * failure it saves nothing, and gives the failure again. Where the guard has ended the run, call it
- * too: checkpoints that are not from before then get the name NAME.suspect, and no run goes on from
- * them. */
+ * failure it saves nothing, and gives the failure again. */
 FP8C_API fp8c_status fp8c_training_end(fp8c_training *training);
 
 typedef struct fp8c_training_result {

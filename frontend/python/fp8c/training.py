@@ -32,7 +32,8 @@ class Training(Owner):
     validation: files to hold out instead of the last tenth of the data; with batches, {input: file}. say: gets
     lines for people (else the logger "fp8c" does). record: gets the records of `train --json`, each as a dict.
     Other keywords: those of fp8c_training_options (fp8c_train.h), and of `compile_options` those that it names.
-    A guard that ends the run is a CancelledError. `with` saves at its end too, but not after an exception."""
+    A guard that ends the run is a CancelledError. `with` saves at its end too, but not after an exception. close()
+    then leaves the folder to others: `with` does not."""
 
     def __init__(self, module: Module | None = None, data: Paths = (), *,
                  batches: Mapping[str, str | os.PathLike] | None = None,
