@@ -100,15 +100,16 @@ typedef struct fp8c_training_step {
     int32_t alarms;      /* that the guard has raised in this step */
 } fp8c_training_step;
 
-/* One optimizer step and what follows it: alarms, records, the held-out loss, a checkpoint. Where no
- * step is left, as all are done, or those up to `stop_at`, or `stop` was not 0, out->step is 0.
+/* One optimizer step and what follows it: alarms, records, the held-out loss, a checkpoint. Where
+ * no step is left, as all are done, or those up to `stop_at`, or `stop` was not 0, out->step is 0.
  * FP8C_ERR_CANCELLED: the guard ended the run in this step; *out has the step, and the message says
- * why. After any failure only fp8c_training_end and fp8c_training_destroy do something. */
+ * why. After any failure the folder is left to others, and only fp8c_training_destroy does
+ * something. */
 FP8C_API fp8c_status fp8c_training_run(fp8c_training *training, fp8c_training_step *out);
 
 /* Saves the checkpoint of the last step and the times of steps in the folder, and leaves the folder
- * to others. Call it after the last step that is wanted; a second call does nothing. After a failure
- * it saves nothing, and gives the failure again. */
+ * to others. Call it after the last step that is wanted; a second call does nothing. After a
+ * failure it saves nothing, and gives the failure again. */
 FP8C_API fp8c_status fp8c_training_end(fp8c_training *training);
 
 typedef struct fp8c_training_result {
