@@ -94,7 +94,7 @@ static bool train_seed(const cli *c, f8_training *r, uint64_t seed, f8_train_res
                        const char *save, const char *state)
 {
     const bool terminal = isatty(STDERR_FILENO);
-    double last = 0;
+    double last = -1; /* the first step is said at once */
     cli_hold(c->save || r->folder->path
                  ? "interrupted: this step is finished and saved; once more ends at once"
                  : "interrupted: this step is finished; once more ends at once");

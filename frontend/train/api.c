@@ -323,6 +323,7 @@ static bool open_data(fp8c_training *p)
 static fp8c_status end(fp8c_training *p, const char *stopped)
 {
     p->over = true;
+    f8_folder_close(&p->folder); /* another may go on with the run */
     if (p->status == F8_OK)
         failed(p, p->t.failure != F8_OK ? p->t.failure : F8_ERR_CANCELLED, stopped);
     return (fp8c_status)p->status;

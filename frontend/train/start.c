@@ -6,6 +6,16 @@
 #include "frontend/train/data/stream.h"
 #include "frontend/train/folder.h"
 
+/* Whether run.json can have the options and the model's path. */
+static bool is_utf8(const f8_train *t)
+{
+    json_t *all =
+        json_pack("{so ss?}", "", f8_train_options_json(t->options, true), "file", t->file);
+    const bool ok = all != NULL;
+    json_decref(all);
+    return ok;
+}
+
 bool f8_folder_open(f8_folder *f, f8_train *t)
 {
     f8_diag diag = {0};
@@ -14,6 +24,11 @@ bool f8_folder_open(f8_folder *f, f8_train *t)
         .t = t, .path = o->run ? o->run : o->resume, .resumed = o->resume, .run = F8_RUN_CLOSED};
     if (!f->path)
         return true;
+    if (o->run && !is_utf8(t))
+        return f8_train_fail(t, F8_ERR_INPUT,
+                             "%s: error: a path or another option is not UTF-8, as the files of a "
+                             "run are",
+                             f->path);
     if (o->run && !f8_train_follows(t))
         return f8_train_done(t, f8_run_free(&f->run, f->path, &diag), &diag);
     const f8_status status = f8_train_follows(t)

@@ -1,7 +1,9 @@
 """What fp8c reports: a status and a message, as an exception for each status."""
 from __future__ import annotations
 
+import contextlib
 import re
+import signal
 import threading
 
 from ._header import Status
@@ -95,3 +97,30 @@ def raise_from(status: int, message: bytes | None) -> None:
     text = (message or b"").decode("utf-8", "replace")
     text = text.removeprefix("error: ") or f"status {status} without a message"
     raise CLASSES.get(status, InternalError)(text)
+
+
+@contextlib.contextmanager
+def interruptible():
+    """For calls with callbacks: what a handler of SIGINT or SIGTERM raises meanwhile, or a callback, comes out at
+    the end. Python runs handlers where the next callback begins, before its `try`; ctypes would print what they
+    raise, and forget it."""
+    def noting(handler):
+        def note(*args):
+            try:
+                handler(*args)
+            except BaseException as exception:
+                callbacks.raised = exception
+        return note
+    before = {}
+    if threading.current_thread() is threading.main_thread():
+        before = {n: signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)}
+        before = {n: handler for n, handler in before.items() if callable(handler)}
+    try:
+        for number, handler in before.items():
+            signal.signal(number, noting(handler))
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    if callbacks.raised is not None:
+        raise_from(Status.ERR_CANCELLED, None)

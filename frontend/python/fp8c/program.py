@@ -9,7 +9,7 @@ from . import _header as h
 from ._handle import Handle, Owner
 from ._native import lib
 from .context import Context, default_context, encode
-from .errors import raise_from
+from .errors import interruptible, raise_from
 from .figures import Figures
 from ._options import compile_options
 from .options import Options, open_options
@@ -46,8 +46,9 @@ class Program(Figures, Variables):
         CancelledError if the context's `progress` cancels."""
         made = compile_options(**options)
         parent, out = module._open(), ctypes.c_void_p()
-        status = lib.compile(parent.ptr, ctypes.byref(made.struct), ctypes.byref(out))
-        return cls._made(status, out, parent.keep, made, module.context)
+        with interruptible():
+            status = lib.compile(parent.ptr, ctypes.byref(made.struct), ctypes.byref(out))
+            return cls._made(status, out, parent.keep, made, module.context)
 
     @classmethod
     def open(cls, path: str | os.PathLike, *, context: Context | None = None,

@@ -5,6 +5,7 @@ import ctypes
 import json
 import logging
 import os
+import threading
 from typing import Any, Callable, Iterator, Mapping, Sequence
 
 from . import _header as h
@@ -12,7 +13,7 @@ from ._handle import Handle, Owner
 from ._native import lib
 from ._options import compile_options
 from .context import Context, default_context, encode
-from .errors import callbacks, guarded
+from .errors import callbacks, guarded, interruptible
 from .module import Module
 from .program import Program
 from .records import TrainingResult, TrainingStep, record
@@ -32,8 +33,8 @@ class Training(Owner):
     validation: files to hold out instead of the last tenth of the data; with batches, {input: file}. say: gets
     lines for people (else the logger "fp8c" does). record: gets the records of `train --json`, each as a dict.
     Other keywords: those of fp8c_training_options (fp8c_train.h), and of `compile_options` those that it names.
-    A guard that ends the run is a CancelledError. `with` saves at its end too, but not after an exception. close()
-    then leaves the folder to others: `with` does not."""
+    A guard that ends the run is a CancelledError. `with` saves at its end too; after an exception it closes the
+    training instead."""
 
     def __init__(self, module: Module | None = None, data: Paths = (), *,
                  batches: Mapping[str, str | os.PathLike] | None = None,
@@ -48,7 +49,7 @@ class Training(Owner):
                  context: Context | None = None, **compile: Any):
         made = compile_options(**compile)
         self.context = context or (module.context if module is not None else default_context())
-        self._stops = False
+        self._stops = threading.Event()
         self._functions = self._callbacks(say or logging.getLogger("fp8c").warning, record)
         lists = {"data": _files(data), "batches": _files(batches or {}), "validation": _files(validation)}
         texts = {"tokens": tokens, "guard": guard, "dump_steps": dump_steps}
@@ -63,15 +64,20 @@ class Training(Owner):
             **{"n_" + name: len(array) for name, array in lists.items()})
         parent, out = self.context._open(), ctypes.c_void_p()
         of = module._open() if module is not None else None
-        status = lib.training_create(parent.ptr, of.ptr if of else None, ctypes.byref(struct), ctypes.byref(out))
-        if status or callbacks.raised is not None:
-            parent.check(status or h.Status.ERR_CANCELLED)
-        self._handle = Handle(out.value, lib.training_destroy, context=parent.ptr,
-                              keep=(parent, made.keep, self._functions))
+        try:
+            with interruptible():
+                parent.check(lib.training_create(parent.ptr, of.ptr if of else None, ctypes.byref(struct),
+                                                 ctypes.byref(out)))
+                # It keeps no callbacks: they may refer to this object, which then could never go.
+                self._handle = Handle(out.value, lib.training_destroy, context=parent.ptr, keep=(parent, made.keep))
+        except BaseException:
+            self.close()
+            raise
 
     def _callbacks(self, say: Callable[[str], object], told: Callable[[dict], object] | None) -> dict[str, Any]:
+        stops = self._stops
         def stopped(_):
-            return 1 if self._stops or callbacks.raised is not None else 0
+            return 1 if stops.is_set() or callbacks.raised is not None else 0
         functions = {"say": h.TextFn(guarded(lambda _, text: say(text.decode("utf-8", "replace")), None)),
                      "stop": h.StopFn(stopped)}
         if told is not None:
@@ -87,16 +93,20 @@ class Training(Owner):
     def step(self) -> TrainingStep | None:
         """Trains one step. None: none was left."""
         out = h.TrainingStep()
-        self._open().call(lib.training_run, ctypes.byref(out))
+        self._call(lib.training_run, ctypes.byref(out))
         return record(TrainingStep, out) if out.step else None
 
     def stop(self) -> None:
         """No step follows. Any thread, and a callback, may call it."""
-        self._stops = True
+        self._stops.set()
 
     def end(self) -> None:
         """Saves the checkpoint of the last step in the folder. Calling it again does nothing."""
-        self._open().call(lib.training_end)
+        self._call(lib.training_end)
+
+    def _call(self, function: Callable[..., int], *args: Any) -> None:
+        with interruptible():
+            self._open().call(function, *args)
 
     @property
     def result(self) -> TrainingResult:
@@ -113,7 +123,9 @@ class Training(Owner):
         return Program(Handle(ptr, _nothing, context=handle.context, keep=handle, lock=handle.lock), self.context)
 
     def __exit__(self, kind: Any = None, *exception: Any) -> None:
-        if kind is None and not self.closed:
+        if kind is not None:
+            self.close()
+        elif not self.closed:
             self.end()
 
 

@@ -1,9 +1,13 @@
 """Training runs from Python: the command's losses and folders, callbacks, what ends a run."""
+import gc
 import json
 import logging
 import math
+import os
 import pathlib
+import signal
 import tempfile
+import threading
 import unittest
 
 import fp8c
@@ -13,8 +17,14 @@ DIMS = {"B": 2, "T": 32, "L": 1, "C": 32, "H": 2}
 TEXT = pathlib.Path(MODELS) / "README.md"
 
 
-def gpt():
-    return fp8c.Module.load(pathlib.Path(MODELS) / "gpt.f8", dims=DIMS)
+def gpt(**dims):
+    return fp8c.Module.load(pathlib.Path(MODELS) / "gpt.f8", dims={**DIMS, **dims})
+
+
+def interrupted(number, call):
+    """Calls it, and sends the process a signal meanwhile."""
+    threading.Timer(0.1, os.kill, (os.getpid(), number)).start()
+    call()
 
 
 def losses(folder):
@@ -64,19 +74,55 @@ class Runs(unittest.TestCase):
             for _ in fp8c.Training(gpt(), TEXT, steps=4, record=told):
                 pass
 
+    def test_a_callback_raises_before_the_first_step(self):
+        def said(text):
+            raise KeyError(text)
+        list(fp8c.Training(gpt(), TEXT, steps=4, stop_at=1, run=self.folder / "run"))
+        with self.assertRaisesRegex(KeyError, "--steps is 5, and was 4"):
+            fp8c.Training(resume=self.folder / "run", steps=5, say=said)
+        fp8c.Training(resume=self.folder / "run")
+
     def test_an_exception_saves_nothing(self):
         run = self.folder / "run"
         with self.assertRaises(ZeroDivisionError), fp8c.Training(gpt(), TEXT, steps=4, run=run) as training:
             for _ in training:
                 1 / 0
-        training.close()
+        fp8c.Training(resume=run)
         self.assertEqual(sorted(p.name for p in run.glob("checkpoint*")), ["checkpoint-0.safetensors"])
 
     def test_a_guard_ends_it(self):
         with self.assertLogs("fp8c", logging.WARNING), self.assertRaises(fp8c.CancelledError) as caught:
             for _ in fp8c.Training(gpt(), TEXT, lr=1e30, steps=40, guard="stop", run=self.folder / "run"):
                 pass
+        fp8c.Training(resume=self.folder / "run", steps=40)
         self.assertIn("the guard ended the run", str(caught.exception))
+
+    def test_what_is_given_up_goes(self):
+        for name, callback in (("plain", None), ("cycle", lambda record: training.stop())):
+            training = fp8c.Training(gpt(), TEXT, steps=4, run=self.folder / name, record=callback)
+            next(iter(training))
+            del training
+            gc.collect()
+            with self.subTest(name):
+                training = fp8c.Training(resume=self.folder / name)
+                self.assertEqual(training.result.done, 0)
+
+    def test_signals(self):
+        def leave(*_):
+            raise SystemExit(3)
+        self.addCleanup(signal.signal, signal.SIGTERM, signal.signal(signal.SIGTERM, leave))
+        slow, text = gpt(T=128, C=128), self.folder / "text"
+        text.write_bytes(TEXT.read_bytes() * 9)
+        for number, kind in ((signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, SystemExit)):
+            training = fp8c.Training(slow, text, steps=400)
+            with self.subTest(kind), self.assertRaises(kind):
+                interrupted(number, lambda: list(training))
+            self.assertGreater(training.result.done, 0)
+        self.assertIs(signal.getsignal(signal.SIGTERM), leave)
+        with tempfile.TemporaryDirectory() as cache, self.assertRaises(KeyboardInterrupt):
+            deep = fp8c.Module.load(pathlib.Path(MODELS) / "gpt.f8", dims=dict(DIMS, L=12),
+                                    context=fp8c.Context(cache_dir=cache))
+            interrupted(signal.SIGINT, lambda: deep.compile(recipe="delayed"))
 
     def test_what_is_refused(self):
         with self.assertRaisesRegex(fp8c.FileError, "nofile: error: No such file"):

@@ -505,6 +505,9 @@ START_TEST(bad_files)
     o.data = missing;
     refused("nowhere: error: ", FP8C_ERR_IO, module, &o);
     o = options();
+    o.run = in(folder, "\xff");
+    refused("a path or another option is not UTF-8", FP8C_ERR_INPUT, module, &o);
+    o = options();
     o.resume = folder;
     refused("No such file", FP8C_ERR_IO, module, &o);
 }
