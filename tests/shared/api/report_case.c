@@ -6,7 +6,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "frontend/fp8c.h"
+#include "frontend/figures.h"
 #include "tests/shared/api/cli.h"
 #include "tests/shared/random.h"
 
@@ -51,15 +51,24 @@ static void write_tensor(FILE *to, const f8_report_case *c, uint32_t *r, int ste
             : what_if ? "current"
                       : "delayed",
             what_if && !result ? "true" : "false", 1e-6 * scatter(r), amax, 22 * scatter(r));
-    if (result)
+    if (result) {
         fprintf(to, "\"format\":null,\"underflow\":null,\"mse\":null,\"scale\":null}\n");
-    else
-        fprintf(to,
-                "\"format\":\"f8e4m3\",\"granularity\":\"tensor\",\"underflow\":%.6g,"
-                "\"overflow\":0.0,\"mse\":%.6g,\"cosine\":0.9995,\"sqnr\":%.6g,\"scale\":%.6g,"
-                "\"scale_wanted\":%.6g,\"used\":0.75}\n",
-                (bad ? 0.8 : 0.01) * scatter(r), (bad ? 1e3 : 1e-2) * scatter(r),
-                (bad ? 4 : 30) * scatter(r), 80 * scatter(r), 448 / amax);
+        return;
+    }
+    char text[400], key[80];
+    snprintf(text, sizeof text,
+             "\"format\":\"f8e4m3\",\"granularity\":\"tensor\",\"underflow\":%.6g,"
+             "\"overflow\":0.0,\"mse\":%.6g,\"cosine\":0.9995,\"sqnr\":%.6g,\"scale\":%.6g,"
+             "\"scale_wanted\":%.6g,\"used\":0.75",
+             (bad ? 0.8 : 0.01) * scatter(r), (bad ? 1e3 : 1e-2) * scatter(r),
+             (bad ? 4 : 30) * scatter(r), 80 * scatter(r), 448 / amax);
+    fputs(text, to);
+    for (int i = 0; i < F8_FIGURES; i++) { /* those that a row has added since */
+        snprintf(key, sizeof key, "\"%s\":", f8_figures[i].name);
+        if (!strstr(text, key) && !strstr("\"amin\":\"amax\":\"nonfinite\":\"range\":", key))
+            fprintf(to, ",%s1.0", key);
+    }
+    fputs("}\n", to);
 }
 
 static void write_stats(FILE *to, const f8_report_case *c, uint32_t *r, int step)
