@@ -498,14 +498,18 @@ END_TEST
 
 START_TEST(bad_files)
 {
-    const char *const missing[] = {"nowhere"};
+    const char *missing[] = {"nowhere"};
     fp8c_training_options o = options();
     o.run = folder;
     o.data = missing;
     refused("nowhere: error: ", FP8C_ERR_IO, module, &o);
     o = options();
     o.run = in(folder, "\xff");
-    refused("a path or another option is not UTF-8", FP8C_ERR_INPUT, module, &o);
+    refused("\xff: error: the path is not UTF-8", FP8C_ERR_INPUT, module, &o);
+    missing[0] = "nowhere\xff";
+    o.run = folder;
+    o.data = missing;
+    refused("nowhere\xff: error: the path is not UTF-8", FP8C_ERR_INPUT, module, &o);
     o = options();
     o.resume = folder;
     refused("No such file", FP8C_ERR_IO, module, &o);
