@@ -8,7 +8,7 @@
 #include "frontend/train/training.h"
 #include "ir/base/format.h"
 
-enum { RECIPE = 256 };
+enum { RECIPE = 256, RULE = 1024 };
 
 struct fp8c_training {
     fp8c_context *ctx;
@@ -201,16 +201,22 @@ static f8_status take_own(fp8c_training *p, f8_diag *diag)
     return F8_OK;
 }
 
-/* The dims that the module's text was parsed with: ranks that go on with the run parse it again. A
- * run that goes on has its own. */
-static void take_dims(fp8c_training *p, const fp8c_module *module)
+/* The dims that the module's text was parsed with, and the rules that were added: ranks that go on
+ * with the run parse it again. A run that goes on has its own. */
+static void take_module(fp8c_training *p, const fp8c_module *module)
 {
-    f8_option_DIM *to = &p->options.dims;
-    const f8_module *m = module ? module->ir : NULL;
-    for (size_t i = 0; m && !p->own.resume && i < m->n_dims && to->n < F8_MOST_DIMS; i++)
+    f8_option_DIM *dims = &p->options.dims;
+    f8_option_RULE *rules = &p->options.rules;
+    const f8_module *m = module && module->text && !p->own.resume ? module->ir : NULL;
+    char rule[RULE];
+    for (size_t i = 0; m && i < m->n_dims && dims->n < F8_MOST_DIMS; i++)
         if (m->dim[i].given)
-            to->dim[to->n++] =
+            dims->dim[dims->n++] =
                 (fp8c_dim){f8_arena_strdup(&p->arena, m->dim[i].name), m->dim[i].value};
+    for (size_t i = 0; m && i < m->n_rules && rules->n < F8_MOST_TEXTS; i++)
+        if (m->rule[i].added)
+            rules->text[rules->n++] =
+                f8_arena_strdup(&p->arena, f8_rule_print(&m->rule[i], rule, sizeof rule));
 }
 
 /* Copies of texts. */
@@ -254,7 +260,7 @@ static f8_status take_options(fp8c_training *p, const fp8c_training_options *giv
         return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "a module is needed, or resume");
     if (module && module->ctx != p->ctx)
         return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "the module is of another context");
-    take_dims(p, module);
+    take_module(p, module);
 #define OPTION(field, name, kind, sets, goes_on, ranks)                                            \
     o->given[F8_TRAIN_AT_##field] = is_given(&o->field, sizeof o->field);                          \
     keep_##kind(&p->arena, &o->field);

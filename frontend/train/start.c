@@ -5,15 +5,28 @@
 
 #include "frontend/train/data/stream.h"
 #include "frontend/train/folder.h"
+#include "ir/base/text.h"
 
-/* Whether run.json can have the options and the model's path. */
-static bool is_utf8(const f8_train *t)
+static bool is_utf8(const char *text)
 {
-    json_t *all =
-        json_pack("{so ss?}", "", f8_train_options_json(t->options, true), "file", t->file);
-    const bool ok = all != NULL;
-    json_decref(all);
-    return ok;
+    size_t n = text ? strlen(text) : 0, at = 0, length;
+    while (at < n && (length = f8_utf8_length(text + at, n - at)))
+        at += length;
+    return at == n;
+}
+
+/* Whether run.json can have the paths of a new run. Says so if not. */
+static bool check_paths(f8_train *t)
+{
+    const f8_train_options *o = t->options;
+    const f8_option_TEXTS *lists[] = {&o->data, &o->batches, &o->validation};
+    const char *bad = !is_utf8(o->run) ? o->run : !is_utf8(t->file) ? t->file : NULL;
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
+        for (size_t k = 0; k < lists[i]->n && !bad; k++)
+            bad = is_utf8(lists[i]->text[k]) ? NULL : lists[i]->text[k];
+    return !bad ||
+           f8_train_fail(t, F8_ERR_INPUT,
+                         "%s: error: the path is not UTF-8, as the files of a run are", bad);
 }
 
 bool f8_folder_open(f8_folder *f, f8_train *t)
@@ -24,11 +37,8 @@ bool f8_folder_open(f8_folder *f, f8_train *t)
         .t = t, .path = o->run ? o->run : o->resume, .resumed = o->resume, .run = F8_RUN_CLOSED};
     if (!f->path)
         return true;
-    if (o->run && !is_utf8(t))
-        return f8_train_fail(t, F8_ERR_INPUT,
-                             "%s: error: a path or another option is not UTF-8, as the files of a "
-                             "run are",
-                             f->path);
+    if (o->run && !check_paths(t))
+        return false;
     if (o->run && !f8_train_follows(t))
         return f8_train_done(t, f8_run_free(&f->run, f->path, &diag), &diag);
     const f8_status status = f8_train_follows(t)

@@ -6,6 +6,7 @@ from typing import Any
 
 from ._handle import Handle, Owner
 from ._native import lib
+from .errors import interruptible
 from .module import Module
 from ._options import compile_options
 from .options import writer
@@ -23,10 +24,11 @@ class Calibration(Owner):
     def __init__(self, module: Module, *, error_budget: float = 0.0, **options: Any):
         made = compile_options(**options)
         parent, out = module._open(), ctypes.c_void_p()
-        parent.check(lib.calibration_create(parent.ptr, ctypes.byref(made.struct), error_budget,
-                                            ctypes.byref(out)))
-        self._handle = Handle(out.value, lib.calibration_destroy, context=parent.context,
-                              keep=(parent.keep, made.keep))
+        with interruptible():
+            parent.check(lib.calibration_create(parent.ptr, ctypes.byref(made.struct), error_budget,
+                                                ctypes.byref(out)))
+            self._handle = Handle(out.value, lib.calibration_destroy, context=parent.context,
+                                  keep=(parent.keep, made.keep))
         self._module = module
 
     @property

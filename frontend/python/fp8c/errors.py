@@ -99,11 +99,15 @@ def raise_from(status: int, message: bytes | None) -> None:
     raise CLASSES.get(status, InternalError)(text)
 
 
+# Those that end a program, or wake it; to ask for all 64 would take 90 us.
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM, signal.SIGUSR1, signal.SIGUSR2)
+
+
 @contextlib.contextmanager
 def interruptible():
-    """For calls with callbacks: what a handler of SIGINT or SIGTERM raises meanwhile, or a callback, comes out at
-    the end. Python runs handlers where the next callback begins, before its `try`; ctypes would print what they
-    raise, and forget it."""
+    """For calls with callbacks: what a handler of these signals raises meanwhile, or a callback, comes out at the end.
+    Python runs handlers where the next callback begins, before its `try`; ctypes would print what they raise, and
+    forget it."""
     def noting(handler):
         def note(*args):
             try:
@@ -111,16 +115,17 @@ def interruptible():
             except BaseException as exception:
                 callbacks.raised = exception
         return note
-    before = {}
-    if threading.current_thread() is threading.main_thread():
-        before = {n: signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)}
-        before = {n: handler for n, handler in before.items() if callable(handler)}
+    held = []
     try:
-        for number, handler in before.items():
-            signal.signal(number, noting(handler))
+        with contextlib.suppress(ValueError):  # the main thread of the main interpreter has the handlers
+            for number in _SIGNALS:
+                if callable(handler := signal.getsignal(number)):
+                    signal.signal(number, note := noting(handler))
+                    held.append((number, note, handler))
         yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for number, note, handler in held:
+            if signal.getsignal(number) is note:  # no callback has set another
+                signal.signal(number, handler)
     if callbacks.raised is not None:
         raise_from(Status.ERR_CANCELLED, None)

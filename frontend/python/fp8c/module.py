@@ -10,6 +10,7 @@ from ._handle import Handle
 from ._native import lib
 from .builder import Builder
 from .context import Context, default_context, encode
+from .errors import interruptible
 from ._options import CompileOptions, compile_options
 from .options import writer
 from .program import Program
@@ -120,4 +121,5 @@ class Module(Builder):
         made = [compile_options(**o) for o in options]
         array = (CompileOptions * max(len(made), 1))(*[m.struct for m in made])
         handle = self._open()
-        handle.check(lib.compile_file(handle.ptr, array, len(made), os.fsencode(path)))
+        with interruptible():
+            handle.check(lib.compile_file(handle.ptr, array, len(made), os.fsencode(path)))

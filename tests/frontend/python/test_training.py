@@ -110,10 +110,12 @@ class Runs(unittest.TestCase):
     def test_signals(self):
         def leave(*_):
             raise SystemExit(3)
-        self.addCleanup(signal.signal, signal.SIGTERM, signal.signal(signal.SIGTERM, leave))
+        for number in signal.SIGTERM, signal.SIGALRM:
+            self.addCleanup(signal.signal, number, signal.signal(number, leave))
         slow, text = gpt(T=128, C=128), self.folder / "text"
         text.write_bytes(TEXT.read_bytes() * 9)
-        for number, kind in ((signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, SystemExit)):
+        for number, kind in ((signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, SystemExit),
+                             (signal.SIGALRM, SystemExit)):
             training = fp8c.Training(slow, text, steps=400)
             with self.subTest(kind), self.assertRaises(kind):
                 interrupted(number, lambda: list(training))

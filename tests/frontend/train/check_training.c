@@ -224,8 +224,8 @@ START_TEST(goes_on_with_the_command)
 }
 END_TEST
 
-/* The folder has the dims that the text was parsed with: ranks that go on parse it again. */
-START_TEST(keeps_dims)
+/* The folder has the dims and rules that the text was given: ranks that go on parse it again. */
+START_TEST(keeps_dims_and_rules)
 {
     double own[STEPS + 1];
     char *name = strdup("B");
@@ -233,6 +233,7 @@ START_TEST(keeps_dims)
     fp8c_module *wide = parse(ctx, dims, 1);
     fp8c_training_options o = options();
     free(name);
+    ck_assert_int_eq(fp8c_module_rule(wide, "\"head\" wgrad = bf16", "test"), FP8C_OK);
     o.run = folder;
     o.stop_at = 3;
     fp8c_training *t = create(&o, wide);
@@ -243,8 +244,11 @@ START_TEST(keeps_dims)
     char *text = f8_cli_read(in(folder, "run.json"), &n);
     json_t *all = json_loadb(text, n, 0, NULL), *of = json_object_get(all, "resolved");
     free(text);
-    of = json_object_get(of, "-D");
-    ck_assert(json_object_size(of) == 1 && json_integer_value(json_object_get(of, "B")) == 4);
+    const json_t *with = json_object_get(of, "-D"), *rules = json_object_get(of, "--rule");
+    ck_assert(json_object_size(with) == 1 && json_integer_value(json_object_get(with, "B")) == 4);
+    ck_assert_uint_eq(json_array_size(rules), 1);
+    const char *rule = json_string_value(json_array_get(rules, 0));
+    ck_assert_int_eq(fp8c_module_rule(module, rule, "test"), FP8C_OK);
     json_decref(all);
     f8_cli_ok(F8_CLI("train", "--resume", folder));
 }
@@ -499,14 +503,18 @@ END_TEST
 
 START_TEST(bad_files)
 {
-    const char *const missing[] = {"nowhere"};
+    const char *missing[] = {"nowhere"};
     fp8c_training_options o = options();
     o.run = folder;
     o.data = missing;
     refused("nowhere: error: ", FP8C_ERR_IO, module, &o);
     o = options();
     o.run = in(folder, "\xff");
-    refused("a path or another option is not UTF-8", FP8C_ERR_INPUT, module, &o);
+    refused("\xff: error: the path is not UTF-8", FP8C_ERR_INPUT, module, &o);
+    missing[0] = "nowhere\xff";
+    o.run = folder;
+    o.data = missing;
+    refused("nowhere\xff: error: the path is not UTF-8", FP8C_ERR_INPUT, module, &o);
     o = options();
     o.resume = folder;
     refused("No such file", FP8C_ERR_IO, module, &o);
@@ -594,7 +602,7 @@ Suite *f8_suite(void)
     tcase_add_test(t, bits_of_the_command);
     tcase_add_test(t, goes_on_by_the_command);
     tcase_add_test(t, goes_on_with_the_command);
-    tcase_add_test(t, keeps_dims);
+    tcase_add_test(t, keeps_dims_and_rules);
     tcase_add_test(t, records);
     tcase_add_test(t, caller_stops);
     tcase_add_test(t, stopped_before_its_first_step);
