@@ -110,8 +110,9 @@ class Runs(unittest.TestCase):
     def test_signals(self):
         def leave(*_):
             raise SystemExit(3)
-        for number in signal.SIGTERM, signal.SIGALRM:
-            self.addCleanup(signal.signal, number, signal.signal(number, leave))
+        for number, handler in ((signal.SIGTERM, leave), (signal.SIGALRM, leave),
+                                (signal.SIGINT, signal.default_int_handler)):  # a shell's background jobs ignore it
+            self.addCleanup(signal.signal, number, signal.signal(number, handler))
         slow, text = gpt(T=128, C=128), self.folder / "text"
         text.write_bytes(TEXT.read_bytes() * 9)
         for number, kind in ((signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, SystemExit),
