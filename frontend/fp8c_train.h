@@ -81,7 +81,7 @@ typedef struct fp8c_training_options {
 
     int64_t steps;      /* optimizer steps, and the length of the schedule; 0: 100 */
     int64_t stop_at;    /* with a folder: end after this step, to go on later; 0: no */
-    int64_t eval_every; /* also compute the held-out loss after every so many steps; 0: at the end */
+    int64_t eval_every; /* also compute the held-out loss every so many steps; 0: at the end */
     uint64_t seed;      /* of initial values and batches; up to 2^63 - 1 */
 
     const char *run;    /* a new folder, or an empty one, to keep the run in; NULL: none */
@@ -140,8 +140,8 @@ typedef struct fp8c_training_step {
  * no step is left, as all are done, or those up to `stop_at`, or `stop` was not 0, out->step is 0.
  * `out` may be NULL. FP8C_ERR_CANCELLED: the guard ended the run in this step; *out has the step,
  * and the message says why. Checkpoints that are not from before then have the name NAME.suspect,
- * and no run goes on from them. After any failure the folder is left to others, and later calls give
- * the failure again. */
+ * and no run goes on from them. After any failure the folder is left to others, and later calls
+ * give the failure again. */
 FP8C_API fp8c_status fp8c_training_run(fp8c_training *training, fp8c_training_step *out);
 
 /* Saves the checkpoint of the last step and the times of steps in the folder, and leaves the folder

@@ -261,9 +261,9 @@ fp8c_status f8_call_repeat(const f8_call *call, int64_t n, double *median, doubl
                            f8_diag *diag)
 {
     double *seconds = calloc((size_t)n, sizeof *seconds);
-    fp8c_status status = seconds ? FP8C_OK
-                                 : (fp8c_status)f8_file_fail(diag, F8_ERR_MEMORY, call->shown,
-                                                             "out of memory");
+    fp8c_status status =
+        seconds ? FP8C_OK
+                : (fp8c_status)f8_file_fail(diag, F8_ERR_MEMORY, call->shown, "out of memory");
     for (int64_t k = 0; k < n && status == FP8C_OK; k++) {
         const double start = f8_seconds_now();
         status = run_once(call);

@@ -32,8 +32,8 @@ static void print_memory(const cli_job *j, int function)
     const fp8c_module_info module = f8_module_info(j->module);
     fp8c_program_info(j->program, &info);
     fp8c_program_peak(j->program, function, &peak);
-    cli_say(j->to, "%s: %" PRId64 " parameters (%.2f M) in %" PRId64 " tensors\n",
-            module.name, module.elements, 1e-6 * (double)module.elements, module.parameters);
+    cli_say(j->to, "%s: %" PRId64 " parameters (%.2f M) in %" PRId64 " tensors\n", module.name,
+            module.elements, 1e-6 * (double)module.elements, module.parameters);
     cli_say(j->to, "target %s, recipe %s: memory at the peak of %s, at '%s' (step %d of %d)\n",
             fp8c_program_target(j->program), j->c->recipe,
             fp8c_program_function_name(j->program, function), peak.step, peak.position,
@@ -95,10 +95,11 @@ static void print_time(const cli_job *j)
     fp8c_peak micro, update;
     fp8c_remat r = {.struct_size = sizeof r};
     const double step = step_seconds(j, &micro, &update);
-    cli_say(
-        j->to,
-        "\nestimated: %.3f ms a step: %" PRId64 " x micro_step of %.3f ms, and update of %.3f ms\n",
-        1e3 * step, f8_module_info(j->module).accumulate, 1e3 * micro.seconds, 1e3 * update.seconds);
+    cli_say(j->to,
+            "\nestimated: %.3f ms a step: %" PRId64
+            " x micro_step of %.3f ms, and update of %.3f ms\n",
+            1e3 * step, f8_module_info(j->module).accumulate, 1e3 * micro.seconds,
+            1e3 * update.seconds);
     fp8c_program_remat(j->program, 0, 0, &r);
     if (r.arena_before)
         cli_say(j->to,

@@ -154,9 +154,9 @@ static void report(run *r)
             if (port.variable < 0)
                 report_output(r, f, &port, fp8c_program_buffer(program, function, FP8C_OUTPUT, i));
     }
-    cli_json_record(&r->job.json, json_pack("{ss ss sI sf sf}", "event", "run", "target", target,
-                                            "times", (json_int_t)n, "seconds_median",
-                                            r->median, "seconds_min", r->least));
+    cli_json_record(&r->job.json,
+                    json_pack("{ss ss sI sf sf}", "event", "run", "target", target, "times",
+                              (json_int_t)n, "seconds_median", r->median, "seconds_min", r->least));
     if (cli_json_to_stdout(r->job.c))
         return;
     cli_print_calibrated(r->job.c->recipe, r->weights.batches, "the inputs given");

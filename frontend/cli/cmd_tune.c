@@ -68,7 +68,8 @@ static bool tune(cli_job *j)
                                        .only = c->only,
                                        .seconds = c->time,
                                        .runs = (int32_t)(c->runs > 64 ? 65 : c->runs),
-                                       .same_bits = c->same_bits, .again = c->again,
+                                       .same_bits = c->same_bits,
+                                       .again = c->again,
                                        .gemm = c->gemm};
     fp8c_tuning *tuning;
     cli_interrupt_text("interrupted\nthe timings so far are saved; run this again to continue");
@@ -80,8 +81,7 @@ static bool tune(cli_job *j)
 }
 
 /* Moves rows of the database from or to a file, and says how many. */
-static bool move_file(const cli_job *j, const char *path, const char *what,
-                      fp8c_tuning_way way)
+static bool move_file(const cli_job *j, const char *path, const char *what, fp8c_tuning_way way)
 {
     fp8c_tuning_rows rows = {.struct_size = sizeof rows};
     if (!path)

@@ -31,7 +31,7 @@ static bool has_room(size_t n, size_t most)
 
 /* Lists of texts that are not empty. */
 #define LIST(kind, most)                                                                           \
-    static bool set_##kind(f8_option_##kind *to, const char *text)                                       \
+    static bool set_##kind(f8_option_##kind *to, const char *text)                                 \
     {                                                                                              \
         return *text && has_room(to->n, most) && (to->text[to->n++] = text);                       \
     }
@@ -55,11 +55,11 @@ static bool integer(const char *text, int64_t least, int64_t most, int64_t *to)
 }
 
 #define INTEGER(kind, least, most)                                                                 \
-    static bool set_##kind(f8_option_##kind *to, const char *text)                                       \
+    static bool set_##kind(f8_option_##kind *to, const char *text)                                 \
     {                                                                                              \
         int64_t n;                                                                                 \
         const bool ok = integer(text, least, most, &n);                                            \
-        *to = (f8_option_##kind)n;                                                                       \
+        *to = (f8_option_##kind)n;                                                                 \
         return ok;                                                                                 \
     }
 INTEGER(COUNT, 1, INT64_MAX)

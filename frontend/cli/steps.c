@@ -67,7 +67,8 @@ static void print_function(const fp8c_program *p, int function, FILE *to, cli_js
         sent += s.collective.bytes * (s.collective.ranks - 1);
         ranks = (int)s.collective.ranks;
         width = (int)strlen(s.name) > width ? (int)strlen(s.name) : width;
-        of_library |= !strcmp(s.collective.op, "all_reduce") || !strcmp(s.collective.op, "reduce_scatter");
+        of_library |=
+            !strcmp(s.collective.op, "all_reduce") || !strcmp(s.collective.op, "reduce_scatter");
     }
     if (!n)
         return;

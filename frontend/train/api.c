@@ -192,9 +192,10 @@ static f8_status take_own(fp8c_training *p, f8_diag *diag)
     F8_TRY(take_list(&o->validation, g->validation, g->n_validation, "validation", diag));
 #define TAKE(field) o->field = g->field;
     TAKE(tokens)
-    TAKE(steps) TAKE(stop_at) TAKE(eval_every) TAKE(seed) TAKE(run) TAKE(resume) TAKE(save_every)
-        TAKE(keep) TAKE(checksum_every) TAKE(fingerprint_every) TAKE(guard) TAKE(every)
-            TAKE(dump_steps) TAKE(calibrate)
+    TAKE(steps)
+    TAKE(stop_at) TAKE(eval_every) TAKE(seed) TAKE(run) TAKE(resume) TAKE(save_every) TAKE(keep)
+        TAKE(checksum_every) TAKE(fingerprint_every) TAKE(guard) TAKE(every) TAKE(dump_steps)
+            TAKE(calibrate)
 #undef TAKE
                 o->budget = g->error_budget;
     o->seeds = 1;

@@ -13,9 +13,10 @@ enum { F8_MOST_DIMS = 32, F8_MOST_RECIPES = 16, F8_MOST_TEXTS = 64, F8_MOST_THRE
 
 #define F8_OPTION_KINDS(KIND)                                                                      \
     KIND(TEXT)                                                                                     \
-    KIND(TOKENS) KIND(TEXTS) KIND(RECIPES) KIND(TENSORS) KIND(COUNT) KIND(ORDINAL) KIND(THREADS)   \
-        KIND(STAGE) KIND(PERIOD) KIND(NUMBER) KIND(SEED) KIND(FLAG) KIND(LEVEL) KIND(DIM)          \
-            KIND(RULE) KIND(MEMORY)
+    KIND(TOKENS)                                                                                   \
+    KIND(TEXTS) KIND(RECIPES) KIND(TENSORS) KIND(COUNT) KIND(ORDINAL) KIND(THREADS) KIND(STAGE)    \
+        KIND(PERIOD) KIND(NUMBER) KIND(SEED) KIND(FLAG) KIND(LEVEL) KIND(DIM) KIND(RULE)           \
+            KIND(MEMORY)
 enum {
 #define KIND(kind) F8_KIND_##kind,
     F8_OPTION_KINDS(KIND)

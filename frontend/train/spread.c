@@ -57,13 +57,12 @@ f8_spreads f8_spreads_of(const f8_train_result *runs, const f8_train_result *bas
 json_t *f8_spreads_record(const f8_spreads *s, const f8_train_result *runs, int64_t seeds,
                           bool is_base)
 {
-    json_t *record = json_pack(
-        "{ss ss sI sI so so so so}", "event", "spread", "recipe", runs->recipe, "seed",
-        (json_int_t)runs->seed, "seeds", (json_int_t)seeds, "final_loss",
-        f8_json_number(s->final_loss.mean), "final_loss_deviation",
-        f8_json_number(s->final_loss.deviation), "heldout_loss",
-        f8_json_number(s->heldout_loss.mean), "heldout_loss_deviation",
-        f8_json_number(s->heldout_loss.deviation));
+    json_t *record = json_pack("{ss ss sI sI so so so so}", "event", "spread", "recipe",
+                               runs->recipe, "seed", (json_int_t)runs->seed, "seeds",
+                               (json_int_t)seeds, "final_loss", f8_json_number(s->final_loss.mean),
+                               "final_loss_deviation", f8_json_number(s->final_loss.deviation),
+                               "heldout_loss", f8_json_number(s->heldout_loss.mean),
+                               "heldout_loss_deviation", f8_json_number(s->heldout_loss.deviation));
     if (record && !is_base)
         json_object_update_new(record, json_pack("{so so sb}", "gap", f8_json_number(s->gap.mean),
                                                  "gap_deviation", f8_json_number(s->gap.deviation),

@@ -56,8 +56,7 @@ bool f8_folder_look(f8_folder *f, f8_train *t, const char *path)
 
 /* ---- a new run ---- */
 
-static json_t *describe(f8_folder *f, fp8c_context *ctx, fp8c_program *program,
-                        const f8_data *data)
+static json_t *describe(f8_folder *f, fp8c_context *ctx, fp8c_program *program, const f8_data *data)
 {
     char begun[40] = "";
     const time_t now = time(NULL);
@@ -70,13 +69,13 @@ static json_t *describe(f8_folder *f, fp8c_context *ctx, fp8c_program *program,
     fp8c_program_device(program, &device); /* fails if there is none */
     if (gmtime_r(&now, &utc))
         strftime(begun, sizeof begun, "%Y-%m-%dT%H:%M:%SZ", &utc);
-    json_t *info = json_pack(
-        "{ss so ss? ss ss ss ss? sI so so so s[]}", "begun", begun, "versions", components, "file",
-        t->file, "module", f->at.module, "recipe", t->options->recipe, "target",
-        fp8c_program_target(program), "device", *device.name ? device.name : NULL, "ranks",
-        (json_int_t)f8_train_ranks(t), "options", f8_train_options_json(t->options, true),
-        "resolved", f8_train_options_json(t->options, false), "data", f8_data_facts(data),
-        "resumed");
+    json_t *info =
+        json_pack("{ss so ss? ss ss ss ss? sI so so so s[]}", "begun", begun, "versions",
+                  components, "file", t->file, "module", f->at.module, "recipe", t->options->recipe,
+                  "target", fp8c_program_target(program), "device",
+                  *device.name ? device.name : NULL, "ranks", (json_int_t)f8_train_ranks(t),
+                  "options", f8_train_options_json(t->options, true), "resolved",
+                  f8_train_options_json(t->options, false), "data", f8_data_facts(data), "resumed");
     if (!info)
         f8_train_no_memory(f->t);
     return info;
@@ -90,7 +89,8 @@ static char *source_of(f8_folder *f)
     char *text;
     if (f->t->source || !f->t->file) /* without either it was made by calls */
         return strdup(f->t->source ? f->t->source : f->text);
-    return f8_train_done(f->t, f8_stream_read(f->t->file, &text, &size, &diag), &diag) ? text : NULL;
+    return f8_train_done(f->t, f8_stream_read(f->t->file, &text, &size, &diag), &diag) ? text
+                                                                                       : NULL;
 }
 
 static bool begin(f8_folder *f, fp8c_context *ctx, fp8c_program *program, const f8_data *data)
@@ -102,8 +102,7 @@ static bool begin(f8_folder *f, fp8c_context *ctx, fp8c_program *program, const 
         return f8_train_done(t, f8_run_save(&f->run, program, &f->at, &diag), &diag);
     char *source = source_of(f), *decided = NULL, *planned = NULL;
     json_t *info = NULL;
-    bool ok = source &&
-              (decided = f8_folder_decisions(f, program)) &&
+    bool ok = source && (decided = f8_folder_decisions(f, program)) &&
               (planned = f8_folder_plan(f, program)) && (info = describe(f, ctx, program, data));
     const f8_run_texts texts = {f->text, source, decided, planned};
     if (ok) {

@@ -33,11 +33,11 @@ typedef struct f8_train_call {
 typedef struct f8_train {
     f8_train_options *options; /* a run that goes on fills in what it has */
     f8_train_call call;
-    const char *who; /* whom messages about options come from: "fp8c train" */
+    const char *who;    /* whom messages about options come from: "fp8c train" */
     const char *file;   /* of the model's text */
     const char *source; /* that text; NULL: the file has it */
-    fp8c_dim part;    /* of several ranks: a dim, and how much of it this one has; no name: all */
-    f8_ranks *ranks;  /* NULL: one process */
+    fp8c_dim part;      /* of several ranks: a dim, and how much of it this one has; no name: all */
+    f8_ranks *ranks;    /* NULL: one process */
     f8_temporaries *list;
     f8_status
         failure; /* the last one; F8_ERR_CANCELLED: a call has stopped, as the caller wished */

@@ -30,8 +30,8 @@ enum {
     /* Pauses before sleeping: some hundreds of microseconds. A step of a program often leaves
      * threads idle for less, and waking one costs as much as a small kernel. */
     SPINS = 10000,
-    /* One pause in so many gives the CPU to who else wants it. Without, idle threads of several processes on
-     * few CPUs keep the working ones off. */
+    /* One pause in so many gives the CPU to who else wants it. Without, idle threads of several
+     * processes on few CPUs keep the working ones off. */
     YIELD_EVERY = 16,
 };
 

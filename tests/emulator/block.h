@@ -25,7 +25,7 @@ typedef struct f8_emu_launch {
     int64_t blocks;
     uint32_t threads;
     uint32_t static_bytes, dynamic_bytes; /* static: laid out with redzones, F8_EMU_REDZONE first */
-    f8_emu_array *const *array; /* in the order of their offsets */
+    f8_emu_array *const *array;           /* in the order of their offsets */
     unsigned n_arrays;
     uint64_t seed; /* 0: in order */
 } f8_emu_launch;

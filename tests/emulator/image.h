@@ -1,10 +1,10 @@
 /* What compiled kernels and the driver stand-in know of each other. Read by C (driver) and by C++
  * (kernels, through the stand-in fp8c.cuh), so it stays in what both have.
  *
- * The NVRTC stand-in cuts the compiler's object into pieces, one a kernel: the kernel and all that it
- * refers to. A piece lists the kernel's arrays in shared memory; the driver lays those out when it loads the
- * piece and writes their offsets back. Everything a thread does together with others goes through the
- * functions of f8_emu_context. */
+ * The NVRTC stand-in cuts the compiler's object into pieces, one a kernel: the kernel and all that
+ * it refers to. A piece lists the kernel's arrays in shared memory; the driver lays those out when
+ * it loads the piece and writes their offsets back. Everything a thread does together with others
+ * goes through the functions of f8_emu_context. */
 #ifndef F8_EMU_IMAGE_H
 #define F8_EMU_IMAGE_H
 
@@ -42,16 +42,18 @@ typedef struct f8_emu_array {
     unsigned offset; /* written by the driver */
 } f8_emu_array;
 
-/* A kernel's memory is its code from the start of a page, then its data from the start of a page. What refers to its own
- * place is done. These follow the piece's head: the bytes of code, the bytes of data, offsets in the memory
- * (unsigned) of the arrays' f8_emu_array and of the addresses to which the memory's own is added, and the functions
- * that it calls. */
+/* A kernel's memory is its code from the start of a page, then its data from the start of a page.
+ * What refers to its own place is done. These follow the piece's head: the bytes of code, the bytes
+ * of data, offsets in the memory (unsigned) of the arrays' f8_emu_array and of the addresses to
+ * which the memory's own is added, and the functions that it calls. */
 typedef struct f8_emu_piece {
-    unsigned version, bytes;  /* bytes: the head and what follows */
-    unsigned code, data;      /* bytes of each */
-    unsigned kernel, context; /* where its f8_emu_kernel is, and the f8_emu_context * of who runs it */
+    unsigned version, bytes; /* bytes: the head and what follows */
+    unsigned code, data;     /* bytes of each */
+    unsigned kernel,
+        context; /* where its f8_emu_kernel is, and the f8_emu_context * of who runs it */
     unsigned n_arrays, n_addresses, n_functions;
-    char orphan[92]; /* the function with an array in shared memory that is no kernel's; else empty */
+    char orphan[92]; /* the function with an array in shared memory that is no kernel's; else empty
+                      */
 } f8_emu_piece;
 
 typedef struct f8_emu_function {

@@ -103,7 +103,8 @@ static bool load_piece(const f8_emu_piece *p, unsigned char *to, struct CUfunc_s
     }
     for (unsigned i = 0; i < p->n_functions; i++) {
         f8_emu_function function;
-        memcpy(&function, (const char *)(address + p->n_addresses) + i * sizeof function, sizeof function);
+        memcpy(&function, (const char *)(address + p->n_addresses) + i * sizeof function,
+               sizeof function);
         void *found = library ? dlsym(library, function.name) : NULL;
         if (!found) {
             f8_emu_note("a kernel calls '%s', which is not there", function.name);
@@ -130,7 +131,8 @@ static void place_arrays(struct CUfunc_st *f)
     f->placed_bytes = at;
 }
 
-/* The kernels of all pieces. Arrays declared outside of a kernel's own body would have nowhere to be. */
+/* The kernels of all pieces. Arrays declared outside of a kernel's own body would have nowhere to
+ * be. */
 static bool load_pieces(struct CUmod_st *m, const f8_emu_piece *first, const f8_emu_piece *end)
 {
     for (const f8_emu_piece *p = first; p < end; p = next_piece(p)) {
@@ -144,7 +146,9 @@ static bool load_pieces(struct CUmod_st *m, const f8_emu_piece *first, const f8_
         m->n_functions++;
     }
     m->function = calloc(m->n_functions + 1, sizeof *m->function);
-    m->memory = m->bytes ? mmap(NULL, m->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) : NULL;
+    m->memory =
+        m->bytes ? mmap(NULL, m->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
+                 : NULL;
     if (!m->function || m->memory == MAP_FAILED)
         return false;
     unsigned char *to = m->memory;
@@ -179,8 +183,8 @@ static CUresult load_module(CUmodule *out, const void *bytes)
     for (size_t i = 0; i < m->n_functions; i++) {
         struct CUfunc_st *f = &m->function[i];
         if (f->static_bytes > F8_EMU_SHARED_DEFAULT) { /* what ptxas refuses */
-            f8_emu_note("%s: %u bytes in arrays in shared memory, allowed %d", f->kernel->name, f->static_bytes,
-                        F8_EMU_SHARED_DEFAULT);
+            f8_emu_note("%s: %u bytes in arrays in shared memory, allowed %d", f->kernel->name,
+                        f->static_bytes, F8_EMU_SHARED_DEFAULT);
             f8_emu_object_free(m);
             return CUDA_ERROR_INVALID_IMAGE;
         }

@@ -1,12 +1,13 @@
 /* Compiles a text's kernels with a C++ compiler, in a temporary folder, and caches each of them.
  *
- * The cache is in the library's folder (build/emulator/cache). A file is a kernel's piece (image.h), and
- * its name the hash of all that the piece depends on: the kernel and what it uses of its text (text.h), our
- * headers, the options, the compiler's own file, this library's code. So plans whose texts differ share
- * their equal kernels. Those that the cache lacks are compiled together, in one run of the compiler. For
- * a definition that no kernel uses a file says that it compiled: NVRTC would refuse it if it did not. Files appear whole, by
- * rename, so any number of processes may share the cache. Where there are too many files, the least
- * recently used are removed. */
+ * The cache is in the library's folder (build/emulator/cache). A file is a kernel's piece
+ * (image.h), and its name the hash of all that the piece depends on: the kernel and what it uses of
+ * its text (text.h), our headers, the options, the compiler's own file, this library's code. So
+ * plans whose texts differ share their equal kernels. Those that the cache lacks are compiled
+ * together, in one run of the compiler. For a definition that no kernel uses a file says that it
+ * compiled: NVRTC would refuse it if it did not. Files appear whole, by rename, so any number of
+ * processes may share the cache. Where there are too many files, the least recently used are
+ * removed. */
 #include "tests/emulator/nvrtc.h"
 #include "tests/emulator/object.h"
 #include "tests/emulator/text.h"
@@ -23,7 +24,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* The stand-in headers, in this library: the files themselves; and the sources that make a piece, for its key. */
+/* The stand-in headers, in this library: the files themselves; and the sources that make a piece,
+ * for its key. */
 extern const char f8_emu_header[], f8_emu_image_header[], f8_emu_sources[];
 __asm__(".section .rodata\n"
         ".global f8_emu_header\n"
@@ -52,11 +54,26 @@ enum { FOLDER_ROOM = 512, PATH_ROOM = 1024, MOST_CACHED = 16384 };
 
 /* What matters: no contraction, no vectors of the host's that change a result (there are none:
  * every operation is IEEE's), a trap at a misaligned access, no header but ours. */
-static const char *const fixed_options[] = {
-    "-x", "c++", "-std=c++17", "-w", "-fPIC", "-c", "-nostdinc", "-nostdinc++",
-    "-fvisibility=hidden", "-ffp-contract=off", "-fno-strict-aliasing", "-fno-math-errno",
-    "-fno-exceptions", "-fno-rtti", "-fno-stack-protector", "-fno-asynchronous-unwind-tables",
-    "-fsanitize=alignment", "-fstack-clash-protection", "-ffunction-sections", "-fdata-sections"};
+static const char *const fixed_options[] = {"-x",
+                                            "c++",
+                                            "-std=c++17",
+                                            "-w",
+                                            "-fPIC",
+                                            "-c",
+                                            "-nostdinc",
+                                            "-nostdinc++",
+                                            "-fvisibility=hidden",
+                                            "-ffp-contract=off",
+                                            "-fno-strict-aliasing",
+                                            "-fno-math-errno",
+                                            "-fno-exceptions",
+                                            "-fno-rtti",
+                                            "-fno-stack-protector",
+                                            "-fno-asynchronous-unwind-tables",
+                                            "-fsanitize=alignment",
+                                            "-fstack-clash-protection",
+                                            "-ffunction-sections",
+                                            "-fdata-sections"};
 enum { N_FIXED = sizeof fixed_options / sizeof *fixed_options };
 
 /* ---- files ---- */
@@ -293,7 +310,8 @@ static nvrtcResult compile(const compiler *c, const char *text, const char *name
 {
     const char *temporary = getenv("TMPDIR");
     char folder[FOLDER_ROOM];
-    snprintf(folder, sizeof folder, "%s/fp8c-emulator-XXXXXX", temporary && *temporary ? temporary : "/tmp");
+    snprintf(folder, sizeof folder, "%s/fp8c-emulator-XXXXXX",
+             temporary && *temporary ? temporary : "/tmp");
     if (!mkdtemp(folder))
         return NVRTC_ERROR_INTERNAL_ERROR;
     const nvrtcResult r = compile_in(c, folder, text, name, has_header, object, log);
@@ -318,7 +336,8 @@ static bool has_twins(const request *q)
 {
     for (size_t i = 0; i < q->n; i++)
         for (size_t k = 0; k < i; k++)
-            if (q->root[i].is_kernel && q->root[k].is_kernel && !strcmp(q->root[i].name, q->root[k].name))
+            if (q->root[i].is_kernel && q->root[k].is_kernel &&
+                !strcmp(q->root[i].name, q->root[k].name))
                 return true;
     return false;
 }
@@ -339,7 +358,8 @@ static char *text_of_missing(const request *q)
 {
     char *text = strdup(q->text);
     for (size_t i = 0; i < q->n && text; i++)
-        for (const char *at = q->root[i].begin; q->root[i].is_kernel && q->piece[i].p && at < q->root[i].end; at++)
+        for (const char *at = q->root[i].begin;
+             q->root[i].is_kernel && q->piece[i].p && at < q->root[i].end; at++)
             if (*at != '\n')
                 text[at - q->text] = ' ';
     return text;
@@ -391,7 +411,8 @@ static nvrtcResult join_pieces(const request *q, f8_emu_bytes *image)
     return image->p ? NVRTC_SUCCESS : NVRTC_ERROR_OUT_OF_MEMORY;
 }
 
-static nvrtcResult make_missing(request *q, const compiler *c, const char *name, bool has_header, f8_emu_bytes *log)
+static nvrtcResult make_missing(request *q, const compiler *c, const char *name, bool has_header,
+                                f8_emu_bytes *log)
 {
     size_t present = 0;
     f8_emu_bytes object = {NULL, 0};
@@ -400,7 +421,8 @@ static nvrtcResult make_missing(request *q, const compiler *c, const char *name,
     if (present == q->n)
         return NVRTC_SUCCESS;
     char *text = text_of_missing(q);
-    nvrtcResult r = text ? compile(c, text, name, has_header, &object, log) : NVRTC_ERROR_OUT_OF_MEMORY;
+    nvrtcResult r =
+        text ? compile(c, text, name, has_header, &object, log) : NVRTC_ERROR_OUT_OF_MEMORY;
     if (r == NVRTC_SUCCESS)
         r = cut_pieces(q, &object);
     free(text);
@@ -408,8 +430,8 @@ static nvrtcResult make_missing(request *q, const compiler *c, const char *name,
     return r;
 }
 
-nvrtcResult f8_emu_compile(const char *text, const char *name, bool has_header,
-                           f8_emu_bytes *image, f8_emu_bytes *log)
+nvrtcResult f8_emu_compile(const char *text, const char *name, bool has_header, f8_emu_bytes *image,
+                           f8_emu_bytes *log)
 {
     compiler c;
     request q = {.text = text};

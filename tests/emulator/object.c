@@ -1,5 +1,6 @@
-/* See object.h. A piece has the sections that the kernel's description refers to, what those refer to, and so on. So
- * the compiler must give each function and each variable a section (-ffunction-sections -fdata-sections). */
+/* See object.h. A piece has the sections that the kernel's description refers to, what those refer
+ * to, and so on. So the compiler must give each function and each variable a section
+ * (-ffunction-sections -fdata-sections). */
 #include "tests/emulator/object.h"
 
 #include <elf.h>
@@ -42,10 +43,13 @@ typedef struct cutting {
 static bool open_object(const f8_emu_bytes *b, object *o)
 {
     const Elf64_Ehdr *head = (const Elf64_Ehdr *)b->p;
-    if (b->n < sizeof *head || memcmp(head->e_ident, ELFMAG, SELFMAG) != 0 || head->e_type != ET_REL ||
-        head->e_machine != EM_X86_64 || head->e_shoff + head->e_shnum * sizeof(Elf64_Shdr) > b->n)
+    if (b->n < sizeof *head || memcmp(head->e_ident, ELFMAG, SELFMAG) != 0 ||
+        head->e_type != ET_REL || head->e_machine != EM_X86_64 ||
+        head->e_shoff + head->e_shnum * sizeof(Elf64_Shdr) > b->n)
         return false;
-    *o = (object){.p = b->p, .section = (const Elf64_Shdr *)(b->p + head->e_shoff), .n_sections = head->e_shnum};
+    *o = (object){.p = b->p,
+                  .section = (const Elf64_Shdr *)(b->p + head->e_shoff),
+                  .n_sections = head->e_shnum};
     for (size_t i = 0; i < o->n_sections; i++) {
         const Elf64_Shdr *s = &o->section[i];
         if (s->sh_type != SHT_NOBITS && s->sh_offset + s->sh_size > b->n)
@@ -63,7 +67,8 @@ static bool open_object(const f8_emu_bytes *b, object *o)
 static size_t find_section(const object *o, const char *name)
 {
     for (size_t i = 1; i < o->n_sections; i++)
-        if (strcmp(o->section_names + o->section[i].sh_name, name) == 0 && o->section[i].sh_type == SHT_PROGBITS)
+        if (strcmp(o->section_names + o->section[i].sh_name, name) == 0 &&
+            o->section[i].sh_type == SHT_PROGBITS)
             return i;
     return 0;
 }
@@ -148,7 +153,8 @@ static bool follow(cutting *c)
         const Elf64_Rela *r = relocations(c->o, c->queue[q], &n);
         for (size_t i = 0; i < n; i++) {
             const Elf64_Sym *s = symbol_of(c->o, &r[i]);
-            if (s->st_shndx == SHN_UNDEF ? !add_function(c, ELF64_R_SYM(r[i].r_info)) : !add_section(c, s->st_shndx))
+            if (s->st_shndx == SHN_UNDEF ? !add_function(c, ELF64_R_SYM(r[i].r_info))
+                                         : !add_section(c, s->st_shndx))
                 return false;
         }
     }
@@ -254,7 +260,8 @@ static bool relocate(cutting *c, size_t section, const Elf64_Rela *r)
     const int64_t at = c->offset[section] + (int64_t)r->r_offset;
     int64_t to = r->r_addend;
     const unsigned type = ELF64_R_TYPE(r->r_info);
-    const bool by_slot = type == R_X86_64_GOTPCREL || type == R_X86_64_GOTPCRELX || type == R_X86_64_REX_GOTPCRELX;
+    const bool by_slot =
+        type == R_X86_64_GOTPCREL || type == R_X86_64_GOTPCRELX || type == R_X86_64_REX_GOTPCRELX;
     if (s->st_shndx == SHN_UNDEF) {
         unsigned i = 0;
         while (c->symbol[i] != ELF64_R_SYM(r->r_info))
@@ -302,8 +309,9 @@ static bool write_piece(cutting *c, f8_emu_bytes *piece)
     if (!f)
         return false;
     c->head.version = F8_EMU_PIECE_VERSION;
-    const size_t bytes = sizeof c->head + c->head.code + c->head.data + c->head.n_arrays * sizeof(unsigned) +
-                         c->head.n_addresses * sizeof *c->address + c->head.n_functions * sizeof *c->function;
+    const size_t bytes =
+        sizeof c->head + c->head.code + c->head.data + c->head.n_arrays * sizeof(unsigned) +
+        c->head.n_addresses * sizeof *c->address + c->head.n_functions * sizeof *c->function;
     c->head.bytes = (unsigned)aligned((int64_t)bytes, 16);
     fwrite(&c->head, sizeof c->head, 1, f);
     fwrite(c->memory, 1, c->head.code, f);
@@ -321,8 +329,9 @@ static bool write_piece(cutting *c, f8_emu_bytes *piece)
 static bool cut(cutting *c, const char *name, f8_emu_bytes *piece)
 {
     place kernel, context;
-    if (!find_kernel(c->o, name, &kernel) || !find_context(c->o, &context) || !add_section(c, kernel.section) ||
-        !add_section(c, context.section) || !find_arrays(c, kernel) || !follow(c) || !lay_out(c) || !relocate_all(c))
+    if (!find_kernel(c->o, name, &kernel) || !find_context(c->o, &context) ||
+        !add_section(c, kernel.section) || !add_section(c, context.section) ||
+        !find_arrays(c, kernel) || !follow(c) || !lay_out(c) || !relocate_all(c))
         return false;
     c->head.kernel = at_of(c, kernel);
     c->head.context = at_of(c, context);

@@ -1,8 +1,10 @@
-/* Splits a text into items: preprocessor lines, and what stands between braces or before a semicolon at the top
- * level. An item uses another where it has the name that the other defines. So a kernel's key holds the
- * kernel, what it names, what that names, and so on. Where this is not sure, a key holds more than it must:
+/* Splits a text into items: preprocessor lines, and what stands between braces or before a
+ * semicolon at the top level. An item uses another where it has the name that the other defines. So
+ * a kernel's key holds the kernel, what it names, what that names, and so on. Where this is not
+ * sure, a key holds more than it must:
  *
- * - All lines of the preprocessor are in each key, and what they name. A line may change what any text means.
+ * - All lines of the preprocessor are in each key, and what they name. A line may change what any
+ * text means.
  * - An item of which the name is not found is in each key.
  * - Two definitions of one name, as of functions for several types, belong together. */
 #include "tests/emulator/text.h"
@@ -74,7 +76,8 @@ static uint64_t hash_word(const char *s, size_t n)
     return f8_emu_hash(0, s, n);
 }
 
-/* The end of what starts at `s` and has no names in it: a comment, a string, a character; else `s`. */
+/* The end of what starts at `s` and has no names in it: a comment, a string, a character; else `s`.
+ */
 static const char *skip_quoted(const char *s)
 {
     if (s[0] == '/' && s[1] == '*') {
@@ -172,8 +175,8 @@ static void define_all(splitting *s, item *it, const char *at, const char *end)
     }
 }
 
-/* The names that an item defines: what stands before its first parenthesis, bracket, brace or sign; a type's name,
- * the names of an enum's values, and what a typedef names. */
+/* The names that an item defines: what stands before its first parenthesis, bracket, brace or sign;
+ * a type's name, the names of an enum's values, and what a typedef names. */
 static void find_names(splitting *s, item *it)
 {
     const char *at = skip_space(it->begin), *last = NULL;
@@ -201,8 +204,9 @@ static void find_names(splitting *s, item *it)
         last = at;
         at += n;
     }
-    if (!last || is_word(last, "__attribute__") || is_word(last, "alignas") || is_word(last, "operator") ||
-        is_word(last, "decltype") || *at == ',' || (*at == ':' && !is_type)) {
+    if (!last || is_word(last, "__attribute__") || is_word(last, "alignas") ||
+        is_word(last, "operator") || is_word(last, "decltype") || *at == ',' ||
+        (*at == ':' && !is_type)) {
         it->is_everywhere = true;
         return;
     }
@@ -326,7 +330,8 @@ static uint64_t key_of(const splitting *s, const bool *in)
     return key;
 }
 
-/* The roots: kernels, then what none of them uses, or all else. The first is that of the preprocessor's lines. */
+/* The roots: kernels, then what none of them uses, or all else. The first is that of the
+ * preprocessor's lines. */
 static f8_emu_root *find_roots(splitting *s, const table *t, bool all, size_t *n)
 {
     f8_emu_root *root = calloc(s->n + 1, sizeof *root);
@@ -351,7 +356,8 @@ static f8_emu_root *find_roots(splitting *s, const table *t, bool all, size_t *n
             f8_emu_root *r = &root[(*n)++];
             *r = (f8_emu_root){it->begin, it->end, it->is_kernel, "", key_of(s, in)};
             if (it->is_kernel)
-                snprintf(r->name, sizeof r->name, "%.*s", (int)word_length(kernel_name(it)), kernel_name(it));
+                snprintf(r->name, sizeof r->name, "%.*s", (int)word_length(kernel_name(it)),
+                         kernel_name(it));
         }
     free(base);
     free(stack);

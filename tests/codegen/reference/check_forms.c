@@ -1,6 +1,7 @@
-/* The interpreter against a definition in C of every pointwise op, for every dtype that ir/ops.def gives it a form for:
- * on all tuples of special values. Kernels are made of the same forms, so comparisons of kernels with the interpreter
- * do not find a wrong one. An op without a definition here fails. */
+/* The interpreter against a definition in C of every pointwise op, for every dtype that ir/ops.def
+ * gives it a form for: on all tuples of special values. Kernels are made of the same forms, so
+ * comparisons of kernels with the interpreter do not find a wrong one. An op without a definition
+ * here fails. */
 #include <limits.h>
 #include <math.h>
 #include <stdio.h>
@@ -15,7 +16,8 @@
 
 static const float floats[] = {0.0f,    -0.0f, 1,      -1,   INFINITY, -INFINITY, NAN,  1e-40f,
                                -1e-45f, 3e38f, -3e38f, 2.5f, -2.5f,    88,        -100, 0.3f};
-static const int32_t ints[] = {INT_MAX, INT_MIN, -7, 0, 1, -1, 123456789, 987654321, 3, -3, 1 << 20, 5, -2, 65535, 17, 8};
+static const int32_t ints[] = {INT_MAX, INT_MIN, -7,      0, 1,  -1,    123456789, 987654321,
+                               3,       -3,      1 << 20, 5, -2, 65535, 17,        8};
 static const uint8_t truths[] = {0, 1, 1, 0, 1, 0, 0, 1, 1, 1, 0, 0, 1, 0, 1, 0};
 enum { N = 16 };
 
@@ -55,8 +57,9 @@ static float function_op(f8_op op, float x)
     static const struct {
         f8_op op;
         f8_sfn fn;
-    } functions[] = {{F8_OP_EXP, F8_FN_EXP}, {F8_OP_LOG, F8_FN_LOG}, {F8_OP_TANH, F8_FN_TANH},
-                     {F8_OP_ERF, F8_FN_ERF}, {F8_OP_SIN, F8_FN_SIN}, {F8_OP_COS, F8_FN_COS},
+    } functions[] = {{F8_OP_EXP, F8_FN_EXP},        {F8_OP_LOG, F8_FN_LOG},
+                     {F8_OP_TANH, F8_FN_TANH},      {F8_OP_ERF, F8_FN_ERF},
+                     {F8_OP_SIN, F8_FN_SIN},        {F8_OP_COS, F8_FN_COS},
                      {F8_OP_SIGMOID, F8_FN_SIGMOID}};
     for (size_t i = 0; i < sizeof functions / sizeof *functions; i++)
         if (functions[i].op == op)
@@ -91,7 +94,8 @@ static uint32_t float_op(f8_op op, const float *f)
 
 /* ---- all tuples ---- */
 
-static const char *const type_name[] = {[F8_KIND_F] = "f32", [F8_KIND_I] = "i32", [F8_KIND_B] = "bool"};
+static const char *const type_name[] = {
+    [F8_KIND_F] = "f32", [F8_KIND_I] = "i32", [F8_KIND_B] = "bool"};
 static const void *const value[] = {[F8_KIND_F] = floats, [F8_KIND_I] = ints, [F8_KIND_B] = truths};
 
 static uint32_t word_of(f8_skind kind, const void *p, size_t i)
@@ -121,20 +125,28 @@ static void check_op(f8_op op, f8_skind kind)
 {
     const f8_op_info *facts = f8_op_facts(op);
     const bool selects = op == F8_OP_SELECT;
-    const bool truth = !selects && f8_scalar_form((f8_sform)facts->form[kind])->result_kind == F8_KIND_B;
+    const bool truth =
+        !selects && f8_scalar_form((f8_sform)facts->form[kind])->result_kind == F8_KIND_B;
     static uint32_t out[N * N * N];
     char text[512];
     f8_arena arena;
     f8_diag d = {0};
     f8_module *m;
     f8_arena_init(&arena, NULL);
-    snprintf(text, sizeof text,
-             "module m\nfunc f(%%a: %s[16]%s%s%s%s) -> (%%y: %s[%s16]) {\n  return %s(%%a%s%s)\n}\n",
-             selects ? "bool" : type_name[kind], facts->min_in > 1 ? ", %b: " : "", facts->min_in > 1 ? type_name[kind] : "",
-             facts->min_in > 1 ? "[16, 1]" : "", facts->min_in < 3 ? "" : kind == F8_KIND_F ? ", %c: f32[16, 1, 1]"
-             : kind == F8_KIND_I ? ", %c: i32[16, 1, 1]" : ", %c: bool[16, 1, 1]",
-             truth ? "bool" : type_name[kind], facts->min_in == 3 ? "16, 16, " : facts->min_in == 2 ? "16, " : "", facts->name,
-             facts->min_in > 1 ? ", %b" : "", facts->min_in > 2 ? ", %c" : "");
+    snprintf(
+        text, sizeof text,
+        "module m\nfunc f(%%a: %s[16]%s%s%s%s) -> (%%y: %s[%s16]) {\n  return %s(%%a%s%s)\n}\n",
+        selects ? "bool" : type_name[kind], facts->min_in > 1 ? ", %b: " : "",
+        facts->min_in > 1 ? type_name[kind] : "", facts->min_in > 1 ? "[16, 1]" : "",
+        facts->min_in < 3   ? ""
+        : kind == F8_KIND_F ? ", %c: f32[16, 1, 1]"
+        : kind == F8_KIND_I ? ", %c: i32[16, 1, 1]"
+                            : ", %c: bool[16, 1, 1]",
+        truth ? "bool" : type_name[kind],
+        facts->min_in == 3   ? "16, 16, "
+        : facts->min_in == 2 ? "16, "
+                             : "",
+        facts->name, facts->min_in > 1 ? ", %b" : "", facts->min_in > 2 ? ", %c" : "");
     f8_parse(text, strlen(text), "t", NULL, 0, &arena, &d, &m);
     ck_assert_msg(m != NULL, "%s: %s", text, d.text);
     const void *const in[] = {selects ? value[F8_KIND_B] : value[kind], value[kind], value[kind]};
@@ -146,10 +158,11 @@ static void check_op(f8_op op, f8_skind kind)
         uint32_t u[3] = {0};
         for (size_t k = 0; k < 3; k++)
             u[k] = word_of(selects && !k ? F8_KIND_B : kind, in[k], at[k]);
-        const uint32_t got = word_of(truth ? F8_KIND_B : kind, out, i), want = expected(op, kind, u);
+        const uint32_t got = word_of(truth ? F8_KIND_B : kind, out, i),
+                       want = expected(op, kind, u);
         ck_assert_msg(got == want || (kind == F8_KIND_F && !truth && is_nan(got) && is_nan(want)),
-                      "%s for %s: of %08x, %08x, %08x: %08x, not %08x", facts->name, type_name[kind], u[0], u[1], u[2],
-                      got, want);
+                      "%s for %s: of %08x, %08x, %08x: %08x, not %08x", facts->name,
+                      type_name[kind], u[0], u[1], u[2], got, want);
     }
     f8_arena_end(&arena);
 }
@@ -158,7 +171,8 @@ START_TEST(every_form)
 {
     int forms = 0;
     for (f8_op op = 0; op < F8_OP_COUNT; op++)
-        for (f8_skind kind = F8_KIND_F; kind <= F8_KIND_B && f8_op_facts(op)->cls == F8_POINTWISE; kind++)
+        for (f8_skind kind = F8_KIND_F; kind <= F8_KIND_B && f8_op_facts(op)->cls == F8_POINTWISE;
+             kind++)
             if (f8_op_facts(op)->form[kind]) {
                 check_op(op, kind);
                 forms++;

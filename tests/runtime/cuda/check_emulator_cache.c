@@ -1,6 +1,6 @@
-/* The emulator's cache of compiled kernels: a kernel is compiled once, whichever text it comes in; a change of
- * anything that it uses compiles it again, and what runs is the changed one; what does not compile is refused, also
- * beside kernels that are cached; many processes fill one cache. */
+/* The emulator's cache of compiled kernels: a kernel is compiled once, whichever text it comes in;
+ * a change of anything that it uses compiles it again, and what runs is the changed one; what does
+ * not compile is refused, also beside kernels that are cached; many processes fill one cache. */
 #include "tests/shared/cuda/emulator.h"
 #include "tests/shared/suite.h"
 
@@ -31,35 +31,35 @@ static void teardown(void)
 
 /* ---- texts ---- */
 
-/* Kernel "sum" uses all of this but `aside`; kernel "other" uses `deep` alone. No two runs of the test have the same
- * SALT, so nothing is cached before. */
-static const char parts[] =
-    "#include \"fp8c.cuh\"\n"
-    "#define ADDED 100\n"
-    "/* A comment; with \"quotes { and 'braces. */\n"
-    "enum { SALT = %s, IN_ENUM = 1000 };\n"
-    "typedef struct pair { f8_i64 first, second; } pair;\n"
-    "static constexpr f8_i64 constant = 10000;\n"
-    "template <int S> F8_DEV f8_i64 times(f8_i64 x) { return S * x; }\n"
-    "template <> F8_DEV f8_i64 times<3>(f8_i64 x) { return 300000 * x; }\n"
-    "F8_DEV f8_i64 deep(f8_i64 x) { return x + 2000000; }\n"
-    "F8_DEV f8_i64 shallow(f8_i64 x)\n{\n    return deep(x);\n}\n"
-    "F8_DEV f8_i64 by_type(f8_i64 x) { return x; }\n"
-    "F8_DEV f8_i64 by_type(float x) { return (f8_i64)x + 10000000; }\n"
-    "F8_DEV f8_i64 aside(f8_i64 x) { return x + SALT; }\n";
-static const char sum_kernel[] =
-    "struct sum_params { f8_i64 *to; f8_i64 x; };\n"
-    "F8_KERNEL(sum, 32, 1)\n"
-    "{\n"
-    "    F8_SHARED(f8_i64, kept, 1);\n"
-    "    const pair two = {ADDED + IN_ENUM, constant + times<3>(1)};\n"
-    "    if (f8_thread() == 0) {\n"
-    "        kept[0] = two.first + two.second + shallow(0) + by_type(1.0f) + (f8_i64)f8_abs(-1.0f);\n"
-    "        p.to[0] = kept[0] + SALT - SALT + p.x;\n"
-    "    }\n"
-    "}\n";
-static const char other_kernel[] = "struct other_params { f8_i64 *to; f8_i64 x; };\n"
-                                   "F8_KERNEL(other, 32, 1)\n{\n    p.to[0] = deep(p.x) + SALT - SALT;\n}\n";
+/* Kernel "sum" uses all of this but `aside`; kernel "other" uses `deep` alone. No two runs of the
+ * test have the same SALT, so nothing is cached before. */
+static const char parts[] = "#include \"fp8c.cuh\"\n"
+                            "#define ADDED 100\n"
+                            "/* A comment; with \"quotes { and 'braces. */\n"
+                            "enum { SALT = %s, IN_ENUM = 1000 };\n"
+                            "typedef struct pair { f8_i64 first, second; } pair;\n"
+                            "static constexpr f8_i64 constant = 10000;\n"
+                            "template <int S> F8_DEV f8_i64 times(f8_i64 x) { return S * x; }\n"
+                            "template <> F8_DEV f8_i64 times<3>(f8_i64 x) { return 300000 * x; }\n"
+                            "F8_DEV f8_i64 deep(f8_i64 x) { return x + 2000000; }\n"
+                            "F8_DEV f8_i64 shallow(f8_i64 x)\n{\n    return deep(x);\n}\n"
+                            "F8_DEV f8_i64 by_type(f8_i64 x) { return x; }\n"
+                            "F8_DEV f8_i64 by_type(float x) { return (f8_i64)x + 10000000; }\n"
+                            "F8_DEV f8_i64 aside(f8_i64 x) { return x + SALT; }\n";
+static const char sum_kernel[] = "struct sum_params { f8_i64 *to; f8_i64 x; };\n"
+                                 "F8_KERNEL(sum, 32, 1)\n"
+                                 "{\n"
+                                 "    F8_SHARED(f8_i64, kept, 1);\n"
+                                 "    const pair two = {ADDED + IN_ENUM, constant + times<3>(1)};\n"
+                                 "    if (f8_thread() == 0) {\n"
+                                 "        kept[0] = two.first + two.second + shallow(0) + "
+                                 "by_type(1.0f) + (f8_i64)f8_abs(-1.0f);\n"
+                                 "        p.to[0] = kept[0] + SALT - SALT + p.x;\n"
+                                 "    }\n"
+                                 "}\n";
+static const char other_kernel[] =
+    "struct other_params { f8_i64 *to; f8_i64 x; };\n"
+    "F8_KERNEL(other, 32, 1)\n{\n    p.to[0] = deep(p.x) + SALT - SALT;\n}\n";
 enum { SUM = 12311102, OTHER = 2000000 };
 
 /* Of the text, with `old` replaced by `new` once. The caller frees. */
@@ -68,14 +68,15 @@ static char *text_of(bool sum, bool other, const char *old, const char *new)
     char *text, *changed, salt[32];
     snprintf(salt, sizeof salt, "%d", (int)getpid());
     const char *at = strstr(parts, "%s");
-    ck_assert_int_gt(asprintf(&text, "%.*s%s%s%s%s", (int)(at - parts), parts, salt, at + 2, sum ? sum_kernel : "",
-                              other ? other_kernel : ""),
+    ck_assert_int_gt(asprintf(&text, "%.*s%s%s%s%s", (int)(at - parts), parts, salt, at + 2,
+                              sum ? sum_kernel : "", other ? other_kernel : ""),
                      0);
     if (!old)
         return text;
     const char *place = strstr(text, old);
     ck_assert_msg(place != NULL, "%s", old);
-    ck_assert_int_gt(asprintf(&changed, "%.*s%s%s", (int)(place - text), text, new, place + strlen(old)), 0);
+    ck_assert_int_gt(
+        asprintf(&changed, "%.*s%s%s", (int)(place - text), text, new, place + strlen(old)), 0);
     free(text);
     return changed;
 }
@@ -111,7 +112,8 @@ START_TEST(once_for_all_texts)
     ck_assert_int_eq(got, OTHER);
     /* Comments and spaces are no part of a kernel. */
     ck_assert_int_eq(run(text_of(true, true, "A comment", "Another"), "sum", &got), 0);
-    ck_assert_int_eq(run(text_of(true, true, "    return deep", "\n  return /* it */ deep"), "sum", &got), 0);
+    ck_assert_int_eq(
+        run(text_of(true, true, "    return deep", "\n  return /* it */ deep"), "sum", &got), 0);
     ck_assert_int_eq(got, SUM);
 }
 END_TEST
@@ -130,7 +132,8 @@ static const struct {
     {"(f8_i64)x + 10000000", "(f8_i64)x + 20000000", SUM + 10000000, 0},
     {"F8_DEV f8_i64 by_type(f8_i64 x) {", "F8_DEV f8_i64 by_type(f8_i64 x, int = 0) {", SUM, 0},
     {"first, second;", "second, first;", SUM, 0},
-    {"struct sum_params { f8_i64 *to; f8_i64 x;", "struct sum_params { f8_i64 *to; f8_u64 x;", SUM, 0},
+    {"struct sum_params { f8_i64 *to; f8_i64 x;", "struct sum_params { f8_i64 *to; f8_u64 x;", SUM,
+     0},
     {"kept, 1)", "kept, 2)", SUM, 0},
     {"kept[0] + SALT", "kept[0] + 7 + SALT", SUM + 7, 0},
     {"deep(p.x) + SALT", "deep(p.x) + 5 + SALT", 0, OTHER + 5},
@@ -187,13 +190,15 @@ START_TEST(errors_beside_cached_kernels)
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
         for (int again = 0; again < 2; again++) {
             char *text = text_of(true, true, wrong[i][0], wrong[i][1]);
-            ck_assert_msg(compile(text, log, sizeof log) == NVRTC_ERROR_COMPILATION, "%s", wrong[i][1]);
+            ck_assert_msg(compile(text, log, sizeof log) == NVRTC_ERROR_COMPILATION, "%s",
+                          wrong[i][1]);
             ck_assert_msg(strstr(log, wrong[i][2]) != NULL, "%s, not %s", log, wrong[i][2]);
         }
 }
 END_TEST
 
-/* Processes that compile the same and different kernels at the same time; each runs what it asked for. */
+/* Processes that compile the same and different kernels at the same time; each runs what it asked
+ * for. */
 START_TEST(many_processes)
 {
     enum { PROCESSES = 6, ROUNDS = 4 };
@@ -212,8 +217,9 @@ START_TEST(many_processes)
             char *text = text_of(true, true, NULL, NULL), *whole, salt[64];
             snprintf(salt, sizeof salt, "SALT = %d", (int)getpid());
             const char *own = strstr(text, salt), *with = strstr(text, "deep(x);");
-            ck_assert_int_gt(asprintf(&whole, "%.*sSALT = %d%.*s%d + %s", (int)(own - text), text, (int)getppid(),
-                                      (int)(with - own - (long)strlen(salt)), own + strlen(salt), which, with),
+            ck_assert_int_gt(asprintf(&whole, "%.*sSALT = %d%.*s%d + %s", (int)(own - text), text,
+                                      (int)getppid(), (int)(with - own - (long)strlen(salt)),
+                                      own + strlen(salt), which, with),
                              0);
             free(text);
             run(whole, "sum", &got);

@@ -1,5 +1,5 @@
-/* See kernel_values.h. Values are arrays of 32-bit words: f32 bits (also for bf16), i32, 0 or 1, encodings of narrower
- * floats. */
+/* See kernel_values.h. Values are arrays of 32-bit words: f32 bits (also for bf16), i32, 0 or 1,
+ * encodings of narrower floats. */
 #include "tests/shared/kernel/kernel_values.h"
 
 #include "codegen/reference/reference.h"
@@ -133,7 +133,8 @@ void kv_compare(kcase *c, f8_ref r, const char *what, uint8_t *accessed)
     const f8_dtype t = f8_type_of(c->g, r)->dtype;
     const lines l = lines_of(c, r);
     for (int64_t i = 0; i < l.rows * l.cols; i++) {
-        const uint32_t got = held_at(t, l.at + i / l.cols * l.pitch + i % l.cols * (int64_t)l.size, l.size);
+        const uint32_t got =
+            held_at(t, l.at + i / l.cols * l.pitch + i % l.cols * (int64_t)l.size, l.size);
         const uint32_t want = c->value[r][i];
         if (got == want || (is_nan(t, want) && is_nan(t, got)))
             continue; /* Check writes a message for every assertion, one that holds too */
@@ -170,8 +171,9 @@ static void evaluate(kcase *c, f8_ref r)
         const f8_type *from = f8_type_of(c->g, n->in[k]);
         in[k] = in_a_row(from->dtype, c->value[n->in[k]], f8_type_elements(from));
     }
-    ck_assert_msg(f8_reference_node(c->g, r, (const void *const *)in, &out, NULL, &c->diag) == F8_OK, "%s",
-                  c->diag.text);
+    ck_assert_msg(f8_reference_node(c->g, r, (const void *const *)in, &out, NULL, &c->diag) ==
+                      F8_OK,
+                  "%s", c->diag.text);
     c->value[r] = calloc((size_t)count + 1, sizeof **c->value);
     ck_assert_ptr_nonnull(c->value[r]);
     for (int64_t i = 0; i < count; i++)

@@ -1,5 +1,5 @@
-/* The values of a kernel_case.h: random inputs, what the interpreter makes of them node by node, and how they lie in
- * memory. */
+/* The values of a kernel_case.h: random inputs, what the interpreter makes of them node by node,
+ * and how they lie in memory. */
 #ifndef F8_TESTS_KERNEL_VALUES_H
 #define F8_TESTS_KERNEL_VALUES_H
 
