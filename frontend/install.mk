@@ -13,10 +13,12 @@ EXAMPLES := $(filter-out %/run %/readme,$(wildcard tests/examples/*))
 MAN := $(BUILD)/share/fp8c.1
 COMPLETIONS := $(BUILD)/share/fp8c.bash $(BUILD)/share/_fp8c $(BUILD)/share/fp8c.fish
 SHIMDIR = $(LIBDIR)/fp8c
-INSTALLED = $(addprefix $(SHIMDIR)/,$(notdir $(SHIMS))) $(BINDIR)/fp8c $(LIBDIR)/$(SONAME) $(LIBDIR)/libfp8c.so $(LIBDIR)/libfp8c.a \
-            $(LIBDIR)/pkgconfig/fp8c.pc $(addprefix $(INCLUDEDIR)/,$(notdir $(HEADERS))) $(MANDIR)/man1/fp8c.1 \
+INSTALLED = $(addprefix $(SHIMDIR)/,$(notdir $(SHIMS))) $(BINDIR)/fp8c $(LIBDIR)/$(SONAME) $(LIBDIR)/libfp8c.so \
+            $(LIBDIR)/libfp8c.a $(LIBDIR)/pkgconfig/fp8c.pc \
+            $(addprefix $(INCLUDEDIR)/,$(notdir $(HEADERS))) $(MANDIR)/man1/fp8c.1 \
             $(DATADIR)/bash-completion/completions/fp8c $(DATADIR)/zsh/site-functions/_fp8c \
-            $(DATADIR)/fish/vendor_completions.d/fp8c.fish $(addprefix $(DOCDIR)/,LICENSE embedding.md language.md ops.md) \
+            $(DATADIR)/fish/vendor_completions.d/fp8c.fish \
+            $(addprefix $(DOCDIR)/,LICENSE embedding.md language.md ops.md) \
             $(addprefix $(DOCDIR)/examples/,$(notdir $(EXAMPLES))) \
             $(addprefix $(DATADIR)/fp8c/models/,$(notdir $(MODELS)))
 # The program prints its man page and completions from its own tables of commands and options.

@@ -1,7 +1,8 @@
 """Plants changes in the code that makes kernels and in the table of op forms, and shows which tests find each.
 
-usage: tests/planted_kernels.py BUILD [--seed N] [--draws N] [--first N] [--forms]      CC, CFLAGS, LINK: what the Makefile gives
-       (make check-kernels; --draws: how many changes, 60; --first: the draw to begin with; --forms: of the table alone)
+usage: tests/planted_kernels.py BUILD [--seed N] [--draws N] [--first N] [--forms]
+       (make check-kernels; CC, CFLAGS, LINK: what the Makefile gives; --draws: how many changes, 60; --first: the
+       draw to begin with; --forms: of the table alone)
 
 Changes of an operator, a constant or a bound are drawn from the lines of codegen/kernel, codegen/cpu and
 codegen/cuda. A change is made in a copy of its file, which is compiled and linked before the library, so nothing in
@@ -25,23 +26,25 @@ import tempfile
 
 FOLDERS = ["codegen/kernel", "codegen/cpu", "codegen/cuda"]
 SINGLE = ["check_kernel_description", "check_kernel", "check_cuda_rows"]
-OTHERS = ["check_build", "check_blob", "check_cuda_build", "check_cuda_ops", "check_codecs", "check_cuda_update", "check_tune_kernels",
-          "check_cuda_aligned", "check_cuda_alias", "check_attention", "check_cuda_rows_text", "check_differential",
-          "check_cuda_attention", "check_cuda_differential"]
-FORM_JUDGES = ["check_forms", "check_reference", "check_scalar", "check_formulas", "check_gradients", "check_cuda_ops", "check_ids"]
-OPERATORS = [("+", "-"), ("-", "+"), ("*", "+"), ("/", "*"), ("%", "/"), ("<", "<="), ("<=", "<"), (">", ">="), (">=", ">"),
-             ("==", "!="), ("!=", "=="), ("&&", "||"), ("||", "&&")]
+OTHERS = ["check_build", "check_blob", "check_cuda_build", "check_cuda_ops", "check_codecs", "check_cuda_update",
+          "check_tune_kernels", "check_cuda_aligned", "check_cuda_alias", "check_attention", "check_cuda_rows_text",
+          "check_differential", "check_cuda_attention", "check_cuda_differential"]
+FORM_JUDGES = ["check_forms", "check_reference", "check_scalar", "check_formulas", "check_gradients",
+               "check_cuda_ops", "check_ids"]
+OPERATORS = [("+", "-"), ("-", "+"), ("*", "+"), ("/", "*"), ("%", "/"), ("<", "<="), ("<=", "<"), (">", ">="),
+             (">=", ">"), ("==", "!="), ("!=", "=="), ("&&", "||"), ("||", "&&")]
 # Forms of as many operands; each is changed to the next.
 FORMS = [["FADD", "FSUB", "FMUL", "FDIV", "FMAX", "FMIN"], ["IADD", "ISUB", "IMUL", "ISMAX", "ISMIN"],
-         ["FNEG", "FABS", "FSQRT", "RSQRT", "EXP", "LOG", "TANH", "ERF", "SIN", "COS", "SIGMOID", "RELU", "FFLOOR", "POW2_FLOOR"],
+         ["FNEG", "FABS", "FSQRT", "RSQRT", "EXP", "LOG", "TANH", "ERF", "SIN", "COS", "SIGMOID", "RELU", "FFLOOR",
+          "POW2_FLOOR"],
          ["INEG", "IABS"], ["FLT", "FLE", "FEQ"], ["ILT", "ILE", "IEQ"], ["BAND", "BOR"]]
 
 
 def places(path):
     """(offset, old, new) of each change that a file's code can have: no comments, strings, includes or asserts."""
     text = pathlib.Path(path).read_text()
-    code = re.sub(r'/\*.*?\*/|"(?:\\.|[^"\\])*"|\'(?:\\.|[^\'\\])\'|^#.*?$', lambda m: re.sub(r"[^\n]", " ", m[0]), text,
-                  flags=re.S | re.M)
+    code = re.sub(r'/\*.*?\*/|"(?:\\.|[^"\\])*"|\'(?:\\.|[^\'\\])\'|^#.*?$', lambda m: re.sub(r"[^\n]", " ", m[0]),
+                  text, flags=re.S | re.M)
     for m in re.finditer(r" (\+|-|\*|/|%|<=|>=|<|>|==|!=|&&|\|\|) ", code):
         line = code[code.rfind("\n", 0, m.start()) + 1:m.start()]
         for old, new in OPERATORS:
@@ -74,8 +77,8 @@ def finds(folder, name, objects):
 
 def compiled(folder, source, to, more=()):
     cc, cflags = (shlex.split(os.environ[x]) for x in ("CC", "CFLAGS"))
-    done = subprocess.run([*cc, *more, *cflags, "-Wno-error", "-c", str(source), "-o", str(folder / to)], capture_output=True,
-                          check=False)
+    done = subprocess.run([*cc, *more, *cflags, "-Wno-error", "-c", str(source), "-o", str(folder / to)],
+                          capture_output=True, check=False)
     return done.returncode == 0
 
 
@@ -85,7 +88,8 @@ def first_finder(folder, judges, objects):
 
 def drawn(args, folder):
     """Draws changes. What does not compile is drawn again."""
-    every = [(path, *place) for f in FOLDERS for path in sorted(map(str, pathlib.Path(f).glob("*.c"))) for place in places(path)]
+    files = [path for f in FOLDERS for path in sorted(map(str, pathlib.Path(f).glob("*.c")))]
+    every = [(path, *place) for path in files for place in places(path)]
     lots = random.Random(args.seed)
     lots.shuffle(every)
     count = {"both": 0, "single kernels alone": 0, "others alone": 0, "none": 0}
@@ -102,7 +106,8 @@ def drawn(args, folder):
             continue
         objects = [str(folder / "changed.o")]
         single, other = first_finder(folder, SINGLE, objects), first_finder(folder, OTHERS, objects)
-        count["both" if single and other else "single kernels alone" if single else "others alone" if other else "none"] += 1
+        alone = "single kernels alone" if single else "others alone" if other else "none"
+        count["both" if single and other else alone] += 1
         line = text.count("\n", 0, at) + 1
         print(f"{n} {path}:{line}: {old} -> {new}: {single or '-'}, {other or '-'}", flush=True)
     print(f"{sum(count.values())} changes, seed {args.seed}; found by {count}")

@@ -172,4 +172,5 @@ check-codecs: deps
 	@for t in $(CODECS); do FP8C_CODECS=all $(BUILD)/tests/$$t || exit 1; done
 	@FP8C_CODECS=all tests/peers/run $(BUILD) --install
 
-.PHONY: emulator $(EMULATOR) check check-quick check-sanitizers check-build check-ranks check-formulas check-kernels check-additions check-nvrtc check-torch check-codecs
+.PHONY: emulator $(EMULATOR) check check-quick check-sanitizers check-build check-ranks check-formulas \
+        check-kernels check-additions check-nvrtc check-torch check-codecs

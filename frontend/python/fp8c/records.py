@@ -312,8 +312,9 @@ class TargetReport(NamedTuple):
 
 # The struct of each of them whose fields all have its fields' names and order.
 STRUCTS: dict[type, type] = {
-    ProgramDim: h.ProgramDim, TrainingStep: h.TrainingStep, TrainingResult: h.TrainingResult, Info: h.Info, Decision: h.Decision, Step: h.Step,
-    Collective: h.Collective, Peak: h.Peak, Memory: h.Memory, TensorUse: h.Tensor, Remat: h.Remat, Pass: h.Pass, Choice: h.Choice,
+    ProgramDim: h.ProgramDim, TrainingStep: h.TrainingStep, TrainingResult: h.TrainingResult,
+    Info: h.Info, Decision: h.Decision, Step: h.Step, Collective: h.Collective, Peak: h.Peak,
+    Memory: h.Memory, TensorUse: h.Tensor, Remat: h.Remat, Pass: h.Pass, Choice: h.Choice,
     Stored: h.Stored, Statistic: CStatistic, Device: h.Device, Position: h.Position,
     Carried: h.Carried, LoadItem: h.LoadItem, CacheInfo: h.CacheInfo, Progress: h.Progress,
     Trial: h.Trial, Candidate: h.Candidate, Component: h.Component, Fact: h.Fact,
