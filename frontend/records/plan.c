@@ -20,14 +20,15 @@ enum { KINDS = sizeof launched / sizeof *launched };
 static json_t *launches(const fp8c_program *program, int function, bool phases)
 {
     json_t *all = json_object();
-    for (int k = 0; k < KINDS; k++) {
-        fp8c_step s;
-        json_int_t n = 0;
-        for (int i = 0; fp8c_program_step(program, function, i, &s) == FP8C_OK; i++)
+    json_int_t n[KINDS] = {0};
+    fp8c_step s;
+    for (int i = 0; fp8c_program_step(program, function, i, &s) == FP8C_OK; i++)
+        for (int k = 0; k < KINDS; k++)
             if (!strcmp(s.kind, launched[k].kind))
-                n += phases && k == 0 ? s.phases : 1;
-        json_object_set_new(all, phases ? launched[k].record : launched[k].people, json_integer(n));
-    }
+                n[k] += phases && k == 0 ? s.phases : 1;
+    for (int k = 0; k < KINDS; k++)
+        json_object_set_new(all, phases ? launched[k].record : launched[k].people,
+                            json_integer(n[k]));
     return all;
 }
 

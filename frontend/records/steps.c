@@ -1,4 +1,5 @@
-/* Records of what the steps of a program do: exchange data, and take time. See records.h. */
+/* Records of a program's steps: the data that they exchange, the time that they take. See
+ * records.h. */
 #include <string.h>
 
 #include "frontend/records/records.h"
@@ -10,8 +11,9 @@ json_t *f8_record_collective(const fp8c_program *program, int function, int inde
     static const char *const computes[] = {"kernel", "gemm", "attention", "copy"};
     fp8c_step other;
     json_t *beside = json_array();
-    for (int i = index + 1; i < c->wait; i++)
-        for (int k = 0; fp8c_program_step(program, function, i, &other) == FP8C_OK && k < 4; k++)
+    for (int i = index + 1;
+         i < c->wait && fp8c_program_step(program, function, i, &other) == FP8C_OK; i++)
+        for (int k = 0; k < 4; k++)
             if (!strcmp(other.kind, computes[k]))
                 json_array_append_new(beside,
                                       json_pack("{ss ss}", "kind", other.kind, "name", other.name));
