@@ -186,28 +186,29 @@ static bool record_in_folder(f8_training *r, const f8_train_step *f, double rate
     return f8_folder_record(r->folder, all);
 }
 
+/* Tells a record of the device's health, and of which step it is. */
+static bool tell_health(f8_training *r, json_t *record)
+{
+    json_t *at = json_pack("{ss sI sI}", "recipe", r->out->recipe, "seed", (json_int_t)r->out->seed,
+                           "step", (json_int_t)r->out->done);
+    json_object_update_missing(record, at);
+    json_decref(at);
+    return f8_folder_both(r->folder, record);
+}
+
 bool f8_training_tell_health(f8_training *r, bool last)
 {
     fp8c_health_event e;
     f8_device_health *h = &r->health;
     bool ok = true;
-    json_t *at = json_pack("{ss sI sI}", "recipe", r->out->recipe, "seed", (json_int_t)r->out->seed,
-                           "step", (json_int_t)r->out->done);
     if (last && h->health)
         fp8c_health_report(h->health, 1, NULL);
     while (f8_device_health_next(h, &e)) {
         f8_train_say(r->t, "fp8c: warning: %s: %s", h->device, e.text);
-        json_t *what = f8_device_health_record(h, &e);
-        json_object_update_missing(what, at);
-        ok &= f8_folder_both(r->folder, what);
+        ok &= tell_health(r, f8_device_health_record(h, &e));
     }
-    json_t *what = last ? f8_device_health_summary(h) : NULL;
-    if (what) {
-        json_object_update_missing(what, at);
-        ok &= f8_folder_both(r->folder, what);
-    }
-    json_decref(at);
-    return ok;
+    json_t *summary = last ? f8_device_health_summary(h) : NULL;
+    return (!summary || tell_health(r, summary)) && ok;
 }
 
 /* Tells of a step that took so many seconds. */
