@@ -24,26 +24,25 @@ bool cli_refuses_auto(const cli *c)
     return true;
 }
 
-/* Writes the rules to the FILE of --write-rules; `-` is stdout. */
-static bool write_rules(const cli *c, fp8c_context *ctx, const fp8c_calibration *calibration)
+bool cli_write_rules(void *job, const fp8c_calibration *calibration)
 {
-    if (!c->write_rules)
+    const cli_job *j = job;
+    if (!j->c->write_rules)
         return true;
     cli_text text;
-    cli_text_open(&text, c->write_rules);
+    cli_text_open(&text, j->c->write_rules);
     const bool whole =
-        text.to && fp8c_calibration_rules(calibration, cli_write_file, text.to) == FP8C_OK;
+        text.to && fp8c_calibration_rules(calibration, f8_write_stream, text.to) == FP8C_OK;
     if (text.to && !whole && !ferror(text.to))
-        cli_fail(ctx);
+        cli_fail(j->ctx);
     return cli_text_end(&text, whole) && whole;
 }
 
-fp8c_calibration *cli_calibrate(const cli *c, fp8c_context *ctx, const fp8c_module *module,
-                                const fp8c_compile_options *options, f8_data *data)
+fp8c_calibration *cli_calibrate(cli_job *j, const fp8c_compile_options *options, f8_data *data)
 {
-    f8_train t = cli_told(c, NULL);
-    fp8c_calibration *calibration = f8_train_calibrate(&t, ctx, module, options, data);
-    if (calibration && write_rules(c, ctx, calibration))
+    f8_train t = cli_told(j->c, NULL);
+    fp8c_calibration *calibration = f8_train_calibrate(&t, j->ctx, j->module, options, data);
+    if (calibration && cli_write_rules(j, calibration))
         return calibration;
     fp8c_calibration_destroy(calibration);
     return NULL;

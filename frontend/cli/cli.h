@@ -71,7 +71,7 @@ typedef struct cli {
     union {
         f8_train_options train;
         struct { /* the same, by their names */
-#define OPTION(field, name, kind, sets, goes_on, ranks) f8_option_##kind field;
+#define OPTION(field, name, kind, sets, goes_on, ranks, folder, api) f8_option_##kind field;
 #include "frontend/train/options.def"
 #undef OPTION
         };
@@ -214,8 +214,6 @@ typedef struct cli_text {
 } cli_text;
 void cli_text_open(cli_text *t, const char *path);
 bool cli_text_end(cli_text *t, bool wanted);
-/* An fp8c_write_fn whose `user` is a FILE. */
-int cli_write_file(void *file, const char *text, size_t size);
 /* Writes what is left in the buffer of stdout. Returns `code`; CLI_FAILED after a message on stderr
  * if something could not be written and nothing else failed. */
 int cli_flush_stdout(int code);

@@ -144,14 +144,14 @@ static void print_counts(cli_job *j)
     cli_json_record(&j->json, f8_record_plan(p));
 }
 
-static fp8c_calibration *calibrate(const cli_job *j, const fp8c_compile_options *options)
+static fp8c_calibration *calibrate(cli_job *j, const fp8c_compile_options *options)
 {
     f8_data data = {0};
     fp8c_calibration *calibration = NULL;
     if (!cli_data_given(j->c))
         fprintf(stderr, "fp8c explain: recipe auto measures on data: --data FILE is needed\n");
     else if (cli_data_open(&data, j->c))
-        calibration = cli_calibrate(j->c, j->ctx, j->module, options, &data);
+        calibration = cli_calibrate(j, options, &data);
     f8_data_close(&data);
     return calibration;
 }

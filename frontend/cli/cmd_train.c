@@ -123,31 +123,6 @@ static bool train_seed(const cli *c, f8_training *r, uint64_t seed, f8_train_res
 
 /* ---- a recipe ---- */
 
-/* Makes what auto chose rules of the run's module: the run that goes on does not measure again. The
- * calibration ends, also after a failure. */
-static bool settle(f8_training *r, fp8c_module *module, fp8c_calibration **calibration)
-{
-    const bool ok = f8_train_take_rules(r->t, r->ctx, module, *calibration) &&
-                    f8_folder_module(r->folder, module);
-    fp8c_calibration_destroy(*calibration);
-    *calibration = NULL;
-    return ok;
-}
-
-static bool open_training(const cli *c, f8_training *r, fp8c_module *module, const char *recipe)
-{
-    fp8c_compile_options options = cli_compile_options(c, recipe);
-    fp8c_calibration *calibration = NULL;
-    options.comm = c->ranks ? &c->ranks->comm : NULL;
-    if (f8_is_auto(recipe) && !r->folder->resumed && /* the module of such a run has the rules */
-        !(calibration = cli_calibrate(c, r->ctx, module, &options, r->data)))
-        return false;
-    const bool ok = (!calibration || !r->folder->path || settle(r, module, &calibration)) &&
-                    f8_training_open(r, module, recipe, calibration);
-    fp8c_calibration_destroy(calibration);
-    return ok;
-}
-
 /* Whether all seeds of a training ended well. *triage: a guard asks for it. */
 static bool train_seeds(const cli *c, f8_training *r, const char *save, f8_train_result *out,
                         const f8_train_result **at, bool *triage)
@@ -170,8 +145,7 @@ static bool usable(const cli *c)
 {
     f8_diag diag = {0};
     if (!cli_data_given(c))
-        fprintf(stderr, "fp8c train: --data FILE or --batch NAME=FILE is needed; see fp8c train "
-                        "--help\n");
+        cli_usage(c, "--data FILE or --batch NAME=FILE is needed");
     else if (c->seeds > MOST_SEEDS || c->seed > (uint64_t)(INT64_MAX - c->seeds + 1))
         fprintf(stderr, "fp8c train: --seeds %" PRId64 ": at most %d, and none above 2^63 - 1\n",
                 c->seeds, MOST_SEEDS);
@@ -200,6 +174,7 @@ static int train_all(const cli *c, fp8c_context *ctx, fp8c_module *module, f8_fo
     f8_train t = cli_told(c, &json);
     f8_data data = {0};
     const f8_train_result *at = NULL;
+    cli_job job = {.c = c, .ctx = ctx};
     say_stopped(c, results, NULL);
     /* Everything that can be checked is checked before the first run. */
     const bool ready = cli_can_save(c) && cli_data_open(&data, c) && cli_json_open(&json, c->json);
@@ -209,7 +184,7 @@ static int train_all(const cli *c, fp8c_context *ctx, fp8c_module *module, f8_fo
     folder->t = &t;
     for (size_t i = 0; i <= c->compare.n && code == CLI_DONE && !f8_train_stops(&t, NULL); i++) {
         f8_training r = {.t = &t, .ctx = ctx, .data = &data, .folder = folder};
-        if (!open_training(c, &r, module, cli_recipe(c, i)) ||
+        if (!f8_training_open(&r, module, cli_recipe(c, i), cli_write_rules, &job) ||
             !train_seeds(c, &r, i ? NULL : c->save, results + i * (size_t)c->seeds, &at, triage))
             code = CLI_FAILED;
         f8_training_close(&r);
@@ -261,7 +236,7 @@ static int train_module(cli *c, f8_folder *folder, bool *triage)
     int code = CLI_FAILED;
     f8_train_result *results = calloc((1 + c->compare.n) * (size_t)c->seeds, sizeof *results);
     if (!results)
-        fprintf(stderr, "error: out of memory\n");
+        cli_error(NULL, "out of memory");
     else
         code = train_all(c, ctx, module, folder, results, triage);
     free(results);
@@ -293,7 +268,7 @@ static bool refused(const cli *c)
 {
     const char *with = c->run ? "--run" : "--resume";
     if (!c->file && !c->resume)
-        fprintf(stderr, "fp8c train: an argument is missing: 'FILE.f8'; see fp8c train --help\n");
+        cli_usage(c, "an argument is missing: 'FILE.f8'");
     else if (c->run && c->resume)
         fprintf(stderr, "fp8c train: --run begins a run, and --resume goes on with one: give one "
                         "of the two\n");
@@ -317,7 +292,7 @@ int cmd_train(const cli *given)
     int code = CLI_FAILED;
     say_stopped(&own, NULL, NULL);
     if (!cli_ranks_join(&ranks, &own))
-        return cli_ranks_leave(&ranks, CLI_FAILED);
+        return cli_ranks_leave(&ranks, &own, CLI_FAILED);
     f8_train t = cli_told(&own, NULL);
     if (f8_folder_open(&folder, &t))
         code = usable(&own) ? CLI_DONE : CLI_USAGE;
@@ -329,5 +304,5 @@ int cmd_train(const cli *given)
     f8_folder_close(&folder);
     if (triage && path && !f8_ranks_follows(own.ranks))
         look_for_cause(&own, path);
-    return cli_ranks_leave(&ranks, code);
+    return cli_ranks_leave(&ranks, &own, code);
 }

@@ -72,10 +72,10 @@ int cmd_triage(const cli *given)
     own.file = NULL;
     own.resume = given->file;
     if (!cli_ranks_join(&ranks, &own))
-        return cli_ranks_leave(&ranks, CLI_FAILED);
+        return cli_ranks_leave(&ranks, &own, CLI_FAILED);
     f8_train train = cli_told(&own, NULL);
     f8_triage_search t = {.t = &train, .asked = own.bad_step, .progress = print, .user = &own};
     const int code = run_triage(&t, &own, given->file);
     f8_triage_close(&t);
-    return cli_ranks_leave(&ranks, code);
+    return cli_ranks_leave(&ranks, &own, code);
 }

@@ -6,22 +6,22 @@ bool cli_data_given(const cli *c)
     return c->data.n || c->batches.n;
 }
 
-static bool interrupted(void *user)
+static bool interrupted(void *c)
 {
-    (void)user;
+    (void)c;
     return cli_interrupted();
 }
 
-static bool ranks_stop(void *ranks)
+static bool ranks_stop(void *c)
 {
-    return cli_ranks_stop(ranks);
+    return cli_ranks_stop(c);
 }
 
 static f8_data_options options_of(const cli *c)
 {
     f8_data_options o = f8_train_data_options(&c->train, c->ranks);
     o.stop = (f8_stop){interrupted, NULL};
-    o.stop_together = (f8_stop){ranks_stop, c->ranks};
+    o.stop_together = (f8_stop){ranks_stop, (void *)(uintptr_t)c};
     o.model = c->file;
     o.needs = c->command;
     return o;

@@ -7,11 +7,6 @@
 
 #include "frontend/cli/cli.h"
 
-int cli_write_file(void *file, const char *text, size_t size)
-{
-    return fwrite(text, 1, size, file) != size;
-}
-
 int cli_flush_stdout(int code)
 {
     errno = 0;

@@ -60,12 +60,6 @@ static void end(void *user, fp8c_mpi *mpi)
     _exit(CLI_FAILED);
 }
 
-static int32_t stopped(void *user)
-{
-    (void)user;
-    return cli_interrupted();
-}
-
 static void stop(void *user, int32_t signal)
 {
     (void)user;
@@ -109,7 +103,7 @@ static void tell(const cli_ranks *r)
 
 bool cli_ranks_join(cli_ranks *r, cli *c)
 {
-    *r = (cli_ranks){.options.call = {r, say, gone, end, stopped, stop}, .messages = -1};
+    *r = (cli_ranks){.options.call = {r, say, gone, end, cli_stopped, stop}, .messages = -1};
     f8_train t = cli_told(c, NULL);
     if (!f8_train_join(&t, &r->joined, &r->options))
         return false;
@@ -130,11 +124,11 @@ bool cli_ranks_divide(f8_ranks *r, cli *c, const fp8c_module *module)
     return ok;
 }
 
-int cli_ranks_leave(cli_ranks *r, int code)
+int cli_ranks_leave(cli_ranks *r, const cli *c, int code)
 {
     f8_ranks *all = &r->joined;
-    if (code == CLI_DONE && all->comm.ranks > 1) /* rank 0 may still be writing */
-        cli_ranks_stop(all);
+    if (code == CLI_DONE && c->ranks) /* rank 0 may still be writing */
+        cli_ranks_stop(c);
     if (all->lost)
         code = CLI_FAILED;
     f8_ranks_settle(all, code != CLI_DONE);
@@ -146,10 +140,8 @@ int cli_ranks_leave(cli_ranks *r, int code)
     return code;
 }
 
-bool cli_ranks_stop(f8_ranks *r)
+bool cli_ranks_stop(const cli *c)
 {
-    static const cli none;
-    f8_train t = cli_told(&none, NULL);
-    t.ranks = r;
+    f8_train t = cli_told(c, NULL);
     return f8_train_stops(&t, NULL);
 }

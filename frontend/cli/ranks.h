@@ -24,9 +24,9 @@ bool cli_ranks_join(cli_ranks *r, cli *c);
  * GPUs it also joins them. false after a message on stderr. */
 bool cli_ranks_divide(f8_ranks *r, cli *c, const fp8c_module *module);
 /* If this process failed, or only it knows of a signal, all others end too. Returns `code`. */
-int cli_ranks_leave(cli_ranks *r, int code);
+int cli_ranks_leave(cli_ranks *r, const cli *c, int code);
 /* Whether a signal came to any rank: all get the same answer at once, and then have that signal
- * noted. Also if they can't be asked: r->lost. NULL: cli_interrupted. */
-bool cli_ranks_stop(f8_ranks *r);
+ * noted. Also if they can't be asked: c->ranks->lost. One process: whether one came to it. */
+bool cli_ranks_stop(const cli *c);
 
 #endif

@@ -10,12 +10,14 @@ const cli_command cli_commands[] = {
     {NULL, NULL, NULL, 0},
 };
 
-/* Exactly the options of train are those of a training, and of the same kinds. */
-#define TRAINS(kind, field, on)                                                                    \
-    _Static_assert(((on) & ON_TRAIN) && F8_KIND_##kind == F8_TRAIN_KIND_##field,                   \
+/* Exactly the options of train are those of a training, of the same kinds, and alike refused
+ * without a folder. */
+#define TRAINS(kind, field, on, unused)                                                            \
+    _Static_assert(((on) & ON_TRAIN) && F8_KIND_##kind == F8_TRAIN_KIND_##field &&                 \
+                       !((unused) & NO_FOLDER) == !F8_TRAIN_FOLDER_##field,                        \
                    "the row " #field " in both options.def");
-#define OWN(kind, field, on) _Static_assert(!((on) & ON_TRAIN), "train takes " #field);
-#define OPTION(field, name, argument, kind, on, where, unused, help) where(kind, field, on)
+#define OWN(kind, field, on, unused) _Static_assert(!((on) & ON_TRAIN), "train takes " #field);
+#define OPTION(field, name, argument, kind, on, where, unused, help) where(kind, field, on, unused)
 #define OTHER_HELP(field, name, argument, on, help)
 #include "frontend/cli/options.def"
 #undef TRAINS

@@ -6,8 +6,8 @@
 static void say(void *user, const char *text)
 {
     (void)user;
-    fprintf(stderr, "%s%s\n", isatty(STDERR_FILENO) ? "\r\033[K" : "",
-            text); /* a bar may be there */
+    const bool has_bar = isatty(STDERR_FILENO); /* or may have one */
+    fprintf(stderr, "%s%s\n", has_bar ? "\r\033[K" : "", text);
 }
 
 static void failed(void *user, f8_status status, const char *text)
@@ -26,7 +26,7 @@ static bool record(void *user, json_t *what)
     return !json || !json->failed;
 }
 
-static int32_t stopped(void *user)
+int32_t cli_stopped(void *user)
 {
     (void)user;
     return cli_interrupted();
@@ -41,7 +41,7 @@ static fp8c_context *context(void *user)
 f8_train cli_told(const cli *c, cli_json *json)
 {
     return (f8_train){.options = (f8_train_options *)(uintptr_t)&c->train,
-                      .call = {json, failed, say, record, stopped, context},
+                      .call = {json, failed, say, record, cli_stopped, context},
                       .who = "fp8c train",
                       .file = c->file,
                       .part = c->part,

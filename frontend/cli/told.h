@@ -9,5 +9,7 @@
  * `json`, unless that is NULL. `c` must live on; a run that goes on changes its options, and only
  * then. */
 f8_train cli_told(const cli *c, cli_json *json);
+/* cli_interrupted, as an entry of a table of callbacks. */
+int32_t cli_stopped(void *user);
 
 #endif

@@ -4,7 +4,6 @@
 
 #include "frontend/api.h"
 #include "frontend/fp8c_train.h"
-#include "frontend/train/calibrate.h"
 #include "frontend/train/training.h"
 #include "ir/base/format.h"
 
@@ -82,6 +81,14 @@ static bool is_given(const void *field, size_t size)
     return size > 0;
 }
 
+/* Of a number of steps, batches or files. */
+static bool is_below_0(const void *count)
+{
+    int64_t n;
+    memcpy(&n, count, sizeof n);
+    return n < 0;
+}
+
 /* Whether each compile option that is given has a row among those of a training: then `made`, which
  * was made from the training's, has it, too. */
 static f8_status check_compile(const fp8c_compile_options *c, const fp8c_compile_options *made,
@@ -115,7 +122,7 @@ static f8_status take_compile(fp8c_training *p, const fp8c_compile_options *give
     o->field.share = c.memory_share;
 #define SETS_STEPS(field)
 #define SETS_NOTHING(field)
-#define OPTION(field, name, kind, sets, goes_on, ranks) sets(field)
+#define OPTION(field, name, kind, sets, goes_on, ranks, folder, api) sets(field)
 #include "frontend/train/options.def"
 #undef OPTION
 #undef SETS
@@ -140,30 +147,9 @@ static f8_status take_list(f8_option_TEXTS *to, const char *const *text, size_t 
     return F8_OK;
 }
 
-/* What is kept in a folder, and nowhere else. */
-static f8_status check_folder(const fp8c_training_options *g, const char *dump, f8_diag *diag)
-{
-    const char *needs = g->stop_at             ? "stop_at"
-                        : g->save_every        ? "save_every"
-                        : g->keep              ? "keep"
-                        : g->checksum_every    ? "checksum_every"
-                        : g->fingerprint_every ? "fingerprint_every"
-                        : dump                 ? "dump"
-                                               : NULL;
-    if (!needs || g->run || g->resume)
-        return F8_OK;
-    return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "%s needs a folder: run or resume", needs);
-}
-
 static f8_status check_own(const fp8c_training_options *g, f8_diag *diag)
 {
     static const char *const kinds[] = {"u16", "u32", "bytes"};
-    const int64_t counts[] = {g->steps,    g->stop_at,        g->eval_every,        g->save_every,
-                              g->keep,     g->checksum_every, g->fingerprint_every, g->every,
-                              g->calibrate};
-    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
-        if (counts[i] < 0)
-            return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "a number of steps or files is below 0");
     if (g->run && g->resume)
         return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
                        "run begins a run, and resume goes on with one: give one of the two");
@@ -181,23 +167,36 @@ static f8_status check_own(const fp8c_training_options *g, f8_diag *diag)
                      : F8_OK;
 }
 
+/* Checks the value of a row. needs_folder: it is of no use here without one. */
+static f8_status check_value(const void *value, size_t size, const char *name, bool counts,
+                             bool needs_folder, f8_diag *diag)
+{
+    if (counts && is_below_0(value))
+        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "%s is below 0", name);
+    if (needs_folder && is_given(value, size))
+        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "%s needs a folder: run or resume", name);
+    return F8_OK;
+}
+
+/* Takes what fp8c_training_options has, by the rows of options.def. */
 static f8_status take_own(fp8c_training *p, f8_diag *diag)
 {
     const fp8c_training_options *g = &p->own;
     f8_train_options *o = &p->options;
+    const bool has_folder = g->run || g->resume;
     F8_TRY(check_own(g, diag));
-    F8_TRY(check_folder(g, o->dump, diag));
-    F8_TRY(take_list(&o->data, g->data, g->n_data, "data", diag));
-    F8_TRY(take_list(&o->batches, g->batches, g->n_batches, "batches", diag));
-    F8_TRY(take_list(&o->validation, g->validation, g->n_validation, "validation", diag));
-#define TAKE(field) o->field = g->field;
-    TAKE(tokens)
-    TAKE(steps)
-    TAKE(stop_at) TAKE(eval_every) TAKE(seed) TAKE(run) TAKE(resume) TAKE(save_every) TAKE(keep)
-        TAKE(checksum_every) TAKE(fingerprint_every) TAKE(guard) TAKE(every) TAKE(dump_steps)
-            TAKE(calibrate)
-#undef TAKE
-                o->budget = g->error_budget;
+#define GIVEN(field) o->field = g->field
+#define LISTED(field) F8_TRY(take_list(&o->field, g->field, g->n_##field, #field, diag))
+#define NOT_GIVEN(field)
+#define OPTION(field, name, kind, sets, goes_on, ranks, folder, api)                               \
+    api(field);                                                                                    \
+    F8_TRY(check_value(&o->field, sizeof o->field, #field, F8_KIND_##kind == F8_KIND_COUNT,        \
+                       folder == NEEDS_FOLDER && !has_folder, diag));
+#include "frontend/train/options.def"
+#undef OPTION
+#undef GIVEN
+#undef LISTED
+#undef NOT_GIVEN
     o->seeds = 1;
     return F8_OK;
 }
@@ -220,34 +219,23 @@ static void take_module(fp8c_training *p, const fp8c_module *module)
                 f8_arena_strdup(&p->arena, f8_rule_print(&m->rule[i], rule, sizeof rule));
 }
 
-/* Copies of texts. */
-static void keep_TEXT(f8_arena *a, const char **text)
+/* Copies texts. */
+static void keep_text(f8_arena *a, const char **text)
 {
     *text = f8_arena_strdup(a, *text);
 }
 
-static void keep_TEXTS(f8_arena *a, f8_option_TEXTS *list)
+static void keep_texts(f8_arena *a, f8_option_TEXTS *list)
 {
     for (size_t i = 0; i < list->n; i++)
-        keep_TEXT(a, &list->text[i]);
+        keep_text(a, &list->text[i]);
 }
 
-#define keep_TOKENS keep_TEXT
-#define keep_TENSORS keep_TEXTS
-#define keep_RULE keep_TEXTS
-#define keep_NOTHING(arena, value) ((void)0)
-#define keep_RECIPES keep_NOTHING /* a caller gives none of these */
-#define keep_DIM keep_NOTHING
-#define keep_COUNT keep_NOTHING
-#define keep_ORDINAL keep_NOTHING
-#define keep_THREADS keep_NOTHING
-#define keep_STAGE keep_NOTHING
-#define keep_PERIOD keep_NOTHING
-#define keep_NUMBER keep_NOTHING
-#define keep_SEED keep_NOTHING
-#define keep_FLAG keep_NOTHING
-#define keep_LEVEL keep_NOTHING
-#define keep_MEMORY keep_NOTHING
+static void keep_value(f8_arena *a, const void *value)
+{
+    (void)a;
+    (void)value;
+}
 
 static f8_status take_options(fp8c_training *p, const fp8c_training_options *given,
                               const fp8c_module *module, f8_diag *diag)
@@ -262,9 +250,10 @@ static f8_status take_options(fp8c_training *p, const fp8c_training_options *giv
     if (module && module->ctx != p->ctx)
         return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "the module is of another context");
     take_module(p, module);
-#define OPTION(field, name, kind, sets, goes_on, ranks)                                            \
+#define OPTION(field, name, kind, sets, goes_on, ranks, folder, api)                               \
     o->given[F8_TRAIN_AT_##field] = is_given(&o->field, sizeof o->field);                          \
-    keep_##kind(&p->arena, &o->field);
+    _Generic(o->field, const char *: keep_text, f8_option_TEXTS: keep_texts, default: keep_value)( \
+        &p->arena, &o->field);
 #include "frontend/train/options.def"
 #undef OPTION
     F8_TRY(f8_arena_status(&p->arena, diag));
@@ -289,30 +278,6 @@ static void close_all(fp8c_training *p)
     f8_folder_close(&p->folder);
     f8_arena_end(&p->arena);
     f8_api_delete(p->ctx, p, sizeof *p);
-}
-
-/* Recipe auto measures, unless the run that goes on has its rules. */
-static bool open_program(fp8c_training *p, fp8c_module *module)
-{
-    f8_train *t = &p->t;
-    const f8_train_options *o = t->options;
-    const fp8c_compile_options options =
-        f8_train_compile_options(o, o->recipe, f8_module_info(module).needs_steps);
-    fp8c_calibration *calibration = NULL;
-    bool ok = true;
-    if (f8_is_auto(o->recipe) && !p->folder.resumed) {
-        calibration = f8_train_calibrate(t, p->ctx, module, &options, &p->data);
-        ok = calibration &&
-             (!p->folder.path || (f8_train_take_rules(t, p->ctx, module, calibration) &&
-                                  f8_folder_module(&p->folder, module)));
-    }
-    if (ok && p->folder.path) { /* the module has the rules */
-        fp8c_calibration_destroy(calibration);
-        calibration = NULL;
-    }
-    ok = ok && f8_training_open(&p->r, module, o->recipe, calibration);
-    fp8c_calibration_destroy(calibration);
-    return ok;
 }
 
 static bool open_data(fp8c_training *p)
@@ -350,7 +315,8 @@ static bool start(fp8c_training *p, fp8c_module *module)
     fp8c_module *own = module ? NULL : f8_train_parse(t, p->ctx);
     module = module ? module : own;
     const bool ok = module && f8_folder_module(&p->folder, module) && open_data(p) &&
-                    open_program(p, module) && f8_training_begin(&p->r, o->seed, &p->result);
+                    f8_training_open(&p->r, module, o->recipe, NULL, NULL) &&
+                    f8_training_begin(&p->r, o->seed, &p->result);
     fp8c_module_destroy(own);
     return ok;
 }

@@ -32,8 +32,9 @@ fp8c_calibration *f8_train_calibrate(f8_train *t, fp8c_context *ctx, const fp8c_
 {
     fp8c_calibration *calibration;
     f8_diag diag = {0};
-    if (!f8_train_ok(t, ctx,
-                     fp8c_calibration_create(module, options, t->options->budget, &calibration)))
+    if (!f8_train_ok(
+            t, ctx,
+            fp8c_calibration_create(module, options, t->options->error_budget, &calibration)))
         return NULL;
     fp8c_program *p = fp8c_calibration_program(calibration);
     const int step = fp8c_program_function(p, "micro_step");
@@ -44,11 +45,6 @@ fp8c_calibration *f8_train_calibrate(f8_train *t, fp8c_context *ctx, const fp8c_
     return NULL;
 }
 
-static int write_stream(void *file, const char *text, size_t size)
-{
-    return fwrite(text, 1, size, file) != size;
-}
-
 bool f8_train_take_rules(f8_train *t, fp8c_context *ctx, fp8c_module *module,
                          const fp8c_calibration *calibration)
 {
@@ -56,7 +52,7 @@ bool f8_train_take_rules(f8_train *t, fp8c_context *ctx, fp8c_module *module,
     char *text = NULL, *save;
     size_t n;
     FILE *to = open_memstream(&text, &n);
-    const bool written = to && fp8c_calibration_rules(calibration, write_stream, to) == FP8C_OK;
+    const bool written = to && fp8c_calibration_rules(calibration, f8_write_stream, to) == FP8C_OK;
     bool ok = to && !fclose(to) && written;
     if (!ok)
         f8_train_no_memory(t);

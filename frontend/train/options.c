@@ -6,7 +6,7 @@
 const char f8_default_recipe[] = "bf16";
 
 const f8_train_option f8_train_option_rows[F8_TRAIN_OPTIONS] = {
-#define OPTION(field, text, kind, sets, resume, between)                                           \
+#define OPTION(field, text, kind, sets, resume, between, folder, api)                              \
     {.name = text, .goes_on = resume, .ranks = between},
 #include "frontend/train/options.def"
 #undef OPTION
@@ -199,7 +199,7 @@ static bool to_DIM(f8_option_DIM *to, const json_t *v)
 json_t *f8_train_option_json(const f8_train_options *o, int at)
 {
     switch (at) {
-#define OPTION(field, name, kind, sets, goes_on, ranks)                                            \
+#define OPTION(field, name, kind, sets, goes_on, ranks, folder, api)                               \
     case F8_TRAIN_AT_##field: return from_##kind(&o->field);
 #include "frontend/train/options.def"
 #undef OPTION
@@ -210,7 +210,7 @@ json_t *f8_train_option_json(const f8_train_options *o, int at)
 bool f8_train_option_set(f8_train_options *o, int at, const json_t *value)
 {
     switch (at) {
-#define OPTION(field, name, kind, sets, goes_on, ranks)                                            \
+#define OPTION(field, name, kind, sets, goes_on, ranks, folder, api)                               \
     case F8_TRAIN_AT_##field: return to_##kind(&o->field, value);
 #include "frontend/train/options.def"
 #undef OPTION
@@ -241,7 +241,7 @@ fp8c_compile_options f8_train_compile_options(const f8_train_options *o, const c
 #define SETS_STEPS(field)                                                                          \
     options.optimizer_steps = o->field ? o->field : needs_steps ? F8_DEFAULT_STEPS : 0;
 #define SETS_NOTHING(field)
-#define OPTION(field, name, kind, sets, goes_on, ranks) sets(field)
+#define OPTION(field, name, kind, sets, goes_on, ranks, folder, api) sets(field)
 #include "frontend/train/options.def"
 #undef OPTION
     return options;

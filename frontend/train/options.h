@@ -22,7 +22,8 @@ enum {
     F8_OPTION_KINDS(KIND)
 #undef KIND
 /* of each option */
-#define OPTION(field, name, kind, sets, goes_on, ranks) F8_TRAIN_KIND_##field = F8_KIND_##kind,
+#define OPTION(field, name, kind, sets, goes_on, ranks, folder, api)                               \
+    F8_TRAIN_KIND_##field = F8_KIND_##kind,
 #include "frontend/train/options.def"
 #undef OPTION
 };
@@ -55,15 +56,22 @@ typedef struct f8_option_DIM {
 
 typedef enum f8_goes_on { RUN_KEPT, RUN_FREE, RUN_OWN } f8_goes_on;
 enum { RANKS_ALIKE, RANKS_APART };
+enum { ANYWHERE, NEEDS_FOLDER };
 
 enum {
-#define OPTION(field, name, kind, sets, goes_on, ranks) F8_TRAIN_AT_##field,
+#define OPTION(field, name, kind, sets, goes_on, ranks, folder, api) F8_TRAIN_AT_##field,
 #include "frontend/train/options.def"
 #undef OPTION
     F8_TRAIN_OPTIONS
 };
+enum {
+#define OPTION(field, name, kind, sets, goes_on, ranks, folder, api)                               \
+    F8_TRAIN_FOLDER_##field = folder,
+#include "frontend/train/options.def"
+#undef OPTION
+};
 typedef struct f8_train_options {
-#define OPTION(field, name, kind, sets, goes_on, ranks) f8_option_##kind field;
+#define OPTION(field, name, kind, sets, goes_on, ranks, folder, api) f8_option_##kind field;
 #include "frontend/train/options.def"
 #undef OPTION
     bool given[F8_TRAIN_OPTIONS]; /* which of them the caller gave */

@@ -152,7 +152,7 @@ f8_data_options f8_train_data_options(const f8_train_options *o, const f8_ranks 
                              .tokens_name = "--tokens"};
 }
 
-static int write_stream(void *file, const char *text, size_t size)
+int f8_write_stream(void *file, const char *text, size_t size)
 {
     return fwrite(text, 1, size, file) != size;
 }
@@ -161,7 +161,7 @@ char *f8_train_text(f8_train *t, const fp8c_module *module, size_t *size)
 {
     char *text = NULL;
     FILE *to = open_memstream(&text, size);
-    const bool printed = to && fp8c_module_print(module, write_stream, to) == FP8C_OK;
+    const bool printed = to && fp8c_module_print(module, f8_write_stream, to) == FP8C_OK;
     if ((!to || !fclose(to)) && printed)
         return text;
     free(text);

@@ -65,6 +65,8 @@ void f8_train_say(f8_train *t, const char *format, ...) __attribute__((format(pr
 fp8c_module *f8_train_parse(f8_train *t, fp8c_context *ctx);
 /* The same in a new context. false: there is nothing to destroy. */
 bool f8_train_load(f8_train *t, fp8c_context **ctx, fp8c_module **module);
+/* An fp8c_write_fn whose `user` is a FILE. */
+int f8_write_stream(void *file, const char *text, size_t size);
 /* The text of a module, which the caller frees. NULL after `failed`. */
 char *f8_train_text(f8_train *t, const fp8c_module *module, size_t *size);
 

@@ -6,6 +6,7 @@
 
 #include "frontend/records/records.h"
 #include "frontend/run/number.h"
+#include "frontend/train/calibrate.h"
 #include "frontend/train/loop.h"
 #include "ir/base/clock.h"
 
@@ -55,21 +56,43 @@ f8_status f8_training_check(const f8_train_options *o, f8_diag *diag)
     return f8_alarms_check(o, diag);
 }
 
-bool f8_training_open(f8_training *r, const fp8c_module *module, const char *recipe,
-                      fp8c_calibration *calibration)
+/* Measures for recipe auto. *kept, which the caller destroys: what the compile needs of it. With a
+ * folder that is nothing, as the module has the rules then. */
+static bool measure(f8_training *r, fp8c_module *module, const fp8c_compile_options *options,
+                    bool (*measured)(void *user, const fp8c_calibration *calibration), void *user,
+                    fp8c_calibration **kept)
+{
+    *kept = f8_train_calibrate(r->t, r->ctx, module, options, r->data);
+    if (!*kept || (measured && !measured(user, *kept)))
+        return false;
+    if (!r->folder->path)
+        return true;
+    const bool ok =
+        f8_train_take_rules(r->t, r->ctx, module, *kept) && f8_folder_module(r->folder, module);
+    fp8c_calibration_destroy(*kept);
+    *kept = NULL;
+    return ok;
+}
+
+bool f8_training_open(f8_training *r, fp8c_module *module, const char *recipe,
+                      bool (*measured)(void *user, const fp8c_calibration *calibration), void *user)
 {
     const f8_train_options *o = r->t->options;
     const fp8c_module_info info = f8_module_info(module);
     fp8c_compile_options options = f8_train_compile_options(o, recipe, info.needs_steps);
+    fp8c_calibration *calibration = NULL;
     f8_diag diag = {0};
-    options.profile |= r->folder->path && times_for_nothing(o);
-    options.witness = r->folder->path && o->fingerprint_every;
     options.comm = r->t->ranks ? &r->t->ranks->comm : NULL;
-    options.calibration = calibration;
     r->recipe = recipe;
     r->accumulate = info.accumulate;
-    if (!f8_train_ok(r->t, r->ctx, fp8c_compile(module, &options, &r->program)) ||
-        !find_functions(r))
+    bool ok = !f8_is_auto(recipe) || r->folder->resumed || /* the module has the rules */
+              measure(r, module, &options, measured, user, &calibration);
+    options.profile |= r->folder->path && times_for_nothing(o);
+    options.witness = r->folder->path && o->fingerprint_every;
+    options.calibration = calibration;
+    ok = ok && f8_train_ok(r->t, r->ctx, fp8c_compile(module, &options, &r->program));
+    fp8c_calibration_destroy(calibration);
+    if (!ok || !find_functions(r))
         return false;
     f8_watch_begin(&r->watched, r->t, r->program, r->micro_step);
     return f8_train_done(r->t, f8_data_fit(r->data, module, r->program, r->micro_step, &diag),

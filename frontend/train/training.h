@@ -1,6 +1,6 @@
 /* A training: one recipe, one program, one seed after the other, step by step.
  *
- *     f8_training_open(&r, module, recipe, calibration);      once
+ *     f8_training_open(&r, module, recipe, NULL, NULL);       once
  *     f8_training_begin(&r, seed, &result);                   for each seed
  *     while (f8_training_goes_on(&r) && f8_training_step(&r, &step))
  *         ...
@@ -77,10 +77,12 @@ typedef struct f8_training {
 /* F8_ERR_INPUT: options that can't be had together. */
 f8_status f8_training_check(const f8_train_options *o, f8_diag *diag);
 /* Compiles the module under a recipe, and checks the data against it. The caller has set t, ctx,
- * data and folder; r->recipe must live as long. calibration: for recipe auto, else NULL. Close it
- * in any case. */
-bool f8_training_open(f8_training *r, const fp8c_module *module, const char *recipe,
-                      fp8c_calibration *calibration);
+ * data and folder; r->recipe must live as long. Recipe auto first measures on the data, and with a
+ * folder it adds a rule for each GEMM to the module, so that a run that goes on does not measure
+ * again. `measured` gets what it measured; NULL: nobody does. Close *r in any case. */
+bool f8_training_open(f8_training *r, fp8c_module *module, const char *recipe,
+                      bool (*measured)(void *user, const fp8c_calibration *calibration),
+                      void *user);
 void f8_training_close(f8_training *r);
 /* Initializes the variables with the seed, or goes on where the folder is. *out is filled as the
  * run goes on, and must live until its end. End it in any case. */

@@ -583,7 +583,7 @@ START_TEST(names_of_options)
 #undef ALSO
     };
     const char *const own[] = {
-#define OPTION(field, name, kind, sets, goes_on, ranks) name,
+#define OPTION(field, name, kind, sets, goes_on, ranks, folder, api) name,
 #include "frontend/train/options.def"
 #undef OPTION
     };
