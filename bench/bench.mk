@@ -57,7 +57,7 @@ $(GPU_PROGRAMS): $(GPU)/%:
 	@echo "  link $@"
 	@$(CC) $(CFLAGS) -s -o $@ $^ $(GPU_STATIC) $(LDLIBS)
 # fp8c.torch's tests open it.
-$(GPU)/libfp8c.so: $(BUILD)/libfp8c.so
+$(GPU)/libfp8c.so: $(SO)
 	@mkdir -p $(@D)
 	@strip --strip-unneeded -o $@ $<
 gpu: $(GPU_PROGRAMS) $(GPU)/libfp8c.so

@@ -238,6 +238,22 @@ F8_DEV void f8_att_queries_step(float (&dq)[S::MT][S::DP / 8][4],
     f8_att_add_seen<S, MT, NT>(dq, left, k, masked, row0, col0);
 }
 
+/* The statistics of this thread's rows: what the pass over rows left in the workspace. */
+template <class S, class P>
+F8_DEV void f8_att_stats_of(float (&stats)[S::STATS][S::MT][2], const P &p, const f8_att_task &t,
+                            int row0)
+{
+    const float *from = p.workspace + (f8_i64)(t.batch * S::H + t.head) * S::TP + row0 +
+                        f8_thread() % 32 / 4;
+#pragma unroll
+    for (int i = 0; i < S::STATS; i++)
+#pragma unroll
+        for (int mt = 0; mt < S::MT; mt++)
+#pragma unroll
+            for (int half = 0; half < 2; half++)
+                stats[i][mt][half] = from[(f8_i64)i * S::B * S::H * S::TP + mt * 16 + half * 8];
+}
+
 template <class S, class P> F8_DEV void f8_att_queries(const P &p, f8_u8 *room)
 {
     constexpr int MT = S::MT, BLOCK = S::WARPS * MT * 16, PITCH = S::DP + 8, TILE = S::COLS * PITCH;
@@ -245,7 +261,7 @@ template <class S, class P> F8_DEV void f8_att_queries(const P &p, f8_u8 *room)
            *vs = ks + 2 * TILE;
     const bool k_aligned = f8_att_aligned<S>(p.k, S::STRIDE_K);
     const bool v_aligned = f8_att_aligned<S>(p.v, S::STRIDE_V);
-    const int warp = f8_thread() / 32, lane = f8_thread() % 32;
+    const int warp = f8_thread() / 32;
     for (f8_i64 task = f8_block(); task < p.tasks; task += f8_blocks()) {
         const f8_att_task t = f8_att_find<S, S::H, BLOCK>(task);
         const int kv = t.head / (S::H / S::HKV), row0 = t.first + warp * MT * 16;
@@ -265,16 +281,7 @@ template <class S, class P> F8_DEV void f8_att_queries(const P &p, f8_u8 *room)
         f8_copy_commit();
         float dq[MT][S::DP / 8][4], stats[S::STATS][MT][2];
         f8_att_zero<S, MT>(dq);
-        const float *from =
-            p.workspace + (f8_i64)(t.batch * S::H + t.head) * S::TP + row0 + lane / 4;
-#pragma unroll
-        for (int i = 0; i < S::STATS; i++)
-#pragma unroll
-            for (int mt = 0; mt < MT; mt++)
-#pragma unroll
-                for (int half = 0; half < 2; half++)
-                    stats[i][mt][half] =
-                        from[(f8_i64)i * S::B * S::H * S::TP + mt * 16 + half * 8];
+        f8_att_stats_of<S>(stats, p, t, row0);
 #pragma unroll 1
         for (int tile = 0; tile < tiles; tile++) {
             const int col0 = tile * S::COLS, stage = tile % 2 * TILE;
