@@ -8,6 +8,8 @@ bench/README.md describes, one JSON object a line.
 Recipes: bf16, and where torchao is installed its float8 training with one scale for a tensor
 (tensorwise) or for each row (rowwise); the head stays bf16, as in ours. fp8c-RECIPE compiles the same
 model by torch.compile's backend fp8c, under RECIPE with the head in bf16; the optimizer is the same.
+te-RECIPE has Transformer Engine's TransformerLayer for blocks, which runs as it is: torch.compile gets
+the head and the loss alone. Its recipes have the defaults of that library.
 
 usage: gpu_torch.py [--rounds N] [--recipe RECIPE] gpt2|gpt2-even|mpt ...
 """
@@ -25,7 +27,8 @@ SIZES = {
     "gpt2-even": dict(name="gpt2_124m_v50304", B=16, T=1024, C=768, H=12, L=12, V=50304, gelu="tanh", lr=6e-4),
     "mpt": dict(name="mpt_1b", B=8, T=2048, C=2048, H=16, L=24, V=50368, gelu="none", lr=2e-4),
 }
-RECIPES = ["bf16", "tensorwise", "rowwise", "fp8c-bf16", "fp8c-delayed", "fp8c-current"]
+RECIPES = ["bf16", "tensorwise", "rowwise", "fp8c-bf16", "fp8c-delayed", "fp8c-current", "te-bf16", "te-delayed",
+           "te-current"]
 PARAMETERS = {"gpt2": 124439808, "gpt2-even": 124475904, "mpt": 1315950592}
 
 
@@ -45,15 +48,23 @@ class Block(nn.Module):
         return x + self.down(F.gelu(self.up(self.ln_2(x)), approximate=self.gelu))
 
 
+def te_block(C, H, gelu):
+    """Block's parameters in Transformer Engine's layer. Its GELU is the one by tanh."""
+    from transformer_engine.pytorch import TransformerLayer
+    return TransformerLayer(C, 4 * C, H, hidden_dropout=0.0, attention_dropout=0.0, self_attn_mask_type="causal",
+                            fuse_qkv_params=True, attn_input_format="bshd", activation="gelu")
+
+
 class Model(nn.Module):
-    def __init__(self, B, T, C, H, L, V, gelu, **_):
+    def __init__(self, B, T, C, H, L, V, gelu, block=Block, **_):
         super().__init__()
         self.wte, self.wpe = nn.Embedding(V, C), nn.Parameter(torch.empty(T, C))
-        self.blocks = nn.ModuleList(Block(C, H, gelu) for _ in range(L))
+        self.blocks = nn.ModuleList(block(C, H, gelu) for _ in range(L))
         self.ln_f = nn.LayerNorm(C)
         for name, p in self.named_parameters():
             if p.dim() > 1:
-                nn.init.normal_(p, std=0.02 / (2 * L) ** 0.5 if "proj" in name or "down" in name else 0.02)
+                into_residual = any(n in name for n in ("proj", "down", "fc2"))
+                nn.init.normal_(p, std=0.02 / (2 * L) ** 0.5 if into_residual else 0.02)
             elif name.endswith("bias"):
                 nn.init.zeros_(p)
 
@@ -61,6 +72,9 @@ class Model(nn.Module):
         x = self.wte(tokens) + self.wpe
         for block in self.blocks:
             x = block(x)
+        return self.loss(x, targets)
+
+    def loss(self, x, targets):
         logits = F.linear(self.ln_f(x), self.wte.weight)
         return F.cross_entropy(logits.view(-1, logits.shape[-1]).float(), targets.view(-1))
 
@@ -99,23 +113,46 @@ def in_fp8c(model, recipe):
     return torch.compile(model, backend=fp8c.torch.fp8c_backend, options=options)
 
 
+def in_te(model, recipe):
+    import transformer_engine.pytorch as te
+    from transformer_engine.common.recipe import DelayedScaling, Float8CurrentScaling
+    scaling = {"bf16": None, "delayed": DelayedScaling(), "current": Float8CurrentScaling()}[recipe]
+    model.loss = torch.compile(model.loss)
+
+    def call(tokens, targets):
+        x = model.wte(tokens) + model.wpe
+        with te.autocast(enabled=scaling is not None, recipe=scaling):
+            for block in model.blocks:
+                x = block(x)
+        return model.loss(x, targets)
+    return call
+
+
+def compile_model(model, recipe):
+    """The model as a call for a step's forward, under a recipe."""
+    of, _, name = recipe.rpartition("-")
+    if of == "fp8c":
+        return in_fp8c(model, name)
+    if of == "te":
+        return in_te(model, name)
+    return torch.compile(model if recipe == "bf16" else in_float8(model, recipe))
+
+
 def bench(which, rounds, recipe):
     s = SIZES[which]
     torch.manual_seed(1)
     torch.cuda.reset_peak_memory_stats()
     with torch.device("cuda"):
-        model = Model(**s)
+        model = Model(**s, block=te_block if recipe.startswith("te-") else Block)
     parameters = sum(p.numel() for p in model.parameters())
     assert parameters == PARAMETERS[which], f"{parameters} parameters, not {PARAMETERS[which]}"
+    compiled = compile_model(model, recipe)
     ours = recipe.startswith("fp8c-")
-    if recipe != "bf16" and not ours:
-        model = in_float8(model, recipe)
     decay = [p for p in model.parameters() if p.dim() > 1]
     rest = [p for p in model.parameters() if p.dim() <= 1]
     optimizer = torch.optim.AdamW(
         [{"params": decay, "weight_decay": 0.1}, {"params": rest, "weight_decay": 0.0}],
         lr=s["lr"], betas=(0.9, 0.95), eps=1e-8, fused=True)
-    compiled = in_fp8c(model, recipe[len("fp8c-"):]) if ours else torch.compile(model)
     tokens, targets = batch(0, s["B"], s["T"], s["V"])
 
     def step():

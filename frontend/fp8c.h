@@ -485,8 +485,8 @@ FP8C_API int fp8c_program_find_port(const fp8c_program *program, int function, f
 /* The buffer of a port is the program's own until the caller binds another, row-major and aligned
  * to its element, which the caller keeps alive; NULL: the program's own again. On a GPU buffers are
  * host memory that runs copy in and out; bound device memory is used in place. An output must not
- * overlap a variable: FP8C_ERR_INPUT. NULL: no such port, no memory, or an external port with
- * nothing bound. */
+ * overlap a variable: FP8C_ERR_INPUT. NULL: no such port, no memory, a port that carries a variable
+ * (fp8c_program_read), or an external port with nothing bound. */
 FP8C_API void *fp8c_program_buffer(fp8c_program *program, int function, fp8c_side side, int index);
 FP8C_API fp8c_status fp8c_program_bind(fp8c_program *program, int function, fp8c_side side,
                                        int index, void *buffer);

@@ -231,7 +231,8 @@ int fp8c_program_find_port(const fp8c_program *p, int function, fp8c_side side, 
 
 void *fp8c_program_buffer(fp8c_program *p, int function, fp8c_side side, int index)
 {
-    if (!get_port(p, function, side, index) || !p->now->instance.kind)
+    const f8_plan_port *port = get_port(p, function, side, index);
+    if (!port || port->var >= 0 || !p->now->instance.kind)
         return NULL;
     f8_program_own_ports(p, function);
     return p->now->instance.kind->port(&p->now->instance, (uint32_t)function, side,

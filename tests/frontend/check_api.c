@@ -46,7 +46,8 @@ START_TEST(walking)
             for (int i = 0; fp8c_program_port(p, functions, side, i, &port) == FP8C_OK; i++) {
                 ck_assert_int_eq(fp8c_program_find_port(p, functions, side, port.name), i);
                 const void *buffer = fp8c_program_buffer(p, functions, side, i);
-                ck_assert_msg(buffer && (uintptr_t)buffer % 64 == 0, "%s", port.name);
+                ck_assert_msg(!buffer == (port.variable >= 0) && (uintptr_t)buffer % 64 == 0, "%s",
+                              port.name);
             }
         const fp8c_side neither = (fp8c_side)7;
         fp8c_tensor_view view;
@@ -142,6 +143,7 @@ static void bind_on(const char *target)
          "the buffer for 'tokens' has an address that is no multiple of 4, its element's size");
     ck_assert_int_eq(fp8c_program_bind(p, step, FP8C_INPUT, wte, mine), FP8C_ERR_INPUT);
     said(ctx, "port 'wte' carries a variable");
+    ck_assert_ptr_null(fp8c_program_buffer(p, step, FP8C_INPUT, wte));
     ck_assert_int_eq(fp8c_program_bind(p, step, FP8C_INPUT, 99, mine), FP8C_ERR_INPUT);
     ck_assert_int_eq(fp8c_program_bind(p, 99, FP8C_INPUT, 0, mine), FP8C_ERR_INPUT);
     ck_assert_int_eq(fp8c_program_bind(p, step, (fp8c_side)7, tokens, mine), FP8C_ERR_INPUT);

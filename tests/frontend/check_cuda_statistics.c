@@ -43,7 +43,7 @@ Suite *f8_suite(void)
 {
     Suite *s = suite_create("statistics on CUDA");
     TCase *t = tcase_create("statistics on CUDA");
-    f8_test_gpu_emulated();
+    exact_coarse = !f8_test_gpu_emulated();
     tcase_set_timeout(t, 600);
     tcase_add_loop_test(t, figures_have_the_interpreters_bits, 0, 4);
     tcase_add_loop_test(t, first_step, 0, 3);

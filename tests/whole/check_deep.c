@@ -245,18 +245,30 @@ START_TEST(long_chain_is_cut)
 }
 END_TEST
 
-/* Runs two steps; keeps y of the second and the parameter in out[]. */
+static int set_input(fp8c_program *p, const char *name)
+{
+    const int function = fp8c_program_function(p, name);
+    float *x = fp8c_program_buffer(p, function, FP8C_INPUT,
+                                   fp8c_program_find_port(p, function, FP8C_INPUT, "x"));
+    for (int i = 0; i < 40; i++)
+        x[i] = 0.5f + (float)i / 64;
+    return function;
+}
+
+/* Runs two steps and eval; keeps eval's y and the parameter in out[]. */
 static void run_chain(fp8c_context *ctx, const fp8c_compile_options *o, float out[80])
 {
     fp8c_program *p = compile_text(ctx, chain, NULL, 0, NULL, o);
     ck_assert_int_eq(fp8c_program_initialize(p, 7), FP8C_OK);
-    const int step = fp8c_program_function(p, "micro_step");
-    float *x = fp8c_program_buffer(p, step, FP8C_INPUT, 0);
-    for (int i = 0; i < 40; i++)
-        x[i] = 0.5f + (float)i / 64;
+    set_input(p, "micro_step");
     step_of(ctx, p);
     step_of(ctx, p);
-    memcpy(out, fp8c_program_buffer(p, step, FP8C_OUTPUT, 1), 40 * sizeof *out);
+    const int eval = set_input(p, "eval");
+    ck_assert_int_eq(fp8c_program_run(p, eval), FP8C_OK);
+    memcpy(out,
+           fp8c_program_buffer(p, eval, FP8C_OUTPUT,
+                               fp8c_program_find_port(p, eval, FP8C_OUTPUT, "y")),
+           40 * sizeof *out);
     ck_assert_int_eq(fp8c_program_read(p, 0, out + 40), FP8C_OK); /* w */
     fp8c_program_destroy(p);
 }
