@@ -108,6 +108,18 @@ typedef struct fp8c_training_options {
     void (*record)(void *user, const char *json); /* the records of `train --json`, one by one */
     int32_t (*stop)(void *user); /* asked before and after a step: not 0, and no step follows */
     void *user;
+
+    /* Parameters begin with the values of these files instead of their initial ones. Each field is
+     * as in fp8c_load_options, but scales, moments and states begin anew, and FP8 codes that have
+     * scales beside them become values. A run that goes on has its own: refused with `resume`. */
+    const char *const *weights;
+    size_t n_weights;
+    const char *const *ignore;
+    size_t n_ignore;
+    const char *const *map;
+    size_t n_map;
+    const char *const *allow_missing;
+    size_t n_allow_missing;
 } fp8c_training_options;
 
 typedef struct fp8c_training fp8c_training;

@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "frontend/checkpoint/load.h"
+#include "frontend/checkpoint/dequantize.h"
 #include "frontend/checkpoint/shared.h"
 #include "frontend/program.h"
 #include "ir/num/fp8.h"
@@ -28,6 +28,13 @@ static f8_status get_whole(const f8_load *l, int i, f8_arena *memory, void **out
     if (f8_load_quantizes(l, i, &stored)) {
         want.dtype = F8_ST_F32;
         want.bytes *= sizeof(float);
+    }
+    const f8_weight *scales =
+        l->exact || want.dtype != F8_ST_F32 ? NULL : f8_dequantize_scales(l->weights, t);
+    if (scales) {
+        *out = f8_arena_array(memory, 1, (size_t)want.bytes + 1);
+        F8_TRY(f8_arena_status(memory, l->diag));
+        return f8_dequantize(t, scales, memory, *out, l->diag);
     }
     const bool gathers = fp8c_program_element(l->program, i, 0, 0) != NULL;
     const bool same = !gathers && t->tensor->dtype == want.dtype;

@@ -1,9 +1,12 @@
 /* Files of weights for the programs of one command: see loader.h. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "frontend/fp8c_diagnose.h"
 #include "frontend/checkpoint/loader.h"
+
+enum { NAME_ROOM = 1024 }; /* names of a module have 511 bytes at most */
 
 f8_status f8_loader_open(f8_loader *l, const fp8c_load_options *o, uint64_t seed, f8_diag *diag)
 {
@@ -54,13 +57,89 @@ json_t *f8_loader_record(const f8_loader *l, const char *recipe)
     return r;
 }
 
+static const char *text_of(const json_t *item, const char *field)
+{
+    return json_string_value(json_object_get(item, field));
+}
+
+static void put_item(FILE *to, const char *fate, const char *name, const char *detail,
+                     const char *from)
+{
+    char line[2 * NAME_ROOM + 400], shown[2][NAME_ROOM];
+    snprintf(line, sizeof line, "\n  %-10s  %s  %s%s%s", fate,
+             f8_st_shown(name, shown[0], NAME_ROOM), detail, from ? "  from " : "",
+             from ? f8_st_shown(from, shown[1], NAME_ROOM) : "");
+    fputs(line, to);
+}
+
+static void put_lists(const f8_loader *l, FILE *to)
+{
+    const char *list, *separator = ": ";
+    json_t *items, *item;
+    size_t i;
+    char count[60];
+    fputs(l->files.shown, to);
+    json_object_foreach (l->lists, list, items) {
+        snprintf(count, sizeof count, "%s%zu %s", separator, json_array_size(items), list);
+        fputs(count, to);
+        separator = ", ";
+    }
+    json_object_foreach (l->lists, list, items) {
+        json_array_foreach (items, i, item) {
+            const char *variable = text_of(item, "variable"), *tensor = text_of(item, "tensor");
+            const bool renamed = variable && tensor && strcmp(variable, tensor);
+            put_item(to, list, variable ? variable : tensor, text_of(item, "detail"),
+                     renamed ? tensor : NULL);
+        }
+    }
+}
+
+/* Ends a stream of memory; its text, or NULL. */
+static char *ended(FILE *to, char **text)
+{
+    if (to && !fclose(to))
+        return *text;
+    free(to ? *text : NULL);
+    return NULL;
+}
+
+char *f8_loader_lists(const f8_loader *l)
+{
+    char *text = NULL;
+    size_t n;
+    FILE *to = open_memstream(&text, &n);
+    if (to)
+        put_lists(l, to);
+    return ended(to, &text);
+}
+
+char *f8_loader_refusal(const f8_loader *l, const char *model, const char *recipe)
+{
+    char *text = NULL;
+    size_t n;
+    FILE *to = open_memstream(&text, &n);
+    json_t *item;
+    size_t i;
+    if (to) {
+        const char *const words[] = {l->files.shown, ": error: the file",
+                                     l->files.n_files == 1 ? " does" : "s do",
+                                     " not hold the weights of ", model, " under ", recipe, ":"};
+        for (i = 0; i < sizeof words / sizeof *words; i++)
+            fputs(words[i], to);
+        json_array_foreach (l->problems, i, item)
+            put_item(to, text_of(item, "fate"), text_of(item, "name"), text_of(item, "detail"),
+                     NULL);
+    }
+    return ended(to, &text);
+}
+
 /* ---- loading ---- */
 
 static fp8c_status load(f8_loader *l, f8_load *load, f8_diag *diag)
 {
     load->weights = &l->files;
     load->o = &l->options;
-    load->states = f8_load_usual_states(load->program, &l->files);
+    load->states = l->begins ? F8_LOAD_NO_STATES : f8_load_usual_states(load->program, &l->files);
     load->diag = diag;
     l->options.report = note;
     l->options.user = l;

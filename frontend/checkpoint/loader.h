@@ -13,6 +13,7 @@
 typedef struct f8_loader {
     fp8c_load_options options;
     uint64_t seed; /* of the values that the files do not give */
+    bool begins;   /* a training begins: of the files it takes the parameters alone */
     f8_weights files;
     fp8c_program *observer; /* gives scales that the files lack to the next load, which destroys it;
                                NULL: none */
@@ -39,6 +40,12 @@ fp8c_status f8_loader_load(f8_loader *l, fp8c_program *program, f8_diag *diag);
 fp8c_status f8_loader_quantize(f8_loader *l, fp8c_program *program, f8_load *load, f8_diag *diag);
 /* The record `weights`: what became of each tensor in the last load. NULL: out of memory. */
 json_t *f8_loader_record(const f8_loader *l, const char *recipe);
+/* The same for people, in lines without control characters: "FILE: 3 taken, 1 ignored, ...", and a
+ * line for each tensor; no newline at the end. NULL: out of memory. The caller frees it. */
+char *f8_loader_lists(const f8_loader *l);
+/* Why the last load failed, if l->problems has it: "FILE: error: the file does not hold the weights
+ * of MODEL under RECIPE:", and a line for each tensor. As above. */
+char *f8_loader_refusal(const f8_loader *l, const char *model, const char *recipe);
 
 /* Fills the inputs of function `eval` of the program that observes with batch `index`. */
 typedef f8_status (*f8_loader_fill)(void *user, fp8c_program *observer, int eval, int64_t index,

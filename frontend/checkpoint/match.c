@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "frontend/checkpoint/load.h"
+#include "frontend/checkpoint/dequantize.h"
 #include "frontend/program.h"
 #include "ir/base/format.h"
 #include "ir/base/text.h"
@@ -169,14 +169,21 @@ static void match_parameter(f8_load *l, int i, const fp8c_variable *v)
         return;
     }
     t->used = true;
+    f8_weight *scales =
+        !l->exact && want.dtype == F8_ST_F32 ? f8_dequantize_scales(l->weights, t) : NULL;
+    if (scales)
+        scales->used = true;
     snprintf(why, sizeof why, "can't become %s exactly", type);
     if (!f8_checkpoint_same_shape(t->tensor, &want, 0) ||
         (l->exact && t->tensor->dtype != want.dtype))
         different(l, v->name, t, &want, "");
-    else if (!widens(t->tensor->dtype, want.dtype))
+    else if (!scales && !widens(t->tensor->dtype, want.dtype))
         different(l, v->name, t, &want, why);
-    else
-        item_of(l, FP8C_LOAD_TAKEN, v->name, t, f8_st_type_text(t->tensor, type, sizeof type));
+    else {
+        f8_st_type_text(t->tensor, type, sizeof type);
+        snprintf(why, sizeof why, "%s%s", type, scales ? ", dequantized" : "");
+        item_of(l, FP8C_LOAD_TAKEN, v->name, t, why);
+    }
     l->from[i] = t;
 }
 

@@ -4,6 +4,7 @@
 #include "frontend/checkpoint/shared.h"
 
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { NAME_ROOM = 1024 }; /* names of a module have 511 bytes at most */
@@ -44,40 +45,12 @@ bool cli_can_save(const cli *c)
 
 /* ---- what became of each tensor ---- */
 
-static const char *text_of(const json_t *item, const char *field)
-{
-    return json_string_value(json_object_get(item, field));
-}
-
-/* Prints the lists on stderr. */
-static void print_lists(const f8_loader *l)
-{
-    const char *list, *separator = "";
-    json_t *items, *item;
-    size_t i;
-    char shown[2][NAME_ROOM];
-    fprintf(stderr, "%s: ", l->files.shown);
-    json_object_foreach (l->lists, list, items) {
-        fprintf(stderr, "%s%zu %s", separator, json_array_size(items), list);
-        separator = ", ";
-    }
-    fputc('\n', stderr);
-    json_object_foreach (l->lists, list, items) {
-        json_array_foreach (items, i, item) {
-            const char *variable = text_of(item, "variable"), *tensor = text_of(item, "tensor");
-            const bool renamed = variable && tensor && strcmp(variable, tensor);
-            fprintf(stderr, "  %-10s  %s  %s%s%s\n", list,
-                    f8_st_shown(variable ? variable : tensor, shown[0], NAME_ROOM),
-                    text_of(item, "detail"), renamed ? "  from " : "",
-                    renamed ? f8_st_shown(tensor, shown[1], NAME_ROOM) : "");
-        }
-    }
-}
-
 void cli_weights_report(const f8_loader *l, cli_job *j, const char *recipe)
 {
-    if (j->c->verbose)
-        print_lists(l);
+    char *lists = j->c->verbose ? f8_loader_lists(l) : NULL;
+    if (lists)
+        fprintf(stderr, "%s\n", lists);
+    free(lists);
     cli_json_record(&j->json, f8_loader_record(l, recipe));
 }
 
@@ -95,15 +68,9 @@ static void print_problems(const f8_loader *l, const cli *c, const char *recipe)
 {
     const char *trained = f8_weights_metadata(&l->files, "fp8c.recipe");
     const bool one = l->files.n_files == 1;
-    char shown[NAME_ROOM];
-    size_t i;
-    json_t *item;
-    cli_error(l->files.shown,
-              "the file%s not hold the weights of %s under %s:", one ? " does" : "s do", c->file,
-              recipe);
-    json_array_foreach (l->problems, i, item)
-        fprintf(stderr, "  %-10s  %s  %s\n", text_of(item, "fate"),
-                f8_st_shown(text_of(item, "name"), shown, sizeof shown), text_of(item, "detail"));
+    char shown[NAME_ROOM], *refusal = f8_loader_refusal(l, c->file, recipe);
+    fprintf(stderr, "%s\n", refusal ? refusal : "error: out of memory");
+    free(refusal);
     if (l->scales_missing)
         fprintf(stderr,
                 "this recipe needs the scales that training under it keeps, and the file%s %s%s: "

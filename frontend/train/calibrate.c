@@ -1,6 +1,7 @@
 /* Calibration for recipe auto: a few batches of the data run through the model in bf16, and
  * fp8c_calibration_* observes them. */
 #include "frontend/train/calibrate.h"
+#include "frontend/train/weights.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +20,7 @@ static bool observe(f8_train *t, fp8c_context *ctx, fp8c_calibration *calibratio
     const f8_train_options *o = t->options;
     const int64_t batches = o->calibrate ? o->calibrate : DEFAULT_BATCHES;
     f8_diag diag = {0};
-    bool ok = f8_train_ok(t, ctx, fp8c_program_initialize(p, o->seed));
+    bool ok = f8_train_initialize(t, ctx, p, NULL, o->seed);
     for (int64_t i = 0; i < batches && ok; i++)
         ok = f8_train_done(t, f8_data_fill(data, p, step, o->seed, (uint64_t)i, &diag), &diag) &&
              !t->call.stopped(t->call.user) && f8_train_ok(t, ctx, fp8c_program_run(p, step)) &&

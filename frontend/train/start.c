@@ -5,6 +5,7 @@
 
 #include "frontend/train/data/stream.h"
 #include "frontend/train/folder.h"
+#include "frontend/train/weights.h"
 #include "ir/base/text.h"
 
 static bool is_utf8(const char *text)
@@ -19,7 +20,8 @@ static bool is_utf8(const char *text)
 static bool check_paths(f8_train *t)
 {
     const f8_train_options *o = t->options;
-    const f8_option_TEXTS *lists[] = {&o->data, &o->batches, &o->validation};
+    const f8_option_TEXTS *lists[] = {&o->data,   &o->batches, &o->validation,   &o->weights,
+                                      &o->ignore, &o->map,     &o->allow_missing};
     const char *bad = !is_utf8(o->run) ? o->run : !is_utf8(t->file) ? t->file : NULL;
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
         for (size_t k = 0; k < lists[i]->n && !bad; k++)
@@ -63,19 +65,22 @@ static json_t *describe(f8_folder *f, fp8c_context *ctx, fp8c_program *program, 
     const f8_train *t = f->t;
     struct tm utc;
     fp8c_device device = {.struct_size = sizeof device};
-    json_t *components = f8_folder_versions(f, ctx, program);
-    if (!components)
+    json_t *components = f8_folder_versions(f, ctx, program),
+           *weights = components ? f8_train_weights_facts(f->t, true) : NULL;
+    if (!weights) {
+        json_decref(components);
         return NULL;
+    }
     fp8c_program_device(program, &device); /* fails if there is none */
     if (gmtime_r(&now, &utc))
         strftime(begun, sizeof begun, "%Y-%m-%dT%H:%M:%SZ", &utc);
-    json_t *info =
-        json_pack("{ss so ss? ss ss ss ss? sI so so so s[]}", "begun", begun, "versions",
-                  components, "file", t->file, "module", f->at.module, "recipe", t->options->recipe,
-                  "target", fp8c_program_target(program), "device",
-                  *device.name ? device.name : NULL, "ranks", (json_int_t)f8_train_ranks(t),
-                  "options", f8_train_options_json(t->options, true), "resolved",
-                  f8_train_options_json(t->options, false), "data", f8_data_facts(data), "resumed");
+    json_t *info = json_pack(
+        "{ss so ss? ss ss ss ss? sI so so so so s[]}", "begun", begun, "versions", components,
+        "file", t->file, "module", f->at.module, "recipe", t->options->recipe, "target",
+        fp8c_program_target(program), "device", *device.name ? device.name : NULL, "ranks",
+        (json_int_t)f8_train_ranks(t), "options", f8_train_options_json(t->options, true),
+        "resolved", f8_train_options_json(t->options, false), "data", f8_data_facts(data),
+        "weights", weights, "resumed");
     if (!info)
         f8_train_no_memory(f->t);
     return info;

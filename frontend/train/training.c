@@ -8,6 +8,7 @@
 #include "frontend/run/number.h"
 #include "frontend/train/calibrate.h"
 #include "frontend/train/loop.h"
+#include "frontend/train/weights.h"
 #include "ir/base/clock.h"
 
 /* ---- the program ---- */
@@ -26,17 +27,21 @@ static bool find_functions(f8_training *r)
     return true;
 }
 
-/* Whether all ranks train on the same data, as often and from the same seeds. */
-static bool agree_data(f8_training *r)
+/* Whether all ranks have the same facts. Takes over the reference. */
+static bool agree(f8_training *r, const char *what, json_t *facts)
 {
-    if (!r->t->ranks)
-        return true;
-    json_t *facts = f8_data_facts(r->data);
-    char *text = facts ? json_dumps(facts, JSON_SORT_KEYS) : NULL;
-    const bool ok = text ? f8_train_agree(r->t, "the data", text) : f8_train_no_memory(r->t);
+    char *text = facts ? json_dumps(facts, JSON_SORT_KEYS | JSON_ENCODE_ANY) : NULL;
+    const bool ok = text ? f8_train_agree(r->t, what, text) : f8_train_no_memory(r->t);
     free(text);
     json_decref(facts);
     return ok;
+}
+
+/* Whether all ranks train on the same data, as often and from the same seeds and weights. */
+static bool agree_data(f8_training *r)
+{
+    return !r->t->ranks || (agree(r, "the data", f8_data_facts(r->data)) &&
+                            agree(r, "the content of --weights", f8_train_weights_facts(r->t, false)));
 }
 
 /* Whether timing each step of the plan costs next to nothing: on a CPU it is two looks at a clock.
@@ -52,6 +57,7 @@ f8_status f8_training_check(const f8_train_options *o, f8_diag *diag)
         return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
                        "--fingerprint-every is of the steps of a plan, and --target reference has "
                        "none");
+    F8_TRY(f8_train_weights_check(o, diag));
     F8_TRY(f8_watch_check(o, diag));
     return f8_alarms_check(o, diag);
 }
@@ -141,6 +147,13 @@ static bool tell_folder(f8_training *r)
                                &diag);
 }
 
+/* A run that goes on has its values in its folder. */
+static bool begin_values(f8_training *r, uint64_t seed)
+{
+    return r->folder->resumed ? f8_train_ok(r->t, r->ctx, fp8c_program_initialize(r->program, seed))
+                              : f8_train_initialize(r->t, r->ctx, r->program, r->recipe, seed);
+}
+
 bool f8_training_begin(f8_training *r, uint64_t seed, f8_train_result *out)
 {
     f8_train *t = r->t;
@@ -152,8 +165,7 @@ bool f8_training_begin(f8_training *r, uint64_t seed, f8_train_result *out)
     r->evaluated = 0;
     r->failed = true; /* until all of this has succeeded */
     describe(r, out);
-    if (!f8_train_ok(t, r->ctx, fp8c_program_initialize(r->program, seed)) ||
-        !f8_alarms_begin(&r->alarms, t, r->ctx, r->program) ||
+    if (!begin_values(r, seed) || !f8_alarms_begin(&r->alarms, t, r->ctx, r->program) ||
         !f8_folder_start(r->folder, r->ctx, r->program, r->data, replay, r) || !tell_folder(r))
         return false;
     out->saved = r->folder->path != NULL;

@@ -276,7 +276,9 @@ class TrainingOptions(Structure):
                 ("seed", u64), ("run", text), ("resume", text), ("save_every", i64), ("keep", i64),
                 ("checksum_every", i64), ("fingerprint_every", i64), ("guard", text),
                 ("every", i64), ("dump_steps", text), ("calibrate", i64), ("error_budget", f64),
-                ("say", TextFn), ("record", TextFn), ("stop", StopFn), ("user", ptr)]
+                ("say", TextFn), ("record", TextFn), ("stop", StopFn), ("user", ptr),
+                ("weights", ptr), ("n_weights", size), ("ignore", ptr), ("n_ignore", size),
+                ("map", ptr), ("n_map", size), ("allow_missing", ptr), ("n_allow_missing", size)]
 
 
 class TrainingStep(Structure):

@@ -30,7 +30,9 @@ class Training(Owner):
         print(training.result.final_loss)
 
     module: None, with `resume`: that of the run. data: files of tokens. batches: instead, {input: file of rows}.
-    validation: files to hold out instead of the last tenth of the data; with batches, {input: file}. say: gets
+    validation: files to hold out instead of the last tenth of the data; with batches, {input: file}. weights:
+    files of safetensors whose values the parameters begin with; ignore and allow_missing: patterns of names; map:
+    {name in the files: name of the parameter}, both with stars. say: gets
     lines for people (else the logger "fp8c" does). record: gets the records of `train --json`, each as a dict.
     Other keywords: those of fp8c_training_options (fp8c_train.h), and of `compile_options` those that it names.
     A guard that ends the run is a CancelledError. `with` saves at its end too; after an exception it closes the
@@ -39,7 +41,8 @@ class Training(Owner):
     def __init__(self, module: Module | None = None, data: Paths = (), *,
                  batches: Mapping[str, str | os.PathLike] | None = None,
                  validation: Paths | Mapping[str, str | os.PathLike] = (), tokens: str | None = None,
-                 steps: int = 0, stop_at: int = 0, eval_every: int = 0, seed: int | None = None,
+                 weights: Paths = (), ignore: Sequence[str] = (), map: Mapping[str, str] | None = None,
+                 allow_missing: Sequence[str] = (), steps: int = 0, stop_at: int = 0, eval_every: int = 0, seed: int | None = None,
                  run: str | os.PathLike | None = None, resume: str | os.PathLike | None = None,
                  save_every: int = 0, keep: int = 0, checksum_every: int = 0, fingerprint_every: int = 0,
                  guard: str | None = None, every: int = 0, dump_steps: str | None = None,
@@ -51,7 +54,9 @@ class Training(Owner):
         self.context = context or (module.context if module is not None else default_context())
         self._stops = threading.Event()
         self._functions = self._callbacks(say or logging.getLogger("fp8c").warning, record)
-        lists = {"data": _files(data), "batches": _files(batches or {}), "validation": _files(validation)}
+        lists = {"data": _files(data), "batches": _files(batches or {}), "validation": _files(validation),
+                 "weights": _files(weights), "ignore": _files(ignore), "map": _files(map or {}),
+                 "allow_missing": _files(allow_missing)}
         texts = {"tokens": tokens, "guard": guard, "dump_steps": dump_steps}
         folders = {name: os.fsencode(path) for name, path in (("run", run), ("resume", resume)) if path is not None}
         struct = h.TrainingOptions(

@@ -1,6 +1,8 @@
 /* `fp8c export`: weights as FP8 with their scales. Under the recipe of the export an exported file
  * gives the bits of its checkpoint. Its codes and scales are those of a plain implementation of the
  * recipe (shared/recipe/recipe_oracle.h). check_export_refused.c tests what is refused. */
+#include "frontend/fp8c.h"
+#include "ir/num/fp8.h"
 #include "tests/shared/api/export_case.h"
 #include "tests/shared/recipe/recipe_oracle.h"
 #include "tests/shared/suite.h"
@@ -145,6 +147,60 @@ START_TEST(what_is_written)
     ck_assert_double_eq(number("export", 0, "checkpoint_bytes"),
                         4 * (256 * 144 + 2 * ELEMENTS + 144));
     free_copy(c);
+    free_copy(e);
+}
+END_TEST
+
+/* ---- in a program that trains ---- */
+
+/* The value of each element of a weight is its code times its scale. */
+static void check_values(const copy *e, fp8c_program *p, const char *weight, const char *suffix,
+                         const recipe_oracle *o)
+{
+    static float values[ELEMENTS];
+    char scale[64];
+    snprintf(scale, sizeof scale, "%s%s", weight, suffix);
+    const uint8_t *codes = e->bytes[at(e, weight)];
+    const void *scales = e->bytes[at(e, scale)];
+    const int tall = o->tall ? o->tall : ROWS, wide = o->wide ? o->wide : COLUMNS;
+    ck_assert_int_eq(fp8c_program_read(p, fp8c_program_find_variable(p, weight), values), FP8C_OK);
+    for (int i = 0; i < ELEMENTS; i++) {
+        const int k = i / COLUMNS / tall * ((COLUMNS + wide - 1) / wide) + i % COLUMNS / wide;
+        const float s =
+            o->e8m0 ? ldexpf(1, ((const uint8_t *)scales)[k] - 127) : ((const float *)scales)[k];
+        const float want = s * f8_e4m3_to_f32(codes[i]);
+        ck_assert_msg(values[i] == want, "%s[%d]: %g, not %g", weight, i, (double)values[i],
+                      (double)want);
+    }
+}
+
+START_TEST(codes_become_values)
+{
+    fp8c_context *ctx;
+    fp8c_module *m;
+    fp8c_program *p;
+    const fp8c_compile_options o = {.struct_size = sizeof o, .recipe = "bf16", .threads = 1};
+    train(cases[_i].recipe, "weights");
+    ok(run_export(cases[_i].recipe, "weights", "out"));
+    copy *e = read_copy("out");
+    const char *files[] = {f8_cli_temp("out")};
+    static const char *const states[] = {"fp8c.state.*"}; /* a file of `delayed` has some */
+    const fp8c_load_options load = {.struct_size = sizeof load,
+                                    .files = files,
+                                    .n_files = 1,
+                                    .ignore = states,
+                                    .n_ignore = _i == 0};
+    ck_assert_int_eq(fp8c_context_create(NULL, &ctx), FP8C_OK);
+    ck_assert_int_eq(fp8c_module_parse(ctx, mixed, sizeof mixed - 1, "mixed.f8", NULL, 0, &m),
+                     FP8C_OK);
+    ck_assert_int_eq(fp8c_compile(m, &o, &p), FP8C_OK);
+    ck_assert_int_eq(fp8c_program_initialize(p, 1), FP8C_OK);
+    ck_assert_msg(fp8c_program_load_weights(p, &load) == FP8C_OK, "%s", fp8c_context_message(ctx));
+    check_values(e, p, "up.weight", cases[_i].scale, &cases[_i].up);
+    check_values(e, p, "down.weight", cases[_i].scale, &cases[_i].down);
+    fp8c_program_destroy(p);
+    fp8c_module_destroy(m);
+    fp8c_context_destroy(ctx);
     free_copy(e);
 }
 END_TEST
@@ -342,6 +398,7 @@ Suite *f8_suite(void)
     tcase_set_timeout(t, TIMEOUT);
     tcase_add_checked_fixture(t, setup, f8_cli_teardown);
     tcase_add_loop_test(t, what_is_written, 0, N_CASES);
+    tcase_add_loop_test(t, codes_become_values, 0, N_CASES);
     tcase_add_loop_test(t, same_loss, 0, N_CASES);
     tcase_add_test(t, side_by_side);
     tcase_add_test(t, kept_scales);
