@@ -6,7 +6,9 @@ usage: python3 tests/peers/transformers_files.py BUILD/fp8c      needs the packa
    encoder's result is transformers' own. A BertForMaskedLM, whose names have a prefix and a head, needs a map as well.
 2. A GPT-2, as GPT2LMHeadModel ("transformer." in front) and as GPT2Model, in F32 and BF16, whole and in pieces: the
    loss is transformers' own, and without a prefix a map gives one.
-3. Under `delayed`, which needs scales, `run` calibrates them on its inputs: the loss is near.
+3. A GPT-2 and a Llama, whole and in pieces: the first loss of a training that begins with them is that of `eval`'s
+   graph on the same batch, to the bit, under every recipe whose scales do not come from earlier steps.
+4. Under `delayed`, which needs scales, `run` calibrates them on its inputs: the loss is near.
 """
 import json
 import pathlib
@@ -17,12 +19,15 @@ import tempfile
 import numpy as np
 import torch
 import transformers
-from transformers import BertConfig, BertForMaskedLM, BertModel, GPT2Config, GPT2LMHeadModel, GPT2Model
+from transformers import (BertConfig, BertForMaskedLM, BertModel, GPT2Config, GPT2LMHeadModel, GPT2Model, LlamaConfig,
+                          LlamaForCausalLM)
 
 SEED = 1
 NEAR = 2e-5  # float32 sums in another order
 BERT, GPT = "tests/models/bert.f8", "frontend/models/gpt2_124m.f8"
 GPT_DIMS = "-D B=2 -D T=16 -D C=32 -D H=2 -D L=2 -D V=120".split()
+LLAMA = "frontend/models/llama_block.f8"
+LLAMA_DIMS = "-D B=2 -D T=16 -D C=32 -D F=80 -D H=4 -D KV=2 -D L=2 -D V=120".split()
 
 
 def run(fp8c, *args):
@@ -113,6 +118,34 @@ def check_gpt2(fp8c, folder):
     assert code == 0, err
 
 
+def check_training(fp8c, folder):
+    row = np.random.default_rng(SEED).integers(0, 120, (1, 17), np.int32)
+    batch, rows = [], []
+    for name, values in (("tokens", row[:, :-1]), ("targets", row[:, 1:])):
+        np.save(folder / f"{name}.npy", np.repeat(values, 2, 0))
+        np.save(folder / f"{name}s.npy", np.repeat(values, 20, 0))  # every batch is the same
+        batch += ["--input", f"{name}={folder}/{name}.npy"]
+        rows += ["--batch", f"{name}={folder}/{name}s.npy"]
+    gpt = GPT2LMHeadModel(GPT2Config(vocab_size=120, n_positions=16, n_embd=32, n_layer=2, n_head=2))
+    llama = LlamaForCausalLM(LlamaConfig(vocab_size=120, hidden_size=32, intermediate_size=80, num_hidden_layers=2,
+                                         num_attention_heads=4, num_key_value_heads=2, rms_norm_eps=1e-5,
+                                         max_position_embeddings=16))
+    for model, text, dims in ((gpt, GPT, GPT_DIMS), (llama, LLAMA, LLAMA_DIMS)):
+        for pieces in (False, True):
+            weights = save(model, folder / f"{type(model).__name__}{pieces}", pieces)
+            for recipe in ("f32", "bf16", "current", "rowwise", "block", "mxfp8"):
+                common = [text, *dims, "--recipe", recipe, "--weights", weights, "--json", "-"]
+                code, out, err = run(fp8c, "run", *common, *batch)
+                assert code == 0, err
+                want = next(r for r in map(json.loads, out.splitlines()) if r["event"] == "output")["value"]
+                code, out, err = run(fp8c, "train", *common, *rows, "--steps", 1)
+                assert code == 0, err
+                loss = next(r for r in map(json.loads, out.splitlines()) if r["event"] == "step")["loss"]
+                assert np.float32(loss) == np.float32(want), (recipe, loss, want)
+            print(f"{type(model).__name__}, {'pieces' if pieces else 'one file'}: first losses are eval's, "
+                  f"{loss:.6f} under {recipe}")
+
+
 def main():
     fp8c = sys.argv[1]
     transformers.utils.logging.set_verbosity_error()
@@ -120,6 +153,7 @@ def main():
     with tempfile.TemporaryDirectory() as name:
         check_bert(fp8c, pathlib.Path(name))
         check_gpt2(fp8c, pathlib.Path(name))
+        check_training(fp8c, pathlib.Path(name))
 
 
 if __name__ == "__main__":

@@ -56,6 +56,24 @@ class Runs(unittest.TestCase):
         self.assertEqual(losses(run), losses(whole))
         self.assertEqual([s.loss for s in first], losses(whole)[:3])
 
+    def test_weights(self):
+        with fp8c.Training(gpt(), TEXT, steps=2, seed=7, run=self.folder / "other") as training:
+            list(training)
+        file = next((self.folder / "other").glob("checkpoint-2.safetensors"))
+        records = []
+        begun = fp8c.Training(gpt(), TEXT, steps=2, weights=file, ignore=["wpe.*"], allow_missing=["wpe.weight"],
+                              map={"ln_f.*": "ln_f.*"}, run=self.folder / "run", record=records.append)
+        first = [s.loss for s in begun]
+        taken = next(r for r in records if r["event"] == "weights")
+        self.assertEqual((len(taken["missing"]), taken["missing"][0]["variable"]), (1, "wpe.weight"))
+        run = json.loads((self.folder / "run" / "run.json").read_text())
+        self.assertEqual(run["weights"][0]["file"], str(file))
+        self.assertNotEqual(first, losses(self.folder / "other"))
+        with self.assertRaisesRegex(fp8c.InputError, "give one of the two"):
+            fp8c.Training(resume=self.folder / "run", weights=[file], steps=3)
+        with self.assertRaisesRegex(fp8c.InputError, "the file does not hold the weights"):
+            fp8c.Training(gpt(C=64), TEXT, weights=file)
+
     def test_callbacks(self):
         records = []
         training = fp8c.Training(gpt(), TEXT, steps=4, eval_every=2, stats="*", every=2, record=records.append)
