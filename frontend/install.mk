@@ -18,7 +18,7 @@ INSTALLED = $(addprefix $(SHIMDIR)/,$(notdir $(SHIMS))) $(BINDIR)/fp8c $(LIBDIR)
             $(addprefix $(INCLUDEDIR)/,$(notdir $(HEADERS))) $(MANDIR)/man1/fp8c.1 \
             $(DATADIR)/bash-completion/completions/fp8c $(DATADIR)/zsh/site-functions/_fp8c \
             $(DATADIR)/fish/vendor_completions.d/fp8c.fish \
-            $(addprefix $(DOCDIR)/,LICENSE embedding.md language.md ops.md) \
+            $(addprefix $(DOCDIR)/,LICENSE tutorial.md embedding.md language.md ops.md) \
             $(addprefix $(DOCDIR)/examples/,$(notdir $(EXAMPLES))) \
             $(addprefix $(DATADIR)/fp8c/models/,$(notdir $(MODELS)))
 # The program prints its man page and completions from its own tables of commands and options.
@@ -61,7 +61,7 @@ install:
 	install -m 644 $(BUILD)/share/fp8c.bash $(DESTDIR)$(DATADIR)/bash-completion/completions/fp8c
 	install -m 644 $(BUILD)/share/_fp8c $(DESTDIR)$(DATADIR)/zsh/site-functions/_fp8c
 	install -m 644 $(BUILD)/share/fp8c.fish $(DESTDIR)$(DATADIR)/fish/vendor_completions.d/fp8c.fish
-	install -m 644 LICENSE frontend/embedding.md $(DESTDIR)$(DOCDIR)
+	install -m 644 LICENSE frontend/tutorial.md frontend/embedding.md $(DESTDIR)$(DOCDIR)
 	install -m 644 frontend/text/README.md $(DESTDIR)$(DOCDIR)/language.md
 	install -m 644 frontend/text/OPS.md $(DESTDIR)$(DOCDIR)/ops.md
 	install -m 644 $(EXAMPLES) $(DESTDIR)$(DOCDIR)/examples

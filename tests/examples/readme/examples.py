@@ -28,7 +28,7 @@ import sys
 
 HERE = pathlib.Path(__file__).resolve().parent
 TOP = HERE.parents[2]
-COMMANDS = ("fp8c", "make", "gcc", "mpirun", "torchrun", "python3", "env/bin/pip")
+COMMANDS = ("fp8c", "make", "gcc", "cat", "mpirun", "torchrun", "python3", "env/bin/pip")
 NUMBER = re.compile(r"\b[0-9a-f]{32}\b|[+-]?\d[\d.]*(e[+-]?\d+)?")
 WORD = re.compile(r"(\* )?\S+( \*(?!\S))?")  # with the star that marks a row or a figure, which moves, too
 STARRED = re.compile(r"\S \*(\s|$)")
