@@ -70,7 +70,7 @@ typedef struct fp8c_training_options {
 
     /* Either files of tokens (`data`), or rows of tensors (`batches`): "NAME=FILE.npy" or
      * "NAME=FILE.safetensors[:TENSOR]", one for each input of forward. The last tenth is held out.
-     * "Data" in frontend/cli/README.md has the formats. */
+     * frontend/cli/data.md has the formats. */
     const char *const *data;
     size_t n_data;
     const char *const *batches;

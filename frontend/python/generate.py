@@ -1,6 +1,6 @@
 """Writes what follows from tables of frontend/ but must be text of its own. From options.def: fp8c/_options.py,
 the struct of a compile's options for ctypes and `compile_options` with a keyword for each. From figures.def:
-fp8c/_figures.py, their fields in fp8c_diagnose.h, and the table of records in cli/README.md.
+fp8c/_figures.py, their fields in fp8c_diagnose.h, and the table of records in cli/records.md.
 
 usage: python3 frontend/python/generate.py          (tests/frontend/python/test_header.py compares)"""
 from __future__ import annotations
@@ -153,7 +153,7 @@ def fields_of_c(text: str) -> str:
 
 
 def table(text: str) -> str:
-    """The table of cli/README.md."""
+    """The table of cli/records.md."""
     lines = ["| figure | of which tensors | what it says |", "| --- | --- | --- |"]
     for r in rows(text, "FIGURE", FIGURE):
         sentence = r["sentence"].replace("|", "\\|")
@@ -173,7 +173,7 @@ def generated(options_def: str, figures_def: str) -> dict[str, str]:
     return dict([("python/fp8c/_options.py", options(options_def)), ("python/fp8c/_figures.py", figures(figures_def)),
                  between("fp8c_diagnose.h", "    /* figures.def begins */", "    /* figures.def ends */",
                          fields_of_c(figures_def)),
-                 between("cli/README.md", "<!-- figures.def begins -->", "<!-- figures.def ends -->",
+                 between("cli/records.md", "<!-- figures.def begins -->", "<!-- figures.def ends -->",
                          table(figures_def))])
 
 
