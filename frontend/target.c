@@ -1,5 +1,6 @@
 /* Targets and starting programs on them: see target.h. */
 #include "frontend/target.h"
+#include "ir/base/suggest.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -68,17 +69,27 @@ static f8_status ask_device(fp8c_program *p, const f8_target *wanted, f8_diag *d
     return F8_OK;
 }
 
+/* One edit makes `cpu` of many names of other devices, so there is no guess at short ones. */
+static const char *suggest_target(const char *name, const char *names, char *hint, size_t size)
+{
+    if (!strcmp(name, "gpu"))
+        return " (did you mean 'cuda'?)";
+    return strlen(name) < 4 ? "" : f8_suggest_listed(name, strlen(name), names, hint, size);
+}
+
 f8_status f8_target_choose(fp8c_program *p, const char *name, f8_diag *diag)
 {
     const f8_target *t = f8_target_by_name(name);
     const bool present = !strcmp(name, "cuda");
-    char names[320];
+    char names[320], hint[80];
     p->level = f8_cpu_level_by_target(name);
     if (p->level || !strcmp(name, native))
         t = f8_target_by_name("cpu");
     if (!t && !present)
-        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "no target '%s': there are %s", name,
-                       list_targets(names, sizeof names, false));
+        return f8_fail(
+            diag, F8_ERR_INPUT, F8_NOWHERE, "no target '%s'%s: there are %s", name,
+            suggest_target(name, list_targets(names, sizeof names, false), hint, sizeof hint),
+            names);
     p->target = t;
     if (t && t->kind != F8_TARGET_CUDA)
         return F8_OK;

@@ -1,5 +1,6 @@
 /* Recipes as text, and which linears a rule matches: see recipe.h. */
 #include "ir/recipe.h"
+#include "ir/base/suggest.h"
 
 #include <ctype.h>
 #include <stdio.h>
@@ -151,14 +152,15 @@ static bool read_value(const option *o, f8_word word, int64_t *v)
 
 static f8_status no_option(const f8_recipe *r, f8_word key, f8_diag *diag)
 {
-    char list[80] = "none";
+    char list[80] = "none", hint[80];
     int at = 0;
     for (size_t i = 0; i < N_OPTIONS; i++)
         if (options[i].scalings & 1u << r->scaling)
             at += snprintf(list + at, sizeof list - (size_t)at, "%s%s", at ? ", " : "",
                            options[i].key);
-    return f8_fail(diag, F8_ERR_INPUT, key.loc, "recipe '%s' has no option '%.*s': it has %s",
-                   r->name, (int)(key.length < SHOWN ? key.length : SHOWN), key.text, list);
+    return f8_fail(diag, F8_ERR_INPUT, key.loc, "recipe '%s' has no option '%.*s'%s: it has %s",
+                   r->name, (int)(key.length < SHOWN ? key.length : SHOWN), key.text,
+                   f8_suggest_listed(key.text, key.length, list, hint, sizeof hint), list);
 }
 
 static f8_status bad_value(const option *o, f8_word value, f8_diag *diag)
@@ -244,12 +246,15 @@ f8_status f8_recipe_parse(const char *text, f8_loc loc, f8_recipe *out, f8_diag 
 {
     reader r = {text, loc, diag};
     unsigned seen = 0;
+    char hint[80];
     const f8_word name = take_word(&r);
     const f8_recipe *found = named(name.text, name.length);
     if (!found)
-        return f8_fail(diag, F8_ERR_INPUT, loc, "no recipe '%.*s': there are %s",
-                       (int)(name.length < SHOWN ? name.length : SHOWN), name.text,
-                       f8_recipe_names());
+        return f8_fail(
+            diag, F8_ERR_INPUT, loc, "no recipe '%.*s'%s: there are %s",
+            (int)(name.length < SHOWN ? name.length : SHOWN), name.text,
+            f8_suggest_listed(name.text, name.length, f8_recipe_names(), hint, sizeof hint),
+            f8_recipe_names());
     *out = *found;
     if (take(&r, '{') && !take(&r, '}')) {
         do

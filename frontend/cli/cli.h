@@ -112,6 +112,8 @@ extern const cli_option cli_options[];
 
 /* NULL if there is no command of that name. */
 const cli_command *cli_find_command(const char *name);
+/* For messages: " (did you mean 'train'?)" or "". Returns buf. */
+const char *cli_suggest_command(const char *name, char *buf, size_t size);
 /* The option's help. %s in it is replaced, in `buf`, by the GPUs of --target or by the names of all
  * recipes. */
 enum { CLI_HELP_TEXT = 512 };
@@ -183,9 +185,10 @@ int cli_recipe_width(const cli *c, int least);
 typedef struct cli_json {
     FILE *file;
     const char *path;
-    bool failed;
+    bool begun, failed;
     int error; /* errno of the write that failed */
 } cli_json;
+/* The file keeps what it has until the first record. */
 bool cli_json_open(cli_json *j, const char *path);
 /* Takes over the reference. A record that is NULL counts as a failed write. */
 void cli_json_record(cli_json *j, json_t *record);

@@ -232,11 +232,13 @@ static int examine(doctor *x)
         return CLI_FAILED;
     }
     cli_keep(j->ctx);
-    if (cli_json_open(&j->json, j->c->json) &&
-        cli_ok(j->ctx, fp8c_doctor_create(j->ctx, &options, &x->d)))
-        code = !check_names(x)                                     ? CLI_USAGE
-               : (burns ? cli_burn(j, x->d, look_at, x) : look(x)) ? CLI_DONE
-                                                                   : CLI_FAILED;
+    if (!cli_ok(j->ctx, fp8c_doctor_create(j->ctx, &options, &x->d)))
+        code = CLI_FAILED;
+    else if (!check_names(x)) /* before the file of --json is emptied */
+        code = CLI_USAGE;
+    else if (cli_json_open(&j->json, j->c->json) &&
+             (burns ? cli_burn(j, x->d, look_at, x) : look(x)))
+        code = CLI_DONE;
     fp8c_doctor_destroy(x->d);
     const int end = cli_end(j, true);
     return end == CLI_DONE ? code : end;

@@ -5,6 +5,7 @@
 
 #include "frontend/cli/cli.h"
 #include "frontend/checkpoint/tensor_file.h"
+#include "ir/base/suggest.h"
 
 /* ---- values of options: false if the text is not such a value ---- */
 
@@ -190,6 +191,22 @@ static bool set_option(cli *c, int at, char *text)
     }
 }
 
+/* What a value of the option is. */
+static const char *expected(int at)
+{
+    enum { F8_KIND_RANKS = F8_KINDS, F8_KIND_SHARES };
+    static const int kind_of[] = {
+#define OPTION(field, name, argument, kind, on, where, unused, help) F8_KIND_##kind,
+#define OTHER_HELP(field, name, argument, on, help)
+#include "frontend/cli/options.def"
+    };
+    _Static_assert(F8_MAX_RANKS == 1024, "RANKS");
+    return kind_of[at] == F8_KIND_RANKS ? "a whole number from 1 to 1024"
+           : kind_of[at] == F8_KIND_SHARES
+               ? "a list of numbers between 0 and 1, with commas between"
+               : f8_option_expected[kind_of[at]];
+}
+
 /* ---- parsing ---- */
 
 /* What a word has behind the name of an option: "", "=VALUE", or of a short option with an argument
@@ -216,8 +233,9 @@ static int take_value(cli *c, const cli_option *o, const char *name, char *rest,
     errno = 0;
     if (set_option(c, o->at, value))
         return CLI_DONE;
-    return cli_usage(c, "%s for %s: '%s'", errno == E2BIG ? "one too many" : "bad value", name,
-                     value);
+    if (errno == E2BIG)
+        return cli_usage(c, "one too many for %s: '%s'", name, value);
+    return cli_usage(c, "bad value for %s: '%s', which is not %s", name, value, expected(o->at));
 }
 
 /* An option of older versions: the message has the rule to write. `next` may be NULL. */
@@ -234,6 +252,18 @@ static int no_bf16_layers(const cli *c, const char *word, const char *next)
     return CLI_USAGE;
 }
 
+static const char *option_name(const void *bit, size_t i)
+{
+    return cli_options[i].on & *(const int *)bit ? cli_options[i].name : NULL;
+}
+
+static int no_option(const cli *c, int bit, const char *word)
+{
+    char hint[80];
+    f8_suggest(word, strcspn(word, "="), option_name, &bit, CLI_N_OPTIONS, "", hint, sizeof hint);
+    return cli_usage(c, "no such option '%s'%s", word, hint);
+}
+
 /* Reads one option at argv[*i]. Moves *i to its argument, if that is a word of its own. */
 static int parse_option(cli *c, int bit, char **argv, int argc, int *i)
 {
@@ -245,7 +275,7 @@ static int parse_option(cli *c, int bit, char **argv, int argc, int *i)
             return take_value(c, o, o->also, rest, argv, argc, i);
     }
     return !strncmp(word, "--bf16-layers", 13) ? no_bf16_layers(c, word, argv[*i + 1])
-                                               : cli_usage(c, "no such option '%s'", word);
+                                               : no_option(c, bit, word);
 }
 
 static int parse_command(cli *c, const cli_command *command, char **argv, int argc)
@@ -311,7 +341,9 @@ int main(int argc, char **argv)
     }
     const cli_command *command = cli_find_command(argv[1]);
     if (!command) {
-        fprintf(stderr, "fp8c: no such command '%s'; see fp8c --help\n", argv[1]);
+        char hint[80];
+        fprintf(stderr, "fp8c: no such command '%s'%s; see fp8c --help\n", argv[1],
+                cli_suggest_command(argv[1], hint, sizeof hint));
         return CLI_USAGE;
     }
     cli c = {.recipe = f8_default_recipe, .seed = 1, .seeds = 1};

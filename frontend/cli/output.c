@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "frontend/cli/cli.h"
 
@@ -35,15 +36,26 @@ bool cli_json_open(cli_json *j, const char *path)
     *j = (cli_json){.path = path};
     if (!path)
         return true;
-    j->file = strcmp(path, "-") ? fopen(path, "w") : stdout;
+    j->file = strcmp(path, "-") ? fopen(path, "a") : stdout;
     return j->file || cli_error(path, "%s", strerror(errno));
+}
+
+/* Empties the file once there is a record: a command that fails before leaves what was there. */
+static bool begin(cli_json *j)
+{
+    struct stat s;
+    const bool first = !j->begun && j->file != stdout;
+    j->begun = true;
+    return !first || fstat(fileno(j->file), &s) || !S_ISREG(s.st_mode) ||
+           !ftruncate(fileno(j->file), 0);
 }
 
 void cli_json_record(cli_json *j, json_t *record)
 {
     if (j->file && !j->failed) {
         errno = record ? 0 : ENOMEM;
-        j->failed = !record || json_dumpf(record, j->file, JSON_COMPACT | JSON_PRESERVE_ORDER) ||
+        j->failed = !record || !begin(j) ||
+                    json_dumpf(record, j->file, JSON_COMPACT | JSON_PRESERVE_ORDER) ||
                     fputc('\n', j->file) == EOF || fflush(j->file);
         j->error = errno;
     }

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "frontend/cli/cli.h"
+#include "ir/base/suggest.h"
 
 const cli_command cli_commands[] = {
 #define COMMAND(name, bit, operand, help) {#name, operand, help, bit},
@@ -43,6 +44,18 @@ const cli_command *cli_find_command(const char *name)
         if (!strcmp(c->name, name))
             return c;
     return NULL;
+}
+
+static const char *command_name(const void *user, size_t i)
+{
+    (void)user;
+    return cli_commands[i].name;
+}
+
+const char *cli_suggest_command(const char *name, char *buf, size_t size)
+{
+    return f8_suggest(name, strlen(name), command_name, NULL,
+                      sizeof cli_commands / sizeof *cli_commands, "", buf, size);
 }
 
 const char *cli_names(fp8c_name_kind kind, const char *start, const char *usual,

@@ -4,6 +4,7 @@
  * it is `gelu`. So ops of other frameworks are listed first, each with how to write it here, or as
  * one that has no short way. Only other names are compared by their spelling. */
 #include "frontend/text/op_names.h"
+#include "ir/base/suggest.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -128,5 +129,5 @@ const char *f8_op_name_hint(const char *name, size_t length, char *buf, size_t s
             return buf;
         }
     const size_t most = length < 6 ? 1 : length < 10 ? 2 : 3; /* edits */
-    return f8_p_suggest_within(lower, length, most, op_name, NULL, F8_OP_COUNT - 1, "", buf, size);
+    return f8_suggest_within(lower, length, most, op_name, NULL, F8_OP_COUNT - 1, "", buf, size);
 }

@@ -1,9 +1,11 @@
 /* The declaration of the optimizer: its fields, their defaults and ranges. */
 #include <math.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "frontend/text/parser.h"
+#include "ir/base/suggest.h"
 
 /* AdamW's fields, in canonical order. */
 static const struct {
@@ -61,6 +63,26 @@ static const char *field_name(const void *user, size_t i)
     return fields[i].name;
 }
 
+/* What others call a field. */
+static const struct {
+    const char *theirs, *ours;
+} synonyms[] = {
+    {"learning_rate", "lr"},    {"betas", "beta1"},        {"epsilon", "eps"},
+    {"wd", "weight_decay"},     {"decay", "weight_decay"}, {"grad_clip", "clip"},
+    {"clip_norm", "clip"},      {"max_norm", "clip"},      {"max_grad_norm", "clip"},
+    {"warmup_steps", "warmup"}, {"max_steps", "steps"},    {"total_steps", "steps"},
+};
+
+static const char *suggest_field(const f8_parser *p, char *hint, size_t size)
+{
+    for (size_t i = 0; i < sizeof synonyms / sizeof *synonyms; i++)
+        if (f8_p_at_word(p, synonyms[i].theirs)) {
+            snprintf(hint, size, " (did you mean '%s'?)", synonyms[i].ours);
+            return hint;
+        }
+    return f8_suggest(p->tok.text, p->tok.length, field_name, NULL, N_FIELDS, "", hint, size);
+}
+
 /* field = NAME "=" (real | expr | STRING); the field decides which of these */
 static f8_status parse_field(f8_parser *p, f8_optimizer *o, uint32_t *seen)
 {
@@ -73,8 +95,7 @@ static f8_status parse_field(f8_parser *p, f8_optimizer *o, uint32_t *seen)
     if (i == N_FIELDS)
         return f8_p_fail(p, p->tok.loc, "adamw has no field %s%s",
                          f8_lex_quote(&p->tok, found, sizeof found),
-                         f8_p_suggest(p->tok.text, p->tok.length, field_name, NULL, N_FIELDS, "",
-                                      hint, sizeof hint));
+                         suggest_field(p, hint, sizeof hint));
     if (*seen & 1u << i)
         return f8_p_fail(p, p->tok.loc, "field '%s' is given twice", fields[i].name);
     *seen |= 1u << i;

@@ -1,5 +1,6 @@
 /* Modules and declarations: see parse.h and parser.h. */
 #include "frontend/text/parse.h"
+#include "ir/base/suggest.h"
 
 #include <string.h>
 
@@ -36,8 +37,8 @@ static f8_status parse_init(f8_parser *p, f8_var *v)
     if (i == F8_INITS)
         return f8_p_fail(p, p->tok.loc, "there is no initializer %s%s",
                          f8_lex_quote(&p->tok, found, sizeof found),
-                         f8_p_suggest(p->tok.text, p->tok.length, init_name, NULL, F8_INITS, "",
-                                      hint, sizeof hint));
+                         f8_suggest(p->tok.text, p->tok.length, init_name, NULL, F8_INITS, "", hint,
+                                    sizeof hint));
     F8_TRY(f8_p_advance(p));
     v->init = (f8_init_kind)i;
     if (!f8_init_takes_number(v->init))

@@ -4,6 +4,7 @@
 
 #include "frontend/text/op_names.h"
 #include "frontend/text/parser.h"
+#include "ir/base/suggest.h"
 
 /* ---- names ---- */
 
@@ -22,9 +23,9 @@ static f8_status parse_value(f8_parser *p, f8_operand *o)
     F8_TRY(f8_p_value_name(p, "a value", &name));
     uint32_t found = f8_map_get(&p->values, f8_map_key(name));
     if (!found)
-        return f8_p_fail(p, loc, "'%%%s' is not defined here%s", name,
-                         f8_p_suggest(name, strlen(name), binding_name, p, p->n_bindings, "%", hint,
-                                      sizeof hint));
+        return f8_p_fail(
+            p, loc, "'%%%s' is not defined here%s", name,
+            f8_suggest(name, strlen(name), binding_name, p, p->n_bindings, "%", hint, sizeof hint));
     *o = p->binding[found - 1].value;
     o->loc = loc;
     return F8_OK;
@@ -49,7 +50,7 @@ static f8_status parse_variable(f8_parser *p, f8_operand *o)
         return f8_p_fail(p, o->loc, "there is no param or state '%s' (did you mean '%%%s'?)", name,
                          name);
     char hint[80];
-    f8_p_suggest(name, strlen(name), var_name, p->m, p->m->n_vars, "", hint, sizeof hint);
+    f8_suggest(name, strlen(name), var_name, p->m, p->m->n_vars, "", hint, sizeof hint);
     return f8_p_fail(p, o->loc, "there is no param or state '%s'%s", name, hint);
 }
 

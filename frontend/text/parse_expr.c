@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "frontend/text/parser.h"
+#include "ir/base/suggest.h"
 
 typedef struct number {
     int64_t i;
@@ -47,7 +48,7 @@ static f8_status named_value(f8_parser *p, number *v)
         return f8_p_advance(p);
     }
     char hint[80], found[160];
-    f8_p_suggest(t.text, t.length, dim_name, p->m, p->m->n_dims, "", hint, sizeof hint);
+    f8_suggest(t.text, t.length, dim_name, p->m, p->m->n_dims, "", hint, sizeof hint);
     return f8_p_fail(p, t.loc, "there is no dim or repeat variable %s%s",
                      f8_lex_quote(&t, found, sizeof found), hint);
 }

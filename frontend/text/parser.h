@@ -92,16 +92,6 @@ f8_status f8_p_unexpected(f8_parser *p, const char *expected);
 f8_status f8_p_enter(f8_parser *p); /* one level deeper; p->depth-- leaves it */
 f8_status f8_p_count_declaration(f8_parser *p, f8_loc loc);
 
-/* For messages: writes " (did you mean 'PREFIXx'?)" with the candidate closest to `name`, or "",
- * into buf, and returns it. */
-const char *f8_p_suggest(const char *name, size_t length,
-                         const char *(*candidate)(const void *, size_t), const void *user, size_t n,
-                         const char *prefix, char *buf, size_t size);
-/* The same with a candidate of at most so many edits. */
-const char *f8_p_suggest_within(const char *name, size_t length, size_t most,
-                                const char *(*candidate)(const void *, size_t), const void *user,
-                                size_t n, const char *prefix, char *buf, size_t size);
-
 /* ---- parse_expr.c: numbers and types ---- */
 
 /* An expr: a 64-bit integer, from integers, dims and repeat variables. A real: the same in double,

@@ -5,6 +5,12 @@
 
 const char f8_default_recipe[] = "bf16";
 
+const char *const f8_option_expected[F8_KINDS] = {
+#define KIND(kind, expected) expected,
+    F8_OPTION_KINDS(KIND)
+#undef KIND
+};
+
 const f8_train_option f8_train_option_rows[F8_TRAIN_OPTIONS] = {
 #define OPTION(field, text, kind, sets, resume, between, folder, api)                              \
     {.name = text, .goes_on = resume, .ranks = between},

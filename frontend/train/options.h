@@ -11,22 +11,39 @@ enum { F8_MOST_DIMS = 32, F8_MOST_RECIPES = 16, F8_MOST_TEXTS = 64, F8_MOST_THRE
 
 /* ---- the kinds of values ---- */
 
+/* KIND(name, what a value is, for messages) */
 #define F8_OPTION_KINDS(KIND)                                                                      \
-    KIND(TEXT)                                                                                     \
-    KIND(TOKENS)                                                                                   \
-    KIND(TEXTS) KIND(RECIPES) KIND(TENSORS) KIND(COUNT) KIND(ORDINAL) KIND(THREADS) KIND(STAGE)    \
-        KIND(PERIOD) KIND(NUMBER) KIND(SEED) KIND(FLAG) KIND(LEVEL) KIND(DIM) KIND(RULE)           \
-            KIND(MEMORY)
+    KIND(TEXT, "a text of at least one character")                                                 \
+    KIND(TOKENS, "u16, u32 or bytes")                                                              \
+    KIND(TEXTS, "a text of at least one character")                                                \
+    KIND(RECIPES, "a text of at least one character")                                              \
+    KIND(TENSORS, "NAME=FILE.npy or NAME=FILE.safetensors[:TENSOR]")                               \
+    KIND(COUNT, "a whole number of at least 1")                                                    \
+    KIND(ORDINAL, "a whole number of at least 0")                                                  \
+    KIND(THREADS, "a whole number from 1 to 256")                                                  \
+    KIND(STAGE, "0, 1, 2 or 3")                                                                    \
+    KIND(PERIOD, "a whole number of at least 0")                                                   \
+    KIND(NUMBER, "a number above 0 and below 1e30")                                                \
+    KIND(SEED, "a whole number from 0 to 2^63 - 1")                                                \
+    KIND(FLAG, "")                                                                                 \
+    KIND(LEVEL, "")                                                                                \
+    KIND(DIM, "NAME=N with a whole number N")                                                      \
+    KIND(RULE, "a text of at least one character")                                                 \
+    KIND(MEMORY, "a number of bytes, such as 6G, 512M or 4096K, or a share between 0 and 1")
+_Static_assert(F8_MOST_THREADS == 256, "THREADS");
 enum {
-#define KIND(kind) F8_KIND_##kind,
+#define KIND(kind, expected) F8_KIND_##kind,
     F8_OPTION_KINDS(KIND)
 #undef KIND
+        F8_KINDS,
 /* of each option */
 #define OPTION(field, name, kind, sets, goes_on, ranks, folder, api)                               \
     F8_TRAIN_KIND_##field = F8_KIND_##kind,
 #include "frontend/train/options.def"
 #undef OPTION
 };
+
+extern const char *const f8_option_expected[F8_KINDS];
 
 typedef const char *f8_option_TEXT, *f8_option_TOKENS;
 typedef int64_t f8_option_COUNT;

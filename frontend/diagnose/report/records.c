@@ -81,7 +81,7 @@ static json_t *run_record(const f8_report_run *r)
     for (size_t i = 0; i < json_array_size(r->health); i++) /* those but the summaries */
         health += json_object_get(json_array_get(r->health, i), "message") != NULL;
     return json_pack(
-        "{ss ss sO sO sI so so sI sI sI sI sI}", "event", "run", "run", r->name, "recipe",
+        "{ss ss sO? sO? sI so so sI sI sI sI sI}", "event", "run", "run", r->name, "recipe",
         json_object_get(r->run.info, "recipe"), "target", json_object_get(r->run.info, "target"),
         "steps", (json_int_t)r->n_steps, "loss", f8_report_json(last->loss, DIGITS), "grad_norm",
         f8_report_json(last->grad_norm, DIGITS), "skipped", (json_int_t)skipped, "warnings",
