@@ -69,7 +69,7 @@ static void print_problems(const f8_loader *l, const cli *c, const char *recipe)
     const char *trained = f8_weights_metadata(&l->files, "fp8c.recipe");
     const bool one = l->files.n_files == 1;
     char shown[NAME_ROOM], *refusal = f8_loader_refusal(l, c->file, recipe);
-    fprintf(stderr, "%s\n", refusal ? refusal : "error: out of memory");
+    cli_message("%s", refusal ? refusal : "error: out of memory");
     free(refusal);
     if (l->scales_missing)
         fprintf(stderr,

@@ -145,6 +145,8 @@ int cli_man(void);
 /* ---- shared (common.c) ---- */
 
 /* Print "WHERE: error: ..." on stderr (where NULL: "error: ..."), and return false. */
+/* A line on stderr, without control characters: a message may quote names of others. */
+void cli_message(const char *format, ...) __attribute__((format(printf, 1, 2)));
 bool cli_error(const char *where, const char *format, ...) __attribute__((format(printf, 2, 3)));
 bool cli_file_fail(const f8_diag *diag);
 /* Prints that the command line is wrong: "fp8c COMMAND: ...; see fp8c COMMAND --help". Returns

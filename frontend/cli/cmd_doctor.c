@@ -232,11 +232,10 @@ static int examine(doctor *x)
         return CLI_FAILED;
     }
     cli_keep(j->ctx);
-    if (!cli_ok(j->ctx, fp8c_doctor_create(j->ctx, &options, &x->d)))
-        code = CLI_FAILED;
-    else if (!check_names(x)) /* before the file of --json is emptied */
+    const bool made = cli_ok(j->ctx, fp8c_doctor_create(j->ctx, &options, &x->d));
+    if (made && !check_names(x)) /* before there is a file of --json */
         code = CLI_USAGE;
-    else if (cli_json_open(&j->json, j->c->json) &&
+    else if (made && cli_json_open(&j->json, j->c->json) &&
              (burns ? cli_burn(j, x->d, look_at, x) : look(x)))
         code = CLI_DONE;
     fp8c_doctor_destroy(x->d);

@@ -1,8 +1,10 @@
 /* What the commands share: messages, contexts, recipes. */
 #include <stdarg.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "frontend/cli/cli.h"
+#include "ir/base/text.h"
 
 bool cli_is_package(const char *path)
 {
@@ -14,30 +16,45 @@ bool cli_is_package(const char *path)
 
 bool cli_error(const char *where, const char *format, ...)
 {
+    char *text = NULL;
     va_list args;
-    fprintf(stderr, "%s%serror: ", where ? where : "", where ? ": " : "");
     va_start(args, format);
-    vfprintf(stderr, format, args);
+    if (vasprintf(&text, format, args) >= 0)
+        cli_message("%s%serror: %s", where ? where : "", where ? ": " : "", text);
     va_end(args);
-    fputc('\n', stderr);
+    free(text);
     return false;
 }
 
 int cli_usage(const cli *c, const char *format, ...)
 {
+    char *text = NULL;
     va_list args;
-    fprintf(stderr, "fp8c %s: ", c->command);
     va_start(args, format);
-    vfprintf(stderr, format, args);
+    if (vasprintf(&text, format, args) >= 0)
+        cli_message("fp8c %s: %s; see fp8c %s --help", c->command, text, c->command);
     va_end(args);
-    fprintf(stderr, "; see fp8c %s --help\n", c->command);
+    free(text);
     return CLI_USAGE;
+}
+
+void cli_message(const char *format, ...)
+{
+    char *text = NULL;
+    va_list args;
+    va_start(args, format);
+    if (vasprintf(&text, format, args) >= 0) {
+        f8_text_make_plain(text);
+        fprintf(stderr, "%s\n", text);
+    }
+    va_end(args);
+    free(text);
 }
 
 int cli_fail(const fp8c_context *ctx)
 {
     if (!cli_interrupted())
-        fprintf(stderr, "%s\n", fp8c_context_message(ctx));
+        cli_message("%s", fp8c_context_message(ctx));
     return CLI_FAILED;
 }
 

@@ -238,20 +238,6 @@ static int take_value(cli *c, const cli_option *o, const char *name, char *rest,
     return cli_usage(c, "bad value for %s: '%s', which is not %s", name, value, expected(o->at));
 }
 
-/* An option of older versions: the message has the rule to write. `next` may be NULL. */
-static int no_bf16_layers(const cli *c, const char *word, const char *next)
-{
-    const char *equals = strchr(word, '='), *value = equals ? equals + 1 : next ? next : "";
-    char first[16] = "FIRST", last[16] = "LAST";
-    if (sscanf(value, "%15[0-9],%15[0-9]", first, last) != 2) {
-        strcpy(first, "FIRST");
-        strcpy(last, "LAST");
-    }
-    fprintf(stderr, "fp8c %s: no such option '%s': write --rule 'layers %s, %s = bf16'\n",
-            c->command, word, first, last);
-    return CLI_USAGE;
-}
-
 static const char *option_name(const void *bit, size_t i)
 {
     return cli_options[i].on & *(const int *)bit ? cli_options[i].name : NULL;
@@ -259,8 +245,10 @@ static const char *option_name(const void *bit, size_t i)
 
 static int no_option(const cli *c, int bit, const char *word)
 {
-    char hint[80];
-    f8_suggest(word, strcspn(word, "="), option_name, &bit, CLI_N_OPTIONS, "", hint, sizeof hint);
+    char hint[80] = ": write --rule 'layers FIRST, LAST = bf16'"; /* older versions had one */
+    if (strncmp(word, "--bf16-layers", 13))
+        f8_suggest(word, strcspn(word, "="), option_name, &bit, CLI_N_OPTIONS, "", hint,
+                   sizeof hint);
     return cli_usage(c, "no such option '%s'%s", word, hint);
 }
 
@@ -274,8 +262,7 @@ static int parse_option(cli *c, int bit, char **argv, int argc, int *i)
         if ((rest = behind(word, o->also, o->argument)))
             return take_value(c, o, o->also, rest, argv, argc, i);
     }
-    return !strncmp(word, "--bf16-layers", 13) ? no_bf16_layers(c, word, argv[*i + 1])
-                                               : no_option(c, bit, word);
+    return no_option(c, bit, word);
 }
 
 static int parse_command(cli *c, const cli_command *command, char **argv, int argc)
@@ -342,8 +329,8 @@ int main(int argc, char **argv)
     const cli_command *command = cli_find_command(argv[1]);
     if (!command) {
         char hint[80];
-        fprintf(stderr, "fp8c: no such command '%s'%s; see fp8c --help\n", argv[1],
-                cli_suggest_command(argv[1], hint, sizeof hint));
+        cli_message("fp8c: no such command '%s'%s; see fp8c --help", argv[1],
+                    cli_suggest_command(argv[1], hint, sizeof hint));
         return CLI_USAGE;
     }
     cli c = {.recipe = f8_default_recipe, .seed = 1, .seeds = 1};

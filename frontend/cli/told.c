@@ -6,8 +6,9 @@
 static void say(void *user, const char *text)
 {
     (void)user;
-    const bool has_bar = isatty(STDERR_FILENO); /* or may have one */
-    fprintf(stderr, "%s%s\n", has_bar ? "\r\033[K" : "", text);
+    if (isatty(STDERR_FILENO)) /* it may have a bar */
+        fputs("\r\033[K", stderr);
+    cli_message("%s", text);
 }
 
 static void failed(void *user, f8_status status, const char *text)

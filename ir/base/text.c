@@ -34,6 +34,24 @@ bool f8_text_is_plain(const char *text, size_t n)
     return true;
 }
 
+void f8_text_make_plain(char *text)
+{
+    const size_t n = strlen(text);
+    char *to = text;
+    for (size_t i = 0, length; i < n; i += length) {
+        length = f8_utf8_length(text + i, n - i);
+        const size_t step = length ? length : 1;
+        if (text[i] == '\n' || text[i] == '\t' || f8_text_is_plain(text + i, step)) {
+            memmove(to, text + i, step);
+            to += step;
+        } else {
+            *to++ = '?';
+        }
+        length = step;
+    }
+    *to = 0;
+}
+
 bool f8_text_ends_with(const char *text, const char *end)
 {
     const size_t n = strlen(text), k = strlen(end);

@@ -13,6 +13,10 @@ size_t f8_utf8_length(const char *text, size_t n);
  * With those the author of a file could control the terminal that shows it. */
 bool f8_text_is_plain(const char *text, size_t n);
 
+/* Puts a question mark in the place of each control character but newlines and tabs, and of each
+ * byte that is no UTF-8, in place: a message may quote names that somebody else chose. */
+void f8_text_make_plain(char *text);
+
 bool f8_text_ends_with(const char *text, const char *end);
 
 #endif

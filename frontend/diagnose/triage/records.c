@@ -10,12 +10,14 @@
 #include "frontend/run/lines.h"
 #include "frontend/run/number.h"
 #include "ir/base/type.h"
+#include "ir/base/text.h"
 
 /* ---- what the records say ---- */
 
 void f8_triage_copy_text(char *to, size_t room, const char *from)
 {
     snprintf(to, room, "%s", from ? from : "");
+    f8_text_make_plain(to);
 }
 
 f8_triage_step *f8_triage_step_at(f8_triage_search *t, int64_t step)

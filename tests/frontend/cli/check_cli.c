@@ -109,9 +109,9 @@ START_TEST(wrong_usage)
     f8_cli_fails(F8_CLI("print", GPT, "--print-after", "scaling", "--rule", "layers 1, 1 = bf16"),
                  2, "give --recipe with '--rule'");
     f8_cli_fails(F8_CLI("compile", GPT, "--bf16-layers", "1,1"), 2,
-                 "no such option '--bf16-layers': write --rule 'layers 1, 1 = bf16'");
+                 "no such option '--bf16-layers': write --rule 'layers FIRST, LAST = bf16'");
     f8_cli_fails(F8_CLI("compile", GPT, "--bf16-layers=1,2"), 2,
-                 "no such option '--bf16-layers=1,2': write --rule 'layers 1, 2 = bf16'");
+                 "no such option '--bf16-layers=1,2': write --rule 'layers FIRST, LAST = bf16'");
     f8_cli_fails(F8_CLI("compile", GPT, "--bf16-layers"), 2,
                  "no such option '--bf16-layers': write --rule 'layers FIRST, LAST = bf16'");
 }

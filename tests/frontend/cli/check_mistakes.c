@@ -78,6 +78,21 @@ START_TEST(each_is_told)
 }
 END_TEST
 
+/* What somebody else named is said without control characters. */
+START_TEST(plain_messages)
+{
+    static const char *const commands[] = {"check", "train", "inspect", "report", "triage"};
+    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
+        const f8_cli_result r =
+            F8_CLI(commands[i], "\033[31mname\xff\a", "--json", "/dev/null", "--data", "x");
+        ck_assert_msg(r.code && !strpbrk(r.err, "\033\a\xff"), "%s: %s", commands[i], r.err);
+    }
+    f8_cli_fails(F8_CLI("check", "\033[31mname"), 1, "?[31mname: error: No such file");
+    f8_cli_fails(F8_CLI("\033[31mtrian"), 2, "no such command '?[31mtrian'");
+    f8_cli_fails(F8_CLI("train", "--\033[31m"), 2, "no such option '--?[31m'");
+}
+END_TEST
+
 /* A command that fails before its first record leaves the file of --json as it is. */
 START_TEST(records_stay)
 {
@@ -112,6 +127,7 @@ Suite *f8_suite(void)
     tcase_set_timeout(t, 120);
     tcase_add_checked_fixture(t, f8_cli_setup, f8_cli_teardown);
     tcase_add_test(t, each_is_told);
+    tcase_add_test(t, plain_messages);
     tcase_add_test(t, records_stay);
     suite_add_tcase(s, t);
     return s;
