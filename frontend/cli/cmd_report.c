@@ -62,7 +62,7 @@ static bool is_stdout(const char *path)
 
 static void print_run(const f8_report_run *r)
 {
-    printf("%s: %zu steps, loss %.4f, ", r->name, r->n_steps, r->step[r->n_steps - 1].loss);
+    printf("%s: %zu steps, final loss %.4f, ", r->name, r->n_steps, f8_report_final_loss(r));
     if (r->has_stats)
         printf("%zu tensors watched at %zu steps\n", r->n_series, r->n_watched);
     else

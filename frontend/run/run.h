@@ -144,4 +144,11 @@ f8_status f8_run_load_before(f8_run *r, fp8c_program *program, int64_t below, f8
                              bool *same, void (*skipped)(void *user, const f8_diag *why), void *user,
                              f8_diag *diag);
 
+/* How many of a run's last steps its final loss is the mean of. */
+static inline int64_t f8_run_tail(int64_t steps)
+{
+    enum { TAIL = 20 };
+    return steps < 2 ? 1 : steps / 2 < TAIL ? steps / 2 : TAIL;
+}
+
 #endif

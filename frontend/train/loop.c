@@ -134,8 +134,7 @@ static bool judge(f8_training *r, int64_t step, const f8_train_step *f)
 
 int64_t f8_training_tail(const f8_train_options *o)
 {
-    enum { TAIL = 20 };
-    return o->steps < 2 ? 1 : o->steps / 2 < TAIL ? o->steps / 2 : TAIL;
+    return f8_run_tail(o->steps);
 }
 
 /* The rate's name in records. */

@@ -77,10 +77,12 @@ static json_t *steps(const f8_report_run *r)
 static json_t *run_data(const f8_report_run *r)
 {
     return json_pack(
-        "{ss ss sO so sO sO sO sO sO sO}", "name", r->name, "folder", r->run.folder, "info",
-        r->run.info, "steps", steps(r), "evals", r->evals, "warnings", r->warnings, "health",
-        r->health, "decisions", r->decisions ? r->decisions : json_null(), "plan",
-        r->plan ? r->plan : json_null(), "profile", r->profile ? r->profile : json_null());
+        "{ss ss sO so sI so sO sO sO sO sO sO}", "name", r->name, "folder", r->run.folder, "info",
+        r->run.info, "final_loss", f8_report_json(f8_report_final_loss(r), DIGITS), "tail",
+        (json_int_t)f8_run_tail((int64_t)r->n_steps), "steps", steps(r), "evals", r->evals,
+        "warnings", r->warnings, "health", r->health, "decisions",
+        r->decisions ? r->decisions : json_null(), "plan", r->plan ? r->plan : json_null(),
+        "profile", r->profile ? r->profile : json_null());
 }
 
 static json_t *rule(void)

@@ -7,23 +7,29 @@
 
 /* ---- tensors ---- */
 
-/* The series of the good run to compare with: of the recipe in use if it quantizes this tensor,
- * else what would have been under the run's recipe, or under one that would scale it alike (the
- * name has the granularity): `delayed` has no what-if figures, `current` has. NULL: there is none.
- */
+/* How well a series of the good run goes with one of the other; 0: not at all. The tensor of that
+ * name comes first (the name has the granularity), and then the same operand of the same linear
+ * under a recipe that scales it otherwise. Of these, the one of the recipe in use, then what would
+ * have been under the run's recipe, then what would have been under another: `delayed` has no
+ * what-if figures, `current` has. */
+static int fitness(const f8_report_series *good, const f8_report_series *s)
+{
+    const bool named = !strcmp(good->tensor, s->tensor);
+    const bool operand = !strcmp(good->linear, s->linear) && !strcmp(good->operand, s->operand);
+    if (!f8_report_quantized(good) || (!named && !operand))
+        return 0;
+    return 1 + 3 * named + (!good->what_if ? 2 : !strcmp(good->quantized, s->quantized));
+}
+
 static const f8_report_series *partner(const f8_report_run *good, const f8_report_series *s)
 {
-    const f8_report_series *what_if = NULL;
+    const f8_report_series *best = NULL;
     for (size_t i = 0; i < good->n_series; i++) {
-        const f8_report_series *g = &good->series[i];
-        if (strcmp(g->tensor, s->tensor) || !f8_report_quantized(g))
-            continue;
-        if (!g->what_if)
-            return g;
-        if (!what_if || !strcmp(g->quantized, s->quantized))
-            what_if = g;
+        const int fits = fitness(&good->series[i], s);
+        if (fits && (!best || fits > fitness(best, s)))
+            best = &good->series[i];
     }
-    return what_if;
+    return best;
 }
 
 /* The watched steps that two series share. */

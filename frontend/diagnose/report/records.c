@@ -71,6 +71,15 @@ f8_status f8_report_part_records(const f8_report_run *good, const f8_report_run 
 
 /* ---- runs and tensors ---- */
 
+double f8_report_final_loss(const f8_report_run *r)
+{
+    const size_t tail = (size_t)f8_run_tail((int64_t)r->n_steps);
+    double sum = 0;
+    for (size_t i = r->n_steps - tail; i < r->n_steps; i++)
+        sum += r->step[i].loss;
+    return sum / (double)tail;
+}
+
 static json_t *run_record(const f8_report_run *r)
 {
     const f8_report_step *last = &r->step[r->n_steps - 1];
@@ -81,9 +90,10 @@ static json_t *run_record(const f8_report_run *r)
     for (size_t i = 0; i < json_array_size(r->health); i++) /* those but the summaries */
         health += json_object_get(json_array_get(r->health, i), "message") != NULL;
     return json_pack(
-        "{ss ss sO? sO? sI so so sI sI sI sI sI}", "event", "run", "run", r->name, "recipe",
+        "{ss ss sO? sO? sI so so so sI sI sI sI sI}", "event", "run", "run", r->name, "recipe",
         json_object_get(r->run.info, "recipe"), "target", json_object_get(r->run.info, "target"),
-        "steps", (json_int_t)r->n_steps, "loss", f8_report_json(last->loss, DIGITS), "grad_norm",
+        "steps", (json_int_t)r->n_steps, "loss", f8_report_json(last->loss, DIGITS), "final_loss",
+        f8_report_json(f8_report_final_loss(r), DIGITS), "grad_norm",
         f8_report_json(last->grad_norm, DIGITS), "skipped", (json_int_t)skipped, "warnings",
         (json_int_t)json_array_size(r->warnings), "health", (json_int_t)health, "watched",
         (json_int_t)r->n_watched, "series", (json_int_t)r->n_series);

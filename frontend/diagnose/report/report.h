@@ -64,6 +64,9 @@ typedef struct f8_report {
  * damaged; the message has the place. The paths are borrowed. Free the report in any case. */
 f8_status f8_report_read(f8_report *r, const char *const *folders, size_t n, f8_diag *diag);
 void f8_report_free(f8_report *r);
+/* The mean loss of the last f8_run_tail(n_steps) steps: once a run has all of its steps, what
+ * `train` prints as its final loss. */
+double f8_report_final_loss(const f8_report_run *r);
 
 /* ---- two runs (part.c) ---- */
 

@@ -24,12 +24,12 @@ function powers(a, b, n) {
 
 // ---- curves ----
 
-// lines: [{name, color, x, y, dashed, dots}]; y may have nulls, where a curve has a gap.
+// lines: [{name, color, x, y, dashed, dots, pale}]; y may have nulls, where a curve has a gap.
 // options: {title, log, show, from: the least top of the axis, marks: [{x, text}]}
 function chart(lines, options) {
   const holder = el('div', {});
   const legend = el('div', {class: 'legend'}, ...lines.map(l => el('span', {},
-    el('i', {class: 'swatch' + (l.dashed ? ' dashed' : l.dots ? ' block' : ''),
+    el('i', {class: 'swatch' + (l.dashed ? ' dashed' : l.dots ? ' dot' : '') + (l.pale ? ' pale' : ''),
              style: `${l.dashed ? 'color' : 'background'}:${l.color}`}), l.name)));
   const show = options.show || num, height = options.height || 210;
   const value = y => (!isNumber(y) ? null : !options.log ? y : y > 0 ? Math.log10(y) : null);
@@ -128,7 +128,7 @@ function drawLine(svg, line, px, py, has) {
     open = true;
   });
   if (!line.dots)
-    svg.append(el('path', {d: path || 'M0 0', fill: 'none', 'stroke-width': 1.8,
+    svg.append(el('path', {d: path || 'M0 0', fill: 'none', class: line.pale ? 'pale' : null, 'stroke-width': 1.8,
                            'stroke-linejoin': 'round', 'stroke-dasharray': line.dashed ? '5 4' : null,
                            style: `stroke:${line.color}`}));
   svg.append(...dots);

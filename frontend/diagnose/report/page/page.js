@@ -2,11 +2,6 @@
 
 // ---- runs ----
 
-function lastLoss(run) {
-  const {loss} = run.steps;
-  return loss[loss.length - 1];
-}
-
 // What a device said of itself: one event, or how it was at the end.
 function healthText(h) {
   if (h.event === 'health')
@@ -18,15 +13,17 @@ function healthText(h) {
 
 function runsSection() {
   const columns = [{head: 'run', text: true}, {head: 'recipe', text: true}, {head: 'target', text: true},
-                   {head: 'steps'}, {head: 'last loss'}, {head: 'held out'}, {head: 'skipped'},
+                   {head: 'steps'}, {head: 'final loss'}, {head: 'held out'}, {head: 'skipped'},
                    {head: 'watched steps'}, {head: 'begun', text: true}];
   const rows = RUNS.map((run, i) => {
     const held = run.evals.length ? run.evals[run.evals.length - 1].loss : null;
     return [runName(i), run.info.recipe, run.info.device || run.info.target, run.steps.n,
-            lastLoss(run), held, run.steps.skipped.length,
+            run.final_loss, held, run.steps.skipped.length,
             run.stats ? run.stats.watched : 0, run.info.begun || ''];
   });
   const s = section('Runs', el('div', {class: 'scroll open'}, tableOf(columns, rows, true)));
+  const tails = RUNS.map(run => run.tail);
+  s.append(note(`The final loss is the mean of the last ${[...new Set(tails)].join(' or ')} steps.`));
   RUNS.forEach((run, i) => {
     for (const mark of run.info.resumed || [])
       s.append(note(runName(i), ` went on after step ${mark.step} under ${mark.recipe}`));
@@ -95,6 +92,50 @@ function curves(name) {
   return RUNS.map((run, i) => ({name: run.name, color: color(i), x: run.steps.step, y: run.steps[name]}));
 }
 
+// The mean of each point and the `window` - 1 before it; of the first ones, of those that there are.
+function smoothed(y, window) {
+  return y.map((_, i) => {
+    const some = y.slice(Math.max(0, i + 1 - window), i + 1).filter(isNumber);
+    return some.length ? some.reduce((a, b) => a + b) / some.length : null;
+  });
+}
+
+// The losses as they are, pale where a mean over steps is drawn above them.
+function lossCurves() {
+  return RUNS.flatMap((run, i) => {
+    const {step, loss, each} = run.steps, window = Math.min(20, Math.floor(loss.length / 20));
+    const raw = {name: run.name, color: color(i), x: step, y: loss};
+    if (window < 3) return [raw];
+    return [{...raw, pale: true}, {...raw, name: `${run.name}, mean of ${window * each} steps`,
+                                   y: smoothed(loss, window)}];
+  });
+}
+
+// Of further runs: their loss less that of the first run, at the steps that both have.
+function lossDifferences() {
+  const first = RUNS[0].steps, at = new Map(first.step.map((s, i) => [s, first.loss[i]]));
+  return RUNS.slice(1).map((run, k) => {
+    const y = run.steps.step.map((s, i) => {
+      const a = run.steps.loss[i], b = at.get(s);
+      return isNumber(a) && isNumber(b) ? a - b : null;
+    });
+    const window = Math.min(20, Math.floor(y.length / 20));
+    return {name: window < 3 ? run.name : `${run.name}, mean of ${window * run.steps.each} steps`,
+            color: color(k + 1), x: run.steps.step, y: window < 3 ? y : smoothed(y, window)};
+  }).filter(l => l.y.some(isNumber));
+}
+
+// Whether losses span more than two decades.
+function spansDecades() {
+  const all = RUNS.flatMap(run => run.steps.loss).filter(isNumber);
+  return all.length > 0 && least(all) > 0 && most(all) > 100 * least(all);
+}
+
+function alarmMarks() {
+  return RUNS.flatMap((run, i) => run.warnings.map(w => ({
+    x: w.step, color: color(i), text: `${run.name}: ${w.message}`})));
+}
+
 function lossMarks() {
   return DATA.parts.flatMap((records, k) => records.slice(0, 2).filter(r => r.step !== null).map(r => ({
     x: r.step, color: color(k + 1),
@@ -107,12 +148,17 @@ function curveSections() {
   const thinned = RUNS.filter(r => r.steps.each > 1).map(r =>
     `${r.name}: a point is ${r.steps.each} steps: the mean loss and rate, the greatest gradient norm`);
   const holder = el('div', {});
-  const draw = log => holder.replaceChildren(chart(curves('loss').concat(held),
-    {title: 'Loss', log, height: 300, show: x => num(x, 6), marks: lossMarks()}));
-  draw(false);
-  const scale = choice('scale', [['', 'linear'], ['log', 'logarithmic']], '', v => draw(v === 'log'));
+  const marks = lossMarks().concat(alarmMarks()), wide = spansDecades(), apart = lossDifferences();
+  const draw = log => holder.replaceChildren(chart(lossCurves().concat(held),
+    {title: 'Loss', log, height: 300, show: x => num(x, 6), marks}));
+  draw(wide);
+  const scale = choice('scale', [['', 'linear'], ['log', 'logarithmic']], wide ? 'log' : '',
+                       v => draw(v === 'log'));
   section('Curves', el('div', {class: 'choices'}, scale.label),
-    thinned.length ? note(thinned.join('; ')) : null, holder,
+    thinned.length ? note(thinned.join('; ')) : null,
+    marks.length ? note('A dashed line across a chart is an alarm of a guard, or where runs part; point at it.') : null,
+    holder,
+    apart.length ? chart(apart, {title: `Loss less that of ${RUNS[0].name}`, show: x => num(x, 4), marks}) : null,
     el('div', {class: 'columns'},
       chart(curves('grad_norm'), {title: 'Gradient norm before clipping', log: true}),
       chart(curves('lr'), {title: 'Learning rate', zero: true}),

@@ -87,7 +87,7 @@ START_TEST(writes_and_prints)
     size_t n;
     f8_cli_result r = F8_CLI("report", good, bad, "-o", page, "--json", records);
     ck_assert_msg(r.code == 0 && !r.n_err, "%s", r.err);
-    says(r.out, "good: 120 steps, loss ");
+    says(r.out, "good: 120 steps, final loss ");
     says(r.out, "bad beside good: the loss parts at step 85, 1 of 12 tensors part; first\n");
     says(r.out, "\n  h.1.mlp.x: step 40, underflow ");
     says(r.out, "page.html: the page, 0.");
@@ -252,6 +252,46 @@ static void check_first_step(void)
     free(text);
 }
 
+/* Of two runs of a small model: the mean loss that train prints is the page's and the records', and
+ * operands that are scaled otherwise are compared. */
+START_TEST(of_two_granularities)
+{
+    static const char *const recipe[] = {"current", "block"};
+    char data[PATH], run[2][PATH], trained[PATH];
+    double final[2];
+    size_t n;
+    snprintf(data, sizeof data, "%s", f8_cli_write_words("text", 6000));
+    snprintf(trained, sizeof trained, "%s", f8_cli_temp("trained"));
+    for (int i = 0; i < 2; i++) {
+        snprintf(run[i], sizeof run[i], "%s", f8_cli_temp(recipe[i]));
+        f8_cli_ok(F8_CLI("train", "frontend/models/gpt.f8", "-D", "B=2", "-D", "T=32", "-D", "L=1",
+                         "-D", "C=32", "-D", "H=2", "--data", data, "--steps", "5", "--recipe",
+                         recipe[i], "--run", run[i], "--stats", "h.*", "--every", "1", "--json",
+                         trained));
+        char *text = f8_cli_read(trained, &n);
+        json_t *all = records_of(text, "summary");
+        final[i] = json_number_value(json_object_get(json_array_get(all, 0), "final_loss"));
+        ck_assert(final[i] > 0);
+        json_decref(all);
+        free(text);
+    }
+    f8_cli_result r = F8_CLI("report", run[0], run[1], "-o", page, "--json", records);
+    ck_assert_msg(r.code == 0 && !r.n_err, "%s", r.err);
+    char *text = f8_cli_read(records, &n);
+    json_t *runs = records_of(text, "run"), *parts = records_of(text, "part");
+    for (size_t i = 0; i < 2; i++)
+        ck_assert_double_eq_tol(
+            json_number_value(json_object_get(json_array_get(runs, i), "final_loss")), final[i],
+            1e-12);
+    ck_assert_int_eq(int_at(parts, 0, "compared"), 4 * 5); /* x and dy have two series each */
+    json_decref(runs);
+    json_decref(parts);
+    free(text);
+    for (int i = 0; i < 2; i++)
+        f8_cli_forget(run[i]);
+}
+END_TEST
+
 START_TEST(of_a_training)
 {
     const char *folder = f8_cli_temp("run");
@@ -266,7 +306,7 @@ START_TEST(of_a_training)
     ck_assert_msg(r.code == 0, "%s", r.err);
     r = F8_CLI("report", run, "-o", page, "--trace", trace, "--json", records);
     ck_assert_msg(r.code == 0 && !r.n_err, "%s", r.err);
-    says(r.out, "run: 4 steps, loss ");
+    says(r.out, "run: 4 steps, final loss ");
     says(r.out, " tensors watched at 3 steps\n"); /* 1, 2 and 4 */
     check_first_step();
     char *text = f8_cli_read(page, &n);
@@ -401,6 +441,7 @@ Suite *f8_suite(void)
     tcase_add_test(t, to_stdout);
     tcase_add_test(t, traces_a_step);
     tcase_add_test(t, traces_collectives);
+    tcase_add_test(t, of_two_granularities);
     tcase_add_test(t, of_a_training);
     tcase_add_test(t, no_run);
     tcase_add_test(t, nothing_to_show);
