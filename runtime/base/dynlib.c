@@ -184,8 +184,9 @@ f8_status f8_dynlib_search(const char *what, const char *const *names, const cha
             return f8_arena_status(arena, diag);
         }
     out->refused = s.refused;
-    *why = f8_arena_printf(arena, "can't load %s (%s): looked in %s%s", what, join(arena, names),
-                           join_folders(arena, folders), s.refused ? s.refused : "");
+    *why = f8_arena_printf(
+        arena, "can't load %s (%s): looked in %s%s; `fp8c doctor` says how to get it", what,
+        join(arena, names), join_folders(arena, folders), s.refused ? s.refused : "");
     F8_TRY(f8_arena_status(arena, diag));
     if (s.memory)
         return fail_memory(what, s.memory, diag);

@@ -237,7 +237,7 @@ START_TEST(command_line)
     ck_assert_int_eq(r.code, 1);
     ck_assert_str_eq(r.err, GPT
                      ": error: can't load the CUDA driver (libcuda.so.1): looked in /nonexistent, "
-                     "/nonexistent/lib64, /nonexistent/lib\n");
+                     "/nonexistent/lib64, /nonexistent/lib; `fp8c doctor` says how to get it\n");
     ck_assert_str_eq(r.out, "");
     ck_assert_int_eq(F8_CLI("check", GPT).code, 0);
     r = F8_CLI("explain", GPT, "--target", "sm_90a");

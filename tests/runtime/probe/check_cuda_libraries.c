@@ -159,7 +159,8 @@ START_TEST(nowhere_else)
     ck_assert_int_eq(f8_cuda_nvrtc(c, &version, &d), F8_ERR_LIBRARY);
     char want[512];
     snprintf(want, sizeof want,
-             "can't load NVRTC (libnvrtc.so.13, libnvrtc.so.12): looked in %s, %s/lib64, %s/lib",
+             "can't load NVRTC (libnvrtc.so.13, libnvrtc.so.12): looked in %s, %s/lib64, %s/lib; "
+             "`fp8c doctor` says how to get it",
              f8_stub_path("empty"), f8_stub_path("empty"), f8_stub_path("empty"));
     ck_assert_str_eq(d.text, want);
     f8_diag again = {0};
