@@ -94,9 +94,10 @@ function curves(name) {
 
 // The mean of each point and the `window` - 1 before it; of the first ones, of those that there are.
 function smoothed(y, window) {
-  return y.map((_, i) => {
+  return y.map((here, i) => {
+    if (!isNumber(here)) return null;
     const some = y.slice(Math.max(0, i + 1 - window), i + 1).filter(isNumber);
-    return some.length ? some.reduce((a, b) => a + b) / some.length : null;
+    return some.reduce((a, b) => a + b) / some.length;
   });
 }
 
@@ -115,13 +116,11 @@ function lossCurves() {
 function lossDifferences() {
   const first = RUNS[0].steps, at = new Map(first.step.map((s, i) => [s, first.loss[i]]));
   return RUNS.slice(1).map((run, k) => {
-    const y = run.steps.step.map((s, i) => {
-      const a = run.steps.loss[i], b = at.get(s);
-      return isNumber(a) && isNumber(b) ? a - b : null;
-    });
+    const both = run.steps.step.map((s, i) => [s, run.steps.loss[i], at.get(s)]).filter(p => p[2] !== undefined);
+    const y = both.map(([, a, b]) => (isNumber(a) && isNumber(b) ? a - b : null));
     const window = Math.min(20, Math.floor(y.length / 20));
     return {name: window < 3 ? run.name : `${run.name}, mean of ${window * run.steps.each} steps`,
-            color: color(k + 1), x: run.steps.step, y: window < 3 ? y : smoothed(y, window)};
+            color: color(k + 1), x: both.map(p => p[0]), y: window < 3 ? y : smoothed(y, window)};
   }).filter(l => l.y.some(isNumber));
 }
 
