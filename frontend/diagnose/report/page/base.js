@@ -179,7 +179,7 @@ function drawn(holder, draw) {
     const now = Math.floor(entries[0].contentRect.width);
     if (now && now !== width) {
       width = now;
-      again();
+      requestAnimationFrame(again); // drawn here it would be observed once more, which browsers report
     }
   }).observe(holder);
   DRAWN.push(again);

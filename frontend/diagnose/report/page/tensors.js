@@ -42,6 +42,32 @@ function has(run, series, name) {
   return figure(run, series, name).some(isNumber);
 }
 
+// The last step of a run's warm-up: the one before the learning rate is first within 1% of its
+// highest; 0: the rate says of none. While it rises from next to nothing, gradients and histories of
+// amaxes are not what they will be.
+function warmUp(run) {
+  const {lr, step} = run.steps, top = most(lr.filter(isNumber));
+  const at = lr.findIndex(x => isNumber(x) && x >= 0.99 * top);
+  return at > 0 && lr[at - 1] < lr[at] ? step[at - 1] : 0;
+}
+
+// The values of a list at watched steps behind the warm-up; all of them if there are no others.
+function settled(run, list) {
+  const end = warmUp(run), later = list.map((x, i) => (run.stats.last[i] > end ? x : null));
+  return later.some(isNumber) ? later : list;
+}
+
+function warmUpNote() {
+  const some = WATCHED.map(({run}) => ({run, end: warmUp(run)})).filter(w => w.end > 0);
+  const ends = some.map(w => `${w.run.name}: up to ${w.end}`).join('; ');
+  return some.length ? `Steps of the warm-up (${ends}) do not count. ` : '';
+}
+
+// The value below which a share of the sorted list lies.
+function percentile(sorted, share) {
+  return sorted[Math.round(share * (sorted.length - 1))];
+}
+
 // How many watched steps are a point.
 function howKept() {
   const all = WATCHED.map(({run}) => `${run.name}: ${run.stats.watched} watched steps` +
@@ -65,11 +91,14 @@ function heatSection() {
     const f = FIGURES[state.figure];
     const shown = WATCHED.map(r => ({...r, rows: rowsOf(r.run, state)}));
     const value = x => (!isNumber(x) ? null : !f.log ? x : x > 0 ? Math.log10(x) : null);
-    const all = shown.flatMap(r => r.rows.flatMap(row => row.values.map(value)));
-    const a = least(all), b = most(all);
+    const all = shown.flatMap(r => r.rows.flatMap(row => settled(r.run, row.values).map(value)))
+      .filter(isNumber).sort((x, y) => x - y);
+    const a = percentile(all, 0.02), b = percentile(all, 0.98);
     const share = x => {
       const y = value(x);
-      return y === null ? null : b === a ? 0.5 : f.worse < 0 ? (b - y) / (b - a) : (y - a) / (b - a);
+      if (y === null) return null;
+      const at = b === a ? 0.5 : Math.min(1, Math.max(0, (y - a) / (b - a)));
+      return f.worse < 0 ? 1 - at : at;
     };
     const back = y => f.show(f.log ? 10 ** y : y);
     const [from, to] = f.worse < 0 ? [b, a] : [a, b];
@@ -97,8 +126,8 @@ function heatSection() {
     choice('operand', operands.map(o => [o, OPERANDS[o]]), state.operand, set('operand')).label,
     recipes.length > 1 ? choice('recipe', recipes, '', set('recipe')).label : null);
   section('Tensors by steps', note('A row is a tensor, in the order of the model; a column is a ' +
-    'watched step. A click on a row shows its history below. ',
-    howKept()), choices, legend, maps);
+    'watched step. A click on a row shows its history below. ', howKept(), ' Colours span the middle 96% ' +
+    'of the values; what lies beyond has the colour of the end. ', warmUpNote()), choices, legend, maps);
   show();
 }
 
@@ -108,8 +137,8 @@ const WORST = 12;
 
 function worstRows(name, recipe) {
   const all = WATCHED.flatMap(({run, i}) => seriesOf(run, recipe).map(s => {
-    const list = figure(run, s, name);
-    return {run, i, s, list, worst: worstOf(name, list)};
+    const list = figure(run, s, name), later = settled(run, list);
+    return {run, i, s, list, later, worst: worstOf(name, later)};
   })).filter(r => r.worst !== null);
   all.sort((a, b) => (FIGURES[name].worse < 0 ? a.worst - b.worst : b.worst - a.worst));
   return all.slice(0, WORST);
@@ -127,7 +156,7 @@ function worstSection() {
                      {head: 'as', text: true}];
     const table = tableOf(columns, rows.map(r => [
       r.s.tensor, spark(r.list, f.log, color(r.i)), f.show(r.worst),
-      span(r.run, r.list.indexOf(r.worst)).replace(/^steps? /, ''), f.show(r.list.findLast(isNumber)),
+      span(r.run, r.later.indexOf(r.worst)).replace(/^steps? /, ''), f.show(r.list.findLast(isNumber)),
       runName(r.i), kindOf(r.s)]), true);
     [...table.tBodies[0].rows].forEach((tr, i) => {
       tr.className = 'pick';
@@ -142,7 +171,7 @@ function worstSection() {
 
   const set = name => value => { state[name] = value; show(); };
   const recipes = recipesOf();
-  section('Worst tensors', el('div', {class: 'choices'},
+  section('Worst tensors', warmUpNote() ? note(warmUpNote()) : null, el('div', {class: 'choices'},
     choice('by', judged.map(([k, f]) => [k, f.label]), state.figure, set('figure')).label,
     recipes.length > 1 ? choice('recipe', recipes, '', set('recipe')).label : null), holder);
   show();
