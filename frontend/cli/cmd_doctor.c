@@ -1,5 +1,4 @@
-/* fp8c doctor: shows what this machine has, what each target lacks and where to get it, and tests
- * each target.
+/* fp8c doctor: what this machine has, what each target lacks, where to get it; tests of targets.
  *
  * A child process does the work. If a library kills the process while it is loaded, or code kills
  * it while it runs, the parent can still say what the child was looking at. */
@@ -16,9 +15,8 @@
 #include "frontend/cli/cli.h"
 
 /* What the child writes for its parent, in shared memory. */
-enum { AT = 128 };
 typedef struct shared {
-    char at[AT]; /* what it is looking at */
+    char at[128]; /* what it is looking at */
     bool done;   /* the child ended by itself, so its exit code is doctor's */
 } shared;
 
@@ -36,7 +34,7 @@ static const char default_target[] = "cpu";
 static void look_at(void *user, const char *what)
 {
     doctor *x = user;
-    snprintf(x->shared->at, AT, "%s", what);
+    snprintf(x->shared->at, sizeof x->shared->at, "%s", what);
 }
 
 /* ---- lines ---- */
@@ -75,8 +73,10 @@ static void below(const doctor *x, const char *label, const char *text)
 
 /* ---- components ---- */
 
-static void print_component(const doctor *x, const fp8c_component *c)
+/* Without -v of what is missing how to get it, where `first` is the first of its kind. */
+static void print_component(const doctor *x, const fp8c_component *c, bool first)
 {
+    const bool brief = !x->job.c->verbose && c->state == FP8C_COMPONENT_MISSING;
     const mood mood = c->state == FP8C_COMPONENT_OK        ? GOOD
                       : c->state == FP8C_COMPONENT_MISSING ? WARN
                                                            : BAD;
@@ -85,14 +85,15 @@ static void print_component(const doctor *x, const fp8c_component *c)
          c->version || c->path ? 15 : 0);
     cli_say(x->job.to, "%s%s%s\n", c->version ? c->version : "", c->version && c->path ? "  " : "",
             c->path ? c->path : "");
-    if (c->problem)
+    if (c->problem && !brief)
         below(x, "", c->problem);
-    if (c->note)
+    if (c->note && x->job.c->verbose)
         below(x, "note", c->note);
-    if (c->state == FP8C_COMPONENT_OK)
+    if (c->state == FP8C_COMPONENT_OK || (brief && !first))
         return;
-    below(x, "for", c->enables);
-    if (*c->places)
+    if (!brief)
+        below(x, "for", c->enables);
+    if (*c->places && !brief)
         below(x, "looked for", c->places);
     if (*c->get)
         below(x, "to get it", c->get);
@@ -101,16 +102,19 @@ static void print_component(const doctor *x, const fp8c_component *c)
 static void components(doctor *x)
 {
     fp8c_component c;
-    const char *kind = "";
+    const char *kind = "", *missing = "";
     for (int i = 0; fp8c_doctor_component(x->d, i, &c) == FP8C_OK; i++) {
         cli_json_record(&x->job.json, f8_record_component(json_object(), &c));
+        if (!x->job.c->verbose && strcmp(c.kind, "cpu") && strcmp(c.kind, "cuda"))
+            continue;
         if (strcmp(kind, c.kind) != 0)
             cli_say(x->job.to, "%s%s\n", i ? "\n" : "",
                     !strcmp(c.kind, "cpu")    ? "for target cpu"
                     : !strcmp(c.kind, "cuda") ? "for GPUs"
                                               : "more");
         kind = c.kind;
-        print_component(x, &c);
+        print_component(x, &c, strcmp(missing, c.kind) != 0);
+        missing = c.state == FP8C_COMPONENT_MISSING ? c.kind : missing;
     }
 }
 
@@ -120,6 +124,8 @@ static void facts(doctor *x)
     const char *group = "";
     for (int i = 0; fp8c_doctor_fact(x->d, i, &f) == FP8C_OK; i++) {
         cli_json_record(&x->job.json, f8_record_fact(json_object(), &f));
+        if (!x->job.c->verbose)
+            continue;
         if (strcmp(group, f.group) != 0)
             cli_say(x->job.to, "\n%s\n", f.group);
         group = f.group;
@@ -141,10 +147,7 @@ static bool check_names(const doctor *x)
         for (int i = 0; !found && fp8c_doctor_target(x->d, i, &t) == FP8C_OK; i++)
             found = (int)strlen(t.name) == n && !strncmp(at, t.name, (size_t)n);
         if (!found) {
-            fprintf(stderr, "fp8c doctor: no target '%.*s'; there are", n, at);
-            for (int i = 0; fp8c_doctor_target(x->d, i, &t) == FP8C_OK; i++)
-                fprintf(stderr, "%s %s", i ? "," : "", t.name);
-            fputc('\n', stderr);
+            cli_message("fp8c doctor: no target '%.*s'; `fp8c doctor` lists them", n, at);
             return false;
         }
     }
@@ -176,6 +179,9 @@ static void print_target(const doctor *x, const fp8c_target_report *t, const fp8
     cli_say(x->job.to, "%s%s%s\n", t->is ? " (" : "", t->is ? t->is : "", t->is ? ")" : "");
     if (s->detail)
         below(x, "", s->detail);
+    if (!x->job.c->verbose &&
+        !cli_lists(x->job.c->target ? x->job.c->target : default_target, t->name))
+        return;
     print_missing(x, "can't compile", t->compile_missing, before->compile_missing);
     print_missing(x, "can't run", t->run_missing, before->run_missing);
 }
@@ -215,7 +221,8 @@ static bool look(doctor *x)
     const char *asked = x->job.c->target ? x->job.c->target : default_target;
     cli_json_record(&x->job.json, json_pack("{ss ss sb}", "event", "summary", "asked", asked,
                                             "works", (int)well));
-    cli_say(x->job.to, "\n%s: %s\n", asked, well ? "works" : "does not work");
+    cli_say(x->job.to, "\n%s: %s%s\n", asked, well ? "works" : "does not work",
+            x->job.c->verbose ? "" : "; `fp8c doctor -v` says more of this machine");
     return well;
 }
 

@@ -194,17 +194,12 @@ static bool set_option(cli *c, int at, char *text)
 /* What a value of the option is. */
 static const char *expected(int at)
 {
-    enum { F8_KIND_RANKS = F8_KINDS, F8_KIND_SHARES };
     static const int kind_of[] = {
 #define OPTION(field, name, argument, kind, on, where, unused, help) F8_KIND_##kind,
 #define OTHER_HELP(field, name, argument, on, help)
 #include "frontend/cli/options.def"
     };
-    _Static_assert(F8_MAX_RANKS == 1024, "RANKS");
-    return kind_of[at] == F8_KIND_RANKS ? "a whole number from 1 to 1024"
-           : kind_of[at] == F8_KIND_SHARES
-               ? "a list of numbers between 0 and 1, with commas between"
-               : f8_option_expected[kind_of[at]];
+    return f8_option_expected[kind_of[at]];
 }
 
 /* ---- parsing ---- */

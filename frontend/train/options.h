@@ -29,6 +29,8 @@ enum { F8_MOST_DIMS = 32, F8_MOST_RECIPES = 16, F8_MOST_TEXTS = 64, F8_MOST_THRE
     KIND(LEVEL, "")                                                                                \
     KIND(DIM, "NAME=N with a whole number N")                                                      \
     KIND(RULE, "a text of at least one character")                                                 \
+    KIND(RANKS, "a whole number from 1 to 1024")                                                   \
+    KIND(SHARES, "a list of numbers between 0 and 1, with commas between")                         \
     KIND(MEMORY, "a number of bytes, such as 6G, 512M or 4096K, or a share between 0 and 1")
 _Static_assert(F8_MOST_THREADS == 256, "THREADS");
 enum {

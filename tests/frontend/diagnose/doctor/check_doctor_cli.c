@@ -154,7 +154,7 @@ START_TEST(this_machine)
     char version[64];
     snprintf(version, sizeof version, "fp8c %s\n", fp8c_version());
     says(r.out, version);
-    says(r.out, "\ncpu,reference: works\n");
+    says(r.out, "\ncpu,reference: works; `fp8c doctor -v` says more of this machine\n");
     ck_assert_msg(!strchr(r.out, '\033'), "colour, and no terminal");
     size_t n;
     char *text = f8_cli_read(file, &n);
@@ -206,7 +206,17 @@ START_TEST(no_gpu)
     ck_assert_str_eq(r.err, "");
     says(r.out, "sm_90a: does not work");
     says_somewhere(r.out, "can't compile: NVRTC: found nowhere (pip: nvidia-cuda-nvrtc");
+    r = F8_CLI("doctor", "--target", "reference");
+    ck_assert_ptr_null(strstr(r.out, "looked for: "));
+    int lines = 0;
+    for (const char *at = r.out; (at = strchr(at, '\n')); at++)
+        lines++;
+    ck_assert_int_le(lines, 32); /* a screen */
+    const char *get = strstr(r.out, "Debian package nvidia-driver");
+    ck_assert(get && !strstr(get + 1, "Debian package nvidia-driver"));
+    r = F8_CLI("doctor", "-v", "--target", "sm_90a");
     says_somewhere(r.out, "looked for: libcuda.so.1 in ");
+    says(r.out, "\nmemory\n");
 }
 END_TEST
 
@@ -214,7 +224,7 @@ START_TEST(wrong_usage)
 {
     f8_cli_fails(F8_CLI("doctor", "model.f8"), 2, "model.f8");
     f8_cli_fails(F8_CLI("doctor", "--target", "cpu,sm_1"), 2,
-                 "fp8c doctor: no target 'sm_1'; there are cpu, ");
+                 "fp8c doctor: no target 'sm_1'; `fp8c doctor` lists them");
     f8_cli_fails(F8_CLI("doctor", "--recipe", "bf16"), 2, "no such option '--recipe'");
     f8_cli_fails(F8_CLI("doctor", "--json", "/nonexistent/x"), 1, "/nonexistent/x: error: ");
 }
