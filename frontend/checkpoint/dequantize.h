@@ -1,5 +1,5 @@
-/* Weights that a file stores as FP8 codes with their scales, as values: for programs that keep f32
- * weights. Internal to frontend/. */
+/* Weights that a file stores as FP8 codes with their scales, as values, for programs that
+ * train. Internal to frontend/. */
 #ifndef F8_DEQUANTIZE_H
 #define F8_DEQUANTIZE_H
 

@@ -29,8 +29,7 @@ static f8_status get_whole(const f8_load *l, int i, f8_arena *memory, void **out
         want.dtype = F8_ST_F32;
         want.bytes *= sizeof(float);
     }
-    const f8_weight *scales =
-        l->exact || want.dtype != F8_ST_F32 ? NULL : f8_dequantize_scales(l->weights, t);
+    const f8_weight *scales = f8_load_dequantizes(l, t, want.dtype);
     if (scales) {
         *out = f8_arena_array(memory, 1, (size_t)want.bytes + 1);
         F8_TRY(f8_arena_status(memory, l->diag));

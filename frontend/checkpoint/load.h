@@ -69,6 +69,9 @@ f8_weight *f8_load_find_state(const f8_load *l, const char *name);
 /* The weight stored as FP8 whose codes or scales are variable i, if the program makes them from
  * values that the files have. */
 bool f8_load_quantizes(const f8_load *l, int i, fp8c_stored *to);
+/* The scales of a tensor of FP8 codes, if the program trains and wants values of this dtype, or
+ * NULL. */
+f8_weight *f8_load_dequantizes(const f8_load *l, const f8_weight *t, f8_st_dtype want);
 /* Where the scale of an element of fp8.scale is in the files: its tensor, and its index there.
  * NULL: no file has it. */
 const f8_weight *f8_load_kept(const f8_load *l, const char *element, int64_t *index);

@@ -117,6 +117,12 @@ const f8_weight *f8_load_kept(const f8_load *l, const char *element, int64_t *in
                : NULL;
 }
 
+f8_weight *f8_load_dequantizes(const f8_load *l, const f8_weight *t, f8_st_dtype want)
+{
+    const bool trains = !l->exact && l->states != F8_LOAD_EVAL_STATES;
+    return trains && want == F8_ST_F32 ? f8_dequantize_scales(l->weights, t) : NULL;
+}
+
 /* ---- parameters ---- */
 
 static bool may_be_missing(const f8_load *l, const char *name)
@@ -169,8 +175,7 @@ static void match_parameter(f8_load *l, int i, const fp8c_variable *v)
         return;
     }
     t->used = true;
-    f8_weight *scales =
-        !l->exact && want.dtype == F8_ST_F32 ? f8_dequantize_scales(l->weights, t) : NULL;
+    f8_weight *scales = f8_load_dequantizes(l, t, want.dtype);
     if (scales)
         scales->used = true;
     snprintf(why, sizeof why, "can't become %s exactly", type);

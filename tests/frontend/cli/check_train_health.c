@@ -125,7 +125,7 @@ END_TEST
 START_TEST(doctor)
 {
     nvml_says("temperature 71\necc_corrected 3\nremapped 1 0 0 0\n");
-    const f8_cli_result r = F8_CLI("doctor", "--target", "reference");
+    const f8_cli_result r = F8_CLI("doctor", "-v", "--target", "reference");
     f8_cli_ok(r);
     ck_assert_msg(strstr(r.out, "  temperature          71\n") != NULL, "%s", r.out);
     ck_assert(strstr(r.out, "  ecc corrected        3\n    memory errors that ECC corrected\n"));

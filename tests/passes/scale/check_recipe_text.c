@@ -142,7 +142,7 @@ static const struct {
 } bad_recipes[] = {
     {"", "no recipe '': there are f32, bf16, delayed, "},
     {"fp4", "no recipe 'fp4': there are f32, bf16, delayed, "},
-    {"Block", "no recipe 'Block': there are"},
+    {"Block", "no recipe 'Block' (did you mean 'block'?): there are"},
     {"{pow2 = true}", "no recipe '': there are"},
     {"blockblockblockblockblockblockblockblockblockblock",
      "no recipe 'blockblockblockblockblockblockblockblock': there are"},
