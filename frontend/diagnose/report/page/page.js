@@ -149,7 +149,7 @@ function curveSections() {
   const holder = el('div', {});
   const marks = lossMarks().concat(alarmMarks()), wide = spansDecades(), apart = lossDifferences();
   const draw = log => holder.replaceChildren(chart(lossCurves().concat(held),
-    {title: 'Loss', log, height: 300, show: x => num(x, 6), marks}));
+    {title: log ? 'Loss, logarithmic' : 'Loss', log, height: 300, show: x => num(x, 6), marks}));
   draw(wide);
   const scale = choice('scale', [['', 'linear'], ['log', 'logarithmic']], wide ? 'log' : '',
                        v => draw(v === 'log'));
@@ -159,7 +159,7 @@ function curveSections() {
     holder,
     apart.length ? chart(apart, {title: `Loss less that of ${RUNS[0].name}`, show: x => num(x, 4), marks}) : null,
     el('div', {class: 'columns'},
-      chart(curves('grad_norm'), {title: 'Gradient norm before clipping', log: true}),
+      chart(curves('grad_norm'), {title: 'Gradient norm before clipping, logarithmic', log: true}),
       chart(curves('lr'), {title: 'Learning rate', zero: true}),
       chart(curves('rate'), {title: RUNS[0].steps.rate_name.replaceAll('_', ' '), zero: true})));
 }
