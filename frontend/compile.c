@@ -8,6 +8,7 @@
 #include "frontend/options.h"
 #include "frontend/target.h"
 #include "ir/base/clock.h"
+#include "ir/base/suggest.h"
 #include "passes/grad/untrained.h"
 #include "passes/unit/copy.h"
 #include "passes/pipeline.h"
@@ -194,6 +195,16 @@ static f8_status read_ranks(f8_compilation *c, f8_diag *diag)
                        &c->unit.options.reduce_update, diag);
 }
 
+/* Fails with the names of all passes. */
+static f8_status no_pass(const char *name, f8_diag *diag)
+{
+    char names[512] = "", hint[80];
+    for (size_t i = 0, n = 0; f8_pass_name(i) && n < sizeof names; i++)
+        n += (size_t)snprintf(names + n, sizeof names - n, "%s%s", i ? ", " : "", f8_pass_name(i));
+    return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "no pass '%s'%s: there are %s", name,
+                   f8_suggest_listed(name, strlen(name), names, hint, sizeof hint), names);
+}
+
 static f8_status read_options(f8_compilation *c, f8_diag *diag)
 {
     const fp8c_compile_options *o = c->o;
@@ -237,7 +248,7 @@ static f8_status read_options(f8_compilation *c, f8_diag *diag)
             return o->write ? F8_OK
                             : f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
                                       "print_after needs the callback `write`");
-    return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "no pass '%s'", o->print_after);
+    return no_pass(o->print_after, diag);
 }
 
 static bool wants_listings(const fp8c_compile_options *o)

@@ -192,7 +192,8 @@ LLVMValueRef f8_ll_at(f8_llvm_module *m, LLVMTypeRef element, LLVMValueRef base,
 LLVMValueRef f8_ll_load(f8_llvm_module *m, LLVMTypeRef type, LLVMValueRef pointer);
 void f8_ll_store(f8_llvm_module *m, LLVMValueRef value, LLVMValueRef pointer);
 /* Vectors: the elements from `pointer` on. `mask` (from f8_ll_mask) may be NULL for all lanes. A
- * masked load reads nothing outside the mask and gives `other` there (NULL: zeros). */
+ * masked load reads nothing outside the mask and gives `other` there (NULL: zeros). A mask that is
+ * no constant has lane 0 where elements of 8 or 16 bits are loaded or stored. */
 LLVMValueRef f8_ll_vload(f8_llvm_module *m, LLVMTypeRef element, LLVMValueRef pointer,
                          LLVMValueRef mask, LLVMValueRef other);
 void f8_ll_vstore(f8_llvm_module *m, LLVMValueRef value, LLVMValueRef pointer, LLVMValueRef mask);

@@ -317,12 +317,56 @@ void f8_ll_store(f8_llvm_module *m, LLVMValueRef value, LLVMValueRef pointer)
     m->ll->SetAlignment(s, element_bytes(m, m->ll->TypeOf(value)));
 }
 
+/* AVX2 has no masked loads and stores of elements of 8 and 16 bits. LLVM would make a branch a lane
+ * of each: kernels with hundreds of them then have thousands of blocks, and compile for a minute.
+ */
+static bool by_lanes(f8_llvm_module *m, LLVMTypeRef element, LLVMValueRef mask)
+{
+    return !m->llvm->avx512 && element_bytes(m, element) < 4 && !m->ll->IsConstant(mask);
+}
+
+/* A lane in the mask, or lane 0, which is. */
+static LLVMValueRef lane_within(f8_llvm_module *m, LLVMValueRef mask, int lane)
+{
+    LLVMValueRef i = f8_ll_i64(m, lane), in = m->ll->BuildExtractElement(m->b, mask, i, "");
+    return m->ll->BuildSelect(m->b, in, i, f8_ll_i64(m, 0), "");
+}
+
+static LLVMValueRef load_lanes(f8_llvm_module *m, LLVMTypeRef element, LLVMValueRef pointer,
+                               LLVMValueRef mask)
+{
+    LLVMValueRef v = m->ll->GetPoison(f8_ll_vtype(m, element));
+    for (int i = 0; i < m->lanes; i++) {
+        LLVMValueRef at = f8_ll_at(m, element, pointer, lane_within(m, mask, i));
+        v = m->ll->BuildInsertElement(m->b, v, f8_ll_load(m, element, at), f8_ll_i64(m, i), "");
+    }
+    return v;
+}
+
+/* The lanes outside the mask store lane 0 once more. */
+static void store_lanes(f8_llvm_module *m, LLVMValueRef value, LLVMValueRef pointer,
+                        LLVMValueRef mask)
+{
+    const f8_llvm_api *ll = m->ll;
+    LLVMTypeRef element = ll->GetElementType(ll->TypeOf(value));
+    LLVMValueRef first = ll->BuildExtractElement(m->b, value, f8_ll_i64(m, 0), "");
+    for (int i = 0; i < m->lanes; i++) {
+        LLVMValueRef lane = f8_ll_i64(m, i), in = ll->BuildExtractElement(m->b, mask, lane, ""),
+                     x = ll->BuildExtractElement(m->b, value, lane, "");
+        f8_ll_store(m, ll->BuildSelect(m->b, in, x, first, ""),
+                    f8_ll_at(m, element, pointer, lane_within(m, mask, i)));
+    }
+}
+
 LLVMValueRef f8_ll_vload(f8_llvm_module *m, LLVMTypeRef element, LLVMValueRef pointer,
                          LLVMValueRef mask, LLVMValueRef other)
 {
     LLVMTypeRef type = f8_ll_vtype(m, element);
     if (!mask)
         return f8_ll_load(m, type, pointer);
+    if (by_lanes(m, element, mask))
+        return m->ll->BuildSelect(m->b, mask, load_lanes(m, element, pointer, mask),
+                                  other ? other : m->ll->ConstNull(type), "");
     LLVMTypeRef overload[] = {type, m->ptr};
     LLVMValueRef args[] = {pointer, f8_ll_i32(m, (int32_t)element_bytes(m, element)), mask,
                            other ? other : m->ll->ConstNull(type)};
@@ -333,6 +377,10 @@ void f8_ll_vstore(f8_llvm_module *m, LLVMValueRef value, LLVMValueRef pointer, L
 {
     if (!mask) {
         f8_ll_store(m, value, pointer);
+        return;
+    }
+    if (by_lanes(m, m->ll->GetElementType(m->ll->TypeOf(value)), mask)) {
+        store_lanes(m, value, pointer, mask);
         return;
     }
     LLVMTypeRef type = m->ll->TypeOf(value), overload[] = {type, m->ptr};

@@ -17,11 +17,8 @@ bool cli_refuses_auto(const cli *c)
 {
     if (!cli_is_auto(c))
         return false;
-    fprintf(stderr,
-            "fp8c %s: only train and explain take recipe auto: add the lines that they write with "
-            "--write-rules to the text, and give another recipe here\n",
-            c->command);
-    return true;
+    return cli_usage(c, "only train and explain take recipe auto: add the lines that they write "
+                        "with --write-rules to the text, and give another recipe here");
 }
 
 bool cli_write_rules(void *job, const fp8c_calibration *calibration)
@@ -54,14 +51,14 @@ static void print_candidate(FILE *to, cli_json *json, const fp8c_trial *t, const
                             bool won)
 {
     if (to && k->excluded)
-        fprintf(to, "    %-8s is excluded: %s\n", k->recipe, k->excluded);
+        cli_say(to, "    %-8s is excluded: %s\n", k->recipe, k->excluded);
     else if (to && k->error > 0)
-        fprintf(to, "  %s %-8s %7.2f%% %8.1f %8.1f %9.2f%% %9.2f%% %10.2f %10.2f\n",
+        cli_say(to, "  %s %-8s %7.2f%% %8.1f %8.1f %9.2f%% %9.2f%% %10.2f %10.2f\n",
                 won ? "*" : " ", k->recipe, 100 * k->error, k->sqnr[0], k->sqnr[1],
                 100 * k->underflow[0], 100 * k->underflow[1], 1e6 * k->seconds,
                 1e6 * k->gemm_seconds);
     else if (to)
-        fprintf(to, "  %s %-8s %8s %8s %8s %10s %10s %10.2f %10.2f\n", won ? "*" : " ", k->recipe,
+        cli_say(to, "  %s %-8s %8s %8s %8s %10s %10s %10.2f %10.2f\n", won ? "*" : " ", k->recipe,
                 "-", "-", "-", "-", "-", 1e6 * k->seconds, 1e6 * k->gemm_seconds);
     cli_json_record(json,
                     json_pack("{ss ss ss ss ss? so s[oo] s[oo] s[oo] sf sf sf sb}", "event",
@@ -79,16 +76,16 @@ void cli_print_trials(const fp8c_calibration *calibration, FILE *to, cli_json *j
     fp8c_trial t;
     fp8c_candidate k;
     if (to)
-        fprintf(to, "%-12s %8s %17s %21s %21s\n", "candidates", "error", "SQNR a, b (dB)",
+        cli_say(to, "%-12s %8s %17s %21s %21s\n", "candidates", "error", "SQNR a, b (dB)",
                 "underflow a, b", "estimated us, GEMM");
     for (int i = 0; fp8c_calibration_trial(calibration, i, &t) == FP8C_OK; i++) {
         if (to)
-            fprintf(to, "%s %s, %" PRId64 "x%" PRId64 "x%" PRId64 ": %s\n", t.linear, t.role, t.m,
+            cli_say(to, "%s %s, %" PRId64 "x%" PRId64 "x%" PRId64 ": %s\n", t.linear, t.role, t.m,
                     t.n, t.k, t.reason);
         for (int c = 0; fp8c_calibration_candidate(calibration, i, c, &k) == FP8C_OK; c++)
             if (!t.fixed)
                 print_candidate(to, json, &t, &k, c == t.winner);
     }
     if (to)
-        fprintf(to, "\n");
+        cli_say(to, "\n");
 }

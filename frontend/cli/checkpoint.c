@@ -49,7 +49,7 @@ void cli_weights_report(const f8_loader *l, cli_job *j, const char *recipe)
 {
     char *lists = j->c->verbose ? f8_loader_lists(l) : NULL;
     if (lists)
-        fprintf(stderr, "%s\n", lists);
+        cli_say(stderr, "%s\n", lists);
     free(lists);
     cli_json_record(&j->json, f8_loader_record(l, recipe));
 }
@@ -72,7 +72,7 @@ static void print_problems(const f8_loader *l, const cli *c, const char *recipe)
     cli_message("%s", refusal ? refusal : "error: out of memory");
     free(refusal);
     if (l->scales_missing)
-        fprintf(stderr,
+        cli_say(stderr,
                 "this recipe needs the scales that training under it keeps, and the file%s %s%s: "
                 "%sgive a recipe that needs none, such as current\n",
                 one ? "" : "s",
@@ -117,6 +117,6 @@ bool cli_weights_done(const f8_loader *l, const cli_job *j, const char *recipe, 
 void cli_print_calibrated(const char *recipe, int64_t batches, const char *what)
 {
     if (batches)
-        printf("%s: the scales were calibrated on %" PRId64 " batch%s of %s\n", recipe, batches,
-               batches == 1 ? "" : "es", what);
+        cli_say(stdout, "%s: the scales were calibrated on %" PRId64 " batch%s of %s\n", recipe,
+                batches, batches == 1 ? "" : "es", what);
 }

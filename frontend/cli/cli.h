@@ -142,16 +142,22 @@ int cli_man(void);
 #define COMMAND(name, bit, operand, help) int cmd_##name(const cli *c);
 #include "frontend/cli/commands.def"
 
-/* ---- shared (common.c) ---- */
+/* ---- words (messages.c) ---- */
 
-/* Print "WHERE: error: ..." on stderr (where NULL: "error: ..."), and return false. */
-/* A line on stderr, without control characters: a message may quote names of others. */
+/* Prints, and returns how much. NULL takes nothing. What a text quotes may have control characters:
+ * but for newlines and tabs they become question marks, here and in messages. */
+int cli_say(FILE *to, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* Prints a line on stderr. */
 void cli_message(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* Print "WHERE: error: ..." on stderr (where NULL: "error: ..."), and return false. */
 bool cli_error(const char *where, const char *format, ...) __attribute__((format(printf, 2, 3)));
 bool cli_file_fail(const f8_diag *diag);
 /* Prints that the command line is wrong: "fp8c COMMAND: ...; see fp8c COMMAND --help". Returns
  * CLI_USAGE. */
 int cli_usage(const cli *c, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* ---- shared (common.c) ---- */
+
 /* Prints the context's message on stderr, unless a signal stopped the call: then cli_settle prints.
  * Returns CLI_FAILED. */
 int cli_fail(const fp8c_context *ctx);
@@ -199,8 +205,6 @@ bool cli_json_to_stdout(const cli *c); /* if so, stdout carries nothing but reco
 
 /* Where tables go: stdout, or NULL if stdout is for records. */
 FILE *cli_table(const cli *c);
-/* Prints to a table, and returns how much. NULL takes nothing. */
-int cli_say(FILE *to, const char *format, ...) __attribute__((format(printf, 2, 3)));
 static inline double cli_mib(int64_t bytes)
 {
     return (double)bytes / (1 << 20);

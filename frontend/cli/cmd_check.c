@@ -13,9 +13,9 @@ static bool check(cli_job *j)
         if (!cli_compile(j, &options))
             return false;
     }
-    printf("%s: ok, %" PRId64 " parameter tensor%s, %" PRId64 " parameter%s\n", c->file,
-           info.parameters, info.parameters == 1 ? "" : "s", info.elements,
-           info.elements == 1 ? "" : "s");
+    cli_say(stdout, "%s: ok, %" PRId64 " parameter tensor%s, %" PRId64 " parameter%s\n", c->file,
+            info.parameters, info.parameters == 1 ? "" : "s", info.elements,
+            info.elements == 1 ? "" : "s");
     return true;
 }
 

@@ -112,11 +112,11 @@ static bool check_targets(const char *list)
     for (int n = 0; list; n++) {
         const size_t length = strcspn(list, ",");
         if (n == MOST_TARGETS) {
-            fprintf(stderr, "fp8c compile: --target takes at most %d targets\n", MOST_TARGETS);
+            cli_say(stderr, "fp8c compile: --target takes at most %d targets\n", MOST_TARGETS);
             return false;
         }
         if (!length) {
-            fprintf(stderr, "fp8c compile: bad value for --target: name %d of the list is empty\n",
+            cli_say(stderr, "fp8c compile: bad value for --target: name %d of the list is empty\n",
                     n + 1);
             return false;
         }

@@ -236,9 +236,7 @@ int cmd_completion(const cli *c)
         zsh();
     else if (!strcmp(c->file, "fish"))
         fish();
-    else {
-        fprintf(stderr, "fp8c completion: no such shell '%s': give bash, zsh or fish\n", c->file);
-        return CLI_USAGE;
-    }
+    else
+        return cli_usage(c, "no such shell '%s': give bash, zsh or fish", c->file);
     return CLI_DONE;
 }

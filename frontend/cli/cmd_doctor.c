@@ -22,14 +22,13 @@ typedef struct shared {
 
 typedef struct doctor {
     cli_job job;
+    const char *asked; /* targets */
     fp8c_doctor *d;
     bool colour;
     shared *shared; /* the child writes it, the parent reads it */
 } doctor;
 
 enum { WIDTH = 21 };
-
-static const char default_target[] = "cpu";
 
 static void look_at(void *user, const char *what)
 {
@@ -47,8 +46,12 @@ static void word(const doctor *x, mood mood, const char *text, int width)
     static const char *const codes[] = {
         [GOOD] = "\033[32m", [BAD] = "\033[31m", [WARN] = "\033[33m"};
     const int spaces = width - (int)strlen(text);
-    cli_say(x->job.to, "%s%s%s%*s", x->colour ? codes[mood] : "", text, x->colour ? "\033[0m" : "",
-            spaces > 0 ? spaces : 0, "");
+    if (x->colour)
+        fputs(codes[mood], x->job.to);
+    cli_say(x->job.to, "%s", text);
+    if (x->colour)
+        fputs("\033[0m", x->job.to);
+    cli_say(x->job.to, "%*s", spaces > 0 ? spaces : 0, "");
 }
 
 /* Prints a text under a row, broken at spaces so that it fits a page. */
@@ -140,16 +143,16 @@ static void facts(doctor *x)
 /* Whether every name in the list of --target is a target. false after a message. */
 static bool check_names(const doctor *x)
 {
+    char names[CLI_HELP_TEXT];
     for (const char *at = x->job.c->target; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL) {
         const int n = (int)strcspn(at, ",");
         fp8c_target_report t;
         bool found = false;
         for (int i = 0; !found && fp8c_doctor_target(x->d, i, &t) == FP8C_OK; i++)
             found = (int)strlen(t.name) == n && !strncmp(at, t.name, (size_t)n);
-        if (!found) {
-            cli_message("fp8c doctor: no target '%.*s'; `fp8c doctor` lists them", n, at);
-            return false;
-        }
+        if (!found)
+            return !cli_usage(x->job.c, "no target '%.*s': there are %s", n, at,
+                              cli_names(FP8C_NAME_TARGET, "", NULL, names));
     }
     return true;
 }
@@ -179,8 +182,7 @@ static void print_target(const doctor *x, const fp8c_target_report *t, const fp8
     cli_say(x->job.to, "%s%s%s\n", t->is ? " (" : "", t->is ? t->is : "", t->is ? ")" : "");
     if (s->detail)
         below(x, "", s->detail);
-    if (!x->job.c->verbose &&
-        !cli_lists(x->job.c->target ? x->job.c->target : default_target, t->name))
+    if (!x->job.c->verbose && !cli_lists(x->asked, t->name))
         return;
     print_missing(x, "can't compile", t->compile_missing, before->compile_missing);
     print_missing(x, "can't run", t->run_missing, before->run_missing);
@@ -194,7 +196,7 @@ static bool targets(doctor *x)
     bool well = true;
     cli_say(x->job.to, "\ntargets\n");
     for (int i = 0; fp8c_doctor_target(x->d, i, &t) == FP8C_OK; i++) {
-        const bool asked = cli_lists(x->job.c->target ? x->job.c->target : default_target, t.name);
+        const bool asked = cli_lists(x->asked, t.name);
         fp8c_self_test s = {.result = FP8C_TEST_NOT_RUN};
         json_t *begin = json_pack("{ss ss? sb}", "name", t.name, "is", t.is, "asked", (int)asked);
         cli_json_record(&x->job.json, f8_record_ability(begin, &t));
@@ -218,10 +220,9 @@ static bool look(doctor *x)
     components(x);
     facts(x);
     const bool well = targets(x);
-    const char *asked = x->job.c->target ? x->job.c->target : default_target;
-    cli_json_record(&x->job.json, json_pack("{ss ss sb}", "event", "summary", "asked", asked,
+    cli_json_record(&x->job.json, json_pack("{ss ss sb}", "event", "summary", "asked", x->asked,
                                             "works", (int)well));
-    cli_say(x->job.to, "\n%s: %s%s\n", asked, well ? "works" : "does not work",
+    cli_say(x->job.to, "\n%s: %s%s\n", x->asked, well ? "works" : "does not work",
             x->job.c->verbose ? "" : "; `fp8c doctor -v` says more of this machine");
     return well;
 }
@@ -281,7 +282,7 @@ static int wait_for(pid_t child, bool burns)
 int cmd_doctor(const cli *c)
 {
     const char *no_colour = secure_getenv("NO_COLOR");
-    doctor x = {.job = {.c = c, .to = cli_table(c)}};
+    doctor x = {.job = {.c = c, .to = cli_table(c)}, .asked = c->target ? c->target : "cpu"};
     x.colour = x.job.to && isatty(STDOUT_FILENO) && !(no_colour && *no_colour);
     void *memory =
         mmap(NULL, sizeof *x.shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);

@@ -69,30 +69,30 @@ static void print_table(const eval *e)
     const char *files = e->weights.files.shown;
     const int width = cli_recipe_width(e->job.c, 24);
     char shown[2][200], compared[80];
-    printf("%-*s %11s %10s %12s %12s %9s  %s\n", width, "recipe", "held out", "gap", "weights",
-           "peak memory", "compile", "FP8 GEMMs a batch (planned)");
+    cli_say(stdout, "%-*s %11s %10s %12s %12s %9s  %s\n", width, "recipe", "held out", "gap",
+            "weights", "peak memory", "compile", "FP8 GEMMs a batch (planned)");
     for (size_t i = 0; i <= e->job.c->compare.n; i++) {
         const f8_evaluation *x = &e->results[i];
         char gap[24] = "-";
         if (i != base)
             snprintf(gap, sizeof gap, "%+.3f%%", 100 * (x->loss / e->results[base].loss - 1));
-        printf("%-*s %11.4f %10s %8.2f MiB %8.1f MiB %7.2f s  %" PRId64 " (%" PRId64 ")\n", width,
-               cli_recipe(e->job.c, i), x->loss, gap, cli_mib(x->weights_bytes),
-               cli_mib(x->info.peak_bytes), x->info.compile_seconds, x->fp8_gemms,
-               x->info.fp8_gemms_planned);
+        cli_say(stdout, "%-*s %11.4f %10s %8.2f MiB %8.1f MiB %7.2f s  %" PRId64 " (%" PRId64 ")\n",
+                width, cli_recipe(e->job.c, i), x->loss, gap, cli_mib(x->weights_bytes),
+                cli_mib(x->info.peak_bytes), x->info.compile_seconds, x->fp8_gemms,
+                x->info.fp8_gemms_planned);
     }
     if (f8_weights_metadata(&e->weights.files, "fp8c.recipe"))
-        printf("%s: trained under %s, %s steps\n", files, said(e, "fp8c.recipe", shown[0]),
-               said(e, "fp8c.steps", shown[1]));
+        cli_say(stdout, "%s: trained under %s, %s steps\n", files, said(e, "fp8c.recipe", shown[0]),
+                said(e, "fp8c.steps", shown[1]));
     if (e->stored.n)
-        printf("%s: %zu weights stored in FP8 under %s\n", files, e->stored.n,
-               said(e, "fp8c.export", shown[0]));
+        cli_say(stdout, "%s: %zu weights stored in FP8 under %s\n", files, e->stored.n,
+                said(e, "fp8c.export", shown[0]));
     for (size_t i = 0; i <= e->job.c->compare.n; i++)
         cli_print_calibrated(cli_recipe(e->job.c, i), e->results[i].calibrated,
                              f8_data_shown(&e->data));
-    printf("%s, of %" PRId64 " held-out %s of %s%s\n", f8_data_losses(&e->data),
-           e->results[0].batches * f8_data_items(&e->data), f8_data_unit(&e->data),
-           f8_data_held_out_shown(&e->data), f8_data_compared(&e->data, compared));
+    cli_say(stdout, "%s, of %" PRId64 " held-out %s of %s%s\n", f8_data_losses(&e->data),
+            e->results[0].batches * f8_data_items(&e->data), f8_data_unit(&e->data),
+            f8_data_held_out_shown(&e->data), f8_data_compared(&e->data, compared));
 }
 
 int cmd_eval(const cli *c)

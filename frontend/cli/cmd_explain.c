@@ -149,7 +149,7 @@ static fp8c_calibration *calibrate(cli_job *j, const fp8c_compile_options *optio
     f8_data data = {0};
     fp8c_calibration *calibration = NULL;
     if (!cli_data_given(j->c))
-        fprintf(stderr, "fp8c explain: recipe auto measures on data: --data FILE is needed\n");
+        cli_usage(j->c, "recipe auto measures on data: --data FILE is needed");
     else if (cli_data_open(&data, j->c))
         calibration = cli_calibrate(j, options, &data);
     f8_data_close(&data);

@@ -76,10 +76,11 @@ static void report(export *e)
     cli_json_record(&e->job.json, f8_export_record(f, from));
     if (cli_json_to_stdout(e->job.c))
         return;
-    printf("%s: %" PRId64 " of %" PRId64
-           " parameters as FP8 under %s: %.2f MiB with their scales, %.2f MiB in %s\n",
-           f->path, f->stored, f->parameters, f->recipe, cli_mib(f->bytes),
-           cli_mib(f->bytes_before), from);
+    cli_say(stdout,
+            "%s: %" PRId64 " of %" PRId64
+            " parameters as FP8 under %s: %.2f MiB with their scales, %.2f MiB in %s\n",
+            f->path, f->stored, f->parameters, f->recipe, cli_mib(f->bytes),
+            cli_mib(f->bytes_before), from);
     cli_print_calibrated(f->recipe, e->weights.batches, f8_data_shown(&e->data));
 }
 

@@ -49,8 +49,8 @@ int cmd_help(const cli *c)
     char hint[80];
     const cli_command *command = cli_find_command(c->file);
     if (!command) {
-        fprintf(stderr, "fp8c help: no such command '%s'%s; see fp8c help\n", c->file,
-                cli_suggest_command(c->file, hint, sizeof hint));
+        cli_message("fp8c help: no such command '%s'%s; see fp8c help", c->file,
+                    cli_suggest_command(c->file, hint, sizeof hint));
         return CLI_USAGE;
     }
     cli_help_command(command);

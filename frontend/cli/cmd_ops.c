@@ -156,14 +156,10 @@ int cmd_ops(const cli *c)
 {
     fp8c_op_info one = {.struct_size = sizeof one};
     cli_json json;
-    if (c->markdown && cli_json_to_stdout(c)) {
-        fprintf(stderr, "fp8c ops: --markdown and --json - both write to stdout\n");
-        return CLI_USAGE;
-    }
-    if (c->file && fp8c_op(c->file, &one) != FP8C_OK) {
-        fprintf(stderr, "fp8c ops: no such op '%s'; `fp8c ops` lists all\n", c->file);
-        return CLI_USAGE;
-    }
+    if (c->markdown && cli_json_to_stdout(c))
+        return cli_usage(c, "--markdown and --json - both write to stdout");
+    if (c->file && fp8c_op(c->file, &one) != FP8C_OK)
+        return cli_usage(c, "no such op '%s': `fp8c ops` lists all", c->file);
     if (!cli_json_open(&json, c->json))
         return CLI_FAILED;
     if (c->file)

@@ -219,16 +219,12 @@ static bool plan(cli_job *j)
 
 int cmd_plan(const cli *c)
 {
-    if (c->target && !strcmp(c->target, "reference")) {
-        fprintf(stderr, "fp8c plan: target reference has no plan: it interprets the graph\n");
-        return CLI_USAGE;
-    }
+    if (c->target && !strcmp(c->target, "reference"))
+        return cli_usage(c, "target reference has no plan: it interprets the graph");
     if (cli_refuses_auto(c))
         return CLI_USAGE;
-    if (asks_for_one(c) && c->budgets.n) {
-        fprintf(stderr, "fp8c plan: --budgets asks for a table, and --memory, --checkpoint and "
-                        "--recompute for one plan\n");
-        return CLI_USAGE;
-    }
+    if (asks_for_one(c) && c->budgets.n)
+        return cli_usage(c, "--budgets asks for a table, and --memory, --checkpoint and "
+                            "--recompute for one plan");
     return cli_work(c, true, plan);
 }

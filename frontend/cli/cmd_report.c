@@ -1,24 +1,22 @@
 /* fp8c report: training runs, by their folders, as a page, as records, or as a trace. */
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "frontend/cli/cli.h"
+#include "frontend/cli/told.h"
 #include "frontend/diagnose/report/report.h"
-
-enum { NAMED = 5 }; /* tensors that are printed of each run */
 
 /* Everything is made before anything is written: what goes wrong leaves the files as they were. */
 typedef struct made {
-    char *page, *trace;
+    char *page, *trace, *words;
     size_t n_page;
 } made;
 
-static f8_status make(const cli *c, const f8_report *r, made *m, f8_diag *diag)
+static f8_status make(const cli *c, const f8_report *r, int again, made *m, f8_diag *diag)
 {
     json_t *trace = NULL;
     if (c->output)
-        F8_TRY(f8_report_page(r, &m->page, &m->n_page, diag));
+        F8_TRY(f8_report_page(r, again, &m->page, &m->n_page, diag));
+    F8_TRY(f8_report_words(r, &m->words, diag));
     if (!c->trace)
         return F8_OK;
     F8_TRY(f8_report_trace(r, &trace, diag));
@@ -53,78 +51,69 @@ static bool write_all(const cli *c, const f8_report *r, const made *m)
     return cli_json_close(&json) && made_records;
 }
 
-/* ---- what is printed ---- */
-
 static bool is_stdout(const char *path)
 {
     return path && (!strcmp(path, "-") || !strcmp(path, "/dev/stdout"));
 }
 
-static void print_run(const f8_report_run *r)
-{
-    printf("%s: %zu steps, final loss %.4f, ", r->name, r->n_steps, f8_report_final_loss(r));
-    if (r->has_stats)
-        printf("%zu tensors watched at %zu steps\n", r->n_series, r->n_watched);
-    else
-        printf("no statistics: train keeps them with --stats\n");
-}
-
-static void print_parted(const f8_report_parted *p)
-{
-    printf("  %s: step %" PRId64 ", underflow %.3g%% (%.3g%%), MSE %.3g (%.3g)\n", p->run->tensor,
-           p->step, 100 * p->run_at.figure[F8_FIGURE_underflow],
-           100 * p->good_at.figure[F8_FIGURE_underflow], p->run_at.figure[F8_FIGURE_mse],
-           p->good_at.figure[F8_FIGURE_mse]);
-}
-
-/* Prints where a run parts from the good one. false after a message on stderr. */
-static bool print_part(const f8_report_run *good, const f8_report_run *run)
-{
-    f8_diag diag = {0};
-    f8_report_parting p;
-    const bool ok = f8_report_part(good, run, &p, &diag) == F8_OK || cli_file_fail(&diag);
-    if (ok) {
-        printf("%s beside %s: ", run->name, good->name);
-        if (p.loss_step)
-            printf("the loss parts at step %" PRId64, p.loss_step);
-        else
-            printf("the loss does not part");
-        printf(", %zu of %zu tensors part%s\n", p.n, p.compared, p.n ? "; first" : "");
-    }
-    for (size_t i = 0; i < p.n && i < NAMED && ok; i++)
-        print_parted(&p.tensor[i]);
-    f8_report_part_free(&p);
-    return ok;
-}
-
-static bool print_all(const cli *c, const f8_report *r, const made *m)
+static void print(const cli *c, const made *m)
 {
     if (is_stdout(c->output) || is_stdout(c->trace) || cli_json_to_stdout(c))
-        return true;
-    for (size_t i = 0; i < r->n; i++)
-        print_run(&r->run[i]);
-    for (size_t i = 1; i < r->n; i++)
-        if (!print_part(&r->run[0], &r->run[i]))
-            return false;
+        return;
+    cli_say(stdout, "%s", m->words);
     if (m->page)
-        printf("%s: the page, %.2f MB\n", c->output, 1e-6 * (double)m->n_page);
-    return true;
+        cli_say(stdout, "%s: the page, %.2f MB\n", c->output, 1e-6 * (double)m->n_page);
+}
+
+/* Makes and writes all that is asked for. What is printed comes at the end of a watch only.
+ * F8_ERR_IO after a message on stderr. */
+static f8_status report(void *user, const f8_report *r, int again, f8_diag *diag)
+{
+    const cli *c = user;
+    made m = {0};
+    f8_status status = make(c, r, again, &m, diag);
+    if (status == F8_OK && !write_all(c, r, &m))
+        status = F8_ERR_CANCELLED;
+    if (status == F8_OK && !again)
+        print(c, &m);
+    free(m.page);
+    free(m.trace);
+    free(m.words);
+    return status;
+}
+
+static void say_waits(void *user, const f8_diag *why)
+{
+    (void)user;
+    cli_message("%s: waiting for the first step: %s", why->file, why->text);
+}
+
+static f8_status watch(const cli *c, f8_report_kind kind, f8_report *r, f8_diag *diag)
+{
+    enum { EVERY = 5, PATIENCE = 10 }; /* seconds */
+    const f8_report_watched w = {kind,      c->files.text, c->files.n,
+                                 EVERY,     PATIENCE,      report,
+                                 say_waits, cli_stopped,   (void *)(uintptr_t)c};
+    cli_hold("interrupted: the page is written for the last time; once more ends at once");
+    cli_message("%s: the page; a browser that shows it loads it again by itself", c->output);
+    return f8_report_watch(&w, r, diag);
 }
 
 int cmd_report(const cli *c)
 {
+    const f8_report_kind kind = c->all ? F8_REPORT_INDEX : F8_REPORT_RUNS;
     f8_diag diag = {0};
-    f8_report report;
-    made m = {0};
-    if (!c->output && !c->json && !c->trace)
+    f8_report r = {0};
+    if (!c->all && !c->watch && !c->output && !c->json && !c->trace)
         return cli_usage(c, "-o FILE (the page), --json FILE or --trace FILE is needed");
-    f8_status status = f8_report_read(&report, c->files.text, c->files.n, &diag);
-    if (status == F8_OK)
-        status = make(c, &report, &m, &diag);
-    bool ok = status == F8_OK || cli_file_fail(&diag);
-    ok = ok && write_all(c, &report, &m) && print_all(c, &report, &m);
-    free(m.page);
-    free(m.trace);
-    f8_report_free(&report);
-    return ok ? CLI_DONE : CLI_FAILED;
+    if (c->watch && (!c->output || is_stdout(c->output)))
+        return cli_usage(c, "--watch writes a page again and again: -o FILE is needed");
+    f8_status status = c->watch ? watch(c, kind, &r, &diag)
+                                : f8_report_read(&r, kind, c->files.text, c->files.n, &diag);
+    if (status == F8_OK && !c->watch)
+        status = report((void *)(uintptr_t)c, &r, 0, &diag);
+    if (status != F8_OK && status != F8_ERR_CANCELLED)
+        cli_file_fail(&diag);
+    f8_report_free(&r);
+    return status == F8_OK ? CLI_DONE : CLI_FAILED;
 }

@@ -89,7 +89,7 @@ static bool prepare(run *r)
     f8_diag diag = {0};
     const fp8c_status status = f8_call_prepare(&r->call, &diag);
     if (status != FP8C_OK && r->call.failed_input)
-        fprintf(stderr, "fp8c run: --input %s: ", r->call.failed_input);
+        cli_say(stderr, "fp8c run: --input %s: ", r->call.failed_input);
     return cli_done(r->job.ctx, status, &diag);
 }
 
@@ -161,8 +161,8 @@ static void report(run *r)
         return;
     cli_print_calibrated(r->job.c->recipe, r->weights.batches, "the inputs given");
     if (n > 1)
-        printf("%" PRId64 " times on %s: median %.6g ms, least %.6g ms\n", n, target,
-               1e3 * r->median, 1e3 * r->least);
+        cli_say(stdout, "%" PRId64 " times on %s: median %.6g ms, least %.6g ms\n", n, target,
+                1e3 * r->median, 1e3 * r->least);
 }
 
 /* ---- the command ---- */

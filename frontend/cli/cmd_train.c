@@ -67,7 +67,7 @@ static void say_alarm(const f8_training *r, const f8_folder *folder)
     const f8_alarms *a = &r->alarms;
     const char *mode = f8_alarms_mode(a);
     if (!folder->path) {
-        fprintf(stderr,
+        cli_say(stderr,
                 "  --guard %s: the run ends here, and nothing is saved. With --run DIR a run keeps "
                 "checkpoints to go on from; with --guard warn it goes on\n",
                 mode);
@@ -75,13 +75,13 @@ static void say_alarm(const f8_training *r, const f8_folder *folder)
     }
     if (r->left < 0)
         return;
-    fprintf(stderr,
+    cli_say(stderr,
             "  --guard %s: the run ends here. Its newest checkpoint is that of step %" PRId64
             "%s\n",
             mode, r->left, r->left < a->stopped ? ", from before" : ": there is no earlier one");
     if (a->mode == F8_GUARD_STOP)
-        fprintf(stderr, "  to look for the cause: fp8c triage %s\n", folder->path);
-    fprintf(stderr,
+        cli_say(stderr, "  to look for the cause: fp8c triage %s\n", folder->path);
+    cli_say(stderr,
             "  to go on from there in spite of it: fp8c train --resume %s --guard warn; or under "
             "another --recipe\n",
             folder->path);
@@ -147,10 +147,10 @@ static bool usable(const cli *c)
     if (!cli_data_given(c))
         cli_usage(c, "--data FILE or --batch NAME=FILE is needed");
     else if (c->seeds > MOST_SEEDS || c->seed > (uint64_t)(INT64_MAX - c->seeds + 1))
-        fprintf(stderr, "fp8c train: --seeds %" PRId64 ": at most %d, and none above 2^63 - 1\n",
-                c->seeds, MOST_SEEDS);
+        cli_usage(c, "--seeds %" PRId64 ": at most %d, and none above 2^63 - 1", c->seeds,
+                  MOST_SEEDS);
     else if (f8_training_check(&c->train, &diag) != F8_OK)
-        fprintf(stderr, "fp8c train: %s\n", diag.text);
+        cli_usage(c, "%s", diag.text);
     else
         return true;
     return false;
@@ -197,9 +197,10 @@ static int train_all(const cli *c, fp8c_context *ctx, fp8c_module *module, f8_fo
         code = CLI_FAILED;
     const bool quiet = code != CLI_DONE || cli_json_to_stdout(c) || cli_interrupted();
     if (!quiet && results->done < c->steps)
-        printf("stopped after step %" PRId64 " of %" PRId64 " under %s; to go on: fp8c train "
-               "--resume %s\n",
-               results->done, c->steps, results->recipe, folder->path);
+        cli_say(stdout,
+                "stopped after step %" PRId64 " of %" PRId64 " under %s; to go on: fp8c train "
+                "--resume %s\n",
+                results->done, c->steps, results->recipe, folder->path);
     else if (!quiet)
         cli_train_print(c, results, f8_training_tail(&c->train), &data);
     f8_data_close(&data);
@@ -256,11 +257,11 @@ static void look_for_cause(const cli *c, const char *folder)
                         .seed = 1,
                         .seeds = 1};
     if (c->ranks) {
-        fprintf(stderr, "  to look for the cause, with as many processes: fp8c triage %s\n",
+        cli_say(stderr, "  to look for the cause, with as many processes: fp8c triage %s\n",
                 folder);
         return;
     }
-    fprintf(stderr, "  fp8c triage %s\n", folder);
+    cli_say(stderr, "  fp8c triage %s\n", folder);
     cmd_triage(&triage);
 }
 
@@ -270,12 +271,10 @@ static bool refused(const cli *c)
     if (!c->file && !c->resume)
         cli_usage(c, "an argument is missing: 'FILE.f8'");
     else if (c->run && c->resume)
-        fprintf(stderr, "fp8c train: --run begins a run, and --resume goes on with one: give one "
-                        "of the two\n");
+        cli_usage(c, "--run begins a run, and --resume goes on with one: give one of the two");
     else if ((c->run || c->resume) && (c->compare.n || c->given[CLI_AT_seeds]))
-        fprintf(stderr,
-                "fp8c train: %s keeps one run: --%s makes several; give each its own folder\n",
-                with, c->compare.n ? "compare" : "seeds");
+        cli_usage(c, "%s keeps one run: --%s makes several; give each its own folder", with,
+                  c->compare.n ? "compare" : "seeds");
     else
         return false;
     return true;

@@ -26,7 +26,7 @@ static void print(void *c, const char *text)
 {
     if (cli_json_to_stdout(c))
         return;
-    printf("%s\n", text);
+    cli_say(stdout, "%s\n", text);
     fflush(stdout);
 }
 
@@ -34,8 +34,8 @@ static void print_verdict(const f8_triage_search *t, cli *c)
 {
     const f8_triage_verdict *v = &t->verdict;
     if (!cli_json_to_stdout(c))
-        printf("\nverdict: %s\n%s\n\nwhat to do: %s\n", f8_triage_class_name[v->class], v->text,
-               v->advice);
+        cli_say(stdout, "\nverdict: %s\n%s\n\nwhat to do: %s\n", f8_triage_class_name[v->class],
+                v->text, v->advice);
 }
 
 static int run_triage(f8_triage_search *t, cli *c, const char *folder)

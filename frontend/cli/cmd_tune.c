@@ -88,9 +88,10 @@ static bool move_file(const cli_job *j, const char *path, const char *what, fp8c
         return true;
     if (!cli_ok(j->ctx, fp8c_tuning_move(j->ctx, way, j->c->database, path, &rows)))
         return false;
-    printf("%s: %" PRId64 " timings and %" PRId64 " choices %s, %" PRId64
-           " skipped as the database is not older; %" PRId64 " of all are for other devices\n",
-           path, rows.timings, rows.choices, what, rows.older, rows.others);
+    cli_say(stdout,
+            "%s: %" PRId64 " timings and %" PRId64 " choices %s, %" PRId64
+            " skipped as the database is not older; %" PRId64 " of all are for other devices\n",
+            path, rows.timings, rows.choices, what, rows.older, rows.others);
     return true;
 }
 

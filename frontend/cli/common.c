@@ -1,10 +1,7 @@
-/* What the commands share: messages, contexts, recipes. */
-#include <stdarg.h>
-#include <stdlib.h>
+/* What the commands share: failures of calls, contexts, recipes. */
 #include <string.h>
 
 #include "frontend/cli/cli.h"
-#include "ir/base/text.h"
 
 bool cli_is_package(const char *path)
 {
@@ -12,44 +9,7 @@ bool cli_is_package(const char *path)
     return n > 4 && !strcmp(path + n - 4, ".f8x");
 }
 
-/* ---- messages ---- */
-
-bool cli_error(const char *where, const char *format, ...)
-{
-    char *text = NULL;
-    va_list args;
-    va_start(args, format);
-    if (vasprintf(&text, format, args) >= 0)
-        cli_message("%s%serror: %s", where ? where : "", where ? ": " : "", text);
-    va_end(args);
-    free(text);
-    return false;
-}
-
-int cli_usage(const cli *c, const char *format, ...)
-{
-    char *text = NULL;
-    va_list args;
-    va_start(args, format);
-    if (vasprintf(&text, format, args) >= 0)
-        cli_message("fp8c %s: %s; see fp8c %s --help", c->command, text, c->command);
-    va_end(args);
-    free(text);
-    return CLI_USAGE;
-}
-
-void cli_message(const char *format, ...)
-{
-    char *text = NULL;
-    va_list args;
-    va_start(args, format);
-    if (vasprintf(&text, format, args) >= 0) {
-        f8_text_make_plain(text);
-        fprintf(stderr, "%s\n", text);
-    }
-    va_end(args);
-    free(text);
-}
+/* ---- calls of the library ---- */
 
 int cli_fail(const fp8c_context *ctx)
 {
@@ -68,11 +28,6 @@ bool cli_done(const fp8c_context *ctx, fp8c_status status, const f8_diag *diag)
     if (status == FP8C_OK || diag->status == F8_OK)
         return cli_ok(ctx, status);
     return diag->status != F8_ERR_CANCELLED && cli_file_fail(diag);
-}
-
-bool cli_file_fail(const f8_diag *diag)
-{
-    return cli_error(diag->file, "%s", diag->text);
 }
 
 /* ---- contexts, modules and programs ---- */
@@ -115,7 +70,7 @@ int cli_read_recipes(cli *c)
         if (fp8c_recipe_canonical(ctx, *text, c->canonical[i], sizeof c->canonical[i]) == FP8C_OK) {
             *text = c->canonical[i];
         } else {
-            fprintf(stderr, "%s '%s': ", i ? "--compare" : "--recipe", *text);
+            cli_say(stderr, "%s '%s': ", i ? "--compare" : "--recipe", *text);
             code = cli_fail(ctx);
         }
     }

@@ -14,7 +14,7 @@ bool cli_load(const cli *c, fp8c_context **ctx, fp8c_module **module)
 void cli_note_steps(const cli *c)
 {
     if (needs_steps && !c->steps)
-        fprintf(
+        cli_say(
             stderr,
             "fp8c: warning: the optimizer's schedule has no `steps`: it gets %d; --steps N gives "
             "it others\n",

@@ -1,6 +1,5 @@
 /* What commands write: stdout, JSON Lines, and texts into files. */
 #include <errno.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -18,15 +17,6 @@ int cli_flush_stdout(int code)
         return code;
     cli_error(NULL, "stdout: %s", errno ? strerror(errno) : "not everything was written");
     return CLI_FAILED;
-}
-
-int cli_say(FILE *to, const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    const int n = to ? vfprintf(to, format, args) : 0;
-    va_end(args);
-    return n;
 }
 
 /* ---- JSON Lines ---- */

@@ -7,6 +7,7 @@
 #include "frontend/cli/cli.h"
 #include "ir/base/clock.h"
 #include "ir/base/hash.h"
+#include "ir/base/text.h"
 
 enum { WIDTH = 79, WIDEST = 200, BAR = 20 };
 static const double patience = 0.5, pace = 0.1; /* seconds before a line, between two lines */
@@ -44,6 +45,7 @@ static void show(const fp8c_progress *p)
         snprintf(left, sizeof left, ", %.0f s left", p->seconds_left);
     snprintf(text, sizeof text, "%s [%s%s] %" PRId64 "/%" PRId64 "%s: %s", p->phase,
              full + BAR - done, none + done, p->done, p->total, left, p->item);
+    f8_text_make_plain(text);
     const int n = (int)strnlen(text, (size_t)cli_columns());
     fprintf(stderr, "\r%.*s%*s", n, text, line.shown > n ? line.shown - n : 0, "");
     line.shown = n;
@@ -103,7 +105,7 @@ static void say(void *user, fp8c_log_level level, const char *text)
         return;
     }
     erase();
-    fprintf(stderr, "fp8c: %s%s\n", level == FP8C_LOG_WARNING ? "warning: " : "", text);
+    cli_message("fp8c: %s%s", level == FP8C_LOG_WARNING ? "warning: " : "", text);
     funlockfile(stderr);
 }
 

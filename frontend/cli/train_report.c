@@ -57,9 +57,9 @@ static void print_head(const cli *c, const f8_data *data, int width)
     const bool several = c->seeds > 1;
     const char *spread = several ? "   spread" : "";
     snprintf(rate, sizeof rate, "%s/s", f8_data_items_name(data));
-    printf("%-*s %11s%s %11s%s %10s%s%s %10s %12s %9s  %s\n", width, "recipe", "final loss", spread,
-           "held out", spread, "gap", spread, several ? "  " : "", rate, "peak memory", "compile",
-           "FP8 GEMMs a step (planned)");
+    cli_say(stdout, "%-*s %11s%s %11s%s %10s%s%s %10s %12s %9s  %s\n", width, "recipe",
+            "final loss", spread, "held out", spread, "gap", spread, several ? "  " : "", rate,
+            "peak memory", "compile", "FP8 GEMMs a step (planned)");
 }
 
 /* Losses that are not finite are shown as they are: a diverged run must look like one. */
@@ -68,37 +68,39 @@ static void print_row(const cli *c, const f8_train_result *r, const f8_spreads *
 {
     const f8_spread *losses[] = {&s->final_loss, &s->heldout_loss};
     char gap[40] = "-";
-    printf("%-*s", width, r->recipe);
+    cli_say(stdout, "%-*s", width, r->recipe);
     for (int i = 0; i < 2; i++) {
-        printf(" %11.4f", losses[i]->mean);
+        cli_say(stdout, " %11.4f", losses[i]->mean);
         if (c->seeds > 1)
-            printf(" %8.4f", losses[i]->deviation);
+            cli_say(stdout, " %8.4f", losses[i]->deviation);
     }
     if (!is_base)
         snprintf(gap, sizeof gap, "%+.3f%%", 100 * s->gap.mean);
-    printf(" %10s", gap);
+    cli_say(stdout, " %10s", gap);
     if (c->seeds > 1 && is_base)
-        printf(" %8s  ", "-");
+        cli_say(stdout, " %8s  ", "-");
     else if (c->seeds > 1)
-        printf(" %7.3f%%%s", 100 * s->gap.deviation, s->inside ? " *" : "  ");
-    printf(" %10.0f %8.1f MiB %7.2f s  %" PRId64 " (%" PRId64 ")\n", s->items_per_second.mean,
-           cli_mib(r->info.peak_bytes), r->info.compile_seconds, r->fp8_gemms, r->fp8_planned);
+        cli_say(stdout, " %7.3f%%%s", 100 * s->gap.deviation, s->inside ? " *" : "  ");
+    cli_say(stdout, " %10.0f %8.1f MiB %7.2f s  %" PRId64 " (%" PRId64 ")\n",
+            s->items_per_second.mean, cli_mib(r->info.peak_bytes), r->info.compile_seconds,
+            r->fp8_gemms, r->fp8_planned);
 }
 
 static void print_spread(const cli *c, bool inside)
 {
     if (c->seeds == 1) {
-        printf("one seed: no spread is known%s; --seeds N trains with N\n",
-               c->compare.n ? ", so a gap may be chance" : "");
+        cli_say(stdout, "one seed: no spread is known%s; --seeds N trains with N\n",
+                c->compare.n ? ", so a gap may be chance" : "");
         return;
     }
-    printf("%" PRId64 " seeds, from %" PRIu64
-           ": losses are means, spread is their sample standard deviation\n",
-           c->seeds, c->seed);
+    cli_say(stdout,
+            "%" PRId64 " seeds, from %" PRIu64
+            ": losses are means, spread is their sample standard deviation\n",
+            c->seeds, c->seed);
     if (c->compare.n)
-        printf("a gap is taken between runs of one seed\n");
+        cli_say(stdout, "a gap is taken between runs of one seed\n");
     if (inside)
-        printf("* not larger than its spread: these runs do not show a difference\n");
+        cli_say(stdout, "* not larger than its spread: these runs do not show a difference\n");
 }
 
 static void print_skipped(const cli *c, const f8_train_result *results, size_t recipe)
@@ -107,20 +109,22 @@ static void print_skipped(const cli *c, const f8_train_result *results, size_t r
     for (int64_t i = 0; i < c->seeds; i++)
         skipped += results[(int64_t)recipe * c->seeds + i].skipped;
     if (skipped)
-        printf("%s: %" PRId64 " of %" PRId64
-               " steps were skipped: their gradient norm was not finite\n",
-               cli_recipe(c, recipe), skipped, c->seeds * c->steps);
+        cli_say(stdout,
+                "%s: %" PRId64 " of %" PRId64
+                " steps were skipped: their gradient norm was not finite\n",
+                cli_recipe(c, recipe), skipped, c->seeds * c->steps);
 }
 
 static void print_remat(const f8_train_result *r)
 {
     const fp8c_remat *m = &r->remat;
     if (m->arena_before)
-        printf("%s: micro_step recomputes %" PRId64
-               " values: this reduces the arena from %.1f to %.1f MiB and takes an estimated "
-               "%.2f%% more time\n",
-               r->recipe, m->recomputed, cli_mib(m->arena_before), cli_mib(m->arena_after),
-               100 * m->extra_seconds / m->seconds);
+        cli_say(stdout,
+                "%s: micro_step recomputes %" PRId64
+                " values: this reduces the arena from %.1f to %.1f MiB and takes an estimated "
+                "%.2f%% more time\n",
+                r->recipe, m->recomputed, cli_mib(m->arena_before), cli_mib(m->arena_after),
+                100 * m->extra_seconds / m->seconds);
 }
 
 void cli_train_print(const cli *c, const f8_train_result *results, int64_t tail,
@@ -142,10 +146,11 @@ void cli_train_print(const cli *c, const f8_train_result *results, int64_t tail,
     }
     const fp8c_device *d = &results[0].device;
     if (*d->name)
-        printf("on %s (%s), %" PRId32 " multiprocessors, %.1f GiB\n", d->name, results[0].target,
-               d->multiprocessors, (double)d->memory / (1 << 30));
+        cli_say(stdout, "on %s (%s), %" PRId32 " multiprocessors, %.1f GiB\n", d->name,
+                results[0].target, d->multiprocessors, (double)d->memory / (1 << 30));
     char compared[80], of[60] = "that of the last step";
     if (tail > 1)
         snprintf(of, sizeof of, "the mean of the last %" PRId64 " steps", tail);
-    printf("%s; final loss is %s%s\n", f8_data_losses(data), of, f8_data_compared(data, compared));
+    cli_say(stdout, "%s; final loss is %s%s\n", f8_data_losses(data), of,
+            f8_data_compared(data, compared));
 }

@@ -15,11 +15,8 @@ static bool without_gpu(const cli *c)
 static bool refuses(const cli *c, int way, const char *who)
 {
     for (int at = 0; at < CLI_N_OPTIONS; at++)
-        if (c->given[at] && cli_options[at].unused & way) {
-            fprintf(stderr, "fp8c %s: %s does not use '%s'; see fp8c %s --help\n", c->command, who,
-                    c->given[at], c->command);
-            return true;
-        }
+        if (c->given[at] && cli_options[at].unused & way)
+            return cli_usage(c, "%s does not use '%s'", who, c->given[at]);
     return false;
 }
 

@@ -218,6 +218,16 @@ f8_status f8_run_look(f8_run *r, const char *folder, f8_diag *diag)
     return read_info(r, diag);
 }
 
+bool f8_run_is_used(const char *folder)
+{
+    f8_run r = {.folder = folder};
+    const int fd = open(f8_run_path(&r, lock_name), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    const bool used = fd >= 0 && f8_lock_is_held(fd, 0);
+    if (fd >= 0)
+        close(fd);
+    return used;
+}
+
 f8_status f8_run_open(f8_run *r, const char *folder, f8_temporaries *list, f8_diag *diag)
 {
     struct stat s;

@@ -14,4 +14,8 @@ bool f8_lock_byte(int fd, int64_t at);
 /* End it at once: a child process may hold the description open, too. */
 void f8_unlock_byte(int fd, int64_t at);
 
+/* Whether somebody else holds it; `fd` may be open for reading alone. Also true where the file
+ * system can't say. */
+bool f8_lock_is_held(int fd, int64_t at);
+
 #endif

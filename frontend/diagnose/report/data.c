@@ -7,6 +7,7 @@
 
 enum {
     MOST_STEPS = 2000,  /* points of a curve */
+    MOST_INDEXED = 500, /* the same on an index */
     MOST_WATCHED = 500, /* points of a tensor */
     MOST_PARTED = 40,
     NUMBER = 8, /* bytes of a number of the statistics, about */
@@ -55,9 +56,9 @@ static json_t *curve(const f8_report_run *r, size_t each,
     return all;
 }
 
-static json_t *steps(const f8_report_run *r)
+static json_t *steps(const f8_report_run *r, size_t most)
 {
-    const size_t each = (r->n_steps + MOST_STEPS - 1) / MOST_STEPS;
+    const size_t each = (r->n_steps + most - 1) / most;
     json_t *step = json_array(), *skipped = json_array();
     for (size_t i = 0; i < r->n_steps; i += each) {
         const size_t last = i + each < r->n_steps ? i + each : r->n_steps;
@@ -74,15 +75,27 @@ static json_t *steps(const f8_report_run *r)
 
 /* ---- a run ---- */
 
-static json_t *run_data(const f8_report_run *r)
+/* What every page shows of a run. `most` points of a curve. */
+static json_t *run_data(const f8_report_run *r, size_t most)
 {
-    return json_pack(
-        "{ss ss sO so sI so sO sO sO sO sO sO}", "name", r->name, "folder", r->run.folder, "info",
-        r->run.info, "final_loss", f8_report_json(f8_report_final_loss(r), DIGITS), "tail",
-        (json_int_t)f8_run_tail((int64_t)r->n_steps), "steps", steps(r), "evals", r->evals,
-        "warnings", r->warnings, "health", r->health, "decisions",
-        r->decisions ? r->decisions : json_null(), "plan", r->plan ? r->plan : json_null(),
-        "profile", r->profile ? r->profile : json_null());
+    return json_pack("{ss ss sO ss sI so sI so so sO sO sO sO?}", "name", r->name, "folder",
+                     r->folder, "info", r->run.info, "state", f8_report_state(r), "length",
+                     (json_int_t)f8_report_length(r), "final_loss",
+                     f8_report_json(f8_report_loss(r, r->n_steps), DIGITS), "tail",
+                     (json_int_t)f8_run_tail((int64_t)r->n_steps), "rate",
+                     f8_report_json(f8_report_rate(r), DIGITS), "steps", steps(r, most), "evals",
+                     r->evals, "warnings", r->warnings, "health", r->health, "verdict", r->verdict);
+}
+
+/* What a page of runs has beside it. */
+static json_t *whole_run_data(const f8_report_run *r)
+{
+    json_t *data = run_data(r, MOST_STEPS),
+           *more = json_pack("{sO? sO? sO?}", "decisions", r->decisions, "plan", r->plan, "profile",
+                             r->profile);
+    json_object_update(data, more);
+    json_decref(more);
+    return data;
 }
 
 static json_t *rule(void)
@@ -108,22 +121,28 @@ static json_t *figures(void)
     return all;
 }
 
+/* What no page lacks. The references of the arrays are given away. */
+static json_t *frame(const char *format, json_t *runs, json_t *parts)
+{
+    return json_pack("{ss si ss so so so so}", "format", format, "version", 1, "fp8c",
+                     fp8c_version(), "figures", figures(), "rule", rule(), "runs", runs, "parts",
+                     parts);
+}
+
 /* Everything but the statistics. */
-static f8_status frame(const f8_report *r, json_t **data, f8_diag *diag)
+static f8_status runs_data(const f8_report *r, json_t **data, f8_diag *diag)
 {
     json_t *runs = json_array(), *parts = json_array();
     bool ok = runs && parts;
     f8_status status = F8_OK;
     for (size_t i = 0; i < r->n && ok; i++)
-        ok = !json_array_append_new(runs, run_data(&r->run[i]));
+        ok = !json_array_append_new(runs, whole_run_data(&r->run[i]));
     for (size_t i = 1; i < r->n && ok && status == F8_OK; i++) {
         json_t *records = NULL;
         status = f8_report_part_records(&r->run[0], &r->run[i], MOST_PARTED, &records, diag);
         ok = status != F8_OK || !json_array_append_new(parts, records);
     }
-    *data = json_pack("{ss si ss so so so so}", "format", "fp8c report", "version", 1, "fp8c",
-                      fp8c_version(), "figures", figures(), "rule", rule(), "runs", runs, "parts",
-                      parts);
+    *data = frame("fp8c report", runs, parts);
     return status == F8_OK && (!ok || !*data) ? f8_report_no_memory(diag) : status;
 }
 
@@ -138,10 +157,32 @@ static bool add_stats(const f8_report *r, json_t *data, size_t most)
     return true;
 }
 
+/* Many runs have fewer points each. */
+static f8_status index_data(const f8_report *r, json_t **data, f8_diag *diag)
+{
+    enum { LEAST = 20, CURVES = 5 }; /* points of a curve; numbers a point */
+    size_t most = F8_REPORT_MOST / (r->n + 1) / (CURVES * NUMBER);
+    most = most > MOST_INDEXED ? MOST_INDEXED : most < LEAST ? LEAST : most;
+    json_t *runs = json_array(), *unread = json_array();
+    bool ok = true;
+    for (size_t i = 0; i < r->n && ok; i++) {
+        json_t *run = run_data(&r->run[i], most), *gap = f8_report_gap_json(r, i);
+        ok = !json_object_update(run, gap) && !json_array_append_new(runs, run);
+        json_decref(gap);
+    }
+    for (size_t i = 0; i < r->n_unread && ok; i++)
+        ok = !json_array_append_new(
+            unread, json_pack("{ss ss}", "name", r->unread[i].name, "why", r->unread[i].why));
+    *data = frame("fp8c index", runs, json_array());
+    return ok && !json_object_set_new(*data, "unread", unread) ? F8_OK : f8_report_no_memory(diag);
+}
+
 f8_status f8_report_data(const f8_report *r, json_t **data, f8_diag *diag)
 {
     size_t columns = 0, most = MOST_WATCHED;
-    F8_TRY(frame(r, data, diag));
+    if (r->kind == F8_REPORT_INDEX)
+        return index_data(r, data, diag);
+    F8_TRY(runs_data(r, data, diag));
     for (size_t i = 0; i < r->n; i++)
         columns += f8_report_columns(&r->run[i]);
     const size_t taken = json_dumpb(*data, NULL, 0, F8_REPORT_FLAGS),

@@ -20,6 +20,12 @@ f8_status f8_report_take_step(void *user, const f8_run_line *line, f8_diag *diag
 f8_status f8_report_take_stats(void *user, const f8_run_line *line, f8_diag *diag);
 void f8_report_free_series(f8_report_run *run);
 
+/* A run by its folder (read.c). It has r->run, name and brief, the rest is zeros; free it in any
+ * case. */
+f8_status f8_report_read_run(f8_report_run *r, const char *folder, f8_diag *diag);
+void f8_report_free_run(f8_report_run *r);
+bool f8_report_is_run(const char *folder); /* it has a run.json */
+
 /* ---- writing ---- */
 
 /* How JSON is written: short numbers. */
@@ -35,11 +41,14 @@ size_t f8_report_columns(const f8_report_run *run);
 /* The records `part` and `parted` of a run beside the good one, in an array. (records.c) */
 f8_status f8_report_part_records(const f8_report_run *good, const f8_report_run *run, size_t most,
                                  json_t **out, f8_diag *diag);
+/* The gap of a run of an index: gap, beside (the name of the base), gap_step; nulls: none. NULL:
+ * out of memory. (summary.c) */
+json_t *f8_report_gap_json(const f8_report *r, size_t run);
 /* Whether a series has figures of a quantization. */
 bool f8_report_quantized(const f8_report_series *s);
 
 /* The text of the page, with the places for the rest: see page.c. */
 extern const char f8_report_html[], f8_report_css[], f8_report_js_base[], f8_report_js_charts[],
-    f8_report_js_tensors[], f8_report_js_page[];
+    f8_report_js_curves[], f8_report_js_tensors[], f8_report_js_page[], f8_report_js_index[];
 
 #endif

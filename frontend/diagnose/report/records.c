@@ -71,15 +71,6 @@ f8_status f8_report_part_records(const f8_report_run *good, const f8_report_run 
 
 /* ---- runs and tensors ---- */
 
-double f8_report_final_loss(const f8_report_run *r)
-{
-    const size_t tail = (size_t)f8_run_tail((int64_t)r->n_steps);
-    double sum = 0;
-    for (size_t i = r->n_steps - tail; i < r->n_steps; i++)
-        sum += r->step[i].loss;
-    return sum / (double)tail;
-}
-
 static json_t *run_record(const f8_report_run *r)
 {
     const f8_report_step *last = &r->step[r->n_steps - 1];
@@ -89,14 +80,31 @@ static json_t *run_record(const f8_report_run *r)
         skipped += r->step[i].skipped;
     for (size_t i = 0; i < json_array_size(r->health); i++) /* those but the summaries */
         health += json_object_get(json_array_get(r->health, i), "message") != NULL;
-    return json_pack(
-        "{ss ss sO? sO? sI so so so sI sI sI sI sI}", "event", "run", "run", r->name, "recipe",
-        json_object_get(r->run.info, "recipe"), "target", json_object_get(r->run.info, "target"),
-        "steps", (json_int_t)r->n_steps, "loss", f8_report_json(last->loss, DIGITS), "final_loss",
-        f8_report_json(f8_report_final_loss(r), DIGITS), "grad_norm",
-        f8_report_json(last->grad_norm, DIGITS), "skipped", (json_int_t)skipped, "warnings",
-        (json_int_t)json_array_size(r->warnings), "health", (json_int_t)health, "watched",
-        (json_int_t)r->n_watched, "series", (json_int_t)r->n_series);
+    return json_pack("{ss ss ss sO? sO? ss sI so so so so sI sI sI}", "event", "run", "run",
+                     r->name, "folder", r->folder, "recipe", json_object_get(r->run.info, "recipe"),
+                     "target", json_object_get(r->run.info, "target"), "state", f8_report_state(r),
+                     "steps", (json_int_t)r->n_steps, "loss", f8_report_json(last->loss, DIGITS),
+                     "final_loss", f8_report_json(f8_report_loss(r, r->n_steps), DIGITS),
+                     "grad_norm", f8_report_json(last->grad_norm, DIGITS), r->rate_name,
+                     f8_report_json(f8_report_rate(r), DIGITS), "skipped", (json_int_t)skipped,
+                     "warnings", (json_int_t)json_array_size(r->warnings), "health",
+                     (json_int_t)health);
+}
+
+static json_t *watched_record(const f8_report_run *r)
+{
+    json_t *record = run_record(r);
+    json_object_set_new(record, "watched", json_integer((json_int_t)r->n_watched));
+    json_object_set_new(record, "series", json_integer((json_int_t)r->n_series));
+    return record;
+}
+
+static json_t *indexed_record(const f8_report *r, size_t i)
+{
+    json_t *record = run_record(&r->run[i]), *gap = f8_report_gap_json(r, i);
+    json_object_update(record, gap);
+    json_decref(gap);
+    return record;
 }
 
 /* Adds the figure at its worst, and the step. */
@@ -131,11 +139,25 @@ static json_t *tensor_record(const f8_report_run *r, const f8_report_series *s)
     return record;
 }
 
+/* Of an index: the runs, and those that could not be read. */
+static void index_records(const f8_report *r, void (*each)(void *user, json_t *record), void *user)
+{
+    for (size_t i = 0; i < r->n; i++)
+        each(user, indexed_record(r, i));
+    for (size_t i = 0; i < r->n_unread; i++)
+        each(user, json_pack("{ss ss ss}", "event", "unread", "run", r->unread[i].name, "message",
+                             r->unread[i].why));
+}
+
 f8_status f8_report_records(const f8_report *r, void (*each)(void *user, json_t *record),
                             void *user, f8_diag *diag)
 {
+    if (r->kind == F8_REPORT_INDEX) {
+        index_records(r, each, user);
+        return F8_OK;
+    }
     for (size_t i = 0; i < r->n; i++)
-        each(user, run_record(&r->run[i]));
+        each(user, watched_record(&r->run[i]));
     for (size_t i = 1; i < r->n; i++) {
         json_t *all, *record;
         size_t k;

@@ -3,9 +3,9 @@
  * is on the page. Nothing here prints. Internal to frontend/.
  *
  *     f8_report report;
- *     f8_status status = f8_report_read(&report, folders, n, &diag);
+ *     f8_status status = f8_report_read(&report, F8_REPORT_RUNS, folders, n, &diag);
  *     if (status == F8_OK)
- *         status = f8_report_page(&report, &text, &size, &diag);
+ *         status = f8_report_page(&report, 0, &text, &size, &diag);
  *     f8_report_free(&report);
  *
  * A folder is read as it is at that moment, also while a process trains in it. */
@@ -40,6 +40,7 @@ typedef struct f8_report_step {
 } f8_report_step;
 
 typedef struct f8_report_run {
+    char *folder;
     f8_run run;           /* nothing but run.json and a path */
     char *name;           /* for people: unlike those of the other runs */
     f8_report_step *step; /* of step 1, 2, ... */
@@ -47,7 +48,10 @@ typedef struct f8_report_run {
     const char *rate_name;                /* "tokens_per_second", "rows_per_second" */
     json_t *evals, *warnings, *health;    /* arrays of records */
     json_t *decisions;                    /* the same */
-    json_t *plan, *profile;               /* of plan.json and profile.jsonl; NULL: not there */
+    json_t *plan, *profile, *verdict;     /* of plan.json, ...; NULL: not there, or not read */
+    bool used;                            /* a process trains in the folder */
+    bool brief;                           /* statistics, plan, ... were not asked for */
+    bool early;                           /* it has not begun, or has no step yet */
     bool has_stats;                       /* there are records of them */
     f8_report_series *series;
     size_t n_series, series_room, last_series; /* last: of the record before */
@@ -55,18 +59,56 @@ typedef struct f8_report_run {
     size_t n_watched, watched_room;
 } f8_report_run;
 
+/* A run of an index that could not be read, and the message. */
+typedef struct f8_report_unread {
+    char *name, *why;
+} f8_report_unread;
+
+/* F8_REPORT_RUNS: runs by their folders. F8_REPORT_INDEX: all runs in folders and in the folders in
+ * these, in the order of their paths, without statistics. */
+typedef enum f8_report_kind { F8_REPORT_RUNS, F8_REPORT_INDEX } f8_report_kind;
+
 typedef struct f8_report {
+    f8_report_kind kind;
     f8_report_run *run;
-    size_t n;
+    size_t n, room;
+    f8_report_unread *unread; /* of an index */
+    size_t n_unread, unread_room;
+    bool used;  /* a process trains in one of the folders */
+    bool early; /* it could not be read because a run has not begun, or has no step yet */
 } f8_report;
 
 /* Read the folders. F8_ERR_INPUT: one is no folder of a run, or has no step yet, or a record is
- * damaged; the message has the place. The paths are borrowed. Free the report in any case. */
-f8_status f8_report_read(f8_report *r, const char *const *folders, size_t n, f8_diag *diag);
+ * damaged; the message has the place. Such a run of an index is in r->unread instead, and it is
+ * F8_ERR_INPUT if a folder holds no run. Free the report in any case, after the message was used:
+ * it may point to a path in it. */
+f8_status f8_report_read(f8_report *r, f8_report_kind kind, const char *const *folders, size_t n,
+                         f8_diag *diag);
 void f8_report_free(f8_report *r);
-/* The mean loss of the last f8_run_tail(n_steps) steps: once a run has all of its steps, what
- * `train` prints as its final loss. */
-double f8_report_final_loss(const f8_report_run *r);
+
+/* ---- a run in a few numbers (summary.c) ---- */
+
+/* The mean loss of the f8_run_tail(end) steps up to `end`, 1 or more. With end = n_steps: once a
+ * run has all of its steps, what `train` prints as its final loss. */
+double f8_report_loss(const f8_report_run *r, size_t end);
+/* Steps in all, as `--steps` has it; 0: run.json does not say. */
+int64_t f8_report_length(const f8_report_run *r);
+/* "done"; "training", a process is at it; "stopped", before its last step. */
+const char *f8_report_state(const f8_report_run *r);
+/* Tokens or rows a second over all steps; NaN: no record has them. */
+double f8_report_rate(const f8_report_run *r);
+/* The recipe and the target of run.json; "?" if they are no texts. */
+const char *f8_report_info(const f8_report_run *r, const char *name);
+
+/* How far the loss of a run of an index is above that of a run under bf16: own / base - 1, over the
+ * last steps that both have. The base has the same data and model; among several, one with the
+ * module's hash, and then one with the seed, is preferred. base NULL: there is none. */
+typedef struct f8_report_gap {
+    const f8_report_run *base;
+    int64_t step; /* the last step of both */
+    double gap;
+} f8_report_gap;
+f8_report_gap f8_report_gap_of(const f8_report *r, size_t run);
 
 /* ---- two runs (part.c) ---- */
 
@@ -105,12 +147,15 @@ void f8_report_part_free(f8_report_parting *p);
 
 /* ---- what is made from it ---- */
 
-/* The page, as text that the caller frees. (page.c) */
-f8_status f8_report_page(const f8_report *r, char **text, size_t *size, f8_diag *diag);
+/* The page, as text that the caller frees. A browser loads it again after `again` seconds; 0:
+ * never. (page.c) */
+f8_status f8_report_page(const f8_report *r, int again, char **text, size_t *size, f8_diag *diag);
 /* What the page shows, as JSON. Pictures are thinned out so that it has about F8_REPORT_MOST bytes
  * at most. (data.c) */
 enum { F8_REPORT_MOST = 4000000 };
 f8_status f8_report_data(const f8_report *r, json_t **data, f8_diag *diag);
+/* What is printed of the runs, lines of text that the caller frees. (words.c) */
+f8_status f8_report_words(const f8_report *r, char **text, f8_diag *diag);
 /* One optimizer step of each run as a trace of Chrome's. F8_ERR_INPUT: a folder has no profile.
  * (trace.c) */
 f8_status f8_report_trace(const f8_report *r, json_t **trace, f8_diag *diag);
@@ -118,5 +163,25 @@ f8_status f8_report_trace(const f8_report *r, json_t **trace, f8_diag *diag);
  */
 f8_status f8_report_records(const f8_report *r, void (*each)(void *user, json_t *record),
                             void *user, f8_diag *diag);
+
+/* ---- runs that go on (watch.c) ---- */
+
+typedef struct f8_report_watched {
+    f8_report_kind kind;
+    const char *const *folders;
+    size_t n;
+    double every;    /* seconds from one reading to the next, or more where a reading is slow */
+    double patience; /* it ends when for so many seconds no process has trained in a folder */
+    /* Called after each reading, and once at the end, with again = 0: see f8_report_page. */
+    f8_status (*write)(void *user, const f8_report *r, int again, f8_diag *diag);
+    void (*waits)(void *user, const f8_diag *why); /* once: a run has not begun */
+    int32_t (*stop)(void *user); /* asked several times a second: whether to end now */
+    void *user;
+} f8_report_watched;
+/* Read the folders again and again, until their runs are done or no process trains in them. A run
+ * that has not begun is waited for as long. *r is what was read last; free it in any case.
+ * F8_ERR_INPUT: it did not begin, or what f8_report_read says. F8_ERR_CANCELLED: stop() ended it
+ * before there was anything to write. */
+f8_status f8_report_watch(const f8_report_watched *w, f8_report *r, f8_diag *diag);
 
 #endif

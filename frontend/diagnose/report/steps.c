@@ -36,7 +36,7 @@ f8_status f8_report_take_step(void *user, const f8_run_line *line, f8_diag *diag
     if (!event || !json_is_integer(json_object_get(record, "step")))
         return f8_run_bad_line(line, "is no record of a step", diag);
     if (!strcmp(event, "stats"))
-        return f8_report_take_stats(user, line, diag);
+        return run->brief ? F8_OK : f8_report_take_stats(user, line, diag);
     if (!strcmp(event, "step"))
         return take_step(run, line, diag);
     json_t *to = !strcmp(event, "eval")                                         ? run->evals

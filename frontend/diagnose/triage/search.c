@@ -3,9 +3,11 @@
 
 #include <inttypes.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "frontend/api.h"
 #include "frontend/records/records.h"
+#include "ir/base/file.h"
 
 /* ---- the outcome ---- */
 
@@ -45,6 +47,20 @@ json_t *f8_triage_record(const f8_triage_search *t)
         v->rank < 0 ? NULL : json_integer(v->rank), "row", row_record(&f->row));
 }
 
+/* The run keeps the verdict, for the report. Who may not write there still gets it. */
+static void keep(f8_triage_search *t)
+{
+    f8_diag diag = {0};
+    const char *path = f8_run_path(&t->folder.run, "verdict.json");
+    json_t *record = f8_triage_record(t);
+    char *text = record ? json_dumps(record, JSON_INDENT(2) | JSON_PRESERVE_ORDER) : NULL;
+    if (!text || f8_file_write(t->t->list, path, text, strlen(text), false, &diag) != F8_OK)
+        f8_triage_say(t, "the run's folder does not keep the verdict: %s",
+                      text ? diag.text : "out of memory");
+    json_decref(record);
+    free(text);
+}
+
 /* ---- its order ---- */
 
 bool f8_triage_open(f8_triage_search *t, const char *folder)
@@ -74,6 +90,8 @@ bool f8_triage_run(f8_triage_search *t)
     if (!f8_triage_device(t) || !f8_triage_trials(t))
         return false;
     f8_triage_judge(&t->found, &t->verdict);
+    if (!f8_train_follows(t->t))
+        keep(t);
     return true;
 }
 

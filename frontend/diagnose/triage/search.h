@@ -67,7 +67,7 @@ typedef struct f8_triage_search {
 bool f8_triage_open(f8_triage_search *t, const char *folder);
 /* Takes the module that was loaded, which must be the run's. */
 bool f8_triage_module(f8_triage_search *t, const fp8c_module *module);
-/* Finds the verdict: t->verdict. */
+/* Finds the verdict: t->verdict, and the run's verdict.json. */
 bool f8_triage_run(f8_triage_search *t);
 /* All that was found, as the record `triage`. NULL: out of memory. */
 json_t *f8_triage_record(const f8_triage_search *t);

@@ -64,7 +64,7 @@ START_TEST(one_op)
                "\"text\":\"x times the normal distribution's share below x\","
                "\"attributes\":[{\"name\":\"approximate\",\"kind\":\"string\",\"default\":"
                "\"tanh\",\"text\":\"\\\"tanh\\\" or \\\"none\\\" (by erf)\"}]}\n");
-    f8_cli_fails(F8_CLI("ops", "gleu"), 2, "fp8c ops: no such op 'gleu'; `fp8c ops` lists all");
+    f8_cli_fails(F8_CLI("ops", "gleu"), 2, "fp8c ops: no such op 'gleu': `fp8c ops` lists all");
     f8_cli_fails(F8_CLI("ops", "input"), 2, "no such op 'input'");
     f8_cli_fails(F8_CLI("ops", "--markdown", "--json", "-"), 2, "both write to stdout");
 }

@@ -88,6 +88,9 @@ START_TEST(plain_messages)
         ck_assert_msg(r.code && !strpbrk(r.err, "\033\a\xff"), "%s: %s", commands[i], r.err);
     }
     f8_cli_fails(F8_CLI("check", "\033[31mname"), 1, "?[31mname: error: No such file");
+    f8_cli_fails(F8_CLI("ops", "\033[31mname"), 2, "no such op '?[31mname'");
+    f8_cli_fails(F8_CLI("help", "\033[31mname"), 2, "no such command '?[31mname'");
+    f8_cli_fails(F8_CLI("completion", "\033[31mname"), 2, "no such shell '?[31mname'");
     f8_cli_fails(F8_CLI("\033[31mtrian"), 2, "no such command '?[31mtrian'");
     f8_cli_fails(F8_CLI("train", "--\033[31m"), 2, "no such option '--?[31m'");
 }

@@ -384,7 +384,8 @@ static void zero_row(const gemm_problem *p, int64_t row)
 
 /* Within (k + 8) 2^-24 of the sum of magnitudes, and half of the smallest f32 for the result. Where
  * scales come in blocks along k, an element times its scale may be subnormal: half of the smallest
- * f32 of each, times the other. Sums that may overflow are no matter of this test. */
+ * f32 of each, times the other. So may the sum up to each k be, whose addition then loses half of
+ * the smallest f32. Sums that may overflow are no matter of this test. */
 static void check_far(const gemm_problem *p, const float *c, bool blocks)
 {
     const f8_gemm_desc *d = &p->desc;
@@ -395,7 +396,7 @@ static void check_far(const gemm_problem *p, const float *c, bool blocks)
             for (int64_t k = 0; k < d->k; k++) {
                 want += a[k] * b[k];
                 sum += fabs(a[k] * b[k]);
-                lost += blocks ? 0x1p-150 * (fabs(a[k]) + fabs(b[k])) : 0;
+                lost += blocks ? 0x1p-150 * (fabs(a[k]) + fabs(b[k]) + 1) : 0;
             }
             const float got = c[i * d->ldc + j];
             const double allowed = (double)(d->k + 8) * 0x1p-24 * sum + lost + 0x1p-150;

@@ -106,8 +106,12 @@ function span(run, i) {
   return first[i] === last[i] ? `step ${last[i]}` : `steps ${first[i]}–${last[i]}`;
 }
 
+// The colours of the runs: behind the first ones, the same ones near to that of the text.
+const COLORS = 8;
+
 function color(i) {
-  return `var(--run${i % 8})`;
+  const own = `var(--run${i % COLORS})`;
+  return i < COLORS ? own : `color-mix(in srgb, ${own} 60%, var(--ink))`;
 }
 
 function runName(i) {
@@ -196,3 +200,57 @@ document.getElementById('theme').addEventListener('click', () => {
   DRAWN.forEach(again => again());
 });
 matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => DRAWN.forEach(again => again()));
+
+function titles(words) {
+  document.getElementById('names').append(words);
+  document.title = `fp8c report: ${words}`;
+}
+
+// ---- a page that is written again while runs go on ----
+
+// What the reader chose stays when the page is loaded again.
+const KEPT = (DATA.again && history.state && history.state.fp8c) || {};
+
+function keep(name, value) {
+  KEPT[name] = value;
+}
+
+function kept(name) {
+  return KEPT[name];
+}
+
+// Tables that are open, and choices, by their section and their place in it.
+function places(tag) {
+  return [...MAIN.querySelectorAll('section')].flatMap(s => [...s.querySelectorAll(tag)].map((e, i) =>
+    ({e, key: `${s.querySelector('h2').textContent}/${tag}/${i}`})));
+}
+
+function loadAgain() {
+  if (document.hidden || !TIP.hidden) { // nobody looks, or somebody reads: later
+    setTimeout(loadAgain, 1000);
+    return;
+  }
+  keep('open', places('details').filter(p => p.e.open).map(p => p.key));
+  keep('chosen', Object.fromEntries(places('select').map(p => [p.key, p.e.value])));
+  keep('theme', document.documentElement.dataset.theme);
+  keep('top', scrollY);
+  history.replaceState({fp8c: KEPT}, '');
+  location.reload();
+}
+
+function comeBack() {
+  if (!DATA.again) return;
+  const late = Date.now() / 1000 - DATA.written > 60 + 3 * DATA.again;
+  document.getElementById('again').append(`written at ${new Date(1000 * DATA.written).toLocaleTimeString()}` +
+    (late ? '; it is not written any more' : `, loaded again every ${DATA.again} s`));
+  if (kept('theme')) document.documentElement.dataset.theme = kept('theme');
+  for (const {e, key} of places('select')) {
+    const value = (kept('chosen') || {})[key];
+    if (value === undefined || value === e.value || ![...e.options].some(o => o.value === value)) continue;
+    e.value = value;
+    e.dispatchEvent(new Event('change'));
+  }
+  for (const {e, key} of places('details')) if ((kept('open') || []).includes(key)) e.open = true;
+  requestAnimationFrame(() => requestAnimationFrame(() => scrollTo(0, kept('top') || 0)));
+  setTimeout(loadAgain, 1000 * DATA.again);
+}

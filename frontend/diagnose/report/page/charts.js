@@ -76,7 +76,7 @@ function chart(lines, options) {
     }
     for (const m of options.marks || [])
       if (m.x >= first && m.x <= last)
-        svg.append(el('line', {class: 'cross', x1: px(m.x), x2: px(m.x), y1: top,
+        svg.append(el('line', {class: m.strong ? 'cross strong' : 'cross', x1: px(m.x), x2: px(m.x), y1: top,
                                y2: height - bottom, style: `stroke:${m.color}`}));
     for (const l of lines) drawLine(svg, l, px, y => py(value(y)), y => value(y) !== null);
     const cross = el('line', {class: 'cross', y1: top, y2: height - bottom, visibility: 'hidden'});

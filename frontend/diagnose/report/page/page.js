@@ -29,6 +29,9 @@ function runsSection() {
       s.append(note(runName(i), ` went on after step ${mark.step} under ${mark.recipe}`));
     for (const w of run.warnings)
       s.append(el('p', {class: 'fact'}, runName(i), `, step ${w.step}: ${w.message}`));
+    if (run.verdict)
+      s.append(el('p', {class: 'fact'}, runName(i), `, step ${run.verdict.step}, verdict of triage: `,
+                  verdictText(run.verdict)));
     for (const h of run.health)
       s.append(el('p', {class: 'fact'}, runName(i), `, step ${h.step}: ${healthText(h)}`));
   });
@@ -84,84 +87,6 @@ function partOf(s, i, records) {
 function partedRow(p) {
   return [p.tensor, p.step, p.underflow_step, p.mse_step, percent(p.underflow), percent(p.good_underflow),
           num(p.mse), num(p.good_mse), num(p.amax), num(p.good_amax)];
-}
-
-// ---- curves ----
-
-function curves(name) {
-  return RUNS.map((run, i) => ({name: run.name, color: color(i), x: run.steps.step, y: run.steps[name]}));
-}
-
-// The mean of each point and the `window` - 1 before it; of the first ones, of those that there are.
-function smoothed(y, window) {
-  return y.map((here, i) => {
-    if (!isNumber(here)) return null;
-    const some = y.slice(Math.max(0, i + 1 - window), i + 1).filter(isNumber);
-    return some.reduce((a, b) => a + b) / some.length;
-  });
-}
-
-// The losses as they are, pale where a mean over steps is drawn above them.
-function lossCurves() {
-  return RUNS.flatMap((run, i) => {
-    const {step, loss, each} = run.steps, window = Math.min(20, Math.floor(loss.length / 20));
-    const raw = {name: run.name, color: color(i), x: step, y: loss};
-    if (window < 3) return [raw];
-    return [{...raw, pale: true}, {...raw, name: `${run.name}, mean of ${window * each} steps`,
-                                   y: smoothed(loss, window)}];
-  });
-}
-
-// Of further runs: their loss less that of the first run, at the steps that both have.
-function lossDifferences() {
-  const first = RUNS[0].steps, at = new Map(first.step.map((s, i) => [s, first.loss[i]]));
-  return RUNS.slice(1).map((run, k) => {
-    const both = run.steps.step.map((s, i) => [s, run.steps.loss[i], at.get(s)]).filter(p => p[2] !== undefined);
-    const y = both.map(([, a, b]) => (isNumber(a) && isNumber(b) ? a - b : null));
-    const window = Math.min(20, Math.floor(y.length / 20));
-    return {name: window < 3 ? run.name : `${run.name}, mean of ${window * run.steps.each} steps`,
-            color: color(k + 1), x: both.map(p => p[0]), y: window < 3 ? y : smoothed(y, window)};
-  }).filter(l => l.y.some(isNumber));
-}
-
-// Whether losses span more than two decades.
-function spansDecades() {
-  const all = RUNS.flatMap(run => run.steps.loss).filter(isNumber);
-  return all.length > 0 && least(all) > 0 && most(all) > 100 * least(all);
-}
-
-function alarmMarks() {
-  return RUNS.flatMap((run, i) => run.warnings.map(w => ({
-    x: w.step, color: color(i), text: `${run.name}: ${w.message}`})));
-}
-
-function lossMarks() {
-  return DATA.parts.flatMap((records, k) => records.slice(0, 2).filter(r => r.step !== null).map(r => ({
-    x: r.step, color: color(k + 1),
-    text: r.event === 'part' ? `the loss of ${r.run} parts` : `${r.tensor} of ${r.run} parts`})));
-}
-
-function curveSections() {
-  const held = RUNS.map((run, i) => ({name: `${run.name}, held out`, color: color(i), dots: true,
-    x: run.evals.map(e => e.step), y: run.evals.map(e => e.loss)})).filter(l => l.x.length);
-  const thinned = RUNS.filter(r => r.steps.each > 1).map(r =>
-    `${r.name}: a point is ${r.steps.each} steps: the mean loss and rate, the greatest gradient norm`);
-  const holder = el('div', {});
-  const marks = lossMarks().concat(alarmMarks()), wide = spansDecades(), apart = lossDifferences();
-  const draw = log => holder.replaceChildren(chart(lossCurves().concat(held),
-    {title: log ? 'Loss, logarithmic' : 'Loss', log, height: 300, show: x => num(x, 6), marks}));
-  draw(wide);
-  const scale = choice('scale', [['', 'linear'], ['log', 'logarithmic']], wide ? 'log' : '',
-                       v => draw(v === 'log'));
-  section('Curves', el('div', {class: 'choices'}, scale.label),
-    thinned.length ? note(thinned.join('; ')) : null,
-    marks.length ? note('A dashed line across a chart is an alarm of a guard, or where runs part; point at it.') : null,
-    holder,
-    apart.length ? chart(apart, {title: `Loss less that of ${RUNS[0].name}`, show: x => num(x, 4), marks}) : null,
-    el('div', {class: 'columns'},
-      chart(curves('grad_norm'), {title: 'Gradient norm before clipping, logarithmic', log: true}),
-      chart(curves('lr'), {title: 'Learning rate', zero: true}),
-      chart(curves('rate'), {title: RUNS[0].steps.rate_name.replaceAll('_', ' '), zero: true})));
 }
 
 // ---- memory ----
@@ -280,8 +205,7 @@ function optionSection() {
   s.append(note(`Written by fp8c ${DATA.fp8c}.`));
 }
 
-document.getElementById('names').append(RUNS.map(r => r.name).join(' · '));
-document.title = `fp8c report: ${RUNS.map(r => r.name).join(', ')}`;
+titles(RUNS.map(r => r.name).join(' · '));
 runsSection();
 if (DATA.parts.length) partSection();
 curveSections();
@@ -290,3 +214,4 @@ memorySection();
 timeSection();
 decisionSection();
 optionSection();
+comeBack();

@@ -224,7 +224,7 @@ START_TEST(wrong_usage)
 {
     f8_cli_fails(F8_CLI("doctor", "model.f8"), 2, "model.f8");
     f8_cli_fails(F8_CLI("doctor", "--target", "cpu,sm_1"), 2,
-                 "fp8c doctor: no target 'sm_1'; `fp8c doctor` lists them");
+                 "fp8c doctor: no target 'sm_1': there are cpu, reference, sm_89,");
     f8_cli_fails(F8_CLI("doctor", "--recipe", "bf16"), 2, "no such option '--recipe'");
     f8_cli_fails(F8_CLI("doctor", "--json", "/nonexistent/x"), 1, "/nonexistent/x: error: ");
 }

@@ -32,7 +32,8 @@ static f8_report read_runs(const char *const *folders, size_t n)
 {
     f8_diag diag = {0};
     f8_report r;
-    ck_assert_msg(f8_report_read(&r, folders, n, &diag) == F8_OK, "%s: %s", diag.file, diag.text);
+    ck_assert_msg(f8_report_read(&r, F8_REPORT_RUNS, folders, n, &diag) == F8_OK, "%s: %s",
+                  diag.file, diag.text);
     return r;
 }
 
@@ -68,7 +69,7 @@ static json_t *page_data(const f8_report *r, size_t *size)
 {
     f8_diag diag = {0};
     char *page;
-    ck_assert_msg(f8_report_page(r, &page, size, &diag) == F8_OK, "%s", diag.text);
+    ck_assert_msg(f8_report_page(r, 0, &page, size, &diag) == F8_OK, "%s", diag.text);
     ck_assert_uint_eq(strlen(page), *size);
     json_t *data = data_of(page);
     free(page);
