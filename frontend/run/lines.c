@@ -18,7 +18,8 @@ typedef struct reading {
     uint64_t at; /* what was read of the file */
     char *text;  /* what no record was made of yet */
     size_t n, room;
-    int64_t n_lines; /* that were taken */
+    int64_t n_lines; /* that were read */
+    const char *skip;
     f8_run_take take;
     void *user;
     f8_diag *diag;
@@ -51,8 +52,13 @@ static f8_status take_line(reading *r, const char *text, size_t size)
 static f8_status take_lines(reading *r)
 {
     const char *at = r->text, *end = r->text + r->n, *stop;
+    const size_t n_skip = r->skip ? strlen(r->skip) : 0;
     while ((stop = memchr(at, '\n', (size_t)(end - at)))) {
-        F8_TRY(take_line(r, at, (size_t)(stop + 1 - at)));
+        const size_t size = (size_t)(stop + 1 - at);
+        if (n_skip && size > n_skip && !memcmp(at, r->skip, n_skip))
+            r->n_lines++;
+        else
+            F8_TRY(take_line(r, at, size));
         at = stop + 1;
     }
     r->n = (size_t)(end - at);
@@ -78,12 +84,18 @@ static f8_status read_more(reading *r)
 
 f8_status f8_run_lines(const char *path, f8_run_take take, void *user, bool *there, f8_diag *diag)
 {
+    return f8_run_lines_but(path, NULL, take, user, there, diag);
+}
+
+f8_status f8_run_lines_but(const char *path, const char *skip, f8_run_take take, void *user,
+                           bool *there, f8_diag *diag)
+{
     struct stat s;
     f8_file_in in = {.fd = -1};
     if (there && !(*there = !stat(path, &s) || errno != ENOENT))
         return F8_OK;
     F8_TRY(f8_file_open(&in, path, diag));
-    reading r = {.in = &in, .take = take, .user = user, .diag = diag};
+    reading r = {.in = &in, .skip = skip, .take = take, .user = user, .diag = diag};
     f8_status status = F8_OK;
     while (status == F8_OK && r.at < in.size) {
         status = read_more(&r);

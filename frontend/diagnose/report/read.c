@@ -100,7 +100,9 @@ f8_status f8_report_read_run(f8_report_run *r, const char *folder, f8_diag *diag
     r->used = f8_run_is_used(folder); /* before the last record: it may end in between */
     r->early = !f8_report_is_run(folder);
     F8_TRY(f8_run_look(&r->run, r->folder, diag));
-    F8_TRY(f8_run_lines(f8_run_path(&r->run, "steps.jsonl"), f8_report_take_step, r, &there, diag));
+    F8_TRY(f8_run_lines_but(f8_run_path(&r->run, "steps.jsonl"),
+                            r->brief ? F8_RUN_SKIP_STATS : NULL, f8_report_take_step, r, &there,
+                            diag));
     r->early = !r->n_steps;
     if (!there)
         return f8_file_fail(diag, F8_ERR_INPUT, r->folder, "the run has no steps.jsonl");

@@ -101,11 +101,20 @@ static const char *recipe_of(const f8_report_run *r)
     return f8_report_info(r, "recipe");
 }
 
+/* What the rates of all runs are. */
+static const char *rate_head(const f8_report *r)
+{
+    for (size_t i = 1; i < r->n; i++)
+        if (strcmp(r->run[i].rate_name, r->run[0].rate_name))
+            return "rate";
+    return r->n && !strncmp(r->run[0].rate_name, "rows", 4) ? "rows/s" : "tokens/s";
+}
+
 static void say_index(FILE *to, const f8_report *r)
 {
     const int name = width_of(r, "run", name_of), recipe = width_of(r, "recipe", recipe_of);
     say(to, "%-*s  %-*s  %8s  %-8s  %10s  %9s  %10s  %6s\n", name, "run", recipe, "recipe", "steps",
-        "", "final loss", "gap", "rate", "alarms");
+        "", "final loss", "gap", rate_head(r), "alarms");
     for (size_t i = 0; i < r->n; i++) {
         const f8_report_run *run = &r->run[i];
         const f8_report_gap g = f8_report_gap_of(r, i);

@@ -107,7 +107,8 @@ static bool read_records(f8_triage_search *t)
 {
     f8_diag diag = {0};
     const char *path = f8_run_path(&t->folder.run, "steps.jsonl");
-    return f8_train_done(t->t, f8_run_lines(path, take, t, NULL, &diag), &diag);
+    return f8_train_done(t->t, f8_run_lines_but(path, F8_RUN_SKIP_STATS, take, t, NULL, &diag),
+                         &diag);
 }
 
 /* ---- which step ---- */

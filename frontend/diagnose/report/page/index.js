@@ -18,7 +18,7 @@ const COLUMNS = [
   {head: 'final loss', show: run => fixed(run.final_loss, 4), by: run => run.final_loss},
   {head: 'gap', show: run => (isNumber(run.gap) ? signed(run.gap) : '–'), by: run => run.gap},
   {head: 'held out', show: run => fixed(lastHeld(run), 4), by: lastHeld, if: run => run.evals.length},
-  {head: 'tokens or rows a second', show: run => num(run.rate), by: run => run.rate},
+  {head: rateHead(), show: run => num(run.rate), by: run => run.rate},
   {head: 'alarms', show: alarmText, by: run => run.warnings.length},
   {head: 'skipped', show: run => run.steps.skipped.length, by: run => run.steps.skipped.length,
    if: run => run.steps.skipped.length},
@@ -26,6 +26,11 @@ const COLUMNS = [
    by: run => (run.verdict ? run.verdict.class : ''), if: run => run.verdict},
   {head: 'begun (UTC)', text: true, show: begun, by: begun},
 ].filter(c => !c.if || RUNS.some(c.if));
+
+function rateHead() {
+  const names = new Set(RUNS.map(run => run.steps.rate_name));
+  return names.size > 1 ? 'tokens or rows/s' : names.has('rows_per_second') ? 'rows/s' : 'tokens/s';
+}
 
 function fixed(x, digits) {
   return isNumber(x) ? x.toFixed(digits) : '–';

@@ -64,6 +64,11 @@ static f8_cli_result triage(const char *step, const char *fault)
     json_decref(record);
     record = json_loads(r.out, 0, NULL);
     ck_assert_msg(record != NULL, "no JSON: %s", r.out);
+    char path[4200];
+    snprintf(path, sizeof path, "%s/verdict.json", folder);
+    json_t *kept = json_load_file(path, JSON_REJECT_DUPLICATES, NULL);
+    ck_assert_msg(json_equal(kept, record), "the run keeps another verdict");
+    json_decref(kept);
     return r;
 }
 
