@@ -58,7 +58,8 @@ struct f8_onednn {
     dnnl_engine_t engine;
     openmp openmp[MAX_OPENMP];
     int n_openmp;
-    bool warm; /* sgemm has its kernels */
+    bool moves_stack; /* sgemm does: see gemm_onednn.h */
+    bool warm;        /* sgemm has its kernels */
 };
 
 typedef struct thread_state {
@@ -133,11 +134,31 @@ static f8_status open_library(f8_onednn *dnn, f8_diag *diag)
     return F8_OK;
 }
 
+/* dnnl_cpu_isa_t is a set of bits: an ISA includes those it extends. */
+static bool has_isa(const f8_onednn *dnn, dnnl_cpu_isa_t isa)
+{
+    return (dnn->api.dnnl_get_effective_cpu_isa() & isa) == isa;
+}
+
 /* ---- one thread ---- */
+
+/* A fault can't wait: its handler runs at once, or the process ends. */
+static void hold_signals(sigset_t *before)
+{
+    static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGSYS};
+    sigset_t held;
+    sigfillset(&held);
+    for (size_t i = 0; i < sizeof faults / sizeof *faults; i++)
+        sigdelset(&held, faults[i]);
+    pthread_sigmask(SIG_BLOCK, &held, before);
+}
 
 f8_onednn_threads f8_onednn_enter(const f8_onednn *dnn)
 {
-    f8_onednn_threads threads = {{0}};
+    f8_onednn_threads threads;
+    memset(&threads, 0, sizeof threads);
+    if (dnn->moves_stack)
+        hold_signals(&threads.signals);
     for (int i = 0; i < dnn->n_openmp; i++) {
         threads.saved[i] = dnn->openmp[i].get();
         if (threads.saved[i] != 1)
@@ -151,6 +172,8 @@ void f8_onednn_leave(const f8_onednn *dnn, f8_onednn_threads threads)
     for (int i = 0; i < dnn->n_openmp; i++)
         if (threads.saved[i] != 1)
             dnn->openmp[i].set(threads.saved[i]);
+    if (dnn->moves_stack)
+        pthread_sigmask(SIG_SETMASK, &threads.signals, NULL);
 }
 
 /* ---- f32 ---- */
@@ -194,6 +217,7 @@ f8_status f8_onednn_create(const f8_allocator *allocator, f8_onednn **out, f8_di
         f8_onednn_destroy(dnn);
         return status;
     }
+    dnn->moves_stack = !has_isa(dnn, dnnl_cpu_isa_avx512_core);
     *out = dnn;
     return F8_OK;
 }
@@ -213,12 +237,6 @@ int f8_onednn_version(const f8_onednn *dnn)
 {
     const dnnl_version_t *v = dnn->api.dnnl_version();
     return v->major * 10000 + v->minor * 100 + v->patch;
-}
-
-/* dnnl_cpu_isa_t is a set of bits: an ISA includes those it extends. */
-static bool has_isa(const f8_onednn *dnn, dnnl_cpu_isa_t isa)
-{
-    return (dnn->api.dnnl_get_effective_cpu_isa() & isa) == isa;
 }
 
 bool f8_onednn_has_bf16(const f8_onednn *dnn)

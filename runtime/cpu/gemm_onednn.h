@@ -9,9 +9,15 @@
  * oneDNN runs on OpenMP, which would start a team inside each of our threads. A primitive keeps the
  * thread count of the thread that created it, and sgemm asks OpenMP while running, so both happen
  * between f8_onednn_enter and f8_onednn_leave, which set the calling thread's own OpenMP
- * thread count to 1 and put it back. */
+ * thread count to 1 and put it back.
+ *
+ * Without AVX-512 sgemm points the stack pointer into its working memory in the heap. The handler
+ * of a signal that comes then (an embedder's, such as Python's for Ctrl-C) writes there and
+ * destroys the heap. So signals wait between enter and leave, but for those of a fault. */
 #ifndef F8_GEMM_ONEDNN_H
 #define F8_GEMM_ONEDNN_H
+
+#include <signal.h>
 
 #include "ir/base/status.h"
 #include "runtime/base/gemm_desc.h"
@@ -26,10 +32,11 @@ int f8_onednn_version(const f8_onednn *dnn);
 bool f8_onednn_has_bf16(const f8_onednn *dnn);     /* it uses AVX512_BF16 or better here */
 bool f8_onednn_has_amx_bf16(const f8_onednn *dnn); /* it uses AMX here */
 
-/* The calling thread's OpenMP thread count to 1; returns what leave puts back (of two OpenMP
- * runtimes: see gemm_onednn.c). */
+/* The calling thread's OpenMP thread count to 1, and its signals held; returns what leave puts back
+ * (of two OpenMP runtimes: see gemm_onednn.c). */
 typedef struct f8_onednn_threads {
     int saved[2];
+    sigset_t signals;
 } f8_onednn_threads;
 
 f8_onednn_threads f8_onednn_enter(const f8_onednn *dnn);
