@@ -22,11 +22,12 @@ import torch.fx
 import fp8c
 
 from . import private
-from .capture import capture
+from .capture import capture, copy_of
 from .function import Runner, new_seed
-from .partition import partition
+from .partition import Partitioner
 from .places import Place, Unsupported, place_of, place_of_frames
-from .plan import Plan, Stage
+from .pieces import Pieces, apart
+from .plan import EagerOp, Plan, Stage
 from .selftest import check_version
 from .settings import Settings
 
@@ -39,7 +40,8 @@ class Compiled:
     """A graph of dynamo's and what became of it.
 
     plan: None: PyTorch runs all of it, because of `reason`. ended: why dynamo ended the graph
-    before the function did, or broke off before it, with the place.
+    before the function did, or broke off before it, with the place. apart: nodes that PyTorch runs
+    between pieces that are graphs of their own.
     """
 
     settings: Settings
@@ -50,6 +52,7 @@ class Compiled:
     modules: set[str] = field(default_factory=set)
     params: list[torch.Tensor] = field(default_factory=list)
     ended: str = ""
+    apart: list[EagerOp] = field(default_factory=list)
 
 
 Made = Callable[..., Any]
@@ -104,7 +107,18 @@ class Eager:
         return self.gm.forward(*args)
 
 
-_known: "weakref.WeakSet[Function | Eager]" = weakref.WeakSet()
+class InPieces:
+    """A graph of which PyTorch runs some nodes as they are: the pieces between these are graphs of
+    their own."""
+
+    def __init__(self, compiled: Compiled, pieces: Pieces):
+        self.compiled, self._pieces = compiled, pieces
+
+    def __call__(self, *args: Any) -> Any:
+        return self._pieces(*args)
+
+
+_known: "weakref.WeakSet[Function | Eager | InPieces]" = weakref.WeakSet()
 _said: set[str] = set()
 _broken: dict[tuple[str, int], str] = {}  # by file and line: why dynamo ended a graph there
 _lock = threading.Lock()
@@ -126,20 +140,19 @@ def _make(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], settings: Set
         say_once(f"dynamo ended a graph: {compiled.ended}")
     try:
         check_version()
-        plan = partition(capture(gm, example_inputs))
-        if settings.strict:
-            _refuse_eager(plan)
-        compiled.plan = plan
-        compiled.runners = [Runner(plan, stage, settings) for stage in plan.stages]
-        _compile_now(compiled, example_inputs)
-        made: Function | Eager = Function(compiled, plan, lambda args: _make(gm, args, settings))
-    except (Unsupported, fp8c.UnsupportedError, fp8c.LibraryError) as error:
-        if settings.strict:
-            raise
+        plan = _compile(compiled, Partitioner(capture(gm, example_inputs)), example_inputs)
+        made: Function | Eager | InPieces | None = Function(compiled, plan, lambda args: _make(gm, args, settings))
+    except (Unsupported, fp8c.InputError, fp8c.UnsupportedError, fp8c.LibraryError) as error:
+        if isinstance(error, fp8c.InputError) and error.place is None:
+            raise  # an option is wrong
         compiled.plan, compiled.runners = None, []
         compiled.reason, compiled.place = _reason(error)
-        say_once(f"a graph runs in PyTorch, not in fp8c: {error}")
-        made = Eager(compiled, gm)
+        made = _in_pieces(compiled, gm, example_inputs)
+        if made is None:
+            if settings.strict:
+                raise
+            say_once(f"a graph runs in PyTorch, not in fp8c: {error}")
+            made = Eager(compiled, gm)
     for op in compiled.plan.eager_ops if compiled.plan is not None else ():
         say_once(f"PyTorch runs {op}")
     with _lock:
@@ -192,15 +205,54 @@ def _refuse_eager(plan: Plan) -> None:
             raise Unsupported(op.op, op.reason, op.place)
 
 
-def _compile_now(compiled: Compiled, example_inputs: Sequence[Any]) -> None:
-    """Compile the programs of real parameters: errors come out of the compile, not of a call."""
+def _in_pieces(compiled: Compiled, gm: torch.fx.GraphModule,
+               example_inputs: Sequence[Any]) -> InPieces | None:
+    """The graph without the nodes that can't be captured; None: there are none, or not they alone."""
+    gm = torch.fx.GraphModule(gm, copy_of(gm.graph))
+    alone = apart(gm)
+    if not alone or any(private.is_state_call(node) for node in gm.graph.nodes):
+        return None
+    params = {node for node, example in zip((n for n in gm.graph.nodes if n.op == "placeholder"),
+                                            example_inputs) if isinstance(example, torch.nn.Parameter)}
+    if compiled.settings.strict and any(a in params for n in alone for a in n.all_input_nodes):
+        return None  # a linear would be lost
+    pieces = Pieces(gm, example_inputs, alone,
+                    lambda part, examples: _make(part, examples, compiled.settings))
+    compiled.apart = pieces.ops
+    for op in pieces.ops:
+        say_once(f"PyTorch runs {op}")
+    return InPieces(compiled, pieces)
+
+
+def _compile(compiled: Compiled, work: Partitioner, example_inputs: Sequence[Any]) -> Plan:
+    """The plan of a graph whose stages compile. What the compiler refuses costs the op that it
+    names: PyTorch runs that, and the rest is planned anew."""
+    while True:
+        plan = compiled.plan = work.plan()
+        if compiled.settings.strict:
+            _refuse_eager(plan)
+        compiled.runners = [Runner(plan, stage, compiled.settings) for stage in plan.stages]
+        for runner in compiled.runners:
+            try:
+                _compile_now(compiled, runner, example_inputs)
+            except (fp8c.InputError, fp8c.UnsupportedError) as error:
+                if not work.refuse(runner.stage, error):
+                    raise
+                break
+        else:
+            return plan
+
+
+def _compile_now(compiled: Compiled, runner: Runner, example_inputs: Sequence[Any]) -> None:
+    """Compile the program of real parameters: errors come out of the compile, not of a call."""
     if not all(isinstance(p, torch.nn.Parameter) for p in compiled.params):
         return
-    for runner in compiled.runners:
-        runner.grow(runner.example_sizes())
-        params = runner.params_of(example_inputs)
-        if runner.gradient and torch.is_grad_enabled():
-            runner.bound(params, runner.cotangents)
+    runner.grow(runner.example_sizes())
+    params = runner.params_of(example_inputs)
+    if runner.gradient and torch.is_grad_enabled():
+        runner.bound(params, runner.cotangents)
+    elif not runner.stage.seed:
+        runner.bound(params, [], pair=False)
 
 
 def _modules(gm: torch.fx.GraphModule) -> set[str]:

@@ -93,7 +93,7 @@ def capture(
     gone = private.missing()
     if gone:
         raise Unsupported("PyTorch " + torch.__version__, "lacks " + ", ".join(gone))
-    gm = torch.fx.GraphModule(gm, _copy(gm.graph))
+    gm = torch.fx.GraphModule(gm, copy_of(gm.graph))
     _inline_checkpoints(gm)
     _merge_views(gm)
     inputs = _inputs(gm, example_inputs, names or {})
@@ -163,7 +163,7 @@ def capture_module(
     return found[0]
 
 
-def _copy(graph: torch.fx.Graph) -> torch.fx.Graph:
+def copy_of(graph: torch.fx.Graph) -> torch.fx.Graph:
     """A copy that shares no node with the original, which dynamo may still use."""
     new = torch.fx.Graph()
     env: dict[torch.fx.Node, torch.fx.Node] = {}
@@ -287,7 +287,7 @@ def _classify(gm: torch.fx.GraphModule, inputs: Sequence[Input]) -> dict[torch.f
     """
     classes: dict[torch.fx.Node, int] = {}
     kinds = {i.name: i for i in inputs}
-    regions = _vmap_regions(gm)
+    regions = vmap_regions(gm)
     for node in gm.graph.nodes:
         if node.op == "placeholder":
             one = kinds[node.name]
@@ -329,7 +329,7 @@ def _raise_class(node: torch.fx.Node, to: int, classes: dict[torch.fx.Node, int]
             _raise_class(arg, to, classes)
 
 
-def _vmap_regions(gm: torch.fx.GraphModule) -> dict[torch.fx.Node, list[torch.fx.Node]]:
+def vmap_regions(gm: torch.fx.GraphModule) -> dict[torch.fx.Node, list[torch.fx.Node]]:
     """For each node between the outermost entry into vmap and its end: all of these nodes."""
     regions: dict[torch.fx.Node, list[torch.fx.Node]] = {}
     depth, members = 0, []

@@ -20,12 +20,14 @@ from typing import Any, Mapping
 import torch
 import torch.fx
 
+import fp8c
+
 from . import private
 from .call import TEXT_DTYPES, Facts
 from .capture import Captured, Input, name_results
 from .composites import replace_composites
 from .normalize import normalize
-from .places import Unsupported, place_of
+from .places import Refused, Unsupported, place_of
 from .plan import Eager, EagerOp, Plan, Prologue, Stage
 from .rules import apply
 from .stage import StageWriter, inner_value
@@ -44,10 +46,47 @@ def partition(
     size that is not named there has the value of the example. Sizes that the model takes to be
     equal may have symbols of their own, so bounds must be the sizes of a call that could be.
     """
-    normalize(captured.graph)
-    composites = replace_composites(captured.graph, captured.constants)
-    name_results(captured.graph, captured.outputs)
-    return _Partition(captured, name, composites, bounds or {}).plan()
+    return Partitioner(captured, name, bounds).plan()
+
+
+class Partitioner:
+    """Plans of one capture, each without the nodes that were refused before it."""
+
+    def __init__(
+        self, captured: Captured, name: str = "model", bounds: Mapping[str, int] | None = None
+    ) -> None:
+        normalize(captured.graph)
+        self._composites = replace_composites(captured.graph, captured.constants)
+        name_results(captured.graph, captured.outputs)
+        self._captured, self._name, self._bounds = captured, name, bounds or {}
+        self._refused: dict[torch.fx.Node, str] = {}
+
+    def plan(self) -> Plan:
+        """The plan. A node without which its stage can be written runs in PyTorch."""
+        while True:
+            work = _Partition(
+                self._captured, self._name, self._composites, self._bounds, self._refused
+            )
+            try:
+                return work.plan()
+            except Refused as error:
+                if error.node in self._refused:
+                    raise
+                self._refused[error.node] = error.reason
+
+    def refuse(self, stage: Stage, error: fp8c.Error) -> bool:
+        """Leave out the node that an error about a stage's text is about, so that the next plan has
+        it run in PyTorch. False: the error names none that is left."""
+        node = stage.origin(error)
+        if node is None or node in self._refused:
+            return False
+        self._refused[node] = _first_line(error)
+        return True
+
+
+def _first_line(error: fp8c.Error) -> str:
+    """An error without the place, the line and the caret."""
+    return error.message.splitlines()[0].partition(": error: ")[2]
 
 
 def _differentiable(fake: torch.Tensor) -> bool:
@@ -59,10 +98,15 @@ class _Partition:
     """The work of `partition`, in the order of its methods."""
 
     def __init__(
-        self, captured: Captured, name: str, composites: dict[str, int], bounds: Mapping[str, int]
+        self,
+        captured: Captured,
+        name: str,
+        composites: dict[str, int],
+        bounds: Mapping[str, int],
+        refused: Mapping[torch.fx.Node, str],
     ) -> None:
         self.captured, self.name, self.composites = captured, name, composites
-        self.bounds = bounds
+        self.bounds, self.refused = bounds, refused
         self.nodes = list(captured.graph.nodes)
         self.inputs: dict[str, Input] = {i.name: i for i in captured.inputs}
         self.constants: dict[str, torch.Tensor] = dict(captured.constants)
@@ -205,6 +249,10 @@ class _Partition:
 
         try:
             fake = private.fake_value(node)
+            if node in self.refused:
+                raise Unsupported(
+                    private.target_name(node), self.refused[node], place_of(node)
+                )
             if (
                 node in self.no_grad
                 and isinstance(fake, torch.Tensor)

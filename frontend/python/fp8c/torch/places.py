@@ -37,6 +37,14 @@ class Unsupported(Exception):
         super().__init__(f"{op}: {reason}, at {self.place}" if place else f"{op}: {reason}")
 
 
+class Refused(Unsupported):
+    """The stage of a node can't be written with it."""
+
+    def __init__(self, node: torch.fx.Node, reason: str) -> None:
+        self.node = node
+        super().__init__(private.target_name(node), reason, place_of(node))
+
+
 def place_of(node: torch.fx.Node) -> Place:
     """The innermost module around a node, and the innermost line outside of PyTorch itself."""
     stack = private.module_stack(node)

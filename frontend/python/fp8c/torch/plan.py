@@ -12,17 +12,21 @@ contiguous and of the port's dtype. It does not get the parameters: they are `pl
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import Any, Callable, Mapping, Sequence
 
 import torch
 import torch.fx
 
+import fp8c
+
 from . import private
 from .capture import Input, Output
 from .places import Place
 from .text import Shape, size_text
 
+_RESULT = re.compile(r": error: result '(\w+)'")  # an error about one
 _TORCH = {
     "f32": torch.float32,
     "bf16": torch.bfloat16,
@@ -90,6 +94,7 @@ class Stage:
 
     seed: whether the text has a last input `seed: i32[]`, which needs a new number at each call.
     `inputs` leaves it out. bounds: the dims that are bounds, by name, with their largest values.
+    origins: the node that a line of the text is translated from, and the one of a result, by name.
     """
 
     text: str
@@ -99,6 +104,14 @@ class Stage:
     linears: list[Linear]
     seed: bool = False
     bounds: dict[str, int] = field(default_factory=dict)
+    origins: dict[int | str, Any] = field(default_factory=dict, repr=False)
+
+    def origin(self, error: fp8c.Error) -> Any:
+        """The node of the graph that an error about the text is about; None: it has no such place."""
+        if error.place is None:
+            return None
+        named = _RESULT.search(error.message)
+        return self.origins.get(named[1] if named else error.place[1])
 
     @property
     def gradients_of(self) -> list[str]:

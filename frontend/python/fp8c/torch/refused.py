@@ -73,13 +73,19 @@ def _first_use(node: torch.fx.Node) -> Place:
     return place_of(next(iter(node.users), node))
 
 
-def check_call(node: torch.fx.Node) -> None:
-    """Unsupported: a call on activations that holds graphs of its own. A trace would look into the
-    forward alone, and drop what it does to gradients."""
+def why_higher_order(node: torch.fx.Node) -> str:
+    """Why a call that holds graphs of its own is refused; empty: it holds none. A trace would look
+    into the forward alone, and drop what it does to gradients."""
     if node.op != "call_function" or not private.is_higher_order(node):
-        return
-    name = private.target_name(node)
-    raise Unsupported(name, _HIGHER_ORDER.get(name, "it holds a graph of its own"), place_of(node))
+        return ""
+    return _HIGHER_ORDER.get(private.target_name(node), "it holds a graph of its own")
+
+
+def check_call(node: torch.fx.Node) -> None:
+    """Unsupported: a call on activations that holds graphs of its own."""
+    reason = why_higher_order(node)
+    if reason:
+        raise Unsupported(private.target_name(node), reason, place_of(node))
 
 
 def check_calls(classes: Mapping[torch.fx.Node, int], stage: int) -> None:

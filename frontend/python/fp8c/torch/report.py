@@ -90,7 +90,8 @@ def report(model: torch.nn.Module) -> Report:
     linears += [one for name, one in found.items() if name not in seen]
     programs = [b.program.info() for c in graphs for r in c.runners for b in r.programs]
     plans = [c.plan for c in graphs if c.plan is not None]
-    made = Report(linears, list(dict.fromkeys(op for p in plans for op in p.eager_ops)),
+    made = Report(linears, list(dict.fromkeys([op for p in plans for op in p.eager_ops] +
+                                              [op for c in graphs for op in c.apart])),
                   list(dict.fromkeys(op for p in plans for op in p.prologue_ops)),
                   _unused_rules(graphs), _all_breaks(graphs),
                   sum(i.fp8_gemms_planned for i in programs),

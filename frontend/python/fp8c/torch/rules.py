@@ -23,6 +23,15 @@ from .places import Unsupported, place_of
 from .text import Builder
 
 Rule = Callable[[Call], Any]
+_FAILURES = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    LookupError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+)
 
 RULES: dict[str, Rule] = {
     # Linears and products. A product of two activations is `matmul`, never `linear`.
@@ -210,3 +219,7 @@ def apply(
         if error.place.file or error.place.module:
             raise
         raise Unsupported(name, error.reason, place_of(node)) from None
+    except _FAILURES as error:  # a call that the rule was not written for costs this op alone
+        raise Unsupported(
+            name, f"its rule failed: {type(error).__name__}: {error}", place_of(node)
+        ) from error

@@ -11,7 +11,7 @@ import torch.fx
 from . import private
 from .call import TEXT_DTYPES, Facts, LinearCall, inner_dtype, shape_of
 from .capture import Input
-from .places import Unsupported, place_of
+from .places import Refused, Unsupported, place_of
 from .plan import Linear, Param, Port, Stage, port_text
 from .rules import apply
 from .text import Builder, Value, param_name, type_text
@@ -50,10 +50,17 @@ class StageWriter:
     ) -> Stage:
         """The stage of `nodes`. `dtypes` says which dtype the caller expects of a result."""
         for node in nodes:
-            self.values[node] = apply(self.builder, node, self.facts, self._value_of, self.calls)
+            self.builder.origin = node
+            try:
+                self.values[node] = apply(self.builder, node, self.facts, self._value_of, self.calls)
+            except Unsupported as error:
+                raise Refused(node, error.reason) from error
         ports, returned = [], []
         for node in results:
+            self.builder.origin = node
             fake = private.fake_value(node)
+            if fake.dtype not in TEXT_DTYPES:
+                raise Refused(node, f"its result is {fake.dtype}, which the language lacks")
             dtype = dtypes.get(node.name, TEXT_DTYPES[fake.dtype])
             value = self.builder.cast(self.values[node], dtype)
             first = not ports and dtype == "f32" and not value.shape
@@ -67,13 +74,17 @@ class StageWriter:
                 )
             )
             returned.append(value)
-        lines = self.builder.lines(returned)
+        made = self.builder.lines(returned)
+        lines = [line for line, _ in made]
         seed = any("%seed" in line for line in lines)
         inputs = list(self.ports.values())
         linears = [Linear(c.name, c.place, c.weight) for c in self.calls]
         dims = self._dims(lines, inputs + ports)
         text = self._text(inputs, ports, lines, [v.code for v in returned], seed, dims)
-        return Stage(text, list(self.params.values()), inputs, ports, linears, seed, dims)
+        first = text[:text.index(") {\n")].count("\n") + 2  # the line of the first call
+        origins: dict[int | str, Any] = {first + i: node for i, (_, node) in enumerate(made)}
+        origins |= {port.name: node for port, node in zip(ports, results, strict=True)}
+        return Stage(text, list(self.params.values()), inputs, ports, linears, seed, dims, origins)
 
     def _dims(self, lines: Sequence[str], ports: Sequence[Port]) -> dict[str, int]:
         """The dims that are bounds, with their largest values."""

@@ -125,10 +125,11 @@ def param_name(path: str) -> str:
 
 
 class Builder:
-    """The statements of one function."""
+    """The statements of one function. `origin` is noted of each: what it is translated from."""
 
     def __init__(self) -> None:
-        self._calls: list[tuple[Value, str]] = []
+        self.origin: Any = None
+        self._calls: list[tuple[Value, str, Any]] = []
         self._seen: dict[str, Value] = {}
         self._count = 0
 
@@ -163,18 +164,19 @@ class Builder:
             )
             self._count += 1
             self._seen[code] = value
-            self._calls.append((value, f"{value.code} = {code}"))
+            self._calls.append((value, f"{value.code} = {code}", self.origin))
         return value
 
-    def lines(self, results: Sequence[Value]) -> list[str]:
-        """The calls that the results need, in order: not the transposes that cancelled."""
+    def lines(self, results: Sequence[Value]) -> list[tuple[str, Any]]:
+        """The calls that the results need, in order, each with its origin: not the transposes that
+        cancelled."""
         live, queue = set(), list(results)
         while queue:
             value = queue.pop()
             if value not in live:
                 live.add(value)
                 queue.extend(value.operands)
-        return [line for value, line in self._calls if value in live]
+        return [(line, origin) for value, line, origin in self._calls if value in live]
 
     def literal(self, number: float) -> Value:
         return Value(real_text(float(number)), (), "f32", "literal")
