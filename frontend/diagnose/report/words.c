@@ -62,7 +62,10 @@ static f8_status say_part(FILE *to, const f8_report_run *good, const f8_report_r
             say(to, "the loss parts at step %" PRId64, p.loss_step);
         else
             say(to, "the loss does not part");
-        say(to, ", %zu of %zu tensors part%s\n", p.n, p.compared, p.n ? "; first" : "");
+        if (p.compared)
+            say(to, ", %zu of %zu tensors part%s\n", p.n, p.compared, p.n ? "; first" : "");
+        else
+            say(to, "; no tensor has figures in both runs\n");
     }
     for (size_t i = 0; i < p.n && i < NAMED && status == F8_OK; i++)
         say_parted(to, &p.tensor[i]);
