@@ -57,6 +57,31 @@ def write_below_views(net, y):
     return torch.cat([left, y[:, 4:]], -1)
 
 
+def write_below_other_views(net, y):
+    left = y.narrow(1, 0, 4)
+    y[:, 0] = 0
+    return torch.cat([left * 2, y[:, 4:]], -1)
+
+
+def write_through_a_reshape(net, y):
+    y.reshape(2, 16)[0] = 1
+    return y
+
+
+def write_across(net, y):
+    y.permute(1, 0)[0] = 5
+    y.unflatten(-1, (2, 4)).select(1, 1).fill_(3.0)
+    return y
+
+
+def view_between_writes(net, y):
+    z = y * 2
+    z[0] = 1
+    row = z.select(0, 3)
+    z[3] = 7
+    return z + row
+
+
 def written_twice(net, y):
     z = y * 2
     z[0] = 1
@@ -74,6 +99,10 @@ BETWEEN = {
     "write into a result": (write_result, "writes in place"),
     "write through a view": (write_view, "writes in place"),
     "write below a view": (write_below_views, "writes in place"),
+    "write below another view": (write_below_other_views, "writes in place"),
+    "write through a reshape": (write_through_a_reshape, "writes in place"),
+    "write across": (write_across, "writes in place"),
+    "view between writes": (view_between_writes, "writes in place"),
     "written twice": (written_twice, "writes in place"),
     "bernoulli_": (lambda net, y: y * torch.empty_like(y).bernoulli_(1.0), "at random"),
     "softmax in float64": (lambda net, y: y.softmax(-1, dtype=torch.float64).float(), ""),
@@ -90,7 +119,7 @@ BETWEEN = {
 }
 
 # PyTorch runs the linear, too, whose result both the view and the write have.
-LOSES = {"write below a view"}
+LOSES = {"write below a view", "write below another view"}
 
 
 class OneOp(BackendTest):

@@ -23,12 +23,9 @@ Made = Callable[..., Any]
 
 
 def apart(gm: torch.fx.GraphModule) -> dict[torch.fx.Node, str]:
-    """The nodes that PyTorch has to run as they are, with the reasons. What is overwritten becomes a
-    copy of its own first, so that no stage makes it."""
-    found: dict[torch.fx.Node, str] = {}
-    for node in list(gm.graph.nodes):
-        if private.is_in_place(node) and node.args and isinstance(node.args[0], torch.fx.Node):
-            found.update((n, "it writes in place what a view shares, or at random") for n in _written(gm, node))
+    """The nodes that PyTorch has to run as they are, with the reasons. A value that is overwritten
+    becomes a copy of its own first where that is the same, so that a stage can make the value."""
+    found = dict.fromkeys(_Writes(gm).apart(), "it writes in place what a view shares, or at random")
     regions = vmap_regions(gm)
     for node in gm.graph.nodes:
         if node.op in ("placeholder", "output", "get_attr"):
@@ -50,57 +47,80 @@ def _is_complex(node: torch.fx.Node) -> bool:
     return isinstance(fake, torch.Tensor) and fake.is_complex()
 
 
-_VIEWS = frozenset({"_operator.getitem", "unsqueeze", "view", "expand", "transpose"})
 _MAKERS = ("clone", "empty", "zeros", "ones", "full", "rand", "arange")
 
 
-def _written(gm: torch.fx.GraphModule, node: torch.fx.Node) -> list[torch.fx.Node]:
-    """A node that writes an index, a view or at random, with the views that it writes through and
-    what makes their tensor. Others are no matter of this file: none."""
-    views: list[torch.fx.Node] = []
-    root = node.args[0]
-    while private.target_name(root) in _VIEWS or private.is_in_place(root):
-        views.append(root)
-        root = root.args[0]
-    if private.target_name(node) != "_operator.setitem" and not views and not private.is_random(node):
-        return []
-    if root.op == "placeholder":
-        return [node, *views]
-    first = views[-1] if views else node
-    made = any(word in private.target_name(root) for word in _MAKERS)
-    if not made or any(_reads(user) for user in _before(gm, root, first)):
-        root = _copied(gm, root, first)
-    return [node, *views, root]
+class _Writes:
+    """Writes into an index, through a view, or at random. A stage gives its results in memory of
+    their own, so whatever shares the memory that is written must be PyTorch's, too.
 
+    base: the operand whose memory a node shares, by PyTorch's fake tensors, not by names of ops.
+    """
 
-def _before(
-    gm: torch.fx.GraphModule, node: torch.fx.Node, end: torch.fx.Node
-) -> list[torch.fx.Node]:
-    """The users of a node that come before another one."""
-    order = {one: i for i, one in enumerate(gm.graph.nodes)}
-    return [user for user in node.users if order[user] < order[end]]
+    def __init__(self, gm: torch.fx.GraphModule) -> None:
+        self._graph = gm.graph
+        self._order: dict[torch.fx.Node, float] = {n: i for i, n in enumerate(gm.graph.nodes)}
+        memory = {node: private.memory_of(node) for node in gm.graph.nodes}
+        self._base = {
+            node: next((a for a in node.all_input_nodes if memory[a] & memory[node]), None)
+            for node in gm.graph.nodes
+        }
 
+    def apart(self) -> list[torch.fx.Node]:
+        """All nodes that PyTorch has to run for the sake of a write."""
+        writes = [n for n in self._order if private.is_in_place(n) and n.args]
+        return [
+            node
+            for write in writes
+            if isinstance(write.args[0], torch.fx.Node)
+            for node in self._of(write)
+            if node.op != "placeholder"
+        ]
 
-def _reads(node: torch.fx.Node) -> bool:
-    """Whether a node may keep what it reads for its backward: it is neither a view nor a write."""
-    return private.target_name(node) not in _VIEWS and not private.is_in_place(node)
+    def _of(self, write: torch.fx.Node) -> list[torch.fx.Node]:
+        chain, root = self._chain(write.args[0])
+        views = [n for n in chain if not private.is_in_place(n)]
+        if not (views or private.target_name(write) == "_operator.setitem" or private.is_random(write)):
+            return []  # it overwrites a whole value, which a trace understands
+        first = min([write, *chain], key=self._order.__getitem__)
+        earlier = [n for n in self._sharing(root) if n not in chain and self._before(n, write)]
+        seen_later = any(self._before(write, user) for n in earlier for user in n.users)
+        if root.op == "placeholder" or seen_later:
+            return [root, *self._sharing(root), write]
+        made = any(word in private.target_name(root) for word in _MAKERS)
+        read = any(self._before(u, first) and self._base[u] is not root for u in root.users)
+        if not made or read:
+            root = self._copied(root, first)
+        return [root, *chain, write]
 
+    def _before(self, a: torch.fx.Node, b: torch.fx.Node) -> bool:
+        return self._order[a] < self._order[b]
 
-def _copied(
-    gm: torch.fx.GraphModule, root: torch.fx.Node, first: torch.fx.Node
-) -> torch.fx.Node:
-    """A copy of a value for all nodes from `first` on; the value itself where a view of it that was
-    made before is a reader, too."""
-    earlier = _before(gm, root, first)
-    if any(private.target_name(user) in _VIEWS for user in earlier):
-        return root
-    later = [user for user in root.users if user not in earlier]
-    with gm.graph.inserting_before(first):
-        copy = gm.graph.call_method("clone", (root,))
-    copy.meta = dict(root.meta)
-    for user in later:
-        user.replace_input_with(root, copy)
-    return copy
+    def _chain(self, node: torch.fx.Node) -> tuple[list[torch.fx.Node], torch.fx.Node]:
+        """The nodes from a view up to what made the memory, and that."""
+        chain = []
+        while (base := self._base[node]) is not None:
+            chain.append(node)
+            node = base
+        return chain, node
+
+    def _sharing(self, root: torch.fx.Node) -> list[torch.fx.Node]:
+        """The other nodes that share the memory of one that made it."""
+        return [n for n in self._order if n is not root and self._chain(n)[1] is root]
+
+    def _copied(self, root: torch.fx.Node, first: torch.fx.Node) -> torch.fx.Node:
+        """A copy of a value for all nodes from `first` on."""
+        with self._graph.inserting_before(first):
+            copy = self._graph.call_method("clone", (root,))
+        copy.meta = dict(root.meta)
+        self._order[copy] = self._order[first] - 0.5
+        self._base[copy] = None
+        for user in list(root.users):
+            if user is not copy and not self._before(user, first):
+                user.replace_input_with(root, copy)
+                if self._base[user] is root:
+                    self._base[user] = copy
+        return copy
 
 
 class Pieces:

@@ -234,6 +234,22 @@ def fake_value(node: torch.fx.Node) -> Any:
     return meta["val"] if "val" in meta else meta.get("example_value")
 
 
+def memory_of(node: torch.fx.Node) -> frozenset[int]:
+    """Marks of the memory that a node's value lies in: views have those of what they look at. A
+    tensor within vmap has none that it tells."""
+    found, queue = set(), [fake_value(node)]
+    while queue:
+        one = queue.pop()
+        if isinstance(one, (tuple, list)):
+            queue.extend(one)
+        elif isinstance(one, torch.Tensor):
+            try:
+                found.add(one.untyped_storage()._cdata)
+            except NotImplementedError:
+                continue
+    return frozenset(found)
+
+
 def is_tensor_call(node: torch.fx.Node) -> bool:
     """Whether a node computes a tensor, and not a size or the state of vmap."""
     fake = fake_value(node)

@@ -81,7 +81,7 @@ class StageWriter:
         linears = [Linear(c.name, c.place, c.weight) for c in self.calls]
         dims = self._dims(lines, inputs + ports)
         text = self._text(inputs, ports, lines, [v.code for v in returned], seed, dims)
-        first = text[:text.index(") {\n")].count("\n") + 2  # the line of the first call
+        first = text.count("\n") - 1 - len(made)  # the line of the first call: two follow the last
         origins: dict[int | str, Any] = {first + i: node for i, (_, node) in enumerate(made)}
         origins |= {port.name: node for port, node in zip(ports, results, strict=True)}
         return Stage(text, list(self.params.values()), inputs, ports, linears, seed, dims, origins)
