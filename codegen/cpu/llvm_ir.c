@@ -317,9 +317,9 @@ void f8_ll_store(f8_llvm_module *m, LLVMValueRef value, LLVMValueRef pointer)
     m->ll->SetAlignment(s, element_bytes(m, m->ll->TypeOf(value)));
 }
 
-/* AVX2 has no masked loads and stores of elements of 8 and 16 bits. LLVM would make a branch a lane
- * of each: kernels with hundreds of them then have thousands of blocks, and compile for a minute.
- */
+/* AVX2 has no masked loads and stores of elements of 8 and 16 bits. LLVM makes a branch for each
+ * lane of each one. A kernel with hundreds of them then has thousands of blocks, and compiles for a
+ * minute. */
 static bool by_lanes(f8_llvm_module *m, LLVMTypeRef element, LLVMValueRef mask)
 {
     return !m->llvm->avx512 && element_bytes(m, element) < 4 && !m->ll->IsConstant(mask);
@@ -343,19 +343,17 @@ static LLVMValueRef load_lanes(f8_llvm_module *m, LLVMTypeRef element, LLVMValue
     return v;
 }
 
-/* The lanes outside the mask store lane 0 once more. */
+/* A lane outside the mask stores the element of lane 0 at its place once more: no bit changes. */
 static void store_lanes(f8_llvm_module *m, LLVMValueRef value, LLVMValueRef pointer,
                         LLVMValueRef mask)
 {
     const f8_llvm_api *ll = m->ll;
     LLVMTypeRef element = ll->GetElementType(ll->TypeOf(value));
     LLVMValueRef first = ll->BuildExtractElement(m->b, value, f8_ll_i64(m, 0), "");
-    for (int i = 0; i < m->lanes; i++) {
-        LLVMValueRef lane = f8_ll_i64(m, i), in = ll->BuildExtractElement(m->b, mask, lane, ""),
-                     x = ll->BuildExtractElement(m->b, value, lane, "");
-        f8_ll_store(m, ll->BuildSelect(m->b, in, x, first, ""),
+    value = ll->BuildSelect(m->b, mask, value, f8_ll_splat(m, first), "");
+    for (int i = 0; i < m->lanes; i++)
+        f8_ll_store(m, ll->BuildExtractElement(m->b, value, f8_ll_i64(m, i), ""),
                     f8_ll_at(m, element, pointer, lane_within(m, mask, i)));
-    }
 }
 
 LLVMValueRef f8_ll_vload(f8_llvm_module *m, LLVMTypeRef element, LLVMValueRef pointer,
@@ -379,11 +377,11 @@ void f8_ll_vstore(f8_llvm_module *m, LLVMValueRef value, LLVMValueRef pointer, L
         f8_ll_store(m, value, pointer);
         return;
     }
-    if (by_lanes(m, m->ll->GetElementType(m->ll->TypeOf(value)), mask)) {
+    LLVMTypeRef type = m->ll->TypeOf(value), overload[] = {type, m->ptr};
+    if (by_lanes(m, m->ll->GetElementType(type), mask)) {
         store_lanes(m, value, pointer, mask);
         return;
     }
-    LLVMTypeRef type = m->ll->TypeOf(value), overload[] = {type, m->ptr};
     LLVMValueRef args[] = {value, pointer, f8_ll_i32(m, (int32_t)element_bytes(m, type)), mask};
     call_intrinsic(m, "llvm.masked.store", overload, 2, args, 4);
 }
