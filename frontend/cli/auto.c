@@ -50,14 +50,14 @@ fp8c_calibration *cli_calibrate(cli_job *j, const fp8c_compile_options *options,
 static void print_candidate(FILE *to, cli_json *json, const fp8c_trial *t, const fp8c_candidate *k,
                             bool won)
 {
-    if (to && k->excluded)
+    if (k->excluded)
         cli_say(to, "    %-8s is excluded: %s\n", k->recipe, k->excluded);
-    else if (to && k->error > 0)
+    else if (k->error > 0)
         cli_say(to, "  %s %-8s %7.2f%% %8.1f %8.1f %9.2f%% %9.2f%% %10.2f %10.2f\n",
                 won ? "*" : " ", k->recipe, 100 * k->error, k->sqnr[0], k->sqnr[1],
                 100 * k->underflow[0], 100 * k->underflow[1], 1e6 * k->seconds,
                 1e6 * k->gemm_seconds);
-    else if (to)
+    else
         cli_say(to, "  %s %-8s %8s %8s %8s %10s %10s %10.2f %10.2f\n", won ? "*" : " ", k->recipe,
                 "-", "-", "-", "-", "-", 1e6 * k->seconds, 1e6 * k->gemm_seconds);
     cli_json_record(json,
@@ -75,17 +75,14 @@ void cli_print_trials(const fp8c_calibration *calibration, FILE *to, cli_json *j
 {
     fp8c_trial t;
     fp8c_candidate k;
-    if (to)
-        cli_say(to, "%-12s %8s %17s %21s %21s\n", "candidates", "error", "SQNR a, b (dB)",
-                "underflow a, b", "estimated us, GEMM");
+    cli_say(to, "%-12s %8s %17s %21s %21s\n", "candidates", "error", "SQNR a, b (dB)",
+            "underflow a, b", "estimated us, GEMM");
     for (int i = 0; fp8c_calibration_trial(calibration, i, &t) == FP8C_OK; i++) {
-        if (to)
-            cli_say(to, "%s %s, %" PRId64 "x%" PRId64 "x%" PRId64 ": %s\n", t.linear, t.role, t.m,
-                    t.n, t.k, t.reason);
+        cli_say(to, "%s %s, %" PRId64 "x%" PRId64 "x%" PRId64 ": %s\n", t.linear, t.role, t.m, t.n,
+                t.k, t.reason);
         for (int c = 0; fp8c_calibration_candidate(calibration, i, c, &k) == FP8C_OK; c++)
             if (!t.fixed)
                 print_candidate(to, json, &t, &k, c == t.winner);
     }
-    if (to)
-        cli_say(to, "\n");
+    cli_say(to, "\n");
 }

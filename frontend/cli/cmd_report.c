@@ -16,7 +16,8 @@ static f8_status make(const cli *c, const f8_report *r, int again, made *m, f8_d
     json_t *trace = NULL;
     if (c->output)
         F8_TRY(f8_report_page(r, again, &m->page, &m->n_page, diag));
-    F8_TRY(f8_report_words(r, &m->words, diag));
+    if (!again)
+        F8_TRY(f8_report_words(r, &m->words, diag));
     if (!c->trace)
         return F8_OK;
     F8_TRY(f8_report_trace(r, &trace, diag));
@@ -66,7 +67,7 @@ static void print(const cli *c, const made *m)
 }
 
 /* Makes and writes all that is asked for. What is printed comes at the end of a watch only.
- * F8_ERR_IO after a message on stderr. */
+ * F8_ERR_CANCELLED: a message is on stderr already. */
 static f8_status report(void *user, const f8_report *r, int again, f8_diag *diag)
 {
     const cli *c = user;

@@ -16,7 +16,7 @@
 
 static const char lock_name[] = "lock", info_name[] = "run.json";
 const char f8_run_format[] = "fp8c run";
-enum { MOST = 1 << 28 }; /* bytes of run.json that are read */
+enum { MOST = 1 << 28 }; /* bytes of a file with one JSON value */
 
 f8_status f8_run_fail(const char *path, f8_diag *diag)
 {
@@ -163,21 +163,29 @@ static f8_status check_info(const f8_run *r, f8_diag *diag)
     return F8_OK;
 }
 
-static f8_status read_info(f8_run *r, f8_diag *diag)
+f8_status f8_run_json(f8_run *r, const char *name, json_t **out, f8_diag *diag)
 {
     struct stat s;
     f8_file_bytes file;
     json_error_t error;
-    const char *path = f8_run_path(r, info_name);
+    const char *path = f8_run_path(r, name);
+    *out = NULL;
     if (stat(path, &s) && errno == ENOENT)
+        return F8_OK;
+    F8_TRY(f8_file_read(path, MOST, NULL, &file, diag));
+    *out = json_loadb((const char *)file.bytes, file.size, JSON_REJECT_DUPLICATES, &error);
+    f8_file_release(&file);
+    return *out ? F8_OK
+                : f8_file_fail(diag, F8_ERR_INPUT, path, "it is not JSON: line %d: %s", error.line,
+                               error.text);
+}
+
+static f8_status read_info(f8_run *r, f8_diag *diag)
+{
+    F8_TRY(f8_run_json(r, info_name, &r->info, diag));
+    if (!r->info)
         return f8_file_fail(diag, F8_ERR_INPUT, r->folder, "it is no folder of a run: it has no %s",
                             info_name);
-    F8_TRY(f8_file_read(path, MOST, NULL, &file, diag));
-    r->info = json_loadb((const char *)file.bytes, file.size, JSON_REJECT_DUPLICATES, &error);
-    f8_file_release(&file);
-    if (!r->info)
-        return f8_file_fail(diag, F8_ERR_INPUT, path, "it is not JSON: line %d: %s", error.line,
-                            error.text);
     return check_info(r, diag);
 }
 
@@ -216,6 +224,13 @@ f8_status f8_run_look(f8_run *r, const char *folder, f8_diag *diag)
 {
     F8_TRY(find(r, folder, NULL, diag));
     return read_info(r, diag);
+}
+
+bool f8_run_is_there(const char *folder)
+{
+    struct stat s;
+    f8_run r = {.folder = folder};
+    return !stat(f8_run_path(&r, info_name), &s);
 }
 
 bool f8_run_is_used(const char *folder)

@@ -56,8 +56,13 @@ f8_status f8_run_open(f8_run *r, const char *folder, f8_temporaries *list, f8_di
 /* Read run.json of a folder that another process may use: nothing is locked, nothing changes. The
  * checks are those of f8_run_open. Close `r` also after a failure. */
 f8_status f8_run_look(f8_run *r, const char *folder, f8_diag *diag);
+/* Whether the folder is a run's: it has a run.json. */
+bool f8_run_is_there(const char *folder);
 /* Whether a process has the folder locked. */
 bool f8_run_is_used(const char *folder);
+/* Read a file of the folder that holds one JSON value, which the caller owns. NULL: there is no
+ * such file. F8_ERR_INPUT: it is not JSON. */
+f8_status f8_run_json(f8_run *r, const char *name, json_t **out, f8_diag *diag);
 /* Of several processes that train together, rank 0 writes the folder. The others call this, and
  * f8_run_put, f8_run_record and f8_run_continue then do nothing; f8_run_begin and f8_run_save give
  * rank 0 what they have of the variables. Read run.json if `there`: it is a run that goes on. */

@@ -76,7 +76,7 @@ static f8_status look(f8_report *r, const char *folder, int depth, paths *runs, 
 {
     paths below = {0};
     f8_diag why = {0};
-    if (f8_report_is_run(folder))
+    if (f8_run_is_there(folder))
         return add_path(runs, folder, diag);
     if (depth > DEPTH)
         return F8_OK;

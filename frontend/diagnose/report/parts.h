@@ -20,11 +20,10 @@ f8_status f8_report_take_step(void *user, const f8_run_line *line, f8_diag *diag
 f8_status f8_report_take_stats(void *user, const f8_run_line *line, f8_diag *diag);
 void f8_report_free_series(f8_report_run *run);
 
-/* A run by its folder (read.c). It has r->run, name and brief, the rest is zeros; free it in any
- * case. */
+/* Reads the run in a folder (read.c). The caller has set r->run, name and brief, and all else to
+ * zeros. Free the run also after a failure. */
 f8_status f8_report_read_run(f8_report_run *r, const char *folder, f8_diag *diag);
 void f8_report_free_run(f8_report_run *r);
-bool f8_report_is_run(const char *folder); /* it has a run.json */
 
 /* ---- writing ---- */
 

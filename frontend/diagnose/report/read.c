@@ -1,13 +1,9 @@
 /* A run by its folder. */
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "frontend/diagnose/report/parts.h"
 #include "ir/base/file.h"
-
-enum { MOST = 1 << 28 }; /* bytes of plan.json */
 
 static f8_status take_record(void *user, const f8_run_line *line, f8_diag *diag)
 {
@@ -45,26 +41,9 @@ static f8_status read_records(f8_report_run *r, const char *name, f8_run_take ta
     return status;
 }
 
-/* Reads a file with one JSON value. `to` stays NULL if there is no such file. */
-static f8_status read_json(f8_report_run *r, const char *name, json_t **to, f8_diag *diag)
-{
-    struct stat s;
-    f8_file_bytes file;
-    json_error_t error;
-    const char *path = f8_run_path(&r->run, name);
-    if (stat(path, &s) && errno == ENOENT)
-        return F8_OK;
-    F8_TRY(f8_file_read(path, MOST, NULL, &file, diag));
-    *to = json_loadb((const char *)file.bytes, file.size, JSON_REJECT_DUPLICATES, &error);
-    f8_file_release(&file);
-    return *to ? F8_OK
-               : f8_file_fail(diag, F8_ERR_INPUT, path, "it is not JSON: line %d: %s", error.line,
-                              error.text);
-}
-
 static f8_status read_plan(f8_report_run *r, f8_diag *diag)
 {
-    F8_TRY(read_json(r, "plan.json", &r->plan, diag));
+    F8_TRY(f8_run_json(&r->run, "plan.json", &r->plan, diag));
     if (!r->plan || (json_is_object(json_object_get(r->plan, "memory")) &&
                      json_is_array(json_object_get(r->plan, "tensors"))))
         return F8_OK;
@@ -73,19 +52,12 @@ static f8_status read_plan(f8_report_run *r, f8_diag *diag)
 
 static f8_status read_verdict(f8_report_run *r, f8_diag *diag)
 {
-    F8_TRY(read_json(r, "verdict.json", &r->verdict, diag));
+    F8_TRY(f8_run_json(&r->run, "verdict.json", &r->verdict, diag));
     if (!r->verdict || (json_is_integer(json_object_get(r->verdict, "step")) &&
                         json_is_string(json_object_get(r->verdict, "class")) &&
                         json_is_string(json_object_get(r->verdict, "text"))))
         return F8_OK;
     return f8_file_fail(diag, F8_ERR_INPUT, r->run.path, "it is no verdict of triage");
-}
-
-bool f8_report_is_run(const char *folder)
-{
-    struct stat s;
-    f8_run r = {.folder = folder};
-    return !stat(f8_run_path(&r, "run.json"), &s);
 }
 
 f8_status f8_report_read_run(f8_report_run *r, const char *folder, f8_diag *diag)
@@ -98,7 +70,7 @@ f8_status f8_report_read_run(f8_report_run *r, const char *folder, f8_diag *diag
     if (!r->folder || !r->evals || !r->warnings || !r->health)
         return f8_report_no_memory(diag);
     r->used = f8_run_is_used(folder); /* before the last record: it may end in between */
-    r->early = !f8_report_is_run(folder);
+    r->early = !f8_run_is_there(folder);
     F8_TRY(f8_run_look(&r->run, r->folder, diag));
     F8_TRY(f8_run_lines_but(f8_run_path(&r->run, "steps.jsonl"),
                             r->brief ? F8_RUN_SKIP_STATS : NULL, f8_report_take_step, r, &there,

@@ -64,8 +64,8 @@ typedef struct f8_report_unread {
     char *name, *why;
 } f8_report_unread;
 
-/* F8_REPORT_RUNS: runs by their folders. F8_REPORT_INDEX: all runs in folders and in the folders in
- * these, in the order of their paths, without statistics. */
+/* F8_REPORT_RUNS: the folders are runs. F8_REPORT_INDEX: every run in the folders and in those
+ * below them, in the order of the paths. Of these no statistics are read. */
 typedef enum f8_report_kind { F8_REPORT_RUNS, F8_REPORT_INDEX } f8_report_kind;
 
 typedef struct f8_report {

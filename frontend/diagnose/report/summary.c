@@ -56,8 +56,9 @@ static bool same_option(const f8_report_run *a, const f8_report_run *b, const ch
 {
     const json_t *x = json_object_get(a->run.info, "resolved"),
                  *y = json_object_get(b->run.info, "resolved");
-    return json_equal(json_object_get(x, name), json_object_get(y, name)) ||
-           (!json_object_get(x, name) && !json_object_get(y, name));
+    x = json_object_get(x, name);
+    y = json_object_get(y, name);
+    return x == y || json_equal(x, y); /* both may lack it */
 }
 
 /* How well the losses of a run can be compared with those of the base; 0: not at all. Rules of the

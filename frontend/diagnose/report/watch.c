@@ -1,27 +1,20 @@
 /* Runs that go on, read again and again. */
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <time.h>
 
 #include "frontend/diagnose/report/parts.h"
+#include "ir/base/clock.h"
 #include "ir/base/file.h"
 
 /* A long run takes a while to be read: no more than a tenth of the time goes into that. */
 enum { SHARE = 10, MOST = 600 }; /* seconds */
 
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 static void rest(const f8_report_watched *w, double seconds)
 {
     const struct timespec a_while = {.tv_nsec = 200000000};
-    for (const double end = now() + seconds; now() < end && !w->stop(w->user);)
+    for (const double end = f8_seconds_now() + seconds;
+         f8_seconds_now() < end && !w->stop(w->user);)
         nanosleep(&a_while, NULL);
 }
 
@@ -53,7 +46,7 @@ static f8_status look(watching *s, f8_diag *diag)
     const f8_status status = f8_report_read(s->r, w->kind, w->folders, w->n, diag);
     s->readable = status == F8_OK;
     if (s->r->used)
-        s->used = now();
+        s->used = f8_seconds_now();
     if (s->r->early && !s->told)
         w->waits(w->user, diag);
     s->told |= s->r->early;
@@ -69,37 +62,37 @@ static double pause_of(const watching *s)
 static f8_status show(watching *s, f8_diag *diag)
 {
     const f8_report_watched *w = s->w;
-    const double begun = now();
+    const double begun = f8_seconds_now();
     F8_TRY(look(s, diag));
     if (s->readable)
         F8_TRY(w->write(w->user, s->r, (int)ceil(pause_of(s)), diag));
-    s->took = now() - begun;
+    s->took = f8_seconds_now() - begun;
     return F8_OK;
 }
 
-/* Reads once more, and writes for the last time. */
-static f8_status finish(watching *s, f8_diag *diag)
+/* Writes for the last time what was read just now. */
+static f8_status finish(const watching *s, f8_diag *diag)
 {
-    f8_diag why;
-    F8_TRY(look(s, diag));
+    const f8_report_watched *w = s->w;
     if (s->readable)
-        return s->w->write(s->w->user, s->r, 0, diag);
-    if (s->w->stop(s->w->user))
+        return w->write(w->user, s->r, 0, diag);
+    if (w->stop(w->user))
         return F8_ERR_CANCELLED;
-    why = *diag;
+    const f8_diag why = *diag;
     *diag = (f8_diag){0};
     return f8_file_fail(diag, F8_ERR_INPUT, why.file, "%s; no process has trained there for %.0f s",
-                        why.text, s->w->patience);
+                        why.text, w->patience);
 }
 
 f8_status f8_report_watch(const f8_report_watched *w, f8_report *r, f8_diag *diag)
 {
     *r = (f8_report){0};
-    watching s = {.w = w, .r = r, .used = now()};
+    watching s = {.w = w, .r = r, .used = f8_seconds_now()};
     f8_status status;
     for (;;) {
         status = show(&s, diag);
-        if (status != F8_OK || is_done(&s) || now() - s.used > w->patience || w->stop(w->user))
+        if (status != F8_OK || is_done(&s) || f8_seconds_now() - s.used > w->patience ||
+            w->stop(w->user))
             break;
         rest(w, pause_of(&s));
     }

@@ -10,7 +10,7 @@
 #include "ir/base/format.h"
 #include "ir/base/text.h"
 
-enum { NAMED = 5, LINE = 1024 }; /* tensors that are named of each run */
+enum { NAMED = 5, LINE = 1 << 14 }; /* tensors named of each run; bytes of two paths and words */
 
 /* Names and messages are of others: no control character of theirs comes through. */
 static void say(FILE *to, const char *format, ...) __attribute__((format(printf, 2, 3)));

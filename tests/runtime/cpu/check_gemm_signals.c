@@ -1,5 +1,5 @@
-/* Signals that come while oneDNN multiplies: on CPUs without AVX-512 it points the stack pointer
- * into the heap, where a handler would write. On others the test holds oneDNN to AVX2. */
+/* Signals that come while oneDNN multiplies. Its code for AVX2 points the stack pointer into the
+ * heap, where a signal handler would write. The test makes oneDNN run that code on every CPU. */
 #include "runtime/cpu/gemm_internal.h"
 
 #include "tests/shared/kernel/gemm_problem.h"

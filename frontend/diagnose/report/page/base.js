@@ -119,6 +119,11 @@ function runName(i) {
             RUNS[i].name);
 }
 
+// The last held-out loss.
+function lastHeld(run) {
+  return run.evals.length ? run.evals[run.evals.length - 1].loss : null;
+}
+
 // ---- tables ----
 
 // columns: [{head, text: true}]; rows: lists of texts, numbers or elements.

@@ -40,10 +40,6 @@ function begun(run) {
   return String(run.info.begun ?? '').replace('T', ' ').slice(0, 16);
 }
 
-function lastHeld(run) {
-  return run.evals.length ? run.evals[run.evals.length - 1].loss : null;
-}
-
 function signed(share) {
   return (share > 0 ? '+' : '') + fixed(100 * share, 3) + '\u00a0%';
 }

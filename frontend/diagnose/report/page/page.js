@@ -16,9 +16,8 @@ function runsSection() {
                    {head: 'steps'}, {head: 'final loss'}, {head: 'held out'}, {head: 'skipped'},
                    {head: 'watched steps'}, {head: 'begun', text: true}];
   const rows = RUNS.map((run, i) => {
-    const held = run.evals.length ? run.evals[run.evals.length - 1].loss : null;
     return [runName(i), run.info.recipe, run.info.device || run.info.target, run.steps.n,
-            run.final_loss, held, run.steps.skipped.length,
+            run.final_loss, lastHeld(run), run.steps.skipped.length,
             run.stats ? run.stats.watched : 0, run.info.begun || ''];
   });
   const s = section('Runs', el('div', {class: 'scroll open'}, tableOf(columns, rows, true)));

@@ -210,6 +210,28 @@ START_TEST(page_and_words)
 }
 END_TEST
 
+/* A long path cuts no line. */
+START_TEST(long_names)
+{
+    f8_diag diag = {0};
+    char name[PATH], *text;
+    int n = snprintf(name, sizeof name, "runs");
+    for (int i = 0; i < 6; i++) {
+        n += snprintf(name + n, sizeof name - (size_t)n, "/%0230d", i);
+        make_folder(name);
+    }
+    snprintf(name + n, sizeof name - (size_t)n, "/run");
+    put_run(name, "bf16", "m", "d", 1, 40, 2);
+    f8_report r = read_index();
+    ck_assert_int_eq(f8_report_words(&r, &text, &diag), F8_OK);
+    ck_assert_msg(strstr(text, "/run  bf16          40  done ") != NULL &&
+                      !strcmp(text + strlen(text) - 9, "       0\n"),
+                  "%s", text);
+    free(text);
+    f8_report_free(&r);
+}
+END_TEST
+
 /* Many runs have fewer points each: a page stays a page. */
 START_TEST(many_runs)
 {
@@ -398,6 +420,7 @@ Suite *f8_suite(void)
     tcase_add_test(t, gaps);
     tcase_add_test(t, gap_at_common_steps);
     tcase_add_test(t, page_and_words);
+    tcase_add_test(t, long_names);
     tcase_add_test(t, many_runs);
     tcase_add_test(t, no_runs);
     tcase_add_test(t, watched_to_its_end);
