@@ -62,7 +62,7 @@ class Partitioner:
         self._refused: dict[torch.fx.Node, str] = {}
 
     def plan(self) -> Plan:
-        """The plan. A node without which its stage can be written runs in PyTorch."""
+        """The plan. A node that keeps its stage from being written runs in PyTorch."""
         while True:
             work = _Partition(
                 self._captured, self._name, self._composites, self._bounds, self._refused

@@ -38,7 +38,7 @@ class Unsupported(Exception):
 
 
 class Refused(Unsupported):
-    """The stage of a node can't be written with it."""
+    """A node keeps its stage from being written."""
 
     def __init__(self, node: torch.fx.Node, reason: str) -> None:
         self.node = node
