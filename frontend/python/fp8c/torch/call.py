@@ -10,7 +10,7 @@ import torch.fx
 
 from . import private
 from .places import Place, Unsupported, place_of
-from .text import Builder, Shape, Value
+from .text import Builder, Dtype, Shape, Size, Value
 
 TEXT_DTYPES = {
     torch.float32: "f32",
@@ -39,7 +39,8 @@ class Facts:
 
     weights: nodes that depend on parameters alone. differentiable: nodes that a gradient reaches.
     constants: known tensors. params: the dotted paths of parameters. streams: numbers of dropouts.
-    proofs: what was found of constant masks.
+    proofs: what was found of constant masks. routers: products by which a top-k chooses. no_grad: nodes that compute without gradients what
+    could have one.
     """
 
     weights: set[torch.fx.Node] = field(default_factory=set)
@@ -48,15 +49,19 @@ class Facts:
     params: dict[torch.fx.Node, str] = field(default_factory=dict)
     streams: dict[torch.fx.Node, int] = field(default_factory=dict)
     proofs: dict[torch.fx.Node, bool | None] = field(default_factory=dict)
+    routers: set[torch.fx.Node] = field(default_factory=set)
+    no_grad: set[torch.fx.Node] = field(default_factory=set)
 
 
 @dataclass
 class LinearCall:
-    """A linear in a stage: its name in the text, its place, its weight's path ("": computed)."""
+    """A linear in a stage: its name in the text, its place, its weight's path ("": computed), and
+    whether it is a router."""
 
     name: str
     place: Place
     weight: str
+    router: bool = False
 
 
 class Call:
@@ -125,6 +130,16 @@ class Call:
             return self.b.cast(item, "f32")
         return float(item)
 
+    def whole(self, number: Size) -> Value:
+        """An integer of the text."""
+        return self.b.op("const", [], (), "i32", value=number, to=Dtype("i32"))
+
+    def stopped(self, value: Value) -> Value:
+        """A value, without a gradient."""
+        if value.dtype not in ("f32", "bf16", "f16"):
+            return value
+        return self.b.op("stop_gradient", [value], value.shape, value.dtype)
+
     def own(self, name: str) -> Value:
         """A weight with the dtype that it has in memory: linears, norms and embedding take bf16."""
         value: Value = self[name]
@@ -157,7 +172,8 @@ class Call:
         place = place_of(self.node)
         own = path.removesuffix(".weight")
         name = own if not place.module or path.rpartition(".")[0] == place.module else place.module
-        self.linears.append(LinearCall(name or "linear", place, path))
+        router = self.node in self.facts.routers
+        self.linears.append(LinearCall(name or "linear", place, path, router))
         return name or "linear"
 
 

@@ -21,6 +21,7 @@ import torch
 import torch.fx
 
 from . import private
+from .decompose import definitions
 from .places import Unsupported, place_of
 from .refused import check_calls, check_tensor
 
@@ -495,7 +496,9 @@ class _Split:
         fakes = [private.fake_value(n) for n in outside]
         grad = torch.is_grad_enabled()
         try:
-            traced = private.trace(lambda *a: torch.fx.Interpreter(part).run(*a), fakes)
+            traced = private.trace(
+                lambda *a: torch.fx.Interpreter(part).run(*a), fakes, definitions()
+            )
         except Unsupported:
             raise
         except Exception as error:

@@ -38,10 +38,14 @@ _SAME_IF_SHAPE = frozenset(
 )
 
 
+_LAYOUT = frozenset({"aten.contiguous.default", "aten.clone.default"})
+
+
 def normalize(graph: torch.fx.Graph) -> None:
-    """Both, in this order; then what nobody uses is dropped."""
+    """All of it, in this order; then what nobody uses is dropped."""
     out_of_place(graph)
     drop_unchanged(graph)
+    cast_integers(graph)
     for node in reversed(list(graph.nodes)):
         if (
             node.op in ("call_function", "get_attr")
@@ -117,8 +121,29 @@ def drop_unchanged(graph: torch.fx.Graph) -> None:
             and a.dtype == b.dtype
             and a.device == b.device
             and same_shape(shape_of(a), shape_of(b))
+            and (name not in _LAYOUT or a.stride() == b.stride())
         ):
             node.replace_all_uses_with(source)
+
+
+def cast_integers(graph: torch.fx.Graph) -> None:
+    """An i64 operand of an op on floats is cast by a call of its own, as PyTorch promotes it. PyTorch
+    then casts what the prologue has: a stage would cast by i32, where a larger number saturates."""
+    for node in list(graph.nodes):
+        if node.op != "call_function" or not private.is_pointwise(node):
+            continue
+        fakes = {n: private.fake_value(n) for n in node.all_input_nodes}
+        tensors = {n: f for n, f in fakes.items() if isinstance(f, torch.Tensor)}
+        result = private.fake_value(node)
+        floats = [f for f in (result, *tensors.values()) if f.is_floating_point()]
+        for source, fake in tensors.items():
+            if floats and fake.dtype == torch.int64:
+                with graph.inserting_before(node):
+                    cast = graph.call_function(
+                        private.aten._to_copy.default, (source,), {"dtype": floats[0].dtype}
+                    )
+                cast.meta = {**node.meta, "val": fake.to(floats[0].dtype)}
+                node.replace_input_with(source, cast)
 
 
 def _drop_empty(node: torch.fx.Node) -> None:

@@ -34,6 +34,10 @@ from .stage import StageWriter, inner_value
 from .text import Builder
 
 _DROPS = frozenset({"aten.dropout.default", "aten.scaled_dot_product_attention.default"})
+_CHOOSE = "aten.topk.default"
+_PRODUCTS = frozenset(
+    {"aten.linear.default", "aten.addmm.default", "aten.mm.default", "aten.matmul.default"}
+)
 CONSTANT, PROLOGUE, INPUT, STAGE, EAGER = range(5)
 
 
@@ -119,6 +123,7 @@ class _Partition:
     def plan(self) -> Plan:
         """All steps."""
         self._find_facts()
+        self._find_routers()
         self._classify()
         self._level()
         prologue = []
@@ -162,6 +167,8 @@ class _Partition:
             floats = not isinstance(fake, torch.Tensor) or _differentiable(fake)
             if not grad:
                 self.no_grad.add(node)
+                if any(a in facts.differentiable for a in feeding):
+                    facts.no_grad.add(node)
             elif (
                 floats
                 and private.target_name(node) != "aten.detach.default"
@@ -187,6 +194,21 @@ class _Partition:
         if isinstance(tensor, torch.Tensor):
             self.facts.constants[node] = tensor
             self.constants[node.name] = tensor
+
+    def _find_routers(self) -> None:
+        """The products that a top-k chooses by, behind ops that keep each row's scores apart."""
+        queue = [n for n in self.nodes if private.target_name(n) == _CHOOSE]
+        queue = [n.args[0] for n in queue]
+        seen = set()
+        while queue:
+            node = queue.pop()
+            if node in seen or node.op != "call_function":
+                continue
+            seen.add(node)
+            if private.target_name(node) in _PRODUCTS:
+                self.facts.routers.add(node)
+            else:
+                queue += node.all_input_nodes
 
     # ---- classes ----
 
@@ -248,21 +270,9 @@ class _Partition:
             return values[source]
 
         try:
-            fake = private.fake_value(node)
             if node in self.refused:
                 raise Unsupported(
                     private.target_name(node), self.refused[node], place_of(node)
-                )
-            if (
-                node in self.no_grad
-                and isinstance(fake, torch.Tensor)
-                and _differentiable(fake)
-                and any(a in self.facts.differentiable for a in node.all_input_nodes)
-            ):
-                raise Unsupported(
-                    private.target_name(node),
-                    "it runs under no_grad on a value that has a gradient",
-                    place_of(node),
                 )
             values[node] = apply(builder, node, self.facts, value_of, [])
             return STAGE

@@ -81,11 +81,13 @@ class Param:
 
 @dataclass
 class Linear:
-    """A linear of a stage: its name (recipe rules match it), its place, and its weight's path."""
+    """A linear of a stage: its name (recipe rules match it), its place, and its weight's path.
+    router: a top-k chooses by its result."""
 
     name: str
     place: Place
     weight: str
+    router: bool = False
 
 
 @dataclass
@@ -225,11 +227,12 @@ class Plan:
             values.update(zip(step.results, results, strict=True))
         return [self._result(out, values) for out in self.outputs]
 
-    @staticmethod
-    def _result(out: Output, values: Mapping[str, Any]) -> Any:
+    def _result(self, out: Output, values: Mapping[str, Any]) -> Any:
         if out.name is None:
             return out.value
         value = values[out.name]
+        if out.name in self.constants and isinstance(value, torch.Tensor):
+            value = value.clone()  # the caller may overwrite what it gets
         if isinstance(value, torch.Tensor) and out.dtype is not None and value.dtype != out.dtype:
             return value.to(out.dtype)
         return value

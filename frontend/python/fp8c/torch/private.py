@@ -17,6 +17,7 @@ TESTED = ("2.11", "2.15")
 try:
     import torch.fx.traceback
     import torch.utils._pytree
+    import torch.utils._python_dispatch
     from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
     from torch.fx.experimental.proxy_tensor import make_fx
 except ImportError as error:
@@ -101,9 +102,36 @@ def is_overload(target: Any) -> bool:
     return isinstance(target, torch._ops.OpOverload)
 
 
+_UNTAGGED = (
+    "aten.rsub.Tensor",
+    "aten.where.ScalarOther",
+    "aten.where.ScalarSelf",
+    "aten.masked_fill.Tensor",
+)
+
+
+def is_pointwise(node: torch.fx.Node) -> bool:
+    """Whether a node computes element by element."""
+    return is_overload(node.target) and (
+        torch.Tag.pointwise in node.target.tags or target_name(node) in _UNTAGGED
+    )
+
+
+def is_composite(op: Any) -> bool:
+    """Whether PyTorch defines an op by others, which have derivatives."""
+    key, name = "CompositeImplicitAutograd", op.name()
+    there = torch._C._dispatch_has_kernel(name)
+    return there and torch._C._dispatch_has_kernel_for_dispatch_key(name, key)
+
+
 def no_autocast() -> Any:
     """A context in which autocast casts nothing."""
     return torch._C._DisableAutocast()
+
+
+def no_modes() -> Any:
+    """A context in which PyTorch computes with real tensors, whatever traces around it."""
+    return torch.utils._python_dispatch._disable_current_modes()
 
 
 def is_fsdp_module(module: torch.nn.Module) -> bool:
@@ -258,8 +286,11 @@ def is_tensor_call(node: torch.fx.Node) -> bool:
     )
 
 
-def trace(function: Callable[..., Any], fakes: Sequence[Any]) -> torch.fx.GraphModule:
-    """The ATen graph of a function before autograd, autocast and decompositions.
+def trace(
+    function: Callable[..., Any], fakes: Sequence[Any], definitions: Mapping[Any, Callable[..., Any]]
+) -> torch.fx.GraphModule:
+    """The ATen graph of a function before autograd, autocast and decompositions, but for these
+    definitions: by overload, what runs in the place of an op.
 
     `fakes` are what dynamo recorded. They may belong to several fake modes, so each is made anew
     under one mode, with the same sizes: converting them would make sizes of parameters symbolic.
@@ -275,7 +306,9 @@ def trace(function: Callable[..., Any], fakes: Sequence[Any]) -> torch.fx.GraphM
     with FakeTensorMode(shape_env=shapes, allow_non_fake_inputs=True) as mode:
         anew = [_same(fake) if isinstance(fake, torch.Tensor) else fake for fake in fakes]
     with torch.fx.traceback.preserve_node_meta(), mode, no_autocast():
-        return make_fx(function, pre_dispatch=True, tracing_mode="real")(*anew)
+        return make_fx(
+            function, dict(definitions), pre_dispatch=True, tracing_mode="real"
+        )(*anew)
 
 
 def _same(fake: torch.Tensor) -> torch.Tensor:

@@ -9,6 +9,8 @@ from typing import Any, Mapping, Sequence
 
 import torch
 
+from .plan import Linear
+
 RECIPES = ("f32", "bf16", "delayed", "current", "rowwise", "block", "mxfp8")
 
 
@@ -61,9 +63,19 @@ class Settings:
         return cls(recipe, tuple(rules), float(memory), bool(given.get("strict", False)),
                    int(given.get("threads", 0)), statistics)
 
-    def rules_of(self, linears: Sequence[str]) -> list[str]:
-        """The rules that match one of these linears. A stage has only some of a model's."""
-        return [rule for rule in self.rules if any(matches(rule, name) for name in linears)]
+    @property
+    def recipe_name(self) -> str:
+        """The recipe without its options."""
+        return self.recipe.split()[0]
+
+    def rules_of(self, linears: Sequence[Linear]) -> list[str]:
+        """The rules that match one of these linears: a stage has only some of a model's. Routers
+        that no rule is for are in bf16."""
+        own = [rule for rule in self.rules if any(matches(rule, one.name) for one in linears)]
+        if self.recipe_name in HIGH_PRECISION:
+            return own
+        free = [one.name for one in linears if one.router and not any(matches(r, one.name) for r in own)]
+        return [f'"{name}" = bf16' for name in dict.fromkeys(free)] + own
 
     def watches(self, call: int) -> bool:
         """Whether this call of a graph, the first is 0, is watched."""

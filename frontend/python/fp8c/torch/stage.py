@@ -78,7 +78,7 @@ class StageWriter:
         lines = [line for line, _ in made]
         seed = any("%seed" in line for line in lines)
         inputs = list(self.ports.values())
-        linears = [Linear(c.name, c.place, c.weight) for c in self.calls]
+        linears = [Linear(c.name, c.place, c.weight, c.router) for c in self.calls]
         dims = self._dims(lines, inputs + ports)
         text = self._text(inputs, ports, lines, [v.code for v in returned], seed, dims)
         first = text.count("\n") - 1 - len(made)  # the line of the first call: two follow the last

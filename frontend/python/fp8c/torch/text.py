@@ -76,6 +76,18 @@ def same_shape(a: Sequence[Size], b: Sequence[Size]) -> bool:
     return len(a) == len(b) and all(tidy(x - y) == 0 for x, y in zip(a, b))
 
 
+def broadcast_shape(a: Shape, b: Shape) -> Shape:
+    """The shape that two operands broadcast to."""
+    wide = max(len(a), len(b))
+    a, b = (1,) * (wide - len(a)) + a, (1,) * (wide - len(b)) + b
+    return tuple(y if x == 1 else x for x, y in zip(a, b))
+
+
+def inverse(perm: Sequence[int]) -> list[int]:
+    """The permutation that undoes another."""
+    return [perm.index(i) for i in range(len(perm))]
+
+
 def real_text(value: float) -> str:
     """A number as a literal operand."""
     if math.isnan(value):
@@ -215,6 +227,31 @@ class Builder:
         if same_shape(x.shape, shape):
             return x
         return self.op("broadcast", [x], shape, x.dtype, shape=shape)
+
+    def concat(self, parts: Sequence[Value], axis: int) -> Value:
+        """The parts one after the other along an axis."""
+        if len(parts) == 1:
+            return parts[0]
+        one = parts[0]
+        size = tidy(sum((p.shape[axis] for p in parts[1:]), one.shape[axis]))
+        shape = one.shape[:axis] + (size,) + one.shape[axis + 1 :]
+        return self.op("concat", parts, shape, one.dtype, axis=axis)
+
+    def padded(self, x: Value, axis: int, before: Size, after: Size, number: float = 0.0) -> Value:
+        """x between constants along an axis."""
+        parts = [x]
+        for amount, place in ((before, 0), (after, 2)):
+            if tidy(amount) != 0:
+                shape = x.shape[:axis] + (amount,) + x.shape[axis + 1 :]
+                parts.insert(place, self.full(number, shape))
+        return self.concat(parts, axis)
+
+    def index(self, shape: Shape, axis: int) -> Value:
+        """i32 [shape]: the index along an axis."""
+        axis %= len(shape)
+        along = self.op("iota", [], (shape[axis],), "i32", shape=(shape[axis],))
+        lead = (shape[axis],) + (1,) * (len(shape) - axis - 1)
+        return self.broadcast(self.reshape(along, lead), shape)
 
     def cast(self, x: Value, dtype: str) -> Value:
         return x if x.dtype == dtype else self.op("cast", [x], x.shape, dtype, to=Dtype(dtype))

@@ -1,0 +1,67 @@
+"""Rules for convolutions that are linears: those of patches that do not overlap."""
+
+from __future__ import annotations
+
+from ..call import Call
+from ..text import Value, tidy
+from .linears import as_linear, batch
+
+
+def patches(c: Call) -> Value:
+    """A convolution of one or two axes whose kernel is its stride, in groups or not.
+
+    x [N, C, h p, w q] -> [N h w, C p q], cut at its end; for each group a linear of its rows of
+    the weight. One axis is two, of which the first has the size 1.
+    """
+    x, weight = c.f32(c["input"]), c.own("weight")
+    if not c.is_weight("weight"):
+        raise c.refuse("its weight is no parameter")
+    spatial = len(weight.shape) - 2
+    kernel = list(weight.shape[2:])
+    stride, dilation = (_each(c[name], spatial) for name in ("stride", "dilation"))
+    if spatial > 2 or any(_each(c["padding"], spatial)):
+        raise c.refuse("only patches are taken: no padding, and one or two axes")
+    if stride != kernel or any(d != 1 and k != 1 for d, k in zip(dilation, kernel)):
+        raise c.refuse(f"its stride {stride} is not its kernel's size {kernel}: patches overlap")
+    batched = len(x.shape) == spatial + 2
+    n, images = (x.shape[0], x.shape[2:]) if batched else (1, x.shape[1:])
+    if any(not isinstance(size, int) for size in images):
+        raise c.refuse("the image's size is dynamic")
+    groups, out, channels = c["groups"], weight.shape[0], weight.shape[1]
+    p, q = ([1] + kernel)[-2:]
+    high, wide = ((1,) + tuple(images))[-2:]
+    h, w = high // p, wide // q
+    x = c.b.reshape(x, (n, groups * channels, high, wide))
+    x = c.b.slice(c.b.slice(x, 2, 0, h * p), 3, 0, w * q)
+    cells = c.b.reshape(x, (n, groups, channels, h, p, w, q))
+    cells = c.b.transpose(cells, (1, 0, 3, 5, 2, 4, 6))
+    flat = c.b.reshape(cells, (groups, n, h * w, channels * p * q))
+    matrix = c.b.reshape(weight, (out, channels * p * q))
+    bias = c.own("bias") if c.has("bias") else None
+    if groups == 1:
+        y = as_linear(c, c.b.reshape(flat, flat.shape[1:]), matrix, bias, "weight", True)
+    else:
+        y = _grouped(c, flat, matrix, groups)
+        if bias is not None:
+            y = c.b.op("add", [y, c.f32(bias)], y.shape)
+    return c.b.reshape(c.b.transpose(y, (0, 2, 1)), c.shape)
+
+
+def _grouped(c: Call, x: Value, w: Value, groups: int) -> Value:
+    """x [G, N, P, K] w [G M, K] -> [N, P, G M]: a product for each group, which no recipe rounds."""
+    _, n, places, k = x.shape
+    rows = c.b.reshape(x, (groups, tidy(n * places), k))
+    parts = c.b.reshape(c.f32(w), (groups, w.shape[0] // groups, k))
+    y = batch(c, rows, c.b.transpose(parts, (0, 2, 1)))
+    y = c.b.transpose(c.b.reshape(y, (groups, n, places, w.shape[0] // groups)), (1, 2, 0, 3))
+    return c.b.reshape(y, (n, places, w.shape[0]))
+
+
+def _each(value: object, count: int) -> list[int]:
+    """An argument for each axis. "valid" is no padding."""
+    if value == "valid":
+        return [0] * count
+    if isinstance(value, str):
+        return [-1] * count
+    found = list(value) if isinstance(value, (list, tuple)) else [value]
+    return found * (count if len(found) == 1 else 1)
