@@ -322,6 +322,12 @@ f8_status f8_infer_reshape(f8_graph *g, const f8_node *n, f8_type *out)
     return F8_OK;
 }
 
+f8_status f8_infer_same(f8_graph *g, const f8_node *n, f8_type *out)
+{
+    *out = *f8_in_type(g, n, 0);
+    return F8_OK;
+}
+
 f8_status f8_infer_boundary(f8_graph *g, const f8_node *n, f8_type *out)
 {
     *out = *f8_in_type(g, n, 0);

@@ -4,10 +4,10 @@
  * becomes one node here. Everything is f32; autodiff and precision have already placed the
  * roundings.
  *
- * Gives: no COMPOSITE op, no boundary, no reduction but of the first or the last axis, no amax,
- * fp8_scale, history_push, collective_broadcast, all_reduce or reduce_scatter (but those whose
- * order is the library's) is left, and no quantize or dequantize by blocks that kernels don't know
- * (unit/blocks.h). */
+ * Gives: no COMPOSITE op, no boundary or stop_gradient, no reduction but of the first or the last
+ * axis, no amax, fp8_scale, history_push, collective_broadcast, all_reduce or reduce_scatter (but
+ * those whose order is the library's) is left, and no quantize or dequantize by blocks that kernels
+ * don't know (unit/blocks.h). */
 #include "passes/unit/blocks.h"
 #include "passes/unit/collectives.h"
 #include "passes/unit/formulas.h"
@@ -143,7 +143,8 @@ static f8_ref expand(void *user, f8_graph *to, const f8_graph *from, f8_ref old,
                                 f8_attr_i(from, old, F8_A_MARGIN), f8_attr_i(from, old, F8_A_POW2));
     case F8_OP_QUANTIZE: return quantize(to, from, old, in);
     case F8_OP_DEQUANTIZE: return dequantize(to, from, old, in);
-    case F8_OP_BOUNDARY: return in[0];
+    case F8_OP_BOUNDARY:
+    case F8_OP_STOP_GRADIENT: return in[0];
     case F8_OP_HISTORY_PUSH: return f8_history_pushed(to, in[0], in[1]);
     case F8_OP_COLLECTIVE_BROADCAST: return broadcast_from(to, from, old, in[0]);
     case F8_OP_ALL_REDUCE: return all_reduce(to, from, old, in[0]);

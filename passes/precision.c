@@ -191,6 +191,18 @@ static f8_ref explicit_cast(const precision *p, f8_graph *g, const f8_graph *fro
     return plain ? f8_fold_cast(g, in[0], n->type.dtype) : remake(g, from, old, in, F8_F32);
 }
 
+/* A stop_gradient moves nothing. It stands below a cast up, as other readers see through that cast.
+ * For inference it is gone already here: `serve` looks for the weights of linears. */
+static f8_ref stop_gradient(const precision *p, f8_graph *g, f8_ref x)
+{
+    const f8_node *n = f8_at(g, x);
+    if (p->u->options.inference)
+        return x;
+    if (n->op == F8_OP_CAST && n->type.dtype == F8_F32 && !n->clone)
+        return f8_cast(g, f8_unary(g, F8_OP_STOP_GRADIENT, n->in[0]), F8_F32);
+    return f8_unary(g, F8_OP_STOP_GRADIENT, x);
+}
+
 static f8_ref rewrite(void *user, f8_graph *to, const f8_graph *from, f8_ref old, const f8_ref *in)
 {
     precision *p = user;
@@ -201,6 +213,8 @@ static f8_ref rewrite(void *user, f8_graph *to, const f8_graph *from, f8_ref old
         return lower_dropout(p, to, from, old, in);
     if (n->op == F8_OP_ATTENTION)
         return lower_attention(p, to, from, old, in);
+    if (n->op == F8_OP_STOP_GRADIENT)
+        return stop_gradient(p, to, in[0]);
     if (p->dtype == F8_F32) /* a norm's weight and bias may be bf16 */
         return n->op == F8_OP_LAYERNORM || n->op == F8_OP_RMSNORM
                    ? remake(to, from, old, in, F8_F32)

@@ -151,7 +151,7 @@ void f8_interp_shape(f8_interp *x, const f8_graph *g, f8_ref r, const f8_rvalue 
     case F8_OP_ROLL:
         roll(x, f8_attr_i(g, r, F8_A_SHIFT), f8_attr_i(g, r, F8_A_GROUP), in[0], out);
         break;
-    default: /* RESHAPE, BOUNDARY; and PROJECT, whose operand is the result that it names */
+    default: /* RESHAPE, BOUNDARY, STOP_GRADIENT; and PROJECT, whose operand is the result that it names */
         memcpy(out->data, in[0]->data, f8_interp_bytes(x, &out->type));
     }
 }

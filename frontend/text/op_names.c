@@ -86,6 +86,7 @@ static const struct {
     {"var", NULL},
     {"std", NULL},
     /* shapes */
+    {"detach", "write stop_gradient(x)"},
     {"cat", "write concat"},
     {"permute", "write transpose(x) {perm = [..]}"},
     {"view", "write reshape(x) {shape = [..]}"},

@@ -36,7 +36,8 @@ typedef struct tape {
     f8_graph *g;
     const f8_vjp_request *request;
     f8_ref n;           /* nodes of the forward part: [1, n) */
-    bool *needs;        /* by ref: depends on a trained parameter, or on an input asked for */
+    bool *needs;        /* by ref: a gradient goes through it to a trained parameter, or to an input
+                         * asked for */
     f8_ref *param;      /* by ref: the parameter that it is, or is a cast of; 0 for others */
     f8_ref *input;      /* by ref: the f32 input asked for that it is a cast of; 0 for others */
     int32_t *var;       /* by ref of a parameter */
@@ -134,7 +135,7 @@ static f8_status setup(tape *t)
     }
     for (f8_ref r = 1; r < t->n; r++) {
         const f8_node *n = f8_at(g, r);
-        for (uint32_t i = 0; i < n->n_in; i++)
+        for (uint32_t i = 0; i < n->n_in && f8_op_gradient_of(n->op) != F8_GRADIENT_ZERO; i++)
             t->needs[r] |= t->needs[n->in[i]];
         if (n->op != F8_OP_CAST || !f8_dtype_is_float(n->type.dtype))
             continue;

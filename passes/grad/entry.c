@@ -197,20 +197,7 @@ static f8_status build_step(f8_unit *u, const f8_func *original, const f8_traini
     return update ? f8_build_update(u, update, t) : u->diag->status;
 }
 
-/* The entry points:
- *
- *   eval        inputs as forward -> results; no state changes, no dropout
- *   micro_step  inputs as forward -> loss; grad.P += dP for every parameter P,
- *               opt.micro_steps += 1, and the states that forward replaces; its further results
- *               are eval's alone
- *   update      (if an optimizer is declared, and not to calibrate) -> grad_norm, lr, skipped; see
- *               optimizer.c
- *   joint       (if options.pair) see pair.c
- *
- * Under options.pair micro_step and update exist only with options.train_step. Under
- * options.inference there is only eval. Where there is no micro_step, forward's results may be
- * anything. */
-f8_status f8_pass_autodiff(f8_unit *u)
+static f8_status build_entries(f8_unit *u)
 {
     f8_module *m = u->module;
     f8_func original;
@@ -231,7 +218,35 @@ f8_status f8_pass_autodiff(f8_unit *u)
         F8_TRY(build_step(u, &original, &t));
     if (u->options.pair)
         F8_TRY(build_pair(u, &original, &t));
-    for (size_t i = 0; i < m->n_funcs; i++)
-        F8_TRY(f8_func_rewrite(&m->func[i], NULL, NULL)); /* drops what rules made without need */
+    return F8_OK;
+}
+
+/* What is differentiated needs no stop_gradient: left in place it would hide from the next passes
+ * that two values are one. */
+static f8_ref without_stops(void *user, f8_graph *to, const f8_graph *from, f8_ref old,
+                            const f8_ref *in)
+{
+    (void)user, (void)to;
+    return f8_at(from, old)->op == F8_OP_STOP_GRADIENT ? in[0] : 0;
+}
+
+/* The entry points:
+ *
+ *   eval        inputs as forward -> results; no state changes, no dropout
+ *   micro_step  inputs as forward -> loss; grad.P += dP for every parameter P,
+ *               opt.micro_steps += 1, and the states that forward replaces; its further results
+ *               are eval's alone
+ *   update      (if an optimizer is declared, and not to calibrate) -> grad_norm, lr, skipped; see
+ *               optimizer.c
+ *   joint       (if options.pair) see pair.c
+ *
+ * Under options.pair micro_step and update exist only with options.train_step. Under
+ * options.inference there is only eval. Where there is no micro_step, forward's results may be
+ * anything. */
+f8_status f8_pass_autodiff(f8_unit *u)
+{
+    F8_TRY(build_entries(u));
+    for (size_t i = 0; i < u->module->n_funcs; i++) /* drops what rules made without need, too */
+        F8_TRY(f8_func_rewrite(&u->module->func[i], without_stops, NULL));
     return F8_OK;
 }

@@ -17,12 +17,12 @@ static const char *place_of(const f8_module *m, f8_loc loc, char *text, size_t s
 
 /* ---- inputs that are weights ---- */
 
-/* The caller's input that a weight comes from, through casts and views; NULL: it is computed, or a
- * variable. */
+/* The caller's input that a weight comes from, through casts and views; NULL: it is computed, a
+ * variable, or kept from its gradient by the text. */
 static const f8_port *input_of(const f8_func *f, f8_ref w)
 {
     const f8_graph *g = f->graph;
-    while (f8_at(g, w)->n_in == 1)
+    while (f8_at(g, w)->n_in == 1 && f8_at(g, w)->op != F8_OP_STOP_GRADIENT)
         w = f8_at(g, w)->in[0];
     if (f8_at(g, w)->op != F8_OP_INPUT)
         return NULL;

@@ -140,7 +140,8 @@ START_TEST(weight_as_input)
 END_TEST
 
 /* A parameter that no gradient reaches is named with its place, once in each compile that trains.
- * `unused` is read by nothing, `told` by another result than the loss, `asked` by a comparison. */
+ * `unused` is read by nothing, `told` by another result than the loss, `asked` by a comparison,
+ * `still` where the gradient is stopped; so is that of the input %v, a weight. */
 START_TEST(parameters_without_gradient)
 {
     static const char text[] = "module lone\n"
@@ -148,19 +149,23 @@ START_TEST(parameters_without_gradient)
                                "param unused: f32[4] ones\n"
                                "param told: f32[4] ones\n"
                                "param asked: f32[4] ones\n"
-                               "func forward(%x: f32[4]) -> (%loss: f32[], %other: f32[4]) {\n"
+                               "param still: f32[4] ones\n"
+                               "func forward(%x: f32[4], %v: f32[4, 4])\n"
+                               "  -> (%loss: f32[], %other: f32[4]) {\n"
                                "  %y = select(lt(%x, asked), mul(%x, w), w)\n"
-                               "  return reshape(reduce_sum(%y)) {shape = []}, mul(%x, told)\n"
+                               "  %z = linear(add(%y, stop_gradient(still)), stop_gradient(%v))\n"
+                               "  return reshape(reduce_sum(%z)) {shape = []}, mul(%x, told)\n"
                                "}\n";
     static const char said[] =
         "tiny.f8:3:7: no gradient of the loss reaches parameter 'unused': its gradient stays 0\n"
         "tiny.f8:4:7: no gradient of the loss reaches parameter 'told': its gradient stays 0\n"
-        "tiny.f8:5:7: no gradient of the loss reaches parameter 'asked': its gradient stays 0\n";
+        "tiny.f8:5:7: no gradient of the loss reaches parameter 'asked': its gradient stays 0\n"
+        "tiny.f8:6:7: no gradient of the loss reaches parameter 'still': its gradient stays 0\n";
     lines l = new_lines();
     const fp8c_context_options o = {.struct_size = sizeof o, .log = note, .log_user = &l};
     fp8c_context *ctx = create(&o);
     fp8c_module *m = parse(ctx, text);
-    said_when_training(ctx, m, &l, said, 3);
+    said_when_training(ctx, m, &l, said, 4);
     fp8c_module_destroy(m);
     fp8c_context_destroy(ctx);
 }

@@ -143,6 +143,8 @@ static const row shapes[] = {
     {F8_OP_TRANSPOSE, "f32[2,3]", "!perm must name each of the 2 axes once", ATTRS(AV(PERM, 0, 0))},
     {F8_OP_TRANSPOSE, "f32[2,3]", "!perm must name", ATTRS(AV(PERM, 0, 2))},
     {F8_OP_TRANSPOSE, "f32[2,3]", "!perm must name", ATTRS(AV(PERM, 0))},
+    {F8_OP_STOP_GRADIENT, "bf16[2,3,4]", "bf16[2, 3, 4]", NONE},
+    {F8_OP_STOP_GRADIENT, "i64[]", "i64[]", NONE},
     {F8_OP_SLICE, "f32[8,6]", "f32[8, 2]", ATTRS(AI(START, 1), AI(STOP, 3))},
     {F8_OP_SLICE, "f32[8,6]",
      "!slice: f32[8, 6] (from %x0, line 1:1): [1, 7) does not lie within axis 1 of size 6",

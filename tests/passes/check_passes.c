@@ -86,6 +86,12 @@ static const struct {
      "  return mul(boundary(reduce_max(%x)), %x)\n}\n",
      "%1 = reduce_max(%x); %2 = cast(%1) {to = bf16}; %3 = boundary(%2); %4 = cast(%3); "
      "%5 = mul(%4, %x); return %5"},
+    /* a linear sees through a stop_gradient what was cast up below it */
+    {"bf16",
+     "param w: bf16[4, 4] zeros\nfunc forward(%x: bf16[3, 4]) -> (%y: f32[3, 4]) {\n"
+     "  return linear(stop_gradient(cast(%x) {to = f32}), stop_gradient(w))\n}\n",
+     "%1 = cast(%x); %2 = stop_gradient(%x); %3 = cast(%2); %4 = stop_gradient(w); %w.fprop "
+     "= matmul(%2, %4) {name = \"w\", role = \"fprop\"}; return %w.fprop"},
 };
 
 START_TEST(precision_of_values)
@@ -97,6 +103,48 @@ START_TEST(precision_of_values)
     test_pass(&t, f8_pass_precision);
     ck_assert_str_eq(body(&t, "forward"), precisions[_i].body);
     test_unit_end(&t);
+}
+END_TEST
+
+/* Autodiff alone has a use for stop_gradient: it leaves the graphs of the text without it, and
+ * decompose drops those that were not differentiated. */
+START_TEST(stops_vanish)
+{
+    static const char text[] =
+        "module m\nparam w: f32[4, 4] zeros\nfunc forward(%%x: f32[3, 4]) -> (%%loss: f32[]) {\n"
+        "  %%h = tanh(linear(%%x, w))\n  %%y = mul(%%h, %s)\n"
+        "  return reshape(reduce_sum(%%y) {axes = [0, 1]}) {shape = []}\n}\n";
+    static const char *const eval[] = {"%h", "stop_gradient(%h)",
+                                       "stop_gradient(stop_gradient(%h))"};
+    char whole[512];
+    test_unit t[3], d;
+    for (int i = 0; i < 3; i++) {
+        snprintf(whole, sizeof whole, text, eval[i]);
+        test_unit_parse(&t[i], whole, _i ? "bf16" : "f32");
+        test_pass(&t[i], f8_pass_precision);
+        test_pass(&t[i], f8_pass_autodiff);
+        ck_assert_str_eq(body(&t[i], "eval"), body(&t[0], "eval"));
+    }
+    if (!_i)
+        ck_assert_str_eq(
+            body(&t[1], "micro_step"),
+            "%w.fprop = matmul(%x, w) {name = \"w\", role = \"fprop\"}; %h = tanh(%w.fprop); %y = "
+            "mul(%h, %h); %1 = reduce_sum(%y) {axes = [0, 1]}; %2 = reshape(%1); %3 = reshape(1) "
+            "{shape = [1, 1]}; %d.y = broadcast(%3) {shape = [3, 4]}; %d.h = mul(%d.y, %h); %4 = "
+            "sub(1, %y); %d.w.fprop = mul(%d.h, %4); %w.wgrad = matmul(%x, %d.w.fprop, grad.w) "
+            "{transpose_a = true, name = \"w\", role = \"wgrad\"}; %5 = add(opt.micro_steps, 1); "
+            "return %2, grad.w <- %w.wgrad, opt.micro_steps <- %5");
+    ck_assert_str_eq(body(&t[1], "micro_step"), body(&t[2], "micro_step"));
+    ck_assert_str_ne(body(&t[1], "micro_step"), body(&t[0], "micro_step"));
+    for (int i = 0; i < 3; i++)
+        test_unit_end(&t[i]);
+    test_unit_parse(&d,
+                    "module m\nfunc forward(%x: i32[3, 4]) -> (%y: i32[3, 4]) {\n"
+                    "  return add(%x, stop_gradient(%x))\n}\n",
+                    "f32");
+    test_pass(&d, f8_pass_decompose);
+    ck_assert_str_eq(body(&d, "forward"), "%1 = add(%x, %x); return %1");
+    test_unit_end(&d);
 }
 END_TEST
 
@@ -399,6 +447,7 @@ Suite *f8_suite(void)
     TCase *t = tcase_create("rewrites");
     tcase_set_timeout(t, 120);
     tcase_add_loop_test(t, precision_of_values, 0, (int)(sizeof precisions / sizeof precisions[0]));
+    tcase_add_loop_test(t, stops_vanish, 0, 2);
     tcase_add_test(t, rules_of_shared_weights);
     tcase_add_loop_test(t, canonical_forms, 0, (int)(sizeof canonical / sizeof canonical[0]));
     tcase_add_test(t, composites_vanish);

@@ -216,6 +216,70 @@ START_TEST(rule_as_a_pair)
 }
 END_TEST
 
+/* ---- stop_gradient ---- */
+
+/* Each text, its twin without the op, and the gradient of `a` as a multiple of the weights:
+ * differences of the loss know nothing of a stopped gradient. `b` is read through it alone, or not
+ * at all. */
+static const struct {
+    const char *body, *twin;
+    int power; /* the gradient is a^power weights, or b weights if it is -1 */
+} stopped[] = {
+    {"%y = mul(a, stop_gradient(a))", "%y = mul(a, a)", 1},
+    {"%y = mul(a, stop_gradient(mul(a, stop_gradient(a))))", "%y = mul(a, mul(a, a))", 2},
+    {"%y = add(a, stop_gradient(sub(floor(a), a)))", "%y = add(a, sub(floor(a), a))", 0},
+    {"%y = fma(a, a, sub(stop_gradient(b), mul(a, stop_gradient(a))))",
+     "%y = fma(a, a, sub(b, mul(a, a)))", 1},
+    {"%r = stop_gradient(reshape(a) {shape = [12]})\n  %y = add(reshape(%r) {shape = [3, 4]}, a)",
+     "%r = reshape(a) {shape = [12]}\n  %y = add(reshape(%r) {shape = [3, 4]}, a)", 0},
+    {"%y = add(tanh(stop_gradient(a)), mul(stop_gradient(b), a))", "%y = add(tanh(a), mul(b, a))",
+     -1},
+};
+
+static void parse_stopped(test_unit *t, const char *body)
+{
+    const rule_case c = {"param a: f32[3, 4] zeros\nparam b: f32[3, 4] zeros", "", body, "3, 4",
+                         12};
+    parse_case(t, &c);
+    t->unit.options.pair = t->unit.options.train_step = true;
+    test_pass(t, f8_pass_precision);
+    test_pass(t, f8_pass_autodiff);
+    test_pass(t, f8_pass_split);
+}
+
+START_TEST(stopped_gradients)
+{
+    test_unit t, twin;
+    parse_stopped(&t, stopped[_i].body);
+    parse_stopped(&twin, stopped[_i].twin);
+    ck_assert_str_eq(test_print(&t, "eval"), test_print(&twin, "eval"));
+    test_values in = {.t = &t}, step = {.t = &t}, other = {.t = &twin}, grads = {.t = &t};
+    test_run_f64(test_func(&t, "micro_step"), &in, &step);
+    test_run_f64(test_func(&twin, "micro_step"), &in, &other);
+    ck_assert_mem_eq(test_f64(&step, "loss"), test_f64(&other, "loss"), sizeof(double));
+    ck_assert_ptr_null(test_result(test_func(&t, "micro_step"), "grad.b"));
+    const f8_type scalar = {.dtype = F8_F32};
+    *(double *)test_value(&in, "dloss", &scalar) = 2;
+    test_run_f64(test_func(&t, "forward"), &in, &grads);
+    for (int k = 0; k < grads.n; k++)
+        memcpy(test_value(&in, grads.name[k], &grads.type[k]), grads.data[k],
+               (size_t)f8_type_elements(&grads.type[k]) * sizeof(double));
+    test_run_f64(test_func(&t, "backward"), &in, &grads);
+    const double *a = test_f64(&in, "a"), *weights = test_f64(&in, "weights");
+    for (int i = 0; i < 12; i++) {
+        const int power = stopped[_i].power;
+        const double by = power < 0 ? test_f64(&in, "b")[i] : pow(a[i], power);
+        const double want = by * weights[i], before = test_f64(&in, "grad.a")[i];
+        check_close(test_f64(&step, "grad.a")[i] - before, want, 1e-14, stopped[_i].body, i);
+        check_close(test_f64(&grads, "a")[i], 2 * want, 1e-14, stopped[_i].body, i);
+        if (strstr(stopped[_i].body, "(b)")) /* else forward does not read it */
+            ck_assert_double_eq(test_f64(&grads, "b")[i], 0);
+    }
+    test_unit_end(&twin);
+    test_unit_end(&t);
+}
+END_TEST
+
 /* ---- entry points ---- */
 
 static const char gpt[] =
@@ -381,6 +445,9 @@ static const struct {
      "  %o = attention(%q, %q, %q, slice(%m) {axis = 2, stop = 3})\n"
      "  return reshape(mean(reshape(%o) {shape = [15]})) {shape = []}\n}\n",
      "attention's mask depends on what is trained", F8_ERR_UNSUPPORTED},
+    {"func forward(%x: f32[3, 4]) -> (%y: f32[]) {\n  %h = linear(%x, stop_gradient(w))\n"
+     "  return reshape(mean(%h) {axes = [0, 1]}) {shape = []}\n}\n",
+     "no gradient reaches the only one", F8_ERR_INPUT},
 };
 
 START_TEST(refusals)
@@ -392,6 +459,25 @@ START_TEST(refusals)
     test_pass(&t, f8_pass_precision);
     ck_assert_int_eq(test_pass_fails(&t, f8_pass_autodiff), refused[_i].status);
     ck_assert_msg(strstr(t.diag.text, refused[_i].message), "%s", t.diag.text);
+    test_unit_end(&t);
+}
+END_TEST
+
+/* A mask of what is trained is allowed where its gradient is stopped, and where it is zero. */
+START_TEST(masks_without_gradient)
+{
+    static const char *const mask[] = {"stop_gradient(%m)", "floor(%m)",
+                                       "select(lt(%m, 0), -1e9, 0)"};
+    test_unit t;
+    char text[512];
+    snprintf(text, sizeof text,
+             "module m\nparam w: f32[4, 4] zeros\nfunc forward(%%x: f32[1, 4, 4]) -> (%%y: f32[]) "
+             "{\n  %%q = linear(%%x, w)\n  %%m = reshape(%%q) {shape = [1, 1, 4, 4]}\n"
+             "  %%o = attention(%%q, %%q, %%q, %s)\n"
+             "  return reshape(mean(%%o) {axes = [0, 1, 2]}) {shape = []}\n}\n",
+             mask[_i]);
+    start(&t, text, "f32");
+    ck_assert_int_eq(test_count(test_func(&t, "micro_step"), F8_OP_ATTENTION_GRAD, NULL), 1);
     test_unit_end(&t);
 }
 END_TEST
@@ -509,6 +595,7 @@ Suite *f8_suite(void)
     tcase_add_loop_test(t, rule_against_differences, 0, N_CASES);
     tcase_add_loop_test(t, rule_decomposed, 0, N_CASES);
     tcase_add_loop_test(t, rule_as_a_pair, 0, N_CASES);
+    tcase_add_loop_test(t, stopped_gradients, 0, (int)(sizeof stopped / sizeof stopped[0]));
     suite_add_tcase(s, t);
     t = tcase_create("entry points");
     tcase_set_timeout(t, 120);
@@ -518,6 +605,7 @@ Suite *f8_suite(void)
     tcase_add_test(t, whole_model_gradients);
     tcase_add_test(t, inference_is_eval_alone);
     tcase_add_loop_test(t, refusals, 0, (int)(sizeof refused / sizeof refused[0]));
+    tcase_add_loop_test(t, masks_without_gradient, 0, 3);
     tcase_add_loop_test(t, update_is_adamw, 0, 9);
     tcase_add_loop_test(t, update_is_skipped, 0, 3);
     suite_add_tcase(s, t);

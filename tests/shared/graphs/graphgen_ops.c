@@ -218,6 +218,8 @@ static void reshape(f8_gen *t)
     const f8_dtype dtype = f8_type_of(t->g, a)->dtype;
     if (to.rank == 1 && (dtype == F8_F32 || dtype == F8_BF16 || dtype == F8_F16))
         f8_gen_add(t, f8_unary(t->g, F8_OP_BOUNDARY, r));
+    if (to.rank == 2)
+        f8_gen_add(t, f8_unary(t->g, F8_OP_STOP_GRADIENT, r));
 }
 
 static f8_ref random_slice(f8_gen *t, f8_ref a)
