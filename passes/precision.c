@@ -16,6 +16,12 @@
  * bf16, so is the bias: y = bf16(acc + bf16(bias)), as the epilogue of a GEMM computes it. From
  * here on a linear is known by that name (recipe patterns, FP8 state, explain).
  *
+ * A constant whose value reaches bf16 is at most bf16's largest finite number in magnitude. Models
+ * hide scores by adding or selecting f32's least number, which PyTorch's finfo(float32).min gives;
+ * bf16's is 0.4% nearer to 0, so it would be rounded to -Inf, and the softmax of a row in which
+ * everything is hidden would be NaN. Infinities in the text stay. The same is done to an input that
+ * is added to what a softmax reads.
+ *
  * This runs before autodiff, so that the rounding of gradients follows from the derivative of
  * `cast`. The other order would need a second set of rules for where gradients are rounded.
  *
@@ -23,16 +29,20 @@
  * forward.
  *
  * Requires: a function `forward`. Breaks: nothing; no `linear` is left. */
+#include "ir/num/fp8.h"
 #include "passes/unit/formulas.h"
 #include "passes/pipeline.h"
 
+#include <math.h>
 #include <string.h>
 
 typedef struct precision {
     f8_unit *u;
     f8_dtype dtype; /* of activations */
     const f8_func *f;
-    bool *wide; /* by old ref: stays f32 */
+    bool *wide;    /* by old ref: stays f32 */
+    bool *reaches; /* by old ref: it, or what is computed of it, is rounded to `dtype` */
+    bool *scores;  /* by old ref: a sum that a softmax reads */
     int64_t anonymous;
     int64_t stream; /* the next one to try */
 } precision;
@@ -203,6 +213,54 @@ static f8_ref stop_gradient(const precision *p, f8_graph *g, f8_ref x)
     return f8_unary(g, F8_OP_STOP_GRADIENT, x);
 }
 
+/* ---- numbers beyond the range of activations ---- */
+
+/* A constant that would become an infinity: the largest finite number of its sign, for all its
+ * readers. 0: any other leaf. */
+static f8_ref constant(const precision *p, f8_graph *g, const f8_graph *from, f8_ref old)
+{
+    const f8_node *n = f8_at(from, old);
+    if (n->op != F8_OP_CONST || n->type.dtype != F8_F32 || !p->reaches[old])
+        return 0;
+    const double value = f8_attr_f(from, old, F8_A_VALUE);
+    if (!isfinite(value) || !isinf(f8_round_bf16((float)value)))
+        return 0;
+    return f8_const(g, copysign((double)f8_dtype_max(p->dtype), value));
+}
+
+/* Whether an operand of a sum is, through views, an f32 input or a state: a mask if anything is. */
+static bool is_mask(const precision *p, const f8_graph *g, f8_ref r)
+{
+    while (f8_op_facts(f8_at(g, r)->op)->cls == F8_SHAPE && f8_at(g, r)->n_in == 1)
+        r = f8_at(g, r)->in[0];
+    const f8_node *n = f8_at(g, r);
+    if (n->op != F8_OP_INPUT || n->type.dtype != F8_F32)
+        return false;
+    const int32_t var = p->f->in[f8_attr_i(g, r, F8_A_INDEX)].var;
+    return var < 0 || p->u->module->var[var].kind != F8_VAR_PARAM;
+}
+
+/* max(x, least), and -Inf where x is. A select would need a bool, which may get a kernel of its
+ * own: see passes/fuse/README.md. */
+static f8_ref at_least(f8_graph *g, f8_ref x, double least)
+{
+    const f8_ref bound = f8_binary(g, F8_OP_MIN, f8_mul_const(g, x, 0.5), f8_const(g, least));
+    return f8_binary(g, F8_OP_MAX, x, bound);
+}
+
+/* A sum that is rounded and that a softmax reads. What is finite in a mask stays so in the sum. */
+static f8_ref masked(const precision *p, f8_graph *g, const f8_graph *from, f8_ref old,
+                     const f8_ref *in)
+{
+    f8_ref part[2];
+    for (int i = 0; i < 2; i++) {
+        part[i] = f8_fold_cast(g, in[i], F8_F32);
+        if (is_mask(p, from, f8_at(from, old)->in[i]))
+            part[i] = at_least(g, part[i], -(double)f8_dtype_max(p->dtype));
+    }
+    return narrow(p, g, f8_binary(g, F8_OP_ADD, part[0], part[1]), p->wide[old]);
+}
+
 static f8_ref rewrite(void *user, f8_graph *to, const f8_graph *from, f8_ref old, const f8_ref *in)
 {
     precision *p = user;
@@ -222,13 +280,15 @@ static f8_ref rewrite(void *user, f8_graph *to, const f8_graph *from, f8_ref old
     if (n->op == F8_OP_BOUNDARY)
         return f8_unary(to, F8_OP_BOUNDARY, f8_fold_cast(to, in[0], p->dtype));
     switch (f8_op_facts(n->op)->cls) {
-    case F8_LEAF: return 0;
+    case F8_LEAF: return constant(p, to, from, old);
     case F8_SHAPE: return move(p, to, from, old, in);
     case F8_ATTENTION: return remake(to, from, old, in, p->dtype);
     default: break;
     }
     if (n->op == F8_OP_CAST)
         return explicit_cast(p, to, from, old, in);
+    if (n->op == F8_OP_ADD && p->scores[old] && !n->clone && is_narrow(p, &n->type, p->wide[old]))
+        return masked(p, to, from, old, in);
     const bool product =
         n->op == F8_OP_BATCH_MATMUL || (n->op == F8_OP_MATMUL && !f8_gemm_operands_of(n).acc);
     const f8_dtype operands = product ? p->dtype : F8_F32;
@@ -247,6 +307,35 @@ static void mark_wide(const f8_graph *g, f8_ref r, bool *wide)
     }
 }
 
+/* Products and attention read the activations' dtype, and so does a concat of several dtypes, even
+ * where the result stays f32. */
+static bool rounds_operands(const f8_node *n)
+{
+    const f8_class cls = f8_op_facts(n->op)->cls;
+    return cls == F8_GEMM || cls == F8_ATTENTION || n->op == F8_OP_LINEAR ||
+           n->op == F8_OP_BOUNDARY || (n->op == F8_OP_CONCAT && n->n_in > 1);
+}
+
+/* Fills in `reaches` and `scores`. Users come after their operands, so one walk back does. What the
+ * text itself casts to bf16 is not marked: it asks for that rounding. */
+static void mark_rounded(precision *p, const f8_graph *g)
+{
+    for (f8_ref r = g->n_nodes; r-- > 1;) {
+        const f8_node *n = f8_at(g, r);
+        const f8_class cls = f8_op_facts(n->op)->cls;
+        const bool own = cls != F8_LEAF && cls != F8_SHAPE && n->op != F8_OP_CAST &&
+                         is_narrow(p, &n->type, p->wide[r]);
+        p->reaches[r] |= own;
+        for (uint32_t i = 0; i < n->n_in; i++)
+            if (f8_type_of(g, n->in[i])->dtype == F8_F32 && n->in[i] != f8_attention_mask(g, n))
+                p->reaches[n->in[i]] |= p->reaches[r] || rounds_operands(n);
+        const bool moves = cls == F8_SHAPE && n->n_in == 1;
+        if (n->op == F8_OP_SOFTMAX || (p->scores[r] && (moves || n->op == F8_OP_ADD)))
+            for (uint32_t i = 0; i < n->n_in; i++)
+                p->scores[n->in[i]] = true;
+    }
+}
+
 f8_status f8_pass_precision(f8_unit *u)
 {
     f8_func *f = f8_module_find_func(u->module, "forward");
@@ -258,7 +347,9 @@ f8_status f8_pass_precision(f8_unit *u)
     f8_port *ports = F8_NEW_ARRAY(u->arena, f8_port, f->n_in);
     f8_type *results = F8_NEW_ARRAY(u->arena, f8_type, f->n_out);
     p.wide = F8_NEW_ARRAY(u->arena, bool, g->n_nodes);
-    if (!ports || !results || !p.wide)
+    p.reaches = F8_NEW_ARRAY(u->arena, bool, g->n_nodes);
+    p.scores = F8_NEW_ARRAY(u->arena, bool, g->n_nodes);
+    if (!ports || !results || !p.wide || !p.reaches || !p.scores)
         return f8_arena_status(u->arena, u->diag);
     /* Rewriting renumbers the ports in place, and names are found through the old ones. */
     if (f->n_in)
@@ -274,6 +365,8 @@ f8_status f8_pass_precision(f8_unit *u)
             mark_wide(g, f8_at(g, r)->in[0], p.wide);
         else if (f8_attention_mask(g, f8_at(g, r)))
             mark_wide(g, f8_attention_mask(g, f8_at(g, r)), p.wide);
+    if (p.dtype != F8_F32)
+        mark_rounded(&p, g);
     F8_TRY(f8_func_rewrite(f, rewrite, &p));
     for (size_t i = 0; i < f->n_out; i++) {
         f->out[i].ref = f8_cast(f->graph, f->out[i].ref, results[i].dtype);

@@ -92,6 +92,53 @@ static const struct {
      "  return linear(stop_gradient(cast(%x) {to = f32}), stop_gradient(w))\n}\n",
      "%1 = cast(%x); %2 = stop_gradient(%x); %3 = cast(%2); %4 = stop_gradient(w); %w.fprop "
      "= matmul(%2, %4) {name = \"w\", role = \"fprop\"}; return %w.fprop"},
+    /* f32's least number, as models hide scores with it, is no -Inf in bf16; an infinity is */
+    {"bf16",
+     "func forward(%c: bool[3, 4], %x: f32[3, 4]) -> (%y: f32[3, 4]) {\n"
+     "  %m = mul(sub(1, %x), -3.4028234663852886e38)\n"
+     "  %s = select(%c, %x, const() {value = -inf})\n"
+     "  return softmax(select(%c, add(%s, %m), 3.4e38))\n}\n",
+     "%1 = sub(1, %x); %2 = cast(%1) {to = bf16}; %3 = cast(%2); %4 = mul(%3, "
+     "-3.3895314e+38); %m = cast(%4) {to = bf16}; %5 = const() {value = -inf}; %6 = "
+     "select(%c, %x, %5); %s = cast(%6) {to = bf16}; %7 = cast(%s); %8 = cast(%m); %9 = "
+     "add(%7, %8); %10 = cast(%9) {to = bf16}; %11 = cast(%10); %12 = select(%c, %11, "
+     "3.3895314e+38); %13 = cast(%12) {to = bf16}; %14 = cast(%13); %15 = softmax(%14); "
+     "return %15"},
+    /* also where the constant first is a scalar or a statistic, which stay f32, and is moved; but
+     * not what becomes bf16 by a cast in the text, is compared, stays f32, or is rounded to a
+     * finite number */
+    {"bf16",
+     "func forward(%x: f32[3, 4], %c: bool[3, 1]) -> (%y: f32[3, 4], %a: f32[3, 8], %z: bf16[], "
+     "%f: f32[3, 4]) {\n"
+     "  %h = broadcast(reshape(select(%c, 0, neg(3.4e38))) {shape = [3, 1]}) {shape = [3, 4]}\n"
+     "  %n = broadcast(-3.397e38) {shape = [3, 4]}\n"
+     "  %s = select(lt(%x, -3.4028e38), tanh(%x), -3.39e38)\n"
+     "  return tanh(add(%s, %h)), concat(%s, %n), cast(-3.402e38) {to = bf16}, select(%c, %x, "
+     "-3.401e38)\n}\n",
+     "%1 = neg(3.3895314e+38); %2 = select(%c, 0, %1); %3 = reshape(%2) {shape = [3, 1]}; %h "
+     "= broadcast(%3) {shape = [3, 4]}; %n = broadcast(-3.3895314e+38) {shape = [3, 4]}; %4 "
+     "= lt(%x, -3.4028e+38); %5 = tanh(%x); %6 = cast(%5) {to = bf16}; %7 = cast(%6); %8 = "
+     "select(%4, %7, -3.39e+38); %s = cast(%8) {to = bf16}; %9 = cast(%s); %10 = add(%9, "
+     "%h); %11 = cast(%10) {to = bf16}; %12 = cast(%11); %13 = tanh(%12); %14 = cast(%n) {to "
+     "= bf16}; %15 = concat(%s, %14); %16 = cast(-3.402e+38) {to = bf16}; %17 = select(%c, "
+     "%x, -3.401e+38); %18 = cast(%15); return %13, %18, %16, %17"},
+    /* attention's mask stays f32, and so do its numbers */
+    {"bf16",
+     "func forward(%x: f32[1, 3, 4], %c: bool[1, 1, 3, 3]) -> (%y: f32[1, 3, 4]) {\n"
+     "  return attention(%x, %x, %x, select(%c, 0, -3.4028234663852886e38))\n}\n",
+     "%1 = select(%c, 0, -3.4028235e+38); %2 = cast(%x) {to = bf16}; %3 = attention(%2, %2, "
+     "%2, %1); %4 = cast(%3); return %4"},
+    /* an input that is added to scores is a mask; a parameter is none, and other sums are none */
+    {"bf16",
+     "param b: f32[4] zeros\nfunc forward(%x: f32[3, 4], %m: f32[12]) -> (%y: f32[3, 4]) {\n"
+     "  %s = add(add(tanh(%x), b), reshape(%m) {shape = [3, 4]})\n"
+     "  return add(softmax(%s), add(%x, %x))\n}\n",
+     "%1 = tanh(%x); %2 = cast(%1) {to = bf16}; %3 = cast(%2); %4 = add(%3, b); %5 = "
+     "cast(%4) {to = bf16}; %6 = reshape(%m) {shape = [3, 4]}; %7 = cast(%5); %8 = mul(%6, "
+     "0.5); %9 = min(%8, -3.3895314e+38); %10 = max(%6, %9); %11 = add(%7, %10); %s = "
+     "cast(%11) {to = bf16}; %12 = cast(%s); %13 = softmax(%12); %14 = cast(%13) {to = "
+     "bf16}; %15 = add(%x, %x); %16 = cast(%15) {to = bf16}; %17 = cast(%14); %18 = "
+     "cast(%16); %19 = add(%17, %18); return %19"},
 };
 
 START_TEST(precision_of_values)

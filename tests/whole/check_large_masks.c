@@ -275,8 +275,8 @@ static void set_padding(setup *s, float number)
  * of 64 queries is far more. */
 START_TEST(padding_under_recipes)
 {
-    /* written out, activations are bf16 but under f32: the least f32 would be -Inf there, and NaN
-     */
+    /* written out, activations are bf16 but under f32: the least f32 must not be -Inf there; beside
+     * -65504 a bf16 score is rounded more coarsely than attention's f32 one */
     static const float numbers[] = {-1e9f, -0x1.fep127f, -FLT_MAX, -65504};
     const char *name = recipes[_i % N_RECIPES];
     fp8c_compile_options o = pair_options(name);
@@ -287,7 +287,7 @@ START_TEST(padding_under_recipes)
         return;
     begin(&a, whole, &o);
     begin(&b, written_out, &o);
-    for (int i = 0; i < (strcmp(name, "f32") ? 2 : 4); i++) {
+    for (int i = 0; i < (strcmp(name, "f32") ? 3 : 4); i++) {
         set_padding(&a, numbers[i]);
         set_padding(&b, numbers[i]);
         pair_step(a.p, !strcmp(name, "delayed"), &a.in, &a.out);
@@ -309,6 +309,60 @@ START_TEST(padding_under_recipes)
 }
 END_TEST
 
+/* ---- constants ---- */
+
+/* Scores of 8 queries and 16 keys, hidden by what HIDE says of the number that stands for it. */
+#define HIDDEN(HIDE)                                                                               \
+    "module m\nfunc forward(%x: f32[8, 16], %seen: bool[8, 16]) -> (%y: f32[8, 16]) {\n"           \
+    "  return softmax(" HIDE ")\n}\n"
+
+/* In each text the same with f32's least number and with bf16's. */
+static const char *const least[][2] = {
+    {HIDDEN("select(%seen, %x, -3.4028234663852886e38)"),
+     HIDDEN("select(%seen, %x, -3.3895313892515355e38)")},
+    {HIDDEN("add(%x, select(%seen, 0, -3.4028234663852886e38))"),
+     HIDDEN("add(%x, select(%seen, 0, -3.3895313892515355e38))")},
+};
+enum { N_LEAST = sizeof least / sizeof *least };
+
+/* Under bf16 a constant beyond bf16's range is the least bf16, not -Inf: a row in which everything
+ * is hidden has a softmax, 1/16 everywhere, and a gradient. */
+START_TEST(least_constants)
+{
+    static const fp8c_type type = {FP8C_F32, 2, {8, 16}}, keys = {FP8C_BOOL, 2, {8, 16}};
+    static float x[128], d[128];
+    static uint8_t seen[128];
+    fp8c_compile_options o = pair_options("bf16");
+    o.target = targets[_i % N_TARGETS];
+    o.gradients_of = "x";
+    setup *both[] = {&a, &b};
+    for (int i = 0; i < 128; i++) {
+        x[i] = (float)(i * 37 % 64 - 32) / 8;
+        d[i] = (float)(i * 11 % 16 - 8) / 4;
+        seen[i] = i >= 16 && i * 7 % 5 > 1; /* the first query sees nothing */
+    }
+    for (int k = 0; k < 2; k++) {
+        begin(both[k], least[_i / N_TARGETS][k], &o);
+        pair_set(&both[k]->in, "x", &type, x);
+        pair_set(&both[k]->in, "seen", &keys, seen);
+        pair_set(&both[k]->in, "dy", &type, d);
+        pair_step(both[k]->p, false, &both[k]->in, &both[k]->out);
+    }
+    const float *y_of = pair_find(&a.out, "y")->data, *dx = pair_find(&a.out, "dx")->data;
+    for (int i = 0; i < 128; i++) {
+        ck_assert_msg(isfinite(y_of[i]) && isfinite(dx[i]), "y[%d] = %g and dx = %g on %s", i,
+                      (double)y_of[i], (double)dx[i], o.target);
+        if (i < 16)
+            ck_assert_float_eq(y_of[i], 0.0625f);
+        else if (!seen[i])
+            ck_assert_float_eq(y_of[i], 0);
+    }
+    ck_assert(pair_equal(&a.out, &b.out, "y") && pair_equal(&a.out, &b.out, "dx"));
+    end(&b);
+    end(&a);
+}
+END_TEST
+
 Suite *f8_suite(void)
 {
     f8_test_gpu_emulated();
@@ -319,6 +373,7 @@ Suite *f8_suite(void)
     tcase_set_timeout(t, 120);
     tcase_add_loop_test(t, gradients, 0, 2 * N_TARGETS);
     tcase_add_loop_test(t, padding_under_recipes, 0, N_TARGETS * N_RECIPES);
+    tcase_add_loop_test(t, least_constants, 0, N_TARGETS * N_LEAST);
     suite_add_tcase(s, t);
     return s;
 }
