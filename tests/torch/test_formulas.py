@@ -79,12 +79,12 @@ class Formulas(unittest.TestCase):
     def test_small_values_keep_their_digits(self) -> None:
         """Beside float64, relative: where 1 + x and e^x - 1 would lose x."""
         for name, function in {"log1p": torch.log1p, "expm1": torch.expm1,
-                               "softplus": lambda x: F.softplus(-1 / x), "elu": lambda x: F.elu(-x)}.items():
+                               "softplus": lambda x: F.softplus(torch.log(x)), "elu": lambda x: F.elu(-x)}.items():
             with self.subTest(name):
-                x = torch.logspace(-8, -1, 29)
+                x = torch.logspace(-8, -1, 29).requires_grad_()
                 got = one_stage(function, x)
-                exact = function(x.double())
-                self.assertLess(float(((got.double() - exact) / exact).abs().max()), 4e-6)
+                exact = function(x.detach().double())
+                self.assertLess(float(((got.detach().double() - exact) / exact).abs().max()), 4e-6)
 
     def test_powers_at_0(self) -> None:
         x = torch.tensor([0.0, 0.25, 4.0])
