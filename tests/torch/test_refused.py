@@ -75,8 +75,13 @@ class RefusedTest(BackendTest):
         self.assertEqual(len(logs.output), 1, logs.output)
         self.assertRegex(logs.output[0], "runs in PyTorch, not in fp8c: .*" + message)
 
-    def alone(self, model: torch.nn.Module, inputs: dict[str, Any], messages: list[str],
-              strict: bool = True) -> None:
+    def alone(
+        self,
+        model: torch.nn.Module,
+        inputs: dict[str, Any],
+        messages: list[str],
+        strict: bool = True,
+    ) -> None:
         """PyTorch runs these ops and no others, which is logged once for two graphs."""
         backend._said.clear()
         with self.assertLogs("fp8c.torch", logging.WARNING) as logs:
@@ -94,7 +99,10 @@ class Tensors(RefusedTest):
         model.a = torch.nn.Linear(8, 8, dtype=torch.complex64)
         inputs, place = {"x": x + 0j}, r"at .*test_refused\.py:\d+"
         with self.assertRaisesRegex(
-            Exception, r"(param a.weight|input .*x.*): it is complex, " + place + r" \(module a\)"
+            Exception,
+            r"(param a.weight|input .*x.*): it is complex; keep it as two real tensors \(torch.view_as_real\), "
+            + place
+            + r" \(module a\)",
         ):
             compiled(model)(**inputs)
         real = "torch.real: it is of complex numbers, " + place
@@ -134,7 +142,9 @@ class Tensors(RefusedTest):
         torch._dynamo.utils.counters.clear()
         self.assertEqual(float(compiled(model)(x)), float(model.w.sum()))
         self.assertIn("Attempted to wrap sparse Tensor", fp8c.torch.report(model).breaks)
-        with self.assertRaisesRegex(Unsupported, r"input x: it is sparse \(torch.sparse_coo\)"):
+        with self.assertRaisesRegex(
+            Unsupported, r"input x: it is sparse \(torch.sparse_coo\); give it as .to_dense\(\)"
+        ):
             check_tensor("x", "input", torch.fx.Graph().placeholder("x"), x, x)
 
     def test_views(self) -> None:
@@ -147,15 +157,44 @@ class Tensors(RefusedTest):
         self.refused(
             model,
             inputs,
-            "param up.weight: it is a view of another tensor, at .*" + SUPPORT.format("up"),
+            r"param up.weight: it is a view of another tensor; make it a tensor of its own: "
+            r"torch.nn.Parameter\(view.detach\(\).clone\(\)\), at .*" + SUPPORT.format("up"),
         )
         model, inputs = regression()
         model.up.weight.data = torch.randn(13, 24).t()
-        self.refused(model, inputs, "parameter up.weight: it is not contiguous")
+        self.refused(
+            model,
+            inputs,
+            r"parameter up.weight: it is not contiguous; set .data = .data.contiguous\(\)",
+        )
         model, inputs = regression()
         flat = torch.randn(40)
         model.up.bias.data, model.norm.bias.data = flat[:24], flat[10:34]
-        self.refused(model, inputs, "parameter norm.bias: .*overlaps that of variable 'up.bias'")
+        self.refused(
+            model, inputs, "parameter norm.bias: .*overlaps that of variable 'up.bias'; clone"
+        )
+
+    def test_dtypes(self) -> None:
+        """Parameters of other dtypes, with what to do instead; that works."""
+        floats = r"; call .float\(\) or .bfloat16\(\) on the model, at "
+        for dtype in (torch.float16, torch.float64):
+            with self.subTest(dtype):
+                torch._dynamo.reset()
+                model, x = Halves(torch.relu).to(dtype), torch.randn(2, 8, dtype=dtype)
+                self.refused(model, {"x": x}, rf"param a.weight: its dtype is {dtype}: .*{floats}")
+                for change in (torch.nn.Module.float, torch.nn.Module.bfloat16):
+                    torch._dynamo.reset()
+                    change(model)
+                    compiled(model)(x.to(model.a.weight.dtype)).backward()
+                    self.assertIsNotNone(model.a.weight.grad)
+                    model.zero_grad()
+        fp8 = torch.nn.Parameter(torch.zeros(8, 8).to(torch.float8_e4m3fn), requires_grad=False)
+        placeholder = torch.fx.Graph().placeholder("w")
+        with self.assertRaisesRegex(Unsupported, "; make it a buffer, or a float32 parameter"):
+            check_tensor("w", "param", placeholder, fp8.detach(), fp8)
+        whole = torch.quantize_per_tensor(torch.ones(2), 1.0, 0, torch.qint8)
+        with self.assertRaisesRegex(Unsupported, r"it is quantized; give it as .dequantize\(\)"):
+            check_tensor("w", "input", placeholder, whole, whole)
 
     def test_parts_of_one_memory(self) -> None:
         """Parameters that lie side by side in one tensor are taken as they are."""
@@ -170,7 +209,9 @@ class Tensors(RefusedTest):
     def test_devices(self) -> None:
         model, inputs = regression()
         with self.assertRaisesRegex(
-            Exception, "(param|input) .*it is on the device meta: .*" + SUPPORT.format("up")
+            Exception,
+            r"(param|input) .*it is on the device meta: .*; move the model there with .to\(\), at .*"
+            + SUPPORT.format("up"),
         ):
             compiled(model.to("meta"))(**{k: v.to("meta") for k, v in inputs.items()})
 
@@ -182,6 +223,23 @@ class Tensors(RefusedTest):
             bound, "device_of", lambda tensors: torch.device("cuda", 0)
         ):
             self.refused(model, inputs, "CUDA")
+
+
+class Modes(RefusedTest):
+    def test_mode_is_ignored(self) -> None:
+        """Inductor's modes change nothing, which is said once."""
+        model, inputs = regression()
+        want = twin(model)(**inputs)
+        backend._said.clear()
+        with self.assertLogs("fp8c.torch", logging.WARNING) as logs:
+            for _ in range(2):
+                torch._dynamo.reset()
+                call = torch.compile(model, backend=fp8c.torch.fp8c_backend, mode="reduce-overhead")
+                loss = call(**inputs)
+        self.assertEqual(len(logs.output), 1, logs.output)
+        self.assertIn("mode='reduce-overhead' is ignored", logs.output[0])
+        self.assertAlmostEqual(float(loss.detach()), float(want.detach()), delta=0.1)
+        self.assertEqual(fp8c.torch.report(model).counts(), {"FP8": 2})
 
 
 class Hooks(RefusedTest):
@@ -405,7 +463,8 @@ class Split(RefusedTest):
                     wrap(model),
                     inputs,
                     r"up.*weight: it is a parameter of FSDP, split over ranks: "
-                    r"FSDP, DTensor and ZeRO-3 are not supported, at .*" + SUPPORT.format("up"),
+                    r"FSDP, DTensor and ZeRO-3 are not supported; use DDP, at .*"
+                    + SUPPORT.format("up"),
                 )
 
     def test_flat_fsdp(self) -> None:

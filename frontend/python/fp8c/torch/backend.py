@@ -127,9 +127,9 @@ _lock = threading.Lock()
 def fp8c_backend(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], *,
                  options: Mapping[str, Any] | None = None, mode: str | None = None) -> Made:
     """Compile a graph. ValueError: an option is wrong. Unsupported, fp8c.Error: `strict` is on, and
-    something can't be compiled."""
+    something can't be compiled. mode: Inductor's, which changes nothing here."""
     if mode is not None:
-        raise ValueError(f"backend fp8c has no modes ({mode!r}); it has options")
+        say_once(f"mode={mode!r} is ignored: backend fp8c has no modes, it has options")
     return _make(gm, example_inputs, Settings.of(options))
 
 

@@ -157,13 +157,15 @@ class Bound:
             param = self.params[i]
             name = self.stage.params[i].name
             if not param.is_contiguous():
-                raise Unsupported(f"parameter {self.names[i]}", "it is not contiguous")
+                raise Unsupported(f"parameter {self.names[i]}", "it is not contiguous; set "
+                                  ".data = .data.contiguous()")
             if param.device != self.device:
                 raise Unsupported(f"parameter {self.names[i]}", f"it has moved to {param.device}")
             try:
                 self.program.bind_variable(name, self.view(param.detach()))
             except fp8c.InputError as error:  # such as two parameters that overlap
-                raise Unsupported(f"parameter {self.names[i]}", str(error)) from error
+                advice = "; clone one of them" if "overlaps" in str(error) else ""
+                raise Unsupported(f"parameter {self.names[i]}", f"{error}{advice}") from error
             self.addresses[i] = param.data_ptr()
         return True
 

@@ -1,6 +1,7 @@
 """What a capture refuses: tensors that fp8c can't take, and calls with a backward of their own.
 
-Each message has the tensor's name or the op, the reason, the module and the line.
+Each message has the tensor's name or the op, the reason, the module and the line. For a tensor it
+also says what to do instead.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import torch.fx
 from . import private
 from .places import Place, Unsupported, place_of
 
-_SPLIT = "split over ranks: FSDP, DTensor and ZeRO-3 are not supported"
+_SPLIT = "split over ranks: FSDP, DTensor and ZeRO-3 are not supported; use DDP"
 _ZERO = ("ds_id", "ds_status", "ds_tensor", "ds_numel")  # what DeepSpeed adds to a parameter
 _DTYPES = (torch.float32, torch.bfloat16)
 _DEVICES = ("cpu", "cuda")
@@ -42,18 +43,31 @@ def _reason(kind: str, node: torch.fx.Node, fake: torch.Tensor, example: Any) ->
     if split:
         return f"it is {split}, {_SPLIT}"
     if fake.layout is not torch.strided:
-        return f"it is sparse ({fake.layout})"
+        return f"it is sparse ({fake.layout}); give it as .to_dense()"
     if fake.is_complex():
-        return "it is complex"
+        return "it is complex; keep it as two real tensors (torch.view_as_real)"
     if fake.is_quantized:
-        return "it is quantized"
+        return "it is quantized; give it as .dequantize()"
     if kind == "param" and fake.dtype not in _DTYPES:
-        return f"its dtype is {fake.dtype}: float32 and bfloat16 are taken"
+        return f"its dtype is {fake.dtype}: float32 and bfloat16 are taken; {_instead(fake.dtype)}"
     if fake.device.type not in _DEVICES:
-        return f"it is on the device {fake.device}: fp8c runs on the CPU and on CUDA devices"
+        return (
+            f"it is on the device {fake.device}: fp8c runs on the CPU and on CUDA devices; move the "
+            "model there with .to()"
+        )
     if kind == "param" and getattr(example, "_base", None) is not None:
-        return "it is a view of another tensor"
+        return (
+            "it is a view of another tensor; make it a tensor of its own: "
+            "torch.nn.Parameter(view.detach().clone())"
+        )
     return ""
+
+
+def _instead(dtype: torch.dtype) -> str:
+    """What to do with a parameter of a dtype that is not taken."""
+    if dtype.is_floating_point and dtype.itemsize > 1:
+        return "call .float() or .bfloat16() on the model"
+    return "make it a buffer, or a float32 parameter of its values"
 
 
 def _split(node: torch.fx.Node, example: Any) -> str:
