@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import logging
+import os
+import subprocess
+import sys
+import tempfile
 import unittest
 
 import torch
@@ -147,13 +151,44 @@ class Truth(BackendTest):
 class Names(BackendTest):
     def test_entry_point(self) -> None:
         """What pyproject.toml names is there. (The wheel's test calls it by its name.)"""
-        import os
         import tomllib
         path = os.path.join(os.path.dirname(__file__), "../../frontend/python/pyproject.toml")
         with open(path, "rb") as file:
             points = tomllib.load(file)["project"]["entry-points"]["torch_dynamo_backends"]
         module, _, name = points["fp8c"].partition(":")
         self.assertIs(getattr(__import__(module, fromlist=[name]), name), fp8c.torch.fp8c_backend)
+
+    def by_name(self, script: str, *folders: str) -> None:
+        """Run a script with these folders before PYTHONPATH. A warning is an error there."""
+        script += ("x = torch.randn(4, 8)\nmodel = torch.nn.Linear(8, 8)\n"
+                   "torch.compile(model, backend='fp8c', options={'strict': True})(x).sum().backward()\n"
+                   "import fp8c.torch\nprint(fp8c.torch.report(model).counts())\n"
+                   "print('fp8c' in torch._dynamo.list_backends())\n")
+        path = os.pathsep.join([*folders, *sys.path])
+        made = subprocess.run([sys.executable, "-W", "error:::fp8c", "-c", script], capture_output=True,
+                              text=True, check=False, env={**os.environ, "PYTHONPATH": path})
+        self.assertEqual(made.stdout, "{'FP8': 1}\nTrue\n", made.stderr)
+        self.assertNotIn("fp8c", made.stderr)
+
+    def test_import_registers_the_name(self) -> None:
+        """From a source tree, without an entry point. A second import changes nothing."""
+        self.by_name("import torch, fp8c.torch, importlib\nimportlib.reload(fp8c.torch)\n")
+
+    def test_import_beside_an_entry_point(self) -> None:
+        """Where a wheel is installed, too: before the import, after it, and without one."""
+        with tempfile.TemporaryDirectory() as site:
+            info = os.path.join(site, "fp8c_of_a_test-1.0.dist-info")
+            os.mkdir(info)
+            for name, text in (("METADATA", "Metadata-Version: 2.1\nName: fp8c-of-a-test\nVersion: 1.0\n"),
+                               ("entry_points.txt",
+                                "[torch_dynamo_backends]\nfp8c = fp8c.torch.backend:fp8c_backend\n")):
+                with open(os.path.join(info, name), "w", encoding="utf-8") as file:
+                    file.write(text)
+            for start in ("import torch\n", "import torch, fp8c.torch\n",
+                          "import torch\ntorch._dynamo.list_backends()\nimport fp8c.torch\n",
+                          "import torch, fp8c.torch\ntorch._dynamo.list_backends()\n"):
+                with self.subTest(start):
+                    self.by_name(start, site)
 
     def test_trainer(self) -> None:
         model, inputs = regression()

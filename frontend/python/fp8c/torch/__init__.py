@@ -1,6 +1,9 @@
 """fp8c.torch: PyTorch models through fp8c.
 
-    model = torch.compile(model, backend="fp8c", options={"recipe": "current"})   needs no import
+    model = torch.compile(model, backend="fp8c", options={"recipe": "current"})
+
+The name needs no import where the package is installed. Importing fp8c.torch gives it, too: from a
+source tree on PYTHONPATH, say.
 
     print(fp8c.torch.report(model))             what became of every linear
     print(fp8c.torch.statistics(model))         what FP8 did to the operands of the call watched last
@@ -49,6 +52,7 @@ from here:
 What can't be captured raises `Unsupported`: op, reason, place. The message has all three.
 """
 
+from . import private
 from .backend import fp8c_backend
 from .capture import Captured, Input, Output, capture, capture_module, names_of
 from .export import export_text
@@ -68,3 +72,5 @@ __all__ = ["Captured", "Eager", "EagerOp", "Input", "Linear", "LinearReport", "O
            "capture_module", "check_version", "compile_for_trainer", "export_text", "fp8c_backend",
            "load_state_dict", "names_of", "partition", "release_memory", "report", "state_dict",
            "statistics", "update_scales"]
+
+private.register_backend("fp8c", fp8c_backend)

@@ -41,6 +41,7 @@ def missing() -> list[str]:
     names = {
         "torch._C._set_grad_enabled": hasattr(torch._C, "_set_grad_enabled"),
         "torch._dynamo.optimize": hasattr(torch._dynamo, "optimize"),
+        "torch._dynamo.register_backend": hasattr(torch._dynamo, "register_backend"),
         "torch.ops.higher_order." + CHECKPOINT: hasattr(torch.ops.higher_order, CHECKPOINT),
         "aten.scaled_dot_product_attention": hasattr(aten, "scaled_dot_product_attention"),
         "aten.cross_entropy_loss": hasattr(aten, "cross_entropy_loss"),
@@ -132,6 +133,14 @@ def no_autocast() -> Any:
 def no_modes() -> Any:
     """A context in which PyTorch computes with real tensors, whatever traces around it."""
     return torch.utils._python_dispatch._disable_current_modes()
+
+
+def register_backend(name: str, backend: Callable[..., Any]) -> None:
+    """Give dynamo a backend by name. Where it knows the name, as of the entry point of a wheel that
+    it is loading now, nothing is done. An entry point that it finds later is that backend's."""
+    registry = torch._dynamo.backends.registry
+    if name not in registry._BACKENDS and name not in registry._COMPILER_FNS:
+        torch._dynamo.register_backend(backend, name)
 
 
 def is_fsdp_module(module: torch.nn.Module) -> bool:
