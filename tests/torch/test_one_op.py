@@ -1,6 +1,8 @@
 """What fp8c can't take costs that op, not the model: the linears around it are compiled, values and gradients are
 PyTorch's, and the report names the op."""
+import contextlib
 import unittest
+import weakref
 
 import torch
 import torch.nn.functional as F
@@ -8,6 +10,7 @@ import torch.nn.functional as F
 import fp8c
 import fp8c.torch
 
+from fp8c.torch.pieces import Pieces
 from support import BackendTest, compiled
 
 
@@ -181,6 +184,131 @@ class OneOp(BackendTest):
     def test_options_are_told(self):
         with self.assertRaisesRegex(Exception, "recipe 'f31' is none of"):
             compiled(Net(lambda net, y: y), recipe="f31")(torch.randn(4, 8))
+
+
+def half():
+    return torch.autocast("cpu", dtype=torch.bfloat16)
+
+
+class Within(torch.nn.Module):
+    """Linears and ops that PyTorch runs, under modes that `forward` enters and leaves."""
+
+    def __init__(self, body):
+        super().__init__()
+        self.a, self.b, self.c = (torch.nn.Linear(8, 8) for _ in range(3))
+        self.body = body
+
+    def forward(self, x):
+        return self.body(self, x)
+
+
+def no_grad_beside(net, x):
+    y = net.a(x)
+    with torch.no_grad():
+        z = net.b(Double.apply(y * 2))
+    return net.c(y + z)
+
+
+def no_grad_around(net, x):
+    """The product with `b` has a gradient, that with `a` has none."""
+    y = net.a(x)
+    with torch.no_grad():
+        y = Double.apply(net.a(y) * 2)
+        with torch.enable_grad():
+            z = Double.apply(net.b(y) * 2)
+        z = z * 2 if z.requires_grad else z * 3
+    return net.c(y + x) * z.sum() + net.b(Double.apply(y + x)).sum()
+
+
+def autocast_around(net, x):
+    with half():
+        y = net.b(Double.apply(net.a(x)))
+        kept = y.dtype == torch.bfloat16
+    return net.c(y.float() * (2 if kept else 3))
+
+
+def autocast_begins_within(net, x):
+    y = net.a(x)
+    with half():
+        y = net.b(y)
+        y = Double.apply(y @ y.mT) @ y
+        with torch.autocast("cpu", enabled=False):
+            z = net.a(y.float())
+        y = Double.apply(z) + net.c(y)
+    return net.c(y.float())
+
+
+def autocast_of_ops(net, x):
+    """PyTorch's own op gives another dtype under autocast."""
+    y = net.a(x)
+    with half():
+        y = torch.view_as_real(torch.view_as_complex(net.b(y).float().reshape(4, 4, 2)) * 2j)
+        z = torch.vmap(lambda m: m @ m)(y.reshape(2, 4, 4))
+    return net.c(z.reshape(4, 8).float() * z.element_size())
+
+
+def both(net, x):
+    with half(), torch.no_grad():
+        y = Double.apply(net.a(x))
+    with torch.no_grad(), half():
+        z = Double.apply(net.b(x).float()) * 2
+    return net.c(y.float() + z + x)
+
+
+# Linears that run under no_grad between values that have gradients: PyTorch's in a whole graph, too.
+UNDER_NO_GRAD = {"no_grad_beside": {"b"}, "both": {"a", "b"}}
+
+
+class ModesOfPieces(BackendTest):
+    """A graph in pieces keeps the gradient mode and the autocast of each piece."""
+
+    def test_modes(self):
+        for body in (no_grad_beside, no_grad_around, autocast_around, autocast_begins_within, autocast_of_ops, both):
+            for outer in (contextlib.nullcontext, half, torch.no_grad):
+                with self.subTest(body.__name__, outer=outer.__name__):
+                    torch._dynamo.reset()
+                    torch.manual_seed(1)
+                    model, x = Within(body), torch.randn(4, 8, requires_grad=True)
+                    call = compiled(model, recipe="f32", strict=False)
+                    with outer():
+                        want, got = model(x), call(x)
+                        self.assertEqual((torch.is_grad_enabled(), torch.is_autocast_enabled("cpu")),
+                                         (outer is not torch.no_grad, outer is half))
+                    self.assertEqual((got.dtype, got.requires_grad), (want.dtype, want.requires_grad))
+                    torch.testing.assert_close(got, want, atol=3e-2, rtol=3e-2)
+                    if want.requires_grad:
+                        params = [x, *model.parameters()]
+                        mine, other = (torch.autograd.grad(r.float().square().sum(), params, allow_unused=True)
+                                       for r in (got, want))
+                        for (name, _), one, two in zip([("x", x), *model.named_parameters()], mine, other):
+                            self.assertEqual(one is None, two is None, name)
+                            if two is not None:
+                                torch.testing.assert_close(one, two, atol=0.02 * float(two.abs().max()), rtol=0.05)
+                    found = fp8c.torch.report(model)
+                    lost = UNDER_NO_GRAD.get(body.__name__, set()) if outer is not torch.no_grad else set()
+                    self.assertEqual({x.name for x in found.left_out}, lost, found)
+
+    def test_values_are_freed(self):
+        """A value lives until the last piece that reads it has run."""
+        def chain(x):
+            y = x + 1
+            z = y * 2
+            return z - 3
+
+        gm, alive, made = torch.fx.symbolic_trace(chain), [], []
+
+        def make(part, examples):
+            def run(*values):
+                alive.append([one() is not None for one in made])
+                results = part.forward(*values)
+                made.extend(weakref.ref(r) for r in results)
+                return results
+            return run
+
+        product = next(n for n in gm.graph.nodes if n.name == "mul")
+        pieces = Pieces(gm, [torch.ones(2)], {product: "a test"}, make)
+        self.assertEqual(float(pieces(torch.ones(2)).sum()), 2.0)
+        self.assertEqual(alive, [[], [False]])
 
 
 if __name__ == "__main__":

@@ -207,10 +207,11 @@ def _refuse_eager(plan: Plan) -> None:
 
 def _in_pieces(compiled: Compiled, gm: torch.fx.GraphModule,
                example_inputs: Sequence[Any]) -> InPieces | None:
-    """The graph without the nodes that can't be captured; None: there are none, or not they alone."""
+    """The graph without the nodes that can't be captured; None: there are none, or under strict one
+    has a parameter."""
     gm = torch.fx.GraphModule(gm, copy_of(gm.graph))
     alone = apart(gm)
-    if not alone or any(private.is_state_call(node) for node in gm.graph.nodes):
+    if not alone:
         return None
     params = {node for node, example in zip((n for n in gm.graph.nodes if n.op == "placeholder"),
                                             example_inputs) if isinstance(example, torch.nn.Parameter)}

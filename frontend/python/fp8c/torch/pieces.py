@@ -3,11 +3,13 @@
 A torch.autograd.Function has a backward of its own, a region of vmap maps over activations, complex
 numbers are not in the language: a trace would lose what these mean. PyTorch runs such nodes as they
 are. The nodes between them, in the order of the program, are graphs of their own, which the backend
-compiles as any other. Autograd connects the pieces.
+compiles as any other. Autograd connects the pieces. Each is compiled, and runs, under the gradient
+mode and the autocast that hold at its place.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Callable, Sequence
 
 import torch
@@ -15,6 +17,7 @@ import torch.fx
 
 from . import private
 from .capture import vmap_regions
+from .modes import Modes, balanced, modes_of
 from .places import place_of
 from .plan import EagerOp
 from .refused import why_higher_order
@@ -25,10 +28,12 @@ Made = Callable[..., Any]
 def apart(gm: torch.fx.GraphModule) -> dict[torch.fx.Node, str]:
     """The nodes that PyTorch has to run as they are, with the reasons. A value that is overwritten
     becomes a copy of its own first where that is the same, so that a stage can make the value."""
-    found = dict.fromkeys(_Writes(gm).apart(), "it writes in place what a view shares, or at random")
+    found = dict.fromkeys(
+        _Writes(gm).apart(), "it writes in place what a view shares, or at random"
+    )
     regions = vmap_regions(gm)
     for node in gm.graph.nodes:
-        if node.op in ("placeholder", "output", "get_attr"):
+        if node.op in ("placeholder", "output", "get_attr") or private.is_state_call(node):
             continue
         reason = why_higher_order(node)
         if private.target_name(node) == "_operator.getitem" and node.args[0] in found:
@@ -80,7 +85,9 @@ class _Writes:
     def _of(self, write: torch.fx.Node) -> list[torch.fx.Node]:
         chain, root = self._chain(write.args[0])
         views = [n for n in chain if not private.is_in_place(n)]
-        if not (views or private.target_name(write) == "_operator.setitem" or private.is_random(write)):
+        if not (
+            views or private.target_name(write) == "_operator.setitem" or private.is_random(write)
+        ):
             return []  # it overwrites a whole value, which a trace understands
         first = min([write, *chain], key=self._order.__getitem__)
         earlier = [n for n in self._sharing(root) if n not in chain and self._before(n, write)]
@@ -123,6 +130,27 @@ class _Writes:
         return copy
 
 
+@dataclass
+class _Run:
+    """Nodes one after another that PyTorch runs (alone), or that are a graph of their own."""
+
+    nodes: list[torch.fx.Node]
+    alone: bool
+    modes: Modes
+
+
+@dataclass
+class _Step:
+    """What computes a run, the names that it reads, those of its results, and those that nothing
+    reads after it."""
+
+    made: Made
+    modes: Modes
+    inputs: list[str]
+    results: list[str]
+    dead: list[str]
+
+
 class Pieces:
     """What dynamo calls: the pieces in their order. `ops`: what PyTorch runs of them."""
 
@@ -137,15 +165,15 @@ class Pieces:
         self._inputs = [n.name for n in self._nodes if n.op == "placeholder"]
         self._output = next(n for n in self._nodes if n.op == "output").args[0]
         self._gm, self._examples = gm, dict(zip(self._inputs, examples, strict=True))
+        self._modes = modes_of(self._nodes)
         self._differentiable = self._reached()
         self.ops = [
             EagerOp(private.target_name(n), r, place_of(n))
             for n, r in alone.items()
             if private.target_name(n) != "_operator.getitem"
         ]
-        self._steps = [
-            self._step(run, make if run[0] not in alone else None) for run in self._runs(alone)
-        ]
+        self._steps = [self._step(run, None if run.alone else make) for run in self._runs(alone)]
+        self._find_dead()
 
     def _reached(self) -> set[torch.fx.Node]:
         """The nodes that a gradient may reach. What dynamo says of the results of an
@@ -153,12 +181,15 @@ class Pieces:
         found: set[torch.fx.Node] = set()
         for node in self._nodes:
             fake = private.fake_value(node) if node.op != "output" else None
-            floats = not isinstance(fake, torch.Tensor) or fake.is_floating_point() or fake.is_complex()
+            floats = (
+                not isinstance(fake, torch.Tensor) or fake.is_floating_point() or fake.is_complex()
+            )
             if node.op == "placeholder":
                 if getattr(self._examples[node.name], "requires_grad", False):
                     found.add(node)
-            elif floats and any(a in found for a in node.all_input_nodes):
-                found.add(node)
+            elif floats and self._modes[node].differentiates:
+                if any(a in found for a in node.all_input_nodes):
+                    found.add(node)
         return found
 
     def _example(self, node: torch.fx.Node) -> Any:
@@ -168,47 +199,77 @@ class Pieces:
         fake = private.fake_value(node)
         if not isinstance(fake, torch.Tensor):
             return fake
-        wanted = node in self._differentiable and torch.is_grad_enabled()
-        return fake.detach().requires_grad_(wanted)
+        return fake.detach().requires_grad_(node in self._differentiable)
 
-    def _runs(self, alone: dict[torch.fx.Node, str]) -> list[list[torch.fx.Node]]:
-        runs: list[list[torch.fx.Node]] = []
+    def _runs(self, alone: dict[torch.fx.Node, str]) -> list[_Run]:
+        """The nodes in runs, each under modes that hold where it begins."""
+        runs: list[_Run] = []
         for node in self._nodes:
+            last, mine, modes = runs[-1] if runs else None, node in alone, self._modes[node]
             if node.op in ("placeholder", "output"):
                 continue
-            if not runs or (node in alone) != (runs[-1][-1] in alone):
-                runs.append([])
-            runs[-1].append(node)
-        return runs
+            if private.is_state_call(node):
+                if last is not None and not last.alone:
+                    last.nodes.append(node)
+                continue
+            if last is None or last.alone != mine or (mine and last.modes != modes):
+                runs.append(_Run([], mine, modes))
+            runs[-1].nodes.append(node)
+        found = []
+        for run in runs:
+            parts = [run.nodes] if run.alone else balanced(run.nodes, self._modes)
+            found += [_Run(part, run.alone, self._modes[part[0]]) for part in parts]
+        return found
 
     def _step(
-        self,
-        run: list[torch.fx.Node],
-        make: Callable[[torch.fx.GraphModule, Sequence[Any]], Made] | None,
-    ) -> tuple[Made, list[str], list[str]]:
-        """What computes a run of nodes, the names that it reads, and those of its results."""
-        inside, graph = set(run), torch.fx.Graph()
+        self, run: _Run, make: Callable[[torch.fx.GraphModule, Sequence[Any]], Made] | None
+    ) -> _Step:
+        """The step that computes a run."""
+        nodes = run.nodes
+        inside, graph = set(nodes), torch.fx.Graph()
         env: dict[torch.fx.Node, torch.fx.Node] = {}
-        outside = dict.fromkeys(a for n in run for a in n.all_input_nodes if a not in inside)
+        outside = dict.fromkeys(a for n in nodes for a in n.all_input_nodes if a not in inside)
         for node in outside:
             if node.op == "get_attr":
                 env[node] = graph.get_attr(str(node.target))
             else:
                 env[node] = graph.placeholder(node.name)
             env[node].meta = dict(node.meta)
-        for node in run:
+        for node in nodes:
             env[node] = graph.node_copy(node, lambda n: env[n])
-        results = [n for n in run if any(user not in inside for user in n.users)]
+        results = [n for n in nodes if any(user not in inside for user in n.users)]
         graph.output(tuple(env[n] for n in results))
         part = torch.fx.GraphModule(self._gm, graph)
         inputs = [n for n in outside if n.op != "get_attr"]
         made: Made = part.forward
         if make is not None:
-            made = make(part, [self._example(n) for n in inputs])
-        return made, [n.name for n in inputs], [n.name for n in results]
+            with run.modes.entered():
+                made = make(part, [self._example(n) for n in inputs])
+        return _Step(made, run.modes, [n.name for n in inputs], [n.name for n in results], [])
+
+    def _find_dead(self) -> None:
+        """Note with each step what it is the last to read."""
+        seen = {node.name for node in _nodes_in(self._output)}
+        for step in reversed(self._steps):
+            step.dead = [
+                name for name in dict.fromkeys(step.inputs + step.results) if name not in seen
+            ]
+            seen.update(step.dead)
 
     def __call__(self, *args: Any) -> Any:
         values = dict(zip(self._inputs, args, strict=True))
-        for made, inputs, results in self._steps:
-            values.update(zip(results, made(*(values[name] for name in inputs)), strict=True))
+        for step in self._steps:
+            with step.modes.entered():
+                results = step.made(*(values[name] for name in step.inputs))
+            values.update(zip(step.results, results, strict=True))
+            del results  # the next step runs without what is dead
+            for name in step.dead:
+                del values[name]
         return torch.fx.map_arg(self._output, lambda n: values[n.name])
+
+
+def _nodes_in(arguments: Any) -> list[torch.fx.Node]:
+    """The nodes among arguments."""
+    found: list[torch.fx.Node] = []
+    torch.fx.map_arg(arguments, lambda n: found.append(n) or n)
+    return found

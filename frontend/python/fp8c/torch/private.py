@@ -81,6 +81,16 @@ def sets_grad(node: torch.fx.Node) -> bool | None:
     return None
 
 
+def autocast_entered(node: torch.fx.Node) -> tuple[Any, ...] | None:
+    """The arguments of torch.autocast that a node enters; None: it enters none."""
+    return tuple(node.args) if target_name(node) == ENTER_AUTOCAST else None
+
+
+def autocast_left(node: torch.fx.Node) -> torch.fx.Node | None:
+    """The node that has entered the autocast that a node leaves; None: it leaves none."""
+    return node.args[0] if target_name(node) == EXIT_AUTOCAST else None
+
+
 def is_checkpoint(node: torch.fx.Node) -> bool:
     """Whether a node is the higher-order op of torch.utils.checkpoint."""
     return node.op == "call_function" and target_name(node) == CHECKPOINT
