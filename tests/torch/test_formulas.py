@@ -58,7 +58,10 @@ ABOVE_0: dict[str, Function] = {
     "pow -0.7": lambda x: x.clamp_min(1e-9) ** -0.7,
     "pow -3": lambda x: x.clamp_min(1e-4) ** -3,
     "expm1": lambda x: torch.expm1(x.clamp_max(80.0)),
-    "2 ** x": lambda x: 2 ** x.clamp_max(10.0),
+    "2 ** x": lambda x: 2 ** x.clamp_max(100.0),
+    "3 ** x": lambda x: 3 ** x.clamp_max(10.0),
+    "log2": torch.log2,
+    "log10": torch.log10,
 }
 
 
@@ -86,6 +89,13 @@ class Formulas(unittest.TestCase):
                 exact = function(x.detach().double())
                 self.assertLess(float(((got.detach().double() - exact) / exact).abs().max()), 4e-6)
 
+    def test_far_angles(self) -> None:
+        """Sines and cosines of any f32: PyTorch's own reduction is exact."""
+        x = torch.cat((torch.logspace(-3, 38, 200), torch.tensor([2.0**20, 2.0**21, 3.4e38, 1e10, 0.0])))
+        x = torch.cat((x, -x))
+        for function in (torch.sin, torch.cos):
+            gives(self, lambda x: function(x), x.clone().requires_grad_())
+
     def test_powers_at_0(self) -> None:
         x = torch.tensor([0.0, 0.25, 4.0])
         for p in (1.5, 2.5, 1.3, 3):
@@ -100,6 +110,9 @@ class Formulas(unittest.TestCase):
             "logaddexp, equal": lambda a, b: torch.logaddexp(a, a * 1.0) + b,
             "lerp": lambda a, b: torch.lerp(a, b, b.sigmoid()),
             "xlogy": lambda a, b: torch.xlogy(torch.relu(a), b.abs() + 0.1),
+            "clamp_min, tensor": lambda a, b: torch.clamp(a, min=b),
+            "nan_to_num": lambda a, b: torch.nan_to_num(torch.where(a > 1, torch.nan, a), 0.5) * b,
+            "nansum": lambda a, b: torch.where(a > 1, torch.nan, a).nansum(0) * b,
             "clamp, tensors": lambda a, b: torch.clamp(a, -b.abs(), b.abs()),
             "prelu": lambda a, b: F.prelu(a, b[0]),
         }.items():
@@ -157,6 +170,9 @@ class Formulas(unittest.TestCase):
         for reduction in ("mean", "sum", "none"):
             with self.subTest(reduction):
                 gives(self, lambda x, y, w: F.cross_entropy(x, y, w, reduction=reduction), floats(5, 7), y, w)
+                gives(self, lambda x, y, w: F.nll_loss(x, y, w, reduction=reduction), floats(5, 7), y, w)
+                gives(self, lambda x, y: F.nll_loss(x.log_softmax(1), y, reduction=reduction),
+                      floats(1, 7, 5), y[None])
 
     def test_norms(self) -> None:
         for name, module in (

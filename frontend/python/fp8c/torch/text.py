@@ -91,7 +91,7 @@ def inverse(perm: Sequence[int]) -> list[int]:
 def real_text(value: float) -> str:
     """A number as a literal operand."""
     if math.isnan(value):
-        return "nan"
+        return "(nan)"
     if math.isinf(value):
         return "(inf)" if value > 0 else "(-inf)"
     return repr(value)

@@ -8,6 +8,7 @@ prologue runs them.
 
 from __future__ import annotations
 
+import math
 import operator
 from typing import Any, Callable
 
@@ -19,7 +20,7 @@ from ..call import Call, Facts, LinearCall
 from ..places import Unsupported, place_of
 from ..text import Builder, Value
 from . import activations as a
-from . import attention, convolutions, formulas, indices, losses, norms
+from . import angles, attention, convolutions, formulas, indices, losses, norms
 from . import linears as n
 from . import pointwise as m
 from . import reductions as r
@@ -73,6 +74,7 @@ RULES: dict[str, Rule] = {
     "aten.huber_loss.default": losses.distance(losses.huber),
     "aten.binary_cross_entropy.default": losses.binary_cross_entropy,
     "aten.binary_cross_entropy_with_logits.default": losses.binary_cross_entropy_with_logits,
+    **{f"aten.{op}.default": losses.negative_log_likelihood for op in ("nll_loss", "nll_loss_nd")},
     "aten.kl_div.default": losses.kl_div,
     "aten.soft_margin_loss.default": losses.soft_margin,
     "aten.poisson_nll_loss.default": losses.poisson_nll,
@@ -113,11 +115,14 @@ RULES: dict[str, Rule] = {
     "aten.exp.default": m.unary("exp"),
     "aten.expm1.default": a.formula(formulas.expm1),
     "aten.log.default": m.unary("log"),
+    "aten.exp2.default": a.formula(formulas.exp2),
+    "aten.log2.default": a.formula(lambda x: formulas.log(x) * (1 / math.log(2))),
+    "aten.log10.default": a.formula(lambda x: formulas.log(x) * (1 / math.log(10))),
     "aten.log1p.default": a.formula(formulas.log1p),
     "aten.logaddexp.default": m.formula_of(m.log_add_exp, "self", "other"),
     "aten.erf.default": m.unary("erf"),
-    "aten.sin.default": m.unary("sin"),
-    "aten.cos.default": m.unary("cos"),
+    "aten.sin.default": angles.rule_of("sin"),
+    "aten.cos.default": angles.rule_of("cos"),
     "aten.floor.default": m.unary("floor"),
     "aten.ceil.default": a.formula(lambda x: -formulas.floor(-x)),
     "aten.trunc.default": a.formula(formulas.truncated),
@@ -137,7 +142,8 @@ RULES: dict[str, Rule] = {
     "aten.clamp.default": m.clamp("min", "max"),
     "aten.clamp_min.default": m.clamp("min", None),
     "aten.clamp_max.default": m.clamp(None, "max"),
-    "aten.clamp.Tensor": m.clamp_tensors,
+    **{f"aten.{op}.Tensor": m.clamp_tensors for op in ("clamp", "clamp_min", "clamp_max")},
+    "aten.nan_to_num.default": m.nan_to_num,
     **_overloads(m.chosen, "where", "self", "ScalarOther", "ScalarSelf"),
     **_overloads(m.masked_fill, "masked_fill", "Scalar", "Tensor"),
     **_overloads(m.compare("lt"), "lt", "Tensor", "Scalar"),
@@ -160,6 +166,7 @@ RULES: dict[str, Rule] = {
     # Reductions.
     **_overloads(r.reduce("reduce_sum"), "sum", "dim_IntList", "default"),
     **_overloads(r.reduce("mean"), "mean", "dim", "default"),
+    "aten.nansum.default": r.sum_of_numbers,
     "aten.amax.default": r.reduce("reduce_max"),
     "aten.max.default": r.reduce("reduce_max"),
     "aten.amin.default": r.least,

@@ -254,3 +254,11 @@ def power(x: X, p: float) -> X:
     safe = where(zero, 1.0, x)
     root = sqrt(safe) if rest == 0.5 else exp(rest * log(safe))
     return where(zero, 0.0, integer_power(safe, whole) * root)
+
+
+def exp2(x: X) -> X:
+    """2^x: the whole power is exact, and of the rest's exponential no digit is lost."""
+    whole = nearest(x)
+    rest = exp((x - whole) * math.log(2))
+    power_of_2 = exp(whole * math.log(2)) * (1 + 2.0**-10)
+    return rest * detached(power_of_2.op("pow2_floor", power_of_2))

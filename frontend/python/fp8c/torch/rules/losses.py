@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Callable
 
 from ..call import Call
-from ..text import Value
+from ..text import Size, Value
 from . import formulas as f
 from .formulas import X, of, where
 from .reductions import log_probabilities
@@ -76,22 +76,41 @@ def _weighted(c: Call, logits: Value, targets: Value) -> Value:
         ignore=int(c["ignore_index"]),
         reduction="none",
     )
-    weight = c.f32(c["weight"])
-    table = c.b.reshape(weight, (weight.shape[0], 1))
-    ignore = int(c["ignore_index"])
-    numbers = c.b.cast(targets, "i32")
-    counts = c.b.op("eq", [numbers, c.whole(ignore)], targets.shape, "bool")
-    class_ = c.b.op("select", [counts, c.whole(0), numbers], targets.shape, "i32")
-    found = c.b.reshape(
-        c.b.op("embedding", [table, class_], targets.shape + (1,)), targets.shape
-    )
-    each = where(X(c.b, counts), 0.0, X(c.b, found))
-    weighted = X(c.b, losses) * each
+    return _mean_by_weight(c, X(c.b, losses), targets, logits.shape[-1])
+
+
+def _mean_by_weight(c: Call, losses: X, targets: Value, classes: Size) -> Value:
+    """Losses of rows times the weights of their classes. A row that is ignored has the weight 0."""
+    row = c.b.cast(targets, "i32")
+    ignored = X(c.b, c.b.op("eq", [row, c.whole(int(c["ignore_index"]))], row.shape, "bool"))
+    each = where(ignored, 0.0, X(c.b, c.b.full(1.0, row.shape)))
+    if c.has("weight"):
+        table = c.b.reshape(c.f32(c["weight"]), (classes, 1))
+        some = c.b.op("select", [ignored.value, c.whole(0), row], row.shape, "i32")
+        found = c.b.op("embedding", [table, some], row.shape + (1,))
+        each = where(ignored, 0.0, X(c.b, c.b.reshape(found, row.shape)))
+    weighted = where(each.equals(0.0), 0.0, losses) * each
     if REDUCTIONS[int(c["reduction"])] != "mean":
         return c.b.reshape(reduced(c, weighted), c.shape)
-    axes = range(len(targets.shape))
+    axes = range(len(row.shape))
     total = weighted.along("reduce_sum", axes) / each.along("reduce_sum", axes)
     return c.b.reshape(total.value, c.shape)
+
+
+def negative_log_likelihood(c: Call) -> Value:
+    """-x[class] of each row, where x are logarithms of probabilities, classes in axis 1."""
+    x, targets = c.f32(c["self"]), c["target"]
+    rank = len(x.shape)
+    if rank == 1:
+        x, targets = c.b.reshape(x, (1,) + x.shape), c.b.reshape(targets, (1,))
+    elif rank > 2:
+        x = c.b.transpose(x, [0] + list(range(2, rank)) + [1])
+    row = c.b.reshape(c.b.cast(targets, "i32"), targets.shape + (1,))
+    number = c.b.reshape(c.b.index(x.shape[-1:], 0), (1,) * (len(x.shape) - 1) + x.shape[-1:])
+    chosen = X(c.b, c.b.op("eq", [number, row], x.shape, "bool"))
+    picked = where(chosen, X(c.b, x), 0.0).along("reduce_sum", [len(x.shape) - 1])
+    losses = -X(c.b, c.b.reshape(picked.value, targets.shape))
+    return _mean_by_weight(c, losses, targets, x.shape[-1])
 
 
 def distance(make: Callable[[Call, X], X]) -> Callable[[Call], Value]:

@@ -140,14 +140,22 @@ def _clamped(x: torch.Tensor) -> torch.Tensor:
 def clamp_tensors(c: Call) -> Value:
     """Between bounds that are tensors: a bound has the gradient where it is the result."""
     x = of(c, "self")
-    low = of(c, "min") if c.has("min") else None
-    high = of(c, "max") if c.has("max") else None
-    y = x
-    if low is not None:
-        y = where(f.is_nan(low), low, where(x < low, low, y))
-    if high is not None:
-        y = where(f.is_nan(high), high, where(y > high, high, y))
-    return y.value
+    if c.has("min"):
+        low = of(c, "min")
+        x = where(f.is_nan(low), low, where(x < low, low, x))
+    if c.has("max"):
+        high = of(c, "max")
+        x = where(f.is_nan(high), high, where(x > high, high, x))
+    return x.value
+
+
+def nan_to_num(c: Call) -> Value:
+    """Numbers for NaN and the infinities; the greatest f32 for these where none is given."""
+    x, most = of(c, "self"), torch.finfo(torch.float32).max
+    numbers = [(f.is_nan(x), "nan", 0.0), (x.equals(math.inf), "posinf", most), (x.equals(-math.inf), "neginf", -most)]
+    for condition, name, number in numbers:
+        x = where(condition, float(c[name]) if c.has(name) else number, x)
+    return x.value
 
 
 def chosen(c: Call) -> Value:
@@ -226,6 +234,8 @@ def exp_of_base(c: Call) -> Value:
     base = float(c["self"])
     if not base > 0:
         raise c.refuse(f"its base is {base}")
+    if base == 2:
+        return f.exp2(of(c, "exponent")).value
     return f.exp(of(c, "exponent") * math.log(base)).value
 
 
