@@ -16,7 +16,7 @@ import transformers
 from models import ModelAndInputs, ids, padding
 
 WIDTH, INNER, HEADS, WORDS, LENGTH = 32, 48, 4, 61, 9
-SPREAD = 0.1  # the least standard deviation of a weight
+SMALL = 0.02  # the standard deviation of what a model begins with as zeros
 
 
 # ---- inputs ----
@@ -549,26 +549,20 @@ def class_of(name: str) -> str:
     return name.partition(",")[0]
 
 
-def spread(model: torch.nn.Module) -> None:
-    """Weights like those of a wide or a trained model, so that each matters for the gradient.
-
-    Libraries begin with standard deviations of 0.02, which are for widths of 1,000, and with zeros. With
-    these widths attention would be uniform, and a token of zeros in a norm would have a gradient beside
-    which the others vanish.
-    """
+def fill(model: torch.nn.Module) -> None:
+    """The weights that the library begins with; where these are zeros, as an expert's or a gate's,
+    small ones, so that each matters for the gradient."""
     with torch.no_grad():
         for param in model.parameters():
             if not param.requires_grad:
                 continue
             if not param.any():
-                param.normal_(std=SPREAD)
-            elif param.dim() > 1:
-                param.mul_(max(1.0, SPREAD / float(param.std())))
+                param.normal_(std=SMALL)
 
 
 def make(name: str, seed: int = 0) -> ModelAndInputs:
     """A model of `MODELS` in training mode, with weights from the seed."""
     torch.manual_seed(seed)
     model, inputs = MODELS[name]()
-    spread(model)
+    fill(model)
     return model.train(), inputs

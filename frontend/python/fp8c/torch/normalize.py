@@ -135,6 +135,8 @@ def cast_integers(graph: torch.fx.Graph) -> None:
         fakes = {n: private.fake_value(n) for n in node.all_input_nodes}
         tensors = {n: f for n, f in fakes.items() if isinstance(f, torch.Tensor)}
         result = private.fake_value(node)
+        if not isinstance(result, torch.Tensor):
+            continue
         floats = [f for f in (result, *tensors.values()) if f.is_floating_point()]
         for source, fake in tensors.items():
             if floats and fake.dtype == torch.int64:
