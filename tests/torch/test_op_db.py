@@ -1,0 +1,67 @@
+"""PyTorch's own database of ops beside eager: a fixed tenth of it. `op_db.py` runs all of it."""
+
+import unittest
+from unittest import mock
+
+from fp8c.torch import rules
+from fp8c.torch.bound import Bound
+from support import BackendTest
+
+try:
+    import op_db
+except ImportError as error:  # expecttest is no package that PyTorch needs
+    op_db, MISSING = None, str(error)
+else:
+    MISSING = ""
+
+EVERY = 10
+LEAST = 0  # samples that a stage has a part in: `python op_db.py --every 10`, whole and part
+
+
+@unittest.skipIf(op_db is None, f"skipped: the database of ops: {MISSING}")
+class OpDatabase(BackendTest):
+    def test_a_tenth(self):
+        records = []
+        with op_db.quiet():
+            for op in op_db.ops(every=EVERY):
+                own = op_db.check_op(op)
+                records += own
+                for one in own:
+                    with self.subTest(op=one.op, sample=one.number):
+                        self.assertNotIn(one.outcome, op_db.BAD, one.note)
+        counts = op_db.counts(records)
+        self.assertGreaterEqual(counts["whole"] + counts["part"], LEAST, counts)
+
+    def outcomes(self, rule):
+        """Of samples of tanh, under another rule for it."""
+        with op_db.quiet(), mock.patch.dict(rules.RULES, {"aten.tanh.default": rule}):
+            (op,) = op_db.ops("tanh")
+            return {one.outcome for one in op_db.check_op(op, 2)}
+
+    def test_what_is_wrong_is_found(self):
+        """A rule that is a little off, one that fails, and a gradient that is off or fails."""
+        tanh = rules.RULES["aten.tanh.default"]
+
+        def off(c):
+            y = tanh(c)
+            return c.b.op("mul", [y, 1.0001], y.shape)
+
+        def fails(c):
+            raise ZeroDivisionError("the rule")
+
+        self.assertEqual(self.outcomes(tanh), {"whole"})
+        self.assertEqual(self.outcomes(off), {"wrong"})
+        self.assertEqual(self.outcomes(fails), {"eager"})
+        backward = Bound.backward
+
+        def backward_off(*args):
+            return {name: gradient * 1.0001 for name, gradient in backward(*args).items()}
+
+        with mock.patch.object(Bound, "backward", backward_off):
+            self.assertEqual(self.outcomes(tanh), {"wrong"})
+        with mock.patch.object(Bound, "backward", side_effect=RuntimeError("no backward")):
+            self.assertEqual(self.outcomes(tanh), {"error"})
+
+
+if __name__ == "__main__":
+    unittest.main()
