@@ -12,8 +12,9 @@ import unittest
 import torch
 
 import fp8c.torch
-from fp8c.torch import backend
-from support import BackendTest, compiled, regression
+from fp8c.torch import backend, private
+from fp8c.torch.report import graphs_of
+from support import BackendTest, compiled, regression, twin
 
 
 class Parts(torch.nn.Module):
@@ -55,6 +56,53 @@ class Bilinear(torch.nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.complex(self.up(x).to(torch.complex64)).abs().sum()
+
+
+class Summed(torch.nn.Linear):
+    """A linear whose weight goes through an op that fp8c lacks."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x @ torch.cumsum(self.weight, 0).t() + self.bias
+
+
+class Chain(torch.nn.Sequential):
+    """A Sequential with a forward that is not PyTorch's own, which dynamo compiles as a region."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for part in self:
+            x = part(x)
+        return x
+
+
+class Experts(torch.nn.Module):
+    """Weights that belong to no linear: a router's, experts', one that a batch reads, one that is
+    computed, and one that PyTorch multiplies."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.router = torch.nn.Module()
+        self.router.weight = torch.nn.Parameter(torch.randn(4, 32))
+        self.up, self.down = (torch.nn.Parameter(torch.randn(4, 32, 32)) for _ in range(2))
+        self.out, self.lost = (torch.nn.Parameter(torch.randn(32, 32)) for _ in range(2))
+        self.scale = torch.nn.Parameter(torch.ones(32))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        gates = torch.nn.functional.linear(x, self.router.weight).softmax(-1)
+        y = torch.bmm(x.expand(4, -1, -1), self.up.transpose(1, 2)).relu() @ self.down
+        y = (y * gates.t().unsqueeze(-1)).sum(0) * self.scale
+        return y @ self.out.t() + y @ self.lost.cumsum(0)
+
+
+class Wrapped(torch.nn.Module):
+    """A linear beside a module that dynamo finds in a list, which is no module of the model."""
+
+    def __init__(self, inner: torch.nn.Module) -> None:
+        super().__init__()
+        self.stem = torch.nn.ModuleList([torch.nn.Linear(8, 8)])
+        self.towers = [inner]
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.towers[0](self.stem[0](x))
 
 
 def loose(model: torch.nn.Module, **options: object) -> torch.nn.Module:
@@ -113,6 +161,7 @@ class Truth(BackendTest):
     def test_an_op_between_stages(self) -> None:
         """PyTorch runs it, with gradients, and says so once; the linears are compiled."""
         model, x = Fft(), torch.randn(4, 8)
+        backend._said.clear()
         with self.assertLogs("fp8c.torch", logging.WARNING) as logs:
             loss = loose(model, recipe="f32")(x)
         loss.backward()
@@ -146,6 +195,152 @@ class Truth(BackendTest):
             backend.say_once("a word")
             backend.say_once("a word")
         self.assertEqual(len(logs.output), 1)
+
+
+class Rows(BackendTest):
+    """Each weight has its row, with the op that keeps it from being a linear."""
+
+    def test_a_weight_that_an_op_reads(self) -> None:
+        """The op is named wherever the graph begins: at the model, a region, a list, a function."""
+        make = {
+            "model": lambda m: loose(m),
+            "regions": lambda m: [part.compile(backend="fp8c") for part in m] and m,
+            "list": lambda m: torch.compile(lambda x, parts=list(m): parts[1](parts[0](x)), backend="fp8c"),
+            "function": lambda m: torch.compile(lambda x: m(x), backend="fp8c"),
+        }
+        for name, compile_it in make.items():
+            with self.subTest(name):
+                torch._dynamo.reset()
+                model = torch.nn.Sequential(Chain(torch.nn.Linear(8, 8), Summed(8, 8)), Chain(Summed(8, 8)))
+                compile_it(model)(torch.randn(16, 8)).sum().backward()
+                report = fp8c.torch.report(model)
+                self.assertEqual([(x.name, x.kind, x.place.module) for x in report.linears],
+                                 [("0.0", "FP8", "0.0"), ("0.1", "not compiled", "0.1"),
+                                  ("1.0", "not compiled", "1.0")])
+                for one in report.left_out:
+                    self.assertRegex(one.reason, r"^aten\.cumsum\.default: cumulative sums")
+
+    def test_falcon(self) -> None:
+        """Its linears compute `x @ w.T`. Each is compiled, or an op is named."""
+        import transformers
+        config = transformers.FalconConfig(vocab_size=61, hidden_size=32, num_hidden_layers=2,
+                                           num_attention_heads=4, ffn_hidden_size=48)
+        for wrap in (lambda m: m, lambda m: lambda **inputs: m(**inputs)):
+            torch._dynamo.reset()
+            model, ids = transformers.FalconForCausalLM(config), torch.arange(18).reshape(2, 9)
+            torch.compile(wrap(model), backend="fp8c")(input_ids=ids, labels=ids).loss.backward()
+            report = fp8c.torch.report(model)
+            self.assertEqual(len(report.linears), 9, report)
+            for one in report.linears:
+                self.assertEqual(one.place.module, one.name)
+                self.assertTrue(one.kind == "FP8" or one.reason.startswith("aten."), one)
+
+    def test_a_computed_weight(self) -> None:
+        """Of a linear with weight_norm the op that computes the weight is named; where fp8c itself
+        computes it, the row is the linear's."""
+        norm = torch.nn.utils.parametrizations.weight_norm(torch.nn.Linear(8, 8))
+        model = torch.nn.Sequential(torch.nn.Linear(8, 8), norm)
+        loose(model)(torch.randn(16, 8)).sum().backward()
+        report = fp8c.torch.report(model)
+        self.assertEqual(report["0"].kind, "FP8")
+        self.assertTrue(report["1"].kind != "not compiled" or report["1"].reason.startswith("aten."), report)
+
+        class Doubled(torch.nn.Linear):
+            def forward(self, x: torch.Tensor) -> torch.Tensor:
+                return torch.nn.functional.linear(x, self.weight * self.bias[:, None])
+
+        model = torch.nn.Sequential(torch.nn.Linear(8, 8), Doubled(8, 8))
+        loose(model)(torch.randn(16, 8)).sum().backward()
+        self.assertEqual(fp8c.torch.report(model).counts(), {"FP8": 2})
+
+    def test_parameters_of_no_linear(self) -> None:
+        for recipe, product in (("current", "bf16"), ("f32", "f32")):
+            with self.subTest(recipe):
+                torch._dynamo.reset()
+                model = torch.nn.Sequential(torch.nn.Linear(32, 32), Experts())
+                loose(model, recipe=recipe)(torch.randn(64, 32)).sum().backward()
+                report = fp8c.torch.report(model)
+                linear = "FP8" if recipe == "current" else "f32"
+                self.assertEqual({x.name: x.kind for x in report.linears},
+                                 {"0": linear, "1.out": linear, "1.router": report["1.router"].kind,
+                                  "1.up": product, "1.down": product, "1.lost": "not compiled"})
+                self.assertNotEqual(report["1.router"].kind, "not compiled")  # rows are no multiple of 16
+                for name in ("1.up", "1.down"):
+                    self.assertEqual((report[name].reason, report[name].place.module),
+                                     ("a batch of matrices", "1"))
+                self.assertIn("aten.cumsum.default", report["1.lost"].reason)
+
+    def test_paths(self) -> None:
+        """An index is a name of named_modules(), also of a module in a list."""
+        inner = torch.nn.Sequential(torch.nn.Linear(8, 8), Fft())
+        outer = Wrapped(inner)
+        loose(outer)(torch.randn(16, 8)).backward()
+        self.assertEqual([str(op.place).partition(" ")[2] for op in fp8c.torch.report(inner).eager_ops],
+                         ["(module 1)"])
+        self.assertEqual([x.place.module for x in fp8c.torch.report(inner).linears], ["0", "1.before", "1.after"])
+        self.assertEqual(fp8c.torch.report(outer)["stem.0"].kind, "FP8")
+        for source, path in (("L['self']._modules['a-b']._parameters['w']", "a-b.w"),
+                             ("G['models'][1]._modules['0']._buffers['mean']", "1.0.mean"),
+                             ("L['self'].__dict__['towers'][0]._parameters['w']", "towers.0.w"),
+                             ("___f(L['x'])._modules['h']._parameters['w']", "h.w"),
+                             ("L['x']._parameters['w'].grad", None)):
+            parsed = private.parse_source(source)
+            self.assertEqual(parsed and parsed[2], path)
+
+    def test_several_modules(self) -> None:
+        """A function of several modules, whose parameters have equal paths."""
+        first, second = torch.nn.Linear(8, 8), torch.nn.Sequential(torch.nn.Linear(8, 8))
+        third = [torch.nn.Linear(8, 8)]
+        eager = torch.nn.Sequential(*map(twin, (first, second, third[0])))
+        x = torch.randn(16, 8)
+        torch.compile(lambda x: third[0](second(first(x))), backend="fp8c",
+                      options={"recipe": "f32", "strict": True})(x).square().sum().backward()
+        eager(x).square().sum().backward()
+        for mine, other in zip((first, second[0], third[0]), (eager[0], eager[1][0], eager[2])):
+            torch.testing.assert_close(mine.weight.grad, other.weight.grad)
+        for model, name in ((first, ""), (second, "0"), (third[0], "")):
+            self.assertEqual([(x.name, x.kind) for x in fp8c.torch.report(model).linears], [(name, "f32")])
+
+
+class Apart(BackendTest):
+    """A report is of one model."""
+
+    def test_breaks_of_others(self) -> None:
+        """Also of those of which no graph is known: dynamo gave up the whole function."""
+        class Sparse(torch.nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.w = torch.nn.Parameter(torch.randn(8, 4))
+
+            def forward(self, x: torch.Tensor) -> torch.Tensor:
+                return torch.sparse.mm(x, self.w).sum()
+
+        parts, sparse, whole = Parts(), Sparse(), Fft()
+        loose(parts)(torch.randn(4, 8)).backward()
+        loose(sparse)(torch.eye(8).to_sparse())
+        loose(whole)(torch.randn(4, 8)).backward()
+        self.assertEqual(fp8c.torch.report(whole).breaks, [])
+        self.assertEqual(fp8c.torch.report(sparse).breaks, ["Attempted to wrap sparse Tensor"])
+        found = fp8c.torch.report(parts).breaks
+        self.assertEqual(len(found), 1)
+        self.assertRegex(found[0], r"test_report\.py:\d+")
+
+    def test_models_that_share_a_graph(self) -> None:
+        """Dynamo compiles one graph for two models of one class."""
+        models = [Fft() for _ in range(3)]
+        for model in models:
+            loose(model)(torch.randn(4, 8)).backward()
+        graphs = {id(one) for model in models for one in graphs_of(model)}
+        self.assertEqual(len(graphs), 1)
+        for model in models:
+            report = fp8c.torch.report(model)
+            self.assertEqual([(x.name, x.kind) for x in report.linears], [("before", "FP8"), ("after", "FP8")])
+            self.assertEqual(len(report.eager_ops), 1)
+            self.assertEqual(report.fp8_gemms_planned, fp8c.torch.report(models[0]).fp8_gemms_planned)
+        models = [torch.nn.Sequential(Summed(8, 8)) for _ in range(2)]
+        for model in models:
+            loose(model)(torch.randn(4, 8)).sum().backward()
+            self.assertIn("aten.cumsum.default", fp8c.torch.report(model)["0"].reason)
 
 
 class Names(BackendTest):

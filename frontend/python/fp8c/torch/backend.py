@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import operator
 import threading
 import weakref
 from dataclasses import dataclass, field
@@ -30,6 +31,7 @@ from .pieces import Pieces, apart
 from .plan import EagerOp, Plan, Stage
 from .selftest import check_version
 from .settings import Settings
+from .uses import Uses, uses_in_plan, uses_of
 
 LOGGER = logging.getLogger("fp8c.torch")
 _LINEARS = ("linear", "addmm", "aten.mm", "conv1d", "conv2d")  # ops that have weights
@@ -39,20 +41,40 @@ _LINEARS = ("linear", "addmm", "aten.mm", "conv1d", "conv2d")  # ops that have w
 class Compiled:
     """A graph of dynamo's and what became of it.
 
-    plan: None: PyTorch runs all of it, because of `reason`. ended: why dynamo ended the graph
+    plan: None: PyTorch runs all of it, or between pieces. ended: why dynamo ended the graph
     before the function did, or broke off before it, with the place. apart: nodes that PyTorch runs
-    between pieces that are graphs of their own.
+    between pieces that are graphs of their own. uses: what is done with parameters elsewhere than in
+    linears of stages. places: the positions of `params` among the arguments. others: those of other
+    models that the graph was called with.
     """
 
     settings: Settings
     plan: Plan | None = None
     runners: list[Runner] = field(default_factory=list)
-    reason: str = ""
-    place: Place = Place()
     modules: set[str] = field(default_factory=set)
     params: list[torch.Tensor] = field(default_factory=list)
     ended: str = ""
     apart: list[EagerOp] = field(default_factory=list)
+    uses: Uses = field(default_factory=Uses)
+    places: list[int] = field(default_factory=list)
+    others: dict[tuple[int, ...], list[weakref.ref]] = field(default_factory=dict)
+
+    def note(self, args: Sequence[Any]) -> None:
+        """Note whose parameters a call has: dynamo may use one graph for several models."""
+        given = [args[i] for i in self.places]
+        if all(map(operator.is_, given, self.params)):
+            return
+        known = self.others.get(tuple(map(id, given)))
+        if known is None or any(one() is not param for one, param in zip(known, given)):
+            self.others = {k: one for k, one in self.others.items() if all(p() is not None for p in one)}
+            self.others[tuple(map(id, given))] = [weakref.ref(param) for param in given]
+
+    def sets(self) -> list[dict[int, torch.Tensor]]:
+        """The parameters of each model that the graph was called with, by position."""
+        others = [[one() for one in known] for known in self.others.values()]
+        return [dict(zip(self.places, self.params))] + [
+            dict(zip(self.places, known)) for known in others if all(p is not None for p in known)
+        ]
 
 
 Made = Callable[..., Any]
@@ -76,6 +98,7 @@ class Function:
         self._calls = itertools.count()
 
     def __call__(self, *args: Any) -> list[Any]:
+        self.compiled.note(args)
         trained = [args[i].requires_grad for i in self._params]
         if trained != self._trained:
             return self._other(tuple(trained), args)(*args)
@@ -104,6 +127,7 @@ class Eager:
         self.compiled, self.gm = compiled, gm
 
     def __call__(self, *args: Any) -> Any:
+        self.compiled.note(args)
         return self.gm.forward(*args)
 
 
@@ -115,6 +139,7 @@ class InPieces:
         self.compiled, self._pieces = compiled, pieces
 
     def __call__(self, *args: Any) -> Any:
+        self.compiled.note(args)
         return self._pieces(*args)
 
 
@@ -134,24 +159,28 @@ def fp8c_backend(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], *,
 
 
 def _make(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], settings: Settings) -> Made:
-    compiled = Compiled(settings, modules=_modules(gm), params=_params(example_inputs),
-                        ended=_ended(gm))
+    places = [i for i, one in enumerate(example_inputs) if isinstance(one, torch.nn.Parameter)]
+    compiled = Compiled(settings, modules=_modules(gm), params=[example_inputs[i] for i in places],
+                        ended=_ended(gm), places=places)
     if compiled.ended:
         say_once(f"dynamo ended a graph: {compiled.ended}")
     try:
         check_version()
-        plan = _compile(compiled, Partitioner(capture(gm, example_inputs)), example_inputs)
+        captured = capture(gm, example_inputs)
+        plan = _compile(compiled, Partitioner(captured), example_inputs)
+        compiled.uses = uses_in_plan(plan, captured.graph)
         made: Function | Eager | InPieces | None = Function(compiled, plan, lambda args: _make(gm, args, settings))
     except (Unsupported, fp8c.InputError, fp8c.UnsupportedError, fp8c.LibraryError) as error:
         if isinstance(error, fp8c.InputError) and error.place is None:
             raise  # an option is wrong
         compiled.plan, compiled.runners = None, []
-        compiled.reason, compiled.place = _reason(error)
+        whole = _whole(error)
         made = _in_pieces(compiled, gm, example_inputs)
         if made is None:
             if settings.strict:
                 raise
             say_once(f"a graph runs in PyTorch, not in fp8c: {error}")
+            compiled.uses = uses_of(list(gm.graph.nodes), _positions(gm, example_inputs), lambda _: whole)
             made = Eager(compiled, gm)
     for op in compiled.plan.eager_ops if compiled.plan is not None else ():
         say_once(f"PyTorch runs {op}")
@@ -175,10 +204,17 @@ def say_once(message: str) -> None:
     LOGGER.warning("%s", message)
 
 
-def _reason(error: Exception) -> tuple[str, Place]:
+def _whole(error: Exception) -> EagerOp:
+    """The op because of which PyTorch runs a whole graph."""
     if isinstance(error, Unsupported):
-        return f"{error.op}: {error.reason}", error.place
-    return str(error), Place()
+        return EagerOp(error.op, error.reason, error.place)
+    return EagerOp("the graph", str(error), Place())
+
+
+def _positions(gm: torch.fx.GraphModule, examples: Sequence[Any]) -> dict[str, int]:
+    """The positions of parameters among the arguments, by the placeholders' names."""
+    names = [n.name for n in gm.graph.nodes if n.op == "placeholder"]
+    return {names[i]: i for i, one in enumerate(examples) if isinstance(one, torch.nn.Parameter)}
 
 
 def _ended(gm: torch.fx.GraphModule) -> str:
@@ -213,10 +249,11 @@ def _in_pieces(compiled: Compiled, gm: torch.fx.GraphModule,
     alone = apart(gm)
     if not alone:
         return None
-    params = {node for node, example in zip((n for n in gm.graph.nodes if n.op == "placeholder"),
-                                            example_inputs) if isinstance(example, torch.nn.Parameter)}
-    if compiled.settings.strict and any(a in params for n in alone for a in n.all_input_nodes):
+    ops = {node: EagerOp(private.target_name(node), why, place_of(node)) for node, why in alone.items()}
+    uses = uses_of(list(gm.graph.nodes), _positions(gm, example_inputs), ops.get)
+    if compiled.settings.strict and uses.lost:
         return None  # a linear would be lost
+    compiled.uses = Uses(uses.lost, {i: p for i, p in uses.products.items() if i in uses.lost})
     pieces = Pieces(gm, example_inputs, alone,
                     lambda part, examples: _make(part, examples, compiled.settings))
     compiled.apart = pieces.ops
@@ -259,7 +296,3 @@ def _compile_now(compiled: Compiled, runner: Runner, example_inputs: Sequence[An
 def _modules(gm: torch.fx.GraphModule) -> set[str]:
     """The dotted paths of the modules that a graph has calls of."""
     return {place_of(node).module for node in gm.graph.nodes if node.op == "call_function"}
-
-
-def _params(examples: Sequence[Any]) -> list[torch.Tensor]:
-    return [e for e in examples if isinstance(e, torch.nn.Parameter)]

@@ -259,6 +259,7 @@ def _inputs(
 ) -> list[Input]:
     """One entry an argument. Tensors that fp8c can't take are refused here, by name."""
     found: list[Input] = []
+    rooted = private.tell_roots_apart(gm)
     nodes = [n for n in gm.graph.nodes if n.op == "placeholder"]
     for index, (node, example) in enumerate(zip(nodes, examples, strict=True)):
         source = private.graph_source(node) or node.name
@@ -273,7 +274,8 @@ def _inputs(
         elif parsed:
             kind = "buffer"
         if kind != "input":
-            path = names.get(id(example)) or (parsed[2] if parsed else source)
+            own_path = private.rooted_path(parsed) if parsed and rooted else parsed and parsed[2]
+            path = names.get(id(example)) or own_path or source
         check_tensor(path, kind, node, fake, example)
         own = example if kind != "input" else None
         found.append(Input(node.name, kind, path, index, fake, bool(example.requires_grad), own))

@@ -21,8 +21,10 @@ try:
     from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
     from torch.fx.experimental.proxy_tensor import make_fx
 except ImportError as error:
-    raise ImportError(f"fp8c.torch is tested with PyTorch {' and '.join(TESTED)}, and this is "
-                      f"{torch.__version__}, too old or too new: {error}") from error
+    raise ImportError(
+        f"fp8c.torch is tested with PyTorch {' and '.join(TESTED)}, and this is "
+        f"{torch.__version__}, too old or too new: {error}"
+    ) from error
 
 # Calls that change the state of PyTorch and give no value that the text needs.
 SET_GRAD = "torch._C._set_grad_enabled"
@@ -164,6 +166,24 @@ def graph_breaks() -> Mapping[str, int]:
     return torch._dynamo.utils.counters.get("graph_break", {})
 
 
+def broken_frames() -> list[tuple[str, int, set[str]]]:
+    """The functions that dynamo has compiled lately: the file, the line and the graph breaks' first
+    lines of each. Breaks in what they call are theirs. Empty where dynamo keeps no such list."""
+    read = getattr(torch._dynamo.utils, "get_compilation_metrics", list)
+    return [
+        (
+            one.co_filename or "",
+            one.co_firstlineno or 0,
+            {
+                first_line(reason)
+                for reason in (one.fail_reason, *(one.restart_reasons or ()))
+                if reason
+            },
+        )
+        for one in read()
+    ]
+
+
 def is_fsdp(node: torch.fx.Node) -> bool:
     """Whether dynamo found a placeholder in a module that FSDP wraps, of either kind."""
     source = getattr(node.meta.get("grapharg"), "source", None)
@@ -260,19 +280,56 @@ def graph_source(node: torch.fx.Node) -> str | None:
     return name() if callable(name) else name
 
 
-_PATH = re.compile(r"\._(modules|parameters|buffers)\['([^']*)'\]|\.__dict__\['([^']*)'\]")
+_ROOT = re.compile(r"^[LG]\['([^']*)'\]")
+_PART = re.compile(r"\['([^']*)'\]|\[(-?\d+)\]|\.?([^.\[\]]+)")
+_HOLDERS = ("_modules", "_parameters", "_buffers", "__dict__")  # they hold what is named next
+_HELD = re.compile(r"\._(modules|parameters|buffers)\[|\.__dict__\[")
+_TENSOR = re.compile(r"\._(parameters|buffers)\['[^']*'\]$")
+
+
+def _dotted(source: str) -> str:
+    """A path of dynamo's, behind its root, as named_modules() has it: an index is a name there."""
+    parts = [next(filter(None, found)) for found in _PART.findall(source) if any(found)]
+    return ".".join(part for part in parts if part not in _HOLDERS)
 
 
 def parse_source(source: str) -> tuple[str, str, str] | None:
-    """The root, the kind ("parameters" or "buffers") and the dotted path of a source, or None."""
-    start = _PATH.search(source)
-    if start is None:
+    """The root, the kind ("parameters" or "buffers") and the dotted path of a source, or None. The
+    root is a variable, "L['self']", or what stands before the first module."""
+    tensor = _TENSOR.search(source)
+    if tensor is None:
         return None
-    parts = list(_PATH.finditer(source, start.start()))
-    if parts[-1].group(1) not in ("parameters", "buffers") or parts[-1].end() != len(source):
-        return None
-    path = ".".join(part.group(2) or part.group(3) for part in parts)
-    return source[: start.start()], parts[-1].group(1), path
+    variable = _ROOT.match(source)
+    end = variable.end() if variable else _HELD.search(source).start()
+    return source[:end], tensor[1], _dotted(source[end:])
+
+
+def tell_roots_apart(gm: torch.fx.GraphModule) -> bool:
+    """Whether paths of a graph's parameters begin with the names of variables. They do where a
+    function calls several modules and one path would stand for two tensors. Then so do the paths of
+    modules, from now on."""
+    placeholders = [n for n in gm.graph.nodes if n.op == "placeholder"]
+    sources = {source for n in placeholders if (source := graph_source(n)) is not None}
+    paths = [parsed[2] for source in sources if (parsed := parse_source(source)) is not None]
+    if len(set(paths)) == len(paths):
+        return False
+    for node in gm.graph.nodes:
+        stack = node.meta.get("nn_module_stack", {})
+        node.meta["nn_module_stack"] = {
+            k: (_rooted(path), kind) for k, (path, kind) in stack.items()
+        }
+    return True
+
+
+def _rooted(path: str) -> str:
+    root = _ROOT.match(path)
+    return ".".join(filter(None, (root[1], _dotted(path[root.end() :])))) if root else path
+
+
+def rooted_path(parsed: tuple[str, str, str]) -> str:
+    """A path of `parse_source` that begins with the name of its root."""
+    variable = _ROOT.match(parsed[0])
+    return f"{variable[1] if variable else _dotted(parsed[0])}.{parsed[2]}"
 
 
 def fake_value(node: torch.fx.Node) -> Any:
@@ -339,7 +396,8 @@ def module_stack(node: torch.fx.Node) -> list[tuple[str, type]]:
     """The modules around a node, outermost first: the dotted path from the root, and the class."""
     found = []
     for path, kind in node.meta.get("nn_module_stack", {}).values():
-        found.append((re.sub(r"^L\['[^']*'\]\.?|^G\['[^']*'\]\.?", "", path), kind))
+        root = _ROOT.match(path)
+        found.append((_dotted(path[root.end() :]) if root else path, kind))
     return found
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import os
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Iterator
 
 import torch
@@ -16,6 +17,7 @@ from .places import Place, Unsupported
 from .plan import EagerOp, Linear
 from .state import unwrap
 
+_TORCH = os.path.dirname(torch.__file__) + os.sep
 FP8, MIXED, BF16, F32, OUT = "FP8", "FP8 in part", "bf16", "f32", "not compiled"
 
 
@@ -39,10 +41,10 @@ class LinearReport:
 class Report:
     """What torch.compile(backend="fp8c") has made of a model so far.
 
-    linears: every linear of named_modules(), and every parameter that a stage uses as a linear's
-    weight. eager_ops: what PyTorch runs between stages. prologue_ops: what it runs first, without
-    gradients. unused_rules: rules that match no linear. breaks: reasons why dynamo ended graphs,
-    with the places where they are known.
+    linears: every linear of named_modules(), and every other parameter that a product reads, by its
+    path without ".weight". eager_ops: what PyTorch runs between stages. prologue_ops: what it runs
+    first, without gradients. unused_rules: rules that match no linear. breaks: reasons why dynamo
+    ended graphs of this model, with the places where they are known.
     """
 
     linears: list[LinearReport]
@@ -80,20 +82,22 @@ def report(model: torch.nn.Module) -> Report:
     Unsupported: the model was compiled with `strict`, and a linear is not compiled.
     """
     model = unwrap(model)
-    graphs = graphs_of(model)
+    graphs, names = graphs_of(model), _Names(model)
     found = _compiled_linears(model, graphs)
+    for name, one in _products(names, graphs):
+        found.setdefault(name, one)
     linears, seen = [], set()
     for name, module in model.named_modules():
         if is_linear(module):
             seen.add(name)
-            linears.append(found.get(name) or _left_out(model, name, module, graphs))
+            linears.append(found.get(name) or _left_out(model, name, module, graphs, names))
     linears += [one for name, one in found.items() if name not in seen]
-    programs = [b.program.info() for c in graphs for r in c.runners for b in r.programs]
+    programs = [b.program.info() for b in _programs(model, graphs)]
     plans = [c.plan for c in graphs if c.plan is not None]
-    made = Report(linears, list(dict.fromkeys([op for p in plans for op in p.eager_ops] +
-                                              [op for c in graphs for op in c.apart])),
+    ops = [op for p in plans for op in p.eager_ops] + [op for c in graphs for op in c.apart]
+    made = Report(linears, list(dict.fromkeys(replace(op, place=names.place(op.place)) for op in ops)),
                   list(dict.fromkeys(op for p in plans for op in p.prologue_ops)),
-                  _unused_rules(graphs), _all_breaks(graphs),
+                  _unused_rules(graphs), _all_breaks(model, graphs),
                   sum(i.fp8_gemms_planned for i in programs),
                   sum(i.fp8_gemms_executed for i in programs))
     if made.left_out and any(c.settings.strict for c in graphs):
@@ -103,9 +107,58 @@ def report(model: torch.nn.Module) -> Report:
 
 
 def graphs_of(model: torch.nn.Module) -> list[Compiled]:
-    """The graphs that were compiled of a model so far."""
+    """The graphs that were compiled of a model so far, or of another one and used for this."""
     own = {id(p) for p in model.parameters()}
-    return [c for c in backend.known() if any(id(p) in own for p in c.params)]
+    return [c for c in backend.known() if any(id(p) in own for one in c.sets() for p in one.values())]
+
+
+def _programs(model: torch.nn.Module, graphs: list[Compiled]) -> Iterator[Bound]:
+    """The programs of a model's graphs, without those of other models."""
+    own = {id(p) for p in model.parameters()}
+    for one in (b for graph in graphs for runner in graph.runners for b in runner.programs):
+        if not one.params or any(id(p) in own for p in one.params):
+            yield one
+
+
+class _Names:
+    """The paths of a model's modules and parameters. A graph's paths begin at the module, or at the
+    list of modules, that was compiled."""
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        self.model = model
+        self.modules = dict(model.named_modules(remove_duplicate=False))
+        self.params: dict[int, list[str]] = {}
+        for path, param in model.named_parameters(remove_duplicate=False):
+            self.params.setdefault(id(param), []).append(path)
+
+    def row(self, param: torch.Tensor) -> str | None:
+        """The row of a parameter: the linear that has it, else its own path; None: it is another
+        model's."""
+        paths = self.params.get(id(param), [])
+        for path in paths:
+            if is_linear(self.modules[path.rpartition(".")[0]]):
+                return path.rpartition(".")[0]
+        return paths[0].removesuffix(".weight") if paths else None
+
+    def place(self, place: Place, row: str | None = None) -> Place:
+        """A place with the module's path in the model. row: what the place is known to be about."""
+        return replace(place, module=self._module(place.module, row) or place.module)
+
+    def _module(self, path: str, row: str | None) -> str:
+        if row is not None:
+            parts = row.split(".")
+            around = [m for n in range(len(parts), 0, -1) if (m := ".".join(parts[:n])) in self.modules]
+            if not path:
+                return around[0] if around else ""
+            for module in around:
+                if module == path or module.endswith("." + path):
+                    return module
+            for module in around:
+                if f"{module}.{path}" in self.modules:
+                    return f"{module}.{path}"
+        while path and path not in self.modules:
+            path = path.partition(".")[2]
+        return path
 
 
 def is_linear(module: torch.nn.Module) -> bool:
@@ -119,37 +172,55 @@ def is_linear(module: torch.nn.Module) -> bool:
 def _compiled_linears(model: torch.nn.Module, graphs: list[Compiled]) -> dict[str, LinearReport]:
     """By module. Training graphs say more than those of eval, so they come last."""
     found: dict[str, LinearReport] = {}
+    names = _Names(model)
     for owner, bound, linear in sorted(linears_of(model, graphs), key=lambda t: len(t[1].cotangents)):
         roles, kind, reason = _decided(bound, linear.name)
         if kind:
-            found[owner] = LinearReport(owner, kind, reason, linear.place, roles)
+            found[owner] = LinearReport(owner, kind, reason, names.place(linear.place, owner), roles)
     return found
 
 
 def linears_of(model: torch.nn.Module, graphs: list[Compiled]) -> Iterator[tuple[str, Bound, Linear]]:
-    """The linears of all programs: the path of the module that each belongs to, its program, itself."""
-    names: dict[int, list[str]] = {}
-    for path, param in model.named_parameters(remove_duplicate=False):
-        names.setdefault(id(param), []).append(path)
-    for bound in (b for one in graphs for runner in one.runners for b in runner.programs):
+    """The linears of all programs: the row that each belongs to, its program, itself."""
+    names = _Names(model)
+    for bound in _programs(model, graphs):
         for linear in bound.stage.linears:
-            param = bound.scales.params.get(linear.name)
-            paths = names.get(id(param), []) if param is not None else [linear.weight or linear.name]
-            owner = _owner(model, linear, param, [path.rpartition(".")[0] for path in paths])
+            owner = _owner(names, linear, bound.scales.params.get(linear.name))
             if owner is not None:
                 yield owner, bound, linear
 
 
-def _owner(model: torch.nn.Module, linear: Linear, param: Any, owners: list[str]) -> str | None:
-    """The module that a linear belongs to, of those that have its weight."""
-    if linear.place.module in owners:  # a tied weight: this use of it
-        owners = [linear.place.module]
-    for owner in owners:
-        if param is None or is_linear(model.get_submodule(owner)):
-            return owner
-    if owners and param is not None and linear.place.module:
-        return linear.place.module
-    return owners[0] if owners else None
+def _owner(names: _Names, linear: Linear, param: Any) -> str | None:
+    """The row of a linear: the module that has its weight and, of several, calls it; else the
+    parameter. A weight that is computed is the module's that calls the linear."""
+    if param is None:
+        module = names.place(linear.place).module
+        return module if module in names.modules and module else linear.name
+    owners = [path.rpartition(".")[0] for path in names.params.get(id(param), [])]
+    caller = linear.place.module
+    if caller in owners and is_linear(names.modules[caller]):  # a tied weight: this use of it
+        return caller
+    return names.row(param)
+
+
+def _products(names: _Names, graphs: list[Compiled]) -> Iterator[tuple[str, LinearReport]]:
+    """The rows of parameters that products read which are no linears, or which PyTorch runs."""
+    lost = []
+    for graph in graphs:
+        for params in graph.sets():
+            for index, product in graph.uses.products.items():
+                name = names.row(params[index])
+                if name is None:
+                    continue
+                op = graph.uses.lost.get(index)
+                if op is not None:
+                    place = names.place(op.place, name)
+                    lost.append((name, LinearReport(name, OUT, f"{op.op}: {op.reason}", place)))
+                    continue
+                kind = F32 if graph.settings.recipe.split()[0] == "f32" else BF16
+                why = "a batch of matrices" if product.batch else "a product that is no linear"
+                yield name, LinearReport(name, kind, why, names.place(product.place, name))
+    yield from lost
 
 
 def _decided(bound: Any, linear: str) -> tuple[dict[str, str], str, str]:
@@ -175,15 +246,16 @@ def _decided(bound: Any, linear: str) -> tuple[dict[str, str], str, str]:
 
 
 def _left_out(model: torch.nn.Module, name: str, module: torch.nn.Module,
-              graphs: list[Compiled]) -> LinearReport:
+              graphs: list[Compiled], names: _Names) -> LinearReport:
     """A linear that no stage has, and why, as far as it can be seen."""
     place = _place(name, module)
-    for one in graphs:
-        for op in one.plan.eager_ops if one.plan is not None else ():
-            if op.place.module == name:
-                return LinearReport(name, OUT, f"{op.op}: {op.reason}", op.place)
-        if one.plan is None and any(p is module.weight for p in one.params):
-            return LinearReport(name, OUT, one.reason, one.place)
+    weights = {id(param) for path, param in module.named_parameters() if "weight" in path}
+    reads = [(one, i) for one in graphs for params in one.sets()
+             for i, param in params.items() if id(param) in weights]
+    for one, index in reads:
+        op = one.uses.lost.get(index)
+        if op is not None:
+            return LinearReport(name, OUT, f"{op.op}: {op.reason}", names.place(op.place, name))
     parts = name.split(".")
     for n in range(len(parts), -1, -1):
         outer = model.get_submodule(".".join(parts[:n]))
@@ -196,7 +268,9 @@ def _left_out(model: torch.nn.Module, name: str, module: torch.nn.Module,
     if not graphs:
         return LinearReport(name, OUT, "no call of the model was compiled by fp8c yet, or dynamo "
                             "left out all of it", place)
-    breaks = _all_breaks(graphs)
+    if reads:
+        return LinearReport(name, OUT, "a graph has its weight, and no product that reads it", place)
+    breaks = _all_breaks(model, graphs)
     why = f"; dynamo ended a graph: {breaks[0]}" if breaks else ""
     return LinearReport(name, OUT, "no graph has it: it was never traced" + why, place)
 
@@ -213,14 +287,33 @@ def _disabled(module: torch.nn.Module) -> bool:
     return private.is_disabled(getattr(module, "forward", None))
 
 
-def _breaks() -> list[str]:
-    return [private.first_line(reason) for reason in private.graph_breaks()]
-
-
-def _all_breaks(graphs: list[Compiled]) -> list[str]:
-    """Those of the model's graphs, which have places, and others that dynamo counts."""
+def _all_breaks(model: torch.nn.Module, graphs: list[Compiled]) -> list[str]:
+    """Those of the model's graphs, which have places, and others that dynamo counts: where they were
+    in a function of the model's classes, or in PyTorch's own and no graph of the model is known."""
     own = list(dict.fromkeys(one.ended for one in graphs if one.ended))
-    return own + [other for other in _breaks() if not any(one.startswith(other) for one in own)]
+    told = [one.ended for one in backend.known() if one.ended]
+    codes, frames = _codes(model), private.broken_frames()
+    for reason in map(private.first_line, private.graph_breaks()):
+        if any(one.startswith(reason) for one in told):
+            continue
+        at = [(file, line) for file, line, reasons in frames if reason in reasons]
+        if any(one in codes for one in at) or (
+            not graphs and all(file.startswith(_TORCH) for file, _ in at)
+        ):
+            own.append(reason)
+    return own
+
+
+def _codes(model: torch.nn.Module) -> set[tuple[str, int]]:
+    """The files and lines where the functions of the model's classes begin."""
+    found = set()
+    for kind in {kind for module in model.modules() for kind in type(module).__mro__}:
+        for value in vars(kind).values():
+            for function in (value, inspect.unwrap(value) if callable(value) else None):
+                code = getattr(function, "__code__", None)
+                if code is not None and not code.co_filename.startswith(_TORCH):
+                    found.add((code.co_filename, code.co_firstlineno))
+    return found
 
 
 def _unused_rules(graphs: list[Compiled]) -> list[str]:
