@@ -3,12 +3,15 @@ bounds and zeros, where PyTorch's backward kernels say what the gradient is."""
 
 from __future__ import annotations
 
+import inspect
 import unittest
-from typing import Callable
+from typing import Any, Callable
 
 import torch
 import torch.nn.functional as F
 
+import run_plan
+from fp8c.torch import capture_module, partition
 from test_rules import Product, floats, gives
 
 Function = Callable[..., torch.Tensor]
@@ -201,11 +204,36 @@ class Formulas(unittest.TestCase):
         gives(self, Product(lambda x, w: x @ w + (x @ w.detach()).relu(), floats(3, 3)), floats(4, 3))
 
 
+class Around(unittest.TestCase):
+    """What a plan does around its stages."""
+
+    def plan(self, function: Function, *args: torch.Tensor) -> tuple[Any, list[torch.Tensor]]:
+        torch._dynamo.reset()
+        plan = partition(capture_module(function, args))
+        names = inspect.signature(function).parameters
+        return plan, [args[list(names).index(i.path.split("'")[-2])] for i in plan.inputs]
+
+    def test_large_integers(self) -> None:
+        """An i64 beyond 2^31 is PyTorch's to cast."""
+        n = torch.tensor([3_000_000_000, -5_000_000_000, 7])
+        gives(self, lambda x, n: x * n + torch.where(x > n, x, -x), floats(3), n)
+
+    def test_a_constant_is_a_copy(self) -> None:
+        """The caller may overwrite what a call gives: the next call gives it anew."""
+        plan, given = self.plan(lambda x: (x * 2, torch.zeros(3)), floats(3))
+        run_plan.run(plan, given)[1].add_(1.0)
+        self.assertEqual(run_plan.run(plan, given)[1].tolist(), [0.0, 0.0, 0.0])
+
+    def test_contiguous_before_an_op_of_pytorch(self) -> None:
+        """`view` after it needs it."""
+        plan, given = self.plan(
+            lambda x: torch.cumsum(x.cumsum(0).t().contiguous().view(-1), 0).exp() * 1e-9, floats(3, 4))
+        torch.testing.assert_close(run_plan.run(plan, given)[0],
+                                   torch.cumsum(given[0].cumsum(0).t().reshape(-1), 0).exp() * 1e-9)
+
+
 def one_stage(function: Function, x: torch.Tensor) -> torch.Tensor:
     """The function's value as a stage on the CPU."""
-    import run_plan
-    from fp8c.torch import capture_module, partition
-
     torch._dynamo.reset()
     plan = partition(capture_module(lambda x: function(x), (x,)))
     assert not plan.eager_ops, plan.eager_ops

@@ -113,9 +113,9 @@ BETWEEN = {
     "topk": (lambda net, y: y * y.topk(2)[0].sum(-1, keepdim=True), "topk"),
     "cumsum": (lambda net, y: y.cumsum(-1), "cumsum"),
     "gather": (lambda net, y: y.gather(-1, torch.zeros(4, 8, dtype=torch.long)), "gather"),
-    "every other element": (lambda net, y: torch.cat([y[..., ::2], y[..., 1::2]], -1), "step is 2"),
+    "every other element": (lambda net, y: torch.cat([y[..., ::2], y[..., 1::2]], -1), ""),
     "negative scale of attention": (lambda net, y: F.scaled_dot_product_attention(
-        y[None, None], y[None, None], y[None, None], scale=-0.5)[0, 0], "scale = -0.5"),
+        y[None, None], y[None, None], y[None, None], scale=-0.5)[0, 0], ""),
     "softmax of a number": (lambda net, y: y * y.sum().softmax(0), ""),
     "index of a number": (lambda net, y: y * y.sum().index_select(0, torch.tensor([0])), ""),
     "no elements": (lambda net, y: torch.cat([y, y[:0]], 0), ""),
@@ -255,10 +255,6 @@ def both(net, x):
     return net.c(y.float() + z + x)
 
 
-# Linears that run under no_grad between values that have gradients: PyTorch's in a whole graph, too.
-UNDER_NO_GRAD = {"no_grad_beside": {"b"}, "both": {"a", "b"}}
-
-
 class ModesOfPieces(BackendTest):
     """A graph in pieces keeps the gradient mode and the autocast of each piece."""
 
@@ -275,7 +271,8 @@ class ModesOfPieces(BackendTest):
                         self.assertEqual((torch.is_grad_enabled(), torch.is_autocast_enabled("cpu")),
                                          (outer is not torch.no_grad, outer is half))
                     self.assertEqual((got.dtype, got.requires_grad), (want.dtype, want.requires_grad))
-                    torch.testing.assert_close(got, want, atol=3e-2, rtol=3e-2)
+                    # eager itself is off by 1% of the largest under autocast, where a sum cancels
+                    torch.testing.assert_close(got, want, atol=3e-2 + 0.01 * float(want.abs().max()), rtol=3e-2)
                     if want.requires_grad:
                         params = [x, *model.parameters()]
                         mine, other = (torch.autograd.grad(r.float().square().sum(), params, allow_unused=True)
@@ -285,8 +282,7 @@ class ModesOfPieces(BackendTest):
                             if two is not None:
                                 torch.testing.assert_close(one, two, atol=0.02 * float(two.abs().max()), rtol=0.05)
                     found = fp8c.torch.report(model)
-                    lost = UNDER_NO_GRAD.get(body.__name__, set()) if outer is not torch.no_grad else set()
-                    self.assertEqual({x.name for x in found.left_out}, lost, found)
+                    self.assertEqual(found.left_out, [], found)
 
     def test_values_are_freed(self):
         """A value lives until the last piece that reads it has run."""

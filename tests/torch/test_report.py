@@ -396,5 +396,39 @@ class Names(BackendTest):
             fp8c.torch.compile_for_trainer(model, fast=True)
 
 
+class Routed(torch.nn.Module):
+    """A router, of whose scores the two best choose, and a head."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = torch.nn.Linear(16, 4, bias=False)
+        self.up = torch.nn.Linear(16, 16)
+        self.head = torch.nn.Linear(16, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        weights, _ = torch.topk(torch.softmax(self.gate(x).view(-1, 4), -1), 2, dim=-1)
+        return (self.head(self.up(x).view(-1, 16) * weights.sum(-1, keepdim=True))).square().mean()
+
+
+class Routers(BackendTest):
+    def kinds(self, recipe: str, **options: object) -> dict[str, tuple[str, str]]:
+        model = Routed()
+        call = compiled(model, recipe, strict=False, **options)
+        call(torch.randn(4, 16)).backward()
+        return {one.name: (one.kind, one.reason) for one in fp8c.torch.report(model).linears}
+
+    def test_a_router_stays_in_bf16(self) -> None:
+        found = self.kinds("current")
+        self.assertEqual(found["gate"], ("bf16", "a router: a top-k chooses by its result"))
+        self.assertEqual((found["up"][0], found["head"][0]), ("FP8", "FP8"))
+
+    def test_a_rule_is_obeyed(self) -> None:
+        self.assertEqual(self.kinds("current", rules=['"gate" = current'])["gate"][0], "FP8")
+
+    def test_other_recipes(self) -> None:
+        self.assertEqual(self.kinds("f32")["gate"][0], "f32")
+        self.assertEqual(self.kinds("bf16")["gate"][0], "bf16")
+
+
 if __name__ == "__main__":
     unittest.main()

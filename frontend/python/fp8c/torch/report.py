@@ -15,6 +15,7 @@ from .backend import Compiled
 from .bound import Bound
 from .places import Place, Unsupported
 from .plan import EagerOp, Linear
+from .settings import matches
 from .state import unwrap
 
 _TORCH = os.path.dirname(torch.__file__) + os.sep
@@ -175,6 +176,8 @@ def _compiled_linears(model: torch.nn.Module, graphs: list[Compiled]) -> dict[st
     names = _Names(model)
     for owner, bound, linear in sorted(linears_of(model, graphs), key=lambda t: len(t[1].cotangents)):
         roles, kind, reason = _decided(bound, linear.name)
+        if linear in bound.settings.routers_of(bound.stage.linears):
+            reason = "a router: a top-k chooses by its result"
         if kind:
             found[owner] = LinearReport(owner, kind, reason, names.place(linear.place, owner), roles)
     return found
@@ -319,5 +322,4 @@ def _codes(model: torch.nn.Module) -> set[tuple[str, int]]:
 def _unused_rules(graphs: list[Compiled]) -> list[str]:
     linears = [x.name for g in graphs if g.plan is not None for x in g.plan.linears]
     rules = dict.fromkeys(rule for g in graphs for rule in g.settings.rules)
-    from .settings import matches
     return [rule for rule in rules if not any(matches(rule, name) for name in linears)]

@@ -68,14 +68,19 @@ class Settings:
         """The recipe without its options."""
         return self.recipe.split()[0]
 
-    def rules_of(self, linears: Sequence[Linear]) -> list[str]:
-        """The rules that match one of these linears: a stage has only some of a model's. Routers
-        that no rule is for are in bf16."""
-        own = [rule for rule in self.rules if any(matches(rule, one.name) for one in linears)]
+    def routers_of(self, linears: Sequence[Linear]) -> list[Linear]:
+        """The routers that stay in bf16, as no rule is for them."""
         if self.recipe_name in HIGH_PRECISION:
-            return own
-        free = [one.name for one in linears if one.router and not any(matches(r, one.name) for r in own)]
-        return [f'"{name}" = bf16' for name in dict.fromkeys(free)] + own
+            return []
+        return [one for one in linears
+                if one.router and not any(matches(rule, one.name) for rule in self.rules)]
+
+    def rules_of(self, linears: Sequence[Linear]) -> list[str]:
+        """The rules for some of a model's linears, as a stage has them: those that match one, and one
+        for each router."""
+        own = [rule for rule in self.rules if any(matches(rule, one.name) for one in linears)]
+        routers = dict.fromkeys(one.name for one in self.routers_of(linears))
+        return own + [f'"{name}" = bf16' for name in routers]
 
     def watches(self, call: int) -> bool:
         """Whether this call of a graph, the first is 0, is watched."""

@@ -41,6 +41,7 @@ class StageWriter:
         self.ports: dict[torch.fx.Node, Port] = {}
         self.calls: list[LinearCall] = []
         self.names = {"seed", "loss", "stats"}
+        self.reached: set[torch.fx.Node] = set()
 
     def write(
         self,
@@ -49,6 +50,7 @@ class StageWriter:
         dtypes: Mapping[str, str],
     ) -> Stage:
         """The stage of `nodes`. `dtypes` says which dtype the caller expects of a result."""
+        self.reached = self._reached(results)
         for node in nodes:
             self.builder.origin = node
             try:
@@ -85,6 +87,17 @@ class StageWriter:
         origins: dict[int | str, Any] = {first + i: node for i, (_, node) in enumerate(made)}
         origins |= {port.name: node for port, node in zip(ports, results, strict=True)}
         return Stage(text, list(self.params.values()), inputs, ports, linears, seed, dims, origins)
+
+    def _reached(self, results: Sequence[torch.fx.Node]) -> set[torch.fx.Node]:
+        """The nodes to which a gradient of a result goes. A parameter that is read only behind a
+        detach or under no_grad has none: not zeros, which an optimizer would take for a gradient."""
+        found, queue = set(), list(results)
+        while queue:
+            node = queue.pop()
+            if node in self.facts.differentiable and node not in found:
+                found.add(node)
+                queue.extend(node.all_input_nodes)
+        return found
 
     def _dims(self, lines: Sequence[str], ports: Sequence[Port]) -> dict[str, int]:
         """The dims that are bounds, with their largest values."""
@@ -129,7 +142,7 @@ class StageWriter:
     def _param(self, node: torch.fx.Node) -> Value:
         one = self.named[node.name]
         name = param_name(one.path)
-        self.params[node] = Param(name, one.index, one.path, one.requires_grad)
+        self.params[node] = Param(name, one.index, one.path, node in self.reached)
         return Value(name, shape_of(one.fake), TEXT_DTYPES[one.fake.dtype])
 
     def _literal(self, node: torch.fx.Node) -> Value | None:
@@ -148,7 +161,7 @@ class StageWriter:
         found = _INPUT_NAME.search(one.path) if one is not None and one.kind == "input" else None
         name = self._unique(found.group(1) if found else node.name)
         dtype = TEXT_DTYPES[private.fake_value(node).dtype]
-        port = Port(name, node.name, dtype, value.shape, node in self.facts.differentiable)
+        port = Port(name, node.name, dtype, value.shape, node in self.reached)
         self.ports[node] = port
         outer = Value("%" + name, value.shape, dtype)
         return self.builder.cast(outer, "f32") if value.dtype == "f32" else outer
