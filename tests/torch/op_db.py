@@ -244,9 +244,11 @@ class Watch:
             return "none", breaks()
         records = [one for own in self.called.values() for one in own]
         stages = sum(len(one.plan.stages) for one in records if one.plan is not None)
-        ran = [f"{op.op}: {op.reason}" for one in records for op in eager_ops(one)]
+        ran = [f"{op.op}: {first_line(op.reason)}" for one in records for op in eager_ops(one)]
         # a graph in pieces has a reason too, but its pieces are what ran
-        ran += [f"the graph: {one.reason}" for one in records if one.plan is None and not one.apart]
+        ran += [
+            f"the graph: {first_line(one.reason)}" for one in records if one.plan is None and not one.apart
+        ]
         ran += breaks()
         if stages:
             return ("part" if ran else "whole"), ran
