@@ -285,12 +285,11 @@ def _compile_now(compiled: Compiled, runner: Runner, example_inputs: Sequence[An
     """Compile the program of real parameters: errors come out of the compile, not of a call."""
     if not all(isinstance(p, torch.nn.Parameter) for p in compiled.params):
         return
-    runner.grow(runner.example_sizes())
-    params = runner.params_of(example_inputs)
+    sizes, params = runner.dims.examples, runner.params_of(example_inputs)
     if runner.gradient and torch.is_grad_enabled():
-        runner.bound(params, runner.cotangents)
+        runner.bound(params, runner.cotangents, sizes)
     elif not runner.stage.seed:
-        runner.bound(params, [], pair=False)
+        runner.bound(params, [], sizes, pair=False)
 
 
 def _modules(gm: torch.fx.GraphModule) -> set[str]:

@@ -22,6 +22,7 @@ from fp8c.records import Statistic
 from fp8c.tensors import View, Views
 
 from . import scales
+from .dims import Dims, Sizes
 from .places import Unsupported
 from .plan import Stage, at_vectors
 from .settings import Settings
@@ -82,8 +83,9 @@ class Bound:
     """A program of one stage for one set of parameters. Without cotangents it only evaluates."""
 
     def __init__(self, stage: Stage, settings: Settings, params: list[torch.Tensor],
-                 cotangents: list[str], pair: bool, limits: Mapping[str, int]):
+                 cotangents: list[str], pair: bool, dims: Dims, limits: Sizes):
         self.stage, self.settings, self.params, self.cotangents = stage, settings, params, cotangents
+        self.limits = dict(limits)
         self.names = [p.path for p in stage.params]
         self.device = device_of(params)
         self.lock = threading.RLock()
@@ -97,7 +99,7 @@ class Bound:
         self.figures: list[Statistic] = []  # of the last call that was watched
         self.watched: int | None = None  # the number of that call
         self.watched_at = 0  # when that was: scales.tick
-        self.program = self._compile(limits)
+        self.program = self._compile(dims.text, dims.bounds(limits))
         self.follow_stream()
         self.watches = self.program.has("forward.stats")
         self.program.initialize(0)
@@ -105,9 +107,9 @@ class Bound:
         self.bind()
         self.scales = scales.Scales(self)
 
-    def _compile(self, limits: Mapping[str, int]) -> fp8c.Program:
-        module = fp8c.Module.parse(self.stage.text, dims=limits)
-        for rule in self.settings.rules_of(self.stage.linears):
+    def _compile(self, text: str, bounds: Mapping[str, int]) -> fp8c.Program:
+        module = fp8c.Module.parse(text, dims=bounds)
+        for rule in self.settings.rules_of([linear.name for linear in self.stage.linears]):
             module.rule(rule)
         options: dict[str, Any] = {"recipe": self.settings.recipe, "external": ",".join(self._external())}
         if self.device.type == "cuda":

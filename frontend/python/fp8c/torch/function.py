@@ -15,40 +15,25 @@ from __future__ import annotations
 
 import operator
 import threading
-from typing import Any, Mapping, Sequence
+from typing import Any, Sequence
 
 import torch
 from torch.autograd.function import once_differentiable
 
-from . import private
+import fp8c
+
 from .bound import Bound, Lease
+from .dims import Dims, Sizes
 from .plan import Plan, Stage
 from .settings import Settings
 
 SEEDS = 2**31 - 1  # a seed of dropouts is an i32
+PROGRAMS = 4  # of the same parameters and cotangents, each for sizes that the others can't have
 
 
 def new_seed() -> int:
     """A seed of PyTorch's generator, which torch.manual_seed sets."""
     return int(torch.randint(SEEDS, ()).item())
-
-
-def rounded(size: int) -> int:
-    """A bound for a size: at most an eighth more, so that growing sizes need few programs."""
-    step = max(1, 1 << max(size.bit_length() - 4, 0))
-    return -(-size // step) * step
-
-
-def _places(plan: Plan) -> dict[str, tuple[int, int | None]]:
-    """Where a call shows the value of each symbol: an argument, and its axis if it is a tensor."""
-    found: dict[str, tuple[int, int | None]] = {}
-    for one in plan.inputs:
-        sizes = [(None, one.fake)] if one.kind == "size" else list(enumerate(one.fake.shape))
-        for axis, size in sizes:
-            symbol = str(private.expression(size)) if isinstance(size, torch.SymInt) else ""
-            if symbol.isidentifier():
-                found.setdefault(symbol, (one.index, axis))
-    return found
 
 
 class Runner:
@@ -62,9 +47,10 @@ class Runner:
         first = stage.results[0] if stage.results else None
         self.cotangents = ["loss"] if first is not None and first.name == "loss" \
             and first.gradient else self.all_cotangents
-        self._sizes = {symbol: where for symbol, where in _places(plan).items() if symbol in stage.bounds}
-        self.limits: dict[str, int] = {}
-        self._bound: dict[tuple, Bound] = {}
+        self.dims = Dims(plan, stage)
+        self._limits: dict[str, int] = {}  # the largest sizes so far, rounded
+        self._rounds = True
+        self._bound: dict[tuple, list[Bound]] = {}
         self._outgrown: list[Bound] = []
         self._last: Bound | None = None
         self._lock = threading.Lock()
@@ -72,87 +58,93 @@ class Runner:
     def params_of(self, args: Sequence[Any]) -> list[torch.Tensor]:
         return [args[p.index] for p in self.stage.params]
 
-    def bound(self, params: Sequence[torch.Tensor], cotangents: Sequence[str],
+    def bound(self, params: Sequence[torch.Tensor], cotangents: Sequence[str], sizes: Sizes,
               pair: bool = True) -> Bound:
-        """The program of these parameters and cotangents; compiled when it is first asked for."""
+        """The program of these parameters and cotangents, which can have these sizes; compiled when
+        it is first asked for."""
         last = self._last
         if last is not None and last.cotangents == cotangents and last.pair == pair \
-                and all(map(operator.is_, last.params, params)):
+                and all(map(operator.is_, last.params, params)) \
+                and self.dims.fit(sizes, last.limits):
             return last
         key = (tuple(map(id, params)), tuple(cotangents), pair)
         with self._lock:
-            found = self._bound.get(key)
+            programs = self._bound.setdefault(key, [])
+            found = next((b for b in programs if self.dims.fit(sizes, b.limits)), None)
             if found is None:
-                found = Bound(self.stage, self.settings, list(params), list(cotangents), pair,
-                              self.limits)
-                self._bound[key] = found
+                found = self._compile(list(params), list(cotangents), sizes, pair)
+                gone = [b for b in programs if self.dims.fit(b.limits, found.limits)]
+                gone = gone or programs[: max(len(programs) + 1 - PROGRAMS, 0)]
+                programs[:] = [b for b in programs if b not in gone] + [found]
+                self._retire(gone)
             self._last = found
         return found
 
-    @property
-    def programs(self) -> list[Bound]:
-        return list(self._bound.values()) + self._outgrown
+    def _compile(self, params: list[torch.Tensor], cotangents: list[str], sizes: Sizes,
+                 pair: bool) -> Bound:
+        """A new program. Its limits belong together: symbols that have nothing to do with each
+        other may be sizes of one axis, such as rows of logits and as many labels. Where rounded
+        limits can't be the sizes of a call, the sizes of this call are the limits. So they are from
+        then on, and the programs before are kept beside it."""
+        def made(limits: Sizes) -> Bound:
+            return Bound(self.stage, self.settings, params, cotangents, pair, self.dims, limits)
 
-    def sizes_of(self, args: Sequence[Any]) -> dict[str, int]:
-        """The sizes of a call, by symbol."""
-        return {symbol: args[index] if axis is None else args[index].shape[axis]
-                for symbol, (index, axis) in self._sizes.items()}
-
-    def example_sizes(self) -> dict[str, int]:
-        """The sizes of the example, without a guard of dynamo's on them."""
-        found = {}
-        for symbol, (index, axis) in self._sizes.items():
-            fake = self.plan.inputs[index].fake
-            found[symbol] = private.symbols(fake if axis is None else fake.shape[axis])[symbol]
+        if self._rounds:
+            self._limits = self.dims.grown(self._limits, sizes)
+            try:
+                return made(self._limits)
+            except fp8c.InputError:
+                if self._limits == sizes:
+                    raise
+        found = made(sizes)
+        self._rounds = False
         return found
 
-    def grow(self, sizes: Mapping[str, int]) -> None:
-        """See to it that dims that are bounds can have these sizes. A size above its bound takes
-        new programs; those before end when their last step is pushed."""
-        if all(size <= self.limits.get(symbol, 0) for symbol, size in sizes.items()):
-            return
-        with self._lock:
-            for symbol, size in sizes.items():
-                if size > self.limits.get(symbol, 0):
-                    self.limits[symbol] = rounded(size)
-            # A forward that waits has its program by its lease. Histories are kept by those whose
-            # step is not pushed, else by the one that was pushed last.
-            old = self.programs
-            self._outgrown = [b for b in old if b.scales.dirty] or \
-                sorted(old, key=lambda b: b.scales.pushed)[-1:]
-            self._bound, self._last = {}, None
+    def _retire(self, gone: Sequence[Bound]) -> None:
+        """Let go of programs. A forward that waits has its program by its lease. Histories are kept
+        by the programs whose step is not pushed, else by the one that was pushed last; figures by
+        the one that was watched last."""
+        old = [*self._outgrown, *gone]
+        scaled = [b for b in old if b.scales.elements]
+        kept = [b for b in scaled if b.scales.dirty] or \
+            sorted(scaled, key=lambda b: b.scales.pushed)[-1:]
+        watched = sorted((b for b in old if b.figures), key=lambda b: b.watched_at)[-1:]
+        self._outgrown = kept + [b for b in watched if b not in kept]
+
+    @property
+    def programs(self) -> list[Bound]:
+        return [b for programs in self._bound.values() for b in programs] + self._outgrown
 
     def __call__(self, tensors: Sequence[torch.Tensor], args: Sequence[Any], seed: int | None,
                  watch: int | None) -> Sequence[torch.Tensor]:
         """One call: the results, under autograd. watch: its number, if it is watched."""
-        if self._sizes:
-            self.grow(self.sizes_of(args))
+        sizes = self.dims.sizes(args)
         params = self.params_of(args)
         if not (self.gradient and torch.is_grad_enabled()):
-            return self._evaluate(tensors, params, seed)
-        results = StageCall.apply(self, seed, watch, len(tensors), *tensors, *params)
+            return self._evaluate(tensors, params, sizes, seed)
+        results = StageCall.apply(self, seed, watch, sizes, len(tensors), *tensors, *params)
         return results
 
     def _evaluate(self, tensors: Sequence[torch.Tensor], params: Sequence[torch.Tensor],
-                  seed: int | None) -> Sequence[torch.Tensor]:
+                  sizes: Sizes, seed: int | None) -> Sequence[torch.Tensor]:
         """A call without gradients. `eval` has no dropout, and under delayed scaling no scales
         before a first step: there it takes a pair, whose forward can do both."""
         if not self.stage.seed:
-            bound = self.bound(params, [], pair=False)
+            bound = self.bound(params, [], sizes, pair=False)
             bound.scales.refresh()
             if not bound.scales.first:
                 return bound.evaluate(tensors)
-        return self.bound(params, []).forward_alone(tensors, seed)
+        return self.bound(params, [], sizes).forward_alone(tensors, seed)
 
 
 class StageCall(torch.autograd.Function):
     """The forward and the backward of one stage."""
 
     @staticmethod
-    def forward(ctx: Any, runner: Runner, seed: int | None, watch: int | None, n: int,
-                *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    def forward(ctx: Any, runner: Runner, seed: int | None, watch: int | None,
+                sizes: Sizes, n: int, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         inputs, params = tensors[:n], tensors[n:]
-        bound = runner.bound(params, runner.cotangents)
+        bound = runner.bound(params, runner.cotangents, sizes)
         lease = bound.lease(seed, watch)
         results = bound.forward(lease, inputs)
         ctx.set_materialize_grads(False)
@@ -160,7 +152,7 @@ class StageCall(torch.autograd.Function):
                                       if not port.gradient])
         # PyTorch itself sees that nobody overwrites the inputs, and frees them with the graph.
         ctx.save_for_backward(*inputs)
-        ctx.runner, ctx.lease, ctx.params = runner, lease, params
+        ctx.runner, ctx.lease, ctx.params, ctx.sizes = runner, lease, params, sizes
         return tuple(results)
 
     @staticmethod
@@ -171,23 +163,23 @@ class StageCall(torch.autograd.Function):
         wanted = [name for name, value in given.items() if value is not None]
         bound = lease.bound
         if any(name not in bound.cotangents for name in wanted):
-            lease = _again(runner, lease, inputs, ctx.params)
+            lease = _again(runner, lease, inputs, ctx.params, ctx.sizes)
             bound = lease.bound
         gradients = bound.backward(lease, inputs, given)
-        wants = ctx.needs_input_grad[4:]
+        wants = ctx.needs_input_grad[5:]
         outer: list[torch.Tensor | None] = [gradients.get("d" + port.name) if want else None
                                             for port, want in zip(stage.inputs, wants)]
         outer += [gradients.get(p.name) if want else None
                   for p, want in zip(stage.params, wants[len(stage.inputs):])]
-        return (None, None, None, None, *outer)
+        return (None, None, None, None, None, *outer)
 
 
 def _again(runner: Runner, lease: Lease, inputs: Sequence[torch.Tensor],
-           params: Sequence[torch.Tensor]) -> Lease:
+           params: Sequence[torch.Tensor], sizes: Sizes) -> Lease:
     """The forward in the program for all cotangents: the same inputs and seed, so the same bits."""
     lease.check()
     runner.cotangents = runner.all_cotangents
-    bound = runner.bound(params, runner.all_cotangents)
+    bound = runner.bound(params, runner.all_cotangents, sizes)
     again = bound.lease(lease.seed, lease.watch)
     bound.forward(again, inputs)
     return again
