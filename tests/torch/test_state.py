@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import gc
 import io
 import unittest
 from typing import Any
@@ -10,6 +12,7 @@ import torch
 
 import fp8c.torch
 import models
+from fp8c.torch import state
 from fp8c.torch.scales import AMAX, HISTORY, SCALE
 from support import (BackendTest, batch_of, compiled, gradients, loss_of, programs, regression,
                      train, twin)
@@ -248,12 +251,118 @@ class SameBits(BackendTest):
                 self.assertEqual(found[0][0], found[1][0] + found[2][0])
                 self.equal(found[0][1], found[2][1])
 
+    def test_load_and_evaluate_and_resume(self) -> None:
+        """An evaluation between a load and the first step takes no history away from the step."""
+        found, saved = [], {}
+        for evaluate in (False, True):
+            torch._dynamo.reset()
+            model, inputs = regression()
+            call = compiled(model, "delayed")
+            if not saved:
+                train(call, model, inputs, 3)
+                saved = {"model": model.state_dict(), "fp8": fp8c.torch.state_dict(model)}
+                saved = copy.deepcopy(saved)
+                torch._dynamo.reset()
+                model, inputs = regression()
+                call = compiled(model, "delayed")
+            model.load_state_dict(saved["model"])
+            fp8c.torch.load_state_dict(model, saved["fp8"])
+            if evaluate:
+                with torch.no_grad():
+                    call(**inputs)
+            train(call, model, inputs, 2)
+            found.append(fp8c.torch.state_dict(model))
+        self.equal(*found)
+
     def test_wrong_states(self) -> None:
         model, _ = regression()
         with self.assertRaisesRegex(ValueError, "no such parameter"):
             fp8c.torch.load_state_dict(model, {"nobody.weight:x": torch.zeros(18)})
         with self.assertRaisesRegex(ValueError, "no state of a scale"):
             fp8c.torch.load_state_dict(model, {"up.weight:x": torch.zeros(2)})
+
+
+class Computed(torch.nn.Module):
+    """A linear whose weight is computed, and one whose weight is a parameter."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.w, self.gain = (torch.nn.Parameter(torch.randn(24, n)) for n in (13, 1))
+        self.down = torch.nn.Linear(24, 7)
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        h = torch.nn.functional.linear(x, self.w * self.gain)
+        return torch.nn.functional.cross_entropy(self.down(h), y)
+
+
+class Copies(BackendTest):
+    """copy.deepcopy takes the histories along."""
+
+    def trained(self, model: torch.nn.Module | None = None, steps: int = 3) -> tuple[Any, Any, Any]:
+        """A model, what runs it, and inputs, after some steps under `delayed`."""
+        made, inputs = regression()
+        model = model or made
+        call = compiled(model, "delayed")
+        train(call, model, inputs, steps, optimizer=torch.optim.SGD(model.parameters(), lr=1e-2))
+        return model, call, inputs
+
+    def go_on(self, model: torch.nn.Module, call: Any, factor: float = 1.0) -> dict[str, torch.Tensor]:
+        """Three more steps: parameters, losses and the state of scales."""
+        inputs = batch_of(seed=8)
+        inputs["x"] = inputs["x"] * factor
+        optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
+        losses = train(call, model, inputs, 3, optimizer=optimizer)
+        values = {n: p.detach().clone() for n, p in model.named_parameters()}
+        return {"losses": torch.tensor(losses), **values, **fp8c.torch.state_dict(model)}
+
+    def test_a_copy_goes_on_as_the_original(self) -> None:
+        """A copy of the model, of what torch.compile gave, and of a copy that has run nothing."""
+        for what, copied in (
+            ("model", lambda model, call: (made := copy.deepcopy(model), compiled(made, "delayed"))),
+            ("call", lambda model, call: ((made := copy.deepcopy(call))._orig_mod, made)),
+            ("copy", lambda model, call: (made := copy.deepcopy(copy.deepcopy(model)),
+                                          compiled(made, "delayed"))),
+        ):
+            for kind in (None, Computed()):
+                with self.subTest(what, model=type(kind).__name__):
+                    torch._dynamo.reset()
+                    model, call, inputs = self.trained(kind)
+                    before = fp8c.torch.state_dict(model)
+                    self.assertTrue(any((row[:-2] != 0).sum() == 3 for row in before.values()))
+                    other, other_call = copied(model, call)
+                    with torch.no_grad():  # compiled, with no history of its own yet
+                        self.assertEqual(float(other_call(**inputs)), float(call(**inputs)))
+                    self.assertIsNot(other, model)
+                    self.equal(self.go_on(model, call), self.go_on(other, other_call), what)
+
+    def test_within_a_step(self) -> None:
+        """Amaxes that wait for the step's end are copied, too."""
+        model, call, inputs = self.trained()
+        big = {**inputs, "x": inputs["x"] * 50}
+        call(**big).backward()
+        other = copy.deepcopy(model)
+        for one in (model, other):
+            one.zero_grad()
+        self.equal(self.go_on(model, call), self.go_on(other, compiled(other, "delayed")))
+
+    def test_each_goes_its_own_way(self) -> None:
+        """What the original does later is not the copy's, nor the other way round."""
+        model, call, _ = self.trained()
+        other, third = copy.deepcopy(model), copy.deepcopy(model)
+        far = self.go_on(model, call, factor=100.0)
+        near = self.go_on(other, compiled(other, "delayed"))
+        self.equal(near, self.go_on(third, compiled(third, "delayed")))
+        self.assertGreater(float(far["up.weight:x"][:-2].max()), 10 * float(near["up.weight:x"][:-2].max()))
+
+    def test_nothing_is_kept_of_copies_that_are_gone(self) -> None:
+        model, _, _ = self.trained()
+        gc.collect()
+        before = len(state._pending)
+        copies = [copy.deepcopy(model) for _ in range(3)]
+        self.assertEqual(len(state._pending), before + 3 * 2)  # two weights have scales
+        del copies
+        gc.collect()
+        self.assertEqual(len(state._pending), before)
 
 
 class Weights(BackendTest):

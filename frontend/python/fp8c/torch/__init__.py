@@ -52,7 +52,7 @@ from here:
 What can't be captured raises `Unsupported`: op, reason, place. The message has all three.
 """
 
-from . import private
+from . import copies, private
 from .backend import fp8c_backend
 from .capture import Captured, Input, Output, capture, capture_module, names_of
 from .export import export_text

@@ -6,6 +6,7 @@ other. `missing()` says which names are gone, before a capture fails in the midd
 
 from __future__ import annotations
 
+import functools
 import re
 import types
 from typing import Any, Callable, Mapping, Sequence
@@ -153,6 +154,22 @@ def register_backend(name: str, backend: Callable[..., Any]) -> None:
     registry = torch._dynamo.backends.registry
     if name not in registry._BACKENDS and name not in registry._COMPILER_FNS:
         torch._dynamo.register_backend(backend, name)
+
+
+def on_deepcopy(heard: Callable[[torch.Tensor, torch.Tensor], None]) -> None:
+    """Have a function hear of each parameter that is deep-copied, and of the copy. PyTorch has no
+    hook for this, and copies no attributes of parameters: their method is wrapped."""
+    copied = torch.nn.Parameter.__deepcopy__
+
+    @functools.wraps(copied)
+    def __deepcopy__(self: torch.Tensor, memo: dict[int, Any]) -> torch.Tensor:
+        again = id(self) in memo
+        copy = copied(self, memo)
+        if not again and not isinstance(copy, FakeTensor):
+            heard(self, copy)
+        return copy
+
+    torch.nn.Parameter.__deepcopy__ = __deepcopy__
 
 
 def is_fsdp_module(module: torch.nn.Module) -> bool:

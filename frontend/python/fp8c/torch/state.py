@@ -10,7 +10,7 @@ and needs no fp8c.
 from __future__ import annotations
 
 import weakref
-from typing import Any, Mapping
+from typing import Any, Iterator, Mapping, Sequence
 
 import torch
 
@@ -39,18 +39,29 @@ def state_dict(model: torch.nn.Module) -> dict[str, torch.Tensor]:
     names = {id(param): name for name, param in model.named_parameters()}
     found: dict[str, torch.Tensor] = {}
     programs = [s for s in scales.of_params(model.parameters()) if s.elements]
-    for one in programs:  # a step that was not pushed yet is part of the state
-        if one.stepped:
-            one.refresh()
-    for one in sorted(programs, key=lambda s: (s.pushed, s.dirty)):
-        rows = torch.cat([one.read(HISTORY), one.read(AMAX)[:, None], one.read(SCALE)[:, None]], 1)
-        for element, row in zip(one.elements, rows):
+    for one in in_order(programs):
+        for element, row in rows_of(one):
             param, operand = one.key(element)
             if param is None:
                 found[f":{element}"] = row
             elif id(param) in names:
                 found[f"{names[id(param)]}:{operand}"] = row
     return found
+
+
+def in_order(programs: Sequence[Scales]) -> list[Scales]:
+    """The scales of programs with those last that know most. A step that was not pushed yet is part
+    of the state: it is pushed."""
+    for one in programs:
+        if one.stepped:
+            one.refresh()
+    return sorted(programs, key=lambda s: (s.pushed, s.dirty))
+
+
+def rows_of(one: Scales) -> Iterator[tuple[str, torch.Tensor]]:
+    """The state of each operand of a program."""
+    rows = torch.cat([one.read(HISTORY), one.read(AMAX)[:, None], one.read(SCALE)[:, None]], 1)
+    return zip(one.elements, rows)
 
 
 def load_state_dict(model: torch.nn.Module, state: Mapping[str, torch.Tensor]) -> None:
@@ -72,10 +83,27 @@ def load_state_dict(model: torch.nn.Module, state: Mapping[str, torch.Tensor]) -
             _pending_computed[operand] = (row, now)
     for param in params.values():
         if id(param) in by_param:
-            _pending[id(param)] = (weakref.ref(param), by_param[id(param)], now)
+            leave(param, by_param[id(param)], now)
     for one in scales.of_params(params.values()):
         one.dirty = one.stepped = False
         apply_pending(one)
+
+
+def leave(param: torch.Tensor, rows: Rows, now: int) -> None:
+    """Leave a parameter the state of its operands, for the programs that it will have."""
+    key = id(param)
+
+    def gone(reference: weakref.ref) -> None:
+        if _pending.get(key, (None,))[0] is reference:
+            del _pending[key]
+
+    _pending[key] = (weakref.ref(param, gone), rows, now)
+
+
+def pending_rows(param: torch.Tensor) -> Rows:
+    """What was left for a parameter."""
+    reference, rows, _ = _pending.get(id(param), (None, {}, 0))
+    return dict(rows) if reference is not None and reference() is param else {}
 
 
 def apply_pending(one: Scales) -> None:
@@ -84,12 +112,12 @@ def apply_pending(one: Scales) -> None:
         return
     program = one.bound.program
     history, amax, scale = one.read(HISTORY), one.read(AMAX), one.read(SCALE)
-    found = False
+    found = []
     for i, element in enumerate(one.elements):
-        row = _row(*one.key(element), one.pushed)
+        row, when = _row(*one.key(element), one)
         if row is None:
             continue
-        found = True
+        found.append(when)
         length = min(history.shape[1], row.numel() - 2)
         history[i].zero_()
         history[i, :length] = row[:length]
@@ -99,20 +127,28 @@ def apply_pending(one: Scales) -> None:
     for name, value in ((HISTORY, history), (AMAX, amax), (SCALE, scale)):
         one.write(name, value)
     program.run("prepare")
-    one.pushed = scales.tick()
+    one.pushed = min(found)  # another program takes over from this one, and what is left for it alone
     one.dirty = bool((amax != 0).any())
     one.versions = one.bound.now()
     one._look()
 
 
-def _row(param: Any, operand: str, pushed: int) -> torch.Tensor | None:
-    """What was loaded for an operand, unless the program has newer histories."""
-    if param is None:
-        row, when = _pending_computed.get(operand, (None, 0))
-        return row if when > pushed else None
+def _row(param: Any, operand: str, one: Scales) -> tuple[torch.Tensor | None, int]:
+    """What was loaded for an operand, unless the program has newer histories, and when. param: None:
+    the weight is computed."""
+    if param is not None:
+        return _left(param, operand, one.pushed)
+    row, when = _pending_computed.get(operand, (None, 0))
+    if row is not None and when >= one.pushed:
+        return row, when
+    left = (_left(param, ":" + operand, one.pushed) for param in one.bound.params)
+    return next((found for found in left if found[0] is not None), (None, 0))
+
+
+def _left(param: torch.Tensor, operand: str, pushed: int) -> tuple[torch.Tensor | None, int]:
     reference, rows, when = _pending.get(id(param), (None, {}, 0))
-    known = reference is not None and reference() is param and when > pushed
-    return rows.get(operand) if known else None
+    known = reference is not None and reference() is param and when >= pushed
+    return (rows.get(operand), when) if known else (None, 0)
 
 
 scales.loaders.append(apply_pending)

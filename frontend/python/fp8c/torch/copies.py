@@ -1,0 +1,46 @@
+"""copy.deepcopy of a model: the copy's scales begin with the histories of the original.
+
+A copied parameter is left what `load_state_dict` would leave it: the state that the original's scales
+have when it is copied. The programs of the copy, which are not compiled yet, take it. Then each goes
+its own way.
+"""
+
+from __future__ import annotations
+
+import threading
+
+import torch
+
+from . import private, scales, state
+from .scales import Scales
+
+_lock = threading.Lock()
+_listens = False
+
+
+def _listen(one: Scales) -> None:
+    """Hear of copies, from the first program on that keeps histories."""
+    global _listens
+    with _lock:
+        if one.elements and not _listens:
+            private.on_deepcopy(_copied)
+            _listens = True
+
+
+def _copied(param: torch.Tensor, copy: torch.Tensor) -> None:
+    """Leave a copy of a parameter the state of its scales."""
+    programs = [s for s in scales.of_params([param]) if s.elements]
+    rows = state.pending_rows(param)
+    with torch.device("cpu"):  # whatever the default device is
+        for one in state.in_order(programs):
+            for element, row in state.rows_of(one):
+                owner, operand = one.key(element)
+                if owner is param:
+                    rows[operand] = row
+                elif owner is None:  # the weight is computed: any parameter of the program has it
+                    rows[":" + operand] = row
+    if rows:
+        state.leave(copy, rows, scales.tick())
+
+
+scales.loaders.append(_listen)
