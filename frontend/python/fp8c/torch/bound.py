@@ -109,7 +109,7 @@ class Bound:
 
     def _compile(self, text: str, bounds: Mapping[str, int]) -> fp8c.Program:
         module = fp8c.Module.parse(text, dims=bounds)
-        for rule in self.settings.rules_of([linear.name for linear in self.stage.linears]):
+        for rule in self.settings.rules_of(self.stage.linears):
             module.rule(rule)
         options: dict[str, Any] = {"recipe": self.settings.recipe, "external": ",".join(self._external())}
         if self.device.type == "cuda":
