@@ -154,7 +154,8 @@ START_TEST(precision_of_values)
 END_TEST
 
 /* Autodiff alone has a use for stop_gradient: it leaves the graphs of the text without it, and
- * decompose drops those that were not differentiated. */
+ * decompose drops those that were not differentiated. For inference precision does: `serve`, the
+ * next pass, looks for weights that linears read. */
 START_TEST(stops_vanish)
 {
     static const char text[] =
@@ -185,6 +186,15 @@ START_TEST(stops_vanish)
     ck_assert_str_ne(body(&t[1], "micro_step"), body(&t[0], "micro_step"));
     for (int i = 0; i < 3; i++)
         test_unit_end(&t[i]);
+    test_unit_parse(&d, whole, _i ? "bf16" : "f32");
+    test_pass(&d, f8_pass_precision);
+    ck_assert_int_eq(test_count(test_func(&d, "forward"), F8_OP_STOP_GRADIENT, NULL), 2);
+    test_unit_end(&d);
+    test_unit_parse(&d, whole, _i ? "bf16" : "f32");
+    d.unit.options.inference = true;
+    test_pass(&d, f8_pass_precision);
+    ck_assert_int_eq(test_count(test_func(&d, "forward"), F8_OP_STOP_GRADIENT, NULL), 0);
+    test_unit_end(&d);
     test_unit_parse(&d,
                     "module m\nfunc forward(%x: i32[3, 4]) -> (%y: i32[3, 4]) {\n"
                     "  return add(%x, stop_gradient(%x))\n}\n",
