@@ -170,6 +170,20 @@ class OneOp(BackendTest):
                 if first.requires_grad:
                     first.sum().backward()
 
+    def test_a_mask_is_overwritten(self):
+        """What a call does not change is overwritten by what it does, and a view was made before: as OPT
+        does with a float mask."""
+        lin = torch.nn.Linear(4, 4)
+
+        def function(x, given):
+            mask = torch.triu(torch.ones(4, 4), 1)[None].expand(2, -1, -1).clone()
+            part = mask[:, :, :3]
+            mask[:, :, :3] = part.masked_fill(part + given[:, None, :3] == 0, -5.0)
+            return lin(x) * mask
+
+        x, given = torch.randn(2, 4, 4), torch.tensor([[0.0, 1, 0, 1], [1, 0, 0, 0]])
+        torch.testing.assert_close(compiled(function, recipe="f32", strict=False)(x, given), function(x, given))
+
     def test_strict(self):
         """An op that holds no linear is no error; one that has a parameter is."""
         x = torch.randn(4, 8)

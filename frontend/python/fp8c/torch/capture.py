@@ -311,9 +311,10 @@ def _classify(gm: torch.fx.GraphModule, inputs: Sequence[Input]) -> dict[torch.f
             raise Unsupported("vmap", "it maps over activations", place_of(node))
         if private.is_in_place(node) and node.args and isinstance(node.args[0], torch.fx.Node):
             _raise_class(node.args[0], classes[node], classes)
-    # A constant that the prologue overwrites must be made anew at each call.
+    # What a write has raised takes along what was made of it before. So a constant that the prologue
+    # overwrites is made anew at each call, and a view of what a stage overwrites is the stage's.
     for node in gm.graph.nodes:
-        if node.op != "placeholder" and classes[node] == CONSTANT:
+        if node.op not in ("placeholder", "output"):
             above = max((classes[a] for a in node.all_input_nodes), default=CONSTANT)
             classes[node] = max(classes[node], above)
     return classes
