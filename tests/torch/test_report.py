@@ -34,6 +34,13 @@ class Parts(torch.nn.Module):
         return self.aside(self.seen(x)).sum()
 
 
+class Together(Parts):
+    """The same, with nothing disabled, so that `hidden` is not called."""
+
+    def aside(self, x: torch.Tensor) -> torch.Tensor:
+        return x
+
+
 class Fft(torch.nn.Module):
     """An op that fp8c lacks, between two linears."""
 
@@ -152,12 +159,6 @@ class Truth(BackendTest):
         loose(model)(torch.randn(4, 8)).sum().backward()
         self.assertEqual(len(fp8c.torch.report(model).left_out), 2)
 
-    def test_strict_raises_at_report(self) -> None:
-        model = Parts()
-        loose(model, strict=True)(torch.randn(4, 8)).backward()
-        with self.assertRaisesRegex(fp8c.torch.Unsupported, "linear hidden"):
-            fp8c.torch.report(model)
-
     def test_an_op_between_stages(self) -> None:
         """PyTorch runs it, with gradients, and says so once; the linears are compiled."""
         model, x = Fft(), torch.randn(4, 8)
@@ -195,6 +196,77 @@ class Truth(BackendTest):
             backend.say_once("a word")
             backend.say_once("a word")
         self.assertEqual(len(logs.output), 1)
+
+
+class Strict(BackendTest):
+    """Under strict a lost linear is an error as soon as it is known."""
+
+    def test_at_the_compile(self) -> None:
+        """The compile sees that PyTorch would run an op on a weight, or on an expert's."""
+        x = torch.randn(16, 32)
+        for model in (torch.nn.Sequential(Summed(32, 32)), Experts()):
+            with self.subTest(type(model).__name__), self.assertRaisesRegex(
+                    Exception, r"aten\.cumsum\.default: .*test_report\.py:\d+"):
+                loose(model, strict=True)(x)
+            torch._dynamo.reset()
+
+    def test_at_the_backward(self) -> None:
+        """A gradient shows that a linear which no graph has was run: disabled, or behind a break."""
+        def disabled() -> torch.nn.Module:
+            model = Fft()
+            model.after.forward = torch.compiler.disable(model.after.forward)
+            return model
+
+        for make, name, why in ((Parts, "hidden", "never traced; dynamo ended a graph: "),
+                                (disabled, "after", "torch.compiler.disable keeps after out")):
+            for how in ("torch.compile", "model.compile", "compile_for_trainer"):
+                with self.subTest(name, how=how):
+                    torch._dynamo.reset()
+                    call = model = make()
+                    if how == "torch.compile":
+                        call = loose(model, strict=True)
+                    elif how == "model.compile":
+                        model.compile(backend="fp8c", options={"strict": True})
+                    else:
+                        fp8c.torch.compile_for_trainer(model, strict=True)
+                    for _ in range(2):
+                        loss = call(torch.randn(4, 8))
+                        with self.assertRaisesRegex(fp8c.torch.Unsupported, f"linear {name}: .*{why}"):
+                            loss.backward()
+                    with torch.no_grad():
+                        call(torch.randn(4, 8))
+
+    def test_at_the_report(self) -> None:
+        """Without a gradient the report is the first to know; also where a function was compiled."""
+        for prepare in (lambda m: m.hidden.requires_grad_(False), lambda m: None):
+            torch._dynamo.reset()
+            model = Parts()
+            prepare(model)
+            call = loose(model, strict=True)
+            if model.hidden.weight.requires_grad:
+                call = torch.compile(lambda x, m=model: m(x), backend="fp8c", options={"strict": True})
+            call(torch.randn(4, 8)).backward()
+            with self.assertRaisesRegex(fp8c.torch.Unsupported, "linear hidden"):
+                fp8c.torch.report(model)
+
+    def test_no_false_alarm(self) -> None:
+        """Regions of a model, whose other linears are not compiled; a linear that is not called; frozen
+        weights that are trained later; a model that is compiled without strict."""
+        for strict in (True, False):
+            torch._dynamo.reset()
+            model = torch.nn.Sequential(Chain(torch.nn.Linear(8, 8)), torch.nn.Linear(8, 8), Together())
+            model[0].compile(backend="fp8c", options={"strict": strict})
+            model[2].compile(backend="fp8c", options={"strict": strict})
+            model[2].seen.requires_grad_(False)
+            x = torch.randn(16, 8)
+            model(x).backward()
+            model[2].seen.requires_grad_(True)
+            torch.optim.SGD(model.parameters(), lr=0.1).step()
+            model(x).backward()
+            self.assertIsNotNone(model[2].seen.weight.grad)
+            self.assertIsNotNone(model[1].weight.grad)
+        model = Parts()
+        loose(model)(torch.randn(4, 8)).backward()
 
 
 class Rows(BackendTest):

@@ -22,7 +22,7 @@ import torch.fx
 
 import fp8c
 
-from . import private
+from . import private, strict
 from .capture import capture, copy_of
 from .function import Runner, new_seed
 from .partition import Partitioner
@@ -155,7 +155,10 @@ def fp8c_backend(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], *,
     something can't be compiled. mode: Inductor's, which changes nothing here."""
     if mode is not None:
         say_once(f"mode={mode!r} is ignored: backend fp8c has no modes, it has options")
-    return _make(gm, example_inputs, Settings.of(options))
+    settings = Settings.of(options)
+    if settings.strict:
+        strict.watch_caller()
+    return _make(gm, example_inputs, settings)
 
 
 def _make(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], settings: Settings) -> Made:
@@ -167,8 +170,7 @@ def _make(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], settings: Set
     try:
         check_version()
         captured = capture(gm, example_inputs)
-        plan = _compile(compiled, Partitioner(captured), example_inputs)
-        compiled.uses = uses_in_plan(plan, captured.graph)
+        plan = _compile(compiled, Partitioner(captured), captured.graph, example_inputs)
         made: Function | Eager | InPieces | None = Function(compiled, plan, lambda args: _make(gm, args, settings))
     except (Unsupported, fp8c.InputError, fp8c.UnsupportedError, fp8c.LibraryError) as error:
         if isinstance(error, fp8c.InputError) and error.place is None:
@@ -234,11 +236,11 @@ def _ended(gm: torch.fx.GraphModule) -> str:
     return text
 
 
-def _refuse_eager(plan: Plan) -> None:
-    """Unsupported: PyTorch would run a linear."""
-    for op in plan.eager_ops:
-        if any(name in op.op for name in _LINEARS):
-            raise Unsupported(op.op, op.reason, op.place)
+def _refuse_eager(plan: Plan, uses: Uses) -> None:
+    """Unsupported: PyTorch would run a linear, or an op that a weight goes through."""
+    ops = [op for op in plan.eager_ops if any(name in op.op for name in _LINEARS)]
+    for op in ops + [uses.lost[i] for i in uses.products if i in uses.lost]:
+        raise Unsupported(op.op, op.reason, op.place)
 
 
 def _in_pieces(compiled: Compiled, gm: torch.fx.GraphModule,
@@ -262,13 +264,15 @@ def _in_pieces(compiled: Compiled, gm: torch.fx.GraphModule,
     return InPieces(compiled, pieces)
 
 
-def _compile(compiled: Compiled, work: Partitioner, example_inputs: Sequence[Any]) -> Plan:
+def _compile(compiled: Compiled, work: Partitioner, graph: torch.fx.Graph,
+             example_inputs: Sequence[Any]) -> Plan:
     """The plan of a graph whose stages compile. What the compiler refuses costs the op that it
     names: PyTorch runs that, and the rest is planned anew."""
     while True:
         plan = compiled.plan = work.plan()
+        compiled.uses = uses_in_plan(plan, graph)
         if compiled.settings.strict:
-            _refuse_eager(plan)
+            _refuse_eager(plan, compiled.uses)
         compiled.runners = [Runner(plan, stage, compiled.settings) for stage in plan.stages]
         for runner in compiled.runners:
             try:

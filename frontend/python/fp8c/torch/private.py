@@ -172,6 +172,12 @@ def on_deepcopy(heard: Callable[[torch.Tensor, torch.Tensor], None]) -> None:
     torch.nn.Parameter.__deepcopy__ = __deepcopy__
 
 
+def is_compiled_module(module: torch.nn.Module) -> bool:
+    """Whether torch.compile has made a module, or its own `compile` was called."""
+    made = isinstance(module, torch._dynamo.eval_frame.OptimizedModule)
+    return made or getattr(module, "_compiled_call_impl", None) is not None
+
+
 def is_fsdp_module(module: torch.nn.Module) -> bool:
     """Whether FSDP, of either kind, keeps a module's parameters."""
     names = {kind.__name__ for kind in type(module).__mro__}

@@ -248,6 +248,12 @@ def _decided(bound: Any, linear: str) -> tuple[dict[str, str], str, str]:
     return roles, F32 if formats == {"f32"} else BF16, reason
 
 
+def why_left_out(model: torch.nn.Module, name: str) -> LinearReport:
+    """The row of a linear that no stage has."""
+    graphs = graphs_of(model)
+    return _left_out(model, name, model.get_submodule(name), graphs, _Names(model))
+
+
 def _left_out(model: torch.nn.Module, name: str, module: torch.nn.Module,
               graphs: list[Compiled], names: _Names) -> LinearReport:
     """A linear that no stage has, and why, as far as it can be seen."""
