@@ -10,13 +10,14 @@ from typing import Any, Iterator
 
 import torch
 
-from . import backend, private
+from . import backend, private, strict
 from .backend import Compiled
 from .bound import Bound
 from .places import Place, Unsupported
 from .plan import EagerOp, Linear
 from .settings import matches
 from .state import unwrap
+from .uses import is_linear
 
 _TORCH = os.path.dirname(torch.__file__) + os.sep
 FP8, MIXED, BF16, F32, OUT = "FP8", "FP8 in part", "bf16", "f32", "not compiled"
@@ -160,14 +161,6 @@ class _Names:
         while path and path not in self.modules:
             path = path.partition(".")[2]
         return path
-
-
-def is_linear(module: torch.nn.Module) -> bool:
-    """nn.Linear, its subclasses, and Hugging Face's Conv1D, which is a linear."""
-    if isinstance(module, torch.nn.Linear):
-        return True
-    weight = getattr(module, "weight", None)
-    return type(module).__name__ == "Conv1D" and isinstance(weight, torch.Tensor) and weight.dim() == 2
 
 
 def _compiled_linears(model: torch.nn.Module, graphs: list[Compiled]) -> dict[str, LinearReport]:
@@ -329,3 +322,6 @@ def _unused_rules(graphs: list[Compiled]) -> list[str]:
     linears = [x.name for g in graphs if g.plan is not None for x in g.plan.linears]
     rules = dict.fromkeys(rule for g in graphs for rule in g.settings.rules)
     return [rule for rule in rules if not any(matches(rule, name) for name in linears)]
+
+
+strict.explain.append(why_left_out)

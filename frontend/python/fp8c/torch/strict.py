@@ -12,14 +12,16 @@ from __future__ import annotations
 import inspect
 import threading
 import weakref
-from typing import Any
+from typing import Any, Callable
 
 import torch
 
 from . import private, scales
 from .places import Unsupported
 from .state import unwrap
+from .uses import is_linear
 
+explain: list[Callable[[torch.nn.Module, str], Any]] = []  # the report's row of a linear
 _lock = threading.Lock()
 _watched: dict[int, weakref.ref] = {}  # by id of a weight
 
@@ -36,8 +38,6 @@ def watch_caller() -> None:
 
 
 def _watch(model: torch.nn.Module) -> None:
-    from .report import is_linear
-
     for name, module in model.named_modules():
         weight = getattr(module, "_parameters", {}).get("weight")
         if weight is None or not is_linear(module):
@@ -64,7 +64,5 @@ class _Watch:
             return
         self._known = bool(scales.of_params([weight]))
         if not self._known:
-            from .report import why_left_out
-
-            lost: Any = why_left_out(model, self._name)
+            lost = explain[0](model, self._name)
             raise Unsupported(f"linear {lost.name}", f"{lost.reason} (strict)", lost.place)
