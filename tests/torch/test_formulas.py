@@ -284,6 +284,10 @@ class Linears(unittest.TestCase):
             ("groups", lambda x, w, b: F.conv2d(x, w, b, stride=2, groups=2), (floats(4, 3, 2, 2), floats(4)),
              (2, 6, 5, 4), "batch_matmul"),
             ("depthwise", lambda x, w: F.conv1d(x, w, stride=3, groups=3), (floats(6, 1, 3),), (2, 3, 9), "batch_matmul"),
+            ("short filters", lambda x, w, b: F.conv1d(x, w, b, padding=3, groups=5), (floats(5, 1, 4), floats(5)),
+             (2, 5, 7), "mul"),
+            ("short filters, dilated", lambda x, w: F.conv1d(x, w, dilation=2, groups=5), (floats(5, 1, 3),),
+             (2, 5, 7), "mul"),
         ):
             with self.subTest(name):
                 gives(self, Product(function, *params), floats(*x), ops=[" " + ops])

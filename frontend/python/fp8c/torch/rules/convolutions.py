@@ -1,4 +1,5 @@
-"""Rules for convolutions that are linears: those of patches that do not overlap."""
+"""Rules for convolutions: those of patches that do not overlap are linears, and those of one channel
+each along one axis are sums of few products. Any other one is PyTorch's."""
 
 from __future__ import annotations
 
@@ -14,6 +15,8 @@ def patches(c: Call) -> Value:
     the weight. One axis is two, of which the first has the size 1.
     """
     x, weight = c.f32(c["input"]), c.own("weight")
+    if _is_short(c, x, weight):
+        return _short(c, x, c.f32(weight))
     if not c.is_weight("weight"):
         raise c.refuse("its weight is no parameter")
     spatial = len(weight.shape) - 2
@@ -45,6 +48,37 @@ def patches(c: Call) -> Value:
         if bias is not None:
             y = c.b.op("add", [y, c.f32(bias)], y.shape)
     return c.b.reshape(c.b.transpose(y, (0, 2, 1)), c.shape)
+
+
+_SHORT = 8  # taps that are written out
+
+
+def _is_short(c: Call, x: Value, weight: Value) -> bool:
+    """Whether each channel has a filter of its own, with few taps, as Mamba's have."""
+    depthwise = len(weight.shape) == 3 and weight.shape[1] == 1 and c["groups"] == weight.shape[0]
+    return (
+        depthwise
+        and len(x.shape) == 3
+        and weight.shape[2] <= _SHORT
+        and not isinstance(c["padding"], str)
+        and _each(c["stride"], 1) == [1]
+    )
+
+
+def _short(c: Call, x: Value, w: Value) -> Value:
+    """x [N, C, L], w [C, 1, K]: the sum over k of x, shifted by k, times w[:, 0, k]."""
+    padding, step = _each(c["padding"], 1)[0], _each(c["dilation"], 1)[0]
+    x = c.b.padded(x, 2, padding, padding)
+    length, total = c.shape[2], None
+    for k in range(w.shape[2]):
+        tap = c.b.reshape(c.b.slice(w, 2, k, k + 1), (w.shape[0], 1))
+        shifted = c.b.slice(x, 2, k * step, tidy(k * step + length))
+        term = c.b.op("mul", [shifted, tap], c.shape)
+        total = term if total is None else c.b.op("add", [total, term], c.shape)
+    if c.has("bias"):
+        bias = c.b.reshape(c.f32(c["bias"]), (w.shape[0], 1))
+        total = c.b.op("add", [total, bias], c.shape)
+    return total
 
 
 def _grouped(c: Call, x: Value, w: Value, groups: int) -> Value:
