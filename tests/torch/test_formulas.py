@@ -312,6 +312,8 @@ class Shapes(unittest.TestCase):
             "repeat_interleave": lambda x: x.repeat_interleave(3, 1),
             "index, later axis": lambda x: x[:, :, torch.tensor([0, -1, 2])],
             "index, two axes": lambda x: x[:, torch.tensor([[1], [0]]), torch.tensor([2, 0])],
+            "gather": lambda x: x.gather(2, torch.tensor([[[[0, 2, 1]], [[4, 0, 0]]]])),
+            "gather, first": lambda x: x.gather(0, torch.ones(1, 3, 5, 4, dtype=torch.long)),
             "tril": lambda x: torch.tril(x) + torch.triu(x, 1) * 2,
             "rotated pairs": lambda x: torch.stack((-x[..., 1::2], x[..., ::2]), -1).flatten(-2),
             "pixel_shuffle": lambda x: F.pixel_shuffle(x.reshape(1, 8, 3, 5), 2),

@@ -112,7 +112,7 @@ BETWEEN = {
     "floor": (lambda net, y: y + y.floor(), ""),
     "topk": (lambda net, y: y * y.topk(2)[0].sum(-1, keepdim=True), "topk"),
     "cumsum": (lambda net, y: y.cumsum(-1), "cumsum"),
-    "gather": (lambda net, y: y.gather(-1, torch.zeros(4, 8, dtype=torch.long)), "gather"),
+    "gather": (lambda net, y: y.gather(-1, torch.zeros(4, 8, dtype=torch.long)), ""),
     "every other element": (lambda net, y: torch.cat([y[..., ::2], y[..., 1::2]], -1), ""),
     "negative scale of attention": (lambda net, y: F.scaled_dot_product_attention(
         y[None, None], y[None, None], y[None, None], scale=-0.5)[0, 0], ""),

@@ -482,6 +482,21 @@ class Routed(torch.nn.Module):
         return (self.head(self.up(x).view(-1, 16) * weights.sum(-1, keepdim=True))).square().mean()
 
 
+class Positions(torch.nn.Module):
+    """Keys of relative positions, as DeBERTa has them: parameters alone make them, and a product of
+    activations reads them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = torch.nn.Embedding(6, 8)
+        self.norm = torch.nn.LayerNorm(8)
+        self.key = torch.nn.Linear(8, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        keys = self.key(self.norm(self.table.weight))
+        return (self.key(x) @ keys.expand(x.shape[0], -1, -1).mT).square().mean()
+
+
 class Routers(BackendTest):
     def kinds(self, recipe: str, **options: object) -> dict[str, tuple[str, str]]:
         model = Routed()
@@ -496,6 +511,12 @@ class Routers(BackendTest):
 
     def test_a_rule_is_obeyed(self) -> None:
         self.assertEqual(self.kinds("current", rules=['"gate" = current'])["gate"][0], "FP8")
+
+    def test_what_linears_make_of_parameters(self) -> None:
+        """It is a value, not a weight that wants a row."""
+        model = Positions()
+        compiled(model, "current")(torch.randn(2, 4, 8)).backward()
+        self.assertEqual([one.name for one in fp8c.torch.report(model).linears], ["key"])
 
     def test_other_recipes(self) -> None:
         self.assertEqual(self.kinds("f32")["gate"][0], "f32")

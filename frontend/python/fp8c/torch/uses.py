@@ -79,8 +79,9 @@ def uses_of(
             for index in reads:
                 found.lost.setdefault(index, op)
         for matrix in _matrices(node):
-            for index in sources.get(matrix, ()):
-                batch = private.fake_value(matrix).dim() > 2
+            own = sources.get(matrix, ())
+            batch = private.fake_value(matrix).dim() > 2
+            for index in own if len(own) == 1 else ():  # of several parameters it is a result
                 found.products.setdefault(index, Product(place_of(node), batch))
         if reads and all(a in sources or a in neutral for a in node.all_input_nodes):
             sources[node] = frozenset(reads)

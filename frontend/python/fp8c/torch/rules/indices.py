@@ -57,6 +57,25 @@ def index_select(c: Call) -> Value:
     return _along(c, x, axis, _row(c, c["index"], x.shape[axis]))
 
 
+def gather(c: Call) -> Value:
+    """x[i, .., index[i, .., j, ..], ..]: single elements, by their places in the whole of x."""
+    x, index = c.f32(c["self"]), c["index"]
+    if not x.shape or c["sparse_grad"]:
+        raise c.refuse("its operand has no axes, or its gradient is sparse")
+    dim = c["dim"] % len(x.shape)
+    count = product(x.shape)
+    if isinstance(count, int) and count >= 1 << 31:
+        raise c.refuse("an index would be no i32")
+    place = None
+    for axis in range(len(x.shape)):
+        own = _row(c, index, x.shape[dim]) if axis == dim else c.b.index(index.shape, axis)
+        step = c.whole(product(x.shape[axis + 1 :]))
+        own = c.b.op("mul", [own, step], index.shape, "i32")
+        place = own if place is None else c.b.op("add", [place, own], index.shape, "i32")
+    table = c.b.reshape(x, (count, 1))
+    return c.b.reshape(c.b.op("embedding", [table, place], index.shape + (1,)), c.shape)
+
+
 def flip(c: Call) -> Value:
     """Axes from the last element to the first."""
     x = c.f32(c["self"])
