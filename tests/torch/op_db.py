@@ -15,9 +15,9 @@ cotangent where a result has a gradient. It gets one outcome:
     error     it raises an error, and eager does not
     left out  eager raises an error, or dynamo goes wrong with PyTorch's backend "eager", too
 
-A float is right within FACTOR times the tolerance that torch.testing has for its dtype. Else eager itself
-may be off: then the value is right where its distance from float64's is within that tolerance, or within
-twice the largest distance of eager's tensor. NaN equals NaN; an infinity equals itself.
+A float is right within the tolerance that torch.testing has for its dtype. Else eager itself may be off:
+then the value is right where its distance from float64's is within that tolerance, or within twice the
+largest distance of eager's tensor. NaN equals NaN; an infinity equals itself.
 
 An op that draws random numbers, by PyTorch's tag of it, and one whose result is memory that nobody wrote,
 have other values at each call: of these, marked `random`, shapes and dtypes alone are compared.
@@ -53,7 +53,6 @@ from fp8c.torch import backend
 OUTCOMES = ("whole", "part", "prologue", "none", "eager", "wrong", "error", "left out")
 BAD = ("wrong", "error")
 SEED, MOST, SLOW = 0, 10, 20.0  # SLOW: seconds of an op that the summary names
-FACTOR = 4
 TOLERANCES = {  # torch.testing's, relative and absolute
     torch.float32: (1.3e-6, 1e-5),
     torch.float64: (1e-7, 1e-7),
@@ -332,7 +331,7 @@ def _close(got: torch.Tensor, want: torch.Tensor, dtype: torch.dtype) -> torch.T
         return same
     real = {torch.complex64: torch.float32, torch.complex128: torch.float64}.get(dtype, dtype)
     relative, absolute = TOLERANCES.get(real, (0.0, 0.0))
-    return same | (b.isfinite() & ((a - b).abs() <= FACTOR * (absolute + relative * b.abs())))
+    return same | (b.isfinite() & ((a - b).abs() <= absolute + relative * b.abs()))
 
 
 # ---- outcomes ----

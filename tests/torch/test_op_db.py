@@ -1,5 +1,6 @@
 """PyTorch's own database of ops beside eager: a fixed tenth of it. `op_db.py` runs all of it."""
 
+import importlib.util
 import unittest
 from unittest import mock
 
@@ -9,12 +10,9 @@ from fp8c.torch import rules
 from fp8c.torch.bound import Bound
 from support import BackendTest
 
-try:
+MISSING = importlib.util.find_spec("expecttest") is None  # a package that PyTorch itself does not need
+if not MISSING:
     import op_db
-except ImportError as error:  # expecttest is no package that PyTorch needs
-    op_db, MISSING = None, str(error)
-else:
-    MISSING = ""
 
 EVERY = 10
 # Samples that a stage has a part in, by PyTorch's version: whole and part of `python op_db.py --every 10`.
@@ -22,7 +20,7 @@ EVERY = 10
 LEAST = {"2.11": 64}
 
 
-@unittest.skipIf(op_db is None, f"skipped: the database of ops: {MISSING}")
+@unittest.skipIf(MISSING, "the database of ops needs the package expecttest")
 class OpDatabase(BackendTest):
     def test_a_tenth(self):
         records = []
