@@ -1,7 +1,8 @@
 """A table of the classes of zoo.py under the backend: what is compiled, and how exact gradients are.
 
-    python zoo_table.py [--only PATTERN] [--jobs N] [--json FILE] [--update]
+    python tests/torch/zoo_table.py [--only PATTERN] [--jobs N] [--json FILE] [--update]
 
+PYTHONPATH has frontend/python and tests/torch, and FP8C_LIBRARY is build/libfp8c.so, as in `run`.
 Each class runs in a process of its own, so a crash costs one class. --only: the rows whose name has
 the pattern, which may have wildcards. --json: writes the figures, too. --update: writes ZOO.md.
 
@@ -307,6 +308,7 @@ def page(rows: list[dict[str, Any]], made_with: dict[str, str]) -> str:
         f"Made by `python tests/torch/zoo_table.py --update`, on a CPU, with {made}. The models are "
         "those of `zoo.py`; the head of `zoo_table.py` says what the columns are.",
         "",
+        *([] if len(rows) == len(zoo.MODELS) else [f"Only {len(rows)} of {len(zoo.MODELS)} rows ran.", ""]),
         *summary(rows),
         "",
         "# Rows",
@@ -338,14 +340,14 @@ def summary(rows: list[dict[str, Any]]) -> list[str]:
         f"- every linear is FP8: {classes(all_fp8)}",
         f"- in one stage, and nothing else: {classes(in_one_stage)}",
     ]
-    ratios = [row for row in rows if row.get("ratio") is not None]
+    ratios = [row for row in rows if _is_finite(row.get("ratio"))]
     if ratios:
         worst = max(ratios, key=lambda row: row["ratio"])
         lines.append(
             f"- error in f32 over eager's: median {median(row['ratio'] for row in ratios):.2f}, worst "
             f"{worst['ratio']:.2f} ({worst['name']})"
         )
-    cosines = [row for row in rows if row.get("cosine") is not None]
+    cosines = [row for row in rows if _is_finite(row.get("cosine"))]
     if cosines:
         worst = min(cosines, key=lambda row: row["cosine"])
         lines.append(
@@ -380,7 +382,12 @@ def in_one_stage(row: dict[str, Any]) -> bool:
 
 def as_many(row: dict[str, Any]) -> bool:
     """Whether torchao's cosine is of as many linears in FP8."""
-    return None not in (row.get("torchao"), row.get("cosine")) and row["torchao_linears"] == in_fp8(row)
+    both = _is_finite(row.get("torchao")) and _is_finite(row.get("cosine"))
+    return both and row["torchao_linears"] == in_fp8(row)
+
+
+def _is_finite(value: float | None) -> bool:
+    return value is not None and math.isfinite(value)
 
 
 def ahead(row: dict[str, Any]) -> float:
