@@ -8,7 +8,7 @@ cotangent where a result has a gradient. It gets one outcome:
 
     whole     one stage or more, and PyTorch runs no op
     part      one stage or more, but PyTorch runs an op
-    prologue  no stage: what no gradient passes and no float input reaches, PyTorch computes first
+    prologue  no stage: no float input and no gradient is involved, so PyTorch computes it first
     none      dynamo gave no graph
     eager     no stage: PyTorch runs the ops
     wrong     a value, a gradient, a shape or a dtype is not eager's
@@ -403,7 +403,7 @@ def check_op(op: Any, most: int = MOST) -> list[Record]:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Without PyTorch's warnings, and without what the backend logs: the records have it."""
+    """No warnings of PyTorch, and no log of the backend: the records have what it says."""
     loggers = [logging.getLogger(name) for name in ("fp8c.torch", "torch._dynamo", "torch.fx")]
     levels = [one.level for one in loggers]
     with warnings.catch_warnings():

@@ -225,7 +225,7 @@ class Around(unittest.TestCase):
         self.assertEqual(run_plan.run(plan, given)[1].tolist(), [0.0, 0.0, 0.0])
 
     def test_contiguous_before_an_op_of_pytorch(self) -> None:
-        """`view` after it needs it."""
+        """`view` needs a contiguous tensor."""
         plan, given = self.plan(
             lambda x: torch.cumsum(x.cumsum(0).t().contiguous().view(-1), 0).exp() * 1e-9, floats(3, 4))
         torch.testing.assert_close(run_plan.run(plan, given)[0],

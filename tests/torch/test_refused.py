@@ -105,9 +105,9 @@ class Tensors(RefusedTest):
             + r" \(module a\)",
         ):
             compiled(model)(**inputs)
-        real = "torch.real: it is of complex numbers, " + place
+        real = "torch.real: it has complex numbers, " + place
         self.alone(
-            model, inputs, [r".*linear: it is of complex numbers, " + place, real], strict=False
+            model, inputs, [r".*linear: it has complex numbers, " + place, real], strict=False
         )
         model = Halves(torch.real)
         model.a = torch.nn.Identity()
@@ -165,7 +165,7 @@ class Tensors(RefusedTest):
         self.refused(
             model,
             inputs,
-            r"parameter up.weight: it is not contiguous; set .data = .data.contiguous\(\)",
+            r"parameter up.weight: it is not contiguous; write p.data = p.data.contiguous\(\)",
         )
         model, inputs = regression()
         flat = torch.randn(40)

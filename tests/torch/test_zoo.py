@@ -1,5 +1,5 @@
-"""A tenth of the classes of the zoo, in f32: gradients beside float64, and no linear left out. The whole
-of it is zoo_table.py's, whose last result is ZOO.md."""
+"""A tenth of the classes of the zoo, in f32: gradients beside float64, and no linear left out. zoo_table.py
+measures all classes; ZOO.md is its last result."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ ROWS = (
 
 
 def off(own: zoo_table.Gradients, name: str) -> list[str]:
-    """The gradients that are off by more than twice eager's error + 1e-7 of their norms. One that is 0
-    but for rounding, as a key's bias, has 1e-10 of the whole norm."""
+    """The gradients that are off by more than twice eager's error + 1e-7 of their norm. A gradient that is
+    0 but for rounding, as a key bias's, may be off by 1e-10 of the norm of all gradients."""
     exact, eager = zoo_table.exact(name), zoo_table.eager(name)
     whole = sum(float(value.norm()) ** 2 for value in exact.values()) ** 0.5
     wrong = []

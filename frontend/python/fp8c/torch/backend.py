@@ -41,11 +41,11 @@ _LINEARS = ("linear", "addmm", "aten.mm", "conv1d", "conv2d")  # ops that have w
 class Compiled:
     """A graph of dynamo's and what became of it.
 
-    plan: None: PyTorch runs all of it, or between pieces. ended: why dynamo ended the graph
-    before the function did, or broke off before it, with the place. apart: nodes that PyTorch runs
-    between pieces that are graphs of their own. uses: what is done with parameters elsewhere than in
-    linears of stages. places: the positions of `params` among the arguments. others: those of other
-    models that the graph was called with.
+    plan: None if PyTorch runs all of the graph, or if the graph is in pieces. ended: why, and where,
+    dynamo ended the graph before the end of the function, or broke off just before it. apart: nodes
+    that PyTorch runs between pieces, which are graphs of their own. uses: what reads parameters
+    outside the linears of stages. places: the positions of `params` among the arguments. others: the
+    parameters of other models that the graph was called with, by their ids.
     """
 
     settings: Settings
@@ -83,8 +83,8 @@ Made = Callable[..., Any]
 class Function:
     """What dynamo calls. It has the record of the graph, so both live as long.
 
-    again: makes the function anew for these arguments. Dynamo of 2.11 does not look whether a
-    parameter still requires a gradient, and what has one is decided at the capture.
+    again: makes the function anew for these arguments. A capture decides what has a gradient, but
+    dynamo of PyTorch 2.11 does not compile again when a parameter's `requires_grad` changes.
     """
 
     def __init__(self, compiled: Compiled, plan: Plan, again: Callable[[Sequence[Any]], Made]):
@@ -114,7 +114,7 @@ class Function:
         return self.plan.run(args, run_stage)
 
     def _other(self, trained: tuple[bool, ...], args: Sequence[Any]) -> Made:
-        """The function for other parameters that are trained."""
+        """The function where other parameters are trained."""
         if trained not in self._others:
             self._others[trained] = self._again(args)
         return self._others[trained]
@@ -245,8 +245,8 @@ def _refuse_eager(plan: Plan, uses: Uses) -> None:
 
 def _in_pieces(compiled: Compiled, gm: torch.fx.GraphModule,
                example_inputs: Sequence[Any]) -> InPieces | None:
-    """The graph without the nodes that can't be captured; None: there are none, or under strict one
-    has a parameter."""
+    """The graph in pieces, between the nodes that can't be captured. None: there are no such nodes, or
+    under strict one of them reads a parameter."""
     gm = torch.fx.GraphModule(gm, copy_of(gm.graph))
     alone = apart(gm)
     if not alone:

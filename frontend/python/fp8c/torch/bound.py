@@ -159,8 +159,8 @@ class Bound:
             param = self.params[i]
             name = self.stage.params[i].name
             if not param.is_contiguous():
-                raise Unsupported(f"parameter {self.names[i]}", "it is not contiguous; set "
-                                  ".data = .data.contiguous()")
+                raise Unsupported(f"parameter {self.names[i]}", "it is not contiguous; write "
+                                  "p.data = p.data.contiguous()")
             if param.device != self.device:
                 raise Unsupported(f"parameter {self.names[i]}", f"it has moved to {param.device}")
             try:

@@ -39,8 +39,8 @@ class Facts:
 
     weights: nodes that depend on parameters alone. differentiable: nodes that a gradient reaches.
     constants: known tensors. params: the dotted paths of parameters. streams: numbers of dropouts.
-    proofs: what was found of constant masks. routers: products by which a top-k chooses. no_grad: nodes that compute without gradients what
-    could have one.
+    proofs: what was found of constant masks. routers: products whose results a top-k reads. no_grad:
+    nodes that run without gradients, and read what has one.
     """
 
     weights: set[torch.fx.Node] = field(default_factory=set)
@@ -131,7 +131,7 @@ class Call:
         return float(item)
 
     def whole(self, number: Size) -> Value:
-        """An integer of the text."""
+        """An integer of the text: i32 []."""
         return self.b.op("const", [], (), "i32", value=number, to=Dtype("i32"))
 
     def stopped(self, value: Value) -> Value:

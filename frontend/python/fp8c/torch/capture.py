@@ -311,8 +311,9 @@ def _classify(gm: torch.fx.GraphModule, inputs: Sequence[Input]) -> dict[torch.f
             raise Unsupported("vmap", "it maps over activations", place_of(node))
         if private.is_in_place(node) and node.args and isinstance(node.args[0], torch.fx.Node):
             _raise_class(node.args[0], classes[node], classes)
-    # What a write has raised takes along what was made of it before. So a constant that the prologue
-    # overwrites is made anew at each call, and a view of what a stage overwrites is the stage's.
+    # A write raises the class of what it overwrites. What was made of that before is raised, too: a
+    # constant that the prologue overwrites is made anew at each call, and a view of what a stage
+    # overwrites is the stage's.
     for node in gm.graph.nodes:
         if node.op not in ("placeholder", "output"):
             above = max((classes[a] for a in node.all_input_nodes), default=CONSTANT)

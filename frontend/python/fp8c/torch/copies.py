@@ -1,8 +1,8 @@
 """copy.deepcopy of a model: the copy's scales begin with the histories of the original.
 
-A copied parameter is left what `load_state_dict` would leave it: the state that the original's scales
-have when it is copied. The programs of the copy, which are not compiled yet, take it. Then each goes
-its own way.
+The copy of a parameter gets what `load_state_dict` would give it: the state of the original's scales at
+that time. The copy's programs, which are compiled later, begin with it. After that the copy and the
+original do not affect each other.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _listens = False
 
 
 def _listen(one: Scales) -> None:
-    """Hear of copies, from the first program on that keeps histories."""
+    """Listen for copies once there is a program that keeps histories."""
     global _listens
     with _lock:
         if one.elements and not _listens:
@@ -28,7 +28,7 @@ def _listen(one: Scales) -> None:
 
 
 def _copied(param: torch.Tensor, copy: torch.Tensor) -> None:
-    """Leave a copy of a parameter the state of its scales."""
+    """Keep the state of a parameter's scales for its copy."""
     programs = [s for s in scales.of_params([param]) if s.elements]
     rows = state.pending_rows(param)
     with torch.device("cpu"):  # whatever the default device is

@@ -1,7 +1,8 @@
-"""Ops that PyTorch itself defines by others: a capture has those others, which have rules.
+"""Ops that PyTorch itself defines by other ops. A capture has those, for which there are rules.
 
-PyTorch keeps such an op whole before autograd. Its definition runs in the trace instead, if every
-step of it is an op that a stage may have. Ops that it defines by loops (LSTM) or by data stay whole.
+Before autograd PyTorch keeps such an op whole. For the ops listed here the trace runs the definition
+instead: each of its steps is an op that a stage may have. Not listed are ops whose definition has a
+loop (LSTM) or depends on data: they stay whole.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ PACKETS = """
 
 @functools.cache
 def definitions() -> dict[Any, Callable[..., Any]]:
-    """What a trace runs in the place of an op, by overload."""
-    from .rules import RULES  # which a capture does not read otherwise
+    """What a trace runs in place of an op, by overload."""
+    from .rules import RULES  # here alone: a capture needs no rules otherwise
 
     found: dict[Any, Callable[..., Any]] = {}
     for name in PACKETS:

@@ -1,10 +1,10 @@
-"""The sizes of a stage that are dynamic: how a call and a program get to know them.
+"""The sizes of a stage that are dynamic: how a call and a program find their values.
 
-A call shows each size by an argument: an int, or an axis of `s0` or `2*s0 + 1`. A program knows its
-dims by the shapes of its own inputs. These may show less: labels that are flattened beforehand have
-an axis `s0*s1`. Where such a product is all that a text has of its symbols, one of them stands for
-it, and the others are 1. A dim that no shape shows in any way is fixed: each of its values takes a
-program of its own. So are those beyond the number of bounds that a module can have.
+A call shows each size by an argument: an int, or an axis of size `s0` or `2*s0 + 1`. A program finds
+its dims in the shapes of its own inputs. These may show less: labels that are flattened beforehand
+have an axis `s0*s1`. If a text has `s0` and `s1` only in this product, one of them stands for the
+product, and the other is 1. A dim that no shape shows is fixed: each of its values takes a program of
+its own. A module has at most MAX_BOUNDS bounds; dims beyond that are fixed, too.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ def rounded(size: int) -> int:
 class Dims:
     """The dims of a stage that are bounds.
 
-    text: the stage's, in which one dim stands for each product. examples: the sizes in the example,
-    without a guard of dynamo's on them. fixed: dims that are no bounds in this text.
+    text: the stage's, in which one dim stands for each product. examples: the sizes in the example;
+    to read them here adds no guard of dynamo's. fixed: dims that are no bounds in this text.
     """
 
     def __init__(self, plan: Plan, stage: Stage):
@@ -90,7 +90,7 @@ class Dims:
                     self.examples[found[0]] = private.symbols(size)[found[0]]
 
     def _merge(self, size: Any, known: set[str]) -> None:
-        """One dim for a product, if the text has its symbols in this product alone."""
+        """One dim for a product, if the text has its symbols only in this product."""
         factors = [a for a in size.args if not a.is_Integer] if size.is_Mul else []
         names = [str(f) for f in factors if f.is_Symbol]
         if (
@@ -122,7 +122,7 @@ class Dims:
         )
 
     def grown(self, limits: Sizes, sizes: Sizes) -> dict[str, int]:
-        """The limits that these sizes need, too. Rounded ones seldom have to grow."""
+        """Limits for these sizes, too. They are rounded up, so that they seldom have to grow."""
         return {
             symbol: size
             if symbol in self.fixed

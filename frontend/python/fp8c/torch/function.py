@@ -28,7 +28,7 @@ from .plan import Plan, Stage
 from .settings import Settings
 
 SEEDS = 2**31 - 1  # a seed of dropouts is an i32
-PROGRAMS = 4  # of the same parameters and cotangents, each for sizes that the others can't have
+PROGRAMS = 4  # kept at most for the same parameters and cotangents, each for other sizes
 
 
 def new_seed() -> int:
@@ -82,10 +82,9 @@ class Runner:
 
     def _compile(self, params: list[torch.Tensor], cotangents: list[str], sizes: Sizes,
                  pair: bool) -> Bound:
-        """A new program. Its limits belong together: symbols that have nothing to do with each
-        other may be sizes of one axis, such as rows of logits and as many labels. Where rounded
-        limits can't be the sizes of a call, the sizes of this call are the limits. So they are from
-        then on, and the programs before are kept beside it."""
+        """A new program. Its limits may have to agree: two symbols may be the size of one axis, such as
+        the rows of logits and the number of labels. Rounding each by itself can break that, and the
+        compile fails. Then this call's own sizes are the limits, now and for all later programs."""
         def made(limits: Sizes) -> Bound:
             return Bound(self.stage, self.settings, params, cotangents, pair, self.dims, limits)
 
@@ -101,9 +100,9 @@ class Runner:
         return found
 
     def _retire(self, gone: Sequence[Bound]) -> None:
-        """Let go of programs. A forward that waits has its program by its lease. Histories are kept
-        by the programs whose step is not pushed, else by the one that was pushed last; figures by
-        the one that was watched last."""
+        """Let go of programs. A forward that waits for its backward holds its program by its lease. Kept
+        are the programs with a step that is not pushed yet, else the one pushed last, for their
+        histories; and the one watched last, for its figures."""
         old = [*self._outgrown, *gone]
         scaled = [b for b in old if b.scales.elements]
         kept = [b for b in scaled if b.scales.dirty] or \

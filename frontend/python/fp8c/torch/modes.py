@@ -1,6 +1,6 @@
 """The gradient mode and the autocast that hold at a place of dynamo's graph.
 
-Calls in the graph set them: a piece of the graph that is cut out would lose those before it.
+Calls in the graph set them. A piece that is cut out of the graph does not have the calls before it.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from . import private
 
 @dataclass(frozen=True)
 class Modes:
-    """What holds at a place, beside what holds where the graph is called.
+    """What the graph has set at a place; the rest is as the caller has it.
 
-    grad: the gradient mode; None: the caller's. autocasts: the calls that entered those that are
-    not left yet, outermost first.
+    grad: the gradient mode; None: the caller's. autocasts: the nodes that entered the autocasts which
+    hold there, outermost first.
     """
 
     grad: bool | None = None
@@ -65,9 +65,9 @@ def modes_of(nodes: Sequence[torch.fx.Node]) -> dict[torch.fx.Node, Modes]:
 def balanced(
     nodes: Sequence[torch.fx.Node], modes: dict[torch.fx.Node, Modes]
 ) -> list[list[torch.fx.Node]]:
-    """The nodes cut where an autocast begins or ends whose other end lies elsewhere, and, where no
-    gradients are recorded to begin with, at each change of that. What is left of the calls that
-    set modes is what a capture understands."""
+    """The nodes in parts that a capture understands. They are cut where an autocast begins or ends
+    whose other end is not among the nodes. If the first node records no gradients, they are also cut
+    at each change of the gradient mode. The call at a cut is dropped: `modes` has what it set."""
     inside = set(nodes)
     for i, node in enumerate(nodes):
         if not private.is_state_call(node):

@@ -127,8 +127,8 @@ def drop_unchanged(graph: torch.fx.Graph) -> None:
 
 
 def cast_integers(graph: torch.fx.Graph) -> None:
-    """An i64 operand of an op on floats is cast by a call of its own, as PyTorch promotes it. PyTorch
-    then casts what the prologue has: a stage would cast by i32, where a larger number saturates."""
+    """An i64 operand of an op on floats gets a cast of its own, to the dtype that PyTorch promotes it
+    to. So the prologue casts what it computes: a stage would go through i32, where it saturates."""
     for node in list(graph.nodes):
         if node.op != "call_function" or not private.is_pointwise(node):
             continue

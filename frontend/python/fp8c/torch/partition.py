@@ -196,7 +196,7 @@ class _Partition:
             self.constants[node.name] = tensor
 
     def _find_routers(self) -> None:
-        """The products that a top-k chooses by, behind ops that keep each row's scores apart."""
+        """The products whose results a top-k reads, also through other ops: the last product before it."""
         queue = [n for n in self.nodes if private.target_name(n) == _CHOOSE]
         queue = [n.args[0] for n in queue]
         seen = set()
@@ -271,9 +271,7 @@ class _Partition:
 
         try:
             if node in self.refused:
-                raise Unsupported(
-                    private.target_name(node), self.refused[node], place_of(node)
-                )
+                raise Unsupported(private.target_name(node), self.refused[node], place_of(node))
             values[node] = apply(builder, node, self.facts, value_of, [])
             return STAGE
         except Unsupported as error:

@@ -1,7 +1,7 @@
-"""A graph of dynamo's in pieces, where some of its nodes can be captured in no way.
+"""A graph of dynamo's in pieces, between nodes that can't be captured.
 
 A torch.autograd.Function has a backward of its own, a region of vmap maps over activations, complex
-numbers are not in the language: a trace would lose what these mean. PyTorch runs such nodes as they
+numbers are not in the language: a trace would lose the meaning of these. PyTorch runs such nodes as they
 are. The nodes between them, in the order of the program, are graphs of their own, which the backend
 compiles as any other. Autograd connects the pieces. Each is compiled, and runs, under the gradient
 mode and the autocast that hold at its place.
@@ -26,10 +26,10 @@ Made = Callable[..., Any]
 
 
 def apart(gm: torch.fx.GraphModule) -> dict[torch.fx.Node, str]:
-    """The nodes that PyTorch has to run as they are, with the reasons. A value that is overwritten
-    becomes a copy of its own first where that is the same, so that a stage can make the value."""
+    """The nodes that PyTorch has to run as they are, with the reasons. This changes the graph: a value
+    that is overwritten is copied first, where that gives the same results. So a stage can compute it."""
     found = dict.fromkeys(
-        _Writes(gm).apart(), "it writes in place what a view shares, or at random"
+        _Writes(gm).apart(), "its memory is written through a view, by index or with random numbers"
     )
     regions = vmap_regions(gm)
     for node in gm.graph.nodes:
@@ -41,7 +41,7 @@ def apart(gm: torch.fx.GraphModule) -> dict[torch.fx.Node, str]:
         if not reason and len(regions.get(node, ())) > 1:
             reason = "it is in a region of vmap"
         if not reason and any(_is_complex(n) for n in (node, *node.all_input_nodes)):
-            reason = "it is of complex numbers"
+            reason = "it has complex numbers"
         if reason:
             found[node] = reason
     return found
@@ -59,7 +59,7 @@ class _Writes:
     """Writes into an index, through a view, or at random. A stage gives its results in memory of
     their own, so whatever shares the memory that is written must be PyTorch's, too.
 
-    base: the operand whose memory a node shares, by PyTorch's fake tensors, not by names of ops.
+    _base: for each node the operand whose memory it shares, as PyTorch's fake tensors tell it.
     """
 
     def __init__(self, gm: torch.fx.GraphModule) -> None:
@@ -104,7 +104,7 @@ class _Writes:
         return self._order[a] < self._order[b]
 
     def _chain(self, node: torch.fx.Node) -> tuple[list[torch.fx.Node], torch.fx.Node]:
-        """The nodes from a view up to what made the memory, and that."""
+        """The nodes from a view up to the one that made its memory, without it; and that one."""
         chain = []
         while (base := self._base[node]) is not None:
             chain.append(node)
@@ -176,8 +176,8 @@ class Pieces:
         self._find_dead()
 
     def _reached(self) -> set[torch.fx.Node]:
-        """The nodes that a gradient may reach. What dynamo says of the results of an
-        autograd.Function does not tell."""
+        """The nodes that a gradient may reach. The graph's fake tensors do not tell: those of the results
+        of an autograd.Function may be wrong."""
         found: set[torch.fx.Node] = set()
         for node in self._nodes:
             fake = private.fake_value(node) if node.op != "output" else None
@@ -193,7 +193,7 @@ class Pieces:
         return found
 
     def _example(self, node: torch.fx.Node) -> Any:
-        """A value as the backend takes it: an argument, or a fake tensor that has a gradient or not."""
+        """A value as the backend takes it: an argument, or a fake tensor with its `requires_grad`."""
         if node.name in self._examples:
             return self._examples[node.name]
         fake = private.fake_value(node)
@@ -248,7 +248,7 @@ class Pieces:
         return _Step(made, run.modes, [n.name for n in inputs], [n.name for n in results], [])
 
     def _find_dead(self) -> None:
-        """Note with each step what it is the last to read."""
+        """Note with each step the names that nothing reads after it."""
         seen = {node.name for node in _nodes_in(self._output)}
         for step in reversed(self._steps):
             step.dead = [

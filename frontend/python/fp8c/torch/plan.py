@@ -82,7 +82,7 @@ class Param:
 @dataclass
 class Linear:
     """A linear of a stage: its name (recipe rules match it), its place, and its weight's path.
-    router: a top-k chooses by its result."""
+    router: a top-k reads its result."""
 
     name: str
     place: Place

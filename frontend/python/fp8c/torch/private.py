@@ -149,16 +149,16 @@ def no_modes() -> Any:
 
 
 def register_backend(name: str, backend: Callable[..., Any]) -> None:
-    """Give dynamo a backend by name. Where it knows the name, as of the entry point of a wheel that
-    it is loading now, nothing is done. An entry point that it finds later is that backend's."""
+    """Give dynamo a backend by name. Nothing is done where it knows the name, as from the entry point of
+    a wheel that it is loading now. An entry point that it finds later names the same backend."""
     registry = torch._dynamo.backends.registry
     if name not in registry._BACKENDS and name not in registry._COMPILER_FNS:
         torch._dynamo.register_backend(backend, name)
 
 
 def on_deepcopy(heard: Callable[[torch.Tensor, torch.Tensor], None]) -> None:
-    """Have a function hear of each parameter that is deep-copied, and of the copy. PyTorch has no
-    hook for this, and copies no attributes of parameters: their method is wrapped."""
+    """Call a function with each parameter that is deep-copied, and its copy. PyTorch has no hook for
+    this and does not copy attributes of parameters, so their `__deepcopy__` is wrapped."""
     copied = torch.nn.Parameter.__deepcopy__
 
     @functools.wraps(copied)
@@ -190,8 +190,8 @@ def graph_breaks() -> Mapping[str, int]:
 
 
 def broken_frames() -> list[tuple[str, int, set[str]]]:
-    """The functions that dynamo has compiled lately: the file, the line and the graph breaks' first
-    lines of each. Breaks in what they call are theirs. Empty where dynamo keeps no such list."""
+    """The functions that dynamo has compiled lately, each with its file, its line and the first lines of
+    its graph breaks. A break in what it calls counts, too. Empty where dynamo keeps no such list."""
     read = getattr(torch._dynamo.utils, "get_compilation_metrics", list)
     return [
         (
@@ -311,7 +311,7 @@ _TENSOR = re.compile(r"\._(parameters|buffers)\['[^']*'\]$")
 
 
 def _dotted(source: str) -> str:
-    """A path of dynamo's, behind its root, as named_modules() has it: an index is a name there."""
+    """A path of dynamo's, after its root, as named_modules() writes it: `[0]` becomes `.0`."""
     parts = [next(filter(None, found)) for found in _PART.findall(source) if any(found)]
     return ".".join(part for part in parts if part not in _HOLDERS)
 
@@ -329,8 +329,8 @@ def parse_source(source: str) -> tuple[str, str, str] | None:
 
 def tell_roots_apart(gm: torch.fx.GraphModule) -> bool:
     """Whether paths of a graph's parameters begin with the names of variables. They do where a
-    function calls several modules and one path would stand for two tensors. Then so do the paths of
-    modules, from now on."""
+    function calls several modules, and one path would stand for two tensors. Then the graph's paths of
+    modules are rewritten to begin so, too."""
     placeholders = [n for n in gm.graph.nodes if n.op == "placeholder"]
     sources = {source for n in placeholders if (source := graph_source(n)) is not None}
     paths = [parsed[2] for source in sources if (parsed := parse_source(source)) is not None]
@@ -386,10 +386,12 @@ def is_tensor_call(node: torch.fx.Node) -> bool:
 
 
 def trace(
-    function: Callable[..., Any], fakes: Sequence[Any], definitions: Mapping[Any, Callable[..., Any]]
+    function: Callable[..., Any],
+    fakes: Sequence[Any],
+    definitions: Mapping[Any, Callable[..., Any]],
 ) -> torch.fx.GraphModule:
-    """The ATen graph of a function before autograd, autocast and decompositions, but for these
-    definitions: by overload, what runs in the place of an op.
+    """The ATen graph of a function before autograd, autocast and decompositions. definitions: functions
+    that are traced in place of an op, by overload.
 
     `fakes` are what dynamo recorded. They may belong to several fake modes, so each is made anew
     under one mode, with the same sizes: converting them would make sizes of parameters symbolic.
@@ -405,9 +407,7 @@ def trace(
     with FakeTensorMode(shape_env=shapes, allow_non_fake_inputs=True) as mode:
         anew = [_same(fake) if isinstance(fake, torch.Tensor) else fake for fake in fakes]
     with torch.fx.traceback.preserve_node_meta(), mode, no_autocast():
-        return make_fx(
-            function, dict(definitions), pre_dispatch=True, tracing_mode="real"
-        )(*anew)
+        return make_fx(function, dict(definitions), pre_dispatch=True, tracing_mode="real")(*anew)
 
 
 def _same(fake: torch.Tensor) -> torch.Tensor:

@@ -43,10 +43,10 @@ class LinearReport:
 class Report:
     """What torch.compile(backend="fp8c") has made of a model so far.
 
-    linears: every linear of named_modules(), and every other parameter that a product reads, by its
-    path without ".weight". eager_ops: what PyTorch runs between stages. prologue_ops: what it runs
-    first, without gradients. unused_rules: rules that match no linear. breaks: reasons why dynamo
-    ended graphs of this model, with the places where they are known.
+    linears: a row for every linear of named_modules(), and for every other parameter that a product
+    reads; its name is the path without ".weight". eager_ops: what PyTorch runs between stages.
+    prologue_ops: what it runs first, without gradients. unused_rules: rules that match no linear.
+    breaks: reasons why dynamo ended graphs of this model, with the places where they are known.
     """
 
     linears: list[LinearReport]
@@ -109,7 +109,7 @@ def report(model: torch.nn.Module) -> Report:
 
 
 def graphs_of(model: torch.nn.Module) -> list[Compiled]:
-    """The graphs that were compiled of a model so far, or of another one and used for this."""
+    """The graphs that were compiled for a model so far, or for another one and then used for it."""
     own = {id(p) for p in model.parameters()}
     return [c for c in backend.known() if any(id(p) in own for one in c.sets() for p in one.values())]
 
@@ -123,8 +123,8 @@ def _programs(model: torch.nn.Module, graphs: list[Compiled]) -> Iterator[Bound]
 
 
 class _Names:
-    """The paths of a model's modules and parameters. A graph's paths begin at the module, or at the
-    list of modules, that was compiled."""
+    """The paths of a model's modules and parameters. Those of a graph may begin further down, at the
+    module or the list of modules that was compiled."""
 
     def __init__(self, model: torch.nn.Module) -> None:
         self.model = model
@@ -143,7 +143,7 @@ class _Names:
         return paths[0].removesuffix(".weight") if paths else None
 
     def place(self, place: Place, row: str | None = None) -> Place:
-        """A place with the module's path in the model. row: what the place is known to be about."""
+        """A place with the module's path in the model. row: the row that the place belongs to, if known."""
         return replace(place, module=self._module(place.module, row) or place.module)
 
     def _module(self, path: str, row: str | None) -> str:
@@ -187,8 +187,8 @@ def linears_of(model: torch.nn.Module, graphs: list[Compiled]) -> Iterator[tuple
 
 
 def _owner(names: _Names, linear: Linear, param: Any) -> str | None:
-    """The row of a linear: the module that has its weight and, of several, calls it; else the
-    parameter. A weight that is computed is the module's that calls the linear."""
+    """The row of a linear: the module that has its weight, and if several have it the one that calls
+    it; else the parameter. If the weight is computed, it is the module that calls the linear."""
     if param is None:
         module = names.place(linear.place).module
         return module if module in names.modules and module else linear.name
@@ -200,7 +200,7 @@ def _owner(names: _Names, linear: Linear, param: Any) -> str | None:
 
 
 def _products(names: _Names, graphs: list[Compiled]) -> Iterator[tuple[str, LinearReport]]:
-    """The rows of parameters that products read which are no linears, or which PyTorch runs."""
+    """Rows of parameters that are read by a product which is no linear, or which PyTorch runs."""
     lost = []
     for graph in graphs:
         for params in graph.sets():
@@ -271,7 +271,7 @@ def _left_out(model: torch.nn.Module, name: str, module: torch.nn.Module,
         return LinearReport(name, OUT, "no call of the model was compiled by fp8c yet, or dynamo "
                             "left out all of it", place)
     if reads:
-        return LinearReport(name, OUT, "a graph has its weight, and no product that reads it", place)
+        return LinearReport(name, OUT, "a graph has its weight, but no product that reads it", place)
     breaks = _all_breaks(model, graphs)
     why = f"; dynamo ended a graph: {breaks[0]}" if breaks else ""
     return LinearReport(name, OUT, "no graph has it: it was never traced" + why, place)
@@ -290,8 +290,9 @@ def _disabled(module: torch.nn.Module) -> bool:
 
 
 def _all_breaks(model: torch.nn.Module, graphs: list[Compiled]) -> list[str]:
-    """Those of the model's graphs, which have places, and others that dynamo counts: where they were
-    in a function of the model's classes, or in PyTorch's own and no graph of the model is known."""
+    """The graph breaks of a model. Those of its graphs have places. Dynamo counts others: they are the
+    model's if they were in a function of its classes, or if they were in PyTorch's own functions and
+    the model has no graphs."""
     own = list(dict.fromkeys(one.ended for one in graphs if one.ended))
     told = [one.ended for one in backend.known() if one.ended]
     codes, frames = _codes(model), private.broken_frames()

@@ -22,8 +22,8 @@ class Settings:
     """recipe: one of RECIPES, with options as in `block {pow2 = true}`. rules: recipe rules for
     linears by name, as '"*.c_attn" wgrad = bf16'. memory: the share of the bytes that a forward
     saves to keep, in (0, 1); the backward computes the rest again. strict: what can't be compiled
-    is an error. threads: of a program on the CPU; 0: as many as PyTorch has. statistics: every so
-    many calls one is watched, the first to begin with; 0: none, True: all.
+    is an error. threads: of a program on the CPU; 0: as many as PyTorch has. statistics: n: the first
+    call and every n-th after it are watched; 0: none, True: all.
     """
 
     recipe: str = "current"
@@ -69,7 +69,7 @@ class Settings:
         return self.recipe.split()[0]
 
     def routers_of(self, linears: Sequence[Linear]) -> list[Linear]:
-        """The routers that stay in bf16, as no rule is for them."""
+        """The routers that stay in bf16, because no rule matches them."""
         if self.recipe_name in HIGH_PRECISION:
             return []
         return [one for one in linears

@@ -54,7 +54,9 @@ class StageWriter:
         for node in nodes:
             self.builder.origin = node
             try:
-                self.values[node] = apply(self.builder, node, self.facts, self._value_of, self.calls)
+                self.values[node] = apply(
+                    self.builder, node, self.facts, self._value_of, self.calls
+                )
             except Unsupported as error:
                 raise Refused(node, error.reason) from error
         ports, returned = [], []
@@ -89,8 +91,8 @@ class StageWriter:
         return Stage(text, list(self.params.values()), inputs, ports, linears, seed, dims, origins)
 
     def _reached(self, results: Sequence[torch.fx.Node]) -> set[torch.fx.Node]:
-        """The nodes to which a gradient of a result goes. A parameter that is read only behind a
-        detach or under no_grad has none: not zeros, which an optimizer would take for a gradient."""
+        """The nodes to which a gradient of a result goes. A parameter that is read only through
+        detach or no_grad has no gradient. Zeros would not do: an optimizer takes them for a gradient."""
         found, queue = set(), list(results)
         while queue:
             node = queue.pop()

@@ -50,8 +50,8 @@ def state_dict(model: torch.nn.Module) -> dict[str, torch.Tensor]:
 
 
 def in_order(programs: Sequence[Scales]) -> list[Scales]:
-    """The scales of programs with those last that know most. A step that was not pushed yet is part
-    of the state: it is pushed."""
+    """The scales of programs, with the newest last. A step that is not pushed yet is part of the state,
+    so it is pushed first."""
     for one in programs:
         if one.stepped:
             one.refresh()
@@ -90,7 +90,7 @@ def load_state_dict(model: torch.nn.Module, state: Mapping[str, torch.Tensor]) -
 
 
 def leave(param: torch.Tensor, rows: Rows, now: int) -> None:
-    """Leave a parameter the state of its operands, for the programs that it will have."""
+    """Keep the state of a parameter's operands for the programs that will be compiled with it."""
     key = id(param)
 
     def gone(reference: weakref.ref) -> None:
@@ -101,7 +101,7 @@ def leave(param: torch.Tensor, rows: Rows, now: int) -> None:
 
 
 def pending_rows(param: torch.Tensor) -> Rows:
-    """What was left for a parameter."""
+    """What `leave` keeps for a parameter."""
     reference, rows, _ = _pending.get(id(param), (None, {}, 0))
     return dict(rows) if reference is not None and reference() is param else {}
 
@@ -127,7 +127,7 @@ def apply_pending(one: Scales) -> None:
     for name, value in ((HISTORY, history), (AMAX, amax), (SCALE, scale)):
         one.write(name, value)
     program.run("prepare")
-    one.pushed = min(found)  # another program takes over from this one, and what is left for it alone
+    one.pushed = min(found)  # no newer than its oldest row: others may still take what is left for them
     one.dirty = bool((amax != 0).any())
     one.versions = one.bound.now()
     one._look()

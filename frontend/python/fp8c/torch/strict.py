@@ -1,10 +1,10 @@
-"""`strict`: a linear that no graph has is an error as soon as a gradient shows it.
+"""`strict`: a linear that no graph has is an error in the first backward that gives it a gradient.
 
-A compile sees one graph. What dynamo leaves to PyTorch, behind a graph break or in a disabled region,
-it never sees. So a strict compile has the linears' weights of the module that was compiled watched:
-a gradient of a weight that no program reads is an error of that backward. Dynamo gives a backend no
-module, so it is looked for among the callers; of a function that was compiled there is none, and only
-`report` tells.
+A compile sees one graph. It never sees what dynamo leaves to PyTorch, behind a graph break or in a
+disabled region. So under strict the weights of all linears of the compiled module have a hook: a
+gradient of a weight that no program reads is an error. Dynamo does not give a backend the module, so
+it is looked for among the callers. If a function was compiled there is no module to find. Then only
+`report` raises.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def _watch(model: torch.nn.Module) -> None:
 
 
 class _Watch:
-    """Looks at a weight when it has a gradient, until a program is known that reads it."""
+    """The hook of a weight. It looks for a program that reads the weight, until there is one."""
 
     def __init__(self, model: torch.nn.Module, name: str) -> None:
         self._model, self._name, self._known = weakref.ref(model), name, False

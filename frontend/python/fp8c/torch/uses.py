@@ -1,7 +1,7 @@
-"""What a graph does with its parameters where no linear of a stage is made of them.
+"""What reads a graph's parameters outside the linears of its stages.
 
-The report needs it to tell the truth: of a weight that an op of PyTorch's reads it names that op, and
-a product that is no linear has a row, too.
+The report needs this. If PyTorch runs an op that reads a weight, the report names that op. A parameter
+that is read by a product which is no linear has a row, too.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from . import private
 from .places import Place, place_of
 from .plan import Eager, EagerOp, Plan
 
-# Products, by the last part of the name of what a node calls, with the operands that are no matrices.
+# Products, by the last part of the op's name, with the positions of operands that are no matrices.
 _PRODUCTS = {
     "linear": (2,),
     "mm": (),
@@ -30,7 +30,7 @@ _PRODUCTS = {
 
 @dataclass(frozen=True)
 class Product:
-    """A product that reads a parameter. batch: of several matrices."""
+    """A product that reads a parameter. batch: the parameter is several matrices."""
 
     place: Place
     batch: bool
@@ -40,8 +40,8 @@ class Product:
 class Uses:
     """By the parameters' positions among the arguments of the graph.
 
-    lost: the first op of PyTorch's that reads one. products: the first product that reads one, by
-    whomever it is computed.
+    lost: the first op run by PyTorch that reads it. products: the first product that reads it, whether
+    PyTorch or a stage runs it.
     """
 
     lost: dict[int, EagerOp] = field(default_factory=dict)
@@ -63,8 +63,8 @@ def uses_of(
     constants: Mapping[str, torch.Tensor] | None = None,
 ) -> Uses:
     """The uses of parameters in a graph. params: their positions, by the names of placeholders.
-    eager: the op that PyTorch runs of a node. What is made of parameters and constants alone, as a
-    transpose, stands for them."""
+    eager: the op, if PyTorch runs the node, else None. What is computed from parameters and constants
+    alone, as a transpose, counts as those parameters."""
     found = Uses()
     sources: dict[torch.fx.Node, frozenset[int]] = {}
     neutral = {n for n in nodes if n.op == "get_attr" or n.name in (constants or {})}
@@ -89,7 +89,7 @@ def uses_of(
 
 
 def uses_in_plan(plan: Plan, graph: torch.fx.Graph) -> Uses:
-    """The uses of parameters in a captured graph, of which this is the plan."""
+    """The uses of parameters in a captured graph that has this plan."""
     ops: dict[str, EagerOp] = {}
     for step in plan.steps:
         if isinstance(step, Eager):

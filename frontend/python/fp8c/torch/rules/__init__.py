@@ -1,8 +1,8 @@
-"""The table of rules: one row an ATen op. A row says what the op becomes, or why it can't.
+"""The table of rules, with a row for each ATen op: what it becomes, or why it is refused.
 
 A rule gets a `Call` and gives the value of the text (for split, chunk and unbind a list). It raises
 `Unsupported` where this call can't be translated: such an op runs in PyTorch, between two stages,
-and is reported. An op without a row does likewise. Ops on ids, masks and positions need no row: the
+and is reported. So does an op without a row. Ops on ids, masks and positions need no row: the
 prologue runs them.
 """
 
@@ -251,8 +251,8 @@ REFUSED: dict[str, str] = {
     "aten.sort.default": "sorting is not in the language",
     "aten.topk.default": "sorting is not in the language",
     "aten.nonzero.default": "its result's shape depends on data",
-    "aten.item.default": "it gives data to Python",
-    "aten._local_scalar_dense.default": "it gives data to Python",
+    "aten.item.default": "it gives a tensor's value to Python",
+    "aten._local_scalar_dense.default": "it gives a tensor's value to Python",
 }
 
 

@@ -1,7 +1,7 @@
 """Rules for activations, as formulas.
 
-At their kinks the gradients are those of PyTorch's backward kernels: the conditions are theirs.
-Where a bound's gradient differs between versions of PyTorch, `at_bound` asks the one that runs.
+At kinks the gradients are those of PyTorch's backward kernels, so the conditions are the same. Where
+versions of PyTorch differ in the gradient at a bound, `at_bound` asks the version that runs.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def relu6(x: X) -> X:
 
 
 def _between(x: X, low: float, high: float) -> X:
-    """x within bounds; at a bound and beyond it without a gradient."""
+    """x, at least `low` and at most `high`. At a bound and beyond it the gradient is 0."""
     outside = f.detached(f.smallest(f.largest(x, low), high))
     return where((x > low) & (x < high), x, outside)
 
@@ -91,7 +91,7 @@ def leaky_relu(c: Call) -> Value:
 
 
 def prelu(c: Call) -> Value:
-    """The weight has one number, or one a channel (axis 1)."""
+    """The weight has one number, or one for each channel (axis 1)."""
     x, w = of(c, "self"), of(c, "weight")
     if len(w.shape) == 1 and len(x.shape) > 2 and w.shape[0] != 1:
         w = X(c.b, c.b.reshape(w.value, w.shape + (1,) * (len(x.shape) - 2)))

@@ -1,8 +1,8 @@
-"""Sine and cosine of any f32. The language's are exact for angles up to 2^21 alone.
+"""Sine and cosine of any f32. The language's `sin` and `cos` are exact only for angles up to 2^21.
 
-A larger angle is first brought to a turn, by Payne and Hanek's reduction: |x| is a sum of pieces of
-12 bits, q_k 2^a_k, and the fraction of 2^a_k / (2 pi) is known to 36 bits in three parts of 12. So
-each product has 24 bits and is exact, and its whole turns are dropped.
+A large angle is first reduced to less than one turn, as Payne and Hanek do: |x| is a sum of pieces of
+12 bits, q_k 2^a_k. The fraction of 2^a_k / (2 pi) is known to 36 bits, in three parts of 12. So each
+product of a piece and a part has 24 bits and is exact in f32. Its whole turns are dropped.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ def _turns(exponent: int) -> tuple[float, float, float]:
     """The fraction of 2^exponent / (2 pi), in three parts of 12 bits."""
     bits = int(sympy.floor(sympy.Rational(2) ** (exponent + 3 * _BITS) / (2 * sympy.pi)))
     mask = (1 << _BITS) - 1
-    return tuple(float((bits >> _BITS * (2 - i)) & mask) * 2.0 ** (-_BITS * (i + 1)) for i in range(3))
+    return tuple(
+        float((bits >> _BITS * (2 - i)) & mask) * 2.0 ** (-_BITS * (i + 1)) for i in range(3)
+    )
 
 
 def _reduced(x: X) -> X:

@@ -12,11 +12,11 @@ from .linears import batch
 def attention(c: Call) -> Value:
     """scaled_dot_product_attention. The language has the heads side by side in the last axis.
 
-    PyTorch's function drops in eval, too, where p is not 0; a model gives it 0 there.
+    PyTorch's function drops wherever p is not 0, also in eval: there a model passes p = 0.
     """
     p = float(c["dropout_p"])
     if p >= 1:
-        raise c.refuse("it drops everything")
+        raise c.refuse("its dropout_p is 1: it drops everything")
     q, k, v = (c.f32(c[name]) for name in ("query", "key", "value"))
     rank = len(q.shape)
     if rank == 3:
@@ -26,7 +26,7 @@ def attention(c: Call) -> Value:
     batch, heads, positions, size = q.shape
     kv_heads = k.shape[1]
     if tidy(v.shape[3] - size) != 0:
-        raise c.refuse("values have another size than queries")
+        raise c.refuse("the heads of values and of queries have different sizes")
     causal, mask = bool(c["is_causal"]), None
     learns = c.has("attn_mask") and c.needs_grad("attn_mask")
     if learns or (c.has("scale") and not float(c["scale"]) > 0):
@@ -64,18 +64,20 @@ def attention(c: Call) -> Value:
 
 
 def _mask(c: Call, q: Value, k: Value) -> Value:
-    """The mask with four axes, each whole or of size 1."""
+    """The mask with four axes, each of which has its full size or size 1."""
     mask: Value = c["attn_mask"]
     shape = (1,) * (4 - len(mask.shape)) + mask.shape
     return c.b.reshape(mask if mask.dtype == "bool" else c.f32(mask), shape)
 
 
 def _written_out(c: Call, q: Value, k: Value, v: Value, p: float) -> Value:
-    """Attention that the op can't say: a mask that learns, as T5's positions do, or a scale that
-    is not positive."""
+    """Attention in small ops, for what the language's op lacks: a mask with a gradient, as T5's position
+    bias, or a scale that is not positive."""
     if bool(c["is_causal"]) or tidy(q.shape[1] - k.shape[1]) != 0:
-        raise c.refuse("its mask needs a gradient or its scale is not positive, and it is causal or "
-                       "has groups of heads")
+        raise c.refuse(
+            "its mask needs a gradient or its scale is not positive, and it is causal or "
+            "has groups of heads"
+        )
     size = q.shape[3]
     scale = float(c["scale"]) if c.has("scale") else float(size) ** -0.5
     turned = c.b.transpose(k, (0, 1, 3, 2))

@@ -1,5 +1,5 @@
-"""Rules for convolutions: those of patches that do not overlap are linears, and those of one channel
-each along one axis are sums of few products. Any other one is PyTorch's."""
+"""Rules for convolutions. Convolutions of patches that do not overlap are linears. Short ones along one
+axis, with a filter for each channel, are sums of a few products. PyTorch runs all others."""
 
 from __future__ import annotations
 
@@ -11,19 +11,20 @@ from .linears import as_linear, batch
 def patches(c: Call) -> Value:
     """A convolution of one or two axes whose kernel is its stride, in groups or not.
 
-    x [N, C, h p, w q] -> [N h w, C p q], cut at its end; for each group a linear of its rows of
-    the weight. One axis is two, of which the first has the size 1.
+    x [N, C, h p, w q] -> patches [N, h w, C p q]; what is left at the end of an axis is cut off. The
+    product with the weight [O, C p q] is a linear, or with groups one product for each group. One
+    axis is treated as two, the first of size 1.
     """
     x, weight = c.f32(c["input"]), c.own("weight")
     if _is_short(c, x, weight):
         return _short(c, x, c.f32(weight))
     if not c.is_weight("weight"):
-        raise c.refuse("its weight is no parameter")
+        raise c.refuse("its weight is not computed from parameters alone")
     spatial = len(weight.shape) - 2
     kernel = list(weight.shape[2:])
     stride, dilation = (_each(c[name], spatial) for name in ("stride", "dilation"))
     if spatial > 2 or any(_each(c["padding"], spatial)):
-        raise c.refuse("only patches are taken: no padding, and one or two axes")
+        raise c.refuse("it has padding, or more than two axes")
     if stride != kernel or any(d != 1 and k != 1 for d, k in zip(dilation, kernel)):
         raise c.refuse(f"its stride {stride} is not its kernel's size {kernel}: patches overlap")
     batched = len(x.shape) == spatial + 2
@@ -50,7 +51,7 @@ def patches(c: Call) -> Value:
     return c.b.reshape(c.b.transpose(y, (0, 2, 1)), c.shape)
 
 
-_SHORT = 8  # taps that are written out
+_SHORT = 8  # the most taps of a filter that is written out
 
 
 def _is_short(c: Call, x: Value, weight: Value) -> bool:
@@ -82,7 +83,7 @@ def _short(c: Call, x: Value, w: Value) -> Value:
 
 
 def _grouped(c: Call, x: Value, w: Value, groups: int) -> Value:
-    """x [G, N, P, K] w [G M, K] -> [N, P, G M]: a product for each group, which no recipe rounds."""
+    """x [G, N, P, K], w [G M, K] -> [N, P, G M]: a product for each group, which is never FP8."""
     _, n, places, k = x.shape
     rows = c.b.reshape(x, (groups, tidy(n * places), k))
     parts = c.b.reshape(c.f32(w), (groups, w.shape[0] // groups, k))

@@ -4,8 +4,9 @@
         x = of(c, "self")
         return (x * tanh(softplus(x))).value
 
-Operands broadcast as in PyTorch. Comparisons give conditions for `where`; an operand of `where`
-that is not chosen must be finite where it is not chosen: its gradient is multiplied by 0.
+Operands broadcast as in PyTorch. Comparisons give conditions for `where`. Where `where` does not
+choose an operand, the operand's derivative must still be finite: it is multiplied by a gradient of 0,
+and 0 times Inf is NaN.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class X:
         return self.value.shape
 
     def op(self, name: str, *operands: Operand, dtype: str = "f32") -> "X":
-        """An op of these operands, the shape of which they broadcast to."""
+        """An op of these operands. Its shape is the one that they broadcast to."""
         return _call(self.b, name, operands, dtype)
 
     def like(self, value: Value) -> "X":
@@ -123,7 +124,8 @@ def detached(x: X) -> X:
 
 
 def with_gradient_of(value: X, formula: X) -> X:
-    """`value`, with the gradient of another formula for the same number, which must be finite."""
+    """`value`, with the gradient of `formula`, which is the same number computed in another way. It must
+    be finite."""
     return detached(value) + (formula - detached(formula))
 
 
@@ -196,8 +198,7 @@ def log_sigmoid(x: X) -> X:
 
 
 def safe_sqrt(x: X) -> X:
-    """The square root of what is not negative, whose gradient at 0 is 0, as that of PyTorch's norms
-    and deviations."""
+    """The square root of x >= 0. Its gradient at 0 is 0, as in PyTorch's norms and standard deviations."""
     zero = x.equals(0.0)
     return where(zero, 0.0, sqrt(where(zero, 1.0, x)))
 
@@ -212,7 +213,8 @@ def truncated(x: X) -> X:
 
 
 def nearest(x: X) -> X:
-    """The nearest integer, of two the even one: below 2^23 a sum with it keeps no fraction."""
+    """The nearest integer; of two that are as near, the even one. The sum of 2^23 and a smaller f32 has
+    no fraction: to add 2^23 rounds."""
     whole = 2.0**23
     size = absolute(x)
     rounded = (size + whole) - whole
@@ -257,7 +259,8 @@ def power(x: X, p: float) -> X:
 
 
 def exp2(x: X) -> X:
-    """2^x: the whole power is exact, and of the rest's exponential no digit is lost."""
+    """2^x = 2^n e^((x - n) log 2), where n is the integer nearest to x. 2^n is exact, and |x - n| is at
+    most 1/2, so the exponential loses no digits."""
     whole = nearest(x)
     rest = exp((x - whole) * math.log(2))
     power_of_2 = exp(whole * math.log(2)) * (1 + 2.0**-10)

@@ -7,14 +7,14 @@ from ..text import Size, Value, broadcast_shape, inverse, product, tidy
 
 
 def index(c: Call) -> Value:
-    """x[:, i, j, ...] with tensors of numbers for axes that lie side by side."""
+    """x[:, i, j, ...], where tensors of integers index axes that are side by side."""
     x, indices = c.f32(c["self"]), list(c["indices"])
     at = [axis for axis, i in enumerate(indices) if i is not None]
     numbers = [indices[axis] for axis in at]
     if any(not isinstance(i, Value) or i.dtype not in ("i32", "i64") for i in numbers):
-        raise c.refuse("it takes what a mask says, not numbers")
+        raise c.refuse("an index is a mask, not integers")
     if at != list(range(at[0], at[0] + len(at))):
-        raise c.refuse("the axes that it takes numbers of are not side by side")
+        raise c.refuse("the axes that it indexes are not side by side")
     first = [a for a in range(len(x.shape)) if a not in at]
     turned = c.b.transpose(x, at + first)
     row, rows = _row(c, numbers[0], turned.shape[0]), turned.shape[0]
@@ -24,7 +24,7 @@ def index(c: Call) -> Value:
         row = c.b.op("add", [row, _row(c, i, size)], shape, "i32")
         rows = tidy(rows * size)
     found = _chosen(c, turned, len(at), rows, row)
-    # the numbers' axes go where those that they stand for were
+    # the axes of the indices go where the indexed axes were
     count = len(row.shape)
     lead = at[0]
     perm = [count + a for a in range(lead)] + list(range(count))
@@ -33,7 +33,7 @@ def index(c: Call) -> Value:
 
 
 def _chosen(c: Call, x: Value, axes: int, rows: Size, row: Value) -> Value:
-    """The rows of x by number, where its first axes are one axis of rows."""
+    """Rows of x by their numbers `row`. The first `axes` axes of x count as one axis of `rows` rows."""
     rest = x.shape[axes:]
     width = product(rest)
     table = c.b.reshape(x, (rows, width))
@@ -42,7 +42,7 @@ def _chosen(c: Call, x: Value, axes: int, rows: Size, row: Value) -> Value:
 
 
 def _along(c: Call, x: Value, axis: int, row: Value) -> Value:
-    """Rows along one axis, by numbers in one axis."""
+    """x read along an axis at the indices `row`, which have one axis."""
     perm = [axis] + [i for i in range(len(x.shape)) if i != axis]
     found = _chosen(c, c.b.transpose(x, perm), 1, x.shape[axis], row)
     return c.b.transpose(found, inverse(perm))
@@ -52,7 +52,7 @@ def index_select(c: Call) -> Value:
     """Rows along one axis."""
     x = c.f32(c["self"])
     if not x.shape or len(c["index"].shape) != 1:
-        raise c.refuse("its operand, or its index, has not the axes for it")
+        raise c.refuse("its operand has no axes, or its index does not have one axis")
     axis = c["dim"] % len(x.shape)
     return _along(c, x, axis, _row(c, c["index"], x.shape[axis]))
 

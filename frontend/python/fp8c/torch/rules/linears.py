@@ -54,7 +54,7 @@ def linear(c: Call) -> Value:
     bias = c.own("bias") if c.has("bias") else None
     flat = c.b.reshape(x, (1,) + x.shape) if len(x.shape) == 1 else x
     if len(w.shape) != 2:
-        raise c.refuse("the weight has not two axes")
+        raise c.refuse("the weight does not have two axes")
     if c.is_weight("weight"):
         y = as_linear(c, flat, w, bias, "weight", True)
     else:
@@ -155,7 +155,7 @@ def batch(c: Call, x: Value, w: Value) -> Value:
 
 
 def _untransposed(x: Value) -> tuple[Value, bool]:
-    """x, and whether its last two axes change places; then x is without that transpose."""
+    """x without a transpose of its last two axes, and whether there was one."""
     last = len(x.shape)
     if x.op == "transpose" and x.perm == tuple(range(last - 2)) + (last - 1, last - 2):
         return x.operands[0], True
@@ -168,12 +168,14 @@ def einsum(c: Call) -> Value:
     left, arrow, right = c["equation"].replace(" ", "").partition("->")
     terms = left.split(",")
     if len(terms) != 2 or "." in left or any(len(set(t)) != len(t) for t in terms):
-        raise c.refuse("only two operands, each with every axis once, are taken")
+        raise c.refuse(
+            "it does not have two operands, an operand has an axis twice, or it has `...`"
+        )
     a, b = terms
     if not arrow:
         right = "".join(sorted(x for x in set(a + b) if (a + b).count(x) == 1))
     if any((x in a) != (x in b) and x not in right for x in a + b):
-        raise c.refuse("it sums an axis of one operand alone")
+        raise c.refuse("it sums an axis that only one operand has")
     first, second = ("first", operands[0]), ("second", operands[1])
     c.nodes |= dict((first, second))
     if c.is_weight("first") and not c.is_weight("second"):

@@ -14,7 +14,7 @@ REDUCTIONS = ("none", "mean", "sum")
 
 
 def reduced(c: Call, loss: X) -> Value:
-    """A loss of elements, reduced as the call says."""
+    """The losses of all elements, reduced as the call says."""
     reduction = REDUCTIONS[int(c["reduction"])]
     if reduction == "none":
         return loss.value
@@ -38,7 +38,7 @@ def cross_entropy(c: Call) -> Value:
     smoothing = float(c["label_smoothing"])
     if c.has("weight"):
         if smoothing:
-            raise c.refuse("it has weights of classes and smoothed labels")
+            raise c.refuse("it has both weights of classes and label_smoothing")
         return _weighted(c, logits, targets)
     reduction = REDUCTIONS[int(c["reduction"])]
     y = c.b.op(
@@ -68,7 +68,7 @@ def _soft(c: Call, logits: X, targets: X) -> Value:
 
 
 def _weighted(c: Call, logits: Value, targets: Value) -> Value:
-    """Each row has the weight of its class; the mean is over the weights."""
+    """Each row has the weight of its class; the mean is divided by the sum of the weights."""
     losses = c.b.op(
         "cross_entropy",
         [logits, targets],
@@ -142,8 +142,8 @@ def huber(c: Call, d: X) -> X:
 
 
 def binary_cross_entropy(c: Call) -> Value:
-    """-w (t log x + (1 - t) log(1 - x)). A logarithm is at least -100, and the gradient's
-    denominator x (1 - x) at least 1e-12, as in PyTorch."""
+    """-w (t log x + (1 - t) log(1 - x)). As in PyTorch, a logarithm is at least -100, and x (1 - x), by
+    which the gradient is divided, is at least 1e-12."""
     x, t = of(c, "self"), of(c, "target")
     low = f.detached(f.largest(f.log(x), -100.0))
     high = f.detached(f.largest(f.log1p(-x), -100.0))

@@ -11,7 +11,7 @@ FLOAT32_EPS = 1.1920928955078125e-07  # torch.finfo(torch.float32).eps, rms_norm
 
 
 def layer_norm(c: Call) -> Value:
-    """Over the last axes, which become one."""
+    """Over the last axes, which are joined into one."""
     return _norm(c, "layernorm", ["weight", "bias"], [1.0, 0.0], float(c["eps"]))
 
 
@@ -33,7 +33,7 @@ def _norm(c: Call, op: str, names: Sequence[str], absent: Sequence[float], eps: 
 
 
 def _normalized(c: Call, x: Value) -> Value:
-    """Along the last axis, with mean 0 and deviation 1."""
+    """x with mean 0 and standard deviation 1 along the last axis."""
     size = (x.shape[-1],)
     ones, zeros = c.b.full(1.0, size), c.b.full(0.0, size)
     return c.b.op("layernorm", [x, ones, zeros], x.shape, eps=float(c["eps"]))
@@ -74,7 +74,7 @@ def _quotient(c: Call, size: Size, count: Size) -> Size:
 
 
 def batch_norm(c: Call) -> Value:
-    """With running statistics, as in eval, or without any. Those that it changes a stage can't."""
+    """Running statistics are read, as in eval, or there are none. A stage can't change them."""
     x = c.f32(c["input"])
     if not c["training"] and c.has("running_mean"):
         shape = (x.shape[1],) + (1,) * (len(x.shape) - 2)

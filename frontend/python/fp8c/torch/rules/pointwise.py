@@ -22,7 +22,7 @@ def unary(op: str) -> Rule:
 
 
 def _pair(c: Call, a: Any, b: Any) -> tuple[Any, Any]:
-    """Two operands of one dtype: the result's where it is f32, else their own."""
+    """Two operands of one dtype: i32 if both are integers, else f32."""
     a, b = (c.b.cast(v, "i32") if isinstance(v, Value) and v.dtype == "i64" else v for v in (a, b))
     kinds = {v.dtype for v in (a, b) if isinstance(v, Value)}
     if kinds == {"i32"} and not any(isinstance(v, float) for v in (a, b)):
@@ -69,7 +69,7 @@ def divide(c: Call) -> Value:
 
 
 def compare(op: str, swap: bool = False, invert: bool = False) -> Rule:
-    """A comparison, from `lt`, `le` and `eq`."""
+    """A comparison, made of `lt`, `le` or `eq`. swap: of its operands."""
 
     def rule(c: Call) -> Value:
         a, b = c["self"], c["other"]
@@ -110,7 +110,7 @@ def square(c: Call) -> Value:
 
 
 def clamp(low: str | None, high: str | None) -> Rule:
-    """Between two bounds, each of which may be missing. They are numbers."""
+    """x between two numbers, each of which may be missing."""
 
     def rule(c: Call) -> Value:
         x = of(c, "self")
@@ -124,8 +124,10 @@ def clamp(low: str | None, high: str | None) -> Rule:
             if share == 0.5:
                 x = f.largest(x, bound) if larger else f.smallest(x, bound)
                 continue
-            keeps = (x >= bound if share else x > bound) if larger else (
-                x <= bound if share else x < bound
+            keeps = (
+                (x >= bound if share else x > bound)
+                if larger
+                else (x <= bound if share else x < bound)
             )
             x = where(keeps | f.is_nan(x), x, bound)
         return x.value
@@ -138,7 +140,7 @@ def _clamped(x: torch.Tensor) -> torch.Tensor:
 
 
 def clamp_tensors(c: Call) -> Value:
-    """Between bounds that are tensors: a bound has the gradient where it is the result."""
+    """x between two tensors. Where the result is a bound, the bound gets the gradient."""
     x = of(c, "self")
     if c.has("min"):
         low = of(c, "min")
@@ -150,9 +152,13 @@ def clamp_tensors(c: Call) -> Value:
 
 
 def nan_to_num(c: Call) -> Value:
-    """Numbers for NaN and the infinities; the greatest f32 for these where none is given."""
+    """Numbers in place of NaN and the infinities: 0 and the greatest f32 of either sign by default."""
     x, most = of(c, "self"), torch.finfo(torch.float32).max
-    numbers = [(f.is_nan(x), "nan", 0.0), (x.equals(math.inf), "posinf", most), (x.equals(-math.inf), "neginf", -most)]
+    numbers = [
+        (f.is_nan(x), "nan", 0.0),
+        (x.equals(math.inf), "posinf", most),
+        (x.equals(-math.inf), "neginf", -most),
+    ]
     for condition, name, number in numbers:
         x = where(condition, float(c[name]) if c.has(name) else number, x)
     return x.value
@@ -217,7 +223,7 @@ def sign(x: X) -> X:
 
 
 def log_add_exp(a: X, b: X) -> X:
-    """log(e^a + e^b). Two equal infinities have no difference."""
+    """log(e^a + e^b). The difference of two equal infinities would be NaN."""
     same = a.equals(b)
     apart = where(same, 0.0, a - b)
     return f.largest(a, b) + f.log1p(f.exp(-f.absolute(apart)))

@@ -51,7 +51,7 @@ def least(c: Call) -> Value:
 
 
 def logsumexp(c: Call) -> Value:
-    """log of the sum of e^x, from the maximum on; an infinite maximum is not subtracted."""
+    """log of the sum of e^x. The maximum is subtracted before and added after, unless it is infinite."""
     x = _floats(c)
     axes = _axes(c, x)
     top = f.detached(x.along("reduce_max", axes))
@@ -61,7 +61,7 @@ def logsumexp(c: Call) -> Value:
 
 
 def _moments(c: Call) -> tuple[X, X]:
-    """The mean along axes, and the variance; `correction` (1) is subtracted from the count."""
+    """The mean and the variance along axes. `correction` (1 by default) is subtracted from the count."""
     x = of(c, "self")
     axes = _axes(c, x)
     count = product([x.shape[a] for a in axes])
@@ -104,8 +104,8 @@ def variance_and_mean(root: bool) -> Rule:
 
 
 def vector_norm(order: str) -> Rule:
-    """The norm of order 1, 2, infinity or another positive number. Where the Euclidean one is 0 its
-    gradient is 0, as in PyTorch."""
+    """The norm of order 1, 2 or infinity. Where the norm of order 2 is 0 its gradient is 0, as in
+    PyTorch."""
 
     def rule(c: Call) -> Value:
         x = of(c, "self")
@@ -118,14 +118,14 @@ def vector_norm(order: str) -> Rule:
         elif p == float("inf"):
             found = f.absolute(x).along("reduce_max", axes)
         else:
-            raise c.refuse(f"its order is {p}, none of 1, 2 and infinity")
+            raise c.refuse(f"its order is {p}, not 1, 2 or infinity")
         return c.b.reshape(found.value, c.shape)
 
     return rule
 
 
 def last_axis(c: Call, x: Value, axis: int, make: Callable[[Value], Value]) -> Value:
-    """An op along the last axis, for another axis between two transposes."""
+    """An op along an axis. For another axis than the last it stands between two transposes."""
     rank = len(x.shape)
     if not rank:
         raise c.refuse("its operand has no axes")
@@ -140,9 +140,7 @@ def softmax(c: Call) -> Value:
 
 
 def log_softmax(c: Call) -> Value:
-    return last_axis(
-        c, c.f32(c["self"]), c["dim"], lambda v: log_probabilities(X(c.b, v)).value
-    )
+    return last_axis(c, c.f32(c["self"]), c["dim"], lambda v: log_probabilities(X(c.b, v)).value)
 
 
 def log_probabilities(x: X) -> X:
@@ -153,7 +151,7 @@ def log_probabilities(x: X) -> X:
 
 
 def mean_pool(c: Call) -> Value:
-    """Adaptive average pooling over the last axes, where each result is the mean of as many."""
+    """Adaptive average pooling over the last axes. Each result must be the mean of equally many."""
     x, sizes = of(c, "self"), list(c["output_size"])
     axes = range(len(x.shape) - len(sizes), len(x.shape))
     for axis, size in zip(axes, sizes):
@@ -165,7 +163,7 @@ def _pooled(c: Call, x: X, axis: int, size: Size) -> X:
     """The mean of each of `size` equal parts of an axis."""
     whole = x.shape[axis]
     if not isinstance(whole, int) or not isinstance(size, int) or whole % size:
-        raise c.refuse(f"{whole} elements are not cut in {size} equal parts")
+        raise c.refuse(f"it can't cut {whole} elements into {size} equal parts")
     shape = x.shape[:axis] + (size, whole // size) + x.shape[axis + 1 :]
     parts = X(c.b, c.b.reshape(x.value, shape)).along("mean", [axis + 1])
     return X(c.b, c.b.reshape(parts.value, x.shape[:axis] + (size,) + x.shape[axis + 1 :]))
@@ -175,10 +173,15 @@ def average_pool(c: Call) -> Value:
     """Average pooling whose kernels do not overlap."""
     kernel = list(c["kernel_size"])
     stride, padding = list(c["stride"]) or kernel, list(c["padding"])
-    if stride != kernel or any(padding) or c["ceil_mode"] or (
-        c.has("divisor_override") and c["divisor_override"] != product(kernel)
+    if (
+        stride != kernel
+        or any(padding)
+        or c["ceil_mode"]
+        or (c.has("divisor_override") and c["divisor_override"] != product(kernel))
     ):
-        raise c.refuse("its kernels overlap, or it pads")
+        raise c.refuse(
+            "its stride is not its kernel's size, or it has padding, ceil_mode or a divisor"
+        )
     x = of(c, "self")
     if len(kernel) < len(c.shape) - 2:
         kernel = kernel * (len(c.shape) - 2)

@@ -53,7 +53,7 @@ def transpose(c: Call) -> Value:
 
 
 def cast(c: Call) -> Value:
-    """Between floats nothing: recipes round. From integers and bools to f32, from floats to bool."""
+    """Between floats it does nothing: recipes round. Else to f32, to bool, or between integers."""
     x: Value = c["self"]
     to = inner_dtype(c.fake.dtype)
     if to == "bool" and x.dtype != "bool":
@@ -86,7 +86,7 @@ def slice_(c: Call) -> Value:
 
 
 def _every(c: Call, x: Value, axis: int, start: Size, count: Size, step: int) -> Value:
-    """Every so many: the first of each group. The last group may be cut."""
+    """Every `step`-th element from `start` on: the first of each group. The last group may be cut."""
     end = tidy(start + count * step)
     over = tidy(end - x.shape[axis])
     if not isinstance(over, int):
@@ -100,7 +100,9 @@ def _every(c: Call, x: Value, axis: int, start: Size, count: Size, step: int) ->
         return c.b.concat([rest, one], axis)
     x = c.b.slice(x, axis, start, end)
     groups = c.b.reshape(x, x.shape[:axis] + (count, step) + x.shape[axis + 1 :])
-    return c.b.reshape(c.b.slice(groups, axis + 1, 0, 1), c.shape[:axis] + (count,) + c.shape[axis + 1 :])
+    return c.b.reshape(
+        c.b.slice(groups, axis + 1, 0, 1), c.shape[:axis] + (count,) + c.shape[axis + 1 :]
+    )
 
 
 def narrow(c: Call) -> Value:
@@ -119,7 +121,7 @@ def select(c: Call) -> Value:
 
 
 def pieces(c: Call) -> list[Value]:
-    """split, chunk and unbind: one slice a result. The results' shapes say where they are."""
+    """split, chunk and unbind: a slice for each result. The results' shapes say where it is."""
     x = c["self"]
     axis = c["dim"] % len(x.shape)
     whole = len(c.fake[0].shape) == len(x.shape)
@@ -134,7 +136,7 @@ def pieces(c: Call) -> list[Value]:
 
 
 def _parts(c: Call, name: str = "tensors") -> list[Value]:
-    """Tensors to join, of the result's dtype, without the empty ones of the old kind: shape [0]."""
+    """Tensors to join, in the result's dtype. PyTorch ignores tensors of shape [0], and so does this."""
     parts = [c.f32(v) if c.dtype == "f32" else v for v in c[name]]
     kept = [p for p in parts if len(p.shape) != 1 or p.shape[0] != 0]
     return kept or parts
@@ -183,7 +185,7 @@ def roll(c: Call) -> Value:
 
 
 def repeat(c: Call) -> Value:
-    """The whole so many times, along each axis."""
+    """The whole tensor repeated along each axis."""
     x, counts = c["self"], list(c["repeats"])
     x = c.b.reshape(x, (1,) * (len(counts) - len(x.shape)) + x.shape)
     for axis, count in enumerate(counts):
@@ -193,7 +195,7 @@ def repeat(c: Call) -> Value:
 
 
 def repeat_interleave(c: Call) -> Value:
-    """Each element so many times."""
+    """Each element repeated."""
     x, count = c["self"], c["repeats"]
     if not c.has("dim"):
         x = c.b.reshape(x, (product(x.shape),))
@@ -216,7 +218,7 @@ def triangle(lower: bool) -> Callable[[Call], Value]:
     def rule(c: Call) -> Value:
         x = c.f32(c["self"])
         if c.dtype != "f32":
-            raise c.refuse("it is of integers")
+            raise c.refuse("it computes with integers")
         shape = x.shape[-2:]
         row, column = c.b.index(shape, 0), c.b.index(shape, 1)
         row = c.b.op("add", [row, c.whole(c["diagonal"])], shape, "i32")
