@@ -10,8 +10,6 @@ from __future__ import annotations
 import functools
 from typing import Any, Callable
 
-import torch
-
 from . import private
 
 PACKETS = """
