@@ -256,4 +256,6 @@ def isinf(c: Call) -> Value:
 
 def copied(c: Call) -> Value:
     """copy: the source, in the shape and dtype of self."""
+    if c.dtype != "f32":
+        raise c.refuse("it is of integers")
     return c.b.broadcast(c.f32(c["src"]), c.shape)
