@@ -170,6 +170,15 @@ class OneOp(BackendTest):
                 if first.requires_grad:
                     first.sum().backward()
 
+    def test_round_where_recipes_round(self):
+        """As quantizers written by hand round; under recipes that keep activations in bf16, too."""
+        x, w = torch.arange(-31.0, 33.0).reshape(8, 8) / 8, torch.eye(8).requires_grad_()
+        for recipe in ("f32", "bf16", "current"):
+            with self.subTest(recipe):
+                torch._dynamo.reset()
+                got = compiled(lambda x: torch.round(x) @ w, recipe=recipe)(x)
+                torch.testing.assert_close(got, torch.round(x))
+
     def test_a_mask_is_overwritten(self):
         """What a call does not change is overwritten by what it does, and a view was made before: as OPT
         does with a float mask."""

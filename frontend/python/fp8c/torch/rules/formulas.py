@@ -213,12 +213,15 @@ def truncated(x: X) -> X:
 
 
 def nearest(x: X) -> X:
-    """The nearest integer; of two that are as near, the even one. The sum of 2^23 and a smaller f32 has
-    no fraction: to add 2^23 rounds."""
-    whole = 2.0**23
+    """The nearest integer; of two that are as near, the even one. Each step is exact, also where a
+    recipe rounds it to bf16: a value that has a fraction is below 2^7 there."""
     size = absolute(x)
-    rounded = (size + whole) - whole
-    return detached(where(size < whole, where(x < 0.0, -rounded, rounded), x))
+    below = floor(size)
+    rest = size - below
+    half = below * 0.5
+    up = (rest > 0.5) | (rest.equals(0.5) & ~half.equals(floor(half)))
+    rounded = where(up, below + 1.0, below)
+    return detached(where(x < 0.0, -rounded, rounded))
 
 
 def integer_power(x: X, n: int) -> X:
@@ -261,7 +264,7 @@ def power(x: X, p: float) -> X:
 def exp2(x: X) -> X:
     """2^x = 2^n e^((x - n) log 2), where n is the integer nearest to x. 2^n is exact, and |x - n| is at
     most 1/2, so the exponential loses no digits."""
-    whole = nearest(x)
+    whole = nearest(smallest(largest(x, -1e4), 1e4))  # an infinity has no rest
     rest = exp((x - whole) * math.log(2))
     power_of_2 = exp(whole * math.log(2)) * (1 + 2.0**-10)
     return rest * detached(power_of_2.op("pow2_floor", power_of_2))
