@@ -99,6 +99,19 @@ class Formulas(unittest.TestCase):
         for function in (torch.sin, torch.cos):
             gives(self, lambda x: function(x), x.clone().requires_grad_())
 
+    def test_not_finite(self) -> None:
+        """An infinity, and NaN, which no formula may hide."""
+        x = torch.tensor([torch.inf, -torch.inf, torch.nan, 1.0], requires_grad=True)
+        for name, function in {
+            "exp2": torch.exp2,
+            "2 ** x": lambda x: 2**x,
+            "round": lambda x: torch.round(x) * x,
+            "threshold": lambda x: F.threshold(x, 0.5, -2.0),
+            "kl_div": lambda x: F.kl_div(x, x, reduction="none"),
+        }.items():
+            with self.subTest(name):
+                torch.testing.assert_close(one_stage(function, x), function(x), equal_nan=True)
+
     def test_powers_at_0(self) -> None:
         x = torch.tensor([0.0, 0.25, 4.0])
         for p in (1.5, 2.5, 1.3, 3):

@@ -100,7 +100,7 @@ def prelu(c: Call) -> Value:
 
 def threshold(c: Call) -> Value:
     x = of(c, "self")
-    return where(x > float(c["threshold"]), x, float(c["value"])).value
+    return where(x <= float(c["threshold"]), float(c["value"]), x).value  # NaN stays
 
 
 def softshrink(c: Call) -> Value:

@@ -170,8 +170,8 @@ def kl_div(c: Call) -> Value:
     if c["log_target"]:
         loss = f.exp(t) * (t - x)
     else:
-        some = t > 0.0
-        loss = where(some, t * f.log(where(some, t, 1.0)), t * 0.0) - t * x
+        zero = t.equals(0.0)
+        loss = where(zero, t * 0.0, t * f.log(where(zero, 1.0, t))) - t * x
     return reduced(c, loss)
 
 
