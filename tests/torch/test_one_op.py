@@ -116,6 +116,7 @@ BETWEEN = {
     "every other element": (lambda net, y: torch.cat([y[..., ::2], y[..., 1::2]], -1), ""),
     "negative scale of attention": (lambda net, y: F.scaled_dot_product_attention(
         y[None, None], y[None, None], y[None, None], scale=-0.5)[0, 0], ""),
+    "data": (lambda net, y: y + y.data * 2, ""),
     "softmax of a number": (lambda net, y: y * y.sum().softmax(0), ""),
     "index of a number": (lambda net, y: y * y.sum().index_select(0, torch.tensor([0])), ""),
     "no elements": (lambda net, y: torch.cat([y, y[:0]], 0), ""),

@@ -96,6 +96,7 @@ def capture(
         raise Unsupported("PyTorch " + torch.__version__, "lacks " + ", ".join(gone))
     gm = torch.fx.GraphModule(gm, copy_of(gm.graph))
     _inline_checkpoints(gm)
+    _detach_data(gm)
     _merge_views(gm)
     inputs = _inputs(gm, example_inputs, names or {})
     classes = _classify(gm, inputs)
@@ -204,6 +205,13 @@ def _inline_checkpoints(gm: torch.fx.GraphModule) -> None:
                 gm.graph.erase_node(user)
         gm.graph.erase_node(node)
     gm.graph.lint()
+
+
+def _detach_data(gm: torch.fx.GraphModule) -> None:
+    """x.data becomes x.detach()."""
+    for node in gm.graph.nodes:
+        if private.reads_data(node):
+            node.target = torch.detach
 
 
 _VIEWS = frozenset({"_operator.getitem", "unsqueeze", "view", "reshape", "expand", "transpose"})

@@ -253,6 +253,11 @@ def is_disabled(function: Any) -> bool:
     return bool(getattr(function, "_torchdynamo_disable", False))
 
 
+def reads_data(node: torch.fx.Node) -> bool:
+    """Whether a node is x.data, of which a trace would see the value alone."""
+    return getattr(node.target, "__name__", "") == "_get_data_attr"
+
+
 def is_in_place(node: torch.fx.Node) -> bool:
     """Whether a node writes its first operand."""
     target = node.target
