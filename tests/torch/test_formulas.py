@@ -51,6 +51,7 @@ ANYWHERE: dict[str, Function] = {
     "pow 0": lambda x: x**0 + x,
     "lerp": lambda x: torch.lerp(x, x * 0.5, 0.7),
     "isnan": lambda x: torch.where(x.isnan() | ~x.isfinite(), 0.0, x),
+    "bool, number": lambda x: torch.where((x > 0) < 0.5, x, x * 2),
     "bools": lambda x: torch.where((x > 0) == (x > 1), x, x * 2),
 }
 ABOVE_0: dict[str, Function] = {
@@ -230,6 +231,10 @@ class Around(unittest.TestCase):
         """An i64 beyond 2^31 is PyTorch's to cast."""
         n = torch.tensor([3_000_000_000, -5_000_000_000, 7])
         gives(self, lambda x, n: x * n + torch.where(x > n, x, -x), floats(3), n)
+
+    def test_filled_has_no_gradient(self) -> None:
+        plan, given = self.plan(lambda x: (torch.zeros_like(x), x * torch.ones_like(x)), floats(3))
+        self.assertEqual([r.requires_grad for r in run_plan.run(plan, given)], [False, True])
 
     def test_a_constant_is_a_copy(self) -> None:
         """The caller may overwrite what a call gives: the next call gives it anew."""

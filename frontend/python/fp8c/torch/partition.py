@@ -34,6 +34,11 @@ from .stage import StageWriter, inner_value
 from .text import Builder
 
 _DROPS = frozenset({"aten.dropout.default", "aten.scaled_dot_product_attention.default"})
+_CUT = frozenset(  # ops through which no gradient goes
+    ["aten.detach.default"]
+    + [f"aten.{op}.default" for op in ("zeros_like", "ones_like", "full_like")]
+    + [f"aten.{op}.default" for op in ("new_zeros", "new_ones", "new_full")]
+)
 _CHOOSE = "aten.topk.default"
 _PRODUCTS = frozenset(
     {"aten.linear.default", "aten.addmm.default", "aten.mm.default", "aten.matmul.default"}
@@ -171,7 +176,7 @@ class _Partition:
                     facts.no_grad.add(node)
             elif (
                 floats
-                and private.target_name(node) != "aten.detach.default"
+                and private.target_name(node) not in _CUT
                 and any(a in facts.differentiable for a in feeding)
             ):
                 facts.differentiable.add(node)

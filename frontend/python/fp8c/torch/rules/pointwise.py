@@ -68,13 +68,20 @@ def divide(c: Call) -> Value:
     return binary("div")(c)
 
 
+def _counted(c: Call, v: Any) -> Any:
+    """A bool as 0 or 1; a number stays."""
+    if isinstance(v, Value):
+        return c.b.cast(v, "i32") if v.dtype == "bool" else v
+    return int(v) if isinstance(v, bool) else v
+
+
 def compare(op: str, swap: bool = False, invert: bool = False) -> Rule:
     """A comparison, made of `lt`, `le` or `eq`. swap: of its operands."""
 
     def rule(c: Call) -> Value:
         a, b = c["self"], c["other"]
         if any(isinstance(v, Value) and v.dtype == "bool" for v in (a, b)):
-            a, b = (c.b.cast(v, "i32") if isinstance(v, Value) else int(v) for v in (a, b))
+            a, b = (_counted(c, v) for v in (a, b))
         a, b = _pair(c, a, b)
         result = c.b.op(op, [b, a] if swap else [a, b], c.shape, "bool")
         return c.b.op("not", [result], c.shape, "bool") if invert else result
