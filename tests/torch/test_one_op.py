@@ -180,6 +180,15 @@ class OneOp(BackendTest):
                 got = compiled(lambda x: torch.round(x) @ w, recipe=recipe)(x)
                 torch.testing.assert_close(got, torch.round(x))
 
+    def test_a_dynamic_size_is_a_number(self):
+        model = Net(lambda net, y: y / y.shape[0] + torch.where(y < y.shape[0], y, 0.5))
+        call = compiled(model, recipe="f32")
+        for rows in (4, 6):
+            x = torch.randn(rows, 8)
+            torch._dynamo.mark_dynamic(x, 0)
+            torch.testing.assert_close(call(x), model(x), atol=2e-5, rtol=1e-5)
+        self.assertEqual(fp8c.torch.report(model).eager_ops, [])
+
     def test_a_mask_is_overwritten(self):
         """What a call does not change is overwritten by what it does, and a view was made before: as OPT
         does with a float mask."""

@@ -128,6 +128,8 @@ class Call:
             if item.dtype == "i64":
                 item = self.b.cast(item, "i32")
             return self.b.cast(item, "f32")
+        if not isinstance(item, (int, float)):  # a size that is dynamic
+            return self.b.cast(self.whole(item), "f32")
         return float(item)
 
     def whole(self, number: Size) -> Value:
