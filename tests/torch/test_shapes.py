@@ -154,5 +154,28 @@ class Shapes(BackendTest):
         self.assertLessEqual(sum(graphs.values()), 3)
 
 
+class Scaled(torch.nn.Module):
+    """Floats that dynamo holds dynamic: the embedding's norm_type, and the model's own factor."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.fc, self.factor = torch.nn.Embedding(11, 8), torch.nn.Linear(8, 8), 0.5
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        return self.fc(self.table(ids)) * self.factor
+
+
+class Dynamic(BackendTest):
+    def test_floats(self) -> None:
+        """`dynamic=True`: a float is a number of the text, and another one compiles again."""
+        model = Scaled()
+        call = torch.compile(model, backend=fp8c.torch.fp8c_backend, dynamic=True,
+                             options={"recipe": "f32", "strict": True})
+        for factor, rows in ((0.5, 3), (0.75, 3), (3.0, 2)):
+            model.factor = factor
+            ids = torch.arange(rows * 4).view(rows, 4) % 11
+            torch.testing.assert_close(call(ids), model(ids))
+
+
 if __name__ == "__main__":
     unittest.main()

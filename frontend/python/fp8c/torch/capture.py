@@ -97,6 +97,7 @@ def capture(
     gm = torch.fx.GraphModule(gm, copy_of(gm.graph))
     _inline_checkpoints(gm)
     _detach_data(gm)
+    _fix_floats(gm)
     _merge_views(gm)
     inputs = _inputs(gm, example_inputs, names or {})
     classes = _classify(gm, inputs)
@@ -212,6 +213,21 @@ def _detach_data(gm: torch.fx.GraphModule) -> None:
     for node in gm.graph.nodes:
         if private.reads_data(node):
             node.target = torch.detach
+
+
+def _fix_floats(gm: torch.fx.GraphModule) -> None:
+    """Make a float that dynamo holds dynamic a number, with a guard on it: a stage has numbers in its
+    text. Under `dynamic=True` so is each float of a model, as an embedding's norm_type."""
+    for node in list(gm.graph.nodes):
+        number = private.guarded_float(private.fake_value(node))
+        if node.op == "output" or number is None:
+            continue
+        for user in list(node.users):
+            user.args, user.kwargs = torch.fx.node.map_aggregate(
+                (user.args, user.kwargs), lambda a: number if a is node else a
+            )
+        if node.op != "placeholder":
+            gm.graph.erase_node(node)
 
 
 _VIEWS = frozenset({"_operator.getitem", "unsqueeze", "view", "reshape", "expand", "transpose"})

@@ -486,6 +486,11 @@ def expression(size: Any) -> Any:
     return int(size)
 
 
+def guarded_float(value: Any) -> float | None:
+    """The number that a symbolic float has, after which dynamo guards it; None: it is none."""
+    return value.node.guard_float("", 0) if isinstance(value, torch.SymFloat) else None
+
+
 def symbols(size: Any) -> dict[str, int]:
     """The symbols of a size, with their values in the example."""
     if not isinstance(size, torch.SymInt):
