@@ -246,7 +246,7 @@ class Watch:
         ran = [f"{op.op}: {first_line(op.reason)}" for one in records for op in eager_ops(one)]
         # a graph in pieces has a reason too, but its pieces are what ran
         ran += [
-            f"the graph: {first_line(one.reason)}" for one in records if one.plan is None and not one.apart
+            f"the graph: {first_line(str(one.whole))}" for one in records if one.whole is not None
         ]
         ran += breaks()
         if stages:

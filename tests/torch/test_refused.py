@@ -18,6 +18,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
 from torch.distributed.tensor import DTensor, Replicate, distribute_tensor
 
+import fp8c
 import fp8c.torch
 from fp8c.torch import Unsupported, backend, bound, private, selftest
 from fp8c.torch.refused import check_tensor
@@ -217,12 +218,39 @@ class Tensors(RefusedTest):
 
     @unittest.skipIf(torch.cuda.is_available(), "this machine has the device")
     def test_no_gpu(self) -> None:
-        """A device that libfp8c can't open is an error, or PyTorch's business."""
+        """A device that libfp8c can't open is an error, with or without strict."""
+        for strict in (True, False):
+            torch._dynamo.reset()
+            model, inputs = regression()
+            with (
+                unittest.mock.patch.object(bound, "device_of", lambda _: torch.device("cuda", 0)),
+                self.assertRaisesRegex(Exception, "CUDA"),
+            ):
+                compiled(model, strict=strict)(**inputs)
+
+
+class Failures(RefusedTest):
+    """An error of Python's in fp8c.torch costs the graph. What a library, memory or fp8c itself lacks
+    is an error."""
+
+    def failing(self, error: Exception) -> Any:
+        def fails(*args: Any) -> Any:
+            raise error
+
+        return unittest.mock.patch.object(backend, "capture", fails)
+
+    def test_of_python(self) -> None:
         model, inputs = regression()
-        with unittest.mock.patch.object(
-            bound, "device_of", lambda tensors: torch.device("cuda", 0)
-        ):
-            self.refused(model, inputs, "CUDA")
+        with self.failing(KeyError("causal_mask")):
+            self.refused(model, inputs, "fp8c.torch failed: KeyError: 'causal_mask'|KeyError")
+
+    def test_of_fp8c(self) -> None:
+        for kind in (fp8c.LibraryError, fp8c.OutOfMemoryError, fp8c.InternalError, fp8c.CancelledError):
+            torch._dynamo.reset()
+            model, inputs = regression()
+            with self.subTest(kind.__name__), self.failing(kind("it is lost")):
+                with self.assertRaisesRegex(Exception, "it is lost"):
+                    compiled(model, strict=False)(**inputs)
 
 
 class Modes(RefusedTest):

@@ -190,7 +190,7 @@ def _exactness(name: str, row: dict[str, Any]) -> None:
     row["stages"] = sum(len(one.plan.stages) for one in graphs if one.plan is not None)
     row["between"] = [_op(op) for op in report.eager_ops]
     row["refused"] = [
-        f"{one.reason}, at {_shorter(one.place)}" for one in graphs if one.plan is None and not one.apart
+        f"{one.whole.op}: {one.whole.reason}, at {_shorter(one.whole.place)}" for one in graphs if one.whole is not None
     ]
     row["breaks"] = [_shorter(one) for one in report.breaks]
     row["left_out"] = {one.name: one.reason for one in report.left_out}

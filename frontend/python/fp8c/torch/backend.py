@@ -26,7 +26,7 @@ from . import private, strict
 from .capture import capture, copy_of
 from .function import Runner, new_seed
 from .partition import Partitioner
-from .places import Place, Unsupported, place_of, place_of_frames
+from .places import FAILURES, Place, Unsupported, place_of, place_of_frames
 from .pieces import Pieces, apart
 from .plan import EagerOp, Plan, Stage
 from .selftest import check_version
@@ -41,7 +41,8 @@ _LINEARS = ("linear", "addmm", "aten.mm", "conv1d", "conv2d")  # ops that have w
 class Compiled:
     """A graph of dynamo's and what became of it.
 
-    plan: None if PyTorch runs all of the graph, or if the graph is in pieces. ended: why, and where,
+    plan: None if PyTorch runs all of the graph, or if the graph is in pieces. whole: because of what
+    PyTorch runs all of it. ended: why, and where,
     dynamo ended the graph before the end of the function, or broke off just before it. apart: nodes
     that PyTorch runs between pieces, which are graphs of their own. uses: what reads parameters
     outside the linears of stages. places: the positions of `params` among the arguments. others: the
@@ -58,6 +59,7 @@ class Compiled:
     uses: Uses = field(default_factory=Uses)
     places: list[int] = field(default_factory=list)
     others: dict[tuple[int, ...], list[weakref.ref]] = field(default_factory=dict)
+    whole: EagerOp | None = None
 
     def note(self, args: Sequence[Any]) -> None:
         """Note whose parameters a call has: dynamo may use one graph for several models."""
@@ -172,7 +174,7 @@ def _make(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], settings: Set
         captured = capture(gm, example_inputs)
         plan = _compile(compiled, Partitioner(captured), captured.graph, example_inputs)
         made: Function | Eager | InPieces | None = Function(compiled, plan, lambda args: _make(gm, args, settings))
-    except (Unsupported, fp8c.InputError, fp8c.UnsupportedError, fp8c.LibraryError) as error:
+    except (Unsupported, fp8c.InputError, fp8c.UnsupportedError, *FAILURES) as error:
         if isinstance(error, fp8c.InputError) and error.place is None:
             raise  # an option is wrong
         compiled.plan, compiled.runners = None, []
@@ -181,7 +183,8 @@ def _make(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], settings: Set
         if made is None:
             if settings.strict:
                 raise
-            say_once(f"a graph runs in PyTorch, not in fp8c: {error}")
+            say_once(f"a graph runs in PyTorch, not in fp8c: {whole}")
+            compiled.whole = whole
             compiled.uses = uses_of(list(gm.graph.nodes), _positions(gm, example_inputs), lambda _: whole)
             made = Eager(compiled, gm)
     for op in compiled.plan.eager_ops if compiled.plan is not None else ():
@@ -210,7 +213,9 @@ def _whole(error: Exception) -> EagerOp:
     """The op because of which PyTorch runs a whole graph."""
     if isinstance(error, Unsupported):
         return EagerOp(error.op, error.reason, error.place)
-    return EagerOp("the graph", str(error), Place())
+    if isinstance(error, fp8c.Error):
+        return EagerOp("the graph", str(error), Place())
+    return EagerOp("the graph", f"fp8c.torch failed: {type(error).__name__}: {error}", Place())
 
 
 def _positions(gm: torch.fx.GraphModule, examples: Sequence[Any]) -> dict[str, int]:

@@ -16,6 +16,18 @@ _FRAME = re.compile(r'File "([^"]+)", line (\d+)')
 _TORCH = os.path.dirname(torch.__file__) + os.sep
 
 
+# Python's errors, as of a call that a rule was not written for: they cost the op, or the graph.
+FAILURES = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    LookupError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+)
+
+
 @dataclass(frozen=True)
 class Place:
     """A place in the model: the dotted path of the module, the file and the line of its code."""

@@ -17,7 +17,7 @@ import torch.fx
 
 from .. import private
 from ..call import Call, Facts, LinearCall
-from ..places import Unsupported, place_of
+from ..places import FAILURES, Unsupported, place_of
 from ..text import Builder, Value
 from . import activations as a
 from . import angles, attention, convolutions, formulas, indices, losses, norms
@@ -27,15 +27,6 @@ from . import reductions as r
 from . import shapes as s
 
 Rule = Callable[[Call], Any]
-_FAILURES = (
-    ArithmeticError,
-    AssertionError,
-    AttributeError,
-    LookupError,
-    RuntimeError,
-    TypeError,
-    ValueError,
-)
 
 
 def _overloads(rule: Rule, packet: str, *overloads: str) -> dict[str, Rule]:
@@ -282,7 +273,7 @@ def apply(
         if error.place.file or error.place.module:
             raise
         raise Unsupported(name, error.reason, place_of(node)) from None
-    except _FAILURES as error:  # a call that the rule was not written for costs this op alone
+    except FAILURES as error:  # a call that the rule was not written for costs this op alone
         raise Unsupported(
             name, f"its rule failed: {type(error).__name__}: {error}", place_of(node)
         ) from error
