@@ -189,6 +189,14 @@ class OneOp(BackendTest):
             torch.testing.assert_close(call(x), model(x), atol=2e-5, rtol=1e-5)
         self.assertEqual(fp8c.torch.report(model).eager_ops, [])
 
+    def test_large_integers_of_activations(self):
+        """A stage has 32 bits: they are PyTorch's."""
+        x = torch.randn(6, requires_grad=True)
+        for function in (lambda x: torch.where(x > 0, torch.tensor(3_000_000_000), torch.tensor(2)) * x,
+                         lambda x: ((x > 0).long() * 3_000_000_000) * x):
+            torch._dynamo.reset()
+            torch.testing.assert_close(compiled(function, strict=False)(x), function(x))
+
     def test_a_mask_is_overwritten(self):
         """What a call does not change is overwritten by what it does, and a view was made before: as OPT
         does with a float mask."""

@@ -23,6 +23,8 @@ def unary(op: str) -> Rule:
 
 def _pair(c: Call, a: Any, b: Any) -> tuple[Any, Any]:
     """Two operands of one dtype: i32 if both are integers, else f32."""
+    if c.dtype == "i64":
+        raise c.refuse("it computes with 64-bit integers")
     a, b = (c.b.cast(v, "i32") if isinstance(v, Value) and v.dtype == "i64" else v for v in (a, b))
     kinds = {v.dtype for v in (a, b) if isinstance(v, Value)}
     if kinds == {"i32"} and not any(isinstance(v, float) for v in (a, b)):

@@ -56,6 +56,8 @@ def cast(c: Call) -> Value:
     """Between floats it does nothing: recipes round. Else to f32, to bool, or between integers."""
     x: Value = c["self"]
     to = inner_dtype(c.fake.dtype)
+    if x.dtype == "i64" and to != "bool":
+        raise c.refuse("it is of 64-bit integers")
     if to == "bool" and x.dtype != "bool":
         zero = c.whole(0) if x.dtype in ("i32", "i64") else 0.0
         x = c.b.cast(x, "i32") if x.dtype == "i64" else x
