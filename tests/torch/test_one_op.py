@@ -225,6 +225,8 @@ class OneOp(BackendTest):
     def test_options_are_told(self):
         with self.assertRaisesRegex(Exception, "recipe 'f31' is none of"):
             compiled(Net(lambda net, y: y), recipe="f31")(torch.randn(4, 8))
+        with self.assertRaisesRegex(Exception, "memory 'half' is a share"):
+            compiled(Net(lambda net, y: y), memory="half")(torch.randn(4, 8))
 
 
 def half():

@@ -52,7 +52,7 @@ class Settings:
             raise ValueError(f"recipe {recipe} overrides all rules: choose another one, or leave out "
                              "the rules")
         memory = given.get("memory", 0.0) or 0.0
-        if not 0.0 <= memory < 1.0:
+        if not isinstance(memory, (int, float)) or not 0.0 <= memory < 1.0:
             raise ValueError(f"memory {memory!r} is a share of the saved bytes, between 0 and 1")
         for name in ("strict", "threads", "statistics"):
             if not isinstance(given.get(name, 0), (bool, int)):
