@@ -276,6 +276,8 @@ class Linears(unittest.TestCase):
             ("einsum, turned", lambda x, w: torch.einsum("bld,kd->bkl", x, w), w),
             ("einsum, first", lambda x, w: torch.einsum("kd,bld->blk", w, x), w),
             ("einsum, heads", lambda x, w: torch.einsum("bld,dhk->blhk", x, w.view(3, 5, 1)), v),
+            ("einsum, ellipsis", lambda x, w: torch.einsum("... d, dk -> ... k", x, w), v),
+            ("einsum, implicit", lambda x, w: torch.einsum("...d,kd", x, w), w),
             ("tensordot", lambda x, w: torch.tensordot(x, w, dims=([2], [1])), w),
             ("addmm, alpha", lambda x, w: torch.addmm(x[1, :, :1], x[0], w, alpha=0.5, beta=2.0), v),
         ):
@@ -286,6 +288,7 @@ class Linears(unittest.TestCase):
         for name, function, ops in (
             ("einsum, attention", lambda q, k: torch.einsum("bqhd,bkhd->bhqk", q, k), ["batch_matmul"]),
             ("einsum, outer", lambda q, k: torch.einsum("bqhd,bqhd->bqh", q, k), ["batch_matmul"]),
+            ("einsum, ellipsis", lambda q, k: torch.einsum("...qd,...kd->...qk", q, k), ["batch_matmul"]),
             ("outer", lambda q, k: torch.outer(q[0, 0, 0], k[0, 0, 0]), ["mul"]),
             ("dot", lambda q, k: torch.dot(q[0, 0, 0], k[0, 0, 0]), ["matmul"]),
         ):

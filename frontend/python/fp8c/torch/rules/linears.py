@@ -6,6 +6,7 @@ it. A product of two activations is `matmul` or `batch_matmul`, which no recipe 
 
 from __future__ import annotations
 
+import string
 from typing import Callable, Sequence
 
 from ..call import Call
@@ -162,18 +163,28 @@ def _untransposed(x: Value) -> tuple[Value, bool]:
     return x, False
 
 
+def _axes_of(equation: str, ranks: Sequence[int]) -> tuple[list[str], str]:
+    """The axes of each operand of an einsum and of its result, a letter each: "..." stands for the
+    axes that have none, which are the same from the last one on."""
+    left, arrow, right = equation.replace(" ", "").partition("->")
+    terms = left.split(",")
+    counts = [rank - len(t.replace("...", "")) for t, rank in zip(terms, ranks) if "..." in t]
+    free = [x for x in string.ascii_letters if x not in equation][: max(counts, default=0)]
+    rest = ["".join(free[len(free) + len(t.replace("...", "")) - rank :]) for t, rank in zip(terms, ranks)]
+    if not arrow:
+        letters = left.replace(",", "").replace(".", "")
+        right = "..." + "".join(sorted(x for x in letters if letters.count(x) == 1))
+    spelled = [t.replace("...", more) for t, more in zip(terms, rest)]
+    return spelled, right.replace("...", "".join(free))
+
+
 def einsum(c: Call) -> Value:
     """A contraction of two operands: a linear where one is a parameter and no axis is a batch."""
     operands = list(c.nodes["tensors"])
-    left, arrow, right = c["equation"].replace(" ", "").partition("->")
-    terms = left.split(",")
-    if len(terms) != 2 or "." in left or any(len(set(t)) != len(t) for t in terms):
-        raise c.refuse(
-            "it does not have two operands, an operand has an axis twice, or it has `...`"
-        )
+    terms, right = _axes_of(c["equation"], [len(v.shape) for v in c["tensors"]])
+    if len(terms) != 2 or any(len(set(t)) != len(t) for t in terms):
+        raise c.refuse("it does not have two operands, or an operand has an axis twice")
     a, b = terms
-    if not arrow:
-        right = "".join(sorted(x for x in set(a + b) if (a + b).count(x) == 1))
     if any((x in a) != (x in b) and x not in right for x in a + b):
         raise c.refuse("it sums an axis that only one operand has")
     first, second = ("first", operands[0]), ("second", operands[1])
