@@ -16,9 +16,9 @@ from . import private
 from .places import Place, place_of
 from .plan import Eager, EagerOp, Plan
 
-# Products, by the last part of the op's name, with the positions of operands that are no matrices.
+# Products, by the last part of the op's name, with the positions of operands that are no weights.
 _PRODUCTS = {
-    "linear": (2,),
+    "linear": (0, 2),
     "mm": (),
     "bmm": (),
     "matmul": (),
