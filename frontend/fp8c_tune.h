@@ -86,8 +86,14 @@ typedef struct fp8c_tune_options {
     int32_t again;        /* time what was timed before a second time */
     const char *gemm; /* without a module: "MxNxK:FORMAT". M and N are rows and columns of the
                          result, K is the length of the sums. FORMAT, the dtype of both operands, is
-                         f32, bf16, f8e4m3 or f8e5m2. The second operand is [N, K]. Of `compile` only
-                         target, threads and device count */
+                         f32, bf16, f8e4m3 or f8e5m2, or two of these, as f8e5m2xf8e4m3. Behind it
+                         may stand, each with a colon before it, a scaling (tensor, row, block, mx),
+                         a role (fprop, dgrad, wgrad), an epilogue (f32, bf16, bias, accumulate) and
+                         a layout (nn, nt, tn, tt); without role and layout the second operand is
+                         [N, K]. Of `compile` only target, threads and device count.
+                         FP8C_ERR_UNSUPPORTED: the target has no such GEMM */
+    const char *kernels; /* name pattern: tune kernels with these names alone, and no GEMM. With
+                            `only`: FP8C_ERR_INPUT */
 } fp8c_tune_options;
 
 /* Time what was not timed yet for a module, or for one GEMM if `module` is NULL. Choose, and keep

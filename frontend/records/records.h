@@ -13,6 +13,7 @@
 #include "frontend/fp8c_machine.h"
 #include "frontend/fp8c_ranks.h"
 #include "frontend/fp8c_tune.h"
+#include "frontend/tune/gemms.h"
 
 /* f8_record_NAME(begin, s): the record of the row NAME in records.def. After `event` it has the
  * fields of `begin`, which it takes over: json_object() for none. (rows.c) */

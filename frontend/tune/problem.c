@@ -79,10 +79,18 @@ static f8_status add_algorithms(fp8c_tuning *t, tune_problem *p, f8_diag *diag)
 
 /* ---- collecting ---- */
 
+static bool is_wanted(const fp8c_tuning *t, const f8_build_problem *from)
+{
+    const bool gemm = from->gemm != NULL;
+    if (t->gemms_alone || t->o.kernels)
+        return gemm == t->gemms_alone && (gemm || f8_pattern_match(t->o.kernels, from->name));
+    return !t->o.only || f8_pattern_match(t->o.only, from->name);
+}
+
 static const char *collect(void *user, const f8_build_problem *from)
 {
     fp8c_tuning *t = user;
-    if (f8_tune_find(t, from->text) || (t->o.only && !f8_pattern_match(t->o.only, from->name)))
+    if (f8_tune_find(t, from->text) || !is_wanted(t, from))
         return NULL;
     tune_problem *grown =
         f8_arena_grow(&t->arena, t->problem, t->n, &t->room, t->n + 1, sizeof *grown);

@@ -1,11 +1,10 @@
 /* Tuning: see fp8c_tune.h and tune.h. */
 #include "frontend/tune/tune.h"
 
-#include <ctype.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "frontend/tune/gemms.h"
 #include "ir/base/clock.h"
 
 /* ---- life ---- */
@@ -39,6 +38,10 @@ static f8_status check(const fp8c_tuning *t, f8_diag *diag)
     if (c->comm || c->ranks > 1)
         return f8_fail(diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
                        "tuning is done by one rank alone: tune without comm and ranks");
+    if (t->o.only && t->o.kernels)
+        return f8_fail(
+            diag, F8_ERR_INPUT, F8_NOWHERE,
+            "`only` names steps of all kinds, `kernels` kernels alone: give one of them");
     if (t->o.runs < 0 || t->o.runs > TUNE_RUNS)
         return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "runs: %d is not from 0 to %d", t->o.runs,
                        TUNE_RUNS);
@@ -76,15 +79,19 @@ static f8_status tune(fp8c_tuning *t, f8_diag *diag)
     return F8_OK;
 }
 
-static fp8c_status begin(fp8c_context *ctx, const fp8c_module *module,
-                         const fp8c_tune_options *options, fp8c_tuning **out)
+fp8c_status f8_tune_module(fp8c_context *ctx, const fp8c_module *module,
+                           const fp8c_tune_options *options, bool gemms, fp8c_tuning **out)
 {
     f8_diag diag = {0};
     *out = NULL;
     fp8c_tuning *t = f8_api_new(ctx, sizeof *t, 64, &diag);
     if (!t)
         return f8_api_result(ctx, &diag, diag.status);
-    *t = (fp8c_tuning){.ctx = ctx, .module = module, .finished = true, .start = f8_seconds_now()};
+    *t = (fp8c_tuning){.ctx = ctx,
+                       .module = module,
+                       .finished = true,
+                       .start = f8_seconds_now(),
+                       .gemms_alone = gemms};
     f8_arena_init(&t->arena, &ctx->allocator);
     t->o.struct_size = sizeof t->o;
     t->compile.struct_size = sizeof t->compile;
@@ -105,115 +112,12 @@ static fp8c_status begin(fp8c_context *ctx, const fp8c_module *module,
     return (fp8c_status)status;
 }
 
-/* ---- one GEMM ---- */
-
-enum { COLD_BYTES = 64 << 20, MOST_COPIES = 8 };
-
-typedef struct gemm_text {
-    int64_t m, n, k;
-    fp8c_dtype dtype;
-} gemm_text;
-
-static bool parse_gemm(const char *text, gemm_text *g)
-{
-    static const fp8c_dtype dtypes[] = {FP8C_F32, FP8C_BF16, FP8C_F8E4M3, FP8C_F8E5M2};
-    int64_t *const size[] = {&g->m, &g->n, &g->k};
-    for (int i = 0; i < 3; i++) {
-        char *end;
-        if (!isdigit((unsigned char)*text))
-            return false;
-        *size[i] = strtoll(text, &end, 10);
-        if (*size[i] < 1 || *size[i] > INT32_MAX || *end != (i < 2 ? 'x' : ':'))
-            return false;
-        text = end + 1;
-    }
-    for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes; i++)
-        if (!strcmp(text, fp8c_name(FP8C_NAME_DTYPE, dtypes[i]))) {
-            g->dtype = dtypes[i];
-            return true;
-        }
-    return false;
-}
-
-/* Add one product to the function, with operands of its own. */
-static void add_product(fp8c_module *m, const gemm_text *g, int copy)
-{
-    const fp8c_type a = {g->dtype, 2, {g->m, g->k}}, b = {g->dtype, 2, {g->n, g->k}},
-                    one = {FP8C_F32, 0, {0}};
-    const bool fp8 = g->dtype == FP8C_F8E4M3 || g->dtype == FP8C_F8E5M2;
-    const fp8c_attr turned = {.name = "transpose_b", .kind = FP8C_ATTR_BOOL, .i = 1};
-    char name[4][24];
-    static const char *const base[] = {"a", "b", "a_scale", "b_scale"};
-    for (int i = 0; i < 4; i++)
-        snprintf(name[i], sizeof name[i], "%s.%d", base[i], copy);
-    fp8c_value in[4];
-    int n = 0;
-    in[n++] = fp8c_func_input(m, name[0], &a);
-    if (fp8)
-        in[n++] = fp8c_func_input(m, name[2], &one);
-    in[n++] = fp8c_func_input(m, name[1], &b);
-    if (fp8)
-        in[n++] = fp8c_func_input(m, name[3], &one);
-    char result[24];
-    snprintf(result, sizeof result, "c.%d", copy);
-    fp8c_func_result(m, result,
-                     fp8c_func_op(m, fp8 ? "scaled_matmul" : "matmul", in, (size_t)n, &turned, 1));
-}
-
-/* Make as many products as take more memory than the caches have, within reason, so that a step
- * does not find its operands there. */
-static fp8c_status make_module(fp8c_context *ctx, const gemm_text *g, fp8c_module **out)
-{
-    const fp8c_type a = {g->dtype, 2, {g->m, g->k}}, b = {g->dtype, 2, {g->n, g->k}};
-    const int64_t bytes = fp8c_type_bytes(&a) + fp8c_type_bytes(&b) + 4 * g->m * g->n;
-    int64_t copies = COLD_BYTES / (bytes + 1) + 1;
-    copies = copies > MOST_COPIES ? MOST_COPIES : copies;
-    fp8c_status status = fp8c_module_create(ctx, "gemm", out);
-    if (status == FP8C_OK)
-        status = fp8c_func_begin(*out, "forward");
-    for (int i = 0; i < copies && status == FP8C_OK; i++)
-        add_product(*out, g, i);
-    return status == FP8C_OK ? fp8c_func_end(*out) : status;
-}
-
-static fp8c_status tune_gemm(fp8c_context *ctx, const fp8c_tune_options *options, fp8c_tuning **out)
-{
-    gemm_text g = {0};
-    f8_diag diag = {0};
-    fp8c_module *module = NULL;
-    fp8c_tune_options own = {.struct_size = sizeof own};
-    fp8c_compile_options compile = {.struct_size = sizeof compile}, given = compile;
-    f8_status read = f8_api_options(&own, options, "fp8c_tune_options", &diag);
-    if (read == F8_OK)
-        read = f8_api_options(&given, own.compile, "fp8c_compile_options", &diag);
-    if (read == F8_OK && !parse_gemm(own.gemm ? own.gemm : "", &g))
-        read =
-            f8_fail(&diag, F8_ERR_INPUT, F8_NOWHERE,
-                    "GEMM '%s' is not MxNxK:FORMAT, as 2048x768x3072:f8e4m3 (or f32, bf16, f8e5m2)",
-                    own.gemm ? own.gemm : "");
-    if (read != F8_OK)
-        return f8_api_result(ctx, &diag, read);
-    compile.target = given.target;
-    compile.threads = given.threads;
-    compile.device = given.device;
-    compile.inference = 1;
-    compile.recipe =
-        g.dtype == FP8C_F32 ? "f32" : NULL; /* otherwise its operands would be rounded to bf16 */
-    own.compile = &compile;
-    fp8c_status status = make_module(ctx, &g, &module);
-    if (status == FP8C_OK)
-        status = begin(ctx, module, &own, out);
-    if (*out)
-        (*out)->module = NULL;
-    fp8c_module_destroy(module);
-    return status;
-}
-
 fp8c_status fp8c_tune(fp8c_context *ctx, const fp8c_module *module,
                       const fp8c_tune_options *options, fp8c_tuning **out)
 {
     *out = NULL;
-    return module ? begin(module->ctx, module, options, out) : tune_gemm(ctx, options, out);
+    return module ? f8_tune_module(module->ctx, module, options, false, out)
+                  : f8_tune_one(ctx, options, out);
 }
 
 /* ---- what was found ---- */

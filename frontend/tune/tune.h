@@ -5,6 +5,7 @@
  *     time.c     programs that run in turns with the model's program
  *     choice.c   what is chosen
  *     rows.c     rows of the database: export, import, merge
+ *     gemms.h    GEMMs that come from no model
  *
  * A candidate is timed where it will be used: in a program that is compiled with it, as a step of
  * that program, with the caches as the steps before it leave them. One program has a candidate of
@@ -67,7 +68,13 @@ struct fp8c_tuning {
     int64_t timed, kept, changed_bits;
     double untuned_seconds, tuned_seconds;
     bool finished;
+    bool gemms_alone; /* kernels around them are not tuned */
 };
+
+/* tune.c */
+/* What fp8c_tune does for a module. gemms: its GEMMs alone. */
+fp8c_status f8_tune_module(fp8c_context *ctx, const fp8c_module *module,
+                           const fp8c_tune_options *options, bool gemms, fp8c_tuning **out);
 
 /* problem.c */
 /* Make t->base, the problems, their candidates and the known timings. */
