@@ -9,6 +9,7 @@ MANDIR ?= $(DATADIR)/man
 DOCDIR ?= $(DATADIR)/doc/fp8c
 HEADERS := $(wildcard frontend/fp8c*.h)
 MODELS := $(wildcard frontend/models/*.f8)
+SUITES := $(wildcard bench/suites/*.csv)
 EXAMPLES := $(filter-out %/run %/readme,$(wildcard tests/examples/*))
 MAN := $(BUILD)/share/fp8c.1
 COMPLETIONS := $(BUILD)/share/fp8c.bash $(BUILD)/share/_fp8c $(BUILD)/share/fp8c.fish
@@ -20,7 +21,8 @@ INSTALLED = $(addprefix $(SHIMDIR)/,$(notdir $(SHIMS))) $(BINDIR)/fp8c $(LIBDIR)
             $(DATADIR)/fish/vendor_completions.d/fp8c.fish \
             $(addprefix $(DOCDIR)/,LICENSE tutorial.md embedding.md language.md ops.md) \
             $(addprefix $(DOCDIR)/examples/,$(notdir $(EXAMPLES))) \
-            $(addprefix $(DATADIR)/fp8c/models/,$(notdir $(MODELS)))
+            $(addprefix $(DATADIR)/fp8c/models/,$(notdir $(MODELS))) \
+            $(addprefix $(DATADIR)/fp8c/suites/,$(notdir $(SUITES)))
 # The program prints its man page and completions from its own tables of commands and options.
 $(MAN): $(BUILD)/fp8c
 	@mkdir -p $(@D)
@@ -66,6 +68,7 @@ install:
 	install -m 644 frontend/text/OPS.md $(DESTDIR)$(DOCDIR)/ops.md
 	install -m 644 $(EXAMPLES) $(DESTDIR)$(DOCDIR)/examples
 	install -m 644 $(MODELS) $(DESTDIR)$(DATADIR)/fp8c/models
+	install -m 644 $(SUITES) $(DESTDIR)$(DATADIR)/fp8c/suites
 # Without debug information the shared library is three fifths as large.
 install-strip: install
 	strip $(DESTDIR)$(BINDIR)/fp8c
@@ -74,7 +77,7 @@ install-strip: install
 # Folders stay, since others may have files there, but for our own that are empty.
 uninstall:
 	rm -f $(addprefix $(DESTDIR),$(INSTALLED))
-	@rmdir $(addprefix $(DESTDIR),$(DOCDIR)/examples $(DOCDIR) $(DATADIR)/fp8c/models $(DATADIR)/fp8c) $(DESTDIR)$(SHIMDIR) 2>/dev/null || true
+	@rmdir $(addprefix $(DESTDIR),$(DOCDIR)/examples $(DOCDIR) $(DATADIR)/fp8c/models $(DATADIR)/fp8c/suites $(DATADIR)/fp8c) $(DESTDIR)$(SHIMDIR) 2>/dev/null || true
 	@[ -n "$(DESTDIR)" ] || PATH="$$PATH:/usr/sbin:/sbin" ldconfig 2>/dev/null || true
 
 .PHONY: installable install install-strip uninstall

@@ -72,14 +72,16 @@ static void print_gemm(const f8_tuned_gemm *x, FILE *to)
 static void print_run(const f8_tune_run *run, FILE *to)
 {
     cli_say(to,
-            "\n%s\n%" PRId64 " GEMMs: %" PRId64 " timed, for %" PRId64
+            "\n%s%s%" PRId64 " GEMMs: %" PRId64 " timed, for %" PRId64
             " of them a candidate is faster than the model's choice; %" PRId64
             " lacking, for %" PRId64 " the time ran out%s\n",
-            run->device, run->problems, run->timed, run->chosen, run->lacking, run->out_of_time,
-            run->out_of_time ? ": run this again to continue" : "");
-    cli_say(to,
-            "those timed, as often as a step has each: %.3f ms, %.3f ms as chosen\nsaved in %s\n",
-            1e3 * run->model_seconds, 1e3 * run->seconds, run->database);
+            run->device, *run->device ? "\n" : "", run->problems, run->timed, run->chosen,
+            run->lacking, run->out_of_time, run->out_of_time ? ": run this again to continue" : "");
+    if (run->timed)
+        cli_say(to,
+                "those timed, as often as a step has each: %.3f ms, %.3f ms as chosen\n"
+                "saved in %s\n",
+                1e3 * run->model_seconds, 1e3 * run->seconds, run->database);
 }
 
 /* Tunes the GEMMs of the list. One alone is reported like a module. */

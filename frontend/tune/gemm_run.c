@@ -1,4 +1,4 @@
-/* Tuning GEMMs that come from no model: see gemms.h. */
+/* Tuning a module or a GEMM that comes from none, and lists of those: see fp8c_tune.h, gemms.h. */
 #include <math.h>
 #include <string.h>
 #include <unistd.h>
@@ -73,6 +73,14 @@ fp8c_status f8_tune_one(fp8c_context *ctx, const fp8c_tune_options *options, fp8
         (*out)->module = NULL;
     fp8c_module_destroy(module);
     return status;
+}
+
+fp8c_status fp8c_tune(fp8c_context *ctx, const fp8c_module *module,
+                      const fp8c_tune_options *options, fp8c_tuning **out)
+{
+    *out = NULL;
+    return module ? f8_tune_module(module->ctx, module, options, false, out)
+                  : f8_tune_one(ctx, options, out);
 }
 
 /* ---- a list ---- */

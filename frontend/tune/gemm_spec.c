@@ -146,8 +146,8 @@ static f8_status read_hows(spec *s)
                          "tt)",
                          n, s->at);
         if (of != F8_TUNE_KINDS && kind != of)
-            return wrong(s, s->at, "'%.*s' is a %s in a list of another kind", n, s->at,
-                         f8_tune_how_name[kind]);
+            return wrong(s, s->at, "'%.*s' is no %s, as the words before it in this list are", n,
+                         s->at, f8_tune_how_name[of]);
         if (of == F8_TUNE_KINDS && s->n_words[kind])
             return wrong(s, s->at, "the %s is given twice", f8_tune_how_name[kind]);
         for (int i = 0; i < s->n_words[kind]; i++)

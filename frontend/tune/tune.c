@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "frontend/tune/gemms.h"
 #include "ir/base/clock.h"
 
 /* ---- life ---- */
@@ -110,14 +109,6 @@ fp8c_status f8_tune_module(fp8c_context *ctx, const fp8c_module *module,
         f8_api_fail(ctx, &diag, status, module->text, module->text_size);
     fp8c_tuning_destroy(t);
     return (fp8c_status)status;
-}
-
-fp8c_status fp8c_tune(fp8c_context *ctx, const fp8c_module *module,
-                      const fp8c_tune_options *options, fp8c_tuning **out)
-{
-    *out = NULL;
-    return module ? f8_tune_module(module->ctx, module, options, false, out)
-                  : f8_tune_one(ctx, options, out);
 }
 
 /* ---- what was found ---- */

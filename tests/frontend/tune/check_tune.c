@@ -424,6 +424,7 @@ START_TEST(bad_options)
                {.o.seconds = -1, .why = "seconds: -1"},
                {.c.target = "reference", .why = "target reference has nothing to tune"},
                {.c.plan_only = 1, .why = "tuning needs the device"},
+               {.o.only = "*", .o.kernels = "*", .why = "give one of them"},
                {.c.target = "nonsense", .why = "no target 'nonsense'"},
                {.o.database = "/proc/nothing/tuning.db", .why = "unable to open database file"}};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
@@ -444,6 +445,9 @@ START_TEST(bad_options)
         ck_assert_int_eq(fp8c_tune(ctx, NULL, i ? &o : NULL, &t), FP8C_ERR_INPUT);
         ck_assert_ptr_nonnull(strstr(fp8c_context_message(ctx), "is not MxNxK:FORMAT"));
     }
+    const fp8c_tune_options two = {.struct_size = sizeof two, .gemm = "1,2x3x4:f32"};
+    ck_assert_int_eq(fp8c_tune(ctx, NULL, &two, &t), FP8C_ERR_INPUT);
+    ck_assert_ptr_nonnull(strstr(fp8c_context_message(ctx), "are 2 GEMMs; one call tunes one"));
     fp8c_module_destroy(m);
     ck_assert_int_eq(fp8c_context_create(&none, &without), FP8C_OK);
     const fp8c_tune_options small = {.struct_size = sizeof small, .gemm = "16x16x16:f32"};
@@ -536,7 +540,8 @@ START_TEST(command_line)
     f8_cli_ok(r);
     ck_assert_msg(strstr(r.out, "\n1 problem: for ") != NULL, "%s", r.out);
     f8_cli_fails(F8_CLI("tune"), 2,
-                 "give either FILE.f8, or --gemm, or some of --export, --import and --merge");
+                 "give either FILE.f8, or --gemm, --gemm-file and --suite, or some of --export, "
+                 "--import and --merge");
     f8_cli_fails(F8_CLI("tune", file, "--gemm", "1x1x1:f32"), 2, "give either FILE.f8");
     f8_cli_fails(F8_CLI("tune", "--gemm", "1x1:f32"), 1, "is not MxNxK:FORMAT");
     f8_cli_fails(F8_CLI("tune", "--import", f8_cli_temp("none")), 1, "No such file");
