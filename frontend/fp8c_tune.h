@@ -92,8 +92,8 @@ typedef struct fp8c_tune_options {
                          a layout (nn, nt, tn, tt); without role and layout the second operand is
                          [N, K]. Of `compile` only target, threads and device count.
                          FP8C_ERR_UNSUPPORTED: the target has no such GEMM */
-    const char *kernels; /* name pattern: tune kernels with these names alone, and no GEMM. With
-                            `only`: FP8C_ERR_INPUT */
+    const char *kernels; /* name pattern: tune row kernels with these names alone, and no GEMM.
+                            FP8C_ERR_INPUT: there is none, or `only` is given, too */
 } fp8c_tune_options;
 
 /* Time what was not timed yet for a module, or for one GEMM if `module` is NULL. Choose, and keep

@@ -195,6 +195,11 @@ f8_status f8_tune_collect(fp8c_tuning *t, f8_diag *diag)
     F8_TRY(f8_tuning_versions(t->base, &t->gemms, &t->keys, diag));
     choose_functions(t);
     count_problems(t);
+    if (t->o.kernels && !t->n)
+        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
+                       "no kernel of a step that could be computed in several ways is named '%s' "
+                       "(attention has one way)",
+                       t->o.kernels);
     for (size_t i = 0; i < t->n; i++) {
         tune_problem *p = &t->problem[i];
         if (p->gemm && t->base->target->kind == F8_TARGET_CPU)

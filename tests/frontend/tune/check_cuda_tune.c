@@ -6,6 +6,7 @@
 
 #include "frontend/fp8c_diagnose.h"
 #include "frontend/fp8c_tune.h"
+#include "frontend/tune/gemms.h"
 #include "tests/shared/api/api.h"
 #include "tests/shared/api/cli.h"
 #include "tests/shared/cuda/gpu.h"
@@ -128,6 +129,57 @@ START_TEST(algorithms)
 }
 END_TEST
 
+/* GEMMs of a list: each is timed as it is asked for, or is a row with what the target lacks. */
+START_TEST(gemms)
+{
+    static const struct {
+        const char *gemm, *problem, *reason; /* problem: its begin */
+    } all[] = {
+        {"128x64x256:bf16:fprop:bias", "gemm 128x64x256 bf16 x bf16.t -> bf16 bias strides", NULL},
+        {"128x64x256:f8e4m3:row:bf16", "gemm 128x64x256 f8e4m3 x f8e4m3.t -> bf16 strides", NULL},
+        {"128x128x256:f8e4m3:block:wgrad:accumulate",
+         "gemm 128x128x256 f8e4m3 x f8e4m3.t -> f32 add strides", NULL},
+        {"128x64x256:f8e5m2xf8e4m3:dgrad:bf16",
+         "gemm 128x64x256 f8e5m2 x f8e4m3.t -> bf16 strides 256 256 64 scales", NULL},
+        {"128x64x256:f8e4m3:mx", NULL, "FP8 GEMMs of sm_90a have no f8e8m0 scales"},
+        {"128x64x256:f8e5m2", NULL, "no GEMM of sm_90a multiplies f8e5m2 by f8e5m2"},
+        {"128x60x256:f8e4m3", NULL, "have m, n and k that are multiples of 16"},
+    };
+    enum { N = sizeof all / sizeof *all };
+    const char *spec[N];
+    const fp8c_compile_options compile_options = {.struct_size = sizeof compile_options,
+                                                  .target = "cuda"};
+    const fp8c_tune_options o = {.struct_size = sizeof o, .runs = 1, .compile = &compile_options};
+    fp8c_context *ctx = new_context();
+    f8_tune_gemms list;
+    for (int i = 0; i < N; i++)
+        spec[i] = all[i].gemm;
+    const f8_tune_sources from = {.spec = spec, .n_specs = N};
+    ck_assert_int_eq(f8_tune_gather(ctx, &from, &list), FP8C_OK);
+    ck_assert_uint_eq(list.n, N);
+    f8_tune_run run = f8_tune_begin(ctx, &list, &o);
+    for (int i = 0; i < N; i++) {
+        f8_tuned_gemm x;
+        fp8c_tuning *t;
+        ck_assert_msg(f8_tune_next(&run, (size_t)i, &x, &t) == FP8C_OK, "%s",
+                      fp8c_context_message(ctx));
+        ck_assert_str_eq(x.problem, all[i].gemm);
+        ck_assert_str_eq(x.state, all[i].reason ? "lacking" : "timed");
+        if (all[i].reason)
+            ck_assert_msg(strstr(x.reason, all[i].reason) != NULL, "%s", x.reason);
+        else
+            ck_assert_msg(!strncmp(x.gemm, all[i].problem, strlen(all[i].problem)) &&
+                              x.seconds > 0 && x.model_seconds > 0 && x.flops > 0,
+                          "%s", x.gemm);
+        fp8c_tuning_destroy(t);
+    }
+    ck_assert_int_eq(run.timed, 4);
+    ck_assert_int_eq(run.lacking, 3);
+    f8_arena_end(&list.arena);
+    fp8c_context_destroy(ctx);
+}
+END_TEST
+
 static const char *some_variant(const char *problem, void *user)
 {
     static const char *const all[] = {"threads 128", "unroll 1", "threads 512", "unroll 4"};
@@ -198,6 +250,7 @@ Suite *f8_suite(void)
     tcase_set_timeout(t, TIMEOUT);
     tcase_add_checked_fixture(t, setup, f8_cli_teardown);
     tcase_add_test(t, algorithms);
+    tcase_add_test(t, gemms);
     tcase_add_test(t, variants);
     suite_add_tcase(s, t);
     return s;
