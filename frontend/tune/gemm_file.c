@@ -17,7 +17,11 @@
 
 enum { MOST_BYTES = 16 << 20, MOST_CELLS = 16, CELL = 256 };
 
-static const char columns[] = "m, n, k, format, a, b, scaling, role, epilogue, layout, count, name";
+static const char columns[] = "m, n, k, format, a, b"
+#define X(kind, name, ...) ", " name
+    F8_TUNE_HOWS(X)
+#undef X
+        ", count, name";
 
 typedef struct reader {
     f8_tune_gemms *list;
@@ -52,18 +56,13 @@ static f8_status set_integer(reader *r, uint32_t column, const char *name, const
 
 static f8_status set_how(reader *r, uint32_t column, int kind, const char *value, row *to)
 {
+    char known[F8_TUNE_LISTED];
     const int index = f8_tune_find_word(kind, value, strlen(value));
-    char known[128] = "";
-    size_t n = 0;
-    if (index >= 0) {
-        to->g.how[kind] = (uint8_t)index;
-        return F8_OK;
-    }
-    for (int i = 0; f8_tune_word(kind, i); i++)
-        if (*f8_tune_word(kind, i))
-            n += (size_t)snprintf(known + n, sizeof known - n, "%s%s", n ? ", " : "",
-                                  f8_tune_word(kind, i));
-    return WRONG(r, column, "%s: '%s' is none of %s", f8_tune_how_name[kind], value, known);
+    if (index < 0)
+        return WRONG(r, column, "%s: '%s' is none of %s", f8_tune_how_name[kind], value,
+                     f8_tune_list_words(kind, known));
+    to->g.how[kind] = (uint8_t)index;
+    return F8_OK;
 }
 
 static f8_status set_format(reader *r, uint32_t column, const char *name, const char *value,

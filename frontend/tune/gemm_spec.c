@@ -132,6 +132,19 @@ static int kind_of(const char *word, size_t length, int *index)
     return F8_TUNE_KINDS;
 }
 
+static f8_status no_word(const spec *s, int length)
+{
+    char list[F8_TUNE_LISTED], all[4 * F8_TUNE_LISTED];
+    size_t n = 0;
+    for (int kind = 0; kind < F8_TUNE_KINDS; kind++)
+        n += (size_t)snprintf(all + n, sizeof all - n, "%s%s (%s)",
+                              !kind                      ? ""
+                              : kind < F8_TUNE_KINDS - 1 ? ", "
+                                                         : " or ",
+                              f8_tune_how_name[kind], f8_tune_list_words(kind, list));
+    return wrong(s, s->at, "'%.*s' is no %s", length, s->at, all);
+}
+
 /* hows = how { "," how } */
 static f8_status read_hows(spec *s)
 {
@@ -140,11 +153,7 @@ static f8_status read_hows(spec *s)
         int index = -1;
         const int n = part_length(s->at), kind = kind_of(s->at, (size_t)n, &index);
         if (kind == F8_TUNE_KINDS)
-            return wrong(s, s->at,
-                         "'%.*s' is no scaling (tensor, row, block, mx), role (fprop, dgrad, "
-                         "wgrad), epilogue (f32, bf16, bias, accumulate) or layout (nn, nt, tn, "
-                         "tt)",
-                         n, s->at);
+            return no_word(s, n);
         if (of != F8_TUNE_KINDS && kind != of)
             return wrong(s, s->at, "'%.*s' is no %s, as the words before it in this list are", n,
                          s->at, f8_tune_how_name[of]);

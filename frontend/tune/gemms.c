@@ -30,6 +30,16 @@ int f8_tune_find_word(int kind, const char *word, size_t length)
     return -1;
 }
 
+const char *f8_tune_list_words(int kind, char text[F8_TUNE_LISTED])
+{
+    size_t n = 0;
+    for (int i = 0; words[kind][i]; i++)
+        if (*words[kind][i])
+            n += (size_t)snprintf(text + n, F8_TUNE_LISTED - n, "%s%s", n ? ", " : "",
+                                  words[kind][i]);
+    return text;
+}
+
 const char f8_tune_formats[] = "f32, bf16, f8e4m3 or f8e5m2, or two of them, as f8e5m2xf8e4m3";
 
 static bool operand_dtype(const char *text, size_t length, f8_dtype *out)

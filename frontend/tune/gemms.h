@@ -37,6 +37,7 @@ enum {
         F8_TUNE_KINDS,
     F8_TUNE_WORDS = 5, /* of a kind at most */
     F8_TUNE_GEMM_TEXT = 128,
+    F8_TUNE_LISTED = 64,
     F8_TUNE_MOST_GEMMS = 10000
 };
 /* Of the words above, by their index. */
@@ -59,6 +60,8 @@ extern const char *const f8_tune_how_name[F8_TUNE_KINDS];
 const char *f8_tune_word(int kind, int index);
 /* The index of the word in its kind; -1: it is none. */
 int f8_tune_find_word(int kind, const char *word, size_t length);
+/* Writes the kind's words with commas between them, and returns `text`. */
+const char *f8_tune_list_words(int kind, char text[F8_TUNE_LISTED]);
 /* "f8e4m3", or "f8e5m2xf8e4m3". False: it is none. */
 bool f8_tune_format(const char *text, size_t length, f8_dtype *a, f8_dtype *b);
 extern const char f8_tune_formats[]; /* what is expected then, for messages */
