@@ -281,7 +281,7 @@ static f8_status build_plan(f8_compilation *c, f8_diag *diag)
                               level ? F8_GEMM_ONEDNN_F32 : F8_GEMM_AUTO,
                               .cuda = c->program->cuda,
                               .attention = c->attention,
-                              .want_ptx = wants_listings(o),
+                              .want_texts = wants_listings(o),
                               .text_only = o->text_only,
                               .no_code = o->plan_only,
                               .allocator = &ctx->allocator,
@@ -369,8 +369,9 @@ static f8_status make_variant(f8_compilation *c, const f8_module *source, f8_dia
     F8_TRY(build_plan(c, diag));
     note_ranks(&c->unit, &v->plan);
     F8_TRY(f8_variant_start(c->program, v, c->unit.module, diag));
-    F8_TRY(f8_compile_report_make(&c->unit, c->program->cuda ? &c->stats : NULL,
-                                  wants_listings(c->o), &v->arena, &v->report));
+    const bool listed = wants_listings(c->o);
+    F8_TRY(f8_compile_report_make(&c->unit, c->program->cuda || listed ? &c->stats : NULL, listed,
+                                  &v->arena, &v->report));
     if (c->program->target->kind != F8_TARGET_REFERENCE)
         F8_TRY(f8_compilation_check_budget(c, diag));
     v->report.kernels_cached = c->stats.n_cached;

@@ -344,10 +344,11 @@ typedef struct fp8c_compile_options {
     fp8c_write_fn write;
     void *write_user;
     int32_t no_device; /* only compile: no such GPU or CPU need be there, and nothing runs */
-    /* Only for CUDA targets: */
+    /* Only for CUDA targets, but for listings and text_only: */
     int32_t device;    /* the GPU's ordinal, as the driver counts */
     int32_t listings;  /* keep what fp8c_program_image gives; all kernels are then in one image */
-    int32_t text_only; /* stop at CUDA C, which needs no NVRTC; implies no_device and listings */
+    int32_t text_only; /* stop at CUDA C, which needs no NVRTC, or at LLVM IR; implies no_device and
+                          listings */
     void *stream;      /* the embedder's CUstream: a run is enqueued there, and fp8c_program_wait
                           waits. NULL: the program's own, and a run returns when it is done */
     /* The embedder's device memory: give both functions or neither. device_alloc returns memory

@@ -87,8 +87,10 @@ typedef struct fp8c_step {
 FP8C_API fp8c_status fp8c_program_step(const fp8c_program *program, int function, int index,
                                        fp8c_step *out);
 
-/* With `listings`: one image (a cubin) of a CUDA target, and what it was made from. */
+/* With `listings`: one image (a cubin) of a CUDA target, and what it was made from. Its text compiles
+ * as it is. On a CPU one image has the text of all kernels, and nothing else. */
 typedef struct fp8c_image {
+    const char *llvm;             /* a CPU's: LLVM IR as fp8c writes it, before LLVM's passes */
     const char *cuda, *ptx, *log; /* log: the compiler's messages, registers and spills by kernel */
     const void *cubin;            /* with text_only: NULL, and so are ptx and log */
     size_t cubin_size;

@@ -472,7 +472,7 @@ fp8c_status fp8c_program_image(const fp8c_program *p, int index, fp8c_image *out
     if (index < 0 || (size_t)index >= p->now->report.n_images)
         return FP8C_ERR_INPUT;
     const f8_build_image *from = &p->now->report.image[index];
-    *out = (fp8c_image){.cuda = from->cuda, .ptx = from->ptx, .log = from->log};
+    *out = (fp8c_image){.llvm = from->llvm, .cuda = from->cuda, .ptx = from->ptx, .log = from->log};
     if ((uint32_t)index < p->now->plan.n_images) {
         out->cubin = p->now->plan.image[index].bytes;
         out->cubin_size = (size_t)p->now->plan.image[index].size;

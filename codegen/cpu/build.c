@@ -11,6 +11,7 @@
 #include "codegen/cpu/attention.h"
 #include "codegen/cpu/rows.h"
 #include "codegen/cpu/scatter.h"
+#include "codegen/kernel/text.h"
 #include "codegen/cpu/link.h"
 #include "codegen/cpu/llvm_known.h"
 #include "ir/base/clock.h"
@@ -151,6 +152,39 @@ static f8_cache_value give(void *user, uint32_t i, f8_arena *arena)
 static const f8_build_cached_calls calls = {
     .name = unit_name, .key = key, .take = take, .make = make, .give = give};
 
+/* ---- as text ---- */
+
+/* Keeps the IR of all kernels, as they are given to LLVM, as one module: a kernel's comment has the
+ * name of its first group. */
+static f8_status list(compilation *c)
+{
+    f8_build *b = c->b;
+    f8_llvm_module *m;
+    f8_status s = F8_OK;
+    f8_text names = {.arena = b->arena};
+    F8_TRY(f8_llvm_module_begin(&m, c->llvm, "fp8c", b->diag));
+    const int lanes = m->lanes;
+    for (uint32_t i = 0; i < b->n_sources && s == F8_OK; i++) {
+        const f8_kernel_source *u = &b->source[i];
+        char symbol[48];
+        m->lanes = lanes; /* an emitter may change it */
+        s = emit(m, u, b->arena, b->diag);
+        make_symbol(u, symbol);
+        f8_text_add(&names, "; %s, launched by %u steps: ", symbol, u->launches);
+        for (const char *at = u->name; *at; at++)
+            f8_text_add(&names, "%c", (unsigned char)*at < ' ' ? ' ' : *at);
+        f8_text_add(&names, "\n");
+    }
+    const char *text = s == F8_OK ? f8_llvm_module_text(m, b->arena) : NULL;
+    f8_llvm_module_end(m);
+    F8_TRY(s);
+    b->image = F8_NEW(b->arena, f8_build_image);
+    if (b->image && text)
+        b->image->llvm = f8_arena_printf(b->arena, "%s%s", names.s ? names.s : "", text);
+    b->n_images = 1;
+    return f8_build_memory(b);
+}
+
 /* ---- all kernels ---- */
 
 static f8_status link_blob(compilation *c)
@@ -215,8 +249,17 @@ static f8_status compile_all(compilation *c, f8_build_cached *pieces)
     f8_build_stats *stats = b->options->stats;
     c->object = F8_NEW_ARRAY(b->arena, f8_object, b->n_sources);
     F8_TRY(begin_codes(b));
+    if (b->options->text_only) {
+        F8_TRY(load(c));
+        return list(c);
+    }
     F8_TRY(find_all(c, pieces));
     F8_TRY(f8_build_cached_make(pieces, &(uint32_t){0}, b->diag));
+    if (b->options->want_texts) {
+        if (!c->llvm)
+            F8_TRY(load(c));
+        F8_TRY(list(c));
+    }
     const double compiled = f8_seconds_now();
     F8_TRY(link_blob(c));
     if (stats) {
@@ -322,6 +365,8 @@ static f8_status fill_stats(f8_build *b, f8_build_stats *s)
         s->kernel[i] = (f8_build_kernel){.name = u->name, .text = u->text, .hash = u->hash,
                                          .launches = u->launches, .seconds = u->seconds};
     }
+    s->image = b->image;
+    s->n_images = b->n_images;
     s->code_bytes = b->plan->blob_code_bytes;
     return F8_OK;
 }

@@ -101,7 +101,7 @@ static f8_status emit(f8_build *b, f8_cuda_code *code, f8_text *t)
     char symbol[40];
     make_symbol(u, code->multi, symbol, sizeof symbol);
     if (!t->n)
-        f8_text_add(t, "#include \"fp8c.cuh\"\n");
+        f8_cuda_text_begin(t);
     code->begin = t->n;
     code->line = lines_of(t->s) + 1;
     add_comment(t, u, code->multi);
@@ -123,7 +123,8 @@ static bool is_long(const compilation *p, uint32_t code)
 /* With PTX all texts are one image, which is compiled as always. */
 static bool is_fast(const compilation *p, uint32_t code)
 {
-    return !p->b->options->want_ptx && f8_build_compiles_fast(&p->b->source[p->code[code]->source]);
+    return !p->b->options->want_texts &&
+           f8_build_compiles_fast(&p->b->source[p->code[code]->source]);
 }
 
 /* Whether batch `a` ends before text `next`. Attention takes the compiler a second or two, so it is
@@ -133,7 +134,7 @@ static bool is_full(const compilation *p, const batch *a, uint32_t next)
     const f8_build_options *o = p->b->options;
     if (next == p->n_codes)
         return true;
-    if (o->want_ptx)
+    if (o->want_texts)
         return false;
     if (is_long(p, next) || is_long(p, next - 1) || is_fast(p, next) != is_fast(p, next - 1))
         return true;
@@ -220,7 +221,7 @@ static f8_status compile_batch(void *user, uint32_t index, f8_arena *arena, f8_d
     const double start = f8_seconds_now();
     const f8_status s = f8_cuda_compile(
         b->options->cuda, a->text.s, text_name, f8_cuda_header, "fp8c.cuh", b->facts->name,
-        (f8_nvrtc_options){.want_ptx = b->options->want_ptx, .fast = is_fast(p, a->begin)}, arena,
+        (f8_nvrtc_options){.want_ptx = b->options->want_texts, .fast = is_fast(p, a->begin)}, arena,
         &a->result, d);
     a->seconds = f8_seconds_now() - start;
     return s;
@@ -299,7 +300,7 @@ static const char *image_key(void *user, uint32_t i, f8_arena *arena)
     char header[33];
     f8_hash_text(f8_hash_bytes(f8_cuda_header, strlen(f8_cuda_header)), header);
     return f8_arena_printf(arena, "cuda image\n%sarchitecture %s\nptx %d\nfast %d\nheader %s\n%s",
-                           p->compiler, p->b->facts->name, p->b->options->want_ptx,
+                           p->compiler, p->b->facts->name, p->b->options->want_texts,
                            is_fast(p, p->batch[i].begin), header, p->batch[i].text.s);
 }
 
@@ -319,7 +320,7 @@ static bool take_batch(void *user, uint32_t i, const f8_cache_value *value)
     memcpy(&k, bytes, sizeof k);
     const uint64_t rest = value->size - sizeof k;
     if (!k.cubin || k.cubin > rest || !k.log || k.log > rest - k.cubin ||
-        k.ptx != rest - k.cubin - k.log || !k.ptx != !p->b->options->want_ptx)
+        k.ptx != rest - k.cubin - k.log || !k.ptx != !p->b->options->want_texts)
         return false;
     const char *log = (const char *)bytes + sizeof k + k.cubin, *ptx = k.ptx ? log + k.log : NULL;
     if (log[k.log - 1] || (ptx && ptx[k.ptx - 1]))
@@ -397,8 +398,10 @@ static f8_status keep_texts(compilation *p)
         char file[40];
         snprintf(file, sizeof file, "image_%03u.cu", i);
         b->image[i].cuda = p->batch[i].text.s;
-        if (b->options->dump)
-            b->options->dump(b->options->dump_user, file, b->image[i].cuda);
+        const char *whole =
+            b->options->dump ? f8_cuda_text_whole(b->arena, b->image[i].cuda) : NULL;
+        if (whole)
+            b->options->dump(b->options->dump_user, file, whole);
     }
     for (uint32_t i = 0; i < p->n_codes && b->options->stats; i++) {
         f8_cuda_code *c = p->code[i];

@@ -33,18 +33,20 @@ typedef struct f8_build_kernel {
     f8_cuda_report report;
 } f8_build_kernel;
 
-/* CUDA: what one image of the plan was made from. In the arena of the build. */
+/* CUDA: what one image of the plan was made from. CPU, with want_texts: all of its kernels. In the
+ * arena of the build. */
 typedef struct f8_build_image {
-    const char *cuda; /* the text given to NVRTC */
-    const char *ptx;  /* NULL unless options.want_ptx */
+    const char *llvm; /* CPU: the IR of all kernels, one module, as LLVM prints it */
+    const char *cuda; /* the text given to NVRTC, with fp8c.cuh beside it */
+    const char *ptx;  /* NULL unless options.want_texts */
     const char *log;  /* the messages of the compiler, and the report of ptxas */
 } f8_build_image;
 
 typedef struct f8_build_stats {
     f8_build_kernel *kernel; /* in the build's arena */
     uint32_t n_kernels;
-    f8_build_image *image; /* CUDA */
-    uint32_t n_images;     /* images of the plan; with text_only, images that it would have */
+    f8_build_image *image;
+    uint32_t n_images; /* CUDA: those of the plan, with text_only those that it would have */
     struct f8_step_builder **builders; /* for tests: by function and step (codegen/plan/parts.h) */
     double describe, compile, link; /* seconds; compile is elapsed time, not the sum over threads */
     int64_t code_bytes;
@@ -93,10 +95,11 @@ typedef struct f8_build_options {
     struct f8_cuda *cuda;
     /* CUDA; an implementation that is not available is an error */
     f8_attention_algorithm attention;
-    bool want_ptx; /* CUDA: keep the PTX in stats->image; all kernels are then in one image */
+    /* Keep LLVM IR or PTX in stats->image; on CUDA all kernels are then in one image */
+    bool want_texts;
     /* CUDA: number of kernels compiled as one image; 0: decided by the length of their texts */
     uint32_t batch;
-    /* CUDA: stop after printing CUDA C, which needs no NVRTC; the plan then has no images */
+    /* Stop after printing CUDA C, which needs no NVRTC, or LLVM IR; the plan then has no code */
     bool text_only;
     /* Stop once all steps are laid out. Sizes are final, but nothing can run: on CUDA kernels have
      * no phases, on the CPU phases have no code. Needs neither LLVM nor NVRTC. */

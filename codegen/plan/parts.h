@@ -157,7 +157,7 @@ struct f8_build {
     f8_table named; /* those that have a text, by its hash */
     size_t source_room, step_room, builder_room, choice_room;
     f8_step_builder **builders; /* by function of the plan, by step */
-    f8_build_image *image;   /* CUDA: images of the plan, or what they would be made from */
+    f8_build_image *image;      /* images of the plan, or what they would be made from */
     uint32_t n_images;
     f8_progress_phase *phase; /* asked while functions are built: of this build, or of the passes */
     /* the function being built */

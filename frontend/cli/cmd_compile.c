@@ -1,14 +1,23 @@
-/* fp8c compile: writes the kernels of a CUDA target as CUDA C, PTX or machine code, or a report on
- * them, or compiles ahead of time into a file. It needs no GPU. */
+/* fp8c compile: writes a CPU's kernels as LLVM IR, or those of a CUDA target as CUDA C, PTX or
+ * machine code, or a report on them, or compiles ahead of time into a file. It needs no GPU. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "frontend/cli/auto.h"
+#include "ir/base/suggest.h"
 
-typedef enum emit_kind { EMIT_CUDA, EMIT_PTX, EMIT_CUBIN, EMIT_REPORT, EMIT_COUNT } emit_kind;
-static const char *const emit_names[] = {"cuda", "ptx", "cubin", "report"};
+typedef enum emit_kind {
+    EMIT_LLVM,
+    EMIT_CUDA,
+    EMIT_PTX,
+    EMIT_CUBIN,
+    EMIT_REPORT,
+    EMIT_COUNT
+} emit_kind;
+static const char kinds[] = "llvm, cuda, ptx, cubin, report";
+static const char *const emit_names[] = {"llvm", "cuda", "ptx", "cubin", "report"};
 
 static emit_kind emit_of(const cli *c)
 {
@@ -24,8 +33,12 @@ static int check_options(const cli *c)
     const emit_kind kind = emit_of(c);
     char names[CLI_HELP_TEXT];
     if (kind == EMIT_COUNT)
-        return cli_usage(c, "--emit takes cuda, ptx, cubin or report");
-    if (!c->target || !strncmp(c->target, "cpu", 3) || !strcmp(c->target, "reference"))
+        return cli_usage(c, "--emit takes llvm, cuda, ptx, cubin or report, not '%s'%s", c->emit,
+                         f8_suggest_listed(c->emit, strlen(c->emit), kinds, names, sizeof names));
+    if (kind == EMIT_LLVM && c->target && strncmp(c->target, "cpu", 3))
+        return cli_usage(c, "--emit llvm writes a CPU's kernels: --target %s has none", c->target);
+    if (kind != EMIT_LLVM &&
+        (!c->target || !strncmp(c->target, "cpu", 3) || !strcmp(c->target, "reference")))
         return cli_usage(c, "--target must name a GPU: cuda, %s (or give -o NAME.f8x)",
                          cli_names(FP8C_NAME_TARGET, "sm_", NULL, names));
     if (c->json && kind != EMIT_REPORT)
@@ -70,8 +83,11 @@ static void write_image(const fp8c_program *p, emit_kind kind, FILE *to)
 {
     fp8c_image image;
     for (int i = 0; fp8c_program_image(p, i, &image) == FP8C_OK; i++) {
-        const void *from = kind == EMIT_CUDA ? (const void *)image.cuda : image.ptx;
-        size_t size = from ? strlen(from) : 0;
+        const char *text = kind == EMIT_LLVM   ? image.llvm
+                           : kind == EMIT_CUDA ? image.cuda
+                                               : image.ptx;
+        const void *from = text;
+        size_t size = text ? strlen(text) : 0;
         if (kind == EMIT_CUBIN) {
             from = image.cubin;
             size = image.cubin_size;
@@ -89,7 +105,7 @@ static bool compile(cli_job *j)
     if (kind != EMIT_REPORT && !c->inference)
         cli_note_steps(c);
     fp8c_compile_options options = cli_listing_options(c, c->recipe);
-    options.text_only = kind == EMIT_CUDA;
+    options.text_only = kind == EMIT_CUDA || kind == EMIT_LLVM;
     options.listings = kind != EMIT_REPORT;
     if (!cli_compile(j, &options))
         return false;

@@ -1,6 +1,7 @@
 /* Compile reports: see compile_report.h. */
 #include "frontend/f8x/compile_report.h"
 
+#include "codegen/cuda/text.h"
 #include "passes/unit/cost.h"
 
 /* ---- what was decided ---- */
@@ -136,7 +137,8 @@ static void keep_images(const f8_build_stats *stats, f8_arena *arena, f8_compile
     t->image = F8_NEW_ARRAY(arena, f8_build_image, stats->n_images);
     for (; t->image && t->n_images < stats->n_images; t->n_images++) {
         const f8_build_image *from = &stats->image[t->n_images];
-        t->image[t->n_images] = (f8_build_image){.cuda = f8_arena_strdup(arena, from->cuda),
+        t->image[t->n_images] = (f8_build_image){.llvm = f8_arena_strdup(arena, from->llvm),
+                                                 .cuda = f8_cuda_text_whole(arena, from->cuda),
                                                  .ptx = f8_arena_strdup(arena, from->ptx),
                                                  .log = f8_arena_strdup(arena, from->log)};
     }
@@ -154,7 +156,7 @@ f8_status f8_compile_report_make(const f8_unit *u, const f8_build_stats *stats, 
     F8_TRY(f8_arena_status(arena, u->diag));
     if (u->options.target->kind != F8_TARGET_REFERENCE)
         F8_TRY(keep_funcs(u, arena, out));
-    if (stats)
+    if (stats && u->options.target->kind == F8_TARGET_CUDA)
         keep_kernels(stats, arena, out);
     if (stats && images)
         keep_images(stats, arena, out);

@@ -34,7 +34,7 @@ typedef struct f8_compile_report {
     size_t n_funcs;
     f8_build_kernel *kernel; /* without `text` and `cuda` */
     size_t n_kernels;
-    f8_build_image *image; /* CUDA with listings */
+    f8_build_image *image; /* with listings */
     size_t n_images;
     f8_remat_summary remat;
     int64_t linears, fp8_gemms;

@@ -58,8 +58,8 @@ def compile_options(*, target: str | None = None, recipe: str | None = None, thr
     write: what print_after calls with text
     no_device: only compile: no such GPU or CPU need be there, and nothing runs
     device: CUDA: the GPU's ordinal
-    listings: CUDA: keep the texts and images of kernels
-    text_only: CUDA: stop at CUDA C, which needs no NVRTC
+    listings: keep the texts of kernels, and CUDA's images
+    text_only: stop at CUDA C, which needs no NVRTC, or at LLVM IR
     stream: CUDA: the CUstream on which runs are enqueued; none: the program has its own
     device_alloc: CUDA: gives device memory, aligned to 256 bytes; with device_free
     device_free: CUDA: takes it back

@@ -414,10 +414,10 @@ START_TEST(images)
     for (uint32_t i = 0; i < warm.stats.n_images; i++)
         ck_assert_str_eq(cold.stats.image[i].log, warm.stats.image[i].log);
     for (int turn = 0; turn < 4; turn++) { /* each once, and again */
-        const f8_build_options listed = {.cuda = cuda, .want_ptx = turn % 2};
+        const f8_build_options listed = {.cuda = cuda, .want_texts = turn % 2};
         build(&other, "bf16", turn % 2 ? "sm_90a" : "sm_89", true, listed);
         ck_assert_uint_eq(other.stats.n_cached, turn < 2 ? 0 : other.stats.n_kernels);
-        ck_assert(!other.stats.image[0].ptx == !listed.want_ptx);
+        ck_assert(!other.stats.image[0].ptx == !listed.want_texts);
         cuda_plan_end(&other);
     }
     cuda_plan_end(&none);

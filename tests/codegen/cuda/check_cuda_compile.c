@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "tests/shared/api/cli.h"
+#include "tests/shared/cuda/cuda_plan.h"
 #include "tests/shared/suite.h"
 
 #define MODEL "frontend/models/gpt.f8"
@@ -31,7 +32,12 @@ START_TEST(wrong_options)
     } wrong[] = {
         {{"compile", MODEL}, "--target must name a GPU"},
         {{"compile", MODEL, "--target", "cpu"}, "--target must name a GPU"},
-        {{"compile", MODEL, "--target", "sm_90a", "--emit", "sass"}, "cuda, ptx, cubin or report"},
+        {{"compile", MODEL, "--target", "sm_90a", "--emit", "sass"},
+         "--emit takes llvm, cuda, ptx, cubin or report, not 'sass'; see"},
+        {{"compile", MODEL, "--target", "sm_90a", "--emit", "cuba"},
+         "not 'cuba' (did you mean 'cuda'?)"},
+        {{"compile", MODEL, "--target", "sm_90a", "--emit", "llvm"},
+         "--emit llvm writes a CPU's kernels: --target sm_90a has none"},
         {{"compile", MODEL, "--target=sm_90a", "--emit=cuda", "--json=-"},
          "--json needs --emit report"},
         {{"compile", MODEL, "--target=sm_90a", "--json=-", "-o", "x"},
@@ -54,8 +60,8 @@ START_TEST(texts_need_no_library)
     setenv("FP8C_CUDA_PATH", "/no/such/folder", 1);
     f8_cli_result r = F8_CLI("compile", MODEL, "--target", "sm_90a", "--emit", "cuda", SMALL);
     ck_assert_msg(r.code == 0, "%s", r.err);
-    ck_assert_int_eq(count(r.out, "#include"), 1);
-    ck_assert_ptr_nonnull(strstr(r.out, "#include \"fp8c.cuh\"\n"));
+    ck_assert_int_eq(count(r.out, "#include"), 0);
+    ck_assert_int_eq(count(r.out, "#define FP8C_CUH\n"), 1);
     const int kernels = count(r.out, "\nF8_KERNEL(");
     ck_assert_int_gt(kernels, 30);
     ck_assert_int_gt(count(r.out, "F8_KERNEL(attention_"), 1);
@@ -79,6 +85,36 @@ START_TEST(texts_need_no_library)
     r = F8_CLI("print", MODEL, "--target", "sm_90a", "--print-after", "legalize", SMALL_DIMS);
     ck_assert_msg(r.code == 0 && strstr(r.out, "func micro_step"), "%s", r.err);
     unsetenv("FP8C_CUDA_PATH");
+}
+END_TEST
+
+/* NVRTC gets the text alone, and nothing beside it. */
+START_TEST(texts_compile_alone)
+{
+    static const char *const targets[] = {"sm_90a", "sm_100a"}, *const recipes[] = {"delayed",
+                                                                                    "mxfp8"};
+    f8_cuda *toolkit;
+    if (!cuda_plan_compiler(&toolkit)) {
+        f8_cuda_destroy(toolkit);
+        return;
+    }
+    for (int i = 0; i < 2; i++) {
+        f8_arena arena;
+        f8_nvrtc_result result;
+        f8_diag d = {0};
+        const f8_cli_result r =
+            F8_CLI("compile", MODEL, "--target", targets[i], "--emit", "cuda", "--recipe",
+                   recipes[i], "-D", "L=1", "-D", "C=64", "-D", "H=2");
+        ck_assert_msg(r.code == 0, "%s", r.err);
+        f8_arena_init(&arena, NULL);
+        ck_assert_msg(f8_cuda_compile(toolkit, r.out, "kernels.cu", NULL, NULL, targets[i],
+                                      (f8_nvrtc_options){.fast = true}, &arena, &result,
+                                      &d) == F8_OK,
+                      "%s: %s", targets[i], d.text);
+        ck_assert_uint_gt(result.cubin_size, 1000);
+        f8_arena_end(&arena);
+    }
+    f8_cuda_destroy(toolkit);
 }
 END_TEST
 
@@ -185,6 +221,7 @@ Suite *f8_suite(void)
     tcase_add_checked_fixture(t, f8_cli_setup, f8_cli_teardown);
     tcase_add_test(t, wrong_options);
     tcase_add_test(t, texts_need_no_library);
+    tcase_add_test(t, texts_compile_alone);
     tcase_add_test(t, nowhere_to_write);
     tcase_add_test(t, no_half_file);
     tcase_add_test(t, code);
