@@ -106,6 +106,48 @@ static void number_steps(f8_build *b, uint32_t first, uint32_t group)
         b->out->step[i].group = group;
 }
 
+static f8_step_does does_of(f8_group_kind kind)
+{
+    switch (kind) {
+    case F8_GROUP_ATTENTION:
+    case F8_GROUP_ATTENTION_GRAD: return F8_DOES_ATTENTION;
+    case F8_GROUP_COPY: return F8_DOES_COPY;
+    default: return F8_DOES_ROWS;
+    }
+}
+
+/* What a step is of its group's work: GEMMs by their operations, others by their bytes. A group
+ * with products has no work beside them. */
+static double weight(const f8_group *g, const f8_step *s)
+{
+    if (g->kind == F8_GROUP_GEMM)
+        return s->kind == F8_STEP_GEMM ? s->flops : 0;
+    if (g->flops > 0 && s->kind == F8_STEP_COPY)
+        return 0;
+    return (double)(s->bytes_read + s->bytes_written) + 1;
+}
+
+/* Gives the steps from `first` on what their group is estimated to cost. */
+static void estimate_steps(f8_build *b, uint32_t first, const f8_group *g)
+{
+    f8_step *step = b->out->step;
+    double all = 0;
+    for (uint32_t i = first; i < b->out->n_steps; i++) {
+        const f8_gemm_desc *d = step[i].kind == F8_STEP_GEMM ? &step[i].gemm : NULL;
+        step[i].does = does_of(g->kind);
+        if (d)
+            step[i].flops =
+                2 * (double)(d->batch ? d->batch : 1) * (double)d->m * (double)d->n * (double)d->k;
+        all += weight(g, &step[i]);
+    }
+    for (uint32_t i = first; i < b->out->n_steps && all > 0; i++) {
+        const double part = weight(g, &step[i]) / all;
+        step[i].seconds = part * g->seconds;
+        if (step[i].kind != F8_STEP_GEMM)
+            step[i].flops = part * g->flops;
+    }
+}
+
 static void count_launch(const f8_build *b, f8_kernel_source *u)
 {
     u->launches++;
@@ -134,6 +176,7 @@ static f8_status build_func(f8_build *b, const f8_func *f)
         F8_TRY(f8_build_group(b, &p->group[p->order[i]]));
         F8_TRY(f8_build_zeros(b, &p->group[p->order[i]]));
         number_steps(b, first, i + 1);
+        estimate_steps(b, first, &p->group[p->order[i]]);
     }
     for (uint32_t i = 0; i < p->n_copies; i++) {
         const uint32_t first = out->n_steps;

@@ -11,6 +11,7 @@
 #include "ir/base/suggest.h"
 #include "passes/grad/untrained.h"
 #include "passes/unit/copy.h"
+#include "passes/unit/cost.h"
 #include "passes/pipeline.h"
 
 /* Copy the module: passes rewrite the copy, so that one module compiles many times. */
@@ -366,6 +367,9 @@ static f8_status make_variant(f8_compilation *c, const f8_module *source, f8_dia
     const f8_status passed = f8_run_passes(&c->unit);
     if (passed != F8_OK)
         return with_hint(c, passed, diag);
+    for (size_t i = 0; i < c->unit.module->n_funcs; i++)
+        if (c->unit.module->func[i].lowered)
+            f8_cost_note(&c->unit.module->func[i], c->program->target);
     F8_TRY(build_plan(c, diag));
     note_ranks(&c->unit, &v->plan);
     F8_TRY(f8_variant_start(c->program, v, c->unit.module, diag));

@@ -82,6 +82,11 @@ typedef struct fp8c_step {
     const char *algorithm; /* how the library computes this GEMM, in its own words, or the algorithm
                               that a file fixed. NULL: another step, or neither is known */
     fp8c_collective collective;
+    const char *work; /* what kind of work it is: as `kind`, but a kernel is rows, attention or copy */
+    double flops;     /* operations of the products of a GEMM and of attention */
+    double estimated; /* seconds of a run, as the compiler estimates them; 0: not known */
+    double gap; /* with `profile`, on a GPU, of all runs together: the part of `seconds` in which the
+                   GPU waited, as the host had not enqueued the step yet */
 } fp8c_step;
 /* Ends a loop. */
 FP8C_API fp8c_status fp8c_program_step(const fp8c_program *program, int function, int index,

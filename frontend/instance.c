@@ -249,6 +249,11 @@ static double cuda_seconds(const f8_instance *i, uint32_t func, uint32_t step)
     return f8_cuda_exec_step_seconds(i->cuda, func, step);
 }
 
+static double cuda_gap(const f8_instance *i, uint32_t func, uint32_t step)
+{
+    return f8_cuda_exec_step_gap(i->cuda, func, step);
+}
+
 static const char *cuda_algorithm(const f8_instance *i, uint32_t func, uint32_t step)
 {
     return f8_cuda_exec_step_algorithm(i->cuda, func, step);
@@ -274,6 +279,7 @@ f8_status f8_instance_create_cuda(f8_instance *i, const f8_plan *plan, f8_cuda *
         .observe = cuda_observe,
         .fetch = cuda_fetch,
         .step_seconds = cuda_seconds,
+        .step_gap = cuda_gap,
         .algorithm = cuda_algorithm,
     };
     *i = (f8_instance){.plan = plan};

@@ -41,6 +41,7 @@ typedef struct f8_instance_kind {
     /* as f8_exec_look; NULL: the host can't read its memory */
     const void *(*look)(f8_instance *i, uint32_t func, const f8_arg *at);
     double (*step_seconds)(const f8_instance *i, uint32_t func, uint32_t step);
+    double (*step_gap)(const f8_instance *i, uint32_t func, uint32_t step); /* NULL: has none */
     const char *(*algorithm)(const f8_instance *i, uint32_t func,
                              uint32_t step); /* NULL: not known */
 } f8_instance_kind;

@@ -558,6 +558,8 @@ fp8c_status fp8c_program_step(const fp8c_program *p, int function, int index, fp
                                         [F8_STEP_ATTENTION] = "attention",
                                         [F8_STEP_COLLECTIVE] = "collective",
                                         [F8_STEP_WAIT] = "wait"};
+    static const char *const does[] = {
+        [F8_DOES_ROWS] = "rows", [F8_DOES_ATTENTION] = "attention", [F8_DOES_COPY] = "copy"};
     const f8_instance *instance = &p->now->instance;
     const uint32_t f = (uint32_t)function, i = (uint32_t)index;
     const f8_step *s = &p->now->plan.func[f].step[i];
@@ -566,8 +568,12 @@ fp8c_status fp8c_program_step(const fp8c_program *p, int function, int index, fp
                        .phases = (int32_t)s->n_phases,
                        .hash = s->hash,
                        .bytes_read = s->bytes_read,
-                       .bytes_written = s->bytes_written};
+                       .bytes_written = s->bytes_written,
+                       .work = s->kind == F8_STEP_KERNEL ? does[s->does] : kinds[s->kind],
+                       .flops = s->flops,
+                       .estimated = s->seconds};
     if (instance->kind) {
+        out->gap = instance->kind->step_gap ? instance->kind->step_gap(instance, f, i) : 0;
         out->seconds = instance->kind->step_seconds(instance, f, i);
         out->algorithm = instance->kind->algorithm(instance, f, i);
     }

@@ -27,6 +27,9 @@ typedef enum f8_step_kind {
     F8_STEP_COLLECTIVE,
     F8_STEP_WAIT
 } f8_step_kind;
+/* What a KERNEL computes, for who looks on. */
+typedef enum f8_step_does { F8_DOES_ROWS, F8_DOES_ATTENTION, F8_DOES_COPY } f8_step_does;
+enum { F8_STEP_DOES = F8_DOES_COPY + 1 };
 enum {
     F8_STEP_KINDS = F8_STEP_WAIT + 1,
     F8_MOST_UNDER_WAY = 64 /* collectives that a function has started and not yet waited for */
@@ -79,6 +82,7 @@ enum { F8_COPY_RANK = F8_MAX_RANK };
 
 typedef struct f8_step {
     f8_step_kind kind; /* which member of the union is meant; nothing reads another */
+    f8_step_does does; /* KERNEL */
     const char *name;
     f8_arg *arg; /* KERNEL: as the kernel wants; GEMM: F8_GEMM_ARGS; COPY: from, to;
                   * ATTENTION: q, k, v, o, lse, and backward do, dq, dk, dv;
@@ -105,6 +109,9 @@ typedef struct f8_step {
     int64_t bytes_read, bytes_written; /* of distinct inputs and outputs: for listings */
     uint64_t hash;    /* KERNEL: of its description: equal kernels share code */
     int64_t fp8;      /* GEMM: 1 when both operands are FP8 */
+    /* seconds, as the passes estimate them, and operations of products, of a GEMM and of attention:
+     * for listings; 0: not known, or none */
+    double seconds, flops;
 } f8_step;
 
 typedef struct f8_plan_port {

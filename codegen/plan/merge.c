@@ -355,6 +355,7 @@ static f8_status open_launch(const merger *m, uint32_t host, f8_step *s, f8_step
     d->launch->n_tasks = n_tasks;
     d->launch->n_instances = d->n_accesses = s->n_args = s->n_ints = 0;
     s->bytes_read = s->bytes_written = 0;
+    s->seconds = s->flops = 0;
     s->name = NULL;
     return F8_OK;
 }
@@ -376,6 +377,8 @@ static void add_instance(const merger *m, uint32_t from, f8_step *s, f8_step_bui
     d->n_accesses += e->n_accesses;
     s->bytes_read += t->bytes_read;
     s->bytes_written += t->bytes_written;
+    s->seconds += t->seconds;
+    s->flops += t->flops;
     if (!s->name)
         s->name =
             f8_arena_printf(m->b->arena, "%s and %u more", t->name, m->count[m->at[from]] - 1);

@@ -160,6 +160,7 @@ static f8_status join(joiner *j, uint32_t host, uint32_t tail, f8_step *s, f8_st
     d->n_origins = 2;
     s->bytes_read += t->bytes_read;
     s->bytes_written += t->bytes_written;
+    s->seconds += t->seconds;
     F8_TRY(add_source(j, host, tail, &d->launch->source));
     s->hash = b->source[d->launch->source].hash;
     return F8_OK;

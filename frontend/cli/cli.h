@@ -304,8 +304,10 @@ void cli_print_steps(const fp8c_program *p, int function, FILE *to, cli_json *js
 /* The same for each collective that moves bytes, and for the steps beside which it does
  * (steps.c). */
 void cli_print_collectives(const fp8c_program *p, FILE *to, cli_json *json);
-/* Prints a line for each step that took time, with the mean of a run. (steps.c) */
-void cli_profile_print(FILE *to, const fp8c_program *program, f8_profile_runs runs,
-                       const void *user);
+/* Prints where the time of a program went, in so many turns, as f8_profile_make has it; and all of
+ * it as records, which have the fields of `begin` (taken over; NULL: none). Without --profile
+ * nothing happens. false after a message on stderr. (profile.c) */
+bool cli_profile(const cli *c, const fp8c_program *program, f8_profile_runs runs, const void *user,
+                 int except, const char *turn, double turns, cli_json *json, json_t *begin);
 
 #endif

@@ -30,6 +30,12 @@ static bool uses_calibrate(const eval *e, size_t index)
                      c->compare.n ? "these recipes" : c->recipe, c->compare.n ? "" : "s");
 }
 
+static double batches_of(const void *evaluation, int function)
+{
+    (void)function;
+    return (double)((const f8_evaluation *)evaluation)->batches;
+}
+
 static bool eval_program(eval *e, const fp8c_compile_options *options, size_t index)
 {
     fp8c_program *program = e->job.program;
@@ -43,7 +49,8 @@ static bool eval_program(eval *e, const fp8c_compile_options *options, size_t in
     cli_weights_report(&e->weights, &e->job, options->recipe);
     cli_json_record(&e->job.json,
                     f8_evaluation_record(&e->on, options->recipe, e->stored.n > 0, x));
-    return true;
+    return cli_profile(e->job.c, program, batches_of, x, -1, "batch", (double)x->batches,
+                       &e->job.json, json_pack("{ss}", "recipe", options->recipe));
 }
 
 static bool eval_recipe(eval *e, size_t index)

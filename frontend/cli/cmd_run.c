@@ -74,6 +74,7 @@ static bool open_package(run *r)
     const fp8c_open_options options = {.struct_size = sizeof options,
                                        .target = c->target,
                                        .threads = c->threads,
+                                       .profile = c->profile,
                                        .device = c->device};
     r->job.ctx = cli_context();
     if (!r->job.ctx)
@@ -165,6 +166,22 @@ static void report(run *r)
                 1e3 * r->median, 1e3 * r->least);
 }
 
+/* How often --function names it, in all repetitions. */
+static double runs_of(const void *run_, int function)
+{
+    const run *r = run_;
+    int64_t n = 0;
+    for (size_t i = 0; i < r->call.n_functions; i++)
+        n += r->call.index[i] == function;
+    return (double)(n ? n * r->job.c->repeat : 1); /* a form for the first run is not named */
+}
+
+static bool profile(run *r)
+{
+    return cli_profile(r->job.c, r->call.program, runs_of, r, -1, "repetition",
+                       (double)r->job.c->repeat, &r->job.json, NULL);
+}
+
 /* ---- the command ---- */
 
 static bool run_and_write(run *r)
@@ -175,7 +192,7 @@ static bool run_and_write(run *r)
         status = f8_call_write(&r->call, &diag);
     if (status == FP8C_OK)
         report(r);
-    return cli_done(r->job.ctx, status, &diag);
+    return cli_done(r->job.ctx, status, &diag) && profile(r);
 }
 
 /* Everything that can be checked is checked before anything is computed. */

@@ -125,7 +125,7 @@ static bool train_seed(const cli *c, f8_training *r, uint64_t seed, f8_train_res
 
 /* Whether all seeds of a training ended well. *triage: a guard asks for it. */
 static bool train_seeds(const cli *c, f8_training *r, const char *save, f8_train_result *out,
-                        const f8_train_result **at, bool *triage)
+                        const f8_train_result **at, bool *triage, cli_json *json)
 {
     bool ok = true;
     for (int64_t i = 0; i < c->seeds && ok && !f8_train_stops(r->t, NULL); i++) {
@@ -134,8 +134,9 @@ static bool train_seeds(const cli *c, f8_training *r, const char *save, f8_train
                         i ? NULL : c->save_state);
         *triage |= r->alarms.stopped && r->alarms.mode == F8_GUARD_TRIAGE && r->left >= 0;
     }
-    if (ok && c->profile && !cli_interrupted())
-        cli_profile_print(cli_json_to_stdout(c) ? stderr : stdout, r->program, f8_training_runs, r);
+    if (ok && !cli_interrupted())
+        ok = cli_profile(c, r->program, f8_training_runs, r, r->eval, "optimizer step",
+                         f8_training_steps(r), json, json_pack("{ss}", "recipe", r->recipe));
     return ok && f8_training_put_profile(r);
 }
 
@@ -185,7 +186,8 @@ static int train_all(const cli *c, fp8c_context *ctx, fp8c_module *module, f8_fo
     for (size_t i = 0; i <= c->compare.n && code == CLI_DONE && !f8_train_stops(&t, NULL); i++) {
         f8_training r = {.t = &t, .ctx = ctx, .data = &data, .folder = folder};
         if (!f8_training_open(&r, module, cli_recipe(c, i), cli_write_rules, &job) ||
-            !train_seeds(c, &r, i ? NULL : c->save, results + i * (size_t)c->seeds, &at, triage))
+            !train_seeds(c, &r, i ? NULL : c->save, results + i * (size_t)c->seeds, &at, triage,
+                         &json))
             code = CLI_FAILED;
         f8_training_close(&r);
         say_stopped(c, results, at);

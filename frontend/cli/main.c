@@ -82,6 +82,13 @@ static bool set_PERIOD(f8_option_PERIOD *to, const char *text)
     return ok;
 }
 
+static bool set_ROWS(f8_option_ROWS *to, const char *text)
+{
+    const bool all = !strcmp(text, "all"), ok = all || (set_ORDINAL(to, text) && *to > 0);
+    *to = all ? -1 : *to;
+    return ok;
+}
+
 static bool set_NUMBER(f8_option_NUMBER *to, const char *text)
 {
     char *end;

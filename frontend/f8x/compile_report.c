@@ -112,7 +112,8 @@ static f8_status keep_funcs(const f8_unit *u, f8_arena *arena, f8_compile_report
         keep_report(arena, &to->memory);
         to->positions = f->lowered->n_groups;
         to->arena_bytes = f->lowered->arena_bytes;
-        to->seconds = f8_cost_function(f, u->options.target);
+        for (uint32_t k = 0; k < f->lowered->n_groups; k++)
+            to->seconds += f->lowered->group[k].seconds; /* f8_cost_note */
     }
     F8_TRY(f8_arena_status(arena, u->diag));
     return f8_progress_at(&phase, phase.total, "", u->diag);

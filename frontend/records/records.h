@@ -14,6 +14,7 @@
 #include "frontend/fp8c_ranks.h"
 #include "frontend/fp8c_tune.h"
 #include "frontend/tune/gemms.h"
+#include "ir/base/status.h"
 
 /* f8_record_NAME(begin, s): the record of the row NAME in records.def. After `event` it has the
  * fields of `begin`, which it takes over: json_object() for none. (rows.c) */
@@ -64,5 +65,51 @@ json_t *f8_record_profile(const fp8c_program *program, int function, int index, 
 /* The records of all steps that took time. `runs` says how often a function ran, at least 1. */
 typedef double (*f8_profile_runs)(const void *user, int function);
 json_t *f8_records_profile(const fp8c_program *program, f8_profile_runs runs, const void *user);
+
+/* ---- where the time goes (profile.c) ---- */
+
+/* A step of the plan, or several together. All times are those of one turn: an optimizer step, a
+ * batch, or a repetition. */
+typedef struct f8_profile_row {
+    const char *function, *name, *algorithm; /* algorithm: may be NULL */
+    const char *work; /* gemm, attention, rows, update, copy, collective, wait */
+    int64_t layer;    /* F8_PROFILE_NONE: of no layer; F8_PROFILE_MANY: of several */
+    int64_t steps;    /* of the plan, in a sum */
+    bool beside;      /* a collective that goes on beside `between` other steps: it is in no sum */
+    int32_t between;
+    double queued, waited;      /* of such a collective: before it began, and for its end */
+    double seconds, share, sum; /* share of all; sum: of the shares down to this row */
+    double estimated, gap;
+    double flops, bytes; /* of a turn: either is 0 */
+    double limit;        /* of flops or bytes a second; 0: not known */
+    int at[2];           /* function and index of the step */
+} f8_profile_row;
+enum { F8_PROFILE_NONE = -1, F8_PROFILE_MANY = -2 };
+
+typedef struct f8_profile {
+    f8_profile_row *row;   /* the slowest first */
+    f8_profile_row *work;  /* sums, the largest first */
+    f8_profile_row *layer; /* sums by layer, in order; then those of several layers, and of none */
+    size_t n_rows, n_works, n_layers;
+    f8_profile_row all;
+    double limit_bytes, limit_flops; /* of the machine; 0: not known */
+    const char *limits_from;
+    const char *turn; /* "optimizer step" */
+    double turns;
+} f8_profile;
+
+/* Of all functions that ran, but for `except` (-1: none), in so many turns. Measures limits where
+ * it must (frontend/limits.h). The caller frees it, also after a failure. Strings are the
+ * program's. */
+f8_status f8_profile_make(const fp8c_program *program, f8_profile_runs runs, const void *user,
+                          int except, const char *turn, double turns, f8_profile *out,
+                          f8_diag *diag);
+void f8_profile_free(f8_profile *p);
+/* What a row has reached: operations or bytes a second. */
+double f8_profile_rate(const f8_profile_row *r);
+/* All of it as records: `profile` for each row, `profile_sum` for each sum, `profile_summary`. They
+ * begin with the fields of `begin`, which may be NULL. */
+json_t *f8_profile_records(const f8_profile *p, const fp8c_program *program, f8_profile_runs runs,
+                           const void *user, json_t *begin);
 
 #endif

@@ -197,6 +197,8 @@ static bool to_DIM(f8_option_DIM *to, const json_t *v)
 #define from_RULE from_TEXTS
 #define to_RULE to_TEXTS
 #define from_PERIOD from_STAGE
+#define from_ROWS from_STAGE
+#define to_ROWS to_PERIOD
 #define from_LEVEL from_THREADS
 #define to_LEVEL to_THREADS
 

@@ -29,6 +29,7 @@ enum { F8_MOST_DIMS = 32, F8_MOST_RECIPES = 16, F8_MOST_TEXTS = 64, F8_MOST_THRE
     KIND(LEVEL, "")                                                                                \
     KIND(DIM, "NAME=N with a whole number N")                                                      \
     KIND(RULE, "a text of at least one character")                                                 \
+    KIND(ROWS, "a whole number of at least 1, or all")                                             \
     KIND(RANKS, "a whole number from 1 to 1024")                                                   \
     KIND(SHARES, "a list of numbers between 0 and 1, with commas between")                         \
     KIND(MEMORY, "a number of bytes, such as 6G, 512M or 4096K, or a share between 0 and 1")
@@ -50,7 +51,7 @@ extern const char *const f8_option_expected[F8_KINDS];
 typedef const char *f8_option_TEXT, *f8_option_TOKENS;
 typedef int64_t f8_option_COUNT;
 typedef int32_t f8_option_THREADS, f8_option_STAGE, f8_option_ORDINAL, f8_option_PERIOD,
-    f8_option_LEVEL;
+    f8_option_LEVEL, f8_option_ROWS;
 typedef double f8_option_NUMBER;
 typedef uint64_t f8_option_SEED;
 typedef bool f8_option_FLAG;

@@ -219,6 +219,11 @@ double f8_training_runs(const void *training, int function)
     return runs > 0 ? (double)runs : 1;
 }
 
+double f8_training_steps(const f8_training *r)
+{
+    return (double)count_of(r, r->update);
+}
+
 bool f8_training_put_profile(f8_training *r)
 {
     if (!r->folder->path || !count_of(r, r->update))

@@ -100,6 +100,8 @@ bool f8_training_end(f8_training *r);
 int64_t f8_training_tail(const f8_train_options *o);
 /* How often a function ran, and at least 1: an f8_profile_runs whose `user` is the training. */
 double f8_training_runs(const void *training, int function);
+/* Optimizer steps of all seeds together. */
+double f8_training_steps(const f8_training *r);
 /* Puts the time of each step of the plan into the run's folder. */
 bool f8_training_put_profile(f8_training *r);
 

@@ -315,13 +315,17 @@ static double gemm_rate(const f8_graph *g, const f8_target *t, f8_ref r)
     return t->speeds.gemm * t->rates.bf16;
 }
 
+static double gemm_flops(const f8_graph *g, f8_ref r)
+{
+    const f8_gemm_sizes s = f8_gemm_sizes_of(g, r);
+    return 2 * (double)s.batch * (double)s.m * (double)s.n * (double)s.k;
+}
+
 static double gemm_seconds(const f8_graph *g, const f8_target *t, f8_ref r)
 {
     const f8_node *n = f8_at(g, r);
     const f8_gemm_operands o = f8_gemm_operands_of(n);
-    const f8_gemm_sizes s = f8_gemm_sizes_of(g, r);
-    const double ops = 2 * (double)s.batch * (double)s.m * (double)s.n * (double)s.k,
-                 all = traffic(g, n);
+    const double ops = gemm_flops(g, r), all = traffic(g, n);
     const double packed = t->speeds.operands > 0 ? bytes_of(g, o.a) + bytes_of(g, o.b) : 0;
     double bytes = memory_seconds(t, all - packed);
     if (packed > 0)
@@ -339,23 +343,35 @@ static double keys_seen(double queries, double keys, bool causal)
 
 /* Attention does two products forward and five backward, over the pairs of a query and a key that
  * it may see. */
+static double attention_pairs(const f8_graph *g, f8_ref r)
+{
+    const f8_node *n = f8_at(g, r);
+    const f8_type *q = f8_type_of(g, n->in[0]), *k = f8_type_of(g, n->in[1]);
+    const double keys = keys_seen((double)q->dim[q->rank - 2], (double)k->dim[k->rank - 2],
+                                  f8_attr_i(g, r, F8_A_CAUSAL) != 0);
+    return (double)f8_type_rows(q) * (double)f8_attr_i(g, r, F8_A_HEADS) * keys;
+}
+
+static double attention_flops(const f8_graph *g, f8_ref r)
+{
+    const f8_node *n = f8_at(g, r);
+    const double size =
+        (double)f8_type_columns(f8_type_of(g, n->in[0])) / (double)f8_attr_i(g, r, F8_A_HEADS);
+    return (n->op == F8_OP_ATTENTION_GRAD ? 5 : 2) * 2 * attention_pairs(g, r) * size;
+}
+
 static double attention_seconds(const f8_graph *g, const f8_target *t, f8_ref r)
 {
     const f8_node *n = f8_at(g, r);
     const f8_type *q = f8_type_of(g, n->in[0]), *k = f8_type_of(g, n->in[1]),
                   *v = f8_type_of(g, n->in[2]);
     const bool backward = n->op == F8_OP_ATTENTION_GRAD;
-    const double length = (double)q->dim[q->rank - 2], heads = (double)f8_attr_i(g, r, F8_A_HEADS);
-    const double keys =
-        keys_seen(length, (double)k->dim[k->rank - 2], f8_attr_i(g, r, F8_A_CAUSAL) != 0);
+    const double heads = (double)f8_attr_i(g, r, F8_A_HEADS), pairs = attention_pairs(g, r);
     const f8_ref mask = f8_attention_mask(g, n);
-    const double pairs = (double)f8_type_rows(q) * heads * keys;
-    const double size = (double)f8_type_columns(q) / heads;
     double rate = backward ? t->speeds.attention_grad : t->speeds.attention;
     if (q->dtype == F8_F32) /* without tensor cores */
         rate = fmin(rate, 2 * t->speeds.vector);
-    const double ops =
-        (backward ? 5 : 2) * 2 * pairs * size / rate + pairs * t->speeds.softmax / t->speeds.vector;
+    const double ops = attention_flops(g, r) / rate + pairs * t->speeds.softmax / t->speeds.vector;
     const double dropping = f8_attr_f(g, r, F8_A_DROPOUT) > 0 /* backward: by two kernels */
                                 ? (backward ? 2 : 1) * pairs * f8_op_work(F8_OP_RANDOM_BITS)
                                 : 0;
@@ -429,6 +445,22 @@ double f8_cost_function(const f8_func *f, const f8_target *target)
     double sum = 0;
     for (uint32_t i = 0; i < f->lowered->n_groups; i++)
         sum += f8_cost_group(f, target, i);
+    return sum;
+}
+
+double f8_cost_note(f8_func *f, const f8_target *target)
+{
+    double sum = 0;
+    for (uint32_t i = 0; i < f->lowered->n_groups; i++) {
+        f8_group *group = &f->lowered->group[i];
+        const f8_ref r = group->n_out ? group->out[0] : 0;
+        group->seconds = f8_cost_group(f, target, i);
+        if (group->kind == F8_GROUP_GEMM)
+            group->flops = gemm_flops(f->graph, r);
+        else if (group->kind == F8_GROUP_ATTENTION || group->kind == F8_GROUP_ATTENTION_GRAD)
+            group->flops = attention_flops(f->graph, r);
+        sum += group->seconds;
+    }
     return sum;
 }
 

@@ -29,6 +29,10 @@ double f8_cost_group(const f8_func *f, const f8_target *target, uint32_t index);
 /* The sum over all groups. */
 double f8_cost_function(const f8_func *f, const f8_target *target);
 
+/* Writes into each group what it is estimated to cost, for who looks on. Returns the sum of
+ * seconds. */
+double f8_cost_note(f8_func *f, const f8_target *target);
+
 /* Seconds of computing a value in a kernel of its own. `node` lists the nodes to compute,
  * ascending; the last is the value, or what it is a PROJECT of. Operands that are not in the list
  * are read from memory. */

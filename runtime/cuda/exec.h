@@ -100,6 +100,9 @@ int64_t f8_cuda_exec_planned_bytes(const f8_cuda_exec *x); /* of device memory *
 int64_t f8_cuda_exec_peak_bytes(const f8_cuda_exec *x);
 f8_exec_counts f8_cuda_exec_count(const f8_cuda_exec *x);
 double f8_cuda_exec_step_seconds(const f8_cuda_exec *x, uint32_t func, uint32_t step);
+/* The part of them in which the GPU had nothing to do, as the host had not enqueued the step yet.
+ */
+double f8_cuda_exec_step_gap(const f8_cuda_exec *x, uint32_t func, uint32_t step);
 /* What cuBLASLt runs for a GEMM step (f8_cublaslt_describe); NULL for other steps. The text is the
  * executor's. */
 const char *f8_cuda_exec_step_algorithm(const f8_cuda_exec *x, uint32_t func, uint32_t step);

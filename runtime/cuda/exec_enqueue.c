@@ -121,6 +121,7 @@ f8_status f8_cuda_exec_run_steps(f8_cuda_exec *x, f8_live_func *f, f8_diag *diag
     for (uint32_t i = 0; i < f->func->n_steps; i++) {
         if (o)
             F8_TRY(o->before(o->user, i, diag));
+        f->step[i].enqueued = f->event ? f8_seconds_now() : 0;
         F8_TRY(enqueue_step(x, f, &f->step[i], x->stream, diag));
         if (f->event)
             CU_IN(name, cuEventRecord, f->event[i + 1], x->stream);
@@ -132,12 +133,20 @@ f8_status f8_cuda_exec_run_steps(f8_cuda_exec *x, f8_live_func *f, f8_diag *diag
     return F8_OK;
 }
 
+/* A step's time begins where the one before ends. If the host enqueued the step only after that,
+ * the GPU waited: that is the gap. Both clocks begin with the first step, when the stream is empty.
+ */
 f8_status f8_cuda_exec_add_times(f8_cuda_exec *x, f8_live_func *f, f8_diag *diag)
 {
+    double through = 0; /* seconds on the GPU from the first step on */
     for (uint32_t i = 0; f->event && i < f->func->n_steps; i++) {
         float milliseconds = 0;
         CU_IN(f->func->name, cuEventElapsedTime, &milliseconds, f->event[i], f->event[i + 1]);
-        f->step[i].seconds += 1e-3 * (double)milliseconds;
+        const double seconds = 1e-3 * (double)milliseconds,
+                     late = f->step[i].enqueued - f->step[0].enqueued - through;
+        f->step[i].seconds += seconds;
+        f->step[i].gap += late < 0 ? 0 : late < seconds ? late : seconds;
+        through += seconds;
     }
     return F8_OK;
 }

@@ -2,6 +2,7 @@
 #ifndef F8_CUDA_EXEC_INTERNAL_H
 #define F8_CUDA_EXEC_INTERNAL_H
 
+#include "ir/base/clock.h"
 #include "runtime/cuda/exec.h"
 #include "runtime/cuda/internal.h"
 #include "runtime/cuda/cudnn_attention.h"
@@ -36,7 +37,8 @@ typedef struct f8_live_step {
     f8_cudnn_ref arguments; /* ATTENTION; NULL: addresses have changed since */
     size_t bytes; /* COPY */
     uint64_t number; /* COLLECTIVE: what NCCL's last one of this step is called (f8_nccl_join) */
-    double seconds;
+    double seconds, gap;
+    double enqueued; /* profile: when the host came to this step */
 } f8_live_step;
 
 /* Steps that run in a row. Collectives are in no graph, so they lie between two parts. */

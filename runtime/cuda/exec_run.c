@@ -298,6 +298,11 @@ double f8_cuda_exec_step_seconds(const f8_cuda_exec *x, uint32_t func, uint32_t 
     return x->func[func].step[step].seconds;
 }
 
+double f8_cuda_exec_step_gap(const f8_cuda_exec *x, uint32_t func, uint32_t step)
+{
+    return x->func[func].step[step].gap;
+}
+
 const char *f8_cuda_exec_step_algorithm(const f8_cuda_exec *x, uint32_t func, uint32_t step)
 {
     const f8_live_step *l = &x->func[func].step[step];

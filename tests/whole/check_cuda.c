@@ -241,6 +241,11 @@ START_TEST(profiled)
     for (; fp8c_program_step(r.program, r.step, n, &step) == FP8C_OK; n++) {
         kinds[step.kind[0] == 'k' ? 0 : step.kind[0] == 'g' ? 1 : 2]++;
         seconds += step.seconds;
+        ck_assert_msg(step.gap >= 0 && step.gap <= step.seconds, "%s: a gap of %g s in %g s",
+                      step.name, step.gap, step.seconds);
+        ck_assert_msg(step.estimated > 0 || step.kind[0] != 'g', "%s: no estimate", step.name);
+        ck_assert((step.flops > 0) == !strcmp(step.work, "gemm") ||
+                  !strcmp(step.work, "attention"));
     }
     ck_assert_msg(kinds[0] > 10 && kinds[1] >= 27 && seconds > 0, "%d kernels, %d GEMMs, %g s",
                   kinds[0], kinds[1], seconds);

@@ -426,7 +426,8 @@ class Collective(Structure):
 class Step(Structure):
     _fields_ = [("name", text), ("kind", text), ("phases", i32), ("hash", u64), ("bytes_read", i64),
                 ("bytes_written", i64), ("seconds", f64), ("algorithm", text),
-                ("collective", Collective)]
+                ("collective", Collective), ("work", text), ("flops", f64), ("estimated", f64),
+                ("gap", f64)]
 
 
 class Witnessed(Structure):
@@ -438,7 +439,8 @@ class Witnessed(Structure):
 
 
 class Image(Structure):
-    _fields_ = [("cuda", text), ("ptx", text), ("log", text), ("cubin", ptr), ("cubin_size", size)]
+    _fields_ = [("llvm", text), ("cuda", text), ("ptx", text), ("log", text), ("cubin", ptr),
+                ("cubin_size", size)]
 
 
 class Kernel(Structure):

@@ -1,0 +1,51 @@
+/* Limits of a program's machine: see limits.h. */
+#include "frontend/limits.h"
+
+#include "runtime/cpu/peak.h"
+
+#define TERA 1e12
+
+f8_status f8_limits_find(const fp8c_program *p, f8_limits *out, f8_diag *diag)
+{
+    *out = (f8_limits){.from = ""};
+    const f8_target *t = p->target;
+    if (t->kind == F8_TARGET_CUDA) {
+        out->target = t;
+        out->bytes = t->rates.memory * TERA;
+        out->from = "data sheets of the architecture (ir/target.c)";
+    }
+    if (t->kind != F8_TARGET_CPU)
+        return F8_OK;
+    f8_cpu_peak peak;
+    F8_TRY(f8_cpu_peak_measure(p->threads, &p->ctx->allocator, &peak, diag));
+    out->bytes = peak.bytes;
+    out->flops = peak.flops;
+    out->from = "measured now, by a copy and by f32 multiply-adds in registers";
+    return F8_OK;
+}
+
+/* A GEMM of a GPU runs at the rate of its operands' format. */
+static double gpu_rate(const f8_rates *r, const f8_gemm_desc *d)
+{
+    if (d->a == F8_BF16 && d->b == F8_BF16)
+        return r->bf16;
+    if (!f8_dtype_is_fp8(d->a) || !f8_dtype_is_fp8(d->b))
+        return 0;
+    if (d->scale == F8_E8M0)
+        return r->fp8_mx;
+    return f8_granularity_has_blocks(d->scale_a) || f8_granularity_has_blocks(d->scale_b)
+               ? r->fp8_blocks
+               : r->fp8;
+}
+
+double f8_limits_of(const f8_limits *limits, const fp8c_program *p, int function, int index)
+{
+    const f8_step *s = &p->now->plan.func[function].step[index];
+    if (!(s->flops > 0))
+        return s->kind == F8_STEP_KERNEL || s->kind == F8_STEP_COPY ? limits->bytes : 0;
+    if (s->kind != F8_STEP_GEMM) /* attention: on a GPU by tensor cores, if its operands are bf16 */
+        return limits->target ? 0 : limits->flops;
+    if (limits->target)
+        return gpu_rate(&limits->target->rates, &s->gemm) * TERA;
+    return s->gemm.algorithm == F8_GEMM_ONEDNN_F32 ? limits->flops : 0;
+}

@@ -1,0 +1,19 @@
+/* What this machine's CPUs can do at most, measured when it is asked for: the limits that a profile
+ * compares with. */
+#ifndef F8_CPU_PEAK_H
+#define F8_CPU_PEAK_H
+
+#include "ir/base/status.h"
+
+typedef struct f8_cpu_peak {
+    double bytes; /* a second that a copy of memory larger than most caches reads and writes */
+    double flops; /* a second of f32 multiply-adds in registers, each two; 0: no AVX2 and FMA */
+} f8_cpu_peak;
+
+/* With so many threads, 0 as in f8_pool_options. Takes a tenth of a second and, for that long, 128
+ * MiB. The best of a few rounds: what else runs on the machine makes both smaller. F8_ERR_MEMORY,
+ * and as f8_pool_create. */
+f8_status f8_cpu_peak_measure(int threads, const f8_allocator *allocator, f8_cpu_peak *out,
+                              f8_diag *diag);
+
+#endif
