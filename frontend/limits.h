@@ -8,7 +8,7 @@ typedef struct f8_limits {
     double bytes;            /* a second, of memory; 0: not known */
     double flops;            /* a second of f32 multiply-adds, on a CPU; 0: not known */
     const f8_target *target; /* a GPU: the row of its architecture; NULL: it is none */
-    const char *from;        /* how they are known: a sentence's subject; "" if they are not */
+    char from[160];          /* how they are known, and what else is; "" if they are not */
 } f8_limits;
 
 /* On a CPU they are measured now (runtime/cpu/peak.h), on a GPU they are its architecture's in

@@ -163,7 +163,7 @@ f8_status f8_profile_make(const fp8c_program *program, f8_profile_runs runs, con
 {
     fp8c_step s;
     f8_limits limits;
-    *out = (f8_profile){.turn = turn, .turns = turns, .limits_from = ""};
+    *out = (f8_profile){.turn = turn, .turns = turns};
     const size_t n = each(program, except, &s, NULL, NULL, runs, user, turns);
     out->row = calloc(3 * n + 1, sizeof *out->row);
     if (!out->row)
@@ -173,7 +173,7 @@ f8_status f8_profile_make(const fp8c_program *program, f8_profile_runs runs, con
     F8_TRY(f8_limits_find(program, &limits, diag));
     out->limit_bytes = limits.bytes;
     out->limit_flops = limits.flops;
-    out->limits_from = limits.from;
+    memcpy(out->limits_from, limits.from, sizeof out->limits_from);
     out->n_rows = each(program, except, &s, out->row, &limits, runs, user, turns);
     qsort(out->row, n, sizeof *out->row, by_time);
     add_up(out);

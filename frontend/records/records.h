@@ -93,7 +93,7 @@ typedef struct f8_profile {
     size_t n_rows, n_works, n_layers;
     f8_profile_row all;
     double limit_bytes, limit_flops; /* of the machine; 0: not known */
-    const char *limits_from;
+    char limits_from[160];
     const char *turn; /* "optimizer step" */
     double turns;
 } f8_profile;

@@ -123,6 +123,10 @@ class Step(NamedTuple):
     seconds: float
     algorithm: str | None
     collective: Collective | None  # None: the step is another
+    work: str  # as kind, but a kernel is rows, attention or copy
+    flops: float
+    estimated: float  # seconds of a run; 0: not known
+    gap: float
 
 
 class Peak(NamedTuple):
