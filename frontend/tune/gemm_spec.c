@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "frontend/tune/gemms.h"
+#include "ir/base/format.h"
 
 enum { MOST_FORMATS = 16 };
 
@@ -28,7 +29,7 @@ __attribute__((format(printf, 3, 4))) static f8_status wrong(const spec *s, cons
     char why[256];
     va_list args;
     va_start(args, format);
-    vsnprintf(why, sizeof why, format, args);
+    f8_vformat(why, sizeof why, format, args);
     va_end(args);
     return f8_fail(s->diag, F8_ERR_INPUT, F8_NOWHERE,
                    "GEMM '%s' is not MxNxK:FORMAT, as 2048x768x3072:f8e4m3: at character %d, %s",

@@ -296,7 +296,7 @@ class TrainingResult(Structure):
 class TuneOptions(Structure):
     _fields_ = [("struct_size", size), ("compile", ptr), ("database", text), ("only", text),
                 ("seconds", f64), ("runs", i32), ("same_bits", i32), ("again", i32),
-                ("gemm", text)]
+                ("gemm", text), ("kernels", text)]
 
 
 class TuningInfo(Structure):
