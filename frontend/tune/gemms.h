@@ -93,13 +93,13 @@ f8_status f8_tune_gemms_parse(f8_tune_gemms *list, const char *text, f8_diag *di
 /* ---- gemm_file.c ---- */
 
 /* Append the GEMMs of a file. Its first character that begins no comment says which: { JSON Lines,
- * else CSV, whose first row has the names of the columns. Lines with # in front are comments.
+ * else CSV, whose first row has the names of the columns. A line that begins with # is a comment.
  * Columns, and keys of JSON: m, n, k; format, or a and b; and, if one likes, the names of
  * F8_TUNE_HOWS, count (1), name. diag has the line and the column; `path` is borrowed with it. */
 f8_status f8_tune_gemms_read(f8_tune_gemms *list, const char *path, f8_diag *diag);
-/* The same for a suite: a file of that name with .csv behind it in the installed folder, or in
- * bench/suites/ of the tree that this code was built in. With a slash or a dot in it `name` is the
- * path of a file. */
+/* Append the GEMMs of a suite. Its file is NAME.csv in the installed folder, or in bench/suites/ of
+ * the tree that this code was built in. A `name` that has a slash or a dot is the path of a file.
+ */
 f8_status f8_tune_gemms_suite(f8_tune_gemms *list, const char *name, f8_diag *diag);
 
 /* ---- gemm.c ---- */

@@ -10,9 +10,9 @@ typedef struct f8_cpu_peak {
     double flops; /* a second of f32 multiply-adds in registers, each two; 0: no AVX2 and FMA */
 } f8_cpu_peak;
 
-/* With so many threads, 0 as in f8_pool_options. Takes a tenth of a second and, for that long, 128
- * MiB. The best of a few rounds: what else runs on the machine makes both smaller. F8_ERR_MEMORY,
- * and as f8_pool_create. */
+/* Measures both on `threads` threads; 0 is as in f8_pool_options. It takes a tenth of a second and
+ * 128 MiB, and gives the best of a few rounds: other work on the machine makes both smaller.
+ * F8_ERR_MEMORY, and the errors of f8_pool_create. */
 f8_status f8_cpu_peak_measure(int threads, const f8_allocator *allocator, f8_cpu_peak *out,
                               f8_diag *diag);
 

@@ -104,9 +104,9 @@ static const struct {
      "add(%7, %8); %10 = cast(%9) {to = bf16}; %11 = cast(%10); %12 = select(%c, %11, "
      "3.3895314e+38); %13 = cast(%12) {to = bf16}; %14 = cast(%13); %15 = softmax(%14); "
      "return %15"},
-    /* also where the constant first is a scalar or a statistic, which stay f32, and is moved; but
-     * not what becomes bf16 by a cast in the text, is compared, stays f32, or is rounded to a
-     * finite number */
+    /* A constant is bounded, too, if only what is made of it becomes bf16: a scalar, a statistic, a
+     * view. It is not if the text itself casts it, if it is compared, if it stays f32, or if bf16
+     * rounds it to a finite number. */
     {"bf16",
      "func forward(%x: f32[3, 4], %c: bool[3, 1]) -> (%y: f32[3, 4], %a: f32[3, 8], %z: bf16[], "
      "%f: f32[3, 4]) {\n"

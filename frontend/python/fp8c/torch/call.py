@@ -54,9 +54,9 @@ class Facts:
 
 
 @dataclass
-class LinearCall:
-    """A linear in a stage: its name in the text, its place, its weight's path ("": computed), and
-    whether it is a router."""
+class Linear:
+    """A linear of a stage: its name (recipe rules match it), its place, and its weight's path ("": it is
+    computed). router: a top-k reads its result."""
 
     name: str
     place: Place
@@ -73,7 +73,7 @@ class Call:
         node: torch.fx.Node,
         facts: Facts,
         value_of: Callable[[torch.fx.Node], Any],
-        linears: list[LinearCall],
+        linears: list[Linear],
     ) -> None:
         self.b, self.node, self.facts, self.linears = builder, node, facts, linears
         self._value_of = value_of
@@ -175,7 +175,7 @@ class Call:
         own = path.removesuffix(".weight")
         name = own if not place.module or path.rpartition(".")[0] == place.module else place.module
         router = self.node in self.facts.routers
-        self.linears.append(LinearCall(name or "linear", place, path, router))
+        self.linears.append(Linear(name or "linear", place, path, router))
         return name or "linear"
 
 

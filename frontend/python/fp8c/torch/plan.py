@@ -22,6 +22,7 @@ import torch.fx
 import fp8c
 
 from . import private
+from .call import Linear
 from .capture import Input, Output
 from .places import Place
 from .text import Shape, size_text
@@ -77,17 +78,6 @@ class Param:
     index: int
     path: str
     requires_grad: bool
-
-
-@dataclass
-class Linear:
-    """A linear of a stage: its name (recipe rules match it), its place, and its weight's path.
-    router: a top-k reads its result."""
-
-    name: str
-    place: Place
-    weight: str
-    router: bool = False
 
 
 @dataclass

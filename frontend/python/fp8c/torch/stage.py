@@ -9,10 +9,10 @@ import torch
 import torch.fx
 
 from . import private
-from .call import TEXT_DTYPES, Facts, LinearCall, inner_dtype, shape_of
+from .call import TEXT_DTYPES, Facts, Linear, inner_dtype, shape_of
 from .capture import Input
 from .places import Refused, Unsupported, place_of
-from .plan import Linear, Param, Port, Stage, port_text
+from .plan import Param, Port, Stage, port_text
 from .rules import apply
 from .text import Builder, Value, param_name, type_text
 
@@ -39,7 +39,7 @@ class StageWriter:
         self.values: dict[torch.fx.Node, Any] = {}
         self.params: dict[torch.fx.Node, Param] = {}
         self.ports: dict[torch.fx.Node, Port] = {}
-        self.calls: list[LinearCall] = []
+        self.calls: list[Linear] = []
         self.names = {"seed", "loss", "stats"}
         self.reached: set[torch.fx.Node] = set()
 
@@ -82,13 +82,12 @@ class StageWriter:
         lines = [line for line, _ in made]
         seed = any("%seed" in line for line in lines)
         inputs = list(self.ports.values())
-        linears = [Linear(c.name, c.place, c.weight, c.router) for c in self.calls]
         dims = self._dims(lines, inputs + ports)
         text = self._text(inputs, ports, lines, [v.code for v in returned], seed, dims)
         first = text.count("\n") - 1 - len(made)  # the line of the first call: two follow the last
         origins: dict[int | str, Any] = {first + i: node for i, (_, node) in enumerate(made)}
         origins |= {port.name: node for port, node in zip(ports, results, strict=True)}
-        return Stage(text, list(self.params.values()), inputs, ports, linears, seed, dims, origins)
+        return Stage(text, list(self.params.values()), inputs, ports, self.calls, seed, dims, origins)
 
     def _reached(self, results: Sequence[torch.fx.Node]) -> set[torch.fx.Node]:
         """The nodes to which a gradient of a result goes. A parameter that is read only through

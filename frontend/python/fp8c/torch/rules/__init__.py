@@ -16,7 +16,7 @@ import torch
 import torch.fx
 
 from .. import private
-from ..call import Call, Facts, LinearCall
+from ..call import Call, Facts, Linear
 from ..places import FAILURES, Unsupported, place_of
 from ..text import Builder, Value
 from . import activations as a
@@ -252,7 +252,7 @@ def apply(
     node: torch.fx.Node,
     facts: Facts,
     value_of: Callable[[torch.fx.Node], Any],
-    linears: list[LinearCall],
+    linears: list[Linear],
 ) -> Any:
     """The value of a node in the text, or Unsupported."""
     if node.target is operator.getitem:

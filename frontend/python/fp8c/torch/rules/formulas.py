@@ -36,9 +36,6 @@ class X:
         """An op of these operands. Its shape is the one that they broadcast to."""
         return _call(self.b, name, operands, dtype)
 
-    def like(self, value: Value) -> "X":
-        return X(self.b, value)
-
     def __add__(self, other: Operand) -> "X":
         return self.op("add", self, other)
 
@@ -123,12 +120,6 @@ def detached(x: X) -> X:
     return X(x.b, x.b.op("stop_gradient", [x.value], x.shape, x.value.dtype))
 
 
-def with_gradient_of(value: X, formula: X) -> X:
-    """`value`, with the gradient of `formula`, which is the same number computed in another way. It must
-    be finite."""
-    return detached(value) + (formula - detached(formula))
-
-
 def exp(x: X) -> X:
     return x.op("exp", x)
 
@@ -143,10 +134,6 @@ def tanh(x: X) -> X:
 
 def sqrt(x: X) -> X:
     return x.op("sqrt", x)
-
-
-def sigmoid(x: X) -> X:
-    return x.op("sigmoid", x)
 
 
 def absolute(x: X) -> X:
