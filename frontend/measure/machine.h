@@ -1,0 +1,25 @@
+/* What a process says of the machine that it measures on. Internal to frontend/. */
+#ifndef F8_MEASURE_MACHINE_H
+#define F8_MEASURE_MACHINE_H
+
+#include "frontend/measure/measure.h"
+#include "frontend/program.h"
+
+/* What is the same in all processes, of a program that is compiled for the target and threads.
+ * `gemms` describes the GEMM library ("oneDNN 2.6.3 (avx512)"), `peers` others ("" for none);
+ * `command` and `inputs` are the caller's. Texts lie in `arena`. */
+f8_status f8_measure_describe(const fp8c_program *p, const char *command, const char *inputs,
+                              const char *gemms, const char *peers, f8_arena *arena,
+                              f8_measure_about *out, f8_diag *diag);
+/* A process that begins now: id, date, load, CPUs. */
+f8_status f8_measure_begin(f8_arena *arena, f8_measure_process *out, f8_diag *diag);
+/* Measure the limits of the program's machine now: on a CPU its units and memory
+ * (runtime/cpu/peak.h), about 0.3 s; of a GPU its data sheet's, which do not change. */
+f8_status f8_measure_find_limits(const fp8c_program *p, f8_measure_limits *out, f8_diag *diag);
+/* A GPU's clocks, power and temperature now, by NVML; zeros where there is none. */
+void f8_measure_find_clocks(const fp8c_program *p, f8_measure_clocks *out);
+/* The CPU's unit that an algorithm (f8_gemm_algorithm) multiplies with, by its operands: "f32",
+ * "bf16", "fp8", "". */
+const char *f8_measure_unit(const fp8c_program *p, uint32_t algorithm, f8_dtype a, f8_dtype b);
+
+#endif

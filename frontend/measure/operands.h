@@ -1,0 +1,57 @@
+/* Operands of a measured GEMM, and how right its result is. Internal to frontend/. */
+#ifndef F8_MEASURE_OPERANDS_H
+#define F8_MEASURE_OPERANDS_H
+
+#include "ir/base/status.h"
+#include "ir/num/granularity.h"
+
+/* Distributions of operands. A GPU's power, and so its clocks, depend on it. X(enumerator, "name",
+ * "what it is") */
+#define F8_INPUTS(X)                                                                               \
+    X(F8_INPUTS_NORMAL, "normal", "normal, mean 0")                                                \
+    X(F8_INPUTS_UNIFORM, "uniform", "uniform from -1 to 1")                                        \
+    X(F8_INPUTS_INTEGERS, "integers", "integers from -4 to 4: sums are exact")                     \
+    X(F8_INPUTS_ZEROS, "zeros", "zeros")
+typedef enum f8_inputs {
+#define X(e, name, what) e,
+    F8_INPUTS(X)
+#undef X
+        F8_N_INPUTS
+} f8_inputs;
+const char *f8_inputs_name(f8_inputs inputs);  /* NULL past the last */
+f8_inputs f8_inputs_by_name(const char *name); /* F8_N_INPUTS: there is none */
+
+/* Fill n elements of an operand (f32, bf16, FP8), or of its scales (f32, or E8M0), or of a bias or
+ * an old sum. Equal arguments give equal bytes; seeds give others. FP8 codes use the format's
+ * range as a scaled tensor does; the scales bring values back to the distribution, and differ from
+ * their neighbours where there are several. */
+void f8_operand_fill(f8_inputs inputs, f8_dtype dtype, uint64_t seed, void *to, int64_t n);
+void f8_operand_fill_scales(f8_inputs inputs, f8_dtype operand, f8_dtype dtype, uint64_t seed,
+                            void *to, int64_t n);
+
+/* A product as its module states it: C[m, n] = op(A) x op(B), with scales; rounded to c. */
+typedef struct f8_product {
+    int64_t m, n, k;
+    f8_dtype a, b, c;      /* c: F8_F32 or F8_BF16 */
+    bool trans_a, trans_b; /* as in f8_gemm_desc: the array holds [k, m]; [n, k] */
+    const void *a_data, *b_data;
+    f8_granularity grain_a, grain_b; /* of scales, over the arrays as stored; grids, row-major */
+    f8_dtype scale;                  /* F8_F32 or F8_E8M0 */
+    const void *a_scale, *b_scale;   /* NULL: none */
+    const uint16_t *bias;            /* [n] in bf16, or NULL */
+    const float *sum;                /* the old C that is added, or NULL */
+} f8_product;
+
+/* Decode an operand (`second`: B) with its scales into f32 or bf16 (rounded to nearest), as it is
+ * stored. `to` has room for all elements. A scale for the whole tensor is left out: it changes no
+ * time. */
+void f8_product_decode(const f8_product *p, bool second, f8_dtype to, void *out);
+
+/* The largest |C - exact| / bound over 4,096 elements drawn with `seed` (all, if there are fewer).
+ * exact: a sum in double of the decoded operands times their scales. bound: what f32 sums of k
+ * products in any order may be off (Higham 2002, section 3.1; tests and notes of numerics derive
+ * the rest), the rounding to c included. `c` is C as computed, of dtype p->c. At most 1 is right.
+ */
+double f8_product_error(const f8_product *p, const void *c, uint64_t seed);
+
+#endif
