@@ -20,7 +20,7 @@
 
 #include <jansson.h>
 
-#include "ir/base/status.h"
+#include "ir/base/table.h"
 
 enum { F8_MEASURE_SCHEMA = 1 };
 
@@ -127,18 +127,25 @@ typedef struct f8_measure_set {
     f8_measure_process *process;
     f8_measurement *measurement; /* a problem's are neighbours; the model's way first, peers last */
     size_t n_processes, n_measurements, room_processes, room_measurements;
+    f8_table by_problem; /* of measurements */
 } f8_measure_set;
 
 /* ---- measurements.c ---- */
 
-/* Append copies. Runs of a measurement that is there (same problem text, cache, candidate) are
- * added to it; of its other facts those stay that are known. Figures are not made. */
+/* Append copies; NULL for a text is "". Runs of a measurement that is there (same problem text,
+ * cache, candidate) are added to it; of its other facts those stay that are known, but other bits
+ * in one process are other bits, and the largest error is its error. Figures are not made. A
+ * measurement may move when another is added. F8_ERR_INPUT: the process is there already. */
 f8_status f8_measure_add_process(f8_measure_set *set, const f8_measure_process *process,
                                  f8_diag *diag);
 f8_status f8_measure_add(f8_measure_set *set, const f8_measurement *m, f8_diag *diag);
 /* NULL: there is none. */
 f8_measurement *f8_measure_find(const f8_measure_set *set, const char *problem, const char *cache,
                                 const char *candidate);
+/* A problem under a state of the cache by one way: the model's if it was timed, else the first that
+ * was. NULL: none was. */
+const f8_measurement *f8_measure_pick(const f8_measure_set *set, const char *problem,
+                                      const char *cache);
 const f8_measure_process *f8_measure_find_process(const f8_measure_set *set, const char *id);
 /* Make the figures of all measurements. A limit is the median of what its processes measured before
  * and after. For a GEMM it is the roofline: the least of the unit's peak and bytes a second times
