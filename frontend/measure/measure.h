@@ -6,6 +6,7 @@
  *     machine.c        what a process says of its machine
  *     table.c          a set as a table for people; what a suite says as a whole
  *     csv.c markdown.c t4.c    a set as files of other formats
+ *     command.c        the command line that measures a row again
  *     diff.c           two sets: ratios with intervals
  *     operands.c       operands by distribution; their exact product, and how far a result may be
  * off peer.h           other libraries, which take turns with fp8c's ways gemm.c measuring a GEMM
@@ -166,6 +167,14 @@ json_t *f8_measure_records(const f8_measure_set *set);
 /* Read a file into an empty set, and make its figures. F8_ERR_INPUT names file, line and what is
  * wrong with it. */
 f8_status f8_measure_read(f8_measure_set *set, const char *path, f8_diag *diag);
+
+/* ---- command.c ---- */
+
+/* The command line that measures this problem alone again: `fp8c tune --gemm ...`. For what has
+ * none, the set's: kernels, GEMMs as a model's step finds them, what another program measured. The
+ * text lies in the set or in `arena`; NULL without memory. */
+const char *f8_measure_command(const f8_measure_set *set, const f8_measurement *m,
+                               f8_arena *arena);
 
 /* ---- csv.c markdown.c t4.c ----
  * A set with its figures as a text, which the caller frees; NULL without memory. */
