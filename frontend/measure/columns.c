@@ -220,11 +220,11 @@ bool f8_measure_is_known(const f8_measure_value *value)
 
 /* ---- texts ---- */
 
-char *f8_measure_ended(FILE *to, char **text, f8_arena *arena)
+char *f8_measure_ended(FILE *to, char **text, bool written, f8_arena *arena)
 {
-    const bool failed = arena->failed || !to || ferror(to);
+    const bool whole = to && written && !ferror(to) && !arena->failed;
     f8_arena_end(arena);
-    if (to && !fclose(to) && !failed)
+    if (to && !fclose(to) && whole)
         return *text;
     free(to ? *text : NULL);
     return NULL;

@@ -72,8 +72,8 @@ enum { F8_MEASURE_NUMBER = 32 };
 /* The shortest decimal number that reads back as `x`. Returns `text`. */
 const char *f8_measure_number(double x, char text[F8_MEASURE_NUMBER]);
 
-/* Close a text (open_memstream), and end the arena that its rows used. NULL, and nothing is left to
- * free, if memory ran out. */
-char *f8_measure_ended(FILE *to, char **text, f8_arena *arena);
+/* Close a text (open_memstream, NULL if that failed), and end the arena that its rows used. NULL,
+ * and nothing is left to free, if it was not written, or if memory ran out anywhere. */
+char *f8_measure_ended(FILE *to, char **text, bool written, f8_arena *arena);
 
 #endif

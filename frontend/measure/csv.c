@@ -57,5 +57,5 @@ char *f8_measure_csv(const f8_measure_set *set)
         const f8_measure_row row = f8_measure_row_of(set, &set->measurement[i], &arena);
         put_row(&row, to);
     }
-    return f8_measure_ended(to, &text, &arena);
+    return f8_measure_ended(to, &text, true, &arena);
 }

@@ -225,5 +225,5 @@ char *f8_measure_markdown(const f8_measure_set *set)
         put_peers(set, to);
         put_measurements(set, &arena, to);
     }
-    return f8_measure_ended(to, &text, &arena);
+    return f8_measure_ended(to, &text, true, &arena);
 }

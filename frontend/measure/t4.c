@@ -158,10 +158,7 @@ char *f8_measure_t4(const f8_measure_set *set)
     char *text = NULL;
     size_t n;
     FILE *to = w.failed ? NULL : open_memstream(&text, &n);
-    /* a failure of the arena would leave a text out */
-    if (to &&
-        (json_dumpf(file, to, JSON_INDENT(1) | JSON_PRESERVE_ORDER) || fputc('\n', to) == EOF))
-        w.arena.failed = 1;
+    const bool written = to && !json_dumpf(file, to, JSON_PRESERVE_ORDER) && fputc('\n', to) != EOF;
     json_decref(file);
-    return f8_measure_ended(to, &text, &w.arena);
+    return f8_measure_ended(to, &text, written, &w.arena);
 }
