@@ -8,9 +8,10 @@
  *     csv.c markdown.c t4.c    a set as files of other formats
  *     command.c        the command line that measures a row again
  *     diff.c           two sets: ratios with intervals
- *     operands.c       operands by distribution; their exact product, and how far a result may be
- * off peer.h           other libraries, which take turns with fp8c's ways gemm.c measuring a GEMM
- * in this process
+ *     inputs.c         operands by distribution
+ *     operands.c       their exact product, and how far a result may be off
+ *     peer.h           other libraries, which take turns with fp8c's ways
+ *     gemm.c           measuring a GEMM in this process
  *
  * Nouns: a PROBLEM is a GEMM (or a kernel) with its sizes, formats and all else that its result
  * depends on. A WAY is a candidate of the tuner, or another library (a peer). The model's way is

@@ -23,11 +23,21 @@ f8_inputs f8_inputs_by_name(const char *name); /* F8_N_INPUTS: there is none */
 
 /* Fill n elements of an operand (f32, bf16, FP8), or of its scales (f32, or E8M0), or of a bias or
  * an old sum. Equal arguments give equal bytes; seeds give others. FP8 codes use the format's
- * range as a scaled tensor does; the scales bring values back to the distribution, and differ from
- * their neighbours where there are several. */
+ * range as a scaled tensor does: its maximum is at 4.25 standard deviations, or at 1 of a uniform
+ * distribution. The scales bring values back to the distribution, up to a factor of 2, and differ
+ * from their neighbours where there are several. Scales of integers and zeros are 1. */
 void f8_operand_fill(f8_inputs inputs, f8_dtype dtype, uint64_t seed, void *to, int64_t n);
 void f8_operand_fill_scales(f8_inputs inputs, f8_dtype operand, f8_dtype dtype, uint64_t seed,
                             void *to, int64_t n);
+
+/* How the sums over k are made, which says how far they may be off. */
+typedef enum f8_sums {
+    F8_SUMS_F32, /* in f32, each addition rounded: CPUs */
+    F8_SUMS_CUT, /* in f32, cut off and not rounded: tensor cores */
+    F8_SUMS_FP8, /* FP8 on Hopper's tensor cores: 13 bits below the largest of 32 products, promoted
+                    to f32 every 128 */
+    F8_SUMS_FAST /* the same without the promotion (fast_accumulate) */
+} f8_sums;
 
 /* A product as its module states it: C[m, n] = op(A) x op(B), with scales; rounded to c. */
 typedef struct f8_product {
@@ -40,6 +50,7 @@ typedef struct f8_product {
     const void *a_scale, *b_scale;   /* NULL: none */
     const uint16_t *bias;            /* [n] in bf16, or NULL */
     const float *sum;                /* the old C that is added, or NULL */
+    f8_sums sums;
 } f8_product;
 
 /* Decode an operand (`second`: B) with its scales into f32 or bf16 (rounded to nearest), as it is
@@ -47,11 +58,12 @@ typedef struct f8_product {
  * time. */
 void f8_product_decode(const f8_product *p, bool second, f8_dtype to, void *out);
 
-/* The largest |C - exact| / bound over 4,096 elements drawn with `seed` (all, if there are fewer).
- * exact: a sum in double of the decoded operands times their scales. bound: what f32 sums of k
- * products in any order may be off (Higham 2002, section 3.1; tests and notes of numerics derive
- * the rest), the rounding to c included. `c` is C as computed, of dtype p->c. At most 1 is right.
- */
+/* The largest |C - exact| / bound over 4,096 elements that `seed` draws (all, if there are fewer).
+ * Among them is every row and every column, up to 4,096 of each. exact: a sum in double of the
+ * decoded operands times their scales. bound: what sums of k products in any order may be off
+ * (Higham 2002, section 3.1; operands.c derives the rest), the rounding to c included. `c` is C as
+ * computed, of dtype p->c. At most 1 is right; +Inf: an element is Inf or NaN; NaN: there was no
+ * memory (some 1.2 MB) to find out. */
 double f8_product_error(const f8_product *p, const void *c, uint64_t seed);
 
 #endif
