@@ -1,6 +1,8 @@
 /* Limits of a program's machine: see limits.h. */
 #include "frontend/limits.h"
 
+#include <string.h>
+
 #include "ir/base/format.h"
 #include "runtime/cpu/peak.h"
 
@@ -23,8 +25,10 @@ f8_status f8_limits_find(const fp8c_program *p, f8_limits *out, f8_diag *diag)
     F8_TRY(f8_cpu_peak_measure(p->threads, &p->ctx->allocator, &peak, diag));
     out->bytes = peak.bytes;
     out->flops = peak.flops;
+    out->flops_bf16 = peak.flops_bf16;
     f8_format(out->from, sizeof out->from,
-              "measured now, by a copy and by f32 multiply-adds in registers");
+              "measured now, by a copy and by multiply-adds in registers%s%s%s",
+              *peak.bf16_unit ? " (bf16: " : "", peak.bf16_unit, *peak.bf16_unit ? ")" : "");
     return F8_OK;
 }
 
@@ -42,6 +46,23 @@ static double gpu_rate(const f8_rates *r, const f8_gemm_desc *d)
                : r->fp8;
 }
 
+uint32_t f8_limits_algorithm(const fp8c_program *p, int function, int index)
+{
+#define X(e, id, name, what) {id, name},
+    static const struct {
+        uint32_t id;
+        const char *name;
+    } algorithms[] = {F8_GEMM_ALGORITHMS(X)};
+#undef X
+    fp8c_step s;
+    if (fp8c_program_step(p, function, index, &s) != FP8C_OK || !s.algorithm)
+        return F8_GEMM_AUTO;
+    for (size_t i = 0; i < sizeof algorithms / sizeof *algorithms; i++)
+        if (!strcmp(s.algorithm, algorithms[i].name))
+            return algorithms[i].id;
+    return F8_GEMM_AUTO;
+}
+
 double f8_limits_of(const f8_limits *limits, const fp8c_program *p, int function, int index)
 {
     const f8_step *s = &p->now->plan.func[function].step[index];
@@ -51,5 +72,8 @@ double f8_limits_of(const f8_limits *limits, const fp8c_program *p, int function
         return limits->target ? 0 : limits->flops;
     if (limits->target)
         return gpu_rate(&limits->target->rates, &s->gemm) * TERA;
-    return s->gemm.algorithm == F8_GEMM_ONEDNN_F32 ? limits->flops : 0;
+    const uint32_t algorithm = f8_limits_algorithm(p, function, index);
+    return algorithm == F8_GEMM_ONEDNN_F32    ? limits->flops
+           : algorithm == F8_GEMM_ONEDNN_BF16 ? limits->flops_bf16
+                                              : 0;
 }

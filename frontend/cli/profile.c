@@ -119,7 +119,10 @@ static void print(FILE *to, const f8_profile *p, size_t most)
     if (p->limit_bytes > 0)
         cli_say(to, "%.1f GB/s", p->limit_bytes / 1e9);
     if (p->limit_flops > 0)
-        cli_say(to, " and %.1f GFLOP/s", p->limit_flops / 1e9);
+        cli_say(to, "%s %.1f GFLOP/s", p->limit_flops_bf16 > 0 ? "," : " and",
+                p->limit_flops / 1e9);
+    if (p->limit_flops_bf16 > 0)
+        cli_say(to, " in f32 and %.1f in bf16", p->limit_flops_bf16 / 1e9);
     cli_say(to, "%s%s\n", *p->limits_from ? ", " : "none is known", p->limits_from);
 }
 

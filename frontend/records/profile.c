@@ -173,6 +173,7 @@ f8_status f8_profile_make(const fp8c_program *program, f8_profile_runs runs, con
     F8_TRY(f8_limits_find(program, &limits, diag));
     out->limit_bytes = limits.bytes;
     out->limit_flops = limits.flops;
+    out->limit_flops_bf16 = limits.flops_bf16;
     memcpy(out->limits_from, limits.from, sizeof out->limits_from);
     out->n_rows = each(program, except, &s, out->row, &limits, runs, user, turns);
     qsort(out->row, n, sizeof *out->row, by_time);
@@ -228,11 +229,12 @@ static json_t *sum_record(const f8_profile_row *r, const char *by, const char *n
 
 static json_t *summary(const f8_profile *p)
 {
-    return json_pack("{ss ss sf sI sf sf so so so ss}", "event", "profile_summary", "turn", p->turn,
-                     "turns", p->turns, "steps", (json_int_t)p->all.steps, "turn_seconds",
+    return json_pack("{ss ss sf sI sf sf so so so so ss}", "event", "profile_summary", "turn",
+                     p->turn, "turns", p->turns, "steps", (json_int_t)p->all.steps, "turn_seconds",
                      p->all.seconds, "gap_seconds", p->all.gap, "estimated_seconds",
                      known(p->all.estimated), "limit_bytes_per_second", known(p->limit_bytes),
-                     "limit_flops_per_second", known(p->limit_flops), "limits", p->limits_from);
+                     "limit_flops_per_second", known(p->limit_flops), "limit_bf16_flops_per_second",
+                     known(p->limit_flops_bf16), "limits", p->limits_from);
 }
 
 /* Takes the record over. */

@@ -92,7 +92,7 @@ typedef struct f8_profile {
     f8_profile_row *layer; /* sums by layer, in order; then those of several layers, and of none */
     size_t n_rows, n_works, n_layers;
     f8_profile_row all;
-    double limit_bytes, limit_flops; /* of the machine; 0: not known */
+    double limit_bytes, limit_flops, limit_flops_bf16; /* of the machine; 0: not known */
     char limits_from[160];
     const char *turn; /* "optimizer step" */
     double turns;

@@ -117,6 +117,37 @@ static void check_rows(const profile *p)
     ck_assert(strlen(text_of(p->summary, "limits")) > 0);
 }
 
+/* A GEMM's limit is that of the unit that multiplies its operands. */
+static void check_limits(const profile *p)
+{
+    static const struct {
+        const char *algorithm, *limit; /* NULL: there is none */
+    } of[] = {{"onednn-f32", "limit_flops_per_second"},
+              {"onednn-bf16", "limit_bf16_flops_per_second"},
+              {"f64", NULL}};
+    int gemms = 0, found = 0;
+    for (int i = 0; i < p->n_rows; i++) {
+        const json_t *r = p->row[i];
+        if (strcmp(text_of(r, "work"), "gemm") != 0)
+            continue;
+        gemms++;
+        for (size_t k = 0; k < sizeof of / sizeof *of; k++) {
+            if (strncmp(text_of(r, "algorithm"), of[k].algorithm, strlen(of[k].algorithm)) != 0)
+                continue;
+            found++;
+            ck_assert(
+                json_equal(json_object_get(r, "limit_per_second"),
+                           of[k].limit ? json_object_get(p->summary, of[k].limit) : json_null()));
+        }
+    }
+    ck_assert_int_eq(found, gemms);
+    /* oneDNN's bf16 needs the unit, so where it was chosen its limit is known */
+    for (int i = 0; i < p->n_rows; i++)
+        if (!strcmp(text_of(p->row[i], "work"), "gemm") &&
+            !strncmp(text_of(p->row[i], "algorithm"), "onednn-bf16", 11))
+            ck_assert_double_gt(number(p->summary, "limit_bf16_flops_per_second"), 1e6);
+}
+
 /* Each kind of sum has every row once. */
 static void check_sums(const profile *p)
 {
@@ -156,6 +187,7 @@ START_TEST(of_train)
     profile p = read_profile(json);
     check_rows(&p);
     check_sums(&p);
+    check_limits(&p);
     ck_assert_str_eq(text_of(p.summary, "turn"), "optimizer step");
     ck_assert_str_eq(text_of(p.summary, "recipe"), recipes[_i]);
     ck_assert_double_eq(number(p.summary, "turns"), 6);
