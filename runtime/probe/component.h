@@ -93,10 +93,13 @@ typedef struct f8_facts {
 
 void f8_fact_add(f8_facts *all, const char *group, const char *name, const char *value,
                  const char *advice);
+/* The value of a fact; "": there is none. */
+const char *f8_fact_value(const f8_facts *all, const char *group, const char *name);
 
 /* A component for each GPU the driver sees, and what NVML says of it. After f8_components_cuda. */
 void f8_components_gpus(f8_components *all, f8_facts *facts, f8_cuda *cuda);
-/* CPU, threads and their limits, memory. `root` stands before /proc and /sys: "". */
+/* The system, CPU, threads and their limits, memory. `root` stands before /proc, /sys and /etc: "".
+ */
 void f8_facts_machine(f8_facts *all, const char *root);
 /* Each known value of a device's health (health_facts.c), and those of the CPU. */
 struct f8_health;

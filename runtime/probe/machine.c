@@ -1,11 +1,12 @@
-/* Facts of the machine: its CPU, how many threads may run, memory. From /proc and /sys: see
- * component.h. */
+/* Facts of the machine: its system, its CPU, how many threads may run, memory. From /proc, /sys and
+ * /etc: see component.h. */
 #include <inttypes.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/utsname.h>
 
 #include "runtime/probe/component.h"
 #include "runtime/base/cpu.h"
@@ -20,6 +21,14 @@ void f8_fact_add(f8_facts *all, const char *group, const char *name, const char 
         return;
     all->item = grown;
     grown[all->n++] = (f8_fact){group, name, value, advice};
+}
+
+const char *f8_fact_value(const f8_facts *all, const char *group, const char *name)
+{
+    for (size_t i = 0; i < all->n; i++)
+        if (!strcmp(all->item[i].group, group) && !strcmp(all->item[i].name, name))
+            return all->item[i].value;
+    return "";
 }
 
 typedef struct machine {
@@ -77,6 +86,36 @@ static void cpu(const machine *m)
             if (f8_cpu_has(&has, i) && !strcmp(feature, shown[k]))
                 text = text ? f8_arena_printf(a, "%s %s", text, feature) : feature;
     f8_fact_add(m->facts, "CPU", "features", text ? text : "none", NULL);
+    char governor[64];
+    if (read_line(m, "/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor", "", governor,
+                  sizeof governor))
+        f8_fact_add(m->facts, "CPU", "governor", f8_arena_strdup(a, governor), NULL);
+}
+
+/* ---- the system ---- */
+
+/* "Debian GNU/Linux 12 (bookworm)", which stands in quotes. */
+static void distribution(const machine *m)
+{
+    char line[256];
+    if (!read_line(m, "/etc/os-release", "PRETTY_NAME=", line, sizeof line))
+        return;
+    char *name = line + strspn(line, "\"'");
+    name[strcspn(name, "\"'")] = '\0';
+    if (*name)
+        f8_fact_add(m->facts, "system", "distribution", f8_arena_strdup(m->facts->arena, name),
+                    NULL);
+}
+
+static void system_of(const machine *m)
+{
+    char type[64], release[128];
+    struct utsname u;
+    if (read_line(m, "/proc/sys/kernel/ostype", "", type, sizeof type) &&
+        read_line(m, "/proc/sys/kernel/osrelease", "", release, sizeof release) && uname(&u) == 0)
+        f8_fact_add(m->facts, "system", "kernel",
+                    f8_arena_printf(m->facts->arena, "%s %s %s", type, release, u.machine), NULL);
+    distribution(m);
 }
 
 /* ---- threads ---- */
@@ -191,6 +230,7 @@ void f8_facts_machine(f8_facts *all, const char *root)
 {
     const machine m = {all, root};
     driver(&m);
+    system_of(&m);
     cpu(&m);
     threads(&m);
     memory(&m);

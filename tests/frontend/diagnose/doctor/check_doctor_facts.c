@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/utsname.h>
 
 #include "frontend/fp8c.h"
 #include "frontend/fp8c_diagnose.h"
@@ -95,6 +96,35 @@ START_TEST(limits_of_a_cgroup)
     ck_assert_ptr_null(fact(&facts, "CPU", "cgroup limit"));
     ck_assert_ptr_null(fact(&facts, "memory", "cgroup limit"));
     ck_assert_ptr_null(fact(&facts, "memory", "in all"));
+    f8_arena_end(&arena);
+}
+END_TEST
+
+/* With quotes and without; what can't be read is no fact. */
+START_TEST(the_system)
+{
+    f8_facts facts;
+    f8_arena arena;
+    struct utsname u;
+    char kernel[256];
+    ck_assert_int_eq(uname(&u), 0);
+    f8_stub_file("a/proc/sys/kernel/ostype", "Linux\n");
+    f8_stub_file("a/proc/sys/kernel/osrelease", "6.1.0-28-amd64\n");
+    f8_stub_file("a/etc/os-release", "NAME=\"Debian\"\nPRETTY_NAME=\"Debian GNU/Linux 12\"\n");
+    f8_stub_file("a/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor", "performance\n");
+    read_machine("a", &facts, &arena);
+    snprintf(kernel, sizeof kernel, "Linux 6.1.0-28-amd64 %s", u.machine);
+    says(&facts, "system", "kernel", kernel, NULL);
+    says(&facts, "system", "distribution", "Debian GNU/Linux 12", NULL);
+    says(&facts, "CPU", "governor", "performance", NULL);
+    ck_assert_str_eq(f8_fact_value(&facts, "CPU", "governor"), "performance");
+    ck_assert_str_eq(f8_fact_value(&facts, "CPU", "distribution"), "");
+    f8_arena_end(&arena);
+    f8_stub_file("b/etc/os-release", "PRETTY_NAME=Alpine\n");
+    read_machine("b", &facts, &arena);
+    says(&facts, "system", "distribution", "Alpine", NULL);
+    ck_assert_ptr_null(fact(&facts, "system", "kernel"));
+    ck_assert_ptr_null(fact(&facts, "CPU", "governor"));
     f8_arena_end(&arena);
 }
 END_TEST
@@ -308,6 +338,7 @@ Suite *f8_suite(void)
     tcase_set_timeout(t, TIMEOUT);
     tcase_add_checked_fixture(t, f8_stub_setup, f8_stub_teardown);
     tcase_add_test(t, limits_of_a_cgroup);
+    tcase_add_test(t, the_system);
     tcase_add_test(t, many_components_and_facts);
     tcase_add_test(t, components_and_facts_without_memory);
     tcase_add_test(t, cache_and_tuning);
