@@ -69,6 +69,11 @@ const char *f8_health_gpu_driver(const f8_health_gpu *g);
 const char *f8_health_gpu_address(const f8_health_gpu *g);
 /* All but xids, earlier_xids and the extremes, which a caller knows who looks more than once. */
 void f8_health_gpu_read(const f8_health_gpu *g, f8_health *out);
+/* Its clocks, power and temperature now: what its speed depends on. 0: not known. */
+typedef struct f8_gpu_pace {
+    unsigned sm_mhz, memory_mhz, milliwatts, celsius;
+} f8_gpu_pace;
+void f8_health_gpu_pace(const f8_health_gpu *g, f8_gpu_pace *out);
 /* Waits for an XID for so long. True: there was one, and *xid is its number. Where NVML has no
  * events it returns at once: *waits becomes false. */
 bool f8_health_gpu_xid(const f8_health_gpu *g, unsigned milliseconds, int64_t *xid, bool *waits);

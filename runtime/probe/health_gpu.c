@@ -197,6 +197,22 @@ void f8_health_gpu_read(const f8_health_gpu *g, f8_health *out)
     read_clocks(g, out);
 }
 
+/* What NVML refuses stays 0, whatever it has written. */
+void f8_health_gpu_pace(const f8_health_gpu *g, f8_gpu_pace *out)
+{
+    const f8_nvml_device_api *a = &g->api;
+    unsigned value = 0;
+    *out = (f8_gpu_pace){0};
+#define TAKE(field, function, ...)                                                                 \
+    if (a->function && a->function(g->device, __VA_ARGS__) == F8_NVML_SUCCESS)                     \
+        out->field = value;
+    TAKE(sm_mhz, nvmlDeviceGetClockInfo, F8_NVML_CLOCK_SM, &value)
+    TAKE(memory_mhz, nvmlDeviceGetClockInfo, F8_NVML_CLOCK_MEMORY, &value)
+    TAKE(milliwatts, nvmlDeviceGetPowerUsage, &value)
+    TAKE(celsius, nvmlDeviceGetTemperature, F8_NVML_SENSOR_GPU, &value)
+#undef TAKE
+}
+
 bool f8_health_gpu_xid(const f8_health_gpu *g, unsigned milliseconds, int64_t *xid, bool *waits)
 {
     f8_nvml_event e = {0};

@@ -13,6 +13,7 @@ enum {
     F8_NVML_INSUFFICIENT_SIZE = 7,
     F8_NVML_GPU_IS_LOST = 15,
     F8_NVML_CLOCK_SM = 1,
+    F8_NVML_CLOCK_MEMORY = 2,
     F8_NVML_SENSOR_GPU = 0,
     F8_NVML_CORRECTED = 0,
     F8_NVML_UNCORRECTED = 1,
@@ -60,6 +61,7 @@ typedef struct f8_nvml_event {
     X(int, nvmlDeviceGetComputeRunningProcesses_v3,                                                \
       (f8_nvml_device device, unsigned *count, f8_nvml_process *processes))                        \
     X(int, nvmlDeviceGetTemperature, (f8_nvml_device device, int sensor, unsigned *celsius))       \
+    X(int, nvmlDeviceGetPowerUsage, (f8_nvml_device device, unsigned *milliwatts))                 \
     X(int, nvmlDeviceGetTotalEccErrors,                                                            \
       (f8_nvml_device device, int type, int counter, unsigned long long *count))                   \
     X(int, nvmlDeviceGetRemappedRows,                                                              \

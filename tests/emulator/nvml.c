@@ -2,6 +2,7 @@
  * at every call, so that a test can change it while a program runs. A line is a name and numbers:
  *
  *     temperature C            clock MHZ            max_clock MHZ        reasons BITS
+ *     memory_clock MHZ         power MILLIWATTS
  *     ecc_corrected N          ecc_uncorrected N    nvlink N (errors of link 0; 1 is not active)
  *     remapped CORRECTED UNCORRECTED PENDING FAILED
  *     xid NUMBER ...           each is an event, once in a process
@@ -132,7 +133,9 @@ int nvmlDeviceGetMemoryInfo(f8_nvml_device device, f8_nvml_memory *memory)
 int nvmlDeviceGetClockInfo(f8_nvml_device device, int which, unsigned *mhz)
 {
     (void)device;
-    return which == F8_NVML_CLOCK_SM ? get_unsigned("clock", 0, mhz) : NOT_SUPPORTED;
+    return which == F8_NVML_CLOCK_SM       ? get_unsigned("clock", 0, mhz)
+           : which == F8_NVML_CLOCK_MEMORY ? get_unsigned("memory_clock", 0, mhz)
+                                           : NOT_SUPPORTED;
 }
 
 int nvmlDeviceGetMaxClockInfo(f8_nvml_device device, int which, unsigned *mhz)
@@ -158,6 +161,12 @@ int nvmlDeviceGetTemperature(f8_nvml_device device, int sensor, unsigned *celsiu
 {
     (void)device;
     return sensor == F8_NVML_SENSOR_GPU ? get_unsigned("temperature", 0, celsius) : NOT_SUPPORTED;
+}
+
+int nvmlDeviceGetPowerUsage(f8_nvml_device device, unsigned *milliwatts)
+{
+    (void)device;
+    return get_unsigned("power", 0, milliwatts);
 }
 
 int nvmlDeviceGetTotalEccErrors(f8_nvml_device device, int type, int counter,
