@@ -276,7 +276,8 @@ int cli_interrupted(void);
 void cli_ask(bool asking);
 /* From now on signals are only noted. `notice` is said at once; it must live on. NULL: nothing. */
 void cli_hold(const char *notice);
-/* What is said when a signal ends the process, instead of "interrupted". It must live on. */
+/* What is said when a signal ends the process, instead of "interrupted"; "": nothing. It must live
+ * on. */
 void cli_interrupt_text(const char *text);
 /* Notes a signal that another rank got. */
 void cli_note_signal(int number);

@@ -4,7 +4,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "frontend/cli/cli.h"
+#include "frontend/cli/tune.h"
 
 enum { MOST_LINES = 20 };
 
@@ -56,62 +56,6 @@ static void print_tuning(const fp8c_tuning *t, FILE *to, cli_json *json)
     cli_say(to, "saved in %s\n", info.database);
 }
 
-/* ---- GEMMs alone ---- */
-
-static void print_gemm(const f8_tuned_gemm *x, FILE *to)
-{
-    cli_say(to, "%-44s %5" PRId64 " ", x->problem, x->count);
-    if (x->gemm)
-        cli_say(to, "%11.4f %11.4f %6.1f%% %8.3f  %s", 1e3 * x->model_seconds, 1e3 * x->seconds,
-                100 * (1 - x->seconds / x->model_seconds), 1e-12 * x->flops, x->candidate);
-    else
-        cli_say(to, "%s%s%s", x->state, x->reason ? ": " : "", x->reason ? x->reason : "");
-    cli_say(to, *x->name ? "  (%s)\n" : "\n", x->name);
-}
-
-static void print_run(const f8_tune_run *run, FILE *to)
-{
-    cli_say(to,
-            "\n%s%s%" PRId64 " GEMMs: %" PRId64 " timed, for %" PRId64
-            " of them a candidate is faster than the model's choice; %" PRId64
-            " lacking, for %" PRId64 " the time ran out%s\n",
-            run->device, *run->device ? "\n" : "", run->problems, run->timed, run->chosen,
-            run->lacking, run->out_of_time, run->out_of_time ? ": run this again to continue" : "");
-    if (run->timed)
-        cli_say(to,
-                "those timed, as often as a step has each: %.3f ms, %.3f ms as chosen\n"
-                "saved in %s\n",
-                1e3 * run->model_seconds, 1e3 * run->seconds, run->database);
-}
-
-/* Tunes the GEMMs of the list. One alone is reported like a module. */
-static bool tune_list(cli_job *j, f8_tune_gemms *list, const fp8c_tune_options *options)
-{
-    const bool one = list->n == 1;
-    f8_tune_run run = f8_tune_begin(j->ctx, list, options);
-    if (!one)
-        cli_say(j->to, "%-44s %5s %11s %11s %7s %8s  %s\n", "GEMM", "count", "model ms",
-                "chosen ms", "gain", "TFLOP/s", "chosen");
-    for (size_t i = 0; i < list->n; i++) {
-        f8_tuned_gemm x;
-        fp8c_tuning *tuning;
-        if (!cli_ok(j->ctx, f8_tune_next(&run, i, &x, &tuning)))
-            return false;
-        cli_json_record(&j->json, f8_record_tuned_gemm(json_object(), &x));
-        if (tuning)
-            print_tuning(tuning, one ? j->to : NULL, &j->json);
-        if (!one)
-            print_gemm(&x, j->to);
-        fp8c_tuning_destroy(tuning);
-    }
-    cli_json_record(&j->json, f8_record_tune_run(json_object(), &run));
-    if (run.lacking == run.problems)
-        return cli_error(NULL, "%s", run.why);
-    if (!one)
-        print_run(&run, j->to);
-    return true;
-}
-
 /* ---- the command ---- */
 
 static bool tune(cli_job *j)
@@ -129,15 +73,8 @@ static bool tune(cli_job *j)
                                        .again = c->again};
     fp8c_tuning *tuning = NULL;
     cli_interrupt_text("interrupted\nthe timings so far are saved; run this again to continue");
-    if (!j->module) {
-        const f8_tune_sources from = {c->gemms.text, c->gemm_files.text, c->suites.text,
-                                      c->gemms.n,    c->gemm_files.n,    c->suites.n};
-        f8_tune_gemms list;
-        const bool done =
-            cli_ok(j->ctx, f8_tune_gather(j->ctx, &from, &list)) && tune_list(j, &list, &options);
-        f8_arena_end(&list.arena);
-        return done;
-    }
+    if (!j->module)
+        return cli_tune_gemms(j);
     const bool ok = cli_ok(j->ctx, fp8c_tune(j->ctx, j->module, &options, &tuning));
     if (ok)
         print_tuning(tuning, j->to, &j->json);
@@ -173,8 +110,10 @@ int cmd_tune(const cli *c)
 {
     const bool moves = c->rows_in || c->rows_out || c->merge.n,
                gemms = c->gemms.n || c->gemm_files.n || c->suites.n;
-    if (!c->file + !gemms + !moves != 2)
+    if (!c->file + !gemms + !moves + !c->diffs.n != 3)
         return cli_usage(c, "give either FILE.f8, or --gemm, --gemm-file and --suite, or some of "
-                            "--export, --import and --merge");
-    return cli_work(c, c->file != NULL, moves ? move_rows : tune);
+                            "--export, --import and --merge, or --diff twice");
+    if (c->diffs.n && c->diffs.n != 2)
+        return cli_usage(c, "--diff compares two files: give it twice");
+    return cli_work(c, c->file != NULL, moves ? move_rows : c->diffs.n ? cli_tune_diff : tune);
 }

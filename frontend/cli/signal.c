@@ -51,7 +51,7 @@ static void put(const char *words)
 /* A terminal's line may hold a bar, and shows ^C. */
 static void say(const char *words)
 {
-    if (!words)
+    if (!words || !*words)
         return;
     put(terminal ? "\n" : "");
     put(words);
@@ -148,7 +148,8 @@ int cli_settle(int code)
 {
     held = asking = false;
     if (noted) {
-        fprintf(stderr, "%s\n", text);
+        if (*text)
+            fprintf(stderr, "%s\n", text);
         code = CLI_SIGNALLED + noted;
     }
     context = NULL;

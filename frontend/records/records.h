@@ -13,7 +13,6 @@
 #include "frontend/fp8c_machine.h"
 #include "frontend/fp8c_ranks.h"
 #include "frontend/fp8c_tune.h"
-#include "frontend/tune/gemms.h"
 #include "ir/base/status.h"
 
 /* f8_record_NAME(begin, s): the record of the row NAME in records.def. After `event` it has the

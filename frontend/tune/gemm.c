@@ -6,11 +6,11 @@
 #include "frontend/tune/gemms.h"
 #include "ir/num/granularity.h"
 
-enum { COLD_BYTES = 64 << 20, MOST_COPIES = 8 };
+enum { MOST_COPIES = 8 };
 
-int f8_tune_gemm_copies(const f8_tune_gemm *g)
+int f8_tune_gemm_copies(const f8_tune_gemm *g, double bytes)
 {
-    const double copies = COLD_BYTES / (f8_tune_gemm_bytes(g) + 1) + 1;
+    const double copies = bytes / (f8_tune_gemm_bytes(g) + 1) + 1;
     return copies > MOST_COPIES ? MOST_COPIES : (int)copies;
 }
 
@@ -25,6 +25,14 @@ static f8_granularity granularity(const f8_tune_gemm *g, int i)
         return (f8_granularity){i && g->how[F8_TUNE_ROLE] != F8_TUNE_WGRAD ? 128 : 1, 128};
     default: return f8_per_tensor;
     }
+}
+
+f8_granularity f8_tune_gemm_grain(const f8_tune_gemm *g, int i)
+{
+    bool transposed[2];
+    f8_tune_transposed(g, transposed);
+    const f8_granularity grain = granularity(g, i);
+    return transposed[i] == (i == 1) ? grain : f8_granularity_transposed(grain);
 }
 
 /* An operand of one product, with its scales if it is FP8. */
@@ -44,9 +52,7 @@ static operand operand_of(const f8_tune_gemm *g, int i)
     const f8_type type = {.dtype = i ? g->b : g->a,
                           .rank = 2,
                           .dim = {k_in_columns ? across : g->k, k_in_columns ? g->k : across}};
-    f8_granularity grain = granularity(g, i);
-    if (!k_in_columns)
-        grain = f8_granularity_transposed(grain);
+    const f8_granularity grain = f8_tune_gemm_grain(g, i);
     const f8_type scale =
         f8_granularity_type(grain, &type, g->how[F8_TUNE_SCALING] == F8_TUNE_MX ? F8_E8M0 : F8_F32);
     operand o = {.type = f8_api_type_out(&type),
@@ -115,12 +121,13 @@ static void add_product(fp8c_module *m, const f8_tune_gemm *g, int copy)
     fp8c_func_result(m, result, ended(m, g, copy, sum));
 }
 
-fp8c_status f8_tune_gemm_module(fp8c_context *ctx, const f8_tune_gemm *g, fp8c_module **out)
+fp8c_status f8_tune_gemm_module(fp8c_context *ctx, const f8_tune_gemm *g, int copies,
+                                fp8c_module **out)
 {
     fp8c_status status = fp8c_module_create(ctx, "gemm", out);
     if (status == FP8C_OK)
         status = fp8c_func_begin(*out, "forward");
-    for (int i = 0; i < f8_tune_gemm_copies(g) && status == FP8C_OK; i++)
+    for (int i = 0; i < copies && status == FP8C_OK; i++)
         add_product(*out, g, i);
     return status == FP8C_OK ? fp8c_func_end(*out) : status;
 }

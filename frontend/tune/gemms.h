@@ -5,7 +5,7 @@
  *     gemm_spec.c   the form of the command line, with lists and ranges
  *     gemm_file.c   files: CSV and JSON Lines; suites
  *     gemm.c        a GEMM as a module
- *     gemm_run.c    tuning one after the other, and what came of each
+ *     gemm_run.c    tuning one; lists of them (frontend/measure/ measures those)
  *
  * M and N are the rows and columns of the result, K is the length of the sums. On the command line:
  *
@@ -21,6 +21,7 @@
 #include "frontend/fp8c_tune.h"
 #include "ir/base/status.h"
 #include "ir/base/type.h"
+#include "ir/num/granularity.h"
 
 /* How a GEMM is computed, each a kind with its words. The first word of a kind is the default.
  * X(kind, "name", words...) */
@@ -104,30 +105,25 @@ f8_status f8_tune_gemms_suite(f8_tune_gemms *list, const char *name, f8_diag *di
 
 /* ---- gemm.c ---- */
 
-/* Make a module whose function `forward` has nothing but such products, each on operands of its
- * own: as many as take more memory than the caches have, within reason, so that a step does not
- * find its operands there. It is to be compiled under recipe f32, which changes no dtype in it. */
-fp8c_status f8_tune_gemm_module(fp8c_context *ctx, const f8_tune_gemm *g, fp8c_module **out);
-/* The products in it. */
-int f8_tune_gemm_copies(const f8_tune_gemm *g);
+/* Make a module whose function `forward` has nothing but `copies` such products, each on operands
+ * of its own: inputs `a.0`, `b.0`, `a_scale.0`, `b_scale.0`, `sum.0`, `bias.0`, as far as it has
+ * them, and a result `c.0`; and so on. It is to be compiled under recipe f32, which changes no
+ * dtype in it. */
+fp8c_status f8_tune_gemm_module(fp8c_context *ctx, const f8_tune_gemm *g, int copies,
+                                fp8c_module **out);
+/* What one scale of operand i covers, 0 the first, over the array as it is stored. */
+f8_granularity f8_tune_gemm_grain(const f8_tune_gemm *g, int i);
+/* The products whose operands take so many bytes together, within reason: 8 at most. */
+int f8_tune_gemm_copies(const f8_tune_gemm *g, double bytes);
+enum { F8_TUNE_COLD_BYTES = 64 << 20 }; /* more than most caches have */
+/* Whether this machine has memory for so many products. On a GPU the allocation says so itself. */
+f8_status f8_tune_gemm_fits(const f8_tune_gemm *g, int copies, const char *target, f8_diag *diag);
 
 /* ---- gemm_run.c ---- */
 
 /* Tune the GEMM of the text. FP8C_ERR_MEMORY also where this machine's memory is known to be too
  * small; the message says how much is needed. */
 fp8c_status f8_tune_one(fp8c_context *ctx, const fp8c_tune_options *options, fp8c_tuning **out);
-
-/* What came of a GEMM of a list; seconds are of one product. */
-typedef struct f8_tuned_gemm {
-    const char *problem, *name; /* problem: as --gemm takes it */
-    int64_t m, n, k, count;
-    const char *a, *b, *scaling, *role, *epilogue, *layout; /* scaling: "none" without FP8 */
-    const char *state;  /* "timed"; "lacking": this target or machine can't; "out of time" */
-    const char *reason; /* of "lacking", else NULL */
-    const char *gemm, *candidate;  /* as in fp8c_tuned; NULL if it was not timed */
-    double model_seconds, seconds; /* NaN if it was not timed */
-    double flops;                  /* a second, of the chosen candidate; NaN likewise */
-} f8_tuned_gemm;
 
 /* What a list is made of: texts as --gemm, --gemm-file and --suite take them. */
 typedef struct f8_tune_sources {
@@ -136,22 +132,5 @@ typedef struct f8_tune_sources {
 } f8_tune_sources;
 /* Make a list of all of them, in this order; end its arena also after a failure. */
 fp8c_status f8_tune_gather(fp8c_context *ctx, const f8_tune_sources *from, f8_tune_gemms *list);
-
-/* A list that is being tuned, and its sums. Seconds are those of a step: each product as often as
- * `count` says, of those that were timed. */
-typedef struct f8_tune_run {
-    fp8c_context *ctx;
-    f8_tune_gemms *list;              /* its arena also holds the texts of results */
-    const fp8c_tune_options *options; /* `seconds` are those of the whole list */
-    double start;
-    int64_t problems, timed, lacking, out_of_time, chosen;
-    double model_seconds, seconds;
-    char device[256], database[4096];
-    const char *why; /* the first reason */
-} f8_tune_run;
-f8_tune_run f8_tune_begin(fp8c_context *ctx, f8_tune_gemms *list, const fp8c_tune_options *options);
-/* Tune GEMM number `index`. *out is what was found, NULL if it was not timed. What the target or
- * the machine lacks is a result, and no failure. */
-fp8c_status f8_tune_next(f8_tune_run *run, size_t index, f8_tuned_gemm *result, fp8c_tuning **out);
 
 #endif

@@ -64,10 +64,11 @@ static f8_status run_step(fp8c_tuning *t, fp8c_program *p, f8_diag *diag)
 
 /* ---- samples ---- */
 
-static double phase_seconds(const f8_instance *i, uint32_t func, uint32_t step, uint32_t phase)
+double f8_tune_step_seconds(const f8_instance *i, uint32_t func, uint32_t step, int phase)
 {
-    return i->cpu ? f8_exec_phase_seconds(i->cpu, func, step, phase)
-                  : phase ? 0 : i->kind->step_seconds(i, func, step);
+    if (phase >= 0 && i->cpu)
+        return f8_exec_phase_seconds(i->cpu, func, step, (uint32_t)phase);
+    return phase > 0 ? 0 : i->kind->step_seconds(i, func, step);
 }
 
 /* Add `sign` times the seconds that the program has spent on each problem so far. */
@@ -84,8 +85,8 @@ static void add_seconds(fp8c_tuning *t, const fp8c_program *p, int side, int run
                 tune_problem *x = choice ? f8_tune_find(t, plan->choice[choice - 1].problem) : NULL;
                 if (x)
                     x->sample[side][run] +=
-                        sign * (n < s->n_phases ? phase_seconds(instance, f, i, n)
-                                                : instance->kind->step_seconds(instance, f, i));
+                        sign *
+                        f8_tune_step_seconds(instance, f, i, n < s->n_phases ? (int)n : -1);
             }
         }
     }

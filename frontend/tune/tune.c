@@ -58,7 +58,8 @@ static int by_seconds(const void *a, const void *b)
     return longer ? longer : strcmp(x->text, y->text);
 }
 
-static f8_status tune(fp8c_tuning *t, f8_diag *diag)
+/* Make the model's program ready, with its problems and what the database knows of them. */
+static f8_status begin(fp8c_tuning *t, f8_diag *diag)
 {
     F8_TRY(check(t, diag));
     if (!t->o.runs)
@@ -71,15 +72,11 @@ static f8_status tune(fp8c_tuning *t, f8_diag *diag)
                                   .allocator = &t->ctx->allocator};
     F8_TRY(f8_pool_create(&pool, &t->pool, diag));
     F8_TRY(f8_tune_collect(t, diag));
-    F8_TRY(t->base->now->instance.kind->init(&t->base->now->instance, 1, NULL, diag));
-    F8_TRY(f8_tune_time(t, diag));
-    F8_TRY(f8_tune_choose(t, diag));
-    qsort(t->problem, t->n, sizeof *t->problem, by_seconds);
-    return F8_OK;
+    return t->base->now->instance.kind->init(&t->base->now->instance, 1, NULL, diag);
 }
 
-fp8c_status f8_tune_module(fp8c_context *ctx, const fp8c_module *module,
-                           const fp8c_tune_options *options, bool gemms, fp8c_tuning **out)
+fp8c_status f8_tune_open(fp8c_context *ctx, const fp8c_module *module,
+                         const fp8c_tune_options *options, bool gemms, fp8c_tuning **out)
 {
     f8_diag diag = {0};
     *out = NULL;
@@ -100,8 +97,31 @@ fp8c_status f8_tune_module(fp8c_context *ctx, const fp8c_module *module,
     t->compile.profile = 1;
     t->o.database = t->o.database ? t->o.database : ctx->settings.tuning;
     if (status == F8_OK)
-        status = tune(t, &diag);
+        status = begin(t, &diag);
     if (status == F8_OK) {
+        *out = t;
+        return FP8C_OK;
+    }
+    if (diag.status != F8_OK) /* otherwise a compile has left its message */
+        f8_api_fail(ctx, &diag, status, module->text, module->text_size);
+    fp8c_tuning_destroy(t);
+    return (fp8c_status)status;
+}
+
+fp8c_status f8_tune_module(fp8c_context *ctx, const fp8c_module *module,
+                           const fp8c_tune_options *options, bool gemms, fp8c_tuning **out)
+{
+    f8_diag diag = {0};
+    fp8c_tuning *t;
+    const fp8c_status opened = f8_tune_open(ctx, module, options, gemms, &t);
+    *out = NULL;
+    if (opened != FP8C_OK)
+        return opened;
+    f8_status status = f8_tune_time(t, &diag);
+    if (status == F8_OK)
+        status = f8_tune_choose(t, &diag);
+    if (status == F8_OK) {
+        qsort(t->problem, t->n, sizeof *t->problem, by_seconds);
         *out = t;
         return FP8C_OK;
     }

@@ -1,4 +1,5 @@
-/* The tuner: what its parts share. Internal to frontend/tune/.
+/* The tuner: what its parts share. Internal to frontend/tune/, and to frontend/measure/ that measures
+ * the same candidates another way.
  *
  *     tune.c     the API's calls, and the order of the work
  *     problem.c  the problems of a program, the candidates of each, what the database knows of them
@@ -72,6 +73,10 @@ struct fp8c_tuning {
 };
 
 /* tune.c */
+/* Begin to tune a module: its program as the model has it, the problems, their candidates and what
+ * the database knows. gemms: its GEMMs alone. fp8c_tuning_destroy ends it; `module` is borrowed. */
+fp8c_status f8_tune_open(fp8c_context *ctx, const fp8c_module *module,
+                         const fp8c_tune_options *options, bool gemms, fp8c_tuning **out);
 /* What fp8c_tune does for a module. gemms: its GEMMs alone. */
 fp8c_status f8_tune_module(fp8c_context *ctx, const fp8c_module *module,
                            const fp8c_tune_options *options, bool gemms, fp8c_tuning **out);
@@ -92,6 +97,8 @@ f8_status f8_tune_compile(fp8c_tuning *t, fp8c_program **out, f8_diag *diag);
  */
 f8_status f8_tune_compare(fp8c_tuning *t, fp8c_program *other, int *runs, bool may_stop,
                           const char *item, f8_diag *diag);
+/* The seconds that a step of a function, or a phase of it (-1: all of it), has taken in all runs. */
+double f8_tune_step_seconds(const f8_instance *i, uint32_t func, uint32_t step, int phase);
 /* Whether the time is up. */
 bool f8_tune_late(const fp8c_tuning *t);
 /* Time all candidates that were not timed yet, and keep the times. */

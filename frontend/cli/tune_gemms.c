@@ -1,0 +1,360 @@
+/* fp8c tune of GEMMs alone: it starts processes that measure, one after the other, and shows what
+ * they found together. */
+#include <errno.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "frontend/cli/tune.h"
+#include "frontend/measure/session.h"
+#include "ir/base/clock.h"
+
+enum { PROCESSES = 5, MOST_WORDS = 3 * F8_MOST_TEXTS * 2 + 48 };
+
+extern char **environ;
+
+/* ---- how to measure ---- */
+
+/* Reads "cold", "warm" or both with a comma. */
+static bool read_cache(const char *text, f8_measure_how *how)
+{
+    how->cold = !text || cli_lists(text, "cold");
+    how->warm = text && cli_lists(text, "warm");
+    for (const char *at = text; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL)
+        if (strcspn(at, ",") != 4 || (strncmp(at, "cold", 4) && strncmp(at, "warm", 4)))
+            return cli_error(NULL, "--cache: '%s' is not cold, warm, or both with a comma", text);
+    return true;
+}
+
+static bool read_inputs(const char *text, f8_measure_how *how)
+{
+    how->inputs = text ? f8_inputs_by_name(text) : F8_INPUTS_NORMAL;
+    if (how->inputs != F8_N_INPUTS)
+        return true;
+    cli_say(stderr, "error: --inputs: '%s' is none of", text);
+    for (int i = 0; i < F8_N_INPUTS; i++)
+        cli_say(stderr, "%s %s", i ? "," : "", f8_inputs_name((f8_inputs)i));
+    cli_say(stderr, "\n");
+    return false;
+}
+
+/* ---- command lines ---- */
+
+/* Words of a command line, in memory that `text` has. */
+typedef struct words {
+    char *word[MOST_WORDS + 1];
+    size_t n;
+    char number[8][32];
+    size_t n_numbers;
+} words;
+
+static void add(words *w, const char *option, const char *value)
+{
+    if (!value || w->n + 2 > MOST_WORDS)
+        return;
+    w->word[w->n++] = (char *)option;
+    if (*value)
+        w->word[w->n++] = (char *)value;
+}
+
+static void add_number(words *w, const char *option, double value)
+{
+    char *text = w->number[w->n_numbers];
+    if (!(value > 0))
+        return;
+    w->n_numbers++;
+    f8_format(text, sizeof w->number[0], "%.17g", value);
+    add(w, option, text);
+}
+
+/* What is to be measured and how, but for the time and for where results go. */
+static void add_problems(words *w, const cli *c)
+{
+    add(w, "fp8c", "tune");
+    for (size_t i = 0; i < c->gemms.n; i++)
+        add(w, "--gemm", c->gemms.text[i]);
+    for (size_t i = 0; i < c->gemm_files.n; i++)
+        add(w, "--gemm-file", c->gemm_files.text[i]);
+    for (size_t i = 0; i < c->suites.n; i++)
+        add(w, "--suite", c->suites.text[i]);
+    add(w, "--target", c->target);
+    add_number(w, "--device", c->device);
+    add_number(w, "--threads", c->threads);
+    add_number(w, "--runs", (double)c->runs);
+    add_number(w, "--seed", c->given[CLI_AT_seed] ? (double)c->seed : 0);
+    add(w, "--cache", c->cache);
+    add(w, "--inputs", c->distribution);
+    add(w, "--same-bits", c->same_bits ? "" : NULL);
+    add(w, "--peers", c->peers ? "" : NULL);
+}
+
+/* The command line that says the same again. NULL: no memory. */
+static char *command_of(const cli *c)
+{
+    words w = {0};
+    char *text = NULL;
+    size_t size;
+    FILE *to = open_memstream(&text, &size);
+    if (!to)
+        return NULL;
+    add_problems(&w, c);
+    add_number(&w, "--processes", (double)(c->processes ? c->processes : PROCESSES));
+    for (size_t i = 0; i < w.n; i++)
+        f8_measure_put_word(to, i ? " " : "", w.word[i]);
+    if (!fclose(to))
+        return text;
+    free(text);
+    return NULL;
+}
+
+/* ---- a process that measures ---- */
+
+/* Each process begins with another problem, so that none is always the first. */
+static bool measure_all(cli_job *j, const f8_tune_gemms *list, const f8_measure_how *how,
+                        f8_measure_set *set)
+{
+    const int64_t all = j->c->processes > how->ordinal ? j->c->processes : how->ordinal;
+    const size_t first = (size_t)((how->ordinal - 1) * (int64_t)list->n / all);
+    f8_measure_session s;
+    if (!cli_ok(j->ctx, f8_measure_open(j->ctx, how, (int64_t)list->n, set, &s)))
+        return false;
+    bool ok = true;
+    for (size_t i = 0; i < list->n && ok; i++)
+        ok = cli_ok(j->ctx, f8_measure_gemm(&s, &list->gemm[(first + i) % list->n]));
+    return cli_ok(j->ctx, f8_measure_close(&s, ok)) && ok;
+}
+
+static bool write_records(cli_job *j, json_t *records)
+{
+    size_t i;
+    json_t *record;
+    if (!records)
+        return cli_error(NULL, "out of memory");
+    json_array_foreach (records, i, record)
+        cli_json_record(&j->json, json_incref(record));
+    json_decref(records);
+    return true;
+}
+
+static bool be_process(cli_job *j, const f8_tune_gemms *list, f8_measure_how *how)
+{
+    f8_measure_set set = {0};
+    const fp8c_compile_options compile = cli_compile_options(j->c, j->c->recipe);
+    prctl(PR_SET_PDEATHSIG, SIGTERM); /* nobody waits for the records then */
+    cli_interrupt_text("");
+    how->compile = &compile;
+    f8_arena_init(&set.arena, NULL);
+    const bool ok =
+        measure_all(j, list, how, &set) && write_records(j, f8_measure_records(&set));
+    f8_arena_end(&set.arena);
+    return ok;
+}
+
+/* ---- starting processes ---- */
+
+/* Waits for a child, and passes a signal on to it, once. It is in a group of its own: what a
+ * terminal sends comes to this process alone. */
+static int wait_for(pid_t child)
+{
+    const struct timespec pause = {.tv_nsec = 20000000};
+    bool told = false;
+    int status = 0;
+    while (waitpid(child, &status, WNOHANG) == 0) {
+        if (cli_interrupted() && !told)
+            kill(child, SIGTERM);
+        told = cli_interrupted();
+        nanosleep(&pause, NULL);
+    }
+    return status;
+}
+
+/* Runs a process that writes its records into `path`. false after a message, of its own or here. */
+static bool start(const cli *c, int ordinal, int64_t since, double seconds, const char *path)
+{
+    words w = {0};
+    pid_t child;
+    posix_spawnattr_t attr;
+    add_problems(&w, c);
+    add_number(&w, "--processes", (double)(c->processes ? c->processes : PROCESSES));
+    add_number(&w, "--process", ordinal);
+    add_number(&w, "--since", (double)since);
+    add_number(&w, "--time", seconds);
+    add(&w, "--database", c->database);
+    add(&w, "--json", path);
+    for (int i = 0; i < c->verbose; i++)
+        add(&w, "-v", "");
+    posix_spawnattr_init(&attr);
+    posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETPGROUP);
+    const int error = posix_spawn(&child, "/proc/self/exe", NULL, &attr, w.word, environ);
+    posix_spawnattr_destroy(&attr);
+    if (error)
+        return cli_error(NULL, "a process to measure in could not be started: %s",
+                         strerror(error));
+    const int status = wait_for(child);
+    if (WIFSIGNALED(status) && !cli_interrupted())
+        return cli_error(NULL,
+                         "process %d, which measured, was ended by signal %d; what was measured "
+                         "before is in the database",
+                         ordinal, WTERMSIG(status));
+    return WIFEXITED(status) && WEXITSTATUS(status) == CLI_DONE;
+}
+
+/* ---- putting them together ---- */
+
+/* Adds what a process wrote. */
+static f8_status merge(f8_measure_set *all, const char *path, f8_diag *diag)
+{
+    f8_measure_set one = {0};
+    f8_arena_init(&one.arena, NULL);
+    f8_status status = f8_measure_read(&one, path, diag);
+    for (size_t i = 0; i < one.n_processes && status == F8_OK; i++)
+        if (!f8_measure_find_process(all, one.process[i].id))
+            status = f8_measure_add_process(all, &one.process[i], diag);
+    for (size_t i = 0; i < one.n_measurements && status == F8_OK; i++)
+        status = f8_measure_add(all, &one.measurement[i], diag);
+    if (status == F8_OK)
+        status = f8_measure_copy_about(all, &one.about, diag);
+    f8_arena_end(&one.arena);
+    return status;
+}
+
+static bool measure_in_one(const cli *c, int ordinal, int64_t since, double seconds,
+                           f8_measure_set *all)
+{
+    char path[64];
+    f8_diag diag = {0};
+    const int fd = memfd_create("fp8c records", 0);
+    if (fd < 0)
+        return cli_error(NULL, "no memory for records: %s", strerror(errno));
+    f8_format(path, sizeof path, "/proc/self/fd/%d", fd);
+    bool ok = start(c, ordinal, since, seconds, path);
+    ok = ok && (merge(all, path, &diag) == F8_OK || cli_file_fail(&diag));
+    close(fd);
+    return ok;
+}
+
+static bool all_lack(const f8_measure_set *set)
+{
+    for (size_t i = 0; i < set->n_measurements; i++)
+        if (set->measurement[i].state != F8_MEASURE_LACKING)
+            return false;
+    return true;
+}
+
+static bool measure_in_all(cli_job *j, f8_measure_set *all)
+{
+    const cli *c = j->c;
+    const int n = (int)(c->processes ? c->processes : PROCESSES);
+    const int64_t since = c->again ? (int64_t)time(NULL) : 0;
+    const double begin = f8_seconds_now();
+    cli_hold(NULL);
+    for (int i = 0; i < n && !(i && all_lack(all)); i++) {
+        const double left = c->time > 0 ? c->time - (f8_seconds_now() - begin) : 0;
+        if (c->time > 0 && !(left > 0) && i)
+            break;
+        if (!measure_in_one(c, i + 1, since, left > 0 ? left / (n - i) : 0, all))
+            return false;
+    }
+    return !cli_interrupted();
+}
+
+/* ---- the report ---- */
+
+static bool write_text(const char *path, char *text)
+{
+    cli_text t;
+    if (!path) {
+        free(text);
+        return true;
+    }
+    cli_text_open(&t, path);
+    if (t.to && text)
+        fputs(text, t.to);
+    if (!text)
+        cli_error(path, "out of memory");
+    const bool ok = text != NULL;
+    free(text);
+    return cli_text_end(&t, ok) && ok;
+}
+
+static bool report(cli_job *j, const f8_measure_set *set)
+{
+    const cli *c = j->c;
+    char *table = f8_measure_table(set);
+    if (table)
+        cli_say(j->to, "%s", table);
+    free(table);
+    return write_records(j, f8_measure_records(set)) &&
+           write_records(j, f8_measure_headline_records(set)) &&
+           write_text(c->csv, c->csv ? f8_measure_csv(set) : NULL) &&
+           write_text(c->tables, c->tables ? f8_measure_markdown(set) : NULL) &&
+           write_text(c->t4, c->t4 ? f8_measure_t4(set) : NULL);
+}
+
+/* The measurements in the order of the list. */
+static f8_status arrange(const f8_tune_gemms *list, const f8_measure_set *from, f8_measure_set *to,
+                         f8_diag *diag)
+{
+    char text[F8_TUNE_GEMM_TEXT];
+    to->about = from->about;
+    for (size_t i = 0; i < from->n_processes; i++)
+        F8_TRY(f8_measure_add_process(to, &from->process[i], diag));
+    for (size_t k = 0; k < list->n; k++) {
+        f8_tune_gemm_text(&list->gemm[k], text);
+        for (size_t i = 0; i < from->n_measurements; i++)
+            if (!strcmp(from->measurement[i].problem.text, text))
+                F8_TRY(f8_measure_add(to, &from->measurement[i], diag));
+    }
+    return f8_measure_figures(to, diag);
+}
+
+static bool measure_and_report(cli_job *j, const f8_tune_gemms *list)
+{
+    f8_measure_set all = {0}, ordered = {0};
+    f8_diag diag = {0};
+    char *command = command_of(j->c);
+    f8_arena_init(&all.arena, NULL);
+    f8_arena_init(&ordered.arena, NULL);
+    bool ok = command && measure_in_all(j, &all);
+    all.about.command = command;
+    ok = ok && (arrange(list, &all, &ordered, &diag) == F8_OK || cli_file_fail(&diag));
+    if (ok && all_lack(&ordered))
+        ok = cli_error(NULL, "%s", ordered.measurement[0].reason);
+    ok = report(j, &ordered) && ok;
+    f8_arena_end(&ordered.arena);
+    f8_arena_end(&all.arena);
+    free(command);
+    return ok;
+}
+
+bool cli_tune_gemms(cli_job *j)
+{
+    const cli *c = j->c;
+    const f8_tune_sources from = {c->gemms.text, c->gemm_files.text, c->suites.text,
+                                  c->gemms.n,    c->gemm_files.n,    c->suites.n};
+    f8_tune_gemms list;
+    f8_measure_how how = {.database = c->database,
+                          .command = "",
+                          .seed = c->seed,
+                          .runs = (int32_t)(c->runs > TUNE_RUNS ? TUNE_RUNS + 1 : c->runs),
+                          .same_bits = c->same_bits,
+                          .peers = c->peers,
+                          .ordinal = (int32_t)c->process,
+                          .since = c->since,
+                          .seconds = c->time};
+    bool ok = read_cache(c->cache, &how) && read_inputs(c->distribution, &how);
+    if (!ok)
+        return false;
+    ok = cli_ok(j->ctx, f8_tune_gather(j->ctx, &from, &list));
+    if (ok)
+        ok = c->process ? be_process(j, &list, &how) : measure_and_report(j, &list);
+    f8_arena_end(&list.arena);
+    return ok;
+}
