@@ -123,6 +123,19 @@ $(BUILD)/obj/codegen/cache/code_id.o: CFLAGS += -DF8_CODE_ID='"$(CODE_ID)"'
 $(BUILD)/obj/codegen/cache/code_id.o: $(CODE)
 code-id:
 	@echo '$(CODE_ID)'
+# The commit that the command was built from, for what it measures: "" where there is no repository.
+# Only another answer writes the file, and one object of the command alone depends on it: no test is
+# linked again after a commit. Where git refuses to answer, as it does to another user (su -c 'make
+# install'), the answer stays.
+$(BUILD)/commit: FORCE
+	@mkdir -p $(@D)
+	@commit=; if [ -e .git ]; then \
+	    commit=$$(GIT_CEILING_DIRECTORIES="$$(dirname "$$PWD")" git --no-optional-locks \
+	        describe --always --dirty --abbrev=12 --exclude '*' 2>/dev/null) || \
+	    commit=$$(cat $@ 2>/dev/null); fi; \
+	[ -e $@ ] && [ "$$commit" = "$$(cat $@)" ] || echo "$$commit" >$@
+$(BUILD)/obj/frontend/cli/commit.o: CFLAGS += -DF8_COMMIT='"$(shell cat $(BUILD)/commit)"'
+$(BUILD)/obj/frontend/cli/commit.o: $(BUILD)/commit
 $(BUILD)/obj/codegen/cuda/text.o: $(wildcard codegen/cuda/*.cuh)
 $(BUILD)/obj/frontend/diagnose/report/page.o: $(wildcard frontend/diagnose/report/page/*)
 $(LIBRARY): $(call object,$(LIB))
@@ -153,6 +166,8 @@ $(SHIMS): $(BUILD)/fp8c_mpi_%.so: runtime/comm/shim/mpi.c runtime/comm/shim/shim
 	@$(CC) -std=c17 -D_GNU_SOURCE -O2 -Wall -Wextra -Werror -I. $$(pkg-config --cflags $(MPI_$*) | sed 's/-I/-isystem /g') -fPIC \
 	    -shared -o $@ $< $$(pkg-config --libs $(MPI_$*))
 
+FORCE:
+
 # ---- targets that people call ----
 
 # `make run` trains on this project's own sources and READMEs, but for the one that quotes its result.
@@ -172,7 +187,7 @@ run: deps
 
 lint: deps
 	@command -v clang-tidy-19 >/dev/null || { echo "make lint needs the package clang-tidy-19"; exit 1; }
-	clang-tidy-19 --quiet $(LIB) $(CLI) -- -DF8_CODE_ID='""' -std=c17 -D_GNU_SOURCE -I. -isystem $(LLVM_INCLUDE)
+	clang-tidy-19 --quiet $(LIB) $(CLI) -- -DF8_CODE_ID='""' -DF8_COMMIT='""' -std=c17 -D_GNU_SOURCE -I. -isystem $(LLVM_INCLUDE)
 
 clean:
 	rm -rf build build-*
@@ -181,6 +196,6 @@ clean:
 .SECONDEXPANSION:
 include tests/test.mk bench/bench.mk frontend/install.mk
 
-.PHONY: all build wheel code-id deps run lint clean
+.PHONY: all build wheel code-id deps run lint clean FORCE
 .SECONDARY:
 -include $(shell find $(BUILD)/obj $(EMULATOR)/obj -name '*.d' 2>/dev/null)

@@ -133,6 +133,9 @@ typedef struct cli_escapes {
 } cli_escapes;
 void cli_put(const cli_escapes *e, const char *format, ...);
 /* Print what `fp8c help` and `fp8c COMMAND --help` show (cmd_help.c). */
+/* The commit that this was built from, "1a2b3c4d5e6f" or, of edited files, "1a2b3c4d5e6f-dirty"; "":
+ * there was no repository. */
+extern const char cli_commit[];
 void cli_help(FILE *to);
 void cli_help_command(const cli_command *command);
 /* Prints the man page on stdout (man.c). */
