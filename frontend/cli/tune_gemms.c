@@ -151,8 +151,7 @@ static bool be_process(cli_job *j, const f8_tune_gemms *list, f8_measure_how *ho
     cli_interrupt_text("");
     how->compile = &compile;
     f8_arena_init(&set.arena, NULL);
-    const bool ok =
-        measure_all(j, list, how, &set) && write_records(j, f8_measure_records(&set));
+    const bool ok = measure_all(j, list, how, &set) && write_records(j, f8_measure_records(&set));
     f8_arena_end(&set.arena);
     return ok;
 }
@@ -195,8 +194,7 @@ static bool start(const cli *c, int ordinal, int64_t since, double seconds, cons
     const int error = posix_spawn(&child, "/proc/self/exe", NULL, &attr, w.word, environ);
     posix_spawnattr_destroy(&attr);
     if (error)
-        return cli_error(NULL, "a process to measure in could not be started: %s",
-                         strerror(error));
+        return cli_error(NULL, "a process to measure in could not be started: %s", strerror(error));
     const int status = wait_for(child);
     if (WIFSIGNALED(status) && !cli_interrupted())
         return cli_error(NULL,

@@ -72,6 +72,10 @@ enum { F8_MEASURE_NUMBER = 32 };
 /* The shortest decimal number that reads back as `x`. Returns `text`. */
 const char *f8_measure_number(double x, char text[F8_MEASURE_NUMBER]);
 
+/* A number as people read it, "3.512 ms"; "" where it is not known (NaN). Returns `to`. (show.c) */
+enum { F8_COLUMN_SHOWN = 64 };
+const char *f8_column_show(double x, f8_column_unit unit, char to[F8_COLUMN_SHOWN]);
+
 /* Close a text (open_memstream, NULL if that failed), and end the arena that its rows used. NULL,
  * and nothing is left to free, if it was not written, or if memory ran out anywhere. */
 char *f8_measure_ended(FILE *to, char **text, bool written, f8_arena *arena);

@@ -84,8 +84,7 @@ static bool may_choose(const f8_measurement *m, const fp8c_tuning *t)
         return false;
     for (int i = 1; i < p->n; i++)
         if (!strcmp(p->candidate[i].text, m->candidate))
-            return m->same_bits == F8_MEASURE_YES ||
-                   t->base->target->kind == F8_TARGET_CUDA ||
+            return m->same_bits == F8_MEASURE_YES || t->base->target->kind == F8_TARGET_CUDA ||
                    p->candidate[i].desc.algorithm != p->candidate[0].desc.algorithm;
     return false;
 }
@@ -146,11 +145,8 @@ static f8_status keep(f8_measure_session *s, const f8_measurement *m, const char
                                  .at = (int64_t)time(NULL),
                                  .seconds = m->process->seconds,
                                  .n = m->process->n};
-    const f8_timing row = {.candidate = m->candidate,
-                           .how = how,
-                           .samples = &runs,
-                           .n_samples = 1,
-                           .facts = facts};
+    const f8_timing row = {
+        .candidate = m->candidate, .how = how, .samples = &runs, .n_samples = 1, .facts = facts};
     const tune_problem *p = &t->problem[0];
     const f8_status status = f8_tuning_put(t->db, f8_tune_key(t, p), p->text,
                                            s->set->measurement->problem.name, &row, 1, NULL, diag);
@@ -178,8 +174,8 @@ f8_status f8_measure_ways(f8_measure_session *s, const f8_tune_gemm *g,
     size_t n = 0;
     char how[48];
     f8_format(how, sizeof how, "%s %s", cache, f8_inputs_name(s->how.inputs));
-    F8_TRY(f8_tuning_get(t->db, f8_tune_key(t, p), p->text, how, &s->set->arena, &e.row, &e.n,
-                         diag));
+    F8_TRY(
+        f8_tuning_get(t->db, f8_tune_key(t, p), p->text, how, &s->set->arena, &e.row, &e.n, diag));
     F8_TRY(f8_measure_turns(s, g, t, copies, cold, known, &e, ways, &n, diag));
     F8_TRY(add_earlier(s, problem, cold, &e, t, diag));
     for (size_t i = 0; i < n; i++) {

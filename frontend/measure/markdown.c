@@ -1,11 +1,9 @@
 /* A set as tables of Markdown: see measure.h. Tables are those of GitHub's Markdown and Pandoc's.
  */
 #include <ctype.h>
-#include <math.h>
 #include <string.h>
 
 #include "frontend/measure/columns.h"
-#include "ir/base/format.h"
 
 /* ---- texts ---- */
 
@@ -31,51 +29,15 @@ static void put_code(const char *text, FILE *to)
     fputs("\n\n", to);
 }
 
-/* ---- numbers ---- */
-
-enum { SHOWN = 64 };
-
-/* Four digits, or all of those before the point, and then the unit. */
-static void show(double x, const char *unit, char to[SHOWN])
-{
-    const bool whole = fabs(x) >= 999.95 && fabs(x) < 1e15;
-    f8_format(to, SHOWN, whole ? "%.0f%s%s" : "%.4g%s%s", x, *unit ? " " : "", unit);
-}
-
-static void show_time(double seconds, char to[SHOWN])
-{
-    static const char *const unit[] = {"ns", "us", "ms", "s"};
-    int i = 0;
-    double x = seconds * 1e9;
-    for (; i < 3 && x >= 999.95; i++)
-        x *= 1e-3;
-    show(i == 3 ? seconds : x, unit[i], to);
-}
-
-/* A number, as people read it; "" where it is not known. */
-static const char *show_number(double x, f8_column_unit unit, char to[SHOWN])
-{
-    to[0] = 0;
-    if (isnan(x))
-        return to;
-    switch (unit) {
-    case F8_UNIT_SECONDS: show_time(x, to); break;
-    case F8_UNIT_SHARE: f8_format(to, SHOWN, "%.1f%%", 100 * x); break;
-    case F8_UNIT_BOUNDS: f8_format(to, SHOWN, "%.3g", x); break;
-    case F8_UNIT_OPERATIONS_A_SECOND: show(x * 1e-9, "GFLOP/s", to); break;
-    case F8_UNIT_BYTES_A_SECOND: show(x * 1e-9, "GB/s", to); break;
-    default: show(x, f8_measure_unit_text(unit), to); break;
-    }
-    return to;
-}
+/* ---- values ---- */
 
 static void put_value(const f8_measure_value *value, FILE *to)
 {
-    char text[SHOWN];
+    char text[F8_COLUMN_SHOWN];
     if (value->text)
         put_text(value->text, to);
     else
-        fputs(show_number(value->number, value->unit, text), to);
+        fputs(f8_column_show(value->number, value->unit, text), to);
 }
 
 /* ---- tables ---- */
@@ -101,10 +63,10 @@ static void put_head(const head *h, size_t n, FILE *to)
 
 static void put_numbers(const head *h, const double *x, size_t n, FILE *to)
 {
-    char text[SHOWN];
+    char text[F8_COLUMN_SHOWN];
     for (size_t i = 0; i < n; i++) {
         fputc(' ', to);
-        fputs(show_number(x[i], h[i].unit, text), to);
+        fputs(f8_column_show(x[i], h[i].unit, text), to);
         fputs(" |", to);
     }
     fputc('\n', to);

@@ -177,6 +177,12 @@ f8_status f8_measure_read(f8_measure_set *set, const char *path, f8_diag *diag);
 const char *f8_measure_command(const f8_measure_set *set, const f8_measurement *m,
                                f8_arena *arena);
 
+/* ---- table.c ---- */
+
+/* For a terminal: a line for each problem, or of one problem a line for each way; then the machine
+ * and the headlines. The caller frees it; NULL without memory. */
+char *f8_measure_table(const f8_measure_set *set);
+
 /* ---- csv.c markdown.c t4.c ----
  * A set with its figures as a text, which the caller frees; NULL without memory. */
 

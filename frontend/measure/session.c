@@ -110,9 +110,8 @@ f8_measure_problem f8_measure_describe_gemm(const f8_tune_gemm *g, f8_arena *are
         .count = g->count,
         .a = f8_dtype_name(g->a),
         .b = f8_dtype_name(g->b),
-        .scaling = f8_dtype_is_fp8(g->a)
-                       ? f8_tune_word(F8_TUNE_SCALING, g->how[F8_TUNE_SCALING])
-                       : "none",
+        .scaling =
+            f8_dtype_is_fp8(g->a) ? f8_tune_word(F8_TUNE_SCALING, g->how[F8_TUNE_SCALING]) : "none",
         .role = f8_tune_word(F8_TUNE_ROLE, g->how[F8_TUNE_ROLE]),
         .epilogue = f8_tune_word(F8_TUNE_EPILOGUE, g->how[F8_TUNE_EPILOGUE]),
         .layout = layouts[2 * transposed[0] + transposed[1]],
@@ -182,12 +181,11 @@ static fp8c_status measure(f8_measure_session *s, const f8_tune_gemm *g,
     f8_diag diag = {0};
     fp8c_status status = open_tuner(s, g, copies, &module, &t);
     if (status == FP8C_ERR_UNSUPPORTED || status == FP8C_ERR_MEMORY)
-        status = f8_api_result(
-            s->ctx, &diag,
-            add_none(s, problem, cold, F8_MEASURE_LACKING, why_not(s), &diag));
-    else if (status == FP8C_OK)
         status = f8_api_result(s->ctx, &diag,
-                               f8_measure_ways(s, g, problem, t, copies, cold, &diag));
+                               add_none(s, problem, cold, F8_MEASURE_LACKING, why_not(s), &diag));
+    else if (status == FP8C_OK)
+        status =
+            f8_api_result(s->ctx, &diag, f8_measure_ways(s, g, problem, t, copies, cold, &diag));
     fp8c_tuning_destroy(t);
     fp8c_module_destroy(module);
     return status;
