@@ -2,7 +2,7 @@
  * processes, with what the machine was and could do. Internal to frontend/.
  *
  *     measurements.c   a set of measurements: adding, merging processes, figures
- *     records.c        sets as JSON Lines, and back
+ *     records.c read.c    sets as JSON Lines, and back
  *     machine.c        what a process says of its machine
  *     table.c          a set as a table for people; what a suite says as a whole
  *     csv.c markdown.c t4.c    a set as files of other formats
@@ -159,12 +159,16 @@ double f8_measure_quantile(double *x, size_t n, double q);
 /* Whether any process began under a load above its CPUs. */
 bool f8_measure_was_loaded(const f8_measure_set *set);
 
-/* ---- records.c ----
+/* ---- records.c, read.c ----
  * JSON Lines: a record `benchmark` (f8_measure_about, with "schema"), `process` for each process,
- * `timing` for each measurement. Records of other events are passed over. */
+ * `timing` for each measurement. Records of other events are passed over. What is not known is
+ * null, but 0 of limits and clocks; an error without bound is the largest double. */
 
 /* An array of all records, NULL without memory. The caller owns it. */
 json_t *f8_measure_records(const f8_measure_set *set);
+/* The command line that measures a GEMM alone again; of a kernel, and where another program
+ * measured, that of the set. The caller frees it; NULL without memory. */
+char *f8_measure_command(const f8_measure_about *about, const f8_measurement *m);
 /* Read a file into an empty set, and make its figures. F8_ERR_INPUT names file, line and what is
  * wrong with it. */
 f8_status f8_measure_read(f8_measure_set *set, const char *path, f8_diag *diag);
