@@ -157,12 +157,13 @@ static f8_status recall(fp8c_tuning *t, tune_problem *p, f8_diag *diag)
     bool found;
     if (t->o.again)
         return F8_OK;
-    F8_TRY(f8_tuning_get(t->db, f8_tune_key(t, p), p->text, &t->arena, &timing, &n, diag));
+    F8_TRY(f8_tuning_get(t->db, f8_tune_key(t, p), p->text, F8_TUNING_STEP, &t->arena, &timing, &n,
+                         diag));
     for (int c = 0; c < p->n; c++)
         for (size_t i = 0; i < n; i++)
             if (!strcmp(timing[i].candidate, p->candidate[c].text)) {
-                p->candidate[c].seconds = timing[i].seconds;
-                p->candidate[c].median = timing[i].median;
+                /* the database has seconds of once; those of schema 1 are a step's */
+                p->candidate[c].seconds = timing[i].seconds * (timing[i].n_samples ? p->count : 1);
                 p->candidate[c].runs = timing[i].runs;
                 p->candidate[c].other_bits = timing[i].runs == 0;
                 t->kept++;

@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "frontend/tune/tune.h"
 #include "ir/base/clock.h"
@@ -212,24 +213,41 @@ static f8_status drop_other_bits(fp8c_tuning *t, tune_problem *p, f8_diag *diag)
     return F8_OK;
 }
 
+/* Say in the database that this process times, before its first samples are put there. */
+static f8_status keep_process(fp8c_tuning *t, f8_diag *diag)
+{
+    const f8_tuning_process process = {.id = t->process, .device = t->keys.device, .facts = ""};
+    if (t->process_kept)
+        return F8_OK;
+    F8_TRY(f8_tuning_put_process(t->db, &process, diag));
+    t->process_kept = true;
+    return F8_OK;
+}
+
 /* Put the samples of a problem's candidate, and those of the model in the same round, into the
- * database. */
+ * database, as seconds for computing the problem once: another model's step may compute it more
+ * often. */
 static f8_status keep(fp8c_tuning *t, tune_problem *p, int runs, f8_diag *diag)
 {
+    double seconds[2][TUNE_RUNS];
+    f8_tuning_runs samples[2];
     f8_timing timing[2];
     for (int s = 0; s < 2; s++) {
         tune_candidate *c = &p->candidate[s ? p->next : 0];
         const double least = f8_tune_least(p->sample[s], runs);
         if (s || !c->runs || least < c->seconds) {
             c->seconds = least;
-            c->median = median(p->sample[s], runs);
             c->runs = runs;
         }
         c->ratio = least / f8_tune_least(p->sample[0], runs);
-        timing[s] = (f8_timing){c->text, c->seconds, c->median, c->runs};
+        for (int i = 0; i < runs; i++) /* a sum of differences may be a little less than 0 */
+            seconds[s][i] = p->sample[s][i] > 0 ? p->sample[s][i] / p->count : 0;
+        samples[s] = (f8_tuning_runs){t->process, (int64_t)time(NULL), seconds[s], (size_t)runs};
+        timing[s] = (f8_timing){.candidate = c->text, .samples = &samples[s], .n_samples = 1};
     }
     p->fresh = true;
     t->timed++;
+    F8_TRY(keep_process(t, diag));
     return f8_tuning_put(t->db, f8_tune_key(t, p), p->text, p->name, timing, 2, NULL, diag);
 }
 

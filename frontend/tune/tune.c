@@ -89,6 +89,7 @@ fp8c_status f8_tune_open(fp8c_context *ctx, const fp8c_module *module,
                        .start = f8_seconds_now(),
                        .gemms_alone = gemms};
     f8_arena_init(&t->arena, &ctx->allocator);
+    f8_tuning_name_process(t->process);
     t->o.struct_size = sizeof t->o;
     t->compile.struct_size = sizeof t->compile;
     f8_status status = f8_api_options(&t->o, options, "fp8c_tune_options", &diag);

@@ -30,7 +30,7 @@ enum {
 
 typedef struct tune_candidate {
     const char *text;
-    double seconds, median;
+    double seconds;    /* of all that a step computes of it, the least */
     double ratio;      /* of its least seconds to the model's in the same round */
     int64_t runs;      /* 0: it was not timed, or */
     bool other_bits;   /* it never will be, since it gives other bits */
@@ -57,6 +57,8 @@ struct fp8c_tuning {
     fp8c_tune_options o;
     f8_tuning *db;
     f8_tuning_keys keys;
+    char process[F8_TUNING_PROCESS_ID]; /* by which the database knows what is timed now */
+    bool process_kept;
     f8_gemm_lib *gemms;
     f8_pool *pool;
     fp8c_program *base;                        /* the model's program */

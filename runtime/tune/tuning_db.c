@@ -22,19 +22,33 @@ static const char *const files[] = {"libsqlite3.so.0", NULL};
 
 enum { LEAST_BYTES = 512 /* SQLite's smallest page */ };
 
-static const char schema[] =
-    "CREATE TABLE timing (device TEXT NOT NULL, versions TEXT NOT NULL, problem TEXT NOT NULL,"
-    " candidate TEXT NOT NULL, name TEXT NOT NULL, seconds REAL NOT NULL, median REAL NOT NULL,"
-    " runs INTEGER NOT NULL, at INTEGER NOT NULL,"
-    " PRIMARY KEY (device, versions, problem, candidate)) WITHOUT ROWID;"
-    "CREATE TABLE choice (device TEXT NOT NULL, versions TEXT NOT NULL, problem TEXT NOT NULL,"
-    " candidate TEXT NOT NULL, name TEXT NOT NULL, seconds REAL NOT NULL, model_seconds REAL NOT "
-    "NULL,"
-    " at INTEGER NOT NULL, PRIMARY KEY (device, versions, problem)) WITHOUT ROWID;"
-    "PRAGMA application_id = 1718630499;"
-    "PRAGMA user_version = 1";
+/* A version that knows schema 1 alone may have the file open when this one upgrades it: the
+ * defaults are for what it puts then. */
+#define TIMING                                                                                     \
+    "CREATE TABLE timing (device TEXT NOT NULL, versions TEXT NOT NULL, problem TEXT NOT NULL,"    \
+    " how TEXT NOT NULL DEFAULT '" F8_TUNING_STEP "', candidate TEXT NOT NULL, name TEXT NOT"      \
+    " NULL, seconds REAL NOT NULL, median REAL NOT NULL, runs INTEGER NOT NULL,"                   \
+    " samples TEXT NOT NULL DEFAULT '', facts TEXT NOT NULL DEFAULT '', at INTEGER NOT NULL,"      \
+    " PRIMARY KEY (device, versions, problem, how, candidate)) WITHOUT ROWID;"
+#define CHOICE                                                                                     \
+    "CREATE TABLE choice (device TEXT NOT NULL, versions TEXT NOT NULL, problem TEXT NOT NULL,"    \
+    " candidate TEXT NOT NULL, name TEXT NOT NULL, seconds REAL NOT NULL,"                         \
+    " model_seconds REAL NOT NULL, at INTEGER NOT NULL,"                                           \
+    " PRIMARY KEY (device, versions, problem)) WITHOUT ROWID;"
+#define PROCESS                                                                                    \
+    "CREATE TABLE process (id TEXT NOT NULL PRIMARY KEY, device TEXT NOT NULL,"                    \
+    " facts TEXT NOT NULL, at INTEGER NOT NULL) WITHOUT ROWID;"
 
-_Static_assert(APPLICATION == 1718630499 && F8_TUNING_SCHEMA == 1, "as the schema has them");
+static const char schema[] = TIMING CHOICE PROCESS "PRAGMA application_id = 1718630499;"
+                                                   "PRAGMA user_version = 2";
+static const char upgrade[] =
+    "ALTER TABLE timing RENAME TO timing_1;" TIMING PROCESS
+    "INSERT INTO timing (device, versions, problem, candidate, name, seconds, median, runs, at)"
+    " SELECT device, versions, problem, candidate, name, seconds, median, runs, at FROM timing_1;"
+    "DROP TABLE timing_1;"
+    "PRAGMA user_version = 2";
+
+_Static_assert(APPLICATION == 1718630499 && F8_TUNING_SCHEMA == 2, "as the schema has them");
 
 f8_status f8_db_fail(f8_db *db, f8_diag *diag)
 {
@@ -136,23 +150,35 @@ static f8_status check(f8_db *db, bool *empty, f8_diag *diag)
     if (!*empty && application != APPLICATION)
         return f8_file_fail(diag, F8_ERR_IO, db->path,
                             "this is a database, but no tuning database");
-    if (!*empty && version != F8_TUNING_SCHEMA)
+    if (!*empty && (version < 1 || version > F8_TUNING_SCHEMA))
         return f8_file_fail(diag, F8_ERR_UNSUPPORTED, db->path,
-                            "tuning database: it has schema %lld; this version of fp8c knows %d",
+                            "tuning database: it has schema %lld; this version of fp8c knows 1 to"
+                            " %d",
                             (long long)version, F8_TUNING_SCHEMA);
+    db->schema = (int)version;
     if (others)
         return f8_file_fail(diag, F8_ERR_IO, db->path,
                             "tuning database: it has views or triggers, which fp8c never makes");
     return F8_OK;
 }
 
+f8_status f8_db_begin_read(f8_db *db, bool *empty, f8_diag *diag)
+{
+    F8_TRY(f8_db_do(db, "BEGIN", diag));
+    const f8_status status = check(db, empty, diag);
+    return status == F8_OK ? F8_OK : f8_db_end(db, status, diag);
+}
+
+/* Makes the tables, or those of schema 1 into today's, in one transaction. */
 static f8_status make_schema(f8_db *db, f8_diag *diag)
 {
     bool empty;
     F8_TRY(f8_db_begin(db, diag));
     f8_status status = check(db, &empty, diag); /* another process may have made it */
-    if (status == F8_OK && empty)
-        status = f8_db_do(db, schema, diag);
+    if (status == F8_OK && db->schema != F8_TUNING_SCHEMA)
+        status = f8_db_do(db, empty ? schema : upgrade, diag);
+    if (status == F8_OK)
+        db->schema = F8_TUNING_SCHEMA;
     return f8_db_end(db, status, diag);
 }
 
@@ -223,7 +249,9 @@ static f8_status be_defensive(f8_db *db, f8_diag *diag)
                                             db->api.sqlite3_libversion());
 }
 
-static f8_status open_file(f8_db *db, bool write, const char *real, int patience, f8_diag *diag)
+/* write: also where `use` is to read, to roll back what was left half done. */
+static f8_status open_file(f8_db *db, f8_db_use use, bool write, const char *real, int patience,
+                           f8_diag *diag)
 {
     const int flags = SQLITE_OPEN_NOFOLLOW |
                       (write ? SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE : SQLITE_OPEN_READONLY);
@@ -236,16 +264,16 @@ static f8_status open_file(f8_db *db, bool write, const char *real, int patience
         return f8_db_fail(db, diag);
     F8_TRY(be_defensive(db, diag));
     db->api.sqlite3_busy_timeout(db->handle, patience);
-    F8_TRY(
-        f8_db_do(db, "BEGIN", diag)); /* one state of the file: another process may be making it */
-    F8_TRY(f8_db_end(db, check(db, &empty, diag), diag));
+    F8_TRY(f8_db_begin_read(db, &empty, diag)); /* another process may be making it */
+    F8_TRY(f8_db_end(db, F8_OK, diag));
     if (!write)
         return empty ? f8_file_fail(diag, F8_ERR_IO, db->path, "tuning database: it is empty")
                      : F8_OK;
     if (db->api.sqlite3_db_readonly(db->handle, "main"))
         return f8_file_fail(diag, F8_ERR_IO, db->path, "tuning database: it can't be written");
     F8_TRY(f8_db_do(db, "PRAGMA quick_check", diag));
-    return empty ? make_schema(db, diag) : F8_OK;
+    return empty || (use == F8_DB_WRITE && db->schema != F8_TUNING_SCHEMA) ? make_schema(db, diag)
+                                                                           : F8_OK;
 }
 
 static f8_status open_checked(f8_db *db, f8_db_use use, int patience, f8_diag *diag)
@@ -255,7 +283,7 @@ static f8_status open_checked(f8_db *db, f8_db_use use, int patience, f8_diag *d
     F8_TRY(follow(db->path, real, diag));
     if (use != F8_DB_TAKE && check_owner(real, &owner) != F8_OK)
         return f8_file_fail(diag, owner.status, db->path, "%s", owner.text);
-    const f8_status status = open_file(db, use == F8_DB_WRITE, real, patience, diag);
+    const f8_status status = open_file(db, use, use == F8_DB_WRITE, real, patience, diag);
     if (status == F8_OK || use == F8_DB_WRITE || db->code != SQLITE_READONLY_ROLLBACK)
         return status;
     /* Opening the file for writing rolls back what a killed writer left half done. */
@@ -263,7 +291,7 @@ static f8_status open_checked(f8_db *db, f8_db_use use, int patience, f8_diag *d
     db->handle = NULL;
     if (diag)
         *diag = (f8_diag){0};
-    return open_file(db, true, real, patience, diag);
+    return open_file(db, use, true, real, patience, diag);
 }
 
 f8_status f8_db_open(f8_db *db, const char *path, f8_db_use use, int patience, f8_diag *diag)

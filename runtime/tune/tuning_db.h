@@ -38,12 +38,13 @@ typedef struct f8_db {
     f8_dynlib lib;
     sqlite3 *handle;
     const char *path; /* borrowed */
+    int schema;       /* of the file: 1, or F8_TUNING_SCHEMA */
     int code;         /* SQLite's extended code of the first failure */
 } f8_db;
 
 typedef enum f8_db_use {
     F8_DB_READ,
-    F8_DB_WRITE, /* the file is made if it is missing, with the schema */
+    F8_DB_WRITE, /* the file is made if it is missing, and has F8_TUNING_SCHEMA from now on */
     F8_DB_TAKE   /* to read the rows of another's database, which anybody may own */
 } f8_db_use;
 
@@ -65,32 +66,10 @@ f8_status f8_db_step(f8_db *db, sqlite3_stmt *s, bool *row, f8_diag *diag);
 /* A column's text in the arena, "" for NULL. */
 const char *f8_db_text(const f8_db *db, sqlite3_stmt *s, int column, f8_arena *arena);
 
+/* Begin to read one state of the file, and find out what it is by now. *empty: it has no tables. */
+f8_status f8_db_begin_read(f8_db *db, bool *empty, f8_diag *diag);
 /* BEGIN IMMEDIATE, then COMMIT or, if status is a failure, ROLLBACK. */
 f8_status f8_db_begin(f8_db *db, f8_diag *diag);
 f8_status f8_db_end(f8_db *db, f8_status status, f8_diag *diag);
-
-struct f8_tuning {
-    f8_db db;
-    f8_allocator allocator;
-    char description[32];
-    f8_temporaries *temporaries; /* of exports; may be NULL */
-    size_t size; /* of this object, with the path behind it */
-};
-
-/* A row of either table, as export and import see it. */
-typedef struct f8_tuning_row {
-    bool is_choice;
-    const char *device, *versions, *problem, *candidate, *name;
-    double seconds, other; /* timing: the median; choice: the model's seconds */
-    int64_t runs, at;      /* at: seconds since 1970 */
-} f8_tuning_row;
-
-/* Each row of both tables in order; fn returns a failure to stop. */
-typedef f8_status (*f8_tuning_row_fn)(void *user, const f8_tuning_row *row, f8_diag *diag);
-f8_status f8_tuning_each(f8_db *db, f8_tuning_row_fn fn, void *user, f8_diag *diag);
-/* Stores a row, within a transaction. *taken is false if the row there is as new. `always`: it is
- * replaced in any case. */
-f8_status f8_tuning_take(f8_db *db, const f8_tuning_row *row, bool always, bool *taken,
-                         f8_diag *diag);
 
 #endif

@@ -50,7 +50,9 @@ static f8_status put(f8_tuning *t, const f8_tuning_key *key, const char *problem
                      f8_diag *diag)
 {
     const f8_timing timing[] = {
-        {"model", value, value + 1, 7}, {"m 64", value / 2, value, 7}, {"m 256", 0, 0, 0}};
+        {.candidate = "model", .seconds = value, .median = value + 1, .runs = 7},
+        {.candidate = "m 64", .seconds = value / 2, .median = value, .runs = 7},
+        {.candidate = "m 256"}};
     const f8_tuning_choice choice = {"m 64", value / 2, value};
     return f8_tuning_put(t, key, problem, "step", timing, 3, &choice, diag);
 }
@@ -63,7 +65,7 @@ static bool whole(f8_tuning *t, const f8_tuning_key *key, const char *problem, d
     f8_tuning_choice choice;
     size_t n;
     bool found;
-    OK(f8_tuning_get(t, key, problem, &arena, &timing, &n, diag));
+    OK(f8_tuning_get(t, key, problem, NULL, &arena, &timing, &n, diag));
     OK(f8_tuning_chosen(t, key, problem, &arena, &choice, &found, diag));
     if (may_lack && !n && !found)
         return false;
@@ -295,8 +297,8 @@ END_TEST
 START_TEST(later_schema)
 {
     make_filled(path);
-    change(path, "PRAGMA user_version = 2");
-    check_refused(path, "it has schema 2; this version of fp8c knows 1");
+    change(path, "PRAGMA user_version = 3");
+    check_refused(path, "it has schema 3; this version of fp8c knows 1 to 2");
 }
 END_TEST
 
@@ -329,7 +331,7 @@ START_TEST(damaged)
         if (f8_tuning_open(file, NULL, &t, &other) == F8_OK) {
             f8_timing *timing;
             size_t count;
-            f8_tuning_get(t, &here, "problem 7", &arena, &timing, &count, &other);
+            f8_tuning_get(t, &here, "problem 7", NULL, &arena, &timing, &count, &other);
         }
         f8_tuning_close(t);
     }
@@ -555,7 +557,7 @@ START_TEST(bad_files)
         {"", "no export of a tuning database"},
         {"hello\n", "no export of a tuning database"},
         {ROW, "no export of a tuning database"},
-        {"{\"fp8c\":\"tuning\",\"schema\":9}\n", "schema 9; this version of fp8c knows 1"},
+        {"{\"fp8c\":\"tuning\",\"schema\":9}\n", "schema 9; this version of fp8c knows 1 to 2"},
         {HEAD ROW "nonsense\n", "line 3: "},
         {HEAD ROW "\n", "line 3: "},
         {HEAD ROW "[]\n", "line 3 is no row"},
@@ -587,7 +589,7 @@ START_TEST(bad_files)
         ck_assert_int_ne(f8_tuning_import(t, file, NULL, &counts, &diag), F8_OK);
         ck_assert_msg(strstr(diag.text, bad[i].why) != NULL, "%zu: %s", i, diag.text);
         ck_assert_str_eq(diag.file, file);
-        OK(f8_tuning_get(t, &(f8_tuning_key){"d", "v"}, "p", &arena, &timing, &n, diag));
+        OK(f8_tuning_get(t, &(f8_tuning_key){"d", "v"}, "p", NULL, &arena, &timing, &n, diag));
         ck_assert_uint_eq(n, 0); /* all or nothing */
     }
     write_bytes(file, HEAD ROW, strlen(HEAD ROW));
