@@ -6,11 +6,12 @@
 #include "frontend/program.h"
 
 /* What is the same in all processes, of a program that is compiled for the target and threads.
- * `gemms` describes the GEMM library ("oneDNN 2.6.3 (avx512)"), `peers` others ("" for none);
- * `command` and `inputs` are the caller's. Texts lie in `arena`. */
-f8_status f8_measure_describe(const fp8c_program *p, const char *command, const char *inputs,
-                              const char *gemms, const char *peers, f8_arena *arena,
-                              f8_measure_about *out, f8_diag *diag);
+ * `commit` is the command's (cli_commit of frontend/cli/cli.h: the library does not know it), as
+ * are `command` and `inputs`. `gemms` describes the GEMM library ("oneDNN 2.6.3 (avx512)"), `peers`
+ * others ("" for none). Texts lie in `arena`. threads: 0 on a GPU, whose work they do not share. */
+f8_status f8_measure_describe(const fp8c_program *p, const char *commit, const char *command,
+                              const char *inputs, const char *gemms, const char *peers,
+                              f8_arena *arena, f8_measure_about *out, f8_diag *diag);
 /* A process that begins now: id, date, load, CPUs. */
 f8_status f8_measure_begin(f8_arena *arena, f8_measure_process *out, f8_diag *diag);
 /* Measure the limits of the program's machine now: on a CPU its units and memory
@@ -18,8 +19,10 @@ f8_status f8_measure_begin(f8_arena *arena, f8_measure_process *out, f8_diag *di
 f8_status f8_measure_find_limits(const fp8c_program *p, f8_measure_limits *out, f8_diag *diag);
 /* A GPU's clocks, power and temperature now, by NVML; zeros where there is none. */
 void f8_measure_find_clocks(const fp8c_program *p, f8_measure_clocks *out);
-/* The CPU's unit that an algorithm (f8_gemm_algorithm) multiplies with, by its operands: "f32",
- * "bf16", "fp8", "". */
+/* The unit that multiplies operands of these dtypes: "f32", "bf16", "fp8"; "": not known. On a CPU
+ * the algorithm (f8_gemm_algorithm) decides. A plan that was compiled for this machine has
+ * F8_GEMM_AUTO, which says nothing: f8_limits_algorithm (frontend/limits.h) knows what a step
+ * takes. */
 const char *f8_measure_unit(const fp8c_program *p, uint32_t algorithm, f8_dtype a, f8_dtype b);
 
 #endif
