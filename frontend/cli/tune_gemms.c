@@ -15,6 +15,7 @@
 #include "frontend/cli/tune.h"
 #include "frontend/measure/session.h"
 #include "ir/base/clock.h"
+#include "ir/base/format.h"
 
 enum { PROCESSES = 5, MOST_WORDS = 3 * F8_MOST_TEXTS * 2 + 48 };
 
@@ -95,23 +96,18 @@ static void add_problems(words *w, const cli *c)
     add(w, "--peers", c->peers ? "" : NULL);
 }
 
-/* The command line that says the same again. NULL: no memory. */
-static char *command_of(const cli *c)
+/* The command line that says the same again, in the arena. NULL: no memory. */
+static const char *command_of(const cli *c, f8_arena *arena)
 {
     words w = {0};
-    char *text = NULL;
-    size_t size;
-    FILE *to = open_memstream(&text, &size);
-    if (!to)
-        return NULL;
+    const char *text = "fp8c";
     add_problems(&w, c);
     add_number(&w, "--processes", (double)(c->processes ? c->processes : PROCESSES));
-    for (size_t i = 0; i < w.n; i++)
-        f8_measure_put_word(to, i ? " " : "", w.word[i]);
-    if (!fclose(to))
-        return text;
-    free(text);
-    return NULL;
+    for (size_t i = 1; i < w.n && text; i++) {
+        const char *word = f8_measure_quote(w.word[i], arena);
+        text = word ? f8_arena_printf(arena, "%s %s", text, word) : NULL;
+    }
+    return text;
 }
 
 /* ---- a process that measures ---- */
@@ -206,6 +202,22 @@ static bool start(const cli *c, int ordinal, int64_t since, double seconds, cons
 
 /* ---- putting them together ---- */
 
+/* Adds the runs of processes that are not there: each process also says what came before it. */
+static f8_status add_new(f8_measure_set *all, f8_measurement *m, f8_diag *diag)
+{
+    const f8_measurement *to = f8_measure_find(all, m->problem.text, m->cache, m->candidate);
+    size_t n = 0;
+    for (size_t i = 0; i < m->n_processes; i++) {
+        bool there = false;
+        for (size_t k = 0; to && k < to->n_processes; k++)
+            there |= !strcmp(to->process[k].process, m->process[i].process);
+        if (!there)
+            m->process[n++] = m->process[i];
+    }
+    m->n_processes = n;
+    return f8_measure_add(all, m, diag);
+}
+
 /* Adds what a process wrote. */
 static f8_status merge(f8_measure_set *all, const char *path, f8_diag *diag)
 {
@@ -216,9 +228,9 @@ static f8_status merge(f8_measure_set *all, const char *path, f8_diag *diag)
         if (!f8_measure_find_process(all, one.process[i].id))
             status = f8_measure_add_process(all, &one.process[i], diag);
     for (size_t i = 0; i < one.n_measurements && status == F8_OK; i++)
-        status = f8_measure_add(all, &one.measurement[i], diag);
+        status = add_new(all, &one.measurement[i], diag);
     if (status == F8_OK)
-        status = f8_measure_copy_about(all, &one.about, diag);
+        status = f8_measure_set_about(all, &one.about, diag);
     f8_arena_end(&one.arena);
     return status;
 }
@@ -317,18 +329,18 @@ static bool measure_and_report(cli_job *j, const f8_tune_gemms *list)
 {
     f8_measure_set all = {0}, ordered = {0};
     f8_diag diag = {0};
-    char *command = command_of(j->c);
     f8_arena_init(&all.arena, NULL);
     f8_arena_init(&ordered.arena, NULL);
-    bool ok = command && measure_in_all(j, &all);
+    const char *command = command_of(j->c, &all.arena);
+    bool ok = (command || cli_error(NULL, "out of memory")) && measure_in_all(j, &all);
     all.about.command = command;
     ok = ok && (arrange(list, &all, &ordered, &diag) == F8_OK || cli_file_fail(&diag));
     if (ok && all_lack(&ordered))
-        ok = cli_error(NULL, "%s", ordered.measurement[0].reason);
-    ok = report(j, &ordered) && ok;
+        ok = report(j, &ordered) && cli_error(NULL, "%s", ordered.measurement[0].reason);
+    else
+        ok = ok && report(j, &ordered);
     f8_arena_end(&ordered.arena);
     f8_arena_end(&all.arena);
-    free(command);
     return ok;
 }
 
@@ -340,6 +352,7 @@ bool cli_tune_gemms(cli_job *j)
     f8_tune_gemms list;
     f8_measure_how how = {.database = c->database,
                           .command = "",
+                          .commit = cli_commit,
                           .seed = c->seed,
                           .runs = (int32_t)(c->runs > TUNE_RUNS ? TUNE_RUNS + 1 : c->runs),
                           .same_bits = c->same_bits,

@@ -8,9 +8,8 @@ static bool is(const char *text, const char *word)
     return text && !strcmp(text, word);
 }
 
-/* A word as a shell takes it: in quotes if a shell could see more in it than letters. A set may
- * come from anybody's file, and people paste what it holds. NULL without memory. */
-static const char *quote(const char *word, f8_arena *arena)
+/* A set may come from anybody's file, and people paste what it holds. */
+const char *f8_measure_quote(const char *word, f8_arena *arena)
 {
     static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
                                 "_-+=.,:/@%";
@@ -32,7 +31,7 @@ static const char *quote(const char *word, f8_arena *arena)
 /* " OPTION WORD", or "" where the set does not say. */
 static const char *option(const char *name, const char *word, f8_arena *arena)
 {
-    const char *quoted = word && *word ? quote(word, arena) : "";
+    const char *quoted = word && *word ? f8_measure_quote(word, arena) : "";
     if (!quoted || !*quoted)
         return quoted;
     return f8_arena_printf(arena, " %s %s", name, quoted);

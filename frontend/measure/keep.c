@@ -1,7 +1,9 @@
 /* The runs of GEMMs in the tuning database: those from before, new ones, and what is chosen. See
  * session.h. */
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "frontend/measure/session.h"
 #include "ir/base/format.h"
@@ -40,11 +42,10 @@ static f8_status add_process(f8_measure_session *s, f8_tuning *db, const char *i
     if (f8_measure_find_process(s->set, id) || !strcmp(id, s->process.id))
         return F8_OK;
     F8_TRY(f8_tuning_get_process(db, id, &s->set->arena, &found, &any, diag));
-    f8_measure_process p = {.id = id, .date = "", .load = NAN};
     if (any && *found.facts)
-        F8_TRY(f8_measure_process_of(found.facts, &s->set->arena, &p, diag));
-    p.id = id;
-    return f8_measure_add_process(s->set, &p, diag);
+        return f8_measure_read_process(s->set, found.facts, diag);
+    return f8_measure_add_process(s->set, &(f8_measure_process){.id = id, .date = "", .load = NAN},
+                                  diag);
 }
 
 static f8_status add_earlier(f8_measure_session *s, const f8_measure_problem *problem, bool cold,
@@ -67,7 +68,7 @@ static f8_status add_earlier(f8_measure_session *s, const f8_measure_problem *pr
         }
         if (!m.n_processes || !row->facts || !*row->facts)
             continue;
-        F8_TRY(f8_measure_facts_of(row->facts, &s->set->arena, &m, diag));
+        F8_TRY(f8_measure_read_way(s->set, row->facts, &m, diag));
         F8_TRY(f8_measure_add(s->set, &m, diag));
     }
     return F8_OK;
@@ -91,7 +92,7 @@ static bool may_choose(const f8_measurement *m, const fp8c_tuning *t)
 
 static double median_of(const f8_measure_runs *r)
 {
-    double own[TUNE_RUNS + F8_TUNE_MOST_COPIES];
+    double own[TUNE_RUNS + F8_MEASURE_MOST_COPIES];
     const size_t n = r->n < sizeof own / sizeof *own ? r->n : sizeof own / sizeof *own;
     memcpy(own, r->seconds, n * sizeof *own);
     return f8_measure_quantile(own, n, 0.5);
@@ -133,12 +134,11 @@ static f8_measurement *choose(f8_measure_set *set, const char *problem, const ch
 /* ---- keeping ---- */
 
 /* New runs of a way, with what is known of it. */
-static f8_status keep(f8_measure_session *s, const f8_measurement *m, const char *how,
-                      fp8c_tuning *t, f8_diag *diag)
+static f8_status keep(const f8_measurement *m, const char *how, fp8c_tuning *t, f8_diag *diag)
 {
     if (m->state != F8_MEASURE_TIMED)
         return F8_OK;
-    char *facts = f8_measure_facts(m);
+    char *facts = f8_measure_way_text(m);
     if (!facts)
         return f8_fail(diag, F8_ERR_MEMORY, F8_NOWHERE, "no memory for the facts of a candidate");
     const f8_tuning_runs runs = {.process = m->process->process,
@@ -148,8 +148,8 @@ static f8_status keep(f8_measure_session *s, const f8_measurement *m, const char
     const f8_timing row = {
         .candidate = m->candidate, .how = how, .samples = &runs, .n_samples = 1, .facts = facts};
     const tune_problem *p = &t->problem[0];
-    const f8_status status = f8_tuning_put(t->db, f8_tune_key(t, p), p->text,
-                                           s->set->measurement->problem.name, &row, 1, NULL, diag);
+    const f8_status status =
+        f8_tuning_put(t->db, f8_tune_key(t, p), p->text, m->problem.name, &row, 1, NULL, diag);
     free(facts);
     return status;
 }
@@ -181,11 +181,28 @@ f8_status f8_measure_ways(f8_measure_session *s, const f8_tune_gemm *g,
     for (size_t i = 0; i < n; i++) {
         ways[i].problem = *problem;
         F8_TRY(f8_measure_add(s->set, &ways[i], diag));
-        F8_TRY(keep(s, &ways[i], how, t, diag));
+        F8_TRY(keep(&ways[i], how, t, diag));
     }
     F8_TRY(f8_measure_figures(s->set, diag));
     const f8_measurement *best = choose(s->set, problem->text, cache, t);
     if (!best || (!cold && s->how.cold)) /* what a step finds is closer to a cold cache */
         return F8_OK;
     return keep_choice(t, best, f8_measure_find(s->set, problem->text, cache, "model"), diag);
+}
+
+f8_status f8_measure_keep_process(f8_measure_session *s, f8_diag *diag)
+{
+    const f8_tuning_process p = {.id = s->process.id,
+                                 .device = s->set->about.device,
+                                 .facts = f8_measure_process_text(&s->process)};
+    const char *path = s->how.database ? s->how.database : s->ctx->settings.tuning;
+    f8_tuning *db = NULL;
+    f8_status status = p.facts ? f8_tuning_open(path, &s->ctx->allocator, &db, diag)
+                               : f8_fail(diag, F8_ERR_MEMORY, F8_NOWHERE,
+                                         "no memory for the facts of this process");
+    if (status == F8_OK)
+        status = f8_tuning_put_process(db, &p, diag);
+    f8_tuning_close(db);
+    free((char *)p.facts);
+    return status;
 }

@@ -148,6 +148,8 @@ f8_measurement *f8_measure_find(const f8_measure_set *set, const char *problem, 
  * was. NULL: none was. */
 const f8_measurement *f8_measure_pick(const f8_measure_set *set, const char *problem,
                                       const char *cache);
+/* Copy what is the same in all processes. */
+f8_status f8_measure_set_about(f8_measure_set *set, const f8_measure_about *about, f8_diag *diag);
 const f8_measure_process *f8_measure_find_process(const f8_measure_set *set, const char *id);
 /* Make the figures of all measurements. A limit is the median of what its processes measured before
  * and after. For a GEMM it is the roofline: the least of the unit's peak and bytes a second times
@@ -166,20 +168,29 @@ bool f8_measure_was_loaded(const f8_measure_set *set);
 
 /* An array of all records, NULL without memory. The caller owns it. */
 json_t *f8_measure_records(const f8_measure_set *set);
-/* The command line that measures a GEMM alone again; of a kernel, and where another program
- * measured, that of the set. The caller frees it; NULL without memory. */
-char *f8_measure_command(const f8_measure_about *about, const f8_measurement *m);
 /* Read a file into an empty set, and make its figures. F8_ERR_INPUT names file, line and what is
  * wrong with it. */
 f8_status f8_measure_read(f8_measure_set *set, const char *path, f8_diag *diag);
 
+/* Parts of it as texts of JSON, for the tuning database: a process, and the facts of a way without
+ * its problem and runs. The caller frees a text; NULL without memory. Reading a process adds it to
+ * the set; texts of a way lie in the set's arena. */
+char *f8_measure_process_text(const f8_measure_process *process);
+char *f8_measure_way_text(const f8_measurement *m);
+f8_status f8_measure_read_process(f8_measure_set *set, const char *text, f8_diag *diag);
+f8_status f8_measure_read_way(f8_measure_set *set, const char *text, f8_measurement *m,
+                              f8_diag *diag);
+
 /* ---- command.c ---- */
+
+/* A word as a shell takes it: in quotes if a shell could see more in it than letters. It is `word`,
+ * or lies in `arena`; NULL without memory. */
+const char *f8_measure_quote(const char *word, f8_arena *arena);
 
 /* The command line that measures this problem alone again: `fp8c tune --gemm ...`. For what has
  * none, the set's: kernels, GEMMs as a model's step finds them, what another program measured. The
  * text lies in the set or in `arena`; NULL without memory. */
-const char *f8_measure_command(const f8_measure_set *set, const f8_measurement *m,
-                               f8_arena *arena);
+const char *f8_measure_command(const f8_measure_set *set, const f8_measurement *m, f8_arena *arena);
 
 /* ---- table.c ---- */
 
@@ -213,6 +224,10 @@ typedef struct f8_measure_headline {
 } f8_measure_headline;
 /* False ends a loop: there is no state of the cache number `index` in the set. */
 bool f8_measure_headline_at(const f8_measure_set *set, int index, f8_measure_headline *out);
+
+/* What a set says as a whole as records: `headline` for each state of the cache, `peer` for each
+ * peer under it. The caller owns the array; NULL without memory. */
+json_t *f8_measure_headline_records(const f8_measure_set *set);
 
 /* What a peer says, under one state of the cache: over problems where it and fp8c were timed. */
 typedef struct f8_measure_peer_line {

@@ -70,6 +70,26 @@ const f8_measure_process *f8_measure_find_process(const f8_measure_set *set, con
 
 /* ---- adding ---- */
 
+f8_status f8_measure_set_about(f8_measure_set *set, const f8_measure_about *about, f8_diag *diag)
+{
+    f8_arena *arena = &set->arena;
+    const f8_measure_about *a = about;
+    set->about = (f8_measure_about){.command = copy(arena, a->command),
+                                    .version = copy(arena, a->version),
+                                    .commit = copy(arena, a->commit),
+                                    .device = copy(arena, a->device),
+                                    .processor = copy(arena, a->processor),
+                                    .target = copy(arena, a->target),
+                                    .libraries = copy(arena, a->libraries),
+                                    .driver = copy(arena, a->driver),
+                                    .governor = copy(arena, a->governor),
+                                    .system = copy(arena, a->system),
+                                    .threads = a->threads,
+                                    .inputs = copy(arena, a->inputs),
+                                    .program = copy(arena, a->program)};
+    return f8_arena_status(arena, diag);
+}
+
 f8_status f8_measure_add_process(f8_measure_set *set, const f8_measure_process *process,
                                  f8_diag *diag)
 {

@@ -283,3 +283,34 @@ f8_status f8_measure_read(f8_measure_set *set, const char *path, f8_diag *diag)
         r.diag->file = path;
     return status;
 }
+
+/* ---- parts, as the tuning database keeps them ---- */
+
+f8_status f8_measure_read_process(f8_measure_set *set, const char *text, f8_diag *diag)
+{
+    f8_diag own = {0};
+    reader r = {.set = set,
+                .line = text,
+                .length = strlen(text),
+                .loc = {1, 1},
+                .diag = diag ? diag : &own};
+    return read_line(&r);
+}
+
+f8_status f8_measure_read_way(f8_measure_set *set, const char *text, f8_measurement *m,
+                              f8_diag *diag)
+{
+    f8_diag own = {0};
+    json_error_t error;
+    reader r = {.set = set,
+                .line = text,
+                .length = strlen(text),
+                .loc = {1, 1},
+                .diag = diag ? diag : &own};
+    json_t *object = json_loads(text, JSON_REJECT_DUPLICATES, &error);
+    const f8_status status = json_is_object(object) ? get(&r, object, f8_way_fields, m)
+                                                    : f8_fail(r.diag, F8_ERR_INPUT, r.loc,
+                                                              "facts of a way: %s", error.text);
+    json_decref(object);
+    return status;
+}

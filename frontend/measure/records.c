@@ -190,56 +190,16 @@ static json_t *runs_of(const f8_measurement *m)
     return whole(all, ok);
 }
 
-/* A word of a command line, in quotes if a shell would read it otherwise. */
-static void put_word(FILE *to, const char *option, const char *word)
-{
-    fputs(option, to);
-    if (!word[strspn(word,
-                     "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./:,-+@")]) {
-        fputs(word, to);
-        return;
-    }
-    fputc('\'', to);
-    for (; *word; word++)
-        fputs(*word == '\'' ? "'\\''" : (const char[]){*word, 0}, to);
-    fputc('\'', to);
-}
-
-char *f8_measure_command(const f8_measure_about *about, const f8_measurement *m)
-{
-    char *text = NULL, threads[32];
-    size_t n;
-    if (!(m->problem.flops > 0) || strcmp(about->program ? about->program : "fp8c", "fp8c"))
-        return strdup(about->command ? about->command : "");
-    FILE *to = open_memstream(&text, &n);
-    if (!to)
-        return NULL;
-    put_word(to, "fp8c tune --gemm ", m->problem.text);
-    put_word(to, " --cache ", m->cache);
-    if (about->inputs && *about->inputs)
-        put_word(to, " --inputs ", about->inputs);
-    if (about->target && *about->target)
-        put_word(to, " --target ", about->target);
-    f8_format(threads, sizeof threads, " --threads %" PRId64, about->threads);
-    if (about->threads > 0)
-        fputs(threads, to);
-    if (!fclose(to))
-        return text;
-    free(text);
-    return NULL;
-}
-
-static json_t *timing_record(const f8_measure_set *set, const f8_measurement *m)
+static json_t *timing_record(const f8_measure_set *set, const f8_measurement *m, f8_arena *arena)
 {
     const f8_measure_problem *p = &m->problem;
     json_t *to = json_pack("{ss}", "event", "timing");
-    char *command = f8_measure_command(&set->about, m);
+    const char *command = f8_measure_command(set, m, arena);
     bool ok = command && put(to, f8_problem_fields, m);
     ok = ok && !json_object_set_new(to, "intensity", f8_json_number(p->flops / p->bytes));
     ok = ok && put(to, f8_way_fields, m) && put(to, figure_fields, m);
     ok = ok && !json_object_set_new(to, "processes", runs_of(m));
     ok = ok && !json_object_set_new(to, "command", text_of(command));
-    free(command);
     return whole(to, ok);
 }
 
@@ -247,9 +207,32 @@ json_t *f8_measure_records(const f8_measure_set *set)
 {
     json_t *all = json_array();
     bool ok = all && !json_array_append_new(all, about_record(set));
+    f8_arena arena;
+    f8_arena_init(&arena, &set->arena.allocator);
     for (size_t i = 0; ok && i < set->n_processes; i++)
         ok = !json_array_append_new(all, process_record(&set->process[i]));
     for (size_t i = 0; ok && i < set->n_measurements; i++)
-        ok = !json_array_append_new(all, timing_record(set, &set->measurement[i]));
+        ok = !json_array_append_new(all, timing_record(set, &set->measurement[i], &arena));
+    f8_arena_end(&arena);
     return whole(all, ok);
+}
+
+/* ---- parts, as the tuning database keeps them ---- */
+
+static char *text_and_end(json_t *object)
+{
+    char *text = object ? json_dumps(object, JSON_COMPACT | JSON_PRESERVE_ORDER) : NULL;
+    json_decref(object);
+    return text;
+}
+
+char *f8_measure_process_text(const f8_measure_process *p)
+{
+    return text_and_end(process_record(p));
+}
+
+char *f8_measure_way_text(const f8_measurement *m)
+{
+    json_t *to = json_object();
+    return text_and_end(whole(to, put(to, f8_way_fields, m)));
 }

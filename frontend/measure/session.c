@@ -2,14 +2,9 @@
 #include "frontend/measure/session.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "ir/base/clock.h"
-#include "ir/base/format.h"
-
-enum { WORTH_PERCENT = 2 }; /* a smaller gain is noise, or not worth another choice */
 
 /* ---- begin and end ---- */
 
@@ -43,9 +38,9 @@ static f8_status describe(f8_measure_session *s, f8_diag *diag)
     F8_TRY(status);
     if (s->how.peers && s->probe->target->kind == F8_TARGET_CPU)
         F8_TRY(f8_peers_open(&s->ctx->allocator, s->probe->threads, &s->peers, diag));
-    F8_TRY(f8_measure_describe(s->probe, s->how.command, f8_inputs_name(s->how.inputs),
-                               keys.gemm_versions, s->peers ? f8_peers_describe(s->peers) : "",
-                               &s->set->arena, &s->set->about, diag));
+    F8_TRY(f8_measure_describe(
+        s->probe, s->how.commit, s->how.command, f8_inputs_name(s->how.inputs), keys.gemm_versions,
+        s->peers ? f8_peers_describe(s->peers) : "", &s->set->arena, &s->set->about, diag));
     F8_TRY(f8_measure_begin(&s->set->arena, &s->process, diag));
     f8_measure_find_clocks(s->probe, &s->process.begin);
     return f8_measure_find_limits(s->probe, &s->process.before, diag);

@@ -2,6 +2,7 @@
  * frontend/.
  *
  *     session.c   a session: where it measures, what came before, what is chosen
+ *     keep.c      earlier runs and new ones in the database, and what is chosen
  *     turns.c     the ways of one GEMM, in turns */
 #ifndef F8_MEASURE_SESSION_H
 #define F8_MEASURE_SESSION_H
@@ -16,7 +17,7 @@
 typedef struct f8_measure_how {
     const fp8c_compile_options *compile; /* target, threads and device count */
     const char *database;                /* NULL: the context's */
-    const char *command;                 /* of the call, for the records */
+    const char *command, *commit;        /* of the call and its program, for the records */
     f8_inputs inputs;
     uint64_t seed; /* of operands */
     bool cold, warm;
@@ -58,6 +59,16 @@ fp8c_status f8_measure_gemm(f8_measure_session *s, const f8_tune_gemm *g);
 fp8c_status f8_measure_close(f8_measure_session *s, bool ok);
 bool f8_measure_late(const f8_measure_session *s);
 
+/* ---- keep.c ---- */
+
+/* Measure the ways of t's only problem, add them to the set with earlier runs, choose, and keep
+ * what is new. copies: the products in t's module. */
+f8_status f8_measure_ways(f8_measure_session *s, const f8_tune_gemm *g,
+                          const f8_measure_problem *problem, fp8c_tuning *t, int copies, bool cold,
+                          f8_diag *diag);
+/* Keep what is known of this process. */
+f8_status f8_measure_keep_process(f8_measure_session *s, f8_diag *diag);
+
 /* ---- turns.c ---- */
 
 /* The number of processes that a way has runs from already. */
@@ -67,7 +78,7 @@ typedef size_t f8_measure_known(void *user, const char *candidate);
  * processes as how.ordinal says; the model's way is measured beside any other. Ways that could not
  * run say why. `problem` of the measurements is left alone; texts and runs lie in the set's arena.
  * copies: as the module of t has. *n is set also after a failure. */
-enum { F8_MEASURE_WAYS = TUNE_CANDIDATES + 8 };
+enum { F8_MEASURE_WAYS = TUNE_CANDIDATES + 8, F8_MEASURE_MOST_COPIES = 8 };
 f8_status f8_measure_turns(f8_measure_session *s, const f8_tune_gemm *g, fp8c_tuning *t, int copies,
                            bool cold, f8_measure_known *known, void *user,
                            f8_measurement ways[F8_MEASURE_WAYS], size_t *n, f8_diag *diag);

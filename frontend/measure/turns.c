@@ -11,7 +11,7 @@
 #include "ir/base/clock.h"
 #include "runtime/base/pool.h"
 
-enum { SIDES = 2, MOST_COPIES = 8, MOST_PORTS = 6 * MOST_COPIES };
+enum { SIDES = 2, MOST_COPIES = F8_MEASURE_MOST_COPIES, MOST_PORTS = 6 * MOST_COPIES };
 
 /* A way: a program, or a peer. */
 typedef struct contestant {
@@ -146,6 +146,15 @@ static f8_status bind(bench *b, fp8c_program *p, f8_diag *diag)
     return F8_OK;
 }
 
+static f8_sums sums_of(const bench *b)
+{
+    if (b->t->base->target->kind != F8_TARGET_CUDA)
+        return F8_SUMS_F32;
+    if (!f8_dtype_is_fp8(b->g->a))
+        return F8_SUMS_CUT;
+    return b->p->desc.fast_accumulate ? F8_SUMS_FAST : F8_SUMS_FP8;
+}
+
 /* The product of a copy, as its module has it. */
 static f8_product product_of(const bench *b, int copy)
 {
@@ -176,7 +185,8 @@ static f8_product product_of(const bench *b, int copy)
                         .a_scale = a_scale ? a_scale->at : NULL,
                         .b_scale = b_scale ? b_scale->at : NULL,
                         .bias = bias ? bias->at : NULL,
-                        .sum = sum ? sum->at : NULL};
+                        .sum = sum ? sum->at : NULL,
+                        .sums = sums_of(b)};
 }
 
 /* ---- running a way ---- */
