@@ -6,7 +6,6 @@
 
 #include "runtime/base/dynlib.h"
 
-#include <dlfcn.h>
 #include <oneapi/dnnl/dnnl.h>
 #include <string.h>
 
@@ -43,21 +42,12 @@ typedef struct onednn_api {
 static const char *const onednn_names[] = {ONEDNN_SYMBOLS(F8_DYNLIB_NAME)};
 static const char *const onednn_files[] = {"libdnnl.so.2", NULL};
 
-/* One OpenMP runtime's thread count of the calling thread. */
-typedef struct openmp {
-    void (*set)(int);
-    int (*get)(void);
-} openmp;
-
-enum { MAX_OPENMP = 2 };
-
 struct f8_onednn {
     f8_allocator allocator;
     f8_dynlib lib;
     onednn_api api;
     dnnl_engine_t engine;
-    openmp openmp[MAX_OPENMP];
-    int n_openmp;
+    f8_openmp openmp;
     bool moves_stack; /* sgemm does: see gemm_onednn.h */
     bool warm;        /* sgemm has its kernels */
 };
@@ -78,9 +68,6 @@ struct f8_onednn_tile {
 
 /* ---- the library ---- */
 
-/* oneDNN calls the OpenMP runtime the loader bound it to: one in the global scope (the embedder's
- * own, LLVM's for instance, which stands in for GNU's) before the one it was linked with. Which of
- * the two can't be asked, so both are told. */
 static f8_status find_openmp(f8_onednn *dnn, f8_diag *diag)
 {
     unsigned runtime = dnn->api.dnnl_version()->cpu_runtime;
@@ -93,17 +80,8 @@ static f8_status find_openmp(f8_onednn *dnn, f8_diag *diag)
             "an OpenMP or sequential build is needed",
             dnn->lib.name, runtime);
     }
-    void *scopes[MAX_OPENMP] = {RTLD_DEFAULT, dnn->lib.handle};
-    for (int i = 0; i < MAX_OPENMP; i++) {
-        openmp o;
-        void *set = dlsym(scopes[i], "omp_set_num_threads");
-        void *get = dlsym(scopes[i], "omp_get_max_threads");
-        memcpy(&o.set, &set, sizeof set);
-        memcpy(&o.get, &get, sizeof get);
-        if (o.set && o.get && !(dnn->n_openmp && dnn->openmp[0].set == o.set))
-            dnn->openmp[dnn->n_openmp++] = o;
-    }
-    if (!dnn->n_openmp)
+    dnn->openmp = f8_openmp_find(&dnn->lib);
+    if (!dnn->openmp.n)
         return f8_fail(diag, F8_ERR_LIBRARY, F8_NOWHERE,
                        "%s uses OpenMP, but omp_set_num_threads was found nowhere", dnn->lib.name);
     return F8_OK;
@@ -142,38 +120,21 @@ static bool has_isa(const f8_onednn *dnn, dnnl_cpu_isa_t isa)
 
 /* ---- one thread ---- */
 
-/* A fault can't wait: its handler runs at once, or the process ends. */
-static void hold_signals(sigset_t *before)
-{
-    static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGSYS};
-    sigset_t held;
-    sigfillset(&held);
-    for (size_t i = 0; i < sizeof faults / sizeof *faults; i++)
-        sigdelset(&held, faults[i]);
-    pthread_sigmask(SIG_BLOCK, &held, before);
-}
-
 f8_onednn_threads f8_onednn_enter(const f8_onednn *dnn)
 {
     f8_onednn_threads threads;
     memset(&threads, 0, sizeof threads);
     if (dnn->moves_stack)
-        hold_signals(&threads.signals);
-    for (int i = 0; i < dnn->n_openmp; i++) {
-        threads.saved[i] = dnn->openmp[i].get();
-        if (threads.saved[i] != 1)
-            dnn->openmp[i].set(1);
-    }
+        f8_signals_hold(&threads.signals);
+    threads.openmp = f8_openmp_enter(&dnn->openmp, 1);
     return threads;
 }
 
 void f8_onednn_leave(const f8_onednn *dnn, f8_onednn_threads threads)
 {
-    for (int i = 0; i < dnn->n_openmp; i++)
-        if (threads.saved[i] != 1)
-            dnn->openmp[i].set(threads.saved[i]);
+    f8_openmp_leave(&dnn->openmp, threads.openmp, 1);
     if (dnn->moves_stack)
-        pthread_sigmask(SIG_SETMASK, &threads.signals, NULL);
+        f8_signals_release(&threads.signals);
 }
 
 /* ---- f32 ---- */

@@ -17,10 +17,9 @@
 #ifndef F8_GEMM_ONEDNN_H
 #define F8_GEMM_ONEDNN_H
 
-#include <signal.h>
-
 #include "ir/base/status.h"
 #include "runtime/base/gemm_desc.h"
+#include "runtime/cpu/openmp.h"
 
 typedef struct f8_onednn f8_onednn;
 
@@ -32,10 +31,10 @@ int f8_onednn_version(const f8_onednn *dnn);
 bool f8_onednn_has_bf16(const f8_onednn *dnn);     /* it uses AVX512_BF16 or better here */
 bool f8_onednn_has_amx_bf16(const f8_onednn *dnn); /* it uses AMX here */
 
-/* The calling thread's OpenMP thread count to 1, and its signals held; returns what leave puts back
- * (of two OpenMP runtimes: see gemm_onednn.c). */
+/* The calling thread's OpenMP thread count to 1, and its signals held; returns what leave puts
+ * back. */
 typedef struct f8_onednn_threads {
-    int saved[2];
+    f8_openmp_threads openmp;
     sigset_t signals;
 } f8_onednn_threads;
 
