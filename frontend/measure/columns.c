@@ -178,11 +178,13 @@ static f8_measure_value process_ids(const f8_measure_row *row)
 static f8_measure_value loads(const f8_measure_row *row)
 {
     list l = {.arena = row->arena};
+    bool known = false;
     for (size_t i = 0; i < row->n_processes; i++) {
         put(&l, i ? ";" : "");
         put_number(&l, row->process[i]->load);
+        known |= !isnan(row->process[i]->load);
     }
-    return text_value(row, l.text);
+    return text_value(row, known ? l.text : "");
 }
 
 static f8_measure_value number_value(double x)

@@ -1,8 +1,8 @@
 /* A set in the T4 format of Kernel Tuner's results, schema 1.0.0: see measure.h.
  *
- * A result is a measurement. Times are in milliseconds, as `metadata` says and as Kernel Tuner
- * writes them. `metadata` also has what the set says as a whole, and `measurements` all figures
- * with their units. What is not known is left out. The schema wants two more words of each result:
+ * A result is a measurement. `times` are in milliseconds, as `metadata` says and as Kernel Tuner
+ * writes them. `metadata` also has what the set says as a whole, and `measurements` all figures,
+ * each with its unit. What is not known is left out. The schema wants two more words of a result:
  *
  *     invalidity     correct; correctness: its error is above its bound; constraints: this target,
  *                    machine or library can't; timeout: the time was up before it had a run
@@ -31,12 +31,10 @@ static void append(writer *w, json_t *array, json_t *value)
 
 /* ---- values ---- */
 
-enum { MILLISECONDS = 1000 };
-
 /* Whether JSON has it: it has no number that is not finite. */
 static bool is_known(const f8_measure_value *value)
 {
-    return f8_measure_is_known(value) && (value->text || isfinite(MILLISECONDS * value->number));
+    return f8_measure_is_known(value) && (value->text || isfinite(value->number));
 }
 
 static json_t *json_of(const f8_measure_value *value)
@@ -45,7 +43,7 @@ static json_t *json_of(const f8_measure_value *value)
         return json_string(value->text);
     if (value->unit == F8_UNIT_COUNT)
         return json_integer((json_int_t)value->number);
-    return json_real(value->unit == F8_UNIT_SECONDS ? MILLISECONDS * value->number : value->number);
+    return json_real(value->number);
 }
 
 /* The columns of a part, by their names. */
@@ -74,14 +72,20 @@ static json_t *figures_of(writer *w, const f8_measure_row *row)
         const f8_measure_value value = f8_measure_value_of(row, i);
         if (!is_known(&value))
             continue;
-        const char *unit = value.unit == F8_UNIT_SECONDS ? "ms" : f8_measure_unit_text(value.unit);
         json_t *figure = json_object();
         set_key(w, figure, "name", json_string(f8_columns[i].name));
         set_key(w, figure, "value", json_of(&value));
-        set_key(w, figure, "unit", json_string(unit));
+        set_key(w, figure, "unit", json_string(f8_measure_unit_text(value.unit)));
         append(w, all, figure);
     }
     return all;
+}
+
+/* null: JSON has no number of that size. */
+static json_t *milliseconds(double seconds)
+{
+    const double x = 1000 * seconds;
+    return isfinite(x) ? json_real(x) : json_null();
 }
 
 /* Every run, process by process. */
@@ -89,20 +93,17 @@ static json_t *runtimes_of(writer *w, const f8_measurement *m)
 {
     json_t *all = json_array();
     for (size_t i = 0; i < m->n_processes; i++)
-        for (size_t run = 0; run < m->process[i].n; run++) {
-            const double ms = MILLISECONDS * m->process[i].seconds[run];
-            append(w, all, isfinite(ms) ? json_real(ms) : json_null());
-        }
+        for (size_t run = 0; run < m->process[i].n; run++)
+            append(w, all, milliseconds(m->process[i].seconds[run]));
     return all;
 }
 
-static json_t *times_of(writer *w, const f8_measure_row *row)
+static json_t *times_of(writer *w, const f8_measurement *m)
 {
     json_t *times = json_object();
-    const f8_measure_value made = f8_measure_value_of(row, F8_COLUMN_compile_seconds);
-    if (is_known(&made))
-        set_key(w, times, "compilation_time", json_of(&made));
-    set_key(w, times, "runtimes", runtimes_of(w, row->m));
+    if (isfinite(1000 * m->compile_seconds))
+        set_key(w, times, "compilation_time", milliseconds(m->compile_seconds));
+    set_key(w, times, "runtimes", runtimes_of(w, m));
     return times;
 }
 
@@ -126,7 +127,7 @@ static json_t *result_of(writer *w, const f8_measurement *m)
     if (is_known(&begin))
         set_key(w, result, "timestamp", json_of(&begin));
     set_key(w, result, "configuration", columns_of(w, &row, F8_COLUMN_WAY));
-    set_key(w, result, "times", times_of(w, &row));
+    set_key(w, result, "times", times_of(w, m));
     set_key(w, result, "invalidity", json_string(invalidity));
     set_key(w, result, "correctness", json_integer(!strcmp(invalidity, "correct")));
     set_key(w, result, "measurements", figures_of(w, &row));

@@ -549,9 +549,8 @@ START_TEST(t4)
         ck_assert(json_real_value(json_array_get(runtimes, i)) == 1000 * first_runs[i]);
     ck_assert(json_real_value(json_array_get(runtimes, 3)) == 1000 * second_runs[0]);
     ck_assert(json_real_value(json_object_get(times, "compilation_time")) == 125);
-    ck_assert(json_real_value(json_object_get(figure(r, "least"), "value")) ==
-              1000 * second_runs[0]);
-    ck_assert_str_eq(word(figure(r, "least"), "unit"), "ms");
+    ck_assert(json_real_value(json_object_get(figure(r, "least"), "value")) == second_runs[0]);
+    ck_assert_str_eq(word(figure(r, "least"), "unit"), "s");
     ck_assert_str_eq(word(figure(r, "rate"), "unit"), "FLOP/s");
     ck_assert_str_eq(word(figure(json_array_get(results, 4), "rate"), "unit"), "B/s");
     ck_assert_str_eq(word(figure(json_array_get(results, 2), "reason"), "value"),
@@ -584,7 +583,6 @@ START_TEST(t4_beyond_numbers)
     json_t *runtimes = json_object_get(json_object_get(r, "times"), "runtimes");
     ck_assert(json_is_null(json_array_get(runtimes, 0)));
     ck_assert(json_real_value(json_array_get(runtimes, 1)) == 1000);
-    ck_assert_ptr_null(figure(r, "median"));
     ck_assert_ptr_null(figure(r, "error"));
     ck_assert_ptr_nonnull(figure(r, "least"));
     ck_assert_str_eq(word(r, "invalidity"), "correctness");

@@ -11,6 +11,7 @@
 
 #include "frontend/fp8c_diagnose.h"
 #include "frontend/fp8c_tune.h"
+#include "frontend/measure/measure.h"
 #include "runtime/base/dynlib.h"
 #include "tests/shared/api/api.h"
 #include "tests/shared/api/cli.h"
@@ -249,6 +250,43 @@ static void messages(text *t)
     add_line(t, diag.text);
 }
 
+/* A measurement in each of its files. */
+static void measured(text *t)
+{
+    static char *(*const writers[])(const f8_measure_set *) = {f8_measure_csv, f8_measure_markdown,
+                                                               f8_measure_t4};
+    static const double seconds[] = {1.5e-3, 2.25, 1.0 / 3};
+    f8_measure_set set = {.about.program = "fp8c"};
+    f8_measure_runs runs = {"one", seconds, 3};
+    const f8_measure_process process = {
+        .id = "one", .load = 0.25, .cpus = 2, .before = {.flops_f32 = 1.5e9, .bytes = 2.5e9}};
+    const f8_measurement m = {.problem = {.text = "2x2x2:f32",
+                                          .m = 2,
+                                          .n = 2,
+                                          .k = 2,
+                                          .count = 1,
+                                          .flops = 16,
+                                          .bytes = 48},
+                              .cache = "cold",
+                              .candidate = "model",
+                              .unit = "f32",
+                              .error = 0.125,
+                              .compile_seconds = 0.0625,
+                              .process = &runs,
+                              .n_processes = 1};
+    f8_arena_init(&set.arena, NULL);
+    ck_assert_int_eq(f8_measure_add_process(&set, &process, NULL), F8_OK);
+    ck_assert_int_eq(f8_measure_add(&set, &m, NULL), F8_OK);
+    ck_assert_int_eq(f8_measure_figures(&set, NULL), F8_OK);
+    for (size_t i = 0; i < sizeof writers / sizeof *writers; i++) {
+        char *file = writers[i](&set);
+        ck_assert_ptr_nonnull(file);
+        add_line(t, file);
+        free(file);
+    }
+    f8_arena_end(&set.arena);
+}
+
 /* ---- the tests ---- */
 
 static const struct {
@@ -256,7 +294,8 @@ static const struct {
     const char *shows; /* what is there only if it was a case in point */
 } part[] = {{auto_program, "within 12.5%"},
             {cuda_texts, "SCALE = 0x1.3"},
-            {messages, "an error budget of 1.5 is no"}};
+            {messages, "an error budget of 1.5 is no"},
+            {measured, "0.0015 2.25 0.3333333333333333,"}};
 
 static void same_bytes(const text *a, const text *b)
 {
