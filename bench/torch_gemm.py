@@ -29,14 +29,11 @@ the bound that torch_gemm_operands.py states (error_of).
 from __future__ import annotations
 
 import argparse
-import datetime
+import gc
 import json
 import math
 import os
-import pathlib
-import platform
 import re
-import shlex
 import subprocess
 import sys
 import time
@@ -44,10 +41,11 @@ from functools import partial
 from typing import Any, Callable, Iterator
 
 import torch
+import torch_gemm_machine as machine
 import torch_gemm_operands as operands
-from torch_gemm_problems import Problem, Wrong, gather
+from torch_gemm_problems import FORMATS, Problem, Wrong, gather
 
-SCHEMA, COLD_BYTES, MOST_COPIES, REASON = 1, 64 << 20, 4096, 240
+COLD_BYTES, MOST_COPIES, REASON = 64 << 20, 4096, 240
 CACHES = ("cold", "warm")
 
 Call = Callable[[], Any]
@@ -133,8 +131,8 @@ class Ready:
 
 
 def bytes_of(p: Problem, way: Way) -> float:
-    each = way.dtype.itemsize if way.dtype else 0
-    return p.bytes + (each - 1) * p.k * (p.m + p.n) * bool(each and p.fp8)
+    more = way.dtype.itemsize - FORMATS[p.a] if way.dtype else 0
+    return p.bytes + more * p.k * (p.m + p.n)
 
 
 def copies_of(p: Problem, way: Way) -> int:
@@ -211,92 +209,19 @@ def reason_of(e: BaseException) -> str:
     text = (str(e).strip() or type(e).__name__).splitlines()[0]
     text = re.sub(r"^.*please report a bug to PyTorch\. ", "", text)
     text = re.sub(r" This could be because .*", "", text)
+    if "dtype_out'" in text:  # the name of a call's form says little
+        text = f"a result of another dtype than the operands: {text}"
     return text if len(text) <= REASON else text[: REASON - 3] + "..."
 
 
 def worker(args: argparse.Namespace) -> None:
     """Measure the problems that stdin names, and write a line for each way to stdout."""
-    print(json.dumps({"process": begin(args.device)}), flush=True)
+    gc.disable()  # else it may run within a timed run
+    print(json.dumps({"process": machine.begin(args.device)}), flush=True)
     for i, p in enumerate(Problem(**x) for x in json.load(sys.stdin)):
         for j, way in enumerate(ways_of(p, args.decoded)):
             print(json.dumps({"at": [i, j], **measure(p, way, args)}), flush=True)
-    print(json.dumps({"end": clocks(args.device)}), flush=True)
-
-
-# ---- what the machine is ----
-
-
-def nvidia_smi(what: str) -> list[str]:
-    command = ["nvidia-smi", f"--query-gpu={what}", "--format=csv,noheader,nounits", "-i", "0"]
-    try:
-        answer = subprocess.run(command, capture_output=True, text=True, check=True, timeout=20).stdout
-    except (OSError, subprocess.SubprocessError):
-        return []
-    return [cell.strip() for cell in answer.split(",")]
-
-
-def clocks(device: str) -> dict[str, float]:
-    """A GPU now; zeros where there is none, or nobody says."""
-    names = ("sm_mhz", "memory_mhz", "watts", "celsius")
-    found = nvidia_smi("clocks.sm,clocks.mem,power.draw,temperature.gpu") if device == "cuda" else []
-    numbers = [float(x) if re.fullmatch(r"[0-9.]+", x) else 0.0 for x in found]
-    return dict(zip(names, numbers if len(numbers) == len(names) else [0.0] * len(names)))
-
-
-def begin(device: str) -> dict[str, Any]:
-    now = datetime.datetime.now(datetime.timezone.utc)
-    stamp = now.strftime("%Y%m%dT%H%M%S.") + f"{now.microsecond // 1000:03d}Z"
-    unknown = {"flops_f32": 0.0, "flops_bf16": 0.0, "flops_fp8": 0.0, "bytes": 0.0}
-    return {
-        "id": f"{stamp}-{os.getpid()}",
-        "date": now.strftime("%Y-%m-%dT%H:%M:%SZ"),
-        "load": os.getloadavg()[0],
-        "cpus": os.cpu_count(),
-        "before": unknown,
-        "after": unknown,
-        "begin": clocks(device),
-    }
-
-
-def first(path: str, pattern: str) -> str:
-    try:
-        found = re.search(pattern, pathlib.Path(path).read_text(), re.MULTILINE)
-    except OSError:
-        return ""
-    return found[1].strip() if found else ""
-
-
-def about(args: argparse.Namespace) -> dict[str, Any]:
-    shown = torch.__config__.show()
-    libraries = [f"PyTorch {torch.__version__}"]
-    for name, pattern in (("oneDNN", r"MKL-DNN v([0-9.]+)"), ("MKL", r"Math Kernel Library Version (\S+)")):
-        found = re.search(pattern, shown)
-        libraries += [f"{name} {found[1]}"] if found else []
-    if args.device == "cuda":
-        libraries.append(f"CUDA {torch.version.cuda}")
-        processor = torch.cuda.get_device_name()
-        target = "sm_{}{}".format(*torch.cuda.get_device_capability())
-    else:
-        processor = first("/proc/cpuinfo", r"^model name\s*:(.*)$") or platform.processor()
-        target = "cpu"
-    threads = torch.get_num_threads()
-    return {
-        "event": "benchmark",
-        "schema": SCHEMA,
-        "program": "torch",
-        "command": shlex.join(["python", *sys.orig_argv[1:]]),
-        "version": torch.__version__,
-        "commit": torch.version.git_version or "",
-        "device": f"{target} {processor}" + (f", {threads} threads" if args.device == "cpu" else ""),
-        "processor": processor,
-        "target": target,
-        "libraries": ", ".join(libraries),
-        "driver": next(iter(nvidia_smi("driver_version")), "") if args.device == "cuda" else "",
-        "governor": first("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor", "(.*)"),
-        "system": f"{platform.system()} {platform.release()}",
-        "threads": threads,
-        "inputs": args.inputs,
-    }
+    print(json.dumps({"end": machine.clocks(args.device)}), flush=True)
 
 
 # ---- processes, and what they found ----
@@ -374,7 +299,7 @@ def record(p: Problem, way: Way, cache: str, command: str, results: list[Any]) -
 
 def measure_all(args: argparse.Namespace, problems: list[Problem]) -> Iterator[dict[str, Any]]:
     """All records. Each process has an equal part of the time that is left."""
-    head, lines = about(args), []
+    head, lines = machine.about(args.device, args.inputs), []
     end = time.monotonic() + args.time if args.time else math.inf
     for number in range(args.processes):
         now = time.monotonic()
@@ -408,16 +333,23 @@ def show(r: dict[str, Any]) -> None:
 def report(records: list[dict[str, Any]]) -> None:
     head = records[0]
     print(f"{head['device']}; {head['libraries']}; inputs {head['inputs']}")
-    loaded = [r for r in records if r["event"] == "process" and r["load"] > r["cpus"]]
-    if loaded:
-        print(
-            f"warning: {len(loaded)} processes began under a load above the number of CPUs", file=sys.stderr
-        )
+    loads = [(r["load"], r["cpus"]) for r in records if r["event"] == "process"]
+    over = sum(load > cpus for load, cpus in loads)
+    if over:
+        text = f"{over} of {len(loads)} processes began under a load above the number of CPUs"
+        print(f"warning: {text}", file=sys.stderr)
     columns = ("median ms", "quartile", "quartile", "GFLOP/s", "runs", "error")
     print(f"{'GEMM':<44} {'':<4} {'':<18} " + "{:>9} {:>9} {:>9} {:>8} {:>4} {:>6}".format(*columns))
     for r in records:
         if r["event"] == "timing":
             show(r)
+
+
+def check_writable(path: str | None) -> None:
+    """Measuring takes long, so what can't be written is said before."""
+    folder = os.path.dirname(path or "") or "."
+    if path and (os.path.isdir(path) or not os.access(folder, os.W_OK)):
+        raise Wrong(f"{path}: this can't be written")
 
 
 def write(path: str, records: list[dict[str, Any]]) -> None:
@@ -435,6 +367,15 @@ def at_least_one(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"'{text}' is not a whole number from 1")
     return int(text)
+
+
+def positive(text: str) -> float:
+    try:
+        if float(text) > 0:
+            return float(text)
+    except ValueError:
+        pass
+    raise argparse.ArgumentTypeError(f"'{text}' is not a number above 0")
 
 
 def caches(text: str) -> list[str]:
@@ -455,7 +396,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--inputs", choices=operands.INPUTS, default="normal")
     parser.add_argument("--threads", type=at_least_one)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    parser.add_argument("--time", type=float, metavar="SECONDS", help="start no run after these")
+    parser.add_argument("--time", type=positive, metavar="SECONDS", help="start no run after these")
     parser.add_argument("--decoded", action="store_true", help="also multiply decoded operands")
     parser.add_argument("--json", metavar="FILE", help="-: stdout, instead of the table")
     parser.add_argument("--worker", type=float, dest="deadline", help=argparse.SUPPRESS)
@@ -467,21 +408,23 @@ def main() -> int:
     args = options()
     if args.threads:
         torch.set_num_threads(args.threads)
-    if args.deadline is not None:
-        worker(args)
-        return 0
     try:
+        if args.deadline is not None:
+            worker(args)
+            return 0
         if args.device == "cuda" and not torch.cuda.is_available():
             raise Wrong("PyTorch finds no CUDA device")
         problems = gather(args.gemm, args.gemm_file, args.suite)
         if not problems:
             raise Wrong("no GEMM: --suite NAME, --gemm-file FILE or --gemm MxNxK:FORMAT is needed")
+        check_writable(args.json)
         records = list(measure_all(args, problems))
     except Wrong as e:
         print(f"error: {e}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("interrupted; nothing is saved", file=sys.stderr)
+        if args.deadline is None:
+            print("interrupted; nothing is saved", file=sys.stderr)
         return 130
     if args.json != "-":
         report(records)

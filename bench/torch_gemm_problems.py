@@ -12,7 +12,7 @@ import json
 import pathlib
 import re
 from dataclasses import dataclass
-from typing import Any, Iterator
+from typing import Any, Iterable, Iterator
 
 FORMATS = {"f32": 4, "bf16": 2, "f8e4m3": 1, "f8e5m2": 1}  # and the bytes of an element
 HOWS = {  # the first word of a kind is its default, and is not written
@@ -149,12 +149,19 @@ def parse(spec: str) -> Iterator[Problem]:
 # ---- --gemm-file, --suite ----
 
 
+COLUMNS = ("m", "n", "k", "format", "a", "b", *HOWS, "count", "name")
+
+
+def check_columns(names: Iterable[str]) -> None:
+    for name in names:
+        if name not in COLUMNS:
+            raise Wrong(f"there is no column '{name}': there are {', '.join(COLUMNS)}")
+
+
 def problem_of(row: dict[str, Any]) -> Problem:
     """The GEMM of a row's columns, or of an object's keys. An empty value is none."""
-    known = ("m", "n", "k", "format", "a", "b", *HOWS, "count", "name")
+    check_columns(row)
     for key, value in row.items():
-        if key not in known:
-            raise Wrong(f"there is no column '{key}': there are {', '.join(known)}")
         if isinstance(value, bool) or not isinstance(value, (int, str)):
             raise Wrong(f"{key}: a whole number or a text is expected")
     given = {key: str(value) for key, value in row.items() if value != ""}
@@ -193,6 +200,7 @@ def rows_of(lines: Iterator[tuple[int, str]]) -> Iterator[tuple[int, dict[str, A
         cells = next(csv.reader([line], strict=True))
         if head is None:
             head = cells
+            check_columns(head)
             if len(set(head)) < len(head):
                 raise Wrong("a column is there twice")
         elif len(cells) > len(head):
@@ -207,6 +215,8 @@ def read(path: pathlib.Path) -> list[Problem]:
     def lines() -> Iterator[tuple[int, str]]:
         nonlocal at
         for at, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+            if "\0" in line:
+                raise Wrong("this is no text")
             if line.strip() and not line.lstrip().startswith("#"):
                 yield at, line
 
