@@ -8,8 +8,7 @@
 /* What is the same in all processes, of a program that is compiled for the target and threads.
  * `commit` is the command's (cli_commit of frontend/cli/cli.h: the library does not know it), as
  * are `command` and `inputs`. `gemms` describes the GEMM library ("oneDNN 2.6.3 (avx512)"), `peers`
- * others ("" for none). Texts lie in `arena`. threads: 0 where the
- * target is no CPU. */
+ * others ("" for none). Texts lie in `arena`. threads: 0 where the target is no CPU. */
 f8_status f8_measure_describe(const fp8c_program *p, const char *commit, const char *command,
                               const char *inputs, const char *gemms, const char *peers,
                               f8_arena *arena, f8_measure_about *out, f8_diag *diag);
