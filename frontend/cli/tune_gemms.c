@@ -202,7 +202,8 @@ static bool start(const cli *c, int ordinal, int64_t since, double seconds, cons
 
 /* ---- putting them together ---- */
 
-/* Adds the runs of processes that are not there: each process also says what came before it. */
+/* Adds the runs of processes that are not there: each process also says what came before it. The
+ * last one's choice, which knows all runs, holds. */
 static f8_status add_new(f8_measure_set *all, f8_measurement *m, f8_diag *diag)
 {
     const f8_measurement *to = f8_measure_find(all, m->problem.text, m->cache, m->candidate);
@@ -215,7 +216,9 @@ static f8_status add_new(f8_measure_set *all, f8_measurement *m, f8_diag *diag)
             m->process[n++] = m->process[i];
     }
     m->n_processes = n;
-    return f8_measure_add(all, m, diag);
+    F8_TRY(f8_measure_add(all, m, diag));
+    f8_measure_find(all, m->problem.text, m->cache, m->candidate)->chosen = m->chosen;
+    return F8_OK;
 }
 
 /* Adds what a process wrote. */

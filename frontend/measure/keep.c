@@ -48,29 +48,50 @@ static f8_status add_process(f8_measure_session *s, f8_tuning *db, const char *i
                                   diag);
 }
 
+static bool is_candidate(const tune_problem *p, const char *text)
+{
+    for (int c = 0; c < p->n; c++)
+        if (!strcmp(p->candidate[c].text, text))
+            return true;
+    return false;
+}
+
+static f8_status add_row(f8_measure_session *s, const f8_measure_problem *problem, bool cold,
+                         const earlier *e, const f8_timing *row, f8_tuning *db, f8_diag *diag)
+{
+    f8_measurement m = {.problem = *problem,
+                        .cache = cold ? "cold" : "warm",
+                        .candidate = row->candidate,
+                        .reason = ""};
+    if (!count_processes(e, row) || !row->facts || !*row->facts)
+        return F8_OK;
+    F8_TRY(f8_measure_read_way(s->set, row->facts, &m, diag));
+    if (m.kind == F8_MEASURE_PEER && !s->how.peers)
+        return F8_OK;
+    m.process = F8_NEW_ARRAY(&s->set->arena, f8_measure_runs, row->n_samples);
+    F8_TRY(f8_arena_status(&s->set->arena, diag));
+    for (size_t k = 0; k < row->n_samples; k++) {
+        const f8_tuning_runs *r = &row->samples[k];
+        if (r->at < s->how.since)
+            continue;
+        F8_TRY(add_process(s, db, r->process, diag));
+        m.process[m.n_processes++] = (f8_measure_runs){r->process, r->seconds, r->n};
+    }
+    return f8_measure_add(s->set, &m, diag);
+}
+
+/* Add what is known from before, in the order of the candidates; then peers. */
 static f8_status add_earlier(f8_measure_session *s, const f8_measure_problem *problem, bool cold,
                              const earlier *e, const fp8c_tuning *t, f8_diag *diag)
 {
-    for (size_t i = 0; i < e->n; i++) {
-        const f8_timing *row = &e->row[i];
-        f8_measurement m = {.problem = *problem,
-                            .cache = cold ? "cold" : "warm",
-                            .candidate = row->candidate,
-                            .reason = ""};
-        m.process = F8_NEW_ARRAY(&s->set->arena, f8_measure_runs, row->n_samples + 1);
-        F8_TRY(f8_arena_status(&s->set->arena, diag));
-        for (size_t k = 0; k < row->n_samples; k++) {
-            const f8_tuning_runs *r = &row->samples[k];
-            if (r->at < s->how.since)
-                continue;
-            F8_TRY(add_process(s, t->db, r->process, diag));
-            m.process[m.n_processes++] = (f8_measure_runs){r->process, r->seconds, r->n};
-        }
-        if (!m.n_processes || !row->facts || !*row->facts)
-            continue;
-        F8_TRY(f8_measure_read_way(s->set, row->facts, &m, diag));
-        F8_TRY(f8_measure_add(s->set, &m, diag));
-    }
+    const tune_problem *p = &t->problem[0];
+    for (int c = 0; c <= p->n; c++)
+        for (size_t i = 0; i < e->n; i++)
+            if (c == p->n || !strcmp(e->row[i].candidate, p->candidate[c].text)) {
+                if (c == p->n && is_candidate(p, e->row[i].candidate))
+                    continue;
+                F8_TRY(add_row(s, problem, cold, e, &e->row[i], t->db, diag));
+            }
     return F8_OK;
 }
 
@@ -183,9 +204,12 @@ f8_status f8_measure_ways(f8_measure_session *s, const f8_tune_gemm *g,
         F8_TRY(f8_measure_add(s->set, &ways[i], diag));
         F8_TRY(keep(&ways[i], how, t, diag));
     }
+    s->measured |= n > 0;
+    if (!cold && s->how.cold) /* what a step finds is closer to a cold cache */
+        return F8_OK;
     F8_TRY(f8_measure_figures(s->set, diag));
     const f8_measurement *best = choose(s->set, problem->text, cache, t);
-    if (!best || (!cold && s->how.cold)) /* what a step finds is closer to a cold cache */
+    if (!best)
         return F8_OK;
     return keep_choice(t, best, f8_measure_find(s->set, problem->text, cache, "model"), diag);
 }

@@ -4,14 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "ir/base/clock.h"
-
 /* ---- begin and end ---- */
-
-bool f8_measure_late(const f8_measure_session *s)
-{
-    return s->until > 0 && f8_seconds_now() > s->until;
-}
 
 /* Compile a program of the target, which answers for its machine. */
 static fp8c_status open_probe(f8_measure_session *s)
@@ -73,9 +66,11 @@ fp8c_status f8_measure_open(fp8c_context *ctx, const f8_measure_how *how, int64_
 static f8_status see_again(f8_measure_session *s, f8_diag *diag)
 {
     f8_measure_find_clocks(s->probe, &s->process.end);
-    F8_TRY(f8_measure_find_limits(s->probe, &s->process.after, diag));
-    F8_TRY(f8_measure_add_process(s->set, &s->process, diag));
-    F8_TRY(f8_measure_keep_process(s, diag));
+    if (s->measured) {
+        F8_TRY(f8_measure_find_limits(s->probe, &s->process.after, diag));
+        F8_TRY(f8_measure_add_process(s->set, &s->process, diag));
+        F8_TRY(f8_measure_keep_process(s, diag));
+    }
     return f8_progress_at(&s->progress, s->progress.total, "", diag);
 }
 

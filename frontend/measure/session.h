@@ -12,6 +12,7 @@
 #include "frontend/measure/peer.h"
 #include "frontend/tune/gemms.h"
 #include "frontend/tune/tune.h"
+#include "ir/base/clock.h"
 
 /* How to measure. */
 typedef struct f8_measure_how {
@@ -39,8 +40,9 @@ typedef struct f8_measure_session {
     f8_measure_set *set; /* the caller's: what came of it */
     f8_measure_process process;
     f8_progress_phase progress;
-    int64_t done; /* problems */
-    double until; /* f8_seconds_now() when the time is up; 0: never */
+    int64_t done;  /* problems */
+    bool measured; /* a way had a turn: not all was known */
+    double until;  /* f8_seconds_now() when the time is up; 0: never */
 } f8_measure_session;
 
 /* ---- session.c ---- */
@@ -57,7 +59,10 @@ fp8c_status f8_measure_gemm(f8_measure_session *s, const f8_tune_gemm *g);
 /* End: see again what the machine can do, and add the process to the set. `ok`: whether all went
  * well; if not, only free what there is. */
 fp8c_status f8_measure_close(f8_measure_session *s, bool ok);
-bool f8_measure_late(const f8_measure_session *s);
+static inline bool f8_measure_late(const f8_measure_session *s)
+{
+    return s->until > 0 && f8_seconds_now() > s->until;
+}
 
 /* ---- keep.c ---- */
 

@@ -1,11 +1,24 @@
 /* A set as a table for a terminal: see measure.h. */
 #include <inttypes.h>
 #include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "frontend/measure/columns.h"
 #include "ir/base/format.h"
+
+static void put(FILE *to, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void put(FILE *to, const char *format, ...)
+{
+    char line[1024];
+    va_list args;
+    va_start(args, format);
+    f8_vformat(line, sizeof line, format, args);
+    va_end(args);
+    fputs(line, to);
+}
 
 /* ---- cells ---- */
 
@@ -23,7 +36,7 @@ static void put_number(FILE *to, int width, const char *format, double x)
 {
     char text[F8_COLUMN_SHOWN];
     f8_format(text, sizeof text, isnan(x) ? "-" : format, x);
-    fprintf(to, " %*s", width, text);
+    put(to, " %*s", width, text);
 }
 
 /* Median, quartiles, rate and share of the limit. */
@@ -32,7 +45,7 @@ static void put_times(const f8_measurement *m, FILE *to)
     char median[F8_COLUMN_SHOWN], first[F8_COLUMN_SHOWN], third[F8_COLUMN_SHOWN], both[64];
     f8_format(both, sizeof both, "%s - %s", seconds(m->quartile[0], first),
               seconds(m->quartile[1], third));
-    fprintf(to, " %9s  %-21s", seconds(m->median, median), both);
+    put(to, " %9s  %-21s", seconds(m->median, median), both);
     put_number(to, 8, "%.1f", 1e-9 * m->rate);
     put_number(to, 6, "%.0f%%", m->share > 0 ? 100 * m->share : NAN);
 }
@@ -49,22 +62,22 @@ static const char *why(const f8_measurement *m)
 static void put_way(const f8_measurement *m, FILE *to)
 {
     char compile[F8_COLUMN_SHOWN];
-    fprintf(to, "%-5.5s %c %-34.34s", m->cache, m->chosen ? '*' : ' ', m->candidate);
+    put(to, "%-5.5s %c %-34.34s", m->cache, m->chosen ? '*' : ' ', m->candidate);
     if (m->state != F8_MEASURE_TIMED) {
-        fprintf(to, "  %s\n", why(m));
+        put(to, "  %s\n", why(m));
         return;
     }
-    fprintf(to, " %4zu", m->runs);
+    put(to, " %4zu", m->runs);
     put_times(m, to);
-    fprintf(to, "  %-4s", bits(m));
+    put(to, "  %-4s", bits(m));
     put_number(to, 7, "%.2g", m->error);
-    fprintf(to, "  %9s\n", seconds(m->compile_seconds, compile));
+    put(to, "  %9s\n", seconds(m->compile_seconds, compile));
 }
 
 static void put_ways(const f8_measure_set *set, FILE *to)
 {
-    fprintf(to, "%s\n%-5s   %-34s %4s" TIMES_HEAD "  bits   error    compile\n",
-            set->measurement->problem.text, "cache", "way (*: what compiles take)", "runs");
+    put(to, "%s\n%-5s   %-34s %4s" TIMES_HEAD "  bits   error    compile\n",
+        set->measurement->problem.text, "cache", "way (*: what compiles take)", "runs");
     for (size_t i = 0; i < set->n_measurements; i++)
         put_way(&set->measurement[i], to);
     fputs("bits: as the model's way; error: of 4,096 elements, in units of its bound\n", to);
@@ -88,17 +101,16 @@ static void put_problem(const f8_measure_set *set, const f8_measurement *model, 
 {
     const f8_measurement *best = best_of(set, model);
     char median[F8_COLUMN_SHOWN];
-    fprintf(to, "%-40s %5" PRId64 " %-5.5s", model->problem.text, model->problem.count,
-            model->cache);
+    put(to, "%-40s %5" PRId64 " %-5.5s", model->problem.text, model->problem.count, model->cache);
     if (model->state != F8_MEASURE_TIMED) {
-        fprintf(to, " %s\n", why(model));
+        put(to, " %s\n", why(model));
         return;
     }
     put_times(model, to);
-    fprintf(to, " %9s", seconds(best->median, median));
+    put(to, " %9s", seconds(best->median, median));
     put_number(to, 5, "%.1f%%", 100 * (1 - best->median / model->median));
-    fprintf(to, "  %-4s %c %s", bits(best), best->chosen ? '*' : ' ', best->candidate);
-    fprintf(to, *model->problem.name ? "  (%s)\n" : "\n", model->problem.name);
+    put(to, "  %-4s %c %s", bits(best), best->chosen ? '*' : ' ', best->candidate);
+    put(to, *model->problem.name ? "  (%s)\n" : "\n", model->problem.name);
 }
 
 static void put_problems(const f8_measure_set *set, FILE *to)
@@ -155,14 +167,14 @@ static void put_limit(const f8_measure_set *set, const char *name, const char *u
         n += x[0][n] > 0 && x[1][n] > 0;
     }
     if (n)
-        fprintf(to, "  %s %.1f and %.1f %s\n", name, 1e-9 * f8_measure_quantile(x[0], n, 0.5),
-                1e-9 * f8_measure_quantile(x[1], n, 0.5), unit);
+        put(to, "  %s %.1f and %.1f %s\n", name, 1e-9 * f8_measure_quantile(x[0], n, 0.5),
+            1e-9 * f8_measure_quantile(x[1], n, 0.5), unit);
 }
 
 static void put_machine(const f8_measure_set *set, FILE *to)
 {
-    fprintf(to, "\n%s; %s; %zu process%s\nlimits, measured before and after:\n", set->about.device,
-            set->about.libraries, set->n_processes, set->n_processes == 1 ? "" : "es");
+    put(to, "\n%s; %s; %zu process%s\nlimits, measured before and after:\n", set->about.device,
+        set->about.libraries, set->n_processes, set->n_processes == 1 ? "" : "es");
     put_limit(set, "f32", "GFLOP/s", offsetof(f8_measure_limits, flops_f32), to);
     put_limit(set, "bf16", "GFLOP/s", offsetof(f8_measure_limits, flops_bf16), to);
     put_limit(set, "FP8", "GFLOP/s", offsetof(f8_measure_limits, flops_fp8), to);

@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #include "frontend/measure/session.h"
-#include "ir/base/clock.h"
 #include "runtime/base/pool.h"
 
 enum { SIDES = 2, MOST_COPIES = F8_MEASURE_MOST_COPIES, MOST_PORTS = 6 * MOST_COPIES };
@@ -219,6 +218,8 @@ static f8_status run_program(const bench *b, fp8c_program *p, double out[MOST_CO
     F8_TRY(i->kind->run(i, (uint32_t)b->function, diag));
     F8_TRY(i->kind->wait(i, diag));
     *n = spent(b, p, out);
+    if (!*n)
+        return f8_fail(diag, F8_ERR_INTERNAL, F8_NOWHERE, "no step of the program is the GEMM");
     for (int k = 0; k < *n; k++)
         out[k] -= before[k];
     return F8_OK;
@@ -466,7 +467,7 @@ static f8_status take_turns(bench *b, f8_diag *diag)
             F8_TRY(f8_progress_at(&s->progress, s->done, b->way[i].m->candidate, diag));
             F8_TRY(note(b, &b->way[i], try_way(b, &b->way[i], diag), diag));
         }
-    if (b->way[0].retired) /* there is nothing to compare with */
+    if (!b->n || b->way[0].retired) /* there is nothing to compare with */
         return F8_OK;
     for (size_t round = 0; b->way[0].n < runs && !f8_measure_late(s); round++)
         for (size_t k = 0; k < b->n; k++) { /* the first one of a round is another each time */
