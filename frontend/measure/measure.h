@@ -1,17 +1,19 @@
 /* Measurements of GEMMs and kernels that others can check: every run of every way, in fresh
  * processes, with what the machine was and could do. Internal to frontend/.
  *
- *     measurements.c   a set of measurements: adding, merging processes, figures
- *     records.c read.c    sets as JSON Lines, and back
- *     machine.c        what a process says of its machine
- *     table.c          a set as a table for people; what a suite says as a whole
- *     csv.c markdown.c t4.c    a set as files of other formats
- *     command.c        the command line that measures a row again
- *     diff.c           two sets: ratios with intervals
- *     inputs.c         operands by distribution
- *     operands.c       their exact product, and how far a result may be off
- *     peer.h           other libraries, which take turns with fp8c's ways
- *     gemm.c           measuring a GEMM in this process
+ *     measurements.c             a set of measurements: adding, merging processes, figures
+ *     records.c read.c           sets as JSON Lines, and back
+ *     machine.c                  what a process says of its machine
+ *     table.c                    a set as a table for people
+ *     headlines.c                what a set says as a whole, and what peers say
+ *     csv.c markdown.c t4.c      a set as files of other formats
+ *     command.c                  the command line that measures a row again
+ *     interval.c student.c       the ratio of two measurements, with its interval
+ *     diff.c diff_table.c        two sets: ratios of all problems; for people, and as records
+ *     inputs.c operands.c        operands by distribution; their exact product, and how far a
+ *                                result may be off
+ *     peer.h                     other libraries, which take turns with fp8c's ways
+ *     session.h                  a process that measures
  *
  * Nouns: a PROBLEM is a GEMM (or a kernel) with its sizes, formats and all else that its result
  * depends on. A WAY is a candidate of the tuner, or another library (a peer). The model's way is
@@ -234,33 +236,43 @@ typedef struct f8_measure_peer_line {
     const char *cache, *peer;
     int64_t problems, slower; /* slower: of those, where fp8c's best is slower beyond its interval
                                  (f8_measure_interval, 95%) */
+    int64_t unknown;          /* of those, without an interval: one process measured */
     double model, best;       /* geometric means of fp8c's seconds over the peer's */
 } f8_measure_peer_line;
 bool f8_measure_peer_at(const f8_measure_set *set, int index, f8_measure_peer_line *out);
 
-/* ---- diff.c ---- */
+/* ---- interval.c ---- */
 
 typedef struct f8_measure_options {
     uint64_t seed; /* of the bootstrap */
     int64_t draws; /* of it; 0: 2,000 */
     double level;  /* of the intervals; 0: 0.95 */
 } f8_measure_options;
+/* Options as they are used; NULL: the defaults. F8_ERR_INPUT: they make no sense. */
+f8_status f8_measure_settle(const f8_measure_options *options, f8_measure_options *out,
+                            f8_diag *diag);
 
-/* A ratio of two measurements' seconds (b over a), with the interval that holds it. */
+/* A ratio of two measurements' seconds (b over a), with the interval that holds it. With one
+ * process on a side nothing is known of how processes differ: interval and p are NaN. So they are
+ * where a clock is too coarse for a run, which took 0 seconds. */
 typedef struct f8_measure_ratio {
     double ratio, low, high;
-    double p; /* of no difference; NaN: one of them has too few processes to say */
+    double p; /* of no difference */
 } f8_measure_ratio;
-/* The ratio of medians, its interval by a bootstrap over processes, then runs. */
+/* The ratio of medians. Its standard error is of a bootstrap over processes, then runs; the
+ * interval is Student's, by how many processes there are. NULL for options: the defaults. */
 f8_status f8_measure_interval(const f8_measurement *a, const f8_measurement *b,
                               const f8_measure_options *options, f8_arena *arena,
                               f8_measure_ratio *out, f8_diag *diag);
+
+/* ---- diff.c ---- */
 
 /* A problem under a state of the cache that both sets have. */
 typedef struct f8_measure_change {
     const f8_measurement *a, *b; /* the model's way; without one the first that was timed */
     f8_measure_ratio ratio;
-    bool marked; /* the interval excludes 1, after Holm's correction over all changes (Holm 1979) */
+    bool marked; /* it differs from 1: p is below 1 - level after Holm's correction over all
+                    changes (Holm 1979) */
 } f8_measure_change;
 
 typedef struct f8_measure_diff {
@@ -276,10 +288,11 @@ typedef struct f8_measure_diff {
 f8_status f8_measure_compare(const f8_measure_set *a, const f8_measure_set *b,
                              const f8_measure_options *options, f8_arena *arena,
                              f8_measure_diff *out, f8_diag *diag);
-/* Whether a problem is slower in b by more than `percent`, with its whole interval. */
+/* Whether a problem is slower in b by more than `percent`, with its whole interval, and marked: of
+ * many problems, intervals of some exclude 1 by chance. */
 bool f8_measure_is_slower(const f8_measure_change *c, double percent);
-/* A diff for people: versions and devices that differ on top, then a row for each problem. The
- * caller frees it; NULL without memory. */
+/* (diff_table.c) A diff for people: versions and devices that differ on top, then a row for each
+ * problem. The caller frees it; NULL without memory. */
 char *f8_measure_diff_table(const f8_measure_diff *d);
 /* A diff as records: `change` for each problem, `only`, `diff`. */
 json_t *f8_measure_diff_records(const f8_measure_diff *d);

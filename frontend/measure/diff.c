@@ -1,0 +1,116 @@
+/* Two sets compared: see measure.h. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "frontend/measure/measure.h"
+
+/* The measurement to compare of number `index`'s problem and cache, if it is the first of them. */
+static const f8_measurement *pick_at(const f8_measure_set *set, size_t index)
+{
+    const f8_measurement *m = &set->measurement[index], *before = index ? m - 1 : NULL;
+    if (before && !strcmp(before->problem.text, m->problem.text) &&
+        !strcmp(before->cache, m->cache))
+        return NULL;
+    return f8_measure_pick(set, m->problem.text, m->cache);
+}
+
+static f8_status gather(f8_measure_diff *d, f8_arena *arena, f8_diag *diag)
+{
+    for (size_t i = 0; i < d->a->n_measurements; i++) {
+        const f8_measurement *a = pick_at(d->a, i);
+        const f8_measurement *b = a ? f8_measure_pick(d->b, a->problem.text, a->cache) : NULL;
+        if (a && !b)
+            d->only[0][d->n_only[0]++] = a;
+        if (!b)
+            continue;
+        f8_measure_change *c = &d->change[d->n_changes++];
+        *c = (f8_measure_change){.a = a, .b = b};
+        F8_TRY(f8_measure_interval(a, b, &d->options, arena, &c->ratio, diag));
+    }
+    for (size_t i = 0; i < d->b->n_measurements; i++) {
+        const f8_measurement *b = pick_at(d->b, i);
+        if (b && !f8_measure_pick(d->a, b->problem.text, b->cache))
+            d->only[1][d->n_only[1]++] = b;
+    }
+    return F8_OK;
+}
+
+static int compare_p(const void *a, const void *b)
+{
+    const double x = (*(f8_measure_change *const *)a)->ratio.p;
+    const double y = (*(f8_measure_change *const *)b)->ratio.p;
+    return (x > y) - (x < y);
+}
+
+/* Mark the changes by Holm's step-down: the least p is compared with alpha / n, the next with
+ * alpha / (n - 1), up to the first that is not below. */
+static f8_status mark(f8_measure_diff *d, f8_arena *arena, f8_diag *diag)
+{
+    size_t n = 0;
+    f8_measure_change **order = F8_NEW_ARRAY(arena, f8_measure_change *, d->n_changes);
+    if (!order)
+        return f8_arena_status(arena, diag);
+    for (size_t i = 0; i < d->n_changes; i++)
+        if (!isnan(d->change[i].ratio.p))
+            order[n++] = &d->change[i];
+    qsort(order, n, sizeof *order, compare_p);
+    for (size_t i = 0; i < n; i++) {
+        if (!((double)(n - i) * order[i]->ratio.p < 1 - d->options.level))
+            break;
+        order[i]->marked = true;
+    }
+    return F8_OK;
+}
+
+static double mean_of(const f8_measure_diff *d)
+{
+    size_t n = 0;
+    double sum = 0;
+    for (size_t i = 0; i < d->n_changes; i++) {
+        const double x = log(d->change[i].ratio.ratio);
+        if (isfinite(x)) {
+            sum += x;
+            n++;
+        }
+    }
+    return n ? exp(sum / (double)n) : NAN;
+}
+
+/* The first problem of a set that is its own alone, for a message. */
+static const char *example(const f8_measure_diff *d, int side, f8_arena *arena)
+{
+    if (!d->n_only[side])
+        return "none that was timed";
+    const f8_measurement *m = d->only[side][0];
+    return f8_arena_printf(arena, "%zu, as %s with a %s cache", d->n_only[side], m->problem.text,
+                           m->cache);
+}
+
+f8_status f8_measure_compare(const f8_measure_set *a, const f8_measure_set *b,
+                             const f8_measure_options *options, f8_arena *arena,
+                             f8_measure_diff *out, f8_diag *diag)
+{
+    f8_measure_diff d = {.a = a, .b = b};
+    F8_TRY(f8_measure_settle(options, &d.options, diag));
+    d.change = F8_NEW_ARRAY(arena, f8_measure_change, a->n_measurements + 1);
+    d.only[0] = F8_NEW_ARRAY(arena, const f8_measurement *, a->n_measurements + 1);
+    d.only[1] = F8_NEW_ARRAY(arena, const f8_measurement *, b->n_measurements + 1);
+    F8_TRY(f8_arena_status(arena, diag));
+    F8_TRY(gather(&d, arena, diag));
+    if (!d.n_changes) {
+        const char *of_a = example(&d, 0, arena), *of_b = example(&d, 1, arena);
+        F8_TRY(f8_arena_status(arena, diag));
+        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
+                       "no problem is in both: the first has %s; the second has %s", of_a, of_b);
+    }
+    F8_TRY(mark(&d, arena, diag));
+    d.mean = mean_of(&d);
+    *out = d;
+    return F8_OK;
+}
+
+bool f8_measure_is_slower(const f8_measure_change *c, double percent)
+{
+    return c->marked && c->ratio.low > 1 + percent / 100;
+}

@@ -1,0 +1,10 @@
+/* Student's t distribution. Internal to frontend/. */
+#ifndef F8_STUDENT_H
+#define F8_STUDENT_H
+
+/* The probability that |T| is at least |t|, with `freedom` > 0 degrees of freedom. NaN of NaN. */
+double f8_student_p(double t, double freedom);
+/* The t that |T| stays below with the probability `level`, which is below 1. */
+double f8_student_t(double level, double freedom);
+
+#endif
