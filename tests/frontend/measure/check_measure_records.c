@@ -1,25 +1,14 @@
 /* Sets of measurements as JSON Lines: written, read and written again they have the same bytes, and
  * what is wrong with a file is said with its place. */
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "frontend/measure/measure.h"
 #include "frontend/records/records.h"
 #include "ir/base/file.h"
-#include "tests/shared/random.h"
+#include "tests/shared/measures.h"
 #include "tests/shared/suite.h"
-
-static f8_measure_set fresh(void)
-{
-    static f8_allocator allocator;
-    f8_measure_set set = {0};
-    allocator = f8_default_allocator();
-    f8_arena_init(&set.arena, &allocator);
-    return set;
-}
 
 static char path[] = "/tmp/check_measure_records_XXXXXX";
 
@@ -40,7 +29,7 @@ static f8_status read_text(f8_measure_set *set, const char *text, size_t n, f8_d
     FILE *to = fopen(path, "wb");
     ck_assert_uint_eq(fwrite(text, 1, n, to), n);
     ck_assert_int_eq(fclose(to), 0);
-    *set = fresh();
+    test_measures_begin(set);
     return f8_measure_read(set, path, diag);
 }
 
@@ -163,7 +152,8 @@ START_TEST(round_trips)
 {
     for (uint32_t seed = 1; seed <= 50; seed++) {
         f8_diag diag = {0};
-        f8_measure_set set = fresh(), again;
+        f8_measure_set set, again;
+        test_measures_begin(&set);
         uint32_t random = seed;
         fill(&set, &random);
         char *first = lines(&set);
@@ -215,7 +205,8 @@ END_TEST
 
 START_TEST(fields)
 {
-    f8_measure_set set = fresh();
+    f8_measure_set set;
+    test_measures_begin(&set);
     const double seconds[] = {0.5, 0.25};
     f8_measure_runs runs = {"1", seconds, 2};
     f8_measurement m = {.problem = {.text = "8x8x8:f32", .flops = 1024, .bytes = 256, .count = 3},
@@ -379,7 +370,8 @@ END_TEST
 
 START_TEST(no_file)
 {
-    f8_measure_set set = fresh();
+    f8_measure_set set;
+    test_measures_begin(&set);
     f8_diag diag = {0};
     ck_assert_int_eq(f8_measure_read(&set, "/nowhere/x.jsonl", &diag), F8_ERR_IO);
     ck_assert_str_eq(diag.file, "/nowhere/x.jsonl");
@@ -391,7 +383,8 @@ END_TEST
  * and read again. */
 START_TEST(damage)
 {
-    f8_measure_set set = fresh();
+    f8_measure_set set;
+    test_measures_begin(&set);
     uint32_t random = 7;
     size_t refused = 0, read = 0;
     fill(&set, &random);

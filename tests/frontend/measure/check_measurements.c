@@ -1,42 +1,9 @@
 /* Sets of measurements: what is added where, what is merged, and the figures. */
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "frontend/measure/measure.h"
-#include "tests/shared/random.h"
+#include "tests/shared/measures.h"
 #include "tests/shared/suite.h"
-
-static f8_measure_set fresh(void)
-{
-    static f8_allocator allocator;
-    f8_measure_set set = {0};
-    allocator = f8_default_allocator();
-    f8_arena_init(&set.arena, &allocator);
-    return set;
-}
-
-static f8_measurement way(const char *problem, const char *cache, const char *candidate,
-                          f8_measure_kind kind)
-{
-    return (f8_measurement){.problem = {.text = problem, .flops = 1000, .bytes = 100, .count = 1},
-                            .cache = cache,
-                            .candidate = candidate,
-                            .kind = kind,
-                            .unit = "f32",
-                            .same_bits = F8_MEASURE_UNKNOWN,
-                            .error = NAN,
-                            .compile_seconds = NAN};
-}
-
-static void add(f8_measure_set *set, f8_measurement m, const char *process, const double *seconds,
-                size_t n)
-{
-    f8_measure_runs runs = {process, seconds, n};
-    m.process = &runs;
-    m.n_processes = process != NULL;
-    ck_assert_int_eq(f8_measure_add(set, &m, NULL), F8_OK);
-}
 
 static void add_process(f8_measure_set *set, f8_measure_process p)
 {
@@ -59,16 +26,17 @@ static const char *order(const f8_measure_set *set)
 
 START_TEST(places)
 {
-    f8_measure_set set = fresh();
+    f8_measure_set set;
+    test_measures_begin(&set);
     const double s = 1;
-    add(&set, way("p", "cold", "peer", F8_MEASURE_PEER), "1", &s, 1);
-    add(&set, way("p", "cold", "x", F8_MEASURE_CANDIDATE), "1", &s, 1);
-    add(&set, way("q", "cold", "model", F8_MEASURE_MODEL), "1", &s, 1);
-    add(&set, way("p", "warm", "y", F8_MEASURE_CANDIDATE), "1", &s, 1);
-    add(&set, way("p", "cold", "z", F8_MEASURE_CANDIDATE), "1", &s, 1);
-    add(&set, way("p", "cold", "model", F8_MEASURE_MODEL), "1", &s, 1);
-    add(&set, way("p", "warm", "peer", F8_MEASURE_PEER), "1", &s, 1);
-    add(&set, way("p", "warm", "model", F8_MEASURE_MODEL), "1", &s, 1);
+    test_add(&set, test_way("p", "cold", "peer", F8_MEASURE_PEER), "1", &s, 1);
+    test_add(&set, test_way("p", "cold", "x", F8_MEASURE_CANDIDATE), "1", &s, 1);
+    test_add(&set, test_way("q", "cold", "model", F8_MEASURE_MODEL), "1", &s, 1);
+    test_add(&set, test_way("p", "warm", "y", F8_MEASURE_CANDIDATE), "1", &s, 1);
+    test_add(&set, test_way("p", "cold", "z", F8_MEASURE_CANDIDATE), "1", &s, 1);
+    test_add(&set, test_way("p", "cold", "model", F8_MEASURE_MODEL), "1", &s, 1);
+    test_add(&set, test_way("p", "warm", "peer", F8_MEASURE_PEER), "1", &s, 1);
+    test_add(&set, test_way("p", "warm", "model", F8_MEASURE_MODEL), "1", &s, 1);
     ck_assert_str_eq(order(&set), "p/cold/model p/cold/x p/cold/z p/cold/peer "
                                   "p/warm/model p/warm/y p/warm/peer q/cold/model");
     for (size_t i = 0; i < set.n_measurements; i++) {
@@ -87,18 +55,19 @@ START_TEST(any_order)
     for (uint32_t seed = 1; seed <= 200; seed++) {
         static const char *const problem[] = {"p", "q", "r"}, *const cache[] = {"cold", "warm"},
                                  *const name[] = {"model", "x", "y", "peer"};
-        f8_measure_set set = fresh();
+        f8_measure_set set;
+        test_measures_begin(&set);
         uint32_t random = seed;
         const double s = 1;
         for (int i = 0; i < 100; i++) {
             const uint32_t which = test_random(&random) % 24;
             const int way_of = which % 4;
-            add(&set,
-                way(problem[which / 8], cache[which / 4 % 2], name[way_of],
-                    way_of == 3   ? F8_MEASURE_PEER
-                    : way_of == 0 ? F8_MEASURE_MODEL
-                                  : F8_MEASURE_CANDIDATE),
-                "1", &s, 1);
+            test_add(&set,
+                     test_way(problem[which / 8], cache[which / 4 % 2], name[way_of],
+                              way_of == 3   ? F8_MEASURE_PEER
+                              : way_of == 0 ? F8_MEASURE_MODEL
+                                            : F8_MEASURE_CANDIDATE),
+                     "1", &s, 1);
         }
         size_t groups = 0, problems = 0, runs = 0;
         for (size_t i = 0; i < set.n_measurements; i++) {
@@ -121,16 +90,17 @@ END_TEST
 
 START_TEST(merging)
 {
-    f8_measure_set set = fresh();
-    f8_measurement first = way("p", "cold", "x", F8_MEASURE_CANDIDATE), second = first;
+    f8_measure_set set;
+    test_measures_begin(&set);
+    f8_measurement first = test_way("p", "cold", "x", F8_MEASURE_CANDIDATE), second = first;
     const double a[] = {1, 2}, b[] = {3};
     first.state = F8_MEASURE_LATE;
     first.error = 0.25;
     first.unit = "";
-    add(&set, first, NULL, NULL, 0);
+    test_add(&set, first, NULL, NULL, 0);
     second.state = F8_MEASURE_LACKING;
     second.reason = "no reason";
-    add(&set, second, NULL, NULL, 0);
+    test_add(&set, second, NULL, NULL, 0);
     const f8_measurement *m = f8_measure_find(&set, "p", "cold", "x");
     ck_assert_int_eq(m->state, F8_MEASURE_LACKING);
     ck_assert_str_eq(m->reason, "no reason");
@@ -142,14 +112,14 @@ START_TEST(merging)
     second.compile_seconds = 2;
     second.same_bits = F8_MEASURE_YES;
     second.chosen = true;
-    add(&set, second, "1", a, 2);
+    test_add(&set, second, "1", a, 2);
     second.error = NAN;
     second.compile_seconds = 3;
     second.same_bits = F8_MEASURE_NO;
     second.chosen = false;
-    add(&set, second, "2", a, 2);
+    test_add(&set, second, "2", a, 2);
     second.same_bits = F8_MEASURE_YES;
-    add(&set, second, "1", b, 1);
+    test_add(&set, second, "1", b, 1);
     ck_assert_uint_eq(set.n_measurements, 1);
     m = f8_measure_find(&set, "p", "cold", "x");
     ck_assert_int_eq(m->state, F8_MEASURE_TIMED);
@@ -170,12 +140,13 @@ END_TEST
 /* What was added belongs to the set: the caller's memory may change. NULL is "". */
 START_TEST(copies)
 {
-    f8_measure_set set = fresh();
+    f8_measure_set set;
+    test_measures_begin(&set);
     char text[] = "problem", id[] = "1";
     double seconds[] = {1};
-    f8_measurement m = way(text, "cold", "model", F8_MEASURE_MODEL);
+    f8_measurement m = test_way(text, "cold", "model", F8_MEASURE_MODEL);
     add_process(&set, (f8_measure_process){.id = id});
-    add(&set, m, id, seconds, 1);
+    test_add(&set, m, id, seconds, 1);
     text[0] = id[0] = 'x';
     seconds[0] = 9;
     const f8_measurement *own = f8_measure_find(&set, "problem", "cold", "model");
@@ -224,18 +195,19 @@ static const struct {
 
 START_TEST(figures)
 {
-    f8_measure_set set = fresh();
+    f8_measure_set set;
+    test_measures_begin(&set);
     const double a[] = {4, 1}, b[] = {2, 2, 3};
     for (int i = 0; i < 3; i++)
         add_process(&set, machine[i]);
-    f8_measurement m = way("p", limits[_i].cache, "model", F8_MEASURE_MODEL);
+    f8_measurement m = test_way("p", limits[_i].cache, "model", F8_MEASURE_MODEL);
     m.unit = limits[_i].unit;
     m.problem.flops = limits[_i].flops;
-    add(&set, m, "1", a, 2);
-    add(&set, m, "2", b, 3);
+    test_add(&set, m, "1", a, 2);
+    test_add(&set, m, "2", b, 3);
     m.candidate = "lacking";
     m.state = F8_MEASURE_LACKING;
-    add(&set, m, NULL, NULL, 0);
+    test_add(&set, m, NULL, NULL, 0);
     ck_assert_int_eq(f8_measure_figures(&set, NULL), F8_OK);
     const f8_measurement *own = &set.measurement[0], *none = &set.measurement[1];
     ck_assert_uint_eq(own->runs, 5); /* 1 2 2 3 4 */
@@ -254,7 +226,8 @@ END_TEST
 
 START_TEST(loads)
 {
-    f8_measure_set set = fresh();
+    f8_measure_set set;
+    test_measures_begin(&set);
     for (int i = 0; i < 3; i++) {
         ck_assert(!f8_measure_was_loaded(&set));
         add_process(&set, machine[i]);
@@ -289,7 +262,7 @@ static f8_status fill(f8_measure_set *set)
     for (int i = 0; i < 200; i++) {
         char text[32];
         snprintf(text, sizeof text, "%d", i);
-        f8_measurement m = way(text, "cold", "model", F8_MEASURE_MODEL);
+        f8_measurement m = test_way(text, "cold", "model", F8_MEASURE_MODEL);
         m.process = &runs;
         m.n_processes = 1;
         F8_TRY(f8_measure_add_process(set, &(f8_measure_process){.id = text}, NULL));
