@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "frontend/measure/fields.h"
 #include "ir/base/format.h"
 #include "ir/base/text.h"
 
@@ -38,18 +39,6 @@ const char *f8_measure_number(double x, char text[F8_MEASURE_NUMBER])
 }
 
 /* ---- words of the files ---- */
-
-static const char *kind_name(f8_measure_kind kind)
-{
-    static const char *const all[] = {"model", "candidate", "peer"};
-    return all[kind];
-}
-
-static const char *state_name(f8_measure_state state)
-{
-    static const char *const all[] = {"timed", "lacking", "out of time"};
-    return all[state];
-}
 
 static const char *answer_name(f8_measure_answer answer)
 {

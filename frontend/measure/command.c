@@ -54,6 +54,6 @@ const char *f8_measure_command(const f8_measure_set *set, const f8_measurement *
     for (size_t i = 0; i < sizeof part / sizeof *part; i++)
         if (!part[i] || !threads)
             return NULL;
-    return f8_arena_printf(arena, "fp8c tune%s%s%s%s%s", part[0], part[1], part[2], part[3],
-                           part[4]);
+    return f8_arena_printf(arena, "fp8c tune%s%s%s%s%s%s", part[0], part[1], part[2], part[3],
+                           part[4], m->kind == F8_MEASURE_PEER ? " --peers" : "");
 }

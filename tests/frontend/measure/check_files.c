@@ -362,6 +362,9 @@ START_TEST(commands)
     ck_assert_str_eq(f8_measure_command(&set, &m, a),
                      "fp8c tune --gemm 64x32x128:f8e4m3:fprop:bias --cache cold --inputs normal "
                      "--threads 2");
+    ck_assert_str_eq(f8_measure_command(&set, &set.measurement[3], a),
+                     "fp8c tune --gemm 64x32x128:f8e4m3:fprop:bias --cache cold --inputs normal "
+                     "--threads 2 --peers");
     set.about.target = "sm_90a";
     set.about.threads = 0;
     set.about.inputs = "";
