@@ -35,5 +35,9 @@ f8_status f8_peer_prepare(f8_peers *peers, int index, const f8_peer_product *pro
 void f8_peer_release(f8_peer_gemm *gemm); /* NULL is fine */
 /* Multiply, and return when it is done. a, b: of the way's dtype, 64-byte aligned. */
 f8_status f8_peer_run(f8_peer_gemm *gemm, const void *a, const void *b, float *c, f8_diag *diag);
+/* Wait until no other thread of this process runs, for half a second at most. After a run the
+ * threads of a library look for more work: GNU's OpenMP for about 10 ms, Intel's for 200,
+ * OpenBLAS's in between. They would take CPUs from the way whose turn is next. */
+void f8_peers_rest(void);
 
 #endif
