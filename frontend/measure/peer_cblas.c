@@ -199,7 +199,14 @@ f8_status f8_peer_open_blis(const f8_peer_search *search, f8_peer_library *out, 
     if (!out->file.handle || start(out, &count, &absent) != F8_OK)
         return F8_OK;
     add_way(out, "cblas_sgemm", "BLIS sgemm", F8_F32);
-    out->about = about(search->arena, "BLIS", ask(&out->file, "bli_info_get_version_str"), "");
+    const char *(*name)(int) = NULL;
+    int (*id)(void) = NULL;
+    void *found[] = {f8_dynlib_find(&out->file, "bli_arch_string"),
+                     f8_dynlib_find(&out->file, "bli_arch_query_id")};
+    memcpy(&name, &found[0], sizeof name);
+    memcpy(&id, &found[1], sizeof id);
+    const char *code = name && id ? name(id()) : "";
+    out->about = about(search->arena, "BLIS", ask(&out->file, "bli_info_get_version_str"), code);
     return F8_OK;
 }
 

@@ -1,7 +1,9 @@
 /* Other libraries: their products against sums in double, whichever are here; the calls of a CBLAS
  * on a made-up one; and installations that lack something. */
 #include <math.h>
+#include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,6 +12,7 @@
 
 #include "frontend/measure/peer.h"
 #include "frontend/measure/peer_internal.h"
+#include "ir/base/clock.h"
 #include "runtime/base/dynlib.h"
 #include "tests/shared/random.h"
 #include "tests/shared/stub_library.h"
@@ -238,7 +241,9 @@ static const char blas[] =
     "#ifdef BLIS\n"
     "void bli_thread_set_num_threads(int64_t n) { threads = n; }\n"
     "int64_t bli_thread_get_num_threads(void) { return threads; }\n"
-    "const char *bli_info_get_version_str(void) { return \"9.9\"; }\n#endif\n";
+    "const char *bli_info_get_version_str(void) { return \"9.9\"; }\n"
+    "int bli_arch_query_id(void) { return 5; }\n"
+    "const char *bli_arch_string(int id) { return id == 5 ? \"stub\" : \"?\"; }\n#endif\n";
 
 static const struct {
     const char *file, *arguments, *about, *way[2];
@@ -256,7 +261,7 @@ static const struct {
      "MKL 2099.1-Product",
      {"MKL sgemm", "MKL gemm_bf16bf16f32"}},
     {"libmkl_rt.so.3", "-DMKL -DGEMM_F32", "MKL 2099.1-Product", {"MKL sgemm"}},
-    {"libblis.so.4", "-DBLIS -DGEMM_F32", "BLIS 9.9", {"BLIS sgemm"}},
+    {"libblis.so.4", "-DBLIS -DGEMM_F32", "BLIS 9.9 (stub)", {"BLIS sgemm"}},
     {"libcblas.so.3", "-DGEMM_F32 -DSTART=3", "CBLAS libcblas.so.3", {"CBLAS sgemm"}},
 };
 
@@ -360,7 +365,7 @@ START_TEST(another_name)
     f8_stub_compile("both", "libcblas.so.3", blas, "-DGEMM_F32");
     f8_stub_compile("both", "libblis.so.4", blas, "-DBLIS -DGEMM_F32");
     f8_peers *peers = open_in(f8_stub_path("both"), 3);
-    ck_assert_str_eq(f8_peers_describe(peers), "BLIS 9.9");
+    ck_assert_str_eq(f8_peers_describe(peers), "BLIS 9.9 (stub)");
     ck_assert_int_eq(find(peers, "CBLAS sgemm"), -1);
     f8_peers_close(peers);
 }
@@ -437,6 +442,40 @@ START_TEST(caller)
 }
 END_TEST
 
+/* A thread that is busy for a while, or until it is told to stop, then sleeps. */
+typedef struct busy {
+    double seconds; /* 0: until it is told */
+    atomic_bool stop, done;
+    pthread_mutex_t lock; /* held by the test */
+} busy;
+
+static void *be_busy(void *user)
+{
+    busy *b = user;
+    const double start = f8_seconds_now();
+    while (b->seconds > 0 ? f8_seconds_now() - start < b->seconds : !atomic_load(&b->stop))
+        ;
+    atomic_store(&b->done, true);
+    pthread_mutex_lock(&b->lock);
+    pthread_mutex_unlock(&b->lock);
+    return NULL;
+}
+
+/* As long as a thread looks for work, and not without end. */
+START_TEST(rest)
+{
+    busy b = {.seconds = _i ? 0 : 0.1, .lock = PTHREAD_MUTEX_INITIALIZER};
+    pthread_t id;
+    pthread_mutex_lock(&b.lock);
+    ck_assert_int_eq(pthread_create(&id, NULL, be_busy, &b), 0);
+    f8_peers_rest();
+    ck_assert_int_eq(atomic_load(&b.done), _i == 0);
+    atomic_store(&b.stop, true);
+    pthread_mutex_unlock(&b.lock);
+    pthread_join(id, NULL);
+}
+END_TEST
+
 /* Memory that ends at the n-th request, and what is not given back. */
 typedef struct budget {
     int left, held;
@@ -489,6 +528,7 @@ Suite *f8_suite(void)
     tcase_add_loop_test(here, products, 0, 2);
     tcase_add_test(here, after_fork);
     tcase_add_test(here, caller);
+    tcase_add_loop_test(here, rest, 0, 2);
     tcase_add_test(here, memory);
     suite_add_tcase(s, here);
     TCase *stubs = tcase_create("stubs");
