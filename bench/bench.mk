@@ -2,7 +2,7 @@
 # behind tests/test.mk, whose programs are among them.
 
 BENCHES := $(filter-out bench_gpu bench_memory bench_recipes,$(patsubst bench/%.c,%,$(wildcard bench/bench_*.c)))
-PEERS := $(filter-out bench/bench_% bench/gpu_% bench/memory_%,$(wildcard bench/*.c))
+PEERS := $(filter-out bench/bench_% bench/gpu_% bench/memory_% bench/outside_%,$(wildcard bench/*.c))
 
 # ---- benchmarks ----
 
@@ -16,8 +16,14 @@ $(BUILD)/bench/%: $(BUILD)/obj/bench/%.o $(call object,$(PEERS)) $(LIBRARY)
 	@echo "  link $@"
 	@$(CC) $(CFLAGS) -o $@ $^ $(LDLIBS) -ljansson
 
+# A clock that shares no code with what it is compared with.
+$(BUILD)/bench/outside_gemm: $(BUILD)/obj/bench/outside_gemm.o
+	@mkdir -p $(@D)
+	@echo "  link $@"
+	@$(CC) $(CFLAGS) -o $@ $^ -ldnnl -lgomp
+
 # A check builds the benchmarks, so that a change does not break them unseen; it runs none.
-check-build: $(BENCHES:%=$(BUILD)/bench/%)
+check-build: $(BENCHES:%=$(BUILD)/bench/%) $(BUILD)/bench/outside_gemm
 bench: deps
 	@$(MAKE) --no-print-directory build $(BENCHES:%=$(BUILD)/bench/%)
 	@bench/run $(BUILD) $(BENCHES)

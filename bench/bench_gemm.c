@@ -5,41 +5,16 @@
  * counts.
  *
  *     bench_gemm [threads [repetitions [part of a shape's name]]]
- *
- * This program links nothing but what the library does: oneDNN is loaded here as well. */
-#include "runtime/base/dynlib.h"
+ */
+#include "bench/peer_onednn.h"
 #include "runtime/cpu/gemm.h"
 
 #include <math.h>
-#include <oneapi/dnnl/dnnl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <time.h>
-
-#define SYMBOLS(X)                      \
-    X(dnnl_engine_create)               \
-    X(dnnl_stream_create)               \
-    X(dnnl_stream_wait)                 \
-    X(dnnl_memory_desc_init_by_strides) \
-    X(dnnl_memory_create)               \
-    X(dnnl_matmul_desc_init)            \
-    X(dnnl_post_ops_create)             \
-    X(dnnl_post_ops_append_sum)         \
-    X(dnnl_primitive_attr_create)       \
-    X(dnnl_primitive_attr_set_post_ops) \
-    X(dnnl_primitive_desc_create)       \
-    X(dnnl_primitive_create)            \
-    X(dnnl_primitive_execute)           \
-    X(dnnl_sgemm)
-
-typedef struct dnnl_table {
-    SYMBOLS(F8_DYNLIB_FIELD)
-} dnnl_table;
-
-static const char *const names[] = {SYMBOLS(F8_DYNLIB_NAME)};
-static const char *const files[] = {"libdnnl.so.2", NULL};
 
 /* C[m, n] = op(A) x op(B), with k terms each. */
 typedef struct shape {
@@ -74,9 +49,7 @@ static const shape shapes[] = {
 enum { N_SHAPES = sizeof shapes / sizeof *shapes, MAX_ROWS = 8 };
 
 typedef struct bench {
-    dnnl_table dnnl;
-    dnnl_engine_t engine;
-    dnnl_stream_t stream;
+    peer_onednn *onednn;
     f8_gemm_lib *lib;
     f8_pool *pool;
     int threads;
@@ -85,8 +58,7 @@ typedef struct bench {
     void *a, *b; /* large enough for f32 */
     void *a_scale, *b_scale;
     float *c;
-    dnnl_primitive_t primitive;
-    dnnl_memory_t memory[3];
+    peer_gemm *peer;
     f8_gemm *gemm;
     void *workspace;
 } bench;
@@ -120,49 +92,23 @@ static void *buffer(size_t bytes)
 
 /* ---- contestants ---- */
 
-static void make_primitive(bench *x)
+static void make_peer(bench *x)
 {
     const shape *s = x->s;
-    const dnnl_table *f = &x->dnnl;
-    dnnl_dims_t da = {s->m, s->k}, db = {s->k, s->n}, dc = {s->m, s->n};
-    dnnl_dims_t sa = {s->trans_a ? 1 : x->lda, s->trans_a ? x->lda : 1};
-    dnnl_dims_t sb = {s->trans_b ? 1 : x->ldb, s->trans_b ? x->ldb : 1}, sc = {s->n, 1};
-    dnnl_memory_desc_t a, b, c;
-    dnnl_matmul_desc_t op;
-    dnnl_primitive_attr_t attr;
-    dnnl_post_ops_t post;
-    dnnl_primitive_desc_t pd;
-    f->dnnl_memory_desc_init_by_strides(&a, 2, da, dnnl_f32, sa);
-    f->dnnl_memory_desc_init_by_strides(&b, 2, db, dnnl_f32, sb);
-    f->dnnl_memory_desc_init_by_strides(&c, 2, dc, dnnl_f32, sc);
-    f->dnnl_matmul_desc_init(&op, &a, &b, NULL, &c);
-    f->dnnl_primitive_attr_create(&attr);
-    if (s->accumulate) {
-        f->dnnl_post_ops_create(&post);
-        f->dnnl_post_ops_append_sum(post, 1.0f);
-        f->dnnl_primitive_attr_set_post_ops(attr, post);
-    }
-    must(f->dnnl_primitive_desc_create(&pd, &op, attr, x->engine, NULL) == dnnl_success, "matmul");
-    must(f->dnnl_primitive_create(&x->primitive, pd) == dnnl_success, "matmul");
-    f->dnnl_memory_create(&x->memory[0], &a, x->engine, x->a);
-    f->dnnl_memory_create(&x->memory[1], &b, x->engine, x->b);
-    f->dnnl_memory_create(&x->memory[2], &c, x->engine, x->c);
+    const peer_problem p = {s->m,          s->n, s->k, s->trans_a, s->trans_b,
+                            s->accumulate, x->a, x->b, x->c};
+    f8_diag diag = {0};
+    must(peer_gemm_create(x->onednn, &p, &x->peer, &diag) == F8_OK, diag.text);
 }
 
-static void run_primitive(bench *x)
+static void run_matmul(bench *x)
 {
-    dnnl_exec_arg_t args[] = {{DNNL_ARG_SRC, x->memory[0]},
-                              {DNNL_ARG_WEIGHTS, x->memory[1]},
-                              {DNNL_ARG_DST, x->memory[2]}};
-    x->dnnl.dnnl_primitive_execute(x->primitive, x->stream, 3, args);
-    x->dnnl.dnnl_stream_wait(x->stream);
+    peer_gemm_matmul(x->peer);
 }
 
 static void run_sgemm(bench *x)
 {
-    const shape *s = x->s;
-    x->dnnl.dnnl_sgemm(s->trans_a ? 'T' : 'N', s->trans_b ? 'T' : 'N', s->m, s->n, s->k, 1.0f, x->a,
-                       x->lda, x->b, x->ldb, s->accumulate ? 1.0f : 0.0f, x->c, s->n);
+    peer_gemm_sgemm(x->peer);
 }
 
 /* The cases that our own GEMM runs: the operands' formats, and how many of the result's rows (for
@@ -258,7 +204,7 @@ static void time_shape(bench *x, int repetitions, double best[N_ALL])
     x->a = buffer(na * 4);
     x->b = buffer(nb * 4);
     x->c = buffer(nc * 4);
-    make_primitive(x);
+    make_peer(x);
     for (int i = 0; i < N_ALL; i++)
         best[i] = INFINITY;
     for (int round = 0; round < 3; round++)
@@ -272,7 +218,7 @@ static void time_shape(bench *x, int repetitions, double best[N_ALL])
                 x->b_scale = make_scales(&ours[i - 2], nb);
                 make_ours(x, &ours[i - 2]);
             }
-            void (*run)(bench *) = i == 0 ? run_primitive : i == 1 ? run_sgemm : run_ours;
+            void (*run)(bench *) = i == 0 ? run_matmul : i == 1 ? run_sgemm : run_ours;
             for (int r = 0; r <= repetitions; r++) {
                 double t = now(x);
                 run(x);
@@ -287,6 +233,7 @@ static void time_shape(bench *x, int repetitions, double best[N_ALL])
                 f8_gemm_release(x->gemm);
             }
         }
+    peer_gemm_destroy(x->peer);
     free(x->a);
     free(x->b);
     free(x->c);
@@ -313,21 +260,11 @@ int main(int argc, char **argv)
     argv += json;
     bench x = {.threads = argc > 1 ? atoi(argv[1]) : 2};
     int repetitions = argc > 2 ? atoi(argv[2]) : 5, n = 0;
-    f8_dynlib dnnl;
     f8_diag diag = {0};
     f8_pool_options options = {.n_threads = x.threads};
-    must(f8_dynlib_open("oneDNN 2", files, &dnnl, &diag) == F8_OK, diag.text);
-    must(f8_dynlib_symbols(&dnnl, names, sizeof names / sizeof *names, &x.dnnl, &diag) == F8_OK,
-         diag.text);
     must(f8_pool_create(&options, &x.pool, &diag) == F8_OK, diag.text);
     must(f8_gemm_lib_create(NULL, &x.lib, &diag) == F8_OK, diag.text);
-    void *symbol = f8_dynlib_find(&dnnl, "omp_set_num_threads");
-    void (*set_threads)(int);
-    memcpy(&set_threads, &symbol, sizeof symbol);
-    must(symbol != NULL, "omp_set_num_threads");
-    set_threads(x.threads);
-    must(x.dnnl.dnnl_engine_create(&x.engine, dnnl_cpu, 0) == dnnl_success, "engine");
-    x.dnnl.dnnl_stream_create(&x.stream, x.engine, dnnl_stream_default_flags);
+    must(peer_onednn_open(&x.onednn, x.threads, &diag) == F8_OK, diag.text);
 
     double best[N_ALL], log_ratio[N_OURS] = {0};
     printf("%s, %d threads; GFLOP/s (ratio to the better of oneDNN's matmul and sgemm on f32)\n",
@@ -352,6 +289,7 @@ int main(int argc, char **argv)
         printf("{\"event\":\"bench\",\"name\":\"gemm_over_onednn_%s\",\"value\":%.4g,\"unit\":"
                "\"ratio\"}\n",
                ours[i].name, exp(log_ratio[i] / n));
+    peer_onednn_close(x.onednn);
     f8_gemm_lib_destroy(x.lib);
     f8_pool_destroy(x.pool);
     return 0;

@@ -1,4 +1,5 @@
-/* oneDNN's plain f32 GEMMs with its own threading, to compare ours with. */
+/* oneDNN's plain f32 GEMMs with its own threading, to compare ours with: its matmul, which is a way
+ * of frontend/measure/peer.h, and its sgemm. */
 #ifndef F8_BENCH_PEER_ONEDNN_H
 #define F8_BENCH_PEER_ONEDNN_H
 
