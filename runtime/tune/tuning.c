@@ -185,6 +185,8 @@ f8_status f8_tuning_put_process(f8_tuning *t, const f8_tuning_process *process, 
                              .device = process->device,
                              .facts = process->facts,
                              .at = (int64_t)time(NULL)};
+    if (!r.id || !*r.id)
+        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "a process has no id");
     F8_TRY(f8_db_begin(&t->db, diag));
     return f8_db_end(&t->db, take(t, &r, diag), diag);
 }

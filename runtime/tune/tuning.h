@@ -105,7 +105,8 @@ typedef struct f8_tuning_process {
 enum { F8_TUNING_PROCESS_ID = 48 };
 /* An id for what this process begins now: "20261128T043718.123Z-4711", date and process number. */
 void f8_tuning_name_process(char out[F8_TUNING_PROCESS_ID]);
-/* Replaces what is there of that id. F8_ERR_INPUT: the facts are none. */
+/* Replaces what is there of that id. F8_ERR_INPUT: it has no id, or its
+ * facts are none. */
 f8_status f8_tuning_put_process(f8_tuning *t, const f8_tuning_process *process, f8_diag *diag);
 /* In the arena; *found is false when there is none. */
 f8_status f8_tuning_get_process(f8_tuning *t, const char *id, f8_arena *arena,

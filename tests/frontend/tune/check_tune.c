@@ -181,6 +181,112 @@ START_TEST(times_once)
 }
 END_TEST
 
+/* What rows say of the runs of a tuning. */
+typedef struct kept_runs {
+    const fp8c_tuning *t;
+    const char *process[2]; /* whose samples there may be, NULL: not known yet */
+    int processes, timings, of_two, matched;
+} kept_runs;
+
+/* The tuner's seconds of a candidate, which are of all that a step computes: 0 if there is none. */
+static double step_seconds(const fp8c_tuning *t, const json_t *row, int *count)
+{
+    const char *problem = json_string_value(json_object_get(row, "problem")),
+               *candidate = json_string_value(json_object_get(row, "candidate")), *text;
+    fp8c_tuned x;
+    double seconds;
+    for (int i = 0; fp8c_tuning_problem(t, i, &x) == FP8C_OK; i++)
+        for (int c = 0; !strcmp(x.problem, problem) && c < x.candidates; c++)
+            if (fp8c_tuning_candidate(t, i, c, &text, &seconds) == FP8C_OK &&
+                !strcmp(text, candidate)) {
+                *count = x.count;
+                return seconds;
+            }
+    return 0;
+}
+
+static void check_samples(const json_t *row, kept_runs *k)
+{
+    const json_t *samples = json_object_get(row, "samples");
+    json_int_t runs = 0;
+    double least = 1e9, of_step;
+    int count = 0;
+    for (size_t i = 0; i < json_array_size(samples); i++) {
+        const json_t *one = json_array_get(samples, i), *seconds = json_object_get(one, "seconds");
+        const char *process = json_string_value(json_object_get(one, "process"));
+        ck_assert_ptr_nonnull(process);
+        ck_assert(!strcmp(process, k->process[0]) ||
+                  (k->process[1] && !strcmp(process, k->process[1])));
+        ck_assert_int_eq(json_array_size(seconds) % 3, 0);
+        runs += (json_int_t)json_array_size(seconds);
+        for (size_t r = 0; r < json_array_size(seconds); r++)
+            least = fmin(least, json_number_value(json_array_get(seconds, r)));
+    }
+    ck_assert_int_ge(runs, 3);
+    ck_assert_int_eq(json_integer_value(json_object_get(row, "runs")), runs);
+    ck_assert(json_number_value(json_object_get(row, "seconds")) == least);
+    k->of_two += json_array_size(samples) == 2;
+    of_step = k->t ? step_seconds(k->t, row, &count) : 0;
+    if (!of_step)
+        return;
+    /* one division and one product, each off by at most a half unit in the last place */
+    ck_assert_double_le(fabs(least * count - of_step), 3e-16 * of_step);
+    k->matched += count > 1;
+}
+
+static bool look(json_t *row, void *user)
+{
+    kept_runs *k = user;
+    const char *kind = json_string_value(json_object_get(row, "row")), *id;
+    if (!strcmp(kind, "process")) { /* these come first */
+        ck_assert_int_lt(k->processes, 2);
+        id = json_string_value(json_object_get(row, "id"));
+        ck_assert_ptr_nonnull(id);
+        ck_assert_int_eq(atoi(strrchr(id, '-') + 1), (int)getpid());
+        k->process[k->processes++] = strdup(id);
+    } else if (!strcmp(kind, "timing") && json_integer_value(json_object_get(row, "runs"))) {
+        ck_assert_str_eq(json_string_value(json_object_get(row, "how")), "step");
+        k->timings++;
+        check_samples(row, k);
+    }
+    return true;
+}
+
+static void look_at_rows(fp8c_context *ctx, kept_runs *k)
+{
+    edit_rows(ctx, look, k);
+    for (int i = 0; i < k->processes; i++)
+        free((char *)k->process[i]);
+}
+
+/* Every run of every candidate is in the database, as seconds of once; a later call has the same
+ * seconds from there, and one that times again adds its runs. */
+START_TEST(keeps_every_run)
+{
+    fp8c_context *ctx = context();
+    const fp8c_compile_options compile_options = recipe("current");
+    fp8c_tune_options o = {.struct_size = sizeof o, .compile = &compile_options, .runs = 3};
+    fp8c_module *m = parse(ctx, model);
+    for (int turn = 0; turn < 3; turn++) {
+        fp8c_tuning *t;
+        kept_runs k = {0};
+        o.again = turn == 2;
+        o.only = turn == 2 ? "opt.*" : NULL;
+        ck_assert_msg(fp8c_tune(ctx, m, &o, &t) == FP8C_OK, "%s", fp8c_context_message(ctx));
+        k.t = turn < 2 ? t : NULL;
+        look_at_rows(ctx, &k);
+        ck_assert_int_gt(k.timings, 50);
+        ck_assert_int_eq(k.processes, 1 + (turn == 2));
+        ck_assert_int_eq(k.of_two > 0, turn == 2);
+        ck_assert_int_lt(k.of_two, k.timings);
+        ck_assert_int_eq(k.matched > 0, turn < 2);
+        fp8c_tuning_destroy(t);
+    }
+    fp8c_module_destroy(m);
+    fp8c_context_destroy(ctx);
+}
+END_TEST
+
 /* ---- compiles ---- */
 
 static bool choose_other(json_t *row, void *user)
@@ -560,6 +666,7 @@ Suite *f8_suite(void)
     tcase_add_checked_fixture(t, setup, f8_cli_teardown);
     tcase_add_test(t, nothing_there);
     tcase_add_test(t, times_once);
+    tcase_add_test(t, keeps_every_run);
     tcase_add_test(t, compiles_use_it);
     tcase_add_test(t, rows_of_no_use);
     tcase_add_test(t, database_of_no_use);

@@ -8,42 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "runtime/tune/tuning_db.h"
-#include "tests/shared/suite.h"
-
-static char folder[64], path[128];
-static f8_arena arena;
-static const f8_tuning_key here = {"cpu here, 2 threads", "library 1"};
-
-static void setup(void)
-{
-    strcpy(folder, "/tmp/fp8c_tuning_XXXXXX");
-    ck_assert_ptr_nonnull(mkdtemp(folder));
-    snprintf(path, sizeof path, "%s/a/b/tuning.db", folder);
-    f8_arena_init(&arena, NULL);
-}
-
-static void teardown(void)
-{
-    char command[128];
-    f8_arena_end(&arena);
-    snprintf(command, sizeof command, "rm -rf %s", folder);
-    ck_assert_int_eq(system(command), 0);
-}
-
-#define OK(expr)                                                       \
-    do {                                                               \
-        f8_diag d_ = {0};                                              \
-        f8_diag *const diag = &d_;                                     \
-        ck_assert_msg((expr) == F8_OK, #expr ": %s", d_.text);         \
-    } while (0)
-
-static f8_tuning *open_at(const char *file)
-{
-    f8_tuning *t;
-    OK(f8_tuning_open(file, NULL, &t, diag));
-    return t;
-}
+#include "tests/shared/tuning_case.h"
 
 /* Three timings and a choice, all of them functions of `value`. */
 static f8_status put(f8_tuning *t, const f8_tuning_key *key, const char *problem, double value,
@@ -163,13 +128,6 @@ START_TEST(many_processes)
 }
 END_TEST
 
-static uint32_t seed = 1;
-
-static uint32_t next_random(void)
-{
-    return (seed = seed * 1664525u + 1013904223u) >> 8;
-}
-
 /* A writer is killed, from before it has made the file on. What is there by then is whole, and
  * readers and writers go on. */
 START_TEST(killed_at_any_moment)
@@ -215,27 +173,6 @@ END_TEST
 
 /* ---- files that are no tuning database ---- */
 
-static void write_bytes(const char *file, const void *bytes, size_t n)
-{
-    FILE *f = fopen(file, "wb");
-    ck_assert_ptr_nonnull(f);
-    ck_assert_uint_eq(fwrite(bytes, 1, n, f), n);
-    ck_assert_int_eq(fclose(f), 0);
-}
-
-static char *read_bytes(const char *file, size_t *n)
-{
-    FILE *f = fopen(file, "rb");
-    ck_assert_msg(f != NULL, "%s", file);
-    fseek(f, 0, SEEK_END);
-    *n = (size_t)ftell(f);
-    rewind(f);
-    char *bytes = f8_arena_array(&arena, *n + 1, 1);
-    ck_assert_uint_eq(fread(bytes, 1, *n, f), *n);
-    fclose(f);
-    return bytes;
-}
-
 /* Neither reader nor writer takes the file, both say so, and it is as it was. */
 static void check_refused(const char *file, const char *why)
 {
@@ -263,14 +200,6 @@ static void make_filled(const char *file)
         OK(put(t, &here, name, i, diag));
     }
     f8_tuning_close(t);
-}
-
-static void change(const char *file, const char *sql)
-{
-    f8_db db;
-    OK(f8_db_open(&db, file, F8_DB_WRITE, 10, diag));
-    OK(f8_db_do(&db, sql, diag));
-    f8_db_close(&db);
 }
 
 START_TEST(not_a_database)
@@ -606,9 +535,7 @@ Suite *f8_suite(void)
 {
     Suite *s = suite_create("tuning");
     TCase *t = tcase_create("tuning");
-    const char *given = getenv("FP8C_TEST_SEED");
-    seed = given ? (uint32_t)strtoul(given, NULL, 10) : 1;
-    printf("seed %u\n", seed);
+    read_seed();
     tcase_set_timeout(t, 300);
     tcase_add_checked_fixture(t, setup, teardown);
     tcase_add_test(t, rows);
