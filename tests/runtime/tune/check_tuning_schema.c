@@ -282,6 +282,51 @@ START_TEST(killed_before_the_end)
 }
 END_TEST
 
+static void copy(const char *from, const char *to)
+{
+    size_t n;
+    const char *bytes = read_bytes(from, &n);
+    ck_assert_uint_gt(n, 0);
+    write_bytes(to, bytes, n);
+}
+
+/* A writer was killed when some of its pages were in the file. A reader rolls that back, and makes
+ * nothing else of a file of schema 1: not a compile, nor a merge, to which it may not belong. */
+START_TEST(rolled_back_as_it_is)
+{
+    enum { MANY = 1000 };
+    char other[128], journal[160], other_journal[160];
+    f8_db db;
+    snprintf(other, sizeof other, "%s/other.db", folder);
+    snprintf(journal, sizeof journal, "%s-journal", path);
+    snprintf(other_journal, sizeof other_journal, "%s-journal", other);
+    make_old(path, MANY);
+    OK(f8_db_open(&db, other, F8_DB_WRITE, 10, diag));
+    ck_assert_int_eq(db.api.sqlite3_close_v2(db.handle), SQLITE_OK);
+    ck_assert_int_eq(db.api.sqlite3_open_v2(path, &db.handle, SQLITE_OPEN_READWRITE, NULL),
+                     SQLITE_OK);
+    OK(f8_db_do(&db, "PRAGMA cache_size = 5; BEGIN; UPDATE timing SET seconds = 0; UPDATE choice"
+                     " SET seconds = 0",
+                diag));
+    copy(path, other);
+    copy(journal, other_journal);
+    f8_db_close(&db);
+    if (_i) {
+        check_choices(other, MANY);
+    } else {
+        char third[128];
+        f8_tuning_counts counts;
+        snprintf(third, sizeof third, "%s/third.db", folder);
+        f8_tuning *t = open_at(third);
+        OK(f8_tuning_merge(t, other, NULL, &counts, diag));
+        check_old_rows(t, MANY);
+        f8_tuning_close(t);
+    }
+    ck_assert_int_ne(access(other_journal, F_OK), 0); /* it was hot */
+    ck_assert_int_eq(schema_of(other), 1);
+}
+END_TEST
+
 /* Killed at any moment, with a file that takes a while: schema 1 or 2, with all rows. */
 START_TEST(killed_at_any_moment)
 {
@@ -351,6 +396,7 @@ Suite *f8_suite(void)
     tcase_add_test(t, older_version_goes_on);
     tcase_add_test(t, upgraded_by_many);
     tcase_add_test(t, killed_before_the_end);
+    tcase_add_loop_test(t, rolled_back_as_it_is, 0, 2);
     tcase_add_test(t, killed_at_any_moment);
     tcase_add_test(t, imported);
     suite_add_tcase(s, t);
