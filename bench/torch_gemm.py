@@ -205,8 +205,9 @@ def measure(p: Problem, way: Way, args: argparse.Namespace) -> dict[str, Any]:
 
 
 def reason_of(e: BaseException) -> str:
-    """PyTorch's reason: its first line, without the assertion before it and the list behind it."""
-    text = (str(e).strip() or type(e).__name__).splitlines()[0]
+    """PyTorch's reason in one line, without the assertion before it and what is in C++ behind it."""
+    text = " ".join((str(e).strip() or type(e).__name__).split())
+    text = re.sub(r" Exception raised from .*", "", text)
     text = re.sub(r"^.*please report a bug to PyTorch\. ", "", text)
     text = re.sub(r" This could be because .*", "", text)
     if "dtype_out'" in text:  # the name of a call's form says little

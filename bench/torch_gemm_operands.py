@@ -69,9 +69,10 @@ def block_of(p: Problem, second: bool) -> tuple[int, int]:
 
 def largest(x: torch.Tensor, block: tuple[int, int]) -> torch.Tensor:
     """The largest magnitude of each block."""
+    x = x.abs()
     for axis in (0, 1):
-        size = min(block[axis], x.shape[axis])
-        x = torch.stack([part.abs().amax(axis) for part in x.split(size, axis)], axis)
+        if block[axis] > 1:
+            x = torch.stack([part.amax(axis) for part in x.split(block[axis], axis)], axis)
     return x
 
 
