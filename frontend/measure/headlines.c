@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "frontend/measure/measure.h"
+#include "frontend/records/records.h"
 
 static bool is_timed(const f8_measurement *m)
 {
@@ -176,4 +177,41 @@ bool f8_measure_peer_at(const f8_measure_set *set, int index, f8_measure_peer_li
     out->model = value(&model);
     out->best = value(&best);
     return true;
+}
+
+/* ---- records ---- */
+
+static json_t *headline_record(const f8_measure_headline *x)
+{
+    return json_pack("{ss ss sI sI sI sI so so so so so so}", "event", "headline", "cache",
+                     x->cache, "problems", (json_int_t)x->problems, "timed", (json_int_t)x->timed,
+                     "lacking", (json_int_t)x->lacking, "late", (json_int_t)x->late, "model",
+                     f8_json_number(x->model), "best", f8_json_number(x->best), "best_same_bits",
+                     f8_json_number(x->best_same_bits), "regret", f8_json_number(x->regret),
+                     "share", f8_json_number(x->share), "best_share",
+                     f8_json_number(x->best_share));
+}
+
+static json_t *peer_record(const f8_measure_peer_line *x)
+{
+    return json_pack("{ss ss ss sI sI sI so so}", "event", "peer", "cache", x->cache, "peer",
+                     x->peer, "problems", (json_int_t)x->problems, "slower",
+                     (json_int_t)x->slower, "unknown", (json_int_t)x->unknown, "model",
+                     f8_json_number(x->model), "best", f8_json_number(x->best));
+}
+
+json_t *f8_measure_headline_records(const f8_measure_set *set)
+{
+    json_t *all = json_array();
+    f8_measure_headline x;
+    f8_measure_peer_line peer;
+    bool ok = all != NULL;
+    for (int i = 0; ok && f8_measure_headline_at(set, i, &x); i++)
+        ok = !json_array_append_new(all, headline_record(&x));
+    for (int i = 0; ok && f8_measure_peer_at(set, i, &peer); i++)
+        ok = !json_array_append_new(all, peer_record(&peer));
+    if (ok)
+        return all;
+    json_decref(all);
+    return NULL;
 }

@@ -442,6 +442,8 @@ static f8_status turn(bench *b, contestant *x, f8_diag *diag)
 {
     double seconds[MOST_COPIES];
     int n;
+    if (b->s->peers)
+        f8_peers_rest();
     if (b->cold)
         sweep(b);
     else
