@@ -160,6 +160,31 @@ START_TEST(holm)
 }
 END_TEST
 
+/* Where the least p is not marked, no other is: of two that are each below 0.05, but above half of
+ * it, none. */
+START_TEST(holm_stops)
+{
+    pair *p = NULL;
+    double slow = 1;
+    do {
+        if (p)
+            end(p);
+        p = begin();
+        slow += 0.0002;
+        for (int side = 0; side < 2; side++) {
+            add_model(&p->set[side], "first", side ? slow : 1);
+            add_model(&p->set[side], "second", side ? slow : 1);
+        }
+        ck_assert_int_eq(compare(p, NULL, NULL), F8_OK);
+    } while (p->diff.change[0].ratio.p > 0.045 || p->diff.change[1].ratio.p > 0.045);
+    for (int i = 0; i < 2; i++) {
+        ck_assert_msg(p->diff.change[i].ratio.p > 0.025, "p is %g", p->diff.change[i].ratio.p);
+        ck_assert(!p->diff.change[i].marked);
+    }
+    end(p);
+}
+END_TEST
+
 START_TEST(slower)
 {
     f8_measure_change c = {.ratio = {1.2, 1.1, 1.3, 0.001}, .marked = true};
@@ -304,6 +329,7 @@ Suite *f8_suite(void)
     tcase_add_test(t, picks);
     tcase_add_test(t, nothing_in_common);
     tcase_add_test(t, holm);
+    tcase_add_test(t, holm_stops);
     tcase_add_test(t, slower);
     tcase_add_test(t, table);
     tcase_add_test(t, records);

@@ -151,6 +151,22 @@ START_TEST(seeds)
 }
 END_TEST
 
+/* Processes with the same runs: only runs within a process can be drawn otherwise. */
+START_TEST(runs_within)
+{
+    static const double each[] = {1, 1.5};
+    f8_measure_runs runs[4];
+    side x, y;
+    make(&x, ones, 0)->process = runs;
+    for (int i = 0; i < 4; i++)
+        runs[i] = (f8_measure_runs){"x", each, 2};
+    x.m.n_processes = 4;
+    y = x;
+    const f8_measure_ratio r = ratio_of(&x.m, &y.m, 1);
+    ck_assert(r.low < 1 && r.ratio == 1 && r.high > 1 && r.p == 1);
+}
+END_TEST
+
 /* With one run in each process the bootstrap's variance can be had without draws: the median of a
  * draw of 3 of 3 is the k-th of them with probabilities 7/27, 13/27, 7/27. */
 START_TEST(by_hand)
@@ -303,6 +319,7 @@ Suite *f8_suite(void)
     tcase_add_test(t, nothing_to_say);
     tcase_add_test(t, far_numbers);
     tcase_add_test(t, seeds);
+    tcase_add_test(t, runs_within);
     tcase_add_test(t, by_hand);
     tcase_add_loop_test(t, bad_options, 0, (int)(sizeof bad / sizeof *bad));
     tcase_add_loop_test(t, no_difference, 0, (int)(sizeof noises / sizeof *noises));
