@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "frontend/cli/tune.h"
-#include "frontend/measure/session.h"
+#include "frontend/measure/list.h"
 #include "ir/base/clock.h"
 #include "ir/base/format.h"
 
@@ -112,21 +112,6 @@ static const char *command_of(const cli *c, f8_arena *arena)
 
 /* ---- a process that measures ---- */
 
-/* Each process begins with another problem, so that none is always the first. */
-static bool measure_all(cli_job *j, const f8_tune_gemms *list, const f8_measure_how *how,
-                        f8_measure_set *set)
-{
-    const int64_t all = j->c->processes > how->ordinal ? j->c->processes : how->ordinal;
-    const size_t first = (size_t)((how->ordinal - 1) * (int64_t)list->n / all);
-    f8_measure_session s;
-    if (!cli_ok(j->ctx, f8_measure_open(j->ctx, how, (int64_t)list->n, set, &s)))
-        return false;
-    bool ok = true;
-    for (size_t i = 0; i < list->n && ok; i++)
-        ok = cli_ok(j->ctx, f8_measure_gemm(&s, &list->gemm[(first + i) % list->n]));
-    return cli_ok(j->ctx, f8_measure_close(&s, ok)) && ok;
-}
-
 static bool write_records(cli_job *j, json_t *records)
 {
     size_t i;
@@ -147,7 +132,8 @@ static bool be_process(cli_job *j, const f8_tune_gemms *list, f8_measure_how *ho
     cli_interrupt_text("");
     how->compile = &compile;
     f8_arena_init(&set.arena, NULL);
-    const bool ok = measure_all(j, list, how, &set) && write_records(j, f8_measure_records(&set));
+    const bool ok = cli_ok(j->ctx, f8_measure_list(j->ctx, list, how, &set)) &&
+                    write_records(j, f8_measure_records(&set));
     f8_arena_end(&set.arena);
     return ok;
 }
@@ -357,10 +343,12 @@ bool cli_tune_gemms(cli_job *j)
                           .command = "",
                           .commit = cli_commit,
                           .seed = c->seed,
-                          .runs = (int32_t)(c->runs > TUNE_RUNS ? TUNE_RUNS + 1 : c->runs),
+                          .runs =
+                              (int32_t)(c->runs > F8_MEASURE_RUNS ? F8_MEASURE_RUNS + 1 : c->runs),
                           .same_bits = c->same_bits,
                           .peers = c->peers,
                           .ordinal = (int32_t)c->process,
+                          .processes = (int32_t)c->processes,
                           .since = c->since,
                           .seconds = c->time};
     bool ok = read_cache(c->cache, &how) && read_inputs(c->distribution, &how);

@@ -195,9 +195,9 @@ static json_t *headline_record(const f8_measure_headline *x)
 static json_t *peer_record(const f8_measure_peer_line *x)
 {
     return json_pack("{ss ss ss sI sI sI so so}", "event", "peer", "cache", x->cache, "peer",
-                     x->peer, "problems", (json_int_t)x->problems, "slower",
-                     (json_int_t)x->slower, "unknown", (json_int_t)x->unknown, "model",
-                     f8_json_number(x->model), "best", f8_json_number(x->best));
+                     x->peer, "problems", (json_int_t)x->problems, "slower", (json_int_t)x->slower,
+                     "unknown", (json_int_t)x->unknown, "model", f8_json_number(x->model), "best",
+                     f8_json_number(x->best));
 }
 
 json_t *f8_measure_headline_records(const f8_measure_set *set)

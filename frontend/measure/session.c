@@ -1,4 +1,4 @@
-/* A process that measures GEMMs: see session.h. */
+/* A process that measures GEMMs: see list.h. */
 #include "frontend/measure/session.h"
 
 #include <math.h>
@@ -39,8 +39,8 @@ static f8_status describe(f8_measure_session *s, f8_diag *diag)
     return f8_measure_find_limits(s->probe, &s->process.before, diag);
 }
 
-fp8c_status f8_measure_open(fp8c_context *ctx, const f8_measure_how *how, int64_t problems,
-                            f8_measure_set *set, f8_measure_session *s)
+static fp8c_status open_session(fp8c_context *ctx, const f8_measure_how *how, int64_t problems,
+                                f8_measure_set *set, f8_measure_session *s)
 {
     f8_diag diag = {0};
     *s = (f8_measure_session){.ctx = ctx, .how = *how, .set = set};
@@ -74,7 +74,7 @@ static f8_status see_again(f8_measure_session *s, f8_diag *diag)
     return f8_progress_at(&s->progress, s->progress.total, "", diag);
 }
 
-fp8c_status f8_measure_close(f8_measure_session *s, bool ok)
+static fp8c_status close_session(f8_measure_session *s, bool ok)
 {
     f8_diag diag = {0};
     const f8_status status = ok ? see_again(s, &diag) : F8_OK;
@@ -83,9 +83,11 @@ fp8c_status f8_measure_close(f8_measure_session *s, bool ok)
     return f8_api_result(s->ctx, &diag, status);
 }
 
+_Static_assert((int)F8_MEASURE_RUNS == (int)TUNE_RUNS, "a candidate has as many runs in both");
+
 /* ---- one GEMM ---- */
 
-f8_measure_problem f8_measure_describe_gemm(const f8_tune_gemm *g, f8_arena *arena)
+static f8_measure_problem describe_gemm(const f8_tune_gemm *g, f8_arena *arena)
 {
     char text[F8_TUNE_GEMM_TEXT];
     bool transposed[2];
@@ -181,10 +183,10 @@ static fp8c_status measure(f8_measure_session *s, const f8_tune_gemm *g,
     return status;
 }
 
-fp8c_status f8_measure_gemm(f8_measure_session *s, const f8_tune_gemm *g)
+static fp8c_status measure_gemm(f8_measure_session *s, const f8_tune_gemm *g)
 {
     f8_diag diag = {0};
-    const f8_measure_problem problem = f8_measure_describe_gemm(g, &s->set->arena);
+    const f8_measure_problem problem = describe_gemm(g, &s->set->arena);
     fp8c_status status = f8_api_result(s->ctx, &diag, f8_arena_status(&s->set->arena, &diag));
     for (int cold = 1; cold >= 0 && status == FP8C_OK; cold--) {
         if (cold ? !s->how.cold : !s->how.warm)
@@ -196,4 +198,19 @@ fp8c_status f8_measure_gemm(f8_measure_session *s, const f8_tune_gemm *g)
     }
     s->done++;
     return status;
+}
+
+fp8c_status f8_measure_list(fp8c_context *ctx, const f8_tune_gemms *list, const f8_measure_how *how,
+                            f8_measure_set *set)
+{
+    const int64_t all = how->processes > how->ordinal ? how->processes : how->ordinal;
+    const size_t first = (size_t)((how->ordinal - 1) * (int64_t)list->n / all);
+    f8_measure_session s;
+    fp8c_status status = open_session(ctx, how, (int64_t)list->n, set, &s);
+    if (status != FP8C_OK)
+        return status;
+    for (size_t i = 0; i < list->n && status == FP8C_OK; i++)
+        status = measure_gemm(&s, &list->gemm[(first + i) % list->n]);
+    const fp8c_status closed = close_session(&s, status == FP8C_OK);
+    return status == FP8C_OK ? closed : status;
 }

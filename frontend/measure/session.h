@@ -1,5 +1,4 @@
-/* Measuring GEMMs in one process, and keeping the runs in the tuning database. Internal to
- * frontend/.
+/* What the parts share that measure GEMMs in one process. Internal to this folder.
  *
  *     session.c   a session: where it measures, what came before, what is chosen
  *     keep.c      earlier runs and new ones in the database, and what is chosen
@@ -7,29 +6,12 @@
 #ifndef F8_MEASURE_SESSION_H
 #define F8_MEASURE_SESSION_H
 
+#include "frontend/measure/list.h"
 #include "frontend/measure/machine.h"
 #include "frontend/measure/operands.h"
 #include "frontend/measure/peer.h"
-#include "frontend/tune/gemms.h"
 #include "frontend/tune/tune.h"
 #include "ir/base/clock.h"
-
-/* How to measure. */
-typedef struct f8_measure_how {
-    const fp8c_compile_options *compile; /* target, threads and device count */
-    const char *database;                /* NULL: the context's */
-    const char *command, *commit;        /* of the call and its program, for the records */
-    f8_inputs inputs;
-    uint64_t seed; /* of operands */
-    bool cold, warm;
-    int32_t runs;    /* of a way in this process, 1 to TUNE_RUNS; 0: 7 */
-    bool same_bits;  /* leave out algorithms that change bits */
-    bool peers;      /* measure other libraries, too */
-    int32_t ordinal; /* of this process among those of the call, from 1 on. A way that the database
-                        has from so many processes is not measured again */
-    int64_t since;   /* seconds since 1970: older runs of the database do not count; 0: all do */
-    double seconds;  /* > 0: begin nothing after so long */
-} f8_measure_how;
 
 typedef struct f8_measure_session {
     fp8c_context *ctx;
@@ -45,20 +27,7 @@ typedef struct f8_measure_session {
     double until;  /* f8_seconds_now() when the time is up; 0: never */
 } f8_measure_session;
 
-/* ---- session.c ---- */
-
-/* Begin: say where it measures, and what the machine can do. `problems`: how many there will be,
- * for the progress. After a failure there is nothing to end. FP8C_ERR_UNSUPPORTED: no device here
- * runs the target. */
-fp8c_status f8_measure_open(fp8c_context *ctx, const f8_measure_how *how, int64_t problems,
-                            f8_measure_set *set, f8_measure_session *out);
-/* Measure a GEMM, add it to the set with the runs that the database has from before, choose, and
- * keep all of it. What the target or the machine lacks is a result, and no failure, and so is time
- * that is up. */
-fp8c_status f8_measure_gemm(f8_measure_session *s, const f8_tune_gemm *g);
-/* End: see again what the machine can do, and add the process to the set. `ok`: whether all went
- * well; if not, only free what there is. */
-fp8c_status f8_measure_close(f8_measure_session *s, bool ok);
+/* Whether the time is up. */
 static inline bool f8_measure_late(const f8_measure_session *s)
 {
     return s->until > 0 && f8_seconds_now() > s->until;

@@ -115,9 +115,8 @@ static void put_problem(const f8_measure_set *set, const f8_measurement *model, 
 
 static void put_problems(const f8_measure_set *set, FILE *to)
 {
-    fprintf(to,
-            "%-40s %5s %-5s" TIMES_HEAD "      best  less  bits   way (*: what compiles take)\n",
-            "GEMM", "count", "cache");
+    put(to, "%-40s %5s %-5s" TIMES_HEAD "      best  less  bits   way (*: what compiles take)\n",
+        "GEMM", "count", "cache");
     for (size_t i = 0; i < set->n_measurements; i++)
         if (set->measurement[i].kind == F8_MEASURE_MODEL)
             put_problem(set, &set->measurement[i], to);
@@ -128,30 +127,30 @@ static void put_problems(const f8_measure_set *set, FILE *to)
 static void put_headline(const f8_measure_headline *x, FILE *to)
 {
     char model[F8_COLUMN_SHOWN], best[F8_COLUMN_SHOWN], same[F8_COLUMN_SHOWN];
-    fprintf(to,
-            "%s: %" PRId64 " of %" PRId64 " GEMMs timed, %" PRId64 " lacking, %" PRId64
-            " out of time\n",
-            x->cache, x->timed, x->problems, x->lacking, x->late);
+    put(to,
+        "%s: %" PRId64 " of %" PRId64 " GEMMs timed, %" PRId64 " lacking, %" PRId64
+        " out of time\n",
+        x->cache, x->timed, x->problems, x->lacking, x->late);
     if (!x->timed)
         return;
-    fprintf(to,
-            "  each as often as a step has it: %s by the model, %s at best (regret %.1f%%), %s "
-            "at best with the same bits\n",
-            seconds(x->model, model), seconds(x->best, best), 100 * x->regret,
-            seconds(x->best_same_bits, same));
+    put(to,
+        "  each as often as a step has it: %s by the model, %s at best (regret %.1f%%), %s "
+        "at best with the same bits\n",
+        seconds(x->model, model), seconds(x->best, best), 100 * x->regret,
+        seconds(x->best_same_bits, same));
     if (x->share > 0)
-        fprintf(to,
-                "  share of this machine's limits, geometric mean: %.0f%% by the model, %.0f%% "
-                "at best\n",
-                100 * x->share, 100 * x->best_share);
+        put(to,
+            "  share of this machine's limits, geometric mean: %.0f%% by the model, %.0f%% "
+            "at best\n",
+            100 * x->share, 100 * x->best_share);
 }
 
 static void put_peer(const f8_measure_peer_line *x, FILE *to)
 {
-    fprintf(to,
-            "%s, beside %s: fp8c takes %.3f of its time by the model, %.3f at best (geometric "
-            "means of %" PRId64 " GEMMs); its best is slower on %" PRId64 ", beyond the interval\n",
-            x->cache, x->peer, x->model, x->best, x->problems, x->slower);
+    put(to,
+        "%s, beside %s: fp8c takes %.3f of its time by the model, %.3f at best (geometric "
+        "means of %" PRId64 " GEMMs); its best is slower on %" PRId64 ", beyond the interval\n",
+        x->cache, x->peer, x->model, x->best, x->problems, x->slower);
 }
 
 /* The median of a limit before, and after, over the processes that know it. */

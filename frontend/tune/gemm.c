@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "frontend/api.h"
-#include "frontend/tune/gemms.h"
+#include "frontend/tune/tune.h"
 #include "ir/num/granularity.h"
 
 enum { MOST_COPIES = 8 };

@@ -345,10 +345,12 @@ f8_status f8_tune_gemms_suite(f8_tune_gemms *list, const char *name, f8_diag *di
     if (strpbrk(name, "/."))
         return f8_tune_gemms_read(list, name, diag);
     const char *own = f8_dynlib_own_folder(&list->arena);
-    char known[512] = "", hint[80] = "";
+    char known[512] = "", hint[80] = "", *file = f8_arena_strdup(&list->arena, name);
+    for (char *at = file; at && *at; at++) /* models are gpt2_124m, files gpt2-124m.csv */
+        *at = *at == '_' ? '-' : *at;
     for (size_t i = 0; own && i < sizeof places / sizeof *places && !*known; i++) {
         const char *folder = f8_arena_printf(&list->arena, "%s/%s", own, places[i]);
-        const char *path = f8_arena_printf(&list->arena, "%s/%s.csv", folder, name);
+        const char *path = f8_arena_printf(&list->arena, "%s/%s.csv", folder, file);
         if (path && !access(path, R_OK))
             return f8_tune_gemms_read(list, path, diag);
         if (folder)

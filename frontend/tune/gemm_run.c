@@ -54,7 +54,8 @@ fp8c_status f8_tune_one(fp8c_context *ctx, const fp8c_tune_options *options, fp8
     if (read == F8_OK)
         read = read_gemm(own.gemm ? own.gemm : "", ctx, &g, &diag);
     if (read == F8_OK)
-        read = f8_tune_gemm_fits(&g, f8_tune_gemm_copies(&g, F8_TUNE_COLD_BYTES), given.target, &diag);
+        read =
+            f8_tune_gemm_fits(&g, f8_tune_gemm_copies(&g, F8_TUNE_COLD_BYTES), given.target, &diag);
     if (read != F8_OK)
         return f8_api_result(ctx, &diag, read);
     compile.target = given.target;
@@ -65,7 +66,8 @@ fp8c_status f8_tune_one(fp8c_context *ctx, const fp8c_tune_options *options, fp8
     own.compile = &compile;
     own.only = NULL;
     own.kernels = NULL;
-    fp8c_status status = f8_tune_gemm_module(ctx, &g, f8_tune_gemm_copies(&g, F8_TUNE_COLD_BYTES), &module);
+    fp8c_status status =
+        f8_tune_gemm_module(ctx, &g, f8_tune_gemm_copies(&g, F8_TUNE_COLD_BYTES), &module);
     if (status == FP8C_OK)
         status = f8_tune_module(ctx, module, &own, true, out);
     if (*out)

@@ -21,7 +21,6 @@
 #include "frontend/fp8c_tune.h"
 #include "ir/base/status.h"
 #include "ir/base/type.h"
-#include "ir/num/granularity.h"
 
 /* How a GEMM is computed, each a kind with its words. The first word of a kind is the default.
  * X(kind, "name", words...) */
@@ -111,8 +110,6 @@ f8_status f8_tune_gemms_suite(f8_tune_gemms *list, const char *name, f8_diag *di
  * dtype in it. */
 fp8c_status f8_tune_gemm_module(fp8c_context *ctx, const f8_tune_gemm *g, int copies,
                                 fp8c_module **out);
-/* What one scale of operand i covers, 0 the first, over the array as it is stored. */
-f8_granularity f8_tune_gemm_grain(const f8_tune_gemm *g, int i);
 /* The products whose operands take so many bytes together, within reason: 8 at most. */
 int f8_tune_gemm_copies(const f8_tune_gemm *g, double bytes);
 enum { F8_TUNE_COLD_BYTES = 64 << 20 }; /* more than most caches have */

@@ -1,5 +1,5 @@
-/* The tuner: what its parts share. Internal to frontend/tune/, and to frontend/measure/ that measures
- * the same candidates another way.
+/* The tuner: what its parts share. Internal to frontend/tune/, and to frontend/measure/ that
+ * measures the same candidates alone.
  *
  *     tune.c     the API's calls, and the order of the work
  *     problem.c  the problems of a program, the candidates of each, what the database knows of them
@@ -14,6 +14,7 @@
 #ifndef F8_TUNE_H
 #define F8_TUNE_H
 
+#include "frontend/tune/gemms.h"
 #include "frontend/tuned.h"
 #include "ir/base/progress.h"
 #include "runtime/cpu/gemm.h"
@@ -99,7 +100,8 @@ f8_status f8_tune_compile(fp8c_tuning *t, fp8c_program **out, f8_diag *diag);
  */
 f8_status f8_tune_compare(fp8c_tuning *t, fp8c_program *other, int *runs, bool may_stop,
                           const char *item, f8_diag *diag);
-/* The seconds that a step of a function, or a phase of it (-1: all of it), has taken in all runs. */
+/* The seconds that a step of a function, or a phase of it (-1: all of it), has taken in all runs.
+ */
 double f8_tune_step_seconds(const f8_instance *i, uint32_t func, uint32_t step, int phase);
 /* Whether the time is up. */
 bool f8_tune_late(const fp8c_tuning *t);
@@ -109,6 +111,10 @@ double f8_tune_least(const double *sample, int n);
 /* The median of the ratios of runs that are neighbours in time: what disturbs the machine disturbs
  * both. */
 double f8_tune_ratio(const double *other, const double *model, int n);
+
+/* gemm.c */
+/* What one scale of operand i covers, 0 the first, over the array as it is stored. */
+f8_granularity f8_tune_gemm_grain(const f8_tune_gemm *g, int i);
 
 /* choice.c */
 f8_status f8_tune_choose(fp8c_tuning *t, f8_diag *diag);
