@@ -15,13 +15,11 @@
 /* ---- fields ---- */
 
 #define ABOUT(kind, member) {#member, F8_FIELD_##kind, offsetof(f8_measure_about, member), false}
-const f8_field f8_about_fields[] = {ABOUT(TEXT, command),    ABOUT(TEXT, version),
-                                    ABOUT(TEXT, commit),     ABOUT(TEXT, device),
-                                    ABOUT(TEXT, processor),  ABOUT(TEXT, target),
-                                    ABOUT(TEXT, libraries),  ABOUT(TEXT, driver),
-                                    ABOUT(TEXT, governor),   ABOUT(TEXT, system),
-                                    ABOUT(INTEGER, threads), ABOUT(TEXT, inputs),
-                                    ABOUT(TEXT, program),    {NULL}};
+const f8_field f8_about_fields[] = {
+    ABOUT(TEXT, command),   ABOUT(TEXT, version), ABOUT(TEXT, commit),     ABOUT(TEXT, device),
+    ABOUT(TEXT, processor), ABOUT(TEXT, target),  ABOUT(TEXT, libraries),  ABOUT(TEXT, driver),
+    ABOUT(TEXT, governor),  ABOUT(TEXT, system),  ABOUT(INTEGER, threads), ABOUT(TEXT, inputs),
+    ABOUT(TEXT, program),   {.name = NULL}};
 
 #define PROCESS(kind, member, needed)                                                              \
     {#member, F8_FIELD_##kind, offsetof(f8_measure_process, member), needed}
@@ -29,13 +27,13 @@ const f8_field f8_process_fields[] = {PROCESS(TEXT, id, true),
                                       PROCESS(TEXT, date, false),
                                       PROCESS(MAYBE, load, false),
                                       PROCESS(INTEGER, cpus, false),
-                                      {NULL}};
+                                      {.name = NULL}};
 #define LIMIT(member) {#member, F8_FIELD_AMOUNT, offsetof(f8_measure_limits, member), false}
 static const f8_field limit_fields[] = {
-    LIMIT(flops_f32), LIMIT(flops_bf16), LIMIT(flops_fp8), LIMIT(bytes), {NULL}};
+    LIMIT(flops_f32), LIMIT(flops_bf16), LIMIT(flops_fp8), LIMIT(bytes), {.name = NULL}};
 #define CLOCK(member) {#member, F8_FIELD_AMOUNT, offsetof(f8_measure_clocks, member), false}
 static const f8_field clock_fields[] = {
-    CLOCK(sm_mhz), CLOCK(memory_mhz), CLOCK(watts), CLOCK(celsius), {NULL}};
+    CLOCK(sm_mhz), CLOCK(memory_mhz), CLOCK(watts), CLOCK(celsius), {.name = NULL}};
 const f8_field_part f8_process_parts[F8_FIELD_PARTS] = {
     {"before", limit_fields, offsetof(f8_measure_process, before)},
     {"after", limit_fields, offsetof(f8_measure_process, after)},
@@ -60,7 +58,7 @@ const f8_field f8_problem_fields[] = {OF(TEXT, "problem", problem.text, true),
                                       PROBLEM(TEXT, layout, false),
                                       PROBLEM(AMOUNT, flops, true),
                                       PROBLEM(AMOUNT, bytes, true),
-                                      {NULL}};
+                                      {.name = NULL}};
 #define WAY(kind, member, needed)                                                                  \
     {#member, F8_FIELD_##kind, offsetof(f8_measurement, member), needed}
 const f8_field f8_way_fields[] = {WAY(TEXT, cache, true),
@@ -74,7 +72,7 @@ const f8_field f8_way_fields[] = {WAY(TEXT, cache, true),
                                   WAY(ANSWER, same_bits, false),
                                   WAY(MAYBE, error, false),
                                   WAY(MAYBE, compile_seconds, false),
-                                  {NULL}};
+                                  {.name = NULL}};
 static const f8_field figure_fields[] = {WAY(COUNT, runs, false),
                                          WAY(FIGURE, median, false),
                                          OF(FIGURE, "quartile_1", quartile[0], false),
@@ -83,7 +81,7 @@ static const f8_field figure_fields[] = {WAY(COUNT, runs, false),
                                          WAY(FIGURE, rate, false),
                                          WAY(FIGURE, limit, false),
                                          WAY(FIGURE, share, false),
-                                         {NULL}};
+                                         {.name = NULL}};
 
 const char *const f8_measure_kinds[] = {[F8_MEASURE_MODEL] = "model",
                                         [F8_MEASURE_CANDIDATE] = "candidate",
