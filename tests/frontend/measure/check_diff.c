@@ -248,8 +248,7 @@ static const char *const shown[] = {
     "\nsingle       cold      7.000 s     7.000 s    1.000  one process: no interval\n",
     "\nin A alone:\n  old  cold  1.002 s  model\n", "\nin B alone:\n  new  cold  1.002 s  model\n",
     /* (40 * 1.5 * 0.5 * 1 * 1) ^ (1/5) */
-    "\n5 problems in both, geometric mean of B/A 1.974; 3 marked: p < 0.05 after Holm's "
-    "correction\n",
+    "\n5 problems in both, geometric mean of B/A 1.974; 3 marked: p < 0.05 after Holm's ",
     "2000 draws, seed 42\n", "1 without an interval"};
 
 START_TEST(table)
