@@ -11,6 +11,7 @@
 /* What the database has of a problem. */
 typedef struct earlier {
     const f8_measure_session *s;
+    const fp8c_tuning *t;
     f8_timing *row;
     size_t n;
 } earlier;
@@ -25,13 +26,34 @@ static size_t count_processes(const earlier *e, const f8_timing *row)
     return n;
 }
 
+static bool is_candidate(const tune_problem *p, const char *text)
+{
+    for (int c = 0; c < p->n; c++)
+        if (!strcmp(p->candidate[c].text, text))
+            return true;
+    return false;
+}
+
+static const f8_timing *find_row(const earlier *e, const char *candidate)
+{
+    for (size_t i = 0; i < e->n; i++)
+        if (!strcmp(e->row[i].candidate, candidate) && count_processes(e, &e->row[i]))
+            return &e->row[i];
+    return NULL;
+}
+
+/* A candidate that was a tenth slower than the model's way in an earlier process of this call is
+ * known well enough. Peers are measured in all. */
 static size_t known(void *user, const char *candidate)
 {
     const earlier *e = user;
-    for (size_t i = 0; i < e->n; i++)
-        if (!strcmp(e->row[i].candidate, candidate))
-            return count_processes(e, &e->row[i]);
-    return 0;
+    const f8_timing *row = find_row(e, candidate), *model = find_row(e, "model");
+    const bool is_slow = row && model && strcmp(candidate, "model") &&
+                         is_candidate(&e->t->problem[0], candidate) &&
+                         row->seconds > 1.1 * model->seconds;
+    if (is_slow)
+        return SIZE_MAX;
+    return row ? count_processes(e, row) : 0;
 }
 
 /* The process of earlier runs, as far as it is known: one that was killed has left only runs. */
@@ -46,14 +68,6 @@ static f8_status add_process(f8_measure_session *s, f8_tuning *db, const char *i
         return f8_measure_read_process(s->set, found.facts, diag);
     return f8_measure_add_process(s->set, &(f8_measure_process){.id = id, .date = "", .load = NAN},
                                   diag);
-}
-
-static bool is_candidate(const tune_problem *p, const char *text)
-{
-    for (int c = 0; c < p->n; c++)
-        if (!strcmp(p->candidate[c].text, text))
-            return true;
-    return false;
 }
 
 static f8_status add_row(f8_measure_session *s, const f8_measure_problem *problem, bool cold,
@@ -191,7 +205,7 @@ f8_status f8_measure_ways(f8_measure_session *s, const f8_tune_gemm *g,
     const char *cache = cold ? "cold" : "warm";
     const tune_problem *p = &t->problem[0];
     f8_measurement ways[F8_MEASURE_WAYS];
-    earlier e = {.s = s};
+    earlier e = {.s = s, .t = t};
     size_t n = 0;
     char how[48];
     f8_format(how, sizeof how, "%s %s", cache, f8_inputs_name(s->how.inputs));

@@ -101,7 +101,7 @@ static void put_problem(const f8_measure_set *set, const f8_measurement *model, 
 {
     const f8_measurement *best = best_of(set, model);
     char median[F8_COLUMN_SHOWN];
-    put(to, "%-40s %5" PRId64 " %-5.5s", model->problem.text, model->problem.count, model->cache);
+    put(to, "%-46s %5" PRId64 " %-5.5s", model->problem.text, model->problem.count, model->cache);
     if (model->state != F8_MEASURE_TIMED) {
         put(to, " %s\n", why(model));
         return;
@@ -115,7 +115,7 @@ static void put_problem(const f8_measure_set *set, const f8_measurement *model, 
 
 static void put_problems(const f8_measure_set *set, FILE *to)
 {
-    put(to, "%-40s %5s %-5s" TIMES_HEAD "      best  less  bits   way (*: what compiles take)\n",
+    put(to, "%-46s %5s %-5s" TIMES_HEAD "      best  less  bits   way (*: what compiles take)\n",
         "GEMM", "count", "cache");
     for (size_t i = 0; i < set->n_measurements; i++)
         if (set->measurement[i].kind == F8_MEASURE_MODEL)
