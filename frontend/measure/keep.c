@@ -76,7 +76,10 @@ static f8_status add_row(f8_measure_session *s, const f8_measure_problem *proble
     f8_measurement m = {.problem = *problem,
                         .cache = cold ? "cold" : "warm",
                         .candidate = row->candidate,
-                        .reason = ""};
+                        .reason = "",
+                        .same_bits = F8_MEASURE_UNKNOWN,
+                        .error = NAN,
+                        .compile_seconds = NAN};
     if (!count_processes(e, row) || !row->facts || !*row->facts)
         return F8_OK;
     F8_TRY(f8_measure_read_way(s->set, row->facts, &m, diag));

@@ -79,6 +79,8 @@ def check_csv(row, record):
     assert float(row["least"]) == seconds[0]
     for quarter, name in enumerate(("quartile_1", "median", "quartile_3"), 1):
         near(name, float(row[name]), quantile(seconds, quarter))
+    assert row["same_bits"] == {True: "yes", False: "no", None: ""}[record["same_bits"]]
+    assert (record["same_bits"] is None) == (row["kind"] == "peer"), "bits are of fp8c's ways alone"
     near("rate", float(row["rate"]), float(row["flops"]) / float(row["median"]))
     near("share", float(row["share"]), float(row["rate"]) / float(row["limit"]))
     near("intensity", float(row["intensity"]), float(row["flops"]) / float(row["bytes"]))
@@ -132,7 +134,7 @@ def check_command(fp8c, folder, record):
 def main():
     fp8c = sys.argv[1]
     with tempfile.TemporaryDirectory() as folder:
-        arguments = ["--cache", ",".join(CACHES), "--processes", str(PROCESSES), "--threads", "2"]
+        arguments = ["--cache", ",".join(CACHES), "--processes", str(PROCESSES), "--threads", "2", "--peers"]
         for g in GEMMS:
             arguments += ["--gemm", g]
         paths = tune(fp8c, folder, arguments)
