@@ -124,14 +124,17 @@ static void put_headlines(const f8_measure_set *set, FILE *to)
 
 static void put_peers(const f8_measure_set *set, FILE *to)
 {
-    static const head h[] = {{"cache", F8_UNIT_TEXT},          {"other library", F8_UNIT_TEXT},
-                             {"problems", F8_UNIT_COUNT},      {"best is slower in", F8_UNIT_COUNT},
-                             {"model / other", F8_UNIT_COUNT}, {"best / other", F8_UNIT_COUNT}};
+    static const head h[] = {{"cache", F8_UNIT_TEXT},         {"other library", F8_UNIT_TEXT},
+                             {"problems", F8_UNIT_COUNT},     {"best is slower in", F8_UNIT_COUNT},
+                             {"not known in", F8_UNIT_COUNT}, {"model / other", F8_UNIT_COUNT},
+                             {"best / other", F8_UNIT_COUNT}};
     enum { N = sizeof h / sizeof *h };
     f8_measure_peer_line x;
     for (int i = 0; f8_measure_peer_at(set, i, &x); i++) {
         if (!i) {
-            fputs("\n## Beside other libraries\n\nTimes over theirs, as geometric means.\n\n", to);
+            fputs("\n## Beside other libraries\n\nTimes over theirs, as geometric means; slower: "
+                  "beyond the interval, not known: too few processes for one.\n\n",
+                  to);
             put_head(h, N, to);
         }
         fputs("| ", to);
@@ -139,7 +142,8 @@ static void put_peers(const f8_measure_set *set, FILE *to)
         fputs(" | ", to);
         put_text(x.peer, to);
         fputs(" |", to);
-        const double number[] = {(double)x.problems, (double)x.slower, x.model, x.best};
+        const double number[] = {(double)x.problems, (double)x.slower, (double)x.unknown, x.model,
+                                 x.best};
         put_numbers(h + 2, number, N - 2, to);
     }
 }

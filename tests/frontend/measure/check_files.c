@@ -424,6 +424,11 @@ START_TEST(markdown)
     char *text = f8_measure_markdown(&set);
     ck_assert_ptr_nonnull(text);
     ck_assert_int_eq(rows_of(text, "## Measurements"), 5);
+    /* the model's way of two problems, under two states of the cache; of the GEMM 12 a step */
+    ck_assert_int_eq(rows_of(text, "## A step"), 2);
+    has(text, "| cold | 1 | 1 | ");
+    has(text, "| step | 1 | 1 | 0 | 0 | 1.085 us | 1.085 us | 1.085 us | 0.0% |");
+    has(text, "| cold | oneDNN matmul f32 | 0 | 0 | 0 |  |  |\n"); /* it was not timed */
     /* all that is known of 28 */
     ck_assert_int_gt(rows_of(text, "## Where and how"), 10);
     has(text, "\n    fp8c tune --suite x --csv 'a|b.csv'\n");
@@ -442,6 +447,32 @@ START_TEST(markdown)
     has(text, " | 1 | 1.085 us | 1.085 us | 1.085 us | 483.2 GFLOP/s |");
     has(text, " | 1 | 1.085 us | 1.085 us | 1.085 us | 3.775 GB/s |");
     has(text, " | 0 |  |  |  |  |");
+    free(text);
+    f8_arena_end(&set.arena);
+}
+END_TEST
+
+START_TEST(peers_in_markdown)
+{
+    static const double own[] = {2e-6}, theirs[] = {4e-6};
+    f8_measure_set set = fresh();
+    f8_measure_runs runs = {"p", own, 1};
+    f8_measurement m = {.problem = {.text = "p", .m = 1, .flops = 1, .bytes = 1, .count = 3},
+                        .cache = "cold",
+                        .candidate = "model",
+                        .process = &runs,
+                        .n_processes = 1};
+    ck_assert_int_eq(f8_measure_add(&set, &m, NULL), F8_OK);
+    m.kind = F8_MEASURE_PEER;
+    m.candidate = "other | sgemm";
+    runs.seconds = theirs;
+    ck_assert_int_eq(f8_measure_add(&set, &m, NULL), F8_OK);
+    ck_assert_int_eq(f8_measure_figures(&set, NULL), F8_OK);
+    char *text = f8_measure_markdown(&set);
+    ck_assert_ptr_nonnull(text);
+    ck_assert_int_eq(rows_of(text, "## Beside other libraries"), 1);
+    has(text, "| cold | other \\| sgemm | 1 | 0 | 1 | 0.5 | 0.5 |\n");
+    has(text, "| cold | 1 | 1 | 0 | 0 | 6 us | 6 us | 6 us | 0.0% |");
     free(text);
     f8_arena_end(&set.arena);
 }
@@ -679,6 +710,7 @@ Suite *f8_suite(void)
     suite_add_tcase(s, c);
     c = tcase_create("markdown");
     tcase_add_test(c, markdown);
+    tcase_add_test(c, peers_in_markdown);
     tcase_add_test(c, times_in_markdown);
     tcase_add_test(c, odd_texts_in_markdown);
     suite_add_tcase(s, c);
