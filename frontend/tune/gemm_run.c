@@ -86,6 +86,32 @@ fp8c_status fp8c_tune(fp8c_context *ctx, const fp8c_module *module,
 
 /* ---- a list ---- */
 
+static bool is_same(const f8_tune_gemm *x, const f8_tune_gemm *y)
+{
+    return x->m == y->m && x->n == y->n && x->k == y->k && x->a == y->a && x->b == y->b &&
+           !memcmp(x->how, y->how, sizeof x->how);
+}
+
+/* Leave each GEMM once, where it is first, with the sum of its counts and the first name. */
+static void unite(f8_tune_gemms *list)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < list->n; i++) {
+        const f8_tune_gemm *g = &list->gemm[i];
+        size_t k = 0;
+        while (k < n && !is_same(&list->gemm[k], g))
+            k++;
+        if (k == n) {
+            list->gemm[n++] = *g;
+            continue;
+        }
+        list->gemm[k].count += g->count;
+        if (!*list->gemm[k].name)
+            list->gemm[k].name = g->name;
+    }
+    list->n = n;
+}
+
 fp8c_status f8_tune_gather(fp8c_context *ctx, const f8_tune_sources *from, f8_tune_gemms *list)
 {
     f8_diag diag = {0};
@@ -98,5 +124,6 @@ fp8c_status f8_tune_gather(fp8c_context *ctx, const f8_tune_sources *from, f8_tu
         status = f8_tune_gemms_read(list, from->file[i], &diag);
     for (size_t i = 0; i < from->n_suites && status == F8_OK; i++)
         status = f8_tune_gemms_suite(list, from->suite[i], &diag);
+    unite(list);
     return f8_api_result(ctx, &diag, status);
 }

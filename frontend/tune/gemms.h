@@ -127,7 +127,8 @@ typedef struct f8_tune_sources {
     const char *const *spec, *const *file, *const *suite;
     size_t n_specs, n_files, n_suites;
 } f8_tune_sources;
-/* Make a list of all of them, in this order; end its arena also after a failure. */
+/* Make a list of all of them, in this order; end its arena also after a failure. A GEMM that is
+ * there several times is there once, with the sum of its counts. */
 fp8c_status f8_tune_gather(fp8c_context *ctx, const f8_tune_sources *from, f8_tune_gemms *list);
 
 #endif
