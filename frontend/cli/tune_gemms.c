@@ -2,6 +2,7 @@
  * they found together. */
 #include <errno.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdlib.h>
@@ -17,7 +18,7 @@
 #include "ir/base/clock.h"
 #include "ir/base/format.h"
 
-enum { PROCESSES = 5, MOST_WORDS = 3 * F8_MOST_TEXTS * 2 + 48 };
+enum { PROCESSES = 5, MOST_WORDS = 3 * F8_MOST_TEXTS * 2 + 48, MOST_REASONS = 20 };
 
 extern char **environ;
 
@@ -75,16 +76,20 @@ static void add_number(words *w, const char *option, double value)
     add(w, option, text);
 }
 
-/* What is to be measured and how, but for the time and for where results go. */
+/* What is to be measured. */
 static void add_problems(words *w, const cli *c)
 {
-    add(w, "fp8c", "tune");
     for (size_t i = 0; i < c->gemms.n; i++)
         add(w, "--gemm", c->gemms.text[i]);
     for (size_t i = 0; i < c->gemm_files.n; i++)
         add(w, "--gemm-file", c->gemm_files.text[i]);
     for (size_t i = 0; i < c->suites.n; i++)
         add(w, "--suite", c->suites.text[i]);
+}
+
+/* How it is to be measured, but for the time and for where results go. */
+static void add_how(words *w, const cli *c)
+{
     add(w, "--target", c->target);
     add_number(w, "--device", c->device);
     add_number(w, "--threads", c->threads);
@@ -94,6 +99,7 @@ static void add_problems(words *w, const cli *c)
     add(w, "--inputs", c->distribution);
     add(w, "--same-bits", c->same_bits ? "" : NULL);
     add(w, "--peers", c->peers ? "" : NULL);
+    add_number(w, "--processes", (double)(c->processes ? c->processes : PROCESSES));
 }
 
 /* The command line that says the same again, in the arena. NULL: no memory. */
@@ -101,8 +107,9 @@ static const char *command_of(const cli *c, f8_arena *arena)
 {
     words w = {0};
     const char *text = "fp8c";
+    add(&w, "fp8c", "tune");
     add_problems(&w, c);
-    add_number(&w, "--processes", (double)(c->processes ? c->processes : PROCESSES));
+    add_how(&w, c);
     for (size_t i = 1; i < w.n && text; i++) {
         const char *word = f8_measure_quote(w.word[i], arena);
         text = word ? f8_arena_printf(arena, "%s %s", text, word) : NULL;
@@ -112,14 +119,43 @@ static const char *command_of(const cli *c, f8_arena *arena)
 
 /* ---- a process that measures ---- */
 
-static bool write_records(cli_job *j, json_t *records)
+/* Writes a text, which it frees, as a whole or not at all. NULL: there was no memory for it. */
+static bool write_text(const char *path, char *text)
 {
-    size_t i;
+    cli_text t;
+    cli_text_open(&t, path);
+    if (t.to && text)
+        fputs(text, t.to);
+    if (!text)
+        cli_error(path, "out of memory");
+    const bool ok = text != NULL;
+    free(text);
+    return cli_text_end(&t, ok) && ok;
+}
+
+/* Records as JSON Lines; NULL: no memory. Takes them over. */
+static char *lines_of(json_t *records)
+{
+    size_t size, i;
+    char *text = NULL;
     json_t *record;
-    if (!records)
-        return cli_error(NULL, "out of memory");
+    FILE *to = records ? open_memstream(&text, &size) : NULL;
+    bool ok = to != NULL;
     json_array_foreach (records, i, record)
-        cli_json_record(&j->json, json_incref(record));
+        ok = ok && !json_dumpf(record, to, JSON_COMPACT | JSON_PRESERVE_ORDER) &&
+             fputc('\n', to) != EOF;
+    ok = (!to || !fclose(to)) && ok;
+    json_decref(records);
+    if (ok)
+        return text;
+    free(text);
+    return NULL;
+}
+
+static bool write_records(const cli *c, json_t *records)
+{
+    if (c->json)
+        return write_text(c->json, lines_of(records));
     json_decref(records);
     return true;
 }
@@ -133,7 +169,7 @@ static bool be_process(cli_job *j, const f8_tune_gemms *list, f8_measure_how *ho
     how->compile = &compile;
     f8_arena_init(&set.arena, NULL);
     const bool ok = cli_ok(j->ctx, f8_measure_list(j->ctx, list, how, &set)) &&
-                    write_records(j, f8_measure_records(&set));
+                    write_records(j->c, f8_measure_records(&set));
     f8_arena_end(&set.arena);
     return ok;
 }
@@ -156,16 +192,69 @@ static int wait_for(pid_t child)
     return status;
 }
 
-/* Runs a process that writes its records into `path`. false after a message, of its own or here. */
-static bool start(const cli *c, int ordinal, int64_t since, double seconds, const char *path)
+/* The GEMMs of a list as --gemm-file takes them, in a file without a name, whose descriptor is
+ * returned: a source of the list may be a pipe, and change while processes measure. -1: no
+ * memory. */
+static int list_file(const f8_tune_gemms *list)
 {
+    json_t *lines = json_array();
+    for (size_t i = 0; i < list->n; i++) {
+        const f8_tune_gemm *g = &list->gemm[i];
+        json_t *line =
+            json_pack("{sI sI sI ss ss sI ss}", "m", (json_int_t)g->m, "n", (json_int_t)g->n, "k",
+                      (json_int_t)g->k, "a", f8_dtype_name(g->a), "b", f8_dtype_name(g->b), "count",
+                      (json_int_t)g->count, "name", g->name);
+        for (int kind = 0; kind < F8_TUNE_KINDS; kind++)
+            json_object_set_new(line, f8_tune_how_name[kind],
+                                json_string(f8_tune_word(kind, g->how[kind])));
+        json_array_append_new(lines, line);
+    }
+    char *text = lines_of(json_array_size(lines) == list->n ? json_incref(lines) : NULL);
+    int fd = text ? memfd_create("fp8c GEMMs", 0) : -1;
+    if (fd >= 0 && dprintf(fd, "%s", text) != (int)strlen(text)) {
+        close(fd);
+        fd = -1;
+    }
+    json_decref(lines);
+    free(text);
+    return fd;
+}
+
+/* What processes are told. */
+typedef struct call {
+    const cli *c;
+    char list[32]; /* the file of their GEMMs */
+    int64_t since;
+    double begin; /* f8_seconds_now() */
+} call;
+
+/* Whether a process measured; says so if it was ended by a signal, else it has said why. */
+static bool is_done(int status, int ordinal)
+{
+    const int code = WIFEXITED(status) ? WEXITSTATUS(status) : 0,
+              number = WIFSIGNALED(status)    ? WTERMSIG(status)
+                       : code > CLI_SIGNALLED ? code - CLI_SIGNALLED
+                                              : 0;
+    if (number && !cli_interrupted())
+        return cli_error(NULL,
+                         "process %d, which measured, was ended by signal %d (%s); what was "
+                         "measured before is in the database: run this again to continue",
+                         ordinal, number, strsignal(number));
+    return !number && code == CLI_DONE;
+}
+
+/* Runs a process that writes its records into `path`. false after a message, of its own or here. */
+static bool start(const call *to, int ordinal, double seconds, const char *path)
+{
+    const cli *c = to->c;
     words w = {0};
     pid_t child;
     posix_spawnattr_t attr;
-    add_problems(&w, c);
-    add_number(&w, "--processes", (double)(c->processes ? c->processes : PROCESSES));
+    add(&w, "fp8c", "tune");
+    add(&w, "--gemm-file", to->list);
+    add_how(&w, c);
     add_number(&w, "--process", ordinal);
-    add_number(&w, "--since", (double)since);
+    add_number(&w, "--since", (double)to->since);
     add_number(&w, "--time", seconds);
     add(&w, "--database", c->database);
     add(&w, "--json", path);
@@ -177,13 +266,7 @@ static bool start(const cli *c, int ordinal, int64_t since, double seconds, cons
     posix_spawnattr_destroy(&attr);
     if (error)
         return cli_error(NULL, "a process to measure in could not be started: %s", strerror(error));
-    const int status = wait_for(child);
-    if (WIFSIGNALED(status) && !cli_interrupted())
-        return cli_error(NULL,
-                         "process %d, which measured, was ended by signal %d; what was measured "
-                         "before is in the database",
-                         ordinal, WTERMSIG(status));
-    return WIFEXITED(status) && WEXITSTATUS(status) == CLI_DONE;
+    return is_done(wait_for(child), ordinal);
 }
 
 /* ---- putting them together ---- */
@@ -224,8 +307,7 @@ static f8_status merge(f8_measure_set *all, const char *path, f8_diag *diag)
     return status;
 }
 
-static bool measure_in_one(const cli *c, int ordinal, int64_t since, double seconds,
-                           f8_measure_set *all)
+static bool measure_in_one(const call *to, int ordinal, double seconds, f8_measure_set *all)
 {
     char path[64];
     f8_diag diag = {0};
@@ -233,7 +315,7 @@ static bool measure_in_one(const cli *c, int ordinal, int64_t since, double seco
     if (fd < 0)
         return cli_error(NULL, "no memory for records: %s", strerror(errno));
     f8_format(path, sizeof path, "/proc/self/fd/%d", fd);
-    bool ok = start(c, ordinal, since, seconds, path);
+    bool ok = start(to, ordinal, seconds, path);
     ok = ok && (merge(all, path, &diag) == F8_OK || cli_file_fail(&diag));
     close(fd);
     return ok;
@@ -247,54 +329,101 @@ static bool all_lack(const f8_measure_set *set)
     return true;
 }
 
-static bool measure_in_all(cli_job *j, f8_measure_set *all)
+static bool run_all(const call *to, f8_measure_set *all)
 {
-    const cli *c = j->c;
+    const cli *c = to->c;
     const int n = (int)(c->processes ? c->processes : PROCESSES);
-    const int64_t since = c->again ? (int64_t)time(NULL) : 0;
-    const double begin = f8_seconds_now();
-    cli_hold(NULL);
     for (int i = 0; i < n && !(i && all_lack(all)); i++) {
-        const double left = c->time > 0 ? c->time - (f8_seconds_now() - begin) : 0;
+        const double left = c->time > 0 ? c->time - (f8_seconds_now() - to->begin) : 0;
         if (c->time > 0 && !(left > 0) && i)
             break;
-        if (!measure_in_one(c, i + 1, since, left > 0 ? left / (n - i) : 0, all))
+        if (!measure_in_one(to, i + 1, left > 0 ? left / (n - i) : 0, all))
             return false;
     }
     return !cli_interrupted();
 }
 
-/* ---- the report ---- */
-
-static bool write_text(const char *path, char *text)
+/* The first second of which no earlier run is. */
+static int64_t next_second(void)
 {
-    cli_text t;
-    if (!path) {
-        free(text);
-        return true;
-    }
-    cli_text_open(&t, path);
-    if (t.to && text)
-        fputs(text, t.to);
-    if (!text)
-        cli_error(path, "out of memory");
-    const bool ok = text != NULL;
-    free(text);
-    return cli_text_end(&t, ok) && ok;
+    const struct timespec pause = {.tv_nsec = 20000000};
+    const time_t now = time(NULL);
+    while (time(NULL) == now && !cli_interrupted())
+        nanosleep(&pause, NULL);
+    return (int64_t)now + 1;
 }
 
+static bool measure_in_all(cli_job *j, const f8_tune_gemms *list, f8_measure_set *all)
+{
+    call to = {.c = j->c, .begin = f8_seconds_now()};
+    const int fd = list_file(list);
+    if (fd < 0)
+        return cli_error(NULL, "no memory for a list of GEMMs: %s", strerror(errno));
+    f8_format(to.list, sizeof to.list, "/proc/self/fd/%d", fd);
+    cli_hold(NULL);
+    signal(SIGCHLD, SIG_DFL); /* who ignores it learns nothing of how a process ended */
+    to.since = j->c->again ? next_second() : 0;
+    const bool ok = run_all(&to, all);
+    close(fd);
+    return ok;
+}
+
+/* ---- the report ---- */
+
+/* Whether a file can be there: that is told before hours of measuring. */
+static bool may_write(const char *path)
+{
+    char folder[PATH_MAX];
+    if (!path || !strcmp(path, "-"))
+        return true;
+    const char *slash = strrchr(path, '/');
+    const size_t length = slash ? (size_t)(slash - path) + 1 : 1;
+    if (length >= sizeof folder)
+        return cli_error(path, "%s", strerror(ENAMETOOLONG));
+    memcpy(folder, slash ? path : ".", length);
+    folder[length] = 0;
+    if (access(path, F_OK) ? !access(folder, W_OK | X_OK) : !access(path, W_OK))
+        return true;
+    return cli_error(path, "%s", strerror(errno));
+}
+
+/* All records: of what was measured, and of what that says as a whole. */
+static json_t *all_records(const f8_measure_set *set)
+{
+    json_t *all = f8_measure_records(set), *headlines = f8_measure_headline_records(set);
+    const bool ok = all && headlines && !json_array_extend(all, headlines);
+    json_decref(headlines);
+    if (ok)
+        return all;
+    json_decref(all);
+    return NULL;
+}
+
+/* A file that can't be written keeps none of the others from being written. */
 static bool report(cli_job *j, const f8_measure_set *set)
 {
     const cli *c = j->c;
     char *table = f8_measure_table(set);
+    bool ok = table || cli_error(NULL, "out of memory");
     if (table)
         cli_say(j->to, "%s", table);
     free(table);
-    return write_records(j, f8_measure_records(set)) &&
-           write_records(j, f8_measure_headline_records(set)) &&
-           write_text(c->csv, c->csv ? f8_measure_csv(set) : NULL) &&
-           write_text(c->tables, c->tables ? f8_measure_markdown(set) : NULL) &&
-           write_text(c->t4, c->t4 ? f8_measure_t4(set) : NULL);
+    ok &= write_records(c, all_records(set));
+    ok &= !c->csv || write_text(c->csv, f8_measure_csv(set));
+    ok &= !c->tables || write_text(c->tables, f8_measure_markdown(set));
+    return (!c->t4 || write_text(c->t4, f8_measure_t4(set))) && ok;
+}
+
+/* Says why nothing could be measured. */
+static bool refuse(const f8_measure_set *set)
+{
+    size_t said = 0;
+    for (size_t i = 0; i < set->n_measurements && said < MOST_REASONS; i++)
+        if (!i || strcmp(set->measurement[i].reason, set->measurement[i - 1].reason)) {
+            cli_error(NULL, "%s", set->measurement[i].reason);
+            said++;
+        }
+    return said == MOST_REASONS && cli_error(NULL, "and so on");
 }
 
 /* The measurements in the order of the list. */
@@ -321,11 +450,11 @@ static bool measure_and_report(cli_job *j, const f8_tune_gemms *list)
     f8_arena_init(&all.arena, NULL);
     f8_arena_init(&ordered.arena, NULL);
     const char *command = command_of(j->c, &all.arena);
-    bool ok = (command || cli_error(NULL, "out of memory")) && measure_in_all(j, &all);
+    bool ok = (command || cli_error(NULL, "out of memory")) && measure_in_all(j, list, &all);
     all.about.command = command;
     ok = ok && (arrange(list, &all, &ordered, &diag) == F8_OK || cli_file_fail(&diag));
     if (ok && all_lack(&ordered))
-        ok = report(j, &ordered) && cli_error(NULL, "%s", ordered.measurement[0].reason);
+        ok = refuse(&ordered);
     else
         ok = ok && report(j, &ordered);
     f8_arena_end(&ordered.arena);
@@ -351,10 +480,10 @@ bool cli_tune_gemms(cli_job *j)
                           .processes = (int32_t)c->processes,
                           .since = c->since,
                           .seconds = c->time};
-    bool ok = read_cache(c->cache, &how) && read_inputs(c->distribution, &how);
-    if (!ok)
+    if (!read_cache(c->cache, &how) || !read_inputs(c->distribution, &how) || !may_write(c->csv) ||
+        !may_write(c->tables) || !may_write(c->t4))
         return false;
-    ok = cli_ok(j->ctx, f8_tune_gather(j->ctx, &from, &list));
+    bool ok = cli_ok(j->ctx, f8_tune_gather(j->ctx, &from, &list));
     if (ok)
         ok = c->process ? be_process(j, &list, &how) : measure_and_report(j, &list);
     f8_arena_end(&list.arena);
