@@ -155,7 +155,7 @@ static void survey_one(survey *s, const f8_step *step, int count, const char *mo
     const bool repeats = same_bits(s, &p, first, REPEATS);
     const double seconds = time_of(s, &p, first);
     double least = seconds;
-    gpu_check(f8_cublaslt_candidates(s->g->cuda, &s->allocator, d, 16, s->workspace_bytes,
+    gpu_check(f8_cublaslt_candidates(s->g->cuda, &s->allocator, d, 16, s->workspace_bytes, false,
                                      step->name, offered, &n, &diag),
               &diag, "survey");
     for (int i = 1; i < n; i++) {

@@ -2,7 +2,8 @@
  *
  *     session.c   a session: where it measures, what came before, what is chosen
  *     keep.c      earlier runs and new ones in the database, and what is chosen
- *     turns.c     the ways of one GEMM, in turns */
+ *     turns.c     the ways of one GEMM, in turns
+ *     answers.c   cuBLASLt's answers that are not deterministic, which take turns as peers */
 #ifndef F8_MEASURE_SESSION_H
 #define F8_MEASURE_SESSION_H
 
@@ -12,6 +13,7 @@
 #include "frontend/measure/peer.h"
 #include "frontend/tune/tune.h"
 #include "ir/base/clock.h"
+#include "runtime/cuda/cublaslt.h"
 
 typedef struct f8_measure_session {
     fp8c_context *ctx;
@@ -52,9 +54,29 @@ typedef size_t f8_measure_known(void *user, const char *candidate);
  * processes as how.ordinal says; the model's way is measured beside any other. Ways that could not
  * run say why. `problem` of the measurements is left alone; texts and runs lie in the set's arena.
  * copies: as the module of t has. *n is set also after a failure. */
-enum { F8_MEASURE_WAYS = TUNE_CANDIDATES + 8, F8_MEASURE_MOST_COPIES = 8 };
+enum {
+    F8_MEASURE_WAYS = TUNE_CANDIDATES + F8_CUBLASLT_ANSWERS, /* CPUs: fewer than 8 peers */
+    F8_MEASURE_MOST_COPIES = 8
+};
 f8_status f8_measure_turns(f8_measure_session *s, const f8_tune_gemm *g, fp8c_tuning *t, int copies,
                            bool cold, f8_measure_known *known, void *user,
                            f8_measurement ways[F8_MEASURE_WAYS], size_t *n, f8_diag *diag);
+
+/* ---- answers.c ---- */
+
+typedef struct f8_measure_answers {
+    f8_cublaslt_config config[F8_CUBLASLT_ANSWERS];
+    const char *name[F8_CUBLASLT_ANSWERS]; /* "cublaslt 66 tile 15 ... (not deterministic)", in the
+                                              set's arena */
+    int n; /* 0: there are none, the target is a CPU, or peers are not wanted */
+} f8_measure_answers;
+
+/* cuBLASLt's answers for t's only problem that are not deterministic. */
+f8_status f8_measure_find_answers(const f8_measure_session *s, const fp8c_tuning *t,
+                                  f8_measure_answers *out, f8_diag *diag);
+/* Make this program, which was compiled to be measured, run an answer in all steps of a function
+ * that are the problem. */
+f8_status f8_measure_take_answer(const fp8c_program *p, const tune_problem *problem, int function,
+                                 const f8_cublaslt_config *answer, f8_diag *diag);
 
 #endif

@@ -12,7 +12,7 @@
 
 enum { SIDES = 2, MOST_COPIES = F8_MEASURE_MOST_COPIES, MOST_PORTS = 6 * MOST_COPIES };
 
-/* A way: a program, or a peer. */
+/* A way: a program, or a peer. cuBLASLt's answers are peers that have a program. */
 typedef struct contestant {
     f8_measurement *m;
     fp8c_program *program;
@@ -304,25 +304,44 @@ static f8_status note(bench *b, contestant *x, f8_status status, f8_diag *diag)
     return F8_OK;
 }
 
-static f8_status add_candidate(bench *b, int index, f8_measurement *ways, f8_diag *diag)
+/* Compile a way's program, by the candidate number `index`. */
+static f8_status open_program(bench *b, contestant *x, int index, const f8_cublaslt_config *answer,
+                              f8_diag *diag)
 {
     fp8c_tuning *t = b->t;
     tune_problem *p = &t->problem[0];
-    const tune_candidate *c = &p->candidate[index];
-    contestant *x = add_way(b, ways, f8_arena_strdup(&b->s->set->arena, c->text),
-                            index ? F8_MEASURE_CANDIDATE : F8_MEASURE_MODEL);
+    p->next = index;
+    const f8_status status = f8_tune_compile(t, &x->program, diag);
+    p->next = 0;
+    if (status != F8_OK || !answer)
+        return status;
+    return f8_measure_take_answer(x->program, p, b->function, answer, diag);
+}
+
+/* Add a way of fp8c's, or as a peer an answer of cuBLASLt in the model's program. */
+static f8_status add_program(bench *b, int index, const char *name,
+                             const f8_cublaslt_config *answer, f8_measurement *ways, f8_diag *diag)
+{
+    contestant *x = add_way(b, ways, f8_arena_strdup(&b->s->set->arena, name),
+                            answer  ? F8_MEASURE_PEER
+                            : index ? F8_MEASURE_CANDIDATE
+                                    : F8_MEASURE_MODEL);
     x->m->operands = operands_text(b, "%s x %s", b->g->a, b->g->b);
     const double start = f8_seconds_now();
-    p->next = index;
-    F8_TRY(note(b, x, f8_tune_compile(t, &x->program, diag), diag));
-    p->next = 0;
-    if (!x->program)
+    F8_TRY(note(b, x, open_program(b, x, index, answer, diag), diag));
+    if (x->retired)
         return F8_OK;
     x->m->compile_seconds = f8_seconds_now() - start;
     const f8_instance *i = &x->program->now->instance;
     F8_TRY(i->kind->init(&x->program->now->instance, 1, NULL, diag));
-    x->m->unit = f8_measure_unit(x->program, c->desc.algorithm, b->g->a, b->g->b);
+    x->m->unit = f8_measure_unit(x->program, b->p->candidate[index].desc.algorithm, b->g->a,
+                                 b->g->b);
     return bind(b, x->program, diag);
+}
+
+static f8_status add_candidate(bench *b, int index, f8_measurement *ways, f8_diag *diag)
+{
+    return add_program(b, index, b->p->candidate[index].text, NULL, ways, diag);
 }
 
 /* Decode the operands of all copies for peers of this dtype. bf16 and f32 are multiplied in place
@@ -384,6 +403,10 @@ static f8_status add_ways(bench *b, f8_measure_known *known, void *user, f8_meas
     const char *name;
     f8_dtype dtype;
     bool any = false;
+    f8_measure_answers answers;
+    F8_TRY(f8_measure_find_answers(b->s, b->t, &answers, diag));
+    for (int i = 0; i < answers.n; i++)
+        any |= known(user, answers.name[i]) < enough;
     for (int i = 1; i < b->p->n; i++)
         any |= known(user, b->p->candidate[i].text) < enough;
     for (int i = 0; b->s->peers && (name = f8_peers_way(b->s->peers, i, &dtype)); i++)
@@ -394,6 +417,9 @@ static f8_status add_ways(bench *b, f8_measure_known *known, void *user, f8_meas
     for (int i = 1; i < b->p->n; i++)
         if (known(user, b->p->candidate[i].text) < enough)
             F8_TRY(add_candidate(b, i, ways, diag));
+    for (int i = 0; i < answers.n; i++)
+        if (b->n < F8_MEASURE_WAYS && known(user, answers.name[i]) < enough)
+            F8_TRY(add_program(b, 0, answers.name[i], &answers.config[i], ways, diag));
     for (int i = 0; b->s->peers && (name = f8_peers_way(b->s->peers, i, &dtype)); i++)
         if (suits(b, dtype) && b->n < F8_MEASURE_WAYS && known(user, name) < enough)
             F8_TRY(add_peer(b, i, name, dtype, ways, diag));
@@ -434,7 +460,8 @@ static f8_status try_way(bench *b, contestant *x, f8_diag *diag)
         F8_TRY(get(b, &b->expected, (int64_t)bytes, diag));
         memcpy(b->expected.at, c->at, bytes);
     }
-    x->m->same_bits = memcmp(b->expected.at, c->at, bytes) ? F8_MEASURE_NO : F8_MEASURE_YES;
+    if (x->m->kind != F8_MEASURE_PEER)
+        x->m->same_bits = memcmp(b->expected.at, c->at, bytes) ? F8_MEASURE_NO : F8_MEASURE_YES;
     return F8_OK;
 }
 

@@ -67,7 +67,7 @@ static f8_status add_algorithms(fp8c_tuning *t, tune_problem *p, f8_diag *diag)
     if (t->o.same_bits)
         return F8_OK;
     F8_TRY(f8_cublaslt_candidates(t->base->cuda, &t->ctx->allocator, &p->desc, 16,
-                                  t->base->now->plan.gemm_workspace, p->name, all, &n, diag));
+                                  t->base->now->plan.gemm_workspace, false, p->name, all, &n, diag));
     for (int i = 1; i < n; i++) {
         f8_gemm_desc d = p->desc;
         d.tuning = all[i];

@@ -6,13 +6,12 @@
 
 #include "runtime/cuda/internal.h"
 
-enum { CANDIDATES = 16 };
-
 struct f8_cublaslt_gemm {
     f8_cublaslt_gemm *next;
     f8_gemm_desc desc;
     int alignment;
     int64_t workspace; /* bytes allowed */
+    bool loose;        /* one of the algorithms that are not deterministic, and no other */
     cublasLtMatmulDesc_t matmul;
     cublasLtMatrixLayout_t a, b, c; /* in cuBLASLt's order: its A is our B */
     bool tried;                     /* f8_cublaslt_first_run */
@@ -20,7 +19,7 @@ struct f8_cublaslt_gemm {
     cublasLtMatrixLayout_t usual[3]; /* if so: the layouts with usual strides */
     cublasLtMatmulAlgo_t algo;
     size_t used; /* workspace bytes the algorithm needs */
-    f8_gemm_tuning offered[CANDIDATES]; /* the deterministic algorithms, as tunings */
+    f8_gemm_tuning offered[F8_CUBLASLT_ANSWERS]; /* the deterministic algorithms (loose: the others) */
     int n_offered;
     char text[240];
 };
@@ -195,7 +194,11 @@ static f8_status ask(f8_cuda *cuda, f8_cublaslt_gemm *g, const cublasLtMatrixLay
         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES};
     const uint64_t workspace = (uint64_t)g->workspace;
-    const uint32_t schemes = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE, align = (uint32_t)g->alignment;
+    const uint32_t align = (uint32_t)g->alignment,
+                   schemes = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE |
+                             (g->loose ? CUBLASLT_REDUCTION_SCHEME_INPLACE |
+                                             CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE
+                                       : 0);
     LT(cublasLtMatmulPreferenceSetAttribute, p, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
        &workspace, sizeof workspace);
     LT(cublasLtMatmulPreferenceSetAttribute, p, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
@@ -205,7 +208,8 @@ static f8_status ask(f8_cuda *cuda, f8_cublaslt_gemm *g, const cublasLtMatrixLay
     /* "Not supported" means that the heuristic knows no algorithm. */
     const cublasStatus_t s =
         cuda->lt.cublasLtMatmulAlgoGetHeuristic(cuda->handle, g->matmul, layout[0], layout[1],
-                                                layout[2], layout[2], p, CANDIDATES, result, n);
+                                                layout[2], layout[2], p, F8_CUBLASLT_ANSWERS,
+                                                result, n);
     if (s == CUBLAS_STATUS_NOT_SUPPORTED) {
         *n = 0;
         return F8_OK;
@@ -279,12 +283,12 @@ static void describe_choice(f8_cublaslt_gemm *g, const f8_cublaslt_config *c)
 }
 
 /* The first deterministic algorithm for those layouts, or the first that is what the tuning asks
- * for; `n` counts those proposed. */
+ * for; loose: that one alone. `n` counts those proposed. */
 static f8_status choose_for(f8_cuda *cuda, f8_cublaslt_gemm *g,
                             const cublasLtMatrixLayout_t *layout, bool *found, int *n,
                             const char *what, f8_diag *diag)
 {
-    cublasLtMatmulHeuristicResult_t result[CANDIDATES];
+    cublasLtMatmulHeuristicResult_t result[F8_CUBLASLT_ANSWERS];
     memset(result, 0, sizeof result);
     cublasLtMatmulPreference_t p = NULL;
     LT(cublasLtMatmulPreferenceCreate, &p);
@@ -293,7 +297,7 @@ static f8_status choose_for(f8_cuda *cuda, f8_cublaslt_gemm *g,
     F8_TRY(status);
     bool as_wanted = false;
     g->n_offered = 0;
-    for (int i = 0; i < *n && i < CANDIDATES; i++) {
+    for (int i = 0; i < *n && i < F8_CUBLASLT_ANSWERS; i++) {
         f8_cublaslt_config c = {0};
         bool good = result[i].state == CUBLAS_STATUS_SUCCESS;
         if (good && layout == g->usual)
@@ -301,11 +305,11 @@ static f8_status choose_for(f8_cuda *cuda, f8_cublaslt_gemm *g,
         if (!good || result[i].workspaceSize > (size_t)g->workspace)
             continue;
         F8_TRY(read_config(cuda, &result[i].algo, &c, what, diag));
-        if (!deterministic(&c))
+        if (deterministic(&c) == g->loose)
             continue;
         f8_gemm_tuning *offered = &g->offered[g->n_offered++];
         *offered = (f8_gemm_tuning){.lt = c};
-        if (*found && (as_wanted || !wanted(g, offered)))
+        if ((*found || g->loose) && (as_wanted || !wanted(g, offered)))
             continue;
         as_wanted = wanted(g, offered);
         *found = true;
@@ -327,9 +331,13 @@ static f8_status choose(f8_cuda *cuda, f8_cublaslt_gemm *g, const char *what, f8
     if (!found)
         F8_TRY(choose_for(cuda, g, (const cublasLtMatrixLayout_t[]){g->a, g->b, g->c}, &found, &n,
                           what, diag));
-    if (found)
-        return F8_OK;
     const f8_gemm_desc *d = &g->desc;
+    if (found || (g->loose && !d->tuning.lt.id)) /* the latter: only what is offered matters */
+        return F8_OK;
+    if (g->loose)
+        return f8_fail(diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
+                       "cuBLASLt %s does not offer %s this algorithm",
+                       cuda->library[F8_CUDA_CUBLASLT].version, what);
     return f8_fail(
         diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
         "cuBLASLt %s has no deterministic algorithm for %s (%lld x %lld x %lld, %s x %s -> %s%s, "
@@ -379,14 +387,14 @@ static f8_status make(f8_cuda *cuda, f8_cublaslt_gemm *g, const char *what, f8_d
     return status;
 }
 
-f8_status f8_cublaslt_prepare(f8_cuda *cuda, f8_cublaslt_gemm **list, const f8_allocator *allocator,
-                              const f8_gemm_desc *desc, int alignment, int64_t workspace,
-                              const char *what, f8_cublaslt_gemm **out, f8_diag *diag)
+static f8_status prepare(f8_cuda *cuda, f8_cublaslt_gemm **list, const f8_allocator *allocator,
+                         const f8_gemm_desc *desc, int alignment, int64_t workspace, bool loose,
+                         const char *what, f8_cublaslt_gemm **out, f8_diag *diag)
 {
     *out = NULL;
     for (f8_cublaslt_gemm *g = *list; g; g = g->next)
         if (same_problem(&g->desc, desc) && g->alignment == alignment &&
-            g->workspace == workspace) {
+            g->workspace == workspace && g->loose == loose) {
             *out = g;
             return F8_OK;
         }
@@ -394,7 +402,8 @@ f8_status f8_cublaslt_prepare(f8_cuda *cuda, f8_cublaslt_gemm **list, const f8_a
     if (!g)
         return f8_fail(diag, F8_ERR_MEMORY, F8_NOWHERE, "out of memory: %zu bytes were wanted",
                        sizeof *g);
-    *g = (f8_cublaslt_gemm){.desc = *desc, .alignment = alignment, .workspace = workspace};
+    *g = (f8_cublaslt_gemm){
+        .desc = *desc, .alignment = alignment, .workspace = workspace, .loose = loose};
     const f8_status status = make(cuda, g, what, diag);
     if (status != F8_OK) {
         destroy(cuda, g, allocator);
@@ -403,6 +412,24 @@ f8_status f8_cublaslt_prepare(f8_cuda *cuda, f8_cublaslt_gemm **list, const f8_a
     g->next = *list;
     *list = *out = g;
     return F8_OK;
+}
+
+f8_status f8_cublaslt_prepare(f8_cuda *cuda, f8_cublaslt_gemm **list, const f8_allocator *allocator,
+                              const f8_gemm_desc *desc, int alignment, int64_t workspace,
+                              const char *what, f8_cublaslt_gemm **out, f8_diag *diag)
+{
+    return prepare(cuda, list, allocator, desc, alignment, workspace, false, what, out, diag);
+}
+
+f8_status f8_cublaslt_prepare_loose(f8_cuda *cuda, f8_cublaslt_gemm **list,
+                                    const f8_allocator *allocator, const f8_gemm_desc *desc,
+                                    int alignment, int64_t workspace,
+                                    const f8_cublaslt_config *config, const char *what,
+                                    f8_cublaslt_gemm **out, f8_diag *diag)
+{
+    f8_gemm_desc with = *desc;
+    with.tuning = (f8_gemm_tuning){.lt = *config};
+    return prepare(cuda, list, allocator, &with, alignment, workspace, true, what, out, diag);
 }
 
 void f8_cublaslt_release_all(f8_cuda *cuda, f8_cublaslt_gemm **list, const f8_allocator *allocator)
@@ -416,14 +443,15 @@ void f8_cublaslt_release_all(f8_cuda *cuda, f8_cublaslt_gemm **list, const f8_al
 
 f8_status f8_cublaslt_candidates(f8_cuda *cuda, const f8_allocator *allocator,
                                  const f8_gemm_desc *desc, int alignment, int64_t workspace,
-                                 const char *what, f8_gemm_tuning *out, int *n, f8_diag *diag)
+                                 bool loose, const char *what, f8_gemm_tuning *out, int *n,
+                                 f8_diag *diag)
 {
     f8_cublaslt_gemm *list = NULL, *g;
     f8_gemm_desc plain = *desc;
     plain.tuning = (f8_gemm_tuning){0};
     *n = 0;
     const f8_status status =
-        f8_cublaslt_prepare(cuda, &list, allocator, &plain, alignment, workspace, what, &g, diag);
+        prepare(cuda, &list, allocator, &plain, alignment, workspace, loose, what, &g, diag);
     for (int i = 0; status == F8_OK && i < g->n_offered; i++)
         out[(*n)++] = g->offered[i];
     f8_cublaslt_release_all(cuda, &list, allocator);

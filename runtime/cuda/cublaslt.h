@@ -50,10 +50,22 @@ f8_status f8_cublaslt_prepare(f8_cuda *cuda, f8_cublaslt_gemm **list, const f8_a
 void f8_cublaslt_release_all(f8_cuda *cuda, f8_cublaslt_gemm **list, const f8_allocator *allocator);
 
 /* The deterministic algorithms that cuBLASLt's heuristic offers for desc without a tuning, each as
- * a tuning, the model's choice first; at most 16. Arguments as in f8_cublaslt_prepare. */
+ * a tuning, the model's choice first; at most F8_CUBLASLT_ANSWERS. Arguments as in
+ * f8_cublaslt_prepare. `loose`: instead of them those that are not deterministic, which no tuning
+ * makes a program take. There may be none. */
+enum { F8_CUBLASLT_ANSWERS = 16 };
 f8_status f8_cublaslt_candidates(f8_cuda *cuda, const f8_allocator *allocator,
                                  const f8_gemm_desc *desc, int alignment, int64_t workspace,
-                                 const char *what, f8_gemm_tuning *out, int *n, f8_diag *diag);
+                                 bool loose, const char *what, f8_gemm_tuning *out, int *n,
+                                 f8_diag *diag);
+
+/* As f8_cublaslt_prepare, of one of these loose algorithms: to measure it. Its object is no other
+ * call's. */
+f8_status f8_cublaslt_prepare_loose(f8_cuda *cuda, f8_cublaslt_gemm **list,
+                                    const f8_allocator *allocator, const f8_gemm_desc *desc,
+                                    int alignment, int64_t workspace,
+                                    const f8_cublaslt_config *config, const char *what,
+                                    f8_cublaslt_gemm **out, f8_diag *diag);
 
 /* "algorithm 66, tile 15, stages 35, split-k 1, reduction none, swizzle 0, custom 0, inner shape 0,
  * cluster 2, workspace 0 bytes" */

@@ -107,4 +107,10 @@ double f8_cuda_exec_step_gap(const f8_cuda_exec *x, uint32_t func, uint32_t step
  * executor's. */
 const char *f8_cuda_exec_step_algorithm(const f8_cuda_exec *x, uint32_t func, uint32_t step);
 
+/* For a measurement alone: make a GEMM step of this executor run a loose algorithm
+ * (f8_cublaslt_candidates), whatever its plan says. It needs the option `profile`. The plan does
+ * not change, and no text or file can ask for it. */
+f8_status f8_cuda_exec_loosen_gemm(f8_cuda_exec *x, uint32_t func, uint32_t step,
+                                   const f8_cublaslt_config *config, f8_diag *diag);
+
 #endif

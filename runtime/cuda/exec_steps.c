@@ -166,6 +166,18 @@ f8_status f8_cuda_exec_prepare_gemms(f8_cuda_exec *x, f8_diag *diag)
     return F8_OK;
 }
 
+f8_status f8_cuda_exec_loosen_gemm(f8_cuda_exec *x, uint32_t func, uint32_t step,
+                                   const f8_cublaslt_config *config, f8_diag *diag)
+{
+    f8_live_step *l = &x->func[func].step[step];
+    if (l->step->kind != F8_STEP_GEMM || !x->options.profile) /* a graph would keep the other */
+        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "'%s' is not measured as a GEMM",
+                       l->step->name);
+    return f8_cublaslt_prepare_loose(x->cuda, &x->home->gemms, &x->allocator, &l->step->gemm,
+                                     gemm_alignment(l->step), x->plan->gemm_workspace, config,
+                                     l->what, &l->gemm, diag);
+}
+
 /* Room for a trial: zeros in place of scales, as many as blocks of 32 along k may have, or of a
  * bias; then the result; then operands that have no memory yet because they are external. */
 static int64_t zeros_room(const f8_gemm_desc *d)
