@@ -131,6 +131,12 @@ static double cpu_seconds(const f8_instance *i, uint32_t func, uint32_t step)
     return f8_exec_step_seconds(i->cpu, func, step);
 }
 
+static double cpu_first_seconds(const f8_instance *i, uint32_t func, uint32_t step, double *gap)
+{
+    *gap = 0;
+    return f8_exec_first_seconds(i->cpu, func, step);
+}
+
 static const char *cpu_algorithm(const f8_instance *i, uint32_t func, uint32_t step)
 {
     return f8_exec_algorithm(i->cpu, func, step);
@@ -157,6 +163,7 @@ f8_status f8_instance_create_cpu(f8_instance *i, const f8_plan *plan,
         .fetch = cpu_fetch,
         .look = cpu_look,
         .step_seconds = cpu_seconds,
+        .first_seconds = cpu_first_seconds,
         .algorithm = cpu_algorithm,
     };
     *i = (f8_instance){.plan = plan};
@@ -254,6 +261,11 @@ static double cuda_gap(const f8_instance *i, uint32_t func, uint32_t step)
     return f8_cuda_exec_step_gap(i->cuda, func, step);
 }
 
+static double cuda_first_seconds(const f8_instance *i, uint32_t func, uint32_t step, double *gap)
+{
+    return f8_cuda_exec_first_seconds(i->cuda, func, step, gap);
+}
+
 static const char *cuda_algorithm(const f8_instance *i, uint32_t func, uint32_t step)
 {
     return f8_cuda_exec_step_algorithm(i->cuda, func, step);
@@ -280,6 +292,7 @@ f8_status f8_instance_create_cuda(f8_instance *i, const f8_plan *plan, f8_cuda *
         .fetch = cuda_fetch,
         .step_seconds = cuda_seconds,
         .step_gap = cuda_gap,
+        .first_seconds = cuda_first_seconds,
         .algorithm = cuda_algorithm,
     };
     *i = (f8_instance){.plan = plan};

@@ -42,6 +42,8 @@ typedef struct f8_instance_kind {
     const void *(*look)(f8_instance *i, uint32_t func, const f8_arg *at);
     double (*step_seconds)(const f8_instance *i, uint32_t func, uint32_t step);
     double (*step_gap)(const f8_instance *i, uint32_t func, uint32_t step); /* NULL: has none */
+    /* the part of the seconds that the function's first run took, and of the gap; NULL: has none */
+    double (*first_seconds)(const f8_instance *i, uint32_t func, uint32_t step, double *gap);
     const char *(*algorithm)(const f8_instance *i, uint32_t func,
                              uint32_t step); /* NULL: not known */
 } f8_instance_kind;

@@ -31,10 +31,34 @@ static const char *work_of(const fp8c_step *s, const char *function)
     return !strcmp(s->work, "rows") && !strncmp(function, "update", 6) ? "update" : s->work;
 }
 
+/* Whether a step of the function was timed. */
+static bool has_run(const fp8c_program *p, int function)
+{
+    fp8c_step s;
+    for (int i = 0; fp8c_program_step(p, function, i, &s) == FP8C_OK; i++)
+        if (s.seconds > 0)
+            return true;
+    return false;
+}
+
+/* The turns in which a function ran: of one that has a form for the first turn, those behind it; of
+ * such a form 0, if its function ran, too. */
+static double turns_of(const fp8c_program *p, int function, double turns)
+{
+    const f8_plan *plan = &p->now->plan;
+    const uint32_t base = f8_plan_base(plan->func, plan->n_funcs, (uint32_t)function);
+    const uint32_t form = plan->func[function].first;
+    if (base != (uint32_t)function)
+        return has_run(p, (int)base) ? 0 : turns;
+    return turns > 1 && form && has_run(p, (int)form - 1) ? turns - 1 : turns;
+}
+
 static f8_profile_row row_of(const fp8c_program *p, const f8_limits *limits, int function,
-                             int index, const fp8c_step *s, double runs, double turns)
+                             int index, fp8c_step *s, double runs, double turns)
 {
     const char *name = fp8c_program_function_name(p, function);
+    const double counted = f8_step_drop_first(p, function, index, s, runs), often = runs / turns,
+                 all = often / counted; /* of what was counted, in a turn */
     const double bytes = (double)(s->bytes_read + s->bytes_written);
     const bool moves = strcmp(s->kind, "gemm") && strcmp(s->work, "attention");
     return (f8_profile_row){.function = name,
@@ -47,11 +71,11 @@ static f8_profile_row row_of(const fp8c_program *p, const f8_limits *limits, int
                             .between = s->collective.beside,
                             .queued = s->collective.queued / turns,
                             .waited = s->collective.waited / turns,
-                            .seconds = s->seconds / turns,
-                            .estimated = s->estimated * runs / turns,
-                            .gap = s->gap / turns,
-                            .flops = s->flops * runs / turns,
-                            .bytes = moves ? bytes * runs / turns : 0,
+                            .seconds = s->seconds * all,
+                            .estimated = s->estimated * often,
+                            .gap = s->gap * all,
+                            .flops = s->flops * often,
+                            .bytes = moves ? bytes * often : 0,
                             .limit = f8_limits_of(limits, p, function, index),
                             .at = {function, index}};
 }
@@ -61,14 +85,16 @@ static size_t each(const fp8c_program *p, int except, fp8c_step *s, f8_profile_r
                    const f8_limits *limits, f8_profile_runs runs, const void *user, double turns)
 {
     size_t n = 0;
-    for (int f = 0; fp8c_program_function_name(p, f); f++)
-        for (int i = 0; f != except && fp8c_program_step(p, f, i, s) == FP8C_OK; i++) {
+    for (int f = 0; fp8c_program_function_name(p, f); f++) {
+        const double own = f == except ? 0 : turns_of(p, f, turns);
+        for (int i = 0; own > 0 && fp8c_program_step(p, f, i, s) == FP8C_OK; i++) {
             if (!(s->seconds > 0))
                 continue;
             if (to)
-                to[n] = row_of(p, limits, f, i, s, runs(user, f), turns);
+                to[n] = row_of(p, limits, f, i, s, runs(user, f), own);
             n++;
         }
+    }
     return n;
 }
 

@@ -59,6 +59,12 @@ json_t *f8_record_target(const fp8c_program *program, const fp8c_file_info *targ
 /* A step `s` that moves bytes between ranks, with the steps that run until the wait for it. */
 json_t *f8_record_collective(const fp8c_program *program, int function, int index,
                              const fp8c_step *s);
+/* Leave out of a step's seconds and gap what the first run of its function took, which finds cold
+ * pages and caches, if there are others. Returns the runs that are left. */
+double f8_step_drop_first(const fp8c_program *program, int function, int index, fp8c_step *s,
+                          double runs);
+/* The mean seconds of these runs. */
+double f8_step_mean(const fp8c_program *program, int function, int index, double runs);
 /* The mean time of a step over `runs` runs of its function. */
 json_t *f8_record_profile(const fp8c_program *program, int function, int index, double runs);
 /* The records of all steps that took time. `runs` says how often a function ran, at least 1. */

@@ -163,9 +163,11 @@ void f8_exec_bind(f8_exec *x, uint32_t func, bool output, uint32_t port, void *b
 static void note_seconds(f8_exec *x, f8_exec_func *f, f8_exec_step *l, double seconds)
 {
     l->seconds += seconds;
+    l->first += f->ran ? 0 : seconds;
     if (l->step->kind == F8_STEP_WAIT && x->home->queue && !x->observer) {
         f8_exec_step *collective = &f->step[l->step->waits];
         collective->seconds += l->transfer->ended - l->transfer->begun;
+        collective->first += f->ran ? 0 : l->transfer->ended - l->transfer->begun;
         collective->queued += l->transfer->begun - l->transfer->started;
     }
 }
@@ -190,6 +192,7 @@ static f8_status run_steps(f8_exec *x, uint32_t func, f8_diag *diag)
             since = now;
         }
     }
+    f->ran = true;
     return f8_pool_check(x->home->pool, diag);
 }
 
@@ -273,4 +276,9 @@ double f8_exec_queued_seconds(const f8_exec *x, uint32_t func, uint32_t step)
 double f8_exec_step_seconds(const f8_exec *x, uint32_t func, uint32_t step)
 {
     return x->func[func].step[step].seconds;
+}
+
+double f8_exec_first_seconds(const f8_exec *x, uint32_t func, uint32_t step)
+{
+    return x->func[func].step[step].first;
 }

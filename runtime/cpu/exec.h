@@ -93,6 +93,8 @@ f8_exec_counts f8_exec_count(const f8_exec *x);
 /* With options.profile: seconds spent in a step over all runs so far: of a collective in its call,
  * of a wait until its collective was done. */
 double f8_exec_step_seconds(const f8_exec *x, uint32_t func, uint32_t step);
+/* The part of them that the function's first run took, which finds cold pages and caches. */
+double f8_exec_first_seconds(const f8_exec *x, uint32_t func, uint32_t step);
 /* Whether collectives go on beside other steps; if not, each is done where it stands. */
 bool f8_exec_goes_on(const f8_exec *x);
 /* The same from where a collective was started to its call: others were before it. */

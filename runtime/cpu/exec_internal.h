@@ -14,12 +14,14 @@ typedef struct f8_exec_step {
     f8_gemm *gemm;
     f8_transfer *transfer; /* COLLECTIVE; WAIT: the collective's */
     double seconds;        /* of a collective: that its call took, on whichever thread */
+    double first;          /* of them: of the function's first run */
     double queued;         /* of a collective: from its start to its call */
     double *phase_seconds; /* with options.profile */
 } f8_exec_step;
 
 typedef struct f8_exec_func {
     f8_exec_step *step;
+    bool ran;
 } f8_exec_func;
 
 /* Mapped code, one for all executors whose plans have the same. */

@@ -103,6 +103,8 @@ double f8_cuda_exec_step_seconds(const f8_cuda_exec *x, uint32_t func, uint32_t 
 /* The part of them in which the GPU had nothing to do, as the host had not enqueued the step yet.
  */
 double f8_cuda_exec_step_gap(const f8_cuda_exec *x, uint32_t func, uint32_t step);
+/* The parts of both that the function's first run took. */
+double f8_cuda_exec_first_seconds(const f8_cuda_exec *x, uint32_t func, uint32_t step, double *gap);
 /* What cuBLASLt runs for a GEMM step (f8_cublaslt_describe); NULL for other steps. The text is the
  * executor's. */
 const char *f8_cuda_exec_step_algorithm(const f8_cuda_exec *x, uint32_t func, uint32_t step);

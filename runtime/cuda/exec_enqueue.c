@@ -144,10 +144,14 @@ f8_status f8_cuda_exec_add_times(f8_cuda_exec *x, f8_live_func *f, f8_diag *diag
         CU_IN(f->func->name, cuEventElapsedTime, &milliseconds, f->event[i], f->event[i + 1]);
         const double seconds = 1e-3 * (double)milliseconds,
                      late = f->step[i].enqueued - f->step[0].enqueued - through;
+        const double gap = late < 0 ? 0 : late < seconds ? late : seconds;
         f->step[i].seconds += seconds;
-        f->step[i].gap += late < 0 ? 0 : late < seconds ? late : seconds;
+        f->step[i].gap += gap;
+        f->step[i].first += f->timed ? 0 : seconds;
+        f->step[i].first_gap += f->timed ? 0 : gap;
         through += seconds;
     }
+    f->timed = true;
     return F8_OK;
 }
 

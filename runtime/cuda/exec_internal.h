@@ -38,6 +38,7 @@ typedef struct f8_live_step {
     size_t bytes; /* COPY */
     uint64_t number; /* COLLECTIVE: what NCCL's last one of this step is called (f8_nccl_join) */
     double seconds, gap;
+    double first, first_gap; /* of them: of the function's first run */
     double enqueued; /* profile: when the host came to this step */
 } f8_live_step;
 
@@ -66,6 +67,7 @@ typedef struct f8_live_func {
     size_t n_addresses;
     int64_t launches;
     CUevent *event;        /* profile: n_steps + 1 */
+    bool timed;            /* profile: a run was */
     f8_exec_counts count;  /* of one run */
 } f8_live_func;
 

@@ -303,6 +303,12 @@ double f8_cuda_exec_step_gap(const f8_cuda_exec *x, uint32_t func, uint32_t step
     return x->func[func].step[step].gap;
 }
 
+double f8_cuda_exec_first_seconds(const f8_cuda_exec *x, uint32_t func, uint32_t step, double *gap)
+{
+    *gap = x->func[func].step[step].first_gap;
+    return x->func[func].step[step].first;
+}
+
 const char *f8_cuda_exec_step_algorithm(const f8_cuda_exec *x, uint32_t func, uint32_t step)
 {
     const f8_live_step *l = &x->func[func].step[step];

@@ -116,6 +116,70 @@ START_TEST(programs)
 }
 END_TEST
 
+/* The seconds that step `index` of the function has taken. */
+static double seconds_of(const fp8c_program *p, int function, int index)
+{
+    fp8c_step s;
+    ck_assert_int_eq(fp8c_program_step(p, function, index, &s), FP8C_OK);
+    return s.seconds;
+}
+
+static double four_turns(const void *user, int function)
+{
+    (void)user;
+    (void)function;
+    return 4;
+}
+
+/* A profile leaves out the first run of a function, which is slower, and all of a form that runs in
+ * the first turn alone. */
+START_TEST(first_run)
+{
+    fp8c_context *ctx = new_context();
+    fp8c_module *m = parse(ctx, model);
+    fp8c_compile_options o = recipe("delayed");
+    f8_profile profile;
+    fp8c_step s;
+    o.profile = 1;
+    fp8c_program *p = compile(ctx, m, &o);
+    const int step = fp8c_program_function(p, "micro_step"),
+              update = fp8c_program_function(p, "update"),
+              form = fp8c_program_function(p, "micro_step.first");
+    ck_assert_int_eq(fp8c_program_initialize(p, 1), FP8C_OK);
+    double first = 0, second = 0, fourth = 0;
+    for (int turn = 0; turn < 4; turn++) {
+        ck_assert_int_eq(fp8c_program_run(p, step), FP8C_OK);
+        ck_assert_int_eq(fp8c_program_run(p, update), FP8C_OK);
+        first = turn ? first : seconds_of(p, update, 0);
+        second = turn == 1 ? seconds_of(p, step, 0) : second;
+    }
+    fourth = seconds_of(p, update, 0);
+    ck_assert_double_gt(first, 0);
+    ck_assert_double_eq_tol(f8_step_mean(p, update, 0, 4), (fourth - first) / 3, 1e-12);
+    ck_assert_double_eq_tol(f8_step_mean(p, update, 0, 1), fourth, 1e-12); /* there is no other */
+    ck_assert_int_ge(form, 0);
+    ck_assert_double_gt(seconds_of(p, form, 0), 0);
+    ck_assert_int_eq(f8_profile_make(p, four_turns, NULL, -1, "turn", 4, &profile, &(f8_diag){0}),
+                     F8_OK);
+    bool found = false;
+    for (size_t i = 0; i < profile.n_rows; i++) {
+        const f8_profile_row *r = &profile.row[i];
+        ck_assert_int_ne(r->at[0], form);
+        if (r->at[0] != step || r->at[1] != 0)
+            continue;
+        found =
+            true; /* micro_step has run in the last three turns alone, which this is a mean of */
+        ck_assert_int_eq(fp8c_program_step(p, step, 0, &s), FP8C_OK);
+        ck_assert_double_eq_tol(r->seconds, (s.seconds - second) / 3 * 4 / 3, 1e-12);
+    }
+    ck_assert(found);
+    f8_profile_free(&profile);
+    fp8c_program_destroy(p);
+    fp8c_module_destroy(m);
+    fp8c_context_destroy(ctx);
+}
+END_TEST
+
 Suite *f8_suite(void)
 {
     Suite *suite = suite_create("records");
@@ -125,6 +189,7 @@ Suite *f8_suite(void)
     tcase_add_test(tc, no_half_record);
     tcase_add_test(tc, lines);
     tcase_add_test(tc, programs);
+    tcase_add_test(tc, first_run);
     suite_add_tcase(suite, tc);
     return suite;
 }
