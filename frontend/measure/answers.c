@@ -20,12 +20,9 @@ f8_status f8_measure_find_answers(const f8_measure_session *s, const fp8c_tuning
     for (int i = 0; i < n; i++) {
         char text[F8_CANDIDATE_TEXT];
         f8_gemm_desc d = p->desc;
-        bool again = false;
-        d.tuning = all[i];
-        for (int k = 0; k < i; k++)
-            again |= f8_gemm_tuning_equal(&all[k], &all[i]);
-        if (again)
+        if (f8_gemm_tuning_again(all, i))
             continue;
+        d.tuning = all[i];
         f8_gemm_candidate_text(&d, d.algorithm, text);
         out->name[out->n] = f8_arena_printf(&s->set->arena, "%s (not deterministic)", text);
         out->config[out->n++] = all[i].lt;

@@ -70,6 +70,8 @@ static f8_status add_algorithms(fp8c_tuning *t, tune_problem *p, f8_diag *diag)
                                   t->base->now->plan.gemm_workspace, false, p->name, all, &n, diag));
     for (int i = 1; i < n; i++) {
         f8_gemm_desc d = p->desc;
+        if (f8_gemm_tuning_again(all, i))
+            continue;
         d.tuning = all[i];
         f8_gemm_candidate_text(&d, d.algorithm, text);
         add_candidate(t, p, text, NULL);

@@ -69,6 +69,14 @@ bool f8_gemm_tuning_equal(const f8_gemm_tuning *x, const f8_gemm_tuning *y)
            x->packed == y->packed && !memcmp(&x->lt, &y->lt, sizeof x->lt); /* it has no padding */
 }
 
+bool f8_gemm_tuning_again(const f8_gemm_tuning *all, int i)
+{
+    for (int k = 0; k < i; k++)
+        if (f8_gemm_tuning_equal(&all[k], &all[i]))
+            return true;
+    return false;
+}
+
 /* ---- texts ---- */
 
 void f8_gemm_problem_text(const f8_gemm_desc *d, char text[F8_GEMM_PROBLEM_TEXT])

@@ -133,6 +133,8 @@ enum {
 };
 
 bool f8_gemm_tuning_equal(const f8_gemm_tuning *x, const f8_gemm_tuning *y);
+/* Whether all[i] is equal to one before it: libraries offer some twice. */
+bool f8_gemm_tuning_again(const f8_gemm_tuning *all, int i);
 
 /* The problem's text: everything of a desc that its time may depend on, without algorithm and
  * tuning. */
