@@ -59,10 +59,10 @@ static const char *why(const f8_measurement *m)
 
 /* ---- one problem: a line for each way ---- */
 
-static void put_way(const f8_measurement *m, FILE *to)
+static void put_way(const f8_measurement *m, int width, FILE *to)
 {
     char compile[F8_COLUMN_SHOWN];
-    put(to, "%-5.5s %c %-34.34s", m->cache, m->chosen ? '*' : ' ', m->candidate);
+    put(to, "%-5.5s %c %-*s", m->cache, m->chosen ? '*' : ' ', width, m->candidate);
     if (m->state != F8_MEASURE_TIMED) {
         put(to, "  %s\n", why(m));
         return;
@@ -76,10 +76,16 @@ static void put_way(const f8_measurement *m, FILE *to)
 
 static void put_ways(const f8_measure_set *set, FILE *to)
 {
-    put(to, "%s\n%-5s   %-34s %4s" TIMES_HEAD "  bits   error    compile\n",
-        set->measurement->problem.text, "cache", "way (*: what compiles take)", "runs");
+    int width = 34; /* room for the names of a CPU; cuBLASLt's differ in their last words */
+    for (size_t i = 0; i < set->n_measurements; i++) {
+        const int n = (int)strlen(set->measurement[i].candidate);
+        width = n > width ? n : width;
+    }
+    put(to, "%s\n%-5s   %-*s %4s" TIMES_HEAD "  bits   error    compile\n",
+        set->measurement->problem.text, "cache", width, "way (*: what compiles take)",
+        "runs");
     for (size_t i = 0; i < set->n_measurements; i++)
-        put_way(&set->measurement[i], to);
+        put_way(&set->measurement[i], width, to);
     fputs("bits: as the model's way; error: of 4,096 elements, in units of its bound\n", to);
 }
 

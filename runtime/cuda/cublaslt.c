@@ -19,7 +19,7 @@ struct f8_cublaslt_gemm {
     cublasLtMatrixLayout_t usual[3]; /* if so: the layouts with usual strides */
     cublasLtMatmulAlgo_t algo;
     size_t used; /* workspace bytes the algorithm needs */
-    f8_gemm_tuning offered[F8_CUBLASLT_ANSWERS]; /* the deterministic algorithms (loose: the others) */
+    f8_gemm_tuning offered[F8_CUBLASLT_ANSWERS]; /* the deterministic algorithms; loose: the others */
     int n_offered;
     char text[240];
 };
@@ -429,6 +429,8 @@ f8_status f8_cublaslt_prepare_loose(f8_cuda *cuda, f8_cublaslt_gemm **list,
 {
     f8_gemm_desc with = *desc;
     with.tuning = (f8_gemm_tuning){.lt = *config};
+    if (!config->id)
+        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "%s: no algorithm is named", what);
     return prepare(cuda, list, allocator, &with, alignment, workspace, true, what, out, diag);
 }
 

@@ -173,9 +173,12 @@ f8_status f8_cuda_exec_loosen_gemm(f8_cuda_exec *x, uint32_t func, uint32_t step
     if (l->step->kind != F8_STEP_GEMM || !x->options.profile) /* a graph would keep the other */
         return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "'%s' is not measured as a GEMM",
                        l->step->name);
-    return f8_cublaslt_prepare_loose(x->cuda, &x->home->gemms, &x->allocator, &l->step->gemm,
+    f8_cublaslt_gemm *loose;
+    F8_TRY(f8_cublaslt_prepare_loose(x->cuda, &x->home->gemms, &x->allocator, &l->step->gemm,
                                      gemm_alignment(l->step), x->plan->gemm_workspace, config,
-                                     l->what, &l->gemm, diag);
+                                     l->what, &loose, diag));
+    l->gemm = loose;
+    return F8_OK;
 }
 
 /* Room for a trial: zeros in place of scales, as many as blocks of 32 along k may have, or of a

@@ -261,9 +261,10 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p
 
 /* ---- algorithms ---- */
 
-/* Three are proposed when the preference lets them: one that splits k and adds in place (the first,
- * as it may be on a device), one that splits k in the workspace, one that does not split. With
- * other stages where columns have gaps between them, as it may be on a device too. data[]: */
+/* Four are proposed when the preference lets them: one that splits k and adds in place (the first,
+ * as it may be on a device), one that splits k in the workspace, one that does not split, one that
+ * rounds the parts to a result's type that is not f32. With other stages where columns have gaps
+ * between them, as it may be on a device too. data[]: */
 enum {
     ALGO_MAGIC,
     ALGO_ID,
@@ -334,6 +335,10 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
         results[n] = propose(67, CUBLASLT_REDUCTION_SCHEME_NONE, 1, 0, alignment, gaps);
         results[n++].algo.data[ALGO_STAGES] |= (cluster < 3 ? cluster : 1) << ALGO_CLUSTER;
     }
+    if (n < wanted && (preference->schemes & CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE) &&
+        d->type != CUDA_R_32F && partial <= preference->workspace)
+        results[n++] =
+            propose(68, CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE, 2, partial, alignment, gaps);
     *found = n;
     return CUBLAS_STATUS_SUCCESS;
 }
