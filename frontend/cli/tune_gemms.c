@@ -99,6 +99,7 @@ static void add_how(words *w, const cli *c)
     add(w, "--inputs", c->distribution);
     add(w, "--same-bits", c->same_bits ? "" : NULL);
     add(w, "--peers", c->peers ? "" : NULL);
+    add(w, "--model-only", c->model_only ? "" : NULL);
     add_number(w, "--processes", (double)(c->processes ? c->processes : PROCESSES));
 }
 
@@ -476,6 +477,7 @@ bool cli_tune_gemms(cli_job *j)
                               (int32_t)(c->runs > F8_MEASURE_RUNS ? F8_MEASURE_RUNS + 1 : c->runs),
                           .same_bits = c->same_bits,
                           .peers = c->peers,
+                          .model_only = c->model_only,
                           .ordinal = (int32_t)c->process,
                           .processes = (int32_t)c->processes,
                           .since = c->since,

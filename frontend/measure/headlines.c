@@ -15,6 +15,7 @@ typedef struct group {
     const f8_measurement *first;
     size_t n;
     const f8_measurement *model, *best, *best_same_bits; /* fp8c's that were timed; NULL: none */
+    size_t timed;                                        /* of fp8c's */
 } group;
 
 static const f8_measurement *faster(const f8_measurement *a, const f8_measurement *b)
@@ -33,6 +34,7 @@ static group group_at(const f8_measure_set *set, size_t at)
         if (!is_timed(m) || m->kind == F8_MEASURE_PEER)
             continue;
         const bool model = m->kind == F8_MEASURE_MODEL;
+        g.timed++;
         if (model)
             g.model = m;
         g.best = faster(g.best, m);
@@ -90,7 +92,7 @@ bool f8_measure_headline_at(const f8_measure_set *set, int index, f8_measure_hea
 {
     mean share = {0}, best_share = {0};
     f8_measure_headline h = {.cache = cache_at(set, index)};
-    size_t modelled = 0;
+    size_t modelled = 0, others = 0;
     if (!h.cache)
         return false;
     for (size_t i = 0, n; i < set->n_measurements; i += n) {
@@ -103,17 +105,19 @@ bool f8_measure_headline_at(const f8_measure_set *set, int index, f8_measure_hea
             continue;
         const double times = (double)g.model->problem.count;
         modelled++;
+        others += g.timed - 1;
         h.model += times * g.model->median;
         h.best += times * g.best->median;
         h.best_same_bits += times * g.best_same_bits->median;
         add(&share, g.model->share);
         add(&best_share, g.best->share);
     }
-    if (!modelled)
-        h.model = h.best = h.best_same_bits = NAN;
+    h.model = modelled ? h.model : NAN;
+    if (!others)
+        h.best = h.best_same_bits = NAN;
     h.regret = h.model / h.best - 1;
     h.share = value(&share);
-    h.best_share = value(&best_share);
+    h.best_share = others ? value(&best_share) : NAN;
     *out = h;
     return true;
 }

@@ -83,7 +83,8 @@ static f8_status add_row(f8_measure_session *s, const f8_measure_problem *proble
     if (!count_processes(e, row) || !row->facts || !*row->facts)
         return F8_OK;
     F8_TRY(f8_measure_read_way(s->set, row->facts, &m, diag));
-    if (m.kind == F8_MEASURE_PEER && !s->how.peers)
+    if (m.kind == F8_MEASURE_PEER ? !s->how.peers
+                                  : m.kind == F8_MEASURE_CANDIDATE && s->how.model_only)
         return F8_OK;
     m.process = F8_NEW_ARRAY(&s->set->arena, f8_measure_runs, row->n_samples);
     F8_TRY(f8_arena_status(&s->set->arena, diag));
@@ -222,9 +223,9 @@ f8_status f8_measure_ways(f8_measure_session *s, const f8_tune_gemm *g,
         F8_TRY(keep(&ways[i], how, t, diag));
     }
     s->measured |= n > 0;
-    if (!cold && s->how.cold) /* what a step finds is closer to a cold cache */
-        return F8_OK;
     F8_TRY(f8_measure_figures(s->set, diag));
+    if (s->how.model_only || (!cold && s->how.cold)) /* a step finds what is closer to cold */
+        return F8_OK;
     const f8_measurement *best = choose(s->set, problem->text, cache, t);
     if (!best)
         return F8_OK;

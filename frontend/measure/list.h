@@ -20,6 +20,7 @@ typedef struct f8_measure_how {
     int32_t runs;               /* of a way in this process, at most F8_MEASURE_RUNS; 0: 7 */
     bool same_bits;             /* leave out algorithms that change bits */
     bool peers;                 /* measure other libraries, too */
+    bool model_only;            /* no other way of fp8c's, and nothing is chosen */
     int32_t ordinal, processes; /* of this process among those of the call, from 1 on; how many. A
                         way that the database has from `ordinal` processes is not measured again */
     int64_t since;  /* seconds since 1970: older runs of the database do not count; 0: all do */

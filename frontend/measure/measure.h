@@ -214,7 +214,8 @@ char *f8_measure_t4(const f8_measure_set *set);
 /* ---- headlines.c ---- */
 
 /* What a set says as a whole, under one state of the cache. Seconds are of a step: each problem
- * `count` times, by its median, over the problems whose model's way was timed. */
+ * `count` times, by its median, over the problems whose model's way was timed. Where no other way
+ * of fp8c's was, nothing is known of the best: NaN. */
 typedef struct f8_measure_headline {
     const char *cache;
     int64_t problems, timed, lacking, late;

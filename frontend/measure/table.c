@@ -82,8 +82,7 @@ static void put_ways(const f8_measure_set *set, FILE *to)
         width = n > width ? n : width;
     }
     put(to, "%s\n%-5s   %-*s %4s" TIMES_HEAD "  bits   error    compile\n",
-        set->measurement->problem.text, "cache", width, "way (*: what compiles take)",
-        "runs");
+        set->measurement->problem.text, "cache", width, "way (*: what compiles take)", "runs");
     for (size_t i = 0; i < set->n_measurements; i++)
         put_way(&set->measurement[i], width, to);
     fputs("bits: as the model's way; error: of 4,096 elements, in units of its bound\n", to);
@@ -139,6 +138,13 @@ static void put_headline(const f8_measure_headline *x, FILE *to)
         x->cache, x->timed, x->problems, x->lacking, x->late);
     if (!x->timed)
         return;
+    if (isnan(x->best)) {
+        put(to, "  each as often as a step has it: %s by the model, the only way that was timed\n",
+            seconds(x->model, model));
+        if (x->share > 0)
+            put(to, "  share of this machine's limits, geometric mean: %.0f%%\n", 100 * x->share);
+        return;
+    }
     put(to,
         "  each as often as a step has it: %s by the model, %s at best (regret %.1f%%), %s "
         "at best with the same bits\n",

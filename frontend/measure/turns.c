@@ -334,8 +334,8 @@ static f8_status add_program(bench *b, int index, const char *name,
     x->m->compile_seconds = f8_seconds_now() - start;
     const f8_instance *i = &x->program->now->instance;
     F8_TRY(i->kind->init(&x->program->now->instance, 1, NULL, diag));
-    x->m->unit = f8_measure_unit(x->program, b->p->candidate[index].desc.algorithm, b->g->a,
-                                 b->g->b);
+    x->m->unit =
+        f8_measure_unit(x->program, b->p->candidate[index].desc.algorithm, b->g->a, b->g->b);
     return bind(b, x->program, diag);
 }
 
@@ -400,6 +400,7 @@ static f8_status add_ways(bench *b, f8_measure_known *known, void *user, f8_meas
                           f8_diag *diag)
 {
     const size_t enough = (size_t)b->s->how.ordinal;
+    const int n = b->s->how.model_only ? 1 : b->p->n;
     const char *name;
     f8_dtype dtype;
     bool any = false;
@@ -407,14 +408,14 @@ static f8_status add_ways(bench *b, f8_measure_known *known, void *user, f8_meas
     F8_TRY(f8_measure_find_answers(b->s, b->t, &answers, diag));
     for (int i = 0; i < answers.n; i++)
         any |= known(user, answers.name[i]) < enough;
-    for (int i = 1; i < b->p->n; i++)
+    for (int i = 1; i < n; i++)
         any |= known(user, b->p->candidate[i].text) < enough;
     for (int i = 0; b->s->peers && (name = f8_peers_way(b->s->peers, i, &dtype)); i++)
         any |= suits(b, dtype) && known(user, name) < enough;
     if (!any && known(user, "model") >= enough)
         return F8_OK;
     F8_TRY(add_candidate(b, 0, ways, diag)); /* what all others are compared with */
-    for (int i = 1; i < b->p->n; i++)
+    for (int i = 1; i < n; i++)
         if (known(user, b->p->candidate[i].text) < enough)
             F8_TRY(add_candidate(b, i, ways, diag));
     for (int i = 0; i < answers.n; i++)
