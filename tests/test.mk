@@ -87,6 +87,12 @@ $(BUILD)/tests/fp8c_wrong_kernel: $(call object,tests/faults/flip_kernel.c $(CLI
 	@echo "  link $@"
 	@$(CC) $(CFLAGS) $(LINK_$(VARIANT)) -o $@ $^ $(WRONG_KERNEL) $(LDLIBS) -ljansson
 $(BUILD)/tests/check_burn: $(BUILD)/tests/fp8c_wrong_kernel
+# The command with a GEMM that takes a tenth longer: what bench/tune_pairs.py must find.
+SLOW_GEMM := $(addprefix -Wl$(comma)--wrap=,f8_gemm_prepare f8_gemm_release f8_gemm_run)
+$(BUILD)/tests/fp8c_slow_gemm: $(call object,tests/faults/slow_gemm.c $(CLI)) $(LIBRARY)
+	@mkdir -p $(@D)
+	@echo "  link $@"
+	@$(CC) $(CFLAGS) $(LINK_$(VARIANT)) $(FAST_LINKER) -o $@ $^ $(SLOW_GEMM) $(LDLIBS) -ljansson
 $(BUILD)/fuzz_f8x: $(call object,$(PACKAGE))
 $(BUILD)/fuzz_%: $(BUILD)/obj/tests/fuzz/fuzz_%.o $(call object,$(LANGUAGE))
 	@echo "  link $@"

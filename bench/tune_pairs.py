@@ -1,0 +1,140 @@
+"""Whether the marks of `fp8c tune --diff` can be believed: pairs of measurements of one build, of
+which as good as none may have a mark, or, with --planted, pairs of a build and one that computes a
+tenth of k of one GEMM twice, of which each must have a mark at this GEMM and at no other.
+
+usage: python3 bench/tune_pairs.py BUILD [--planted] [--pairs 20] [--runs 21] [--processes 5]
+           [--cache cold] [--gemms FILE] [--out DIR]
+
+A pair is two calls of `fp8c tune`, one after the other, which have nothing in common. The slower
+build, BUILD/tests/fp8c_slow_gemm (tests/faults/slow_gemm.c), is B; in every second pair it runs
+first. Records stay in DIR, and what is there is not measured again: the same call goes on, and
+another BUILD compares the records of this one. Exits with 1 where a bar does not hold: without
+--planted a mark in more than one pair of 20, with it anything but the planted mark in any pair.
+"""
+import argparse
+import json
+import math
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+PLANTED = "256x256x2560"
+
+
+def run(words, **more):
+    done = subprocess.run([str(w) for w in words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                          text=True, env={**os.environ, **more}, check=False)
+    if done.returncode:
+        sys.exit(f"{' '.join(map(str, words))}: exit status {done.returncode}\n{done.stdout}")
+
+
+def records(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def measure(given, path, slow):
+    """A file of records, whole or not there."""
+    if path.exists():
+        return
+    part = path.with_suffix(".part")
+    program = given.build / ("tests/fp8c_slow_gemm" if slow else "fp8c")
+    run([program, "tune", "--gemm-file", given.gemms, "--model-only", "--again", "--processes",
+         given.processes, "--runs", given.runs, "--cache", given.cache, "--database",
+         given.out / "tuning.db", "--json", part],
+        **({"FP8C_TEST_SLOW_GEMM": PLANTED} if slow else {}))
+    part.rename(path)
+
+
+def compare(given, a, b):
+    """The records of a diff, but for those of progress."""
+    path = given.out / "diff.jsonl"
+    path.unlink(missing_ok=True)
+    run([given.build / "fp8c", "tune", "--diff", a, "--diff", b, "--json", path])
+    found = records(path)
+    return [r for r in found if r["event"] == "change"], [r for r in found if r["event"] == "diff"][0]
+
+
+def load_of(path):
+    return max(r["load"] for r in records(path) if r["event"] == "process")
+
+
+def judge(changes, planted):
+    """What is wrong with a pair; an empty list: nothing."""
+    wrong = []
+    for c in changes:
+        wanted = planted and c["problem"].startswith(PLANTED + ":")
+        if c["p"] is None:
+            wrong.append(f"{c['problem']}: no interval")
+        elif wanted and not (c["marked"] and c["ratio"] > 1):
+            wrong.append(f"{c['problem']}: the planted {c['ratio']:.3f} ({c['low']:.3f} to "
+                         f"{c['high']:.3f}) has no mark")
+        elif c["marked"] and not wanted:
+            wrong.append(f"{c['problem']}: {c['ratio']:.3f} ({c['low']:.3f} to {c['high']:.3f}) has "
+                         "a mark")
+    return wrong
+
+
+def pair(given, i):
+    """Measures and compares pair i, and says so. Returns its changes and what is wrong."""
+    kind = "planted" if given.planted else "same"
+    side = [given.out / f"{kind}-{i:02}-{x}.jsonl" for x in "ab"]
+    for b in (1, 0) if given.planted and i % 2 else (0, 1):
+        measure(given, side[b], given.planted and b == 1)
+    changes, whole = compare(given, *side)
+    wrong = judge(changes, given.planted)
+    found = [c for c in changes if c["problem"].startswith(PLANTED + ":")]
+    planted = "".join(f"; planted {c['ratio']:.3f} ({c['low']:.3f} to {c['high']:.3f})"
+                      for c in found if given.planted)
+    print(f"pair {i}: {whole['marked']} of {whole['changes']} marked, geometric mean "
+          f"{whole['mean']:.3f}, load at most {max(map(load_of, side)):.1f}{planted}", flush=True)
+    for line in wrong:
+        print(f"    {line}", flush=True)
+    return changes, wrong
+
+
+def summary(pairs, planted):
+    """How far ratios are from 1, and how often intervals do not hold it."""
+    all_changes = [c for changes in pairs for c in changes
+                   if c["p"] is not None and not (planted and c["problem"].startswith(PLANTED))]
+    if not all_changes:
+        return
+    outside = sum(not c["low"] <= 1 <= c["high"] for c in all_changes)
+    far = [abs(math.log(c["ratio"])) for c in all_changes]
+    half = [math.log(c["high"] / c["low"]) / 2 for c in all_changes]
+    print(f"{len(all_changes)} ratios that should be 1: {outside} outside of their interval of 95% "
+          f"({100 * outside / len(all_changes):.1f}%), off by {100 * statistics.median(far):.1f}% in "
+          f"the median and {100 * max(far):.1f}% at most; intervals are +-"
+          f"{100 * statistics.median(half):.1f}% wide in the median")
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    p.add_argument("build", type=pathlib.Path)
+    p.add_argument("--planted", action="store_true")
+    p.add_argument("--pairs", type=int)
+    p.add_argument("--runs", type=int, default=21)
+    p.add_argument("--processes", type=int, default=5)
+    p.add_argument("--cache", default="cold")
+    p.add_argument("--gemms", type=pathlib.Path, default=ROOT / "bench/pairs.csv")
+    p.add_argument("--out", type=pathlib.Path)
+    given = p.parse_args()
+    given.out = given.out or given.build / "tune-pairs"
+    given.out.mkdir(parents=True, exist_ok=True)
+    n = given.pairs or (10 if given.planted else 20)
+    pairs, bad = [], 0
+    for i in range(n):
+        changes, wrong = pair(given, i)
+        pairs.append(changes)
+        bad += bool(wrong)
+    summary(pairs, given.planted)
+    most = 0 if given.planted else n // 20
+    print(f"{n - bad} of {n} pairs as they should be; at most {most} may not be: "
+          f"{'holds' if bad <= most else 'DOES NOT HOLD'}")
+    return bad > most
+
+
+if __name__ == "__main__":
+    sys.exit(main())
