@@ -105,7 +105,7 @@ f8_status f8_tune_choose(fp8c_tuning *t, f8_diag *diag)
     bool fresh = false;
     for (size_t i = 0; i < t->n; i++) {
         tune_problem *p = &t->problem[i];
-        const bool anew = p->fresh || p->chosen < 0;
+        const bool anew = (p->fresh && !p->attention) || p->chosen < 0;
         p->next = anew ? fastest(p) : p->chosen;
         fresh |= anew;
     }
@@ -121,7 +121,8 @@ f8_status f8_tune_choose(fp8c_tuning *t, f8_diag *diag)
         if (!p->next)
             p->seconds = p->model_seconds = p->candidate[0].seconds;
         p->chosen = p->next;
-        F8_TRY(keep(t, p, diag));
+        if (!p->attention)
+            F8_TRY(keep(t, p, diag));
     }
     return f8_progress_at(&t->progress, t->progress.total, "", diag);
 }

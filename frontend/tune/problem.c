@@ -1,8 +1,11 @@
 /* The problems of a program, and the candidates of each: see tune.h. */
+#include <inttypes.h>
 #include <string.h>
 
 #include "codegen/kernel/config.h"
 #include "frontend/tune/tune.h"
+#include "ir/base/format.h"
+#include "ir/base/hash.h"
 #include "ir/recipe.h"
 #include "runtime/cuda/cublaslt.h"
 
@@ -81,37 +84,99 @@ static f8_status add_algorithms(fp8c_tuning *t, tune_problem *p, f8_diag *diag)
 
 /* ---- collecting ---- */
 
-static bool is_wanted(const fp8c_tuning *t, const f8_build_problem *from)
+/* Whether the step of this name is to be tuned; a GEMM, or a kernel. */
+static bool is_wanted(const fp8c_tuning *t, bool gemm, const char *name)
 {
-    const bool gemm = from->gemm != NULL;
     if (t->gemms_alone || t->o.kernels)
-        return gemm == t->gemms_alone && (gemm || f8_pattern_match(t->o.kernels, from->name));
-    return !t->o.only || f8_pattern_match(t->o.only, from->name);
+        return gemm == t->gemms_alone && (gemm || f8_pattern_match(t->o.kernels, name));
+    return !t->o.only || f8_pattern_match(t->o.only, name);
+}
+
+/* Append an empty problem. NULL: no memory, which the arena reports after the compile. */
+static tune_problem *add_problem(fp8c_tuning *t, const char *text, const char *name)
+{
+    tune_problem *grown =
+        f8_arena_grow(&t->arena, t->problem, t->n, &t->room, t->n + 1, sizeof *grown);
+    if (!grown)
+        return NULL;
+    t->problem = grown;
+    tune_problem *p = &grown[t->n];
+    p->text = f8_arena_strdup(&t->arena, text);
+    p->name = f8_arena_strdup(&t->arena, name);
+    if (!p->text || !p->name)
+        return NULL;
+    t->n++;
+    p->chosen = -1;
+    return p;
 }
 
 static const char *collect(void *user, const f8_build_problem *from)
 {
     fp8c_tuning *t = user;
-    if (f8_tune_find(t, from->text) || !is_wanted(t, from))
+    if (f8_tune_find(t, from->text) || !is_wanted(t, from->gemm != NULL, from->name))
         return NULL;
-    tune_problem *grown =
-        f8_arena_grow(&t->arena, t->problem, t->n, &t->room, t->n + 1, sizeof *grown);
-    if (!grown) /* the arena reports this after the compile */
+    tune_problem *p = add_problem(t, from->text, from->name);
+    if (!p)
         return NULL;
-    t->problem = grown;
-    tune_problem *p = &grown[t->n];
-    p->text = f8_arena_strdup(&t->arena, from->text);
-    p->name = f8_arena_strdup(&t->arena, from->name);
-    if (!p->text || !p->name)
-        return NULL;
-    t->n++;
     p->gemm = from->gemm != NULL;
-    p->chosen = -1;
     if (p->gemm)
         p->desc = *from->gemm;
     else
         add_configs(t, p, from->kernel, from->target);
     return NULL;
+}
+
+enum { ATTENTION_TEXT = 64 };
+
+/* The text of the attention that a step computes. False: it computes none. */
+static bool attention_text(const f8_step *s, char text[ATTENTION_TEXT])
+{
+    const bool by_library = s->kind == F8_STEP_ATTENTION;
+    if (!by_library && (s->kind != F8_STEP_KERNEL || s->does != F8_DOES_ATTENTION))
+        return false;
+    uint64_t hash = s->hash; /* of its kernel */
+    if (by_library) {
+        char what[96];
+        f8_format(what, sizeof what, "cudnn %d %.17g %" PRId64 " %" PRId64, s->attention.backward,
+                  s->flops, s->bytes_read, s->bytes_written);
+        hash = f8_fnv(F8_FNV, what);
+    }
+    f8_format(text, ATTENTION_TEXT, "attention %016" PRIx64, hash);
+    return true;
+}
+
+tune_problem *f8_tune_problem_at(const fp8c_tuning *t, const f8_plan *plan, const f8_step *s,
+                                 uint32_t n)
+{
+    char text[ATTENTION_TEXT];
+    const uint32_t choice = n < s->n_phases ? s->phase[n].choice : s->choice;
+    if (choice)
+        return f8_tune_find(t, plan->choice[choice - 1].problem);
+    return n == s->n_phases && attention_text(s, text) ? f8_tune_find(t, text) : NULL;
+}
+
+/* Add attention, by its step's name or by this word. It has one way. */
+static void add_attention(fp8c_tuning *t, const f8_step *s)
+{
+    char text[ATTENTION_TEXT];
+    if (!attention_text(s, text) || f8_tune_find(t, text) ||
+        !(is_wanted(t, false, s->name) || is_wanted(t, false, "attention")))
+        return;
+    tune_problem *p = add_problem(t, text, s->name);
+    if (!p)
+        return;
+    p->attention = true;
+    p->chosen = 0;
+    add_candidate(t, p, "model", NULL);
+}
+
+/* Count a step, or a phase of it. What a phase among several reads and writes is not known. */
+static void count_one(tune_problem *p, const f8_step *s, uint32_t n)
+{
+    const bool part = n < s->n_phases && s->n_phases > 1;
+    p->count++;
+    p->flops = part ? 0 : s->flops;
+    p->bytes = part ? 0 : (double)(s->bytes_read + s->bytes_written);
 }
 
 /* Count how often a step has each problem. Functions that a step does not run are not measured. */
@@ -122,11 +187,11 @@ static void count_problems(fp8c_tuning *t)
         const f8_plan_func *f = &plan->func[t->function[k]];
         for (uint32_t i = 0; i < f->n_steps; i++) {
             const f8_step *s = &f->step[i];
+            add_attention(t, s);
             for (uint32_t n = 0; n < s->n_phases + 1; n++) {
-                const uint32_t choice = n < s->n_phases ? s->phase[n].choice : s->choice;
-                tune_problem *p = choice ? f8_tune_find(t, plan->choice[choice - 1].problem) : NULL;
+                tune_problem *p = f8_tune_problem_at(t, plan, s, n);
                 if (p)
-                    p->count++;
+                    count_one(p, s, n);
             }
         }
     }
@@ -198,11 +263,10 @@ f8_status f8_tune_collect(fp8c_tuning *t, f8_diag *diag)
     F8_TRY(f8_tuning_versions(t->base, &t->gemms, &t->keys, diag));
     choose_functions(t);
     count_problems(t);
+    F8_TRY(f8_arena_status(&t->arena, diag));
     if (t->o.kernels && !t->n)
         return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
-                       "no kernel of a step that could be computed in several ways is named '%s' "
-                       "(attention has one way)",
-                       t->o.kernels);
+                       "no row kernel and no attention of a step is named '%s'", t->o.kernels);
     for (size_t i = 0; i < t->n; i++) {
         tune_problem *p = &t->problem[i];
         if (p->gemm && t->base->target->kind == F8_TARGET_CPU)

@@ -82,12 +82,10 @@ static void add_seconds(fp8c_tuning *t, const fp8c_program *p, int side, int run
         for (uint32_t i = 0; i < plan->func[f].n_steps; i++) {
             const f8_step *s = &plan->func[f].step[i];
             for (uint32_t n = 0; n < s->n_phases + 1; n++) {
-                const uint32_t choice = n < s->n_phases ? s->phase[n].choice : s->choice;
-                tune_problem *x = choice ? f8_tune_find(t, plan->choice[choice - 1].problem) : NULL;
+                tune_problem *x = f8_tune_problem_at(t, plan, s, n);
                 if (x)
                     x->sample[side][run] +=
-                        sign *
-                        f8_tune_step_seconds(instance, f, i, n < s->n_phases ? (int)n : -1);
+                        sign * f8_tune_step_seconds(instance, f, i, n < s->n_phases ? (int)n : -1);
             }
         }
     }
@@ -154,7 +152,8 @@ f8_status f8_tune_compare(fp8c_tuning *t, fp8c_program *other, int *runs, bool m
                           const char *item, f8_diag *diag)
 {
     fp8c_program *const side[] = {t->base, other};
-    for (int s = 0; s < 2; s++) { /* a first run that does not count warms pages, caches and
+    const int sides = other ? 2 : 1;
+    for (int s = 0; s < sides; s++) { /* a first run that does not count warms pages, caches and
                                      clocks */
         F8_TRY(f8_progress_at(&t->progress, t->timed, item, diag));
         if (may_stop && f8_tune_late(t)) {
@@ -165,12 +164,12 @@ f8_status f8_tune_compare(fp8c_tuning *t, fp8c_program *other, int *runs, bool m
         F8_TRY(run_step(t, side[s], diag));
     }
     for (int run = 0; run < *runs; run++) {
-        if (may_stop && run == TUNE_WORTH_RUNS && all_slower(t, run))
+        if (may_stop && other && run == TUNE_WORTH_RUNS && all_slower(t, run))
             *runs = run;
         if ((may_stop || run >= TUNE_WORTH_RUNS) && f8_tune_late(t))
             *runs = run >= TUNE_WORTH_RUNS ? run : 0;
-        for (int k = 0; k < 2 && run < *runs; k++) { /* the two take turns in going first */
-            const int s = k ^ (run & 1);
+        for (int k = 0; k < sides && run < *runs; k++) { /* the two take turns in going first */
+            const int s = other ? k ^ (run & 1) : 0;
             F8_TRY(f8_progress_at(&t->progress, t->timed, item, diag));
             fill_inputs(t, side[s]);
             F8_TRY(sample(t, side[s], s, run, diag));
@@ -180,6 +179,13 @@ f8_status f8_tune_compare(fp8c_tuning *t, fp8c_program *other, int *runs, bool m
 }
 
 /* ---- rounds ---- */
+
+/* Whether a problem has one way, which lacks runs: any round times it. */
+static bool is_due(const fp8c_tuning *t, const tune_problem *p)
+{
+    const tune_candidate *c = &p->candidate[0];
+    return p->n == 1 && (!c->runs || (p->fresh && c->runs < t->o.runs));
+}
 
 /* The next candidate of a problem to time; 0: none is left. */
 static int untimed(const tune_problem *p)
@@ -251,11 +257,43 @@ static f8_status keep(fp8c_tuning *t, tune_problem *p, int runs, f8_diag *diag)
     return f8_tuning_put(t->db, f8_tune_key(t, p), p->text, p->name, timing, 2, NULL, diag);
 }
 
+/* Keep the samples of a problem that has one way. */
+static f8_status keep_alone(fp8c_tuning *t, tune_problem *p, int runs, f8_diag *diag)
+{
+    double seconds[TUNE_RUNS];
+    tune_candidate *c = &p->candidate[0];
+    const double least = f8_tune_least(p->sample[0], runs);
+    c->seconds = p->fresh && c->seconds < least ? c->seconds : least;
+    c->runs = (p->fresh ? c->runs : 0) + runs;
+    for (int i = 0; i < runs; i++)
+        seconds[i] = p->sample[0][i] > 0 ? p->sample[0][i] / p->count : 0;
+    const f8_tuning_runs samples = {t->process, (int64_t)time(NULL), seconds, (size_t)runs};
+    const f8_timing timing = {.candidate = c->text, .samples = &samples, .n_samples = 1};
+    t->timed += !p->fresh;
+    p->fresh = true;
+    F8_TRY(keep_process(t, diag));
+    return f8_tuning_put(t->db, f8_tune_key(t, p), p->text, p->name, &timing, 1, NULL, diag);
+}
+
+/* Keep the samples of a round. */
+static f8_status keep_all(fp8c_tuning *t, int runs, f8_diag *diag)
+{
+    for (size_t i = 0; i < t->n && runs; i++) {
+        tune_problem *p = &t->problem[i];
+        if (p->next)
+            F8_TRY(keep(t, p, runs, diag));
+        else if (is_due(t, p))
+            F8_TRY(keep_alone(t, p, runs, diag));
+    }
+    return F8_OK;
+}
+
 static f8_status round_of(fp8c_tuning *t, bool *any, f8_diag *diag)
 {
     char item[96] = "";
     int runs = t->o.runs;
-    fp8c_program *other;
+    fp8c_program *other = NULL;
+    bool ways = false;
     *any = false;
     for (size_t i = 0; i < t->n; i++) {
         tune_problem *p = &t->problem[i];
@@ -266,25 +304,27 @@ static f8_status round_of(fp8c_tuning *t, bool *any, f8_diag *diag)
             return F8_OK;
         }
         F8_TRY(drop_other_bits(t, p, diag));
-        if (p->next && !*any)
+        if (p->next && !ways)
             snprintf(item, sizeof item, "%s and others: %s ...", p->name,
                      p->candidate[p->next].text);
-        *any |= p->next > 0;
+        ways |= p->next > 0;
+        *any |= p->next > 0 || is_due(t, p);
     }
     if (!*any)
         return F8_OK;
-    F8_TRY(f8_tune_compile(t, &other, diag));
-    f8_status status = f8_tune_compare(t, other, &runs, true, item, diag);
+    if (ways)
+        F8_TRY(f8_tune_compile(t, &other, diag));
+    const f8_status status = f8_tune_compare(t, other, &runs, true, item, diag);
     fp8c_program_destroy(other);
-    for (size_t i = 0; i < t->n && status == F8_OK && runs; i++)
-        if (t->problem[i].next)
-            status = keep(t, &t->problem[i], runs, diag);
-    return status;
+    F8_TRY(status);
+    return keep_all(t, runs, diag);
 }
 
 f8_status f8_tune_time(fp8c_tuning *t, f8_diag *diag)
 {
     int64_t left = 0;
+    for (size_t i = 0; i < t->n; i++)
+        left += is_due(t, &t->problem[i]);
     for (size_t i = 0; i < t->n; i++)
         for (int c = 1; c < t->problem[i].n; c++)
             left += !t->problem[i].candidate[c].runs && !t->problem[i].candidate[c].other_bits;

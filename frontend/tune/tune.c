@@ -109,6 +109,18 @@ fp8c_status f8_tune_open(fp8c_context *ctx, const fp8c_module *module,
     return (fp8c_status)status;
 }
 
+f8_status f8_tune_finish(fp8c_tuning *t, f8_diag *diag)
+{
+    F8_TRY(f8_tune_time(t, diag));
+    F8_TRY(f8_tune_choose(t, diag));
+    for (size_t i = 0; i < t->n; i++) /* where nothing is chosen yet */
+        if (!(t->problem[i].model_seconds > 0))
+            t->problem[i].model_seconds = t->problem[i].seconds =
+                t->problem[i].candidate[0].seconds;
+    qsort(t->problem, t->n, sizeof *t->problem, by_seconds);
+    return F8_OK;
+}
+
 fp8c_status f8_tune_module(fp8c_context *ctx, const fp8c_module *module,
                            const fp8c_tune_options *options, bool gemms, fp8c_tuning **out)
 {
@@ -118,11 +130,8 @@ fp8c_status f8_tune_module(fp8c_context *ctx, const fp8c_module *module,
     *out = NULL;
     if (opened != FP8C_OK)
         return opened;
-    f8_status status = f8_tune_time(t, &diag);
-    if (status == F8_OK)
-        status = f8_tune_choose(t, &diag);
+    const f8_status status = f8_tune_finish(t, &diag);
     if (status == F8_OK) {
-        qsort(t->problem, t->n, sizeof *t->problem, by_seconds);
         *out = t;
         return FP8C_OK;
     }
@@ -183,7 +192,9 @@ fp8c_status fp8c_program_choice(const fp8c_program *p, int index, fp8c_choice *o
     if (index < 0 || (uint32_t)index >= plan->n_choices)
         return FP8C_ERR_INPUT;
     const f8_plan_choice *c = &plan->choice[index];
-    *out = (fp8c_choice){.problem = c->problem, .candidate = c->candidate, .tuned = c->tuned,
+    *out = (fp8c_choice){.problem = c->problem,
+                         .candidate = c->candidate,
+                         .tuned = c->tuned,
                          .gemm = !strncmp(c->problem, "gemm ", 5)};
     for (uint32_t f = 0; f < plan->n_funcs; f++)
         for (uint32_t i = 0; i < plan->func[f].n_steps; i++) {

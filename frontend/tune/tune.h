@@ -41,9 +41,11 @@ typedef struct tune_candidate {
 typedef struct tune_problem {
     const char *text, *name;
     bool gemm, fresh; /* fresh: a candidate was timed now */
+    bool attention;   /* it has one way, which is timed, and nothing is chosen */
     f8_gemm_desc desc;
     tune_candidate candidate[TUNE_CANDIDATES]; /* 0: the model's choice */
     int n, count;
+    double flops, bytes; /* of one of the `count`; bytes 0: not known */
     int next;   /* the candidate in the program that is compiled next */
     int chosen; /* -1: nothing was chosen yet */
     double seconds, model_seconds;
@@ -80,6 +82,8 @@ struct fp8c_tuning {
  * the database knows. gemms: its GEMMs alone. fp8c_tuning_destroy ends it; `module` is borrowed. */
 fp8c_status f8_tune_open(fp8c_context *ctx, const fp8c_module *module,
                          const fp8c_tune_options *options, bool gemms, fp8c_tuning **out);
+/* Time, choose, and order the problems by time. */
+f8_status f8_tune_finish(fp8c_tuning *t, f8_diag *diag);
 /* What fp8c_tune does for a module. gemms: its GEMMs alone. */
 fp8c_status f8_tune_module(fp8c_context *ctx, const fp8c_module *module,
                            const fp8c_tune_options *options, bool gemms, fp8c_tuning **out);
@@ -90,12 +94,16 @@ f8_status f8_tune_collect(fp8c_tuning *t, f8_diag *diag);
 const f8_tuning_key *f8_tune_key(const fp8c_tuning *t, const tune_problem *p);
 /* The problem of that text; NULL: it is not one of them. */
 tune_problem *f8_tune_find(const fp8c_tuning *t, const char *text);
+/* The problem that phase n of a step of the plan is, or the step itself, if n is the number of its
+ * phases; NULL: it is none. */
+tune_problem *f8_tune_problem_at(const fp8c_tuning *t, const f8_plan *plan, const f8_step *s,
+                                 uint32_t n);
 
 /* time.c */
 /* Compile a program that computes each problem by its `next`. */
 f8_status f8_tune_compile(fp8c_tuning *t, fp8c_program **out, f8_diag *diag);
-/* Run the model's program and `other` in turns, `runs` times each, and fill sample and wall.
- * may_stop: end early and lower *runs if every candidate that differs is clearly slower. Once the
+/* Run the model's program and `other` (NULL: it alone) in turns, `runs` times each, and fill sample
+ * and wall. may_stop: end early and lower *runs if every candidate that differs is clearly slower. Once the
  * time is up, TUNE_WORTH_RUNS runs are enough; with may_stop fewer are none, and *runs becomes 0.
  */
 f8_status f8_tune_compare(fp8c_tuning *t, fp8c_program *other, int *runs, bool may_stop,
