@@ -2,84 +2,13 @@
  * the times and the fastest way in the database. It also moves rows of the database to and from
  * files. */
 #include <inttypes.h>
-#include <string.h>
 
 #include "frontend/cli/tune.h"
 
-enum { MOST_LINES = 20 };
-
-/* ---- the report ---- */
-
-static void print_problem(const fp8c_tuning *t, int index, const fp8c_tuned *x, FILE *to,
-                          cli_json *json)
-{
-    const double gain = x->model_seconds > 0 ? 100 * (1 - x->seconds / x->model_seconds) : 0;
-    const char *text;
-    double seconds;
-    json_t *all = json_array(), *record = f8_record_tuned(json_object(), x);
-    cli_say(to, "%-32.32s %5d %11.3f %11.3f %6.1f%%  %-28s %s\n", x->name, x->count,
-            1e3 * x->model_seconds, 1e3 * x->seconds, gain, x->candidate, x->problem);
-    for (int c = 0; fp8c_tuning_candidate(t, index, c, &text, &seconds) == FP8C_OK; c++)
-        json_array_append_new(all, json_pack("{ss so}", "candidate", text, "seconds",
-                                             seconds > 0 ? json_real(seconds) : json_null()));
-    json_object_set_new(record, "candidates", all);
-    cli_json_record(json, record);
-}
-
-static void print_tuning(const fp8c_tuning *t, FILE *to, cli_json *json)
-{
-    fp8c_tuned x;
-    fp8c_tuning_info info = {.struct_size = sizeof info};
-    fp8c_tuning_report(t, &info);
-    cli_say(to, "%-32s %5s %11s %11s %7s  %-28s %s\n", "first step", "steps", "model ms",
-            "chosen ms", "gain", "chosen", "problem");
-    for (int i = 0; fp8c_tuning_problem(t, i, &x) == FP8C_OK; i++)
-        print_problem(t, i, &x, i < MOST_LINES || strcmp(x.candidate, "model") ? to : NULL, json);
-    if (info.problems > MOST_LINES)
-        cli_say(to, "... and others that take less time and keep the model's choice (--json FILE "
-                    "lists all)\n");
-    cli_json_record(json, f8_record_tuning(json_object(), &info));
-    cli_say(to,
-            "\n%s\n%d problem%s: for %d a candidate is faster than the model's choice; %" PRId64
-            " candidate%s timed, %" PRId64 " timed earlier, %" PRId64
-            " dropped because they changed bits%s\n",
-            info.device, info.problems, info.problems == 1 ? "" : "s", info.chosen, info.timed,
-            info.timed == 1 ? "" : "s", info.kept, info.changed_bits,
-            info.finished ? ""
-            : info.timed  ? "; the time ran out: run this again to continue"
-                          : "; the time ran out before a candidate was timed: a longer --time is "
-                            "needed");
-    if (info.tuned_seconds > 0)
-        cli_say(to, "a step, timed in turns: %.3f ms untuned, %.3f ms tuned (%.1f%% less)\n",
-                1e3 * info.untuned_seconds, 1e3 * info.tuned_seconds,
-                100 * (1 - info.tuned_seconds / info.untuned_seconds));
-    cli_say(to, "saved in %s\n", info.database);
-}
-
-/* ---- the command ---- */
-
 static bool tune(cli_job *j)
 {
-    const cli *c = j->c;
-    fp8c_compile_options compile = cli_compile_options(c, c->recipe);
-    const fp8c_tune_options options = {.struct_size = sizeof options,
-                                       .compile = &compile,
-                                       .database = c->database,
-                                       .only = c->only,
-                                       .kernels = c->kernel_names,
-                                       .seconds = c->time,
-                                       .runs = (int32_t)(c->runs > 64 ? 65 : c->runs),
-                                       .same_bits = c->same_bits,
-                                       .again = c->again};
-    fp8c_tuning *tuning = NULL;
     cli_interrupt_text("interrupted\nthe timings so far are saved; run this again to continue");
-    if (!j->module)
-        return cli_tune_gemms(j);
-    const bool ok = cli_ok(j->ctx, fp8c_tune(j->ctx, j->module, &options, &tuning));
-    if (ok)
-        print_tuning(tuning, j->to, &j->json);
-    fp8c_tuning_destroy(tuning);
-    return ok;
+    return j->module ? cli_tune_model(j) : cli_tune_gemms(j);
 }
 
 /* Moves rows of the database from or to a file, and says how many. */

@@ -2,7 +2,6 @@
  * they found together. */
 #include <errno.h>
 #include <inttypes.h>
-#include <limits.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdlib.h>
@@ -120,47 +119,6 @@ static const char *command_of(const cli *c, f8_arena *arena)
 
 /* ---- a process that measures ---- */
 
-/* Writes a text, which it frees, as a whole or not at all. NULL: there was no memory for it. */
-static bool write_text(const char *path, char *text)
-{
-    cli_text t;
-    cli_text_open(&t, path);
-    if (t.to && text)
-        fputs(text, t.to);
-    if (!text)
-        cli_error(path, "out of memory");
-    const bool ok = text != NULL;
-    free(text);
-    return cli_text_end(&t, ok) && ok;
-}
-
-/* Records as JSON Lines; NULL: no memory. Takes them over. */
-static char *lines_of(json_t *records)
-{
-    size_t size, i;
-    char *text = NULL;
-    json_t *record;
-    FILE *to = records ? open_memstream(&text, &size) : NULL;
-    bool ok = to != NULL;
-    json_array_foreach (records, i, record)
-        ok = ok && !json_dumpf(record, to, JSON_COMPACT | JSON_PRESERVE_ORDER) &&
-             fputc('\n', to) != EOF;
-    ok = (!to || !fclose(to)) && ok;
-    json_decref(records);
-    if (ok)
-        return text;
-    free(text);
-    return NULL;
-}
-
-static bool write_records(const cli *c, json_t *records)
-{
-    if (c->json)
-        return write_text(c->json, lines_of(records));
-    json_decref(records);
-    return true;
-}
-
 static bool be_process(cli_job *j, const f8_tune_gemms *list, f8_measure_how *how)
 {
     f8_measure_set set = {0};
@@ -170,7 +128,7 @@ static bool be_process(cli_job *j, const f8_tune_gemms *list, f8_measure_how *ho
     how->compile = &compile;
     f8_arena_init(&set.arena, NULL);
     const bool ok = cli_ok(j->ctx, f8_measure_list(j->ctx, list, how, &set)) &&
-                    write_records(j->c, f8_measure_records(&set));
+                    cli_tune_write_records(j->c, f8_measure_records(&set));
     f8_arena_end(&set.arena);
     return ok;
 }
@@ -210,7 +168,7 @@ static int list_file(const f8_tune_gemms *list)
                                 json_string(f8_tune_word(kind, g->how[kind])));
         json_array_append_new(lines, line);
     }
-    char *text = lines_of(json_array_size(lines) == list->n ? json_incref(lines) : NULL);
+    char *text = cli_tune_lines(json_array_size(lines) == list->n ? json_incref(lines) : NULL);
     int fd = text ? memfd_create("fp8c GEMMs", 0) : -1;
     if (fd >= 0 && dprintf(fd, "%s", text) != (int)strlen(text)) {
         close(fd);
@@ -371,36 +329,6 @@ static bool measure_in_all(cli_job *j, const f8_tune_gemms *list, f8_measure_set
 
 /* ---- the report ---- */
 
-/* Whether a file can be there: that is told before hours of measuring. */
-static bool may_write(const char *path)
-{
-    char folder[PATH_MAX];
-    if (!path || !strcmp(path, "-"))
-        return true;
-    const char *slash = strrchr(path, '/');
-    const size_t length = slash ? (size_t)(slash - path) + 1 : 1;
-    if (length >= sizeof folder)
-        return cli_error(path, "%s", strerror(ENAMETOOLONG));
-    memcpy(folder, slash ? path : ".", length);
-    folder[length] = 0;
-    if (access(path, F_OK) ? !access(folder, W_OK | X_OK) : !access(path, W_OK))
-        return true;
-    return cli_error(path, "%s", strerror(errno));
-}
-
-/* All records: of what was measured, and of what that says as a whole. */
-static json_t *all_records(const f8_measure_set *set)
-{
-    json_t *all = f8_measure_records(set), *headlines = f8_measure_headline_records(set);
-    const bool ok = all && headlines && !json_array_extend(all, headlines);
-    json_decref(headlines);
-    if (ok)
-        return all;
-    json_decref(all);
-    return NULL;
-}
-
-/* A file that can't be written keeps none of the others from being written. */
 static bool report(cli_job *j, const f8_measure_set *set)
 {
     const cli *c = j->c;
@@ -409,10 +337,7 @@ static bool report(cli_job *j, const f8_measure_set *set)
     if (table)
         cli_say(j->to, "%s", table);
     free(table);
-    ok &= write_records(c, all_records(set));
-    ok &= !c->csv || write_text(c->csv, f8_measure_csv(set));
-    ok &= !c->tables || write_text(c->tables, f8_measure_markdown(set));
-    return (!c->t4 || write_text(c->t4, f8_measure_t4(set))) && ok;
+    return cli_tune_write(c, set, NULL) && ok;
 }
 
 /* Says why nothing could be measured. */
@@ -482,8 +407,8 @@ bool cli_tune_gemms(cli_job *j)
                           .processes = (int32_t)c->processes,
                           .since = c->since,
                           .seconds = c->time};
-    if (!read_cache(c->cache, &how) || !read_inputs(c->distribution, &how) || !may_write(c->csv) ||
-        !may_write(c->tables) || !may_write(c->t4))
+    if (!read_cache(c->cache, &how) || !read_inputs(c->distribution, &how) ||
+        !cli_tune_may_write(c))
         return false;
     bool ok = cli_ok(j->ctx, f8_tune_gather(j->ctx, &from, &list));
     if (ok)

@@ -76,6 +76,9 @@ const char *f8_measure_number(double x, char text[F8_MEASURE_NUMBER]);
 enum { F8_COLUMN_SHOWN = 64 };
 const char *f8_column_show(double x, f8_column_unit unit, char to[F8_COLUMN_SHOWN]);
 
+/* What stands below a table: the machine and its limits, the headlines, peers. (table.c) */
+void f8_measure_put_foot(const f8_measure_set *set, FILE *to);
+
 /* Close a text (open_memstream, NULL if that failed), and end the arena that its rows used. NULL,
  * and nothing is left to free, if it was not written, or if memory ran out anywhere. */
 char *f8_measure_ended(FILE *to, char **text, bool written, f8_arena *arena);

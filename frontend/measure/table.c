@@ -133,9 +133,9 @@ static void put_headline(const f8_measure_headline *x, FILE *to)
 {
     char model[F8_COLUMN_SHOWN], best[F8_COLUMN_SHOWN], same[F8_COLUMN_SHOWN];
     put(to,
-        "%s: %" PRId64 " of %" PRId64 " GEMMs timed, %" PRId64 " lacking, %" PRId64
-        " out of time\n",
-        x->cache, x->timed, x->problems, x->lacking, x->late);
+        "%s: %" PRId64 " of %" PRId64 " %s timed, %" PRId64 " lacking, %" PRId64 " out of time\n",
+        x->cache, x->timed, x->problems, strcmp(x->cache, "step") ? "GEMMs" : "problems",
+        x->lacking, x->late);
     if (!x->timed)
         return;
     if (isnan(x->best)) {
@@ -196,6 +196,17 @@ static void put_machine(const f8_measure_set *set, FILE *to)
               to);
 }
 
+void f8_measure_put_foot(const f8_measure_set *set, FILE *to)
+{
+    f8_measure_headline x;
+    f8_measure_peer_line peer;
+    put_machine(set, to);
+    for (int i = 0; f8_measure_headline_at(set, i, &x); i++)
+        put_headline(&x, to);
+    for (int i = 0; f8_measure_peer_at(set, i, &peer); i++)
+        put_peer(&peer, to);
+}
+
 /* ---- the whole ---- */
 
 static bool has_one_problem(const f8_measure_set *set)
@@ -208,19 +219,13 @@ static bool has_one_problem(const f8_measure_set *set)
 
 static void put_all(const f8_measure_set *set, FILE *to)
 {
-    f8_measure_headline x;
-    f8_measure_peer_line peer;
     if (!set->n_measurements)
         return;
     if (has_one_problem(set))
         put_ways(set, to);
     else
         put_problems(set, to);
-    put_machine(set, to);
-    for (int i = 0; f8_measure_headline_at(set, i, &x); i++)
-        put_headline(&x, to);
-    for (int i = 0; f8_measure_peer_at(set, i, &peer); i++)
-        put_peer(&peer, to);
+    f8_measure_put_foot(set, to);
 }
 
 char *f8_measure_table(const f8_measure_set *set)
