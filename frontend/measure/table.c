@@ -34,8 +34,9 @@ static const char *bits(const f8_measurement *m)
 
 static void put_number(FILE *to, int width, const char *format, double x)
 {
-    char text[F8_COLUMN_SHOWN];
-    f8_format(text, sizeof text, isnan(x) ? "-" : format, x);
+    char text[F8_COLUMN_SHOWN] = "-";
+    if (!isnan(x))
+        f8_format(text, sizeof text, format, x);
     put(to, " %*s", width, text);
 }
 
