@@ -19,6 +19,10 @@ f8_status f8_measure_begin(f8_arena *arena, f8_measure_process *out, f8_diag *di
 f8_status f8_measure_find_limits(const fp8c_program *p, f8_measure_limits *out, f8_diag *diag);
 /* A GPU's clocks, power and temperature now, by NVML; zeros where there is none. */
 void f8_measure_find_clocks(const fp8c_program *p, f8_measure_clocks *out);
+/* (caches.c) The bytes that the last caches of this machine's CPUs hold together; 0: not known.
+ * `root` stands before /sys: "". glibc's _SC_LEVEL3_CACHE_SIZE is no answer: on AMD's CPUs it counts
+ * all of a socket, ten times what a CPU reaches, also where a virtual machine has two of them. */
+double f8_measure_cache_bytes(const char *root);
 /* The unit that multiplies operands of these dtypes: "f32", "bf16", "fp8"; "": not known. On a CPU
  * the algorithm (f8_gemm_algorithm) decides. A plan that was compiled for this machine has
  * F8_GEMM_AUTO, which says nothing: f8_limits_algorithm (frontend/limits.h) knows what a step

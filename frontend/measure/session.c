@@ -34,6 +34,7 @@ static f8_status describe(f8_measure_session *s, f8_diag *diag)
     F8_TRY(f8_measure_describe(
         s->probe, s->how.commit, s->how.command, f8_inputs_name(s->how.inputs), keys.gemm_versions,
         s->peers ? f8_peers_describe(s->peers) : "", &s->set->arena, &s->set->about, diag));
+    s->caches = f8_measure_cache_bytes("");
     F8_TRY(f8_measure_begin(&s->set->arena, &s->process, diag));
     f8_measure_find_clocks(s->probe, &s->process.begin);
     return f8_measure_find_limits(s->probe, &s->process.before, diag);

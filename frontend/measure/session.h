@@ -27,6 +27,7 @@ typedef struct f8_measure_session {
     int64_t done;  /* problems */
     bool measured; /* a way had a turn: not all was known */
     double until;  /* f8_seconds_now() when the time is up; 0: never */
+    double caches; /* bytes that they hold; 0: not known */
 } f8_measure_session;
 
 /* Whether the time is up. */

@@ -4,7 +4,6 @@
  * one set twice, and the second time counts. */
 #include <math.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "frontend/measure/bench.h"
 #include "runtime/base/pool.h"
@@ -84,7 +83,7 @@ static void sweep(f8_bench *b)
 /* The bytes that the caches of this machine don't hold. */
 static double cold_bytes(const f8_bench *b)
 {
-    const double shared = 2. * (double)sysconf(_SC_LEVEL3_CACHE_SIZE), most = 1 << 30,
+    const double shared = 2 * b->s->caches, most = 1 << 30,
                  own = (double)THREAD_BYTES * f8_pool_threads(b->t->pool);
     return fmin(most, fmax(F8_TUNE_COLD_BYTES, fmax(shared, own)));
 }

@@ -348,6 +348,33 @@ START_TEST(a_gpu)
 }
 END_TEST
 
+#define CPU_FILE(root, cpu) root "/sys/devices/system/cpu/cpu" cpu "/cache/"
+
+/* Two caches of level 3, each of two CPUs, of which one is off; a machine without level 3; one that
+ * says nothing; and this one, where the kernel says it. */
+START_TEST(caches)
+{
+    char text[512];
+    f8_stub_file("four/sys/devices/system/cpu/possible", "0,1-3\n");
+    f8_stub_file(CPU_FILE("four", "0") "index3/shared_cpu_list", "0,2\n");
+    f8_stub_file(CPU_FILE("four", "0") "index3/size", "32768K\n");
+    f8_stub_file(CPU_FILE("four", "0") "index2/shared_cpu_list", "0\n");
+    f8_stub_file(CPU_FILE("four", "0") "index2/size", "1024K\n");
+    f8_stub_file(CPU_FILE("four", "2") "index3/shared_cpu_list", "0,2\n");
+    f8_stub_file(CPU_FILE("four", "2") "index3/size", "32768K\n");
+    f8_stub_file(CPU_FILE("four", "3") "index3/shared_cpu_list", "3\n");
+    f8_stub_file(CPU_FILE("four", "3") "index3/size", "48M\n");
+    ck_assert_double_eq(f8_measure_cache_bytes(f8_stub_path("four")), 80 << 20);
+    f8_stub_file("one/sys/devices/system/cpu/possible", "0\n");
+    f8_stub_file(CPU_FILE("one", "0") "index2/shared_cpu_list", "0\n");
+    f8_stub_file(CPU_FILE("one", "0") "index2/size", "512K\n");
+    ck_assert_double_eq(f8_measure_cache_bytes(f8_stub_path("one")), 512 << 10);
+    ck_assert_double_eq(f8_measure_cache_bytes(f8_stub_path("none")), 0);
+    if (line_of("/sys/devices/system/cpu/cpu0/cache/index3/size", "", "", text))
+        ck_assert_double_ge(f8_measure_cache_bytes(""), 1024 * strtod(text, NULL));
+}
+END_TEST
+
 Suite *f8_suite(void)
 {
     Suite *s = suite_create("machine");
@@ -366,6 +393,7 @@ Suite *f8_suite(void)
     suite_add_tcase(s, cpu);
     tcase_set_timeout(gpu, TIMEOUT);
     tcase_add_checked_fixture(gpu, f8_stub_setup, f8_stub_teardown);
+    tcase_add_test(gpu, caches);
     tcase_add_test(gpu, clocks_of_a_gpu);
     tcase_add_test(gpu, no_nvml);
     tcase_add_test(gpu, a_gpu);
