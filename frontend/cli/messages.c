@@ -1,4 +1,5 @@
 /* What is said on stderr and printed in tables: no text has control characters. */
+#include <inttypes.h>
 #include <stdarg.h>
 #include <stdlib.h>
 
@@ -57,5 +58,9 @@ void cli_message(const char *format, ...)
 
 bool cli_file_fail(const f8_diag *diag)
 {
-    return cli_error(diag->file, "%s", diag->text);
+    if (!diag->file || !diag->loc.line)
+        return cli_error(diag->file, "%s", diag->text);
+    cli_message("%s:%" PRIu32 ":%" PRIu32 ": error: %s", diag->file, diag->loc.line,
+                diag->loc.column, diag->text);
+    return false;
 }

@@ -3,7 +3,6 @@
 #include <stdlib.h>
 
 #include "frontend/cli/tune.h"
-#include "frontend/measure/measure.h"
 
 /* Whether no problem is slower by more than --fail-slower. Names those that are. */
 static bool is_fast_enough(const cli *c, const f8_measure_diff *d)
@@ -23,16 +22,11 @@ static bool is_fast_enough(const cli *c, const f8_measure_diff *d)
 static bool show(cli_job *j, const f8_measure_diff *d)
 {
     char *table = f8_measure_diff_table(d);
-    json_t *records = f8_measure_diff_records(d), *record;
-    size_t i;
-    const bool ok = table && records;
+    const bool ok = table || cli_error(NULL, "out of memory");
     if (table)
         cli_say(j->to, "%s", table);
-    json_array_foreach (records, i, record)
-        cli_json_record(&j->json, json_incref(record));
-    json_decref(records);
     free(table);
-    return ok || cli_error(NULL, "out of memory");
+    return cli_tune_write_records(j->c, f8_measure_diff_records(d)) && ok;
 }
 
 bool cli_tune_diff(cli_job *j)

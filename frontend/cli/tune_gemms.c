@@ -2,6 +2,7 @@
  * they found together. */
 #include <errno.h>
 #include <inttypes.h>
+#include <math.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdlib.h>
@@ -18,6 +19,8 @@
 #include "ir/base/format.h"
 
 enum { PROCESSES = 5, MOST_WORDS = 3 * F8_MOST_TEXTS * 2 + 48, MOST_REASONS = 20 };
+
+#define LEAST_TIME 1e-9 /* which is too short for anything */
 
 extern char **environ;
 
@@ -288,15 +291,16 @@ static bool all_lack(const f8_measure_set *set)
     return true;
 }
 
+/* The time is shared out: each process has a part of what is left. */
 static bool run_all(const call *to, f8_measure_set *all)
 {
     const cli *c = to->c;
     const int n = (int)(c->processes ? c->processes : PROCESSES);
     for (int i = 0; i < n && !(i && all_lack(all)); i++) {
-        const double left = c->time > 0 ? c->time - (f8_seconds_now() - to->begin) : 0;
-        if (c->time > 0 && !(left > 0) && i)
+        const double left = to->begin + c->time - f8_seconds_now();
+        if (c->time > 0 && left <= 0 && i)
             break;
-        if (!measure_in_one(to, i + 1, left > 0 ? left / (n - i) : 0, all))
+        if (!measure_in_one(to, i + 1, c->time > 0 ? fmax(left / (n - i), LEAST_TIME) : 0, all))
             return false;
     }
     return !cli_interrupted();
@@ -329,6 +333,30 @@ static bool measure_in_all(cli_job *j, const f8_tune_gemms *list, f8_measure_set
 
 /* ---- the report ---- */
 
+/* Says what the time was too short for: each process measures the model's way of each problem that
+ * it comes to. */
+static void say_late(cli_job *j, const f8_measure_set *set)
+{
+    const size_t wanted = (size_t)(j->c->processes ? j->c->processes : PROCESSES);
+    size_t all = 0, late = 0, fewer = 0;
+    for (size_t i = 0; i < set->n_measurements; i++) {
+        const f8_measurement *m = &set->measurement[i];
+        if (m->kind != F8_MEASURE_MODEL || m->state == F8_MEASURE_LACKING)
+            continue;
+        all++;
+        late += m->state == F8_MEASURE_LATE;
+        fewer += m->state == F8_MEASURE_TIMED && m->n_processes < wanted;
+    }
+    if (late == all)
+        cli_say(j->to, "the time was up before the first GEMM was measured: a longer --time is "
+                       "needed\n");
+    else if (late || fewer)
+        cli_say(j->to,
+                "the time was up: of %zu measurements, %zu were not begun, and fewer than %zu "
+                "processes made %zu; run this again to continue\n",
+                all, late, wanted, fewer);
+}
+
 static bool report(cli_job *j, const f8_measure_set *set)
 {
     const cli *c = j->c;
@@ -337,6 +365,8 @@ static bool report(cli_job *j, const f8_measure_set *set)
     if (table)
         cli_say(j->to, "%s", table);
     free(table);
+    if (c->time > 0)
+        say_late(j, set);
     return cli_tune_write(c, set, NULL) && ok;
 }
 
@@ -398,8 +428,7 @@ bool cli_tune_gemms(cli_job *j)
                           .command = "",
                           .commit = cli_commit,
                           .seed = c->seed,
-                          .runs =
-                              (int32_t)(c->runs > F8_MEASURE_RUNS ? F8_MEASURE_RUNS + 1 : c->runs),
+                          .runs = (int32_t)(c->runs > INT32_MAX ? INT32_MAX : c->runs),
                           .same_bits = c->same_bits,
                           .peers = c->peers,
                           .model_only = c->model_only,

@@ -136,7 +136,7 @@ bool cli_tune_model(cli_job *j)
                                        .only = c->only,
                                        .kernels = c->kernel_names,
                                        .seconds = c->time,
-                                       .runs = (int32_t)(c->runs > 64 ? 65 : c->runs),
+                                       .runs = (int32_t)(c->runs > INT32_MAX ? INT32_MAX : c->runs),
                                        .same_bits = c->same_bits,
                                        .again = c->again};
     fp8c_tuning *tuning = NULL;
