@@ -349,7 +349,8 @@ static f8_status finish(f8_build *b, f8_step *s, const f8_step_builder *builder)
                 .scratch = code->phases.at[n].scratch,
                 .first_arg = l->first_arg,
                 .first_int = l->first_int,
-                .choice = l->choice};
+                .choice = l->choice,
+                .bytes = l->bytes / code->phases.n};
     }
     return F8_OK;
 }

@@ -169,6 +169,7 @@ static f8_status fill_phase(f8_build *b, const f8_build_launch *l, const f8_cuda
                             .counts = l->tail_args > 0,
                             .max_blocks = kernel->max_blocks};
     p->choice = l->choice;
+    p->bytes = l->bytes / code->parts.n;
     return F8_OK;
 }
 

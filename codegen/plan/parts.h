@@ -50,6 +50,7 @@ typedef struct f8_build_launch {
     uint32_t tail_args;
     int64_t *n_tasks;              /* by instance; 0: the number that the kernel itself has */
     uint32_t choice;               /* index + 1 of the choice that its phase records; 0: none */
+    int64_t bytes; /* row kernels: read and written by the first instance; for listings */
 } f8_build_launch;
 
 /* Memory that a step reads or writes: bytes [begin, end). */

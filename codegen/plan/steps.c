@@ -60,7 +60,8 @@ static f8_status rows_launch(f8_build *b, const f8_group *g, uint32_t phase, f8_
                               .first_int = first_int,
                               .n_args = k->n_buffers,
                               .n_ints = k->n_ints,
-                              .choice = choice};
+                              .choice = choice,
+                              .bytes = bound->bytes_read + bound->bytes_written};
     F8_TRY(b->nameless ? f8_build_add_source(b, &u, &launch.source)
                        : f8_build_intern(b, &u, &launch.source));
     for (uint32_t j = 0; j < k->n_buffers; j++)

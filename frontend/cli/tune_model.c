@@ -111,7 +111,7 @@ static bool report(cli_job *j, const fp8c_tuning *t, const f8_measure_set *set)
 {
     fp8c_tuning_info info = {.struct_size = sizeof info};
     fp8c_tuning_report(t, &info);
-    char *table = f8_measure_step_table(set);
+    char *table = f8_measure_step_table(set, t);
     bool ok = table || cli_error(NULL, "out of memory");
     if (table)
         cli_say(j->to, "%s", table);

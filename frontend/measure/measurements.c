@@ -327,8 +327,9 @@ static void make_figures(const f8_measure_set *set, f8_measurement *m, double *s
     m->quartile[0] = f8_measure_quantile(scratch, n, 0.25);
     m->quartile[1] = f8_measure_quantile(scratch, n, 0.75);
     m->least = scratch[0]; /* sorted by now */
-    if (m->median > 0)
-        m->rate = (m->problem.flops > 0 ? m->problem.flops : m->problem.bytes) / m->median;
+    const double work = m->problem.flops > 0 ? m->problem.flops : m->problem.bytes;
+    if (m->median > 0 && work > 0)
+        m->rate = work / m->median;
     m->limit = roofline(set, m, scratch);
     if (m->limit > 0)
         m->share = m->rate / m->limit;

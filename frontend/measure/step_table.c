@@ -71,7 +71,14 @@ static const char *bits(const f8_measurement *m)
     return m->same_bits == F8_MEASURE_UNKNOWN ? "-" : m->same_bits == F8_MEASURE_YES ? "yes" : "no";
 }
 
-static void put_line(const line *x, FILE *to)
+/* What the chosen way gains on the model's. */
+static double gain_of(const fp8c_tuning *t, const f8_measurement *m)
+{
+    const tune_problem *p = f8_tune_find(t, m->problem.text);
+    return p && p->model_seconds > 0 ? 1 - p->seconds / p->model_seconds : (double)NAN;
+}
+
+static void put_line(const line *x, const fp8c_tuning *t, FILE *to)
 {
     const f8_measurement *m = x->model, *c = x->chosen;
     char text[512], first[F8_COLUMN_SHOWN], third[F8_COLUMN_SHOWN], both[2 * F8_COLUMN_SHOWN + 8];
@@ -89,7 +96,7 @@ static void put_line(const line *x, FILE *to)
     f8_format(text, sizeof text, "  %-21s", both);
     fputs(text, to);
     put_cell(to, 9, c->median, F8_UNIT_SECONDS);
-    put_cell(to, 6, 1 - c->median / m->median, F8_UNIT_SHARE);
+    put_cell(to, 6, gain_of(t, m), F8_UNIT_SHARE);
     put_cell(to, 13, c->rate,
              m->problem.flops > 0 ? F8_UNIT_OPERATIONS_A_SECOND : F8_UNIT_BYTES_A_SECOND);
     put_cell(to, 6, c->share, F8_UNIT_SHARE);
@@ -99,7 +106,7 @@ static void put_line(const line *x, FILE *to)
 
 /* ---- the whole ---- */
 
-static void put_lines(const line *all, size_t n, FILE *to)
+static void put_lines(const line *all, size_t n, const fp8c_tuning *t, FILE *to)
 {
     char text[160];
     size_t left = 0;
@@ -109,7 +116,7 @@ static void put_lines(const line *all, size_t n, FILE *to)
     fputs(text, to);
     for (size_t i = 0; i < n; i++)
         if (i < MOST_LINES || all[i].chosen != all[i].model)
-            put_line(&all[i], to);
+            put_line(&all[i], t, to);
         else
             left++;
     if (!left)
@@ -121,14 +128,14 @@ static void put_lines(const line *all, size_t n, FILE *to)
     fputs(text, to);
 }
 
-char *f8_measure_step_table(const f8_measure_set *set)
+char *f8_measure_step_table(const f8_measure_set *set, const fp8c_tuning *t)
 {
     char *text = NULL;
     size_t size, n;
     line *all = lines_of(set, &n);
     FILE *to = all ? open_memstream(&text, &size) : NULL;
     if (to) {
-        put_lines(all, n, to);
+        put_lines(all, n, t, to);
         f8_measure_put_foot(set, to);
     }
     free(all);

@@ -64,6 +64,7 @@ static f8_status confirm(fp8c_tuning *t, bool *slower, f8_diag *diag)
                      now = f8_tune_least(p->sample[1], runs);
         const bool drop = p->next && !is_faster(t, p->sample[1], p->sample[0], runs);
         if (p->next) {
+            F8_TRY(f8_tune_keep(t, p, runs, diag));
             p->seconds = now;
             p->model_seconds = model;
         }

@@ -70,7 +70,8 @@ static f8_status add_algorithms(fp8c_tuning *t, tune_problem *p, f8_diag *diag)
     if (t->o.same_bits)
         return F8_OK;
     F8_TRY(f8_cublaslt_candidates(t->base->cuda, &t->ctx->allocator, &p->desc, 16,
-                                  t->base->now->plan.gemm_workspace, false, p->name, all, &n, diag));
+                                  t->base->now->plan.gemm_workspace, false, p->name, all, &n,
+                                  diag));
     for (int i = 1; i < n; i++) {
         f8_gemm_desc d = p->desc;
         if (f8_gemm_tuning_again(all, i))
@@ -170,13 +171,13 @@ static void add_attention(fp8c_tuning *t, const f8_step *s)
     add_candidate(t, p, "model", NULL);
 }
 
-/* Count a step, or a phase of it. What a phase among several reads and writes is not known. */
+/* Count a step, or a phase of it. */
 static void count_one(tune_problem *p, const f8_step *s, uint32_t n)
 {
     const bool part = n < s->n_phases && s->n_phases > 1;
     p->count++;
-    p->flops = part ? 0 : s->flops;
-    p->bytes = part ? 0 : (double)(s->bytes_read + s->bytes_written);
+    p->flops += part ? 0 : s->flops;
+    p->bytes += part ? (double)s->phase[n].bytes : (double)(s->bytes_read + s->bytes_written);
 }
 
 /* Count how often a step has each problem. Functions that a step does not run are not measured. */
@@ -196,9 +197,14 @@ static void count_problems(fp8c_tuning *t)
         }
     }
     size_t kept = 0;
-    for (size_t i = 0; i < t->n; i++)
-        if (t->problem[i].count)
-            t->problem[kept++] = t->problem[i];
+    for (size_t i = 0; i < t->n; i++) {
+        tune_problem p = t->problem[i];
+        if (!p.count)
+            continue;
+        p.flops /= p.count;
+        p.bytes /= p.count;
+        t->problem[kept++] = p;
+    }
     t->n = kept;
 }
 

@@ -230,10 +230,7 @@ static f8_status keep_process(fp8c_tuning *t, f8_diag *diag)
     return F8_OK;
 }
 
-/* Put the samples of a problem's candidate, and those of the model in the same round, into the
- * database, as seconds for computing the problem once: another model's step may compute it more
- * often. */
-static f8_status keep(fp8c_tuning *t, tune_problem *p, int runs, f8_diag *diag)
+f8_status f8_tune_keep(fp8c_tuning *t, tune_problem *p, int runs, f8_diag *diag)
 {
     double seconds[2][TUNE_RUNS];
     f8_tuning_runs samples[2];
@@ -241,20 +238,28 @@ static f8_status keep(fp8c_tuning *t, tune_problem *p, int runs, f8_diag *diag)
     for (int s = 0; s < 2; s++) {
         tune_candidate *c = &p->candidate[s ? p->next : 0];
         const double least = f8_tune_least(p->sample[s], runs);
-        if (s || !c->runs || least < c->seconds) {
+        if (!c->runs || least < c->seconds) {
             c->seconds = least;
             c->runs = runs;
         }
-        c->ratio = least / f8_tune_least(p->sample[0], runs);
         for (int i = 0; i < runs; i++) /* a sum of differences may be a little less than 0 */
             seconds[s][i] = p->sample[s][i] > 0 ? p->sample[s][i] / p->count : 0;
         samples[s] = (f8_tuning_runs){t->process, (int64_t)time(NULL), seconds[s], (size_t)runs};
         timing[s] = (f8_timing){.candidate = c->text, .samples = &samples[s], .n_samples = 1};
     }
-    p->fresh = true;
-    t->timed++;
     F8_TRY(keep_process(t, diag));
     return f8_tuning_put(t->db, f8_tune_key(t, p), p->text, p->name, timing, 2, NULL, diag);
+}
+
+/* Keep the samples of a problem's candidate that was not timed before. */
+static f8_status keep_new(fp8c_tuning *t, tune_problem *p, int runs, f8_diag *diag)
+{
+    p->candidate[0].ratio = 1;
+    p->candidate[p->next].ratio =
+        f8_tune_least(p->sample[1], runs) / f8_tune_least(p->sample[0], runs);
+    p->fresh = true;
+    t->timed++;
+    return f8_tune_keep(t, p, runs, diag);
 }
 
 /* Keep the samples of a problem that has one way. */
@@ -281,7 +286,7 @@ static f8_status keep_all(fp8c_tuning *t, int runs, f8_diag *diag)
     for (size_t i = 0; i < t->n && runs; i++) {
         tune_problem *p = &t->problem[i];
         if (p->next)
-            F8_TRY(keep(t, p, runs, diag));
+            F8_TRY(keep_new(t, p, runs, diag));
         else if (is_due(t, p))
             F8_TRY(keep_alone(t, p, runs, diag));
     }

@@ -45,9 +45,9 @@ typedef struct tune_problem {
     f8_gemm_desc desc;
     tune_candidate candidate[TUNE_CANDIDATES]; /* 0: the model's choice */
     int n, count;
-    double flops, bytes; /* of one of the `count`; bytes 0: not known */
-    int next;   /* the candidate in the program that is compiled next */
-    int chosen; /* -1: nothing was chosen yet */
+    double flops, bytes; /* of one of the `count`, their mean; flops 0: a kernel without products */
+    int next;            /* the candidate in the program that is compiled next */
+    int chosen;          /* -1: nothing was chosen yet */
     double seconds, model_seconds;
     double sample[2][TUNE_RUNS]; /* seconds of each run: the model's program, the other program */
 } tune_problem;
@@ -103,11 +103,16 @@ tune_problem *f8_tune_problem_at(const fp8c_tuning *t, const f8_plan *plan, cons
 /* Compile a program that computes each problem by its `next`. */
 f8_status f8_tune_compile(fp8c_tuning *t, fp8c_program **out, f8_diag *diag);
 /* Run the model's program and `other` (NULL: it alone) in turns, `runs` times each, and fill sample
- * and wall. may_stop: end early and lower *runs if every candidate that differs is clearly slower. Once the
- * time is up, TUNE_WORTH_RUNS runs are enough; with may_stop fewer are none, and *runs becomes 0.
+ * and wall. may_stop: end early and lower *runs if every candidate that differs is clearly slower.
+ * Once the time is up, TUNE_WORTH_RUNS runs are enough; with may_stop fewer are none, and *runs
+ * becomes 0.
  */
 f8_status f8_tune_compare(fp8c_tuning *t, fp8c_program *other, int *runs, bool may_stop,
                           const char *item, f8_diag *diag);
+/* Put the samples of a problem's `next`, and those of the model in turns with it, into the
+ * database, as seconds for computing the problem once: another model's step may compute it more
+ * often. */
+f8_status f8_tune_keep(fp8c_tuning *t, tune_problem *p, int runs, f8_diag *diag);
 /* The seconds that a step of a function, or a phase of it (-1: all of it), has taken in all runs.
  */
 double f8_tune_step_seconds(const f8_instance *i, uint32_t func, uint32_t step, int phase);
