@@ -92,7 +92,8 @@ typedef struct fp8c_tune_options {
                          a layout (nn, nt, tn, tt); without role and layout the second operand is
                          [N, K]. Of `compile` only target, threads and device count.
                          FP8C_ERR_UNSUPPORTED: the target has no such GEMM */
-    const char *kernels; /* name pattern: tune row kernels with these names alone, and no GEMM.
+    const char *kernels; /* name pattern: tune row kernels with these names alone, and no GEMM; time
+                            attention, by its step's name or by this word, which has one way.
                             FP8C_ERR_INPUT: there is none, or `only` is given, too */
 } fp8c_tune_options;
 
@@ -116,7 +117,7 @@ typedef struct fp8c_tuning_info {
 } fp8c_tuning_info;
 FP8C_API void fp8c_tuning_report(const fp8c_tuning *tuning, fp8c_tuning_info *out);
 
-/* A problem: a GEMM, or a kernel at an extent. Seconds are of all its runs in a step, the least. */
+/* A problem: a GEMM, a kernel at an extent, or attention. Seconds are of all its runs in a step, the least. */
 typedef struct fp8c_tuned {
     const char *problem, *name;  /* name: of the first step that has it */
     const char *candidate;       /* the chosen one; "model" */

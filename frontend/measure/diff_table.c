@@ -9,7 +9,7 @@
 #include "frontend/records/records.h"
 #include "ir/base/format.h"
 
-enum { LINE = 512 };
+enum { LINE = 512, LABEL = 256 };
 
 /* ---- what differs around the figures ---- */
 
@@ -150,11 +150,20 @@ static const char *show_interval(const f8_measure_change *c, char to[64])
     return to;
 }
 
+/* A problem; that of a model's step behind the step's name, for the text of a kernel has none. */
+static const char *label(const f8_measurement *m, char to[LABEL])
+{
+    const bool named = !strcmp(m->cache, "step") && *m->problem.name;
+    f8_format(to, LABEL, "%s%s%s", named ? m->problem.name : "", named ? ": " : "",
+              m->problem.text);
+    return to;
+}
+
 static void put_change(FILE *to, const f8_measure_change *c, int width)
 {
-    char line[LINE], time[2][32], interval[64];
+    char line[LINE], time[2][32], interval[64], problem[LABEL];
     f8_format(line, sizeof line, "%-*s  %-5s  %10s  %10s  %7.3f  %-24s  %s", width,
-              c->a->problem.text, c->a->cache, show_time(c->a->median, time[0]),
+              label(c->a, problem), c->a->cache, show_time(c->a->median, time[0]),
               show_time(c->b->median, time[1]), c->ratio.ratio, show_interval(c, interval),
               !c->marked           ? ""
               : c->ratio.ratio > 1 ? "slower"
@@ -190,8 +199,9 @@ static int compare(const void *a, const void *b)
 static int width_of(const f8_measure_diff *d)
 {
     size_t width = strlen("problem");
+    char problem[LABEL];
     for (size_t i = 0; i < d->n_changes; i++) {
-        const size_t n = strlen(d->change[i].a->problem.text);
+        const size_t n = strlen(label(d->change[i].a, problem));
         width = n > width ? n : width;
     }
     return (int)(width < 200 ? width : 200);
@@ -218,9 +228,9 @@ static void put_only(FILE *to, const f8_measure_diff *d, int side)
         fputs(side ? "\nin B alone:\n" : "\nin A alone:\n", to);
     for (size_t i = 0; i < d->n_only[side]; i++) {
         const f8_measurement *m = d->only[side][i];
-        char time[32];
+        char time[32], problem[LABEL];
         const char *const words[] = {
-            "  ", m->problem.text, "  ", m->cache, "  ", show_time(m->median, time),
+            "  ", label(m, problem), "  ", m->cache, "  ", show_time(m->median, time),
             "  ", m->candidate,    "\n"};
         for (size_t j = 0; j < sizeof words / sizeof *words; j++)
             fputs(words[j], to);
