@@ -136,7 +136,7 @@ check-quick: deps
 check-sanitizers: deps
 	@tests/run --sanitized
 
-check-build: build emulator $(RANK_FAULTS) $(BUILD)/tests/fp8c_faulty $(TESTS:%=$(BUILD)/tests/%)
+check-build: build emulator $(RANK_FAULTS) $(addprefix $(BUILD)/tests/,fp8c_faulty fp8c_slow_gemm) $(TESTS:%=$(BUILD)/tests/%)
 
 # Kills ranks at 50 random moments; `make check` kills two.
 check-ranks: deps
