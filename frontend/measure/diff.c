@@ -1,9 +1,71 @@
 /* Two sets compared: see measure.h. */
 #include <math.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "frontend/measure/measure.h"
+
+/* ---- the machine ---- */
+
+#define SURE 0.01
+
+static const struct {
+    const char *name;
+    size_t at;
+} limits[] = {{"f32", offsetof(f8_measure_limits, flops_f32)},
+              {"bf16", offsetof(f8_measure_limits, flops_bf16)},
+              {"fp8", offsetof(f8_measure_limits, flops_fp8)},
+              {"memory", offsetof(f8_measure_limits, bytes)}};
+enum { LIMITS = sizeof limits / sizeof *limits };
+
+static double limit_at(const f8_measure_limits *of, size_t at)
+{
+    return *(const double *)((const char *)of + at);
+}
+
+/* A limit as a measurement, whose runs are the seconds for one operation or byte. */
+static f8_status measure_limit(const f8_measure_set *set, int limit, f8_arena *arena,
+                               f8_measurement *out, f8_diag *diag)
+{
+    *out = (f8_measurement){.problem.text = limits[limit].name, .cache = "", .candidate = "limit"};
+    out->process = F8_NEW_ARRAY(arena, f8_measure_runs, set->n_processes + 1);
+    double *seconds = F8_NEW_ARRAY(arena, double, 2 * set->n_processes + 1);
+    F8_TRY(f8_arena_status(arena, diag));
+    for (size_t i = 0; i < set->n_processes; i++, seconds += 2) {
+        const f8_measure_process *p = &set->process[i];
+        seconds[0] = 1 / limit_at(&p->before, limits[limit].at);
+        seconds[1] = 1 / limit_at(&p->after, limits[limit].at);
+        if (isfinite(seconds[0]) && isfinite(seconds[1]))
+            out->process[out->n_processes++] = (f8_measure_runs){p->id, seconds, 2};
+    }
+    return F8_OK;
+}
+
+/* See whether the machine was in another state. Another device is what is compared, and no drift.
+ */
+static f8_status find_drift(f8_measure_diff *d, f8_arena *arena, f8_diag *diag)
+{
+    const char *a = d->a->about.device, *b = d->b->about.device;
+    double size = 0;
+    if (!a || !b || strcmp(a, b) != 0)
+        return F8_OK;
+    for (int i = 0; i < LIMITS; i++) {
+        f8_measurement x, y;
+        f8_measure_ratio r;
+        F8_TRY(measure_limit(d->a, i, arena, &x, diag));
+        F8_TRY(measure_limit(d->b, i, arena, &y, diag));
+        F8_TRY(f8_measure_interval(&x, &y, &d->options, arena, &r, diag));
+        if (LIMITS * r.p < SURE && fabs(log(r.ratio)) > size) {
+            size = fabs(log(r.ratio));
+            d->drift = (f8_measure_drift){limits[i].name, r};
+        }
+    }
+    d->options.drift = fmax(d->options.drift, size);
+    return F8_OK;
+}
+
+/* ---- problems ---- */
 
 /* The measurement to compare of number `index`'s problem and cache, if it is the first of them. */
 static const f8_measurement *pick_at(const f8_measure_set *set, size_t index)
@@ -97,6 +159,7 @@ f8_status f8_measure_compare(const f8_measure_set *a, const f8_measure_set *b,
     d.only[0] = F8_NEW_ARRAY(arena, const f8_measurement *, a->n_measurements + 1);
     d.only[1] = F8_NEW_ARRAY(arena, const f8_measurement *, b->n_measurements + 1);
     F8_TRY(f8_arena_status(arena, diag));
+    F8_TRY(find_drift(&d, arena, diag));
     F8_TRY(gather(&d, arena, diag));
     if (!d.n_changes) {
         const char *of_a = example(&d, 0, arena), *of_b = example(&d, 1, arena);

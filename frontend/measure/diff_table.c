@@ -256,6 +256,14 @@ static void put_end(FILE *to, const f8_measure_diff *d)
               "\n",
               d->options.draws, d->options.seed);
     fputs(text, to);
+    if (d->drift.limit) {
+        const f8_measure_ratio *r = &d->drift.ratio;
+        f8_format(text, sizeof text,
+                  "the machine was in another state: its limit of %s in B is %.3f of that in A "
+                  "(%.3f to %.3f). All intervals are wider by as much\n",
+                  d->drift.limit, 1 / r->ratio, 1 / r->high, 1 / r->low);
+        fputs(text, to);
+    }
     f8_format(text, sizeof text,
               "%zu without an interval: only what several processes measured has one "
               "(--processes)\n",
@@ -328,11 +336,12 @@ static json_t *diff_record(const f8_measure_diff *d)
     json_int_t marked = 0;
     for (size_t i = 0; i < d->n_changes; i++)
         marked += d->change[i].marked;
-    return json_pack("{ss sI sI so sI sI so so so}", "event", "diff", "changes",
+    return json_pack("{ss sI sI so sI sI so so ss so so}", "event", "diff", "changes",
                      (json_int_t)d->n_changes, "marked", marked, "mean", f8_json_number(d->mean),
                      "seed", (json_int_t)d->options.seed, "draws", (json_int_t)d->options.draws,
-                     "level", f8_json_number(d->options.level), "a", side_of(d->a), "b",
-                     side_of(d->b));
+                     "level", f8_json_number(d->options.level), "drift",
+                     f8_json_number(d->options.drift), "drift_of", text(d->drift.limit), "a",
+                     side_of(d->a), "b", side_of(d->b));
 }
 
 json_t *f8_measure_diff_records(const f8_measure_diff *d)

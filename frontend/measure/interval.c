@@ -17,7 +17,7 @@
 #include "frontend/train/data/mix.h"
 #include "ir/base/hash.h"
 
-enum { DRAWS = 2000 };
+enum { DRAWS = 2000, MOST_FREEDOM = 100000 /* of student.h */ };
 #define LEVEL 0.95
 
 /* A measurement, for resampling. */
@@ -154,6 +154,9 @@ f8_status f8_measure_settle(const f8_measure_options *options, f8_measure_option
     if (!(out->level >= 0.5 && out->level < 1))
         return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
                        "an interval's level of %g: from 0.5 to below 1 is expected", out->level);
+    if (!(out->drift >= 0 && out->drift < HUGE_VAL))
+        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "a drift of %g: from 0 on is expected",
+                       out->drift);
     return F8_OK;
 }
 
@@ -167,17 +170,19 @@ f8_status f8_measure_interval(const f8_measurement *a, const f8_measurement *b,
     F8_TRY(judge(&x, a, &o, arena, diag));
     F8_TRY(judge(&y, b, &o, arena, diag));
     const double ratio = y.median / x.median, change = log(y.median) - log(x.median);
-    const double variance = x.variance + y.variance;
+    const double variance = x.variance + y.variance + o.drift * o.drift;
     *out = (f8_measure_ratio){ratio, NAN, NAN, NAN};
     if (!x.sure || !y.sure || !isfinite(change) || !isfinite(variance))
         return F8_OK;
-    if (!(variance > 0)) { /* no run differs from another of its side */
+    if (!(x.variance + y.variance > 0) &&
+        !(o.drift > 0)) { /* no run differs from another of its side */
         *out = (f8_measure_ratio){ratio, ratio, ratio, y.median == x.median ? 1 : 0};
         return F8_OK;
     }
     const double part = x.variance / variance, rest = y.variance / variance;
-    const double freedom = 1 / (part * part / (double)(a->n_processes - 1) +
-                                rest * rest / (double)(b->n_processes - 1));
+    const double inverse =
+        part * part / (double)(a->n_processes - 1) + rest * rest / (double)(b->n_processes - 1);
+    const double freedom = fmin(1 / inverse, MOST_FREEDOM); /* a drift is taken as known */
     const double error = sqrt(variance), half = f8_student_t(o.level, freedom) * error;
     out->low = exp(change - half);
     out->high = exp(change + half);

@@ -248,6 +248,7 @@ typedef struct f8_measure_options {
     uint64_t seed; /* of the bootstrap */
     int64_t draws; /* of it; 0: 2,000 */
     double level;  /* of the intervals; 0: 0.95 */
+    double drift;  /* what else makes the two differ: its standard deviation, of the logarithm */
 } f8_measure_options;
 /* Options as they are used; NULL: the defaults. F8_ERR_INPUT: they make no sense. */
 f8_status f8_measure_settle(const f8_measure_options *options, f8_measure_options *out,
@@ -276,16 +277,26 @@ typedef struct f8_measure_change {
                     changes (Holm 1979) */
 } f8_measure_change;
 
+/* A limit of the machine that differs between two sets of one device. */
+typedef struct f8_measure_drift {
+    const char *limit;      /* "f32", "bf16", "fp8", "memory"; NULL: none differs */
+    f8_measure_ratio ratio; /* of the seconds for as much work: above 1, b's machine did less */
+} f8_measure_drift;
+
 typedef struct f8_measure_diff {
     const f8_measure_set *a, *b;
-    f8_measure_options options; /* as used */
+    f8_measure_options options; /* as used; the drift is that of the machine */
+    f8_measure_drift drift;     /* the limit that differs most */
     f8_measure_change *change;  /* in a's order */
     const f8_measurement *
         *only[2]; /* measured in a alone, in b alone: one for a problem and cache */
     size_t n_changes, n_only[2];
     double mean; /* the geometric mean of the ratios; NaN: there is none */
 } f8_measure_diff;
-/* Compare two sets. What is made lies in `arena`. F8_ERR_INPUT: they have no problem in common. */
+/* Compare two sets. What is made lies in `arena`. Where both name one device and a limit that their
+ * processes measured differs (p < 0.01 over all limits), the machine was in another state: it may be
+ * the cause of as large a change, and the drift of all intervals is the logarithm of that limit's
+ * ratio. F8_ERR_INPUT: they have no problem in common. */
 f8_status f8_measure_compare(const f8_measure_set *a, const f8_measure_set *b,
                              const f8_measure_options *options, f8_arena *arena,
                              f8_measure_diff *out, f8_diag *diag);

@@ -185,6 +185,73 @@ START_TEST(holm_stops)
 }
 END_TEST
 
+/* ---- the machine ---- */
+
+/* Four processes that saw these limits, but for noise of 1%. */
+static void add_limits(f8_measure_set *set, const char *device, double f32, double memory)
+{
+    static const double noise[] = {1, 1.01, 0.99, 1.005, 0.995, 1, 0.99, 1.01};
+    const f8_measure_about about = {.device = device, .program = "fp8c"};
+    ck_assert_int_eq(f8_measure_set_about(set, &about, NULL), F8_OK);
+    for (int i = 0; i < 4; i++) {
+        f8_measure_process p = {.id = (const char[]){(char)('1' + i), 0},
+                                .before = {.flops_f32 = f32 * noise[i], .bytes = memory},
+                                .after = {.flops_f32 = f32 * noise[i + 4], .bytes = memory}};
+        ck_assert_int_eq(f8_measure_add_process(set, &p, NULL), F8_OK);
+    }
+}
+
+/* A problem 20% slower and one five times slower, on machines with these limits. */
+static pair *on_machines(const char *device, double f32, double memory)
+{
+    pair *p = begin();
+    add_limits(&p->set[0], "cpu X", 1e11, 1e10);
+    add_limits(&p->set[1], device, f32, memory);
+    for (int side = 0; side < 2; side++) {
+        add_model(&p->set[side], "a fifth", side ? 1.2 : 1);
+        add_model(&p->set[side], "five times", side ? 5 : 1);
+        add_model(&p->set[side], "even", 1);
+    }
+    ck_assert_int_eq(compare(p, NULL, NULL), F8_OK);
+    ck_assert(p->diff.change[1].marked && !p->diff.change[2].marked);
+    return p;
+}
+
+START_TEST(another_state)
+{
+    pair *p = on_machines("cpu X", 1e11, 1e10);
+    const double wide = log(p->diff.change[0].ratio.high / p->diff.change[0].ratio.low);
+    ck_assert(p->diff.change[0].marked && !p->diff.drift.limit && p->diff.options.drift == 0);
+    end(p);
+    p = on_machines("cpu X", 0.75e11, 1e10); /* it did less, */
+    ck_assert(!p->diff.change[0].marked);
+    ck_assert_str_eq(p->diff.drift.limit, "f32");
+    ck_assert_double_eq_tol(p->diff.drift.ratio.ratio, 1 / 0.75, 1e-12);
+    ck_assert_double_eq_tol(p->diff.options.drift, log(1 / 0.75), 1e-12);
+    /* 1.96 standard deviations to each side, the noise aside. */
+    const double wider = log(p->diff.change[0].ratio.high / p->diff.change[0].ratio.low);
+    ck_assert(wide < 0.1 && wider > 2 * 1.96 * log(1 / 0.75) && wider < 2 * 2.1 * log(1 / 0.75));
+    char *text = f8_measure_diff_table(&p->diff);
+    ck_assert(text && strstr(text, "its limit of f32 in B is 0.750 of that in A (0.7"));
+    free(text);
+    end(p);
+    p = on_machines("cpu X", 0.95e11, 1.4e10); /* or more: the larger change counts */
+    ck_assert(!p->diff.change[0].marked);
+    ck_assert_str_eq(p->diff.drift.limit, "memory");
+    ck_assert_double_eq_tol(p->diff.options.drift, log(1.4), 1e-12);
+    end(p);
+    p = on_machines("cpu X", 1.003e11, 1e10); /* within the noise */
+    ck_assert(p->diff.change[0].marked && !p->diff.drift.limit);
+    end(p);
+    p = on_machines("cpu Y", 0.75e11, 1e10); /* another device is what is compared */
+    ck_assert(p->diff.change[0].marked && !p->diff.drift.limit);
+    end(p);
+    p = on_machines("cpu X", 0, 0); /* nobody measured them */
+    ck_assert(p->diff.change[0].marked && !p->diff.drift.limit);
+    end(p);
+}
+END_TEST
+
 START_TEST(slower)
 {
     f8_measure_change c = {.ratio = {1.2, 1.1, 1.3, 0.001}, .marked = true};
@@ -283,7 +350,8 @@ START_TEST(records)
         "{\"event\":\"only\",\"in\":\"a\",\"problem\":\"old\",\"cache\":\"cold\",",
         "{\"event\":\"only\",\"in\":\"b\",\"problem\":\"new\",\"cache\":\"cold\",",
         "{\"event\":\"diff\",\"changes\":5,\"marked\":3,\"mean\":1.97",
-        "\"seed\":42,\"draws\":2000,\"level\":0.94999999999999996,\"a\":{\"version\":\"0.1\","
+        "\"seed\":42,\"draws\":2000,\"level\":0.94999999999999996,\"drift\":0.0,"
+        "\"drift_of\":\"\",\"a\":{\"version\":\"0.1\","
         "\"commit\":\"abc\",",
         "\"loaded\":false},\"b\":{\"version\":\"0.1\",\"commit\":\"def\","};
     ck_assert_ptr_nonnull(text);
@@ -329,6 +397,7 @@ Suite *f8_suite(void)
     tcase_add_test(t, nothing_in_common);
     tcase_add_test(t, holm);
     tcase_add_test(t, holm_stops);
+    tcase_add_test(t, another_state);
     tcase_add_test(t, slower);
     tcase_add_test(t, table);
     tcase_add_test(t, records);
