@@ -2,14 +2,15 @@
 which as good as none may have a mark, or, with --planted, pairs of a build and one that computes a
 tenth of k of one GEMM twice, of which each must have a mark at this GEMM and at no other.
 
-usage: python3 bench/tune_pairs.py BUILD [--planted] [--pairs 20] [--runs 21] [--processes 5]
-           [--cache cold] [--gemms FILE] [--out DIR]
+usage: python3 bench/tune_pairs.py BUILD [--planted] [--alternate] [--pairs 20] [--processes 15]
+           [--runs 21] [--threads N] [--cache cold] [--gemms FILE] [--out DIR]
 
 A pair is two calls of `fp8c tune`, one after the other, which have nothing in common. The slower
 build, BUILD/tests/fp8c_slow_gemm (tests/faults/slow_gemm.c), is B; in every second pair it runs
-first. Records stay in DIR, and what is there is not measured again: the same call goes on, and
-another BUILD compares the records of this one. Exits with 1 where a bar does not hold: without
---planted a mark in more than one pair of 20, with it anything but the planted mark in any pair.
+first. With --alternate the processes of A and B take turns, so that both see the same machine.
+Records stay in DIR, and what is there is not measured again: the same call goes on, and another
+BUILD compares the records of this one. Exits with 1 where a bar does not hold: without --planted a
+mark in more than one pair of 20, with it anything but the planted mark in any pair.
 """
 import argparse
 import json
@@ -19,6 +20,7 @@ import pathlib
 import statistics
 import subprocess
 import sys
+import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 PLANTED = "256x256x2560"
@@ -35,17 +37,38 @@ def records(path):
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def measure(given, path, slow):
-    """A file of records, whole or not there."""
-    if path.exists():
-        return
+def tune(given, path, slow, database, *more):
+    """Measures into a file of records, which is whole or not there."""
     part = path.with_suffix(".part")
     program = given.build / ("tests/fp8c_slow_gemm" if slow else "fp8c")
-    run([program, "tune", "--gemm-file", given.gemms, "--model-only", "--again", "--processes",
-         given.processes, "--runs", given.runs, "--cache", given.cache, "--database",
-         given.out / "tuning.db", "--json", part],
+    run([program, "tune", "--gemm-file", given.gemms, "--model-only", "--processes",
+         given.processes, "--runs", given.runs, "--cache", given.cache, "--database", database,
+         *(["--threads", given.threads] if given.threads else []), "--json", part, *more],
         **({"FP8C_TEST_SLOW_GEMM": PLANTED} if slow else {}))
     part.rename(path)
+
+
+def measure(given, side, kind, i):
+    """The two files of a pair, as far as they are not there."""
+    order = [1, 0] if given.planted and i % 2 else [0, 1]
+    slow = [False, given.planted]
+    if not given.alternate:
+        for b in order:
+            if not side[b].exists():
+                tune(given, side[b], slow[b], given.out / "tuning.db", "--again")
+        return
+    if all(path.exists() for path in side):
+        return
+    database = [given.out / f"{kind}-{i:02}-{x}.db" for x in "ab"]
+    for path in database:
+        path.unlink(missing_ok=True)
+    last = [path.with_suffix(".last") for path in side]
+    for process in range(given.processes):  # each writes what came before it, too
+        for b in order if process % 2 else order[::-1]:
+            tune(given, last[b], slow[b], database[b], "--process", process + 1, "--since", 1)
+    for b in (0, 1):
+        last[b].rename(side[b])
+        database[b].unlink()
 
 
 def compare(given, a, b):
@@ -79,17 +102,21 @@ def judge(changes, planted):
 
 def pair(given, i):
     """Measures and compares pair i, and says so. Returns its changes and what is wrong."""
-    kind = "planted" if given.planted else "same"
+    kind = ("planted" if given.planted else "same") + ("-alternate" if given.alternate else "")
     side = [given.out / f"{kind}-{i:02}-{x}.jsonl" for x in "ab"]
-    for b in (1, 0) if given.planted and i % 2 else (0, 1):
-        measure(given, side[b], given.planted and b == 1)
+    begin = time.monotonic()
+    measure(given, side, kind, i)
+    seconds = time.monotonic() - begin
     changes, whole = compare(given, *side)
     wrong = judge(changes, given.planted)
     found = [c for c in changes if c["problem"].startswith(PLANTED + ":")]
+    drift = (f"; the machine's {whole['drift_of']} differs by {100 * whole['drift']:.0f}%"
+             if whole["drift_of"] else "")
     planted = "".join(f"; planted {c['ratio']:.3f} ({c['low']:.3f} to {c['high']:.3f})"
                       for c in found if given.planted)
     print(f"pair {i}: {whole['marked']} of {whole['changes']} marked, geometric mean "
-          f"{whole['mean']:.3f}, load at most {max(map(load_of, side)):.1f}{planted}", flush=True)
+          f"{whole['mean']:.3f}, load at most {max(map(load_of, side)):.1f}, {seconds:.0f} s"
+          f"{drift}{planted}", flush=True)
     for line in wrong:
         print(f"    {line}", flush=True)
     return changes, wrong
@@ -114,9 +141,11 @@ def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     p.add_argument("build", type=pathlib.Path)
     p.add_argument("--planted", action="store_true")
+    p.add_argument("--alternate", action="store_true")
     p.add_argument("--pairs", type=int)
     p.add_argument("--runs", type=int, default=21)
-    p.add_argument("--processes", type=int, default=5)
+    p.add_argument("--processes", type=int, default=15)
+    p.add_argument("--threads", type=int)
     p.add_argument("--cache", default="cold")
     p.add_argument("--gemms", type=pathlib.Path, default=ROOT / "bench/pairs.csv")
     p.add_argument("--out", type=pathlib.Path)
