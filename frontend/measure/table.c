@@ -166,6 +166,12 @@ static void put_peer(const f8_measure_peer_line *x, FILE *to)
         x->cache, x->peer, x->model, x->best, x->problems, x->slower);
 }
 
+/* Whose limits are those of its data sheet. */
+static bool is_gpu(const f8_measure_set *set)
+{
+    return !strncmp(set->about.target, "sm_", 3);
+}
+
 /* The median of a limit before, and after, over the processes that know it. */
 static void put_limit(const f8_measure_set *set, const char *name, const char *unit, size_t member,
                       FILE *to)
@@ -178,15 +184,22 @@ static void put_limit(const f8_measure_set *set, const char *name, const char *u
         x[1][n] = *(const double *)((const char *)&p->after + member);
         n += x[0][n] > 0 && x[1][n] > 0;
     }
-    if (n)
-        put(to, "  %s %.1f and %.1f %s\n", name, 1e-9 * f8_measure_quantile(x[0], n, 0.5),
-            1e-9 * f8_measure_quantile(x[1], n, 0.5), unit);
+    if (!n)
+        return;
+    const double before = f8_measure_quantile(x[0], n, 0.5),
+                 after = f8_measure_quantile(x[1], n, 0.5);
+    if (is_gpu(set))
+        put(to, "  %s %.1f %s\n", name, 1e-9 * after, unit);
+    else
+        put(to, "  %s %.1f and %.1f %s\n", name, 1e-9 * before, 1e-9 * after, unit);
 }
 
 static void put_machine(const f8_measure_set *set, FILE *to)
 {
-    put(to, "\n%s; %s; %zu process%s\nlimits, measured before and after:\n", set->about.device,
-        set->about.libraries, set->n_processes, set->n_processes == 1 ? "" : "es");
+    put(to, "\n%s; %s; %zu process%s\n", set->about.device, set->about.libraries, set->n_processes,
+        set->n_processes == 1 ? "" : "es");
+    if (set->n_processes)
+        put(to, "limits, %s:\n", is_gpu(set) ? "of its data sheet" : "measured before and after");
     put_limit(set, "f32", "GFLOP/s", offsetof(f8_measure_limits, flops_f32), to);
     put_limit(set, "bf16", "GFLOP/s", offsetof(f8_measure_limits, flops_bf16), to);
     put_limit(set, "FP8", "GFLOP/s", offsetof(f8_measure_limits, flops_fp8), to);

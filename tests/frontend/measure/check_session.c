@@ -218,7 +218,8 @@ START_TEST(known_runs)
     ck_assert_str_eq(second.process->id, first.process->id);
     ck_assert_double_eq(second.process->after.bytes, first.process->after.bytes);
     ck_assert(is_same(&first, &second));
-    /* as the second process: all again, beside the runs of the first */
+    /* as the second process: all again, beside the runs of the first, but for what is a tenth
+     * slower than the model's way */
     how.ordinal = how.processes = 2;
     f8_measure_set third = MEASURE(&how, "17x33x65:f8e4m3,bf16");
     ck_assert_uint_eq(third.n_processes, 2);
@@ -226,8 +227,9 @@ START_TEST(known_runs)
         const f8_measurement *x = &third.measurement[i],
                              *old =
                                  f8_measure_find(&first, x->problem.text, x->cache, x->candidate);
-        ck_assert_uint_eq(x->n_processes, 2);
+        const f8_measurement *model = model_of(&third, x->problem.text, x->cache);
         ck_assert_ptr_nonnull(old);
+        ck_assert(x->n_processes == 2 || (x->n_processes == 1 && x->least > 1.1 * model->least));
         ck_assert_str_eq(x->process[0].process, first.process->id);
         ck_assert_uint_eq(x->process[0].n, old->process->n);
     }

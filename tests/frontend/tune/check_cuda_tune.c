@@ -6,17 +6,18 @@
 
 #include "frontend/fp8c_diagnose.h"
 #include "frontend/fp8c_tune.h"
-#include "frontend/tune/gemms.h"
+#include "frontend/measure/list.h"
 #include "tests/shared/api/api.h"
 #include "tests/shared/api/cli.h"
 #include "tests/shared/cuda/gpu.h"
 #include "tests/shared/suite.h"
 
 static char database[128];
+static bool emulated;
 
 static void setup(void)
 {
-    f8_test_gpu_emulated();
+    emulated = f8_test_gpu_emulated();
     f8_cli_setup();
     snprintf(database, sizeof database, "%s", f8_cli_temp("tuning.db"));
     setenv("FP8C_TUNING", database, 1);
@@ -129,54 +130,105 @@ START_TEST(algorithms)
 }
 END_TEST
 
-/* GEMMs of a list: each is timed as it is asked for, or is a row with what the target lacks. */
+/* GEMMs of a list: each is timed as it is asked for, by several of cuBLASLt's algorithms, or is a
+ * row with what the target lacks. */
 START_TEST(gemms)
 {
     static const struct {
-        const char *gemm, *problem, *reason; /* problem: its begin */
+        const char *gemm, *reason;
     } all[] = {
-        {"128x64x256:bf16:fprop:bias", "gemm 128x64x256 bf16 x bf16.t -> bf16 bias strides", NULL},
-        {"128x64x256:f8e4m3:row:bf16", "gemm 128x64x256 f8e4m3 x f8e4m3.t -> bf16 strides", NULL},
-        {"128x128x256:f8e4m3:block:wgrad:accumulate",
-         "gemm 128x128x256 f8e4m3 x f8e4m3.t -> f32 add strides", NULL},
-        {"128x64x256:f8e5m2xf8e4m3:dgrad:bf16",
-         "gemm 128x64x256 f8e5m2 x f8e4m3.t -> bf16 strides 256 256 64 scales", NULL},
-        {"128x64x256:f8e4m3:mx", NULL, "FP8 GEMMs of sm_90a have no f8e8m0 scales"},
-        {"128x64x256:f8e5m2", NULL, "no GEMM of sm_90a multiplies f8e5m2 by f8e5m2"},
-        {"128x60x256:f8e4m3", NULL, "have m, n and k that are multiples of 16"},
+        {"128x64x256:bf16:fprop:bias", NULL},
+        {"128x64x256:f32", NULL},
+        {"128x64x256:f8e4m3:row:bf16", NULL},
+        {"128x128x256:f8e4m3:block:wgrad:accumulate", NULL},
+        {"128x64x256:f8e5m2xf8e4m3:dgrad:bf16", NULL},
+        {"128x64x256:f8e4m3:fprop:bf16:nn", NULL},
+        {"128x64x256:f8e4m3:mx", "FP8 GEMMs of sm_90a have no f8e8m0 scales"},
+        {"128x64x256:f8e5m2", "no GEMM of sm_90a multiplies f8e5m2 by f8e5m2"},
+        {"128x60x256:f8e4m3", "have m, n and k that are multiples of 16"},
     };
     enum { N = sizeof all / sizeof *all };
     const char *spec[N];
     const fp8c_compile_options compile_options = {.struct_size = sizeof compile_options,
                                                   .target = "cuda"};
-    const fp8c_tune_options o = {.struct_size = sizeof o, .runs = 1, .compile = &compile_options};
+    const f8_measure_how how = {.compile = &compile_options,
+                                .command = "",
+                                .commit = "",
+                                .cold = true,
+                                .warm = true,
+                                .runs = 2,
+                                .ordinal = 1,
+                                .processes = 1};
+    static const char nvml[] = "temperature 45\nclock 1700\nmemory_clock 2619\npower 312500\n";
+    setenv("FP8C_EMULATOR_NVML", f8_cli_write("nvml", nvml, sizeof nvml - 1), 1);
     fp8c_context *ctx = new_context();
     f8_tune_gemms list;
+    f8_measure_set set = {0};
+    int candidates = 0;
+    f8_arena_init(&set.arena, NULL);
     for (int i = 0; i < N; i++)
         spec[i] = all[i].gemm;
     const f8_tune_sources from = {.spec = spec, .n_specs = N};
     ck_assert_int_eq(f8_tune_gather(ctx, &from, &list), FP8C_OK);
     ck_assert_uint_eq(list.n, N);
-    f8_tune_run run = f8_tune_begin(ctx, &list, &o);
-    for (int i = 0; i < N; i++) {
-        f8_tuned_gemm x;
-        fp8c_tuning *t;
-        ck_assert_msg(f8_tune_next(&run, (size_t)i, &x, &t) == FP8C_OK, "%s",
-                      fp8c_context_message(ctx));
-        ck_assert_str_eq(x.problem, all[i].gemm);
-        ck_assert_str_eq(x.state, all[i].reason ? "lacking" : "timed");
-        if (all[i].reason)
-            ck_assert_msg(strstr(x.reason, all[i].reason) != NULL, "%s", x.reason);
-        else
-            ck_assert_msg(!strncmp(x.gemm, all[i].problem, strlen(all[i].problem)) &&
-                              x.seconds > 0 && x.model_seconds > 0 && x.flops > 0,
-                          "%s", x.gemm);
-        fp8c_tuning_destroy(t);
+    ck_assert_msg(f8_measure_list(ctx, &list, &how, &set) == FP8C_OK, "%s",
+                  fp8c_context_message(ctx));
+    ck_assert_int_eq(f8_measure_figures(&set, NULL), F8_OK);
+    for (int i = 0; i < 2 * N; i++) {
+        const f8_measurement *m =
+            f8_measure_find(&set, all[i / 2].gemm, i % 2 ? "warm" : "cold", "model");
+        ck_assert_msg(m != NULL, "%s", all[i / 2].gemm);
+        ck_assert_msg(m->state == (all[i / 2].reason ? F8_MEASURE_LACKING : F8_MEASURE_TIMED),
+                      "%s: %s", m->problem.text, m->reason);
+        if (all[i / 2].reason)
+            ck_assert_msg(strstr(m->reason, all[i / 2].reason) != NULL, "%s", m->reason);
     }
-    ck_assert_int_eq(run.timed, 4);
-    ck_assert_int_eq(run.lacking, 3);
+    for (size_t i = 0; i < set.n_measurements; i++) {
+        const f8_measurement *m = &set.measurement[i];
+        if (m->state == F8_MEASURE_LACKING)
+            continue;
+        candidates += m->kind == F8_MEASURE_CANDIDATE;
+        ck_assert_msg(m->state == F8_MEASURE_TIMED, "%s, %s: %s", m->problem.text, m->candidate,
+                      m->reason);
+        ck_assert_msg(m->error >= 0 && m->error <= 1, "%s, %s: error %g", m->problem.text,
+                      m->candidate, m->error);
+        ck_assert(m->median > 0 && m->compile_seconds > 0 && m->same_bits != F8_MEASURE_UNKNOWN);
+        /* no data sheet of a GPU says what its f32 units do without TF32 */
+        ck_assert_msg(!strcmp(m->unit, "f32") ? m->limit == 0 : *m->unit && m->limit > 0,
+                      "%s: unit %s, %g", m->problem.text, m->unit, m->limit);
+    }
+    ck_assert_int_ge(candidates, 6);
+    ck_assert(set.n_processes == 1 && set.process->before.bytes > 0);
+    if (emulated)
+        ck_assert(set.process->begin.sm_mhz == 1700 && set.process->end.watts == 312.5);
+    else
+        ck_assert(set.process->begin.sm_mhz > 0 && set.process->end.sm_mhz > 0);
+    ck_assert(*set.about.driver && *set.about.processor);
+    f8_arena_end(&set.arena);
     f8_arena_end(&list.arena);
     fp8c_context_destroy(ctx);
+}
+END_TEST
+
+/* The command, whose processes have a device each: all is known the second time. */
+START_TEST(command)
+{
+    static const char *const args[] = {"tune",        "--gemm",  "128x64x256:bf16,f8e4m3:bf16",
+                                       "--target",    "cuda",    "--runs",
+                                       "1",           "--cache", "warm,cold",
+                                       "--processes", "2",       "--peers",
+                                       NULL};
+    f8_cli_result r = f8_cli_run(args);
+    f8_cli_ok(r);
+    char *first = strdup(r.out);
+    ck_assert_msg(strstr(first, "128x64x256:f8e4m3:bf16 ") && strstr(first, "2 processes"), "%s",
+                  first);
+    ck_assert_msg(strstr(first, "limits, of its data sheet:\n"), "%s", first);
+    ck_assert_msg(strstr(first, "cold: 2 of 2 GEMMs timed, 0 lacking, 0 out of time"), "%s", first);
+    r = f8_cli_run(args);
+    f8_cli_ok(r);
+    ck_assert_str_eq(r.out, first);
+    free(first);
 }
 END_TEST
 
@@ -251,6 +303,7 @@ Suite *f8_suite(void)
     tcase_add_checked_fixture(t, setup, f8_cli_teardown);
     tcase_add_test(t, algorithms);
     tcase_add_test(t, gemms);
+    tcase_add_test(t, command);
     tcase_add_test(t, variants);
     suite_add_tcase(s, t);
     return s;

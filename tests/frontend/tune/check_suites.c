@@ -247,7 +247,7 @@ START_TEST(kernels)
     ck_assert_ptr_nonnull(strstr(r.out, "\"problem\":\"rows "));
     ck_assert_ptr_null(strstr(r.out, "\"problem\":\"gemm "));
     f8_cli_fails(F8_CLI("tune", file, "--kernels", "nothing"), 1,
-                 "no kernel of a step that could be computed in several ways is named 'nothing'");
+                 "no row kernel and no attention of a step is named 'nothing'");
     f8_cli_fails(F8_CLI("tune", file, "--kernels", "*", "--only", "*"), 1,
                  "`only` names steps of all kinds, `kernels` kernels alone: give one of them");
     f8_cli_fails(F8_CLI("tune", "--gemm", "1x1x1:f32", "--kernels", "*"), 2,
