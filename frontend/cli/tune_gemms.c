@@ -370,16 +370,22 @@ static bool report(cli_job *j, const f8_measure_set *set)
     return cli_tune_write(c, set, NULL) && ok;
 }
 
-/* Says why nothing could be measured. */
+/* Says why nothing could be measured, for each GEMM once. */
 static bool refuse(const f8_measure_set *set)
 {
     size_t said = 0;
-    for (size_t i = 0; i < set->n_measurements && said < MOST_REASONS; i++)
-        if (!i || strcmp(set->measurement[i].reason, set->measurement[i - 1].reason)) {
-            cli_error(NULL, "%s", set->measurement[i].reason);
-            said++;
-        }
-    return said == MOST_REASONS && cli_error(NULL, "and so on");
+    for (size_t i = 0; i < set->n_measurements; i++) {
+        const f8_measurement *m = &set->measurement[i];
+        if (i && !strcmp(m->problem.text, m[-1].problem.text))
+            continue;
+        if (said++ == MOST_REASONS)
+            return cli_error(NULL, "and so on");
+        if (strstr(m->reason, m->problem.text))
+            cli_error(NULL, "%s", m->reason);
+        else
+            cli_error(NULL, "GEMM %s: %s", m->problem.text, m->reason);
+    }
+    return false;
 }
 
 /* The measurements in the order of the list. */

@@ -321,7 +321,7 @@ START_TEST(markdown)
     /* the model's way of two problems, under two states of the cache; of the GEMM 12 a step */
     ck_assert_int_eq(rows_of(text, "## A step"), 2);
     has(text, "| cold | 1 | 1 | ");
-    has(text, "| step | 1 | 1 | 0 | 0 | 1.085 us | 1.085 us | 1.085 us | 0.0% |");
+    has(text, "| step | 1 | 1 | 0 | 0 | 1.085 us |  |  |  |");
     has(text, "| cold | oneDNN matmul f32 | 0 | 0 | 0 |  |  |\n"); /* it was not timed */
     /* all that is known of 28 */
     ck_assert_int_gt(rows_of(text, "## Where and how"), 10);
@@ -366,7 +366,7 @@ START_TEST(peers_in_markdown)
     ck_assert_ptr_nonnull(text);
     ck_assert_int_eq(rows_of(text, "## Beside other libraries"), 1);
     has(text, "| cold | other \\| sgemm | 1 | 0 | 1 | 0.5 | 0.5 |\n");
-    has(text, "| cold | 1 | 1 | 0 | 0 | 6 us | 6 us | 6 us | 0.0% |");
+    has(text, "| cold | 1 | 1 | 0 | 0 | 6 us |  |  |  |  |  |");
     free(text);
     f8_arena_end(&set.arena);
 }

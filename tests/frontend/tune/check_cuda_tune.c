@@ -229,6 +229,10 @@ START_TEST(command)
     f8_cli_ok(r);
     ck_assert_str_eq(r.out, first);
     free(first);
+    f8_cli_fails(
+        F8_CLI("tune", "--gemm", "128x64x256:f8e4m3:mx", "--target", "cuda"), 1,
+        "error: GEMM 128x64x256:f8e4m3:mx: scaled_matmul: FP8 GEMMs of sm_90a have no f8e8m0 "
+        "scales");
 }
 END_TEST
 
