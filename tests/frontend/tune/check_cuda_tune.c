@@ -130,6 +130,21 @@ START_TEST(algorithms)
 }
 END_TEST
 
+/* What is tuned for the text: a problem whose text begins so. */
+static void check_gemm(fp8c_context *ctx, const char *text, const char *begin)
+{
+    const fp8c_compile_options compile_options = {.struct_size = sizeof compile_options,
+                                                  .target = "cuda"};
+    const fp8c_tune_options o = {
+        .struct_size = sizeof o, .runs = 1, .compile = &compile_options, .gemm = text};
+    fp8c_tuning *t;
+    fp8c_tuned x;
+    ck_assert_msg(fp8c_tune(ctx, NULL, &o, &t) == FP8C_OK, "%s", fp8c_context_message(ctx));
+    ck_assert_int_eq(fp8c_tuning_problem(t, 0, &x), FP8C_OK);
+    ck_assert_msg(!strncmp(x.problem, begin, strlen(begin)), "%s", x.problem);
+    fp8c_tuning_destroy(t);
+}
+
 /* GEMMs of a list: each is timed as it is asked for, by several of cuBLASLt's algorithms, or is a
  * row with what the target lacks. */
 START_TEST(gemms)
@@ -182,6 +197,8 @@ START_TEST(gemms)
                       "%s: %s", m->problem.text, m->reason);
         if (all[i / 2].reason)
             ck_assert_msg(strstr(m->reason, all[i / 2].reason) != NULL, "%s", m->reason);
+        else if (i % 2 == 0)
+            check_gemm(ctx, all[i / 2].gemm, all[i / 2].problem);
     }
     for (size_t i = 0; i < set.n_measurements; i++) {
         const f8_measurement *m = &set.measurement[i];
