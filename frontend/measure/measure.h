@@ -10,6 +10,7 @@
  *     command.c                  the command line that measures a row again
  *     interval.c student.c       the ratio of two measurements, with its interval
  *     diff.c diff_table.c        two sets: ratios of all problems; for people, and as records
+ *     model.h                    the GEMMs and kernels of a model's step
  *     inputs.c operands.c        operands by distribution; their exact product, and how far a
  *                                result may be off
  *     peer.h                     other libraries, which take turns with fp8c's ways
