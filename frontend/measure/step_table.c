@@ -97,7 +97,7 @@ static void put_line(const line *x, const fp8c_tuning *t, FILE *to)
     fputs(text, to);
     put_cell(to, 9, c->median, F8_UNIT_SECONDS);
     put_cell(to, 6, gain_of(t, m), F8_UNIT_SHARE);
-    put_cell(to, 13, c->rate,
+    put_cell(to, 14, c->rate,
              m->problem.flops > 0 ? F8_UNIT_OPERATIONS_A_SECOND : F8_UNIT_BYTES_A_SECOND);
     put_cell(to, 6, c->share, F8_UNIT_SHARE);
     f8_format(text, sizeof text, "  %-4s  %-20s  %s\n", bits(c), c->candidate, m->problem.text);
@@ -110,7 +110,7 @@ static void put_lines(const line *all, size_t n, const fp8c_tuning *t, FILE *to)
 {
     char text[160];
     size_t left = 0;
-    f8_format(text, sizeof text, "%-32s %5s %9s  %-21s %9s %6s %13s %6s  %-4s  %-20s  %s\n",
+    f8_format(text, sizeof text, "%-32s %5s %9s  %-21s %9s %6s %14s %6s  %-4s  %-20s  %s\n",
               "first step", "count", "median", "quartiles", "chosen", "gain", "rate", "limit",
               "bits", "way", "problem");
     fputs(text, to);

@@ -1,5 +1,6 @@
 /* A tuned step as a set of measurements, against the plan, the tuner's own numbers and the rows of
  * the database. Nothing here asserts how fast anything is. */
+#include <limits.h>
 #include <math.h>
 #include <unistd.h>
 
@@ -362,6 +363,72 @@ START_TEST(rows_without_runs)
 }
 END_TEST
 
+/* ---- failures ---- */
+
+/* A message and a status, and nothing is left of the tuning. */
+static fp8c_status try_measuring(fp8c_context *ctx)
+{
+    const fp8c_compile_options compile_options = recipe("current");
+    const fp8c_tune_options o = {
+        .struct_size = sizeof o, .compile = &compile_options, .runs = 1, .only = "fc*", .again = 1};
+    fp8c_module *m;
+    fp8c_status status = fp8c_module_parse(ctx, model, strlen(model), "tiny.f8", NULL, 0, &m);
+    if (status != FP8C_OK)
+        return status;
+    f8_measure_set set = {0};
+    fp8c_tuning *t = (fp8c_tuning *)m;
+    f8_arena_init(&set.arena, &ctx->allocator);
+    status = f8_measure_model(ctx, m, &o, "", "", &set, &t);
+    ck_assert((status == FP8C_OK) == (t != NULL));
+    ck_assert((status == FP8C_OK) == !*fp8c_context_message(ctx));
+    f8_arena_end(&set.arena);
+    fp8c_tuning_destroy(t);
+    fp8c_module_destroy(m);
+    return status;
+}
+
+START_TEST(no_memory)
+{
+    long all = 0;
+    int failed = 0;
+    for (long at = 0; at <= all; at += 1 + at / 4) {
+        counting c = {.fail_at = at ? at : LONG_MAX};
+        const fp8c_context_options o = counted_options(&c);
+        fp8c_context *ctx;
+        if (fp8c_context_create(&o, &ctx) == FP8C_OK) {
+            const fp8c_status status = try_measuring(ctx);
+            ck_assert_msg(status == FP8C_OK || status == FP8C_ERR_MEMORY, "%ld: %d: %s", at, status,
+                          fp8c_context_message(ctx));
+            failed += status != FP8C_OK;
+            fp8c_context_destroy(ctx);
+        }
+        ck_assert_msg(c.live == 0, "%ld: %ld are left", at, c.live);
+        all = at ? all : c.n;
+    }
+    ck_assert_int_gt(failed, 10);
+}
+END_TEST
+
+static int asked;
+
+static int stop(void *user, const fp8c_progress *p)
+{
+    (void)user;
+    return !strcmp(p->phase, "tune") && ++asked > 5;
+}
+
+START_TEST(cancelled)
+{
+    const fp8c_context_options o = {.struct_size = sizeof o, .progress = stop};
+    fp8c_context *ctx;
+    asked = 0;
+    ck_assert_int_eq(fp8c_context_create(&o, &ctx), FP8C_OK);
+    ck_assert_int_eq(try_measuring(ctx), FP8C_ERR_CANCELLED);
+    ck_assert_int_gt(asked, 5);
+    fp8c_context_destroy(ctx);
+}
+END_TEST
+
 /* ---- files ---- */
 
 START_TEST(files)
@@ -474,6 +541,8 @@ Suite *f8_suite(void)
     tcase_add_test(cpu, out_of_time);
     tcase_add_test(cpu, processes);
     tcase_add_test(cpu, rows_without_runs);
+    tcase_add_test(cpu, no_memory);
+    tcase_add_test(cpu, cancelled);
     tcase_add_test(cpu, files);
     tcase_add_test(cpu, table);
     suite_add_tcase(s, cpu);
