@@ -76,8 +76,8 @@ typedef struct f8_step_phase {
     uint32_t first_arg, first_int; /* this phase's arguments, within the step's */
     f8_launch launch; /* CUDA */
     uint32_t choice;  /* row kernels: index + 1 into the plan's choices; 0: none */
-    int64_t bytes; /* row kernels of a step with several: its part of the bytes that the step reads and
-                      writes. It is not in files: there it is 0 */
+    int64_t bytes; /* row kernels: of what the step reads and writes, the bytes of this phase. They
+                      are not in files: there they are 0 */
 } f8_step_phase;
 
 enum { F8_COPY_RANK = F8_MAX_RANK };

@@ -229,9 +229,9 @@ static void put_only(FILE *to, const f8_measure_diff *d, int side)
     for (size_t i = 0; i < d->n_only[side]; i++) {
         const f8_measurement *m = d->only[side][i];
         char time[32], problem[LABEL];
-        const char *const words[] = {
-            "  ", label(m, problem), "  ", m->cache, "  ", show_time(m->median, time),
-            "  ", m->candidate,    "\n"};
+        const char *const words[] = {"  ", label(m, problem),          "  ", m->cache,
+                                     "  ", show_time(m->median, time), "  ", m->candidate,
+                                     "\n"};
         for (size_t j = 0; j < sizeof words / sizeof *words; j++)
             fputs(words[j], to);
     }

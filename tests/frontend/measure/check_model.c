@@ -235,7 +235,7 @@ END_TEST
 
 /* Two products forward and five backward, of all pairs of the 16 tokens: 2 * 2 * 16 * 16 * 16. It
  * is no choice. */
-START_TEST(attention)
+START_TEST(attention_alone)
 {
     measured m = measure(&(fp8c_tune_options){.kernels = "att*"});
     const double forward = 2 * 2. * T * T * HEADS * SIZE;
@@ -429,39 +429,7 @@ START_TEST(cancelled)
 }
 END_TEST
 
-/* ---- files ---- */
-
-START_TEST(files)
-{
-    measured m = measure(&(fp8c_tune_options){0});
-    json_t *records = f8_measure_records(&m.set), *record;
-    const char *path = f8_cli_temp("a.jsonl");
-    FILE *to = fopen(path, "w");
-    size_t i;
-    json_array_foreach (records, i, record) {
-        json_dumpf(record, to, JSON_COMPACT);
-        fputc('\n', to);
-    }
-    fclose(to);
-    json_decref(records);
-    f8_measure_set back = {0};
-    f8_measure_diff diff;
-    f8_arena_init(&back.arena, NULL);
-    ck_assert_int_eq(f8_measure_read(&back, path, NULL), F8_OK);
-    ck_assert_uint_eq(back.n_measurements, m.set.n_measurements);
-    ck_assert_int_eq(f8_measure_compare(&m.set, &back, NULL, &back.arena, &diff, NULL), F8_OK);
-    ck_assert_uint_eq(diff.n_changes, m.t->n);
-    ck_assert(diff.mean == 1);
-    char *text = f8_measure_diff_table(&diff), name[160];
-    for (size_t k = 0; k < m.t->n; k++) {
-        snprintf(name, sizeof name, "%s: %.40s", m.t->problem[k].name, m.t->problem[k].text);
-        ck_assert_msg(strstr(text, name) != NULL, "%s is not in\n%s", name, text);
-    }
-    free(text);
-    f8_arena_end(&back.arena);
-    end(&m);
-}
-END_TEST
+/* ---- the table ---- */
 
 /* The longest problem comes first; 20 lines, and those with another choice. */
 START_TEST(table)
@@ -536,14 +504,13 @@ Suite *f8_suite(void)
     tcase_add_test(cpu, a_step);
     tcase_add_test(cpu, choices);
     tcase_add_test(cpu, bits);
-    tcase_add_test(cpu, attention);
+    tcase_add_test(cpu, attention_alone);
     tcase_add_test(cpu, bytes_of_phases);
     tcase_add_test(cpu, out_of_time);
     tcase_add_test(cpu, processes);
     tcase_add_test(cpu, rows_without_runs);
     tcase_add_test(cpu, no_memory);
     tcase_add_test(cpu, cancelled);
-    tcase_add_test(cpu, files);
     tcase_add_test(cpu, table);
     suite_add_tcase(s, cpu);
     tcase_set_timeout(gpu, TIMEOUT);
