@@ -150,17 +150,19 @@ static void check_gemm(fp8c_context *ctx, const char *text, const char *begin)
 START_TEST(gemms)
 {
     static const struct {
-        const char *gemm, *reason;
+        const char *gemm, *problem, *reason; /* problem: its begin */
     } all[] = {
-        {"128x64x256:bf16:fprop:bias", NULL},
-        {"128x64x256:f32", NULL},
-        {"128x64x256:f8e4m3:row:bf16", NULL},
-        {"128x128x256:f8e4m3:block:wgrad:accumulate", NULL},
-        {"128x64x256:f8e5m2xf8e4m3:dgrad:bf16", NULL},
-        {"128x64x256:f8e4m3:fprop:bf16:nn", NULL},
-        {"128x64x256:f8e4m3:mx", "FP8 GEMMs of sm_90a have no f8e8m0 scales"},
-        {"128x64x256:f8e5m2", "no GEMM of sm_90a multiplies f8e5m2 by f8e5m2"},
-        {"128x60x256:f8e4m3", "have m, n and k that are multiples of 16"},
+        {"128x64x256:bf16:fprop:bias", "gemm 128x64x256 bf16 x bf16.t -> bf16 bias strides", NULL},
+        {"128x64x256:f32", "gemm 128x64x256 f32 x f32.t -> f32", NULL},
+        {"128x64x256:f8e4m3:fprop:bf16:nn", "gemm 128x64x256 f8e4m3 x f8e4m3", NULL},
+        {"128x64x256:f8e4m3:row:bf16", "gemm 128x64x256 f8e4m3 x f8e4m3.t -> bf16 strides", NULL},
+        {"128x128x256:f8e4m3:block:wgrad:accumulate",
+         "gemm 128x128x256 f8e4m3 x f8e4m3.t -> f32 add strides", NULL},
+        {"128x64x256:f8e5m2xf8e4m3:dgrad:bf16",
+         "gemm 128x64x256 f8e5m2 x f8e4m3.t -> bf16 strides 256 256 64 scales", NULL},
+        {"128x64x256:f8e4m3:mx", NULL, "FP8 GEMMs of sm_90a have no f8e8m0 scales"},
+        {"128x64x256:f8e5m2", NULL, "no GEMM of sm_90a multiplies f8e5m2 by f8e5m2"},
+        {"128x60x256:f8e4m3", NULL, "have m, n and k that are multiples of 16"},
     };
     enum { N = sizeof all / sizeof *all };
     const char *spec[N];
