@@ -72,6 +72,9 @@ static const struct {
      "a folder into which each compile writes the module after each pass, and the kernels"},
     {"FP8C_CUDA_PATH",
      "the folder of the CUDA libraries: they are looked for there and nowhere else"},
+    {"MKL_THREADING_LAYER",
+     "of Intel's MKL, which tune --peers may measure: set, it chooses MKL's threads; else they are those that "
+     "its folder has"},
     {"CUDA_HOME, CUDA_PATH, VIRTUAL_ENV, HOME",
      "where the CUDA libraries are looked for without FP8C_CUDA_PATH"},
     {"RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT",

@@ -374,9 +374,9 @@ END_TEST
 
 static bool spoil(json_t *row, void *user)
 {
-    static const char *const bad[] = {"m 17", "lanes 99", "from the future",
-                                      "cublaslt 1 tile 1 stages 1 split 1 scheme 0 swizzle 0 "
-                                      "custom 0 inner 0 cluster 1"};
+    static const char cublaslt[] = "cublaslt 1 tile 1 stages 1 split 1 scheme 0 swizzle 0 "
+                                   "custom 0 inner 0 cluster 1",
+                      *const bad[] = {"m 17", "lanes 99", "from the future", cublaslt};
     int *n = user;
     if (!strcmp(json_string_value(json_object_get(row, "row")), "choice"))
         json_object_set_new(row, "candidate", json_string(bad[(*n)++ % 4]));
@@ -650,6 +650,7 @@ START_TEST(command_line)
     r = F8_CLI("tune", "--gemm", "16x16x16:f32", "--runs", "1", "--processes", "1");
     f8_cli_ok(r);
     ck_assert_msg(!strncmp(r.out, "16x16x16:f32\ncache ", 19), "%s", r.out);
+    ck_assert_msg(strstr(r.out, "\ncold: 1 of 1 GEMMs timed, ") != NULL, "%s", r.out);
     f8_cli_fails(F8_CLI("tune"), 2,
                  "give either FILE.f8, or --gemm, --gemm-file and --suite, or some of --export, "
                  "--import and --merge");
