@@ -2,7 +2,7 @@
 which as good as none may have a mark, or, with --planted, pairs of a build and one that computes a
 tenth of k of one GEMM twice, of which each must have a mark at this GEMM and at no other.
 
-usage: python3 bench/tune_pairs.py BUILD [--planted] [--alternate] [--pairs 20] [--processes 15]
+usage: python3 bench/tune_pairs.py BUILD [--planted] [--alternate] [--pairs 20] [--processes 20]
            [--runs 21] [--threads N] [--cache cold] [--gemms FILE] [--out DIR]
 
 A pair is two calls of `fp8c tune`, one after the other, which have nothing in common. The slower
@@ -144,7 +144,7 @@ def main():
     p.add_argument("--alternate", action="store_true")
     p.add_argument("--pairs", type=int)
     p.add_argument("--runs", type=int, default=21)
-    p.add_argument("--processes", type=int, default=15)
+    p.add_argument("--processes", type=int, default=20)
     p.add_argument("--threads", type=int)
     p.add_argument("--cache", default="cold")
     p.add_argument("--gemms", type=pathlib.Path, default=ROOT / "bench/pairs.csv")

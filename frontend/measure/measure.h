@@ -295,9 +295,9 @@ typedef struct f8_measure_diff {
     double mean; /* the geometric mean of the ratios; NaN: there is none */
 } f8_measure_diff;
 /* Compare two sets. What is made lies in `arena`. Where both name one device and a limit that their
- * processes measured differs (p < 0.01 over all limits), the machine was in another state: it may be
- * the cause of as large a change, and the drift of all intervals is the logarithm of that limit's
- * ratio. F8_ERR_INPUT: they have no problem in common. */
+ * processes measured differs (p < 0.01 over all limits; that of memory by 15%), the machine was in
+ * another state. It may be the cause of as large a change: the drift of all intervals is the
+ * logarithm of that limit's ratio. F8_ERR_INPUT: they have no problem in common. */
 f8_status f8_measure_compare(const f8_measure_set *a, const f8_measure_set *b,
                              const f8_measure_options *options, f8_arena *arena,
                              f8_measure_diff *out, f8_diag *diag);

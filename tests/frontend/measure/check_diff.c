@@ -240,6 +240,9 @@ START_TEST(another_state)
     ck_assert_str_eq(p->diff.drift.limit, "memory");
     ck_assert_double_eq_tol(p->diff.options.drift, log(1.4), 1e-12);
     end(p);
+    p = on_machines("cpu X", 1e11, 1.1e10); /* too little for memory */
+    ck_assert(p->diff.change[0].marked && !p->diff.drift.limit);
+    end(p);
     p = on_machines("cpu X", 1.003e11, 1e10); /* within the noise */
     ck_assert(p->diff.change[0].marked && !p->diff.drift.limit);
     end(p);
