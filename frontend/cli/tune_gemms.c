@@ -122,12 +122,23 @@ static const char *command_of(const cli *c, f8_arena *arena)
 
 /* ---- a process that measures ---- */
 
+static sigset_t ending_signals(void)
+{
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGINT);
+    sigaddset(&set, SIGTERM);
+    return set;
+}
+
 static bool be_process(cli_job *j, const f8_tune_gemms *list, f8_measure_how *how)
 {
     f8_measure_set set = {0};
     const fp8c_compile_options compile = cli_compile_options(j->c, j->c->recipe);
+    const sigset_t ends = ending_signals();
     prctl(PR_SET_PDEATHSIG, SIGTERM); /* nobody waits for the records then */
     cli_interrupt_text("");
+    pthread_sigmask(SIG_UNBLOCK, &ends, NULL); /* (spawn) */
     how->compile = &compile;
     f8_arena_init(&set.arena, NULL);
     const bool ok = cli_ok(j->ctx, f8_measure_list(j->ctx, list, how, &set)) &&
@@ -138,8 +149,7 @@ static bool be_process(cli_job *j, const f8_tune_gemms *list, f8_measure_how *ho
 
 /* ---- starting processes ---- */
 
-/* Waits for a child, and passes a signal on to it, once. It is in a group of its own: what a
- * terminal sends comes to this process alone. */
+/* Waits for a child, and passes a signal on to it, once. */
 static int wait_for(pid_t child)
 {
     const struct timespec pause = {.tv_nsec = 20000000};
@@ -205,13 +215,26 @@ static bool is_done(int status, int ordinal)
     return !number && code == CLI_DONE;
 }
 
+/* Starts a process in a group of its own: what a terminal sends comes to this one alone. Until it
+ * knows what it is, it takes no signals: it would say that it was interrupted. Returns errno. */
+static int spawn(char *const *words, pid_t *child)
+{
+    const sigset_t ends = ending_signals();
+    posix_spawnattr_t attr;
+    posix_spawnattr_init(&attr);
+    posix_spawnattr_setsigmask(&attr, &ends);
+    posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK);
+    const int error = posix_spawn(child, "/proc/self/exe", NULL, &attr, words, environ);
+    posix_spawnattr_destroy(&attr);
+    return error;
+}
+
 /* Runs a process that writes its records into `path`. false after a message, of its own or here. */
 static bool start(const call *to, int ordinal, double seconds, const char *path)
 {
     const cli *c = to->c;
     words w = {0};
     pid_t child;
-    posix_spawnattr_t attr;
     add(&w, "fp8c", "tune");
     add(&w, "--gemm-file", to->list);
     add_how(&w, c);
@@ -222,10 +245,7 @@ static bool start(const call *to, int ordinal, double seconds, const char *path)
     add(&w, "--json", path);
     for (int i = 0; i < c->verbose; i++)
         add(&w, "-v", "");
-    posix_spawnattr_init(&attr);
-    posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETPGROUP);
-    const int error = posix_spawn(&child, "/proc/self/exe", NULL, &attr, w.word, environ);
-    posix_spawnattr_destroy(&attr);
+    const int error = spawn(w.word, &child);
     if (error)
         return cli_error(NULL, "a process to measure in could not be started: %s", strerror(error));
     return is_done(wait_for(child), ordinal);
