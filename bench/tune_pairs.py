@@ -23,7 +23,7 @@ import sys
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-PLANTED = "256x256x2560"
+PLANTED = "64x1024x1024"
 
 
 def run(words, **more):
