@@ -9,7 +9,7 @@
 bool cli_tune_gemms(cli_job *j);
 /* Measures the GEMMs and kernels of a model's step (tune_model.c). */
 bool cli_tune_model(cli_job *j);
-/* Compares two measurements: --diff (tune_diff.c). */
+/* Compares two sets of measurements: --diff (tune_diff.c). */
 bool cli_tune_diff(cli_job *j);
 
 /* ---- files (tune_files.c) ---- */

@@ -1,4 +1,4 @@
-/* fp8c tune --diff A --diff B: two measurements of GEMMs beside each other. */
+/* fp8c tune --diff A --diff B: two sets of measurements beside each other. */
 #include <inttypes.h>
 #include <stdlib.h>
 

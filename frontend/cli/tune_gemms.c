@@ -372,9 +372,9 @@ static void say_late(cli_job *j, const f8_measure_set *set)
                        "needed\n");
     else if (late || fewer)
         cli_say(j->to,
-                "the time was up: of %zu measurements, %zu were not begun, and fewer than %zu "
-                "processes made %zu; run this again to continue\n",
-                all, late, wanted, fewer);
+                "the time was up: of %zu measurements of the model's way, %zu have no run, and %zu "
+                "have runs of fewer than %zu processes; run this again to continue\n",
+                all, late, fewer, wanted);
 }
 
 static bool report(cli_job *j, const f8_measure_set *set)

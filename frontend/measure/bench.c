@@ -14,7 +14,7 @@ f8_status f8_bench_get(f8_bench *b, f8_bench_memory *m, int64_t bytes, f8_diag *
     m->at = a->alloc(a->user, m->bytes, 64);
     return m->at ? F8_OK
                  : f8_fail(diag, F8_ERR_MEMORY, F8_NOWHERE,
-                           "no f8_bench_memory for operands of a GEMM (%zu bytes)", m->bytes);
+                           "no memory for operands of a GEMM (%zu bytes)", m->bytes);
 }
 
 static void give(f8_bench *b, f8_bench_memory *m)

@@ -260,7 +260,7 @@ static void put_end(FILE *to, const f8_measure_diff *d)
         const f8_measure_ratio *r = &d->drift.ratio;
         f8_format(text, sizeof text,
                   "the machine was in another state: its limit of %s in B is %.3f of that in A "
-                  "(%.3f to %.3f). All intervals are wider by as much\n",
+                  "(%.3f to %.3f). All intervals allow for as large a change\n",
                   d->drift.limit, 1 / r->ratio, 1 / r->high, 1 / r->low);
         fputs(text, to);
     }

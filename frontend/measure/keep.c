@@ -42,8 +42,8 @@ static const f8_timing *find_row(const earlier *e, const char *candidate)
     return NULL;
 }
 
-/* A candidate that was a tenth slower than the model's way in an earlier process of this call is
- * known well enough. Peers are measured in all. */
+/* A candidate that was a tenth slower than the model's way in earlier processes is known well
+ * enough. Peers are measured in all. */
 static size_t known(void *user, const char *candidate)
 {
     const earlier *e = user;

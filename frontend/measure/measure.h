@@ -70,7 +70,7 @@ typedef struct f8_measurement {
     f8_measure_problem problem;
     const char *cache;     /* "cold", "warm"; "step": as a step of its model finds it */
     const char *candidate; /* "model", a candidate's text, or a peer: "oneDNN matmul bf16" */
-    const char *operands;  /* what was multiplied: "f8e4m3 x f8e4m3", "bf16, decoded" */
+    const char *operands;  /* what was multiplied: "f8e4m3 x f8e4m3", "bf16, decoded from f8e4m3" */
     f8_measure_kind kind;
     f8_measure_state state;
     const char *reason;          /* of LACKING; else "" */

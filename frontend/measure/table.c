@@ -86,7 +86,9 @@ static void put_ways(const f8_measure_set *set, FILE *to)
         set->measurement->problem.text, "cache", width, "way (*: what compiles take)", "runs");
     for (size_t i = 0; i < set->n_measurements; i++)
         put_way(&set->measurement[i], width, to);
-    fputs("bits: as the model's way; error: of 4,096 elements, in units of its bound\n", to);
+    fputs("bits: whether they are those of the model's way; error: the largest of 4,096 elements, "
+          "in units of its bound\n",
+          to);
 }
 
 /* ---- several problems: a line for each ---- */
@@ -161,9 +163,12 @@ static void put_headline(const f8_measure_headline *x, FILE *to)
 static void put_peer(const f8_measure_peer_line *x, FILE *to)
 {
     put(to,
-        "%s, beside %s: fp8c takes %.3f of its time by the model, %.3f at best (geometric "
-        "means of %" PRId64 " GEMMs); its best is slower on %" PRId64 ", beyond the interval\n",
+        "%s, fp8c's time over that of %s: %.3f by the model, %.3f at best (geometric means of "
+        "%" PRId64 " GEMMs); fp8c's best is slower on %" PRId64 ", beyond the interval",
         x->cache, x->peer, x->model, x->best, x->problems, x->slower);
+    if (x->unknown)
+        put(to, "; %" PRId64 " have no interval", x->unknown);
+    fputc('\n', to);
 }
 
 /* Whose limits are those of its data sheet. */

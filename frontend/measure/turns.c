@@ -80,7 +80,7 @@ static void sweep(f8_bench *b)
         f8_pool_run(b->t->pool, touch, &b->sweep, (int64_t)(b->sweep.bytes / SWEPT));
 }
 
-/* The bytes that the caches of this machine don't hold. */
+/* So many bytes that the caches of this machine don't hold them. */
 static double cold_bytes(const f8_bench *b)
 {
     const double shared = 2 * b->s->caches, most = 1 << 30,
@@ -144,7 +144,7 @@ static f8_status turn(f8_bench *b, f8_contestant *x, f8_diag *diag)
 }
 
 /* A candidate that is a tenth slower than the model's way after a few runs gets no more, nor one
- * that is half slower after one. */
+ * that is half slower after fewer. */
 static bool is_hopeless(const f8_contestant *x, const f8_contestant *model)
 {
     if (x->m->kind != F8_MEASURE_CANDIDATE || !x->n || !model->n)
@@ -233,7 +233,7 @@ f8_status f8_measure_turns(f8_measure_session *s, const f8_tune_gemm *g, fp8c_tu
     const f8_allocator *a = &s->ctx->allocator;
     f8_bench *b = a->alloc(a->user, sizeof *b, 64);
     if (!b)
-        return f8_fail(diag, F8_ERR_MEMORY, F8_NOWHERE, "no f8_bench_memory to measure a GEMM");
+        return f8_fail(diag, F8_ERR_MEMORY, F8_NOWHERE, "no memory to measure a GEMM");
     memset(b, 0, sizeof *b);
     b->s = s;
     b->g = g;

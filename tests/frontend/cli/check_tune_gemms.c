@@ -177,7 +177,7 @@ END_TEST
 START_TEST(time_is_short)
 {
     size_t late = 0, fewer = 0;
-    char message[160];
+    char message[200];
     f8_cli_result r = F8_CLI("tune", "--gemm", "64..384+32x384x384:f8e4m3", "--threads", "1",
                              "--cache", "warm", "--processes", "2", "--time", "2", "--json", json);
     f8_cli_ok(r);
@@ -190,8 +190,8 @@ START_TEST(time_is_short)
         }
     ck_assert_uint_le(late + fewer, 11);
     snprintf(message, sizeof message,
-             "the time was up: of 11 measurements, %zu were not begun, and fewer than 2 processes "
-             "made %zu; run this again to continue\n",
+             "the time was up: of 11 measurements of the model's way, %zu have no run, and %zu "
+             "have runs of fewer than 2 processes; run this again to continue\n",
              late, fewer);
     if (late == 11)
         snprintf(message, sizeof message, "the time was up before the first GEMM was measured");
