@@ -71,6 +71,57 @@ static f8_status find_drift(f8_measure_diff *d, f8_arena *arena, f8_diag *diag)
 
 /* ---- problems ---- */
 
+static f8_status gather(f8_measure_diff *d, f8_arena *arena, f8_diag *diag);
+
+enum { FEW = 6 /* problems that say nothing about all */ };
+#define MOST_SCATTER 0.03 /* more is no drift of a machine whose limits are the same */
+
+static int compare_numbers(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* The median of |change| / error, where the errors also have this deviation. `z` has room. */
+static double middle(const f8_measure_diff *d, double deviation, double *z, size_t *n)
+{
+    *n = 0;
+    for (size_t i = 0; i < d->n_changes; i++) {
+        const f8_measure_ratio *r = &d->change[i].ratio;
+        const double change = fabs(log(r->ratio)), error = hypot(r->error, deviation);
+        if (!isnan(change) && !isnan(error))
+            z[(*n)++] = change > 0 ? change / error : 0;
+    }
+    qsort(z, *n, sizeof *z, compare_numbers);
+    return *n ? (z[(*n - 1) / 2] + z[*n / 2]) / 2 : 0;
+}
+
+/* Find the deviation that a change from one call to another adds: with it, half of the problems lie
+ * within 0.6745 errors, as half of a normal distribution do. Two calls see a machine minutes apart,
+ * and what one's processes have in common their runs do not show. (As the variance between studies
+ * of a meta-analysis, Paule and Mandel 1982, but around no change, and by the median, which a few
+ * problems that did change do not move.) */
+static f8_status find_scatter(f8_measure_diff *d, f8_arena *arena, f8_diag *diag)
+{
+    const double half = 0.67449;
+    double *z = F8_NEW_ARRAY(arena, double, d->n_changes + 1), low = 0, high = MOST_SCATTER;
+    size_t n;
+    if (!z)
+        return f8_arena_status(arena, diag);
+    if (middle(d, 0, z, &n) <= half || n < FEW)
+        return F8_OK;
+    for (int i = 0; i < 40; i++) {
+        const double between = (low + high) / 2;
+        *(middle(d, between, z, &n) > half ? &low : &high) = between;
+    }
+    d->scatter = high;
+    if (d->scatter <= d->options.drift)
+        return F8_OK;
+    d->options.drift = d->scatter;
+    d->n_changes = d->n_only[0] = d->n_only[1] = 0;
+    return gather(d, arena, diag);
+}
+
 /* The measurement to compare of number `index`'s problem and cache, if it is the first of them. */
 static const f8_measurement *pick_at(const f8_measure_set *set, size_t index)
 {
@@ -171,6 +222,7 @@ f8_status f8_measure_compare(const f8_measure_set *a, const f8_measure_set *b,
         return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
                        "no problem is in both: the first has %s; the second has %s", of_a, of_b);
     }
+    F8_TRY(find_scatter(&d, arena, diag));
     F8_TRY(mark(&d, arena, diag));
     d.mean = mean_of(&d);
     *out = d;

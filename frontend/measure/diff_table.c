@@ -256,6 +256,12 @@ static void put_end(FILE *to, const f8_measure_diff *d)
               "\n",
               d->options.draws, d->options.seed);
     fputs(text, to);
+    f8_format(text, sizeof text,
+              "together the problems changed by more than their runs explain, as on a machine that "
+              "is not the same from call to call: all intervals allow for %.1f%%%s\n",
+              100 * d->scatter, d->scatter > 0.0299 ? ", the most that is allowed for" : "");
+    if (d->scatter > 0.0005)
+        fputs(text, to);
     if (d->drift.limit) {
         const f8_measure_ratio *r = &d->drift.ratio;
         f8_format(text, sizeof text,
@@ -336,12 +342,12 @@ static json_t *diff_record(const f8_measure_diff *d)
     json_int_t marked = 0;
     for (size_t i = 0; i < d->n_changes; i++)
         marked += d->change[i].marked;
-    return json_pack("{ss sI sI so sI sI so so ss so so}", "event", "diff", "changes",
+    return json_pack("{ss sI sI so sI sI so so ss so so so}", "event", "diff", "changes",
                      (json_int_t)d->n_changes, "marked", marked, "mean", f8_json_number(d->mean),
                      "seed", (json_int_t)d->options.seed, "draws", (json_int_t)d->options.draws,
                      "level", f8_json_number(d->options.level), "drift",
-                     f8_json_number(d->options.drift), "drift_of", text(d->drift.limit), "a",
-                     side_of(d->a), "b", side_of(d->b));
+                     f8_json_number(d->options.drift), "drift_of", text(d->drift.limit), "scatter",
+                     f8_json_number(d->scatter), "a", side_of(d->a), "b", side_of(d->b));
 }
 
 json_t *f8_measure_diff_records(const f8_measure_diff *d)

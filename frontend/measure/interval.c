@@ -171,12 +171,12 @@ f8_status f8_measure_interval(const f8_measurement *a, const f8_measurement *b,
     F8_TRY(judge(&y, b, &o, arena, diag));
     const double ratio = y.median / x.median, change = log(y.median) - log(x.median);
     const double variance = x.variance + y.variance + o.drift * o.drift;
-    *out = (f8_measure_ratio){ratio, NAN, NAN, NAN};
+    *out = (f8_measure_ratio){ratio, NAN, NAN, NAN, NAN};
     if (!x.sure || !y.sure || !isfinite(change) || !isfinite(variance))
         return F8_OK;
     if (!(x.variance + y.variance > 0) &&
         !(o.drift > 0)) { /* no run differs from another of its side */
-        *out = (f8_measure_ratio){ratio, ratio, ratio, y.median == x.median ? 1 : 0};
+        *out = (f8_measure_ratio){ratio, ratio, ratio, y.median == x.median ? 1 : 0, 0};
         return F8_OK;
     }
     const double part = x.variance / variance, rest = y.variance / variance;
@@ -184,6 +184,7 @@ f8_status f8_measure_interval(const f8_measurement *a, const f8_measurement *b,
         part * part / (double)(a->n_processes - 1) + rest * rest / (double)(b->n_processes - 1);
     const double freedom = fmin(1 / inverse, MOST_FREEDOM); /* a drift is taken as known */
     const double error = sqrt(variance), half = f8_student_t(o.level, freedom) * error;
+    out->error = error;
     out->low = exp(change - half);
     out->high = exp(change + half);
     out->p = f8_student_p(change / error, freedom);

@@ -260,7 +260,8 @@ f8_status f8_measure_settle(const f8_measure_options *options, f8_measure_option
  * where a clock is too coarse for a run, which took 0 seconds. */
 typedef struct f8_measure_ratio {
     double ratio, low, high;
-    double p; /* of no difference */
+    double p;     /* of no difference */
+    double error; /* the standard error of its logarithm */
 } f8_measure_ratio;
 /* The ratio of medians. Its standard error is of a bootstrap over processes, then runs; the
  * interval is Student's, by how many processes there are. NULL for options: the defaults. */
@@ -288,7 +289,9 @@ typedef struct f8_measure_diff {
     const f8_measure_set *a, *b;
     f8_measure_options options; /* as used; the drift is that of the machine */
     f8_measure_drift drift;     /* the limit that differs most */
-    f8_measure_change *change;  /* in a's order */
+    double scatter; /* what the problems together differ by, beyond what their runs explain, as a
+                       deviation of the logarithm; at most 0.03; 0: nothing, or few problems */
+    f8_measure_change *change; /* in a's order */
     const f8_measurement *
         *only[2]; /* measured in a alone, in b alone: one for a problem and cache */
     size_t n_changes, n_only[2];
@@ -297,7 +300,8 @@ typedef struct f8_measure_diff {
 /* Compare two sets. What is made lies in `arena`. Where both name one device and a limit that their
  * processes measured differs (p < 0.01 over all limits; that of memory by 15%), the machine was in
  * another state. It may be the cause of as large a change: the drift of all intervals is the
- * logarithm of that limit's ratio. F8_ERR_INPUT: they have no problem in common. */
+ * logarithm of that limit's ratio. A smaller change of the machine shows in the problems together:
+ * the drift is at least `scatter`. F8_ERR_INPUT: they have no problem in common. */
 f8_status f8_measure_compare(const f8_measure_set *a, const f8_measure_set *b,
                              const f8_measure_options *options, f8_arena *arena,
                              f8_measure_diff *out, f8_diag *diag);

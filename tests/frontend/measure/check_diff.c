@@ -255,16 +255,78 @@ START_TEST(another_state)
 }
 END_TEST
 
+/* Compare two sets of n problems, 16 processes each, whose deviation is 0.5%. In B problem i takes
+ * `all` times as long, up to a deviation of 1% from problem to problem; and the first `changed`
+ * take `more` times as long as that. */
+static pair *drifted(int n, double all, int changed, double more)
+{
+    pair *p = begin();
+    uint32_t random = 7;
+    for (int i = 0; i < n; i++) {
+        char name[16];
+        const double own = exp(0.01 * test_normal(&random));
+        snprintf(name, sizeof name, "p%d", i);
+        for (int side = 0; side < 2; side++)
+            for (int k = 0; k < 16; k++) {
+                char id[16];
+                const double factor = !side ? 1 : all * own * (i < changed ? more : 1),
+                             seconds = 1e-3 * factor * exp(0.005 * test_normal(&random));
+                snprintf(id, sizeof id, "%d", k);
+                test_add(&p->set[side], test_way(name, "cold", "model", F8_MEASURE_MODEL), id,
+                         &seconds, 1);
+            }
+    }
+    ck_assert_int_eq(compare(p, NULL, NULL), F8_OK);
+    return p;
+}
+
+static int count_marked(const pair *p, size_t from, size_t to)
+{
+    int n = 0;
+    for (size_t i = from; i < to; i++)
+        n += p->diff.change[i].marked;
+    return n;
+}
+
+/* A machine that changed a little between the two calls shows in all problems together. Then
+ * intervals are wider, but not so wide that real changes hide: not one, not half, not all. */
+START_TEST(scatter)
+{
+    pair *p = drifted(12, 1.02, 0, 1);
+    ck_assert_int_eq(count_marked(p, 0, 12), 0);
+    ck_assert(p->diff.scatter > 0.01 && p->diff.scatter < 0.03);
+    ck_assert_double_eq(p->diff.options.drift, p->diff.scatter);
+    char *text = f8_measure_diff_table(&p->diff);
+    ck_assert(text && strstr(text, "all intervals allow for "));
+    free(text);
+    end(p);
+    p = drifted(12, 1.02, 1, 1.13);
+    ck_assert(p->diff.change[0].marked && !count_marked(p, 1, 12));
+    end(p);
+    p = drifted(12, 1, 6, 1.25);
+    ck_assert_int_eq(count_marked(p, 0, 6), 6);
+    ck_assert_int_eq(count_marked(p, 6, 12), 0);
+    ck_assert_double_le(p->diff.scatter, 0.03);
+    end(p);
+    p = drifted(12, 1.15, 0, 1);
+    ck_assert_int_eq(count_marked(p, 0, 12), 12);
+    end(p);
+    p = drifted(5, 1.04, 0, 1); /* too few to know what they have in common */
+    ck_assert(p->diff.scatter == 0 && count_marked(p, 0, 5) == 5);
+    end(p);
+}
+END_TEST
+
 START_TEST(slower)
 {
-    f8_measure_change c = {.ratio = {1.2, 1.1, 1.3, 0.001}, .marked = true};
+    f8_measure_change c = {.ratio = {1.2, 1.1, 1.3, 0.001, 0.05}, .marked = true};
     ck_assert(f8_measure_is_slower(&c, 0) && f8_measure_is_slower(&c, 9.9));
     ck_assert(!f8_measure_is_slower(&c, 10.1) && !f8_measure_is_slower(&c, 20));
     c.marked = false;
     ck_assert(!f8_measure_is_slower(&c, 0));
-    c = (f8_measure_change){.ratio = {0.8, 0.7, 0.9, 0.001}, .marked = true};
+    c = (f8_measure_change){.ratio = {0.8, 0.7, 0.9, 0.001, 0.05}, .marked = true};
     ck_assert(!f8_measure_is_slower(&c, 0));
-    c.ratio = (f8_measure_ratio){2, NAN, NAN, NAN};
+    c.ratio = (f8_measure_ratio){2, NAN, NAN, NAN, NAN};
     ck_assert(!f8_measure_is_slower(&c, 0));
 }
 END_TEST
@@ -354,7 +416,7 @@ START_TEST(records)
         "{\"event\":\"only\",\"in\":\"b\",\"problem\":\"new\",\"cache\":\"cold\",",
         "{\"event\":\"diff\",\"changes\":5,\"marked\":3,\"mean\":1.97",
         "\"seed\":42,\"draws\":2000,\"level\":0.94999999999999996,\"drift\":0.0,"
-        "\"drift_of\":\"\",\"a\":{\"version\":\"0.1\","
+        "\"drift_of\":\"\",\"scatter\":0.0,\"a\":{\"version\":\"0.1\","
         "\"commit\":\"abc\",",
         "\"loaded\":false},\"b\":{\"version\":\"0.1\",\"commit\":\"def\","};
     ck_assert_ptr_nonnull(text);
@@ -401,6 +463,7 @@ Suite *f8_suite(void)
     tcase_add_test(t, holm);
     tcase_add_test(t, holm_stops);
     tcase_add_test(t, another_state);
+    tcase_add_test(t, scatter);
     tcase_add_test(t, slower);
     tcase_add_test(t, table);
     tcase_add_test(t, records);
