@@ -10,7 +10,8 @@ static bool is_timed(const f8_measurement *m)
     return m && m->state == F8_MEASURE_TIMED && m->median > 0;
 }
 
-/* The measurements of a problem under a state of the cache, and what is the best of them. */
+/* The measurements of a problem under a state of the cache, and the best of those that compare with
+ * the model's way. */
 typedef struct group {
     const f8_measurement *first;
     size_t n;
@@ -37,6 +38,8 @@ static group group_at(const f8_measure_set *set, size_t at)
         g.timed++;
         if (model)
             g.model = m;
+        if (g.model && !f8_measure_compares(m, g.model))
+            continue;
         g.best = faster(g.best, m);
         if (model || m->same_bits == F8_MEASURE_YES)
             g.best_same_bits = faster(g.best_same_bits, m);

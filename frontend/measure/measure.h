@@ -153,6 +153,9 @@ const f8_measurement *f8_measure_pick(const f8_measure_set *set, const char *pro
                                       const char *cache);
 /* Copy what is the same in all processes. */
 f8_status f8_measure_set_about(f8_measure_set *set, const f8_measure_about *about, f8_diag *diag);
+/* Whether a way was measured in every process that measured `other`, so that their medians compare. A
+ * later process leaves out ways that were slower, and may run while the machine is slower. */
+bool f8_measure_compares(const f8_measurement *m, const f8_measurement *other);
 const f8_measure_process *f8_measure_find_process(const f8_measure_set *set, const char *id);
 /* Make the figures of all measurements. A limit is the median of what its processes measured before
  * and after. For a GEMM it is the roofline: the least of the unit's peak and bytes a second times

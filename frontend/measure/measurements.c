@@ -68,6 +68,18 @@ const f8_measure_process *f8_measure_find_process(const f8_measure_set *set, con
     return NULL;
 }
 
+bool f8_measure_compares(const f8_measurement *m, const f8_measurement *other)
+{
+    for (size_t i = 0; i < other->n_processes; i++) {
+        bool there = false;
+        for (size_t k = 0; !there && k < m->n_processes; k++)
+            there = same(m->process[k].process, other->process[i].process);
+        if (!there)
+            return false;
+    }
+    return true;
+}
+
 /* ---- adding ---- */
 
 f8_status f8_measure_set_about(f8_measure_set *set, const f8_measure_about *about, f8_diag *diag)

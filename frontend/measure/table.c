@@ -100,7 +100,8 @@ static const f8_measurement *best_of(const f8_measure_set *set, const f8_measure
     for (const f8_measurement *m = model; m < end && !strcmp(m->problem.text, model->problem.text);
          m++)
         if (m->kind != F8_MEASURE_PEER && m->state == F8_MEASURE_TIMED &&
-            !strcmp(m->cache, model->cache) && m->median < best->median)
+            !strcmp(m->cache, model->cache) && m->median < best->median &&
+            f8_measure_compares(m, model))
             best = m;
     return best;
 }
