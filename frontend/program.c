@@ -100,7 +100,7 @@ f8_status f8_program_has_memory(const fp8c_program *p, f8_diag *diag)
 }
 
 /* What a callback of fp8c_program_run_witnessed asks for would change the run below it. */
-static f8_status is_unwatched(const fp8c_program *p, const char *what, f8_diag *diag)
+f8_status f8_program_unwatched(const fp8c_program *p, const char *what, f8_diag *diag)
 {
     return !p->watched ? F8_OK
                        : f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
@@ -111,7 +111,7 @@ static f8_status is_unwatched(const fp8c_program *p, const char *what, f8_diag *
 
 f8_status f8_program_may_change(const fp8c_program *p, const char *what, f8_diag *diag)
 {
-    F8_TRY(is_unwatched(p, what, diag));
+    F8_TRY(f8_program_unwatched(p, what, diag));
     if (!p->in_flight)
         return F8_OK;
     return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
@@ -124,7 +124,7 @@ f8_status f8_program_may_change(const fp8c_program *p, const char *what, f8_diag
 f8_status f8_program_can_run(const fp8c_program *p, int function, f8_diag *diag)
 {
     F8_TRY(f8_program_has_memory(p, diag));
-    F8_TRY(is_unwatched(p, "a run", diag));
+    F8_TRY(f8_program_unwatched(p, "a run", diag));
     if (!get_func(p, function))
         return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "the program has no function %d", function);
     F8_TRY(f8_variables_ready(p, get_func(p, function), diag));

@@ -163,6 +163,10 @@ f8_status f8_program_call(fp8c_program *p, int function, const fp8c_tensor_view 
  * would change them. */
 f8_status f8_program_may_change(const fp8c_program *p, const char *what, f8_diag *diag);
 
+/* F8_ERR_INPUT: `what` was called by a callback of fp8c_program_run_witnessed, whose run it would
+ * change. */
+f8_status f8_program_unwatched(const fp8c_program *p, const char *what, f8_diag *diag);
+
 /* What row `index` of a function's figures is of; NULL: there is none. */
 const f8_watched *f8_program_watched(const fp8c_program *p, int function, int index);
 

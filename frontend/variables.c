@@ -307,3 +307,13 @@ f8_status f8_variable_move(fp8c_program *p, uint32_t variable, void *at, f8_diag
     set_valued(p, variable, at != NULL || v->own_valued);
     return F8_OK;
 }
+
+void f8_variable_lift(fp8c_program *p, uint32_t variable)
+{
+    f8_program_variable *v = &p->var[variable];
+    pthread_mutex_lock(&p->ctx->lock);
+    v->at = v->own;
+    pthread_mutex_unlock(&p->ctx->lock);
+    p->now->instance.kind->bind_var(&p->now->instance, variable, NULL);
+    set_valued(p, variable, v->own_valued);
+}

@@ -56,5 +56,7 @@ void f8_histories_lend(fp8c_program *p, uint32_t variable);
 /* The variable is at `at` from now on; NULL: in memory of ours. F8_ERR_INPUT: that memory overlaps
  * another variable's of this program, or is used otherwise by another program of the context. */
 f8_status f8_variable_move(fp8c_program *p, uint32_t variable, void *at, f8_diag *diag);
+/* The variable leaves the caller's memory. An external one then lies nowhere and has no value. */
+void f8_variable_lift(fp8c_program *p, uint32_t variable);
 
 #endif

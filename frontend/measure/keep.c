@@ -163,8 +163,7 @@ static f8_measurement *choose(f8_measure_set *set, const char *problem, const ch
             continue;
         m->chosen = false;
         if (may_choose(m, t) && m->median < (1 - TUNE_GAIN) * model->median &&
-            m->median < best->median && f8_measure_compares(m, model) &&
-            is_mostly_faster(m, model))
+            m->median < best->median && f8_measure_compares(m, model) && is_mostly_faster(m, model))
             best = m;
     }
     best->chosen = true;

@@ -103,10 +103,10 @@ START_TEST(external)
     ck_assert_int_eq(fp8c_program_run(p, step), FP8C_ERR_INPUT);
     said(ctx,
          "input 'tokens' of 'micro_step' is external: it has no memory until a buffer is bound");
-    ck_assert_int_eq(
-        fp8c_program_port_view(p, step, FP8C_INPUT,
-                               fp8c_program_find_port(p, step, FP8C_INPUT, "tokens"), &view),
-        FP8C_ERR_INPUT);
+    ck_assert_int_eq(fp8c_program_port_view(p, step, FP8C_INPUT,
+                                            fp8c_program_find_port(p, step, FP8C_INPUT, "tokens"),
+                                            &view),
+                     FP8C_ERR_INPUT);
     said(ctx, "input 'tokens' of 'micro_step' is external");
     bind_ports(p, step, ports[0]);
     bind_ports(p, update, ports[1]);
@@ -156,8 +156,7 @@ START_TEST(external_budget)
     ck_assert_int_lt(planned(p), planned(own.program));
     fp8c_program_destroy(p);
     o.memory_bytes = most;
-    ck_assert_msg(fp8c_compile(own.module, &o, &p) == FP8C_OK, "%s",
-                  fp8c_context_message(own.ctx));
+    ck_assert_msg(fp8c_compile(own.module, &o, &p) == FP8C_OK, "%s", fp8c_context_message(own.ctx));
     ck_assert_int_le(planned(p), most);
     fp8c_program_destroy(p);
     o.external = "grad.*"; /* the budget now holds parameters and moments, which are too many */
@@ -243,6 +242,77 @@ START_TEST(external_pair)
 }
 END_TEST
 
+/* Parameters that move while a forward waits: to other memory, with their values, one to where
+ * another was; and what is refused. */
+START_TEST(external_moves)
+{
+    static const char layer[] =
+        "module layer\nparam up: f32[32, 32] normal(0.1)\nparam down: f32[32, 32] normal(0.1)\n"
+        "func forward(%x: f32[16, 32]) -> (%y: f32[16, 32]) {\n"
+        "  return linear(gelu(linear(%x, up) {name = \"up\"}), down) {name = \"down\"}\n}\n";
+    static pair_values in[2], out[2];
+    static _Alignas(64) float memory[3][32 * 32];
+    static const int both[] = {0, 1};
+    fp8c_context *ctx = new_context();
+    fp8c_module *m = parse(ctx, layer);
+    fp8c_compile_options o = recipe("current");
+    fp8c_variable v;
+    fp8c_saved *s;
+    o.pair = 1;
+    o.gradients_of = "x";
+    fp8c_program *own = compile(ctx, m, &o);
+    o.external = "up,down";
+    fp8c_program *p = compile(ctx, m, &o);
+    ck_assert_int_eq(fp8c_program_variable(p, 0, &v), FP8C_OK);
+    ck_assert_str_eq(v.name, "up");
+    fp8c_tensor_view place[3];
+    for (int i = 0; i < 3; i++)
+        place[i] = view_of(&v.type, memory[i], CPU);
+    const fp8c_tensor_view *at[2] = {&place[0], &place[1]};
+    ck_assert_int_eq(fp8c_program_move_variables(p, both, at, 2), FP8C_OK);
+    ck_assert_int_eq(fp8c_program_initialize(p, 4), FP8C_OK);
+    ck_assert_int_eq(fp8c_program_initialize(own, 4), FP8C_OK);
+    pair_step(own, false, &in[0], &out[0]);
+
+    ck_assert_int_eq(fp8c_saved_create(p, &s), FP8C_OK);
+    pair_forward(p, 0, s, &in[1], &out[1]);
+    ck_assert_int_eq(fp8c_program_move_variables(p, both, NULL, 2), FP8C_OK);
+    ck_assert_int_eq(fp8c_program_run(p, fp8c_program_function(p, "eval")), FP8C_ERR_INPUT);
+    said(ctx, "variable 'up' is external: it has no memory until a tensor is bound to it");
+    memcpy(memory[2], memory[1], sizeof memory[1]); /* down; then up to where down was */
+    memcpy(memory[1], memory[0], sizeof memory[0]);
+    memset(memory[0], 0x7f, sizeof memory[0]);
+    at[0] = &place[1], at[1] = &place[2];
+    ck_assert_int_eq(fp8c_program_move_variables(p, both, at, 2), FP8C_OK);
+    pair_backward(p, s, &in[1], &out[1]);
+    for (int i = 0; i < out[0].n; i++)
+        if (strncmp(out[0].value[i].name, "saved.", 6) != 0)
+            ck_assert_msg(pair_equal(&out[0], &out[1], out[0].value[i].name), "%s",
+                          out[0].value[i].name);
+    ck_assert(pair_find(&out[1], "dx") && pair_find(&out[1], "up") && pair_find(&out[1], "y"));
+
+    at[1] = &place[1]; /* both in one place */
+    ck_assert_int_eq(fp8c_program_move_variables(p, both, at, 2), FP8C_ERR_INPUT);
+    said(ctx, "variable 'down': its memory overlaps that of variable 'up'");
+    ck_assert_int_eq(fp8c_program_run(p, fp8c_program_function(p, "eval")), FP8C_ERR_INPUT);
+    said(ctx, "variable 'up' is external: it has no memory until a tensor is bound to it");
+    ck_assert_int_eq(fp8c_program_move_variables(p, (int[]){99}, NULL, 1), FP8C_ERR_INPUT);
+    said(ctx, "the program has no variable 99");
+    ck_assert_int_eq(fp8c_program_move_variables(own, both, at, 1), FP8C_ERR_INPUT);
+    said(ctx, "variable 'up' is not external: only those move");
+    ck_assert_int_eq(fp8c_program_move_variables(p, both, NULL, 0), FP8C_OK);
+    fp8c_saved_destroy(s);
+    fp8c_program_destroy(p);
+    fp8c_program_destroy(own);
+    for (int i = 0; i < 2; i++) {
+        pair_end(&in[i]);
+        pair_end(&out[i]);
+    }
+    fp8c_module_destroy(m);
+    fp8c_context_destroy(ctx);
+}
+END_TEST
+
 /* From a file, with and without a device; and for every value of a bound. */
 START_TEST(external_file)
 {
@@ -311,6 +381,7 @@ Suite *f8_suite(void)
     tcase_add_test(t, external_budget);
     tcase_add_test(t, external_calibration);
     tcase_add_loop_test(t, external_pair, 0, 2);
+    tcase_add_test(t, external_moves);
     tcase_add_test(t, external_file);
     suite_add_tcase(s, t);
     return s;

@@ -12,7 +12,7 @@ from ._native import lib
 from .context import encode
 from .errors import guarded
 from .records import Carried, LoadItem, Position, Variable, plain, record
-from .tensors import Tensor, View
+from .tensors import Tensor, View, Views
 
 
 class Variables(Owner):
@@ -79,6 +79,18 @@ class Variables(Owner):
             raise ValueError(f"variable {name!r} can't be in a tensor that is read-only")
         self._open().call(lib.program_bind_variable, index, ctypes.byref(view.c))
         self._bound_variables[index] = view
+
+    def move_variables(self, variables: Sequence[int], tensors: Views | None) -> None:
+        """The values of external variables, given by their indices, lie in these tensors now. They are
+        the values that the variables had, so forwards may wait for their backwards. None: the values
+        lie nowhere until the next move. InputError: a tensor does not fit; then all lie nowhere."""
+        n = len(variables)
+        if tensors is not None and len(tensors) != n:
+            raise ValueError(f"{n} variables can't move into {len(tensors)} tensors")
+        indices = (ctypes.c_int * max(n, 1))(*variables)
+        for index in variables:
+            self._bound_variables.pop(index, None)
+        self._open().call(lib.program_move_variables, indices, tensors and tensors.c, n)
 
     def initialize(self, seed: int = 0) -> None:
         """Give every variable its initial value, which depends on the seed and its name alone;

@@ -34,8 +34,8 @@ static void rewrite(const char *from, const char *to, double seconds)
         for (size_t k = 0; k < json_array_size(all); k++) {
             json_t *runs = json_object_get(json_array_get(all, k), "seconds");
             for (size_t n = 0; n < json_array_size(runs); n++)
-                json_array_set_new(
-                    runs, n, json_real(seconds * (1 + 0.01 * (double)((3 * k + 7 * n) % 5))));
+                json_array_set_new(runs, n,
+                                   json_real(seconds * (1 + 0.01 * (double)((3 * k + 7 * n) % 5))));
         }
         ck_assert(!json_dumpf(a.record[i], f, JSON_COMPACT) && fputc('\n', f) != EOF);
     }

@@ -39,7 +39,8 @@ static void fill(f8_measure_set *set)
     add(set, "p", "cold", "x", OWN, NO, 3, 1);
     add(set, "p", "cold", "y", OWN, YES, 3, 2);
     add(set, "p", "cold", "z", OWN, UNKNOWN, 3, 8);
-    f8_measurement brief = test_way("p", "cold", "brief", OWN); /* the fastest, in one process of two */
+    f8_measurement brief =
+        test_way("p", "cold", "brief", OWN); /* the fastest, in one process of two */
     brief.same_bits = YES;
     brief.problem.count = 3;
     test_add_each(set, brief, (double[]){0.25}, 1);

@@ -53,6 +53,7 @@ What can't be captured raises `Unsupported`: op, reason, place. The message has 
 """
 
 from . import copies, private
+from .agreement import RanksDiffer
 from .backend import fp8c_backend
 from .capture import Captured, Input, Output, capture, capture_module, names_of
 from .export import export_text
@@ -61,16 +62,16 @@ from .partition import partition
 from .places import Place, Unsupported
 from .plan import Eager, EagerOp, Linear, Param, Plan, Port, Prologue, Stage
 from .report import LinearReport, Report, report
-from .scales import update_scales
+from .scales import set_amax_group, update_scales
 from .selftest import check_version
 from .state import load_state_dict, state_dict
 from .statistics import Operand, Statistics, statistics
 from .trainer import compile_for_trainer
 
 __all__ = ["Captured", "Eager", "EagerOp", "Input", "Linear", "LinearReport", "Output", "Param", "Place",
-           "Operand", "Plan", "Port", "Prologue", "Report", "Stage", "Statistics", "Unsupported", "capture",
+           "Operand", "Plan", "Port", "Prologue", "RanksDiffer", "Report", "Stage", "Statistics", "Unsupported", "capture",
            "capture_module", "check_version", "compile_for_trainer", "export_text", "fp8c_backend",
-           "load_state_dict", "names_of", "partition", "release_memory", "report", "state_dict",
+           "load_state_dict", "names_of", "partition", "release_memory", "report", "set_amax_group", "state_dict",
            "statistics", "update_scales"]
 
 private.register_backend("fp8c", fp8c_backend)

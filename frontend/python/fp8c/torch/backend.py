@@ -12,8 +12,10 @@ from __future__ import annotations
 import itertools
 import logging
 import operator
+import re
 import threading
 import weakref
+import zlib
 from dataclasses import dataclass, field
 from typing import Any, Callable, Mapping, Sequence
 
@@ -23,6 +25,7 @@ import torch.fx
 import fp8c
 
 from . import private, strict
+from .agreement import Agreement
 from .capture import capture, copy_of
 from .function import Runner, new_seed
 from .partition import Partitioner
@@ -61,15 +64,18 @@ class Compiled:
     others: dict[tuple[int, ...], list[weakref.ref]] = field(default_factory=dict)
     whole: EagerOp | None = None
 
-    def note(self, args: Sequence[Any]) -> None:
-        """Note whose parameters a call has: dynamo may use one graph for several models."""
+    def note(self, args: Sequence[Any]) -> list[torch.Tensor] | None:
+        """Note whose parameters a call has: dynamo may use one graph for several models, or for several
+        blocks of one. -> The parameters, if this is their first call; None: it is not."""
         given = [args[i] for i in self.places]
         if all(map(operator.is_, given, self.params)):
-            return
+            return None
         known = self.others.get(tuple(map(id, given)))
-        if known is None or any(one() is not param for one, param in zip(known, given)):
-            self.others = {k: one for k, one in self.others.items() if all(p() is not None for p in one)}
-            self.others[tuple(map(id, given))] = [weakref.ref(param) for param in given]
+        if known is not None and all(one() is param for one, param in zip(known, given)):
+            return None
+        self.others = {k: one for k, one in self.others.items() if all(p() is not None for p in one)}
+        self.others[tuple(map(id, given))] = [weakref.ref(param) for param in given]
+        return given
 
     def sets(self) -> list[dict[int, torch.Tensor]]:
         """The parameters of each model that the graph was called with, by position."""
@@ -100,7 +106,13 @@ class Function:
         self._calls = itertools.count()
 
     def __call__(self, *args: Any) -> list[Any]:
-        self.compiled.note(args)
+        new = self.compiled.note(args)
+        if new is None:
+            return self._run(args)
+        with Agreement(new, self.compiled.settings.timeout, _told(self)):
+            return self._run(args)  # it compiles the programs of these parameters
+
+    def _run(self, args: Sequence[Any]) -> list[Any]:
         trained = [args[i].requires_grad for i in self._params]
         if trained != self._trained:
             return self._other(tuple(trained), args)(*args)
@@ -164,6 +176,29 @@ def fp8c_backend(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], *,
 
 
 def _make(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], settings: Settings) -> Made:
+    """What runs a graph, once all ranks that share its parameters have made the same of theirs."""
+    params = [one for one in example_inputs if isinstance(one, torch.nn.Parameter)]
+    with Agreement(params, settings.timeout) as agreement:
+        made = _made(gm, example_inputs, settings)
+        agreement.what = _told(made)
+    return made
+
+
+def _told(made: Function | Eager | InPieces) -> str:
+    """What was made of a graph, in words that are equal on all ranks if it is the same."""
+    compiled = made.compiled
+    if compiled.whole is not None:
+        return f"PyTorch runs the graph ({compiled.whole.op}: {compiled.whole.reason})"
+    if compiled.plan is None:
+        return f"a graph in pieces around {', '.join(op.op for op in compiled.apart)}"
+    linears = ", ".join(one.name for one in compiled.plan.linears)
+    text = re.sub(r"\[[^]]*\]|\b\d+\b", "", "".join(one.text for one in compiled.plan.stages))
+    return (f"recipe {compiled.settings.recipe}, {len(compiled.plan.stages)} stages, linears {linears or 'none'}, "
+            f"calls {zlib.crc32(text.encode()):08x}")
+
+
+def _made(gm: torch.fx.GraphModule, example_inputs: Sequence[Any],
+          settings: Settings) -> Function | Eager | InPieces:
     places = [i for i, one in enumerate(example_inputs) if isinstance(one, torch.nn.Parameter)]
     compiled = Compiled(settings, modules=_modules(gm), params=[example_inputs[i] for i in places],
                         ended=_ended(gm), places=places)

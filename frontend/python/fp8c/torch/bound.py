@@ -13,7 +13,8 @@ from __future__ import annotations
 import threading
 import weakref
 from collections import deque
-from typing import Any, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Iterator, Mapping, Sequence
 
 import torch
 
@@ -21,7 +22,7 @@ import fp8c
 from fp8c.records import Statistic
 from fp8c.tensors import View, Views
 
-from . import scales
+from . import amaxes, scales, sharded
 from .dims import Dims, Sizes
 from .places import Unsupported
 from .plan import Stage, at_vectors
@@ -87,6 +88,10 @@ class Bound:
         self.stage, self.settings, self.params, self.cotangents = stage, settings, params, cotangents
         self.limits = dict(limits)
         self.names = [p.path for p in stage.params]
+        self.shards = [sharded.shard_of(p) for p in params]
+        self.gathered = any(self.shards)
+        self.groups = amaxes.groups_of(params, self.shards)  # that exchange amaxes
+        self._placed = 0  # how many runs need the gathered parameters now
         self.device = device_of(params)
         self.lock = threading.RLock()
         self.free: list[fp8c.Saved] = []
@@ -104,6 +109,8 @@ class Bound:
         self.watches = self.program.has("forward.stats")
         self.program.initialize(0)
         self.addresses = [0] * len(params)
+        self._param_views = Views([self.view(p.detach()) for p in params] if self.gathered else [])
+        self._variables = [self.program.variable(p.name).index for p in self.stage.params]
         self.bind()
         self.scales = scales.Scales(self)
 
@@ -144,10 +151,15 @@ class Bound:
 
     def now(self) -> list[int]:
         """The versions of the parameters."""
-        return [p._version for p in self.params]
+        if not self.gathered:
+            return [p._version for p in self.params]
+        return [p._version if s is None else s.version() for p, s in zip(self.params, self.shards)]
 
     def bind(self) -> bool:
-        """Bind each parameter where it lies now; -> whether one has moved."""
+        """Bind each parameter where it lies now; -> whether one has moved. Those that FSDP gathers move
+        from call to call: `placed` binds them."""
+        if self.gathered:
+            return False
         moved = [i for i, p in enumerate(self.params) if p.data_ptr() != self.addresses[i]]
         if not moved:
             return False
@@ -170,6 +182,32 @@ class Bound:
                 raise Unsupported(f"parameter {self.names[i]}", f"{error}{advice}") from error
             self.addresses[i] = param.data_ptr()
         return True
+
+    @contextmanager
+    def placed(self) -> Iterator[None]:
+        """While a function that reads parameters runs: those that FSDP has gathered are where they lie
+        now. Afterwards they lie nowhere, because FSDP frees their memory."""
+        if not self.gathered:
+            yield
+            return
+        if not self._placed:
+            for name, param, view in zip(self.names, self.params, self._param_views.views):
+                if not sharded.is_gathered(param):
+                    raise RuntimeError(f"fp8c: parameter {name} is not gathered now: call the model as "
+                                       "fully_shard made it, not a part of it")
+                view.c.data = param.data_ptr()
+            self.program.move_variables(self._variables, self._param_views)
+        self._placed += 1
+        try:
+            yield
+        finally:
+            self._placed -= 1
+            if not self._placed:
+                self.program.move_variables(self._variables, None)
+
+    def can_run(self) -> bool:
+        """Whether the parameters are there now."""
+        return not self.gathered or all(map(sharded.is_gathered, self.params))
 
     def view(self, tensor: torch.Tensor) -> View:
         return View(tensor.data_ptr(), _NAMES[tensor.dtype], tensor.shape,
@@ -217,7 +255,7 @@ class Bound:
 
     def forward(self, lease: Lease, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """The results; what the backward needs is in the lease's handle."""
-        with self.lock:
+        with self.lock, self.placed():
             self.follow_stream()
             versions = self.scales.refresh()
             ports = self._ports(inputs)
@@ -234,7 +272,7 @@ class Bound:
     def backward(self, lease: Lease, inputs: Sequence[torch.Tensor],
                  cotangents: Mapping[str, torch.Tensor | None]) -> dict[str, torch.Tensor]:
         """The gradients, by the names of backward's results. The lease is over."""
-        with self.lock:
+        with self.lock, self.placed():
             lease.check()
             self.follow_stream()
             ports = self._ports(inputs)
@@ -266,7 +304,7 @@ class Bound:
 
     def evaluate(self, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """The results of `eval`, with nothing kept."""
-        with self.lock:
+        with self.lock, self.placed():
             self.follow_stream()
             self.scales.refresh()
             ports = self._ports(inputs)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from .scales import of_params
-from .state import unwrap
+from .private import unwrap
 
 
 def release_memory(model: torch.nn.Module) -> None:

@@ -6,10 +6,11 @@ other. `missing()` says which names are gone, before a capture fails in the midd
 
 from __future__ import annotations
 
+import datetime
 import functools
 import re
 import types
-from typing import Any, Callable, Mapping, Sequence
+from typing import Any, Callable, Iterator, Mapping, Sequence
 
 import torch
 import torch.fx
@@ -37,6 +38,9 @@ VMAP_ENTER, VMAP_LEAVE = "_vmap_increment_nesting", "_vmap_decrement_nesting"
 CHECKPOINT = "tag_activation_checkpoint"
 
 aten = torch.ops.aten
+_sharding = torch.distributed.is_available()  # else there is no FSDP
+if _sharding:
+    import torch.distributed._composable_state
 
 
 def missing() -> list[str]:
@@ -172,16 +176,83 @@ def on_deepcopy(heard: Callable[[torch.Tensor, torch.Tensor], None]) -> None:
     torch.nn.Parameter.__deepcopy__ = __deepcopy__
 
 
+def unwrap(model: torch.nn.Module) -> torch.nn.Module:
+    """The model itself, without what torch.compile and DDP put around it."""
+    while True:
+        inner = getattr(model, "_orig_mod", None)
+        if inner is None and isinstance(model, torch.nn.parallel.DistributedDataParallel):
+            inner = model.module
+        if inner is None:
+            return model
+        model = inner
+
+
 def is_compiled_module(module: torch.nn.Module) -> bool:
     """Whether torch.compile has made a module, or its own `compile` was called."""
     made = isinstance(module, torch._dynamo.eval_frame.OptimizedModule)
     return made or getattr(module, "_compiled_call_impl", None) is not None
 
 
-def is_fsdp_module(module: torch.nn.Module) -> bool:
-    """Whether FSDP, of either kind, keeps a module's parameters."""
-    names = {kind.__name__ for kind in type(module).__mro__}
-    return bool(names & {"FullyShardedDataParallel", "FSDPModule"})
+def is_fsdp1_module(module: torch.nn.Module) -> bool:
+    """Whether the first FSDP keeps a module's parameters, in flat tensors."""
+    return "FullyShardedDataParallel" in {kind.__name__ for kind in type(module).__mro__}
+
+
+def fsdp2_params() -> Iterator[tuple[Any, Any]]:
+    """What FSDP2 knows of each parameter that it shards in this process, with the group of parameters
+    that are gathered together."""
+    states = torch.distributed._composable_state._module_state_mapping if _sharding else {}
+    for reference in list(states.values()):
+        state = reference()
+        groups = getattr(state, "_fsdp_param_groups", None)  # PyTorch 2.11 has at most one
+        if groups is None:
+            groups = [one for one in [getattr(state, "_fsdp_param_group", None)] if one is not None]
+        for group in groups:
+            for param in group.fsdp_params:
+                yield param, group
+
+
+def data_parallel_groups(group: Any) -> list[Any]:
+    """The process groups over which FSDP2 shards a group of parameters, then replicates it."""
+    info = group.mesh_info
+    names = ("shard_process_group", "replicate_process_group")
+    return [one for one in (getattr(info, name, None) for name in names) if one is not None]
+
+
+def groups_of_ddp() -> list[Any]:
+    """The process group of the DDP module whose forward runs now; none: there is none."""
+    module = torch.nn.parallel.DistributedDataParallel._get_active_ddp_module() if _sharding else None
+    return [] if module is None else [module.process_group]
+
+
+def ranks_of(groups: Sequence[Any]) -> list[int]:
+    """The ranks of one process group, or of a mesh whose axes are these groups. In a mesh of several
+    axes the ranks are those that this rank reaches by way of its groups."""
+    if not groups:
+        return []
+    own = [torch.distributed.get_process_group_ranks(group) for group in groups]
+    if len(own) == 1:
+        return sorted(own[0])
+    me = torch.distributed.get_rank()
+    found = {0}
+    for ranks in own:  # a mesh is a lattice: ranks differ along each axis by the same numbers
+        found = {base + rank - me for base in found for rank in ranks}
+    return sorted(me + one for one in found)
+
+
+def store(prefix: str) -> Any:
+    """A part of the store by which torch.distributed was set up."""
+    whole = torch.distributed.distributed_c10d._get_default_store()
+    return torch.distributed.PrefixStore(prefix, whole)
+
+
+def wait_for(store: Any, key: str, seconds: float) -> str | None:
+    """The text that a rank writes into a store; None: it does not come in time."""
+    try:
+        store.wait([key], datetime.timedelta(seconds=max(seconds, 1.0)))
+    except RuntimeError:  # DistStoreError, which older versions lack
+        return None
+    return store.get(key).decode()
 
 
 def graph_breaks() -> Mapping[str, int]:

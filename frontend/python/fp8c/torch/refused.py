@@ -11,10 +11,10 @@ from typing import Any, Mapping
 import torch
 import torch.fx
 
-from . import private
+from . import private, sharded
 from .places import Place, Unsupported, place_of
 
-_SPLIT = "split over ranks: FSDP, DTensor and ZeRO-3 are not supported; use DDP"
+_SPLIT = "split over ranks: of such parameters those of FSDP2 (fully_shard) are supported; use that, or DDP"
 _ZERO = ("ds_id", "ds_status", "ds_tensor", "ds_numel")  # what DeepSpeed adds to a parameter
 _DTYPES = (torch.float32, torch.bfloat16)
 _DEVICES = ("cpu", "cuda")
@@ -42,6 +42,9 @@ def _reason(kind: str, node: torch.fx.Node, fake: torch.Tensor, example: Any) ->
     split = _split(node, example)
     if split:
         return f"it is {split}, {_SPLIT}"
+    shard = sharded.shard_of(example) if kind == "param" else None
+    if shard is not None and shard.offload:
+        return "FSDP2 keeps it in the memory of the host (CPUOffloadPolicy): leave out offload_policy"
     if fake.layout is not torch.strided:
         return f"it is sparse ({fake.layout}); give it as .to_dense()"
     if fake.is_complex():
@@ -75,8 +78,11 @@ def _split(node: torch.fx.Node, example: Any) -> str:
     for name in (kind.__name__ for kind in type(example).__mro__):
         if name in ("DTensor", "FlatParameter"):
             return f"a {name}"
-    if private.is_fsdp(node) or getattr(example, "_fsdp_flattened", False):
-        return "a parameter of FSDP"
+    if getattr(example, "_fsdp_flattened", False):
+        return "a parameter of FSDP1"
+    if private.is_fsdp(node):
+        shard = sharded.shard_of(example)
+        return "a parameter of FSDP1" if shard is None else ""
     if any(hasattr(example, name) for name in _ZERO):
         return "a parameter of DeepSpeed's ZeRO-3"
     return ""

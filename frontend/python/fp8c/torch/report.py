@@ -16,7 +16,8 @@ from .bound import Bound
 from .places import Place, Unsupported
 from .plan import EagerOp, Linear
 from .settings import matches
-from .state import unwrap
+from .sharded import named_parameters, parameters
+from .private import unwrap
 from .uses import is_linear
 
 _TORCH = os.path.dirname(torch.__file__) + os.sep
@@ -110,13 +111,13 @@ def report(model: torch.nn.Module) -> Report:
 
 def graphs_of(model: torch.nn.Module) -> list[Compiled]:
     """The graphs that were compiled for a model so far, or for another one and then used for it."""
-    own = {id(p) for p in model.parameters()}
+    own = {id(p) for p in parameters(model)}
     return [c for c in backend.known() if any(id(p) in own for one in c.sets() for p in one.values())]
 
 
 def _programs(model: torch.nn.Module, graphs: list[Compiled]) -> Iterator[Bound]:
     """The programs of a model's graphs, without those of other models."""
-    own = {id(p) for p in model.parameters()}
+    own = {id(p) for p in parameters(model)}
     for one in (b for graph in graphs for runner in graph.runners for b in runner.programs):
         if not one.params or any(id(p) in own for p in one.params):
             yield one
@@ -130,7 +131,7 @@ class _Names:
         self.model = model
         self.modules = dict(model.named_modules(remove_duplicate=False))
         self.params: dict[int, list[str]] = {}
-        for path, param in model.named_parameters(remove_duplicate=False):
+        for path, param in named_parameters(model, remove_duplicate=False):
             self.params.setdefault(id(param), []).append(path)
 
     def row(self, param: torch.Tensor) -> str | None:
@@ -251,7 +252,7 @@ def _left_out(model: torch.nn.Module, name: str, module: torch.nn.Module,
               graphs: list[Compiled], names: _Names) -> LinearReport:
     """A linear that no stage has, and why, as far as it can be seen."""
     place = _place(name, module)
-    weights = {id(param) for path, param in module.named_parameters() if "weight" in path}
+    weights = {id(param) for path, param in named_parameters(module) if "weight" in path}
     reads = [(one, i) for one in graphs for params in one.sets()
              for i, param in params.items() if id(param) in weights]
     for one, index in reads:
@@ -264,9 +265,9 @@ def _left_out(model: torch.nn.Module, name: str, module: torch.nn.Module,
         where = ".".join(parts[:n]) or "the model"
         if _disabled(outer):
             return LinearReport(name, OUT, f"torch.compiler.disable keeps {where} out", place)
-        if private.is_fsdp_module(outer):
-            return LinearReport(name, OUT, f"FSDP has split the parameters of {where} over ranks, "
-                                "which is not supported", place)
+        if private.is_fsdp1_module(outer):
+            return LinearReport(name, OUT, f"FSDP1 has split the parameters of {where} over ranks: use "
+                                "FSDP2 (fully_shard)", place)
     if not graphs:
         return LinearReport(name, OUT, "no call of the model was compiled by fp8c yet, or dynamo "
                             "left out all of it", place)

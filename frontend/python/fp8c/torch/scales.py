@@ -23,6 +23,10 @@ from typing import Any, Callable, Iterable, Protocol, Sequence
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
+from . import amaxes
+from .private import unwrap
+from .sharded import as_in_graphs
+
 AMAX, HISTORY, SCALE = "fp8.amax", "fp8.amax_history", "fp8.scale"
 STATES = (HISTORY, AMAX, SCALE)
 
@@ -41,11 +45,14 @@ class Bound(Protocol):
     stage: Any
     params: Sequence[torch.Tensor]
     settings: Any
+    groups: Sequence[Any]
 
     def now(self) -> Any: ...
     def bind(self) -> Any: ...
     def settle(self, what: str) -> None: ...
     def follow_stream(self) -> None: ...
+    def placed(self) -> Any: ...
+    def can_run(self) -> bool: ...
 
 
 class Scales:
@@ -65,8 +72,11 @@ class Scales:
         self.elements = program.elements(HISTORY) if HISTORY in names else []
         self.first = False
         self.dirty = self.stepped = False
+        self.unprepared = False  # scales were loaded while FSDP had not gathered the weights
         self.pushed = self.pushes = 0
         self.versions = bound.now()
+        self.groups = bound.groups if self.elements else []
+        self.amaxes = torch.from_dlpack(program.tensor(AMAX)) if self.groups else None
         self.weights = {linear.name: linear.weight for linear in bound.stage.linears}
         by_path = {p.path: param for p, param in zip(bound.stage.params, bound.params)}
         self.params = {name: by_path.get(path) for name, path in self.weights.items()}
@@ -75,7 +85,8 @@ class Scales:
             for param in bound.params:
                 _of_param.setdefault(id(param), weakref.WeakSet()).add(self)
         if self.has_prepare:
-            program.run("prepare")
+            with bound.placed():
+                program.run("prepare")
             with _guard:
                 if any(s.due for s in self.family()):
                     self._push_family()
@@ -93,6 +104,13 @@ class Scales:
         """The optimizer has stepped."""
         self.stepped = True
 
+    def take_amaxes(self, amaxes: torch.Tensor) -> None:
+        """The amaxes of this step over all ranks. On another rank an operand may have seen values that
+        it has not seen here."""
+        self.amaxes.copy_(amaxes)
+        if self.amaxes.device.type == "cpu":  # on a GPU the host would wait for the answer
+            self.dirty = self.dirty or bool(amaxes.any())
+
     @property
     def due(self) -> bool:
         """Whether a step is over whose amaxes were not pushed."""
@@ -106,27 +124,29 @@ class Scales:
         if not self.has_prepare:
             return versions
         changed = moved or self.stepped or versions != self.versions
-        if not changed and not self._behind():
+        if not changed and not self.unprepared and not self._behind():
             return versions
         with _guard:
             if changed:
                 self.stepped = True
                 self._push_family()
             done = self._catch_up()
-            if self.stepped and not done:
+            if (self.stepped or self.unprepared) and not done:
                 self._run("prepare")  # only weights have changed
-            self.stepped = False
+            self.stepped = self.unprepared = False
             self.versions = versions
             self._look()
         return versions
 
     def _run(self, function: str) -> None:
         self.bound.settle("a parameter")
-        self.bound.program.run(function)
+        with self.bound.placed():
+            self.bound.program.run(function)
 
     def _push_family(self) -> None:
         """Push the amaxes of the step: those of each member that ran backward in it."""
-        members = [s for s in self.family() if s.dirty] + ([self] if self.dirty else [])
+        members = [s for s in self.family() if s.dirty and s.bound.can_run()]
+        members += [self] if self.dirty else []
         if len(members) > 1:
             _join(members)
         now = tick()
@@ -153,7 +173,8 @@ class Scales:
         for one in sorted(newer, key=lambda s: s.pushed):
             self.bound.settle("a parameter")
             one.bound.follow_stream()
-            self.bound.program.carry_from(one.bound.program)
+            with self.bound.placed():
+                self.bound.program.carry_from(one.bound.program)
             self.pushed = one.pushed
         return bool(newer)
 
@@ -221,6 +242,20 @@ def tick() -> int:
     return next(_clock)
 
 
+def set_amax_group(model: torch.nn.Module, group: Any) -> None:
+    """Exchange the amaxes of `delayed` over the ranks of a torch.distributed process group at each
+    optimizer step. Call it on every rank before the model's first call.
+
+    For FSDP2 the group is known. Another one may have more ranks, as where tensor parallelism splits a
+    weight, but it has to have all data-parallel ranks: with fewer, ranks would quantize differently.
+    ValueError: a program is compiled already. RuntimeError, in the first call: ranks are missing.
+    """
+    params = list(unwrap(model).parameters())
+    if of_params(params):
+        raise ValueError("set_amax_group comes before the model's first call")
+    amaxes.give(params, group)
+
+
 def _join(members: Sequence[Scales]) -> None:
     """Give each the largest amax that any of them saw of an operand."""
     seen: dict[tuple, torch.Tensor] = {}
@@ -239,9 +274,9 @@ def _join(members: Sequence[Scales]) -> None:
 
 
 def of_params(params: Iterable[torch.Tensor]) -> list[Scales]:
-    """The scales of all programs that read one of these parameters."""
+    """The scales of all programs that read one of these parameters of a model."""
     found: dict[int, Scales] = {}
-    for param in params:
+    for param in as_in_graphs(params):
         for one in _of_param.get(id(param), ()):
             if any(p is param for p in one.bound.params):  # an id may have been used again
                 found[id(one)] = one
@@ -258,7 +293,13 @@ def _install_hook() -> None:
 
 
 def _after_step(optimizer: Any, *_: Any) -> None:
-    for one in of_params(p for group in optimizer.param_groups for p in group["params"]):
+    _step([p for group in optimizer.param_groups for p in group["params"]])
+
+
+def _step(params: Sequence[torch.Tensor]) -> None:
+    programs = of_params(params)
+    amaxes.exchange(params, programs)
+    for one in programs:
         one.step()
 
 
@@ -266,5 +307,4 @@ def update_scales(model: torch.nn.Module) -> None:
     """Say that an optimizer step of this model is over. Only for optimizers that are no
     torch.optim.Optimizer: those say it themselves. A second call without a backward in between
     pushes nothing."""
-    for one in of_params(model.parameters()):
-        one.step()
+    _step(list(model.parameters()))

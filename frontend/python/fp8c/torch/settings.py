@@ -23,7 +23,8 @@ class Settings:
     linears by name, as '"*.c_attn" wgrad = bf16'. memory: the share of the bytes that a forward
     saves to keep, in (0, 1); the backward computes the rest again. strict: what can't be compiled
     is an error. threads: of a program on the CPU; 0: as many as PyTorch has. statistics: n: the first
-    call and every n-th after it are watched; 0: none, True: all.
+    call and every n-th after it are watched; 0: none, True: all. timeout: the seconds that a rank waits
+    for the compiles of the others.
     """
 
     recipe: str = "current"
@@ -32,6 +33,7 @@ class Settings:
     strict: bool = False
     threads: int = 0
     statistics: int = 0
+    timeout: int = 600
 
     @classmethod
     def of(cls, options: Mapping[str, Any] | None) -> "Settings":
@@ -54,14 +56,17 @@ class Settings:
         memory = given.get("memory", 0.0) or 0.0
         if not isinstance(memory, (int, float)) or not 0.0 <= memory < 1.0:
             raise ValueError(f"memory {memory!r} is a share of the saved bytes, between 0 and 1")
-        for name in ("strict", "threads", "statistics"):
+        for name in ("strict", "threads", "statistics", "timeout"):
             if not isinstance(given.get(name, 0), (bool, int)):
                 raise ValueError(f"{name} {given[name]!r} is no number")
         statistics = int(given.get("statistics", 0))
         if statistics < 0:
             raise ValueError(f"statistics {statistics} is no number of calls")
+        timeout = int(given.get("timeout", cls.timeout))
+        if timeout < 1:
+            raise ValueError(f"timeout {timeout} is no number of seconds to wait")
         return cls(recipe, tuple(rules), float(memory), bool(given.get("strict", False)),
-                   int(given.get("threads", 0)), statistics)
+                   int(given.get("threads", 0)), statistics, timeout)
 
     @property
     def recipe_name(self) -> str:

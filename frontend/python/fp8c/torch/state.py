@@ -15,30 +15,26 @@ from typing import Any, Iterator, Mapping, Sequence
 import torch
 
 from . import scales
+from .private import unwrap
 from .scales import AMAX, HISTORY, SCALE, Scales
+from .sharded import home_of, named_parameters
 
+# A step is over whose amaxes are not pushed: that needs parameters that FSDP has not gathered now.
+STEPPED = ":stepped"
 Rows = dict[str, torch.Tensor]  # by operand
 _pending: dict[int, tuple[weakref.ref, Rows, int]] = {}  # by id of a weight; the last: when
+_pending_step = 0  # when a state was loaded that has STEPPED; 0: the last one has it not
 _pending_computed: dict[str, tuple[torch.Tensor, int]] = {}  # of linears whose weight is computed
-
-
-def unwrap(model: torch.nn.Module) -> torch.nn.Module:
-    """The model itself, without what torch.compile and DDP put around it."""
-    while True:
-        inner = getattr(model, "_orig_mod", None)
-        if inner is None and isinstance(model, torch.nn.parallel.DistributedDataParallel):
-            inner = model.module
-        if inner is None:
-            return model
-        model = inner
 
 
 def state_dict(model: torch.nn.Module) -> dict[str, torch.Tensor]:
     """The state of the model's scales, by parameter and operand; empty where recipes keep none."""
     model = unwrap(model)
-    names = {id(param): name for name, param in model.named_parameters()}
+    names = {id(param): name for name, param in named_parameters(model)}
     found: dict[str, torch.Tensor] = {}
     programs = [s for s in scales.of_params(model.parameters()) if s.elements]
+    if any(s.due and not s.bound.can_run() for s in programs):
+        found[STEPPED] = torch.ones(1)
     for one in in_order(programs):
         for element, row in rows_of(one):
             param, operand = one.key(element)
@@ -53,8 +49,9 @@ def in_order(programs: Sequence[Scales]) -> list[Scales]:
     """The scales of programs, with the newest last. A step that is not pushed yet is part of the state,
     so it is pushed first."""
     for one in programs:
-        if one.stepped:
-            one.refresh()
+        if one.stepped and one.bound.can_run():
+            with one.bound.placed():
+                one.refresh()
     return sorted(programs, key=lambda s: (s.pushed, s.dirty))
 
 
@@ -71,7 +68,11 @@ def load_state_dict(model: torch.nn.Module, state: Mapping[str, torch.Tensor]) -
     params = dict(model.named_parameters())
     by_param: dict[int, Rows] = {}
     now = scales.tick()
+    global _pending_step
+    _pending_step = now if STEPPED in state else 0
     for key, row in state.items():
+        if key == STEPPED:
+            continue
         name, _, operand = key.rpartition(":")
         if not isinstance(row, torch.Tensor) or row.dim() != 1 or row.numel() < 3:
             raise ValueError(f"{key!r} is no state of a scale")
@@ -83,7 +84,7 @@ def load_state_dict(model: torch.nn.Module, state: Mapping[str, torch.Tensor]) -
             _pending_computed[operand] = (row, now)
     for param in params.values():
         if id(param) in by_param:
-            leave(param, by_param[id(param)], now)
+            leave(home_of(param), by_param[id(param)], now)
     for one in scales.of_params(params.values()):
         one.dirty = one.stepped = False
         apply_pending(one)
@@ -126,9 +127,14 @@ def apply_pending(one: Scales) -> None:
         return
     for name, value in ((HISTORY, history), (AMAX, amax), (SCALE, scale)):
         one.write(name, value)
-    program.run("prepare")
+    if one.bound.can_run():
+        with one.bound.placed():
+            program.run("prepare")
+    else:
+        one.unprepared = True
     one.pushed = min(found)  # no newer than its oldest row: others may still take what is left for them
     one.dirty = bool((amax != 0).any())
+    one.stepped = one.dirty and _pending_step in found
     one.versions = one.bound.now()
     one._look()
 
@@ -146,6 +152,7 @@ def _row(param: Any, operand: str, one: Scales) -> tuple[torch.Tensor | None, in
 
 
 def _left(param: torch.Tensor, operand: str, pushed: int) -> tuple[torch.Tensor | None, int]:
+    param = home_of(param)
     reference, rows, when = _pending.get(id(param), (None, {}, 0))
     known = reference is not None and reference() is param and when >= pushed
     return (rows.get(operand), when) if known else (None, 0)

@@ -21,7 +21,7 @@ from fp8c.records import Statistic
 from .bound import Bound
 from .plan import Linear
 from .report import graphs_of, linears_of
-from .state import unwrap
+from .private import unwrap
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,8 @@
 
 A compile sees one graph. It never sees what dynamo leaves to PyTorch, behind a graph break or in a
 disabled region. So under strict the weights of all linears of the compiled module have a hook: a
-gradient of a weight that no program reads is an error. Dynamo does not give a backend the module, so
+gradient of a weight that no program reads is an error. A weight that FSDP2 shards gets its gradient
+without a hook: an optimizer's step looks at those first. Dynamo does not give a backend the module, so
 it is looked for among the callers. If a function was compiled there is no module to find. Then only
 `report` raises.
 """
@@ -15,15 +16,19 @@ import weakref
 from typing import Any, Callable
 
 import torch
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from . import private, scales
 from .places import Unsupported
-from .state import unwrap
+from .private import unwrap
+from .sharded import is_home
 from .uses import is_linear
 
 explain: list[Callable[[torch.nn.Module, str], Any]] = []  # the report's row of a linear
 _lock = threading.Lock()
 _watched: dict[int, weakref.ref] = {}  # by id of a weight
+_sharded: dict[int, tuple[weakref.ref, _Watch]] = {}  # those that FSDP2 shards
+_hooked = False
 
 
 def watch_caller() -> None:
@@ -49,7 +54,29 @@ def _watch(model: torch.nn.Module) -> None:
             if known is not None and known() is weight:
                 continue
             _watched[id(weight)] = weakref.ref(weight)
-        weight.register_post_accumulate_grad_hook(_Watch(model, name))
+        watch = _Watch(model, name)
+        if is_home(weight):
+            _watch_steps(weight, watch)
+        else:
+            weight.register_post_accumulate_grad_hook(watch)
+
+
+def _watch_steps(weight: torch.Tensor, watch: _Watch) -> None:
+    """Look at a sharded weight before each step of an optimizer."""
+    global _hooked
+    with _lock:
+        _sharded[id(weight)] = weakref.ref(weight), watch
+        if not _hooked:
+            register_optimizer_step_pre_hook(_before_step)
+            _hooked = True
+
+
+def _before_step(optimizer: Any, *_: Any) -> None:
+    for group in optimizer.param_groups:
+        for param in group["params"]:
+            known, watch = _sharded.get(id(param), (None, None))
+            if known is not None and known() is param and param.grad is not None:
+                watch(param)
 
 
 class _Watch:

@@ -1,0 +1,93 @@
+"""Amaxes over data-parallel ranks: under `delayed` the ranks of a model have the same scales.
+
+A rank sees the amaxes of its own rows. At the end of a step the ranks exchange them, and each gives its
+histories the largest: so all ranks quantize alike, as one process with all rows would. All operands of
+an optimizer travel in one exchange. Operands of `current` are scaled by a rank's own values, weights by
+those of the whole weight, which every rank gathers: there is nothing to exchange.
+
+Who the data-parallel ranks are, FSDP2 knows. For other models `set_amax_group` says so; without it a
+rank keeps its own amaxes.
+"""
+
+from __future__ import annotations
+
+import weakref
+from typing import TYPE_CHECKING, Any, Iterable, Sequence
+
+import torch
+
+from . import private
+from .sharded import Shard, as_in_graphs, home_of
+
+if TYPE_CHECKING:
+    from .scales import Scales
+
+_given: dict[int, tuple[weakref.ref, Any]] = {}  # by id of a model's parameter: its group
+Key = tuple[int, str]  # the position of a weight among the optimizer's parameters, and the operand
+
+
+def give(params: Iterable[torch.Tensor], group: Any) -> None:
+    """Exchange amaxes of the programs of these parameters over this group."""
+    for param in params:
+        _given[id(param)] = weakref.ref(param, lambda _, key=id(param): _given.pop(key, None)), group
+
+
+def groups_of(params: Sequence[torch.Tensor], shards: Sequence[Shard | None]) -> list[Any]:
+    """The process groups over which amaxes of a program with these parameters are exchanged, one after
+    the other; none: they are the rank's own. RuntimeError: a group that was given lacks ranks."""
+    sharded = next((shard.groups for shard in shards if shard is not None), [])
+    for param in params:
+        home = home_of(param)
+        reference, group = _given.get(id(home), (None, None))
+        if reference is None or reference() is not home:
+            continue
+        lacks = sorted(set(private.ranks_of(sharded)) - set(private.ranks_of([group])))
+        if lacks:
+            raise RuntimeError(
+                f"fp8c: the group of set_amax_group has the ranks {private.ranks_of([group])}, but "
+                f"FSDP2 shards this model over the ranks {private.ranks_of(sharded)}: "
+                f"{', '.join(map(str, lacks))} would have other scales")
+        return [group]
+    return sharded
+
+
+def exchange(params: Iterable[torch.Tensor], programs: Iterable[Scales]) -> None:
+    """At the end of an optimizer's step: give its programs the largest amaxes of all ranks. Every rank
+    calls this, with its own parts of the same parameters in the same order."""
+    position = {id(param): i for i, param in enumerate(as_in_graphs(params))}
+    by_groups: dict[tuple[int, ...], list[Scales]] = {}
+    groups: dict[tuple[int, ...], list[Any]] = {}
+    for one in programs:
+        if one.groups and one.amaxes is not None:
+            ranks = tuple(private.ranks_of(one.groups))
+            by_groups.setdefault(ranks, []).append(one)
+            groups[ranks] = one.groups
+    for ranks in sorted(by_groups):
+        _exchange(by_groups[ranks], groups[ranks], position)
+
+
+def _exchange(members: Sequence[Scales], groups: Sequence[Any], position: dict[int, int]) -> None:
+    keys = {id(one): _keys(one, position) for one in members}
+    place = {key: i for i, key in enumerate(sorted({k for own in keys.values() for k in own}))}
+    device = members[0].amaxes.device
+    largest = torch.zeros(len(place), device=device)
+    where = {id(one): torch.tensor([place[k] for k in keys[id(one)]], device=device) for one in members}
+    for one in members:
+        # A NaN has no place in an order; an Inf stands for both, and update_scales skips either.
+        seen = one.amaxes.nan_to_num(nan=torch.inf, posinf=torch.inf)
+        largest.scatter_reduce_(0, where[id(one)], seen, "amax")
+    for group in groups:
+        torch.distributed.all_reduce(largest, torch.distributed.ReduceOp.MAX, group=group)
+    for one in members:
+        one.take_amaxes(largest[where[id(one)]])
+
+
+def _keys(one: Scales, position: dict[int, int]) -> list[Key]:
+    """What the elements of a program's amaxes stand for, alike on every rank."""
+    first = min(position.get(id(param), len(position)) for param in one.bound.params)
+    found = []
+    for element in one.elements:
+        param, operand = one.key(element)
+        found.append((position.get(id(param), first), operand) if param is not None
+                     else (first, ":" + operand))
+    return found
