@@ -194,6 +194,16 @@ void f8_emu_objects_free(int device)
     }
 }
 
+void f8_emu_lock(void)
+{
+    pthread_mutex_lock(&mutex);
+}
+
+void f8_emu_unlock(void)
+{
+    pthread_mutex_unlock(&mutex);
+}
+
 int64_t f8_emulator_count(const char *what)
 {
     static const char *const name[] = {"module", "stream", "event", "graph", "graph_exec"};
@@ -336,6 +346,7 @@ static void destroy_primary(int device)
 {
     struct CUctx_st *c = &primary[device];
     f8_emu_drain_all(device);
+    f8_emu_streams_end(device);
     f8_emu_objects_free(device);
     f8_emu_memory_free_all(device);
     c->lost += c->error == 0;
@@ -435,6 +446,7 @@ CUresult cuCtxSetCurrent(CUcontext context)
 CUresult cuCtxSynchronize(void)
 {
     F8_EMU_ENTER(F8_EMU_UNSAFE);
+    f8_emu_record_wait(F8_EMU_WAIT_CONTEXT);
     f8_emu_wait_all(f8_emu_current());
     return f8_emu_stuck(f8_emu_current());
 }

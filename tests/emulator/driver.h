@@ -33,6 +33,26 @@ F8_EMU_MORE_SYMBOLS(F8_EMU_PROTOTYPE)
  * process; -1 for another name. */
 int64_t f8_emulator_count(const char *what);
 
+/* Work that a stream was given, or did as part of a graph. kind: "kernel", "copy", "set", "call" (of
+ * another stand-in: a GEMM, an attention, NCCL's), "event", "wait" (for an event). stream: as the
+ * caller named it, of a graph that of its launch; NULL, CU_STREAM_LEGACY and CU_STREAM_PER_THREAD
+ * are themselves. */
+enum { F8_EMULATOR_LEGACY = 1, F8_EMULATOR_PER_THREAD = 2 }; /* the names' values, in cuda.h */
+typedef struct f8_emulator_work {
+    const char *kind;
+    CUstream stream;
+    int graph; /* whether it was in a graph */
+} f8_emulator_work;
+/* Forgets what was recorded, and records from now on; waits begin at 0. */
+void f8_emulator_record(void);
+/* The work number `index` since then, in the order of the calls; 0: there is none. */
+int f8_emulator_recorded(int index, f8_emulator_work *out);
+/* How often the host waited since then: in "cuStreamSynchronize", "cuEventSynchronize",
+ * "cuCtxSynchronize"; in a "synchronous copy"; in a "pageable copy" (an asynchronous one whose host
+ * memory is not pinned); in a "free" of memory. NULL: all of them; -1: there is no such name. Calls
+ * that ask without waiting (cuStreamQuery) are not counted. */
+int64_t f8_emulator_waits(const char *what);
+
 /* For the other stand-ins: do `work` on a copy of `bytes` bytes of data, in the order of the stream
  * (now, or whenever a graph that is being captured is launched). `work` gives a CUDA_ERROR_* that
  * then sticks. The answer is a CUresult too. */
@@ -88,6 +108,24 @@ void f8_emu_stick(int device, int error);
 int f8_emu_stuck(int device); /* that error, or 0 */
 void f8_emu_pause(void);      /* lets other threads call for a moment */
 
+/* The one lock, for what is no function of the driver. */
+void f8_emu_lock(void);
+void f8_emu_unlock(void);
+
+/* ---- records (record.c) ---- */
+
+typedef enum f8_emu_wait {
+    F8_EMU_WAIT_STREAM,
+    F8_EMU_WAIT_EVENT,
+    F8_EMU_WAIT_CONTEXT,
+    F8_EMU_WAIT_COPY,
+    F8_EMU_WAIT_PAGEABLE,
+    F8_EMU_WAIT_FREE,
+    F8_EMU_WAITS
+} f8_emu_wait;
+void f8_emu_record_work(const char *kind, CUstream stream, bool graph);
+void f8_emu_record_wait(f8_emu_wait kind);
+
 /* ---- objects: live in lists, so that a stale handle is found out ---- */
 
 typedef enum f8_emu_kind {
@@ -118,6 +156,7 @@ void f8_emu_module_close(void *module);
 void f8_emu_graph_clear(void *graph); /* a graph's or a graph_exec's nodes; a stream's capture */
 void f8_emu_drain_all(int device);    /* its streams do what they have yet to do, without waiting */
 void f8_emu_wait_all(int device);     /* the same, and waits for what others have to do */
+void f8_emu_streams_end(int device);  /* the implicit streams forget what they have to do */
 bool f8_emu_captures(void);           /* whether any stream captures; if so it is broken now */
 
 /* ---- memory (memory.c) ---- */
@@ -126,6 +165,7 @@ void f8_emu_memory_free_all(int device);
 int f8_emu_memory_device(CUdeviceptr p, size_t bytes);    /* -1: none's */
 int f8_emu_memory_is_device(CUdeviceptr p, size_t bytes); /* all of it in one allocation */
 int64_t f8_emu_memory_count(const char *what);
+bool f8_emu_memory_is_pinned(const void *p, size_t bytes);
 
 /* ---- launches (module.c) ---- */
 

@@ -69,6 +69,11 @@ static const area *find(const area *list, const void *p, size_t bytes)
     return NULL;
 }
 
+bool f8_emu_memory_is_pinned(const void *p, size_t bytes)
+{
+    return find(pinned, p, bytes) != NULL;
+}
+
 int f8_emu_memory_is_device(CUdeviceptr p, size_t bytes)
 {
     return find(device, (const void *)(uintptr_t)p, bytes) != NULL;
@@ -127,6 +132,7 @@ CUresult cuMemFree_v2(CUdeviceptr ptr)
     F8_EMU_ENTER(F8_EMU_UNSAFE);
     if (!ptr)
         return CUDA_SUCCESS;
+    f8_emu_record_wait(F8_EMU_WAIT_FREE);
     f8_emu_wait_all(f8_emu_current()); /* as the driver does: no work may use it any more */
     area *a = (area *)find(device, (const void *)(uintptr_t)ptr, 0);
     if (!a || a->p != (uint8_t *)(uintptr_t)ptr)
@@ -168,6 +174,7 @@ CUresult cuMemHostAlloc(void **ptr, size_t bytes, unsigned flags)
 CUresult cuMemFreeHost(void *ptr)
 {
     F8_EMU_ENTER(F8_EMU_UNSAFE);
+    f8_emu_record_wait(F8_EMU_WAIT_FREE);
     f8_emu_wait_all(f8_emu_current());
     area *a = (area *)find(pinned, ptr, 0);
     if (!a || a->p != ptr)

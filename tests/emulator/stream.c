@@ -6,8 +6,11 @@
  * that looks at the stream, waits for it or gives it more work tries it again.
  *
  * With FP8C_EMULATOR_LAZY=1 a stream does its work as late as it may: when somebody waits for it.
- * Another stream then does its own work before, unless it was told to wait for an event. The
- * default stream waits for all others. */
+ * Another stream then does its own work before, unless it was told to wait for an event. Work of
+ * the default stream (NULL) waits for all others and is done within the call. The same stream under
+ * its name CU_STREAM_LEGACY is as late as others, and is ordered with those alone that were not
+ * created with CU_STREAM_NON_BLOCKING: whoever relies on more gets a wrong result.
+ * CU_STREAM_PER_THREAD is here one stream for all threads. */
 #include "tests/emulator/driver.h"
 
 #include <pthread.h>
@@ -54,8 +57,9 @@ struct CUgraphExec_st {
 
 struct CUstream_st {
     struct CUgraph_st captured;
-    int status, mode; /* CUstreamCaptureStatus, CUstreamCaptureMode */
-    pthread_t owner;  /* who began the capture */
+    bool apart;              /* CU_STREAM_NON_BLOCKING: not ordered with CU_STREAM_LEGACY */
+    int status, mode;        /* CUstreamCaptureStatus, CUstreamCaptureMode */
+    pthread_t owner;         /* who began the capture */
     struct CUgraph_st queue; /* lazy: work from number `first` on, of which `next` is the first that
                                 is not done */
     uint64_t first;
@@ -70,6 +74,33 @@ struct CUevent_st {
         stream; /* lazy: where it was recorded last, behind work number `until`; NULL: nowhere */
     uint64_t until;
 };
+
+/* ---- implicit streams: in no list of objects ---- */
+
+enum { LEGACY, PER_THREAD, IMPLICIT };
+static struct CUstream_st implicit[F8_EMU_DEVICES][IMPLICIT];
+
+/* The stream that a caller names. */
+static CUstream actual(CUstream s)
+{
+    const uintptr_t handle = (uintptr_t)s;
+    if (handle != F8_EMULATOR_LEGACY && handle != F8_EMULATOR_PER_THREAD)
+        return s;
+    CUstream found =
+        &implicit[f8_emu_current()][handle == F8_EMULATOR_LEGACY ? LEGACY : PER_THREAD];
+    found->captured.object.device = f8_emu_current();
+    return found;
+}
+
+static bool is_implicit(CUstream s)
+{
+    return s >= &implicit[0][0] && s < &implicit[0][0] + F8_EMU_DEVICES * IMPLICIT;
+}
+
+static bool is_legacy(CUstream s)
+{
+    return is_implicit(s) && (s - &implicit[0][0]) % IMPLICIT == LEGACY;
+}
 
 /* ---- work ---- */
 
@@ -169,7 +200,7 @@ static bool lazy(void)
 /* Do what a stream has yet to do, up to work number `until`. false: some of it waits for others. */
 static bool drain(CUstream s, uint64_t until)
 {
-    if (!s || !f8_emu_object_lives(s, F8_EMU_STREAM))
+    if (!s || (!is_implicit(s) && !f8_emu_object_lives(s, F8_EMU_STREAM)))
         return true;
     while (s->next < s->queue.n && s->first + s->next < until) {
         const work w = s->queue.work[s->next];
@@ -200,10 +231,20 @@ static f8_emu_object *waits(f8_emu_object *o, void *user)
 static bool drain_device(int device)
 {
     bool done = true;
+    for (int i = 0; i < IMPLICIT; i++)
+        done &= drain(&implicit[device][i], UINT64_MAX);
     for (f8_emu_object *o = f8_emu_object_find(F8_EMU_STREAM, waits, &device); o; o = o->next)
         if (o->kind == F8_EMU_STREAM && waits(o, &device))
             done = false;
     return done;
+}
+
+void f8_emu_streams_end(int device)
+{
+    for (int i = 0; i < IMPLICIT; i++) {
+        f8_emu_graph_clear(&implicit[device][i].queue);
+        implicit[device][i] = (struct CUstream_st){0};
+    }
 }
 
 void f8_emu_drain_all(int device)
@@ -224,16 +265,46 @@ static bool capturing(CUstream s)
 
 static bool is_stream(CUstream s)
 {
-    return !s || f8_emu_object_lives(s, F8_EMU_STREAM);
+    return !s || is_implicit(s) || f8_emu_object_lives(s, F8_EMU_STREAM);
+}
+
+static const char *const kind_names[] = {
+    [WORK_KERNEL] = "kernel", [WORK_COPY] = "copy",   [WORK_SET] = "set",
+    [WORK_CALL] = "call",     [WORK_EVENT] = "event", [WORK_WAIT] = "wait"};
+
+static bool wait_for(CUstream s, CUstream other)
+{
+    const work w = {.kind = WORK_WAIT, .awaited = other, .until = other->first + other->queue.n};
+    return other->next == other->queue.n || append(&s->queue, &w);
+}
+
+/* The legacy stream, which waits for this one. */
+static f8_emu_object *orders(f8_emu_object *o, void *user)
+{
+    CUstream s = (CUstream)o, legacy = user;
+    return o->device != legacy->captured.object.device || s->apart || wait_for(legacy, s) ? NULL
+                                                                                          : o;
+}
+
+/* The order between the legacy stream and those that are not apart from it, before one of them gets
+ * more work. false: out of memory. */
+static bool order(CUstream s)
+{
+    CUstream legacy = &implicit[s->captured.object.device][LEGACY];
+    if (is_legacy(s))
+        return !f8_emu_object_find(F8_EMU_STREAM, orders, s) &&
+               wait_for(s, &implicit[s->captured.object.device][PER_THREAD]);
+    return s->apart || wait_for(s, legacy);
 }
 
 /* Takes over what the work owns, also on failure. The default stream waits for all others. */
-static CUresult enqueue(CUstream s, work *w)
+static CUresult enqueue(CUstream named, work *w)
 {
+    CUstream s = actual(named);
     CUresult r = CUDA_SUCCESS;
     if (!is_stream(s))
         r = CUDA_ERROR_INVALID_HANDLE;
-    else if (!s && f8_emu_captures())
+    else if ((!s || is_legacy(s)) && f8_emu_captures())
         r = CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
     else if (capturing(s) && s->status == CU_STREAM_CAPTURE_STATUS_INVALIDATED)
         r = CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
@@ -242,13 +313,15 @@ static CUresult enqueue(CUstream s, work *w)
             return CUDA_SUCCESS;
         r = CUDA_ERROR_OUT_OF_MEMORY;
     } else if (s) {
-        if (append(&s->queue, w)) {
+        if (order(s) && append(&s->queue, w)) {
+            f8_emu_record_work(kind_names[w->kind], named, false);
             if (!lazy())
                 drain(s, UINT64_MAX);
             return CUDA_SUCCESS;
         }
         r = CUDA_ERROR_OUT_OF_MEMORY;
     } else {
+        f8_emu_record_work(kind_names[w->kind], named, false);
         f8_emu_wait_all(f8_emu_current());
         while (!perform(w, f8_emu_current()))
             f8_emu_pause();
@@ -293,7 +366,8 @@ int f8_emulator_device_of(const void *p, size_t bytes)
 int f8_emulator_device_of_stream(CUstream s)
 {
     const CUresult entered = f8_emu_enter(__func__, F8_EMU_NO_CONTEXT);
-    const int device = !entered && s && is_stream(s) ? s->captured.object.device : -1;
+    s = entered ? NULL : actual(s);
+    const int device = s && is_stream(s) ? s->captured.object.device : -1;
     f8_emu_leave(&entered);
     return device;
 }
@@ -317,12 +391,16 @@ static CUresult copy(CUstream s, void *to, bool to_device, const void *from, boo
 CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void *from, size_t bytes, CUstream s)
 {
     F8_EMU_ENTER(F8_EMU_CONTEXT);
+    if (bytes && !f8_emu_memory_is_pinned(from, bytes))
+        f8_emu_record_wait(F8_EMU_WAIT_PAGEABLE);
     return copy(s, (void *)(uintptr_t)to, true, from, false, bytes);
 }
 
 CUresult cuMemcpyDtoHAsync_v2(void *to, CUdeviceptr from, size_t bytes, CUstream s)
 {
     F8_EMU_ENTER(F8_EMU_CONTEXT);
+    if (bytes && !f8_emu_memory_is_pinned(to, bytes))
+        f8_emu_record_wait(F8_EMU_WAIT_PAGEABLE);
     return copy(s, to, false, (const void *)(uintptr_t)from, true, bytes);
 }
 
@@ -335,12 +413,14 @@ CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t bytes, CU
 CUresult cuMemcpyHtoD_v2(CUdeviceptr to, const void *from, size_t bytes)
 {
     F8_EMU_ENTER(F8_EMU_CONTEXT);
+    f8_emu_record_wait(F8_EMU_WAIT_COPY);
     return copy(NULL, (void *)(uintptr_t)to, true, from, false, bytes);
 }
 
 CUresult cuMemcpyDtoH_v2(void *to, CUdeviceptr from, size_t bytes)
 {
     F8_EMU_ENTER(F8_EMU_CONTEXT);
+    f8_emu_record_wait(F8_EMU_WAIT_COPY);
     return copy(NULL, to, false, (const void *)(uintptr_t)from, true, bytes);
 }
 
@@ -375,12 +455,16 @@ CUresult cuStreamCreate(CUstream *s, unsigned flags)
     if (flags > CU_STREAM_NON_BLOCKING)
         return CUDA_ERROR_INVALID_VALUE;
     *s = f8_emu_object_new(F8_EMU_STREAM, sizeof **s);
+    if (*s)
+        (*s)->apart = flags == CU_STREAM_NON_BLOCKING;
     return *s ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 CUresult cuStreamDestroy_v2(CUstream s)
 {
     F8_EMU_ENTER(F8_EMU_CONTEXT);
+    if (is_implicit(actual(s)))
+        return CUDA_ERROR_INVALID_HANDLE;
     wait_until(s, UINT64_MAX);
     return f8_emu_object_destroy(s, F8_EMU_STREAM);
 }
@@ -389,7 +473,7 @@ static CUresult may_wait(CUstream s)
 {
     if (!is_stream(s))
         return CUDA_ERROR_INVALID_HANDLE;
-    if (!s && f8_emu_captures())
+    if ((!s || is_legacy(s)) && f8_emu_captures())
         return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
     if (!capturing(s))
         return CUDA_SUCCESS;
@@ -400,6 +484,8 @@ static CUresult may_wait(CUstream s)
 CUresult cuStreamSynchronize(CUstream s)
 {
     F8_EMU_ENTER(F8_EMU_CONTEXT);
+    s = actual(s);
+    f8_emu_record_wait(F8_EMU_WAIT_STREAM);
     const CUresult r = may_wait(s);
     if (r)
         return r;
@@ -413,6 +499,7 @@ CUresult cuStreamSynchronize(CUstream s)
 CUresult cuStreamQuery(CUstream s)
 {
     F8_EMU_ENTER(F8_EMU_CONTEXT);
+    s = actual(s);
     const CUresult r = may_wait(s);
     if (r)
         return r;
@@ -425,9 +512,9 @@ CUresult cuStreamQuery(CUstream s)
 static f8_emu_object *capture_of(f8_emu_object *o, void *user)
 {
     CUstream s = (CUstream)o;
-    const bool counts = capturing(s) && s->mode != CU_STREAM_CAPTURE_MODE_RELAXED &&
-                        (s->mode != CU_STREAM_CAPTURE_MODE_THREAD_LOCAL ||
-                         pthread_equal(s->owner, pthread_self()));
+    const bool counts =
+        capturing(s) && s->mode != CU_STREAM_CAPTURE_MODE_RELAXED &&
+        (s->mode != CU_STREAM_CAPTURE_MODE_THREAD_LOCAL || pthread_equal(s->owner, pthread_self()));
     (void)user;
     return counts ? o : NULL;
 }
@@ -443,7 +530,8 @@ bool f8_emu_captures(void)
 CUresult cuStreamBeginCapture_v2(CUstream s, CUstreamCaptureMode mode)
 {
     F8_EMU_ENTER(F8_EMU_CONTEXT);
-    if (!s)
+    s = actual(s);
+    if (!s || is_legacy(s))
         return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     if (!is_stream(s))
         return CUDA_ERROR_INVALID_HANDLE;
@@ -459,6 +547,7 @@ CUresult cuStreamEndCapture(CUstream s, CUgraph *graph)
 {
     F8_EMU_ENTER(F8_EMU_CONTEXT);
     *graph = NULL;
+    s = actual(s);
     if (!s || !is_stream(s))
         return CUDA_ERROR_INVALID_HANDLE;
     if (!capturing(s))
@@ -482,6 +571,7 @@ CUresult cuStreamEndCapture(CUstream s, CUgraph *graph)
 CUresult cuStreamIsCapturing(CUstream s, CUstreamCaptureStatus *status)
 {
     F8_EMU_ENTER(F8_EMU_CONTEXT);
+    s = actual(s);
     if (!is_stream(s))
         return CUDA_ERROR_INVALID_HANDLE;
     *status = s ? s->status : CU_STREAM_CAPTURE_STATUS_NONE;
@@ -532,15 +622,18 @@ CUresult cuGraphExecUpdate_v2(CUgraphExec exec, CUgraph graph,
     return copy_graph(&exec->graph, graph) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-CUresult cuGraphLaunch(CUgraphExec exec, CUstream s)
+CUresult cuGraphLaunch(CUgraphExec exec, CUstream named)
 {
     F8_EMU_ENTER(F8_EMU_CONTEXT);
+    CUstream s = actual(named);
     if (!f8_emu_object_lives(exec, F8_EMU_GRAPH_EXEC) || !is_stream(s))
         return CUDA_ERROR_INVALID_HANDLE;
     if (capturing(s))
         return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED; /* it would become a child graph */
+    for (size_t i = 0; i < exec->graph.n; i++)
+        f8_emu_record_work(kind_names[exec->graph.work[i].kind], named, true);
     if (s) {
-        if (!copy_graph(&s->queue, &exec->graph))
+        if (!order(s) || !copy_graph(&s->queue, &exec->graph))
             return CUDA_ERROR_OUT_OF_MEMORY;
         if (!lazy())
             drain(s, UINT64_MAX);
@@ -590,6 +683,7 @@ CUresult cuEventRecord(CUevent event, CUstream s)
         return CUDA_ERROR_INVALID_HANDLE;
     work w = {.kind = WORK_EVENT, .event = event};
     const CUresult r = enqueue(s, &w);
+    s = actual(s);
     if (r == CUDA_SUCCESS && s && !capturing(s)) {
         event->stream = s;
         event->until = s->first + s->queue.n;
@@ -597,9 +691,10 @@ CUresult cuEventRecord(CUevent event, CUstream s)
     return r;
 }
 
-CUresult cuStreamWaitEvent(CUstream s, CUevent event, unsigned flags)
+CUresult cuStreamWaitEvent(CUstream named, CUevent event, unsigned flags)
 {
     F8_EMU_ENTER(F8_EMU_CONTEXT);
+    CUstream s = actual(named);
     if (!f8_emu_object_lives(event, F8_EMU_EVENT) || !is_stream(s))
         return CUDA_ERROR_INVALID_HANDLE;
     if (flags)
@@ -609,12 +704,13 @@ CUresult cuStreamWaitEvent(CUstream s, CUevent event, unsigned flags)
     if (!event->stream)
         return CUDA_SUCCESS;
     work w = {.kind = WORK_WAIT, .awaited = event->stream, .until = event->until};
-    return enqueue(s, &w);
+    return enqueue(named, &w);
 }
 
 CUresult cuEventSynchronize(CUevent event)
 {
     F8_EMU_ENTER(F8_EMU_UNSAFE);
+    f8_emu_record_wait(F8_EMU_WAIT_EVENT);
     if (!f8_emu_object_lives(event, F8_EMU_EVENT))
         return CUDA_ERROR_INVALID_HANDLE;
     wait_until(event->stream, event->until);

@@ -1,8 +1,10 @@
 /* The emulator's driver and NVRTC as libraries: limits of launches, architectures, options and
  * errors of compilation, streams and graphs, memory, failures on request. */
+#include "tests/emulator/driver.h"
 #include "tests/shared/cuda/emulator.h"
 #include "tests/shared/suite.h"
 
+#include <dlfcn.h>
 #include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -41,9 +43,9 @@ START_TEST(launch_limits)
                      CUDA_ERROR_INVALID_VALUE);
     ck_assert_int_eq(e.cu.cuLaunchKernel(f, 1, 1, 1, 64, 1, 1, 49153, e.stream, params, NULL),
                      CUDA_ERROR_INVALID_VALUE);
-    ck_assert_int_eq(e.cu.cuFuncSetAttribute(f, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
-                                             227 * 1024 + 1),
-                     CUDA_ERROR_INVALID_VALUE);
+    ck_assert_int_eq(
+        e.cu.cuFuncSetAttribute(f, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, 227 * 1024 + 1),
+        CUDA_ERROR_INVALID_VALUE);
     ck_assert_int_eq(
         e.cu.cuFuncSetAttribute(f, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, 227 * 1024), 0);
     ck_assert_int_eq(e.cu.cuLaunchKernel(f, 1, 1, 1, 64, 1, 1, 227 * 1024, e.stream, params, NULL),
@@ -301,8 +303,7 @@ START_TEST(lazy_streams)
     ck_assert_uint_eq(value, 0xffffffff); /* what came after the event is still to be done */
     ck_assert_int_eq(e.cu.cuMemcpyDtoHAsync_v2(&value, p + 4, 4, NULL), 0);
     ck_assert_uint_eq(value, 3); /* the default stream waits for all */
-    ck_assert_int_eq(e.cu.cuStreamWaitEvent(other, (CUevent)&value, 0),
-                     CUDA_ERROR_INVALID_HANDLE);
+    ck_assert_int_eq(e.cu.cuStreamWaitEvent(other, (CUevent)&value, 0), CUDA_ERROR_INVALID_HANDLE);
     ck_assert_int_eq(e.cu.cuEventDestroy_v2(event), 0);
     ck_assert_int_eq(e.cu.cuStreamDestroy_v2(other), 0);
     ck_assert_int_eq(e.cu.cuMemFree_v2(p), 0);
@@ -402,6 +403,97 @@ START_TEST(no_device)
 }
 END_TEST
 
+/* ---- the default stream under its name, and the record ---- */
+
+static CUstream named(uintptr_t handle)
+{
+    return (CUstream)handle; /* NOLINT: a name of cuda.h, not an address */
+}
+
+/* CU_STREAM_LEGACY is ordered with streams that are not created with CU_STREAM_NON_BLOCKING. */
+START_TEST(legacy_stream)
+{
+    uint8_t zero = 0, got = 9;
+    CUstream ordered;
+    setenv("FP8C_EMULATOR_LAZY", "1", 1);
+    ck_assert_int_eq(e.cu.cuStreamCreate(&ordered, CU_STREAM_DEFAULT), 0);
+    for (int i = 0; i < 2; i++) { /* e.stream is not ordered with it */
+        const CUdeviceptr x = emu_upload(&e, &zero, 1), y = emu_upload(&e, &zero, 1);
+        CUstream s = i ? e.stream : ordered, legacy = named(F8_EMULATOR_LEGACY);
+        ck_assert_int_eq(e.cu.cuMemsetD8Async(x, 1, 1, s), 0);
+        ck_assert_int_eq(e.cu.cuMemcpyDtoDAsync_v2(y, x, 1, legacy), 0);
+        ck_assert_int_eq(e.cu.cuMemsetD8Async(x, 2, 1, s), 0); /* behind the copy, if ordered */
+        ck_assert_int_eq(e.cu.cuStreamSynchronize(s), 0);
+        ck_assert_int_eq(e.cu.cuMemcpyDtoHAsync_v2(&got, y, 1, legacy), 0);
+        ck_assert_int_eq(e.cu.cuStreamSynchronize(legacy), 0);
+        ck_assert_uint_eq(got, i ? 2 : 1);
+        ck_assert_int_eq(e.cu.cuMemFree_v2(x), 0);
+        ck_assert_int_eq(e.cu.cuMemFree_v2(y), 0);
+    }
+    ck_assert_int_eq(e.cu.cuStreamDestroy_v2(ordered), 0);
+    ck_assert_int_eq(
+        e.cu.cuStreamBeginCapture_v2(named(F8_EMULATOR_LEGACY), CU_STREAM_CAPTURE_MODE_RELAXED),
+        CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    ck_assert_int_eq(e.cu.cuStreamDestroy_v2(named(F8_EMULATOR_LEGACY)), CUDA_ERROR_INVALID_HANDLE);
+    unsetenv("FP8C_EMULATOR_LAZY");
+}
+END_TEST
+
+START_TEST(record)
+{
+    static const char *const kinds[] = {"set", "copy", "set", "copy", "set"};
+    const uintptr_t streams[] = {F8_EMULATOR_PER_THREAD, F8_EMULATOR_LEGACY, 0, 0,
+                                 F8_EMULATOR_LEGACY};
+    void *lib = dlopen("build/emulator/libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+    void (*begin)(void);
+    int (*recorded)(int, f8_emulator_work *);
+    int64_t (*waits)(const char *);
+    *(void **)&begin = dlsym(lib, "f8_emulator_record");
+    *(void **)&recorded = dlsym(lib, "f8_emulator_recorded");
+    *(void **)&waits = dlsym(lib, "f8_emulator_waits");
+    ck_assert(begin && recorded && waits);
+    const CUdeviceptr x = emu_alloc(&e, 16);
+    void *pinned;
+    char pageable[16];
+    CUgraph graph;
+    CUgraphExec exec;
+    f8_emulator_work w;
+    ck_assert_int_eq(e.cu.cuMemAllocHost_v2(&pinned, 16), 0);
+    memset(pinned, 0, 16);
+    begin();
+    ck_assert_int_eq(e.cu.cuMemsetD8Async(x, 1, 1, named(F8_EMULATOR_PER_THREAD)), 0);
+    ck_assert_int_eq(e.cu.cuMemcpyHtoDAsync_v2(x, pinned, 16, named(F8_EMULATOR_LEGACY)), 0);
+    ck_assert_int_eq(e.cu.cuMemsetD8Async(x, 1, 1, NULL), 0);
+    ck_assert_int_eq(waits(NULL), 0);
+    ck_assert_int_eq(e.cu.cuMemcpyDtoHAsync_v2(pageable, x, 16, NULL), 0);
+    ck_assert_int_eq(e.cu.cuStreamBeginCapture_v2(e.stream, CU_STREAM_CAPTURE_MODE_RELAXED), 0);
+    ck_assert_int_eq(e.cu.cuMemsetD8Async(x, 1, 1, e.stream), 0); /* not yet */
+    ck_assert_int_eq(e.cu.cuStreamEndCapture(e.stream, &graph), 0);
+    ck_assert_int_eq(e.cu.cuGraphInstantiateWithFlags(&exec, graph, 0), 0);
+    ck_assert_int_eq(e.cu.cuGraphLaunch(exec, named(F8_EMULATOR_LEGACY)), 0);
+    ck_assert_int_eq(e.cu.cuStreamSynchronize(e.stream), 0);
+    for (int i = 0; i < 5; i++) {
+        ck_assert(recorded(i, &w));
+        ck_assert_str_eq(w.kind, kinds[i]);
+        ck_assert_uint_eq((uintptr_t)w.stream, streams[i]);
+        ck_assert_int_eq(w.graph, i == 4);
+    }
+    ck_assert(!recorded(5, &w) && !recorded(-1, &w));
+    ck_assert_int_eq(waits("pageable copy"), 1);
+    ck_assert_int_eq(waits("cuStreamSynchronize"), 1);
+    ck_assert_int_eq(e.cu.cuMemFree_v2(x), 0);
+    ck_assert_int_eq(waits("free"), 1);
+    ck_assert_int_eq(waits(NULL), 3);
+    ck_assert_int_eq(waits("another"), -1);
+    begin();
+    ck_assert(!recorded(0, &w) && waits(NULL) == 0);
+    ck_assert_int_eq(e.cu.cuGraphExecDestroy(exec), 0);
+    ck_assert_int_eq(e.cu.cuGraphDestroy(graph), 0);
+    ck_assert_int_eq(e.cu.cuMemFreeHost(pinned), 0);
+    dlclose(lib);
+}
+END_TEST
+
 Suite *f8_suite(void)
 {
     Suite *suite = suite_create("emulator_api");
@@ -420,5 +512,7 @@ Suite *f8_suite(void)
     tcase_add_test(tc, memory);
     tcase_add_test(tc, failures_on_request);
     tcase_add_test(tc, no_device);
+    tcase_add_test(tc, legacy_stream);
+    tcase_add_test(tc, record);
     return suite;
 }
