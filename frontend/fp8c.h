@@ -508,8 +508,8 @@ FP8C_API fp8c_status fp8c_program_bind(fp8c_program *program, int function, fp8c
                                        int index, void *buffer);
 
 /* Run a function. With the embedder's stream it only enqueues: leave the buffers alone until
- * fp8c_program_wait, or something else, has waited for the stream. After a failure on a GPU every
- * later run fails too, and says so. */
+ * fp8c_program_wait, or something else, has waited for the stream. An input of 4 or 8 bytes is read
+ * before the call returns. After a failure on a GPU every later run fails too, and says so. */
 FP8C_API fp8c_status fp8c_program_run(fp8c_program *program, int function);
 /* The function that a run of `function` runs now: itself or, under recipe `delayed` while an amax
  * history is empty, its form NAME.first ("The first step" in frontend/embedding.md). Fails as a run
@@ -914,8 +914,9 @@ FP8C_API fp8c_status fp8c_program_bind_variable(fp8c_program *program, int varia
 FP8C_API fp8c_status fp8c_program_move_variables(fp8c_program *program, const int *variables,
                                                  const fp8c_tensor_view *const *tensors, size_t n);
 /* Enqueue later runs on `stream`, a CUstream of the program's GPU, as with the option `stream`;
- * NULL: on the program's own. It waits for the runs that were enqueued before. FP8C_ERR_INPUT: the
- * program does not run on a GPU. FP8C_ERR_LIBRARY: the driver refuses the stream. */
+ * NULL: on the program's own. The stream, not the host, waits for the runs that were enqueued
+ * before. CUDA's default stream is CU_STREAM_LEGACY (1) here. FP8C_ERR_INPUT: the program does not
+ * run on a GPU. FP8C_ERR_LIBRARY: the driver refuses the stream. */
 FP8C_API fp8c_status fp8c_program_set_stream(fp8c_program *program, void *stream);
 
 #ifdef __cplusplus

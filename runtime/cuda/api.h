@@ -228,6 +228,7 @@ typedef int f8_nvml_return;
     X(CUresult, cuMemcpyDtoDAsync_v2,                                                              \
       (CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream s))                                \
     X(CUresult, cuMemsetD8Async, (CUdeviceptr to, unsigned char value, size_t bytes, CUstream s))  \
+    X(CUresult, cuMemsetD32Async, (CUdeviceptr to, unsigned value, size_t count, CUstream s))      \
     X(CUresult, cuStreamCreate, (CUstream * s, unsigned flags))                                    \
     X(CUresult, cuStreamDestroy_v2, (CUstream s))                                                  \
     X(CUresult, cuStreamSynchronize, (CUstream s))                                                 \

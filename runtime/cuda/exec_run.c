@@ -1,6 +1,8 @@
 /* Running on a GPU: transfers, variables and ports. See exec.h. */
 #include "runtime/cuda/exec_internal.h"
 
+#include <string.h>
+
 #include "runtime/copy.h"
 
 #define CU_IN(what, call, ...)                                                                     \
@@ -32,6 +34,27 @@ static f8_status usable(const f8_cuda_exec *x, f8_diag *diag)
 
 /* ---- a run ---- */
 
+/* An input as small as a number travels as the parameter of a memset: its bytes are read before the
+ * call returns. A copy from pageable memory would make the host wait, and one from pinned memory
+ * would read it later, when the caller may have changed it. */
+enum { WORD = 4, VALUE = 8 };
+
+static bool is_value(const f8_live_port *p, int side)
+{
+    return side == 0 && p->bytes <= VALUE && p->bytes % WORD == 0 && p->at % WORD == 0;
+}
+
+static CUresult send_value(const f8_cuda_exec *x, const f8_live_port *p)
+{
+    CUresult r = CUDA_SUCCESS;
+    for (size_t at = 0; at < p->bytes && r == CUDA_SUCCESS; at += WORD) {
+        unsigned word;
+        memcpy(&word, (const uint8_t *)p->host + at, WORD);
+        r = x->cuda->cu.cuMemsetD32Async(p->at + at, word, 1, x->stream);
+    }
+    return r;
+}
+
 static f8_status copy_ports(f8_cuda_exec *x, uint32_t func, int side, f8_diag *diag)
 {
     const f8_live_func *f = &x->func[func];
@@ -41,12 +64,16 @@ static f8_status copy_ports(f8_cuda_exec *x, uint32_t func, int side, f8_diag *d
         const f8_live_port *p = &x->tenant.port[func][side][k];
         if (!p->host || p->bytes == 0)
             continue;
+        const bool value = is_value(p, side);
         const CUresult r =
-            side ? x->cuda->cu.cuMemcpyDtoHAsync_v2(p->host, p->at, p->bytes, x->stream)
-                 : x->cuda->cu.cuMemcpyHtoDAsync_v2(p->at, p->host, p->bytes, x->stream);
+            value  ? send_value(x, p)
+            : side ? x->cuda->cu.cuMemcpyDtoHAsync_v2(p->host, p->at, p->bytes, x->stream)
+                   : x->cuda->cu.cuMemcpyHtoDAsync_v2(p->at, p->host, p->bytes, x->stream);
         F8_TRY(f8_cuda_check(x->cuda, r, diag, "%s of '%s' in %s",
-                             side ? "cuMemcpyDtoHAsync" : "cuMemcpyHtoDAsync", port[k].name,
-                             f->func->name));
+                             value  ? "cuMemsetD32Async"
+                             : side ? "cuMemcpyDtoHAsync"
+                                    : "cuMemcpyHtoDAsync",
+                             port[k].name, f->func->name));
     }
     return F8_OK;
 }
@@ -131,8 +158,7 @@ f8_status f8_cuda_exec_fetch(f8_cuda_exec *x, uint32_t func, const f8_arg *from,
     if (!bytes)
         return F8_OK;
     F8_TRY(f8_cuda_enter(x->cuda, diag));
-    const f8_status status =
-        download(x, to, at, (size_t)bytes, x->plan->func[func].name, diag);
+    const f8_status status = download(x, to, at, (size_t)bytes, x->plan->func[func].name, diag);
     f8_cuda_leave(x->cuda);
     return status;
 }

@@ -14,7 +14,6 @@
     X(CUresult, cuMemHostAlloc, (void **ptr, size_t bytes, unsigned flags))                        \
     X(CUresult, cuMemcpyHtoD_v2, (CUdeviceptr to, const void *from, size_t bytes))                 \
     X(CUresult, cuMemcpyDtoH_v2, (void *to, CUdeviceptr from, size_t bytes))                       \
-    X(CUresult, cuMemsetD32Async, (CUdeviceptr to, unsigned value, size_t count, CUstream s))      \
     X(CUresult, cuStreamIsCapturing, (CUstream s, CUstreamCaptureStatus *status))                  \
     X(CUresult, cuEventSynchronize, (CUevent event))                                               \
     X(CUresult, cuDeviceGetPCIBusId, (char *to, int length, CUdevice device))                      \

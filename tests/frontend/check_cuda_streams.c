@@ -74,6 +74,11 @@ typedef struct tensor {
     void *at;
 } tensor;
 
+typedef struct numbers {
+    int64_t scale;
+    int32_t seed;
+} numbers;
+
 typedef struct life {
     driver *d;
     fp8c_context *ctx;
@@ -82,7 +87,7 @@ typedef struct life {
     tensor tensor[MOST];
     int n;
     pair_values values; /* of inputs, as pair_case.h makes them */
-    const void *host;   /* NULL, or the value of the input `seed`, in host memory */
+    numbers *host;      /* NULL, or the inputs `seed` and `scale`, in host memory */
 } life;
 
 static void start(life *l, driver *d, const char *text, fp8c_compile_options o)
@@ -124,6 +129,24 @@ static tensor *find(life *l, const fp8c_port *port)
     return t;
 }
 
+/* The tensor is made anew, from the present value. */
+static void forget(life *l, const char *name)
+{
+    for (int i = 0; i < l->n; i++)
+        if (!strcmp(l->tensor[i].name, name)) {
+            ck_assert_int_eq(fp8c_program_wait(l->p), FP8C_OK);
+            device_free(l->d, l->tensor[i].at, (size_t)fp8c_type_bytes(&l->tensor[i].type));
+            l->tensor[i] = l->tensor[--l->n];
+        }
+}
+
+static void *host_value(const life *l, const char *name)
+{
+    if (l->host && !strcmp(name, "seed"))
+        return &l->host->seed;
+    return l->host && !strcmp(name, "scale") ? &l->host->scale : NULL;
+}
+
 typedef struct views {
     fp8c_tensor_view view[MOST];
     const fp8c_tensor_view *list[MOST];
@@ -139,9 +162,8 @@ static void take(life *l, int function, fp8c_side side, views *v)
             continue;
         ck_assert_uint_lt(v->n, MOST);
         tensor *t = find(l, &port);
-        const bool host = l->host && !strcmp(port.name, "seed");
-        v->view[v->n] =
-            view_of(&t->type, host ? (void *)(uintptr_t)l->host : t->at, host ? HOST : GPU);
+        void *host = host_value(l, port.name);
+        v->view[v->n] = view_of(&t->type, host ? host : t->at, host ? HOST : GPU);
         v->list[v->n] = &v->view[v->n];
         v->n++;
     }
@@ -284,6 +306,65 @@ START_TEST(states_in_stream)
 }
 END_TEST
 
+/* ---- a seed ---- */
+
+static const char drop[] =
+    "module drop\nparam w: f32[32, 32] normal(1)\n"
+    "func forward(%x: f32[32, 32], %seed: i32[], %scale: i64[]) -> (%y: f32[32, 32]) {\n"
+    "  return mul(dropout(linear(%x, w), %seed) {p = 0.5}, cast(cast(%scale) {to = i32}) {to = "
+    "f32})\n}\n";
+
+/* A number in host memory needs no copy that waits, and none that reads it after the call: a new
+ * seed each call, whose memory is used for something else as soon as the call returns. */
+START_TEST(seed)
+{
+    driver d = open_driver();
+    static life own, l;
+    static pair_values want, got;
+    static numbers host, there;
+    const fp8c_type i32 = {.dtype = FP8C_I32}, i64 = {.dtype = FP8C_I64};
+    if (emulated)
+        setenv("FP8C_EMULATOR_LAZY", "1", 1);
+    want.n = got.n = 0;
+    start(&own, &d, drop, recipe("bf16"));
+    start(&l, &d, drop, recipe("bf16"));
+    l.host = &host;
+    ck_assert_int_eq(fp8c_program_set_stream(l.p, stream_of(&l, _i)), FP8C_OK);
+    for (int step = 0; step < 3; step++) {
+        there.seed = 1000003 * step - 1;
+        there.scale = step % 2 ? -3 : 5;
+        pair_set(&own.values, "seed", &i32, &there.seed);
+        pair_set(&own.values, "scale", &i64, &there.scale);
+        for (int i = 0; i < 2; i++) {
+            const int kind = i ? BACKWARD : FORWARD;
+            const char *name = i ? "backward" : "forward";
+            forget(&own, "seed");
+            forget(&own, "scale");
+            call(&own, kind, name);
+            host = there;
+            call(&l, kind, name);
+            all_on(stream_of(&l, _i), name);
+            waited_never(name);
+            memset(&host, 0x5a, sizeof host);
+        }
+        fetch(&own, &want);
+        fetch(&l, &got);
+        ck_assert(pair_equal(&want, &got, "y") && pair_equal(&want, &got, "w"));
+        const float *y = pair_find(&got, "y")->data;
+        int zeros = 0;
+        for (int k = 0; k < 1024; k++)
+            zeros += y[k] == 0;
+        ck_assert(zeros > 300 && zeros < 700);
+    }
+    pair_end(&want);
+    pair_end(&got);
+    finish(&l);
+    finish(&own);
+    close_driver(&d);
+    unsetenv("FP8C_EMULATOR_LAZY");
+}
+END_TEST
+
 /* ---- another stream from call to call ---- */
 
 /* The streams are ordered by events: the emulator does the work of a stream as late as it may, and
@@ -329,6 +410,126 @@ START_TEST(changes)
 }
 END_TEST
 
+/* ---- parameters that move ---- */
+
+enum { PARAMS_N = 4, PLACES = 12 };
+static const char *const param_names[PARAMS_N] = {"ln", "up", "up.bias", "down"};
+
+/* Parameters in device memory of the caller's, one place of several at a time. */
+typedef struct places {
+    fp8c_type type[PARAMS_N];
+    void *at[PLACES][PARAMS_N], *value[PARAMS_N];
+    int variable[PARAMS_N];
+} places;
+
+static size_t param_bytes(const places *s, int i)
+{
+    return (size_t)fp8c_type_bytes(&s->type[i]);
+}
+
+static void set_place(life *l, const places *s, int place, bool values)
+{
+    for (int i = 0; i < PARAMS_N; i++) {
+        void *from = malloc(param_bytes(s, i));
+        memset(from, 0xff, param_bytes(s, i)); /* NaNs */
+        if (values)
+            memcpy(from, s->value[i], param_bytes(s, i));
+        ck_assert_int_eq(l->d->cuMemcpyHtoDAsync_v2((uintptr_t)s->at[place][i], from,
+                                                    param_bytes(s, i), l->d->stream),
+                         0);
+        ck_assert_int_eq(l->d->cuStreamSynchronize(l->d->stream), 0);
+        free(from);
+    }
+}
+
+/* As a framework that gathers parameters: they are at a place during the call, and nowhere after.
+ */
+static void call_at(life *l, const places *s, int place, int kind, const char *name)
+{
+    fp8c_tensor_view view[PARAMS_N];
+    const fp8c_tensor_view *list[PARAMS_N];
+    set_place(l, s, place, true);
+    for (int i = 0; i < PARAMS_N; i++) {
+        view[i] = view_of(&s->type[i], s->at[place][i], GPU);
+        list[i] = &view[i];
+    }
+    record();
+    ck_assert_msg(fp8c_program_move_variables(l->p, s->variable, list, PARAMS_N) == FP8C_OK, "%s",
+                  fp8c_context_message(l->ctx));
+    waited_never("move_variables");
+    call(l, kind, name);
+    waited_never(name);
+    ck_assert_int_eq(fp8c_program_move_variables(l->p, s->variable, NULL, PARAMS_N), FP8C_OK);
+    ck_assert_int_eq(fp8c_program_wait(l->p), FP8C_OK);
+    set_place(l, s, place, false);
+}
+
+static void make_places(life *l, life *own, places *s)
+{
+    fp8c_variable v;
+    for (int i = 0; i < PARAMS_N; i++) {
+        s->variable[i] = fp8c_program_find_variable(l->p, param_names[i]);
+        ck_assert_int_eq(fp8c_program_variable(l->p, s->variable[i], &v), FP8C_OK);
+        s->type[i] = v.type;
+        s->value[i] = malloc(param_bytes(s, i));
+        ck_assert_int_eq(fp8c_program_read(own->p,
+                                           fp8c_program_find_variable(own->p, param_names[i]),
+                                           s->value[i]),
+                         FP8C_OK);
+        for (int k = 0; k < PLACES; k++)
+            s->at[k][i] = device_alloc(l->d, param_bytes(s, i));
+    }
+}
+
+/* forward at one place and backward at another, more places than graphs are kept for, and places
+ * that come back. Where the parameters were there are NaNs, so a graph with an address of another
+ * call would show. */
+START_TEST(moves)
+{
+    driver d = open_driver();
+    static life own, l;
+    static places s;
+    static pair_values want, got;
+    const char *const name = kinds_of_recipe[_i];
+    fp8c_compile_options o = recipe(name);
+    want.n = got.n = 0;
+    start(&own, &d, layer, o);
+    o.external = "ln,up,up.bias,down";
+    start(&l, &d, layer, o);
+    make_places(&l, &own, &s);
+    ck_assert_int_eq(fp8c_program_set_stream(l.p, d.stream), FP8C_OK);
+    const bool prepares = has(&l, "prepare");
+    for (int step = 0, place = 0; step < 16; step++) {
+        if (prepares) {
+            call(&own, OTHER, "prepare");
+            call_at(&l, &s, place++ % PLACES, OTHER, "prepare");
+        }
+        const int kind = step ? FORWARD : FIRST, back = step % 3 ? 7 * step : place;
+        call(&own, kind, "forward");
+        call_at(&l, &s, place++ % PLACES, kind, "forward");
+        call(&own, BACKWARD, "backward");
+        call_at(&l, &s, back % PLACES, BACKWARD, "backward");
+        if (has(&l, "update_scales")) {
+            call(&own, OTHER, "update_scales");
+            call_at(&l, &s, place % PLACES, OTHER, "update_scales");
+        }
+        fetch(&own, &want);
+        fetch(&l, &got);
+        same_tensors(&want, &got);
+    }
+    for (int i = 0; i < PARAMS_N; i++) {
+        for (int k = 0; k < PLACES; k++)
+            device_free(&d, s.at[k][i], param_bytes(&s, i));
+        free(s.value[i]);
+    }
+    pair_end(&want);
+    pair_end(&got);
+    finish(&l);
+    finish(&own);
+    close_driver(&d);
+}
+END_TEST
+
 Suite *f8_suite(void)
 {
     emulated = f8_test_gpu_emulated();
@@ -337,7 +538,9 @@ Suite *f8_suite(void)
     tcase_set_timeout(t, TIMEOUT);
     tcase_add_loop_test(t, all_in_stream, 0, CASES);
     tcase_add_loop_test(t, states_in_stream, 0, 3);
+    tcase_add_loop_test(t, seed, 0, 3);
     tcase_add_loop_test(t, changes, 0, 5);
+    tcase_add_loop_test(t, moves, 0, 5);
     suite_add_tcase(s, t);
     return s;
 }

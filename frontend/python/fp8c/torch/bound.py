@@ -33,6 +33,7 @@ _TORCH = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16, "i
 _NAMES = {dtype: name for name, dtype in _TORCH.items()}
 OPERANDS = "*.x,*.w,*.dy,*.x.*,*.w.*,*.dy.*"  # what is watched
 DEVICES = {"cpu": 1, "cuda": 2}  # DLPack's
+HOST = (DEVICES["cpu"], 0)
 # CU_STREAM_LEGACY. PyTorch writes 0 for its default stream; to fp8c 0 is a stream of the program's
 # own, which does not wait for that one.
 _STREAM_LEGACY = 1
@@ -211,7 +212,7 @@ class Bound:
 
     def view(self, tensor: torch.Tensor) -> View:
         return View(tensor.data_ptr(), _NAMES[tensor.dtype], tensor.shape,
-                    (DEVICES[self.device.type], self.device.index or 0), tensor)
+                    (DEVICES[tensor.device.type], tensor.device.index or 0), tensor)
 
     # ---- handles ----
 
@@ -280,7 +281,7 @@ class Bound:
                      if port.name in self.cotangents]
             by_name = dict(zip((p.name for p in self.stage.inputs), inputs))
             if self.stage.seed:
-                by_name["seed"] = _seed_tensor(lease.seed, self.device)
+                by_name["seed"] = _seed_tensor(lease.seed)
             given += [by_name[name] for name in ports.reread]
             _give(ports.backward_in, given)
             gradients = self._new("backward", ports.backward_out)
@@ -337,7 +338,7 @@ class Bound:
                 lender.trim()
 
     def _given(self, inputs: Sequence[torch.Tensor], seed: int | None) -> list[torch.Tensor]:
-        return [*inputs, _seed_tensor(seed, self.device)] if self.stage.seed else list(inputs)
+        return [*inputs, _seed_tensor(seed)] if self.stage.seed else list(inputs)
 
 
 class _Ports:
@@ -348,7 +349,10 @@ class _Ports:
         kind = (DEVICES[device.type], device.index or 0)
 
         def views(ports: Sequence[Any]) -> Views:
-            return Views([View(0, p.type.dtype, p.type.shape, kind) for p in ports])
+            return Views([View(0, p.type.dtype, p.type.shape, HOST if is_seed(p) else kind) for p in ports])
+
+        def is_seed(port: Any) -> bool:
+            return stage.seed and port.name == "seed"
 
         forward = "forward" if bound.pair else "eval"
         if stage.bounds:
@@ -388,5 +392,7 @@ def _like(port: _Result, cotangent: torch.Tensor | None) -> torch.Tensor:
     return at_vectors(cotangent.to(port.dtype).contiguous())
 
 
-def _seed_tensor(seed: int | None, device: torch.device) -> torch.Tensor:
-    return torch.tensor(seed, dtype=torch.int32, device=device)
+def _seed_tensor(seed: int | None) -> torch.Tensor:
+    """Of every device's program on the host: fp8c reads a number while it is called, and sends it along
+    without a copy (runtime/cuda/README.md)."""
+    return torch.tensor(seed, dtype=torch.int32)

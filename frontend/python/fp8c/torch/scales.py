@@ -25,6 +25,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from . import amaxes
 from .private import unwrap
+from .seen import Seen
 from .sharded import as_in_graphs
 
 AMAX, HISTORY, SCALE = "fp8.amax", "fp8.amax_history", "fp8.scale"
@@ -46,6 +47,7 @@ class Bound(Protocol):
     params: Sequence[torch.Tensor]
     settings: Any
     groups: Sequence[Any]
+    device: torch.device
 
     def now(self) -> Any: ...
     def bind(self) -> Any: ...
@@ -58,7 +60,6 @@ class Bound(Protocol):
 class Scales:
     """The scales of one program.
 
-    first: whether an operand has seen no amax yet: then forward.first, which scales it by its own.
     pushed: when histories were pushed or taken; 0: never. pushes: how often they were pushed.
     """
 
@@ -70,7 +71,9 @@ class Scales:
         names = program.variables
         self.delayed = HISTORY in names or SCALE in names
         self.elements = program.elements(HISTORY) if HISTORY in names else []
-        self.first = False
+        self.seen = None
+        if HISTORY in names:
+            self.seen = Seen(lambda: self.read(HISTORY), self._aside if bound.device.type == "cuda" else None)
         self.dirty = self.stepped = False
         self.unprepared = False  # scales were loaded while FSDP had not gathered the weights
         self.pushed = self.pushes = 0
@@ -92,7 +95,7 @@ class Scales:
                     self._push_family()
                 self._catch_up()
         self._load_pending()
-        self._look()
+        self.look()
 
     # ---- what happens to a program ----
 
@@ -135,7 +138,8 @@ class Scales:
                 self._run("prepare")  # only weights have changed
             self.stepped = self.unprepared = False
             self.versions = versions
-            self._look()
+            if done:
+                self.look()
         return versions
 
     def _run(self, function: str) -> None:
@@ -156,10 +160,11 @@ class Scales:
             if one.has_update:
                 one._run("update_scales")
                 one.pushes += 1
+                if one.seen:
+                    one.seen.pushed()
             one.dirty = one.stepped = False
             one.pushed = now
             one.versions = one.bound.now()
-            one._look()
 
     def _behind(self) -> bool:
         return self.delayed and not self.dirty and any(s.pushed > self.pushed for s in self.family())
@@ -200,15 +205,26 @@ class Scales:
         """Whether linears of one name have one weight: names are relative to what was compiled."""
         return all(self.params[n] is other.params[n] for n in self.params.keys() & other.params.keys())
 
-    def _look(self) -> None:
-        """Whether an operand has seen nothing yet."""
-        if not self.delayed:
-            return
-        if HISTORY in self.bound.program.variables:
-            history = self.read(HISTORY)
-            self.first = bool((history.abs().amax(dim=-1) == 0).any()) if history.numel() else False
-        else:  # a program for inference has scales without histories
-            self.first = self.pushed == 0
+    @property
+    def first(self) -> bool:
+        """Whether an operand has seen no amax yet: then forward.first, which scales it by its own."""
+        if self.seen:
+            return self.seen.empty
+        return self.delayed and self.pushed == 0  # a program for inference has scales without histories
+
+    def look(self) -> None:
+        """The histories were written. On a GPU this waits for the program."""
+        if self.seen:
+            self.seen.changed()
+
+    def _aside(self) -> tuple[torch.Tensor, Callable[[], bool]]:
+        """Begin to copy the histories of a program on a GPU (seen.py)."""
+        histories = torch.from_dlpack(self.bound.program.tensor(HISTORY))
+        copy = torch.empty(histories.shape, dtype=histories.dtype, pin_memory=True)
+        copy.copy_(histories, non_blocking=True)
+        arrived = torch.cuda.Event()
+        arrived.record()
+        return copy, arrived.query
 
     # ---- values ----
 

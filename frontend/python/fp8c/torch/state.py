@@ -136,7 +136,7 @@ def apply_pending(one: Scales) -> None:
     one.dirty = bool((amax != 0).any())
     one.stepped = one.dirty and _pending_step in found
     one.versions = one.bound.now()
-    one._look()
+    one.look()
 
 
 def _row(param: Any, operand: str, one: Scales) -> tuple[torch.Tensor | None, int]:
