@@ -3,26 +3,33 @@
 FSDP2 and DDP exchange parameters and gradients. If one rank compiles another graph, or fails to compile
 its own, the others wait in a collective that never comes. So at the first compile for some parameters
 each rank tells the others what it has made, and none goes on before it knows of all. Later compiles for
-the same parameters, as for another length, differ between ranks, and are not waited for.
+the same parameters, as for another length or for an evaluation, differ between ranks, and are not
+waited for.
+
+They talk by the store of torch.distributed: a rank writes one key, the first rank reads all of them and
+writes a verdict, which each reads. So n ranks need about 3 n requests and n times the words of one
+graph, once for each sharded module.
 """
 
 from __future__ import annotations
 
 import json
 import threading
-import time
 import weakref
+import zlib
 from typing import Any, Sequence
 
 import torch
 
 from . import private
-from .amaxes import groups_of
+from .amaxes import given_group
 from .sharded import shard_of
 
+VERDICT = "verdict"
 _lock = threading.Lock()
-_agreed: dict[tuple[int, ...], list[weakref.ref]] = {}  # by ids of parameters
+_agreed: dict[int, weakref.ref] = {}  # by id: parameters that an agreement was about
 _counts: dict[str, int] = {}  # how often each group of ranks has agreed on each module
+_now = threading.local()  # .outer: the agreement that this thread is in
 
 
 class RanksDiffer(RuntimeError):
@@ -38,84 +45,125 @@ class Agreement:
 
         with Agreement(params, seconds) as agreement:
             ...
-            agreement.what = "2 linears ..."   # what was made, in words that are equal if it is
+            agreement.what = ["recipe current", "linear up", ...]   # what was made: equal if it is
 
     RanksDiffer, when the compile is over: another rank has made something else, or its compile has
-    failed. If this rank's compile fails, the others hear that. Where no ranks share the parameters, or
-    they have agreed before, nothing happens.
+    failed. If this rank's compile fails, the others hear that. After either, the next compile agrees
+    anew. Nothing happens where no ranks share the parameters, or where they have agreed on all of them
+    before. DDP's ranks agree on what is trained: an evaluation may run on one rank alone. A compile
+    within another one is a part of that. known: whether the ranks have agreed, now or before.
     """
 
-    def __init__(self, params: Sequence[torch.Tensor], seconds: int, what: str = ""):
-        self._seconds, self.what = seconds, what
+    def __init__(self, params: Sequence[torch.Tensor], seconds: int, what: Sequence[str] = ()):
+        self._params, self._seconds, self.what = params, seconds, list(what)
         shards = [shard_of(param) for param in params]
-        groups = groups_of(params, shards) or private.groups_of_ddp()
+        groups = next((one.groups for one in shards if one is not None), [])
+        if not groups and torch.is_grad_enabled() and any(param.requires_grad for param in params):
+            groups = private.groups_of_ddp() or given_group(params)
         self._ranks = private.ranks_of(groups)
-        self._module = next((s.module for s in shards if s is not None), "")
-        key = tuple(map(id, params))
+        self._module = next((one.module for one in shards if one is not None), "")
+        self._outer: Agreement | None = getattr(_now, "outer", None)
         with _lock:
-            known = _agreed.get(key)
-            new = known is None or any(one() is not p for one, p in zip(known, params))
-            self._waits = bool(params) and len(self._ranks) > 1 and new
+            new = any(_known(param) is not param for param in params)
+            self._waits = len(self._ranks) > 1 and new and self._outer is None
             if self._waits:
-                _agreed[key] = [weakref.ref(param) for param in params]
-                name = f"{','.join(map(str, self._ranks))}/{self._module}"
+                ranks = zlib.crc32(repr(self._ranks).encode())
+                name = f"fp8c/{len(self._ranks)}.{ranks:08x}/{self._module}"
                 self._name = f"{name}/{_counts.get(name, 0)}"
                 _counts[name] = _counts.get(name, 0) + 1
+        self.known = bool(params) and not new
 
     def __enter__(self) -> Agreement:
+        _now.outer = self._outer or self
         return self
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        _now.outer = self._outer
+        if self._outer is not None:
+            self._outer.what += self.what
         if not self._waits:
             return
-        if error is None:
-            self._hear({"made": self.what})
+        if error is not None:
+            self._fail(error)
             return
+        self._hear()
+        with _lock:
+            for key in [key for key, one in _agreed.items() if one() is None]:
+                del _agreed[key]
+            _agreed.update({id(param): weakref.ref(param) for param in self._params})
+        self.known = True
+
+    def _hear(self) -> None:
+        """Tell the others what was made, and hear what they all think of it. Whose time is over decides,
+        unless another rank has."""
+        me, first = torch.distributed.get_rank(), self._ranks[0]
         try:
-            self._hear({"failed": f"{type(error).__name__}: {error}"})
-        except RanksDiffer:
+            store = private.store(self._name)
+            store.set(str(me), json.dumps(self.what))
+            wanted = [str(rank) for rank in self._ranks] if me == first else [VERDICT]
+            there = private.wait_for(store, wanted, self._seconds)
+            verdict = self._decide(store, {}) if me == first or not there else store.get(VERDICT)
+        except RuntimeError as error:  # DistError, which older versions lack
+            raise RanksDiffer(self._text("the store of torch.distributed, which rank 0 or the launcher "
+                                         f"keeps, does not answer: {private.first_line(error)}"), [0]) from error
+        found = json.loads(verdict)
+        if found:
+            raise RanksDiffer(self._text(found["reason"]), found["ranks"])
+
+    def _fail(self, error: BaseException) -> None:
+        """Tell the others that this rank's compile has failed. Its process may end by the error, and the
+        store with it, so the others may hear it first."""
+        me = torch.distributed.get_rank()
+        try:
+            store = private.store(self._name)
+            self._decide(store, {"reason": f"rank {me} could not compile it: {type(error).__name__}: {error}",
+                                 "ranks": [me]})
+            store.set(str(me), "[]")
+            private.wait_for(store, [str(rank) for rank in self._ranks], self._seconds)
+        except RuntimeError:
             pass  # the error itself goes on
 
-    def _hear(self, own: dict[str, str]) -> None:
-        """Tell the first rank, which hears all and tells all what it has heard."""
-        me, first = torch.distributed.get_rank(), self._ranks[0]
-        store = private.store(f"fp8c/{self._name}")
-        store.set(str(me), json.dumps(own))
-        if me == first:
-            end = time.monotonic() + self._seconds
-            told = {rank: private.wait_for(store, str(rank), end - time.monotonic())
-                    for rank in self._ranks}
-            store.set("all", json.dumps(told))
-        else:
-            # The first rank may be as late as any, and then waits for the others.
-            heard = private.wait_for(store, "all", 2 * self._seconds + 10)
-            if heard is None:
-                raise RanksDiffer(self._text(f"rank {first} has told nothing of its compile within "
-                                             f"{self._seconds} seconds"), [first])
-            told = {int(rank): one for rank, one in json.loads(heard).items()}
-        self._judge({rank: one and json.loads(one) for rank, one in told.items()})
+    def _decide(self, store: Any, verdict: dict[str, Any]) -> bytes:
+        """Write the verdict, or the one that follows from what the ranks have told; -> the one that was
+        written first."""
+        return store.compare_set(VERDICT, "", json.dumps(verdict or self._judge(store)))
 
-    def _judge(self, told: dict[int, Any]) -> None:
-        silent = [rank for rank, one in told.items() if one is None]
-        if silent:
-            raise RanksDiffer(self._text(f"{_names(silent)} compiled nothing within {self._seconds} "
-                                         "seconds (option `timeout`)"), silent)
-        failed = [rank for rank, one in told.items() if "failed" in one]
-        if failed:
-            raise RanksDiffer(self._text(f"rank {failed[0]} could not compile it: "
-                                         f"{told[failed[0]]['failed']}"), failed)
-        ways: dict[str, list[int]] = {}
-        for rank, one in told.items():
-            ways.setdefault(one["made"], []).append(rank)
-        if len(ways) > 1:
-            by_size = sorted(ways.items(), key=lambda way: -len(way[1]))
-            texts = "; ".join(f"{_names(ranks)}: {what}" for what, ranks in by_size)
-            raise RanksDiffer(self._text(f"ranks compiled different graphs: {texts}"),
-                              [rank for _, ranks in by_size[1:] for rank in ranks])
+    def _judge(self, store: Any) -> dict[str, Any]:
+        """What is wrong, and with which ranks; empty: all have made the same."""
+        keys = [str(rank) for rank in self._ranks]
+        if not store.check(keys):
+            silent = [rank for rank, key in zip(self._ranks, keys) if not store.check([key])]
+            return {"reason": f"{names_of(silent)} compiled nothing within {self._seconds} seconds "
+                    "(option `timeout`)", "ranks": silent}
+        ways: dict[tuple[str, ...], list[int]] = {}
+        for rank, told in zip(self._ranks, store.multi_get(keys)):
+            ways.setdefault(tuple(json.loads(told)), []).append(rank)
+        if len(ways) == 1:
+            return {}
+        by_size = sorted(ways.items(), key=lambda way: -len(way[1]))
+        return {"reason": "ranks compiled different graphs: " + _differences(by_size),
+                "ranks": [rank for _, ranks in by_size[1:] for rank in ranks]}
 
     def _text(self, reason: str) -> str:
         return f"fp8c: {self._module or 'the model'}: {reason}"
 
 
-def _names(ranks: Sequence[int]) -> str:
+def _known(param: torch.Tensor) -> torch.Tensor | None:
+    """The parameter that an agreement was about, whose id this one has."""
+    reference = _agreed.get(id(param))
+    return reference() if reference is not None else None
+
+
+def _differences(ways: Sequence[tuple[Sequence[str], Sequence[int]]]) -> str:
+    """What the ranks of each way have that not all have."""
+    common = set.intersection(*(set(what) for what, _ in ways))
+    texts = []
+    for what, ranks in ways:
+        own = [part for part in what if part not in common]
+        texts.append(f"{names_of(ranks)}: {', '.join(own) or 'nothing more'}")
+    return "; ".join(texts)
+
+
+def names_of(ranks: Sequence[int]) -> str:
+    """Ranks in words."""
     return ("rank " if len(ranks) == 1 else "ranks ") + ", ".join(map(str, ranks))

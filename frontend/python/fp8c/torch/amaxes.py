@@ -36,11 +36,7 @@ def groups_of(params: Sequence[torch.Tensor], shards: Sequence[Shard | None]) ->
     """The process groups over which amaxes of a program with these parameters are exchanged, one after
     the other; none: they are the rank's own. RuntimeError: a group that was given lacks ranks."""
     sharded = next((shard.groups for shard in shards if shard is not None), [])
-    for param in params:
-        home = home_of(param)
-        reference, group = _given.get(id(home), (None, None))
-        if reference is None or reference() is not home:
-            continue
+    for group in given_group(params):
         lacks = sorted(set(private.ranks_of(sharded)) - set(private.ranks_of([group])))
         if lacks:
             raise RuntimeError(
@@ -49,6 +45,16 @@ def groups_of(params: Sequence[torch.Tensor], shards: Sequence[Shard | None]) ->
                 f"{', '.join(map(str, lacks))} would have other scales")
         return [group]
     return sharded
+
+
+def given_group(params: Sequence[torch.Tensor]) -> list[Any]:
+    """The process group that `set_amax_group` gave for some of these parameters; none: it gave none."""
+    for param in params:
+        home = home_of(param)
+        reference, group = _given.get(id(home), (None, None))
+        if reference is not None and reference() is home:
+            return [group]
+    return []
 
 
 def exchange(params: Iterable[torch.Tensor], programs: Iterable[Scales]) -> None:

@@ -25,7 +25,8 @@ import torch.fx
 import fp8c
 
 from . import private, strict
-from .agreement import Agreement
+from .agreement import Agreement, names_of
+from .amaxes import groups_of
 from .capture import capture, copy_of
 from .function import Runner, new_seed
 from .partition import Partitioner
@@ -34,6 +35,7 @@ from .pieces import Pieces, apart
 from .plan import EagerOp, Plan, Stage
 from .selftest import check_version
 from .settings import Settings
+from .sharded import shard_of
 from .uses import Uses, uses_in_plan, uses_of
 
 LOGGER = logging.getLogger("fp8c.torch")
@@ -49,7 +51,8 @@ class Compiled:
     dynamo ended the graph before the end of the function, or broke off just before it. apart: nodes
     that PyTorch runs between pieces, which are graphs of their own. uses: what reads parameters
     outside the linears of stages. places: the positions of `params` among the arguments. others: the
-    parameters of other models that the graph was called with, by their ids.
+    parameters of other models that the graph was called with, by their ids. alone: whether ranks have
+    yet to agree on some of these, because none shared them when they were compiled.
     """
 
     settings: Settings
@@ -63,6 +66,7 @@ class Compiled:
     places: list[int] = field(default_factory=list)
     others: dict[tuple[int, ...], list[weakref.ref]] = field(default_factory=dict)
     whole: EagerOp | None = None
+    alone: bool = True
 
     def note(self, args: Sequence[Any]) -> list[torch.Tensor] | None:
         """Note whose parameters a call has: dynamo may use one graph for several models, or for several
@@ -76,6 +80,10 @@ class Compiled:
         self.others = {k: one for k, one in self.others.items() if all(p() is not None for p in one)}
         self.others[tuple(map(id, given))] = [weakref.ref(param) for param in given]
         return given
+
+    def forget(self, params: Sequence[torch.Tensor]) -> None:
+        """The first call with these parameters has failed: the next one is the first."""
+        self.others.pop(tuple(map(id, params)), None)
 
     def sets(self) -> list[dict[int, torch.Tensor]]:
         """The parameters of each model that the graph was called with, by position."""
@@ -106,11 +114,21 @@ class Function:
         self._calls = itertools.count()
 
     def __call__(self, *args: Any) -> list[Any]:
-        new = self.compiled.note(args)
+        compiled = self.compiled
+        new = compiled.note(args)
         if new is None:
-            return self._run(args)
-        with Agreement(new, self.compiled.settings.timeout, _told(self)):
-            return self._run(args)  # it compiles the programs of these parameters
+            if not compiled.alone or not private.groups_of_ddp():
+                return self._run(args)
+            new = [args[i] for i in compiled.places]  # compiled before DDP wrapped the model
+        try:
+            with Agreement(new, compiled.settings.timeout) as agreement:
+                agreement.what = _told(self, new)
+                results = self._run(args)  # it compiles the programs of these parameters
+        except Exception:
+            compiled.forget(new)
+            raise
+        compiled.alone = not agreement.known
+        return results
 
     def _run(self, args: Sequence[Any]) -> list[Any]:
         trained = [args[i].requires_grad for i in self._params]
@@ -169,7 +187,11 @@ def fp8c_backend(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], *,
     something can't be compiled. mode: Inductor's, which changes nothing here."""
     if mode is not None:
         say_once(f"mode={mode!r} is ignored: backend fp8c has no modes, it has options")
-    settings = Settings.of(options)
+    try:
+        settings = Settings.of(options)
+    except ValueError:
+        with Agreement(_params(example_inputs), Settings.timeout):
+            raise  # the other ranks hear it, too
     if settings.strict:
         strict.watch_caller()
     return _make(gm, example_inputs, settings)
@@ -177,24 +199,37 @@ def fp8c_backend(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], *,
 
 def _make(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], settings: Settings) -> Made:
     """What runs a graph, once all ranks that share its parameters have made the same of theirs."""
-    params = [one for one in example_inputs if isinstance(one, torch.nn.Parameter)]
+    params = _params(example_inputs)
     with Agreement(params, settings.timeout) as agreement:
+        groups_of(params, [shard_of(param) for param in params])  # a wrong group is an error, strict or not
         made = _made(gm, example_inputs, settings)
-        agreement.what = _told(made)
+        agreement.what += _told(made, params)
+    made.compiled.alone = not agreement.known
     return made
 
 
-def _told(made: Function | Eager | InPieces) -> str:
-    """What was made of a graph, in words that are equal on all ranks if it is the same."""
+def _params(example_inputs: Sequence[Any]) -> list[torch.Tensor]:
+    return [one for one in example_inputs if isinstance(one, torch.nn.Parameter)]
+
+
+def _told(made: Function | Eager | InPieces, params: Sequence[torch.Tensor]) -> list[str]:
+    """What was made of a graph for these parameters, in words that are equal on all ranks if it is the
+    same. What differs by the sizes of a rank's inputs is left out."""
     compiled = made.compiled
     if compiled.whole is not None:
-        return f"PyTorch runs the graph ({compiled.whole.op}: {compiled.whole.reason})"
+        return [f"PyTorch runs the graph ({compiled.whole.op}: {compiled.whole.reason})"]
     if compiled.plan is None:
-        return f"a graph in pieces around {', '.join(op.op for op in compiled.apart)}"
-    linears = ", ".join(one.name for one in compiled.plan.linears)
+        return [f"PyTorch runs {op.op}" for op in compiled.apart]
+    settings, linears = compiled.settings, compiled.plan.linears
+    told = [f"recipe {settings.recipe}", *(f"linear {one.name}" for one in linears),
+            *(f"rule {rule}" for rule in settings.rules_of(linears))]
+    frozen = {index for index, param in zip(compiled.places, params) if not param.requires_grad}
+    told += [f"frozen {one.path}" for one in compiled.plan.inputs if one.index in frozen]
+    if any("delayed" in rule for rule in (settings.recipe, *settings.rules)):
+        groups = groups_of(params, [shard_of(param) for param in params])
+        told.append(f"amaxes of {names_of(private.ranks_of(groups)) if groups else 'its own rank'}")
     text = re.sub(r"\[[^]]*\]|\b\d+\b", "", "".join(one.text for one in compiled.plan.stages))
-    return (f"recipe {compiled.settings.recipe}, {len(compiled.plan.stages)} stages, linears {linears or 'none'}, "
-            f"calls {zlib.crc32(text.encode()):08x}")
+    return told + [f"{len(compiled.plan.stages)} stages with ops of checksum {zlib.crc32(text.encode()):08x}"]
 
 
 def _made(gm: torch.fx.GraphModule, example_inputs: Sequence[Any],

@@ -246,13 +246,14 @@ def store(prefix: str) -> Any:
     return torch.distributed.PrefixStore(prefix, whole)
 
 
-def wait_for(store: Any, key: str, seconds: float) -> str | None:
-    """The text that a rank writes into a store; None: it does not come in time."""
+def wait_for(store: Any, keys: Sequence[str], seconds: float) -> bool:
+    """Wait until ranks have written all of these keys into a store; -> whether they have, in time.
+    RuntimeError: the store does not answer."""
     try:
-        store.wait([key], datetime.timedelta(seconds=max(seconds, 1.0)))
+        store.wait(list(keys), datetime.timedelta(seconds=seconds))
     except RuntimeError:  # DistStoreError, which older versions lack
-        return None
-    return store.get(key).decode()
+        return store.check(list(keys))
+    return True
 
 
 def graph_breaks() -> Mapping[str, int]:
