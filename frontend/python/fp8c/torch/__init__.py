@@ -11,6 +11,7 @@ source tree on PYTHONPATH, say.
     fp8c.torch.load_state_dict(model, state)
     fp8c.torch.update_scales(model)             ends a step of an optimizer that is not torch.optim's
     fp8c.torch.release_memory(model)            frees memory that is kept for the next call
+    fp8c.torch.shard_in_fp8(model, "current")   before fully_shard: weights of linears travel in FP8
     fp8c.torch.compile_for_trainer(model, **options)    before Hugging Face's Trainer or Accelerate
     text = fp8c.torch.export_text(model, args, kwargs)     a module as text, for `fp8c compile`
 
@@ -57,6 +58,7 @@ from .agreement import RanksDiffer
 from .backend import fp8c_backend
 from .capture import Captured, Input, Output, capture, capture_module, names_of
 from .export import export_text
+from .gathered import Fp8GatherError, shard_in_fp8
 from .memory import release_memory
 from .partition import partition
 from .places import Place, Unsupported
@@ -68,10 +70,10 @@ from .state import load_state_dict, state_dict
 from .statistics import Operand, Statistics, statistics
 from .trainer import compile_for_trainer
 
-__all__ = ["Captured", "Eager", "EagerOp", "Input", "Linear", "LinearReport", "Output", "Param", "Place",
+__all__ = ["Captured", "Eager", "Fp8GatherError", "EagerOp", "Input", "Linear", "LinearReport", "Output", "Param", "Place",
            "Operand", "Plan", "Port", "Prologue", "RanksDiffer", "Report", "Stage", "Statistics", "Unsupported", "capture",
            "capture_module", "check_version", "compile_for_trainer", "export_text", "fp8c_backend",
-           "load_state_dict", "names_of", "partition", "release_memory", "report", "set_amax_group", "state_dict",
+           "load_state_dict", "names_of", "partition", "release_memory", "report", "set_amax_group", "shard_in_fp8", "state_dict",
            "statistics", "update_scales"]
 
 private.register_backend("fp8c", fp8c_backend)

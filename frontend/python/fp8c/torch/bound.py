@@ -22,7 +22,7 @@ import fp8c
 from fp8c.records import Statistic
 from fp8c.tensors import View, Views
 
-from . import amaxes, scales, sharded
+from . import amaxes, gathered, scales, sharded
 from .dims import Dims, Sizes
 from .places import Unsupported
 from .plan import Stage, at_vectors
@@ -106,6 +106,7 @@ class Bound:
         self.watched: int | None = None  # the number of that call
         self.watched_at = 0  # when that was: scales.tick
         self.program = self._compile(dims.text, dims.bounds(limits))
+        gathered.check(self)
         self.follow_stream()
         self.watches = self.program.has("forward.stats")
         self.program.initialize(0)

@@ -219,6 +219,23 @@ def data_parallel_groups(group: Any) -> list[Any]:
     return [one for one in (getattr(info, name, None) for name in names) if one is not None]
 
 
+def tree_map_only(kind: type, function: Callable[[Any], Any], tree: Any) -> Any:
+    """A tree of tuples, lists and dicts, with the function applied to its leaves of one kind."""
+    return torch.utils._pytree.tree_map_only(kind, function, tree)
+
+
+def shard_group(group: Any) -> Any:
+    """The process group over which FSDP2 shards a group of parameters; None: it only replicates them."""
+    return getattr(group.mesh_info, "shard_process_group", None)
+
+
+def dtensor_like(like: Any, local: torch.Tensor) -> Any:
+    """A DTensor that is distributed as another, with another local tensor."""
+    made = torch.distributed.tensor.DTensor
+    return made.from_local(local, like.device_mesh, like.placements, run_check=False,
+                           shape=like.shape, stride=like.stride())
+
+
 def groups_of_ddp() -> list[Any]:
     """The process group of the DDP module whose forward runs now; none: there is none."""
     module = torch.nn.parallel.DistributedDataParallel._get_active_ddp_module() if _sharding else None

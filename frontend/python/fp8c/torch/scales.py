@@ -23,7 +23,7 @@ from typing import Any, Callable, Iterable, Protocol, Sequence
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from . import amaxes
+from . import amaxes, gathered
 from .private import unwrap
 from .seen import Seen
 from .sharded import as_in_graphs
@@ -323,4 +323,6 @@ def update_scales(model: torch.nn.Module) -> None:
     """Say that an optimizer step of this model is over. Only for optimizers that are no
     torch.optim.Optimizer: those say it themselves. A second call without a backward in between
     pushes nothing."""
-    _step(list(model.parameters()))
+    params = list(model.parameters())
+    gathered.stepped(params)
+    _step(params)
