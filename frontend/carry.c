@@ -70,19 +70,41 @@ typedef struct side {
     bool observes; /* eval keeps amaxes, and no update takes them into the histories */
 } side;
 
-static f8_status check_usable(const fp8c_program *p, const char *which, f8_diag *diag)
+/* What has been observed has memory and values. Parameters may lie nowhere: FSDP has freed them. */
+static f8_status check_observed(const side *s, bool *valued, f8_diag *diag)
 {
+    const int variable[] = {s->scale, s->amax, s->history};
+    const fp8c_program *p = s->program;
+    *valued = true;
+    for (int i = 0; i < 3; i++) {
+        if (!f8_variable_memory(p, (uint32_t)variable[i]))
+            return f8_unbound_variable(p->now->plan.var[variable[i]].name, diag);
+        *valued &= p->var[variable[i]].valued;
+    }
+    return F8_OK;
+}
+
+/* The program that is carried to runs `prepare`, and so needs all of its variables. */
+static f8_status check_usable(const side *s, bool whole, f8_diag *diag)
+{
+    const fp8c_program *p = s->program;
+    const char *which = whole ? "to" : "from";
+    bool valued = true;
     if (!p->now->instance.kind)
         return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
                        "the program to carry %s was compiled with %s: it has no memory", which,
                        p->plan_only ? "plan_only" : "no_device");
-    F8_TRY(f8_variables_bound(p, diag));
-    return f8_variables_valued(p)
-               ? F8_OK
-               : f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
-                         "the variables of the program to carry %s have no values: call "
-                         "fp8c_program_initialize",
-                         which);
+    if (s->of && !whole) {
+        F8_TRY(check_observed(s, &valued, diag));
+    } else {
+        F8_TRY(f8_variables_bound(p, diag));
+        valued = f8_variables_valued(p);
+    }
+    return valued ? F8_OK
+                  : f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
+                            "the variables of the program to carry %s have no values: call "
+                            "fp8c_program_initialize",
+                            which);
 }
 
 static bool has_type(const fp8c_program *p, int variable, int rank, int64_t n)
@@ -113,20 +135,27 @@ static f8_status read_variable(const side *s, int variable, f8_arena *memory, fl
     return instance->kind->read(instance, (uint32_t)variable, *out, diag);
 }
 
-static f8_status read_side(const fp8c_program *p, f8_arena *memory, side *s, f8_diag *diag)
+static side side_of(const fp8c_program *p)
 {
-    *s = (side){.program = p,
-                .scale = fp8c_program_find_variable(p, "fp8.scale"),
-                .amax = fp8c_program_find_variable(p, "fp8.amax"),
-                .history = fp8c_program_find_variable(p, "fp8.amax_history")};
-    const f8_elements *of = f8_elements_of(&p->now->report, s->history);
-    if (!of || !has_type(p, s->scale, 1, of->n) || !has_type(p, s->amax, 1, of->n) ||
-        !has_type(p, s->history, 2, of->n))
+    side s = (side){.program = p,
+                    .scale = fp8c_program_find_variable(p, "fp8.scale"),
+                    .amax = fp8c_program_find_variable(p, "fp8.amax"),
+                    .history = fp8c_program_find_variable(p, "fp8.amax_history")};
+    const f8_elements *of = f8_elements_of(&p->now->report, s.history);
+    if (!of || !has_type(p, s.scale, 1, of->n) || !has_type(p, s.amax, 1, of->n) ||
+        !has_type(p, s.history, 2, of->n))
+        return s;
+    s.of = of;
+    s.n = of->n;
+    s.columns = p->now->plan.var[s.history].type.dim[1];
+    s.observes = eval_replaces(p, s.amax);
+    return s;
+}
+
+static f8_status read_side(side *s, f8_arena *memory, f8_diag *diag)
+{
+    if (!s->of)
         return F8_OK;
-    s->of = of;
-    s->n = of->n;
-    s->columns = p->now->plan.var[s->history].type.dim[1];
-    s->observes = eval_replaces(p, s->amax);
     F8_TRY(read_variable(s, s->scale, memory, &s->scales, diag));
     F8_TRY(read_variable(s, s->amax, memory, &s->amaxes, diag));
     return read_variable(s, s->history, memory, &s->histories, diag);
@@ -208,14 +237,14 @@ static f8_status write_side(const side *s, f8_diag *diag)
 static f8_status carry(fp8c_program *to, const fp8c_program *from, f8_arena *memory,
                        fp8c_carried *out, f8_diag *diag)
 {
-    side into, source;
-    F8_TRY(check_usable(to, "to", diag));
-    F8_TRY(check_usable(from, "from", diag));
+    side into = side_of(to), source = side_of(from);
+    F8_TRY(check_usable(&into, true, diag));
+    F8_TRY(check_usable(&source, false, diag));
     F8_TRY(f8_program_may_change(to, "fp8c_program_carry", diag));
     if (to == from)
         return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "a program can't carry to itself");
-    F8_TRY(read_side(to, memory, &into, diag));
-    F8_TRY(read_side(from, memory, &source, diag));
+    F8_TRY(read_side(&into, memory, diag));
+    F8_TRY(read_side(&source, memory, diag));
     F8_TRY(carry_all(&into, &source, memory, out, diag));
     F8_TRY(write_side(&into, diag));
     if (into.of)

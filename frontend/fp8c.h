@@ -860,7 +860,8 @@ FP8C_API const char *fp8c_program_element(const fp8c_program *program, int varia
 
 /* Copy to program `to` what program `from` has observed of its operands under `delayed`, found by
  * name and alias, then run `prepare` of `to`. Shapes, recipes, contexts and targets may differ
- * ("Carrying histories" in frontend/embedding.md). Both have values and belong to the calling
+ * ("Carrying histories" in frontend/embedding.md). Both have values (of `from`, parameters that have
+ * moved away need none) and belong to the calling
  * thread. A failure's message is in the context of `to`. FP8C_ERR_INPUT, and nothing has changed:
  * no history was carried, a forward of `to` waits, or an observed amax is not finite. */
 typedef struct fp8c_carried {
@@ -913,6 +914,11 @@ FP8C_API fp8c_status fp8c_program_bind_variable(fp8c_program *program, int varia
  * lie nowhere. */
 FP8C_API fp8c_status fp8c_program_move_variables(fp8c_program *program, const int *variables,
                                                  const fp8c_tensor_view *const *tensors, size_t n);
+/* Free the memory that runs alone need, such as that for the codes of weights. The next run
+ * allocates it again. A front end calls this for programs that run in turn, as those of a model's
+ * blocks do. On a GPU and on target reference nothing happens. FP8C_ERR_INPUT: the program was
+ * compiled only to be looked at. */
+FP8C_API fp8c_status fp8c_program_rest(fp8c_program *program);
 /* Enqueue later runs on `stream`, a CUstream of the program's GPU, as with the option `stream`;
  * NULL: on the program's own. The stream, not the host, waits for the runs that were enqueued
  * before. CUDA's default stream is CU_STREAM_LEGACY (1) here. FP8C_ERR_INPUT: the program does not

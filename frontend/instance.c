@@ -107,7 +107,8 @@ static f8_status cpu_run(f8_instance *i, uint32_t func, f8_diag *diag)
 static void cpu_info(const f8_instance *i, f8_instance_info *out)
 {
     *out = (f8_instance_info){f8_exec_planned_bytes(i->cpu), f8_exec_peak_bytes(i->cpu),
-                              f8_exec_count(i->cpu), f8_exec_threads(i->cpu)};
+                              f8_exec_held_bytes(i->cpu), f8_exec_count(i->cpu),
+                              f8_exec_threads(i->cpu)};
 }
 
 static void cpu_observe(f8_instance *i, const f8_observer *observer)
@@ -237,7 +238,7 @@ static f8_status cuda_wait(f8_instance *i, f8_diag *diag)
 static void cuda_info(const f8_instance *i, f8_instance_info *out)
 {
     *out = (f8_instance_info){f8_cuda_exec_planned_bytes(i->cuda), f8_cuda_exec_peak_bytes(i->cuda),
-                              f8_cuda_exec_count(i->cuda), 1};
+                              f8_cuda_exec_held_bytes(i->cuda), f8_cuda_exec_count(i->cuda), 1};
 }
 
 static void cuda_observe(f8_instance *i, const f8_observer *observer)

@@ -12,7 +12,7 @@
 typedef struct f8_instance f8_instance;
 
 typedef struct f8_instance_info {
-    int64_t planned_bytes, peak_bytes;
+    int64_t planned_bytes, peak_bytes, held_bytes;
     f8_exec_counts count;
     int threads;
 } f8_instance_info;

@@ -422,6 +422,7 @@ void fp8c_program_info(const fp8c_program *p, fp8c_info *out)
         p->now->instance.kind->info(&p->now->instance, &run);
         own.planned_bytes = run.planned_bytes;
         own.peak_bytes = run.peak_bytes;
+        own.held_bytes = run.held_bytes;
         own.gemms_executed = run.count.gemms;
         own.fp8_gemms_executed = run.count.fp8_gemms;
         own.kernels_executed = run.count.kernels;

@@ -168,3 +168,8 @@ int64_t f8_cuda_exec_peak_bytes(const f8_cuda_exec *x)
 {
     return x->home->home.peak;
 }
+
+int64_t f8_cuda_exec_held_bytes(const f8_cuda_exec *x)
+{
+    return x->home->home.bytes;
+}

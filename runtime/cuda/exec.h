@@ -98,6 +98,7 @@ f8_status f8_cuda_exec_set_stream(f8_cuda_exec *x, void *stream, f8_diag *diag);
 int64_t f8_cuda_exec_plan_bytes(const f8_plan *plan, const char *external);
 int64_t f8_cuda_exec_planned_bytes(const f8_cuda_exec *x); /* of device memory */
 int64_t f8_cuda_exec_peak_bytes(const f8_cuda_exec *x);
+int64_t f8_cuda_exec_held_bytes(const f8_cuda_exec *x);
 f8_exec_counts f8_cuda_exec_count(const f8_cuda_exec *x);
 double f8_cuda_exec_step_seconds(const f8_cuda_exec *x, uint32_t func, uint32_t step);
 /* The part of them in which the GPU had nothing to do, as the host had not enqueued the step yet.

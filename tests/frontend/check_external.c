@@ -242,6 +242,20 @@ START_TEST(external_pair)
 }
 END_TEST
 
+/* A program that rests holds no arena, and no less the second time. */
+static void rests(fp8c_program *p)
+{
+    fp8c_info before = {.struct_size = sizeof before}, after = before;
+    fp8c_program_info(p, &before);
+    for (int i = 0; i < 2; i++) {
+        ck_assert_int_eq(fp8c_program_rest(p), FP8C_OK);
+        fp8c_program_info(p, &after);
+        ck_assert_int_ge(before.arena_bytes, 2 * 32 * 32); /* the codes of both weights */
+        ck_assert_int_le(after.held_bytes, before.held_bytes - before.arena_bytes);
+        ck_assert_int_gt(after.held_bytes, 0); /* what the forward has saved */
+    }
+}
+
 /* Parameters that move while a forward waits: to other memory, with their values, one to where
  * another was; and what is refused. */
 START_TEST(external_moves)
@@ -277,6 +291,7 @@ START_TEST(external_moves)
     ck_assert_int_eq(fp8c_saved_create(p, &s), FP8C_OK);
     pair_forward(p, 0, s, &in[1], &out[1]);
     ck_assert_int_eq(fp8c_program_move_variables(p, both, NULL, 2), FP8C_OK);
+    rests(p);
     ck_assert_int_eq(fp8c_program_run(p, fp8c_program_function(p, "eval")), FP8C_ERR_INPUT);
     said(ctx, "variable 'up' is external: it has no memory until a tensor is bound to it");
     memcpy(memory[2], memory[1], sizeof memory[1]); /* down; then up to where down was */
@@ -308,6 +323,42 @@ START_TEST(external_moves)
         pair_end(&in[i]);
         pair_end(&out[i]);
     }
+    fp8c_module_destroy(m);
+    fp8c_context_destroy(ctx);
+}
+END_TEST
+
+/* Histories are carried from a program whose parameters lie nowhere, but not to one. */
+START_TEST(external_carries)
+{
+    static _Alignas(64) float memory[32 * 32];
+    static const int weight[] = {0};
+    fp8c_context *ctx = new_context();
+    fp8c_module *m = parse(ctx, "module layer\nparam up: f32[32, 32] normal(0.1)\n"
+                                "func forward(%x: f32[16, 32]) -> (%y: f32[16, 32]) {\n"
+                                "  return linear(%x, up) {name = \"up\"}\n}\n");
+    fp8c_compile_options o = recipe("delayed");
+    fp8c_variable v;
+    fp8c_carried carried = {.struct_size = sizeof carried};
+    o.pair = 1;
+    o.external = "up";
+    fp8c_program *from = compile(ctx, m, &o), *to = compile(ctx, m, &o);
+    ck_assert_int_eq(fp8c_program_variable(to, 0, &v), FP8C_OK);
+    const fp8c_tensor_view place = view_of(&v.type, memory, CPU), *at[] = {&place};
+    ck_assert_int_eq(fp8c_program_carry(to, from, NULL), FP8C_ERR_INPUT);
+    said(ctx, "variable 'up' is external: it has no memory until a tensor is bound to it");
+    ck_assert_int_eq(fp8c_program_move_variables(to, weight, at, 1), FP8C_OK);
+    ck_assert_int_eq(fp8c_program_initialize(to, 1), FP8C_OK);
+    ck_assert_int_eq(fp8c_program_carry(to, from, NULL), FP8C_ERR_INPUT);
+    said(ctx, "the variables of the program to carry from have no values: call "
+              "fp8c_program_initialize");
+    ck_assert_int_eq(fp8c_program_initialize(from, 1), FP8C_OK);
+    ck_assert_int_eq(fp8c_program_carry(to, from, &carried), FP8C_OK);
+    ck_assert_int_eq(carried.carried, 3);
+    ck_assert_int_eq(fp8c_program_carry(from, to, NULL), FP8C_ERR_INPUT);
+    said(ctx, "variable 'up' is external: it has no memory until a tensor is bound to it");
+    fp8c_program_destroy(from);
+    fp8c_program_destroy(to);
     fp8c_module_destroy(m);
     fp8c_context_destroy(ctx);
 }
@@ -382,6 +433,7 @@ Suite *f8_suite(void)
     tcase_add_test(t, external_calibration);
     tcase_add_loop_test(t, external_pair, 0, 2);
     tcase_add_test(t, external_moves);
+    tcase_add_test(t, external_carries);
     tcase_add_test(t, external_file);
     suite_add_tcase(s, t);
     return s;

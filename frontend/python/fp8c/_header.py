@@ -380,7 +380,8 @@ class Info(Structure):
                 ("peak_bytes", i64), ("arena_bytes", i64), ("arena_lower_bound", i64),
                 ("linears", i64), ("fp8_gemms_planned", i64), ("gemms_executed", i64),
                 ("fp8_gemms_executed", i64), ("kernels_executed", i64), ("distinct_kernels", i64),
-                ("code_bytes", i64), ("kernels_cached", i64), ("threads", i32)]
+                ("code_bytes", i64), ("kernels_cached", i64), ("threads", i32),
+                ("held_bytes", i64)]
 
 
 class Device(Structure):
@@ -640,6 +641,7 @@ FUNCTIONS = {
     "program_quantize": (status, ptr, i32, ptr, ptr),
     "program_bind_variable": (status, ptr, i32, ptr),
     "program_move_variables": (status, ptr, ptr, ptr, size),
+    "program_rest": (status, ptr),
     "program_set_stream": (status, ptr, ptr),
     "program_info": (None, ptr, ptr),
     "program_fp8_gemms": (i64, ptr, i32),

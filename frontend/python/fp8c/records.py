@@ -54,6 +54,7 @@ class Info(NamedTuple):
     code_bytes: int
     kernels_cached: int
     threads: int
+    held_bytes: int
 
 
 class ModuleInfo(NamedTuple):
