@@ -15,7 +15,7 @@ from typing import Any, Callable
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
+from torch.distributed.fsdp import CPUOffloadPolicy, FullyShardedDataParallel, fully_shard
 from torch.distributed.tensor import DTensor, Replicate, distribute_tensor
 
 import fp8c
@@ -481,24 +481,47 @@ class Split(RefusedTest):
         dist.destroy_process_group()
         cls.folder.cleanup()
 
-    def test_fsdp(self) -> None:
-        """FullyShardedDataParallel with use_orig_params, and fully_shard."""
-        for name, wrap in {
-            "FSDP1": lambda m: FullyShardedDataParallel(
-                m, use_orig_params=True, device_id=torch.device("cpu")
-            ),
-            "FSDP2": lambda m: fully_shard(m, mesh=self.mesh),
-        }.items():
-            with self.subTest(name):
-                torch._dynamo.reset()
-                model, inputs = regression()
-                self.refused(
-                    wrap(model),
-                    inputs,
-                    r"up.*weight: it is a parameter of FSDP, split over ranks: "
-                    r"FSDP, DTensor and ZeRO-3 are not supported; use DDP, at .*"
-                    + SUPPORT.format("up"),
-                )
+    def test_fsdp1(self) -> None:
+        """FullyShardedDataParallel with use_orig_params."""
+        model, inputs = regression()
+        wrapped = FullyShardedDataParallel(model, use_orig_params=True, device_id=torch.device("cpu"))
+        self.refused(
+            wrapped,
+            inputs,
+            r"up.*weight: it is a parameter of FSDP1, split over ranks: of such parameters those of "
+            r"FSDP2 \(fully_shard\) are supported; use that, or DDP, at .*" + SUPPORT.format("up"),
+        )
+
+    def test_offload(self) -> None:
+        """FSDP2's, which keeps parts in the memory of the host."""
+        model, inputs = regression()
+        wrapped = fully_shard(
+            model, mesh=self.mesh, offload_policy=CPUOffloadPolicy(pin_memory=False)
+        )
+        self.refused(
+            wrapped,
+            inputs,
+            r"up.*weight: FSDP2 keeps it in the memory of the host \(CPUOffloadPolicy\): leave out "
+            r"offload_policy, at .*" + SUPPORT.format("up"),
+        )
+
+    def test_fsdp2(self) -> None:
+        """It is not refused, with a buffer and a parameter that it does not shard."""
+
+        class Scaled(torch.nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.inner = torch.nn.Linear(5, 3)
+                self.plain = torch.nn.Parameter(torch.rand(3))
+                self.register_buffer("factor", torch.rand(4, 3)[1])
+
+            def forward(self, x: torch.Tensor) -> torch.Tensor:
+                return self.inner(x) * self.plain * self.factor
+
+        model, x = Scaled(), torch.randn(4, 5)
+        wanted = model(x)
+        fully_shard(model, mesh=self.mesh, ignored_params={model.plain})
+        torch.testing.assert_close(compiled(model)(x), wanted)
 
     def test_flat_fsdp(self) -> None:
         """FSDP1's own kind of parameter never reaches a backend: dynamo leaves the module to
@@ -510,7 +533,7 @@ class Split(RefusedTest):
         compiled(wrapped)(**inputs).backward()
         for one in fp8c.torch.report(wrapped).linears:
             self.assertEqual(one.kind, "not compiled")
-            self.assertIn("FSDP has split the parameters of the model over ranks", one.reason)
+            self.assertIn("FSDP1 has split the parameters of the model over ranks", one.reason)
 
     def test_dtensor(self) -> None:
         class Product(torch.nn.Module):

@@ -184,6 +184,23 @@ class Steps(BackendTest):
         with self.assertRaisesRegex(RuntimeError, "was modified between a forward and its backward"):
             waiting.backward()
 
+    def test_backward_after_a_fused_step_is_refused(self) -> None:
+        """At once, though the step raises no version and no forward has followed. A step of parameters
+        without gradients changes nothing."""
+        model, inputs = regression()
+        call = compiled(model, "delayed")
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, fused=True)
+        waiting, first, last = call(**inputs), call(**inputs), call(**inputs)
+        optimizer.step()
+        first.backward()
+        before = [p._version for p in model.parameters()]
+        optimizer.step()
+        self.assertEqual([p._version for p in model.parameters()], before)
+        optimizer.zero_grad()
+        for loss in (waiting, last):
+            with self.assertRaisesRegex(RuntimeError, "was modified between a forward and its backward"):
+                loss.backward()
+
     def test_forwards_may_wait(self) -> None:
         """Three forwards, then their backwards in another order: the sum of the gradients."""
         model, _ = regression()

@@ -9,6 +9,7 @@ source tree on PYTHONPATH, say.
     print(fp8c.torch.statistics(model))         what FP8 did to the operands of the call watched last
     fp8c.torch.state_dict(model)                scales, apart from the model's own state
     fp8c.torch.load_state_dict(model, state)
+    fp8c.torch.ScalesState(model)               the same for torch.distributed.checkpoint
     fp8c.torch.update_scales(model)             ends a step of an optimizer that is not torch.optim's
     fp8c.torch.release_memory(model)            frees memory that is kept for the next call
     fp8c.torch.shard_in_fp8(model, "current")   before fully_shard: weights of linears travel in FP8
@@ -66,14 +67,15 @@ from .plan import Eager, EagerOp, Linear, Param, Plan, Port, Prologue, Stage
 from .report import LinearReport, Report, report
 from .scales import set_amax_group, update_scales
 from .selftest import check_version
-from .state import load_state_dict, state_dict
+from .state import ScalesState, load_state_dict, state_dict
 from .statistics import Operand, Statistics, statistics
 from .trainer import compile_for_trainer
 
-__all__ = ["Captured", "Eager", "Fp8GatherError", "EagerOp", "Input", "Linear", "LinearReport", "Output", "Param", "Place",
-           "Operand", "Plan", "Port", "Prologue", "RanksDiffer", "Report", "Stage", "Statistics", "Unsupported", "capture",
-           "capture_module", "check_version", "compile_for_trainer", "export_text", "fp8c_backend",
-           "load_state_dict", "names_of", "partition", "release_memory", "report", "set_amax_group", "shard_in_fp8", "state_dict",
-           "statistics", "update_scales"]
+__all__ = ["Captured", "Eager", "EagerOp", "Fp8GatherError", "Input", "Linear", "LinearReport", "Operand",
+           "Output", "Param", "Place", "Plan", "Port", "Prologue", "RanksDiffer", "Report", "ScalesState",
+           "Stage", "Statistics", "Unsupported", "capture", "capture_module", "check_version",
+           "compile_for_trainer", "export_text", "fp8c_backend", "load_state_dict", "names_of", "partition",
+           "release_memory", "report", "set_amax_group", "shard_in_fp8", "state_dict", "statistics",
+           "update_scales"]
 
 private.register_backend("fp8c", fp8c_backend)

@@ -89,11 +89,13 @@ def _exchange(members: Sequence[Scales], groups: Sequence[Any], position: dict[i
 
 
 def _keys(one: Scales, position: dict[int, int]) -> list[Key]:
-    """What the elements of a program's amaxes stand for, alike on every rank."""
+    """What the elements of a program's amaxes stand for, alike on every rank. A weight may be none of
+    this optimizer's: frozen, computed or another optimizer's. Its operands go by their own names, beside
+    the first parameter that is."""
     first = min(position.get(id(param), len(position)) for param in one.bound.params)
     found = []
     for element in one.elements:
         param, operand = one.key(element)
-        found.append((position.get(id(param), first), operand) if param is not None
-                     else (first, ":" + operand))
+        known = position.get(id(param))
+        found.append((first, ":" + element) if known is None else (known, operand))
     return found

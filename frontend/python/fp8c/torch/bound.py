@@ -53,13 +53,14 @@ def device_of(tensors: Sequence[torch.Tensor]) -> torch.device:
 class Lease:
     """A handle for one forward, until its backward has run or the graph is gone."""
 
-    __slots__ = ("bound", "saved", "seed", "watch", "figures", "versions", "lost", "__weakref__")
+    __slots__ = ("bound", "saved", "seed", "watch", "figures", "versions", "steps", "lost", "__weakref__")
 
     def __init__(self, bound: "Bound", saved: fp8c.Saved, seed: int | None,
                  watch: int | None):
         self.bound, self.saved, self.seed, self.watch = bound, saved, seed, watch
         self.figures: list[Statistic] = []  # of the forward, if it was watched
         self.versions: list[int] = []
+        self.steps = 0  # of the optimizer, before the forward
         self.lost = ""
 
     def check(self) -> None:
@@ -71,6 +72,8 @@ class Lease:
             if now != then:
                 self.lost = f"parameter {name}"
                 break
+        if self.steps != self.bound.scales.steps:
+            self.lost = self.lost or "a parameter"
         if self.lost:
             raise RuntimeError(f"fp8c: {self.lost} was modified between a forward and its backward; "
                                "call the model again before backward")
@@ -159,13 +162,16 @@ class Bound:
 
     def bind(self) -> bool:
         """Bind each parameter where it lies now; -> whether one has moved. Those that FSDP gathers move
-        from call to call: `placed` binds them."""
-        if self.gathered:
-            return False
-        moved = [i for i, p in enumerate(self.params) if p.data_ptr() != self.addresses[i]]
+        from call to call: `placed` binds them, and those beside them."""
+        moved = [i for i, p in enumerate(self.params)
+                 if self.shards[i] is None and p.data_ptr() != self.addresses[i]]
         if not moved:
             return False
         self.settle("a parameter")
+        if self.gathered:
+            for i in moved:
+                self.addresses[i] = self.params[i].data_ptr()
+            return True
         if any(self.addresses):  # a tensor of an earlier call may have been where one lies now
             for function in self.program.functions:
                 self.program.release(function)
@@ -188,7 +194,8 @@ class Bound:
     @contextmanager
     def placed(self) -> Iterator[None]:
         """While a function that reads parameters runs: those that FSDP has gathered are where they lie
-        now. Afterwards they lie nowhere, because FSDP frees their memory."""
+        now. Afterwards they lie nowhere, because FSDP frees their memory; and the program holds no
+        memory for their codes."""
         if not self.gathered:
             yield
             return
@@ -206,6 +213,7 @@ class Bound:
             self._placed -= 1
             if not self._placed:
                 self.program.move_variables(self._variables, None)
+                self.program.rest()
 
     def can_run(self) -> bool:
         """Whether the parameters are there now."""
@@ -267,7 +275,7 @@ class Bound:
             self.program.forward(lease.saved, ports.forward_in, ports.forward_out,
                                  first=self.scales.first, stats=lease.watch is not None)
             lease.figures = self._figures_of(lease)
-            lease.versions = versions
+            lease.versions, lease.steps = versions, self.scales.steps
             self.waiting.add(lease)
             return results
 
@@ -324,7 +332,8 @@ class Bound:
 
     def _new(self, side: str, views: Views) -> list[torch.Tensor]:
         """New tensors for the results of "forward" or "backward"; `views` get their addresses."""
-        if self.device.type != "cpu":
+        whole = self.gathered and side == "backward"  # FSDP frees gradients once it has reduced them
+        if self.device.type != "cpu" or whole:
             made = [torch.empty(v.shape, dtype=_TORCH[v.dtype], device=self.device) for v in views.views]
             _give(views, made)
             return made

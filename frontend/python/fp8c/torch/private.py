@@ -198,6 +198,11 @@ def is_fsdp1_module(module: torch.nn.Module) -> bool:
     return "FullyShardedDataParallel" in {kind.__name__ for kind in type(module).__mro__}
 
 
+def is_flat(tensor: torch.Tensor | None) -> bool:
+    """Whether a tensor has the values of several parameters of FSDP1."""
+    return bool(getattr(tensor, "_is_flat_param", False))
+
+
 def fsdp2_params() -> Iterator[tuple[Any, Any]]:
     """What FSDP2 knows of each parameter that it shards in this process, with the group of parameters
     that are gathered together."""

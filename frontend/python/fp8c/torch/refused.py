@@ -80,12 +80,22 @@ def _split(node: torch.fx.Node, example: Any) -> str:
             return f"a {name}"
     if getattr(example, "_fsdp_flattened", False):
         return "a parameter of FSDP1"
-    if private.is_fsdp(node):
-        shard = sharded.shard_of(example)
-        return "a parameter of FSDP1" if shard is None else ""
+    if private.is_fsdp(node) and sharded.shard_of(example) is None and _is_part(example):
+        return "a parameter of FSDP1"
     if any(hasattr(example, name) for name in _ZERO):
         return "a parameter of DeepSpeed's ZeRO-3"
     return ""
+
+
+def _is_part(example: Any) -> bool:
+    """Whether a tensor of a module that FSDP wraps is a part of another, as FSDP1's are. Buffers, and
+    parameters that FSDP ignores, are none."""
+    if not isinstance(example, torch.Tensor):
+        return True
+    if private.is_flat(getattr(example, "_base", None)) or not example.is_leaf:
+        return True
+    size = example.numel() * example.element_size()
+    return isinstance(example, torch.nn.Parameter) and example.untyped_storage().nbytes() != size
 
 
 def _first_use(node: torch.fx.Node) -> Place:

@@ -61,6 +61,7 @@ class Scales:
     """The scales of one program.
 
     pushed: when histories were pushed or taken; 0: never. pushes: how often they were pushed.
+    steps: how often an optimizer has changed parameters; versions do not tell where it is a fused one.
     """
 
     def __init__(self, bound: Bound):
@@ -76,7 +77,7 @@ class Scales:
             self.seen = Seen(lambda: self.read(HISTORY), self._aside if bound.device.type == "cuda" else None)
         self.dirty = self.stepped = False
         self.unprepared = False  # scales were loaded while FSDP had not gathered the weights
-        self.pushed = self.pushes = 0
+        self.pushed = self.pushes = self.steps = 0
         self.versions = bound.now()
         self.groups = bound.groups if self.elements else []
         self.amaxes = torch.from_dlpack(program.tensor(AMAX)) if self.groups else None
@@ -103,9 +104,10 @@ class Scales:
         """Amaxes are waiting to be pushed."""
         self.dirty = True
 
-    def step(self) -> None:
-        """The optimizer has stepped."""
+    def step(self, changed: set[int]) -> None:
+        """The optimizer has stepped. changed: ids of the parameters that had gradients."""
         self.stepped = True
+        self.steps += any(id(param) in changed for param in self.bound.params)
 
     def take_amaxes(self, amaxes: torch.Tensor) -> None:
         """The amaxes of this step over all ranks. On another rank an operand may have seen values that
@@ -315,8 +317,10 @@ def _after_step(optimizer: Any, *_: Any) -> None:
 def _step(params: Sequence[torch.Tensor]) -> None:
     programs = of_params(params)
     amaxes.exchange(params, programs)
+    in_graphs = as_in_graphs(params) if programs else []
+    changed = {id(seen) for seen, param in zip(in_graphs, params) if param.grad is not None}
     for one in programs:
-        one.step()
+        one.step(changed)
 
 
 def update_scales(model: torch.nn.Module) -> None:

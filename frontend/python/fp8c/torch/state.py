@@ -5,10 +5,17 @@
 A key is a parameter's name and an operand, "h.0.fc.weight:x". The value has the operand's history,
 the amax since the last step and the scale, in this order. The model's own state_dict stays as it is
 and needs no fp8c.
+
+torch.distributed.checkpoint loads into a state that is there already, but a model that was not called
+yet has no programs, and so no scales. `ScalesState` gives it one value, of any size:
+
+    state = {"model": ..., "optimizer": ..., "fp8": fp8c.torch.ScalesState(model)}
+    torch.distributed.checkpoint.save(state, checkpoint_id=folder)      # or load
 """
 
 from __future__ import annotations
 
+import io
 import weakref
 from typing import Any, Iterator, Mapping, Sequence
 
@@ -23,7 +30,7 @@ from .sharded import home_of, named_parameters
 STEPPED = ":stepped"
 Rows = dict[str, torch.Tensor]  # by operand
 _pending: dict[int, tuple[weakref.ref, Rows, int]] = {}  # by id of a weight; the last: when
-_pending_step = 0  # when a state was loaded that has STEPPED; 0: the last one has it not
+_pending_steps: set[int] = set()  # when states were loaded that have STEPPED
 _pending_computed: dict[str, tuple[torch.Tensor, int]] = {}  # of linears whose weight is computed
 
 
@@ -42,7 +49,30 @@ def state_dict(model: torch.nn.Module) -> dict[str, torch.Tensor]:
                 found[f":{element}"] = row
             elif id(param) in names:
                 found[f"{names[id(param)]}:{operand}"] = row
+    for name, param in model.named_parameters():  # loaded, and no program has taken it yet
+        if not scales.of_params([param]):
+            rows, when = _left_for(home_of(param))
+            found |= {f"{name}:{operand}": row for operand, row in rows.items()}
+            if when in _pending_steps:
+                found[STEPPED] = torch.ones(1)
     return found
+
+
+class ScalesState:
+    """The scales of a model for torch.distributed.checkpoint: a Stateful. All ranks have the same; save
+    them behind an optimizer step, since before it a rank knows its own amaxes alone."""
+
+    def __init__(self, model: torch.nn.Module):
+        self._model = model
+
+    def state_dict(self) -> dict[str, bytes]:
+        file = io.BytesIO()
+        torch.save(state_dict(self._model), file)
+        return {"scales": file.getvalue()}
+
+    def load_state_dict(self, state: Mapping[str, bytes]) -> None:
+        """Load the model's own state first. ValueError: as `load_state_dict`."""
+        load_state_dict(self._model, torch.load(io.BytesIO(state["scales"]), weights_only=True))
 
 
 def in_order(programs: Sequence[Scales]) -> list[Scales]:
@@ -68,8 +98,8 @@ def load_state_dict(model: torch.nn.Module, state: Mapping[str, torch.Tensor]) -
     params = dict(model.named_parameters())
     by_param: dict[int, Rows] = {}
     now = scales.tick()
-    global _pending_step
-    _pending_step = now if STEPPED in state else 0
+    if STEPPED in state:
+        _pending_steps.add(now)
     for key, row in state.items():
         if key == STEPPED:
             continue
@@ -101,10 +131,15 @@ def leave(param: torch.Tensor, rows: Rows, now: int) -> None:
     _pending[key] = (weakref.ref(param, gone), rows, now)
 
 
+def _left_for(param: torch.Tensor) -> tuple[Rows, int]:
+    """What `leave` keeps for a parameter, and since when."""
+    reference, rows, when = _pending.get(id(param), (None, {}, 0))
+    return (rows, when) if reference is not None and reference() is param else ({}, 0)
+
+
 def pending_rows(param: torch.Tensor) -> Rows:
     """What `leave` keeps for a parameter."""
-    reference, rows, _ = _pending.get(id(param), (None, {}, 0))
-    return dict(rows) if reference is not None and reference() is param else {}
+    return dict(_left_for(param)[0])
 
 
 def apply_pending(one: Scales) -> None:
@@ -134,7 +169,7 @@ def apply_pending(one: Scales) -> None:
         one.unprepared = True
     one.pushed = min(found)  # no newer than its oldest row: others may still take what is left for them
     one.dirty = bool((amax != 0).any())
-    one.stepped = one.dirty and _pending_step in found
+    one.stepped = one.dirty and not _pending_steps.isdisjoint(found)
     one.versions = one.bound.now()
     one.look()
 
@@ -152,10 +187,8 @@ def _row(param: Any, operand: str, one: Scales) -> tuple[torch.Tensor | None, in
 
 
 def _left(param: torch.Tensor, operand: str, pushed: int) -> tuple[torch.Tensor | None, int]:
-    param = home_of(param)
-    reference, rows, when = _pending.get(id(param), (None, {}, 0))
-    known = reference is not None and reference() is param and when >= pushed
-    return (rows.get(operand), when) if known else (None, 0)
+    rows, when = _left_for(home_of(param))
+    return (rows.get(operand), when) if when >= pushed else (None, 0)
 
 
 scales.loaders.append(apply_pending)
