@@ -24,7 +24,7 @@ import torch.fx
 
 import fp8c
 
-from . import private, strict
+from . import gathered, private, strict
 from .agreement import Agreement, names_of
 from .amaxes import groups_of
 from .capture import capture, copy_of
@@ -32,6 +32,7 @@ from .function import Runner, new_seed
 from .partition import Partitioner
 from .places import FAILURES, Place, Unsupported, place_of, place_of_frames
 from .pieces import Pieces, apart
+from .plan import Eager as EagerStep
 from .plan import EagerOp, Plan, Stage
 from .selftest import check_version
 from .settings import Settings
@@ -77,6 +78,7 @@ class Compiled:
         known = self.others.get(tuple(map(id, given)))
         if known is not None and all(one() is param for one, param in zip(known, given)):
             return None
+        self.refuse(given)
         self.others = {k: one for k, one in self.others.items() if all(p() is not None for p in one)}
         self.others[tuple(map(id, given))] = [weakref.ref(param) for param in given]
         return given
@@ -84,6 +86,16 @@ class Compiled:
     def forget(self, params: Sequence[torch.Tensor]) -> None:
         """The first call with these parameters has failed: the next one is the first."""
         self.others.pop(tuple(map(id, params)), None)
+
+    def refuse(self, params: Sequence[torch.Tensor]) -> None:
+        """Fp8GatherError: PyTorch runs an op that reads a weight which travels as FP8 codes."""
+        reads = {index: str(op) for index, op in self.uses.lost.items()}
+        if self.plan is not None:
+            own = {one.name: one.index for one in self.plan.inputs if one.kind == "param"}
+            parts = [*self.plan.prologue, *(s for s in self.plan.steps if isinstance(s, EagerStep))]
+            reads |= {own[name]: "before or between stages" for part in parts for name in part.inputs
+                      if name in own and own[name] not in reads}
+        gathered.refuse(dict(zip(self.places, params)), reads)
 
     def sets(self) -> list[dict[int, torch.Tensor]]:
         """The parameters of each model that the graph was called with, by position."""
@@ -257,6 +269,7 @@ def _made(gm: torch.fx.GraphModule, example_inputs: Sequence[Any],
             compiled.whole = whole
             compiled.uses = uses_of(list(gm.graph.nodes), _positions(gm, example_inputs), lambda _: whole)
             made = Eager(compiled, gm)
+    compiled.refuse(compiled.params)
     for op in compiled.plan.eager_ops if compiled.plan is not None else ():
         say_once(f"PyTorch runs {op}")
     with _lock:

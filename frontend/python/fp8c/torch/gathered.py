@@ -33,8 +33,9 @@ from .codes import Scaling
 from .sharded import is_home, shard_of
 from .uses import is_linear
 
-# The largest earlier amax of a weight under `delayed`; scales.py and state.py know: (weight, now) -> it.
-earlier: list[Callable[["Weight", "Weights"], float]] = []
+# Who knows the largest earlier amax from which a weight's scale follows under `delayed`: the first that
+# gives no None.
+earlier: list[Callable[["Weight"], "float | None"]] = []
 
 
 class Fp8GatherError(Exception):
@@ -68,9 +69,13 @@ class Weights:
         for members in by_group.values():
             for weight in members:
                 weight.version = weight.now()
-                largest = max((ask(weight, self) for ask in earlier), default=0.0)
-                weight.scale = codes.scales(weight.amax, self.scaling, largest)
+                weight.scale = codes.scales(weight.amax, self.scaling, self._earlier(weight))
         self.changed = False
+
+    def _earlier(self, weight: Weight) -> float:
+        if self.scaling.history < 2:
+            return 0.0
+        return next((found for ask in earlier if (found := ask(weight)) is not None), 0.0)
 
 
 def _exchange(members: Sequence[Weight], scaling: Scaling) -> None:
@@ -150,6 +155,12 @@ def _keeps(func: Any) -> bool:
                     aten.view.default, aten._to_copy.default, aten._pin_memory.default)
 
 
+def _multiplies(func: Any) -> bool:
+    """Whether an op is a product, or what a linear does first: it transposes its weight."""
+    aten = torch.ops.aten
+    return func in (aten.addmm.default, aten.linear.default, aten.mm.default, aten.t.default)
+
+
 class Part(torch.Tensor):
     """A rank's part of a weight that travels as codes. Every op computes with `plain`, and gives plain
     tensors; copies and views stay parts. It is saved as the plain tensor."""
@@ -179,6 +190,9 @@ class Part(torch.Tensor):
 
         args, kwargs = private.tree_map_only(Part, plain, (args, dict(kwargs or {})))
         weight = next(iter(parts.values())).weight
+        if weight.param is None and _multiplies(func):
+            raise Fp8GatherError(f"fp8c: {weight.name}: shard_in_fp8 was called, but not fully_shard, and now a "
+                                 "product reads it")
         keeps = _keeps(func)
 
         def result(tensor: torch.Tensor) -> torch.Tensor:
@@ -312,8 +326,6 @@ def check(bound: Any) -> None:
         weight = weight_of_gathered(tensor)
         if weight is None:
             continue
-        if isinstance(tensor, Part):
-            raise Fp8GatherError(f"fp8c: {weight.name}: shard_in_fp8 was called, but not fully_shard")
         _check_recipe(bound.settings.recipe, weight)
         linears = []
         for line in bound.stage.text.splitlines():
@@ -393,6 +405,15 @@ def stepped(params: Iterable[torch.Tensor]) -> None:
                                  _advice(weight)[1:])
 
 
-def travels(param: torch.Tensor) -> str:
-    """How a gathered or a model's parameter travels: "FP8 codes", or empty."""
-    return "FP8 codes" if weight_of_gathered(param) is not None else ""
+def stale(params: Iterable[torch.Tensor]) -> None:
+    """Scales of a model with these parameters were loaded: the next gather makes codes anew."""
+    for weight in filter(None, map(weight_of, params)):
+        weight.weights.changed = True
+
+
+def same_scale(weight: Weight, scale: torch.Tensor) -> None:
+    """Fp8GatherError: a program has another scale for a weight than its codes were made with."""
+    own = weight.scale.view(())
+    if bool(weight.amax.isfinite().all() & (weight.amax > 0).all()) and float(own) != float(scale):
+        raise Fp8GatherError(f"fp8c: {weight.name} has travelled as codes of the scale {float(own):g}, and the "
+                             f"program has {float(scale):g} for it: its history has changed since")

@@ -10,7 +10,7 @@ from typing import Any, Iterator
 
 import torch
 
-from . import backend, private, strict
+from . import backend, gathered, private, strict
 from .backend import Compiled
 from .bound import Bound
 from .places import Place, Unsupported
@@ -27,17 +27,20 @@ FP8, MIXED, BF16, F32, OUT = "FP8", "FP8 in part", "bf16", "f32", "not compiled"
 @dataclass(frozen=True)
 class LinearReport:
     """A linear of the model. kind: FP8, "FP8 in part", bf16, f32 or "not compiled". roles: what its
-    GEMMs read, by role ("fprop": "f8e4m3 x f8e4m3, delayed")."""
+    GEMMs read, by role ("fprop": "f8e4m3 x f8e4m3, delayed"). fp8_gather: whether FSDP2 gathers its weight
+    as FP8 codes (`shard_in_fp8`)."""
 
     name: str
     kind: str
     reason: str
     place: Place
     roles: dict[str, str] = field(default_factory=dict)
+    fp8_gather: bool = False
 
     def __str__(self) -> str:
         roles = "; ".join(f"{role} {what}" for role, what in self.roles.items())
-        return f"{self.name}: {self.kind} ({self.reason or roles}), {self.place}"
+        gather = "; gathered as FP8 codes" if self.fp8_gather else ""
+        return f"{self.name}: {self.kind} ({self.reason or roles}{gather}), {self.place}"
 
 
 @dataclass(frozen=True)
@@ -95,6 +98,9 @@ def report(model: torch.nn.Module) -> Report:
             seen.add(name)
             linears.append(found.get(name) or _left_out(model, name, module, graphs, names))
     linears += [one for name, one in found.items() if name not in seen]
+    travel = {name for name, module in model.named_modules()
+              if is_linear(module) and gathered.weight_of_gathered(module.weight) is not None}
+    linears = [replace(one, fp8_gather=True) if one.name in travel else one for one in linears]
     programs = [b.program.info() for b in _programs(model, graphs)]
     plans = [c.plan for c in graphs if c.plan is not None]
     ops = [op for p in plans for op in p.eager_ops] + [op for c in graphs for op in c.apart]

@@ -76,6 +76,7 @@ class Scales:
         if HISTORY in names:
             self.seen = Seen(lambda: self.read(HISTORY), self._aside if bound.device.type == "cuda" else None)
         self.dirty = self.stepped = False
+        self.unsure = True  # whether scales of weights may be others than those of codes that travel
         self.unprepared = False  # scales were loaded while FSDP had not gathered the weights
         self.pushed = self.pushes = self.steps = 0
         self.versions = bound.now()
@@ -129,7 +130,7 @@ class Scales:
         if not self.has_prepare:
             return versions
         changed = moved or self.stepped or versions != self.versions
-        if not changed and not self.unprepared and not self._behind():
+        if not changed and not self.unprepared and not self.unsure and not self._behind():
             return versions
         with _guard:
             if changed:
@@ -138,10 +139,11 @@ class Scales:
             done = self._catch_up()
             if (self.stepped or self.unprepared) and not done:
                 self._run("prepare")  # only weights have changed
-            self.stepped = self.unprepared = False
+            self.stepped = self.unprepared = self.unsure = False
             self.versions = versions
             if done:
                 self.look()
+            self._check_codes()
         return versions
 
     def _run(self, function: str) -> None:
@@ -168,6 +170,12 @@ class Scales:
             one.pushed = now
             one.versions = one.bound.now()
 
+    def applies(self) -> bool:
+        """Whether amaxes that are pushed now come into the histories: all are finite, also those of the
+        weights that travel as codes."""
+        weights = [w for w in map(gathered.weight_of_gathered, self.bound.params) if w is not None]
+        return bool(self.read(AMAX).isfinite().all()) and all(bool(w.amax.isfinite().all()) for w in weights)
+
     def _behind(self) -> bool:
         return self.delayed and not self.dirty and any(s.pushed > self.pushed for s in self.family())
 
@@ -184,6 +192,17 @@ class Scales:
                 self.bound.program.carry_from(one.bound.program)
             self.pushed = one.pushed
         return bool(newer)
+
+    def _check_codes(self) -> None:
+        """Fp8GatherError: a weight has travelled as codes of another scale than the program has for it."""
+        if not self.elements:
+            return
+        travel = [(i, gathered.weight_of_gathered(param)) for i, (param, operand)
+                  in enumerate(map(self.key, self.elements)) if operand == "w" and param is not None]
+        travel = [(i, weight) for i, weight in travel if weight is not None]
+        scale = self.read(SCALE) if travel else None
+        for i, weight in travel:
+            gathered.same_scale(weight, scale[i])
 
     def names(self) -> list[str]:
         """The names of all operands with a scale, aliases too."""
@@ -289,6 +308,25 @@ def _join(members: Sequence[Scales]) -> None:
     for one, amax, keys in values:
         if keys:
             one.write(AMAX, torch.stack([seen[key] for key in keys]).reshape(amax.shape))
+
+
+def _earlier(weight: gathered.Weight) -> float | None:
+    """The largest earlier amax from which the scale of a weight under `delayed` will follow in the next
+    call; None: no program has a history of it. A step is pushed then, whose newest amax is the present."""
+    count = weight.weights.scaling.history
+    rows = [(one, i) for one in of_params([weight.param.sharded_param]) if one.elements
+            for i, key in enumerate(map(one.key, one.elements))
+            if key[1] == "w" and key[0] is not None and gathered.weight_of_gathered(key[0]) is weight]
+    if not rows:
+        return None
+    newest, i = max(rows, key=lambda row: row[0].pushed)
+    due = [one for one, _ in rows if one.due]
+    if any(one.applies() for one in due):
+        count -= 1
+    return float(newest.read(HISTORY)[i, :count].amax()) if count else 0.0
+
+
+gathered.earlier.append(_earlier)
 
 
 def of_params(params: Iterable[torch.Tensor]) -> list[Scales]:

@@ -21,7 +21,7 @@ from typing import Any, Iterator, Mapping, Sequence
 
 import torch
 
-from . import scales
+from . import gathered, scales
 from .private import unwrap
 from .scales import AMAX, HISTORY, SCALE, Scales
 from .sharded import home_of, named_parameters
@@ -100,6 +100,7 @@ def load_state_dict(model: torch.nn.Module, state: Mapping[str, torch.Tensor]) -
     now = scales.tick()
     if STEPPED in state:
         _pending_steps.add(now)
+    gathered.stale(params.values())
     for key, row in state.items():
         if key == STEPPED:
             continue
@@ -167,6 +168,7 @@ def apply_pending(one: Scales) -> None:
             program.run("prepare")
     else:
         one.unprepared = True
+    one.unsure = True
     one.pushed = min(found)  # no newer than its oldest row: others may still take what is left for them
     one.dirty = bool((amax != 0).any())
     one.stepped = one.dirty and not _pending_steps.isdisjoint(found)
@@ -191,4 +193,16 @@ def _left(param: torch.Tensor, operand: str, pushed: int) -> tuple[torch.Tensor 
     return (rows.get(operand), when) if when >= pushed else (None, 0)
 
 
+def _earlier(weight: gathered.Weight) -> float | None:
+    """The largest earlier amax of a weight in what was loaded before a program was compiled with it."""
+    _, rows, when = _pending.get(id(weight.param.sharded_param), (None, {}, 0))
+    rows = pending_rows(weight.param.sharded_param)
+    if "w" not in rows:
+        return None
+    stepped = when in _pending_steps and any(float(row[-2]) != 0 for row in rows.values())
+    count = weight.weights.scaling.history - stepped
+    return float(rows["w"][:-2][:count].amax()) if count else 0.0
+
+
 scales.loaders.append(apply_pending)
+gathered.earlier.append(_earlier)
