@@ -79,3 +79,4 @@ __all__ = ["Captured", "Eager", "EagerOp", "Fp8GatherError", "Input", "Linear", 
            "update_scales"]
 
 private.register_backend("fp8c", fp8c_backend)
+private.keep_whole_under_ddp(fp8c_backend)

@@ -29,7 +29,7 @@ from .agreement import Agreement, names_of
 from .amaxes import groups_of
 from .capture import capture, copy_of
 from .function import Runner, new_seed
-from .partition import Partitioner
+from .partition import Cutting, Partitioner
 from .places import FAILURES, Place, Unsupported, place_of, place_of_frames
 from .pieces import Pieces, apart
 from .plan import Eager as EagerStep
@@ -53,7 +53,8 @@ class Compiled:
     that PyTorch runs between pieces, which are graphs of their own. uses: what reads parameters
     outside the linears of stages. places: the positions of `params` among the arguments. others: the
     parameters of other models that the graph was called with, by their ids. alone: whether ranks have
-    yet to agree on some of these, because none shared them when they were compiled.
+    yet to agree on some of these, because none shared them when they were compiled. cut: whether the
+    graph was to be cut into a stage a block.
     """
 
     settings: Settings
@@ -68,6 +69,7 @@ class Compiled:
     others: dict[tuple[int, ...], list[weakref.ref]] = field(default_factory=dict)
     whole: EagerOp | None = None
     alone: bool = True
+    cut: bool = False
 
     def note(self, args: Sequence[Any]) -> list[torch.Tensor] | None:
         """Note whose parameters a call has: dynamo may use one graph for several models, or for several
@@ -112,7 +114,8 @@ class Function:
     """What dynamo calls. It has the record of the graph, so both live as long.
 
     again: makes the function anew for these arguments. A capture decides what has a gradient, but
-    dynamo of PyTorch 2.11 does not compile again when a parameter's `requires_grad` changes.
+    dynamo of PyTorch 2.11 does not compile again when a parameter's `requires_grad` changes. No dynamo
+    does when DDP wraps a model that has run without it, and then the graph may have to be cut.
     """
 
     def __init__(self, compiled: Compiled, plan: Plan, again: Callable[[Sequence[Any]], Made]):
@@ -120,6 +123,7 @@ class Function:
         params = [one for one in plan.inputs if one.kind == "param"]
         self._params = [one.index for one in params]
         self._trained = [one.requires_grad for one in params]
+        self._settings, self._cut = compiled.settings, compiled.cut
         self._others: dict[tuple[bool, ...], Made] = {}
         self._runners = {id(stage): r for stage, r in zip(plan.stages, compiled.runners, strict=True)}
         self._seeds = any(stage.seed for stage in plan.stages)
@@ -144,8 +148,9 @@ class Function:
 
     def _run(self, args: Sequence[Any]) -> list[Any]:
         trained = [args[i].requires_grad for i in self._params]
-        if trained != self._trained:
-            return self._other(tuple(trained), args)(*args)
+        cut = self._cut or (torch.is_grad_enabled() and _cuts(self._settings))
+        if trained != self._trained or cut != self._cut:
+            return self._other((cut, *trained), args)(*args)
         seed = new_seed() if self._seeds else None
         watch: int | None = None
         if self.compiled.settings.statistics and torch.is_grad_enabled():
@@ -157,11 +162,11 @@ class Function:
 
         return self.plan.run(args, run_stage)
 
-    def _other(self, trained: tuple[bool, ...], args: Sequence[Any]) -> Made:
-        """The function where other parameters are trained."""
-        if trained not in self._others:
-            self._others[trained] = self._again(args)
-        return self._others[trained]
+    def _other(self, key: tuple[bool, ...], args: Sequence[Any]) -> Made:
+        """The function that is cut as `key` says first, and where other parameters are trained."""
+        if key not in self._others:
+            self._others[key] = self._again(args)
+        return self._others[key]
 
 
 class Eager:
@@ -253,8 +258,15 @@ def _made(gm: torch.fx.GraphModule, example_inputs: Sequence[Any],
         say_once(f"dynamo ended a graph: {compiled.ended}")
     try:
         check_version()
+        if private.is_part_under_ddp(gm):
+            raise Unsupported("DDP", "dynamo's DDPOptimizer cuts the graph in the middle of blocks, because a "
+                              "function stands around the backend; give torch.compile the backend itself, "
+                              "or set torch._dynamo.config.optimize_ddp = False")
         captured = capture(gm, example_inputs)
-        plan = _compile(compiled, Partitioner(captured), captured.graph, example_inputs)
+        compiled.cut = _cuts(settings)
+        cutting = Cutting(settings.rounds, tied=settings.stages == "blocks")
+        work = Partitioner(captured, cutting=cutting if compiled.cut else None)
+        plan = _compile(compiled, work, captured.graph, example_inputs)
         made: Function | Eager | InPieces | None = Function(compiled, plan, lambda args: _make(gm, args, settings))
     except (Unsupported, fp8c.InputError, fp8c.UnsupportedError, *FAILURES) as error:
         if isinstance(error, fp8c.InputError) and error.place is None:
@@ -272,9 +284,23 @@ def _made(gm: torch.fx.GraphModule, example_inputs: Sequence[Any],
     compiled.refuse(compiled.params)
     for op in compiled.plan.eager_ops if compiled.plan is not None else ():
         say_once(f"PyTorch runs {op}")
+    if compiled.cut and compiled.plan is not None:
+        _say_whole(compiled.plan, settings)
     with _lock:
         _known.add(made)
     return made
+
+
+def _say_whole(plan: Plan, settings: Settings) -> None:
+    """Say where blocks were not cut apart, so that their gradients come together."""
+    if plan.kept:
+        advice = "" if settings.stages == "blocks" else "; see the option `stages`"
+        say_once(f"{len(plan.stages)} stages, because blocks could not be cut apart: {plan.kept[0]}{advice}")
+
+
+def _cuts(settings: Settings) -> bool:
+    """Whether a graph that is compiled or called now is cut into a stage a block."""
+    return settings.cuts(ddp=bool(private.groups_of_ddp()))
 
 
 def known() -> list[Compiled]:
@@ -361,6 +387,8 @@ def _compile(compiled: Compiled, work: Partitioner, graph: torch.fx.Graph,
         compiled.uses = uses_in_plan(plan, graph)
         if compiled.settings.strict:
             _refuse_eager(plan, compiled.uses)
+            if plan.kept and compiled.settings.stages == "blocks":
+                raise Unsupported("option stages", f"blocks can't be cut apart: {plan.kept[0]}")
         compiled.runners = [Runner(plan, stage, compiled.settings) for stage in plan.stages]
         for runner in compiled.runners:
             try:

@@ -257,6 +257,10 @@ class Bound:
             found = self._views[key] = _Ports(self, inputs)
         return found
 
+    def reread(self, inputs: Sequence[torch.Tensor]) -> set[str]:
+        """The names of the inputs that a backward reads again. They are of a forward of these inputs."""
+        return set(self._ports(inputs).reread)
+
     def follow_stream(self) -> None:
         """Enqueue what follows, scales too, on the stream that PyTorch uses now."""
         if self.device.type == "cuda":

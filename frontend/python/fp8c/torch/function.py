@@ -24,7 +24,7 @@ import fp8c
 
 from .bound import Bound, Lease
 from .dims import Dims, Sizes
-from .plan import Plan, Stage
+from .plan import Plan, Port, Stage
 from .settings import Settings
 
 SEEDS = 2**31 - 1  # a seed of dropouts is an i32
@@ -150,14 +150,18 @@ class StageCall(torch.autograd.Function):
         ctx.mark_non_differentiable(*[r for r, port in zip(results, runner.stage.results)
                                       if not port.gradient])
         # PyTorch itself sees that nobody overwrites the inputs, and frees them with the graph.
-        ctx.save_for_backward(*inputs)
+        again = bound.cotangents != runner.all_cotangents  # then `_again` may need all inputs
+        kept = bound.reread(inputs) | ({p.name for p in runner.stage.inputs} if again else set())
+        ctx.save_for_backward(*[_saved(port, x, port.name in kept)
+                                for port, x in zip(runner.stage.inputs, inputs)])
         ctx.runner, ctx.lease, ctx.params, ctx.sizes = runner, lease, params, sizes
         return tuple(results)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *cotangents: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
-        runner, lease, inputs = ctx.runner, ctx.lease, ctx.saved_tensors
+        runner, lease = ctx.runner, ctx.lease
+        inputs = [x.to(port.torch_dtype) for port, x in zip(runner.stage.inputs, ctx.saved_tensors)]
         stage, given = runner.stage, dict(zip((p.name for p in runner.stage.results), cotangents))
         wanted = [name for name, value in given.items() if value is not None]
         bound = lease.bound
@@ -171,6 +175,17 @@ class StageCall(torch.autograd.Function):
         outer += [gradients.get(p.name) if want else None
                   for p, want in zip(stage.params, wants[len(stage.inputs):])]
         return (None, None, None, None, None, *outer)
+
+
+def _saved(port: Port, x: torch.Tensor, kept: bool) -> torch.Tensor:
+    """An input as a backward's inputs keep it. What comes from the stage before, because the graph was
+    cut, is kept in bf16 if that is exact, and not at all if no backward reads it: then a tensor
+    without memory stands for it."""
+    if not port.crosses:
+        return x
+    if not kept:
+        return x.new_empty(()).expand(x.shape)
+    return x.bfloat16() if port.rounded else x
 
 
 def _again(runner: Runner, lease: Lease, inputs: Sequence[torch.Tensor],

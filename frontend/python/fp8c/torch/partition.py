@@ -15,6 +15,7 @@ it: a linear's weight stays a parameter.
 from __future__ import annotations
 
 import operator
+from dataclasses import dataclass
 from typing import Any, Mapping
 
 import torch
@@ -26,6 +27,7 @@ from . import private
 from .call import TEXT_DTYPES, Facts
 from .capture import Captured, Input, name_results
 from .composites import replace_composites
+from .cuts import Cuts, cut
 from .normalize import normalize
 from .places import Refused, Unsupported, place_of
 from .plan import Eager, EagerOp, Plan, Prologue, Stage
@@ -58,23 +60,43 @@ def partition(
     return Partitioner(captured, name, bounds).plan()
 
 
+@dataclass(frozen=True)
+class Cutting:
+    """That a graph is cut into a stage a block. rounds: whether the recipe rounds activations. tied:
+    whether several stages may read a parameter (cuts.py)."""
+
+    rounds: bool
+    tied: bool
+
+
 class Partitioner:
     """Plans of one capture, each without the nodes that were refused before it."""
 
     def __init__(
-        self, captured: Captured, name: str = "model", bounds: Mapping[str, int] | None = None
+        self,
+        captured: Captured,
+        name: str = "model",
+        bounds: Mapping[str, int] | None = None,
+        cutting: Cutting | None = None,
     ) -> None:
+        """cutting: how the graph is cut into a stage a block. None: it is not."""
         normalize(captured.graph)
         self._composites = replace_composites(captured.graph, captured.constants)
         name_results(captured.graph, captured.outputs)
         self._captured, self._name, self._bounds = captured, name, bounds or {}
+        self._cutting = cutting
         self._refused: dict[torch.fx.Node, str] = {}
 
     def plan(self) -> Plan:
         """The plan. A node that keeps its stage from being written runs in PyTorch."""
         while True:
             work = _Partition(
-                self._captured, self._name, self._composites, self._bounds, self._refused
+                self._captured,
+                self._name,
+                self._composites,
+                self._bounds,
+                self._refused,
+                self._cutting,
             )
             try:
                 return work.plan()
@@ -113,7 +135,10 @@ class _Partition:
         composites: dict[str, int],
         bounds: Mapping[str, int],
         refused: Mapping[torch.fx.Node, str],
+        cutting: Cutting | None,
     ) -> None:
+        self.cutting = cutting
+        self.cuts = Cuts({})
         self.captured, self.name, self.composites = captured, name, composites
         self.bounds, self.refused = bounds, refused
         self.nodes = list(captured.graph.nodes)
@@ -122,6 +147,7 @@ class _Partition:
         self.facts = Facts()
         self.classes: dict[torch.fx.Node, int] = {}
         self.levels: dict[torch.fx.Node, int] = {}
+        self.uncut: dict[torch.fx.Node, int] = {}  # the levels if nothing were cut
         self.reasons: dict[torch.fx.Node, EagerOp] = {}
         self.no_grad: set[torch.fx.Node] = set()
 
@@ -143,7 +169,14 @@ class _Partition:
         read |= {n for p in prologue for n in p.inputs} | {o.name for o in c.outputs}
         kept = {n: t for n, t in self.constants.items() if n in read}
         return Plan(
-            c.inputs, kept, prologue, c.prologue_ops + ops, steps, c.outputs, self.composites
+            c.inputs,
+            kept,
+            prologue,
+            c.prologue_ops + ops,
+            steps,
+            c.outputs,
+            self.composites,
+            self.cuts.kept,
         )
 
     # ---- what is known about nodes ----
@@ -308,19 +341,39 @@ class _Partition:
     # ---- levels ----
 
     def _level(self) -> None:
-        for node in self.nodes:
-            kind = self.classes.get(node)
-            returned = any(user.op == "output" for user in node.users)
-            if kind not in (STAGE, EAGER) or node.op == "placeholder":
-                continue
-            if node in self.facts.weights and not returned:
-                continue
-            level = 0
-            for source in node.all_input_nodes:
-                if source in self.levels:
-                    step = kind == STAGE and self.classes[source] == EAGER
-                    level = max(level, self.levels[source] + step)
-            self.levels[node] = level
+        placed = {n for n in self.nodes if self._is_placed(n)}
+        self.uncut = self.levels = self._levels(dict.fromkeys(placed, 0))
+        if self.cutting is None or not self.captured.grad:
+            return
+        returned = {n for n in placed if any(u.op == "output" or self._apart(n, u) for u in n.users)}
+        self.cuts = cut(
+            self.nodes, placed, self.facts, returned, self.cutting.rounds, self.cutting.tied
+        )
+        self.levels = self._levels(self.cuts.segments)
+
+    def _apart(self, node: torch.fx.Node, user: torch.fx.Node) -> bool:
+        """Whether a value leaves its stage for this reader also where the graph is not cut."""
+        return user in self.uncut and self.uncut[user] != self.uncut[node] or self.classes.get(user) == EAGER
+
+    def _levels(self, segment: Mapping[torch.fx.Node, int]) -> dict[torch.fx.Node, int]:
+        """The level of each node. Those of a segment are above those of the segments before it."""
+        levels: dict[torch.fx.Node, int] = {}
+        for number in range(max(segment.values(), default=0) + 1):
+            first = max(levels.values(), default=-1) + 1
+            for node in [n for n in self.nodes if segment.get(n) == number]:
+                level = first
+                for source in node.all_input_nodes:
+                    if source in levels:
+                        step = self.classes[node] == STAGE and self.classes[source] == EAGER
+                        level = max(level, levels[source] + step)
+                levels[node] = level
+        return levels
+
+    def _is_placed(self, node: torch.fx.Node) -> bool:
+        """Whether a node is one of a step. What depends on parameters alone is in each that reads it."""
+        if node.op == "placeholder" or self.classes.get(node) not in (STAGE, EAGER):
+            return False
+        return node not in self.facts.weights or any(user.op == "output" for user in node.users)
 
     # ---- the parts ----
 
@@ -379,6 +432,10 @@ class _Partition:
             for user in node.users
         )
 
+    def _crosses(self, node: torch.fx.Node) -> bool:
+        """Whether a value goes from one stage to another because of a cut."""
+        return any(self.levels.get(user, -1) > self.levels[node] for user in node.users)
+
     def _stage(self, nodes: list[torch.fx.Node], name: str) -> Stage:
         inside = set(nodes)
         results = [
@@ -393,7 +450,8 @@ class _Partition:
             for o in self.captured.outputs
             if o.dtype is not None
         }
-        writer = StageWriter(name.replace(".", "_"), self.facts, self.inputs, self.bounds)
+        crosses = {n: way for n, way in self.cuts.ways.items() if self._crosses(n)}
+        writer = StageWriter(name.replace(".", "_"), self.facts, self.inputs, self.bounds, crosses)
         return writer.write(nodes, results, dtypes)
 
     def _eager(self, nodes: list[torch.fx.Node]) -> list[Eager]:

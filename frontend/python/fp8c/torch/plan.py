@@ -43,7 +43,8 @@ class Port:
     """An input or a result of a stage.
 
     name: in the text, without "%". value: the name of the value in the plan. gradient: whether a
-    gradient is wanted (input), or a cotangent may come (result).
+    gradient is wanted (input), or a cotangent may come (result). crosses: whether the value goes from
+    one stage to another because the graph was cut. rounded: whether bf16 has all of its values.
     """
 
     name: str
@@ -51,6 +52,8 @@ class Port:
     dtype: str
     shape: Shape
     gradient: bool = False
+    crosses: bool = False
+    rounded: bool = False
 
     @property
     def torch_dtype(self) -> torch.dtype:
@@ -152,7 +155,7 @@ class Prologue:
 class Plan:
     """All of a captured model. See the head of this file.
 
-    composites: how often each was recognised.
+    composites: how often each was recognised. kept: why blocks were not cut apart, if they were to be.
     """
 
     inputs: list[Input]
@@ -162,6 +165,7 @@ class Plan:
     steps: list[Stage | Eager]
     outputs: list[Output]
     composites: dict[str, int] = field(default_factory=dict)
+    kept: list[str] = field(default_factory=list)
 
     @property
     def stages(self) -> list[Stage]:
@@ -209,7 +213,11 @@ class Plan:
         for step in self.steps:
             if isinstance(step, Stage):
                 tensors = [port.prepare(values[port.value]) for port in step.inputs]
+                for port in step.inputs:
+                    if port.crosses:  # no other step reads it
+                        del values[port.value]
                 results = run_stage(step, tensors)
+                del tensors
                 values.update(zip((port.value for port in step.results), results, strict=True))
                 continue
             with torch.set_grad_enabled(step.grad and torch.is_grad_enabled()):

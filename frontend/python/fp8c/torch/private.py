@@ -160,6 +160,34 @@ def register_backend(name: str, backend: Callable[..., Any]) -> None:
         torch._dynamo.register_backend(backend, name)
 
 
+def keep_whole_under_ddp(backend: Callable[..., Any]) -> None:
+    """Give a backend whole graphs under DDP. Dynamo's DDPOptimizer cuts them where DDP's buckets end, in
+    the middle of blocks, and gives the parts with fake parameters. PyTorch can turn that off only for all
+    backends, so its `compile_fn` is wrapped."""
+    if not _sharding:
+        return
+    from torch._dynamo.backends.distributed import DDPOptimizer
+
+    cut = DDPOptimizer.compile_fn
+
+    @functools.wraps(cut)
+    def compile_fn(self: Any, gm: Any, example_inputs: Any, **given: Any) -> Any:
+        inner, names = self.backend_compile_fn, ("_torchdynamo_orig_backend", "compiler_fn", "func")
+        while inner is not None and inner is not backend:
+            inner = next((getattr(inner, name) for name in names if hasattr(inner, name)), None)
+        if inner is backend:
+            return self.backend_compile_fn(gm, example_inputs, **given)
+        return cut(self, gm, example_inputs, **given)
+
+    DDPOptimizer.compile_fn = compile_fn
+
+
+def is_part_under_ddp(gm: torch.fx.GraphModule) -> bool:
+    """Whether a graph is a part that DDPOptimizer has cut out of dynamo's."""
+    why = getattr(gm, "compile_subgraph_reason", None)
+    return why is not None and str(why.reason).startswith("DDPOptimizer")
+
+
 def on_deepcopy(heard: Callable[[torch.Tensor, torch.Tensor], None]) -> None:
     """Call a function with each parameter that is deep-copied, and its copy. PyTorch has no hook for
     this and does not copy attributes of parameters, so their `__deepcopy__` is wrapped."""

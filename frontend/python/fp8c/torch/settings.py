@@ -11,6 +11,7 @@ import torch
 
 from .plan import Linear
 
+STAGES = ("auto", "whole", "blocks")
 RECIPES = ("f32", "bf16", "delayed", "current", "rowwise", "block", "mxfp8")
 
 
@@ -24,7 +25,8 @@ class Settings:
     saves to keep, in (0, 1); the backward computes the rest again. strict: what can't be compiled
     is an error. threads: of a program on the CPU; 0: as many as PyTorch has. statistics: n: the first
     call and every n-th after it are watched; 0: none, True: all. timeout: the seconds that a rank waits
-    for the compiles of the others.
+    for the compiles of the others. stages: "blocks": a stage a block, where a model repeats blocks;
+    "whole": as few stages as there can be; "auto": blocks under DDP, else whole.
     """
 
     recipe: str = "current"
@@ -34,6 +36,7 @@ class Settings:
     threads: int = 0
     statistics: int = 0
     timeout: int = 600
+    stages: str = "auto"
 
     @classmethod
     def of(cls, options: Mapping[str, Any] | None) -> "Settings":
@@ -65,8 +68,20 @@ class Settings:
         timeout = int(given.get("timeout", cls.timeout))
         if timeout < 1:
             raise ValueError(f"timeout {timeout} is no number of seconds to wait")
+        stages = given.get("stages", cls.stages)
+        if stages not in STAGES:
+            raise ValueError(f"stages {stages!r} is none of {', '.join(STAGES)}")
         return cls(recipe, tuple(rules), float(memory), bool(given.get("strict", False)),
-                   int(given.get("threads", 0)), statistics, timeout)
+                   int(given.get("threads", 0)), statistics, timeout, stages)
+
+    def cuts(self, ddp: bool) -> bool:
+        """Whether graphs are cut into a stage a block. ddp: whether they run under DDP."""
+        return self.stages == "blocks" or (self.stages == "auto" and ddp)
+
+    @property
+    def rounds(self) -> bool:
+        """Whether activations are rounded to bf16."""
+        return self.recipe_name != "f32"
 
     @property
     def recipe_name(self) -> str:

@@ -11,6 +11,7 @@ import torch.fx
 from . import private
 from .call import TEXT_DTYPES, Facts, Linear, inner_dtype, shape_of
 from .capture import Input
+from .cuts import ROUNDED, UNROUNDED
 from .places import Refused, Unsupported, place_of
 from .plan import Param, Port, Stage, port_text
 from .rules import apply
@@ -31,9 +32,15 @@ class StageWriter:
     """The module of some nodes of a graph."""
 
     def __init__(
-        self, name: str, facts: Facts, inputs: Mapping[str, Input], bounds: Mapping[str, int]
+        self,
+        name: str,
+        facts: Facts,
+        inputs: Mapping[str, Input],
+        bounds: Mapping[str, int],
+        crosses: Mapping[torch.fx.Node, str],
     ) -> None:
-        self.bounds = bounds
+        """crosses: how values go from one stage to another where a graph is cut (cuts.py)."""
+        self.bounds, self.crosses = bounds, crosses
         self.name, self.facts, self.named = name, facts, inputs
         self.builder = Builder()
         self.values: dict[torch.fx.Node, Any] = {}
@@ -66,7 +73,12 @@ class StageWriter:
             if fake.dtype not in TEXT_DTYPES:
                 raise Refused(node, f"its result is {fake.dtype}, which the language lacks")
             dtype = dtypes.get(node.name, TEXT_DTYPES[fake.dtype])
-            value = self.builder.cast(self.values[node], dtype)
+            value, way = self.values[node], self.crosses.get(node)
+            if way is not None:
+                dtype = "f32"
+            if way == ROUNDED:
+                value = self.builder.cast(value, "bf16")
+            value = self.builder.cast(value, dtype)
             first = not ports and dtype == "f32" and not value.shape
             ports.append(
                 Port(
@@ -75,6 +87,8 @@ class StageWriter:
                     dtype,
                     shape_of(fake),
                     node in self.facts.differentiable,
+                    way is not None,
+                    way == ROUNDED,
                 )
             )
             returned.append(value)
@@ -161,10 +175,14 @@ class StageWriter:
         one = self.named.get(node.name)
         found = _INPUT_NAME.search(one.path) if one is not None and one.kind == "input" else None
         name = self._unique(found.group(1) if found else node.name)
-        dtype = TEXT_DTYPES[private.fake_value(node).dtype]
-        port = Port(name, node.name, dtype, value.shape, node in self.reached)
+        way = self.crosses.get(node)
+        dtype = "f32" if way is not None else TEXT_DTYPES[private.fake_value(node).dtype]
+        rounded = way == ROUNDED
+        port = Port(name, node.name, dtype, value.shape, node in self.reached, way is not None, rounded)
         self.ports[node] = port
         outer = Value("%" + name, value.shape, dtype)
+        if way == UNROUNDED:
+            outer = self.builder.cast(outer, "bf16")
         return self.builder.cast(outer, "f32") if value.dtype == "f32" else outer
 
     def _text(
