@@ -12,7 +12,9 @@ from typing import Any, Callable
 
 import torch
 import torch.distributed as dist
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import CPUOffloadPolicy, fully_shard
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.nn.parallel import DistributedDataParallel
 
 import fp8c.torch
@@ -162,6 +164,75 @@ def store_dies(port: int) -> float:
         time.sleep(1)
         os._exit(3)
     return step(call)
+
+
+# ---- what no rank can compile ----
+
+
+def parallel(sharded: bool, strict: bool) -> Any:
+    """Tensor parallelism alone, or in a mesh with FSDP2."""
+    sizes, names = ((1, 2), ("dp", "tp")) if sharded else ((2,), ("tp",))
+    mesh = init_device_mesh("cpu", sizes, mesh_dim_names=names)
+    model = make()
+    for block in model:
+        parallelize_module(block, mesh["tp"], {"up": ColwiseParallel(), "down": RowwiseParallel()})
+        block.compile(backend=fp8c.torch.fp8c_backend, options={"strict": strict, "timeout": 60})
+        if sharded:
+            fully_shard(block, mesh=mesh["dp"])
+    step(model, torch.ones(4, WIDTH))
+    return [one.reason for one in fp8c.torch.report(model).linears if one.name.endswith("up")]
+
+
+def offloaded() -> float:
+    model, policy = make(), CPUOffloadPolicy(pin_memory=False)
+    for block in model:
+        block.compile(backend=fp8c.torch.fp8c_backend, options={"strict": True, "timeout": 60})
+        fully_shard(block, mesh=mesh_of(2), offload_policy=policy)
+    return step(model)
+
+
+# ---- groups that change ----
+
+
+def smaller_group() -> list[float]:
+    """Behind the forward FSDP2 shards over two ranks instead of four, and gathers from these two in the
+    backward. -> The distance of each gradient from that of one process."""
+    model, whole = make(), make()
+    for block in (*model, *whole):
+        block.more.requires_grad_(False)
+    for block in model:
+        block.compile(backend=fp8c.torch.fp8c_backend, options={"recipe": "f32", "strict": True})
+        fully_shard(block, mesh=mesh_of(4), reshard_after_forward=2)
+    fully_shard(model, mesh=mesh_of(4))
+    step(model)
+    for rank in range(4):
+        x = torch.randn(4, WIDTH, generator=torch.Generator().manual_seed(rank))
+        (whole(x).square().mean() / 4).backward()
+    return [float((p.grad.full_tensor() - q.grad).norm() / q.grad.norm())
+            for p, q in zip(model.parameters(), whole.parameters()) if p.requires_grad]
+
+
+def later_group(how: str) -> float:
+    """A group for amaxes between forward and backward."""
+    model = make()
+    loss = spread(model, how, recipe="delayed")(batch()).square().mean()
+    fp8c.torch.set_amax_group(model, dist.group.WORLD)
+    loss.backward()
+    return float(loss.detach())
+
+
+def sharded_late(between: bool) -> float:
+    """FSDP2 shards a model that was called before, behind its backward or between forward and backward."""
+    model = make(blocks=1)
+    model[0].compile(backend=fp8c.torch.fp8c_backend, options={"timeout": 60})
+    loss = model(batch()).square().mean()
+    if not between:
+        loss.backward()
+    fully_shard(model[0], mesh=mesh_of(2))
+    if between:
+        loss.backward()
+    step(model)
+    return float(model[0].up.weight.grad.full_tensor().norm())
 
 
 # ---- what may differ ----
@@ -328,6 +399,37 @@ class Differ(BackendTest):
         for rank in range(4):
             self.assertIsInstance(good[rank], float, good[rank])
             self.raises(bad[rank], "1: ranks compiled .*: ranks 0, 1, 2: recipe current; rank 3: recipe block\n")
+
+
+class Refused(BackendTest):
+    def test_on_every_rank(self) -> None:
+        """Tensor parallelism, alone and with FSDP2, and offload: each rank says so, under strict as an
+        error, else in the report."""
+        tensor = r"up.weight: it is a DTensor, which tensor parallelism .* splits over ranks: leave it out"
+        cases = [(("parallel", sharded, strict), tensor) for sharded in (False, True) for strict in (True, False)]
+        cases.append((("offloaded",), r"up.weight: FSDP2 keeps it in .*: leave out offload_policy"))
+        for rank, found in enumerate(together(2, each, [case for case, _ in cases])):
+            for (case, message), outcome in zip(cases, found):
+                with self.subTest(f"{case} {rank}"):
+                    if case[0] == "parallel" and not case[2]:
+                        self.assertEqual(len(outcome), 2)
+                        for reason in outcome:
+                            self.assertRegex(reason, message)
+                    else:
+                        self.assertIsInstance(outcome, Failed)
+                        self.assertRegex(outcome.message, message)
+
+    def test_groups_that_change(self) -> None:
+        """FSDP2 may gather from fewer ranks in the backward: gradients are right. A group for amaxes can't
+        be given behind the first call. A model that was called may be sharded, then called again."""
+        for found in together(4, smaller_group):
+            self.assertLess(max(found), 2 ** -18)
+        cases = [("later_group", "fsdp"), ("later_group", "ddp"), ("sharded_late", False), ("sharded_late", True)]
+        for fsdp, ddp, behind, between in together(2, each, cases):
+            for one in (fsdp, ddp):
+                self.assertRegex(one.message, "set_amax_group comes before the model's first call")
+            self.assertGreater(behind, 0.0)
+            self.assertGreater(between, 0.0)  # as in PyTorch, the first backward's gradients are lost
 
 
 def free_port() -> int:

@@ -523,6 +523,27 @@ class Split(RefusedTest):
         fully_shard(model, mesh=self.mesh, ignored_params={model.plain})
         torch.testing.assert_close(compiled(model)(x), wanted)
 
+    def test_whole_in_fsdp2(self) -> None:
+        """Buffers of a module that FSDP2 shards are whole, and so are parameters that it ignores."""
+
+        class Scaled(Regression):
+            def __init__(self) -> None:
+                super().__init__()
+                self.register_buffer("scale", torch.full((24,), 2.0))
+
+            def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+                return torch.nn.functional.cross_entropy(self.down(self.up(x) * self.scale), y)
+
+        torch.manual_seed(0)
+        model, inputs = Scaled(), regression()[1]
+        same = twin(model)
+        fully_shard(model, mesh=self.mesh, ignored_params={model.down.weight})
+        compiled(model)(**inputs).backward()
+        same(**inputs).backward()
+        self.assertEqual(fp8c.torch.report(model).counts(), {"f32": 2})
+        torch.testing.assert_close(model.down.weight.grad, same.down.weight.grad)
+        torch.testing.assert_close(model.up.weight.grad.full_tensor(), same.up.weight.grad)
+
     def test_flat_fsdp(self) -> None:
         """FSDP1's own kind of parameter never reaches a backend: dynamo leaves the module to
         PyTorch. The report names FSDP."""
@@ -533,7 +554,7 @@ class Split(RefusedTest):
         compiled(wrapped)(**inputs).backward()
         for one in fp8c.torch.report(wrapped).linears:
             self.assertEqual(one.kind, "not compiled")
-            self.assertIn("FSDP1 has split the parameters of the model over ranks", one.reason)
+            self.assertIn("FSDP1 has split the parameters of the model over ranks: use FSDP2", one.reason)
 
     def test_dtensor(self) -> None:
         class Product(torch.nn.Module):
@@ -550,7 +571,8 @@ class Split(RefusedTest):
         self.refused(
             Product(self.mesh),
             {"x": x},
-            r": it is a DTensor, split over ranks: .*test_refused\.py:\d+",
+            r": it is a DTensor, which tensor parallelism .* splits over ranks: leave it out, and shard by "
+            r"FSDP2 \(fully_shard\) alone, at .*test_refused\.py:\d+",
         )
 
     def test_zero_3(self) -> None:

@@ -41,6 +41,7 @@ aten = torch.ops.aten
 _sharding = torch.distributed.is_available()  # else there is no FSDP
 if _sharding:
     import torch.distributed._composable_state
+    import torch.distributed.fsdp
 
 
 def missing() -> list[str]:
@@ -219,6 +220,28 @@ def is_compiled_module(module: torch.nn.Module) -> bool:
     """Whether torch.compile has made a module, or its own `compile` was called."""
     made = isinstance(module, torch._dynamo.eval_frame.OptimizedModule)
     return made or getattr(module, "_compiled_call_impl", None) is not None
+
+
+def before_first_call(model: torch.nn.Module, prepare: Callable[[], bool]) -> None:
+    """Call `prepare` before a call of a module whose own `compile` was called, until it says True."""
+    compiled = model._compiled_call_impl
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if prepare():
+            model._compiled_call_impl = compiled
+        return compiled(*args, **kwargs)
+
+    model._compiled_call_impl = call
+
+
+def is_fsdp2_module(module: torch.nn.Module) -> bool:
+    """Whether `fully_shard` was called on a module."""
+    return _sharding and isinstance(module, torch.distributed.fsdp.FSDPModule)
+
+
+def world_size() -> int:
+    """The number of ranks; 1 without torch.distributed."""
+    return torch.distributed.get_world_size() if _sharding and torch.distributed.is_initialized() else 1
 
 
 def is_fsdp1_module(module: torch.nn.Module) -> bool:

@@ -15,6 +15,9 @@ from . import private, sharded
 from .places import Place, Unsupported, place_of
 
 _SPLIT = "split over ranks: of such parameters those of FSDP2 (fully_shard) are supported; use that, or DDP"
+_TENSOR_PARALLEL = ("which tensor parallelism (parallelize_module, distribute_tensor) splits over ranks: leave it "
+                    "out, and shard by FSDP2 (fully_shard) alone")
+_DTENSOR = "a DTensor"
 _ZERO = ("ds_id", "ds_status", "ds_tensor", "ds_numel")  # what DeepSpeed adds to a parameter
 _DTYPES = (torch.float32, torch.bfloat16)
 _DEVICES = ("cpu", "cuda")
@@ -39,9 +42,9 @@ def check_tensor(
 
 
 def _reason(kind: str, node: torch.fx.Node, fake: torch.Tensor, example: Any) -> str:
-    split = _split(node, example)
+    split = _split(kind, node, example)
     if split:
-        return f"it is {split}, {_SPLIT}"
+        return f"it is {split}, {_TENSOR_PARALLEL if split == _DTENSOR else _SPLIT}"
     shard = sharded.shard_of(example) if kind == "param" else None
     if shard is not None and shard.offload:
         return "FSDP2 keeps it in the memory of the host (CPUOffloadPolicy): leave out offload_policy"
@@ -73,14 +76,17 @@ def _instead(dtype: torch.dtype) -> str:
     return "make it a buffer, or a float32 parameter of its values"
 
 
-def _split(node: torch.fx.Node, example: Any) -> str:
+def _split(kind: str, node: torch.fx.Node, example: Any) -> str:
     """What splits a tensor over ranks, in words; empty where it is whole."""
-    for name in (kind.__name__ for kind in type(example).__mro__):
+    for name in (one.__name__ for one in type(example).__mro__):
         if name in ("DTensor", "FlatParameter"):
             return f"a {name}"
+    shard = sharded.shard_of(example) if kind == "param" else None
+    if shard is not None and sharded.is_home(shard.gathered):
+        return _DTENSOR
     if getattr(example, "_fsdp_flattened", False):
         return "a parameter of FSDP1"
-    if private.is_fsdp(node) and sharded.shard_of(example) is None and _is_part(example):
+    if shard is None and private.is_fsdp(node) and _is_part(example):
         return "a parameter of FSDP1"
     if any(hasattr(example, name) for name in _ZERO):
         return "a parameter of DeepSpeed's ZeRO-3"

@@ -36,6 +36,11 @@ class Shard:
         return self._param.sharded_param
 
     @property
+    def gathered(self) -> torch.Tensor:
+        """The parameter that graphs see; a DTensor, if tensor parallelism splits it, too."""
+        return self._param._unsharded_param
+
+    @property
     def offload(self) -> bool:
         return bool(self._param.offload_to_cpu)
 

@@ -2,20 +2,78 @@
 
 from __future__ import annotations
 
-from typing import Any
+import os
+from typing import Any, Mapping
 
 import torch
 
+from . import private
 from .backend import fp8c_backend
-from .settings import Settings
+from .places import Unsupported
+from .settings import Settings, matches
+from .uses import is_linear
 
 
 def compile_for_trainer(model: torch.nn.Module, **options: Any) -> torch.nn.Module:
     """Compile a model in place, before a Trainer or Accelerator is made with it; -> the model.
 
     The model keeps its class, which Trainer looks at, and the names of its parameters. Leave
-    `torch_compile` of TrainingArguments alone. The options are those of the backend.
+    `torch_compile` of TrainingArguments alone. The options are those of the backend. Under Accelerate's
+    FSDP2 plugin the modules that it shards are compiled each by itself, at the first call. Rules match
+    the names in the model all the same. Unsupported, at the first call that trains: Accelerate was asked
+    for FSDP, but has not sharded the model by FSDP2.
     """
     Settings.of(options)
     model.compile(backend=fp8c_backend, options=options)
+    private.before_first_call(model, lambda: _prepare(model, options))
     return model
+
+
+def _prepare(model: torch.nn.Module, options: Mapping[str, Any]) -> bool:
+    """Compile what FSDP2 shards; -> whether that is all that ever has to be done. Dynamo ends a graph at
+    the hooks of a sharded module, and leaves one of PyTorch's own classes, such as a head, to PyTorch. So
+    its `forward` is compiled, which the hooks are not part of."""
+    for name, part in model.named_modules():
+        if part is model or not private.is_fsdp2_module(part) or "forward" in vars(part):
+            continue
+        if any(map(is_linear, part.modules())) and not private.is_compiled_module(part):
+            options_of = _options_of(part, name, options)
+            part.forward = torch.compile(part.forward, backend=fp8c_backend, options=options_of)
+    if not (model.training and torch.is_grad_enabled()):
+        return False
+    _check_accelerate(model)
+    return True
+
+
+def _options_of(part: torch.nn.Module, name: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options for a module of the model. Its linears are named from there on, so it gets a rule for
+    each that a rule of the model matches."""
+    own = dict(options)
+    rules = []
+    for rule in options.get("rules", ()):
+        for path, module in part.named_modules():
+            if is_linear(module) and matches(rule, f"{name}.{path}".rstrip(".")):
+                rules.append(f'"{path or "linear"}" {_without_pattern(rule)}')
+    if rules or "rules" in own:
+        own["rules"] = rules
+    return own
+
+
+def _without_pattern(rule: str) -> str:
+    """A rule without the names that it is for."""
+    rule = rule.strip()
+    return rule[rule.index('"', 1) + 1:].strip() if rule.startswith('"') else rule.split(None, 1)[-1]
+
+
+def _check_accelerate(model: torch.nn.Module) -> None:
+    """Unsupported: this rank trains without the sharding that Accelerate was asked for."""
+    asked = os.environ.get("ACCELERATE_USE_FSDP", "").lower() in ("1", "true", "yes", "on")
+    if not asked or private.world_size() < 2:
+        return
+    if os.environ.get("FSDP_VERSION", "1") != "2":
+        raise Unsupported("Accelerate's FSDP plugin", "it is asked for FSDP1, which fp8c does not support: "
+                          "set fsdp_version: 2")
+    if not any(map(private.is_fsdp2_module, model.modules())):
+        raise Unsupported("Accelerate's FSDP plugin", "it is asked for FSDP2 (ACCELERATE_USE_FSDP), but no "
+                          "parameter of the model is sharded. Accelerate drops FSDP on CPUs, and shards only "
+                          "what accelerator.prepare gets")
