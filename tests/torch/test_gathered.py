@@ -51,10 +51,11 @@ class Counted:
         return counted
 
 
-def shard(model: Any, recipe: str, how: str = "blocks", fp8: bool = True, leave: Any = (), **given: Any) -> Any:
+def shard(model: Any, recipe: str, how: str = "blocks", fp8: bool = True, **given: Any) -> Any:
+    """The model sharded block by block; -> what to call."""
     given.setdefault("mesh", mesh_of(dist.get_world_size()))
     if fp8:
-        fp8c.torch.shard_in_fp8(model, recipe, leave)
+        fp8c.torch.shard_in_fp8(model, recipe)
     for block in model:
         if how == "blocks":
             block.compile(backend=fp8c.torch.fp8c_backend, options=options(recipe))
@@ -288,7 +289,8 @@ class Codes(unittest.TestCase):
         for dtype, low in ((torch.float32, -149), (torch.bfloat16, -107)):
             for i in range(1200):
                 exponent = float(torch.randint(low, 119, (), generator=generator))
-                factor = 2.0**exponent * (1.0 if i % 4 == 0 else float(1 + torch.rand((), generator=generator)))
+                mantissa = 1.0 if i % 4 == 0 else float(1 + torch.rand((), generator=generator))
+                factor = 2.0**exponent * mantissa
                 w = (every.double() * factor).float().to(dtype)
                 self.holds(w.view(2, -1), one, 0.0 if i % 3 else float(3 * w.float().abs().max()))
 
@@ -392,10 +394,10 @@ class Gathered(BackendTest):
         for name, text in (("bf16", "'bf16' has no FP8"), ("f32", "'f32' has no FP8"),
                            ("rowwise", "two axes"), ("mxfp8", "two axes"),
                            ("current {depth = 2}", "no option 'depth'"), ("pattern", "matches no linear"),
-                           ("none", "no linear"), ("twice", "in FP8 already"), ("after", "before fully_shard"),
-                           ("recipe", "give shard_in_fp8 the same"), ("rule", "dgrad of linear up"),
+                           ("none", "no linear"), ("twice", "in FP8 already"),
+                           ("after", "before fully_shard"), ("recipe", "give shard_in_fp8 the same"), ("rule", "dgrad of linear up"),
                            ("read", "0.up.weight travels in FP8"), ("eager", "0.up.weight travels in FP8"),
-                           ("unsharded", "not fully_shard"), ("f16", "torch.float16"), ("tiny", "below")):
+                           ("unsharded", "not to fully_shard"), ("f16", "torch.float16"), ("tiny", "below")):
             with self.subTest(name):
                 self.assertIn(text, said[name])
 

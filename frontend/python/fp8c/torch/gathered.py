@@ -94,15 +94,15 @@ def _exchange(members: Sequence[Weight], scaling: Scaling) -> None:
     tiny = torch.cat([w.amax.view(-1) for w in small]) if small else flat[:0]
     if bool(((tiny > 0) & (tiny < codes.TINY)).any()):
         names = [w.name for w in small if bool(((w.amax > 0) & (w.amax < codes.TINY)).any())]
-        raise Fp8GatherError(f"fp8c: {', '.join(names)} can't be gathered as bf16 from FP8 codes: the largest "
-                             f"magnitude of a block is below {codes.TINY:.1e}. Gather in f32")
+        raise Fp8GatherError(f"fp8c: {', '.join(names)} can't be gathered as bf16 from FP8 codes: the "
+                             f"largest magnitude of a block is below {codes.TINY:.1e}. Gather in f32")
 
 
 class Weight:
     """One weight that travels as codes.
 
-    amax, scale: f32, one for each block, since the last exchange. param: FSDP2's record of it. size: the
-    whole's. read: a stage reads its codes; gathered: it was gathered."""
+    amax, scale: f32, one for each block, of the last exchange. param: FSDP2's record of it; None before.
+    size: the whole's. read: a stage reads its codes."""
 
     def __init__(self, name: str, weights: Weights, size: tuple[int, ...]):
         self.name, self.weights, self.size = name, weights, tuple(size)
@@ -139,11 +139,13 @@ class Weight:
         home = self.param.sharded_param
         return int(home._version + home._local_tensor._version)
 
+    def error(self, text: str) -> Fp8GatherError:
+        return Fp8GatherError(f"fp8c: {self.name} {text}")
+
     def as_gathered(self, rows: torch.Tensor) -> torch.Tensor:
         """The rows in the dtype in which they are gathered. Fp8GatherError: it is not taken."""
         if self.dtype not in (torch.float32, torch.bfloat16):
-            raise Fp8GatherError(f"fp8c: {self.name} is gathered in {self.dtype}: codes travel for f32 and "
-                                 "bf16 alone")
+            raise self.error(f"is gathered in {self.dtype}, and codes travel for f32 and bf16 alone")
         return rows.to(self.dtype)
 
 
@@ -191,8 +193,7 @@ class Part(torch.Tensor):
         args, kwargs = private.tree_map_only(Part, plain, (args, dict(kwargs or {})))
         weight = next(iter(parts.values())).weight
         if weight.param is None and _multiplies(func):
-            raise Fp8GatherError(f"fp8c: {weight.name}: shard_in_fp8 was called, but not fully_shard, and now a "
-                                 "product reads it")
+            raise weight.error("was given to shard_in_fp8, but not to fully_shard, and a product reads it")
         keeps = _keeps(func)
 
         def result(tensor: torch.Tensor) -> torch.Tensor:
@@ -221,7 +222,7 @@ class Part(torch.Tensor):
         """This rank's codes, padded as FSDP2 pads rows."""
         weight, weights = self.weight, self.weight.weights
         if tuple(self.shape[1:]) != tuple(outer_size[1:]):
-            raise Fp8GatherError(f"fp8c: {weight.name} is sharded along axis 1: codes travel for axis 0 alone")
+            raise weight.error("is sharded along axis 1, and codes travel for axis 0 alone")
         if weights.changed or weight.param is None or weight.now() != weight.version:
             weights.exchange()
         rows = weight.as_gathered(self.plain)
@@ -331,34 +332,37 @@ def check(bound: Any) -> None:
         for line in bound.stage.text.splitlines():
             if not _reads(line, param.name):
                 continue
-            found = re.match(rf"\s*%\S+ = linear\(%[\w.]+, {re.escape(param.name)}[,)].*\bname = \"([^\"]*)\"", line)
+            w = re.escape(param.name)
+            found = re.match(rf"\s*%\S+ = linear\(%[\w.]+, {w}[,)].*\bname = \"([^\"]*)\"", line)
             if found is None:
-                raise Fp8GatherError(f"fp8c: {weight.name} travels in FP8, and more than linears reads it: "
-                                     f"{line.strip()}. {_advice(weight)}")
+                raise weight.error(f"travels in FP8, and more than linears reads it: {line.strip()}. "
+                                   f"{_advice(weight)}")
             linears.append(found[1])
         _check_gemms(bound, weight, linears)
         weight.read = True
 
 
 def _reads(line: str, name: str) -> bool:
-    return " = " in line and re.search(rf"(?<![\w.%]){re.escape(name)}(?![\w.])", line.split("{")[0]) is not None
+    call = line.partition(" = ")[2].partition("{")[0]
+    return re.search(rf"(?<![\w.%]){re.escape(name)}(?![\w.])", call) is not None
 
 
 def _check_recipe(recipe: str, weight: Weight) -> None:
     if " ".join(recipe.split()) != weight.weights.recipe:
-        raise Fp8GatherError(f"fp8c: {weight.name} travels as codes of recipe {weight.weights.recipe!r}, and the "
-                             f"model is compiled with recipe {recipe!r}: give shard_in_fp8 the same")
+        raise weight.error(f"travels as codes of recipe {weight.weights.recipe!r}, and the model is compiled "
+                           f"with recipe {recipe!r}: give shard_in_fp8 the same")
 
 
 def _check_gemms(bound: Any, weight: Weight, linears: Sequence[str]) -> None:
     """The GEMMs that read w: those of the forward, and those of the backward that have no x."""
     name = codes.name_of(weight.weights.recipe)
     for one in bound.decisions():
-        if one.linear not in linears or one.role == "wgrad" or (one.fp8 and codes.name_of(one.scaling) == name):
+        same = one.fp8 and codes.name_of(one.scaling) == name
+        if one.linear not in linears or one.role == "wgrad" or same:
             continue
         what = one.scaling if one.fp8 else one.format_a
-        raise Fp8GatherError(f"fp8c: {weight.name} travels as codes of recipe {name}, and {one.role} of linear "
-                             f"{one.linear} reads it in {what} ({one.reason}). {_advice(weight)}")
+        raise weight.error(f"travels as codes of recipe {name}, and {one.role} of linear {one.linear} reads it "
+                           f"in {what} ({one.reason}). {_advice(weight)}")
 
 
 def _advice(weight: Weight) -> str:
@@ -372,8 +376,8 @@ def refuse(params: Mapping[int, torch.Tensor], reads: Mapping[int, str]) -> None
     for index, op in reads.items():
         weight = weight_of_gathered(params[index]) if index in params else None
         if weight is not None:
-            raise Fp8GatherError(f"fp8c: {weight.name} travels in FP8, and PyTorch runs an op that reads it: "
-                                 f"{op}. {_advice(weight)}")
+            raise weight.error(f"travels in FP8, and PyTorch runs an op that reads it: {op}. "
+                               f"{_advice(weight)}")
 
 
 _hooked = False
@@ -400,9 +404,8 @@ def stepped(params: Iterable[torch.Tensor]) -> None:
             continue
         weight.weights.changed = True
         if weight.param is not None and param.grad is not None and not weight.read:
-            raise Fp8GatherError(f"fp8c: {weight.name} travels in FP8, and no linear of fp8c's reads it: "
-                                 "PyTorch has computed with its rounded numbers. Compile the module, or l" +
-                                 _advice(weight)[1:])
+            raise weight.error("travels in FP8, and no linear of fp8c's reads it: PyTorch has computed with "
+                               f"its rounded numbers. Compile the module. Or else: {_advice(weight)}")
 
 
 def stale(params: Iterable[torch.Tensor]) -> None:
@@ -415,5 +418,5 @@ def same_scale(weight: Weight, scale: torch.Tensor) -> None:
     """Fp8GatherError: a program has another scale for a weight than its codes were made with."""
     own = weight.scale.view(())
     if bool(weight.amax.isfinite().all() & (weight.amax > 0).all()) and float(own) != float(scale):
-        raise Fp8GatherError(f"fp8c: {weight.name} has travelled as codes of the scale {float(own):g}, and the "
-                             f"program has {float(scale):g} for it: its history has changed since")
+        raise weight.error(f"has travelled as codes of the scale {float(own):g}, and the program has "
+                           f"{float(scale):g} for it: its history has changed since")

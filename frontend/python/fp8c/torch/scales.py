@@ -76,7 +76,8 @@ class Scales:
         if HISTORY in names:
             self.seen = Seen(lambda: self.read(HISTORY), self._aside if bound.device.type == "cuda" else None)
         self.dirty = self.stepped = False
-        self.unsure = True  # whether scales of weights may be others than those of codes that travel
+        # Whether scales of weights may be others than those of the codes that have travelled.
+        self.unsure = any(gathered.weight_of_gathered(param) is not None for param in bound.params)
         self.unprepared = False  # scales were loaded while FSDP had not gathered the weights
         self.pushed = self.pushes = self.steps = 0
         self.versions = bound.now()

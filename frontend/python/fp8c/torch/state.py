@@ -168,7 +168,7 @@ def apply_pending(one: Scales) -> None:
             program.run("prepare")
     else:
         one.unprepared = True
-    one.unsure = True
+    one.unsure = True  # whoever has codes that travel compares scales again
     one.pushed = min(found)  # no newer than its oldest row: others may still take what is left for them
     one.dirty = bool((amax != 0).any())
     one.stepped = one.dirty and not _pending_steps.isdisjoint(found)
