@@ -361,8 +361,8 @@ def _check_gemms(bound: Any, weight: Weight, linears: Sequence[str]) -> None:
         if one.linear not in linears or one.role == "wgrad" or same:
             continue
         what = one.scaling if one.fp8 else one.format_a
-        raise weight.error(f"travels as codes of recipe {name}, and {one.role} of linear {one.linear} reads it "
-                           f"in {what} ({one.reason}). {_advice(weight)}")
+        raise weight.error(f"travels as codes of recipe {name}, and {one.role} of linear {one.linear} reads "
+                           f"it in {what} ({one.reason}). {_advice(weight)}")
 
 
 def _advice(weight: Weight) -> str:
