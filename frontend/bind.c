@@ -1,5 +1,5 @@
 /* Memory and stream of the caller: fp8c_program_bind_variable, fp8c_program_move_variables,
- * fp8c_program_rest, fp8c_program_set_stream. See fp8c.h. */
+ * fp8c_program_set_stream. See fp8c.h. */
 #include "frontend/program.h"
 
 static const char *const sides[] = {[FP8C_INPUT] = "input", [FP8C_OUTPUT] = "output"};
@@ -104,15 +104,6 @@ fp8c_status fp8c_program_move_variables(fp8c_program *p, const int *variables,
 {
     f8_diag diag = {0};
     return f8_api_result(p->ctx, &diag, move(p, variables, tensors, n, &diag));
-}
-
-fp8c_status fp8c_program_rest(fp8c_program *p)
-{
-    f8_diag diag = {0};
-    const f8_status status = f8_program_has_memory(p, &diag);
-    if (status == F8_OK && p->now->instance.cpu)
-        f8_exec_rest(p->now->instance.cpu);
-    return f8_api_result(p->ctx, &diag, status);
 }
 
 fp8c_status fp8c_program_set_stream(fp8c_program *p, void *stream)

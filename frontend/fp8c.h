@@ -914,11 +914,6 @@ FP8C_API fp8c_status fp8c_program_bind_variable(fp8c_program *program, int varia
  * lie nowhere. */
 FP8C_API fp8c_status fp8c_program_move_variables(fp8c_program *program, const int *variables,
                                                  const fp8c_tensor_view *const *tensors, size_t n);
-/* Free the memory that runs alone need, such as that for the codes of weights. The next run
- * allocates it again. A front end calls this for programs that run in turn, as those of a model's
- * blocks do. On a GPU and on target reference nothing happens. FP8C_ERR_INPUT: the program was
- * compiled only to be looked at. */
-FP8C_API fp8c_status fp8c_program_rest(fp8c_program *program);
 /* Enqueue later runs on `stream`, a CUstream of the program's GPU, as with the option `stream`;
  * NULL: on the program's own. The stream, not the host, waits for the runs that were enqueued
  * before. CUDA's default stream is CU_STREAM_LEGACY (1) here. FP8C_ERR_INPUT: the program does not

@@ -84,8 +84,8 @@ f8_sizes f8_plan_sizes(const f8_plan *plan, const char *external, int64_t align)
 
 int64_t f8_sizes_sum(const f8_sizes *s, const f8_plan *plan, int n_threads, int64_t workspace)
 {
-    return s->state + plan->constants_bytes + s->arena + s->ports + s->scratch * n_threads +
-           workspace;
+    return s->state + plan->constants_bytes + s->arena + s->ports +
+           s->scratch * n_threads + workspace;
 }
 
 /* ---- variables ---- */
@@ -195,46 +195,11 @@ static f8_status check_bound(const f8_tenant *t, uint32_t func, f8_diag *diag)
     return F8_OK;
 }
 
-static const char *const work_names[] = {"the arena", "kernel scratch", "workspace"};
-
-static f8_block *work(f8_home *home, int i)
-{
-    return i == 0 ? &home->arena : i == 1 ? &home->scratch : &home->workspace;
-}
-
-void f8_home_rest(f8_home *home)
-{
-    if (home->kind->settle)
-        return;
-    for (int i = 0; i < 3; i++) {
-        f8_block *block = work(home, i);
-        home->resting[i] += block->bytes; /* one of the two is 0 */
-        f8_block_free(home, block);
-    }
-    for (f8_tenant *t = home->first; t; t = t->next)
-        for (uint32_t f = 0; f < t->plan->n_funcs; f++)
-            t->stale[f] = true;
-}
-
-/* The end of the rest. What a failure leaves is allocated by the next try. */
-static f8_status wake(f8_tenant *t, f8_diag *diag)
-{
-    f8_home *home = t->home;
-    for (int i = 0; i < 3; i++) {
-        F8_TRY(home->resting[i]
-                   ? f8_block_alloc(t, home->resting[i], work_names[i], work(home, i), diag)
-                   : F8_OK);
-        home->resting[i] = 0;
-    }
-    return F8_OK;
-}
-
 f8_status f8_home_ready(f8_tenant *t, uint32_t func, f8_diag *diag)
 {
     if (!t->stale[func])
         return F8_OK;
     F8_TRY(check_bound(t, func, diag));
-    F8_TRY(wake(t, diag));
     t->home->kind->resolve(t, func);
     t->stale[func] = false;
     return F8_OK;
@@ -294,13 +259,14 @@ uint64_t f8_home_address(const f8_tenant *t, uint32_t func, const f8_arg *a)
 /* The memory that a run works in grows to what t needs. On failure nothing has changed. */
 static f8_status grow(f8_tenant *t, const int64_t need[3], f8_diag *diag)
 {
+    static const char *const what[] = {"the arena", "kernel scratch", "workspace"};
     f8_home *home = t->home;
-    f8_block *block[] = {work(home, 0), work(home, 1), work(home, 2)}, fresh[3] = {{0}};
+    f8_block *block[] = {&home->arena, &home->scratch, &home->workspace}, fresh[3] = {{0}};
     f8_status status = F8_OK;
     bool moved = false, frees = false;
     for (int i = 0; i < 3 && status == F8_OK; i++)
         if (need[i] > block[i]->bytes) {
-            status = f8_block_alloc(t, need[i], work_names[i], &fresh[i], diag);
+            status = f8_block_alloc(t, need[i], what[i], &fresh[i], diag);
             frees |= block[i]->at != 0;
         }
     if (status == F8_OK && frees && home->kind->settle)
@@ -339,7 +305,6 @@ f8_status f8_home_allocate(f8_tenant *t, int n_threads, int64_t workspace, f8_di
                        (long long)t->sizes.state, (long long)state->bytes);
     if (alone(t))
         F8_TRY(make_vars(t->home, plan, diag));
-    F8_TRY(wake(t, diag));
     return grow(t, need, diag);
 }
 

@@ -3,8 +3,7 @@
  * The executors have the same variables. They also share the memory in which a run works, since one
  * of them runs at a time; it is as large as the executor that needs most of it. If a new executor
  * needs more, the new memory is allocated before the old is freed, and the other executors then
- * resolve their places again. A home on the CPU can rest: it frees that memory until the next run.
- * The home ends with its last executor (its tenant, here). */
+ * resolve their places again. The home ends with its last executor (its tenant, here). */
 #ifndef F8_HOME_H
 #define F8_HOME_H
 
@@ -37,7 +36,7 @@ typedef struct f8_live_port {
 
 /* One variable's memory: in the home's block, or the caller's that is bound now. */
 typedef struct f8_live_var {
-    int64_t offset;   /* in the plan's state, where steps name it */
+    int64_t offset; /* in the plan's state, where steps name it */
     uint64_t own, at; /* own is 0 where the home has no memory for it; at is 0 while nothing is
                          bound to such a variable */
 } f8_live_var;
@@ -75,7 +74,6 @@ struct f8_home {
     f8_live_var *var;     /* by the plan's variables */
     uint32_t n_vars;
     f8_block state, arena, scratch, workspace;
-    int64_t resting[3]; /* the bytes of the last three, which the next run allocates again */
     f8_port_block ports;
     int64_t bytes, peak; /* of these, and of the executors' constants and own ports */
     f8_exec_counts count;
@@ -119,12 +117,8 @@ void f8_home_bind_var(f8_home *home, uint32_t var, uint64_t at);
 /* Another buffer is bound to a port of the function: it becomes stale, and the function that has
  * its buffers in common with it. */
 void f8_home_port_moved(f8_tenant *t, uint32_t func);
-/* Free the memory in which runs work, until the next run of any executor. Nothing happens where
- * runs are enqueued, and may not be over. */
-void f8_home_rest(f8_home *home);
-/* Before a run of a function: allocates what `f8_home_rest` has freed, and resolves the function's
- * places if they are stale. F8_ERR_INPUT names a variable or a port of the function that is
- * external and that nothing is bound to. */
+/* Before a run of a function: resolves its places if they are stale. F8_ERR_INPUT names a variable
+ * or a port of the function that is external and that nothing is bound to. */
 f8_status f8_home_ready(f8_tenant *t, uint32_t func, f8_diag *diag);
 /* That failure for a variable, and for a port of a function. */
 f8_status f8_unbound_variable(const char *name, f8_diag *diag);

@@ -252,11 +252,6 @@ int64_t f8_exec_held_bytes(const f8_exec *x)
     return x->home->home.bytes;
 }
 
-void f8_exec_rest(f8_exec *x)
-{
-    f8_home_rest(&x->home->home);
-}
-
 f8_exec_counts f8_exec_count(const f8_exec *x)
 {
     return x->home->home.count;

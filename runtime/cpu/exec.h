@@ -76,10 +76,8 @@ f8_status f8_exec_fetch(f8_exec *x, uint32_t func, const f8_arg *from, int64_t b
  * plan), by all that share. */
 int64_t f8_exec_planned_bytes(const f8_exec *x);
 int64_t f8_exec_peak_bytes(const f8_exec *x);
-/* Bytes that all that share have now, those of f8_exec_alloc too; f8_exec_rest frees what only runs
- * use, until the next run. */
+/* Bytes that all that share have now, those of f8_exec_alloc too. */
 int64_t f8_exec_held_bytes(const f8_exec *x);
-void f8_exec_rest(f8_exec *x);
 
 /* What an executor of this plan would plan, on n_threads threads (0: the CPUs this process may run
  * on). The plan may have been made without code (codegen/build.h). Loads oneDNN if there are GEMMs,

@@ -641,7 +641,6 @@ FUNCTIONS = {
     "program_quantize": (status, ptr, i32, ptr, ptr),
     "program_bind_variable": (status, ptr, i32, ptr),
     "program_move_variables": (status, ptr, ptr, ptr, size),
-    "program_rest": (status, ptr),
     "program_set_stream": (status, ptr, ptr),
     "program_info": (None, ptr, ptr),
     "program_fp8_gemms": (i64, ptr, i32),

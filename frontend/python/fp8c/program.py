@@ -239,10 +239,6 @@ class Program(Figures, Variables):
         self._bound.pop(function, None)
         self._perhaps_bound.pop(function, None)
 
-    def rest(self) -> None:
-        """Free the memory that runs alone need, until the next run. On a GPU nothing happens."""
-        self._open().call(lib.program_rest)
-
     def set_stream(self, stream: int) -> None:
         """Enqueue later runs on a CUstream, given as its address; 0: the program's own."""
         self._open().call(lib.program_set_stream, stream or None)

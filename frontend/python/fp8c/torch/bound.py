@@ -213,7 +213,6 @@ class Bound:
             self._placed -= 1
             if not self._placed:
                 self.program.move_variables(self._variables, None)
-                self.program.rest()
 
     def can_run(self) -> bool:
         """Whether the parameters are there now."""
