@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "frontend/arena.h"
 #include "frontend/calibration.h"
 #include "frontend/compile.h"
 #include "frontend/options.h"
@@ -518,6 +519,7 @@ static f8_status build_program(fp8c_program *p, const fp8c_module *module,
     const fp8c_compile_options *o = &request->o;
     f8_run_options run = F8_RUN_OPTIONS(o);
     run.no_device = o->no_device || o->text_only || o->plan_only;
+    F8_TRY(f8_arena_of(p->ctx, o->arena, &run.work, diag));
     F8_TRY(f8_program_set_run(p, run, o->threads, diag));
     F8_TRY(f8_program_set_comm(p, o->comm, diag));
     F8_TRY(f8_program_note_module(p, module->ir, o, diag));
@@ -529,6 +531,7 @@ static f8_status build_program(fp8c_program *p, const fp8c_module *module,
     if (!request->calibrate && !p->tuner)
         warn_of_rules(module->ir, o->recipe, &p->ctx->log);
     F8_TRY(f8_compile_variant(p, module->ir, request, diag));
+    p->run.work = NULL; /* the first variant holds it, and those to come have its memory */
     if (!request->calibrate)
         F8_TRY(f8_source_keep(p, module, request, diag));
     return f8_variables_begin(p, diag);
@@ -545,7 +548,7 @@ static fp8c_status compile(const fp8c_module *module, const fp8c_compile_options
     if (f8_api_options(&request.o, options, "fp8c_compile_options", &diag) != F8_OK)
         return f8_api_result(ctx, &diag, diag.status);
     if (calibrate || tuner) /* such a program is ours to run */
-        request.o.external = NULL;
+        request.o.external = NULL, request.o.arena = NULL;
     const fp8c_calibration *calibration = request.o.calibration;
     if (calibration && calibration->batches) { /* before the first batch there is no choice */
         request.chosen = calibration->trial;

@@ -414,6 +414,8 @@ typedef struct fp8c_compile_options {
     const char *reduce_order; /* who adds: "ranks" (default: fp8c, in their order) or "library" */
     int32_t witness;          /* 1: for fp8c_program_run_witnessed. Not for "reference", a file */
     const char *frozen; /* with `pair`, pattern: parameters that are not trained. NULL: none */
+    struct fp8c_arena *arena; /* of the module's context: "arenas" below. Not with `comm`, for a file,
+                                 a calibration or a tuner. NULL: the program has its own memory */
 } fp8c_compile_options;
 
 /* options may be NULL. */
@@ -579,6 +581,29 @@ FP8C_API fp8c_status fp8c_lender_lend(fp8c_lender *lender, fp8c_tensor_view *con
                                       fp8c_managed_tensor **out);
 /* The bytes of memory that the lender has, lent or idle. With `trim` it frees idle memory first. */
 FP8C_API int64_t fp8c_lender_bytes(fp8c_lender *lender, int32_t trim);
+
+/* ---- arenas ----
+ *
+ * Programs that never run at the same time, as one for training and one for evaluation, can work in
+ * one arena: memory as large as the program of them that needs most ("One arena for several
+ * programs" in frontend/embedding.md). */
+typedef struct fp8c_arena fp8c_arena;
+typedef struct fp8c_arena_options {
+    size_t struct_size; /* sizeof(fp8c_arena_options) */
+    /* CUDA: who gives the memory, as in fp8c_compile_options; those of the programs do not count
+     * for it. Both outlive the arena and its programs. */
+    void *(*device_alloc)(void *user, size_t size);
+    void (*device_free)(void *user, void *ptr, size_t size);
+    void *device_user;
+} fp8c_arena_options;
+
+/* An arena without memory, to give to compiles of modules of this context. options may be NULL. */
+FP8C_API fp8c_status fp8c_arena_create(fp8c_context *ctx, const fp8c_arena_options *options,
+                                       fp8c_arena **out);
+/* Its programs live on, and its memory with the last of them. */
+FP8C_API void fp8c_arena_destroy(fp8c_arena *arena);
+/* The bytes of memory that it holds now; 0 while no program has it. Any thread may ask. */
+FP8C_API int64_t fp8c_arena_bytes(const fp8c_arena *arena);
 
 /* ---- a layer in the caller's loop ----
  *

@@ -17,6 +17,7 @@ typedef const struct fp8c_calibration *of_CALIBRATION;
 typedef const fp8c_stored_as *of_STORED;
 typedef size_t of_SIZE;
 typedef const fp8c_comm *of_COMM;
+typedef struct fp8c_arena *of_ARENA;
 
 /* A field of fp8c.h without a row, or a row of another place or type, does not compile. */
 typedef struct rows {
@@ -48,7 +49,7 @@ enum { APART, ALIKE };
 enum { VALUE, COPY, DROP };
 enum { IN_FILE = 1, IN_CALIBRATION = 2 };
 enum { FLAG, COUNT, LONG, NUMBER, TEXT, WRITE, USER, STREAM, DEVICE_ALLOC, DEVICE_FREE,
-       CALIBRATION, STORED, SIZE, COMM };
+       CALIBRATION, STORED, SIZE, COMM, ARENA };
 
 static const struct row {
     const char *name, *usual;

@@ -40,6 +40,7 @@ typedef struct f8_run_options {
     void (*device_free)(void *user, void *ptr, size_t size);
     void *device_user;
     const char *external; /* name pattern, or NULL */
+    f8_work *work;        /* an arena's, until the first variant has started; or NULL */
 } f8_run_options;
 
 /* A compile for a tuner. Its choices replace the database's. `like` is the program whose executors

@@ -127,6 +127,7 @@ f8_status f8_variant_start(fp8c_program *p, f8_variant *v, const f8_module *modu
                                      .comm = f8_program_comm(p),
                                      .profile = o->profile,
                                      .like = like ? like->cpu : NULL,
+                                     .work = o->work,
                                      .external = o->external};
         return f8_instance_create_cpu(&v->instance, &v->plan, &run, diag);
     }
@@ -141,6 +142,7 @@ f8_status f8_variant_start(fp8c_program *p, f8_variant *v, const f8_module *modu
                                       .stream = o->stream,
                                       .profile = o->profile,
                                       .like = like ? like->cuda : NULL,
+                                      .work = o->work,
                                       .external = o->external,
                                       .nccl = nccl};
     return f8_instance_create_cuda(&v->instance, &v->plan, p->cuda, &run, diag);

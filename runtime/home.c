@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "ir/base/pattern.h"
+#include "runtime/work.h"
 
 /* ---- blocks ---- */
 
@@ -21,7 +22,7 @@ f8_status f8_block_alloc(f8_tenant *t, int64_t bytes, const char *what, f8_block
     *out = (f8_block){0};
     if (bytes == 0)
         return F8_OK;
-    F8_TRY(t->home->kind->alloc(t, bytes, what, &at, diag));
+    F8_TRY(t->home->kind->alloc(t, bytes, false, what, &at, diag));
     *out = (f8_block){at, bytes}; /* only now: a failed block is nobody's to free */
     f8_home_add(t->home, bytes);
     return F8_OK;
@@ -30,7 +31,7 @@ f8_status f8_block_alloc(f8_tenant *t, int64_t bytes, const char *what, f8_block
 void f8_block_free(f8_home *home, f8_block *b)
 {
     if (b->at)
-        home->kind->free(home, *b);
+        home->kind->free(home, *b, false);
     home->bytes -= b->bytes;
     *b = (f8_block){0};
 }
@@ -84,8 +85,8 @@ f8_sizes f8_plan_sizes(const f8_plan *plan, const char *external, int64_t align)
 
 int64_t f8_sizes_sum(const f8_sizes *s, const f8_plan *plan, int n_threads, int64_t workspace)
 {
-    return s->state + plan->constants_bytes + s->arena + s->ports +
-           s->scratch * n_threads + workspace;
+    return s->state + plan->constants_bytes + s->arena + s->ports + s->scratch * n_threads +
+           workspace;
 }
 
 /* ---- variables ---- */
@@ -195,8 +196,29 @@ static f8_status check_bound(const f8_tenant *t, uint32_t func, f8_diag *diag)
     return F8_OK;
 }
 
+static void all_stale(f8_tenant *t)
+{
+    for (uint32_t f = 0; f < t->plan->n_funcs; f++)
+        t->stale[f] = true;
+}
+
+/* The memory that other programs share may have grown since. */
+static void follow_work(f8_home *home)
+{
+    const f8_work *w = home->work;
+    if (!w || home->generation == w->generation)
+        return;
+    home->arena = w->block[0];
+    home->scratch = w->block[1];
+    home->workspace = w->block[2];
+    home->generation = w->generation;
+    for (f8_tenant *t = home->first; t; t = t->next)
+        all_stale(t);
+}
+
 f8_status f8_home_ready(f8_tenant *t, uint32_t func, f8_diag *diag)
 {
+    follow_work(t->home);
     if (!t->stale[func])
         return F8_OK;
     F8_TRY(check_bound(t, func, diag));
@@ -256,29 +278,63 @@ uint64_t f8_home_address(const f8_tenant *t, uint32_t func, const f8_arg *a)
 
 /* ---- allocation ---- */
 
-/* The memory that a run works in grows to what t needs. On failure nothing has changed. */
-static f8_status grow(f8_tenant *t, const int64_t need[3], f8_diag *diag)
+static const char *const block_names[] = {"the arena", "kernel scratch", "workspace"};
+
+/* As f8_block_alloc and f8_block_free, but shared memory counts for nobody's home. */
+static f8_status get_block(f8_tenant *t, int64_t bytes, int i, f8_block *out, f8_diag *diag)
 {
-    static const char *const what[] = {"the arena", "kernel scratch", "workspace"};
+    if (!t->home->work)
+        return f8_block_alloc(t, bytes, block_names[i], out, diag);
+    F8_TRY(t->home->kind->alloc(t, bytes, true, block_names[i], &out->at, diag));
+    out->bytes = bytes;
+    t->home->work->bytes += bytes;
+    return F8_OK;
+}
+
+static void give_block(f8_home *home, f8_block *b)
+{
+    if (!home->work) {
+        f8_block_free(home, b);
+        return;
+    }
+    if (b->at)
+        home->kind->free(home, *b, true);
+    home->work->bytes -= b->bytes;
+    *b = (f8_block){0};
+}
+
+/* The memory that a run works in grows to what t needs. On failure nothing has changed. */
+static f8_status grow(f8_tenant *t, const int64_t need[F8_WORK_BLOCKS], f8_diag *diag)
+{
     f8_home *home = t->home;
-    f8_block *block[] = {&home->arena, &home->scratch, &home->workspace}, fresh[3] = {{0}};
+    f8_work *w = home->work;
+    f8_block *own[] = {&home->arena, &home->scratch, &home->workspace}, fresh[3] = {{0}};
     f8_status status = F8_OK;
     bool moved = false, frees = false;
-    for (int i = 0; i < 3 && status == F8_OK; i++)
-        if (need[i] > block[i]->bytes) {
-            status = f8_block_alloc(t, need[i], what[i], &fresh[i], diag);
-            frees |= block[i]->at != 0;
+    for (int i = 0; i < F8_WORK_BLOCKS && status == F8_OK; i++) {
+        const f8_block *block = w ? &w->block[i] : own[i];
+        if (need[i] > block->bytes) {
+            status = get_block(t, need[i], i, &fresh[i], diag);
+            frees |= block->at != 0;
         }
+    }
     if (status == F8_OK && frees && home->kind->settle)
         status = home->kind->settle(t, diag);
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < F8_WORK_BLOCKS; i++) {
+        f8_block *block = w ? &w->block[i] : own[i];
         if (!fresh[i].at)
             continue;
-        f8_block_free(home, status == F8_OK ? block[i] : &fresh[i]);
+        give_block(home, status == F8_OK ? block : &fresh[i]);
         if (status != F8_OK)
             continue;
-        *block[i] = fresh[i];
+        *block = fresh[i];
         moved = true;
+    }
+    if (w) {
+        w->generation += moved;
+        if (status == F8_OK)
+            follow_work(home);
+        return status;
     }
     for (f8_tenant *other = home->first; other && moved; other = other->next)
         if (other != t)
@@ -297,6 +353,8 @@ f8_status f8_home_allocate(f8_tenant *t, int n_threads, int64_t workspace, f8_di
     f8_block *state = &t->home->state;
     const int64_t need[] = {t->sizes.arena, t->sizes.scratch * n_threads, workspace};
     t->planned = f8_sizes_sum(&t->sizes, plan, n_threads, workspace);
+    for (int i = 0; i < F8_WORK_BLOCKS && t->home->work; i++)
+        t->planned -= need[i];
     if (alone(t))
         F8_TRY(f8_block_alloc(t, t->sizes.state, "variables", state, diag));
     else if (t->sizes.state != state->bytes || plan->n_vars != t->home->n_vars)
@@ -379,9 +437,10 @@ bool f8_home_leave(f8_tenant *t)
 
 void f8_home_end(f8_home *home)
 {
-    f8_block *const block[] = {&home->state, &home->arena, &home->scratch, &home->workspace,
-                               &home->ports.block};
-    for (size_t i = 0; i < sizeof block / sizeof *block; i++)
+    f8_block *const block[] = {&home->state, &home->ports.block, &home->arena, &home->scratch,
+                               &home->workspace};
+    const size_t shared = home->work ? F8_WORK_BLOCKS : 0;
+    for (size_t i = 0; i < sizeof block / sizeof *block - shared; i++)
         f8_block_free(home, block[i]);
     const f8_allocator allocator = home->allocator;
     if (home->var)

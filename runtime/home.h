@@ -54,13 +54,19 @@ int64_t f8_sizes_sum(const f8_sizes *s, const f8_plan *plan, int n_threads, int6
 
 typedef struct f8_home f8_home;
 typedef struct f8_tenant f8_tenant;
+typedef struct f8_work f8_work; /* work.h */
+
+/* The blocks in which a run works: arena, scratch, workspace. */
+enum { F8_WORK_BLOCKS = 3 };
 
 /* How one kind of executor gets memory. */
 typedef struct f8_home_kind {
     size_t size;   /* of its home, which begins with an f8_home */
     int64_t align; /* of a port's buffer */
-    f8_status (*alloc)(f8_tenant *t, int64_t bytes, const char *what, uint64_t *at, f8_diag *diag);
-    void (*free)(f8_home *home, f8_block b);
+    /* shared: a block of home->work */
+    f8_status (*alloc)(f8_tenant *t, int64_t bytes, bool shared, const char *what, uint64_t *at,
+                       f8_diag *diag);
+    void (*free)(f8_home *home, f8_block b, bool shared);
     f8_status (*clear)(f8_tenant *t, f8_port_block *ports, f8_diag *diag); /* to zeros */
     f8_status (*settle)(f8_tenant *t, f8_diag *diag); /* what is enqueued ends; NULL: nothing is */
     void (*resolve)(f8_tenant *t, uint32_t func); /* every place of its steps: f8_home_address */
@@ -73,6 +79,8 @@ struct f8_home {
     const char *external; /* as f8_plan_sizes takes it; it outlives the home */
     f8_live_var *var;     /* by the plan's variables */
     uint32_t n_vars;
+    f8_work *work; /* NULL, or whose memory the three blocks below are, as of `generation` */
+    uint64_t generation;
     f8_block state, arena, scratch, workspace;
     f8_port_block ports;
     int64_t bytes, peak; /* of these, and of the executors' constants and own ports */
@@ -99,7 +107,7 @@ f8_status f8_home_enter(f8_tenant *t, f8_home *like, const f8_home_kind *kind,
                         const f8_allocator *allocator, const char *external, f8_arena *memory,
                         f8_diag *diag);
 
-/* f8_home_allocate: the memory that executors share. f8_home_allocate_ports: the buffers of the
+/* f8_home_allocate: with home->work, its lock is held. The memory that executors share. f8_home_allocate_ports: the buffers of the
  * ports; then every place is resolved. The executor sets t->constants before the second call. */
 f8_status f8_home_allocate(f8_tenant *t, int n_threads, int64_t workspace, f8_diag *diag);
 f8_status f8_home_allocate_ports(f8_tenant *t, f8_diag *diag);
@@ -117,7 +125,8 @@ void f8_home_bind_var(f8_home *home, uint32_t var, uint64_t at);
 /* Another buffer is bound to a port of the function: it becomes stale, and the function that has
  * its buffers in common with it. */
 void f8_home_port_moved(f8_tenant *t, uint32_t func);
-/* Before a run of a function: resolves its places if they are stale. F8_ERR_INPUT names a variable
+/* Before a run of a function, with the lock of home->work: resolves its places if they are stale.
+ * F8_ERR_INPUT names a variable
  * or a port of the function that is external and that nothing is bound to. */
 f8_status f8_home_ready(f8_tenant *t, uint32_t func, f8_diag *diag);
 /* That failure for a variable, and for a port of a function. */

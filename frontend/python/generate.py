@@ -19,7 +19,7 @@ KINDS = {"FLAG": ("h.i32", "bool = False"), "COUNT": ("h.i32", "int = 0"), "LONG
          "DEVICE_ALLOC": ("h.DeviceAllocFn", "Callable[[int], int] | None = None"),
          "DEVICE_FREE": ("h.FreeFn", "Callable[[int, int], object] | None = None"),
          "CALIBRATION": ("h.ptr", "Any = None"), "STORED": ("h.ptr", "Mapping[str, str] | None = None"),
-         "COMM": ("h.ptr", "h.Comm | None = None")}
+         "COMM": ("h.ptr", "h.Comm | None = None"), "ARENA": ("h.ptr", "Any = None")}
 
 HEAD = '''"""The options of a compile. frontend/python/generate.py writes this file from frontend/options.def: change those."""
 from __future__ import annotations

@@ -5,6 +5,7 @@
 
 #include "ir/base/clock.h"
 #include "runtime/copy.h"
+#include "runtime/work.h"
 
 /* ---- steps ---- */
 
@@ -80,7 +81,10 @@ static f8_status exec_build(f8_exec *x, const f8_exec_options *o, f8_diag *diag)
     F8_TRY(f8_arena_status(&x->memory, diag));
     for (uint32_t f = 0; f < plan->n_funcs; f++)
         F8_TRY(make_func(x, f, diag));
-    return f8_exec_allocate(x, diag);
+    F8_TRY(f8_work_lock(x->home->home.work, diag));
+    const f8_status status = f8_exec_allocate(x, diag);
+    f8_work_unlock(x->home->home.work);
+    return status;
 }
 
 f8_status f8_exec_create(const f8_plan *plan, const f8_exec_options *options, f8_exec **out,
@@ -218,10 +222,13 @@ f8_status f8_exec_fetch(f8_exec *x, uint32_t func, const f8_arg *from, int64_t b
 
 f8_status f8_exec_run(f8_exec *x, uint32_t func, f8_diag *diag)
 {
-    F8_TRY(f8_home_ready(&x->tenant, func, diag));
-    const f8_status status = run_steps(x, func, diag);
-    if (status != F8_OK && x->home->queue)
+    f8_work *work = x->home->home.work;
+    F8_TRY(f8_work_lock(work, diag));
+    const f8_status ready = f8_home_ready(&x->tenant, func, diag),
+                    status = ready == F8_OK ? run_steps(x, func, diag) : ready;
+    if (ready == F8_OK && status != F8_OK && x->home->queue)
         f8_comm_queue_stop(x->home->queue);
+    f8_work_unlock(work);
     return status;
 }
 

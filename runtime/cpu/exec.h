@@ -26,6 +26,8 @@ typedef struct f8_exec_options {
      * executor runs at a time. Threads and allocator are those of `like`. Buffers of ports share
      * memory too: their contents are lost once another executor has run. */
     f8_exec *like;
+    f8_work *work; /* NULL, or memory of other executors' in which runs work, too (work.h). An
+                      executor with `like` has that of `like` */
     const char *external; /* NULL, or as f8_plan_sizes takes it; it outlives the executor. An
                              executor with `like` has that of `like` */
 } f8_exec_options;

@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 
 #include "runtime/cpu/exec_internal.h"
+#include "runtime/work.h"
 
 enum { HUGE = 2 << 20 };
 
@@ -10,9 +11,10 @@ enum { HUGE = 2 << 20 };
 
 /* Large buffers sit on huge-page boundaries: a step walks hundreds of MB, and 4 KiB pages would
  * cost a TLB miss every few rows. */
-static f8_status memory_alloc(f8_tenant *t, int64_t bytes, const char *what, uint64_t *at,
-                              f8_diag *diag)
+static f8_status memory_alloc(f8_tenant *t, int64_t bytes, bool shared, const char *what,
+                              uint64_t *at, f8_diag *diag)
 {
+    (void)shared;
     const f8_allocator *a = &t->home->allocator;
     const size_t size = (size_t)f8_aligned(bytes, F8_ARENA_ALIGN);
     const bool huge = bytes >= 2 * HUGE;
@@ -26,8 +28,9 @@ static f8_status memory_alloc(f8_tenant *t, int64_t bytes, const char *what, uin
     return F8_OK;
 }
 
-static void memory_free(f8_home *home, f8_block b)
+static void memory_free(f8_home *home, f8_block b, bool shared)
 {
+    (void)shared;
     home->allocator.free(home->allocator.user, (void *)b.at,
                          (size_t)f8_aligned(b.bytes, F8_ARENA_ALIGN));
 }
@@ -47,8 +50,7 @@ static void resolve(f8_tenant *t, uint32_t func)
     f8_exec_func *f = &x->func[func];
     for (uint32_t i = 0; i < x->plan->func[func].n_steps; i++)
         for (uint32_t k = 0; k < f->step[i].step->n_args; k++)
-            f->step[i].arg[k] =
-                (void *)f8_home_address(t, func, &f->step[i].step->arg[k]);
+            f->step[i].arg[k] = (void *)f8_home_address(t, func, &f->step[i].step->arg[k]);
 }
 
 static const f8_home_kind cpu_memory = {
@@ -127,11 +129,18 @@ static bool has_waits(const f8_plan *plan)
 
 f8_status f8_exec_enter_home(f8_exec *x, const f8_exec_options *o, f8_diag *diag)
 {
+    const f8_work_place place = {.kind = &cpu_memory};
+    f8_work *work = o->like ? NULL : o->work;
     x->tenant.plan = x->plan;
+    F8_TRY(f8_work_join(work, &place, diag));
     const f8_status status =
         f8_home_enter(&x->tenant, o->like ? o->like->tenant.home : NULL, &cpu_memory, &x->allocator,
                       o->external, &x->memory, diag);
     x->home = (f8_exec_home *)x->tenant.home;
+    if (x->home && !o->like)
+        x->home->home.work = work;
+    if (!x->home) /* there is nothing that could leave */
+        f8_work_abandon(work);
     if (status != F8_OK)
         return status;
     if (!o->like) {
@@ -173,6 +182,7 @@ void f8_exec_leave_home(f8_exec *x)
     f8_gemm_lib_destroy(home->gemms);
     f8_comm_queue_destroy(home->queue);
     f8_pool_destroy(home->pool);
+    f8_work_leave(home->home.work, &home->home, NULL);
     f8_home_end(&home->home);
 }
 

@@ -1,5 +1,6 @@
 /* The executor on a GPU, its life: see exec.h. */
 #include "runtime/cuda/exec_internal.h"
+#include "runtime/work.h"
 
 #define CU(what, call, ...)                                                                        \
     F8_TRY(f8_cuda_check(x->cuda, x->cuda->cu.call(__VA_ARGS__), diag, #call " of %s", what))
@@ -67,8 +68,14 @@ static f8_status exec_build(f8_cuda_exec *x, const f8_cuda_exec_options *options
     F8_TRY(make_funcs(x, diag));
     F8_TRY(f8_cuda_exec_prepare_gemms(x, diag));
     F8_TRY(f8_cuda_exec_prepare_attentions(x, diag));
-    F8_TRY(f8_cuda_exec_allocate(x, diag));
-    return f8_cuda_exec_try_gemms(x, diag);
+    F8_TRY(f8_work_lock(x->home->home.work, diag));
+    f8_status status = f8_cuda_exec_allocate(x, diag);
+    if (status == F8_OK)
+        status = f8_cuda_exec_begin_work(x, diag);
+    if (status == F8_OK)
+        status = f8_cuda_exec_end_work(x, f8_cuda_exec_try_gemms(x, diag), diag);
+    f8_work_unlock(x->home->home.work);
+    return status;
 }
 
 f8_status f8_cuda_exec_create(const f8_plan *plan, f8_cuda *cuda,

@@ -33,6 +33,7 @@ typedef struct f8_cuda_exec_options {
      * they share as in f8_exec_options. This executor then uses the stream, device memory and host
      * memory of `like`; a failure on the device concerns all. */
     f8_cuda_exec *like;
+    f8_work *work;        /* as in f8_exec_options */
     const char *external; /* as in f8_exec_options */
     f8_nccl *nccl; /* for plans of several ranks, or NULL; on the same device, and outlives the
                       executor */

@@ -149,6 +149,12 @@ void f8_cuda_exec_release_attentions(f8_cuda_home *home);
 f8_status f8_cuda_exec_sync(f8_cuda_exec *x, f8_diag *diag, const char *what, ...)
     __attribute__((format(printf, 3, 4)));
 
+/* exec_wait.c: with memory that programs share (work.h), whose lock is held: the executor's stream
+ * waits for the last run that works in it; and the next one waits for what was enqueued since,
+ * whether that failed (`status`) or not. */
+f8_status f8_cuda_exec_begin_work(f8_cuda_exec *x, f8_diag *diag);
+f8_status f8_cuda_exec_end_work(f8_cuda_exec *x, f8_status status, f8_diag *diag);
+
 /* exec_memory.c: enqueue a copy and wait, in the executor's stream. */
 f8_status f8_cuda_exec_upload(f8_cuda_exec *x, CUdeviceptr to, const void *from, size_t bytes,
                               const char *what, f8_diag *diag);

@@ -1,6 +1,7 @@
 /* The CUDA executor's memory and modules, alone or shared by a program's executors: see
  * exec_internal.h. */
 #include "runtime/cuda/exec_internal.h"
+#include "runtime/work.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -58,24 +59,40 @@ static f8_status out_of_memory(f8_cuda_exec *x, size_t bytes, const char *what, 
                    what, (long long)x->tenant.planned, left, biggest);
 }
 
-static void device_free(f8_home *home, f8_block b)
+/* Who gives device memory; alloc NULL: the driver. */
+typedef struct source {
+    void *(*alloc)(void *user, size_t bytes);
+    void (*free)(void *user, void *ptr, size_t bytes);
+    void *user;
+} source;
+
+static source source_of(const f8_cuda_home *h, bool shared)
+{
+    const f8_cuda_exec_options *o = &h->options;
+    const f8_work *w = h->home.work;
+    return shared ? (source){w->device_alloc, w->device_free, w->device_user}
+                  : (source){o->device_alloc, o->device_free, o->device_user};
+}
+
+static void device_free(f8_home *home, f8_block b, bool shared)
 {
     const f8_cuda_home *h = (const f8_cuda_home *)home;
-    if (h->options.device_free)
-        h->options.device_free(h->options.device_user, (void *)(uintptr_t)b.at, (size_t)b.bytes);
+    const source s = source_of(h, shared);
+    if (s.free)
+        s.free(s.user, (void *)(uintptr_t)b.at, (size_t)b.bytes);
     else
         h->cuda->cu.cuMemFree_v2(b.at);
 }
 
-static f8_status device_alloc(f8_tenant *t, int64_t wanted, const char *what, uint64_t *at,
-                              f8_diag *diag)
+static f8_status device_alloc(f8_tenant *t, int64_t wanted, bool shared, const char *what,
+                              uint64_t *at, f8_diag *diag)
 {
     f8_cuda_exec *x = (f8_cuda_exec *)t;
-    const f8_cuda_exec_options *o = &x->home->options;
+    const source s = source_of(x->home, shared);
     const size_t bytes = (size_t)wanted;
     CUdeviceptr p = 0;
-    if (o->device_alloc) {
-        p = (uintptr_t)o->device_alloc(o->device_user, bytes);
+    if (s.alloc) {
+        p = (uintptr_t)s.alloc(s.user, bytes);
         if (!p)
             return out_of_memory(x, bytes, what, diag);
     } else {
@@ -85,7 +102,7 @@ static f8_status device_alloc(f8_tenant *t, int64_t wanted, const char *what, ui
         F8_TRY(f8_cuda_check(x->cuda, r, diag, "cuMemAlloc of %zu bytes for %s", bytes, what));
     }
     if (p % F8_CUDA_ALIGN) {
-        device_free(t->home, (f8_block){p, wanted});
+        device_free(t->home, (f8_block){p, wanted}, shared);
         return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
                        "device memory for %s is not %d-byte aligned as it must be", what,
                        F8_CUDA_ALIGN);
@@ -110,9 +127,12 @@ static void free_pinned(const f8_cuda *cuda, f8_port_block *ports)
         cuda->cu.cuMemFreeHost(ports->host);
 }
 
+/* Every run with that memory waits for the one before, so all are over with the last. */
 static f8_status settle(f8_tenant *t, f8_diag *diag)
 {
-    return f8_cuda_exec_sync((f8_cuda_exec *)t, diag, "before the arena grows");
+    f8_cuda_exec *x = (f8_cuda_exec *)t;
+    F8_TRY(f8_cuda_exec_begin_work(x, diag));
+    return f8_cuda_exec_sync(x, diag, "before the arena grows");
 }
 
 static void resolve(f8_tenant *t, uint32_t func)
@@ -152,8 +172,8 @@ f8_status f8_cuda_exec_allocate(f8_cuda_exec *x, f8_diag *diag)
     F8_TRY(f8_home_allocate(&x->tenant, 0, x->workspace_bytes, diag));
     F8_TRY(f8_block_alloc(&x->tenant, plan->constants_bytes, "constants", constants, diag));
     if (plan->constants_bytes)
-        F8_TRY(f8_cuda_exec_upload(x, constants->at, plan->constants,
-                                   (size_t)plan->constants_bytes, "constants", diag));
+        F8_TRY(f8_cuda_exec_upload(x, constants->at, plan->constants, (size_t)plan->constants_bytes,
+                                   "constants", diag));
     return f8_home_allocate_ports(&x->tenant, diag);
 }
 
@@ -234,12 +254,18 @@ static void leave_modules(f8_cuda_exec *x)
 
 f8_status f8_cuda_exec_enter_home(f8_cuda_exec *x, const f8_cuda_exec_options *o, f8_diag *diag)
 {
+    const f8_work_place place = {&device_memory, (int)x->cuda->device};
+    f8_work *work = o->like ? NULL : o->work;
     x->tenant.plan = x->plan;
-    const f8_status status = f8_home_enter(&x->tenant, o->like ? o->like->tenant.home : NULL,
-                                           &device_memory, &x->allocator, o->external, &x->memory,
-                                           diag);
+    F8_TRY(f8_work_join(work, &place, diag));
+    const f8_status status =
+        f8_home_enter(&x->tenant, o->like ? o->like->tenant.home : NULL, &device_memory,
+                      &x->allocator, o->external, &x->memory, diag);
     f8_cuda_home *home = x->home = (f8_cuda_home *)x->tenant.home;
+    if (!home)
+        f8_work_abandon(work);
     if (home && !o->like) {
+        home->home.work = work;
         home->cuda = x->cuda;
         home->options = *o;
         f8_arena_init(&home->memory, &home->home.allocator);
@@ -255,6 +281,13 @@ f8_status f8_cuda_exec_enter_home(f8_cuda_exec *x, const f8_cuda_exec_options *o
     x->own = home->own;
     x->stream = home->stream;
     return F8_OK;
+}
+
+static void end_work(f8_work *work, f8_home *home)
+{
+    if (work->done)
+        ((f8_cuda_home *)home)->cuda->cu.cuEventDestroy_v2(work->done);
+    work->done = NULL;
 }
 
 void f8_cuda_exec_leave_home(f8_cuda_exec *x)
@@ -276,6 +309,7 @@ void f8_cuda_exec_leave_home(f8_cuda_exec *x)
         home->cuda->cu.cuStreamDestroy_v2(home->ordered);
     if (home->moved)
         home->cuda->cu.cuEventDestroy_v2(home->moved);
+    f8_work_leave(home->home.work, &home->home, end_work);
     f8_arena_end(&home->memory);
     f8_home_end(&home->home);
 }

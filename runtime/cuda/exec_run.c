@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "runtime/copy.h"
+#include "runtime/work.h"
 
 #define CU_IN(what, call, ...)                                                                     \
     F8_TRY(f8_cuda_check(x->cuda, x->cuda->cu.call(__VA_ARGS__), diag, #call " of %s", what))
@@ -96,14 +97,18 @@ f8_status f8_cuda_exec_run(f8_cuda_exec *x, uint32_t func, f8_diag *diag)
     f8_live_func *f = &x->func[func];
     f8_diag d = {0};
     F8_TRY(usable(x, diag));
-    f8_status status = f8_cuda_enter(x->cuda, &d);
+    F8_TRY(f8_work_lock(x->home->home.work, diag));
+    f8_status status = f8_cuda_enter(x->cuda, &d), ready = F8_OK;
     if (status == F8_OK) {
-        const f8_status ready = f8_home_ready(&x->tenant, func, diag);
+        ready = f8_home_ready(&x->tenant, func, diag);
         if (ready == F8_OK)
-            status = run_inside(x, func, &d);
+            status = f8_cuda_exec_begin_work(x, &d);
+        if (ready == F8_OK && status == F8_OK)
+            status = f8_cuda_exec_end_work(x, run_inside(x, func, &d), &d);
         f8_cuda_leave(x->cuda);
-        F8_TRY(ready); /* nothing was enqueued */
     }
+    f8_work_unlock(x->home->home.work);
+    F8_TRY(ready); /* nothing was enqueued */
     if (status == F8_OK) {
         f8_exec_counts *count = &x->home->home.count;
         count->gemms += f->count.gemms;

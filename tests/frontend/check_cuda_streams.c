@@ -10,7 +10,7 @@
 
 enum { GPU = 2, HOST = 1, MOST = 64 };
 
-static bool emulated;
+static bool emulated, with_arena; /* programs share an arena */
 
 /* ---- the emulator's record ---- */
 
@@ -82,6 +82,7 @@ typedef struct numbers {
 typedef struct life {
     driver *d;
     fp8c_context *ctx;
+    fp8c_arena *arena; /* NULL, or the program's */
     fp8c_program *p;
     fp8c_saved *saved;
     tensor tensor[MOST];
@@ -96,6 +97,9 @@ static void start(life *l, driver *d, const char *text, fp8c_compile_options o)
     open_record(d);
     o.target = "cuda";
     o.pair = 1;
+    if (with_arena)
+        ck_assert_int_eq(fp8c_arena_create(l->ctx, NULL, &l->arena), FP8C_OK);
+    o.arena = l->arena;
     l->p = make(l->ctx, text, &o);
     ck_assert_int_eq(fp8c_saved_create(l->p, &l->saved), FP8C_OK);
 }
@@ -107,6 +111,7 @@ static void finish(life *l)
     for (int i = 0; i < l->n; i++)
         device_free(l->d, l->tensor[i].at, (size_t)fp8c_type_bytes(&l->tensor[i].type));
     pair_end(&l->values);
+    fp8c_arena_destroy(l->arena);
     fp8c_context_destroy(l->ctx);
 }
 
@@ -242,12 +247,14 @@ static void *stream_of(const life *l, int i)
 }
 
 /* Every call of every step: all of its work is in the stream, and the host does not wait. The first
- * of each call may load kernels and capture graphs, but it does not wait either. */
+ * of each call may load kernels and capture graphs, but it does not wait either. With an arena the
+ * same. */
 START_TEST(all_in_stream)
 {
     static life l;
     driver d = open_driver();
-    start(&l, &d, layer, recipe(kinds_of_recipe[_i / 3]));
+    with_arena = _i >= CASES;
+    start(&l, &d, layer, recipe(kinds_of_recipe[_i % CASES / 3]));
     void *const stream = stream_of(&l, _i % 3);
     record();
     ck_assert_msg(fp8c_program_set_stream(l.p, stream) == FP8C_OK, "%s",
@@ -536,7 +543,7 @@ Suite *f8_suite(void)
     Suite *s = suite_create("cuda streams");
     TCase *t = tcase_create("cuda streams");
     tcase_set_timeout(t, TIMEOUT);
-    tcase_add_loop_test(t, all_in_stream, 0, CASES);
+    tcase_add_loop_test(t, all_in_stream, 0, 2 * CASES);
     tcase_add_loop_test(t, states_in_stream, 0, 3);
     tcase_add_loop_test(t, seed, 0, 3);
     tcase_add_loop_test(t, changes, 0, 5);

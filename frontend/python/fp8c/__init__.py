@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from ._handle import Closed
 from ._header import VERSION, Comm, Side, Status, Verdict
+from .arena import Arena
 from .builder import op, ops
 from .calibration import Calibration
 from .context import Context, default_context
@@ -31,7 +32,7 @@ from .tensors import Tensor, View, Views
 from .training import Training
 
 __version__ = ".".join(map(str, VERSION))
-__all__ = ["INPUT", "OUTPUT", "Calibration", "CancelledError", "Closed", "Comm", "Context",
+__all__ = ["INPUT", "OUTPUT", "Arena", "Calibration", "CancelledError", "Closed", "Comm", "Context",
            "Doctor", "Error", "FileError", "InputError", "InternalError", "Lender", "LibraryError",
            "Module", "OutOfMemoryError", "Position", "Program", "Saved", "Side", "Status", "Tensor",
            "Training", "UnsupportedError", "Verdict", "View", "Views", "compile_options", "default_context", "op",

@@ -263,6 +263,11 @@ class OpenOptions(Structure):
                 ("external", text), ("comm", ptr), ("bytes", ptr), ("n_bytes", size)]
 
 
+class ArenaOptions(Structure):
+    _fields_ = [("struct_size", size), ("device_alloc", DeviceAllocFn), ("device_free", FreeFn),
+                ("device_user", ptr)]
+
+
 class FileInfo(Structure):
     _fields_ = [("struct_size", size), ("version", text), ("format", i32), ("plan_format", i32),
                 ("bytes", i64), ("checksum", char * 33), ("targets", i32), ("target", char * 32),
@@ -618,6 +623,9 @@ FUNCTIONS = {
     "program_call": (status, ptr, i32, ptr, size, ptr, size),
     "program_port_view": (status, ptr, i32, i32, i32, ptr),
     "program_variable_view": (status, ptr, i32, ptr),
+    "arena_create": (status, ptr, ptr, ptr),
+    "arena_destroy": (None, ptr),
+    "arena_bytes": (i64, ptr),
     "lender_create": (status, ptr, size, ptr),
     "lender_destroy": (None, ptr),
     "lender_lend": (status, ptr, ptr, ptr),

@@ -34,6 +34,9 @@ def fill(struct: Any, given: dict[str, Any]) -> Options:
         kept.append(array)
     else:
         given.pop("stored_weights", None)
+    if given.get("arena") is not None:
+        kept.append(given["arena"])
+        given["arena"] = given["arena"]._open().ptr
     comm = given["comm"]
     given["stream"] = given["stream"] or None
     given["comm"] = ctypes.addressof(comm) if comm is not None else None
@@ -49,6 +52,14 @@ def open_options(*, target: str | None = None, threads: int = 0, profile: bool =
                  external: str | None = None, comm: h.Comm | None = None) -> Options:
     """fp8c_open_options by keyword; as in `_options.compile_options`."""
     return fill(h.OpenOptions, locals())
+
+
+def arena_options(device_alloc: Callable[[int], int] | None,
+                  device_free: Callable[[int, int], object] | None) -> Options:
+    """fp8c_arena_options by keyword."""
+    given, kept = {"device_alloc": device_alloc, "device_free": device_free}, []
+    _device_memory(given, kept)
+    return Options(h.ArenaOptions(**_fields(given)), kept)
 
 
 def _fields(given: dict[str, Any]) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from fp8c.records import Statistic
 from fp8c.tensors import View, Views
 
 from . import amaxes, gathered, scales, sharded
+from .arenas import arena_of
 from .dims import Dims, Sizes
 from .places import Unsupported
 from .plan import Stage, at_vectors
@@ -123,7 +124,8 @@ class Bound:
         module = fp8c.Module.parse(text, dims=bounds)
         for rule in self.settings.rules_of(self.stage.linears):
             module.rule(rule)
-        options: dict[str, Any] = {"recipe": self.settings.recipe, "external": ",".join(self._external())}
+        options: dict[str, Any] = {"recipe": self.settings.recipe, "external": ",".join(self._external()),
+                                   "arena": arena_of(self.device)}
         if self.device.type == "cuda":
             options |= {"target": "cuda", "device": self.device.index or 0}
         else:
@@ -194,8 +196,8 @@ class Bound:
     @contextmanager
     def placed(self) -> Iterator[None]:
         """While a function that reads parameters runs: those that FSDP has gathered are where they lie
-        now. Afterwards they lie nowhere, because FSDP frees their memory; and the program holds no
-        memory for their codes."""
+        now. Afterwards they lie nowhere, because FSDP frees their memory. For their codes there is
+        the arena that programs share."""
         if not self.gathered:
             yield
             return
