@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "frontend/program.h"
+#include "passes/unit/pass.h"
 #include "ir/base/pattern.h"
 
 static int64_t bytes_of(const fp8c_program *p, uint32_t v)
@@ -39,6 +40,15 @@ static bool matches_any(const char *pattern, const f8_plan *plan)
     return any;
 }
 
+/* How many values a pair saves its caller can't know before: none, perhaps. */
+static bool is_saved_of_pair(const char *pattern, const f8_plan *plan)
+{
+    bool any = false;
+    for (uint32_t i = 0; i < plan->n_funcs; i++)
+        any |= !strcmp(plan->func[i].name, "backward");
+    return any && !strcmp(pattern, F8_SAVED "*");
+}
+
 /* The option `external` lists patterns with commas between them. F8_ERR_INPUT: one of them matches
  * no variable and no port. */
 static f8_status check_external(fp8c_program *p, f8_diag *diag)
@@ -49,7 +59,7 @@ static f8_status check_external(fp8c_program *p, f8_diag *diag)
         const char *pattern = f8_arena_strndup(&p->arena, at, n);
         if (!pattern)
             return f8_arena_status(&p->arena, diag);
-        if (!matches_any(pattern, &p->first->plan))
+        if (!matches_any(pattern, &p->first->plan) && !is_saved_of_pair(pattern, &p->first->plan))
             return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
                            "external '%s' matches no variable and no port of the program", pattern);
         at = at[n] ? at + n + 1 : NULL;

@@ -501,7 +501,7 @@ START_TEST(moves)
     fp8c_compile_options o = recipe(name);
     want.n = got.n = 0;
     start(&own, &d, layer, o);
-    o.external = "ln,up,up.bias,down";
+    o.external = "ln,up,up.bias,down,saved.*"; /* handles have what is saved */
     start(&l, &d, layer, o);
     make_places(&l, &own, &s);
     ck_assert_int_eq(fp8c_program_set_stream(l.p, d.stream), FP8C_OK);

@@ -231,6 +231,24 @@ START_TEST(external_pair)
     pair_step(p[0], false, &in[0], &out[0]);
     ck_assert(pair_equal(&out[0], &out[1], "dx"));
     fp8c_saved_destroy(s);
+    /* a pair that saves nothing has no such port; what is not of a pair names none in vain */
+    fp8c_module *nothing =
+        parse(ctx, "module nothing\nparam w: f32[4] ones\n"
+                   "func forward(%x: f32[4]) -> (%y: f32[4]) {\n  return add(%x, w)\n}\n");
+    fp8c_program *q;
+    o = recipe("f32");
+    o.target = targets[_i];
+    o.external = "saved.*";
+    o.inference = 1;
+    ck_assert_int_eq(fp8c_compile(nothing, &o, &q), FP8C_ERR_INPUT);
+    said(ctx, "external 'saved.*' matches no variable and no port");
+    o.inference = 0;
+    o.pair = 1;
+    fp8c_program_destroy(compile(ctx, nothing, &o));
+    o.external = "saved.*,saved.none*";
+    ck_assert_int_eq(fp8c_compile(nothing, &o, &q), FP8C_ERR_INPUT);
+    said(ctx, "external 'saved.none*' matches no variable and no port");
+    fp8c_module_destroy(nothing);
     for (int i = 0; i < 2; i++) {
         fp8c_program_destroy(p[i]);
         pair_end(&in[i]);

@@ -145,8 +145,10 @@ class Bound:
         return module.compile(pair=True, **options)
 
     def _external(self) -> list[str]:
-        """What lies in tensors of PyTorch's: all ports, and parameters with their gradients."""
-        return [p.name for p in self.stage.params + self.stage.inputs + self.stage.results]
+        """What has no memory of the program's own. In tensors of PyTorch's are all ports, and parameters
+        with their gradients; in handles is what a forward saves."""
+        saved = ["saved.*"] if self.pair and self.cotangents else []
+        return [p.name for p in self.stage.params + self.stage.inputs + self.stage.results] + saved
 
     def decisions(self) -> list[Any]:
         """What was decided for each GEMM; it does not change."""
