@@ -81,7 +81,7 @@ class Scales:
         self.unprepared = False  # scales were loaded while FSDP had not gathered the weights
         self.pushed = self.pushes = self.steps = 0
         self.versions = bound.now()
-        self.groups = bound.groups if self.elements else []
+        self.groups = bound.groups if self.elements and self.has_update else []
         self.amaxes = torch.from_dlpack(program.tensor(AMAX)) if self.groups else None
         self.weights = {linear.name: linear.weight for linear in bound.stage.linears}
         by_path = {p.path: param for p, param in zip(bound.stage.params, bound.params)}
