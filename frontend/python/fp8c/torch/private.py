@@ -556,7 +556,9 @@ def trace(
     )
     with FakeTensorMode(shape_env=shapes, allow_non_fake_inputs=True) as mode:
         anew = [_same(fake) if isinstance(fake, torch.Tensor) else fake for fake in fakes]
-    with torch.fx.traceback.preserve_node_meta(), mode, no_autocast():
+    # The hooks of a checkpoint that recomputes now count what is saved, and end the recomputation.
+    unhooked = torch.autograd.graph.saved_tensors_hooks(lambda t: t, lambda t: t)
+    with torch.fx.traceback.preserve_node_meta(), mode, no_autocast(), unhooked:
         return make_fx(function, dict(definitions), pre_dispatch=True, tracing_mode="real")(*anew)
 
 
