@@ -14,10 +14,10 @@ from torch.nn.parallel import DistributedDataParallel
 import fp8c.torch
 import models
 from fp8c.torch import backend
-from ranks import Failed, outcomes, together
+import ranks
 from support import BackendTest
 
-ROWS = 3
+ROWS, SECONDS = 3, 300
 Bits = dict[str, torch.Tensor]
 
 
@@ -90,7 +90,7 @@ def events(stages: str) -> list[str]:
     call = wrapped("compile, wrap", model, "current", stages)
     heard: list[str] = []
 
-    def hook(_: Any, bucket: Any) -> Any:
+    def hook(_, bucket):  # type: ignore[no-untyped-def]  # PyTorch takes no annotations that are texts
         heard.append("bucket")
         future: Any = torch.futures.Future()
         future.set_result(bucket.buffer())
@@ -126,7 +126,8 @@ def as_one_process(order: str, options: dict[str, Any]) -> float:
     """The largest distance of a gradient from that of one process with all rows, over its length."""
     model, inputs = models.make(gpt2)
     eager, _ = models.make(gpt2)
-    wrapped(order, model, "f32", **options)(**share(inputs)).loss.backward()
+    call = wrapped(order, model, "f32", **options)
+    call(**share(inputs)).loss.backward()
     eager(**inputs).loss.backward()
     return max(float((p.grad - q.grad).norm() / q.grad.norm())
                for p, q in zip(model.parameters(), eager.parameters()))
@@ -159,7 +160,7 @@ def unused() -> list[bool]:
 
 
 def scales(group: bool, steps: int = 3) -> tuple[dict[str, list[float]], list[float]]:
-    """The scales of `delayed`, and the losses, where ranks have rows of other sizes."""
+    """The scales of `delayed`, and the losses, where one rank has an activation that is far larger."""
     model, inputs = models.make(gpt2)
     with torch.no_grad():  # rows of this rank alone have these tokens
         model.transformer.wte.weight[5] *= 30.0
@@ -187,22 +188,25 @@ def around_backend(strict: bool) -> dict[str, int]:
     def around(gm: Any, examples: Any) -> Any:
         return fp8c.torch.fp8c_backend(gm, examples, options={"recipe": "current", "strict": strict, "timeout": 60})
 
-    torch.compile(small_buckets(model), backend=around)(**share(inputs)).loss.backward()
+    call = torch.compile(small_buckets(model), backend=around)
+    call(**share(inputs)).loss.backward()
     return fp8c.torch.report(model).counts()
+
+
+def together(function: Callable[..., Any], *args: Any) -> list[Any]:
+    return ranks.together(2, function, *args, seconds=SECONDS)
 
 
 class Ddp(BackendTest):
     def test_order(self) -> None:
         """DDP hears gradients of a block before the backward of the blocks before it begins: a whole
         model's all come after its one backward."""
-        for one in together(2, events, "auto"):
-            self.assertEqual(one.count("backward"), 4)
-            first = one.index("bucket")
-            self.assertLess(first, one.index("backward", 1), one)  # right behind the head's backward
+        for one in together(events, "auto"):
+            self.assertEqual(one.count("backward"), 4)  # of three blocks and the head
             ends = [i for i, what in enumerate(one) if what == "backward"]
-            for a, b in zip(ends, ends[1:]):
+            for a, b in zip(ends[1:], ends[2:]):  # the head's gradients do not fill a bucket
                 self.assertIn("bucket", one[a:b], one)
-        for one in together(2, events, "whole"):
+        for one in together(events, "whole"):
             self.assertEqual(one.count("backward"), 1)
             self.assertEqual(one[0], "backward")
 
@@ -215,7 +219,7 @@ class Ddp(BackendTest):
             ("wrap, compile", "block", {"static_graph": True}),
         ):
             with self.subTest(f"{order} {recipe} {options}"):
-                for one in together(2, against_one_stage, order, recipe, options):
+                for one in together(against_one_stage, order, recipe, options):
                     self.assertEqual(one, [])
 
     def test_one_process(self) -> None:
@@ -223,34 +227,34 @@ class Ddp(BackendTest):
         for order, options in (("compile, wrap", {"static_graph": True}),
                                ("wrap, compile", {"find_unused_parameters": True})):
             with self.subTest(f"{order} {options}"):
-                for one in together(2, as_one_process, order, options):
+                for one in together(as_one_process, order, options):
                     self.assertLess(one, 2 ** -18)
 
     def test_accumulation(self) -> None:
         for order in ("compile, wrap", "wrap, compile"):
-            cut = together(2, accumulated, order, "current", True)
-            whole = together(2, accumulated, order, "current", False)
+            cut = together(accumulated, order, "current", True)
+            whole = together(accumulated, order, "current", False)
             for a, b in zip(cut, whole):
                 self.equal(a, b, order)
             self.equal(cut[0], cut[1], "ranks")
 
     def test_unused_parameters(self) -> None:
-        for one in together(2, unused):
+        for one in together(unused):
             self.assertEqual(one, [True, False, True, True])
 
     def test_scales(self) -> None:
         """Under `delayed` ranks have scales of their own, or the same ones with a group."""
-        apart, alike = together(2, scales, False), together(2, scales, True)
+        apart, alike = together(scales, False), together(scales, True)
         self.assertNotEqual(apart[0][0], apart[1][0])
         self.assertEqual(alike[0][0], alike[1][0])
         self.assertGreater(len(alike[0][0]), 1)
 
     def test_function_around_backend(self) -> None:
         """Then PyTorch cuts graphs at its buckets: the report says that, and strict raises."""
-        for one in together(2, around_backend, False):
+        for one in together(around_backend, False):
             self.assertEqual(set(one), {"not compiled"})
-        for one in outcomes(2, around_backend, True):
-            self.assertIsInstance(one, Failed)
+        for one in ranks.outcomes(2, around_backend, True, seconds=SECONDS):
+            self.assertIsInstance(one, ranks.Failed)
             self.assertRegex(one.message, "DDPOptimizer cuts the graph")
 
 

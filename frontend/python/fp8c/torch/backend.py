@@ -273,7 +273,7 @@ def _made(gm: torch.fx.GraphModule, example_inputs: Sequence[Any],
             raise  # an option is wrong
         compiled.plan, compiled.runners = None, []
         whole = _whole(error)
-        made = _in_pieces(compiled, gm, example_inputs)
+        made = None if private.is_part_under_ddp(gm) else _in_pieces(compiled, gm, example_inputs)
         if made is None:
             if settings.strict:
                 raise

@@ -121,21 +121,27 @@ def _named(node: torch.fx.Node) -> str:
 
 
 def _by_block(nodes: Sequence[torch.fx.Node]) -> dict[torch.fx.Node, int]:
-    """A segment for each block and one for what comes after the last. What comes before a block is the
-    first block's, what comes between two that before it. A node has no lower segment than its operands."""
+    """A segment for each block and one for the head, which begins behind the last block with a module
+    that has no blocks. What comes before the first block is the first one's, what comes behind a block that
+    block's. A node has no lower segment than its operands."""
     paths = blocks_of(nodes)
-    inside = [next((path for path, _ in private.module_stack(node) if path in paths), None) for node in nodes]
-    end = max((i for i, path in enumerate(inside) if path is not None), default=len(nodes))
+    stacks = [[path for path, _ in private.module_stack(node)] for node in nodes]
+    inside = [next((path for path in stack if path in paths), None) for stack in stacks]
+    last = max((i for i, path in enumerate(inside) if path is not None), default=len(nodes))
     found: dict[torch.fx.Node, int] = {}
     numbers: dict[str, int] = {}
     now = 0
     for i, (node, path) in enumerate(zip(nodes, inside)):
         if path is not None:
             now = numbers.setdefault(path, len(numbers))
-        elif i > end:
+        elif i > last and stacks[i] and not _is_around(stacks[i][-1], paths):
             now = len(numbers)
         found[node] = max([now, *(found[a] for a in node.all_input_nodes if a in found)])
     return found
+
+
+def _is_around(path: str, blocks: Iterable[str]) -> bool:
+    return not path or any(block.startswith(path + ".") for block in blocks)
 
 
 def _way(node: torch.fx.Node, readers: Sequence[torch.fx.Node], facts: Facts, returned: bool,
