@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import types
 import unittest
 import unittest.mock
 from typing import Any, Callable
@@ -58,7 +59,8 @@ def stages_of(model: torch.nn.Module) -> list[int]:
             if one.plan is not None and any(id(p) in own for p in one.params)]
 
 
-def trained(order: str, recipe: str, stages: str, steps: int = 2, **options: Any) -> tuple[list[float], Bits, list[int]]:
+def trained(order: str, recipe: str, stages: str, steps: int = 2, **options: Any
+            ) -> tuple[list[float], Bits, list[int]]:
     """The losses and the last gradients of a rank, and its stages."""
     model, inputs = models.make(gpt2)
     call = wrapped(order, model, recipe, stages, **options)
@@ -146,6 +148,27 @@ class Unused(torch.nn.Module):
             if not (skip and i == 1):
                 x = x + block(x)
         return x
+
+
+class Shared(torch.nn.Module):
+    """Three blocks that all read one learned bias, which a linear computes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = Unused().blocks
+        self.bias = torch.nn.Linear(12, 12)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        bias = None
+        for block in self.blocks:
+            x = x + block(x)
+            bias = self.bias(x) if bias is None else bias
+            x = x + bias
+        return types.SimpleNamespace(loss=x.square().mean())
+
+    @classmethod
+    def make(cls) -> models.ModelAndInputs:
+        return cls(), {"x": torch.randn(5, 12, generator=torch.Generator().manual_seed(1))}
 
 
 def unused() -> list[bool]:
@@ -293,6 +316,14 @@ class Cut(BackendTest):
                     for n in names:
                         torch.testing.assert_close(cut.pop(n), whole.pop(n), rtol=1e-5, atol=1e-6)
                     self.equal(cut, whole, name)
+
+    def test_blocks_that_stay_together(self) -> None:
+        """What all blocks read keeps them together: strict raises if `stages` asks for blocks."""
+        self.assertEqual(self.run_with(Shared.make, "f32", "blocks", strict=False)[1], [2])
+        with self.assertRaisesRegex(Exception, "blocks can't be cut apart: .* is read by several blocks"):
+            self.run_with(Shared.make, "f32", "blocks")
+        with self.assertRaisesRegex(ValueError, "stages 'many' is none of auto, whole, blocks"):
+            fp8c.torch.fp8c_backend(torch.fx.GraphModule({}, torch.fx.Graph()), [], options={"stages": "many"})
 
 
 if __name__ == "__main__":

@@ -36,10 +36,12 @@ _MEMBER = re.compile(r"(.*?)\d+$")  # a path that ends in a number
 PLAIN, ROUNDED, UNROUNDED = "plain", "rounded", "unrounded"
 _MOVES = frozenset(
     "view reshape unsqueeze squeeze expand transpose permute slice select t T contiguous clone split "
-    "split_with_sizes chunk getitem cat stack flatten unflatten narrow _unsafe_view _to_copy to detach".split()
+    "split_with_sizes chunk getitem cat stack flatten unflatten narrow _unsafe_view _to_copy to "
+    "detach".split()
 )
 _PRODUCTS = frozenset(
-    "linear addmm mm matmul bmm baddbmm einsum conv1d conv2d convolution scaled_dot_product_attention".split()
+    "linear addmm mm matmul bmm baddbmm einsum conv1d conv2d convolution "
+    "scaled_dot_product_attention".split()
 )
 _LOSSES = frozenset("cross_entropy_loss nll_loss nll_loss_nd".split())
 
@@ -49,7 +51,8 @@ class Cuts:
     """Where a graph is cut.
 
     segments: of each node of a step: stages of one come before those of the next. ways: how a value
-    crosses: ROUNDED or UNROUNDED, or PLAIN if the recipe rounds nothing. kept: why neighbouring blocks are in one segment.
+    crosses: ROUNDED or UNROUNDED, or PLAIN if the recipe rounds nothing. kept: why neighbouring blocks
+    are in one segment.
     """
 
     segments: dict[torch.fx.Node, int]
@@ -164,7 +167,9 @@ def _way(node: torch.fx.Node, readers: Sequence[torch.fx.Node], facts: Facts, re
 def _name(node: torch.fx.Node) -> str:
     """The op's name alone: "add" of aten.add.Tensor."""
     name = private.target_name(node)
-    return name.removeprefix("aten.").partition(".")[0] if name.startswith("aten.") else name.rpartition(".")[2]
+    if name.startswith("aten."):
+        return name.removeprefix("aten.").partition(".")[0]
+    return name.rpartition(".")[2]
 
 
 def _is_wide(node: torch.fx.Node) -> bool:
