@@ -10,7 +10,7 @@ from typing import Callable
 from . import _header as h
 from ._handle import Handle, Owner
 from ._native import lib
-from .errors import InputError, OutOfMemoryError, callbacks, guarded
+from .errors import InputError, OutOfMemoryError, Unraisable, callbacks, guarded
 from .records import CacheInfo, Progress, record
 
 _LEVELS = {h.LogLevel.WARNING: logging.WARNING, h.LogLevel.INFO: logging.INFO,
@@ -107,19 +107,10 @@ def _log(logger: logging.Logger, lines: list[str]):
             if isinstance(exception, KeyboardInterrupt):
                 callbacks.raised = exception  # the next progress callback cancels
             else:
-                sys.unraisablehook(_Unraisable(exception, logger))
+                sys.unraisablehook(Unraisable(exception, logger, "the log"))
         finally:
             callbacks.depth -= 1
     return h.LogFn(write)
-
-
-class _Unraisable:
-    """The argument of sys.unraisablehook."""
-
-    def __init__(self, exception: BaseException, where: object):
-        self.exc_type, self.exc_value = type(exception), exception
-        self.exc_traceback, self.object = exception.__traceback__, where
-        self.err_msg = "Exception ignored in the log of fp8c"
 
 
 def _progress(progress: Callable[[Progress], object] | None):

@@ -74,6 +74,15 @@ class _Callbacks(threading.local):
 callbacks = _Callbacks()
 
 
+class Unraisable:
+    """The argument of sys.unraisablehook, for what a callback raised that C can't be told."""
+
+    def __init__(self, exception: BaseException, where: object, what: str):
+        self.exc_type, self.exc_value = type(exception), exception
+        self.exc_traceback, self.object = exception.__traceback__, where
+        self.err_msg = f"Exception ignored in {what} of fp8c"
+
+
 def guarded(function, failed):
     """`function` as a callback of C: an exception gives C `failed`, and goes on in Python once
     the call has returned (`check` raises it)."""

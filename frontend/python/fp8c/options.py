@@ -2,11 +2,12 @@
 from __future__ import annotations
 
 import ctypes
+import sys
 from typing import Any, Callable
 
 from . import _header as h
 from .context import encode
-from .errors import callbacks, guarded
+from .errors import Unraisable, callbacks, guarded
 
 
 class Options:
@@ -77,7 +78,9 @@ def writer(write: Any) -> Any:
 
 def _device_memory(given: dict[str, Any], kept: list) -> None:
     """The caller's allocator, as functions of C that live as long as the program. An exception in
-    device_alloc comes out of the call."""
+    device_alloc comes out of the call. One in device_free goes to sys.unraisablehook: Python's
+    collector may have ended the program, and then there is no call. While either runs, no other object
+    of fp8c's is destroyed."""
     alloc, free = given["device_alloc"], given["device_free"]
     if alloc is not None:
         def allocate(_, size):
@@ -91,5 +94,13 @@ def _device_memory(given: dict[str, Any], kept: list) -> None:
                 callbacks.depth -= 1
         given["device_alloc"] = h.DeviceAllocFn(allocate)
     if free is not None:
-        given["device_free"] = h.FreeFn(lambda _, address, size: free(address, size))
+        def give_back(_, address, size):
+            callbacks.depth += 1
+            try:
+                free(address, size)
+            except BaseException as exception:
+                sys.unraisablehook(Unraisable(exception, free, "device_free"))
+            finally:
+                callbacks.depth -= 1
+        given["device_free"] = h.FreeFn(give_back)
     kept += [given["device_alloc"], given["device_free"]]
